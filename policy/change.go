@@ -1,0 +1,26 @@
+package policy
+
+import "fmt"
+
+// CheckChange says why a live policy cannot become another, nil when it can. The algorithm, the partitions and having
+// a queue at all belong to what is stored under the name: other partitions would tear keys apart, and jobs that still
+// wait would be left without anyone to start them. The error is an [*InvalidError]. Both policies should be valid.
+func CheckChange(before, after Policy) error {
+	before, after = before.WithDefaults(), after.WithDefaults()
+	var problems []Problem
+	fixed := func(field string, was, is any) {
+		reason := fmt.Sprintf("cannot change from %v to %v: give the policy a new name", was, is)
+		problems = append(problems, Problem{field, reason})
+	}
+	if before.Algorithm != after.Algorithm {
+		fixed("algorithm", before.Algorithm, after.Algorithm)
+	}
+	switch {
+	case before.HasQueue() && !after.HasQueue():
+		problems = append(problems, Problem{"queue", "cannot be taken away, for jobs may wait in it: " +
+			"give the policy a new name"})
+	case before.HasQueue() && before.Partitions != after.Partitions:
+		fixed("partitions", before.Partitions, after.Partitions)
+	}
+	return Invalid(problems)
+}

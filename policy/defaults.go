@@ -1,0 +1,36 @@
+package policy
+
+import (
+	"cmp"
+	"time"
+)
+
+const day = Duration(24 * time.Hour)
+
+// WithDefaults is the policy with everything filled in that was not given: burst 1 (leaking bucket), count all
+// (sliding log) and, for a policy with a queue, 64 workers, 8 partitions, a timeout of 30s, a max_age of 14d and a
+// retry of 5 attempts, backoff 1s up to 5m, cool-downs up to 1h. The queue: false of a door policy says nothing and is
+// dropped. The original is not changed. It may be applied again, and to a policy that is not valid.
+func (p Policy) WithDefaults() Policy {
+	switch p.Algorithm {
+	case LeakingBucket:
+		p.Burst = cmp.Or(p.Burst, 1)
+	case SlidingLog:
+		p.Count = cmp.Or(p.Count, CountAll)
+	}
+	if p.Door() && p.Queue != nil && p.Queue.Off {
+		p.Queue = nil
+	}
+	if !p.HasQueue() {
+		return p
+	}
+	p.Workers = cmp.Or(p.Workers, 64)
+	p.Partitions = cmp.Or(p.Partitions, 8)
+	p.Timeout = cmp.Or(p.Timeout, Duration(30*time.Second))
+	p.MaxAge = cmp.Or(p.MaxAge, 14*day)
+	p.Retry.MaxAttempts = cmp.Or(p.Retry.MaxAttempts, 5)
+	p.Retry.Backoff = cmp.Or(p.Retry.Backoff, Duration(time.Second))
+	p.Retry.MaxBackoff = cmp.Or(p.Retry.MaxBackoff, Duration(5*time.Minute))
+	p.Retry.MaxCooldown = cmp.Or(p.Retry.MaxCooldown, Duration(time.Hour))
+	return p
+}

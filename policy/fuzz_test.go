@@ -1,0 +1,78 @@
+package policy_test
+
+import (
+	"encoding/json"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/policy"
+)
+
+// ruleOf is the rule that a valid policy describes.
+func ruleOf(p policy.Policy) interface{ Validate() error } {
+	window := time.Duration(p.Window)
+	switch p.Algorithm {
+	case policy.TokenBucket:
+		return algorithms.TokenBucket{Capacity: p.Capacity, Refill: p.Refill}
+	case policy.LeakingBucket:
+		return algorithms.LeakingBucket{Capacity: p.Capacity, Outflow: p.Outflow, Burst: p.Burst}
+	case policy.FixedWindow:
+		return algorithms.FixedWindow{Limit: p.Limit, Window: window}
+	case policy.SlidingLog:
+		return algorithms.SlidingLog{Limit: p.Limit, Window: window}
+	default:
+		return algorithms.SlidingCounter{Limit: p.Limit, Window: window}
+	}
+}
+
+// Whatever can be parsed and is valid round-trips, and no rule refuses what Validate accepts.
+func FuzzParse(f *testing.F) {
+	written, err := json.Marshal(full())
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, seed := range []string{
+		string(written),
+		`{"name":"a","algorithm":"token_bucket","capacity":2,"refill":"2/s"}`,
+		`{"name":"b","algorithm":"sliding_log","limit":5,"window":"1w","count":"accepted","queue":false}`,
+		`{"name":"c","algorithm":"fixed_window","limit":5,"window":"1d12h","queue":{"capacity":3}}`,
+		`{"name":"d","algorithm":"leaking_bucket","outflow":"3/10s","capacity":1e3,"burst":2}`,
+		`{"target":{"http":{"url":"http://a"}}}`,
+		`{"retry":{"backoff":null},"name":"\u0000","":[{}]}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		p, err := policy.Parse(data)
+		if err != nil {
+			if !reflect.DeepEqual(p, policy.Policy{}) {
+				t.Fatalf("a policy beside the error %v", err)
+			}
+			return
+		}
+		if len(p.Validate()) > 0 {
+			return
+		}
+		if err := ruleOf(p).Validate(); err != nil {
+			t.Fatalf("%+v is valid, its rule is not: %v", p, err)
+		}
+		for _, p := range []policy.Policy{p, p.WithDefaults()} {
+			if problems := p.Validate(); len(problems) > 0 {
+				t.Fatalf("defaults make it invalid: %v", problems)
+			}
+			written, err := json.Marshal(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, err := policy.Parse(written)
+			if err != nil {
+				t.Fatalf("%s is not read again: %v", written, err)
+			}
+			if !reflect.DeepEqual(again, p) {
+				t.Fatalf("%s\nread   %+v\nwanted %+v", written, again, p)
+			}
+		}
+	})
+}

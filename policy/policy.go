@@ -1,0 +1,87 @@
+// Package policy defines what a named rule is: its algorithm and numbers, its queue and its target. It is the one form
+// that configuration files, the policies' bucket in JetStream and every process share.
+package policy
+
+import (
+	"time"
+
+	"github.com/penstock-mq/penstock/algorithms"
+)
+
+// Algorithm names one of the five rate-limiting algorithms.
+type Algorithm string
+
+// The five algorithms, as configuration spells them.
+const (
+	TokenBucket    Algorithm = "token_bucket"
+	LeakingBucket  Algorithm = "leaking_bucket"
+	FixedWindow    Algorithm = "fixed_window"
+	SlidingLog     Algorithm = "sliding_log"
+	SlidingCounter Algorithm = "sliding_counter"
+)
+
+// Duration is a time.Duration that reads and writes text with units up to days and weeks ("30s", "1d").
+type Duration time.Duration
+
+// Policy is one named rule. Field names in JSON are those of the YAML file. A zero number means "not given"; see
+// [Policy.WithDefaults].
+type Policy struct {
+	Name      string    `json:"name"`
+	Algorithm Algorithm `json:"algorithm"`
+
+	// Leaking bucket. Outflow is the rate at which a bucket starts jobs, Burst how many may start together after
+	// idleness (default 1), Capacity the most jobs a bucket holds: waiting, backing off and running.
+	Outflow  algorithms.Rate `json:"outflow,omitzero"`
+	Burst    int64           `json:"burst,omitempty"`
+	Capacity int64           `json:"capacity,omitempty"` // also the tokens of a token bucket
+
+	Refill algorithms.Rate `json:"refill,omitzero"`  // token bucket
+	Limit  int64           `json:"limit,omitempty"`  // fixed window, sliding log, sliding counter
+	Window Duration        `json:"window,omitempty"` // the same three
+	Count  Count           `json:"count,omitempty"`  // sliding log: what is recorded, default all
+
+	Queue *Queue `json:"queue,omitempty"`
+
+	// How jobs run. Concurrency is how many jobs of one bucket run at once, 0 for no limit; Workers how many jobs of
+	// this policy run at once in one drainer (default 64).
+	Concurrency int      `json:"concurrency,omitempty"`
+	Workers     int      `json:"workers,omitempty"`
+	Partitions  int      `json:"partitions,omitempty"` // default 8, fixed at creation
+	Timeout     Duration `json:"timeout,omitempty"`    // of one attempt, default 30s
+	MaxAge      Duration `json:"max_age,omitempty"`    // of a waiting job, default 14d
+	Target      *Target  `json:"target,omitempty"`
+	Retry       Retry    `json:"retry,omitzero"`
+}
+
+// Count says which requests a sliding log records.
+type Count string
+
+// CountAll records refused requests too, so that a client that hammers stays out; CountAccepted only accepted ones.
+const (
+	CountAll      Count = "all"
+	CountAccepted Count = "accepted"
+)
+
+// Queue is the `queue:` field: false, or {capacity: N}. A nil *Queue was not given.
+type Queue struct {
+	Off      bool  `json:"-"` // queue: false
+	Capacity int64 `json:"capacity,omitempty"`
+}
+
+// Target is where jobs of a policy go when no Go handler runs them.
+type Target struct {
+	HTTP *HTTPTarget `json:"http,omitempty"`
+}
+
+// HTTPTarget is the base URL that an HTTP target's requests go to; a job's path is appended.
+type HTTPTarget struct {
+	URL string `json:"url"`
+}
+
+// Retry says how failed attempts are repeated.
+type Retry struct {
+	MaxAttempts int      `json:"max_attempts,omitempty"` // default 5
+	Backoff     Duration `json:"backoff,omitempty"`      // before the second attempt, then doubled; default 1s
+	MaxBackoff  Duration `json:"max_backoff,omitempty"`  // default 5m
+	MaxCooldown Duration `json:"max_cooldown,omitempty"` // longest pause a throttling target can ask for; default 1h
+}

@@ -1,0 +1,72 @@
+package policy
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+)
+
+// errQueueForm is what UnmarshalJSON says of anything but its two forms.
+var errQueueForm = errors.New("want false or {capacity: N}")
+
+// MarshalJSON implements [json.Marshaler]: false when the queue is off, otherwise {"capacity": N}.
+func (q Queue) MarshalJSON() ([]byte, error) {
+	if q.Off {
+		return []byte("false"), nil
+	}
+	return json.Marshal(struct {
+		Capacity int64 `json:"capacity"`
+	}{q.Capacity})
+}
+
+// UnmarshalJSON implements [json.Unmarshaler] and reads what MarshalJSON writes, strictly: true, a number and unknown
+// fields are refused.
+func (q *Queue) UnmarshalJSON(data []byte) error {
+	data = bytes.TrimSpace(data)
+	switch {
+	case bytes.Equal(data, []byte("null")):
+		return nil
+	case bytes.Equal(data, []byte("false")):
+		*q = Queue{Off: true}
+		return nil
+	case len(data) == 0 || data[0] != '{':
+		return fmt.Errorf("%s: %w", data, errQueueForm)
+	}
+	var read Queue
+	if problems := decode(data, "", fields{"capacity": &read.Capacity}); len(problems) > 0 {
+		return Invalid(problems)
+	}
+	*q = read
+	return nil
+}
+
+// HasQueue reports whether jobs of the policy wait in a stream: a leaking bucket unless it says queue: false, any other
+// policy only if it says queue: {capacity: N}.
+func (p Policy) HasQueue() bool {
+	if p.Algorithm == LeakingBucket {
+		return p.Queue == nil || !p.Queue.Off
+	}
+	return p.Queue != nil && !p.Queue.Off
+}
+
+// Paced reports whether jobs start at the policy's outflow: a leaking bucket with a queue.
+func (p Policy) Paced() bool { return p.Algorithm == LeakingBucket && p.HasQueue() }
+
+// Meter reports whether the policy is a leaking bucket without a queue, which answers checks with a delay.
+func (p Policy) Meter() bool { return p.Algorithm == LeakingBucket && !p.HasQueue() }
+
+// Door reports whether the policy decides at the door: every algorithm but the leaking bucket.
+func (p Policy) Door() bool { return p.Algorithm != LeakingBucket }
+
+// QueueCapacity is the most accepted jobs that one bucket's queue holds, 0 when the policy has no queue.
+func (p Policy) QueueCapacity() int64 {
+	switch {
+	case !p.HasQueue():
+		return 0
+	case p.Algorithm == LeakingBucket:
+		return p.Capacity
+	default:
+		return p.Queue.Capacity
+	}
+}

@@ -1,0 +1,272 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/penstock-mq/penstock/algorithms"
+)
+
+// The largest values that Validate accepts. Every duration lies between a millisecond and 366 days.
+const (
+	MaxCapacity    = 1_000_000     // of a queue, and the tokens of a token bucket; a stream holds no more
+	MaxLimit       = 1_000_000_000 // of a fixed window and a sliding counter
+	MaxLogLimit    = algorithms.MaxLogLimit
+	MaxConcurrency = MaxCapacity
+	MaxWorkers     = 10_000
+	MaxPartitions  = 256
+	MaxAttempts    = 1000
+)
+
+const (
+	shortest = Duration(time.Millisecond)
+	longest  = 366 * day
+
+	// longestDrain bounds how long a full bucket may take to empty or refill, so that every wait fits a time.Duration.
+	longestDrain = 100 * 365 * day
+)
+
+var namePattern = regexp.MustCompile(`^[a-z0-9-]{1,32}$`)
+
+// runFields are the fields that say how queued jobs run.
+var runFields = []string{"concurrency", "workers", "partitions", "timeout", "max_age", "target", "retry"}
+
+// algorithmFields says which fields each algorithm demands and which it may have, besides those of its queue.
+var algorithmFields = map[Algorithm]struct{ demands, allows []string }{
+	TokenBucket:    {demands: []string{"capacity", "refill"}},
+	LeakingBucket:  {demands: []string{"outflow", "capacity"}, allows: []string{"burst"}},
+	FixedWindow:    {demands: []string{"limit", "window"}},
+	SlidingLog:     {demands: []string{"limit", "window"}, allows: []string{"count"}},
+	SlidingCounter: {demands: []string{"limit", "window"}},
+}
+
+// algorithmOrder is the order in which messages list the algorithms.
+var algorithmOrder = []Algorithm{TokenBucket, LeakingBucket, FixedWindow, SlidingLog, SlidingCounter}
+
+// Validate reports everything that is wrong with the policy, nothing when it can be used. What was not given counts as
+// its default, so it makes no difference whether [Policy.WithDefaults] was applied before.
+func (p Policy) Validate() []Problem {
+	p = p.WithDefaults()
+	var c checker
+	if !namePattern.MatchString(p.Name) {
+		if p.Name == "" {
+			c.add("name", "is required")
+		} else {
+			c.add("name", "%s: want 1 to 32 of a-z, 0-9 and -", quote(p.Name))
+		}
+	}
+	known, ok := algorithmFields[p.Algorithm]
+	switch {
+	case p.Algorithm == "":
+		c.add("algorithm", "is required: %s", algorithmList(algorithmOrder))
+	case !ok:
+		c.add("algorithm", "%s: want %s", quote(string(p.Algorithm)), algorithmList(algorithmOrder))
+	default:
+		p.checkFields(&c, known.demands, known.allows)
+	}
+	p.checkNumbers(&c)
+	p.checkQueue(&c, ok)
+	return c.problems
+}
+
+// checkFields holds the policy to the fields of its algorithm.
+func (p Policy) checkFields(c *checker, demands, allows []string) {
+	given := p.given()
+	for _, field := range []string{"outflow", "burst", "capacity", "refill", "limit", "window", "count"} {
+		if slices.Contains(demands, field) {
+			if !given[field] {
+				c.add(field, "is required by %s", p.Algorithm)
+			}
+		} else if given[field] && !slices.Contains(allows, field) {
+			c.add(field, "belongs to %s, not to %s", owners(field), p.Algorithm)
+		}
+	}
+}
+
+// given says which fields of the algorithm and of the way jobs run are set.
+func (p Policy) given() map[string]bool {
+	return map[string]bool{
+		"outflow":     !p.Outflow.IsZero(),
+		"burst":       p.Burst != 0,
+		"capacity":    p.Capacity != 0,
+		"refill":      !p.Refill.IsZero(),
+		"limit":       p.Limit != 0,
+		"window":      p.Window != 0,
+		"count":       p.Count != "",
+		"concurrency": p.Concurrency != 0,
+		"workers":     p.Workers != 0,
+		"partitions":  p.Partitions != 0,
+		"timeout":     p.Timeout != 0,
+		"max_age":     p.MaxAge != 0,
+		"target":      p.Target != nil,
+		"retry":       p.Retry != Retry{},
+	}
+}
+
+// owners lists the algorithms that a field belongs to.
+func owners(field string) string {
+	return algorithmList(slices.DeleteFunc(slices.Clone(algorithmOrder), func(a Algorithm) bool {
+		known := algorithmFields[a]
+		return !slices.Contains(known.demands, field) && !slices.Contains(known.allows, field)
+	}))
+}
+
+func algorithmList(algorithms []Algorithm) string {
+	names := make([]string, len(algorithms))
+	for i, a := range algorithms {
+		names[i] = string(a)
+	}
+	return enumerate(names)
+}
+
+// checkNumbers checks the range of whatever was given.
+func (p Policy) checkNumbers(c *checker) {
+	c.rate("outflow", p.Outflow)
+	c.rate("refill", p.Refill)
+	within := c.number("capacity", p.Capacity, MaxCapacity)
+	if c.number("burst", p.Burst, MaxCapacity) && within && p.Burst > p.Capacity && p.Capacity != 0 {
+		c.add("burst", "must be at most the capacity (%d), not %d", p.Capacity, p.Burst)
+	}
+	most := int64(MaxLimit)
+	if p.Algorithm == SlidingLog {
+		most = MaxLogLimit
+	}
+	c.number("limit", p.Limit, most)
+	if c.duration("window", p.Window) && time.Duration(p.Window)%time.Microsecond != 0 {
+		c.add("window", "must be whole microseconds, not %s", p.Window)
+	}
+	if p.Count != "" && p.Count != CountAll && p.Count != CountAccepted {
+		c.add("count", "%s: want %s or %s", quote(string(p.Count)), CountAll, CountAccepted)
+	}
+	if rate, field := cmp.Or(p.Outflow, p.Refill), "outflow"; within && rate.Validate() == nil {
+		if p.Outflow.IsZero() {
+			field = "refill"
+		}
+		if drain := float64(p.Capacity) * float64(rate.Per) / float64(rate.Count); drain > float64(longestDrain) {
+			c.add(field, "%s: a full bucket of %d would take more than 100 years", rate, p.Capacity)
+		}
+	}
+
+	c.number("concurrency", int64(p.Concurrency), MaxConcurrency)
+	c.number("workers", int64(p.Workers), MaxWorkers)
+	c.number("partitions", int64(p.Partitions), MaxPartitions)
+	c.duration("timeout", p.Timeout)
+	c.duration("max_age", p.MaxAge)
+	c.number("retry.max_attempts", int64(p.Retry.MaxAttempts), MaxAttempts)
+	first := c.duration("retry.backoff", p.Retry.Backoff)
+	last := c.duration("retry.max_backoff", p.Retry.MaxBackoff)
+	if first && last && p.Retry.MaxBackoff != 0 && p.Retry.Backoff > p.Retry.MaxBackoff {
+		c.add("retry.backoff", "must be at most max_backoff (%s), not %s", p.Retry.MaxBackoff, p.Retry.Backoff)
+	}
+	c.duration("retry.max_cooldown", p.Retry.MaxCooldown)
+}
+
+// checkQueue checks the queue and, when there is none, that nothing speaks of how its jobs run.
+func (p Policy) checkQueue(c *checker, algorithmKnown bool) {
+	if p.Target != nil {
+		p.checkTarget(c)
+	}
+	switch {
+	case !algorithmKnown:
+		return
+	case p.Queue == nil || p.Queue.Off:
+	case p.Algorithm == LeakingBucket:
+		c.add("queue", "a leaking bucket's queue holds its capacity; give false for a meter, or leave it out")
+	case p.Queue.Capacity == 0:
+		c.add("queue.capacity", "is required: 1 to %d", MaxCapacity)
+	default:
+		c.number("queue.capacity", p.Queue.Capacity, MaxCapacity)
+	}
+	if p.HasQueue() {
+		return
+	}
+	given := p.given()
+	for _, field := range runFields {
+		if given[field] {
+			c.add(field, "belongs to policies with a queue")
+		}
+	}
+}
+
+// checkTarget checks the base URL. It is stored where every process can read it, hence no password in it; and paths are
+// appended to it, hence no query.
+func (p Policy) checkTarget(c *checker) {
+	const field = "target.http.url"
+	if p.Target.HTTP == nil {
+		c.add("target.http", "is required")
+		return
+	}
+	text := p.Target.HTTP.URL
+	if text == "" {
+		c.add(field, "is required")
+		return
+	}
+	u, err := url.Parse(text)
+	if err != nil {
+		// The error of url.Parse quotes the URL, whose password should not come into a log.
+		c.add(field, "is not a URL: want http://HOST or https://HOST")
+		return
+	}
+	if u.User != nil {
+		c.add(field, "must not hold a user name or password")
+		return
+	}
+	switch port, err := strconv.ParseUint(cmp.Or(u.Port(), "80"), 10, 16); {
+	case u.Scheme != "http" && u.Scheme != "https":
+		c.add(field, "%s: want http:// or https://", quote(text))
+	case u.Hostname() == "":
+		c.add(field, "%s: has no host", quote(text))
+	case err != nil || port == 0:
+		c.add(field, "%s: the port must be 1 to 65535", quote(text))
+	case u.RawQuery != "" || u.ForceQuery || strings.Contains(text, "#"):
+		c.add(field, "%s: must not have a query or a fragment, since a job's path is appended", quote(text))
+	}
+}
+
+// checker collects problems. Its checks pass over what was not given and report whether the value is good.
+type checker struct{ problems []Problem }
+
+func (c *checker) add(field, format string, args ...any) bool {
+	c.problems = append(c.problems, Problem{field, fmt.Sprintf(format, args...)})
+	return false
+}
+
+func (c *checker) number(field string, n, most int64) bool {
+	if n < 0 || n > most {
+		return c.add(field, "must be 1 to %d, not %d", most, n)
+	}
+	return true
+}
+
+func (c *checker) duration(field string, d Duration) bool {
+	if d != 0 && (d < shortest || d > longest) {
+		return c.add(field, "must be %s to 366d, not %s", shortest, d)
+	}
+	return true
+}
+
+func (c *checker) rate(field string, r algorithms.Rate) {
+	if r.IsZero() {
+		return
+	}
+	if err := r.Validate(); err != nil {
+		c.add(field, "%d/%s: %v", r.Count, algorithms.FormatDuration(r.Per), err)
+	}
+}
+
+// quote shows a text from a file in a message, shortened.
+func quote(s string) string { return strconv.Quote(shorten([]byte(s))) }
+
+// enumerate joins words as in "a, b or c".
+func enumerate(words []string) string {
+	if len(words) < 2 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
+}

@@ -1,0 +1,173 @@
+package policy_test
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/policy"
+)
+
+func TestValidate(t *testing.T) {
+	type P = *policy.Policy
+	perSecond := algorithms.Rate{Count: 1, Per: time.Second}
+	minute := policy.Duration(time.Minute)
+	leaking := func(change func(P)) policy.Policy {
+		p := full()
+		change(&p)
+		return p
+	}
+	targeting := func(url string) policy.Policy {
+		return leaking(func(p P) { p.Target = &policy.Target{HTTP: &policy.HTTPTarget{URL: url}} })
+	}
+	door := func(change func(P)) policy.Policy {
+		p := policy.Policy{Name: "door", Algorithm: policy.SlidingCounter, Limit: 10, Window: minute}
+		change(&p)
+		return p
+	}
+	const url = "target.http.url: "
+	for name, test := range map[string]struct {
+		policy policy.Policy
+		want   []string // all problems, in order; a prefix of each
+	}{
+		"full": {full(), nil},
+		"empty": {policy.Policy{}, []string{
+			"name: is required", "algorithm: is required: token_bucket, leaking_bucket, ",
+		}},
+		"name too long": {leaking(func(p P) { p.Name = strings.Repeat("a", 33) }),
+			[]string{`name: "aaaaaaaaa`}},
+		"name with a newline": {leaking(func(p P) { p.Name = "a\n" }), []string{
+			`name: "a\n": want 1 to 32`,
+		}},
+		"longest name": {leaking(func(p P) { p.Name = strings.Repeat("-", 32) }), nil},
+		"unknown algorithm": {leaking(func(p P) { p.Algorithm = "leaky" }), []string{
+			`algorithm: "leaky": want token`,
+		}},
+		"leaking demands": {policy.Policy{Name: "a", Algorithm: policy.LeakingBucket}, []string{
+			"outflow: is required", "capacity: is required",
+		}},
+		"token demands": {policy.Policy{Name: "a", Algorithm: policy.TokenBucket}, []string{
+			"capacity: is required", "refill: is required",
+		}},
+		"fixed demands": {policy.Policy{Name: "a", Algorithm: policy.FixedWindow}, []string{
+			"limit: is required", "window: is required",
+		}},
+		"log demands": {policy.Policy{Name: "a", Algorithm: policy.SlidingLog}, []string{
+			"limit: is required", "window: is required",
+		}},
+		"counter demands": {policy.Policy{Name: "a", Algorithm: policy.SlidingCounter}, []string{
+			"limit: is required", "window: is required",
+		}},
+		"fields of others": {leaking(func(p P) {
+			p.Refill, p.Limit, p.Window, p.Count = perSecond, 1, minute, policy.CountAll
+		}), []string{
+			"refill: belongs to token_bucket, not to leaking_bucket",
+			"limit: belongs to fixed_window, sliding_log or sliding_counter", "window: belongs to",
+			"count: belongs to sliding_log",
+		}},
+		"a queue's burst": {door(func(p P) { p.Burst, p.Outflow = 1, perSecond }), []string{
+			"outflow: belongs to leaking_bucket", "burst: belongs to leaking_bucket",
+		}},
+		"negative numbers": {leaking(func(p P) {
+			p.Capacity, p.Workers, p.Concurrency, p.Partitions = -1, -2, -3, -4
+		}), []string{
+			"capacity: must be 1 to 1000000, not -1", "concurrency: must be 1 to 1000000, not -3",
+			"workers: must be 1 to 10000, not -2", "partitions: must be 1 to 256, not -4",
+		}},
+		"huge numbers": {leaking(func(p P) {
+			p.Capacity, p.Burst, p.Workers, p.Partitions = math.MaxInt64, math.MaxInt64, math.MaxInt, 257
+		}), []string{
+			"capacity: must be 1 to 1000000", "burst: must be 1 to 1000000", "workers: must be 1 to 10000",
+			"partitions: must be 1 to 256",
+		}},
+		"most of everything": {leaking(func(p P) {
+			p.Capacity, p.Burst, p.Workers, p.Partitions, p.Concurrency = 1e6, 1e6, 10_000, 256, 1e6
+		}), nil},
+		"burst above capacity": {leaking(func(p P) { p.Capacity, p.Burst = 5, 6 }), []string{
+			"burst: must be at most the capacity (5), not 6",
+		}},
+		"rate from Go": {leaking(func(p P) { p.Outflow = algorithms.Rate{Count: -5, Per: time.Second} }), []string{
+			"outflow: -5/1s: the rate must be positive",
+		}},
+		"slow and deep": {leaking(func(p P) {
+			p.Outflow, p.Capacity = algorithms.Rate{Count: 1, Per: 7 * 24 * time.Hour}, 1e6
+		}), []string{"outflow: 1/w: a full bucket of 1000000 would take more than 100 years"}},
+		"durations": {leaking(func(p P) { p.Timeout, p.MaxAge, p.Retry.MaxCooldown = -1, math.MaxInt64, 1 }), []string{
+			"timeout: must be 1ms to 366d, not -1ns", "max_age: must be 1ms to 366d",
+			"retry.max_cooldown: must be 1ms to 366d, not 1ns",
+		}},
+		"retry": {leaking(func(p P) { p.Retry = policy.Retry{MaxAttempts: 1001, Backoff: 10 * minute} }), []string{
+			"retry.max_attempts: must be 1 to 1000, not 1001",
+			"retry.backoff: must be at most max_backoff (5m), not 10m",
+		}},
+		"window too short": {door(func(p P) { p.Window = 999_999 }), []string{
+			"window: must be 1ms to 366d",
+		}},
+		"window too long": {door(func(p P) { p.Window = policy.Duration(366*24*time.Hour + 1) }), []string{
+			"window: must be 1ms to 366d",
+		}},
+		"log too large": {door(func(p P) { p.Algorithm, p.Limit = policy.SlidingLog, 100_001 }), []string{
+			"limit: must be 1 to 100000, not 100001",
+		}},
+		"largest log": {door(func(p P) { p.Algorithm, p.Limit = policy.SlidingLog, 100_000 }), nil},
+		"count": {door(func(p P) { p.Algorithm, p.Count = policy.SlidingLog, "some" }), []string{
+			`count: "some": want all or accepted`,
+		}},
+		"door, queue false": {door(func(p P) { p.Queue = &policy.Queue{Off: true} }), nil},
+		"door, queue":       {door(func(p P) { p.Queue, p.Workers = &policy.Queue{Capacity: 5}, 3 }), nil},
+		"door, queue empty": {door(func(p P) { p.Queue = &policy.Queue{} }), []string{
+			"queue.capacity: is required",
+		}},
+		"door, queue negative": {door(func(p P) { p.Queue = &policy.Queue{Capacity: -5} }), []string{
+			"queue.capacity: must be 1 to 1000000, not -5",
+		}},
+		"leaking, capacities": {leaking(func(p P) { p.Queue = &policy.Queue{Capacity: 5} }), []string{
+			"queue: a leaking bucket's queue holds its capacity",
+		}},
+		"no queue to run": {door(func(p P) {
+			q := full()
+			p.Target, p.Retry, p.Workers, p.Timeout = q.Target, q.Retry, 1, minute
+		}), []string{"workers: belongs to policies with a queue", "timeout: ", "target: ", "retry: "}},
+		"meter with workers": {leaking(func(p P) {
+			*p = policy.Policy{Name: "m", Algorithm: p.Algorithm, Outflow: p.Outflow, Capacity: 5,
+				Queue: &policy.Queue{Off: true}, Workers: 3}
+		}), []string{"workers: belongs to policies with a queue"}},
+
+		"no target": {leaking(func(p P) { p.Target = nil }), nil},
+		"empty target": {leaking(func(p P) { p.Target = &policy.Target{} }), []string{
+			"target.http: is required",
+		}},
+		"no url":             {targeting(""), []string{url + "is required"}},
+		"scheme":             {targeting("ftp://host"), []string{url + `"ftp://host": want http:// or https://`}},
+		"no scheme":          {targeting("api.stripe.com"), []string{url + `"api.stripe.com": want http://`}},
+		"host and port only": {targeting("localhost:80"), []string{url + `"localhost:80": want http://`}},
+		"no host":            {targeting("http://"), []string{url + `"http://": has no host`}},
+		"port without host":  {targeting("http://:80"), []string{url + `"http://:80": has no host`}},
+		"port":               {targeting("http://a:70000"), []string{url + `"http://a:70000": the port must be`}},
+		"query":              {targeting("http://a/?b"), []string{url + `"http://a/?b": must not have a query`}},
+		"fragment":           {targeting("http://a/#"), []string{url + `"http://a/#": must not have a query or`}},
+		"password":           {targeting("http://me:secret@a"), []string{url + "must not hold a user name or"}},
+		"broken password":    {targeting("http://me:se cret%@a"), []string{url + "is not a URL"}},
+		"IPv6 and path":      {targeting("http://[::1]:8080/v1/"), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := test.policy.Validate()
+			if len(got) != len(test.want) {
+				t.Fatalf("found %q, want %q", got, test.want)
+			}
+			for i, problem := range got {
+				if !strings.HasPrefix(problem.String(), test.want[i]) {
+					t.Errorf("found %q, want %q", problem, test.want[i])
+				}
+				if strings.Contains(problem.String(), "cret") {
+					t.Errorf("%q shows a password", problem)
+				}
+			}
+			if again := test.policy.WithDefaults().Validate(); len(again) != len(got) {
+				t.Errorf("with defaults: found %q", again)
+			}
+		})
+	}
+}
