@@ -1,0 +1,94 @@
+// Package config reads what a process is told by its YAML file, its environment and its flags. [Load] is the only door:
+// what comes out of it has been checked and is complete.
+package config
+
+import (
+	"time"
+
+	"github.com/penstock-mq/penstock/policy"
+)
+
+// AdmitterListen is where an admitter serves HTTP unless http.listen says otherwise. A drainer then serves none.
+const AdmitterListen = "127.0.0.1:8080"
+
+// Config is the whole configuration of a process.
+type Config struct {
+	HTTP  HTTP
+	NATS  NATS
+	State State
+	Drain Drain
+	Log   Log
+	// Grace is how long running jobs and requests may take to finish when the process is told to stop: 0 to 24h,
+	// default 30s.
+	Grace time.Duration
+	// Policies are valid, complete with defaults, and named differently.
+	Policies []policy.Policy
+	// Warnings are oddities to log that are no reason to refuse the configuration.
+	Warnings []string
+}
+
+// HTTP is the server of APIs, health and metrics.
+type HTTP struct {
+	Listen string // "host:port"; empty when not given, see [AdmitterListen]
+}
+
+// NATS says where JetStream is and how its streams are made.
+type NATS struct {
+	URL      string // one URL, or several with commas between them; empty: start the embedded server
+	Prefix   string // of subjects, in upper case of streams and KV buckets; default penstock
+	Replicas int    // of streams and KV buckets: 1 to 5, default 1
+	Embedded Embedded
+}
+
+// Embedded is the NATS server inside the admitter.
+type Embedded struct {
+	Dir        string        // where it stores, default ./data/nats
+	Listen     string        // "host:port", default 127.0.0.1:4222; empty: only this process can connect
+	Sync       time.Duration // at most this long after it is acknowledged is a message on disk: 1ms to 1h, default 1s
+	SyncAlways bool          // before it is acknowledged; Sync is 0
+}
+
+// State says where the algorithms of door policies and meters keep their state.
+type State struct {
+	Store string // memory
+	Redis Redis
+}
+
+// Redis is kept for the store of that name, which is not available yet.
+type Redis struct {
+	Addrs  []string // default 127.0.0.1:6379
+	Prefix string   // default penstock
+}
+
+// Drain is what a drainer is told beyond its policies.
+type Drain struct {
+	// Lease is the drainer's proof that it is alive, and about the time that another needs to take over after a crash:
+	// 1s to 10m. The default is 5s, and 15s with replicas, where losing the leader of a KV bucket stalls for seconds.
+	Lease    time.Duration
+	Policies []string // whose partitions this drainer may own; empty: all
+}
+
+// Log says what is logged and how.
+type Log struct {
+	Level  string // debug, info, warn or error; default info
+	Format string // text or json; default text
+}
+
+const (
+	leaseAlone      = 5 * time.Second
+	leaseReplicated = 15 * time.Second
+)
+
+// defaults is the configuration of an empty file, except for the lease, which depends on the replicas.
+func defaults() Config {
+	return Config{
+		NATS: NATS{
+			Prefix:   "penstock",
+			Replicas: 1,
+			Embedded: Embedded{Dir: "./data/nats", Listen: "127.0.0.1:4222", Sync: time.Second},
+		},
+		State: State{Store: "memory", Redis: Redis{Addrs: []string{"127.0.0.1:6379"}, Prefix: "penstock"}},
+		Log:   Log{Level: "info", Format: "text"},
+		Grace: 30 * time.Second,
+	}
+}

@@ -1,0 +1,277 @@
+package config_test
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/config"
+	"github.com/penstock-mq/penstock/policy"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// The developer's own environment must not reach into the tests.
+func TestMain(m *testing.M) {
+	for _, variable := range os.Environ() {
+		if name, _, _ := strings.Cut(variable, "="); strings.HasPrefix(name, "PENSTOCK_") {
+			os.Unsetenv(name)
+		}
+	}
+	os.Exit(m.Run())
+}
+
+func ExampleLoad() {
+	file := strings.NewReader(`
+nats: {url: nats://nats.example:4222, replicas: 3}
+policies:
+  - {name: stripe, algorithm: leaking_bucket, outflow: 96/s, capacity: 5000}
+`)
+	c, err := config.Load(file, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(c.NATS.URL, c.Drain.Lease, c.Policies[0].Outflow, c.Policies[0].Partitions)
+
+	_, err = config.Load(strings.NewReader("nats: {replica: 3}\ngrace: 30"), nil)
+	fmt.Println(err)
+	// Output:
+	// nats://nats.example:4222 15s 96/s 8
+	// nats.replica: unknown key
+	// grace: 30: want a duration with a unit, such as 30s or 1d
+}
+
+func TestEmpty(t *testing.T) {
+	want := config.Config{
+		NATS: config.NATS{Prefix: "penstock", Replicas: 1,
+			Embedded: config.Embedded{Dir: "./data/nats", Listen: "127.0.0.1:4222", Sync: time.Second}},
+		State: config.State{Store: "memory",
+			Redis: config.Redis{Addrs: []string{"127.0.0.1:6379"}, Prefix: "penstock"}},
+		Drain: config.Drain{Lease: 5 * time.Second},
+		Log:   config.Log{Level: "info", Format: "text"},
+		Grace: 30 * time.Second,
+	}
+	for _, text := range []string{"", "# nothing\n", "---\n", "nats:\npolicies:\n", "policies: []", "{}"} {
+		if got, err := config.Load(strings.NewReader(text), nil); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%q: got %+v, %v", text, got, err)
+		}
+	}
+	if got, err := config.Load(nil, nil); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("no file: got %+v, %v", got, err)
+	}
+}
+
+func TestFull(t *testing.T) {
+	flags := commandLine(t, "--config", "testdata/full.yaml")
+	got, err := config.LoadFile(flags)
+	if err != nil {
+		t.Fatal(err)
+	}
+	minute, day := policy.Duration(time.Minute), policy.Duration(24*time.Hour)
+	target := func(url string) *policy.Target { return &policy.Target{HTTP: &policy.HTTPTarget{URL: url}} }
+	perSecond := func(n int64) algorithms.Rate { return algorithms.Rate{Count: n, Per: time.Second} }
+	want := config.Config{
+		HTTP: config.HTTP{Listen: "0.0.0.0:80"},
+		NATS: config.NATS{URL: "nats://a:4222,tls://b.example:4222", Prefix: "staging", Replicas: 3,
+			Embedded: config.Embedded{Dir: "/var/lib/penstock", SyncAlways: true}},
+		State: config.State{Store: "memory",
+			Redis: config.Redis{Addrs: []string{"redis:6379", "redis2:6379"}, Prefix: "p"}},
+		Drain: config.Drain{Lease: 20 * time.Second, Policies: []string{"stripe", "polite"}},
+		Log:   config.Log{Level: "debug", Format: "json"},
+		Grace: time.Minute,
+		Policies: []policy.Policy{
+			policy.Policy{Name: "stripe", Algorithm: policy.LeakingBucket, Outflow: perSecond(96), Capacity: 5000,
+				Concurrency: 20, Target: target("https://api.stripe.com")}.WithDefaults(),
+			{Name: "post-message", Algorithm: policy.TokenBucket, Capacity: 2, Refill: perSecond(2)},
+			{Name: "signup", Algorithm: policy.FixedWindow, Limit: 10, Window: day},
+			{Name: "rewards", Algorithm: policy.SlidingLog, Limit: 5, Window: 7 * day, Count: policy.CountAll},
+			policy.Policy{Name: "search", Algorithm: policy.SlidingCounter, Limit: 100, Window: minute,
+				Queue: &policy.Queue{Capacity: 1000}, Target: target("http://search")}.WithDefaults(),
+			{Name: "polite", Algorithm: policy.LeakingBucket, Outflow: perSecond(5), Burst: 1, Capacity: 20,
+				Queue: &policy.Queue{Off: true}},
+		},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+// The problems of each file in testdata/bad are those in the file beside it, one a line, all of them and in order.
+func TestProblems(t *testing.T) {
+	files, err := filepath.Glob("testdata/bad/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	for _, name := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(name), ".yaml"), func(t *testing.T) {
+			c, err := config.LoadFile(commandLine(t, "--config", name))
+			if err == nil {
+				t.Fatal("accepted")
+			}
+			if !reflect.DeepEqual(c, config.Config{}) {
+				t.Error("a configuration beside the error")
+			}
+			golden := strings.TrimSuffix(name, ".yaml") + ".txt"
+			if *update {
+				if err := os.WriteFile(golden, []byte(err.Error()+"\n"), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, readErr := os.ReadFile(golden)
+			if readErr != nil {
+				t.Fatal(readErr)
+			}
+			if got := err.Error() + "\n"; got != string(want) {
+				t.Errorf("got\n%s\nwant\n%s", got, want)
+			}
+			if strings.Contains(err.Error(), "secret") {
+				t.Error("shows a password")
+			}
+		})
+	}
+}
+
+// commandLine parses arguments as a command would.
+func commandLine(t *testing.T, arguments ...string) *pflag.FlagSet {
+	t.Helper()
+	flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	config.Flags(flags)
+	if err := flags.Parse(arguments); err != nil {
+		t.Fatal(err)
+	}
+	return flags
+}
+
+const small = `
+http: {listen: "127.0.0.1:1"}
+nats: {url: "nats://file:4222"}
+log: {level: warn}
+`
+
+func TestFlagsGoOverEnvironmentOverFile(t *testing.T) {
+	t.Setenv("PENSTOCK_NATS_URL", "nats://env:4222")
+	t.Setenv("PENSTOCK_NATS_REPLICAS", "3")
+	t.Setenv("PENSTOCK_LOG_LEVEL", "debug")
+	t.Setenv("PENSTOCK_NATS_EMBEDDED_DIR", "/env")
+	t.Setenv("PENSTOCK_NATS_EMBEDDED_SYNC", "always")
+	t.Setenv("PENSTOCK_DRAIN_POLICIES", "a, b,,c")
+	t.Setenv("PENSTOCK_DRAIN_LEASE", "3s")
+	t.Setenv("PENSTOCK_GRACE", "") // as if not set
+	flags := commandLine(t, "--log-level", "error", "--drain-lease=4s", "--nats-dir", "/flag", "--http-listen=")
+	c, err := config.Load(strings.NewReader(small), flags)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.NATS.URL != "nats://env:4222" || c.NATS.Replicas != 3 || c.Log.Level != "error" ||
+		c.NATS.Embedded.Dir != "/flag" || !c.NATS.Embedded.SyncAlways || c.Drain.Lease != 4*time.Second ||
+		!reflect.DeepEqual(c.Drain.Policies, []string{"a", "b", "c"}) || c.Grace != 30*time.Second ||
+		c.HTTP.Listen != "" {
+		t.Errorf("got %+v", c)
+	}
+}
+
+// Every setting can be given by its variable alone, also those without a default: viper forgets these when it fills in
+// a struct.
+func TestEnvironmentAlone(t *testing.T) {
+	t.Setenv("PENSTOCK_HTTP_LISTEN", "127.0.0.1:9")
+	t.Setenv("PENSTOCK_NATS_URL", "env:4222")
+	t.Setenv("PENSTOCK_STATE_REDIS_ADDRS", "a:1,b:2")
+	c, err := config.Load(nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.HTTP.Listen != "127.0.0.1:9" || c.NATS.URL != "env:4222" || len(c.State.Redis.Addrs) != 2 {
+		t.Errorf("got %+v", c)
+	}
+}
+
+func TestProblemsNameTheirSource(t *testing.T) {
+	t.Setenv("PENSTOCK_NATS_REPLICAS", "three")
+	t.Setenv("PENSTOCK_DRAIN_LEASE", "5")
+	t.Setenv("PENSTOCK_GRACE", "5")
+	_, err := config.Load(strings.NewReader("log: {format: csv}"), commandLine(t, "--grace", "48h"))
+	want := `nats.replicas (PENSTOCK_NATS_REPLICAS): "three": want a whole number
+drain.lease (PENSTOCK_DRAIN_LEASE): "5": want a duration with a unit, such as 250ms, 30s, 5m, 1d or 1w
+log.format: "csv": want text or json
+grace (--grace): must be 0s to 1d, not 2d`
+	if err == nil || err.Error() != want {
+		t.Errorf("got\n%v\nwant\n%s", err, want)
+	}
+}
+
+func TestUnknownVariablesAreWarnings(t *testing.T) {
+	t.Setenv("PENSTOCK_PORT", "tcp://10.0.0.1:80")
+	t.Setenv("PENSTOCK_NATS_UR", "nats://a:4222")
+	t.Setenv("PENSTOCK_CONFIG", "")
+	t.Setenv("PENSTOCK_GRACE", "1s")
+	c, err := config.Load(nil, nil)
+	want := []string{"environment variable PENSTOCK_NATS_UR is no setting and has no effect",
+		"environment variable PENSTOCK_PORT is no setting and has no effect"}
+	if err != nil || !reflect.DeepEqual(c.Warnings, want) {
+		t.Errorf("got %q, %v", c.Warnings, err)
+	}
+}
+
+func TestLease(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"nats: {url: a, replicas: 1}":                       5 * time.Second,
+		"nats: {url: a, replicas: 3}":                       15 * time.Second,
+		"{nats: {url: a, replicas: 3}, drain: {lease: 1s}}": time.Second,
+	} {
+		if c, err := config.Load(strings.NewReader(text), nil); err != nil || c.Drain.Lease != want {
+			t.Errorf("%s: got %s, %v", text, c.Drain.Lease, err)
+		}
+	}
+}
+
+func TestConfigFileByVariable(t *testing.T) {
+	t.Setenv("PENSTOCK_CONFIG", "testdata/full.yaml")
+	if c, err := config.LoadFile(commandLine(t)); err != nil || c.NATS.Prefix != "staging" {
+		t.Errorf("got %+v, %v", c, err)
+	}
+	_, err := config.LoadFile(commandLine(t, "--config", "testdata/absent.yaml"))
+	if !errors.Is(err, fs.ErrNotExist) || !strings.HasPrefix(err.Error(), "open configuration: ") {
+		t.Errorf("an absent file: %v", err)
+	}
+}
+
+func FuzzLoad(f *testing.F) {
+	files, err := filepath.Glob("testdata/bad/*.yaml")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, name := range append(files, "testdata/full.yaml") {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(string(text))
+	}
+	f.Add("a: &a [*a]\n")
+	f.Add("nats: {<<: {url: nats://a:4222}}\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		c, err := config.Load(strings.NewReader(text), nil)
+		if err != nil {
+			if err.Error() == "" {
+				t.Fatal("an error without a word")
+			}
+			return
+		}
+		for _, p := range c.Policies {
+			if problems := p.Validate(); len(problems) > 0 {
+				t.Fatalf("accepted in spite of %v", problems)
+			}
+		}
+	})
+}

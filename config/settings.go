@@ -1,0 +1,140 @@
+package config
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/penstock-mq/penstock/algorithms"
+)
+
+// setting is one value of the configuration outside the policies: its key in the file, from which the name of its
+// environment variable follows, and its flag, if it has one.
+type setting struct {
+	key   string
+	flag  string
+	usage string
+	read  func(c *Config, value any) error
+}
+
+// settings are all there are: any other key is refused.
+var settings = []setting{
+	{"http.listen", "http-listen", "serve HTTP at this `host:port`",
+		text(func(c *Config) *string { return &c.HTTP.Listen })},
+	{"nats.url", "nats-url", "`URL` of NATS; empty: start the embedded server",
+		text(func(c *Config) *string { return &c.NATS.URL })},
+	{"nats.prefix", "nats-prefix", "`word` that all subjects, streams and KV buckets begin with",
+		text(func(c *Config) *string { return &c.NATS.Prefix })},
+	{"nats.replicas", "nats-replicas", "`number` of replicas of streams and KV buckets",
+		number(func(c *Config) *int { return &c.NATS.Replicas })},
+	{"nats.embedded.dir", "nats-dir", "`directory` of the embedded server",
+		text(func(c *Config) *string { return &c.NATS.Embedded.Dir })},
+	{"nats.embedded.listen", "nats-listen", "let others connect to the embedded server at this `host:port`",
+		text(func(c *Config) *string { return &c.NATS.Embedded.Listen })},
+	{"nats.embedded.sync", "nats-sync", "`interval` at which the embedded server syncs its files, or always", readSync},
+	{"state.store", "", "", text(func(c *Config) *string { return &c.State.Store })},
+	{"state.redis.addrs", "", "", list(func(c *Config) *[]string { return &c.State.Redis.Addrs })},
+	{"state.redis.prefix", "", "", text(func(c *Config) *string { return &c.State.Redis.Prefix })},
+	{"drain.lease", "drain-lease", "`duration` of the drainer's lease",
+		duration(func(c *Config) *time.Duration { return &c.Drain.Lease })},
+	{"drain.policies", "drain-policies", "`names` of the policies to drain, with commas between them; empty: all",
+		list(func(c *Config) *[]string { return &c.Drain.Policies })},
+	{"log.level", "log-level", "log at this `level`: debug, info, warn or error",
+		text(func(c *Config) *string { return &c.Log.Level })},
+	{"log.format", "log-format", "log in this `format`: text or json",
+		text(func(c *Config) *string { return &c.Log.Format })},
+	{"grace", "grace", "`duration` that jobs and requests may take to finish at the end",
+		duration(func(c *Config) *time.Duration { return &c.Grace })},
+}
+
+// text reads a string. YAML's other types are not turned into one: who writes 5 or true did not mean a text.
+func text(into func(*Config) *string) func(*Config, any) error {
+	return func(c *Config, value any) error {
+		s, ok := value.(string)
+		if !ok {
+			return unfit(value, "text")
+		}
+		*into(c) = s
+		return nil
+	}
+}
+
+// number reads a whole number, also from the text of a flag or a variable.
+func number(into func(*Config) *int) func(*Config, any) error {
+	return func(c *Config, value any) error {
+		n, err := strconv.Atoi(fmt.Sprint(value))
+		if err != nil {
+			return unfit(value, "a whole number")
+		}
+		*into(c) = n
+		return nil
+	}
+}
+
+// duration reads a duration with a unit.
+func duration(into func(*Config) *time.Duration) func(*Config, any) error {
+	return func(c *Config, value any) error {
+		s, ok := value.(string)
+		if !ok {
+			return unfit(value, "a duration with a unit, such as 30s or 1d")
+		}
+		d, err := algorithms.ParseDuration(s)
+		if err != nil {
+			return err
+		}
+		*into(c) = d
+		return nil
+	}
+}
+
+// list reads a list of texts, from a flag or a variable one text with commas.
+func list(into func(*Config) *[]string) func(*Config, any) error {
+	return func(c *Config, value any) error {
+		var texts []string
+		switch v := value.(type) {
+		case string:
+			for item := range strings.SplitSeq(v, ",") {
+				if item = strings.TrimSpace(item); item != "" {
+					texts = append(texts, item)
+				}
+			}
+		case []any:
+			for _, item := range v {
+				s, ok := item.(string)
+				if !ok {
+					return unfit(item, "text")
+				}
+				texts = append(texts, s)
+			}
+		default:
+			return unfit(value, "a list")
+		}
+		*into(c) = texts
+		return nil
+	}
+}
+
+func readSync(c *Config, value any) error {
+	if value == "always" {
+		c.NATS.Embedded.Sync, c.NATS.Embedded.SyncAlways = 0, true
+		return nil
+	}
+	if err := duration(func(c *Config) *time.Duration { return &c.NATS.Embedded.Sync })(c, value); err != nil {
+		return fmt.Errorf("%w, or always", err)
+	}
+	return nil
+}
+
+func unfit(value any, wanted string) error {
+	switch v := value.(type) {
+	case map[string]any:
+		return fmt.Errorf("want %s, not fields", wanted)
+	case []any:
+		return fmt.Errorf("want %s, not a list", wanted)
+	case string:
+		return fmt.Errorf("%q: want %s", v, wanted)
+	default:
+		return fmt.Errorf("%v: want %s", v, wanted)
+	}
+}

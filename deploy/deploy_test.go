@@ -1,0 +1,250 @@
+// Package deploy_test loads every file of this directory the way that what reads it will.
+package deploy_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/penstock-mq/penstock/config"
+	"github.com/penstock-mq/penstock/internal/telemetry"
+	"github.com/penstock-mq/penstock/policy"
+)
+
+// checks says how each file is loaded. A file without a check fails TestEveryFile.
+var checks = map[string]func(t *testing.T, text []byte){
+	"quickstart.yaml":           quickstart,
+	"production.yaml":           production,
+	"penstock-admitter.service": unit,
+	"penstock-drainer.service":  unit,
+	"prometheus.yaml":           prometheus,
+	"penstock-alerts.yaml":      alerts,
+}
+
+func TestEveryFile(t *testing.T) {
+	entries, err := os.ReadDir(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range entries {
+		name := entry.Name()
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			text, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			check, ok := checks[name]
+			if !ok {
+				t.Fatal("nothing checks this file")
+			}
+			check(t, text)
+		})
+	}
+}
+
+func load(t *testing.T, text []byte) config.Config {
+	t.Helper()
+	c, err := config.Load(bytes.NewReader(text), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func quickstart(t *testing.T, text []byte) {
+	c := load(t, text)
+	if c.NATS.URL != "" || c.NATS.Embedded.Listen == "" || c.HTTP.Listen != "" {
+		t.Errorf("wants something set up: %+v", c)
+	}
+	var seen []policy.Algorithm
+	for _, p := range c.Policies {
+		seen = append(seen, p.Algorithm)
+		here := "http://" + config.AdmitterListen + "/"
+		if p.HasQueue() && (p.Target == nil || !strings.HasPrefix(p.Target.HTTP.URL, here)) {
+			t.Errorf("%s has no target on this machine", p.Name)
+		}
+	}
+	for _, algorithm := range []policy.Algorithm{policy.TokenBucket, policy.LeakingBucket, policy.FixedWindow,
+		policy.SlidingLog, policy.SlidingCounter} {
+		if !slices.Contains(seen, algorithm) {
+			t.Errorf("no policy with %s", algorithm)
+		}
+	}
+}
+
+// settingLine is a line of YAML that sets something, or would if it were not commented out.
+var settingLine = regexp.MustCompile(`^( *)# ( *[a-z_]+:.*)$`)
+
+func production(t *testing.T, text []byte) {
+	c := load(t, text)
+	if c.NATS.URL == "" || c.NATS.Replicas != 3 || c.Drain.Lease != 15*time.Second {
+		t.Errorf("got %+v", c)
+	}
+	// What is commented out is said to be the default: with the comment signs taken off, it must load as well, and
+	// except for what has no default say the same.
+	var lines []string
+	for line := range strings.Lines(string(text)) {
+		lines = append(lines, settingLine.ReplaceAllString(strings.TrimRight(line, "\n"), "$1$2"))
+	}
+	all := load(t, []byte(strings.Join(lines, "\n")))
+	if all.HTTP.Listen != config.AdmitterListen || !slices.Equal(all.Drain.Policies, []string{"stripe"}) {
+		t.Errorf("http.listen or drain.policies is not among the comments: %+v", all)
+	}
+	all.HTTP, all.Drain.Policies = c.HTTP, c.Drain.Policies
+	before, err := yaml.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := yaml.Marshal(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(before, after) {
+		t.Errorf("comments change\n%s\nto\n%s", before, after)
+	}
+}
+
+// unit checks the lines of a systemd unit, and that its command line is one that the program takes.
+func unit(t *testing.T, text []byte) {
+	values := map[string]string{}
+	section := ""
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSpace(line)
+		key, value, assigned := strings.Cut(line, "=")
+		switch {
+		case line == "" || strings.HasPrefix(line, "#"):
+		case line == "[Unit]" || line == "[Service]" || line == "[Install]":
+			section = line
+		case !assigned || section == "" || strings.ContainsAny(key, " \t"):
+			t.Errorf("%q is neither a section nor an assignment", line)
+		default:
+			values[section+key] = value
+		}
+	}
+	command := strings.Fields(values["[Service]ExecStart"])
+	if len(command) == 0 {
+		t.Fatal("no ExecStart")
+	}
+	flags := pflag.NewFlagSet(command[0], pflag.ContinueOnError)
+	config.Flags(flags)
+	if err := flags.Parse(command[1:]); err != nil {
+		t.Fatal(err)
+	}
+	if err := flags.Set("config", "production.yaml"); err != nil {
+		t.Fatal(err)
+	}
+	c, err := config.LoadFile(flags)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.HTTP.Listen == "" {
+		t.Error("serves no metrics")
+	}
+	stop := values["[Service]TimeoutStopSec"]
+	patience, err := time.ParseDuration(stop)
+	if err != nil || patience < c.Grace+10*time.Second {
+		t.Errorf("TimeoutStopSec=%q leaves little beyond the grace of %s: %v", stop, c.Grace, err)
+	}
+	if values["[Service]RestartPreventExitStatus"] != "2" || values["[Install]WantedBy"] == "" {
+		t.Errorf("got %v", values)
+	}
+}
+
+// strict decodes YAML without letting anything unknown pass.
+func strict(t *testing.T, text []byte, into any) {
+	t.Helper()
+	in := yaml.NewDecoder(bytes.NewReader(text))
+	in.KnownFields(true)
+	if err := in.Decode(into); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func prometheus(t *testing.T, text []byte) {
+	var c struct {
+		RuleFiles     []string `yaml:"rule_files"`
+		ScrapeConfigs []struct {
+			JobName       string `yaml:"job_name"`
+			StaticConfigs []struct {
+				Targets []string `yaml:"targets"`
+			} `yaml:"static_configs"`
+		} `yaml:"scrape_configs"`
+	}
+	strict(t, text, &c)
+	if len(c.ScrapeConfigs) != 1 || len(c.ScrapeConfigs[0].StaticConfigs) != 1 ||
+		!slices.Contains(c.ScrapeConfigs[0].StaticConfigs[0].Targets, config.AdmitterListen) {
+		t.Errorf("got %+v", c)
+	}
+	for _, file := range c.RuleFiles {
+		if _, err := os.Stat(file); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+var metricName = regexp.MustCompile(`penstock_[a-z_]+`)
+
+// alerts checks that the rules are about metrics that there are.
+func alerts(t *testing.T, text []byte) {
+	var c struct {
+		Groups []struct {
+			Name  string `yaml:"name"`
+			Rules []struct {
+				Alert       string            `yaml:"alert"`
+				Expr        string            `yaml:"expr"`
+				For         string            `yaml:"for"`
+				Annotations map[string]string `yaml:"annotations"`
+			} `yaml:"rules"`
+		} `yaml:"groups"`
+	}
+	strict(t, text, &c)
+	exposed := exposition(t)
+	for _, rule := range c.Groups[0].Rules {
+		names := metricName.FindAllString(rule.Expr, -1)
+		if rule.Alert == "" || rule.Annotations["summary"] == "" || len(names) == 0 {
+			t.Errorf("incomplete: %+v", rule)
+		}
+		for _, name := range names {
+			if !strings.Contains(exposed, "\n"+name+"{") {
+				t.Errorf("%s: no metric %s", rule.Alert, name)
+			}
+		}
+		if strings.Count(rule.Expr, "(") != strings.Count(rule.Expr, ")") {
+			t.Errorf("%s: parentheses do not match", rule.Alert)
+		}
+	}
+}
+
+// exposition is what Prometheus reads from a process that is admitter and drainer.
+func exposition(t *testing.T) string {
+	t.Helper()
+	r := telemetry.NewRegistry()
+	admission, drain := r.Admission(), r.Drain()
+	r.QueueJobs(func(context.Context) map[string]uint64 { return map[string]uint64{"p": 1} })
+	admission.Admitted("p", "rejected")
+	admission.Checked("p", true)
+	drain.Started("p", 0, 0)
+	drain.Finished("p", "dead")
+	drain.Owned("p", 1)
+	recorder := httptest.NewRecorder()
+	r.Handler(slog.New(slog.DiscardHandler)).ServeHTTP(recorder, httptest.NewRequest("GET", "/metrics", nil))
+	text, err := io.ReadAll(recorder.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return "\n" + string(text)
+}
