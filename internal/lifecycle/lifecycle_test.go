@@ -1,0 +1,98 @@
+package lifecycle_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/penstock-mq/penstock/internal/lifecycle"
+)
+
+func ExampleRun() {
+	err := lifecycle.Run(context.Background(),
+		func(ctx context.Context) error {
+			<-ctx.Done()
+			fmt.Println("told to stop")
+			return nil
+		},
+		func(context.Context) error { return errors.New("listen: address in use") },
+	)
+	fmt.Println(err)
+	// Output:
+	// told to stop
+	// listen: address in use
+}
+
+// lasting is a part that runs until it is told to stop, takes a while about it and returns err.
+func lasting(stopping time.Duration, err error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		<-ctx.Done()
+		time.Sleep(stopping)
+		return err
+	}
+}
+
+// brief is a part that returns err by itself.
+func brief(after time.Duration, err error) func(context.Context) error {
+	return func(context.Context) error {
+		time.Sleep(after)
+		return err
+	}
+}
+
+func TestRun(t *testing.T) {
+	first, second := errors.New("first"), errors.New("second")
+	type part = func(context.Context) error
+	for _, test := range []struct {
+		name  string
+		stop  time.Duration // when ctx ends; 0: never
+		parts []part
+		takes time.Duration
+		want  []error
+		text  string
+	}{
+		{name: "no parts", takes: 0},
+		{name: "told to stop", stop: time.Minute, takes: time.Minute + 3*time.Second,
+			parts: []part{lasting(time.Second, nil), lasting(3*time.Second, nil)}},
+		{name: "a part fails", takes: time.Second + 5*time.Second,
+			parts: []part{lasting(5*time.Second, nil), brief(time.Second, first)}, want: []error{first}, text: "first"},
+		{name: "a part is finished", takes: 2 * time.Second,
+			parts: []part{lasting(time.Second, nil), brief(time.Second, nil)}},
+		{name: "the cause comes first", takes: 2 * time.Second,
+			parts: []part{lasting(time.Second, second), brief(time.Second, first)},
+			want:  []error{first, second}, text: "first\nsecond"},
+		{name: "cancellation is no error once told to stop", stop: time.Second, takes: time.Second,
+			parts: []part{lasting(0, fmt.Errorf("read: %w", context.Canceled)), lasting(0, nil)}},
+		{name: "cancellation out of the blue is one", takes: time.Second,
+			parts: []part{brief(time.Second, context.Canceled), lasting(0, nil)}, want: []error{context.Canceled},
+			text: context.Canceled.Error()},
+		{name: "failing while stopping", stop: time.Second, takes: 2 * time.Second,
+			parts: []part{lasting(time.Second, second)}, want: []error{second}, text: "second"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if test.stop > 0 {
+					defer time.AfterFunc(test.stop, cancel).Stop()
+				}
+				began := time.Now()
+				err := lifecycle.Run(ctx, test.parts...)
+				if took := time.Since(began); took != test.takes {
+					t.Errorf("took %s, want %s", took, test.takes)
+				}
+				for _, want := range test.want {
+					if !errors.Is(err, want) {
+						t.Errorf("returned %v, want %v in it", err, want)
+					}
+				}
+				if err == nil && test.text != "" || err != nil && err.Error() != test.text {
+					t.Errorf("returned %v, want %q", err, test.text)
+				}
+			})
+		})
+	}
+}

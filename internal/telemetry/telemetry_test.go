@@ -1,0 +1,109 @@
+package telemetry_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/internal/telemetry"
+)
+
+// scrape returns the lines that Prometheus would see, without comments.
+func scrape(t *testing.T, r *telemetry.Registry) string {
+	t.Helper()
+	recorder := httptest.NewRecorder()
+	r.Handler(slog.New(slog.DiscardHandler)).ServeHTTP(recorder, httptest.NewRequest("GET", "/metrics", nil))
+	body, err := io.ReadAll(recorder.Result().Body)
+	if err != nil || recorder.Code != 200 {
+		t.Fatalf("status %d, %v", recorder.Code, err)
+	}
+	var lines []string
+	for line := range strings.Lines(string(body)) {
+		if strings.HasPrefix(line, "penstock_") {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "")
+}
+
+func TestMetrics(t *testing.T) {
+	r := telemetry.NewRegistry()
+	a, d := r.Admission(), r.Drain()
+	r.QueueJobs(func(ctx context.Context) map[string]uint64 {
+		if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > time.Second {
+			t.Error("no deadline of a second")
+		}
+		return map[string]uint64{"stripe": 4711}
+	})
+	a.Admitted("stripe", "queued")
+	a.Admitted("stripe", "queued")
+	a.Admitted("stripe", "rejected")
+	a.Checked("signup", true)
+	a.Checked("signup", false)
+	d.Started("stripe", 700*time.Microsecond, 90*time.Second)
+	d.Started("stripe", -time.Second, -time.Second)
+	d.Finished("stripe", "done")
+	d.Owned("stripe", 8)
+	d.Owned("stripe", 5)
+
+	got := scrape(t, r)
+	want, err := os.ReadFile("testdata/metrics.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestRuntimeMetricsAreThere(t *testing.T) {
+	recorder := httptest.NewRecorder()
+	handler := telemetry.NewRegistry().Handler(slog.New(slog.DiscardHandler))
+	handler.ServeHTTP(recorder, httptest.NewRequest("GET", "/metrics", nil))
+	for _, name := range []string{"go_goroutines ", "process_cpu_seconds_total "} {
+		if !strings.Contains(recorder.Body.String(), "\n"+name) {
+			t.Errorf("no %s", name)
+		}
+	}
+}
+
+func TestLogger(t *testing.T) {
+	for _, test := range []struct {
+		level, format string
+		want          string // of the lines written at debug, info, warn and error
+	}{
+		{"debug", "text", "level=DEBUG msg=a\nlevel=INFO msg=a\nlevel=WARN msg=a\nlevel=ERROR msg=a\n"},
+		{"info", "text", "level=INFO msg=a\nlevel=WARN msg=a\nlevel=ERROR msg=a\n"},
+		{"warn", "json", `{"level":"WARN","msg":"a"}` + "\n" + `{"level":"ERROR","msg":"a"}` + "\n"},
+		{"error", "text", "level=ERROR msg=a\n"},
+	} {
+		var out bytes.Buffer
+		logger, err := telemetry.NewLogger(&out, test.level, test.format)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, level := range []slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError} {
+			// A record without a time is written without one.
+			record := slog.NewRecord(time.Time{}, level, "a", 0)
+			if logger.Handler().Enabled(t.Context(), level) {
+				if err := logger.Handler().Handle(t.Context(), record); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if out.String() != test.want {
+			t.Errorf("%s, %s: wrote\n%s", test.level, test.format, &out)
+		}
+	}
+	for _, bad := range [][2]string{{"verbose", "text"}, {"INFO", "text"}, {"", "text"}, {"info", "xml"}} {
+		if _, err := telemetry.NewLogger(io.Discard, bad[0], bad[1]); err == nil {
+			t.Errorf("level %q, format %q is accepted", bad[0], bad[1])
+		}
+	}
+}
