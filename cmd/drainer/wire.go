@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock/config"
+	"github.com/penstock-mq/penstock/internal/lifecycle"
+	"github.com/penstock-mq/penstock/internal/natsconn"
+	"github.com/penstock-mq/penstock/internal/telemetry"
+	"github.com/penstock-mq/penstock/workers"
+	"github.com/penstock-mq/penstock/workers/httptarget"
+)
+
+// serve drains until ctx ends. What can fail at once (ports, options) fails before anything is taken.
+func serve(ctx context.Context, c config.Config, stdout io.Writer, log *slog.Logger) error {
+	nc, err := nats.Connect(c.NATS.URL, natsconn.Options("penstock drainer", log)...)
+	if err != nil {
+		return fmt.Errorf("connect to NATS: %w", err)
+	}
+	defer natsconn.Leave(nc)
+	metrics := telemetry.NewRegistry()
+	ready := make(chan struct{})
+	drainer, err := workers.New(nc, workers.Options{
+		Prefix:   c.NATS.Prefix,
+		Replicas: c.NATS.Replicas,
+		Lease:    c.Drain.Lease,
+		Policies: c.Drain.Policies,
+		Target:   httptarget.New(httptarget.Client()),
+		Grace:    c.Grace,
+		Ready:    func() { close(ready) },
+		Observer: metrics.Drain(),
+		Logger:   log,
+	})
+	if err != nil {
+		return err
+	}
+	parts := []func(context.Context) error{
+		func(ctx context.Context) error {
+			if !natsconn.Connected(ctx, nc) {
+				return nil
+			}
+			return drainer.Run(ctx)
+		},
+		func(ctx context.Context) error {
+			select {
+			case <-ready:
+				fmt.Fprintf(stdout, "ready nats=%s\n", nc.ConnectedUrlRedacted())
+				<-ctx.Done()
+			case <-ctx.Done():
+			}
+			return nil
+		},
+	}
+	if c.HTTP.Listen != "" {
+		listener, err := net.Listen("tcp", c.HTTP.Listen)
+		if err != nil {
+			return fmt.Errorf("listen for HTTP: %w", err)
+		}
+		parts = append(parts, lifecycle.HTTP(listener, routes(nc, ready, metrics.Handler(log)), c.Grace, log))
+	}
+	return lifecycle.Run(ctx, parts...)
+}
+
+// routes serves what operators ask a drainer.
+func routes(nc *nats.Conn, ready <-chan struct{}, metrics http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", metrics)
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		select {
+		case <-ready:
+			if nc.IsConnected() {
+				fmt.Fprintln(w, "ready")
+				return
+			}
+		default:
+		}
+		http.Error(w, "not connected to NATS", http.StatusServiceUnavailable)
+	})
+	return mux
+}

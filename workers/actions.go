@@ -1,0 +1,100 @@
+package workers
+
+// actions is what the pure parts want done. The drainer, or a simulation, carries them out and clears the lists.
+type actions struct {
+	starts   []run      // give to a worker
+	acks     []recordOf // acknowledge, with confirmation
+	fetches  []*job     // read the body
+	saves    []save     // write the attempt record, then call saved
+	burials  []burial   // store the dead letter, then call buried
+	forgets  []recordOf // delete the attempt record
+	reports  []report   // tell the new owner of a partition
+	puts     []put      // compare-and-set a record
+	reads    []read     // read a record from its leader
+	deletes  []put      // delete a record
+	opens    []opening  // open a backlog
+	closes   []*partition
+	vanished int // jobs that were removed from the stream by others
+	strange  int // records of another format version
+	lost     int // times that this process was declared dead
+}
+
+// clear empties the lists and keeps their memory.
+func (a *actions) clear() {
+	clear(a.starts)
+	clear(a.acks)
+	*a = actions{starts: a.starts[:0], acks: a.acks[:0]}
+}
+
+// recordOf names a stored job.
+type recordOf struct {
+	part *partition
+	seq  uint64
+}
+
+type save struct {
+	*job
+	record attemptRecord
+}
+
+type burial struct {
+	*job
+	reason Reason
+	detail string
+}
+
+// report is an outcome of a job whose partition was handed over.
+type report struct {
+	policy    string
+	partition int
+	outcome   outcome
+}
+
+// table names one of the buckets of records.
+type table uint8
+
+const (
+	tableDrainers table = iota
+	tablePartitions
+)
+
+// put is a write of a record if its revision is still the given one; 0: if there is none. The answer goes to core.put,
+// with the same put.
+type put struct {
+	table    table
+	key      string
+	value    []byte
+	revision uint64
+	nonce    uint64
+	sent     instant
+	why      reason
+}
+
+// reason tells what a write or a read of a record is for.
+type reason uint8
+
+const (
+	whyRenew reason = iota
+	whyTombstone
+	whyClaim
+	whyRelease
+	whyCheckpoint
+)
+
+// read asks for a record because the result of a write is unknown or a conflict was met.
+type read struct{ put }
+
+// putResult is how a write ended.
+type putResult uint8
+
+const (
+	putOK putResult = iota
+	putConflict
+	putUnknown // it may have been applied, or may yet be
+)
+
+// opening asks for a partition's backlog by its epoch, and for what the predecessor left when inherit is set.
+type opening struct {
+	part    *partition
+	inherit bool
+}

@@ -1,0 +1,84 @@
+package workers
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/penstock-mq/penstock/queue"
+)
+
+// ask is a question about jobs that have not arrived yet: their publisher may be faster than their delivery.
+type ask struct {
+	part  *partition
+	jobs  []uint64
+	until instant
+	reply func(queue.ValveAnswer)
+}
+
+// askPatience is how long a question waits for its jobs to arrive. The admitter waits 20 ms for the answer.
+const askPatience = 15 * time.Millisecond
+
+// answer takes a question to the valve of a partition.
+func (d *Drainer) answer(p *partition, q queue.ValveQuestion, reply func(queue.ValveAnswer), now instant) {
+	v := d.core.valves[p.policy]
+	switch {
+	case v == nil || p.state > partitionLive:
+		reply(queue.ValveAnswer{Error: "the partition has another owner"})
+	case q.Op == queue.OpExpect:
+		d.asks = append(d.asks, &ask{p, q.Jobs, now.add(askPatience), reply})
+	case q.Op == queue.OpRoom:
+		reply(queue.ValveAnswer{DelayMS: ceilMillis(v.room(p, q.Key, now))})
+	case q.Op == queue.OpOutcome:
+		var o outcome
+		if err := json.Unmarshal(q.Outcome, &o); err != nil {
+			reply(queue.ValveAnswer{Error: "outcome is not understood: " + err.Error()})
+		} else if !d.core.reported(p.policy, p.number, o, now) {
+			reply(queue.ValveAnswer{Error: "the partition is being opened"})
+		} else {
+			reply(queue.ValveAnswer{})
+		}
+	default:
+		reply(queue.ValveAnswer{Error: "unknown op " + q.Op})
+	}
+}
+
+// resolveAsks answers the questions that can be answered, or have waited long enough.
+func (d *Drainer) resolveAsks(now instant) {
+	kept := d.asks[:0]
+	for _, a := range d.asks {
+		starts, complete := d.expect(a, now)
+		if complete || now >= a.until {
+			a.reply(queue.ValveAnswer{Starts: starts})
+		} else {
+			kept = append(kept, a)
+		}
+	}
+	clear(d.asks[len(kept):])
+	d.asks = kept
+}
+
+func (d *Drainer) expect(a *ask, now instant) (starts []queue.ExpectedStart, complete bool) {
+	complete = true
+	v := d.core.valves[a.part.policy]
+	for _, seq := range a.jobs {
+		start := queue.ExpectedStart{Seq: seq}
+		if v != nil && a.part.state <= partitionLive {
+			var wait time.Duration
+			wait, start.Known = v.expect(a.part, seq, now)
+			start.DelayMS = ceilMillis(wait)
+		}
+		complete = complete && start.Known
+		starts = append(starts, start)
+	}
+	return starts, complete
+}
+
+// asksDue is when the oldest question must be answered.
+func (d *Drainer) asksDue() instant {
+	if len(d.asks) == 0 {
+		return never
+	}
+	return d.asks[0].until
+}
+
+func ceilMillis(d time.Duration) int64 { return int64((d + time.Millisecond - 1) / time.Millisecond) }

@@ -1,0 +1,219 @@
+package workers
+
+import (
+	"hash/fnv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock-mq/penstock/queue"
+)
+
+// stage is where a held job is on its way from the stream to its acknowledgement.
+type stage uint8
+
+const (
+	stageWaiting stage = iota // in its bucket, in order
+	stageDelayed              // not yet due, or backing off
+	stageRunning              // here or, when it has a holder, in another process
+	stageSaving               // its failed attempt or its crash is being recorded; then it backs off
+	stageBurying              // its dead letter is being stored
+	stageAcking               // its acknowledgement is on the way, until it is confirmed
+)
+
+// job is one stored job of a partition that this drainer owns.
+type job struct {
+	queue.Arrived
+	bucket *bucket
+
+	stage      stage
+	generation uint8 // of the backlog that delivered it last
+	fetching   bool  // its body is being read
+	noting     bool  // its crash is being recorded
+	recorded   bool  // it has an attempt record to delete
+	attempts   int   // that counted
+	crashes    int
+	lastError  string
+
+	holder  string        // who runs it, when that is another process
+	expires instant       // deadline or largest age
+	at      instant       // while in the valve's timers: when to look at it
+	backoff time.Duration // while saving: how long it waits afterwards
+
+	inBucket, inTimers int // heap indices, −1 outside
+}
+
+// orderedJob orders the jobs of a bucket: by priority, then as they were accepted. A retried job is older than those behind it
+// and so goes before them.
+type orderedJob struct{ *job }
+
+func (j orderedJob) before(k orderedJob) bool {
+	if j.Priority != k.Priority {
+		return j.Priority > k.Priority
+	}
+	return j.Seq < k.Seq
+}
+func (j orderedJob) moved(i int) { j.inBucket = i }
+
+// timedJob orders the jobs of a valve by when to look at them.
+type timedJob struct{ *job }
+
+func (j timedJob) before(k timedJob) bool { return j.at < k.at || j.at == k.at && j.Seq < k.Seq }
+func (j timedJob) moved(i int)            { j.inTimers = i }
+
+// bucket is one key's jobs and clock.
+type bucket struct {
+	key   queue.Key
+	part  *partition
+	clock clock
+	ready heap[orderedJob] // the jobs that wait for a slot
+
+	held    int // jobs in any stage
+	running int // jobs that hold concurrency, wherever they run
+
+	last     *turn        // the last start, which the next one follows
+	handoffs atomic.Int32 // jobs given to a worker whose last check is still to come
+	stalled  bool         // one of those came back: nothing starts before all of them are decided
+	noting   int          // jobs whose crash is being recorded; those behind them wait
+
+	cool      instant // until when the target asked for a pause
+	throttles int     // pauses in a row
+
+	awake  bool    // it has work and may run it; asleep it earns burst credit
+	since  instant // when it last woke or started a job
+	spot   spot
+	index  int     // in the heap that spot names
+	nextAt instant // while in the valve's schedule: when to look at it
+}
+
+// turn is one job's place in the order of starts. Workers run side by side, so each makes its last check after the one
+// before it has made its own; and a job whose predecessor came back comes back too, for otherwise it would overtake.
+type turn struct {
+	priority int
+	seq      uint64
+	decided  sync.WaitGroup
+	passed   bool // once decided
+}
+
+// decide makes the last check of a worker: allowed reads the clock and the fence, after all earlier starts of the bucket
+// have been decided.
+func (r *run) decide(allowed func() bool) bool {
+	if r.previous != nil {
+		r.previous.decided.Wait()
+	}
+	t := r.turn
+	overtakes := r.previous != nil && !r.previous.passed && r.previous.before(t)
+	t.passed = !overtakes && allowed()
+	t.decided.Done()
+	r.previous = nil
+	if t.passed {
+		r.bucket.handoffs.Add(-1)
+		r.part.handoffs.Add(-1)
+	}
+	return t.passed
+}
+
+func (t *turn) before(u *turn) bool {
+	return t.priority > u.priority || t.priority == u.priority && t.seq < u.seq
+}
+
+type spot uint8
+
+const (
+	spotNone  spot = iota
+	spotSched      // its next start lies ahead
+	spotDue        // it may start a job as soon as a worker is free
+)
+
+// scheduledBucket orders the buckets of a valve by when their next job may start.
+type scheduledBucket struct{ *bucket }
+
+func (b scheduledBucket) before(c scheduledBucket) bool {
+	return b.nextAt < c.nextAt || b.nextAt == c.nextAt && b.key < c.key
+}
+func (b scheduledBucket) moved(i int) { b.index = i }
+
+// dueBucket orders the buckets that compete for workers: fewest running first, then longest due.
+type dueBucket struct{ *bucket }
+
+func (b dueBucket) before(c dueBucket) bool {
+	if b.running != c.running {
+		return b.running < c.running
+	}
+	return b.nextAt < c.nextAt || b.nextAt == c.nextAt && b.key < c.key
+}
+func (b dueBucket) moved(i int) { b.index = i }
+
+// partition is a share of a policy's buckets that this drainer owns or has owned.
+type partition struct {
+	policy  string
+	number  int
+	epoch   uint64
+	state   partitionState
+	buckets map[queue.Key]*bucket
+	jobs    map[uint64]*job
+
+	fresh    bool // what the predecessor left was not taken over yet
+	broken   bool // its backlog lost its way and must be opened anew
+	quiesced bool // it starts no jobs any more, because this drainer leaves
+
+	handoffs atomic.Int32 // of all its buckets
+
+	generation uint8
+	highest    uint64 // largest sequence that arrived
+	stored     uint64 // messages of this backlog that are still to arrive of those stored when it was opened
+
+	// What the predecessor left, until the jobs arrive.
+	crashedAt instant // when a crashed owner's partition was taken over; 0 after a planned handover
+	inherited map[uint64]*inheritedJob
+	finished  map[uint64]struct{} // acknowledged a moment ago: deliveries of them are stale
+	recent    []finishedJob
+
+	checkpointed checkpointState
+}
+
+type partitionState uint8
+
+const (
+	partitionOpening     partitionState = iota // owned, its backlog is being opened
+	partitionLive                              // owned, jobs start
+	partitionSurrendered                       // handed over: outcomes are reported to the successor
+	partitionLost                              // another took it: outcomes have no effect
+)
+
+type inheritedJob struct {
+	holder  string
+	crashed bool // it was running when its owner crashed
+	record  attemptRecord
+	dueIn   time.Duration // of backoff, from the takeover
+	saved   bool          // there is an attempt record
+	outcome *outcome
+}
+
+type finishedJob struct {
+	seq uint64
+	at  instant
+}
+
+// staleFor is how long a finished job can still be delivered again: on three nodes a place stays taken up to 5 ms after
+// its acknowledgement.
+const staleFor = 100 * time.Millisecond
+
+// finish remembers a confirmed acknowledgement for staleFor.
+func (p *partition) finish(seq uint64, now instant) {
+	keep := 0
+	for keep < len(p.recent) && now.since(p.recent[keep].at) > staleFor {
+		keep++
+	}
+	if keep > len(p.recent)/2 {
+		p.recent = append(p.recent[:0], p.recent[keep:]...)
+	}
+	p.recent = append(p.recent, finishedJob{seq, now})
+}
+
+// spread is the part of limit that the key's hash picks, so that many buckets do not start together after a crash.
+func spread(key queue.Key, limit time.Duration) time.Duration {
+	h := fnv.New32a()
+	h.Write([]byte(key))
+	return time.Duration(float64(limit) * float64(h.Sum32()) / (1 << 32))
+}

@@ -1,0 +1,465 @@
+package workers
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
+)
+
+// core is everything that a drainer decides: its lease, which partitions it owns, and the valves of their policies. It is
+// pure, like the valve: events go in, actions come out. The drainer is the loop around it; the simulation is another.
+type core struct {
+	options    coreOptions
+	lease      lease
+	identities int
+	nonces     uint64
+	peers      map[string]*peer
+	shares     map[string]*share
+	owners     map[string]record // ownership records by key, also of policies that are not known yet
+	order      []*share          // the shares by key, nil when it must be made again
+	valves     map[string]*valve
+	sorted     []*valve // the same, by name
+	out        actions
+
+	synced    bool // the records' first state was received
+	connected bool
+	leaving   bool
+	wasOpen   bool // starts were allowed when last looked at
+	changed   bool // the favourites must be computed again
+	favourite map[*share]string
+	settledAt instant
+	tickAt    instant
+	unsettled map[string]int // runs of handed-over partitions whose outcome is not delivered, by share
+}
+
+type coreOptions struct {
+	name   string        // of this process, unique
+	lease  time.Duration // its duration
+	host   string
+	pid    int
+	random func() float64
+}
+
+// tick is how often leases and ownership are looked at when nothing happens.
+const tick = 100 * time.Millisecond
+
+func newCore(o coreOptions) *core {
+	c := &core{
+		options: o, peers: map[string]*peer{}, shares: map[string]*share{}, owners: map[string]record{},
+		valves: map[string]*valve{}, unsettled: map[string]int{},
+	}
+	c.identify()
+	return c
+}
+
+func (c *core) nonce() uint64 {
+	c.nonces++
+	return c.nonces
+}
+
+// runnable lists the policies whose valves this drainer may own.
+func (c *core) runnable() []string { return slices.Sorted(maps.Keys(c.valves)) }
+
+// open reports whether jobs may start at now.
+func (c *core) open(now instant) bool { return c.lease.held && now < c.lease.fence }
+
+// fence is the instant before which jobs may start.
+func (c *core) fence() instant {
+	if !c.lease.held {
+		return 0
+	}
+	return c.lease.fence
+}
+
+func (c *core) sortedShares() []*share {
+	if c.order == nil {
+		c.order = slices.SortedFunc(maps.Values(c.shares), func(a, b *share) int {
+			return cmp.Or(cmp.Compare(a.policy, b.policy), cmp.Compare(a.number, b.number))
+		})
+	}
+	return c.order
+}
+
+// setPolicies tells which policies have queues, and whether this drainer has workers for them.
+func (c *core) setPolicies(policies []policy.Policy, runnable func(policy.Policy) bool, now instant) {
+	shares := map[string]*share{}
+	seen := map[string]bool{}
+	before := c.runnable()
+	for _, p := range policies {
+		for number := range p.Partitions {
+			key := shareKey(p.Name, number)
+			s := c.shares[key]
+			if s == nil {
+				s = &share{policy: p.Name, number: number}
+			}
+			shares[key] = s
+		}
+		if !runnable(p) {
+			continue
+		}
+		seen[p.Name] = true
+		if v := c.valves[p.Name]; v != nil {
+			v.setPolicy(p, now)
+		} else {
+			c.valves[p.Name] = newValve(p, c.lease.id, c.options.random, &c.out)
+		}
+	}
+	for _, s := range c.sortedShares() {
+		if s.part != nil && !seen[s.policy] {
+			c.dropShare(s)
+		}
+	}
+	maps.DeleteFunc(c.valves, func(name string, _ *valve) bool { return !seen[name] })
+	c.sorted = c.sorted[:0]
+	for _, name := range c.runnable() {
+		c.sorted = append(c.sorted, c.valves[name])
+	}
+	if len(shares) != len(c.shares) || !slices.Equal(before, c.runnable()) {
+		c.changed = true
+		if c.lease.held {
+			c.lease.renewAt = now // so that others know
+		}
+	}
+	c.shares, c.order = shares, nil
+	for _, s := range c.sortedShares() {
+		if found, ok := c.owners[s.key()]; ok && s.revision < found.revision {
+			c.ownerSeen(s, found, now)
+		}
+	}
+}
+
+// connection tells that the connection to NATS was lost or is back. What was delivered, or said by others, in between is
+// not known: the wait for their leases begins anew and backlogs are opened anew.
+func (c *core) connection(up bool, now instant) {
+	c.connected = up
+	if !up {
+		return
+	}
+	for _, p := range c.peers {
+		p.seen = now
+	}
+	for _, s := range c.shares {
+		if s.part != nil {
+			s.part.broken = true
+		}
+	}
+	c.tickAt = now
+}
+
+// put takes the answer to a write of a record.
+func (c *core) put(p put, result putResult, revision uint64, now instant) {
+	switch p.why {
+	case whyRenew:
+		c.renewed(p, result, revision, now)
+	case whyTombstone:
+		c.entombed(p, result, revision, now)
+	case whyClaim, whyRelease:
+		c.owned(p, result, revision, now)
+	case whyCheckpoint:
+		c.checkpointed(p, result, revision, now)
+	}
+	c.tickAt = now
+}
+
+// record is what a read or a watch found.
+type record struct {
+	exists   bool
+	value    []byte
+	revision uint64
+	stored   time.Time
+}
+
+// read takes the answer to a read.
+func (c *core) read(p put, found record, now instant) {
+	switch p.why {
+	case whyRenew:
+		c.leaseRead(p, found, now)
+	case whyTombstone:
+		c.entombedRead(p, found, now)
+	case whyClaim, whyRelease:
+		c.ownerRead(p, found, now)
+	case whyCheckpoint:
+		if s := c.checkpointShare(p); s != nil {
+			s.part.checkpointed.revision = found.revision
+			s.part.checkpointed.pending = false
+			s.part.checkpointed.changed = true
+		}
+	}
+	c.tickAt = now
+}
+
+// watched takes a record that a watch delivered.
+func (c *core) watched(t table, key string, found record, now instant) {
+	if t == tableDrainers {
+		c.leaseSeen(key, found, now)
+	} else {
+		c.owners[key] = found
+		if s := c.shares[key]; s != nil {
+			c.ownerSeen(s, found, now)
+		}
+	}
+	c.tickAt = now
+}
+
+// opened is what was found when a backlog was opened.
+type opened struct {
+	stored     uint64     // messages that it will deliver at first
+	claimed    time.Time  // when JetStream stored the claim
+	checkpoint checkpoint // of the predecessors
+	noted      time.Time  // when JetStream stored it
+	revision   uint64     // of the checkpoint's record
+	attempts   map[uint64]storedAttempt
+}
+
+type storedAttempt struct {
+	attemptRecord
+	stored time.Time
+}
+
+// opened takes the success of an opening; its arrivals may follow.
+func (c *core) opened(o opening, epoch uint64, found opened, now instant) {
+	p := o.part
+	s := c.shares[shareKey(p.policy, p.number)]
+	if s == nil || s.part != p || p.epoch != epoch || p.state > partitionLive {
+		return
+	}
+	v := c.valves[p.policy]
+	p.stored = found.stored
+	if o.inherit {
+		p.fresh = false
+		p.checkpointed.revision = found.revision
+		p.checkpointed.changed = true
+		v.inherit(p, c.inheritance(s, found), now)
+	}
+	switch {
+	case c.leaving:
+		v.quiesce(p)
+	case p.state == partitionOpening:
+		v.live(p, now)
+	}
+	if p.stored == 0 {
+		v.swept(p, now)
+	}
+}
+
+// inheritance puts together what the record that we replaced and the last checkpoint tell.
+func (c *core) inheritance(s *share, found opened) inheritance {
+	b := s.before
+	in := inheritance{owner: b.record.Owner, attempts: map[uint64]inheritedAttempt{}}
+	since := func(stored time.Time) time.Duration {
+		if stored.IsZero() || found.claimed.IsZero() {
+			return 0
+		}
+		return max(0, found.claimed.Sub(stored))
+	}
+	switch {
+	case !b.exists && found.checkpoint.V == 0:
+	case b.exists && b.record.Released:
+		in.handover, in.elapsed = b.record.handover, since(b.stored)
+	default:
+		in.crashed = true
+		in.handover, in.elapsed = found.checkpoint.handover, since(found.noted)
+		if found.checkpoint.Epoch != b.revision {
+			in.handover.Running = b.record.Running
+		}
+	}
+	for seq, a := range found.attempts {
+		left := time.Duration(a.DueIn)*time.Microsecond - since(a.stored)
+		in.attempts[seq] = inheritedAttempt{a.attemptRecord, max(0, left)}
+	}
+	return in
+}
+
+// unopened takes the failure of an opening.
+func (c *core) unopened(o opening, epoch uint64, now instant) {
+	s := c.shares[shareKey(o.part.policy, o.part.number)]
+	if s != nil && s.part == o.part && o.part.epoch == epoch {
+		o.part.broken = true
+		s.actAt = now.add(reopenAfter)
+	}
+}
+
+// broke is told that a backlog lost its way.
+func (c *core) broke(p *partition, epoch uint64, now instant) {
+	if p.epoch == epoch && p.state <= partitionLive {
+		p.broken = true
+		c.tickAt = now
+	}
+}
+
+// arrived takes delivered jobs.
+func (c *core) arrived(p *partition, epoch uint64, jobs []queue.Arrived, now instant, wall time.Time) {
+	v := c.valves[p.policy]
+	if p.epoch != epoch || p.state > partitionLive || v == nil {
+		return
+	}
+	for i := range jobs {
+		v.arrive(p, &jobs[i], now, wall)
+	}
+	if n := uint64(len(jobs)); p.stored > n {
+		p.stored -= n
+	} else if p.stored > 0 {
+		p.stored = 0
+		v.swept(p, now)
+	}
+}
+
+// confirmed takes confirmed acknowledgements.
+func (c *core) confirmed(p *partition, seqs []uint64, now instant) {
+	if v := c.valves[p.policy]; v != nil && p.state <= partitionLive {
+		for _, seq := range seqs {
+			v.confirmed(p, seq, now)
+		}
+	}
+}
+
+// finished takes the outcome of a run.
+func (c *core) finished(r run, o outcome, now instant) {
+	v := c.valves[r.part.policy]
+	if v != nil {
+		v.busy--
+	}
+	switch r.part.state {
+	case partitionOpening, partitionLive:
+		r.part.checkpointed.changed = true
+		v.settle(r.job, o, now)
+	case partitionSurrendered:
+		if o.Kind == outcomeFailed {
+			o.Attempts = r.attempt
+		}
+		c.out.reports = append(c.out.reports, report{r.part.policy, r.part.number, o})
+	}
+}
+
+// delivered tells that a report reached the partition's new owner.
+func (c *core) delivered(r report) {
+	key := shareKey(r.policy, r.partition)
+	if c.unsettled[key]--; c.unsettled[key] <= 0 {
+		delete(c.unsettled, key)
+	}
+}
+
+// reported takes the outcome of a job that another process ran when it handed the partition over. False: the partition is
+// not ours.
+func (c *core) reported(policy string, number int, o outcome, now instant) bool {
+	s := c.shares[shareKey(policy, number)]
+	if s == nil || s.part == nil || s.part.state > partitionLive || s.part.fresh {
+		return false
+	}
+	c.valves[policy].reported(s.part, o, now)
+	return true
+}
+
+// leave begins to hand everything over.
+func (c *core) leave(now instant) {
+	if !c.leaving {
+		c.leaving, c.changed = true, true
+		c.tickAt, c.lease.renewAt = now, now
+	}
+}
+
+// left reports whether nothing is owned, running or to be told any more.
+func (c *core) left() bool {
+	for _, s := range c.shares {
+		if s.state != shareIdle {
+			return false
+		}
+	}
+	for _, v := range c.valves {
+		if v.busy > 0 {
+			return false
+		}
+	}
+	return len(c.unsettled) == 0
+}
+
+// advance does everything that is due at now.
+func (c *core) advance(now instant) {
+	if !c.lease.inFlight && now >= c.lease.renewAt {
+		c.renew(now)
+	}
+	if now >= c.tickAt {
+		c.tickAt = now.add(tick)
+		if c.synced && c.connected && c.open(now) {
+			c.buryPeers(now)
+			c.distribute(now)
+		}
+	}
+	open := c.open(now)
+	if open && !c.wasOpen {
+		for _, v := range c.sorted {
+			v.resume(now)
+		}
+	}
+	c.wasOpen = open
+	for _, v := range c.sorted {
+		started := len(c.out.starts)
+		v.advance(now, open)
+		for _, r := range c.out.starts[started:] {
+			r.part.checkpointed.changed = true
+		}
+		for _, s := range c.sortedShares() {
+			if p := s.part; p != nil && s.policy == v.policy.Name && open && now >= p.checkpointDue() {
+				c.note(v, p, now)
+			}
+		}
+	}
+}
+
+// wake is when advance must be called next, if nothing happens before.
+func (c *core) wake(now instant) instant {
+	at := c.tickAt
+	if !c.lease.inFlight {
+		at = min(at, c.lease.renewAt)
+	}
+	for _, v := range c.sorted {
+		at = min(at, v.wake(c.wasOpen))
+		if c.wasOpen {
+			for _, p := range v.parts {
+				at = min(at, p.checkpointDue())
+			}
+		}
+	}
+	return at
+}
+
+// note writes a partition's checkpoint.
+func (c *core) note(v *valve, p *partition, now instant) {
+	s := &p.checkpointed
+	s.pending, s.changed, s.last = true, false, now
+	value := encode(checkpoint{V: version, Owner: c.lease.id, Epoch: p.epoch, handover: v.handover(p, now, c.options.lease)})
+	c.out.puts = append(c.out.puts, put{
+		table: tablePartitions, key: checkpointKey(p.policy, p.number), value: value, revision: s.revision, sent: now, why: whyCheckpoint,
+	})
+}
+
+const checkpointSuffix = ".clocks"
+
+func checkpointKey(policy string, number int) string {
+	return shareKey(policy, number) + checkpointSuffix
+}
+
+func (c *core) checkpointShare(p put) *share {
+	s := c.shares[p.key[:len(p.key)-len(checkpointSuffix)]]
+	if s == nil || s.part == nil {
+		return nil
+	}
+	return s
+}
+
+// checkpointed takes the answer to a checkpoint. On a conflict it is written over: whoever wrote it owned the partition
+// before us.
+func (c *core) checkpointed(p put, result putResult, revision uint64, now instant) {
+	s := c.checkpointShare(p)
+	switch {
+	case s == nil:
+	case result == putOK:
+		s.part.checkpointed.revision, s.part.checkpointed.pending = revision, false
+	default:
+		c.out.reads = append(c.out.reads, read{p})
+	}
+}

@@ -1,0 +1,286 @@
+package workers
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	mathrand "math/rand/v2"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
+)
+
+// Options of a [Drainer]. The zero value works.
+type Options struct {
+	// Prefix is nats.prefix of the configuration; default "penstock".
+	Prefix string
+	// Replicas is how many servers keep the records that drainers share; default 1.
+	Replicas int
+	// Lease is how long this process's proof of life lasts, and so about how long its work stands still after it crashed:
+	// default 5 s, or 15 s with three replicas; at least 1 s.
+	Lease time.Duration
+	// Policies are those whose valves this drainer may own; empty: all that it has workers for.
+	Policies []string
+	// Target returns the handler of a policy that none was registered for; a nil Handler when it has none either. Nil:
+	// only registered handlers run.
+	Target func(policy.Policy) (Handler, error)
+	// Grace is how long running jobs may go on when the drainer stops; default 30 s. Then their contexts end.
+	Grace time.Duration
+	// Ready is called once, when the drainer's lease is held and it takes part.
+	Ready func()
+	// Observer hears of starts and outcomes; default none. Its methods are called from many goroutines.
+	Observer Observer
+	// Logger defaults to none.
+	Logger *slog.Logger
+}
+
+// Observer hears what a drainer does.
+type Observer interface {
+	// Started tells how late a start was for its time, and how long the job had waited since it was accepted.
+	Started(policy string, lateness, wait time.Duration)
+	// Finished tells how an attempt ended: done, failed, throttled, permanent or returned (not started after all).
+	Finished(policy, outcome string)
+	// Owned tells how many partitions of a policy this drainer owns.
+	Owned(policy string, partitions int)
+}
+
+type noObserver struct{}
+
+func (noObserver) Started(string, time.Duration, time.Duration) {}
+func (noObserver) Finished(string, string)                      {}
+func (noObserver) Owned(string, int)                            {}
+
+// Drainer starts the jobs of queues at their policies' rates. Any number of drainers, in any number of processes, share the
+// work and keep to one rate together. See the package documentation.
+type Drainer struct {
+	broker   *queue.Broker
+	options  Options
+	log      *slog.Logger
+	epoch    time.Time // of instants
+	handlers map[string]Handler
+
+	fence   atomic.Int64 // instant before which jobs may start
+	results chan result
+	events  chan func(now instant)
+	stopped chan struct{}
+	jobs    context.Context // of all handlers
+	io      chan struct{}   // limits calls under way
+	wait    sync.WaitGroup  // everything that the loop has started
+
+	// Of the loop alone.
+	core     *core
+	policies map[string]policy.Policy
+	running  map[string]Handler // by policy, registered or made of a target
+	backlogs map[*partition]*backlog
+	asks     []*ask
+	owned    map[string]int
+}
+
+// backlog is an owned partition's connection to its stream.
+type backlog struct {
+	ctx      context.Context // until the partition is no longer ours
+	cancel   func()
+	epoch    uint64
+	open     *queue.Backlog // nil while it is being opened
+	created  time.Time      // of the stream
+	answers  func()         // stops answering questions
+	unopened context.CancelFunc
+}
+
+// mostIO is how many calls to NATS a drainer has under way at once, besides acknowledgements.
+const mostIO = 256
+
+// New makes a drainer on a connection. Nothing happens before [Drainer.Run]. The connection should retry for ever
+// (nats.MaxReconnects(-1)).
+func New(nc *nats.Conn, o Options) (*Drainer, error) {
+	if o.Lease == 0 {
+		o.Lease = 5 * time.Second
+		if o.Replicas >= 3 {
+			o.Lease = 15 * time.Second
+		}
+	}
+	if o.Lease < time.Second {
+		return nil, fmt.Errorf("lease %v: must be at least 1s", o.Lease)
+	}
+	if o.Grace == 0 {
+		o.Grace = 30 * time.Second
+	}
+	if o.Ready == nil {
+		o.Ready = func() {}
+	}
+	if o.Observer == nil {
+		o.Observer = noObserver{}
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	broker, err := queue.NewBroker(nc, queue.Options{Prefix: o.Prefix, Replicas: o.Replicas, Logger: o.Logger})
+	if err != nil {
+		return nil, err
+	}
+	return &Drainer{
+		broker: broker, options: o, log: o.Logger, epoch: time.Now().Add(-time.Second), handlers: map[string]Handler{},
+		results: make(chan result, 1024), events: make(chan func(instant), 256), stopped: make(chan struct{}),
+		io:       make(chan struct{}, mostIO),
+		policies: map[string]policy.Policy{}, running: map[string]Handler{}, backlogs: map[*partition]*backlog{},
+		owned: map[string]int{},
+	}, nil
+}
+
+// Handle registers the handler of a policy's jobs, before Run. It goes before the policy's target.
+func (d *Drainer) Handle(policy string, handle Handler) { d.handlers[policy] = handle }
+
+// Run drains until the context ends. Then it hands its partitions over, lets running jobs finish for at most
+// [Options.Grace], and returns nil. It can be called once.
+func (d *Drainer) Run(ctx context.Context) error {
+	jobs, interrupt := context.WithCancel(context.Background())
+	defer interrupt()
+	d.jobs = jobs
+	background, cancel := context.WithCancel(context.Background())
+	defer d.wait.Wait()
+	defer cancel()
+	defer close(d.stopped)
+
+	if err := d.broker.Setup(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return fmt.Errorf("set up JetStream: %w", err)
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	d.core = newCore(coreOptions{
+		name: processName(), lease: d.options.Lease, host: host, pid: os.Getpid(), random: mathrand.Float64,
+	})
+	d.core.connection(true, d.now())
+	d.watch(background)
+	return d.loop(ctx, background, interrupt)
+}
+
+func processName() string { return "d" + rand.Text()[:12] }
+
+// now reads the monotonic clock.
+func (d *Drainer) now() instant { return instant(time.Since(d.epoch)) }
+
+// post gives the loop something to do.
+func (d *Drainer) post(event func(now instant)) {
+	select {
+	case d.events <- event:
+	case <-d.stopped:
+	}
+}
+
+// spawn starts a goroutine that Run waits for.
+func (d *Drainer) spawn(f func()) { d.wait.Go(f) }
+
+// loop is the drainer: it feeds events to the core and carries out what the core wants.
+func (d *Drainer) loop(ctx, background context.Context, interrupt func()) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	done := ctx.Done()
+	var grace <-chan time.Time
+	var end <-chan time.Time
+	ready := false
+	for {
+		select {
+		case event := <-d.events:
+			event(d.now())
+		case r := <-d.results:
+			d.core.finished(r.run, r.outcome, d.now())
+		case <-timer.C:
+		case <-done:
+			done = nil
+			d.core.leave(d.now())
+			grace = time.After(d.options.Grace)
+		case <-grace:
+			interrupt()
+			end = time.After(d.options.Lease)
+		case <-end:
+			return errors.New("stopped before everything was handed over: some jobs may run twice")
+		}
+		d.drain()
+		now := d.now()
+		d.core.advance(now)
+		d.fence.Store(int64(d.core.fence()))
+		d.perform(background)
+		d.resolveAsks(now)
+		if !ready && d.core.synced && d.core.open(now) {
+			ready = true
+			d.options.Ready()
+		}
+		if d.core.leaving && d.core.left() {
+			d.resign()
+			return nil
+		}
+		timer.Reset(max(0, min(d.core.wake(now), d.asksDue()).since(d.now())))
+	}
+}
+
+// resign deletes the lease, so that nobody waits for it to expire.
+func (d *Drainer) resign() {
+	ctx, cancel := context.WithTimeout(context.Background(), d.patience())
+	defer cancel()
+	if err := d.broker.Drainers().Delete(ctx, d.core.lease.id, 0); err != nil {
+		d.log.Warn("lease not given up: others wait until it expires", "error", err)
+	}
+}
+
+// drain takes what else has come, but not so much that starts become late.
+func (d *Drainer) drain() {
+	for range 256 {
+		select {
+		case r := <-d.results:
+			d.core.finished(r.run, r.outcome, d.now())
+			continue
+		default:
+		}
+		select {
+		case event := <-d.events:
+			event(d.now())
+		case r := <-d.results:
+			d.core.finished(r.run, r.outcome, d.now())
+		default:
+			return
+		}
+	}
+}
+
+// setPolicies takes the set of policies, as it is now.
+func (d *Drainer) setPolicies(set queue.PolicySet, now instant) {
+	var queues []policy.Policy
+	running := map[string]Handler{}
+	for name, entry := range set {
+		p := entry.Policy
+		if !p.HasQueue() {
+			continue
+		}
+		queues = append(queues, p)
+		if len(d.options.Policies) > 0 && !slices.Contains(d.options.Policies, name) {
+			continue
+		}
+		handle := d.handlers[name]
+		if handle == nil && d.options.Target != nil {
+			var err error
+			if handle, err = d.options.Target(p); err != nil {
+				d.log.Warn("the policy's target cannot be used", "policy", name, "error", err)
+			}
+		}
+		if handle != nil {
+			running[name] = handle
+		}
+		d.policies[name] = p
+	}
+	d.running = running
+	d.core.setPolicies(queues, func(p policy.Policy) bool { return running[p.Name] != nil }, now)
+}

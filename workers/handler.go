@@ -1,0 +1,43 @@
+package workers
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock/queue"
+)
+
+// Job is one attempt of a job, as its handler sees it.
+type Job struct {
+	// ID is "<policy>:<stream sequence>", as in the answer to its submission.
+	ID string
+	// Idempotency is the submitter's Idempotency-Key or else "<policy>-<stream created, Unix s>-<sequence>". It is the
+	// same for every attempt and unique among all jobs of a policy, also when its stream was made anew.
+	Idempotency string
+	Policy      string
+	Key         queue.Key
+	Body        []byte
+	Header      nats.Header // as it was published; may be nil
+	Attempt     int         // 1 is the first; only attempts that failed count
+	Accepted    time.Time   // when JetStream stored the job
+	Started     time.Time   // when the last check before this call passed: the start that the rate limits
+}
+
+// Handler runs one attempt of a job. It must return soon after its context ends, which happens after the policy's timeout
+// and when the drainer stops. nil means done; see [Permanent] and [RetryAfter] for the errors that mean more than "try
+// again". A panic is an error. A job may run twice after a crash, so a handler should be idempotent.
+type Handler func(ctx context.Context, job Job) error
+
+// call runs a handler and turns its panic into an error.
+func call(ctx context.Context, handle Handler, job Job) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
+		}
+	}()
+	return handle(ctx, job)
+}

@@ -1,0 +1,190 @@
+// Package httptarget runs jobs as HTTP requests: a job's payload goes to its policy's target, and the answer's status says
+// how the attempt ended.
+package httptarget
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/workers"
+)
+
+const (
+	forwardPrefix = "penstock-forward-"
+
+	// mostAnswer is how much of an answer's body is read, so that its connection can be used again.
+	mostAnswer = 64 << 10
+	// mostDetail is how much of it an error quotes.
+	mostDetail = 256
+)
+
+// New returns the handler of a policy with an HTTP target, nil for a policy without one. It is what
+// [workers.Options.Target] wants.
+func New(client *http.Client) func(policy.Policy) (workers.Handler, error) {
+	return func(p policy.Policy) (workers.Handler, error) {
+		if p.Target == nil || p.Target.HTTP == nil {
+			return nil, nil
+		}
+		base, err := url.Parse(p.Target.HTTP.URL)
+		if err != nil {
+			return nil, fmt.Errorf("target of policy %s: %w", p.Name, err)
+		}
+		t := &target{client: client, base: base}
+		return t.handle, nil
+	}
+}
+
+// Client is the HTTP client for targets: connections are kept, redirects are answers and not followed, and the job's
+// context is the only time-out.
+func Client() *http.Client {
+	return &http.Client{
+		Transport: &http.Transport{
+			Proxy:                 http.ProxyFromEnvironment,
+			DialContext:           (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
+			ForceAttemptHTTP2:     true,
+			MaxIdleConns:          1024,
+			MaxIdleConnsPerHost:   256,
+			IdleConnTimeout:       90 * time.Second,
+			TLSHandshakeTimeout:   10 * time.Second,
+			ExpectContinueTimeout: time.Second,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+type target struct {
+	client *http.Client
+	base   *url.URL
+}
+
+func (t *target) handle(ctx context.Context, job workers.Job) error {
+	request, err := t.request(ctx, job)
+	if err != nil {
+		return workers.Permanent(err)
+	}
+	response, err := t.client.Do(request)
+	if err != nil {
+		return fmt.Errorf("call target: %w", withoutURL(err))
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, mostAnswer))
+	if err != nil {
+		return fmt.Errorf("read target's answer: %w", err)
+	}
+	return judge(response, body, time.Now())
+}
+
+// request makes the HTTP request of a job.
+func (t *target) request(ctx context.Context, job workers.Job) (*http.Request, error) {
+	method, path := http.MethodPost, ""
+	header := http.Header{}
+	for name, values := range job.Header {
+		lower := strings.ToLower(name)
+		switch {
+		case len(values) == 0:
+		case lower == "penstock-method":
+			method = strings.ToUpper(values[0])
+		case lower == "penstock-path":
+			path = values[0]
+		case strings.HasPrefix(lower, forwardPrefix):
+			header[http.CanonicalHeaderKey(name[len(forwardPrefix):])] = values
+		case lower == "content-type", lower == "traceparent", lower == "tracestate":
+			header[http.CanonicalHeaderKey(name)] = values
+		}
+	}
+	to, err := t.resolve(path)
+	if err != nil {
+		return nil, err
+	}
+	request, err := http.NewRequestWithContext(ctx, method, to, bytes.NewReader(job.Body))
+	if err != nil {
+		return nil, fmt.Errorf("make request: %w", err)
+	}
+	header.Set("Penstock-Job", job.ID)
+	header.Set("Penstock-Policy", job.Policy)
+	header.Set("Penstock-Key", string(job.Key))
+	header.Set("Penstock-Attempt", strconv.Itoa(job.Attempt))
+	header.Set("Idempotency-Key", job.Idempotency)
+	if host := header.Get("Host"); host != "" {
+		request.Host = host
+		header.Del("Host")
+	}
+	request.Header = header
+	return request, nil
+}
+
+// resolve appends a job's path to the base URL. A path cannot name another host.
+func (t *target) resolve(path string) (string, error) {
+	if path == "" {
+		return t.base.String(), nil
+	}
+	relative, err := url.Parse("/" + strings.TrimPrefix(path, "/"))
+	if err != nil || relative.Host != "" {
+		return "", fmt.Errorf("Penstock-Path %q is not a path", path)
+	}
+	to := *t.base
+	to.RawPath = strings.TrimSuffix(t.base.EscapedPath(), "/") + relative.EscapedPath()
+	if to.Path, err = url.PathUnescape(to.RawPath); err != nil {
+		return "", fmt.Errorf("Penstock-Path %q: %w", path, err)
+	}
+	if relative.RawQuery != "" {
+		to.RawQuery = relative.RawQuery
+	}
+	return to.String(), nil
+}
+
+// judge says how an attempt ended that was answered: see DESIGN.md, "Outcomes of a job".
+func judge(response *http.Response, body []byte, now time.Time) error {
+	status := response.StatusCode
+	after, named := retryAfter(response.Header.Get("Retry-After"), now)
+	answer := fmt.Errorf("target answered %d: %s", status, detail(body))
+	switch {
+	case status >= 200 && status < 300:
+		return nil
+	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable && named:
+		return workers.RetryAfter(after, answer)
+	case status == http.StatusRequestTimeout, status >= 500:
+		return answer
+	}
+	return workers.Permanent(answer)
+}
+
+// retryAfter reads seconds or an HTTP date (RFC 9110, section 10.2.3).
+func retryAfter(value string, now time.Time) (after time.Duration, named bool) {
+	value = strings.TrimSpace(value)
+	if value == "" {
+		return 0, false
+	}
+	if seconds, err := strconv.ParseInt(value, 10, 64); err == nil {
+		const most = int64(100 * 365 * 24 * time.Hour / time.Second)
+		return time.Duration(min(max(seconds, 0), most)) * time.Second, true
+	}
+	if at, err := http.ParseTime(value); err == nil {
+		return max(0, at.Sub(now)), true
+	}
+	return 0, false
+}
+
+func detail(body []byte) string {
+	text := strings.ToValidUTF8(string(body[:min(len(body), mostDetail)]), "�")
+	return strings.Join(strings.Fields(text), " ")
+}
+
+// withoutURL drops the URL that http.Client puts into its errors: it may hold credentials.
+func withoutURL(err error) error {
+	var failed *url.Error
+	if errors.As(err, &failed) {
+		return failed.Err
+	}
+	return err
+}

@@ -1,0 +1,230 @@
+package workers
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// lease is this process's proof that it is alive, and its fence: jobs may start only before it.
+type lease struct {
+	id       string
+	revision uint64
+	held     bool
+	fence    instant // last renewal that is known to have been applied was sent + duration − margin
+	inFlight bool    // a renewal or a read is under way
+	renewAt  instant
+	sends    []send // renewals whose result may still be unknown
+}
+
+type send struct {
+	nonce uint64
+	at    instant
+}
+
+// peer is another drainer, as far as its lease tells.
+type peer struct {
+	revision uint64
+	seen     instant // when a new revision was last seen, on our clock
+	record   leaseRecord
+	gone     bool // its lease is a tombstone or was deleted
+	goneAt   instant
+	inFlight bool // a tombstone for it is being written
+}
+
+// renew sends the next renewal.
+func (c *core) renew(now instant) {
+	l := &c.lease
+	l.inFlight = true
+	nonce := c.nonce()
+	l.sends = append(l.sends, send{nonce, now})
+	if len(l.sends) > 16 {
+		l.sends = slices.Delete(l.sends, 0, 1)
+	}
+	record := leaseRecord{
+		V: version, Nonce: nonce, Lease: c.options.lease.Milliseconds(), Host: c.options.host, PID: c.options.pid,
+		Policies: c.runnable(), Leaving: c.leaving,
+	}
+	c.out.puts = append(c.out.puts, put{
+		table: tableDrainers, key: l.id, value: encode(record), revision: l.revision, nonce: nonce, sent: now, why: whyRenew,
+	})
+}
+
+// renewed takes the answer to a renewal.
+func (c *core) renewed(p put, result putResult, revision uint64, now instant) {
+	if p.key != c.lease.id {
+		return // of an identity given up
+	}
+	if result != putOK {
+		c.out.reads = append(c.out.reads, read{p})
+		return
+	}
+	c.hold(revision, p.sent)
+	c.lease.inFlight = false
+}
+
+func (c *core) hold(revision uint64, sent instant) {
+	l := &c.lease
+	if !l.held {
+		c.changed = true
+	}
+	l.held = true
+	l.revision = max(l.revision, revision)
+	l.fence = max(l.fence, sent.add(c.options.lease-c.margin()))
+	l.renewAt = max(l.renewAt, sent.add(c.options.lease/3))
+}
+
+// margin is the part of a lease that is not used: for clocks that run at different speeds, and for the moment between
+// the last check and the start.
+func (c *core) margin() time.Duration { return max(c.options.lease/20, 50*time.Millisecond) }
+
+// leaseRead takes what a read of our own lease found after a renewal of unknown result: if the value is ours by its
+// nonce, the lease holds from when that was sent.
+func (c *core) leaseRead(p put, found record, now instant) {
+	if p.key != c.lease.id {
+		return
+	}
+	l := &c.lease
+	l.inFlight = false
+	l.renewAt = now
+	if !found.exists {
+		if l.held {
+			c.loseLease(now)
+		}
+		l.revision = 0
+		return
+	}
+	var r leaseRecord
+	if err := decode(found.value, &r); err != nil || r.Tombstone {
+		c.loseLease(now)
+		return
+	}
+	l.revision = found.revision
+	for _, s := range l.sends {
+		if s.nonce == r.Nonce {
+			c.hold(found.revision, s.at)
+			l.renewAt = now
+		}
+	}
+}
+
+// loseLease is called when others have declared this process dead: everything it owned is theirs. It begins again
+// under a new name, which no old record mentions.
+func (c *core) loseLease(now instant) {
+	c.out.lost++
+	for _, s := range c.sortedShares() {
+		if s.part != nil {
+			c.dropShare(s)
+		}
+		s.state = shareIdle
+	}
+	c.peers[c.lease.id] = &peer{gone: true, goneAt: now, seen: now}
+	c.identify()
+	c.renew(now)
+}
+
+// identify begins a new identity.
+func (c *core) identify() {
+	c.identities++
+	c.lease = lease{id: fmt.Sprintf("%s-%d", c.options.name, c.identities)}
+	for _, v := range c.valves {
+		v.self = c.lease.id
+	}
+	c.changed = true
+}
+
+// leaseSeen takes a lease that the watch delivered.
+func (c *core) leaseSeen(id string, found record, now instant) {
+	if id == c.lease.id {
+		if found.exists && found.revision > c.lease.revision {
+			var r leaseRecord
+			if decode(found.value, &r) == nil && r.Tombstone {
+				c.loseLease(now)
+			}
+		}
+		return
+	}
+	p := c.peer(id, now)
+	if found.revision < p.revision || found.revision == p.revision && found.exists {
+		return
+	}
+	before := *p
+	p.revision, p.seen, p.inFlight = found.revision, now, false
+	p.record = leaseRecord{}
+	if found.exists {
+		if err := decode(found.value, &p.record); err != nil {
+			p.record.Policies = nil // of another version: alive, but it takes nothing that we know of
+		}
+	}
+	p.gone = !found.exists || p.record.Tombstone
+	if p.gone && !before.gone {
+		p.goneAt = now
+		for _, v := range c.valves {
+			v.holderGone(id, now)
+		}
+	}
+	if p.gone != before.gone || p.record.Leaving != before.record.Leaving ||
+		!slices.Equal(p.record.Policies, before.record.Policies) {
+		c.changed = true
+	}
+}
+
+// peer returns what is known of a drainer; one that is met for the first time counts as alive from now.
+func (c *core) peer(id string, now instant) *peer {
+	p := c.peers[id]
+	if p == nil {
+		p = &peer{seen: now}
+		c.peers[id] = p
+	}
+	return p
+}
+
+// duration is how long the peer's lease lasts.
+func (p *peer) duration(ours time.Duration) time.Duration {
+	if p.record.Lease > 0 {
+		return time.Duration(p.record.Lease) * time.Millisecond
+	}
+	return ours
+}
+
+// alive reports whether a peer was heard of so recently that it can be expected to act.
+func (p *peer) alive(now instant, ours time.Duration) bool {
+	return !p.gone && now.since(p.seen) < p.duration(ours)/2
+}
+
+// buryPeers writes tombstones over the leases that have expired, and removes old tombstones that no record names.
+func (c *core) buryPeers(now instant) {
+	for _, id := range slices.Sorted(maps.Keys(c.peers)) {
+		p := c.peers[id]
+		switch {
+		case !p.gone && !p.inFlight && now.since(p.seen) >= p.duration(c.options.lease):
+			p.inFlight = true
+			r := leaseRecord{V: version, Nonce: c.nonce(), Tombstone: true, Host: p.record.Host, PID: p.record.PID}
+			c.out.puts = append(c.out.puts, put{
+				table: tableDrainers, key: id, value: encode(r), revision: p.revision, nonce: r.Nonce, sent: now, why: whyTombstone,
+			})
+		case p.gone && now.since(p.goneAt) > 10*p.duration(c.options.lease) && !c.named(id):
+			if p.record.Tombstone {
+				c.out.deletes = append(c.out.deletes, put{table: tableDrainers, key: id, revision: p.revision})
+			}
+			delete(c.peers, id)
+		}
+	}
+}
+
+// entombed takes the answer to a tombstone.
+func (c *core) entombed(p put, result putResult, revision uint64, now instant) {
+	if result == putOK {
+		c.leaseSeen(p.key, record{exists: true, value: p.value, revision: revision}, now)
+		return
+	}
+	c.out.reads = append(c.out.reads, read{p})
+}
+
+// entombedRead takes what became of a tombstone of unknown result. A peer that has renewed meanwhile lives.
+func (c *core) entombedRead(p put, found record, now instant) {
+	peer := c.peer(p.key, now)
+	peer.inFlight = false
+	c.leaseSeen(p.key, found, now)
+}

@@ -1,0 +1,377 @@
+package workers
+
+import (
+	"cmp"
+	"fmt"
+	"hash/fnv"
+	"strconv"
+	"time"
+)
+
+// share is one partition of one policy as all drainers see it, and what this one is doing about it.
+type share struct {
+	policy string
+	number int
+
+	revision uint64
+	exists   bool
+	record   ownerRecord
+	stored   time.Time // when JetStream stored the record
+
+	state     shareState
+	part      *partition  // owned, or being released
+	before    predecessor // as the record stood when it was claimed
+	freeSince instant     // 0: it is not free
+	takenAt   instant
+	actAt     instant // not before: a new attempt after one that failed
+}
+
+type shareState uint8
+
+const (
+	shareIdle      shareState = iota
+	shareClaiming             // a claim is under way, of a free partition or of our own for a new epoch
+	shareOwned                // part is set
+	shareReleasing            // part is set, its record is being written
+)
+
+// predecessor is the record that a claim replaced.
+type predecessor struct {
+	exists   bool
+	record   ownerRecord
+	revision uint64
+	stored   time.Time
+}
+
+const (
+	// favouriteFirst is how long a free partition is left to the drainer that should have it.
+	favouriteFirst = time.Second
+	// settleTime is how long the set of drainers must have been the same before partitions move.
+	settleTime = 500 * time.Millisecond
+	// reopenAfter is the wait before a backlog that could not be opened is tried again.
+	reopenAfter = 500 * time.Millisecond
+)
+
+func shareKey(policy string, number int) string { return policy + "." + strconv.Itoa(number) }
+
+func (s *share) key() string { return shareKey(s.policy, s.number) }
+
+// free reports whether anyone may take the partition.
+func (c *core) free(s *share, now instant) bool {
+	if !s.exists || s.record.Released {
+		return true
+	}
+	if s.record.Owner == c.lease.id {
+		return false
+	}
+	return c.peer(s.record.Owner, now).gone
+}
+
+// named reports whether an ownership record names a drainer.
+func (c *core) named(id string) bool {
+	for _, s := range c.shares {
+		if s.exists && s.record.Owner == id && !s.record.Released {
+			return true
+		}
+		for _, r := range s.record.Running {
+			if r.Holder == id {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// claim asks for a partition, or for a new epoch of our own.
+func (c *core) claim(s *share, now instant) {
+	nonce := c.nonce()
+	r := ownerRecord{V: version, Owner: c.lease.id, Nonce: nonce}
+	if s.part != nil {
+		r.Running = c.valves[s.policy].runningJobs(s.part)
+	} else {
+		s.before = predecessor{s.exists, s.record, s.revision, s.stored}
+		if s.exists && s.record.Released {
+			r.Running = s.record.Running
+		}
+	}
+	s.state = shareClaiming
+	c.write(s, r, whyClaim, now)
+}
+
+func (c *core) write(s *share, r ownerRecord, why reason, now instant) {
+	c.out.puts = append(c.out.puts, put{
+		table: tablePartitions, key: s.key(), value: encode(r), revision: s.revision, nonce: r.Nonce, sent: now, why: why,
+	})
+}
+
+// claimed takes the answer to a claim or a release.
+func (c *core) owned(p put, result putResult, revision uint64, now instant) {
+	s := c.shares[p.key]
+	if s == nil {
+		return
+	}
+	if result != putOK {
+		c.out.reads = append(c.out.reads, read{p})
+		return
+	}
+	var r ownerRecord
+	if err := decode(p.value, &r); err != nil {
+		panic(fmt.Sprintf("workers: our own record: %v", err))
+	}
+	if revision < s.revision || r.Owner != c.lease.id {
+		return // overtaken: the watch told more, or the lease was lost meanwhile
+	}
+	s.revision, s.exists, s.record, s.stored = revision, true, r, time.Time{}
+	c.settleShare(s, now)
+}
+
+// settleShare acts on a record of ours that is known to stand.
+func (c *core) settleShare(s *share, now instant) {
+	switch {
+	case s.record.Released:
+		if s.state == shareReleasing {
+			s.part, s.state, s.freeSince = nil, shareIdle, now
+		}
+	case s.state == shareReleasing: // a late claim; the release is on its way or is repeated
+	case s.part == nil:
+		v := c.valves[s.policy]
+		s.part, s.state, s.takenAt, s.freeSince = v.own(s.number, s.revision), shareOwned, now, 0
+		c.out.opens = append(c.out.opens, opening{s.part, true})
+	case s.part.epoch != s.revision:
+		c.valves[s.policy].reopen(s.part, s.revision)
+		s.state = shareOwned
+		c.out.opens = append(c.out.opens, opening{s.part, s.part.fresh})
+	default:
+		s.state = shareOwned
+	}
+}
+
+// ownerRead takes what a read found after a claim or a release of unknown result.
+func (c *core) ownerRead(p put, found record, now instant) {
+	s := c.shares[p.key]
+	if s == nil {
+		return
+	}
+	c.ownerSeen(s, found, now)
+	switch {
+	case s.state == shareReleasing && s.exists && s.record.Owner == c.lease.id && !s.record.Released:
+		if p.why == whyRelease {
+			var r ownerRecord
+			if decode(p.value, &r) == nil {
+				c.write(s, r, whyRelease, now) // it was not applied: once more
+			}
+		}
+	case s.state == shareClaiming && p.why == whyClaim:
+		if s.part != nil {
+			s.state = shareOwned // a new epoch of our own is asked for again
+			s.part.broken = true
+		} else {
+			s.state = shareIdle
+		}
+		s.actAt = now.add(100 * time.Millisecond)
+	}
+}
+
+// ownerSeen takes an ownership record that the watch or a read delivered.
+func (c *core) ownerSeen(s *share, found record, now instant) {
+	if found.revision < s.revision {
+		return
+	}
+	if found.revision == s.revision && s.exists == found.exists {
+		s.stored = found.stored
+		return
+	}
+	s.revision, s.exists, s.stored = found.revision, found.exists, found.stored
+	s.record = ownerRecord{}
+	if found.exists {
+		if err := decode(found.value, &s.record); err != nil {
+			c.out.strange++ // another version: its owner is alive as far as we know; stand back
+			s.record.Owner = "unknown"
+		}
+	}
+	if s.exists && s.record.Owner == c.lease.id {
+		if c.lease.held && c.valves[s.policy] != nil {
+			c.settleShare(s, now)
+		}
+		return
+	}
+	if s.part != nil {
+		c.dropShare(s)
+	}
+	s.state = shareIdle
+	s.freeSince = 0
+}
+
+// dropShare forgets a partition that is no longer ours.
+func (c *core) dropShare(s *share) {
+	c.out.closes = append(c.out.closes, s.part)
+	if s.part.state <= partitionLive {
+		c.valves[s.policy].drop(s.part)
+	}
+	s.part, s.state, s.freeSince = nil, shareIdle, 0
+}
+
+// release hands a partition over to whoever takes it, as soon as no job of it is on its way to a worker: a job that came
+// back after the handover would start too late for its order.
+func (c *core) release(s *share, now instant) {
+	c.valves[s.policy].quiesce(s.part)
+	if s.part.handoffs.Load() > 0 {
+		c.tickAt = min(c.tickAt, now.add(time.Millisecond))
+		return
+	}
+	c.out.closes = append(c.out.closes, s.part)
+	h := c.valves[s.policy].surrender(s.part, now)
+	if n := c.unreported(s.part); n > 0 {
+		c.unsettled[s.key()] += n
+	}
+	s.state = shareReleasing
+	c.write(s, ownerRecord{V: version, Owner: c.lease.id, Nonce: c.nonce(), Released: true, handover: h}, whyRelease, now)
+}
+
+// unreported counts the jobs of a surrendered partition whose outcome its next owner will hear from us.
+func (c *core) unreported(p *partition) (n int) {
+	for _, j := range p.jobs {
+		if j.stage == stageSaving || j.stage == stageBurying || j.stage == stageRunning && j.holder == "" {
+			n++
+		}
+	}
+	return n
+}
+
+// favourites says which drainer should own each partition: rendezvous hashing (Thaler and Ravishankar, 1996), with at
+// most ⌈partitions / drainers⌉ for each drainer. All drainers that know the same leases and policies agree on it.
+func (c *core) favourites() map[*share]string {
+	able := map[string][]string{}
+	drainers := map[string]bool{}
+	offer := func(id string, policies []string) {
+		drainers[id] = true
+		for _, name := range policies {
+			able[name] = append(able[name], id)
+		}
+	}
+	if c.lease.held && !c.leaving {
+		offer(c.lease.id, c.runnable())
+	}
+	for id, p := range c.peers {
+		if !p.gone && !p.record.Leaving && p.revision > 0 {
+			offer(id, p.record.Policies)
+		}
+	}
+	result := map[*share]string{}
+	if len(drainers) == 0 {
+		return result
+	}
+	quota := (len(c.shares) + len(drainers) - 1) / len(drainers)
+	load := map[string]int{}
+	for _, s := range c.sortedShares() {
+		best := ""
+		for _, id := range able[s.policy] {
+			if best == "" || cmp.Or(
+				cmp.Compare(max(load[best]+1, quota), max(load[id]+1, quota)),
+				cmp.Compare(weight(id, s.key()), weight(best, s.key())),
+				cmp.Compare(best, id)) > 0 {
+				best = id
+			}
+		}
+		if best != "" {
+			load[best]++
+			result[s] = best
+		}
+	}
+	return result
+}
+
+func weight(id, key string) uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(id))
+	h.Write([]byte{0})
+	h.Write([]byte(key))
+	x := h.Sum64() // FNV's high bits are weak for short inputs: mix (the finalizer of MurmurHash3)
+	x ^= x >> 33
+	x *= 0xff51afd7ed558ccd
+	x ^= x >> 33
+	x *= 0xc4ceb9fe1a85ec53
+	return x ^ x>>33
+}
+
+// distribute takes and releases partitions.
+func (c *core) distribute(now instant) {
+	if c.changed {
+		c.changed = false
+		c.favourite = c.favourites()
+		c.settledAt = now.add(settleTime)
+	}
+	for _, s := range c.sortedShares() {
+		if c.valves[s.policy] == nil || now < s.actAt {
+			continue
+		}
+		switch s.state {
+		case shareIdle:
+			c.considerClaim(s, now)
+		case shareOwned:
+			c.considerRelease(s, now)
+		}
+	}
+}
+
+func (c *core) considerClaim(s *share, now instant) {
+	if !c.free(s, now) {
+		s.freeSince = 0
+		return
+	}
+	if s.freeSince == 0 {
+		s.freeSince = now
+	}
+	switch {
+	case c.leaving:
+		// Outcomes of jobs that we still run find no successor: take the partition back, to acknowledge only.
+		if c.unsettled[s.key()] > 0 && now.since(s.freeSince) > settleTime {
+			c.claim(s, now)
+		}
+	case c.favourite[s] == c.lease.id || now.since(s.freeSince) >= favouriteFirst:
+		c.claim(s, now)
+	}
+}
+
+func (c *core) considerRelease(s *share, now instant) {
+	if s.part.broken {
+		s.part.broken = false
+		c.claim(s, now)
+		return
+	}
+	if s.part.fresh {
+		return // what it inherits must be known before it can be handed on
+	}
+	to := c.favourite[s]
+	if s.part.quiesced && !c.leaving {
+		c.release(s, now) // once begun it is done
+		return
+	}
+	if c.leaving {
+		if to != "" && c.peers[to].alive(now, c.options.lease) || c.quiet(s) {
+			c.release(s, now)
+		}
+		return
+	}
+	if to == "" || to == c.lease.id || now < c.settledAt || !c.peers[to].alive(now, c.options.lease) {
+		return
+	}
+	if now.since(s.takenAt) >= c.options.lease/2 {
+		c.release(s, now)
+	}
+}
+
+// quiet reports whether nothing of a partition is under way here, and stops it from starting more.
+func (c *core) quiet(s *share) bool {
+	v := c.valves[s.policy]
+	v.quiesce(s.part)
+	if v.busy > 0 {
+		return false
+	}
+	for _, j := range s.part.jobs {
+		if j.stage >= stageSaving || j.stage == stageRunning && j.holder == "" {
+			return false
+		}
+	}
+	return true
+}

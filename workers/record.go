@@ -1,0 +1,123 @@
+package workers
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/penstock-mq/penstock/queue"
+)
+
+// version is the format of every value in this file. Who meets another one stands back: see errVersion.
+const version = 1
+
+var errVersion = errors.New("written by another version of penstock")
+
+// leaseRecord is a drainer's proof of life, renewed by compare-and-set. A tombstone is written over it by whoever saw it
+// expire.
+type leaseRecord struct {
+	V         int      `json:"v"`
+	Nonce     uint64   `json:"nonce"`    // of the renewal, to recognize one whose answer was lost
+	Lease     int64    `json:"lease_ms"` // how long the lease lasts without a renewal
+	Host      string   `json:"host,omitempty"`
+	PID       int      `json:"pid,omitempty"`
+	Policies  []string `json:"policies"`          // whose valves this drainer may own
+	Leaving   bool     `json:"leaving,omitempty"` // it takes no more partitions
+	Tombstone bool     `json:"tombstone,omitempty"`
+}
+
+// ownerRecord says who owns a partition; its revision is the epoch. A released one hands over what the valve knew.
+type ownerRecord struct {
+	V        int    `json:"v"`
+	Owner    string `json:"owner"`
+	Nonce    uint64 `json:"nonce"`
+	Released bool   `json:"released,omitempty"`
+	handover
+}
+
+// checkpoint is what an owner notes for the case that it crashes.
+type checkpoint struct {
+	V     int    `json:"v"`
+	Owner string `json:"owner"`
+	Epoch uint64 `json:"epoch"`
+	handover
+}
+
+// handover is what a valve tells its successor about one partition. It holds durations, never instants: what has passed
+// since is the difference of the JetStream timestamps of two records.
+type handover struct {
+	Rate    string        `json:"rate,omitempty"`    // that the clocks were kept at
+	Clocks  []clockRecord `json:"clocks,omitempty"`  // of buckets that are not as good as new
+	Partial bool          `json:"partial,omitempty"` // there were too many of them to list
+	Running []runRecord   `json:"running,omitempty"` // jobs that have no outcome yet, and who runs them
+	Done    []uint64      `json:"done,omitempty"`    // finished a moment ago: their acknowledgement may not be seen yet
+}
+
+type clockRecord struct {
+	Key       queue.Key `json:"k"`
+	Due       int64     `json:"d,omitempty"` // µs until the next start is due, negative for burst credit
+	Tat       int64     `json:"t,omitempty"` // µs until the envelope's theoretical arrival time
+	Cool      int64     `json:"c,omitempty"` // µs until the cool-down ends
+	Throttles int       `json:"n,omitempty"` // cool-downs in a row
+}
+
+type runRecord struct {
+	Seq    uint64 `json:"s"`
+	Holder string `json:"h"`
+}
+
+// attemptRecord is what is remembered of a job that failed at least once, or was running when its owner crashed.
+type attemptRecord struct {
+	V         int    `json:"v"`
+	Attempts  int    `json:"attempts"`         // that counted
+	DueIn     int64  `json:"due_in,omitempty"` // µs of backoff from when this was stored
+	LastError string `json:"last_error,omitempty"`
+	Crashes   int    `json:"crashes,omitempty"`
+}
+
+// outcome is what became of one run of a job, as reported by a worker here or, after a handover, by another process.
+type outcome struct {
+	Seq        uint64        `json:"seq"`
+	Kind       outcomeKind   `json:"kind"`
+	Error      string        `json:"error,omitempty"`
+	RetryAfter time.Duration `json:"retry_after,omitempty"` // throttled: 0 when the target named no time
+	Attempts   int           `json:"attempts,omitempty"`    // failed: how many that makes, when reported to a successor
+}
+
+type outcomeKind string
+
+const (
+	outcomeDone      outcomeKind = "done"
+	outcomeFailed    outcomeKind = "failed"
+	outcomeThrottled outcomeKind = "throttled"
+	outcomePermanent outcomeKind = "permanent"
+	outcomeReturned  outcomeKind = "returned" // never started: the fence or the handoff said no
+)
+
+func encode(record any) []byte {
+	data, err := json.Marshal(record)
+	if err != nil {
+		panic(fmt.Sprintf("workers: encode %T: %v", record, err)) // strings and numbers only: cannot fail
+	}
+	return data
+}
+
+// decode reads a record and refuses those of another format version.
+func decode(data []byte, record any) error {
+	var head struct {
+		V int `json:"v"`
+	}
+	if err := json.Unmarshal(data, &head); err != nil {
+		return fmt.Errorf("decode %T: %w", record, err)
+	}
+	if head.V != version {
+		return fmt.Errorf("format version %d: %w", head.V, errVersion)
+	}
+	if err := json.Unmarshal(data, record); err != nil {
+		return fmt.Errorf("decode %T: %w", record, err)
+	}
+	return nil
+}
+
+func micros(d time.Duration) int64 { return int64((d + time.Microsecond - 1) / time.Microsecond) }

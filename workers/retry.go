@@ -1,0 +1,80 @@
+package workers
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Reason says why a job became a dead letter.
+type Reason string
+
+// The reasons of dead letters.
+const (
+	ReasonPermanent Reason = "permanent" // the target or handler said that no attempt can succeed
+	ReasonAttempts  Reason = "attempts"  // all attempts failed
+	ReasonDeadline  Reason = "deadline"  // its deadline passed, or it waited longer than the policy's max_age
+	ReasonMalformed Reason = "malformed" // its headers or its key cannot be understood
+	ReasonCrashed   Reason = "crashed"   // its drainer crashed while it ran, three times
+)
+
+type permanentError struct{ err error }
+
+func (e *permanentError) Error() string { return e.err.Error() }
+func (e *permanentError) Unwrap() error { return e.err }
+
+// Permanent marks an error of a handler as one that no further attempt can mend: the job becomes a dead letter at once.
+// Permanent(nil) is nil.
+func Permanent(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &permanentError{err}
+}
+
+type retryAfterError struct {
+	after time.Duration
+	err   error
+}
+
+func (e *retryAfterError) Error() string {
+	return fmt.Sprintf("throttled, retry after %v: %v", e.after, e.err)
+}
+func (e *retryAfterError) Unwrap() error { return e.err }
+
+// RetryAfter says that the other side is throttling. The whole bucket starts nothing for d, the job goes back to the head
+// of its bucket, and no attempt is counted. With d of 0 or less the policy's backoff is used, doubled for each time in a
+// row; the pause is never longer than the policy's max_cooldown.
+func RetryAfter(d time.Duration, err error) error {
+	if err == nil {
+		err = errors.New("the target is throttling")
+	}
+	return &retryAfterError{max(0, d), err}
+}
+
+// outcomeOf translates a handler's answer.
+func outcomeOf(seq uint64, err error) outcome {
+	o := outcome{Seq: seq, Kind: outcomeFailed}
+	var throttled *retryAfterError
+	var permanent *permanentError
+	switch {
+	case err == nil:
+		o.Kind = outcomeDone
+		return o
+	case errors.As(err, &throttled):
+		o.Kind, o.RetryAfter = outcomeThrottled, throttled.after
+	case errors.As(err, &permanent):
+		o.Kind = outcomePermanent
+	}
+	o.Error = clip(err.Error())
+	return o
+}
+
+// clip bounds an error text, which ends up in headers and records.
+func clip(s string) string {
+	const most = 1024
+	if len(s) <= most {
+		return s
+	}
+	return s[:most] + "…"
+}
