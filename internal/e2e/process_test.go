@@ -1,0 +1,358 @@
+// Package e2e runs Penstock as users do: real processes over TCP, killed, frozen and restarted.
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"golang.org/x/sys/unix"
+
+	"github.com/penstock-mq/penstock/workers"
+)
+
+// deadline is how long a test waits for what must happen.
+const deadline = 60 * time.Second
+
+// actAsDrainer is the environment variable that turns this test binary into a drainer process, so that a handler of ours can
+// record when the last check before it passed.
+const actAsDrainer = "PENSTOCK_E2E_DRAINER"
+
+// admitterBinary is built once for all tests.
+var admitterBinary string
+
+func TestMain(m *testing.M) {
+	if url := os.Getenv(actAsDrainer); url != "" {
+		if err := drain(url); err != nil {
+			fmt.Fprintln(os.Stderr, "drainer:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(buildAndRun(m))
+}
+
+func buildAndRun(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "penstock-e2e")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	admitterBinary = filepath.Join(dir, "admitter")
+	build := exec.Command("go", "build", "-o", admitterBinary, "github.com/penstock-mq/penstock/cmd/admitter")
+	if out, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "build the admitter: %v\n%s", err, out)
+		return 1
+	}
+	return m.Run()
+}
+
+// drain is the drainer process: it runs jobs of policy "api" for as long as their body says, and prints a line for each
+// start and each end.
+func drain(url string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	nc, err := nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond), nats.PingInterval(2*time.Second))
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	var mu sync.Mutex
+	say := func(format string, args ...any) {
+		mu.Lock()
+		defer mu.Unlock()
+		fmt.Printf(format+"\n", args...)
+	}
+	d, err := workers.New(nc, workers.Options{Lease: lease, Ready: func() { say("ready") }})
+	if err != nil {
+		return err
+	}
+	d.Handle("api", func(ctx context.Context, job workers.Job) error {
+		say("start %d %s %d", monotonic()-time.Since(job.Started), job.ID, job.Attempt)
+		took, err := time.ParseDuration(string(job.Body))
+		if err != nil {
+			return workers.Permanent(err)
+		}
+		timer := time.NewTimer(took)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			say("end %d %s %d", monotonic(), job.ID, job.Attempt)
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
+	err = d.Run(ctx)
+	if flushErr := nc.FlushTimeout(time.Second); err == nil && flushErr != nil && !errors.Is(flushErr, nats.ErrReconnectBufExceeded) {
+		err = flushErr
+	}
+	return err
+}
+
+// monotonic reads the clock that all processes of one host share.
+func monotonic() time.Duration {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
+		panic(err)
+	}
+	return time.Duration(t.Nano())
+}
+
+// lease of all drainers.
+const lease = 2 * time.Second
+
+// start is what a drainer recorded of a start.
+type start struct {
+	at      time.Duration
+	job     string
+	seq     uint64
+	attempt int
+	by      *process
+}
+
+// record collects the lines of all drainers.
+type record struct {
+	mu     sync.Mutex
+	starts []start
+	ends   map[string]int
+}
+
+func newRecord() *record { return &record{ends: map[string]int{}} }
+
+func (r *record) take(p *process, line string) {
+	var kind, job string
+	var at int64
+	var attempt int
+	if n, err := fmt.Sscan(line, &kind, &at, &job, &attempt); n != 4 || err != nil {
+		return
+	}
+	seq, err := strconv.ParseUint(job[strings.IndexByte(job, ':')+1:], 10, 64)
+	if err != nil {
+		panic(err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if kind == "start" {
+		r.starts = append(r.starts, start{time.Duration(at), job, seq, attempt, p})
+	} else {
+		r.ends[job]++
+	}
+}
+
+func (r *record) started() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.starts)
+}
+
+func (r *record) ended() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.ends)
+}
+
+// lastBy returns who made the newest start.
+func (r *record) lastBy() *process {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.starts) == 0 {
+		return nil
+	}
+	return r.starts[len(r.starts)-1].by
+}
+
+// process is a child of the test.
+type process struct {
+	name  string
+	cmd   *exec.Cmd
+	ready chan string // the ready line
+	done  chan struct{}
+	err   error
+}
+
+// spawn starts a child. Each of its lines goes to take; the first that begins with "ready" is waited for.
+func spawn(t *testing.T, name string, cmd *exec.Cmd, take func(*process, string)) *process {
+	t.Helper()
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stderr = os.Stderr
+	p := &process{name: name, cmd: cmd, ready: make(chan string, 1), done: make(chan struct{})}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		lines := bufio.NewScanner(out)
+		for lines.Scan() {
+			if strings.HasPrefix(lines.Text(), "ready") {
+				p.ready <- lines.Text()
+			} else if take != nil {
+				take(p, lines.Text())
+			}
+		}
+		p.err = cmd.Wait()
+		close(p.done)
+	}()
+	t.Cleanup(func() {
+		p.signal(syscall.SIGCONT)
+		p.signal(syscall.SIGKILL)
+		<-p.done
+	})
+	select {
+	case line := <-p.ready:
+		p.ready <- line
+	case <-p.done:
+		t.Fatalf("%s ended: %v", name, p.err)
+	case <-time.After(deadline):
+		t.Fatalf("%s is not ready", name)
+	}
+	return p
+}
+
+func (p *process) signal(s syscall.Signal) {
+	select {
+	case <-p.done:
+	default:
+		_ = p.cmd.Process.Signal(s) // it may have ended this moment
+	}
+}
+
+// stop ends a process in order.
+func (p *process) stop(t *testing.T) {
+	t.Helper()
+	p.signal(syscall.SIGTERM)
+	select {
+	case <-p.done:
+		if p.err != nil {
+			t.Errorf("%s: %v", p.name, p.err)
+		}
+	case <-time.After(deadline):
+		t.Errorf("%s did not stop", p.name)
+	}
+}
+
+// cluster is an admitter with its configuration, and drainers.
+type cluster struct {
+	t       *testing.T
+	dir     string
+	http    string
+	nats    string
+	record  *record
+	started int
+}
+
+func newCluster(t *testing.T, policies string) *cluster {
+	t.Helper()
+	c := &cluster{t: t, dir: t.TempDir(), http: freeAddress(t), nats: freeAddress(t), record: newRecord()}
+	config := fmt.Sprintf("http: {listen: %q}\nnats: {embedded: {dir: %q, listen: %q}}\ndrain: {lease: %s}\npolicies:\n%s",
+		c.http, filepath.Join(c.dir, "nats"), c.nats, lease, policies)
+	if err := os.WriteFile(c.config(), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func (c *cluster) config() string { return filepath.Join(c.dir, "config.yaml") }
+func (c *cluster) url() string    { return "nats://" + c.nats }
+
+func (c *cluster) admitter() *process {
+	c.t.Helper()
+	return spawn(c.t, "admitter", exec.Command(admitterBinary, "--config", c.config()), nil)
+}
+
+func (c *cluster) drainer() *process {
+	c.t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), actAsDrainer+"="+c.url())
+	c.started++
+	return spawn(c.t, fmt.Sprintf("drainer %d", c.started), cmd, c.record.take)
+}
+
+// connect makes a plain NATS client.
+func (c *cluster) connect() *nats.Conn {
+	c.t.Helper()
+	nc, err := nats.Connect(c.url(), nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(nc.Close)
+	return nc
+}
+
+// publish sends n jobs that each run for the given time to a bucket of policy "api", as any NATS client would, and
+// returns how many were accepted.
+func (c *cluster) publish(nc *nats.Conn, key string, n int, takes time.Duration) (accepted int) {
+	c.t.Helper()
+	js, err := nc.JetStream()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	var futures []nats.PubAckFuture
+	for range n {
+		f, err := js.PublishAsync("penstock.jobs.api."+key, []byte(takes.String()))
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		futures = append(futures, f)
+	}
+	for _, f := range futures {
+		select {
+		case <-f.Ok():
+			accepted++
+		case err := <-f.Err():
+			if !strings.Contains(err.Error(), "maximum messages per subject exceeded") {
+				c.t.Fatalf("publish: %v", err)
+			}
+		case <-time.After(deadline):
+			c.t.Fatal("a publish was not answered")
+		}
+	}
+	return accepted
+}
+
+func (c *cluster) until(what string, done func() bool) {
+	c.t.Helper()
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	end := time.After(deadline)
+	for !done() {
+		select {
+		case <-ticker.C:
+		case <-end:
+			c.t.Fatalf("waited in vain until %s", what)
+		}
+	}
+}
+
+// after waits for time to pass: that is the test's script, not a wait for something to happen.
+func after(d time.Duration) { <-time.After(d) }
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
