@@ -1,0 +1,292 @@
+// Package algorithmstest is the suite that every store of rate-limiting state runs. A store keeps one state per key
+// and asks a rule; the suite replays histories against the store and against the bare rule, and compares every
+// decision.
+//
+//	func TestConformance(t *testing.T) {
+//		rule := algorithms.TokenBucket{Capacity: 10, Refill: algorithms.Rate{Count: 5, Per: time.Second}}
+//		algorithmstest.Run(t, rule, func(t *testing.T, now func() time.Time) algorithmstest.Limiter {
+//			return open(t, rule, now) // a new, empty store whose clock is now
+//		})
+//	}
+package algorithmstest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/algorithms"
+)
+
+// Limiter is what a store does: each method finds the key's state, asks the rule at the store's own time, and keeps
+// the new state, as one step that no other caller comes between. A cost that can never pass is an
+// [*algorithms.CostError].
+type Limiter interface {
+	Take(ctx context.Context, key string, n int64) (algorithms.Decision, error)
+	TakeUpTo(ctx context.Context, key string, n int64) (algorithms.Decision, error)
+	Peek(ctx context.Context, key string, n int64) (algorithms.Decision, error)
+	Refund(ctx context.Context, key string, n int64) error
+}
+
+// Grace is how long a key must have been as good as new before a store may forget it. A clock that steps back by less
+// then finds the same decisions as if the key had been kept.
+const Grace = time.Minute
+
+// Run checks a store against the rule it was opened with. open returns a new, empty store that reads the time from
+// now, which may be called by several goroutines. Failures print the seed of their history.
+func Run[S any](t *testing.T, rule algorithms.Rule[S], open func(t *testing.T, now func() time.Time) Limiter) {
+	if err := rule.Validate(); err != nil {
+		t.Fatalf("the suite was given a rule that is not valid: %v", err)
+	}
+	for seed := range uint64(12) {
+		t.Run(fmt.Sprintf("history %d", seed), func(t *testing.T) { history(t, rule, open, seed) })
+	}
+	t.Run("many keys expire", func(t *testing.T) { manyKeys(t, rule, open) })
+	t.Run("callers at once", func(t *testing.T) { callersAtOnce(t, rule, open) })
+	t.Run("impossible costs", func(t *testing.T) { impossibleCosts(t, rule, open) })
+}
+
+// clock is a time that tests set.
+type clock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func newClock() *clock { return &clock{now: time.Date(2026, 3, 2, 1, 59, 58, 999_999_500, time.UTC)} }
+
+func (c *clock) read() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *clock) move(d time.Duration) time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+	return c.now
+}
+
+// pair is a store and the bare rule beside it, with the same clock.
+type pair[S any] struct {
+	t      *testing.T
+	rule   algorithms.Rule[S]
+	store  Limiter
+	clock  *clock
+	states map[string]S
+	log    []string // the latest steps, printed when one goes wrong
+}
+
+func newPair[S any](t *testing.T, rule algorithms.Rule[S],
+	open func(t *testing.T, now func() time.Time) Limiter) *pair[S] {
+	c := newClock()
+	return &pair[S]{t: t, rule: rule, store: open(t, c.read), clock: c, states: make(map[string]S)}
+}
+
+func (p *pair[S]) compare(what, key string, n int64, got, want algorithms.Decision, err error) {
+	p.t.Helper()
+	p.log = append(p.log, fmt.Sprintf("%s %s %d of %q: %+v", p.clock.read().Format(time.RFC3339Nano), what, n, key, want))
+	if len(p.log) > 20 {
+		p.log = slices.Delete(p.log, 0, len(p.log)-20)
+	}
+	if err != nil || got != want {
+		p.t.Fatalf("the store answers %+v, %v; the rule's answers up to this one:\n%s", got, err, strings.Join(p.log, "\n"))
+	}
+}
+
+func (p *pair[S]) take(key string, n int64) (want algorithms.Decision) {
+	p.t.Helper()
+	p.states[key], want = p.rule.Take(p.states[key], p.clock.read(), n)
+	got, err := p.store.Take(p.t.Context(), key, n)
+	p.compare("take", key, n, got, want, err)
+	return want
+}
+
+func (p *pair[S]) takeUpTo(key string, n int64) (want algorithms.Decision) {
+	p.t.Helper()
+	p.states[key], want = p.rule.TakeUpTo(p.states[key], p.clock.read(), n)
+	got, err := p.store.TakeUpTo(p.t.Context(), key, n)
+	p.compare("take up to", key, n, got, want, err)
+	return want
+}
+
+func (p *pair[S]) peek(key string, n int64) {
+	p.t.Helper()
+	want := p.rule.Peek(p.states[key], p.clock.read(), n)
+	got, err := p.store.Peek(p.t.Context(), key, n)
+	p.compare("peek", key, n, got, want, err)
+}
+
+func (p *pair[S]) refund(key string, n int64) {
+	p.t.Helper()
+	p.states[key] = p.rule.Refund(p.states[key], p.clock.read(), n)
+	err := p.store.Refund(p.t.Context(), key, n)
+	p.compare("refund", key, n, algorithms.Decision{}, algorithms.Decision{}, err)
+}
+
+// history plays random requests on a few keys while the clock goes to and fro: in even seeds far ahead and a little
+// back, so that a store may forget; in odd ones a little ahead and far back, so that it must not.
+func history[S any](t *testing.T, rule algorithms.Rule[S], open func(t *testing.T, now func() time.Time) Limiter,
+	seed uint64) {
+	random := rand.New(rand.NewPCG(seed, 0))
+	p := newPair(t, rule, open)
+	keys := []string{
+		"tenant-1", "tenant-2", "", "_", "tenant.1", "a b", "{x}:*>?[y]", "Zürich\n\x00", "\xff\xfe",
+		strings.Repeat("long", 64),
+	}
+	highest := p.clock.read()
+	ahead := Grace - 10*time.Second // left to odd seeds
+	var last algorithms.Decision
+	for range 400 {
+		var move time.Duration
+		switch random.IntN(16) {
+		case 0:
+			move = last.RetryAfter
+		case 1:
+			move = last.RetryAfter - time.Microsecond
+		case 2:
+			move = last.ResetAfter
+		case 3:
+			move = upTo(random, 2*min(last.ResetAfter, math.MaxInt64/4))
+		case 4, 5, 6:
+			move = upTo(random, time.Second)
+		case 7:
+			move = upTo(random, 10*time.Minute)
+		case 8:
+			move = -upTo(random, Grace/2)
+		case 9:
+			move = -upTo(random, 1000*time.Hour)
+		}
+		if seed%2 == 0 {
+			move = max(move, highest.Add(-Grace/2).Sub(p.clock.read()))
+		} else if move > 0 {
+			if move > ahead {
+				move = 0
+			}
+			ahead -= move
+		}
+		if now := p.clock.move(move); now.After(highest) {
+			highest = now
+		}
+
+		key, n := keys[random.IntN(len(keys))], cost(random, rule.Most())
+		if random.IntN(3) > 0 {
+			key = keys[0]
+		}
+		switch random.IntN(10) {
+		case 0, 1:
+			p.peek(key, n)
+		case 2:
+			p.refund(key, n)
+		case 3:
+			last = p.takeUpTo(key, cost(random, math.MaxInt64))
+		case 4:
+			last = p.takeUpTo(key, n)
+		default:
+			last = p.take(key, n)
+		}
+	}
+}
+
+func upTo(random *rand.Rand, d time.Duration) time.Duration {
+	return time.Duration(random.Int64N(int64(d) + 1))
+}
+
+// cost is 1 to most, and small ones are likely.
+func cost(random *rand.Rand, most int64) int64 {
+	if random.IntN(2) == 0 {
+		return 1
+	}
+	return 1 + random.Int64N(most)>>random.IntN(40)
+}
+
+// manyKeys sees that keys do not share a state, and that those which a store forgets are as good as new.
+func manyKeys[S any](t *testing.T, rule algorithms.Rule[S], open func(t *testing.T, now func() time.Time) Limiter) {
+	const keys = 1500
+	p := newPair(t, rule, open)
+	key := func(i int) string { return fmt.Sprintf("key.%d", i) }
+	for range 3 {
+		var reset time.Duration
+		for i := range keys {
+			n := 1 + int64(i)%rule.Most()
+			reset = max(reset, p.take(key(i), n).ResetAfter)
+			reset = max(reset, p.take(key(i), rule.Most()).ResetAfter)
+			p.clock.move(time.Microsecond)
+		}
+		for i := range keys {
+			p.peek(key(i), 1)
+		}
+		p.clock.move(reset / 2)
+		for i := 0; i < keys; i += 7 {
+			p.take(key(i), 1)
+		}
+		p.clock.move(reset + 2*Grace)
+	}
+}
+
+// callersAtOnce sees that no two callers take the same unit. The clock stands still, so their order does not matter.
+func callersAtOnce[S any](t *testing.T, rule algorithms.Rule[S],
+	open func(t *testing.T, now func() time.Time) Limiter) {
+	const callers, calls = 8, 25
+	p := newPair(t, rule, open)
+	p.takeUpTo("shared", max(1, rule.Most()-callers*calls/2)) // leaves less than they ask for
+	var (
+		wait    sync.WaitGroup
+		mu      sync.Mutex
+		granted int64
+	)
+	for range callers {
+		wait.Go(func() {
+			for range calls {
+				d, err := p.store.Take(t.Context(), "shared", 1)
+				if err != nil {
+					t.Errorf("take: %v", err)
+					return
+				}
+				mu.Lock()
+				granted += d.Granted
+				mu.Unlock()
+			}
+		})
+	}
+	wait.Wait()
+	var want int64
+	s := p.states["shared"]
+	for range callers * calls {
+		var d algorithms.Decision
+		s, d = rule.Take(s, p.clock.read(), 1)
+		want += d.Granted
+	}
+	p.states["shared"] = s
+	if granted != want {
+		t.Errorf("%d units were granted to callers at once, want %d", granted, want)
+	}
+	p.peek("shared", 1)
+}
+
+func impossibleCosts[S any](t *testing.T, rule algorithms.Rule[S],
+	open func(t *testing.T, now func() time.Time) Limiter) {
+	p := newPair(t, rule, open)
+	for _, n := range []int64{0, -1, math.MinInt64, rule.Most() + 1, math.MaxInt64} {
+		errs := map[string]error{}
+		_, errs["take"] = p.store.Take(t.Context(), "key", n)
+		_, errs["peek"] = p.store.Peek(t.Context(), "key", n)
+		if n < 1 {
+			_, errs["take up to"] = p.store.TakeUpTo(t.Context(), "key", n)
+			errs["refund"] = p.store.Refund(t.Context(), "key", n)
+		}
+		for what, err := range errs {
+			if cost := (*algorithms.CostError)(nil); !errors.As(err, &cost) || cost.Cost != n || cost.Most != rule.Most() {
+				t.Errorf("%s of %d: got %v, want a CostError", what, n, err)
+			}
+		}
+	}
+	p.peek("key", 1) // untouched
+}

@@ -1,0 +1,114 @@
+package algorithms
+
+import (
+	"errors"
+	"time"
+)
+
+// FixedWindow lets Limit units pass in every window. Windows are aligned to the clock, in UTC: those of a minute begin
+// at :00, those of a day at midnight, those of a week on Monday. (Windows of any other length are counted from Monday,
+// 29 December 1969, 00:00 UTC.)
+//
+//	passes ⇔ units in this window + n ≤ Limit
+//
+// Bound: in any time T ≤ Window at most 2·Limit units pass, and that is no slip: Limit at the end of one window and
+// Limit at the start of the next, even within a microsecond. Choose [SlidingCounter] or [SlidingLog] where that
+// matters.
+//
+// A clock that steps back into the window before finds the window that it left still counting, so going to and fro
+// across an edge earns nothing. Further back than that, what was used counts until the next window but one.
+type FixedWindow struct {
+	// Limit is how many units pass per window: 1 to [MaxLimit].
+	Limit int64
+	// Window is the length of a window: [MinWindow] to [MaxWindow], in whole microseconds.
+	Window time.Duration
+}
+
+// FixedWindowState is a window, by its start in Unix microseconds, and how many units passed in it.
+type FixedWindowState struct{ Start, Used int64 }
+
+var _ Rule[FixedWindowState] = FixedWindow{}
+
+// monday is how long before 1970 the windows begin to count, in microseconds: 1 January 1970 was a Thursday.
+const monday = int64(3 * day / time.Microsecond)
+
+// windowStart is the start of the window of w microseconds that t lies in.
+func windowStart(t, w int64) int64 { return t - (t+monday)%w }
+
+// loadStart is the start of a state's window, aligned to windows of w and at most one window ahead of t's.
+func loadStart(start, t, w int64) int64 { return windowStart(max(0, min(start, t+w)), w) }
+
+func (f FixedWindow) load(s FixedWindowState, t int64) FixedWindowState {
+	w := f.Window.Microseconds()
+	current, start := windowStart(t, w), loadStart(s.Start, t, w)
+	if start < current || s.Used <= 0 {
+		return FixedWindowState{Start: current}
+	}
+	return FixedWindowState{Start: start, Used: s.Used}
+}
+
+func (f FixedWindow) resetAfter(s FixedWindowState, t int64) time.Duration {
+	if s.Used == 0 {
+		return 0
+	}
+	return micros(s.Start + f.Window.Microseconds() - t)
+}
+
+func (f FixedWindow) peekLoaded(s FixedWindowState, t, n int64) Decision {
+	d := Decision{Limit: f.Limit, Remaining: max(0, f.Limit-s.Used), ResetAfter: f.resetAfter(s, t)}
+	if n <= d.Remaining {
+		d.Allowed = true
+	} else {
+		d.RetryAfter = d.ResetAfter
+	}
+	return d
+}
+
+func (f FixedWindow) takeLoaded(s FixedWindowState, t, n int64) (FixedWindowState, Decision) {
+	d := f.peekLoaded(s, t, n)
+	if d.Allowed {
+		s.Used += n
+		d.Granted = n
+		d.Remaining -= n
+		d.ResetAfter = f.resetAfter(s, t)
+	}
+	return s, d
+}
+
+// Take counts n units if the window has room for all of them.
+func (f FixedWindow) Take(s FixedWindowState, now time.Time, n int64) (FixedWindowState, Decision) {
+	mustPass(n, f.Limit)
+	t := unixMicros(now)
+	return f.takeLoaded(f.load(s, t), t, n)
+}
+
+// TakeUpTo counts n units or as many as the window has room for.
+func (f FixedWindow) TakeUpTo(s FixedWindowState, now time.Time, n int64) (FixedWindowState, Decision) {
+	mustBePositive(n, f.Limit)
+	t := unixMicros(now)
+	s = f.load(s, t)
+	return f.takeLoaded(s, t, max(1, min(n, f.Limit-s.Used)))
+}
+
+// Peek says whether the window has room for n units.
+func (f FixedWindow) Peek(s FixedWindowState, now time.Time, n int64) Decision {
+	mustPass(n, f.Limit)
+	t := unixMicros(now)
+	return f.peekLoaded(f.load(s, t), t, n)
+}
+
+// Refund gives n units back if they were taken in the current window; those of earlier windows count no more.
+func (f FixedWindow) Refund(s FixedWindowState, now time.Time, n int64) FixedWindowState {
+	mustBePositive(n, f.Limit)
+	s = f.load(s, unixMicros(now))
+	s.Used -= min(n, s.Used)
+	return s
+}
+
+// Most is the limit.
+func (f FixedWindow) Most() int64 { return f.Limit }
+
+// Validate says what is wrong with the parameters.
+func (f FixedWindow) Validate() error {
+	return errors.Join(checkLimit("limit", f.Limit, MaxLimit), checkWindow(f.Window))
+}

@@ -1,0 +1,275 @@
+package memstore
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/algorithms/algorithmstest"
+)
+
+func perSecond(n int64) algorithms.Rate { return algorithms.Rate{Count: n, Per: time.Second} }
+
+func conform[S any](rule algorithms.Rule[S]) func(t *testing.T) {
+	return func(t *testing.T) {
+		algorithmstest.Run(t, rule, func(_ *testing.T, now func() time.Time) algorithmstest.Limiter {
+			s := New(rule)
+			s.now = now
+			return s
+		})
+	}
+}
+
+func TestConformance(t *testing.T) {
+	week := algorithms.Rate{Count: 1, Per: 7 * 24 * time.Hour}
+	t.Run("token bucket", conform(algorithms.TokenBucket{Capacity: 10, Refill: perSecond(3)}))
+	t.Run("fast token bucket", conform(algorithms.TokenBucket{Capacity: 5000, Refill: perSecond(600_000)}))
+	t.Run("slow token bucket", conform(algorithms.TokenBucket{Capacity: 3, Refill: week}))
+	t.Run("leaking bucket", conform(algorithms.LeakingBucket{Capacity: 20, Outflow: perSecond(7)}))
+	t.Run("leaking bucket with burst", conform(algorithms.LeakingBucket{Capacity: 20, Outflow: perSecond(7), Burst: 4}))
+	t.Run("fixed window", conform(algorithms.FixedWindow{Limit: 10, Window: time.Minute}))
+	t.Run("short fixed window", conform(algorithms.FixedWindow{Limit: 3, Window: time.Second}))
+	t.Run("sliding counter", conform(algorithms.SlidingCounter{Limit: 9, Window: 10 * time.Second}))
+	t.Run("sliding counter of a day", conform(algorithms.SlidingCounter{Limit: 1_000_000, Window: 24 * time.Hour}))
+	t.Run("sliding log", conform(algorithms.SlidingLog{Limit: 6, Window: 10 * time.Second}))
+	t.Run("sliding log of accepted", conform(algorithms.SlidingLog{Limit: 60, Window: time.Minute, CountAccepted: true}))
+}
+
+// handClock is a time that a test moves.
+type handClock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func (c *handClock) read() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *handClock) move(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}
+
+func open[S any](rule algorithms.Rule[S], opts ...Option) (*Store[S], *handClock) {
+	c := &handClock{now: time.Date(2026, 3, 2, 1, 0, 0, 0, time.UTC)}
+	s := New(rule, opts...)
+	s.now = c.read
+	return s, c
+}
+
+func mustTake[S any](t *testing.T, s *Store[S], key string, n int64) algorithms.Decision {
+	t.Helper()
+	d, err := s.Take(t.Context(), key, n)
+	if err != nil {
+		t.Fatalf("take %d of %q: %v", n, key, err)
+	}
+	return d
+}
+
+func TestIdleKeysAreForgotten(t *testing.T) {
+	s, clock := open(algorithms.TokenBucket{Capacity: 10, Refill: perSecond(1)})
+	const keys = 20_000
+	for i := range keys {
+		mustTake(t, s, fmt.Sprint("idle ", i), 5)
+	}
+	if s.Len() != keys {
+		t.Fatalf("%d keys, want %d", s.Len(), keys)
+	}
+	// Used keys stay, idle ones go while others are asked for. Full again after 5 s, they are kept for a minute more.
+	clock.move(5*time.Second + grace - time.Microsecond)
+	for i := range 100_000 {
+		mustTake(t, s, fmt.Sprint("busy ", i%100), 1)
+	}
+	if s.Len() != keys+100 {
+		t.Errorf("%d keys before they may be forgotten, want %d", s.Len(), keys+100)
+	}
+	clock.move(time.Microsecond)
+	for i := 0; i < 1_000_000 && (i < 1000 || s.Len() > 1000); i++ {
+		mustTake(t, s, fmt.Sprint("busy ", i%1000), 1)
+	}
+	if s.Len() != 1000 {
+		t.Errorf("%d keys, want the 1000 in use", s.Len())
+	}
+	room := 0
+	for i := range s.shards {
+		room += cap(s.shards[i].entries)
+		for key, at := range s.shards[i].index {
+			if s.shards[i].entries[at].key != key {
+				t.Fatalf("the index says that %q is where %q is", key, s.shards[i].entries[at].key)
+			}
+		}
+	}
+	if room > keys*2/3 {
+		t.Errorf("room for %d entries is kept for 1000 keys", room)
+	}
+}
+
+func TestKeysDoNotPileUpWhenEachIsNew(t *testing.T) {
+	s, clock := open(algorithms.FixedWindow{Limit: 1, Window: time.Second})
+	most := 0
+	for i := range 300_000 { // 1000 a second, each of which is kept for a minute or so
+		mustTake(t, s, fmt.Sprint(i), 1)
+		clock.move(time.Millisecond)
+		most = max(most, s.Len())
+	}
+	if most < 60_000 || most > 100_000 {
+		t.Errorf("at most %d keys, want little more than 61000", most)
+	}
+}
+
+func TestMaxKeys(t *testing.T) {
+	s, clock := open(algorithms.TokenBucket{Capacity: 1, Refill: perSecond(1)}, MaxKeys(1000))
+	for i := range 1000 {
+		mustTake(t, s, fmt.Sprint(i), 1)
+	}
+	if _, err := s.Take(t.Context(), "one more", 1); !errors.Is(err, ErrTooManyKeys) {
+		t.Errorf("got %v, want ErrTooManyKeys", err)
+	}
+	if _, err := s.TakeUpTo(t.Context(), "one more", 1); !errors.Is(err, ErrTooManyKeys) {
+		t.Errorf("got %v, want ErrTooManyKeys", err)
+	}
+	if d, err := s.Peek(t.Context(), "one more", 1); err != nil || !d.Allowed {
+		t.Errorf("peek: %+v, %v", d, err)
+	}
+	if d := mustTake(t, s, "7", 1); d.Allowed {
+		t.Errorf("a key in use: %+v, want its refusal", d)
+	}
+	clock.move(2 * time.Minute)
+	for i := range 500 { // not 1000: calls make room in their own shard only
+		mustTake(t, s, fmt.Sprint("new ", i), 1)
+	}
+	if s.Len() > 1000 {
+		t.Errorf("%d keys, want at most 1000", s.Len())
+	}
+}
+
+func TestSetRuleAppliesToKeysInUse(t *testing.T) {
+	s, clock := open(algorithms.FixedWindow{Limit: 10, Window: time.Minute})
+	mustTake(t, s, "key", 4)
+	if err := s.SetRule(algorithms.FixedWindow{Limit: 5, Window: time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	if d := mustTake(t, s, "key", 1); !d.Allowed || d.Limit != 5 || d.Remaining != 0 {
+		t.Errorf("%+v, want the last of 5", d)
+	}
+	if err := s.SetRule(algorithms.FixedWindow{Limit: 3, Window: time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	if d := mustTake(t, s, "key", 1); d.Allowed || d.Remaining != 0 || d.RetryAfter != time.Minute {
+		t.Errorf("%+v, want a refusal for a minute", d)
+	}
+	if _, err := s.Take(t.Context(), "key", 4); err == nil {
+		t.Error("a cost above the new limit was accepted")
+	}
+	if err := s.SetRule(algorithms.FixedWindow{Limit: 0, Window: time.Minute}); err == nil {
+		t.Error("an invalid rule was accepted")
+	}
+	if got := s.Rule(); got != (algorithms.FixedWindow{Limit: 3, Window: time.Minute}) {
+		t.Errorf("the rule is %+v", got)
+	}
+	clock.move(time.Minute)
+	if d := mustTake(t, s, "key", 3); !d.Allowed {
+		t.Errorf("%+v in the next window", d)
+	}
+}
+
+func TestSetRuleWhileCallersTake(t *testing.T) {
+	s := New(algorithms.TokenBucket{Capacity: 10, Refill: perSecond(1000)})
+	var wait sync.WaitGroup
+	for caller := range 4 {
+		wait.Go(func() {
+			for i := range 2000 {
+				key := fmt.Sprint((caller + i) % 50)
+				d, err := s.Take(t.Context(), key, int64(1+i%10))
+				var cost *algorithms.CostError
+				if err != nil && !errors.As(err, &cost) || d.Remaining < 0 {
+					t.Errorf("%+v, %v", d, err)
+					return
+				}
+				if err := s.Refund(t.Context(), key, 1); err != nil {
+					t.Errorf("refund: %v", err)
+				}
+			}
+		})
+	}
+	for i := range 1000 {
+		if err := s.SetRule(algorithms.TokenBucket{Capacity: int64(1 + i%20), Refill: perSecond(int64(1 + i))}); err != nil {
+			t.Error(err)
+		}
+	}
+	wait.Wait()
+}
+
+func TestNewPanicsOnAnInvalidRule(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("no panic")
+		}
+	}()
+	New(algorithms.SlidingLog{})
+}
+
+func TestDecisionsOnKnownKeysDoNotAllocate(t *testing.T) {
+	if n := allocations(t, algorithms.TokenBucket{Capacity: 10, Refill: perSecond(3)}); n != 0 {
+		t.Errorf("token bucket: %g allocations", n)
+	}
+	if n := allocations(t, algorithms.LeakingBucket{Capacity: 10, Outflow: perSecond(3)}); n != 0 {
+		t.Errorf("leaking bucket: %g allocations", n)
+	}
+	if n := allocations(t, algorithms.FixedWindow{Limit: 10, Window: time.Second}); n != 0 {
+		t.Errorf("fixed window: %g allocations", n)
+	}
+	if n := allocations(t, algorithms.SlidingCounter{Limit: 10, Window: time.Second}); n != 0 {
+		t.Errorf("sliding counter: %g allocations", n)
+	}
+}
+
+func allocations[S any](t *testing.T, rule algorithms.Rule[S]) float64 {
+	s, ctx := New(rule), t.Context()
+	return testing.AllocsPerRun(1000, func() {
+		if _, err := s.Take(ctx, "key", 1); err != nil {
+			t.Error(err)
+		}
+		if _, err := s.Peek(ctx, "key", 1); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func BenchmarkTake(b *testing.B) {
+	benchmark(b, "token bucket", algorithms.TokenBucket{Capacity: 100, Refill: perSecond(7000)})
+	benchmark(b, "leaking bucket", algorithms.LeakingBucket{Capacity: 100, Outflow: perSecond(7000)})
+	benchmark(b, "fixed window", algorithms.FixedWindow{Limit: 100, Window: time.Second})
+	benchmark(b, "sliding counter", algorithms.SlidingCounter{Limit: 100, Window: time.Second})
+	benchmark(b, "sliding log", algorithms.SlidingLog{Limit: 100, Window: time.Second})
+}
+
+func benchmark[S any](b *testing.B, name string, rule algorithms.Rule[S]) {
+	for _, keys := range []int{1, 100_000} {
+		b.Run(fmt.Sprintf("%s/keys=%d", name, keys), func(b *testing.B) {
+			s, ctx := New(rule), b.Context()
+			names := make([]string, keys)
+			for i := range names {
+				names[i] = fmt.Sprint("tenant-", i)
+				if _, err := s.Take(ctx, names[i], 1); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportAllocs()
+			b.ResetTimer()
+			b.RunParallel(func(pb *testing.PB) {
+				for i := 0; pb.Next(); i++ {
+					if _, err := s.Take(ctx, names[i*7919%keys], 1); err != nil {
+						b.Error(err)
+					}
+				}
+			})
+		})
+	}
+}

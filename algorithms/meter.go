@@ -1,0 +1,159 @@
+package algorithms
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/bits"
+	"time"
+)
+
+// maxDrain is the longest time in which a full meter may empty. Every wait is then an exact time.Duration.
+const maxDrain = 100 * 366 * day
+
+// meter is the arithmetic that token bucket and leaking bucket share: up to most units are owed, and they are paid off
+// at a constant rate. It is the generic cell rate algorithm of ITU-T I.371, which shows that the "continuous-state
+// leaky bucket" and "virtual scheduling" are one: all that must be remembered is the instant at which nothing is owed
+// any more.
+//
+//	passes ⇔ max(paidAt, now) + n/rate ≤ now + most/rate
+type meter struct {
+	most int64
+	rate Rate
+}
+
+// exact is an instant or a span of us + frac/Count microseconds, 0 ≤ frac < Count. With Per in whole microseconds a
+// unit is Per/Count of them, so every sum of units is exact.
+type exact struct{ us, frac int64 }
+
+func (a exact) after(b exact) bool { return a.us > b.us || a.us == b.us && a.frac > b.frac }
+
+// ceil is the whole number of microseconds, rounded up.
+func (a exact) ceil() int64 {
+	if a.frac > 0 {
+		return a.us + 1
+	}
+	return a.us
+}
+
+func (m meter) add(a, b exact) exact {
+	s := exact{a.us + b.us, a.frac + b.frac}
+	if s.frac >= m.rate.Count {
+		s.us, s.frac = s.us+1, s.frac-m.rate.Count
+	}
+	return s
+}
+
+func (m meter) sub(a, b exact) exact {
+	d := exact{a.us - b.us, a.frac - b.frac}
+	if d.frac < 0 {
+		d.us, d.frac = d.us-1, d.frac+m.rate.Count
+	}
+	return d
+}
+
+// span is the time that n units take.
+func (m meter) span(n int64) exact {
+	us, frac := mulDiv(n, m.rate.Per.Microseconds(), m.rate.Count)
+	return exact{us, frac}
+}
+
+// units is how many whole units a span that is not negative pays off.
+func (m meter) units(d exact) int64 {
+	hi, lo := bits.Mul64(uint64(d.us), uint64(m.rate.Count))
+	lo, carry := bits.Add64(lo, uint64(d.frac), 0)
+	q, _ := bits.Div64(hi+carry, lo, uint64(m.rate.Per.Microseconds()))
+	return int64(q)
+}
+
+// load brings a state into the range that is possible at t, and returns it with the latest possible instant. Ahead of
+// that lie states of other parameters, and those that a clock left behind when it stepped back.
+func (m meter) load(paidAt exact, t int64) (at, latest exact) {
+	if paidAt.frac < 0 || paidAt.frac >= m.rate.Count { // a state of another rate
+		paidAt = exact{min(paidAt.us, math.MaxInt64-1) + 1, 0}
+	}
+	latest = m.add(exact{t, 0}, m.span(m.most))
+	switch {
+	case paidAt.us < t:
+		return exact{t, 0}, latest
+	case paidAt.after(latest):
+		return latest, latest
+	}
+	return paidAt, latest
+}
+
+func (m meter) peekLoaded(at, latest exact, t, n int64) Decision {
+	d := Decision{
+		Limit:      m.most,
+		Remaining:  m.units(m.sub(latest, at)),
+		ResetAfter: micros(at.ceil() - t),
+	}
+	next := m.add(at, m.span(n))
+	if next.after(latest) {
+		d.RetryAfter = micros(m.sub(next, latest).ceil())
+	} else {
+		d.Allowed = true
+	}
+	return d
+}
+
+func (m meter) takeLoaded(at, latest exact, t, n int64) (exact, Decision) {
+	d := m.peekLoaded(at, latest, t, n)
+	if !d.Allowed {
+		return at, d
+	}
+	at = m.add(at, m.span(n))
+	d.Granted = n
+	d.Remaining -= n
+	d.ResetAfter = micros(at.ceil() - t)
+	return at, d
+}
+
+func (m meter) take(paidAt exact, now time.Time, n int64) (exact, Decision) {
+	mustPass(n, m.most)
+	t := unixMicros(now)
+	at, latest := m.load(paidAt, t)
+	return m.takeLoaded(at, latest, t, n)
+}
+
+func (m meter) takeUpTo(paidAt exact, now time.Time, n int64) (exact, Decision) {
+	mustBePositive(n, m.most)
+	t := unixMicros(now)
+	at, latest := m.load(paidAt, t)
+	return m.takeLoaded(at, latest, t, max(1, min(n, m.units(m.sub(latest, at)))))
+}
+
+// peek also returns the instant at which everything would be paid off if the request passed.
+func (m meter) peek(paidAt exact, now time.Time, n int64) (exact, Decision) {
+	mustPass(n, m.most)
+	t := unixMicros(now)
+	at, latest := m.load(paidAt, t)
+	return m.add(at, m.span(n)), m.peekLoaded(at, latest, t, n)
+}
+
+func (m meter) refund(paidAt exact, now time.Time, n int64) exact {
+	mustBePositive(n, m.most)
+	t := unixMicros(now)
+	at, _ := m.load(paidAt, t)
+	at = m.sub(at, m.span(min(n, m.most)))
+	if at.us < t {
+		return exact{} // as new, also for a clock that steps back
+	}
+	return at
+}
+
+func (m meter) validate(rate string) error {
+	limit := checkLimit("capacity", m.most, MaxLimit)
+	err := m.rate.Validate()
+	if err != nil {
+		err = fmt.Errorf("%s: %w", rate, err)
+	}
+	if limit != nil || err != nil {
+		return errors.Join(limit, err)
+	}
+	// In floats, because the exact span may not fit: being off by a millisecond does no harm here.
+	if float64(m.most)*float64(m.rate.Per)/float64(m.rate.Count) > float64(maxDrain) {
+		return fmt.Errorf("the capacity must be at most what %s makes in 100 years", m.rate)
+	}
+	return nil
+}

@@ -1,0 +1,179 @@
+package algorithms
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	day  = 24 * time.Hour
+	week = 7 * day
+)
+
+// MaxCount is the largest numerator of a [Rate].
+const MaxCount = 1_000_000_000
+
+// Rate is Count events per Per, such as 96 per second. It is kept as the two numbers that the user wrote, because most
+// rates have no whole number of nanoseconds between two events: rules count in fractions and never truncate an
+// interval.
+type Rate struct {
+	Count int64
+	Per   time.Duration
+}
+
+// ParseRate reads "96/s", "10/m", "5/h", "10/d", "1/w" or a count per duration such as "3/10s" and "1/1d12h".
+func ParseRate(s string) (Rate, error) {
+	count, per, found := strings.Cut(s, "/")
+	if !found {
+		return Rate{}, fmt.Errorf("%q: want a rate such as 96/s, 10/m or 3/10s", s)
+	}
+	n, err := strconv.ParseInt(count, 10, 64)
+	if err != nil || count[0] == '+' {
+		return Rate{}, fmt.Errorf("%q: %q is not a whole number", s, count)
+	}
+	length := per
+	if per != "" && per[0] >= 'a' && per[0] <= 'z' { // a unit alone
+		length = "1" + per
+	}
+	d, err := ParseDuration(length)
+	if err != nil {
+		return Rate{}, fmt.Errorf("%q: want a rate per s, m, h, d, w or a duration such as 10s", s)
+	}
+	r := Rate{Count: n, Per: d}
+	if err := r.Validate(); err != nil {
+		return Rate{}, fmt.Errorf("%q: %w", s, err)
+	}
+	return r, nil
+}
+
+// Validate says what is wrong with a rate: Count must be 1 to [MaxCount], Per 1 ms to 366 days in whole microseconds,
+// and both together at most 1,000,000 events per second.
+func (r Rate) Validate() error {
+	switch {
+	case r.Count < 1:
+		return errors.New("the rate must be positive")
+	case r.Count > MaxCount:
+		return fmt.Errorf("the count must be at most %d", int64(MaxCount))
+	case r.Per < time.Millisecond:
+		return errors.New("the period must be at least 1ms")
+	case r.Per > 366*day:
+		return errors.New("the period must be at most 366 days")
+	case r.Per%time.Microsecond != 0:
+		return errors.New("the period must be whole microseconds")
+	case r.Count > r.Per.Microseconds():
+		return errors.New("the rate must be at most 1000000/s")
+	}
+	return nil
+}
+
+// IsZero reports whether no rate was given.
+func (r Rate) IsZero() bool { return r == Rate{} }
+
+// Interval is the time between two events, rounded up to a nanosecond: good for messages, too coarse for pacing.
+func (r Rate) Interval() time.Duration {
+	if r.Count <= 0 {
+		return 0
+	}
+	return (r.Per + time.Duration(r.Count) - 1) / time.Duration(r.Count)
+}
+
+// PerSecond is the rate in events per second.
+func (r Rate) PerSecond() float64 { return float64(r.Count) / r.Per.Seconds() }
+
+// String writes the form that [ParseRate] reads: "96/s", "3/10s". The zero rate is the empty text.
+func (r Rate) String() string {
+	if r.IsZero() {
+		return ""
+	}
+	per := FormatDuration(r.Per)
+	switch r.Per {
+	case time.Millisecond, time.Second, time.Minute, time.Hour, day, week:
+		per = per[1:] // the unit alone
+	}
+	return strconv.FormatInt(r.Count, 10) + "/" + per
+}
+
+// MarshalText implements [encoding.TextMarshaler].
+func (r Rate) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// UnmarshalText implements [encoding.TextUnmarshaler] with [ParseRate]; the empty text is the zero rate.
+func (r *Rate) UnmarshalText(text []byte) error {
+	if len(text) == 0 {
+		*r = Rate{}
+		return nil
+	}
+	parsed, err := ParseRate(string(text))
+	if err != nil {
+		return err
+	}
+	*r = parsed
+	return nil
+}
+
+// ParseDuration is [time.ParseDuration] with days and weeks in front: "1d", "2w", "1d12h", "1.5d". A day is 24 h and a
+// week 7 days. A bare number has no unit and is refused, 0 included.
+func ParseDuration(s string) (time.Duration, error) {
+	rest, negative := strings.CutPrefix(s, "-")
+	if rest == "" || rest == "0" || rest[0] == '-' || rest[0] == '+' {
+		return 0, badDuration(s)
+	}
+	var total time.Duration
+	for _, unit := range []struct {
+		name  string
+		hours time.Duration
+	}{{"w", 7 * 24}, {"d", 24}} {
+		number, after, found := strings.Cut(rest, unit.name)
+		if !found {
+			continue
+		}
+		// Read as hours, which time.ParseDuration does exactly, and multiplied.
+		d, err := time.ParseDuration(number + "h")
+		if err != nil || strings.Trim(number, "0123456789.") != "" || d > (math.MaxInt64-total)/unit.hours {
+			return 0, badDuration(s)
+		}
+		total += d * unit.hours
+		rest = after
+	}
+	if rest != "" {
+		// Read with a minus, because the least int64 has no positive counterpart; a sign of its own is then an error.
+		d, err := time.ParseDuration("-" + rest)
+		if err != nil || rest == "0" || d < math.MinInt64+total || d == math.MinInt64+total && !negative {
+			return 0, badDuration(s)
+		}
+		if !negative {
+			return total - d, nil
+		}
+		return d - total, nil
+	}
+	if negative {
+		total = -total
+	}
+	return total, nil
+}
+
+func badDuration(s string) error {
+	return fmt.Errorf("%q: want a duration with a unit, such as 250ms, 30s, 5m, 1d or 1w", s)
+}
+
+// FormatDuration writes a short form that [ParseDuration] reads: whole weeks and days as "2w" and "3d", anything else
+// as [time.Duration.String] does, without zeros at the end ("36h", "1m30s").
+func FormatDuration(d time.Duration) string {
+	switch {
+	case d != 0 && d%week == 0:
+		return strconv.FormatInt(int64(d/week), 10) + "w"
+	case d != 0 && d%day == 0:
+		return strconv.FormatInt(int64(d/day), 10) + "d"
+	}
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}

@@ -1,0 +1,153 @@
+package algorithms
+
+import (
+	"errors"
+	"time"
+)
+
+// SlidingCounter estimates how many units passed in the last Window from two counts: that of the current window of the
+// clock, and that of the one before, weighted by how much of it the sliding window still covers.
+//
+//	estimate = previous·(Window − elapsed)/Window + current
+//	passes ⇔ ⌊estimate⌋ + n ≤ Limit
+//
+// It assumes that the units of the previous window came evenly. Cloudflare published it in 2017 ("How we built rate
+// limiting capable of scaling to millions of domains") and found 0.003 % of requests decided wrongly. Windows are
+// aligned as those of a [FixedWindow] are.
+//
+// Bound: in any time T ≤ Window at most Limit·(1 + T/Window) units pass, rounded up, and at most Limit in a window of
+// the clock. If the units of the previous window came all at its end, that is nearly twice the limit in a window's
+// time, but never at one instant.
+//
+// A clock that steps back leaves the current window in place, at most one window ahead; the previous one then counts
+// in full.
+type SlidingCounter struct {
+	// Limit is how many units pass per window: 1 to [MaxLimit].
+	Limit int64
+	// Window is the length of a window: [MinWindow] to [MaxWindow], in whole microseconds.
+	Window time.Duration
+}
+
+// SlidingCounterState is a window of the clock, by its start in Unix microseconds, how many units passed in it, and
+// how many in the window before.
+type SlidingCounterState struct{ Start, Previous, Current int64 }
+
+var _ Rule[SlidingCounterState] = SlidingCounter{}
+
+func (c SlidingCounter) load(s SlidingCounterState, t int64) SlidingCounterState {
+	w := c.Window.Microseconds()
+	current, start := windowStart(t, w), loadStart(s.Start, t, w)
+	s.Previous, s.Current = max(0, s.Previous), max(0, s.Current)
+	switch {
+	case s.Previous == 0 && s.Current == 0, start < current-w:
+		return SlidingCounterState{Start: current}
+	case start < current:
+		return SlidingCounterState{Start: current, Previous: s.Current}
+	}
+	s.Start = start
+	return s
+}
+
+// free is how many units more the limit allows at t.
+func (c SlidingCounter) free(s SlidingCounterState, t int64) int64 {
+	w := c.Window.Microseconds()
+	weighted, _ := mulDiv(s.Previous, w-max(0, t-s.Start), w)
+	if weighted+s.Current < 0 || weighted+s.Current > c.Limit { // counted under a higher limit, or beyond any
+		return 0
+	}
+	return c.Limit - weighted - s.Current
+}
+
+// fallsTo is how long after a window's start the weight of the previous count is at most k, in microseconds: the
+// smallest e with ⌊previous·(Window − e)/Window⌋ ≤ k.
+func (c SlidingCounter) fallsTo(previous, k int64) int64 {
+	if previous <= k {
+		return 0
+	}
+	w := c.Window.Microseconds()
+	q, r := mulDiv(k+1, w, previous)
+	if r > 0 {
+		q++
+	}
+	return w + 1 - q
+}
+
+// retryAfter is the wait until the estimate leaves room for n units.
+func (c SlidingCounter) retryAfter(s SlidingCounterState, t, n int64) time.Duration {
+	if c.Limit-n >= s.Current {
+		return micros(s.Start + c.fallsTo(s.Previous, c.Limit-n-s.Current) - t)
+	}
+	return micros(s.Start + c.Window.Microseconds() + c.fallsTo(s.Current, c.Limit-n) - t)
+}
+
+// resetAfter is the wait until what has passed no longer counts, not even as one unit.
+func (c SlidingCounter) resetAfter(s SlidingCounterState, t int64) time.Duration {
+	switch {
+	case s.Current > 0:
+		return micros(s.Start + c.Window.Microseconds() + c.fallsTo(s.Current, 0) - t)
+	case s.Previous > 0:
+		return micros(s.Start + c.fallsTo(s.Previous, 0) - t)
+	}
+	return 0
+}
+
+func (c SlidingCounter) peekLoaded(s SlidingCounterState, t, n int64) Decision {
+	d := Decision{Limit: c.Limit, Remaining: c.free(s, t), ResetAfter: c.resetAfter(s, t)}
+	if n <= d.Remaining {
+		d.Allowed = true
+	} else {
+		d.RetryAfter = c.retryAfter(s, t, n)
+	}
+	return d
+}
+
+func (c SlidingCounter) takeLoaded(s SlidingCounterState, t, n int64) (SlidingCounterState, Decision) {
+	d := c.peekLoaded(s, t, n)
+	if d.Allowed {
+		s.Current += n
+		d.Granted = n
+		d.Remaining -= n
+		d.ResetAfter = c.resetAfter(s, t)
+	}
+	return s, d
+}
+
+// Take counts n units if the estimate leaves room for all of them.
+func (c SlidingCounter) Take(s SlidingCounterState, now time.Time, n int64) (SlidingCounterState, Decision) {
+	mustPass(n, c.Limit)
+	t := unixMicros(now)
+	return c.takeLoaded(c.load(s, t), t, n)
+}
+
+// TakeUpTo counts n units or as many as the estimate leaves room for.
+func (c SlidingCounter) TakeUpTo(s SlidingCounterState, now time.Time, n int64) (SlidingCounterState, Decision) {
+	mustBePositive(n, c.Limit)
+	t := unixMicros(now)
+	s = c.load(s, t)
+	return c.takeLoaded(s, t, max(1, min(n, c.free(s, t))))
+}
+
+// Peek says whether the estimate leaves room for n units.
+func (c SlidingCounter) Peek(s SlidingCounterState, now time.Time, n int64) Decision {
+	mustPass(n, c.Limit)
+	t := unixMicros(now)
+	return c.peekLoaded(c.load(s, t), t, n)
+}
+
+// Refund takes n units out of the current window's count, and what is more out of the previous one's.
+func (c SlidingCounter) Refund(s SlidingCounterState, now time.Time, n int64) SlidingCounterState {
+	mustBePositive(n, c.Limit)
+	s = c.load(s, unixMicros(now))
+	current := min(n, s.Current)
+	s.Current -= current
+	s.Previous -= min(n-current, s.Previous)
+	return s
+}
+
+// Most is the limit.
+func (c SlidingCounter) Most() int64 { return c.Limit }
+
+// Validate says what is wrong with the parameters.
+func (c SlidingCounter) Validate() error {
+	return errors.Join(checkLimit("limit", c.Limit, MaxLimit), checkWindow(c.Window))
+}
