@@ -1,0 +1,253 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+const (
+	// ackWindow is the most acknowledgements that wait for confirmation at a time; more wait their turn.
+	ackWindow = 16384
+	// ackRepeat is after how long one that is not confirmed is sent again.
+	ackRepeat = 2 * time.Second
+	ackLook   = 500 * time.Millisecond
+)
+
+// acks acknowledges jobs on one consumer, many at a time, each until it is confirmed. The answer's subject tells which one
+// it is for, so that one subscription serves all.
+type acks struct {
+	nc     *nats.Conn
+	prefix string // of the subjects to publish to; the stream sequence follows
+	inbox  string // of the answers; the stream sequence follows
+	sub    *nats.Subscription
+	out    chan []uint64
+
+	mu        sync.Mutex
+	waiting   []uint64             // to be sent
+	sent      map[uint64]time.Time // not confirmed; when last sent
+	confirmed []uint64             // to be handed over
+	closed    bool
+	settled   chan struct{} // closed and nil again when nothing waits or is unconfirmed; nil: nobody asks
+
+	wake, wakeOut chan struct{}
+	stop          chan struct{}
+	running       sync.WaitGroup
+}
+
+func newAcks(nc *nats.Conn, stream, consumer string) (*acks, error) {
+	a := &acks{
+		nc: nc, prefix: "$JS.ACK." + stream + "." + consumer + ".1.", inbox: nc.NewInbox() + ".",
+		out: make(chan []uint64, 1), sent: map[uint64]time.Time{},
+		wake: make(chan struct{}, 1), wakeOut: make(chan struct{}, 1), stop: make(chan struct{}),
+	}
+	var err error
+	if a.sub, err = nc.Subscribe(a.inbox+"*", a.answered); err != nil {
+		return nil, fmt.Errorf("subscribe: %w", err)
+	}
+	if err = a.sub.SetPendingLimits(-1, -1); err != nil {
+		return nil, fmt.Errorf("subscribe: %w", err)
+	}
+	a.running.Go(a.send)
+	a.running.Go(a.deliver)
+	return a, nil
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// add takes a sequence; one that is already under way is not taken again.
+func (a *acks) add(seq uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if _, underWay := a.sent[seq]; underWay || a.closed {
+		return
+	}
+	a.waiting = append(a.waiting, seq)
+	if len(a.waiting) == 1 {
+		signal(a.wake)
+	}
+}
+
+// send publishes what waits, and again what stays unconfirmed.
+func (a *acks) send() {
+	ticker := time.NewTicker(ackLook)
+	defer ticker.Stop()
+	for {
+		var again []uint64
+		select {
+		case <-a.stop:
+			return
+		case <-a.wake:
+		case now := <-ticker.C:
+			again = a.overdue(now)
+		}
+		for _, seq := range again {
+			a.publish(seq)
+		}
+		for batch := a.take(time.Now()); len(batch) > 0; batch = a.take(time.Now()) {
+			for _, seq := range batch {
+				a.publish(seq)
+			}
+		}
+	}
+}
+
+// take moves what fits the window from waiting to sent.
+func (a *acks) take(now time.Time) []uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	n := max(0, min(len(a.waiting), ackWindow-len(a.sent)))
+	batch := a.waiting[:n:n]
+	a.waiting = a.waiting[n:]
+	for _, seq := range batch {
+		a.sent[seq] = now
+	}
+	return batch
+}
+
+// overdue finds what was sent long ago, and counts it as sent now.
+func (a *acks) overdue(now time.Time) []uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var again []uint64
+	for seq, at := range a.sent {
+		if now.Sub(at) >= ackRepeat {
+			again = append(again, seq)
+			a.sent[seq] = now
+		}
+	}
+	return again
+}
+
+// publish sends one acknowledgement. The server looks at nothing but the stream sequence, so the other numbers of a
+// delivery's reply subject need not be kept. An error is a lost connection: it will be repeated.
+func (a *acks) publish(seq uint64) {
+	s := strconv.FormatUint(seq, 10)
+	_ = a.nc.PublishRequest(a.prefix+s+".0.0.0", a.inbox+s, nil)
+}
+
+// answered is the server's confirmation, or its word that nobody listens.
+func (a *acks) answered(m *nats.Msg) {
+	seq, err := strconv.ParseUint(strings.TrimPrefix(m.Subject, a.inbox), 10, 64)
+	if err != nil || m.Header.Get("Status") != "" {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if _, underWay := a.sent[seq]; !underWay {
+		return
+	}
+	delete(a.sent, seq)
+	a.confirmed = append(a.confirmed, seq)
+	if len(a.confirmed) == 1 {
+		signal(a.wakeOut)
+	}
+	if len(a.waiting) > 0 {
+		signal(a.wake)
+	} else if len(a.sent) == 0 && a.settled != nil {
+		close(a.settled)
+		a.settled = nil
+	}
+}
+
+// deliver hands confirmed sequences over.
+func (a *acks) deliver() {
+	for {
+		select {
+		case <-a.wakeOut:
+		case <-a.stop:
+			return
+		}
+		batch := a.takeConfirmed()
+		select {
+		case a.out <- batch:
+		case <-a.stop:
+			a.mu.Lock()
+			a.confirmed = slices.Concat(batch, a.confirmed)
+			a.mu.Unlock()
+			return
+		}
+	}
+}
+
+func (a *acks) takeConfirmed() []uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	batch := a.confirmed
+	a.confirmed = nil
+	return batch
+}
+
+// settle waits until everything is confirmed.
+func (a *acks) settle(ctx context.Context) {
+	a.mu.Lock()
+	if len(a.waiting) == 0 && len(a.sent) == 0 {
+		a.mu.Unlock()
+		return
+	}
+	if a.settled == nil {
+		a.settled = make(chan struct{})
+	}
+	settled := a.settled
+	a.mu.Unlock()
+	select {
+	case <-settled:
+	case <-ctx.Done():
+	}
+}
+
+// sendAll sends everything that waits or is unconfirmed once more, for a consumer that may not be there.
+func (a *acks) sendAll() {
+	a.mu.Lock()
+	all := append(slices.Collect(maps.Keys(a.sent)), a.waiting...)
+	now := time.Now()
+	for _, seq := range a.waiting {
+		a.sent[seq] = now
+	}
+	a.waiting = nil
+	a.mu.Unlock()
+	for _, seq := range all {
+		a.publish(seq)
+	}
+}
+
+// close ends everything and answers how many are unconfirmed. What is confirmed and not handed over yet stays to be
+// received from out.
+func (a *acks) close() int {
+	a.mu.Lock()
+	if a.closed {
+		a.mu.Unlock()
+		return 0
+	}
+	a.closed = true
+	a.mu.Unlock()
+	close(a.stop)
+	a.running.Wait()
+	_ = a.sub.Unsubscribe()
+
+	left := a.takeConfirmed()
+	select {
+	case batch := <-a.out:
+		left = append(batch, left...)
+	default:
+	}
+	if len(left) > 0 {
+		a.out <- left
+	}
+	close(a.out)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.waiting) + len(a.sent)
+}

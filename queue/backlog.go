@@ -1,0 +1,418 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	// leanBytes is the average size of a stored message above which a backlog is delivered without bodies.
+	leanBytes = 4 << 10
+	// shapeBytes is how large a stream must be before a wrong choice is worth beginning anew.
+	shapeBytes = 16 << 20
+	// lookEvery is how often an open backlog checks that it was opened in the right way.
+	lookEvery = 5 * time.Second
+
+	// ackWait is for ever: when a job is started again is not JetStream's decision.
+	ackWait = 365 * 24 * time.Hour
+
+	// Another consumer may come in between deleting and creating; one that stays is not an owner's.
+	openAttempts = 20
+	openRetry    = 50 * time.Millisecond
+
+	closeTimeout = 5 * time.Second
+)
+
+// BacklogOptions say which partition to open, and as which owner.
+type BacklogOptions struct {
+	Policy     string
+	Partition  int
+	Partitions int    // of the policy; must be what its stream was created with
+	Epoch      uint64 // the revision of the ownership record
+}
+
+// Backlog is what a partition holds, as its owner of one epoch sees it: everything that is stored, in order, and then what
+// is added. It is safe for concurrent use.
+type Backlog struct {
+	b        *Broker
+	o        BacklogOptions
+	stream   string
+	created  time.Time
+	lean     bool
+	strays   string   // what is stored outside all partitions, if this backlog must look for it
+	filters  []string // of the consumer
+	stored   uint64
+	puller   *puller
+	acks     *acks
+	arrivals chan []Arrived
+	broken   chan error
+
+	stop      <-chan struct{} // closed: stop pulling
+	cancel    context.CancelFunc
+	pulling   sync.WaitGroup
+	breakOnce sync.Once
+	isBroken  chan struct{}
+}
+
+// OpenBacklog takes a partition's deliveries over: it deletes every other consumer of the partition, whatever its owner,
+// creates this epoch's own and starts to pull. From then on the former owner receives nothing and its acknowledgements
+// have no effect. Opening the same epoch again begins anew.
+//
+// It answers [ErrConflict] when a consumer of a newer epoch exists, [ErrNoStream] when the policy has no stream,
+// [*ImmutableError] when the stream has another number of partitions.
+func (b *Broker) OpenBacklog(ctx context.Context, o BacklogOptions) (*Backlog, error) {
+	l, err := b.openBacklog(ctx, o)
+	if err != nil {
+		return nil, fmt.Errorf("open backlog %s.%d at epoch %d: %w", o.Policy, o.Partition, o.Epoch, err)
+	}
+	return l, nil
+}
+
+func (b *Broker) openBacklog(ctx context.Context, o BacklogOptions) (*Backlog, error) {
+	if o.Partitions < 1 || o.Partition < 0 || o.Partition >= o.Partitions {
+		return nil, fmt.Errorf("no partition %d of %d", o.Partition, o.Partitions)
+	}
+	stream := b.names.Stream(o.Policy)
+	info, err := b.streamInfo(ctx, stream, "")
+	if err != nil {
+		return nil, translate(err)
+	}
+	if err := checkVersion(info.Config.Metadata); err != nil {
+		return nil, err
+	}
+	if have, want := info.Config.Metadata[metaPartitions], strconv.Itoa(o.Partitions); have != want {
+		return nil, &ImmutableError{Policy: o.Policy, Field: "partitions", Have: have, Want: want}
+	}
+	l := &Backlog{
+		b: b, o: o, stream: stream, created: info.Created, lean: isLean(info.State),
+		arrivals: make(chan []Arrived), broken: make(chan error, 1), isBroken: make(chan struct{}),
+	}
+	if err := l.chooseFilters(ctx, info.Config); err != nil {
+		return nil, err
+	}
+	if err := l.evict(ctx); err != nil {
+		return nil, err
+	}
+	consumer := b.names.Consumer(o.Partition, o.Epoch)
+	if l.acks, err = newAcks(b.nc, stream, consumer); err != nil {
+		return nil, translate(err)
+	}
+	if l.puller, err = newPuller(b.nc, stream, consumer); err != nil {
+		l.acks.close()
+		return nil, translate(err)
+	}
+	// What runs in the background ends with Close, not with the call that began it.
+	background, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	l.stop, l.cancel = background.Done(), cancel
+	l.pulling.Go(l.pull)
+	l.pulling.Go(func() { l.look(background) })
+	return l, nil
+}
+
+// chooseFilters says what the consumer is to deliver. One partition goes without a filter, which makes pulling many times
+// faster. With several, what was published with wildcards for tokens is stored untransformed, outside all of them: the
+// owner of partition 0 takes that too, but only while there is something, because a second filter costs speed.
+func (l *Backlog) chooseFilters(ctx context.Context, config jetstream.StreamConfig) error {
+	if l.o.Partitions == 1 {
+		return nil
+	}
+	l.filters = []string{l.b.names.storedIn(l.o.Policy, l.o.Partition)}
+	if l.o.Partition != 0 || config.SubjectTransform == nil {
+		return nil
+	}
+	l.strays = config.SubjectTransform.Source
+	info, err := l.b.streamInfo(ctx, l.stream, l.strays)
+	if err != nil {
+		return translate(err)
+	}
+	if len(info.State.Subjects) > 0 {
+		l.filters = append(l.filters, l.strays)
+		l.strays = ""
+	}
+	return nil
+}
+
+// isLean decides whether bodies are left out.
+func isLean(state jetstream.StreamState) bool {
+	return state.Msgs > 0 && state.Bytes/state.Msgs > leanBytes
+}
+
+// evict puts this epoch's consumer in the place of all others. Deleting is what evicts: resetting or reusing a consumer
+// hands deliveries to an old owner's open pulls.
+func (l *Backlog) evict(ctx context.Context) error {
+	for attempt := 1; ; attempt++ {
+		if err := l.deleteConsumers(ctx); err != nil {
+			return err
+		}
+		err := l.createConsumer(ctx)
+		// A work queue takes one consumer per message.
+		if !hasCode(err, codeWorkQueueUnfiltered, codeWorkQueueFilter) {
+			return translate(err)
+		}
+		if attempt == openAttempts {
+			return fmt.Errorf("somebody else's consumer takes the partition's jobs: %w", err)
+		}
+		select {
+		case <-ctx.Done():
+			return translate(ctx.Err())
+		case <-time.After(openRetry):
+		}
+	}
+}
+
+func (l *Backlog) deleteConsumers(ctx context.Context) error {
+	for offset := 0; ; {
+		var page struct {
+			Total     int      `json:"total"`
+			Consumers []string `json:"consumers"`
+		}
+		request := map[string]int{"offset": offset}
+		if err := l.b.call(ctx, "$JS.API.CONSUMER.NAMES."+l.stream, request, &page); err != nil {
+			return translate(err)
+		}
+		for _, name := range page.Consumers {
+			partition, epoch, ours := l.b.names.parseConsumer(name)
+			switch {
+			case !ours || partition != l.o.Partition:
+				continue
+			case epoch > l.o.Epoch:
+				return fmt.Errorf("%w: epoch %d owns the partition", ErrConflict, epoch)
+			}
+			if err := l.deleteConsumer(ctx, name); err != nil {
+				return err
+			}
+		}
+		offset += len(page.Consumers)
+		if len(page.Consumers) == 0 || offset >= page.Total {
+			return nil
+		}
+	}
+}
+
+func (l *Backlog) deleteConsumer(ctx context.Context, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	err := l.b.js.DeleteConsumer(ctx, l.stream, name)
+	if err == nil || hasCode(err, codeConsumerNotFound) || errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return nil
+	}
+	return translate(err)
+}
+
+func (l *Backlog) createConsumer(ctx context.Context) error {
+	name := l.b.names.Consumer(l.o.Partition, l.o.Epoch)
+	config := jetstream.ConsumerConfig{
+		Name: name,
+		// A durable consumer without an inactive threshold stays while nobody pulls, as a slow owner may for a while.
+		Durable:       name,
+		DeliverPolicy: jetstream.DeliverAllPolicy,
+		AckPolicy:     jetstream.AckExplicitPolicy,
+		AckWait:       ackWait,
+		MaxAckPending: -1,
+		MaxDeliver:    -1,
+		HeadersOnly:   l.lean,
+		MemoryStorage: true,
+	}
+	if len(l.filters) == 1 {
+		config.FilterSubject = l.filters[0]
+	} else {
+		config.FilterSubjects = l.filters
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	consumer, err := l.b.js.CreateConsumer(ctx, l.stream, config)
+	if err == nil {
+		l.stored = consumer.CachedInfo().NumPending
+	}
+	return err
+}
+
+// Arrivals gives the stored jobs in stream order, up to 512 at a time, first those that wait, then new ones as they come.
+// While nobody receives, pulling pauses. It is closed after Close, or when the backlog is broken.
+func (l *Backlog) Arrivals() <-chan []Arrived { return l.arrivals }
+
+// Broken gives one error when deliveries may have been lost (a gap, silence, a lost connection, a deleted consumer, a new
+// leader), or [ErrShape] when it should be opened again in another way: to leave out bodies that have become large, or to
+// take in jobs that a client published with wildcards for tokens. Nothing arrives after it; Done still
+// works. The owner closes the backlog and opens it again, and gets everything once more. It is never closed.
+func (l *Backlog) Broken() <-chan error { return l.broken }
+
+// Stored is how many jobs waited when the backlog was opened; that many arrive before any that was added later.
+func (l *Backlog) Stored() uint64 { return l.stored }
+
+// StreamCreated is when the policy's stream was created: sequences are unique only together with it.
+func (l *Backlog) StreamCreated() time.Time { return l.created }
+
+// Done acknowledges a finished job, and repeats that until the server confirms it or the backlog is closed. It never
+// blocks. After Close it does nothing.
+func (l *Backlog) Done(seq uint64) { l.acks.add(seq) }
+
+// Confirmed gives the sequences whose acknowledgement the server has confirmed: the jobs are gone from the stream. Whoever
+// calls Done must also receive here. It is closed by Close, after what was confirmed until then.
+func (l *Backlog) Confirmed() <-chan []uint64 { return l.acks.out }
+
+// pull hands deliveries over until it is told to stop or deliveries may be missing.
+func (l *Backlog) pull() {
+	defer close(l.arrivals)
+	defer l.puller.stop()
+	batch := make([]delivery, 0, pullHandOver)
+	for {
+		var err error
+		if batch, err = l.puller.fetch(l.stop, batch[:0]); err != nil {
+			l.fail(err)
+			return
+		}
+		arrived := make([]Arrived, len(batch))
+		for i, d := range batch {
+			arrived[i] = l.b.arrived(d.msg, d.streamSeq, d.stored, l.lean)
+		}
+		clear(batch)
+		select {
+		case l.arrivals <- arrived:
+		case <-l.puller.status:
+			l.fail(errReconnected)
+			return
+		case <-l.isBroken:
+			return
+		case <-l.stop:
+			return
+		}
+	}
+}
+
+// fail reports the first break, unless the backlog was told to stop.
+func (l *Backlog) fail(err error) {
+	select {
+	case <-l.stop:
+		return
+	default:
+	}
+	l.breakOnce.Do(func() {
+		l.broken <- fmt.Errorf("backlog %s.%d: %w", l.o.Policy, l.o.Partition, err)
+		close(l.isBroken)
+	})
+}
+
+// arrived reads a stored message.
+func (b *Broker) arrived(m *nats.Msg, seq uint64, stored time.Time, lean bool) Arrived {
+	a := Arrived{Seq: seq, Stored: stored, Lean: lean, Size: len(m.Data)}
+	a.Partition, a.Key, a.Malformed = b.names.ParseQueue(m.Subject)
+	if lean {
+		if size := m.Header.Get(headerSize); size != "" {
+			a.Size, _ = strconv.Atoi(size)
+			delete(m.Header, headerSize)
+		}
+	} else {
+		a.Body = m.Data
+	}
+	if len(m.Header) == 0 {
+		m.Header = nil
+	}
+	a.parseHeader(m.Header)
+	return a
+}
+
+// look checks from time to time whether the backlog would be opened differently now, where that matters.
+func (l *Backlog) look(ctx context.Context) {
+	if l.lean && l.strays == "" {
+		return
+	}
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-l.stop:
+			return
+		case <-l.isBroken:
+			return
+		case <-ticker.C:
+		}
+		info, err := l.b.streamInfo(ctx, l.stream, l.strays)
+		switch {
+		case err != nil: // what is wrong with the stream shows in the pulls
+		case !l.lean && isLean(info.State) && info.State.Bytes > shapeBytes:
+			l.fail(fmt.Errorf("%w: messages are too large for a backlog with bodies", ErrShape))
+			return
+		case len(info.State.Subjects) > 0:
+			l.fail(fmt.Errorf("%w: jobs are stored outside the partitions", ErrShape))
+			return
+		}
+	}
+}
+
+// Body reads a job with its body, for deliveries that came without. A sequence that is not in the stream any more is
+// [ErrNotFound].
+func (l *Backlog) Body(ctx context.Context, seq uint64) (Arrived, error) {
+	m, stored, err := l.b.directGet(ctx, l.stream, seq)
+	if errors.Is(err, ErrNotFound) {
+		// A replica may lag behind; the leader's word counts.
+		var last storedMessage
+		if last, err = l.b.storedMessage(ctx, l.stream, map[string]uint64{"seq": seq}); err == nil {
+			m, stored = &nats.Msg{Subject: last.Subject, Header: last.Header, Data: last.Data}, last.Time
+		}
+	}
+	if err != nil {
+		return Arrived{}, fmt.Errorf("read job %s:%d: %w", l.o.Policy, seq, err)
+	}
+	return l.b.arrived(m, seq, stored, false), nil
+}
+
+// directGet reads a message from any replica.
+func (b *Broker) directGet(ctx context.Context, stream string, seq uint64) (*nats.Msg, time.Time, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	body := strconv.AppendUint([]byte(`{"seq":`), seq, 10)
+	m, err := b.nc.RequestWithContext(ctx, "$JS.API.DIRECT.GET."+stream, append(body, '}'))
+	if err != nil {
+		return nil, time.Time{}, translate(err)
+	}
+	subject := m.Header.Get("Nats-Subject")
+	if subject == "" {
+		status := m.Header.Get("Status")
+		if status == "404" {
+			return nil, time.Time{}, ErrNotFound
+		}
+		return nil, time.Time{}, fmt.Errorf("%w: status %s %s", ErrUnavailable, status, m.Header.Get("Description"))
+	}
+	stored, err := time.Parse(time.RFC3339Nano, m.Header.Get("Nats-Time-Stamp"))
+	if err != nil {
+		return nil, time.Time{}, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	for _, name := range []string{"Nats-Stream", "Nats-Subject", "Nats-Sequence", "Nats-Time-Stamp", "Nats-Num-Pending",
+		"Nats-Last-Sequence"} {
+		delete(m.Header, name)
+	}
+	return &nats.Msg{Subject: subject, Header: m.Header, Data: m.Data}, stored, nil
+}
+
+// Close stops pulling and waits until all acknowledgements are confirmed or the context ends, at most 5 seconds; then it
+// answers how many were not. They are at most repeated work: the jobs arrive again at the next owner. After a break it does not wait for
+// confirmations, which may not come any more, only until everything has been sent. The consumer stays for the next owner
+// to delete.
+func (l *Backlog) Close(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
+	defer cancel()
+	l.cancel()
+	l.pulling.Wait()
+	select {
+	case <-l.isBroken:
+		l.acks.sendAll()
+	default:
+		l.acks.settle(ctx)
+	}
+	err := l.b.nc.FlushWithContext(ctx)
+	if left := l.acks.close(); left > 0 && err == nil {
+		err = fmt.Errorf("%d acknowledgements not confirmed", left)
+	}
+	if err != nil {
+		return fmt.Errorf("close backlog %s.%d: %w", l.o.Policy, l.o.Partition, err)
+	}
+	return nil
+}

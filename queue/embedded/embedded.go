@@ -1,0 +1,206 @@
+// Package embedded runs a nats-server with JetStream inside the process: Penstock's default broker, and what tests use.
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+)
+
+const (
+	// MaxPayload is the largest message, headers included, that the server takes: 2 MiB.
+	MaxPayload = 2 << 20
+
+	// startTimeout is long because a kept directory may hold millions of messages to recover.
+	startTimeout = 60 * time.Second
+)
+
+// Options say where the server keeps its data and whether it listens. The zero value is a server for a test: a temporary
+// directory and no port.
+type Options struct {
+	// Dir is where JetStream keeps its data; it is created when missing. Empty: a temporary directory that Shutdown
+	// removes.
+	Dir string
+	// Listen is the "host:port" for clients; port 0 takes a free one. Empty: no port, only [Server.Connect].
+	Listen string
+	// Sync is how often what was written is forced to disk: what a power cut can lose. A crash of the process loses
+	// nothing. 0: every 2 minutes, the server's default.
+	Sync time.Duration
+	// SyncAlways forces every write to disk before it is acknowledged, 20 to 40 times slower.
+	SyncAlways bool
+	// Logger gets the server's warnings and errors. Nil: they are dropped.
+	Logger *slog.Logger
+}
+
+// Server is a running nats-server.
+type Server struct {
+	server    *server.Server
+	removeDir string // empty: the directory is kept
+	lock      *dirLock
+	listens   bool
+
+	once sync.Once
+}
+
+// Start starts a server and returns when it is ready. A port in use, a directory that cannot be written or one that
+// another server has open are errors.
+func Start(o Options) (*Server, error) {
+	s := &Server{listens: o.Listen != ""}
+	options := &server.Options{
+		ServerName:   "penstock-embedded",
+		JetStream:    true,
+		StoreDir:     o.Dir,
+		DontListen:   !s.listens,
+		MaxPayload:   MaxPayload,
+		NoSigs:       true,
+		SyncInterval: o.Sync,
+		SyncAlways:   o.SyncAlways,
+	}
+	if s.listens {
+		host, port, err := splitListen(o.Listen)
+		if err != nil {
+			return nil, fmt.Errorf("start embedded NATS: %w", err)
+		}
+		options.Host, options.Port = host, port
+	}
+	if o.Dir == "" {
+		dir, err := os.MkdirTemp("", "penstock-nats-")
+		if err != nil {
+			return nil, fmt.Errorf("start embedded NATS: %w", err)
+		}
+		options.StoreDir, s.removeDir = dir, dir
+	}
+	var err error
+	if s.lock, err = lockDir(options.StoreDir); err == nil {
+		err = s.run(options, o.Logger)
+	}
+	if err != nil {
+		s.release()
+		return nil, fmt.Errorf("start embedded NATS: %w", err)
+	}
+	return s, nil
+}
+
+// run starts the server and waits until it is ready or says why it cannot be.
+func (s *Server) run(options *server.Options, logger *slog.Logger) error {
+	var err error
+	if s.server, err = server.NewServer(options); err != nil {
+		return err
+	}
+	log := &bridge{logger: logger, fatal: make(chan string, 1)}
+	s.server.SetLoggerV2(log, false, false, false)
+
+	ready := make(chan bool, 1)
+	go s.server.Start()
+	go func() { ready <- s.server.ReadyForConnections(startTimeout) }()
+	select {
+	case reason := <-log.fatal:
+		err = errors.New(reason)
+	case ok := <-ready:
+		select {
+		case reason := <-log.fatal:
+			err = errors.New(reason)
+		default:
+			if !ok {
+				err = fmt.Errorf("not ready within %s", startTimeout)
+			} else if !s.server.JetStreamEnabled() {
+				err = errors.New("JetStream is not available")
+			}
+		}
+	}
+	if err != nil {
+		s.server.Shutdown()
+		s.server.WaitForShutdown()
+	}
+	return err
+}
+
+func splitListen(listen string) (string, int, error) {
+	host, service, err := net.SplitHostPort(listen)
+	if err != nil {
+		return "", 0, fmt.Errorf("listen address %q: %w", listen, err)
+	}
+	port, err := strconv.Atoi(service)
+	if err != nil || port < 0 || port > 65535 {
+		return "", 0, fmt.Errorf("listen address %q: want a port number", listen)
+	}
+	if port == 0 {
+		port = server.RANDOM_PORT
+	}
+	return host, port, nil
+}
+
+// Connect opens an in-process connection: no port, no network. It retries for ever and pings every 2 seconds unless the
+// options say otherwise.
+func (s *Server) Connect(opts ...nats.Option) (*nats.Conn, error) {
+	all := append([]nats.Option{
+		nats.InProcessServer(s.server),
+		nats.MaxReconnects(-1),
+		nats.PingInterval(2 * time.Second),
+	}, opts...)
+	nc, err := nats.Connect("", all...)
+	if err != nil {
+		return nil, fmt.Errorf("connect to embedded NATS: %w", err)
+	}
+	return nc, nil
+}
+
+// URL is the address for clients, such as nats://127.0.0.1:4222; empty when the server has no port.
+func (s *Server) URL() string {
+	if !s.listens {
+		return ""
+	}
+	return s.server.ClientURL()
+}
+
+// Shutdown stops the server, waits until its data are written and its goroutines have ended, and removes a temporary
+// directory. It may be called more than once.
+func (s *Server) Shutdown() {
+	s.once.Do(func() {
+		s.server.Shutdown()
+		s.server.WaitForShutdown()
+		s.release()
+	})
+}
+
+// release gives the directory free, and removes it when it is a temporary one.
+func (s *Server) release() {
+	s.lock.unlock()
+	if s.removeDir != "" {
+		_ = os.RemoveAll(s.removeDir)
+	}
+}
+
+// bridge hands the server's log to a slog.Logger. The server reports that it cannot start only here.
+type bridge struct {
+	logger *slog.Logger
+	fatal  chan string
+}
+
+func (b *bridge) log(level slog.Level, format string, v []any) {
+	if b.logger != nil {
+		b.logger.Log(context.Background(), level, "nats-server: "+strings.TrimSpace(fmt.Sprintf(format, v...)))
+	}
+}
+
+func (b *bridge) Noticef(string, ...any)         {}
+func (b *bridge) Debugf(string, ...any)          {}
+func (b *bridge) Tracef(string, ...any)          {}
+func (b *bridge) Warnf(format string, v ...any)  { b.log(slog.LevelWarn, format, v) }
+func (b *bridge) Errorf(format string, v ...any) { b.log(slog.LevelError, format, v) }
+func (b *bridge) Fatalf(format string, v ...any) {
+	select {
+	case b.fatal <- fmt.Sprintf(format, v...):
+	default:
+	}
+}

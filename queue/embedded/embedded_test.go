@@ -1,0 +1,162 @@
+package embedded
+
+import (
+	"bytes"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+func start(t *testing.T, o Options) *Server {
+	t.Helper()
+	s, err := Start(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Shutdown)
+	return s
+}
+
+func stream(t *testing.T, s *Server) jetstream.Stream {
+	t.Helper()
+	nc, err := s.Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	created, err := js.CreateOrUpdateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s.>"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.Publish(t.Context(), "s.a", nil); err != nil {
+		t.Fatal(err)
+	}
+	info, err := created.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if nc.MaxPayload() != MaxPayload {
+		t.Errorf("max payload %d", nc.MaxPayload())
+	}
+	if info.State.Msgs == 0 {
+		t.Error("nothing is stored")
+	}
+	return created
+}
+
+func TestWithoutAPort(t *testing.T) {
+	s := start(t, Options{})
+	stream(t, s)
+	if s.URL() != "" {
+		t.Errorf("a server without a port has the URL %s", s.URL())
+	}
+	dir := s.removeDir
+	s.Shutdown()
+	s.Shutdown()
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("the temporary directory %s stays: %v", dir, err)
+	}
+}
+
+func TestWithAPort(t *testing.T) {
+	s := start(t, Options{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
+	nc, err := nats.Connect(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	if !strings.HasPrefix(s.URL(), "nats://127.0.0.1:") {
+		t.Errorf("URL %s", s.URL())
+	}
+}
+
+// TestAKeptDirectory: what was stored is there again after a restart, with every sync option.
+func TestAKeptDirectory(t *testing.T) {
+	for _, o := range []Options{{}, {Sync: time.Second}, {SyncAlways: true}} {
+		o.Dir = filepath.Join(t.TempDir(), "made", "on", "demand")
+		for n := uint64(1); n <= 3; n++ {
+			s := start(t, o)
+			info, err := stream(t, s).Info(t.Context())
+			if err != nil || info.State.Msgs != n {
+				t.Errorf("start %d has %d messages, %v", n, info.State.Msgs, err)
+			}
+			s.Shutdown()
+		}
+	}
+}
+
+func TestClearErrors(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = taken.Close() }()
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	used := t.TempDir()
+	start(t, Options{Dir: used})
+	for _, c := range []struct {
+		o    Options
+		want string
+	}{
+		{Options{Listen: taken.Addr().String()}, "address already in use"},
+		{Options{Listen: "nonsense"}, `listen address "nonsense"`},
+		{Options{Listen: "127.0.0.1:http"}, "want a port number"},
+		{Options{Listen: "127.0.0.1:70000"}, "want a port number"},
+		{Options{Dir: file}, "data directory"},
+		{Options{Dir: filepath.Join(file, "below")}, "data directory"},
+		{Options{Dir: used}, "another server uses it"},
+	} {
+		began := time.Now()
+		s, err := Start(c.o)
+		if err == nil {
+			s.Shutdown()
+		}
+		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "start embedded NATS: ") {
+			t.Errorf("%+v: %v, want %q", c.o, err, c.want)
+		}
+		if took := time.Since(began); took > startTimeout/2 {
+			t.Errorf("%+v took %s", c.o, took)
+		}
+	}
+}
+
+func TestOnlyWarningsAreLogged(t *testing.T) {
+	var mu sync.Mutex
+	var out bytes.Buffer
+	log := slog.New(slog.NewTextHandler(writer(func(p []byte) (int, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		return out.Write(p)
+	}), &slog.HandlerOptions{Level: slog.LevelDebug}))
+	s := start(t, Options{Dir: t.TempDir(), Logger: log})
+	stream(t, s)
+	b := &bridge{logger: log}
+	b.Warnf("low on %s", "space")
+	b.Errorf("out of %s", "space")
+	s.Shutdown()
+	mu.Lock()
+	defer mu.Unlock()
+	if text := out.String(); strings.Contains(text, "level=INFO") || strings.Contains(text, "level=DEBUG") ||
+		!strings.Contains(text, "level=WARN") || !strings.Contains(text, "level=ERROR") || !strings.Contains(text, "low on space") {
+		t.Errorf("logged:\n%s", text)
+	}
+}
+
+type writer func(p []byte) (int, error)
+
+func (w writer) Write(p []byte) (int, error) { return w(p) }

@@ -1,0 +1,38 @@
+package embedded
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// dirLock keeps two servers out of one directory: each would overwrite what the other believes to be its own, and the
+// server itself does not notice.
+type dirLock struct{ file *os.File }
+
+var errLocked = errors.New("another server uses it")
+
+// lockDir creates the directory and takes its lock, which also finds out whether it can be written. The lock ends with the
+// process, however that ends.
+func lockDir(dir string) (*dirLock, error) {
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return nil, fmt.Errorf("create the data directory: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "penstock.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("write to the data directory: %w", err)
+	}
+	if err := tryLock(f); err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("data directory %s: %w", dir, err)
+	}
+	return &dirLock{f}, nil
+}
+
+// unlock may be called on nil and more than once.
+func (l *dirLock) unlock() {
+	if l != nil {
+		_ = l.file.Close()
+	}
+}

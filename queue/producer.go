@@ -1,0 +1,261 @@
+package queue
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	// defaultInFlight is how many publishes of one producer wait for their acknowledgement at a time.
+	defaultInFlight = 4096
+	// publishTimeout bounds a Publish whose context has no deadline.
+	publishTimeout = 10 * time.Second
+	// doorPatience is how long a missing stream may be a door that is closed for a moment, or a leader being elected.
+	doorPatience = time.Second
+
+	retryFirst = 10 * time.Millisecond
+	retryLast  = 200 * time.Millisecond
+
+	// messageIDBytes bounds the part of a message id that users choose; longer ones are hashed.
+	messageIDBytes = 256
+
+	// partitionsFresh is how long a policy's number of partitions is believed: it changes only with a new stream.
+	partitionsFresh = time.Minute
+	// askAgain keeps a flood at a policy that is gone from asking about it once per publish.
+	askAgain = 250 * time.Millisecond
+
+	// maxKnownStreams bounds what a producer remembers; the names come from its callers.
+	maxKnownStreams = 10_000
+)
+
+// ProducerOptions configure a [Producer]. The zero value works.
+type ProducerOptions struct {
+	// MaxInFlight bounds the publishes that wait for their acknowledgement; more wait for a place. Default 4096.
+	MaxInFlight int
+}
+
+// Submission is one job to be queued.
+type Submission struct {
+	Policy   string
+	Key      Key
+	Admitted bool        // the policy decides at the door: publish where only the admitter does
+	Header   nats.Header // of the stored job; the server's own (Nats-…) are left out
+	Body     []byte
+	// IdempotencyKey, scoped by the bucket, makes a repeat within 2 minutes a duplicate of the first. It is stored with
+	// the job as the header Idempotency-Key.
+	IdempotencyKey string
+}
+
+// Receipt says where a job was stored.
+type Receipt struct {
+	Seq       uint64 // in the policy's stream
+	Partition int    // that holds the bucket; -1 when the stream could not be asked
+	Duplicate bool   // the job had been accepted before, as Seq
+}
+
+// Producer publishes jobs and waits for JetStream's word that they are stored. It is safe for concurrent use: publishes
+// from many goroutines are in flight together over the one connection.
+type Producer struct {
+	b     *Broker
+	slots chan struct{}
+
+	mu      sync.Mutex
+	streams map[string]*streamFacts
+}
+
+// streamFacts is what a producer has learnt about a policy's stream. Whoever holds the lock asks for all others.
+type streamFacts struct {
+	mu         sync.Mutex
+	partitions int
+	learnt     time.Time // partitions
+	asked      time.Time // without learning it
+
+	diagnosis error // why nobody answered a publish, when nobody did
+	diagnosed time.Time
+}
+
+// NewProducer makes a producer; it needs no closing.
+func (b *Broker) NewProducer(o ProducerOptions) *Producer {
+	if o.MaxInFlight <= 0 {
+		o.MaxInFlight = defaultInFlight
+	}
+	return &Producer{b: b, slots: make(chan struct{}, o.MaxInFlight), streams: map[string]*streamFacts{}}
+}
+
+// Publish stores a job and returns when JetStream has confirmed it, or when the context ends (after 10 seconds if it has
+// no deadline). Every publish carries a message id, so one that got no answer is repeated within that time without
+// storing the job twice. The errors: [ErrFull] the bucket is full; [ErrStreamFull] the policy's stream is; [ErrTooLarge];
+// [ErrNoStream] the policy has no queue or retires; [ErrUnavailable] no answer, and the job may be stored all the same.
+func (p *Producer) Publish(ctx context.Context, s Submission) (Receipt, error) {
+	if _, hasDeadline := ctx.Deadline(); !hasDeadline {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, publishTimeout)
+		defer cancel()
+	}
+	subject := p.b.names.Jobs(s.Policy, s.Key)
+	if s.Admitted {
+		subject = p.b.names.Admitted(s.Policy, s.Key)
+	}
+	select {
+	case p.slots <- struct{}{}:
+		defer func() { <-p.slots }()
+	case <-ctx.Done():
+		return Receipt{}, fmt.Errorf("publish to %s: wait for a place: %w", subject, translate(ctx.Err()))
+	}
+	ack, err := p.publish(ctx, s, &nats.Msg{Subject: subject, Header: storedHeader(s), Data: s.Body})
+	if err != nil {
+		return Receipt{}, fmt.Errorf("publish to %s: %w", subject, err)
+	}
+	r := Receipt{Seq: ack.Seq, Partition: -1, Duplicate: ack.Duplicate}
+	if n := p.partitions(ctx, s.Policy); n > 0 {
+		r.Partition = Partition(subject, n)
+	}
+	return r, nil
+}
+
+// publish sends m until it is answered, the context ends or waiting makes no sense.
+func (p *Producer) publish(ctx context.Context, s Submission, m *nats.Msg) (pubAck, error) {
+	began, wait := time.Now(), retryFirst
+	for attempt := 1; ; attempt++ {
+		ack, err := p.attempt(ctx, m)
+		switch {
+		case err == nil:
+			// Without a key of the caller's, a duplicate can only be our own repeat of what had been stored unconfirmed.
+			ack.Duplicate = ack.Duplicate && s.IdempotencyKey != ""
+			return ack, nil
+		case errors.Is(err, nats.ErrNoResponders) && time.Since(began) > doorPatience:
+			return pubAck{}, p.diagnose(ctx, s.Policy)
+		}
+		translated := translate(err)
+		if !errors.Is(translated, ErrUnavailable) || errors.Is(err, nats.ErrConnectionClosed) ||
+			errors.Is(err, nats.ErrBadSubject) || errors.Is(err, nats.ErrHeadersNotSupported) {
+			return pubAck{}, translated
+		}
+		select {
+		case <-ctx.Done():
+			return pubAck{}, fmt.Errorf("%w (attempt %d)", translated, attempt)
+		case <-time.After(wait):
+		}
+		wait = min(2*wait, retryLast)
+	}
+}
+
+func (p *Producer) attempt(ctx context.Context, m *nats.Msg) (pubAck, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	answer, err := p.b.nc.RequestMsgWithContext(ctx, m)
+	if err != nil {
+		return pubAck{}, err
+	}
+	return parsePubAck(answer.Data)
+}
+
+// facts finds what is known of a policy's stream.
+func (p *Producer) facts(policy string) *streamFacts {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f := p.streams[policy]
+	if f == nil {
+		if len(p.streams) >= maxKnownStreams {
+			clear(p.streams)
+		}
+		f = &streamFacts{}
+		p.streams[policy] = f
+	}
+	return f
+}
+
+// diagnose says why nobody listens on a policy's subject: no stream, a closed door, or a broker that does not answer.
+func (p *Producer) diagnose(ctx context.Context, policy string) error {
+	f := p.facts(policy)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if time.Since(f.diagnosed) < askAgain {
+		return f.diagnosis
+	}
+	info, err := p.b.streamInfo(ctx, p.b.names.Stream(policy), "")
+	switch {
+	case err != nil:
+		err = translate(err)
+	case p.b.isClosed(policy, info.Config):
+		err = fmt.Errorf("%w: it takes no more jobs", ErrNoStream)
+	case len(info.Config.Subjects) > 0 && info.Config.Subjects[0] == p.b.names.doorAdmitted(policy):
+		err = fmt.Errorf("%w: its jobs come through the admitter", ErrNoStream)
+	default:
+		err = fmt.Errorf("%w: its stream does not answer", ErrUnavailable)
+	}
+	if ctx.Err() == nil { // what ended one caller's wait is no answer for others
+		f.diagnosis, f.diagnosed = err, time.Now()
+	}
+	return err
+}
+
+// partitions is into how many partitions a policy's stream is cut; 0 when that cannot be learnt now.
+func (p *Producer) partitions(ctx context.Context, policy string) int {
+	f := p.facts(policy)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := time.Now()
+	if f.partitions > 0 && now.Sub(f.learnt) < partitionsFresh || now.Sub(f.asked) < askAgain {
+		return f.partitions
+	}
+	info, err := p.b.streamInfo(ctx, p.b.names.Stream(policy), "")
+	n := 0
+	if err == nil {
+		n, err = strconv.Atoi(info.Config.Metadata[metaPartitions])
+	}
+	if err != nil || n < 1 {
+		f.asked = time.Now()
+		return 0
+	}
+	f.partitions, f.learnt = n, time.Now()
+	return n
+}
+
+// storedHeader is the header of the job to be stored. Headers that mean something to the server (conditions, time to
+// live, roll-up) are the caller's only by mistake or malice.
+func storedHeader(s Submission) nats.Header {
+	h := make(nats.Header, len(s.Header)+2)
+	named := false
+	for name, values := range s.Header {
+		if hasPrefixFold(name, "Nats-") {
+			continue
+		}
+		named = named || strings.EqualFold(name, HeaderIdempotencyKey)
+		h[name] = values
+	}
+	id := newID()
+	if s.IdempotencyKey != "" {
+		id = messageID(s.Key, s.IdempotencyKey)
+		if !named {
+			h[HeaderIdempotencyKey] = []string{s.IdempotencyKey}
+		}
+	}
+	h[jetstream.MsgIDHeader] = []string{id}
+	return h
+}
+
+// messageID scopes an idempotency key by its bucket. A key that does not survive a header line as it is, or is long, is
+// replaced by its hash.
+func messageID(k Key, idempotencyKey string) string {
+	plain := len(idempotencyKey) <= messageIDBytes
+	for i := 0; plain && i < len(idempotencyKey); i++ {
+		c := idempotencyKey[i]
+		plain = c > ' ' && c < 0x7F || c == ' ' && i > 0 && i < len(idempotencyKey)-1
+	}
+	if !plain {
+		sum := sha256.Sum256([]byte(idempotencyKey))
+		idempotencyKey = "sha256:" + hex.EncodeToString(sum[:])
+	}
+	return string(k) + "/" + idempotencyKey
+}

@@ -1,0 +1,423 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue/embedded"
+)
+
+func TestSetupIsIdempotentAndConcurrent(t *testing.T) {
+	s := startServer(t, embedded.Options{})
+	var wg sync.WaitGroup
+	for range 4 {
+		nc := connect(t, s)
+		wg.Go(func() {
+			b, err := NewBroker(nc, Options{})
+			if err == nil {
+				err = b.Setup(testContext(t))
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	b := brokerOver(t, connect(t, s))
+	info, err := b.streamInfo(testContext(t), b.names.DeadStream(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := info.Config; c.MaxAge != 14*24*time.Hour || c.Retention != jetstream.LimitsPolicy || c.Discard != jetstream.DiscardOld {
+		t.Errorf("dead letters are kept as %+v", c)
+	}
+	// Any KV client can read the tables.
+	if _, err := b.drainers.Put(testContext(t), "d1", []byte("x"), 0); err != nil {
+		t.Fatal(err)
+	}
+	kv, err := b.js.KeyValue(testContext(t), b.names.DrainersBucket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if entry, err := kv.Get(testContext(t), "d1"); err != nil || string(entry.Value()) != "x" {
+		t.Errorf("a KV client reads %v, %v", entry, err)
+	}
+}
+
+func TestSetupRefusesANewerLayout(t *testing.T) {
+	b := newBroker(t)
+	config := b.deadConfig()
+	config.Metadata = map[string]string{metaVersion: "2"}
+	if err := b.updateStream(testContext(t), config); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Setup(testContext(t)); !errors.Is(err, ErrVersion) {
+		t.Errorf("Setup: %v, want ErrVersion", err)
+	}
+}
+
+func TestNewBrokerChecksItsOptions(t *testing.T) {
+	nc := connect(t, startServer(t, embedded.Options{}))
+	for _, o := range []Options{{Prefix: "A"}, {Replicas: -1}, {Replicas: 6}} {
+		if _, err := NewBroker(nc, o); err == nil {
+			t.Errorf("%+v is accepted", o)
+		}
+	}
+}
+
+func TestAtLeast(t *testing.T) {
+	for _, c := range []struct {
+		have string
+		want bool
+	}{
+		{"2.14.0", true}, {"2.14.0-RC.1", true}, {"2.15.2", true}, {"3.0.0", true}, {"2.13.9", false}, {"2.9.25", false},
+		{"", false}, {"x", false},
+	} {
+		if got := atLeast(c.have, MinServerVersion); got != c.want {
+			t.Errorf("atLeast(%q) = %t", c.have, got)
+		}
+	}
+}
+
+func TestApplyCreatesTheStreamOfTheContract(t *testing.T) {
+	b := newBroker(t)
+	for _, c := range []struct {
+		p    policy.Policy
+		door string
+	}{
+		{paced("stripe", 5000, 8), "penstock.jobs.stripe.>"},
+		{door("search", 1000, 4), "penstock.admitted.search.>"},
+	} {
+		apply(t, b, c.p)
+		apply(t, b, c.p) // nothing to do
+		info, err := b.streamInfo(testContext(t), "PENSTOCK_"+c.p.Name, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		have := info.Config
+		if have.Retention != jetstream.WorkQueuePolicy || have.Storage != jetstream.FileStorage ||
+			have.Discard != jetstream.DiscardNew || !have.DiscardNewPerSubject || have.MaxMsgs != 1_000_000 ||
+			have.Duplicates != 2*time.Minute || !have.AllowDirect || have.MaxAge != 0 || have.AllowRollup || have.AllowMsgTTL ||
+			have.MaxMsgSize != embedded.MaxPayload-64<<10 || have.MaxMsgsPerSubject != c.p.QueueCapacity() {
+			t.Errorf("stream %+v", have)
+		}
+		destination := fmt.Sprintf("penstock.queue.%s.{{partition(%d)}}.>", c.p.Name, c.p.Partitions)
+		if len(have.Subjects) != 1 || have.Subjects[0] != c.door || have.SubjectTransform.Destination != destination {
+			t.Errorf("stream captures %v and stores as %+v", have.Subjects, have.SubjectTransform)
+		}
+	}
+	apply(t, b, policy.Policy{Name: "signup", Algorithm: policy.FixedWindow, Limit: 10, Window: policy.Duration(time.Minute)})
+	if _, err := b.Depth(testContext(t), "signup"); !errors.Is(err, ErrNoStream) {
+		t.Errorf("a policy without a queue: %v, want ErrNoStream", err)
+	}
+}
+
+// TestNoKeyTokenIsNoJob pins that penstock.jobs.<policy> alone belongs to no stream.
+func TestNoKeyTokenIsNoJob(t *testing.T) {
+	b := newBroker(t)
+	apply(t, b, paced("stripe", 10, 1))
+	if _, err := request(t, b.nc, "penstock.jobs.stripe", "", nil); !errors.Is(err, nats.ErrNoResponders) {
+		t.Errorf("got %v, want no responders", err)
+	}
+}
+
+func TestApplyRefusesWhatIsImmutable(t *testing.T) {
+	b := newBroker(t)
+	apply(t, b, paced("stripe", 10, 8))
+	for _, c := range []struct {
+		p     policy.Policy
+		field string
+	}{
+		{paced("stripe", 10, 4), "partitions"},
+		{door("stripe", 10, 8), "algorithm"},
+	} {
+		err := b.Apply(testContext(t), c.p)
+		if immutable, ok := errors.AsType[*ImmutableError](err); !ok || immutable.Field != c.field {
+			t.Errorf("got %v, want an ImmutableError about %s", err, c.field)
+		}
+	}
+	if _, err := b.js.CreateStream(testContext(t), jetstream.StreamConfig{Name: "PENSTOCK_foreign"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Apply(testContext(t), paced("foreign", 10, 8)); !errors.Is(err, ErrVersion) {
+		t.Errorf("somebody else's stream: %v, want ErrVersion", err)
+	}
+}
+
+func TestApplyFromManyProcessesAtOnce(t *testing.T) {
+	s := startServer(t, embedded.Options{})
+	brokers := make([]*Broker, 4)
+	for i := range brokers {
+		brokers[i] = brokerOver(t, connect(t, s))
+	}
+	for round := range 5 {
+		var wg sync.WaitGroup
+		for i, b := range brokers {
+			wg.Go(func() {
+				if err := b.Apply(testContext(t), paced("stripe", int64(100-10*round+i%2), 8)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+	}
+	info, err := brokers[0].streamInfo(testContext(t), "PENSTOCK_stripe", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := info.Config.MaxMsgsPerSubject; c != 60 && c != 61 {
+		t.Errorf("capacity %d", c)
+	}
+}
+
+// TestLoweringDeletes pins why a capacity is not simply updated.
+func TestLoweringDeletes(t *testing.T) {
+	b := newBroker(t)
+	apply(t, b, paced("stripe", 10, 1))
+	publish(t, b, "stripe", "a", 10)
+	info, err := b.streamInfo(testContext(t), "PENSTOCK_stripe", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	info.Config.MaxMsgsPerSubject = 4
+	if err := b.updateStream(testContext(t), info.Config); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := b.Depth(testContext(t), "stripe"); err != nil || n != 4 {
+		t.Errorf("depth %d, %v: the server no longer deletes, and lowering can become simpler", n, err)
+	}
+}
+
+func TestLoweringIsRefusedWhileABucketIsDeeper(t *testing.T) {
+	b := newBroker(t)
+	apply(t, b, paced("stripe", 10, 4))
+	publish(t, b, "stripe", "a", 3)
+	publish(t, b, "stripe", "b", 7)
+	err := b.Apply(testContext(t), paced("stripe", 5, 4))
+	if inUse, ok := errors.AsType[*CapacityInUseError](err); !ok || *inUse != (CapacityInUseError{"stripe", "b", 7, 5}) {
+		t.Fatalf("got %v", err)
+	}
+	publish(t, b, "stripe", "b", 3) // the door is open again, with the old capacity
+	if _, err := request(t, b.nc, "penstock.jobs.stripe.b", "", nil); !errors.Is(translate(err), ErrFull) {
+		t.Errorf("got %v, want ErrFull", err)
+	}
+	if depths, err := b.Depths(testContext(t), "stripe"); err != nil || depths["a"] != 3 || depths["b"] != 10 || len(depths) != 2 {
+		t.Errorf("depths %v, %v", depths, err)
+	}
+}
+
+// TestLoweringUnderFlowLosesNothing lowers and raises a capacity while publishers hammer and a drainer takes jobs out, and
+// then finds every acknowledged job either done or stored.
+func TestLoweringUnderFlowLosesNothing(t *testing.T) {
+	s := startServer(t, embedded.Options{})
+	b := brokerOver(t, connect(t, s))
+	const keys, most, least = 4, 40, 15
+	apply(t, b, paced("stripe", most, 2))
+
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	var (
+		wg       sync.WaitGroup
+		mu       sync.Mutex
+		accepted = map[uint64]bool{}
+		done     = map[uint64]bool{}
+		refused  atomic.Int64
+	)
+	for i := range keys {
+		nc := connect(t, s)
+		wg.Go(func() {
+			subject := b.names.Jobs("stripe", Key(fmt.Sprint("k", i%keys)))
+			for ctx.Err() == nil {
+				ack, err := request(t, nc, subject, "x", nil)
+				switch {
+				case err == nil:
+					mu.Lock()
+					accepted[ack.Seq] = true
+					mu.Unlock()
+				case errors.Is(translate(err), ErrFull), errors.Is(err, nats.ErrNoResponders), errors.Is(err, nats.ErrTimeout):
+					refused.Add(1)
+				default:
+					t.Errorf("publish: %v", err)
+					return
+				}
+			}
+		})
+	}
+	for partition := range 2 {
+		wg.Go(func() {
+			// Finishing lags behind, so that buckets swing between full and half empty.
+			var held []uint64
+			for ctx.Err() == nil {
+				l := open(t, b, BacklogOptions{Policy: "stripe", Partition: partition, Partitions: 2, Epoch: 1})
+				held = held[:0]
+				for ok := true; ok; {
+					var batch []Arrived
+					select {
+					case batch, ok = <-l.Arrivals(): // not ok: broken, by a machine that is too busy; begin anew
+					case <-l.Confirmed():
+					case <-ctx.Done():
+						return
+					}
+					for _, a := range batch {
+						held = append(held, a.Seq)
+					}
+					for len(held) > 25 {
+						mu.Lock()
+						done[held[0]] = true
+						mu.Unlock()
+						l.Done(held[0])
+						held = held[1:]
+					}
+				}
+			}
+		})
+	}
+	lowered, inUse := 0, 0
+	for i := 0; (lowered < 10 || inUse < 3) && i < 400; i++ {
+		capacity := int64(least)
+		if i%3 == 2 {
+			capacity = 5
+		}
+		err := b.Apply(testContext(t), paced("stripe", capacity, 2))
+		switch _, refused := errors.AsType[*CapacityInUseError](err); {
+		case err == nil:
+			lowered++
+		case refused:
+			inUse++
+		case !errors.Is(err, ErrUnavailable):
+			t.Fatal(err)
+		}
+		for err = ErrUnavailable; errors.Is(err, ErrUnavailable); {
+			err = b.Apply(testContext(t), paced("stripe", most, 2))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	stop()
+	wg.Wait()
+	t.Logf("lowered %d times, refused %d times; %d jobs accepted, %d publishes refused", lowered, inUse, len(accepted),
+		refused.Load())
+	if lowered == 0 || inUse == 0 {
+		t.Errorf("lowered %d times, refused %d times: the test has lost its grip", lowered, inUse)
+	}
+	for seq := range accepted {
+		if !done[seq] {
+			if _, err := b.storedMessage(testContext(t), "PENSTOCK_stripe", map[string]uint64{"seq": seq}); err != nil {
+				t.Errorf("job %d was accepted and is lost: %v", seq, err)
+			}
+		}
+	}
+}
+
+// TestDirectPublishersMeetTheBound: a client that knows nothing of Penstock cannot overfill a bucket.
+func TestDirectPublishersMeetTheBound(t *testing.T) {
+	s := startServer(t, embedded.Options{})
+	b := brokerOver(t, connect(t, s))
+	apply(t, b, paced("stripe", 150, 8))
+	plain := connect(t, s)
+	acked, refused := 0, 0
+	for i := range 200 {
+		switch _, err := request(t, plain, "penstock.jobs.stripe.tenant-7", fmt.Sprint(i), nil); {
+		case err == nil:
+			acked++
+		case errors.Is(translate(err), ErrFull):
+			refused++
+		default:
+			t.Fatal(err)
+		}
+	}
+	if acked != 150 || refused != 50 {
+		t.Errorf("%d accepted, %d refused; want 150 and 50", acked, refused)
+	}
+	if _, err := request(t, plain, "penstock.jobs.stripe.tenant-8", "", nil); err != nil {
+		t.Errorf("another bucket: %v", err)
+	}
+}
+
+// TestServerHeadersCannotLoseJobs: what makes messages vanish elsewhere is refused by these streams.
+func TestServerHeadersCannotLoseJobs(t *testing.T) {
+	b := newBroker(t)
+	apply(t, b, paced("stripe", 150, 8))
+	publish(t, b, "stripe", "a", 3)
+	for name, value := range map[string]string{"Nats-TTL": "1s", "Nats-Rollup": "all"} {
+		if _, err := request(t, b.nc, "penstock.jobs.stripe.a", "", nats.Header{name: {value}}); err == nil {
+			t.Errorf("%s is accepted", name)
+		}
+	}
+	if n, err := b.Depth(testContext(t), "stripe"); err != nil || n != 3 {
+		t.Errorf("depth %d, %v", n, err)
+	}
+}
+
+func TestRetire(t *testing.T) {
+	b := newBroker(t)
+	apply(t, b, paced("stripe", 10, 1))
+	publish(t, b, "stripe", "a", 2)
+	for range 2 {
+		if gone, err := b.Retire(testContext(t), "stripe"); gone || err != nil {
+			t.Fatalf("with jobs waiting: %t, %v", gone, err)
+		}
+	}
+	if _, err := request(t, b.nc, "penstock.jobs.stripe.a", "", nil); !errors.Is(err, nats.ErrNoResponders) {
+		t.Errorf("publishing to a retired policy: %v, want no responders", err)
+	}
+	l := open(t, b, BacklogOptions{Policy: "stripe", Epoch: 1})
+	for _, a := range receive(t, l, 2) {
+		l.Done(a.Seq)
+	}
+	confirm(t, l, 2)
+	for range 2 {
+		if gone, err := b.Retire(testContext(t), "stripe"); !gone || err != nil {
+			t.Fatalf("empty: %t, %v", gone, err)
+		}
+	}
+	apply(t, b, paced("stripe", 10, 4)) // the name is free for other partitions
+}
+
+// TestApplyOpensADoorLeftClosed: a process died while it changed a stream.
+func TestApplyOpensADoorLeftClosed(t *testing.T) {
+	b := newBroker(t)
+	p := paced("stripe", 10, 2)
+	apply(t, b, p)
+	if err := b.closeDoor(testContext(t), "stripe", b.streamConfig(p)); err != nil {
+		t.Fatal(err)
+	}
+	// What somebody sends to the closed door is not stuck: the valve of partition 0 sees it, as malformed.
+	if _, err := request(t, b.nc, b.names.doorClosed("stripe"), "", nil); err != nil {
+		t.Fatal(err)
+	}
+	l := open(t, b, BacklogOptions{Policy: "stripe", Partition: 0, Partitions: 2, Epoch: 1})
+	if a := receive(t, l, 1)[0]; a.Malformed == nil || !strings.HasPrefix(string(a.Key), strangePrefix) {
+		t.Errorf("got %+v", a)
+	}
+	apply(t, b, p)
+	publish(t, b, "stripe", "a", 1)
+}
+
+func TestLockOfADeadProcessExpires(t *testing.T) {
+	b := newBroker(t)
+	if _, err := b.locks.put(testContext(t), "stripe", nil, 0, nats.Header{headerTTL: {"1s"}}); err != nil {
+		t.Fatal(err)
+	}
+	entered := false
+	if err := b.locked(testContext(t), "stripe", func(context.Context) error { entered = true; return nil }); err != nil || !entered {
+		t.Errorf("entered: %t, %v", entered, err)
+	}
+	ctx, cancel := context.WithTimeout(testContext(t), 10*time.Millisecond)
+	defer cancel()
+	if err := b.locked(ctx, "stripe", func(context.Context) error {
+		return b.locked(ctx, "stripe", func(context.Context) error { return nil })
+	}); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("a held lock was taken: %v", err)
+	}
+}

@@ -1,0 +1,111 @@
+package queue
+
+import (
+	"errors"
+	"testing"
+)
+
+func TestNames(t *testing.T) {
+	n, err := NewNames("staging")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ got, want string }{
+		{n.Jobs("stripe", "a.b"), "staging.jobs.stripe.a.b"},
+		{n.Admitted("search", "_"), "staging.admitted.search._"},
+		{n.Queue("stripe", 7, "a.b"), "staging.queue.stripe.7.a.b"},
+		{n.Stream("stripe"), "STAGING_stripe"},
+		{n.Consumer(7, 42), "valve-7-42"},
+		{n.Dead("stripe", "a"), "staging.dead.stripe.a"},
+		{n.DeadStream(), "STAGING_DEAD"},
+		{n.Valve("stripe", 7), "staging.valve.stripe.7"},
+		{n.Submit(), "staging.submit.>"},
+		{n.Check(), "staging.check.>"},
+		{n.DrainersBucket(), "STAGING_DRAINERS"},
+		{n.PartitionsBucket(), "STAGING_PARTITIONS"},
+		{n.AttemptsBucket(), "STAGING_ATTEMPTS"},
+		{n.PoliciesBucket(), "STAGING_POLICIES"},
+	} {
+		if c.got != c.want {
+			t.Errorf("got %s, want %s", c.got, c.want)
+		}
+	}
+	if n, err := NewNames(""); err != nil || n.Prefix() != DefaultPrefix {
+		t.Errorf("the default prefix is %q, %v", n.Prefix(), err)
+	}
+	for _, prefix := range []string{"A", "a.b", "a b", "*", "-a", "_INBOX", "$JS", "abcdefghijklmnopqrstuvwxyz0123456"} {
+		if _, err := NewNames(prefix); err == nil {
+			t.Errorf("prefix %q is accepted", prefix)
+		}
+	}
+}
+
+func TestParseQueue(t *testing.T) {
+	n, err := NewNames("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	partition, k, err := n.ParseQueue(n.Queue("stripe", 12, "a.%.b"))
+	if partition != 12 || k != "a.%.b" || err != nil {
+		t.Errorf("got %d, %q, %v", partition, k, err)
+	}
+	for _, subject := range []string{"penstock.queue.stripe.0", "penstock.queue.stripe.x.a", "other.a", n.doorClosed("stripe")} {
+		if _, k, err := n.ParseQueue(subject); !errors.Is(err, ErrInvalidKey) || k == "" {
+			t.Errorf("ParseQueue(%q) = %q, %v", subject, k, err)
+		}
+	}
+}
+
+func TestParseEndpoints(t *testing.T) {
+	n, err := NewNames("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ subject, policy, key string }{
+		{"penstock.submit.stripe.a.b", "stripe", "a.b"},
+		{"penstock.submit.stripe", "stripe", "_"},
+	} {
+		if p, k, ok := n.ParseSubmit(c.subject); !ok || p != c.policy || k != c.key {
+			t.Errorf("ParseSubmit(%q) = %q, %q, %t", c.subject, p, k, ok)
+		}
+	}
+	if _, _, ok := n.ParseCheck("penstock.submit.stripe.a"); ok {
+		t.Error("a submission was taken for a check")
+	}
+}
+
+func TestParseConsumer(t *testing.T) {
+	var n Names
+	if p, e, ok := n.parseConsumer(n.Consumer(3, 99)); !ok || p != 3 || e != 99 {
+		t.Errorf("got %d, %d, %t", p, e, ok)
+	}
+	for _, name := range []string{"", "valve", "valve-3", "valve-x-1", "valve-1-x", "other-1-1"} {
+		if _, _, ok := n.parseConsumer(name); ok {
+			t.Errorf("%q was taken for ours", name)
+		}
+	}
+}
+
+// TestPartitionIsTheServers compares our hash with where the server really stores.
+func TestPartitionIsTheServers(t *testing.T) {
+	b := newBroker(t)
+	apply(t, b, paced("stripe", 10, 8))
+	for _, raw := range []string{"", "a", "b", "tenant.7", "é", "a b", "*", "..", "x.y.z"} {
+		subject := b.names.Jobs("stripe", mustKey(t, raw))
+		ack, err := request(t, b.nc, subject, "", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := b.storedMessage(testContext(t), ack.Stream, map[string]uint64{"seq": ack.Seq})
+		if err != nil {
+			t.Fatal(err)
+		}
+		partition, k, err := b.names.ParseQueue(m.Subject)
+		if err != nil || k.Raw() != raw || partition != Partition(subject, 8) {
+			t.Errorf("key %q is stored as %q, want partition %d", raw, m.Subject, Partition(subject, 8))
+		}
+	}
+	if Partition("anything", 1) != 0 || Partition("anything", 0) != 0 {
+		t.Error("a single partition is 0")
+	}
+}

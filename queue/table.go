@@ -1,0 +1,412 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	// tombstoneTTL is how long the marker of a deleted key stays, so that deletions leave nothing behind for ever. A
+	// watch that was cut off for longer notices the deletion all the same, because it reads everything again.
+	tombstoneTTL = time.Hour
+
+	headerExpectedRevision = "Nats-Expected-Last-Subject-Sequence"
+	headerTTL              = "Nats-TTL"
+	headerOperation        = "KV-Operation"
+	headerMarker           = "Nats-Marker-Reason" // on a marker that the server wrote
+
+	// readers is how many reads of one List are in flight.
+	readers = 16
+)
+
+// Record is one value of a [Table].
+type Record struct {
+	Key      string
+	Value    []byte
+	Revision uint64    // grows with every write to the table, of any key
+	Stored   time.Time // by JetStream's clock
+	Deleted  bool      // the key has no value any more; Value is nil
+}
+
+// Table is a KV bucket used for compare-and-set records. Any KV client can read it. Keys are subject tokens of letters,
+// digits, "-", "_", "/" and "=", separated by dots.
+type Table struct {
+	b      *Broker
+	bucket string
+	stream string
+	prefix string // of subjects
+}
+
+func newTable(b *Broker, bucket string) *Table {
+	return &Table{b: b, bucket: bucket, stream: "KV_" + bucket, prefix: "$KV." + bucket + "."}
+}
+
+// config is what nats.go gives a KV bucket with one value per key, plus TTLs for single messages.
+func (t *Table) config(replicas int) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name:              t.stream,
+		Description:       "Penstock records",
+		Subjects:          []string{t.prefix + ">"},
+		MaxMsgsPerSubject: 1,
+		MaxMsgs:           -1,
+		MaxBytes:          -1,
+		MaxMsgSize:        -1,
+		MaxConsumers:      -1,
+		Storage:           jetstream.FileStorage,
+		Discard:           jetstream.DiscardNew,
+		Duplicates:        2 * time.Minute,
+		Replicas:          replicas,
+		AllowRollup:       true,
+		DenyDelete:        true,
+		AllowDirect:       true,
+		AllowMsgTTL:       true,
+	}
+}
+
+// Put writes a value if the key's revision is still the given one, and returns the new revision. Revision 0 means that
+// the key must not exist, or must be deleted. Another revision is [ErrConflict]. After any other error the result is
+// unknown: the write may have been applied, so read it back.
+func (t *Table) Put(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) {
+	return t.put(ctx, key, value, revision, nil)
+}
+
+// put is Put with headers of the caller's, such as a time to live.
+func (t *Table) put(
+	ctx context.Context, key string, value []byte, revision uint64, header nats.Header,
+) (uint64, error) {
+	written, err := t.publish(ctx, key, value, &revision, header)
+	if revision == 0 && errors.Is(err, ErrConflict) {
+		// The marker of a deleted key has a revision of its own.
+		var last Record
+		if last, err = t.Read(ctx, key); err == nil {
+			err = fmt.Errorf("%w: the key exists at revision %d", ErrConflict, last.Revision)
+		} else if errors.Is(err, ErrNotFound) {
+			written, err = t.publish(ctx, key, value, &last.Revision, header)
+		}
+	}
+	if err != nil {
+		return 0, fmt.Errorf("put %s/%s at revision %d: %w", t.bucket, key, revision, err)
+	}
+	return written, nil
+}
+
+// Set writes a value whatever the key's revision is.
+func (t *Table) Set(ctx context.Context, key string, value []byte) error {
+	if _, err := t.publish(ctx, key, value, nil, nil); err != nil {
+		return fmt.Errorf("set %s/%s: %w", t.bucket, key, err)
+	}
+	return nil
+}
+
+// Delete removes a key's value if its revision is still the given one, 0 for whatever it is. Another revision is
+// [ErrConflict]; deleting what does not exist is no error.
+func (t *Table) Delete(ctx context.Context, key string, revision uint64) error {
+	var expected *uint64
+	if revision > 0 {
+		expected = &revision
+	}
+	header := nats.Header{headerOperation: {"DEL"}, headerTTL: {tombstoneTTL.String()}}
+	if _, err := t.publish(ctx, key, nil, expected, header); err != nil {
+		return fmt.Errorf("delete %s/%s at revision %d: %w", t.bucket, key, revision, err)
+	}
+	return nil
+}
+
+// publish stores one message for a key and translates the errors.
+func (t *Table) publish(
+	ctx context.Context, key string, value []byte, expected *uint64, header nats.Header,
+) (uint64, error) {
+	if !validRecordKey(key) {
+		return 0, fmt.Errorf("%q is not a record's key", key)
+	}
+	if header == nil {
+		header = nats.Header{}
+	}
+	if expected != nil {
+		header[headerExpectedRevision] = []string{strconv.FormatUint(*expected, 10)}
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	m, err := t.b.nc.RequestMsgWithContext(ctx, &nats.Msg{Subject: t.prefix + key, Header: header, Data: value})
+	if err != nil {
+		return 0, translate(err)
+	}
+	ack, err := parsePubAck(m.Data)
+	return ack.Seq, translate(err)
+}
+
+// Read reads a key from the stream's leader, never from a replica that may lag behind. A key without a value is
+// [ErrNotFound]; for a deleted one the record still tells the marker's Revision and Stored.
+func (t *Table) Read(ctx context.Context, key string) (Record, error) {
+	r, err := t.read(ctx, key)
+	if err == nil && r.Deleted {
+		err = fmt.Errorf("%w: deleted", ErrNotFound)
+	}
+	if err != nil {
+		return r, fmt.Errorf("read %s/%s: %w", t.bucket, key, err)
+	}
+	return r, nil
+}
+
+// read is Read, but a deleted key is no error.
+func (t *Table) read(ctx context.Context, key string) (Record, error) {
+	if !validRecordKey(key) {
+		return Record{Key: key}, fmt.Errorf("%q is not a record's key", key)
+	}
+	stored, err := t.b.storedMessage(ctx, t.stream, map[string]any{"last_by_subj": t.prefix + key})
+	if err != nil {
+		return Record{Key: key}, err
+	}
+	return t.record(stored.Subject, stored.Header, stored.Data, stored.Seq, stored.Time), nil
+}
+
+func (t *Table) record(subject string, header nats.Header, data []byte, seq uint64, stored time.Time) Record {
+	r := Record{Key: strings.TrimPrefix(subject, t.prefix), Value: data, Revision: seq, Stored: stored}
+	if header.Get(headerOperation) != "" || header.Get(headerMarker) != "" {
+		r.Value, r.Deleted = nil, true
+	}
+	return r
+}
+
+// storedMessage is a message as it lies in a stream.
+type storedMessage struct {
+	Subject string
+	Seq     uint64
+	Time    time.Time
+	Header  nats.Header
+	Data    []byte
+}
+
+// storedMessage reads a message from a stream's leader.
+func (b *Broker) storedMessage(ctx context.Context, stream string, request any) (storedMessage, error) {
+	var answer struct {
+		Message struct {
+			Subject string    `json:"subject"`
+			Seq     uint64    `json:"seq"`
+			Header  []byte    `json:"hdrs"`
+			Data    []byte    `json:"data"`
+			Time    time.Time `json:"time"`
+		} `json:"message"`
+	}
+	if err := b.call(ctx, "$JS.API.STREAM.MSG.GET."+stream, request, &answer); err != nil {
+		return storedMessage{}, translate(err)
+	}
+	m := storedMessage{Subject: answer.Message.Subject, Seq: answer.Message.Seq, Time: answer.Message.Time,
+		Data: answer.Message.Data}
+	if len(answer.Message.Header) > 0 {
+		var err error
+		if m.Header, err = nats.DecodeHeadersMsg(answer.Message.Header); err != nil {
+			return storedMessage{}, fmt.Errorf("read headers of message %d: %w", m.Seq, err)
+		}
+	}
+	return m, nil
+}
+
+// List reads all records whose key matches a filter such as "stripe.3.*" or ">", sorted by key, without deleted ones.
+// Each is read from the stream's leader.
+func (t *Table) List(ctx context.Context, filter string) ([]Record, error) {
+	records, err := t.list(ctx, filter)
+	if err != nil {
+		return nil, fmt.Errorf("list %s/%s: %w", t.bucket, filter, err)
+	}
+	return records, nil
+}
+
+func (t *Table) list(ctx context.Context, filter string) ([]Record, error) {
+	info, err := t.b.streamInfo(ctx, t.stream, t.prefix+filter)
+	if err != nil {
+		return nil, translate(err)
+	}
+	subjects := make(chan string, len(info.State.Subjects))
+	for subject := range info.State.Subjects {
+		subjects <- subject
+	}
+	close(subjects)
+
+	var (
+		mu      sync.Mutex
+		records []Record
+		failed  error
+		wg      sync.WaitGroup
+	)
+	for range min(readers, cap(subjects)) {
+		wg.Go(func() {
+			for subject := range subjects {
+				r, err := t.read(ctx, strings.TrimPrefix(subject, t.prefix))
+				mu.Lock()
+				switch {
+				case err == nil && !r.Deleted:
+					records = append(records, r)
+				case err != nil && !errors.Is(err, ErrNotFound): // deleted since
+					failed = cmp.Or(failed, err)
+				}
+				stop := failed != nil
+				mu.Unlock()
+				if stop {
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if failed != nil {
+		return nil, failed
+	}
+	slices.SortFunc(records, func(a, b Record) int { return strings.Compare(a.Key, b.Key) })
+	return records, nil
+}
+
+// Watch calls changed for every record that matches filter, deleted ones included, then synced once, then changed for
+// every change, all from one goroutine, until the context ends; then it returns nil. After a lost connection or a
+// restarted server it reads everything again and reports what changed meanwhile, keys that are gone as Deleted; of several
+// changes to one key only the last may be reported. A revision is reported once, and never one older than before.
+func (t *Table) Watch(ctx context.Context, filter string, changed func(Record), synced func()) error {
+	w := &watch{table: t, filter: filter, changed: changed, synced: synced, known: map[string]uint64{}}
+	return w.run(ctx)
+}
+
+// watch is one Watch.
+type watch struct {
+	table   *Table
+	filter  string
+	changed func(Record)
+	synced  func() // nil once called
+
+	known map[string]uint64 // key to revision of what has been reported
+}
+
+const (
+	watchRetryMin = 50 * time.Millisecond
+	watchRetryMax = time.Second
+)
+
+func (w *watch) run(ctx context.Context) error {
+	wait := watchRetryMin
+	for {
+		inSync, err := w.follow(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		w.table.b.log.Debug("watch begins again", "bucket", w.table.bucket, "filter", w.filter, "reason", err)
+		if inSync {
+			wait = watchRetryMin
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(wait):
+		}
+		wait = min(2*wait, watchRetryMax)
+	}
+}
+
+// follow reads all current values and then changes until something breaks; inSync says that it got past the first part.
+func (w *watch) follow(ctx context.Context) (inSync bool, err error) {
+	t := w.table
+	name := "watch-" + newID()
+	callCtx, cancel := context.WithTimeout(ctx, callTimeout)
+	consumer, err := t.b.js.CreateConsumer(callCtx, t.stream, jetstream.ConsumerConfig{
+		Name:              name,
+		FilterSubject:     t.prefix + w.filter,
+		DeliverPolicy:     jetstream.DeliverLastPerSubjectPolicy,
+		AckPolicy:         jetstream.AckNonePolicy,
+		MemoryStorage:     true,
+		Replicas:          1,
+		InactiveThreshold: time.Minute,
+	})
+	cancel()
+	if err != nil {
+		return false, err
+	}
+	defer func() {
+		// The server would remove it after a minute; a goodbye is cheaper for it.
+		if !t.b.nc.IsConnected() {
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout/4)
+		defer cancel()
+		_ = t.b.js.DeleteConsumer(ctx, t.stream, name)
+	}()
+	p, err := newPuller(t.b.nc, t.stream, name)
+	if err != nil {
+		return false, err
+	}
+	defer p.stop()
+
+	seen := map[string]bool{}
+	finish := func() {
+		inSync, p.wakeIdle = true, false
+		w.finish(seen)
+	}
+	pending := consumer.CachedInfo().NumPending
+	if pending == 0 {
+		finish()
+	}
+	// A marker whose time is up may vanish before it is delivered, and pending never reach 0: a heartbeat says so.
+	p.wakeIdle = !inSync
+	for batch := make([]delivery, 0, pullHandOver); ; {
+		if batch, err = p.fetch(ctx.Done(), batch[:0]); err != nil {
+			return inSync, err
+		}
+		for _, d := range batch {
+			r := t.record(d.msg.Subject, d.msg.Header, d.msg.Data, d.streamSeq, d.stored)
+			if !inSync {
+				seen[r.Key] = true
+				pending = min(pending-1, d.pending)
+			}
+			w.report(r)
+			if !inSync && pending == 0 {
+				finish()
+			}
+		}
+		if !inSync && len(batch) == 0 {
+			finish()
+		}
+	}
+}
+
+func (w *watch) report(r Record) {
+	if r.Revision <= w.known[r.Key] {
+		return
+	}
+	w.known[r.Key] = r.Revision
+	w.changed(r)
+}
+
+// finish ends the reading of all values: keys known from before that were not among them are gone.
+func (w *watch) finish(seen map[string]bool) {
+	for key, revision := range w.known {
+		if !seen[key] {
+			delete(w.known, key)
+			w.changed(Record{Key: key, Revision: revision, Deleted: true})
+		}
+	}
+	if w.synced != nil {
+		w.synced()
+		w.synced = nil
+	}
+}
+
+func validRecordKey(key string) bool {
+	if key == "" || key[0] == '.' || key[len(key)-1] == '.' || strings.Contains(key, "..") {
+		return false
+	}
+	for i := 0; i < len(key); i++ {
+		c := key[i]
+		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+		if !letter && c != '.' && c != '-' && c != '_' && c != '/' && c != '=' {
+			return false
+		}
+	}
+	return true
+}
