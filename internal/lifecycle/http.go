@@ -17,6 +17,8 @@ const (
 	readTimeout   = 30 * time.Second
 	writeTimeout  = time.Minute
 	idleTimeout   = 2 * time.Minute
+
+	maxHeader = 64 << 10 // bytes
 )
 
 // HTTP is a part for [Run] that serves handler on listener. When it is told to stop it closes the listener at once and
@@ -33,6 +35,7 @@ func HTTP(listener net.Listener, handler http.Handler, grace time.Duration,
 			ReadTimeout:       readTimeout,
 			WriteTimeout:      writeTimeout,
 			IdleTimeout:       idleTimeout,
+			MaxHeaderBytes:    maxHeader,
 			ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
 		}
 		served := make(chan error, 1)

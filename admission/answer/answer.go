@@ -1,0 +1,105 @@
+// Package answer spells the admission service's answers for the transports. Three tables hold all that is known of
+// HTTP: which status a verdict has, which status and problem type an error has (problem.go), and which headers tell a
+// quota (headers.go). NATS requests get the same status, headers and bodies.
+package answer
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/penstock-mq/penstock/admission"
+)
+
+// Answer is what a transport sends back.
+type Answer struct {
+	// Status is an HTTP status.
+	Status int
+	// Header lists the fields in a fixed order, Content-Type first. Names are spelled as documented.
+	Header []Field
+	// Body is JSON.
+	Body []byte
+}
+
+// Field is one header field.
+type Field struct{ Name, Value string }
+
+const (
+	contentJSON    = "application/json"
+	contentProblem = "application/problem+json"
+)
+
+// verdictStatus is the first table.
+var verdictStatus = map[admission.Verdict]int{
+	admission.Allowed:  202,
+	admission.Queued:   202,
+	admission.Rejected: 429,
+}
+
+// accepted is the body of an accepted job.
+type accepted struct {
+	Verdict admission.Verdict `json:"verdict"`
+	Job     string            `json:"job"`
+	DelayMS *int64            `json:"delay_ms,omitempty"`
+}
+
+// rejected is added to the problem of a rejected job.
+type rejected struct {
+	Verdict      admission.Verdict `json:"verdict"`
+	RetryAfterMS int64             `json:"retry_after_ms"`
+}
+
+// decided is the body of a check; that of a refusal is a problem with these members.
+type decided struct {
+	Allowed      bool  `json:"allowed"`
+	Limit        int64 `json:"limit"`
+	Remaining    int64 `json:"remaining"`
+	DelayMS      int64 `json:"delay_ms"`
+	RetryAfterMS int64 `json:"retry_after_ms"`
+	ResetAfterMS int64 `json:"reset_after_ms"`
+}
+
+// Submitted answers a job.
+func Submitted(o admission.Outcome) Answer {
+	state := quotaState{o.Quota, o.Remaining, o.ResetAfter, o.RetryAfter, o.Verdict == admission.Rejected}
+	status := verdictStatus[o.Verdict]
+	if o.Verdict == admission.Rejected {
+		return refusal(state, rejected{o.Verdict, milliseconds(o.RetryAfter)})
+	}
+	body := accepted{Verdict: o.Verdict, Job: o.Job}
+	if o.DelayKnown {
+		delay := milliseconds(o.Delay)
+		body.DelayMS = &delay
+	}
+	return Answer{status, state.fields(contentJSON), encode(body)}
+}
+
+// Checked answers a check or a peek.
+func Checked(c admission.Checked) Answer {
+	state := quotaState{c.Quota, c.Remaining, c.ResetAfter, c.RetryAfter, !c.Allowed}
+	body := decided{c.Allowed, c.Limit, c.Remaining, milliseconds(c.Delay), milliseconds(c.RetryAfter),
+		milliseconds(c.ResetAfter)}
+	if !c.Allowed {
+		return refusal(state, body)
+	}
+	return Answer{200, state.fields(contentJSON), encode(body)}
+}
+
+// milliseconds rounds up: nobody comes back, or goes ahead, too early.
+func milliseconds(d time.Duration) int64 { return ceil(d, time.Millisecond) }
+
+func ceil(d, unit time.Duration) int64 {
+	n := int64(d / unit)
+	if d%unit > 0 {
+		n++
+	}
+	return n
+}
+
+// encode cannot fail: the bodies hold strings, numbers and booleans.
+func encode(body any) []byte {
+	data, err := json.Marshal(body)
+	if err != nil {
+		panic(err)
+	}
+	return data
+}

@@ -1,0 +1,59 @@
+package answer
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/penstock-mq/penstock/admission"
+)
+
+// maxInteger is the largest integer of a structured field (RFC 9651, 3.3.1).
+const maxInteger = 999_999_999_999_999
+
+// quotaState is what the headers tell of a quota.
+type quotaState struct {
+	quota     admission.Quota
+	remaining int64 // -1: nobody counted
+	reset     time.Duration
+	retry     time.Duration
+	refused   bool
+}
+
+// fields is the third table: the classic X-Ratelimit-… fields, Retry-After, and the structured fields of
+// draft-ietf-httpapi-ratelimit-headers-11. Remaining units, and RateLimit whose r is required, are told only when
+// somebody counted them.
+func (s quotaState) fields(contentType string) []Field {
+	fields := make([]Field, 0, 7)
+	add := func(name, value string) { fields = append(fields, Field{name, value}) }
+
+	add("Content-Type", contentType)
+	add("X-Ratelimit-Limit", strconv.FormatInt(s.quota.Units, 10))
+	if s.remaining >= 0 {
+		add("X-Ratelimit-Remaining", strconv.FormatInt(s.remaining, 10))
+	}
+	// The draft wants t and Retry-After, where both are given, to mean the same instant.
+	until := seconds(s.reset)
+	if s.refused {
+		until = max(1, seconds(s.retry))
+		add("X-Ratelimit-Retry-After", until.String())
+		add("Retry-After", until.String())
+	}
+	name := `"` + s.quota.Policy + `"`
+	described := name + ";q=" + integer(s.quota.Units).String()
+	if s.quota.Window > 0 {
+		described += ";w=" + seconds(s.quota.Window).String()
+	}
+	add("RateLimit-Policy", described)
+	if s.remaining >= 0 {
+		add("RateLimit", name+";r="+integer(s.remaining).String()+";t="+until.String())
+	}
+	return fields
+}
+
+// integer is an integer of a structured field.
+type integer int64
+
+func (i integer) String() string { return strconv.FormatInt(min(int64(i), maxInteger), 10) }
+
+// seconds rounds up to whole seconds.
+func seconds(d time.Duration) integer { return integer(ceil(d, time.Second)) }

@@ -1,0 +1,62 @@
+package admission
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/penstock-mq/penstock/queue"
+)
+
+// The kinds of error that [Service.Submit], [Service.Check] and [Service.Peek] return, besides [*RequestError]. Use
+// errors.Is. The text of the first three is composed by this package and fit for whoever asked; that of ErrUnavailable
+// carries a cause from the inside.
+var (
+	// ErrUnknownPolicy: there is no policy of that name, or it has retired and takes nothing new. The two are one kind,
+	// because a client can do the same about either; the text tells them apart.
+	ErrUnknownPolicy = errors.New("unknown policy")
+	// ErrConflict: the policy does not do what was asked: a check on a policy whose jobs its queue paces, or a job for
+	// a policy without a queue.
+	ErrConflict = errors.New("conflict with the policy")
+	// ErrTooLarge: the body is over [MaxBody], or with its headers over what the policy's stream takes.
+	ErrTooLarge = errors.New("too large")
+	// ErrUnavailable: the store, the broker or the policies cannot be reached now, or a whole stream is full. Nothing
+	// is wrong with the request; the same one may be tried again. Without an Idempotency-Key a job may then run twice.
+	ErrUnavailable = errors.New("temporarily unavailable")
+)
+
+// RequestError says what is wrong with a request. Repeating the request cannot help.
+type RequestError struct {
+	// Field is what is wrong, as the client spelled it: "cost", "key", "Penstock-Deadline".
+	Field string
+	// Reason says why, in words for the client.
+	Reason string
+}
+
+// Error is "field: reason".
+func (e *RequestError) Error() string { return e.Field + ": " + e.Reason }
+
+// InvalidKey is what a client is told of an error of [queue.EncodeKey] or [queue.ParseKey].
+func InvalidKey(err error) error {
+	return &RequestError{"key", strings.TrimPrefix(err.Error(), queue.ErrInvalidKey.Error()+": ")}
+}
+
+// Causes of ErrUnavailable that arise here.
+var (
+	errNotLoaded = errors.New("the policies are not loaded yet")
+	errBudget    = errors.New("too many bytes of requests are held already")
+)
+
+func unknownPolicy(name string) error { return fmt.Errorf("%w: %.64q", ErrUnknownPolicy, name) }
+
+func retiredPolicy(name string) error {
+	return fmt.Errorf("%w: %q has retired", ErrUnknownPolicy, name)
+}
+
+func conflict(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{ErrConflict}, args...)...)
+}
+
+func unavailable(doing string, cause error) error {
+	return fmt.Errorf("%w: %s: %w", ErrUnavailable, doing, cause)
+}

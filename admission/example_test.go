@@ -1,0 +1,29 @@
+package admission_test
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
+)
+
+// A service that only answers checks needs no broker.
+func ExampleNew() {
+	service := admission.New(queue.Names{}, nil, nil, tokenBuckets, admission.Options{})
+	signup := policy.Policy{Name: "signup", Algorithm: policy.TokenBucket, Capacity: 2, Refill: rate("2/d")}
+	if err := service.SetPolicies(queue.PolicySet{"signup": {Policy: signup, Revision: 1}}); err != nil {
+		fmt.Println(err)
+		return
+	}
+	request := admission.CheckRequest{Policy: "signup", Key: "10.0.0.1", Cost: 1}
+	for range 3 {
+		checked, err := service.Check(context.Background(), request)
+		fmt.Println(checked.Allowed, checked.Remaining, err)
+	}
+	// Output:
+	// true 1 <nil>
+	// true 0 <nil>
+	// false 0 <nil>
+}

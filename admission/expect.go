@@ -1,0 +1,125 @@
+package admission
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/penstock-mq/penstock/queue"
+)
+
+const (
+	// askTimeout is how long a job's answer may wait for its valve.
+	askTimeout = 20 * time.Millisecond
+	// maxQuestions bounds one request to a valve; a fuller batch is sent beside the one on its way.
+	maxQuestions = 512
+)
+
+// expectations asks valves when jobs start. While one request to a partition is on its way, the questions of that
+// partition gather for the next, so that there are as many requests as round trips and not as jobs.
+type expectations struct {
+	valves Valves
+
+	mu    sync.Mutex
+	lines map[partition]*line // of the partitions with a request on its way
+}
+
+type partition struct {
+	policy string
+	number int
+}
+
+// line is the queue of questions to one partition.
+type line struct{ next *batch }
+
+// batch is one request: its questions until it is sent, its answers after done is closed.
+type batch struct {
+	deadline time.Time // of the oldest question
+	jobs     []uint64
+	done     chan struct{}
+	delays   map[uint64]time.Duration
+}
+
+func newExpectations(valves Valves) *expectations {
+	return &expectations{valves: valves, lines: make(map[partition]*line)}
+}
+
+// ask returns in how long the job starts, 0 when it has started, and whether a valve knew it.
+func (e *expectations) ask(ctx context.Context, p partition, job uint64) (delay time.Duration, known bool) {
+	b := e.join(p, job)
+	select {
+	case <-b.done:
+		delay, known = b.delays[job]
+		return delay, known
+	case <-ctx.Done():
+		return 0, false
+	}
+}
+
+// join adds the question to the partition's next batch, and sees to it that the batch is sent.
+func (e *expectations) join(p partition, job uint64) *batch {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	l := e.lines[p]
+	if l == nil {
+		l = &line{}
+		e.lines[p] = l
+		defer func() { go e.run(p, l) }()
+	}
+	if l.next == nil {
+		l.next = &batch{deadline: time.Now().Add(askTimeout), done: make(chan struct{})}
+	}
+	b := l.next
+	b.jobs = append(b.jobs, job)
+	if len(b.jobs) == maxQuestions {
+		l.next = nil
+		go e.send(p, b)
+	}
+	return b
+}
+
+// run sends one batch after the other until nobody asks. Every batch has a deadline, so run ends soon after the last
+// question.
+func (e *expectations) run(p partition, l *line) {
+	for {
+		e.mu.Lock()
+		b := l.next
+		l.next = nil
+		if b == nil {
+			delete(e.lines, p)
+		}
+		e.mu.Unlock()
+		if b == nil {
+			return
+		}
+		e.send(p, b)
+	}
+}
+
+// send asks the valve. Without an answer in time the batch stays without delays: the caller has nothing better to do.
+func (e *expectations) send(p partition, b *batch) {
+	defer close(b.done)
+	ctx, cancel := context.WithDeadline(context.Background(), b.deadline)
+	defer cancel()
+	answer, err := e.valves.AskValve(ctx, p.policy, p.number, queue.ValveQuestion{Op: queue.OpExpect, Jobs: b.jobs})
+	if err != nil || answer.Error != "" {
+		return
+	}
+	b.delays = make(map[uint64]time.Duration, len(answer.Starts))
+	for _, start := range answer.Starts {
+		if start.Known {
+			b.delays[start.Seq] = max(0, time.Duration(start.DelayMS)*time.Millisecond)
+		}
+	}
+}
+
+// room asks in how long the bucket has room for one more job; known is false when no valve said so in time.
+func (e *expectations) room(ctx context.Context, p partition, key queue.Key) (delay time.Duration, known bool) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	answer, err := e.valves.AskValve(ctx, p.policy, p.number, queue.ValveQuestion{Op: queue.OpRoom, Key: key})
+	if err != nil || answer.Error != "" {
+		return 0, false
+	}
+	return max(0, time.Duration(answer.DelayMS)*time.Millisecond), true
+}

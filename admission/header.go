@@ -1,0 +1,139 @@
+package admission
+
+import (
+	"fmt"
+	"net/textproto"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock/queue"
+)
+
+const (
+	ourPrefix  = "Penstock-"
+	peekHeader = "Penstock-Peek"
+)
+
+// maxIdempotencyKey is the longest Idempotency-Key, in bytes.
+const maxIdempotencyKey = 256
+
+// storedNames are the headers that belong to a stored job, besides Penstock-Forward-<Name>: how the canonical form of a
+// name is stored.
+var storedNames = canonical(
+	queue.HeaderVersion, queue.HeaderDeadline, queue.HeaderCost, queue.HeaderPriority, queue.HeaderNotBefore,
+	queue.HeaderMethod, queue.HeaderPath, queue.HeaderIdempotencyKey, "Content-Type", "traceparent", "tracestate",
+)
+
+func canonical(names ...string) map[string]string {
+	stored := make(map[string]string, len(names))
+	for _, name := range names {
+		stored[textproto.CanonicalMIMEHeaderKey(name)] = name
+	}
+	return stored
+}
+
+// jobHeader is what the headers of a submitted job say.
+type jobHeader struct {
+	stored      nats.Header // what is stored with the job; nil when there is nothing to store
+	idempotency string      // empty: none
+	cost        int64
+}
+
+// readHeader keeps what belongs to a stored job, and refuses what would make it a dead letter. A request has a dozen
+// headers of other kinds, which stay behind.
+func readHeader(header map[string][]string) (jobHeader, error) {
+	job := jobHeader{cost: 1}
+	for given, values := range header {
+		key := textproto.CanonicalMIMEHeaderKey(given)
+		name, known := storedNames[key]
+		forwarded := strings.HasPrefix(key, queue.HeaderForwardPrefix)
+		switch {
+		case forwarded:
+			name = key
+		case !known && strings.HasPrefix(key, ourPrefix):
+			return jobHeader{}, unknownHeader(given)
+		case !known:
+			continue
+		}
+		if _, twice := job.stored[name]; twice || len(values) != 1 && !forwarded {
+			return jobHeader{}, &RequestError{name, "must be given once"}
+		}
+		if job.stored == nil {
+			job.stored = make(nats.Header, 4)
+		}
+		job.stored[name] = values
+		if name == queue.HeaderIdempotencyKey {
+			if err := checkIdempotencyKey(values[0]); err != nil {
+				return jobHeader{}, err
+			}
+			job.idempotency = values[0]
+		}
+		if !strings.HasPrefix(name, ourPrefix) {
+			continue
+		}
+		// One header at a time, so that the client is told which.
+		parsed := queue.ParseHeader(nats.Header{name: values}, time.Now())
+		if parsed.Malformed != nil {
+			return jobHeader{}, &RequestError{name, strings.TrimPrefix(parsed.Malformed.Error(), name+": ")}
+		}
+		if name == queue.HeaderCost {
+			job.cost = parsed.Cost
+		}
+	}
+	return job, nil
+}
+
+// checkIdempotencyKey keeps the key within what becomes a message id.
+func checkIdempotencyKey(key string) error {
+	switch {
+	case key == "":
+		return &RequestError{queue.HeaderIdempotencyKey, "is empty"}
+	case len(key) > maxIdempotencyKey:
+		return &RequestError{queue.HeaderIdempotencyKey, fmt.Sprintf("is longer than %d bytes", maxIdempotencyKey)}
+	}
+	return nil
+}
+
+// CheckHeader is what the headers of a check say.
+type CheckHeader struct {
+	// Cost is that of Penstock-Cost, 1 when it is not given.
+	Cost int64
+	// Peek is Penstock-Peek: true: answer, and take nothing.
+	Peek bool
+}
+
+// ReadCheckHeader reads the headers of a check, in any case. Errors are [*RequestError]: for a cost or a peek that
+// cannot be read, and for any other Penstock-… header, because it is most likely a misspelt one.
+func ReadCheckHeader(header map[string][]string) (CheckHeader, error) {
+	read := CheckHeader{Cost: 1}
+	for given, values := range header {
+		name := textproto.CanonicalMIMEHeaderKey(given)
+		if !strings.HasPrefix(name, ourPrefix) {
+			continue
+		}
+		if len(values) != 1 {
+			return CheckHeader{}, &RequestError{name, "must be given once"}
+		}
+		var err error
+		switch name {
+		case queue.HeaderCost:
+			if read.Cost, err = strconv.ParseInt(values[0], 10, 64); err != nil {
+				return CheckHeader{}, &RequestError{name, "must be a whole number of at least 1"}
+			}
+		case peekHeader:
+			if read.Peek, err = strconv.ParseBool(values[0]); err != nil {
+				return CheckHeader{}, &RequestError{name, "must be true or false"}
+			}
+		default:
+			return CheckHeader{}, unknownHeader(given)
+		}
+	}
+	return read, nil
+}
+
+func unknownHeader(given string) error {
+	return &RequestError{fmt.Sprintf("%.64s", given), "is not a header that this request can have"}
+}

@@ -1,0 +1,112 @@
+package admission
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+)
+
+func TestReadHeader(t *testing.T) {
+	job, err := readHeader(map[string][]string{
+		"User-Agent":               {"curl"},
+		"X-Api-Key":                {"secret"},
+		"Nats-Msg-Id":              {"mine"},
+		"penstock-deadline":        {"90s"},
+		"PENSTOCK-COST":            {"4"},
+		"Penstock-Priority":        {"-2"},
+		"Penstock-Not-Before":      {"2030-01-02T03:04:05Z"},
+		"Penstock-Method":          {"PUT"},
+		"Penstock-Path":            {"/v1/charges?x=1"},
+		"Penstock-Forward-X-Trace": {"a", "b"},
+		"content-type":             {"text/plain"},
+		"Idempotency-Key":          {"order-1"},
+		"Traceparent":              {"00-1-2-01"},
+		"Penstock-V":               {"1"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if job.cost != 4 || job.idempotency != "order-1" {
+		t.Errorf("got %+v", job)
+	}
+	want := nats.Header{
+		"Penstock-Deadline":        {"90s"},
+		"Penstock-Cost":            {"4"},
+		"Penstock-Priority":        {"-2"},
+		"Penstock-Not-Before":      {"2030-01-02T03:04:05Z"},
+		"Penstock-Method":          {"PUT"},
+		"Penstock-Path":            {"/v1/charges?x=1"},
+		"Penstock-Forward-X-Trace": {"a", "b"},
+		"Content-Type":             {"text/plain"},
+		"Idempotency-Key":          {"order-1"},
+		"traceparent":              {"00-1-2-01"},
+		"Penstock-V":               {"1"},
+	}
+	if !maps.EqualFunc(job.stored, want, slices.Equal) {
+		t.Errorf("stored %v, want %v", job.stored, want)
+	}
+}
+
+func TestReadHeaderRefuses(t *testing.T) {
+	for _, c := range []struct {
+		name, field string
+		header      map[string][]string
+	}{
+		{"misspelt", "Penstock-Priorty", map[string][]string{"Penstock-Priorty": {"1"}}},
+		{"an answer's", "penstock-status", map[string][]string{"penstock-status": {"200"}}},
+		{"cost zero", "Penstock-Cost", map[string][]string{"Penstock-Cost": {"0"}}},
+		{"cost huge", "Penstock-Cost", map[string][]string{"Penstock-Cost": {"99999999999999999999"}}},
+		{"cost not a number", "Penstock-Cost", map[string][]string{"penstock-cost": {"many"}}},
+		{"deadline without a unit", "Penstock-Deadline", map[string][]string{"Penstock-Deadline": {"90"}}},
+		{"deadline that is none", "Penstock-Deadline", map[string][]string{"Penstock-Deadline": {"tomorrow"}}},
+		{"not-before", "Penstock-Not-Before", map[string][]string{"Penstock-Not-Before": {"later"}}},
+		{"priority", "Penstock-Priority", map[string][]string{"Penstock-Priority": {"high"}}},
+		{"method", "Penstock-Method", map[string][]string{"Penstock-Method": {"G E T"}}},
+		{"path", "Penstock-Path", map[string][]string{"Penstock-Path": {"relative"}}},
+		{"version", "Penstock-V", map[string][]string{"Penstock-V": {"9"}}},
+		{"forwards nothing", "Penstock-Forward-", map[string][]string{"Penstock-Forward-": {"x"}}},
+		{"twice", "Penstock-Cost", map[string][]string{"Penstock-Cost": {"1", "2"}}},
+		{"two spellings", "Penstock-Cost", map[string][]string{"Penstock-Cost": {"1"}, "penstock-cost": {"1"}}},
+		{"none", "Content-Type", map[string][]string{"Content-Type": {}}},
+		{"empty key", "Idempotency-Key", map[string][]string{"Idempotency-Key": {""}}},
+		{"long key", "Idempotency-Key", map[string][]string{"Idempotency-Key": {strings.Repeat("x", 257)}}},
+		{"two keys", "Idempotency-Key", map[string][]string{"Idempotency-Key": {"a", "b"}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := readHeader(c.header)
+			bad, ok := errors.AsType[*RequestError](err)
+			if !ok || bad.Field != c.field || bad.Reason == "" || strings.HasPrefix(bad.Reason, c.field) {
+				t.Errorf("got %v, want a problem of %s", err, c.field)
+			}
+		})
+	}
+}
+
+func TestReadCheckHeader(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		header map[string][]string
+		want   CheckHeader
+		field  string
+	}{
+		{"none", nil, CheckHeader{Cost: 1}, ""},
+		{"others", map[string][]string{"Accept": {"*/*", "x"}}, CheckHeader{Cost: 1}, ""},
+		{"both", map[string][]string{"penstock-cost": {"3"}, "Penstock-Peek": {"true"}}, CheckHeader{3, true}, ""},
+		{"bad cost", map[string][]string{"Penstock-Cost": {"1.5"}}, CheckHeader{}, "Penstock-Cost"},
+		{"two costs", map[string][]string{"Penstock-Cost": {"1", "1"}}, CheckHeader{}, "Penstock-Cost"},
+		{"bad peek", map[string][]string{"Penstock-Peek": {"maybe"}}, CheckHeader{}, "Penstock-Peek"},
+		{"a job's", map[string][]string{"Penstock-Deadline": {"1s"}}, CheckHeader{}, "Penstock-Deadline"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, err := ReadCheckHeader(c.header)
+			bad, _ := errors.AsType[*RequestError](err)
+			if c.field == "" && err != nil || c.field != "" && (bad == nil || bad.Field != c.field) || got != c.want {
+				t.Errorf("got %+v, %v", got, err)
+			}
+		})
+	}
+}

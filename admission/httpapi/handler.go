@@ -1,0 +1,283 @@
+// Package httpapi serves the admission service over HTTP. A handler decodes, asks the service and writes what
+// admission/answer spells.
+//
+//	POST /v1/jobs/{policy}/{key...}           take a job
+//	POST /v1/check/{policy}/{key...}?cost=1   take from a limiter
+//	GET  /v1/check/{policy}/{key...}?cost=1   the answer without taking
+//	GET  /healthz  /readyz  /metrics
+//
+// A key is the rest of the path as the client escaped it: neither "//" nor ".." is cleaned, nothing redirects, and %2F
+// is a slash of the key. No rest at all is the empty key.
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/admission/answer"
+	"github.com/penstock-mq/penstock/queue"
+)
+
+// Service is what the handler asks; [*admission.Service] is one.
+type Service interface {
+	Submit(ctx context.Context, r admission.SubmitRequest) (admission.Outcome, error)
+	Check(ctx context.Context, r admission.CheckRequest) (admission.Checked, error)
+	Peek(ctx context.Context, r admission.CheckRequest) (admission.Checked, error)
+}
+
+// Options are what a handler can do without. The zero value works.
+type Options struct {
+	// Ready says why the process is not ready, nil when it is. It answers /readyz and must not take long. Default:
+	// always ready.
+	Ready func() error
+	// Metrics serves /metrics. Default: not found.
+	Metrics http.Handler
+	// Budget bounds the bodies held at once; default [admission.DefaultBudget] bytes for this handler alone.
+	Budget *admission.Budget
+	// Logger gets unexpected errors; default: discarded.
+	Logger *slog.Logger
+}
+
+// New makes the handler. It does its own routing, because an http.ServeMux cleans paths.
+func New(service Service, o Options) http.Handler {
+	if o.Ready == nil {
+		o.Ready = func() error { return nil }
+	}
+	if o.Metrics == nil {
+		o.Metrics = http.HandlerFunc(notFound)
+	}
+	if o.Budget == nil {
+		o.Budget = admission.NewBudget(admission.DefaultBudget)
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &handler{service, o, answer.NewErrors(o.Logger)}
+}
+
+type handler struct {
+	service Service
+	options Options
+	errors  *answer.Errors
+}
+
+const (
+	jobsPath  = "/v1/jobs/"
+	checkPath = "/v1/check/"
+)
+
+// ServeHTTP implements [http.Handler].
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	defer func() {
+		if value := recover(); value == http.ErrAbortHandler {
+			panic(value)
+		} else if value != nil {
+			write(w, h.errors.Panicked(value, debug.Stack()))
+		}
+	}()
+	path := r.URL.EscapedPath()
+	if target, found := strings.CutPrefix(path, jobsPath); found {
+		if allow(w, r, http.MethodPost) {
+			h.reply(w, r, target, h.submit)
+		}
+		return
+	}
+	if target, found := strings.CutPrefix(path, checkPath); found {
+		if allow(w, r, http.MethodGet, http.MethodHead, http.MethodPost) {
+			h.reply(w, r, target, h.check)
+		}
+		return
+	}
+	switch path {
+	case "/healthz": // takes POST too, so that it can be a target to try things out with
+		if allow(w, r, http.MethodGet, http.MethodHead, http.MethodPost) {
+			h.operate(w, r, path)
+		}
+	case "/readyz", "/metrics":
+		if allow(w, r, http.MethodGet, http.MethodHead) {
+			h.operate(w, r, path)
+		}
+	default:
+		notFound(w, r)
+	}
+}
+
+// operate answers what operators and their machines ask.
+func (h *handler) operate(w http.ResponseWriter, r *http.Request, path string) {
+	switch path {
+	case "/healthz":
+		fmt.Fprintln(w, "ok")
+	case "/readyz":
+		if err := h.options.Ready(); err != nil {
+			write(w, answer.Problem(http.StatusServiceUnavailable, err.Error()))
+			return
+		}
+		fmt.Fprintln(w, "ready")
+	case "/metrics":
+		h.options.Metrics.ServeHTTP(w, r)
+	}
+}
+
+// allow answers a request of any other method.
+func allow(w http.ResponseWriter, r *http.Request, methods ...string) bool {
+	if slices.Contains(methods, r.Method) {
+		return true
+	}
+	write(w, answer.Problem(http.StatusMethodNotAllowed, "",
+		answer.Field{Name: "Allow", Value: strings.Join(methods, ", ")}))
+	return false
+}
+
+func notFound(w http.ResponseWriter, _ *http.Request) {
+	write(w, answer.Problem(http.StatusNotFound, "there is nothing at this path"))
+}
+
+// reply decodes what a path names, asks, and writes the answer.
+func (h *handler) reply(w http.ResponseWriter, r *http.Request, path string,
+	ask func(w http.ResponseWriter, r *http.Request, policy string, key queue.Key) (answer.Answer, error)) {
+
+	policy, key, err := decode(path)
+	var a answer.Answer
+	if err == nil {
+		a, err = ask(w, r, policy, key)
+	}
+	if err != nil {
+		a = h.errors.Answer(err)
+	}
+	write(w, a)
+}
+
+func (h *handler) submit(w http.ResponseWriter, r *http.Request, policy string, key queue.Key) (answer.Answer, error) {
+	// An unescaped question mark in a key would otherwise cut it short, and mix two buckets without a word.
+	if r.URL.RawQuery != "" || r.URL.ForceQuery {
+		return answer.Answer{}, &admission.RequestError{Field: "query", Reason: "a job has no query parameters; " +
+			"a question mark in a key is written %3F"}
+	}
+	size := r.ContentLength
+	if size < 0 {
+		size = admission.MaxBody
+	}
+	if size > admission.MaxBody {
+		w.Header().Set("Connection", "close") // rather than read on for nothing
+		return answer.Answer{}, fmt.Errorf("%w: a body is at most %d bytes", admission.ErrTooLarge, admission.MaxBody)
+	}
+	if err := h.options.Budget.Reserve(size); err != nil {
+		w.Header().Set("Connection", "close")
+		return answer.Answer{}, err
+	}
+	defer h.options.Budget.Release(size)
+	body, err := read(w, r)
+	if err != nil {
+		return answer.Answer{}, err
+	}
+	outcome, err := h.service.Submit(r.Context(), admission.SubmitRequest{
+		Policy: policy, Key: key, Header: r.Header, Body: body})
+	if err != nil {
+		return answer.Answer{}, err
+	}
+	return answer.Submitted(outcome), nil
+}
+
+// read reads a body of at most MaxBody bytes.
+func read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	bounded := http.MaxBytesReader(w, r.Body, admission.MaxBody)
+	var body []byte
+	var err error
+	if r.ContentLength >= 0 {
+		body = make([]byte, r.ContentLength)
+		_, err = io.ReadFull(bounded, body)
+	} else {
+		body, err = io.ReadAll(bounded)
+	}
+	if err == nil {
+		return body, nil
+	}
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return nil, fmt.Errorf("%w: a body is at most %d bytes", admission.ErrTooLarge, admission.MaxBody)
+	}
+	return nil, &admission.RequestError{Field: "body", Reason: "ended early or cannot be read"}
+}
+
+func (h *handler) check(_ http.ResponseWriter, r *http.Request, policy string, key queue.Key) (answer.Answer, error) {
+	options, err := admission.ReadCheckHeader(r.Header)
+	if err != nil {
+		return answer.Answer{}, err
+	}
+	if r.URL.ForceQuery {
+		return answer.Answer{}, &admission.RequestError{Field: "query", Reason: "is empty; " +
+			"a question mark in a key is written %3F"}
+	}
+	if r.URL.RawQuery != "" {
+		if options.Cost, err = queryCost(r.URL.RawQuery); err != nil {
+			return answer.Answer{}, err
+		}
+	}
+	ask := h.service.Check
+	if options.Peek || r.Method != http.MethodPost {
+		ask = h.service.Peek
+	}
+	checked, err := ask(r.Context(), admission.CheckRequest{Policy: policy, Key: key, Cost: options.Cost})
+	if err != nil {
+		return answer.Answer{}, err
+	}
+	return answer.Checked(checked), nil
+}
+
+// queryCost reads the query of a check, whose one parameter is the cost. Anything else is most likely a misspelt cost,
+// or the rest of a key with a question mark in it.
+func queryCost(query string) (int64, error) {
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return 0, &admission.RequestError{Field: "query", Reason: "cannot be parsed"}
+	}
+	for name, given := range values {
+		switch {
+		case name != "cost":
+			return 0, &admission.RequestError{Field: fmt.Sprintf("%.64s", name),
+				Reason: "is not a query parameter of a check; a question mark in a key is written %3F"}
+		case len(given) > 1:
+			return 0, &admission.RequestError{Field: name, Reason: "is given twice"}
+		}
+	}
+	cost, err := strconv.ParseInt(values.Get("cost"), 10, 64)
+	if err != nil {
+		return 0, &admission.RequestError{Field: "cost", Reason: "must be a whole number of at least 1"}
+	}
+	return cost, nil
+}
+
+// decode splits the rest of a path into a policy and a key.
+func decode(path string) (policy string, key queue.Key, err error) {
+	escaped, rest, _ := strings.Cut(path, "/")
+	if policy, err = url.PathUnescape(escaped); err != nil {
+		return "", "", &admission.RequestError{Field: "policy", Reason: "is not escaped correctly"}
+	}
+	raw, err := url.PathUnescape(rest)
+	if err != nil {
+		return "", "", &admission.RequestError{Field: "key", Reason: "is not escaped correctly"}
+	}
+	if key, err = queue.EncodeKey(raw); err != nil {
+		return "", "", admission.InvalidKey(err)
+	}
+	return policy, key, nil
+}
+
+func write(w http.ResponseWriter, a answer.Answer) {
+	header := w.Header()
+	for _, field := range a.Header {
+		header[field.Name] = []string{field.Value} // as the draft spells it: RateLimit, not Ratelimit
+	}
+	header.Set("Content-Length", strconv.Itoa(len(a.Body)))
+	w.WriteHeader(a.Status)
+	_, _ = w.Write(a.Body) // when it fails the client is gone, and nobody is left to tell
+}

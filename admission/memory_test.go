@@ -1,0 +1,73 @@
+package admission
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/penstock-mq/penstock/queue"
+)
+
+func TestRefusalsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRefusals(time.Hour)
+		for i := range maxRefusals + 100 {
+			known, mine := r.remember(queue.Key(fmt.Sprint(i)))
+			if !mine {
+				t.Fatalf("bucket %d was known before", i)
+			}
+			r.settle(known, time.Hour)
+		}
+		if len(r.buckets) != maxRefusals {
+			t.Errorf("%d refusals are remembered, want %d", len(r.buckets), maxRefusals)
+		}
+		if r.recall(queue.Key(fmt.Sprint(maxRefusals+1))) != nil {
+			t.Error("a refusal beyond the bound is remembered")
+		}
+		time.Sleep(maxHold)
+		known, mine := r.remember("new")
+		r.settle(known, time.Hour)
+		if !mine || r.recall("new") != known || len(r.buckets) != 1 {
+			t.Errorf("expired refusals were not forgotten: %d remain", len(r.buckets))
+		}
+	})
+}
+
+func TestRepeatsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRepeats()
+		job := func(i int) repeatKey { return repeatKey{"acme", fmt.Sprint(i)} }
+		for i := range maxRepeats + 10 {
+			r.remember(job(i), queue.Receipt{Seq: uint64(i)})
+		}
+		if len(r.receipts) != maxRepeats || len(r.order) != maxRepeats {
+			t.Errorf("%d and %d are remembered, want %d", len(r.receipts), len(r.order), maxRepeats)
+		}
+		if _, found := r.recall(job(9)); found {
+			t.Error("the oldest was not forgotten first")
+		}
+		if receipt, found := r.recall(job(10)); !found || receipt.Seq != 10 {
+			t.Errorf("got %+v, %v", receipt, found)
+		}
+		r.remember(job(10), queue.Receipt{Seq: 99})
+		if receipt, _ := r.recall(job(10)); receipt.Seq != 10 {
+			t.Error("a repeat replaced the first answer")
+		}
+		time.Sleep(repeatWindow)
+		if _, found := r.recall(job(maxRepeats)); found || len(r.receipts) != 0 || len(r.order) != 0 {
+			t.Error("the window has passed and something is remembered")
+		}
+	})
+}
+
+func TestBudget(t *testing.T) {
+	b := NewBudget(10)
+	if b.Reserve(7) != nil || b.Reserve(3) != nil || b.Reserve(1) == nil {
+		t.Error("a budget of 10 let 11 in, or not 10")
+	}
+	b.Release(3)
+	if b.Reserve(4) == nil || b.Reserve(3) != nil {
+		t.Error("what was released is not free, or more than that")
+	}
+}

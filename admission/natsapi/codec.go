@@ -1,0 +1,37 @@
+package natsapi
+
+import (
+	"strconv"
+
+	"github.com/nats-io/nats.go/micro"
+
+	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/admission/answer"
+	"github.com/penstock-mq/penstock/queue"
+)
+
+// StatusHeader carries an answer's status, the one that the same request would have over HTTP.
+const StatusHeader = "Penstock-Status"
+
+// decode reads the policy and the key from a request's subject, which parse takes apart.
+func decode(parse func(subject string) (policy, key string, ok bool), subject string) (string, queue.Key, error) {
+	policy, form, ok := parse(subject)
+	if !ok {
+		return "", "", &admission.RequestError{Field: "subject", Reason: "names no policy"}
+	}
+	key, err := queue.ParseKey(form)
+	if err != nil {
+		return "", "", admission.InvalidKey(err)
+	}
+	return policy, key, nil
+}
+
+// encode makes an answer's headers. NATS keeps the case of names, so they are spelled as documented.
+func encode(a answer.Answer) micro.Headers {
+	h := make(micro.Headers, len(a.Header)+1)
+	h[StatusHeader] = []string{strconv.Itoa(a.Status)}
+	for _, field := range a.Header {
+		h[field.Name] = []string{field.Value}
+	}
+	return h
+}

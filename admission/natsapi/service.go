@@ -1,0 +1,288 @@
+// Package natsapi serves the admission service over NATS request/reply, as a NATS micro service:
+//
+//	penstock.submit.<policy>.<key>   take a job
+//	penstock.check.<policy>.<key>    take from a limiter; with Penstock-Peek: true, only look
+//
+// Keys are in their subject form. Bodies, headers and statuses are those of the HTTP interface, the status in the
+// header Penstock-Status; a check's cost is the header Penstock-Cost. A refusal is an answer and not an error of the
+// service.
+package natsapi
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+
+	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/admission/answer"
+	"github.com/penstock-mq/penstock/queue"
+)
+
+// Service is what requests are put to; [*admission.Service] is one.
+type Service interface {
+	Submit(ctx context.Context, r admission.SubmitRequest) (admission.Outcome, error)
+	Check(ctx context.Context, r admission.CheckRequest) (admission.Checked, error)
+	Peek(ctx context.Context, r admission.CheckRequest) (admission.Checked, error)
+}
+
+const (
+	serviceName = "penstock-admitter"
+	queueGroup  = "admitters"
+	// slotPatience is how long the first request beyond MaxConcurrent waits for one to finish.
+	slotPatience = 100 * time.Millisecond
+)
+
+// Options are what the service can do without. The zero value works.
+type Options struct {
+	// MaxConcurrent is how many requests are answered at once; default 4096. More get 503 soon.
+	MaxConcurrent int
+	// Budget bounds the bytes of requests held at once; default [admission.DefaultBudget] for this service alone.
+	Budget *admission.Budget
+	// Grace is how long requests may take that are being answered when the service stops; default 10 s.
+	Grace time.Duration
+	// Version is what the service tells of itself, a semantic version; default 0.0.0.
+	Version string
+	// Started is called once requests reach the service; nil calls nothing.
+	Started func()
+	// Logger gets unexpected errors; default: discarded.
+	Logger *slog.Logger
+}
+
+// Serve returns a part of a process: it answers requests until its context ends, then leaves the queue group, answers
+// what has arrived, and returns. The connection is the part's own: requests in bulk would stand in front of the
+// acknowledgements that answering them waits for. Whoever gave it closes it.
+func Serve(nc *nats.Conn, names queue.Names, service Service, o Options) func(ctx context.Context) error {
+	o.MaxConcurrent = cmp.Or(o.MaxConcurrent, 4096)
+	o.Grace = cmp.Or(o.Grace, 10*time.Second)
+	o.Version = cmp.Or(o.Version, "0.0.0")
+	if o.Budget == nil {
+		o.Budget = admission.NewBudget(admission.DefaultBudget)
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return func(ctx context.Context) error {
+		s := &server{
+			nc:      nc,
+			names:   names,
+			service: service,
+			options: o,
+			errors:  answer.NewErrors(o.Logger),
+			slots:   make(chan struct{}, o.MaxConcurrent),
+		}
+		return s.run(ctx)
+	}
+}
+
+type server struct {
+	nc      *nats.Conn
+	names   queue.Names
+	service Service
+	options Options
+	errors  *answer.Errors
+	slots   chan struct{} // holds one element per request that is being answered
+}
+
+// question decodes a request, puts it to the service and spells the answer.
+type question func(ctx context.Context, r micro.Request) (answer.Answer, error)
+
+// errBusy is what a request gets that finds no slot.
+var errBusy = fmt.Errorf("%w: too many requests are being answered", admission.ErrUnavailable)
+
+func (s *server) run(ctx context.Context) error {
+	others := s.nc.NumSubscriptions()
+	// Requests that are being answered outlive the end of ctx: it ends the listening.
+	working, abandon := context.WithCancel(context.WithoutCancel(ctx))
+	defer abandon()
+
+	served, err := micro.AddService(s.nc, micro.Config{
+		Name:        serviceName,
+		Version:     s.options.Version,
+		Description: "answers whether jobs and requests may go ahead, by the rate limits of their policies",
+		QueueGroup:  queueGroup,
+	})
+	if err != nil {
+		return fmt.Errorf("register the NATS service: %w", err)
+	}
+	for _, endpoint := range []struct {
+		name, subject string
+		ask           question
+	}{
+		{"submit", s.names.Submit(), s.submit},
+		{"check", s.names.Check(), s.check},
+	} {
+		handler := s.handOff(working, endpoint.ask)
+		if err := served.AddEndpoint(endpoint.name, handler, micro.WithEndpointSubject(endpoint.subject)); err != nil {
+			return errors.Join(fmt.Errorf("serve %s: %w", endpoint.subject, err), served.Stop())
+		}
+	}
+	if s.reached(ctx) && s.options.Started != nil {
+		s.options.Started()
+	}
+
+	<-ctx.Done()
+	if err := served.Stop(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
+		return fmt.Errorf("stop the NATS service: %w", err)
+	}
+	s.finish(others)
+	return nil
+}
+
+// reached waits until the server has the subscriptions, which is as soon as it is there, and reports whether that was
+// before ctx ended.
+func (s *server) reached(ctx context.Context) bool {
+	for ctx.Err() == nil {
+		try, cancel := context.WithTimeout(ctx, time.Second)
+		err := s.nc.FlushWithContext(try)
+		cancel()
+		if err == nil {
+			return true
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
+	return false
+}
+
+// finish waits until what has arrived is answered, for at most the grace period. Stopping the service only begins to
+// drain its subscriptions, and micro does not tell when they are through: the connection forgets them then.
+func (s *server) finish(others int) {
+	grace := time.NewTimer(s.options.Grace)
+	defer grace.Stop()
+	look := time.NewTicker(2 * time.Millisecond)
+	defer look.Stop()
+	for s.nc.NumSubscriptions() > others {
+		if !s.nc.IsConnected() {
+			return // nothing arrives, and no answer could be sent
+		}
+		select {
+		case <-look.C:
+		case <-grace.C:
+			s.options.Logger.Warn("NATS requests were left unanswered", "grace", s.options.Grace)
+			return
+		}
+	}
+	for range cap(s.slots) { // all slots: nobody is at work
+		select {
+		case s.slots <- struct{}{}:
+		case <-grace.C:
+			s.options.Logger.Warn("NATS requests were cut off", "grace", s.options.Grace)
+			return
+		}
+	}
+	if err := s.nc.FlushTimeout(time.Second); err != nil {
+		s.options.Logger.Debug("the last answers may not have been sent", "error", err)
+	}
+}
+
+// handOff answers each request in a goroutine of its own. A subscription's handler is called for one request after the
+// other, and an answer waits for JetStream: one at a time would be some hundred a second.
+func (s *server) handOff(ctx context.Context, ask question) micro.Handler {
+	busy := false // used by one goroutine: the subscription's
+	return micro.HandlerFunc(func(r micro.Request) {
+		size := int64(len(r.Data()))
+		if err := s.options.Budget.Reserve(size); err != nil {
+			s.respond(r, s.errors.Answer(err))
+			return
+		}
+		if busy = !s.enter(busy); busy {
+			s.options.Budget.Release(size)
+			s.respond(r, s.errors.Answer(errBusy))
+			return
+		}
+		go func() {
+			defer func() {
+				<-s.slots
+				s.options.Budget.Release(size)
+			}()
+			s.answer(ctx, r, ask)
+		}()
+	})
+}
+
+// enter takes a slot. It waits for one only when the request before found one: otherwise the backlog of requests, whose
+// senders wait, would move on at the pace of the waiting.
+func (s *server) enter(wasBusy bool) bool {
+	select {
+	case s.slots <- struct{}{}:
+		return true
+	default:
+	}
+	if wasBusy {
+		return false
+	}
+	patience := time.NewTimer(slotPatience)
+	defer patience.Stop()
+	select {
+	case s.slots <- struct{}{}:
+		return true
+	case <-patience.C:
+		return false
+	}
+}
+
+// answer answers one request. A panic must not end the process: it would for every client.
+func (s *server) answer(ctx context.Context, r micro.Request, ask question) {
+	defer func() {
+		if value := recover(); value != nil {
+			s.respond(r, s.errors.Panicked(value, debug.Stack()))
+		}
+	}()
+	a, err := ask(ctx, r)
+	if err != nil {
+		a = s.errors.Answer(err)
+	}
+	s.respond(r, a)
+}
+
+func (s *server) submit(ctx context.Context, r micro.Request) (answer.Answer, error) {
+	policy, key, err := decode(s.names.ParseSubmit, r.Subject())
+	if err != nil {
+		return answer.Answer{}, err
+	}
+	outcome, err := s.service.Submit(ctx, admission.SubmitRequest{Policy: policy, Key: key, Header: r.Headers(),
+		Body: r.Data()})
+	if err != nil {
+		return answer.Answer{}, err
+	}
+	return answer.Submitted(outcome), nil
+}
+
+func (s *server) check(ctx context.Context, r micro.Request) (answer.Answer, error) {
+	policy, key, err := decode(s.names.ParseCheck, r.Subject())
+	if err != nil {
+		return answer.Answer{}, err
+	}
+	options, err := admission.ReadCheckHeader(r.Headers())
+	if err != nil {
+		return answer.Answer{}, err
+	}
+	ask := s.service.Check
+	if options.Peek {
+		ask = s.service.Peek
+	}
+	checked, err := ask(ctx, admission.CheckRequest{Policy: policy, Key: key, Cost: options.Cost})
+	if err != nil {
+		return answer.Answer{}, err
+	}
+	return answer.Checked(checked), nil
+}
+
+// respond sends an answer, unless nobody waits for one: a job may be submitted without a reply subject.
+func (s *server) respond(r micro.Request, a answer.Answer) {
+	if r.Reply() == "" {
+		return
+	}
+	if err := r.Respond(a.Body, micro.WithHeaders(encode(a))); err != nil {
+		s.options.Logger.Debug("an answer could not be sent", "subject", r.Subject(), "error", err)
+	}
+}

@@ -1,0 +1,64 @@
+package admission
+
+import (
+	"time"
+
+	"github.com/penstock-mq/penstock/algorithms"
+)
+
+// Verdict is the service's answer to a submitted job.
+type Verdict string
+
+// The three verdicts. An Allowed job has started or is due now, a Queued one starts later, a Rejected one was not
+// taken.
+const (
+	Allowed  Verdict = "allowed"
+	Queued   Verdict = "queued"
+	Rejected Verdict = "rejected"
+)
+
+// Quota is what a policy grants one key, as clients are told.
+type Quota struct {
+	// Policy is the policy's name.
+	Policy string
+	// Units is the most that one key can have at once: the limit of a window, the size of a bucket, the capacity of a
+	// queue.
+	Units int64
+	// Window is the time in which Units come anew: a window's length, or the time in which an empty bucket fills or a
+	// full one drains. 0 when there is no such time.
+	Window time.Duration
+}
+
+// FillTime is how long n units take at a rate: the window of a bucket's quota, at most 100 years. It is as exact as a
+// float, which is more than clients are told.
+func FillTime(n int64, r algorithms.Rate) time.Duration {
+	const longest = 100 * 365 * 24 * time.Hour
+	return time.Duration(min(float64(n)/r.PerSecond(), longest.Seconds()) * float64(time.Second))
+}
+
+// Outcome is what became of a submitted job.
+type Outcome struct {
+	Verdict Verdict
+	// Job is the accepted job's id, "<policy>:<stream sequence>"; empty when Rejected. A repeat within the stream's
+	// duplicate window, by the same Idempotency-Key, has the id of the first.
+	Job string
+	// Delay is how long until the job starts, as its valve expects, and DelayKnown whether a valve said so. Unknown (no
+	// drainer, or none that answered in time) is always Queued.
+	Delay      time.Duration
+	DelayKnown bool
+
+	// Quota is that of the limiter or the queue which decided.
+	Quota Quota
+	// Remaining is how much of the quota is left, -1 when nobody counted: a queue's room is known only when it is full.
+	Remaining int64
+	// ResetAfter is the time until the key has its whole quota again; 0 when nobody counted.
+	ResetAfter time.Duration
+	// RetryAfter is when to come back; positive exactly when Rejected.
+	RetryAfter time.Duration
+}
+
+// Checked is the answer to a check: a rule's decision, and the quota it belongs to.
+type Checked struct {
+	algorithms.Decision
+	Quota Quota
+}

@@ -1,0 +1,98 @@
+package admission
+
+import (
+	"sync"
+	"time"
+
+	"github.com/penstock-mq/penstock/queue"
+)
+
+const (
+	// maxRefusals bounds what one policy remembers of full buckets (about 2 MB). Beyond it a refusal is not remembered,
+	// so a flood over very many buckets costs publishes again, which the server refuses as cheaply as ever.
+	maxRefusals = 16 << 10
+	// refusalSweep is the least time between two searches for forgotten entries in a full memory.
+	refusalSweep = 100 * time.Millisecond
+	// maxHold is the longest that a bucket counts as full without asking the server again.
+	maxHold = time.Second
+)
+
+// refusals remembers which buckets of one policy were full a moment ago, so that a flood at a full bucket is answered
+// from memory. A policy's change starts a new one.
+type refusals struct {
+	hold time.Duration // how long a bucket counts as full
+	now  func() time.Time
+
+	mu      sync.Mutex
+	buckets map[queue.Key]*refusal
+	swept   time.Time
+}
+
+// refusal is one bucket found full. Its fields but until are written before settled is closed and read after.
+type refusal struct {
+	settled chan struct{} // closed when the bucket's room is known, or known to be unknown
+	free    time.Time     // when room is expected
+
+	until time.Time // when to ask the server again; guarded by refusals.mu
+}
+
+// newRefusals remembers each bucket for one interval of the policy, at most a second.
+func newRefusals(interval time.Duration) *refusals {
+	return &refusals{hold: min(interval, maxHold), now: time.Now, buckets: make(map[queue.Key]*refusal)}
+}
+
+// recall returns the refusal of a bucket that still counts as full, nil when there is none.
+func (r *refusals) recall(key queue.Key) *refusal {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	known := r.buckets[key]
+	if known != nil && !r.now().Before(known.until) {
+		delete(r.buckets, key)
+		return nil
+	}
+	return known
+}
+
+// remember notes that a bucket is full. The first to note it gets mine and must settle the refusal; the others wait for
+// that.
+func (r *refusals) remember(key queue.Key) (known *refusal, mine bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.now()
+	if known = r.buckets[key]; known != nil && now.Before(known.until) {
+		return known, false
+	}
+	known = &refusal{settled: make(chan struct{}), until: now.Add(r.hold)}
+	if len(r.buckets) >= maxRefusals && r.buckets[key] == nil {
+		r.sweep(now)
+	}
+	if len(r.buckets) < maxRefusals || r.buckets[key] != nil {
+		r.buckets[key] = known
+	}
+	return known, true
+}
+
+// settle says in how long the bucket will have room. Nobody is refused from memory at the time he was told to come
+// back.
+func (r *refusals) settle(known *refusal, room time.Duration) {
+	r.mu.Lock()
+	known.free = r.now().Add(room)
+	if known.free.Before(known.until) {
+		known.until = known.free
+	}
+	r.mu.Unlock()
+	close(known.settled)
+}
+
+// sweep drops what has expired; mu is held.
+func (r *refusals) sweep(now time.Time) {
+	if now.Sub(r.swept) < refusalSweep {
+		return
+	}
+	r.swept = now
+	for key, known := range r.buckets {
+		if !now.Before(known.until) {
+			delete(r.buckets, key)
+		}
+	}
+}

@@ -1,0 +1,71 @@
+package admission
+
+import (
+	"sync"
+	"time"
+
+	"github.com/penstock-mq/penstock/queue"
+)
+
+const (
+	// repeatWindow is the streams' duplicate window: for so long is a repeat recognised.
+	repeatWindow = 2 * time.Minute
+	// maxRepeats bounds what one policy remembers of accepted jobs with an Idempotency-Key (about 10 MB); the oldest go
+	// first.
+	maxRepeats = 32 << 10
+)
+
+// repeats remembers the accepted jobs of a door policy that carried an Idempotency-Key. The stream recognises repeats
+// itself, but a door policy asks its limiter first, and a limiter would refuse the repeat of a job that it let in.
+type repeats struct {
+	now func() time.Time
+
+	mu       sync.Mutex
+	receipts map[repeatKey]queue.Receipt
+	order    []acceptance // oldest first
+}
+
+type repeatKey struct {
+	bucket      queue.Key
+	idempotency string
+}
+
+type acceptance struct {
+	job repeatKey
+	at  time.Time
+}
+
+func newRepeats() *repeats {
+	return &repeats{now: time.Now, receipts: make(map[repeatKey]queue.Receipt)}
+}
+
+// recall returns the receipt of a job accepted within the window.
+func (r *repeats) recall(job repeatKey) (queue.Receipt, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.forget(r.now(), len(r.order))
+	receipt, found := r.receipts[job]
+	return receipt, found
+}
+
+// remember keeps the receipt of an accepted job. The first answer stays.
+func (r *repeats) remember(job repeatKey, receipt queue.Receipt) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.now()
+	r.forget(now, maxRepeats)
+	if _, found := r.receipts[job]; found {
+		return
+	}
+	r.forget(now, maxRepeats-1)
+	r.receipts[job] = receipt
+	r.order = append(r.order, acceptance{job, now})
+}
+
+// forget drops what is older than the window, and the oldest until at most so many are left; mu is held.
+func (r *repeats) forget(now time.Time, most int) {
+	for len(r.order) > most || len(r.order) > 0 && now.Sub(r.order[0].at) >= repeatWindow {
+		delete(r.receipts, r.order[0].job)
+		r.order = r.order[1:]
+	}
+}

@@ -1,0 +1,580 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
+)
+
+// fakeQueue stores jobs in a map, as a stream would: bounded per key, with message ids.
+type fakeQueue struct {
+	capacity int
+	fail     error // answers every publish
+
+	mu        sync.Mutex
+	publishes int
+	jobs      map[queue.Key]int
+	ids       map[string]uint64
+	last      queue.Submission
+}
+
+func (f *fakeQueue) Publish(_ context.Context, s queue.Submission) (queue.Receipt, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.publishes++
+	f.last = s
+	if f.fail != nil {
+		return queue.Receipt{}, f.fail
+	}
+	id := string(s.Key) + "/" + s.IdempotencyKey
+	if seq, found := f.ids[id]; found && s.IdempotencyKey != "" {
+		return queue.Receipt{Seq: seq, Partition: 3, Duplicate: true}, nil
+	}
+	if f.jobs[s.Key] >= f.capacity {
+		return queue.Receipt{}, fmt.Errorf("publish: %w", queue.ErrFull)
+	}
+	if f.jobs == nil {
+		f.jobs, f.ids = map[queue.Key]int{}, map[string]uint64{}
+	}
+	f.jobs[s.Key]++
+	seq := uint64(0)
+	for _, n := range f.jobs {
+		seq += uint64(n)
+	}
+	if s.IdempotencyKey != "" {
+		f.ids[id] = seq
+	}
+	return queue.Receipt{Seq: seq, Partition: 3}, nil
+}
+
+func (f *fakeQueue) count() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.publishes
+}
+
+// fakeValves answers every question with answer, or not at all when it is nil.
+type fakeValves struct {
+	answer func(partition int, q queue.ValveQuestion) (queue.ValveAnswer, error)
+
+	mu    sync.Mutex
+	asked []queue.ValveQuestion
+}
+
+func (f *fakeValves) AskValve(_ context.Context, _ string, partition int, q queue.ValveQuestion) (
+	queue.ValveAnswer, error) {
+
+	f.mu.Lock()
+	f.asked = append(f.asked, q)
+	f.mu.Unlock()
+	if f.answer == nil {
+		return queue.ValveAnswer{}, queue.ErrUnavailable
+	}
+	return f.answer(partition, q)
+}
+
+func (f *fakeValves) questions(op string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := 0
+	for _, q := range f.asked {
+		if q.Op == op {
+			n++
+		}
+	}
+	return n
+}
+
+// startsIn is a valve that starts every job after so many milliseconds.
+func startsIn(ms int64) func(int, queue.ValveQuestion) (queue.ValveAnswer, error) {
+	return func(_ int, q queue.ValveQuestion) (queue.ValveAnswer, error) {
+		a := queue.ValveAnswer{DelayMS: ms}
+		for _, seq := range q.Jobs {
+			a.Starts = append(a.Starts, queue.ExpectedStart{Seq: seq, Known: true, DelayMS: ms})
+		}
+		return a, nil
+	}
+}
+
+// tokens is a limiter over the token bucket's rule.
+type tokens struct {
+	fail error
+
+	mu     sync.Mutex
+	rule   algorithms.TokenBucket
+	states map[string]algorithms.TokenBucketState
+	taken  int64 // net of refunds
+}
+
+func (l *tokens) Take(_ context.Context, key string, n int64) (algorithms.Decision, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.fail != nil {
+		return algorithms.Decision{}, l.fail
+	}
+	if err := algorithms.CheckCost(n, l.rule.Most()); err != nil {
+		return algorithms.Decision{}, err
+	}
+	next, d := l.rule.Take(l.states[key], time.Now(), n)
+	l.states[key] = next
+	l.taken += d.Granted
+	return d, nil
+}
+
+func (l *tokens) Peek(_ context.Context, key string, n int64) (algorithms.Decision, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.rule.Peek(l.states[key], time.Now(), n), l.fail
+}
+
+func (l *tokens) Refund(_ context.Context, key string, n int64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.states[key] = l.rule.Refund(l.states[key], time.Now(), n)
+	l.taken -= n
+	return l.fail
+}
+
+func (l *tokens) net() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.taken
+}
+
+// newTokens is a NewLimit that makes token buckets of everything.
+func newTokens(p policy.Policy, previous Limiter) (Limit, error) {
+	rule := algorithms.TokenBucket{Capacity: p.Capacity, Refill: p.Refill}
+	if p.Meter() {
+		rule.Refill = p.Outflow
+	}
+	quota := Quota{Units: p.Capacity, Window: time.Minute}
+	if former, ok := previous.(*tokens); ok {
+		return Limit{Limiter: former, Quota: quota, Commit: func() {
+			former.mu.Lock()
+			defer former.mu.Unlock()
+			former.rule = rule
+		}}, nil
+	}
+	return Limit{Limiter: &tokens{rule: rule, states: map[string]algorithms.TokenBucketState{}}, Quota: quota}, nil
+}
+
+func rate(s string) algorithms.Rate {
+	r, err := algorithms.ParseRate(s)
+	if err != nil {
+		panic(err)
+	}
+	return r
+}
+
+var (
+	stripe = policy.Policy{Name: "stripe", Algorithm: policy.LeakingBucket, Outflow: rate("10/s"), Capacity: 3}
+	meter  = policy.Policy{Name: "meter", Algorithm: policy.LeakingBucket, Outflow: rate("10/s"), Capacity: 3,
+		Queue: &policy.Queue{Off: true}}
+	door   = policy.Policy{Name: "door", Algorithm: policy.TokenBucket, Capacity: 5, Refill: rate("1/m")}
+	search = policy.Policy{Name: "search", Algorithm: policy.TokenBucket, Capacity: 5, Refill: rate("1/m"),
+		Queue: &policy.Queue{Capacity: 3}}
+)
+
+func setOf(revision uint64, policies ...policy.Policy) queue.PolicySet {
+	set := queue.PolicySet{}
+	for _, p := range policies {
+		set[p.Name] = queue.PolicyEntry{Policy: p, Revision: revision}
+	}
+	return set
+}
+
+func newTestService(t *testing.T, q *fakeQueue, v *fakeValves, policies ...policy.Policy) *Service {
+	t.Helper()
+	names, err := queue.NewNames("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := New(names, q, v, newTokens, Options{})
+	if err := s.SetPolicies(setOf(1, policies...)); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func submit(t *testing.T, s *Service, policy string, header ...string) Outcome {
+	t.Helper()
+	o, err := s.Submit(t.Context(), request(policy, header...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func request(policy string, header ...string) SubmitRequest {
+	r := SubmitRequest{Policy: policy, Key: "acme", Header: map[string][]string{}}
+	for i := 0; i < len(header); i += 2 {
+		r.Header[header[i]] = []string{header[i+1]}
+	}
+	return r
+}
+
+func TestSubmitVerdicts(t *testing.T) {
+	unknown := func(int, queue.ValveQuestion) (queue.ValveAnswer, error) {
+		return queue.ValveAnswer{Starts: []queue.ExpectedStart{{Seq: 1}}}, nil
+	}
+	for _, c := range []struct {
+		name    string
+		answer  func(int, queue.ValveQuestion) (queue.ValveAnswer, error)
+		verdict Verdict
+		delay   time.Duration
+		known   bool
+	}{
+		{"started or due", startsIn(0), Allowed, 0, true},
+		{"later", startsIn(120), Queued, 120 * time.Millisecond, true},
+		{"in the past", startsIn(-5), Allowed, 0, true},
+		{"the valve has not seen it", unknown, Queued, 0, false},
+		{"no drainer", nil, Queued, 0, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newTestService(t, &fakeQueue{capacity: 3}, &fakeValves{answer: c.answer}, stripe)
+			o := submit(t, s, "stripe")
+			if o.Verdict != c.verdict || o.Delay != c.delay || o.DelayKnown != c.known || o.Job != "stripe:1" {
+				t.Errorf("got %+v", o)
+			}
+			if o.Remaining != -1 || o.Quota != (Quota{"stripe", 3, 300 * time.Millisecond}) {
+				t.Errorf("remaining %d, quota %+v", o.Remaining, o.Quota)
+			}
+		})
+	}
+}
+
+func TestSubmitErrors(t *testing.T) {
+	retired := setOf(1, stripe, door)
+	retired["old"] = queue.PolicyEntry{Policy: policy.Policy{Name: "old", Algorithm: policy.LeakingBucket,
+		Outflow: rate("1/s"), Capacity: 1}, Revision: 1, Retired: true}
+	for _, c := range []struct {
+		name string
+		fail error
+		ask  SubmitRequest
+		want error
+	}{
+		{"unknown policy", nil, request("nobody"), ErrUnknownPolicy},
+		{"retired policy", nil, request("old"), ErrUnknownPolicy},
+		{"no queue", nil, request("door"), ErrConflict},
+		{"body", nil, SubmitRequest{Policy: "stripe", Key: "a", Body: make([]byte, MaxBody+1)}, ErrTooLarge},
+		{"message", queue.ErrTooLarge, request("stripe"), ErrTooLarge},
+		{"stream full", queue.ErrStreamFull, request("stripe"), ErrUnavailable},
+		{"no stream", queue.ErrNoStream, request("stripe"), ErrUnavailable},
+		{"no broker", queue.ErrUnavailable, request("stripe"), ErrUnavailable},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newTestService(t, &fakeQueue{capacity: 3, fail: c.fail}, &fakeValves{})
+			if err := s.SetPolicies(retired); err != nil {
+				t.Fatal(err)
+			}
+			if o, err := s.Submit(t.Context(), c.ask); !errors.Is(err, c.want) {
+				t.Errorf("got %+v, %v, want %v", o, err, c.want)
+			}
+		})
+	}
+	s := newTestService(t, &fakeQueue{fail: errors.New("a bug")}, &fakeValves{}, stripe)
+	if _, err := s.Submit(t.Context(), request("stripe")); err == nil || errors.Is(err, ErrUnavailable) {
+		t.Errorf("an unexpected error became %v", err)
+	}
+}
+
+func TestNothingIsAnsweredBeforeThePoliciesAreKnown(t *testing.T) {
+	s := New(queue.Names{}, &fakeQueue{}, &fakeValves{}, newTokens, Options{})
+	if _, err := s.Submit(t.Context(), request("stripe")); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("submit: %v", err)
+	}
+	if _, err := s.Check(t.Context(), CheckRequest{"door", "a", 1}); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("check: %v", err)
+	}
+}
+
+func TestFloodAtAFullBucketCostsNoPublishes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, v := &fakeQueue{capacity: 3}, &fakeValves{answer: startsIn(70)}
+		s := newTestService(t, q, v, stripe)
+		for range 3 {
+			submit(t, s, "stripe")
+		}
+		for range 1000 {
+			o := submit(t, s, "stripe")
+			if o.Verdict != Rejected || o.RetryAfter != 70*time.Millisecond || o.Job != "" || o.Remaining != 0 {
+				t.Fatalf("got %+v", o)
+			}
+		}
+		if n := q.count(); n != 4 {
+			t.Errorf("%d publishes for 3 accepted jobs and a flood, want 4", n)
+		}
+		if n := v.questions(queue.OpRoom); n != 1 {
+			t.Errorf("the valve was asked for room %d times, want once", n)
+		}
+		// Other buckets are not touched, and at the time he was told to come back the client is not refused from
+		// memory.
+		other := request("stripe")
+		other.Key = "other"
+		if o, err := s.Submit(t.Context(), other); err != nil || o.Verdict == Rejected {
+			t.Errorf("another bucket: %+v, %v", o, err)
+		}
+		before := q.count()
+		time.Sleep(70 * time.Millisecond)
+		submit(t, s, "stripe")
+		if q.count() != before+1 {
+			t.Error("a refusal was remembered beyond its retry-after")
+		}
+	})
+}
+
+func TestRefusalIsRememberedForOneIntervalAtMost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := &fakeQueue{capacity: 0}
+		slow := stripe
+		slow.Name, slow.Outflow = "slow", rate("10/d")
+		s := newTestService(t, q, &fakeValves{}, stripe, slow)
+		for _, c := range []struct {
+			policy      string
+			hold, retry time.Duration
+		}{
+			{"stripe", 100 * time.Millisecond, 100 * time.Millisecond}, // no valve: one interval
+			{"slow", time.Second, 2*time.Hour + 24*time.Minute},
+		} {
+			if o := submit(t, s, c.policy); o.Verdict != Rejected || o.RetryAfter != c.retry {
+				t.Errorf("%s: %+v, want retry after %s", c.policy, o, c.retry)
+			}
+			before := q.count()
+			time.Sleep(c.hold - time.Nanosecond)
+			submit(t, s, c.policy)
+			if q.count() != before {
+				t.Errorf("%s: published before the interval had passed", c.policy)
+			}
+			time.Sleep(time.Nanosecond)
+			submit(t, s, c.policy)
+			if q.count() != before+1 {
+				t.Errorf("%s: not published after the interval had passed", c.policy)
+			}
+		}
+	})
+}
+
+func TestRefusalIsForgottenWhenThePolicyChanges(t *testing.T) {
+	q := &fakeQueue{capacity: 0}
+	s := newTestService(t, q, &fakeValves{}, stripe)
+	submit(t, s, "stripe")
+	q.capacity = 5
+	larger := stripe
+	larger.Capacity = 5
+	if err := s.SetPolicies(setOf(2, larger)); err != nil {
+		t.Fatal(err)
+	}
+	if o := submit(t, s, "stripe"); o.Verdict != Queued {
+		t.Errorf("got %+v", o)
+	}
+}
+
+func TestRepeatGetsTheFirstAnswerFromAFullBucket(t *testing.T) {
+	q := &fakeQueue{capacity: 3}
+	s := newTestService(t, q, &fakeValves{}, stripe)
+	first := submit(t, s, "stripe", "Idempotency-Key", "order-1")
+	submit(t, s, "stripe")
+	submit(t, s, "stripe")
+	if o := submit(t, s, "stripe"); o.Verdict != Rejected {
+		t.Fatalf("the bucket is not full: %+v", o)
+	}
+	if o := submit(t, s, "stripe", "idempotency-key", "order-1"); o.Job != first.Job || o.Verdict != Queued {
+		t.Errorf("the repeat got %+v, want job %s", o, first.Job)
+	}
+	if o := submit(t, s, "stripe", "Idempotency-Key", "order-2"); o.Verdict != Rejected {
+		t.Errorf("a new job got %+v", o)
+	}
+}
+
+func TestDoorWithQueue(t *testing.T) {
+	t.Run("limiter first", func(t *testing.T) {
+		q := &fakeQueue{capacity: 100}
+		s := newTestService(t, q, &fakeValves{answer: startsIn(0)}, search)
+		o := submit(t, s, "search", "Penstock-Cost", "4")
+		if o.Verdict != Allowed || o.Remaining != 1 || o.Quota.Units != 5 || !q.last.Admitted {
+			t.Errorf("got %+v", o)
+		}
+		o = submit(t, s, "search", "Penstock-Cost", "4")
+		if o.Verdict != Rejected || o.RetryAfter <= 2*time.Minute || o.Remaining != 1 || q.count() != 1 {
+			t.Errorf("got %+v after %d publishes", o, q.count())
+		}
+		var bad *RequestError
+		if _, err := s.Submit(t.Context(), request("search", "Penstock-Cost", "6")); !errors.As(err, &bad) {
+			t.Errorf("a cost that can never pass: %v", err)
+		}
+	})
+	t.Run("refund when the queue is full", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			q := &fakeQueue{capacity: 1}
+			s := newTestService(t, q, &fakeValves{}, search)
+			submit(t, s, "search")
+			o := submit(t, s, "search")
+			if o.Verdict != Rejected || o.Quota.Units != 3 || o.RetryAfter != time.Second {
+				t.Errorf("got %+v", o)
+			}
+			if got := limiterOf(s, "search").net(); got != 1 {
+				t.Errorf("%d units taken, want 1", got)
+			}
+		})
+	})
+	t.Run("no refund when the result is unknown", func(t *testing.T) {
+		q := &fakeQueue{fail: queue.ErrUnavailable}
+		s := newTestService(t, q, &fakeValves{}, search)
+		if _, err := s.Submit(t.Context(), request("search")); !errors.Is(err, ErrUnavailable) {
+			t.Fatal(err)
+		}
+		if got := limiterOf(s, "search").net(); got != 1 {
+			t.Errorf("%d units taken, want 1: the job may be stored", got)
+		}
+	})
+	t.Run("repeats cost nothing and pass a spent limiter", func(t *testing.T) {
+		q := &fakeQueue{capacity: 100}
+		s := newTestService(t, q, &fakeValves{}, search)
+		first := submit(t, s, "search", "Penstock-Cost", "5", "Idempotency-Key", "a")
+		if o := submit(t, s, "search"); o.Verdict != Rejected {
+			t.Fatalf("got %+v", o)
+		}
+		if o := submit(t, s, "search", "Penstock-Cost", "5", "Idempotency-Key", "a"); o.Job != first.Job {
+			t.Errorf("the repeat got %+v", o)
+		}
+		// Another admitter accepted it: only the stream knows.
+		other := newTestService(t, q, &fakeValves{}, search)
+		if o := submit(t, other, "search", "Idempotency-Key", "a"); o.Job != first.Job {
+			t.Errorf("the repeat got %+v", o)
+		}
+		if got := limiterOf(other, "search").net(); got != 0 {
+			t.Errorf("a repeat took %d units", got)
+		}
+	})
+	t.Run("limiter unavailable", func(t *testing.T) {
+		s := newTestService(t, &fakeQueue{capacity: 1}, &fakeValves{}, search)
+		limiterOf(s, "search").fail = errors.New("no store")
+		if _, err := s.Submit(t.Context(), request("search")); !errors.Is(err, ErrUnavailable) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func limiterOf(s *Service, name string) *tokens {
+	return (*s.rules.Load())[name].limit.Limiter.(*tokens)
+}
+
+func TestCheckAndPeek(t *testing.T) {
+	s := newTestService(t, &fakeQueue{}, &fakeValves{}, door, meter, stripe)
+	for i := range 3 {
+		peeked, err := s.Peek(t.Context(), CheckRequest{"door", "a", 2})
+		if err != nil || peeked.Allowed != (i < 2) {
+			t.Fatalf("peek %d: %+v, %v", i, peeked, err)
+		}
+		checked, err := s.Check(t.Context(), CheckRequest{"door", "a", 2})
+		if err != nil || checked.Allowed != (i < 2) || checked.Quota != (Quota{"door", 5, time.Minute}) {
+			t.Fatalf("check %d: %+v, %v", i, checked, err)
+		}
+	}
+	if _, err := s.Check(t.Context(), CheckRequest{"meter", "a", 1}); err != nil {
+		t.Errorf("a meter: %v", err)
+	}
+	if _, err := s.Check(t.Context(), CheckRequest{"stripe", "a", 1}); !errors.Is(err, ErrConflict) {
+		t.Errorf("a queue policy: %v", err)
+	}
+	if _, err := s.Peek(t.Context(), CheckRequest{"nobody", "a", 1}); !errors.Is(err, ErrUnknownPolicy) {
+		t.Errorf("an unknown policy: %v", err)
+	}
+	for _, cost := range []int64{0, -1, 6, 1 << 62, -1 << 63} {
+		var bad *RequestError
+		_, err := s.Check(t.Context(), CheckRequest{"door", "b", cost})
+		if !errors.As(err, &bad) || bad.Field != "cost" {
+			t.Errorf("cost %d: %v", cost, err)
+		}
+	}
+	limiterOf(s, "door").fail = errors.New("no store")
+	if _, err := s.Check(t.Context(), CheckRequest{"door", "a", 1}); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("no store: %v", err)
+	}
+}
+
+func TestLimitersKeepTheirStateOverAChange(t *testing.T) {
+	s := newTestService(t, &fakeQueue{}, &fakeValves{}, door, search)
+	for range 5 {
+		if c, err := s.Check(t.Context(), CheckRequest{"door", "a", 1}); err != nil || !c.Allowed {
+			t.Fatal(c, err)
+		}
+	}
+	kept := (*s.rules.Load())["search"]
+	larger := door
+	larger.Capacity = 7
+	set := setOf(2, larger)
+	set["search"] = queue.PolicyEntry{Policy: search, Revision: 1}
+	if err := s.SetPolicies(set); err != nil {
+		t.Fatal(err)
+	}
+	if (*s.rules.Load())["search"] != kept {
+		t.Error("a policy that did not change was built again")
+	}
+	if c, err := s.Check(t.Context(), CheckRequest{"door", "a", 3}); err != nil || c.Allowed || c.Limit != 7 {
+		t.Errorf("after the change: %+v, %v", c, err)
+	}
+	if c, err := s.Check(t.Context(), CheckRequest{"door", "a", 2}); err != nil || !c.Allowed {
+		t.Errorf("after the change: %+v, %v", c, err)
+	}
+	// A rule that became narrower between the look at the quota and the taking refuses, and does not panic.
+	limiterOf(s, "door").rule.Capacity = 1
+	var bad *RequestError
+	if _, err := s.Check(t.Context(), CheckRequest{"door", "a", 2}); !errors.As(err, &bad) {
+		t.Errorf("a cost above the new limit: %v", err)
+	}
+}
+
+func TestABadPolicyKeepsItsFormerForm(t *testing.T) {
+	s := newTestService(t, &fakeQueue{}, &fakeValves{}, door, stripe)
+	broken := door
+	broken.Capacity = -1
+	err := s.SetPolicies(setOf(2, broken, stripe, policy.Policy{Name: "new", Algorithm: "abacus"}))
+	if err == nil || !strings.Contains(err.Error(), `"door"`) || !strings.Contains(err.Error(), `"new"`) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := s.Check(t.Context(), CheckRequest{"door", "a", 5}); err != nil {
+		t.Errorf("the former form is gone: %v", err)
+	}
+	if _, err := s.Check(t.Context(), CheckRequest{"new", "a", 1}); !errors.Is(err, ErrUnknownPolicy) {
+		t.Errorf("a policy that cannot be: %v", err)
+	}
+	if err := s.SetPolicies(setOf(3, stripe)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Check(t.Context(), CheckRequest{"door", "a", 1}); !errors.Is(err, ErrUnknownPolicy) {
+		t.Errorf("a removed policy: %v", err)
+	}
+}
+
+// TestPoliciesChangeUnderLoad is for the race detector.
+func TestPoliciesChangeUnderLoad(t *testing.T) {
+	s := newTestService(t, &fakeQueue{capacity: 1 << 30}, &fakeValves{answer: startsIn(0)}, door, search, stripe)
+	ctx, stop := context.WithCancel(t.Context())
+	var load sync.WaitGroup
+	for range 4 {
+		load.Go(func() {
+			for ctx.Err() == nil {
+				s.Check(ctx, CheckRequest{"door", "a", 1})
+				s.Submit(ctx, request("search"))
+				s.Submit(ctx, request("stripe", "Idempotency-Key", "a"))
+			}
+		})
+	}
+	for revision := range uint64(200) {
+		if err := s.SetPolicies(setOf(revision+2, door, search, stripe)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stop()
+	load.Wait()
+}

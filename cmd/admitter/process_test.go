@@ -1,0 +1,496 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock/queue/embedded"
+)
+
+// binary is the program under test, built by TestMain.
+var binary string
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "admitter-")
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer os.RemoveAll(dir)
+		binary = filepath.Join(dir, "admitter")
+		build := exec.Command("go", "build", "-o", binary)
+		if raceEnabled {
+			build.Args = append(build.Args, "-race")
+		}
+		if out, err := build.CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "build: %v\n%s", err, out)
+			return 1
+		}
+		return m.Run()
+	}())
+}
+
+const patience = 30 * time.Second
+
+// process is a running admitter.
+type process struct {
+	t          *testing.T
+	cmd        *exec.Cmd
+	lines      chan string // of its standard output
+	log        *bytes.Buffer
+	http, nats string
+	exited     chan struct{}
+}
+
+// configure writes a configuration file with ports of the system's choice.
+func configure(t *testing.T, more string) string {
+	t.Helper()
+	dir := t.TempDir()
+	name := filepath.Join(dir, "penstock.yaml")
+	const ports = "http: {listen: '127.0.0.1:0'}\nnats: {embedded: {dir: '%s/nats', listen: '127.0.0.1:0'}}\n"
+	text := fmt.Sprintf(ports, dir) + more
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+func launch(t *testing.T, args ...string) *process {
+	t.Helper()
+	p := &process{t: t, cmd: exec.Command(binary, args...), lines: make(chan string, 16), log: &bytes.Buffer{},
+		exited: make(chan struct{})}
+	p.cmd.Stderr = p.log
+	stdout, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for scanner := bufio.NewScanner(stdout); scanner.Scan(); {
+			p.lines <- scanner.Text()
+		}
+		close(p.lines)
+		_ = p.cmd.Wait() // its status is read from ProcessState
+		close(p.exited)
+	}()
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Kill()
+		<-p.exited
+		if t.Failed() {
+			t.Logf("log of the process:\n%s", p.log)
+		}
+	})
+	return p
+}
+
+// ready waits for the ready line.
+func (p *process) ready() *process {
+	p.t.Helper()
+	select {
+	case line := <-p.lines:
+		if _, err := fmt.Sscanf(line, "ready http=%s nats=%s", &p.http, &p.nats); err != nil {
+			p.t.Fatalf("line %q: %v", line, err)
+		}
+	case <-time.After(patience):
+		p.t.Fatal("not ready in time")
+	}
+	return p
+}
+
+// end waits for the end of the process and returns its status.
+func (p *process) end() int {
+	p.t.Helper()
+	select {
+	case <-p.exited:
+	case <-time.After(patience):
+		p.t.Fatal("did not end in time")
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+func (p *process) terminate() int {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		p.t.Fatal(err)
+	}
+	return p.end()
+}
+
+func (p *process) get(path string) (int, string) {
+	p.t.Helper()
+	response, err := http.Get("http://" + p.http + path)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return response.StatusCode, string(body)
+}
+
+func (p *process) post(path, body string) (int, string) {
+	p.t.Helper()
+	response, err := http.Post("http://"+p.http+path, "text/plain", strings.NewReader(body))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return response.StatusCode, string(text)
+}
+
+// eventually repeats a look until it holds.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !holds(); {
+		if time.Now().After(deadline) {
+			t.Fatal(what)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+const policies = `
+policies:
+  - {name: stripe, algorithm: leaking_bucket, outflow: 1/m, capacity: 3}
+  - {name: door, algorithm: token_bucket, capacity: 2, refill: 1/h}
+  - {name: signup, algorithm: fixed_window, limit: 10, window: 1d}
+  - {name: rewards, algorithm: sliding_log, limit: 5, window: 1w}
+  - {name: search, algorithm: sliding_counter, limit: 100, window: 1m, queue: {capacity: 10}}
+  - {name: polite, algorithm: leaking_bucket, outflow: 5/s, capacity: 20, queue: false}
+`
+
+func TestServeAndStop(t *testing.T) {
+	file := configure(t, policies)
+	p := launch(t, "--config", file).ready()
+	for path, want := range map[string]string{"/healthz": "ok", "/readyz": "ready"} {
+		if status, body := p.get(path); status != 200 || strings.TrimSpace(body) != want {
+			t.Errorf("%s: %d %s", path, status, body)
+		}
+	}
+	for i, want := range []int{202, 202, 202, 429} {
+		if status, body := p.post("/v1/jobs/stripe/acme", "pay"); status != want {
+			t.Errorf("job %d: %d %s", i+1, status, body)
+		}
+	}
+	for policy, want := range map[string]int{
+		"door": 200, "signup": 200, "rewards": 200, "search": 200, "polite": 200, "stripe": 409,
+	} {
+		if status, body := p.post("/v1/check/"+policy+"/acme", ""); status != want {
+			t.Errorf("check %s: %d %s", policy, status, body)
+		}
+	}
+
+	nc, err := nats.Connect(p.nats)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	answer, err := nc.Request("penstock.submit.stripe.other", []byte("pay"), patience)
+	if err != nil || answer.Header.Get("Penstock-Status") != "202" {
+		t.Errorf("%v, %v", answer, err)
+	}
+	// A client that knows nothing of Penstock gets JetStream's own answer.
+	answer, err = nc.Request("penstock.jobs.stripe.third", []byte("pay"), patience)
+	if err != nil || !bytes.Contains(answer.Data, []byte(`"stream":"PENSTOCK_stripe"`)) {
+		t.Errorf("%v, %v", answer, err)
+	}
+
+	_, metrics := p.get("/metrics")
+	for _, line := range []string{
+		`penstock_admissions_total{policy="stripe",verdict="queued"} 4`,
+		`penstock_admissions_total{policy="stripe",verdict="rejected"} 1`,
+		`penstock_checks_total{allowed="true",policy="door"} 1`,
+		`penstock_queue_jobs{policy="stripe"} 5`,
+		`penstock_queue_jobs{policy="search"} 0`,
+	} {
+		if !strings.Contains(metrics, line+"\n") {
+			t.Errorf("no metric %s", line)
+		}
+	}
+	if status := p.terminate(); status != 0 {
+		t.Errorf("ended with status %d", status)
+	}
+
+	// Started again, it knows the jobs, and a policy that left the file retires.
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = bytes.Replace(text, []byte("  - {name: door, algorithm: token_bucket, capacity: 2, refill: 1/h}\n"), nil, 1)
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p = launch(t, "--config", file).ready()
+	if status, body := p.post("/v1/jobs/stripe/acme", "pay"); status != 429 {
+		t.Errorf("after a restart: %d %s", status, body)
+	}
+	if status, body := p.post("/v1/check/door/acme", ""); status != 404 {
+		t.Errorf("a retired policy: %d %s", status, body)
+	}
+	if status := p.terminate(); status != 0 {
+		t.Errorf("ended with status %d", status)
+	}
+}
+
+func TestRequestsUnderWayAreAnsweredAtTheEnd(t *testing.T) {
+	p := launch(t, "--config", configure(t, policies)).ready()
+	conn, err := net.Dial("tcp", p.http)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	in := bufio.NewReader(conn)
+	fmt.Fprint(conn, "POST /v1/jobs/stripe/acme HTTP/1.1\r\n"+
+		"Host: x\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n")
+	if line, err := in.ReadString('\n'); err != nil || !strings.Contains(line, "100") { // the handler reads the body
+		t.Fatalf("%q, %v", line, err)
+	}
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it still listens", func() bool {
+		other, err := net.Dial("tcp", p.http)
+		if err == nil {
+			other.Close()
+		}
+		return err != nil
+	})
+	fmt.Fprint(conn, "pay")
+	if _, err := in.ReadString('\n'); err != nil { // the empty line after 100
+		t.Fatal(err)
+	}
+	if line, err := in.ReadString('\n'); err != nil || !strings.Contains(line, "202") {
+		t.Errorf("%q, %v", line, err)
+	}
+	if status := p.end(); status != 0 {
+		t.Errorf("ended with status %d", status)
+	}
+}
+
+func TestDrain(t *testing.T) {
+	arrived := make(chan string, 10)
+	target := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		arrived <- r.Header.Get("Penstock-Job") + " " + r.Header.Get("Penstock-Key") + " " + string(body)
+	}))
+	defer target.Close()
+	p := launch(t, "--drain", "--config", configure(t, fmt.Sprintf(`
+drain: {lease: 1s}
+policies:
+  - {name: stripe, algorithm: leaking_bucket, outflow: 100/s, capacity: 30, target: {http: {url: %q}}}
+`, target.URL))).ready()
+	if status, body := p.post("/v1/jobs/stripe/acme", "pay"); status != 202 {
+		t.Fatalf("%d %s", status, body)
+	}
+	select {
+	case got := <-arrived:
+		if got != "stripe:1 acme pay" {
+			t.Errorf("the target got %q", got)
+		}
+	case <-time.After(patience):
+		t.Fatal("the job did not start")
+	}
+	// Once the partition has an owner, its valve says when jobs start.
+	eventually(t, "no job is allowed at once", func() bool {
+		_, body := p.post("/v1/jobs/stripe/acme", "pay")
+		<-arrived
+		return strings.Contains(body, `"verdict":"allowed"`) && strings.Contains(body, `"delay_ms":0`)
+	})
+	if status := p.terminate(); status != 0 {
+		t.Errorf("ended with status %d", status)
+	}
+}
+
+func TestBadStarts(t *testing.T) {
+	busy, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer busy.Close()
+	notDir := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(notDir, nil, 0o400); err != nil {
+		t.Fatal(err)
+	}
+	bad := configure(t, `
+colour: red
+policies:
+  - {name: A, algorithm: abacus}
+  - {name: b, algorithm: leaking_bucket, outflow: 10/x, capacity: 1}
+`)
+	problems := []string{"policies[0].name", "policies[0].algorithm", "policies[1].outflow", "colour"}
+	good := configure(t, policies)
+	const inUse = "address already in use"
+	for _, c := range []struct {
+		name   string
+		args   []string
+		status int
+		lines  int
+		says   []string
+	}{
+		{"every problem", []string{"--config", bad}, 2, 0, problems},
+		{"validate", []string{"validate", "--config", bad}, 2, 0, problems},
+		{"no such file", []string{"--config", notDir + ".yaml"}, 1, 1, []string{"no such file"}},
+		{"unknown flag", []string{"--colour"}, 2, 0, []string{"--colour"}},
+		{"unknown command", []string{"valdate"}, 2, 1, []string{"valdate"}},
+		{"HTTP port in use", []string{"--config", good, "--http-listen", busy.Addr().String()}, 1, 1, []string{inUse}},
+		{"NATS port in use", []string{"--config", good, "--nats-listen", busy.Addr().String()}, 1, 1, []string{inUse}},
+		{"no directory", []string{"--config", good, "--nats-dir", notDir}, 1, 1, []string{notDir}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := launch(t, c.args...)
+			if status := p.end(); status != c.status {
+				t.Errorf("ended with status %d, want %d", status, c.status)
+			}
+			text := p.log.String()
+			for _, want := range c.says {
+				if !strings.Contains(text, want) {
+					t.Errorf("does not say %q", want)
+				}
+			}
+			var plain int // lines that are not the log's
+			for line := range strings.Lines(text) {
+				if strings.HasPrefix(line, "admitter: ") {
+					plain++
+				}
+			}
+			if plain == 0 || c.lines > 0 && plain != c.lines {
+				t.Errorf("says %d lines", plain)
+			}
+			if line, more := <-p.lines; more {
+				t.Errorf("printed %q", line)
+			}
+		})
+	}
+}
+
+func TestValidate(t *testing.T) {
+	p := launch(t, "validate", "--config", configure(t, policies))
+	if status := p.end(); status != 0 || p.log.Len() != 0 {
+		t.Errorf("ended with status %d, %s", status, p.log)
+	}
+	if line := <-p.lines; line != "the configuration is valid: 6 policies" {
+		t.Errorf("printed %q", line)
+	}
+}
+
+func TestAPolicyThatCannotChangeIsABadConfiguration(t *testing.T) {
+	file := configure(t, `
+policies:
+  - {name: a, algorithm: leaking_bucket, outflow: 1/s, capacity: 3}
+  - {name: b, algorithm: token_bucket, capacity: 3, refill: 1/s}
+`)
+	if status := launch(t, "--config", file).ready().terminate(); status != 0 {
+		t.Fatalf("ended with status %d", status)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := strings.NewReplacer("capacity: 3}", "capacity: 3, partitions: 2}",
+		"token_bucket, capacity: 3, refill: 1/s", "fixed_window, limit: 3, window: 1m").Replace(string(text))
+	if err := os.WriteFile(file, []byte(changed), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := launch(t, "--config", file)
+	if status := p.end(); status != 2 {
+		t.Errorf("ended with status %d", status)
+	}
+	for _, want := range []string{"partitions", "algorithm"} {
+		if !strings.Contains(p.log.String(), want) {
+			t.Errorf("does not mention %s", want)
+		}
+	}
+}
+
+func TestNATSMayComeLater(t *testing.T) {
+	http, broker := freeAddress(t), freeAddress(t)
+	p := launch(t, "--config", configure(t, policies), "--http-listen", http,
+		"--nats-url", "nats://user:secret@"+broker)
+	p.http = http
+	eventually(t, "no HTTP while NATS is away", func() bool {
+		conn, err := net.Dial("tcp", http)
+		if err == nil {
+			conn.Close()
+		}
+		return err == nil
+	})
+	if status, body := p.get("/healthz"); status != 200 {
+		t.Errorf("healthz: %d %s", status, body)
+	}
+	if status, body := p.get("/readyz"); status != 503 {
+		t.Errorf("readyz: %d %s", status, body)
+	}
+	if status, body := p.post("/v1/jobs/stripe/acme", ""); status != 503 {
+		t.Errorf("a job: %d %s", status, body)
+	}
+	server, err := embedded.Start(embedded.Options{Dir: t.TempDir(), Listen: broker})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Shutdown()
+	p.ready()
+	if strings.Contains(p.nats, "secret") {
+		t.Errorf("the ready line tells a password: %s", p.nats)
+	}
+	if status, body := p.post("/v1/jobs/stripe/acme", ""); status != 202 {
+		t.Errorf("a job: %d %s", status, body)
+	}
+	if status := p.terminate(); status != 0 {
+		t.Errorf("ended with status %d", status)
+	}
+	if !strings.Contains(p.log.String(), "trying again") || strings.Contains(p.log.String(), "secret") {
+		t.Errorf("the log says nothing of the absence, or too much")
+	}
+}
+
+func TestStopsWhileNATSIsAway(t *testing.T) {
+	http := freeAddress(t)
+	p := launch(t, "--config", configure(t, policies), "--nats-url", "nats://"+freeAddress(t), "--http-listen", http)
+	eventually(t, "no HTTP while NATS is away", func() bool {
+		conn, err := net.Dial("tcp", http)
+		if err == nil {
+			conn.Close()
+		}
+		return err == nil
+	})
+	if status := p.terminate(); status != 0 {
+		t.Errorf("ended with status %d", status)
+	}
+}
+
+// freeAddress is an address that nobody listens on.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}

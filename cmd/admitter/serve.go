@@ -1,0 +1,217 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/admission/httpapi"
+	"github.com/penstock-mq/penstock/admission/natsapi"
+	"github.com/penstock-mq/penstock/config"
+	"github.com/penstock-mq/penstock/internal/lifecycle"
+	"github.com/penstock-mq/penstock/internal/natsconn"
+	"github.com/penstock-mq/penstock/internal/telemetry"
+	"github.com/penstock-mq/penstock/queue"
+)
+
+// version is what the NATS service tells of itself.
+const version = "0.1.0"
+
+// options are what the command line and the configuration say together.
+type options struct {
+	config  config.Config
+	hasFile bool // the policies are those of a file, and not simply none
+	drain   bool
+}
+
+// admitter is a running process. Its parts start together; the latches say how far they have come.
+type admitter struct {
+	options
+	log     *slog.Logger
+	broker  *queue.Broker
+	service *admission.Service
+	streams *streams
+
+	setUp     latch // JetStream has what all policies share
+	listening latch // NATS requests arrive
+	ready     latch // all of it, and the policies' streams are there
+}
+
+// latch is closed once, by one part, and waited for by others.
+type latch chan struct{}
+
+func (l latch) isClosed() bool {
+	select {
+	case <-l:
+		return true
+	default:
+		return false
+	}
+}
+
+// serve runs an admitter until ctx ends. What can fail at once (ports, directories) fails before anything is served.
+func serve(ctx context.Context, o options, stdout io.Writer, log *slog.Logger) error {
+	listener, err := net.Listen("tcp", cmp.Or(o.config.HTTP.Listen, config.AdmitterListen))
+	if err != nil {
+		return fmt.Errorf("listen for HTTP: %w", err)
+	}
+	defer listener.Close()
+	broker, err := openNATS(o.config.NATS, log)
+	if err != nil {
+		return err
+	}
+	defer broker.close()
+
+	// Requests have a connection of their own, and so has the drainer: none stands in front of another's
+	// acknowledgements.
+	var connections [3]*nats.Conn
+	for i, name := range []string{"admitter", "admitter requests", "admitter drainer"} {
+		if connections[i], err = broker.connect("penstock " + name); err != nil {
+			return err
+		}
+		defer natsconn.Leave(connections[i])
+	}
+	a := &admitter{options: o, log: log, setUp: make(latch), listening: make(latch), ready: make(latch)}
+	a.broker, err = queue.NewBroker(connections[0], queue.Options{
+		Prefix: o.config.NATS.Prefix, Replicas: o.config.NATS.Replicas, Logger: log})
+	if err != nil {
+		return err
+	}
+	metrics := telemetry.NewRegistry()
+	names := a.broker.Names()
+	a.service = admission.New(names, a.broker.NewProducer(queue.ProducerOptions{}), a.broker, newLimit,
+		admission.Options{Metrics: metrics.Admission()})
+	a.streams = newStreams(a.broker, log)
+	metrics.QueueJobs(a.streams.depths)
+
+	budget := admission.NewBudget(admission.DefaultBudget)
+	handler := httpapi.New(a.service, httpapi.Options{
+		Ready:   func() error { return a.readiness(connections[0]) },
+		Metrics: metrics.Handler(log),
+		Budget:  budget,
+		Logger:  log,
+	})
+	parts := []func(context.Context) error{
+		lifecycle.HTTP(listener, handler, o.config.Grace, log),
+		natsapi.Serve(connections[1], names, a.service, natsapi.Options{
+			Budget: budget, Grace: max(o.config.Grace, time.Millisecond), Version: version,
+			Started: func() { close(a.listening) }, Logger: log}),
+		a.follow,
+		a.streams.run,
+		func(ctx context.Context) error { return a.announce(ctx, stdout, listener.Addr(), broker.url) },
+	}
+	if o.drain {
+		drain, err := newDrainer(connections[2], o.config, metrics.Drain(), log)
+		if err != nil {
+			return err
+		}
+		parts = append(parts, func(ctx context.Context) error {
+			if !wait(ctx, a.setUp) {
+				return nil
+			}
+			return drain(ctx)
+		})
+	}
+	return lifecycle.Run(ctx, parts...)
+}
+
+// readiness is what /readyz answers.
+func (a *admitter) readiness(nc *nats.Conn) error {
+	switch {
+	case !nc.IsConnected():
+		return errors.New("not connected to NATS")
+	case !a.ready.isClosed():
+		return errors.New("the policies and their streams are being prepared")
+	}
+	return nil
+}
+
+// announce prints the line by which whoever started the process knows that it can be used.
+func (a *admitter) announce(ctx context.Context, stdout io.Writer, http net.Addr, url string) error {
+	if wait(ctx, a.setUp, a.listening, a.streams.applied) {
+		close(a.ready)
+		fmt.Fprintf(stdout, "ready http=%s nats=%s\n", http, url)
+		<-ctx.Done()
+	}
+	a.log.Info("stopping")
+	return nil
+}
+
+// follow prepares JetStream, hands the file's policies to all processes, and then follows what the policies are.
+func (a *admitter) follow(ctx context.Context) error {
+	nc := a.broker.Conn()
+	if !natsconn.Connected(ctx, nc) {
+		return nil
+	}
+	err := a.persist(ctx, "set up JetStream", func(ctx context.Context) error {
+		err := a.broker.Setup(ctx)
+		if errors.Is(err, queue.ErrVersion) && nc.ConnectedServerVersion() == "" {
+			return fmt.Errorf("%w: the connection was lost", queue.ErrUnavailable)
+		}
+		return err
+	})
+	if err == nil && a.hasFile {
+		err = a.persist(ctx, "write the policies", func(ctx context.Context) error {
+			return a.broker.PutFilePolicies(ctx, a.config.Policies)
+		})
+	}
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	close(a.setUp)
+	return a.broker.WatchPolicies(ctx, func(set queue.PolicySet) {
+		if err := a.service.SetPolicies(set); err != nil {
+			a.log.Error("policies keep their former form, or stay out", "error", err)
+		}
+		a.streams.follow(set)
+	})
+}
+
+const (
+	persistFirst = 100 * time.Millisecond
+	persistLast  = 2 * time.Second
+	persistLog   = 10 * time.Second
+)
+
+// persist repeats what fails because NATS is not available, and says so now and then.
+func (a *admitter) persist(ctx context.Context, what string, do func(context.Context) error) error {
+	var told time.Time
+	for pause := persistFirst; ; pause = min(2*pause, persistLast) {
+		err := do(ctx)
+		if err == nil || !errors.Is(err, queue.ErrUnavailable) {
+			return err
+		}
+		if time.Since(told) >= persistLog {
+			told = time.Now()
+			a.log.Warn("NATS is not available: trying again", "doing", what, "error", err)
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// wait waits for latches, and reports whether all closed before ctx ended.
+func wait(ctx context.Context, latches ...latch) bool {
+	for _, l := range latches {
+		select {
+		case <-l:
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return true
+}

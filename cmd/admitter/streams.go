@@ -1,0 +1,193 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
+)
+
+const (
+	// applyTimeout bounds one change of one stream.
+	applyTimeout = 10 * time.Second
+	// applyAgain is how often a stream that is as it should be is looked at again: a process that died in the middle of
+	// a change leaves its door closed.
+	applyAgain = 30 * time.Second
+	// retireAgain is how often the stream of a retired policy is looked at until it is empty.
+	retireAgain = 5 * time.Second
+
+	applyFirst = time.Second // wait after the first failure, doubled for each further one
+	applyLast  = 30 * time.Second
+
+	// applyAtOnce is how many streams are changed at the same time: one that takes its time holds up few others.
+	applyAtOnce = 8
+)
+
+// streamBroker is the part of queue.Broker that is needed.
+type streamBroker interface {
+	Apply(ctx context.Context, p policy.Policy) error
+	Retire(ctx context.Context, name string) (gone bool, err error)
+	Depth(ctx context.Context, policy string) (uint64, error)
+}
+
+// streams keeps every policy's stream as the policy says. A change that cannot be applied (a capacity that is in use)
+// leaves the stream as it was and is tried again. All admitters do this at once; the broker makes that safe.
+type streams struct {
+	broker  streamBroker
+	log     *slog.Logger
+	wake    chan struct{}
+	applied latch // closed when every policy of the first set has been tried once
+
+	mu  sync.Mutex
+	set queue.PolicySet // nil until it is known
+
+	work map[string]*streamWork // of run alone
+}
+
+// streamWork is what is known of one policy's stream.
+type streamWork struct {
+	revision uint64
+	due      time.Time
+	failures int
+	gone     bool // retired, and the stream is deleted
+	err      error
+}
+
+func newStreams(broker streamBroker, log *slog.Logger) *streams {
+	return &streams{broker: broker, log: log, wake: make(chan struct{}, 1), applied: make(latch),
+		work: map[string]*streamWork{}}
+}
+
+// follow takes over a new set of policies.
+func (s *streams) follow(set queue.PolicySet) {
+	s.mu.Lock()
+	s.set = set
+	s.mu.Unlock()
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (s *streams) policies() queue.PolicySet {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.set
+}
+
+// run is a part of the process.
+func (s *streams) run(ctx context.Context) error {
+	timer := time.NewTimer(applyAgain)
+	defer timer.Stop()
+	for {
+		select {
+		case <-s.wake:
+		case <-timer.C:
+		case <-ctx.Done():
+			return nil
+		}
+		timer.Reset(time.Until(s.pass(ctx)))
+		if !s.applied.isClosed() && s.policies() != nil && ctx.Err() == nil {
+			close(s.applied)
+		}
+	}
+}
+
+// pass does what is due and returns when something will be due next.
+func (s *streams) pass(ctx context.Context) (next time.Time) {
+	set := s.policies()
+	var doing sync.WaitGroup
+	places := make(chan struct{}, applyAtOnce)
+	maps.DeleteFunc(s.work, func(name string, _ *streamWork) bool { _, found := set[name]; return !found })
+	for _, name := range slices.Sorted(maps.Keys(set)) {
+		entry := set[name]
+		if !entry.Policy.HasQueue() {
+			continue
+		}
+		work := s.work[name]
+		if work == nil || work.revision != entry.Revision {
+			work = &streamWork{revision: entry.Revision}
+			s.work[name] = work
+		}
+		if work.gone || time.Now().Before(work.due) {
+			continue
+		}
+		places <- struct{}{}
+		doing.Go(func() {
+			defer func() { <-places }()
+			s.do(ctx, name, entry, work)
+		})
+	}
+	doing.Wait()
+	next = time.Now().Add(applyAgain)
+	for _, work := range s.work {
+		if !work.gone && work.due.Before(next) {
+			next = work.due
+		}
+	}
+	return next
+}
+
+// do makes one stream what its policy says, and notes when to look again.
+func (s *streams) do(ctx context.Context, name string, entry queue.PolicyEntry, work *streamWork) {
+	limited, cancel := context.WithTimeout(ctx, applyTimeout)
+	defer cancel()
+	again := applyAgain
+	var err error
+	if entry.Retired {
+		again = retireAgain
+		work.gone, err = s.broker.Retire(limited, name)
+		if work.gone {
+			s.log.Info("the retired policy's stream is gone", "policy", name)
+		}
+	} else {
+		err = s.broker.Apply(limited, entry.Policy)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return
+	case err != nil:
+		again = min(applyFirst<<min(work.failures, 10), applyLast)
+		level := slog.LevelDebug
+		if work.err == nil || work.err.Error() != err.Error() {
+			level = slog.LevelWarn
+		}
+		s.log.Log(ctx, level, "the stream stays as it is, for now: the policy's change cannot be applied",
+			"policy", name, "revision", entry.Revision, "retired", entry.Retired, "again", again, "error", err)
+		work.failures++
+	case work.failures > 0:
+		s.log.Info("the policy's change is applied", "policy", name, "revision", entry.Revision)
+		work.failures = 0
+	}
+	work.err = err
+	work.due = time.Now().Add(again)
+}
+
+// depths counts the jobs of every policy with a queue, for one scrape of the metrics.
+func (s *streams) depths(ctx context.Context) map[string]uint64 {
+	depths := map[string]uint64{}
+	for name, entry := range s.policies() {
+		if !entry.Policy.HasQueue() {
+			continue
+		}
+		depth, err := s.broker.Depth(ctx, name)
+		switch {
+		case err == nil:
+			depths[name] = depth
+		case errors.Is(err, queue.ErrNoStream):
+			// Not made yet, or retired and gone.
+		default:
+			s.log.Debug("the depth of a queue is not known", "policy", name, "error", err)
+			if ctx.Err() != nil {
+				return depths
+			}
+		}
+	}
+	return depths
+}
