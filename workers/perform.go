@@ -298,7 +298,7 @@ func (d *Drainer) began(b *backlog, o opening, epoch uint64, open *queue.Backlog
 		}
 		b.answers = stop
 		d.count(o.part.policy, 1)
-		d.log.Info("owns partition", "policy", o.part.policy, "partition", o.part.number, "epoch", epoch, "stored", found.stored)
+		d.log.Debug("owns partition", "policy", o.part.policy, "partition", o.part.number, "epoch", epoch, "stored", found.stored)
 	}
 	d.core.opened(o, epoch, found, now)
 	d.spawn(func() { d.feed(b.ctx, o.part, epoch, open) })
@@ -401,7 +401,7 @@ func (d *Drainer) close(p *partition) {
 	if b.answers != nil {
 		b.answers()
 		d.count(p.policy, -1)
-		d.log.Info("gave partition up", "policy", p.policy, "partition", p.number)
+		d.log.Debug("gave partition up", "policy", p.policy, "partition", p.number)
 	}
 	b.cancel()
 	if b.open != nil {
