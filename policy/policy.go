@@ -31,9 +31,11 @@ type Policy struct {
 
 	// Leaking bucket. Outflow is the rate at which a bucket starts jobs, Burst how many may start together after
 	// idleness (default 1), Capacity the most jobs a bucket holds: waiting, backing off and running.
-	Outflow  algorithms.Rate `json:"outflow,omitzero"`
-	Burst    int64           `json:"burst,omitempty"`
-	Capacity int64           `json:"capacity,omitempty"` // also the tokens of a token bucket
+	Outflow algorithms.Rate `json:"outflow,omitzero"`
+	// OutflowTotal is the rate at which all buckets of the policy together start jobs, in fair turns; it needs one partition.
+	OutflowTotal algorithms.Rate `json:"outflow_total,omitzero"`
+	Burst        int64           `json:"burst,omitempty"`
+	Capacity     int64           `json:"capacity,omitempty"` // also the tokens of a token bucket
 
 	Refill algorithms.Rate `json:"refill,omitzero"`  // token bucket
 	Limit  int64           `json:"limit,omitempty"`  // fixed window, sliding log, sliding counter

@@ -331,6 +331,42 @@ func TestSilenceBreaks(t *testing.T) {
 	}
 }
 
+// TestPullsThatEndTogetherAreRenewed: when the ends of all open pulls are found at once, and nothing else, new ones must be
+// opened before waiting.
+func TestPullsThatEndTogetherAreRenewed(t *testing.T) {
+	nc := connect(t, startServer(t, embedded.Options{}))
+	server, err := nc.SubscribeSync("$JS.API.CONSUMER.MSG.NEXT.S.C")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := newPuller(nc, "S", "C")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.stop()
+	p.open = pullOpen
+	for range 2 {
+		end := nats.NewMsg(p.inbox)
+		end.Header = nats.Header{"Status": {"408"}, "Nats-Pending-Messages": {fmt.Sprint(pullBatch)}}
+		p.messages <- end
+	}
+	done := make(chan struct{})
+	fetched := make(chan error, 1)
+	go func() {
+		_, err := p.fetch(done, nil)
+		fetched <- err
+	}()
+	for range 2 {
+		if _, err := server.NextMsg(pullSilence / 2); err != nil {
+			t.Errorf("no new pull: %v", err)
+		}
+	}
+	close(done)
+	if err := <-fetched; !errors.Is(err, errStopped) {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestParseAckSubject(t *testing.T) {
 	at := time.Unix(0, 1700000000123456789).UTC()
 	for _, subject := range []string{

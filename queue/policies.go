@@ -19,6 +19,7 @@ type PolicyEntry struct {
 	Policy   policy.Policy // with its defaults
 	Revision uint64        // of the record; a higher one is newer
 	Retired  bool          // it takes no new jobs and ends when its queue is empty
+	Paused   bool          // its jobs wait until an operator resumes it
 }
 
 // PolicySet is all policies by name.

@@ -129,6 +129,9 @@ func (p *puller) fetch(done <-chan struct{}, batch []delivery) ([]delivery, erro
 		if len(batch) > 0 {
 			return batch, nil
 		}
+		if p.open <= pullOpen-pullBatch {
+			continue // what came has ended pulls: ask before waiting
+		}
 
 		p.silence.Reset(pullSilence)
 		select {

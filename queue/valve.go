@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/nats-io/nats.go"
 )
@@ -14,14 +15,30 @@ const (
 	OpExpect  = "expect"  // when will these jobs start?
 	OpRoom    = "room"    // when will this bucket have room again?
 	OpOutcome = "outcome" // this is how a job that was handed over as running ended
+
+	OpBuckets = "buckets" // which buckets hold most?
+	OpBucket  = "bucket"  // how does this bucket stand?
+	OpJob     = "job"     // how does this job stand?
+	OpCancel  = "cancel"  // drop this job, unless it runs
+	OpPurge   = "purge"   // drop this bucket's jobs, those that run excepted
+)
+
+// What a [JobState] can say.
+const (
+	JobWaiting   = "waiting"   // for its bucket's turn
+	JobDelayed   = "delayed"   // backing off after a failure, or not due yet
+	JobRunning   = "running"   // a worker has it
+	JobFinishing = "finishing" // it has ended, the acknowledgement is not confirmed yet
 )
 
 // ValveQuestion is what anyone asks or tells the owner of a partition.
 type ValveQuestion struct {
 	V       int             `json:"v"` // format version; AskValve fills it in
 	Op      string          `json:"op"`
-	Jobs    []uint64        `json:"jobs,omitempty"`    // OpExpect: stream sequences
-	Key     Key             `json:"key,omitempty"`     // OpRoom: the bucket
+	Jobs    []uint64        `json:"jobs,omitempty"`    // stream sequences; OpJob and OpCancel: exactly one
+	Key     Key             `json:"key,omitempty"`     // OpRoom, OpBucket and OpPurge: the bucket
+	Limit   int             `json:"limit,omitempty"`   // OpBuckets: most buckets to answer
+	Offset  int             `json:"offset,omitempty"`  // OpBuckets: how many of the deepest to leave out
 	Outcome json.RawMessage `json:"outcome,omitempty"` // OpOutcome: the drainers' own format
 }
 
@@ -31,6 +48,38 @@ type ValveAnswer struct {
 	Starts  []ExpectedStart `json:"starts,omitempty"` // OpExpect: one for each job asked for, in that order
 	DelayMS int64           `json:"delay_ms"`         // OpRoom: milliseconds until the bucket has room
 	Error   string          `json:"error,omitempty"`  // not empty: the question could not be answered
+
+	Bucket  *BucketState  `json:"bucket,omitempty"`  // OpBucket; all zero but the key for a bucket without jobs
+	Buckets []BucketState `json:"buckets,omitempty"` // OpBuckets: deepest first, then by key
+	Total   int           `json:"total,omitempty"`   // OpBuckets: how many buckets of the partition hold jobs
+	Job     *JobState     `json:"job,omitempty"`     // OpJob, OpCancel: as it was found; nil when the valve does not hold it
+	Removed int           `json:"removed,omitempty"` // OpCancel, OpPurge: how many jobs were dropped
+}
+
+// BucketState is how a bucket stands at its valve.
+type BucketState struct {
+	Key       Key     `json:"key"`
+	Depth     int     `json:"depth"`                 // accepted jobs: waiting, delayed and running
+	Waiting   int     `json:"waiting"`               // jobs that could start as soon as the rate allows
+	Delayed   int     `json:"delayed"`               // jobs that back off or are not due yet
+	Running   int     `json:"running"`               // jobs that a worker has
+	Rate      float64 `json:"rate"`                  // starts per second over the last seconds
+	Paused    bool    `json:"paused"`                // by an operator: the bucket, or its whole policy
+	CoolingMS int64   `json:"cooling_ms,omitempty"`  // milliseconds until the pause that the target asked for ends
+	HeadAgeMS int64   `json:"head_age_ms,omitempty"` // milliseconds since the oldest waiting job was accepted
+	ExpectMS  *int64  `json:"expect_ms"`             // milliseconds to the start of a job accepted now; nil: see JobState
+}
+
+// JobState is how a job stands at its valve.
+type JobState struct {
+	Seq        uint64    `json:"seq"` // in the policy's stream
+	Key        Key       `json:"key"`
+	State      string    `json:"state"`                // JobWaiting, JobDelayed, JobRunning or JobFinishing
+	Position   *int      `json:"position"`             // jobs of its bucket that start before it; nil unless it waits
+	ExpectMS   *int64    `json:"expect_ms"`            // milliseconds to its start; nil while nobody can tell: paused, or held by concurrency
+	Attempts   int       `json:"attempts"`             // that failed
+	LastError  string    `json:"last_error,omitempty"` // of the last failed attempt
+	AcceptedAt time.Time `json:"accepted_at"`          // by the server's clock
 }
 
 // ExpectedStart says when a job will start as things stand.

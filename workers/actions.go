@@ -2,21 +2,23 @@ package workers
 
 // actions is what the pure parts want done. The drainer, or a simulation, carries them out and clears the lists.
 type actions struct {
-	starts   []run      // give to a worker
-	acks     []recordOf // acknowledge, with confirmation
-	fetches  []*job     // read the body
-	saves    []save     // write the attempt record, then call saved
-	burials  []burial   // store the dead letter, then call buried
-	forgets  []recordOf // delete the attempt record
-	reports  []report   // tell the new owner of a partition
-	puts     []put      // compare-and-set a record
-	reads    []read     // read a record from its leader
-	deletes  []put      // delete a record
-	opens    []opening  // open a backlog
-	closes   []*partition
-	vanished int // jobs that were removed from the stream by others
-	strange  int // records of another format version
-	lost     int // times that this process was declared dead
+	starts    []run      // give to a worker
+	acks      []recordOf // acknowledge, with confirmation
+	fetches   []*job     // read the body
+	saves     []save     // write the attempt record, then call saved
+	burials   []burial   // store the dead letter, then call buried
+	forgets   []recordOf // delete the attempt record
+	cancelled []recordOf // dropped on an operator's word
+	offers    []string   // policies that need workers elsewhere
+	reports   []report   // tell the new owner of a partition
+	puts      []put      // compare-and-set a record
+	reads     []read     // read a record from its leader
+	deletes   []put      // delete a record
+	opens     []opening  // open a backlog
+	closes    []*partition
+	vanished  int // jobs that were removed from the stream by others
+	strange   int // records of another format version
+	lost      int // times that this process was declared dead
 }
 
 // clear empties the lists and keeps their memory.

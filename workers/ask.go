@@ -38,8 +38,35 @@ func (d *Drainer) answer(p *partition, q queue.ValveQuestion, reply func(queue.V
 			reply(queue.ValveAnswer{})
 		}
 	default:
-		reply(queue.ValveAnswer{Error: "unknown op " + q.Op})
+		d.control(v, p, q, reply, now)
 	}
+}
+
+// control answers what operators ask and does what they want.
+func (d *Drainer) control(v *valve, p *partition, q queue.ValveQuestion, reply func(queue.ValveAnswer), now instant) {
+	wall := time.Now()
+	var a queue.ValveAnswer
+	switch q.Op {
+	case queue.OpBuckets:
+		a.Buckets, a.Total = v.deepest(p, q.Offset, q.Limit, now, wall)
+	case queue.OpBucket:
+		state := v.bucketState(p, q.Key, now, wall)
+		a.Bucket = &state
+	case queue.OpPurge:
+		a.Removed = v.purge(p, q.Key, now)
+	case queue.OpJob, queue.OpCancel:
+		if len(q.Jobs) != 1 {
+			a.Error = "exactly one job is asked for"
+			break
+		}
+		a.Job = v.jobState(p, q.Jobs[0], now)
+		if q.Op == queue.OpCancel {
+			a.Removed = v.cancel(p, q.Jobs[0], now)
+		}
+	default:
+		a.Error = "unknown op " + q.Op
+	}
+	reply(a)
 }
 
 // resolveAsks answers the questions that can be answered, or have waited long enough.

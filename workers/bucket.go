@@ -63,12 +63,14 @@ func (j timedJob) moved(i int)            { j.inTimers = i }
 
 // bucket is one key's jobs and clock.
 type bucket struct {
+	*limits
 	key   queue.Key
 	part  *partition
 	clock clock
 	ready heap[orderedJob] // the jobs that wait for a slot
 
 	held    int // jobs in any stage
+	delayed int // jobs that back off or are not due yet
 	running int // jobs that hold concurrency, wherever they run
 
 	last     *turn        // the last start, which the next one follows
@@ -78,6 +80,10 @@ type bucket struct {
 
 	cool      instant // until when the target asked for a pause
 	throttles int     // pauses in a row
+
+	turns  float64 // taken under the total outflow, by weight
+	rate   float32 // starts per second, averaged
+	rateAt instant // when it was so
 
 	awake  bool    // it has work and may run it; asleep it earns burst credit
 	since  instant // when it last woke or started a job
@@ -133,10 +139,14 @@ func (b scheduledBucket) before(c scheduledBucket) bool {
 }
 func (b scheduledBucket) moved(i int) { b.index = i }
 
-// dueBucket orders the buckets that compete for workers: fewest running first, then longest due.
+// dueBucket orders the buckets that compete for workers: under a total outflow fewest turns taken first, else fewest
+// running, then longest due.
 type dueBucket struct{ *bucket }
 
 func (b dueBucket) before(c dueBucket) bool {
+	if b.turns != c.turns {
+		return b.turns < c.turns
+	}
 	if b.running != c.running {
 		return b.running < c.running
 	}

@@ -40,28 +40,39 @@ func (p *partition) checkpointDue() instant {
 // handover collects what a successor needs. Only clocks that are later than atLeast from now are listed: a successor that
 // comes by a crash comes no sooner.
 func (v *valve) handover(p *partition, now instant, atLeast time.Duration) handover {
-	h := handover{Rate: v.policy.Outflow.String()}
+	h := handover{Rate: v.policy.Outflow.String(), Total: v.policy.OutflowTotal.String()}
+	if v.total != nil {
+		h.Clocks = append(h.Clocks, clockRecord{
+			Due: micros(max(v.totalClock.due, now).since(now)), Tat: micros(v.totalClock.tat.since(now)),
+		})
+	}
 	for _, b := range p.buckets {
 		c := clockRecord{Key: b.key}
 		matters := false
 		if b.cool > now.add(atLeast) {
 			c.Cool, c.Throttles, matters = micros(b.cool.since(now)), b.throttles, true
 		}
-		if v.pace != nil {
+		if b.pace != nil {
 			if atLeast > 0 {
-				matters = matters || v.pace.next(&b.clock) > now.add(atLeast)
+				matters = matters || b.pace.next(&b.clock) > now.add(atLeast)
 			} else {
-				matters = matters || !v.pace.fresh(&b.clock, now)
+				matters = matters || !b.pace.fresh(&b.clock, now)
 			}
 			// Lateness is not handed over: what is due is due now.
-			c.Due = micros(max(b.clock.due, now.add(-v.pace.credit)).since(now))
+			c.Due = micros(max(b.clock.due, now.add(-b.pace.credit)).since(now))
 			c.Tat = micros(b.clock.tat.since(now))
+			if rate := b.pace.rate.String(); rate != h.Rate {
+				c.Rate = rate
+			}
 		}
 		if matters {
 			h.Clocks = append(h.Clocks, c)
 		}
 	}
 	slices.SortFunc(h.Clocks, func(a, b clockRecord) int {
+		if a.Key == "" || b.Key == "" {
+			return cmp.Compare(a.Key, b.Key) // that of all together goes first, and is never left out
+		}
 		return cmp.Or(cmp.Compare(max(b.Due, b.Cool), max(a.Due, a.Cool)), cmp.Compare(a.Key, b.Key))
 	})
 	size := 0

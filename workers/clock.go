@@ -45,19 +45,20 @@ type pace struct {
 	handoff  time.Duration
 }
 
-// newPace returns nil for a policy whose jobs start unpaced.
-func newPace(p policy.Policy) *pace {
-	if !p.Paced() {
+// newPace returns nil for the zero rate: jobs start unpaced.
+func newPace(rate algorithms.Rate, burst int64) *pace {
+	if rate.IsZero() {
 		return nil
 	}
-	interval := p.Outflow.Interval()
+	burst = max(burst, 1)
+	interval := rate.Interval()
 	short := interval - interval/(catchUp+1)
 	return &pace{
-		rate:     p.Outflow,
+		rate:     rate,
 		interval: interval,
 		short:    short,
-		credit:   times(p.Burst-1, interval),
-		envelope: times(p.Burst-1, short) + earliness,
+		credit:   times(burst-1, interval),
+		envelope: times(burst-1, short) + earliness,
 		handoff:  handoff + max(0, interval-time.Second)/catchUp,
 	}
 }
@@ -106,6 +107,9 @@ func (p *pace) advance(c *clock, cost int64) {
 
 // forever is the longest wait that a clock can express; instants plus forever do not overflow.
 const forever = 100 * 365 * 24 * time.Hour
+
+// longest is a configured limit on waiting as a duration that can be added to instants.
+func longest(d policy.Duration) time.Duration { return min(time.Duration(d), forever) }
 
 // times is n·d, at most forever.
 func times(n int64, d time.Duration) time.Duration {

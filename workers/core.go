@@ -22,7 +22,8 @@ type core struct {
 	owners     map[string]record // ownership records by key, also of policies that are not known yet
 	order      []*share          // the shares by key, nil when it must be made again
 	valves     map[string]*valve
-	sorted     []*valve // the same, by name
+	overrides  map[string]map[queue.Key]policy.Override // by policy, also of those that are not known yet
+	sorted     []*valve                                 // the same, by name
 	out        actions
 
 	synced    bool // the records' first state was received
@@ -50,7 +51,7 @@ const tick = 100 * time.Millisecond
 func newCore(o coreOptions) *core {
 	c := &core{
 		options: o, peers: map[string]*peer{}, shares: map[string]*share{}, owners: map[string]record{},
-		valves: map[string]*valve{}, unsettled: map[string]int{},
+		valves: map[string]*valve{}, overrides: map[string]map[queue.Key]policy.Override{}, unsettled: map[string]int{},
 	}
 	c.identify()
 	return c
@@ -84,8 +85,16 @@ func (c *core) sortedShares() []*share {
 	return c.order
 }
 
-// setPolicies tells which policies have queues, and whether this drainer has workers for them.
-func (c *core) setPolicies(policies []policy.Policy, runnable func(policy.Policy) bool, now instant) {
+// queuePolicy is a policy with a queue, as the core is told of it.
+type queuePolicy struct {
+	policy.Policy
+	paused bool
+	own    bool // this drainer may own its valve
+	local  bool // there are workers in this process
+}
+
+// setPolicies tells which policies have queues.
+func (c *core) setPolicies(policies []queuePolicy, now instant) {
 	shares := map[string]*share{}
 	seen := map[string]bool{}
 	before := c.runnable()
@@ -98,15 +107,19 @@ func (c *core) setPolicies(policies []policy.Policy, runnable func(policy.Policy
 			}
 			shares[key] = s
 		}
-		if !runnable(p) {
+		if !p.own {
 			continue
 		}
 		seen[p.Name] = true
-		if v := c.valves[p.Name]; v != nil {
-			v.setPolicy(p, now)
+		v := c.valves[p.Name]
+		if v == nil {
+			v = newValve(p.Policy, p.paused, c.lease.id, c.options.random, &c.out)
+			v.setOverrides(c.overrides[p.Name])
+			c.valves[p.Name] = v
 		} else {
-			c.valves[p.Name] = newValve(p, c.lease.id, c.options.random, &c.out)
+			v.setPolicy(p.Policy, p.paused, now)
 		}
+		v.local = p.local
 	}
 	for _, s := range c.sortedShares() {
 		if s.part != nil && !seen[s.policy] {
@@ -129,6 +142,53 @@ func (c *core) setPolicies(policies []policy.Policy, runnable func(policy.Policy
 		if found, ok := c.owners[s.key()]; ok && s.revision < found.revision {
 			c.ownerSeen(s, found, now)
 		}
+	}
+}
+
+// setOverride tells what a key of a policy obeys; the zero override takes that away.
+func (c *core) setOverride(name string, key queue.Key, o policy.Override, now instant) {
+	all := c.overrides[name]
+	if all == nil {
+		all = map[queue.Key]policy.Override{}
+		c.overrides[name] = all
+	}
+	if all[key] = o; o.IsZero() {
+		delete(all, key)
+	}
+	if v := c.valves[name]; v != nil {
+		v.setOverride(key, o, now)
+	}
+}
+
+// offered takes the end of an offer to workers elsewhere; a claim was passed to claimed before.
+func (c *core) offered(name string, result offerResult, now instant) {
+	if v := c.valves[name]; v != nil {
+		v.offered(result, now)
+	}
+}
+
+// claimed gives a worker elsewhere the job whose turn it is; false when none may start.
+func (c *core) claimed(name string, now instant) (run, bool) {
+	v := c.valves[name]
+	if v == nil || !c.open(now) {
+		return run{}, false
+	}
+	r, ok := v.claimed(now)
+	if ok {
+		r.part.checkpointed.changed = true
+	}
+	return r, ok
+}
+
+// lend takes a local worker for another drainer's valve, and unlend gives it back.
+func (c *core) lend(name string) bool {
+	v := c.valves[name]
+	return v != nil && !c.leaving && v.lend()
+}
+
+func (c *core) unlend(name string) {
+	if v := c.valves[name]; v != nil {
+		v.lent--
 	}
 }
 
@@ -320,7 +380,11 @@ func (c *core) confirmed(p *partition, seqs []uint64, now instant) {
 // finished takes the outcome of a run.
 func (c *core) finished(r run, o outcome, now instant) {
 	v := c.valves[r.part.policy]
-	if v != nil {
+	switch {
+	case v == nil:
+	case r.remote:
+		v.claims.running--
+	default:
 		v.busy--
 	}
 	switch r.part.state {
@@ -370,7 +434,7 @@ func (c *core) left() bool {
 		}
 	}
 	for _, v := range c.valves {
-		if v.busy > 0 {
+		if v.busy+v.lent+v.claims.running > 0 {
 			return false
 		}
 	}

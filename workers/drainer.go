@@ -28,8 +28,10 @@ type Options struct {
 	// Lease is how long this process's proof of life lasts, and so about how long its work stands still after it crashed:
 	// default 5 s, or 15 s with three replicas; at least 1 s.
 	Lease time.Duration
-	// Policies are those whose valves this drainer may own; empty: all that it has workers for.
+	// Policies are those whose valves this drainer may own; empty: all that it has workers for, or with OwnAll all.
 	Policies []string
+	// OwnAll lets the drainer own the valves of policies that it has no workers for. Their jobs run in workers elsewhere.
+	OwnAll bool
 	// Target returns the handler of a policy that none was registered for; a nil Handler when it has none either. Nil:
 	// only registered handlers run.
 	Target func(policy.Policy) (Handler, error)
@@ -258,15 +260,11 @@ func (d *Drainer) drain() {
 
 // setPolicies takes the set of policies, as it is now.
 func (d *Drainer) setPolicies(set queue.PolicySet, now instant) {
-	var queues []policy.Policy
+	var queues []queuePolicy
 	running := map[string]Handler{}
 	for name, entry := range set {
 		p := entry.Policy
 		if !p.HasQueue() {
-			continue
-		}
-		queues = append(queues, p)
-		if len(d.options.Policies) > 0 && !slices.Contains(d.options.Policies, name) {
 			continue
 		}
 		handle := d.handlers[name]
@@ -279,8 +277,12 @@ func (d *Drainer) setPolicies(set queue.PolicySet, now instant) {
 		if handle != nil {
 			running[name] = handle
 		}
+		named := len(d.options.Policies) == 0 || slices.Contains(d.options.Policies, name)
+		queues = append(queues, queuePolicy{
+			Policy: p, paused: entry.Paused, own: named && (handle != nil || d.options.OwnAll), local: handle != nil,
+		})
 		d.policies[name] = p
 	}
 	d.running = running
-	d.core.setPolicies(queues, func(p policy.Policy) bool { return running[p.Name] != nil }, now)
+	d.core.setPolicies(queues, now)
 }

@@ -365,7 +365,7 @@ func (c *core) considerRelease(s *share, now instant) {
 func (c *core) quiet(s *share) bool {
 	v := c.valves[s.policy]
 	v.quiesce(s.part)
-	if v.busy > 0 {
+	if v.busy+v.claims.running > 0 {
 		return false
 	}
 	for _, j := range s.part.jobs {

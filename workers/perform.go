@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 )
 
@@ -27,7 +28,7 @@ func (d *Drainer) watch(ctx context.Context) {
 			}
 		}
 	})
-	missing := 3
+	missing := 4
 	synced := func() {
 		d.post(func(now instant) {
 			missing--
@@ -50,6 +51,19 @@ func (d *Drainer) watch(ctx context.Context) {
 			})
 		})
 	}
+	d.spawn(func() {
+		once := false
+		d.forever(ctx, "watch overrides", func() error {
+			return d.broker.WatchOverrides(ctx, func(name string, key queue.Key, o policy.Override, _ bool) {
+				d.post(func(now instant) { d.core.setOverride(name, key, o, now) })
+			}, func() {
+				if !once {
+					once = true
+					synced()
+				}
+			})
+		})
+	})
 	records(tableDrainers, d.broker.Drainers(), ">")
 	records(tablePartitions, d.broker.Partitions(), "*.*")
 	d.spawn(func() {
@@ -138,6 +152,9 @@ func (d *Drainer) perform(ctx context.Context) {
 		})
 	}
 	d.performJobs(ctx, out)
+	for _, c := range out.cancelled {
+		d.options.Observer.Finished(c.part.policy, "cancelled")
+	}
 	if out.vanished > 0 {
 		d.log.Warn("jobs were removed from the stream by others", "jobs", out.vanished)
 	}

@@ -49,6 +49,7 @@ type checkpoint struct {
 type handover struct {
 	Rate    string        `json:"rate,omitempty"`    // that the clocks were kept at
 	Clocks  []clockRecord `json:"clocks,omitempty"`  // of buckets that are not as good as new
+	Total   string        `json:"total,omitempty"`   // the total outflow that the clock without a key was kept at
 	Partial bool          `json:"partial,omitempty"` // there were too many of them to list
 	Running []runRecord   `json:"running,omitempty"` // jobs that have no outcome yet, and who runs them
 	Done    []uint64      `json:"done,omitempty"`    // finished a moment ago: their acknowledgement may not be seen yet
@@ -60,6 +61,7 @@ type clockRecord struct {
 	Tat       int64     `json:"t,omitempty"` // µs until the envelope's theoretical arrival time
 	Cool      int64     `json:"c,omitempty"` // µs until the cool-down ends
 	Throttles int       `json:"n,omitempty"` // cool-downs in a row
+	Rate      string    `json:"r,omitempty"` // that the clock was kept at, when it is not the policy's
 }
 
 type runRecord struct {

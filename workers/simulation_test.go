@@ -342,7 +342,7 @@ func (w *world) join() {
 	w.to(d, w.latency(), func() {
 		now := d.clock()
 		d.core.connection(true, now)
-		d.core.setPolicies(w.policies, func(policy.Policy) bool { return true }, now)
+		d.core.setPolicies(w.queuePolicies(), now)
 		for t := range w.records {
 			for _, key := range slices.Sorted(maps.Keys(w.records[t])) {
 				d.core.watched(table(t), key, *w.records[t][key], now)
@@ -350,6 +350,13 @@ func (w *world) join() {
 		}
 		d.core.synced = true
 	})
+}
+
+func (w *world) queuePolicies() (all []queuePolicy) {
+	for _, p := range w.policies {
+		all = append(all, queuePolicy{Policy: p, own: true, local: true})
+	}
+	return all
 }
 
 // step lets a drainer act, carries out what it wants, and sets its next wake-up.

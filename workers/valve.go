@@ -1,8 +1,6 @@
 package workers
 
 import (
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/penstock-mq/penstock/policy"
@@ -14,19 +12,34 @@ import (
 // for nothing and reads no clock.
 type valve struct {
 	policy policy.Policy
-	pace   *pace          // nil: jobs start unpaced
+	paused bool           // by an operator, all of it
+	base   *limits        // what buckets without an override obey
 	self   string         // this process, as holder of running jobs
 	random func() float64 // in [0, 1), for the jitter of backoffs
 	out    *actions
+
+	overrides map[queue.Key]policy.Override
+	special   map[queue.Key]*limits // what the keys with an override obey
+
+	// One rate for all buckets together, and whose turn it is.
+	total      *pace // nil: there is none
+	totalClock clock
+	totalAwake bool    // some bucket has work and waits for its turn
+	turns      float64 // of the bucket that started last, in starts by weight
+	totalAt    instant // the next start, while one waits for it; else never
 
 	parts  map[int]*partition
 	sched  heap[scheduledBucket]
 	due    heap[dueBucket]
 	timers heap[timedJob]
-	busy   int // local workers
+	local  bool // there are local workers
+	busy   int  // of them, with jobs of this valve
+	lent   int  // of them, with jobs of other drainers
+
+	claims claims // of workers elsewhere
 }
 
-// run is a job that was given to a local worker.
+// run is a job that was given to a worker.
 type run struct {
 	*job
 	part     *partition
@@ -35,6 +48,7 @@ type run struct {
 	latest   instant // the last check must pass before it; 0: whenever
 	turn     *turn
 	previous *turn // nil once decided
+	remote   bool  // the worker is in another process
 }
 
 const (
@@ -48,198 +62,13 @@ const (
 	mostCrashes = 3
 )
 
-func newValve(p policy.Policy, self string, random func() float64, out *actions) *valve {
-	return &valve{policy: p, pace: newPace(p), self: self, random: random, out: out, parts: map[int]*partition{}}
-}
-
-// own begins a partition: jobs arrive, and start once live is called.
-func (v *valve) own(number int, epoch uint64) *partition {
-	p := &partition{
-		policy: v.policy.Name, number: number, epoch: epoch, state: partitionOpening, fresh: true,
-		buckets: map[queue.Key]*bucket{}, jobs: map[uint64]*job{}, inherited: map[uint64]*inheritedJob{},
+func newValve(p policy.Policy, paused bool, self string, random func() float64, out *actions) *valve {
+	v := &valve{
+		policy: p, paused: paused, base: limitsFor(p, policy.Override{}, paused), total: newPace(p.OutflowTotal, 1),
+		self: self, random: random, out: out, parts: map[int]*partition{}, totalAt: never,
 	}
-	v.parts[number] = p
-	return p
-}
-
-// inheritance is what a new owner knows of a partition.
-type inheritance struct {
-	crashed  bool          // the predecessor crashed: clocks that handover does not list are unknown
-	first    bool          // there was no predecessor
-	owner    string        // the predecessor
-	elapsed  time.Duration // from when handover was stored until the takeover
-	handover handover
-	attempts map[uint64]inheritedAttempt
-}
-
-type inheritedAttempt struct {
-	attemptRecord
-	dueIn time.Duration
-}
-
-// inherit applies what the predecessor left. After a crash each bucket counts as having started a job at the last moment
-// its old owner could have, unless a checkpoint shows that its next start was not due yet.
-func (v *valve) inherit(p *partition, in inheritance, now instant) {
-	if in.crashed || in.handover.Partial {
-		p.crashedAt = now
-	}
-	for _, c := range in.handover.Clocks {
-		left := func(us int64) instant { return now.add(time.Duration(us)*time.Microsecond - in.elapsed) }
-		b := v.bucket(p, c.Key, now)
-		if cool := left(c.Cool); c.Cool > 0 && cool > now {
-			b.cool, b.throttles = cool, c.Throttles
-		}
-		if v.pace == nil {
-			continue
-		}
-		if due := left(c.Due); !in.crashed || due > now {
-			b.clock = clock{due: due, tat: left(c.Tat)}
-			if in.handover.Rate != v.policy.Outflow.String() {
-				v.pace.adapt(&b.clock, now)
-			}
-		}
-		if b.cool > now {
-			v.pace.hold(&b.clock, b.cool)
-		}
-	}
-	for seq, a := range in.attempts {
-		p.inherited[seq] = &inheritedJob{record: a.attemptRecord, dueIn: a.dueIn, saved: true}
-	}
-	for _, r := range in.handover.Running {
-		j := p.inherited[r.Seq]
-		if j == nil {
-			j = &inheritedJob{}
-			p.inherited[r.Seq] = j
-		}
-		if in.crashed && r.Holder == in.owner {
-			j.crashed = true
-		} else {
-			j.holder = r.Holder
-		}
-	}
-	if len(in.handover.Done) > 0 {
-		p.finished = map[uint64]struct{}{}
-		for _, seq := range in.handover.Done {
-			p.finished[seq] = struct{}{}
-		}
-	}
-}
-
-// live lets the jobs of an opened partition start.
-func (v *valve) live(p *partition, now instant) {
-	p.state = partitionLive
-	for _, b := range p.buckets {
-		v.place(b, now)
-	}
-}
-
-// reopen is called when a partition's backlog is opened anew by the same owner: everything that is still stored will be
-// delivered again.
-func (v *valve) reopen(p *partition, epoch uint64) {
-	p.epoch = epoch
-	p.generation++
-	p.finished = map[uint64]struct{}{}
-	for _, f := range p.recent {
-		p.finished[f.seq] = struct{}{}
-	}
-}
-
-// swept is called when everything has been delivered that was stored when the backlog was opened. A job that was not is
-// gone from the stream: it was acknowledged without our hearing of it, or somebody purged it.
-func (v *valve) swept(p *partition, now instant) {
-	for _, j := range p.jobs {
-		if j.generation == p.generation {
-			continue
-		}
-		switch j.stage {
-		case stageAcking:
-			v.confirmed(p, j.Seq, now)
-		case stageWaiting, stageDelayed:
-			v.out.vanished++
-			v.detach(j)
-			v.remove(j, now)
-		}
-	}
-	for seq, j := range p.inherited {
-		if j.saved {
-			v.out.forgets = append(v.out.forgets, recordOf{p, seq})
-		}
-	}
-	clear(p.inherited)
-	p.finished = nil
-}
-
-// drop ends a partition that another process took.
-func (v *valve) drop(p *partition) { v.leave(p, partitionLost) }
-
-// surrender ends a partition in order and returns what its next owner needs. Outcomes that are still to come, or that came
-// but are not recorded yet, are reported to that owner.
-func (v *valve) surrender(p *partition, now instant) handover {
-	h := v.handover(p, now, 0)
-	for _, f := range p.recent {
-		if now.since(f.at) <= staleFor {
-			h.Done = append(h.Done, f.seq)
-		}
-	}
-	for _, j := range p.jobs {
-		switch j.stage {
-		case stageAcking:
-			h.Done = append(h.Done, j.Seq)
-		case stageSaving:
-			v.report(j, outcome{Seq: j.Seq, Kind: outcomeFailed, Error: j.lastError, Attempts: j.attempts})
-		case stageBurying:
-			v.report(j, outcome{Seq: j.Seq, Kind: outcomePermanent, Error: j.lastError})
-		}
-	}
-	v.leave(p, partitionSurrendered)
-	return h
-}
-
-// quiesce keeps a partition but starts nothing of it any more.
-func (v *valve) quiesce(p *partition) {
-	if !p.quiesced {
-		v.leave(p, partitionOpening)
-		v.parts[p.number], p.quiesced = p, true
-	}
-}
-
-func (v *valve) report(j *job, o outcome) {
-	v.out.reports = append(v.out.reports, report{v.policy.Name, j.bucket.part.number, o})
-}
-
-func (v *valve) leave(p *partition, state partitionState) {
-	p.state = state
-	delete(v.parts, p.number)
-	v.sched.retain(func(b scheduledBucket) bool { return b.part != p })
-	v.due.retain(func(b dueBucket) bool { return b.part != p })
-	v.timers.retain(func(j timedJob) bool { return j.bucket.part != p })
-}
-
-// setPolicy changes the numbers of a policy; jobs that wait obey them from now on.
-func (v *valve) setPolicy(p policy.Policy, now instant) {
-	v.policy, v.pace = p, newPace(p)
-	for _, part := range v.parts {
-		for _, b := range part.buckets {
-			if v.pace != nil {
-				v.pace.adapt(&b.clock, now)
-			}
-			b.cool = min(b.cool, now.add(time.Duration(p.Retry.MaxCooldown)))
-			v.place(b, now)
-		}
-	}
-}
-
-// resume is called when starts are allowed again after they were not, because the lease was in doubt.
-func (v *valve) resume(now instant) {
-	if v.pace == nil {
-		return
-	}
-	for _, p := range v.parts {
-		for _, b := range p.buckets {
-			v.pace.hold(&b.clock, now)
-			v.place(b, now)
-		}
-	}
+	v.setOverrides(nil)
+	return v
 }
 
 // arrive takes a delivered job in. wall is the wall clock at now, for deadlines.
@@ -291,26 +120,14 @@ func (v *valve) arrive(p *partition, a *queue.Arrived, now instant, wall time.Ti
 	}
 }
 
-// crashed counts that the owner of a running job crashed.
-func (v *valve) crashed(j *job, now instant) {
-	j.crashes++
-	if j.crashes >= mostCrashes {
-		v.bury(j, ReasonCrashed, "its drainer crashed while it ran, as often as this may happen")
-		return
-	}
-	j.noting = true
-	j.bucket.noting++
-	v.save(j, 0)
-}
-
 // bucket returns the bucket of a key, which it makes when there is none.
 func (v *valve) bucket(p *partition, key queue.Key, now instant) *bucket {
 	b := p.buckets[key]
 	if b == nil {
-		b = &bucket{key: key, part: p}
-		if v.pace != nil && p.crashedAt != 0 {
-			interval := v.pace.interval
-			v.pace.hold(&b.clock, p.crashedAt.add(interval+spread(key, min(interval, 250*time.Millisecond))))
+		b = &bucket{key: key, part: p, limits: v.limitsOf(key)}
+		if b.pace != nil && p.crashedAt != 0 {
+			interval := b.pace.interval
+			b.pace.hold(&b.clock, p.crashedAt.add(interval+spread(key, min(interval, 250*time.Millisecond))))
 		}
 		p.buckets[key] = b
 	}
@@ -336,6 +153,7 @@ func (v *valve) delay(j *job, until instant) {
 	if j.Size > leanSize {
 		j.Body, j.Lean = nil, true
 	}
+	j.bucket.delayed++
 	v.lookAt(j, min(until, j.expires))
 }
 
@@ -351,6 +169,9 @@ func (v *valve) lookAt(j *job, at instant) {
 
 // detach takes a job out of the valve's heaps.
 func (v *valve) detach(j *job) {
+	if j.stage == stageDelayed {
+		j.bucket.delayed--
+	}
 	if j.inTimers >= 0 {
 		v.timers.remove(j.inTimers)
 	}
@@ -382,14 +203,15 @@ func (v *valve) place(b *bucket, now instant) {
 		}
 		b.stalled = false
 	}
-	if v.policy.Concurrency > 0 && b.running >= v.policy.Concurrency {
+	if b.paused || b.concurrency > 0 && b.running >= b.concurrency {
 		b.awake = false
 		return
 	}
 	if !b.awake {
 		b.awake, b.since = true, now
-		if v.pace != nil {
-			v.pace.wake(&b.clock, now)
+		b.turns = max(b.turns, v.turns) // who had nothing to do has missed its turns
+		if b.pace != nil {
+			b.pace.wake(&b.clock, now)
 		}
 	}
 	at := v.startable(b)
@@ -427,8 +249,8 @@ func (v *valve) unplace(b *bucket) {
 // startable is when the bucket's head may start.
 func (v *valve) startable(b *bucket) instant {
 	at := b.cool
-	if v.pace != nil {
-		at = max(at, v.pace.next(&b.clock))
+	if b.pace != nil {
+		at = max(at, b.pace.next(&b.clock))
 	}
 	return at
 }
@@ -436,8 +258,8 @@ func (v *valve) startable(b *bucket) instant {
 // forget drops an empty bucket once it is as good as new.
 func (v *valve) forget(b *bucket, now instant) {
 	at := b.cool
-	if v.pace != nil {
-		at = max(at, v.pace.freshAt(&b.clock))
+	if b.pace != nil {
+		at = max(at, b.pace.freshAt(&b.clock))
 	}
 	if at > now {
 		v.schedule(b, at)
@@ -449,8 +271,8 @@ func (v *valve) forget(b *bucket, now instant) {
 // fetch asks for the bodies of the jobs that start next. The first items of the heap are about those.
 func (v *valve) fetch(b *bucket) {
 	n := mostFetches
-	if v.pace != nil {
-		n = min(n, int(lead/v.pace.interval)+1)
+	if b.pace != nil {
+		n = min(n, int(lead/b.pace.interval)+1)
 	}
 	for _, j := range b.ready[:min(n, len(b.ready))] {
 		if j.Lean && !j.fetching {
@@ -489,9 +311,51 @@ func (v *valve) advance(now instant, open bool) {
 	for len(v.sched) > 0 && v.sched[0].nextAt <= now {
 		v.place(v.sched[0].bucket, now)
 	}
-	for len(v.due) > 0 && v.mayTakeWorker(v.due[0].bucket) {
-		v.start(v.due[0].bucket, now)
+	v.totalAt = never
+	blocked := false
+	var passed []*bucket // whose turn it is, but which run too much to get a worker
+	for len(v.due) > 0 {
+		if !v.totalReady(now) {
+			blocked = true
+			break
+		}
+		b := v.due[0].bucket
+		if v.mayTakeWorker(b) {
+			v.start(b, now, false)
+			continue
+		}
+		if v.total == nil || v.free() == 0 {
+			break // the others run more
+		}
+		v.unplace(b)
+		passed = append(passed, b)
 	}
+	for _, b := range passed {
+		b.spot = spotDue
+		v.due.push(dueBucket{b})
+	}
+	switch {
+	case len(v.due) == 0:
+		v.totalAwake = false
+	case !blocked:
+		v.offer(now)
+	}
+}
+
+// totalReady reports whether the rate of all buckets together allows a start.
+func (v *valve) totalReady(now instant) bool {
+	if v.total == nil {
+		return true
+	}
+	if !v.totalAwake {
+		v.totalAwake = true
+		v.total.wake(&v.totalClock, now)
+	}
+	if at := v.total.next(&v.totalClock); at > now {
+		v.totalAt = at
+		return false
+	}
+	return true
 }
 
 // mayTakeWorker keeps one bucket from taking all workers, for a target that hangs for one key: a bucket gets a worker
@@ -499,30 +363,44 @@ func (v *valve) advance(now instant, open bool) {
 // next one like it three quarters of the rest, and who runs nothing gets any that is free. (Choudhury and Hahne, "Dynamic
 // queue length thresholds for shared-memory packet switches", 1998.)
 func (v *valve) mayTakeWorker(b *bucket) bool {
-	free := v.policy.Workers - v.busy
+	free := v.free()
 	return free > 0 && b.running <= 3*(free-1)
 }
 
-func (v *valve) start(b *bucket, now instant) {
+// start gives the head of a bucket to a worker.
+func (v *valve) start(b *bucket, now instant, remote bool) run {
 	due := b.nextAt
 	j := b.ready[0].job
 	v.detach(j)
 	j.stage = stageRunning
 	b.running++
-	v.busy++
-	r := run{job: j, part: b.part, attempt: j.attempts + 1, due: due, previous: b.last}
+	r := run{job: j, part: b.part, attempt: j.attempts + 1, due: due, previous: b.last, remote: remote}
 	r.turn = &turn{priority: j.Priority, seq: j.Seq}
 	r.turn.decided.Add(1)
 	b.last = r.turn
 	b.handoffs.Add(1)
 	b.part.handoffs.Add(1)
-	if v.pace != nil {
-		v.pace.take(&b.clock, now, j.Cost)
-		r.latest = now.add(v.pace.handoff)
+	if v.total != nil {
+		r.due = max(due, v.total.next(&v.totalClock))
+		v.total.take(&v.totalClock, now, j.Cost)
+		r.latest = now.add(v.total.handoff)
+		v.turns = b.turns
+		b.turns += float64(j.Cost) / float64(b.weight)
+	}
+	if b.pace != nil {
+		b.pace.take(&b.clock, now, j.Cost)
+		r.latest = now.add(b.pace.handoff)
 	}
 	b.since = now
-	v.out.starts = append(v.out.starts, r)
+	b.counted(now)
+	if remote {
+		v.claims.running++
+	} else {
+		v.busy++
+		v.out.starts = append(v.out.starts, r)
+	}
 	v.place(b, now)
+	return r
 }
 
 // timeout acts on a job whose timer went off.
@@ -535,164 +413,8 @@ func (v *valve) timeout(j *job, now instant) {
 		v.bury(j, ReasonDeadline, "it waited longer than it may")
 		v.place(j.bucket, now)
 	default:
+		j.bucket.delayed--
 		v.makeReady(j, now)
-	}
-}
-
-// settle applies the outcome of a running job.
-func (v *valve) settle(j *job, o outcome, now instant) {
-	b := j.bucket
-	b.running--
-	local := j.holder == ""
-	j.holder = ""
-	v.detach(j)
-	retry := v.policy.Retry
-	switch o.Kind {
-	case outcomeDone:
-		b.throttles = 0
-		v.ack(j)
-	case outcomePermanent:
-		v.bury(j, ReasonPermanent, o.Error)
-	case outcomeFailed:
-		j.attempts, j.lastError = max(j.attempts+1, o.Attempts), o.Error
-		if o.Attempts > 0 {
-			j.attempts = o.Attempts
-		}
-		if j.attempts >= retry.MaxAttempts {
-			v.bury(j, ReasonAttempts, o.Error)
-			break
-		}
-		longest := doubled(time.Duration(retry.Backoff), j.attempts-1, time.Duration(retry.MaxBackoff))
-		v.save(j, time.Duration(v.random()*float64(longest)))
-	case outcomeThrottled:
-		v.throttle(b, o.RetryAfter, now)
-		v.makeReady(j, now)
-	case outcomeReturned:
-		if local {
-			b.handoffs.Add(-1)
-			b.part.handoffs.Add(-1)
-			b.stalled = true
-			if v.pace != nil {
-				v.pace.spare(&b.clock, j.Cost)
-			}
-		}
-		v.makeReady(j, now)
-	}
-	v.place(b, now)
-}
-
-// throttle pauses a bucket because its target asked for it, or for the policy's backoff, doubled for each pause in a row.
-func (v *valve) throttle(b *bucket, wait time.Duration, now instant) {
-	retry := v.policy.Retry
-	if now >= b.cool { // answers to jobs that were under way when a pause began do not make another
-		b.throttles++
-	}
-	if wait <= 0 {
-		wait = doubled(time.Duration(retry.Backoff), b.throttles-1, time.Duration(retry.MaxCooldown))
-	}
-	b.cool = max(b.cool, now.add(min(wait, time.Duration(retry.MaxCooldown))))
-	if v.pace != nil {
-		v.pace.hold(&b.clock, b.cool)
-	}
-}
-
-// doubled is d·2^n, at most limit.
-func doubled(d time.Duration, n int, limit time.Duration) time.Duration {
-	for ; n > 0 && d < limit; n-- {
-		d *= 2
-	}
-	return min(d, limit)
-}
-
-// save records a counted attempt or crash; the job backs off once saved confirms it.
-func (v *valve) save(j *job, backoff time.Duration) {
-	j.stage, j.backoff, j.recorded = stageSaving, backoff, true
-	v.out.saves = append(v.out.saves, save{j, attemptRecord{
-		V: version, Attempts: j.attempts, DueIn: micros(backoff), LastError: j.lastError, Crashes: j.crashes,
-	}})
-}
-
-func (v *valve) saved(j *job, now instant) {
-	if j.bucket.part.state > partitionLive || j.stage != stageSaving {
-		return
-	}
-	if !j.noting {
-		v.delay(j, now.add(j.backoff))
-		return
-	}
-	j.noting = false
-	j.bucket.noting--
-	v.makeReady(j, now)
-}
-
-func (v *valve) bury(j *job, reason Reason, detail string) {
-	j.stage, j.lastError = stageBurying, detail
-	v.out.burials = append(v.out.burials, burial{j, reason, detail})
-}
-
-// buried is called when a job's dead letter is stored.
-func (v *valve) buried(j *job) {
-	if j.bucket.part.state <= partitionLive && j.stage == stageBurying {
-		v.ack(j)
-	}
-}
-
-func (v *valve) ack(j *job) {
-	j.stage = stageAcking
-	j.Body, j.Header = nil, nil
-	v.out.acks = append(v.out.acks, recordOf{j.bucket.part, j.Seq})
-}
-
-// confirmed is called when the server has confirmed an acknowledgement: the job's place is free.
-func (v *valve) confirmed(p *partition, seq uint64, now instant) {
-	p.finish(seq, now)
-	if j := p.jobs[seq]; j != nil && j.stage == stageAcking {
-		v.remove(j, now)
-	}
-}
-
-func (v *valve) remove(j *job, now instant) {
-	b := j.bucket
-	delete(b.part.jobs, j.Seq)
-	b.held--
-	if j.recorded {
-		v.out.forgets = append(v.out.forgets, recordOf{b.part, j.Seq})
-	}
-	if b.held == 0 {
-		v.place(b, now)
-	}
-}
-
-// reported takes the outcome of a job that was running in another process when its partition was handed over.
-func (v *valve) reported(p *partition, o outcome, now instant) {
-	if j := p.jobs[o.Seq]; j != nil {
-		if j.stage == stageRunning && j.holder != "" {
-			v.settle(j, o, now)
-		}
-		return
-	}
-	if in := p.inherited[o.Seq]; in != nil && in.holder != "" {
-		in.outcome = &o
-	}
-}
-
-// holderGone is called when a process that may run handed-over jobs has crashed.
-func (v *valve) holderGone(holder string, now instant) {
-	for _, p := range v.parts {
-		for _, in := range p.inherited {
-			if in.holder == holder && in.outcome == nil {
-				in.holder, in.crashed = "", true
-			}
-		}
-		for _, seq := range slices.Sorted(maps.Keys(p.jobs)) {
-			if j := p.jobs[seq]; j.stage == stageRunning && j.holder == holder {
-				j.bucket.running--
-				j.holder = ""
-				v.detach(j)
-				v.crashed(j, now)
-				v.place(j.bucket, now)
-			}
-		}
 	}
 }
 
@@ -705,38 +427,8 @@ func (v *valve) wake(open bool) instant {
 	if open && len(v.sched) > 0 {
 		at = min(at, v.sched[0].nextAt)
 	}
+	if open {
+		at = min(at, v.totalAt, v.claims.wake(len(v.due) > 0))
+	}
 	return at
-}
-
-// expect says how long it will be until a job starts, while nothing fails: 0 when it has started. It is not known for a
-// job that has not arrived, and while concurrency holds the bucket back.
-func (v *valve) expect(p *partition, seq uint64, now instant) (wait time.Duration, known bool) {
-	j := p.jobs[seq]
-	if j == nil {
-		return 0, seq <= p.highest
-	}
-	b := j.bucket
-	switch j.stage {
-	case stageWaiting:
-		at := v.startable(b)
-		if v.pace != nil {
-			at = at.add(times(int64(j.inBucket), v.pace.interval))
-		}
-		return max(0, at.since(now)), true
-	case stageDelayed:
-		return max(0, j.at.since(now)), true
-	}
-	return 0, true
-}
-
-// room is how long it will be until the bucket's next start, at least one interval: when a place may be free again.
-func (v *valve) room(p *partition, key queue.Key, now instant) time.Duration {
-	var wait time.Duration
-	if v.pace != nil {
-		wait = v.pace.interval
-	}
-	if b := p.buckets[key]; b != nil {
-		wait = max(wait, v.startable(b).since(now))
-	}
-	return wait
 }

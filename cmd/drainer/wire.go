@@ -33,6 +33,7 @@ func serve(ctx context.Context, c config.Config, stdout io.Writer, log *slog.Log
 		Lease:    c.Drain.Lease,
 		Policies: c.Drain.Policies,
 		Target:   httptarget.New(httptarget.Client()),
+		OwnAll:   true,
 		Grace:    c.Grace,
 		Ready:    func() { close(ready) },
 		Observer: metrics.Drain(),

@@ -1,0 +1,191 @@
+package workers
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/penstock-mq/penstock/queue"
+)
+
+// rateMemory is the time over which a bucket's rate of starts is averaged, with exponentially falling weights.
+const rateMemory = 5 * time.Second
+
+// counted notes a start for the bucket's rate.
+func (b *bucket) counted(now instant) {
+	b.rate = b.rateNow(now) + float32(1/rateMemory.Seconds())
+	b.rateAt = now
+}
+
+func (b *bucket) rateNow(now instant) float32 {
+	return b.rate * float32(math.Exp(-now.since(b.rateAt).Seconds()/rateMemory.Seconds()))
+}
+
+// expectBucket is how long a bucket would take to start a job that has n others before it; nil while it is paused or held
+// by its concurrency, when nobody can tell.
+func (v *valve) expectBucket(b *bucket, n int, now instant) *int64 {
+	if b.paused || b.concurrency > 0 && b.running >= b.concurrency {
+		return nil
+	}
+	at := v.startable(b)
+	if b.pace != nil {
+		at = at.add(times(int64(n), b.pace.interval))
+	}
+	if v.total != nil {
+		at = max(at, v.total.next(&v.totalClock).add(times(v.turnsBefore(b, n), v.total.interval)))
+	}
+	ms := ceilMillis(max(0, at.since(now)))
+	return &ms
+}
+
+// turnsBefore is how many starts of the whole policy come before the bucket's n-th, while every bucket with work takes
+// its turns by weight.
+func (v *valve) turnsBefore(b *bucket, n int) int64 {
+	turns := int64(n)
+	rounds := float64(n+1) / float64(b.weight)
+	for _, part := range v.parts {
+		for _, other := range part.buckets {
+			if other != b && len(other.ready) > 0 {
+				turns += min(int64(len(other.ready)), int64(rounds*float64(other.weight)))
+			}
+		}
+	}
+	return turns
+}
+
+// bucketState tells how a bucket stands.
+func (v *valve) bucketState(p *partition, key queue.Key, now instant, wall time.Time) queue.BucketState {
+	l := v.limitsOf(key)
+	s := queue.BucketState{Key: key, Paused: l.paused}
+	b := p.buckets[key]
+	if b == nil {
+		if !l.paused {
+			b = &bucket{key: key, part: p, limits: l}
+			s.ExpectMS = v.expectBucket(b, 0, now)
+		}
+		return s
+	}
+	s.Depth, s.Waiting, s.Running = b.held, len(b.ready), b.running
+	s.Rate = math.Round(float64(b.rateNow(now))*100) / 100
+	s.CoolingMS = max(0, ceilMillis(b.cool.since(now)))
+	s.ExpectMS = v.expectBucket(b, len(b.ready), now)
+	s.Delayed = b.delayed
+	if len(b.ready) > 0 {
+		s.HeadAgeMS = max(0, wall.Sub(b.ready[0].Stored).Milliseconds())
+	}
+	return s
+}
+
+// deepest lists the buckets of a partition that hold most, after leaving out the first.
+func (v *valve) deepest(p *partition, offset, limit int, now instant, wall time.Time) (states []queue.BucketState, total int) {
+	const most = 10_000
+	limit = min(max(limit, 0), most)
+	offset = min(max(offset, 0), most)
+	all := make([]*bucket, 0, len(p.buckets))
+	for _, b := range p.buckets {
+		if b.held > 0 {
+			all = append(all, b)
+		}
+	}
+	slices.SortFunc(all, func(a, b *bucket) int {
+		return cmp.Or(cmp.Compare(b.held, a.held), cmp.Compare(a.key, b.key))
+	})
+	for _, b := range all[min(offset, len(all)):min(offset+limit, len(all))] {
+		states = append(states, v.bucketState(p, b.key, now, wall))
+	}
+	return states, len(all)
+}
+
+// jobState tells how a job stands; nil for one that is not held.
+func (v *valve) jobState(p *partition, seq uint64, now instant) *queue.JobState {
+	j := p.jobs[seq]
+	if j == nil {
+		return nil
+	}
+	s := &queue.JobState{Seq: seq, Key: j.Key, Attempts: j.attempts, LastError: j.lastError, AcceptedAt: j.Stored}
+	zero := int64(0)
+	switch j.stage {
+	case stageWaiting:
+		position := 0
+		for _, other := range j.bucket.ready {
+			if other.before(orderedJob{j}) {
+				position++
+			}
+		}
+		s.State, s.Position, s.ExpectMS = queue.JobWaiting, &position, v.expectBucket(j.bucket, position, now)
+	case stageDelayed:
+		s.State = queue.JobDelayed
+		if !j.bucket.paused {
+			wait := ceilMillis(max(0, j.at.since(now)))
+			s.ExpectMS = &wait
+		}
+	case stageRunning:
+		s.State, s.ExpectMS = queue.JobRunning, &zero
+	default:
+		s.State, s.ExpectMS = queue.JobFinishing, &zero
+	}
+	return s
+}
+
+// cancel drops a job on an operator's word, unless it runs.
+func (v *valve) cancel(p *partition, seq uint64, now instant) (removed int) {
+	j := p.jobs[seq]
+	if j == nil || j.stage != stageWaiting && j.stage != stageDelayed {
+		return 0
+	}
+	v.detach(j)
+	v.ack(j)
+	v.out.cancelled = append(v.out.cancelled, recordOf{p, seq})
+	v.place(j.bucket, now)
+	return 1
+}
+
+// purge drops the jobs of a bucket on an operator's word, those that run excepted.
+func (v *valve) purge(p *partition, key queue.Key, now instant) (removed int) {
+	b := p.buckets[key]
+	if b == nil {
+		return 0
+	}
+	for seq, j := range p.jobs {
+		if j.bucket == b {
+			removed += v.cancel(p, seq, now)
+		}
+	}
+	return removed
+}
+
+// expect says how long it will be until a job starts, while nothing fails: 0 when it has started. It is not known for a
+// job that has not arrived, and while concurrency holds the bucket back.
+func (v *valve) expect(p *partition, seq uint64, now instant) (wait time.Duration, known bool) {
+	j := p.jobs[seq]
+	if j == nil {
+		return 0, seq <= p.highest
+	}
+	b := j.bucket
+	switch j.stage {
+	case stageWaiting:
+		ms := v.expectBucket(b, j.inBucket, now)
+		if ms == nil {
+			return 0, false
+		}
+		return time.Duration(*ms) * time.Millisecond, true
+	case stageDelayed:
+		return max(0, j.at.since(now)), true
+	}
+	return 0, true
+}
+
+// room is how long it will be until the bucket's next start, at least one interval: when a place may be free again.
+func (v *valve) room(p *partition, key queue.Key, now instant) time.Duration {
+	var wait time.Duration
+	if l := v.limitsOf(key); l.pace != nil {
+		wait = l.pace.interval
+	} else if v.total != nil {
+		wait = v.total.interval
+	}
+	if b := p.buckets[key]; b != nil {
+		wait = max(wait, v.startable(b).since(now))
+	}
+	return wait
+}

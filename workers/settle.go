@@ -1,0 +1,142 @@
+package workers
+
+import "time"
+
+// crashed counts that the owner of a running job crashed.
+func (v *valve) crashed(j *job, now instant) {
+	j.crashes++
+	if j.crashes >= mostCrashes {
+		v.bury(j, ReasonCrashed, "its drainer crashed while it ran, as often as this may happen")
+		return
+	}
+	j.noting = true
+	j.bucket.noting++
+	v.save(j, 0)
+}
+
+// settle applies the outcome of a running job.
+func (v *valve) settle(j *job, o outcome, now instant) {
+	b := j.bucket
+	b.running--
+	local := j.holder == ""
+	j.holder = ""
+	v.detach(j)
+	retry := v.policy.Retry
+	switch o.Kind {
+	case outcomeDone:
+		b.throttles = 0
+		v.ack(j)
+	case outcomePermanent:
+		v.bury(j, ReasonPermanent, o.Error)
+	case outcomeFailed:
+		j.attempts, j.lastError = max(j.attempts+1, o.Attempts), o.Error
+		if o.Attempts > 0 {
+			j.attempts = o.Attempts
+		}
+		if j.attempts >= retry.MaxAttempts {
+			v.bury(j, ReasonAttempts, o.Error)
+			break
+		}
+		longest := doubled(time.Duration(retry.Backoff), j.attempts-1, time.Duration(retry.MaxBackoff))
+		v.save(j, time.Duration(v.random()*float64(longest)))
+	case outcomeThrottled:
+		v.throttle(b, o.RetryAfter, now)
+		v.makeReady(j, now)
+	case outcomeReturned:
+		if local {
+			b.handoffs.Add(-1)
+			b.part.handoffs.Add(-1)
+			b.stalled = true
+			if b.pace != nil {
+				b.pace.spare(&b.clock, j.Cost)
+			}
+			if v.total != nil {
+				v.total.spare(&v.totalClock, j.Cost)
+			}
+		}
+		v.makeReady(j, now)
+	}
+	v.place(b, now)
+}
+
+// throttle pauses a bucket because its target asked for it, or for the policy's backoff, doubled for each pause in a row.
+func (v *valve) throttle(b *bucket, wait time.Duration, now instant) {
+	retry := v.policy.Retry
+	if now >= b.cool { // answers to jobs that were under way when a pause began do not make another
+		b.throttles++
+	}
+	if wait <= 0 {
+		wait = doubled(time.Duration(retry.Backoff), b.throttles-1, time.Duration(retry.MaxCooldown))
+	}
+	b.cool = max(b.cool, now.add(min(wait, time.Duration(retry.MaxCooldown))))
+	if b.pace != nil {
+		b.pace.hold(&b.clock, b.cool)
+	}
+}
+
+// doubled is d·2^n, at most limit.
+func doubled(d time.Duration, n int, limit time.Duration) time.Duration {
+	for ; n > 0 && d < limit; n-- {
+		d *= 2
+	}
+	return min(d, limit)
+}
+
+// save records a counted attempt or crash; the job backs off once saved confirms it.
+func (v *valve) save(j *job, backoff time.Duration) {
+	j.stage, j.backoff, j.recorded = stageSaving, backoff, true
+	v.out.saves = append(v.out.saves, save{j, attemptRecord{
+		V: version, Attempts: j.attempts, DueIn: micros(backoff), LastError: j.lastError, Crashes: j.crashes,
+	}})
+}
+
+func (v *valve) saved(j *job, now instant) {
+	if j.bucket.part.state > partitionLive || j.stage != stageSaving {
+		return
+	}
+	if !j.noting {
+		v.delay(j, now.add(j.backoff))
+		return
+	}
+	j.noting = false
+	j.bucket.noting--
+	v.makeReady(j, now)
+}
+
+func (v *valve) bury(j *job, reason Reason, detail string) {
+	j.stage, j.lastError = stageBurying, detail
+	v.out.burials = append(v.out.burials, burial{j, reason, detail})
+}
+
+// buried is called when a job's dead letter is stored.
+func (v *valve) buried(j *job) {
+	if j.bucket.part.state <= partitionLive && j.stage == stageBurying {
+		v.ack(j)
+	}
+}
+
+func (v *valve) ack(j *job) {
+	j.stage = stageAcking
+	j.Body, j.Header = nil, nil
+	v.out.acks = append(v.out.acks, recordOf{j.bucket.part, j.Seq})
+}
+
+// confirmed is called when the server has confirmed an acknowledgement: the job's place is free.
+func (v *valve) confirmed(p *partition, seq uint64, now instant) {
+	p.finish(seq, now)
+	if j := p.jobs[seq]; j != nil && j.stage == stageAcking {
+		v.remove(j, now)
+	}
+}
+
+func (v *valve) remove(j *job, now instant) {
+	b := j.bucket
+	delete(b.part.jobs, j.Seq)
+	b.held--
+	if j.recorded {
+		v.out.forgets = append(v.out.forgets, recordOf{b.part, j.Seq})
+	}
+	if b.held == 0 {
+		v.place(b, now)
+	}
+}

@@ -1,0 +1,239 @@
+package workers
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/penstock-mq/penstock/queue"
+)
+
+// own begins a partition: jobs arrive, and start once live is called.
+func (v *valve) own(number int, epoch uint64) *partition {
+	p := &partition{
+		policy: v.policy.Name, number: number, epoch: epoch, state: partitionOpening, fresh: true,
+		buckets: map[queue.Key]*bucket{}, jobs: map[uint64]*job{}, inherited: map[uint64]*inheritedJob{},
+	}
+	v.parts[number] = p
+	return p
+}
+
+// inheritance is what a new owner knows of a partition.
+type inheritance struct {
+	crashed  bool          // the predecessor crashed: clocks that handover does not list are unknown
+	first    bool          // there was no predecessor
+	owner    string        // the predecessor
+	elapsed  time.Duration // from when handover was stored until the takeover
+	handover handover
+	attempts map[uint64]inheritedAttempt
+}
+
+type inheritedAttempt struct {
+	attemptRecord
+	dueIn time.Duration
+}
+
+// inherit applies what the predecessor left. After a crash each bucket counts as having started a job at the last moment
+// its old owner could have, unless a checkpoint shows that its next start was not due yet.
+func (v *valve) inherit(p *partition, in inheritance, now instant) {
+	if in.crashed || in.handover.Partial {
+		p.crashedAt = now
+		if v.total != nil {
+			v.total.hold(&v.totalClock, now.add(v.total.interval))
+		}
+	}
+	for _, c := range in.handover.Clocks {
+		left := func(us int64) instant { return now.add(time.Duration(us)*time.Microsecond - in.elapsed) }
+		if c.Key == "" {
+			v.inheritTotal(clock{due: left(c.Due), tat: left(c.Tat)}, in, now)
+			continue
+		}
+		b := v.bucket(p, c.Key, now)
+		if cool := left(c.Cool); c.Cool > 0 && cool > now {
+			b.cool, b.throttles = cool, c.Throttles
+		}
+		if b.pace == nil {
+			continue
+		}
+		if due := left(c.Due); !in.crashed || due > now {
+			b.clock = clock{due: due, tat: left(c.Tat)}
+			if cmp.Or(c.Rate, in.handover.Rate) != b.pace.rate.String() {
+				b.pace.adapt(&b.clock, now)
+			}
+		}
+		if b.cool > now {
+			b.pace.hold(&b.clock, b.cool)
+		}
+	}
+	for seq, a := range in.attempts {
+		p.inherited[seq] = &inheritedJob{record: a.attemptRecord, dueIn: a.dueIn, saved: true}
+	}
+	for _, r := range in.handover.Running {
+		j := p.inherited[r.Seq]
+		if j == nil {
+			j = &inheritedJob{}
+			p.inherited[r.Seq] = j
+		}
+		if in.crashed && r.Holder == in.owner {
+			j.crashed = true
+		} else {
+			j.holder = r.Holder
+		}
+	}
+	if len(in.handover.Done) > 0 {
+		p.finished = map[uint64]struct{}{}
+		for _, seq := range in.handover.Done {
+			p.finished[seq] = struct{}{}
+		}
+	}
+}
+
+// inheritTotal applies the clock of all buckets together, under the same rules as a bucket's.
+func (v *valve) inheritTotal(c clock, in inheritance, now instant) {
+	if v.total == nil || in.crashed && c.due <= now {
+		return
+	}
+	v.totalClock = c
+	if in.handover.Total != v.policy.OutflowTotal.String() {
+		v.total.adapt(&v.totalClock, now)
+	}
+}
+
+// live lets the jobs of an opened partition start.
+func (v *valve) live(p *partition, now instant) {
+	p.state = partitionLive
+	for _, b := range p.buckets {
+		v.place(b, now)
+	}
+}
+
+// reopen is called when a partition's backlog is opened anew by the same owner: everything that is still stored will be
+// delivered again.
+func (v *valve) reopen(p *partition, epoch uint64) {
+	p.epoch = epoch
+	p.generation++
+	p.finished = map[uint64]struct{}{}
+	for _, f := range p.recent {
+		p.finished[f.seq] = struct{}{}
+	}
+}
+
+// swept is called when everything has been delivered that was stored when the backlog was opened. A job that was not is
+// gone from the stream: it was acknowledged without our hearing of it, or somebody purged it.
+func (v *valve) swept(p *partition, now instant) {
+	for _, j := range p.jobs {
+		if j.generation == p.generation {
+			continue
+		}
+		switch j.stage {
+		case stageAcking:
+			v.confirmed(p, j.Seq, now)
+		case stageWaiting, stageDelayed:
+			v.out.vanished++
+			v.detach(j)
+			v.remove(j, now)
+		}
+	}
+	for seq, j := range p.inherited {
+		if j.saved {
+			v.out.forgets = append(v.out.forgets, recordOf{p, seq})
+		}
+	}
+	clear(p.inherited)
+	p.finished = nil
+}
+
+// drop ends a partition that another process took.
+func (v *valve) drop(p *partition) { v.leave(p, partitionLost) }
+
+// surrender ends a partition in order and returns what its next owner needs. Outcomes that are still to come, or that came
+// but are not recorded yet, are reported to that owner.
+func (v *valve) surrender(p *partition, now instant) handover {
+	h := v.handover(p, now, 0)
+	for _, f := range p.recent {
+		if now.since(f.at) <= staleFor {
+			h.Done = append(h.Done, f.seq)
+		}
+	}
+	for _, j := range p.jobs {
+		switch j.stage {
+		case stageAcking:
+			h.Done = append(h.Done, j.Seq)
+		case stageSaving:
+			v.report(j, outcome{Seq: j.Seq, Kind: outcomeFailed, Error: j.lastError, Attempts: j.attempts})
+		case stageBurying:
+			v.report(j, outcome{Seq: j.Seq, Kind: outcomePermanent, Error: j.lastError})
+		}
+	}
+	v.leave(p, partitionSurrendered)
+	return h
+}
+
+// quiesce keeps a partition but starts nothing of it any more.
+func (v *valve) quiesce(p *partition) {
+	if !p.quiesced {
+		v.leave(p, partitionOpening)
+		v.parts[p.number], p.quiesced = p, true
+	}
+}
+
+func (v *valve) report(j *job, o outcome) {
+	v.out.reports = append(v.out.reports, report{v.policy.Name, j.bucket.part.number, o})
+}
+
+func (v *valve) leave(p *partition, state partitionState) {
+	p.state = state
+	delete(v.parts, p.number)
+	v.sched.retain(func(b scheduledBucket) bool { return b.part != p })
+	v.due.retain(func(b dueBucket) bool { return b.part != p })
+	v.timers.retain(func(j timedJob) bool { return j.bucket.part != p })
+}
+
+// resume is called when starts are allowed again after they were not, because the lease was in doubt.
+func (v *valve) resume(now instant) {
+	if v.total != nil {
+		v.total.hold(&v.totalClock, now)
+	}
+	for _, p := range v.parts {
+		for _, b := range p.buckets {
+			if b.pace != nil {
+				b.pace.hold(&b.clock, now)
+			}
+			v.place(b, now)
+		}
+	}
+}
+
+// reported takes the outcome of a job that was running in another process when its partition was handed over.
+func (v *valve) reported(p *partition, o outcome, now instant) {
+	if j := p.jobs[o.Seq]; j != nil {
+		if j.stage == stageRunning && j.holder != "" {
+			v.settle(j, o, now)
+		}
+		return
+	}
+	if in := p.inherited[o.Seq]; in != nil && in.holder != "" {
+		in.outcome = &o
+	}
+}
+
+// holderGone is called when a process that may run handed-over jobs has crashed.
+func (v *valve) holderGone(holder string, now instant) {
+	for _, p := range v.parts {
+		for _, in := range p.inherited {
+			if in.holder == holder && in.outcome == nil {
+				in.holder, in.crashed = "", true
+			}
+		}
+		for _, seq := range slices.Sorted(maps.Keys(p.jobs)) {
+			if j := p.jobs[seq]; j.stage == stageRunning && j.holder == holder {
+				j.bucket.running--
+				j.holder = ""
+				v.detach(j)
+				v.crashed(j, now)
+				v.place(j.bucket, now)
+			}
+		}
+	}
+}
