@@ -21,6 +21,9 @@ func CheckChange(before, after Policy) error {
 			"give the policy a new name"})
 	case before.HasQueue() && before.Partitions != after.Partitions:
 		fixed("partitions", before.Partitions, after.Partitions)
+		if before.OutflowTotal.IsZero() && after.Partitions == 1 && !after.OutflowTotal.IsZero() {
+			problems[len(problems)-1].Reason += ", for outflow_total needs a policy created with one partition"
+		}
 	}
 	return Invalid(problems)
 }

@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"reflect"
 	"testing"
@@ -17,7 +18,7 @@ func ruleOf(p policy.Policy) interface{ Validate() error } {
 	case policy.TokenBucket:
 		return algorithms.TokenBucket{Capacity: p.Capacity, Refill: p.Refill}
 	case policy.LeakingBucket:
-		return algorithms.LeakingBucket{Capacity: p.Capacity, Outflow: p.Outflow, Burst: p.Burst}
+		return algorithms.LeakingBucket{Capacity: p.Capacity, Outflow: cmp.Or(p.Outflow, p.OutflowTotal), Burst: p.Burst}
 	case policy.FixedWindow:
 		return algorithms.FixedWindow{Limit: p.Limit, Window: window}
 	case policy.SlidingLog:
@@ -39,7 +40,9 @@ func FuzzParse(f *testing.F) {
 		`{"name":"b","algorithm":"sliding_log","limit":5,"window":"1w","count":"accepted","queue":false}`,
 		`{"name":"c","algorithm":"fixed_window","limit":5,"window":"1d12h","queue":{"capacity":3}}`,
 		`{"name":"d","algorithm":"leaking_bucket","outflow":"3/10s","capacity":1e3,"burst":2}`,
+		`{"name":"e","algorithm":"leaking_bucket","outflow_total":"100/s","outflow":"2/s","capacity":10}`,
 		`{"target":{"http":{"url":"http://a"}}}`,
+		`{"target":{"nats":{"subject":"a.b"}}}`,
 		`{"retry":{"backoff":null},"name":"\u0000","":[{}]}`,
 	} {
 		f.Add([]byte(seed))

@@ -1,15 +1,81 @@
 package policy
 
-import "github.com/penstock-mq/penstock/algorithms"
+import (
+	"fmt"
+
+	"github.com/penstock-mq/penstock/algorithms"
+)
+
+// MaxWeight is the largest weight of an [Override].
+const MaxWeight = 1000
 
 // Override is what one key of a policy obeys instead of the policy's own numbers. What is nil stays the policy's.
 type Override struct {
 	Outflow     *algorithms.Rate `json:"outflow,omitempty"`
 	Burst       *int64           `json:"burst,omitempty"`
-	Concurrency *int             `json:"concurrency,omitempty"`
-	Weight      *int64           `json:"weight,omitempty"` // of the key's turns under outflow_total: 1 to 1000, default 1
-	Paused      bool             `json:"paused,omitempty"`
+	Concurrency *int             `json:"concurrency,omitempty"` // 0: no limit, whatever the policy says
+	// Weight is the key's share of the turns under the policy's outflow_total: 1 (what keys without one have) to 1000.
+	Weight *int64 `json:"weight,omitempty"`
+	Paused bool   `json:"paused,omitempty"` // the key's jobs wait until somebody resumes it
 }
 
 // IsZero reports whether the override changes nothing.
 func (o Override) IsZero() bool { return o == Override{} }
+
+// ParseOverride reads an override from JSON as strictly as [Parse] reads a policy. What is wrong is in an
+// [*InvalidError]. Whether it suits a policy is for [Override.Validate] to say.
+func ParseOverride(data []byte) (Override, error) {
+	var o Override
+	problems := decode(data, "", fields{
+		"outflow":     optional(&o.Outflow, func(r *algorithms.Rate) any { return r }),
+		"burst":       optional(&o.Burst, func(n *int64) any { return n }),
+		"concurrency": optional(&o.Concurrency, func(n *int) any { return zeroable{n} }),
+		"weight":      optional(&o.Weight, func(n *int64) any { return n }),
+		"paused":      &o.Paused,
+	})
+	if err := Invalid(problems); err != nil {
+		return Override{}, err
+	}
+	return o, nil
+}
+
+// Validate reports everything that keeps the override from being one of the policy's keys': numbers out of range, and
+// fields that would do nothing.
+func (o Override) Validate(p Policy) []Problem {
+	p = p.WithDefaults()
+	if !p.HasQueue() {
+		return []Problem{{"", fmt.Sprintf("policy %s has no queue: its keys cannot be given limits of their own", p.Name)}}
+	}
+	var c checker
+	paced := o.Outflow != nil || !p.Outflow.IsZero()
+	switch {
+	case o.Outflow == nil:
+	case !p.Paced():
+		c.add("outflow", "belongs to %s, not to %s", LeakingBucket, p.Algorithm)
+	case o.Outflow.IsZero():
+		c.add("outflow", "must be positive; to hold a key's jobs back, pause it")
+	default:
+		c.rate("outflow", *o.Outflow)
+		c.drain("outflow", p.Capacity, *o.Outflow)
+	}
+	switch {
+	case o.Burst == nil:
+	case !p.Paced():
+		c.add("burst", "belongs to %s, not to %s", LeakingBucket, p.Algorithm)
+	case !paced:
+		c.add("burst", "needs an outflow: turns under outflow_total never come together")
+	case *o.Burst < 1 || *o.Burst > p.Capacity:
+		c.add("burst", "must be 1 to the capacity (%d), not %d", p.Capacity, *o.Burst)
+	}
+	if n := o.Concurrency; n != nil && (*n < 0 || *n > MaxConcurrency) {
+		c.add("concurrency", "must be 0 (no limit) to %d, not %d", MaxConcurrency, *n)
+	}
+	switch {
+	case o.Weight == nil:
+	case p.OutflowTotal.IsZero():
+		c.add("weight", "needs the policy's outflow_total, whose turns it shares out")
+	case *o.Weight < 1 || *o.Weight > MaxWeight:
+		c.add("weight", "must be 1 to %d, not %d", MaxWeight, *o.Weight)
+	}
+	return c.problems
+}

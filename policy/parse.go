@@ -49,25 +49,27 @@ func within(field, other string) bool {
 func parse(data []byte) (Policy, []Problem) {
 	var p Policy
 	problems := decode(data, "", fields{
-		"name":        &p.Name,
-		"algorithm":   &p.Algorithm,
-		"outflow":     &p.Outflow,
-		"burst":       &p.Burst,
-		"capacity":    &p.Capacity,
-		"refill":      &p.Refill,
-		"limit":       &p.Limit,
-		"window":      &p.Window,
-		"count":       &p.Count,
-		"queue":       &p.Queue,
-		"concurrency": zeroable{&p.Concurrency},
-		"workers":     &p.Workers,
-		"partitions":  &p.Partitions,
-		"timeout":     &p.Timeout,
-		"max_age":     &p.MaxAge,
+		"name":          &p.Name,
+		"algorithm":     &p.Algorithm,
+		"outflow":       &p.Outflow,
+		"burst":         &p.Burst,
+		"capacity":      &p.Capacity,
+		"outflow_total": &p.OutflowTotal,
+		"refill":        &p.Refill,
+		"limit":         &p.Limit,
+		"window":        &p.Window,
+		"count":         &p.Count,
+		"queue":         &p.Queue,
+		"concurrency":   zeroable{&p.Concurrency},
+		"workers":       &p.Workers,
+		"partitions":    &p.Partitions,
+		"timeout":       &p.Timeout,
+		"max_age":       &p.MaxAge,
 		"target": optional(&p.Target, func(t *Target) any {
-			return fields{"http": optional(&t.HTTP, func(h *HTTPTarget) any {
-				return fields{"url": &h.URL}
-			})}
+			return fields{
+				"http": optional(&t.HTTP, func(h *HTTPTarget) any { return fields{"url": &h.URL} }),
+				"nats": optional(&t.NATS, func(n *NATSTarget) any { return fields{"subject": &n.Subject} }),
+			}
 		}),
 		"retry": fields{
 			"max_attempts": &p.Retry.MaxAttempts,
@@ -199,6 +201,8 @@ func unreadable(field string, value json.RawMessage, into any, err error) []Prob
 		wanted = "a duration with a unit, such as 30s or 1d"
 	case *algorithms.Rate:
 		wanted = "a rate such as 96/s or 3/10s"
+	case *bool:
+		wanted = "true or false"
 	case *int64, *int:
 		wanted = "a whole number"
 		if kind(value) == "a number" && !bytes.ContainsAny(value, ".eE") {

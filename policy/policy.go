@@ -31,11 +31,13 @@ type Policy struct {
 
 	// Leaking bucket. Outflow is the rate at which a bucket starts jobs, Burst how many may start together after
 	// idleness (default 1), Capacity the most jobs a bucket holds: waiting, backing off and running.
-	Outflow algorithms.Rate `json:"outflow,omitzero"`
-	// OutflowTotal is the rate at which all buckets of the policy together start jobs, in fair turns; it needs one partition.
+	Outflow  algorithms.Rate `json:"outflow,omitzero"`
+	Burst    int64           `json:"burst,omitempty"`
+	Capacity int64           `json:"capacity,omitempty"` // also the tokens of a token bucket
+
+	// OutflowTotal is the rate at which all buckets of a leaking bucket with a queue together start jobs, in fair turns.
+	// With it Outflow, the rate of each, may be left out. It needs one partition, which is the default then.
 	OutflowTotal algorithms.Rate `json:"outflow_total,omitzero"`
-	Burst        int64           `json:"burst,omitempty"`
-	Capacity     int64           `json:"capacity,omitempty"` // also the tokens of a token bucket
 
 	Refill algorithms.Rate `json:"refill,omitzero"`  // token bucket
 	Limit  int64           `json:"limit,omitempty"`  // fixed window, sliding log, sliding counter
@@ -48,7 +50,7 @@ type Policy struct {
 	// this policy run at once in one drainer (default 64).
 	Concurrency int      `json:"concurrency,omitempty"`
 	Workers     int      `json:"workers,omitempty"`
-	Partitions  int      `json:"partitions,omitempty"` // default 8, fixed at creation
+	Partitions  int      `json:"partitions,omitempty"` // default 8, with outflow_total 1; fixed at creation
 	Timeout     Duration `json:"timeout,omitempty"`    // of one attempt, default 30s
 	MaxAge      Duration `json:"max_age,omitempty"`    // of a waiting job, default 14d
 	Target      *Target  `json:"target,omitempty"`
@@ -70,9 +72,15 @@ type Queue struct {
 	Capacity int64 `json:"capacity,omitempty"`
 }
 
-// Target is where jobs of a policy go when no Go handler runs them.
+// Target is where jobs of a policy go when no Go handler runs them: exactly one of these.
 type Target struct {
 	HTTP *HTTPTarget `json:"http,omitempty"`
+	NATS *NATSTarget `json:"nats,omitempty"`
+}
+
+// NATSTarget is the subject of a service that answers requests: a NATS micro service or any other responder.
+type NATSTarget struct {
+	Subject string `json:"subject"`
 }
 
 // HTTPTarget is the base URL that an HTTP target's requests go to; a job's path is appended.

@@ -54,6 +54,8 @@ func TestJSONRoundTrip(t *testing.T) {
 		full(),
 		{Name: "meter", Algorithm: policy.LeakingBucket, Outflow: algorithms.Rate{Count: 3, Per: 10 * time.Second},
 			Capacity: 20, Queue: &policy.Queue{Off: true}},
+		{Name: "total", Algorithm: policy.LeakingBucket, OutflowTotal: algorithms.Rate{Count: 100, Per: time.Second},
+			Capacity: 20},
 		{Name: "token", Algorithm: policy.TokenBucket, Capacity: 2,
 			Refill: algorithms.Rate{Count: 2, Per: time.Minute}},
 		{Name: "fixed", Algorithm: policy.FixedWindow, Limit: 10, Window: policy.Duration(24 * time.Hour)},
@@ -147,6 +149,8 @@ func TestParseRefuses(t *testing.T) {
 		{`{"target":"http://x"}`, "target: want fields, not text"},
 		{`{"target":{"grpc":{}}}`, "target.grpc: unknown field"},
 		{`{"target":{"http":{"url":"http://x","verb":"GET"}}}`, "target.http.verb: unknown field"},
+		{`{"target":{"nats":{"subject":"a","queue":"b"}}}`, "target.nats.queue: unknown field"},
+		{`{"target":{"nats":{"subject":5}}}`, "target.nats.subject: 5: want text"},
 		{`{"retry":{"backoff":1}}`, "retry.backoff: 1: want a duration with a unit"},
 		{`{"retry":[]}`, "retry: want fields, not a list"},
 	} {
@@ -203,6 +207,11 @@ func TestDefaults(t *testing.T) {
 	}
 	if got := want.WithDefaults(); !reflect.DeepEqual(got, want) {
 		t.Errorf("applied again: %+v", got)
+	}
+	total := leaking
+	total.OutflowTotal = leaking.Outflow
+	if got := total.WithDefaults().Partitions; got != 1 {
+		t.Errorf("outflow_total has %d partitions", got)
 	}
 	log := policy.Policy{Name: "b", Algorithm: policy.SlidingLog, Queue: &policy.Queue{Off: true}}
 	want = policy.Policy{Name: "b", Algorithm: policy.SlidingLog, Count: policy.CountAll}
@@ -264,6 +273,19 @@ func TestCheckChange(t *testing.T) {
 		if test.want == "" && err != nil || !strings.HasPrefix(says, test.want) {
 			t.Errorf("%s: %v, want %q", test.name, err, test.want)
 		}
+	}
+	single, total := full(), full()
+	single.Partitions = 1
+	total.Partitions, total.OutflowTotal = 0, algorithms.Rate{Count: 100, Per: time.Second}
+	faster := total
+	faster.OutflowTotal.Count, faster.Outflow = 200, algorithms.Rate{}
+	for _, change := range [][2]policy.Policy{{single, total}, {total, single}, {total, faster}, {faster, total}} {
+		if err := policy.CheckChange(change[0], change[1]); err != nil {
+			t.Errorf("outflow_total cannot change with one partition: %v", err)
+		}
+	}
+	if err := policy.CheckChange(full(), total); err == nil || !strings.Contains(err.Error(), "one partition") {
+		t.Errorf("outflow_total on four partitions: %v", err)
 	}
 	meter := full()
 	meter.Queue = &policy.Queue{Off: true}

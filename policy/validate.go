@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/penstock-mq/penstock/algorithms"
 )
@@ -40,7 +41,7 @@ var runFields = []string{"concurrency", "workers", "partitions", "timeout", "max
 // algorithmFields says which fields each algorithm demands and which it may have, besides those of its queue.
 var algorithmFields = map[Algorithm]struct{ demands, allows []string }{
 	TokenBucket:    {demands: []string{"capacity", "refill"}},
-	LeakingBucket:  {demands: []string{"outflow", "capacity"}, allows: []string{"burst"}},
+	LeakingBucket:  {demands: []string{"outflow", "capacity"}, allows: []string{"outflow_total", "burst"}},
 	FixedWindow:    {demands: []string{"limit", "window"}},
 	SlidingLog:     {demands: []string{"limit", "window"}, allows: []string{"count"}},
 	SlidingCounter: {demands: []string{"limit", "window"}},
@@ -78,9 +79,11 @@ func (p Policy) Validate() []Problem {
 // checkFields holds the policy to the fields of its algorithm.
 func (p Policy) checkFields(c *checker, demands, allows []string) {
 	given := p.given()
-	for _, field := range []string{"outflow", "burst", "capacity", "refill", "limit", "window", "count"} {
+	for _, field := range []string{
+		"outflow", "outflow_total", "burst", "capacity", "refill", "limit", "window", "count",
+	} {
 		if slices.Contains(demands, field) {
-			if !given[field] {
+			if !given[field] && !(field == "outflow" && given["outflow_total"]) {
 				c.add(field, "is required by %s", p.Algorithm)
 			}
 		} else if given[field] && !slices.Contains(allows, field) {
@@ -92,20 +95,21 @@ func (p Policy) checkFields(c *checker, demands, allows []string) {
 // given says which fields of the algorithm and of the way jobs run are set.
 func (p Policy) given() map[string]bool {
 	return map[string]bool{
-		"outflow":     !p.Outflow.IsZero(),
-		"burst":       p.Burst != 0,
-		"capacity":    p.Capacity != 0,
-		"refill":      !p.Refill.IsZero(),
-		"limit":       p.Limit != 0,
-		"window":      p.Window != 0,
-		"count":       p.Count != "",
-		"concurrency": p.Concurrency != 0,
-		"workers":     p.Workers != 0,
-		"partitions":  p.Partitions != 0,
-		"timeout":     p.Timeout != 0,
-		"max_age":     p.MaxAge != 0,
-		"target":      p.Target != nil,
-		"retry":       p.Retry != Retry{},
+		"outflow":       !p.Outflow.IsZero(),
+		"outflow_total": !p.OutflowTotal.IsZero(),
+		"burst":         p.Burst != 0,
+		"capacity":      p.Capacity != 0,
+		"refill":        !p.Refill.IsZero(),
+		"limit":         p.Limit != 0,
+		"window":        p.Window != 0,
+		"count":         p.Count != "",
+		"concurrency":   p.Concurrency != 0,
+		"workers":       p.Workers != 0,
+		"partitions":    p.Partitions != 0,
+		"timeout":       p.Timeout != 0,
+		"max_age":       p.MaxAge != 0,
+		"target":        p.Target != nil,
+		"retry":         p.Retry != Retry{},
 	}
 }
 
@@ -128,6 +132,7 @@ func algorithmList(algorithms []Algorithm) string {
 // checkNumbers checks the range of whatever was given.
 func (p Policy) checkNumbers(c *checker) {
 	c.rate("outflow", p.Outflow)
+	c.rate("outflow_total", p.OutflowTotal)
 	c.rate("refill", p.Refill)
 	within := c.number("capacity", p.Capacity, MaxCapacity)
 	if c.number("burst", p.Burst, MaxCapacity) && within && p.Burst > p.Capacity && p.Capacity != 0 {
@@ -144,13 +149,10 @@ func (p Policy) checkNumbers(c *checker) {
 	if p.Count != "" && p.Count != CountAll && p.Count != CountAccepted {
 		c.add("count", "%s: want %s or %s", quote(string(p.Count)), CountAll, CountAccepted)
 	}
-	if rate, field := cmp.Or(p.Outflow, p.Refill), "outflow"; within && rate.Validate() == nil {
-		if p.Outflow.IsZero() {
-			field = "refill"
-		}
-		if drain := float64(p.Capacity) * float64(rate.Per) / float64(rate.Count); drain > float64(longestDrain) {
-			c.add(field, "%s: a full bucket of %d would take more than 100 years", rate, p.Capacity)
-		}
+	if within {
+		c.drain("outflow", p.Capacity, p.Outflow)
+		c.drain("outflow_total", p.Capacity, p.OutflowTotal)
+		c.drain("refill", p.Capacity, p.Refill)
 	}
 
 	c.number("concurrency", int64(p.Concurrency), MaxConcurrency)
@@ -184,7 +186,11 @@ func (p Policy) checkQueue(c *checker, algorithmKnown bool) {
 		c.number("queue.capacity", p.Queue.Capacity, MaxCapacity)
 	}
 	if p.HasQueue() {
+		p.checkTotal(c)
 		return
+	}
+	if p.Algorithm == LeakingBucket && !p.OutflowTotal.IsZero() {
+		c.add("outflow_total", "belongs to policies with a queue")
 	}
 	given := p.given()
 	for _, field := range runFields {
@@ -194,15 +200,65 @@ func (p Policy) checkQueue(c *checker, algorithmKnown bool) {
 	}
 }
 
-// checkTarget checks the base URL. It is stored where every process can read it, hence no password in it; and paths are
-// appended to it, hence no query.
-func (p Policy) checkTarget(c *checker) {
-	const field = "target.http.url"
-	if p.Target.HTTP == nil {
-		c.add("target.http", "is required")
+// checkTotal checks what a rate of all buckets together asks of the rest: one valve must see them all.
+func (p Policy) checkTotal(c *checker) {
+	if p.Algorithm != LeakingBucket || p.OutflowTotal.IsZero() {
 		return
 	}
-	text := p.Target.HTTP.URL
+	if p.Partitions > 1 {
+		c.add("partitions", "must be 1 with outflow_total, not %d", p.Partitions)
+	}
+	if p.Outflow.IsZero() && p.Burst > 1 {
+		c.add("burst", "needs an outflow: turns under outflow_total never come together")
+	}
+}
+
+// checkTarget checks that there is one target, and that it can be used.
+func (p Policy) checkTarget(c *checker) {
+	switch {
+	case p.Target.HTTP != nil && p.Target.NATS != nil:
+		c.add("target.nats", "stands beside target.http: a policy has one target")
+	case p.Target.HTTP != nil:
+		p.Target.HTTP.check(c)
+	case p.Target.NATS != nil:
+		p.Target.NATS.check(c)
+	default:
+		c.add("target", "must hold http or nats")
+	}
+}
+
+// mostSubject is the largest length of a NATS target's subject: servers take a line of at most 4 KiB for all of a message
+// but its headers and payload.
+const mostSubject = 1024
+
+// check demands a subject that a message can be published to. Those that begin with $ command the server itself.
+func (t *NATSTarget) check(c *checker) {
+	const field = "target.nats.subject"
+	bad := func(r rune) bool { return r <= ' ' || r == 0x7f || r == utf8.RuneError }
+	switch subject := t.Subject; {
+	case subject == "":
+		c.add(field, "is required")
+	case len(subject) > mostSubject:
+		c.add(field, "must have at most %d bytes, not %d", mostSubject, len(subject))
+	case strings.ContainsFunc(subject, bad):
+		c.add(field, "%s: must not hold spaces or control characters", quote(subject))
+	case strings.HasPrefix(subject, "$"):
+		c.add(field, "%s: must not be a subject of the NATS server", quote(subject))
+	default:
+		for token := range strings.SplitSeq(subject, ".") {
+			if token == "" || token == "*" || token == ">" {
+				c.add(field, "%s: want tokens separated by single dots, none of them * or >", quote(subject))
+				return
+			}
+		}
+	}
+}
+
+// check checks the base URL. It is stored where every process can read it, hence no password in it; and paths are
+// appended to it, hence no query.
+func (t *HTTPTarget) check(c *checker) {
+	const field = "target.http.url"
+	text := t.URL
 	if text == "" {
 		c.add(field, "is required")
 		return
@@ -257,6 +313,13 @@ func (c *checker) rate(field string, r algorithms.Rate) {
 	}
 	if err := r.Validate(); err != nil {
 		c.add(field, "%d/%s: %v", r.Count, algorithms.FormatDuration(r.Per), err)
+	}
+}
+
+// drain checks that a full bucket of n does not take for ever at a rate.
+func (c *checker) drain(field string, n int64, r algorithms.Rate) {
+	if r.Validate() == nil && float64(n)*float64(r.Per)/float64(r.Count) > float64(longestDrain) {
+		c.add(field, "%s: a full bucket of %d would take more than 100 years", r, n)
 	}
 }
 

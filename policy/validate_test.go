@@ -27,7 +27,11 @@ func TestValidate(t *testing.T) {
 		change(&p)
 		return p
 	}
+	requesting := func(subject string) policy.Policy {
+		return leaking(func(p P) { p.Target = &policy.Target{NATS: &policy.NATSTarget{Subject: subject}} })
+	}
 	const url = "target.http.url: "
+	const subject = "target.nats.subject: "
 	for name, test := range map[string]struct {
 		policy policy.Policy
 		want   []string // all problems, in order; a prefix of each
@@ -94,6 +98,29 @@ func TestValidate(t *testing.T) {
 		"slow and deep": {leaking(func(p P) {
 			p.Outflow, p.Capacity = algorithms.Rate{Count: 1, Per: 7 * 24 * time.Hour}, 1e6
 		}), []string{"outflow: 1/w: a full bucket of 1000000 would take more than 100 years"}},
+		"total alone": {leaking(func(p P) {
+			p.Outflow, p.Burst, p.OutflowTotal, p.Partitions = algorithms.Rate{}, 0, perSecond, 0
+		}), nil},
+		"total and outflow": {leaking(func(p P) { p.OutflowTotal, p.Partitions = perSecond, 1 }), nil},
+		"total on many partitions": {leaking(func(p P) { p.OutflowTotal, p.Partitions = perSecond, 2 }), []string{
+			"partitions: must be 1 with outflow_total, not 2",
+		}},
+		"total and a burst of nobody": {leaking(func(p P) {
+			p.Outflow, p.Burst, p.OutflowTotal, p.Partitions = algorithms.Rate{}, 2, perSecond, 1
+		}), []string{"burst: needs an outflow"}},
+		"total from Go": {leaking(func(p P) { p.OutflowTotal, p.Partitions = algorithms.Rate{Count: 1}, 1 }), []string{
+			"outflow_total: 1/0s: ",
+		}},
+		"slow total": {leaking(func(p P) {
+			p.OutflowTotal, p.Partitions, p.Capacity = algorithms.Rate{Count: 1, Per: 7 * 24 * time.Hour}, 1, 1e6
+		}), []string{"outflow_total: 1/w: a full bucket of 1000000"}},
+		"total of a meter": {policy.Policy{Name: "m", Algorithm: policy.LeakingBucket, Outflow: perSecond,
+			OutflowTotal: perSecond, Capacity: 5, Queue: &policy.Queue{Off: true}}, []string{
+			"outflow_total: belongs to policies with a queue",
+		}},
+		"total at a door": {door(func(p P) { p.OutflowTotal, p.Queue = perSecond, &policy.Queue{Capacity: 5} }), []string{
+			"outflow_total: belongs to leaking_bucket, not to sliding_counter",
+		}},
 		"durations": {leaking(func(p P) { p.Timeout, p.MaxAge, p.Retry.MaxCooldown = -1, math.MaxInt64, 1 }), []string{
 			"timeout: must be 1ms to 366d, not -1ns", "max_age: must be 1ms to 366d",
 			"retry.max_cooldown: must be 1ms to 366d, not 1ns",
@@ -137,7 +164,7 @@ func TestValidate(t *testing.T) {
 
 		"no target": {leaking(func(p P) { p.Target = nil }), nil},
 		"empty target": {leaking(func(p P) { p.Target = &policy.Target{} }), []string{
-			"target.http: is required",
+			"target: must hold http or nats",
 		}},
 		"no url":             {targeting(""), []string{url + "is required"}},
 		"scheme":             {targeting("ftp://host"), []string{url + `"ftp://host": want http:// or https://`}},
@@ -151,6 +178,19 @@ func TestValidate(t *testing.T) {
 		"password":           {targeting("http://me:secret@a"), []string{url + "must not hold a user name or"}},
 		"broken password":    {targeting("http://me:se cret%@a"), []string{url + "is not a URL"}},
 		"IPv6 and path":      {targeting("http://[::1]:8080/v1/"), nil},
+		"service":            {requesting("billing.charge_v1"), nil},
+		"no subject":         {requesting(""), []string{subject + "is required"}},
+		"any subject":        {requesting("billing.>"), []string{subject + `"billing.>": want tokens`}},
+		"any token":          {requesting("*.charge"), []string{subject + `"*.charge": want tokens`}},
+		"empty token":        {requesting("billing..charge"), []string{subject + `"billing..charge": want tokens`}},
+		"space":              {requesting("a b"), []string{subject + `"a b": must not hold spaces`}},
+		"line":               {requesting("a\r\nPUB"), []string{subject + `"a\r\nPUB": must not hold spaces`}},
+		"not UTF-8":          {requesting("a\xff"), []string{subject + `"a\xff": must not hold`}},
+		"long subject":       {requesting(strings.Repeat("a", 1025)), []string{subject + "must have at most 1024 bytes, not 1025"}},
+		"server's subject":   {requesting("$JS.API.INFO"), []string{subject + `"$JS.API.INFO": must not be a subject of the`}},
+		"two targets": {leaking(func(p P) {
+			p.Target = &policy.Target{HTTP: &policy.HTTPTarget{URL: "http://a"}, NATS: &policy.NATSTarget{Subject: "a"}}
+		}), []string{"target.nats: stands beside target.http"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := test.policy.Validate()

@@ -300,25 +300,6 @@ func (l *Backlog) fail(err error) {
 	})
 }
 
-// arrived reads a stored message.
-func (b *Broker) arrived(m *nats.Msg, seq uint64, stored time.Time, lean bool) Arrived {
-	a := Arrived{Seq: seq, Stored: stored, Lean: lean, Size: len(m.Data)}
-	a.Partition, a.Key, a.Malformed = b.names.ParseQueue(m.Subject)
-	if lean {
-		if size := m.Header.Get(headerSize); size != "" {
-			a.Size, _ = strconv.Atoi(size)
-			delete(m.Header, headerSize)
-		}
-	} else {
-		a.Body = m.Data
-	}
-	if len(m.Header) == 0 {
-		m.Header = nil
-	}
-	a.parseHeader(m.Header)
-	return a
-}
-
 // look checks from time to time whether the backlog would be opened differently now, where that matters.
 func (l *Backlog) look(ctx context.Context) {
 	if l.lean && l.strays == "" {
@@ -362,34 +343,6 @@ func (l *Backlog) Body(ctx context.Context, seq uint64) (Arrived, error) {
 		return Arrived{}, fmt.Errorf("read job %s:%d: %w", l.o.Policy, seq, err)
 	}
 	return l.b.arrived(m, seq, stored, false), nil
-}
-
-// directGet reads a message from any replica.
-func (b *Broker) directGet(ctx context.Context, stream string, seq uint64) (*nats.Msg, time.Time, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	body := strconv.AppendUint([]byte(`{"seq":`), seq, 10)
-	m, err := b.nc.RequestWithContext(ctx, "$JS.API.DIRECT.GET."+stream, append(body, '}'))
-	if err != nil {
-		return nil, time.Time{}, translate(err)
-	}
-	subject := m.Header.Get("Nats-Subject")
-	if subject == "" {
-		status := m.Header.Get("Status")
-		if status == "404" {
-			return nil, time.Time{}, ErrNotFound
-		}
-		return nil, time.Time{}, fmt.Errorf("%w: status %s %s", ErrUnavailable, status, m.Header.Get("Description"))
-	}
-	stored, err := time.Parse(time.RFC3339Nano, m.Header.Get("Nats-Time-Stamp"))
-	if err != nil {
-		return nil, time.Time{}, fmt.Errorf("%w: %w", ErrUnavailable, err)
-	}
-	for _, name := range []string{"Nats-Stream", "Nats-Subject", "Nats-Sequence", "Nats-Time-Stamp", "Nats-Num-Pending",
-		"Nats-Last-Sequence"} {
-		delete(m.Header, name)
-	}
-	return &nats.Msg{Subject: subject, Header: m.Header, Data: m.Data}, stored, nil
 }
 
 // Close stops pulling and waits until all acknowledgements are confirmed or the context ends, at most 5 seconds; then it

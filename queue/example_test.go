@@ -111,9 +111,12 @@ func ExampleBroker_NewProducer() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	for _, job := range <-backlog.Arrivals() {
-		fmt.Println("finished", job.Seq, job.Key.Raw(), string(job.Body))
-		backlog.Done(job.Seq)
+	for finished := 0; finished < 2; {
+		for _, job := range <-backlog.Arrivals() {
+			fmt.Println("finished", job.Seq, job.Key.Raw(), string(job.Body))
+			backlog.Done(job.Seq)
+			finished++
+		}
 	}
 	if err := backlog.Close(ctx); err != nil {
 		log.Fatal(err)

@@ -20,15 +20,16 @@ type PolicyEntry struct {
 	Revision uint64        // of the record; a higher one is newer
 	Retired  bool          // it takes no new jobs and ends when its queue is empty
 	Paused   bool          // its jobs wait until an operator resumes it
+	Source   string        // SourceAPI or SourceFile: who wrote the content
 }
 
 // PolicySet is all policies by name.
 type PolicySet map[string]PolicyEntry
 
-// Where a record's content came from.
+// Where a policy's content came from.
 const (
-	sourceAPI  = "api"
-	sourceFile = "file"
+	SourceAPI  = "api"  // a program, or an operator through the API
+	SourceFile = "file" // a configuration file
 )
 
 // policyRecord is the stored form of a policy.
@@ -38,6 +39,13 @@ type policyRecord struct {
 	Source  string          `json:"source"`
 	File    string          `json:"file,omitempty"` // SHA-256 of what a file last wrote, as the file had it
 	Retired bool            `json:"retired,omitempty"`
+	Paused  bool            `json:"paused,omitempty"`
+}
+
+// entry is what the record says.
+func (r *policyRecord) entry(revision uint64) (PolicyEntry, error) {
+	p, err := policy.Read(r.Policy)
+	return PolicyEntry{Policy: p, Revision: revision, Retired: r.Retired, Paused: r.Paused, Source: r.Source}, err
 }
 
 // PutPolicy writes a policy for all processes, as a program or the API does, and returns its new revision. It refuses what
@@ -45,7 +53,7 @@ type policyRecord struct {
 // anything.
 func (b *Broker) PutPolicy(ctx context.Context, p policy.Policy) (revision uint64, err error) {
 	revision, err = b.changePolicy(ctx, p.Name, func(current *policyRecord) (*policyRecord, error) {
-		next := policyRecord{Source: sourceAPI}
+		next := policyRecord{Source: SourceAPI}
 		if current != nil {
 			next.File = current.File
 		}
@@ -122,7 +130,7 @@ func (b *Broker) fromFile(ctx context.Context, current *policyRecord, p policy.P
 		return nil, fmt.Errorf("encode: %w", err)
 	}
 	sum := sha256.Sum256(content)
-	next := policyRecord{Source: sourceFile, File: hex.EncodeToString(sum[:])}
+	next := policyRecord{Source: SourceFile, File: hex.EncodeToString(sum[:])}
 	if current != nil && current.File == next.File && !current.Retired {
 		return nil, nil
 	}
@@ -137,6 +145,7 @@ func (b *Broker) fill(ctx context.Context, next, current *policyRecord, p policy
 		return err
 	}
 	if current != nil {
+		next.Paused = current.Paused // an operator's word outlives whatever the content becomes
 		before, err := policy.Read(current.Policy)
 		if err != nil {
 			return fmt.Errorf("read the current one: %w", err)
@@ -214,6 +223,66 @@ func parsePolicyRecord(value []byte) (*policyRecord, error) {
 	return &r, nil
 }
 
+// Policy reads one policy as it is now; [ErrNotFound] when there is none of that name. A retired one is still there.
+func (b *Broker) Policy(ctx context.Context, name string) (PolicyEntry, error) {
+	if strings.Contains(name, ".") || !validRecordKey(name) {
+		return PolicyEntry{}, fmt.Errorf("policy %.64q: %w", name, ErrNotFound)
+	}
+	r, err := b.policies.Read(ctx, name)
+	var entry PolicyEntry
+	if err == nil {
+		entry, err = readPolicy(r)
+	}
+	if err != nil {
+		return PolicyEntry{}, fmt.Errorf("policy %s: %w", name, err)
+	}
+	return entry, nil
+}
+
+// Policies reads all policies as they are now. Those that cannot be understood are left out and logged.
+func (b *Broker) Policies(ctx context.Context) (PolicySet, error) {
+	records, err := b.policies.List(ctx, "*")
+	if err != nil {
+		return nil, fmt.Errorf("read the policies: %w", err)
+	}
+	set := PolicySet{}
+	for _, r := range records {
+		b.enter(set, r)
+	}
+	return set, nil
+}
+
+// SetPaused holds back all jobs of a policy, or lets them go on. It is no part of the policy itself: whoever writes the
+// policy leaves it as it is. It answers [ErrNotFound] when there is no such policy.
+func (b *Broker) SetPaused(ctx context.Context, name string, paused bool) (revision uint64, err error) {
+	if strings.Contains(name, ".") || !validRecordKey(name) {
+		return 0, fmt.Errorf("pause policy %.64q: %w", name, ErrNotFound)
+	}
+	revision, err = b.changePolicy(ctx, name, func(current *policyRecord) (*policyRecord, error) {
+		switch {
+		case current == nil:
+			return nil, ErrNotFound
+		case current.Paused == paused:
+			return nil, nil
+		}
+		next := *current
+		next.Paused = paused
+		return &next, nil
+	})
+	if err != nil {
+		return 0, fmt.Errorf("pause policy %s: %w", name, err)
+	}
+	return revision, nil
+}
+
+func readPolicy(r Record) (PolicyEntry, error) {
+	record, err := parsePolicyRecord(r.Value)
+	if err != nil {
+		return PolicyEntry{}, err
+	}
+	return record.entry(r.Revision)
+}
+
 // WatchPolicies calls changed with all policies, and again after every change, until the context ends; then it returns
 // nil. Each set is the callee's own. It survives reconnects and restarts of the server. A record in an unknown format, or
 // with a policy that cannot be understood, is left out of the set and logged: this process then has no such policy.
@@ -224,10 +293,7 @@ func (b *Broker) WatchPolicies(ctx context.Context, changed func(PolicySet)) err
 			changed(maps.Clone(set))
 		}
 	}
-	return b.policies.Watch(ctx, ">", func(r Record) {
-		if strings.Contains(r.Key, ".") {
-			return // of one bucket of a policy
-		}
+	return b.policies.Watch(ctx, "*", func(r Record) {
 		if b.enter(set, r) {
 			tell()
 		}
@@ -244,12 +310,7 @@ func (b *Broker) enter(set PolicySet, r Record) bool {
 		delete(set, r.Key)
 		return known
 	}
-	entry := PolicyEntry{Revision: r.Revision}
-	record, err := parsePolicyRecord(r.Value)
-	if err == nil {
-		entry.Retired = record.Retired
-		entry.Policy, err = policy.Read(record.Policy)
-	}
+	entry, err := readPolicy(r)
 	if err != nil {
 		b.log.Warn("policy left out: its record cannot be understood", "policy", r.Key, "revision", r.Revision,
 			"error", err)

@@ -97,6 +97,11 @@ func (b *Broker) NewProducer(o ProducerOptions) *Producer {
 // storing the job twice. The errors: [ErrFull] the bucket is full; [ErrStreamFull] the policy's stream is; [ErrTooLarge];
 // [ErrNoStream] the policy has no queue or retires; [ErrUnavailable] no answer, and the job may be stored all the same.
 func (p *Producer) Publish(ctx context.Context, s Submission) (Receipt, error) {
+	return p.submit(ctx, s, storedHeader(s))
+}
+
+// submit is Publish with the header of the stored job, which holds its message id.
+func (p *Producer) submit(ctx context.Context, s Submission, header nats.Header) (Receipt, error) {
 	if _, hasDeadline := ctx.Deadline(); !hasDeadline {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, publishTimeout)
@@ -112,7 +117,7 @@ func (p *Producer) Publish(ctx context.Context, s Submission) (Receipt, error) {
 	case <-ctx.Done():
 		return Receipt{}, fmt.Errorf("publish to %s: wait for a place: %w", subject, translate(ctx.Err()))
 	}
-	ack, err := p.publish(ctx, s, &nats.Msg{Subject: subject, Header: storedHeader(s), Data: s.Body})
+	ack, err := p.publish(ctx, s, &nats.Msg{Subject: subject, Header: header, Data: s.Body})
 	if err != nil {
 		return Receipt{}, fmt.Errorf("publish to %s: %w", subject, err)
 	}

@@ -117,6 +117,13 @@ func (n Names) Valve(policy string, partition int) string {
 	return n.lower + ".valve." + policy + "." + strconv.Itoa(partition)
 }
 
+// Work is where the valves of a policy offer jobs to workers in other processes, which subscribe to it as the queue group
+// [WorkGroup].
+func (n Names) Work(policy string) string { return n.lower + ".work." + policy }
+
+// WorkGroup is the queue group of the workers that [Names.Work] reaches.
+const WorkGroup = "workers"
+
 // Submit is the wildcard subject of the admitter's endpoint for jobs: two tokens after it name the policy and begin the key.
 func (n Names) Submit() string { return n.lower + ".submit.>" }
 

@@ -178,40 +178,6 @@ func (t *Table) record(subject string, header nats.Header, data []byte, seq uint
 	return r
 }
 
-// storedMessage is a message as it lies in a stream.
-type storedMessage struct {
-	Subject string
-	Seq     uint64
-	Time    time.Time
-	Header  nats.Header
-	Data    []byte
-}
-
-// storedMessage reads a message from a stream's leader.
-func (b *Broker) storedMessage(ctx context.Context, stream string, request any) (storedMessage, error) {
-	var answer struct {
-		Message struct {
-			Subject string    `json:"subject"`
-			Seq     uint64    `json:"seq"`
-			Header  []byte    `json:"hdrs"`
-			Data    []byte    `json:"data"`
-			Time    time.Time `json:"time"`
-		} `json:"message"`
-	}
-	if err := b.call(ctx, "$JS.API.STREAM.MSG.GET."+stream, request, &answer); err != nil {
-		return storedMessage{}, translate(err)
-	}
-	m := storedMessage{Subject: answer.Message.Subject, Seq: answer.Message.Seq, Time: answer.Message.Time,
-		Data: answer.Message.Data}
-	if len(answer.Message.Header) > 0 {
-		var err error
-		if m.Header, err = nats.DecodeHeadersMsg(answer.Message.Header); err != nil {
-			return storedMessage{}, fmt.Errorf("read headers of message %d: %w", m.Seq, err)
-		}
-	}
-	return m, nil
-}
-
 // List reads all records whose key matches a filter such as "stripe.3.*" or ">", sorted by key, without deleted ones.
 // Each is read from the stream's leader.
 func (t *Table) List(ctx context.Context, filter string) ([]Record, error) {
@@ -223,15 +189,33 @@ func (t *Table) List(ctx context.Context, filter string) ([]Record, error) {
 }
 
 func (t *Table) list(ctx context.Context, filter string) ([]Record, error) {
+	keys, err := t.keys(ctx, filter)
+	if err != nil {
+		return nil, err
+	}
+	return t.readAll(ctx, keys)
+}
+
+// keys finds the keys that match a filter, in no order; some may be deleted.
+func (t *Table) keys(ctx context.Context, filter string) ([]string, error) {
 	info, err := t.b.streamInfo(ctx, t.stream, t.prefix+filter)
 	if err != nil {
 		return nil, translate(err)
 	}
-	subjects := make(chan string, len(info.State.Subjects))
+	keys := make([]string, 0, len(info.State.Subjects))
 	for subject := range info.State.Subjects {
-		subjects <- subject
+		keys = append(keys, strings.TrimPrefix(subject, t.prefix))
 	}
-	close(subjects)
+	return keys, nil
+}
+
+// readAll reads the records of some keys, sorted by key, without deleted ones.
+func (t *Table) readAll(ctx context.Context, keys []string) ([]Record, error) {
+	pending := make(chan string, len(keys))
+	for _, key := range keys {
+		pending <- key
+	}
+	close(pending)
 
 	var (
 		mu      sync.Mutex
@@ -239,10 +223,10 @@ func (t *Table) list(ctx context.Context, filter string) ([]Record, error) {
 		failed  error
 		wg      sync.WaitGroup
 	)
-	for range min(readers, cap(subjects)) {
+	for range min(readers, len(keys)) {
 		wg.Go(func() {
-			for subject := range subjects {
-				r, err := t.read(ctx, strings.TrimPrefix(subject, t.prefix))
+			for key := range pending {
+				r, err := t.read(ctx, key)
 				mu.Lock()
 				switch {
 				case err == nil && !r.Deleted:
@@ -266,147 +250,19 @@ func (t *Table) list(ctx context.Context, filter string) ([]Record, error) {
 	return records, nil
 }
 
-// Watch calls changed for every record that matches filter, deleted ones included, then synced once, then changed for
-// every change, all from one goroutine, until the context ends; then it returns nil. After a lost connection or a
-// restarted server it reads everything again and reports what changed meanwhile, keys that are gone as Deleted; of several
-// changes to one key only the last may be reported. A revision is reported once, and never one older than before.
-func (t *Table) Watch(ctx context.Context, filter string, changed func(Record), synced func()) error {
-	w := &watch{table: t, filter: filter, changed: changed, synced: synced, known: map[string]uint64{}}
-	return w.run(ctx)
-}
-
-// watch is one Watch.
-type watch struct {
-	table   *Table
-	filter  string
-	changed func(Record)
-	synced  func() // nil once called
-
-	known map[string]uint64 // key to revision of what has been reported
-}
-
-const (
-	watchRetryMin = 50 * time.Millisecond
-	watchRetryMax = time.Second
-)
-
-func (w *watch) run(ctx context.Context) error {
-	wait := watchRetryMin
-	for {
-		inSync, err := w.follow(ctx)
-		if ctx.Err() != nil {
-			return nil
-		}
-		w.table.b.log.Debug("watch begins again", "bucket", w.table.bucket, "filter", w.filter, "reason", err)
-		if inSync {
-			wait = watchRetryMin
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(wait):
-		}
-		wait = min(2*wait, watchRetryMax)
-	}
-}
-
-// follow reads all current values and then changes until something breaks; inSync says that it got past the first part.
-func (w *watch) follow(ctx context.Context) (inSync bool, err error) {
-	t := w.table
-	name := "watch-" + newID()
-	callCtx, cancel := context.WithTimeout(ctx, callTimeout)
-	consumer, err := t.b.js.CreateConsumer(callCtx, t.stream, jetstream.ConsumerConfig{
-		Name:              name,
-		FilterSubject:     t.prefix + w.filter,
-		DeliverPolicy:     jetstream.DeliverLastPerSubjectPolicy,
-		AckPolicy:         jetstream.AckNonePolicy,
-		MemoryStorage:     true,
-		Replicas:          1,
-		InactiveThreshold: time.Minute,
-	})
-	cancel()
-	if err != nil {
-		return false, err
-	}
-	defer func() {
-		// The server would remove it after a minute; a goodbye is cheaper for it.
-		if !t.b.nc.IsConnected() {
-			return
-		}
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout/4)
-		defer cancel()
-		_ = t.b.js.DeleteConsumer(ctx, t.stream, name)
-	}()
-	p, err := newPuller(t.b.nc, t.stream, name)
-	if err != nil {
-		return false, err
-	}
-	defer p.stop()
-
-	seen := map[string]bool{}
-	finish := func() {
-		inSync, p.wakeIdle = true, false
-		w.finish(seen)
-	}
-	pending := consumer.CachedInfo().NumPending
-	if pending == 0 {
-		finish()
-	}
-	// A marker whose time is up may vanish before it is delivered, and pending never reach 0: a heartbeat says so.
-	p.wakeIdle = !inSync
-	for batch := make([]delivery, 0, pullHandOver); ; {
-		if batch, err = p.fetch(ctx.Done(), batch[:0]); err != nil {
-			return inSync, err
-		}
-		for _, d := range batch {
-			r := t.record(d.msg.Subject, d.msg.Header, d.msg.Data, d.streamSeq, d.stored)
-			if !inSync {
-				seen[r.Key] = true
-				pending = min(pending-1, d.pending)
-			}
-			w.report(r)
-			if !inSync && pending == 0 {
-				finish()
-			}
-		}
-		if !inSync && len(batch) == 0 {
-			finish()
-		}
-	}
-}
-
-func (w *watch) report(r Record) {
-	if r.Revision <= w.known[r.Key] {
-		return
-	}
-	w.known[r.Key] = r.Revision
-	w.changed(r)
-}
-
-// finish ends the reading of all values: keys known from before that were not among them are gone.
-func (w *watch) finish(seen map[string]bool) {
-	for key, revision := range w.known {
-		if !seen[key] {
-			delete(w.known, key)
-			w.changed(Record{Key: key, Revision: revision, Deleted: true})
-		}
-	}
-	if w.synced != nil {
-		w.synced()
-		w.synced = nil
-	}
-}
-
 func validRecordKey(key string) bool {
 	if key == "" || key[0] == '.' || key[len(key)-1] == '.' || strings.Contains(key, "..") {
 		return false
 	}
 	for i := 0; i < len(key); i++ {
-		c := key[i]
-		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
-		if !letter && c != '.' && c != '-' && c != '_' && c != '/' && c != '=' {
+		if !standsInRecordKey(key[i]) {
 			return false
 		}
 	}
 	return true
+}
+
+func standsInRecordKey(c byte) bool {
+	letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+	return letter || c == '.' || c == '-' || c == '_' || c == '/' || c == '='
 }

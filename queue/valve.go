@@ -52,7 +52,7 @@ type ValveAnswer struct {
 	Bucket  *BucketState  `json:"bucket,omitempty"`  // OpBucket; all zero but the key for a bucket without jobs
 	Buckets []BucketState `json:"buckets,omitempty"` // OpBuckets: deepest first, then by key
 	Total   int           `json:"total,omitempty"`   // OpBuckets: how many buckets of the partition hold jobs
-	Job     *JobState     `json:"job,omitempty"`     // OpJob, OpCancel: as it was found; nil when the valve does not hold it
+	Job     *JobState     `json:"job,omitempty"`     // OpJob, OpCancel: as it was; nil for one it does not hold
 	Removed int           `json:"removed,omitempty"` // OpCancel, OpPurge: how many jobs were dropped
 }
 
@@ -76,7 +76,7 @@ type JobState struct {
 	Key        Key       `json:"key"`
 	State      string    `json:"state"`                // JobWaiting, JobDelayed, JobRunning or JobFinishing
 	Position   *int      `json:"position"`             // jobs of its bucket that start before it; nil unless it waits
-	ExpectMS   *int64    `json:"expect_ms"`            // milliseconds to its start; nil while nobody can tell: paused, or held by concurrency
+	ExpectMS   *int64    `json:"expect_ms"`            // milliseconds to its start; nil while paused or held by concurrency
 	Attempts   int       `json:"attempts"`             // that failed
 	LastError  string    `json:"last_error,omitempty"` // of the last failed attempt
 	AcceptedAt time.Time `json:"accepted_at"`          // by the server's clock

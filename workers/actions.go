@@ -8,7 +8,8 @@ type actions struct {
 	saves     []save     // write the attempt record, then call saved
 	burials   []burial   // store the dead letter, then call buried
 	forgets   []recordOf // delete the attempt record
-	cancelled []recordOf // dropped on an operator's word
+	cancelled []*job     // dropped on an operator's word
+	accepted  []*job     // seen for the first time, since they were stored
 	offers    []string   // policies that need workers elsewhere
 	reports   []report   // tell the new owner of a partition
 	puts      []put      // compare-and-set a record
@@ -25,7 +26,8 @@ type actions struct {
 func (a *actions) clear() {
 	clear(a.starts)
 	clear(a.acks)
-	*a = actions{starts: a.starts[:0], acks: a.acks[:0]}
+	clear(a.accepted)
+	*a = actions{starts: a.starts[:0], acks: a.acks[:0], accepted: a.accepted[:0]}
 }
 
 // recordOf names a stored job.

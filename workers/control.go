@@ -136,7 +136,7 @@ func (v *valve) cancel(p *partition, seq uint64, now instant) (removed int) {
 	}
 	v.detach(j)
 	v.ack(j)
-	v.out.cancelled = append(v.out.cancelled, recordOf{p, seq})
+	v.out.cancelled = append(v.out.cancelled, j)
 	v.place(j.bucket, now)
 	return 1
 }

@@ -32,6 +32,9 @@ type Options struct {
 	Policies []string
 	// OwnAll lets the drainer own the valves of policies that it has no workers for. Their jobs run in workers elsewhere.
 	OwnAll bool
+	// LendOnly makes a process that owns no valves and only lends its workers to those of others: see
+	// docs/workers-protocol.md. Lease, Policies, OwnAll and Observer mean nothing then.
+	LendOnly bool
 	// Target returns the handler of a policy that none was registered for; a nil Handler when it has none either. Nil:
 	// only registered handlers run.
 	Target func(policy.Policy) (Handler, error)
@@ -85,6 +88,10 @@ type Drainer struct {
 	backlogs map[*partition]*backlog
 	asks     []*ask
 	owned    map[string]int
+	remote   *remote // nil when this process only lends
+	lender   *lender
+
+	unconfirmed chan struct{} // limits outcomes of lent jobs under way
 }
 
 // backlog is an owned partition's connection to its stream.
@@ -134,7 +141,7 @@ func New(nc *nats.Conn, o Options) (*Drainer, error) {
 		results: make(chan result, 1024), events: make(chan func(instant), 256), stopped: make(chan struct{}),
 		io:       make(chan struct{}, mostIO),
 		policies: map[string]policy.Policy{}, running: map[string]Handler{}, backlogs: map[*partition]*backlog{},
-		owned: map[string]int{},
+		owned: map[string]int{}, unconfirmed: make(chan struct{}, mostUnconfirmed),
 	}, nil
 }
 
@@ -152,6 +159,9 @@ func (d *Drainer) Run(ctx context.Context) error {
 	defer cancel()
 	defer close(d.stopped)
 
+	if d.options.LendOnly {
+		return d.runLending(ctx, background, interrupt)
+	}
 	if err := d.broker.Setup(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil
@@ -166,6 +176,14 @@ func (d *Drainer) Run(ctx context.Context) error {
 		name: processName(), lease: d.options.Lease, host: host, pid: os.Getpid(), random: mathrand.Float64,
 	})
 	d.core.connection(true, d.now())
+	if err := d.listen(); err != nil {
+		return err
+	}
+	defer d.unsubscribe(d.remote.sub)
+	if err := d.startLending(); err != nil {
+		return err
+	}
+	defer d.unsubscribe(d.lender.sub)
 	d.watch(background)
 	return d.loop(ctx, background, interrupt)
 }
@@ -204,6 +222,7 @@ func (d *Drainer) loop(ctx, background context.Context, interrupt func()) error 
 		case <-done:
 			done = nil
 			d.core.leave(d.now())
+			d.stopLending()
 			grace = time.After(d.options.Grace)
 		case <-grace:
 			interrupt()
@@ -221,7 +240,7 @@ func (d *Drainer) loop(ctx, background context.Context, interrupt func()) error 
 			ready = true
 			d.options.Ready()
 		}
-		if d.core.leaving && d.core.left() {
+		if d.core.leaving && d.core.left() && d.lender.idle() {
 			d.resign()
 			return nil
 		}
@@ -267,13 +286,7 @@ func (d *Drainer) setPolicies(set queue.PolicySet, now instant) {
 		if !p.HasQueue() {
 			continue
 		}
-		handle := d.handlers[name]
-		if handle == nil && d.options.Target != nil {
-			var err error
-			if handle, err = d.options.Target(p); err != nil {
-				d.log.Warn("the policy's target cannot be used", "policy", name, "error", err)
-			}
-		}
+		handle := d.handlerOf(p)
 		if handle != nil {
 			running[name] = handle
 		}
@@ -285,4 +298,5 @@ func (d *Drainer) setPolicies(set queue.PolicySet, now instant) {
 	}
 	d.running = running
 	d.core.setPolicies(queues, now)
+	d.lendTo(running)
 }

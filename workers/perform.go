@@ -133,6 +133,9 @@ func (d *Drainer) perform(ctx context.Context) {
 		created := d.backlogs[r.part].created
 		go d.work(r, handle, time.Duration(p.Timeout), created) // the core counts them: none runs when Run ends in order
 	}
+	for _, name := range out.offers {
+		d.offer(name, d.now())
+	}
 	for _, a := range out.acks {
 		if b := d.backlogs[a.part]; b != nil && b.open != nil {
 			b.open.Done(a.seq)
@@ -152,8 +155,12 @@ func (d *Drainer) perform(ctx context.Context) {
 		})
 	}
 	d.performJobs(ctx, out)
+	for _, c := range out.accepted {
+		d.broker.Tell(c.bucket.part.policy, queue.Event{Type: queue.EventAccepted, Job: jobID(c.bucket.part.policy, c.Seq), Key: c.Key})
+	}
 	for _, c := range out.cancelled {
-		d.options.Observer.Finished(c.part.policy, "cancelled")
+		d.options.Observer.Finished(c.bucket.part.policy, "cancelled")
+		d.broker.Tell(c.bucket.part.policy, queue.Event{Type: queue.EventCancelled, Job: jobID(c.bucket.part.policy, c.Seq), Key: c.Key})
 	}
 	if out.vanished > 0 {
 		d.log.Warn("jobs were removed from the stream by others", "jobs", out.vanished)
@@ -504,6 +511,9 @@ func (d *Drainer) bury(b *backlog, u burial) {
 		d.log.Info("dead letter", "policy", letter.Policy, "job", u.Seq, "key", u.Key, "reason", u.reason, "error", u.detail)
 		d.post(func(now instant) {
 			d.options.Observer.Finished(letter.Policy, "dead")
+			d.broker.Tell(letter.Policy, queue.Event{
+				Type: queue.EventDead, Job: jobID(letter.Policy, u.Seq), Key: u.Key, Attempt: u.attempts, Reason: letter.Reason, Error: u.detail,
+			})
 			d.valveOf(u.bucket.part, func(v *valve) { v.buried(u.job) })
 		})
 	}

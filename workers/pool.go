@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock/queue"
 )
 
 // result is what a worker reports to the loop.
@@ -26,8 +28,24 @@ func (d *Drainer) work(r run, handle Handler, timeout time.Duration, created tim
 		d.report(result{r, outcome{Seq: r.Seq, Kind: outcomeReturned}})
 		return
 	}
-	job := Job{
-		ID:          r.part.policy + ":" + strconv.FormatUint(r.Seq, 10),
+	job := newJob(r, created)
+	job.Started = d.epoch.Add(time.Duration(now))
+	d.tellStart(r, job, now)
+	ctx, cancel := context.WithTimeout(d.jobs, timeout)
+	err := call(ctx, handle, job)
+	cancel()
+	o := outcomeOf(r.Seq, err)
+	if o.Kind == outcomeFailed && d.jobs.Err() != nil {
+		o.Kind = outcomeUncounted // interrupted by this drainer's own end: no attempt
+	}
+	d.tellEnd(job, o, d.now().since(now))
+	d.report(result{r, o})
+}
+
+// newJob is the job of a run, but for when it started.
+func newJob(r run, created time.Time) Job {
+	return Job{
+		ID:          jobID(r.part.policy, r.Seq),
 		Idempotency: idempotency(r, created),
 		Policy:      r.part.policy,
 		Key:         r.Key,
@@ -35,22 +53,37 @@ func (d *Drainer) work(r run, handle Handler, timeout time.Duration, created tim
 		Header:      r.Header,
 		Attempt:     r.attempt,
 		Accepted:    r.Stored,
-		Started:     d.epoch.Add(time.Duration(now)),
 	}
-	d.options.Observer.Started(job.Policy, max(0, now.since(r.due)), max(0, job.Started.Sub(job.Accepted)))
+}
+
+// tellStart tells observers of a start.
+func (d *Drainer) tellStart(r run, job Job, now instant) {
+	wait := max(0, job.Started.Sub(job.Accepted))
+	d.options.Observer.Started(job.Policy, max(0, now.since(r.due)), wait)
 	d.log.Debug("start", "job", job.ID, "key", job.Key, "attempt", job.Attempt, "started", job.Started)
-	ctx, cancel := context.WithTimeout(d.jobs, timeout)
-	err := call(ctx, handle, job)
-	cancel()
-	o := outcomeOf(r.Seq, err)
-	if o.Kind == outcomeFailed && d.jobs.Err() != nil {
-		o.Kind = outcomeReturned // interrupted by this drainer's own end: no attempt
-	}
+	d.broker.Tell(job.Policy, queue.Event{
+		Type: queue.EventStarted, Job: job.ID, Key: job.Key, Attempt: job.Attempt, WaitMS: wait.Milliseconds(),
+	})
+}
+
+// tellEnd tells observers how an attempt ended.
+func (d *Drainer) tellEnd(job Job, o outcome, took time.Duration) {
 	d.options.Observer.Finished(job.Policy, string(o.Kind))
-	if err != nil {
+	if o.Kind != outcomeDone {
 		d.log.Debug("attempt ended", "job", job.ID, "key", job.Key, "attempt", job.Attempt, "outcome", o.Kind, "error", o.Error)
 	}
-	d.report(result{r, o})
+	event := queue.EventFailed
+	switch o.Kind {
+	case outcomeDone:
+		event = queue.EventDone
+	case outcomeThrottled:
+		event = queue.EventThrottled
+	case outcomeReturned, outcomeUncounted:
+		return
+	}
+	d.broker.Tell(job.Policy, queue.Event{
+		Type: event, Job: job.ID, Key: job.Key, Attempt: job.Attempt, DurationMS: took.Milliseconds(), Error: o.Error,
+	})
 }
 
 func (d *Drainer) report(r result) {
@@ -59,6 +92,8 @@ func (d *Drainer) report(r result) {
 	case <-d.stopped:
 	}
 }
+
+func jobID(policy string, seq uint64) string { return policy + ":" + strconv.FormatUint(seq, 10) }
 
 func idempotency(r run, created time.Time) string {
 	if own := header(r.Header, "Idempotency-Key"); own != "" {

@@ -95,6 +95,10 @@ const (
 	outcomeThrottled outcomeKind = "throttled"
 	outcomePermanent outcomeKind = "permanent"
 	outcomeReturned  outcomeKind = "returned" // never started: the fence or the handoff said no
+	// outcomeUncounted is that of a job that went back after its start: the slot is spent, but no attempt counts.
+	outcomeUncounted outcomeKind = "uncounted"
+	// outcomeProgress is none yet: a job that was handed over while it ran goes on.
+	outcomeProgress outcomeKind = "progress"
 )
 
 func encode(record any) []byte {

@@ -42,6 +42,8 @@ func (v *valve) settle(j *job, o outcome, now instant) {
 	case outcomeThrottled:
 		v.throttle(b, o.RetryAfter, now)
 		v.makeReady(j, now)
+	case outcomeUncounted:
+		v.makeReady(j, now)
 	case outcomeReturned:
 		if local {
 			b.handoffs.Add(-1)

@@ -208,12 +208,16 @@ func (v *valve) resume(now instant) {
 // reported takes the outcome of a job that was running in another process when its partition was handed over.
 func (v *valve) reported(p *partition, o outcome, now instant) {
 	if j := p.jobs[o.Seq]; j != nil {
-		if j.stage == stageRunning && j.holder != "" {
+		switch {
+		case j.stage != stageRunning || j.holder == "":
+		case o.Kind == outcomeProgress:
+			v.lookAt(j, now.add(time.Duration(v.policy.Timeout)))
+		default:
 			v.settle(j, o, now)
 		}
 		return
 	}
-	if in := p.inherited[o.Seq]; in != nil && in.holder != "" {
+	if in := p.inherited[o.Seq]; in != nil && in.holder != "" && o.Kind != outcomeProgress {
 		in.outcome = &o
 	}
 }

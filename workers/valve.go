@@ -93,6 +93,9 @@ func (v *valve) arrive(p *partition, a *queue.Arrived, now instant, wall time.Ti
 	}
 	p.jobs[a.Seq] = j
 	b.held++
+	if p.stored == 0 {
+		v.out.accepted = append(v.out.accepted, j)
+	}
 	in := p.inherited[a.Seq]
 	if in == nil {
 		in = &inheritedJob{}

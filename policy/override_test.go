@@ -1,0 +1,140 @@
+package policy_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/policy"
+)
+
+func ExampleParseOverride() {
+	p, err := policy.Read([]byte(`{"name":"stripe", "algorithm":"leaking_bucket", "outflow":"96/s", "capacity":500}`))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	o, err := policy.ParseOverride([]byte(`{"outflow":"5/s", "weight":3}`))
+	fmt.Println(o.Outflow, err)
+	for _, problem := range o.Validate(p) {
+		fmt.Println(problem)
+	}
+	// Output:
+	// 5/s <nil>
+	// weight: needs the policy's outflow_total, whose turns it shares out
+}
+
+func TestParseOverride(t *testing.T) {
+	for _, text := range []string{
+		`{}`, `{"outflow":"3/10s"}`, `{"burst":2,"concurrency":0}`, `{"weight":1000,"paused":true}`,
+		`{"outflow":"1/s","burst":1,"concurrency":5,"weight":1}`,
+	} {
+		o, err := policy.ParseOverride([]byte(text))
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		written, err := json.Marshal(o)
+		if err != nil || string(written) != text {
+			t.Errorf("%s is written as %s, %v", text, written, err)
+		}
+		if o.IsZero() != (text == `{}`) {
+			t.Errorf("%s: IsZero is %v", text, o.IsZero())
+		}
+	}
+	for text, want := range map[string]string{
+		``:                        "is not JSON: EOF",
+		`[]`:                      "want fields, not a list",
+		`{"capacity":5}`:          "capacity: unknown field",
+		`{"outflow":5}`:           "outflow: 5: want a rate",
+		`{"outflow":"0/s"}`:       `outflow: "0/s": the rate must be positive`,
+		`{"burst":0}`:             "burst: must not be 0",
+		`{"weight":0}`:            "weight: must not be 0",
+		`{"weight":1.5}`:          "weight: 1.5: want a whole number",
+		`{"concurrency":"2"}`:     `concurrency: "2": want a whole number`,
+		`{"paused":1}`:            "paused: 1: want true or false",
+		`{"paused":"yes"}`:        `paused: "yes": want true or false`,
+		`{"burst":1,"burst":2}`:   "burst: is given twice",
+		`{"burst":1} {"burst":1}`: "something follows the object",
+	} {
+		o, err := policy.ParseOverride([]byte(text))
+		if _, ok := errors.AsType[*policy.InvalidError](err); !ok || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s says %v, want %s", text, err, want)
+		}
+		if !o.IsZero() {
+			t.Errorf("%s: an override beside the error", text)
+		}
+	}
+	if o, err := policy.ParseOverride([]byte(`{"outflow":null,"paused":null}`)); err != nil || !o.IsZero() {
+		t.Errorf("nulls: %+v, %v", o, err)
+	}
+}
+
+func TestOverrideValidate(t *testing.T) {
+	paced := policy.Policy{Name: "a", Algorithm: policy.LeakingBucket, Capacity: 10,
+		Outflow: algorithms.Rate{Count: 1, Per: time.Second}}
+	total := paced
+	total.Outflow, total.OutflowTotal = algorithms.Rate{}, paced.Outflow
+	door := policy.Policy{Name: "b", Algorithm: policy.SlidingLog, Limit: 5, Window: policy.Duration(time.Minute),
+		Queue: &policy.Queue{Capacity: 5}}
+	check := door
+	check.Queue = nil
+	n := func(n int64) *int64 { return &n }
+	none, slow := 0, algorithms.Rate{Count: 1, Per: 365 * 24 * time.Hour}
+	negative, huge := -1, policy.MaxConcurrency+1
+	for name, test := range map[string]struct {
+		policy   policy.Policy
+		override policy.Override
+		want     []string
+	}{
+		"nothing":             {paced, policy.Override{}, nil},
+		"all that paces":      {paced, policy.Override{Outflow: &slow, Burst: n(10), Concurrency: &none, Paused: true}, nil},
+		"weight":              {total, policy.Override{Weight: n(1000)}, nil},
+		"a pace under total":  {total, policy.Override{Outflow: &paced.Outflow, Burst: n(2)}, nil},
+		"door":                {door, policy.Override{Concurrency: &none, Paused: true}, nil},
+		"without a queue":     {check, policy.Override{Paused: true}, []string{"policy b has no queue"}},
+		"weight without":      {paced, policy.Override{Weight: n(2)}, []string{"weight: needs the policy's outflow_total"}},
+		"weight too large":    {total, policy.Override{Weight: n(1001)}, []string{"weight: must be 1 to 1000, not 1001"}},
+		"negative weight":     {total, policy.Override{Weight: n(-1)}, []string{"weight: must be 1 to 1000, not -1"}},
+		"burst under total":   {total, policy.Override{Burst: n(2)}, []string{"burst: needs an outflow"}},
+		"burst over capacity": {paced, policy.Override{Burst: n(11)}, []string{"burst: must be 1 to the capacity (10), not 11"}},
+		"pace of a door": {door, policy.Override{Outflow: &slow, Burst: n(1)}, []string{
+			"outflow: belongs to leaking_bucket, not to sliding_log", "burst: belongs to leaking_bucket",
+		}},
+		"rate from Go":         {paced, policy.Override{Outflow: &algorithms.Rate{}}, []string{"outflow: must be positive"}},
+		"bad rate from Go":     {paced, policy.Override{Outflow: &algorithms.Rate{Count: -1}}, []string{"outflow: -1/0s: "}},
+		"negative concurrency": {paced, policy.Override{Concurrency: &negative}, []string{"concurrency: must be 0 (no limit) to"}},
+		"huge concurrency":     {paced, policy.Override{Concurrency: &huge}, []string{"concurrency: must be 0 (no limit) to"}},
+	} {
+		got := test.override.Validate(test.policy)
+		if len(got) != len(test.want) {
+			t.Errorf("%s: found %q, want %q", name, got, test.want)
+			continue
+		}
+		for i, problem := range got {
+			if !strings.HasPrefix(problem.String(), test.want[i]) {
+				t.Errorf("%s: found %q, want %q", name, problem, test.want[i])
+			}
+		}
+	}
+	deep := paced
+	deep.Capacity = 1000
+	if got := (policy.Override{Outflow: &slow}).Validate(deep); len(got) != 1 || !strings.Contains(got[0].Reason, "100 years") {
+		t.Errorf("a bucket that never empties: %q", got)
+	}
+}
+
+// Each field of the type must be one that ParseOverride knows.
+func TestParseOverrideKnowsEveryField(t *testing.T) {
+	for field := range reflect.TypeFor[policy.Override]().Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		if _, err := policy.ParseOverride([]byte(`{"` + name + `":null}`)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,217 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// StoredLetter is a dead letter as it lies in the stream of dead letters.
+type StoredLetter struct {
+	DeadLetter
+	ID     uint64    // in the stream of dead letters
+	Buried time.Time // when it was stored there
+	Size   int       // bytes of the body, also where Body was left out
+}
+
+// maxLetters bounds one page of [Broker.DeadLetters].
+const maxLetters = 10_000
+
+// DeadLetters lists a policy's dead letters in the order in which they were stored, without bodies: at most limit (up to
+// 10,000) of those whose ID is greater than after. A policy that nobody knows has none.
+func (b *Broker) DeadLetters(ctx context.Context, policy string, after uint64, limit int) ([]StoredLetter, error) {
+	letters, err := b.deadLetters(ctx, policy, after, min(limit, maxLetters))
+	if err != nil {
+		return nil, fmt.Errorf("dead letters of %s: %w", policy, err)
+	}
+	return letters, nil
+}
+
+func (b *Broker) deadLetters(ctx context.Context, policy string, after uint64, limit int) ([]StoredLetter, error) {
+	if limit <= 0 {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	filter, err := b.deadFilter(policy)
+	if err != nil {
+		return nil, err
+	}
+	consumer, err := b.js.CreateConsumer(ctx, b.names.DeadStream(), jetstream.ConsumerConfig{
+		Name:              "list-" + newID(),
+		FilterSubject:     filter,
+		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
+		OptStartSeq:       after + 1,
+		AckPolicy:         jetstream.AckNonePolicy,
+		HeadersOnly:       true,
+		MemoryStorage:     true,
+		Replicas:          1,
+		InactiveThreshold: 10 * time.Second,
+	})
+	if err != nil {
+		return nil, translate(err)
+	}
+	info := consumer.CachedInfo()
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout/4)
+		defer cancel()
+		_ = b.js.DeleteConsumer(ctx, info.Stream, info.Name) // the server would do so after some seconds
+	}()
+	want := min(uint64(limit), info.NumPending)
+	letters := make([]StoredLetter, 0, want)
+	for uint64(len(letters)) < want {
+		batch, err := consumer.FetchNoWait(int(want) - len(letters))
+		if err != nil {
+			return nil, translate(err)
+		}
+		got := len(letters)
+		for m := range batch.Messages() {
+			letter, err := b.letter(m)
+			if err != nil {
+				return nil, err
+			}
+			letters = append(letters, letter)
+		}
+		if err := batch.Error(); err != nil {
+			return nil, translate(err)
+		}
+		if len(letters) == got {
+			break // some were discarded since
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, translate(err)
+		}
+	}
+	return letters, nil
+}
+
+// letter reads a delivered dead letter without its body.
+func (b *Broker) letter(m jetstream.Msg) (StoredLetter, error) {
+	meta, err := m.Metadata()
+	if err != nil {
+		return StoredLetter{}, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	l := b.readLetter(storedMessage{Subject: m.Subject(), Seq: meta.Sequence.Stream, Time: meta.Timestamp,
+		Header: m.Headers()})
+	l.Size, _ = strconv.Atoi(m.Headers().Get(headerSize))
+	return l, nil
+}
+
+// DeadLetter reads one dead letter of a policy with its body; [ErrNotFound] when the policy has none with this ID.
+func (b *Broker) DeadLetter(ctx context.Context, policy string, id uint64) (StoredLetter, error) {
+	m, err := b.messageBySeq(ctx, b.names.DeadStream(), id)
+	if err == nil && !strings.HasPrefix(m.Subject, b.names.Dead(policy, "")) {
+		err = fmt.Errorf("%w: it is another policy's", ErrNotFound)
+	}
+	if err != nil {
+		return StoredLetter{}, fmt.Errorf("dead letter %d of %s: %w", id, policy, err)
+	}
+	return b.readLetter(m), nil
+}
+
+// messageBySeq reads one message from a stream's leader. JetStream takes the sequence 0, which none has, for a bad request.
+func (b *Broker) messageBySeq(ctx context.Context, stream string, seq uint64) (storedMessage, error) {
+	if seq == 0 {
+		return storedMessage{}, ErrNotFound
+	}
+	return b.storedMessage(ctx, stream, map[string]uint64{"seq": seq})
+}
+
+// readLetter undoes Bury. What it cannot read of the headers stays zero: a letter must be seen to be got rid of.
+func (b *Broker) readLetter(m storedMessage) StoredLetter {
+	l := StoredLetter{ID: m.Seq, Buried: m.Time, Size: len(m.Data)}
+	_, tail, _ := strings.Cut(m.Subject, ".dead.")
+	name, key, _ := strings.Cut(tail, ".")
+	l.Policy, l.Key, l.Body = name, Key(key), m.Data
+	for name, values := range m.Header {
+		switch {
+		case hasPrefixFold(name, "Nats-"):
+		case !hasPrefixFold(name, "Penstock-Dead-"):
+			if l.Header == nil {
+				l.Header = nats.Header{}
+			}
+			l.Header[name] = values
+		}
+	}
+	h := m.Header
+	l.Reason, l.Error = h.Get(HeaderDeadReason), h.Get(HeaderDeadError)
+	l.Attempts, _ = strconv.Atoi(h.Get(HeaderDeadAttempts))
+	l.Partition, _ = strconv.Atoi(h.Get(HeaderDeadPartition))
+	l.Stored, _ = time.Parse(time.RFC3339Nano, h.Get(HeaderDeadStored))
+	_, seq, _ := strings.Cut(h.Get(HeaderDeadJob), ":")
+	l.Seq, _ = strconv.ParseUint(seq, 10, 64)
+	return l
+}
+
+// DiscardDeadLetter deletes a dead letter for good; [ErrNotFound] when the policy has none with this ID.
+func (b *Broker) DiscardDeadLetter(ctx context.Context, policy string, id uint64) error {
+	_, err := b.DeadLetter(ctx, policy, id)
+	if err == nil {
+		err = b.deleteLetter(ctx, id)
+	}
+	if err != nil {
+		return fmt.Errorf("discard: %w", err)
+	}
+	return nil
+}
+
+// deleteLetter deletes a letter; one that is gone is no error.
+func (b *Broker) deleteLetter(ctx context.Context, id uint64) error {
+	var answer struct{}
+	request := map[string]any{"seq": id, "no_erase": true}
+	err := b.call(ctx, "$JS.API.STREAM.MSG.DELETE."+b.names.DeadStream(), request, &answer)
+	if err == nil {
+		return nil
+	}
+	if _, readErr := b.messageBySeq(ctx, b.names.DeadStream(), id); errors.Is(readErr, ErrNotFound) {
+		return nil
+	}
+	return fmt.Errorf("delete dead letter %d: %w", id, translate(err))
+}
+
+// DiscardDeadLetters deletes a policy's dead letters for good, those with an ID up to through, or all when that is 0, and
+// answers how many there were.
+func (b *Broker) DiscardDeadLetters(ctx context.Context, policy string, through uint64) (discarded uint64, err error) {
+	filter, err := b.deadFilter(policy)
+	if err != nil {
+		return 0, fmt.Errorf("discard the dead letters of %s: %w", policy, err)
+	}
+	request := struct {
+		Filter string `json:"filter"`
+		Seq    uint64 `json:"seq,omitempty"` // up to but not including
+	}{Filter: filter}
+	if through > 0 {
+		request.Seq = through + 1
+	}
+	var answer struct {
+		Purged uint64 `json:"purged"`
+	}
+	if err := b.call(ctx, "$JS.API.STREAM.PURGE."+b.names.DeadStream(), request, &answer); err != nil {
+		return 0, fmt.Errorf("discard the dead letters of %s: %w", policy, translate(err))
+	}
+	return answer.Purged, nil
+}
+
+// deadFilter matches a policy's dead letters. A name with wildcards would match those of others.
+func (b *Broker) deadFilter(policy string) (string, error) {
+	if policy == "" || strings.Contains(policy, ".") || !validRecordKey(policy) {
+		return "", fmt.Errorf("%w: %q is not a policy's name", ErrNotFound, policy)
+	}
+	return b.names.Dead(policy, ">"), nil
+}
+
+// StoredJob reads a job that waits, backs off or runs, from the leader of its policy's stream: where it lies, and what it
+// holds. One that has finished, or never was, is [ErrNotFound]; a policy without a stream is [ErrNoStream].
+func (b *Broker) StoredJob(ctx context.Context, policy string, seq uint64) (Arrived, error) {
+	m, err := b.messageBySeq(ctx, b.names.Stream(policy), seq)
+	if err != nil {
+		return Arrived{}, fmt.Errorf("job %s:%d: %w", policy, seq, err)
+	}
+	return b.arrived(&nats.Msg{Subject: m.Subject, Header: m.Header, Data: m.Data}, m.Seq, m.Time, false), nil
+}

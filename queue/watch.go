@@ -1,0 +1,139 @@
+package queue
+
+import (
+	"context"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Watch calls changed for every record that matches filter, deleted ones included, then synced once, then changed for
+// every change, all from one goroutine, until the context ends; then it returns nil. After a lost connection or a
+// restarted server it reads everything again and reports what changed meanwhile, keys that are gone as Deleted; of several
+// changes to one key only the last may be reported. A revision is reported once, and never one older than before.
+func (t *Table) Watch(ctx context.Context, filter string, changed func(Record), synced func()) error {
+	w := &watch{table: t, filter: filter, changed: changed, synced: synced, known: map[string]uint64{}}
+	return w.run(ctx)
+}
+
+// watch is one Watch.
+type watch struct {
+	table   *Table
+	filter  string
+	changed func(Record)
+	synced  func() // nil once called
+
+	known map[string]uint64 // key to revision of what has been reported
+}
+
+const (
+	watchRetryMin = 50 * time.Millisecond
+	watchRetryMax = time.Second
+)
+
+func (w *watch) run(ctx context.Context) error {
+	wait := watchRetryMin
+	for {
+		inSync, err := w.follow(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		w.table.b.log.Debug("watch begins again", "bucket", w.table.bucket, "filter", w.filter, "reason", err)
+		if inSync {
+			wait = watchRetryMin
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(wait):
+		}
+		wait = min(2*wait, watchRetryMax)
+	}
+}
+
+// follow reads all current values and then changes until something breaks; inSync says that it got past the first part.
+func (w *watch) follow(ctx context.Context) (inSync bool, err error) {
+	t := w.table
+	name := "watch-" + newID()
+	callCtx, cancel := context.WithTimeout(ctx, callTimeout)
+	consumer, err := t.b.js.CreateConsumer(callCtx, t.stream, jetstream.ConsumerConfig{
+		Name:              name,
+		FilterSubject:     t.prefix + w.filter,
+		DeliverPolicy:     jetstream.DeliverLastPerSubjectPolicy,
+		AckPolicy:         jetstream.AckNonePolicy,
+		MemoryStorage:     true,
+		Replicas:          1,
+		InactiveThreshold: time.Minute,
+	})
+	cancel()
+	if err != nil {
+		return false, err
+	}
+	defer func() {
+		// The server would remove it after a minute; a goodbye is cheaper for it.
+		if !t.b.nc.IsConnected() {
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout/4)
+		defer cancel()
+		_ = t.b.js.DeleteConsumer(ctx, t.stream, name)
+	}()
+	p, err := newPuller(t.b.nc, t.stream, name)
+	if err != nil {
+		return false, err
+	}
+	defer p.stop()
+
+	seen := map[string]bool{}
+	finish := func() {
+		inSync, p.wakeIdle = true, false
+		w.finish(seen)
+	}
+	pending := consumer.CachedInfo().NumPending
+	if pending == 0 {
+		finish()
+	}
+	// A marker whose time is up may vanish before it is delivered, and pending never reach 0: a heartbeat says so.
+	p.wakeIdle = !inSync
+	for batch := make([]delivery, 0, pullHandOver); ; {
+		if batch, err = p.fetch(ctx.Done(), batch[:0]); err != nil {
+			return inSync, err
+		}
+		for _, d := range batch {
+			r := t.record(d.msg.Subject, d.msg.Header, d.msg.Data, d.streamSeq, d.stored)
+			if !inSync {
+				seen[r.Key] = true
+				pending = min(pending-1, d.pending)
+			}
+			w.report(r)
+			if !inSync && pending == 0 {
+				finish()
+			}
+		}
+		if !inSync && len(batch) == 0 {
+			finish()
+		}
+	}
+}
+
+func (w *watch) report(r Record) {
+	if r.Revision <= w.known[r.Key] {
+		return
+	}
+	w.known[r.Key] = r.Revision
+	w.changed(r)
+}
+
+// finish ends the reading of all values: keys known from before that were not among them are gone.
+func (w *watch) finish(seen map[string]bool) {
+	for key, revision := range w.known {
+		if !seen[key] {
+			delete(w.known, key)
+			w.changed(Record{Key: key, Revision: revision, Deleted: true})
+		}
+	}
+	if w.synced != nil {
+		w.synced()
+		w.synced = nil
+	}
+}

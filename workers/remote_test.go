@@ -1,0 +1,626 @@
+package workers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
+)
+
+// lend runs a process that only lends, and returns when it has subscribed.
+func (b *bench) lend(o Options, handlers map[string]Handler) (stop func()) {
+	b.t.Helper()
+	ready := make(chan struct{})
+	o.LendOnly, o.Ready = true, func() { close(ready) }
+	stop = b.drain(o, handlers)
+	b.receive("the lender is ready", ready)
+	return stop
+}
+
+// valve runs a drainer without workers, and returns when it takes part.
+func (b *bench) valve(o Options) (stop func()) {
+	b.t.Helper()
+	ready := make(chan struct{})
+	o.OwnAll, o.Ready = true, func() { close(ready) }
+	stop = b.drain(o, nil)
+	b.receive("the valve is ready", ready)
+	return stop
+}
+
+func (b *bench) receive(what string, from <-chan struct{}) {
+	b.t.Helper()
+	select {
+	case <-from:
+	case <-time.After(deadline):
+		b.t.Fatalf("waited in vain until %s", what)
+	}
+}
+
+// scripted is a worker that a test writes message by message.
+type scripted struct {
+	b   *bench
+	nc  *nats.Conn
+	sub *nats.Subscription
+}
+
+// script begins a worker; offered is called for each offer.
+func (b *bench) script(name string, offered func(s *scripted, offer *nats.Msg)) *scripted {
+	b.t.Helper()
+	s := &scripted{b: b, nc: b.connect()}
+	var err error
+	if s.sub, err = s.nc.QueueSubscribe("penstock.work."+name, "workers", func(m *nats.Msg) { offered(s, m) }); err != nil {
+		b.t.Fatal(err)
+	}
+	if err := s.nc.Flush(); err != nil {
+		b.t.Fatal(err)
+	}
+	return s
+}
+
+// claim claims a job and returns the valve's answer, nil when none came.
+func (s *scripted) claim(offer *nats.Msg) *nats.Msg {
+	claim := nats.NewMsg(offer.Reply)
+	claim.Header.Set("Penstock-Status", "claim")
+	answer, err := s.nc.RequestMsg(claim, time.Second)
+	if err != nil {
+		return nil
+	}
+	return answer
+}
+
+// outcome tells the valve about a job and returns what it answers.
+func (s *scripted) outcome(job *nats.Msg, status string) string {
+	m := nats.NewMsg(job.Reply)
+	m.Header.Set("Penstock-Status", status)
+	answer, err := s.nc.RequestMsg(m, time.Second)
+	if err != nil {
+		return err.Error()
+	}
+	return answer.Header.Get("Penstock-Status")
+}
+
+func (s *scripted) stop() {
+	if err := s.sub.Unsubscribe(); err != nil {
+		s.b.t.Error(err)
+	}
+	if err := s.nc.Flush(); err != nil {
+		s.b.t.Error(err)
+	}
+}
+
+// starts is a log handler that keeps the instants of the last checks.
+type starts struct {
+	slog.Handler
+	mu sync.Mutex
+	at []time.Time
+}
+
+func (s *starts) Enabled(context.Context, slog.Level) bool { return true }
+func (s *starts) Handle(_ context.Context, r slog.Record) error {
+	if r.Message != "start" {
+		return nil
+	}
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key == "started" {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.at = append(s.at, a.Value.Time())
+		}
+		return true
+	})
+	return nil
+}
+
+func (s *starts) all() (all []time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	slices.SortFunc(s.at, time.Time.Compare)
+	for _, at := range s.at {
+		all = append(all, at.Sub(s.at[0]))
+	}
+	return all
+}
+
+// gauge knows how many handlers run.
+type gauge struct{ now, most atomic.Int64 }
+
+func (g *gauge) enter() {
+	n := g.now.Add(1)
+	for {
+		most := g.most.Load()
+		if n <= most || g.most.CompareAndSwap(most, n) {
+			return
+		}
+	}
+}
+
+func (g *gauge) leave() { g.now.Add(-1) }
+
+func wait(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+func TestRemoteLocalWorkersGoFirst(t *testing.T) {
+	p := leaky("api", "1000/s")
+	p.Workers = 4
+	b := newBench(t, p)
+	var here, there seen
+	release := make(chan struct{})
+	blocking := func(s *seen) Handler {
+		return func(ctx context.Context, job Job) error {
+			_ = s.handle(ctx, job)
+			<-release
+			return nil
+		}
+	}
+	b.lend(Options{}, map[string]Handler{"api": blocking(&there)})
+	b.drain(Options{}, map[string]Handler{"api": blocking(&here)})
+	for i := range 4 {
+		b.publish("api", fmt.Sprint("k", i), i, 1)
+	}
+	b.until("all local workers are busy", func() bool { return len(here.all())+len(there.all()) == 4 })
+	if n := len(there.all()); n > 0 {
+		t.Errorf("%d jobs ran elsewhere while there were local workers", n)
+	}
+	for i := range 3 {
+		b.publish("api", fmt.Sprint("k", i), i, 1)
+	}
+	b.until("the others run elsewhere", func() bool { return len(there.all()) == 3 })
+	if n := len(here.all()); n != 4 {
+		t.Errorf("%d jobs run here, want 4", n)
+	}
+	close(release)
+	b.empty("api")
+}
+
+func TestRemoteBusyWorkersArePassedOver(t *testing.T) {
+	b := newBench(t, leaky("api", "500/s"))
+	var declined atomic.Int64
+	b.script("api", func(s *scripted, offer *nats.Msg) {
+		declined.Add(1)
+		m := nats.NewMsg(offer.Reply)
+		m.Header.Set("Penstock-Status", "busy")
+		_ = s.nc.PublishMsg(m)
+	})
+	var ran seen
+	b.lend(Options{}, map[string]Handler{"api": ran.handle})
+	b.valve(Options{})
+	b.publish("api", "a", 0, 100)
+	b.empty("api")
+	if got := ran.bodies("a"); !slices.Equal(got, numbers(100)) {
+		t.Errorf("ran %v", got)
+	}
+	if declined.Load() == 0 {
+		t.Error("nobody was passed over: the test shows nothing")
+	}
+}
+
+func TestRemoteNobodyBurnsNothing(t *testing.T) {
+	p := leaky("api", "20/s")
+	p.Retry.MaxAttempts = 1
+	b := newBench(t, p)
+	b.publish("api", "a", 0, 10)
+	var began starts
+	b.valve(Options{Logger: slog.New(&began)})
+	b.until("the valve has looked for workers", func() bool {
+		a, err := b.broker.AskValve(t.Context(), "api", queue.Partition("penstock.jobs.api.a", 2),
+			queue.ValveQuestion{Op: queue.OpBucket, Key: "a"})
+		return err == nil && a.Bucket != nil && a.Bucket.Waiting == 10 && a.Bucket.HeadAgeMS > 1000
+	})
+	if n := len(began.all()); n > 0 {
+		t.Errorf("%d starts without a worker", n)
+	}
+	var ran seen
+	b.lend(Options{}, map[string]Handler{"api": ran.handle})
+	b.empty("api")
+	if got := ran.bodies("a"); !slices.Equal(got, numbers(10)) {
+		t.Errorf("ran %v", got)
+	}
+	for _, job := range ran.all() {
+		if job.Attempt != 1 {
+			t.Errorf("job %s: attempt %d", job.ID, job.Attempt)
+		}
+	}
+	if why := exceeds(began.all(), 20, 1); why != "" {
+		t.Error(why)
+	}
+}
+
+// TestRemoteLate has workers that are late in both ways: with their claim, and with their start.
+func TestRemoteLateCountsNoAttempt(t *testing.T) {
+	p := leaky("api", "50/s")
+	p.Retry.MaxAttempts = 1
+	b := newBench(t, p)
+	b.publish("api", "a", 0, 1)
+	answers := make(chan string, 100)
+	var once atomic.Int64
+	worker := b.script("api", func(s *scripted, offer *nats.Msg) {
+		switch once.Add(1) {
+		case 1:
+			wait(t.Context(), 2*claimWindow)
+			answers <- s.claim(offer).Header.Get("Penstock-Status")
+		case 2:
+			job := s.claim(offer)
+			answers <- job.Header.Get("Penstock-Status")
+			answers <- s.outcome(job, "late")
+		}
+	})
+	b.valve(Options{})
+	for _, want := range []string{"no", "go", "ok"} {
+		select {
+		case got := <-answers:
+			if got != want {
+				t.Errorf("the valve says %q, want %q", got, want)
+			}
+		case <-time.After(deadline):
+			t.Fatalf("waited in vain for %q", want)
+		}
+	}
+	worker.stop()
+	var ran seen
+	b.lend(Options{}, map[string]Handler{"api": ran.handle})
+	b.empty("api")
+	if jobs := ran.all(); len(jobs) != 1 || jobs[0].Attempt != 1 {
+		t.Errorf("ran %v", jobs)
+	}
+}
+
+func TestRemoteWorkerDiesWhileItRuns(t *testing.T) {
+	p := leaky("api", "50/s")
+	p.Timeout = policy.Duration(200 * time.Millisecond)
+	p.Retry.Backoff = policy.Duration(time.Millisecond)
+	b := newBench(t, p)
+	b.publish("api", "a", 0, 1)
+	got := make(chan struct{})
+	b.script("api", func(s *scripted, offer *nats.Msg) {
+		if job := s.claim(offer); job != nil && job.Header.Get("Penstock-Status") == "go" {
+			s.nc.Close()
+			close(got)
+		}
+	})
+	b.valve(Options{})
+	b.receive("the worker has the job", got)
+	var ran seen
+	b.lend(Options{}, map[string]Handler{"api": ran.handle})
+	b.empty("api")
+	if jobs := ran.all(); len(jobs) != 1 || jobs[0].Attempt != 2 {
+		t.Errorf("ran %v, want one second attempt", jobs)
+	}
+}
+
+// TestRemoteWorkerLeavesBeforeItsJob pins that a job which reached nobody counts as no attempt: the server says so.
+func TestRemoteWorkerLeavesBeforeItsJob(t *testing.T) {
+	p := leaky("api", "50/s")
+	p.Retry.MaxAttempts = 1
+	b := newBench(t, p)
+	b.publish("api", "a", 0, 1)
+	left := make(chan struct{})
+	b.script("api", func(s *scripted, offer *nats.Msg) {
+		claim := nats.NewMsg(offer.Reply)
+		claim.Reply = nats.NewInbox() // to which nobody listens
+		claim.Header.Set("Penstock-Status", "claim")
+		_ = s.nc.PublishMsg(claim)
+		_ = s.nc.Flush()
+		s.nc.Close()
+		close(left)
+	})
+	b.valve(Options{})
+	b.receive("the worker has left", left)
+	var ran seen
+	b.lend(Options{}, map[string]Handler{"api": ran.handle})
+	b.empty("api")
+	if jobs := ran.all(); len(jobs) != 1 || jobs[0].Attempt != 1 {
+		t.Errorf("ran %v", jobs)
+	}
+}
+
+func TestRemoteProgressExtendsAnAttempt(t *testing.T) {
+	p := leaky("api", "50/s")
+	p.Timeout = policy.Duration(100 * time.Millisecond)
+	p.Retry.MaxAttempts = 1
+	b := newBench(t, p)
+	b.publish("api", "a", 0, 1)
+	answer := make(chan string, 10)
+	var jobs atomic.Int64
+	b.script("api", func(s *scripted, offer *nats.Msg) {
+		job := s.claim(offer)
+		if job == nil || job.Header.Get("Penstock-Status") != "go" {
+			return
+		}
+		jobs.Add(1)
+		for range 30 { // for much longer than the time-out and what the valve adds to it
+			m := nats.NewMsg(job.Reply)
+			m.Header.Set("Penstock-Status", "progress")
+			_ = s.nc.PublishMsg(m)
+			wait(t.Context(), 50*time.Millisecond)
+		}
+		answer <- s.outcome(job, "done")
+		answer <- s.outcome(job, "done") // again, as if the answer had been lost
+	})
+	b.valve(Options{})
+	for _, want := range []string{"ok", "gone"} {
+		if got := <-answer; got != want {
+			t.Errorf("the valve says %q, want %q", got, want)
+		}
+	}
+	b.empty("api")
+	if n := jobs.Load(); n != 1 {
+		t.Errorf("the job was given out %d times", n)
+	}
+}
+
+func TestRemoteOutcomes(t *testing.T) {
+	p := leaky("api", "1000/s")
+	p.Retry = policy.Retry{MaxAttempts: 3, Backoff: policy.Duration(10 * time.Millisecond), MaxBackoff: policy.Duration(20 * time.Millisecond)}
+	b := newBench(t, p)
+	var mu sync.Mutex
+	attempts := map[string][]int{}
+	b.lend(Options{}, map[string]Handler{"api": func(_ context.Context, job Job) error {
+		mu.Lock()
+		attempts[string(job.Key)] = append(attempts[string(job.Key)], job.Attempt)
+		n := len(attempts[string(job.Key)])
+		mu.Unlock()
+		switch {
+		case job.Key == "fails":
+			return errors.New("no,\nand never again")
+		case job.Key == "panics" && n == 1:
+			panic("oh")
+		case job.Key == "permanent":
+			return Permanent(errors.New("never"))
+		case job.Key == "throttled" && n <= 4:
+			return RetryAfter(10*time.Millisecond, errors.New("slow down"))
+		}
+		return nil
+	}})
+	b.valve(Options{})
+	for _, key := range []string{"fails", "panics", "permanent", "throttled", "fine"} {
+		b.publish("api", key, 0, 1)
+	}
+	b.empty("api")
+	mu.Lock()
+	defer mu.Unlock()
+	for key, want := range map[string][]int{
+		"fails": {1, 2, 3}, "panics": {1, 2}, "permanent": {1}, "throttled": {1, 1, 1, 1, 1}, "fine": {1},
+	} {
+		if !slices.Equal(attempts[key], want) {
+			t.Errorf("%s: attempts %v, want %v", key, attempts[key], want)
+		}
+	}
+	for key, want := range map[string]string{"fails": "attempts", "permanent": "permanent"} {
+		if got := b.deadLetter("api", key); got != want {
+			t.Errorf("%s: dead letter %q, want %q", key, got, want)
+		}
+	}
+}
+
+// TestRemoteHandover hands a partition over while a job runs elsewhere, for longer than its time-out.
+func TestRemoteHandoverRepeatsNothing(t *testing.T) {
+	p := leaky("api", "50/s")
+	p.Partitions, p.Timeout, p.Retry.MaxAttempts = 1, policy.Duration(time.Second), 1
+	b := newBench(t, p)
+	b.publish("api", "a", 0, 20)
+	var ran seen
+	began, release := make(chan struct{}), make(chan struct{})
+	b.lend(Options{}, map[string]Handler{"api": func(ctx context.Context, job Job) error {
+		_ = ran.handle(ctx, job)
+		if string(job.Body) == "0" {
+			close(began)
+			<-release
+		}
+		return nil
+	}})
+	stop := b.valve(Options{})
+	b.receive("the first job runs", began)
+	b.valve(Options{})
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		stop()
+	}()
+	b.until("the successor starts the others", func() bool { return len(ran.all()) == 20 })
+	wait(t.Context(), time.Duration(p.Timeout)+travel+time.Second) // in which the job must not be given up
+	select {
+	case <-stopped:
+		t.Error("the predecessor stopped without waiting for the job")
+	default:
+	}
+	close(release)
+	b.empty("api")
+	b.receive("the predecessor has stopped", stopped)
+	if got := ran.bodies("a"); !slices.Equal(got, numbers(20)) {
+		t.Errorf("ran %v", got)
+	}
+	for _, job := range ran.all() {
+		if job.Attempt != 1 {
+			t.Errorf("job %s: attempt %d", job.ID, job.Attempt)
+		}
+	}
+}
+
+// TestRemoteGraceEnds stops a drainer whose job elsewhere does not end in time: the worker is told, and no attempt counts.
+func TestRemoteGraceEndsWithStop(t *testing.T) {
+	for _, ends := range []string{"valve", "lender"} {
+		t.Run(ends, func(t *testing.T) {
+			p := leaky("api", "50/s")
+			p.Retry.MaxAttempts = 1
+			b := newBench(t, p)
+			b.publish("api", "a", 0, 1)
+			var ran seen
+			var running gauge
+			began := make(chan struct{}, 10)
+			handle := func(ctx context.Context, job Job) error {
+				running.enter()
+				defer running.leave()
+				_ = ran.handle(ctx, job)
+				if len(ran.all()) == 1 {
+					began <- struct{}{}
+					<-ctx.Done()
+					return ctx.Err()
+				}
+				return nil
+			}
+			o := Options{Grace: 10 * time.Millisecond, Lease: 2 * time.Second}
+			stopLender := b.lend(o, map[string]Handler{"api": handle})
+			stopValve := b.valve(o)
+			b.receive("the job runs", began)
+			if ends == "valve" {
+				stopValve()
+				b.valve(o)
+			} else {
+				stopLender()
+				b.lend(o, map[string]Handler{"api": handle})
+			}
+			b.empty("api")
+			jobs := ran.all()
+			if len(jobs) != 2 || jobs[1].Attempt != 1 || running.most.Load() != 1 {
+				t.Errorf("ran %v, %d at once", jobs, running.most.Load())
+			}
+		})
+	}
+}
+
+func TestRemoteConcurrencyIsExact(t *testing.T) {
+	p := leaky("api", "2000/s")
+	p.Concurrency, p.Workers = 5, 3
+	b := newBench(t, p)
+	var running gauge
+	var here, there seen
+	slow := func(s *seen) Handler {
+		return func(ctx context.Context, job Job) error {
+			running.enter()
+			defer running.leave()
+			wait(ctx, 20*time.Millisecond)
+			return s.handle(ctx, job)
+		}
+	}
+	for range 2 {
+		b.lend(Options{}, map[string]Handler{"api": slow(&there)})
+	}
+	b.publish("api", "a", 0, 200)
+	b.drain(Options{}, map[string]Handler{"api": slow(&here)})
+	b.empty("api")
+	if n := running.most.Load(); n != 5 {
+		t.Errorf("%d jobs of one bucket at once, want 5", n)
+	}
+	if len(here.all()) == 0 || len(there.all()) == 0 || len(here.all())+len(there.all()) != 200 {
+		t.Errorf("%d jobs ran here, %d elsewhere", len(here.all()), len(there.all()))
+	}
+}
+
+func TestRemoteKeepsRateAndOrder(t *testing.T) {
+	for _, rate := range []struct {
+		text string
+		n    int
+		per  float64
+	}{{"50/s", 100, 50}, {"400/s", 1000, 400}} {
+		t.Run(rate.text, func(t *testing.T) {
+			b := newBench(t, leaky("api", rate.text))
+			b.publish("api", "a", 0, rate.n)
+			var ran seen
+			for range 2 {
+				b.lend(Options{}, map[string]Handler{"api": ran.handle})
+			}
+			var began starts
+			b.valve(Options{Logger: slog.New(&began)})
+			b.empty("api")
+			if got := len(ran.all()); got != rate.n {
+				t.Errorf("ran %d jobs", got)
+			}
+			if why := exceeds(began.all(), rate.per, 1); why != "" {
+				t.Error(why)
+			}
+			all := began.all()
+			if got := float64(len(all)-1) / all[len(all)-1].Seconds(); got < rate.per*0.9 {
+				t.Errorf("%.1f starts a second", got)
+			}
+		})
+	}
+}
+
+// TestRemoteOneBucketDoesNotTakeAllWorkers has a target that hangs for one key.
+func TestRemoteOneBucketDoesNotTakeAllWorkers(t *testing.T) {
+	p := leaky("api", "1000/s")
+	p.Workers = 8
+	b := newBench(t, p)
+	release := make(chan struct{})
+	var hanging, fine atomic.Int64
+	b.lend(Options{}, map[string]Handler{"api": func(_ context.Context, job Job) error {
+		if job.Key == "hangs" {
+			hanging.Add(1)
+			<-release
+			return nil
+		}
+		fine.Add(1)
+		return nil
+	}})
+	b.valve(Options{})
+	b.publish("api", "hangs", 0, 50)
+	b.until("the hanging bucket has all that it gets", func() bool { return hanging.Load() >= 6 })
+	b.publish("api", "fine", 0, 50)
+	b.until("the other bucket runs", func() bool { return fine.Load() == 50 })
+	if n := hanging.Load(); n > 7 {
+		t.Errorf("the hanging bucket took %d of 8 workers", n)
+	}
+	close(release)
+	b.empty("api")
+}
+
+func TestProtocolRoundTrip(t *testing.T) {
+	job := Job{
+		ID: "api:7", Idempotency: "x", Policy: "api", Key: "a.b", Body: []byte("body"), Attempt: 3,
+		Accepted: time.Date(2026, 3, 4, 5, 6, 7, 89, time.UTC),
+		Header: nats.Header{
+			"Own": {"1", "2"}, "penstock-status": {"no"}, "Penstock-Attempt": {"99"}, "Penstock-Deadline": {"1h"},
+			"idempotency-key": {"x"},
+		},
+	}
+	m := jobMessage("to", "reply", job, 1500*time.Millisecond)
+	if m.Subject != "to" || m.Reply != "reply" || header(m.Header, "Penstock-Status") != "go" {
+		t.Fatalf("message %v", m)
+	}
+	got, timeout, err := readJob(m)
+	if err != nil || timeout != 1500*time.Millisecond {
+		t.Fatal(timeout, err)
+	}
+	want := job
+	want.Header = nats.Header{"Own": {"1", "2"}, "Penstock-Deadline": {"1h"}, "Idempotency-Key": {"x"}}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("job %v, want %v", got, want)
+	}
+	for _, o := range []outcome{
+		{Seq: 7, Kind: outcomeDone}, {Seq: 7, Kind: outcomeFailed, Error: "no"}, {Seq: 7, Kind: outcomePermanent, Error: "never"},
+		{Seq: 7, Kind: outcomeThrottled, RetryAfter: 1500 * time.Millisecond, Error: "slow"}, {Seq: 7, Kind: outcomeThrottled},
+		{Seq: 7, Kind: outcomeUncounted},
+	} {
+		got, err := readOutcome(7, outcomeMessage("to", o))
+		if err != nil || got != o {
+			t.Errorf("outcome %+v, want %+v: %v", got, o, err)
+		}
+	}
+	for _, bad := range []nats.Header{
+		{}, {"Penstock-Status": {"maybe"}}, {"Penstock-Status": {"retry-after"}, "Penstock-Retry-After": {"soon"}},
+	} {
+		if o, err := readOutcome(7, &nats.Msg{Header: bad}); err == nil {
+			t.Errorf("%v is understood as %+v", bad, o)
+		}
+	}
+	m.Header.Set("Penstock-V", "2")
+	if _, _, err := readJob(m); err == nil {
+		t.Error("a job of another version is understood")
+	}
+}

@@ -1,0 +1,271 @@
+// Package workerstest runs all of Penstock inside a test: a real NATS server, policies, and drainers with the test's own
+// handlers. Nothing is mocked and nothing sleeps: tests publish, wait for outcomes, and look at when jobs started.
+//
+//	kit := workerstest.New(t, workerstest.Policy("stripe", "50/s"))
+//	kit.Handle("stripe", myHandler)
+//	kit.Publish("stripe", "tenant-1", []byte("…"), 20)
+//	kit.Wait("stripe", 20)
+//	kit.AssertRate("stripe", "tenant-1")
+package workerstest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/embedded"
+	"github.com/penstock-mq/penstock/workers"
+)
+
+// Patience is how long a [Kit] waits for what must happen before it fails the test.
+const Patience = 30 * time.Second
+
+// Kit is a running Penstock. Its methods fail the test when something goes wrong. It ends with the test.
+type Kit struct {
+	t        testing.TB
+	server   *embedded.Server
+	broker   *queue.Broker
+	producer *queue.Producer
+	policies map[string]policy.Policy
+	handlers map[string]workers.Handler
+	drainer  sync.Once
+
+	mu      sync.Mutex
+	changed chan struct{} // closed and renewed with each record
+	starts  map[string][]workers.Job
+	ends    map[string][]queue.Event
+}
+
+// Policy is a leaking bucket that starts jobs at a rate such as "50/s", with room for 100,000 jobs per key. Tests change
+// what they need in it.
+func Policy(name, outflow string) policy.Policy {
+	rate, err := algorithms.ParseRate(outflow)
+	if err != nil {
+		panic(fmt.Sprintf("workerstest: %v", err))
+	}
+	return policy.Policy{Name: name, Algorithm: policy.LeakingBucket, Outflow: rate, Capacity: 100_000, Partitions: 1}
+}
+
+// New starts a server in the test's process, without a port, and stores the policies.
+func New(t testing.TB, policies ...policy.Policy) *Kit {
+	t.Helper()
+	server, err := embedded.Start(embedded.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatalf("workerstest: %v", err)
+	}
+	t.Cleanup(server.Shutdown)
+	k := &Kit{
+		t: t, server: server, policies: map[string]policy.Policy{}, handlers: map[string]workers.Handler{},
+		changed: make(chan struct{}), starts: map[string][]workers.Job{}, ends: map[string][]queue.Event{},
+	}
+	if k.broker, err = queue.NewBroker(k.Connect(), queue.Options{}); err != nil {
+		t.Fatalf("workerstest: %v", err)
+	}
+	k.producer = k.broker.NewProducer(queue.ProducerOptions{})
+	if err := k.broker.Setup(t.Context()); err != nil {
+		t.Fatalf("workerstest: %v", err)
+	}
+	for _, p := range policies {
+		k.SetPolicy(p)
+	}
+	stop, err := k.broker.Listen("*", ">", k.heard)
+	if err != nil {
+		t.Fatalf("workerstest: %v", err)
+	}
+	t.Cleanup(stop)
+	return k
+}
+
+// Connect returns a connection to the server, for the code under test. It closes with the test.
+func (k *Kit) Connect() *nats.Conn {
+	k.t.Helper()
+	nc, err := k.server.Connect(nats.MaxReconnects(-1))
+	if err != nil {
+		k.t.Fatalf("workerstest: %v", err)
+	}
+	k.t.Cleanup(nc.Close)
+	return nc
+}
+
+// Broker gives access to queues, policies and dead letters.
+func (k *Kit) Broker() *queue.Broker { return k.broker }
+
+// SetPolicy stores a policy, with defaults for what it leaves out, or changes it while jobs run.
+func (k *Kit) SetPolicy(p policy.Policy) {
+	k.t.Helper()
+	p = p.WithDefaults()
+	if problems := p.Validate(); len(problems) > 0 {
+		k.t.Fatalf("workerstest: policy %s: %v", p.Name, problems)
+	}
+	if _, err := k.broker.PutPolicy(k.t.Context(), p); err != nil {
+		k.t.Fatalf("workerstest: %v", err)
+	}
+	if err := k.broker.Apply(k.t.Context(), p); err != nil {
+		k.t.Fatalf("workerstest: %v", err)
+	}
+	k.policies[p.Name] = p
+}
+
+// Handle registers the handler of a policy, before the first [Kit.Start]. A nil handler does nothing, successfully.
+func (k *Kit) Handle(policy string, handle workers.Handler) {
+	if handle == nil {
+		handle = func(context.Context, workers.Job) error { return nil }
+	}
+	k.handlers[policy] = handle
+}
+
+// Start runs one more drainer with the registered handlers, until the returned function or the end of the test stops it
+// in order. [Kit.Publish] starts the first one by itself.
+func (k *Kit) Start() (stop func()) {
+	k.t.Helper()
+	k.drainer.Do(func() {}) // not by itself any more
+	return k.start()
+}
+
+func (k *Kit) start() (stop func()) {
+	k.t.Helper()
+	drainer, err := workers.New(k.Connect(), workers.Options{Lease: time.Second, Grace: time.Second})
+	if err != nil {
+		k.t.Fatalf("workerstest: %v", err)
+	}
+	for name, handle := range k.handlers {
+		drainer.Handle(name, k.recording(handle))
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- drainer.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			k.t.Errorf("workerstest: drainer: %v", err)
+		}
+	})
+	k.t.Cleanup(stop)
+	return stop
+}
+
+// recording notes the starts of a handler.
+func (k *Kit) recording(handle workers.Handler) workers.Handler {
+	return func(ctx context.Context, job workers.Job) error {
+		k.mu.Lock()
+		k.starts[job.Policy] = append(k.starts[job.Policy], job)
+		k.note()
+		k.mu.Unlock()
+		return handle(ctx, job)
+	}
+}
+
+// heard notes final outcomes.
+func (k *Kit) heard(policy string, e queue.Event) {
+	switch e.Type {
+	case queue.EventDone, queue.EventDead, queue.EventCancelled:
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.ends[policy] = append(k.ends[policy], e)
+		k.note()
+	}
+}
+
+// note wakes who waits; mu is held.
+func (k *Kit) note() {
+	close(k.changed)
+	k.changed = make(chan struct{})
+}
+
+// Publish submits n jobs with the same body to a bucket, and waits until all are accepted. Key is the user's key, as in
+// an HTTP path.
+func (k *Kit) Publish(policy, key string, body []byte, n int) {
+	k.t.Helper()
+	for i := range n {
+		if err := k.TryPublish(policy, key, body); err != nil {
+			k.t.Fatalf("workerstest: job %d of %d: %v", i+1, n, err)
+		}
+	}
+}
+
+// TryPublish submits one job and returns why it was refused; see [queue.ErrFull].
+func (k *Kit) TryPublish(policy, key string, body []byte) error {
+	k.t.Helper()
+	k.drainer.Do(func() { k.start() })
+	encoded, err := queue.EncodeKey(key)
+	if err != nil {
+		return err
+	}
+	_, err = k.producer.Publish(k.t.Context(), queue.Submission{
+		Policy: policy, Key: encoded, Body: body, Admitted: k.policies[policy].Door(),
+	})
+	return err
+}
+
+// Wait waits until n jobs of a policy have come to an end (done, dead or cancelled) since the test began, and returns
+// these ends in the order in which they were heard of.
+func (k *Kit) Wait(policy string, n int) []queue.Event {
+	k.t.Helper()
+	timer := time.NewTimer(Patience)
+	defer timer.Stop()
+	for {
+		k.mu.Lock()
+		ends, changed := slices.Clone(k.ends[policy]), k.changed
+		k.mu.Unlock()
+		if len(ends) >= n {
+			return ends
+		}
+		select {
+		case <-changed:
+		case <-timer.C:
+			k.t.Fatalf("workerstest: %d of %d jobs of %s have ended after %v", len(ends), n, policy, Patience)
+		}
+	}
+}
+
+// Jobs returns the attempts of a policy's bucket that handlers have seen, in the order of their starts; of all buckets when
+// key is empty.
+func (k *Kit) Jobs(policy, key string) []workers.Job {
+	k.mu.Lock()
+	jobs := slices.Clone(k.starts[policy])
+	k.mu.Unlock()
+	if key != "" {
+		jobs = slices.DeleteFunc(jobs, func(j workers.Job) bool { return j.Key.Raw() != key })
+	}
+	slices.SortFunc(jobs, func(a, b workers.Job) int { return a.Started.Compare(b.Started) })
+	return jobs
+}
+
+// AssertRate fails the test when a bucket started more jobs than Penstock promises in any window of a second or more:
+// rate·(1.002·T + 2 ms) + burst.
+func (k *Kit) AssertRate(policy, key string) {
+	k.t.Helper()
+	p := k.policies[policy]
+	if p.Outflow.IsZero() {
+		k.t.Fatalf("workerstest: policy %q has no outflow", policy)
+	}
+	var starts []time.Time
+	for _, job := range k.Jobs(policy, key) {
+		starts = append(starts, job.Started)
+	}
+	if err := CheckRate(starts, p.Outflow.PerSecond(), p.Burst); err != nil {
+		k.t.Errorf("workerstest: %s/%s: %v", policy, key, err)
+	}
+}
+
+// CheckRate says in which window of a second or more there were more than rate·(1.002·T + 2 ms) + burst starts, which come
+// in order.
+func CheckRate(starts []time.Time, perSecond float64, burst int64) error {
+	for i := range starts {
+		for j := i; j < len(starts); j++ {
+			window := max(time.Second, starts[j].Sub(starts[i]))
+			if n := j - i + 1; float64(n) > perSecond*(1.002*window.Seconds()+0.002)+float64(burst) {
+				return fmt.Errorf("%d starts within %v, at %v/s", n, window, perSecond)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,73 @@
+package workerstest_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/workers"
+	"github.com/penstock-mq/penstock/workers/workerstest"
+)
+
+func TestJobsStartAtTheirRate(t *testing.T) {
+	kit := workerstest.New(t, workerstest.Policy("stripe", "50/s"))
+	kit.Handle("stripe", nil)
+	kit.Publish("stripe", "tenant 1", []byte("charge"), 60)
+	for _, end := range kit.Wait("stripe", 60) {
+		if end.Type != queue.EventDone {
+			t.Errorf("job %s: %s", end.Job, end.Type)
+		}
+	}
+	kit.AssertRate("stripe", "tenant 1")
+	if jobs := kit.Jobs("stripe", "tenant 1"); len(jobs) != 60 || string(jobs[0].Body) != "charge" {
+		t.Errorf("%d jobs", len(jobs))
+	}
+}
+
+func TestDeadLettersAreOutcomes(t *testing.T) {
+	p := workerstest.Policy("api", "1000/s")
+	p.Retry = policy.Retry{MaxAttempts: 2, Backoff: policy.Duration(time.Millisecond)}
+	kit := workerstest.New(t, p)
+	kit.Handle("api", func(context.Context, workers.Job) error { return errors.New("no") })
+	kit.Publish("api", "k", nil, 1)
+	end := kit.Wait("api", 1)[0]
+	if end.Type != queue.EventDead || end.Reason != "attempts" || end.Error != "no" || end.Attempt != 2 {
+		t.Errorf("%+v", end)
+	}
+}
+
+func TestFullBucketRefuses(t *testing.T) {
+	p := workerstest.Policy("slow", "1/h")
+	p.Capacity = 2
+	kit := workerstest.New(t, p)
+	running := make(chan struct{})
+	kit.Handle("slow", func(ctx context.Context, _ workers.Job) error {
+		close(running)
+		<-ctx.Done()
+		return nil
+	})
+	kit.Publish("slow", "k", nil, 2)
+	<-running
+	if err := kit.TryPublish("slow", "k", nil); !errors.Is(err, queue.ErrFull) {
+		t.Errorf("third job: %v", err)
+	}
+}
+
+func TestCheckRateFindsTheClump(t *testing.T) {
+	base := time.Unix(0, 0)
+	var starts []time.Time
+	for i := range 30 {
+		starts = append(starts, base.Add(time.Duration(i)*100*time.Millisecond))
+	}
+	if err := workerstest.CheckRate(starts, 10, 1); err != nil {
+		t.Error(err)
+	}
+	starts[11] = starts[10]
+	starts[12] = starts[10]
+	if workerstest.CheckRate(starts, 10, 1) == nil {
+		t.Error("a clump of three passed")
+	}
+}
