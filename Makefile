@@ -1,0 +1,56 @@
+# Go is all that is needed. `make` lists the targets.
+
+FUZZTIME ?= 20s
+SEEDS    ?= 3000
+STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
+
+.DEFAULT_GOAL := help
+.PHONY: help build run demo test lint simulate fuzz bench
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## bin/admitter and bin/drainer
+	@mkdir -p bin
+	go build -o bin ./cmd/admitter ./cmd/drainer
+
+run: build ## an admitter that drains, with a policy of each algorithm
+	bin/admitter --drain --config deploy/quickstart.yaml
+
+demo: build ## the whole main job in half a minute: bursts, a strict API, a killed drainer
+	go build -o bin/demo ./examples/demo
+	@bin/demo
+
+# Tests hold real time to account, so packages do not share the processors: -p 1.
+test: ## all tests with the race detector, but for long simulations
+	go test -race -p 1 -timeout 10m ./...
+
+lint: ## gofmt, go vet, staticcheck, and whether go.mod is tidy
+	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "gofmt -w is needed:"; echo "$$unformatted"; exit 1; fi
+	go vet ./...
+	go run $(STATICCHECK) ./...
+	go mod tidy -diff
+
+simulate: ## SEEDS=3000 runs of the laws in virtual time
+	go test ./workers -run TestSimulation -skip Sabotage -timeout 2h -v -seeds $(SEEDS)
+
+fuzz: ## each fuzz target for FUZZTIME=20s
+	@for package in $$(go list ./...); do \
+		for target in $$(go test -list '^Fuzz' $$package | grep '^Fuzz'); do \
+			echo "$$package $$target"; \
+			go test $$package -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) || exit 1; \
+		done; \
+	done
+
+bench: ## benchmarks of checks, submissions and draining
+	go test -run '^$$' -bench . -benchmem -p 1 \
+		$$(grep -rl '^func Benchmark' --include='*_test.go' admission algorithms queue workers | xargs -n 1 dirname | sort -u | sed 's,^,./,')
+
+.PHONY: bench-drain test-bench
+
+bench-drain: ## how exactly, fairly and fast jobs start: docs/bench-drain*, in about five minutes
+	go -C bench run ./drain -out ../docs
+
+test-bench: ## the tests of that measurement
+	go -C bench vet ./...
+	go -C bench test -race ./...

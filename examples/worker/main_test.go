@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/embedded"
+	"github.com/penstock-mq/penstock/workers"
+)
+
+const patience = 60 * time.Second
+
+// The worker runs good jobs once, makes a dead letter of a bad one, and stops when it is told to.
+func TestWorker(t *testing.T) {
+	server, err := embedded.Start(embedded.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Shutdown)
+	nc, err := server.Connect(nats.MaxReconnects(-1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	broker, err := queue.NewBroker(nc, queue.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mail := policy.Policy{Name: "mail", Algorithm: policy.LeakingBucket, Capacity: 10,
+		Outflow: algorithms.Rate{Count: 20, Per: time.Second}}.WithDefaults()
+	if err := broker.Setup(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := broker.PutPolicy(t.Context(), mail); err != nil {
+		t.Fatal(err)
+	}
+	if err := broker.Apply(t.Context(), mail); err != nil {
+		t.Fatal(err)
+	}
+	for _, body := range []string{`{"to":"ann@example.com"}`, `no JSON`, `{"to":"bob@example.com"}`} {
+		if _, err := nc.Request("penstock.jobs.mail.customer-1", []byte(body), patience); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	type result struct {
+		job string
+		err error
+	}
+	results := make(chan result, 10)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- work(ctx, nc, "mail", func(ctx context.Context, job workers.Job) error {
+			err := send(ctx, job)
+			results <- result{job.ID, err}
+			return err
+		})
+	}()
+	got := map[string]error{}
+	for range 3 {
+		select {
+		case r := <-results:
+			if _, again := got[r.job]; again {
+				t.Errorf("%s ran twice", r.job)
+			}
+			got[r.job] = r.err
+		case err := <-ended:
+			t.Fatalf("the worker ended: %v", err)
+		case <-time.After(patience):
+			t.Fatalf("only %v ran", got)
+		}
+	}
+	if got["mail:1"] != nil || got["mail:2"] == nil || got["mail:3"] != nil {
+		t.Errorf("results: %v", got)
+	}
+	stop()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Errorf("the worker ended with %v", err)
+		}
+	case <-time.After(patience):
+		t.Fatal("the worker did not stop")
+	}
+	if depth, err := broker.Depth(t.Context(), "mail"); depth != 0 || err != nil {
+		t.Errorf("%d jobs are left, %v", depth, err)
+	}
+}
+
+func TestHandlerEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := send(ctx, workers.Job{Body: []byte(`{"to":"ann@example.com"}`)}); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, want canceled", err)
+	}
+}
