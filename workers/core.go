@@ -65,12 +65,13 @@ func (c *core) nonce() uint64 {
 // runnable lists the policies whose valves this drainer may own.
 func (c *core) runnable() []string { return slices.Sorted(maps.Keys(c.valves)) }
 
-// open reports whether jobs may start at now.
-func (c *core) open(now instant) bool { return c.lease.held && now < c.lease.fence }
+// open reports whether jobs may start at now: while the lease lasts, and while there is a connection, because a job that
+// ends without one cannot be acknowledged and would run again if another takes over before it is back.
+func (c *core) open(now instant) bool { return now < c.fence() }
 
 // fence is the instant before which jobs may start.
 func (c *core) fence() instant {
-	if !c.lease.held {
+	if !c.lease.held || !c.connected {
 		return 0
 	}
 	return c.lease.fence

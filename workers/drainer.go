@@ -88,6 +88,7 @@ type Drainer struct {
 	backlogs map[*partition]*backlog
 	asks     []*ask
 	owned    map[string]int
+	closed   bool    // the connection, for good
 	remote   *remote // nil when this process only lends
 	lender   *lender
 
@@ -231,6 +232,10 @@ func (d *Drainer) loop(ctx, background context.Context, interrupt func()) error 
 			return errors.New("stopped before everything was handed over: some jobs may run twice")
 		}
 		d.drain()
+		if d.closed {
+			interrupt()
+			return errors.New("the connection to NATS was closed")
+		}
 		now := d.now()
 		d.core.advance(now)
 		d.fence.Store(int64(d.core.fence()))

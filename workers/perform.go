@@ -17,12 +17,15 @@ import (
 
 // watch starts what tells the loop of the world: the connection, the leases, the owners, the policies.
 func (d *Drainer) watch(ctx context.Context) {
-	status := d.broker.Conn().StatusChanged(nats.CONNECTED, nats.RECONNECTING, nats.DISCONNECTED)
+	status := d.broker.Conn().StatusChanged(nats.CONNECTED, nats.RECONNECTING, nats.DISCONNECTED, nats.CLOSED)
 	d.spawn(func() {
 		for {
 			select {
 			case s := <-status:
-				d.post(func(now instant) { d.core.connection(s == nats.CONNECTED, now) })
+				d.post(func(now instant) {
+					d.core.connection(s == nats.CONNECTED, now)
+					d.closed = s == nats.CLOSED
+				})
 			case <-ctx.Done():
 				return
 			}

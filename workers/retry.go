@@ -52,18 +52,32 @@ func RetryAfter(d time.Duration, err error) error {
 	return &retryAfterError{max(0, d), err}
 }
 
+// IsPermanent reports whether a handler's error was marked by [Permanent]: for handlers around other handlers.
+func IsPermanent(err error) bool {
+	var permanent *permanentError
+	return errors.As(err, &permanent)
+}
+
+// IsRetryAfter reports whether a handler's error was made by [RetryAfter], and the pause that it asks for, 0 for the
+// policy's backoff.
+func IsRetryAfter(err error) (pause time.Duration, throttled bool) {
+	var e *retryAfterError
+	if !errors.As(err, &e) {
+		return 0, false
+	}
+	return e.after, true
+}
+
 // outcomeOf translates a handler's answer.
 func outcomeOf(seq uint64, err error) outcome {
 	o := outcome{Seq: seq, Kind: outcomeFailed}
-	var throttled *retryAfterError
-	var permanent *permanentError
-	switch {
-	case err == nil:
+	if err == nil {
 		o.Kind = outcomeDone
 		return o
-	case errors.As(err, &throttled):
-		o.Kind, o.RetryAfter = outcomeThrottled, throttled.after
-	case errors.As(err, &permanent):
+	}
+	if pause, throttled := IsRetryAfter(err); throttled {
+		o.Kind, o.RetryAfter = outcomeThrottled, pause
+	} else if IsPermanent(err) {
 		o.Kind = outcomePermanent
 	}
 	o.Error = clip(err.Error())

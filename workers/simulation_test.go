@@ -636,6 +636,9 @@ func (d *drainer) put(p put) {
 			current != nil && !current.exists && p.revision != 0 && p.revision != current.revision:
 			return putConflict, 0
 		}
+		if p.why == whyTombstone {
+			w.unplanned() // so many renewals of its lease were lost that it was declared dead
+		}
 		w.revision++
 		w.write(p.table, p.key, record{exists: true, value: p.value, revision: w.revision})
 		return putOK, w.revision
@@ -811,6 +814,13 @@ func (d *drainer) tell(r report) {
 	})
 }
 
+// unplanned is called when a process may lose what it owns or runs: jobs that were handed over may run again.
+func (w *world) unplanned() {
+	for _, f := range w.accepted {
+		f.handedOver = false
+	}
+}
+
 // disturbances make drainers join, leave, crash, freeze and lose their connection, and JetStream restart.
 func (w *world) disturbances(until time.Duration) {
 	for at := w.between(time.Second, 6*time.Second); at < until; at += w.between(500*time.Millisecond, 8*time.Second) {
@@ -831,10 +841,8 @@ func (w *world) disturb() {
 	}
 	d := alive[w.rng.IntN(len(alive))]
 	kind := w.rng.IntN(6)
-	if kind != 0 && kind != 3 { // not planned: who runs or owns what was handed over may be hit
-		for _, f := range w.accepted {
-			f.handedOver = false
-		}
+	if kind != 0 && kind != 3 {
+		w.unplanned()
 	}
 	switch kind {
 	case 0:
