@@ -26,7 +26,7 @@ test: ## all tests with the race detector, but for long simulations
 	go test -race -p 1 -timeout 10m ./...
 
 lint: ## gofmt, go vet, staticcheck, and whether go.mod is tidy
-	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "gofmt -w is needed:"; echo "$$unformatted"; exit 1; fi
+	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "gofmt -w is needed:"; echo "$$unformatted"; exit 1; }
 	go vet ./...
 	go run $(STATICCHECK) ./...
 	go mod tidy -diff
@@ -44,7 +44,8 @@ fuzz: ## each fuzz target for FUZZTIME=20s
 
 bench: ## benchmarks of checks, submissions and draining
 	go test -run '^$$' -bench . -benchmem -p 1 \
-		$$(grep -rl '^func Benchmark' --include='*_test.go' admission algorithms queue workers | xargs -n 1 dirname | sort -u | sed 's,^,./,')
+		$$(grep -rl '^func Benchmark' --include='*_test.go' ./admission ./algorithms ./queue ./workers | \
+			xargs -n 1 dirname | sort -u)
 
 .PHONY: bench-drain test-bench
 

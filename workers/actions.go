@@ -17,9 +17,10 @@ type actions struct {
 	deletes   []put      // delete a record
 	opens     []opening  // open a backlog
 	closes    []*partition
-	vanished  int // jobs that were removed from the stream by others
-	strange   int // records of another format version
-	lost      int // times that this process was declared dead
+	takeovers []*partition // of owners that crashed
+	vanished  int          // jobs that were removed from the stream by others
+	strange   int          // records of another format version
+	lost      int          // times that this process was declared dead
 }
 
 // clear empties the lists and keeps their memory.

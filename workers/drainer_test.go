@@ -177,14 +177,6 @@ func (s *seen) bodies(key queue.Key) (bodies []string) {
 	return bodies
 }
 
-func (s *seen) starts() (starts []time.Duration) {
-	jobs := s.all()
-	for _, job := range jobs {
-		starts = append(starts, job.Started.Sub(jobs[0].Started))
-	}
-	return starts
-}
-
 func leaky(name, rate string) policy.Policy {
 	r, err := algorithms.ParseRate(rate)
 	if err != nil {

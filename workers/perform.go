@@ -165,6 +165,9 @@ func (d *Drainer) perform(ctx context.Context) {
 		d.options.Observer.Finished(c.bucket.part.policy, "cancelled")
 		d.broker.Tell(c.bucket.part.policy, queue.Event{Type: queue.EventCancelled, Job: jobID(c.bucket.part.policy, c.Seq), Key: c.Key})
 	}
+	for _, p := range out.takeovers {
+		d.log.Info("took a partition over: its owner is gone", "policy", p.policy, "partition", p.number)
+	}
 	if out.vanished > 0 {
 		d.log.Warn("jobs were removed from the stream by others", "jobs", out.vanished)
 	}

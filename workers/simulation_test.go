@@ -95,9 +95,7 @@ type world struct {
 type fate struct {
 	bucket     string
 	seq        uint64
-	priority   int
 	starts     []time.Duration
-	attempts   int  // largest attempt number seen
 	failures   int  // outcomes that count as attempts
 	excepted   bool // from the order: retried, throttled, returned by a crash …
 	handedOver bool // it ran during a planned handover, and its process lived on

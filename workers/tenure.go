@@ -22,7 +22,6 @@ func (v *valve) own(number int, epoch uint64) *partition {
 // inheritance is what a new owner knows of a partition.
 type inheritance struct {
 	crashed  bool          // the predecessor crashed: clocks that handover does not list are unknown
-	first    bool          // there was no predecessor
 	owner    string        // the predecessor
 	elapsed  time.Duration // from when handover was stored until the takeover
 	handover handover
@@ -37,6 +36,9 @@ type inheritedAttempt struct {
 // inherit applies what the predecessor left. After a crash each bucket counts as having started a job at the last moment
 // its old owner could have, unless a checkpoint shows that its next start was not due yet.
 func (v *valve) inherit(p *partition, in inheritance, now instant) {
+	if in.crashed {
+		v.out.takeovers = append(v.out.takeovers, p)
+	}
 	if in.crashed || in.handover.Partial {
 		p.crashedAt = now
 		if v.total != nil {

@@ -20,8 +20,8 @@ type arrival struct {
 	allowed   bool
 }
 
-// api is somebody else's API with a strict limit: a request is refused if the window before it holds limit others already,
-// and refused ones count as well. The window slides: there is no edge at which one could send twice as much.
+// api is somebody else's API with a strict limit: a request is refused if the window before it holds limit others
+// already, and refused ones count as well. The window slides: there is no edge at which one could send twice as much.
 type api struct {
 	limit  int
 	window time.Duration
@@ -94,7 +94,8 @@ func (a *api) seen() []arrival {
 	return slices.Clone(a.arrivals)
 }
 
-// count tells how many different jobs were done, how many requests were refused, and how many came within the last window.
+// count tells how many different jobs were done, how many requests were refused, and how many came within the last
+// window.
 func (a *api) count() (done, refused, lately int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

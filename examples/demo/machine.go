@@ -18,8 +18,8 @@ type stall struct {
 	from, to time.Time
 }
 
-// machine notes stalls. Two requests sent a proper time apart arrive together when the API slept in between, so the report
-// must tell a stall of the machine from a fault of Penstock.
+// machine notes stalls. Two requests sent a proper time apart arrive together when the API slept in between, so the
+// report must tell a stall of the machine from a fault of Penstock.
 type machine struct {
 	mu     sync.Mutex
 	stalls []stall

@@ -3,9 +3,9 @@
 //	make demo
 //
 // It starts an API that allows 50 requests in any second and counts every request above that, an admitter with its
-// embedded NATS server, and two drainers. It sends 1,200 jobs, half of them over HTTP and half as plain NATS publishes, at
-// a bucket that starts 48 a second and holds 800: a trickle first, then bursts that fill it. Half-way it kills the drainer
-// that owns the bucket. Then it prints what happened, and ends with status 1 if a law of Penstock was broken.
+// embedded NATS server, and two drainers. It sends 1,200 jobs, half of them over HTTP and half as plain NATS publishes,
+// at a bucket that starts 48 a second and holds 800: a trickle first, then bursts that fill it. Half-way it kills the
+// drainer that owns the bucket. Then it prints what happened, and ends with status 1 if a law of Penstock was broken.
 package main
 
 import (
@@ -34,8 +34,8 @@ const (
 	lease      = 2 * time.Second
 )
 
-// bursts are the jobs to send, half of them over HTTP. The trickle goes straight through. Then the bucket, which starts 48
-// a second, is never empty until the end; the last two bursts do not fit.
+// bursts are the jobs to send, half of them over HTTP. The trickle goes straight through. Then the bucket, which starts
+// 48 a second, is never empty until the end; the last two bursts do not fit.
 var (
 	trickle = burst{jobs: 20, gap: 100 * time.Millisecond}
 	bursts  = []burst{

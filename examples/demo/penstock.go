@@ -51,7 +51,8 @@ policies:
 // start starts the processes and returns when they share the work.
 func (p *penstock) start(ctx context.Context, dir, admitter, drainer, target string, out *screen) (err error) {
 	file := filepath.Join(dir, "penstock.yaml")
-	text := fmt.Sprintf(configuration, filepath.Join(dir, "nats"), lease, policyName, outflow, capacity, partitions, target)
+	text := fmt.Sprintf(configuration, filepath.Join(dir, "nats"), lease,
+		policyName, outflow, capacity, partitions, target)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return fmt.Errorf("write the configuration: %w", err)
 	}
@@ -134,7 +135,8 @@ func (p *penstock) owner(ctx context.Context, partition int) (*process, error) {
 	return p.drainers[i], nil
 }
 
-// settle waits until the drainers share the partitions, so that the demo sees no other takeover than that after the kill.
+// settle waits until the drainers share the partitions, so that the demo sees no other takeover than that after the
+// kill.
 func (p *penstock) settle(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

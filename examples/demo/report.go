@@ -49,8 +49,8 @@ func (s *scene) report(out *screen) (broken []string) {
 	fact("arrived out of order", "%d", f.overtaken)
 	fact("most starts in any second", "%d (the API allows %d)", f.busiest, s.api.limit)
 	fact("429s from the API", "%d", len(f.throttled))
-	fact("measured rate", "%.2f/s for %.1f s of backlog (configured %d/s, %+.2f %%)", f.rate, f.measured.Seconds(), outflow,
-		100*(f.rate-outflow)/outflow)
+	fact("measured rate", "%.2f/s for %.1f s of backlog (configured %d/s, %+.2f %%)", f.rate, f.measured.Seconds(),
+		outflow, 100*(f.rate-outflow)/outflow)
 	stalls := "none over " + stalled.String()
 	if now := time.Now(); s.machine.longest(out.started, now) > 0 {
 		stalls = fmt.Sprintf("%v in all, the longest %v", s.machine.total(out.started, now).Round(time.Millisecond),

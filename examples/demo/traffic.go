@@ -36,8 +36,9 @@ type tally struct {
 // accepted is how many jobs were accepted.
 func (t tally) accepted() int { return t.allowed + t.queued + t.stored }
 
-// traffic sends the jobs and keeps what became of each. Those who send over HTTP come back after the time in Retry-After.
-// Those who publish to NATS are refused by the server itself, which cannot tell when to come back, and do not.
+// traffic sends the jobs and keeps what became of each. Those who send over HTTP come back after the time in
+// Retry-After. Those who publish to NATS are refused by the server itself, which cannot tell when to come back, and do
+// not.
 type traffic struct {
 	url    string // of the admitter
 	client *http.Client
@@ -180,7 +181,8 @@ func (t *traffic) refuse(retry time.Duration, told bool) {
 	}
 }
 
-// publish sends jobs as a NATS client that knows nothing of Penstock. JetStream's acknowledgement says what became of them.
+// publish sends jobs as a NATS client that knows nothing of Penstock. JetStream's acknowledgement says what became of
+// them.
 func (t *traffic) publish(ctx context.Context, jobs int) {
 	subject := "penstock.jobs." + policyName + "." + string(bucketKey)
 	var answers []jetstream.PubAckFuture

@@ -1,5 +1,5 @@
-// Command embedded is all of Penstock in one process: a NATS server, a policy, and a worker. It is how to begin, and how to
-// test a program that uses Penstock.
+// Command embedded is all of Penstock in one process: a NATS server, a policy, and a worker. It is how to begin, and
+// how to test a program that uses Penstock.
 //
 //	go run ./examples/embedded
 package main

@@ -1,5 +1,5 @@
-// Command publisher publishes jobs with nothing but a NATS client: no library of Penstock, and no admitter in the way. The
-// server answers for itself whether it stored a job, and refuses what a bucket cannot hold.
+// Command publisher publishes jobs with nothing but a NATS client: no library of Penstock, and no admitter in the way.
+// The server answers for itself whether it stored a job, and refuses what a bucket cannot hold.
 //
 //	make run
 //	go run ./examples/publisher -policy demo -key customer-1 -jobs 3
