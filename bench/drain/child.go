@@ -1,0 +1,285 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"runtime/pprof"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock/workers"
+)
+
+// childCommand is the first argument of this program in a role; the role and its JSON follow.
+const childCommand = "child"
+
+// The roles.
+const (
+	roleDrainer    = "drainer"
+	roleBystander  = "bystander"
+	roleThroughput = "throughput"
+)
+
+func runChild(role string, spec []byte) error {
+	switch role {
+	case roleDrainer:
+		return decodeAnd(spec, runDrainer)
+	case roleBystander:
+		return decodeAnd(spec, runBystander)
+	case roleThroughput:
+		return decodeAnd(spec, runThroughput)
+	}
+	return fmt.Errorf("no role %q", role)
+}
+
+func decodeAnd[T any](spec []byte, run func(T) error) error {
+	var s T
+	if err := json.Unmarshal(spec, &s); err != nil {
+		return fmt.Errorf("read what to do: %w", err)
+	}
+	return run(s)
+}
+
+// obey carries out the parent's lines until there is no parent any more.
+func obey(orders map[string]func(value string) (string, error)) error {
+	lines := bufio.NewScanner(os.Stdin)
+	for lines.Scan() {
+		word, value, _ := strings.Cut(lines.Text(), " ")
+		order := orders[word]
+		if order == nil {
+			return fmt.Errorf("told to %q", word)
+		}
+		answer, err := order(value)
+		if err != nil {
+			return fmt.Errorf("%s: %w", word, err)
+		}
+		fmt.Println(word, answer)
+	}
+	return lines.Err()
+}
+
+// jobBytes is the size of every job's body.
+const jobBytes = 128
+
+// mark is what a job's body begins with, so that its start tells which job it was.
+type mark struct {
+	Published int64 // reading of the shared clock
+	Group     uint32
+	Key       uint32
+	Number    uint32 // in its key
+}
+
+// start is a recorded start.
+type start struct {
+	At int64 // reading of the shared clock when the last check before the handler had passed
+	mark
+}
+
+func (m mark) body() []byte {
+	body := make([]byte, jobBytes)
+	binary.LittleEndian.PutUint64(body, uint64(m.Published))
+	binary.LittleEndian.PutUint32(body[8:], m.Group)
+	binary.LittleEndian.PutUint32(body[12:], m.Key)
+	binary.LittleEndian.PutUint32(body[16:], m.Number)
+	return body
+}
+
+func readMark(body []byte) (m mark, err error) {
+	if len(body) < 20 {
+		return m, errors.New("a body that is not ours")
+	}
+	return mark{
+		Published: int64(binary.LittleEndian.Uint64(body)),
+		Group:     binary.LittleEndian.Uint32(body[8:]),
+		Key:       binary.LittleEndian.Uint32(body[12:]),
+		Number:    binary.LittleEndian.Uint32(body[16:]),
+	}, nil
+}
+
+// drainerSpec is what a drainer process is to do.
+type drainerSpec struct {
+	URL    string
+	Policy string
+	Starts int // about how many it will record
+
+	Profile string // file for the processor profile from the beginning to the first dump; empty: none
+}
+
+// runDrainer is a drainer process: the library with a handler that does nothing but record its start. It says how many
+// partitions it owns; dump writes the starts to a file, count tells how many a group of jobs had, heap tells the bytes in
+// use, profile writes what they are.
+func runDrainer(spec drainerSpec) error {
+	nc, err := nats.Connect(spec.URL, nats.Name("bench drainer"), nats.MaxReconnects(-1), nats.PingInterval(2*time.Second))
+	if err != nil {
+		return fmt.Errorf("connect: %w", err)
+	}
+	defer nc.Close()
+	d, err := workers.New(nc, workers.Options{
+		Policies: []string{spec.Policy}, Ready: func() { fmt.Println("ready") }, Observer: announcer{}})
+	if err != nil {
+		return err
+	}
+	endProfile, err := profileProcessor(spec.Profile)
+	if err != nil {
+		return err
+	}
+	offset := newClockOffset()
+	var mu sync.Mutex
+	starts := make([]start, 0, spec.Starts)
+	d.Handle(spec.Policy, func(_ context.Context, job workers.Job) error {
+		m, err := readMark(job.Body)
+		if err != nil {
+			return workers.Permanent(err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		starts = append(starts, start{offset.reads(job.Started), m})
+		return nil
+	})
+	ended := make(chan error, 2)
+	go func() { ended <- d.Run(context.Background()) }()
+	go func() {
+		ended <- obey(map[string]func(string) (string, error){
+			"dump": func(file string) (string, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				return "done", errors.Join(endProfile(), dump(file, starts))
+			},
+			"count": func(group string) (string, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				g, err := strconv.ParseUint(group, 10, 32)
+				n := 0
+				for _, s := range starts {
+					if uint64(s.Group) == g {
+						n++
+					}
+				}
+				return strconv.Itoa(n), err
+			},
+			"heap":    func(string) (string, error) { return fmt.Sprint(heapInUse()), nil },
+			"profile": func(file string) (string, error) { return "done", writeHeapProfile(file) },
+		})
+	}()
+	return <-ended
+}
+
+// announcer tells the parent how many partitions this process owns.
+type announcer struct{}
+
+func (announcer) Started(string, time.Duration, time.Duration) {}
+func (announcer) Finished(string, string)                      {}
+func (announcer) Owned(_ string, partitions int)               { fmt.Println("owned", partitions) }
+
+// bystanderSpec is what a bystander process is to do.
+type bystanderSpec struct {
+	Interval time.Duration
+	Wakes    int // about how many it will record
+}
+
+// runBystander is an empty timer loop: what it sees is the machine's doing. dump writes when it woke.
+func runBystander(spec bystanderSpec) error {
+	var mu sync.Mutex
+	wakes := make([]int64, 0, spec.Wakes)
+	go func() {
+		next := time.Now().Add(spec.Interval)
+		timer := time.NewTimer(spec.Interval)
+		for {
+			<-timer.C
+			mu.Lock()
+			wakes = append(wakes, monotonic())
+			mu.Unlock()
+			now := time.Now()
+			if next = next.Add(spec.Interval); next.Before(now) {
+				next = now
+			}
+			timer.Reset(next.Sub(now))
+		}
+	}()
+	fmt.Println("ready")
+	return obey(map[string]func(string) (string, error){
+		"dump": func(file string) (string, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			return "done", dump(file, wakes)
+		},
+	})
+}
+
+// dump writes records of a fixed size.
+func dump(file string, records any) (err error) {
+	f, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	w := bufio.NewWriter(f)
+	if err := binary.Write(w, binary.LittleEndian, records); err != nil {
+		return err
+	}
+	return w.Flush()
+}
+
+// load reads what dump wrote.
+func load[T any](file string) ([]T, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	var one T
+	records := make([]T, len(data)/binary.Size(one))
+	if _, err := binary.Decode(data, binary.LittleEndian, records); err != nil {
+		return nil, fmt.Errorf("read %s: %w", file, err)
+	}
+	return records, nil
+}
+
+// heapInUse is what the heap holds after everything unreachable is gone.
+func heapInUse() uint64 {
+	for range 2 { // finalizers and pools need two
+		runtime.GC()
+	}
+	debug.FreeOSMemory()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// profileProcessor begins a processor profile, when there is a file for it; end may be called more than once.
+func profileProcessor(file string) (end func() error, err error) {
+	if file == "" {
+		return func() error { return nil }, nil
+	}
+	f, err := os.Create(file)
+	if err != nil {
+		return nil, fmt.Errorf("create the profile: %w", err)
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return nil, errors.Join(fmt.Errorf("profile: %w", err), f.Close())
+	}
+	return sync.OnceValue(func() error {
+		pprof.StopCPUProfile()
+		return f.Close()
+	}), nil
+}
+
+func writeHeapProfile(file string) (err error) {
+	runtime.GC()
+	f, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	return pprof.Lookup("heap").WriteTo(f, 0)
+}

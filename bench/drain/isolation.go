@@ -1,0 +1,226 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/penstock-mq/penstock/queue"
+)
+
+const (
+	manyKeys  = 10_000 // with a few jobs each
+	fewJobs   = 5
+	bigKey    = 10_000 // jobs of one key
+	idleRate  = 200    // jobs a second to keys that have none
+	aloneKeys = 100_000
+)
+
+// The groups of jobs in the run with many keys.
+const (
+	groupBig uint32 = iota
+	groupFew
+	groupIdle
+)
+
+// isolation measures how little the jobs of some keys delay those of others.
+func (b *bench) isolation(ctx context.Context) ([]figure, error) {
+	figures, err := b.manyKeys(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, partitions := range []int{partitions, 1} {
+		f, err := b.aloneKeys(ctx, partitions)
+		if err != nil {
+			return figures, err
+		}
+		figures = append(figures, f...)
+	}
+	return figures, nil
+}
+
+// manyKeys runs ten thousand keys at one job per second, their phases spread over the second, beside a key with a long
+// queue, and publishes single jobs to other keys meanwhile.
+func (b *bench) manyKeys(ctx context.Context) ([]figure, error) {
+	b.say("isolation: %d keys with %d jobs each at 1/s, one with %d", manyKeys, fewJobs, bigKey)
+	const policy = "keys"
+	p, err := b.startPenstock(ctx, fmt.Sprintf("{name: %s, algorithm: leaking_bucket, outflow: 1/s, capacity: %d}", policy, bigKey))
+	if err != nil {
+		return nil, err
+	}
+	defer p.stop()
+	if err := p.drain(ctx, drainerSpec{Policy: policy, Starts: manyKeys*fewJobs + bigKey, Profile: b.profileFile("keys.cpu")}, 1, partitions); err != nil {
+		return nil, err
+	}
+	by, err := b.watchMachine(ctx, time.Millisecond, 2*fewJobs*time.Second)
+	if err != nil {
+		return nil, err
+	}
+	defer by.process.kill()
+	if err := fill(ctx, p.js, p.refused, func(queue.Key) string { return p.broker.Names().Jobs(policy, "big") }, bigKey, 1); err != nil {
+		return nil, err
+	}
+	begin := monotonic()
+	if err := p.publishFew(ctx, policy); err != nil {
+		return nil, err
+	}
+	spread := time.Duration(monotonic() - begin)
+	idle := monotonic()
+	sent, err := p.publishIdle(ctx, policy, (fewJobs-1)*time.Second)
+	if err != nil {
+		return nil, err
+	}
+	idleEnd := monotonic()
+	for group, n := range map[uint32]int{groupFew: manyKeys * fewJobs, groupIdle: sent} {
+		if err := p.started(ctx, group, n); err != nil {
+			return nil, err
+		}
+	}
+	starts, err := p.starts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	wakes, err := by.wakes(ctx, p.dir)
+	if err != nil {
+		return nil, err
+	}
+	delays, late := isolationOf(starts)
+	wakes = within(wakes, idle, idleEnd)
+	stall, _ := stalls(wakes, by.interval)
+	what := fmt.Sprintf("%d keys at 1/s with %d jobs each, phases over %v, one key with %d: ", manyKeys, fewJobs, spread.Round(10*time.Millisecond), bigKey)
+	return []figure{
+		milliseconds("isolation", what+"start delay of idle keys, p50", quantile(delays, 0.5)),
+		milliseconds("isolation", what+"start delay of idle keys, p99", quantile(delays, 0.99)).atMost(50),
+		milliseconds("isolation", what+"start delay of idle keys, longest", quantile(delays, 1)),
+		milliseconds("isolation", what+"lateness of the others, p50", quantile(late, 0.5)),
+		milliseconds("isolation", what+"lateness of the others, p99", quantile(late, 0.99)).atMost(50),
+		milliseconds("isolation", what+"lateness of the others, longest", quantile(late, 1)),
+		milliseconds("isolation", what+"bystander's gap p99", quantile(gaps(wakes), 0.99)),
+		milliseconds("isolation", what+"bystander's longest stall", stall),
+	}, nil
+}
+
+// publishFew gives each of many keys its jobs, key after key over one second.
+func (p *penstock) publishFew(ctx context.Context, policy string) error {
+	begin := time.Now()
+	for key := range manyKeys {
+		if err := p.keepTime(ctx, begin.Add(time.Duration(key)*time.Second/manyKeys)); err != nil {
+			return err
+		}
+		subject := p.broker.Names().Jobs(policy, queue.Key(keyName(key)))
+		for n := range fewJobs {
+			if err := send(p.js, subject, mark{Group: groupFew, Key: uint32(key), Number: uint32(n)}); err != nil {
+				return err
+			}
+		}
+	}
+	return stored(ctx, p.js, p.refused)
+}
+
+// publishIdle publishes single jobs, each to a key of its own, and returns how many.
+func (p *penstock) publishIdle(ctx context.Context, policy string, during time.Duration) (int, error) {
+	begin := time.Now()
+	n := int(during.Seconds() * idleRate)
+	for i := range n {
+		if err := p.keepTime(ctx, begin.Add(time.Duration(i)*time.Second/idleRate)); err != nil {
+			return 0, err
+		}
+		subject := p.broker.Names().Jobs(policy, queue.Key(fmt.Sprintf("idle-%d", i)))
+		if err := send(p.js, subject, mark{Group: groupIdle, Key: uint32(i)}); err != nil {
+			return 0, err
+		}
+	}
+	return n, stored(ctx, p.js, p.refused)
+}
+
+// keepTime waits until an instant, unless it is less than a timer's accuracy away.
+func (p *penstock) keepTime(ctx context.Context, at time.Time) error {
+	if wait := time.Until(at); wait >= time.Millisecond {
+		return pass(ctx, wait)
+	}
+	return ctx.Err()
+}
+
+// started waits until the drainer has started n jobs of a group.
+func (p *penstock) started(ctx context.Context, group uint32, n int) error {
+	return until(ctx, patience, fmt.Sprintf("%d jobs of group %d started", n, group), func() (bool, error) {
+		count, err := p.drainers[0].ask(ctx, "count", fmt.Sprint(group))
+		return count == fmt.Sprint(n), err
+	})
+}
+
+// isolationOf tells the times from publishing to starting of the jobs of idle keys, and how much later than one, two, …
+// seconds after their key's first job the others started. Both sorted.
+func isolationOf(starts []start) (delays, late []time.Duration) {
+	first := make([]int64, manyKeys)
+	for _, s := range starts {
+		if s.Group == groupFew && s.Number == 0 {
+			first[s.Key] = s.At
+		}
+	}
+	for _, s := range starts {
+		switch {
+		case s.Group == groupIdle:
+			delays = append(delays, time.Duration(s.At-s.Published))
+		case s.Group == groupFew && s.Number > 0:
+			late = append(late, time.Duration(s.At-first[s.Key])-time.Duration(s.Number)*time.Second)
+		}
+	}
+	slices.Sort(delays)
+	slices.Sort(late)
+	return delays, late
+}
+
+// aloneKeys measures how fast a hundred thousand keys with one job each are started, all of which may start at once.
+func (b *bench) aloneKeys(ctx context.Context, partitions int) ([]figure, error) {
+	b.say("isolation: %d keys with one job each, partitions: %d", aloneKeys, partitions)
+	const policy = "keys"
+	p, err := b.startPenstock(ctx, fmt.Sprintf("{name: %s, algorithm: leaking_bucket, outflow: 1/s, capacity: 10, partitions: %d}", policy, partitions))
+	if err != nil {
+		return nil, err
+	}
+	defer p.stop()
+	if err := p.fill(ctx, policy, aloneKeys, aloneKeys); err != nil {
+		return nil, err
+	}
+	spec := drainerSpec{Policy: policy, Starts: aloneKeys, Profile: b.profileFile(fmt.Sprintf("alone-%d.cpu", partitions))}
+	used, usedErr := p.cpu()
+	if err := p.drain(ctx, spec, 1, partitions); err != nil {
+		return nil, err
+	}
+	if err := p.drained(ctx, policy, 0, 2*patience); err != nil {
+		return nil, err
+	}
+	now, err := p.cpu()
+	if usedErr == nil {
+		usedErr = err
+	}
+	starts, err := p.starts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	at := make([]int64, len(starts))
+	for i, s := range starts {
+		at[i] = s.At
+	}
+	slices.Sort(at)
+	if len(at) != aloneKeys {
+		return nil, fmt.Errorf("%d of %d jobs started", len(at), aloneKeys)
+	}
+	what := fmt.Sprintf("%d keys with one job each, %s: ", aloneKeys, plural(partitions, "partition"))
+	figures := []figure{
+		perSecond("isolation", what+"starts", float64(len(at)-1)/(float64(at[len(at)-1]-at[0])/1e9)).atLeast(30_000),
+	}
+	if usedErr == nil {
+		figures = append(figures, processorTime("isolation", what, now-used, aloneKeys))
+	}
+	return figures, nil
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

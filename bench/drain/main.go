@@ -1,0 +1,218 @@
+// Command drain measures Penstock's drain: how exactly jobs start at their rate, how little one key's backlog delays
+// others, how many jobs a second pass unpaced, and what a waiting job costs in memory. It is a measurement, not a test:
+// it marks what misses its goal and exits 0 all the same.
+//
+//	go -C bench run ./drain                          # everything, printed
+//	go -C bench run ./drain -out ../docs             # and written to docs/bench-drain*
+//	go -C bench run ./drain -only rate -rates 100 -drainers 4 -time 10s
+//	go -C bench run ./drain -only throughput,memory -profile /tmp/profiles
+//
+// It builds the admitter, starts real processes on loopback ports with a temporary directory for everything, and leaves
+// nothing behind. Drainers and bystanders are this program again, in another role. What the columns mean is told in
+// docs/bench-drain.md.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// parts are what can be measured, in this order.
+var parts = []string{"rate", "isolation", "throughput", "memory"}
+
+// options are the command line.
+type options struct {
+	only     []string
+	rates    []int
+	drainers []int
+	duration time.Duration // of one row's measurement
+	jobs     int           // of the throughput's queue
+	waiting  []int         // jobs, when memory is measured
+	out      string        // directory; empty: print only
+	profile  string        // directory; empty: none
+}
+
+// bench is one run of the program.
+type bench struct {
+	options
+	self     string // this program
+	admitter string // built
+	dir      string // temporary, for everything
+	progress io.Writer
+}
+
+func main() {
+	if len(os.Args) == 4 && os.Args[1] == childCommand {
+		if err := runChild(os.Args[2], []byte(os.Args[3])); err != nil {
+			fmt.Fprintf(os.Stderr, "%s: %v\n", os.Args[2], err)
+			os.Exit(1)
+		}
+		return
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "drain:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) (err error) {
+	// Children are told to die with the thread that started them: that must live as long as we do.
+	runtime.LockOSThread()
+	b := &bench{progress: os.Stderr}
+	if b.options, err = parseOptions(args); err != nil {
+		return err
+	}
+	if b.self, err = os.Executable(); err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	if b.dir, err = os.MkdirTemp("", "penstock-bench-"); err != nil {
+		return fmt.Errorf("make a temporary directory: %w", err)
+	}
+	defer os.RemoveAll(b.dir)
+	if b.profile != "" {
+		if b.profile, err = filepath.Abs(b.profile); err == nil {
+			err = os.MkdirAll(b.profile, 0o755)
+		}
+		if err != nil {
+			return fmt.Errorf("prepare the directory for profiles: %w", err)
+		}
+	}
+	b.say("building the admitter")
+	if b.admitter, err = buildAdmitter(ctx, b.dir); err != nil {
+		return err
+	}
+	report := report{machine: describeMachine()}
+	failed := b.measure(ctx, &report)
+	if err := report.print(os.Stdout); err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
+	if b.out != "" && failed == nil {
+		return report.write(b.out)
+	}
+	return failed
+}
+
+// measure runs what was asked for, one thing after another. What cannot be measured does not keep the rest from it.
+func (b *bench) measure(ctx context.Context, r *report) (failed error) {
+	if slices.Contains(b.only, "rate") {
+		for _, rate := range b.rates {
+			for _, drainers := range b.drainers {
+				row, err := b.rate(ctx, rate, drainers)
+				if ctx.Err() != nil {
+					return ctx.Err()
+				}
+				if err != nil {
+					failed = errors.Join(failed, fmt.Errorf("%d/s with %d drainers: %w", rate, drainers, err))
+					continue
+				}
+				r.rows = append(r.rows, row)
+			}
+		}
+	}
+	for _, part := range []struct {
+		name    string
+		measure func(context.Context) ([]figure, error)
+	}{{"isolation", b.isolation}, {"throughput", b.throughput}, {"memory", b.memory}} {
+		if !slices.Contains(b.only, part.name) {
+			continue
+		}
+		figures, err := part.measure(ctx)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			failed = errors.Join(failed, fmt.Errorf("%s: %w", part.name, err))
+		}
+		r.figures = append(r.figures, figures...)
+	}
+	return failed
+}
+
+// profileFile is where a profile goes; empty: nowhere.
+func (b *bench) profileFile(name string) string {
+	if b.profile == "" {
+		return ""
+	}
+	return filepath.Join(b.profile, name)
+}
+
+func (b *bench) say(format string, args ...any) {
+	fmt.Fprintf(b.progress, time.Now().Format("15:04:05 ")+format+"\n", args...)
+}
+
+func parseOptions(args []string) (o options, err error) {
+	flags := flag.NewFlagSet("drain", flag.ContinueOnError)
+	only := flags.String("only", strings.Join(parts, ","), "what to measure")
+	rates := flags.String("rates", "1,10,100,1000,5000", "outflows of the rate's rows, per second")
+	drainers := flags.String("drainers", "1,4", "numbers of drainer processes of the rate's rows")
+	flags.DurationVar(&o.duration, "time", 15*time.Second, "how long each row of the rate is measured")
+	flags.IntVar(&o.jobs, "jobs", 400_000, "jobs in the full queue of the throughput")
+	waiting := flags.String("waiting", "300000,1000000", "waiting jobs of the memory, ascending, at most 1000000")
+	flags.StringVar(&o.out, "out", "", "directory to write bench-drain.csv, .svg and -table.md to; none: print only")
+	flags.StringVar(&o.profile, "profile", "", "directory to write profiles of throughput and memory to; none: no profiles")
+	if err := flags.Parse(args); err != nil {
+		return o, err
+	}
+	o.only = strings.Split(*only, ",")
+	for _, name := range o.only {
+		if !slices.Contains(parts, name) {
+			return o, fmt.Errorf("-only %s: want some of %s", name, strings.Join(parts, ","))
+		}
+	}
+	for _, list := range []struct {
+		flag, value string
+		most        int
+		into        *[]int
+	}{{"-rates", *rates, 20_000, &o.rates}, {"-drainers", *drainers, mostDrainers, &o.drainers}, {"-waiting", *waiting, mostWaiting, &o.waiting}} {
+		for text := range strings.SplitSeq(list.value, ",") {
+			n, err := strconv.Atoi(text)
+			if err != nil || n < 1 || n > list.most {
+				return o, fmt.Errorf("%s %s: want whole numbers from 1 to %d with commas between", list.flag, list.value, list.most)
+			}
+			*list.into = append(*list.into, n)
+		}
+	}
+	slices.Sort(o.waiting)
+	switch {
+	case flags.NArg() > 0:
+		return o, fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	case o.duration < 3*time.Second || o.duration > time.Hour:
+		return o, fmt.Errorf("-time %v: want 3s to 1h", o.duration)
+	case o.jobs < 1000 || o.jobs > mostWaiting:
+		return o, fmt.Errorf("-jobs %d: want 1000 to %d", o.jobs, mostWaiting)
+	}
+	return o, nil
+}
+
+// buildAdmitter builds the admitter of the module that this one measures.
+func buildAdmitter(ctx context.Context, dir string) (string, error) {
+	find := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/penstock-mq/penstock")
+	var problems strings.Builder
+	find.Stderr = &problems
+	source, err := find.Output()
+	if err != nil {
+		return "", fmt.Errorf("find the sources (run this program within bench/): %w\n%s", err, problems.String())
+	}
+	binary := filepath.Join(dir, "admitter")
+	build := exec.CommandContext(ctx, "go", "build", "-o", binary, "./cmd/admitter")
+	build.Dir = strings.TrimSpace(string(source))
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the admitter: %w\n%s", err, out)
+	}
+	return binary, nil
+}

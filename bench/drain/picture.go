@@ -1,0 +1,168 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"image/color"
+	"os"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgsvg"
+)
+
+const (
+	plotWidth  = 9 * vg.Centimeter
+	plotHeight = 5 * vg.Centimeter
+	// teeth are the departures that a comb shows.
+	teeth = 40
+	// points are the most that a curve has.
+	points = 300
+)
+
+var (
+	inkColor   = color.RGBA{R: 0x1f, G: 0x4e, B: 0x9c, A: 0xff} // what was measured
+	idealColor = color.RGBA{R: 0xa8, G: 0xa8, B: 0xa8, A: 0xff}
+	limitColor = color.RGBA{R: 0xc0, G: 0x39, B: 0x2b, A: 0xff}
+)
+
+// draw makes the picture: for each row its departures as a comb, its rate over time and its starts in any second.
+func (r *report) draw(file string) (err error) {
+	var plots [][]*plot.Plot
+	for _, row := range r.rows {
+		rate, err := row.ratePlot()
+		if err != nil {
+			return err
+		}
+		counts, err := row.countPlot()
+		if err != nil {
+			return err
+		}
+		plots = append(plots, []*plot.Plot{row.combPlot(), rate, counts})
+	}
+	canvas := vgsvg.New(3*plotWidth, plotHeight*vg.Length(len(plots)))
+	tiles := draw.Tiles{Rows: len(plots), Cols: 3, PadX: vg.Centimeter / 2, PadY: vg.Centimeter / 2,
+		PadTop: vg.Centimeter / 4, PadBottom: vg.Centimeter / 4, PadLeft: vg.Centimeter / 4, PadRight: vg.Centimeter / 4}
+	for i, canvases := range plot.Align(plots, tiles, draw.New(canvas)) {
+		for j, c := range canvases {
+			plots[i][j].Draw(c)
+		}
+	}
+	f, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	_, err = canvas.WriteTo(f)
+	return err
+}
+
+func (r row) title(what string) string {
+	return fmt.Sprintf("%d/s, %s: %s", r.rate, plural(r.drainers, "drainer"), what)
+}
+
+// seconds is when a start was, from the beginning of the measurement.
+func (r row) seconds(at int64) float64 { return float64(at-r.from) / 1e9 }
+
+func newPlot(title, x, y string) *plot.Plot {
+	p := plot.New()
+	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = title, x, y
+	p.Title.TextStyle.Font.Size = vg.Points(10)
+	p.X.Label.TextStyle.Font.Size, p.Y.Label.TextStyle.Font.Size = vg.Points(8), vg.Points(8)
+	p.X.Tick.Label.Font.Size, p.Y.Tick.Label.Font.Size = vg.Points(7), vg.Points(7)
+	return p
+}
+
+// combPlot shows the first departures above, and below where a perfect drain would have put them.
+func (r row) combPlot() *plot.Plot {
+	p := newPlot(r.title("departures"), "ms", "")
+	p.HideY()
+	shown := r.at[:min(teeth, len(r.at))]
+	milliseconds := make([]float64, len(shown))
+	ideal := make([]float64, len(shown))
+	for i, at := range shown {
+		milliseconds[i] = float64(at-shown[0]) / 1e6
+		ideal[i] = float64(i) * 1e3 / float64(r.rate)
+	}
+	p.Add(comb{milliseconds, 0.4, 1, inkColor}, comb{ideal, 0, 0.3, idealColor})
+	return p
+}
+
+// comb draws a vertical stroke for each instant.
+type comb struct {
+	at         []float64
+	from, upTo float64
+	color      color.Color
+}
+
+// Plot implements [plot.Plotter].
+func (c comb) Plot(canvas draw.Canvas, p *plot.Plot) {
+	x, y := p.Transforms(&canvas)
+	style := draw.LineStyle{Color: c.color, Width: vg.Points(0.8)}
+	for _, at := range c.at {
+		canvas.StrokeLine2(style, x(at), y(c.from), x(at), y(c.upTo))
+	}
+}
+
+// DataRange implements [plot.DataRanger].
+func (c comb) DataRange() (xmin, xmax, ymin, ymax float64) {
+	return c.at[0], c.at[len(c.at)-1], 0, 1
+}
+
+// ratePlot shows the rate between every few starts.
+func (r row) ratePlot() (*plot.Plot, error) {
+	p := newPlot(r.title("rate"), "s", "starts/s")
+	step := max(1, r.rate/10, (len(r.at)-1)/points)
+	var curve plotter.XYs
+	for i := step; i < len(r.at); i += step {
+		took := float64(r.at[i]-r.at[i-step]) / 1e9
+		curve = append(curve, plotter.XY{X: r.seconds(r.at[i]), Y: float64(step) / took})
+	}
+	p.Y.Min, p.Y.Max = 0.97*float64(r.rate), 1.03*float64(r.rate)
+	return p, r.addCurve(p, curve, float64(r.rate), idealColor)
+}
+
+// countPlot shows how many starts the second up to each start had, at its most, and how many it may have.
+func (r row) countPlot() (*plot.Plot, error) {
+	p := newPlot(r.title("starts in the last second"), "s", "starts")
+	step := max(1, len(r.at)/points)
+	var curve plotter.XYs
+	most := 0
+	for i, j := 0, 0; j < len(r.at); j++ {
+		for r.at[j]-r.at[i] >= 1e9 {
+			i++
+		}
+		most = max(most, j-i+1)
+		if j%step == step-1 {
+			if r.at[j]-r.at[0] >= 1e9 {
+				curve = append(curve, plotter.XY{X: r.seconds(r.at[j]), Y: float64(most)})
+			}
+			most = 0
+		}
+	}
+	limit := float64(mostIn1s(float64(r.rate), 1))
+	p.Y.Min, p.Y.Max = 0.97*float64(r.rate)-1, 1.01*limit+1
+	return p, r.addCurve(p, curve, limit, limitColor)
+}
+
+// addCurve draws a curve and a level to compare it with.
+func (r row) addCurve(p *plot.Plot, curve plotter.XYs, level float64, of color.Color) error {
+	if len(curve) == 0 {
+		return nil
+	}
+	p.X.Min, p.X.Max = 0, r.seconds(r.at[len(r.at)-1])
+	reference, err := plotter.NewLine(plotter.XYs{{X: p.X.Min, Y: level}, {X: p.X.Max, Y: level}})
+	if err != nil {
+		return err
+	}
+	reference.Color, reference.Dashes = of, []vg.Length{vg.Points(3), vg.Points(2)}
+	line, err := plotter.NewLine(curve)
+	if err != nil {
+		return err
+	}
+	line.Color, line.Width = inkColor, vg.Points(0.8)
+	p.Add(reference, line)
+	return nil
+}

@@ -1,0 +1,231 @@
+package main
+
+import (
+	"bytes"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// figure is one number that was measured.
+type figure struct {
+	part, what string
+	value      float64
+	unit       string
+	goal       float64
+	direction  int // of the goal: 1 at least, -1 at most, 0 none
+}
+
+func milliseconds(part, what string, d time.Duration) figure {
+	return figure{part: part, what: what, value: float64(d) / 1e6, unit: "ms"}
+}
+
+func perSecond(part, what string, n float64) figure {
+	return figure{part: part, what: what, value: n, unit: "/s"}
+}
+
+func processorTime(part, what string, used time.Duration, jobs int) figure {
+	return figure{part: part, what: what + "processor time of server and drainer per 1000 jobs",
+		value: used.Seconds() * 1e6 / float64(jobs), unit: "ms"}
+}
+
+func (f figure) atLeast(goal float64) figure { f.goal, f.direction = goal, 1; return f }
+func (f figure) atMost(goal float64) figure  { f.goal, f.direction = goal, -1; return f }
+
+func (f figure) must() string {
+	switch f.direction {
+	case 1:
+		return "≥ " + number(f.goal)
+	case -1:
+		return "≤ " + number(f.goal)
+	}
+	return ""
+}
+
+func (f figure) verdict() string {
+	switch {
+	case f.direction == 0:
+		return ""
+	case float64(f.direction)*(f.value-f.goal) >= 0:
+		return "ok"
+	}
+	return "MISSED"
+}
+
+// number writes about four digits.
+func number(x float64) string {
+	switch abs := max(x, -x); {
+	case abs >= 1000:
+		return strconv.FormatFloat(x, 'f', 0, 64)
+	case abs >= 10:
+		return strconv.FormatFloat(x, 'f', 1, 64)
+	}
+	return strconv.FormatFloat(x, 'f', 3, 64)
+}
+
+// report is everything that was measured.
+type report struct {
+	machine string
+	rows    []row
+	figures []figure
+}
+
+// describeMachine says on what the numbers were made.
+func describeMachine() string {
+	cpu := "processor not known"
+	if info, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		for line := range strings.Lines(string(info)) {
+			if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+				cpu = strings.TrimSpace(value)
+				break
+			}
+		}
+	}
+	server := ""
+	if build, ok := debug.ReadBuildInfo(); ok {
+		for _, m := range build.Deps {
+			if m.Path == "github.com/nats-io/nats-server/v2" {
+				server = ", nats-server " + m.Version
+			}
+		}
+	}
+	return fmt.Sprintf("%s × %s, %s/%s, %s%s", plural(runtime.NumCPU(), "core"), cpu, runtime.GOOS, runtime.GOARCH, runtime.Version(), server)
+}
+
+// rowColumns are the table's columns: a heading for people, a name for programs, and the value.
+var rowColumns = []struct {
+	heading, name string
+	value         func(row) string
+}{
+	{"outflow", "outflow_per_second", func(r row) string { return strconv.Itoa(r.rate) }},
+	{"drainers", "drainers", func(r row) string { return strconv.Itoa(r.drainers) }},
+	{"measured /s", "measured_per_second", func(r row) string { return fmt.Sprintf("%.3f", r.pace.measured) }},
+	{"error %", "error_percent", func(r row) string { return fmt.Sprintf("%+.3f", r.pace.err(float64(r.rate))) }},
+	{"net of stalls %", "error_net_percent", func(r row) string { return fmt.Sprintf("%+.3f", r.net) }},
+	{"most in 1 s", "most_in_1s", func(r row) string { return strconv.Itoa(r.in1s) }},
+	{"may", "may_in_1s", func(r row) string { return strconv.Itoa(mostIn1s(float64(r.rate), 1)) }},
+	{"in 100 ms", "most_in_100ms", func(r row) string { return strconv.Itoa(r.in100) }},
+	{"gap p50 ms", "gap_p50_ms", func(r row) string { return ms(r.gap[0]) }},
+	{"p99", "gap_p99_ms", func(r row) string { return ms(r.gap[1]) }},
+	{"max", "gap_max_ms", func(r row) string { return ms(r.gap[2]) }},
+	{"late p50 ms", "late_p50_ms", func(r row) string { return ms(r.late[0]) }},
+	{"p99", "late_p99_ms", func(r row) string { return ms(r.late[1]) }},
+	{"CPU s/1000", "cpu_seconds_per_1000", func(r row) string {
+		if r.cpu < 0 {
+			return ""
+		}
+		return fmt.Sprintf("%.3f", r.cpu.Seconds())
+	}},
+	{"bystander gap p99 ms", "bystander_gap_p99_ms", func(r row) string { return ms(r.bystanderGap) }},
+	{"longest stall ms", "bystander_stall_ms", func(r row) string { return ms(r.stall) }},
+	{"", "verdict", func(r row) string {
+		if missed := r.missed(); len(missed) > 0 {
+			return "MISSED: " + strings.Join(missed, ", ")
+		}
+		return "ok"
+	}},
+}
+
+func ms(d time.Duration) string { return fmt.Sprintf("%.3f", float64(d)/1e6) }
+
+// table is the report's rows with their headings; the figures with theirs.
+func (r *report) rowTable(heading func(i int) string) [][]string {
+	lines := [][]string{nil}
+	for i := range rowColumns {
+		lines[0] = append(lines[0], heading(i))
+	}
+	for _, row := range r.rows {
+		var line []string
+		for _, column := range rowColumns {
+			line = append(line, column.value(row))
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+func (r *report) figureTable() [][]string {
+	lines := [][]string{{"part", "what", "measured", "unit", "must be", "verdict"}}
+	for _, f := range r.figures {
+		lines = append(lines, []string{f.part, f.what, number(f.value), f.unit, f.must(), f.verdict()})
+	}
+	return lines
+}
+
+func people(i int) string   { return rowColumns[i].heading }
+func programs(i int) string { return rowColumns[i].name }
+
+// print writes the tables for a terminal.
+func (r *report) print(w io.Writer) error {
+	fmt.Fprintln(w, r.machine)
+	for _, table := range [][][]string{r.rowTable(people), r.figureTable()} {
+		if len(table) == 1 {
+			continue
+		}
+		fmt.Fprintln(w)
+		tab := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		for _, line := range table {
+			fmt.Fprintln(tab, strings.Join(line, "\t"))
+		}
+		if err := tab.Flush(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// write makes the files of what was measured.
+func (r *report) write(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("make the directory of the report: %w", err)
+	}
+	name := func(ending string) string { return filepath.Join(dir, "bench-drain"+ending) }
+	err := os.WriteFile(name("-table.md"), r.markdown(), 0o644)
+	if len(r.rows) > 0 {
+		err = errors.Join(err, writeCSV(name(".csv"), r.rowTable(programs)), r.draw(name(".svg")))
+	}
+	if len(r.figures) > 0 {
+		err = errors.Join(err, writeCSV(name("-figures.csv"), r.figureTable()))
+	}
+	if err != nil {
+		return fmt.Errorf("write the report: %w", err)
+	}
+	return nil
+}
+
+func writeCSV(file string, table [][]string) error {
+	var b bytes.Buffer
+	w := csv.NewWriter(&b)
+	if err := w.WriteAll(table); err != nil {
+		return err
+	}
+	return os.WriteFile(file, b.Bytes(), 0o644)
+}
+
+// markdown is both tables for a page.
+func (r *report) markdown() []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "Made by `make bench-drain` on %s. [What the columns mean](bench-drain.md).\n", r.machine)
+	for _, table := range [][][]string{r.rowTable(people), r.figureTable()} {
+		if len(table) == 1 {
+			continue
+		}
+		fmt.Fprintln(&b)
+		for i, line := range table {
+			fmt.Fprintf(&b, "| %s |\n", strings.Join(line, " | "))
+			if i == 0 {
+				fmt.Fprintf(&b, "%s|\n", strings.Repeat("|---", len(line)))
+			}
+		}
+	}
+	return b.Bytes()
+}

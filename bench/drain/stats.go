@@ -1,0 +1,121 @@
+package main
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+)
+
+// Times here are readings of the shared clock in nanoseconds, in ascending order.
+
+// pace is what a row's starts tell of their rate.
+type pace struct {
+	starts   int
+	measured float64 // starts per second
+	missing  float64 // of the time, by how much it was too long for its starts; negative: too short
+	span     float64 // seconds from the first start to the last
+}
+
+// paceOf compares starts with a rate. The ends of the time are starts, so that no start is cut in two.
+func paceOf(at []int64, rate float64) pace {
+	if len(at) < 2 {
+		return pace{starts: len(at)}
+	}
+	span := float64(at[len(at)-1]-at[0]) / 1e9
+	intervals := float64(len(at) - 1)
+	return pace{starts: len(at), measured: intervals / span, missing: span - intervals/rate, span: span}
+}
+
+// err is the error of the rate, in percent.
+func (p pace) err(rate float64) float64 { return (p.measured/rate - 1) * 100 }
+
+// net is the error that stalls of so many seconds do not explain, in percent: time that was lost is forgiven up to what the
+// machine took, but being too fast never.
+func (p pace) net(rate, stalled float64) float64 {
+	if p.missing <= 0 {
+		return p.err(rate)
+	}
+	return -100 * max(0, p.missing-stalled) / p.span
+}
+
+// most is the largest number of instants in any half-open window.
+func most(at []int64, window time.Duration) (n int) {
+	for i, j := 0, 0; j < len(at); j++ {
+		for at[j]-at[i] >= int64(window) {
+			i++
+		}
+		n = max(n, j-i+1)
+	}
+	return n
+}
+
+// gaps are the times between neighbours, sorted.
+func gaps(at []int64) []time.Duration {
+	var g []time.Duration
+	for i := 1; i < len(at); i++ {
+		g = append(g, time.Duration(at[i]-at[i-1]))
+	}
+	slices.Sort(g)
+	return g
+}
+
+// quantile of sorted values: the smallest that at least q of them do not exceed. 0 without values.
+func quantile[T cmp.Ordered](sorted []T, q float64) (v T) {
+	if len(sorted) == 0 {
+		return v
+	}
+	return sorted[max(0, int(math.Ceil(q*float64(len(sorted))))-1)]
+}
+
+// fitTime is what the ideal schedule is fitted to.
+const fitTime = time.Second
+
+// lateness compares starts with the ideal schedule of a rate, fitted at their beginning: of all schedules with one start
+// every 1/rate, the latest one for which no start of the first second is early (of the first two starts, when there are
+// fewer). Sorted; negative values are starts before their time.
+func lateness(at []int64, rate float64) []time.Duration {
+	if len(at) == 0 {
+		return nil
+	}
+	behind := func(k int) float64 { return float64(at[k]-at[0]) - float64(k)*1e9/rate }
+	origin := 0.0
+	for k := range at {
+		if k > 1 && at[k]-at[0] >= int64(fitTime) {
+			break
+		}
+		origin = min(origin, behind(k))
+	}
+	late := make([]time.Duration, len(at))
+	for k := range at {
+		late[k] = time.Duration(behind(k) - origin)
+	}
+	slices.Sort(late)
+	return late
+}
+
+// stallLimit is the lateness above which a loop did not merely wake a little late.
+const stallLimit = 5 * time.Millisecond
+
+// stalls are what a timer loop of an interval saw of the machine: the longest lateness of a wake, and the sum of those
+// above stallLimit.
+func stalls(wakes []int64, interval time.Duration) (longest, sum time.Duration) {
+	for i := 1; i < len(wakes); i++ {
+		late := time.Duration(wakes[i]-wakes[i-1]) - interval
+		longest = max(longest, late)
+		if late > stallLimit {
+			sum += late
+		}
+	}
+	return longest, sum
+}
+
+// within are the instants from one to another.
+func within(at []int64, from, to int64) []int64 {
+	i, _ := slices.BinarySearch(at, from)
+	j, _ := slices.BinarySearch(at, to)
+	return at[i:j]
+}
+
+// mostIn1s is how many starts a bucket may make in any second where starts are measured.
+func mostIn1s(rate float64, burst int) int { return int(math.Floor(1.004*rate+1e-9)) + burst }
