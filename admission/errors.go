@@ -8,9 +8,9 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 )
 
-// The kinds of error that [Service.Submit], [Service.Check] and [Service.Peek] return, besides [*RequestError]. Use
-// errors.Is. The text of the first three is composed by this package and fit for whoever asked; that of ErrUnavailable
-// carries a cause from the inside.
+// The kinds of error that [Service.Submit], [Service.Check] and [Service.Peek] return, besides [*RequestError]; those of
+// admission/manage are of these kinds, too. Use errors.Is. All texts are composed here and fit for whoever asked, but that
+// of ErrUnavailable, which carries a cause from the inside.
 var (
 	// ErrUnknownPolicy: there is no policy of that name, or it has retired and takes nothing new. The two are one kind,
 	// because a client can do the same about either; the text tells them apart.
@@ -20,6 +20,10 @@ var (
 	ErrConflict = errors.New("conflict with the policy")
 	// ErrTooLarge: the body is over [MaxBody], or with its headers over what the policy's stream takes.
 	ErrTooLarge = errors.New("too large")
+	// ErrNotFound: the policy is known, but not the job, the dead letter or the override that was asked for.
+	ErrNotFound = errors.New("not found")
+	// ErrNoDrainer: only the drainer that owns a partition can do this, and none answered. The request may be repeated.
+	ErrNoDrainer = errors.New("no drainer answered")
 	// ErrUnavailable: the store, the broker or the policies cannot be reached now, or a whole stream is full. Nothing
 	// is wrong with the request; the same one may be tried again. Without an Idempotency-Key a job may then run twice.
 	ErrUnavailable = errors.New("temporarily unavailable")

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 )
@@ -139,8 +140,13 @@ func (s *Service) build(entry queue.PolicyEntry, former *rule) (*rule, error) {
 		r.queue = Quota{Policy: p.Name, Units: p.QueueCapacity()}
 	}
 	if p.Paced() {
-		r.interval = p.Outflow.Interval()
-		r.queue.Window = FillTime(p.Capacity, p.Outflow)
+		r.interval = 0
+		for _, rate := range []algorithms.Rate{p.Outflow, p.OutflowTotal} { // the slower one holds a bucket back
+			if !rate.IsZero() {
+				r.interval = max(r.interval, rate.Interval())
+				r.queue.Window = max(r.queue.Window, FillTime(p.Capacity, rate))
+			}
+		}
 	} else {
 		var previous Limiter
 		if former != nil {

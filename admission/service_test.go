@@ -337,13 +337,18 @@ func TestRefusalIsRememberedForOneIntervalAtMost(t *testing.T) {
 		q := &fakeQueue{capacity: 0}
 		slow := stripe
 		slow.Name, slow.Outflow = "slow", rate("10/d")
-		s := newTestService(t, q, &fakeValves{}, stripe, slow)
+		total, both := stripe, stripe
+		total.Name, total.Outflow, total.OutflowTotal = "total", algorithms.Rate{}, rate("5/s")
+		both.Name, both.OutflowTotal = "both", rate("1000/s")
+		s := newTestService(t, q, &fakeValves{}, stripe, slow, total, both)
 		for _, c := range []struct {
 			policy      string
 			hold, retry time.Duration
 		}{
 			{"stripe", 100 * time.Millisecond, 100 * time.Millisecond}, // no valve: one interval
 			{"slow", time.Second, 2*time.Hour + 24*time.Minute},
+			{"total", 200 * time.Millisecond, 200 * time.Millisecond},
+			{"both", 100 * time.Millisecond, 100 * time.Millisecond}, // the slower of the two
 		} {
 			if o := submit(t, s, c.policy); o.Verdict != Rejected || o.RetryAfter != c.retry {
 				t.Errorf("%s: %+v, want retry after %s", c.policy, o, c.retry)

@@ -275,3 +275,19 @@ func FuzzLoad(f *testing.F) {
 		}
 	})
 }
+
+func TestATotalOutflowNeedsNoOutflow(t *testing.T) {
+	c, err := config.Load(strings.NewReader(
+		"policies: [{name: partner, algorithm: leaking_bucket, outflow_total: 100/s, capacity: 50}]"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := c.Policies[0]; p.OutflowTotal.String() != "100/s" || !p.Outflow.IsZero() || p.Partitions != 1 {
+		t.Errorf("got %+v", p)
+	}
+	_, err = config.Load(strings.NewReader(
+		"policies: [{name: partner, algorithm: leaking_bucket, outflow_total: 100, capacity: 50, partitions: 4}]"), nil)
+	if err == nil || !strings.Contains(err.Error(), "policies[0].outflow_total: 100: want a rate") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -23,8 +23,8 @@ type StoredLetter struct {
 // maxLetters bounds one page of [Broker.DeadLetters].
 const maxLetters = 10_000
 
-// DeadLetters lists a policy's dead letters in the order in which they were stored, without bodies: at most limit (up to
-// 10,000) of those whose ID is greater than after. A policy that nobody knows has none.
+// DeadLetters lists a policy's dead letters in the order in which they were stored, without bodies: at most limit (up
+// to 10,000) of those whose ID is greater than after. A policy that nobody knows has none.
 func (b *Broker) DeadLetters(ctx context.Context, policy string, after uint64, limit int) ([]StoredLetter, error) {
 	letters, err := b.deadLetters(ctx, policy, after, min(limit, maxLetters))
 	if err != nil {
@@ -115,7 +115,8 @@ func (b *Broker) DeadLetter(ctx context.Context, policy string, id uint64) (Stor
 	return b.readLetter(m), nil
 }
 
-// messageBySeq reads one message from a stream's leader. JetStream takes the sequence 0, which none has, for a bad request.
+// messageBySeq reads one message from a stream's leader. JetStream takes the sequence 0, which none has, for a bad
+// request.
 func (b *Broker) messageBySeq(ctx context.Context, stream string, seq uint64) (storedMessage, error) {
 	if seq == 0 {
 		return storedMessage{}, ErrNotFound
@@ -175,8 +176,8 @@ func (b *Broker) deleteLetter(ctx context.Context, id uint64) error {
 	return fmt.Errorf("delete dead letter %d: %w", id, translate(err))
 }
 
-// DiscardDeadLetters deletes a policy's dead letters for good, those with an ID up to through, or all when that is 0, and
-// answers how many there were.
+// DiscardDeadLetters deletes a policy's dead letters for good, those with an ID up to through, or all when that is 0,
+// and answers how many there were.
 func (b *Broker) DiscardDeadLetters(ctx context.Context, policy string, through uint64) (discarded uint64, err error) {
 	filter, err := b.deadFilter(policy)
 	if err != nil {
@@ -206,8 +207,8 @@ func (b *Broker) deadFilter(policy string) (string, error) {
 	return b.names.Dead(policy, ">"), nil
 }
 
-// StoredJob reads a job that waits, backs off or runs, from the leader of its policy's stream: where it lies, and what it
-// holds. One that has finished, or never was, is [ErrNotFound]; a policy without a stream is [ErrNoStream].
+// StoredJob reads a job that waits, backs off or runs, from the leader of its policy's stream: where it lies, and what
+// it holds. One that has finished, or never was, is [ErrNotFound]; a policy without a stream is [ErrNoStream].
 func (b *Broker) StoredJob(ctx context.Context, policy string, seq uint64) (Arrived, error) {
 	m, err := b.messageBySeq(ctx, b.names.Stream(policy), seq)
 	if err != nil {

@@ -27,19 +27,21 @@ type KeyOverride struct {
 }
 
 // PutOverride gives one key of a policy limits of its own, in place of those it may have had, and returns the record's
-// revision. The zero override is as good as none and takes the record away. Whether the override suits the policy is not
-// looked at (see [policy.Override.Validate]): a policy may change later, too, and what does not suit it then has no effect.
-// It answers [ErrInvalidKey] for what is no key.
+// revision. The zero override is as good as none and takes the record away. Whether the override suits the policy is
+// not looked at (see [policy.Override.Validate]): a policy may change later, too, and what does not suit it then has no
+// effect. It answers [ErrInvalidKey] for what is no key.
 func (b *Broker) PutOverride(ctx context.Context, policyName string, key Key, o policy.Override) (uint64, error) {
-	revision, err := b.ChangeOverride(ctx, policyName, key, func(policy.Override) (policy.Override, error) { return o, nil })
+	revision, err := b.ChangeOverride(ctx, policyName, key,
+		func(policy.Override) (policy.Override, error) { return o, nil })
 	if err != nil {
 		return 0, fmt.Errorf("put override: %w", err)
 	}
 	return revision, nil
 }
 
-// ChangeOverride replaces a key's override by what change makes of it, by compare-and-set: change gets the zero override
-// when there is none, and is called again when somebody else was faster. Its error ends the attempt and is returned.
+// ChangeOverride replaces a key's override by what change makes of it, by compare-and-set: change gets the zero
+// override when there is none, and is called again when somebody else was faster. Its error ends the attempt and is
+// returned.
 func (b *Broker) ChangeOverride(
 	ctx context.Context, policyName string, key Key, change func(policy.Override) (policy.Override, error),
 ) (revision uint64, err error) {
@@ -156,7 +158,8 @@ func (b *Broker) Overrides(ctx context.Context, policyName string, after Key, li
 
 // WatchOverrides calls changed for every override of every policy, then synced once, then changed for every change, all
 // from one goroutine, until the context ends; then it returns nil. exists is false, and the override zero, for one that
-// was deleted, or that cannot be understood, which is also logged: its key obeys the policy then. It survives reconnects.
+// was deleted, or that cannot be understood, which is also logged: its key obeys the policy then. It survives
+// reconnects.
 func (b *Broker) WatchOverrides(
 	ctx context.Context, changed func(policy string, key Key, o policy.Override, exists bool), synced func(),
 ) error {
@@ -210,11 +213,16 @@ func parseOverrideRecord(value []byte, key Key) (policy.Override, error) {
 	if r.Key != key {
 		return policy.Override{}, fmt.Errorf("read record: it is of key %q, under the name of %q", r.Key, key)
 	}
-	return policy.ParseOverride(r.Override)
+	o, err := policy.ParseOverride(r.Override)
+	if err != nil {
+		// Only what is sound was written, by somebody who knows more fields than we do.
+		return policy.Override{}, fmt.Errorf("read record: %w: %v", ErrVersion, err)
+	}
+	return o, nil
 }
 
-// overrideName is the name of an override's record: the policy, and the key's subject form with what the names of records
-// cannot hold, "=" included, as =XX.
+// overrideName is the name of an override's record: the policy, and the key's subject form with what the names of
+// records cannot hold, "=" included, as =XX.
 func overrideName(policyName string, key Key) (string, error) {
 	if policyName == "" || strings.Contains(policyName, ".") || !validRecordKey(policyName) {
 		return "", fmt.Errorf("%w: %q is not a policy's name", ErrNotFound, policyName)

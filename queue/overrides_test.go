@@ -109,7 +109,8 @@ func TestOverridesInPages(t *testing.T) {
 	b := newBroker(t)
 	ctx := testContext(t)
 	for i := range 25 {
-		if _, err := b.PutOverride(ctx, "stripe", mustKey(t, fmt.Sprintf("k%02d", i)), policy.Override{Paused: true}); err != nil {
+		k := mustKey(t, fmt.Sprintf("k%02d", i))
+		if _, err := b.PutOverride(ctx, "stripe", k, policy.Override{Paused: true}); err != nil {
 			t.Fatal(err)
 		}
 	}

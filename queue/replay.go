@@ -15,17 +15,17 @@ import (
 // ErrUnfit says that a dead letter cannot be replayed: as a job it would become the same dead letter again.
 var ErrUnfit = errors.New("not fit to be a job")
 
-// replayPrefix begins the message ids of replays. It holds an escape that is none, so that no message id made of a key and
-// an idempotency key begins with it.
+// replayPrefix begins the message ids of replays. It holds an escape that is none, so that no message id made of a key
+// and an idempotency key begins with it.
 const replayPrefix = "%!replay/"
 
 // replayPage is how many letters ReplayAll lists at a time.
 const replayPage = 500
 
-// Replay submits a dead letter as a new job of its bucket, behind those that wait there, and deletes the letter when the
-// job is stored. A door policy's limiter is not asked: it let the job in once. The job keeps its headers, Idempotency-Key
-// included, so that a target that knows the key can tell that the two are one; a deadline that has passed is left out, one
-// given as a duration counts from now.
+// Replay submits a dead letter as a new job of its bucket, behind those that wait there, and deletes the letter when
+// the job is stored. A door policy's limiter is not asked: it let the job in once. The job keeps its headers,
+// Idempotency-Key included, so that a target that knows the key can tell that the two are one; a deadline that has
+// passed is left out, one given as a duration counts from now.
 //
 // Replaying the same letter again within 2 minutes, after an answer that was lost, is still one job. The errors are
 // those of [Producer.Publish], with which the letter stays, [ErrNotFound], and [ErrUnfit] for one that was malformed.
@@ -53,7 +53,8 @@ func (p *Producer) replay(ctx context.Context, policy string, admitted bool, id 
 	if err != nil {
 		return Receipt{}, fmt.Errorf("dead letter %d of %s: %w", id, policy, err)
 	}
-	receipt, err := p.submit(ctx, Submission{Policy: policy, Key: letter.Key, Admitted: admitted, Body: letter.Body}, header)
+	s := Submission{Policy: policy, Key: letter.Key, Admitted: admitted, Body: letter.Body}
+	receipt, err := p.submit(ctx, s, header)
 	if err != nil {
 		return Receipt{}, err
 	}
@@ -91,10 +92,10 @@ type Replayed struct {
 	Unfit    int // stay, because they cannot be jobs: see ErrUnfit
 }
 
-// ReplayAll replays the dead letters that a policy has when it is called, in their order; those that come while it works
-// are left for another time, or a job that fails at once would be replayed for ever. A full bucket keeps its letters from
-// the first that did not fit, and holds up no other bucket. What has been done until an error, or until the context ended,
-// is told beside it.
+// ReplayAll replays the dead letters that a policy has when it is called, in their order; those that come while it
+// works are left for another time, or a job that fails at once would be replayed for ever. A full bucket keeps its
+// letters from the first that did not fit, and holds up no other bucket. What has been done until an error, or until
+// the context ended, is told beside it.
 func (p *Producer) ReplayAll(ctx context.Context, policy string) (Replayed, error) {
 	r, err := p.replayAll(ctx, policy)
 	if err != nil {

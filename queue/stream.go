@@ -359,3 +359,17 @@ func (b *Broker) Depths(ctx context.Context, policy string) (map[Key]uint64, err
 	}
 	return depths, nil
 }
+
+// BucketDepth is how many jobs one bucket of a policy holds: waiting, backing off and running. A policy without a stream
+// is [ErrNoStream].
+func (b *Broker) BucketDepth(ctx context.Context, policy string, partition int, k Key) (uint64, error) {
+	if _, err := ParseKey(string(k)); err != nil {
+		return 0, fmt.Errorf("depth of bucket %s.%s: %w", policy, k, err)
+	}
+	subject := b.names.Queue(policy, partition, k)
+	info, err := b.streamInfo(ctx, b.names.Stream(policy), subject)
+	if err != nil {
+		return 0, fmt.Errorf("depth of bucket %s.%s: %w", policy, k, translate(err))
+	}
+	return info.State.Subjects[subject], nil
+}

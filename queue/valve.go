@@ -70,13 +70,13 @@ type BucketState struct {
 	ExpectMS  *int64  `json:"expect_ms"`             // milliseconds to the start of a job accepted now; nil: see JobState
 }
 
-// JobState is how a job stands at its valve.
+// JobState is how a job stands at its valve. Nobody can tell its start while it is paused or held by concurrency.
 type JobState struct {
 	Seq        uint64    `json:"seq"` // in the policy's stream
 	Key        Key       `json:"key"`
 	State      string    `json:"state"`                // JobWaiting, JobDelayed, JobRunning or JobFinishing
 	Position   *int      `json:"position"`             // jobs of its bucket that start before it; nil unless it waits
-	ExpectMS   *int64    `json:"expect_ms"`            // milliseconds to its start; nil while paused or held by concurrency
+	ExpectMS   *int64    `json:"expect_ms"`            // milliseconds to its start; nil while nobody can tell
 	Attempts   int       `json:"attempts"`             // that failed
 	LastError  string    `json:"last_error,omitempty"` // of the last failed attempt
 	AcceptedAt time.Time `json:"accepted_at"`          // by the server's clock

@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -89,5 +90,42 @@ func TestValveInANewerFormat(t *testing.T) {
 	}()
 	if _, err := b.AskValve(testContext(t), "stripe", 0, ValveQuestion{Op: OpRoom}); !errors.Is(err, ErrVersion) {
 		t.Errorf("got %v, want ErrVersion", err)
+	}
+}
+
+// TestValveStates: what operators ask travels whole, and what nobody can tell stays null.
+func TestValveStates(t *testing.T) {
+	b := newBroker(t)
+	zero, position := int64(0), 3
+	answers := map[string]ValveAnswer{
+		OpBuckets: {Total: 7, Buckets: []BucketState{
+			{Key: "a", Depth: 3, Waiting: 1, Delayed: 1, Running: 1, Rate: 0.25, ExpectMS: &zero},
+			{Key: "b%20c", Depth: 1, Paused: true, CoolingMS: 5, HeadAgeMS: 9},
+		}},
+		OpBucket: {Bucket: &BucketState{Key: "a"}},
+		OpJob: {Job: &JobState{Seq: 4, Key: "a", State: JobWaiting, Position: &position, Attempts: 1, LastError: "x",
+			AcceptedAt: time.Date(2026, 3, 1, 12, 0, 0, 5, time.UTC)}},
+		OpCancel: {Removed: 1, Job: &JobState{Seq: 4, Key: "a", State: JobDelayed}},
+		OpPurge:  {Removed: 9},
+	}
+	asked := make(chan ValveQuestion, len(answers))
+	stop, err := b.ServeValve("stripe", 0, func(q ValveQuestion, reply func(ValveAnswer)) {
+		asked <- q
+		reply(answers[q.Op])
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	for op, want := range answers {
+		q := ValveQuestion{Op: op, Key: "a", Jobs: []uint64{4}, Limit: 10, Offset: 20}
+		got, err := b.AskValve(testContext(t), "stripe", 0, q)
+		want.V, q.V = formatVersion, formatVersion
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got %+v, %v, want %+v", op, got, err, want)
+		}
+		if heard := <-asked; !reflect.DeepEqual(heard, q) {
+			t.Errorf("asked %+v, heard %+v", q, heard)
+		}
 	}
 }

@@ -84,6 +84,11 @@ func Checked(c admission.Checked) Answer {
 	return Answer{200, state.fields(contentJSON), encode(body)}
 }
 
+// JSON answers with any document. It panics when the document cannot be JSON, which no type of admission/manage is.
+func JSON(status int, document any) Answer {
+	return Answer{status, []Field{{"Content-Type", contentJSON}}, encode(document)}
+}
+
 // milliseconds rounds up: nobody comes back, or goes ahead, too early.
 func milliseconds(d time.Duration) int64 { return ceil(d, time.Millisecond) }
 

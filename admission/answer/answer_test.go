@@ -13,6 +13,7 @@ import (
 
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/policy"
 )
 
 // spelled is an answer as one text: status, fields, body.
@@ -142,6 +143,22 @@ Content-Type: application/problem+json
 409
 Content-Type: application/problem+json
 {"type":"about:blank","title":"Conflict","status":409,"detail":"conflict with the policy"}`, ""},
+		{"no drainer", fmt.Errorf("%w for partition 3", admission.ErrNoDrainer), `
+503
+Content-Type: application/problem+json
+Retry-After: 1
+{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",` +
+			`"title":"Temporarily reduced capacity","status":503,"detail":"no drainer answered for partition 3"}`, ""},
+		{"a policy that cannot be", invalid, `
+400
+Content-Type: application/problem+json
+{"type":"about:blank","title":"Bad Request","status":400,"detail":"retry: is odd; as a whole",` +
+			`"field":"retry","reason":"is odd","problems":[{"field":"retry","reason":"is odd"},{"reason":"as a whole"}]}`, ""},
+		{"a change that cannot be", fmt.Errorf("%w: %w", admission.ErrConflict, invalid), `
+409
+Content-Type: application/problem+json
+{"type":"about:blank","title":"Conflict","status":409,"detail":"retry: is odd; as a whole",` +
+			`"field":"retry","reason":"is odd","problems":[{"field":"retry","reason":"is odd"},{"reason":"as a whole"}]}`, ""},
 		{"too large", admission.ErrTooLarge, `
 413
 Content-Type: application/problem+json
@@ -178,6 +195,9 @@ Content-Type: application/problem+json
 		})
 	}
 }
+
+// invalid is two problems, one of them of the document as a whole.
+var invalid = policy.Invalid([]policy.Problem{{Field: "retry", Reason: "is odd"}, {Reason: "as a whole"}})
 
 // TestBodiesAreJSON covers what joins two objects.
 func TestBodiesAreJSON(t *testing.T) {

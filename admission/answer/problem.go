@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/policy"
 )
 
 // The problem types of draft-ietf-httpapi-ratelimit-headers-11. Every other problem is "about:blank": its status says
@@ -32,8 +33,17 @@ type problem struct {
 	Field  string `json:"field,omitempty"`
 	Reason string `json:"reason,omitempty"`
 
+	// Of a policy or an override that cannot be: everything that is wrong with it.
+	Problems []fieldProblem `json:"problems,omitempty"`
+
 	// Of quota-exceeded.
 	ViolatedPolicies []string `json:"violated-policies,omitempty"`
+}
+
+// fieldProblem is one thing that is wrong with a document.
+type fieldProblem struct {
+	Field  string `json:"field,omitempty"` // empty: the document as a whole
+	Reason string `json:"reason"`
 }
 
 // errorStatus is the second table. The texts of the kinds marked told are made for clients; of all others a client sees
@@ -44,8 +54,10 @@ var errorStatus = []struct {
 	told   bool
 }{
 	{admission.ErrUnknownPolicy, http.StatusNotFound, true},
+	{admission.ErrNotFound, http.StatusNotFound, true},
 	{admission.ErrConflict, http.StatusConflict, true},
 	{admission.ErrTooLarge, http.StatusRequestEntityTooLarge, true},
+	{admission.ErrNoDrainer, http.StatusServiceUnavailable, true},
 	{admission.ErrUnavailable, http.StatusServiceUnavailable, false},
 }
 
@@ -99,6 +111,9 @@ func (e *Errors) Answer(err error) Answer {
 			Reason: bad.Reason,
 		}.answer()
 	}
+	if invalid, ok := errors.AsType[*policy.InvalidError](err); ok {
+		return refusedDocument(err, invalid)
+	}
 	for _, row := range errorStatus {
 		if !errors.Is(err, row.kind) {
 			continue
@@ -117,6 +132,20 @@ func (e *Errors) Answer(err error) Answer {
 	}
 	e.log.Error("a request ended in an unexpected error", "error", err)
 	return Problem(http.StatusInternalServerError, "")
+}
+
+// refusedDocument answers with all that is wrong with a policy or an override: by itself, or, as a conflict, as a change.
+func refusedDocument(err error, invalid *policy.InvalidError) Answer {
+	status := http.StatusBadRequest
+	if errors.Is(err, admission.ErrConflict) {
+		status = http.StatusConflict
+	}
+	p := problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: invalid.Error()}
+	for _, found := range invalid.Problems {
+		p.Problems = append(p.Problems, fieldProblem{found.Field, found.Reason})
+	}
+	p.Field, p.Reason = p.Problems[0].Field, p.Problems[0].Reason
+	return p.answer()
 }
 
 // Panicked answers a request whose handling panicked, and logs the panic.

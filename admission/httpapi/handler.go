@@ -6,6 +6,8 @@
 //	GET  /v1/check/{policy}/{key...}?cost=1   the answer without taking
 //	GET  /healthz  /readyz  /metrics
 //
+// With Options.Management also what operators do with policies, buckets, jobs and dead letters; docs/api.md lists it all.
+//
 // A key is the rest of the path as the client escaped it: neither "//" nor ".." is cleaned, nothing redirects, and %2F
 // is a slash of the key. No rest at all is the empty key.
 package httpapi
@@ -25,6 +27,7 @@ import (
 
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/admission/answer"
+	"github.com/penstock-mq/penstock/admission/manage"
 	"github.com/penstock-mq/penstock/queue"
 )
 
@@ -42,6 +45,8 @@ type Options struct {
 	Ready func() error
 	// Metrics serves /metrics. Default: not found.
 	Metrics http.Handler
+	// Management serves the management API. Default: not found.
+	Management *manage.Service
 	// Budget bounds the bodies held at once; default [admission.DefaultBudget] bytes for this handler alone.
 	Budget *admission.Budget
 	// Logger gets unexpected errors; default: discarded.
@@ -62,13 +67,18 @@ func New(service Service, o Options) http.Handler {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &handler{service, o, answer.NewErrors(o.Logger)}
+	h := &handler{service: service, options: o, errors: answer.NewErrors(o.Logger)}
+	if o.Management != nil {
+		h.management = newManagement(o.Management)
+	}
+	return h
 }
 
 type handler struct {
-	service Service
-	options Options
-	errors  *answer.Errors
+	service    Service
+	options    Options
+	errors     *answer.Errors
+	management *management // nil: none
 }
 
 const (
@@ -86,8 +96,16 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}()
 	path := r.URL.EscapedPath()
+	if h.management != nil && h.management.serves(r.Method, path) {
+		h.manage(w, r, path)
+		return
+	}
 	if target, found := strings.CutPrefix(path, jobsPath); found {
-		if allow(w, r, http.MethodPost) {
+		methods := []string{http.MethodPost}
+		if h.management != nil && !strings.Contains(target, "/") {
+			methods = append(methods, jobMethods...)
+		}
+		if allow(w, r, methods...) {
 			h.reply(w, r, target, h.submit)
 		}
 		return
@@ -262,14 +280,23 @@ func decode(path string) (policy string, key queue.Key, err error) {
 	if policy, err = url.PathUnescape(escaped); err != nil {
 		return "", "", &admission.RequestError{Field: "policy", Reason: "is not escaped correctly"}
 	}
-	raw, err := url.PathUnescape(rest)
-	if err != nil {
-		return "", "", &admission.RequestError{Field: "key", Reason: "is not escaped correctly"}
-	}
-	if key, err = queue.EncodeKey(raw); err != nil {
-		return "", "", admission.InvalidKey(err)
+	if key, err = decodeKey(rest); err != nil {
+		return "", "", err
 	}
 	return policy, key, nil
+}
+
+// decodeKey reads a key as it is escaped in a path.
+func decodeKey(escaped string) (queue.Key, error) {
+	raw, err := url.PathUnescape(escaped)
+	if err != nil {
+		return "", &admission.RequestError{Field: "key", Reason: "is not escaped correctly"}
+	}
+	key, err := queue.EncodeKey(raw)
+	if err != nil {
+		return "", admission.InvalidKey(err)
+	}
+	return key, nil
 }
 
 func write(w http.ResponseWriter, a answer.Answer) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/admission/httpapi"
+	"github.com/penstock-mq/penstock/admission/manage"
 	"github.com/penstock-mq/penstock/admission/natsapi"
 	"github.com/penstock-mq/penstock/config"
 	"github.com/penstock-mq/penstock/internal/lifecycle"
@@ -39,6 +40,7 @@ type admitter struct {
 	broker  *queue.Broker
 	service *admission.Service
 	streams *streams
+	obeyed  followed
 
 	setUp     latch // JetStream has what all policies share
 	listening latch // NATS requests arrive
@@ -87,7 +89,8 @@ func serve(ctx context.Context, o options, stdout io.Writer, log *slog.Logger) e
 	}
 	metrics := telemetry.NewRegistry()
 	names := a.broker.Names()
-	a.service = admission.New(names, a.broker.NewProducer(queue.ProducerOptions{}), a.broker, newLimit,
+	producer := a.broker.NewProducer(queue.ProducerOptions{})
+	a.service = admission.New(names, producer, a.broker, newLimit,
 		admission.Options{Metrics: metrics.Admission()})
 	a.streams = newStreams(a.broker, log)
 	metrics.QueueJobs(a.streams.depths)
@@ -96,8 +99,10 @@ func serve(ctx context.Context, o options, stdout io.Writer, log *slog.Logger) e
 	handler := httpapi.New(a.service, httpapi.Options{
 		Ready:   func() error { return a.readiness(connections[0]) },
 		Metrics: metrics.Handler(log),
-		Budget:  budget,
-		Logger:  log,
+		Management: manage.New(a.broker, producer, manage.Options{
+			Followed: a.obeyed.wait, Logger: log}),
+		Budget: budget,
+		Logger: log,
 	})
 	parts := []func(context.Context) error{
 		lifecycle.HTTP(listener, handler, o.config.Grace, log),
@@ -175,6 +180,7 @@ func (a *admitter) follow(ctx context.Context) error {
 			a.log.Error("policies keep their former form, or stay out", "error", err)
 		}
 		a.streams.follow(set)
+		a.obeyed.set(set)
 	})
 }
 

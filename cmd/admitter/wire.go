@@ -12,10 +12,10 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/algorithms/memstore"
 	"github.com/penstock-mq/penstock/config"
+	"github.com/penstock-mq/penstock/internal/targets"
 	"github.com/penstock-mq/penstock/internal/telemetry"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/workers"
-	"github.com/penstock-mq/penstock/workers/httptarget"
 )
 
 // maxLogTimes bounds the timestamps that all sliding logs of one policy can keep, at 8 bytes each: its store then holds
@@ -71,7 +71,8 @@ func newDrainer(nc *nats.Conn, c config.Config, metrics *telemetry.Drain, log *s
 		Replicas: c.NATS.Replicas,
 		Lease:    c.Drain.Lease,
 		Policies: c.Drain.Policies,
-		Target:   httptarget.New(httptarget.Client()),
+		Target:   targets.New(nc),
+		OwnAll:   true,
 		Grace:    c.Grace,
 		Observer: metrics,
 		Logger:   log,

@@ -13,9 +13,9 @@ import (
 	"github.com/penstock-mq/penstock/config"
 	"github.com/penstock-mq/penstock/internal/lifecycle"
 	"github.com/penstock-mq/penstock/internal/natsconn"
+	"github.com/penstock-mq/penstock/internal/targets"
 	"github.com/penstock-mq/penstock/internal/telemetry"
 	"github.com/penstock-mq/penstock/workers"
-	"github.com/penstock-mq/penstock/workers/httptarget"
 )
 
 // serve drains until ctx ends. What can fail at once (ports, options) fails before anything is taken.
@@ -32,7 +32,7 @@ func serve(ctx context.Context, c config.Config, stdout io.Writer, log *slog.Log
 		Replicas: c.NATS.Replicas,
 		Lease:    c.Drain.Lease,
 		Policies: c.Drain.Policies,
-		Target:   httptarget.New(httptarget.Client()),
+		Target:   targets.New(nc),
 		OwnAll:   true,
 		Grace:    c.Grace,
 		Ready:    func() { close(ready) },

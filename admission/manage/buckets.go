@@ -1,0 +1,180 @@
+package manage
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
+)
+
+const (
+	// MaxListed is how far a list of buckets reaches: offset and limit together.
+	MaxListed = 10_000
+	// askAtOnce is how many buckets one question asks for: with the longest keys their answer still fits a message.
+	askAtOnce = 500
+)
+
+// Bucket is how a bucket stands. What only its valve knows is missing when nobody answered for its partition.
+type Bucket struct {
+	Key       string `json:"key"`
+	Partition int    `json:"partition"`
+	Depth     int    `json:"depth"` // accepted jobs: waiting, delayed and running
+	*queue.BucketState
+	Unanswered []int `json:"unanswered,omitempty"` // the bucket's partition, when nobody answered for it
+}
+
+// Buckets is one page of a policy's buckets.
+type Buckets struct {
+	Buckets []Bucket `json:"buckets"`
+	Total   int      `json:"total"` // buckets that hold jobs
+	// Next is the offset of the page after this one; nil: this is the last that can be asked for.
+	Next *int `json:"next_offset,omitempty"`
+	// Unanswered are the partitions that nobody answered for. Their buckets are missing, here and in Total.
+	Unanswered []int `json:"unanswered,omitempty"`
+}
+
+// Buckets lists the buckets of a policy that hold jobs, deepest first, over all its partitions at once. They change
+// while they are listed, so a bucket may stand on two pages or on none.
+func (s *Service) Buckets(ctx context.Context, name string, offset, limit int) (Buckets, error) {
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	if offset+limit > MaxListed {
+		return Buckets{}, &admission.RequestError{Field: "offset",
+			Reason: fmt.Sprintf("and limit together reach to %d at most", MaxListed)}
+	}
+	entry, err := s.queued(ctx, name)
+	if err != nil {
+		return Buckets{}, err
+	}
+	select {
+	case s.listing <- struct{}{}:
+		defer func() { <-s.listing }()
+	case <-ctx.Done():
+		return Buckets{}, translate(ctx.Err())
+	}
+	answers := s.askAll(ctx, entry.Policy, offset+limit)
+	if ctx.Err() != nil {
+		return Buckets{}, translate(ctx.Err())
+	}
+	var page Buckets
+	var all []Bucket
+	for number, a := range answers {
+		if !a.complete {
+			page.Unanswered = append(page.Unanswered, number)
+			continue
+		}
+		page.Total += a.total
+		for _, state := range a.buckets {
+			all = append(all, Bucket{Key: state.Key.Raw(), Partition: number, Depth: state.Depth, BucketState: &state})
+		}
+	}
+	slices.SortFunc(all, func(a, b Bucket) int {
+		return cmp.Or(cmp.Compare(b.Depth, a.Depth), cmp.Compare(a.Key, b.Key))
+	})
+	from, to := min(offset, len(all)), min(offset+limit, len(all))
+	page.Buckets = append([]Bucket{}, all[from:to]...)
+	if to < page.Total && to == offset+limit && to < MaxListed {
+		page.Next = &to
+	}
+	return page, nil
+}
+
+// listed is what one partition answered.
+type listed struct {
+	buckets  []queue.BucketState
+	total    int
+	complete bool
+}
+
+// askAll asks all partitions of a policy for their deepest buckets.
+func (s *Service) askAll(ctx context.Context, p policy.Policy, deepest int) []listed {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	answers := make([]listed, p.Partitions)
+	var wg sync.WaitGroup
+	for number := range answers {
+		wg.Go(func() { answers[number] = s.askDeepest(ctx, p.Name, number, deepest) })
+	}
+	wg.Wait()
+	return answers
+}
+
+func (s *Service) askDeepest(ctx context.Context, policy string, partition, deepest int) (l listed) {
+	known := map[queue.Key]bool{} // the order may change between two questions
+	for offset := 0; offset < deepest; offset += askAtOnce {
+		q := queue.ValveQuestion{Op: queue.OpBuckets, Offset: offset, Limit: min(askAtOnce, deepest-offset)}
+		a, err := s.ask(ctx, policy, partition, q)
+		if err != nil {
+			return listed{}
+		}
+		l.total = a.Total
+		for _, state := range a.Buckets {
+			if !known[state.Key] {
+				known[state.Key] = true
+				l.buckets = append(l.buckets, state)
+			}
+		}
+		if len(a.Buckets) < q.Limit {
+			break
+		}
+	}
+	l.complete = true
+	return l
+}
+
+// Bucket says how one bucket stands. One that nobody knows is an empty one.
+func (s *Service) Bucket(ctx context.Context, name string, key queue.Key) (Bucket, error) {
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	entry, err := s.queued(ctx, name)
+	if err != nil {
+		return Bucket{}, err
+	}
+	b := Bucket{Key: key.Raw(), Partition: s.partitionOf(entry.Policy, key)}
+	look, cancelLook := context.WithTimeout(ctx, lookTimeout)
+	defer cancelLook()
+	a, err := s.ask(look, name, b.Partition, queue.ValveQuestion{Op: queue.OpBucket, Key: key})
+	if err == nil && a.Bucket != nil {
+		b.Depth, b.BucketState = a.Bucket.Depth, a.Bucket
+		return b, nil
+	}
+	// JetStream knows the depth whoever drains.
+	b.Unanswered = []int{b.Partition}
+	depth, err := s.broker.BucketDepth(ctx, name, b.Partition, key)
+	if err != nil && !errors.Is(err, queue.ErrNoStream) {
+		return Bucket{}, translate(err)
+	}
+	b.Depth = int(depth)
+	return b, nil
+}
+
+// Purged says what became of a bucket's jobs.
+type Purged struct {
+	Key     string `json:"key"`
+	Removed int    `json:"removed"` // jobs dropped, without a dead letter; those that run are not among them
+}
+
+// Purge drops the jobs that wait in a bucket, those that back off and are not yet due included, for good. Without a
+// drainer nothing is dropped: ErrNoDrainer. When its answer is lost, jobs may have been dropped all the same.
+func (s *Service) Purge(ctx context.Context, name string, key queue.Key) (Purged, error) {
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	entry, err := s.queued(ctx, name)
+	if err != nil {
+		return Purged{}, err
+	}
+	began := time.Now()
+	a, err := s.ask(ctx, name, s.partitionOf(entry.Policy, key), queue.ValveQuestion{Op: queue.OpPurge, Key: key})
+	if err != nil {
+		return Purged{}, err
+	}
+	s.options.Logger.Info("bucket purged", "policy", name, "key", key, "removed", a.Removed, "took", time.Since(began))
+	return Purged{key.Raw(), a.Removed}, nil
+}

@@ -1,0 +1,188 @@
+package manage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+	"unicode/utf8"
+
+	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/queue"
+)
+
+// DeadLetter is a job that will not be tried again.
+type DeadLetter struct {
+	ID         uint64    `json:"id"`
+	Key        string    `json:"key"`
+	Job        string    `json:"job"`
+	Reason     string    `json:"reason"` // one word, such as "deadline" or "attempts"
+	Error      string    `json:"error,omitempty"`
+	Attempts   int       `json:"attempts"`
+	AcceptedAt time.Time `json:"accepted_at"`
+	BuriedAt   time.Time `json:"buried_at"`
+	Size       int       `json:"size"` // bytes of the body
+
+	// The rest is told of a single letter only.
+
+	Header http.Header `json:"header,omitempty"` // the job's
+	Body   *string     `json:"body,omitempty"`   // when it is UTF-8
+	Bytes  []byte      `json:"body_base64,omitempty"`
+}
+
+// DeadLetters is one page of a policy's dead letters, oldest first.
+type DeadLetters struct {
+	Letters []DeadLetter `json:"letters"`
+	Next    *uint64      `json:"next,omitempty"` // the page after this one begins after this id; nil: this is the last
+}
+
+func letter(l queue.StoredLetter) DeadLetter {
+	return DeadLetter{ID: l.ID, Key: l.Key.Raw(), Job: jobID(l.Policy, l.Seq), Reason: l.Reason, Error: l.Error,
+		Attempts: l.Attempts, AcceptedAt: l.Stored, BuriedAt: l.Buried, Size: l.Size}
+}
+
+// DeadLetters lists at most limit dead letters of a policy with an id greater than after.
+func (s *Service) DeadLetters(ctx context.Context, name string, after uint64, limit int) (DeadLetters, error) {
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	if _, err := s.queued(ctx, name); err != nil {
+		return DeadLetters{}, err
+	}
+	found, err := s.broker.DeadLetters(ctx, name, after, limit+1)
+	if err != nil {
+		return DeadLetters{}, translate(err)
+	}
+	page := DeadLetters{Letters: make([]DeadLetter, 0, len(found))}
+	for i, l := range found {
+		if i == limit {
+			page.Next = &page.Letters[limit-1].ID
+			break
+		}
+		page.Letters = append(page.Letters, letter(l))
+	}
+	return page, nil
+}
+
+// DeadLetter is one dead letter with the job's headers and body.
+func (s *Service) DeadLetter(ctx context.Context, name string, id uint64) (DeadLetter, error) {
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	if _, err := s.queued(ctx, name); err != nil {
+		return DeadLetter{}, err
+	}
+	found, err := s.broker.DeadLetter(ctx, name, id)
+	if err != nil {
+		return DeadLetter{}, noLetter(err, name, id)
+	}
+	l := letter(found)
+	l.Header = http.Header(found.Header)
+	if body := string(found.Body); utf8.ValidString(body) {
+		l.Body = &body
+	} else {
+		l.Bytes = found.Body
+	}
+	return l, nil
+}
+
+func noLetter(err error, name string, id uint64) error {
+	if errors.Is(err, queue.ErrNotFound) {
+		return fmt.Errorf("%w: policy %q has no dead letter %d", admission.ErrNotFound, name, id)
+	}
+	return translate(err)
+}
+
+// Replay submits a dead letter as a new job, at the end of its bucket. The outcome is that of a submission: the letter
+// is gone when it was taken, and stays when the bucket is full. A door policy's limiter is not asked again. A letter
+// that cannot be a job, and a policy that has retired, are ErrConflict.
+func (s *Service) Replay(ctx context.Context, name string, id uint64) (admission.Outcome, error) {
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	entry, err := s.queued(ctx, name)
+	if err != nil {
+		return admission.Outcome{}, err
+	}
+	outcome := admission.Outcome{Quota: admission.Quota{Policy: name, Units: entry.Policy.QueueCapacity()}, Remaining: -1}
+	switch receipt, err := s.producer.Replay(ctx, name, id); {
+	case err == nil:
+		s.options.Logger.Info("dead letter replayed", "policy", name, "letter", id, "job", jobID(name, receipt.Seq))
+		outcome.Verdict, outcome.Job = admission.Queued, jobID(name, receipt.Seq)
+		return outcome, nil
+	case errors.Is(err, queue.ErrFull):
+		outcome.Verdict, outcome.RetryAfter = admission.Rejected, time.Second
+		return outcome, nil
+	case errors.Is(err, queue.ErrUnfit):
+		return admission.Outcome{}, fmt.Errorf("%w: dead letter %d would become the same again: its key or its headers "+
+			"cannot be understood", admission.ErrConflict, id)
+	default:
+		return admission.Outcome{}, noLetter(retired(err, name), name, id)
+	}
+}
+
+// retired translates the error of a replay for a policy that takes nothing new.
+func retired(err error, name string) error {
+	if errors.Is(err, queue.ErrNoStream) {
+		return fmt.Errorf("%w: policy %q takes no jobs any more", admission.ErrConflict, name)
+	}
+	return err
+}
+
+// Replayed says what became of the dead letters of a policy.
+type Replayed struct {
+	Replayed int  `json:"replayed"` // are jobs again
+	Full     int  `json:"full"`     // stay, because their buckets are full
+	Unfit    int  `json:"unfit"`    // stay, because they cannot be jobs
+	Complete bool `json:"complete"` // false: there are more; ask again
+}
+
+// ReplayAll replays all dead letters of a policy as Replay does, in their order, and says how far it came within
+// Options.BulkTimeout. A full bucket holds up no other.
+func (s *Service) ReplayAll(ctx context.Context, name string) (Replayed, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.options.BulkTimeout)
+	defer cancel()
+	if _, err := s.queued(ctx, name); err != nil {
+		return Replayed{}, err
+	}
+	r, err := s.producer.ReplayAll(ctx, name)
+	s.options.Logger.Info("dead letters replayed", "policy", name, "replayed", r.Replayed, "full", r.Full,
+		"unfit", r.Unfit, "error", err)
+	done := Replayed{r.Replayed, r.Full, r.Unfit, err == nil}
+	if err != nil && r.Replayed == 0 {
+		return Replayed{}, translate(retired(err, name))
+	}
+	return done, nil
+}
+
+// Discard deletes a dead letter for good.
+func (s *Service) Discard(ctx context.Context, name string, id uint64) error {
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	if _, err := s.queued(ctx, name); err != nil {
+		return err
+	}
+	if err := s.broker.DiscardDeadLetter(ctx, name, id); err != nil {
+		return noLetter(err, name, id)
+	}
+	s.options.Logger.Info("dead letter discarded", "policy", name, "letter", id)
+	return nil
+}
+
+// Discarded says how many dead letters were deleted.
+type Discarded struct {
+	Discarded uint64 `json:"discarded"`
+}
+
+// DiscardAll deletes the dead letters of a policy for good: those with an id up to through, or all when it is 0.
+func (s *Service) DiscardAll(ctx context.Context, name string, through uint64) (Discarded, error) {
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	if _, err := s.queued(ctx, name); err != nil {
+		return Discarded{}, err
+	}
+	n, err := s.broker.DiscardDeadLetters(ctx, name, through)
+	if err != nil {
+		return Discarded{}, translate(err)
+	}
+	s.options.Logger.Info("dead letters discarded", "policy", name, "discarded", n, "through", through)
+	return Discarded{n}, nil
+}

@@ -1,0 +1,193 @@
+package manage
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/embedded"
+)
+
+func open(t *testing.T, o Options) *Service {
+	t.Helper()
+	server, err := embedded.Start(embedded.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Shutdown)
+	nc, err := server.Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	broker, err := queue.NewBroker(nc, queue.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := broker.Setup(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return New(broker, broker.NewProducer(queue.ProducerOptions{}), o)
+}
+
+func stripe(capacity int64) policy.Policy {
+	return policy.Policy{Name: "stripe", Algorithm: policy.LeakingBucket, Capacity: capacity, Partitions: 2,
+		Outflow: algorithms.Rate{Count: 10, Per: time.Second}}
+}
+
+func put(t *testing.T, s *Service, p policy.Policy) {
+	t.Helper()
+	if _, _, err := s.PutPolicy(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestCapacityUnderLoad changes the capacity while producers keep buckets full: nothing that was accepted is lost.
+func TestCapacityUnderLoad(t *testing.T) {
+	s := open(t, Options{})
+	put(t, s, stripe(20))
+	var accepted atomic.Int64
+	stop := make(chan struct{})
+	var producers sync.WaitGroup
+	for n := range 4 {
+		producers.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				_, err := s.producer.Publish(t.Context(), queue.Submission{Policy: "stripe", Key: queue.Key(fmt.Sprint("k", i%3)),
+					Body: fmt.Append(nil, n, i)})
+				switch {
+				case err == nil:
+					accepted.Add(1)
+				case !errors.Is(err, queue.ErrFull):
+					t.Errorf("publish: %v", err)
+					return
+				}
+			}
+		})
+	}
+	var lowered, refused int
+	for _, capacity := range []int64{30, 10, 40, 39, 50, 60, 5, 60} {
+		_, _, err := s.PutPolicy(t.Context(), stripe(capacity))
+		switch {
+		case err == nil:
+			lowered++
+		case errors.Is(err, admission.ErrConflict):
+			refused++
+		default:
+			t.Errorf("capacity %d: %v", capacity, err)
+		}
+	}
+	close(stop)
+	producers.Wait()
+	depth, err := s.broker.Depth(t.Context(), "stripe")
+	if err != nil || int64(depth) != accepted.Load() {
+		t.Errorf("%d jobs are stored, %v; %d were accepted", depth, err, accepted.Load())
+	}
+	t.Logf("%d jobs, %d changes, %d refused", depth, lowered, refused)
+	depths, err := s.broker.Depths(t.Context(), "stripe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := s.Policy(t.Context(), "stripe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, depth := range depths {
+		if int64(depth) > p.Policy.Capacity {
+			t.Errorf("bucket %s holds %d, capacity %d", key, depth, p.Policy.Capacity)
+		}
+	}
+}
+
+// TestReplayAllInParts: what does not fit the time is told, and the rest follows when asked again.
+func TestReplayAllInParts(t *testing.T) {
+	s := open(t, Options{BulkTimeout: 20 * time.Millisecond})
+	put(t, s, stripe(1000))
+	const letters = 300
+	for n := range letters {
+		err := s.broker.Bury(t.Context(), queue.DeadLetter{Policy: "stripe", Key: "a", Seq: uint64(n), Reason: "attempts"})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	replayed, complete := 0, false
+	for deadline := time.Now().Add(20 * time.Second); !complete; {
+		r, err := s.ReplayAll(t.Context(), "stripe")
+		if err != nil && !errors.Is(err, admission.ErrUnavailable) {
+			t.Fatal(err)
+		}
+		if r.Replayed == 0 {
+			s.options.BulkTimeout *= 2 // a slow machine must get on, too
+		}
+		if replayed += r.Replayed; time.Now().After(deadline) {
+			t.Fatalf("replayed %d", replayed)
+		}
+		complete = err == nil && r.Complete
+	}
+	depth, err := s.broker.Depth(t.Context(), "stripe")
+	if err != nil || depth != letters {
+		t.Errorf("%d jobs, %v, want %d: each letter once", depth, err, letters)
+	}
+	if page, err := s.DeadLetters(t.Context(), "stripe", 0, 10); err != nil || len(page.Letters) != 0 || page.Next != nil {
+		t.Errorf("left %+v, %v", page, err)
+	}
+}
+
+func TestPolicyRevivesAndPausesTogether(t *testing.T) {
+	s := open(t, Options{})
+	if err := s.broker.PutFilePolicies(t.Context(), []policy.Policy{stripe(5)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.broker.PutFilePolicies(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if p, err := s.Policy(t.Context(), "stripe"); err != nil || !p.Retired || p.Source != queue.SourceFile {
+		t.Errorf("got %+v, %v", p, err)
+	}
+	err := s.broker.Bury(t.Context(), queue.DeadLetter{Policy: "stripe", Key: "a", Seq: 1, Reason: "attempts"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Replay(t.Context(), "stripe", 1); !errors.Is(err, admission.ErrConflict) {
+		t.Errorf("replay for a retired policy: %v", err)
+	}
+	if _, err := s.ReplayAll(t.Context(), "stripe"); !errors.Is(err, admission.ErrConflict) {
+		t.Errorf("replay all for a retired policy: %v", err)
+	}
+	put(t, s, stripe(5))
+	if p, err := s.Policy(t.Context(), "stripe"); err != nil || p.Retired || p.Source != queue.SourceAPI {
+		t.Errorf("got %+v, %v", p, err)
+	}
+	if o, err := s.Replay(t.Context(), "stripe", 1); err != nil || o.Verdict != admission.Queued || o.Job != "stripe:1" {
+		t.Errorf("got %+v, %v", o, err)
+	}
+
+	// Pauses and limits of one key, changed by many at once, lose nothing of each other.
+	var wg sync.WaitGroup
+	for n := range 8 {
+		wg.Go(func() {
+			if _, err := s.PauseKey(t.Context(), "stripe", "a", n%2 == 0); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	burst := int64(2)
+	if _, err := s.PutOverride(t.Context(), "stripe", "a", policy.Override{Burst: &burst}); err != nil {
+		t.Fatal(err)
+	}
+	if o, err := s.PauseKey(t.Context(), "stripe", "a", true); err != nil || !o.Override.Paused || *o.Override.Burst != 2 {
+		t.Errorf("got %+v, %v", o, err)
+	}
+}

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// operate asks the management API for a document of one kind.
+func operate[T any](p *process, method, path, body string, status int) T {
+	p.t.Helper()
+	request, err := http.NewRequest(method, "http://"+p.http+path, strings.NewReader(body))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if response.StatusCode != status {
+		p.t.Fatalf("%s %s: %s %s, want %d", method, path, response.Status, text, status)
+	}
+	var document T
+	if err := json.Unmarshal(text, &document); err != nil {
+		p.t.Fatalf("%s %s: %s: %v", method, path, text, err)
+	}
+	return document
+}
+
+type bucketDocument struct {
+	Key        string
+	Depth      int
+	Waiting    *int
+	Paused     bool
+	ExpectMS   *int64 `json:"expect_ms"`
+	Unanswered []int
+}
+
+type jobDocument struct {
+	State    string
+	Position *int
+	ExpectMS *int64 `json:"expect_ms"`
+}
+
+// TestManage runs an operator's day on a real process, with drainer and target.
+func TestManage(t *testing.T) {
+	var calls, refused atomic.Int64
+	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if body, _ := io.ReadAll(r.Body); string(body) == "bad" && refused.Add(1) == 1 {
+			w.WriteHeader(http.StatusTeapot)
+			return
+		}
+		calls.Add(1)
+	}))
+	defer target.Close()
+	p := launch(t, "--config", configure(t, ""), "--drain").ready()
+
+	// A policy made now takes jobs now; an override of its key and a pause hold at once.
+	const document = `{"algorithm":"leaking_bucket","outflow":"%d/s","capacity":20,"partitions":2,` +
+		`"target":{"http":{"url":%q}}}`
+	operate[any](p, "PUT", "/v1/policies/acme", fmt.Sprintf(document, 1000, target.URL), 201)
+	bucket := func(key string) bucketDocument {
+		return operate[bucketDocument](p, "GET", "/v1/buckets/acme/"+key, "", 200)
+	}
+	eventually(t, "a drainer owns the partitions", func() bool {
+		return bucket("a").Unanswered == nil && bucket("b").Unanswered == nil && bucket("c").Unanswered == nil
+	})
+	operate[any](p, "POST", "/v1/pause/acme/a", "", 200)
+	eventually(t, "the pause holds", func() bool { return bucket("a").Paused })
+	var ids []string
+	submit := func(key, body string) string {
+		t.Helper()
+		return operate[struct{ Job string }](p, "POST", "/v1/jobs/acme/"+key, body, 202).Job
+	}
+	for range 5 {
+		ids = append(ids, submit("a", "x"))
+	}
+	submit("b", "x")
+	eventually(t, "another bucket's job runs", func() bool { return calls.Load() == 1 })
+	eventually(t, "the paused ones wait", func() bool {
+		b := bucket("a")
+		return b.Depth == 5 && b.Waiting != nil && *b.Waiting == 5 && b.ExpectMS == nil
+	})
+	job := operate[jobDocument](p, "GET", "/v1/jobs/"+ids[3], "", 200)
+	if job.State != "waiting" || job.Position == nil || *job.Position != 3 || job.ExpectMS != nil {
+		t.Errorf("a paused job: %+v", job)
+	}
+	list := operate[struct {
+		Buckets []bucketDocument
+		Total   int
+	}](p, "GET", "/v1/buckets/acme", "", 200)
+	if len(list.Buckets) != 1 || list.Total != 1 || list.Buckets[0].Key != "a" || list.Buckets[0].Depth != 5 {
+		t.Errorf("listed %+v", list)
+	}
+
+	// Cancelled jobs are gone from JetStream, too.
+	if job := operate[jobDocument](p, "DELETE", "/v1/jobs/"+ids[0], "", 200); job.State != "cancelled" {
+		t.Errorf("cancelled: %+v", job)
+	}
+	eventually(t, "the job is gone", func() bool { status, _ := p.get("/v1/jobs/" + ids[0]); return status == 404 })
+	if job := operate[jobDocument](p, "GET", "/v1/jobs/"+ids[3], "", 200); job.Position == nil || *job.Position != 2 {
+		t.Errorf("after another was cancelled: %+v", job)
+	}
+	if purged := operate[struct{ Removed int }](p, "POST", "/v1/purge/acme/a", "", 200); purged.Removed != 4 {
+		t.Errorf("purged: %+v", purged)
+	}
+	eventually(t, "the bucket is empty", func() bool { return bucket("a").Depth == 0 })
+	if dead := operate[struct{ Letters []any }](p, "GET", "/v1/dead/acme", "", 200); len(dead.Letters) != 0 {
+		t.Errorf("cancelled jobs left letters: %v", dead)
+	}
+
+	// What waits obeys a change within a second: resumed, it starts.
+	submit("a", "x")
+	operate[any](p, "POST", "/v1/resume/acme/a", "", 200)
+	resumed := time.Now()
+	eventually(t, "the resumed job runs", func() bool { return calls.Load() == 2 })
+	if took := time.Since(resumed); took > time.Second {
+		t.Errorf("resumed after %s", took)
+	}
+
+	// A pause of the policy holds every bucket, and survives the policy's change.
+	operate[any](p, "POST", "/v1/pause/acme", "", 200)
+	eventually(t, "the pause holds", func() bool { return bucket("c").Paused })
+	submit("c", "x")
+	operate[any](p, "PUT", "/v1/policies/acme", fmt.Sprintf(document, 500, target.URL), 200)
+	if b := bucket("c"); !b.Paused || b.Depth != 1 {
+		t.Errorf("paused: %+v", b)
+	}
+	operate[any](p, "POST", "/v1/resume/acme", "", 200)
+	eventually(t, "the resumed job runs", func() bool { return calls.Load() == 3 })
+
+	// A letter that is replayed is a job again.
+	submit("d", "bad")
+	var letters struct {
+		Letters []struct {
+			ID  uint64
+			Key string
+		}
+	}
+	eventually(t, "there is a dead letter", func() bool {
+		_, text := p.get("/v1/dead/acme")
+		return json.Unmarshal([]byte(text), &letters) == nil && len(letters.Letters) == 1
+	})
+	operate[any](p, "POST", fmt.Sprintf("/v1/dead/acme/%d/replay", letters.Letters[0].ID), "", 202)
+	eventually(t, "the replayed job runs", func() bool { return calls.Load() == 4 })
+	if dead := operate[struct{ Letters []any }](p, "GET", "/v1/dead/acme", "", 200); len(dead.Letters) != 0 {
+		t.Errorf("the letter is still there: %v", dead)
+	}
+	if status := p.terminate(); status != 0 {
+		t.Errorf("ended with %d", status)
+	}
+}
