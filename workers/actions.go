@@ -3,6 +3,8 @@ package workers
 // actions is what the pure parts want done. The drainer, or a simulation, carries them out and clears the lists.
 type actions struct {
 	starts    []run      // give to a worker
+	lent      []lent     // give to workers elsewhere
+	refusals  []string   // workers elsewhere for whose claim there is no job
 	acks      []recordOf // acknowledge, with confirmation
 	fetches   []*job     // read the body
 	saves     []save     // write the attempt record, then call saved
@@ -26,15 +28,22 @@ type actions struct {
 // clear empties the lists and keeps their memory.
 func (a *actions) clear() {
 	clear(a.starts)
+	clear(a.lent)
 	clear(a.acks)
 	clear(a.accepted)
-	*a = actions{starts: a.starts[:0], acks: a.acks[:0], accepted: a.accepted[:0]}
+	*a = actions{starts: a.starts[:0], lent: a.lent[:0], acks: a.acks[:0], accepted: a.accepted[:0]}
 }
 
 // recordOf names a stored job.
 type recordOf struct {
 	part *partition
 	seq  uint64
+}
+
+// lent is a run for the worker elsewhere that made a claim.
+type lent struct {
+	run    run
+	worker string // the subject that it listens to
 }
 
 type save struct {

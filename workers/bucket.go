@@ -19,6 +19,7 @@ const (
 	stageSaving               // its failed attempt or its crash is being recorded; then it backs off
 	stageBurying              // its dead letter is being stored
 	stageAcking               // its acknowledgement is on the way, until it is confirmed
+	stageGone                 // no longer in the stream
 )
 
 // job is one stored job of a partition that this drainer owns.
@@ -34,6 +35,7 @@ type job struct {
 	attempts   int   // that counted
 	crashes    int
 	lastError  string
+	reason     Reason // while its dead letter is being stored
 
 	holder  string        // who runs it, when that is another process
 	expires instant       // deadline or largest age
@@ -42,6 +44,9 @@ type job struct {
 
 	inBucket, inTimers int // heap indices, −1 outside
 }
+
+// ran reports whether a job that is being buried had started; one that had not can be judged again by anybody.
+func (j *job) ran() bool { return j.reason != ReasonDeadline && j.reason != ReasonMalformed }
 
 // orderedJob orders the jobs of a bucket: by priority, then as they were accepted. A retried job is older than those behind it
 // and so goes before them.
@@ -165,10 +170,14 @@ type partition struct {
 
 	fresh    bool // what the predecessor left was not taken over yet
 	broken   bool // its backlog lost its way and must be opened anew
+	unopened bool // its backlog could not be opened in this epoch
 	quiesced bool // it starts no jobs any more, because this drainer leaves
 
 	handoffs atomic.Int32 // of all its buckets
+	noting   int          // likewise
+	unseen   int          // inherited jobs that run elsewhere and have not arrived: they hold concurrency somewhere
 
+	created    time.Time // of its stream, once known
 	generation uint8
 	highest    uint64 // largest sequence that arrived
 	stored     uint64 // messages of this backlog that are still to arrive of those stored when it was opened
@@ -178,6 +187,7 @@ type partition struct {
 	inherited map[uint64]*inheritedJob
 	finished  map[uint64]struct{} // acknowledged a moment ago: deliveries of them are stale
 	recent    []finishedJob
+	stale     int // so many of recent are older than staleFor
 
 	checkpointed checkpointState
 }
@@ -200,6 +210,9 @@ type inheritedJob struct {
 	outcome *outcome
 }
 
+// runs reports whether the job runs in another process, or did.
+func (in *inheritedJob) runs() bool { return in.holder != "" }
+
 type finishedJob struct {
 	seq uint64
 	at  instant
@@ -211,12 +224,12 @@ const staleFor = 100 * time.Millisecond
 
 // finish remembers a confirmed acknowledgement for staleFor.
 func (p *partition) finish(seq uint64, now instant) {
-	keep := 0
-	for keep < len(p.recent) && now.since(p.recent[keep].at) > staleFor {
-		keep++
+	for p.stale < len(p.recent) && now.since(p.recent[p.stale].at) > staleFor {
+		p.stale++
 	}
-	if keep > len(p.recent)/2 {
-		p.recent = append(p.recent[:0], p.recent[keep:]...)
+	if p.stale > len(p.recent)/2 {
+		p.recent = append(p.recent[:0], p.recent[p.stale:]...)
+		p.stale = 0
 	}
 	p.recent = append(p.recent, finishedJob{seq, now})
 }

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/penstock-mq/penstock/queue"
 )
 
 const (
@@ -11,11 +13,14 @@ const (
 	checkpointEvery = 250 * time.Millisecond
 	// checkpointPerBucket makes checkpoints of partitions with many buckets rarer.
 	checkpointPerBucket = 20 * time.Microsecond
-	// mostClockBytes is how much of a record its clocks may fill, so that it fits a message. Buckets left out count as
-	// having started a job at the takeover.
-	mostClockBytes = 512 << 10
-	// clockBytes is the size of a clock record without its key.
-	clockBytes = 64
+	// mostRecordBytes is how large a record may be, so that it fits a message of a NATS server with default settings (1 MiB).
+	// Buckets left out count as having started a job at the takeover.
+	mostRecordBytes = 896 << 10
+	// mostListed is how many running, and how many finished jobs a record lists. Jobs left out may run twice.
+	mostListed = 8192
+	// clockBytes, runBytes and doneBytes are about the sizes of a clock record without its key, of a running and of a
+	// finished job.
+	clockBytes, runBytes, doneBytes = 96, 60, 21
 )
 
 // checkpointState is when a partition's checkpoint is written again.
@@ -73,25 +78,95 @@ func (v *valve) handover(p *partition, now instant, atLeast time.Duration) hando
 		if a.Key == "" || b.Key == "" {
 			return cmp.Compare(a.Key, b.Key) // that of all together goes first, and is never left out
 		}
-		return cmp.Or(cmp.Compare(max(b.Due, b.Cool), max(a.Due, a.Cool)), cmp.Compare(a.Key, b.Key))
+		return v.compareClocks(a, b)
 	})
-	size := 0
+	h.Running = v.runningJobs(p)
+	if atLeast == 0 {
+		h.Done = v.doneJobs(p, now)
+	}
+	size := len(h.Running)*runBytes + len(h.Done)*doneBytes
 	for i, c := range h.Clocks {
-		if size += clockBytes + len(c.Key); size > mostClockBytes {
+		if size += clockBytes + jsonLength(string(c.Key)); size > mostRecordBytes {
 			h.Clocks, h.Partial = h.Clocks[:i], true
 			break
 		}
 	}
-	h.Running = v.runningJobs(p)
+	if p.crashedAt != 0 && now.since(p.crashedAt) < v.slowest()+time.Second {
+		h.Crashed = max(1, micros(now.since(p.crashedAt)))
+	}
 	return h
+}
+
+// compareClocks orders clocks by what is lost when they are left out, which makes them wait for an interval. Waits that are
+// longer must not become shorter by that, so they go first. Of the others those lose most that are due soonest.
+func (v *valve) compareClocks(a, b clockRecord) int {
+	waitA, waitB := max(a.Due, a.Cool), max(b.Due, b.Cool)
+	longA, longB := waitA > v.intervalOf(a.Key), waitB > v.intervalOf(b.Key)
+	switch {
+	case longA && longB:
+		return cmp.Or(cmp.Compare(waitB, waitA), cmp.Compare(a.Key, b.Key))
+	case longA:
+		return -1
+	case longB:
+		return 1
+	}
+	return cmp.Or(cmp.Compare(waitA, waitB), cmp.Compare(a.Key, b.Key))
+}
+
+// intervalOf is the time between two starts of a key's bucket in µs, 0 when it is unpaced.
+func (v *valve) intervalOf(key queue.Key) int64 {
+	if l := v.limitsOf(key); l.pace != nil {
+		return micros(l.pace.interval)
+	}
+	return 0
+}
+
+// slowest is the longest interval of any key.
+func (v *valve) slowest() (longest time.Duration) {
+	if v.base.pace != nil {
+		longest = v.base.pace.interval
+	}
+	for _, l := range v.special {
+		if l.pace != nil {
+			longest = max(longest, l.pace.interval)
+		}
+	}
+	return longest
+}
+
+// jsonLength is about the length of a text in JSON, without its quotes.
+func jsonLength(s string) int {
+	n := len(s)
+	for i := range len(s) {
+		if s[i] == '<' || s[i] == '>' || s[i] == '&' || s[i] == '"' || s[i] == '\\' {
+			n += 5
+		}
+	}
+	return n
+}
+
+// doneJobs lists jobs of a partition whose acknowledgement may not be seen yet.
+func (v *valve) doneJobs(p *partition, now instant) (done []uint64) {
+	for seq, j := range p.jobs {
+		if j.stage == stageAcking {
+			done = append(done, seq)
+		}
+	}
+	for _, f := range p.recent {
+		if now.since(f.at) <= staleFor {
+			done = append(done, f.seq)
+		}
+	}
+	slices.Sort(done)
+	return done[:min(len(done), mostListed)]
 }
 
 // runningJobs lists the jobs of a partition that have started and have no recorded outcome yet.
 func (v *valve) runningJobs(p *partition) []runRecord {
 	var running []runRecord
 	for _, j := range p.jobs {
-		switch j.stage {
-		case stageRunning, stageSaving, stageBurying:
+		switch {
+		case j.stage == stageRunning, j.stage == stageSaving, j.stage == stageBurying && j.ran():
 			running = append(running, runRecord{j.Seq, cmp.Or(j.holder, v.self)})
 		}
 	}
@@ -101,5 +176,5 @@ func (v *valve) runningJobs(p *partition) []runRecord {
 		}
 	}
 	slices.SortFunc(running, func(a, b runRecord) int { return cmp.Compare(a.Seq, b.Seq) })
-	return running
+	return running[:min(len(running), mostListed)]
 }

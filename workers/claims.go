@@ -1,21 +1,42 @@
 package workers
 
-import "time"
+import (
+	"slices"
+	"time"
+
+	"github.com/penstock-mq/penstock/queue"
+)
 
 // claims is how a valve finds workers in other processes: it offers, which says only that a job is due; a worker with room
-// claims; and then the job is picked whose turn it is at that moment.
+// claims; and then the job is picked whose turn it is at that moment. It offers a little ahead and keeps the claims until
+// a job is due, so that a worker elsewhere starts as punctually as a local one.
 type claims struct {
 	offering int     // offers that have no answer yet
 	running  int     // jobs that run elsewhere
 	nextAt   instant // no offer before it
+	wakeAt   instant // when to look whether offers are wanted
+	held     []claimed
+}
+
+// claimed is a worker elsewhere that waits for a job.
+type claimed struct {
+	worker string   // the subject that it listens to
+	turn   nextTurn // that it was offered
+	until  instant  // after which it is told no
 }
 
 const (
-	// mostOffers is how many offers of one policy are open at once.
+	// mostOffers is how many offers and claims of one policy are open at once.
 	mostOffers = 8
 	// busyPause is the wait after an answer that a worker had no room, nobodyPause after there was none.
 	busyPause   = 20 * time.Millisecond
 	nobodyPause = 250 * time.Millisecond
+	// ahead is how long before a job is due a worker is looked for.
+	ahead = 20 * time.Millisecond
+	// holdFor is how long after its offer a claim is kept: shorter than the worker waits, for the job must still reach it.
+	holdFor = claimWindow - 10*time.Millisecond
+	// mostLooks is how many buckets are looked at to see how many jobs are due soon.
+	mostLooks = 32
 )
 
 // offerResult is how an offer ended.
@@ -27,23 +48,71 @@ const (
 	offerNobody
 )
 
-// offer asks for workers elsewhere when buckets are due and no local worker may take them.
+// nextTurn says whose turn it is, and how many jobs that bucket runs.
+type nextTurn struct {
+	key     queue.Key
+	running int
+}
+
+// next is whose turn it is now or soon.
+func (v *valve) next() nextTurn {
+	switch {
+	case len(v.due) > 0:
+		return nextTurn{v.due[0].key, v.due[0].running}
+	case len(v.sched) > 0:
+		return nextTurn{v.sched[0].key, v.sched[0].running}
+	}
+	return nextTurn{}
+}
+
+// fits reports whether a worker that claimed for one bucket may be given to another, whose turn it is now. Workers refuse
+// a bucket that runs very much, as one does whose target hangs, and it must not get them under another's name.
+func (t nextTurn) fits(b *bucket) bool { return t.key == b.key || b.running <= t.running+1 }
+
+// offer asks for workers elsewhere when buckets are due, or will be soon, and no local worker may take them.
 func (v *valve) offer(now instant) {
-	if now < v.claims.nextAt {
+	c := &v.claims
+	if c.wakeAt = c.nextAt; now < c.nextAt {
 		return
 	}
-	for range min(len(v.due), mostOffers) - v.claims.offering {
-		v.claims.offering++
+	var wanted int
+	wanted, c.wakeAt = v.wanted(now)
+	for range min(wanted, mostOffers) - c.offering - len(c.held) {
+		c.offering++
 		v.out.offers = append(v.out.offers, v.policy.Name)
 	}
 }
 
-// wake is when the next offer may be made.
-func (c *claims) wake(due bool) instant {
-	if !due || c.offering > 0 {
-		return never
+// wanted is how many workers elsewhere could be used now or soon, and when more of them will be.
+func (v *valve) wanted(now instant) (n int, next instant) {
+	next = never
+	if v.free() > 0 && len(v.due) == 0 {
+		return 0, next
 	}
-	return c.nextAt
+	soon := now.add(ahead)
+	if v.total != nil && len(v.due) > 0 {
+		at := now
+		if !v.totalReady(now) {
+			at = v.totalAt
+		}
+		if at > soon {
+			return 0, at.add(-ahead)
+		}
+		return 1 + int(soon.since(at)/v.total.interval), next
+	}
+	n = len(v.due)
+	for _, b := range v.sched[:min(len(v.sched), mostLooks)] {
+		switch {
+		case len(b.ready) == 0:
+		case b.nextAt > soon:
+			next = min(next, b.nextAt.add(-ahead))
+		case b.pace == nil:
+			n++
+		default:
+			n += 1 + min(len(b.ready)-1, int(soon.since(b.nextAt)/b.pace.interval))
+		}
+	}
+	return n, next
 }
 
 // offered takes the end of an offer.
@@ -55,14 +124,45 @@ func (v *valve) offered(result offerResult, now instant) {
 	case offerNobody:
 		v.claims.nextAt = now.add(nobodyPause)
 	}
+	v.claims.wakeAt = now
 }
 
-// claimed starts a job for a worker elsewhere, if there is still one that may start.
-func (v *valve) claimed(now instant) (run, bool) {
-	if len(v.due) == 0 || !v.totalReady(now) {
-		return run{}, false
+// serve gives jobs that are due to workers elsewhere that wait for one.
+func (v *valve) serve(now instant) {
+	c := &v.claims
+	for len(v.due) > 0 && len(c.held) > 0 && v.totalReady(now) {
+		b := v.due[0].bucket
+		i := 0
+		for i < len(c.held) && !c.held[i].turn.fits(b) {
+			i++
+		}
+		if i == len(c.held) {
+			return
+		}
+		worker := c.held[i].worker
+		c.held = slices.Delete(c.held, i, i+1)
+		v.out.lent = append(v.out.lent, lent{v.start(b, now, true), worker})
 	}
-	return v.start(v.due[0].bucket, now, true), true
+}
+
+// expire tells workers elsewhere that have waited too long that there is no job for them, or all of them.
+func (v *valve) expire(now instant, all bool) {
+	c := &v.claims
+	n := 0
+	for n < len(c.held) && (all || c.held[n].until <= now) {
+		v.out.refusals = append(v.out.refusals, c.held[n].worker)
+		n++
+	}
+	c.held = slices.Delete(c.held, 0, n)
+}
+
+// wake is when the next offer may be made, or a claim expires.
+func (c *claims) wake() instant {
+	at := c.wakeAt
+	if len(c.held) > 0 {
+		at = min(at, c.held[0].until)
+	}
+	return at
 }
 
 // free is how many local workers have nothing to do.

@@ -16,7 +16,11 @@ type instant int64
 // never is an instant that does not come.
 const never = instant(math.MaxInt64)
 
-func (t instant) add(d time.Duration) instant       { return t + instant(d) }
+func (t instant) add(d time.Duration) instant { return t + instant(d) }
+
+// later is add for a duration from outside, such as the distance of a date: it does not overflow.
+func (t instant) later(d time.Duration) instant { return t.add(min(d, forever)) }
+
 func (t instant) since(other instant) time.Duration { return time.Duration(t - other) }
 
 // Law 2 of DESIGN.md allows rate·(1.002·T + 2 ms) + burst starts in a window of T ≥ 1 s. At the least generous window
@@ -142,13 +146,21 @@ func (p *pace) hold(c *clock, t instant) {
 	c.idle = 0
 }
 
-// adapt fits a clock to a changed pace: a wait that the old rate imposed ends one interval of the new rate from now.
-func (p *pace) adapt(c *clock, now instant) {
-	if latest := now.add(p.interval); c.due > latest {
-		c.due, c.fraction = latest, 0
-	}
+// adapt fits a clock to a pace that was another before. What is still to be waited for are slots: where those have become
+// shorter, so does the wait. Over a change the larger rate counts, so that no wait becomes longer.
+func (p *pace) adapt(c *clock, before algorithms.Rate, now instant) {
 	c.fraction = min(c.fraction, p.rate.Count-1)
-	c.tat = min(c.tat, now.add(p.interval+p.envelope))
+	was := before.Interval()
+	if was <= p.interval {
+		return
+	}
+	shorten := func(t instant) instant {
+		if t <= now {
+			return t
+		}
+		return now.add(time.Duration(math.Ceil(float64(t.since(now)) * (float64(p.interval) / float64(was)))))
+	}
+	c.due, c.tat = shorten(c.due), shorten(c.tat)
 }
 
 // fresh reports whether nothing distinguishes the clock from that of a bucket never seen.

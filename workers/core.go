@@ -23,6 +23,7 @@ type core struct {
 	order      []*share          // the shares by key, nil when it must be made again
 	valves     map[string]*valve
 	overrides  map[string]map[queue.Key]policy.Override // by policy, also of those that are not known yet
+	known      map[string]bool                          // the policies that exist
 	sorted     []*valve                                 // the same, by name
 	out        actions
 
@@ -63,7 +64,56 @@ func (c *core) nonce() uint64 {
 }
 
 // runnable lists the policies whose valves this drainer may own.
-func (c *core) runnable() []string { return slices.Sorted(maps.Keys(c.valves)) }
+func (c *core) runnable() []string {
+	var names []string
+	for name, v := range c.valves {
+		if !v.ending {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (c *core) sortValves() {
+	c.sorted = c.sorted[:0]
+	for _, name := range slices.Sorted(maps.Keys(c.valves)) {
+		c.sorted = append(c.sorted, c.valves[name])
+	}
+}
+
+// prune forgets the valves of policies that this drainer may not own any more, once they own nothing and nothing runs.
+func (c *core) prune() {
+	for _, v := range c.sorted {
+		if v.ending {
+			c.pruneEnding()
+			return
+		}
+	}
+}
+
+func (c *core) pruneEnding() {
+	held := map[string]bool{}
+	for _, s := range c.shares {
+		if s.state != shareIdle {
+			held[s.policy] = true
+		}
+	}
+	for name, v := range c.valves {
+		if !v.ending || held[name] || v.busy+v.lent+v.claims.running > 0 {
+			continue
+		}
+		delete(c.valves, name)
+		for key, s := range c.shares {
+			if s.policy == name && !c.known[name] {
+				delete(c.shares, key)
+				delete(c.unsettled, key) // of a policy that is no more: nobody will take the outcomes
+			}
+		}
+		c.order = nil
+	}
+	c.sortValves()
+}
 
 // open reports whether jobs may start at now: while the lease lasts, and while there is a connection, because a job that
 // ends without one cannot be acknowledged and would run again if another takes over before it is back.
@@ -98,8 +148,10 @@ type queuePolicy struct {
 func (c *core) setPolicies(policies []queuePolicy, now instant) {
 	shares := map[string]*share{}
 	seen := map[string]bool{}
+	c.known = map[string]bool{}
 	before := c.runnable()
 	for _, p := range policies {
+		c.known[p.Name] = true
 		for number := range p.Partitions {
 			key := shareKey(p.Name, number)
 			s := c.shares[key]
@@ -118,20 +170,23 @@ func (c *core) setPolicies(policies []queuePolicy, now instant) {
 			v.setOverrides(c.overrides[p.Name])
 			c.valves[p.Name] = v
 		} else {
-			v.setPolicy(p.Policy, p.paused, now)
+			v.change(p.Policy, p.paused, now)
 		}
-		v.local = p.local
+		v.local, v.ending = p.local, false
+	}
+	for name, v := range c.valves {
+		v.ending = !seen[name]
 	}
 	for _, s := range c.sortedShares() {
-		if s.part != nil && !seen[s.policy] {
-			c.dropShare(s)
+		if s.state == shareIdle || seen[s.policy] {
+			continue
+		}
+		shares[s.key()] = s // until it is released: nobody can take it from a live process
+		if s.part != nil && s.part.state <= partitionLive {
+			c.valves[s.policy].quiesce(s.part)
 		}
 	}
-	maps.DeleteFunc(c.valves, func(name string, _ *valve) bool { return !seen[name] })
-	c.sorted = c.sorted[:0]
-	for _, name := range c.runnable() {
-		c.sorted = append(c.sorted, c.valves[name])
-	}
+	c.sortValves()
 	if len(shares) != len(c.shares) || !slices.Equal(before, c.runnable()) {
 		c.changed = true
 		if c.lease.held {
@@ -161,6 +216,14 @@ func (c *core) setOverride(name string, key queue.Key, o policy.Override, now in
 	}
 }
 
+// next is whose turn it is now or soon.
+func (c *core) next(name string) nextTurn {
+	if v := c.valves[name]; v != nil {
+		return v.next()
+	}
+	return nextTurn{}
+}
+
 // offered takes the end of an offer to workers elsewhere; a claim was passed to claimed before.
 func (c *core) offered(name string, result offerResult, now instant) {
 	if v := c.valves[name]; v != nil {
@@ -168,17 +231,13 @@ func (c *core) offered(name string, result offerResult, now instant) {
 	}
 }
 
-// claimed gives a worker elsewhere the job whose turn it is; false when none may start.
-func (c *core) claimed(name string, now instant) (run, bool) {
-	v := c.valves[name]
-	if v == nil || !c.open(now) {
-		return run{}, false
+// claimed takes the claim of a worker elsewhere, which advance gives the job whose turn it is, or refuses.
+func (c *core) claimed(name string, worker claimed) {
+	if v := c.valves[name]; v != nil {
+		v.claims.held = append(v.claims.held, worker)
+	} else {
+		c.out.refusals = append(c.out.refusals, worker.worker)
 	}
-	r, ok := v.claimed(now)
-	if ok {
-		r.part.checkpointed.changed = true
-	}
-	return r, ok
 }
 
 // lend takes a local worker for another drainer's valve, and unlend gives it back.
@@ -269,6 +328,7 @@ func (c *core) watched(t table, key string, found record, now instant) {
 // opened is what was found when a backlog was opened.
 type opened struct {
 	stored     uint64     // messages that it will deliver at first
+	created    time.Time  // of the stream
 	claimed    time.Time  // when JetStream stored the claim
 	checkpoint checkpoint // of the predecessors
 	noted      time.Time  // when JetStream stored it
@@ -290,16 +350,20 @@ func (c *core) opened(o opening, epoch uint64, found opened, now instant) {
 	}
 	v := c.valves[p.policy]
 	p.stored = found.stored
-	if o.inherit {
+	s.failures = 0
+	if o.inherit && p.fresh {
 		p.fresh = false
 		p.checkpointed.revision = found.revision
 		p.checkpointed.changed = true
-		v.inherit(p, c.inheritance(s, found), now)
+		v.inherit(p, c.inheritance(s, found, now), now)
+	} else if !found.created.Equal(p.created) {
+		v.restart(p, now)
 	}
+	p.created = found.created
 	switch {
-	case c.leaving:
+	case c.leaving || v.ending:
 		v.quiesce(p)
-	case p.state == partitionOpening:
+	case p.state == partitionOpening && !p.quiesced:
 		v.live(p, now)
 	}
 	if p.stored == 0 {
@@ -308,9 +372,10 @@ func (c *core) opened(o opening, epoch uint64, found opened, now instant) {
 }
 
 // inheritance puts together what the record that we replaced and the last checkpoint tell.
-func (c *core) inheritance(s *share, found opened) inheritance {
+func (c *core) inheritance(s *share, found opened, now instant) inheritance {
 	b := s.before
-	in := inheritance{owner: b.record.Owner, attempts: map[uint64]inheritedAttempt{}}
+	in := inheritance{owner: b.record.Owner, attempts: map[uint64]inheritedAttempt{}, gone: map[string]bool{}}
+	noted := b.stored
 	since := func(stored time.Time) time.Duration {
 		if stored.IsZero() || found.claimed.IsZero() {
 			return 0
@@ -324,11 +389,22 @@ func (c *core) inheritance(s *share, found opened) inheritance {
 	default:
 		in.crashed = true
 		in.handover, in.elapsed = found.checkpoint.handover, since(found.noted)
-		if found.checkpoint.Epoch != b.revision {
-			in.handover.Running = b.record.Running
+		if noted = found.noted; found.checkpoint.Epoch != b.revision {
+			in.handover.Running, noted = b.record.Running, b.stored
+		}
+	}
+	if noted.Before(found.created) { // what it says of sequences is about another stream
+		in.handover.Running, in.handover.Done = nil, nil
+	}
+	for _, r := range in.handover.Running {
+		if r.Holder != c.lease.id && c.peer(r.Holder, now).gone {
+			in.gone[r.Holder] = true
 		}
 	}
 	for seq, a := range found.attempts {
+		if a.stored.Before(found.created) {
+			continue
+		}
 		left := time.Duration(a.DueIn)*time.Microsecond - since(a.stored)
 		in.attempts[seq] = inheritedAttempt{a.attemptRecord, max(0, left)}
 	}
@@ -339,8 +415,9 @@ func (c *core) inheritance(s *share, found opened) inheritance {
 func (c *core) unopened(o opening, epoch uint64, now instant) {
 	s := c.shares[shareKey(o.part.policy, o.part.number)]
 	if s != nil && s.part == o.part && o.part.epoch == epoch {
-		o.part.broken = true
-		s.actAt = now.add(reopenAfter)
+		o.part.unopened = true
+		s.actAt = now.add(doubled(reopenAfter, s.failures, reopenMost))
+		s.failures++
 	}
 }
 
@@ -430,7 +507,8 @@ func (c *core) leave(now instant) {
 // left reports whether nothing is owned, running or to be told any more.
 func (c *core) left() bool {
 	for _, s := range c.shares {
-		if s.state != shareIdle {
+		// One that cannot be opened holds nobody up: nothing was done to it, and whoever comes next finds it as after a crash.
+		if s.state != shareIdle && (s.part == nil || !s.part.fresh || s.failures == 0) {
 			return false
 		}
 	}
@@ -462,10 +540,13 @@ func (c *core) advance(now instant) {
 	}
 	c.wasOpen = open
 	for _, v := range c.sorted {
-		started := len(c.out.starts)
+		started, lent := len(c.out.starts), len(c.out.lent)
 		v.advance(now, open)
 		for _, r := range c.out.starts[started:] {
 			r.part.checkpointed.changed = true
+		}
+		for _, l := range c.out.lent[lent:] {
+			l.run.part.checkpointed.changed = true
 		}
 		for _, s := range c.sortedShares() {
 			if p := s.part; p != nil && s.policy == v.policy.Name && open && now >= p.checkpointDue() {

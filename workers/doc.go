@@ -14,9 +14,12 @@
 //
 //   - clock.go: when one bucket may start its next job;
 //   - valve.go, bucket.go: the buckets, jobs and workers of one policy;
+//   - claims.go: when a valve asks for workers in other processes, and which of them gets a job;
 //   - lease.go, ownership.go: who is alive, and who owns which partition;
 //   - checkpoint.go, record.go: what one owner tells the next;
 //   - core.go: these together.
 //
-// drainer.go is the loop, perform.go its I/O, pool.go the workers, ask.go the answers to admitters.
+// drainer.go is the loop, perform.go its I/O, pool.go the workers, ask.go the answers to admitters. protocol.go
+// is what valves and workers of different processes say to each other (docs/workers-protocol.md), remote.go the valve's side
+// of it, lend.go the worker's.
 package workers

@@ -78,7 +78,7 @@ type Drainer struct {
 	events  chan func(now instant)
 	stopped chan struct{}
 	jobs    context.Context // of all handlers
-	io      chan struct{}   // limits calls under way
+	calls   calls           // under way, and waiting for their turn
 	wait    sync.WaitGroup  // everything that the loop has started
 
 	// Of the loop alone.
@@ -105,9 +105,6 @@ type backlog struct {
 	answers  func()         // stops answering questions
 	unopened context.CancelFunc
 }
-
-// mostIO is how many calls to NATS a drainer has under way at once, besides acknowledgements.
-const mostIO = 256
 
 // New makes a drainer on a connection. Nothing happens before [Drainer.Run]. The connection should retry for ever
 // (nats.MaxReconnects(-1)).
@@ -140,7 +137,6 @@ func New(nc *nats.Conn, o Options) (*Drainer, error) {
 	return &Drainer{
 		broker: broker, options: o, log: o.Logger, epoch: time.Now().Add(-time.Second), handlers: map[string]Handler{},
 		results: make(chan result, 1024), events: make(chan func(instant), 256), stopped: make(chan struct{}),
-		io:       make(chan struct{}, mostIO),
 		policies: map[string]policy.Policy{}, running: map[string]Handler{}, backlogs: map[*partition]*backlog{},
 		owned: map[string]int{}, unconfirmed: make(chan struct{}, mostUnconfirmed),
 	}, nil
@@ -163,11 +159,8 @@ func (d *Drainer) Run(ctx context.Context) error {
 	if d.options.LendOnly {
 		return d.runLending(ctx, background, interrupt)
 	}
-	if err := d.broker.Setup(ctx); err != nil {
-		if ctx.Err() != nil {
-			return nil
-		}
-		return fmt.Errorf("set up JetStream: %w", err)
+	if err := d.setUp(ctx); err != nil || ctx.Err() != nil {
+		return err
 	}
 	host, err := os.Hostname()
 	if err != nil {
@@ -189,16 +182,48 @@ func (d *Drainer) Run(ctx context.Context) error {
 	return d.loop(ctx, background, interrupt)
 }
 
+// setUp waits for NATS and makes what all drainers share. It returns when the context ends.
+func (d *Drainer) setUp(ctx context.Context) error {
+	var refused error
+	d.retry(ctx, "set up JetStream", func() error {
+		nc := d.broker.Conn()
+		switch {
+		case nc.IsClosed():
+			refused = nats.ErrConnectionClosed
+		case !nc.IsConnected():
+			return nats.ErrDisconnected
+		default:
+			err := d.broker.Setup(ctx)
+			if errors.Is(err, queue.ErrUnavailable) || !nc.IsConnected() {
+				return err
+			}
+			refused = err
+		}
+		return nil
+	})
+	if refused != nil && ctx.Err() == nil {
+		return fmt.Errorf("set up JetStream: %w", refused)
+	}
+	return nil
+}
+
 func processName() string { return "d" + rand.Text()[:12] }
 
 // now reads the monotonic clock.
 func (d *Drainer) now() instant { return instant(time.Since(d.epoch)) }
 
-// post gives the loop something to do.
-func (d *Drainer) post(event func(now instant)) {
+// post gives the loop something to do. False: it has ended.
+func (d *Drainer) post(event func(now instant)) bool {
+	select {
+	case <-d.stopped:
+		return false
+	default:
+	}
 	select {
 	case d.events <- event:
+		return true
 	case <-d.stopped:
+		return false
 	}
 }
 
@@ -213,6 +238,7 @@ func (d *Drainer) loop(ctx, background context.Context, interrupt func()) error 
 	var grace <-chan time.Time
 	var end <-chan time.Time
 	ready := false
+	defer d.closeAll()
 	for {
 		select {
 		case event := <-d.events:
@@ -264,7 +290,12 @@ func (d *Drainer) resign() {
 
 // drain takes what else has come, but not so much that starts become late.
 func (d *Drainer) drain() {
+	const long = 2 * time.Millisecond
+	began := d.now()
 	for range 256 {
+		if d.now().since(began) > long {
+			return
+		}
 		select {
 		case r := <-d.results:
 			d.core.finished(r.run, r.outcome, d.now())

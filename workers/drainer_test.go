@@ -27,6 +27,10 @@ type bench struct {
 	server *embedded.Server
 	nc     *nats.Conn
 	broker *queue.Broker
+
+	// Of a server that can be restarted.
+	restartable *embedded.Options
+	url         string
 }
 
 func newBench(t *testing.T, policies ...policy.Policy) *bench {
@@ -37,7 +41,15 @@ func newBench(t *testing.T, policies ...policy.Policy) *bench {
 	}
 	t.Cleanup(server.Shutdown)
 	b := &bench{t: t, server: server}
+	b.setUp(policies...)
+	return b
+}
+
+func (b *bench) setUp(policies ...policy.Policy) {
+	b.t.Helper()
+	t := b.t
 	b.nc = b.connect()
+	var err error
 	if b.broker, err = queue.NewBroker(b.nc, queue.Options{}); err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +59,6 @@ func newBench(t *testing.T, policies ...policy.Policy) *bench {
 	for _, p := range policies {
 		b.put(p)
 	}
-	return b
 }
 
 func (b *bench) put(p policy.Policy) {
@@ -66,7 +77,13 @@ func (b *bench) put(p policy.Policy) {
 
 func (b *bench) connect() *nats.Conn {
 	b.t.Helper()
-	nc, err := b.server.Connect(nats.MaxReconnects(-1))
+	var nc *nats.Conn
+	var err error
+	if b.url != "" {
+		nc, err = nats.Connect(b.url, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
+	} else {
+		nc, err = b.server.Connect(nats.MaxReconnects(-1))
+	}
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -29,6 +29,7 @@ type peer struct {
 	seen     instant // when a new revision was last seen, on our clock
 	record   leaseRecord
 	gone     bool // its lease is a tombstone or was deleted
+	strange  bool // its lease is of another format version: it is not ours to judge
 	goneAt   instant
 	inFlight bool // a tombstone for it is being written
 }
@@ -151,10 +152,11 @@ func (c *core) leaseSeen(id string, found record, now instant) {
 	}
 	before := *p
 	p.revision, p.seen, p.inFlight = found.revision, now, false
-	p.record = leaseRecord{}
-	if found.exists {
-		if err := decode(found.value, &p.record); err != nil {
-			p.record.Policies = nil // of another version: alive, but it takes nothing that we know of
+	p.record, p.strange = leaseRecord{}, false
+	if found.exists && decode(found.value, &p.record) != nil {
+		p.record, p.strange = leaseRecord{}, true
+		if !before.strange {
+			c.out.strange++
 		}
 	}
 	p.gone = !found.exists || p.record.Tombstone
@@ -198,7 +200,7 @@ func (c *core) buryPeers(now instant) {
 	for _, id := range slices.Sorted(maps.Keys(c.peers)) {
 		p := c.peers[id]
 		switch {
-		case !p.gone && !p.inFlight && now.since(p.seen) >= p.duration(c.options.lease):
+		case !p.gone && !p.strange && !p.inFlight && now.since(p.seen) >= p.duration(c.options.lease):
 			p.inFlight = true
 			r := leaseRecord{V: version, Nonce: c.nonce(), Tombstone: true, Host: p.record.Host, PID: p.record.PID}
 			c.out.puts = append(c.out.puts, put{

@@ -328,6 +328,7 @@ func (d *Drainer) runLending(ctx, background context.Context, interrupt func()) 
 			})
 		})
 	})
+	closed := d.broker.Conn().StatusChanged(nats.CLOSED)
 	done := ctx.Done()
 	var grace, end <-chan time.Time
 	for {
@@ -341,6 +342,9 @@ func (d *Drainer) runLending(ctx, background context.Context, interrupt func()) 
 		case <-grace:
 			interrupt()
 			end = time.After(d.options.Lease)
+		case <-closed:
+			interrupt()
+			return errors.New("the connection to NATS was closed")
 		case <-end:
 			return errors.New("stopped before every outcome was heard: some jobs may run twice")
 		}

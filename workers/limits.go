@@ -2,6 +2,7 @@ package workers
 
 import (
 	"maps"
+	"reflect"
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
@@ -33,6 +34,13 @@ func limitsFor(p policy.Policy, o policy.Override, paused bool) *limits {
 	return l
 }
 
+// change is setPolicy when there is something to change: policies are told in sets.
+func (v *valve) change(p policy.Policy, paused bool, now instant) {
+	if paused != v.paused || !reflect.DeepEqual(p, v.policy) {
+		v.setPolicy(p, paused, now)
+	}
+}
+
 // setPolicy changes the numbers of a policy; jobs that wait obey them from now on.
 func (v *valve) setPolicy(p policy.Policy, paused bool, now instant) {
 	v.policy, v.paused = p, paused
@@ -41,8 +49,9 @@ func (v *valve) setPolicy(p policy.Policy, paused bool, now instant) {
 		v.special[key] = limitsFor(p, o, paused)
 	}
 	if total := newPace(p.OutflowTotal, 1); v.total != nil && total != nil {
+		before := v.total.rate
 		v.total = total
-		v.total.adapt(&v.totalClock, now)
+		v.total.adapt(&v.totalClock, before, now)
 	} else {
 		v.total, v.totalClock = total, clock{}
 		if total != nil {
@@ -85,11 +94,12 @@ func (v *valve) limitsOf(key queue.Key) *limits {
 func (v *valve) relimit(b *bucket, now instant) {
 	before := b.limits
 	b.limits = v.limitsOf(b.key)
-	if b.pace != nil {
-		b.pace.adapt(&b.clock, now)
-		if before.paused && !b.paused {
-			b.pace.hold(&b.clock, now) // a pause earns no burst
-		}
+	switch {
+	case b.pace == nil:
+	case before.pace == nil, before.paused && !b.paused:
+		b.pace.hold(&b.clock, now) // neither freedom nor a pause earns a burst
+	default:
+		b.pace.adapt(&b.clock, before.pace.rate, now)
 	}
 	v.place(b, now)
 }

@@ -15,6 +15,7 @@ type share struct {
 
 	revision uint64
 	exists   bool
+	strange  bool // the record is of another format version: nobody here may touch it
 	record   ownerRecord
 	stored   time.Time // when JetStream stored the record
 
@@ -24,6 +25,7 @@ type share struct {
 	freeSince instant     // 0: it is not free
 	takenAt   instant
 	actAt     instant // not before: a new attempt after one that failed
+	failures  int     // openings in a row
 }
 
 type shareState uint8
@@ -48,8 +50,10 @@ const (
 	favouriteFirst = time.Second
 	// settleTime is how long the set of drainers must have been the same before partitions move.
 	settleTime = 500 * time.Millisecond
-	// reopenAfter is the wait before a backlog that could not be opened is tried again.
+	// reopenAfter is the wait before a backlog that could not be opened is tried again, doubled for each further failure up
+	// to reopenMost: its stream may not be there yet, or not any more.
 	reopenAfter = 500 * time.Millisecond
+	reopenMost  = 10 * time.Second
 )
 
 func shareKey(policy string, number int) string { return policy + "." + strconv.Itoa(number) }
@@ -60,6 +64,9 @@ func (s *share) key() string { return shareKey(s.policy, s.number) }
 func (c *core) free(s *share, now instant) bool {
 	if !s.exists || s.record.Released {
 		return true
+	}
+	if s.strange {
+		return false
 	}
 	if s.record.Owner == c.lease.id {
 		return false
@@ -182,14 +189,14 @@ func (c *core) ownerSeen(s *share, found record, now instant) {
 		return
 	}
 	s.revision, s.exists, s.stored = found.revision, found.exists, found.stored
-	s.record = ownerRecord{}
+	s.record, s.strange = ownerRecord{}, false
 	if found.exists {
 		if err := decode(found.value, &s.record); err != nil {
-			c.out.strange++ // another version: its owner is alive as far as we know; stand back
-			s.record.Owner = "unknown"
+			c.out.strange++
+			s.record, s.strange = ownerRecord{}, true
 		}
 	}
-	if s.exists && s.record.Owner == c.lease.id {
+	if s.exists && !s.strange && s.record.Owner == c.lease.id {
 		if c.lease.held && c.valves[s.policy] != nil {
 			c.settleShare(s, now)
 		}
@@ -215,7 +222,7 @@ func (c *core) dropShare(s *share) {
 // back after the handover would start too late for its order.
 func (c *core) release(s *share, now instant) {
 	c.valves[s.policy].quiesce(s.part)
-	if s.part.handoffs.Load() > 0 {
+	if s.part.handoffs.Load() > 0 || s.part.noting > 0 { // nor may the record of a crash get lost
 		c.tickAt = min(c.tickAt, now.add(time.Millisecond))
 		return
 	}
@@ -231,7 +238,7 @@ func (c *core) release(s *share, now instant) {
 // unreported counts the jobs of a surrendered partition whose outcome its next owner will hear from us.
 func (c *core) unreported(p *partition) (n int) {
 	for _, j := range p.jobs {
-		if j.stage == stageSaving || j.stage == stageBurying || j.stage == stageRunning && j.holder == "" {
+		if j.stage == stageSaving || j.stage == stageBurying && j.ran() || j.stage == stageRunning && j.holder == "" {
 			n++
 		}
 	}
@@ -301,6 +308,7 @@ func (c *core) distribute(now instant) {
 		c.favourite = c.favourites()
 		c.settledAt = now.add(settleTime)
 	}
+	c.prune()
 	for _, s := range c.sortedShares() {
 		if c.valves[s.policy] == nil || now < s.actAt {
 			continue
@@ -315,7 +323,7 @@ func (c *core) distribute(now instant) {
 }
 
 func (c *core) considerClaim(s *share, now instant) {
-	if !c.free(s, now) {
+	if c.valves[s.policy].ending || !c.free(s, now) {
 		s.freeSince = 0
 		return
 	}
@@ -334,23 +342,27 @@ func (c *core) considerClaim(s *share, now instant) {
 }
 
 func (c *core) considerRelease(s *share, now instant) {
-	if s.part.broken {
+	switch {
+	case s.part.unopened: // nothing came of this epoch yet: it can be used again
+		s.part.unopened = false
+		c.out.opens = append(c.out.opens, opening{s.part, s.part.fresh})
+		return
+	case s.part.broken:
 		s.part.broken = false
 		c.claim(s, now)
 		return
-	}
-	if s.part.fresh {
+	case s.part.fresh:
 		return // what it inherits must be known before it can be handed on
 	}
 	to := c.favourite[s]
-	if s.part.quiesced && !c.leaving {
-		c.release(s, now) // once begun it is done
-		return
-	}
-	if c.leaving {
+	if c.leaving || c.valves[s.policy].ending {
 		if to != "" && c.peers[to].alive(now, c.options.lease) || c.quiet(s) {
 			c.release(s, now)
 		}
+		return
+	}
+	if s.part.quiesced {
+		c.release(s, now) // once begun it is done
 		return
 	}
 	if to == "" || to == c.lease.id || now < c.settledAt || !c.peers[to].alive(now, c.options.lease) {

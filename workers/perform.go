@@ -19,6 +19,7 @@ import (
 func (d *Drainer) watch(ctx context.Context) {
 	status := d.broker.Conn().StatusChanged(nats.CONNECTED, nats.RECONNECTING, nats.DISCONNECTED, nats.CLOSED)
 	d.spawn(func() {
+		defer d.broker.Conn().RemoveStatusListener(status)
 		for {
 			select {
 			case s := <-status:
@@ -95,7 +96,6 @@ func (d *Drainer) forever(ctx context.Context, what string, f func() error) {
 
 // retry calls f until it succeeds or the context ends, with a pause between. It says so once.
 func (d *Drainer) retry(ctx context.Context, what string, f func() error) bool {
-	const pause = 250 * time.Millisecond
 	for tries := 0; ; tries++ {
 		err := f()
 		if err == nil {
@@ -104,10 +104,10 @@ func (d *Drainer) retry(ctx context.Context, what string, f func() error) bool {
 		if ctx.Err() != nil {
 			return false
 		}
-		if tries == 4 {
+		if tries == triesUntold {
 			d.log.Warn("still trying", "what", what, "error", err)
 		}
-		timer := time.NewTimer(pause)
+		timer := time.NewTimer(retryPause)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
@@ -135,6 +135,14 @@ func (d *Drainer) perform(ctx context.Context) {
 		handle := d.running[r.part.policy]
 		created := d.backlogs[r.part].created
 		go d.work(r, handle, time.Duration(p.Timeout), created) // the core counts them: none runs when Run ends in order
+	}
+	for _, l := range out.lent {
+		p := d.policies[l.run.part.policy]
+		created := d.backlogs[l.run.part].created
+		go d.workElsewhere(l.run, l.worker, time.Duration(p.Timeout), created) // counted as well
+	}
+	for _, worker := range out.refusals {
+		d.say(worker, statusNo)
 	}
 	for _, name := range out.offers {
 		d.offer(name, d.now())
@@ -182,20 +190,24 @@ func (d *Drainer) perform(ctx context.Context) {
 
 func (d *Drainer) performJobs(ctx context.Context, out *actions) {
 	for _, j := range out.fetches {
-		d.ofPartition(j.bucket.part, func(b *backlog) { d.fetch(b, j) })
+		if b := d.backlogs[j.bucket.part]; b != nil {
+			d.fetch(b, j)
+		}
 	}
 	for _, s := range out.saves {
-		d.ofPartition(s.bucket.part, func(b *backlog) {
-			key := attemptKey(s.bucket.part, s.Seq)
-			if d.retry(b.ctx, "record attempt", func() error {
-				return d.broker.Attempts().Set(b.ctx, key, encode(s.record))
-			}) {
-				d.post(func(now instant) { d.valveOf(s.bucket.part, func(v *valve) { v.saved(s.job, now) }) })
-			}
-		})
+		b := d.backlogs[s.bucket.part]
+		if b == nil {
+			continue
+		}
+		key, value := attemptKey(s.bucket.part, s.Seq), encode(s.record)
+		d.persist(b.ctx, "record attempt", func() error {
+			return d.broker.Attempts().Set(b.ctx, key, value)
+		}, func(now instant) { d.valveOf(s.bucket.part, func(v *valve) { v.saved(s.job, now) }) })
 	}
 	for _, u := range out.burials {
-		d.ofPartition(u.bucket.part, func(b *backlog) { d.bury(b, u) })
+		if b := d.backlogs[u.bucket.part]; b != nil {
+			d.bury(b, u)
+		}
 	}
 	for _, f := range out.forgets {
 		d.call(ctx, func() {
@@ -206,25 +218,6 @@ func (d *Drainer) performJobs(ctx context.Context, out *actions) {
 	}
 	for _, r := range out.reports {
 		d.spawn(func() { d.tell(ctx, r) })
-	}
-}
-
-// call runs f in a goroutine, when not too many run.
-func (d *Drainer) call(ctx context.Context, f func()) {
-	d.spawn(func() {
-		select {
-		case d.io <- struct{}{}:
-			defer func() { <-d.io }()
-			f()
-		case <-ctx.Done():
-		}
-	})
-}
-
-// ofPartition runs f while the partition is ours.
-func (d *Drainer) ofPartition(p *partition, f func(b *backlog)) {
-	if b := d.backlogs[p]; b != nil {
-		d.call(b.ctx, func() { f(b) })
 	}
 }
 
@@ -301,7 +294,7 @@ func (d *Drainer) open(ctx context.Context, o opening) {
 	partitions := d.policies[o.part.policy].Partitions
 	d.spawn(func() {
 		found, open, err := d.readAndOpen(opening, o, partitions, epoch)
-		d.post(func(now instant) {
+		if !d.post(func(now instant) {
 			switch {
 			case err != nil:
 				d.log.Debug("backlog not opened", "policy", o.part.policy, "partition", o.part.number, "error", err)
@@ -311,7 +304,9 @@ func (d *Drainer) open(ctx context.Context, o opening) {
 			default:
 				d.began(b, o, epoch, open, found, now)
 			}
-		})
+		}) && open != nil {
+			d.endBacklog(open)
+		}
 	})
 }
 
@@ -345,12 +340,9 @@ func (d *Drainer) feed(ctx context.Context, p *partition, epoch uint64, open *qu
 				continue
 			}
 			arrivals = nil
-			select {
-			case err := <-open.Broken():
-				d.log.Info("opens a backlog anew", "policy", p.policy, "partition", p.number, "reason", err)
-				d.post(func(now instant) { d.core.broke(p, epoch, now) })
-			default: // closed by us
-			}
+		case err := <-open.Broken(): // also while nothing arrives
+			d.log.Info("opens a backlog anew", "policy", p.policy, "partition", p.number, "reason", err)
+			d.post(func(now instant) { d.core.broke(p, epoch, now) })
 		case seqs, ok := <-open.Confirmed():
 			if !ok {
 				return
@@ -376,7 +368,7 @@ func (d *Drainer) readAndOpen(ctx context.Context, o opening, partitions int, ep
 	if err != nil {
 		return found, nil, err
 	}
-	found.stored = open.Stored()
+	found.stored, found.created = open.Stored(), open.StreamCreated()
 	return found, open, nil
 }
 
@@ -439,14 +431,21 @@ func (d *Drainer) close(p *partition) {
 	}
 }
 
-func (d *Drainer) closeBacklog(open *queue.Backlog) {
-	d.spawn(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), d.patience())
-		defer cancel()
-		if err := open.Close(ctx); err != nil {
-			d.log.Debug("backlog not closed cleanly", "error", err)
-		}
-	})
+func (d *Drainer) closeBacklog(open *queue.Backlog) { d.spawn(func() { d.endBacklog(open) }) }
+
+func (d *Drainer) endBacklog(open *queue.Backlog) {
+	ctx, cancel := context.WithTimeout(context.Background(), d.patience())
+	defer cancel()
+	if err := open.Close(ctx); err != nil {
+		d.log.Debug("backlog not closed cleanly", "error", err)
+	}
+}
+
+// closeAll closes what is still open when the loop ends: nothing, unless it ends out of order.
+func (d *Drainer) closeAll() {
+	for p := range d.backlogs {
+		d.close(p)
+	}
 }
 
 func (d *Drainer) count(policy string, change int) {
@@ -458,25 +457,22 @@ func (d *Drainer) count(policy string, change int) {
 func (d *Drainer) fetch(b *backlog, j *job) {
 	var found queue.Arrived
 	gone := false
-	if d.retry(b.ctx, "read body", func() error {
+	d.persist(b.ctx, "read body", func() error {
 		open, err := d.current(b)
 		if err != nil {
 			return err
 		}
 		found, err = open.Body(b.ctx, j.Seq)
-		gone = errors.Is(err, queue.ErrNotFound)
-		if gone {
+		if gone = errors.Is(err, queue.ErrNotFound); gone {
 			return nil
 		}
 		return err
-	}) {
+	}, func(now instant) {
 		if found.Body == nil {
 			found.Body = []byte{}
 		}
-		d.post(func(now instant) {
-			d.valveOf(j.bucket.part, func(v *valve) { v.loaded(j, found.Body, gone, now) })
-		})
-	}
+		d.valveOf(j.bucket.part, func(v *valve) { v.loaded(j, found.Body, gone, now) })
+	})
 }
 
 // current asks the loop for the backlog that is open now.
@@ -500,8 +496,9 @@ func (d *Drainer) bury(b *backlog, u burial) {
 		Policy: u.bucket.part.policy, Key: u.Key, Seq: u.Seq, Partition: u.bucket.part.number, Stored: u.Stored,
 		Reason: string(u.reason), Error: u.detail, Attempts: u.attempts, Header: u.Header, Body: u.Body,
 	}
-	if d.retry(b.ctx, "store dead letter", func() error {
-		if u.Lean && letter.Body == nil {
+	lean := u.Lean
+	d.persist(b.ctx, "store dead letter", func() error {
+		if lean && letter.Body == nil {
 			open, err := d.current(b)
 			if err != nil {
 				return err
@@ -513,16 +510,14 @@ func (d *Drainer) bury(b *backlog, u burial) {
 			letter.Body = found.Body
 		}
 		return d.broker.Bury(b.ctx, letter)
-	}) {
+	}, func(now instant) {
 		d.log.Info("dead letter", "policy", letter.Policy, "job", u.Seq, "key", u.Key, "reason", u.reason, "error", u.detail)
-		d.post(func(now instant) {
-			d.options.Observer.Finished(letter.Policy, "dead")
-			d.broker.Tell(letter.Policy, queue.Event{
-				Type: queue.EventDead, Job: jobID(letter.Policy, u.Seq), Key: u.Key, Attempt: u.attempts, Reason: letter.Reason, Error: u.detail,
-			})
-			d.valveOf(u.bucket.part, func(v *valve) { v.buried(u.job) })
+		d.options.Observer.Finished(letter.Policy, "dead")
+		d.broker.Tell(letter.Policy, queue.Event{
+			Type: queue.EventDead, Job: jobID(letter.Policy, u.Seq), Key: u.Key, Attempt: letter.Attempts, Reason: letter.Reason, Error: u.detail,
 		})
-	}
+		d.valveOf(u.bucket.part, func(v *valve) { v.buried(u.job) })
+	})
 }
 
 // tell reports an outcome to a partition's new owner until it is heard.

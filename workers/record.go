@@ -51,6 +51,7 @@ type handover struct {
 	Clocks  []clockRecord `json:"clocks,omitempty"`  // of buckets that are not as good as new
 	Total   string        `json:"total,omitempty"`   // the total outflow that the clock without a key was kept at
 	Partial bool          `json:"partial,omitempty"` // there were too many of them to list
+	Crashed int64         `json:"crashed,omitempty"` // µs since a crash after which buckets that are not listed may have started
 	Running []runRecord   `json:"running,omitempty"` // jobs that have no outcome yet, and who runs them
 	Done    []uint64      `json:"done,omitempty"`    // finished a moment ago: their acknowledgement may not be seen yet
 }
@@ -85,6 +86,7 @@ type outcome struct {
 	Error      string        `json:"error,omitempty"`
 	RetryAfter time.Duration `json:"retry_after,omitempty"` // throttled: 0 when the target named no time
 	Attempts   int           `json:"attempts,omitempty"`    // failed: how many that makes, when reported to a successor
+	Reason     Reason        `json:"reason,omitempty"`      // permanent: of the dead letter, when reported to a successor
 }
 
 type outcomeKind string

@@ -34,7 +34,7 @@ type remote struct {
 type offer struct {
 	token   string
 	policy  string
-	next    turnOf
+	turn    nextTurn
 	at      instant
 	tries   int  // that are left
 	foreign bool // some worker of another process was asked
@@ -115,29 +115,12 @@ func (d *Drainer) propose(o *offer, now instant) {
 			}
 		})
 	})
-	o.next = d.core.nextTurn(o.policy)
-	m := offerMessage(d.broker.Names().Work(o.policy), o.policy, o.next.key, rm.inbox+o.token)
+	o.turn = d.core.next(o.policy)
+	m := offerMessage(d.broker.Names().Work(o.policy), o.policy, o.turn.key, rm.inbox+o.token)
 	if err := d.broker.Conn().PublishMsg(m); err != nil {
 		d.declined(o, offerBusy, now)
 	}
 }
-
-// turnOf says whose turn it is, and how many jobs that bucket runs.
-type turnOf struct {
-	key     queue.Key
-	running int
-}
-
-func (c *core) nextTurn(policy string) turnOf {
-	if v := c.valves[policy]; v != nil && len(v.due) > 0 {
-		return turnOf{v.due[0].key, v.due[0].running}
-	}
-	return turnOf{}
-}
-
-// fits reports whether a worker that claimed for one bucket may be given to another, whose turn it is now. Workers refuse
-// a bucket that runs very much, as one does whose target hangs, and it must not get them under another's name.
-func (t turnOf) fits(now turnOf) bool { return t.key == now.key || now.running <= t.running+1 }
 
 // answered takes what a worker said to an offer.
 func (d *Drainer) answered(token string, m *nats.Msg, now instant) {
@@ -156,12 +139,11 @@ func (d *Drainer) answered(token string, m *nats.Msg, now instant) {
 		d.again(o, now)
 	default:
 		d.remote.others[o.policy] = now
-		late := now.since(o.at) > claimWindow
 		d.ended(o)
-		if late {
-			d.say(m.Reply, statusNo)
+		if until := o.at.add(holdFor); now < until {
+			d.core.claimed(o.policy, claimed{worker: m.Reply, turn: o.turn, until: until})
 		} else {
-			d.claimed(o, m.Reply, now)
+			d.say(m.Reply, statusNo)
 		}
 		d.core.offered(o.policy, offerClaimed, now)
 	}
@@ -199,22 +181,6 @@ func (d *Drainer) ended(o *offer) {
 }
 
 func noResponders(m *nats.Msg) bool { return len(m.Data) == 0 && m.Header.Get("Status") == "503" }
-
-// claimed gives the job whose turn it is to a worker elsewhere, if there is still one.
-func (d *Drainer) claimed(o *offer, worker string, now instant) {
-	if !o.next.fits(d.core.nextTurn(o.policy)) {
-		d.say(worker, statusNo)
-		return
-	}
-	r, ok := d.core.claimed(o.policy, now)
-	if !ok {
-		d.say(worker, statusNo)
-		return
-	}
-	timeout := time.Duration(d.policies[o.policy].Timeout)
-	created := d.backlogs[r.part].created
-	go d.workElsewhere(r, worker, timeout, created) // the core counts them: none runs when Run ends in order
-}
 
 // workElsewhere is what work is for local workers: it makes the last check, sends the job, and reports what becomes of it.
 func (d *Drainer) workElsewhere(r run, worker string, timeout time.Duration, created time.Time) {

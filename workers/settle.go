@@ -1,6 +1,9 @@
 package workers
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // crashed counts that the owner of a running job crashed.
 func (v *valve) crashed(j *job, now instant) {
@@ -11,6 +14,7 @@ func (v *valve) crashed(j *job, now instant) {
 	}
 	j.noting = true
 	j.bucket.noting++
+	j.bucket.part.noting++
 	v.save(j, 0)
 }
 
@@ -20,6 +24,14 @@ func (v *valve) settle(j *job, o outcome, now instant) {
 	b.running--
 	local := j.holder == ""
 	j.holder = ""
+	if j.stage == stageGone {
+		if o.Kind == outcomeReturned {
+			b.handoffs.Add(-1)
+			b.part.handoffs.Add(-1)
+		}
+		v.place(b, now)
+		return
+	}
 	v.detach(j)
 	retry := v.policy.Retry
 	switch o.Kind {
@@ -27,7 +39,7 @@ func (v *valve) settle(j *job, o outcome, now instant) {
 		b.throttles = 0
 		v.ack(j)
 	case outcomePermanent:
-		v.bury(j, ReasonPermanent, o.Error)
+		v.bury(j, cmp.Or(o.Reason, ReasonPermanent), o.Error)
 	case outcomeFailed:
 		j.attempts, j.lastError = max(j.attempts+1, o.Attempts), o.Error
 		if o.Attempts > 0 {
@@ -102,11 +114,12 @@ func (v *valve) saved(j *job, now instant) {
 	}
 	j.noting = false
 	j.bucket.noting--
+	j.bucket.part.noting--
 	v.makeReady(j, now)
 }
 
 func (v *valve) bury(j *job, reason Reason, detail string) {
-	j.stage, j.lastError = stageBurying, detail
+	j.stage, j.lastError, j.reason = stageBurying, detail, reason
 	v.out.burials = append(v.out.burials, burial{j, reason, detail})
 }
 

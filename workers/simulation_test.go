@@ -128,6 +128,7 @@ type drainer struct {
 	drift   float64
 	alive   bool
 	frozen  time.Duration // until when
+	inbox   []func()      // what came while it was frozen
 	leaving bool
 	cut     time.Duration            // from NATS, until when
 	lastAt  map[string]time.Duration // of a watched record's delivery: changes of one key stay in order
@@ -316,10 +317,25 @@ func (d *drainer) receive(do func()) {
 	switch {
 	case !d.alive:
 	case d.frozen > d.w.now:
-		d.w.after(d.frozen-d.w.now, func() { d.receive(do) })
+		if d.inbox = append(d.inbox, do); len(d.inbox) == 1 {
+			d.w.after(d.frozen-d.w.now, d.thaw)
+		}
 	default:
 		do()
 		d.step()
+	}
+}
+
+// thaw hands over what came meanwhile, in the order in which it came.
+func (d *drainer) thaw() {
+	if d.alive && d.frozen > d.w.now {
+		d.w.after(d.frozen-d.w.now, d.thaw)
+		return
+	}
+	inbox := d.inbox
+	d.inbox = nil
+	for _, do := range inbox {
+		d.receive(do)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/queue"
 )
 
@@ -26,6 +27,7 @@ type inheritance struct {
 	elapsed  time.Duration // from when handover was stored until the takeover
 	handover handover
 	attempts map[uint64]inheritedAttempt
+	gone     map[string]bool // holders of running jobs that will not report any more
 }
 
 type inheritedAttempt struct {
@@ -39,8 +41,13 @@ func (v *valve) inherit(p *partition, in inheritance, now instant) {
 	if in.crashed {
 		v.out.takeovers = append(v.out.takeovers, p)
 	}
-	if in.crashed || in.handover.Partial {
+	switch {
+	case in.crashed || in.handover.Partial:
 		p.crashedAt = now
+	case in.handover.Crashed > 0:
+		p.crashedAt = now.add(-time.Duration(in.handover.Crashed)*time.Microsecond - in.elapsed)
+	}
+	if in.crashed || in.handover.Partial {
 		if v.total != nil {
 			v.total.hold(&v.totalClock, now.add(v.total.interval))
 		}
@@ -60,8 +67,8 @@ func (v *valve) inherit(p *partition, in inheritance, now instant) {
 		}
 		if due := left(c.Due); !in.crashed || due > now {
 			b.clock = clock{due: due, tat: left(c.Tat)}
-			if cmp.Or(c.Rate, in.handover.Rate) != b.pace.rate.String() {
-				b.pace.adapt(&b.clock, now)
+			if before, err := algorithms.ParseRate(cmp.Or(c.Rate, in.handover.Rate)); err == nil {
+				b.pace.adapt(&b.clock, before, now)
 			}
 		}
 		if b.cool > now {
@@ -77,10 +84,11 @@ func (v *valve) inherit(p *partition, in inheritance, now instant) {
 			j = &inheritedJob{}
 			p.inherited[r.Seq] = j
 		}
-		if in.crashed && r.Holder == in.owner {
+		if in.crashed && r.Holder == in.owner || in.gone[r.Holder] {
 			j.crashed = true
 		} else {
 			j.holder = r.Holder
+			p.unseen++
 		}
 	}
 	if len(in.handover.Done) > 0 {
@@ -97,17 +105,49 @@ func (v *valve) inheritTotal(c clock, in inheritance, now instant) {
 		return
 	}
 	v.totalClock = c
-	if in.handover.Total != v.policy.OutflowTotal.String() {
-		v.total.adapt(&v.totalClock, now)
+	if before, err := algorithms.ParseRate(in.handover.Total); err == nil {
+		v.total.adapt(&v.totalClock, before, now)
 	}
 }
 
 // live lets the jobs of an opened partition start.
 func (v *valve) live(p *partition, now instant) {
 	p.state = partitionLive
+	v.placeAll(p, now)
+}
+
+func (v *valve) placeAll(p *partition, now instant) {
 	for _, b := range p.buckets {
 		v.place(b, now)
 	}
+}
+
+// restart is called when a partition's stream was made anew, which counts from 1 again: what is held of the old one is
+// gone, and what still runs of it ends without effect. The clocks go on.
+func (v *valve) restart(p *partition, now instant) {
+	for seq, j := range p.jobs {
+		b := j.bucket
+		v.detach(j)
+		delete(p.jobs, seq)
+		b.held--
+		switch {
+		case j.stage == stageRunning && j.holder != "":
+			b.running--
+		case j.noting:
+			b.noting--
+			p.noting--
+		}
+		if j.recorded {
+			v.out.forgets = append(v.out.forgets, recordOf{p, seq})
+		}
+		if j.stage != stageAcking {
+			v.out.vanished++
+		}
+		j.stage = stageGone
+	}
+	clear(p.inherited)
+	p.highest, p.unseen, p.finished, p.recent, p.stale = 0, 0, nil, nil, 0
+	v.placeAll(p, now)
 }
 
 // reopen is called when a partition's backlog is opened anew by the same owner: everything that is still stored will be
@@ -144,6 +184,10 @@ func (v *valve) swept(p *partition, now instant) {
 	}
 	clear(p.inherited)
 	p.finished = nil
+	if p.unseen > 0 {
+		p.unseen = 0
+		v.placeAll(p, now)
+	}
 }
 
 // drop ends a partition that another process took.
@@ -153,19 +197,12 @@ func (v *valve) drop(p *partition) { v.leave(p, partitionLost) }
 // but are not recorded yet, are reported to that owner.
 func (v *valve) surrender(p *partition, now instant) handover {
 	h := v.handover(p, now, 0)
-	for _, f := range p.recent {
-		if now.since(f.at) <= staleFor {
-			h.Done = append(h.Done, f.seq)
-		}
-	}
 	for _, j := range p.jobs {
-		switch j.stage {
-		case stageAcking:
-			h.Done = append(h.Done, j.Seq)
-		case stageSaving:
+		switch {
+		case j.stage == stageSaving:
 			v.report(j, outcome{Seq: j.Seq, Kind: outcomeFailed, Error: j.lastError, Attempts: j.attempts})
-		case stageBurying:
-			v.report(j, outcome{Seq: j.Seq, Kind: outcomePermanent, Error: j.lastError})
+		case j.stage == stageBurying && j.ran():
+			v.report(j, outcome{Seq: j.Seq, Kind: outcomePermanent, Error: j.lastError, Reason: j.reason})
 		}
 	}
 	v.leave(p, partitionSurrendered)
@@ -219,7 +256,7 @@ func (v *valve) reported(p *partition, o outcome, now instant) {
 		}
 		return
 	}
-	if in := p.inherited[o.Seq]; in != nil && in.holder != "" && o.Kind != outcomeProgress {
+	if in := p.inherited[o.Seq]; in != nil && in.holder != "" && in.outcome == nil && o.Kind != outcomeProgress {
 		in.outcome = &o
 	}
 }
@@ -230,6 +267,7 @@ func (v *valve) holderGone(holder string, now instant) {
 		for _, in := range p.inherited {
 			if in.holder == holder && in.outcome == nil {
 				in.holder, in.crashed = "", true
+				p.unseen--
 			}
 		}
 		for _, seq := range slices.Sorted(maps.Keys(p.jobs)) {
@@ -241,5 +279,6 @@ func (v *valve) holderGone(holder string, now instant) {
 				v.place(j.bucket, now)
 			}
 		}
+		v.placeAll(p, now)
 	}
 }

@@ -32,6 +32,7 @@ type valve struct {
 	sched  heap[scheduledBucket]
 	due    heap[dueBucket]
 	timers heap[timedJob]
+	ending bool // this drainer may not own it any more
 	local  bool // there are local workers
 	busy   int  // of them, with jobs of this valve
 	lent   int  // of them, with jobs of other drainers
@@ -87,9 +88,9 @@ func (v *valve) arrive(p *partition, a *queue.Arrived, now instant, wall time.Ti
 	}
 	b := v.bucket(p, a.Key, now)
 	j := &job{Arrived: *a, bucket: b, generation: p.generation, inBucket: -1, inTimers: -1}
-	j.expires = now.add(a.Stored.Add(time.Duration(v.policy.MaxAge)).Sub(wall))
+	j.expires = now.later(a.Stored.Add(time.Duration(v.policy.MaxAge)).Sub(wall))
 	if !a.Deadline.IsZero() {
-		j.expires = min(j.expires, now.add(a.Deadline.Sub(wall)))
+		j.expires = min(j.expires, now.later(a.Deadline.Sub(wall)))
 	}
 	p.jobs[a.Seq] = j
 	b.held++
@@ -101,6 +102,9 @@ func (v *valve) arrive(p *partition, a *queue.Arrived, now instant, wall time.Ti
 		in = &inheritedJob{}
 	}
 	delete(p.inherited, a.Seq)
+	if in.runs() {
+		p.unseen--
+	}
 	j.attempts, j.crashes, j.lastError, j.recorded = in.record.Attempts, in.record.Crashes, in.record.LastError, in.saved
 	switch {
 	case a.Malformed != nil:
@@ -115,11 +119,16 @@ func (v *valve) arrive(p *partition, a *queue.Arrived, now instant, wall time.Ti
 		b.running++
 		v.lookAt(j, now.add(time.Duration(v.policy.Timeout)))
 	case in.dueIn > 0:
-		v.delay(j, now.add(in.dueIn))
+		v.delay(j, now.later(in.dueIn))
 	case !a.NotBefore.IsZero() && a.NotBefore.After(wall):
-		v.delay(j, now.add(a.NotBefore.Sub(wall)))
+		v.delay(j, now.later(a.NotBefore.Sub(wall)))
 	default:
 		v.makeReady(j, now)
+		return
+	}
+	v.place(b, now)
+	if in.runs() && p.unseen == 0 {
+		v.placeAll(p, now)
 	}
 }
 
@@ -196,7 +205,7 @@ func (v *valve) place(b *bucket, now instant) {
 		}
 		return
 	}
-	if b.noting > 0 {
+	if b.noting > 0 || b.concurrency > 0 && b.part.unseen > 0 {
 		return
 	}
 	if b.stalled {
@@ -308,6 +317,7 @@ func (v *valve) advance(now instant, open bool) {
 	for len(v.timers) > 0 && v.timers[0].at <= now {
 		v.timeout(v.timers.remove(0).job, now)
 	}
+	v.expire(now, !open)
 	if !open {
 		return
 	}
@@ -337,12 +347,13 @@ func (v *valve) advance(now instant, open bool) {
 		b.spot = spotDue
 		v.due.push(dueBucket{b})
 	}
-	switch {
-	case len(v.due) == 0:
-		v.totalAwake = false
-	case !blocked:
-		v.offer(now)
+	if !blocked {
+		v.serve(now)
 	}
+	if len(v.due) == 0 {
+		v.totalAwake = false
+	}
+	v.offer(now)
 }
 
 // totalReady reports whether the rate of all buckets together allows a start.
@@ -431,7 +442,7 @@ func (v *valve) wake(open bool) instant {
 		at = min(at, v.sched[0].nextAt)
 	}
 	if open {
-		at = min(at, v.totalAt, v.claims.wake(len(v.due) > 0))
+		at = min(at, v.totalAt, v.claims.wake())
 	}
 	return at
 }

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -77,10 +78,8 @@ func (t *target) handle(ctx context.Context, job workers.Job) error {
 		return fmt.Errorf("call target: %w", withoutURL(err))
 	}
 	defer response.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(response.Body, mostAnswer))
-	if err != nil {
-		return fmt.Errorf("read target's answer: %w", err)
-	}
+	// The status is the answer. When the rest of it is lost the request was served all the same, and must not be repeated.
+	body, _ := io.ReadAll(io.LimitReader(response.Body, mostAnswer))
 	return judge(response, body, time.Now())
 }
 
@@ -96,10 +95,13 @@ func (t *target) request(ctx context.Context, job workers.Job) (*http.Request, e
 			method = strings.ToUpper(values[0])
 		case lower == "penstock-path":
 			path = values[0]
-		case strings.HasPrefix(lower, forwardPrefix):
-			header[http.CanonicalHeaderKey(name[len(forwardPrefix):])] = values
 		case lower == "content-type", lower == "traceparent", lower == "tracestate":
 			header[http.CanonicalHeaderKey(name)] = values
+		}
+	}
+	for name, values := range job.Header { // these go before the others
+		if strings.HasPrefix(strings.ToLower(name), forwardPrefix) && len(values) > 0 {
+			header[http.CanonicalHeaderKey(name[len(forwardPrefix):])] = values
 		}
 	}
 	to, err := t.resolve(path)
@@ -123,13 +125,13 @@ func (t *target) request(ctx context.Context, job workers.Job) (*http.Request, e
 	return request, nil
 }
 
-// resolve appends a job's path to the base URL. A path cannot name another host.
+// resolve appends a job's path to the base URL. A path cannot name another host, nor lead out of the base with "..".
 func (t *target) resolve(path string) (string, error) {
 	if path == "" {
 		return t.base.String(), nil
 	}
 	relative, err := url.Parse("/" + strings.TrimPrefix(path, "/"))
-	if err != nil || relative.Host != "" {
+	if err != nil || relative.Host != "" || slices.ContainsFunc(strings.Split(relative.Path, "/"), isDots) {
 		return "", fmt.Errorf("Penstock-Path %q is not a path", path)
 	}
 	to := *t.base
@@ -142,6 +144,8 @@ func (t *target) resolve(path string) (string, error) {
 	}
 	return to.String(), nil
 }
+
+func isDots(segment string) bool { return segment == "." || segment == ".." }
 
 // judge says how an attempt ended that was answered: see DESIGN.md, "Outcomes of a job".
 func judge(response *http.Response, body []byte, now time.Time) error {

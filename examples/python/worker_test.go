@@ -1,0 +1,225 @@
+// Package python holds the test of worker.py, a worker written in Python: it runs as a process of its own, against a
+// server with a port and a drainer that has no workers.
+package python
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/embedded"
+	"github.com/penstock-mq/penstock/workers"
+)
+
+// deadline is how long the test waits for what must happen.
+const deadline = time.Minute
+
+// script is what the worker runs for a job: it notes that it ran, and ends as the payload says.
+const script = `
+read -r payload
+echo "$PENSTOCK_KEY $PENSTOCK_ATTEMPT $PENSTOCK_JOB $PENSTOCK_IDEMPOTENCY $payload" >> "$NOTES"
+case $payload in
+fail*) echo "it will not do" >&2; exit 1 ;;
+permanent*) exit 65 ;;
+throttled*) [ -e "$NOTES.throttled" ] || { touch "$NOTES.throttled"; exit 75; } ;;
+slow*) sleep 2 ;;
+esac
+`
+
+// installation is a server with a drainer that has no workers.
+type installation struct {
+	t      *testing.T
+	nc     *nats.Conn
+	broker *queue.Broker
+	server *embedded.Server
+	notes  string
+}
+
+func start(t *testing.T, p policy.Policy) *installation {
+	t.Helper()
+	server, err := embedded.Start(embedded.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Shutdown)
+	nc, err := server.Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	i := &installation{t: t, nc: nc, server: server, notes: filepath.Join(t.TempDir(), "notes")}
+	if i.broker, err = queue.NewBroker(nc, queue.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := i.broker.Setup(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p = p.WithDefaults()
+	if _, err := i.broker.PutPolicy(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	if err := i.broker.Apply(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	drainer, err := workers.New(nc, workers.Options{OwnAll: true, Lease: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- drainer.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("drainer: %v", err)
+		}
+	})
+	return i
+}
+
+func (i *installation) publish(key, payload string) {
+	i.t.Helper()
+	if _, err := i.nc.Request("penstock.jobs.shell."+key, []byte(payload+"\n"), deadline); err != nil {
+		i.t.Fatal(err)
+	}
+}
+
+// work starts worker.py. stop ends it in order and waits for it.
+func (i *installation) work() (stop func()) {
+	i.t.Helper()
+	worker := exec.Command("python3", "worker.py", "--nats-url", i.server.URL(), "--policy", "shell", "--room", "3", "--",
+		"sh", "-c", script)
+	worker.Env = append(os.Environ(), "NOTES="+i.notes)
+	var output bytes.Buffer
+	worker.Stdout, worker.Stderr = &output, &output
+	if err := worker.Start(); err != nil {
+		i.t.Fatalf("start worker.py (python3 is needed): %v", err)
+	}
+	stop = sync.OnceFunc(func() {
+		_ = worker.Process.Signal(syscall.SIGTERM)
+		timer := time.AfterFunc(deadline, func() { _ = worker.Process.Kill() })
+		defer timer.Stop()
+		if err := worker.Wait(); err != nil || strings.Contains(output.String(), "Traceback") {
+			i.t.Errorf("worker.py: %v\n%s", err, &output)
+		}
+	})
+	i.t.Cleanup(stop)
+	return stop
+}
+
+func (i *installation) empty() {
+	i.t.Helper()
+	i.until("the queue is empty", func() bool {
+		n, err := i.broker.Depth(i.t.Context(), "shell")
+		return err == nil && n == 0
+	})
+}
+
+func (i *installation) until(what string, done func() bool) {
+	i.t.Helper()
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	end := time.After(deadline)
+	for !done() {
+		select {
+		case <-ticker.C:
+		case <-end:
+			i.t.Fatalf("waited in vain until %s; it ran:\n%s", what, strings.Join(i.ran(), "\n"))
+		}
+	}
+}
+
+// ran returns the lines that the worker's command noted.
+func (i *installation) ran() []string {
+	i.t.Helper()
+	data, err := os.ReadFile(i.notes)
+	if err != nil && !os.IsNotExist(err) {
+		i.t.Fatal(err)
+	}
+	return strings.Split(strings.TrimSpace(string(data)), "\n")
+}
+
+func shell() policy.Policy {
+	return policy.Policy{
+		Name: "shell", Algorithm: policy.LeakingBucket, Outflow: algorithms.Rate{Count: 20, Per: time.Second}, Capacity: 100,
+		Partitions: 2, Timeout: policy.Duration(time.Second),
+		Retry: policy.Retry{MaxAttempts: 2, Backoff: policy.Duration(10 * time.Millisecond)},
+	}
+}
+
+func TestWorker(t *testing.T) {
+	i := start(t, shell())
+	want := map[string]int{}
+	for n := range 10 {
+		i.publish("fine", fmt.Sprint("number ", n))
+		want[fmt.Sprint("fine 1 number ", n)] = 1
+	}
+	for payload, attempts := range map[string][]int{
+		"fail": {1, 2}, "permanent": {1}, "throttled": {1, 1}, "slow, longer than the time-out": {1},
+	} {
+		key, _, _ := strings.Cut(payload, ",")
+		i.publish(key, payload)
+		for _, attempt := range attempts {
+			want[fmt.Sprint(key, " ", attempt, " ", payload)]++
+		}
+	}
+	i.work()
+	i.empty()
+	got := map[string]int{}
+	for _, line := range i.ran() {
+		words := strings.Fields(line)
+		if len(words) < 5 || !strings.HasPrefix(words[2], "shell:") || !strings.HasPrefix(words[3], "shell-") {
+			t.Fatalf("the job's variables are missing: %q", line)
+		}
+		got[strings.Join(append(words[:2:2], words[4:]...), " ")]++
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("it ran %v, want %v", got, want)
+	}
+	js, err := i.nc.JetStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, reason := range map[string]string{"fail": "attempts", "permanent": "permanent"} {
+		m, err := js.GetLastMsg("PENSTOCK_DEAD", "penstock.dead.shell."+key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := m.Header.Get("Penstock-Dead-Reason"); got != reason {
+			t.Errorf("%s: dead letter %q, want %q", key, got, reason)
+		}
+		if text := m.Header.Get("Penstock-Dead-Error"); key == "fail" && !strings.Contains(text, "it will not do") {
+			t.Errorf("the dead letter says %q", text)
+		}
+	}
+}
+
+// TestWorkerStops ends a worker while it runs a job: it finishes the job, and another takes the rest.
+func TestWorkerStops(t *testing.T) {
+	i := start(t, shell())
+	i.publish("a", "slow")
+	stop := i.work()
+	i.until("the job runs", func() bool { return len(i.ran()[0]) > 0 })
+	stop()
+	i.empty()
+	i.publish("a", "second")
+	stop = i.work()
+	i.empty()
+	stop()
+	if got := i.ran(); len(got) != 2 || !strings.HasPrefix(got[0], "a 1 ") || !strings.HasPrefix(got[1], "a 1 ") {
+		t.Errorf("it ran %q", got)
+	}
+}

@@ -1,0 +1,27 @@
+// Package targets runs the jobs of policies with a target, whatever kind it is.
+package targets
+
+import (
+	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/workers"
+	"github.com/penstock-mq/penstock/workers/httptarget"
+	"github.com/penstock-mq/penstock/workers/natstarget"
+)
+
+// New returns the handler of a policy's target, nil for a policy without one. It is what [workers.Options.Target] wants.
+func New(nc *nats.Conn) func(policy.Policy) (workers.Handler, error) {
+	kinds := []func(policy.Policy) (workers.Handler, error){
+		httptarget.New(httptarget.Client()),
+		natstarget.New(nc),
+	}
+	return func(p policy.Policy) (workers.Handler, error) {
+		for _, kind := range kinds {
+			if handle, err := kind(p); handle != nil || err != nil {
+				return handle, err
+			}
+		}
+		return nil, nil
+	}
+}

@@ -1,0 +1,169 @@
+package workers
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
+)
+
+// offering is a valve without workers of its own, and an open partition.
+type offering struct {
+	*valve
+	part *partition
+	seq  uint64
+}
+
+func newOffering(rate string) *offering {
+	p := leaky("api", rate).WithDefaults()
+	v := newValve(p, false, "me", func() float64 { return 0 }, &actions{})
+	o := &offering{valve: v, part: v.own(0, 1)}
+	v.live(o.part, 0)
+	return o
+}
+
+func (o *offering) publish(key queue.Key, n int, now instant) {
+	for range n {
+		o.seq++
+		wall := time.Unix(1_800_000_000, 0)
+		o.arrive(o.part, &queue.Arrived{Seq: o.seq, Key: key, Stored: wall, Cost: 1, Body: []byte{}}, now, wall)
+	}
+}
+
+// step lets the valve act, and returns what it wants: offers, jobs given out and claims refused.
+func (o *offering) step(now instant) string {
+	o.advance(now, true)
+	var given []uint64
+	for _, l := range o.out.lent {
+		given = append(given, l.run.Seq)
+		l.run.decide(func() bool { return true })
+	}
+	said := fmt.Sprintf("%d offers, gives %v, refuses %v", len(o.out.offers), given, o.out.refusals)
+	o.out.clear()
+	return said
+}
+
+func (o *offering) claim(key queue.Key, running int, until instant) {
+	o.offered(offerClaimed, 0)
+	o.claims.offering = max(0, o.claims.offering)
+	o.claims.held = append(o.claims.held, claimed{worker: "w", turn: nextTurn{key, running}, until: until})
+}
+
+const milli = instant(time.Millisecond)
+
+func TestClaims(t *testing.T) {
+	o := newOffering("10/s")
+	expect := func(now instant, want string) {
+		t.Helper()
+		if got := o.step(now); got != want {
+			t.Fatalf("at %v: %s, want %s", time.Duration(now), got, want)
+		}
+	}
+	now := 1000 * milli
+	o.publish("a", 3, now)
+	expect(now, "1 offers, gives [], refuses []")
+	expect(now, "0 offers, gives [], refuses []") // one is under way
+	o.claim("a", 0, now+40*milli)
+	expect(now, "0 offers, gives [1], refuses []")
+
+	// The next is due 100 ms after the first: it is offered ahead, and given out when it is due.
+	if at := o.wake(true); at != now+100*milli-instant(ahead) {
+		t.Fatalf("wakes at %v", time.Duration(at))
+	}
+	expect(now+80*milli, "1 offers, gives [], refuses []")
+	o.claim("a", 1, now+120*milli)
+	expect(now+99*milli, "0 offers, gives [], refuses []")
+	if at := o.wake(true); at != now+100*milli {
+		t.Fatalf("wakes at %v", time.Duration(at))
+	}
+	expect(now+100*milli, "0 offers, gives [2], refuses []")
+
+	// A claim that finds no job in time is refused; whoever has no worker elsewhere asks again after a pause.
+	expect(now+180*milli, "1 offers, gives [], refuses []")
+	o.claim("a", 2, now+190*milli)
+	expect(now+180*milli, "0 offers, gives [], refuses []")
+	if at := o.wake(true); at != now+190*milli {
+		t.Fatalf("wakes at %v", time.Duration(at))
+	}
+	expect(now+190*milli, "1 offers, gives [], refuses [w]")
+	o.offered(offerNobody, now+190*milli)
+	expect(now+200*milli, "0 offers, gives [], refuses []")
+	if at := o.wake(true); at != now+190*milli+instant(nobodyPause) {
+		t.Fatalf("wakes at %v", time.Duration(at))
+	}
+	expect(now+190*milli+instant(nobodyPause), "1 offers, gives [], refuses []")
+	o.offered(offerBusy, now+440*milli)
+	expect(now+459*milli, "0 offers, gives [], refuses []")
+	expect(now+460*milli, "1 offers, gives [], refuses []")
+}
+
+// TestClaimsAreNotForHangingBuckets gives no bucket that runs many jobs the worker that another one was promised.
+func TestClaimsAreNotForHangingBuckets(t *testing.T) {
+	o := newOffering("1000/s")
+	now := 1000 * milli
+	o.publish("hangs", 20, now)
+	for range 6 {
+		now += 10 * milli
+		o.step(now)
+		o.claim("hangs", 100, now+40*milli)
+		o.step(now)
+	}
+	o.expire(now, true)
+	o.out.clear()
+	o.publish("fine", 1, now)
+	now += 10 * milli
+	o.step(now)
+	o.claim("fine", 0, now+40*milli)
+	o.claim("fine", 0, now+40*milli)
+	if got := o.step(now); got != "0 offers, gives [21], refuses []" && got != "1 offers, gives [21], refuses []" {
+		t.Fatal(got)
+	}
+	if got := o.step(now + 10*milli); got[len(got)-len("gives [], refuses []"):] != "gives [], refuses []" {
+		t.Errorf("the bucket that hangs took another's worker: %s", got)
+	}
+}
+
+func TestClaimsWhenStartsAreForbidden(t *testing.T) {
+	o := newOffering("1000/s")
+	o.publish("a", 1, 1000*milli)
+	o.step(1000 * milli)
+	o.claim("a", 0, 1040*milli)
+	o.advance(1001*milli, false)
+	if !slices.Equal(o.out.refusals, []string{"w"}) || len(o.out.lent) > 0 {
+		t.Errorf("refuses %v, gives %d", o.out.refusals, len(o.out.lent))
+	}
+}
+
+// TestClaimsUnderTotal looks ahead to when the rate of all buckets together allows a start.
+func TestClaimsUnderTotal(t *testing.T) {
+	p := leaky("api", "10/s")
+	p.OutflowTotal, p.Outflow, p.Partitions = p.Outflow, policy.Policy{}.Outflow, 1
+	v := newValve(p.WithDefaults(), false, "me", func() float64 { return 0 }, &actions{})
+	o := &offering{valve: v, part: v.own(0, 1)}
+	v.live(o.part, 0)
+	now := 1000 * milli
+	o.publish("a", 5, now)
+	o.publish("b", 5, now)
+	o.step(now)
+	o.claim("a", 0, now+40*milli)
+	o.claim("b", 0, now+40*milli)
+	if got := o.step(now); got != "0 offers, gives [1], refuses []" {
+		t.Fatal(got)
+	}
+	if got := o.step(now + 40*milli); got != "0 offers, gives [], refuses [w]" {
+		t.Fatal(got)
+	}
+	if at := o.wake(true); at != now+100*milli-instant(ahead) {
+		t.Fatalf("wakes at %v", time.Duration(at))
+	}
+	if got := o.step(now + 80*milli); got != "1 offers, gives [], refuses []" {
+		t.Fatal(got)
+	}
+	o.claim("b", 0, now+120*milli)
+	if got := o.step(now + 100*milli); got != "0 offers, gives [6], refuses []" {
+		t.Fatal(got)
+	}
+}

@@ -1,0 +1,273 @@
+package httptarget
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/workers"
+)
+
+const deadline = 10 * time.Second
+
+func handlerFor(t *testing.T, base string) workers.Handler {
+	t.Helper()
+	handle, err := New(Client())(policy.Policy{Name: "api", Target: &policy.Target{HTTP: &policy.HTTPTarget{URL: base}}})
+	if err != nil || handle == nil {
+		t.Fatalf("handler %v, error %v", handle == nil, err)
+	}
+	return handle
+}
+
+func serve(t *testing.T, answer http.HandlerFunc) string {
+	t.Helper()
+	server := httptest.NewServer(answer)
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+func within(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// verdict is what an error of the handler means.
+func verdict(err error) string {
+	pause, throttled := workers.IsRetryAfter(err)
+	switch {
+	case err == nil:
+		return "done"
+	case throttled:
+		return "throttled " + pause.Round(time.Second).String()
+	case workers.IsPermanent(err):
+		return "permanent"
+	}
+	return "failed"
+}
+
+func TestStatuses(t *testing.T) {
+	for _, c := range []struct {
+		status     int
+		retryAfter string
+		want       string
+	}{
+		{200, "", "done"}, {201, "", "done"}, {204, "", "done"}, {299, "", "done"},
+		{301, "", "permanent"}, {302, "", "permanent"}, {304, "", "permanent"},
+		{400, "", "permanent"}, {401, "", "permanent"}, {404, "", "permanent"}, {404, "5", "permanent"}, {409, "", "permanent"},
+		{408, "", "failed"},
+		{429, "", "throttled 0s"}, {429, "7", "throttled 7s"}, {429, "0", "throttled 0s"}, {429, "-3", "throttled 0s"},
+		{429, "soon", "throttled 0s"}, {429, "99999999999999999999", "throttled 0s"}, {429, " 2 ", "throttled 2s"},
+		{500, "", "failed"}, {500, "9", "failed"}, {502, "", "failed"}, {504, "", "failed"}, {599, "", "failed"},
+		{503, "", "failed"}, {503, "30", "throttled 30s"}, {503, "soon", "failed"},
+	} {
+		base := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			if c.retryAfter != "" {
+				w.Header().Set("Retry-After", c.retryAfter)
+			}
+			w.WriteHeader(c.status)
+		})
+		if got := verdict(handlerFor(t, base)(within(t), workers.Job{})); got != c.want {
+			t.Errorf("%d, Retry-After %q: %s, want %s", c.status, c.retryAfter, got, c.want)
+		}
+	}
+}
+
+func TestRetryAfterDates(t *testing.T) {
+	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	for value, want := range map[string]time.Duration{
+		"Tue, 01 Jan 2030 00:00:30 GMT":   30 * time.Second,
+		"Tuesday, 01-Jan-30 00:01:00 GMT": time.Minute, // RFC 850
+		"Tue Jan  1 01:00:00 2030":        time.Hour,   // asctime
+		"Mon, 31 Dec 2029 23:59:59 GMT":   0,
+		"9223372036854775807":             100 * 365 * 24 * time.Hour,
+		"Fri, 31 Dec 9999 23:59:59 GMT":   1<<63 - 1,
+	} {
+		if got, named := retryAfter(value, now); got != want || !named {
+			t.Errorf("%q is %v, %v; want %v", value, got, named, want)
+		}
+	}
+	for _, value := range []string{"", "  ", "1.5", "5s", "1e3", "tomorrow"} {
+		if got, named := retryAfter(value, now); named {
+			t.Errorf("%q is %v", value, got)
+		}
+	}
+}
+
+func TestRequest(t *testing.T) {
+	var got *http.Request
+	var body []byte
+	base := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+		got = r
+		body, _ = io.ReadAll(r.Body)
+	})
+	job := workers.Job{
+		ID: "api:42", Idempotency: "api-1-42", Policy: "api", Key: "a.%5F", Body: []byte("payload"), Attempt: 3,
+		Header: nats.Header{
+			"penstock-method":                 {"put"},
+			"PENSTOCK-PATH":                   {"/orders/1?x=1"},
+			"Penstock-Forward-Authorization":  {"Bearer t"},
+			"Penstock-Forward-X-Many":         {"1", "2"},
+			"Penstock-Forward-Penstock-Job":   {"forged"},
+			"Penstock-Forward-Host":           {"api.example"},
+			"content-type":                    {"application/json"},
+			"Penstock-Forward-Content-Type":   {"text/plain"},
+			"traceparent":                     {"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"},
+			"tracestate":                      {"a=b"},
+			"Penstock-Deadline":               {"1h"},
+			"X-Private":                       {"stays"},
+			"Penstock-Forward-Content-Length": {"1"},
+		},
+	}
+	for range 20 { // the order of a map must not matter
+		if err := handlerFor(t, base)(within(t), job); err != nil {
+			t.Fatal(err)
+		}
+		if got.Method != "PUT" || got.RequestURI != "/orders/1?x=1" || string(body) != "payload" || got.Host != "api.example" {
+			t.Fatalf("%s %s to %s with %q", got.Method, got.RequestURI, got.Host, body)
+		}
+		for name, want := range map[string]string{
+			"Penstock-Job": "api:42", "Penstock-Policy": "api", "Penstock-Key": "a.%5F", "Penstock-Attempt": "3",
+			"Idempotency-Key": "api-1-42", "Authorization": "Bearer t", "X-Many": "1,2", "Content-Type": "text/plain",
+			"Traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "Tracestate": "a=b",
+			"Penstock-Deadline": "", "X-Private": "", "Penstock-Path": "",
+		} {
+			if have := strings.Join(got.Header.Values(name), ","); have != want {
+				t.Fatalf("%s: %q, want %q", name, have, want)
+			}
+		}
+	}
+	if err := handlerFor(t, base)(within(t), workers.Job{Body: []byte("x")}); err != nil {
+		t.Fatal(err)
+	}
+	if got.Method != "POST" || got.RequestURI != "/" {
+		t.Errorf("%s %s by default", got.Method, got.RequestURI)
+	}
+}
+
+func TestPaths(t *testing.T) {
+	for _, c := range []struct{ base, path, want string }{
+		{"http://h", "", "http://h"},
+		{"http://h/v1", "", "http://h/v1"},
+		{"http://h/v1", "/a/b", "http://h/v1/a/b"},
+		{"http://h/v1/", "/a", "http://h/v1/a"},
+		{"http://h", "/a%2Fb/%E2%82%AC", "http://h/a%2Fb/%E2%82%AC"},
+		{"http://h/%2F", "/x%20y", "http://h/%2F/x%20y"},
+		{"http://h", "/a?q=1&r=%26", "http://h/a?q=1&r=%26"},
+		{"http://h", "/a:b@c", "http://h/a:b@c"},
+		{"http://h", "//evil.example/x", ""},
+		{"http://h", "/%zz", ""},
+		{"http://h/v1", "/../admin", ""},
+		{"http://h/v1", "/a/..", ""},
+		{"http://h/v1", "/%2e%2E/admin", ""},
+		{"http://h/v1", "/./a", ""},
+		{"http://h/v1", "/a..b/...", "http://h/v1/a..b/..."},
+	} {
+		base, err := url.Parse(c.base)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := (&target{base: base}).resolve(c.path)
+		if c.want == "" {
+			if err == nil {
+				t.Errorf("%s + %s: %s, want an error", c.base, c.path, got)
+			}
+		} else if got != c.want || err != nil {
+			t.Errorf("%s + %s: %s, %v; want %s", c.base, c.path, got, err, c.want)
+		}
+	}
+	if got := verdict(handlerFor(t, "http://127.0.0.1:1")(within(t), workers.Job{Header: nats.Header{"Penstock-Path": {"/../x"}}})); got != "permanent" {
+		t.Errorf("a path that cannot be used is %s", got)
+	}
+}
+
+func TestRedirectsAreNotFollowed(t *testing.T) {
+	base := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/" {
+			t.Error("followed to", r.URL.Path)
+		}
+		http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
+	})
+	if got := verdict(handlerFor(t, base)(within(t), workers.Job{Body: []byte("x")})); got != "permanent" {
+		t.Errorf("a redirect is %s", got)
+	}
+}
+
+func TestHangingTargetEndsWithItsContext(t *testing.T) {
+	arrived, release := make(chan struct{}), make(chan struct{})
+	base := serve(t, func(http.ResponseWriter, *http.Request) {
+		close(arrived)
+		<-release
+	})
+	defer close(release)
+	ctx, cancel := context.WithCancel(within(t))
+	go func() {
+		<-arrived
+		cancel()
+	}()
+	if err := handlerFor(t, base)(ctx, workers.Job{}); verdict(err) != "failed" || ctx.Err() == nil {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestClosedPortIsAFailedAttempt(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listener.Addr().String()
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	err = handlerFor(t, "http://"+address+"/secret")(within(t), workers.Job{})
+	if verdict(err) != "failed" || strings.Contains(err.Error(), "secret") {
+		t.Errorf("%v", err)
+	}
+}
+
+// What the target said counts, also when the rest of its answer is lost: a repeated request would be a second one.
+func TestAnswerThatBreaksOffAfterItsStatus(t *testing.T) {
+	for status, want := range map[int]string{200: "done", 404: "permanent", 500: "failed"} {
+		base := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "100")
+			w.WriteHeader(status)
+			if _, err := io.WriteString(w, "half"); err != nil {
+				t.Error(err)
+			}
+			w.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		})
+		if err := handlerFor(t, base)(within(t), workers.Job{}); verdict(err) != want {
+			t.Errorf("%d and a broken body: %v, want %s", status, err, want)
+		}
+	}
+}
+
+func TestErrorsQuoteTheAnswerShortly(t *testing.T) {
+	base := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(500)
+		if _, err := w.Write(bytes.Repeat([]byte("line\n\xff"), 100_000)); err != nil {
+			return // the client has read enough
+		}
+	})
+	err := handlerFor(t, base)(within(t), workers.Job{})
+	if err == nil || len(err.Error()) > 3*mostDetail || strings.ContainsAny(err.Error(), "\n") || !strings.Contains(err.Error(), "500: line") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestPoliciesWithoutTarget(t *testing.T) {
+	if handle, err := New(Client())(policy.Policy{}); handle != nil || err != nil {
+		t.Errorf("handler %v, error %v", handle != nil, err)
+	}
+}

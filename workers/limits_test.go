@@ -1,0 +1,144 @@
+package workers
+
+import (
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/queue"
+)
+
+// A job of cost 10 takes ten slots, whatever else changes meanwhile.
+func TestCostsSurviveChangesOfOtherThings(t *testing.T) {
+	p := leaky("api", "1/s")
+	for name, change := range map[string]func(b *valveBench){
+		"nothing":     func(*valveBench) {},
+		"the same":    func(b *valveBench) { b.v.setPolicy(b.v.policy, false, b.now) },
+		"concurrency": func(b *valveBench) { q := b.v.policy; q.Concurrency = 7; b.v.setPolicy(q, false, b.now) },
+		"burst":       func(b *valveBench) { q := b.v.policy; q.Burst = 3; b.v.setPolicy(q, false, b.now) },
+		"a slower rate": func(b *valveBench) {
+			q := b.v.policy
+			q.Outflow = leaky("", "1/m").Outflow
+			b.v.setPolicy(q, false, b.now)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newValveBench(t, p)
+			b.arrive("a", cost(10))
+			b.arrive("a")
+			b.done(b.start()[0])
+			b.at(100 * ms)
+			change(b)
+			starts := b.until(11*second, b.done)
+			if len(starts) != 1 || starts[0] < 9980*ms || starts[0] > 10*second {
+				t.Errorf("the next start is at %v, want 10 s", starts)
+			}
+		})
+	}
+}
+
+// A faster rate shortens the wait in proportion: what is left are slots, and they became shorter.
+func TestFasterRateReachesWaitingJobs(t *testing.T) {
+	b := newValveBench(t, leaky("api", "1/m"))
+	b.arrive("a", cost(10))
+	b.arrive("a")
+	b.arrive("a")
+	b.done(b.start()[0])
+	b.at(time.Minute)
+	faster := b.v.policy
+	faster.Outflow = leaky("", "1/s").Outflow
+	b.v.setPolicy(faster, false, b.now)
+	starts := b.until(2*time.Minute, b.done)
+	if len(starts) != 2 || starts[0] < 68900*ms || starts[0] > 69*second || starts[1]-starts[0] < 998*ms {
+		t.Errorf("starts at %v, want 9 s and 10 s after the change", starts)
+	}
+}
+
+func TestLiveChangesOfConcurrencyAndWorkers(t *testing.T) {
+	p := leaky("api", "1000000/s")
+	p.Concurrency, p.Workers = 2, 8
+	b := newValveBench(t, p)
+	for range 20 {
+		b.arrive("a")
+	}
+	running := map[uint64]run{}
+	step := func() int {
+		b.until(b.now.since(origin)+10*ms, func(r run) { running[r.Seq] = r })
+		return len(running)
+	}
+	change := func(concurrency, workers int) {
+		q := b.v.policy
+		q.Concurrency, q.Workers = concurrency, workers
+		b.v.setPolicy(q, false, b.now)
+	}
+	if n := step(); n != 2 {
+		t.Fatalf("%d run, want 2", n)
+	}
+	change(5, 8)
+	if n := step(); n != 5 {
+		t.Fatalf("%d run, want 5", n)
+	}
+	change(1, 8)
+	for len(running) > 0 {
+		for seq, r := range running {
+			delete(running, seq)
+			b.done(r)
+			break
+		}
+		if n := step(); len(running) > 4 {
+			t.Fatalf("%d run", n)
+		}
+		if len(running) == 1 {
+			break
+		}
+	}
+	change(0, 16)
+	if n := step(); n != 12 { // three quarters of the workers for one bucket
+		t.Errorf("%d run, want 12", n)
+	}
+}
+
+func TestOverTheChangeNoClump(t *testing.T) {
+	b := newValveBench(t, leaky("api", "100/s"))
+	for range 2000 {
+		b.arrive("a")
+	}
+	rates := []string{"100/s", "1/s", "50/s", "100/s", "10/s"}
+	var starts []time.Duration
+	for i := range 60 {
+		q := b.v.policy
+		q.Outflow = leaky("", rates[i%len(rates)]).Outflow
+		b.v.setPolicy(q, false, b.now)
+		starts = append(starts, b.until(time.Duration(i+1)*137*ms, b.done)...)
+	}
+	if why := exceeds(starts, 100, 1); why != "" {
+		t.Error(why)
+	}
+}
+
+// However much one bucket has waiting behind a target that hangs, others find a worker; and who runs nothing gets any.
+func TestNoBucketTakesAllWorkers(t *testing.T) {
+	for _, c := range []struct {
+		workers int
+		want    []int // jobs that buckets run which came one after the other, each with more than it can run
+	}{
+		{1, []int{1, 0}},
+		{2, []int{1, 1, 0}},
+		{4, []int{3, 1, 0}},
+		{8, []int{6, 1, 1, 0}},
+		{64, []int{48, 12, 3, 1, 0}},
+	} {
+		p := leaky("api", "1000000/s")
+		p.Workers = c.workers
+		b := newValveBench(t, p)
+		for i, want := range c.want {
+			key := string(rune('a' + i))
+			for range 2 * c.workers {
+				b.arrive(key)
+			}
+			b.until(b.now.since(origin)+10*ms, func(run) {})
+			if got := b.p.buckets[queue.Key(key)].running; got != want {
+				t.Errorf("%d workers: bucket %s runs %d, want %d", c.workers, key, got, want)
+			}
+		}
+	}
+}

@@ -1,0 +1,141 @@
+// Package natstarget runs jobs as NATS requests: a job's payload goes to the subject of its policy's target, a NATS micro
+// service or any other responder, and the reply says how the attempt ended.
+//
+// A reply means done, whatever is in it. A reply with the header Nats-Service-Error or Nats-Service-Error-Code, which
+// micro services send for errors, means what the same status means over HTTP: 429, and 503 with a Retry-After header,
+// throttle the whole bucket; any other 4xx but 408 makes the job a dead letter; everything else is a failed attempt, as
+// is no reply before the policy's timeout. When nobody listens on the subject nothing is burned: no attempt counts, and
+// the bucket tries again every second.
+//
+// The subject must belong to a service. One that a stream captures is answered by JetStream, whose refusals look like any
+// other reply.
+package natstarget
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/workers"
+)
+
+const (
+	forwardPrefix = "penstock-forward-"
+
+	// absent is how long a bucket pauses when nobody listens on its subject.
+	absent = time.Second
+	// mostDetail is how much of a reply's payload an error quotes.
+	mostDetail = 256
+)
+
+// New returns the handler of a policy with a NATS target, nil for a policy without one. It is what
+// [workers.Options.Target] wants.
+func New(nc *nats.Conn) func(policy.Policy) (workers.Handler, error) {
+	return func(p policy.Policy) (workers.Handler, error) {
+		if p.Target == nil || p.Target.NATS == nil {
+			return nil, nil
+		}
+		t := &target{nc: nc, subject: p.Target.NATS.Subject}
+		return t.handle, nil
+	}
+}
+
+type target struct {
+	nc      *nats.Conn
+	subject string
+}
+
+func (t *target) handle(ctx context.Context, job workers.Job) error {
+	reply, err := t.nc.RequestMsgWithContext(ctx, t.request(job))
+	switch {
+	case errors.Is(err, nats.ErrNoResponders):
+		return workers.RetryAfter(absent, fmt.Errorf("nobody listens on %s", t.subject))
+	case errors.Is(err, nats.ErrMaxPayload), errors.Is(err, nats.ErrBadSubject):
+		return workers.Permanent(fmt.Errorf("request %s: %w", t.subject, err))
+	case err != nil:
+		return fmt.Errorf("request %s: %w", t.subject, err)
+	}
+	return judge(reply)
+}
+
+// request makes the message of a job. What a job is to forward goes under its own name; a method and a path mean nothing
+// to a service.
+func (t *target) request(job workers.Job) *nats.Msg {
+	m := nats.NewMsg(t.subject)
+	m.Data = job.Body
+	for name, values := range job.Header {
+		lower := strings.ToLower(name)
+		switch {
+		case strings.HasPrefix(lower, forwardPrefix) && len(lower) > len(forwardPrefix):
+			m.Header[name[len(forwardPrefix):]] = values
+		case lower == "content-type", lower == "traceparent", lower == "tracestate":
+			m.Header[http.CanonicalHeaderKey(name)] = values
+		}
+	}
+	m.Header.Set("Penstock-Job", job.ID)
+	m.Header.Set("Penstock-Policy", job.Policy)
+	m.Header.Set("Penstock-Key", string(job.Key))
+	m.Header.Set("Penstock-Attempt", strconv.Itoa(job.Attempt))
+	m.Header.Set("Idempotency-Key", job.Idempotency)
+	return m
+}
+
+// judge says how an attempt ended that was answered: see DESIGN.md, "Outcomes of a job".
+func judge(reply *nats.Msg) error {
+	text, code := field(reply, micro.ErrorHeader), strings.TrimSpace(field(reply, micro.ErrorCodeHeader))
+	if text == "" && code == "" {
+		return nil
+	}
+	answer := fmt.Errorf("service answered %s", detail(code, text, string(reply.Data)))
+	status, err := strconv.Atoi(code)
+	if err != nil {
+		return answer
+	}
+	after, named := retryAfter(field(reply, "Retry-After"))
+	switch {
+	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable && named:
+		return workers.RetryAfter(after, answer)
+	case status >= 400 && status < 500 && status != http.StatusRequestTimeout:
+		return workers.Permanent(answer)
+	}
+	return answer
+}
+
+// field reads a header whatever its case.
+func field(m *nats.Msg, name string) string {
+	for key, values := range m.Header {
+		if len(values) > 0 && strings.EqualFold(key, name) {
+			return values[0]
+		}
+	}
+	return ""
+}
+
+// retryAfter reads a number of seconds, fractions allowed.
+func retryAfter(value string) (after time.Duration, named bool) {
+	const most = 366 * 24 * time.Hour
+	seconds, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+	if err != nil || math.IsNaN(seconds) {
+		return 0, false
+	}
+	return time.Duration(min(max(seconds, 0), most.Seconds()) * float64(time.Second)), true
+}
+
+// detail puts what a service said into one line.
+func detail(parts ...string) string {
+	var words []string
+	for _, part := range parts {
+		part = strings.ToValidUTF8(part[:min(len(part), mostDetail)], "�")
+		words = append(words, strings.Fields(part)...)
+	}
+	return strings.Join(words, " ")
+}

@@ -1,0 +1,266 @@
+package natstarget_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+
+	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/embedded"
+	"github.com/penstock-mq/penstock/workers"
+	"github.com/penstock-mq/penstock/workers/natstarget"
+)
+
+// deadline is how long a test waits for what must happen.
+const deadline = 20 * time.Second
+
+func connect(t *testing.T) *nats.Conn {
+	t.Helper()
+	server, err := embedded.Start(embedded.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Shutdown)
+	nc, err := server.Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return nc
+}
+
+func target(t *testing.T, nc *nats.Conn, subject string) workers.Handler {
+	t.Helper()
+	handle, err := natstarget.New(nc)(policy.Policy{Target: &policy.Target{NATS: &policy.NATSTarget{Subject: subject}}})
+	if err != nil || handle == nil {
+		t.Fatal(handle == nil, err)
+	}
+	return handle
+}
+
+func respond(t *testing.T, nc *nats.Conn, subject string, answer func(m *nats.Msg)) *nats.Subscription {
+	t.Helper()
+	sub, err := nc.Subscribe(subject, answer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sub
+}
+
+func TestOtherTargetsAreNotOurs(t *testing.T) {
+	for _, p := range []policy.Policy{{}, {Target: &policy.Target{HTTP: &policy.HTTPTarget{URL: "http://a"}}}} {
+		if handle, err := natstarget.New(nil)(p); handle != nil || err != nil {
+			t.Errorf("%+v: a handler: %v, %v", p.Target, handle != nil, err)
+		}
+	}
+}
+
+func TestRequest(t *testing.T) {
+	nc := connect(t)
+	got := make(chan *nats.Msg, 1)
+	respond(t, nc, "svc", func(m *nats.Msg) {
+		got <- m
+		_ = m.Respond(nil)
+	})
+	err := target(t, nc, "svc")(t.Context(), workers.Job{
+		ID: "api:7", Idempotency: "x", Policy: "api", Key: "a.b", Body: []byte("body"), Attempt: 3,
+		Header: nats.Header{
+			"penstock-forward-X-Tenant": {"t1", "t2"}, "traceparent": {"00-1"}, "content-type": {"text/plain"}, "Own": {"secret"},
+			"Penstock-Path": {"/p"}, "Penstock-Job": {"fake"},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := <-got
+	want := nats.Header{
+		"X-Tenant": {"t1", "t2"}, "Traceparent": {"00-1"}, "Content-Type": {"text/plain"}, "Penstock-Job": {"api:7"},
+		"Penstock-Policy": {"api"}, "Penstock-Key": {"a.b"}, "Penstock-Attempt": {"3"}, "Idempotency-Key": {"x"},
+	}
+	if string(m.Data) != "body" || !maps.EqualFunc(m.Header, want, func(a, b []string) bool { return fmt.Sprint(a) == fmt.Sprint(b) }) {
+		t.Errorf("request %q %v, want %v", m.Data, m.Header, want)
+	}
+}
+
+// kind names what a handler's error means.
+func kind(err error) string {
+	switch {
+	case err == nil:
+		return "done"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "timeout"
+	}
+	pause, throttled := workers.IsRetryAfter(err)
+	switch {
+	case throttled:
+		return "after " + pause.String()
+	case workers.IsPermanent(err):
+		return "permanent"
+	}
+	return "failed"
+}
+
+func TestReplies(t *testing.T) {
+	nc := connect(t)
+	reply := nats.NewMsg("")
+	respond(t, nc, "svc", func(m *nats.Msg) { _ = m.RespondMsg(reply) })
+	failure := func(code string, more ...string) nats.Header {
+		h := nats.Header{"Nats-Service-Error-Code": {code}, "Nats-Service-Error": {"no"}}
+		for i := 0; i < len(more); i += 2 {
+			h[more[i]] = []string{more[i+1]}
+		}
+		return h
+	}
+	for _, test := range []struct {
+		header nats.Header
+		want   string
+	}{
+		{nil, "done"},
+		{nats.Header{"Other": {"1"}}, "done"},
+		{failure("429"), "after 0s"},
+		{failure("429", "Retry-After", "2"), "after 2s"},
+		{failure("429", "retry-after", "0.25"), "after 250ms"},
+		{failure("429", "Retry-After", "-1"), "after 0s"},
+		{failure("429", "Retry-After", "1e300"), "after 8784h0m0s"},
+		{failure("429", "Retry-After", "NaN"), "after 0s"},
+		{failure("503"), "failed"},
+		{failure("503", "Retry-After", "3"), "after 3s"},
+		{failure("500"), "failed"},
+		{failure("408"), "failed"},
+		{failure("400"), "permanent"},
+		{failure("404"), "permanent"},
+		{failure("oops"), "failed"},
+		{nats.Header{"Nats-Service-Error": {"no code"}}, "failed"},
+		{nats.Header{"nats-service-error-code": {"422"}}, "permanent"},
+	} {
+		reply = nats.NewMsg("")
+		reply.Header, reply.Data = test.header, []byte("it\nhurts")
+		err := target(t, nc, "svc")(t.Context(), workers.Job{})
+		if got := kind(err); got != test.want {
+			t.Errorf("%v: %s (%v), want %s", test.header, got, err, test.want)
+		}
+		if err != nil && !strings.HasSuffix(err.Error(), "it hurts") {
+			t.Errorf("%v: error %q does not quote the service", test.header, err)
+		}
+	}
+}
+
+func TestNoReply(t *testing.T) {
+	nc := connect(t)
+	if got := kind(target(t, nc, "nobody")(t.Context(), workers.Job{})); got != "after 1s" {
+		t.Errorf("nobody listens: %s", got)
+	}
+	respond(t, nc, "silent", func(*nats.Msg) {})
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if got := kind(target(t, nc, "silent")(ctx, workers.Job{})); got != "timeout" {
+		t.Errorf("no reply: %s", got)
+	}
+	large := make([]byte, nc.MaxPayload()+1)
+	if got := kind(target(t, nc, "silent")(t.Context(), workers.Job{Body: large})); got != "permanent" {
+		t.Errorf("payload too large: %s", got)
+	}
+}
+
+// TestService drains to a micro service that comes late and fails once.
+func TestService(t *testing.T) {
+	nc := connect(t)
+	broker, err := queue.NewBroker(nc, queue.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := broker.Setup(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p := policy.Policy{
+		Name: "bills", Algorithm: policy.LeakingBucket, Outflow: algorithms.Rate{Count: 100, Per: time.Second}, Capacity: 10,
+		Target: &policy.Target{NATS: &policy.NATSTarget{Subject: "billing.charge"}},
+		Retry:  policy.Retry{MaxAttempts: 2, Backoff: policy.Duration(time.Millisecond)},
+	}.WithDefaults()
+	if _, err := broker.PutPolicy(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	if err := broker.Apply(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := nc.Request("penstock.jobs.bills.a", []byte("12"), deadline); err != nil {
+		t.Fatal(err)
+	}
+
+	var throttled atomic.Int64
+	drainer, err := workers.New(nc, workers.Options{
+		Lease: time.Second,
+		Target: func(p policy.Policy) (workers.Handler, error) {
+			handle, err := natstarget.New(nc)(p)
+			return func(ctx context.Context, job workers.Job) error {
+				err := handle(ctx, job)
+				if strings.HasPrefix(kind(err), "after") {
+					throttled.Add(1)
+				}
+				return err
+			}, err
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- drainer.Run(ctx) }()
+	defer func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}()
+	until(t, "the absent service is noticed", func() bool { return throttled.Load() > 1 })
+
+	attempts := make(chan string, 10)
+	service, err := micro.AddService(nc, micro.Config{Name: "billing", Version: "1.0.0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = service.Stop() }()
+	if err := service.AddEndpoint("charge", micro.HandlerFunc(func(r micro.Request) {
+		attempt := r.Headers().Get("Penstock-Attempt")
+		attempts <- attempt
+		if attempt == "1" {
+			_ = r.Error("500", "not today", nil)
+		} else {
+			_ = r.Respond(nil)
+		}
+	}), micro.WithEndpointSubject("billing.charge")); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the queue is empty", func() bool {
+		n, err := broker.Depth(t.Context(), "bills")
+		return err == nil && n == 0
+	})
+	if first, second := <-attempts, <-attempts; first != "1" || second != "2" || len(attempts) > 0 {
+		t.Errorf("attempts %s, %s and %d more", first, second, len(attempts))
+	}
+}
+
+func until(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	end := time.After(deadline)
+	for !done() {
+		select {
+		case <-ticker.C:
+		case <-end:
+			t.Fatalf("waited in vain until %s", what)
+		}
+	}
+}

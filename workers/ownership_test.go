@@ -1,0 +1,223 @@
+package workers
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/policy"
+)
+
+// fleet makes a core that knows n drainers, all of which can run two policies.
+func fleet(t *testing.T, n int) *core {
+	t.Helper()
+	a, z := leaky("alpha", "10/s"), leaky("zeta", "10/s")
+	a.Partitions, z.Partitions = 8, 24
+	c := coreBench(t, a, z)
+	for i := range n - 1 {
+		c.watched(tableDrainers, fmt.Sprintf("peer-%d", i), record{
+			exists: true, revision: uint64(10 + i), value: encode(leaseRecord{V: version, Lease: 3000, Policies: []string{"alpha", "zeta"}}),
+		}, origin)
+	}
+	return c
+}
+
+func owners(c *core) map[string]string {
+	result := map[string]string{}
+	for s, id := range c.favourites() {
+		result[s.key()] = id
+	}
+	return result
+}
+
+func TestFavouritesAreBalancedAndFewMove(t *testing.T) {
+	for n := 1; n <= 12; n++ {
+		before, after := owners(fleet(t, n)), owners(fleet(t, n+1))
+		load := map[string]int{}
+		for _, id := range before {
+			load[id]++
+		}
+		for id, l := range load {
+			if quota := (32 + n - 1) / n; l > quota {
+				t.Errorf("%d drainers: %s has %d, at most %d are fair", n, id, l, quota)
+			}
+		}
+		if len(before) != 32 || len(load) != n {
+			t.Errorf("%d drainers: %d partitions on %d of them", n, len(before), len(load))
+		}
+		moved := 0
+		for key, id := range before {
+			if after[key] != id {
+				moved++
+			}
+		}
+		if most := 2*32/(n+1) + 4; moved > most {
+			t.Errorf("%d of 32 move when drainer %d joins, want at most %d", moved, n+1, most)
+		}
+	}
+}
+
+func TestFavouritesAreAmongThoseWhoCan(t *testing.T) {
+	c := fleet(t, 3)
+	c.watched(tableDrainers, "peer-0", record{
+		exists: true, revision: 50, value: encode(leaseRecord{V: version, Lease: 3000, Policies: []string{"zeta"}}),
+	}, origin)
+	c.watched(tableDrainers, "peer-1", record{
+		exists: true, revision: 51, value: encode(leaseRecord{V: version, Lease: 3000, Policies: []string{"alpha", "zeta"}, Leaving: true}),
+	}, origin)
+	for key, id := range owners(c) {
+		if id == "peer-1" || key[:5] == "alpha" && id == "peer-0" {
+			t.Errorf("%s is for %s", key, id)
+		}
+	}
+}
+
+// A process that cannot run a policy any more must let others have its partitions: nobody can take them from a live one.
+func TestPartitionsOfAPolicyThatCannotRunAreReleased(t *testing.T) {
+	p := leaky("api", "10/s")
+	p.Partitions = 2
+	for name, change := range map[string]func(c *core, now instant){
+		"removed":     func(c *core, now instant) { setPolicies(c, now) },
+		"no workers":  func(c *core, now instant) { c.setPolicies([]queuePolicy{{Policy: p.WithDefaults()}}, now) },
+		"and back":    func(c *core, now instant) { setPolicies(c, now); setPolicies(c, now, p) },
+		"other comes": func(c *core, now instant) { setPolicies(c, now, leaky("other", "1/s")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := coreBench(t, p)
+			now := c.run(origin, 2*time.Second, nil)
+			if c.shares["api.0"].part == nil || c.shares["api.1"].part == nil {
+				t.Fatal("not owned")
+			}
+			change(c, now)
+			released := map[string]bool{}
+			now = c.run(now, 3*time.Second, func(_ instant, written []put) {
+				for _, w := range written {
+					var r ownerRecord
+					if w.why == whyRelease && decode(w.value, &r) == nil && r.Released {
+						released[w.key] = true
+					}
+				}
+			})
+			if len(released) != 2 {
+				t.Fatalf("released %v", released)
+			}
+			back := name == "and back"
+			if s := c.shares["api.0"]; back != (s != nil && s.part != nil) {
+				t.Errorf("owned afterwards: %v, want %v", !back, back)
+			}
+			if !back && c.valves["api"] != nil {
+				t.Error("its valve stays")
+			}
+		})
+	}
+}
+
+// Who meets a record of another format version stands back.
+func TestRecordsOfAnotherVersionAreLeftAlone(t *testing.T) {
+	p := leaky("api", "10/s")
+	p.Partitions = 1
+	c := coreBench(t, p)
+	strange := record{exists: true, revision: 20, value: []byte(`{"v":2,"owner":{"id":"x"},"lease":"10m"}`)}
+	c.watched(tablePartitions, "api.0", strange, origin)
+	c.watched(tableDrainers, "stranger", strange, origin)
+	if c.out.strange != 2 {
+		t.Errorf("%d records of another version were reported, want 2", c.out.strange)
+	}
+	c.run(origin, time.Minute, func(now instant, written []put) {
+		for _, w := range written {
+			if w.why != whyRenew {
+				t.Fatalf("after %v it wrote %s", now.since(origin), w.key)
+			}
+		}
+	})
+}
+
+func TestAFailedOpeningIsTriedAgainLessAndLessOften(t *testing.T) {
+	p := leaky("api", "10/s")
+	p.Partitions = 1
+	c := coreBench(t, p)
+	opens, writes := 0, 0
+	now := origin
+	step := func(until time.Duration) {
+		for ; now < origin.add(until); now = now.add(20 * ms) {
+			c.advance(now)
+			for _, key := range answerPuts(c, now) {
+				if key == "api.0" {
+					writes++
+				}
+			}
+			for _, o := range c.out.opens {
+				opens++
+				c.unopened(o, o.part.epoch, now)
+			}
+			c.out = actions{}
+		}
+	}
+	step(10 * time.Minute)
+	if opens < 20 || opens > 100 || writes > 2 {
+		t.Errorf("in ten minutes it tried %d times and wrote %d ownership records", opens, writes)
+	}
+	c.leave(now)
+	step(10*time.Minute + 15*time.Second)
+	if !c.left() {
+		t.Error("it cannot leave, because of a partition that cannot be opened")
+	}
+}
+
+func TestPeersAreForgotten(t *testing.T) {
+	c := coreBench(t, leaky("api", "10/s"))
+	for i := range 100 {
+		c.watched(tableDrainers, fmt.Sprintf("peer-%d", i), record{
+			exists: true, revision: uint64(10 + i), value: encode(leaseRecord{V: version, Lease: 1000}),
+		}, origin)
+	}
+	tombstones, deleted := 0, 0
+	now := origin
+	for ; now < origin.add(2*time.Minute); now = now.add(50 * ms) {
+		c.advance(now)
+		for _, p := range c.out.puts {
+			if p.why == whyTombstone {
+				tombstones++
+			}
+		}
+		answerPuts(c, now)
+		deleted += len(c.out.deletes)
+		for _, o := range c.out.opens {
+			c.opened(o, o.part.epoch, opened{}, now)
+		}
+		c.out = actions{}
+	}
+	if tombstones != 100 || deleted != 100 || len(c.peers) != 0 {
+		t.Errorf("%d tombstones, %d deleted, %d peers known", tombstones, deleted, len(c.peers))
+	}
+}
+
+func TestOwnedPartitionsAreReleasedToANewcomerOnly(t *testing.T) {
+	p := leaky("api", "10/s")
+	p.Partitions = 8
+	c := coreBench(t, p)
+	now := c.run(origin, 4*time.Second, nil)
+	join := func(id string, revision uint64) {
+		c.watched(tableDrainers, id, record{
+			exists: true, revision: revision, value: encode(leaseRecord{V: version, Lease: 3000, Policies: []string{"api"}}),
+		}, now)
+	}
+	join("newcomer", 100)
+	released := []string{}
+	collect := func(at instant, written []put) {
+		for _, w := range written {
+			if w.why == whyRelease {
+				released = append(released, w.key)
+			}
+		}
+		join("newcomer", uint64(at)) // it renews
+	}
+	c.run(now, 900*ms, collect)
+	slices.Sort(released)
+	if len(released) != 4 || len(slices.Compact(released)) != 4 {
+		t.Errorf("released %v, want half of 8", released)
+	}
+}
+
+var _ policy.Policy

@@ -1,0 +1,395 @@
+package workers
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue/embedded"
+)
+
+// cutDrainer runs a drainer whose connection can be cut; the returned function does that and waits for its end.
+func (b *bench) cutDrainer(handle Handler) (cut func()) {
+	b.t.Helper()
+	nc := b.connect()
+	d, err := New(nc, Options{Lease: time.Second})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	d.Handle("api", handle)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- d.Run(ctx) }()
+	cut = sync.OnceFunc(func() {
+		nc.Close()
+		select {
+		case err := <-done:
+			if err == nil {
+				b.t.Error("a drainer whose connection was closed says that all is well")
+			}
+		case <-time.After(deadline):
+			b.t.Error("a drainer whose connection was closed goes on")
+		}
+		cancel()
+	})
+	b.t.Cleanup(cut)
+	return cut
+}
+
+func TestPoisonJobCrashesThreeOwners(t *testing.T) {
+	p := leaky("api", "100/s")
+	p.Partitions = 1
+	b := newBench(t, p)
+	b.publish("api", "poison", 0, 1)
+	var calls atomic.Int32
+	for crash := range int32(mostCrashes) {
+		cut := b.cutDrainer(func(ctx context.Context, _ Job) error {
+			calls.Add(1)
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		b.until("the job runs", func() bool { return calls.Load() == crash+1 })
+		b.until("that is noted", func() bool { return strings.Contains(b.checkpoint("api.0"), `"running"`) })
+		cut()
+	}
+	var ran seen
+	b.drain(Options{}, map[string]Handler{"api": ran.handle})
+	b.publish("api", "poison", 1, 1)
+	b.empty("api")
+	if got := b.deadLetter("api", "poison"); got != string(ReasonCrashed) {
+		t.Errorf("dead letter %q", got)
+	}
+	if got := ran.bodies("poison"); len(got) != 1 || got[0] != "1" {
+		t.Errorf("ran %v, want only the job behind it", got)
+	}
+}
+
+// checkpoint is what the owner of a partition noted, empty when there is nothing.
+func (b *bench) checkpoint(share string) string {
+	r, err := b.broker.Partitions().Read(b.t.Context(), share+checkpointSuffix)
+	if err != nil {
+		return ""
+	}
+	return string(r.Value)
+}
+
+func TestAttemptsSurviveACrash(t *testing.T) {
+	p := leaky("api", "1000/s")
+	p.Retry = policy.Retry{MaxAttempts: 4, Backoff: policy.Duration(ms), MaxBackoff: policy.Duration(ms)}
+	b := newBench(t, p)
+	b.publish("api", "a", 0, 1)
+	var mu sync.Mutex
+	var attempts []int
+	note := func(job Job) int {
+		mu.Lock()
+		defer mu.Unlock()
+		attempts = append(attempts, job.Attempt)
+		return len(attempts)
+	}
+	count := func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(attempts)
+	}
+	cut := b.cutDrainer(func(ctx context.Context, job Job) error {
+		if note(job) <= 2 {
+			return errors.New("no")
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	b.until("it failed twice and runs again", func() bool { return count() == 3 })
+	cut()
+	b.drain(Options{}, map[string]Handler{"api": func(_ context.Context, job Job) error {
+		note(job)
+		return errors.New("no")
+	}})
+	b.empty("api")
+	if got := attempts[len(attempts)-2:]; got[0] != 3 || got[1] != 4 {
+		t.Errorf("attempts %v; the crash must neither count nor forget any", attempts)
+	}
+	if got := b.deadLetter("api", "a"); got != string(ReasonAttempts) {
+		t.Errorf("dead letter %q", got)
+	}
+}
+
+func TestAttemptsTimeOut(t *testing.T) {
+	p := leaky("api", "1000/s")
+	p.Timeout = policy.Duration(50 * ms)
+	p.Retry = policy.Retry{MaxAttempts: 2, Backoff: policy.Duration(ms), MaxBackoff: policy.Duration(ms)}
+	b := newBench(t, p)
+	var calls atomic.Int32
+	b.drain(Options{}, map[string]Handler{"api": func(ctx context.Context, _ Job) error {
+		calls.Add(1)
+		<-ctx.Done()
+		return ctx.Err()
+	}})
+	b.publish("api", "a", 0, 1)
+	b.empty("api")
+	if calls.Load() != 2 || b.deadLetter("api", "a") != string(ReasonAttempts) {
+		t.Errorf("%d calls, dead letter %q", calls.Load(), b.deadLetter("api", "a"))
+	}
+}
+
+// When the grace period ends, handlers are interrupted, and what they were doing is done again by another: no attempt.
+func TestGraceEndsWithoutAnAttempt(t *testing.T) {
+	b := newBench(t, leaky("api", "1000/s"))
+	b.publish("api", "a", 0, 1)
+	runs := make(chan struct{})
+	first := b.drain(Options{Grace: 100 * ms}, map[string]Handler{"api": func(ctx context.Context, _ Job) error {
+		close(runs)
+		<-ctx.Done()
+		return ctx.Err()
+	}})
+	<-runs
+	first()
+	var ran seen
+	b.drain(Options{}, map[string]Handler{"api": ran.handle})
+	b.empty("api")
+	if all := ran.all(); len(all) != 1 || all[0].Attempt != 1 {
+		t.Errorf("ran %+v", all)
+	}
+}
+
+func TestHeadersThroughADrainer(t *testing.T) {
+	p := leaky("api", "100/s")
+	b := newBench(t, p)
+	b.send("api", "deadline", "x", "Penstock-Deadline", "1ms")
+	b.send("api", "malformed", "x", "Penstock-Cost", "none")
+	b.send("api", "far", "x", "Penstock-Deadline", "9999-12-31T23:59:59Z")
+	b.send("api", "later", "x", "Penstock-Not-Before", "300ms")
+	b.send("api", "costly", "0", "Penstock-Cost", "30")
+	b.send("api", "costly", "1")
+	var ran seen
+	b.drain(Options{}, map[string]Handler{"api": ran.handle})
+	b.empty("api")
+	for key, want := range map[string]Reason{"deadline": ReasonDeadline, "malformed": ReasonMalformed} {
+		if got := b.deadLetter("api", key); got != string(want) {
+			t.Errorf("%s: dead letter %q", key, got)
+		}
+	}
+	var costly []Job
+	for _, job := range ran.all() {
+		switch job.Key {
+		case "deadline", "malformed":
+			t.Errorf("%s ran", job.Key)
+		case "later":
+			if wait := job.Started.Sub(job.Accepted); wait < 295*ms {
+				t.Errorf("it started after %v", wait)
+			}
+		case "costly":
+			costly = append(costly, job)
+		}
+	}
+	if len(ran.bodies("far")) != 1 || len(costly) != 2 {
+		t.Fatalf("ran %+v", ran.all())
+	}
+	if gap := costly[1].Started.Sub(costly[0].Started); gap < 295*ms {
+		t.Errorf("the job after one of cost 30 started %v later, want 300 ms at 100/s", gap)
+	}
+}
+
+func TestLargeBodiesThroughADrainer(t *testing.T) {
+	b := newBench(t, leaky("api", "200/s"))
+	const jobs = 40
+	body := func(i int) string { return strconv.Itoa(i) + strings.Repeat("x", 64<<10) }
+	for i := range jobs {
+		b.send("api", "a", body(i))
+	}
+	var ran seen
+	b.drain(Options{}, map[string]Handler{"api": func(ctx context.Context, job Job) error {
+		if job.Attempt == 1 && bytes.HasPrefix(job.Body, []byte("7x")) {
+			return errors.New("once more") // its body is read again
+		}
+		return ran.handle(ctx, job)
+	}})
+	b.empty("api")
+	got := map[string]bool{}
+	for _, body := range ran.bodies("a") {
+		got[body] = true
+	}
+	for i := range jobs {
+		if !got[body(i)] {
+			t.Errorf("body %d did not arrive as it was", i)
+		}
+	}
+}
+
+// Of a job whose body was not delivered, the dead letter has it all the same.
+func TestDeadLettersOfLargeBodies(t *testing.T) {
+	b := newBench(t, leaky("api", "1/m"))
+	want := strings.Repeat("y", 64<<10)
+	b.send("api", "a", want, "Penstock-Deadline", "1ms")
+	var ran seen
+	b.drain(Options{}, map[string]Handler{"api": ran.handle})
+	b.empty("api")
+	js, err := b.nc.JetStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := js.GetLastMsg("PENSTOCK_DEAD", "penstock.dead.api.a")
+	if err != nil || string(m.Data) != want {
+		t.Errorf("its letter: %v", err)
+	}
+}
+
+// NATS may be away when a drainer starts.
+func TestRunWaitsForNATS(t *testing.T) {
+	server, err := embedded.Start(embedded.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := server.URL()
+	server.Shutdown()
+	nc, err := nats.Connect(url, nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(20*ms))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	ready := make(chan struct{})
+	d, err := New(nc, Options{Lease: time.Second, Ready: func() { close(ready) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- d.Run(ctx) }()
+	if server, err = embedded.Start(embedded.Options{Dir: t.TempDir(), Listen: strings.TrimPrefix(url, "nats://")}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Shutdown)
+	select {
+	case <-ready:
+	case err := <-done:
+		t.Fatalf("it ended: %v", err)
+	case <-time.After(deadline):
+		t.Fatal("it did not become ready")
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRunEndsWhileItWaitsForNATS(t *testing.T) {
+	nc, err := nats.Connect("nats://127.0.0.1:1", nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	d, err := New(nc, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := d.Run(ctx); err != nil {
+		t.Error(err)
+	}
+	nc.Close()
+	if d, err = New(nc, Options{}); err == nil {
+		err = d.Run(t.Context())
+	}
+	if !errors.Is(err, nats.ErrConnectionClosed) {
+		t.Errorf("on a closed connection: %v", err)
+	}
+}
+
+// A drainer leaves no goroutine behind, whether it ended in order or its connection was closed.
+func TestRunLeavesNothingBehind(t *testing.T) {
+	b := newBench(t, leaky("api", "1000/s"))
+	var ran seen
+	before := 0
+	for round := range 3 {
+		n := len(ran.all())
+		b.publish("api", "a", 0, 10)
+		if round%2 == 0 {
+			stop := b.drain(Options{}, map[string]Handler{"api": ran.handle})
+			b.until("jobs ran", func() bool { return len(ran.all()) >= n+10 })
+			stop()
+		} else {
+			cut := b.cutDrainer(ran.handle)
+			b.until("jobs ran", func() bool { return len(ran.all()) >= n+10 })
+			cut()
+		}
+		if round == 0 {
+			before = ours()
+			continue
+		}
+		b.until("its goroutines have ended", func() bool { return ours() <= before })
+	}
+}
+
+// ours counts the goroutines that run code of this module, tests excepted.
+func ours() (n int) {
+	stacks := make([]byte, 4<<20)
+	for _, stack := range bytes.Split(stacks[:runtime.Stack(stacks, true)], []byte("\n\n")) {
+		if bytes.Contains(stack, []byte("penstock/queue.(*")) || bytes.Contains(stack, []byte("penstock/workers.(*Drainer)")) {
+			n++
+		}
+	}
+	return n
+}
+
+// A letter that cannot be stored keeps only its own job waiting, however many there are.
+func TestCallsThatCannotSucceedHoldNothingUp(t *testing.T) {
+	var c calls
+	var failing atomic.Int32
+	var wait sync.WaitGroup
+	var again func()
+	stop := make(chan struct{})
+	again = func() {
+		failing.Add(1)
+		wait.Go(func() {
+			select {
+			case <-stop:
+			case <-time.After(ms):
+				c.add(wait.Go, again)
+			}
+		})
+	}
+	for range 4 * mostCalls {
+		c.add(wait.Go, again)
+	}
+	done := make(chan struct{})
+	c.add(wait.Go, func() { close(done) })
+	select {
+	case <-done:
+	case <-time.After(deadline):
+		t.Error("the call behind them was never made")
+	}
+	close(stop)
+	wait.Wait()
+}
+
+func TestCallsAreBounded(t *testing.T) {
+	var c calls
+	var wait sync.WaitGroup
+	var now, most, made atomic.Int32
+	release := make(chan struct{})
+	for range 10 * mostCalls {
+		c.add(wait.Go, func() {
+			n := now.Add(1)
+			for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+			}
+			<-release
+			now.Add(-1)
+			made.Add(1)
+		})
+	}
+	close(release)
+	wait.Wait()
+	if most.Load() > mostCalls || made.Load() != 10*mostCalls || c.running != 0 {
+		t.Errorf("%d at once, %d made, %d left", most.Load(), made.Load(), c.running)
+	}
+}

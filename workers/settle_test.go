@@ -1,0 +1,213 @@
+package workers
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
+)
+
+func TestBackoffDoublesUpToItsLimit(t *testing.T) {
+	for _, c := range []struct {
+		first time.Duration
+		n     int
+		limit time.Duration
+		want  time.Duration
+	}{
+		{second, 0, time.Minute, second},
+		{second, 1, time.Minute, 2 * second},
+		{second, 5, time.Minute, 32 * second},
+		{second, 6, time.Minute, time.Minute},
+		{second, 1_000_000, time.Minute, time.Minute},
+		{time.Hour, 999, 366 * 24 * time.Hour, 366 * 24 * time.Hour},
+		{time.Minute, 0, second, second},
+	} {
+		if got := doubled(c.first, c.n, c.limit); got != c.want {
+			t.Errorf("doubled(%v, %d, %v) = %v, want %v", c.first, c.n, c.limit, got, c.want)
+		}
+	}
+}
+
+func TestFailedAttemptsBackOffWithJitter(t *testing.T) {
+	p := leaky("api", "1000/s")
+	p.Retry = policy.Retry{MaxAttempts: 4, Backoff: policy.Duration(second), MaxBackoff: policy.Duration(3 * second)}
+	b := newValveBench(t, p) // its jitter is always half
+	b.arrive("a")
+	for attempt, backoff := range []time.Duration{500 * ms, second, 1500 * ms} {
+		r := b.start()[0]
+		if r.attempt != attempt+1 {
+			t.Fatalf("attempt %d, want %d", r.attempt, attempt+1)
+		}
+		b.end(r, outcome{Kind: outcomeFailed, Error: "500"})
+		saved := b.out.saves[attempt]
+		if saved.record.Attempts != attempt+1 || saved.record.DueIn != backoff.Microseconds() || saved.record.LastError != "500" {
+			t.Fatalf("recorded %+v", saved.record)
+		}
+		if runs := b.start(); len(runs) > 0 {
+			t.Fatal("it started before its attempt was recorded")
+		}
+		b.v.saved(r.job, b.now)
+		if wake := b.v.wake(true); wake != b.now.add(backoff) {
+			t.Fatalf("backs off for %v, want %v", wake.since(b.now), backoff)
+		}
+		b.now = b.now.add(backoff)
+	}
+	b.end(b.start()[0], outcome{Kind: outcomeFailed, Error: "500"})
+	if b.reasons() != "[attempts]" {
+		t.Errorf("buried for %s", b.reasons())
+	}
+}
+
+func TestCooldowns(t *testing.T) {
+	p := leaky("api", "10/s")
+	p.Retry = policy.Retry{Backoff: policy.Duration(second), MaxCooldown: policy.Duration(5 * second)}
+	b := newValveBench(t, p)
+	for range 20 {
+		b.arrive("a")
+	}
+	throttle := func(after time.Duration) time.Duration {
+		r := b.start()[0]
+		b.end(r, outcome{Kind: outcomeThrottled, RetryAfter: after})
+		wait := b.p.buckets["a"].cool.since(b.now)
+		b.now = b.now.add(wait)
+		return wait
+	}
+	for i, want := range []time.Duration{second, 2 * second, 4 * second, 5 * second, 5 * second} {
+		if got := throttle(0); got != want {
+			t.Errorf("unnamed cool-down %d lasts %v, want %v", i+1, got, want)
+		}
+	}
+	if got := throttle(1500 * ms); got != 1500*ms {
+		t.Errorf("cool-down of 1.5 s lasts %v", got)
+	}
+	if got := throttle(time.Hour); got != 5*second {
+		t.Errorf("cool-down of an hour lasts %v, want max_cooldown", got)
+	}
+	// Opening is no burst, although the bucket is far behind its rate.
+	r := b.start()
+	if len(r) != 1 || r[0].attempt != 1 {
+		t.Fatalf("%d starts as the bucket opens", len(r))
+	}
+	b.done(r[0])
+	if got := throttle2(b); got != 100*ms-100*ms/(catchUp+1)-earliness {
+		t.Logf("the second start is allowed %v after the first", got)
+	}
+	if got := throttleAfterDone(b); got != second {
+		t.Errorf("after a success the first unnamed cool-down lasts %v again, want 1 s", got)
+	}
+}
+
+// throttle2 is when the bucket's next start is allowed.
+func throttle2(b *valveBench) time.Duration {
+	at := b.v.wake(true)
+	gap := at.since(b.now)
+	b.now = at
+	return gap
+}
+
+func throttleAfterDone(b *valveBench) time.Duration {
+	r := b.start()[0]
+	b.end(r, outcome{Kind: outcomeThrottled})
+	return b.p.buckets["a"].cool.since(b.now)
+}
+
+// Dates that are too far away for a duration must not wrap around.
+func TestFarDatesAreFarAway(t *testing.T) {
+	far := time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
+	b := newValveBench(t, leaky("api", "10/s"))
+	b.arrive("deadline", func(a *queue.Arrived) { a.Deadline = far })
+	later := b.arrive("later", func(a *queue.Arrived) { a.NotBefore = far })
+	if runs := b.start(); b.seqs(runs) != "[1]" || b.reasons() != "[]" {
+		t.Errorf("started %s, buried for %s; want job 1 alone", b.seqs(runs), b.reasons())
+	}
+	if later.stage != stageDelayed {
+		t.Errorf("a job of the year 9999 is in stage %d", later.stage)
+	}
+	b.arrive("past", func(a *queue.Arrived) { a.Deadline = time.Time{}.Add(time.Second) })
+	if runs := b.start(); len(runs) > 0 || b.reasons() != "[deadline]" {
+		t.Errorf("started %s, buried for %s", b.seqs(runs), b.reasons())
+	}
+}
+
+func TestDeadlinesPassWhereverAJobWaits(t *testing.T) {
+	soon := func(a *queue.Arrived) { a.Deadline = a.Stored.Add(second) }
+	for name, prepare := range map[string]func(b *valveBench){
+		"at the head of a slow bucket": func(b *valveBench) { b.arrive("a"); b.done(b.start()[0]); b.arrive("a", soon) },
+		"while the target cools down": func(b *valveBench) {
+			b.arrive("a", soon)
+			b.end(b.start()[0], outcome{Kind: outcomeThrottled, RetryAfter: time.Minute})
+		},
+		"before it is due": func(b *valveBench) {
+			b.arrive("a", soon, func(a *queue.Arrived) { a.NotBefore = a.Stored.Add(time.Minute) })
+		},
+		"while the policy is paused":    func(b *valveBench) { b.v.setPolicy(b.v.policy, true, b.now); b.arrive("a", soon) },
+		"while its concurrency is used": func(b *valveBench) { b.arrive("a"); b.start(); b.arrive("a", soon) },
+		"behind another": func(b *valveBench) {
+			b.arrive("a")
+			b.end(b.start()[0], outcome{Kind: outcomeThrottled, RetryAfter: time.Minute})
+			b.arrive("a", soon)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := leaky("api", "1/m")
+			p.Concurrency = 1
+			b := newValveBench(t, p)
+			prepare(b)
+			if b.reasons() != "[]" {
+				t.Fatal("too early")
+			}
+			b.until(second+ms, func(r run) { t.Fatalf("job %d started", r.Seq) })
+			if b.reasons() != "[deadline]" {
+				t.Fatalf("buried for %s", b.reasons())
+			}
+			if b.p.buckets["a"].delayed != 0 {
+				t.Errorf("%d count as delayed", b.p.buckets["a"].delayed)
+			}
+		})
+	}
+}
+
+func TestPoisonJobDiesAtItsThirdCrash(t *testing.T) {
+	p := leaky("api", "10/s")
+	var record attemptRecord
+	for crash := 1; crash <= mostCrashes; crash++ {
+		in := inheritance{crashed: true, owner: "old", handover: handover{Running: []runRecord{{1, "old"}}}}
+		if record.V != 0 {
+			in.attempts = map[uint64]inheritedAttempt{1: {attemptRecord: record}}
+		}
+		b := unownedValve(t, p).inheritFrom(in)
+		j := b.deliver(1, "a")
+		b.deliver(2, "a")
+		if crash == mostCrashes {
+			if b.reasons() != "[crashed]" {
+				t.Errorf("buried for %s", b.reasons())
+			}
+			return
+		}
+		if runs := b.at(second).start(); len(runs) > 0 {
+			t.Fatalf("started %s before the crash was recorded", b.seqs(runs))
+		}
+		record = b.out.saves[0].record
+		if record.Crashes != crash || record.Attempts != 0 {
+			t.Fatalf("recorded %+v", record)
+		}
+		b.v.saved(j, b.now)
+		if runs := b.start(); b.seqs(runs) != "[1]" || runs[0].attempt != 1 {
+			t.Fatalf("started %s; want the job that crashed first", b.seqs(runs))
+		}
+	}
+}
+
+func TestMalformedJobsTakeNoSlot(t *testing.T) {
+	b := newValveBench(t, leaky("api", "1/m"))
+	j := b.arrive("a", func(a *queue.Arrived) { a.Malformed = fmt.Errorf("cost: 0") })
+	b.arrive("a")
+	if runs := b.start(); b.seqs(runs) != "[2]" || b.reasons() != "[malformed]" {
+		t.Errorf("started %s, buried for %s", b.seqs(runs), b.reasons())
+	}
+	if b.v.buried(j); len(b.out.acks) != 1 {
+		t.Error("the letter is stored and its job is not acknowledged")
+	}
+}
