@@ -48,6 +48,21 @@ type job struct {
 // ran reports whether a job that is being buried had started; one that had not can be judged again by anybody.
 func (j *job) ran() bool { return j.reason != ReasonDeadline && j.reason != ReasonMalformed }
 
+// enter moves a job to another stage. Checkpoints list what has begun, four times a second, and must not look for it among
+// a million that wait.
+func (j *job) enter(next stage) {
+	switch was, is := j.stage.begun(), next.begun(); {
+	case is && !was:
+		j.bucket.part.begun[j.Seq] = j
+	case was && !is:
+		delete(j.bucket.part.begun, j.Seq)
+	}
+	j.stage = next
+}
+
+// begun reports whether a job in this stage has started and has no recorded outcome yet.
+func (s stage) begun() bool { return s == stageRunning || s == stageSaving || s == stageBurying }
+
 // orderedJob orders the jobs of a bucket: by priority, then as they were accepted. A retried job is older than those behind it
 // and so goes before them.
 type orderedJob struct{ *job }
@@ -104,6 +119,18 @@ type turn struct {
 	seq      uint64
 	decided  sync.WaitGroup
 	passed   bool // once decided
+
+	own, total spent // what the start took of the bucket's envelope, and of that of all buckets together
+}
+
+// spent is a clock's tat before and after a start.
+type spent struct{ before, after instant }
+
+// refund gives the envelope back what a start took that did not happen, unless something else was taken since.
+func (s spent) refund(c *clock) {
+	if c.tat == s.after {
+		c.tat = s.before
+	}
 }
 
 // decide makes the last check of a worker: allowed reads the clock and the fence, after all earlier starts of the bucket
@@ -167,6 +194,7 @@ type partition struct {
 	state   partitionState
 	buckets map[queue.Key]*bucket
 	jobs    map[uint64]*job
+	begun   map[uint64]*job // those of them that run, wherever, or whose outcome is being recorded
 
 	fresh    bool // what the predecessor left was not taken over yet
 	broken   bool // its backlog lost its way and must be opened anew

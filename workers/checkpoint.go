@@ -164,9 +164,8 @@ func (v *valve) doneJobs(p *partition, now instant) (done []uint64) {
 // runningJobs lists the jobs of a partition that have started and have no recorded outcome yet.
 func (v *valve) runningJobs(p *partition) []runRecord {
 	var running []runRecord
-	for _, j := range p.jobs {
-		switch {
-		case j.stage == stageRunning, j.stage == stageSaving, j.stage == stageBurying && j.ran():
+	for _, j := range p.begun {
+		if j.stage != stageBurying || j.ran() {
 			running = append(running, runRecord{j.Seq, cmp.Or(j.holder, v.self)})
 		}
 	}

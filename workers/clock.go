@@ -26,15 +26,14 @@ func (t instant) since(other instant) time.Duration { return time.Duration(t - o
 // Law 2 of DESIGN.md allows rate·(1.002·T + 2 ms) + burst starts in a window of T ≥ 1 s. At the least generous window
 // that is 4 ms of the rate above rate·T, and a bucket divides them up like this:
 const (
-	// catchUp is how much faster than its rate a late bucket runs: 1 part in 1000, 1 ms of each second.
-	catchUp = 1000
+	// catchUp is how much faster than its rate a late bucket runs: 1 part in 550, 1.8 ms of each second.
+	catchUp = 550
 	// earliness is how far ahead of the sped-up rate one start may come after a late one: timers are late by up to
 	// 1 ms at random, and without it every such delay would have to be caught up.
 	earliness = time.Millisecond
 	// handoff is the longest time between the valve's decision and the last check before the handler. A job that takes
-	// longer is not started: its slot is spent and it goes back to the head. Buckets slower than 1/s
-	// allow 1/1000 of what their interval has above a second more.
-	handoff = 2 * time.Millisecond
+	// longer is not started and goes back to the head.
+	handoff = time.Millisecond
 	// mostLateness is the lateness that is remembered to be made up.
 	mostLateness = 10 * time.Second
 )
@@ -63,7 +62,7 @@ func newPace(rate algorithms.Rate, burst int64) *pace {
 		short:    short,
 		credit:   times(burst-1, interval),
 		envelope: times(burst-1, short) + earliness,
-		handoff:  handoff + max(0, interval-time.Second)/catchUp,
+		handoff:  handoff,
 	}
 }
 

@@ -468,6 +468,10 @@ func (c *core) finished(r run, o outcome, now instant) {
 	switch r.part.state {
 	case partitionOpening, partitionLive:
 		r.part.checkpointed.changed = true
+		if o.Kind == outcomeReturned && !r.turn.passed {
+			r.turn.own.refund(&r.bucket.clock)
+			r.turn.total.refund(&v.totalClock)
+		}
 		v.settle(r.job, o, now)
 	case partitionSurrendered:
 		if o.Kind == outcomeFailed {
@@ -522,6 +526,12 @@ func (c *core) left() bool {
 
 // advance does everything that is due at now.
 func (c *core) advance(now instant) {
+	c.decide(now)
+	c.checkpoint(now)
+}
+
+// decide does everything that is due at now but checkpoints.
+func (c *core) decide(now instant) {
 	if !c.lease.inFlight && now >= c.lease.renewAt {
 		c.renew(now)
 	}
@@ -548,8 +558,18 @@ func (c *core) advance(now instant) {
 		for _, l := range c.out.lent[lent:] {
 			l.run.part.checkpointed.changed = true
 		}
+	}
+}
+
+// checkpoint writes the checkpoints that are due. To put them together takes longer than a start may be under way, so what
+// decide has started goes to its workers first.
+func (c *core) checkpoint(now instant) {
+	if !c.wasOpen {
+		return
+	}
+	for _, v := range c.sorted {
 		for _, s := range c.sortedShares() {
-			if p := s.part; p != nil && s.policy == v.policy.Name && open && now >= p.checkpointDue() {
+			if p := s.part; p != nil && s.policy == v.policy.Name && now >= p.checkpointDue() {
 				c.note(v, p, now)
 			}
 		}

@@ -232,8 +232,15 @@ func (d *Drainer) spawn(f func()) { d.wait.Go(f) }
 
 // loop is the drainer: it feeds events to the core and carries out what the core wants.
 func (d *Drainer) loop(ctx, background context.Context, interrupt func()) error {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
+	alarm, err := newAlarm()
+	if err != nil {
+		return err
+	}
+	d.spawn(alarm.run)
+	defer alarm.stop()
+	if err := alarm.reset(0); err != nil {
+		return err
+	}
 	done := ctx.Done()
 	var grace <-chan time.Time
 	var end <-chan time.Time
@@ -245,7 +252,7 @@ func (d *Drainer) loop(ctx, background context.Context, interrupt func()) error 
 			event(d.now())
 		case r := <-d.results:
 			d.core.finished(r.run, r.outcome, d.now())
-		case <-timer.C:
+		case <-alarm.rings:
 		case <-done:
 			done = nil
 			d.core.leave(d.now())
@@ -263,8 +270,10 @@ func (d *Drainer) loop(ctx, background context.Context, interrupt func()) error 
 			return errors.New("the connection to NATS was closed")
 		}
 		now := d.now()
-		d.core.advance(now)
+		d.core.decide(now)
 		d.fence.Store(int64(d.core.fence()))
+		d.perform(background)
+		d.core.checkpoint(now)
 		d.perform(background)
 		d.resolveAsks(now)
 		if !ready && d.core.synced && d.core.open(now) {
@@ -275,7 +284,9 @@ func (d *Drainer) loop(ctx, background context.Context, interrupt func()) error 
 			d.resign()
 			return nil
 		}
-		timer.Reset(max(0, min(d.core.wake(now), d.asksDue()).since(d.now())))
+		if err := alarm.reset(max(0, min(d.core.wake(now), d.asksDue()).since(d.now()))); err != nil {
+			return err
+		}
 	}
 }
 
@@ -288,14 +299,12 @@ func (d *Drainer) resign() {
 	}
 }
 
+// drainFor bounds how long arrivals and outcomes keep the loop from what is due.
+const drainFor = 500 * time.Microsecond
+
 // drain takes what else has come, but not so much that starts become late.
 func (d *Drainer) drain() {
-	const long = 2 * time.Millisecond
-	began := d.now()
-	for range 256 {
-		if d.now().since(began) > long {
-			return
-		}
+	for began := d.now(); d.now().since(began) < drainFor; {
 		select {
 		case r := <-d.results:
 			d.core.finished(r.run, r.outcome, d.now())

@@ -91,7 +91,7 @@ func TestPartitionsOfAPolicyThatCannotRunAreReleased(t *testing.T) {
 			}
 			change(c, now)
 			released := map[string]bool{}
-			now = c.run(now, 3*time.Second, func(_ instant, written []put) {
+			c.run(now, 3*time.Second, func(_ instant, written []put) {
 				for _, w := range written {
 					var r ownerRecord
 					if w.why == whyRelease && decode(w.value, &r) == nil && r.Released {

@@ -98,7 +98,8 @@ func doubled(d time.Duration, n int, limit time.Duration) time.Duration {
 
 // save records a counted attempt or crash; the job backs off once saved confirms it.
 func (v *valve) save(j *job, backoff time.Duration) {
-	j.stage, j.backoff, j.recorded = stageSaving, backoff, true
+	j.enter(stageSaving)
+	j.backoff, j.recorded = backoff, true
 	v.out.saves = append(v.out.saves, save{j, attemptRecord{
 		V: version, Attempts: j.attempts, DueIn: micros(backoff), LastError: j.lastError, Crashes: j.crashes,
 	}})
@@ -119,7 +120,8 @@ func (v *valve) saved(j *job, now instant) {
 }
 
 func (v *valve) bury(j *job, reason Reason, detail string) {
-	j.stage, j.lastError, j.reason = stageBurying, detail, reason
+	j.enter(stageBurying)
+	j.lastError, j.reason = detail, reason
 	v.out.burials = append(v.out.burials, burial{j, reason, detail})
 }
 
@@ -131,7 +133,7 @@ func (v *valve) buried(j *job) {
 }
 
 func (v *valve) ack(j *job) {
-	j.stage = stageAcking
+	j.enter(stageAcking)
 	j.Body, j.Header = nil, nil
 	v.out.acks = append(v.out.acks, recordOf{j.bucket.part, j.Seq})
 }
@@ -147,6 +149,7 @@ func (v *valve) confirmed(p *partition, seq uint64, now instant) {
 func (v *valve) remove(j *job, now instant) {
 	b := j.bucket
 	delete(b.part.jobs, j.Seq)
+	delete(b.part.begun, j.Seq)
 	b.held--
 	if j.recorded {
 		v.out.forgets = append(v.out.forgets, recordOf{b.part, j.Seq})

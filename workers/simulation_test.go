@@ -86,8 +86,9 @@ type world struct {
 	drainers []*drainer
 	names    int
 
-	accepted map[string]*fate // by policy:seq
-	decided  map[*turn]bool   // the last checks that were made
+	accepted map[string]*fate         // by policy:seq
+	decided  map[*turn]bool           // the last checks that were made
+	active   map[string]map[*run]bool // what runs, by bucket, as far as its process was not disturbed since
 	broken   []string
 }
 
@@ -186,7 +187,7 @@ func simulate(seed uint64, s sabotage) []string { return simulateWorld(seed, s).
 func simulateWorld(seed uint64, s sabotage) *world {
 	w := &world{
 		rng: rand.New(rand.NewPCG(seed, 20)), sabotage: s, attempts: map[string]storedAttempt{},
-		streams: map[string]*stream{}, accepted: map[string]*fate{}, decided: map[*turn]bool{},
+		streams: map[string]*stream{}, accepted: map[string]*fate{}, decided: map[*turn]bool{}, active: map[string]map[*run]bool{},
 	}
 	w.records = [2]map[string]*record{{}, {}}
 	w.pickPolicies()
@@ -532,6 +533,13 @@ func (d *drainer) ran(r *run) {
 	p := w.policyOf(r.part.policy)
 	f := w.accepted[fmt.Sprintf("%s:%d", p.Name, r.Seq)]
 	f.starts = append(f.starts, w.now)
+	if w.active[f.bucket] == nil {
+		w.active[f.bucket] = map[*run]bool{}
+	}
+	w.active[f.bucket][r] = true
+	if n := len(w.active[f.bucket]); p.Concurrency > 0 && n > p.Concurrency {
+		w.fail("concurrency: %d jobs of %s run, at most %d may", n, f.bucket, p.Concurrency)
+	}
 	if f.handedOver {
 		w.fail("law 3: %s:%d started again although its handover was planned and its process lives", p.Name, r.Seq)
 	}
@@ -564,6 +572,7 @@ func (d *drainer) end(r *run, f *fate, o outcome) {
 		return
 	}
 	f.handedOver = false
+	delete(w.active[f.bucket], r)
 	if !d.alive {
 		f.excepted = true // it runs again elsewhere
 		return
@@ -833,6 +842,7 @@ func (w *world) unplanned() {
 	for _, f := range w.accepted {
 		f.handedOver = false
 	}
+	clear(w.active)
 }
 
 // disturbances make drainers join, leave, crash, freeze and lose their connection, and JetStream restart.

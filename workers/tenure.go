@@ -14,7 +14,7 @@ import (
 func (v *valve) own(number int, epoch uint64) *partition {
 	p := &partition{
 		policy: v.policy.Name, number: number, epoch: epoch, state: partitionOpening, fresh: true,
-		buckets: map[queue.Key]*bucket{}, jobs: map[uint64]*job{}, inherited: map[uint64]*inheritedJob{},
+		buckets: map[queue.Key]*bucket{}, jobs: map[uint64]*job{}, begun: map[uint64]*job{}, inherited: map[uint64]*inheritedJob{},
 	}
 	v.parts[number] = p
 	return p
@@ -143,7 +143,7 @@ func (v *valve) restart(p *partition, now instant) {
 		if j.stage != stageAcking {
 			v.out.vanished++
 		}
-		j.stage = stageGone
+		j.enter(stageGone)
 	}
 	clear(p.inherited)
 	p.highest, p.unseen, p.finished, p.recent, p.stale = 0, 0, nil, nil, 0

@@ -62,8 +62,8 @@ func TestHandoverFitsAMessage(t *testing.T) {
 	for i := range 60_000 { // running, and finished but not confirmed
 		j := b.arrive(fmt.Sprintf("tenant.%06d", i))
 		b.v.detach(j)
-		if j.stage = stageRunning; i%2 == 0 {
-			j.stage = stageAcking
+		if j.enter(stageRunning); i%2 == 0 {
+			j.enter(stageAcking)
 		}
 	}
 	at := b.now

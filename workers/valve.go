@@ -1,6 +1,7 @@
 package workers
 
 import (
+	"strings"
 	"time"
 
 	"github.com/penstock-mq/penstock/policy"
@@ -88,6 +89,7 @@ func (v *valve) arrive(p *partition, a *queue.Arrived, now instant, wall time.Ti
 	}
 	b := v.bucket(p, a.Key, now)
 	j := &job{Arrived: *a, bucket: b, generation: p.generation, inBucket: -1, inTimers: -1}
+	j.Key = b.key
 	j.expires = now.later(a.Stored.Add(time.Duration(v.policy.MaxAge)).Sub(wall))
 	if !a.Deadline.IsZero() {
 		j.expires = min(j.expires, now.later(a.Deadline.Sub(wall)))
@@ -115,7 +117,8 @@ func (v *valve) arrive(p *partition, a *queue.Arrived, now instant, wall time.Ti
 	case in.crashed:
 		v.crashed(j, now)
 	case in.holder != "":
-		j.stage, j.holder = stageRunning, in.holder
+		j.enter(stageRunning)
+		j.holder = in.holder
 		b.running++
 		v.lookAt(j, now.add(time.Duration(v.policy.Timeout)))
 	case in.dueIn > 0:
@@ -136,6 +139,7 @@ func (v *valve) arrive(p *partition, a *queue.Arrived, now instant, wall time.Ti
 func (v *valve) bucket(p *partition, key queue.Key, now instant) *bucket {
 	b := p.buckets[key]
 	if b == nil {
+		key = queue.Key(strings.Clone(string(key))) // a delivery's key would keep its whole subject in memory
 		b = &bucket{key: key, part: p, limits: v.limitsOf(key)}
 		if b.pace != nil && p.crashedAt != 0 {
 			interval := b.pace.interval
@@ -149,7 +153,7 @@ func (v *valve) bucket(p *partition, key queue.Key, now instant) *bucket {
 // makeReady puts a job among those that wait for a slot.
 func (v *valve) makeReady(j *job, now instant) {
 	b := j.bucket
-	j.stage = stageWaiting
+	j.enter(stageWaiting)
 	if len(b.ready) > 0 && j.Body != nil && j.Size > leanSize {
 		j.Body, j.Lean = nil, true
 	}
@@ -161,7 +165,7 @@ func (v *valve) makeReady(j *job, now instant) {
 }
 
 func (v *valve) delay(j *job, until instant) {
-	j.stage = stageDelayed
+	j.enter(stageDelayed)
 	if j.Size > leanSize {
 		j.Body, j.Lean = nil, true
 	}
@@ -386,7 +390,7 @@ func (v *valve) start(b *bucket, now instant, remote bool) run {
 	due := b.nextAt
 	j := b.ready[0].job
 	v.detach(j)
-	j.stage = stageRunning
+	j.enter(stageRunning)
 	b.running++
 	r := run{job: j, part: b.part, attempt: j.attempts + 1, due: due, previous: b.last, remote: remote}
 	r.turn = &turn{priority: j.Priority, seq: j.Seq}
@@ -396,13 +400,17 @@ func (v *valve) start(b *bucket, now instant, remote bool) run {
 	b.part.handoffs.Add(1)
 	if v.total != nil {
 		r.due = max(due, v.total.next(&v.totalClock))
+		r.turn.total.before = v.totalClock.tat
 		v.total.take(&v.totalClock, now, j.Cost)
+		r.turn.total.after = v.totalClock.tat
 		r.latest = now.add(v.total.handoff)
 		v.turns = b.turns
 		b.turns += float64(j.Cost) / float64(b.weight)
 	}
 	if b.pace != nil {
+		r.turn.own.before = b.clock.tat
 		b.pace.take(&b.clock, now, j.Cost)
+		r.turn.own.after = b.clock.tat
 		r.latest = now.add(b.pace.handoff)
 	}
 	b.since = now
