@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 )
@@ -82,6 +81,7 @@ type world struct {
 	outages  int
 
 	policies []policy.Policy
+	set      settings
 	streams  map[string]*stream
 	drainers []*drainer
 	names    int
@@ -126,6 +126,7 @@ type drainer struct {
 	w       *world
 	core    *core
 	offset  time.Duration // of its clock
+	born    time.Duration
 	drift   float64
 	alive   bool
 	frozen  time.Duration // until when
@@ -188,6 +189,7 @@ func simulateWorld(seed uint64, s sabotage) *world {
 	w := &world{
 		rng: rand.New(rand.NewPCG(seed, 20)), sabotage: s, attempts: map[string]storedAttempt{},
 		streams: map[string]*stream{}, accepted: map[string]*fate{}, decided: map[*turn]bool{}, active: map[string]map[*run]bool{},
+		set: newSettings(),
 	}
 	w.records = [2]map[string]*record{{}, {}}
 	w.pickPolicies()
@@ -197,6 +199,7 @@ func simulateWorld(seed uint64, s sabotage) *world {
 	const busy = 40 * time.Second
 	w.publishers(busy)
 	w.disturbances(busy)
+	w.operators(busy)
 	w.after(busy+time.Second, func() { // whatever happened, the end is calm
 		for _, d := range w.drainers {
 			d.leaving = false
@@ -216,14 +219,9 @@ func simulateWorld(seed uint64, s sabotage) *world {
 }
 
 func (w *world) pickPolicies() {
-	rates := []string{"1/s", "3/s", "10/s", "50/s", "200/s", "7/10s"}
 	for i := range 1 + w.rng.IntN(2) {
-		rate, err := algorithms.ParseRate(rates[w.rng.IntN(len(rates))])
-		if err != nil {
-			panic(err)
-		}
 		p := policy.Policy{
-			Name: fmt.Sprintf("p%d", i), Algorithm: policy.LeakingBucket, Outflow: rate, Capacity: 60,
+			Name: fmt.Sprintf("p%d", i), Algorithm: policy.LeakingBucket, Outflow: someRate(w), Capacity: 60,
 			Burst: 1, Concurrency: w.rng.IntN(3) * 4, Workers: 16, Partitions: 1 + w.rng.IntN(4),
 			Timeout: policy.Duration(20 * time.Second),
 			Retry:   policy.Retry{MaxAttempts: 3, Backoff: policy.Duration(200 * time.Millisecond), MaxBackoff: policy.Duration(2 * time.Second)},
@@ -231,6 +229,7 @@ func (w *world) pickPolicies() {
 		if w.chance(0.3) {
 			p.Burst = 1 + w.rng.Int64N(5)
 		}
+		w.vary(&p)
 		p = p.WithDefaults()
 		if problems := p.Validate(); len(problems) > 0 {
 			panic(fmt.Sprint(problems))
@@ -266,6 +265,9 @@ func (w *world) publish(p policy.Policy, key queue.Key, partition int) {
 	s.seq++
 	a := &queue.Arrived{Seq: s.seq, Key: key, Partition: partition, Stored: w.wall(), Size: 4, Cost: 1, Body: []byte("body")}
 	f := &fate{bucket: p.Name + "/" + string(key), seq: s.seq}
+	if w.chance(0.05) {
+		a.Cost = 1 + w.rng.Int64N(3)
+	}
 	if w.chance(0.02) {
 		a.Deadline = w.wall().Add(w.between(0, 5*time.Second))
 		f.excepted = true
@@ -354,10 +356,11 @@ func (w *world) join() {
 	}
 	d.core = newCore(coreOptions{name: fmt.Sprintf("d%d", w.names), lease: simulatedLease, random: w.rng.Float64})
 	w.drainers = append(w.drainers, d)
+	d.born = w.now
 	w.to(d, w.latency(), func() {
 		now := d.clock()
 		d.core.connection(true, now)
-		d.core.setPolicies(w.queuePolicies(), now)
+		d.hearSettings()
 		for t := range w.records {
 			for _, key := range slices.Sorted(maps.Keys(w.records[t])) {
 				d.core.watched(table(t), key, *w.records[t][key], now)
@@ -365,13 +368,6 @@ func (w *world) join() {
 		}
 		d.core.synced = true
 	})
-}
-
-func (w *world) queuePolicies() (all []queuePolicy) {
-	for _, p := range w.policies {
-		all = append(all, queuePolicy{Policy: p, own: true, local: true})
-	}
-	return all
 }
 
 // step lets a drainer act, carries out what it wants, and sets its next wake-up.
@@ -425,6 +421,12 @@ func (d *drainer) perform() {
 	}
 	for _, r := range o.starts {
 		d.start(&r)
+	}
+	for _, l := range o.lent {
+		d.start(&l.run)
+	}
+	for _, name := range o.offers {
+		d.propose(name)
 	}
 	for _, a := range o.acks {
 		d.ack(a)
@@ -540,6 +542,7 @@ func (d *drainer) ran(r *run) {
 	if n := len(w.active[f.bucket]); p.Concurrency > 0 && n > p.Concurrency {
 		w.fail("concurrency: %d jobs of %s run, at most %d may", n, f.bucket, p.Concurrency)
 	}
+	w.startedWhilePaused(d, f.bucket)
 	if f.handedOver {
 		w.fail("law 3: %s:%d started again although its handover was planned and its process lives", p.Name, r.Seq)
 	}
@@ -562,6 +565,9 @@ func (d *drainer) ran(r *run) {
 	case x < 0.055:
 		o.Kind, o.Error = outcomePermanent, "404"
 	}
+	if r.remote {
+		took, o = d.ranElsewhere(r, took, o)
+	}
 	w.after(took, func() { d.end(r, f, o) })
 }
 
@@ -583,6 +589,8 @@ func (d *drainer) end(r *run, f *fate, o outcome) {
 	case outcomeFailed:
 		f.excepted = true
 		f.failures++
+	case outcomeUncounted:
+		f.excepted = true
 	case outcomeThrottled:
 		f.excepted = true
 		if w.sabotage == countThrottles {
@@ -954,6 +962,7 @@ func (w *world) judge() {
 	if !w.settled() && len(w.broken) == 0 {
 		w.fail("stuck: jobs are left in a stream")
 	}
+	all := map[string][]time.Duration{} // starts by policy
 	for name, fates := range buckets {
 		p := w.policyOf(name[:strings.IndexByte(name, '/')])
 		var starts []time.Duration
@@ -970,8 +979,19 @@ func (w *world) judge() {
 			last = f
 		}
 		slices.Sort(starts)
-		if why := exceeds(starts, p.Outflow.PerSecond(), p.Burst); why != "" {
-			w.fail("law 2: %s at %v burst %d: %s", name, p.Outflow, p.Burst, why)
+		all[p.Name] = append(all[p.Name], starts...)
+		if most := w.set.most[name]; most > 0 {
+			if why := exceeds(starts, most, p.Burst); why != "" {
+				w.fail("law 2: %s at %v/s burst %d: %s", name, most, p.Burst, why)
+			}
+		}
+	}
+	for name, starts := range all {
+		slices.Sort(starts)
+		if most := w.set.most[name]; most > 0 {
+			if why := exceeds(starts, most, 1); why != "" {
+				w.fail("law 2: %s in total at %v/s: %s", name, most, why)
+			}
 		}
 	}
 }
