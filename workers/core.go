@@ -567,11 +567,9 @@ func (c *core) checkpoint(now instant) {
 	if !c.wasOpen {
 		return
 	}
-	for _, v := range c.sorted {
-		for _, s := range c.sortedShares() {
-			if p := s.part; p != nil && s.policy == v.policy.Name && now >= p.checkpointDue() {
-				c.note(v, p, now)
-			}
+	for _, s := range c.sortedShares() {
+		if p := s.part; p != nil && now >= p.checkpointDue() {
+			c.note(c.valves[s.policy], p, now)
 		}
 	}
 }

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"testing"
 	"time"
-
-	"github.com/penstock-mq/penstock/policy"
 )
 
 // fleet makes a core that knows n drainers, all of which can run two policies.
@@ -219,5 +217,3 @@ func TestOwnedPartitionsAreReleasedToANewcomerOnly(t *testing.T) {
 		t.Errorf("released %v, want half of 8", released)
 	}
 }
-
-var _ policy.Policy
