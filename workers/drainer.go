@@ -270,6 +270,9 @@ func (d *Drainer) loop(ctx, background context.Context, interrupt func()) error 
 			return errors.New("the connection to NATS was closed")
 		}
 		now := d.now()
+		if now >= d.core.tickAt && d.broker.Conn().IsConnected() != d.core.connected {
+			d.core.connection(!d.core.connected, now) // its status events can be dropped
+		}
 		d.core.decide(now)
 		d.fence.Store(int64(d.core.fence()))
 		d.perform(background)

@@ -81,8 +81,9 @@ func drain(url string) error {
 	if err != nil {
 		return err
 	}
+	began, zero := time.Now(), monotonic() // the same instant, by Go's clock and by the one that all processes share
 	d.Handle("api", func(ctx context.Context, job workers.Job) error {
-		say("start %d %s %d", monotonic()-time.Since(job.Started), job.ID, job.Attempt)
+		say("start %d %s %d %s", zero+job.Started.Sub(began), job.ID, job.Attempt, job.Key)
 		took, err := time.ParseDuration(string(job.Body))
 		if err != nil {
 			return workers.Permanent(err)
@@ -91,7 +92,7 @@ func drain(url string) error {
 		defer timer.Stop()
 		select {
 		case <-timer.C:
-			say("end %d %s %d", monotonic(), job.ID, job.Attempt)
+			say("end %d %s %d %s", monotonic(), job.ID, job.Attempt, job.Key)
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
@@ -120,6 +121,7 @@ const lease = 2 * time.Second
 type start struct {
 	at      time.Duration
 	job     string
+	key     string
 	seq     uint64
 	attempt int
 	by      *process
@@ -135,10 +137,10 @@ type record struct {
 func newRecord() *record { return &record{ends: map[string]int{}} }
 
 func (r *record) take(p *process, line string) {
-	var kind, job string
+	var kind, job, key string
 	var at int64
 	var attempt int
-	if n, err := fmt.Sscan(line, &kind, &at, &job, &attempt); n != 4 || err != nil {
+	if n, err := fmt.Sscan(line, &kind, &at, &job, &attempt, &key); n != 5 || err != nil {
 		return
 	}
 	seq, err := strconv.ParseUint(job[strings.IndexByte(job, ':')+1:], 10, 64)
@@ -148,7 +150,7 @@ func (r *record) take(p *process, line string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if kind == "start" {
-		r.starts = append(r.starts, start{time.Duration(at), job, seq, attempt, p})
+		r.starts = append(r.starts, start{time.Duration(at), job, key, seq, attempt, p})
 	} else {
 		r.ends[job]++
 	}

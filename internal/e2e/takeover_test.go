@@ -1,0 +1,148 @@
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestTakeoverOfALargeBacklog kills the owner of a bucket with 100,000 waiting jobs. Starts resume within lease + 2 s, nothing
+// is lost or early, and the order is kept.
+func TestTakeoverOfALargeBacklog(t *testing.T) {
+	const jobs, rate = 100_000, 4000.0
+	c := newCluster(t, `  - {name: api, algorithm: leaking_bucket, outflow: 4000/s, capacity: 200000, partitions: 2}`)
+	c.admitter()
+	if n := c.publish(c.connect(), "bucket", jobs, 0); n != jobs {
+		t.Fatalf("%d of %d jobs accepted", n, jobs)
+	}
+	c.drainer()
+	c.drainer()
+	c.until("jobs run", func() bool { return c.record.started() >= 5000 })
+	first := c.record.lastBy()
+	killed := monotonic()
+	first.signal(syscall.SIGKILL)
+	c.until("all jobs ended", func() bool { return c.record.ended() == jobs })
+
+	starts := c.record.starts
+	slices.SortFunc(starts, func(a, b start) int { return int(a.at - b.at) })
+	gap := resumed(starts, killed) - killed
+	t.Logf("starts resumed %v after the kill", gap.Round(time.Millisecond))
+	if gap > lease+2*time.Second {
+		t.Errorf("starts resumed %v after the kill, want at most lease + 2 s", gap)
+	}
+	// Windows of a second and more that begin at any start; all pairs would be 5·10⁹.
+	for i := range starts {
+		for _, window := range []time.Duration{time.Second, 3 * time.Second, 10 * time.Second} {
+			n, _ := slices.BinarySearchFunc(starts[i:], starts[i].at+window, func(s start, at time.Duration) int { return int(s.at - at) })
+			if most := rate*(1.002*window.Seconds()+0.002) + 1; float64(n) > most {
+				t.Fatalf("law 2: %d starts within %v", n, window)
+			}
+		}
+	}
+	runs := make(map[uint64]int, jobs)
+	for _, s := range starts {
+		runs[s.seq]++
+	}
+	var last uint64
+	again := 0
+	for _, s := range starts {
+		if runs[s.seq] > 1 {
+			again++
+		} else if s.seq < last {
+			t.Fatalf("law 4: job %d started after job %d", s.seq, last)
+		} else {
+			last = s.seq
+		}
+	}
+	t.Logf("%d starts of %d jobs; %d starts of jobs that ran twice", len(starts), len(runs), again)
+}
+
+// TestNoGapWhileDrainersJoinAndLeave restarts every drainer in turn under load, over many buckets: no bucket stands still
+// for a second beyond its interval, nothing runs twice, and partitions are spread evenly soon after.
+func TestNoGapWhileDrainersJoinAndLeave(t *testing.T) {
+	const buckets, each, partitions = 20, 250, 8
+	c := newCluster(t, `  - {name: api, algorithm: leaking_bucket, outflow: 10/s, capacity: 5000, partitions: 8}`)
+	c.admitter()
+	nc := c.connect()
+	for i := range buckets {
+		if n := c.publish(nc, fmt.Sprintf("key-%d", i), each, 20*time.Millisecond); n != each {
+			t.Fatalf("%d jobs accepted", n)
+		}
+	}
+	owners := func() map[string]int {
+		js, err := nc.JetStream()
+		if err != nil {
+			t.Fatal(err)
+		}
+		kv, err := js.KeyValue("PENSTOCK_PARTITIONS")
+		if err != nil {
+			return nil
+		}
+		counts := map[string]int{}
+		for i := range partitions {
+			entry, err := kv.Get(fmt.Sprintf("api.%d", i))
+			if err != nil || strings.Contains(string(entry.Value()), `"released":true`) {
+				return nil
+			}
+			_, rest, _ := strings.Cut(string(entry.Value()), `"owner":"`)
+			owner, _, _ := strings.Cut(rest, `"`)
+			counts[owner]++
+		}
+		return counts
+	}
+	spread := func(drainers int) {
+		t.Helper()
+		began := monotonic()
+		c.until(fmt.Sprintf("%d drainers share evenly", drainers), func() bool {
+			counts := owners()
+			for _, n := range counts {
+				if n > (partitions+drainers-1)/drainers {
+					return false
+				}
+			}
+			return len(counts) == drainers
+		})
+		took := monotonic() - began
+		t.Logf("%d drainers share evenly after %v", drainers, took.Round(time.Millisecond))
+		if took > 10*time.Second {
+			t.Errorf("it took %v until %d drainers shared evenly", took, drainers)
+		}
+	}
+	drainers := []*process{c.drainer()}
+	c.until("jobs run", func() bool { return c.record.started() >= buckets })
+	drainers = append(drainers, c.drainer())
+	spread(2)
+	for _, d := range drainers { // a rolling restart: the new one first, as deployments do
+		c.drainer()
+		spread(3)
+		d.stop(t)
+		spread(2)
+	}
+	c.until("all jobs ended", func() bool { return c.record.ended() == buckets*each })
+
+	byBucket := map[string][]start{}
+	runs := map[string]int{}
+	for _, s := range c.record.starts {
+		byBucket[s.key] = append(byBucket[s.key], s)
+		if runs[s.job]++; runs[s.job] > 1 || s.attempt != 1 {
+			t.Errorf("job %s: start %d, attempt %d", s.job, runs[s.job], s.attempt)
+		}
+	}
+	var longest time.Duration
+	for key, starts := range byBucket {
+		slices.SortFunc(starts, func(a, b start) int { return int(a.at - b.at) })
+		if why := exceeds(starts, 10, 1); why != "" {
+			t.Errorf("law 2: bucket %s: %s", key, why)
+		}
+		for i := 1; i < len(starts); i++ {
+			longest = max(longest, starts[i].at-starts[i-1].at)
+		}
+	}
+	t.Logf("the longest gap in any of %d buckets: %v", len(byBucket), longest.Round(time.Millisecond))
+	if longest > time.Second {
+		t.Errorf("a bucket stood still for %v", longest)
+	}
+}
