@@ -33,7 +33,7 @@ func (v *valve) expectBucket(b *bucket, n int, now instant) *int64 {
 		at = at.add(times(int64(n), b.pace.interval))
 	}
 	if v.total != nil {
-		at = max(at, v.total.next(&v.totalClock).add(times(v.turnsBefore(b, n), v.total.interval)))
+		at = max(at, max(now, v.total.next(&v.totalClock)).add(times(v.turnsBefore(b, n), v.total.interval)))
 	}
 	ms := ceilMillis(max(0, at.since(now)))
 	return &ms
@@ -77,24 +77,39 @@ func (v *valve) bucketState(p *partition, key queue.Key, now instant, wall time.
 	return s
 }
 
-// deepest lists the buckets of a partition that hold most, after leaving out the first.
+// listed orders buckets for a list that keeps the deepest: the one that would be left out first comes first.
+type listed struct{ *bucket }
+
+func (b listed) before(c listed) bool {
+	return b.held < c.held || b.held == c.held && b.key > c.key
+}
+func (b listed) moved(int) {}
+
+// deepest lists the buckets of a partition that hold most, after leaving out the first. It looks at each bucket once and
+// sorts only those that are listed, because starts wait meanwhile.
 func (v *valve) deepest(p *partition, offset, limit int, now instant, wall time.Time) (states []queue.BucketState, total int) {
 	const most = 10_000
-	limit = min(max(limit, 0), most)
-	offset = min(max(offset, 0), most)
-	all := make([]*bucket, 0, len(p.buckets))
+	offset, limit = min(max(offset, 0), most), min(max(limit, 0), most)
+	var top heap[listed]
 	for _, b := range p.buckets {
-		if b.held > 0 {
-			all = append(all, b)
+		if b.held == 0 {
+			continue
+		}
+		total++
+		if len(top) < offset+limit {
+			top.push(listed{b})
+		} else if len(top) > 0 && top[0].before(listed{b}) {
+			top[0] = listed{b}
+			top.fix(0)
 		}
 	}
-	slices.SortFunc(all, func(a, b *bucket) int {
+	slices.SortFunc(top, func(a, b listed) int {
 		return cmp.Or(cmp.Compare(b.held, a.held), cmp.Compare(a.key, b.key))
 	})
-	for _, b := range all[min(offset, len(all)):min(offset+limit, len(all))] {
+	for _, b := range top[min(offset, len(top)):] {
 		states = append(states, v.bucketState(p, b.key, now, wall))
 	}
-	return states, len(all)
+	return states, total
 }
 
 // jobState tells how a job stands; nil for one that is not held.
