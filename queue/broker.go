@@ -49,6 +49,8 @@ type Broker struct {
 	log      *slog.Logger
 
 	drainers, partitions, attempts, policies, locks *Table
+
+	events events
 }
 
 // NewBroker makes a broker over nc and does no I/O. The connection should retry for ever (nats.MaxReconnects(-1)) and ping

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go"
 )
@@ -21,7 +23,8 @@ const (
 
 // Event is one step of a job, as it is published on penstock.event.<policy>.<key>. Events are core NATS messages: who
 // does not listen at that moment misses them, and a crash may swallow some. Count with metrics, keep books with outcomes
-// of your own; events are for watching.
+// of your own; events are for watching. Whoever publishes more than 1,000 a second of one policy leaves the rest out while
+// nobody listens, and notices a listener within half a second.
 type Event struct {
 	V          int    `json:"v"`
 	Type       string `json:"type"`
@@ -39,12 +42,86 @@ func (n Names) Event(policy string, k Key) string {
 	return n.lower + ".event." + policy + "." + string(k)
 }
 
+// events keeps what is told from costing much while nobody listens: core NATS drops such messages, but only after both
+// sides have worked for them. The first event of a policy in each period is sent as a request, and the server answers at
+// once when nobody subscribes to its subject.
+type events struct {
+	once  sync.Once
+	inbox string // with its last dot; a policy's name follows
+	mu    sync.Mutex
+	gates map[string]*gate
+}
+
+// gate is one policy's.
+type gate struct {
+	since  time.Time // of the period
+	told   int       // events in it
+	denied bool      // the server said in it that nobody listens
+	nobody bool      // and so it was when it last was asked
+}
+
+const (
+	gatePeriod = 250 * time.Millisecond
+	gateFree   = 250 // events in a period that are published in any case
+)
+
+// admit decides whether an event is published, and whether as the period's request.
+func (g *gate) admit(now time.Time) (publish, ask bool) {
+	if now.Sub(g.since) >= gatePeriod {
+		g.nobody = g.denied
+		g.since, g.told, g.denied = now, 0, false
+	}
+	g.told++
+	return g.told <= gateFree || !g.nobody, g.told == 1
+}
+
+// deny takes the server's word that nobody listens.
+func (b *Broker) deny(m *nats.Msg) {
+	if m.Header.Get("Status") != "503" {
+		return // a listener answered, which it need not
+	}
+	e := &b.events
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if g := e.gates[m.Subject[len(e.inbox):]]; g != nil {
+		g.denied, g.nobody = true, true
+	}
+}
+
+// admit is gate.admit for a policy.
+func (b *Broker) admit(policy string) (publish, ask bool) {
+	e := &b.events
+	e.once.Do(func() {
+		e.inbox, e.gates = b.nc.NewInbox()+".", map[string]*gate{}
+		if _, err := b.nc.Subscribe(e.inbox+"*", b.deny); err != nil {
+			b.log.Debug("events are published whether or not anybody listens", "error", err)
+		}
+	})
+	now := time.Now()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	g := e.gates[policy]
+	if g == nil {
+		g = &gate{}
+		e.gates[policy] = g
+	}
+	return g.admit(now)
+}
+
 // Tell publishes an event, without waiting for anything.
 func (b *Broker) Tell(policy string, e Event) {
+	publish, ask := b.admit(policy)
+	if !publish {
+		return
+	}
 	e.V = formatVersion
 	body, err := json.Marshal(e)
-	if err == nil {
-		err = b.nc.Publish(b.names.Event(policy, e.Key), body)
+	switch subject := b.names.Event(policy, e.Key); {
+	case err != nil:
+	case ask:
+		err = b.nc.PublishRequest(subject, b.events.inbox+policy, body)
+	default:
+		err = b.nc.Publish(subject, body)
 	}
 	if err != nil {
 		b.log.Debug("event not published", "policy", policy, "type", e.Type, "error", err)

@@ -1,0 +1,79 @@
+package queue
+
+import (
+	"testing"
+	"time"
+)
+
+func TestGateLeavesOutWhatNobodyHears(t *testing.T) {
+	start := time.Unix(1000, 0)
+	var g gate
+	count := func(at time.Duration, n int) (published, asked int) {
+		for range n {
+			publish, ask := g.admit(start.Add(at))
+			if publish {
+				published++
+			}
+			if ask {
+				asked++
+			}
+		}
+		return published, asked
+	}
+	for _, step := range []struct {
+		at        time.Duration
+		published int
+		denied    bool // the server answers that nobody listens
+	}{
+		{0, 1000, true},                              // not known yet
+		{gatePeriod, gateFree, true},                 // nobody
+		{2 * gatePeriod, gateFree, false},            // somebody came: heard of when the period is over
+		{3 * gatePeriod, 1000, false},                // all of it
+		{4 * gatePeriod, 1000, true},                 // he left
+		{5*gatePeriod + time.Second, gateFree, true}, // which the next period knows
+	} {
+		published, asked := count(step.at, 1000)
+		if published != step.published || asked != 1 {
+			t.Errorf("at %v: %d of 1000 published, %d as requests; want %d and 1", step.at, published, asked, step.published)
+		}
+		if step.denied {
+			g.denied, g.nobody = true, true
+		}
+	}
+}
+
+func TestEventsAreCheapWhenNobodyListens(t *testing.T) {
+	b := newBroker(t)
+	tell := func(n int) uint64 {
+		before := b.nc.Stats().OutMsgs
+		for range n {
+			b.Tell("api", Event{Type: EventDone, Job: "api:1", Key: "k"})
+		}
+		return b.nc.Stats().OutMsgs - before
+	}
+	nobody := func() bool {
+		b.events.mu.Lock()
+		defer b.events.mu.Unlock()
+		return b.events.gates["api"].nobody
+	}
+	tell(1)
+	eventually(t, "the server says that nobody listens", func() bool { tell(1); return nobody() })
+	if n := tell(100_000); n > 50_000 {
+		t.Errorf("%d of 100,000 events were published to nobody", n)
+	}
+	heard := make(chan Event, 1024)
+	stop, err := b.Listen("api", "k", func(policy string, e Event) {
+		select {
+		case heard <- e:
+		default:
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	eventually(t, "a listener is noticed", func() bool { tell(1000); return !nobody() })
+	if e := <-heard; e.Type != EventDone || e.Key != "k" || e.Job != "api:1" {
+		t.Errorf("heard %+v", e)
+	}
+}
