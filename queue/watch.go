@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -85,13 +86,15 @@ func (w *watch) follow(ctx context.Context) (inSync bool, err error) {
 	defer p.stop()
 
 	seen := map[string]bool{}
-	finish := func() {
+	finish := func() error {
 		inSync, p.wakeIdle = true, false
-		w.finish(seen)
+		return w.finish(ctx, seen)
 	}
 	pending := consumer.CachedInfo().NumPending
 	if pending == 0 {
-		finish()
+		if err := finish(); err != nil {
+			return false, err
+		}
 	}
 	// A marker whose time is up may vanish before it is delivered, and pending never reach 0: a heartbeat says so.
 	p.wakeIdle = !inSync
@@ -107,11 +110,15 @@ func (w *watch) follow(ctx context.Context) (inSync bool, err error) {
 			}
 			w.report(r)
 			if !inSync && pending == 0 {
-				finish()
+				if err := finish(); err != nil {
+					return false, err
+				}
 			}
 		}
 		if !inSync && len(batch) == 0 {
-			finish()
+			if err := finish(); err != nil {
+				return false, err
+			}
 		}
 	}
 }
@@ -124,16 +131,29 @@ func (w *watch) report(r Record) {
 	w.changed(r)
 }
 
-// finish ends the reading of all values: keys known from before that were not among them are gone.
-func (w *watch) finish(seen map[string]bool) {
+// finish ends the reading of all values. Keys known from before that were not among them should be gone; but a server that
+// has just come back may not have shown all, and much hangs on a lease or a policy that is gone, so its leader is asked.
+func (w *watch) finish(ctx context.Context, seen map[string]bool) error {
 	for key, revision := range w.known {
-		if !seen[key] {
-			delete(w.known, key)
-			w.changed(Record{Key: key, Revision: revision, Deleted: true})
+		if seen[key] {
+			continue
 		}
+		r, err := w.table.read(ctx, key)
+		switch {
+		case errors.Is(err, ErrNotFound):
+			r = Record{Key: key, Revision: revision, Deleted: true}
+		case err != nil:
+			return err
+		case !r.Deleted:
+			w.report(r)
+			continue
+		}
+		delete(w.known, key)
+		w.changed(r)
 	}
 	if w.synced != nil {
 		w.synced()
 		w.synced = nil
 	}
+	return nil
 }

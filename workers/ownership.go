@@ -242,6 +242,11 @@ func (c *core) unreported(p *partition) (n int) {
 			n++
 		}
 	}
+	for _, in := range p.inherited {
+		if in.outcome != nil {
+			n++
+		}
+	}
 	return n
 }
 
@@ -333,7 +338,9 @@ func (c *core) considerClaim(s *share, now instant) {
 	switch {
 	case c.leaving:
 		// Outcomes of jobs that we still run find no successor: take the partition back, to acknowledge only.
-		if c.unsettled[s.key()] > 0 && now.since(s.freeSince) > settleTime {
+		to := c.favourite[s]
+		heir := to != "" && c.peers[to].alive(now, c.options.lease)
+		if c.unsettled[s.key()] > 0 && now.since(s.freeSince) > settleTime && !heir {
 			c.claim(s, now)
 		}
 	case c.favourite[s] == c.lease.id || now.since(s.freeSince) >= favouriteFirst:

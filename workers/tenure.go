@@ -205,6 +205,11 @@ func (v *valve) surrender(p *partition, now instant) handover {
 			v.report(j, outcome{Seq: j.Seq, Kind: outcomePermanent, Error: j.lastError, Reason: j.reason})
 		}
 	}
+	for _, seq := range slices.Sorted(maps.Keys(p.inherited)) {
+		if in := p.inherited[seq]; in.outcome != nil { // it was told to us, but the job has not arrived here
+			v.out.reports = append(v.out.reports, report{v.policy.Name, p.number, *in.outcome})
+		}
+	}
 	v.leave(p, partitionSurrendered)
 	return h
 }
