@@ -71,7 +71,7 @@ func FuzzClockKeepsLaw2(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed uint64, count, perMS, burst, lateMS int64) {
 		rate := algorithms.Rate{Count: count, Per: time.Duration(perMS) * time.Millisecond}
 		if rate.Validate() != nil || rate.PerSecond() > 10_000 || burst < 1 || burst > 1000 || lateMS < 0 || lateMS > 1000 {
-			t.Skip()
+			return // no rate that a bucket can have
 		}
 		starts := driven(rand.New(rand.NewPCG(seed, 2)), newPace(rate, burst), 300, time.Duration(lateMS)*time.Millisecond, true)
 		if why := exceeds(starts, rate.PerSecond(), burst); why != "" {
