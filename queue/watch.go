@@ -30,33 +30,36 @@ type watch struct {
 const (
 	watchRetryMin = 50 * time.Millisecond
 	watchRetryMax = time.Second
+	// watchPatience is how long a watch waits for its consumer at first, doubled up to callTimeout for each time in a row:
+	// a request that a server took just before it stopped is never answered.
+	watchPatience = 500 * time.Millisecond
 )
 
 func (w *watch) run(ctx context.Context) error {
-	wait := watchRetryMin
+	wait, patience := watchRetryMin, watchPatience
 	for {
-		inSync, err := w.follow(ctx)
+		inSync, err := w.follow(ctx, patience)
 		if ctx.Err() != nil {
 			return nil
 		}
 		w.table.b.log.Debug("watch begins again", "bucket", w.table.bucket, "filter", w.filter, "reason", err)
 		if inSync {
-			wait = watchRetryMin
+			wait, patience = watchRetryMin, watchPatience
 		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-time.After(wait):
 		}
-		wait = min(2*wait, watchRetryMax)
+		wait, patience = min(2*wait, watchRetryMax), min(2*patience, callTimeout)
 	}
 }
 
 // follow reads all current values and then changes until something breaks; inSync says that it got past the first part.
-func (w *watch) follow(ctx context.Context) (inSync bool, err error) {
+func (w *watch) follow(ctx context.Context, patience time.Duration) (inSync bool, err error) {
 	t := w.table
 	name := "watch-" + newID()
-	callCtx, cancel := context.WithTimeout(ctx, callTimeout)
+	callCtx, cancel := context.WithTimeout(ctx, patience)
 	consumer, err := t.b.js.CreateConsumer(callCtx, t.stream, jetstream.ConsumerConfig{
 		Name:              name,
 		FilterSubject:     t.prefix + w.filter,

@@ -91,15 +91,20 @@ func (c *core) named(id string) bool {
 
 // claim asks for a partition, or for a new epoch of our own.
 func (c *core) claim(s *share, now instant) {
-	nonce := c.nonce()
-	r := ownerRecord{V: version, Owner: c.lease.id, Nonce: nonce}
-	if s.part != nil {
-		r.Running = c.valves[s.policy].runningJobs(s.part)
-	} else {
+	if s.part == nil && s.exists && s.stored.IsZero() { // how long ago it was released must be known: look first
+		s.actAt = never
+		c.out.reads = append(c.out.reads, read{put{table: tablePartitions, key: s.key(), why: whyClaim}})
+		return
+	}
+	if s.part == nil {
 		s.before = predecessor{s.exists, s.record, s.revision, s.stored}
-		if s.exists && s.record.Released {
-			r.Running = s.record.Running
-		}
+	}
+	r := ownerRecord{V: version, Owner: c.lease.id, Nonce: c.nonce()}
+	switch {
+	case s.part != nil && !s.part.fresh:
+		r.Running = c.valves[s.policy].runningJobs(s.part)
+	case s.before.exists && s.before.record.Released: // not taken in yet
+		r.Running = s.before.record.Running
 	}
 	s.state = shareClaiming
 	c.write(s, r, whyClaim, now)
@@ -128,7 +133,10 @@ func (c *core) owned(p put, result putResult, revision uint64, now instant) {
 	if revision < s.revision || r.Owner != c.lease.id {
 		return // overtaken: the watch told more, or the lease was lost meanwhile
 	}
-	s.revision, s.exists, s.record, s.stored = revision, true, r, time.Time{}
+	if revision > s.revision {
+		s.stored = time.Time{} // the watch will tell
+	}
+	s.revision, s.exists, s.record = revision, true, r
 	c.settleShare(s, now)
 }
 
@@ -168,6 +176,8 @@ func (c *core) ownerRead(p put, found record, now instant) {
 				c.write(s, r, whyRelease, now) // it was not applied: once more
 			}
 		}
+	case s.state == shareIdle:
+		s.actAt = now
 	case s.state == shareClaiming && p.why == whyClaim:
 		if s.part != nil {
 			s.state = shareOwned // a new epoch of our own is asked for again
@@ -380,11 +390,11 @@ func (c *core) considerRelease(s *share, now instant) {
 	}
 }
 
-// quiet reports whether nothing of a partition is under way here, and stops it from starting more.
+// quiet reports whether nothing of a partition is under way here or still to be told, and stops it from starting more.
 func (c *core) quiet(s *share) bool {
 	v := c.valves[s.policy]
 	v.quiesce(s.part)
-	if v.busy+v.claims.running > 0 {
+	if v.busy+v.claims.running+c.unsettled[s.key()] > 0 {
 		return false
 	}
 	for _, j := range s.part.jobs {

@@ -2,6 +2,7 @@ package workers
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -111,11 +112,35 @@ func TestRunsOfAGoneHolderCountAsCrashed(t *testing.T) {
 	gone := leaseRecord{V: version, Tombstone: true}
 	c.watched(tableDrainers, "holder", record{exists: true, value: encode(gone), revision: 7}, origin)
 	left := ownerRecord{V: version, Owner: "before", Released: true, handover: handover{Running: []runRecord{{3, "holder"}}}}
-	c.watched(tablePartitions, "api.0", record{exists: true, value: encode(left), revision: 8}, origin)
+	c.watched(tablePartitions, "api.0", record{exists: true, value: encode(left), revision: 8, stored: originWall}, origin)
 	part, now := takeOver(c, opened{stored: 1})
 	c.arrived(part, part.epoch, []queue.Arrived{{Seq: 3, Key: "a", Cost: 1, Stored: originWall}}, now, originWall)
 	if j := part.jobs[3]; j.stage != stageSaving || j.crashes != 1 {
 		t.Errorf("stage %d, crashes %d; want the crash to be recorded", j.stage, j.crashes)
+	}
+}
+
+// What a record says is applied by when it was stored. One that this process wrote itself tells no time before the watch
+// does, which may be long after a server came back: it is read before it is claimed.
+func TestARecordOfUnknownAgeIsReadBeforeItIsClaimed(t *testing.T) {
+	p := leaky("api", "10/s")
+	p.Partitions = 1
+	c := coreBench(t, p)
+	left := ownerRecord{V: version, Owner: "before", Released: true, handover: handover{Running: []runRecord{{3, "holder"}}}}
+	found := record{exists: true, value: encode(left), revision: 8}
+	c.watched(tablePartitions, "api.0", found, origin)
+	now := origin.add(2 * favouriteFirst)
+	c.advance(now)
+	if len(c.out.reads) != 1 || slices.ContainsFunc(c.out.puts, func(p put) bool { return p.why == whyClaim }) {
+		t.Fatalf("%d reads; wrote %v", len(c.out.reads), c.out.puts)
+	}
+	asked := c.out.reads[0].put
+	found.stored = originWall
+	c.read(asked, found, now)
+	part, now := takeOver(c, opened{stored: 1, created: originWall.Add(-time.Hour)})
+	c.arrived(part, part.epoch, []queue.Arrived{{Seq: 3, Key: "a", Cost: 1, Stored: originWall}}, now, originWall)
+	if j := part.jobs[3]; j.stage != stageRunning || j.holder != "holder" {
+		t.Errorf("stage %d, holder %q; want it to run where it ran", j.stage, j.holder)
 	}
 }
 

@@ -2,6 +2,7 @@ package workers
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -161,7 +162,7 @@ func setPolicies(c *core, now instant, policies ...policy.Policy) {
 
 var benchRevision uint64 = 1000
 
-// answerPuts lets every write of the core succeed and returns their keys.
+// answerPuts lets every write of the core succeed, tells it by its watch as well, and returns their keys.
 func answerPuts(c *core, now instant) (written []string) {
 	for len(c.out.puts) > 0 {
 		puts := c.out.puts
@@ -170,6 +171,9 @@ func answerPuts(c *core, now instant) (written []string) {
 			benchRevision++
 			written = append(written, p.key)
 			c.put(p, putOK, benchRevision, now)
+			if !strings.HasSuffix(p.key, checkpointSuffix) {
+				c.watched(p.table, p.key, record{exists: true, value: p.value, revision: benchRevision, stored: originWall}, now)
+			}
 		}
 	}
 	return written
