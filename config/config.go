@@ -48,16 +48,35 @@ type Embedded struct {
 	SyncAlways bool          // before it is acknowledged; Sync is 0
 }
 
-// State says where the algorithms of door policies and meters keep their state.
+// State says where the limits of door policies and meters keep their state.
 type State struct {
-	Store string // memory
+	Store string // memory, in each admitter by itself, or redis, shared by all; default memory
 	Redis Redis
 }
 
-// Redis is kept for the store of that name, which is not available yet.
+// Redis says where the store of that name is, and how long it may take.
 type Redis struct {
-	Addrs  []string // default 127.0.0.1:6379
-	Prefix string   // default penstock
+	// Addrs are host:port of the server, of several nodes of a cluster, or of the sentinels; default 127.0.0.1:6379.
+	Addrs   []string
+	Prefix  string // that all keys begin with, default penstock
+	Cluster bool   // the addresses are those of a Redis Cluster
+	Master  string // the name by which sentinels know the server; empty: the addresses are not those of sentinels
+	DB      int    // the number of the database, 0 in a cluster
+	TLS     TLS
+
+	Username, Password                 string // of the server's ACL
+	SentinelUsername, SentinelPassword string
+
+	// Timeout bounds one decision, 1ms to 10s, default 50ms. Then the policy's on_store_error says what happens.
+	Timeout time.Duration
+}
+
+// TLS says how a connection is secured.
+type TLS struct {
+	Enabled    bool
+	CA         string // file of certificates to trust; empty: those of the system
+	Cert, Key  string // files of the client's own certificate; empty: none
+	ServerName string // in the server's certificate; empty: the host
 }
 
 // Drain is what a drainer is told beyond its policies.
@@ -87,7 +106,9 @@ func defaults() Config {
 			Replicas: 1,
 			Embedded: Embedded{Dir: "./data/nats", Listen: "127.0.0.1:4222", Sync: time.Second},
 		},
-		State: State{Store: "memory", Redis: Redis{Addrs: []string{"127.0.0.1:6379"}, Prefix: "penstock"}},
+		State: State{Store: "memory", Redis: Redis{
+			Addrs: []string{"127.0.0.1:6379"}, Prefix: "penstock", Timeout: 50 * time.Millisecond,
+		}},
 		Log:   Log{Level: "info", Format: "text"},
 		Grace: 30 * time.Second,
 	}

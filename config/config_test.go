@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -57,7 +58,7 @@ func TestEmpty(t *testing.T) {
 		NATS: config.NATS{Prefix: "penstock", Replicas: 1,
 			Embedded: config.Embedded{Dir: "./data/nats", Listen: "127.0.0.1:4222", Sync: time.Second}},
 		State: config.State{Store: "memory",
-			Redis: config.Redis{Addrs: []string{"127.0.0.1:6379"}, Prefix: "penstock"}},
+			Redis: config.Redis{Addrs: []string{"127.0.0.1:6379"}, Prefix: "penstock", Timeout: 50 * time.Millisecond}},
 		Drain: config.Drain{Lease: 5 * time.Second},
 		Log:   config.Log{Level: "info", Format: "text"},
 		Grace: 30 * time.Second,
@@ -85,21 +86,28 @@ func TestFull(t *testing.T) {
 		HTTP: config.HTTP{Listen: "0.0.0.0:80"},
 		NATS: config.NATS{URL: "nats://a:4222,tls://b.example:4222", Prefix: "staging", Replicas: 3,
 			Embedded: config.Embedded{Dir: "/var/lib/penstock", SyncAlways: true}},
-		State: config.State{Store: "memory",
-			Redis: config.Redis{Addrs: []string{"redis:6379", "redis2:6379"}, Prefix: "p"}},
+		State: config.State{Store: "redis", Redis: config.Redis{
+			Addrs: []string{"sentinel:26379", "sentinel2:26379"}, Prefix: "p", Master: "limits", DB: 2, Username: "penstock",
+			Password: "secret", SentinelUsername: "s", SentinelPassword: "t", Timeout: 100 * time.Millisecond,
+			TLS: config.TLS{Enabled: true, CA: "ca.pem", Cert: "cert.pem", Key: "key.pem", ServerName: "redis"}}},
 		Drain: config.Drain{Lease: 20 * time.Second, Policies: []string{"stripe", "polite"}},
 		Log:   config.Log{Level: "debug", Format: "json"},
 		Grace: time.Minute,
 		Policies: []policy.Policy{
 			policy.Policy{Name: "stripe", Algorithm: policy.LeakingBucket, Outflow: perSecond(96), Capacity: 5000,
 				Concurrency: 20, Target: target("https://api.stripe.com")}.WithDefaults(),
-			{Name: "post-message", Algorithm: policy.TokenBucket, Capacity: 2, Refill: perSecond(2)},
-			{Name: "signup", Algorithm: policy.FixedWindow, Limit: 10, Window: day},
-			{Name: "rewards", Algorithm: policy.SlidingLog, Limit: 5, Window: 7 * day, Count: policy.CountAll},
+			policy.Policy{Name: "post-message", Algorithm: policy.TokenBucket, Capacity: 2, Refill: perSecond(2),
+				OnStoreError: policy.Local}.WithDefaults(),
+			policy.Policy{Name: "signup", Algorithm: policy.FixedWindow, Limit: 10, Window: day}.WithDefaults(),
+			policy.Policy{Name: "rewards", Algorithm: policy.SlidingLog, Limit: 5, Window: 7 * day}.WithDefaults(),
 			policy.Policy{Name: "search", Algorithm: policy.SlidingCounter, Limit: 100, Window: minute,
 				Queue: &policy.Queue{Capacity: 1000}, Target: target("http://search")}.WithDefaults(),
-			{Name: "polite", Algorithm: policy.LeakingBucket, Outflow: perSecond(5), Burst: 1, Capacity: 20,
-				Queue: &policy.Queue{Off: true}},
+			policy.Policy{Name: "polite", Algorithm: policy.LeakingBucket, Outflow: perSecond(5), Capacity: 20,
+				Queue: &policy.Queue{Off: true}}.WithDefaults(),
+			policy.Policy{Name: "api", Limits: policy.Rules{
+				{Name: "per-user", Key: "{key}", Algorithm: policy.TokenBucket, Capacity: 2, Refill: perSecond(2)},
+				{Key: "global", Algorithm: policy.SlidingCounter, Limit: 10000, Window: policy.Duration(time.Second)},
+			}}.WithDefaults(),
 		},
 	}
 	if !reflect.DeepEqual(got, want) {
@@ -153,6 +161,28 @@ func commandLine(t *testing.T, arguments ...string) *pflag.FlagSet {
 	return flags
 }
 
+// TestDrainerFlags: a drainer offers no flags that mean nothing to it.
+func TestDrainerFlags(t *testing.T) {
+	all, drainer := commandLine(t), pflag.NewFlagSet("drainer", pflag.ContinueOnError)
+	config.DrainerFlags(drainer)
+	var missing []string
+	all.VisitAll(func(f *pflag.Flag) {
+		if drainer.Lookup(f.Name) == nil {
+			missing = append(missing, f.Name)
+		}
+	})
+	if want := []string{"nats-dir", "nats-listen", "nats-sync", "redis-addrs", "state-store"}; !slices.Equal(missing, want) {
+		t.Errorf("without %v, want %v", missing, want)
+	}
+	if err := drainer.Parse([]string{"--nats-url=nats://flag:1", "--drain-lease=7s"}); err != nil {
+		t.Fatal(err)
+	}
+	c, err := config.Load(strings.NewReader(small), drainer)
+	if err != nil || c.NATS.URL != "nats://flag:1" || c.Drain.Lease != 7*time.Second || c.HTTP.Listen != "127.0.0.1:1" {
+		t.Errorf("got %+v, %v", c, err)
+	}
+}
+
 const small = `
 http: {listen: "127.0.0.1:1"}
 nats: {url: "nats://file:4222"}
@@ -187,11 +217,14 @@ func TestEnvironmentAlone(t *testing.T) {
 	t.Setenv("PENSTOCK_HTTP_LISTEN", "127.0.0.1:9")
 	t.Setenv("PENSTOCK_NATS_URL", "env:4222")
 	t.Setenv("PENSTOCK_STATE_REDIS_ADDRS", "a:1,b:2")
+	t.Setenv("PENSTOCK_STATE_REDIS_CLUSTER", "true")
+	t.Setenv("PENSTOCK_STATE_REDIS_PASSWORD", "secret")
 	c, err := config.Load(nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.HTTP.Listen != "127.0.0.1:9" || c.NATS.URL != "env:4222" || len(c.State.Redis.Addrs) != 2 {
+	if c.HTTP.Listen != "127.0.0.1:9" || c.NATS.URL != "env:4222" || len(c.State.Redis.Addrs) != 2 ||
+		!c.State.Redis.Cluster || c.State.Redis.Password != "secret" {
 		t.Errorf("got %+v", c)
 	}
 }

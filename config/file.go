@@ -115,7 +115,7 @@ func unknownKeys(tree map[string]any, at string) []problem {
 }
 
 // readPolicies reads the list of policies.
-func readPolicies(value any) ([]policy.Policy, []problem) {
+func readPolicies(value any, onCluster bool) ([]policy.Policy, []problem) {
 	if value == nil {
 		return nil, nil
 	}
@@ -129,6 +129,9 @@ func readPolicies(value any) ([]policy.Policy, []problem) {
 	for i, item := range list {
 		place := fmt.Sprintf("policies[%d]", i)
 		p, err := readPolicy(item)
+		if err == nil && onCluster {
+			err = policy.Invalid(p.OnCluster())
+		}
 		if invalid, ok := errors.AsType[*policy.InvalidError](err); ok {
 			for _, found := range invalid.Problems {
 				problems = append(problems, problem{strings.TrimSuffix(place+"."+found.Field, "."), found.Reason})

@@ -19,7 +19,16 @@ const (
 )
 
 // Flags defines --config, which names the file for [LoadFile], and the flags that override what the file says.
-func Flags(flags *pflag.FlagSet) {
+func Flags(flags *pflag.FlagSet) { define(flags, settings) }
+
+// DrainerFlags is [Flags] for a program without an embedded server and without limits: those of the two are left out.
+func DrainerFlags(flags *pflag.FlagSet) {
+	define(flags, slices.DeleteFunc(slices.Clone(settings), func(s setting) bool {
+		return strings.HasPrefix(s.key, "nats.embedded.") || strings.HasPrefix(s.key, "state.")
+	}))
+}
+
+func define(flags *pflag.FlagSet, settings []setting) {
 	flags.String(configFlag, "", "read the configuration from this YAML `file` (or "+configEnv+")")
 	for _, s := range settings {
 		if s.flag != "" {
@@ -88,7 +97,7 @@ func Load(file io.Reader, flags *pflag.FlagSet) (Config, error) {
 		found[i].place = placed(p.place, flags)
 	}
 	var problems []problem
-	c.Policies, problems = readPolicies(policies)
+	c.Policies, problems = readPolicies(policies, c.State.Store == "redis" && c.State.Redis.Cluster)
 	if err := join(append(found, problems...)); err != nil {
 		return Config{}, err
 	}

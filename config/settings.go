@@ -22,7 +22,7 @@ type setting struct {
 var settings = []setting{
 	{"http.listen", "http-listen", "serve HTTP at this `host:port`",
 		text(func(c *Config) *string { return &c.HTTP.Listen })},
-	{"nats.url", "nats-url", "`URL` of NATS; empty: start the embedded server",
+	{"nats.url", "nats-url", "`URL` of NATS; an admitter without one starts the embedded server",
 		text(func(c *Config) *string { return &c.NATS.URL })},
 	{"nats.prefix", "nats-prefix", "`word` that all subjects, streams and KV buckets begin with",
 		text(func(c *Config) *string { return &c.NATS.Prefix })},
@@ -33,9 +33,24 @@ var settings = []setting{
 	{"nats.embedded.listen", "nats-listen", "let others connect to the embedded server at this `host:port`",
 		text(func(c *Config) *string { return &c.NATS.Embedded.Listen })},
 	{"nats.embedded.sync", "nats-sync", "`interval` at which the embedded server syncs its files, or always", readSync},
-	{"state.store", "", "", text(func(c *Config) *string { return &c.State.Store })},
-	{"state.redis.addrs", "", "", list(func(c *Config) *[]string { return &c.State.Redis.Addrs })},
+	{"state.store", "state-store", "keep the limits' state in this `store`: memory or redis",
+		text(func(c *Config) *string { return &c.State.Store })},
+	{"state.redis.addrs", "redis-addrs", "`host:port` of Redis, or several with commas between them",
+		list(func(c *Config) *[]string { return &c.State.Redis.Addrs })},
 	{"state.redis.prefix", "", "", text(func(c *Config) *string { return &c.State.Redis.Prefix })},
+	{"state.redis.cluster", "", "", boolean(func(c *Config) *bool { return &c.State.Redis.Cluster })},
+	{"state.redis.master_name", "", "", text(func(c *Config) *string { return &c.State.Redis.Master })},
+	{"state.redis.db", "", "", number(func(c *Config) *int { return &c.State.Redis.DB })},
+	{"state.redis.username", "", "", text(func(c *Config) *string { return &c.State.Redis.Username })},
+	{"state.redis.password", "", "", text(func(c *Config) *string { return &c.State.Redis.Password })},
+	{"state.redis.sentinel_username", "", "", text(func(c *Config) *string { return &c.State.Redis.SentinelUsername })},
+	{"state.redis.sentinel_password", "", "", text(func(c *Config) *string { return &c.State.Redis.SentinelPassword })},
+	{"state.redis.timeout", "", "", duration(func(c *Config) *time.Duration { return &c.State.Redis.Timeout })},
+	{"state.redis.tls.enabled", "", "", boolean(func(c *Config) *bool { return &c.State.Redis.TLS.Enabled })},
+	{"state.redis.tls.ca", "", "", text(func(c *Config) *string { return &c.State.Redis.TLS.CA })},
+	{"state.redis.tls.cert", "", "", text(func(c *Config) *string { return &c.State.Redis.TLS.Cert })},
+	{"state.redis.tls.key", "", "", text(func(c *Config) *string { return &c.State.Redis.TLS.Key })},
+	{"state.redis.tls.server_name", "", "", text(func(c *Config) *string { return &c.State.Redis.TLS.ServerName })},
 	{"drain.lease", "drain-lease", "`duration` of the drainer's lease",
 		duration(func(c *Config) *time.Duration { return &c.Drain.Lease })},
 	{"drain.policies", "drain-policies", "`names` of the policies to drain, with commas between them; empty: all",
@@ -68,6 +83,18 @@ func number(into func(*Config) *int) func(*Config, any) error {
 			return unfit(value, "a whole number")
 		}
 		*into(c) = n
+		return nil
+	}
+}
+
+// boolean reads true or false, also from the text of a flag or a variable.
+func boolean(into func(*Config) *bool) func(*Config, any) error {
+	return func(c *Config, value any) error {
+		b, err := strconv.ParseBool(fmt.Sprint(value))
+		if err != nil {
+			return unfit(value, "true or false")
+		}
+		*into(c) = b
 		return nil
 	}
 }

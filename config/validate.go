@@ -63,11 +63,8 @@ func validate(c Config) []problem {
 	if !c.NATS.Embedded.SyncAlways {
 		between("nats.embedded.sync", c.NATS.Embedded.Sync, time.Millisecond, time.Hour)
 	}
-	if c.State.Store == "redis" {
-		add("state.store", "redis is not available yet: want memory")
-	} else {
-		oneOf("state.store", c.State.Store, "memory")
-	}
+	oneOf("state.store", c.State.Store, "memory", "redis")
+	problems = append(problems, validateRedis(c.State.Redis)...)
 	between("drain.lease", c.Drain.Lease, time.Second, 10*time.Minute)
 	for _, name := range c.Drain.Policies {
 		if !policyPattern.MatchString(name) {
@@ -108,4 +105,42 @@ func badServers(servers string) string {
 		}
 	}
 	return ""
+}
+
+// validateRedis reports what is wrong with the settings of Redis. Passwords are not quoted.
+func validateRedis(r Redis) []problem {
+	var problems []problem
+	add := func(field, format string, args ...any) {
+		problems = append(problems, problem{"state.redis." + field, fmt.Sprintf(format, args...)})
+	}
+	if len(r.Addrs) == 0 {
+		add("addrs", "must not be empty")
+	}
+	for _, address := range r.Addrs {
+		if host, port, err := net.SplitHostPort(address); err != nil || host == "" || badAddress(":"+port) != "" {
+			add("addrs", "%q: want host:port", address)
+		}
+	}
+	if strings.ContainsAny(r.Prefix, "{}") || len(r.Prefix) > 64 || r.Prefix == "" {
+		add("prefix", "%.80q: want 1 to 64 bytes, none of them { or }", r.Prefix)
+	}
+	if r.Cluster && r.Master != "" {
+		add("master_name", "stands beside cluster: sentinels know no cluster")
+	}
+	if !r.Cluster && r.Master == "" && len(r.Addrs) > 1 {
+		add("addrs", "are several: say cluster: true, or give master_name if they are sentinels")
+	}
+	switch {
+	case r.DB < 0:
+		add("db", "must not be negative")
+	case r.DB > 0 && r.Cluster:
+		add("db", "must be 0, not %d, in a cluster", r.DB)
+	}
+	if (r.TLS.Cert == "") != (r.TLS.Key == "") {
+		add("tls", "needs both cert and key, or neither")
+	}
+	if r.Timeout < time.Millisecond || r.Timeout > 10*time.Second {
+		add("timeout", "must be 1ms to 10s, not %s", algorithms.FormatDuration(r.Timeout))
+	}
+	return problems
 }

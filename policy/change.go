@@ -12,8 +12,8 @@ func CheckChange(before, after Policy) error {
 		reason := fmt.Sprintf("cannot change from %v to %v: give the policy a new name", was, is)
 		problems = append(problems, Problem{field, reason})
 	}
-	if before.Algorithm != after.Algorithm {
-		fixed("algorithm", before.Algorithm, after.Algorithm)
+	if before.decider() != after.decider() {
+		fixed("algorithm", before.decider(), after.decider())
 	}
 	switch {
 	case before.HasQueue() && !after.HasQueue():

@@ -2,13 +2,14 @@ package policy
 
 import (
 	"cmp"
+	"slices"
 	"time"
 )
 
 const day = Duration(24 * time.Hour)
 
 // WithDefaults is the policy with everything filled in that was not given: burst 1 (leaking bucket), count all
-// (sliding log) and, for a policy with a queue, 64 workers, 8 partitions (1 with outflow_total), a timeout of 30s, a
+// (sliding log; accepted among several limits), names of limits, on_store_error closed where a limit is asked and, for a policy with a queue, 64 workers, 8 partitions (1 with outflow_total), a timeout of 30s, a
 // max_age of 14d and a retry of 5 attempts, backoff 1s up to 5m, cool-downs up to 1h. The queue: false of a door policy
 // says nothing and is dropped. The original is not changed. It may be applied again, and to a policy that is not valid.
 func (p Policy) WithDefaults() Policy {
@@ -17,6 +18,15 @@ func (p Policy) WithDefaults() Policy {
 		p.Burst = cmp.Or(p.Burst, 1)
 	case SlidingLog:
 		p.Count = cmp.Or(p.Count, CountAll)
+	}
+	if len(p.Limits) > 0 {
+		p.Limits = slices.Clone(p.Limits)
+		for i, r := range p.Limits {
+			p.Limits[i] = r.withDefaults(i)
+		}
+	}
+	if !p.Paced() {
+		p.OnStoreError = cmp.Or(p.OnStoreError, Closed)
 	}
 	if p.Door() && p.Queue != nil && p.Queue.Off {
 		p.Queue = nil

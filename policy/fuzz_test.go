@@ -12,13 +12,13 @@ import (
 )
 
 // ruleOf is the rule that a valid policy describes.
-func ruleOf(p policy.Policy) interface{ Validate() error } {
+func ruleOf(p policy.Rule, total algorithms.Rate) interface{ Validate() error } {
 	window := time.Duration(p.Window)
 	switch p.Algorithm {
 	case policy.TokenBucket:
 		return algorithms.TokenBucket{Capacity: p.Capacity, Refill: p.Refill}
 	case policy.LeakingBucket:
-		return algorithms.LeakingBucket{Capacity: p.Capacity, Outflow: cmp.Or(p.Outflow, p.OutflowTotal), Burst: p.Burst}
+		return algorithms.LeakingBucket{Capacity: p.Capacity, Outflow: cmp.Or(p.Outflow, total), Burst: p.Burst}
 	case policy.FixedWindow:
 		return algorithms.FixedWindow{Limit: p.Limit, Window: window}
 	case policy.SlidingLog:
@@ -36,6 +36,7 @@ func FuzzParse(f *testing.F) {
 	}
 	for _, seed := range []string{
 		string(written),
+		twoLimits,
 		`{"name":"a","algorithm":"token_bucket","capacity":2,"refill":"2/s"}`,
 		`{"name":"b","algorithm":"sliding_log","limit":5,"window":"1w","count":"accepted","queue":false}`,
 		`{"name":"c","algorithm":"fixed_window","limit":5,"window":"1d12h","queue":{"capacity":3}}`,
@@ -58,8 +59,10 @@ func FuzzParse(f *testing.F) {
 		if len(p.Validate()) > 0 {
 			return
 		}
-		if err := ruleOf(p).Validate(); err != nil {
-			t.Fatalf("%+v is valid, its rule is not: %v", p, err)
+		for _, r := range p.WithDefaults().Rules() {
+			if err := ruleOf(r, p.OutflowTotal).Validate(); err != nil {
+				t.Fatalf("%+v is valid, its rule is not: %v", p, err)
+			}
 		}
 		for _, p := range []policy.Policy{p, p.WithDefaults()} {
 			if problems := p.Validate(); len(problems) > 0 {

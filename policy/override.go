@@ -51,7 +51,7 @@ func (o Override) Validate(p Policy) []Problem {
 	switch {
 	case o.Outflow == nil:
 	case !p.Paced():
-		c.add("outflow", "belongs to %s, not to %s", LeakingBucket, p.Algorithm)
+		c.add("outflow", "belongs to %s, not to %s", LeakingBucket, p.decider())
 	case o.Outflow.IsZero():
 		c.add("outflow", "must be positive; to hold a key's jobs back, pause it")
 	default:
@@ -61,7 +61,7 @@ func (o Override) Validate(p Policy) []Problem {
 	switch {
 	case o.Burst == nil:
 	case !p.Paced():
-		c.add("burst", "belongs to %s, not to %s", LeakingBucket, p.Algorithm)
+		c.add("burst", "belongs to %s, not to %s", LeakingBucket, p.decider())
 	case !paced:
 		c.add("burst", "needs an outflow: turns under outflow_total never come together")
 	case *o.Burst < 1 || *o.Burst > p.Capacity:

@@ -49,22 +49,24 @@ func within(field, other string) bool {
 func parse(data []byte) (Policy, []Problem) {
 	var p Policy
 	problems := decode(data, "", fields{
-		"name":          &p.Name,
-		"algorithm":     &p.Algorithm,
-		"outflow":       &p.Outflow,
-		"burst":         &p.Burst,
-		"capacity":      &p.Capacity,
-		"outflow_total": &p.OutflowTotal,
-		"refill":        &p.Refill,
-		"limit":         &p.Limit,
-		"window":        &p.Window,
-		"count":         &p.Count,
-		"queue":         &p.Queue,
-		"concurrency":   zeroable{&p.Concurrency},
-		"workers":       &p.Workers,
-		"partitions":    &p.Partitions,
-		"timeout":       &p.Timeout,
-		"max_age":       &p.MaxAge,
+		"name":           &p.Name,
+		"algorithm":      &p.Algorithm,
+		"limits":         &p.Limits,
+		"outflow":        &p.Outflow,
+		"burst":          &p.Burst,
+		"capacity":       &p.Capacity,
+		"outflow_total":  &p.OutflowTotal,
+		"refill":         &p.Refill,
+		"limit":          &p.Limit,
+		"window":         &p.Window,
+		"count":          &p.Count,
+		"queue":          &p.Queue,
+		"on_store_error": &p.OnStoreError,
+		"concurrency":    zeroable{&p.Concurrency},
+		"workers":        &p.Workers,
+		"partitions":     &p.Partitions,
+		"timeout":        &p.Timeout,
+		"max_age":        &p.MaxAge,
 		"target": optional(&p.Target, func(t *Target) any {
 			return fields{
 				"http": optional(&t.HTTP, func(h *HTTPTarget) any { return fields{"url": &h.URL} }),
@@ -188,7 +190,8 @@ func unreadable(field string, value json.RawMessage, into any, err error) []Prob
 	if invalid, ok := errors.AsType[*InvalidError](err); ok {
 		var problems []Problem
 		for _, p := range invalid.Problems {
-			problems = append(problems, Problem{strings.TrimSuffix(field+"."+p.Field, "."), p.Reason})
+			inner := strings.TrimSuffix("."+p.Field, ".")
+			problems = append(problems, Problem{field + strings.Replace(inner, ".[", "[", 1), p.Reason})
 		}
 		return problems
 	}

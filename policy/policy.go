@@ -23,11 +23,15 @@ const (
 // Duration is a time.Duration that reads and writes text with units up to days and weeks ("30s", "1d").
 type Duration time.Duration
 
-// Policy is one named rule. Field names in JSON are those of the YAML file. A zero number means "not given"; see
+// Policy is one named rule, or several limits under one name. Field names in JSON are those of the YAML file. A zero number means "not given"; see
 // [Policy.WithDefaults].
 type Policy struct {
 	Name      string    `json:"name"`
-	Algorithm Algorithm `json:"algorithm"`
+	Algorithm Algorithm `json:"algorithm,omitempty"`
+
+	// Limits stand in place of an algorithm: a request passes if all of them let it pass, and a refusal takes nothing from
+	// any.
+	Limits Rules `json:"limits,omitempty"`
 
 	// Leaking bucket. Outflow is the rate at which a bucket starts jobs, Burst how many may start together after
 	// idleness (default 1), Capacity the most jobs a bucket holds: waiting, backing off and running.
@@ -45,6 +49,9 @@ type Policy struct {
 	Count  Count           `json:"count,omitempty"`  // sliding log: what is recorded, default all
 
 	Queue *Queue `json:"queue,omitempty"`
+
+	// OnStoreError is what requests are told while the store of the limits cannot be asked; default closed.
+	OnStoreError OnStoreError `json:"on_store_error,omitempty"`
 
 	// How jobs run. Concurrency is how many jobs of one bucket run at once, 0 for no limit; Workers how many jobs of
 	// this policy run at once in one drainer (default 64).
@@ -64,6 +71,17 @@ type Count string
 const (
 	CountAll      Count = "all"
 	CountAccepted Count = "accepted"
+)
+
+// OnStoreError is one of three ways to go on without the store.
+type OnStoreError string
+
+// Open lets every request pass. Closed refuses all of them, as an error and not as a refusal of the limit. Local decides in
+// memory, by a fair share of the limit for each live admitter.
+const (
+	Open   OnStoreError = "open"
+	Closed OnStoreError = "closed"
+	Local  OnStoreError = "local"
 )
 
 // Queue is the `queue:` field: false, or {capacity: N}. A nil *Queue was not given.

@@ -214,7 +214,7 @@ func TestDefaults(t *testing.T) {
 		t.Errorf("outflow_total has %d partitions", got)
 	}
 	log := policy.Policy{Name: "b", Algorithm: policy.SlidingLog, Queue: &policy.Queue{Off: true}}
-	want = policy.Policy{Name: "b", Algorithm: policy.SlidingLog, Count: policy.CountAll}
+	want = policy.Policy{Name: "b", Algorithm: policy.SlidingLog, Count: policy.CountAll, OnStoreError: policy.Closed}
 	if got := log.WithDefaults(); !reflect.DeepEqual(got, want) {
 		t.Errorf("door policy: %+v", got)
 	}

@@ -56,7 +56,7 @@ func (p Policy) Paced() bool { return p.Algorithm == LeakingBucket && p.HasQueue
 // Meter reports whether the policy is a leaking bucket without a queue, which answers checks with a delay.
 func (p Policy) Meter() bool { return p.Algorithm == LeakingBucket && !p.HasQueue() }
 
-// Door reports whether the policy decides at the door: every algorithm but the leaking bucket.
+// Door reports whether the policy decides at the door: every algorithm but the leaking bucket, and limits.
 func (p Policy) Door() bool { return p.Algorithm != LeakingBucket }
 
 // QueueCapacity is the most accepted jobs that one bucket's queue holds, 0 when the policy has no queue.
@@ -69,4 +69,12 @@ func (p Policy) QueueCapacity() int64 {
 	default:
 		return p.Queue.Capacity
 	}
+}
+
+// decider names what decides for the policy, in messages.
+func (p Policy) decider() string {
+	if len(p.Limits) > 0 {
+		return "limits"
+	}
+	return string(p.Algorithm)
 }

@@ -62,18 +62,41 @@ func (p Policy) Validate() []Problem {
 			c.add("name", "%s: want 1 to 32 of a-z, 0-9 and -", quote(p.Name))
 		}
 	}
+	known := true
+	if len(p.Limits) > 0 {
+		p.checkLimits(&c)
+	} else {
+		known = p.checkAlgorithm(&c)
+	}
+	p.checkNumbers(&c)
+	p.checkQueue(&c, known)
+	p.checkStoreError(&c)
+	return c.problems
+}
+
+// checkAlgorithm checks that there is an algorithm and that the fields are its own. It reports whether it is known.
+func (p Policy) checkAlgorithm(c *checker) bool {
 	known, ok := algorithmFields[p.Algorithm]
 	switch {
 	case p.Algorithm == "":
-		c.add("algorithm", "is required: %s", algorithmList(algorithmOrder))
+		return c.add("algorithm", "is required: %s", algorithmList(algorithmOrder))
 	case !ok:
-		c.add("algorithm", "%s: want %s", quote(string(p.Algorithm)), algorithmList(algorithmOrder))
-	default:
-		p.checkFields(&c, known.demands, known.allows)
+		return c.add("algorithm", "%s: want %s", quote(string(p.Algorithm)), algorithmList(algorithmOrder))
 	}
-	p.checkNumbers(&c)
-	p.checkQueue(&c, ok)
-	return c.problems
+	p.checkFields(c, known.demands, known.allows)
+	return true
+}
+
+func (p Policy) checkStoreError(c *checker) {
+	switch p.OnStoreError {
+	case "":
+	case Open, Closed, Local:
+		if p.Paced() {
+			c.add("on_store_error", "belongs to policies that ask a limit, not to those whose queue alone decides")
+		}
+	default:
+		c.add("on_store_error", "%s: want %s, %s or %s", quote(string(p.OnStoreError)), Open, Closed, Local)
+	}
 }
 
 // checkFields holds the policy to the fields of its algorithm.
@@ -95,6 +118,7 @@ func (p Policy) checkFields(c *checker, demands, allows []string) {
 // given says which fields of the algorithm and of the way jobs run are set.
 func (p Policy) given() map[string]bool {
 	return map[string]bool{
+		"algorithm":     p.Algorithm != "",
 		"outflow":       !p.Outflow.IsZero(),
 		"outflow_total": !p.OutflowTotal.IsZero(),
 		"burst":         p.Burst != 0,
@@ -286,10 +310,13 @@ func (t *HTTPTarget) check(c *checker) {
 }
 
 // checker collects problems. Its checks pass over what was not given and report whether the value is good.
-type checker struct{ problems []Problem }
+type checker struct {
+	at       string // goes before each field
+	problems []Problem
+}
 
 func (c *checker) add(field, format string, args ...any) bool {
-	c.problems = append(c.problems, Problem{field, fmt.Sprintf(format, args...)})
+	c.problems = append(c.problems, Problem{c.at + field, fmt.Sprintf(format, args...)})
 	return false
 }
 
