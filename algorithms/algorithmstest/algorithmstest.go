@@ -48,6 +48,13 @@ func Run[S any](t *testing.T, rule algorithms.Rule[S], open func(t *testing.T, n
 	for seed := range uint64(12) {
 		t.Run(fmt.Sprintf("history %d", seed), func(t *testing.T) { history(t, rule, open, seed) })
 	}
+	t.Run("costs", func(t *testing.T) { costs(newPair(t, rule, open)) })
+	t.Run("partial grants", func(t *testing.T) { partialGrants(newPair(t, rule, open)) })
+	t.Run("refunds", func(t *testing.T) { refunds(newPair(t, rule, open)) })
+	t.Run("waits", func(t *testing.T) { waits(newPair(t, rule, open)) })
+	t.Run("clock steps back", func(t *testing.T) { clockStepsBack(newPair(t, rule, open)) })
+	t.Run("keys apart", func(t *testing.T) { keysApart(newPair(t, rule, open)) })
+	t.Run("many keys at once", func(t *testing.T) { manyKeysAtOnce(t, rule, open) })
 	t.Run("many keys expire", func(t *testing.T) { manyKeys(t, rule, open) })
 	t.Run("callers at once", func(t *testing.T) { callersAtOnce(t, rule, open) })
 	t.Run("impossible costs", func(t *testing.T) { impossibleCosts(t, rule, open) })
@@ -81,23 +88,41 @@ type pair[S any] struct {
 	store  Limiter
 	clock  *clock
 	states map[string]S
-	log    []string // the latest steps, printed when one goes wrong
+	steps  []step // the latest ones, printed when one goes wrong
+	fail   func(format string, args ...any)
 }
 
 func newPair[S any](t *testing.T, rule algorithms.Rule[S],
 	open func(t *testing.T, now func() time.Time) Limiter) *pair[S] {
 	c := newClock()
-	return &pair[S]{t: t, rule: rule, store: open(t, c.read), clock: c, states: make(map[string]S)}
+	return &pair[S]{t: t, rule: rule, store: open(t, c.read), clock: c, states: make(map[string]S), fail: t.Fatalf}
+}
+
+// step is a question and the rule's answer.
+type step struct {
+	at   time.Time
+	what string
+	n    int64
+	key  string
+	want algorithms.Decision
+}
+
+func (s step) String() string {
+	return fmt.Sprintf("%s %s %d of %q: %+v", s.at.Format(time.RFC3339Nano), s.what, s.n, s.key, s.want)
 }
 
 func (p *pair[S]) compare(what, key string, n int64, got, want algorithms.Decision, err error) {
 	p.t.Helper()
-	p.log = append(p.log, fmt.Sprintf("%s %s %d of %q: %+v", p.clock.read().Format(time.RFC3339Nano), what, n, key, want))
-	if len(p.log) > 20 {
-		p.log = slices.Delete(p.log, 0, len(p.log)-20)
+	if len(p.steps) == 20 {
+		p.steps = slices.Delete(p.steps, 0, 1)
 	}
+	p.steps = append(p.steps, step{p.clock.read(), what, n, key, want})
 	if err != nil || got != want {
-		p.t.Fatalf("the store answers %+v, %v; the rule's answers up to this one:\n%s", got, err, strings.Join(p.log, "\n"))
+		var story strings.Builder
+		for _, s := range p.steps {
+			fmt.Fprintln(&story, s)
+		}
+		p.fail("the store answers %+v, %v; the rule's answers up to this one:\n%s", got, err, story.String())
 	}
 }
 
@@ -207,27 +232,50 @@ func cost(random *rand.Rand, most int64) int64 {
 	return 1 + random.Int64N(most)>>random.IntN(40)
 }
 
-// manyKeys sees that keys do not share a state, and that those which a store forgets are as good as new.
+// manyKeys sees that keys do not share a state, and that those which a store forgets are as good as new. Its callers
+// have keys of their own; the clock stands still while they ask.
 func manyKeys[S any](t *testing.T, rule algorithms.Rule[S], open func(t *testing.T, now func() time.Time) Limiter) {
-	const keys = 1500
-	p := newPair(t, rule, open)
-	key := func(i int) string { return fmt.Sprintf("key.%d", i) }
+	const callers, keys = 15, 100
+	all := newPair(t, rule, open)
+	var pairs []*pair[S]
+	for range callers {
+		p := *all
+		p.states, p.fail = make(map[string]S), t.Errorf
+		pairs = append(pairs, &p)
+	}
+	each := func(ask func(p *pair[S], key string, i int)) {
+		t.Helper()
+		var wait sync.WaitGroup
+		for caller, p := range pairs {
+			wait.Go(func() {
+				for i := caller; i < callers*keys && !t.Failed(); i += callers {
+					ask(p, fmt.Sprintf("key.%d", i), i)
+				}
+			})
+		}
+		wait.Wait()
+		all.clock.move(time.Microsecond)
+	}
 	for range 3 {
-		var reset time.Duration
-		for i := range keys {
-			n := 1 + int64(i)%rule.Most()
-			reset = max(reset, p.take(key(i), n).ResetAfter)
-			reset = max(reset, p.take(key(i), rule.Most()).ResetAfter)
-			p.clock.move(time.Microsecond)
-		}
-		for i := range keys {
-			p.peek(key(i), 1)
-		}
-		p.clock.move(reset / 2)
-		for i := 0; i < keys; i += 7 {
-			p.take(key(i), 1)
-		}
-		p.clock.move(reset + 2*Grace)
+		var (
+			mu    sync.Mutex
+			reset time.Duration
+		)
+		each(func(p *pair[S], key string, i int) {
+			p.take(key, 1+int64(i)%rule.Most())
+			d := p.take(key, rule.Most())
+			mu.Lock()
+			defer mu.Unlock()
+			reset = max(reset, d.ResetAfter)
+		})
+		each(func(p *pair[S], key string, _ int) { p.peek(key, 1) })
+		all.clock.move(reset / 2)
+		each(func(p *pair[S], key string, i int) {
+			if i%7 == 0 {
+				p.take(key, 1)
+			}
+		})
+		all.clock.move(reset + 2*Grace)
 	}
 }
 

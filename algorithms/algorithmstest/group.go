@@ -1,0 +1,218 @@
+package algorithmstest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/algorithms"
+)
+
+// Group is what a group of stores does: it asks several rules about one request, each by a key of its own, as one step that
+// no other caller comes between. A refusal takes nothing from any of them.
+type Group interface {
+	Take(ctx context.Context, keys []string, n int64) (combined algorithms.Decision, ruling int, err error)
+	Peek(ctx context.Context, keys []string, n int64) (combined algorithms.Decision, ruling int, err error)
+	Refund(ctx context.Context, keys []string, n int64) error
+}
+
+// GroupRules are the rules that [RunGroup] has a group made of, in this order.
+type GroupRules struct {
+	Token   algorithms.TokenBucket
+	Leaking algorithms.LeakingBucket
+	Fixed   algorithms.FixedWindow
+	Log     algorithms.SlidingLog
+	Counter algorithms.SlidingCounter
+}
+
+var groupRules = GroupRules{
+	Token:   algorithms.TokenBucket{Capacity: 8, Refill: algorithms.Rate{Count: 3, Per: time.Second}},
+	Leaking: algorithms.LeakingBucket{Capacity: 9, Outflow: algorithms.Rate{Count: 7, Per: 2 * time.Second}, Burst: 2},
+	Fixed:   algorithms.FixedWindow{Limit: 11, Window: 3 * time.Second},
+	Log:     algorithms.SlidingLog{Limit: 12, Window: 4 * time.Second},
+	Counter: algorithms.SlidingCounter{Limit: 30, Window: 5 * time.Second},
+}
+
+// RunGroup checks a group of stores against the bare rules. open returns a group of new, empty stores that read the time
+// from now, which may be called by several goroutines.
+func RunGroup(t *testing.T, open func(t *testing.T, now func() time.Time, rules GroupRules) Group) {
+	for seed := range uint64(8) {
+		t.Run(fmt.Sprintf("history %d", seed), func(t *testing.T) { groupHistory(t, open, seed) })
+	}
+	t.Run("callers at once", func(t *testing.T) { groupCallersAtOnce(t, open) })
+	t.Run("impossible costs", func(t *testing.T) { groupImpossibleCosts(t, open) })
+}
+
+// model is a bare rule with the states of its keys.
+type model interface {
+	decide(key string, now time.Time, n int64, take bool) algorithms.Decision
+	refund(key string, now time.Time, n int64)
+}
+
+type modelOf[S any] struct {
+	rule   algorithms.Rule[S]
+	states map[string]S
+}
+
+func newModel[S any](rule algorithms.Rule[S]) model { return &modelOf[S]{rule, map[string]S{}} }
+
+func (m *modelOf[S]) decide(key string, now time.Time, n int64, take bool) (d algorithms.Decision) {
+	if !take {
+		return m.rule.Peek(m.states[key], now, n)
+	}
+	m.states[key], d = m.rule.Take(m.states[key], now, n)
+	return d
+}
+
+func (m *modelOf[S]) refund(key string, now time.Time, n int64) {
+	m.states[key] = m.rule.Refund(m.states[key], now, n)
+}
+
+func newModels(r GroupRules) []model {
+	return []model{newModel(r.Token), newModel(r.Leaking), newModel(r.Fixed), newModel(r.Log), newModel(r.Counter)}
+}
+
+func decideAll(models []model, keys []string, now time.Time, n int64, take bool) (algorithms.Decision, int) {
+	decisions := make([]algorithms.Decision, len(models))
+	ask := func(take bool) (allowed bool) {
+		allowed = true
+		for i, m := range models {
+			decisions[i] = m.decide(keys[i], now, n, take)
+			allowed = allowed && decisions[i].Allowed
+		}
+		return allowed
+	}
+	if ask(false) && take {
+		ask(true)
+	}
+	return algorithms.Combine(decisions)
+}
+
+// groupHistory plays random requests of a few users, who share some of the keys.
+func groupHistory(t *testing.T, open func(*testing.T, func() time.Time, GroupRules) Group, seed uint64) {
+	random := rand.New(rand.NewPCG(seed, 1))
+	c := newClock()
+	group, models := open(t, c.read, groupRules), newModels(groupRules)
+	highest := c.read()
+	var last algorithms.Decision
+	for step := range 300 {
+		switch random.IntN(6) {
+		case 0:
+			c.move(last.RetryAfter)
+		case 1:
+			c.move(last.RetryAfter - time.Microsecond)
+		case 2:
+			c.move(upTo(random, 3*time.Second))
+		case 3:
+			if back := upTo(random, 2*time.Second); highest.Sub(c.read().Add(-back)) < Grace/2 {
+				c.move(-back)
+			}
+		}
+		if now := c.read(); now.After(highest) {
+			highest = now
+		}
+		user := fmt.Sprint("user-", random.IntN(3))
+		keys := []string{user, user + "/a", "everyone", user, "everyone"}
+		n := 1 + random.Int64N(3)
+		var got, want algorithms.Decision
+		var gotRuling, wantRuling int
+		var err error
+		what := "take"
+		switch random.IntN(8) {
+		case 0:
+			what = "refund"
+			err = group.Refund(t.Context(), keys, n)
+			for i, m := range models {
+				m.refund(keys[i], c.read(), n)
+			}
+		case 1:
+			what = "peek"
+			got, gotRuling, err = group.Peek(t.Context(), keys, n)
+			want, wantRuling = decideAll(models, keys, c.read(), n, false)
+		default:
+			got, gotRuling, err = group.Take(t.Context(), keys, n)
+			want, wantRuling = decideAll(models, keys, c.read(), n, true)
+			last = want
+		}
+		if err != nil || got != want || gotRuling != wantRuling {
+			t.Fatalf("step %d, %s %d of %s: %+v, ruling %d, %v; want %+v, ruling %d",
+				step, what, n, user, got, gotRuling, err, want, wantRuling)
+		}
+	}
+}
+
+// groupCallersAtOnce sees that what is refused by one rule takes nothing from another, whoever comes between.
+func groupCallersAtOnce(t *testing.T, open func(*testing.T, func() time.Time, GroupRules) Group) {
+	c := newClock()
+	group := open(t, c.read, groupRules)
+	users := []string{"a", "b", "c"}
+	keysOf := func(user string) []string { return []string{user, user, "everyone", user, "everyone"} }
+	var (
+		wait    sync.WaitGroup
+		mu      sync.Mutex
+		granted = map[string]int64{}
+	)
+	for caller := range 8 {
+		wait.Go(func() {
+			for call := range 20 {
+				user := users[(caller+call)%len(users)]
+				d, _, err := group.Take(t.Context(), keysOf(user), 1)
+				if err != nil {
+					t.Errorf("take: %v", err)
+					return
+				}
+				mu.Lock()
+				granted[user] += d.Granted
+				mu.Unlock()
+			}
+		})
+	}
+	wait.Wait()
+	models := newModels(groupRules)
+	var all int64
+	for _, user := range users {
+		all += granted[user]
+		for range granted[user] {
+			if d, _ := decideAll(models, keysOf(user), c.read(), 1, true); !d.Allowed {
+				t.Fatalf("%v were granted, which is too much", granted)
+			}
+		}
+	}
+	if all != groupRules.Fixed.Limit {
+		t.Errorf("%v were granted, want %d in all", granted, groupRules.Fixed.Limit)
+	}
+	for _, user := range users {
+		got, ruling, err := group.Peek(t.Context(), keysOf(user), 1)
+		want, wantRuling := decideAll(models, keysOf(user), c.read(), 1, false)
+		if err != nil || got != want || ruling != wantRuling {
+			t.Errorf("%s stands at %+v, ruling %d, %v; want %+v, ruling %d", user, got, ruling, err, want, wantRuling)
+		}
+	}
+}
+
+func groupImpossibleCosts(t *testing.T, open func(*testing.T, func() time.Time, GroupRules) Group) {
+	c := newClock()
+	group := open(t, c.read, groupRules)
+	keys := slices.Repeat([]string{"key"}, 5)
+	for _, n := range []int64{0, -1, groupRules.Token.Capacity + 1} {
+		_, _, take := group.Take(t.Context(), keys, n)
+		_, _, peek := group.Peek(t.Context(), keys, n)
+		errs := map[string]error{"take": take, "peek": peek}
+		if n < 1 {
+			errs["refund"] = group.Refund(t.Context(), keys, n)
+		}
+		for what, err := range errs {
+			if cost := (*algorithms.CostError)(nil); !errors.As(err, &cost) || cost.Cost != n || cost.Most != groupRules.Token.Capacity {
+				t.Errorf("%s of %d: got %v, want a CostError", what, n, err)
+			}
+		}
+	}
+	if d, _, err := group.Peek(t.Context(), keys, 1); err != nil || d.Remaining != groupRules.Token.Capacity {
+		t.Errorf("afterwards: %+v, %v", d, err)
+	}
+}

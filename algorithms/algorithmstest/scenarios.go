@@ -1,0 +1,158 @@
+package algorithmstest
+
+import (
+	"fmt"
+	"math"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/algorithms"
+)
+
+// costs sees that a request passes whole or not at all, whatever is asked before and after it.
+func costs[S any](p *pair[S]) {
+	most := p.rule.Most()
+	for _, n := range []int64{most, (most + 1) / 2, most/2 + 1, max(1, most/3), 1} {
+		key := fmt.Sprint("cost ", n)
+		for range 4 {
+			p.peek(key, n)
+			p.take(key, n)
+			p.take(key, 1)
+			p.take(key, most)
+			p.peek(key, max(1, most-n))
+			p.clock.move(100 * time.Millisecond)
+		}
+	}
+}
+
+// partialGrants sees that TakeUpTo takes what there is, and says when there is nothing.
+func partialGrants[S any](p *pair[S]) {
+	most := p.rule.Most()
+	for _, n := range []int64{1, most, most + 1, math.MaxInt64} {
+		key := fmt.Sprint("partial ", n)
+		p.take(key, (most+1)/2)
+		d := p.takeUpTo(key, n)
+		p.takeUpTo(key, n)
+		d = p.takeUpTo(key, max(1, n-d.Granted))
+		p.take(key, 1)
+		p.clock.move(d.RetryAfter)
+		p.takeUpTo(key, n)
+		p.peek(key, 1)
+	}
+}
+
+// refunds sees that what is given back can be taken again, and that giving back too much gives no more than a new key.
+func refunds[S any](p *pair[S]) {
+	most := p.rule.Most()
+	p.refund("never seen", 5)
+	p.take("never seen", most)
+	for _, n := range []int64{1, (most + 1) / 2, most, most + 1, math.MaxInt64} {
+		key := fmt.Sprint("refund ", n)
+		p.take(key, most)
+		p.take(key, 1)
+		p.refund(key, n)
+		p.peek(key, 1)
+		p.take(key, min(n, most))
+		p.refund(key, n)
+		p.refund(key, 1)
+		p.clock.move(-time.Second)
+		p.peek(key, most)
+		p.takeUpTo(key, most)
+		p.clock.move(2 * time.Second)
+		p.take(key, most)
+	}
+}
+
+// waits sees that a request passes when its RetryAfter is over and no earlier, and that a key is as good as new after
+// its ResetAfter.
+func waits[S any](p *pair[S]) {
+	most := p.rule.Most()
+	for _, n := range []int64{1, (most + 1) / 2, most} {
+		key := fmt.Sprint("wait ", n)
+		p.take(key, most)
+		for range 3 {
+			d := p.take(key, n)
+			if d.Allowed {
+				continue
+			}
+			p.clock.move(d.RetryAfter - time.Microsecond)
+			p.peek(key, n)
+			p.clock.move(time.Microsecond)
+			p.peek(key, n)
+			p.take(key, n)
+		}
+		d := p.takeUpTo(key, most)
+		p.clock.move(d.ResetAfter - time.Microsecond)
+		p.peek(key, most)
+		p.clock.move(time.Microsecond)
+		p.take(key, most)
+	}
+}
+
+// clockStepsBack sees what a state from the future is worth: read only, and then taken from.
+func clockStepsBack[S any](p *pair[S]) {
+	most := p.rule.Most()
+	for i, back := range []time.Duration{time.Microsecond, time.Second, Grace / 2, time.Hour, 400 * 24 * time.Hour} {
+		for _, n := range []int64{1, (most + 1) / 2, most} {
+			key := fmt.Sprint("step ", i, " ", n)
+			p.take(key, n)
+			p.clock.move(-back)
+			p.peek(key, most)
+			p.take(key, most)
+			p.refund(key, 1)
+			p.takeUpTo(key, most)
+			p.clock.move(back / 2)
+			p.peek(key, 1)
+			p.take(key, n)
+			p.clock.move(back - back/2)
+			p.peek(key, most)
+			p.take(key, 1)
+		}
+	}
+}
+
+// keysApart sees that keys which a store could mistake for one another have a state each.
+func keysApart[S any](p *pair[S]) {
+	keys := []string{
+		"", " ", "a", "A", "a ", " a", "a\x00", "a\n", "a:b", "a:", ":a", "a}", "{a}", "a{b", "}{", "%", "%%", "%7D", "%7d",
+		"%257D", "a%7D", "a%257D", "*", "a*", "?", "[a]", "\\", "a/b", "é", "e\u0301", "\xff", "\xff\xff", "0", "00", "-1",
+	}
+	for i, key := range keys {
+		p.take(key, 1+int64(i)%p.rule.Most())
+		p.clock.move(time.Microsecond)
+	}
+	for _, key := range keys {
+		p.peek(key, 1)
+	}
+	for i := 0; i < len(keys); i += 2 {
+		p.refund(keys[i], math.MaxInt64)
+	}
+	for _, key := range keys {
+		p.take(key, 1)
+	}
+}
+
+// manyKeysAtOnce sees that callers who come at once for different keys get each their own answer. The clock stands
+// still, so their order does not matter.
+func manyKeysAtOnce[S any](t *testing.T, rule algorithms.Rule[S],
+	open func(t *testing.T, now func() time.Time) Limiter) {
+	const callers, calls = 16, 40
+	p := newPair(t, rule, open)
+	var wait sync.WaitGroup
+	for caller := range callers {
+		wait.Go(func() {
+			var s S
+			for i := range calls {
+				n := 1 + int64(caller*i)%rule.Most()
+				var want algorithms.Decision
+				s, want = rule.Take(s, p.clock.read(), n)
+				if got, err := p.store.Take(t.Context(), fmt.Sprint("caller ", caller), n); err != nil || got != want {
+					t.Errorf("caller %d, call %d: the store answers %+v, %v; want %+v", caller, i, got, err, want)
+					return
+				}
+			}
+		})
+	}
+	wait.Wait()
+}
