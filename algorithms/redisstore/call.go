@@ -1,0 +1,208 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/redis/go-redis/v9"
+)
+
+// terms are a rule as a script call needs it. A call has the same terms from beginning to end, whatever SetRule does
+// meanwhile.
+type terms interface {
+	most() int64
+	program() *script
+	// arguments are the rule's parameters, as the script wants them.
+	arguments() []any
+	// pair is what a request is to the script; see common.lua. 0, 0 is nothing.
+	pair(r *request) (n, times int64)
+	// settle sets the decisions of a key's requests, by what the script said of the key at the instant now. They were
+	// sent at a time of the client's clock.
+	settle(key, said string, now time.Time, sent time.Duration, requests []*request) error
+	// doubt is told of a key whose state may have changed, nobody knows how.
+	doubt(key string)
+}
+
+// call is one run of a script, for keys of one lane.
+type call struct {
+	terms   terms
+	buckets []*bucket
+	reply   *once
+	args    []any
+}
+
+// once is a command that go-redis must not send a second time after an error: it may have been applied.
+type once struct{ *redis.StringCmd }
+
+func (once) NoRetry() bool { return true }
+
+// prepare writes the command, and answers requests that need none: those whose caller has left, those that waited too
+// long and those that became impossible. It reports whether any others are left.
+func (c *call) prepare(client *Client, sent time.Duration) bool {
+	most, kept := c.terms.most(), c.buckets[:0]
+	for _, b := range c.buckets {
+		requests := b.flying[:0]
+		for _, r := range b.flying {
+			switch {
+			case !r.stage.CompareAndSwap(waits, flies): // nobody waits for an answer
+			case sent-r.came > client.timeout:
+				r.finish(ErrTimeout)
+			case r.n > most && (r.kind == take || r.kind == peek):
+				r.finish(algorithms.CheckCost(r.n, most))
+			default:
+				requests = append(requests, r)
+			}
+		}
+		clear(b.flying[len(requests):])
+		b.flying = requests
+		if len(requests) > 0 {
+			kept = append(kept, b)
+		}
+	}
+	c.buckets = kept
+	if len(kept) == 0 {
+		return false
+	}
+
+	program, parameters := c.terms.program(), c.terms.arguments()
+	args := make([]any, 0, 4+2*len(kept)+len(parameters))
+	args = append(args, "evalsha", program.hash, len(kept)*max(1, len(kept[0].names)))
+	for _, b := range kept {
+		if b.names == nil {
+			args = append(args, &b.name)
+		}
+		for _, name := range b.names {
+			args = append(args, name)
+		}
+	}
+	if client.now == nil {
+		args = append(args, "")
+	} else {
+		args = append(args, client.now().UnixMicro())
+	}
+	args = append(args, parameters...)
+	for _, b := range kept {
+		args = append(args, encode(c.terms, b.flying))
+	}
+	c.args = args
+	return true
+}
+
+// encode is the argument of one key: its requests, where equal ones in a row are one pair.
+func encode(t terms, requests []*request) any {
+	n, times := t.pair(requests[0])
+	if len(requests) == 1 {
+		switch times {
+		case 0:
+			if n == 0 {
+				return n
+			}
+		case 1:
+			return n
+		}
+	}
+	var text []byte
+	add := func() {
+		if n == 0 {
+			return
+		}
+		if text != nil {
+			text = append(text, ' ')
+		}
+		text = strconv.AppendInt(text, n, 10)
+		text = append(text, ' ')
+		text = strconv.AppendInt(text, times, 10)
+	}
+	for _, r := range requests[1:] {
+		next, nextTimes := t.pair(r)
+		if next == n && n > 0 && times > 0 && nextTimes > 0 {
+			times += nextTimes
+			continue
+		}
+		add()
+		n, times = next, nextTimes
+	}
+	if text == nil && times == 1 {
+		return n
+	}
+	add()
+	if text == nil {
+		return int64(0)
+	}
+	return text
+}
+
+// send runs the calls in one pipeline. Those whose script Redis does not know did nothing; they are sent again, with
+// the script itself.
+func (c *Client) send(calls []*call) {
+	ctx, cancel := context.WithTimeout(context.Background(), c.timeout)
+	defer cancel()
+	c.exec(ctx, calls)
+	var unknown []*call
+	for _, call := range calls {
+		if redis.HasErrorPrefix(call.reply.Err(), "NOSCRIPT") {
+			call.args[0], call.args[1] = "eval", call.terms.program().source
+			unknown = append(unknown, call)
+		}
+	}
+	if len(unknown) > 0 {
+		c.exec(ctx, unknown)
+	}
+}
+
+// exec leaves each call's outcome in its reply.
+func (c *Client) exec(ctx context.Context, calls []*call) {
+	pipe := c.rdb.Pipeline()
+	for _, call := range calls {
+		call.reply = &once{redis.NewStringCmd(ctx, call.args...)}
+		_ = pipe.Process(ctx, call.reply) // only queues it
+	}
+	if _, err := pipe.Exec(ctx); err != nil && !isReply(err) {
+		for _, call := range calls {
+			if call.reply.Err() == nil {
+				call.reply.SetErr(err)
+			}
+		}
+	}
+}
+
+// isReply tells an error that Redis answered to one command from one that concerns the connection.
+func isReply(err error) bool {
+	var reply redis.Error
+	return errors.As(err, &reply)
+}
+
+// settle answers all requests of a call.
+func (c *call) settle(client *Client, sent time.Duration) {
+	said, err := c.reply.Result()
+	if err != nil {
+		err = client.explain(err)
+	}
+	first, rest, _ := strings.Cut(said, ";")
+	us, ok := parseNumber(first)
+	if err == nil && (!ok || strings.Count(rest, ";") != len(c.buckets)-1) {
+		err = fmt.Errorf("ask Redis: the script answered %q", said)
+	}
+	now := time.UnixMicro(us)
+	for _, b := range c.buckets {
+		var one string
+		one, rest, _ = strings.Cut(rest, ";")
+		failed := err
+		if failed == nil {
+			failed = c.terms.settle(b.key, one, now, sent, b.flying)
+		}
+		if failed != nil {
+			c.terms.doubt(b.key)
+		}
+		for i, r := range b.flying {
+			r.finish(failed)
+			b.flying[i] = nil
+		}
+		b.flying = b.flying[:0]
+	}
+}

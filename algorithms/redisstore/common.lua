@@ -1,0 +1,119 @@
+-- Every script of this package begins with this file.
+--
+-- A script decides for one or more keys of a policy, all at one instant.
+--
+-- KEYS     the keys
+-- ARGV[1]  the time in microseconds since 1970, or nothing for the server's own
+-- ARGV     then the rule's parameters, as the script lists them
+-- ARGV     then the requests of each key, one argument per key:
+--            n        one request of n units, all or none; n < 0 gives -n units back; 0 only asks for the state
+--            n c …    pairs: c requests of n units each, one after the other; c is 1 where n < 0
+-- reply    the time, then of each key what was stored before, nothing if nothing was; joined with ';'. A '?' stands
+--          for a value that the script cannot read. Such a key is left as it is.
+--
+-- Lua's numbers are doubles: whole ones are exact below 2^53, in microseconds until the year 2255. So what may be
+-- larger goes through mul_div, numbers become text by '%.0f', and redis.call writes those it is given with 17 digits.
+
+local call, floor, ceil, format = redis.call, math.floor, math.ceil, string.format
+local find, match = string.find, string.match
+
+local EXACT = 9007199254740992 -- 2^53
+local GRACE = 60000 -- ms for which a state outlives the time it is needed for, in case the clock steps back
+
+local now = tonumber(ARGV[1])
+if not now then
+  local time = call('TIME')
+  now = time[1] * 1000000 + time[2]
+end
+
+-- mul_div is a*b/c rounded down, and what remains of a*b: exact for a and b below 2^53 and c below 2^45, if the
+-- quotient is below 2^53. Where a*b is not, b is split into whole*c + b; what b leaves over is a long division, with a
+-- in digits of 7 bits, where rest*128 + digit*b < 255*c.
+local function mul_div(a, b, c)
+  local product = a * b
+  if product < EXACT then
+    local quotient = floor(product / c)
+    return quotient, product - quotient * c
+  end
+  local whole = floor(b / c)
+  b = b - whole * c
+  local quotient, rest, left, unit = 0, 0, a, 562949953421312 -- 128^7
+  while unit >= 1 do
+    local digit = floor(left / unit)
+    left = left - digit * unit
+    rest = rest * 128 + digit * b
+    local part = floor(rest / c)
+    rest = rest - part * c
+    quotient = quotient * 128 + part
+    unit = unit / 128
+  end
+  return a * whole + quotient, rest
+end
+
+-- window_start is the start of the window of w microseconds that t lies in. They are counted from a Monday, three days
+-- before 1970.
+local function window_start(t, w)
+  return t - (t + 259200000000) % w
+end
+
+-- load_start is the start of a stored window, aligned to windows of w and at most one ahead of the present one.
+local function load_start(start, w)
+  return window_start(math.max(0, math.min(start, now + w)), w)
+end
+
+-- lifetime is for how many milliseconds to keep what counts for us microseconds more, or no more.
+local function lifetime(us)
+  return ceil(math.max(0, us) / 1000) + GRACE
+end
+
+-- answer runs the requests of all keys, whose arguments begin at ARGV[first], and writes what they change. A state is
+-- up to three numbers, of which the rule knows:
+--
+-- parse(text)                  the state stored as text, of which some is nil if it cannot be read; text may be false
+-- load(x, y, z)                the state brought into the range that is possible now
+-- take(x, y, z, n, times)      up to so many requests of n units each; the fourth result is how many units passed
+-- refund(x, y, z, n)           n units given back
+-- keep(x, y, z)                the text to store and for how many milliseconds, or nil for a state that is as good as new
+local function answer(first, rule)
+  local parse, load, take, refund = rule.parse, rule.load, rule.take, rule.refund
+  local function step(x, y, z, n, times)
+    if n > 0 then
+      return take(x, y, z, n, times)
+    end
+    return refund(x, y, z, -n)
+  end
+
+  local said = call('MGET', unpack(KEYS))
+  for i, key in ipairs(KEYS) do
+    local text, requests = said[i], ARGV[first + i - 1]
+    local x, y, z = parse(text)
+    local readable = x and y and x < EXACT and y < EXACT and (not z or z < EXACT)
+    if not text and type(redis.pcall('GET', key)) == 'table' then -- MGET hides values of other types
+      readable = false
+    end
+    said[i] = text or ''
+    if not readable then
+      said[i] = '?'
+    elseif requests ~= '0' then
+      local a, b, c = load(x, y, z)
+      local n = tonumber(requests)
+      if n then
+        a, b, c = step(a, b, c, n, 1)
+      else
+        for cost, times in string.gmatch(requests, '(%-?%d+) (%d+)') do
+          a, b, c = step(a, b, c, tonumber(cost), tonumber(times))
+        end
+      end
+      if a ~= x or b ~= y or c ~= z then
+        local kept, ms = rule.keep(a, b, c)
+        if kept then
+          call('SET', key, kept, 'PX', ms)
+        elseif text then
+          call('DEL', key)
+        end
+      end
+    end
+  end
+  return format('%.0f', now) .. ';' .. table.concat(said, ';')
+end
+

@@ -1,0 +1,209 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"net"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock-mq/penstock/algorithms"
+)
+
+// kind is what a request wants.
+type kind uint8
+
+const (
+	take kind = iota
+	takeUpTo
+	peek
+	refund
+)
+
+// request is one caller's question, and its answer.
+type request struct {
+	kind kind
+	n    int64
+	came time.Duration // on the client's monotonic clock
+
+	stage    atomic.Int32
+	done     chan struct{} // gets one value when decision and err are set
+	decision algorithms.Decision
+	ruling   int // of a group
+	err      error
+}
+
+// The stages of a request. Whether it goes with a flight or its caller leaves first is one compare-and-swap.
+const (
+	waits int32 = iota
+	flies
+	left
+)
+
+func (r *request) finish(err error) {
+	r.err = err
+	r.done <- struct{}{}
+}
+
+// bucket is a key with requests that wait or are under way. It is in its lane for as long as there are any.
+type bucket struct {
+	lane    *lane
+	key     string
+	name    string     // in Redis
+	names   []string   // of a question to several rules, instead
+	waiting []*request // guarded by Client.mu
+	flying  []*request // the flight's, while there is one
+}
+
+// lane is the non-generic half of a store: its keys can share script calls.
+type lane struct {
+	stem   string // of its names in Redis, whose key follows
+	suffix string // of its names
+	terms  func() terms
+	names  func(key string) []string // of a group's keys; nil where one key has one name
+
+	buckets map[string]*bucket // guarded by Client.mu
+	open    *call              // what a flight that is being filled has for the lane; guarded by Client.mu
+}
+
+// redisKey is where a key's state is stored, one to one.
+func (l *lane) redisKey(key string) string { return redisKey(l.stem, key) + l.suffix }
+
+// ask adds a request to those that wait, and waits for its answer or the end of ctx.
+func (c *Client) ask(ctx context.Context, l *lane, key string, kind kind, n int64) (algorithms.Decision, int, error) {
+	if err := ctx.Err(); err != nil {
+		return algorithms.Decision{}, 0, err
+	}
+	r := c.requests.Get().(*request)
+	r.kind, r.n, r.came = kind, n, c.elapsed()
+	r.stage.Store(waits)
+	if !c.enqueue(l, key, r) {
+		c.requests.Put(r)
+		return algorithms.Decision{}, 0, ErrOverloaded
+	}
+	select {
+	case <-r.done:
+	case <-ctx.Done():
+		r.stage.CompareAndSwap(waits, left)
+		return algorithms.Decision{}, 0, ctx.Err() // r still belongs to who finds it, so it is not used again
+	}
+	d, ruling, err := r.decision, r.ruling, r.err
+	r.decision, r.ruling, r.err = algorithms.Decision{}, 0, nil
+	c.requests.Put(r)
+	return d, ruling, err
+}
+
+func (c *Client) enqueue(l *lane, key string, r *request) bool {
+	c.mu.Lock()
+	if c.waiting >= c.maxWaiting {
+		c.mu.Unlock()
+		return false
+	}
+	c.waiting++
+	b := l.buckets[key]
+	if b == nil {
+		b = &bucket{lane: l, key: key}
+		if l.names != nil {
+			b.names = l.names(key)
+		} else {
+			b.name = l.redisKey(key)
+		}
+		l.buckets[key] = b
+		c.ready = append(c.ready, b)
+	}
+	b.waiting = append(b.waiting, r)
+	start := len(c.ready) > 0 && c.flights < maxFlights
+	if start {
+		c.flights++
+	}
+	c.mu.Unlock()
+	if start {
+		go c.fly()
+	}
+	return true
+}
+
+// fly takes what is ready to Redis and back until nothing is.
+func (c *Client) fly() {
+	var f flight
+	for {
+		runtime.Gosched() // those who were just answered, or are about to ask, come along
+		if !c.board(&f) {
+			return
+		}
+		sent := c.elapsed()
+		calls := f.calls[:0]
+		for _, call := range f.calls {
+			if call.prepare(c, sent) {
+				calls = append(calls, call)
+			}
+		}
+		if len(calls) > 0 {
+			c.send(calls)
+		}
+		for _, call := range calls {
+			call.settle(c, sent)
+		}
+	}
+}
+
+// flight is what goes to Redis together.
+type flight struct {
+	calls   []*call
+	buckets []*bucket
+}
+
+// board ends the flight before and fills the next one with what has waited longest; false if nothing waits.
+func (c *Client) board(f *flight) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, b := range f.buckets {
+		if len(b.waiting) > 0 {
+			c.ready = append(c.ready, b)
+		} else {
+			delete(b.lane.buckets, b.key)
+		}
+	}
+	f.calls, f.buckets = nil, nil
+	if len(c.ready) == 0 {
+		c.flights--
+		return false
+	}
+	n := min(len(c.ready), maxKeys)
+	f.buckets = append(f.buckets, c.ready[:n]...)
+	left := copy(c.ready, c.ready[n:])
+	clear(c.ready[left:])
+	c.ready = c.ready[:left]
+	for _, b := range f.buckets {
+		b.board()
+		c.waiting -= len(b.flying)
+		l := b.lane
+		if l.open == nil || !c.shared || len(l.open.buckets) == maxKeysPerCall {
+			l.open = &call{terms: l.terms()}
+			f.calls = append(f.calls, l.open)
+		}
+		l.open.buckets = append(l.open.buckets, b)
+	}
+	for _, b := range f.buckets {
+		b.lane.open = nil
+	}
+	return true
+}
+
+// board moves requests from those that wait to those that fly.
+func (b *bucket) board() {
+	if len(b.waiting) <= maxPerKey {
+		b.flying, b.waiting = b.waiting, b.flying[:0]
+		return
+	}
+	b.flying = append(b.flying[:0], b.waiting[:maxPerKey]...)
+	left := copy(b.waiting, b.waiting[maxPerKey:])
+	clear(b.waiting[left:])
+	b.waiting = b.waiting[:left]
+}
+
+func isTimeout(err error) bool {
+	var netErr net.Error
+	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &netErr) && netErr.Timeout()
+}

@@ -1,0 +1,233 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/penstock-mq/penstock/algorithms"
+)
+
+// Member is a [Store] as part of a [Group].
+type Member interface {
+	nameSuffix() string
+	current() member
+}
+
+// member is a rule as it is when a question is sent.
+type member interface {
+	most() int64
+	// inGroup are the name of the rule's script, how many parameters that has, and these.
+	inGroup() []any
+	// begin reads what the script said of the rule's key.
+	begin(said string, now time.Time) (replay, error)
+}
+
+// replay tells what happened to the key of one rule, one request after the other.
+type replay interface {
+	// peek must be called once for each take and peek, because of each the script said what it must.
+	peek(n int64) algorithms.Decision
+	// take is what follows a peek when all rules let the request pass.
+	take(n int64) algorithms.Decision
+	refund(n int64)
+	// complete reports whether all was used that the script said, and not more.
+	complete() bool
+}
+
+// Group asks several stores about one request, which passes if all of them let it pass; a refusal takes nothing from any,
+// and is not recorded in a sliding log either. Other requests come before or after it, never between its parts. Equal
+// questions that wait share a place in a script call, as a store's requests of one key do; refusals are not remembered.
+type Group struct {
+	client  *Client
+	lane    lane
+	members []Member
+}
+
+// NewMember returns the store of one of several rules of a policy, for a [Group]; the name tells them apart.
+func NewMember[S any](c *Client, policy, name string, rule algorithms.Rule[S]) *Store[S] {
+	return newStore(c, policy, ":"+name, rule)
+}
+
+// NewGroup makes a group of stores that [NewMember] has made for the policy, with different names.
+func NewGroup(c *Client, policy string, members ...Member) *Group {
+	g := &Group{client: c, members: members}
+	stem := c.stem(policy)
+	g.lane = lane{buckets: make(map[string]*bucket), terms: g.terms, names: func(key string) []string {
+		names := splitKeys(key)
+		for i, m := range members {
+			names[i] = redisKey(stem, names[i]) + m.nameSuffix()
+		}
+		return names
+	}}
+	return g
+}
+
+// Take takes n units from each store, by the key at its place, or nothing from any. The decision is that of
+// [algorithms.Combine], and ruling tells whose it is. On a cluster the keys must be equal: others lie in other slots, and
+// Redis refuses the question. Errors are those of [Store.Take].
+func (g *Group) Take(ctx context.Context, keys []string, n int64) (combined algorithms.Decision, ruling int, err error) {
+	if err := algorithms.CheckCost(n, g.terms().most()); err != nil {
+		return algorithms.Decision{}, 0, err
+	}
+	return g.client.ask(ctx, &g.lane, joinKeys(keys), take, n)
+}
+
+// Peek says what Take would say, and takes nothing. Errors are those of Take.
+func (g *Group) Peek(ctx context.Context, keys []string, n int64) (combined algorithms.Decision, ruling int, err error) {
+	if err := algorithms.CheckCost(n, g.terms().most()); err != nil {
+		return algorithms.Decision{}, 0, err
+	}
+	return g.client.ask(ctx, &g.lane, joinKeys(keys), peek, n)
+}
+
+// Refund gives n units back to each store. Errors are those of Take, but n has no upper limit.
+func (g *Group) Refund(ctx context.Context, keys []string, n int64) error {
+	if n < 1 {
+		return algorithms.CheckCost(n, g.terms().most())
+	}
+	_, _, err := g.client.ask(ctx, &g.lane, joinKeys(keys), refund, n)
+	return err
+}
+
+// joinKeys makes one text of keys, one to one.
+func joinKeys(keys []string) string {
+	var joined strings.Builder
+	for _, key := range keys {
+		fmt.Fprintf(&joined, "%d %s", len(key), key)
+	}
+	return joined.String()
+}
+
+func splitKeys(joined string) (keys []string) {
+	for joined != "" {
+		length, rest, _ := strings.Cut(joined, " ")
+		n, err := strconv.Atoi(length)
+		if err != nil {
+			panic("redisstore: keys that joinKeys did not join")
+		}
+		keys, joined = append(keys, rest[:n]), rest[n:]
+	}
+	return keys
+}
+
+// groupTerms are the rules of a group as they are when a question is sent.
+type groupTerms []member
+
+func (g *Group) terms() terms {
+	t := make(groupTerms, len(g.members))
+	for i, m := range g.members {
+		t[i] = m.current()
+	}
+	return t
+}
+
+func (t groupTerms) most() int64 {
+	most := t[0].most()
+	for _, m := range t[1:] {
+		most = min(most, m.most())
+	}
+	return most
+}
+
+func (t groupTerms) program() *script { return groupScript }
+
+func (t groupTerms) arguments() []any {
+	arguments := []any{len(t)}
+	for _, m := range t {
+		arguments = append(arguments, m.inGroup()...)
+	}
+	return arguments
+}
+
+func (t groupTerms) pair(r *request) (n, times int64) {
+	switch r.kind {
+	case peek:
+		return r.n, -1
+	case refund:
+		return -min(r.n, exact-1), 1
+	}
+	return r.n, 1
+}
+
+func (t groupTerms) settle(key, said string, now time.Time, _ time.Duration, requests []*request) error {
+	replays := make([]replay, len(t))
+	answers := strings.Split(said, ",")
+	if len(answers) != len(t) {
+		return fmt.Errorf("%q does not answer for %d rules", said, len(t))
+	}
+	for i, m := range t {
+		var err error
+		if replays[i], err = m.begin(answers[i], now); err != nil {
+			return fmt.Errorf("a value of %q in Redis: %w", splitKeys(key)[i], err)
+		}
+	}
+	decisions := make([]algorithms.Decision, len(t))
+	for _, r := range requests {
+		if r.kind == refund {
+			for _, one := range replays {
+				one.refund(r.n)
+			}
+			continue
+		}
+		allowed := true
+		for i, one := range replays {
+			decisions[i] = one.peek(r.n)
+			allowed = allowed && decisions[i].Allowed
+		}
+		if allowed && r.kind == take {
+			for i, one := range replays {
+				decisions[i] = one.take(r.n)
+			}
+		}
+		r.decision, r.ruling = algorithms.Combine(decisions)
+	}
+	for i, one := range replays {
+		if !one.complete() {
+			return fmt.Errorf("%q does not answer %d requests", answers[i], len(requests))
+		}
+	}
+	return nil
+}
+
+func (t groupTerms) doubt(string) {}
+
+func (s *Store[S]) nameSuffix() string { return s.lane.suffix }
+func (s *Store[S]) current() member    { return s.mirror.Load() }
+
+func (m *mirror[S]) inGroup() []any {
+	return append([]any{m.part, len(m.parameters)}, m.parameters...)
+}
+
+func (m *mirror[S]) begin(said string, now time.Time) (replay, error) {
+	if said == "?" {
+		return nil, fmt.Errorf("it is not a state of a %T", m.rule)
+	}
+	return m.history.begin(said, now)
+}
+
+// replayedState is the replay of a rule whose script says what the state was.
+type replayedState[S any] struct {
+	rule  algorithms.Rule[S]
+	state S
+	now   time.Time
+}
+
+func (h *states[S]) begin(said string, now time.Time) (replay, error) {
+	s, ok := h.parse(said)
+	if !ok {
+		return nil, fmt.Errorf("%q is not a state of a %T", said, h.rule)
+	}
+	return &replayedState[S]{h.rule, s, now}, nil
+}
+
+func (s *replayedState[S]) peek(n int64) algorithms.Decision { return s.rule.Peek(s.state, s.now, n) }
+
+func (s *replayedState[S]) take(n int64) (d algorithms.Decision) {
+	s.state, d = s.rule.Take(s.state, s.now, n)
+	return d
+}
+
+func (s *replayedState[S]) refund(n int64) { s.state = s.rule.Refund(s.state, s.now, n) }
+func (s *replayedState[S]) complete() bool { return true }

@@ -1,0 +1,141 @@
+package redisstore
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/penstock-mq/penstock/algorithms"
+)
+
+// logs is the history of a sliding log. Its script says how many units counted and when the latest one came; from
+// there on the count follows from the requests, and only the times that refusals wait for are said one by one.
+type logs struct{ rule algorithms.SlidingLog }
+
+func (h logs) pair(r *request) (n, times int64) {
+	switch r.kind {
+	case takeUpTo:
+		return min(r.n, h.rule.Limit), 0
+	case peek:
+		return r.n, -1
+	case refund:
+		return -min(r.n, exact-1), 1
+	}
+	return r.n, 1
+}
+
+func (h logs) replay(said string, now time.Time, requests []*request) (outcome[algorithms.SlidingLogState], error) {
+	l := h.open(said, now)
+	o := outcome[algorithms.SlidingLogState]{at: now}
+	for _, r := range requests {
+		cost := r.n
+		switch r.kind {
+		case take:
+			r.decision = l.take(r.n)
+		case takeUpTo:
+			r.decision = l.takeUpTo(min(r.n, l.Limit), max(1, min(r.n, l.Limit-l.have)))
+			cost = 1 // what it waits for when none passes
+		case peek:
+			r.decision = l.peek(r.n)
+			continue
+		case refund:
+			l.refund(r.n)
+			o.refused, o.changed = false, true
+			continue
+		}
+		// A refusal that is recorded changes what the next request is told, so it must be asked.
+		o.refused, o.changed = !r.decision.Allowed && l.CountAccepted, o.changed || r.decision.Allowed
+		o.cost, o.decision = cost, r.decision
+	}
+	if !l.complete() {
+		return o, fmt.Errorf("%q does not answer %d requests to a sliding log", said, len(requests))
+	}
+	return o, nil
+}
+
+func (h logs) open(said string, now time.Time) *replayedLog {
+	l := &replayedLog{SlidingLog: h.rule, now: now.UnixMicro(), rest: said}
+	l.have, l.latest = l.next(), l.next()
+	return l
+}
+
+func (h logs) begin(said string, now time.Time) (replay, error) { return h.open(said, now), nil }
+
+// recall knows of one cost only when it could pass.
+func (h logs) recall(o outcome[algorithms.SlidingLogState], age time.Duration, n int64) (algorithms.Decision, bool) {
+	d := o.decision
+	d.RetryAfter -= age
+	d.ResetAfter -= age
+	return d, n == o.cost && d.RetryAfter > 0
+}
+
+// replayedLog is what is known of a log while its requests are replayed.
+type replayedLog struct {
+	algorithms.SlidingLog
+	now, have, latest int64
+	rest              string // what the script said, as far as it was not used yet
+	bad               bool   // it said too little
+}
+
+func (l *replayedLog) peek(n int64) algorithms.Decision {
+	d := l.decide(n)
+	d.Allowed = d.RetryAfter == 0
+	return d
+}
+
+func (l *replayedLog) take(n int64) algorithms.Decision { return l.takeUpTo(n, n) }
+
+func (l *replayedLog) refund(n int64) {
+	if l.have = max(0, l.have-n); l.have > 0 {
+		l.latest = l.next()
+	}
+}
+
+func (l *replayedLog) complete() bool { return !l.bad && l.rest == "" }
+
+func (l *replayedLog) next() int64 {
+	text, rest, _ := strings.Cut(l.rest, " ")
+	n, ok := parseNumber(text)
+	l.rest, l.bad = rest, l.bad || !ok
+	return n
+}
+
+// until is the wait until a unit of the time t counts no more.
+func (l *replayedLog) until(t int64) time.Duration {
+	return time.Duration(min(t, l.now)-l.now)*time.Microsecond + l.Window
+}
+
+// decide describes the log; RetryAfter is for n units, if they do not fit.
+func (l *replayedLog) decide(n int64) algorithms.Decision {
+	d := algorithms.Decision{Limit: l.Limit, Remaining: l.Limit - l.have}
+	if l.have > 0 {
+		d.ResetAfter = l.until(l.latest)
+	}
+	if n > d.Remaining {
+		d.RetryAfter = l.until(l.next())
+	}
+	return d
+}
+
+// takeUpTo lets pass units pass, all or none, out of asked ones.
+func (l *replayedLog) takeUpTo(asked, pass int64) algorithms.Decision {
+	allowed := l.have+pass <= l.Limit
+	var d algorithms.Decision
+	if !allowed {
+		d = l.decide(pass)
+	}
+	switch {
+	case !l.CountAccepted:
+		l.have, l.latest = min(l.Limit, l.have+asked), l.now
+	case allowed:
+		l.have, l.latest = l.have+pass, l.now
+	}
+	d.Limit, d.Remaining, d.Allowed = l.Limit, l.Limit-l.have, allowed
+	if l.have > 0 {
+		d.ResetAfter = l.until(l.latest)
+	}
+	if allowed {
+		d.Granted = pass
+	}
+	return d
+}

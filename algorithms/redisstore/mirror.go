@@ -1,0 +1,191 @@
+package redisstore
+
+import (
+	"crypto/sha1"
+	_ "embed"
+	"encoding/hex"
+	"fmt"
+	"time"
+
+	"github.com/penstock-mq/penstock/algorithms"
+)
+
+// script is a Lua program and what Redis calls it by.
+type script struct{ source, hash string }
+
+func newScript(source string) *script {
+	source = commonSource + source
+	sum := sha1.Sum([]byte(source))
+	return &script{source, hex.EncodeToString(sum[:])}
+}
+
+var (
+	//go:embed common.lua
+	commonSource string
+	//go:embed meter.lua
+	meterSource string
+	//go:embed fixedwindow.lua
+	fixedWindowSource string
+	//go:embed slidingcounter.lua
+	slidingCounterSource string
+	//go:embed slidinglog.lua
+	slidingLogSource string
+	//go:embed group.lua
+	groupSource string
+
+	meterScript          = newScript(meterSource)
+	fixedWindowScript    = newScript(fixedWindowSource)
+	slidingCounterScript = newScript(slidingCounterSource)
+	slidingLogScript     = newScript(slidingLogSource)
+
+	// A group's script runs those of its rules as functions.
+	groupScript = newScript("local parts = {}\n" + part("meter", meterSource) + part("fixedwindow", fixedWindowSource) +
+		part("slidingcounter", slidingCounterSource) + part("slidinglog", slidingLogSource) + groupSource)
+)
+
+func part(name, source string) string {
+	return "function parts." + name + "(KEYS, ARGV, answer)\n" + source + "\nend\n"
+}
+
+// exact is the first number that a script's could mistake for another: 2^53.
+const exact = 1 << 53
+
+// mirror is a rule with the script that does the same in Redis.
+type mirror[S any] struct {
+	store      *Store[S]
+	rule       algorithms.Rule[S]
+	script     *script
+	part       string // the script's name in a group's
+	parameters []any
+	history    history[S]
+}
+
+// history tells what happened to a key, from what the script said of it.
+type history[S any] interface {
+	// pair is what a request is to the script.
+	pair(r *request) (n, times int64)
+	// replay sets the decisions of a key's requests, one after the other, and returns what came of them.
+	replay(said string, now time.Time, requests []*request) (outcome[S], error)
+	// begin is a replay of the requests of a group, one after the other.
+	begin(said string, now time.Time) (replay, error)
+	// recall decides what a state that has refused says later; false if that is not known to be a refusal.
+	recall(o outcome[S], age time.Duration, n int64) (algorithms.Decision, bool)
+}
+
+// outcome is what is known of a key after its requests were replayed.
+type outcome[S any] struct {
+	at       time.Time           // by Redis's clock
+	refused  bool                // a request, which is worth remembering
+	changed  bool                // units were taken or given back
+	state    S                   // but that of a sliding log
+	cost     int64               // what a sliding log refused,
+	decision algorithms.Decision // and how
+}
+
+func newMirror[S any](s *Store[S], rule algorithms.Rule[S]) (*mirror[S], error) {
+	m := &mirror[S]{store: s, rule: rule}
+	var h any
+	switch r := any(rule).(type) {
+	case algorithms.TokenBucket:
+		m.script, m.part = meterScript, "meter"
+		m.parameters = []any{r.Capacity, r.Refill.Per.Microseconds(), r.Refill.Count}
+		h = &states[algorithms.TokenBucketState]{r, parseTokenBucket}
+	case algorithms.LeakingBucket:
+		m.script, m.part = meterScript, "meter"
+		m.parameters = []any{r.Capacity, r.Outflow.Per.Microseconds(), r.Outflow.Count}
+		h = &states[algorithms.LeakingBucketState]{r, parseLeakingBucket}
+	case algorithms.FixedWindow:
+		m.script, m.part = fixedWindowScript, "fixedwindow"
+		m.parameters = []any{r.Limit, r.Window.Microseconds()}
+		h = &states[algorithms.FixedWindowState]{r, parseFixedWindow}
+	case algorithms.SlidingCounter:
+		m.script, m.part = slidingCounterScript, "slidingcounter"
+		m.parameters = []any{r.Limit, r.Window.Microseconds()}
+		h = &states[algorithms.SlidingCounterState]{r, parseSlidingCounter}
+	case algorithms.SlidingLog:
+		m.script, m.part = slidingLogScript, "slidinglog"
+		m.parameters = []any{r.Limit, r.Window.Microseconds(), r.CountAccepted}
+		h = logs{r}
+	default:
+		return nil, fmt.Errorf("rule %T: there is no script for it", rule)
+	}
+	m.history = h.(history[S])
+	return m, nil
+}
+
+func (m *mirror[S]) most() int64                      { return m.rule.Most() }
+func (m *mirror[S]) program() *script                 { return m.script }
+func (m *mirror[S]) arguments() []any                 { return m.parameters }
+func (m *mirror[S]) pair(r *request) (n, times int64) { return m.history.pair(r) }
+
+func (m *mirror[S]) settle(key, said string, now time.Time, sent time.Duration, requests []*request) error {
+	if said == "?" {
+		return fmt.Errorf("the value of %q in Redis is not a state of a %T", m.store.lane.redisKey(key), m.rule)
+	}
+	o, err := m.history.replay(said, now, requests)
+	if err != nil {
+		return fmt.Errorf("the value of %q in Redis: %w", m.store.lane.redisKey(key), err)
+	}
+	if m.store.client.now != nil {
+		return nil // remembered refusals count down on a clock of their own
+	}
+	switch {
+	case o.refused:
+		m.store.refusals.remember(key, refusal[S]{m, o, sent})
+	case o.changed:
+		m.store.refusals.forget(key)
+	}
+	return nil
+}
+
+func (m *mirror[S]) doubt(key string) { m.store.refusals.forget(key) }
+
+// states is the history of a rule whose script says what the state was: the rule itself tells the rest.
+type states[S any] struct {
+	rule  algorithms.Rule[S]
+	parse func(text string) (S, bool)
+}
+
+// pair: several units asked for one by one are as many requests of one unit. A peek changes nothing.
+func (h *states[S]) pair(r *request) (n, times int64) {
+	switch r.kind {
+	case take:
+		return r.n, 1
+	case takeUpTo:
+		return 1, min(r.n, h.rule.Most())
+	case refund:
+		return -min(r.n, exact-1), 1
+	}
+	return 0, 0
+}
+
+func (h *states[S]) replay(said string, now time.Time, requests []*request) (outcome[S], error) {
+	o := outcome[S]{at: now}
+	s, ok := h.parse(said)
+	if !ok {
+		return o, fmt.Errorf("%q is not a state of a %T", said, h.rule)
+	}
+	for _, r := range requests {
+		switch r.kind {
+		case take:
+			s, r.decision = h.rule.Take(s, now, r.n)
+		case takeUpTo:
+			s, r.decision = h.rule.TakeUpTo(s, now, r.n)
+		case peek:
+			r.decision = h.rule.Peek(s, now, r.n)
+			continue
+		case refund:
+			s, o.refused, o.changed = h.rule.Refund(s, now, r.n), false, true
+			continue
+		}
+		o.refused = o.refused || !r.decision.Allowed
+		o.changed = o.changed || r.decision.Allowed
+	}
+	o.state = s
+	return o, nil
+}
+
+func (h *states[S]) recall(o outcome[S], age time.Duration, n int64) (algorithms.Decision, bool) {
+	d := h.rule.Peek(o.state, o.at.Add(age), n)
+	return d, !d.Allowed
+}

@@ -1,0 +1,97 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/penstock-mq/penstock/algorithms"
+)
+
+// Store decides for the keys of one policy. All methods are safe for concurrent use.
+type Store[S any] struct {
+	client   *Client
+	lane     lane
+	mirror   atomic.Pointer[mirror[S]]
+	refusals refusals[S]
+}
+
+// New returns the store of a policy. S follows from the rule, which must be one of package algorithms. Stores of one
+// policy and one prefix share their states, in whatever process they are; they should have equal rules. A rule that is
+// not valid, or of another type, is a mistake of the caller and panics.
+func New[S any](c *Client, policy string, rule algorithms.Rule[S]) *Store[S] {
+	return newStore(c, policy, "", rule)
+}
+
+func newStore[S any](c *Client, policy, suffix string, rule algorithms.Rule[S]) *Store[S] {
+	s := &Store[S]{client: c}
+	s.lane = lane{stem: c.stem(policy), suffix: suffix, buckets: make(map[string]*bucket)}
+	s.lane.terms = func() terms { return s.mirror.Load() }
+	s.refusals.init()
+	if err := s.SetRule(rule); err != nil {
+		panic(err)
+	}
+	return s
+}
+
+// SetRule changes the rule's parameters from the next call on; states stay and are read under the new ones. A rule
+// that is not valid is returned as an error and changes nothing.
+func (s *Store[S]) SetRule(rule algorithms.Rule[S]) error {
+	if err := rule.Validate(); err != nil {
+		return fmt.Errorf("rule %+v: %w", rule, err)
+	}
+	m, err := newMirror(s, rule)
+	if err != nil {
+		return err
+	}
+	s.mirror.Store(m)
+	return nil
+}
+
+// Rule returns the rule as it is now.
+func (s *Store[S]) Rule() algorithms.Rule[S] { return s.mirror.Load().rule }
+
+// Take asks for n units of key: all of them or none. Errors: a [*algorithms.CostError] if n can never pass, the
+// context's if it ends before there is an answer, [ErrTimeout], [ErrOverloaded], or what Redis says.
+func (s *Store[S]) Take(ctx context.Context, key string, n int64) (algorithms.Decision, error) {
+	m := s.mirror.Load()
+	if err := algorithms.CheckCost(n, m.most()); err != nil {
+		return algorithms.Decision{}, err
+	}
+	if d, ok := s.recall(m, key, n); ok {
+		return d, nil
+	}
+	d, _, err := s.client.ask(ctx, &s.lane, key, take, n)
+	return d, err
+}
+
+// TakeUpTo takes as many of n units of key as pass. Errors are those of Take; n may be larger than what can ever pass.
+func (s *Store[S]) TakeUpTo(ctx context.Context, key string, n int64) (algorithms.Decision, error) {
+	m := s.mirror.Load()
+	if n < 1 {
+		return algorithms.Decision{}, algorithms.CheckCost(n, m.most())
+	}
+	if d, ok := s.recall(m, key, 1); ok { // none passes if one does not
+		return d, nil
+	}
+	d, _, err := s.client.ask(ctx, &s.lane, key, takeUpTo, n)
+	return d, err
+}
+
+// Peek says what Take would say, and takes nothing. Errors are those of Take.
+func (s *Store[S]) Peek(ctx context.Context, key string, n int64) (algorithms.Decision, error) {
+	if err := algorithms.CheckCost(n, s.mirror.Load().most()); err != nil {
+		return algorithms.Decision{}, err
+	}
+	d, _, err := s.client.ask(ctx, &s.lane, key, peek, n)
+	return d, err
+}
+
+// Refund gives n units of key back that were taken and not used. Errors are those of Take, but n has no upper limit.
+func (s *Store[S]) Refund(ctx context.Context, key string, n int64) error {
+	if n < 1 {
+		return algorithms.CheckCost(n, s.mirror.Load().most())
+	}
+	_, _, err := s.client.ask(ctx, &s.lane, key, refund, n)
+	return err
+}

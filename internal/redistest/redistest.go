@@ -1,0 +1,159 @@
+// Package redistest starts real Redis servers for tests.
+package redistest
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// patience is how long a server may take to answer, and a cluster to form.
+const patience = 15 * time.Second
+
+// Server is a redis-server process of a test's own, which keeps nothing on disk.
+type Server struct {
+	addr, port string
+	dir        string
+	args       []string
+	cmd        *exec.Cmd
+	exited     chan struct{}
+	log        lockedBuffer
+}
+
+// Start starts a server with further arguments, on a free port of 127.0.0.1. It is killed when the test ends. The test
+// fails if no redis-server is installed.
+func Start(t testing.TB, args ...string) *Server {
+	t.Helper()
+	s, err := Open(t.TempDir(), args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	return s
+}
+
+// Open is [Start] for a TestMain: dir is where the server works, and the caller must Stop it.
+func Open(dir string, args ...string) (*Server, error) {
+	var err error
+	for range 5 { // another process may take the port that was free
+		s := &Server{dir: dir, args: args}
+		if s.port, err = freePort(); err != nil {
+			return nil, err
+		}
+		s.addr = net.JoinHostPort("127.0.0.1", s.port)
+		switch err = s.start(); {
+		case err == nil:
+			return s, nil
+		case errors.Is(err, exec.ErrNotFound):
+			return nil, errors.New("no redis-server: install redis-server, these tests need a real one")
+		case !strings.Contains(err.Error(), "Address already in use"):
+			return nil, err
+		}
+	}
+	return nil, err
+}
+
+func freePort() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	return port, err
+}
+
+func (s *Server) start() error {
+	args := []string{"--port", s.port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", s.dir}
+	s.cmd = exec.Command("redis-server", append(args, s.args...)...)
+	s.cmd.Stdout, s.cmd.Stderr = &s.log, &s.log
+	endWithParent(s.cmd)
+	if err := s.cmd.Start(); err != nil {
+		return fmt.Errorf("start redis-server: %w", err)
+	}
+	exited := make(chan struct{})
+	s.exited = exited
+	go func() {
+		_ = s.cmd.Wait() // its status is read from ProcessState
+		close(exited)
+	}()
+	deadline := time.After(patience)
+	for !s.answers() {
+		select {
+		case <-exited:
+			return fmt.Errorf("start redis-server: %s\n%s", s.cmd.ProcessState, s.log.String())
+		case <-deadline:
+			s.Stop()
+			return fmt.Errorf("start redis-server: no answer in %v\n%s", patience, s.log.String())
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	return nil
+}
+
+func (s *Server) answers() bool {
+	conn, err := net.DialTimeout("tcp", s.addr, patience)
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		return false
+	}
+	if _, err := io.WriteString(conn, "PING\r\n"); err != nil {
+		return false
+	}
+	line, err := bufio.NewReader(conn).ReadString('\n')
+	return err == nil && line == "+PONG\r\n"
+}
+
+// Addr is where the server listens: 127.0.0.1 and a port, the same after a restart.
+func (s *Server) Addr() string { return s.addr }
+
+// Client returns a new connection pool to the server, which the caller closes. Its calls end with their contexts.
+func (s *Server) Client() *redis.Client {
+	return redis.NewClient(&redis.Options{Addr: s.addr, ContextTimeoutEnabled: true})
+}
+
+// Stop kills the server, if it runs, and waits for that.
+func (s *Server) Stop() {
+	_ = s.cmd.Process.Kill() // an error says that it has ended already
+	<-s.exited
+}
+
+// Restart kills the server and starts an empty one in its place.
+func (s *Server) Restart(t testing.TB) {
+	t.Helper()
+	s.Stop()
+	if err := s.start(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// lockedBuffer collects what a process writes.
+type lockedBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return strings.TrimSpace(b.text.String())
+}
