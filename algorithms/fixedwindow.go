@@ -33,14 +33,21 @@ var _ Rule[FixedWindowState] = FixedWindow{}
 const monday = int64(3 * day / time.Microsecond)
 
 // windowStart is the start of the window of w microseconds that t lies in.
-func windowStart(t, w int64) int64 { return t - (t+monday)%w }
+func windowStart(t, w int64) int64 { return t - int64(uint64(t+monday)%uint64(w)) }
 
-// loadStart is the start of a state's window, aligned to windows of w and at most one window ahead of t's.
-func loadStart(start, t, w int64) int64 { return windowStart(max(0, min(start, t+w)), w) }
+// loadStart is the start of a state's window, aligned to windows of w and at most one window ahead of t's, which is the
+// current one.
+func loadStart(start, current, t, w int64) int64 {
+	if start == current {
+		return current // so it is nearly always, and division is slow
+	}
+	return windowStart(max(0, min(start, t+w)), w)
+}
 
 func (f FixedWindow) load(s FixedWindowState, t int64) FixedWindowState {
 	w := f.Window.Microseconds()
-	current, start := windowStart(t, w), loadStart(s.Start, t, w)
+	current := windowStart(t, w)
+	start := loadStart(s.Start, current, t, w)
 	if start < current || s.Used <= 0 {
 		return FixedWindowState{Start: current}
 	}
@@ -54,47 +61,53 @@ func (f FixedWindow) resetAfter(s FixedWindowState, t int64) time.Duration {
 	return micros(s.Start + f.Window.Microseconds() - t)
 }
 
-func (f FixedWindow) peekLoaded(s FixedWindowState, t, n int64) Decision {
-	d := Decision{Limit: f.Limit, Remaining: max(0, f.Limit-s.Used), ResetAfter: f.resetAfter(s, t)}
+// describe writes in place, as a meter does.
+func (f FixedWindow) describe(d *Decision, s FixedWindowState, t int64) {
+	d.Limit = f.Limit
+	d.Remaining = max(0, f.Limit-s.Used)
+	d.ResetAfter = f.resetAfter(s, t)
+}
+
+func (f FixedWindow) takeLoaded(d *Decision, s FixedWindowState, t, n int64) FixedWindowState {
+	if n <= f.Limit-s.Used {
+		s.Used += n
+		d.Allowed, d.Granted = true, n
+	} else {
+		d.RetryAfter = f.resetAfter(s, t)
+	}
+	f.describe(d, s, t)
+	return s
+}
+
+// Take counts n units if the window has room for all of them.
+func (f FixedWindow) Take(s FixedWindowState, now time.Time, n int64) (_ FixedWindowState, d Decision) {
+	mustPass(n, f.Limit)
+	t := unixMicros(now)
+	s = f.takeLoaded(&d, f.load(s, t), t, n)
+	return s, d
+}
+
+// TakeUpTo counts n units or as many as the window has room for.
+func (f FixedWindow) TakeUpTo(s FixedWindowState, now time.Time, n int64) (_ FixedWindowState, d Decision) {
+	mustBePositive(n, f.Limit)
+	t := unixMicros(now)
+	s = f.load(s, t)
+	s = f.takeLoaded(&d, s, t, max(1, min(n, f.Limit-s.Used)))
+	return s, d
+}
+
+// Peek says whether the window has room for n units.
+func (f FixedWindow) Peek(s FixedWindowState, now time.Time, n int64) (d Decision) {
+	mustPass(n, f.Limit)
+	t := unixMicros(now)
+	s = f.load(s, t)
+	f.describe(&d, s, t)
 	if n <= d.Remaining {
 		d.Allowed = true
 	} else {
 		d.RetryAfter = d.ResetAfter
 	}
 	return d
-}
-
-func (f FixedWindow) takeLoaded(s FixedWindowState, t, n int64) (FixedWindowState, Decision) {
-	d := f.peekLoaded(s, t, n)
-	if d.Allowed {
-		s.Used += n
-		d.Granted = n
-		d.Remaining -= n
-		d.ResetAfter = f.resetAfter(s, t)
-	}
-	return s, d
-}
-
-// Take counts n units if the window has room for all of them.
-func (f FixedWindow) Take(s FixedWindowState, now time.Time, n int64) (FixedWindowState, Decision) {
-	mustPass(n, f.Limit)
-	t := unixMicros(now)
-	return f.takeLoaded(f.load(s, t), t, n)
-}
-
-// TakeUpTo counts n units or as many as the window has room for.
-func (f FixedWindow) TakeUpTo(s FixedWindowState, now time.Time, n int64) (FixedWindowState, Decision) {
-	mustBePositive(n, f.Limit)
-	t := unixMicros(now)
-	s = f.load(s, t)
-	return f.takeLoaded(s, t, max(1, min(n, f.Limit-s.Used)))
-}
-
-// Peek says whether the window has room for n units.
-func (f FixedWindow) Peek(s FixedWindowState, now time.Time, n int64) Decision {
-	mustPass(n, f.Limit)
-	t := unixMicros(now)
-	return f.peekLoaded(f.load(s, t), t, n)
 }
 
 // Refund gives n units back if they were taken in the current window; those of earlier windows count no more.

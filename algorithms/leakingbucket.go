@@ -41,42 +41,45 @@ var _ Rule[LeakingBucketState] = LeakingBucket{}
 
 func (b LeakingBucket) meter() meter { return meter{most: b.Capacity, rate: b.Outflow} }
 
-// delay is the time until the last of the units that empty the bucket at the given instant leaves.
-func (b LeakingBucket) delay(emptyAt exact, now time.Time) time.Duration {
+// delay is the time until the last of the units that empty the bucket at the given instant leaves, from t on.
+func (b LeakingBucket) delay(emptyAt exact, t int64) time.Duration {
 	m := b.meter()
-	return micros(m.sub(emptyAt, m.span(max(b.Burst, 1))).ceil() - unixMicros(now))
+	return micros(m.sub(emptyAt, m.span(max(b.Burst, 1))).ceil() - t)
 }
 
 // Take admits n units if the bucket has room for all of them.
-func (b LeakingBucket) Take(s LeakingBucketState, now time.Time, n int64) (LeakingBucketState, Decision) {
-	at, d := b.meter().take(exact{s.EmptyAt, s.Frac}, now, n)
+func (b LeakingBucket) Take(s LeakingBucketState, now time.Time, n int64) (_ LeakingBucketState, d Decision) {
+	t := unixMicros(now)
+	at := b.meter().take(&d, exact{s.EmptyAt, s.Frac}, t, n)
 	if d.Allowed {
-		d.Delay = b.delay(at, now)
+		d.Delay = b.delay(at, t)
 	}
 	return LeakingBucketState{at.us, at.frac}, d
 }
 
 // TakeUpTo admits n units or as many as the bucket has room for. Delay is that of the last unit admitted.
-func (b LeakingBucket) TakeUpTo(s LeakingBucketState, now time.Time, n int64) (LeakingBucketState, Decision) {
-	at, d := b.meter().takeUpTo(exact{s.EmptyAt, s.Frac}, now, n)
+func (b LeakingBucket) TakeUpTo(s LeakingBucketState, now time.Time, n int64) (_ LeakingBucketState, d Decision) {
+	t := unixMicros(now)
+	at := b.meter().takeUpTo(&d, exact{s.EmptyAt, s.Frac}, t, n)
 	if d.Allowed {
-		d.Delay = b.delay(at, now)
+		d.Delay = b.delay(at, t)
 	}
 	return LeakingBucketState{at.us, at.frac}, d
 }
 
 // Peek says whether the bucket has room for n units, and when the last of them would leave.
-func (b LeakingBucket) Peek(s LeakingBucketState, now time.Time, n int64) Decision {
-	at, d := b.meter().peek(exact{s.EmptyAt, s.Frac}, now, n)
+func (b LeakingBucket) Peek(s LeakingBucketState, now time.Time, n int64) (d Decision) {
+	t := unixMicros(now)
+	at := b.meter().peek(&d, exact{s.EmptyAt, s.Frac}, t, n)
 	if d.Allowed {
-		d.Delay = b.delay(at, now)
+		d.Delay = b.delay(at, t)
 	}
 	return d
 }
 
 // Refund takes n units out of the bucket, as far as there are any. The delays of others stay what they were told.
 func (b LeakingBucket) Refund(s LeakingBucketState, now time.Time, n int64) LeakingBucketState {
-	at := b.meter().refund(exact{s.EmptyAt, s.Frac}, now, n)
+	at := b.meter().refund(exact{s.EmptyAt, s.Frac}, unixMicros(now), n)
 	return LeakingBucketState{at.us, at.frac}
 }
 

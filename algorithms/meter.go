@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
-	"time"
 )
 
 // maxDrain is the longest time in which a full meter may empty. Every wait is then an exact time.Duration.
@@ -82,58 +81,56 @@ func (m meter) load(paidAt exact, t int64) (at, latest exact) {
 	return paidAt, latest
 }
 
-func (m meter) peekLoaded(at, latest exact, t, n int64) Decision {
-	d := Decision{
-		Limit:      m.most,
-		Remaining:  m.units(m.sub(latest, at)),
-		ResetAfter: micros(at.ceil() - t),
-	}
+// What follows writes its decision in place: handing one on from call to call takes longer than the arithmetic.
+
+// describe says what is left when everything is paid off at the given instant.
+func (m meter) describe(d *Decision, at, latest exact, t int64) {
+	d.Limit = m.most
+	d.Remaining = m.units(m.sub(latest, at))
+	d.ResetAfter = micros(at.ceil() - t)
+}
+
+// ask says whether n units pass, and when everything is paid off if they do.
+func (m meter) ask(d *Decision, at, latest exact, n int64) exact {
 	next := m.add(at, m.span(n))
 	if next.after(latest) {
 		d.RetryAfter = micros(m.sub(next, latest).ceil())
 	} else {
 		d.Allowed = true
 	}
-	return d
+	return next
 }
 
-func (m meter) takeLoaded(at, latest exact, t, n int64) (exact, Decision) {
-	d := m.peekLoaded(at, latest, t, n)
-	if !d.Allowed {
-		return at, d
+func (m meter) takeLoaded(d *Decision, at, latest exact, t, n int64) exact {
+	if next := m.ask(d, at, latest, n); d.Allowed {
+		at, d.Granted = next, n
 	}
-	at = m.add(at, m.span(n))
-	d.Granted = n
-	d.Remaining -= n
-	d.ResetAfter = micros(at.ceil() - t)
-	return at, d
+	m.describe(d, at, latest, t)
+	return at
 }
 
-func (m meter) take(paidAt exact, now time.Time, n int64) (exact, Decision) {
+func (m meter) take(d *Decision, paidAt exact, t, n int64) exact {
 	mustPass(n, m.most)
-	t := unixMicros(now)
 	at, latest := m.load(paidAt, t)
-	return m.takeLoaded(at, latest, t, n)
+	return m.takeLoaded(d, at, latest, t, n)
 }
 
-func (m meter) takeUpTo(paidAt exact, now time.Time, n int64) (exact, Decision) {
+func (m meter) takeUpTo(d *Decision, paidAt exact, t, n int64) exact {
 	mustBePositive(n, m.most)
-	t := unixMicros(now)
 	at, latest := m.load(paidAt, t)
-	return m.takeLoaded(at, latest, t, max(1, min(n, m.units(m.sub(latest, at)))))
+	return m.takeLoaded(d, at, latest, t, max(1, min(n, m.units(m.sub(latest, at)))))
 }
 
 // peek also returns the instant at which everything would be paid off if the request passed.
-func (m meter) peek(paidAt exact, now time.Time, n int64) (exact, Decision) {
+func (m meter) peek(d *Decision, paidAt exact, t, n int64) exact {
 	mustPass(n, m.most)
-	t := unixMicros(now)
 	at, latest := m.load(paidAt, t)
-	return m.add(at, m.span(n)), m.peekLoaded(at, latest, t, n)
+	m.describe(d, at, latest, t)
+	return m.ask(d, at, latest, n)
 }
 
-func (m meter) refund(paidAt exact, now time.Time, n int64) exact {
+func (m meter) refund(paidAt exact, t, n int64) exact {
 	mustBePositive(n, m.most)
-	t := unixMicros(now)
 	at, _ := m.load(paidAt, t)
 	at = m.sub(at, m.span(min(n, m.most)))
 	if at.us < t {

@@ -104,8 +104,9 @@ func unixMicros(now time.Time) int64 {
 		return 0
 	case s > lastSecond:
 		return lastSecond * 1e6
+	default:
+		return s*1e6 + int64(now.Nanosecond())/1e3
 	}
-	return now.UnixMicro()
 }
 
 // micros is a span of us microseconds, or none if it is negative.

@@ -36,7 +36,8 @@ var _ Rule[SlidingCounterState] = SlidingCounter{}
 
 func (c SlidingCounter) load(s SlidingCounterState, t int64) SlidingCounterState {
 	w := c.Window.Microseconds()
-	current, start := windowStart(t, w), loadStart(s.Start, t, w)
+	current := windowStart(t, w)
+	start := loadStart(s.Start, current, t, w)
 	s.Previous, s.Current = max(0, s.Previous), max(0, s.Current)
 	switch {
 	case s.Previous == 0 && s.Current == 0, start < current-w:
@@ -91,47 +92,56 @@ func (c SlidingCounter) resetAfter(s SlidingCounterState, t int64) time.Duration
 	return 0
 }
 
-func (c SlidingCounter) peekLoaded(s SlidingCounterState, t, n int64) Decision {
-	d := Decision{Limit: c.Limit, Remaining: c.free(s, t), ResetAfter: c.resetAfter(s, t)}
+// describe writes in place, as a meter does.
+func (c SlidingCounter) describe(d *Decision, s SlidingCounterState, t, free int64) {
+	d.Limit = c.Limit
+	d.Remaining = free
+	d.ResetAfter = c.resetAfter(s, t)
+}
+
+func (c SlidingCounter) takeLoaded(d *Decision, s SlidingCounterState, t, n, free int64) SlidingCounterState {
+	if n <= free {
+		s.Current += n
+		free -= n
+		d.Allowed, d.Granted = true, n
+	} else {
+		d.RetryAfter = c.retryAfter(s, t, n)
+	}
+	c.describe(d, s, t, free)
+	return s
+}
+
+// Take counts n units if the estimate leaves room for all of them.
+func (c SlidingCounter) Take(s SlidingCounterState, now time.Time, n int64) (_ SlidingCounterState, d Decision) {
+	mustPass(n, c.Limit)
+	t := unixMicros(now)
+	s = c.load(s, t)
+	s = c.takeLoaded(&d, s, t, n, c.free(s, t))
+	return s, d
+}
+
+// TakeUpTo counts n units or as many as the estimate leaves room for.
+func (c SlidingCounter) TakeUpTo(s SlidingCounterState, now time.Time, n int64) (_ SlidingCounterState, d Decision) {
+	mustBePositive(n, c.Limit)
+	t := unixMicros(now)
+	s = c.load(s, t)
+	free := c.free(s, t)
+	s = c.takeLoaded(&d, s, t, max(1, min(n, free)), free)
+	return s, d
+}
+
+// Peek says whether the estimate leaves room for n units.
+func (c SlidingCounter) Peek(s SlidingCounterState, now time.Time, n int64) (d Decision) {
+	mustPass(n, c.Limit)
+	t := unixMicros(now)
+	s = c.load(s, t)
+	c.describe(&d, s, t, c.free(s, t))
 	if n <= d.Remaining {
 		d.Allowed = true
 	} else {
 		d.RetryAfter = c.retryAfter(s, t, n)
 	}
 	return d
-}
-
-func (c SlidingCounter) takeLoaded(s SlidingCounterState, t, n int64) (SlidingCounterState, Decision) {
-	d := c.peekLoaded(s, t, n)
-	if d.Allowed {
-		s.Current += n
-		d.Granted = n
-		d.Remaining -= n
-		d.ResetAfter = c.resetAfter(s, t)
-	}
-	return s, d
-}
-
-// Take counts n units if the estimate leaves room for all of them.
-func (c SlidingCounter) Take(s SlidingCounterState, now time.Time, n int64) (SlidingCounterState, Decision) {
-	mustPass(n, c.Limit)
-	t := unixMicros(now)
-	return c.takeLoaded(c.load(s, t), t, n)
-}
-
-// TakeUpTo counts n units or as many as the estimate leaves room for.
-func (c SlidingCounter) TakeUpTo(s SlidingCounterState, now time.Time, n int64) (SlidingCounterState, Decision) {
-	mustBePositive(n, c.Limit)
-	t := unixMicros(now)
-	s = c.load(s, t)
-	return c.takeLoaded(s, t, max(1, min(n, c.free(s, t))))
-}
-
-// Peek says whether the estimate leaves room for n units.
-func (c SlidingCounter) Peek(s SlidingCounterState, now time.Time, n int64) Decision {
-	mustPass(n, c.Limit)
-	t := unixMicros(now)
-	return c.peekLoaded(c.load(s, t), t, n)
 }
 
 // Refund takes n units out of the current window's count, and what is more out of the previous one's.

@@ -29,26 +29,26 @@ var _ Rule[TokenBucketState] = TokenBucket{}
 func (b TokenBucket) meter() meter { return meter{most: b.Capacity, rate: b.Refill} }
 
 // Take takes n tokens if the bucket holds as many.
-func (b TokenBucket) Take(s TokenBucketState, now time.Time, n int64) (TokenBucketState, Decision) {
-	at, d := b.meter().take(exact{s.FullAt, s.Frac}, now, n)
+func (b TokenBucket) Take(s TokenBucketState, now time.Time, n int64) (_ TokenBucketState, d Decision) {
+	at := b.meter().take(&d, exact{s.FullAt, s.Frac}, unixMicros(now), n)
 	return TokenBucketState{at.us, at.frac}, d
 }
 
 // TakeUpTo takes n tokens or as many as the bucket holds.
-func (b TokenBucket) TakeUpTo(s TokenBucketState, now time.Time, n int64) (TokenBucketState, Decision) {
-	at, d := b.meter().takeUpTo(exact{s.FullAt, s.Frac}, now, n)
+func (b TokenBucket) TakeUpTo(s TokenBucketState, now time.Time, n int64) (_ TokenBucketState, d Decision) {
+	at := b.meter().takeUpTo(&d, exact{s.FullAt, s.Frac}, unixMicros(now), n)
 	return TokenBucketState{at.us, at.frac}, d
 }
 
 // Peek says whether the bucket holds n tokens.
-func (b TokenBucket) Peek(s TokenBucketState, now time.Time, n int64) Decision {
-	_, d := b.meter().peek(exact{s.FullAt, s.Frac}, now, n)
+func (b TokenBucket) Peek(s TokenBucketState, now time.Time, n int64) (d Decision) {
+	b.meter().peek(&d, exact{s.FullAt, s.Frac}, unixMicros(now), n)
 	return d
 }
 
 // Refund puts n tokens back, as far as they fit.
 func (b TokenBucket) Refund(s TokenBucketState, now time.Time, n int64) TokenBucketState {
-	at := b.meter().refund(exact{s.FullAt, s.Frac}, now, n)
+	at := b.meter().refund(exact{s.FullAt, s.Frac}, unixMicros(now), n)
 	return TokenBucketState{at.us, at.frac}
 }
 

@@ -5,10 +5,11 @@
 //	decision, err := store.Take(ctx, "tenant-1", 1)
 //
 // A store starts no goroutine and needs no closing. It forgets a key when its state has been as good as new for a
-// minute: each call looks at one or a few other keys on its way, so memory follows the keys in use, while calls come
-// in. States are lost with the process, and are not shared with other processes.
+// minute: now and then a call looks at a few other keys on its way, more often when keys are new, so memory follows the
+// keys in use, while calls come in. States are lost with the process, and are not shared with other processes.
 //
-// Time is the machine's wall clock, because windows are aligned to it, read under the key's lock. If it steps back,
+// Time is the machine's wall clock, because windows are aligned to it, read under the key's lock; that it was set, a store
+// notices within a millisecond. If it steps back,
 // what a key has used stays used, and the key waits at most as long as if it had used everything just now (with
 // windows: one window more). A step of more than a minute may also find keys forgotten that it would have needed;
 // these are new again.
@@ -19,15 +20,14 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// DefaultMaxKeys is how many keys a store holds unless [MaxKeys] says otherwise. Ten million token buckets with keys
-// of 20 bytes take about 1.2 GB.
+// DefaultMaxKeys is how many keys a store holds unless [MaxKeys] says otherwise. Ten million token buckets take about
+// 0.9 GB, with keys of up to 39 bytes; longer ones take more.
 const DefaultMaxKeys = 10_000_000
 
 // ErrTooManyKeys says that a request came with a new key while the store held as many keys in use as it may.
@@ -35,6 +35,15 @@ var ErrTooManyKeys = errors.New("too many keys in use")
 
 // grace is how long a key must have been as good as new before it is forgotten.
 const grace = time.Minute
+
+// How many places a call examines for keys that are as good as new: every sweepEvery-th call of a shard, a call before
+// it adds a key, and one before it gives up for want of room.
+const (
+	sweepEvery    = 64
+	looks         = 32
+	looksWhenNew  = 4 // more than one key, so that what is due to be forgotten cannot pile up
+	looksWhenFull = 64
+)
 
 // Option changes a setting of [New].
 type Option func(*options)
@@ -50,12 +59,12 @@ func MaxKeys(n int) Option {
 // Store holds one state per key. All methods are safe for concurrent use. They never block for long, so contexts are
 // not looked at.
 type Store[S any] struct {
+	shards  [1 << shardBits]shard[S] // first, so that each begins with a line of the cache
 	rule    atomic.Pointer[algorithms.Rule[S]]
-	now     func() time.Time // time.Now, but for the tests
+	now     func() time.Time // that of a clock, but for the tests
 	seed    maphash.Seed
 	maxKeys int64
 	keys    atomic.Int64
-	shards  [shardCount]shard[S]
 }
 
 // New returns an empty store. S follows from the rule. A rule that is not valid is a mistake of the caller and panics.
@@ -67,7 +76,7 @@ func New[S any](rule algorithms.Rule[S], opts ...Option) *Store[S] {
 	if o.maxKeys < 1 {
 		o.maxKeys = DefaultMaxKeys
 	}
-	s := &Store[S]{now: time.Now, seed: maphash.MakeSeed(), maxKeys: o.maxKeys}
+	s := &Store[S]{now: new(clock).now, seed: maphash.MakeSeed(), maxKeys: o.maxKeys}
 	if err := s.SetRule(rule); err != nil {
 		panic(err)
 	}
@@ -92,39 +101,37 @@ func (s *Store[S]) Len() int { return int(s.keys.Load()) }
 
 // Take asks for n units of key: all of them or none. Errors: [*algorithms.CostError] if n can never pass,
 // [ErrTooManyKeys] if key is new and there is no room for it.
-func (s *Store[S]) Take(_ context.Context, key string, n int64) (algorithms.Decision, error) {
+func (s *Store[S]) Take(_ context.Context, key string, n int64) (d algorithms.Decision, err error) {
 	rule := s.Rule()
 	if err := algorithms.CheckCost(n, rule.Most()); err != nil {
-		return algorithms.Decision{}, err
+		return d, err
 	}
-	shard := s.shard(key)
+	shard, hash := s.shard(key)
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
 	now := s.now()
-	state, err := s.state(shard, rule, key, now)
+	state, err := s.state(shard, rule, hash, key, now)
 	if err != nil {
-		return algorithms.Decision{}, err
+		return d, err
 	}
-	var d algorithms.Decision
 	*state, d = rule.Take(*state, now, n)
 	return d, nil
 }
 
 // TakeUpTo takes as many of n units of key as pass. Errors are those of Take; n may be larger than what can ever pass.
-func (s *Store[S]) TakeUpTo(_ context.Context, key string, n int64) (algorithms.Decision, error) {
+func (s *Store[S]) TakeUpTo(_ context.Context, key string, n int64) (d algorithms.Decision, err error) {
 	rule := s.Rule()
 	if n < 1 {
-		return algorithms.Decision{}, algorithms.CheckCost(n, rule.Most())
+		return d, algorithms.CheckCost(n, rule.Most())
 	}
-	shard := s.shard(key)
+	shard, hash := s.shard(key)
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
 	now := s.now()
-	state, err := s.state(shard, rule, key, now)
+	state, err := s.state(shard, rule, hash, key, now)
 	if err != nil {
-		return algorithms.Decision{}, err
+		return d, err
 	}
-	var d algorithms.Decision
 	*state, d = rule.TakeUpTo(*state, now, n)
 	return d, nil
 }
@@ -135,12 +142,12 @@ func (s *Store[S]) Peek(_ context.Context, key string, n int64) (algorithms.Deci
 	if err := algorithms.CheckCost(n, rule.Most()); err != nil {
 		return algorithms.Decision{}, err
 	}
-	shard := s.shard(key)
+	shard, hash := s.shard(key)
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
 	var state S
-	if i, ok := shard.index[key]; ok {
-		state = shard.entries[i].state
+	if known := shard.find(hash, key); known != nil {
+		state = *known
 	}
 	return rule.Peek(state, s.now(), n), nil
 }
@@ -152,43 +159,55 @@ func (s *Store[S]) Refund(_ context.Context, key string, n int64) error {
 	if n < 1 {
 		return algorithms.CheckCost(n, rule.Most())
 	}
-	shard := s.shard(key)
+	shard, hash := s.shard(key)
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
-	if i, ok := shard.index[key]; ok {
-		state := &shard.entries[i].state
+	if state := shard.find(hash, key); state != nil {
 		*state = rule.Refund(*state, s.now(), n)
 	}
 	return nil
 }
 
-func (s *Store[S]) shard(key string) *shard[S] {
-	return &s.shards[maphash.String(s.seed, key)%shardCount]
+// shard returns the shard of a key, and the key's hash.
+func (s *Store[S]) shard(key string) (*shard[S], uint64) {
+	hash := maphash.String(s.seed, key)
+	return &s.shards[hash>>(64-shardBits)], hash
 }
 
 // state finds or makes the state of a key, and forgets a few keys on the way. The shard must be locked.
-func (s *Store[S]) state(shard *shard[S], rule algorithms.Rule[S], key string, now time.Time) (*S, error) {
-	now = now.Add(-grace)
-	s.keys.Add(-shard.sweep(rule, now, looks))
-	if shard.calls++; shard.calls%helpEvery == 0 {
-		// Shards in turn, so that those which nobody calls are swept too. TryLock, because this one is locked.
-		other := &s.shards[shard.calls/helpEvery%shardCount]
-		if other.mu.TryLock() {
-			s.keys.Add(-other.sweep(rule, now, helpEvery))
-			other.mu.Unlock()
-		}
+func (s *Store[S]) state(shard *shard[S], rule algorithms.Rule[S], hash uint64, key string, now time.Time) (*S, error) {
+	if shard.calls++; shard.calls%sweepEvery == 0 {
+		s.sweepNext(shard, rule, now)
 	}
-	if i, ok := shard.index[key]; ok {
-		return &shard.entries[i].state, nil
+	if state := shard.find(hash, key); state != nil {
+		return state, nil
 	}
-	// More looks than new keys, so that what is due to be forgotten cannot pile up.
-	s.keys.Add(-shard.sweep(rule, now, looksWhenNew))
+	s.sweep(shard, rule, now, looksWhenNew)
 	if s.keys.Add(1) > s.maxKeys {
-		s.keys.Add(-1 - shard.sweep(rule, now, looksWhenFull))
-		if s.keys.Add(1) > s.maxKeys {
+		s.sweep(shard, rule, now, looksWhenFull)
+		if s.keys.Load() > s.maxKeys {
 			s.keys.Add(-1)
 			return nil, ErrTooManyKeys
 		}
 	}
-	return shard.add(strings.Clone(key)), nil // the caller's key may be a piece of something large
+	return shard.add(s.seed, hash, newName(key, hash)), nil
+}
+
+// sweepNext sweeps the shards in turn, so that those which nobody calls are swept too. The one that it is given is
+// locked, so it waits for no other.
+func (s *Store[S]) sweepNext(locked *shard[S], rule algorithms.Rule[S], now time.Time) {
+	next := &s.shards[locked.calls/sweepEvery%uint(len(s.shards))]
+	if next != locked {
+		if !next.mu.TryLock() {
+			return
+		}
+		defer next.mu.Unlock()
+	}
+	s.sweep(next, rule, now, looks)
+}
+
+func (s *Store[S]) sweep(shard *shard[S], rule algorithms.Rule[S], now time.Time, looks int) {
+	if removed := shard.sweep(rule, s.seed, now.Add(-grace), looks); removed > 0 {
+		s.keys.Add(-removed)
+	}
 }

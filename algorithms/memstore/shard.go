@@ -1,94 +1,154 @@
 package memstore
 
 import (
+	"hash/maphash"
 	"sync"
 	"time"
 
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// shardCount is how many locks there are: enough that callers on many cores seldom meet.
-const shardCount = 128
+// shardBits is the binary logarithm of how many locks there are: enough that callers on many cores seldom meet.
+const shardBits = 7
 
-// How many keys a call examines for being as good as new: always, before it adds a key, and before it gives up for
-// want of room.
+// A shard has fewPlaces to begin with. Memory for no more than somePlaces is not worth giving back.
 const (
-	looks         = 1
-	looksWhenNew  = 2
-	looksWhenFull = 64
+	fewPlaces  = 8
+	somePlaces = 64
 )
 
-// helpEvery is every how many calls a shard sweeps as many keys of another one.
-const helpEvery = 16
-
-// smallest is the number of keys below which a shard's memory is not worth giving back.
-const smallest = 64
-
-// shard is a share of the keys. Entries lie in a slice, in no order, through which a hand goes round in small steps,
-// which a map does not allow.
+// shard is a share of the keys: a hash table with open addressing and linear probing. A map would hold states apart from
+// keys, cannot be gone round in small steps, and gives no memory back.
 type shard[S any] struct {
 	mu      sync.Mutex
-	index   map[string]int // into entries
-	entries []entry[S]
-	hand    int
 	calls   uint
-	peak    int      // most entries since memory was last given back
-	_       [64]byte // keeps neighbours from sharing a cache line
+	marks   []mark // by place
+	entries []entry[S]
+	used    int      // places that are not free
+	hand    int      // the place that sweep looks at next
+	_       [48]byte // keeps neighbours from sharing a line of the cache
 }
 
 type entry[S any] struct {
-	key   string
+	name  name
 	state S
 }
 
-func (s *shard[S]) add(key string) *S {
-	if s.index == nil {
-		s.index = make(map[string]int)
-	}
-	s.index[key] = len(s.entries)
-	s.entries = append(s.entries, entry[S]{key: key})
-	s.peak = max(s.peak, len(s.entries))
-	return &s.entries[len(s.entries)-1].state
+// mark is 0 for a free place. Otherwise its high byte is the tag of the key's hash, by which a search passes nearly all
+// other keys without a look at them. Its low byte is how far the place is from the entry's home; from far on it does not
+// tell.
+type mark uint16
+
+const far = 255
+
+func newMark(hash uint64, away int) mark { return tag(hash) | mark(min(away, far)) }
+
+// tag is the hash's lowest bits; its highest ones choose the shard, the next 32 the home.
+func tag(hash uint64) mark { return mark(hash)<<8 | 1<<15 }
+
+func (m mark) tag() mark { return m &^ far }
+func (m mark) away() int { return int(m & far) }
+
+// home is the place where a search begins. Homes come in the order of the hashes, whatever the number of places, so
+// resize moves entries almost in sequence.
+func (s *shard[S]) home(hash uint64) int {
+	return int((hash << shardBits >> 32) * uint64(len(s.marks)) >> 32)
 }
 
-// sweep examines the next few entries, removes those that were as good as new at the instant then, and returns how
-// many.
-func (s *shard[S]) sweep(rule algorithms.Rule[S], then time.Time, looks int) (removed int64) {
-	for range min(looks, len(s.entries)) {
-		if s.hand >= len(s.entries) {
+// next is the place after another one, the first after the last.
+func (s *shard[S]) next(place int) int {
+	if place++; place < len(s.marks) {
+		return place
+	}
+	return 0
+}
+
+// distance is how many steps lead from one place to another.
+func (s *shard[S]) distance(from, to int) int {
+	if from <= to {
+		return to - from
+	}
+	return to - from + len(s.marks)
+}
+
+// find returns the state of a key, or nil. It is valid until the shard is unlocked.
+func (s *shard[S]) find(hash uint64, key string) *S {
+	if len(s.marks) == 0 {
+		return nil
+	}
+	for i := s.home(hash); s.marks[i] != 0; i = s.next(i) {
+		if s.marks[i].tag() == tag(hash) && s.entries[i].name.is(key) {
+			return &s.entries[i].state
+		}
+	}
+	return nil
+}
+
+// add returns a state for a key that has none.
+func (s *shard[S]) add(seed maphash.Seed, hash uint64, name name) *S {
+	if s.used >= len(s.marks)*7/8 { // fuller, searches would be long
+		s.resize(seed, max(fewPlaces, len(s.marks)*5/4))
+	}
+	return s.insert(hash, name)
+}
+
+func (s *shard[S]) insert(hash uint64, name name) *S {
+	home := s.home(hash)
+	i := home
+	for s.marks[i] != 0 {
+		i = s.next(i)
+	}
+	s.used++
+	s.marks[i] = newMark(hash, s.distance(home, i))
+	s.entries[i].name = name
+	return &s.entries[i].state
+}
+
+// remove frees a place. Entries behind it move up, but none to before its home, so that every search still comes by.
+func (s *shard[S]) remove(seed maphash.Seed, place int) {
+	for i := s.next(place); s.marks[i] != 0; i = s.next(i) {
+		gap, away := s.distance(place, i), s.marks[i].away()
+		if away == far {
+			away = s.distance(s.home(s.entries[i].name.hash(seed)), i)
+		}
+		if away >= gap {
+			s.marks[place] = s.marks[i].tag() | mark(min(away-gap, far))
+			s.entries[place] = s.entries[i]
+			place = i
+		}
+	}
+	s.marks[place], s.entries[place] = 0, entry[S]{}
+	s.used--
+}
+
+// resize moves the entries to a table of so many places.
+func (s *shard[S]) resize(seed maphash.Seed, places int) {
+	marks, entries := s.marks, s.entries
+	s.marks, s.entries, s.used = make([]mark, places), make([]entry[S], places), 0
+	for i := range marks {
+		if marks[i] != 0 {
+			e := &entries[i]
+			*s.insert(e.name.hash(seed), e.name) = e.state
+		}
+	}
+	s.hand = s.hand * places / max(len(marks), 1) // before the same entry as it was
+}
+
+// sweep examines the next few places, removes keys that were as good as new at the instant then, and returns how many.
+func (s *shard[S]) sweep(rule algorithms.Rule[S], seed maphash.Seed, then time.Time, looks int) (removed int64) {
+	for range min(looks, len(s.marks)) {
+		if s.hand >= len(s.marks) {
 			s.hand = 0
 		}
-		if rule.Peek(s.entries[s.hand].state, then, 1).ResetAfter > 0 {
+		if s.marks[s.hand] == 0 || rule.Peek(s.entries[s.hand].state, then, 1).ResetAfter > 0 {
 			s.hand++
 			continue
 		}
-		s.remove(s.hand)
+		s.remove(seed, s.hand) // the hand stays: another entry may have moved up
 		removed++
 	}
-	if removed > 0 && s.peak > smallest && len(s.entries) < s.peak/4 {
-		s.shrink()
+	if removed > 0 && len(s.marks) > somePlaces && s.used < len(s.marks)/4 {
+		s.resize(seed, len(s.marks)/2)
 	}
 	return removed
-}
-
-func (s *shard[S]) remove(i int) {
-	last := len(s.entries) - 1
-	delete(s.index, s.entries[i].key)
-	if i != last {
-		s.entries[i] = s.entries[last]
-		s.index[s.entries[i].key] = i
-	}
-	s.entries[last] = entry[S]{}
-	s.entries = s.entries[:last]
-}
-
-// shrink gives memory back, which neither a map nor a slice does by itself. It runs once for every 3/4 of the entries
-// removed, so its work is spread over theirs.
-func (s *shard[S]) shrink() {
-	entries, index := make([]entry[S], len(s.entries), 2*len(s.entries)), make(map[string]int, len(s.entries))
-	copy(entries, s.entries)
-	for i := range entries {
-		index[entries[i].key] = i
-	}
-	s.entries, s.index, s.peak = entries, index, len(entries)
 }

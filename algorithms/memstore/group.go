@@ -1,0 +1,181 @@
+package memstore
+
+import (
+	"context"
+	"time"
+
+	"github.com/penstock-mq/penstock/algorithms"
+)
+
+// Member is a [Store] as part of a [Group].
+type Member interface {
+	most() int64
+	clock() time.Time
+	// hold finds or makes the state of a key, and look finds it without making one. Both lock it.
+	hold(key string, now time.Time) (held, error)
+	look(key string) held
+}
+
+// held is the state of one key whose shard is locked.
+type held interface {
+	most() int64
+	take(now time.Time, n int64) algorithms.Decision
+	peek(now time.Time, n int64) algorithms.Decision
+	refund(now time.Time, n int64)
+	release()
+}
+
+// Group asks several stores about one request, which passes if all of them let it pass; a refusal takes nothing from any,
+// and is not recorded in a sliding log either. Other requests come before or after it, never between its parts.
+type Group struct{ members []Member }
+
+// NewGroup makes a group of different stores. A store may be part of one group only.
+func NewGroup(members ...Member) *Group { return &Group{members} }
+
+// Take takes n units from each store, by the key at its place, or nothing from any. The decision is that of
+// [algorithms.Combine], and ruling tells whose it is. Errors are those of [Store.Take].
+func (g *Group) Take(_ context.Context, keys []string, n int64) (combined algorithms.Decision, ruling int, err error) {
+	if err := algorithms.CheckCost(n, g.most()); err != nil {
+		return algorithms.Decision{}, 0, err
+	}
+	states := make([]held, 0, len(g.members))
+	defer func() { release(states) }()
+	now := g.members[0].clock()
+	for i, m := range g.members { // always in this order, so that no two requests wait for each other
+		state, err := m.hold(keys[i], now)
+		if err != nil {
+			return algorithms.Decision{}, 0, err
+		}
+		states = append(states, state)
+	}
+	if err := check(states, n); err != nil {
+		return algorithms.Decision{}, 0, err
+	}
+	now = g.members[0].clock() // the locks may have taken a while
+	decisions, allowed := peek(states, now, n)
+	if allowed {
+		for i, state := range states {
+			decisions[i] = state.take(now, n)
+		}
+	}
+	combined, ruling = algorithms.Combine(decisions)
+	return combined, ruling, nil
+}
+
+// Peek says what Take would say, and takes nothing. Its errors are those of [Store.Peek].
+func (g *Group) Peek(_ context.Context, keys []string, n int64) (combined algorithms.Decision, ruling int, err error) {
+	states := g.look(keys)
+	defer release(states)
+	if err := check(states, n); err != nil {
+		return algorithms.Decision{}, 0, err
+	}
+	decisions, _ := peek(states, g.members[0].clock(), n)
+	combined, ruling = algorithms.Combine(decisions)
+	return combined, ruling, nil
+}
+
+// Refund gives n units back to each store. Its errors are those of [Store.Refund].
+func (g *Group) Refund(_ context.Context, keys []string, n int64) error {
+	if n < 1 {
+		return algorithms.CheckCost(n, g.most())
+	}
+	states := g.look(keys)
+	defer release(states)
+	now := g.members[0].clock()
+	for _, state := range states {
+		state.refund(now, n)
+	}
+	return nil
+}
+
+// most is the largest cost that can ever pass all of them.
+func (g *Group) most() int64 {
+	most := g.members[0].most()
+	for _, m := range g.members[1:] {
+		most = min(most, m.most())
+	}
+	return most
+}
+
+func (g *Group) look(keys []string) []held {
+	states := make([]held, len(g.members))
+	for i, m := range g.members {
+		states[i] = m.look(keys[i])
+	}
+	return states
+}
+
+// check says whether a cost can ever pass all rules as they are now.
+func check(states []held, n int64) error {
+	most := states[0].most()
+	for _, state := range states[1:] {
+		most = min(most, state.most())
+	}
+	return algorithms.CheckCost(n, most)
+}
+
+func peek(states []held, now time.Time, n int64) (decisions []algorithms.Decision, allowed bool) {
+	decisions, allowed = make([]algorithms.Decision, len(states)), true
+	for i, state := range states {
+		decisions[i] = state.peek(now, n)
+		allowed = allowed && decisions[i].Allowed
+	}
+	return decisions, allowed
+}
+
+func release(states []held) {
+	for _, state := range states {
+		state.release()
+	}
+}
+
+// heldState is the state of one key of a store. A key that is not known has none.
+type heldState[S any] struct {
+	rule  algorithms.Rule[S]
+	shard *shard[S]
+	state *S
+}
+
+func (s *Store[S]) most() int64      { return s.Rule().Most() }
+func (s *Store[S]) clock() time.Time { return s.now() }
+
+func (s *Store[S]) hold(key string, now time.Time) (held, error) {
+	shard, hash := s.shard(key)
+	shard.mu.Lock()
+	rule := s.Rule()
+	state, err := s.state(shard, rule, hash, key, now)
+	if err != nil {
+		shard.mu.Unlock()
+		return nil, err
+	}
+	return &heldState[S]{rule, shard, state}, nil
+}
+
+func (s *Store[S]) look(key string) held {
+	shard, hash := s.shard(key)
+	shard.mu.Lock()
+	return &heldState[S]{s.Rule(), shard, shard.find(hash, key)}
+}
+
+func (h *heldState[S]) most() int64 { return h.rule.Most() }
+
+func (h *heldState[S]) take(now time.Time, n int64) (d algorithms.Decision) {
+	*h.state, d = h.rule.Take(*h.state, now, n)
+	return d
+}
+
+func (h *heldState[S]) peek(now time.Time, n int64) algorithms.Decision {
+	if h.state == nil {
+		var fresh S
+		return h.rule.Peek(fresh, now, n)
+	}
+	return h.rule.Peek(*h.state, now, n)
+}
+
+func (h *heldState[S]) refund(now time.Time, n int64) {
+	if h.state != nil {
+		*h.state = h.rule.Refund(*h.state, now, n)
+	}
+}
+
+func (h *heldState[S]) release() { h.shard.mu.Unlock() }
