@@ -48,7 +48,7 @@ type Broker struct {
 	replicas int
 	log      *slog.Logger
 
-	drainers, partitions, attempts, policies, locks *Table
+	drainers, partitions, attempts, policies, locks, admitters *Table
 
 	events events
 }
@@ -79,6 +79,7 @@ func NewBroker(nc *nats.Conn, o Options) (*Broker, error) {
 	b.attempts = newTable(b, names.AttemptsBucket())
 	b.policies = newTable(b, names.PoliciesBucket())
 	b.locks = newTable(b, names.LocksBucket())
+	b.admitters = newTable(b, names.AdmittersBucket())
 	return b, nil
 }
 
@@ -108,7 +109,7 @@ func (b *Broker) Setup(ctx context.Context) error {
 	if !atLeast(version, MinServerVersion) {
 		return fmt.Errorf("set up JetStream: %w: nats-server %q, want at least %s", ErrVersion, version, MinServerVersion)
 	}
-	for _, t := range []*Table{b.drainers, b.partitions, b.attempts, b.policies, b.locks} {
+	for _, t := range []*Table{b.drainers, b.partitions, b.attempts, b.policies, b.locks, b.admitters} {
 		if err := b.ensureStream(ctx, t.config(b.replicas)); err != nil {
 			return fmt.Errorf("set up KV bucket %s: %w", t.bucket, err)
 		}

@@ -158,6 +158,9 @@ func (n Names) parseEndpoint(endpoint, subject string) (policy, key string, ok b
 // DrainersBucket holds the leases of drainer processes.
 func (n Names) DrainersBucket() string { return n.upper + "_DRAINERS" }
 
+// AdmittersBucket holds the leases of admitters.
+func (n Names) AdmittersBucket() string { return n.upper + "_ADMITTERS" }
+
 // PartitionsBucket holds who owns which partition, and its checkpoints.
 func (n Names) PartitionsBucket() string { return n.upper + "_PARTITIONS" }
 

@@ -22,6 +22,7 @@ func TestNames(t *testing.T) {
 		{n.Submit(), "staging.submit.>"},
 		{n.Check(), "staging.check.>"},
 		{n.DrainersBucket(), "STAGING_DRAINERS"},
+		{n.AdmittersBucket(), "STAGING_ADMITTERS"},
 		{n.PartitionsBucket(), "STAGING_PARTITIONS"},
 		{n.AttemptsBucket(), "STAGING_ATTEMPTS"},
 		{n.PoliciesBucket(), "STAGING_POLICIES"},

@@ -108,6 +108,14 @@ func (t *Table) Set(ctx context.Context, key string, value []byte) error {
 	return nil
 }
 
+// setFor is Set of a value that the server removes after some time.
+func (t *Table) setFor(ctx context.Context, key string, value []byte, ttl time.Duration) error {
+	if _, err := t.publish(ctx, key, value, nil, nats.Header{headerTTL: {ttl.String()}}); err != nil {
+		return fmt.Errorf("set %s/%s: %w", t.bucket, key, err)
+	}
+	return nil
+}
+
 // Delete removes a key's value if its revision is still the given one, 0 for whatever it is. Another revision is
 // [ErrConflict]; deleting what does not exist is no error.
 func (t *Table) Delete(ctx context.Context, key string, revision uint64) error {
