@@ -25,25 +25,57 @@ func (s *Service) Peek(ctx context.Context, r CheckRequest) (Checked, error) {
 }
 
 func (s *Service) check(ctx context.Context, r CheckRequest,
-	ask func(Limiter, context.Context, string, int64) (algorithms.Decision, error)) (Checked, error) {
+	ask func(Limiter, context.Context, Caller, int64) (Checked, error)) (Checked, error) {
 
-	rule, err := s.rule(r.Policy)
+	limit, err := s.limitOf(r)
 	if err != nil {
-		return Checked{}, err
-	}
-	if rule.limit.Limiter == nil {
-		return Checked{}, conflict("jobs of %q are paced by its queue: submit them instead of checking", r.Policy)
-	}
-	if err := rule.limit.affordable("cost", r.Cost); err != nil {
 		return Checked{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	decision, err := ask(rule.limit.Limiter, ctx, string(r.Key), r.Cost)
+	checked, err := ask(limit.Limiter, ctx, Caller{r.Key, r.IP}, r.Cost)
 	if err != nil {
 		return Checked{}, limiterError("cost", r.Policy, err)
 	}
-	return Checked{decision, rule.limit.Quota}, nil
+	return checked, nil
+}
+
+// Refund gives units back that a check took and that were not used, at most until the key is as good as new. It is not told
+// from whom they were taken: who may refund can also take. Its errors are those of [Service.Check].
+func (s *Service) Refund(ctx context.Context, r CheckRequest) error {
+	limit, err := s.limitOf(r)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	if err := limit.Limiter.Refund(ctx, Caller{r.Key, r.IP}, r.Cost); err != nil {
+		return limiterError("cost", r.Policy, err)
+	}
+	return nil
+}
+
+// limitOf finds what a check is asked of, and sees that it can be asked so.
+func (s *Service) limitOf(r CheckRequest) (Limit, error) {
+	rule, err := s.rule(r.Policy)
+	if err != nil {
+		return Limit{}, err
+	}
+	if rule.limit.Limiter == nil {
+		return Limit{}, conflict("jobs of %q are paced by its queue: submit them instead of checking", r.Policy)
+	}
+	if err := rule.limit.affordable("cost", r.Cost); err != nil {
+		return Limit{}, err
+	}
+	return rule.limit, rule.limit.reachable(r.IP)
+}
+
+// reachable says that a limit by address cannot be asked for a client without one.
+func (l Limit) reachable(ip string) error {
+	if l.ByIP && ip == "" {
+		return &RequestError{IPHeader, "is required: the policy counts by the address of the client"}
+	}
+	return nil
 }
 
 // affordable says what is wrong with a cost. What can never pass is a mistake and not a refusal.

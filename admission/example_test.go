@@ -5,13 +5,14 @@ import (
 	"fmt"
 
 	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/admission/limiter"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 )
 
 // A service that only answers checks needs no broker.
 func ExampleNew() {
-	service := admission.New(queue.Names{}, nil, nil, tokenBuckets, admission.Options{})
+	service := admission.New(queue.Names{}, nil, nil, limiter.New(limiter.Options{}).Limit, admission.Options{})
 	signup := policy.Policy{Name: "signup", Algorithm: policy.TokenBucket, Capacity: 2, Refill: rate("2/d")}
 	if err := service.SetPolicies(queue.PolicySet{"signup": {Policy: signup, Revision: 1}}); err != nil {
 		fmt.Println(err)

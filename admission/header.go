@@ -9,13 +9,19 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 )
 
 const (
-	ourPrefix  = "Penstock-"
-	peekHeader = "Penstock-Peek"
+	ourPrefix    = "Penstock-"
+	peekHeader   = "Penstock-Peek"
+	refundHeader = "Penstock-Refund"
+	ipHeader     = "Penstock-Ip" // as a canonical name
 )
+
+// IPHeader names the client of a request for limits that count by its address, when that is not the one that connects.
+const IPHeader = "Penstock-IP"
 
 // maxIdempotencyKey is the longest Idempotency-Key, in bytes.
 const maxIdempotencyKey = 256
@@ -40,6 +46,9 @@ type jobHeader struct {
 	stored      nats.Header // what is stored with the job; nil when there is nothing to store
 	idempotency string      // empty: none
 	cost        int64
+	deadline    time.Time // zero: none of its own
+	notBefore   time.Time // zero: at once
+	ip          string    // of the client; empty: not told
 }
 
 // readHeader keeps what belongs to a stored job, and refuses what would make it a dead letter. A request has a dozen
@@ -53,6 +62,12 @@ func readHeader(header map[string][]string) (jobHeader, error) {
 		switch {
 		case forwarded:
 			name = key
+		case key == ipHeader:
+			var err error
+			if job.ip, err = readIP(values); err != nil {
+				return jobHeader{}, err
+			}
+			continue
 		case !known && strings.HasPrefix(key, ourPrefix):
 			return jobHeader{}, unknownHeader(given)
 		case !known:
@@ -79,11 +94,33 @@ func readHeader(header map[string][]string) (jobHeader, error) {
 		if parsed.Malformed != nil {
 			return jobHeader{}, &RequestError{name, strings.TrimPrefix(parsed.Malformed.Error(), name+": ")}
 		}
-		if name == queue.HeaderCost {
+		switch name {
+		case queue.HeaderCost:
 			job.cost = parsed.Cost
+		case queue.HeaderDeadline:
+			job.deadline = parsed.Deadline
+		case queue.HeaderNotBefore:
+			job.notBefore = parsed.NotBefore
 		}
 	}
 	return job, nil
+}
+
+// startable says why a job could never start under a policy: it would become a dead letter.
+func (j jobHeader) startable(p policy.Policy, now time.Time) error {
+	last := now.Add(time.Duration(p.MaxAge))
+	if !j.deadline.IsZero() && j.deadline.Before(last) {
+		last = j.deadline
+	}
+	switch {
+	case !last.After(now):
+		return &RequestError{queue.HeaderDeadline, "has passed"}
+	case !j.notBefore.Before(last):
+		return &RequestError{queue.HeaderNotBefore, "is not before the job's deadline or the policy's max_age"}
+	case p.Paced() && j.cost > p.Capacity:
+		return &RequestError{queue.HeaderCost, fmt.Sprintf("can never pass: the bucket's capacity is %d", p.Capacity)}
+	}
+	return nil
 }
 
 // checkIdempotencyKey keeps the key within what becomes a message id.
@@ -93,6 +130,8 @@ func checkIdempotencyKey(key string) error {
 		return &RequestError{queue.HeaderIdempotencyKey, "is empty"}
 	case len(key) > maxIdempotencyKey:
 		return &RequestError{queue.HeaderIdempotencyKey, fmt.Sprintf("is longer than %d bytes", maxIdempotencyKey)}
+	case strings.ContainsFunc(key, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }):
+		return &RequestError{queue.HeaderIdempotencyKey, "holds control characters, which no header can carry on"}
 	}
 	return nil
 }
@@ -103,6 +142,10 @@ type CheckHeader struct {
 	Cost int64
 	// Peek is Penstock-Peek: true: answer, and take nothing.
 	Peek bool
+	// Refund is Penstock-Refund: true: give back what was taken.
+	Refund bool
+	// IP is that of Penstock-IP, as limits count it; empty when it is not given.
+	IP string
 }
 
 // ReadCheckHeader reads the headers of a check, in any case. Errors are [*RequestError]: for a cost or a peek that
@@ -127,11 +170,31 @@ func ReadCheckHeader(header map[string][]string) (CheckHeader, error) {
 			if read.Peek, err = strconv.ParseBool(values[0]); err != nil {
 				return CheckHeader{}, &RequestError{name, "must be true or false"}
 			}
+		case refundHeader:
+			if read.Refund, err = strconv.ParseBool(values[0]); err != nil {
+				return CheckHeader{}, &RequestError{name, "must be true or false"}
+			}
+		case ipHeader:
+			if read.IP, err = readIP(values); err != nil {
+				return CheckHeader{}, err
+			}
 		default:
 			return CheckHeader{}, unknownHeader(given)
 		}
 	}
+	if read.Peek && read.Refund {
+		return CheckHeader{}, &RequestError{refundHeader, "stands beside " + peekHeader}
+	}
 	return read, nil
+}
+
+func readIP(values []string) (string, error) {
+	if len(values) == 1 {
+		if ip := ClientIP(values[0]); ip != "" {
+			return ip, nil
+		}
+	}
+	return "", &RequestError{IPHeader, "must be one IP address"}
 }
 
 func unknownHeader(given string) error {

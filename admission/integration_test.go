@@ -20,9 +20,9 @@ import (
 
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/admission/httpapi"
+	"github.com/penstock-mq/penstock/admission/limiter"
 	"github.com/penstock-mq/penstock/admission/natsapi"
 	"github.com/penstock-mq/penstock/algorithms"
-	"github.com/penstock-mq/penstock/algorithms/memstore"
 	"github.com/penstock-mq/penstock/internal/lifecycle"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
@@ -50,19 +50,6 @@ func (c counted) Publish(ctx context.Context, s queue.Submission) (queue.Receipt
 	return c.Publisher.Publish(ctx, s)
 }
 
-// tokenBuckets makes the limiters of token buckets, the one algorithm that these tests use at doors.
-func tokenBuckets(p policy.Policy, previous admission.Limiter) (admission.Limit, error) {
-	rule := algorithms.TokenBucket{Capacity: p.Capacity, Refill: p.Refill}
-	made := admission.Limit{Quota: admission.Quota{Units: p.Capacity, Window: admission.FillTime(p.Capacity, p.Refill)}}
-	if store, ok := previous.(*memstore.Store[algorithms.TokenBucketState]); ok {
-		made.Limiter = store
-		made.Commit = func() { _ = store.SetRule(rule) }
-		return made, nil
-	}
-	made.Limiter = memstore.New(rule)
-	return made, nil
-}
-
 func open(t testing.TB, policies ...policy.Policy) *house {
 	t.Helper()
 	must := func(err error) {
@@ -86,7 +73,7 @@ func open(t testing.TB, policies ...policy.Policy) *house {
 	must(broker.Setup(t.Context()))
 	h := &house{t: t, broker: broker, client: connect(), published: new(atomic.Int64)}
 	producer := counted{broker.NewProducer(queue.ProducerOptions{}), h.published}
-	h.service = admission.New(broker.Names(), producer, broker, tokenBuckets, admission.Options{})
+	h.service = admission.New(broker.Names(), producer, broker, limiter.New(limiter.Options{}).Limit, admission.Options{})
 	for _, p := range policies {
 		must(broker.Apply(t.Context(), p))
 		_, err := broker.PutPolicy(t.Context(), p)

@@ -3,26 +3,37 @@ package admission
 import (
 	"context"
 
-	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
 )
 
-// Limiter decides for the keys of one policy and remembers their state. It is safe for concurrent use. An error means
+// Caller is who a limiter is asked for.
+type Caller struct {
+	// Key is the bucket, in its subject form.
+	Key queue.Key
+	// IP is the address of the client as limits count it (see [ClientIP]); empty when it is not known.
+	IP string
+}
+
+// Limiter decides for the callers of one policy and remembers their state. It is safe for concurrent use. An error means
 // that the store cannot be asked, never a refusal.
 type Limiter interface {
 	// Take takes n units or none.
-	Take(ctx context.Context, key string, n int64) (algorithms.Decision, error)
+	Take(ctx context.Context, from Caller, n int64) (Checked, error)
 	// Peek is what Take would answer, and takes nothing.
-	Peek(ctx context.Context, key string, n int64) (algorithms.Decision, error)
+	Peek(ctx context.Context, from Caller, n int64) (Checked, error)
 	// Refund gives n taken units back.
-	Refund(ctx context.Context, key string, n int64) error
+	Refund(ctx context.Context, from Caller, n int64) error
 }
 
 // Limit is a limiter made for a policy.
 type Limit struct {
 	Limiter Limiter
-	// Quota is what the limiter grants one key. More than its Units at once can never pass.
+	// Quota is what the limiter grants one key; of several limits that with the fewest units. More than its Units at once
+	// can never pass.
 	Quota Quota
+	// ByIP says that callers must have an IP.
+	ByIP bool
 	// Commit puts the policy's numbers in force on a limiter taken over from before a change; nil when there is nothing
 	// left to do. It is called at most once, and cannot fail.
 	Commit func()

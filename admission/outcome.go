@@ -19,7 +19,7 @@ const (
 
 // Quota is what a policy grants one key, as clients are told.
 type Quota struct {
-	// Policy is the policy's name.
+	// Policy is the policy's name, followed by a slash and the limit's name when the policy has several.
 	Policy string
 	// Units is the most that one key can have at once: the limit of a window, the size of a bucket, the capacity of a
 	// queue.

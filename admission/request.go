@@ -1,6 +1,10 @@
 package admission
 
-import "github.com/penstock-mq/penstock/queue"
+import (
+	"net/netip"
+
+	"github.com/penstock-mq/penstock/queue"
+)
 
 // MaxBody is the largest body of a job, in bytes: what fits into the embedded server's messages with room for headers.
 const MaxBody = 1 << 20
@@ -13,6 +17,9 @@ type SubmitRequest struct {
 	// Header holds the request's headers, in any case. What belongs to a stored job is kept, other names are left
 	// behind; a Penstock-… header that means nothing is an error, because it is most likely a misspelt one.
 	Header map[string][]string
+	// IP is the address of the client as the transport knows it; empty when it does not. The header Penstock-IP goes before
+	// it.
+	IP string
 	// Body is the job's payload, at most [MaxBody]. The service does not change it and does not keep it.
 	Body []byte
 }
@@ -24,4 +31,23 @@ type CheckRequest struct {
 	Key    queue.Key
 	// Cost is how many units the request takes, at least 1.
 	Cost int64
+	// IP is the address of the client, for limits that count by it; empty when it is not known. See [ClientIP].
+	IP string
+}
+
+// ClientIP is the address that limits count a client by: an IPv6 address by its /64 network, the least that one customer
+// is given (RFC 6177), anything else as it is. Empty if there is no address in the text.
+func ClientIP(address string) string {
+	ip, err := netip.ParseAddr(address)
+	if err != nil {
+		return ""
+	}
+	if ip = ip.Unmap().WithZone(""); ip.Is4() {
+		return ip.String()
+	}
+	network, err := ip.Prefix(64)
+	if err != nil {
+		return ""
+	}
+	return network.String()
 }

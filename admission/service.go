@@ -157,7 +157,6 @@ func (s *Service) build(entry queue.PolicyEntry, former *rule) (*rule, error) {
 			return nil, fmt.Errorf("make its limiter: %w", err)
 		}
 		r.limit = limit
-		r.limit.Quota.Policy = p.Name
 		r.repeats = newRepeats()
 		if former != nil && former.repeats != nil {
 			r.repeats = former.repeats

@@ -111,35 +111,36 @@ type tokens struct {
 
 	mu     sync.Mutex
 	rule   algorithms.TokenBucket
-	states map[string]algorithms.TokenBucketState
+	quota  Quota
+	states map[Caller]algorithms.TokenBucketState
 	taken  int64 // net of refunds
 }
 
-func (l *tokens) Take(_ context.Context, key string, n int64) (algorithms.Decision, error) {
+func (l *tokens) Take(_ context.Context, from Caller, n int64) (Checked, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.fail != nil {
-		return algorithms.Decision{}, l.fail
+		return Checked{}, l.fail
 	}
 	if err := algorithms.CheckCost(n, l.rule.Most()); err != nil {
-		return algorithms.Decision{}, err
+		return Checked{}, err
 	}
-	next, d := l.rule.Take(l.states[key], time.Now(), n)
-	l.states[key] = next
+	next, d := l.rule.Take(l.states[from], time.Now(), n)
+	l.states[from] = next
 	l.taken += d.Granted
-	return d, nil
+	return Checked{d, l.quota}, nil
 }
 
-func (l *tokens) Peek(_ context.Context, key string, n int64) (algorithms.Decision, error) {
+func (l *tokens) Peek(_ context.Context, from Caller, n int64) (Checked, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.rule.Peek(l.states[key], time.Now(), n), l.fail
+	return Checked{l.rule.Peek(l.states[from], time.Now(), n), l.quota}, l.fail
 }
 
-func (l *tokens) Refund(_ context.Context, key string, n int64) error {
+func (l *tokens) Refund(_ context.Context, from Caller, n int64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.states[key] = l.rule.Refund(l.states[key], time.Now(), n)
+	l.states[from] = l.rule.Refund(l.states[from], time.Now(), n)
 	l.taken -= n
 	return l.fail
 }
@@ -156,15 +157,15 @@ func newTokens(p policy.Policy, previous Limiter) (Limit, error) {
 	if p.Meter() {
 		rule.Refill = p.Outflow
 	}
-	quota := Quota{Units: p.Capacity, Window: time.Minute}
+	quota := Quota{Policy: p.Name, Units: p.Capacity, Window: time.Minute}
 	if former, ok := previous.(*tokens); ok {
 		return Limit{Limiter: former, Quota: quota, Commit: func() {
 			former.mu.Lock()
 			defer former.mu.Unlock()
-			former.rule = rule
+			former.rule, former.quota = rule, quota
 		}}, nil
 	}
-	return Limit{Limiter: &tokens{rule: rule, states: map[string]algorithms.TokenBucketState{}}, Quota: quota}, nil
+	return Limit{Limiter: &tokens{rule: rule, quota: quota, states: map[Caller]algorithms.TokenBucketState{}}, Quota: quota}, nil
 }
 
 func rate(s string) algorithms.Rate {
@@ -292,7 +293,7 @@ func TestNothingIsAnsweredBeforeThePoliciesAreKnown(t *testing.T) {
 	if _, err := s.Submit(t.Context(), request("stripe")); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("submit: %v", err)
 	}
-	if _, err := s.Check(t.Context(), CheckRequest{"door", "a", 1}); !errors.Is(err, ErrUnavailable) {
+	if _, err := s.Check(t.Context(), CheckRequest{Policy: "door", Key: "a", Cost: 1}); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("check: %v", err)
 	}
 }
@@ -476,33 +477,33 @@ func limiterOf(s *Service, name string) *tokens {
 func TestCheckAndPeek(t *testing.T) {
 	s := newTestService(t, &fakeQueue{}, &fakeValves{}, door, meter, stripe)
 	for i := range 3 {
-		peeked, err := s.Peek(t.Context(), CheckRequest{"door", "a", 2})
+		peeked, err := s.Peek(t.Context(), CheckRequest{Policy: "door", Key: "a", Cost: 2})
 		if err != nil || peeked.Allowed != (i < 2) {
 			t.Fatalf("peek %d: %+v, %v", i, peeked, err)
 		}
-		checked, err := s.Check(t.Context(), CheckRequest{"door", "a", 2})
+		checked, err := s.Check(t.Context(), CheckRequest{Policy: "door", Key: "a", Cost: 2})
 		if err != nil || checked.Allowed != (i < 2) || checked.Quota != (Quota{"door", 5, time.Minute}) {
 			t.Fatalf("check %d: %+v, %v", i, checked, err)
 		}
 	}
-	if _, err := s.Check(t.Context(), CheckRequest{"meter", "a", 1}); err != nil {
+	if _, err := s.Check(t.Context(), CheckRequest{Policy: "meter", Key: "a", Cost: 1}); err != nil {
 		t.Errorf("a meter: %v", err)
 	}
-	if _, err := s.Check(t.Context(), CheckRequest{"stripe", "a", 1}); !errors.Is(err, ErrConflict) {
+	if _, err := s.Check(t.Context(), CheckRequest{Policy: "stripe", Key: "a", Cost: 1}); !errors.Is(err, ErrConflict) {
 		t.Errorf("a queue policy: %v", err)
 	}
-	if _, err := s.Peek(t.Context(), CheckRequest{"nobody", "a", 1}); !errors.Is(err, ErrUnknownPolicy) {
+	if _, err := s.Peek(t.Context(), CheckRequest{Policy: "nobody", Key: "a", Cost: 1}); !errors.Is(err, ErrUnknownPolicy) {
 		t.Errorf("an unknown policy: %v", err)
 	}
 	for _, cost := range []int64{0, -1, 6, 1 << 62, -1 << 63} {
 		var bad *RequestError
-		_, err := s.Check(t.Context(), CheckRequest{"door", "b", cost})
+		_, err := s.Check(t.Context(), CheckRequest{Policy: "door", Key: "b", Cost: cost})
 		if !errors.As(err, &bad) || bad.Field != "cost" {
 			t.Errorf("cost %d: %v", cost, err)
 		}
 	}
 	limiterOf(s, "door").fail = errors.New("no store")
-	if _, err := s.Check(t.Context(), CheckRequest{"door", "a", 1}); !errors.Is(err, ErrUnavailable) {
+	if _, err := s.Check(t.Context(), CheckRequest{Policy: "door", Key: "a", Cost: 1}); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("no store: %v", err)
 	}
 }
@@ -510,7 +511,7 @@ func TestCheckAndPeek(t *testing.T) {
 func TestLimitersKeepTheirStateOverAChange(t *testing.T) {
 	s := newTestService(t, &fakeQueue{}, &fakeValves{}, door, search)
 	for range 5 {
-		if c, err := s.Check(t.Context(), CheckRequest{"door", "a", 1}); err != nil || !c.Allowed {
+		if c, err := s.Check(t.Context(), CheckRequest{Policy: "door", Key: "a", Cost: 1}); err != nil || !c.Allowed {
 			t.Fatal(c, err)
 		}
 	}
@@ -525,16 +526,16 @@ func TestLimitersKeepTheirStateOverAChange(t *testing.T) {
 	if (*s.rules.Load())["search"] != kept {
 		t.Error("a policy that did not change was built again")
 	}
-	if c, err := s.Check(t.Context(), CheckRequest{"door", "a", 3}); err != nil || c.Allowed || c.Limit != 7 {
+	if c, err := s.Check(t.Context(), CheckRequest{Policy: "door", Key: "a", Cost: 3}); err != nil || c.Allowed || c.Limit != 7 {
 		t.Errorf("after the change: %+v, %v", c, err)
 	}
-	if c, err := s.Check(t.Context(), CheckRequest{"door", "a", 2}); err != nil || !c.Allowed {
+	if c, err := s.Check(t.Context(), CheckRequest{Policy: "door", Key: "a", Cost: 2}); err != nil || !c.Allowed {
 		t.Errorf("after the change: %+v, %v", c, err)
 	}
 	// A rule that became narrower between the look at the quota and the taking refuses, and does not panic.
 	limiterOf(s, "door").rule.Capacity = 1
 	var bad *RequestError
-	if _, err := s.Check(t.Context(), CheckRequest{"door", "a", 2}); !errors.As(err, &bad) {
+	if _, err := s.Check(t.Context(), CheckRequest{Policy: "door", Key: "a", Cost: 2}); !errors.As(err, &bad) {
 		t.Errorf("a cost above the new limit: %v", err)
 	}
 }
@@ -547,16 +548,16 @@ func TestABadPolicyKeepsItsFormerForm(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), `"door"`) || !strings.Contains(err.Error(), `"new"`) {
 		t.Errorf("got %v", err)
 	}
-	if _, err := s.Check(t.Context(), CheckRequest{"door", "a", 5}); err != nil {
+	if _, err := s.Check(t.Context(), CheckRequest{Policy: "door", Key: "a", Cost: 5}); err != nil {
 		t.Errorf("the former form is gone: %v", err)
 	}
-	if _, err := s.Check(t.Context(), CheckRequest{"new", "a", 1}); !errors.Is(err, ErrUnknownPolicy) {
+	if _, err := s.Check(t.Context(), CheckRequest{Policy: "new", Key: "a", Cost: 1}); !errors.Is(err, ErrUnknownPolicy) {
 		t.Errorf("a policy that cannot be: %v", err)
 	}
 	if err := s.SetPolicies(setOf(3, stripe)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Check(t.Context(), CheckRequest{"door", "a", 1}); !errors.Is(err, ErrUnknownPolicy) {
+	if _, err := s.Check(t.Context(), CheckRequest{Policy: "door", Key: "a", Cost: 1}); !errors.Is(err, ErrUnknownPolicy) {
 		t.Errorf("a removed policy: %v", err)
 	}
 }
@@ -569,7 +570,7 @@ func TestPoliciesChangeUnderLoad(t *testing.T) {
 	for range 4 {
 		load.Go(func() {
 			for ctx.Err() == nil {
-				s.Check(ctx, CheckRequest{"door", "a", 1})
+				s.Check(ctx, CheckRequest{Policy: "door", Key: "a", Cost: 1})
 				s.Submit(ctx, request("search"))
 				s.Submit(ctx, request("stripe", "Idempotency-Key", "a"))
 			}

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +27,9 @@ func (s *Service) Submit(ctx context.Context, r SubmitRequest) (Outcome, error) 
 	}
 	job, err := readHeader(r.Header)
 	if err != nil {
+		return Outcome{}, err
+	}
+	if err := job.startable(rule.policy, time.Now()); err != nil {
 		return Outcome{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
@@ -55,6 +59,10 @@ func (s *Service) admit(ctx context.Context, rule *rule, r SubmitRequest, job jo
 	if err := rule.limit.affordable(queue.HeaderCost, job.cost); err != nil {
 		return Outcome{}, err
 	}
+	from := Caller{r.Key, cmp.Or(job.ip, r.IP)}
+	if err := rule.limit.reachable(from.IP); err != nil {
+		return Outcome{}, err
+	}
 	repeat := repeatKey{r.Key, job.idempotency}
 	if job.idempotency != "" {
 		if receipt, found := rule.repeats.recall(repeat); found {
@@ -62,11 +70,11 @@ func (s *Service) admit(ctx context.Context, rule *rule, r SubmitRequest, job jo
 		}
 	}
 	limiter := rule.limit.Limiter
-	decision, err := limiter.Take(ctx, string(r.Key), job.cost)
+	decision, err := limiter.Take(ctx, from, job.cost)
 	if err != nil {
 		return Outcome{}, limiterError(queue.HeaderCost, r.Policy, err)
 	}
-	outcome := Outcome{Quota: rule.limit.Quota, Remaining: decision.Remaining, ResetAfter: decision.ResetAfter}
+	outcome := Outcome{Quota: decision.Quota, Remaining: decision.Remaining, ResetAfter: decision.ResetAfter}
 	if !decision.Allowed {
 		outcome.Verdict = Rejected
 		outcome.RetryAfter = max(decision.RetryAfter, time.Millisecond)
@@ -82,7 +90,7 @@ func (s *Service) admit(ctx context.Context, rule *rule, r SubmitRequest, job jo
 	// A repeat took nothing new, and what the queue refused did not pass. When the result is unknown the units stay
 	// taken: the job may have been stored, and the limit is a promise.
 	if err == nil || !errors.Is(err, queue.ErrUnavailable) && ctx.Err() == nil {
-		if refundErr := limiter.Refund(ctx, string(r.Key), job.cost); refundErr != nil {
+		if refundErr := limiter.Refund(ctx, from, job.cost); refundErr != nil {
 			return Outcome{}, unavailable("refund the limiter of "+r.Policy, refundErr)
 		}
 		outcome.Remaining = -1 // nobody counted again

@@ -6,6 +6,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"net"
 	"net/http/httptest"
 	"os"
 	"regexp"
@@ -140,7 +141,11 @@ func unit(t *testing.T, text []byte) {
 		t.Fatal("no ExecStart")
 	}
 	flags := pflag.NewFlagSet(command[0], pflag.ContinueOnError)
-	config.Flags(flags)
+	if strings.HasSuffix(command[0], "/drainer") {
+		config.DrainerFlags(flags)
+	} else {
+		config.Flags(flags)
+	}
 	if err := flags.Parse(command[1:]); err != nil {
 		t.Fatal(err)
 	}
@@ -153,6 +158,9 @@ func unit(t *testing.T, text []byte) {
 	}
 	if c.HTTP.Listen == "" {
 		t.Error("serves no metrics")
+	}
+	if host, _, err := net.SplitHostPort(c.HTTP.Listen); err != nil || !net.ParseIP(host).IsLoopback() {
+		t.Errorf("listens at %s, where others reach an API that asks nobody who he is", c.HTTP.Listen)
 	}
 	stop := values["[Service]TimeoutStopSec"]
 	patience, err := time.ParseDuration(stop)
@@ -219,7 +227,7 @@ func alerts(t *testing.T, text []byte) {
 			t.Errorf("incomplete: %+v", rule)
 		}
 		for _, name := range names {
-			if !strings.Contains(exposed, "\n"+name+"{") {
+			if !strings.Contains(exposed, "\n"+name+"{") && !strings.Contains(exposed, "\n"+name+" ") {
 				t.Errorf("%s: no metric %s", rule.Alert, name)
 			}
 		}
@@ -233,6 +241,7 @@ func alerts(t *testing.T, text []byte) {
 func exposition(t *testing.T) string {
 	t.Helper()
 	r := telemetry.NewRegistry()
+	r.Store().StoreUp(true)
 	admission, drain := r.Admission(), r.Drain()
 	r.QueueJobs(func(context.Context) map[string]uint64 { return map[string]uint64{"p": 1} })
 	admission.Admitted("p", "rejected")

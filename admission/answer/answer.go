@@ -16,7 +16,7 @@ type Answer struct {
 	Status int
 	// Header lists the fields in a fixed order, Content-Type first. Names are spelled as documented.
 	Header []Field
-	// Body is JSON.
+	// Body is JSON, empty when there is nothing to tell.
 	Body []byte
 }
 
@@ -83,6 +83,9 @@ func Checked(c admission.Checked) Answer {
 	}
 	return Answer{200, state.fields(contentJSON), encode(body)}
 }
+
+// Refunded answers a refund, which has nothing to tell.
+func Refunded() Answer { return Answer{Status: 204} }
 
 // JSON answers with any document. It panics when the document cannot be JSON, which no type of admission/manage is.
 func JSON(status int, document any) Answer {

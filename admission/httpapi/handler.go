@@ -4,6 +4,7 @@
 //	POST /v1/jobs/{policy}/{key...}           take a job
 //	POST /v1/check/{policy}/{key...}?cost=1   take from a limiter
 //	GET  /v1/check/{policy}/{key...}?cost=1   the answer without taking
+//	DELETE  /v1/check/{policy}/{key...}?cost=1   give back what was taken and not used
 //	GET  /healthz  /readyz  /metrics
 //
 // With Options.Management also what operators do with policies, buckets, jobs and dead letters; docs/api.md lists it all.
@@ -13,11 +14,13 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/url"
 	"runtime/debug"
@@ -36,6 +39,7 @@ type Service interface {
 	Submit(ctx context.Context, r admission.SubmitRequest) (admission.Outcome, error)
 	Check(ctx context.Context, r admission.CheckRequest) (admission.Checked, error)
 	Peek(ctx context.Context, r admission.CheckRequest) (admission.Checked, error)
+	Refund(ctx context.Context, r admission.CheckRequest) error
 }
 
 // Options are what a handler can do without. The zero value works.
@@ -67,9 +71,9 @@ func New(service Service, o Options) http.Handler {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	h := &handler{service: service, options: o, errors: answer.NewErrors(o.Logger)}
+	h := &handler{service: service, options: o, errors: answer.NewErrors(o.Logger), sites: http.NewCrossOriginProtection()}
 	if o.Management != nil {
-		h.management = newManagement(o.Management)
+		h.management = &management{o.Management}
 	}
 	return h
 }
@@ -79,6 +83,9 @@ type handler struct {
 	options    Options
 	errors     *answer.Errors
 	management *management // nil: none
+	// sites refuses what a page from elsewhere makes a browser send: who can reach this address must not be tricked into
+	// publishing or purging something.
+	sites *http.CrossOriginProtection
 }
 
 const (
@@ -96,6 +103,12 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}()
 	path := r.URL.EscapedPath()
+	if strings.HasPrefix(path, root) {
+		if err := h.sites.Check(r); err != nil {
+			write(w, answer.Problem(http.StatusForbidden, "a page of another site may not ask for this"))
+			return
+		}
+	}
 	if h.management != nil && h.management.serves(r.Method, path) {
 		h.manage(w, r, path)
 		return
@@ -111,7 +124,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if target, found := strings.CutPrefix(path, checkPath); found {
-		if allow(w, r, http.MethodGet, http.MethodHead, http.MethodPost) {
+		if allow(w, r, http.MethodGet, http.MethodHead, http.MethodPost, http.MethodDelete) {
 			h.reply(w, r, target, h.check)
 		}
 		return
@@ -199,7 +212,7 @@ func (h *handler) submit(w http.ResponseWriter, r *http.Request, policy string, 
 		return answer.Answer{}, err
 	}
 	outcome, err := h.service.Submit(r.Context(), admission.SubmitRequest{
-		Policy: policy, Key: key, Header: r.Header, Body: body})
+		Policy: policy, Key: key, Header: r.Header, Body: body, IP: clientIP(r)})
 	if err != nil {
 		return answer.Answer{}, err
 	}
@@ -236,19 +249,39 @@ func (h *handler) check(_ http.ResponseWriter, r *http.Request, policy string, k
 			"a question mark in a key is written %3F"}
 	}
 	if r.URL.RawQuery != "" {
+		if r.Header.Get(queue.HeaderCost) != "" {
+			return answer.Answer{}, &admission.RequestError{Field: "cost", Reason: "is given twice, as a parameter and as a header"}
+		}
 		if options.Cost, err = queryCost(r.URL.RawQuery); err != nil {
 			return answer.Answer{}, err
 		}
 	}
+	request := admission.CheckRequest{
+		Policy: policy, Key: key, Cost: options.Cost, IP: cmp.Or(options.IP, clientIP(r)),
+	}
 	ask := h.service.Check
-	if options.Peek || r.Method != http.MethodPost {
+	switch {
+	case options.Refund && r.Method != http.MethodPost && r.Method != http.MethodDelete, options.Peek && r.Method == http.MethodDelete:
+		return answer.Answer{}, &admission.RequestError{Field: "method", Reason: "contradicts the headers"}
+	case options.Refund || r.Method == http.MethodDelete:
+		return answer.Refunded(), h.service.Refund(r.Context(), request)
+	case options.Peek || r.Method != http.MethodPost:
 		ask = h.service.Peek
 	}
-	checked, err := ask(r.Context(), admission.CheckRequest{Policy: policy, Key: key, Cost: options.Cost})
+	checked, err := ask(r.Context(), request)
 	if err != nil {
 		return answer.Answer{}, err
 	}
 	return answer.Checked(checked), nil
+}
+
+// clientIP is the address that the request came from.
+func clientIP(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return ""
+	}
+	return admission.ClientIP(host)
 }
 
 // queryCost reads the query of a check, whose one parameter is the cost. Anything else is most likely a misspelt cost,
@@ -304,7 +337,9 @@ func write(w http.ResponseWriter, a answer.Answer) {
 	for _, field := range a.Header {
 		header[field.Name] = []string{field.Value} // as the draft spells it: RateLimit, not Ratelimit
 	}
-	header.Set("Content-Length", strconv.Itoa(len(a.Body)))
+	if a.Status != http.StatusNoContent {
+		header.Set("Content-Length", strconv.Itoa(len(a.Body)))
+	}
 	w.WriteHeader(a.Status)
 	_, _ = w.Write(a.Body) // when it fails the client is gone, and nobody is left to tell
 }

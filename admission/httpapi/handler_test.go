@@ -28,6 +28,7 @@ type fakeService struct {
 	submitted []admission.SubmitRequest
 	checked   []admission.CheckRequest
 	peeked    []admission.CheckRequest
+	refunded  []admission.CheckRequest
 }
 
 func (f *fakeService) Submit(_ context.Context, r admission.SubmitRequest) (admission.Outcome, error) {
@@ -53,6 +54,13 @@ func (f *fakeService) Peek(_ context.Context, r admission.CheckRequest) (admissi
 	defer f.mu.Unlock()
 	f.peeked = append(f.peeked, r)
 	return admission.Checked{Decision: algorithms.Decision{Limit: 5}}, f.err
+}
+
+func (f *fakeService) Refund(_ context.Context, r admission.CheckRequest) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.refunded = append(f.refunded, r)
+	return f.err
 }
 
 // send writes a request as it is, which http.Client would clean, and returns the answer.
@@ -160,7 +168,7 @@ func TestBadRequests(t *testing.T) {
 		{"double slash in front", "POST //v1/jobs/p/k", 404, ""},
 		{"get a job", "GET /v1/jobs/p/k", 405, ""},
 		{"put a job", "PUT /v1/jobs/p/k", 405, ""},
-		{"delete a check", "DELETE /v1/check/p/k", 405, ""},
+		{"put a check", "PUT /v1/check/p/k", 405, ""},
 		{"a made-up method", "BREW /v1/check/p/k", 405, ""},
 		{"post to readyz", "POST /readyz", 405, ""},
 		{"metrics without metrics", "GET /metrics", 404, ""},
@@ -296,11 +304,70 @@ func TestCheckMethods(t *testing.T) {
 	ask("GET", "/v1/check/p/k?cost=5")
 	ask("HEAD", "/v1/check/p/k")
 	ask("POST", "/v1/check/p/k", "Penstock-Peek", "true")
+	for _, w := range []*httptest.ResponseRecorder{
+		ask("DELETE", "/v1/check/p/k?cost=6"), ask("POST", "/v1/check/p/k", "Penstock-Refund", "true"),
+	} {
+		if w.Code != 204 || w.Body.Len() > 0 || w.Header().Get("Content-Length") != "" {
+			t.Errorf("a refund: %d, %v, %q", w.Code, w.Header(), w.Body)
+		}
+	}
+	if len(service.refunded) != 2 || service.refunded[0].Cost != 6 {
+		t.Errorf("refunded %+v", service.refunded)
+	}
+	for _, w := range []*httptest.ResponseRecorder{
+		ask("GET", "/v1/check/p/k", "Penstock-Refund", "true"), ask("DELETE", "/v1/check/p/k", "Penstock-Peek", "true"),
+	} {
+		if w.Code != 400 {
+			t.Errorf("a method against its headers: %d %s", w.Code, w.Body)
+		}
+	}
 	if len(service.checked) != 2 || service.checked[0].Cost != 3 || service.checked[1].Cost != 4 {
 		t.Errorf("checked %+v", service.checked)
 	}
 	if len(service.peeked) != 3 || service.peeked[0].Cost != 5 {
 		t.Errorf("peeked %+v", service.peeked)
+	}
+}
+
+// The client is whoever asks, unless that one names another.
+func TestClientsAreKnownByTheirAddress(t *testing.T) {
+	service := &fakeService{}
+	handler := New(service, Options{})
+	for _, c := range []struct{ remote, header, want string }{
+		{"192.0.2.1:1234", "", "192.0.2.1"},
+		{"[2001:db8:1:2::7]:1234", "", "2001:db8:1:2::/64"},
+		{"[fe80::1%eth0]:1234", "", "fe80::/64"},
+		{"192.0.2.1:1234", "198.51.100.9", "198.51.100.9"},
+		{"@", "", ""}, // a Unix socket
+	} {
+		r := httptest.NewRequest("POST", "/v1/check/p/k", nil)
+		r.RemoteAddr = c.remote
+		if c.header != "" {
+			r.Header.Set("Penstock-IP", c.header)
+		}
+		handler.ServeHTTP(httptest.NewRecorder(), r)
+		if got := service.checked[len(service.checked)-1].IP; got != c.want {
+			t.Errorf("%s, %q: %q, want %q", c.remote, c.header, got, c.want)
+		}
+	}
+	r := httptest.NewRequest("POST", "/v1/jobs/p/k", nil)
+	handler.ServeHTTP(httptest.NewRecorder(), r)
+	if got := service.submitted[0].IP; got != "192.0.2.1" {
+		t.Errorf("a job's client: %q", got)
+	}
+}
+
+func TestPagesOfOtherSitesMayNotAsk(t *testing.T) {
+	service := &fakeService{}
+	handler := New(service, Options{})
+	for _, target := range []string{"/v1/jobs/p/k", "/v1/check/p/k"} {
+		r := httptest.NewRequest("POST", target, nil)
+		r.Header.Set("Sec-Fetch-Site", "cross-site")
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		if w.Code != 403 || len(service.submitted)+len(service.checked) > 0 {
+			t.Errorf("%s: %d %s", target, w.Code, w.Body)
+		}
 	}
 }
 

@@ -1,7 +1,8 @@
 // Package natsapi serves the admission service over NATS request/reply, as a NATS micro service:
 //
 //	penstock.submit.<policy>.<key>   take a job
-//	penstock.check.<policy>.<key>    take from a limiter; with Penstock-Peek: true, only look
+//	penstock.check.<policy>.<key>    take from a limiter; with Penstock-Peek: true, only look; with Penstock-Refund: true,
+//	                                 give back what was taken and not used
 //
 // Keys are in their subject form. Bodies, headers and statuses are those of the HTTP interface, the status in the
 // header Penstock-Status; a check's cost is the header Penstock-Cost. A refusal is an answer and not an error of the
@@ -30,6 +31,7 @@ type Service interface {
 	Submit(ctx context.Context, r admission.SubmitRequest) (admission.Outcome, error)
 	Check(ctx context.Context, r admission.CheckRequest) (admission.Checked, error)
 	Peek(ctx context.Context, r admission.CheckRequest) (admission.Checked, error)
+	Refund(ctx context.Context, r admission.CheckRequest) error
 }
 
 const (
@@ -266,11 +268,15 @@ func (s *server) check(ctx context.Context, r micro.Request) (answer.Answer, err
 	if err != nil {
 		return answer.Answer{}, err
 	}
+	request := admission.CheckRequest{Policy: policy, Key: key, Cost: options.Cost, IP: options.IP}
 	ask := s.service.Check
-	if options.Peek {
+	switch {
+	case options.Refund:
+		return answer.Refunded(), s.service.Refund(ctx, request)
+	case options.Peek:
 		ask = s.service.Peek
 	}
-	checked, err := ask(ctx, admission.CheckRequest{Policy: policy, Key: key, Cost: options.Cost})
+	checked, err := ask(ctx, request)
 	if err != nil {
 		return answer.Answer{}, err
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 type fakeService struct {
 	submit func(r admission.SubmitRequest) (admission.Outcome, error)
 	check  func(r admission.CheckRequest, peek bool) (admission.Checked, error)
+	refund func(r admission.CheckRequest) error
 }
 
 func (f fakeService) Submit(_ context.Context, r admission.SubmitRequest) (admission.Outcome, error) {
@@ -35,6 +37,8 @@ func (f fakeService) Check(_ context.Context, r admission.CheckRequest) (admissi
 func (f fakeService) Peek(_ context.Context, r admission.CheckRequest) (admission.Checked, error) {
 	return f.check(r, true)
 }
+
+func (f fakeService) Refund(_ context.Context, r admission.CheckRequest) error { return f.refund(r) }
 
 // running is a service and a client of it.
 type running struct {
@@ -120,6 +124,14 @@ func TestAnswers(t *testing.T) {
 			return admission.Checked{Decision: algorithms.Decision{Allowed: true, Limit: 5, Remaining: 2}}, nil
 		},
 	}
+	var refunded atomic.Int64
+	service.refund = func(r admission.CheckRequest) error {
+		if r.Policy != "door" || r.Key != "a" || r.IP != "192.0.2.1" {
+			t.Errorf("refunded %+v", r)
+		}
+		refunded.Add(r.Cost)
+		return nil
+	}
 	r := start(t, service, Options{})
 	m := ask(t, r.client, "penstock.submit.stripe.acme.%C3%A4", "pay", "Idempotency-Key", "a")
 	for name, want := range map[string]string{
@@ -145,6 +157,10 @@ func TestAnswers(t *testing.T) {
 	}
 	m = ask(t, r.client, "penstock.check.door", "", "Penstock-Peek", "true")
 	if m.Header.Get("Penstock-Status") != "200" {
+		t.Errorf("%v %s", m.Header, m.Data)
+	}
+	m = ask(t, r.client, "penstock.check.door.a", "", "Penstock-Refund", "true", "Penstock-Cost", "4", "Penstock-IP", "192.0.2.1")
+	if m.Header.Get("Penstock-Status") != "204" || len(m.Data) > 0 || refunded.Load() != 4 {
 		t.Errorf("%v %s", m.Header, m.Data)
 	}
 	r.end(t)

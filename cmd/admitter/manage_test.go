@@ -161,3 +161,60 @@ func TestManage(t *testing.T) {
 		t.Errorf("ended with %d", status)
 	}
 }
+
+// TestChangesReachWaitingJobs: jobs that were accepted under another target, or other rules for retries, obey the new ones.
+func TestChangesReachWaitingJobs(t *testing.T) {
+	var old, new atomic.Int64
+	counting := func(calls *atomic.Int64, status int) string {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			calls.Add(1)
+			w.WriteHeader(status)
+		}))
+		t.Cleanup(server.Close)
+		return server.URL
+	}
+	before, after := counting(&old, http.StatusOK), counting(&new, http.StatusInternalServerError)
+	p := launch(t, "--config", configure(t, ""), "--drain").ready()
+	put := func(target, retry string, status int) {
+		t.Helper()
+		operate[any](p, "PUT", "/v1/policies/acme", fmt.Sprintf(`{"algorithm":"leaking_bucket","outflow":"100/s","capacity":20,`+
+			`"partitions":1,"target":{"http":{"url":%q}},"retry":{%s}}`, target, retry), status)
+	}
+	bucket := func() bucketDocument { return operate[bucketDocument](p, "GET", "/v1/buckets/acme/a", "", 200) }
+	const patient = `"max_attempts":9,"backoff":"1h","max_backoff":"1h"`
+	put(before, patient, 201)
+	operate[any](p, "POST", "/v1/pause/acme", "", 200)
+	eventually(t, "the pause holds", func() bool { b := bucket(); return b.Unanswered == nil && b.Paused })
+	job := operate[struct{ Job string }](p, "POST", "/v1/jobs/acme/a", "x", 202).Job
+	put(after, patient, 200)
+	operate[any](p, "POST", "/v1/resume/acme", "", 200)
+	eventually(t, "the waiting job fails at the new target", func() bool {
+		j := operate[struct {
+			State    string
+			Attempts int
+		}](p, "GET", "/v1/jobs/"+job, "", 200)
+		return j.State == "delayed" && j.Attempts == 1
+	})
+	if old.Load() != 0 || new.Load() != 1 {
+		t.Errorf("the old target was called %d times, the new one %d times", old.Load(), new.Load())
+	}
+
+	operate[any](p, "POST", "/v1/pause/acme", "", 200)
+	eventually(t, "the pause holds", func() bool { return bucket().Paused })
+	operate[any](p, "POST", "/v1/jobs/acme/a", "y", 202)
+	put(after, `"max_attempts":1`, 200)
+	operate[any](p, "POST", "/v1/resume/acme", "", 200)
+	type letters struct {
+		Letters []struct {
+			Reason   string
+			Attempts int
+		}
+	}
+	eventually(t, "the waiting job has used its attempts up", func() bool {
+		dead := operate[letters](p, "GET", "/v1/dead/acme", "", 200).Letters
+		return len(dead) == 1 && dead[0].Reason == "attempts" && dead[0].Attempts == 1
+	})
+	if status := p.terminate(); status != 0 {
+		t.Errorf("ended with %d", status)
+	}
+}

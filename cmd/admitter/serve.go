@@ -14,8 +14,10 @@ import (
 
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/admission/httpapi"
+	"github.com/penstock-mq/penstock/admission/limiter"
 	"github.com/penstock-mq/penstock/admission/manage"
 	"github.com/penstock-mq/penstock/admission/natsapi"
+	"github.com/penstock-mq/penstock/algorithms/redisstore"
 	"github.com/penstock-mq/penstock/config"
 	"github.com/penstock-mq/penstock/internal/lifecycle"
 	"github.com/penstock-mq/penstock/internal/natsconn"
@@ -25,6 +27,9 @@ import (
 
 // version is what the NATS service tells of itself.
 const version = "0.1.0"
+
+// rosterLease is how long an admitter counts after it was last heard of.
+const rosterLease = 5 * time.Second
 
 // options are what the command line and the configuration say together.
 type options struct {
@@ -90,7 +95,19 @@ func serve(ctx context.Context, o options, stdout io.Writer, log *slog.Logger) e
 	metrics := telemetry.NewRegistry()
 	names := a.broker.Names()
 	producer := a.broker.NewProducer(queue.ProducerOptions{})
-	a.service = admission.New(names, producer, a.broker, newLimit,
+	limiters := limiter.Options{Timeout: o.config.State.Redis.Timeout, Logger: log}
+	if o.config.State.Store == "redis" {
+		rdb, err := openRedis(o.config.State.Redis)
+		if err != nil {
+			return err
+		}
+		defer rdb.Close()
+		limiters.Metrics = metrics.Store()
+		limiters.Redis = redisstore.NewClient(rdb, redisstore.Options{
+			Prefix: o.config.State.Redis.Prefix, Timeout: o.config.State.Redis.Timeout})
+	}
+	factory := limiter.New(limiters)
+	a.service = admission.New(names, producer, a.broker, factory.Limit,
 		admission.Options{Metrics: metrics.Admission()})
 	a.streams = newStreams(a.broker, log)
 	metrics.QueueJobs(a.streams.depths)
@@ -113,17 +130,16 @@ func serve(ctx context.Context, o options, stdout io.Writer, log *slog.Logger) e
 		a.streams.run,
 		func(ctx context.Context) error { return a.announce(ctx, stdout, listener.Addr(), broker.url) },
 	}
+	if o.config.State.Store == "redis" {
+		roster := a.broker.NewRoster(rosterLease, factory.SetLive)
+		parts = append(parts, after(a.setUp, roster.Run))
+	}
 	if o.drain {
 		drain, err := newDrainer(connections[2], o.config, metrics.Drain(), log)
 		if err != nil {
 			return err
 		}
-		parts = append(parts, func(ctx context.Context) error {
-			if !wait(ctx, a.setUp) {
-				return nil
-			}
-			return drain(ctx)
-		})
+		parts = append(parts, after(a.setUp, drain))
 	}
 	return lifecycle.Run(ctx, parts...)
 }
@@ -207,6 +223,16 @@ func (a *admitter) persist(ctx context.Context, what string, do func(context.Con
 		case <-ctx.Done():
 			return ctx.Err()
 		}
+	}
+}
+
+// after is a part that begins when a latch closes.
+func after(l latch, run func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if !wait(ctx, l) {
+			return nil
+		}
+		return run(ctx)
 	}
 }
 

@@ -64,6 +64,39 @@ func (a *Admission) Checked(policy string, allowed bool) {
 	a.checks.WithLabelValues(policy, strconv.FormatBool(allowed)).Inc()
 }
 
+// Store tells how the shared store of limits does. Its methods may be called from anywhere at once.
+type Store struct {
+	up        prometheus.Gauge
+	fallbacks *prometheus.CounterVec
+}
+
+// Store registers the metrics of a shared store. It may be called once.
+func (r *Registry) Store() *Store {
+	s := &Store{
+		up: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "penstock_store_up",
+			Help: "Whether the shared store of limits answers: 1, or 0 while policies go on by their on_store_error.",
+		}),
+		fallbacks: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "penstock_store_fallbacks_total",
+			Help: "Decisions made without the shared store, by the policy's on_store_error: open, local or closed.",
+		}, []string{"policy", "mode"}),
+	}
+	r.prometheus.MustRegister(s.up, s.fallbacks)
+	return s
+}
+
+// StoreUp tells whether the store answers.
+func (s *Store) StoreUp(up bool) {
+	s.up.Set(0)
+	if up {
+		s.up.Set(1)
+	}
+}
+
+// FellBack counts a decision made without the store.
+func (s *Store) FellBack(policy, mode string) { s.fallbacks.WithLabelValues(policy, mode).Inc() }
+
 // Drain counts what a drainer does. Its methods may be called from anywhere at once.
 type Drain struct {
 	starts, outcomes *prometheus.CounterVec
@@ -93,7 +126,8 @@ func (r *Registry) Drain() *Drain {
 		}, []string{"policy"}),
 		outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "penstock_outcomes_total",
-			Help: "Attempts by outcome: done, failed, throttled, permanent or returned; and dead, for dead letters.",
+			Help: "Attempts by outcome: done, failed, throttled, permanent, returned or uncounted; and jobs that ended otherwise: " +
+				"dead (letters of any reason, so those after a permanent attempt too) or cancelled.",
 		}, []string{"policy", "outcome"}),
 		owned: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "penstock_partitions_owned",

@@ -34,7 +34,7 @@ func scrape(t *testing.T, r *telemetry.Registry) string {
 
 func TestMetrics(t *testing.T) {
 	r := telemetry.NewRegistry()
-	a, d := r.Admission(), r.Drain()
+	a, d, s := r.Admission(), r.Drain(), r.Store()
 	r.QueueJobs(func(ctx context.Context) map[string]uint64 {
 		if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > time.Second {
 			t.Error("no deadline of a second")
@@ -51,6 +51,9 @@ func TestMetrics(t *testing.T) {
 	d.Finished("stripe", "done")
 	d.Owned("stripe", 8)
 	d.Owned("stripe", 5)
+	s.StoreUp(false)
+	s.StoreUp(true)
+	s.FellBack("signup", "local")
 
 	got := scrape(t, r)
 	want, err := os.ReadFile("testdata/metrics.txt")

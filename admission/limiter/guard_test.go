@@ -1,0 +1,345 @@
+package limiter_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/admission/limiter"
+	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/algorithms/redisstore"
+	"github.com/penstock-mq/penstock/internal/redistest"
+	"github.com/penstock-mq/penstock/policy"
+)
+
+// patience is how long a test waits for what must come.
+const patience = 20 * time.Second
+
+// shared is a factory over a Redis of its own, and what it told.
+type shared struct {
+	t       *testing.T
+	server  *redistest.Server
+	factory *limiter.Factory
+	log     *lines
+	mu      sync.Mutex
+	up      bool
+	fell    map[string]int
+}
+
+// lines is a log that can be read while it is written.
+type lines struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *lines) all() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Split(strings.TrimSpace(l.buf.String()), "\n")
+}
+
+func (s *shared) StoreUp(up bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.up = up
+}
+
+func (s *shared) FellBack(policy, mode string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fell[policy+" "+mode]++
+}
+
+func (s *shared) isUp() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.up
+}
+
+// share makes a factory over the Redis at an address.
+func share(t *testing.T, server *redistest.Server, address string) *shared {
+	t.Helper()
+	s := &shared{t: t, server: server, log: &lines{}, fell: map[string]int{}}
+	rdb := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: []string{address}, ContextTimeoutEnabled: true})
+	t.Cleanup(func() { _ = rdb.Close() })
+	s.factory = limiter.New(limiter.Options{
+		Redis: redisstore.NewClient(rdb, redisstore.Options{}), Metrics: s, Logger: slog.New(slog.NewTextHandler(s.log, nil)),
+	})
+	return s
+}
+
+func (s *shared) limit(p policy.Policy, mode policy.OnStoreError) admission.Limiter {
+	s.t.Helper()
+	p.OnStoreError = mode
+	limit, err := s.factory.Limit(p.WithDefaults(), nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	limit.Commit()
+	return limit.Limiter
+}
+
+// until asks until the answer is as wanted.
+func (s *shared) until(what string, done func() bool) {
+	s.t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	end := time.After(patience)
+	for !done() {
+		select {
+		case <-tick.C:
+		case <-end:
+			s.t.Fatalf("waited in vain until %s", what)
+		}
+	}
+}
+
+// tokens is a bucket that nothing refills during a test.
+func tokens(name string, n int64) policy.Policy {
+	return policy.Policy{Name: name, Algorithm: policy.TokenBucket, Capacity: n, Refill: rate("1/d")}
+}
+
+// window is a count that no test run sees the end of.
+func window(name string, n int64) policy.Policy {
+	p := one(policy.FixedWindow, n)
+	p.Name = name
+	return p
+}
+
+var k = admission.Caller{Key: "k"}
+
+func TestSharedLimitsAreThoseOfMemory(t *testing.T) {
+	server := redistest.Start(t)
+	for _, a := range algorithmNames {
+		s := share(t, server, server.Addr())
+		p := one(a, 3)
+		p.Name = "alg-" + strings.ReplaceAll(string(a), "_", "-")
+		first, second := s.limit(p, policy.Closed), share(t, server, server.Addr()).limit(p, policy.Closed)
+		taking(t, first, k)(2, true)
+		taking(t, second, k)(2, false)
+		taking(t, second, k)(1, true)
+		taking(t, first, k)(1, false)
+		if err := second.Refund(t.Context(), k, 1); err != nil {
+			t.Fatal(err)
+		}
+		if c, err := second.Peek(t.Context(), k, 1); err != nil || !c.Allowed {
+			t.Errorf("%s after a refund: %+v, %v", a, c, err)
+		}
+		if _, err := first.Take(t.Context(), k, 4); !errors.As(err, new(*algorithms.CostError)) {
+			t.Errorf("%s: more than can ever pass: %v", a, err)
+		}
+	}
+}
+
+func TestSeveralLimitsInRedis(t *testing.T) {
+	server := redistest.Start(t)
+	testSeveralLimits(t, share(t, server, server.Addr()).factory)
+}
+
+// outage is a way in which a store fails, and comes back.
+type outage struct {
+	fail, mend func()
+	empty      bool // it has forgotten everything
+}
+
+func TestWithoutTheStore(t *testing.T) {
+	for name, disturb := range map[string]func(t *testing.T, server *redistest.Server, p *proxy) outage{
+		"stopped and restarted empty": func(t *testing.T, server *redistest.Server, _ *proxy) outage {
+			return outage{server.Stop, func() { server.Restart(t) }, true}
+		},
+		"frozen": func(t *testing.T, server *redistest.Server, _ *proxy) outage {
+			return outage{func() { server.Freeze(t) }, func() { server.Thaw(t) }, false}
+		},
+		"slow": func(_ *testing.T, _ *redistest.Server, p *proxy) outage {
+			return outage{func() { p.delay(200 * time.Millisecond) }, func() { p.delay(0) }, false}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t)
+			between := newProxy(t, server.Addr())
+			s := share(t, server, between.address())
+			s.factory.SetLive(4)
+			open, closed, local := s.limit(tokens("o", 8), policy.Open), s.limit(tokens("c", 8), policy.Closed), s.limit(window("l", 8), policy.Local)
+			for _, l := range []admission.Limiter{open, closed, local} {
+				taking(t, l, k)(8, true)
+				taking(t, l, admission.Caller{Key: "other"})(1, true)
+			}
+			o := disturb(t, server, between)
+			o.fail()
+
+			began := time.Now()
+			s.until("the store is given up", func() bool {
+				_, err := closed.Take(t.Context(), k, 1)
+				return err == nil || !s.isUp() // a refusal that is remembered needs no store
+			})
+			s.until("it is known to be down", func() bool {
+				_, _ = closed.Take(t.Context(), admission.Caller{Key: "other"}, 1)
+				return !s.isUp()
+			})
+			t.Logf("given up after %v", time.Since(began))
+
+			if c := taking(t, open, admission.Caller{Key: "other"})(3, true); c.Granted != 3 {
+				t.Errorf("open: %+v", c)
+			}
+			if err := open.Refund(t.Context(), admission.Caller{Key: "other"}, 3); err != nil {
+				t.Errorf("open: %v", err)
+			}
+			if c, err := closed.Take(t.Context(), admission.Caller{Key: "other"}, 1); err == nil {
+				t.Errorf("closed: %+v", c)
+			}
+			share := taking(t, local, admission.Caller{Key: "other"})
+			if c := share(2, true); c.Limit != 2 { // a quarter of 8
+				t.Errorf("local: %+v", c)
+			}
+			share(1, false)
+			if c := share(8, false); c.RetryAfter <= 0 { // it could pass under the whole limit
+				t.Errorf("local: %+v", c)
+			}
+			s.factory.SetLive(2)
+			share(2, true) // half of 8, of which two are used
+			share(1, false)
+			if err := local.Refund(t.Context(), admission.Caller{Key: "other"}, 1); err != nil {
+				t.Error(err)
+			}
+			share(1, true)
+
+			o.mend()
+			s.until("the store is asked again", func() bool {
+				_, _ = closed.Peek(t.Context(), k, 1)
+				return s.isUp()
+			})
+			for name, l := range map[string]admission.Limiter{"open": open, "closed": closed, "local": local} {
+				if c, err := l.Peek(t.Context(), k, 8); err != nil || c.Allowed != o.empty {
+					t.Errorf("%s afterwards: %+v, %v; the store is empty: %v", name, c, err, o.empty)
+				}
+			}
+			var told []string
+			for _, line := range s.log.all() {
+				told = append(told, line[strings.Index(line, "level="):][:len("level=INFO")])
+			}
+			if len(told) != 2 || told[0] != "level=WARN" || told[1] != "level=INFO" {
+				t.Errorf("one line for each change was wanted:\n%s", strings.Join(s.log.all(), "\n"))
+			}
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.fell["o open"] == 0 || s.fell["c closed"] == 0 || s.fell["l local"] == 0 {
+				t.Errorf("counted %v", s.fell)
+			}
+		})
+	}
+}
+
+// A store that is down at first is waited for like one that went down later.
+func TestTheStoreMayComeLater(t *testing.T) {
+	server := redistest.Start(t)
+	server.Stop()
+	s := share(t, server, server.Addr())
+	l := s.limit(tokens("p", 2), policy.Local)
+	taking(t, l, k)(2, true) // alone, it has the whole limit
+	taking(t, l, k)(1, false)
+	server.Restart(t)
+	s.until("the store is asked", func() bool {
+		c, err := l.Peek(t.Context(), k, 2)
+		return err == nil && c.Allowed
+	})
+}
+
+// Clients that go away say nothing about the store.
+func TestCallersWhoLeaveDoNotTripTheBreaker(t *testing.T) {
+	server := redistest.Start(t)
+	s := share(t, server, server.Addr())
+	l := s.limit(tokens("p", 100), policy.Closed)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 20 {
+		if _, err := l.Take(gone, k, 1); !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		if _, err := l.Take(t.Context(), k, 101); !errors.As(err, new(*algorithms.CostError)) {
+			t.Fatal(err)
+		}
+	}
+	if !s.isUp() {
+		t.Error("the store was given up")
+	}
+	taking(t, l, k)(100, true)
+}
+
+// proxy stands between a client and a Redis and can slow the answers down.
+type proxy struct {
+	listener net.Listener
+	mu       sync.Mutex
+	waits    time.Duration
+}
+
+func newProxy(t *testing.T, to string) *proxy {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &proxy{listener: l}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("tcp", to)
+			if err != nil {
+				_ = client.Close()
+				continue
+			}
+			go func() {
+				_, _ = io.Copy(server, client)
+				_ = server.Close()
+			}()
+			go p.answer(client, server)
+		}
+	}()
+	return p
+}
+
+func (p *proxy) answer(client, server net.Conn) {
+	defer client.Close()
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := server.Read(buf)
+		if err != nil {
+			return
+		}
+		p.mu.Lock()
+		wait := p.waits
+		p.mu.Unlock()
+		<-time.After(wait)
+		if _, err := client.Write(buf[:n]); err != nil {
+			return
+		}
+	}
+}
+
+func (p *proxy) address() string { return p.listener.Addr().String() }
+
+func (p *proxy) delay(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.waits = d
+}

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"os"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/penstock-mq/penstock/config"
+)
+
+// openRedis makes the client of the store of limits. It does not connect: Redis may be down, and come later.
+func openRedis(c config.Redis) (redis.UniversalClient, error) {
+	secured, err := secure(c.TLS)
+	if err != nil {
+		return nil, fmt.Errorf("state.redis.tls: %w", err)
+	}
+	return redis.NewUniversalClient(&redis.UniversalOptions{
+		Addrs:                 c.Addrs,
+		ClientName:            "penstock-admitter",
+		IsClusterMode:         c.Cluster,
+		MasterName:            c.Master,
+		DB:                    c.DB,
+		Username:              c.Username,
+		Password:              c.Password,
+		SentinelUsername:      c.SentinelUsername,
+		SentinelPassword:      c.SentinelPassword,
+		TLSConfig:             secured,
+		ContextTimeoutEnabled: true,
+		DialerRetries:         1, // the next decision tries again
+	}), nil
+}
+
+// secure makes the TLS settings of a connection, nil for one in the clear.
+func secure(c config.TLS) (*tls.Config, error) {
+	if !c.Enabled {
+		return nil, nil
+	}
+	made := &tls.Config{ServerName: c.ServerName, MinVersion: tls.VersionTLS12}
+	if c.CA != "" {
+		pem, err := os.ReadFile(c.CA)
+		if err != nil {
+			return nil, err
+		}
+		made.RootCAs = x509.NewCertPool()
+		if !made.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("%s: holds no certificate in PEM", c.CA)
+		}
+	}
+	if c.Cert != "" {
+		own, err := tls.LoadX509KeyPair(c.Cert, c.Key)
+		if err != nil {
+			return nil, err
+		}
+		made.Certificates = []tls.Certificate{own}
+	}
+	return made, nil
+}
