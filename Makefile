@@ -47,10 +47,16 @@ bench: ## benchmarks of checks, submissions and draining
 		$$(grep -rl '^func Benchmark' --include='*_test.go' ./admission ./algorithms ./queue ./workers | \
 			xargs -n 1 dirname | sort -u)
 
-.PHONY: bench-drain test-bench
+.PHONY: bench-drain bench-limiters accuracy test-bench
 
 bench-drain: ## how exactly, fairly and fast jobs start: docs/bench-drain*, in about five minutes
 	go -C bench run ./drain -out ../docs
+
+bench-limiters: ## how fast limiters decide, ours and others: docs/bench-limiters.md, in about two minutes
+	go -C bench run ./limiters -out ../docs
+
+accuracy: ## how wrong a sliding counter is, and the most each algorithm lets pass: docs/accuracy.*, in some 90 seconds
+	go -C bench run ./accuracy -out ../docs
 
 test-bench: ## the tests of that measurement
 	go -C bench vet ./...

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"math/rand/v2"
+	"runtime"
+	"sync"
+)
+
+// mostSearched is the largest limit whose worst case is searched for at random too: of a leaking bucket every unit is
+// asked for by itself, which takes too long with more of them.
+const mostSearched = 100
+
+// move is one step of a history that is sought: wait, then ask for so many units.
+type move struct {
+	wait  waiting
+	extra int64 // microseconds beyond
+	units int64
+}
+
+// waiting is what a move waits for.
+type waiting int
+
+const (
+	forNothing waiting = iota // but the extra time
+	forEdge                   // the last microsecond of a window of the clock
+	forRoom                   // until one unit could pass
+	waitings
+)
+
+const (
+	moves    = 12 // of a history that is sought
+	searches = 5  // that begin anew
+)
+
+func randomMove(random *rand.Rand, limit int64) move {
+	m := move{wait: waiting(random.Int64N(int64(waitings))), units: limit}
+	switch random.Int64N(3) {
+	case 0:
+		m.extra = random.Int64N(4)
+	case 1:
+		m.extra = random.Int64N(windowMicros / 50)
+	case 2:
+		m.extra = random.Int64N(windowMicros)
+	}
+	if random.Int64N(2) == 0 {
+		m.units = 1 + random.Int64N(limit)
+	}
+	return m
+}
+
+// play carries moves out on a fresh key, and appends what passes to the history.
+func (s subject) play(history []passed, sought []move, limit int64) []passed {
+	k := s.fresh(limit)
+	var at, wait int64
+	for _, m := range sought {
+		switch m.wait {
+		case forEdge:
+			at += windowMicros - 1 - at%windowMicros
+		case forRoom:
+			at += wait
+		}
+		at += m.extra
+		history, wait = k.ask(history, at, m.units)
+	}
+	return history
+}
+
+// search climbs: it changes one move of a random history, so many times, and goes on from what passes no less in an
+// interval of the given length.
+func (s subject) search(random *rand.Rand, changes int, limit, length int64) (best int64) {
+	var history []passed
+	for range searches {
+		sought := make([]move, moves)
+		for i := range sought {
+			sought[i] = randomMove(random, limit)
+		}
+		var reached int64
+		for range changes {
+			i := random.IntN(moves)
+			before := sought[i]
+			sought[i] = randomMove(random, limit)
+			history = s.play(history[:0], sought, limit)
+			if n := most(history, length); n >= reached {
+				reached = n
+			} else {
+				sought[i] = before
+			}
+		}
+		best = max(best, reached)
+	}
+	return best
+}
+
+// worstCase is the most that a rule with a limit passed in an interval.
+type worstCase struct {
+	subject       subject
+	limit, length int64
+	constructed   int64
+	found         int64 // by search; 0 when none was made
+	bound         int64 // that is stated
+}
+
+func (w worstCase) most() int64 { return max(w.constructed, w.found) }
+
+// ratio is how many times the limit passed.
+func (w worstCase) ratio() float64 { return float64(w.most()) / float64(w.limit) }
+
+// worstCases attacks every subject under every limit, for every length; a search makes so many changes.
+func worstCases(seed uint64, changes int) []worstCase {
+	cases := make([]worstCase, 0, len(subjects)*len(limits)*len(lengths))
+	for _, s := range subjects {
+		for _, limit := range limits {
+			for _, length := range lengths {
+				cases = append(cases, worstCase{subject: s, limit: limit, length: length,
+					constructed: s.constructed(limit, length), bound: s.bound(limit, length-1)})
+			}
+		}
+	}
+	next := make(chan int)
+	var group sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		group.Go(func() {
+			for i := range next {
+				c := &cases[i]
+				c.found = c.subject.search(rand.New(rand.NewPCG(seed, uint64(i))), changes, c.limit, c.length)
+			}
+		})
+	}
+	for i, c := range cases {
+		if c.limit <= mostSearched {
+			next <- i
+		}
+	}
+	close(next)
+	group.Wait()
+	return cases
+}

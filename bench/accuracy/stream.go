@@ -1,0 +1,101 @@
+package main
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// window is what every limit is per. Its length does not matter: everything else is measured in windows.
+const window = time.Minute
+
+const windowMicros = int64(window / time.Microsecond)
+
+// begin is the instant 0 of all streams, in Unix microseconds: the start of a window of the clock.
+var begin = time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC).UnixMicro()
+
+// traffic is how a key's requests come. A bursty key is silent most of the time: phases in which it sends take turns
+// with silence, both exponentially distributed, and one of each lasts a window on average.
+type traffic struct {
+	name string
+	// burst is the rate while the key sends, in multiples of its mean rate. 1 is steady: a Poisson process.
+	burst int64
+}
+
+var allTraffic = []traffic{{"steady", 1}, {"bursts 4×", 4}, {"bursts 16×", 16}, {"bursts 64×", 64}}
+
+// stream is what is offered: so many requests, of so many keys, in so many windows.
+type stream struct {
+	requests, windows int64
+	keys              int
+	seed              uint64
+}
+
+func (s stream) duration() int64 { return s.windows * windowMicros }
+
+// shares is how many requests each key makes: as Zipf's law with exponent 1 has it, the key of rank r one r-th of what
+// the first one makes. They are requests in all, and found with whole numbers, so that every machine finds the same.
+func (s stream) shares() []int64 {
+	const unit = 1 << 32
+	var whole int64
+	for rank := range s.keys {
+		whole += unit / int64(rank+1)
+	}
+	shares := make([]int64, s.keys)
+	var sum, given int64
+	for rank := range shares {
+		sum += unit / int64(rank+1)
+		upTo := mulDiv(s.requests, sum, whole)
+		shares[rank], given = upTo-given, upTo
+	}
+	return shares
+}
+
+// arrivals appends a key's n instants in microseconds, ascending, to an empty slice. They depend on the seed, the
+// traffic and the key's rank alone, so keys can be drawn in any order.
+func (s stream) arrivals(into []int64, t traffic, rank int, n int64) []int64 {
+	var seed [32]byte
+	binary.LittleEndian.PutUint64(seed[0:], s.seed)
+	binary.LittleEndian.PutUint64(seed[8:], uint64(t.burst))
+	binary.LittleEndian.PutUint64(seed[16:], uint64(rank))
+	random := rand.New(rand.NewChaCha8(seed))
+	if t.burst == 1 { // of a Poisson process, given how many they are, all instants are equally likely
+		for range n {
+			into = append(into, random.Int64N(s.duration()))
+		}
+		slices.Sort(into)
+		return into
+	}
+	phases, total := t.phases(random, s.duration())
+	for range n {
+		into = append(into, random.Int64N(total))
+	}
+	slices.Sort(into)
+	i, before := 0, int64(0)
+	for k, sent := range into { // from time spent sending to time
+		for sent-before >= phases[i].length {
+			before += phases[i].length
+			i++
+		}
+		into[k] = phases[i].start + sent - before
+	}
+	return into
+}
+
+// phase is a time in which a key sends.
+type phase struct{ start, length int64 }
+
+// phases are those of a key, the first one within the first window, and how long they are together.
+func (t traffic) phases(random *rand.Rand, duration int64) (phases []phase, total int64) {
+	mean := float64(windowMicros) / float64(t.burst)
+	silence := float64(windowMicros) - mean
+	at := random.Int64N(min(windowMicros, duration))
+	for at < duration {
+		length := min(1+int64(random.ExpFloat64()*mean), duration-at)
+		phases = append(phases, phase{at, length})
+		total += length
+		at += length + int64(random.ExpFloat64()*silence)
+	}
+	return phases, total
+}

@@ -1,0 +1,199 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// byLimitTable is the counter against an exact log with the same past.
+func (r *report) byLimitTable() [][]string {
+	table := [][]string{{"traffic", "limit", "wrongly allowed", "wrongly refused", "requests of keys that come near",
+		"of these wrong", "worst key", "offers ÷ limit", "passed in all ÷ log's", "most in any window ÷ limit"}}
+	for _, o := range r.outcomes {
+		for i, limit := range limits {
+			t := o.byLimit[i]
+			w := t.wrong[samePast]
+			table = append(table, []string{o.traffic.name, grouped(limit), percent(w.allowed, t.requests),
+				percent(w.refused, t.requests), percent(t.ofNearKeys, t.requests), percent(w.sum(), t.ofNearKeys),
+				percent(t.worst.wrong[samePast].sum(), t.worst.requests),
+				ratio(t.worst.requests, r.stream.windows*limit, 1), ratio(t.accepted, t.logAccepted, 3),
+				ratio(t.most, limit, 3)})
+		}
+	}
+	return table
+}
+
+// viewTable is the same decisions in each view.
+func (r *report) viewTable() [][]string {
+	table := [][]string{{"traffic", "limit", "same past: allowed", "refused", "two systems: allowed", "refused",
+		"counting all: allowed", "refused", "offered within 20 % of the limit"}}
+	for _, o := range r.outcomes {
+		for i, limit := range limits {
+			t := o.byLimit[i]
+			line := []string{o.traffic.name, grouped(limit)}
+			for _, w := range t.wrong {
+				line = append(line, percent(w.allowed, t.requests), percent(w.refused, t.requests))
+			}
+			table = append(table, append(line, percent(t.close, t.requests)))
+		}
+	}
+	return table
+}
+
+// sourceTable says of keys, not of requests, whether a counter of all that they offer takes them for what they are.
+func (r *report) sourceTable() [][]string {
+	table := [][]string{{"traffic", "limit", "keys above the limit in some window", "never refused", "the most these offered ÷ limit",
+		"keys never above it", "refused"}}
+	for _, o := range r.outcomes {
+		for i, limit := range limits {
+			t := o.byLimit[i]
+			most := "–"
+			if t.missed > 0 {
+				most = ratio(t.mostMissed, limit, 3)
+			}
+			table = append(table, []string{o.traffic.name, grouped(limit), grouped(t.aboveKeys), grouped(t.missed), most,
+				grouped(t.keys - t.aboveKeys), grouped(t.accused)})
+		}
+	}
+	return table
+}
+
+// byLoadTable is the share decided wrongly by what keys offer, under the limit that is shown.
+func (r *report) byLoadTable() [][]string {
+	head := []string{"offered ÷ limit", "keys", "requests"}
+	for _, v := range []view{samePast, countingAll} {
+		for _, t := range allTraffic {
+			head = append(head, v.String()+": "+t.name)
+		}
+	}
+	table := [][]string{head}
+	shown := shownIndex()
+	for part := range loadEdges {
+		t := r.outcomes[0].byLoad[shown][part] // keys and requests are the same in all traffic
+		line := []string{loadName(part), grouped(t.keys), percent(t.requests, r.stream.requests)}
+		for _, v := range []view{samePast, countingAll} {
+			for _, o := range r.outcomes {
+				t := o.byLoad[shown][part]
+				line = append(line, percent(t.wrong[v].sum(), t.requests))
+			}
+		}
+		table = append(table, line)
+	}
+	return table
+}
+
+func shownIndex() int {
+	for i, limit := range limits {
+		if limit == shownLimit {
+			return i
+		}
+	}
+	panic("the limit that is shown is none of those that are tried")
+}
+
+// loadName is a part of the keys by load.
+func loadName(part int) string {
+	from := ratio(loadEdges[part], 100, 2)
+	if part+1 == len(loadEdges) {
+		return "from " + from
+	}
+	return from + " to " + ratio(loadEdges[part+1], 100, 2)
+}
+
+// worstTable is the most ÷ limit in any window, under every limit.
+func (r *report) worstTable() [][]string {
+	head := []string{"algorithm", "documented: most in any time T"}
+	for _, limit := range limits {
+		head = append(head, "limit "+grouped(limit))
+	}
+	table := [][]string{head}
+	for i, s := range subjects {
+		line := []string{s.name, s.stated}
+		for k := range limits {
+			w := r.worstOf(i, k, len(lengths)-1)
+			line = append(line, fmt.Sprintf("%.5g", w.ratio()))
+		}
+		table = append(table, line)
+	}
+	return table
+}
+
+// worstIntervals is the most ÷ limit by the length of the interval, under the limit that is shown.
+func (r *report) worstIntervals() [][]string {
+	head := []string{"algorithm"}
+	for _, length := range lengths {
+		head = append(head, lengthName(length))
+	}
+	table := [][]string{append(head, "documented in a window", "found by search")}
+	for i, s := range subjects {
+		line := []string{s.name}
+		for n := range lengths {
+			line = append(line, fmt.Sprintf("%.5g", r.worstOf(i, shownIndex(), n).ratio()))
+		}
+		w := r.worstOf(i, shownIndex(), len(lengths)-1)
+		table = append(table, append(line, ratio(w.bound, w.limit, 2), ratio(w.found, w.limit, 2)))
+	}
+	return table
+}
+
+// worstOf is a case by its places in subjects, limits and lengths.
+func (r *report) worstOf(subject, limit, length int) worstCase {
+	return r.worst[(subject*len(limits)+limit)*len(lengths)+length]
+}
+
+func lengthName(length int64) string {
+	switch {
+	case length == 1:
+		return "an instant"
+	case length == windowMicros:
+		return "a window"
+	}
+	return fmt.Sprintf("1/%d window", windowMicros/length)
+}
+
+// markdown is a table for a page.
+func markdown(table [][]string) string {
+	var b strings.Builder
+	for i, line := range table {
+		fmt.Fprintf(&b, "| %s |\n", strings.Join(line, " | "))
+		if i == 0 {
+			fmt.Fprintf(&b, "%s|\n", strings.Repeat("|---", len(line)))
+		}
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+func quotient(a, b int64) float64 { return float64(a) / float64(max(b, 1)) }
+
+func ratio(a, b int64, digits int) string {
+	if b == 0 {
+		return "–"
+	}
+	return strconv.FormatFloat(quotient(a, b), 'f', digits, 64)
+}
+
+// percent writes a share with some three digits; 0 is none at all, and of nothing there is no share.
+func percent(part, whole int64) string {
+	share := 100 * quotient(part, whole)
+	switch {
+	case whole == 0:
+		return "–"
+	case part == 0:
+		return "0"
+	case share >= 10:
+		return strconv.FormatFloat(share, 'f', 1, 64) + " %"
+	case share >= 0.1:
+		return strconv.FormatFloat(share, 'f', 2, 64) + " %"
+	}
+	return strconv.FormatFloat(share, 'g', 2, 64) + " %"
+}
+
+// grouped writes a whole number with commas.
+func grouped(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
