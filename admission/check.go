@@ -43,7 +43,7 @@ func (s *Service) check(ctx context.Context, r CheckRequest,
 // Refund gives units back that a check took and that were not used, at most until the key is as good as new. It is not told
 // from whom they were taken: who may refund can also take. Its errors are those of [Service.Check].
 func (s *Service) Refund(ctx context.Context, r CheckRequest) error {
-	limit, err := s.limitOf(r)
+	limit, err := s.limitOf(CheckRequest{r.Policy, r.Key, min(r.Cost, 1), r.IP}) // the limit may have been larger when they were taken
 	if err != nil {
 		return err
 	}

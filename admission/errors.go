@@ -8,7 +8,7 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 )
 
-// The kinds of error that [Service.Submit], [Service.Check] and [Service.Peek] return, besides [*RequestError]; those of
+// The kinds of error that [Service.Submit], [Service.Check], [Service.Peek] and [Service.Refund] return, besides [*RequestError]; those of
 // admission/manage are of these kinds, too. Use errors.Is. All texts are composed here and fit for whoever asked, but that
 // of ErrUnavailable, which carries a cause from the inside.
 var (
@@ -44,6 +44,10 @@ func (e *RequestError) Error() string { return e.Field + ": " + e.Reason }
 func InvalidKey(err error) error {
 	return &RequestError{"key", strings.TrimPrefix(err.Error(), queue.ErrInvalidKey.Error()+": ")}
 }
+
+// ErrStore is in the chain of an ErrUnavailable when it is the store of limits that does not answer. Who watches the store
+// logs that when it changes, so it is not worth a line for each request.
+var ErrStore = errors.New("the store of limits does not answer")
 
 // Causes of ErrUnavailable that arise here.
 var (

@@ -584,3 +584,18 @@ func TestPoliciesChangeUnderLoad(t *testing.T) {
 	stop()
 	load.Wait()
 }
+
+// What was taken under a larger limit can be given back under a smaller one.
+func TestRefundsOutliveALoweredLimit(t *testing.T) {
+	s := newTestService(t, &fakeQueue{}, &fakeValves{}, door, stripe)
+	if err := s.Refund(t.Context(), CheckRequest{Policy: "door", Key: "a", Cost: 1000}); err != nil {
+		t.Error(err)
+	}
+	var bad *RequestError
+	if err := s.Refund(t.Context(), CheckRequest{Policy: "door", Key: "a", Cost: 0}); !errors.As(err, &bad) {
+		t.Errorf("a cost of 0: %v", err)
+	}
+	if err := s.Refund(t.Context(), CheckRequest{Policy: "stripe", Key: "a", Cost: 1}); !errors.Is(err, ErrConflict) {
+		t.Errorf("a queue policy: %v", err)
+	}
+}

@@ -67,7 +67,7 @@ type Redis struct {
 	Username, Password                 string // of the server's ACL
 	SentinelUsername, SentinelPassword string
 
-	// Timeout bounds one decision, 1ms to 10s, default 50ms. Then the policy's on_store_error says what happens.
+	// Timeout bounds one decision, 1ms to 2s, default 50ms. Then the policy's on_store_error says what happens.
 	Timeout time.Duration
 }
 

@@ -106,7 +106,7 @@ func TestFull(t *testing.T) {
 				Queue: &policy.Queue{Off: true}}.WithDefaults(),
 			policy.Policy{Name: "api", Limits: policy.Rules{
 				{Name: "per-user", Key: "{key}", Algorithm: policy.TokenBucket, Capacity: 2, Refill: perSecond(2)},
-				{Key: "global", Algorithm: policy.SlidingCounter, Limit: 10000, Window: policy.Duration(time.Second)},
+				{Name: "all", Key: "global", Algorithm: policy.SlidingCounter, Limit: 10000, Window: policy.Duration(time.Second)},
 			}}.WithDefaults(),
 		},
 	}

@@ -139,8 +139,8 @@ func validateRedis(r Redis) []problem {
 	if (r.TLS.Cert == "") != (r.TLS.Key == "") {
 		add("tls", "needs both cert and key, or neither")
 	}
-	if r.Timeout < time.Millisecond || r.Timeout > 10*time.Second {
-		add("timeout", "must be 1ms to 10s, not %s", algorithms.FormatDuration(r.Timeout))
+	if r.Timeout < time.Millisecond || r.Timeout > 2*time.Second {
+		add("timeout", "must be 1ms to 2s, not %s", algorithms.FormatDuration(r.Timeout))
 	}
 	return problems
 }

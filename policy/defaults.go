@@ -9,7 +9,7 @@ import (
 const day = Duration(24 * time.Hour)
 
 // WithDefaults is the policy with everything filled in that was not given: burst 1 (leaking bucket), count all
-// (sliding log; accepted among several limits), names of limits, on_store_error closed where a limit is asked and, for a policy with a queue, 64 workers, 8 partitions (1 with outflow_total), a timeout of 30s, a
+// (sliding log; accepted among several limits), on_store_error closed where a limit is asked and, for a policy with a queue, 64 workers, 8 partitions (1 with outflow_total), a timeout of 30s, a
 // max_age of 14d and a retry of 5 attempts, backoff 1s up to 5m, cool-downs up to 1h. The queue: false of a door policy
 // says nothing and is dropped. The original is not changed. It may be applied again, and to a policy that is not valid.
 func (p Policy) WithDefaults() Policy {
@@ -22,7 +22,10 @@ func (p Policy) WithDefaults() Policy {
 	if len(p.Limits) > 0 {
 		p.Limits = slices.Clone(p.Limits)
 		for i, r := range p.Limits {
-			p.Limits[i] = r.withDefaults(i)
+			p.Limits[i] = r.withDefaults()
+		}
+		if len(p.Limits) == 1 {
+			p.Limits[0].Name = cmp.Or(p.Limits[0].Name, p.Name)
 		}
 	}
 	if !p.Paced() {

@@ -14,8 +14,8 @@ import (
 // Rule is one limit of a policy: an algorithm with its numbers, and what it counts by. Its numbers mean what those of the
 // same name mean in a [Policy].
 type Rule struct {
-	// Name tells the limits of one policy apart, and its state in a store: 1 to 32 of a-z, 0-9 and -; default "limit-1",
-	// "limit-2" and so on.
+	// Name tells the limits of one policy apart, and their states in a store: 1 to 32 of a-z, 0-9 and -. Needed when there are
+	// several: by its name a limit keeps its state when the list changes.
 	Name string `json:"name,omitempty"`
 	// Key is a template of what is counted together: "{key}" is the key of the request, "{ip}" the address of its client,
 	// and a text without either, such as "global", is one count for all requests.
@@ -66,9 +66,8 @@ func (r Rule) asPolicy() Policy {
 	}
 }
 
-// withDefaults is the rule as the i-th of several.
-func (r Rule) withDefaults(i int) Rule {
-	r.Name = cmp.Or(r.Name, fmt.Sprintf("limit-%d", i+1))
+// withDefaults is the rule as one of several.
+func (r Rule) withDefaults() Rule {
 	switch r.Algorithm {
 	case LeakingBucket:
 		r.Burst = cmp.Or(r.Burst, 1)
@@ -90,7 +89,7 @@ func (r Rule) Expand(key, ip string) string {
 func (r Rule) ByIP() bool { return strings.Contains(r.Key, PlaceholderIP) }
 
 // Share is an n-th part of the rule, for one of n that decide without knowing of each other: a whole number of units, at
-// least 1, at an n-th of the rate.
+// least 1, at an n-th of the rate, but not less than one per 366 days.
 func (r Rule) Share(n int) Rule {
 	if n <= 1 {
 		return r
@@ -101,9 +100,14 @@ func (r Rule) Share(n int) Rule {
 		}
 		return max(1, units/int64(n))
 	}
-	r.Capacity, r.Limit = part(r.Capacity), part(r.Limit)
-	r.Burst = min(r.Burst, r.Capacity)
+	r.Capacity, r.Limit, r.Burst = part(r.Capacity), part(r.Limit), part(r.Burst)
 	r.Outflow, r.Refill = slower(r.Outflow, n), slower(r.Refill, n)
+	for _, rate := range []algorithms.Rate{r.Outflow, r.Refill} {
+		if !rate.IsZero() { // rounded down, it may make too little for the capacity
+			r.Capacity = max(1, min(r.Capacity, int64(rate.PerSecond()*time.Duration(longestDrain).Seconds())))
+		}
+	}
+	r.Burst = min(r.Burst, r.Capacity)
 	return r
 }
 
@@ -170,9 +174,12 @@ func (p Policy) checkLimits(c *checker) {
 	}
 	for i, r := range p.Limits {
 		in := checker{at: fmt.Sprintf("limits[%d].", i)}
+		if r.Name == "" && len(p.Limits) == 1 {
+			r.Name = p.Name
+		}
 		r.check(&in)
 		same := func(other Rule) bool { return other.Name == r.Name }
-		if first := slices.IndexFunc(p.Limits, same); first < i {
+		if first := slices.IndexFunc(p.Limits, same); first < i && r.Name != "" {
 			in.add("name", "%s is the name of limits[%d] already", quote(r.Name), first)
 		}
 		c.problems = append(c.problems, in.problems...)
@@ -180,7 +187,10 @@ func (p Policy) checkLimits(c *checker) {
 }
 
 func (r Rule) check(c *checker) {
-	if !namePattern.MatchString(r.Name) {
+	switch {
+	case r.Name == "":
+		c.add("name", "is required among several limits, which keep their state by it")
+	case !namePattern.MatchString(r.Name):
 		c.add("name", "%s: want 1 to 32 of a-z, 0-9 and -", quote(r.Name))
 	}
 	rest := strings.NewReplacer(PlaceholderKey, "", PlaceholderIP, "").Replace(r.Key)

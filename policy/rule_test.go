@@ -13,7 +13,7 @@ import (
 
 const twoLimits = `{"name":"api","on_store_error":"local","limits":[
 	{"name":"per-user","key":"{key}","algorithm":"token_bucket","capacity":2,"refill":"2/s"},
-	{"key":"global","algorithm":"sliding_counter","limit":10000,"window":"1s"}]}`
+	{"name":"all","key":"global","algorithm":"sliding_counter","limit":10000,"window":"1s"}]}`
 
 func TestLimitsAreRead(t *testing.T) {
 	p, err := policy.Read([]byte(twoLimits))
@@ -23,7 +23,7 @@ func TestLimitsAreRead(t *testing.T) {
 	want := policy.Rules{
 		{Name: "per-user", Key: "{key}", Algorithm: policy.TokenBucket, Capacity: 2,
 			Refill: algorithms.Rate{Count: 2, Per: time.Second}},
-		{Name: "limit-2", Key: "global", Algorithm: policy.SlidingCounter, Limit: 10000, Window: policy.Duration(time.Second)},
+		{Name: "all", Key: "global", Algorithm: policy.SlidingCounter, Limit: 10000, Window: policy.Duration(time.Second)},
 	}
 	if !reflect.DeepEqual(p.Rules(), want) {
 		t.Errorf("read %+v", p.Rules())
@@ -54,29 +54,30 @@ func TestAPolicyOfOneAlgorithmHasOneRule(t *testing.T) {
 
 func TestWhatIsWrongWithLimits(t *testing.T) {
 	limit := func(fields string) string {
-		return `{"name":"a","limits":[{"key":"global","algorithm":"fixed_window","limit":1,"window":"1s"},{` + fields + `}]}`
+		return `{"name":"a","limits":[{"name":"first","key":"global","algorithm":"fixed_window","limit":1,"window":"1s"},{"name":"second",` + fields + `}]}`
 	}
 	const counter = `"algorithm":"fixed_window","limit":1,"window":"1s"`
 	for text, want := range map[string]string{
-		limit(`"key":"{user}",` + counter):                                                         `limits[1].key: "{user}": the only placeholders are {key} and {ip}`,
-		limit(`"key":"{key",` + counter):                                                           `limits[1].key: "{key": the only`,
-		limit(counter):                                                                             `limits[1].key: is required`,
-		limit(`"key":"` + strings.Repeat("x", 257) + `",` + counter):                               `limits[1].key: must have at most 256 bytes`,
-		limit(`"key":"a","name":"limit-1",` + counter):                                             `limits[1].name: "limit-1" is the name of limits[0] already`,
-		limit(`"key":"a","name":"Über",` + counter):                                                `limits[1].name: "Über": want 1 to 32`,
-		limit(`"key":"a"`):                                                                         `limits[1].algorithm: is required`,
-		limit(`"key":"a","algorithm":"leaky"`):                                                     `limits[1].algorithm: "leaky": want token_bucket`,
-		limit(`"key":"a","algorithm":"token_bucket","limit":3`):                                    `limits[1].capacity: is required by token_bucket; limits[1].refill: is required by token_bucket; limits[1].limit: belongs to`,
-		limit(`"key":"a","algorithm":"sliding_log","limit":3,"window":"1s","count":"all"`):         `limits[1].count: must be accepted among several limits`,
-		limit(`"key":"a","keys":1,` + counter):                                                     `limits[1].keys: unknown field`,
-		limit(`"key":"a","algorithm":"token_bucket","capacity":"x","refill":"1"`):                  `limits[1].capacity: "x": want a whole number; limits[1].refill: "1": want a rate`,
-		`{"name":"a","limits":{}}`:                                                                 `limits: want a list, not an object`,
-		`{"name":"a","limits":[]}`:                                                                 `algorithm: is required`,
-		`{"name":"a","limits":[7]}`:                                                                `limits[0]: want fields, not a number`,
-		`{"name":"a","limit":1,"algorithm":"fixed_window","limits":[{"key":"a",` + counter + `}]}`: `algorithm: stands beside limits: give it in one of them; limit: stands beside limits`,
+		limit(`"key":"{user}",` + counter):                           `limits[1].key: "{user}": the only placeholders are {key} and {ip}`,
+		limit(`"key":"{key",` + counter):                             `limits[1].key: "{key": the only`,
+		limit(counter):                                               `limits[1].key: is required`,
+		limit(`"key":"` + strings.Repeat("x", 257) + `",` + counter): `limits[1].key: must have at most 256 bytes`,
+		limit(`"key":"a"`):                                           `limits[1].algorithm: is required`,
+		limit(`"key":"a","algorithm":"leaky"`):                       `limits[1].algorithm: "leaky": want token_bucket`,
+		limit(`"key":"a","algorithm":"token_bucket","limit":3`):      `limits[1].capacity: is required by token_bucket; limits[1].refill: is required by token_bucket; limits[1].limit: belongs to`,
+		limit(`"key":"a","algorithm":"sliding_log","limit":3,"window":"1s","count":"all"`):                       `limits[1].count: must be accepted among several limits`,
+		limit(`"key":"a","keys":1,` + counter):                                                                   `limits[1].keys: unknown field`,
+		limit(`"key":"a","algorithm":"token_bucket","capacity":"x","refill":"1"`):                                `limits[1].capacity: "x": want a whole number; limits[1].refill: "1": want a rate`,
+		`{"name":"a","limits":{}}`:                                                                               `limits: want a list, not an object`,
+		`{"name":"a","limits":[]}`:                                                                               `algorithm: is required`,
+		`{"name":"a","limits":[7]}`:                                                                              `limits[0]: want fields, not a number`,
+		`{"name":"a","limit":1,"algorithm":"fixed_window","limits":[{"key":"a",` + counter + `}]}`:               `algorithm: stands beside limits: give it in one of them; limit: stands beside limits`,
 		`{"name":"a","limits":[` + strings.TrimSuffix(strings.Repeat(`{"key":"a",`+counter+`},`, 9), ",") + `]}`: `limits: must be at most 8, not 9`,
 		`{"name":"a","on_store_error":"never",` + counter + `}`:                                                  `on_store_error: "never": want open, closed or local`,
 		`{"name":"a","on_store_error":"open","algorithm":"leaking_bucket","outflow":"1/s","capacity":1}`:         `on_store_error: belongs to policies that ask a limit`,
+		`{"name":"a","limits":[{"name":"x","key":"a",` + counter + `},{"name":"x","key":"b",` + counter + `}]}`:  `limits[1].name: "x" is the name of limits[0] already`,
+		`{"name":"a","limits":[{"name":"x","key":"a",` + counter + `},{"key":"b",` + counter + `}]}`:             `limits[1].name: is required among several limits`,
+		`{"name":"a","limits":[{"name":"Über","key":"a",` + counter + `}]}`:                                      `limits[0].name: "Über": want 1 to 32`,
 	} {
 		if _, err := policy.Read([]byte(text)); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%s:\ngot  %v\nwant %s", text, err, want)
@@ -112,6 +113,8 @@ func TestShare(t *testing.T) {
 		{Algorithm: policy.TokenBucket, Capacity: 10, Refill: algorithms.Rate{Count: 7, Per: 3 * time.Second}},
 		{Algorithm: policy.LeakingBucket, Capacity: 10, Burst: 9, Outflow: algorithms.Rate{Count: 1, Per: 366 * 24 * time.Hour}},
 		{Algorithm: policy.LeakingBucket, Capacity: 1, Burst: 1, Outflow: algorithms.Rate{Count: 100, Per: 300 * 24 * time.Hour}},
+		{Algorithm: policy.LeakingBucket, Capacity: 299, Burst: 2, Outflow: algorithms.Rate{Count: 3, Per: 366 * 24 * time.Hour}},
+		{Algorithm: policy.TokenBucket, Capacity: 100, Refill: algorithms.Rate{Count: 1, Per: 365 * 24 * time.Hour}},
 		{Algorithm: policy.FixedWindow, Limit: 10, Window: policy.Duration(time.Minute)},
 		{Algorithm: policy.SlidingLog, Limit: 2, Window: policy.Duration(time.Minute), Count: policy.CountAccepted},
 	} {

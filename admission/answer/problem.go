@@ -122,7 +122,7 @@ func (e *Errors) Answer(err error) Answer {
 			return Problem(row.status, err.Error())
 		}
 		now, last := time.Now().UnixNano(), e.last.Load()
-		if now-last >= int64(time.Second) && e.last.CompareAndSwap(last, now) {
+		if !errors.Is(err, admission.ErrStore) && now-last >= int64(time.Second) && e.last.CompareAndSwap(last, now) {
 			e.log.Warn("requests are refused for now", "error", err)
 		}
 		return Problem(row.status, row.kind.Error())

@@ -3,7 +3,7 @@ package limiter
 import (
 	"context"
 	"errors"
-	"log/slog"
+	"fmt"
 	"sync"
 	"time"
 
@@ -15,77 +15,55 @@ import (
 )
 
 const (
-	// tripAfter is how many decisions in a row must fail before the store is no longer asked.
+	// tripAfter is how many flights in a row must fail before the store is no longer asked.
 	tripAfter = 5
-	// probeEvery is how often one decision tries a store that is not asked.
+	// probeEvery is how often one flight tries a store that is not asked.
 	probeEvery = time.Second
 )
 
-// breaker knows whether the store answers, from all policies' decisions.
-type breaker struct {
-	circuit *gobreaker.CircuitBreaker[admission.Checked]
-	timeout time.Duration
-}
-
-func newBreaker(o Options) *breaker {
+// newBreaker keeps requests from a Redis that does not answer, and tells when that changes. answers is called when it
+// answers again.
+func newBreaker(o Options, answers func()) *gobreaker.TwoStepCircuitBreaker[struct{}] {
 	var last lastError
-	return &breaker{timeout: o.Timeout, circuit: gobreaker.NewCircuitBreaker[admission.Checked](gobreaker.Settings{
+	return gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
 		Timeout:     probeEvery,
 		ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= tripAfter },
 		IsSuccessful: func(err error) bool {
 			last.keep(err)
 			return err == nil
 		},
-		IsExcluded: notOfTheStore,
 		OnStateChange: func(_ string, from, to gobreaker.State) {
 			switch {
 			case from == gobreaker.StateClosed:
 				o.Metrics.StoreUp(false)
-				o.Logger.Warn("the store of limits does not answer: policies go on by their on_store_error",
-					slog.Any("error", last.error()))
+				o.Logger.Warn("the store of limits does not answer: policies go on by their on_store_error", "error", last.err())
 			case to == gobreaker.StateClosed:
 				o.Metrics.StoreUp(true)
 				o.Logger.Info("the store of limits answers again")
+				answers()
 			}
 		},
-	})}
+	})
 }
 
-// lastError is the error that is told when the store is given up.
+// lastError is what a flight ended in, for the line in the log.
 type lastError struct {
-	mu  sync.Mutex
-	err error
+	mu   sync.Mutex
+	last error
 }
 
 func (l *lastError) keep(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if err != nil {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.err = err
+		l.last = err
 	}
 }
 
-func (l *lastError) error() error {
+func (l *lastError) err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.err
-}
-
-// notOfTheStore reports whether an error says nothing about the store: the request cannot be, or its client went away.
-func notOfTheStore(err error) bool {
-	_, cost := errors.AsType[*algorithms.CostError](err)
-	return cost || errors.Is(err, context.Canceled)
-}
-
-// ask puts a question to the store, within its time, unless it is known not to answer.
-func (b *breaker) ask(ctx context.Context, question func(context.Context) (admission.Checked, error)) (
-	admission.Checked, error) {
-
-	return b.circuit.Execute(func() (admission.Checked, error) {
-		ctx, cancel := context.WithTimeout(ctx, b.timeout)
-		defer cancel()
-		return question(ctx)
-	})
+	return l.last
 }
 
 // guarded is a limiter over a shared store, with what its policy does without the store.
@@ -99,46 +77,55 @@ type guarded struct {
 
 // Take implements [admission.Limiter].
 func (g *guarded) Take(ctx context.Context, from admission.Caller, n int64) (admission.Checked, error) {
-	checked, err := g.factory.breaker.ask(ctx, func(ctx context.Context) (admission.Checked, error) {
-		return g.shared.Take(ctx, from, n)
-	})
-	if err == nil || notOfTheStore(err) {
-		return checked, err
-	}
-	return g.without(ctx, (*limits).Take, from, n, err)
+	return g.ask(ctx, (*limits).Take, from, n)
 }
 
 // Peek implements [admission.Limiter].
 func (g *guarded) Peek(ctx context.Context, from admission.Caller, n int64) (admission.Checked, error) {
-	checked, err := g.factory.breaker.ask(ctx, func(ctx context.Context) (admission.Checked, error) {
-		return g.shared.Peek(ctx, from, n)
-	})
-	if err == nil || notOfTheStore(err) {
-		return checked, err
-	}
-	return g.without(ctx, (*limits).Peek, from, n, err)
+	return g.ask(ctx, (*limits).Peek, from, n)
 }
 
-// Refund implements [admission.Limiter]. Without the store there is nothing to give back to, unless it was taken locally.
+// Refund implements [admission.Limiter]. Units go back to whoever decides now: to the store, to the share while that does
+// not answer, to nobody where all pass then. So what was taken before an outage and comes back during it is lost to the
+// limit, and the other way round.
 func (g *guarded) Refund(ctx context.Context, from admission.Caller, n int64) error {
-	_, err := g.factory.breaker.ask(ctx, func(ctx context.Context) (admission.Checked, error) {
-		return admission.Checked{}, g.shared.Refund(ctx, from, n)
-	})
+	in, cancel := context.WithTimeout(ctx, g.factory.options.Timeout)
+	defer cancel()
+	err := g.shared.Refund(in, from, n)
 	switch {
-	case err == nil || notOfTheStore(err):
+	case err == nil || isOfTheRequest(ctx, err):
 		return err
 	case g.policy.OnStoreError == policy.Open:
 		return nil
 	case g.local != nil:
 		return g.local.of(g).Refund(ctx, from, n)
 	}
-	return err
+	return fmt.Errorf("%w: %w", admission.ErrStore, err)
+}
+
+// question is one of the two that a limiter answers.
+type question func(*limits, context.Context, admission.Caller, int64) (admission.Checked, error)
+
+// ask puts a question to the store, or decides without it.
+func (g *guarded) ask(ctx context.Context, q question, from admission.Caller, n int64) (admission.Checked, error) {
+	in, cancel := context.WithTimeout(ctx, g.factory.options.Timeout)
+	defer cancel()
+	checked, err := q(g.shared, in, from, n)
+	if err == nil || isOfTheRequest(ctx, err) {
+		return checked, err
+	}
+	return g.without(ctx, q, from, n, err)
+}
+
+// isOfTheRequest reports whether an error says nothing about the store: the request cannot be, or its caller has left.
+func isOfTheRequest(ctx context.Context, err error) bool {
+	_, cost := errors.AsType[*algorithms.CostError](err)
+	return cost || ctx.Err() != nil
 }
 
 // without decides without the store; cause says why it could not be asked.
-func (g *guarded) without(ctx context.Context,
-	ask func(*limits, context.Context, admission.Caller, int64) (admission.Checked, error),
-	from admission.Caller, n int64, cause error) (admission.Checked, error) {
+func (g *guarded) without(ctx context.Context, q question, from admission.Caller, n int64, cause error) (
+	admission.Checked, error) {
 
 	g.factory.options.Metrics.FellBack(g.policy.Name, string(g.policy.OnStoreError))
 	switch {
@@ -147,7 +134,7 @@ func (g *guarded) without(ctx context.Context,
 			Allowed: true, Granted: n, Limit: g.quota.Units, Remaining: g.quota.Units - n,
 		}}, nil
 	case g.local != nil:
-		checked, err := ask(g.local.of(g), ctx, from, n)
+		checked, err := q(g.local.of(g), ctx, from, n)
 		if tooMuch, ok := errors.AsType[*algorithms.CostError](err); ok && n > tooMuch.Most {
 			// It could pass under the whole limit, but never under a share of it.
 			return admission.Checked{Quota: g.quota, Decision: algorithms.Decision{
@@ -156,7 +143,7 @@ func (g *guarded) without(ctx context.Context,
 		}
 		return checked, err
 	}
-	return admission.Checked{}, cause
+	return admission.Checked{}, fmt.Errorf("%w: %w", admission.ErrStore, cause)
 }
 
 // share is the limiter in memory of one of several admitters that decide each by itself. It begins as if all keys were new,
@@ -194,4 +181,11 @@ func (s *share) of(g *guarded) *limits {
 	made.Commit()
 	s.limits, s.madeFor = made.Limiter.(*limits), now
 	return s.limits
+}
+
+// drop forgets what keys have used; requests that are being decided end with it.
+func (s *share) drop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.limits, s.madeFor = nil, shareOf{}
 }

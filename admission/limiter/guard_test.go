@@ -17,7 +17,6 @@ import (
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/admission/limiter"
 	"github.com/penstock-mq/penstock/algorithms"
-	"github.com/penstock-mq/penstock/algorithms/redisstore"
 	"github.com/penstock-mq/penstock/internal/redistest"
 	"github.com/penstock-mq/penstock/policy"
 )
@@ -79,7 +78,7 @@ func share(t *testing.T, server *redistest.Server, address string) *shared {
 	rdb := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: []string{address}, ContextTimeoutEnabled: true})
 	t.Cleanup(func() { _ = rdb.Close() })
 	s.factory = limiter.New(limiter.Options{
-		Redis: redisstore.NewClient(rdb, redisstore.Options{}), Metrics: s, Logger: slog.New(slog.NewTextHandler(s.log, nil)),
+		Redis: rdb, Metrics: s, Logger: slog.New(slog.NewTextHandler(s.log, nil)),
 	})
 	return s
 }
@@ -185,11 +184,11 @@ func TestWithoutTheStore(t *testing.T) {
 			o.fail()
 
 			began := time.Now()
-			s.until("the store is given up", func() bool {
-				_, err := closed.Take(t.Context(), k, 1)
-				return err == nil || !s.isUp() // a refusal that is remembered needs no store
-			})
 			s.until("it is known to be down", func() bool {
+				// A refusal that is remembered is answered all the same, and says nothing of the store.
+				if c, err := closed.Take(t.Context(), k, 1); err == nil && c.Allowed {
+					t.Fatalf("allowed: %+v", c)
+				}
 				_, _ = closed.Take(t.Context(), admission.Caller{Key: "other"}, 1)
 				return !s.isUp()
 			})
@@ -282,11 +281,72 @@ func TestCallersWhoLeaveDoNotTripTheBreaker(t *testing.T) {
 	taking(t, l, k)(100, true)
 }
 
+// One command that comes late fails for all that share it, but it is one failure.
+func TestOneStallIsNoOutage(t *testing.T) {
+	server := redistest.Start(t)
+	between := newProxy(t, server.Addr())
+	s := share(t, server, between.address())
+	l := s.limit(tokens("p", 10_000), policy.Closed)
+	taking(t, l, k)(1, true)
+	between.delayOnce(80 * time.Millisecond)
+	var wait sync.WaitGroup
+	for range 64 {
+		wait.Go(func() { _, _ = l.Take(t.Context(), k, 1) }) // some fail
+	}
+	wait.Wait()
+	if !s.isUp() {
+		t.Error("the store was given up")
+	}
+	s.until("decisions go on", func() bool {
+		_, err := l.Take(t.Context(), k, 1)
+		return err == nil
+	})
+}
+
+// A key that holds something else is an error of its own, and no outage for others.
+func TestOneBadKeyIsNoOutage(t *testing.T) {
+	server := redistest.Start(t)
+	s := share(t, server, server.Addr())
+	bad, good := s.limit(tokens("bad", 5), policy.Closed), s.limit(tokens("good", 5), policy.Closed)
+	rdb := server.Client()
+	defer rdb.Close()
+	if err := rdb.Set(t.Context(), "penstock:{bad:k}", "words", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		if c, err := bad.Take(t.Context(), k, 1); !errors.Is(err, admission.ErrStore) {
+			t.Fatalf("%+v, %v", c, err)
+		}
+	}
+	taking(t, good, k)(5, true)
+	if !s.isUp() {
+		t.Error("the store was given up")
+	}
+}
+
+// On a cluster what counts for all cannot lie in the slot of each key.
+func TestWhatAClusterCannotHave(t *testing.T) {
+	rdb := redis.NewUniversalClient(&redis.UniversalOptions{
+		Addrs: []string{"127.0.0.1:1"}, IsClusterMode: true, ContextTimeoutEnabled: true,
+	})
+	defer rdb.Close()
+	factory := limiter.New(limiter.Options{Redis: rdb})
+	if _, err := factory.Limit(perUserAndAll(), nil); !errors.As(err, new(*policy.InvalidError)) {
+		t.Errorf("got %v", err)
+	}
+	alike := perUserAndAll()
+	alike.Limits[1].Key = "{key}"
+	if _, err := factory.Limit(alike, nil); err != nil {
+		t.Error(err)
+	}
+}
+
 // proxy stands between a client and a Redis and can slow the answers down.
 type proxy struct {
 	listener net.Listener
 	mu       sync.Mutex
 	waits    time.Duration
+	once     bool // then no more
 }
 
 func newProxy(t *testing.T, to string) *proxy {
@@ -328,6 +388,9 @@ func (p *proxy) answer(client, server net.Conn) {
 		}
 		p.mu.Lock()
 		wait := p.waits
+		if p.once {
+			p.waits, p.once = 0, false
+		}
 		p.mu.Unlock()
 		<-time.After(wait)
 		if _, err := client.Write(buf[:n]); err != nil {
@@ -337,6 +400,12 @@ func (p *proxy) answer(client, server net.Conn) {
 }
 
 func (p *proxy) address() string { return p.listener.Addr().String() }
+
+func (p *proxy) delayOnce(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.waits, p.once = d, true
+}
 
 func (p *proxy) delay(d time.Duration) {
 	p.mu.Lock()

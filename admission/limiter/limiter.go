@@ -6,8 +6,11 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/algorithms"
@@ -18,10 +21,13 @@ import (
 
 // Options of a [Factory]. The zero value makes limiters in memory.
 type Options struct {
-	// Redis keeps the state of all limiters, shared with other processes; nil: each limiter keeps its own in memory.
-	Redis *redisstore.Client
-	// Timeout bounds one decision by Redis; default 50 ms. Then, and while Redis is known not to answer, a policy's
-	// on_store_error says what happens.
+	// Redis keeps the state of all limiters, shared with other processes; nil: each limiter keeps its own in memory. It must
+	// have been made with ContextTimeoutEnabled, and is not closed.
+	Redis redis.UniversalClient
+	// Prefix is what keys in Redis begin with; default [redisstore.DefaultPrefix].
+	Prefix string
+	// Timeout bounds one decision by Redis; default [redisstore.DefaultTimeout]. Then, and while Redis is known not to
+	// answer, a policy's on_store_error says what happens.
 	Timeout time.Duration
 	// Metrics hears whether Redis answers; nil: nobody does.
 	Metrics Metrics
@@ -45,24 +51,29 @@ func (unheard) FellBack(string, string) {}
 // Factory makes limiters that share a store. It is safe for concurrent use.
 type Factory struct {
 	options Options
-	breaker *breaker     // nil in memory
-	live    atomic.Int64 // admitters that share limits while each decides by itself
+	client  *redisstore.Client // nil in memory
+	live    atomic.Int64       // admitters that share limits while each decides by itself
+
+	mu     sync.Mutex
+	shares map[string]*share // by policy
 }
 
 // New makes a factory. Nothing is asked of Redis before the first decision, so it may be down.
 func New(o Options) *Factory {
-	o.Timeout = cmp.Or(o.Timeout, 50*time.Millisecond)
+	o.Timeout = cmp.Or(o.Timeout, redisstore.DefaultTimeout)
 	if o.Metrics == nil {
 		o.Metrics = unheard{}
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	f := &Factory{options: o}
+	f := &Factory{options: o, shares: map[string]*share{}}
 	f.live.Store(1)
 	if o.Redis != nil {
 		o.Metrics.StoreUp(true)
-		f.breaker = newBreaker(o)
+		f.client = redisstore.NewClient(o.Redis, redisstore.Options{
+			Prefix: o.Prefix, Timeout: o.Timeout, Breaker: newBreaker(o, f.dropShares),
+		})
 	}
 	return f
 }
@@ -72,25 +83,53 @@ func (f *Factory) SetLive(n int) { f.live.Store(int64(max(n, 1))) }
 
 // Limit makes the limiter of a policy; it is an [admission.NewLimit]. The policy must be valid.
 func (f *Factory) Limit(p policy.Policy, previous admission.Limiter) (admission.Limit, error) {
-	if f.options.Redis == nil {
+	if f.client == nil {
 		return makeLimit(p, memory{}, asLimits(previous))
+	}
+	if err := policy.Invalid(f.Possible(p)); err != nil {
+		return admission.Limit{}, err
 	}
 	before, _ := previous.(*guarded)
 	if before == nil {
 		before = &guarded{}
 	}
-	made, err := makeLimit(p, inRedis{f.options.Redis}, before.shared)
+	made, err := makeLimit(p, inRedis{f.client}, before.shared)
 	if err != nil {
 		return admission.Limit{}, err
 	}
-	g := &guarded{factory: f, policy: p, shared: made.Limiter.(*limits), quota: made.Quota}
-	if p.OnStoreError == policy.Local {
-		if g.local = before.local; g.local == nil {
-			g.local = &share{}
-		}
-	}
-	made.Limiter = g
+	made.Limiter = &guarded{factory: f, policy: p, shared: made.Limiter.(*limits), quota: made.Quota, local: f.share(p)}
 	return made, nil
+}
+
+// Possible says what keeps the store from having a policy's limits: a Redis Cluster cannot have all of them.
+func (f *Factory) Possible(p policy.Policy) []policy.Problem {
+	if _, cluster := f.options.Redis.(*redis.ClusterClient); cluster {
+		return p.OnCluster()
+	}
+	return nil
+}
+
+// share is what a policy decides by without the store; nil unless it decides locally.
+func (f *Factory) share(p policy.Policy) *share {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if p.OnStoreError != policy.Local {
+		delete(f.shares, p.Name)
+		return nil
+	}
+	if f.shares[p.Name] == nil {
+		f.shares[p.Name] = &share{}
+	}
+	return f.shares[p.Name]
+}
+
+// dropShares forgets what was decided without the store, which answers again.
+func (f *Factory) dropShares() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, s := range f.shares {
+		s.drop()
+	}
 }
 
 func asLimits(l admission.Limiter) *limits {

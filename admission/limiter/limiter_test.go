@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -194,3 +195,49 @@ func testSeveralLimits(t *testing.T, factory *limiter.Factory) {
 }
 
 func TestSeveralLimitsInMemory(t *testing.T) { testSeveralLimits(t, limiter.New(limiter.Options{})) }
+
+// Requests under the old order of a policy's limits and under the new one meet in the same stores.
+func TestReorderedLimitsDoNotWaitForEachOther(t *testing.T) {
+	factory := limiter.New(limiter.Options{})
+	wide := func(reversed bool) policy.Policy {
+		p := policy.Policy{Name: "p", Limits: policy.Rules{
+			{Name: "a", Key: "global", Algorithm: policy.FixedWindow, Limit: 1_000_000, Window: policy.Duration(time.Hour)},
+			{Name: "b", Key: "global", Algorithm: policy.SlidingCounter, Limit: 1_000_000, Window: policy.Duration(time.Hour)},
+		}}
+		if reversed {
+			p.Limits[0], p.Limits[1] = p.Limits[1], p.Limits[0]
+		}
+		return p.WithDefaults()
+	}
+	before, err := factory.Limit(wide(false), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := factory.Limit(wide(true), before.Limiter)
+	if err != nil {
+		t.Fatal(err)
+	}
+	after.Commit()
+	done := make(chan struct{})
+	go func() {
+		var wait sync.WaitGroup
+		for i := range 8 {
+			l := []admission.Limiter{before.Limiter, after.Limiter}[i%2]
+			wait.Go(func() {
+				for range 20_000 {
+					if _, err := l.Take(context.Background(), admission.Caller{}, 1); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		wait.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(patience):
+		t.Fatal("they wait for each other")
+	}
+}

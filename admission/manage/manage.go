@@ -37,6 +37,8 @@ type Options struct {
 	// Followed returns when this process knows a policy in at least the given revision, or the context ends, so that
 	// whoever wrote a policy here can use it here at once. Default: do not wait.
 	Followed func(ctx context.Context, policy string, revision uint64)
+	// Possible says what keeps this installation from obeying a policy that is valid elsewhere. Default: nothing does.
+	Possible func(p policy.Policy) []policy.Problem
 	// Logger gets, at Info, what operators changed; nil: none.
 	Logger *slog.Logger
 }
@@ -56,6 +58,9 @@ type Service struct {
 func New(broker *queue.Broker, producer *queue.Producer, o Options) *Service {
 	o.Timeout = cmp.Or(o.Timeout, 5*time.Second)
 	o.BulkTimeout = cmp.Or(o.BulkTimeout, 20*time.Second)
+	if o.Possible == nil {
+		o.Possible = func(policy.Policy) []policy.Problem { return nil }
+	}
 	if o.Followed == nil {
 		o.Followed = func(context.Context, string, uint64) {}
 	}

@@ -61,6 +61,9 @@ func (s *Service) PutPolicy(ctx context.Context, p policy.Policy) (put Policy, c
 		return Policy{}, false, err
 	}
 	p = p.WithDefaults()
+	if err := policy.Invalid(s.options.Possible(p)); err != nil {
+		return Policy{}, false, err
+	}
 	before, err := s.entry(ctx, p.Name)
 	created = errors.Is(err, admission.ErrUnknownPolicy)
 	if err != nil && !created {

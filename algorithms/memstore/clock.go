@@ -5,22 +5,23 @@ import (
 	"time"
 )
 
-// clock tells what the wall clock says at half the cost of time.Now, which asks the machine twice: for the wall clock and
-// for the monotonic one. Both count alike but for steps of the wall clock, so it is asked once per maxAge, and between the
-// monotonic time since then is added. A step is noticed after maxAge at most.
+// clock tells the wall clock's time at half the cost of time.Now, which reads two clocks: the wall clock and the
+// monotonic one. They differ by a constant until the wall clock is set. So both are read once per maxAge, and in between
+// only the monotonic one.
 type clock struct {
-	asked atomic.Pointer[time.Time]
+	both atomic.Pointer[time.Time] // as last read
 }
 
+// maxAge is how long the wall clock may have been set without being noticed.
 const maxAge = time.Millisecond
 
 func (c *clock) now() time.Time {
-	if asked := c.asked.Load(); asked != nil {
-		if since := time.Since(*asked); since < maxAge {
-			return asked.Add(since)
+	if both := c.both.Load(); both != nil {
+		if since := time.Since(*both); since < maxAge {
+			return both.Add(since)
 		}
 	}
 	now := time.Now()
-	c.asked.Store(&now)
+	c.both.Store(&now)
 	return now
 }

@@ -1,7 +1,9 @@
 package memstore
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/penstock-mq/penstock/algorithms"
@@ -11,6 +13,7 @@ import (
 type Member interface {
 	most() int64
 	clock() time.Time
+	serial() uint64
 	// hold finds or makes the state of a key, and look finds it without making one. Both lock it.
 	hold(key string, now time.Time) (held, error)
 	look(key string) held
@@ -27,10 +30,20 @@ type held interface {
 
 // Group asks several stores about one request, which passes if all of them let it pass; a refusal takes nothing from any,
 // and is not recorded in a sliding log either. Other requests come before or after it, never between its parts.
-type Group struct{ members []Member }
+type Group struct {
+	members []Member
+	order   []int // in which they are locked, the same in all groups, so that no two requests wait for each other
+}
 
-// NewGroup makes a group of different stores. A store may be part of one group only.
-func NewGroup(members ...Member) *Group { return &Group{members} }
+// NewGroup makes a group of different stores. A store may be part of several.
+func NewGroup(members ...Member) *Group {
+	g := &Group{members: members}
+	for i := range members {
+		g.order = append(g.order, i)
+	}
+	slices.SortFunc(g.order, func(a, b int) int { return cmp.Compare(members[a].serial(), members[b].serial()) })
+	return g
+}
 
 // Take takes n units from each store, by the key at its place, or nothing from any. The decision is that of
 // [algorithms.Combine], and ruling tells whose it is. Errors are those of [Store.Take].
@@ -38,15 +51,13 @@ func (g *Group) Take(_ context.Context, keys []string, n int64) (combined algori
 	if err := algorithms.CheckCost(n, g.most()); err != nil {
 		return algorithms.Decision{}, 0, err
 	}
-	states := make([]held, 0, len(g.members))
-	defer func() { release(states) }()
+	states := make([]held, len(g.members))
+	defer release(states)
 	now := g.members[0].clock()
-	for i, m := range g.members { // always in this order, so that no two requests wait for each other
-		state, err := m.hold(keys[i], now)
-		if err != nil {
+	for _, i := range g.order {
+		if states[i], err = g.members[i].hold(keys[i], now); err != nil {
 			return algorithms.Decision{}, 0, err
 		}
-		states = append(states, state)
 	}
 	if err := check(states, n); err != nil {
 		return algorithms.Decision{}, 0, err
@@ -99,8 +110,8 @@ func (g *Group) most() int64 {
 
 func (g *Group) look(keys []string) []held {
 	states := make([]held, len(g.members))
-	for i, m := range g.members {
-		states[i] = m.look(keys[i])
+	for _, i := range g.order {
+		states[i] = g.members[i].look(keys[i])
 	}
 	return states
 }
@@ -125,7 +136,9 @@ func peek(states []held, now time.Time, n int64) (decisions []algorithms.Decisio
 
 func release(states []held) {
 	for _, state := range states {
-		state.release()
+		if state != nil {
+			state.release()
+		}
 	}
 }
 
@@ -138,6 +151,7 @@ type heldState[S any] struct {
 
 func (s *Store[S]) most() int64      { return s.Rule().Most() }
 func (s *Store[S]) clock() time.Time { return s.now() }
+func (s *Store[S]) serial() uint64   { return s.number }
 
 func (s *Store[S]) hold(key string, now time.Time) (held, error) {
 	shard, hash := s.shard(key)

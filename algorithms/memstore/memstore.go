@@ -8,11 +8,10 @@
 // minute: now and then a call looks at a few other keys on its way, more often when keys are new, so memory follows the
 // keys in use, while calls come in. States are lost with the process, and are not shared with other processes.
 //
-// Time is the machine's wall clock, because windows are aligned to it, read under the key's lock; that it was set, a store
-// notices within a millisecond. If it steps back,
-// what a key has used stays used, and the key waits at most as long as if it had used everything just now (with
-// windows: one window more). A step of more than a minute may also find keys forgotten that it would have needed;
-// these are new again.
+// Time is the machine's wall clock, because windows are aligned to it, read under the key's lock. When it is set, the
+// store follows within a millisecond. If it steps back, what a key has used stays used, and the key waits at most as
+// long as if it had used everything just now (with windows: one window more). A step of more than a minute may also find
+// keys forgotten that it would have needed; these are new again.
 package memstore
 
 import (
@@ -65,7 +64,10 @@ type Store[S any] struct {
 	seed    maphash.Seed
 	maxKeys int64
 	keys    atomic.Int64
+	number  uint64 // of the store, in the order in which they were made
 }
+
+var stores atomic.Uint64
 
 // New returns an empty store. S follows from the rule. A rule that is not valid is a mistake of the caller and panics.
 func New[S any](rule algorithms.Rule[S], opts ...Option) *Store[S] {
@@ -76,7 +78,7 @@ func New[S any](rule algorithms.Rule[S], opts ...Option) *Store[S] {
 	if o.maxKeys < 1 {
 		o.maxKeys = DefaultMaxKeys
 	}
-	s := &Store[S]{now: new(clock).now, seed: maphash.MakeSeed(), maxKeys: o.maxKeys}
+	s := &Store[S]{now: new(clock).now, seed: maphash.MakeSeed(), maxKeys: o.maxKeys, number: stores.Add(1)}
 	if err := s.SetRule(rule); err != nil {
 		panic(err)
 	}

@@ -17,8 +17,8 @@ const (
 	somePlaces = 64
 )
 
-// shard is a share of the keys: a hash table with open addressing and linear probing. A map would hold states apart from
-// keys, cannot be gone round in small steps, and gives no memory back.
+// shard is a share of the keys: a hash table with open addressing and linear probing. A map would have the keys' text in
+// other memory, cannot be gone round in small steps, and gives no memory back.
 type shard[S any] struct {
 	mu      sync.Mutex
 	calls   uint

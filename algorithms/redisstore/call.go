@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -136,6 +137,42 @@ func encode(t terms, requests []*request) any {
 	}
 	return text
 }
+
+// dispatch sends the calls, unless the breaker knows that Redis does not answer, and tells it how that went.
+func (c *Client) dispatch(calls []*call) {
+	if c.breaker == nil {
+		c.send(calls)
+		return
+	}
+	done, err := c.breaker.Allow()
+	if err != nil {
+		for _, call := range calls {
+			call.reply = &once{redis.NewStringCmd(context.Background(), call.args...)}
+			call.reply.SetErr(err)
+		}
+		return
+	}
+	c.send(calls)
+	done(outage(calls))
+}
+
+// outage is the error that says that Redis, or a part of a cluster, does not work; nil if all calls were answered, be it
+// with an error about their keys.
+func outage(calls []*call) error {
+	for _, call := range calls {
+		err := call.reply.Err()
+		if err == nil || isReply(err) && !slices.ContainsFunc(outOfOrder, func(prefix string) bool {
+			return redis.HasErrorPrefix(err, prefix)
+		}) {
+			continue
+		}
+		return err
+	}
+	return nil
+}
+
+// outOfOrder are the replies by which Redis says that it cannot decide for anybody now.
+var outOfOrder = []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "OOM", "MISCONF", "NOREPLICAS", "BUSY", "NOAUTH", "WRONGPASS", "NOPERM"}
 
 // send runs the calls in one pipeline. Those whose script Redis does not know did nothing; they are sent again, with
 // the script itself.

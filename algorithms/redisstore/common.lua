@@ -66,6 +66,36 @@ local function lifetime(us)
   return ceil(math.max(0, us) / 1000) + GRACE
 end
 
+-- former says whether a text is a state of another rule, which a policy of the same name had before.
+local function former(text)
+  if not (find(text, '^%d+[+:]?%d*$') or find(text, '^%d+:%d+:%d+$')) then
+    return false
+  end
+  for number in string.gmatch(text, '%d+') do
+    if tonumber(number) >= EXACT then
+      return false
+    end
+  end
+  return not find(text, '[+:]$')
+end
+
+-- read is the state that is stored as text under a key: whether it can be read, the text and the state. What another rule
+-- has left counts as nothing. MGET says nothing of a value that is not a text, such as a sliding log's.
+local function read(key, text, parse)
+  local x, y, z = parse(text)
+  if x and y and x < EXACT and y < EXACT and (not z or z < EXACT) then
+    if text or type(redis.pcall('GET', key)) ~= 'table' then
+      return true, text, x, y, z
+    end
+    local first = redis.pcall('LINDEX', key, 0)
+    return type(first) == 'string' and former(first), false, x, y, z
+  end
+  if former(text) then
+    return true, false, parse(false)
+  end
+  return false, text
+end
+
 -- answer runs the requests of all keys, whose arguments begin at ARGV[first], and writes what they change. A state is
 -- up to three numbers, of which the rule knows:
 --
@@ -85,12 +115,8 @@ local function answer(first, rule)
 
   local said = call('MGET', unpack(KEYS))
   for i, key in ipairs(KEYS) do
-    local text, requests = said[i], ARGV[first + i - 1]
-    local x, y, z = parse(text)
-    local readable = x and y and x < EXACT and y < EXACT and (not z or z < EXACT)
-    if not text and type(redis.pcall('GET', key)) == 'table' then -- MGET hides values of other types
-      readable = false
-    end
+    local requests = ARGV[first + i - 1]
+    local readable, text, x, y, z = read(key, said[i], parse)
     said[i] = text or ''
     if not readable then
       said[i] = '?'

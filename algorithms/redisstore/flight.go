@@ -64,7 +64,14 @@ type lane struct {
 	names  func(key string) []string // of a group's keys; nil where one key has one name
 
 	buckets map[string]*bucket // guarded by Client.mu
-	open    *call              // what a flight that is being filled has for the lane; guarded by Client.mu
+}
+
+// stored is the name in Redis that tells where the key lies.
+func (b *bucket) stored() string {
+	if b.names != nil {
+		return b.names[0]
+	}
+	return b.name
 }
 
 // redisKey is where a key's state is stored, one to one.
@@ -140,7 +147,7 @@ func (c *Client) fly() {
 			}
 		}
 		if len(calls) > 0 {
-			c.send(calls)
+			c.dispatch(calls)
 		}
 		for _, call := range calls {
 			call.settle(c, sent)
@@ -175,20 +182,29 @@ func (c *Client) board(f *flight) bool {
 	left := copy(c.ready, c.ready[n:])
 	clear(c.ready[left:])
 	c.ready = c.ready[:left]
+	open := map[place]*call{} // what is being filled
 	for _, b := range f.buckets {
 		b.board()
 		c.waiting -= len(b.flying)
-		l := b.lane
-		if l.open == nil || !c.shared || len(l.open.buckets) == maxKeysPerCall {
-			l.open = &call{terms: l.terms()}
-			f.calls = append(f.calls, l.open)
+		at := place{lane: b.lane}
+		if c.slotted {
+			at.slot = slotOf(b.stored())
 		}
-		l.open.buckets = append(l.open.buckets, b)
-	}
-	for _, b := range f.buckets {
-		b.lane.open = nil
+		to := open[at]
+		if to == nil || !c.shared && !c.slotted || len(to.buckets) == maxKeysPerCall {
+			to = &call{terms: b.lane.terms()}
+			f.calls = append(f.calls, to)
+			open[at] = to
+		}
+		to.buckets = append(to.buckets, b)
 	}
 	return true
+}
+
+// place is what the keys of one script call have in common.
+type place struct {
+	lane *lane
+	slot uint16 // in a cluster
 }
 
 // board moves requests from those that wait to those that fly.

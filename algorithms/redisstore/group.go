@@ -113,19 +113,22 @@ func splitKeys(joined string) (keys []string) {
 }
 
 // groupTerms are the rules of a group as they are when a question is sent.
-type groupTerms []member
+type groupTerms struct {
+	members []member
+	names   func(key string) []string
+}
 
 func (g *Group) terms() terms {
-	t := make(groupTerms, len(g.members))
+	t := groupTerms{make([]member, len(g.members)), g.lane.names}
 	for i, m := range g.members {
-		t[i] = m.current()
+		t.members[i] = m.current()
 	}
 	return t
 }
 
 func (t groupTerms) most() int64 {
-	most := t[0].most()
-	for _, m := range t[1:] {
+	most := t.members[0].most()
+	for _, m := range t.members[1:] {
 		most = min(most, m.most())
 	}
 	return most
@@ -134,8 +137,8 @@ func (t groupTerms) most() int64 {
 func (t groupTerms) program() *script { return groupScript }
 
 func (t groupTerms) arguments() []any {
-	arguments := []any{len(t)}
-	for _, m := range t {
+	arguments := []any{len(t.members)}
+	for _, m := range t.members {
 		arguments = append(arguments, m.inGroup()...)
 	}
 	return arguments
@@ -152,18 +155,18 @@ func (t groupTerms) pair(r *request) (n, times int64) {
 }
 
 func (t groupTerms) settle(key, said string, now time.Time, _ time.Duration, requests []*request) error {
-	replays := make([]replay, len(t))
+	replays := make([]replay, len(t.members))
 	answers := strings.Split(said, ",")
-	if len(answers) != len(t) {
-		return fmt.Errorf("%q does not answer for %d rules", said, len(t))
+	if len(answers) != len(replays) {
+		return fmt.Errorf("%q does not answer for %d rules", said, len(replays))
 	}
-	for i, m := range t {
+	for i, m := range t.members {
 		var err error
 		if replays[i], err = m.begin(answers[i], now); err != nil {
-			return fmt.Errorf("a value of %q in Redis: %w", splitKeys(key)[i], err)
+			return fmt.Errorf("the value of %q in Redis: %w", t.names(key)[i], err)
 		}
 	}
-	decisions := make([]algorithms.Decision, len(t))
+	decisions := make([]algorithms.Decision, len(replays))
 	for _, r := range requests {
 		if r.kind == refund {
 			for _, one := range replays {
@@ -191,6 +194,7 @@ func (t groupTerms) settle(key, said string, now time.Time, _ time.Duration, req
 	return nil
 }
 
+// doubt has nothing to forget.
 func (t groupTerms) doubt(string) {}
 
 func (s *Store[S]) nameSuffix() string { return s.lane.suffix }

@@ -15,16 +15,13 @@ local function state(rule)
   local key, text, x, y, z, a, b, c, touched
   function self.open(name)
     key, touched = name, false
+    local readable
     text = redis.pcall('GET', key)
-    if type(text) == 'table' then
-      return false
+    readable, text, x, y, z = read(key, type(text) == 'string' and text, rule.parse)
+    if readable then
+      a, b, c = rule.load(x, y, z)
     end
-    x, y, z = rule.parse(text)
-    if not (x and y and x < EXACT and y < EXACT and (not z or z < EXACT)) then
-      return false
-    end
-    a, b, c = rule.load(x, y, z)
-    return true
+    return readable
   end
   function self.fits(n)
     local _, _, _, granted = rule.take(a, b, c, n, 1)
@@ -128,7 +125,9 @@ local said = { format('%.0f', now) }
 for question = 1, #KEYS / #rules do
   local readable, answers = true, {}
   for i, rule in ipairs(rules) do
-    readable = rule.open(KEYS[(question - 1) * #rules + i]) and readable
+    if not rule.open(KEYS[(question - 1) * #rules + i]) then
+      readable, answers[i] = false, '?'
+    end
   end
   local requests = ARGV[at + question - 1]
   if readable then
@@ -142,7 +141,7 @@ for question = 1, #KEYS / #rules do
     end
   end
   for i, rule in ipairs(rules) do
-    answers[i] = readable and rule.close() or '?'
+    answers[i] = answers[i] or rule.close()
   end
   said[question + 1] = table.concat(answers, ',')
 end

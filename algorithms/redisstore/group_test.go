@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -93,12 +94,13 @@ func TestGroupStateIsNamedAndExpires(t *testing.T) {
 func TestAForeignValueChangesNothing(t *testing.T) {
 	c := newClient(t, server, Options{Prefix: "foreign"})
 	g := twoLimits(c, 5)
-	for _, value := range []string{"not a time", "1:2:3"} {
+	for _, value := range []string{"not a time", "1:2:3:4"} {
 		if err := c.rdb.Set(t.Context(), "foreign:{policy:everyone}:all", value, 0).Err(); err != nil {
 			t.Fatal(err)
 		}
-		if d, _, err := g.Take(t.Context(), []string{"a", "everyone"}, 1); err == nil {
-			t.Errorf("%+v", d)
+		d, _, err := g.Take(t.Context(), []string{"a", "everyone"}, 1)
+		if err == nil || !strings.Contains(err.Error(), `"foreign:{policy:everyone}:all"`) {
+			t.Errorf("%+v, %v; want an error that names the key", d, err)
 		}
 		if n, err := c.rdb.Exists(t.Context(), "foreign:{policy:a}:each").Result(); n != 0 || err != nil {
 			t.Errorf("the other rule was asked all the same: %d, %v", n, err)

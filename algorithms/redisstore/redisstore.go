@@ -67,6 +67,14 @@ type Options struct {
 	// Timeout is how long Redis may take for an answer; 0 means [DefaultTimeout]. A request that must first wait for
 	// another one of its key fails after at most twice as long.
 	Timeout time.Duration
+	// Breaker keeps requests from a Redis that is known not to answer; nil: all are sent.
+	Breaker Breaker
+}
+
+// Breaker is asked before a flight: whether it may be sent, else the error is that of all its requests. done is told how it
+// went: nil when Redis answered, whatever it said of single requests. A gobreaker.TwoStepCircuitBreaker is one.
+type Breaker interface {
+	Allow() (done func(error), err error)
 }
 
 // How much is under way at once. More flights do not make Redis faster, and fewer make larger batches. All keys of one
@@ -86,7 +94,9 @@ type Client struct {
 	rdb     redis.UniversalClient
 	prefix  string
 	timeout time.Duration
+	breaker Breaker
 	shared  bool             // keys can share a script call: one server has them all
+	slotted bool             // those of one slot of a cluster can
 	now     func() time.Time // nil for Redis's clock; only tests set it
 	born    time.Time
 
@@ -113,8 +123,9 @@ func NewClient(rdb redis.UniversalClient, o Options) *Client {
 		o.Timeout = DefaultTimeout
 	}
 	_, single := rdb.(*redis.Client)
+	_, cluster := rdb.(*redis.ClusterClient)
 	return &Client{
-		rdb: rdb, prefix: o.Prefix, timeout: o.Timeout, shared: single, born: time.Now(), maxWaiting: maxWaiting,
+		rdb: rdb, prefix: o.Prefix, timeout: o.Timeout, breaker: o.Breaker, shared: single, slotted: cluster, born: time.Now(), maxWaiting: maxWaiting,
 		requests: sync.Pool{New: func() any { return &request{done: make(chan struct{}, 1)} }},
 	}
 }

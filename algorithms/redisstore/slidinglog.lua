@@ -147,7 +147,12 @@ end
 local function decide(requests)
   local length = redis.pcall('LLEN', key)
   if type(length) == 'table' then
-    error(UNREADABLE)
+    local text = redis.pcall('GET', key)
+    if type(text) ~= 'string' or not former(text) then
+      error(UNREADABLE)
+    end
+    call('DEL', key)
+    length = 0
   end
   first, latest, changed = 0, 0, false
   if length > 0 then

@@ -19,15 +19,15 @@ import (
 // TestForeignValues: what is stored under a key and is not a state is an error that names the key, and stays.
 func TestForeignValues(t *testing.T) {
 	numbers := []string{"", " ", "hello", "-5", "1e5", "0x10", "1.5", "nan", "12 ", "9007199254740992", "1" + strings.Repeat("0", 400)}
-	notMeter := append([]string{"5+", "+5", "5+-1", "5:6", "5:6:7", "5+9007199254740992"}, numbers...)
-	notWindow := append([]string{"5", "5+6", "5:", ":5", "5:6:7", "5:-6", "5:9007199254740992"}, numbers...)
-	notCounter := append([]string{"5", "5+6", "5:6", "5:6:", "::", "5:6:7:8", "5:6:9007199254740992"}, numbers...)
+	notMeter := append([]string{"5+", "+5", "5+-1", "5:", "5::6", "5+6:7", "5+9007199254740992"}, numbers...)
+	notWindow := append([]string{"5:", ":5", "5:-6", "5:6:", "5:9007199254740992"}, numbers...)
+	notCounter := append([]string{"5:6:", "::", "5:6:7:8", "5:6:9007199254740992"}, numbers...)
 	c := newClient(t, server, Options{})
 	t.Run("token bucket", foreign(c, New(c, "token", algorithms.TokenBucket{Capacity: 9, Refill: perHour(1)}), notMeter))
 	t.Run("leaking bucket", foreign(c, New(c, "leak", algorithms.LeakingBucket{Capacity: 9, Outflow: perHour(1)}), notMeter))
 	t.Run("fixed window", foreign(c, New(c, "window", algorithms.FixedWindow{Limit: 9, Window: year}), notWindow))
 	t.Run("sliding counter", foreign(c, New(c, "counter", algorithms.SlidingCounter{Limit: 9, Window: year}), notCounter))
-	t.Run("sliding log", foreign(c, New(c, "log", algorithms.SlidingLog{Limit: 9, Window: time.Hour}), append(numbers, "5")))
+	t.Run("sliding log", foreign(c, New(c, "log", algorithms.SlidingLog{Limit: 9, Window: time.Hour}), numbers))
 	t.Run("log of words", func(t *testing.T) {
 		s := New(c, "words", algorithms.SlidingLog{Limit: 9, Window: time.Hour})
 		name := redisKey(s.lane.stem, "key")
@@ -376,6 +376,44 @@ func TestMemoryAgrees(t *testing.T) {
 		got := mustTake(t, store, "key", n)
 		if got.Allowed != want.Allowed || got.Granted != want.Granted || got.Remaining != want.Remaining || got.Limit != want.Limit {
 			t.Errorf("call %d: got %+v, want %+v", i, got, want)
+		}
+	}
+}
+
+// TestStatesOfAFormerAlgorithm: a policy that is made anew with another algorithm begins anew.
+func TestStatesOfAFormerAlgorithm(t *testing.T) {
+	c := newClient(t, server, Options{})
+	stores := map[string]interface {
+		Take(ctx context.Context, key string, n int64) (algorithms.Decision, error)
+		Peek(ctx context.Context, key string, n int64) (algorithms.Decision, error)
+		Refund(ctx context.Context, key string, n int64) error
+	}{
+		"token bucket":    New(c, "former", algorithms.TokenBucket{Capacity: 9, Refill: algorithms.Rate{Count: 7, Per: 3 * time.Hour}}),
+		"fixed window":    New(c, "former", algorithms.FixedWindow{Limit: 9, Window: year}),
+		"sliding counter": New(c, "former", algorithms.SlidingCounter{Limit: 9, Window: year}),
+		"sliding log":     New(c, "former", algorithms.SlidingLog{Limit: 9, Window: time.Hour}),
+	}
+	for before, former := range stores {
+		for after, store := range stores {
+			if before == after {
+				continue
+			}
+			key := before + " to " + after
+			if _, err := former.Take(t.Context(), key, 5); err != nil {
+				t.Fatal(err)
+			}
+			if d, err := store.Peek(t.Context(), key, 1); err != nil || d.Remaining != 9 {
+				t.Errorf("%s: looks like %+v, %v", key, d, err)
+			}
+			if d, err := store.Take(t.Context(), key, 4); err != nil || d.Remaining != 5 {
+				t.Errorf("%s: decides %+v, %v", key, d, err)
+			}
+			if err := store.Refund(t.Context(), key, 1); err != nil {
+				t.Errorf("%s: refunds: %v", key, err)
+			}
+			if d, err := store.Peek(t.Context(), key, 1); err != nil || d.Remaining != 6 {
+				t.Errorf("%s: afterwards %+v, %v", key, d, err)
+			}
 		}
 	}
 }

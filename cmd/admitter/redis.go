@@ -1,15 +1,24 @@
 package main
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"log/slog"
 	"os"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/penstock-mq/penstock/config"
 )
+
+// redisLog takes what the client of Redis has to say, line by line; what an operator must know is told once, elsewhere.
+type redisLog struct{ log *slog.Logger }
+
+func (l redisLog) Printf(ctx context.Context, format string, args ...any) {
+	l.log.DebugContext(ctx, fmt.Sprintf(format, args...))
+}
 
 // openRedis makes the client of the store of limits. It does not connect: Redis may be down, and come later.
 func openRedis(c config.Redis) (redis.UniversalClient, error) {

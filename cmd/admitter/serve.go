@@ -11,13 +11,13 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/admission/httpapi"
 	"github.com/penstock-mq/penstock/admission/limiter"
 	"github.com/penstock-mq/penstock/admission/manage"
 	"github.com/penstock-mq/penstock/admission/natsapi"
-	"github.com/penstock-mq/penstock/algorithms/redisstore"
 	"github.com/penstock-mq/penstock/config"
 	"github.com/penstock-mq/penstock/internal/lifecycle"
 	"github.com/penstock-mq/penstock/internal/natsconn"
@@ -102,9 +102,8 @@ func serve(ctx context.Context, o options, stdout io.Writer, log *slog.Logger) e
 			return err
 		}
 		defer rdb.Close()
-		limiters.Metrics = metrics.Store()
-		limiters.Redis = redisstore.NewClient(rdb, redisstore.Options{
-			Prefix: o.config.State.Redis.Prefix, Timeout: o.config.State.Redis.Timeout})
+		redis.SetLogger(redisLog{log})
+		limiters.Redis, limiters.Prefix, limiters.Metrics = rdb, o.config.State.Redis.Prefix, metrics.Store()
 	}
 	factory := limiter.New(limiters)
 	a.service = admission.New(names, producer, a.broker, factory.Limit,
@@ -117,7 +116,7 @@ func serve(ctx context.Context, o options, stdout io.Writer, log *slog.Logger) e
 		Ready:   func() error { return a.readiness(connections[0]) },
 		Metrics: metrics.Handler(log),
 		Management: manage.New(a.broker, producer, manage.Options{
-			Followed: a.obeyed.wait, Logger: log}),
+			Followed: a.obeyed.wait, Possible: factory.Possible, Logger: log}),
 		Budget: budget,
 		Logger: log,
 	})

@@ -1,0 +1,25 @@
+package redisstore
+
+import "strings"
+
+// slotOf is the slot of a cluster in which a key lies: the CRC16 (XMODEM) of its hash tag, of 16384. (Redis Cluster
+// specification, "Key distribution model" and "Hash tags".)
+func slotOf(name string) uint16 {
+	if _, rest, found := strings.Cut(name, "{"); found {
+		if tag, _, found := strings.Cut(rest, "}"); found && tag != "" {
+			name = tag
+		}
+	}
+	var crc uint16
+	for i := range len(name) {
+		crc ^= uint16(name[i]) << 8
+		for range 8 {
+			if crc&0x8000 != 0 {
+				crc = crc<<1 ^ 0x1021
+			} else {
+				crc <<= 1
+			}
+		}
+	}
+	return crc % 16384
+}

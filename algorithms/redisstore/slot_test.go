@@ -1,0 +1,133 @@
+package redisstore
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/internal/redistest"
+)
+
+// TestSlotsAreThoseOfRedis compares them with what a server says.
+func TestSlotsAreThoseOfRedis(t *testing.T) {
+	cluster := redistest.StartCluster(t, 3)
+	rdb := cluster.Client()
+	defer rdb.Close()
+	names := []string{"", "a", "{}x", "x{}y", "{a}b", "x{a}b{c}", "{{a}}", "a}b{c", "penstock:{api:tenant-1}", "123456789", "\x00\xff"}
+	byTag := map[uint16][]string{} // keys of a policy by slot, to find two that share one
+	var shared []string
+	for i := range 1000 {
+		key := fmt.Sprintf("%x", i*i*7919)
+		slot := slotOf(redisKey("c:{policy:", key))
+		if byTag[slot] = append(byTag[slot], key); len(byTag[slot]) == 2 {
+			shared = append(shared, byTag[slot]...)
+		}
+	}
+	for _, name := range names {
+		want, err := rdb.ClusterKeySlot(t.Context(), name).Result()
+		if got := int64(slotOf(name)); err != nil || got != want {
+			t.Errorf("%q lies in slot %d, %v; want %d", name, got, err, want)
+		}
+	}
+
+	// Keys of one slot share a script call, and others are decided beside them.
+	c := newClientOf(rdb, Options{Prefix: "c"})
+	s := New(c, "policy", algorithms.TokenBucket{Capacity: 2, Refill: perHour(1)})
+	var f flight
+	c.mu.Lock()
+	for _, key := range append(shared, "alone") {
+		r := &request{kind: take, n: 1, done: make(chan struct{}, 1)}
+		b := &bucket{lane: &s.lane, key: key, name: s.lane.redisKey(key), waiting: []*request{r}}
+		s.lane.buckets[key] = b
+		c.ready = append(c.ready, b)
+		c.waiting++
+	}
+	c.flights++
+	c.mu.Unlock()
+	if !c.board(&f) {
+		t.Fatal("nothing is ready")
+	}
+	if len(shared) < 4 || len(f.calls) != len(shared)/2+1 {
+		t.Errorf("%d calls for %d keys, of which two each share a slot", len(f.calls), len(f.buckets))
+	}
+	for _, call := range f.calls {
+		call.prepare(c, 0)
+	}
+	c.dispatch(f.calls)
+	for _, call := range f.calls {
+		call.settle(c, 0)
+	}
+	if c.board(&f) {
+		t.Fatal("something is ready still")
+	}
+	for _, key := range append(shared, "alone") {
+		if d := mustTake(t, s, key, 1); d.Remaining != 0 {
+			t.Errorf("%s: %+v", key, d)
+		}
+	}
+}
+
+// TestGroupOnCluster: rules that count by the same are asked in one slot; others lie apart, which is an error.
+func TestGroupOnCluster(t *testing.T) {
+	cluster := redistest.StartCluster(t, 3)
+	rdb := cluster.Client()
+	defer rdb.Close()
+	c := newClientOf(rdb, Options{})
+	g := NewGroup(c, "policy",
+		NewMember(c, "policy", "short", algorithms.TokenBucket{Capacity: 2, Refill: perHour(1)}),
+		NewMember(c, "policy", "long", algorithms.FixedWindow{Limit: 3, Window: year}))
+	for i := range 20 {
+		key := fmt.Sprint("tenant-", i)
+		for n, want := range []bool{true, true, false} {
+			if d, ruling, err := g.Take(t.Context(), []string{key, key}, 1); err != nil || d.Allowed != want || ruling != 0 {
+				t.Errorf("%s, request %d: %+v, ruling %d, %v", key, n, d, ruling, err)
+			}
+		}
+	}
+	if d, _, err := g.Take(t.Context(), []string{"a", "everyone"}, 1); err == nil {
+		t.Errorf("keys of two slots: %+v", d)
+	}
+}
+
+// breaker counts, and is open or not.
+type testBreaker struct {
+	open error
+	told []error
+}
+
+func (b *testBreaker) Allow() (func(error), error) {
+	return func(err error) { b.told = append(b.told, err) }, b.open
+}
+
+func TestBreakerHearsOfFlights(t *testing.T) {
+	s := redistest.Start(t)
+	b := &testBreaker{}
+	c := newClient(t, s, Options{Timeout: time.Second, Breaker: b})
+	store := New(c, "policy", algorithms.TokenBucket{Capacity: 2, Refill: perHour(1)})
+	mustTake(t, store, "key", 2)
+	if err := c.rdb.Set(t.Context(), store.lane.redisKey("foreign"), "words", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Take(t.Context(), "foreign", 1); err == nil {
+		t.Error("words are a state")
+	}
+	if d := mustTake(t, store, "key", 1); d.Allowed {
+		t.Errorf("%+v", d)
+	}
+	if len(b.told) != 3 || b.told[0] != nil || b.told[1] != nil || b.told[2] != nil {
+		t.Fatalf("told %v; want three answers", b.told)
+	}
+	mustTake(t, store, "key", 1) // remembered: no flight, and no word of Redis
+	s.Stop()
+	if _, err := store.Take(t.Context(), "other", 1); err == nil {
+		t.Error("a stopped server decided")
+	}
+	if len(b.told) != 4 || b.told[3] == nil {
+		t.Fatalf("told %v; want an outage at the end", b.told)
+	}
+	b.open = fmt.Errorf("open")
+	if _, err := store.Take(t.Context(), "other", 1); err == nil || len(b.told) != 4 {
+		t.Errorf("sent in spite of the breaker: %v, told %v", err, b.told)
+	}
+}
