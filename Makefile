@@ -52,7 +52,7 @@ bench: ## benchmarks of checks, submissions and draining
 bench-drain: ## how exactly, fairly and fast jobs start: docs/bench-drain*, in about five minutes
 	go -C bench run ./drain -out ../docs
 
-bench-limiters: ## how fast limiters decide, ours and others: docs/bench-limiters.md, in about two minutes
+bench-limiters: ## how fast limiters decide, ours and others: docs/bench-limiters.md, in about four minutes
 	go -C bench run ./limiters -out ../docs
 
 accuracy: ## how wrong a sliding counter is, and the most each algorithm lets pass: docs/accuracy.*, in some 90 seconds

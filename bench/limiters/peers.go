@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/sethvargo/go-limiter/memorystore"
+	"github.com/throttled/throttled/v2"
+	throttledstore "github.com/throttled/throttled/v2/store/memstore"
+	"github.com/ulule/limiter/v3"
+	ululestore "github.com/ulule/limiter/v3/drivers/store/memory"
+	"golang.org/x/time/rate"
+
+	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/algorithms/memstore"
+)
+
+// openLimiter is one that decides. Every decision is on one unit, and must allow it.
+type openLimiter struct {
+	decide func(ctx context.Context, key string) error
+	close  func() error
+}
+
+var errRefused = errors.New("a request was refused, so what was measured is not what it should be")
+
+func must(allowed bool, err error) error {
+	if err == nil && !allowed {
+		err = errRefused
+	}
+	return err
+}
+
+// contestant is a limiter of the comparison, with limits so large that no request is refused.
+type contestant struct {
+	name, algorithm string
+	ours            bool
+	goals           bool // has goals: it is ours, and its state has a constant size
+	unkeyed         bool // has one state in all: is measured with one key, and is no peer
+	open            func(keys int) (openLimiter, error)
+}
+
+// isPeer tells those that Penstock's are compared with.
+func (c contestant) isPeer() bool { return !c.ours && !c.unkeyed }
+
+const (
+	plenty    = 1_000_000_000 // units at once
+	perSecond = 1_000_000     // the fastest rate that every contestant takes
+	window    = time.Hour
+)
+
+func contestants() []contestant {
+	refill := algorithms.Rate{Count: perSecond, Per: time.Second}
+	return []contestant{
+		{name: "penstock", algorithm: "token bucket", ours: true, goals: true, open: func(int) (openLimiter, error) {
+			return ours(algorithms.TokenBucket{Capacity: plenty, Refill: refill})
+		}},
+		{name: "penstock", algorithm: "leaking bucket", ours: true, goals: true, open: func(int) (openLimiter, error) {
+			return ours(algorithms.LeakingBucket{Capacity: plenty, Outflow: refill, Burst: plenty / 2})
+		}},
+		{name: "penstock", algorithm: "fixed window", ours: true, goals: true, open: func(int) (openLimiter, error) {
+			return ours(algorithms.FixedWindow{Limit: plenty, Window: window})
+		}},
+		{name: "penstock", algorithm: "sliding counter", ours: true, goals: true, open: func(int) (openLimiter, error) {
+			return ours(algorithms.SlidingCounter{Limit: plenty, Window: window})
+		}},
+		{name: "penstock", algorithm: "sliding log", ours: true, open: func(keys int) (openLimiter, error) {
+			// A log cannot hold plenty: so its window is short, the shorter the more often a key is asked for.
+			window := time.Second
+			if keys == 1 {
+				window = 10 * time.Millisecond
+			}
+			return ours(algorithms.SlidingLog{Limit: algorithms.MaxLogLimit, Window: window})
+		}},
+		{name: "x/time/rate", algorithm: "token bucket", unkeyed: true, open: openRate},
+		{name: "x/time/rate in a map", algorithm: "token bucket", open: openRates},
+		{name: "sethvargo/go-limiter", algorithm: "fixed window", open: openGoLimiter},
+		{name: "throttled/throttled", algorithm: "GCRA", open: openThrottled},
+		{name: "ulule/limiter", algorithm: "fixed window", open: openUlule},
+	}
+}
+
+func nothing() error { return nil }
+
+func ours[S any](rule algorithms.Rule[S]) (openLimiter, error) {
+	store := memstore.New(rule)
+	return openLimiter{func(ctx context.Context, key string) error {
+		d, err := store.Take(ctx, key, 1)
+		return must(d.Allowed, err)
+	}, nothing}, nil
+}
+
+func openRate(int) (openLimiter, error) {
+	one := rate.NewLimiter(perSecond, plenty)
+	return openLimiter{func(context.Context, string) error { return must(one.Allow(), nil) }, nothing}, nil
+}
+
+// openRates is what is commonly written around x/time/rate to have a limit per key. It forgets nothing.
+func openRates(int) (openLimiter, error) {
+	var (
+		mu       sync.Mutex
+		limiters = make(map[string]*rate.Limiter)
+	)
+	return openLimiter{func(_ context.Context, key string) error {
+		mu.Lock()
+		one, ok := limiters[key]
+		if !ok {
+			one = rate.NewLimiter(perSecond, plenty)
+			limiters[key] = one
+		}
+		mu.Unlock()
+		return must(one.Allow(), nil)
+	}, nothing}, nil
+}
+
+func openGoLimiter(int) (openLimiter, error) {
+	store, err := memorystore.New(&memorystore.Config{Tokens: plenty, Interval: window})
+	if err != nil {
+		return openLimiter{}, fmt.Errorf("open go-limiter: %w", err)
+	}
+	return openLimiter{func(ctx context.Context, key string) error {
+		_, _, _, ok, err := store.Take(ctx, key)
+		return must(ok, err)
+	}, func() error { return store.Close(context.Background()) }}, nil
+}
+
+func openThrottled(int) (openLimiter, error) {
+	store, err := throttledstore.NewCtx(0)
+	if err != nil {
+		return openLimiter{}, fmt.Errorf("open throttled's store: %w", err)
+	}
+	one, err := throttled.NewGCRARateLimiterCtx(store,
+		throttled.RateQuota{MaxRate: throttled.PerSec(perSecond), MaxBurst: plenty})
+	if err != nil {
+		return openLimiter{}, fmt.Errorf("open throttled: %w", err)
+	}
+	one.SetMaxCASAttemptsLimit(math.MaxInt) // two callers of one key use up the usual ten, which is an error
+	return openLimiter{func(ctx context.Context, key string) error {
+		limited, _, err := one.RateLimitCtx(ctx, key, 1)
+		return must(!limited, err)
+	}, nothing}, nil
+}
+
+func openUlule(int) (openLimiter, error) {
+	one := limiter.New(ululestore.NewStore(), limiter.Rate{Period: window, Limit: plenty})
+	return openLimiter{func(ctx context.Context, key string) error {
+		c, err := one.Get(ctx, key)
+		return must(!c.Reached, err)
+	}, nothing}, nil
+}

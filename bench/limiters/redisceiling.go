@@ -1,0 +1,264 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ceiling is how fast Redis decides when a client in C does nothing but send it an algorithm's commands.
+type ceiling struct {
+	algorithm string
+	replays   []*replay
+}
+
+// replay is a command that Penstock sent, sent again and again by redis-benchmark.
+type replay struct {
+	command   scriptCall
+	pipeline  int       // commands that are under way on a connection
+	perSecond []float64 // keys that were decided on; by round
+	times     int       // to send the command in a round
+}
+
+// pipelines are without and with pipelining.
+var pipelines = []int{1, 16}
+
+// pilot is how many commands are sent to learn how long they take, and the least otherwise: what is under way with
+// pipelining.
+const pilot = 16 * callers
+
+// ceilings records what each of Penstock's algorithms sends: a call for one key, and one for as many keys as its calls
+// have on average under load.
+func (b *bench) ceilings(ctx context.Context, server *redisServer, all []contestant) ([]*ceiling, error) {
+	var made []*ceiling
+	for _, c := range all {
+		if !c.ours {
+			continue
+		}
+		b.say("redis: record the calls of a %s", c.algorithm)
+		one, many, err := b.record(ctx, server, c)
+		if err != nil {
+			return nil, fmt.Errorf("record %s: %w", c.algorithm, err)
+		}
+		made = append(made, newCeiling(c.algorithm, one, many))
+	}
+	return made, nil
+}
+
+func newCeiling(algorithm string, commands ...scriptCall) *ceiling {
+	c := &ceiling{algorithm: algorithm}
+	for _, command := range commands {
+		for _, pipeline := range pipelines {
+			c.replays = append(c.replays, &replay{command: command, pipeline: pipeline})
+		}
+	}
+	return c
+}
+
+// record listens to what the server is sent, by one caller and then by all. To be listened to slows Redis down, and the
+// number of keys in a call is another one then, so it is measured before.
+func (b *bench) record(ctx context.Context, server *redisServer, c contestant) (one, many scriptCall, err error) {
+	set := redisKeySets[0].keySet
+	alone, err := b.serve(ctx, server, c, set)
+	if err != nil {
+		return one, many, err
+	}
+	if err := server.reset(ctx); err != nil {
+		return one, many, err
+	}
+	l, err := c.open(set.keys)
+	if err != nil {
+		return one, many, err
+	}
+	defer func() { err = errors.Join(err, l.close()) }()
+	first, err := server.listen(ctx, func() error { return askInTurn(ctx, l, set.names(1)) })
+	if err != nil {
+		return one, many, err
+	}
+	rest, err := server.listen(ctx, func() error {
+		_, err := load(ctx, l, set.names(1), b.length)
+		return err
+	})
+	if err != nil {
+		return one, many, err
+	}
+	if one, err = nearest(first, 1); err == nil {
+		many, err = nearest(rest, alone.perCall)
+	}
+	return one, many, err
+}
+
+// askInTurn asks for a few names, one after the other.
+func askInTurn(ctx context.Context, l openLimiter, names []string) error {
+	for _, name := range names[:10] {
+		if err := l.decide(ctx, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// listen returns the calls of loaded scripts that Redis gets while something is done.
+func (s *redisServer) listen(ctx context.Context, do func() error) (calls []scriptCall, err error) {
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "tcp", s.addr())
+	if err != nil {
+		return nil, fmt.Errorf("listen to redis-server: %w", err)
+	}
+	lines := bufio.NewReader(conn)
+	if _, err = conn.Write([]byte("MONITOR\r\n")); err == nil {
+		_, err = lines.ReadString('\n') // from here on it reports
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("listen to redis-server: %w", err), conn.Close())
+	}
+	heard := make(chan struct{})
+	go func() {
+		defer close(heard)
+		for {
+			line, err := lines.ReadString('\n')
+			if err != nil || strings.Contains(line, lastWord) {
+				return
+			}
+			if call, ok := parseCall(line); ok {
+				calls = append(calls, call)
+			}
+		}
+	}()
+	err = do()
+	if err == nil {
+		err = s.rdb.Echo(ctx, lastWord).Err()
+	}
+	if err == nil {
+		err = conn.SetReadDeadline(time.Now().Add(patience))
+	}
+	if err != nil {
+		err = errors.Join(err, conn.Close())
+		<-heard
+		return nil, err
+	}
+	<-heard
+	return calls, conn.Close()
+}
+
+// lastWord ends what is listened to.
+const lastWord = "penstock-limiters-recorded-this"
+
+// scriptCall is a command that calls a script: EVALSHA hash number-of-keys key … argument …
+type scriptCall struct {
+	words []string
+	keys  int
+}
+
+// parseCall reads a line of MONITOR: time [database client] "word" "word" …
+func parseCall(line string) (scriptCall, bool) {
+	_, text, ok := strings.Cut(line, "] ")
+	if !ok {
+		return scriptCall{}, false
+	}
+	var words []string
+	for text = strings.TrimSpace(text); text != ""; text = strings.TrimPrefix(text, " ") {
+		quoted, err := strconv.QuotedPrefix(text)
+		if err != nil {
+			return scriptCall{}, false
+		}
+		word, err := strconv.Unquote(quoted)
+		if err != nil {
+			return scriptCall{}, false
+		}
+		words, text = append(words, word), text[len(quoted):]
+	}
+	if len(words) < 3 || !strings.EqualFold(words[0], "evalsha") {
+		return scriptCall{}, false
+	}
+	keys, err := strconv.Atoi(words[2])
+	return scriptCall{words, keys}, err == nil && keys > 0 && len(words) >= 3+keys
+}
+
+// nearest is the first of the calls whose number of keys is nearest to a number.
+func nearest(calls []scriptCall, keys float64) (scriptCall, error) {
+	if len(calls) == 0 {
+		return scriptCall{}, errors.New("no script was called")
+	}
+	return slices.MinFunc(calls, func(a, b scriptCall) int {
+		return cmp.Compare(math.Abs(float64(a.keys)-keys), math.Abs(float64(b.keys)-keys))
+	}), nil
+}
+
+var keyName = regexp.MustCompile(`key-[0-9]+`)
+
+// randomized is the command with words for keys that redis-benchmark replaces by other ones each time.
+func (c scriptCall) randomized() []string {
+	words := slices.Clone(c.words)
+	for i := 3; i < 3+c.keys; i++ {
+		words[i] = keyName.ReplaceAllString(words[i], "key-__rand_int__")
+	}
+	return words
+}
+
+// measure takes a turn for each replay.
+func (c *ceiling) measure(ctx context.Context, server *redisServer, length time.Duration) error {
+	if err := server.reset(ctx); err != nil {
+		return err
+	}
+	for _, r := range c.replays {
+		if r.times == 0 {
+			rate, err := r.run(ctx, server, pilot)
+			if err != nil {
+				return err
+			}
+			r.times = max(pilot, int(rate*length.Seconds()))
+		}
+		rate, err := r.run(ctx, server, r.times)
+		if err != nil {
+			return err
+		}
+		r.perSecond = append(r.perSecond, rate*float64(r.command.keys))
+	}
+	return nil
+}
+
+// run sends the command so many times and returns how often per second that was.
+func (r *replay) run(ctx context.Context, server *redisServer, times int) (float64, error) {
+	args := []string{"-h", "127.0.0.1", "-p", server.port, "-c", strconv.Itoa(callers), "-P", strconv.Itoa(r.pipeline),
+		"-n", strconv.Itoa(times), "-r", strconv.Itoa(redisKeySets[0].keys), "--csv"}
+	cmd := exec.CommandContext(ctx, "redis-benchmark", append(args, r.command.randomized()...)...)
+	out, err := cmd.Output()
+	var failed *exec.ExitError
+	switch {
+	case errors.Is(err, exec.ErrNotFound):
+		return 0, fmt.Errorf("install redis-tools: %w", err)
+	case errors.As(err, &failed):
+		return 0, fmt.Errorf("redis-benchmark: %w: %s", err, strings.TrimSpace(string(failed.Stderr)))
+	case err != nil:
+		return 0, fmt.Errorf("redis-benchmark: %w", err)
+	}
+	return parseRate(string(out))
+}
+
+// parseRate reads the requests per second from what redis-benchmark prints with --csv.
+func parseRate(text string) (float64, error) {
+	lines, err := csv.NewReader(strings.NewReader(text)).ReadAll()
+	if err != nil {
+		return 0, fmt.Errorf("redis-benchmark printed %q: %w", text, err)
+	}
+	if len(lines) != 2 || len(lines[1]) < 2 || lines[0][1] != "rps" {
+		return 0, fmt.Errorf("redis-benchmark printed %q: no line of requests per second", text)
+	}
+	rate, err := strconv.ParseFloat(lines[1][1], 64)
+	if err != nil {
+		return 0, fmt.Errorf("redis-benchmark printed %q: %w", text, err)
+	}
+	return rate, nil
+}

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+)
+
+// callers is how many goroutines ask at the same time.
+const callers = 64
+
+// serving is one measurement of a limiter in Redis.
+type serving struct {
+	perSecond float64       // decisions
+	p50, p99  time.Duration // of one decision
+	perCall   float64       // decisions for each call of a script
+}
+
+func (s turns) perSecond() float64 {
+	return medianBy(s, func(x serving) float64 { return x.perSecond })
+}
+func (s turns) perCall() float64 { return medianBy(s, func(x serving) float64 { return x.perCall }) }
+func (s turns) p50() float64     { return medianBy(s, func(x serving) float64 { return float64(x.p50) }) }
+func (s turns) p99() float64     { return medianBy(s, func(x serving) float64 { return float64(x.p99) }) }
+
+// turns is what the rounds measured of one limiter in one setting. Times are in nanoseconds.
+type turns []serving
+
+// serve measures a new limiter under load.
+func (b *bench) serve(ctx context.Context, server *redisServer, c contestant, set keySet) (s serving, err error) {
+	if err := server.reset(ctx); err != nil {
+		return s, err
+	}
+	l, err := c.open(set.keys)
+	if err != nil {
+		return s, err
+	}
+	defer func() { err = errors.Join(err, l.close()) }()
+	requests := set.names(1)
+	if _, err := load(ctx, l, requests, b.length); err != nil { // opens connections, and sees the keys
+		return s, err
+	}
+	before, err := server.scriptCalls(ctx)
+	if err != nil {
+		return s, err
+	}
+	runtime.GC() // not later, while time is taken
+	start := time.Now()
+	took, err := load(ctx, l, requests, b.length*redisTurn)
+	if err != nil {
+		return s, err
+	}
+	elapsed := time.Since(start)
+	after, err := server.scriptCalls(ctx)
+	if err != nil {
+		return s, err
+	}
+	slices.Sort(took)
+	return serving{
+		perSecond: float64(len(took)) / elapsed.Seconds(),
+		p50:       quantile(took, 0.5), p99: quantile(took, 0.99),
+		perCall: float64(len(took)) / float64(after-before),
+	}, nil
+}
+
+// load asks a limiter for as long as told and returns how long each decision took. Callers go through the same
+// requests, from places far apart.
+func load(ctx context.Context, l openLimiter, requests []string, length time.Duration) ([]time.Duration, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var (
+		wait   sync.WaitGroup
+		took   [callers][]time.Duration
+		failed [callers]error
+		start  = time.Now()
+	)
+	for i := range callers {
+		wait.Go(func() {
+			var mine []time.Duration
+			next := i * len(requests) / callers
+			for asked := start; asked.Sub(start) < length; {
+				if err := l.decide(ctx, requests[next]); err != nil {
+					failed[i] = err
+					cancel() // the others would go on in vain
+					return
+				}
+				answered := time.Now()
+				mine = append(mine, answered.Sub(asked))
+				asked = answered
+				if next++; next == len(requests) {
+					next = 0
+				}
+			}
+			took[i] = mine
+		})
+	}
+	wait.Wait()
+	if err := firstCause(failed[:]); err != nil {
+		return nil, err
+	}
+	return slices.Concat(took[:]...), nil
+}
+
+// firstCause prefers an error to those of callers who were stopped because of it.
+func firstCause(failed []error) (cause error) {
+	for _, err := range failed {
+		if err != nil && (cause == nil || errors.Is(cause, context.Canceled)) {
+			cause = err
+		}
+	}
+	return cause
+}
+
+// askEach asks a limiter once for each name, by as many callers as elsewhere.
+func askEach(ctx context.Context, l openLimiter, names []string) error {
+	var (
+		wait   sync.WaitGroup
+		failed [callers]error
+	)
+	for i := range callers {
+		wait.Go(func() {
+			for _, name := range names[i*len(names)/callers : (i+1)*len(names)/callers] {
+				if failed[i] = l.decide(ctx, name); failed[i] != nil {
+					return
+				}
+			}
+		})
+	}
+	wait.Wait()
+	return firstCause(failed[:])
+}
+
+// quantile of sorted values: the smallest that at least q of them do not exceed. 0 without values.
+func quantile[T cmp.Ordered](sorted []T, q float64) (v T) {
+	if len(sorted) == 0 {
+		return v
+	}
+	return sorted[max(0, int(math.Ceil(q*float64(len(sorted))))-1)]
+}

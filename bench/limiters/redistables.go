@@ -1,0 +1,91 @@
+package main
+
+import (
+	"fmt"
+	"time"
+)
+
+// mostP99 is the goal for the 99th percentile of the algorithms that have goals: that of the peer.
+const mostP99 = 1
+
+// peerOf is what was measured of the first contestant that is not ours.
+func peerOf(all []contestant, measured []turns) turns {
+	for i, c := range all {
+		if c.isPeer() {
+			return measured[i]
+		}
+	}
+	return nil
+}
+
+// speedTable has a line for each limiter.
+func speedTable(set redisKeySet, all []contestant, measured []turns) table {
+	t := table{part: "redis", title: set.title}
+	t.add("limiter", "algorithm", "decisions/s", "ratio", "p50", "p99", "p99 ratio", "decisions per call", "")
+	peer := peerOf(all, measured)
+	for i, c := range all {
+		m := measured[i]
+		ratio, late := m.perSecond()/peer.perSecond(), m.p99()/peer.p99()
+		var missed []string
+		if ratio < set.least {
+			missed = append(missed, "ratio")
+		}
+		if late > mostP99 {
+			missed = append(missed, "p99")
+		}
+		t.add(c.name, c.algorithm, thousands(int(m.perSecond())), fmt.Sprintf("%.1f", ratio), millis(m.p50()),
+			millis(m.p99()), fmt.Sprintf("%.2f", late), fmt.Sprintf("%.1f", m.perCall()), c.verdict(missed))
+	}
+	return t
+}
+
+// ceilingTable has a line for each of Penstock's algorithms; measured is with the keys of the replays.
+func ceilingTable(ceilings []*ceiling, all []contestant, measured []turns) table {
+	t := table{part: "redis", title: "Keys that Redis decides on in a second, asked by redis-benchmark"}
+	t.add("algorithm", "1 key a call", "pipelined", "keys a call", "so many a call", "pipelined", "penstock", "of the most")
+	for _, c := range ceilings {
+		line, most := []string{c.algorithm}, 0.0
+		for i, r := range c.replays {
+			if i == len(pipelines) { // the calls of several keys begin
+				line = append(line, fmt.Sprint(r.command.keys))
+			}
+			rate := median(r.perSecond)
+			line, most = append(line, thousands(int(rate))), max(most, rate)
+		}
+		for i, other := range all {
+			if other.ours && other.algorithm == c.algorithm {
+				ours := measured[i].perSecond()
+				line = append(line, thousands(int(ours)), fmt.Sprintf("%.0f %%", 100*ours/most))
+			}
+		}
+		t.add(line...)
+	}
+	return t
+}
+
+// floodTable has a line for each limiter.
+func floodTable(all []contestant, measured [][]flooding) table {
+	t := table{part: "redis", title: "Refusing one key"}
+	t.add("limiter", "algorithm", "refusals/s", "calls per 10,000")
+	for i, c := range all {
+		rate := medianBy(measured[i], func(f flooding) float64 { return float64(f.refusals) / f.elapsed.Seconds() })
+		calls := medianBy(measured[i], func(f flooding) float64 { return 10_000 * float64(f.calls) / float64(f.refusals) })
+		t.add(c.name, c.algorithm, thousands(int(rate)), fmt.Sprintf("%.2f", calls))
+	}
+	return t
+}
+
+// weightTable has a line for each limiter.
+func weightTable(all []weight) table {
+	t := table{part: "redis", title: "Bytes of Redis per key"}
+	t.add("limiter", "algorithm", "keys", "a key's name", "MEMORY USAGE", "beyond the name", "used_memory", "beyond the name")
+	for _, w := range all {
+		t.add(w.holder.name, w.holder.algorithm, thousands(w.holder.keys), "`"+w.example+"`",
+			fmt.Sprintf("%.1f", w.usage), fmt.Sprintf("%.1f", w.usage-w.name),
+			fmt.Sprintf("%.1f", w.used), fmt.Sprintf("%.1f", w.used-w.name))
+	}
+	return t
+}
+
+// millis writes nanoseconds as milliseconds.
+func millis(ns float64) string { return fmt.Sprintf("%.2f ms", ns/float64(time.Millisecond)) }

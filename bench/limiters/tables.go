@@ -1,0 +1,108 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"strings"
+)
+
+// The goals of Penstock's algorithms whose state has a constant size.
+const (
+	mostRatio  = 0.75 // of the time of the fastest peer, with many keys
+	mostAllocs = 0.005
+	mostBytes  = 96 // of heap per key beyond the key itself
+)
+
+// timing is what was measured of a contestant with a set of keys, by number of cores. No samples: not measured.
+type timing struct{ cores [2]series }
+
+// fastestPeer is the median of the fastest keyed contestant that is not ours, in nanoseconds.
+func fastestPeer(all []contestant, measured []timing, core int) float64 {
+	fastest := math.NaN()
+	for i, c := range all {
+		if ns := measured[i].cores[core].ns(); c.isPeer() && !(ns >= fastest) {
+			fastest = ns
+		}
+	}
+	return fastest
+}
+
+// timeTable has a line for each contestant that was measured.
+func timeTable(set keySet, all []contestant, measured []timing) table {
+	t := table{part: "memory", title: set.title}
+	head := []string{"limiter", "algorithm"}
+	for _, n := range coreCounts {
+		head = append(head, fmt.Sprintf("ns, %s", plural(n, "core")), "ratio")
+	}
+	t.add(append(head, "allocations", "")...)
+	for i, c := range all {
+		if len(measured[i].cores[0]) == 0 {
+			continue
+		}
+		line, missed, most := []string{c.name, c.algorithm}, []string(nil), 0.0
+		for core, n := range coreCounts {
+			s := measured[i].cores[core]
+			ratio := s.ns() / fastestPeer(all, measured, core)
+			line = append(line, fmt.Sprintf("%.0f", s.ns()), fmt.Sprintf("%.2f", ratio))
+			if ratio > mostRatio && set.goal {
+				missed = append(missed, fmt.Sprintf("ratio, %s", plural(n, "core")))
+			}
+			most = max(most, s.allocs())
+		}
+		if most > mostAllocs {
+			missed = append(missed, "allocations")
+		}
+		t.add(append(line, fmt.Sprintf("%.2f", most), c.verdict(missed))...)
+	}
+	return t
+}
+
+// heapTable has a line for each contestant that holds keys.
+func heapTable(all []contestant, held [][]float64) table {
+	t := table{part: "memory", title: "Bytes of heap per key beyond the key itself"}
+	head := []string{"limiter", "algorithm"}
+	for _, n := range heapKeys {
+		head = append(head, fmt.Sprintf("%s keys", thousands(n)))
+	}
+	t.add(append(head, "")...)
+	for i, c := range all {
+		if len(held[i]) == 0 {
+			continue
+		}
+		line, missed := []string{c.name, c.algorithm}, []string(nil)
+		for j, bytes := range held[i] {
+			line = append(line, fmt.Sprintf("%.1f", bytes))
+			if bytes > mostBytes {
+				missed = append(missed, fmt.Sprintf("%s keys", thousands(heapKeys[j])))
+			}
+		}
+		t.add(append(line, c.verdict(missed))...)
+	}
+	return t
+}
+
+// verdict says which goals were missed, if the contestant has any.
+func (c contestant) verdict(missed []string) string {
+	switch {
+	case !c.goals:
+		return ""
+	case len(missed) == 0:
+		return "ok"
+	}
+	return "MISSED: " + strings.Join(missed, ", ")
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// thousands writes a number with commas.
+func thousands(n int) string {
+	if n < 1000 {
+		return fmt.Sprint(n)
+	}
+	return fmt.Sprintf("%s,%03d", thousands(n/1000), n%1000)
+}
