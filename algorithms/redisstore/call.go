@@ -199,9 +199,9 @@ func (c *Client) exec(ctx context.Context, calls []*call) {
 		call.reply = &once{redis.NewStringCmd(ctx, call.args...)}
 		_ = pipe.Process(ctx, call.reply) // only queues it
 	}
-	if _, err := pipe.Exec(ctx); err != nil && !isReply(err) {
-		for _, call := range calls {
-			if call.reply.Err() == nil {
+	if _, err := pipe.Exec(ctx); err != nil {
+		for _, call := range calls { // Redis may also refuse the connection: then no call has a reply
+			if call.reply.Err() == nil && (!isReply(err) || call.reply.Val() == "") {
 				call.reply.SetErr(err)
 			}
 		}

@@ -164,7 +164,7 @@ func TestManage(t *testing.T) {
 
 // TestChangesReachWaitingJobs: jobs that were accepted under another target, or other rules for retries, obey the new ones.
 func TestChangesReachWaitingJobs(t *testing.T) {
-	var old, new atomic.Int64
+	var atOld, atNew atomic.Int64
 	counting := func(calls *atomic.Int64, status int) string {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			calls.Add(1)
@@ -173,7 +173,7 @@ func TestChangesReachWaitingJobs(t *testing.T) {
 		t.Cleanup(server.Close)
 		return server.URL
 	}
-	before, after := counting(&old, http.StatusOK), counting(&new, http.StatusInternalServerError)
+	before, after := counting(&atOld, http.StatusOK), counting(&atNew, http.StatusInternalServerError)
 	p := launch(t, "--config", configure(t, ""), "--drain").ready()
 	put := func(target, retry string, status int) {
 		t.Helper()
@@ -195,8 +195,8 @@ func TestChangesReachWaitingJobs(t *testing.T) {
 		}](p, "GET", "/v1/jobs/"+job, "", 200)
 		return j.State == "delayed" && j.Attempts == 1
 	})
-	if old.Load() != 0 || new.Load() != 1 {
-		t.Errorf("the old target was called %d times, the new one %d times", old.Load(), new.Load())
+	if atOld.Load() != 0 || atNew.Load() != 1 {
+		t.Errorf("the old target was called %d times, the new one %d times", atOld.Load(), atNew.Load())
 	}
 
 	operate[any](p, "POST", "/v1/pause/acme", "", 200)

@@ -1,0 +1,410 @@
+package main
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/algorithms/redisstore"
+	"github.com/penstock-mq/penstock/config"
+	"github.com/penstock-mq/penstock/internal/redistest"
+)
+
+// What Redis must allow its user, and sentinels theirs: production.yaml says the same. HELLO and AUTH are open to all.
+// The scripts call everything from TIME on, EVAL loads them where EVALSHA does not find them.
+const (
+	serverRules   = "~penstock:* +client|setname +evalsha +eval +time +mget +get +set +del +llen +lindex +ltrim +rpush +pexpire"
+	databaseRule  = "+select"
+	clusterRule   = "+cluster|slots"
+	sentinelRules = "+client|setname +sentinel|get-master-addr-by-name +sentinel|sentinels +subscribe +ping"
+	channelRules  = "&+switch-master &+replica-reconf-done"
+)
+
+func TestProductionNamesTheRightsInRedis(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "deploy", "production.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, rules := range []string{serverRules, databaseRule, clusterRule, sentinelRules, channelRules} {
+		if !strings.Contains(string(text), rules) {
+			t.Errorf("production.yaml does not name %s", rules)
+		}
+	}
+}
+
+// dial returns a client as the admitter makes it, and what it is for.
+func dial(t *testing.T, c config.Redis) (redis.UniversalClient, *redisstore.Client) {
+	t.Helper()
+	rdb, err := openRedis(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := rdb.Close(); err != nil {
+			t.Errorf("close the client: %v", err)
+		}
+	})
+	return rdb, redisstore.NewClient(rdb, redisstore.Options{Prefix: c.Prefix, Timeout: patience})
+}
+
+// expectRefused checks that no decision can be had, and that the client says why.
+func expectRefused(t *testing.T, c config.Redis, why string) {
+	t.Helper()
+	rdb, client := dial(t, c)
+	if d, err := newBucket(client).Take(t.Context(), "key", 1); err == nil || !strings.Contains(err.Error(), why) {
+		t.Errorf("got %+v, %v, want an error with %q", d, err, why)
+	}
+	if err := rdb.Get(t.Context(), c.Prefix+":key").Err(); err == nil || !strings.Contains(err.Error(), why) {
+		t.Errorf("got %v, want an error with %q", err, why)
+	}
+}
+
+// hourly is the rate of a rule that gives nothing back while a test runs.
+var hourly = algorithms.Rate{Count: 1, Per: time.Hour}
+
+func newBucket(c *redisstore.Client) *redisstore.Store[algorithms.TokenBucketState] {
+	return redisstore.New(c, "bucket", algorithms.TokenBucket{Capacity: 10, Refill: hourly})
+}
+
+// useAll has stores of each kind do all that they can.
+func useAll(t *testing.T, c *redisstore.Client) {
+	t.Helper()
+	log := algorithms.SlidingLog{Limit: 10, Window: hourly.Per}
+	use(t, newBucket(c))
+	use(t, redisstore.New(c, "leak", algorithms.LeakingBucket{Capacity: 10, Outflow: hourly}))
+	use(t, redisstore.New(c, "fixed", algorithms.FixedWindow{Limit: 10, Window: 366 * 24 * time.Hour}))
+	use(t, redisstore.New(c, "counter", algorithms.SlidingCounter{Limit: 10, Window: 366 * 24 * time.Hour}))
+	use(t, redisstore.New(c, "log", log))
+	group := redisstore.NewGroup(c, "group", redisstore.NewMember(c, "group", "log", log),
+		redisstore.NewMember(c, "group", "bucket", algorithms.TokenBucket{Capacity: 20, Refill: hourly}))
+	if d, _, err := group.Take(t.Context(), []string{"key", "key"}, 8); err != nil || !d.Allowed || d.Remaining != 2 {
+		t.Errorf("take from a group: %+v, %v", d, err)
+	}
+}
+
+func use[S any](t *testing.T, s *redisstore.Store[S]) {
+	t.Helper()
+	if d, err := s.Take(t.Context(), "key", 7); err != nil || !d.Allowed || d.Remaining != 3 {
+		t.Errorf("%T: take: %+v, %v", s.Rule(), d, err)
+	}
+	if err := s.Refund(t.Context(), "key", 2); err != nil {
+		t.Errorf("%T: refund: %v", s.Rule(), err)
+	}
+	if d, err := s.TakeUpTo(t.Context(), "key", 9); err != nil || d.Granted != 5 {
+		t.Errorf("%T: take up to 9: %+v, %v", s.Rule(), d, err)
+	}
+	if err := s.Refund(t.Context(), "key", 10); err != nil {
+		t.Errorf("%T: refund: %v", s.Rule(), err)
+	}
+}
+
+const (
+	user     = "penstock"
+	password = "open sesame"
+)
+
+// protect lets nobody but a user with the rules connect, and returns a connection that may do all.
+func protect(t *testing.T, s *redistest.Server, rules string) *redis.Conn {
+	t.Helper()
+	rdb := s.Client()
+	conn := rdb.Conn()
+	t.Cleanup(func() {
+		_ = conn.Close()
+		_ = rdb.Close()
+	})
+	for _, command := range [][]any{setUser(rules), {"acl", "setuser", "default", "off"}, {"config", "resetstat"}} {
+		if err := conn.Do(t.Context(), command...).Err(); err != nil {
+			t.Fatalf("%v: %v", command[:2], err)
+		}
+	}
+	return conn
+}
+
+// setUser is the command that makes the user.
+func setUser(rules string) []any {
+	command := []any{"acl", "setuser", user, "on", ">" + password}
+	for _, rule := range strings.Fields(rules) {
+		command = append(command, rule)
+	}
+	return command
+}
+
+// expectUsed compares the commands of the rules with those that the servers ran since they are protected.
+func expectUsed(t *testing.T, rules string, servers ...*redis.Conn) {
+	t.Helper()
+	used := make(map[string]bool)
+	for _, conn := range servers {
+		stats, err := conn.Info(t.Context(), "commandstats").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(stats) {
+			name, counts, _ := strings.Cut(strings.TrimPrefix(line, "cmdstat_"), ":")
+			if strings.HasPrefix(counts, "calls=") && !strings.HasPrefix(counts, "calls=0,") {
+				used["+"+name] = true
+			}
+		}
+	}
+	for _, open := range []string{"+hello", "+config|resetstat"} {
+		delete(used, open)
+	}
+	want := slices.DeleteFunc(strings.Fields(rules), func(rule string) bool { return rule[0] != '+' })
+	slices.Sort(want)
+	if got := slices.Sorted(maps.Keys(used)); !slices.Equal(got, want) {
+		t.Errorf("used %s, want %s", got, want)
+	}
+}
+
+func TestRedisTLS(t *testing.T) {
+	dir := t.TempDir()
+	ours, other := newAuthority(t, dir, "ours"), newAuthority(t, dir, "other")
+	serverCert, serverKey := ours.issue(t, "server", "redis.internal")
+	clientCert, clientKey := ours.issue(t, "client", "")
+	_, otherKey := other.issue(t, "stranger", "")
+	port := freePort(t)
+	s := redistest.Start(t, "--tls-port", port, "--tls-auth-clients", "yes", "--tls-ca-cert-file", ours.file,
+		"--tls-cert-file", serverCert, "--tls-key-file", serverKey)
+	rules := serverRules + " " + databaseRule
+	admin := protect(t, s, rules)
+	good := config.Redis{
+		Addrs: []string{net.JoinHostPort("127.0.0.1", port)}, Prefix: "penstock", DB: 1, Username: user, Password: password,
+		TLS: config.TLS{Enabled: true, CA: ours.file, Cert: clientCert, Key: clientKey, ServerName: "redis.internal"},
+	}
+	_, client := dial(t, good)
+	useAll(t, client)
+	expectUsed(t, rules, admin)
+	if keys, err := admin.Info(t.Context(), "keyspace").Result(); err != nil || !strings.Contains(keys, "db1:") {
+		t.Errorf("state.redis.db is 1, and the keys are %q, %v", keys, err)
+	}
+
+	for name, c := range map[string]struct {
+		change func(c *config.Redis)
+		why    string
+	}{
+		"another CA":            {func(c *config.Redis) { c.TLS.CA = other.file }, "unknown authority"},
+		"the system's CAs":      {func(c *config.Redis) { c.TLS.CA = "" }, "unknown authority"},
+		"another name":          {func(c *config.Redis) { c.TLS.ServerName = "redis.example" }, "not redis.example"},
+		"the address as a name": {func(c *config.Redis) { c.TLS.ServerName = "" }, "127.0.0.1"},
+		"no certificate":        {func(c *config.Redis) { c.TLS.Cert, c.TLS.Key = "", "" }, "certificate required"},
+		"in the clear":          {func(c *config.Redis) { c.TLS.Enabled = false }, "EOF"},
+		"a wrong password":      {func(c *config.Redis) { c.Password = "sesame" }, "WRONGPASS"},
+		"no user":               {func(c *config.Redis) { c.Username = "" }, "AUTH"},
+		"a prefix of others":    {func(c *config.Redis) { c.Prefix = "others" }, "NOPERM"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			changed := good
+			c.change(&changed)
+			expectRefused(t, changed, c.why)
+		})
+	}
+
+	noPEM := filepath.Join(dir, "empty.pem")
+	if err := os.WriteFile(noPEM, []byte("no certificate\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	missing := filepath.Join(dir, "missing.pem")
+	for name, c := range map[string]struct {
+		change func(c *config.TLS)
+		want   string
+	}{
+		"no CA file":         {func(c *config.TLS) { c.CA = missing }, missing},
+		"a CA without PEM":   {func(c *config.TLS) { c.CA = noPEM }, noPEM},
+		"no certificate":     {func(c *config.TLS) { c.Cert = missing }, missing},
+		"no key":             {func(c *config.TLS) { c.Key = missing }, missing},
+		"a key of another's": {func(c *config.TLS) { c.Key = otherKey }, "private key does not match"},
+	} {
+		t.Run("files/"+name, func(t *testing.T) {
+			changed := good
+			c.change(&changed.TLS)
+			rdb, err := openRedis(changed)
+			if err == nil {
+				_ = rdb.Close()
+			}
+			if err == nil || !strings.HasPrefix(err.Error(), "state.redis.tls: ") || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want an error with %q", err, c.want)
+			}
+		})
+	}
+}
+
+func TestRedisSentinel(t *testing.T) {
+	s := redistest.StartSentinel(t)
+	sentinel := s.Client()
+	defer sentinel.Close()
+	master, replica := s.Master.Client(), s.Replica.Client()
+	defer master.Close()
+	defer replica.Close()
+	ask := func(command ...any) *redis.Cmd {
+		t.Helper()
+		cmd := redis.NewCmd(t.Context(), command...)
+		if err := sentinel.Process(t.Context(), cmd); err != nil {
+			t.Fatalf("%v: %v", command[:2], err)
+		}
+		return cmd
+	}
+	ask(setUser(sentinelRules + " " + channelRules)...)
+	const requirepass = "of the sentinel"
+	ask("acl", "setuser", "default", "resetpass", ">"+requirepass)
+
+	good := config.Redis{Addrs: []string{s.Addr()}, Prefix: "penstock", Master: s.MasterName()}
+	expectRefused(t, good, "NOAUTH")
+	good.SentinelPassword = password
+	expectRefused(t, good, "WRONGPASS")
+	good.SentinelPassword = requirepass
+	_, client := dial(t, good)
+	expectRemaining(t, newBucket(client), 9)
+
+	good.SentinelUsername = user
+	expectRefused(t, good, "WRONGPASS")
+	good.SentinelPassword = password
+	ask("acl", "log", "reset")
+	_, client = dial(t, good)
+	store := newBucket(client)
+	expectRemaining(t, store, 8)
+
+	eventually(t, "the replica knows of both decisions", func() bool {
+		const key = "penstock:{bucket:key}"
+		state, err := master.Get(t.Context(), key).Result()
+		return err == nil && replica.Get(t.Context(), key).Val() == state
+	})
+	if n := cachedScripts(t, replica); n != "0" {
+		t.Errorf("the replica has %s scripts before it decides", n)
+	}
+	s.Master.Stop()
+	eventually(t, "the new master decides", func() bool {
+		_, err := store.Peek(t.Context(), "key", 1) // takes nothing if the answer is lost
+		return err == nil
+	})
+	expectRemaining(t, store, 7)
+	if n := cachedScripts(t, replica); n != "1" {
+		t.Errorf("the new master has %s scripts, want 1", n)
+	}
+	if denied, err := ask("acl", "log").Slice(); err != nil || len(denied) > 0 {
+		t.Errorf("the sentinel denied %v, %v", denied, err)
+	}
+}
+
+func expectRemaining(t *testing.T, s *redisstore.Store[algorithms.TokenBucketState], want int64) {
+	t.Helper()
+	if d, err := s.Take(t.Context(), "key", 1); err != nil || !d.Allowed || d.Remaining != want {
+		t.Errorf("got %+v, %v; want %d to remain", d, err, want)
+	}
+}
+
+func cachedScripts(t *testing.T, rdb *redis.Client) string {
+	t.Helper()
+	info, err := rdb.InfoMap(t.Context(), "memory").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info["Memory"]["number_of_cached_scripts"]
+}
+
+func TestRedisCluster(t *testing.T) {
+	cluster := redistest.StartCluster(t, 3)
+	rules := serverRules + " " + clusterRule
+	var nodes []*redis.Conn
+	for _, s := range cluster.Nodes {
+		nodes = append(nodes, protect(t, s, rules))
+	}
+	_, client := dial(t, config.Redis{Addrs: []string{cluster.Nodes[0].Addr()}, Cluster: true, Username: user, Password: password})
+	useAll(t, client)
+	store := newBucket(client)
+	for key := range 50 {
+		if d, err := store.Take(t.Context(), fmt.Sprint(key), 1); err != nil || d.Remaining != 9 {
+			t.Errorf("take of key %d: %+v, %v", key, d, err)
+		}
+	}
+	expectUsed(t, rules, nodes...)
+	for i, node := range nodes {
+		if n, err := node.DBSize(t.Context()).Result(); err != nil || n == 0 {
+			t.Errorf("node %d has %d keys, %v", i, n, err)
+		}
+	}
+}
+
+// authority issues certificates; its own is in a file.
+type authority struct {
+	dir, file string
+	cert      *x509.Certificate
+	key       *ecdsa.PrivateKey
+}
+
+func newAuthority(t *testing.T, dir, name string) *authority {
+	t.Helper()
+	a := &authority{dir: dir}
+	template := &x509.Certificate{Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign}
+	a.file, _ = a.sign(t, template)
+	return a
+}
+
+// issue writes a certificate and its key to files: a server's of the host, or a client's if there is none.
+func (a *authority) issue(t *testing.T, name, host string) (cert, key string) {
+	t.Helper()
+	template := &x509.Certificate{Subject: pkix.Name{CommonName: name}, KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	if host != "" {
+		template.DNSNames, template.ExtKeyUsage = []string{host}, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	}
+	return a.sign(t, template)
+}
+
+// sign completes a certificate; the first is the authority's own.
+func (a *authority) sign(t *testing.T, template *x509.Certificate) (certFile, keyFile string) {
+	t.Helper()
+	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.cert == nil {
+		a.cert, a.key = template, key
+	}
+	signed, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(suffix, kind string, der []byte) string {
+		name := filepath.Join(a.dir, template.Subject.CommonName+suffix)
+		if err := os.WriteFile(name, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	return write(".crt", "CERTIFICATE", signed), write(".key", "PRIVATE KEY", private)
+}
+
+// freePort returns a port of 127.0.0.1 that nobody listens on.
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}

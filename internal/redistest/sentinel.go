@@ -1,0 +1,123 @@
+package redistest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const masterName = "limits"
+
+// Sentinel watches a master and makes its only replica the master in some two seconds after the master's death.
+type Sentinel struct {
+	Master, Replica *Server // as they begin
+	process         *Server
+}
+
+// StartSentinel starts a master, a replica that has caught up with it, and a sentinel that knows both. They are killed
+// when the test ends.
+func StartSentinel(t testing.TB) *Sentinel {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	s := &Sentinel{Master: Start(t, "--repl-diskless-sync-delay", "0")}
+	s.Replica = Start(t, "--replicaof", "127.0.0.1", s.Master.port)
+
+	// A sentinel asks the master for its replicas at once, and then not again for seconds.
+	rdb := s.Replica.Client()
+	defer rdb.Close()
+	err := poll(ctx, s.Replica, func() bool {
+		info, err := rdb.Info(ctx, "replication").Result()
+		return err == nil && strings.Contains(info, "master_link_status:up")
+	})
+	if err != nil {
+		t.Fatalf("start a replica: %v", err)
+	}
+
+	if s.process, err = startSentinel(t.TempDir(), s.Master.port); err != nil {
+		t.Fatalf("start a sentinel: %v", err)
+	}
+	t.Cleanup(s.process.Stop)
+	sentinel := s.Client()
+	defer sentinel.Close()
+	err = poll(ctx, s.process, func() bool {
+		// A replica that did not answer lately does not become the master. And a sentinel that the machine kept waiting
+		// for two seconds does nothing for a while, which need not be half a minute.
+		hurry := redis.NewStatusCmd(ctx, "sentinel", "debug", "info-period", "500", "tilt-period", "500")
+		if sentinel.Process(ctx, hurry) != nil {
+			return false
+		}
+		replicas, err := sentinel.Replicas(ctx, masterName).Result()
+		return err == nil && len(replicas) == 1 && replicas[0]["flags"] == "slave" && replicas[0]["master-link-status"] == "ok"
+	})
+	if err != nil {
+		t.Fatalf("start a sentinel: %v", err)
+	}
+	return s
+}
+
+// startSentinel starts the process, which may not answer yet. Sentinels need a file of settings that they can write.
+func startSentinel(dir, master string) (*Server, error) {
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	file := filepath.Join(dir, "sentinel.conf")
+	settings := fmt.Sprintf(`port %s
+bind 127.0.0.1
+dir %q
+sentinel monitor %[3]s 127.0.0.1 %[4]s 1
+sentinel down-after-milliseconds %[3]s 500
+sentinel failover-timeout %[3]s 3000
+`, port, dir, masterName, master)
+	if err := os.WriteFile(file, []byte(settings), 0o600); err != nil {
+		return nil, err
+	}
+	exited := make(chan struct{})
+	s := &Server{addr: net.JoinHostPort("127.0.0.1", port), port: port, dir: dir, exited: exited,
+		cmd: exec.Command("redis-server", file, "--sentinel")}
+	s.cmd.Stdout, s.cmd.Stderr = &s.log, &s.log
+	endWithParent(s.cmd)
+	if err := s.cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		_ = s.cmd.Wait() // its status is read from ProcessState
+		close(exited)
+	}()
+	return s, nil
+}
+
+// poll waits until a process is as it should be.
+func poll(ctx context.Context, s *Server, done func() bool) error {
+	for !done() {
+		select {
+		case <-s.exited:
+			return fmt.Errorf("%s\n%s", s.cmd.ProcessState, s.log.String())
+		case <-ctx.Done():
+			return errors.New("not ready in time\n" + s.log.String())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	return nil
+}
+
+// Addr is where the sentinel listens: 127.0.0.1 and a port.
+func (s *Sentinel) Addr() string { return s.process.addr }
+
+// MasterName is the name by which the sentinel knows the master.
+func (s *Sentinel) MasterName() string { return masterName }
+
+// Client returns a new client of the sentinel, which the caller closes. Its calls end with their contexts.
+func (s *Sentinel) Client() *redis.SentinelClient {
+	return redis.NewSentinelClient(&redis.Options{Addr: s.process.addr, ContextTimeoutEnabled: true})
+}
