@@ -193,3 +193,17 @@ func parsePubAck(data []byte) (pubAck, error) {
 	}
 	return a, nil
 }
+
+// firstErrCode is the smallest err_code that JetStream's API uses.
+const firstErrCode = 10000
+
+// PublishRefusal reads what came in reply to a message whose subject a stream may have captured. It returns why JetStream did
+// not store the message, as [Producer.Publish] does ([ErrFull], [ErrStreamFull], [ErrTooLarge], …), and nil for anything
+// else: an acknowledgement, or the reply of a service.
+func PublishRefusal(reply []byte) error {
+	var a pubAck
+	if json.Unmarshal(reply, &a) != nil || a.Error == nil || a.Error.ErrCode < firstErrCode {
+		return nil
+	}
+	return translate(a.Error)
+}

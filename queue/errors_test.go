@@ -73,3 +73,28 @@ func TestTranslate(t *testing.T) {
 		t.Error("no error became one")
 	}
 }
+
+func TestPublishRefusal(t *testing.T) {
+	refused := func(code int, text string) string {
+		return fmt.Sprintf(`{"error":{"code":503,"err_code":%d,"description":%q},"stream":"S","seq":0}`, code, text)
+	}
+	for reply, want := range map[string]error{
+		refused(codeStoreFailed, textMaxMsgsPerSubject): ErrFull,
+		refused(codeStoreFailed, textMaxMsgs):           ErrStreamFull,
+		refused(codeMessageTooLarge, "too large"):       ErrTooLarge,
+		refused(codeWrongLastSequence, "wrong"):         ErrConflict,
+		refused(10001, "new"):                           ErrUnavailable,
+	} {
+		if err := PublishRefusal([]byte(reply)); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", reply, err, want)
+		}
+	}
+	for _, reply := range []string{
+		"", "ok", "null", "[]", `"error"`, `{}`, `{"stream":"S","seq":4}`, `{"stream":"S","seq":4,"duplicate":true}`,
+		`{"error":"not today"}`, `{"error":{"code":500,"description":"not today"}}`, `{"error":null}`, `{"error":{"err_code":7}}`,
+	} {
+		if err := PublishRefusal([]byte(reply)); err != nil {
+			t.Errorf("%s: %v", reply, err)
+		}
+	}
+}

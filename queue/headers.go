@@ -3,11 +3,13 @@ package queue
 import (
 	"errors"
 	"fmt"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
+
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
@@ -15,11 +17,11 @@ import (
 const (
 	HeaderVersion        = "Penstock-V"          // format version, 1 when absent
 	HeaderDeadline       = "Penstock-Deadline"   // RFC 3339, or a positive duration from the stored timestamp
-	HeaderCost           = "Penstock-Cost"       // 1 (default) to MaxCost
+	HeaderCost           = "Penstock-Cost"       // slots of its bucket's rate, 1 (default) to MaxCost and the bucket's capacity
 	HeaderPriority       = "Penstock-Priority"   // MinPriority to MaxPriority, default 0, higher goes first
 	HeaderNotBefore      = "Penstock-Not-Before" // RFC 3339, or a duration from the stored timestamp
 	HeaderMethod         = "Penstock-Method"     // for HTTP targets
-	HeaderPath           = "Penstock-Path"       // for HTTP targets
+	HeaderPath           = "Penstock-Path"       // for HTTP targets: see ParsePath
 	HeaderForwardPrefix  = "Penstock-Forward-"   // for HTTP targets: the rest is a header's name
 	HeaderIdempotencyKey = "Idempotency-Key"
 )
@@ -118,11 +120,30 @@ var jobHeaders = []struct {
 		return nil
 	}},
 	{HeaderPath, func(_ *Arrived, value string) error {
-		if !strings.HasPrefix(value, "/") || strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r == 0x7F }) {
-			return fmt.Errorf("%q: want a path that begins with / and holds no spaces", value)
-		}
-		return nil
+		_, err := ParsePath(value)
+		return err
 	}},
+}
+
+// ParsePath reads a [HeaderPath]: an escaped path, perhaps with a query, that stays where it is appended. It names no
+// host, and no segment of it is "." or "..".
+func ParsePath(value string) (*url.URL, error) {
+	if !strings.HasPrefix(value, "/") || strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r == 0x7F }) {
+		return nil, fmt.Errorf("%q: want a path that begins with / and holds no spaces", value)
+	}
+	path, err := url.Parse(value)
+	if err != nil {
+		return nil, fmt.Errorf("%q: not a path", value)
+	}
+	if path.Host != "" || path.User != nil || path.Path == "" {
+		return nil, fmt.Errorf("%q: names a host", value)
+	}
+	for segment := range strings.SplitSeq(path.Path, "/") {
+		if segment == "." || segment == ".." {
+			return nil, fmt.Errorf("%q: holds the segment %q", value, segment)
+		}
+	}
+	return path, nil
 }
 
 // instant reads a point in time, or a duration of at least least from one.

@@ -32,13 +32,14 @@ func TestHeaders(t *testing.T) {
 		}
 	})
 	for name, values := range map[string][]string{
-		"Penstock-V":           {"2", "", "x"},
-		"Penstock-Deadline":    {"", "0s", "-1s", "5", "tomorrow", "2026-03-01", "1y"},
-		"Penstock-Not-Before":  {"-1s", "x"},
-		"Penstock-Cost":        {"0", "-1", "1.5", "1000001", "x", ""},
-		"Penstock-Priority":    {"10", "-10", "high"},
-		"Penstock-Method":      {"", "GET /", "G\x00"},
-		"Penstock-Path":        {"", "x", "/a b", "http://x/"},
+		"Penstock-V":          {"2", "", "x"},
+		"Penstock-Deadline":   {"", "0s", "-1s", "5", "tomorrow", "2026-03-01", "1y"},
+		"Penstock-Not-Before": {"-1s", "x"},
+		"Penstock-Cost":       {"0", "-1", "1.5", "1000001", "x", ""},
+		"Penstock-Priority":   {"10", "-10", "high"},
+		"Penstock-Method":     {"", "GET /", "G\x00"},
+		"Penstock-Path": {"", "x", "/a b", "http://x/", "/%zz", "//host/x", "//", "//?x", "//user@/x", "/../x", "/a/..", "/./x",
+			"/%2e%2E/x", "/a%2f../x", "/\x00"},
 		"Penstock-Forward-":    {"x"},
 		"Penstock-Forward-a b": {"x"},
 	} {
@@ -46,6 +47,11 @@ func TestHeaders(t *testing.T) {
 			if a := parse(nats.Header{name: {value}}); a.Malformed == nil {
 				t.Errorf("%s: %q is understood", name, value)
 			}
+		}
+	}
+	for _, path := range []string{"/", "/a//b", "/a:b@c", "/a%2Fb?x=1&y=//h/..", "/a..b/...", "/%E2%82%AC", "///a"} {
+		if a := parse(nats.Header{"Penstock-Path": {path}}); a.Malformed != nil {
+			t.Errorf("path %q: %v", path, a.Malformed)
 		}
 	}
 	t.Run("twice", func(t *testing.T) {

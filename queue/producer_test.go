@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 

@@ -52,7 +52,9 @@ func HTTP(listener net.Listener, handler http.Handler, grace time.Duration,
 			logger.Warn("http requests were cut off", "grace", grace)
 			err = server.Close()
 		}
-		<-served
+		if stopped := <-served; err == nil && !errors.Is(stopped, http.ErrServerClosed) {
+			err = stopped // it had failed by itself at that moment
+		}
 		if err != nil && !errors.Is(err, net.ErrClosed) {
 			return fmt.Errorf("stop http on %s: %w", listener.Addr(), err)
 		}

@@ -1,5 +1,6 @@
 // Package httptarget runs jobs as HTTP requests: a job's payload goes to its policy's target, and the answer's status says
-// how the attempt ended.
+// how the attempt ended. A start is one request: when the connection breaks before the answer, the attempt has failed, and
+// the next one starts when the rate allows it.
 package httptarget
 
 import (
@@ -11,12 +12,12 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers"
 )
 
@@ -27,6 +28,9 @@ const (
 	mostAnswer = 64 << 10
 	// mostDetail is how much of it an error quotes.
 	mostDetail = 256
+	// keepIdle is how long an idle connection is kept: not as long as servers usually do (5 s and more), because a request on
+	// one that its server is just closing is a failed attempt.
+	keepIdle = 4 * time.Second
 )
 
 // New returns the handler of a policy with an HTTP target, nil for a policy without one. It is what
@@ -55,7 +59,7 @@ func Client() *http.Client {
 			ForceAttemptHTTP2:     true,
 			MaxIdleConns:          1024,
 			MaxIdleConnsPerHost:   256,
-			IdleConnTimeout:       90 * time.Second,
+			IdleConnTimeout:       keepIdle,
 			TLSHandshakeTimeout:   10 * time.Second,
 			ExpectContinueTimeout: time.Second,
 		},
@@ -92,9 +96,9 @@ func (t *target) request(ctx context.Context, job workers.Job) (*http.Request, e
 		switch {
 		case len(values) == 0:
 		case lower == "penstock-method":
-			method = strings.ToUpper(values[0])
+			method = strings.ToUpper(strings.TrimSpace(values[0]))
 		case lower == "penstock-path":
-			path = values[0]
+			path = strings.TrimSpace(values[0])
 		case lower == "content-type", lower == "traceparent", lower == "tracestate":
 			header[http.CanonicalHeaderKey(name)] = values
 		}
@@ -108,7 +112,7 @@ func (t *target) request(ctx context.Context, job workers.Job) (*http.Request, e
 	if err != nil {
 		return nil, err
 	}
-	request, err := http.NewRequestWithContext(ctx, method, to, bytes.NewReader(job.Body))
+	request, err := http.NewRequestWithContext(ctx, method, to, nil)
 	if err != nil {
 		return nil, fmt.Errorf("make request: %w", err)
 	}
@@ -117,12 +121,48 @@ func (t *target) request(ctx context.Context, job workers.Job) (*http.Request, e
 	header.Set("Penstock-Key", string(job.Key))
 	header.Set("Penstock-Attempt", strconv.Itoa(job.Attempt))
 	header.Set("Idempotency-Key", job.Idempotency)
+	if err := sendable(header); err != nil {
+		return nil, err
+	}
 	if host := header.Get("Host"); host != "" {
 		request.Host = host
 		header.Del("Host")
 	}
 	request.Header = header
+	sendOnce(request, job.Body)
 	return request, nil
+}
+
+// sendOnce gives a request a body that net/http cannot send twice. It repeats requests by itself, on one kept connection
+// after the other, when they have an Idempotency-Key or a method such as GET, and no body or one that it can rewind.
+func sendOnce(request *http.Request, body []byte) {
+	request.Body = io.NopCloser(bytes.NewReader(body)) // known to be in memory: it shares a packet with the header
+	request.ContentLength = int64(len(body))
+	if len(body) > 0 {
+		return
+	}
+	// With a body, net/http takes the length 0 for an unknown one and would send chunks.
+	request.TransferEncoding = []string{"identity"}
+	switch request.Method {
+	case http.MethodPost, http.MethodPut, http.MethodPatch: // servers may want to see a length
+		request.Header["content-length"] = []string{"0"} // HTTP/1 leaves out the canonical spelling, HTTP/2 any
+	}
+}
+
+// sendable refuses header fields that HTTP cannot carry (RFC 9110, section 5).
+func sendable(header http.Header) error {
+	const separators = `"(),/:;<=>?@[\]{}`
+	for name, values := range header {
+		if name == "" || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r >= 0x7F || strings.ContainsRune(separators, r) }) {
+			return fmt.Errorf("%q cannot be the name of a header field", name)
+		}
+		for _, value := range values {
+			if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7F }) {
+				return fmt.Errorf("header field %s cannot hold %q", name, value[:min(len(value), mostDetail)])
+			}
+		}
+	}
+	return nil
 }
 
 // resolve appends a job's path to the base URL. A path cannot name another host, nor lead out of the base with "..".
@@ -130,9 +170,9 @@ func (t *target) resolve(path string) (string, error) {
 	if path == "" {
 		return t.base.String(), nil
 	}
-	relative, err := url.Parse("/" + strings.TrimPrefix(path, "/"))
-	if err != nil || relative.Host != "" || slices.ContainsFunc(strings.Split(relative.Path, "/"), isDots) {
-		return "", fmt.Errorf("Penstock-Path %q is not a path", path)
+	relative, err := queue.ParsePath(path)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", queue.HeaderPath, err)
 	}
 	to := *t.base
 	to.RawPath = strings.TrimSuffix(t.base.EscapedPath(), "/") + relative.EscapedPath()
@@ -144,8 +184,6 @@ func (t *target) resolve(path string) (string, error) {
 	}
 	return to.String(), nil
 }
-
-func isDots(segment string) bool { return segment == "." || segment == ".." }
 
 // judge says how an attempt ended that was answered: see DESIGN.md, "Outcomes of a job".
 func judge(response *http.Response, body []byte, now time.Time) error {

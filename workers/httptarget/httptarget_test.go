@@ -20,9 +20,11 @@ import (
 
 const deadline = 10 * time.Second
 
-func handlerFor(t *testing.T, base string) workers.Handler {
+func handlerFor(t *testing.T, base string) workers.Handler { return handlerWith(t, Client(), base) }
+
+func handlerWith(t *testing.T, client *http.Client, base string) workers.Handler {
 	t.Helper()
-	handle, err := New(Client())(policy.Policy{Name: "api", Target: &policy.Target{HTTP: &policy.HTTPTarget{URL: base}}})
+	handle, err := New(client)(policy.Policy{Name: "api", Target: &policy.Target{HTTP: &policy.HTTPTarget{URL: base}}})
 	if err != nil || handle == nil {
 		t.Fatalf("handler %v, error %v", handle == nil, err)
 	}
@@ -172,6 +174,7 @@ func TestPaths(t *testing.T) {
 		{"http://h/v1", "/%2e%2E/admin", ""},
 		{"http://h/v1", "/./a", ""},
 		{"http://h/v1", "/a..b/...", "http://h/v1/a..b/..."},
+		{"http://h/v1", "a", ""},
 	} {
 		base, err := url.Parse(c.base)
 		if err != nil {

@@ -1,14 +1,17 @@
 // Package natstarget runs jobs as NATS requests: a job's payload goes to the subject of its policy's target, a NATS micro
 // service or any other responder, and the reply says how the attempt ended.
 //
-// A reply means done, whatever is in it. A reply with the header Nats-Service-Error or Nats-Service-Error-Code, which
+// A reply means done, whatever is in it but for two exceptions. A reply with the header Nats-Service-Error or Nats-Service-Error-Code, which
 // micro services send for errors, means what the same status means over HTTP: 429, and 503 with a Retry-After header,
 // throttle the whole bucket; any other 4xx but 408 makes the job a dead letter; everything else is a failed attempt, as
 // is no reply before the policy's timeout. When nobody listens on the subject nothing is burned: no attempt counts, and
 // the bucket tries again every second.
 //
-// The subject must belong to a service. One that a stream captures is answered by JetStream, whose refusals look like any
-// other reply.
+// The other exception is JetStream's refusal of a message whose subject a stream captures. So policies can be chained: with
+// the subject penstock.jobs.<policy>.<key> a job ends when it is accepted as a job of that bucket, to which what it forwards
+// goes along. While the bucket or its stream is full, the bucket that the job comes from pauses for a second, and no attempt
+// counts. A message that is too large becomes a dead letter, and any other refusal is a failed attempt. All attempts of a job
+// carry the same Nats-Msg-Id, so one whose answer was lost is not stored twice within the stream's duplicate window.
 package natstarget
 
 import (
@@ -25,13 +28,14 @@ import (
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers"
 )
 
 const (
 	forwardPrefix = "penstock-forward-"
 
-	// absent is how long a bucket pauses when nobody listens on its subject.
+	// absent is how long a bucket pauses when nobody listens on its subject, or when the bucket behind it is full.
 	absent = time.Second
 	// mostDetail is how much of a reply's payload an error quotes.
 	mostDetail = 256
@@ -86,6 +90,9 @@ func (t *target) request(job workers.Job) *nats.Msg {
 	m.Header.Set("Penstock-Key", string(job.Key))
 	m.Header.Set("Penstock-Attempt", strconv.Itoa(job.Attempt))
 	m.Header.Set("Idempotency-Key", job.Idempotency)
+	if m.Header.Get(nats.MsgIdHdr) == "" {
+		m.Header.Set(nats.MsgIdHdr, job.ID+"@"+strconv.FormatInt(job.Accepted.UnixNano(), 10)) // a stream made anew repeats ids
+	}
 	return m
 }
 
@@ -93,7 +100,7 @@ func (t *target) request(job workers.Job) *nats.Msg {
 func judge(reply *nats.Msg) error {
 	text, code := field(reply, micro.ErrorHeader), strings.TrimSpace(field(reply, micro.ErrorCodeHeader))
 	if text == "" && code == "" {
-		return nil
+		return judgeStored(reply.Data)
 	}
 	answer := fmt.Errorf("service answered %s", detail(code, text, string(reply.Data)))
 	status, err := strconv.Atoi(code)
@@ -108,6 +115,18 @@ func judge(reply *nats.Msg) error {
 		return workers.Permanent(answer)
 	}
 	return answer
+}
+
+// judgeStored says how an attempt ended that a stream may have answered.
+func judgeStored(reply []byte) error {
+	refusal := queue.PublishRefusal(reply)
+	switch {
+	case errors.Is(refusal, queue.ErrFull), errors.Is(refusal, queue.ErrStreamFull):
+		return workers.RetryAfter(absent, refusal)
+	case errors.Is(refusal, queue.ErrTooLarge):
+		return workers.Permanent(refusal)
+	}
+	return refusal
 }
 
 // field reads a header whatever its case.

@@ -73,7 +73,7 @@ func TestRequest(t *testing.T) {
 		_ = m.Respond(nil)
 	})
 	err := target(t, nc, "svc")(t.Context(), workers.Job{
-		ID: "api:7", Idempotency: "x", Policy: "api", Key: "a.b", Body: []byte("body"), Attempt: 3,
+		ID: "api:7", Idempotency: "x", Policy: "api", Key: "a.b", Body: []byte("body"), Attempt: 3, Accepted: time.Unix(5, 9),
 		Header: nats.Header{
 			"penstock-forward-X-Tenant": {"t1", "t2"}, "traceparent": {"00-1"}, "content-type": {"text/plain"}, "Own": {"secret"},
 			"Penstock-Path": {"/p"}, "Penstock-Job": {"fake"},
@@ -86,6 +86,7 @@ func TestRequest(t *testing.T) {
 	want := nats.Header{
 		"X-Tenant": {"t1", "t2"}, "Traceparent": {"00-1"}, "Content-Type": {"text/plain"}, "Penstock-Job": {"api:7"},
 		"Penstock-Policy": {"api"}, "Penstock-Key": {"a.b"}, "Penstock-Attempt": {"3"}, "Idempotency-Key": {"x"},
+		"Nats-Msg-Id": {"api:7@5000000009"},
 	}
 	if string(m.Data) != "body" || !maps.EqualFunc(m.Header, want, func(a, b []string) bool { return fmt.Sprint(a) == fmt.Sprint(b) }) {
 		t.Errorf("request %q %v, want %v", m.Data, m.Header, want)
@@ -172,9 +173,9 @@ func TestNoReply(t *testing.T) {
 	}
 }
 
-// TestService drains to a micro service that comes late and fails once.
-func TestService(t *testing.T) {
-	nc := connect(t)
+// setUp makes a broker on a connection, and policies with their streams.
+func setUp(t *testing.T, nc *nats.Conn, policies ...policy.Policy) *queue.Broker {
+	t.Helper()
 	broker, err := queue.NewBroker(nc, queue.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -182,17 +183,101 @@ func TestService(t *testing.T) {
 	if err := broker.Setup(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	p := policy.Policy{
+	for _, p := range policies {
+		p = p.WithDefaults()
+		if _, err := broker.PutPolicy(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+		if err := broker.Apply(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return broker
+}
+
+// TestRefusedByAStream: a policy's target may be another policy's queue. What JetStream does not store is not done.
+func TestRefusedByAStream(t *testing.T) {
+	nc := connect(t)
+	broker := setUp(t, nc, policy.Policy{
+		Name: "next", Algorithm: policy.LeakingBucket, Outflow: algorithms.Rate{Count: 1, Per: time.Hour}, Capacity: 2,
+	})
+	next := target(t, nc, broker.Names().Jobs("next", "k"))
+	attempt := func(id string, more ...string) string {
+		job := workers.Job{ID: id, Body: []byte("x"), Header: nats.Header{"Penstock-Forward-Penstock-Priority": {"3"}}}
+		for i := 0; i < len(more); i += 2 {
+			job.Header[more[i]] = []string{more[i+1]}
+		}
+		return kind(next(t.Context(), job))
+	}
+	for _, step := range []struct{ what, got, want string }{
+		{"the first", attempt("a:1"), "done"},
+		{"the first again, whose answer was lost", attempt("a:1"), "done"},
+		{"one that the stream refuses", attempt("a:2", "Penstock-Forward-Nats-Expected-Last-Sequence", "99"), "failed"},
+		{"the second", attempt("a:2"), "done"},
+		{"one for a full bucket", attempt("a:3"), "after 1s"},
+		{"the same again", attempt("a:3"), "after 1s"},
+	} {
+		if step.got != step.want {
+			t.Errorf("%s: %s, want %s", step.what, step.got, step.want)
+		}
+	}
+	large := make([]byte, nc.MaxPayload()-4096) // the stream takes less than the server
+	if got := kind(next(t.Context(), workers.Job{ID: "a:4", Body: large})); got != "permanent" {
+		t.Errorf("one that is too large: %s", got)
+	}
+	if n, err := broker.Depth(t.Context(), "next"); n != 2 || err != nil {
+		t.Errorf("%d jobs are stored, %v; want 2", n, err)
+	}
+}
+
+// TestChain: jobs of a fast policy become jobs of a slow one with a small queue. None is lost or counts an attempt.
+func TestChain(t *testing.T) {
+	nc := connect(t)
+	perSecond := func(n int64) algorithms.Rate { return algorithms.Rate{Count: n, Per: time.Second} }
+	broker := setUp(t, nc,
+		policy.Policy{Name: "last", Algorithm: policy.LeakingBucket, Outflow: perSecond(20), Capacity: 3, Partitions: 1},
+		policy.Policy{
+			Name: "first", Algorithm: policy.LeakingBucket, Outflow: perSecond(1000), Capacity: 100, Partitions: 1,
+			Target: &policy.Target{NATS: &policy.NATSTarget{Subject: "penstock.jobs.last.k"}}, Retry: policy.Retry{MaxAttempts: 1},
+		})
+	drainer, err := workers.New(nc, workers.Options{Lease: time.Second, Target: natstarget.New(nc)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ran atomic.Int64
+	drainer.Handle("last", func(context.Context, workers.Job) error {
+		ran.Add(1)
+		return nil
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- drainer.Run(ctx) }()
+	defer func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}()
+	const jobs = 10
+	for range jobs {
+		if _, err := nc.Request("penstock.jobs.first.a", []byte("x"), deadline); err != nil {
+			t.Fatal(err)
+		}
+	}
+	until(t, "all have run", func() bool { return ran.Load() == jobs })
+	if letters, err := broker.DeadLetters(t.Context(), "first", 0, 10); len(letters) > 0 || err != nil {
+		t.Errorf("dead letters: %v, %v", letters, err)
+	}
+}
+
+// TestService drains to a micro service that comes late and fails once.
+func TestService(t *testing.T) {
+	nc := connect(t)
+	broker := setUp(t, nc, policy.Policy{
 		Name: "bills", Algorithm: policy.LeakingBucket, Outflow: algorithms.Rate{Count: 100, Per: time.Second}, Capacity: 10,
 		Target: &policy.Target{NATS: &policy.NATSTarget{Subject: "billing.charge"}},
 		Retry:  policy.Retry{MaxAttempts: 2, Backoff: policy.Duration(time.Millisecond)},
-	}.WithDefaults()
-	if _, err := broker.PutPolicy(t.Context(), p); err != nil {
-		t.Fatal(err)
-	}
-	if err := broker.Apply(t.Context(), p); err != nil {
-		t.Fatal(err)
-	}
+	})
 	if _, err := nc.Request("penstock.jobs.bills.a", []byte("12"), deadline); err != nil {
 		t.Fatal(err)
 	}
