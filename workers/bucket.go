@@ -38,6 +38,7 @@ type job struct {
 	reason     Reason // while its dead letter is being stored
 
 	holder  string        // who runs it, when that is another process
+	mark    int64         // its lane's arrived slots when it came
 	expires instant       // deadline or largest age
 	at      instant       // while in the valve's timers: when to look at it
 	backoff time.Duration // while saving: how long it waits afterwards
@@ -89,6 +90,7 @@ type bucket struct {
 	clock clock
 	ready heap[orderedJob] // the jobs that wait for a slot
 
+	lanes   []lane
 	held    int // jobs in any stage
 	delayed int // jobs that back off or are not due yet
 	running int // jobs that hold concurrency, wherever they run
@@ -111,6 +113,51 @@ type bucket struct {
 	index  int     // in the heap that spot names
 	nextAt instant // while in the valve's schedule: when to look at it
 }
+
+// lane counts the slots of a bucket's jobs of one priority, so that nobody has to walk the queue to tell how long it is. A
+// job takes as many slots as it costs.
+type lane struct {
+	priority int
+	waiting  int64 // of the jobs in ready
+	arrived  int64 // of all that have come
+}
+
+func (b *bucket) lane(priority int) *lane {
+	for i := range b.lanes {
+		if b.lanes[i].priority == priority {
+			return &b.lanes[i]
+		}
+	}
+	b.lanes = append(b.lanes, lane{priority: priority})
+	return &b.lanes[len(b.lanes)-1]
+}
+
+// slotsBefore is how many slots go to others before a waiting job, its own not among them: exact while those of its
+// priority that came after it wait, else less than it could be.
+func (b *bucket) slotsBefore(j *job) (slots int64) {
+	for _, l := range b.lanes {
+		switch {
+		case l.priority > j.Priority:
+			slots += l.waiting
+		case l.priority == j.Priority:
+			slots += max(0, l.waiting-j.Cost-(l.arrived-j.mark))
+		}
+	}
+	return slots
+}
+
+// slotsFor is how many slots go to others before a job of a priority that comes now.
+func (b *bucket) slotsFor(priority int) (slots int64) {
+	for _, l := range b.lanes {
+		if l.priority >= priority {
+			slots += l.waiting
+		}
+	}
+	return slots
+}
+
+// blocked reports whether the bucket starts nothing, however long one waits for its clock.
+func (b *bucket) blocked() bool { return b.paused || b.concurrency > 0 && b.running >= b.concurrency }
 
 // turn is one job's place in the order of starts. Workers run side by side, so each makes its last check after the one
 // before it has made its own; and a job whose predecessor came back comes back too, for otherwise it would overtake.
@@ -205,6 +252,7 @@ type partition struct {
 	noting   int          // likewise
 	unseen   int          // inherited jobs that run elsewhere and have not arrived: they hold concurrency somewhere
 
+	holder     string    // once surrendered: of the jobs that it left running, as the successor knows them
 	created    time.Time // of its stream, once known
 	generation uint8
 	highest    uint64 // largest sequence that arrived

@@ -152,12 +152,16 @@ func (v *valve) doneJobs(p *partition, now instant) (done []uint64) {
 			done = append(done, seq)
 		}
 	}
+	for seq := range p.finished {
+		done = append(done, seq)
+	}
 	for _, f := range p.recent {
 		if now.since(f.at) <= staleFor {
 			done = append(done, f.seq)
 		}
 	}
 	slices.Sort(done)
+	done = slices.Compact(done)
 	return done[:min(len(done), mostListed)]
 }
 
@@ -170,7 +174,10 @@ func (v *valve) runningJobs(p *partition) []runRecord {
 		}
 	}
 	for seq, in := range p.inherited {
-		if in.holder != "" {
+		switch {
+		case in.outcome != nil: // from now on it is ours to tell
+			running = append(running, runRecord{seq, v.self})
+		case in.holder != "":
 			running = append(running, runRecord{seq, in.holder})
 		}
 	}

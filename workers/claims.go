@@ -12,6 +12,7 @@ import (
 // a job is due, so that a worker elsewhere starts as punctually as a local one.
 type claims struct {
 	offering int     // offers that have no answer yet
+	declined bool    // the last offer found no worker with room, and no local one has been free since
 	running  int     // jobs that run elsewhere
 	nextAt   instant // no offer before it
 	wakeAt   instant // when to look whether offers are wanted
@@ -72,6 +73,9 @@ func (t nextTurn) fits(b *bucket) bool { return t.key == b.key || b.running <= t
 // offer asks for workers elsewhere when buckets are due, or will be soon, and no local worker may take them.
 func (v *valve) offer(now instant) {
 	c := &v.claims
+	if v.free() > 0 {
+		c.declined = false
+	}
 	if c.wakeAt = c.nextAt; now < c.nextAt {
 		return
 	}
@@ -118,6 +122,7 @@ func (v *valve) wanted(now instant) (n int, next instant) {
 // offered takes the end of an offer.
 func (v *valve) offered(result offerResult, now instant) {
 	v.claims.offering--
+	v.claims.declined = result != offerClaimed
 	switch result {
 	case offerBusy:
 		v.claims.nextAt = now.add(busyPause)

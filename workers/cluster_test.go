@@ -2,10 +2,14 @@ package workers
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -72,8 +76,55 @@ func freePort(t *testing.T) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// TestLaw3ClusterLosesNothing drains on three nodes while leaders step down, a server stops, and a drainer vanishes.
+// ownership counts the partitions that a drainer owns.
+type ownership struct {
+	noObserver
+	partitions atomic.Int64
+}
+
+func (o *ownership) Owned(_ string, partitions int) { o.partitions.Store(int64(partitions)) }
+
+// leader names the server that leads a stream, empty while there is none.
+func (b *bench) leader(stream string) string {
+	m, err := b.nc.Request("$JS.API.STREAM.INFO."+stream, nil, 2*time.Second)
+	if err != nil {
+		return ""
+	}
+	var info struct{ Cluster struct{ Leader string } }
+	if err := json.Unmarshal(m.Data, &info); err != nil {
+		b.t.Fatal(err)
+	}
+	return info.Cluster.Leader
+}
+
+// stepDown makes another server the leader of a stream.
+func (b *bench) stepDown(stream string) {
+	b.t.Helper()
+	var before, now string
+	b.until("stream "+stream+" has a leader", func() bool {
+		before = b.leader(stream)
+		return before != ""
+	})
+	b.until("another server leads "+stream, func() bool {
+		if now = b.leader(stream); now == before {
+			if _, err := b.nc.Request("$JS.API.STREAM.LEADER.STEPDOWN."+stream, nil, 2*time.Second); err != nil {
+				b.t.Logf("step down %s: %v", stream, err) // it is asked again
+			}
+		}
+		return now != "" && now != before
+	})
+}
+
+// TestLaw3ClusterLosesNothing drains on three nodes while leaders step down, a server stops, a drainer leaves, another
+// joins, and that one vanishes.
 func TestLaw3ClusterLosesNothing(t *testing.T) {
+	const (
+		jobs  = 1500 // of each of two keys, at 100/s
+		lease = 4 * time.Second
+		// standstill is the longest that a bucket may start nothing: 8 s that writes may stall when a leader is lost, and a
+		// lease that must run out before another drainer takes over.
+		standstill = 8*time.Second + lease
+	)
 	servers, urls := threeNodes(t)
 	connect := func(name string) *nats.Conn {
 		nc, err := nats.Connect(urls, nats.Name(name), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond),
@@ -104,69 +155,109 @@ func TestLaw3ClusterLosesNothing(t *testing.T) {
 	b.put(p)
 
 	var ran seen
-	drain := func(name string) *nats.Conn {
-		nc := connect(name)
-		d, err := New(nc, Options{Replicas: 3, Lease: 4 * time.Second})
+	drain := func(name string) (nc *nats.Conn, owns *ownership, stop func() error) {
+		nc, owns = connect(name), &ownership{}
+		d, err := New(nc, Options{Replicas: 3, Lease: lease, Observer: owns})
 		if err != nil {
 			t.Fatal(err)
 		}
 		d.Handle("api", ran.handle)
 		ctx, cancel := context.WithCancel(context.Background())
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			if err := d.Run(ctx); err != nil {
-				t.Logf("%s: %v", name, err)
-			}
-		}()
-		t.Cleanup(func() {
+		done := make(chan error, 1)
+		go func() { done <- d.Run(ctx) }()
+		stop = sync.OnceValue(func() error {
 			cancel()
-			<-done
+			return <-done
 		})
-		return nc
+		t.Cleanup(func() { _ = stop() }) // what it says matters where the test ends it
+		return nc, owns, stop
 	}
-	drain("d1")
-	second := drain("d2")
-	const jobs = 800
-	for _, key := range []string{"a", "b"} {
+	shares := func(drainers ...*ownership) {
+		t.Helper()
+		b.until("each drainer owns a partition", func() bool {
+			return !slices.ContainsFunc(drainers, func(o *ownership) bool { return o.partitions.Load() != 1 })
+		})
+	}
+	goesOn := func(after string) {
+		t.Helper()
+		began := len(ran.all())
+		b.until("jobs go on after "+after, func() bool { return len(ran.all()) > began+100 })
+	}
+	_, owns1, stop1 := drain("d1")
+	_, owns2, stop2 := drain("d2")
+	for _, key := range []string{"a", "b"} { // of different partitions
 		b.publish("api", key, 0, jobs)
 	}
-	b.until("jobs run", func() bool { return len(ran.all()) > 100 })
-
-	stepDown := func(api string) {
-		if _, err := b.nc.Request("$JS.API."+api, nil, 2*time.Second); err != nil {
-			t.Logf("step down %s: %v", api, err)
-		}
-	}
+	shares(owns1, owns2)
 	for _, stream := range []string{"PENSTOCK_api", "KV_PENSTOCK_DRAINERS", "KV_PENSTOCK_PARTITIONS"} {
-		began := len(ran.all())
-		stepDown("STREAM.LEADER.STEPDOWN." + stream)
-		b.until("jobs go on after "+stream+"'s leader stepped down", func() bool { return len(ran.all()) > began+100 })
+		b.stepDown(stream)
+		goesOn(stream + "'s leader stepped down")
 	}
-	began := len(ran.all())
 	stopped := slices.IndexFunc(servers, func(s *server.Server) bool { return s.JetStreamIsLeader() })
 	servers[stopped].Shutdown()
-	b.until("jobs go on with two servers", func() bool { return len(ran.all()) > began+100 })
+	goesOn("a server stopped")
 
-	began = len(ran.all())
-	second.Close() // it does not come back, and hands nothing over
-	b.until("jobs go on with one drainer", func() bool { return len(ran.all()) > began+100 })
+	shares(owns1, owns2)
+	if err := stop2(); err != nil {
+		t.Errorf("a drainer that left: %v", err)
+	}
+	goesOn("a drainer left")
+	third, owns3, stop3 := drain("d3")
+	shares(owns1, owns3)
+	goesOn("a drainer joined")
+	third.Close() // it does not come back, and hands nothing over
+	goesOn("a drainer vanished")
+	if err := stop3(); err == nil {
+		t.Error("a drainer without a connection ended in order")
+	}
+	if left := 2*jobs - len(ran.all()); left <= 0 {
+		t.Fatal("the queue was empty before everything had happened")
+	}
 	b.empty("api")
+	if err := stop1(); err != nil {
+		t.Errorf("the last drainer: %v", err)
+	}
+
+	all := ran.all()
 	for _, key := range []queue.Key{"a", "b"} {
-		got := ran.bodies(key)
-		slices.Sort(got)
-		if got = slices.Compact(got); len(got) != jobs {
-			t.Errorf("bucket %s: %d of %d jobs ran", key, len(got), jobs)
-		}
+		runs := map[string]int{}
 		var starts []time.Duration
-		for _, job := range ran.all() {
+		for _, job := range all {
 			if job.Key == key {
-				starts = append(starts, job.Started.Sub(ran.all()[0].Started))
+				runs[string(job.Body)]++
+				starts = append(starts, job.Started.Sub(all[0].Started))
 			}
+			if job.Attempt != 1 {
+				t.Errorf("job %s began its attempt %d, but none failed", job.ID, job.Attempt)
+			}
+		}
+		if len(runs) != jobs {
+			t.Errorf("bucket %s: %d of %d jobs ran", key, len(runs), jobs)
 		}
 		if why := exceeds(starts, 100, 1); why != "" {
 			t.Errorf("law 2: bucket %s: %s", key, why)
 		}
+		var longest time.Duration
+		for i := range starts[1:] {
+			longest = max(longest, starts[i+1]-starts[i])
+		}
+		if longest > standstill {
+			t.Errorf("bucket %s started nothing for %v, want at most %v", key, longest, standstill)
+		}
+		last := -1
+		for _, body := range ran.bodies(key) {
+			n, err := strconv.Atoi(body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if runs[body] > 1 {
+				continue // a crash puts it back among those behind it
+			}
+			if n < last {
+				t.Errorf("law 4: bucket %s: job %d after job %d", key, n, last)
+			}
+			last = n
+		}
+		t.Logf("bucket %s: %d starts of %d jobs, longest standstill %v", key, len(starts), jobs, longest)
 	}
-	t.Logf("%d starts of %d jobs", len(ran.all()), 2*jobs)
 }

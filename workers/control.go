@@ -22,36 +22,52 @@ func (b *bucket) rateNow(now instant) float32 {
 	return b.rate * float32(math.Exp(-now.since(b.rateAt).Seconds()/rateMemory.Seconds()))
 }
 
-// expectBucket is how long a bucket would take to start a job that has n others before it; nil while it is paused or held
-// by its concurrency, when nobody can tell.
-func (v *valve) expectBucket(b *bucket, n int, now instant) *int64 {
-	if b.paused || b.concurrency > 0 && b.running >= b.concurrency {
+// expectBucket is how long a bucket would take to start a job after so many slots of others; nil while nobody can tell:
+// while it is paused, held by its concurrency or being taken over, or there is no worker for it.
+func (v *valve) expectBucket(b *bucket, slots int64, now instant) *int64 {
+	if b.blocked() || b.part.state != partitionLive || v.free() <= 0 && v.claims.declined {
 		return nil
 	}
 	at := v.startable(b)
 	if b.pace != nil {
-		at = at.add(times(int64(n), b.pace.interval))
+		at = max(at, now.add(-b.pace.credit)).add(times(slots, b.pace.interval))
 	}
 	if v.total != nil {
-		at = max(at, max(now, v.total.next(&v.totalClock)).add(times(v.turnsBefore(b, n), v.total.interval)))
+		slots += v.slotsOfOthers(b, slots)
+		at = max(at, max(now, v.total.next(&v.totalClock)).add(times(slots, v.total.interval)))
 	}
 	ms := ceilMillis(max(0, at.since(now)))
 	return &ms
 }
 
-// turnsBefore is how many starts of the whole policy come before the bucket's n-th, while every bucket with work takes
-// its turns by weight.
-func (v *valve) turnsBefore(b *bucket, n int) int64 {
-	turns := int64(n)
-	rounds := float64(n+1) / float64(b.weight)
+// slotsOfOthers is how many slots go to other buckets before one has taken so many and starts another job, while every
+// bucket with work takes its turns by weight.
+func (v *valve) slotsOfOthers(b *bucket, slots int64) (others int64) {
+	turn := max(b.turns, v.turns) + float64(slots)/float64(b.weight)
 	for _, part := range v.parts {
 		for _, other := range part.buckets {
-			if other != b && len(other.ready) > 0 {
-				turns += min(int64(len(other.ready)), int64(rounds*float64(other.weight)))
+			if other == b || len(other.ready) == 0 || other.paused {
+				continue
+			}
+			waiting := other.slotsFor(queue.MinPriority)
+			perJob := float64(waiting) / float64(len(other.ready))
+			// It starts jobs as long as it is not past the turn, so the last one reaches beyond.
+			if ahead := (turn - max(other.turns, v.turns)) * float64(other.weight); ahead >= 0 {
+				others += min(waiting, int64((math.Floor(ahead/perJob)+1)*perJob))
 			}
 		}
 	}
-	return turns
+	return others
+}
+
+// expectJob is expectBucket for a job that waits. One that is due and has no worker starts when one becomes free, which
+// nobody can tell.
+func (v *valve) expectJob(j *job, slots int64, now instant) *int64 {
+	ms := v.expectBucket(j.bucket, slots, now)
+	if ms != nil && *ms == 0 && !v.mayTakeWorker(j.bucket) {
+		return nil
+	}
+	return ms
 }
 
 // bucketState tells how a bucket stands.
@@ -69,7 +85,7 @@ func (v *valve) bucketState(p *partition, key queue.Key, now instant, wall time.
 	s.Depth, s.Waiting, s.Running = b.held, len(b.ready), b.running
 	s.Rate = math.Round(float64(b.rateNow(now))*100) / 100
 	s.CoolingMS = max(0, ceilMillis(b.cool.since(now)))
-	s.ExpectMS = v.expectBucket(b, len(b.ready), now)
+	s.ExpectMS = v.expectBucket(b, b.slotsFor(0), now)
 	s.Delayed = b.delayed
 	if len(b.ready) > 0 {
 		s.HeadAgeMS = max(0, wall.Sub(b.ready[0].Stored).Milliseconds())
@@ -122,13 +138,14 @@ func (v *valve) jobState(p *partition, seq uint64, now instant) *queue.JobState 
 	zero := int64(0)
 	switch j.stage {
 	case stageWaiting:
-		position := 0
+		position, slots := 0, int64(0)
 		for _, other := range j.bucket.ready {
 			if other.before(orderedJob{j}) {
 				position++
+				slots += other.Cost
 			}
 		}
-		s.State, s.Position, s.ExpectMS = queue.JobWaiting, &position, v.expectBucket(j.bucket, position, now)
+		s.State, s.Position, s.ExpectMS = queue.JobWaiting, &position, v.expectJob(j, slots, now)
 	case stageDelayed:
 		s.State = queue.JobDelayed
 		if !j.bucket.paused {
@@ -171,16 +188,15 @@ func (v *valve) purge(p *partition, key queue.Key, now instant) (removed int) {
 }
 
 // expect says how long it will be until a job starts, while nothing fails: 0 when it has started. It is not known for a
-// job that has not arrived, and while concurrency holds the bucket back.
+// job that has not arrived, and while nobody can tell: see expectBucket.
 func (v *valve) expect(p *partition, seq uint64, now instant) (wait time.Duration, known bool) {
 	j := p.jobs[seq]
 	if j == nil {
 		return 0, seq <= p.highest
 	}
-	b := j.bucket
 	switch j.stage {
 	case stageWaiting:
-		ms := v.expectBucket(b, j.inBucket, now)
+		ms := v.expectJob(j, j.bucket.slotsBefore(j), now)
 		if ms == nil {
 			return 0, false
 		}
@@ -191,15 +207,24 @@ func (v *valve) expect(p *partition, seq uint64, now instant) (wait time.Duratio
 	return 0, true
 }
 
-// room is how long it will be until the bucket's next start, at least one interval: when a place may be free again.
+// unknownRoom is when a place may be free again of a bucket whose next start nobody can tell.
+const unknownRoom = time.Second
+
+// room is how long it will be until the bucket's next start, at least one interval: when a place may be free again. Without
+// a pace, and while the bucket is paused or held by its concurrency, it is at least unknownRoom.
 func (v *valve) room(p *partition, key queue.Key, now instant) time.Duration {
-	var wait time.Duration
-	if l := v.limitsOf(key); l.pace != nil {
+	l, b := v.limitsOf(key), p.buckets[key]
+	wait := unknownRoom
+	switch {
+	case l.pace != nil:
 		wait = l.pace.interval
-	} else if v.total != nil {
+	case v.total != nil:
 		wait = v.total.interval
 	}
-	if b := p.buckets[key]; b != nil {
+	if l.paused || b != nil && b.blocked() {
+		wait = max(wait, unknownRoom)
+	}
+	if b != nil {
 		wait = max(wait, v.startable(b).since(now))
 	}
 	return wait

@@ -3,6 +3,7 @@ package workers
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -94,6 +95,234 @@ func TestExpectedStarts(t *testing.T) {
 				t.Errorf("%d jobs have not started", left)
 			}
 		})
+	}
+}
+
+// TestExpectedStartsCountSlots: a job of cost n takes n slots of those behind it.
+func TestExpectedStartsCountSlots(t *testing.T) {
+	for name, p := range map[string]policy.Policy{"own rate": leaky("api", "5/s"), "total": total("5/s")} {
+		t.Run(name, func(t *testing.T) {
+			b := newValveBench(t, p)
+			for range 5 {
+				b.arrive("a", cost(10))
+			}
+			tail := b.arrive("a")
+			for range 3 {
+				b.arrive("a", cost(7)) // behind it
+			}
+			first := b.arrive("a", cost(3), priority(1))
+			state := func(j *job) int64 {
+				ms := b.v.jobState(b.p, j.Seq, b.now).ExpectMS
+				wait, known := b.v.expect(b.p, j.Seq, b.now)
+				if ms == nil || !known || *ms != wait.Milliseconds() {
+					t.Fatalf("job %d: %v and %v, %v", j.Seq, ms, wait, known)
+				}
+				return *ms
+			}
+			if got := state(first); got != 0 {
+				t.Errorf("the job of the highest priority is told %d ms", got)
+			}
+			if got := state(tail); got != 10_600 {
+				t.Errorf("a job behind 53 slots at 5/s is told %d ms, want 10600", got)
+			}
+			if s := b.v.bucketState(b.p, "a", b.now, b.wall()); s.ExpectMS == nil || *s.ExpectMS != 15_000 {
+				t.Errorf("a job that comes after 75 slots at 5/s: %+v", s)
+			}
+			b.v.cancel(b.p, 2, b.now)
+			if got := state(tail); got != 8_600 {
+				t.Errorf("after a job of cost 10 was cancelled it is told %d ms, want 8600", got)
+			}
+			var started time.Duration
+			b.until(20*second, func(r run) {
+				if r.job == tail {
+					started = b.now.since(origin)
+				}
+				b.done(r)
+			})
+			if off := (started - 8600*ms).Abs(); off > 10*ms {
+				t.Errorf("it started after %v", started)
+			}
+		})
+	}
+}
+
+// TestExpectedStartsUnderATotalCountSlots: keys whose jobs cost more take fewer turns, by weight.
+func TestExpectedStartsUnderATotalCountSlots(t *testing.T) {
+	b := newValveBench(t, total("20/s"))
+	weight := int64(2)
+	b.v.setOverride("heavy", policy.Override{Weight: &weight}, b.now)
+	b.v.setOverride("paused", policy.Override{Paused: true}, b.now)
+	for range 20 {
+		b.arrive("costly", cost(12))
+		b.arrive("heavy", cost(3))
+		b.arrive("paused", cost(100)) // takes no turns
+	}
+	told := map[uint64]time.Duration{}
+	for range 100 {
+		j := b.arrive("asked")
+		wait, known := b.v.expect(b.p, j.Seq, b.now)
+		if !known {
+			t.Fatalf("job %d: not known", j.Seq)
+		}
+		told[j.Seq] = wait
+	}
+	b.until(60*second, func(r run) {
+		actual := b.now.since(origin)
+		if want, asked := told[r.Seq]; asked && (want-actual).Abs() > max(second, actual/10) {
+			t.Errorf("job %d was told %v and started after %v", r.Seq, want, actual)
+		}
+		delete(told, r.Seq)
+		b.done(r)
+	})
+	if len(told) > 0 {
+		t.Errorf("%d jobs have not started", len(told))
+	}
+}
+
+// TestSlotsAreCounted compares the counts of lanes with the queue, whatever comes and goes.
+func TestSlotsAreCounted(t *testing.T) {
+	b := newValveBench(t, leaky("api", "50/s"))
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 3000 {
+		j := b.arrive("a", cost(1+random.Int64N(5)), priority(random.IntN(3)))
+		slots := int64(0)
+		for _, other := range j.bucket.ready {
+			if other.before(orderedJob{j}) {
+				slots += other.Cost
+			}
+		}
+		if got := j.bucket.slotsBefore(j); got != slots {
+			t.Fatalf("job %d, just come: %d slots before it, want %d", j.Seq, got, slots)
+		}
+		if random.IntN(3) == 0 {
+			b.v.cancel(b.p, 1+random.Uint64N(b.seq), b.now)
+		}
+		b.now = b.now.add(10 * ms)
+		for _, r := range b.start() {
+			b.end(r, outcome{Kind: []outcomeKind{outcomeDone, outcomeUncounted, outcomeReturned}[random.IntN(3)]})
+		}
+	}
+	if a := b.p.buckets["a"]; a.slotsFor(queue.MinPriority) == 0 || len(a.lanes) != 3 {
+		t.Errorf("lanes %+v", a.lanes)
+	}
+	b.v.purge(b.p, "a", b.now)
+	if n := b.p.buckets["a"].slotsFor(queue.MinPriority); n != 0 {
+		t.Errorf("%d slots wait in an empty bucket", n)
+	}
+}
+
+// TestNobodyCanTellWithoutAWorker: a job that is due is not told to start now while nobody can run it.
+func TestNobodyCanTellWithoutAWorker(t *testing.T) {
+	told := func(b *valveBench, j *job) string {
+		wait, known := b.v.expect(b.p, j.Seq, b.now)
+		ms := b.v.jobState(b.p, j.Seq, b.now).ExpectMS
+		if known != (ms != nil) || known && *ms != wait.Milliseconds() {
+			t.Errorf("job %d: %v, %v and %v", j.Seq, wait, known, ms)
+		}
+		if !known {
+			return "unknown"
+		}
+		return wait.String()
+	}
+	t.Run("anywhere", func(t *testing.T) {
+		b := newValveBench(t, leaky("api", "10/s"))
+		b.v.local = false
+		j := b.arrive("a")
+		behind := b.arrive("a")
+		b.start()
+		if len(b.out.offers) == 0 || told(b, j) != "unknown" {
+			t.Errorf("before anybody has answered: %s", told(b, j))
+		}
+		for range len(b.out.offers) {
+			b.v.offered(offerNobody, b.now)
+		}
+		b.start()
+		for _, j := range []*job{j, behind} {
+			if got := told(b, j); got != "unknown" {
+				t.Errorf("job %d, after nobody has answered: %s", j.Seq, got)
+			}
+		}
+		if s := b.v.bucketState(b.p, "b", b.now, b.wall()); s.ExpectMS != nil {
+			t.Errorf("a job of another key: %+v", s)
+		}
+		b.v.claims.offering++
+		b.v.offered(offerClaimed, b.now)
+		if got := told(b, behind); got != "100ms" {
+			t.Errorf("after a worker has claimed: %s", got)
+		}
+	})
+	t.Run("free", func(t *testing.T) {
+		p := leaky("api", "10/s")
+		p.Workers = 1
+		b := newValveBench(t, p)
+		b.arrive("a")
+		j := b.arrive("b")
+		running := b.start()[0]
+		if got := told(b, j); got != "unknown" {
+			t.Errorf("while the only worker runs another: %s", got)
+		}
+		b.v.offered(offerBusy, b.now)
+		behind := b.arrive("b")
+		if got := told(b, behind); got != "unknown" {
+			t.Errorf("a job behind it: %s", got)
+		}
+		b.done(running)
+		if got := told(b, behind); got != "100ms" {
+			t.Errorf("once it is free: %s", got)
+		}
+		b.start()
+		if got := told(b, j); got != "0s" {
+			t.Errorf("once it runs: %s", got)
+		}
+	})
+	t.Run("to spare", func(t *testing.T) {
+		p := leaky("api", "10/s")
+		p.Workers = 4
+		b := newValveBench(t, p)
+		for range 3 {
+			b.arrive("hangs")
+			b.start()
+			b.now = b.now.add(100 * ms)
+		}
+		j := b.arrive("hangs") // a bucket gets no more than three quarters of the workers
+		b.start()
+		if got := told(b, j); got != "unknown" {
+			t.Errorf("a job that gets no worker: %s", got)
+		}
+	})
+}
+
+// TestRoom: a refused publisher comes back after one interval or more, and not at once when there is none.
+func TestRoom(t *testing.T) {
+	unpaced := policy.Policy{Name: "door", Algorithm: policy.TokenBucket, Capacity: 10, Refill: leaky("x", "1/s").Outflow,
+		Queue: &policy.Queue{Capacity: 2}}
+	held := leaky("api", "10/s")
+	held.Concurrency = 1
+	for _, c := range []struct {
+		what   string
+		policy policy.Policy
+		change func(b *valveBench)
+		want   time.Duration
+	}{
+		{"paced", leaky("api", "10/s"), nil, 100 * ms},
+		{"slow", leaky("api", "6/m"), nil, 10 * second},
+		{"total", total("10/s"), nil, 100 * ms},
+		{"unpaced", unpaced, nil, second},
+		{"paused", leaky("api", "10/s"), func(b *valveBench) { b.v.setPolicy(b.v.policy, true, b.now) }, second},
+		{"paused key", leaky("api", "10/s"), func(b *valveBench) { b.v.setOverride("a", policy.Override{Paused: true}, b.now) }, second},
+		{"held", held, func(b *valveBench) { b.arrive("a"); b.start() }, second},
+		{"cooling down", leaky("api", "10/s"), func(b *valveBench) {
+			b.arrive("a")
+			b.end(b.start()[0], outcome{Kind: outcomeThrottled, RetryAfter: 5 * second})
+		}, 5 * second},
+	} {
+		b := newValveBench(t, c.policy)
+		if c.change != nil {
+			c.change(b)
+		}
+		if got := b.v.room(b.p, "a", b.now).Round(ms); got != c.want {
+			t.Errorf("%s: room in %v, want %v", c.what, got, c.want)
+		}
 	}
 }
 

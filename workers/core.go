@@ -389,7 +389,7 @@ func (c *core) inheritance(s *share, found opened, now instant) inheritance {
 	default:
 		in.crashed = true
 		in.handover, in.elapsed = found.checkpoint.handover, since(found.noted)
-		if noted = found.noted; found.checkpoint.Epoch != b.revision {
+		if noted = found.noted; found.checkpoint.Epoch != b.revision && (b.record.After == 0 || found.checkpoint.Epoch < b.record.After) {
 			in.handover.Running, noted = b.record.Running, b.stored
 		}
 	}
@@ -477,6 +477,7 @@ func (c *core) finished(r run, o outcome, now instant) {
 		if o.Kind == outcomeFailed {
 			o.Attempts = r.attempt
 		}
+		o.Holder = r.part.holder
 		c.out.reports = append(c.out.reports, report{r.part.policy, r.part.number, o})
 	}
 }
@@ -595,7 +596,7 @@ func (c *core) wake(now instant) instant {
 func (c *core) note(v *valve, p *partition, now instant) {
 	s := &p.checkpointed
 	s.pending, s.changed, s.last = true, false, now
-	value := encode(checkpoint{V: version, Owner: c.lease.id, Epoch: p.epoch, handover: v.handover(p, now, c.options.lease)})
+	value := encode(checkpoint{V: version, Owner: c.lease.id, Epoch: p.epoch, handover: v.handover(p, now, c.lease.fence.since(now))})
 	c.out.puts = append(c.out.puts, put{
 		table: tablePartitions, key: checkpointKey(p.policy, p.number), value: value, revision: s.revision, sent: now, why: whyCheckpoint,
 	})

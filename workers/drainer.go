@@ -52,7 +52,10 @@ type Options struct {
 type Observer interface {
 	// Started tells how late a start was for its time, and how long the job had waited since it was accepted.
 	Started(policy string, lateness, wait time.Duration)
-	// Finished tells how an attempt ended: done, failed, throttled, permanent or returned (not started after all).
+	// Finished tells how an attempt ended: done, failed, throttled, permanent (no other can succeed), returned (not started
+	// after all) or uncounted (interrupted, or its worker elsewhere left). Two ends are of jobs and not of attempts: dead,
+	// once the dead letter is stored, whatever its reason, so it follows a permanent attempt too; and cancelled, by an
+	// operator.
 	Finished(policy, outcome string)
 	// Owned tells how many partitions of a policy this drainer owns.
 	Owned(policy string, partitions int)
@@ -88,6 +91,7 @@ type Drainer struct {
 	backlogs map[*partition]*backlog
 	asks     []*ask
 	owned    map[string]int
+	letters  letters
 	closed   bool    // the connection, for good
 	remote   *remote // nil when this process only lends
 	lender   *lender
@@ -138,7 +142,7 @@ func New(nc *nats.Conn, o Options) (*Drainer, error) {
 		broker: broker, options: o, log: o.Logger, epoch: time.Now().Add(-time.Second), handlers: map[string]Handler{},
 		results: make(chan result, 1024), events: make(chan func(instant), 256), stopped: make(chan struct{}),
 		policies: map[string]policy.Policy{}, running: map[string]Handler{}, backlogs: map[*partition]*backlog{},
-		owned: map[string]int{}, unconfirmed: make(chan struct{}, mostUnconfirmed),
+		owned: map[string]int{}, letters: letters{log: o.Logger}, unconfirmed: make(chan struct{}, mostUnconfirmed),
 	}, nil
 }
 
@@ -246,6 +250,7 @@ func (d *Drainer) loop(ctx, background context.Context, interrupt func()) error 
 	var end <-chan time.Time
 	ready := false
 	defer d.closeAll()
+	defer func() { d.letters.tell(d.now(), true) }()
 	for {
 		select {
 		case event := <-d.events:
@@ -279,6 +284,7 @@ func (d *Drainer) loop(ctx, background context.Context, interrupt func()) error 
 		d.core.checkpoint(now)
 		d.perform(background)
 		d.resolveAsks(now)
+		d.letters.tell(now, false)
 		if !ready && d.core.synced && d.core.open(now) {
 			ready = true
 			d.options.Ready()

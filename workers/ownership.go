@@ -103,8 +103,11 @@ func (c *core) claim(s *share, now instant) {
 	switch {
 	case s.part != nil && !s.part.fresh:
 		r.Running = c.valves[s.policy].runningJobs(s.part)
-	case s.before.exists && s.before.record.Released: // not taken in yet
+	case s.before.exists: // not taken in yet
 		r.Running = s.before.record.Running
+		if !s.before.record.Released {
+			r.After = cmp.Or(s.before.record.After, s.before.revision)
+		}
 	}
 	s.state = shareClaiming
 	c.write(s, r, whyClaim, now)

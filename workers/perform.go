@@ -490,36 +490,6 @@ func (d *Drainer) current(b *backlog) (*queue.Backlog, error) {
 	}
 }
 
-// bury stores a dead letter. Until it is stored the job waits.
-func (d *Drainer) bury(b *backlog, u burial) {
-	letter := queue.DeadLetter{
-		Policy: u.bucket.part.policy, Key: u.Key, Seq: u.Seq, Partition: u.bucket.part.number, Stored: u.Stored,
-		Reason: string(u.reason), Error: u.detail, Attempts: u.attempts, Header: u.Header, Body: u.Body,
-	}
-	lean := u.Lean
-	d.persist(b.ctx, "store dead letter", func() error {
-		if lean && letter.Body == nil {
-			open, err := d.current(b)
-			if err != nil {
-				return err
-			}
-			found, err := open.Body(b.ctx, u.Seq)
-			if err != nil && !errors.Is(err, queue.ErrNotFound) {
-				return err
-			}
-			letter.Body = found.Body
-		}
-		return d.broker.Bury(b.ctx, letter)
-	}, func(now instant) {
-		d.log.Info("dead letter", "policy", letter.Policy, "job", u.Seq, "key", u.Key, "reason", u.reason, "error", u.detail)
-		d.options.Observer.Finished(letter.Policy, "dead")
-		d.broker.Tell(letter.Policy, queue.Event{
-			Type: queue.EventDead, Job: jobID(letter.Policy, u.Seq), Key: u.Key, Attempt: letter.Attempts, Reason: letter.Reason, Error: u.detail,
-		})
-		d.valveOf(u.bucket.part, func(v *valve) { v.buried(u.job) })
-	})
-}
-
 // tell reports an outcome to a partition's new owner until it is heard.
 func (d *Drainer) tell(ctx context.Context, r report) {
 	data, err := json.Marshal(r.outcome)

@@ -33,6 +33,9 @@ type ownerRecord struct {
 	Owner    string `json:"owner"`
 	Nonce    uint64 `json:"nonce"`
 	Released bool   `json:"released,omitempty"`
+	// After is the epoch of an owner that crashed, the first of a row: a checkpoint of that or a later epoch tells what
+	// runs, Running only what did when the first claimed the partition.
+	After uint64 `json:"after,omitempty"`
 	handover
 }
 
@@ -83,9 +86,10 @@ type attemptRecord struct {
 type outcome struct {
 	Seq        uint64        `json:"seq"`
 	Kind       outcomeKind   `json:"kind"`
+	Holder     string        `json:"holder,omitempty"` // who ran it, when reported to a successor
 	Error      string        `json:"error,omitempty"`
 	RetryAfter time.Duration `json:"retry_after,omitempty"` // throttled: 0 when the target named no time
-	Attempts   int           `json:"attempts,omitempty"`    // failed: how many that makes, when reported to a successor
+	Attempts   int           `json:"attempts,omitempty"`    // failed, permanent: how many that makes, when reported to a successor
 	Reason     Reason        `json:"reason,omitempty"`      // permanent: of the dead letter, when reported to a successor
 }
 

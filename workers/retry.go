@@ -14,7 +14,7 @@ const (
 	ReasonPermanent Reason = "permanent" // the target or handler said that no attempt can succeed
 	ReasonAttempts  Reason = "attempts"  // all attempts failed
 	ReasonDeadline  Reason = "deadline"  // its deadline passed, or it waited longer than the policy's max_age
-	ReasonMalformed Reason = "malformed" // its headers or its key cannot be understood
+	ReasonMalformed Reason = "malformed" // its headers or its key cannot be understood, or it costs more than its bucket's capacity
 	ReasonCrashed   Reason = "crashed"   // its drainer crashed while it ran, three times
 )
 

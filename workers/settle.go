@@ -39,12 +39,13 @@ func (v *valve) settle(j *job, o outcome, now instant) {
 		b.throttles = 0
 		v.ack(j)
 	case outcomePermanent:
-		v.bury(j, cmp.Or(o.Reason, ReasonPermanent), o.Error)
-	case outcomeFailed:
-		j.attempts, j.lastError = max(j.attempts+1, o.Attempts), o.Error
-		if o.Attempts > 0 {
-			j.attempts = o.Attempts
+		if o.Reason == "" { // said by the run that ends now, which is one more
+			o.Reason, o.Attempts = ReasonPermanent, j.attempts+1
 		}
+		j.attempts = max(j.attempts, o.Attempts)
+		v.bury(j, o.Reason, o.Error)
+	case outcomeFailed:
+		j.attempts, j.lastError = cmp.Or(o.Attempts, j.attempts+1), o.Error
 		if j.attempts >= retry.MaxAttempts {
 			v.bury(j, ReasonAttempts, o.Error)
 			break

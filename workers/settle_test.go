@@ -113,6 +113,67 @@ func throttleAfterDone(b *valveBench) time.Duration {
 	return b.p.buckets["a"].cool.since(b.now)
 }
 
+// TestLettersCountEveryAttempt: a run after which no attempt can succeed was one too, also when its drainer hands over before
+// the letter is stored.
+func TestLettersCountEveryAttempt(t *testing.T) {
+	p := leaky("api", "1000/s")
+	p.Retry = policy.Retry{MaxAttempts: 3}
+	for _, c := range []struct {
+		failures int
+		last     outcome
+		want     int
+		reason   Reason
+	}{
+		{0, outcome{Kind: outcomePermanent}, 1, ReasonPermanent},
+		{2, outcome{Kind: outcomePermanent}, 3, ReasonPermanent},
+		{2, outcome{Kind: outcomeFailed}, 3, ReasonAttempts},
+	} {
+		b := newValveBench(t, p)
+		j := b.arrive("a")
+		for range c.failures {
+			b.end(b.start()[0], outcome{Kind: outcomeFailed})
+			b.v.saved(j, b.now)
+			b.now = b.now.add(time.Minute)
+		}
+		saved := inheritedAttempt{attemptRecord: attemptRecord{V: version, Attempts: j.attempts}}
+		b.end(b.start()[0], c.last)
+		if u := b.out.burials[0]; u.attempts != c.want || u.reason != c.reason {
+			t.Errorf("after %d failures and %s: a letter %q of %d attempts, want %q of %d", c.failures, c.last.Kind, u.reason, u.attempts, c.reason, c.want)
+		}
+		h := b.v.surrender(b.p, b.now)
+		next := unownedValve(t, p).at(time.Hour).inheritFrom(inheritance{
+			owner: "old", handover: h, attempts: map[uint64]inheritedAttempt{1: saved},
+		})
+		next.v.reported(next.p, b.out.reports[0].outcome, next.now)
+		next.deliver(1, "a")
+		if u := next.out.burials[0]; u.attempts != c.want || u.reason != c.reason {
+			t.Errorf("after a handover: a letter %q of %d attempts, want %q of %d", u.reason, u.attempts, c.reason, c.want)
+		}
+	}
+}
+
+// TestCostsThatNeverFit: a job of a higher cost than its bucket's capacity would block the bucket for longer than a full
+// queue. Where starts are not paced, a cost is the limiter's business.
+func TestCostsThatNeverFit(t *testing.T) {
+	p := leaky("api", "1/m")
+	p.Capacity = 10
+	b := newValveBench(t, p)
+	b.arrive("a", cost(11))
+	b.arrive("a", cost(10))
+	if runs := b.start(); b.seqs(runs) != "[2]" || b.reasons() != "[malformed]" {
+		t.Errorf("started %s, buried for %s", b.seqs(runs), b.reasons())
+	}
+	if detail := b.out.burials[0].detail; detail != "Penstock-Cost: it costs 11, more than the bucket's capacity of 10" {
+		t.Errorf("the letter says %q", detail)
+	}
+	door := policy.Policy{Name: "door", Algorithm: policy.TokenBucket, Capacity: 100, Refill: p.Outflow, Queue: &policy.Queue{Capacity: 2}}
+	b = newValveBench(t, door)
+	b.arrive("a", cost(50))
+	if runs := b.start(); len(runs) != 1 {
+		t.Errorf("buried for %s", b.reasons())
+	}
+}
+
 // Dates that are too far away for a duration must not wrap around.
 func TestFarDatesAreFarAway(t *testing.T) {
 	far := time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)

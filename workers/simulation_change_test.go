@@ -1,7 +1,10 @@
 package workers
 
 import (
-	"fmt"
+	"maps"
+	"math"
+	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -10,21 +13,23 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 )
 
-// What operators and workers elsewhere add to the simulation: total outflows, costs, overrides, pauses, changes of rates
-// while jobs wait, and jobs that run in other processes, with lost and late messages.
+// What operators say in the simulation: policies and overrides that change while jobs wait and run, pauses, jobs that are
+// cancelled and buckets that are purged.
 
 // settings is what operators have said, as the world knows it.
 type settings struct {
-	paused    map[string]time.Duration // by policy or bucket: since when
-	overrides map[string]map[queue.Key]policy.Override
-	most      map[string]float64 // the largest rate that a bucket, or a policy in total, ever had
-	elsewhere map[string]int     // policies whose jobs run in other processes, and how many workers are free there
+	paused        map[string]time.Duration // by policy or bucket: since when
+	overrides     map[string]map[queue.Key]policy.Override
+	leastAttempts map[string]int  // by policy, of all that it ever had
+	elsewhere     map[string]bool // policies whose jobs run in other processes alone
+	slow          map[string]bool // policies whose targets are
+	operations    []func(w *world, p *policy.Policy)
 }
 
 func newSettings() settings {
 	return settings{
 		paused: map[string]time.Duration{}, overrides: map[string]map[queue.Key]policy.Override{},
-		most: map[string]float64{}, elsewhere: map[string]int{},
+		leastAttempts: map[string]int{}, elsewhere: map[string]bool{}, slow: map[string]bool{},
 	}
 }
 
@@ -37,74 +42,105 @@ func someRate(w *world) algorithms.Rate {
 	return rate
 }
 
-// vary gives some policies a total outflow, and some no local workers.
+// vary gives some policies a total outflow, with keys of different weight, and some no local workers.
 func (w *world) vary(p *policy.Policy) {
-	if w.chance(0.25) {
+	if w.chance(0.3) {
 		p.Partitions, p.OutflowTotal = 1, someRate(w)
-		if w.chance(0.5) {
+		if w.chance(0.7) {
 			p.Outflow, p.Burst = algorithms.Rate{}, 0
 		}
-	}
-	if w.chance(0.25) {
-		w.set.elsewhere[p.Name] = 16
-	}
-	w.allowed(*p)
-}
-
-// allowed remembers the largest rates: over a change law 2 uses the larger one.
-func (w *world) allowed(p policy.Policy) {
-	w.set.most[p.Name] = max(w.set.most[p.Name], p.OutflowTotal.PerSecond())
-	for i := range 4 {
-		key := queue.Key(fmt.Sprintf("k%d", i))
-		rate := p.Outflow
-		if o := w.set.overrides[p.Name][key].Outflow; o != nil {
-			rate = *o
+		for _, key := range keys {
+			if w.chance(0.4) {
+				weight := 2 + w.rng.Int64N(4)
+				w.overridesOf(p.Name)[key] = policy.Override{Weight: &weight}
+			}
 		}
-		bucket := p.Name + "/" + string(key)
-		w.set.most[bucket] = max(w.set.most[bucket], rate.PerSecond())
+	}
+	w.set.slow[p.Name] = w.chance(0.35)
+	if w.chance(0.3) {
+		w.set.elsewhere[p.Name] = true
+		for range 1 + w.rng.IntN(3) {
+			w.lend(p.Name)
+		}
 	}
 }
 
-// operators change things while jobs wait and run.
+func (w *world) overridesOf(name string) map[queue.Key]policy.Override {
+	if w.set.overrides[name] == nil {
+		w.set.overrides[name] = map[queue.Key]policy.Override{}
+	}
+	return w.set.overrides[name]
+}
+
+// operators change things while jobs wait and run: each seed has some kinds of changes, so that the others are judged
+// without them.
 func (w *world) operators(until time.Duration) {
-	if w.chance(0.5) {
+	if w.chance(0.3) {
 		return
 	}
-	for at := w.between(2*time.Second, 10*time.Second); at < until; at += w.between(time.Second, 15*time.Second) {
-		w.after(at, w.operate)
+	for _, kind := range operations {
+		if w.chance(0.4) {
+			w.set.operations = append(w.set.operations, kind)
+		}
+	}
+	if len(w.set.operations) == 0 {
+		return
+	}
+	for at := w.between(2*time.Second, 6*time.Second); at < until; at += w.between(200*time.Millisecond, 8*time.Second) {
+		w.after(at, func() {
+			kind := w.set.operations[w.rng.IntN(len(w.set.operations))]
+			kind(w, &w.policies[w.rng.IntN(len(w.policies))])
+			w.tellAll()
+		})
 	}
 }
 
-func (w *world) operate() {
-	i := w.rng.IntN(len(w.policies))
-	p := &w.policies[i]
-	key := queue.Key(fmt.Sprintf("k%d", w.rng.IntN(4)))
-	switch w.rng.IntN(4) {
-	case 0:
+var operations = []func(w *world, p *policy.Policy){
+	func(w *world, p *policy.Policy) { // other rates
 		if !p.Outflow.IsZero() {
 			p.Outflow = someRate(w)
 		}
 		if !p.OutflowTotal.IsZero() {
 			p.OutflowTotal = someRate(w)
 		}
-	case 1:
-		w.pause(p.Name)
-	case 2:
-		rate := someRate(w)
-		weight := 1 + w.rng.Int64N(4)
-		w.override(p.Name, key, policy.Override{Outflow: &rate, Weight: &weight})
-	case 3:
-		w.override(p.Name, key, policy.Override{Paused: true})
-		w.set.paused[p.Name+"/"+string(key)] = w.now
-		w.after(w.between(100*time.Millisecond, 6*time.Second), func() {
-			w.override(p.Name, key, policy.Override{})
-		})
-	}
-	w.allowed(*p)
-	w.tellAll()
+	},
+	func(w *world, p *policy.Policy) { // another burst
+		if !p.Outflow.IsZero() {
+			p.Burst = 1 + w.rng.Int64N(5)
+		}
+	},
+	func(w *world, p *policy.Policy) { p.Concurrency = w.rng.IntN(9) },
+	func(w *world, p *policy.Policy) { p.Workers = 1 + w.rng.IntN(24) },
+	func(w *world, p *policy.Policy) {
+		p.Retry.MaxAttempts = 1 + w.rng.IntN(5)
+		p.Retry.Backoff = policy.Duration(w.between(10*time.Millisecond, time.Second))
+		w.set.leastAttempts[p.Name] = min(w.set.leastAttempts[p.Name], p.Retry.MaxAttempts)
+	},
+	(*world).resize,
+	(*world).pause,
+	(*world).override,
+	func(w *world, p *policy.Policy) { w.pauseKey(p.Name, someKey(w)) },
+	func(w *world, p *policy.Policy) {
+		for range 1 + w.rng.IntN(4) {
+			w.cancelSome(p.Name)
+		}
+	},
+	func(w *world, p *policy.Policy) { w.purge(p.Name, someKey(w)) },
 }
 
-func (w *world) pause(name string) {
+// resize changes a capacity; one below what a bucket holds is refused.
+func (w *world) resize(p *policy.Policy) {
+	capacity := 10 + w.rng.Int64N(50)
+	for _, depth := range w.streams[p.Name].depth {
+		if depth > capacity {
+			return
+		}
+	}
+	p.Capacity = capacity
+}
+
+func (w *world) pause(p *policy.Policy) {
+	name := p.Name
 	w.set.paused[name] = w.now
 	w.after(w.between(100*time.Millisecond, 6*time.Second), func() {
 		delete(w.set.paused, name)
@@ -112,20 +148,108 @@ func (w *world) pause(name string) {
 	})
 }
 
-func (w *world) override(name string, key queue.Key, o policy.Override) {
-	if w.set.overrides[name] == nil {
-		w.set.overrides[name] = map[queue.Key]policy.Override{}
+// override gives a key numbers of its own, some of them or all.
+func (w *world) override(p *policy.Policy) {
+	var o policy.Override
+	if w.chance(0.4) {
+		rate := someRate(w)
+		o.Outflow = &rate
+	}
+	if (o.Outflow != nil || !p.Outflow.IsZero()) && w.chance(0.3) {
+		burst := 1 + w.rng.Int64N(5)
+		o.Burst = &burst
+	}
+	if w.chance(0.4) {
+		concurrency := w.rng.IntN(6)
+		o.Concurrency = &concurrency
+	}
+	if !p.OutflowTotal.IsZero() && w.chance(0.6) {
+		weight := 1 + w.rng.Int64N(5)
+		o.Weight = &weight
+	}
+	w.setOverride(p.Name, someKey(w), o)
+}
+
+func (w *world) setOverride(name string, key queue.Key, o policy.Override) {
+	if problems := o.Validate(*w.policyOf(name)); len(problems) > 0 {
+		panic(problems)
 	}
 	if !o.Paused {
-		delete(w.set.paused, name+"/"+string(key))
+		delete(w.set.paused, bucketOf(name, key))
 	}
-	w.set.overrides[name][key] = o
-	w.allowed(w.policyOf(name))
-	w.tellAll()
+	w.overridesOf(name)[key] = o
+}
+
+func (w *world) pauseKey(name string, key queue.Key) {
+	before := w.overridesOf(name)[key]
+	o := before
+	o.Paused, before.Paused = true, false
+	w.setOverride(name, key, o)
+	w.set.paused[bucketOf(name, key)] = w.now
+	w.after(w.between(100*time.Millisecond, 6*time.Second), func() {
+		w.setOverride(name, key, before)
+		w.tellAll()
+	})
+}
+
+// asks lets an operator's question reach the owner of a partition.
+func (w *world) asks(name string, number int, do func(d *drainer, v *valve, p *partition)) {
+	w.after(w.latency(), func() {
+		for _, d := range w.drainers {
+			s := d.core.shares[shareKey(name, number)]
+			if !w.down && d.reachable() && s != nil && s.part != nil && s.part.state <= partitionLive && !s.part.fresh {
+				do(d, d.core.valves[name], s.part)
+				d.step()
+				return
+			}
+		}
+	})
+}
+
+// cancelSome cancels one of the jobs that are stored. One that is said to be cancelled must not start any more.
+func (w *world) cancelSome(name string) {
+	stored := slices.Sorted(maps.Keys(w.streams[name].messages))
+	if len(stored) == 0 {
+		return
+	}
+	seq := stored[w.rng.IntN(len(stored))]
+	f := w.accepted[jobID(name, seq)]
+	w.asks(name, f.partition, func(d *drainer, v *valve, p *partition) {
+		removed := 0
+		if w.sabotage != cancelForgotten {
+			removed = v.cancel(p, seq, d.clock())
+		} else if j := p.jobs[seq]; j != nil && j.stage == stageWaiting {
+			removed = 1
+		}
+		if removed > 0 {
+			w.cancelled(f, p)
+		}
+	})
+}
+
+// purge drops what a bucket holds and does not run.
+func (w *world) purge(name string, key queue.Key) {
+	w.asks(name, partitionOf(key, w.policyOf(name).Partitions), func(d *drainer, v *valve, p *partition) {
+		var waiting []*fate
+		for seq, j := range p.jobs {
+			if j.Key == key && (j.stage == stageWaiting || j.stage == stageDelayed) {
+				waiting = append(waiting, w.accepted[jobID(name, seq)])
+			}
+		}
+		if removed := v.purge(p, key, d.clock()); removed != len(waiting) {
+			w.fail("purge: %d jobs of %s were dropped, %d waited", removed, bucketOf(name, key), len(waiting))
+		}
+		for _, f := range waiting {
+			w.cancelled(f, p)
+		}
+	})
 }
 
 // tellAll lets the drainers hear of the settings: soon, and after a break as soon as they are connected again.
 func (w *world) tellAll() {
+	for i := range w.policies {
+		w.valid(w.policies[i])
+	}
 	for _, d := range w.drainers {
 		w.to(d, max(0, d.cut-w.now)+w.latency(), func() { d.hearSettings() })
 	}
@@ -135,10 +259,18 @@ func (w *world) tellAll() {
 func (d *drainer) hearSettings() {
 	w := d.w
 	now := d.clock()
-	d.core.setPolicies(w.queuePolicies(), now)
+	var all []queuePolicy
 	for _, p := range w.policies {
-		for i := range 4 {
-			key := queue.Key(fmt.Sprintf("k%d", i))
+		_, paused := w.set.paused[p.Name]
+		d.note(&told{p, maps.Clone(w.set.overrides[p.Name]), paused})
+		if w.sabotage == workersIgnored {
+			p.Workers = 16
+		}
+		all = append(all, queuePolicy{Policy: p, paused: paused, own: true, local: !w.set.elsewhere[p.Name]})
+	}
+	d.core.setPolicies(all, now)
+	for _, p := range w.policies {
+		for _, key := range keys {
 			if o, said := w.set.overrides[p.Name][key]; said {
 				d.core.setOverride(p.Name, key, o, now)
 			}
@@ -146,14 +278,78 @@ func (d *drainer) hearSettings() {
 	}
 }
 
-func (w *world) queuePolicies() (all []queuePolicy) {
-	for _, p := range w.policies {
-		_, elsewhere := w.set.elsewhere[p.Name]
-		_, paused := w.set.paused[p.Name]
-		all = append(all, queuePolicy{Policy: p, paused: paused, own: true, local: !elsewhere})
-	}
-	return all
+// told is a policy as a drainer heard of it last.
+type told struct {
+	policy.Policy
+	overrides map[queue.Key]policy.Override
+	paused    bool
 }
+
+// note remembers what a drainer is told, and when that changed the rate of anything.
+func (d *drainer) note(now *told) {
+	w := d.w
+	before := d.told[now.Name]
+	d.told[now.Name] = now
+	if before == nil || reflect.DeepEqual(before, now) {
+		return
+	}
+	for _, key := range keys {
+		if before.own(key) != now.own(key) {
+			bucket := bucketOf(now.Name, key)
+			w.changes[bucket] = append(w.changes[bucket], change{w.decisions, now.own(key)})
+		}
+	}
+	if before.total() != now.total() {
+		w.changes[now.Name] = append(w.changes[now.Name], change{w.decisions, now.total()})
+	}
+	w.hold(d)
+}
+
+// own is what paces a key's bucket.
+func (t *told) own(key queue.Key) pacing {
+	o := t.overrides[key]
+	rate, burst := t.Outflow, max(t.Burst, 1)
+	if o.Outflow != nil {
+		rate = *o.Outflow
+	}
+	if o.Burst != nil {
+		burst = *o.Burst
+	}
+	if rate.IsZero() {
+		return unpaced
+	}
+	return pacing{rate.PerSecond(), burst}
+}
+
+// total is what paces all buckets together.
+func (t *told) total() pacing {
+	if t.OutflowTotal.IsZero() {
+		return unpaced
+	}
+	return pacing{t.OutflowTotal.PerSecond(), 1}
+}
+
+func (t *told) concurrency(key queue.Key) int {
+	if n := t.overrides[key].Concurrency; n != nil {
+		return *n
+	}
+	return t.Concurrency
+}
+
+func (t *told) weight(key queue.Key) int64 {
+	if n := t.overrides[key].Weight; n != nil {
+		return *n
+	}
+	return 1
+}
+
+// pacing is a rate per second and a burst.
+type pacing struct {
+	rate  float64
+	burst int64
+}
+
+var unpaced = pacing{math.Inf(1), 1}
 
 // startedWhilePaused checks that a pause is in force within a second, for a drainer that could hear of it.
 func (w *world) startedWhilePaused(d *drainer, bucket string) {
@@ -164,47 +360,4 @@ func (w *world) startedWhilePaused(d *drainer, bucket string) {
 			w.fail("a job of %s started although %s is paused since %v", bucket, what, since)
 		}
 	}
-}
-
-// propose plays an offer to workers elsewhere: one with room claims, unless a message is lost.
-func (d *drainer) propose(name string) {
-	w := d.w
-	answer := func(delay time.Duration, result offerResult) {
-		w.to(d, delay, func() { d.core.offered(name, result, d.clock()) })
-	}
-	turn := d.core.next(name)
-	free, elsewhere := w.set.elsewhere[name]
-	switch {
-	case !elsewhere:
-		answer(w.latency(), offerNobody)
-	case w.down || d.cut > w.now || w.chance(0.02):
-		answer(claimWindow, offerBusy)
-	case free == 0:
-		answer(w.latency(), offerBusy)
-	default:
-		w.set.elsewhere[name]--
-		claimAt := w.now + w.latency()
-		w.after(claimAt-w.now+claimWindow, func() { // it hears nothing, or what it heard counts on its own
-			w.set.elsewhere[name]++
-		})
-		w.to(d, claimAt-w.now+w.latency(), func() {
-			until := d.clock().add(claimWindow / 2)
-			d.core.claimed(name, claimed{worker: fmt.Sprint(int64(claimAt)), turn: turn, until: until})
-			d.core.offered(name, offerClaimed, d.clock())
-		})
-	}
-}
-
-// ranElsewhere plays the way of a job to a worker in another process and draws what may go wrong there.
-func (d *drainer) ranElsewhere(r *run, took time.Duration, o outcome) (time.Duration, outcome) {
-	w := d.w
-	switch {
-	case w.chance(0.02): // go came too late: the slot is spent, no attempt is counted
-		o.Kind, o.Error = outcomeUncounted, ""
-		return w.between(claimWindow, 3*claimWindow), o
-	case w.chance(0.02): // the worker is never heard of again
-		o.Kind, o.Error = outcomeFailed, "time-out"
-		return time.Duration(w.policyOf(r.part.policy).Timeout), o
-	}
-	return took + 2*w.latency(), o
 }

@@ -65,8 +65,8 @@ func (v *valve) inherit(p *partition, in inheritance, now instant) {
 		if b.pace == nil {
 			continue
 		}
-		if due := left(c.Due); !in.crashed || due > now {
-			b.clock = clock{due: due, tat: left(c.Tat)}
+		if noted := (clock{due: left(c.Due), tat: left(c.Tat)}); !in.crashed || b.pace.next(&noted) > now {
+			b.clock = noted
 			if before, err := algorithms.ParseRate(cmp.Or(c.Rate, in.handover.Rate)); err == nil {
 				b.pace.adapt(&b.clock, before, now)
 			}
@@ -101,7 +101,7 @@ func (v *valve) inherit(p *partition, in inheritance, now instant) {
 
 // inheritTotal applies the clock of all buckets together, under the same rules as a bucket's.
 func (v *valve) inheritTotal(c clock, in inheritance, now instant) {
-	if v.total == nil || in.crashed && c.due <= now {
+	if v.total == nil || in.crashed && v.total.next(&c) <= now {
 		return
 	}
 	v.totalClock = c
@@ -155,7 +155,9 @@ func (v *valve) restart(p *partition, now instant) {
 func (v *valve) reopen(p *partition, epoch uint64) {
 	p.epoch = epoch
 	p.generation++
-	p.finished = map[uint64]struct{}{}
+	if p.finished == nil { // else what the predecessor had finished is still to be delivered
+		p.finished = map[uint64]struct{}{}
+	}
 	for _, f := range p.recent {
 		p.finished[f.seq] = struct{}{}
 	}
@@ -202,14 +204,19 @@ func (v *valve) surrender(p *partition, now instant) handover {
 		case j.stage == stageSaving:
 			v.report(j, outcome{Seq: j.Seq, Kind: outcomeFailed, Error: j.lastError, Attempts: j.attempts})
 		case j.stage == stageBurying && j.ran():
-			v.report(j, outcome{Seq: j.Seq, Kind: outcomePermanent, Error: j.lastError, Reason: j.reason})
+			v.report(j, outcome{
+				Seq: j.Seq, Kind: outcomePermanent, Error: j.lastError, Reason: j.reason, Attempts: j.attempts,
+			})
 		}
 	}
 	for _, seq := range slices.Sorted(maps.Keys(p.inherited)) {
 		if in := p.inherited[seq]; in.outcome != nil { // it was told to us, but the job has not arrived here
-			v.out.reports = append(v.out.reports, report{v.policy.Name, p.number, *in.outcome})
+			o := *in.outcome
+			o.Holder = v.self
+			v.out.reports = append(v.out.reports, report{v.policy.Name, p.number, o})
 		}
 	}
+	p.holder = v.self
 	v.leave(p, partitionSurrendered)
 	return h
 }
@@ -223,6 +230,7 @@ func (v *valve) quiesce(p *partition) {
 }
 
 func (v *valve) report(j *job, o outcome) {
+	o.Holder = v.self
 	v.out.reports = append(v.out.reports, report{v.policy.Name, j.bucket.part.number, o})
 }
 
@@ -249,11 +257,12 @@ func (v *valve) resume(now instant) {
 	}
 }
 
-// reported takes the outcome of a job that was running in another process when its partition was handed over.
+// reported takes the outcome of a job that was running in another process when its partition was handed over. It is not
+// that of the run which is known if it comes from a process that was declared dead and had the job before.
 func (v *valve) reported(p *partition, o outcome, now instant) {
 	if j := p.jobs[o.Seq]; j != nil {
 		switch {
-		case j.stage != stageRunning || j.holder == "":
+		case j.stage != stageRunning || j.holder == "" || o.Holder != "" && o.Holder != j.holder:
 		case o.Kind == outcomeProgress:
 			v.lookAt(j, now.add(time.Duration(v.policy.Timeout)))
 		default:
@@ -261,7 +270,8 @@ func (v *valve) reported(p *partition, o outcome, now instant) {
 		}
 		return
 	}
-	if in := p.inherited[o.Seq]; in != nil && in.holder != "" && in.outcome == nil && o.Kind != outcomeProgress {
+	if in := p.inherited[o.Seq]; in != nil && in.holder != "" && in.outcome == nil && o.Kind != outcomeProgress &&
+		(o.Holder == "" || o.Holder == in.holder) {
 		in.outcome = &o
 	}
 }

@@ -1,6 +1,7 @@
 package workers
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
@@ -26,7 +27,8 @@ type valve struct {
 	total      *pace // nil: there is none
 	totalClock clock
 	totalAwake bool    // some bucket has work and waits for its turn
-	turns      float64 // of the bucket that started last, in starts by weight
+	turns      float64 // that count as taken by who had nothing to do, in starts by weight
+	mostTurns  float64 // that any bucket has taken
 	totalAt    instant // the next start, while one waits for it; else never
 
 	parts  map[int]*partition
@@ -83,10 +85,6 @@ func (v *valve) arrive(p *partition, a *queue.Arrived, now instant, wall time.Ti
 		}
 		return
 	}
-	if _, stale := p.finished[a.Seq]; stale {
-		v.out.acks = append(v.out.acks, recordOf{p, a.Seq})
-		return
-	}
 	b := v.bucket(p, a.Key, now)
 	j := &job{Arrived: *a, bucket: b, generation: p.generation, inBucket: -1, inTimers: -1}
 	j.Key = b.key
@@ -94,6 +92,9 @@ func (v *valve) arrive(p *partition, a *queue.Arrived, now instant, wall time.Ti
 	if !a.Deadline.IsZero() {
 		j.expires = min(j.expires, now.later(a.Deadline.Sub(wall)))
 	}
+	lane := b.lane(j.Priority)
+	lane.arrived += j.Cost
+	j.mark = lane.arrived
 	p.jobs[a.Seq] = j
 	b.held++
 	if p.stored == 0 {
@@ -108,7 +109,10 @@ func (v *valve) arrive(p *partition, a *queue.Arrived, now instant, wall time.Ti
 		p.unseen--
 	}
 	j.attempts, j.crashes, j.lastError, j.recorded = in.record.Attempts, in.record.Crashes, in.record.LastError, in.saved
+	_, stale := p.finished[a.Seq]
 	switch {
+	case stale:
+		v.ack(j)
 	case a.Malformed != nil:
 		v.bury(j, ReasonMalformed, a.Malformed.Error())
 	case in.outcome != nil:
@@ -121,6 +125,9 @@ func (v *valve) arrive(p *partition, a *queue.Arrived, now instant, wall time.Ti
 		j.holder = in.holder
 		b.running++
 		v.lookAt(j, now.add(time.Duration(v.policy.Timeout)))
+	case v.policy.Paced() && j.Cost > v.policy.Capacity:
+		v.bury(j, ReasonMalformed, fmt.Sprintf("%s: it costs %d, more than the bucket's capacity of %d",
+			queue.HeaderCost, j.Cost, v.policy.Capacity))
 	case in.dueIn > 0:
 		v.delay(j, now.later(in.dueIn))
 	case !a.NotBefore.IsZero() && a.NotBefore.After(wall):
@@ -158,6 +165,7 @@ func (v *valve) makeReady(j *job, now instant) {
 		j.Body, j.Lean = nil, true
 	}
 	b.ready.push(orderedJob{j})
+	b.lane(j.Priority).waiting += j.Cost
 	v.lookAt(j, j.expires)
 	if b.spot == spotNone || b.ready[0].job == j {
 		v.place(b, now)
@@ -193,6 +201,7 @@ func (v *valve) detach(j *job) {
 	}
 	if j.inBucket >= 0 {
 		j.bucket.ready.remove(j.inBucket)
+		j.bucket.lane(j.Priority).waiting -= j.Cost
 	}
 }
 
@@ -219,7 +228,7 @@ func (v *valve) place(b *bucket, now instant) {
 		}
 		b.stalled = false
 	}
-	if b.paused || b.concurrency > 0 && b.running >= b.concurrency {
+	if b.blocked() {
 		b.awake = false
 		return
 	}
@@ -276,6 +285,12 @@ func (v *valve) forget(b *bucket, now instant) {
 	at := b.cool
 	if b.pace != nil {
 		at = max(at, b.pace.freshAt(&b.clock))
+	}
+	if ahead := b.turns - v.turns; v.total != nil && ahead > 0 {
+		// It has taken turns before others that wait, and would take more of them if that were forgotten. They catch up in
+		// as many starts as there are of them, or more when they have weight.
+		wait := max(1, ahead*float64(len(v.due))) * float64(v.total.interval)
+		at = max(at, now.add(time.Duration(min(wait, float64(forever)))))
 	}
 	if at > now {
 		v.schedule(b, at)
@@ -356,6 +371,7 @@ func (v *valve) advance(now instant, open bool) {
 	}
 	if len(v.due) == 0 {
 		v.totalAwake = false
+		v.turns = v.mostTurns // nobody waits for another's turn: all begin anew
 	}
 	v.offer(now)
 }
@@ -404,8 +420,9 @@ func (v *valve) start(b *bucket, now instant, remote bool) run {
 		v.total.take(&v.totalClock, now, j.Cost)
 		r.turn.total.after = v.totalClock.tat
 		r.latest = now.add(v.total.handoff)
-		v.turns = b.turns
-		b.turns += float64(j.Cost) / float64(b.weight)
+		v.turns = max(v.turns, b.turns) // who was held back while others started has missed its turns as well
+		b.turns = v.turns + float64(j.Cost)/float64(b.weight)
+		v.mostTurns = max(v.mostTurns, b.turns)
 	}
 	if b.pace != nil {
 		r.turn.own.before = b.clock.tat

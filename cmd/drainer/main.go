@@ -49,7 +49,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (status i
 	flags := pflag.NewFlagSet("drainer", pflag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.Usage = func() { fmt.Fprint(stderr, usage+flags.FlagUsages()) }
-	config.Flags(flags)
+	config.DrainerFlags(flags)
 	err := flags.Parse(args)
 	switch {
 	case errors.Is(err, pflag.ErrHelp):

@@ -226,8 +226,8 @@ func (k *Kit) Wait(policy string, n int) []queue.Event {
 	}
 }
 
-// Jobs returns the attempts of a policy's bucket that handlers have seen, in the order of their starts; of all buckets when
-// key is empty.
+// Jobs returns the attempts of a policy's bucket that handlers have seen, in the order of their starts. Key is the user's
+// key; an empty one stands for all buckets together, so the jobs without a key alone are those whose Key.Raw() is empty.
 func (k *Kit) Jobs(policy, key string) []workers.Job {
 	k.mu.Lock()
 	jobs := slices.Clone(k.starts[policy])
@@ -240,19 +240,34 @@ func (k *Kit) Jobs(policy, key string) []workers.Job {
 }
 
 // AssertRate fails the test when a bucket started more jobs than Penstock promises in any window of a second or more:
-// rate·(1.002·T + 2 ms) + burst.
+// rate·(1.002·T + 2 ms) + burst. An empty key stands for each of the policy's buckets. With an outflow_total the same is
+// asked of all buckets together, and of a bucket alone only if the policy has an outflow too. Jobs are counted, not what
+// they cost, and overrides of keys are not known here.
 func (k *Kit) AssertRate(policy, key string) {
 	k.t.Helper()
 	p := k.policies[policy]
-	if p.Outflow.IsZero() {
+	if p.Outflow.IsZero() && p.OutflowTotal.IsZero() {
 		k.t.Fatalf("workerstest: policy %q has no outflow", policy)
 	}
-	var starts []time.Time
-	for _, job := range k.Jobs(policy, key) {
-		starts = append(starts, job.Started)
+	var all []time.Time
+	buckets := map[string][]time.Time{}
+	for _, job := range k.Jobs(policy, "") {
+		all = append(all, job.Started)
+		if raw := job.Key.Raw(); key == "" || raw == key {
+			buckets[raw] = append(buckets[raw], job.Started)
+		}
 	}
-	if err := CheckRate(starts, p.Outflow.PerSecond(), p.Burst); err != nil {
-		k.t.Errorf("workerstest: %s/%s: %v", policy, key, err)
+	if !p.Outflow.IsZero() {
+		for raw, starts := range buckets {
+			if err := CheckRate(starts, p.Outflow.PerSecond(), p.Burst); err != nil {
+				k.t.Errorf("workerstest: %s/%s: %v", policy, raw, err)
+			}
+		}
+	}
+	if !p.OutflowTotal.IsZero() {
+		if err := CheckRate(all, p.OutflowTotal.PerSecond(), 1); err != nil {
+			k.t.Errorf("workerstest: all of %s: %v", policy, err)
+		}
 	}
 }
 

@@ -27,6 +27,55 @@ func TestJobsStartAtTheirRate(t *testing.T) {
 	}
 }
 
+// judge hears what a kit says against a test, and lets it go on.
+type judge struct {
+	testing.TB
+	errors int
+}
+
+func (j *judge) Errorf(format string, args ...any) {
+	j.errors++
+	j.Logf(format, args...)
+}
+
+// TestAssertRateOfATotal: all keys together are judged, and each by itself when it has a rate of its own.
+func TestAssertRateOfATotal(t *testing.T) {
+	p := workerstest.Policy("mail", "100/s")
+	p.Outflow, p.OutflowTotal = p.OutflowTotal, p.Outflow
+	judge := &judge{TB: t}
+	kit := workerstest.New(judge, p)
+	kit.Handle("mail", nil)
+	for _, key := range []string{"a", "b", ""} {
+		kit.Publish("mail", key, nil, 20)
+	}
+	kit.Wait("mail", 60)
+	if n := len(kit.Jobs("mail", "")); n != 60 {
+		t.Errorf("%d jobs of all buckets", n)
+	}
+	slower := func(total, own string) {
+		t.Helper()
+		p := p
+		p.OutflowTotal = workerstest.Policy("x", total).Outflow
+		if own != "" {
+			p.Outflow = workerstest.Policy("x", own).Outflow
+		}
+		kit.SetPolicy(p)
+	}
+	for _, c := range []struct {
+		total, own, key string
+		errors          int
+	}{
+		{"100/s", "", "a", 0}, {"100/s", "", "", 0}, {"10/s", "", "a", 1}, {"10/s", "", "", 1},
+		{"100/s", "1000/s", "a", 0}, {"100/s", "5/s", "a", 1}, {"100/s", "5/s", "", 3}, {"10/s", "5/s", "b", 2},
+	} {
+		slower(c.total, c.own)
+		judge.errors = 0
+		if kit.AssertRate("mail", c.key); judge.errors != c.errors {
+			t.Errorf("at %s in all and %q each, key %q: %d complaints, want %d", c.total, c.own, c.key, judge.errors, c.errors)
+		}
+	}
+}
+
 func TestDeadLettersAreOutcomes(t *testing.T) {
 	p := workerstest.Policy("api", "1000/s")
 	p.Retry = policy.Retry{MaxAttempts: 2, Backoff: policy.Duration(time.Millisecond)}

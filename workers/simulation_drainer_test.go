@@ -1,0 +1,319 @@
+package workers
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// drainer is one process: its core, its clock, its local workers, and what it was told.
+type drainer struct {
+	w       *world
+	core    *core
+	offset  time.Duration // of its clock
+	born    time.Duration
+	drift   float64
+	alive   bool
+	frozen  time.Duration // until when
+	inbox   []func()      // what came while it was frozen
+	leaving bool
+	lost    time.Duration            // when it crashed or was declared dead last
+	cut     time.Duration            // from NATS, until when
+	lastAt  map[string]time.Duration // of a watched record's delivery: changes of one key stay in order
+	wakeup  int                      // number of the newest wake-up; older ones are void
+
+	told     map[string]*told           // by policy
+	local    map[string]int             // jobs that its own valves have given to its workers, by policy
+	lends    map[string]*lendingProcess // its workers as others see them, by policy
+	promises map[string]*promise        // workers elsewhere that wait for a job
+	tokens   int
+}
+
+// to gives a drainer an event after a delay; a frozen one gets it when it thaws.
+func (w *world) to(d *drainer, delay time.Duration, do func()) {
+	w.after(delay, func() { d.receive(do) })
+}
+
+func (d *drainer) receive(do func()) {
+	switch {
+	case !d.alive:
+	case d.frozen > d.w.now:
+		if d.inbox = append(d.inbox, do); len(d.inbox) == 1 {
+			d.w.after(d.frozen-d.w.now, d.thaw)
+		}
+	default:
+		do()
+		d.step()
+	}
+}
+
+// thaw hands over what came meanwhile, in the order in which it came.
+func (d *drainer) thaw() {
+	if d.alive && d.frozen > d.w.now {
+		d.w.after(d.frozen-d.w.now, d.thaw)
+		return
+	}
+	inbox := d.inbox
+	d.inbox = nil
+	for _, do := range inbox {
+		d.receive(do)
+	}
+}
+
+// clock reads the drainer's own monotonic clock.
+func (d *drainer) clock() instant {
+	return instant(float64(d.w.now)*(1+d.drift)) + instant(d.offset)
+}
+
+// join starts a process.
+func (w *world) join() {
+	w.names++
+	d := &drainer{
+		w: w, alive: true, offset: w.between(time.Second, time.Hour), drift: (w.rng.Float64() - 0.5) * 2e-4,
+		lastAt: map[string]time.Duration{}, told: map[string]*told{}, local: map[string]int{},
+		lends: map[string]*lendingProcess{}, promises: map[string]*promise{},
+	}
+	d.core = newCore(coreOptions{name: fmt.Sprintf("d%d", w.names), lease: simulatedLease, random: w.rng.Float64})
+	w.drainers = append(w.drainers, d)
+	d.born = w.now
+	w.to(d, w.latency(), func() {
+		now := d.clock()
+		d.core.connection(true, now)
+		d.hearSettings()
+		for t := range w.records {
+			for _, key := range slices.Sorted(maps.Keys(w.records[t])) {
+				d.core.watched(table(t), key, *w.records[t][key], now)
+			}
+		}
+		d.core.synced = true
+	})
+}
+
+// named returns the process that a lease is of.
+func (w *world) named(id string) *drainer {
+	for _, d := range w.drainers {
+		if name, _, _ := strings.Cut(id, "-"); name == d.core.options.name {
+			return d
+		}
+	}
+	return nil
+}
+
+// watched takes a record; that another is gone changes what its jobs are to this one's valves.
+func (d *drainer) watched(t table, key string, r record) {
+	d.core.watched(t, key, r, d.clock())
+	if t == tableDrainers && (!r.exists || strings.Contains(string(r.value), `"tombstone":true`)) {
+		d.w.hold(d)
+	}
+}
+
+// opened takes the success of an opening.
+func (d *drainer) opened(o opening, epoch uint64, found opened) {
+	w := d.w
+	if share := d.core.shares[shareOf(o.part)]; w.sabotage == handedOverRunsAgain && share != nil {
+		share.before.record.Running = nil
+	}
+	d.core.opened(o, epoch, found, d.clock())
+	if w.sabotage == noTakeoverWait {
+		o.part.crashedAt = 0
+		for _, b := range o.part.buckets {
+			b.clock = clock{}
+		}
+	}
+	for _, p := range d.core.out.takeovers {
+		noted, known := w.composed[found.revision]
+		if !known {
+			noted = -1
+		}
+		w.takeovers[shareOf(p)] = append(w.takeovers[shareOf(p)], takeover{w.decisions, noted})
+	}
+}
+
+func shareOf(p *partition) string { return shareKey(p.policy, p.number) }
+
+// step lets a drainer act, carries out what it wants, and sets its next wake-up.
+func (d *drainer) step() {
+	w := d.w
+	now := d.clock()
+	d.tamper()
+	d.core.advance(now)
+	d.perform()
+	if d.leaving && d.core.left() {
+		w.revision++
+		w.write(tableDrainers, d.core.lease.id, record{revision: w.revision})
+		d.alive = false
+		return
+	}
+	d.wakeup++
+	n := d.wakeup
+	delay := max(0, d.core.wake(now).since(now))
+	delay += w.between(0, time.Millisecond) // timers are late
+	if w.chance(0.002) {
+		delay += w.between(0, 40*time.Millisecond) // and machines stall
+	}
+	w.after(delay, func() {
+		if n == d.wakeup {
+			d.receive(func() {})
+		}
+	})
+}
+
+// tamper is sabotage of what a core believes.
+func (d *drainer) tamper() {
+	switch d.w.sabotage {
+	case noFence:
+		if d.core.lease.held {
+			d.core.lease.fence = never
+		}
+	case clumps, noUnseenGate:
+		for _, v := range d.core.valves {
+			for _, p := range v.parts {
+				if d.w.sabotage == noUnseenGate {
+					p.unseen = 0
+					continue
+				}
+				for _, b := range p.buckets {
+					b.clock.tat = 0
+				}
+			}
+		}
+	case weightIgnored:
+		for _, v := range d.core.valves {
+			for _, l := range v.special {
+				l.weight = 1
+			}
+		}
+	}
+}
+
+func (d *drainer) perform() {
+	w := d.w
+	o := d.core.out
+	d.core.out = actions{}
+	for _, p := range o.closes {
+		d.closeConsumers(p)
+	}
+	for _, x := range o.opens {
+		d.open(x)
+	}
+	for i := range o.starts {
+		d.start(&o.starts[i], nil)
+	}
+	for i := range o.lent {
+		d.start(&o.lent[i].run, d.promised(o.lent[i].worker))
+	}
+	for _, worker := range o.refusals {
+		d.promised(worker).refuse(d)
+	}
+	for _, name := range o.offers {
+		d.propose(name)
+	}
+	// Where the order of a list says nothing, it can be that of a map, and the draws must not depend on it.
+	slices.SortFunc(o.acks, func(a, b recordOf) int {
+		return cmp.Or(cmp.Compare(shareOf(a.part), shareOf(b.part)), cmp.Compare(a.seq, b.seq))
+	})
+	for _, a := range o.acks {
+		d.ack(a)
+	}
+	for _, p := range o.puts {
+		d.put(p)
+	}
+	for _, r := range o.reads {
+		d.read(r.put)
+	}
+	for _, p := range o.deletes {
+		w.after(w.latency(), func() {
+			if r := w.records[p.table][p.key]; r != nil && (p.revision == 0 || p.revision == r.revision) && !w.down {
+				w.revision++
+				w.write(p.table, p.key, record{revision: w.revision})
+			}
+		})
+	}
+	d.performJobs(&o)
+	if o.vanished > 0 {
+		w.fail("a job vanished")
+	}
+}
+
+func (d *drainer) performJobs(o *actions) {
+	w := d.w
+	order := func(a, b *job) int {
+		return cmp.Or(cmp.Compare(a.bucket.part.policy, b.bucket.part.policy), cmp.Compare(a.Seq, b.Seq))
+	}
+	slices.SortFunc(o.saves, func(a, b save) int { return order(a.job, b.job) })
+	slices.SortFunc(o.burials, func(a, b burial) int { return order(a.job, b.job) })
+	slices.SortFunc(o.forgets, func(a, b recordOf) int {
+		return cmp.Or(cmp.Compare(a.part.policy, b.part.policy), cmp.Compare(a.seq, b.seq))
+	})
+	slices.SortFunc(o.reports, func(a, b report) int {
+		return cmp.Or(cmp.Compare(a.policy, b.policy), cmp.Compare(a.outcome.Seq, b.outcome.Seq))
+	})
+	for _, s := range o.saves {
+		d.call(func() {
+			w.attempts[attemptKey(s.bucket.part, s.Seq)] = storedAttempt{s.record, w.wall()}
+		}, func() { d.core.valves[s.bucket.part.policy].saved(s.job, d.clock()) })
+	}
+	for _, u := range o.burials {
+		name, asked := u.bucket.part.policy, w.now
+		d.call(func() {
+			f := w.accepted[jobID(name, u.Seq)]
+			f.dead = string(u.reason)
+			f.forgiven = f.forgiven || d.lost >= asked
+			if least := w.set.leastAttempts[name]; u.reason == ReasonAttempts && f.failures < least {
+				w.fail("law 6: %s:%d is dead after %d attempts that count, of %d", name, u.Seq, f.failures, least)
+			}
+		}, func() { d.core.valves[name].buried(u.job) })
+	}
+	for _, f := range o.forgets {
+		w.after(w.latency(), func() { delete(w.attempts, attemptKey(f.part, f.seq)) })
+	}
+	for _, r := range o.reports {
+		d.tell(r)
+	}
+}
+
+// call does something on the server and then tells the drainer, and repeats it until the answer came.
+func (d *drainer) call(do, then func()) {
+	w := d.w
+	w.after(w.latency(), func() {
+		applied := !w.down && d.cut <= w.now && !w.chance(0.01)
+		if applied {
+			do()
+		}
+		if applied && !w.chance(0.01) {
+			w.to(d, w.latency(), then)
+		} else if d.alive {
+			w.after(time.Second, func() { d.call(do, then) })
+		}
+	})
+}
+
+// tell reports an outcome to whoever owns the partition now.
+func (d *drainer) tell(r report) {
+	w := d.w
+	w.after(w.latency(), func() {
+		heard := !w.down && d.cut <= w.now && w.reported(r)
+		if heard && !w.chance(0.02) {
+			w.to(d, w.latency(), func() { d.core.delivered(r) })
+		} else if d.alive {
+			w.after(250*time.Millisecond, func() { d.tell(r) })
+		}
+	})
+}
+
+// reported takes an outcome to the owner of a partition. False: nobody heard it.
+func (w *world) reported(r report) bool {
+	for _, d := range w.drainers {
+		if d.reachable() && d.core.reported(r.policy, r.partition, r.outcome, d.clock()) {
+			d.step()
+			return true
+		}
+	}
+	return false
+}
+
+// reachable reports whether a drainer answers questions.
+func (d *drainer) reachable() bool { return d.alive && d.frozen <= d.w.now && d.cut <= d.w.now }

@@ -1,0 +1,286 @@
+package workers
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/penstock-mq/penstock/queue"
+)
+
+// What JetStream stores and delivers in the simulation: streams, consumers, records.
+
+type stream struct {
+	created   time.Time
+	seq       uint64
+	messages  map[uint64]*queue.Arrived
+	consumers map[int][]*consumer // by partition; one, unless sabotaged
+	depth     map[queue.Key]int64
+}
+
+type consumer struct {
+	epoch   uint64
+	owner   *drainer
+	part    *partition
+	pending map[uint64]bool // delivered to someone
+	lastAt  time.Duration   // deliveries stay in order
+	lost    bool            // a delivery was lost: nothing after it is handed to the valve until the backlog is opened anew
+	closed  bool
+}
+
+// deliver sends messages to a consumer's owner, in order, and no sooner than a gap after those before. One that is lost
+// makes a hole, which the backlog notices.
+func (w *world) deliver(policy string, c *consumer, messages []*queue.Arrived, gap time.Duration) {
+	for _, a := range messages {
+		c.pending[a.Seq] = true
+	}
+	if w.down || c.owner.cut > w.now || w.chance(0.003) {
+		if !c.lost {
+			c.lost = true
+			w.to(c.owner, w.between(10*time.Millisecond, 6*time.Second), func() { c.owner.core.broke(c.part, c.epoch, c.owner.clock()) })
+		}
+		return
+	}
+	at := max(c.lastAt+gap, w.now+w.latency())
+	c.lastAt = at
+	w.to(c.owner, at-w.now, func() {
+		if c.lost || c.closed {
+			return
+		}
+		batch := make([]queue.Arrived, len(messages))
+		for i, a := range messages {
+			batch[i] = *a
+			if w.sabotage == costIgnored {
+				batch[i].Cost = 1
+			}
+		}
+		if c.epoch == c.part.epoch && c.part.state <= partitionLive {
+			w.delivered(c.part, batch)
+		}
+		c.owner.core.arrived(c.part, c.epoch, batch, c.owner.clock(), w.wall())
+	})
+}
+
+func (d *drainer) ack(a recordOf) { d.ackSeq(a.part, a.seq) }
+
+// ackSeq acknowledges until it is confirmed or the backlog is closed.
+func (d *drainer) ackSeq(p *partition, seq uint64) {
+	w := d.w
+	s := w.streams[p.policy]
+	for _, c := range s.consumers[p.number] {
+		if c.owner != d || c.part != p || c.epoch != p.epoch {
+			continue
+		}
+		var try func()
+		try = func() {
+			if c.closed || !d.alive {
+				return
+			}
+			if w.down || d.cut > w.now || !c.pending[seq] || w.chance(0.005) {
+				w.after(2*time.Second, try)
+				return
+			}
+			if m := s.messages[seq]; m != nil {
+				delete(s.messages, seq)
+				s.depth[m.Key]--
+			}
+			if w.chance(0.005) {
+				w.after(2*time.Second, try) // the confirmation was lost
+				return
+			}
+			w.to(d, w.latency(), func() { d.core.confirmed(p, []uint64{seq}, d.clock()) })
+		}
+		w.after(w.latency(), try)
+	}
+}
+
+// write changes a record and tells everyone who watches.
+func (w *world) write(t table, key string, r record) {
+	r.stored = w.wall()
+	w.records[t][key] = &r
+	if t == tablePartitions && strings.HasSuffix(key, checkpointSuffix) {
+		return
+	}
+	for _, d := range w.drainers {
+		at := max(d.lastAt[key], w.now+w.latency())
+		if d.cut > w.now || w.down {
+			at = max(at, d.cut+w.latency()) // a watch reads everything again after a break
+		}
+		d.lastAt[key] = at
+		w.to(d, at-w.now, func() { d.watched(t, key, r) })
+	}
+}
+
+// put plays a compare-and-set whose answer, or which itself, may be lost or late.
+func (d *drainer) put(p put) {
+	w := d.w
+	const patience = time.Second
+	composed := w.decisions
+	apply := func() (putResult, uint64) {
+		current := w.records[p.table][p.key]
+		switch {
+		case w.down || d.cut > w.now:
+			return putUnknown, 0
+		case current == nil && p.revision != 0,
+			current != nil && current.exists && current.revision != p.revision,
+			current != nil && !current.exists && p.revision != 0 && p.revision != current.revision:
+			return putConflict, 0
+		}
+		if p.why == whyTombstone {
+			w.buried(p.key)
+		}
+		w.revision++
+		if p.why == whyCheckpoint {
+			w.composed[w.revision] = composed
+		}
+		w.write(p.table, p.key, record{exists: true, value: p.value, revision: w.revision})
+		return putOK, w.revision
+	}
+	answer := func(delay time.Duration, result putResult, revision uint64) {
+		w.to(d, delay, func() { d.core.put(p, result, revision, d.clock()) })
+	}
+	switch x := w.rng.Float64(); {
+	case x < 0.01: // never arrives
+		answer(patience, putUnknown, 0)
+	case x < 0.02: // applied, the answer is lost
+		w.after(w.latency(), func() { apply() })
+		answer(patience, putUnknown, 0)
+	case x < 0.03: // applied late
+		w.after(w.between(0, 3*time.Second), func() { apply() })
+		answer(patience, putUnknown, 0)
+	default:
+		w.after(w.latency(), func() {
+			result, revision := apply()
+			if result == putUnknown {
+				answer(patience, result, 0)
+			} else {
+				answer(w.latency(), result, revision)
+			}
+		})
+	}
+}
+
+func (d *drainer) read(p put) {
+	w := d.w
+	w.after(w.latency(), func() {
+		if w.down || d.cut > w.now || w.chance(0.05) {
+			if d.alive {
+				w.after(250*time.Millisecond, func() { d.read(p) })
+			}
+			return
+		}
+		var found record
+		if r := w.records[p.table][p.key]; r != nil {
+			found = *r
+		}
+		w.to(d, w.latency(), func() { d.core.read(p, found, d.clock()) })
+	})
+}
+
+// open plays the opening of a backlog: what the predecessor left is read, other consumers are deleted, everything that is
+// stored is delivered, some of the time slowly.
+func (d *drainer) open(o opening) {
+	w := d.w
+	epoch := o.part.epoch
+	policy, number := o.part.policy, o.part.number
+	for _, c := range w.streams[policy].consumers[number] {
+		if c.owner == d && c.part == o.part {
+			c.closed = true
+		}
+	}
+	fails := func() { w.to(d, w.latency(), func() { d.core.unopened(o, epoch, d.clock()) }) }
+	w.after(w.between(time.Millisecond, 60*time.Millisecond), func() {
+		if w.down || d.cut > w.now || w.chance(0.02) {
+			fails()
+			return
+		}
+		found := opened{attempts: map[uint64]storedAttempt{}}
+		if o.inherit {
+			w.readLegacy(o.part, epoch, &found)
+		}
+		s := w.streams[policy]
+		if slices.ContainsFunc(s.consumers[number], func(c *consumer) bool { return c.epoch > epoch }) {
+			fails()
+			return
+		}
+		c, stored := w.consume(d, o.part, epoch)
+		found.stored, found.created = uint64(len(stored)), s.created
+		c.lastAt = w.now + w.latency()
+		w.to(d, c.lastAt-w.now, func() {
+			w.opens(o.part, len(stored))
+			d.opened(o, epoch, found)
+		})
+		chunk, gap := 16, time.Duration(0)
+		if w.chance(0.5) {
+			chunk, gap = 1+w.rng.IntN(16), w.between(0, 100*time.Millisecond)
+		}
+		for batch := range slices.Chunk(stored, chunk) {
+			w.deliver(policy, c, batch, gap)
+		}
+	})
+}
+
+// consume makes the consumer of an epoch and returns what it has to deliver.
+func (w *world) consume(d *drainer, p *partition, epoch uint64) (c *consumer, stored []*queue.Arrived) {
+	s := w.streams[p.policy]
+	held := map[uint64]bool{} // by a consumer that sabotage leaves: until its acknowledgement wait ends
+	c = &consumer{epoch: epoch, owner: d, part: p, pending: map[uint64]bool{}}
+	if w.sabotage == oldConsumerStays {
+		for _, old := range s.consumers[p.number] {
+			maps.Copy(held, old.pending)
+		}
+		s.consumers[p.number] = append(s.consumers[p.number], c)
+	} else {
+		for _, old := range s.consumers[p.number] {
+			old.closed = true
+			w.to(old.owner, w.latency(), func() { old.owner.core.broke(old.part, old.epoch, old.owner.clock()) })
+		}
+		s.consumers[p.number] = []*consumer{c}
+	}
+	for _, seq := range slices.Sorted(maps.Keys(s.messages)) {
+		if m := s.messages[seq]; m.Partition == p.number && !held[seq] {
+			stored = append(stored, m)
+		}
+	}
+	return c, stored
+}
+
+func (w *world) readLegacy(p *partition, epoch uint64, found *opened) {
+	if r := w.records[tablePartitions][shareKey(p.policy, p.number)]; r != nil && r.revision == epoch {
+		found.claimed = r.stored
+	}
+	if r := w.records[tablePartitions][checkpointKey(p.policy, p.number)]; r != nil {
+		if err := decode(r.value, &found.checkpoint); err != nil {
+			w.fail("checkpoint: %v", err)
+		}
+		found.noted, found.revision = r.stored, r.revision
+	}
+	prefix := shareKey(p.policy, p.number) + "."
+	for key, a := range w.attempts {
+		var seq uint64
+		if rest, ok := strings.CutPrefix(key, prefix); ok {
+			if _, err := fmt.Sscan(rest, &seq); err != nil {
+				panic(err)
+			}
+			found.attempts[seq] = a
+		}
+	}
+}
+
+func (d *drainer) closeConsumers(p *partition) {
+	w := d.w
+	for _, c := range w.streams[p.policy].consumers[p.number] {
+		if c.owner == d && c.part == p {
+			c.closed = true
+		}
+	}
+	if p.state == partitionSurrendered {
+		for s := range w.stints() {
+			if s.part == p {
+				s.fate.handed, s.fate.heard = true, w.now
+			}
+		}
+	}
+}

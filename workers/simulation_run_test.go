@@ -1,0 +1,204 @@
+package workers
+
+import (
+	"iter"
+	"time"
+)
+
+// stint is one run of a job, from the valve's decision on.
+type stint struct {
+	*run
+	d      *drainer
+	fate   *fate
+	most   int // jobs of the bucket that may run at once, as far as the drainer had heard; 0: any number
+	slot   slot
+	worker *promise // elsewhere; nil: a local one
+
+	patience int // number of the newest time-out of one that runs elsewhere
+	over     bool
+}
+
+// start gives a job to a worker, here or elsewhere.
+func (d *drainer) start(r *run, worker *promise) {
+	w := d.w
+	w.decisions++
+	f := w.accepted[jobID(r.part.policy, r.Seq)]
+	t := d.told[f.policy]
+	s := &stint{run: r, d: d, fate: f, most: t.concurrency(f.key), worker: worker}
+	s.slot = slot{number: w.decisions, cost: f.cost, own: t.own(f.key), total: t.total()}
+	w.takeTurn(s)
+	f.given = true
+	if worker == nil {
+		d.local[f.policy]++
+		d.countWorkers(f.policy)
+	}
+	delay := w.between(0, 200*time.Microsecond)
+	if w.chance(0.005) {
+		delay = w.between(0, 10*time.Millisecond)
+	}
+	if w.sabotage == lossyAcks && w.chance(0.1) {
+		d.ackSeq(r.part, r.Seq)
+	}
+	w.after(delay, func() { d.decide(s) })
+}
+
+// countWorkers is called when a worker was taken: there must have been one.
+func (d *drainer) countWorkers(name string) {
+	busy, most := d.local[name], d.told[name].Workers
+	if o := d.lends[name]; o != nil {
+		busy += o.busy
+	}
+	if busy > most {
+		d.w.fail("workers: %s uses %d of %s, and has %d", d.core.options.name, busy, name, most)
+	}
+}
+
+// decide makes the last check.
+func (d *drainer) decide(s *stint) {
+	w := d.w
+	switch {
+	case !d.alive:
+		return
+	case d.frozen > w.now:
+		w.after(d.frozen-w.now, func() { d.decide(s) })
+		return
+	case s.previous != nil && !w.decided[s.previous]:
+		w.after(50*time.Microsecond, func() { d.decide(s) })
+		return
+	}
+	now := d.clock()
+	w.decided[s.turn] = true
+	passed := s.decide(func() bool {
+		return now < d.core.fence() && (s.latest == 0 || now <= s.latest || w.sabotage == noHandoffLimit)
+	})
+	if !passed {
+		if s.worker != nil {
+			s.worker.refuse(d)
+		}
+		w.to(d, w.between(0, 100*time.Microsecond), func() { s.finish(outcome{Seq: s.Seq, Kind: outcomeReturned}) })
+		return
+	}
+	d.ran(s)
+	if s.worker != nil {
+		s.send()
+		return
+	}
+	took, o := w.run(s)
+	w.after(took, func() { d.ends(s, o) })
+}
+
+// ran records a start, and checks that it was one that might be.
+func (d *drainer) ran(s *stint) {
+	w, f := d.w, s.fate
+	timeout := time.Duration(d.told[f.policy].Timeout)
+	if w.active[f.bucket] == nil {
+		w.active[f.bucket] = map[*stint]bool{}
+	}
+	for other := range w.active[f.bucket] {
+		if other.fate.overdue(w.now, timeout) {
+			delete(w.active[f.bucket], other) // its new owner has given it up
+		} else if other.fate == f {
+			w.fail("law 3: %s started again although it runs, in a process that lives", jobID(f.policy, f.seq))
+		}
+	}
+	w.active[f.bucket][s] = true
+	if n := len(w.active[f.bucket]); s.most > 0 && n > s.most {
+		w.fail("concurrency: %d jobs of %s run, at most %d may", n, f.bucket, s.most)
+	}
+	w.startedWhilePaused(d, f.bucket)
+	if f.final() {
+		if !f.forgiven && !f.overdue(w.now, timeout) {
+			w.fail("law 3: %s started although it was done (%v), dead (%q) or cancelled (%v)",
+				jobID(f.policy, f.seq), f.done, f.dead, f.cancelled)
+		}
+		f.excepted = true
+	}
+	f.handed = false
+	s.slot.at = w.now
+	f.slots = append(f.slots, s.slot)
+}
+
+// run draws how long a handler takes, and how it ends.
+func (w *world) run(s *stint) (took time.Duration, o outcome) {
+	took = w.between(time.Millisecond, 200*time.Millisecond)
+	switch {
+	case w.chance(0.01):
+		took = w.between(time.Second, 15*time.Second)
+	case w.set.slow[s.fate.policy]:
+		took *= 10
+	}
+	o = outcome{Seq: s.Seq, Kind: outcomeDone}
+	switch x := w.rng.Float64(); {
+	case x < 0.04:
+		o.Kind, o.Error = outcomeFailed, "500"
+	case x < 0.05:
+		o.Kind = outcomeThrottled
+		if w.chance(0.5) {
+			o.RetryAfter = w.between(0, 3*time.Second)
+		}
+	case x < 0.055:
+		o.Kind, o.Error = outcomePermanent, "404"
+	}
+	return took, o
+}
+
+// ends is called when a local handler returns.
+func (d *drainer) ends(s *stint, o outcome) {
+	if d.alive && d.frozen > d.w.now {
+		d.w.after(d.frozen-d.w.now, func() { d.ends(s, o) })
+		return
+	}
+	s.end(o)
+}
+
+// end takes a run's outcome to the core.
+func (s *stint) end(o outcome) {
+	w, d, f := s.d.w, s.d, s.fate
+	undisturbed := w.active[f.bucket][s]
+	delete(w.active[f.bucket], s)
+	if !d.alive {
+		f.excepted = true // it runs again elsewhere
+		return
+	}
+	f.forgiven = f.forgiven || !undisturbed
+	switch o.Kind {
+	case outcomeDone:
+		f.done = f.done || s.part.state <= partitionSurrendered
+	case outcomeFailed:
+		f.excepted = true
+		f.failures++
+	case outcomeUncounted:
+		f.excepted = true
+	case outcomeThrottled:
+		f.excepted = true
+		if w.sabotage == countThrottles {
+			o.Kind = outcomeFailed
+		}
+	}
+	if s.part.state == partitionLost {
+		f.excepted = true
+	}
+	d.receive(func() { s.finish(o) })
+}
+
+// finish tells the core.
+func (s *stint) finish(o outcome) {
+	if s.worker == nil {
+		s.d.local[s.fate.policy]--
+	}
+	s.d.w.finished(s, o)
+	s.d.core.finished(*s.run, o, s.d.clock())
+}
+
+// stints are all runs whose process was not disturbed.
+func (w *world) stints() iter.Seq[*stint] {
+	return func(yield func(*stint) bool) {
+		for _, runs := range w.active {
+			for s := range runs {
+				if !yield(s) {
+					return
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,180 @@
+package workers
+
+import "github.com/penstock-mq/penstock/queue"
+
+// contest is the competition of a policy's buckets for the turns of its total outflow, under one owner.
+//
+// The turns are start-time fair queueing (Goyal, Vin and Cheng, 1996), whose bound is the law: while two buckets can start
+// jobs all the time, what they start, by cost and divided by weight, differs over any part of that time by at most one job
+// of each, the costliest that they started in it or last before. For the bucket that goes first has not taken more turns
+// than the other, so it is never ahead by more than its own last job, nor the other by more than its own. A job that comes
+// back from its worker's last check has had its turn.
+type contest struct {
+	part    *partition
+	arrives int // jobs that were stored when the backlog was opened and have not been delivered
+	keys    map[queue.Key]*contender
+	pairs   map[[2]queue.Key]*rivalry
+}
+
+// contender is one key of a contest.
+type contender struct {
+	waiting int             // jobs that the owner was given, has not given to a worker, and that nothing holds back
+	running int             // under this owner
+	before  map[uint64]bool // jobs that were given to a worker under an earlier owner
+	held    bool            // something may hold the bucket back, until it starts a job again
+	last    float64         // what its last job took, by weight
+}
+
+// rivalry is how far one key has been ahead of another since both could start jobs.
+type rivalry struct {
+	lead, low, high float64
+	most            [2]float64 // taken by one job of each
+}
+
+// contestOf returns the contest that a partition's owner holds; nil: there is none.
+func (w *world) contestOf(p *partition) *contest {
+	if c := w.contests[p.policy]; c != nil && c.part == p {
+		return c
+	}
+	return nil
+}
+
+// opens is called when a backlog is opened, in which n jobs are stored. What has not come yet can hold buckets back.
+func (w *world) opens(p *partition, n int) {
+	if w.policyOf(p.policy).OutflowTotal.IsZero() {
+		return
+	}
+	c := w.contestOf(p)
+	if c == nil {
+		c = &contest{part: p, keys: map[queue.Key]*contender{}, pairs: map[[2]queue.Key]*rivalry{}}
+		for _, key := range keys {
+			c.keys[key] = &contender{before: map[uint64]bool{}, held: true}
+		}
+		w.contests[p.policy] = c
+	}
+	c.arrives = n
+	clear(c.pairs)
+}
+
+// delivered is called when an owner is given jobs.
+func (w *world) delivered(p *partition, jobs []queue.Arrived) {
+	c := w.contestOf(p)
+	if c == nil {
+		return
+	}
+	c.arrives -= len(jobs)
+	for _, a := range jobs {
+		f := w.accepted[jobID(p.policy, a.Seq)]
+		k := c.keys[f.key]
+		switch {
+		case f.owner == p:
+		case f.given:
+			k.before[f.seq] = true
+		case !f.excepted && !f.final():
+			k.waiting++
+		}
+		f.owner = p
+	}
+}
+
+// takeTurn is called when a valve gives a job to a worker.
+func (w *world) takeTurn(s *stint) {
+	c := w.contestOf(s.part)
+	if c == nil {
+		return
+	}
+	f, k := s.fate, c.keys[s.fate.key]
+	taken := float64(f.cost) / float64(s.d.told[f.policy].weight(f.key))
+	for i, a := range keys {
+		for _, b := range keys[i+1:] {
+			if (a == f.key || w.able(s.d, c, a)) && (b == f.key || w.able(s.d, c, b)) {
+				w.compete(c, [2]queue.Key{a, b}, f.key, taken)
+			} else {
+				delete(c.pairs, [2]queue.Key{a, b})
+			}
+		}
+	}
+	if !f.given && !f.excepted {
+		k.waiting--
+	}
+	delete(k.before, f.seq)
+	k.running++
+	k.held = false
+	k.last = taken
+}
+
+// compete counts a turn among two keys that both could have had it.
+func (w *world) compete(c *contest, pair [2]queue.Key, winner queue.Key, taken float64) {
+	r := c.pairs[pair]
+	if r == nil {
+		r = &rivalry{most: [2]float64{c.keys[pair[0]].last, c.keys[pair[1]].last}}
+		c.pairs[pair] = r
+	}
+	switch winner {
+	case pair[0]:
+		r.lead += taken
+		r.most[0] = max(r.most[0], taken)
+	case pair[1]:
+		r.lead -= taken
+		r.most[1] = max(r.most[1], taken)
+	}
+	r.low, r.high = min(r.low, r.lead), max(r.high, r.lead)
+	if r.high-r.low > r.most[0]+r.most[1]+1e-6 {
+		w.fail("fairness: %s: %s and %s are %.2f turns apart, by jobs of at most %.2f and %.2f", c.part.policy, pair[0], pair[1],
+			r.high-r.low, r.most[0], r.most[1])
+	}
+}
+
+// able reports whether a bucket could certainly start a job now, but for the total outflow.
+func (w *world) able(d *drainer, c *contest, key queue.Key) bool {
+	t, k := d.told[c.part.policy], c.keys[key]
+	for seq := range k.before {
+		if w.streams[t.Name].messages[seq] == nil {
+			delete(k.before, seq)
+		}
+	}
+	if c.arrives > 0 || k.waiting == 0 || k.held || len(k.before) > 0 || t.paused || t.overrides[key].Paused || t.own(key) != unpaced {
+		return false
+	}
+	if most := t.concurrency(key); most > 0 && k.running >= most {
+		return false
+	}
+	if w.set.elsewhere[t.Name] {
+		return true
+	}
+	free := t.Workers - d.local[t.Name]
+	if o := d.lends[t.Name]; o != nil {
+		free -= o.busy
+	}
+	return k.running <= 3*(free-1)
+}
+
+// finished is called when the core hears how a run ended.
+func (w *world) finished(s *stint, o outcome) {
+	if c := w.contestOf(s.part); c != nil {
+		k := c.keys[s.fate.key]
+		k.running--
+		if o.Kind != outcomeDone && o.Kind != outcomeFailed {
+			k.held = true
+		}
+	}
+}
+
+// cancelled is called when an owner says that it dropped a job.
+func (w *world) cancelled(f *fate, p *partition) {
+	f.cancelled = true
+	if c := w.contestOf(p); c != nil && f.owner == p && !f.given && !f.excepted {
+		c.keys[f.key].waiting--
+	}
+}
+
+// hold is called when a drainer hears of something that may hold any bucket back.
+func (w *world) hold(d *drainer) {
+	for _, c := range w.contests {
+		if share := d.core.shares[shareOf(c.part)]; share != nil && share.part == c.part {
+			for _, k := range c.keys {
+				k.held = true
+			}
+		}
+	}
+}
