@@ -96,6 +96,15 @@ local function read(key, text, parse)
   return false, text
 end
 
+-- write stores a text for so many milliseconds in place of another, or nothing.
+local function write(key, former_text, text, ms)
+  if text then
+    call('SET', key, text, 'PX', ms)
+  elseif former_text then
+    call('DEL', key)
+  end
+end
+
 -- answer runs the requests of all keys, whose arguments begin at ARGV[first], and writes what they change. A state is
 -- up to three numbers, of which the rule knows:
 --
@@ -131,12 +140,7 @@ local function answer(first, rule)
         end
       end
       if a ~= x or b ~= y or c ~= z then
-        local kept, ms = rule.keep(a, b, c)
-        if kept then
-          call('SET', key, kept, 'PX', ms)
-        elseif text then
-          call('DEL', key)
-        end
+        write(key, text, rule.keep(a, b, c))
       end
     end
   end

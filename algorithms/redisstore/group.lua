@@ -37,12 +37,7 @@ local function state(rule)
   end
   function self.close()
     if touched and (a ~= x or b ~= y or c ~= z) then
-      local kept, ms = rule.keep(a, b, c)
-      if kept then
-        call('SET', key, kept, 'PX', ms)
-      elseif text then
-        call('DEL', key)
-      end
+      write(key, text, rule.keep(a, b, c))
     end
     return text or ''
   end
