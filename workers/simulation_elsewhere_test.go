@@ -276,8 +276,7 @@ func (s *stint) send() {
 func (s *stint) wait() {
 	s.patience++
 	n := s.patience
-	timeout := time.Duration(s.d.told[s.fate.policy].Timeout)
-	s.d.w.to(s.d, timeout+travel, func() {
+	s.d.w.to(s.d, s.timeout()+travel, func() {
 		if s.over || s.patience != n {
 			return
 		}
@@ -305,7 +304,8 @@ func (s *stint) progress() {
 	}
 	w := s.d.w
 	w.message(s.d, nil, func() {
-		if w.reported(report{s.part.policy, s.part.number, outcome{Seq: s.Seq, Kind: outcomeProgress}}) {
+		late := s.fate.overdue(w.now, s.timeout())
+		if w.reported(report{s.part.policy, s.part.number, outcome{Seq: s.Seq, Kind: outcomeProgress}}) && !late {
 			s.fate.heard = w.now
 		}
 	})
@@ -330,7 +330,7 @@ func (c *promise) told(s *stint) {
 	c.key = s.Key
 	c.from.keys[c.key]++
 	took, o := w.run(s)
-	timeout := time.Duration(s.d.told[s.fate.policy].Timeout)
+	timeout := s.timeout()
 	if w.chance(0.01) {
 		took = w.between(timeout, 5*timeout/2)
 	}
@@ -371,8 +371,7 @@ func (c *promise) ends(s *stint, o outcome) {
 // confirm repeats an outcome until the valve has answered, for as long as a time-out.
 func (c *promise) confirm(s *stint, o outcome, said time.Duration) {
 	w := c.from.w
-	timeout := time.Duration(s.d.told[s.fate.policy].Timeout)
-	if c.from.gone() || said > timeout {
+	if c.from.gone() || said > s.timeout() {
 		return
 	}
 	confirmed := false

@@ -90,12 +90,11 @@ func (d *drainer) decide(s *stint) {
 // ran records a start, and checks that it was one that might be.
 func (d *drainer) ran(s *stint) {
 	w, f := d.w, s.fate
-	timeout := time.Duration(d.told[f.policy].Timeout)
 	if w.active[f.bucket] == nil {
 		w.active[f.bucket] = map[*stint]bool{}
 	}
 	for other := range w.active[f.bucket] {
-		if other.fate.overdue(w.now, timeout) {
+		if other.fate.overdue(w.now, s.timeout()) {
 			delete(w.active[f.bucket], other) // its new owner has given it up
 		} else if other.fate == f {
 			w.fail("law 3: %s started again although it runs, in a process that lives", jobID(f.policy, f.seq))
@@ -107,7 +106,7 @@ func (d *drainer) ran(s *stint) {
 	}
 	w.startedWhilePaused(d, f.bucket)
 	if f.final() {
-		if !f.forgiven && !f.overdue(w.now, timeout) {
+		if !f.forgiven && !f.overdue(w.now, s.timeout()) {
 			w.fail("law 3: %s started although it was done (%v), dead (%q) or cancelled (%v)",
 				jobID(f.policy, f.seq), f.done, f.dead, f.cancelled)
 		}
@@ -180,6 +179,9 @@ func (s *stint) end(o outcome) {
 	}
 	d.receive(func() { s.finish(o) })
 }
+
+// timeout is that of one attempt.
+func (s *stint) timeout() time.Duration { return time.Duration(s.d.told[s.fate.policy].Timeout) }
 
 // finish tells the core.
 func (s *stint) finish(o outcome) {

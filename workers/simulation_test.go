@@ -108,7 +108,7 @@ type world struct {
 	decided   map[*turn]bool             // the last checks that were made
 	decisions int                        // jobs that valves have given to workers
 	active    map[string]map[*stint]bool // what runs, by bucket, as far as its process was not disturbed since
-	contests  map[string]*contest        // by policy with a total outflow
+	contests  map[*partition]*contest    // by what an owner of a policy with a total outflow owns
 	takeovers map[string][]takeover      // after crashes, by partition
 	changes   map[string][]change        // of rates and bursts, by bucket and by policy
 	broken    []string
@@ -126,7 +126,6 @@ type fate struct {
 
 	slots     []slot        // its starts
 	given     bool          // to a worker, at least once
-	owner     *partition    // that it was delivered to last
 	failures  int           // outcomes that count as attempts
 	excepted  bool          // from the order: retried, throttled, returned by a crash …
 	handed    bool          // over, with its partition, while it ran …
@@ -196,7 +195,7 @@ func simulate(seed uint64, s sabotage) *world {
 		rng: rand.New(rand.NewPCG(seed, 20)), sabotage: s,
 		records: [2]map[string]*record{{}, {}}, composed: map[uint64]int{}, attempts: map[string]storedAttempt{},
 		set: newSettings(), streams: map[string]*stream{}, accepted: map[string]*fate{}, decided: map[*turn]bool{},
-		active: map[string]map[*stint]bool{}, contests: map[string]*contest{}, takeovers: map[string][]takeover{},
+		active: map[string]map[*stint]bool{}, contests: map[*partition]*contest{}, takeovers: map[string][]takeover{},
 		changes: map[string][]change{},
 	}
 	w.pickPolicies()

@@ -18,9 +18,10 @@ type contest struct {
 
 // contender is one key of a contest.
 type contender struct {
-	waiting int             // jobs that the owner was given, has not given to a worker, and that nothing holds back
+	jobs    map[uint64]bool // that were delivered to the owner
+	waiting map[uint64]bool // of them, those that it has not given to a worker and that nothing holds back
+	before  map[uint64]bool // of them, those that were given to a worker under an earlier owner
 	running int             // under this owner
-	before  map[uint64]bool // jobs that were given to a worker under an earlier owner
 	held    bool            // something may hold the bucket back, until it starts a job again
 	last    float64         // what its last job took, by weight
 }
@@ -31,26 +32,18 @@ type rivalry struct {
 	most            [2]float64 // taken by one job of each
 }
 
-// contestOf returns the contest that a partition's owner holds; nil: there is none.
-func (w *world) contestOf(p *partition) *contest {
-	if c := w.contests[p.policy]; c != nil && c.part == p {
-		return c
-	}
-	return nil
-}
-
 // opens is called when a backlog is opened, in which n jobs are stored. What has not come yet can hold buckets back.
 func (w *world) opens(p *partition, n int) {
 	if w.policyOf(p.policy).OutflowTotal.IsZero() {
 		return
 	}
-	c := w.contestOf(p)
+	c := w.contests[p]
 	if c == nil {
 		c = &contest{part: p, keys: map[queue.Key]*contender{}, pairs: map[[2]queue.Key]*rivalry{}}
 		for _, key := range keys {
-			c.keys[key] = &contender{before: map[uint64]bool{}, held: true}
+			c.keys[key] = &contender{jobs: map[uint64]bool{}, waiting: map[uint64]bool{}, before: map[uint64]bool{}, held: true}
 		}
-		w.contests[p.policy] = c
+		w.contests[p] = c
 	}
 	c.arrives = n
 	clear(c.pairs)
@@ -58,7 +51,7 @@ func (w *world) opens(p *partition, n int) {
 
 // delivered is called when an owner is given jobs.
 func (w *world) delivered(p *partition, jobs []queue.Arrived) {
-	c := w.contestOf(p)
+	c := w.contests[p]
 	if c == nil {
 		return
 	}
@@ -67,19 +60,19 @@ func (w *world) delivered(p *partition, jobs []queue.Arrived) {
 		f := w.accepted[jobID(p.policy, a.Seq)]
 		k := c.keys[f.key]
 		switch {
-		case f.owner == p:
+		case k.jobs[f.seq]:
 		case f.given:
 			k.before[f.seq] = true
 		case !f.excepted && !f.final():
-			k.waiting++
+			k.waiting[f.seq] = true
 		}
-		f.owner = p
+		k.jobs[f.seq] = true
 	}
 }
 
 // takeTurn is called when a valve gives a job to a worker.
 func (w *world) takeTurn(s *stint) {
-	c := w.contestOf(s.part)
+	c := w.contests[s.part]
 	if c == nil {
 		return
 	}
@@ -94,9 +87,7 @@ func (w *world) takeTurn(s *stint) {
 			}
 		}
 	}
-	if !f.given && !f.excepted {
-		k.waiting--
-	}
+	delete(k.waiting, f.seq)
 	delete(k.before, f.seq)
 	k.running++
 	k.held = false
@@ -133,7 +124,7 @@ func (w *world) able(d *drainer, c *contest, key queue.Key) bool {
 			delete(k.before, seq)
 		}
 	}
-	if c.arrives > 0 || k.waiting == 0 || k.held || len(k.before) > 0 || t.paused || t.overrides[key].Paused || t.own(key) != unpaced {
+	if c.arrives > 0 || len(k.waiting) == 0 || k.held || len(k.before) > 0 || t.paused || t.overrides[key].Paused || t.own(key) != unpaced {
 		return false
 	}
 	if most := t.concurrency(key); most > 0 && k.running >= most {
@@ -151,7 +142,7 @@ func (w *world) able(d *drainer, c *contest, key queue.Key) bool {
 
 // finished is called when the core hears how a run ended.
 func (w *world) finished(s *stint, o outcome) {
-	if c := w.contestOf(s.part); c != nil {
+	if c := w.contests[s.part]; c != nil {
 		k := c.keys[s.fate.key]
 		k.running--
 		if o.Kind != outcomeDone && o.Kind != outcomeFailed {
@@ -163,8 +154,8 @@ func (w *world) finished(s *stint, o outcome) {
 // cancelled is called when an owner says that it dropped a job.
 func (w *world) cancelled(f *fate, p *partition) {
 	f.cancelled = true
-	if c := w.contestOf(p); c != nil && f.owner == p && !f.given && !f.excepted {
-		c.keys[f.key].waiting--
+	if c := w.contests[p]; c != nil {
+		delete(c.keys[f.key].waiting, f.seq)
 	}
 }
 
