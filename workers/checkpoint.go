@@ -184,3 +184,40 @@ func (v *valve) runningJobs(p *partition) []runRecord {
 	slices.SortFunc(running, func(a, b runRecord) int { return cmp.Compare(a.Seq, b.Seq) })
 	return running[:min(len(running), mostListed)]
 }
+
+// note writes a partition's checkpoint.
+func (c *core) note(v *valve, p *partition, now instant) {
+	s := &p.checkpointed
+	s.pending, s.changed, s.last = true, false, now
+	value := encode(checkpoint{V: version, Owner: c.lease.id, Epoch: p.epoch, handover: v.handover(p, now, c.lease.fence.since(now))})
+	c.out.puts = append(c.out.puts, put{
+		table: tablePartitions, key: checkpointKey(p.policy, p.number), value: value, revision: s.revision, sent: now, why: whyCheckpoint,
+	})
+}
+
+const checkpointSuffix = ".clocks"
+
+func checkpointKey(policy string, number int) string {
+	return shareKey(policy, number) + checkpointSuffix
+}
+
+func (c *core) checkpointShare(p put) *share {
+	s := c.shares[p.key[:len(p.key)-len(checkpointSuffix)]]
+	if s == nil || s.part == nil {
+		return nil
+	}
+	return s
+}
+
+// checkpointed takes the answer to a checkpoint. On a conflict it is written over: whoever wrote it owned the partition
+// before us.
+func (c *core) checkpointed(p put, result putResult, revision uint64, now instant) {
+	s := c.checkpointShare(p)
+	switch {
+	case s == nil:
+	case result == putOK:
+		s.part.checkpointed.revision, s.part.checkpointed.pending = revision, false
+	default:
+		c.out.reads = append(c.out.reads, read{p})
+	}
+}

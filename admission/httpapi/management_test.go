@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -17,126 +16,7 @@ import (
 
 	"github.com/penstock-mq/penstock/admission/manage"
 	"github.com/penstock-mq/penstock/queue"
-	"github.com/penstock-mq/penstock/queue/embedded"
 )
-
-// installation is a server, a broker, and the management API over them.
-type installation struct {
-	t      *testing.T
-	broker *queue.Broker
-	url    string
-}
-
-func install(t *testing.T, o manage.Options) *installation {
-	t.Helper()
-	server, err := embedded.Start(embedded.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(server.Shutdown)
-	nc, err := server.Connect()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	broker, err := queue.NewBroker(nc, queue.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := broker.Setup(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	service := manage.New(broker, broker.NewProducer(queue.ProducerOptions{}), o)
-	api := httptest.NewServer(New(&fakeService{}, Options{Management: service}))
-	t.Cleanup(api.Close)
-	return &installation{t, broker, api.URL}
-}
-
-// ask sends a request as it is escaped and returns the status and the body.
-func (i *installation) ask(method, path, body string) (int, string) {
-	i.t.Helper()
-	request, err := http.NewRequestWithContext(i.t.Context(), method, i.url, strings.NewReader(body))
-	if err != nil {
-		i.t.Fatal(err)
-	}
-	request.URL.Opaque = strings.TrimPrefix(i.url, "http:") + path
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		i.t.Fatal(err)
-	}
-	defer response.Body.Close()
-	answer, err := io.ReadAll(response.Body)
-	if err != nil {
-		i.t.Fatal(err)
-	}
-	want := "application/json"
-	if response.StatusCode >= 400 {
-		want = "application/problem+json"
-		if response.StatusCode == 405 && response.Header.Get("Allow") == "" {
-			i.t.Errorf("%s %s: 405 without Allow", method, path)
-		}
-	}
-	if got := response.Header.Get("Content-Type"); got != want {
-		i.t.Errorf("%s %s: %d with content type %q", method, path, response.StatusCode, got)
-	}
-	return response.StatusCode, string(answer)
-}
-
-// expect asks and checks the status and parts of the answer.
-func (i *installation) expect(method, path, body string, status int, parts ...string) string {
-	i.t.Helper()
-	got, answer := i.ask(method, path, body)
-	if got != status {
-		i.t.Errorf("%s %s: %d %s, want %d", method, path, got, answer, status)
-		return answer
-	}
-	for _, part := range parts {
-		if !strings.Contains(answer, part) {
-			i.t.Errorf("%s %s: %s, without %s", method, path, answer, part)
-		}
-	}
-	return answer
-}
-
-// publish stores a job as anyone may.
-func (i *installation) publish(policy, key string, header nats.Header) queue.Receipt {
-	i.t.Helper()
-	k, err := queue.EncodeKey(key)
-	if err != nil {
-		i.t.Fatal(err)
-	}
-	receipt, err := i.broker.NewProducer(queue.ProducerOptions{}).Publish(i.t.Context(), queue.Submission{
-		Policy: policy, Key: k, Header: header, Body: []byte("body")})
-	if err != nil {
-		i.t.Fatal(err)
-	}
-	return receipt
-}
-
-// bury stores a dead letter.
-func (i *installation) bury(d queue.DeadLetter) {
-	i.t.Helper()
-	if d.Stored.IsZero() {
-		d.Stored = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	}
-	if err := i.broker.Bury(i.t.Context(), d); err != nil {
-		i.t.Fatal(err)
-	}
-}
-
-// valve answers for one partition until the test ends.
-func (i *installation) valve(policy string, partition int, answer func(queue.ValveQuestion) queue.ValveAnswer) {
-	i.t.Helper()
-	stop, err := i.broker.ServeValve(policy, partition, func(q queue.ValveQuestion, reply func(queue.ValveAnswer)) {
-		reply(answer(q))
-	})
-	if err != nil {
-		i.t.Fatal(err)
-	}
-	i.t.Cleanup(stop)
-}
-
-const stripe = `{"algorithm":"leaking_bucket","outflow":"96/s","capacity":2,"partitions":4}`
 
 func TestManagePolicies(t *testing.T) {
 	var mu sync.Mutex

@@ -1,0 +1,221 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
+)
+
+// fakeQueue stores jobs in a map, as a stream would: bounded per key, with message ids.
+type fakeQueue struct {
+	capacity int
+	fail     error // answers every publish
+
+	mu        sync.Mutex
+	publishes int
+	jobs      map[queue.Key]int
+	ids       map[string]uint64
+	last      queue.Submission
+}
+
+func (f *fakeQueue) Publish(_ context.Context, s queue.Submission) (queue.Receipt, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.publishes++
+	f.last = s
+	if f.fail != nil {
+		return queue.Receipt{}, f.fail
+	}
+	id := string(s.Key) + "/" + s.IdempotencyKey
+	if seq, found := f.ids[id]; found && s.IdempotencyKey != "" {
+		return queue.Receipt{Seq: seq, Partition: 3, Duplicate: true}, nil
+	}
+	if f.jobs[s.Key] >= f.capacity {
+		return queue.Receipt{}, fmt.Errorf("publish: %w", queue.ErrFull)
+	}
+	if f.jobs == nil {
+		f.jobs, f.ids = map[queue.Key]int{}, map[string]uint64{}
+	}
+	f.jobs[s.Key]++
+	seq := uint64(0)
+	for _, n := range f.jobs {
+		seq += uint64(n)
+	}
+	if s.IdempotencyKey != "" {
+		f.ids[id] = seq
+	}
+	return queue.Receipt{Seq: seq, Partition: 3}, nil
+}
+
+func (f *fakeQueue) count() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.publishes
+}
+
+// fakeValves answers every question with answer, or not at all when it is nil.
+type fakeValves struct {
+	answer func(partition int, q queue.ValveQuestion) (queue.ValveAnswer, error)
+
+	mu    sync.Mutex
+	asked []queue.ValveQuestion
+}
+
+func (f *fakeValves) AskValve(_ context.Context, _ string, partition int, q queue.ValveQuestion) (
+	queue.ValveAnswer, error) {
+
+	f.mu.Lock()
+	f.asked = append(f.asked, q)
+	f.mu.Unlock()
+	if f.answer == nil {
+		return queue.ValveAnswer{}, queue.ErrUnavailable
+	}
+	return f.answer(partition, q)
+}
+
+func (f *fakeValves) questions(op string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := 0
+	for _, q := range f.asked {
+		if q.Op == op {
+			n++
+		}
+	}
+	return n
+}
+
+// startsIn is a valve that starts every job after so many milliseconds.
+func startsIn(ms int64) func(int, queue.ValveQuestion) (queue.ValveAnswer, error) {
+	return func(_ int, q queue.ValveQuestion) (queue.ValveAnswer, error) {
+		a := queue.ValveAnswer{DelayMS: ms}
+		for _, seq := range q.Jobs {
+			a.Starts = append(a.Starts, queue.ExpectedStart{Seq: seq, Known: true, DelayMS: ms})
+		}
+		return a, nil
+	}
+}
+
+// tokens is a limiter over the token bucket's rule.
+type tokens struct {
+	fail error
+
+	mu     sync.Mutex
+	rule   algorithms.TokenBucket
+	quota  Quota
+	states map[Caller]algorithms.TokenBucketState
+	taken  int64 // net of refunds
+}
+
+func (l *tokens) Take(_ context.Context, from Caller, n int64) (Checked, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.fail != nil {
+		return Checked{}, l.fail
+	}
+	if err := algorithms.CheckCost(n, l.rule.Most()); err != nil {
+		return Checked{}, err
+	}
+	next, d := l.rule.Take(l.states[from], time.Now(), n)
+	l.states[from] = next
+	l.taken += d.Granted
+	return Checked{d, l.quota}, nil
+}
+
+func (l *tokens) Peek(_ context.Context, from Caller, n int64) (Checked, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return Checked{l.rule.Peek(l.states[from], time.Now(), n), l.quota}, l.fail
+}
+
+func (l *tokens) Refund(_ context.Context, from Caller, n int64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.states[from] = l.rule.Refund(l.states[from], time.Now(), n)
+	l.taken -= n
+	return l.fail
+}
+
+func (l *tokens) net() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.taken
+}
+
+// newTokens is a NewLimit that makes token buckets of everything.
+func newTokens(p policy.Policy, previous Limiter) (Limit, error) {
+	rule := algorithms.TokenBucket{Capacity: p.Capacity, Refill: p.Refill}
+	if p.Meter() {
+		rule.Refill = p.Outflow
+	}
+	quota := Quota{Policy: p.Name, Units: p.Capacity, Window: time.Minute}
+	if former, ok := previous.(*tokens); ok {
+		return Limit{Limiter: former, Quota: quota, Commit: func() {
+			former.mu.Lock()
+			defer former.mu.Unlock()
+			former.rule, former.quota = rule, quota
+		}}, nil
+	}
+	return Limit{Limiter: &tokens{rule: rule, quota: quota, states: map[Caller]algorithms.TokenBucketState{}}, Quota: quota}, nil
+}
+
+func rate(s string) algorithms.Rate {
+	r, err := algorithms.ParseRate(s)
+	if err != nil {
+		panic(err)
+	}
+	return r
+}
+
+var (
+	stripe = policy.Policy{Name: "stripe", Algorithm: policy.LeakingBucket, Outflow: rate("10/s"), Capacity: 3}
+	meter  = policy.Policy{Name: "meter", Algorithm: policy.LeakingBucket, Outflow: rate("10/s"), Capacity: 3,
+		Queue: &policy.Queue{Off: true}}
+	door   = policy.Policy{Name: "door", Algorithm: policy.TokenBucket, Capacity: 5, Refill: rate("1/m")}
+	search = policy.Policy{Name: "search", Algorithm: policy.TokenBucket, Capacity: 5, Refill: rate("1/m"),
+		Queue: &policy.Queue{Capacity: 3}}
+)
+
+func setOf(revision uint64, policies ...policy.Policy) queue.PolicySet {
+	set := queue.PolicySet{}
+	for _, p := range policies {
+		set[p.Name] = queue.PolicyEntry{Policy: p, Revision: revision}
+	}
+	return set
+}
+
+func newTestService(t *testing.T, q *fakeQueue, v *fakeValves, policies ...policy.Policy) *Service {
+	t.Helper()
+	names, err := queue.NewNames("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := New(names, q, v, newTokens, Options{})
+	if err := s.SetPolicies(setOf(1, policies...)); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func submit(t *testing.T, s *Service, policy string, header ...string) Outcome {
+	t.Helper()
+	o, err := s.Submit(t.Context(), request(policy, header...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func request(policy string, header ...string) SubmitRequest {
+	r := SubmitRequest{Policy: policy, Key: "acme", Header: map[string][]string{}}
+	for i := 0; i < len(header); i += 2 {
+		r.Header[header[i]] = []string{header[i+1]}
+	}
+	return r
+}

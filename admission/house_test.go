@@ -1,0 +1,211 @@
+package admission_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/admission/httpapi"
+	"github.com/penstock-mq/penstock/admission/limiter"
+	"github.com/penstock-mq/penstock/admission/natsapi"
+	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/internal/lifecycle"
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/embedded"
+)
+
+// house is an admitter on an embedded server, without the process around it.
+type house struct {
+	t         testing.TB
+	broker    *queue.Broker
+	service   *admission.Service
+	client    *nats.Conn // a user's
+	url       string
+	published *atomic.Int64 // publishes by the service
+}
+
+// counted counts publishes.
+type counted struct {
+	admission.Publisher
+	n *atomic.Int64
+}
+
+func (c counted) Publish(ctx context.Context, s queue.Submission) (queue.Receipt, error) {
+	c.n.Add(1)
+	return c.Publisher.Publish(ctx, s)
+}
+
+func open(t testing.TB, policies ...policy.Policy) *house {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	server, err := embedded.Start(embedded.Options{Dir: t.TempDir()})
+	must(err)
+	t.Cleanup(server.Shutdown)
+	connect := func() *nats.Conn {
+		t.Helper()
+		nc, err := server.Connect()
+		must(err)
+		t.Cleanup(nc.Close)
+		return nc
+	}
+	broker, err := queue.NewBroker(connect(), queue.Options{})
+	must(err)
+	must(broker.Setup(t.Context()))
+	h := &house{t: t, broker: broker, client: connect(), published: new(atomic.Int64)}
+	producer := counted{broker.NewProducer(queue.ProducerOptions{}), h.published}
+	h.service = admission.New(broker.Names(), producer, broker, limiter.New(limiter.Options{}).Limit, admission.Options{})
+	for _, p := range policies {
+		must(broker.Apply(t.Context(), p))
+		_, err := broker.PutPolicy(t.Context(), p)
+		must(err)
+	}
+
+	front := httptest.NewServer(httpapi.New(h.service, httpapi.Options{}))
+	h.url = front.URL
+	ctx, stop := context.WithCancel(context.Background())
+	listening, known := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	ended := make(chan error, 1)
+	go func() {
+		ended <- lifecycle.Run(ctx,
+			natsapi.Serve(connect(), broker.Names(), h.service, natsapi.Options{Started: func() { close(listening) }}),
+			func(ctx context.Context) error {
+				return broker.WatchPolicies(ctx, func(set queue.PolicySet) {
+					if err := h.service.SetPolicies(set); err != nil {
+						t.Error(err)
+					}
+					once.Do(func() { close(known) })
+				})
+			})
+	}()
+	t.Cleanup(func() {
+		front.Close()
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	<-listening
+	<-known
+	return h
+}
+
+// reply is an answer over either transport.
+type reply struct {
+	status int
+	header http.Header // canonical names
+	body   string
+	fields map[string]any
+}
+
+// transports are the two ways to ask.
+var transports = map[string]func(h *house, call, policy, key string, body []byte, header ...string) reply{
+	"HTTP": (*house).overHTTP,
+	"NATS": (*house).overNATS,
+}
+
+func (h *house) overHTTP(call, policy, key string, body []byte, header ...string) reply {
+	h.t.Helper()
+	path := map[string]string{"submit": "/v1/jobs/", "check": "/v1/check/"}[call]
+	r, err := http.NewRequest(http.MethodPost, h.url+path+policy+"/"+key, bytes.NewReader(body))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Add(header[i], header[i+1])
+	}
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return h.reply(response.StatusCode, response.Header, text)
+}
+
+func (h *house) overNATS(call, policy, key string, body []byte, header ...string) reply {
+	h.t.Helper()
+	m := nats.NewMsg("penstock." + call + "." + policy + "." + key)
+	m.Data = body
+	for i := 0; i < len(header); i += 2 {
+		m.Header.Add(header[i], header[i+1])
+	}
+	answer, err := h.client.RequestMsg(m, 10*time.Second)
+	if err != nil {
+		h.t.Fatalf("%s: %v", m.Subject, err)
+	}
+	status, err := strconv.Atoi(answer.Header.Get(natsapi.StatusHeader))
+	if err != nil {
+		h.t.Fatalf("%v: %v", answer.Header, err)
+	}
+	canonical := http.Header{}
+	for name, values := range answer.Header {
+		canonical.Set(name, values[0])
+	}
+	return h.reply(status, canonical, answer.Data)
+}
+
+func (h *house) reply(status int, header http.Header, body []byte) reply {
+	h.t.Helper()
+	r := reply{status: status, header: header, body: string(body)}
+	if err := json.Unmarshal(body, &r.fields); err != nil {
+		h.t.Fatalf("%d %q: %v", status, body, err)
+	}
+	return r
+}
+
+// serveValves answers for all partitions of a policy.
+func (h *house) serveValves(p policy.Policy, answer func(queue.ValveQuestion) queue.ValveAnswer) {
+	h.t.Helper()
+	owner, err := queue.NewBroker(h.client, queue.Options{})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	for i := range p.WithDefaults().Partitions {
+		stop, err := owner.ServeValve(p.Name, i, func(q queue.ValveQuestion, reply func(queue.ValveAnswer)) {
+			reply(answer(q))
+		})
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		h.t.Cleanup(stop)
+	}
+	if err := h.client.Flush(); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func rate(s string) algorithms.Rate {
+	r, err := algorithms.ParseRate(s)
+	if err != nil {
+		panic(err)
+	}
+	return r
+}
+
+var (
+	stripe = policy.Policy{Name: "stripe", Algorithm: policy.LeakingBucket, Outflow: rate("10/m"), Capacity: 3}
+	door   = policy.Policy{Name: "door", Algorithm: policy.TokenBucket, Capacity: 5, Refill: rate("1/h")}
+	search = policy.Policy{Name: "search", Algorithm: policy.TokenBucket, Capacity: 5, Refill: rate("1/h"),
+		Queue: &policy.Queue{Capacity: 3}}
+)

@@ -1,0 +1,130 @@
+package queue
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock/queue/embedded"
+)
+
+func TestParseAckSubject(t *testing.T) {
+	at := time.Unix(0, 1700000000123456789).UTC()
+	for _, subject := range []string{
+		"$JS.ACK.PENSTOCK_stripe.valve-0-1.1.42.7.1700000000123456789.3",
+		"$JS.ACK.hub.AbCd.PENSTOCK_stripe.valve-0-1.1.42.7.1700000000123456789.3",
+		"$JS.ACK._.AbCd.PENSTOCK_stripe.valve-0-1.1.42.7.1700000000123456789.3.random",
+	} {
+		if m, ok := parseAckSubject(subject); !ok || m != (ackMeta{streamSeq: 42, consumerSeq: 7, pending: 3, stored: at}) {
+			t.Errorf("%s is %+v, %t", subject, m, ok)
+		}
+	}
+	for _, subject := range []string{"", "$JS.ACK", "$JS.ACK.a.b.1.2.3.4", "$JS.ACK.a.b.1.x.3.4.5", "_INBOX.a.b.c.d.e.f.g.h"} {
+		if _, ok := parseAckSubject(subject); ok {
+			t.Errorf("%q was understood", subject)
+		}
+	}
+}
+
+// TestAcknowledgementsAreRepeated: one that gets no answer is sent again until it gets one.
+func TestAcknowledgementsAreRepeated(t *testing.T) {
+	t.Parallel()
+	nc := connect(t, startServer(t, embedded.Options{}))
+	a, err := newAcks(nc, "S", "C")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.add(7) // nobody listens yet: the answer is "no responders"
+	a.add(7)
+	requests := make(chan *nats.Msg, 16)
+	eventually(t, "the first is sent", func() bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return len(a.sent) == 1
+	})
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := nc.ChanSubscribe("$JS.ACK.S.C.>", requests); err != nil {
+		t.Fatal(err)
+	}
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	for range 2 { // the server stays silent once more
+		select {
+		case m := <-requests:
+			if m.Subject != "$JS.ACK.S.C.1.7.0.0.0" {
+				t.Fatalf("acknowledged on %s", m.Subject)
+			}
+		case <-deadline.C:
+			t.Fatal("not repeated")
+		}
+	}
+	m := <-requests
+	for range 2 { // and answers twice
+		if err := m.Respond(nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	select {
+	case got := <-a.out:
+		if !slices.Equal(got, []uint64{7}) {
+			t.Errorf("confirmed %v", got)
+		}
+	case <-deadline.C:
+		t.Fatal("not confirmed")
+	}
+	if left := a.close(); left != 0 {
+		t.Errorf("%d left", left)
+	}
+}
+
+// TestDoneBeforeArrival: what finished under the former owner is acknowledged as soon as the new consumer has delivered it.
+func TestDoneBeforeArrival(t *testing.T) {
+	b := newBroker(t)
+	apply(t, b, paced("stripe", 100, 1))
+	l := open(t, b, BacklogOptions{Policy: "stripe", Epoch: 1})
+	l.Done(1)
+	publish(t, b, "stripe", "a", 1)
+	receive(t, l, 1)
+	if got := confirm(t, l, 1); !got[1] {
+		t.Errorf("confirmed %v", got)
+	}
+}
+
+func TestCloseFlushesAcknowledgements(t *testing.T) {
+	b := newBroker(t)
+	apply(t, b, paced("stripe", 50_000, 1))
+	const jobs = 20_000 // more than fit the window
+	for range jobs {
+		if err := b.nc.Publish("penstock.jobs.stripe.a", nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l := open(t, b, BacklogOptions{Policy: "stripe", Epoch: 1})
+	for _, a := range receive(t, l, jobs) {
+		l.Done(a.Seq)
+	}
+	if err := l.Close(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := b.Depth(testContext(t), "stripe"); err != nil || n != 0 {
+		t.Errorf("depth %d, %v", n, err)
+	}
+	confirm(t, l, jobs) // still to be had
+	if _, ok := <-l.Confirmed(); ok {
+		t.Error("Confirmed is not closed")
+	}
+	if _, ok := <-l.Arrivals(); ok {
+		t.Error("Arrivals is not closed")
+	}
+	l.Done(1)
+	if err := l.Close(testContext(t)); err != nil {
+		t.Errorf("closing again: %v", err)
+	}
+	if err := b.js.DeleteConsumer(testContext(t), "PENSTOCK_stripe", "valve-0-1"); err != nil {
+		t.Errorf("the consumer did not stay: %v", err)
+	}
+}
