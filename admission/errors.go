@@ -8,9 +8,9 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 )
 
-// The kinds of error that [Service.Submit], [Service.Check], [Service.Peek] and [Service.Refund] return, besides [*RequestError]; those of
-// admission/manage are of these kinds, too. Use errors.Is. All texts are composed here and fit for whoever asked, but that
-// of ErrUnavailable, which carries a cause from the inside.
+// The kinds of error that [Service.Submit], [Service.Check], [Service.Peek] and [Service.Refund] return, besides
+// [*RequestError]; those of admission/manage are of these kinds, too. Use errors.Is. All texts are composed here and fit for
+// whoever asked, but that of ErrUnavailable, which carries a cause from the inside.
 var (
 	// ErrUnknownPolicy: there is no policy of that name, or it has retired and takes nothing new. The two are one kind,
 	// because a client can do the same about either; the text tells them apart.

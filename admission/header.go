@@ -148,7 +148,8 @@ type CheckHeader struct {
 	IP string
 }
 
-// ReadCheckHeader reads the headers of a check, in any case. Errors are [*RequestError]: for what cannot be read, and for any other Penstock-… header, because it is most likely a misspelt one.
+// ReadCheckHeader reads the headers of a check, in any case. Errors are [*RequestError]: for what cannot be read, and for
+// any other Penstock-… header, because it is most likely a misspelt one.
 func ReadCheckHeader(header map[string][]string) (CheckHeader, error) {
 	read := CheckHeader{Cost: 1}
 	for given, values := range header {

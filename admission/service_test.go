@@ -3,6 +3,7 @@ package admission
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -388,5 +389,39 @@ func TestRefundsOutliveALoweredLimit(t *testing.T) {
 	}
 	if err := s.Refund(t.Context(), CheckRequest{Policy: "stripe", Key: "a", Cost: 1}); !errors.Is(err, ErrConflict) {
 		t.Errorf("a queue policy: %v", err)
+	}
+}
+
+// A job that could never start would be accepted only to become a dead letter.
+func TestJobsThatCouldNeverStartAreRefused(t *testing.T) {
+	q := &fakeQueue{}
+	s := newTestService(t, q, &fakeValves{}, stripe, search)
+	at := func(d time.Duration) string { return time.Now().Add(d).Format(time.RFC3339) }
+	for _, c := range []struct {
+		policy, field string
+		header        []string
+	}{
+		{"stripe", queue.HeaderDeadline, []string{queue.HeaderDeadline, at(-time.Hour)}},
+		{"stripe", queue.HeaderNotBefore, []string{queue.HeaderNotBefore, at(time.Hour), queue.HeaderDeadline, at(time.Minute)}},
+		{"stripe", queue.HeaderNotBefore, []string{queue.HeaderNotBefore, at(20 * 24 * time.Hour)}}, // max_age is 14 days
+		{"search", queue.HeaderNotBefore, []string{queue.HeaderNotBefore, "3w"}},
+		{"stripe", queue.HeaderCost, []string{queue.HeaderCost, strconv.FormatInt(stripe.Capacity+1, 10)}},
+		{"stripe", queue.HeaderIdempotencyKey, []string{queue.HeaderIdempotencyKey, "a\nb"}},
+	} {
+		_, err := s.Submit(t.Context(), request(c.policy, c.header...))
+		if bad, ok := errors.AsType[*RequestError](err); !ok || bad.Field != c.field {
+			t.Errorf("%s %v: %v", c.policy, c.header, err)
+		}
+	}
+	if n := q.count(); n != 0 {
+		t.Errorf("%d of them were published", n)
+	}
+	for _, header := range [][]string{
+		{queue.HeaderDeadline, at(time.Hour), queue.HeaderNotBefore, at(time.Minute)},
+		{queue.HeaderCost, strconv.FormatInt(stripe.Capacity, 10)},
+	} {
+		if _, err := s.Submit(t.Context(), request("stripe", header...)); err != nil {
+			t.Errorf("%v: %v", header, err)
+		}
 	}
 }

@@ -94,3 +94,35 @@ func TestRosterKeepsItsCountWhileNATSIsAway(t *testing.T) {
 		}
 	}
 }
+
+// Who could not renew its own lease has heard of nobody meanwhile: the others get another lease's time, once.
+func TestRosterGivesOthersTimeAfterItWasCutOff(t *testing.T) {
+	r := newBroker(t).NewRoster(time.Second, nil)
+	old := func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.seen["other"] = time.Now().Add(-time.Hour)
+		r.live = 2
+	}
+	old()
+	r.renew(testContext(t)) // the first that succeeds
+	if n := r.Live(); n != 2 {
+		t.Errorf("%d are alive right after it was cut off, want the 2 that were", n)
+	}
+	old()
+	gone, cancel := context.WithCancel(testContext(t))
+	cancel()
+	r.renew(gone)
+	if n := r.Live(); n != 2 {
+		t.Errorf("%d are alive while it is cut off, want the 2 that were", n)
+	}
+	r.renew(testContext(t))
+	if n := r.Live(); n != 2 {
+		t.Errorf("%d are alive when it is back, want the 2 that were", n)
+	}
+	old()
+	r.renew(testContext(t))
+	if n := r.Live(); n != 1 {
+		t.Errorf("%d are alive, but nothing was heard of the other for a lease", n)
+	}
+}

@@ -314,6 +314,9 @@ func TestCheckMethods(t *testing.T) {
 	if len(service.refunded) != 2 || service.refunded[0].Cost != 6 {
 		t.Errorf("refunded %+v", service.refunded)
 	}
+	if w := ask("POST", "/v1/check/p/k?cost=2", "Penstock-Cost", "3"); w.Code != 400 {
+		t.Errorf("two costs: %d %s", w.Code, w.Body)
+	}
 	for _, w := range []*httptest.ResponseRecorder{
 		ask("GET", "/v1/check/p/k", "Penstock-Refund", "true"), ask("DELETE", "/v1/check/p/k", "Penstock-Peek", "true"),
 	} {

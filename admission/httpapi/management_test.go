@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/admission/manage"
+	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 )
 
@@ -434,4 +435,23 @@ func TestManagePaths(t *testing.T) {
 	if w.Code != 404 {
 		t.Errorf("without management: %d", w.Code)
 	}
+}
+
+// What is valid elsewhere may be impossible here: a Redis Cluster cannot have every set of limits.
+func TestWhatThisInstallationCannotHaveIsRefused(t *testing.T) {
+	i := install(t, manage.Options{Possible: func(p policy.Policy) []policy.Problem { return p.OnCluster() }})
+	const limits = `{"limits":[{"name":"a","key":"{key}","algorithm":"token_bucket","capacity":2,"refill":"2/s"},
+		{"name":"b","key":"%s","algorithm":"fixed_window","limit":9,"window":"1s"}]}`
+	i.expect("PUT", "/v1/policies/api", fmt.Sprintf(limits, "global"), 400, `"field":"limits[1].key"`)
+	i.expect("GET", "/v1/policies/api", "", 404)
+	i.expect("PUT", "/v1/policies/api", fmt.Sprintf(limits, "{key}"), 201)
+}
+
+// A body that nobody reads is most likely meant for something else.
+func TestBodiesThatAreNotAskedForAreRefused(t *testing.T) {
+	i := install(t, manage.Options{})
+	i.expect("PUT", "/v1/policies/stripe", stripe, 201)
+	i.expect("POST", "/v1/pause/stripe", `{"for":"1h"}`, 400, `"field":"body"`)
+	i.expect("GET", "/v1/policies/stripe", "", 200, `"paused":false`)
+	i.expect("POST", "/v1/pause/stripe", "", 200)
 }

@@ -253,9 +253,20 @@ func TestTheStoreMayComeLater(t *testing.T) {
 	l := s.limit(tokens("p", 2), policy.Local)
 	taking(t, l, k)(2, true) // alone, it has the whole limit
 	taking(t, l, k)(1, false)
+	s.until("the store is given up", func() bool { // by requests for other keys, which it decides in memory
+		_, _ = l.Peek(t.Context(), admission.Caller{Key: "other"}, 1)
+		return !s.isUp()
+	})
 	server.Restart(t)
 	s.until("the store is asked", func() bool {
 		c, err := l.Peek(t.Context(), k, 2)
+		return err == nil && c.Allowed && s.isUp()
+	})
+
+	// What was decided without it is forgotten: a later outage begins with a new share.
+	server.Stop()
+	s.until("decisions go on without it", func() bool {
+		c, err := l.Take(t.Context(), k, 2)
 		return err == nil && c.Allowed
 	})
 }
