@@ -34,6 +34,7 @@ func benchmark[S any](b *testing.B, name string, rule algorithms.Rule[S]) {
 			var latencies []time.Duration
 			b.ReportAllocs()
 			b.SetParallelism(64 / runtime.GOMAXPROCS(0))
+			calls := decisions(b, server)
 			b.ResetTimer()
 			b.RunParallel(func(pb *testing.PB) {
 				var mine []time.Duration
@@ -54,6 +55,7 @@ func benchmark[S any](b *testing.B, name string, rule algorithms.Rule[S]) {
 			b.StopTimer()
 			slices.Sort(latencies)
 			b.ReportMetric(float64(len(latencies))/b.Elapsed().Seconds(), "decisions/s")
+			b.ReportMetric(float64(len(latencies))/float64(decisions(b, server)-calls), "decisions/call")
 			b.ReportMetric(float64(latencies[len(latencies)*99/100].Microseconds()), "p99-µs")
 		})
 	}

@@ -50,7 +50,7 @@ func freezeIdle(t *testing.T, s *redistest.Server, c *Client) {
 }
 
 // decisions is how many script calls a server has run.
-func decisions(t *testing.T, s *redistest.Server) int {
+func decisions(t testing.TB, s *redistest.Server) int {
 	t.Helper()
 	rdb := s.Client()
 	defer rdb.Close()

@@ -12,13 +12,17 @@
 --          for a value that the script cannot read. Such a key is left as it is.
 --
 -- Lua's numbers are doubles: whole ones are exact below 2^53, in microseconds until the year 2255. So what may be
--- larger goes through mul_div, numbers become text by '%.0f', and redis.call writes those it is given with 17 digits.
+-- larger goes through mul_div, and numbers become text by WHOLE, also for redis.call, which needs longer to print them.
 
-local call, floor, ceil, format = redis.call, math.floor, math.ceil, string.format
-local find, match = string.find, string.match
+local call, floor, ceil, min, max = redis.call, math.floor, math.ceil, math.min, math.max
+local find, match, format = string.find, string.match, string.format
 
 local EXACT = 9007199254740992 -- 2^53
 local GRACE = 60000 -- ms for which a state outlives the time it is needed for, in case the clock steps back
+
+-- WHOLE is the format of a whole number. As an integer it is printed in half the time, but only where C's long, which
+-- Lua makes of it, has 64 bits.
+local WHOLE = format('%d', EXACT) == '9007199254740992' and '%d' or '%.0f'
 
 local now = tonumber(ARGV[1])
 if not now then
@@ -58,12 +62,17 @@ end
 
 -- load_start is the start of a stored window, aligned to windows of w and at most one ahead of the present one.
 local function load_start(start, w)
-  return window_start(math.max(0, math.min(start, now + w)), w)
+  return window_start(max(0, min(start, now + w)), w)
 end
 
--- lifetime is for how many milliseconds to keep what counts for us microseconds more, or no more.
+-- lifetime is for how many milliseconds to keep what counts for us microseconds more, or no more, as text. It is made
+-- once for keys that end together, as windows do.
+local last_us, last_lifetime
 local function lifetime(us)
-  return ceil(math.max(0, us) / 1000) + GRACE
+  if us ~= last_us then
+    last_us, last_lifetime = us, format(WHOLE, ceil(max(0, us) / 1000) + GRACE)
+  end
+  return last_lifetime
 end
 
 -- former says whether a text is a state of another rule, which a policy of the same name had before.
@@ -114,7 +123,7 @@ end
 -- refund(x, y, z, n)           n units given back
 -- keep(x, y, z)                the text to store and for how many milliseconds, or nil for a state that is as good as new
 local function answer(first, rule)
-  local parse, load, take, refund = rule.parse, rule.load, rule.take, rule.refund
+  local parse, load, take, refund, keep = rule.parse, rule.load, rule.take, rule.refund, rule.keep
   local function step(x, y, z, n, times)
     if n > 0 then
       return take(x, y, z, n, times)
@@ -123,16 +132,18 @@ local function answer(first, rule)
   end
 
   local said = call('MGET', unpack(KEYS))
-  for i, key in ipairs(KEYS) do
-    local requests = ARGV[first + i - 1]
+  local units = {} -- of requests that were seen, which are mostly the same
+  for i = 1, #KEYS do
+    local key, requests = KEYS[i], ARGV[first + i - 1]
     local readable, text, x, y, z = read(key, said[i], parse)
     said[i] = text or ''
     if not readable then
       said[i] = '?'
     elseif requests ~= '0' then
       local a, b, c = load(x, y, z)
-      local n = tonumber(requests)
+      local n = units[requests] or tonumber(requests)
       if n then
+        units[requests] = n
         a, b, c = step(a, b, c, n, 1)
       else
         for cost, times in string.gmatch(requests, '(%-?%d+) (%d+)') do
@@ -140,10 +151,10 @@ local function answer(first, rule)
         end
       end
       if a ~= x or b ~= y or c ~= z then
-        write(key, text, rule.keep(a, b, c))
+        write(key, text, keep(a, b, c))
       end
     end
   end
-  return format('%.0f', now) .. ';' .. table.concat(said, ';')
+  return format(WHOLE, now) .. ';' .. table.concat(said, ';')
 end
 

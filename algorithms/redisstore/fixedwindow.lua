@@ -6,13 +6,14 @@
 
 local limit, window = tonumber(ARGV[2]), tonumber(ARGV[3])
 local current = window_start(now, window)
+local current_text, PAIR = format(WHOLE, current), WHOLE .. ':' .. WHOLE
 
 local function parse(text)
   if not text then
     return 0, 0
   end
   local start, used = match(text, '^(%d+):(%d+)$')
-  return tonumber(start), tonumber(used)
+  return start == current_text and current or tonumber(start), tonumber(used)
 end
 
 local function load(start, used)
@@ -24,7 +25,7 @@ local function load(start, used)
 end
 
 local function take(start, used, _, n, times)
-  local granted = n * math.min(times, floor(math.max(0, limit - used) / n))
+  local granted = n * min(times, floor(max(0, limit - used) / n))
   return start, used + granted, nil, granted
 end
 
@@ -39,7 +40,7 @@ local function keep(start, used)
   if used == 0 then
     return nil
   end
-  return format('%.0f:%.0f', start, used), lifetime(start + window - now)
+  return format(PAIR, start, used), lifetime(start + window - now)
 end
 
 return answer(4, { parse = parse, load = load, take = take, refund = refund, keep = keep })

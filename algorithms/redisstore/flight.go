@@ -135,7 +135,9 @@ func (c *Client) enqueue(l *lane, key string, r *request) bool {
 func (c *Client) fly() {
 	var f flight
 	for {
-		runtime.Gosched() // those who were just answered, or are about to ask, come along
+		for range yields { // those who were just answered, or are about to ask, come along
+			runtime.Gosched()
+		}
 		if !c.board(&f) {
 			return
 		}

@@ -66,13 +66,13 @@ local function log(arguments)
     return more
   end
   function self.fits(n)
-    return not add(run(format('%.0f -1', n)))
+    return not add(run(format(WHOLE .. ' -1', n)))
   end
   function self.take(n)
-    run(format('%.0f 1', n))
+    run(format(WHOLE .. ' 1', n))
   end
   function self.refund(n)
-    add(run(format('%.0f 1', -n)))
+    add(run(format(WHOLE .. ' 1', -n)))
   end
   function self.close()
     return said
@@ -116,7 +116,7 @@ local function ask(n, times)
   end
 end
 
-local said = { format('%.0f', now) }
+local said = { format(WHOLE, now) }
 for question = 1, #KEYS / #rules do
   local readable, answers = true, {}
   for i, rule in ipairs(rules) do

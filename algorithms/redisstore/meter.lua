@@ -43,7 +43,7 @@ local function take(us, frac, _, n, times)
     if rest + free_frac >= per then
       units = units + 1
     end
-    n = n * math.min(times, floor(units / n))
+    n = n * min(times, floor(units / n))
   end
   local span, span_frac = mul_div(n, per, count)
   if span > free or span == free and span_frac > free_frac then
@@ -57,7 +57,7 @@ local function take(us, frac, _, n, times)
 end
 
 local function refund(us, frac, _, n)
-  local span, span_frac = mul_div(math.min(n, most), per, count)
+  local span, span_frac = mul_div(min(n, most), per, count)
   us, frac = us - span, frac - span_frac
   if frac < 0 then
     us, frac = us - 1, frac + count
@@ -73,9 +73,9 @@ local function keep(us, frac)
     return nil
   end
   if frac == 0 then
-    return us, lifetime(us - now)
+    return format(WHOLE, us), lifetime(us - now)
   end
-  return format('%.0f+%.0f', us, frac), lifetime(us + 1 - now)
+  return format(WHOLE .. '+' .. WHOLE, us, frac), lifetime(us + 1 - now)
 end
 
 return answer(5, { parse = parse, load = load, take = take, refund = refund, keep = keep })

@@ -6,13 +6,14 @@
 
 local limit, window = tonumber(ARGV[2]), tonumber(ARGV[3])
 local current_start = window_start(now, window)
+local current_text, TRIPLE = format(WHOLE, current_start), WHOLE .. ':' .. WHOLE .. ':' .. WHOLE
 
 local function parse(text)
   if not text then
     return 0, 0, 0
   end
   local start, previous, current = match(text, '^(%d+):(%d+):(%d+)$')
-  return tonumber(start), tonumber(previous), tonumber(current)
+  return start == current_text and current_start or tonumber(start), tonumber(previous), tonumber(current)
 end
 
 local function load(start, previous, current)
@@ -27,9 +28,9 @@ local function load(start, previous, current)
 end
 
 local function take(start, previous, current, n, times)
-  local weighted = mul_div(previous, window - math.max(0, now - start), window)
-  local free = math.max(0, limit - weighted - current)
-  local granted = n * math.min(times, floor(free / n))
+  local weighted = mul_div(previous, window - max(0, now - start), window)
+  local free = max(0, limit - weighted - current)
+  local granted = n * min(times, floor(free / n))
   return start, previous, current + granted, granted
 end
 
@@ -37,7 +38,7 @@ local function refund(start, previous, current, n)
   if n >= previous + current then
     return current_start, 0, 0
   end
-  local latest = math.min(n, current)
+  local latest = min(n, current)
   return start, previous - (n - latest), current - latest
 end
 
@@ -55,7 +56,7 @@ local function keep(start, previous, current)
   else
     return nil
   end
-  return format('%.0f:%.0f:%.0f', start, previous, current), lifetime(till - now)
+  return format(TRIPLE, start, previous, current), lifetime(till - now)
 end
 
 return answer(4, { parse = parse, load = load, take = take, refund = refund, keep = keep })

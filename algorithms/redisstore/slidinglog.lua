@@ -14,7 +14,7 @@
 
 local limit, window, only_accepted = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4] == '1'
 local oldest = now - window -- this and what is older counts no more
-local now_text = format('%.0f', now)
+local now_text = format(WHOLE, now)
 local UNREADABLE = {}
 local nows = {} -- now_text again and again
 
@@ -38,7 +38,7 @@ local function up_to(instant, length)
   while high < length and tonumber(entry(high)) <= instant do
     low, high = high, high * 2
   end
-  high = math.min(high, length)
+  high = min(high, length)
   while high - low > 1 do
     local middle = floor((low + high) / 2)
     if tonumber(entry(middle)) <= instant then
@@ -61,18 +61,18 @@ end
 
 local function push(n)
   changed, latest = true, now
-  for i = #nows + 1, math.min(n, 1000) do -- unpack has a limit
+  for i = #nows + 1, min(n, 1000) do -- unpack has a limit
     nows[i] = now_text
   end
   while n > 0 do
-    call('RPUSH', key, unpack(nows, 1, math.min(n, 1000)))
+    call('RPUSH', key, unpack(nows, 1, min(n, 1000)))
     n = n - 1000
   end
 end
 
 -- record adds n units and drops what is too old to matter.
 local function record(n)
-  n = math.min(n, limit)
+  n = min(n, limit)
   local room = limit - n
   if have > room then
     cut(have - room, room)
@@ -96,7 +96,7 @@ local function tidy()
 end
 
 local function take(n, times, say)
-  local granted = math.min(times, floor((limit - have) / n))
+  local granted = min(times, floor((limit - have) / n))
   if granted > 0 then
     record(n * granted)
   end
@@ -122,7 +122,7 @@ end
 local function take_up_to(n, say)
   local free = limit - have
   if free > 0 and only_accepted then
-    record(math.min(n, free))
+    record(min(n, free))
   elseif free > 0 then
     record(n)
   elseif only_accepted then
@@ -134,7 +134,7 @@ local function take_up_to(n, say)
 end
 
 local function refund(n, say)
-  have = math.max(0, have - n)
+  have = max(0, have - n)
   cut(0, have)
   changed = true
   if have > 0 then
@@ -157,11 +157,11 @@ local function decide(requests)
   first, latest, changed = 0, 0, false
   if length > 0 then
     latest = tonumber(entry(-1))
-    first = math.max(up_to(oldest, length), length - limit)
+    first = max(up_to(oldest, length), length - limit)
   end
   have = length - first
 
-  local said = { format('%.0f %.0f', have, latest) }
+  local said = { format(WHOLE .. ' ' .. WHOLE, have, latest) }
   local function say(text)
     said[#said + 1] = text
   end
