@@ -1,6 +1,6 @@
 // Package algorithms holds five rate-limiting rules as pure arithmetic: old state in, new state and a decision out. A
 // rule has no clock, no storage and no goroutine; who calls it passes the instant and keeps the state. Package
-// memstore keeps states in memory, one per key.
+// memstore keeps states in memory, one per key, and package redisstore in Redis, where processes share them.
 //
 //	rule := algorithms.TokenBucket{Capacity: 10, Refill: algorithms.Rate{Count: 5, Per: time.Second}}
 //	state, decision := rule.Take(state, time.Now(), 1)
@@ -14,7 +14,7 @@
 //	LeakingBucket   2 integers       Burst + R·T go ahead                 the other side needs an even pace
 //	FixedWindow     2 integers       2·L in T ≤ W, across an edge         quotas people read: "100 a day"
 //	SlidingLog      up to L times    L in T < W, exactly                  small limits that must be exact
-//	SlidingCounter  3 integers       L·(1 + T/W) in T ≤ W, rounded up     nearly exact at any limit
+//	SlidingCounter  3 integers       L·(1 + T/W) in T ≤ W, rounded up     large limits, where an estimate will do
 //
 // # Time
 //

@@ -16,8 +16,8 @@ import (
 // aligned as those of a [FixedWindow] are.
 //
 // Bound: in any time T ≤ Window at most Limit·(1 + T/Window) units pass, rounded up, and at most Limit in a window of
-// the clock. If the units of the previous window came all at its end, that is nearly twice the limit in a window's
-// time, but never at one instant.
+// the clock. If the units of the previous window came all at its end, that is twice the limit in a window's time, but
+// never at one instant.
 //
 // A clock that steps back leaves the current window in place, at most one window ahead; the previous one then counts
 // in full.
