@@ -16,7 +16,7 @@ import (
 const (
 	// ackWindow is the most acknowledgements that wait for confirmation at a time; more wait their turn.
 	ackWindow = 16384
-	// ackRepeat is after how long one that is not confirmed is sent again.
+	// ackRepeat is after how long one that seems lost is sent again.
 	ackRepeat = 2 * time.Second
 	ackLook   = 500 * time.Millisecond
 )
@@ -34,6 +34,8 @@ type acks struct {
 	waiting   []uint64             // to be sent
 	sent      map[uint64]time.Time // not confirmed; when last sent
 	confirmed []uint64             // to be handed over
+	heard     time.Time            // when the last confirmation came
+	upTo      time.Time            // when the latest one that was confirmed had been sent
 	closed    bool
 	settled   chan struct{} // closed and nil again when nothing waits or is unconfirmed; nil: nobody asks
 
@@ -117,13 +119,16 @@ func (a *acks) take(now time.Time) []uint64 {
 	return batch
 }
 
-// overdue finds what was sent long ago, and counts it as sent now.
+// overdue finds what was sent long ago and seems lost, and counts it as sent now. The server confirms in the order in which
+// it is asked. So one is lost if another that was sent later is confirmed, or if none is; else a server that is slow would
+// be given twice as much to do.
 func (a *acks) overdue(now time.Time) []uint64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	silent := now.Sub(a.heard) >= ackRepeat
 	var again []uint64
 	for seq, at := range a.sent {
-		if now.Sub(at) >= ackRepeat {
+		if now.Sub(at) >= ackRepeat && (silent || at.Before(a.upTo)) {
 			again = append(again, seq)
 			a.sent[seq] = now
 		}
@@ -146,10 +151,15 @@ func (a *acks) answered(m *nats.Msg) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if _, underWay := a.sent[seq]; !underWay {
+	at, underWay := a.sent[seq]
+	if !underWay {
 		return
 	}
 	delete(a.sent, seq)
+	a.heard = time.Now()
+	if at.After(a.upTo) {
+		a.upTo = at
+	}
 	a.confirmed = append(a.confirmed, seq)
 	if len(a.confirmed) == 1 {
 		signal(a.wakeOut)

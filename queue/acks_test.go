@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"time"
@@ -81,6 +82,33 @@ func TestAcknowledgementsAreRepeated(t *testing.T) {
 	}
 }
 
+// TestSlowConfirmationsAreAwaited: what a server at work has not come to yet is not sent again, what it has passed over is.
+func TestSlowConfirmationsAreAwaited(t *testing.T) {
+	start := time.Now().Add(-time.Hour)
+	after := func(d time.Duration) time.Time { return start.Add(d) }
+	a := &acks{inbox: "inbox.", sent: map[uint64]time.Time{
+		1: after(0), 2: after(0), 3: after(time.Second), 4: after(time.Second),
+	}}
+	a.heard = after(ackRepeat)
+	expectOverdue := func(when string, now time.Duration, want ...uint64) {
+		t.Helper()
+		got := a.overdue(after(now))
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %v is sent again, want %v", when, got, want)
+		}
+	}
+	expectOverdue("at work", ackRepeat+time.Second)
+	a.answered(&nats.Msg{Subject: "inbox.2"}) // sent at the same time as the first
+	a.heard = after(ackRepeat + time.Second)
+	expectOverdue("at work still", ackRepeat+time.Second)
+	a.answered(&nats.Msg{Subject: "inbox.3"})
+	a.heard = after(ackRepeat + time.Second)
+	expectOverdue("passed over", ackRepeat+time.Second, 1)
+	expectOverdue("just sent again", ackRepeat+time.Second)
+	expectOverdue("silent", 2*ackRepeat+time.Second, 1, 4)
+}
+
 // TestDoneBeforeArrival: what finished under the former owner is acknowledged as soon as the new consumer has delivered it.
 func TestDoneBeforeArrival(t *testing.T) {
 	b := newBroker(t)
@@ -107,7 +135,9 @@ func TestCloseFlushesAcknowledgements(t *testing.T) {
 	for _, a := range receive(t, l, jobs) {
 		l.Done(a.Seq)
 	}
-	if err := l.Close(testContext(t)); err != nil {
+	ctx, cancel := context.WithTimeout(t.Context(), 3*patience) // it is much to do for a busy machine
+	defer cancel()
+	if err := l.Close(ctx); err != nil {
 		t.Fatal(err)
 	}
 	if n, err := b.Depth(testContext(t), "stripe"); err != nil || n != 0 {
