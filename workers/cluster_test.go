@@ -77,12 +77,9 @@ func freePort(t *testing.T) int {
 }
 
 // ownership counts the partitions that a drainer owns.
-type ownership struct {
-	noObserver
-	partitions atomic.Int64
-}
+type ownership struct{ partitions atomic.Int64 }
 
-func (o *ownership) Owned(_ string, partitions int) { o.partitions.Store(int64(partitions)) }
+func (o *ownership) owned(_ string, partitions int) { o.partitions.Store(int64(partitions)) }
 
 // leader names the server that leads a stream, empty while there is none.
 func (b *bench) leader(stream string) string {
@@ -157,7 +154,7 @@ func TestLaw3ClusterLosesNothing(t *testing.T) {
 	var ran seen
 	drain := func(name string) (nc *nats.Conn, owns *ownership, stop func() error) {
 		nc, owns = connect(name), &ownership{}
-		d, err := New(nc, Options{Replicas: 3, Lease: lease, Observer: owns})
+		d, err := New(nc, Options{Replicas: 3, Lease: lease, Observer: Observer{Owned: owns.owned}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -35,37 +35,45 @@ type Options struct {
 	// LendOnly makes a process that owns no valves and only lends its workers to those of others: see
 	// docs/workers-protocol.md. Lease, Policies, OwnAll and Observer mean nothing then.
 	LendOnly bool
-	// Target returns the handler of a policy that none was registered for; a nil Handler when it has none either. Nil:
-	// only registered handlers run.
-	Target func(policy.Policy) (Handler, error)
+	// Target returns the handler of a policy that none was registered for; a nil Handler when it has none either. The entry
+	// also says who wrote the policy, which decides what its target may be. Nil: only registered handlers run.
+	Target func(queue.PolicyEntry) (Handler, error)
 	// Grace is how long running jobs may go on when the drainer stops; default 30 s. Then their contexts end.
 	Grace time.Duration
 	// Ready is called once, when the drainer's lease is held and it takes part.
 	Ready func()
-	// Observer hears of starts and outcomes; default none. Its methods are called from many goroutines.
+	// Observer hears of starts and outcomes; default none.
 	Observer Observer
 	// Logger defaults to none.
 	Logger *slog.Logger
 }
 
-// Observer hears what a drainer does.
-type Observer interface {
+// Observer hears what a drainer does. Each function may be nil; they are called from many goroutines and must return at once.
+type Observer struct {
 	// Started tells how late a start was for its time, and how long the job had waited since it was accepted.
-	Started(policy string, lateness, wait time.Duration)
+	Started func(policy string, lateness, wait time.Duration)
 	// Finished tells how an attempt ended: done, failed, throttled, permanent (no other can succeed), returned (not started
 	// after all) or uncounted (interrupted, or its worker elsewhere left). Two ends are of jobs and not of attempts: dead,
 	// once the dead letter is stored, whatever its reason, so it follows a permanent attempt too; and cancelled, by an
 	// operator.
-	Finished(policy, outcome string)
+	Finished func(policy, outcome string)
 	// Owned tells how many partitions of a policy this drainer owns.
-	Owned(policy string, partitions int)
+	Owned func(policy string, partitions int)
 }
 
-type noObserver struct{}
-
-func (noObserver) Started(string, time.Duration, time.Duration) {}
-func (noObserver) Finished(string, string)                      {}
-func (noObserver) Owned(string, int)                            {}
+// complete is the observer with functions that do nothing in place of those that are missing.
+func (o Observer) complete() Observer {
+	if o.Started == nil {
+		o.Started = func(string, time.Duration, time.Duration) {}
+	}
+	if o.Finished == nil {
+		o.Finished = func(string, string) {}
+	}
+	if o.Owned == nil {
+		o.Owned = func(string, int) {}
+	}
+	return o
+}
 
 // Drainer starts the jobs of queues at their policies' rates. Any number of drainers, in any number of processes, share the
 // work and keep to one rate together. See the package documentation.
@@ -128,9 +136,7 @@ func New(nc *nats.Conn, o Options) (*Drainer, error) {
 	if o.Ready == nil {
 		o.Ready = func() {}
 	}
-	if o.Observer == nil {
-		o.Observer = noObserver{}
-	}
+	o.Observer = o.Observer.complete()
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -340,7 +346,7 @@ func (d *Drainer) setPolicies(set queue.PolicySet, now instant) {
 		if !p.HasQueue() {
 			continue
 		}
-		handle := d.handlerOf(p)
+		handle := d.handlerOf(entry)
 		if handle != nil {
 			running[name] = handle
 		}

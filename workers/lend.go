@@ -10,7 +10,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 )
 
@@ -369,7 +368,7 @@ func (d *Drainer) lendPolicies(set queue.PolicySet) {
 			continue
 		}
 		d.policies[name] = entry.Policy
-		if handle := d.handlerOf(entry.Policy); handle != nil {
+		if handle := d.handlerOf(entry); handle != nil {
 			handlers[name] = handle
 		}
 	}
@@ -377,12 +376,12 @@ func (d *Drainer) lendPolicies(set queue.PolicySet) {
 }
 
 // handlerOf returns what runs a policy's jobs in this process, nil when nothing does.
-func (d *Drainer) handlerOf(p policy.Policy) Handler {
-	handle := d.handlers[p.Name]
+func (d *Drainer) handlerOf(entry queue.PolicyEntry) Handler {
+	handle := d.handlers[entry.Policy.Name]
 	if handle == nil && d.options.Target != nil {
 		var err error
-		if handle, err = d.options.Target(p); err != nil {
-			d.log.Warn("the policy's target cannot be used", "policy", p.Name, "error", err)
+		if handle, err = d.options.Target(entry); err != nil {
+			d.log.Warn("the policy's target cannot be used", "policy", entry.Policy.Name, "error", err)
 			return nil
 		}
 	}

@@ -25,7 +25,7 @@ func newDrainer(nc *nats.Conn, c config.Config, metrics *telemetry.Drain, log *s
 		Target:   targets.New(nc),
 		OwnAll:   true,
 		Grace:    c.Grace,
-		Observer: metrics,
+		Observer: metrics.Observer(),
 		Logger:   log,
 	})
 	if err != nil {

@@ -10,6 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/penstock-mq/penstock/workers"
 )
 
 // scrapeDeadline bounds what is looked up while a scrape waits; Prometheus itself gives up after 10 s by default.
@@ -149,6 +151,11 @@ func (d *Drain) Started(policy string, lateness, wait time.Duration) {
 // Finished counts one outcome. There are few different ones: a word such as done or deadline, never the text of an
 // error.
 func (d *Drain) Finished(policy, outcome string) { d.outcomes.WithLabelValues(policy, outcome).Inc() }
+
+// Observer is d for the options of a drainer.
+func (d *Drain) Observer() workers.Observer {
+	return workers.Observer{Started: d.Started, Finished: d.Finished, Owned: d.Owned}
+}
 
 // Owned sets how many partitions of a policy this process owns now.
 func (d *Drain) Owned(policy string, partitions int) {

@@ -16,7 +16,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers"
 )
@@ -35,8 +34,9 @@ const (
 
 // New returns the handler of a policy with an HTTP target, nil for a policy without one. It is what
 // [workers.Options.Target] wants.
-func New(client *http.Client) func(policy.Policy) (workers.Handler, error) {
-	return func(p policy.Policy) (workers.Handler, error) {
+func New(client *http.Client) func(queue.PolicyEntry) (workers.Handler, error) {
+	return func(entry queue.PolicyEntry) (workers.Handler, error) {
+		p := entry.Policy
 		if p.Target == nil || p.Target.HTTP == nil {
 			return nil, nil
 		}

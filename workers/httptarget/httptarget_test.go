@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers"
 )
 
@@ -24,7 +25,7 @@ func handlerFor(t *testing.T, base string) workers.Handler { return handlerWith(
 
 func handlerWith(t *testing.T, client *http.Client, base string) workers.Handler {
 	t.Helper()
-	handle, err := New(client)(policy.Policy{Name: "api", Target: &policy.Target{HTTP: &policy.HTTPTarget{URL: base}}})
+	handle, err := New(client)(queue.PolicyEntry{Policy: policy.Policy{Name: "api", Target: &policy.Target{HTTP: &policy.HTTPTarget{URL: base}}}})
 	if err != nil || handle == nil {
 		t.Fatalf("handler %v, error %v", handle == nil, err)
 	}
@@ -270,7 +271,7 @@ func TestErrorsQuoteTheAnswerShortly(t *testing.T) {
 }
 
 func TestPoliciesWithoutTarget(t *testing.T) {
-	if handle, err := New(Client())(policy.Policy{}); handle != nil || err != nil {
+	if handle, err := New(Client())(queue.PolicyEntry{}); handle != nil || err != nil {
 		t.Errorf("handler %v, error %v", handle != nil, err)
 	}
 }

@@ -27,7 +27,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 
-	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers"
 )
@@ -43,8 +42,9 @@ const (
 
 // New returns the handler of a policy with a NATS target, nil for a policy without one. It is what
 // [workers.Options.Target] wants.
-func New(nc *nats.Conn) func(policy.Policy) (workers.Handler, error) {
-	return func(p policy.Policy) (workers.Handler, error) {
+func New(nc *nats.Conn) func(queue.PolicyEntry) (workers.Handler, error) {
+	return func(entry queue.PolicyEntry) (workers.Handler, error) {
+		p := entry.Policy
 		if p.Target == nil || p.Target.NATS == nil {
 			return nil, nil
 		}

@@ -41,7 +41,8 @@ func connect(t *testing.T) *nats.Conn {
 
 func target(t *testing.T, nc *nats.Conn, subject string) workers.Handler {
 	t.Helper()
-	handle, err := natstarget.New(nc)(policy.Policy{Target: &policy.Target{NATS: &policy.NATSTarget{Subject: subject}}})
+	handle, err := natstarget.New(nc)(queue.PolicyEntry{Policy: policy.Policy{
+		Target: &policy.Target{NATS: &policy.NATSTarget{Subject: subject}}}})
 	if err != nil || handle == nil {
 		t.Fatal(handle == nil, err)
 	}
@@ -59,7 +60,7 @@ func respond(t *testing.T, nc *nats.Conn, subject string, answer func(m *nats.Ms
 
 func TestOtherTargetsAreNotOurs(t *testing.T) {
 	for _, p := range []policy.Policy{{}, {Target: &policy.Target{HTTP: &policy.HTTPTarget{URL: "http://a"}}}} {
-		if handle, err := natstarget.New(nil)(p); handle != nil || err != nil {
+		if handle, err := natstarget.New(nil)(queue.PolicyEntry{Policy: p}); handle != nil || err != nil {
 			t.Errorf("%+v: a handler: %v, %v", p.Target, handle != nil, err)
 		}
 	}
@@ -285,8 +286,8 @@ func TestService(t *testing.T) {
 	var throttled atomic.Int64
 	drainer, err := workers.New(nc, workers.Options{
 		Lease: time.Second,
-		Target: func(p policy.Policy) (workers.Handler, error) {
-			handle, err := natstarget.New(nc)(p)
+		Target: func(entry queue.PolicyEntry) (workers.Handler, error) {
+			handle, err := natstarget.New(nc)(entry)
 			return func(ctx context.Context, job workers.Job) error {
 				err := handle(ctx, job)
 				if strings.HasPrefix(kind(err), "after") {
