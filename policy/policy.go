@@ -108,8 +108,8 @@ type HTTPTarget struct {
 
 // Retry says how failed attempts are repeated.
 type Retry struct {
-	MaxAttempts int      `json:"max_attempts,omitempty"` // default 5
-	Backoff     Duration `json:"backoff,omitempty"`      // before the second attempt, then doubled; default 1s
-	MaxBackoff  Duration `json:"max_backoff,omitempty"`  // default 5m
+	MaxAttempts int      `json:"max_attempts,omitempty"` // default 25
+	Backoff     Duration `json:"backoff,omitempty"`      // before the second attempt, then doubled; default 1s. Of each wait half is certain, the rest random
+	MaxBackoff  Duration `json:"max_backoff,omitempty"`  // default 1h; with the other defaults a job is tried for 7 to 13 hours
 	MaxCooldown Duration `json:"max_cooldown,omitempty"` // longest pause a throttling target can ask for; default 1h
 }

@@ -28,7 +28,7 @@ func Example() {
 		}
 	}
 	// Output:
-	// 96/s 5000 true 30s 5
+	// 96/s 5000 true 30s 25
 	// outflow: "96": want a rate such as 96/s, 10/m or 3/10s
 	// name: "Stripe": want 1 to 32 of a-z, 0-9 and -
 	// capacity: is required by leaking_bucket
@@ -200,8 +200,8 @@ func TestDefaults(t *testing.T) {
 	want := leaking
 	want.Burst, want.Workers, want.Partitions = 1, 64, 8
 	want.Timeout, want.MaxAge = policy.Duration(30*time.Second), policy.Duration(14*24*time.Hour)
-	want.Retry = policy.Retry{MaxAttempts: 5, Backoff: policy.Duration(time.Second),
-		MaxBackoff: policy.Duration(5 * time.Minute), MaxCooldown: policy.Duration(time.Hour)}
+	want.Retry = policy.Retry{MaxAttempts: 25, Backoff: policy.Duration(time.Second),
+		MaxBackoff: policy.Duration(time.Hour), MaxCooldown: policy.Duration(time.Hour)}
 	if got := leaking.WithDefaults(); !reflect.DeepEqual(got, want) {
 		t.Errorf("leaking bucket: %+v", got)
 	}

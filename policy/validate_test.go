@@ -125,9 +125,9 @@ func TestValidate(t *testing.T) {
 			"timeout: must be 1ms to 366d, not -1ns", "max_age: must be 1ms to 366d",
 			"retry.max_cooldown: must be 1ms to 366d, not 1ns",
 		}},
-		"retry": {leaking(func(p P) { p.Retry = policy.Retry{MaxAttempts: 1001, Backoff: 10 * minute} }), []string{
+		"retry": {leaking(func(p P) { p.Retry = policy.Retry{MaxAttempts: 1001, Backoff: 120 * minute} }), []string{
 			"retry.max_attempts: must be 1 to 1000, not 1001",
-			"retry.backoff: must be at most max_backoff (5m), not 10m",
+			"retry.backoff: must be at most max_backoff (1h), not 2h",
 		}},
 		"window too short": {door(func(p P) { p.Window = 999_999 }), []string{
 			"window: must be 1ms to 366d",

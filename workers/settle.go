@@ -50,8 +50,7 @@ func (v *valve) settle(j *job, o outcome, now instant) {
 			v.bury(j, ReasonAttempts, o.Error)
 			break
 		}
-		longest := doubled(time.Duration(retry.Backoff), j.attempts-1, time.Duration(retry.MaxBackoff))
-		v.save(j, time.Duration(v.random()*float64(longest)))
+		v.save(j, jittered(doubled(time.Duration(retry.Backoff), j.attempts-1, time.Duration(retry.MaxBackoff)), v.random()))
 	case outcomeThrottled:
 		v.throttle(b, o.RetryAfter, now)
 		v.makeReady(j, now)
@@ -95,6 +94,11 @@ func doubled(d time.Duration, n int, limit time.Duration) time.Duration {
 		d *= 2
 	}
 	return min(d, limit)
+}
+
+// jittered is between half of d and d, by a draw in [0, 1): jobs that failed together come back apart, and none at once.
+func jittered(d time.Duration, draw float64) time.Duration {
+	return d/2 + time.Duration(draw*float64(d-d/2))
 }
 
 // save records a counted attempt or crash; the job backs off once saved confirms it.

@@ -30,12 +30,37 @@ func TestBackoffDoublesUpToItsLimit(t *testing.T) {
 	}
 }
 
+// A target that is down for hours must not bury jobs, and jobs that failed together must not come back at once.
+func TestRetriesSurviveANight(t *testing.T) {
+	for _, c := range []struct{ draw, least, most float64 }{{0, 6, 7}, {0.5, 9, 10}, {1 - 1e-9, 13, 14}} {
+		b := newValveBench(t, leaky("api", "1000/s"))
+		b.v.random = func() float64 { return c.draw }
+		j := b.arrive("a")
+		for b.reasons() == "[]" {
+			b.end(b.start()[0], outcome{Kind: outcomeFailed, Error: "500"})
+			if len(b.out.saves) == 0 {
+				break
+			}
+			if backoff := j.backoff; backoff < 500*ms {
+				t.Fatalf("backs off for %v after attempt %d", backoff, j.attempts)
+			}
+			b.out.saves = nil
+			b.v.saved(j, b.now)
+			b.now = b.now.add(j.backoff)
+		}
+		if hours := b.now.since(origin).Hours(); hours < c.least || hours > c.most || j.attempts != 25 {
+			t.Errorf("with draws of %v it died after %.1f hours and %d attempts, want 25 in %v to %v hours",
+				c.draw, hours, j.attempts, c.least, c.most)
+		}
+	}
+}
+
 func TestFailedAttemptsBackOffWithJitter(t *testing.T) {
 	p := leaky("api", "1000/s")
 	p.Retry = policy.Retry{MaxAttempts: 4, Backoff: policy.Duration(second), MaxBackoff: policy.Duration(3 * second)}
 	b := newValveBench(t, p) // its jitter is always half
 	b.arrive("a")
-	for attempt, backoff := range []time.Duration{500 * ms, second, 1500 * ms} {
+	for attempt, backoff := range []time.Duration{750 * ms, 1500 * ms, 2250 * ms} {
 		r := b.start()[0]
 		if r.attempt != attempt+1 {
 			t.Fatalf("attempt %d, want %d", r.attempt, attempt+1)
