@@ -23,7 +23,7 @@ func NewBudget(bytes int64) *Budget {
 func (b *Budget) Reserve(n int64) error {
 	if b.free.Add(-n) < 0 {
 		b.free.Add(n)
-		return unavailable("hold one more request", errBudget)
+		return unavailable("hold the bytes of one more request", ErrBusy)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -45,15 +46,54 @@ func InvalidKey(err error) error {
 	return &RequestError{"key", strings.TrimPrefix(err.Error(), queue.ErrInvalidKey.Error()+": ")}
 }
 
-// ErrStore is in the chain of an ErrUnavailable when it is the store of limits that does not answer. Who watches the store
-// logs that when it changes, so it is not worth a line for each request.
-var ErrStore = errors.New("the store of limits does not answer")
-
-// Causes of ErrUnavailable that arise here.
+// What is in the chain of an [ErrUnavailable], so that [Reason] finds it.
 var (
-	errNotLoaded = errors.New("the policies are not loaded yet")
-	errBudget    = errors.New("too many bytes of requests are held already")
+	// ErrStore: the store of limits does not answer. Who watches the store logs that when it changes, so it is not worth a
+	// line for each request.
+	ErrStore = errors.New("the store of limits does not answer")
+	// ErrBusy: this process answers as many requests, or holds as many bytes of them, as it may.
+	ErrBusy = errors.New("too many requests are being answered")
+	// ErrStarting: this process does not know the policies yet.
+	ErrStarting = errors.New("the policies are not loaded yet")
+	// ErrStopping: this process is about to end.
+	ErrStopping = errors.New("the process is stopping")
 )
+
+// Why something is unavailable, in a word that programs and operators can tell apart: the member reason of every 503 and 507.
+const (
+	ReasonNATS     = "nats"     // NATS or JetStream does not answer
+	ReasonStorage  = "storage"  // JetStream has no room, or cannot write
+	ReasonStore    = "store"    // the store of limits does not answer
+	ReasonBusy     = "busy"     // this process has too much to do
+	ReasonStarting = "starting" // this process does not know the policies yet
+	ReasonStopping = "stopping" // this process is about to end
+	ReasonDrainer  = "drainer"  // only a partition's owner can do this, and none answered
+)
+
+// reasons are tried in this order.
+var reasons = []struct {
+	cause  error
+	reason string
+}{
+	{ErrNoDrainer, ReasonDrainer},
+	{ErrStore, ReasonStore},
+	{ErrBusy, ReasonBusy},
+	{ErrStarting, ReasonStarting},
+	{ErrStopping, ReasonStopping},
+	{context.Canceled, ReasonStopping},
+	{queue.ErrStreamFull, ReasonStorage},
+}
+
+// Reason is why an error is [ErrUnavailable] or [ErrNoDrainer], by what is in its chain; [ReasonNATS] when nothing there
+// says otherwise.
+func Reason(err error) string {
+	for _, r := range reasons {
+		if errors.Is(err, r.cause) {
+			return r.reason
+		}
+	}
+	return ReasonNATS
+}
 
 func unknownPolicy(name string) error { return fmt.Errorf("%w: %.64q", ErrUnknownPolicy, name) }
 

@@ -170,7 +170,7 @@ func (s *Service) build(entry queue.PolicyEntry, former *rule) (*rule, error) {
 func (s *Service) rule(name string) (*rule, error) {
 	rules := s.rules.Load()
 	if rules == nil {
-		return nil, unavailable("find the policy", errNotLoaded)
+		return nil, unavailable("find the policy", ErrStarting)
 	}
 	r := (*rules)[name]
 	switch {

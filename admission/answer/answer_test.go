@@ -14,6 +14,7 @@ import (
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
 )
 
 // spelled is an answer as one text: status, fields, body.
@@ -148,7 +149,7 @@ Content-Type: application/problem+json
 Content-Type: application/problem+json
 Retry-After: 1
 {"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",` +
-			`"title":"Temporarily reduced capacity","status":503,"detail":"no drainer answered for partition 3"}`, ""},
+			`"title":"Temporarily reduced capacity","status":503,"detail":"no drainer answered for partition 3","reason":"drainer"}`, ""},
 		{"a policy that cannot be", invalid, `
 400
 Content-Type: application/problem+json
@@ -168,19 +169,43 @@ Content-Type: application/problem+json
 Content-Type: application/problem+json
 Retry-After: 1
 {"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",` +
-			`"title":"Temporarily reduced capacity","status":503,"detail":"temporarily unavailable"}`, "secret host"},
+			`"title":"Temporarily reduced capacity","status":503,"detail":"temporarily unavailable","reason":"nats"}`, "reason=nats"},
 		{"unavailable again", fmt.Errorf("%w: secret host", admission.ErrUnavailable), `
 503
 Content-Type: application/problem+json
 Retry-After: 1
 {"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",` +
-			`"title":"Temporarily reduced capacity","status":503,"detail":"temporarily unavailable"}`, ""},
+			`"title":"Temporarily reduced capacity","status":503,"detail":"temporarily unavailable","reason":"nats"}`, ""},
+		{"stream full", fmt.Errorf("%w: %w", admission.ErrUnavailable, queue.ErrStreamFull), `
+503
+Content-Type: application/problem+json
+Retry-After: 1
+{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",` +
+			`"title":"Temporarily reduced capacity","status":503,"detail":"temporarily unavailable","reason":"storage"}`, "reason=storage"},
+		{"store", fmt.Errorf("%w: %w", admission.ErrUnavailable, admission.ErrStore), `
+503
+Content-Type: application/problem+json
+Retry-After: 1
+{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",` +
+			`"title":"Temporarily reduced capacity","status":503,"detail":"temporarily unavailable","reason":"store"}`, ""},
+		{"busy", admission.NewBudget(0).Reserve(1), `
+503
+Content-Type: application/problem+json
+Retry-After: 1
+{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",` +
+			`"title":"Temporarily reduced capacity","status":503,"detail":"temporarily unavailable","reason":"busy"}`, "reason=busy"},
+		{"starting", notStarted(), `
+503
+Content-Type: application/problem+json
+Retry-After: 1
+{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",` +
+			`"title":"Temporarily reduced capacity","status":503,"detail":"temporarily unavailable","reason":"starting"}`, "reason=starting"},
 		{"gone client", context.Canceled, `
 503
 Content-Type: application/problem+json
 Retry-After: 1
 {"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",` +
-			`"title":"Temporarily reduced capacity","status":503}`, ""},
+			`"title":"Temporarily reduced capacity","status":503,"reason":"stopping"}`, ""},
 		{"anything else", errors.New("a secret"), `
 500
 Content-Type: application/problem+json
@@ -194,6 +219,13 @@ Content-Type: application/problem+json
 			}
 		})
 	}
+}
+
+// notStarted is what a service answers that knows no policies yet.
+func notStarted() error {
+	_, err := admission.New(queue.Names{}, nil, nil, nil, admission.Options{}).Check(context.Background(),
+		admission.CheckRequest{Policy: "p", Cost: 1})
+	return err
 }
 
 // invalid is two problems, one of them of the document as a whole.

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/penstock-mq/penstock/admission"
@@ -29,7 +29,7 @@ type problem struct {
 	Status int    `json:"status"`
 	Detail string `json:"detail,omitempty"`
 
-	// Of a bad request.
+	// Of a bad request: what is wrong, and why, in words. Of something unavailable Reason is one of admission's words.
 	Field  string `json:"field,omitempty"`
 	Reason string `json:"reason,omitempty"`
 
@@ -75,14 +75,22 @@ func refusal(s quotaState, more any) Answer {
 	return Answer{p.Status, s.fields(contentProblem), body}
 }
 
-// Problem answers with a status and, in words for the client, what was wrong. More header fields may follow.
+// Problem answers with a status and, in words for the client, what was wrong. More header fields may follow. What is
+// unavailable for now has a reason: [Unavailable].
 func Problem(status int, detail string, more ...Field) Answer {
-	p := problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail}
-	if status == http.StatusServiceUnavailable {
-		p.Type, p.Title = typeReducedCapacity, "Temporarily reduced capacity"
-		more = append(more, Field{"Retry-After", unavailableRetry})
-	}
-	return p.answer(more...)
+	return problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail}.answer(more...)
+}
+
+// Unavailable answers that something cannot be done now, with the reason that [admission.Reason] finds in err, and when to
+// come back. The status is 503, or 507 when there is no room; detail is for the client.
+func Unavailable(status int, detail string, err error) Answer {
+	return problem{
+		Type:   typeReducedCapacity,
+		Title:  "Temporarily reduced capacity",
+		Status: status,
+		Detail: detail,
+		Reason: admission.Reason(err),
+	}.answer(Field{"Retry-After", unavailableRetry})
 }
 
 func (p problem) answer(more ...Field) Answer {
@@ -91,15 +99,20 @@ func (p problem) answer(more ...Field) Answer {
 
 // Errors turns errors into answers and logs what an operator must know.
 type Errors struct {
-	log  *slog.Logger
-	last atomic.Int64 // when an unavailability was last logged, Unix nanoseconds
+	log *slog.Logger
+
+	mu   sync.Mutex
+	told map[string]time.Time // by reason: when something unavailable was last logged
 }
 
+// tellAgain is how long refusals for the same reason are not worth another line.
+const tellAgain = 10 * time.Second
+
 // NewErrors logs to log.
-func NewErrors(log *slog.Logger) *Errors { return &Errors{log: log} }
+func NewErrors(log *slog.Logger) *Errors { return &Errors{log: log, told: map[string]time.Time{}} }
 
 // Answer is the answer to a question that ended in an error. An unexpected error is logged with its chain and becomes a
-// bare 500. That something is unavailable is logged once a second at most, or one outage would fill the disk.
+// bare 500. That something is unavailable is logged once in ten seconds for each reason, or one outage would fill the disk.
 func (e *Errors) Answer(err error) Answer {
 	if bad, ok := errors.AsType[*admission.RequestError](err); ok {
 		return problem{
@@ -118,20 +131,40 @@ func (e *Errors) Answer(err error) Answer {
 		if !errors.Is(err, row.kind) {
 			continue
 		}
+		detail := row.kind.Error()
 		if row.told {
-			return Problem(row.status, err.Error())
+			detail = err.Error()
 		}
-		now, last := time.Now().UnixNano(), e.last.Load()
-		if !errors.Is(err, admission.ErrStore) && now-last >= int64(time.Second) && e.last.CompareAndSwap(last, now) {
-			e.log.Warn("requests are refused for now", "error", err)
+		if row.status < http.StatusInternalServerError {
+			return Problem(row.status, detail)
 		}
-		return Problem(row.status, row.kind.Error())
+		e.warn(err)
+		return Unavailable(row.status, detail, err)
 	}
 	if errors.Is(err, context.Canceled) {
-		return Problem(http.StatusServiceUnavailable, "") // the client went away, or the process is about to
+		return Unavailable(http.StatusServiceUnavailable, "", err) // the client went away, or the process is about to
 	}
 	e.log.Error("a request ended in an unexpected error", "error", err)
 	return Problem(http.StatusInternalServerError, "")
+}
+
+// warn logs that requests are refused, unless that is known: whoever watches the store of limits says it, and that no
+// drainer answered is told to the operator who asked.
+func (e *Errors) warn(err error) {
+	reason := admission.Reason(err)
+	if reason == admission.ReasonStore || reason == admission.ReasonDrainer {
+		return
+	}
+	e.mu.Lock()
+	now := time.Now()
+	fresh := now.Sub(e.told[reason]) >= tellAgain
+	if fresh {
+		e.told[reason] = now
+	}
+	e.mu.Unlock()
+	if fresh {
+		e.log.Warn("requests are refused for now", "reason", reason, "error", err)
+	}
 }
 
 // refusedDocument answers with all that is wrong with a policy or an override: by itself, or, as a conflict, as a change.

@@ -44,8 +44,8 @@ type Service interface {
 
 // Options are what a handler can do without. The zero value works.
 type Options struct {
-	// Ready says why the process is not ready, nil when it is. It answers /readyz and must not take long. Default:
-	// always ready.
+	// Ready says why the process is not ready, nil when it is. It answers /readyz and must not take long; [admission.Reason]
+	// gives the answer's reason. Default: always ready.
 	Ready func() error
 	// Metrics serves /metrics. Default: not found.
 	Metrics http.Handler
@@ -150,7 +150,7 @@ func (h *handler) operate(w http.ResponseWriter, r *http.Request, path string) {
 		fmt.Fprintln(w, "ok")
 	case "/readyz":
 		if err := h.options.Ready(); err != nil {
-			write(w, answer.Problem(http.StatusServiceUnavailable, err.Error()))
+			write(w, answer.Unavailable(http.StatusServiceUnavailable, err.Error(), err))
 			return
 		}
 		fmt.Fprintln(w, "ready")

@@ -96,7 +96,7 @@ type server struct {
 type question func(ctx context.Context, r micro.Request) (answer.Answer, error)
 
 // errBusy is what a request gets that finds no slot.
-var errBusy = fmt.Errorf("%w: too many requests are being answered", admission.ErrUnavailable)
+var errBusy = fmt.Errorf("%w: %w", admission.ErrUnavailable, admission.ErrBusy)
 
 func (s *server) run(ctx context.Context) error {
 	others := s.nc.NumSubscriptions()

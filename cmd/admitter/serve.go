@@ -149,7 +149,7 @@ func (a *admitter) readiness(nc *nats.Conn) error {
 	case !nc.IsConnected():
 		return errors.New("not connected to NATS")
 	case !a.ready.isClosed():
-		return errors.New("the policies and their streams are being prepared")
+		return fmt.Errorf("%w, or their streams not prepared", admission.ErrStarting)
 	}
 	return nil
 }
