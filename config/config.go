@@ -46,6 +46,8 @@ type Embedded struct {
 	Listen     string        // "host:port", default 127.0.0.1:4222; empty: only this process can connect
 	Sync       time.Duration // at most this long after it is acknowledged is a message on disk: 1ms to 1h, default 1s
 	SyncAlways bool          // before it is acknowledged; Sync is 0
+	// MaxStore is how much it may store; 0, the default: half of what the disk has free or already holds of it.
+	MaxStore policy.Size
 }
 
 // State says where the limits of door policies and meters keep their state.

@@ -85,7 +85,7 @@ func TestFull(t *testing.T) {
 	want := config.Config{
 		HTTP: config.HTTP{Listen: "0.0.0.0:80"},
 		NATS: config.NATS{URL: "nats://a:4222,tls://b.example:4222", Prefix: "staging", Replicas: 3,
-			Embedded: config.Embedded{Dir: "/var/lib/penstock", SyncAlways: true}},
+			Embedded: config.Embedded{Dir: "/var/lib/penstock", SyncAlways: true, MaxStore: 10 * policy.GiB}},
 		State: config.State{Store: "redis", Redis: config.Redis{
 			Addrs: []string{"sentinel:26379", "sentinel2:26379"}, Prefix: "p", Master: "limits", DB: 2, Username: "penstock",
 			Password: "secret", SentinelUsername: "s", SentinelPassword: "t", Timeout: 100 * time.Millisecond,
@@ -95,7 +95,8 @@ func TestFull(t *testing.T) {
 		Grace: time.Minute,
 		Policies: []policy.Policy{
 			policy.Policy{Name: "stripe", Algorithm: policy.LeakingBucket, Outflow: perSecond(96), Capacity: 5000,
-				Concurrency: 20, Target: target("https://api.stripe.com")}.WithDefaults(),
+				Concurrency: 20, Target: target("https://api.stripe.com"), MaxBytes: policy.GiB,
+				Dead: policy.Dead{MaxBytes: 64 * policy.MiB, Bodies: new(bool)}}.WithDefaults(),
 			policy.Policy{Name: "post-message", Algorithm: policy.TokenBucket, Capacity: 2, Refill: perSecond(2),
 				OnStoreError: policy.Local}.WithDefaults(),
 			policy.Policy{Name: "signup", Algorithm: policy.FixedWindow, Limit: 10, Window: day}.WithDefaults(),
@@ -171,7 +172,7 @@ func TestDrainerFlags(t *testing.T) {
 			missing = append(missing, f.Name)
 		}
 	})
-	if want := []string{"nats-dir", "nats-listen", "nats-sync", "redis-addrs", "state-store"}; !slices.Equal(missing, want) {
+	if want := []string{"nats-dir", "nats-listen", "nats-max-store", "nats-sync", "redis-addrs", "state-store"}; !slices.Equal(missing, want) {
 		t.Errorf("without %v, want %v", missing, want)
 	}
 	if err := drainer.Parse([]string{"--nats-url=nats://flag:1", "--drain-lease=7s"}); err != nil {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/policy"
 )
 
 // setting is one value of the configuration outside the policies: its key in the file, from which the name of its
@@ -33,6 +34,8 @@ var settings = []setting{
 	{"nats.embedded.listen", "nats-listen", "let others connect to the embedded server at this `host:port`",
 		text(func(c *Config) *string { return &c.NATS.Embedded.Listen })},
 	{"nats.embedded.sync", "nats-sync", "`interval` at which the embedded server syncs its files, or always", readSync},
+	{"nats.embedded.max_store", "nats-max-store", "`size` of what the embedded server may store, such as 10GiB",
+		size(func(c *Config) *policy.Size { return &c.NATS.Embedded.MaxStore })},
 	{"state.store", "state-store", "keep the limits' state in this `store`: memory or redis",
 		text(func(c *Config) *string { return &c.State.Store })},
 	{"state.redis.addrs", "redis-addrs", "`host:port` of Redis, or several with commas between them",
@@ -111,6 +114,22 @@ func duration(into func(*Config) *time.Duration) func(*Config, any) error {
 			return err
 		}
 		*into(c) = d
+		return nil
+	}
+}
+
+// size reads a number of bytes.
+func size(into func(*Config) *policy.Size) func(*Config, any) error {
+	return func(c *Config, value any) error {
+		switch value.(type) {
+		case map[string]any, []any:
+			return unfit(value, "a size such as 64MiB or 10GiB, or bytes")
+		}
+		n, err := policy.ParseSize(fmt.Sprint(value))
+		if err != nil {
+			return err
+		}
+		*into(c) = n
 		return nil
 	}
 }

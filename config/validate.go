@@ -11,12 +11,16 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/policy"
 )
 
 var (
 	prefixPattern = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,31}$`)
 	policyPattern = regexp.MustCompile(`^[a-z0-9-]{1,32}$`)
 )
+
+// leastStore is the smallest store that leaves room for what processes must write to go on.
+const leastStore = 16 * policy.MiB
 
 // validate reports what is wrong with a configuration whose values could be read. Policies check themselves.
 func validate(c Config) []problem {
@@ -62,6 +66,9 @@ func validate(c Config) []problem {
 	address("nats.embedded.listen", c.NATS.Embedded.Listen)
 	if !c.NATS.Embedded.SyncAlways {
 		between("nats.embedded.sync", c.NATS.Embedded.Sync, time.Millisecond, time.Hour)
+	}
+	if s := c.NATS.Embedded.MaxStore; s != 0 && s < leastStore {
+		add("nats.embedded.max_store", "must be at least %s, not %s", leastStore, s)
 	}
 	oneOf("state.store", c.State.Store, "memory", "redis")
 	problems = append(problems, validateRedis(c.State.Redis)...)

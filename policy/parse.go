@@ -73,6 +73,11 @@ func parse(data []byte) (Policy, []Problem) {
 				"nats": optional(&t.NATS, func(n *NATSTarget) any { return fields{"subject": &n.Subject} }),
 			}
 		}),
+		"max_bytes": &p.MaxBytes,
+		"dead": fields{
+			"max_bytes": &p.Dead.MaxBytes,
+			"bodies":    &p.Dead.Bodies,
+		},
 		"retry": fields{
 			"max_attempts": &p.Retry.MaxAttempts,
 			"backoff":      &p.Retry.Backoff,
@@ -141,6 +146,8 @@ func isZero(into any) bool {
 		return *v == 0
 	case *Duration:
 		return *v == 0
+	case *Size:
+		return *v == 0
 	}
 	return false
 }
@@ -204,7 +211,7 @@ func unreadable(field string, value json.RawMessage, into any, err error) []Prob
 		wanted = "a duration with a unit, such as 30s or 1d"
 	case *algorithms.Rate:
 		wanted = "a rate such as 96/s or 3/10s"
-	case *bool:
+	case *bool, **bool:
 		wanted = "true or false"
 	case *int64, *int:
 		wanted = "a whole number"

@@ -61,7 +61,11 @@ type Policy struct {
 	Timeout     Duration `json:"timeout,omitempty"`    // of one attempt, default 30s
 	MaxAge      Duration `json:"max_age,omitempty"`    // of a waiting job, default 14d
 	Target      *Target  `json:"target,omitempty"`
-	Retry       Retry    `json:"retry,omitzero"`
+	// MaxBytes bounds what the policy's stream holds, over all buckets: headers, bodies and some 30 bytes for each job. What
+	// does not fit is refused. Not given, it is a share of the store, where that has a known size.
+	MaxBytes Size  `json:"max_bytes,omitempty"`
+	Dead     Dead  `json:"dead,omitzero"`
+	Retry    Retry `json:"retry,omitzero"`
 }
 
 // Count says which requests a sliding log records.
@@ -105,6 +109,18 @@ type NATSTarget struct {
 type HTTPTarget struct {
 	URL string `json:"url"`
 }
+
+// Dead says how many dead letters of a policy are kept.
+type Dead struct {
+	// MaxBytes bounds the letters; the oldest go when there are more. Not given, it is a share of the store, where that has
+	// a known size, and 1GiB elsewhere.
+	MaxBytes Size `json:"max_bytes,omitempty"`
+	// Bodies is whether a letter has its job's body, without which it cannot be replayed; default true.
+	Bodies *bool `json:"bodies,omitempty"`
+}
+
+// KeepsBodies reports whether letters have their jobs' bodies.
+func (d Dead) KeepsBodies() bool { return d.Bodies == nil || *d.Bodies }
 
 // Retry says how failed attempts are repeated.
 type Retry struct {

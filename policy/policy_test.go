@@ -45,6 +45,7 @@ func full() policy.Policy {
 		Target: &policy.Target{HTTP: &policy.HTTPTarget{URL: "https://api.stripe.com"}},
 		Retry: policy.Retry{MaxAttempts: 3, Backoff: policy.Duration(2 * time.Second),
 			MaxBackoff: policy.Duration(time.Minute), MaxCooldown: policy.Duration(30 * time.Minute)},
+		MaxBytes: 64 * policy.MiB, Dead: policy.Dead{MaxBytes: 5 * policy.MiB, Bodies: new(bool)},
 	}
 }
 

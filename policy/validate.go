@@ -23,7 +23,11 @@ const (
 	MaxWorkers     = 10_000
 	MaxPartitions  = 256
 	MaxAttempts    = 1000
+	MaxBytes       = 1024 * TiB // of max_bytes; the least is [MinBytes]
 )
+
+// MinBytes is the least that a policy's jobs, or its dead letters, may be bounded by: the largest job fits in.
+const MinBytes = 2 * MiB
 
 const (
 	shortest = Duration(time.Millisecond)
@@ -36,7 +40,7 @@ const (
 var namePattern = regexp.MustCompile(`^[a-z0-9-]{1,32}$`)
 
 // runFields are the fields that say how queued jobs run.
-var runFields = []string{"concurrency", "workers", "partitions", "timeout", "max_age", "target", "retry"}
+var runFields = []string{"concurrency", "workers", "partitions", "timeout", "max_age", "target", "retry", "max_bytes", "dead"}
 
 // algorithmFields says which fields each algorithm demands and which it may have, besides those of its queue.
 var algorithmFields = map[Algorithm]struct{ demands, allows []string }{
@@ -134,6 +138,8 @@ func (p Policy) given() map[string]bool {
 		"max_age":       p.MaxAge != 0,
 		"target":        p.Target != nil,
 		"retry":         p.Retry != Retry{},
+		"max_bytes":     p.MaxBytes != 0,
+		"dead":          p.Dead != Dead{},
 	}
 }
 
@@ -191,6 +197,8 @@ func (p Policy) checkNumbers(c *checker) {
 		c.add("retry.backoff", "must be at most max_backoff (%s), not %s", p.Retry.MaxBackoff, p.Retry.Backoff)
 	}
 	c.duration("retry.max_cooldown", p.Retry.MaxCooldown)
+	c.size("max_bytes", p.MaxBytes)
+	c.size("dead.max_bytes", p.Dead.MaxBytes)
 }
 
 // checkQueue checks the queue and, when there is none, that nothing speaks of how its jobs run.
@@ -332,6 +340,12 @@ func (c *checker) duration(field string, d Duration) bool {
 		return c.add(field, "must be %s to 366d, not %s", shortest, d)
 	}
 	return true
+}
+
+func (c *checker) size(field string, s Size) {
+	if s != 0 && (s < MinBytes || s > MaxBytes) {
+		c.add(field, "must be %s to %s, not %s", MinBytes, MaxBytes, s)
+	}
 }
 
 func (c *checker) rate(field string, r algorithms.Rate) {

@@ -125,6 +125,12 @@ func TestValidate(t *testing.T) {
 			"timeout: must be 1ms to 366d, not -1ns", "max_age: must be 1ms to 366d",
 			"retry.max_cooldown: must be 1ms to 366d, not 1ns",
 		}},
+		"sizes": {leaking(func(p P) { p.MaxBytes, p.Dead.MaxBytes = policy.MiB, -1 }), []string{
+			"max_bytes: must be 2MiB to 1024TiB, not 1MiB", "dead.max_bytes: must be 2MiB to 1024TiB, not -1",
+		}},
+		"sizes at a door": {door(func(p P) { p.MaxBytes, p.Dead.Bodies = policy.GiB, new(bool) }), []string{
+			"max_bytes: belongs to policies with a queue", "dead: belongs to policies with a queue",
+		}},
 		"retry": {leaking(func(p P) { p.Retry = policy.Retry{MaxAttempts: 1001, Backoff: 120 * minute} }), []string{
 			"retry.max_attempts: must be 1 to 1000, not 1001",
 			"retry.backoff: must be at most max_backoff (1h), not 2h",

@@ -1,0 +1,73 @@
+package policy
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Size is a number of bytes that reads and writes text with binary units ("64MiB", "10GiB"). 0 means "not given".
+type Size int64
+
+// Units of a [Size].
+const (
+	KiB Size = 1 << (10 * (iota + 1))
+	MiB
+	GiB
+	TiB
+)
+
+// sizeUnits are the units, largest first.
+var sizeUnits = []struct {
+	name  string
+	bytes Size
+}{{"TiB", TiB}, {"GiB", GiB}, {"MiB", MiB}, {"KiB", KiB}, {"", 1}}
+
+// ParseSize reads a whole number of bytes, with or without one of the units KiB, MiB, GiB and TiB. It reads nothing else:
+// no sign, no fraction, no MB, which means a million bytes to some and 1,048,576 to others.
+func ParseSize(text string) (Size, error) {
+	for _, unit := range sizeUnits {
+		number, found := strings.CutSuffix(text, unit.name)
+		if !found {
+			continue
+		}
+		n, err := strconv.ParseUint(number, 10, 63)
+		if err != nil {
+			break
+		}
+		if n > math.MaxInt64/uint64(unit.bytes) {
+			return 0, fmt.Errorf("%s: is too large", quote(text))
+		}
+		return Size(n) * unit.bytes, nil
+	}
+	return 0, fmt.Errorf("%s: want a size such as 64MiB or 10GiB, or bytes", quote(text))
+}
+
+// String is the text that [ParseSize] reads, in the largest unit that leaves a whole number.
+func (s Size) String() string {
+	for _, unit := range sizeUnits {
+		if s%unit.bytes == 0 && s != 0 {
+			return strconv.FormatInt(int64(s/unit.bytes), 10) + unit.name
+		}
+	}
+	return "0"
+}
+
+// MarshalText implements [encoding.TextMarshaler].
+func (s Size) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalJSON implements [json.Unmarshaler]: text for [ParseSize], or a bare number, which is bytes.
+func (s *Size) UnmarshalJSON(data []byte) error {
+	text := string(bytes.TrimSpace(data))
+	if unquoted, err := strconv.Unquote(text); err == nil {
+		text = unquoted
+	}
+	parsed, err := ParseSize(text)
+	if err != nil {
+		return err
+	}
+	*s = parsed
+	return nil
+}
