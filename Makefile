@@ -1,11 +1,11 @@
-# Go is all that is needed. `make` lists the targets.
+# `make` lists the targets. Go is all that they need, the tests apart: `make setup` sees to the rest.
 
 FUZZTIME ?= 20s
 SEEDS    ?= 3000
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 .DEFAULT_GOAL := help
-.PHONY: help build run demo test lint simulate fuzz bench
+.PHONY: help build run demo setup test lint simulate fuzz bench
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,9 +21,12 @@ demo: build ## the whole main job in half a minute: bursts, a strict API, a kill
 	go build -o bin/demo ./examples/demo
 	@bin/demo
 
+setup: ## install what the tests need beside Go (C compiler, redis-server, python3), or say which command does
+	@scripts/setup
+
 # Tests hold real time to account, so packages do not share the processors: -p 1.
-test: ## all tests with the race detector, but for long simulations
-	go test -race -p 1 -timeout 10m ./...
+test: setup ## all tests with the race detector, but for long simulations
+	CGO_ENABLED=1 go test -race -p 1 -timeout 10m ./...
 
 lint: ## gofmt, go vet, staticcheck, and whether go.mod is tidy
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "gofmt -w is needed:"; echo "$$unformatted"; exit 1; }
@@ -58,6 +61,6 @@ bench-limiters: ## how fast limiters decide, ours and others: docs/bench-limiter
 accuracy: ## how wrong a sliding counter is, and the most each algorithm lets pass: docs/accuracy.*, in some 90 seconds
 	go -C bench run ./accuracy -out ../docs
 
-test-bench: ## the tests of that measurement
+test-bench: setup ## the tests of that measurement
 	go -C bench vet ./...
-	go -C bench test -race ./...
+	CGO_ENABLED=1 go -C bench test -race ./...
