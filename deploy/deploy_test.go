@@ -247,7 +247,7 @@ func exposition(t *testing.T) string {
 	admission.Admitted("p", "rejected")
 	admission.Checked("p", true)
 	drain.Started("p", 0, 0)
-	drain.Finished("p", "dead")
+	drain.Ended("p", "dead")
 	drain.Owned("p", 1)
 	recorder := httptest.NewRecorder()
 	r.Handler(slog.New(slog.DiscardHandler)).ServeHTTP(recorder, httptest.NewRequest("GET", "/metrics", nil))

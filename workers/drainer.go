@@ -53,10 +53,13 @@ type Observer struct {
 	// Started tells how late a start was for its time, and how long the job had waited since it was accepted.
 	Started func(policy string, lateness, wait time.Duration)
 	// Finished tells how an attempt ended: done, failed, throttled, permanent (no other can succeed), returned (not started
-	// after all) or uncounted (interrupted, or its worker elsewhere left). Two ends are of jobs and not of attempts: dead,
-	// once the dead letter is stored, whatever its reason, so it follows a permanent attempt too; and cancelled, by an
-	// operator.
+	// after all) or uncounted (interrupted, or its worker elsewhere left).
 	Finished func(policy, outcome string)
+	// Ended tells how a job ended: done; dead, once the dead letter is stored, whatever its reason; or cancelled, by an
+	// operator.
+	Ended func(policy, outcome string)
+	// Policy tells that there is a policy whose jobs this drainer may start, or that there is none of that name any more.
+	Policy func(policy string, known bool)
 	// Owned tells how many partitions of a policy this drainer owns.
 	Owned func(policy string, partitions int)
 }
@@ -68,6 +71,12 @@ func (o Observer) complete() Observer {
 	}
 	if o.Finished == nil {
 		o.Finished = func(string, string) {}
+	}
+	if o.Ended == nil {
+		o.Ended = func(string, string) {}
+	}
+	if o.Policy == nil {
+		o.Policy = func(string, bool) {}
 	}
 	if o.Owned == nil {
 		o.Owned = func(string, int) {}
@@ -99,6 +108,7 @@ type Drainer struct {
 	backlogs map[*partition]*backlog
 	asks     []*ask
 	owned    map[string]int
+	observed map[string]bool // policies that the observer has heard of
 	letters  letters
 	closed   bool    // the connection, for good
 	remote   *remote // nil when this process only lends
@@ -341,6 +351,7 @@ func (d *Drainer) drain() {
 func (d *Drainer) setPolicies(set queue.PolicySet, now instant) {
 	var queues []queuePolicy
 	running := map[string]Handler{}
+	observed := map[string]bool{}
 	for name, entry := range set {
 		p := entry.Policy
 		if !p.HasQueue() {
@@ -351,12 +362,30 @@ func (d *Drainer) setPolicies(set queue.PolicySet, now instant) {
 			running[name] = handle
 		}
 		named := len(d.options.Policies) == 0 || slices.Contains(d.options.Policies, name)
-		queues = append(queues, queuePolicy{
-			Policy: p, paused: entry.Paused, own: named && (handle != nil || d.options.OwnAll), local: handle != nil,
-		})
+		own := named && (handle != nil || d.options.OwnAll)
+		queues = append(queues, queuePolicy{Policy: p, paused: entry.Paused, own: own, local: handle != nil})
 		d.policies[name] = p
+		if own {
+			observed[name] = true
+		}
 	}
+	d.observe(observed)
 	d.running = running
 	d.core.setPolicies(queues, now)
 	d.lendTo(running)
+}
+
+// observe tells the observer which policies have become known, and which have gone.
+func (d *Drainer) observe(policies map[string]bool) {
+	for name := range policies {
+		if !d.observed[name] {
+			d.options.Observer.Policy(name, true)
+		}
+	}
+	for name := range d.observed {
+		if !policies[name] {
+			d.options.Observer.Policy(name, false)
+		}
+	}
+	d.observed = policies
 }

@@ -77,7 +77,7 @@ func (d *Drainer) bury(b *backlog, u burial) {
 	}, func(now instant) {
 		d.log.Debug("dead letter", "policy", letter.Policy, "job", u.Seq, "key", u.Key, "reason", u.reason, "error", u.detail)
 		d.letters.add(letter)
-		d.options.Observer.Finished(letter.Policy, "dead")
+		d.options.Observer.Ended(letter.Policy, "dead")
 		d.broker.Tell(letter.Policy, queue.Event{
 			Type: queue.EventDead, Job: jobID(letter.Policy, u.Seq), Key: u.Key, Attempt: letter.Attempts, Reason: letter.Reason, Error: u.detail,
 		})

@@ -60,7 +60,7 @@ func (d *Drainer) perform(ctx context.Context) {
 		d.broker.Tell(c.bucket.part.policy, queue.Event{Type: queue.EventAccepted, Job: jobID(c.bucket.part.policy, c.Seq), Key: c.Key})
 	}
 	for _, c := range out.cancelled {
-		d.options.Observer.Finished(c.bucket.part.policy, "cancelled")
+		d.options.Observer.Ended(c.bucket.part.policy, "cancelled")
 		d.broker.Tell(c.bucket.part.policy, queue.Event{Type: queue.EventCancelled, Job: jobID(c.bucket.part.policy, c.Seq), Key: c.Key})
 	}
 	for _, p := range out.takeovers {

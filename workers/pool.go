@@ -76,6 +76,7 @@ func (d *Drainer) tellEnd(job Job, o outcome, took time.Duration) {
 	switch o.Kind {
 	case outcomeDone:
 		event = queue.EventDone
+		d.options.Observer.Ended(job.Policy, string(o.Kind))
 	case outcomeThrottled:
 		event = queue.EventThrottled
 	case outcomeReturned, outcomeUncounted:

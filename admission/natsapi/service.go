@@ -53,6 +53,8 @@ type Options struct {
 	Version string
 	// Started is called once requests reach the service; nil calls nothing.
 	Started func()
+	// Answered is told the status of every answer, also of those that nobody waits for; nil tells nobody.
+	Answered func(status int)
 	// Logger gets unexpected errors; default: discarded.
 	Logger *slog.Logger
 }
@@ -66,6 +68,9 @@ func Serve(nc *nats.Conn, names queue.Names, service Service, o Options) func(ct
 	o.Version = cmp.Or(o.Version, "0.0.0")
 	if o.Budget == nil {
 		o.Budget = admission.NewBudget(admission.DefaultBudget)
+	}
+	if o.Answered == nil {
+		o.Answered = func(int) {}
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -285,6 +290,7 @@ func (s *server) check(ctx context.Context, r micro.Request) (answer.Answer, err
 
 // respond sends an answer, unless nobody waits for one: a job may be submitted without a reply subject.
 func (s *server) respond(r micro.Request, a answer.Answer) {
+	s.options.Answered(a.Status)
 	if r.Reply() == "" {
 		return
 	}

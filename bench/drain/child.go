@@ -126,7 +126,7 @@ func runDrainer(spec drainerSpec) error {
 	}
 	defer nc.Close()
 	d, err := workers.New(nc, workers.Options{
-		Policies: []string{spec.Policy}, Ready: func() { fmt.Println("ready") }, Observer: announcer{}})
+		Policies: []string{spec.Policy}, Ready: func() { fmt.Println("ready") }, Observer: workers.Observer{Owned: announce}})
 	if err != nil {
 		return err
 	}
@@ -175,12 +175,8 @@ func runDrainer(spec drainerSpec) error {
 	return <-ended
 }
 
-// announcer tells the parent how many partitions this process owns.
-type announcer struct{}
-
-func (announcer) Started(string, time.Duration, time.Duration) {}
-func (announcer) Finished(string, string)                      {}
-func (announcer) Owned(_ string, partitions int)               { fmt.Println("owned", partitions) }
+// announce tells the parent how many partitions this process owns.
+func announce(_ string, partitions int) { fmt.Println("owned", partitions) }
 
 // bystanderSpec is what a bystander process is to do.
 type bystanderSpec struct {

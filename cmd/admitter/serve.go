@@ -44,6 +44,7 @@ type admitter struct {
 	log     *slog.Logger
 	broker  *queue.Broker
 	service *admission.Service
+	metrics *telemetry.Admission
 	streams *streams
 	obeyed  followed
 
@@ -106,8 +107,8 @@ func serve(ctx context.Context, o options, stdout io.Writer, log *slog.Logger) e
 		limiters.Redis, limiters.Prefix, limiters.Metrics = rdb, o.config.State.Redis.Prefix, metrics.Store()
 	}
 	factory := limiter.New(limiters)
-	a.service = admission.New(names, producer, a.broker, factory.Limit,
-		admission.Options{Metrics: metrics.Admission()})
+	a.metrics = metrics.Admission()
+	a.service = admission.New(names, producer, a.broker, factory.Limit, admission.Options{Metrics: a.metrics})
 	a.streams = newStreams(a.broker, log)
 	metrics.QueueJobs(a.streams.depths)
 
@@ -121,10 +122,10 @@ func serve(ctx context.Context, o options, stdout io.Writer, log *slog.Logger) e
 		Logger: log,
 	})
 	parts := []func(context.Context) error{
-		lifecycle.HTTP(listener, handler, o.config.Grace, log),
+		lifecycle.HTTP(listener, a.metrics.CountErrors(handler), o.config.Grace, log),
 		natsapi.Serve(connections[1], names, a.service, natsapi.Options{
 			Budget: budget, Grace: max(o.config.Grace, time.Millisecond), Version: version,
-			Started: func() { close(a.listening) }, Logger: log}),
+			Started: func() { close(a.listening) }, Answered: a.metrics.Answered, Logger: log}),
 		a.follow,
 		a.streams.run,
 		func(ctx context.Context) error { return a.announce(ctx, stdout, listener.Addr(), broker.url) },
@@ -194,6 +195,7 @@ func (a *admitter) follow(ctx context.Context) error {
 		if err := a.service.SetPolicies(set); err != nil {
 			a.log.Error("policies keep their former form, or stay out", "error", err)
 		}
+		a.metrics.Policies(set)
 		a.streams.follow(set)
 		a.obeyed.set(set)
 	})

@@ -9,12 +9,11 @@ import (
 
 	"github.com/penstock-mq/penstock/config"
 	"github.com/penstock-mq/penstock/internal/targets"
-	"github.com/penstock-mq/penstock/internal/telemetry"
 	"github.com/penstock-mq/penstock/workers"
 )
 
 // newDrainer makes the drainer of --drain.
-func newDrainer(nc *nats.Conn, c config.Config, metrics *telemetry.Drain, log *slog.Logger) (
+func newDrainer(nc *nats.Conn, c config.Config, observer workers.Observer, log *slog.Logger) (
 	func(context.Context) error, error) {
 
 	drainer, err := workers.New(nc, workers.Options{
@@ -25,7 +24,7 @@ func newDrainer(nc *nats.Conn, c config.Config, metrics *telemetry.Drain, log *s
 		Target:   targets.New(nc),
 		OwnAll:   true,
 		Grace:    c.Grace,
-		Observer: metrics.Observer(),
+		Observer: observer,
 		Logger:   log,
 	})
 	if err != nil {

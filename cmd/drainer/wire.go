@@ -36,7 +36,7 @@ func serve(ctx context.Context, c config.Config, stdout io.Writer, log *slog.Log
 		OwnAll:   true,
 		Grace:    c.Grace,
 		Ready:    func() { close(ready) },
-		Observer: metrics.Drain().Observer(),
+		Observer: metrics.Drain(),
 		Logger:   log,
 	})
 	if err != nil {

@@ -5,13 +5,16 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers"
+	"github.com/penstock-mq/penstock/workers/workersprom"
 )
 
 // scrapeDeadline bounds what is looked up while a scrape waits; Prometheus itself gives up after 10 s by default.
@@ -38,22 +41,63 @@ func (r *Registry) Handler(logger *slog.Logger) http.Handler {
 }
 
 // Admission counts what the admitter answers. Its methods may be called from anywhere at once.
-type Admission struct{ admissions, checks *prometheus.CounterVec }
+type Admission struct {
+	admissions, checks     *prometheus.CounterVec
+	httpErrors, natsErrors *prometheus.CounterVec
+
+	mu    sync.Mutex
+	known map[string]bool // policies that have their series
+}
+
+// Values of labels whose series exist from the start.
+var (
+	verdicts      = []string{"allowed", "queued", "rejected"}
+	errorStatuses = []int{400, 403, 404, 405, 409, 413, 422, 429, 500, 503, 507}
+)
 
 // Admission registers the admitter's metrics. It may be called once.
 func (r *Registry) Admission() *Admission {
-	a := &Admission{
-		admissions: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "penstock_admissions_total",
-			Help: "Submitted jobs by verdict: allowed, queued or rejected.",
-		}, []string{"policy", "verdict"}),
-		checks: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "penstock_checks_total",
-			Help: "Answered checks.",
-		}, []string{"policy", "allowed"}),
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
-	r.prometheus.MustRegister(a.admissions, a.checks)
+	a := &Admission{
+		admissions: counter("penstock_admissions_total", "Submitted jobs by verdict: allowed, queued or rejected.", "policy", "verdict"),
+		checks:     counter("penstock_checks_total", "Answered checks.", "policy", "allowed"),
+		httpErrors: counter("penstock_http_errors_total", "Requests over HTTP that were answered with a status of 400 or more.", "status"),
+		natsErrors: counter("penstock_nats_errors_total", "Requests over NATS that were answered with a status of 400 or more.", "status"),
+		known:      map[string]bool{},
+	}
+	r.prometheus.MustRegister(a.admissions, a.checks, a.httpErrors, a.natsErrors)
+	for _, status := range errorStatuses {
+		a.httpErrors.WithLabelValues(strconv.Itoa(status))
+		a.natsErrors.WithLabelValues(strconv.Itoa(status))
+	}
 	return a
+}
+
+// Policies begins the series of policies that have become known, at zero, and ends those of policies that are gone.
+func (a *Admission) Policies(set queue.PolicySet) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for name := range a.known {
+		if _, found := set[name]; !found {
+			delete(a.known, name)
+			a.admissions.DeletePartialMatch(prometheus.Labels{"policy": name})
+			a.checks.DeletePartialMatch(prometheus.Labels{"policy": name})
+		}
+	}
+	for name, entry := range set {
+		a.known[name] = true
+		if entry.Policy.HasQueue() {
+			for _, verdict := range verdicts {
+				a.admissions.WithLabelValues(name, verdict)
+			}
+		}
+		if !entry.Policy.Paced() {
+			a.checks.WithLabelValues(name, "true")
+			a.checks.WithLabelValues(name, "false")
+		}
+	}
 }
 
 // Admitted counts one answer to a submitted job.
@@ -65,6 +109,37 @@ func (a *Admission) Admitted(policy, verdict string) {
 func (a *Admission) Checked(policy string, allowed bool) {
 	a.checks.WithLabelValues(policy, strconv.FormatBool(allowed)).Inc()
 }
+
+// Answered counts an answer over NATS by its status, when that is an error.
+func (a *Admission) Answered(status int) { countError(a.natsErrors, status) }
+
+// CountErrors passes requests on to a handler and counts the answers that are errors.
+func (a *Admission) CountErrors(handler http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		handler.ServeHTTP(&countingWriter{w, a.httpErrors}, r)
+	})
+}
+
+func countError(errors *prometheus.CounterVec, status int) {
+	if status >= http.StatusBadRequest {
+		errors.WithLabelValues(strconv.Itoa(status)).Inc()
+	}
+}
+
+// countingWriter counts the status of an answer that is an error.
+type countingWriter struct {
+	http.ResponseWriter
+	errors *prometheus.CounterVec
+}
+
+// WriteHeader implements [http.ResponseWriter].
+func (w *countingWriter) WriteHeader(status int) {
+	countError(w.errors, status)
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap lets an [http.ResponseController] reach the writer of the connection.
+func (w *countingWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // Store tells how the shared store of limits does. Its methods may be called from anywhere at once.
 type Store struct {
@@ -99,67 +174,13 @@ func (s *Store) StoreUp(up bool) {
 // FellBack counts a decision made without the store.
 func (s *Store) FellBack(policy, mode string) { s.fallbacks.WithLabelValues(policy, mode).Inc() }
 
-// Drain counts what a drainer does. Its methods may be called from anywhere at once.
-type Drain struct {
-	starts, outcomes *prometheus.CounterVec
-	lateness         prometheus.Histogram
-	wait             *prometheus.HistogramVec
-	owned            *prometheus.GaugeVec
-}
-
-// Drain registers a drainer's metrics. It may be called once.
-func (r *Registry) Drain() *Drain {
-	d := &Drain{
-		starts: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "penstock_starts_total",
-			Help: "Started attempts of jobs.",
-		}, []string{"policy"}),
-		lateness: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "penstock_start_lateness_seconds",
-			Help: "How long after the instant that the valve had set a job started.",
-			Buckets: []float64{.0005, .001, .002, .003, .004, .005, .0075, .01, .015, .025, .05, .1, .25, .5, 1, 2.5, 5,
-				10},
-		}),
-		wait: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "penstock_wait_seconds",
-			Help: "From the acceptance of a job to its start.",
-			Buckets: []float64{.005, .01, .05, .1, .5, 1, 5, 15, 60, 300, 900, 1800, // half an hour
-				3600, 2 * 3600, 6 * 3600, 12 * 3600, 24 * 3600, 7 * 24 * 3600},
-		}, []string{"policy"}),
-		outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "penstock_outcomes_total",
-			Help: "Attempts by outcome: done, failed, throttled, permanent, returned or uncounted; and jobs that ended otherwise: " +
-				"dead (letters of any reason, so those after a permanent attempt too) or cancelled.",
-		}, []string{"policy", "outcome"}),
-		owned: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "penstock_partitions_owned",
-			Help: "Partitions whose valve is in this process.",
-		}, []string{"policy"}),
+// Drain registers a drainer's metrics and returns what counts them. It may be called once.
+func (r *Registry) Drain() workers.Observer {
+	observer, err := workersprom.New(r.prometheus)
+	if err != nil {
+		panic("telemetry: " + err.Error()) // as MustRegister
 	}
-	r.prometheus.MustRegister(d.starts, d.lateness, d.wait, d.outcomes, d.owned)
-	return d
-}
-
-// Started counts one start: lateness is how long after the instant that the valve had set, wait the time since the job
-// was accepted. Negative values, which come from two clocks, count as zero.
-func (d *Drain) Started(policy string, lateness, wait time.Duration) {
-	d.starts.WithLabelValues(policy).Inc()
-	d.lateness.Observe(max(0, lateness).Seconds())
-	d.wait.WithLabelValues(policy).Observe(max(0, wait).Seconds())
-}
-
-// Finished counts one outcome. There are few different ones: a word such as done or deadline, never the text of an
-// error.
-func (d *Drain) Finished(policy, outcome string) { d.outcomes.WithLabelValues(policy, outcome).Inc() }
-
-// Observer is d for the options of a drainer.
-func (d *Drain) Observer() workers.Observer {
-	return workers.Observer{Started: d.Started, Finished: d.Finished, Owned: d.Owned}
-}
-
-// Owned sets how many partitions of a policy this process owns now.
-func (d *Drain) Owned(policy string, partitions int) {
-	d.owned.WithLabelValues(policy).Set(float64(partitions))
+	return observer
 }
 
 // QueueJobs registers penstock_queue_jobs: depths is asked at every scrape for the accepted jobs of each policy, and

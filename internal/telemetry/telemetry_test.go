@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"strings"
@@ -12,6 +13,8 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/internal/telemetry"
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
 )
 
 // scrape returns the lines that Prometheus would see, without comments.
@@ -49,6 +52,11 @@ func TestMetrics(t *testing.T) {
 	d.Started("stripe", 700*time.Microsecond, 90*time.Second)
 	d.Started("stripe", -time.Second, -time.Second)
 	d.Finished("stripe", "done")
+	d.Ended("stripe", "done")
+	a.Answered(404)
+	a.Answered(202)
+	handler := a.CountErrors(http.NotFoundHandler())
+	handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
 	d.Owned("stripe", 8)
 	d.Owned("stripe", 5)
 	s.StoreUp(false)
@@ -62,6 +70,30 @@ func TestMetrics(t *testing.T) {
 	}
 	if got != string(want) {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestAdmittersSeriesExistFromTheStartAndGoWithTheirPolicy(t *testing.T) {
+	r := telemetry.NewRegistry()
+	a := r.Admission()
+	a.Policies(queue.PolicySet{
+		"stripe": {Policy: policy.Policy{Name: "stripe", Algorithm: policy.LeakingBucket}.WithDefaults()},
+		"signup": {Policy: policy.Policy{Name: "signup", Algorithm: policy.FixedWindow}.WithDefaults()},
+	})
+	got := scrape(t, r)
+	for _, want := range []string{
+		`penstock_admissions_total{policy="stripe",verdict="rejected"} 0`,
+		`penstock_checks_total{allowed="false",policy="signup"} 0`,
+		`penstock_http_errors_total{status="503"} 0`,
+		`penstock_nats_errors_total{status="429"} 0`,
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %s in\n%s", want, got)
+		}
+	}
+	a.Policies(queue.PolicySet{})
+	if got := scrape(t, r); strings.Contains(got, "policy=") {
+		t.Errorf("left of policies that are gone:\n%s", got)
 	}
 }
 

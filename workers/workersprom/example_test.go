@@ -1,0 +1,38 @@
+package workersprom_test
+
+import (
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/penstock-mq/penstock/workers"
+	"github.com/penstock-mq/penstock/workers/workersprom"
+)
+
+// A program with handlers of its own exports what Penstock's programs do.
+func ExampleNew() {
+	registry := prometheus.NewRegistry() // or prometheus.DefaultRegisterer
+	observer, err := workersprom.New(registry)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	options := workers.Options{Observer: observer} // for workers.New
+
+	options.Observer.Policy("stripe", true) // the drainer says so when it hears of the policy
+	families, err := registry.Gather()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, family := range families {
+		fmt.Println(family.GetName(), len(family.GetMetric()))
+	}
+	// Output:
+	// penstock_attempts_total 6
+	// penstock_jobs_total 3
+	// penstock_partitions_owned 1
+	// penstock_start_lateness_seconds 1
+	// penstock_starts_total 1
+	// penstock_wait_seconds 1
+}

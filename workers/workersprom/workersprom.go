@@ -1,0 +1,134 @@
+// Package workersprom exports to Prometheus what a drainer does, under the names that Penstock's own programs use, so that
+// the alerts of deploy/penstock-alerts.yaml work for Go programs with handlers of their own as well:
+//
+//	observer, err := workersprom.New(prometheus.DefaultRegisterer)
+//	…
+//	drainer, err := workers.New(nc, workers.Options{Observer: observer})
+//
+// It is a package of its own so that who does not use Prometheus does not link it.
+package workersprom
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/penstock-mq/penstock/workers"
+)
+
+// How attempts and jobs end: the values of the label outcome. Each has its series as soon as the policy is known.
+var (
+	attemptOutcomes = []string{"done", "failed", "throttled", "permanent", "returned", "uncounted"}
+	jobOutcomes     = []string{"done", "dead", "cancelled"}
+)
+
+// metrics are those of one drainer. There is no label per key: keys are as many as users have users.
+type metrics struct {
+	starts, attempts, jobs *prometheus.CounterVec
+	lateness               prometheus.Histogram
+	wait                   *prometheus.HistogramVec
+	owned                  *prometheus.GaugeVec
+
+	mu    sync.Mutex
+	known map[string]bool
+}
+
+// New registers a drainer's metrics and returns what counts them. A drainer needs an observer of its own; what is
+// registered already, by another one, is an error.
+//
+//	penstock_starts_total{policy}                attempts that began
+//	penstock_attempts_total{policy,outcome}      attempts that ended: done, failed, throttled, permanent, returned, uncounted
+//	penstock_jobs_total{policy,outcome}          jobs that ended: done, dead, cancelled
+//	penstock_start_lateness_seconds              how long after the instant that the valve had set a job started
+//	penstock_wait_seconds{policy}                from the acceptance of a job to its start
+//	penstock_partitions_owned{policy}            partitions whose valve is in this process
+//
+// A policy's series begin, at zero, when the drainer hears of it, and go when it is gone.
+func New(registerer prometheus.Registerer) (workers.Observer, error) {
+	m := &metrics{
+		starts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "penstock_starts_total",
+			Help: "Attempts of jobs that began.",
+		}, []string{"policy"}),
+		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "penstock_attempts_total",
+			Help: "Attempts that ended, by outcome: done, failed, throttled, permanent, returned (not started after all) or " +
+				"uncounted (interrupted).",
+		}, []string{"policy", "outcome"}),
+		jobs: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "penstock_jobs_total",
+			Help: "Jobs that ended, by outcome: done, dead (a dead letter of any reason) or cancelled.",
+		}, []string{"policy", "outcome"}),
+		lateness: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "penstock_start_lateness_seconds",
+			Help: "How long after the instant that the valve had set a job started.",
+			Buckets: []float64{.0005, .001, .002, .003, .004, .005, .0075, .01, .015, .025, .05, .1, .25, .5, 1, 2.5, 5,
+				10},
+		}),
+		wait: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "penstock_wait_seconds",
+			Help: "From the acceptance of a job to its start.",
+			Buckets: []float64{.005, .01, .05, .1, .5, 1, 5, 15, 60, 300, 900, 1800, // half an hour
+				3600, 2 * 3600, 6 * 3600, 12 * 3600, 24 * 3600, 7 * 24 * 3600},
+		}, []string{"policy"}),
+		owned: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "penstock_partitions_owned",
+			Help: "Partitions whose valve is in this process.",
+		}, []string{"policy"}),
+		known: map[string]bool{},
+	}
+	var problems []error
+	for _, c := range []prometheus.Collector{m.starts, m.attempts, m.jobs, m.lateness, m.wait, m.owned} {
+		problems = append(problems, registerer.Register(c))
+	}
+	return workers.Observer{
+		Policy:   m.policy,
+		Started:  m.started,
+		Finished: func(policy, outcome string) { m.attempts.WithLabelValues(policy, outcome).Inc() },
+		Ended:    func(policy, outcome string) { m.jobs.WithLabelValues(policy, outcome).Inc() },
+		Owned:    m.own,
+	}, errors.Join(problems...)
+}
+
+// policy begins or ends a policy's series.
+func (m *metrics) policy(name string, known bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !known {
+		delete(m.known, name)
+		for _, c := range []interface{ DeletePartialMatch(prometheus.Labels) int }{
+			m.starts, m.attempts, m.jobs, m.wait, m.owned} {
+			c.DeletePartialMatch(prometheus.Labels{"policy": name})
+		}
+		return
+	}
+	m.known[name] = true
+	m.starts.WithLabelValues(name)
+	m.wait.WithLabelValues(name)
+	m.owned.WithLabelValues(name)
+	for _, outcome := range attemptOutcomes {
+		m.attempts.WithLabelValues(name, outcome)
+	}
+	for _, outcome := range jobOutcomes {
+		m.jobs.WithLabelValues(name, outcome)
+	}
+}
+
+func (m *metrics) started(policy string, lateness, wait time.Duration) {
+	m.starts.WithLabelValues(policy).Inc()
+	m.lateness.Observe(max(0, lateness).Seconds())
+	m.wait.WithLabelValues(policy).Observe(max(0, wait).Seconds())
+}
+
+// own sets how many partitions are owned. The last one of a policy that is gone is given up after its series went.
+func (m *metrics) own(policy string, partitions int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.known[policy] || partitions > 0 {
+		m.owned.WithLabelValues(policy).Set(float64(partitions))
+	} else {
+		m.owned.DeleteLabelValues(policy)
+	}
+}

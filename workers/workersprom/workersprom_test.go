@@ -1,0 +1,106 @@
+package workersprom_test
+
+import (
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/penstock-mq/penstock/workers/workersprom"
+)
+
+// values gathers the registry's series, each as name{labels}, with the values of counters and gauges, and the counts of
+// histograms.
+func values(t *testing.T, r *prometheus.Registry) map[string]float64 {
+	t.Helper()
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]float64{}
+	for _, family := range families {
+		for _, metric := range family.GetMetric() {
+			var labels []string
+			for _, label := range metric.GetLabel() {
+				labels = append(labels, label.GetValue())
+			}
+			value := metric.GetCounter().GetValue() + metric.GetGauge().GetValue() + float64(metric.GetHistogram().GetSampleCount())
+			found[fmt.Sprintf("%s{%s}", family.GetName(), strings.Join(labels, ","))] = value
+		}
+	}
+	return found
+}
+
+func TestSeriesOfAPolicyExistFromTheStartAndGoWithIt(t *testing.T) {
+	r := prometheus.NewRegistry()
+	o, err := workersprom.New(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Policy("stripe", true)
+	all := values(t, r)
+	for _, want := range []string{"penstock_starts_total{stripe}", "penstock_attempts_total{failed,stripe}",
+		"penstock_jobs_total{dead,stripe}", "penstock_jobs_total{done,stripe}", "penstock_jobs_total{cancelled,stripe}",
+		"penstock_wait_seconds{stripe}", "penstock_partitions_owned{stripe}"} {
+		if value, found := all[want]; !found || value != 0 {
+			t.Errorf("%s: %v, %v", want, value, found)
+		}
+	}
+	o.Owned("stripe", 8)
+	o.Policy("stripe", false)
+	o.Owned("stripe", 0) // partitions are given up after the policy is gone
+	for name := range values(t, r) {
+		if strings.Contains(name, "stripe") {
+			t.Errorf("%s is left of a policy that is gone", name)
+		}
+	}
+}
+
+func TestAttemptsAndJobsAreTwoCounters(t *testing.T) {
+	r := prometheus.NewRegistry()
+	o, err := workersprom.New(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Started("stripe", time.Millisecond, time.Second)
+	o.Finished("stripe", "failed")
+	o.Started("stripe", time.Millisecond, time.Second)
+	o.Finished("stripe", "permanent")
+	o.Ended("stripe", "dead")
+	all := values(t, r)
+	for name, want := range map[string]float64{
+		"penstock_starts_total{stripe}":             2,
+		"penstock_attempts_total{failed,stripe}":    1,
+		"penstock_attempts_total{permanent,stripe}": 1,
+		"penstock_jobs_total{dead,stripe}":          1,
+		"penstock_wait_seconds{stripe}":             2,
+		"penstock_start_lateness_seconds{}":         2,
+	} {
+		if all[name] != want {
+			t.Errorf("%s is %v, want %v", name, all[name], want)
+		}
+	}
+}
+
+func TestASecondObserverOnOneRegistryIsAnError(t *testing.T) {
+	r := prometheus.NewRegistry()
+	if _, err := workersprom.New(r); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := workersprom.New(r); err == nil {
+		t.Error("two drainers would be counted as one")
+	}
+}
+
+func TestWhoUsesNoPrometheusLinksNone(t *testing.T) {
+	deps, err := exec.Command("go", "list", "-deps", "github.com/penstock-mq/penstock/workers").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(deps), "prometheus") {
+		t.Error("package workers imports Prometheus")
+	}
+}
