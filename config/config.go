@@ -21,6 +21,12 @@ type Config struct {
 	// Grace is how long running jobs and requests may take to finish when the process is told to stop: 0 to 24h,
 	// default 30s.
 	Grace time.Duration
+	// Set names the file's policies as a set of their own: 1 to 32 of a-z, 0-9 and -, default "default". Admitters with
+	// different files need different sets; a policy belongs to one of them.
+	Set string
+	// Prune retires policies of the set that are not in the file any more, once no job waits in them. Without it they
+	// stay, with a warning.
+	Prune bool
 	// Policies are valid, complete with defaults, and named differently.
 	Policies []policy.Policy
 	// Warnings are oddities to log that are no reason to refuse the configuration.
@@ -30,6 +36,9 @@ type Config struct {
 // HTTP is the server of APIs, health and metrics.
 type HTTP struct {
 	Listen string // "host:port"; empty when not given, see [AdmitterListen]
+	// LameDuck is for how long at least HTTP goes on to be served when the process is told to stop, with /readyz
+	// answering 503, so that a load balancer has noticed before the listener closes: 0 to 5m, default 0.
+	LameDuck time.Duration
 }
 
 // NATS says where JetStream is and how its streams are made.
@@ -113,5 +122,6 @@ func defaults() Config {
 		}},
 		Log:   Log{Level: "info", Format: "text"},
 		Grace: 30 * time.Second,
+		Set:   policy.DefaultSet,
 	}
 }

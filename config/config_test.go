@@ -45,12 +45,12 @@ policies:
 	}
 	fmt.Println(c.NATS.URL, c.Drain.Lease, c.Policies[0].Outflow, c.Policies[0].Partitions)
 
-	_, err = config.Load(strings.NewReader("nats: {replica: 3}\ngrace: 30"), nil)
+	_, err = config.Load(strings.NewReader("# staging\nnats: {replica: 3}\ngrace: 30"), nil)
 	fmt.Println(err)
 	// Output:
 	// nats://nats.example:4222 15s 96/s 8
-	// nats.replica: unknown key
-	// grace: 30: want a duration with a unit, such as 30s or 1d
+	// line 2: nats.replica: unknown key; did you mean replicas?
+	// line 3: grace: 30: want a duration with a unit, such as 30s or 1d
 }
 
 func TestEmpty(t *testing.T) {
@@ -62,6 +62,7 @@ func TestEmpty(t *testing.T) {
 		Drain: config.Drain{Lease: 5 * time.Second},
 		Log:   config.Log{Level: "info", Format: "text"},
 		Grace: 30 * time.Second,
+		Set:   "default",
 	}
 	for _, text := range []string{"", "# nothing\n", "---\n", "nats:\npolicies:\n", "policies: []", "{}"} {
 		if got, err := config.Load(strings.NewReader(text), nil); err != nil || !reflect.DeepEqual(got, want) {
@@ -83,7 +84,7 @@ func TestFull(t *testing.T) {
 	target := func(url string) *policy.Target { return &policy.Target{HTTP: &policy.HTTPTarget{URL: url}} }
 	perSecond := func(n int64) algorithms.Rate { return algorithms.Rate{Count: n, Per: time.Second} }
 	want := config.Config{
-		HTTP: config.HTTP{Listen: "0.0.0.0:80"},
+		HTTP: config.HTTP{Listen: "0.0.0.0:80", LameDuck: 10 * time.Second},
 		NATS: config.NATS{URL: "nats://a:4222,tls://b.example:4222", Prefix: "staging", Replicas: 3,
 			Embedded: config.Embedded{Dir: "/var/lib/penstock", SyncAlways: true, MaxStore: 10 * policy.GiB}},
 		State: config.State{Store: "redis", Redis: config.Redis{
@@ -93,6 +94,8 @@ func TestFull(t *testing.T) {
 		Drain: config.Drain{Lease: 20 * time.Second, Policies: []string{"stripe", "polite"}},
 		Log:   config.Log{Level: "debug", Format: "json"},
 		Grace: time.Minute,
+		Set:   "tenants",
+		Prune: true,
 		Policies: []policy.Policy{
 			policy.Policy{Name: "stripe", Algorithm: policy.LeakingBucket, Outflow: perSecond(96), Capacity: 5000,
 				Concurrency: 20, Target: target("https://api.stripe.com"), MaxBytes: policy.GiB,
@@ -237,8 +240,8 @@ func TestProblemsNameTheirSource(t *testing.T) {
 	_, err := config.Load(strings.NewReader("log: {format: csv}"), commandLine(t, "--grace", "48h"))
 	want := `nats.replicas (PENSTOCK_NATS_REPLICAS): "three": want a whole number
 drain.lease (PENSTOCK_DRAIN_LEASE): "5": want a duration with a unit, such as 250ms, 30s, 5m, 1d or 1w
-log.format: "csv": want text or json
-grace (--grace): must be 0s to 1d, not 2d`
+grace (--grace): must be 0s to 1d, not 2d
+line 1: log.format: "csv": want text or json`
 	if err == nil || err.Error() != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)
 	}
@@ -321,7 +324,53 @@ func TestATotalOutflowNeedsNoOutflow(t *testing.T) {
 	}
 	_, err = config.Load(strings.NewReader(
 		"policies: [{name: partner, algorithm: leaking_bucket, outflow_total: 100, capacity: 50, partitions: 4}]"), nil)
-	if err == nil || !strings.Contains(err.Error(), "policies[0].outflow_total: 100: want a rate") {
+	if err == nil || !strings.Contains(err.Error(), "line 1: policies[0].outflow_total: 100: want a rate") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestTheLineOfWhatIsNoYAMLIsRight: yaml itself names the line before, or where the outermost list or mapping begins.
+func TestTheLineOfWhatIsNoYAMLIsRight(t *testing.T) {
+	long := "policies:\n" + strings.Repeat("  - {name: a, algorithm: token_bucket, capacity: 2, refill: 1/s}\n", 1000)
+	for name, c := range map[string]struct {
+		text string
+		line int
+	}{
+		"indentation": {"http:\n  listen: a:1\nnats:\n  prefix: a\n   replicas: 1\n", 5},
+		"a tab":       {"http:\n  listen: a:1\nnats:\n\tprefix: a\n", 4},
+		"two colons":  {"nats:\n  prefix: a: b\n", 2},
+		"no colon":    {"nats:\n  prefix: a\ngrace 30s\nlog: {}\n", 3},
+		"no brace":    {"nats:\n  prefix: a\nlog: {level: info\ngrace: 30s\nset: a\n", 3},
+		"no quote":    {"grace: 30s\nset: \"a\nprune: true\n", 2},
+		"no anchor":   {"grace: 30s\nset: *a\n", 2},
+		"far down":    {long + " - {name: b}\n" + long, 1002},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := config.Load(strings.NewReader(c.text), nil)
+			if want := fmt.Sprintf("line %d: is not YAML: ", c.line); err == nil || !strings.HasPrefix(err.Error(), want) {
+				t.Errorf("got %v, want %s…", err, want)
+			}
+		})
+	}
+}
+
+func TestChanged(t *testing.T) {
+	load := func(text string) config.Config {
+		t.Helper()
+		c, err := config.Load(strings.NewReader(text), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	before := load("nats: {embedded: {sync: 2s}}\ndrain: {policies: [a]}\n")
+	after := load("nats: {prefix: b, embedded: {sync: always}}\ndrain: {policies: [a, b]}\nprune: true\n" +
+		"policies: [{name: a, algorithm: token_bucket, capacity: 2, refill: 1/s}]")
+	want := []string{"nats.prefix", "nats.embedded.sync", "drain.policies", "prune"}
+	if got := config.Changed(before, after); !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if got := config.Changed(before, before); got != nil {
+		t.Errorf("nothing changed: got %v", got)
 	}
 }

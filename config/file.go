@@ -1,51 +1,128 @@
 package config
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/penstock-mq/penstock/internal/nearest"
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// readTree reads one YAML document and reports unknown and repeated keys. It does not leave the reading to viper, which
-// takes the case off keys, splits them at dots and reads no further than the first document. The error is for a file
-// that is no YAML at all.
-func readTree(file io.Reader) (tree map[string]any, problems []problem, err error) {
-	tree = map[string]any{}
+// document is what a file says.
+type document struct {
+	tree     map[string]any
+	lines    map[string]int // place to line
+	problems []problem
+}
+
+// readDocument reads one YAML document and reports unknown and repeated keys. It does not leave the reading to viper,
+// which takes the case off keys, splits them at dots and reads no further than the first document. The error is for a
+// file that is no YAML at all.
+func readDocument(file io.Reader) (document, error) {
+	d := document{tree: map[string]any{}, lines: map[string]int{}}
 	if file == nil {
-		return tree, nil, nil
+		return d, nil
 	}
-	in := yaml.NewDecoder(file)
-	var document yaml.Node
-	if err := in.Decode(&document); errors.Is(err, io.EOF) {
-		return tree, nil, nil // empty, or nothing but comments
+	text, err := io.ReadAll(file)
+	if err != nil {
+		return d, fmt.Errorf("read configuration: %w", err)
+	}
+	unread := bytes.NewReader(text)
+	in := yaml.NewDecoder(unread)
+	var root yaml.Node
+	if err := in.Decode(&root); errors.Is(err, io.EOF) {
+		return d, nil // empty, or nothing but comments
 	} else if err != nil {
-		return nil, nil, fmt.Errorf("read configuration: %w", err)
+		return d, notYAML(err, brokenLine(text, len(text)-unread.Len()))
 	}
-	problems = repeatedKeys(&document, "")
+	d.problems = repeatedKeys(&root, "")
 	var read any
-	if err := document.Decode(&read); err != nil {
-		return nil, nil, fmt.Errorf("read configuration: %w", err)
+	if err := root.Decode(&read); err != nil {
+		return d, notYAML(err, 0)
 	}
+	numberLines(&root, "", d.lines)
 	switch read := forJSON(read).(type) {
 	case nil:
 	case map[string]any:
-		tree = read
+		d.tree = read
 	default:
-		return nil, nil, problem{"", unfit(read, "fields such as nats and policies").Error()}
+		return d, problem{reason: unfit(read, "fields such as nats and policies").Error(), line: 1}
 	}
 	if err := in.Decode(new(any)); !errors.Is(err, io.EOF) {
-		problems = append(problems, problem{"", "a second document follows: want one only"})
+		d.problems = append(d.problems, problem{reason: "a second document follows: want one only"})
 	}
-	return tree, append(problems, unknownKeys(tree, "")...), nil
+	d.problems = append(d.problems, unknownKeys(d.tree, "")...)
+	return d, nil
+}
+
+// yamlLine is where yaml believes an error to be: at the line before, or where the outermost list or mapping begins.
+var yamlLine = regexp.MustCompile(`^yaml: (line \d+: )?`)
+
+func notYAML(err error, line int) error {
+	text := err.Error()
+	if line > 0 {
+		text = yamlLine.ReplaceAllString(text, "")
+	}
+	return problem{reason: "is not YAML: " + text, line: line}
+}
+
+// brokenLine is the line that makes a text no YAML, the first after the longest beginning that is. It looks for it
+// backwards from where the decoder gave up, and no further than a file for people needs.
+func brokenLine(text []byte, gaveUp int) int {
+	const mostSteps = 500
+	lines := bytes.SplitAfter(text[:gaveUp], []byte("\n"))
+	for end, steps := gaveUp, 0; len(lines) > 0 && steps < mostSteps; steps++ {
+		end -= len(lines[len(lines)-1])
+		err := yaml.NewDecoder(bytes.NewReader(text[:end])).Decode(new(yaml.Node))
+		if err == nil || errors.Is(err, io.EOF) {
+			break
+		}
+		lines = lines[:len(lines)-1]
+	}
+	return max(1, len(lines))
+}
+
+// numberLines notes the line of every place. What an alias stands for is in its own line.
+func numberLines(n *yaml.Node, at string, lines map[string]int) {
+	switch n.Kind {
+	case yaml.DocumentNode:
+		for _, child := range n.Content {
+			numberLines(child, at, lines)
+		}
+	case yaml.SequenceNode:
+		for i, child := range n.Content {
+			place := fmt.Sprintf("%s[%d]", at, i)
+			lines[place] = child.Line
+			numberLines(child, place, lines)
+		}
+	case yaml.MappingNode:
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			place := strings.TrimPrefix(at+"."+n.Content[i].Value, ".")
+			lines[place] = n.Content[i].Line
+			numberLines(n.Content[i+1], place, lines)
+		}
+	}
+}
+
+// line is that of a place, or of the nearest one around it that is in the file; 0 for one that is not in it at all.
+func (d document) line(place string) int {
+	for place != "" {
+		if line, ok := d.lines[place]; ok {
+			return line
+		}
+		place = place[:max(0, strings.LastIndexAny(place, ".["))]
+	}
+	return 0
 }
 
 // repeatedKeys reports keys that stand twice in a mapping, and removes all but the first. yaml would leave out the
@@ -68,8 +145,8 @@ func repeatedKeys(n *yaml.Node, at string) []problem {
 			key, value := n.Content[i], n.Content[i+1]
 			place := strings.TrimPrefix(at+"."+key.Value, ".")
 			if line, ok := lines[key.Value]; ok && key.Kind == yaml.ScalarNode {
-				reason := fmt.Sprintf("is given twice, in lines %d and %d", line, key.Line)
-				problems = append(problems, problem{place, reason})
+				reason := fmt.Sprintf("is given twice, first in line %d", line)
+				problems = append(problems, problem{place: place, reason: reason, line: key.Line})
 				continue
 			}
 			lines[key.Value] = key.Line
@@ -97,7 +174,8 @@ func unknownKeys(tree map[string]any, at string) []problem {
 			continue
 		}
 		if dotted || !slices.ContainsFunc(settings, inside) {
-			problems = append(problems, problem{place, "unknown key"})
+			hint := nearest.Hint(key, siblings(at))
+			problems = append(problems, problem{place: place, reason: "unknown key" + hint})
 			delete(tree, key)
 			continue
 		}
@@ -107,11 +185,26 @@ func unknownKeys(tree map[string]any, at string) []problem {
 		case map[string]any:
 			problems = append(problems, unknownKeys(value, place+".")...)
 		default:
-			problems = append(problems, problem{place, unfit(value, "fields").Error()})
+			problems = append(problems, problem{place: place, reason: unfit(value, "fields").Error()})
 			delete(tree, key)
 		}
 	}
 	return problems
+}
+
+// siblings are the keys that may stand beside each other inside a group, at its name with a dot or "" for the outermost.
+func siblings(at string) []string {
+	names := []string{}
+	if at == "" {
+		names = append(names, "policies")
+	}
+	for _, s := range settings {
+		if rest, inside := strings.CutPrefix(s.key, at); inside {
+			name, _, _ := strings.Cut(rest, ".")
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // readPolicies reads the list of policies.
@@ -121,7 +214,7 @@ func readPolicies(value any, onCluster bool) ([]policy.Policy, []problem) {
 	}
 	list, ok := value.([]any)
 	if !ok {
-		return nil, []problem{{"policies", unfit(value, "a list").Error()}}
+		return nil, []problem{{place: "policies", reason: unfit(value, "a list").Error()}}
 	}
 	var problems []problem
 	var policies []policy.Policy
@@ -134,17 +227,18 @@ func readPolicies(value any, onCluster bool) ([]policy.Policy, []problem) {
 		}
 		if invalid, ok := errors.AsType[*policy.InvalidError](err); ok {
 			for _, found := range invalid.Problems {
-				problems = append(problems, problem{strings.TrimSuffix(place+"."+found.Field, "."), found.Reason})
+				field := strings.TrimSuffix(place+"."+found.Field, ".")
+				problems = append(problems, problem{place: field, reason: found.Reason})
 			}
 		} else if err != nil {
-			problems = append(problems, problem{place, err.Error()})
+			problems = append(problems, problem{place: place, reason: err.Error()})
 		}
 		if fields, ok := item.(map[string]any); ok {
 			p.Name, _ = fields["name"].(string)
 		}
 		if before, ok := first[p.Name]; ok && p.Name != "" {
 			reason := fmt.Sprintf("%q is the name of policies[%d] already", p.Name, before)
-			problems = append(problems, problem{place + ".name", reason})
+			problems = append(problems, problem{place: place + ".name", reason: reason})
 		} else {
 			first[p.Name] = i
 		}

@@ -40,12 +40,17 @@ func define(flags *pflag.FlagSet, settings []setting) {
 // env is the environment variable of a key.
 func env(key string) string { return envPrefix + strings.ToUpper(strings.ReplaceAll(key, ".", "_")) }
 
-// LoadFile is [Load] of the file that --config or the variable PENSTOCK_CONFIG names, or of none.
-func LoadFile(flags *pflag.FlagSet) (Config, error) {
-	name := os.Getenv(configEnv)
+// FileName is the file that --config or the variable PENSTOCK_CONFIG names, empty for none.
+func FileName(flags *pflag.FlagSet) string {
 	if f := flags.Lookup(configFlag); f != nil && f.Changed {
-		name = f.Value.String()
+		return f.Value.String()
 	}
+	return os.Getenv(configEnv)
+}
+
+// LoadFile is [Load] of the file with the name that [FileName] returns.
+func LoadFile(flags *pflag.FlagSet) (Config, error) {
+	name := FileName(flags)
 	if name == "" {
 		return Load(nil, flags)
 	}
@@ -61,17 +66,26 @@ func LoadFile(flags *pflag.FlagSet) (Config, error) {
 // or PENSTOCK_NATS_EMBEDDED_DIR, and over these the flags that were given (flags may be nil). An empty variable counts
 // as not set. Policies come from the file alone.
 //
-// The error joins every problem that there is, each with its place: `policies[2].outflow: "10/x": …`. A variable that
-// begins with PENSTOCK_ and means nothing is no error but one of the Warnings, because orchestrators set some of their
-// own: Kubernetes sets PENSTOCK_PORT for a service that is called penstock.
+// The error joins every problem that there is, in the order of the file, each with its line and its place:
+// `penstock.yaml:7: policies[2].outflow: "10/x": …`, or "line 7: …" when the file has no Name as an [*os.File] has. A
+// variable that begins with PENSTOCK_ and means nothing is no error but one of the Warnings, because orchestrators set
+// some of their own: Kubernetes sets PENSTOCK_PORT for a service that is called penstock.
 func Load(file io.Reader, flags *pflag.FlagSet) (Config, error) {
-	tree, found, err := readTree(file)
+	var name string
+	if named, ok := file.(interface{ Name() string }); ok {
+		name = named.Name()
+	}
+	doc, err := readDocument(file)
+	if p, ok := errors.AsType[problem](err); ok {
+		return Config{}, join(name, []problem{p})
+	}
 	if err != nil {
 		return Config{}, err
 	}
-	policies := tree["policies"]
-	delete(tree, "policies") // viper would take the case off its keys
-	sources, err := layer(tree, flags)
+	found := doc.problems
+	policies := doc.tree["policies"]
+	delete(doc.tree, "policies") // viper would take the case off its keys
+	sources, err := layer(doc.tree, flags)
 	if err != nil {
 		return Config{}, err
 	}
@@ -83,7 +97,7 @@ func Load(file io.Reader, flags *pflag.FlagSet) (Config, error) {
 			continue
 		}
 		if err := s.read(&c, value); err != nil {
-			found = append(found, problem{s.key, err.Error()})
+			found = append(found, problem{place: s.key, reason: err.Error()})
 		}
 	}
 	if c.Drain.Lease == 0 {
@@ -93,12 +107,20 @@ func Load(file io.Reader, flags *pflag.FlagSet) (Config, error) {
 		}
 	}
 	found = append(found, validate(c)...)
-	for i, p := range found {
-		found[i].place = placed(p.place, flags)
-	}
 	var problems []problem
 	c.Policies, problems = readPolicies(policies, c.State.Store == "redis" && c.State.Redis.Cluster)
-	if err := join(append(found, problems...)); err != nil {
+	found = append(found, problems...)
+	for i, p := range found {
+		source := sourceOf(p.place, flags)
+		switch {
+		case p.line > 0:
+		case source != "":
+			found[i].place += " (" + source + ")"
+		default:
+			found[i].line = doc.line(p.place)
+		}
+	}
+	if err := join(name, found); err != nil {
 		return Config{}, err
 	}
 	c.Warnings = strangers(os.Environ())
@@ -135,28 +157,29 @@ func given(flags *pflag.FlagSet, name string) *pflag.Flag {
 	return nil
 }
 
-// placed adds to the place of a problem where the value came from, unless that is the file.
-func placed(place string, flags *pflag.FlagSet) string {
+// sourceOf says which flag or variable gave the value at a place, empty when that was the file or nobody.
+func sourceOf(place string, flags *pflag.FlagSet) string {
 	i := slices.IndexFunc(settings, func(s setting) bool { return s.key == place })
-	if i < 0 {
-		return place
+	switch {
+	case i < 0:
+		return ""
+	case given(flags, settings[i].flag) != nil:
+		return "--" + settings[i].flag
+	case os.Getenv(env(place)) != "":
+		return env(place)
 	}
-	if given(flags, settings[i].flag) != nil {
-		return place + " (--" + settings[i].flag + ")"
-	}
-	if os.Getenv(env(place)) != "" {
-		return place + " (" + env(place) + ")"
-	}
-	return place
+	return ""
 }
 
 // strangers warns of environment variables that look like ours and are not.
 func strangers(environ []string) []string {
-	var warnings []string
+	var warnings, names []string
+	for _, s := range settings {
+		names = append(names, env(s.key))
+	}
 	for _, variable := range environ {
 		name, _, _ := strings.Cut(variable, "=")
-		known := name == configEnv || slices.ContainsFunc(settings, func(s setting) bool { return env(s.key) == name })
-		if strings.HasPrefix(name, envPrefix) && !known {
+		if strings.HasPrefix(name, envPrefix) && name != configEnv && !slices.Contains(names, name) {
 			warnings = append(warnings, fmt.Sprintf("environment variable %s is no setting and has no effect", name))
 		}
 	}
@@ -164,8 +187,11 @@ func strangers(environ []string) []string {
 	return warnings
 }
 
-// problem is one thing that is wrong, and its place in the file.
-type problem struct{ place, reason string }
+// problem is one thing that is wrong, its place in the file, and its line there; 0 when it is not in the file.
+type problem struct {
+	place, reason string
+	line          int
+}
 
 func (p problem) Error() string {
 	if p.place == "" {
@@ -174,10 +200,19 @@ func (p problem) Error() string {
 	return p.place + ": " + p.reason
 }
 
-func join(problems []problem) error {
-	errs := make([]error, len(problems))
-	for i, p := range problems {
-		errs[i] = p
+// join makes one error of the problems, in the order of the file with that name; those outside of it come first.
+func join(name string, problems []problem) error {
+	slices.SortStableFunc(problems, func(a, b problem) int { return a.line - b.line })
+	var errs []error
+	for _, p := range problems {
+		switch {
+		case p.line == 0:
+			errs = append(errs, p)
+		case name == "":
+			errs = append(errs, fmt.Errorf("line %d: %w", p.line, p))
+		default:
+			errs = append(errs, fmt.Errorf("%s:%d: %w", name, p.line, p))
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -16,13 +17,21 @@ type setting struct {
 	key   string
 	flag  string
 	usage string
-	read  func(c *Config, value any) error
+	value
+}
+
+// value is where a setting is kept, and how it is read.
+type value struct {
+	read func(c *Config, given any) error
+	at   func(c *Config) any // the value, or a pointer to it
 }
 
 // settings are all there are: any other key is refused.
 var settings = []setting{
 	{"http.listen", "http-listen", "serve HTTP at this `host:port`",
 		text(func(c *Config) *string { return &c.HTTP.Listen })},
+	{"http.lame_duck", "lame-duck", "`duration` for which HTTP is served at least when the process is told to stop",
+		duration(func(c *Config) *time.Duration { return &c.HTTP.LameDuck })},
 	{"nats.url", "nats-url", "`URL` of NATS; an admitter without one starts the embedded server",
 		text(func(c *Config) *string { return &c.NATS.URL })},
 	{"nats.prefix", "nats-prefix", "`word` that all subjects, streams and KV buckets begin with",
@@ -33,7 +42,7 @@ var settings = []setting{
 		text(func(c *Config) *string { return &c.NATS.Embedded.Dir })},
 	{"nats.embedded.listen", "nats-listen", "let others connect to the embedded server at this `host:port`",
 		text(func(c *Config) *string { return &c.NATS.Embedded.Listen })},
-	{"nats.embedded.sync", "nats-sync", "`interval` at which the embedded server syncs its files, or always", readSync},
+	{"nats.embedded.sync", "nats-sync", "`interval` at which the embedded server syncs its files, or always", syncing},
 	{"nats.embedded.max_store", "nats-max-store", "`size` of what the embedded server may store, such as 10GiB",
 		size(func(c *Config) *policy.Size { return &c.NATS.Embedded.MaxStore })},
 	{"state.store", "state-store", "keep the limits' state in this `store`: memory or redis",
@@ -64,47 +73,61 @@ var settings = []setting{
 		text(func(c *Config) *string { return &c.Log.Format })},
 	{"grace", "grace", "`duration` that jobs and requests may take to finish at the end",
 		duration(func(c *Config) *time.Duration { return &c.Grace })},
+	{"set", "", "", text(func(c *Config) *string { return &c.Set })},
+	{"prune", "", "", boolean(func(c *Config) *bool { return &c.Prune })},
+}
+
+// Changed lists the keys of the settings in which two configurations differ, in the order of the documentation. The
+// policies are no setting.
+func Changed(before, after Config) []string {
+	var keys []string
+	for _, s := range settings {
+		if !reflect.DeepEqual(s.at(&before), s.at(&after)) {
+			keys = append(keys, s.key)
+		}
+	}
+	return keys
 }
 
 // text reads a string. YAML's other types are not turned into one: who writes 5 or true did not mean a text.
-func text(into func(*Config) *string) func(*Config, any) error {
-	return func(c *Config, value any) error {
+func text(into func(*Config) *string) value {
+	return value{at: func(c *Config) any { return into(c) }, read: func(c *Config, value any) error {
 		s, ok := value.(string)
 		if !ok {
 			return unfit(value, "text")
 		}
 		*into(c) = s
 		return nil
-	}
+	}}
 }
 
 // number reads a whole number, also from the text of a flag or a variable.
-func number(into func(*Config) *int) func(*Config, any) error {
-	return func(c *Config, value any) error {
+func number(into func(*Config) *int) value {
+	return value{at: func(c *Config) any { return into(c) }, read: func(c *Config, value any) error {
 		n, err := strconv.Atoi(fmt.Sprint(value))
 		if err != nil {
 			return unfit(value, "a whole number")
 		}
 		*into(c) = n
 		return nil
-	}
+	}}
 }
 
 // boolean reads true or false, also from the text of a flag or a variable.
-func boolean(into func(*Config) *bool) func(*Config, any) error {
-	return func(c *Config, value any) error {
+func boolean(into func(*Config) *bool) value {
+	return value{at: func(c *Config) any { return into(c) }, read: func(c *Config, value any) error {
 		b, err := strconv.ParseBool(fmt.Sprint(value))
 		if err != nil {
 			return unfit(value, "true or false")
 		}
 		*into(c) = b
 		return nil
-	}
+	}}
 }
 
 // duration reads a duration with a unit.
-func duration(into func(*Config) *time.Duration) func(*Config, any) error {
-	return func(c *Config, value any) error {
+func duration(into func(*Config) *time.Duration) value {
+	return value{at: func(c *Config) any { return into(c) }, read: func(c *Config, value any) error {
 		s, ok := value.(string)
 		if !ok {
 			return unfit(value, "a duration with a unit, such as 30s or 1d")
@@ -115,12 +138,12 @@ func duration(into func(*Config) *time.Duration) func(*Config, any) error {
 		}
 		*into(c) = d
 		return nil
-	}
+	}}
 }
 
 // size reads a number of bytes.
-func size(into func(*Config) *policy.Size) func(*Config, any) error {
-	return func(c *Config, value any) error {
+func size(into func(*Config) *policy.Size) value {
+	return value{at: func(c *Config) any { return into(c) }, read: func(c *Config, value any) error {
 		switch value.(type) {
 		case map[string]any, []any:
 			return unfit(value, "a size such as 64MiB or 10GiB, or bytes")
@@ -131,12 +154,12 @@ func size(into func(*Config) *policy.Size) func(*Config, any) error {
 		}
 		*into(c) = n
 		return nil
-	}
+	}}
 }
 
 // list reads a list of texts, from a flag or a variable one text with commas.
-func list(into func(*Config) *[]string) func(*Config, any) error {
-	return func(c *Config, value any) error {
+func list(into func(*Config) *[]string) value {
+	return value{at: func(c *Config) any { return into(c) }, read: func(c *Config, value any) error {
 		var texts []string
 		switch v := value.(type) {
 		case string:
@@ -158,15 +181,20 @@ func list(into func(*Config) *[]string) func(*Config, any) error {
 		}
 		*into(c) = texts
 		return nil
-	}
+	}}
 }
+
+// syncing is nats.embedded.sync: a duration, or always.
+var syncing = value{read: readSync, at: func(c *Config) any {
+	return [2]any{c.NATS.Embedded.Sync, c.NATS.Embedded.SyncAlways}
+}}
 
 func readSync(c *Config, value any) error {
 	if value == "always" {
 		c.NATS.Embedded.Sync, c.NATS.Embedded.SyncAlways = 0, true
 		return nil
 	}
-	if err := duration(func(c *Config) *time.Duration { return &c.NATS.Embedded.Sync })(c, value); err != nil {
+	if err := duration(func(c *Config) *time.Duration { return &c.NATS.Embedded.Sync }).read(c, value); err != nil {
 		return fmt.Errorf("%w, or always", err)
 	}
 	return nil

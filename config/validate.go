@@ -26,7 +26,7 @@ const leastStore = 16 * policy.MiB
 func validate(c Config) []problem {
 	var problems []problem
 	add := func(place, format string, args ...any) {
-		problems = append(problems, problem{place, fmt.Sprintf(format, args...)})
+		problems = append(problems, problem{place: place, reason: fmt.Sprintf(format, args...)})
 	}
 	oneOf := func(place, value string, words ...string) {
 		if !slices.Contains(words, value) {
@@ -48,6 +48,7 @@ func validate(c Config) []problem {
 	}
 
 	address("http.listen", c.HTTP.Listen)
+	between("http.lame_duck", c.HTTP.LameDuck, 0, 5*time.Minute)
 	if reason := badServers(c.NATS.URL); reason != "" {
 		add("nats.url", "%s", reason)
 	}
@@ -81,6 +82,9 @@ func validate(c Config) []problem {
 	oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	oneOf("log.format", c.Log.Format, "text", "json")
 	between("grace", c.Grace, 0, 24*time.Hour)
+	if !policyPattern.MatchString(c.Set) {
+		add("set", "%q: want 1 to 32 of a-z, 0-9 and -", c.Set)
+	}
 	return problems
 }
 
@@ -118,7 +122,7 @@ func badServers(servers string) string {
 func validateRedis(r Redis) []problem {
 	var problems []problem
 	add := func(field, format string, args ...any) {
-		problems = append(problems, problem{"state.redis." + field, fmt.Sprintf(format, args...)})
+		problems = append(problems, problem{place: "state.redis." + field, reason: fmt.Sprintf(format, args...)})
 	}
 	if len(r.Addrs) == 0 {
 		add("addrs", "must not be empty")

@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/internal/nearest"
 )
 
 // Parse reads one policy from JSON. It is strict: unknown, misspelt and repeated fields, wrong types, durations
@@ -110,7 +112,7 @@ func decode(data []byte, at string, fs fields) []Problem {
 	for _, f := range object {
 		into, known := fs[f.name]
 		if !known {
-			problems = append(problems, Problem{at + f.name, "unknown field"})
+			problems = append(problems, Problem{at + f.name, "unknown field" + nearest.Hint(f.name, slices.Sorted(maps.Keys(fs)))})
 			continue
 		}
 		if bytes.Equal(f.value, []byte("null")) {

@@ -20,6 +20,9 @@ const (
 	SlidingCounter Algorithm = "sliding_counter"
 )
 
+// DefaultSet is the set that the policies of a file belong to unless the file names its own.
+const DefaultSet = "default"
+
 // Duration is a time.Duration that reads and writes text with units up to days and weeks ("30s", "1d").
 type Duration time.Duration
 

@@ -39,6 +39,9 @@ const (
 
 var namePattern = regexp.MustCompile(`^[a-z0-9-]{1,32}$`)
 
+// reservedName would make PENSTOCK_dead of a policy's stream, beside PENSTOCK_DEAD.
+const reservedName = "dead"
+
 // runFields are the fields that say how queued jobs run.
 var runFields = []string{"concurrency", "workers", "partitions", "timeout", "max_age", "target", "retry", "max_bytes", "dead"}
 
@@ -59,12 +62,14 @@ var algorithmOrder = []Algorithm{TokenBucket, LeakingBucket, FixedWindow, Slidin
 func (p Policy) Validate() []Problem {
 	p = p.WithDefaults()
 	var c checker
-	if !namePattern.MatchString(p.Name) {
-		if p.Name == "" {
-			c.add("name", "is required")
-		} else {
-			c.add("name", "%s: want 1 to 32 of a-z, 0-9 and -", quote(p.Name))
-		}
+	switch {
+	case p.Name == "":
+		c.add("name", "is required")
+	case !namePattern.MatchString(p.Name):
+		c.add("name", "%s: want 1 to 32 of a-z, 0-9 and -", quote(p.Name))
+	case p.Name == reservedName:
+		c.add("name", "%s: is taken: where files know no case, its stream would be that of the dead letters",
+			quote(p.Name))
 	}
 	known := true
 	if len(p.Limits) > 0 {

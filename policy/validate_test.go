@@ -45,7 +45,8 @@ func TestValidate(t *testing.T) {
 		"name with a newline": {leaking(func(p P) { p.Name = "a\n" }), []string{
 			`name: "a\n": want 1 to 32`,
 		}},
-		"longest name": {leaking(func(p P) { p.Name = strings.Repeat("-", 32) }), nil},
+		"the name of the dead letters' stream": {leaking(func(p P) { p.Name = "dead" }), []string{`name: "dead": is taken`}},
+		"longest name":                         {leaking(func(p P) { p.Name = strings.Repeat("-", 32) }), nil},
 		"unknown algorithm": {leaking(func(p P) { p.Algorithm = "leaky" }), []string{
 			`algorithm: "leaky": want token`,
 		}},
