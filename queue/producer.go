@@ -28,6 +28,8 @@ const (
 
 	// messageIDBytes bounds the part of a message id that users choose; longer ones are hashed.
 	messageIDBytes = 256
+	// hashPrefix begins what stands for a hashed one.
+	hashPrefix = "sha256:"
 
 	// partitionsFresh is how long a policy's number of partitions is believed: it changes only with a new stream.
 	partitionsFresh = time.Minute
@@ -250,17 +252,25 @@ func storedHeader(s Submission) nats.Header {
 	return h
 }
 
-// messageID scopes an idempotency key by its bucket. A key that does not survive a header line as it is, or is long, is
-// replaced by its hash.
+// messageID scopes an idempotency key by its bucket: "<key> <Idempotency-Key>". No key's subject form holds a space, so no
+// two buckets share an id. An idempotency key that does not survive a header line as it is, is long, or could be taken for
+// a hash, is replaced by its hash.
 func messageID(k Key, idempotencyKey string) string {
-	plain := len(idempotencyKey) <= messageIDBytes
+	plain := len(idempotencyKey) <= messageIDBytes && !strings.HasPrefix(idempotencyKey, hashPrefix)
 	for i := 0; plain && i < len(idempotencyKey); i++ {
 		c := idempotencyKey[i]
 		plain = c > ' ' && c < 0x7F || c == ' ' && i > 0 && i < len(idempotencyKey)-1
 	}
 	if !plain {
 		sum := sha256.Sum256([]byte(idempotencyKey))
-		idempotencyKey = "sha256:" + hex.EncodeToString(sum[:])
+		idempotencyKey = hashPrefix + hex.EncodeToString(sum[:])
 	}
-	return string(k) + "/" + idempotencyKey
+	return string(k) + " " + idempotencyKey
+}
+
+// ChainedID is the message id with which a policy's job goes on to another stream, for all of its attempts and, because it
+// is made of the job's Idempotency-Key, for those of its replay as well. It holds an escape that is none, so that it is
+// not the id of any job submitted there.
+func ChainedID(policy string, k Key, idempotencyKey string) string {
+	return "%!job/" + policy + "/" + messageID(k, idempotencyKey)
 }

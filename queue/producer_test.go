@@ -108,7 +108,7 @@ func TestMessageID(t *testing.T) {
 			t.Errorf("%q became %q", key, id)
 		}
 	}
-	if id := messageID("tenant-7", "order 1"); id != "tenant-7/order 1" {
+	if id := messageID("tenant-7", "order 1"); id != "tenant-7 order 1" {
 		t.Errorf("got %q", id)
 	}
 }
