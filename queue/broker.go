@@ -48,7 +48,7 @@ type Broker struct {
 	replicas int
 	log      *slog.Logger
 
-	drainers, partitions, attempts, policies, locks, admitters *Table
+	drainers, partitions, attempts, policies, locks, admitters, ended, done *Table
 
 	events events
 }
@@ -80,6 +80,8 @@ func NewBroker(nc *nats.Conn, o Options) (*Broker, error) {
 	b.policies = newTable(b, names.PoliciesBucket())
 	b.locks = newTable(b, names.LocksBucket())
 	b.admitters = newTable(b, names.AdmittersBucket())
+	b.ended = newTable(b, names.EndedBucket())
+	b.done = newTable(b, names.DoneBucket())
 	return b, nil
 }
 
@@ -111,6 +113,11 @@ func (b *Broker) Setup(ctx context.Context) error {
 	}
 	for _, t := range []*Table{b.drainers, b.partitions, b.attempts, b.policies, b.locks, b.admitters} {
 		if err := b.ensureStream(ctx, t.config(b.replicas)); err != nil {
+			return fmt.Errorf("set up KV bucket %s: %w", t.bucket, err)
+		}
+	}
+	for t, storage := range map[*Table]jetstream.StorageType{b.ended: jetstream.FileStorage, b.done: jetstream.MemoryStorage} {
+		if err := b.ensureStream(ctx, endedConfig(t, b.replicas, storage)); err != nil {
 			return fmt.Errorf("set up KV bucket %s: %w", t.bucket, err)
 		}
 	}

@@ -65,8 +65,8 @@ func (b *Broker) deadConfig() jetstream.StreamConfig {
 	}
 }
 
-// Bury stores a dead letter and returns when it is confirmed; only then may the job be acknowledged. The same job buried
-// again within 10 minutes is still one letter, so repeat it on any error.
+// Bury stores a dead letter, and how the job ended (see [Broker.Ended]), and returns when both are confirmed; only then may
+// the job be acknowledged. The same job buried again within 10 minutes is still one letter, so repeat it on any error.
 func (b *Broker) Bury(ctx context.Context, d DeadLetter) error {
 	m := nats.NewMsg(b.names.Dead(d.Policy, d.Key))
 	for name, values := range d.Header {
@@ -90,13 +90,18 @@ func (b *Broker) Bury(ctx context.Context, d DeadLetter) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	answer, err := b.nc.RequestMsgWithContext(ctx, m)
+	var ack pubAck
 	if err == nil {
-		_, err = parsePubAck(answer.Data)
+		ack, err = parsePubAck(answer.Data)
 	}
 	if err != nil {
 		return fmt.Errorf("bury job %s:%s: %w", d.Policy, seq, translate(err))
 	}
-	return nil
+	e := Ended{How: EndDead, Letter: ack.Seq, Accepted: d.Stored}
+	if headerValue(d.Header, HeaderIdempotencyKey) != "" {
+		e.Sum = PayloadSum(d.Header, d.Body)
+	}
+	return b.NoteEnded(ctx, d.Policy, d.Seq, e)
 }
 
 // headerText makes any text fit a header line.

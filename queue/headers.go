@@ -24,6 +24,7 @@ const (
 	HeaderPath           = "Penstock-Path"       // for HTTP targets: see ParsePath
 	HeaderForwardPrefix  = "Penstock-Forward-"   // for HTTP targets: the rest is a header's name
 	HeaderIdempotencyKey = "Idempotency-Key"
+	HeaderSum            = "Penstock-Sum" // set by the admitter beside an Idempotency-Key: see PayloadSum
 )
 
 // Bounds of what headers may say.

@@ -58,6 +58,11 @@ func (p *Producer) replay(ctx context.Context, policy string, admitted bool, id 
 	if err != nil {
 		return Receipt{}, err
 	}
+	e := Ended{How: EndReplayed, Letter: id, Job: receipt.Seq, Accepted: letter.Stored,
+		Sum: PayloadSum(letter.Header, letter.Body)}
+	if err := p.b.NoteEnded(ctx, policy, letter.Seq, e); err != nil {
+		return Receipt{}, err
+	}
 	return receipt, p.b.deleteLetter(ctx, id)
 }
 

@@ -167,6 +167,12 @@ func (n Names) PartitionsBucket() string { return n.upper + "_PARTITIONS" }
 // AttemptsBucket holds what is known of jobs that failed at least once.
 func (n Names) AttemptsBucket() string { return n.upper + "_ATTEMPTS" }
 
+// EndedBucket holds how jobs ended that did not succeed.
+func (n Names) EndedBucket() string { return n.upper + "_ENDED" }
+
+// DoneBucket holds which jobs with an Idempotency-Key are done.
+func (n Names) DoneBucket() string { return n.upper + "_DONE" }
+
 // PoliciesBucket holds the policies.
 func (n Names) PoliciesBucket() string { return n.upper + "_POLICIES" }
 

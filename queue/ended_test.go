@@ -1,0 +1,75 @@
+package queue
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// TestTheEndOfAJobLeadsToItsLetter: who asks for a dead job is told where its letter is, and of which job it became part
+// when somebody replayed it.
+func TestTheEndOfAJobLeadsToItsLetter(t *testing.T) {
+	b := newBroker(t)
+	ctx := testContext(t)
+	p := b.NewProducer(ProducerOptions{})
+	put := paced("stripe", 5, 2)
+	if _, err := b.PutPolicy(ctx, put); err != nil {
+		t.Fatal(err)
+	}
+	apply(t, b, put)
+	if _, err := b.Ended(ctx, "stripe", 7); !errors.Is(err, ErrNotFound) {
+		t.Errorf("a job that never was: %v", err)
+	}
+	stored := time.Now().UTC()
+	header := nats.Header{"Idempotency-Key": {"order-1"}}
+	id := bury(t, b, DeadLetter{Policy: "stripe", Key: "a", Seq: 7, Stored: stored, Reason: "attempts", Header: header,
+		Body: []byte("x")})
+	e, err := b.Ended(ctx, "stripe", 7)
+	if err != nil || e.How != EndDead || e.Letter != id || !e.Accepted.Equal(stored) || e.Sum != PayloadSum(nil, []byte("x")) {
+		t.Errorf("got %+v, %v; want letter %d", e, err, id)
+	}
+	receipt, err := p.Replay(ctx, "stripe", id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e, err = b.Ended(ctx, "stripe", 7); err != nil || e.How != EndReplayed || e.Job != receipt.Seq || e.Letter != id {
+		t.Errorf("got %+v, %v; want it replayed as %d", e, err, receipt.Seq)
+	}
+}
+
+func TestADoneJobIsRememberedForAWhile(t *testing.T) {
+	b := newBroker(t)
+	if err := b.NoteDone("stripe", 3, Ended{Accepted: time.Now(), Sum: "x"}, time.Second); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the job is known to be done", func() bool {
+		e, err := b.Ended(testContext(t), "stripe", 3)
+		return err == nil && e.How == EndDone && e.Sum == "x"
+	})
+	eventually(t, "it is forgotten", func() bool {
+		_, err := b.Ended(testContext(t), "stripe", 3)
+		return errors.Is(err, ErrNotFound)
+	})
+}
+
+func TestPayloadSumTellsPayloadsApart(t *testing.T) {
+	seen := map[string]int{}
+	for i, c := range []struct {
+		header nats.Header
+		body   string
+	}{
+		{nil, ""}, {nil, "x"}, {nats.Header{"Penstock-Method": {"PUT"}}, "x"}, {nats.Header{"Penstock-Path": {"PUT"}}, "x"},
+		{nats.Header{"Penstock-Path": {"/a"}}, "b"}, {nats.Header{"Penstock-Path": {"/ab"}}, ""},
+	} {
+		sum := PayloadSum(c.header, []byte(c.body))
+		if other, taken := seen[sum]; taken {
+			t.Errorf("cases %d and %d have one sum", other, i)
+		}
+		seen[sum] = i
+	}
+	if PayloadSum(nats.Header{"penstock-path": {" /a"}, "traceparent": {"1"}}, nil) != PayloadSum(nats.Header{"Penstock-Path": {"/a"}}, nil) {
+		t.Error("case, space around a value or a trace make another payload")
+	}
+}
