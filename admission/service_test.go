@@ -3,6 +3,7 @@ package admission
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"sync"
@@ -232,6 +233,16 @@ func TestDoorWithQueue(t *testing.T) {
 		}
 		if got := limiterOf(s, "search").net(); got != 1 {
 			t.Errorf("%d units taken, want 1: the job may be stored", got)
+		}
+	})
+	t.Run("a refund when NATS is known to be away", func(t *testing.T) {
+		q := &fakeQueue{fail: fmt.Errorf("%w: %w", queue.ErrUnavailable, queue.ErrNotSent)}
+		s := newTestService(t, q, &fakeValves{}, search)
+		if _, err := s.Submit(t.Context(), request("search")); !errors.Is(err, ErrUnavailable) || Reason(err) != ReasonNATS {
+			t.Fatal(err)
+		}
+		if got := limiterOf(s, "search").net(); got != 0 {
+			t.Errorf("%d units taken, want 0: nothing was sent", got)
 		}
 	})
 	t.Run("repeats cost nothing and pass a spent limiter", func(t *testing.T) {

@@ -87,9 +87,9 @@ func (s *Service) admit(ctx context.Context, rule *rule, r SubmitRequest, job jo
 		}
 		return s.accepted(ctx, rule, receipt, outcome), nil
 	}
-	// A repeat took nothing new, and what the queue refused did not pass. When the result is unknown the units stay
-	// taken: the job may have been stored, and the limit is a promise.
-	if err == nil || !errors.Is(err, queue.ErrUnavailable) && ctx.Err() == nil {
+	// A repeat took nothing new, and what the queue refused, or was not sent to it, did not pass. When the result is unknown
+	// the units stay taken: the job may have been stored, and the limit is a promise.
+	if err == nil || errors.Is(err, queue.ErrNotSent) || !errors.Is(err, queue.ErrUnavailable) && ctx.Err() == nil {
 		if refundErr := limiter.Refund(ctx, from, job.cost); refundErr != nil {
 			return Outcome{}, unavailable("refund the limiter of "+r.Policy, refundErr)
 		}

@@ -30,6 +30,9 @@ var (
 	// ErrUnavailable says that no answer came in time, or that NATS could not be reached. What was asked for may have
 	// happened all the same.
 	ErrUnavailable = errors.New("unavailable")
+	// ErrNotSent is in the chain of an ErrUnavailable when NATS was known not to answer, so that nothing was sent: what was
+	// asked for has not happened.
+	ErrNotSent = errors.New("not sent")
 	// ErrVersion says that something stored carries a format version this program does not know, or that the server
 	// is older than [MinServerVersion].
 	ErrVersion = errors.New("unsupported version")
@@ -150,6 +153,12 @@ func translate(err error) error {
 		return fmt.Errorf("%w: %w", kind, err)
 	}
 	return err
+}
+
+// isRefusal reports whether err is an answer of JetStream's.
+func isRefusal(err error) bool {
+	_, ok := errors.AsType[*apiError](err)
+	return ok
 }
 
 // hasCode reports whether err is JetStream's answer with one of these codes.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
 )
 
 // The problem types of draft-ietf-httpapi-ratelimit-headers-11. Every other problem is "about:blank": its status says
@@ -148,11 +149,11 @@ func (e *Errors) Answer(err error) Answer {
 	return Problem(http.StatusInternalServerError, "")
 }
 
-// warn logs that requests are refused, unless that is known: whoever watches the store of limits says it, and that no
-// drainer answered is told to the operator who asked.
+// warn logs that requests are refused, unless that is known: whoever watches the store of limits or NATS says it, and that
+// no drainer answered is told to the operator who asked.
 func (e *Errors) warn(err error) {
 	reason := admission.Reason(err)
-	if reason == admission.ReasonStore || reason == admission.ReasonDrainer {
+	if reason == admission.ReasonStore || reason == admission.ReasonDrainer || errors.Is(err, queue.ErrNotSent) {
 		return
 	}
 	e.mu.Lock()

@@ -95,7 +95,7 @@ func serve(ctx context.Context, o options, stdout io.Writer, log *slog.Logger) e
 	}
 	metrics := telemetry.NewRegistry()
 	names := a.broker.Names()
-	producer := a.broker.NewProducer(queue.ProducerOptions{})
+	producer := a.broker.NewProducer(queue.ProducerOptions{FailFast: true})
 	limiters := limiter.Options{Timeout: o.config.State.Redis.Timeout, Logger: log}
 	if o.config.State.Store == "redis" {
 		rdb, err := openRedis(o.config.State.Redis)

@@ -1,0 +1,117 @@
+package queue
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock/queue/embedded"
+)
+
+// TestAKnownOutageOfJetStreamFailsFastAndOneProbeEndsIt: attempts that nobody answers end the asking for their policy's
+// stream, and for no other; one publish a second finds out that it answers again.
+func TestAKnownOutageOfJetStreamFailsFastAndOneProbeEndsIt(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	nc := connect(t, startServer(t, embedded.Options{}))
+	b, err := NewBroker(nc, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Setup(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	apply(t, b, paced("well", 100, 1))
+	// Somebody hears the jobs of a stream and does not say so, as a server that stalls.
+	var mu sync.Mutex
+	heard, answer := 0, false
+	if _, err := nc.Subscribe("penstock.jobs.ill.>", func(m *nats.Msg) {
+		mu.Lock()
+		defer mu.Unlock()
+		if heard++; answer {
+			_ = m.Respond([]byte(`{"stream":"PENSTOCK_ill","seq":7}`))
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	p := b.NewProducer(ProducerOptions{FailFast: true})
+	ill := Submission{Policy: "ill", Key: "a"}
+	var wg sync.WaitGroup
+	for range unansweredAttempts {
+		wg.Go(func() {
+			if _, err := p.Publish(testContext(t), ill); !errors.Is(err, ErrUnavailable) {
+				t.Errorf("got %v, want ErrUnavailable", err)
+			}
+		})
+	}
+	wg.Wait()
+
+	mu.Lock()
+	before := heard
+	mu.Unlock()
+	refused, probes := 0, 0
+	eventually(t, "two publishes tried again", func() bool {
+		if _, err := p.Publish(testContext(t), ill); !errors.Is(err, ErrUnavailable) {
+			t.Fatalf("got %v, want ErrUnavailable", err)
+		}
+		refused++
+		mu.Lock()
+		defer mu.Unlock()
+		probes = heard - before
+		return probes >= 2
+	})
+	if refused < 10*probes {
+		t.Errorf("of %d publishes that were refused %d had been sent", refused, probes)
+	}
+	if _, err := p.Publish(testContext(t), Submission{Policy: "well", Key: "a"}); err != nil {
+		t.Errorf("another policy: %v", err)
+	}
+
+	mu.Lock()
+	answer = true
+	mu.Unlock()
+	eventually(t, "a probe finds out", func() bool {
+		_, err := p.Publish(testContext(t), ill)
+		return err == nil
+	})
+	if text := log.String(); strings.Count(text, "does not answer") != 1 || strings.Count(text, "answers again") != 1 {
+		t.Errorf("want one line of the outage and one of its end:\n%s", text)
+	}
+}
+
+// TestAPublishWithoutAConnectionFailsAfterAShortPatience: and once that is known, at once; nothing was sent.
+func TestAPublishWithoutAConnectionFailsAfterAShortPatience(t *testing.T) {
+	dir, address := t.TempDir(), freeAddress(t)
+	s := startServer(t, embedded.Options{Dir: dir, Listen: address})
+	nc, err := nats.Connect(s.URL(), nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond), nats.ReconnectJitter(0, 0),
+		nats.ReconnectBufSize(-1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	b := brokerOver(t, nc)
+	apply(t, b, paced("stripe", 100, 1))
+	p := b.NewProducer(ProducerOptions{FailFast: true})
+	job := Submission{Policy: "stripe", Key: "a"}
+	if _, err := p.Publish(testContext(t), job); err != nil {
+		t.Fatal(err)
+	}
+	s.Shutdown()
+	eventually(t, "the loss is noticed", func() bool { return !nc.IsConnected() })
+	for range 100 { // of five seconds each, they would not end in time
+		if _, err := p.Publish(testContext(t), job); !errors.Is(err, ErrUnavailable) || !errors.Is(err, ErrNotSent) {
+			t.Fatalf("got %v, want ErrUnavailable and ErrNotSent", err)
+		}
+	}
+	startServer(t, embedded.Options{Dir: dir, Listen: address})
+	eventually(t, "the connection is back", func() bool {
+		_, err := p.Publish(testContext(t), job)
+		return err == nil
+	})
+}
