@@ -31,7 +31,7 @@ func dial(b *testing.B, url string) *keepAlive {
 
 // post sends a request and returns the answer's status.
 func (k *keepAlive) post(path, body string) (int, error) {
-	const request = "POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s"
+	const request = "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s"
 	if _, err := fmt.Fprintf(k.conn, request, path, len(body), body); err != nil {
 		return 0, err
 	}

@@ -21,6 +21,8 @@ var (
 	ErrConflict = errors.New("conflict with the policy")
 	// ErrTooLarge: the body is over [MaxBody], or with its headers over what the policy's stream takes.
 	ErrTooLarge = errors.New("too large")
+	// ErrTooSlow: the request did not arrive as a whole within the time that it has.
+	ErrTooSlow = errors.New("too slow")
 	// ErrNotFound: the policy is known, but not the job, the dead letter or the override that was asked for.
 	ErrNotFound = errors.New("not found")
 	// ErrNoDrainer: only the drainer that owns a partition can do this, and none answered. The request may be repeated.

@@ -73,6 +73,9 @@ func readHeader(header map[string][]string) (jobHeader, error) {
 		case !known:
 			continue
 		}
+		if name == "tracestate" && len(values) > 1 { // a list, which may stand in several fields: W3C Trace Context, 3.3
+			values = []string{strings.Join(values, ",")}
+		}
 		if _, twice := job.stored[name]; twice || len(values) != 1 && !forwarded {
 			return jobHeader{}, &RequestError{name, "must be given once"}
 		}

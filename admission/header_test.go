@@ -118,3 +118,14 @@ func TestReadCheckHeader(t *testing.T) {
 		})
 	}
 }
+
+// W3C Trace Context lets a list of members stand in several fields, and proxies add theirs like that.
+func TestSeveralTracestateFieldsAreOneList(t *testing.T) {
+	job, err := readHeader(map[string][]string{"Tracestate": {"a=1,b=2", "c=3"}})
+	if got := job.stored["tracestate"]; err != nil || len(got) != 1 || got[0] != "a=1,b=2,c=3" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if _, err := readHeader(map[string][]string{"Traceparent": {"x", "y"}}); err == nil {
+		t.Error("two traceparents are taken")
+	}
+}

@@ -3,6 +3,9 @@
 package config
 
 import (
+	"net"
+	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/penstock-mq/penstock/policy"
@@ -39,6 +42,24 @@ type HTTP struct {
 	// LameDuck is for how long at least HTTP goes on to be served when the process is told to stop, with /readyz
 	// answering 503, so that a load balancer has noticed before the listener closes: 0 to 5m, default 0.
 	LameDuck time.Duration
+	// Hosts are the names that requests may know the process by besides IP addresses, localhost, *.localhost and the host
+	// of Listen; "*.example.com" stands for all names below example.com.
+	Hosts []string
+	// TrustedProxies are the networks whose Penstock-IP is believed, and whose connections have no bound of their own;
+	// default loopback.
+	TrustedProxies []netip.Prefix
+	// MaxConnections is how many connections are served at once, default 16384, MaxPerClient how many of one address,
+	// default 1024: 1 to 1,000,000.
+	MaxConnections, MaxPerClient int
+}
+
+// Names are all names that requests may know the process by, where it listens at listen.
+func (h HTTP) Names(listen string) []string {
+	host, _, err := net.SplitHostPort(listen)
+	if err != nil || host == "" {
+		return h.Hosts
+	}
+	return append(slices.Clone(h.Hosts), host)
 }
 
 // NATS says where JetStream is and how its streams are made.
@@ -112,6 +133,10 @@ const (
 // defaults is the configuration of an empty file, except for the lease, which depends on the replicas.
 func defaults() Config {
 	return Config{
+		HTTP: HTTP{
+			TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")},
+			MaxConnections: 16384, MaxPerClient: 1024,
+		},
 		NATS: NATS{
 			Prefix:   "penstock",
 			Replicas: 1,

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -55,6 +56,8 @@ policies:
 
 func TestEmpty(t *testing.T) {
 	want := config.Config{
+		HTTP: config.HTTP{MaxConnections: 16384, MaxPerClient: 1024, TrustedProxies: []netip.Prefix{
+			netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}},
 		NATS: config.NATS{Prefix: "penstock", Replicas: 1,
 			Embedded: config.Embedded{Dir: "./data/nats", Listen: "127.0.0.1:4222", Sync: time.Second}},
 		State: config.State{Store: "memory",
@@ -84,7 +87,10 @@ func TestFull(t *testing.T) {
 	target := func(url string) *policy.Target { return &policy.Target{HTTP: &policy.HTTPTarget{URL: url}} }
 	perSecond := func(n int64) algorithms.Rate { return algorithms.Rate{Count: n, Per: time.Second} }
 	want := config.Config{
-		HTTP: config.HTTP{Listen: "0.0.0.0:80", LameDuck: 10 * time.Second},
+		HTTP: config.HTTP{Listen: "0.0.0.0:80", LameDuck: 10 * time.Second,
+			Hosts:          []string{"penstock.example.com", "*.internal"},
+			TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8::1/128")},
+			MaxConnections: 100, MaxPerClient: 10},
 		NATS: config.NATS{URL: "nats://a:4222,tls://b.example:4222", Prefix: "staging", Replicas: 3,
 			Embedded: config.Embedded{Dir: "/var/lib/penstock", SyncAlways: true, MaxStore: 10 * policy.GiB}},
 		State: config.State{Store: "redis", Redis: config.Redis{

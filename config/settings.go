@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"net/netip"
 	"reflect"
 	"strconv"
 	"strings"
@@ -32,6 +33,12 @@ var settings = []setting{
 		text(func(c *Config) *string { return &c.HTTP.Listen })},
 	{"http.lame_duck", "lame-duck", "`duration` for which HTTP is served at least when the process is told to stop",
 		duration(func(c *Config) *time.Duration { return &c.HTTP.LameDuck })},
+	{"http.hosts", "http-hosts", "`names` that requests may know this process by, with commas between them",
+		list(func(c *Config) *[]string { return &c.HTTP.Hosts })},
+	{"http.trusted_proxies", "http-trusted-proxies", "`networks` whose Penstock-IP is believed, with commas between them",
+		networks(func(c *Config) *[]netip.Prefix { return &c.HTTP.TrustedProxies })},
+	{"http.max_connections", "", "", number(func(c *Config) *int { return &c.HTTP.MaxConnections })},
+	{"http.max_per_client", "", "", number(func(c *Config) *int { return &c.HTTP.MaxPerClient })},
 	{"nats.url", "nats-url", "`URL` of NATS; an admitter without one starts the embedded server",
 		text(func(c *Config) *string { return &c.NATS.URL })},
 	{"nats.prefix", "nats-prefix", "`word` that all subjects, streams and KV buckets begin with",
@@ -188,6 +195,29 @@ func list(into func(*Config) *[]string) value {
 var syncing = value{read: readSync, at: func(c *Config) any {
 	return [2]any{c.NATS.Embedded.Sync, c.NATS.Embedded.SyncAlways}
 }}
+
+// networks reads a list of networks in CIDR notation; an address is the network of itself alone.
+func networks(into func(*Config) *[]netip.Prefix) value {
+	return value{at: func(c *Config) any { return into(c) }, read: func(c *Config, value any) error {
+		var texts []string
+		if err := list(func(*Config) *[]string { return &texts }).read(c, value); err != nil {
+			return err
+		}
+		var found []netip.Prefix
+		for _, text := range texts {
+			network, err := netip.ParsePrefix(text)
+			if address, single := netip.ParseAddr(text); single == nil {
+				network, err = address.Prefix(address.BitLen())
+			}
+			if err != nil || network.Addr().Zone() != "" {
+				return unfit(text, "a network such as 10.0.0.0/8, or an address")
+			}
+			found = append(found, network.Masked())
+		}
+		*into(c) = found
+		return nil
+	}}
+}
 
 func readSync(c *Config, value any) error {
 	if value == "always" {

@@ -16,6 +16,7 @@ import (
 
 var (
 	prefixPattern = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,31}$`)
+	hostPattern   = regexp.MustCompile(`^(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
 	policyPattern = regexp.MustCompile(`^[a-z0-9-]{1,32}$`)
 )
 
@@ -49,6 +50,18 @@ func validate(c Config) []problem {
 
 	address("http.listen", c.HTTP.Listen)
 	between("http.lame_duck", c.HTTP.LameDuck, 0, 5*time.Minute)
+	for _, name := range c.HTTP.Hosts {
+		if !hostPattern.MatchString(name) {
+			add("http.hosts", "%.80q: want a name such as penstock.example.com or *.example.com, without a port", name)
+		}
+	}
+	connections := func(place string, n int) {
+		if n < 1 || n > 1_000_000 {
+			add(place, "must be 1 to 1000000, not %d", n)
+		}
+	}
+	connections("http.max_connections", c.HTTP.MaxConnections)
+	connections("http.max_per_client", c.HTTP.MaxPerClient)
 	if reason := badServers(c.NATS.URL); reason != "" {
 		add("nats.url", "%s", reason)
 	}

@@ -58,6 +58,7 @@ var errorStatus = []struct {
 	{admission.ErrNotFound, http.StatusNotFound, true},
 	{admission.ErrConflict, http.StatusConflict, true},
 	{admission.ErrTooLarge, http.StatusRequestEntityTooLarge, true},
+	{admission.ErrTooSlow, http.StatusRequestTimeout, true},
 	{admission.ErrNoDrainer, http.StatusServiceUnavailable, true},
 	{admission.ErrUnavailable, http.StatusServiceUnavailable, false},
 }

@@ -10,7 +10,7 @@
 // With Options.Management also what operators do with policies, buckets, jobs and dead letters; docs/api.md lists it all.
 //
 // A key is the rest of the path as the client escaped it: neither "//" nor ".." is cleaned, nothing redirects, and %2F
-// is a slash of the key. No rest at all is the empty key.
+// is a slash of the key. The empty key is a slash at the end.
 package httpapi
 
 import (
@@ -22,7 +22,9 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
+	"os"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -31,6 +33,7 @@ import (
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/admission/answer"
 	"github.com/penstock-mq/penstock/admission/manage"
+	"github.com/penstock-mq/penstock/internal/hosts"
 	"github.com/penstock-mq/penstock/queue"
 )
 
@@ -53,6 +56,12 @@ type Options struct {
 	Management *manage.Service
 	// Budget bounds the bodies held at once; default [admission.DefaultBudget] bytes for this handler alone.
 	Budget *admission.Budget
+	// Hosts are the names by which requests for /v1/ and /metrics may know this process, besides IP addresses, localhost
+	// and *.localhost; "*.example.com" stands for all names below example.com. Requests that name another host get 421:
+	// a page whose name was made to lead here sends them.
+	Hosts []string
+	// TrustedProxies are the addresses whose Penstock-IP is believed; from any other it is refused. Default: none.
+	TrustedProxies []netip.Prefix
 	// Logger gets unexpected errors; default: discarded.
 	Logger *slog.Logger
 }
@@ -91,6 +100,8 @@ type handler struct {
 const (
 	jobsPath  = "/v1/jobs/"
 	checkPath = "/v1/check/"
+
+	metricsPath = "/metrics"
 )
 
 // ServeHTTP implements [http.Handler].
@@ -103,6 +114,11 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}()
 	path := r.URL.EscapedPath()
+	if (strings.HasPrefix(path, root) || path == metricsPath) && !hosts.Known(h.options.Hosts).Has(r.Host) {
+		write(w, answer.Problem(http.StatusMisdirectedRequest,
+			fmt.Sprintf("the host %.256q is none of this process's; http.hosts may name it", r.Host)))
+		return
+	}
 	if strings.HasPrefix(path, root) {
 		if err := h.sites.Check(r); err != nil {
 			write(w, answer.Problem(http.StatusForbidden, "a page of another site may not ask for this"))
@@ -134,7 +150,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if allow(w, r, http.MethodGet, http.MethodHead, http.MethodPost) {
 			h.operate(w, r, path)
 		}
-	case "/readyz", "/metrics":
+	case "/readyz", metricsPath:
 		if allow(w, r, http.MethodGet, http.MethodHead) {
 			h.operate(w, r, path)
 		}
@@ -154,7 +170,7 @@ func (h *handler) operate(w http.ResponseWriter, r *http.Request, path string) {
 			return
 		}
 		fmt.Fprintln(w, "ready")
-	case "/metrics":
+	case metricsPath:
 		h.options.Metrics.ServeHTTP(w, r)
 	}
 }
@@ -164,8 +180,13 @@ func allow(w http.ResponseWriter, r *http.Request, methods ...string) bool {
 	if slices.Contains(methods, r.Method) {
 		return true
 	}
-	write(w, answer.Problem(http.StatusMethodNotAllowed, "",
-		answer.Field{Name: "Allow", Value: strings.Join(methods, ", ")}))
+	field := answer.Field{Name: "Allow", Value: strings.Join(append(methods, http.MethodOptions), ", ")}
+	if r.Method == http.MethodOptions {
+		write(w, answer.Answer{Status: http.StatusNoContent, Header: []answer.Field{field}})
+		return false
+	}
+	write(w, answer.Problem(http.StatusMethodNotAllowed,
+		fmt.Sprintf("%.32s is not for this path, which takes %s", r.Method, field.Value), field))
 	return false
 }
 
@@ -194,49 +215,64 @@ func (h *handler) submit(w http.ResponseWriter, r *http.Request, policy string, 
 		return answer.Answer{}, &admission.RequestError{Field: "query", Reason: "a job has no query parameters; " +
 			"a question mark in a key is written %3F"}
 	}
-	size := r.ContentLength
-	if size < 0 {
-		size = admission.MaxBody
-	}
-	if size > admission.MaxBody {
-		w.Header().Set("Connection", "close") // rather than read on for nothing
-		return answer.Answer{}, fmt.Errorf("%w: a body is at most %d bytes", admission.ErrTooLarge, admission.MaxBody)
-	}
-	if err := h.options.Budget.Reserve(size); err != nil {
-		w.Header().Set("Connection", "close")
+	client, err := h.client(r)
+	if err != nil {
 		return answer.Answer{}, err
 	}
-	defer h.options.Budget.Release(size)
-	body, err := read(w, r)
+	body, held, err := h.read(r)
+	defer h.options.Budget.Release(held)
 	if err != nil {
+		w.Header().Set("Connection", "close") // rather than read on for nothing
 		return answer.Answer{}, err
 	}
 	outcome, err := h.service.Submit(r.Context(), admission.SubmitRequest{
-		Policy: policy, Key: key, Header: r.Header, Body: body, IP: clientIP(r)})
+		Policy: policy, Key: key, Header: r.Header, Body: body, IP: client})
 	if err != nil {
 		return answer.Answer{}, err
 	}
-	return answer.Submitted(outcome), nil
+	a := answer.Submitted(outcome)
+	if outcome.Job != "" && h.management != nil {
+		a.Header = append(a.Header, answer.Field{Name: "Location", Value: jobsPath + outcome.Job})
+	}
+	return a, nil
 }
 
-// read reads a body of at most MaxBody bytes.
-func read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	bounded := http.MaxBytesReader(w, r.Body, admission.MaxBody)
-	var body []byte
-	var err error
-	if r.ContentLength >= 0 {
-		body = make([]byte, r.ContentLength)
-		_, err = io.ReadFull(bounded, body)
-	} else {
-		body, err = io.ReadAll(bounded)
+// smallBody is what a body takes of the budget before its first byte has come.
+const smallBody = 4 << 10
+
+// read reads a body of at most MaxBody bytes, and takes of the budget, as the bytes come, what holds them.
+func (h *handler) read(r *http.Request) (body []byte, held int64, err error) {
+	size := r.ContentLength
+	if size < 0 {
+		size = admission.MaxBody + 1
 	}
-	if err == nil {
-		return body, nil
+	for {
+		if size > admission.MaxBody && (r.ContentLength >= 0 || len(body) > admission.MaxBody) {
+			return nil, held, fmt.Errorf("%w: a body is at most %d bytes", admission.ErrTooLarge, admission.MaxBody)
+		}
+		room := min(max(smallBody, 2*held), size)
+		if err := h.options.Budget.Reserve(room - held); err != nil {
+			return nil, held, err
+		}
+		held = room
+		body = append(make([]byte, 0, room), body...)
+		n, err := io.ReadFull(r.Body, body[len(body):room])
+		body = body[:len(body)+n]
+		switch {
+		case r.ContentLength < 0 && (err == io.EOF || err == io.ErrUnexpectedEOF), err == nil && int64(len(body)) == r.ContentLength:
+			return body, held, nil
+		case err != nil:
+			return nil, held, unread(err)
+		}
 	}
-	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return nil, fmt.Errorf("%w: a body is at most %d bytes", admission.ErrTooLarge, admission.MaxBody)
+}
+
+// unread says why a body could not be read.
+func unread(err error) error {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return fmt.Errorf("%w: the body did not come, or not fast enough", admission.ErrTooSlow)
 	}
-	return nil, &admission.RequestError{Field: "body", Reason: "ended early or cannot be read"}
+	return &admission.RequestError{Field: "body", Reason: "ended early or cannot be read"}
 }
 
 func (h *handler) check(_ http.ResponseWriter, r *http.Request, policy string, key queue.Key) (answer.Answer, error) {
@@ -256,8 +292,12 @@ func (h *handler) check(_ http.ResponseWriter, r *http.Request, policy string, k
 			return answer.Answer{}, err
 		}
 	}
+	client, err := h.client(r)
+	if err != nil {
+		return answer.Answer{}, err
+	}
 	request := admission.CheckRequest{
-		Policy: policy, Key: key, Cost: options.Cost, IP: cmp.Or(options.IP, clientIP(r)),
+		Policy: policy, Key: key, Cost: options.Cost, IP: cmp.Or(options.IP, client),
 	}
 	ask := h.service.Check
 	switch {
@@ -275,13 +315,22 @@ func (h *handler) check(_ http.ResponseWriter, r *http.Request, policy string, k
 	return answer.Checked(checked), nil
 }
 
-// clientIP is the address that the request came from.
-func clientIP(r *http.Request) string {
+// client is the address that the request came from, as limits count it. It is an error that the request names another
+// one and comes from none of the trusted proxies.
+func (h *handler) client(r *http.Request) (string, error) {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
-		return ""
+		host = ""
 	}
-	return admission.ClientIP(host)
+	if len(r.Header[http.CanonicalHeaderKey(admission.IPHeader)]) > 0 {
+		address, _ := netip.ParseAddr(host) // the zero address is in no network
+		address = address.Unmap().WithZone("")
+		if !slices.ContainsFunc(h.options.TrustedProxies, func(p netip.Prefix) bool { return p.Contains(address) }) {
+			return "", &admission.RequestError{Field: admission.IPHeader,
+				Reason: fmt.Sprintf("is taken from http.trusted_proxies only, and %q is none of them", host)}
+		}
+	}
+	return admission.ClientIP(host), nil
 }
 
 // queryCost reads the query of a check, whose one parameter is the cost. Anything else is most likely a misspelt cost,
@@ -309,7 +358,10 @@ func queryCost(query string) (int64, error) {
 
 // decode splits the rest of a path into a policy and a key.
 func decode(path string) (policy string, key queue.Key, err error) {
-	escaped, rest, _ := strings.Cut(path, "/")
+	escaped, rest, found := strings.Cut(path, "/")
+	if !found {
+		return "", "", &admission.RequestError{Field: "key", Reason: "is missing; the empty key is a slash at the end"}
+	}
 	if policy, err = url.PathUnescape(escaped); err != nil {
 		return "", "", &admission.RequestError{Field: "policy", Reason: "is not escaped correctly"}
 	}

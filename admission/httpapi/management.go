@@ -79,6 +79,9 @@ func (h *handler) manage(w http.ResponseWriter, r *http.Request, path string) {
 	}
 	a, err := found[method](r)
 	if err != nil {
+		if r.ContentLength != 0 {
+			w.Header().Set("Connection", "close") // what was not read of a body is not waited for
+		}
 		a = h.errors.Answer(err)
 	}
 	write(w, a)
@@ -360,8 +363,8 @@ func plain(do func(ctx context.Context) (any, error)) call {
 		if _, err := parameters(r); err != nil {
 			return answer.Answer{}, err
 		}
-		if n, _ := r.Body.Read(make([]byte, 1)); n > 0 {
-			return answer.Answer{}, &admission.RequestError{Field: "body", Reason: "is not asked for here"}
+		if err := none(r); err != nil {
+			return answer.Answer{}, err
 		}
 		document, err := do(r.Context())
 		if err != nil {
@@ -369,6 +372,22 @@ func plain(do func(ctx context.Context) (any, error)) call {
 		}
 		return answer.JSON(http.StatusOK, document), nil
 	}
+}
+
+// none refuses a body. One that is announced is not waited for.
+func none(r *http.Request) error {
+	n := 1
+	var err error
+	if r.ContentLength <= 0 {
+		n, err = r.Body.Read(make([]byte, 1))
+	}
+	switch {
+	case n > 0:
+		return &admission.RequestError{Field: "body", Reason: "is not asked for here"}
+	case err != nil && err != io.EOF:
+		return unread(err)
+	}
+	return nil
 }
 
 // maxID is the largest number of a dead letter that is taken: the next one is a number, too.
@@ -418,7 +437,7 @@ func readDocument(r *http.Request) ([]byte, error) {
 		return nil, fmt.Errorf("%w: a policy or an override is at most %d bytes", admission.ErrTooLarge, maxDocument)
 	}
 	if err != nil {
-		return nil, &admission.RequestError{Field: "body", Reason: "ended early or cannot be read"}
+		return nil, unread(err)
 	}
 	return document, nil
 }

@@ -292,7 +292,8 @@ func TestManageJobs(t *testing.T) {
 	}
 	i.expect("GET", "/v1/jobs/stripe:0", "", 404)
 	i.expect("GET", "/v1/jobs/*:1", "", 404, `unknown policy`)
-	for path, want := range map[string]string{"/v1/jobs/stripe:1": "POST, DELETE, GET, HEAD", "/v1/jobs/stripe/x": "POST"} {
+	for path, want := range map[string]string{"/v1/jobs/stripe:1": "POST, DELETE, GET, HEAD, OPTIONS",
+		"/v1/jobs/stripe/x": "POST, OPTIONS"} {
 		request, err := http.NewRequest("PATCH", i.url+path, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -431,7 +432,7 @@ func TestManagePaths(t *testing.T) {
 	}
 	// Without the option there is no management.
 	w := httptest.NewRecorder()
-	New(&fakeService{}, Options{}).ServeHTTP(w, httptest.NewRequest("GET", "/v1/policies", nil))
+	New(&fakeService{}, Options{Hosts: testHosts}).ServeHTTP(w, httptest.NewRequest("GET", "/v1/policies", nil))
 	if w.Code != 404 {
 		t.Errorf("without management: %d", w.Code)
 	}

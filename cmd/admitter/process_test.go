@@ -264,7 +264,7 @@ func TestRequestsUnderWayAreAnsweredAtTheEnd(t *testing.T) {
 	defer conn.Close()
 	in := bufio.NewReader(conn)
 	fmt.Fprint(conn, "POST /v1/jobs/stripe/acme HTTP/1.1\r\n"+
-		"Host: x\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n")
+		"Host: localhost\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n")
 	if line, err := in.ReadString('\n'); err != nil || !strings.Contains(line, "100") { // the handler reads the body
 		t.Fatalf("%q, %v", line, err)
 	}

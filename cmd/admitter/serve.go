@@ -67,7 +67,8 @@ func (l latch) isClosed() bool {
 
 // serve runs an admitter until ctx ends. What can fail at once (ports, directories) fails before anything is served.
 func serve(ctx context.Context, o options, stdout io.Writer, log *slog.Logger) error {
-	listener, err := net.Listen("tcp", cmp.Or(o.config.HTTP.Listen, config.AdmitterListen))
+	listen := cmp.Or(o.config.HTTP.Listen, config.AdmitterListen)
+	listener, err := net.Listen("tcp", listen)
 	if err != nil {
 		return fmt.Errorf("listen for HTTP: %w", err)
 	}
@@ -118,11 +119,15 @@ func serve(ctx context.Context, o options, stdout io.Writer, log *slog.Logger) e
 		Metrics: metrics.Handler(log),
 		Management: manage.New(a.broker, producer, manage.Options{
 			Followed: a.obeyed.wait, Possible: factory.Possible, Logger: log}),
-		Budget: budget,
-		Logger: log,
+		Budget:         budget,
+		Hosts:          o.config.HTTP.Names(listen),
+		TrustedProxies: o.config.HTTP.TrustedProxies,
+		Logger:         log,
 	})
 	parts := []func(context.Context) error{
-		lifecycle.HTTP(listener, a.metrics.CountErrors(handler), o.config.Grace, log),
+		lifecycle.HTTP(listener, a.metrics.CountErrors(handler), lifecycle.HTTPOptions{Grace: o.config.Grace,
+			MaxConnections: o.config.HTTP.MaxConnections, MaxPerClient: o.config.HTTP.MaxPerClient,
+			Unbounded: o.config.HTTP.TrustedProxies, Logger: log}),
 		natsapi.Serve(connections[1], names, a.service, natsapi.Options{
 			Budget: budget, Grace: max(o.config.Grace, time.Millisecond), Version: version,
 			Started: func() { close(a.listening) }, Answered: a.metrics.Answered, Logger: log}),

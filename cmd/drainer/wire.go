@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/config"
+	"github.com/penstock-mq/penstock/internal/hosts"
 	"github.com/penstock-mq/penstock/internal/lifecycle"
 	"github.com/penstock-mq/penstock/internal/natsconn"
 	"github.com/penstock-mq/penstock/internal/targets"
@@ -64,15 +65,24 @@ func serve(ctx context.Context, c config.Config, stdout io.Writer, log *slog.Log
 		if err != nil {
 			return fmt.Errorf("listen for HTTP: %w", err)
 		}
-		parts = append(parts, lifecycle.HTTP(listener, routes(nc, ready, metrics.Handler(log)), c.Grace, log))
+		parts = append(parts, lifecycle.HTTP(listener,
+			routes(nc, ready, metrics.Handler(log), hosts.Known(c.HTTP.Names(c.HTTP.Listen))),
+			lifecycle.HTTPOptions{Grace: c.Grace, MaxConnections: c.HTTP.MaxConnections,
+				MaxPerClient: c.HTTP.MaxPerClient, Unbounded: c.HTTP.TrustedProxies, Logger: log}))
 	}
 	return lifecycle.Run(ctx, parts...)
 }
 
 // routes serves what operators ask a drainer.
-func routes(nc *nats.Conn, ready <-chan struct{}, metrics http.Handler) http.Handler {
+func routes(nc *nats.Conn, ready <-chan struct{}, metrics http.Handler, known hosts.Known) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", metrics)
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
+		if !known.Has(r.Host) {
+			http.Error(w, "the host is none of this process's; http.hosts may name it", http.StatusMisdirectedRequest)
+			return
+		}
+		metrics.ServeHTTP(w, r)
+	})
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		select {

@@ -1,55 +1,76 @@
 package lifecycle
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"time"
 )
 
-// Deadlines of one connection, so that a slow or silent client holds nothing for ever. Bodies are at most about a
-// megabyte, and no answer is awaited for longer than seconds.
+// Deadlines of one connection, so that a slow or silent client holds nothing for ever. No answer is awaited for longer
+// than seconds.
 const (
 	headerTimeout = 10 * time.Second
-	readTimeout   = 30 * time.Second
 	writeTimeout  = time.Minute
 	idleTimeout   = 2 * time.Minute
 
 	maxHeader = 64 << 10 // bytes
 )
 
-// HTTP is a part for [Run] that serves handler on listener. When it is told to stop it closes the listener at once and
-// lets the requests that are being served finish; after grace it cuts off those that remain, with a warning, which is
-// not an error. The listener is closed in any case. Panics of handlers and faults of connections go to logger as
-// warnings.
-func HTTP(listener net.Listener, handler http.Handler, grace time.Duration,
-	logger *slog.Logger) func(context.Context) error {
+// HTTPOptions are what [HTTP] is told. The zero value works.
+type HTTPOptions struct {
+	// Grace is how long requests may take that are being served when the server is told to stop.
+	Grace time.Duration
+	// MaxConnections is how many connections are served at once, default 16384, and MaxPerClient how many of one
+	// address (of one /64 network with IPv6), default 1024. Who connects beyond them is answered 503.
+	MaxConnections, MaxPerClient int
+	// Unbounded are the addresses that MaxPerClient is not for: proxies, which connect for many clients.
+	Unbounded []netip.Prefix
+	// BodyGrace is how far a body may fall behind its least rate of 16 KiB/s, and how long it may take to begin;
+	// default 5 s. Reading on fails then with [os.ErrDeadlineExceeded].
+	BodyGrace time.Duration
+	// Logger gets panics of handlers and faults of connections as warnings; default: discarded.
+	Logger *slog.Logger
+}
 
+// HTTP is a part for [Run] that serves handler on listener. When it is told to stop it closes the listener at once and
+// lets the requests that are being served finish; after the grace period it cuts off those that remain, with a warning,
+// which is not an error. The listener is closed in any case.
+func HTTP(listener net.Listener, handler http.Handler, o HTTPOptions) func(context.Context) error {
+	o.MaxConnections = cmp.Or(o.MaxConnections, 16384)
+	o.MaxPerClient = cmp.Or(o.MaxPerClient, 1024)
+	o.BodyGrace = cmp.Or(o.BodyGrace, 5*time.Second)
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	crowd := crowd{options: o, clients: map[netip.Addr]int{}}
 	return func(ctx context.Context) error {
 		server := &http.Server{
-			Handler:           handler,
+			Handler:           paced(handler, o.BodyGrace),
+			ConnState:         crowd.state,
 			ReadHeaderTimeout: headerTimeout,
-			ReadTimeout:       readTimeout,
 			WriteTimeout:      writeTimeout,
 			IdleTimeout:       idleTimeout,
 			MaxHeaderBytes:    maxHeader,
-			ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
+			ErrorLog:          slog.NewLogLogger(o.Logger.Handler(), slog.LevelWarn),
 		}
 		served := make(chan error, 1)
-		go func() { served <- server.Serve(listener) }()
+		go func() { served <- server.Serve(problemListener{listener}) }()
 		select {
 		case err := <-served:
 			return fmt.Errorf("serve http on %s: %w", listener.Addr(), err)
 		case <-ctx.Done():
 		}
-		deadline, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+		deadline, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.Grace)
 		defer cancel()
 		err := server.Shutdown(deadline)
 		if errors.Is(err, context.DeadlineExceeded) {
-			logger.Warn("http requests were cut off", "grace", grace)
+			o.Logger.Warn("http requests were cut off", "grace", o.Grace)
 			err = server.Close()
 		}
 		if stopped := <-served; err == nil && !errors.Is(stopped, http.ErrServerClosed) {

@@ -89,7 +89,8 @@ func TestHTTPLetsRequestsFinish(t *testing.T) {
 			}
 			io.WriteString(w, "done")
 		})
-		part := lifecycle.HTTP(listener, slow, 30*time.Second, slog.New(slog.NewTextHandler(log, nil)))
+		part := lifecycle.HTTP(listener, slow, lifecycle.HTTPOptions{Grace: 30 * time.Second,
+			Logger: slog.New(slog.NewTextHandler(log, nil))})
 		ctx, stop := context.WithCancel(t.Context())
 		returned := make(chan error, 1)
 		go func() { returned <- part(ctx) }()
@@ -118,7 +119,8 @@ func TestHTTPCutsOffAfterGrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		listener, log := newPipes(), &bytes.Buffer{}
 		stuck := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
-		part := lifecycle.HTTP(listener, stuck, 5*time.Second, slog.New(slog.NewTextHandler(log, nil)))
+		part := lifecycle.HTTP(listener, stuck, lifecycle.HTTPOptions{Grace: 5 * time.Second,
+			Logger: slog.New(slog.NewTextHandler(log, nil))})
 		ctx, stop := context.WithCancel(t.Context())
 		returned := make(chan error, 1)
 		go func() { returned <- part(ctx) }()
@@ -148,7 +150,7 @@ func TestHTTPReportsBrokenListener(t *testing.T) {
 		t.Fatal(err)
 	}
 	listener.Close()
-	err = lifecycle.HTTP(listener, http.NotFoundHandler(), time.Second, slog.New(slog.DiscardHandler))(t.Context())
+	err = lifecycle.HTTP(listener, http.NotFoundHandler(), lifecycle.HTTPOptions{})(t.Context())
 	if !errors.Is(err, net.ErrClosed) || !strings.HasPrefix(err.Error(), "serve http on 127.0.0.1:") {
 		t.Errorf("got %v", err)
 	}

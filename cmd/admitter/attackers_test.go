@@ -1,0 +1,82 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+const oneQueue = "policies: [{name: stripe, algorithm: leaking_bucket, outflow: 100/s, capacity: 1000}]"
+
+// 300 clients that announce large bodies, send one byte and fall silent take nothing from those who send theirs, and are
+// sent away within seconds.
+func TestSlowClientsHoldNobodyUp(t *testing.T) {
+	p := launch(t, "--config", configure(t, oneQueue)).ready()
+	const slow = 300
+	ended := make(chan error, slow)
+	began := time.Now()
+	for range slow {
+		conn, err := net.Dial("tcp", p.http)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		fmt.Fprintf(conn, "POST /v1/jobs/stripe/slow HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\nx", 1<<20)
+		go func() {
+			if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+				ended <- err
+				return
+			}
+			answer, err := io.ReadAll(conn)
+			if err == nil && !strings.HasPrefix(string(answer), "HTTP/1.1 408 ") {
+				err = fmt.Errorf("a slow client got %.200q", answer)
+			}
+			ended <- err
+		}()
+	}
+	submitted, longest := 0, time.Duration(0)
+	for left := slow; left > 0; submitted++ {
+		sent := time.Now()
+		if status, body := p.post("/v1/jobs/stripe/k"+fmt.Sprint(submitted%100), "work"); status != http.StatusAccepted {
+			t.Fatalf("submission %d beside the slow clients: %d %s", submitted, status, body)
+		}
+		longest = max(longest, time.Since(sent))
+		for pending := true; pending && left > 0; {
+			select {
+			case err := <-ended:
+				if left--; err != nil {
+					t.Fatal(err)
+				}
+			case <-time.After(20 * time.Millisecond):
+				pending = false
+			}
+		}
+	}
+	t.Logf("%d submissions, the slowest took %s; the slow clients were gone after %s", submitted, longest, time.Since(began))
+}
+
+// A page of any site can make its own name lead to a visitor's machine; what it asks there is of its own site.
+func TestAPageThatMovedItsNameGetsNothing(t *testing.T) {
+	p := launch(t, "--config", configure(t, "")).ready()
+	for host, status := range map[string]int{"evil.example:8080": 421, "localhost:8080": 200, p.http: 200} {
+		request, err := http.NewRequest(http.MethodGet, "http://"+p.http+"/v1/policies", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Host = host
+		request.Header.Set("Origin", "http://"+host)
+		request.Header.Set("Sec-Fetch-Site", "same-origin")
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		if response.StatusCode != status {
+			t.Errorf("host %s: %s", host, response.Status)
+		}
+	}
+}

@@ -1,0 +1,36 @@
+// Package hosts tells by its Host field whether a request was meant for this process. A page can make its own name lead
+// to any address (DNS rebinding), and a browser then takes what is there for the page's own site: the name alone tells.
+package hosts
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Known are the names that a process is known by besides its addresses, localhost and *.localhost: exact ones, or
+// "*.example.com" for all names below example.com.
+type Known []string
+
+// Has reports whether a Host field names this process. Ports and the case of letters do not matter. A request without
+// a Host field comes from no browser.
+func (k Known) Has(field string) bool {
+	host, _, err := net.SplitHostPort(field)
+	if err != nil {
+		host = strings.TrimSuffix(strings.TrimPrefix(field, "["), "]")
+	}
+	if _, err := netip.ParseAddr(host); err == nil || field == "" {
+		return true
+	}
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	return matches("localhost", host) || matches("*.localhost", host) ||
+		slices.ContainsFunc(k, func(name string) bool { return matches(strings.ToLower(name), host) })
+}
+
+func matches(name, host string) bool {
+	if below, found := strings.CutPrefix(name, "*"); found {
+		return len(host) > len(below) && strings.HasSuffix(host, below)
+	}
+	return host == name
+}

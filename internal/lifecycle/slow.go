@@ -1,0 +1,166 @@
+package lifecycle
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"regexp"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// leastRate is what a body must come at, in bytes a second, once its grace is used up.
+const leastRate = 16 << 10
+
+// paced bounds how long a handler waits for a body: not by its whole time, which would cut off long bodies of slow
+// clients, nor by that between two reads, in which a byte now and then would hold a connection for days.
+func paced(next http.Handler, grace time.Duration) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ContentLength != 0 {
+			body := &pacedBody{ReadCloser: r.Body, conn: http.NewResponseController(w), grace: grace,
+				until: time.Now().Add(grace)}
+			// A connection without deadlines cannot be slow. The deadline also ends net/http's own reading of what no
+			// handler read.
+			if body.conn.SetReadDeadline(body.until) == nil {
+				r = r.WithContext(r.Context()) // a copy: net/http looks at what its own one has left
+				r.Body = body
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// pacedBody moves its connection's deadline on by as much as the bytes that came are worth.
+type pacedBody struct {
+	io.ReadCloser
+	conn  *http.ResponseController
+	grace time.Duration
+	until time.Time
+}
+
+func (b *pacedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	now := time.Now()
+	b.until = b.until.Add(time.Duration(n) * time.Second / leastRate)
+	if latest := now.Add(b.grace); b.until.After(latest) {
+		b.until = latest
+	}
+	deadline := b.until
+	if err == io.EOF { // from here on reading is waiting for the client to go away
+		deadline = time.Time{}
+	}
+	// When a deadline cannot be set the connection is closed, which the next read will find.
+	_ = b.conn.SetReadDeadline(deadline)
+	_ = b.conn.SetWriteDeadline(now.Add(writeTimeout))
+	return n, err
+}
+
+// crowd counts connections, and turns those away that are too many.
+type crowd struct {
+	options HTTPOptions
+
+	mu      sync.Mutex
+	all     int
+	clients map[netip.Addr]int
+}
+
+// state follows the connections of a server.
+func (c *crowd) state(conn net.Conn, state http.ConnState) {
+	client, bounded := c.client(conn)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch state {
+	case http.StateNew:
+		c.all++
+		if bounded {
+			c.clients[client]++
+		}
+		switch {
+		case c.all > c.options.MaxConnections:
+			refuse(conn, "too many connections are open")
+		case c.clients[client] > c.options.MaxPerClient:
+			refuse(conn, "too many connections of this address are open")
+		}
+	case http.StateClosed, http.StateHijacked:
+		c.all--
+		if !bounded {
+			return
+		}
+		if c.clients[client]--; c.clients[client] == 0 {
+			delete(c.clients, client)
+		}
+	}
+}
+
+// client is by what a connection is counted, and whether it is.
+func (c *crowd) client(conn net.Conn) (netip.Addr, bool) {
+	from, err := netip.ParseAddrPort(conn.RemoteAddr().String())
+	if err != nil {
+		return netip.Addr{}, true
+	}
+	address := from.Addr().Unmap().WithZone("")
+	for _, network := range c.options.Unbounded {
+		if network.Contains(address) {
+			return address, false
+		}
+	}
+	if address.Is6() { // a client has at least this network
+		network, _ := address.Prefix(64) // cannot fail: every IPv6 address has one
+		address = network.Addr()
+	}
+	return address, true
+}
+
+// refuse answers a connection whose request nobody will read. It is new, so the answer finds room in its buffers.
+func refuse(conn net.Conn, why string) {
+	const kind = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
+	body := fmt.Sprintf(`{"type":%q,"title":"Temporarily reduced capacity","status":503,"detail":%q,"reason":"busy"}`, kind, why)
+	fmt.Fprintf(conn, "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\nContent-Length: %d\r\n"+
+		"Retry-After: 1\r\nConnection: close\r\n\r\n%s", len(body), body)
+	_ = conn.Close()
+}
+
+// problemListener makes problem documents of what net/http answers by itself: a request that is no HTTP, or whose header
+// is too large, reaches no handler, and net/http has no setting for its answer.
+type problemListener struct{ net.Listener }
+
+func (l problemListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return problemConn{conn}, nil
+}
+
+type problemConn struct{ net.Conn }
+
+// plainRefusal is an answer of net/http's own; those of handlers have a Date.
+var plainRefusal = regexp.MustCompile("^HTTP/1.1 ([45][0-9][0-9]) [^\r\n]*\r\nContent-Type: text/plain; charset=utf-8\r\n" +
+	"Connection: close\r\n\r\n([0-9]{3} )?(.*)$")
+
+func (c problemConn) Write(p []byte) (int, error) {
+	const longest = 1024 // its answers are short
+	if len(p) > longest {
+		return c.Conn.Write(p)
+	}
+	found := plainRefusal.FindSubmatch(p)
+	if found == nil {
+		return c.Conn.Write(p)
+	}
+	status, _ := strconv.Atoi(string(found[1])) // three digits
+	body := fmt.Sprintf(`{"type":"about:blank","title":%q,"status":%d,"detail":%q}`, http.StatusText(status), status, found[3])
+	_, err := fmt.Fprintf(c.Conn, "HTTP/1.1 %d %s\r\nContent-Type: application/problem+json\r\nContent-Length: %d\r\n"+
+		"Connection: close\r\n\r\n%s", status, http.StatusText(status), len(body), body)
+	return len(p), err
+}
+
+// CloseWrite lets net/http end an answer before it closes the connection, so that the client can read it.
+func (c problemConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
+}

@@ -1,0 +1,184 @@
+package lifecycle_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/internal/lifecycle"
+)
+
+// listen serves a handler until the test ends.
+func listen(t *testing.T, handler http.Handler, o lifecycle.HTTPOptions) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Logger = slog.New(slog.DiscardHandler)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- lifecycle.HTTP(listener, handler, o)(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return listener.Addr().String()
+}
+
+func dial(t *testing.T, address, text string) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(conn, text); err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+func receive(t *testing.T, conn net.Conn) (*http.Response, string) {
+	t.Helper()
+	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response, string(body)
+}
+
+// readAll answers with how many bytes a body had, or how it ended.
+var readAll = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	n, err := io.Copy(io.Discard, r.Body)
+	fmt.Fprintf(w, "%d %v", n, err)
+})
+
+// What net/http says by itself is a problem document, too.
+func TestEveryRefusalIsAProblem(t *testing.T) {
+	address := listen(t, readAll, lifecycle.HTTPOptions{})
+	for request, status := range map[string]int{
+		"GET /\x00 HTTP/1.1\r\nHost: x\r\n\r\n": 400,
+		"GET / HTTP/1.1\r\n\r\n":                400,
+		"GARBAGE\r\n\r\n":                       400,
+		"GET / HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 100<<10) + "\r\n\r\n": 431,
+		"GET / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: odd\r\n\r\n":                  501,
+	} {
+		response, body := receive(t, dial(t, address, request))
+		var problem struct {
+			Status int
+			Title  string
+		}
+		if err := json.Unmarshal([]byte(body), &problem); err != nil || response.StatusCode != status ||
+			problem.Status != status || problem.Title != http.StatusText(status) ||
+			response.Header.Get("Content-Type") != "application/problem+json" || !response.Close {
+			t.Errorf("%.20q: %s %v %q", request, response.Status, response.Header, body)
+		}
+	}
+}
+
+func TestABodyMustComeAtALeastRate(t *testing.T) {
+	address := listen(t, readAll, lifecycle.HTTPOptions{BodyGrace: 300 * time.Millisecond})
+	const head = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n"
+	for name, sent := range map[string]string{"nothing": "", "one byte": "x", "half": strings.Repeat("x", 50000)} {
+		if _, body := receive(t, dial(t, address, head+sent)); !strings.Contains(body, "i/o timeout") {
+			t.Errorf("%s: %q", name, body)
+		}
+	}
+	// A byte now and then is below any rate.
+	conn := dial(t, address, head)
+	go func() {
+		for range 1000 {
+			if _, err := conn.Write([]byte("x")); err != nil {
+				return
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}()
+	if _, body := receive(t, conn); !strings.Contains(body, "i/o timeout") {
+		t.Errorf("drops: %q", body)
+	}
+	// One that comes is taken, and the connection goes on with the next.
+	conn = dial(t, address, head+strings.Repeat("x", 100000))
+	if _, body := receive(t, conn); body != "100000 <nil>" {
+		t.Errorf("whole: %q", body)
+	}
+}
+
+// A handler that takes longer than bodies may is not cut off.
+func TestTheTimeOfABodyIsNotThatOfItsAnswer(t *testing.T) {
+	late := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n, _ := io.Copy(io.Discard, r.Body)
+		select {
+		case <-r.Context().Done():
+		case <-time.After(500 * time.Millisecond):
+		}
+		fmt.Fprintf(w, "%d %v", n, r.Context().Err())
+	})
+	address := listen(t, late, lifecycle.HTTPOptions{BodyGrace: 100 * time.Millisecond})
+	for _, request := range []string{
+		"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc", "GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+	} {
+		if _, body := receive(t, dial(t, address, request)); !strings.HasSuffix(body, "<nil>") {
+			t.Errorf("got %q", body)
+		}
+	}
+}
+
+func TestConnectionsAreCounted(t *testing.T) {
+	loopback := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	for name, o := range map[string]lifecycle.HTTPOptions{
+		"of one client": {MaxPerClient: 3},
+		"of all":        {MaxConnections: 3, Unbounded: loopback},
+	} {
+		t.Run(name, func(t *testing.T) {
+			address := listen(t, readAll, o)
+			const whole = "GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+			kept := make([]net.Conn, 3)
+			for i := range kept {
+				kept[i] = dial(t, address, whole)
+				if response, body := receive(t, kept[i]); response.StatusCode != 200 {
+					t.Fatalf("%s %s", response.Status, body)
+				}
+			}
+			response, body := receive(t, dial(t, address, ""))
+			if response.StatusCode != 503 || response.Header.Get("Retry-After") == "" || !strings.Contains(body, "connections") {
+				t.Errorf("%s %v %s", response.Status, response.Header, body)
+			}
+			kept[0].Close()
+			for deadline := time.Now().Add(30 * time.Second); ; {
+				if response, _ := receive(t, dial(t, address, whole)); response.StatusCode == 200 {
+					break
+				} else if time.Now().After(deadline) {
+					t.Fatal("what a connection took is not given back")
+				}
+			}
+		})
+	}
+	t.Run("a proxy's are not", func(t *testing.T) {
+		address := listen(t, readAll, lifecycle.HTTPOptions{MaxPerClient: 1, Unbounded: loopback})
+		for range 3 {
+			if response, _ := receive(t, dial(t, address, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")); response.StatusCode != 200 {
+				t.Error(response.Status)
+			}
+		}
+	})
+}
