@@ -3,6 +3,7 @@ package admission
 import (
 	"fmt"
 	"net/textproto"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -79,6 +80,9 @@ func readHeader(header map[string][]string) (jobHeader, error) {
 		if _, twice := job.stored[name]; twice || len(values) != 1 && !forwarded {
 			return jobHeader{}, &RequestError{name, "must be given once"}
 		}
+		if slices.ContainsFunc(values, hasControl) {
+			return jobHeader{}, &RequestError{name, "holds control characters, which no header can carry on"}
+		}
 		if job.stored == nil {
 			job.stored = make(nats.Header, 4)
 		}
@@ -133,10 +137,13 @@ func checkIdempotencyKey(key string) error {
 		return &RequestError{queue.HeaderIdempotencyKey, "is empty"}
 	case len(key) > maxIdempotencyKey:
 		return &RequestError{queue.HeaderIdempotencyKey, fmt.Sprintf("is longer than %d bytes", maxIdempotencyKey)}
-	case strings.ContainsFunc(key, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }):
-		return &RequestError{queue.HeaderIdempotencyKey, "holds control characters, which no header can carry on"}
 	}
 	return nil
+}
+
+// hasControl reports whether a value cannot be one of HTTP's (RFC 9110, section 5.5). Over NATS anything comes.
+func hasControl(value string) bool {
+	return strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f })
 }
 
 // CheckHeader is what the headers of a check say.

@@ -129,3 +129,15 @@ func TestSeveralTracestateFieldsAreOneList(t *testing.T) {
 		t.Error("two traceparents are taken")
 	}
 }
+
+// HTTP's server refuses control characters, NATS carries them: the job would die at its target.
+func TestControlCharactersInAHeaderAreRefused(t *testing.T) {
+	for _, name := range []string{"Penstock-Forward-X", "Content-Type", "traceparent", "Idempotency-Key"} {
+		for _, value := range []string{"a\x00", "a\x7f", "a\nb"} {
+			_, err := readHeader(map[string][]string{name: {value}})
+			if bad, ok := errors.AsType[*RequestError](err); !ok || !strings.EqualFold(bad.Field, name) {
+				t.Errorf("%s %q: %v", name, value, err)
+			}
+		}
+	}
+}

@@ -1,8 +1,10 @@
 package natsapi
 
 import (
+	"reflect"
 	"strconv"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/penstock-mq/penstock/admission"
@@ -24,6 +26,20 @@ func decode(parse func(subject string) (policy, key string, ok bool), subject st
 		return "", "", admission.InvalidKey(err)
 	}
 	return policy, key, nil
+}
+
+// headerLost refuses a request whose headers the client library could not read: it hands such a message on without them,
+// and a job without its Idempotency-Key is another job. micro keeps the message, which tells by its size, to itself.
+func headerLost(r micro.Request) error {
+	field := reflect.Indirect(reflect.ValueOf(r)).FieldByName("msg")
+	if !field.IsValid() || r.Headers() != nil {
+		return nil
+	}
+	m := (*nats.Msg)(field.UnsafePointer())
+	if m.Size() > len(m.Subject)+len(m.Reply)+len(m.Data) {
+		return &admission.RequestError{Field: "headers", Reason: "cannot be read: one line for each, NAME: VALUE, without control characters"}
+	}
+	return nil
 }
 
 // encode makes an answer's headers. NATS keeps the case of names, so they are spelled as documented.

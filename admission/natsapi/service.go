@@ -244,7 +244,11 @@ func (s *server) answer(ctx context.Context, r micro.Request, ask question) {
 			s.respond(r, s.errors.Panicked(value, debug.Stack()))
 		}
 	}()
-	a, err := ask(ctx, r)
+	var a answer.Answer
+	err := headerLost(r)
+	if err == nil {
+		a, err = ask(ctx, r)
+	}
 	if err != nil {
 		a = s.errors.Answer(err)
 	}

@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -43,13 +45,14 @@ func (f fakeService) Refund(_ context.Context, r admission.CheckRequest) error {
 // running is a service and a client of it.
 type running struct {
 	client *nats.Conn
+	url    string
 	stop   func() // ends the service's context
 	ended  chan error
 }
 
 func start(t *testing.T, service Service, o Options) running {
 	t.Helper()
-	server, err := embedded.Start(embedded.Options{Dir: t.TempDir()})
+	server, err := embedded.Start(embedded.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +72,7 @@ func start(t *testing.T, service Service, o Options) running {
 	ctx, stop := context.WithCancel(context.Background())
 	started, ended := make(chan struct{}), make(chan error, 1)
 	o.Started = func() { close(started) }
-	r := running{client: connect(), stop: stop, ended: ended}
+	r := running{client: connect(), url: server.URL(), stop: stop, ended: ended}
 	part := Serve(connect(), names, service, o)
 	go func() {
 		ended <- part(ctx)
@@ -339,4 +342,47 @@ func TestARequestWithoutAReplySubjectIsServed(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	r.end(t)
+}
+
+// The client library hands on a message whose headers it cannot read, without them: a job would lose its Idempotency-Key,
+// and a check its cost.
+func TestHeadersThatCannotBeReadAreRefused(t *testing.T) {
+	service := fakeService{
+		submit: func(r admission.SubmitRequest) (admission.Outcome, error) {
+			t.Errorf("submitted %+v", r)
+			return admission.Outcome{}, nil
+		},
+		check: func(r admission.CheckRequest, _ bool) (admission.Checked, error) {
+			t.Errorf("checked %+v", r)
+			return admission.Checked{}, nil
+		},
+	}
+	r := start(t, service, Options{})
+	inbox := nats.NewInbox()
+	answers, err := r.client.SubscribeSync(inbox)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.client.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := net.Dial("tcp", strings.TrimPrefix(r.url, "nats://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer raw.Close()
+	fmt.Fprint(raw, "CONNECT {\"headers\":true,\"verbose\":false}\r\n")
+	for _, subject := range []string{"penstock.submit.stripe.acme", "penstock.check.stripe.acme"} {
+		for _, header := range []string{"Idempotency-Key: a\r\nBroken: b\r\nc\r\n", "no header\r\n"} {
+			header = "NATS/1.0\r\n" + header + "\r\n"
+			fmt.Fprintf(raw, "HPUB %s %s %d %d\r\n%spay\r\n", subject, inbox, len(header), len(header)+3, header)
+			answer, err := answers.NextMsg(20 * time.Second)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if answer.Header.Get(StatusHeader) != "400" || !strings.Contains(string(answer.Data), `"field":"headers"`) {
+				t.Errorf("%s, %q: %v %s", subject, header, answer.Header, answer.Data)
+			}
+		}
+	}
 }

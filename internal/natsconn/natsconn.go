@@ -4,6 +4,7 @@ package natsconn
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -51,7 +52,11 @@ func Options(name string, log *slog.Logger) []nats.Option {
 			if sub != nil {
 				subject = sub.Subject
 			}
-			log.Warn("NATS reports an error", "subject", subject, "error", err)
+			level := slog.LevelWarn
+			if errors.Is(err, nats.ErrBadHeaderMsg) { // a client's fault, which is answered
+				level = slog.LevelDebug
+			}
+			log.Log(context.Background(), level, "NATS reports an error", "subject", subject, "error", err)
 		}),
 	}
 }
