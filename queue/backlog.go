@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -271,7 +270,9 @@ func (l *Backlog) pull() {
 		}
 		arrived := make([]Arrived, len(batch))
 		for i, d := range batch {
-			arrived[i] = l.b.arrived(d.msg, d.streamSeq, d.stored, l.lean)
+			m := storedMessage{Subject: d.msg.Subject, Seq: d.streamSeq, Time: d.stored, Header: d.msg.Header,
+				Unreadable: unreadable(d.msg), Data: d.msg.Data}
+			arrived[i] = l.b.arrived(m, l.lean)
 		}
 		clear(batch)
 		select {
@@ -329,20 +330,16 @@ func (l *Backlog) look(ctx context.Context) {
 }
 
 // Body reads a job with its body, for deliveries that came without. A sequence that is not in the stream any more is
-// [ErrNotFound].
+// [ErrNotFound]; what cannot be understood is Malformed, as in a delivery.
 func (l *Backlog) Body(ctx context.Context, seq uint64) (Arrived, error) {
-	m, stored, err := l.b.directGet(ctx, l.stream, seq)
+	m, err := l.b.directGet(ctx, l.stream, seq)
 	if errors.Is(err, ErrNotFound) {
-		// A replica may lag behind; the leader's word counts.
-		var last storedMessage
-		if last, err = l.b.storedMessage(ctx, l.stream, map[string]uint64{"seq": seq}); err == nil {
-			m, stored = &nats.Msg{Subject: last.Subject, Header: last.Header, Data: last.Data}, last.Time
-		}
+		m, err = l.b.storedMessage(ctx, l.stream, map[string]uint64{"seq": seq})
 	}
 	if err != nil {
 		return Arrived{}, fmt.Errorf("read job %s:%d: %w", l.o.Policy, seq, err)
 	}
-	return l.b.arrived(m, seq, stored, false), nil
+	return l.b.arrived(m, false), nil
 }
 
 // Close stops pulling and waits until all acknowledgements are confirmed or the context ends, at most 5 seconds; then it

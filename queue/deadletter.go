@@ -32,6 +32,8 @@ const (
 	HeaderDeadJob       = "Penstock-Dead-Job"       // <policy>:<stream sequence>
 	HeaderDeadStored    = "Penstock-Dead-Stored"    // when the job was accepted, RFC 3339
 	HeaderDeadPartition = "Penstock-Dead-Partition" // the partition that held it
+
+	HeaderDeadIdempotency = "Penstock-Dead-Idempotency-Key" // that its runs carried
 )
 
 // DeadLetter is a job that will not be tried again, with the reason.
@@ -44,8 +46,10 @@ type DeadLetter struct {
 	Reason    string    // one word
 	Error     string    // the last error; cut to 4 KiB
 	Attempts  int
-	Header    nats.Header // the job's headers, kept but for the server's own
-	Body      []byte
+	// Idempotency is what the runs of the job carried as their Idempotency-Key, for its replay; empty when it never ran.
+	Idempotency string
+	Header      nats.Header // the job's headers, kept but for the server's own
+	Body        []byte
 }
 
 func (b *Broker) deadConfig() jetstream.StreamConfig {
@@ -83,6 +87,9 @@ func (b *Broker) Bury(ctx context.Context, d DeadLetter) error {
 	m.Header.Set(HeaderDeadJob, d.Policy+":"+seq)
 	m.Header.Set(HeaderDeadStored, d.Stored.UTC().Format(time.RFC3339Nano))
 	m.Header.Set(HeaderDeadPartition, strconv.Itoa(d.Partition))
+	if d.Idempotency != "" {
+		m.Header.Set(HeaderDeadIdempotency, d.Idempotency)
+	}
 	// A recreated stream counts from 1 again: the instant tells the two jobs apart.
 	m.Header.Set(jetstream.MsgIDHeader, d.Policy+"/"+seq+"/"+strconv.FormatInt(d.Stored.UnixNano(), 36))
 	m.Data = d.Body

@@ -159,6 +159,9 @@ func instant(value string, from time.Time, least time.Duration) (time.Time, erro
 	if err != nil {
 		return time.Time{}, fmt.Errorf("%q: want RFC 3339 or a duration such as 90s or 2d", value)
 	}
+	if t.IsZero() {
+		t = t.Add(1) // for the zero time means none
+	}
 	return t, nil
 }
 

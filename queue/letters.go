@@ -99,7 +99,7 @@ func (b *Broker) letter(m jetstream.Msg) (StoredLetter, error) {
 	}
 	l := b.readLetter(storedMessage{Subject: m.Subject(), Seq: meta.Sequence.Stream, Time: meta.Timestamp,
 		Header: m.Headers()})
-	l.Size, _ = strconv.Atoi(m.Headers().Get(headerSize))
+	l.Size, _ = strconv.Atoi(serverSays(m.Headers(), headerSize))
 	return l, nil
 }
 
@@ -141,6 +141,7 @@ func (b *Broker) readLetter(m storedMessage) StoredLetter {
 		}
 	}
 	h := m.Header
+	l.Idempotency = h.Get(HeaderDeadIdempotency)
 	l.Reason, l.Error = h.Get(HeaderDeadReason), h.Get(HeaderDeadError)
 	l.Attempts, _ = strconv.Atoi(h.Get(HeaderDeadAttempts))
 	l.Partition, _ = strconv.Atoi(h.Get(HeaderDeadPartition))
@@ -154,7 +155,7 @@ func (b *Broker) readLetter(m storedMessage) StoredLetter {
 func (b *Broker) DiscardDeadLetter(ctx context.Context, policy string, id uint64) error {
 	_, err := b.DeadLetter(ctx, policy, id)
 	if err == nil {
-		err = b.deleteLetter(ctx, id)
+		_, err = b.deleteLetter(ctx, id)
 	}
 	if err != nil {
 		return fmt.Errorf("discard: %w", err)
@@ -162,18 +163,20 @@ func (b *Broker) DiscardDeadLetter(ctx context.Context, policy string, id uint64
 	return nil
 }
 
-// deleteLetter deletes a letter; one that is gone is no error.
-func (b *Broker) deleteLetter(ctx context.Context, id uint64) error {
+// deleteLetter deletes a letter and reports whether it did; one that is gone is no error.
+func (b *Broker) deleteLetter(ctx context.Context, id uint64) (deleted bool, err error) {
 	var answer struct{}
 	request := map[string]any{"seq": id, "no_erase": true}
-	err := b.call(ctx, "$JS.API.STREAM.MSG.DELETE."+b.names.DeadStream(), request, &answer)
+	err = b.call(ctx, "$JS.API.STREAM.MSG.DELETE."+b.names.DeadStream(), request, &answer)
 	if err == nil {
-		return nil
+		return true, nil
 	}
 	if _, readErr := b.messageBySeq(ctx, b.names.DeadStream(), id); errors.Is(readErr, ErrNotFound) {
-		return nil
+		// A refusal says that somebody else deleted it. Without an answer it was most likely this call.
+		var refusal *apiError
+		return !errors.As(err, &refusal), nil
 	}
-	return fmt.Errorf("delete dead letter %d: %w", id, translate(err))
+	return false, fmt.Errorf("delete dead letter %d: %w", id, translate(err))
 }
 
 // DiscardDeadLetters deletes a policy's dead letters for good, those with an ID up to through, or all when that is 0,
@@ -214,5 +217,5 @@ func (b *Broker) StoredJob(ctx context.Context, policy string, seq uint64) (Arri
 	if err != nil {
 		return Arrived{}, fmt.Errorf("job %s:%d: %w", policy, seq, err)
 	}
-	return b.arrived(&nats.Msg{Subject: m.Subject, Header: m.Header, Data: m.Data}, m.Seq, m.Time, false), nil
+	return b.arrived(m, false), nil
 }

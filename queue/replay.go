@@ -15,6 +15,9 @@ import (
 // ErrUnfit says that a dead letter cannot be replayed: as a job it would become the same dead letter again.
 var ErrUnfit = errors.New("not fit to be a job")
 
+// errReplayedAlready says that a letter is a job again, and that somebody else deleted it.
+var errReplayedAlready = errors.New("replayed by somebody else at the same time")
+
 // replayPrefix begins the message ids of replays. It holds an escape that is none, so that no message id made of a key
 // and an idempotency key begins with it.
 const replayPrefix = "%!replay/"
@@ -23,9 +26,10 @@ const replayPrefix = "%!replay/"
 const replayPage = 500
 
 // Replay submits a dead letter as a new job of its bucket, behind those that wait there, and deletes the letter when
-// the job is stored. A door policy's limiter is not asked: it let the job in once. The job keeps its headers,
-// Idempotency-Key included, so that a target that knows the key can tell that the two are one; a deadline that has
-// passed is left out, one given as a duration counts from now.
+// the job is stored. A door policy's limiter is not asked: it let the job in once. The job keeps its headers. It also
+// keeps the Idempotency-Key that its runs carried, even if that was made for it, so that a target that knows the key can
+// tell that the two are one. A deadline that has passed is left out, one given as a duration counts from now; a
+// Penstock-Not-Before counts from when the first job was accepted.
 //
 // Replaying the same letter again within 2 minutes, after an answer that was lost, is still one job. The errors are
 // those of [Producer.Publish], with which the letter stays, [ErrNotFound], and [ErrUnfit] for one that was malformed.
@@ -37,6 +41,9 @@ func (p *Producer) Replay(ctx context.Context, policy string, id uint64) (Receip
 	var receipt Receipt
 	if err == nil {
 		receipt, err = p.replay(ctx, policy, entry.Policy.Door(), id)
+	}
+	if errors.Is(err, errReplayedAlready) {
+		err = nil
 	}
 	if err != nil {
 		return Receipt{}, fmt.Errorf("replay: %w", err)
@@ -63,7 +70,11 @@ func (p *Producer) replay(ctx context.Context, policy string, admitted bool, id 
 	if err := p.b.NoteEnded(ctx, policy, letter.Seq, e); err != nil {
 		return Receipt{}, err
 	}
-	return receipt, p.b.deleteLetter(ctx, id)
+	deleted, err := p.b.deleteLetter(ctx, id)
+	if err == nil && !deleted {
+		err = errReplayedAlready
+	}
+	return receipt, err
 }
 
 // replayHeader is the header of the job that a letter becomes.
@@ -71,15 +82,25 @@ func replayHeader(l StoredLetter, now time.Time) (nats.Header, error) {
 	if _, err := ParseKey(string(l.Key)); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnfit, err)
 	}
-	h := make(nats.Header, len(l.Header)+1)
+	h := make(nats.Header, len(l.Header)+2)
 	for name, values := range l.Header {
-		if strings.EqualFold(name, HeaderDeadline) && len(values) == 1 {
-			at, err := instant(strings.TrimSpace(values[0]), now, 1)
-			if err == nil && !at.After(now) {
+		if len(values) == 1 {
+			deadline, notBefore := strings.EqualFold(name, HeaderDeadline), strings.EqualFold(name, HeaderNotBefore)
+			value := strings.TrimSpace(values[0])
+			if at, err := instant(value, now, 1); deadline && err == nil && !at.After(now) {
 				continue
+			}
+			if at, err := instant(value, l.Stored, 0); notBefore && err == nil {
+				if !at.After(now) {
+					continue
+				}
+				values = []string{at.UTC().Format(time.RFC3339Nano)}
 			}
 		}
 		h[name] = values
+	}
+	if l.Idempotency != "" && headerValue(h, HeaderIdempotencyKey) == "" {
+		h[HeaderIdempotencyKey] = []string{l.Idempotency}
 	}
 	if a := ParseHeader(h, now); a.Malformed != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnfit, a.Malformed)
@@ -143,7 +164,7 @@ func (p *Producer) replayAll(ctx context.Context, policy string) (r Replayed, er
 				r.Full++
 			case errors.Is(err, ErrUnfit):
 				r.Unfit++
-			case errors.Is(err, ErrNotFound): // replayed or discarded by somebody else
+			case errors.Is(err, ErrNotFound), errors.Is(err, errReplayedAlready): // or discarded, by somebody else
 			default:
 				return r, err
 			}

@@ -175,6 +175,9 @@ func (t *Table) read(ctx context.Context, key string) (Record, error) {
 	if err != nil {
 		return Record{Key: key}, err
 	}
+	if stored.Unreadable {
+		return Record{Key: key}, errHeaderUnreadable // it may say that the key is deleted
+	}
 	return t.record(stored.Subject, stored.Header, stored.Data, stored.Seq, stored.Time), nil
 }
 

@@ -210,7 +210,13 @@ func (d *Drainer) fetch(b *backlog, j *job) {
 		if found.Body == nil {
 			found.Body = []byte{}
 		}
-		d.valveOf(j.bucket.part, func(v *valve) { v.loaded(j, found.Body, gone, now) })
+		d.valveOf(j.bucket.part, func(v *valve) {
+			if found.Malformed != nil && !gone {
+				v.unreadable(j, found.Malformed, now)
+				return
+			}
+			v.loaded(j, found.Body, gone, now)
+		})
 	})
 }
 

@@ -59,6 +59,7 @@ func (d *Drainer) bury(b *backlog, u burial) {
 	letter := queue.DeadLetter{
 		Policy: u.bucket.part.policy, Key: u.Key, Seq: u.Seq, Partition: u.bucket.part.number, Stored: u.Stored,
 		Reason: string(u.reason), Error: u.detail, Attempts: u.attempts, Header: u.Header, Body: u.Body,
+		Idempotency: idempotency(u.bucket.part.policy, u.Arrived, b.created),
 	}
 	lean := u.Lean
 	d.persist(b.ctx, "store dead letter", func() error {

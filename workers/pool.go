@@ -46,7 +46,7 @@ func (d *Drainer) work(r run, handle Handler, timeout time.Duration, created tim
 func newJob(r run, created time.Time) Job {
 	return Job{
 		ID:          jobID(r.part.policy, r.Seq),
-		Idempotency: idempotency(r, created),
+		Idempotency: idempotency(r.part.policy, r.Arrived, created),
 		Policy:      r.part.policy,
 		Key:         r.Key,
 		Body:        r.Body,
@@ -96,11 +96,12 @@ func (d *Drainer) report(r result) {
 
 func jobID(policy string, seq uint64) string { return policy + ":" + strconv.FormatUint(seq, 10) }
 
-func idempotency(r run, created time.Time) string {
-	if own := header(r.Header, "Idempotency-Key"); own != "" {
+// idempotency is the Idempotency-Key that a job's runs carry.
+func idempotency(policy string, a queue.Arrived, created time.Time) string {
+	if own := header(a.Header, "Idempotency-Key"); own != "" {
 		return own
 	}
-	return r.part.policy + "-" + strconv.FormatInt(created.Unix(), 10) + "-" + strconv.FormatUint(r.Seq, 10)
+	return policy + "-" + strconv.FormatInt(created.Unix(), 10) + "-" + strconv.FormatUint(a.Seq, 10)
 }
 
 func header(h nats.Header, name string) string {

@@ -331,6 +331,17 @@ func (v *valve) loaded(j *job, body []byte, gone bool, now instant) {
 	v.place(j.bucket, now)
 }
 
+// unreadable buries a job that turned out to be none when its body was read.
+func (v *valve) unreadable(j *job, why error, now instant) {
+	j.fetching = false
+	if j.bucket.part.state > partitionLive || j.stage != stageWaiting {
+		return
+	}
+	v.detach(j)
+	v.bury(j, ReasonMalformed, why.Error())
+	v.place(j.bucket, now)
+}
+
 // advance starts what may start at now, when open says that this drainer may start jobs at all.
 func (v *valve) advance(now instant, open bool) {
 	for len(v.timers) > 0 && v.timers[0].at <= now {

@@ -1,0 +1,98 @@
+package queue
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// TestAReplayKeepsTheKeyThatItsRunsCarried: a job without an Idempotency-Key goes to its target with one made of its
+// sequence. As a replay it had another sequence, and so another key: a charge that had timed out was charged again.
+func TestAReplayKeepsTheKeyThatItsRunsCarried(t *testing.T) {
+	b := newBroker(t)
+	ctx := testContext(t)
+	p := b.NewProducer(ProducerOptions{})
+	put := paced("stripe", 5, 1)
+	if _, err := b.PutPolicy(ctx, put); err != nil {
+		t.Fatal(err)
+	}
+	apply(t, b, put)
+	derived := bury(t, b, DeadLetter{Policy: "stripe", Key: "a", Seq: 1008, Reason: "attempts", Idempotency: "stripe-5-1008"})
+	own := bury(t, b, DeadLetter{Policy: "stripe", Key: "a", Seq: 1009, Reason: "attempts", Idempotency: "order-1",
+		Header: nats.Header{"idempotency-key": {"order-1"}}})
+	for id, want := range map[uint64]string{derived: "stripe-5-1008", own: "order-1"} {
+		receipt, err := p.Replay(ctx, "stripe", id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		j, err := b.StoredJob(ctx, "stripe", receipt.Seq)
+		if err != nil || headerValue(j.Header, HeaderIdempotencyKey) != want {
+			t.Errorf("letter %d became a job with %v, %v; want the key %s", id, j.Header, err, want)
+		}
+	}
+}
+
+// TestAReplayDoesNotWaitAgain: a Penstock-Not-Before that had been waited for was counted anew, from the replay.
+func TestAReplayDoesNotWaitAgain(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	for _, c := range []struct {
+		value  string
+		stored time.Time
+		want   string
+	}{
+		{"1h", now.Add(-2 * time.Hour), ""},
+		{"2026-03-01T11:00:00Z", now.Add(-2 * time.Hour), ""},
+		{"1h", now.Add(-20 * time.Minute), "2026-03-01T12:40:00Z"},
+		{"2026-03-02T00:00:00Z", now.Add(-time.Minute), "2026-03-02T00:00:00Z"},
+	} {
+		l := StoredLetter{DeadLetter: DeadLetter{Key: "a", Stored: c.stored, Header: nats.Header{"penstock-not-before": {c.value}}}}
+		h, err := replayHeader(l, now)
+		if got := headerValue(h, HeaderNotBefore); err != nil || got != c.want {
+			t.Errorf("%s after %v became %q, %v; want %q", c.value, now.Sub(c.stored), got, err, c.want)
+		}
+	}
+}
+
+// TestReplaysAtOnceCountEachLetterOnce: everyone who replayed a policy's letters at the same time counted all of them.
+func TestReplaysAtOnceCountEachLetterOnce(t *testing.T) {
+	b := newBroker(t)
+	ctx := testContext(t)
+	p := b.NewProducer(ProducerOptions{})
+	put := paced("stripe", 1000, 1)
+	if _, err := b.PutPolicy(ctx, put); err != nil {
+		t.Fatal(err)
+	}
+	apply(t, b, put)
+	const letters = 200
+	for seq := range uint64(letters) {
+		bury(t, b, DeadLetter{Policy: "stripe", Key: "a", Seq: seq + 1, Reason: "attempts"})
+	}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	replayed := 0
+	for range 4 {
+		wg.Go(func() {
+			r, err := p.ReplayAll(ctx, "stripe")
+			if err != nil {
+				t.Error(err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			replayed += r.Replayed
+		})
+	}
+	wg.Wait()
+	if stored := len(jobs(t, b, "stripe")); stored != letters || replayed != letters {
+		t.Errorf("%d jobs of %d letters, and %d counted", stored, letters, replayed)
+	}
+}
+
+// TestADeadlineInTheYear1HasPassed: the zero time was taken for no deadline at all.
+func TestADeadlineInTheYear1HasPassed(t *testing.T) {
+	a := ParseHeader(nats.Header{"Penstock-Deadline": {"0001-01-01T00:00:00Z"}}, time.Now())
+	if a.Malformed != nil || a.Deadline.IsZero() || a.Deadline.After(time.Now()) {
+		t.Errorf("got %v, %v", a.Deadline, a.Malformed)
+	}
+}
