@@ -242,6 +242,7 @@ func exposition(t *testing.T) string {
 	t.Helper()
 	r := telemetry.NewRegistry()
 	r.Store().StoreUp(true)
+	r.Policies()
 	admission, drain := r.Admission(), r.Drain()
 	r.QueueJobs(func(context.Context) map[string]uint64 { return map[string]uint64{"p": 1} })
 	admission.Admitted("p", "rejected")

@@ -39,6 +39,9 @@ const (
 
 var namePattern = regexp.MustCompile(`^[a-z0-9-]{1,32}$`)
 
+// IsName reports whether a policy can have this name: 1 to 32 of a-z, 0-9 and -, but not dead.
+func IsName(name string) bool { return namePattern.MatchString(name) && name != reservedName }
+
 // reservedName would make PENSTOCK_dead of a policy's stream, beside PENSTOCK_DEAD.
 const reservedName = "dead"
 

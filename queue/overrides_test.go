@@ -253,7 +253,7 @@ func TestPausedPolicies(t *testing.T) {
 		t.Errorf("an unknown policy: %v", err)
 	}
 	file := paced("stripe", 5, 1)
-	if err := b.PutFilePolicies(ctx, []policy.Policy{file}); err != nil {
+	if _, err := b.PutFilePolicies(ctx, FileSet{Policies: []policy.Policy{file}}); err != nil {
 		t.Fatal(err)
 	}
 	expect := func(when string, paused, retired bool, source string) uint64 {
@@ -277,7 +277,7 @@ func TestPausedPolicies(t *testing.T) {
 		t.Errorf("paused again: revision %d, %v", again, err)
 	}
 	file.Outflow.Count++
-	if err := b.PutFilePolicies(ctx, []policy.Policy{file}); err != nil {
+	if _, err := b.PutFilePolicies(ctx, FileSet{Policies: []policy.Policy{file}}); err != nil {
 		t.Fatal(err)
 	}
 	expect("after the file changed", true, false, SourceFile)
@@ -285,7 +285,10 @@ func TestPausedPolicies(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect("after the API changed it", true, false, SourceAPI)
-	if err := b.PutFilePolicies(ctx, nil); err != nil {
+	if _, err := b.PutFilePolicies(ctx, FileSet{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := b.RetireAbsent(ctx, policy.DefaultSet); err != nil {
 		t.Fatal(err)
 	}
 	expect("retired", true, true, SourceAPI)

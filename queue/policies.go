@@ -2,12 +2,12 @@ package queue
 
 import (
 	"bytes"
+	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"strings"
 
@@ -21,6 +21,7 @@ type PolicyEntry struct {
 	Retired  bool          // it takes no new jobs and ends when its queue is empty
 	Paused   bool          // its jobs wait until an operator resumes it
 	Source   string        // SourceAPI or SourceFile: who wrote the content
+	Set      string        // the set of the file that it is in, or was until it left the file; empty: it is in none
 }
 
 // PolicySet is all policies by name.
@@ -38,6 +39,8 @@ type policyRecord struct {
 	Policy  json.RawMessage `json:"policy"`
 	Source  string          `json:"source"`
 	File    string          `json:"file,omitempty"` // SHA-256 of what a file last wrote, as the file had it
+	Set     string          `json:"set,omitempty"`  // of that file; none: policy.DefaultSet
+	Left    bool            `json:"left,omitempty"` // the set's file does not have it any more
 	Retired bool            `json:"retired,omitempty"`
 	Paused  bool            `json:"paused,omitempty"`
 }
@@ -45,17 +48,26 @@ type policyRecord struct {
 // entry is what the record says.
 func (r *policyRecord) entry(revision uint64) (PolicyEntry, error) {
 	p, err := policy.Read(r.Policy)
-	return PolicyEntry{Policy: p, Revision: revision, Retired: r.Retired, Paused: r.Paused, Source: r.Source}, err
+	return PolicyEntry{Policy: p, Revision: revision, Retired: r.Retired, Paused: r.Paused, Source: r.Source,
+		Set: r.set()}, err
+}
+
+// set is the set of the file that wrote the policy last, empty when none ever did.
+func (r *policyRecord) set() string {
+	if r.File == "" {
+		return ""
+	}
+	return cmp.Or(r.Set, policy.DefaultSet)
 }
 
 // PutPolicy writes a policy for all processes, as a program or the API does, and returns its new revision. It refuses what
 // [policy.Policy.Validate] and [policy.CheckChange] refuse; a retired policy whose stream is gone may come back as
-// anything.
+// anything. One that has left its file, or has retired, is the program's or the API's own from then on.
 func (b *Broker) PutPolicy(ctx context.Context, p policy.Policy) (revision uint64, err error) {
 	revision, err = b.changePolicy(ctx, p.Name, func(current *policyRecord) (*policyRecord, error) {
 		next := policyRecord{Source: SourceAPI}
-		if current != nil {
-			next.File = current.File
+		if current != nil && !current.Left && !current.Retired {
+			next.File, next.Set = current.File, current.Set
 		}
 		return &next, b.fill(ctx, &next, current, p)
 	})
@@ -63,78 +75,6 @@ func (b *Broker) PutPolicy(ctx context.Context, p policy.Policy) (revision uint6
 		return 0, fmt.Errorf("put policy %s: %w", p.Name, err)
 	}
 	return revision, nil
-}
-
-// PutFilePolicies writes the policies of a configuration file. A policy is written only if its content in the file is
-// another than the one that a file last wrote, so that a restart undoes no change made since; one that a file once wrote
-// and that is in ps no more retires; one that no file ever wrote is left alone. All are checked before the first is
-// written; the error joins everything that is wrong. Only processes that load policies from a file should call it: an
-// empty ps retires them all.
-func (b *Broker) PutFilePolicies(ctx context.Context, ps []policy.Policy) error {
-	records, err := b.policies.List(ctx, "*")
-	if err != nil {
-		return fmt.Errorf("put the file's policies: %w", err)
-	}
-	current := map[string]*policyRecord{}
-	var problems []error
-	for _, r := range records {
-		if current[r.Key], err = parsePolicyRecord(r.Value); err != nil {
-			problems = append(problems, fmt.Errorf("policy %s: %w", r.Key, err))
-		}
-	}
-	for _, p := range ps {
-		if _, err := b.fromFile(ctx, current[p.Name], p); err != nil {
-			problems = append(problems, fmt.Errorf("policy %s: %w", p.Name, err))
-		}
-	}
-	if len(problems) > 0 {
-		return fmt.Errorf("put the file's policies: %w", errors.Join(problems...))
-	}
-
-	inFile := map[string]bool{}
-	for _, p := range ps {
-		inFile[p.Name] = true
-		_, err := b.changePolicy(ctx, p.Name, func(current *policyRecord) (*policyRecord, error) {
-			return b.fromFile(ctx, current, p)
-		})
-		if err != nil {
-			problems = append(problems, fmt.Errorf("policy %s: %w", p.Name, err))
-		}
-	}
-	for name, record := range current {
-		if inFile[name] || record.File == "" || record.Retired {
-			continue
-		}
-		_, err := b.changePolicy(ctx, name, func(current *policyRecord) (*policyRecord, error) {
-			if current == nil || current.File == "" || current.Retired {
-				return nil, nil
-			}
-			next := *current
-			next.Retired = true
-			return &next, nil
-		})
-		if err != nil {
-			problems = append(problems, fmt.Errorf("retire policy %s: %w", name, err))
-		}
-	}
-	if len(problems) > 0 {
-		return fmt.Errorf("put the file's policies: %w", errors.Join(problems...))
-	}
-	return nil
-}
-
-// fromFile is what a file makes of a record; nil when there is nothing to write.
-func (b *Broker) fromFile(ctx context.Context, current *policyRecord, p policy.Policy) (*policyRecord, error) {
-	content, err := json.Marshal(p)
-	if err != nil {
-		return nil, fmt.Errorf("encode: %w", err)
-	}
-	sum := sha256.Sum256(content)
-	next := policyRecord{Source: SourceFile, File: hex.EncodeToString(sum[:])}
-	if current != nil && current.File == next.File && !current.Retired {
-		return nil, nil
-	}
-	return &next, b.fill(ctx, &next, current, p)
 }
 
 // fill checks a policy against the current record and puts it into the next one. Defaults are stored too: those that can
@@ -147,10 +87,12 @@ func (b *Broker) fill(ctx context.Context, next, current *policyRecord, p policy
 	if current != nil {
 		next.Paused = current.Paused // an operator's word outlives whatever the content becomes
 		before, err := policy.Read(current.Policy)
-		if err != nil {
-			return fmt.Errorf("read the current one: %w", err)
+		if err == nil {
+			err = policy.CheckChange(before, p)
+		} else {
+			err = b.checkShape(ctx, p) // what it was cannot be told, but its stream can
 		}
-		if err := policy.CheckChange(before, p); err != nil && !b.isGone(ctx, current, p.Name) {
+		if err != nil && !b.isGone(ctx, current, p.Name) {
 			return err
 		}
 	}
@@ -160,6 +102,21 @@ func (b *Broker) fill(ctx context.Context, next, current *policyRecord, p policy
 	}
 	next.V, next.Policy = formatVersion, content
 	return nil
+}
+
+// checkShape refuses a policy that the stream of its name does not fit.
+func (b *Broker) checkShape(ctx context.Context, p policy.Policy) error {
+	info, err := b.streamInfo(ctx, b.names.Stream(p.Name), "")
+	switch {
+	case hasCode(err, codeStreamNotFound):
+		return nil
+	case err != nil:
+		return translate(err)
+	case !p.HasQueue():
+		return policy.Invalid([]policy.Problem{{Field: "queue", Reason: "cannot be taken away, for there is a stream of it: " +
+			"give the policy a new name"}})
+	}
+	return checkStream(p.Name, info.Config, b.streamConfig(p))
 }
 
 // isGone reports whether nothing is left of a retired policy that a new one of the same name could disagree with.
@@ -172,7 +129,8 @@ func (b *Broker) isGone(ctx context.Context, r *policyRecord, name string) bool 
 }
 
 // changePolicy replaces a policy's record by compare-and-set, again when somebody else was faster. change gets nil when
-// there is no record, and returns nil to leave it as it is.
+// there is no record, one without a policy when it cannot be read, and returns nil to leave it as it is. What a newer
+// version wrote is [ErrVersion].
 func (b *Broker) changePolicy(
 	ctx context.Context, name string, change func(*policyRecord) (*policyRecord, error),
 ) (uint64, error) {
@@ -181,7 +139,7 @@ func (b *Broker) changePolicy(
 		var current *policyRecord
 		switch {
 		case err == nil:
-			if current, err = parsePolicyRecord(stored.Value); err != nil {
+			if current, err = currentRecord(stored.Value); err != nil {
 				return 0, err
 			}
 		case !errors.Is(err, ErrNotFound):
@@ -210,6 +168,19 @@ func (b *Broker) changePolicy(
 			return again.Revision, nil
 		}
 	}
+}
+
+// currentRecord is a record that may be replaced: one without a policy when it cannot be read. What a newer version wrote
+// may not.
+func currentRecord(value []byte) (*policyRecord, error) {
+	r, err := parsePolicyRecord(value)
+	switch {
+	case errors.Is(err, ErrVersion):
+		return nil, err
+	case err != nil:
+		return &policyRecord{}, nil
+	}
+	return r, nil
 }
 
 func parsePolicyRecord(value []byte) (*policyRecord, error) {
@@ -262,6 +233,8 @@ func (b *Broker) SetPaused(ctx context.Context, name string, paused bool) (revis
 		switch {
 		case current == nil:
 			return nil, ErrNotFound
+		case len(current.Policy) == 0:
+			return nil, errors.New("its record cannot be read: write the policy again")
 		case current.Paused == paused:
 			return nil, nil
 		}
@@ -312,8 +285,12 @@ func (b *Broker) enter(set PolicySet, r Record) bool {
 	}
 	entry, err := readPolicy(r)
 	if err != nil {
-		b.log.Warn("policy left out: its record cannot be understood", "policy", r.Key, "revision", r.Revision,
-			"error", err)
+		level := slog.LevelError
+		if errors.Is(err, ErrVersion) {
+			level = slog.LevelWarn // as while versions are mixed
+		}
+		b.log.Log(context.Background(), level, "policy left out: its record cannot be read", "policy", r.Key,
+			"revision", r.Revision, "error", err)
 		delete(set, r.Key)
 		return known
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"maps"
 	"slices"
@@ -117,10 +118,19 @@ func TestPutPolicyFromManyAtOnce(t *testing.T) {
 func TestFilePolicies(t *testing.T) {
 	b := newBroker(t)
 	w := watchPolicies(t, b)
-	put := func(ps ...policy.Policy) {
+	put := func(ps ...policy.Policy) FileResult {
 		t.Helper()
-		if err := b.PutFilePolicies(testContext(t), ps); err != nil {
+		result, err := b.PutFilePolicies(testContext(t), FileSet{Policies: ps})
+		if err != nil {
 			t.Fatal(err)
+		}
+		return result
+	}
+	retire := func(name string) {
+		t.Helper()
+		if retired, waiting, err := b.RetireAbsent(testContext(t), "default"); !slices.Equal(retired, []string{name}) ||
+			len(waiting) != 0 || err != nil {
+			t.Fatalf("retired %v, waiting %v, %v", retired, waiting, err)
 		}
 	}
 	revisions := func() map[string]uint64 {
@@ -166,15 +176,33 @@ func TestFilePolicies(t *testing.T) {
 	put(stripe, github)
 	w.see(t, "the file's change came", capacity("stripe", 11, false))
 
-	// Removed from the file: retired, and back when it comes back.
-	put(github)
-	w.see(t, "it retires", capacity("stripe", 11, true))
+	// Removed from the file it stays, and says so, until it is asked for that it retires; and it is back when it comes back.
+	if absent := put(github).Absent; !slices.Equal(absent, []string{"stripe"}) {
+		t.Errorf("absent: %v", absent)
+	}
+	w.see(t, "it stays", capacity("stripe", 11, false))
 	before = revisions()
 	put(github)
 	if after := revisions(); !maps.Equal(before, after) {
-		t.Errorf("retiring again wrote: %v, %v", before, after)
+		t.Errorf("leaving again wrote: %v, %v", before, after)
 	}
 	put(stripe, github)
+	if retired, _, err := b.RetireAbsent(testContext(t), "default"); len(retired) != 0 || err != nil {
+		t.Errorf("back in the file, and retired: %v, %v", retired, err)
+	}
+	put(github)
+	retire("stripe")
+	w.see(t, "it retires", capacity("stripe", 11, true))
+	before = revisions()
+	if absent := put(github).Absent; len(absent) != 0 {
+		t.Errorf("a retired policy is told again: %v", absent)
+	}
+	if after := revisions(); !maps.Equal(before, after) {
+		t.Errorf("a retired policy was written: %v, %v", before, after)
+	}
+	if written := put(stripe, github).Written; len(written) != 1 || !written[0].Revived || written[0].Before == nil {
+		t.Errorf("written: %+v", written)
+	}
 	w.see(t, "it is back", capacity("stripe", 11, false))
 	w.see(t, "the API's policy was left alone", capacity("api", 10, false))
 
@@ -184,7 +212,8 @@ func TestFilePolicies(t *testing.T) {
 	split.Partitions = 16
 	other := github
 	other.Capacity = 12
-	if err := b.PutFilePolicies(testContext(t), []policy.Policy{other, split}); err == nil || !strings.Contains(err.Error(), "stripe") {
+	if _, err := b.PutFilePolicies(testContext(t), FileSet{Policies: []policy.Policy{other, split}}); err == nil ||
+		!strings.Contains(err.Error(), "stripe") {
 		t.Errorf("other partitions: %v", err)
 	}
 	if after := revisions(); !maps.Equal(before, after) {
@@ -193,6 +222,7 @@ func TestFilePolicies(t *testing.T) {
 
 	// A retired policy whose stream is gone may come back as something else.
 	put(github)
+	retire("stripe")
 	put(split, github)
 	w.see(t, "it is back with other partitions", func(set PolicySet) bool { return set["stripe"].Policy.Partitions == 16 })
 }
@@ -203,9 +233,12 @@ func TestRetiredPolicyWithAQueueKeepsItsShape(t *testing.T) {
 	stripe := paced("stripe", 10, 4)
 	apply(t, b, stripe)
 	for _, ps := range [][]policy.Policy{{stripe}, {}} {
-		if err := b.PutFilePolicies(testContext(t), ps); err != nil {
+		if _, err := b.PutFilePolicies(testContext(t), FileSet{Policies: ps}); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if retired, _, err := b.RetireAbsent(testContext(t), "default"); len(retired) != 1 || err != nil {
+		t.Fatalf("retired %v, %v", retired, err)
 	}
 	stripe.Partitions = 8
 	if _, err := b.PutPolicy(testContext(t), stripe); err == nil {
@@ -246,16 +279,38 @@ func TestUnknownRecordsAreLeftOut(t *testing.T) {
 			t.Errorf("nothing is said about %s", name)
 		}
 	}
-	if err := b.PutFilePolicies(testContext(t), nil); err == nil || !strings.Contains(err.Error(), "newer") {
-		t.Errorf("a file over records of a newer format: %v", err)
+	result, err := b.PutFilePolicies(testContext(t), FileSet{Policies: []policy.Policy{paced("other", 10, 4)}})
+	if err != nil || len(result.Unreadable) != 2 || len(result.Written) != 1 {
+		t.Errorf("a file with none of the names of records that cannot be read: %+v, %v", result, err)
+	}
+	_, err = b.PutFilePolicies(testContext(t), FileSet{Policies: []policy.Policy{paced("newer", 10, 4)}})
+	if !errors.Is(err, ErrVersion) || !strings.Contains(err.Error(), "newer") {
+		t.Errorf("a file over a record of a newer format: %v", err)
 	}
 	if _, err := b.PutPolicy(testContext(t), paced("newer", 10, 4)); err == nil {
 		t.Error("a newer record was overwritten")
 	}
+	set, err := b.Policies(testContext(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := b.Inventory(testContext(t), set)
+	if err != nil || found.OK != 2 || found.Retired != 0 || len(found.Unreadable) != 3 {
+		t.Errorf("%+v, %v", found, err)
+	}
+	// What is no record is replaced by whoever writes the policy again.
+	_, err = b.PutFilePolicies(testContext(t), FileSet{Policies: []policy.Policy{paced("nonsense", 10, 4)}})
+	if err != nil {
+		t.Error(err)
+	}
+	if _, err := b.PutPolicy(testContext(t), paced("strange", 10, 4)); err != nil {
+		t.Error(err)
+	}
+	w.see(t, "they are back", func(set PolicySet) bool { return len(set) == 4 })
 	if err := b.policies.Delete(testContext(t), "stripe", 0); err != nil {
 		t.Fatal(err)
 	}
-	w.see(t, "the deletion came", func(set PolicySet) bool { return len(set) == 0 })
+	w.see(t, "the deletion came", func(set PolicySet) bool { return len(set) == 3 })
 }
 
 type lockedBuffer struct {
@@ -288,4 +343,115 @@ func TestPolicyChangesApplyWithinASecond(t *testing.T) {
 	if took := time.Since(began); took > time.Second {
 		t.Errorf("it took %s", took)
 	}
+}
+
+// TestAPolicyWithWaitingJobsDoesNotRetire: pruning looks at the queue, and again when it is asked again.
+func TestAPolicyWithWaitingJobsDoesNotRetire(t *testing.T) {
+	b := newBroker(t)
+	stripe := paced("stripe", 10, 4)
+	apply(t, b, stripe)
+	for _, ps := range [][]policy.Policy{{stripe}, {}} {
+		if _, err := b.PutFilePolicies(testContext(t), FileSet{Policies: ps}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	producer := b.NewProducer(ProducerOptions{})
+	for range 2 {
+		if _, err := producer.Publish(testContext(t), Submission{Policy: "stripe", Key: "a"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	retired, waiting, err := b.RetireAbsent(testContext(t), "default")
+	if len(retired) != 0 || waiting["stripe"] != 2 || err != nil {
+		t.Errorf("retired %v, waiting %v, %v", retired, waiting, err)
+	}
+	if err := b.js.DeleteStream(testContext(t), b.names.Stream("stripe")); err != nil {
+		t.Fatal(err)
+	}
+	if retired, waiting, err = b.RetireAbsent(testContext(t), "default"); !slices.Equal(retired, []string{"stripe"}) ||
+		len(waiting) != 0 || err != nil {
+		t.Errorf("retired %v, waiting %v, %v", retired, waiting, err)
+	}
+}
+
+// TestFilesOfTwoSetsLeaveEachOtherAlone: what two admitters with different files do.
+func TestFilesOfTwoSetsLeaveEachOtherAlone(t *testing.T) {
+	b := newBroker(t)
+	put := func(set string, names ...string) (FileResult, error) {
+		t.Helper()
+		file := FileSet{Name: set}
+		for _, name := range names {
+			file.Policies = append(file.Policies, paced(name, 10, 4))
+		}
+		return b.PutFilePolicies(testContext(t), file)
+	}
+	expect := func(when string, want FileResult, result FileResult, err error) {
+		t.Helper()
+		if err != nil || !slices.Equal(result.Absent, want.Absent) || len(result.Written) != len(want.Written) {
+			t.Errorf("%s: %+v, %v", when, result, err)
+		}
+		for _, set := range []string{"default", "tenants"} {
+			if retired, _, err := b.RetireAbsent(testContext(t), set); len(retired) != 0 && when != "moved" || err != nil {
+				t.Errorf("%s: retired %v, %v", when, retired, err)
+			}
+		}
+	}
+	result, err := put("", "a", "b")
+	expect("the first", FileResult{Written: make([]FileChange, 2)}, result, err)
+	result, err = put("tenants", "c")
+	expect("another", FileResult{Written: make([]FileChange, 1)}, result, err)
+	result, err = put("", "a", "b")
+	expect("the first again", FileResult{}, result, err)
+
+	_, err = put("tenants", "a", "c")
+	if _, invalid := errors.AsType[*policy.InvalidError](err); !invalid || !strings.Contains(err.Error(), "set: default") ||
+		!strings.Contains(err.Error(), "set: tenants") {
+		t.Errorf("a policy of both: %v", err)
+	}
+	// A policy moves to another file by leaving the first.
+	if result, err = put("", "b"); err != nil || !slices.Equal(result.Absent, []string{"a"}) {
+		t.Errorf("%+v, %v", result, err)
+	}
+	result, err = put("tenants", "a", "c")
+	expect("moved", FileResult{Written: make([]FileChange, 1)}, result, err)
+	result, err = put("", "b")
+	expect("after the move", FileResult{}, result, err)
+	if entry, err := b.Policy(testContext(t), "a"); err != nil || entry.Set != "tenants" || entry.Retired {
+		t.Errorf("%+v, %v", entry, err)
+	}
+}
+
+// TestAStreamWithoutAPolicyIsFound: its record was lost, and with it everybody's knowledge of its jobs.
+func TestAStreamWithoutAPolicyIsFound(t *testing.T) {
+	b := newBroker(t)
+	for _, name := range []string{"stripe", "lost"} {
+		apply(t, b, paced(name, 10, 4))
+		if _, err := b.PutPolicy(testContext(t), paced(name, 10, 4)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	look := func(ok int, orphaned map[string]Orphan) {
+		t.Helper()
+		set, err := b.Policies(testContext(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		found, err := b.Inventory(testContext(t), set)
+		if err != nil || found.OK != ok || len(found.Unreadable) != 0 || !maps.Equal(found.Orphaned, orphaned) {
+			t.Errorf("%+v, %v", found, err)
+		}
+	}
+	producer := b.NewProducer(ProducerOptions{})
+	if _, err := producer.Publish(testContext(t), Submission{Policy: "lost", Key: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	look(2, nil)
+	if err := b.policies.Delete(testContext(t), "lost", 0); err != nil {
+		t.Fatal(err)
+	}
+	look(1, map[string]Orphan{"lost": {Stream: "PENSTOCK_lost", Jobs: 1, Partitions: "4"}})
+	if _, err := b.PutPolicy(testContext(t), paced("lost", 10, 4)); err != nil {
+		t.Fatal(err)
+	}
+	look(2, nil)
 }

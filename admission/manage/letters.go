@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 )
 
@@ -37,6 +38,22 @@ type DeadLetters struct {
 	Next    *uint64      `json:"next,omitempty"` // the page after this one begins after this id; nil: this is the last
 }
 
+// lettered is queued for what is done with dead letters, which outlive their policy: one that is gone, that has no queue
+// any more or whose record cannot be read will do as long as it has some.
+func (s *Service) lettered(ctx context.Context, name string) (queue.PolicyEntry, error) {
+	entry, err := s.queued(ctx, name)
+	if err == nil || errors.Is(err, admission.ErrUnavailable) || !policy.IsName(name) {
+		return entry, err
+	}
+	switch found, lookErr := s.broker.DeadLetters(ctx, name, 0, 1); {
+	case lookErr != nil:
+		return entry, translate(lookErr)
+	case len(found) == 0:
+		return entry, err
+	}
+	return entry, nil
+}
+
 func letter(l queue.StoredLetter) DeadLetter {
 	return DeadLetter{ID: l.ID, Key: l.Key.Raw(), Job: jobID(l.Policy, l.Seq), Reason: l.Reason, Error: l.Error,
 		Attempts: l.Attempts, AcceptedAt: l.Stored, BuriedAt: l.Buried, Size: l.Size}
@@ -46,7 +63,7 @@ func letter(l queue.StoredLetter) DeadLetter {
 func (s *Service) DeadLetters(ctx context.Context, name string, after uint64, limit int) (DeadLetters, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	if _, err := s.queued(ctx, name); err != nil {
+	if _, err := s.lettered(ctx, name); err != nil {
 		return DeadLetters{}, err
 	}
 	found, err := s.broker.DeadLetters(ctx, name, after, limit+1)
@@ -68,7 +85,7 @@ func (s *Service) DeadLetters(ctx context.Context, name string, after uint64, li
 func (s *Service) DeadLetter(ctx context.Context, name string, id uint64) (DeadLetter, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	if _, err := s.queued(ctx, name); err != nil {
+	if _, err := s.lettered(ctx, name); err != nil {
 		return DeadLetter{}, err
 	}
 	found, err := s.broker.DeadLetter(ctx, name, id)
@@ -98,7 +115,7 @@ func noLetter(err error, name string, id uint64) error {
 func (s *Service) Replay(ctx context.Context, name string, id uint64) (admission.Outcome, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	entry, err := s.queued(ctx, name)
+	entry, err := s.lettered(ctx, name)
 	if err != nil {
 		return admission.Outcome{}, err
 	}
@@ -140,7 +157,7 @@ type Replayed struct {
 func (s *Service) ReplayAll(ctx context.Context, name string) (Replayed, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.options.BulkTimeout)
 	defer cancel()
-	if _, err := s.queued(ctx, name); err != nil {
+	if _, err := s.lettered(ctx, name); err != nil {
 		return Replayed{}, err
 	}
 	r, err := s.producer.ReplayAll(ctx, name)
@@ -157,7 +174,7 @@ func (s *Service) ReplayAll(ctx context.Context, name string) (Replayed, error) 
 func (s *Service) Discard(ctx context.Context, name string, id uint64) error {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	if _, err := s.queued(ctx, name); err != nil {
+	if _, err := s.lettered(ctx, name); err != nil {
 		return err
 	}
 	if err := s.broker.DiscardDeadLetter(ctx, name, id); err != nil {
@@ -176,7 +193,7 @@ type Discarded struct {
 func (s *Service) DiscardAll(ctx context.Context, name string, through uint64) (Discarded, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	if _, err := s.queued(ctx, name); err != nil {
+	if _, err := s.lettered(ctx, name); err != nil {
 		return Discarded{}, err
 	}
 	n, err := s.broker.DiscardDeadLetters(ctx, name, through)

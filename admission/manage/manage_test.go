@@ -146,10 +146,12 @@ func TestReplayAllInParts(t *testing.T) {
 
 func TestPolicyRevivesAndPausesTogether(t *testing.T) {
 	s := open(t, Options{})
-	if err := s.broker.PutFilePolicies(t.Context(), []policy.Policy{stripe(5)}); err != nil {
-		t.Fatal(err)
+	for _, ps := range [][]policy.Policy{{stripe(5)}, nil} {
+		if _, err := s.broker.PutFilePolicies(t.Context(), queue.FileSet{Policies: ps}); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if err := s.broker.PutFilePolicies(t.Context(), nil); err != nil {
+	if _, _, err := s.broker.RetireAbsent(t.Context(), policy.DefaultSet); err != nil {
 		t.Fatal(err)
 	}
 	if p, err := s.Policy(t.Context(), "stripe"); err != nil || !p.Retired || p.Source != queue.SourceFile {
@@ -189,5 +191,40 @@ func TestPolicyRevivesAndPausesTogether(t *testing.T) {
 	}
 	if o, err := s.PauseKey(t.Context(), "stripe", "a", true); err != nil || !o.Override.Paused || *o.Override.Burst != 2 {
 		t.Errorf("got %+v, %v", o, err)
+	}
+}
+
+func TestDeadLettersOutliveTheirPolicy(t *testing.T) {
+	s := open(t, Options{})
+	bury := func(name string) {
+		t.Helper()
+		err := s.broker.Bury(t.Context(), queue.DeadLetter{Policy: name, Key: "a", Seq: 1, Reason: "attempts"})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	bury("gone") // of a policy whose record and stream are gone
+	bury("other")
+	page, err := s.DeadLetters(t.Context(), "gone", 0, 10)
+	if err != nil || len(page.Letters) != 1 {
+		t.Fatalf("%+v, %v", page, err)
+	}
+	id := page.Letters[0].ID
+	if l, err := s.DeadLetter(t.Context(), "gone", id); err != nil || l.Job != "gone:1" {
+		t.Errorf("%+v, %v", l, err)
+	}
+	if _, err := s.Replay(t.Context(), "gone", id); !errors.Is(err, admission.ErrConflict) {
+		t.Errorf("a replay for a policy that is gone: %v", err)
+	}
+	if _, err := s.ReplayAll(t.Context(), "gone"); !errors.Is(err, admission.ErrConflict) {
+		t.Errorf("all of them: %v", err)
+	}
+	if err := s.Discard(t.Context(), "gone", id); err != nil {
+		t.Error(err)
+	}
+	for _, name := range []string{"gone", "never", "*", "dead", ">"} {
+		if _, err := s.DeadLetters(t.Context(), name, 0, 10); !errors.Is(err, admission.ErrUnknownPolicy) {
+			t.Errorf("%s, which has none: %v", name, err)
+		}
 	}
 }

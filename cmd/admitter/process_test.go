@@ -234,24 +234,128 @@ func TestServeAndStop(t *testing.T) {
 		t.Errorf("ended with status %d", status)
 	}
 
-	// Started again, it knows the jobs, and a policy that left the file retires.
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text = bytes.Replace(text, []byte("  - {name: door, algorithm: token_bucket, capacity: 2, refill: 1/h}\n"), nil, 1)
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	// Started again, it knows the jobs.
 	p = launch(t, "--config", file).ready()
 	if status, body := p.post("/v1/jobs/stripe/acme", "pay"); status != 429 {
 		t.Errorf("after a restart: %d %s", status, body)
 	}
-	if status, body := p.post("/v1/check/door/acme", ""); status != 404 {
-		t.Errorf("a retired policy: %d %s", status, body)
+	if status := p.terminate(); status != 0 {
+		t.Errorf("ended with status %d", status)
+	}
+}
+
+// rewrite replaces the policies and what else follows the ports in a file that configure wrote.
+func rewrite(t *testing.T, file, more string) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bytes.SplitAfterN(text, []byte("\n"), 3)
+	if err := os.WriteFile(file, append(append(lines[0], lines[1]...), more...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestAPolicyThatLeavesItsFileStaysUntilItMayGo: it said nothing, took no new jobs, and its stream went when it was empty.
+func TestAPolicyThatLeavesItsFileStaysUntilItMayGo(t *testing.T) {
+	file := configure(t, policies)
+	p := launch(t, "--config", file).ready()
+	if status, body := p.post("/v1/jobs/stripe/acme", "pay"); status != 202 {
+		t.Fatalf("%d %s", status, body)
 	}
 	if status := p.terminate(); status != 0 {
 		t.Errorf("ended with status %d", status)
+	}
+
+	const rest = "policies: [{name: polite, algorithm: leaking_bucket, outflow: 5/s, capacity: 20, queue: false}]\n"
+	rewrite(t, file, rest)
+	p = launch(t, "--config", file).ready()
+	for _, path := range []string{"/v1/check/door/acme", "/v1/check/signup/acme"} {
+		if status, body := p.post(path, ""); status != 200 {
+			t.Errorf("%s: %d %s", path, status, body)
+		}
+	}
+	if status := p.terminate(); status != 0 || strings.Count(p.log.String(), "not in the file any more") != 5 {
+		t.Errorf("ended with status %d and says nothing of some of the five policies:\n%s", status, p.log)
+	}
+
+	rewrite(t, file, "prune: true\n"+rest)
+	p = launch(t, "--config", file).ready()
+	p.says("penstock_policy_retirements_total 4")
+	p.says(`penstock_policies{state="retired"} 4`)
+	p.says(`penstock_policies{state="ok"} 2`)
+	if status, body := p.post("/v1/check/door/acme", ""); status != 404 {
+		t.Errorf("a retired policy: %d %s", status, body)
+	}
+	if status, body := p.post("/v1/jobs/stripe/acme", "pay"); status != 202 {
+		t.Errorf("a policy with a waiting job: %d %s", status, body)
+	}
+	nc, err := nats.Connect(p.nats)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	if _, err := nc.Request("$JS.API.STREAM.PURGE.PENSTOCK_stripe", nil, patience); err != nil {
+		t.Fatal(err)
+	}
+	p.says("penstock_policy_retirements_total 5")
+	if status := p.terminate(); status != 0 {
+		t.Errorf("ended with status %d", status)
+	}
+	for _, want := range []string{"level=WARN", "not retired while jobs wait", "jobs=1", "policy=stripe", "policy retired"} {
+		if !strings.Contains(p.log.String(), want) {
+			t.Errorf("the log does not say %q", want)
+		}
+	}
+}
+
+// says waits for a line of the metrics.
+func (p *process) says(line string) {
+	p.t.Helper()
+	eventually(p.t, "no metric "+line, func() bool {
+		_, metrics := p.get("/metrics")
+		return strings.Contains(metrics, line+"\n")
+	})
+}
+
+// TestAnAdmitterWithAnotherFileRetiresNothing: one retired 10 of 11 policies of the first within 3 s. And one record that
+// it could not read kept it from starting.
+func TestAnAdmitterWithAnotherFileRetiresNothing(t *testing.T) {
+	first := launch(t, "--config", configure(t, policies)).ready()
+	nc, err := nats.Connect(first.nats)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	for name, record := range map[string]string{"nonsense": "{", "newer": `{"v":2,"policy":{}}`} {
+		if _, err := nc.Request("$KV.PENSTOCK_POLICIES."+name, []byte(record), patience); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const other = "policies: [{name: mail, algorithm: leaking_bucket, outflow: 5/s, capacity: 20}]\n"
+	for _, set := range []string{"", "set: mail\nprune: true\n"} {
+		second := launch(t, "--config", configure(t, set+other), "--nats-url", first.nats)
+		if set != "" {
+			if status := second.end(); status != 2 || !strings.Contains(second.log.String(), "take it out of one of them") {
+				t.Errorf("a policy of two sets: ended with status %d", status)
+			}
+			continue
+		}
+		second.ready()
+		second.says(`penstock_policies{state="ok"} 7`)
+		second.says(`penstock_policies{state="unreadable"} 2`)
+		for _, path := range []string{"/v1/check/door/acme", "/v1/check/signup/acme"} {
+			if status, body := second.post(path, ""); status != 200 {
+				t.Errorf("%s: %d %s", path, status, body)
+			}
+		}
+		if status := second.terminate(); status != 0 || strings.Count(second.log.String(), "record that cannot be read") != 2 {
+			t.Errorf("ended with status %d:\n%s", status, second.log)
+		}
+	}
+	if status := first.terminate(); status != 0 || !strings.Contains(first.log.String(), "level=ERROR") {
+		t.Errorf("ended with status %d:\n%s", status, first.log)
 	}
 }
 

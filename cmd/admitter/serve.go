@@ -46,6 +46,7 @@ type admitter struct {
 	service *admission.Service
 	metrics *telemetry.Admission
 	streams *streams
+	file    *policyFile
 	obeyed  followed
 
 	setUp     latch // JetStream has what all policies share
@@ -112,6 +113,7 @@ func serve(ctx context.Context, o options, stdout io.Writer, log *slog.Logger) e
 	a.service = admission.New(names, producer, a.broker, factory.Limit, admission.Options{Metrics: a.metrics})
 	a.streams = newStreams(a.broker, log)
 	metrics.QueueJobs(a.streams.depths)
+	a.file = newPolicyFile(a.broker, a.streams.policies, metrics.Policies(), log)
 
 	budget := admission.NewBudget(admission.DefaultBudget)
 	handler := httpapi.New(a.service, httpapi.Options{
@@ -133,6 +135,7 @@ func serve(ctx context.Context, o options, stdout io.Writer, log *slog.Logger) e
 			Started: func() { close(a.listening) }, Answered: a.metrics.Answered, Logger: log}),
 		a.follow,
 		a.streams.run,
+		after(a.setUp, a.file.run),
 		func(ctx context.Context) error { return a.announce(ctx, stdout, listener.Addr(), broker.url) },
 	}
 	if o.config.State.Store == "redis" {
@@ -186,7 +189,7 @@ func (a *admitter) follow(ctx context.Context) error {
 	})
 	if err == nil && a.hasFile {
 		err = a.persist(ctx, "write the policies", func(ctx context.Context) error {
-			return a.broker.PutFilePolicies(ctx, a.config.Policies)
+			return a.file.put(ctx, a.config)
 		})
 	}
 	if err != nil {

@@ -144,7 +144,7 @@ func (s *streams) do(ctx context.Context, name string, entry queue.PolicyEntry, 
 		again = retireAgain
 		work.gone, err = s.broker.Retire(limited, name)
 		if work.gone {
-			s.log.Info("the retired policy's stream is gone", "policy", name)
+			s.log.Warn("the retired policy's stream is gone; its dead letters stay", "policy", name)
 		}
 	} else {
 		err = s.broker.Apply(limited, entry.Policy)

@@ -38,6 +38,9 @@ func scrape(t *testing.T, r *telemetry.Registry) string {
 func TestMetrics(t *testing.T) {
 	r := telemetry.NewRegistry()
 	a, d, s := r.Admission(), r.Drain(), r.Store()
+	stored := r.Policies()
+	stored.Stored(3, 2, 1, 0)
+	stored.Retired()
 	r.QueueJobs(func(ctx context.Context) map[string]uint64 {
 		if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > time.Second {
 			t.Error("no deadline of a second")

@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/penstock-mq/penstock/config"
+	"github.com/penstock-mq/penstock/internal/telemetry"
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
+)
+
+const (
+	// pruneAgain is how often policies that left the file are looked at until no job waits in them.
+	pruneAgain = 10 * time.Second
+	// inventoryAgain is how often records that cannot be read, and streams without a policy, are looked for.
+	inventoryAgain = 30 * time.Second
+	inventoryFirst = time.Second
+)
+
+// policyFile hands the policies of the configuration file to all processes, retires those that left it when that is asked
+// for, and tells what is wrong with what is stored of any policy.
+type policyFile struct {
+	broker  *queue.Broker
+	log     *slog.Logger
+	metrics *telemetry.Policies
+	known   func() queue.PolicySet
+
+	wake chan struct{} // a file was put
+
+	mu    sync.Mutex
+	set   string
+	prune bool
+
+	told map[string]string // of run alone: what was said about policies that are not as they should be
+}
+
+func newPolicyFile(broker *queue.Broker, known func() queue.PolicySet, metrics *telemetry.Policies,
+	log *slog.Logger) *policyFile {
+
+	return &policyFile{broker: broker, known: known, metrics: metrics, log: log, wake: make(chan struct{}, 1),
+		told: map[string]string{}}
+}
+
+// put writes the policies of a file and says what changed.
+func (f *policyFile) put(ctx context.Context, c config.Config) error {
+	result, err := f.broker.PutFilePolicies(ctx, queue.FileSet{Name: c.Set, Policies: c.Policies})
+	if err != nil {
+		return err
+	}
+	for _, change := range result.Written {
+		log := f.log.With("policy", change.After.Name, "set", c.Set, "revision", change.Revision)
+		switch {
+		case change.Revived:
+			log.Warn("a retired policy is in the file again: it takes new jobs")
+		case change.Before == nil:
+			log.Info("policy written by the file", "new", true)
+		default:
+			log.Info("policy written by the file", "changed", policy.Diff(*change.Before, change.After))
+		}
+	}
+	for _, name := range result.Absent {
+		if !c.Prune {
+			f.log.Warn("a policy is not in the file any more: it stays until prune: true or DELETE /v1/policies/"+name+
+				" retires it", "policy", name, "set", c.Set)
+		}
+	}
+	for _, err := range result.Unreadable {
+		f.log.Warn("a policy that is not in the file has a record that cannot be read: it stays", "error", err)
+	}
+	f.mu.Lock()
+	f.set, f.prune = c.Set, c.Prune
+	f.mu.Unlock()
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// run is a part of the process.
+func (f *policyFile) run(ctx context.Context) error {
+	look := time.NewTimer(inventoryFirst)
+	defer look.Stop()
+	prune := time.NewTimer(pruneAgain)
+	defer prune.Stop()
+	waiting := map[string]uint64{} // told
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-look.C:
+			f.look(ctx)
+			look.Reset(inventoryAgain)
+			continue
+		case <-f.wake:
+			clear(waiting)
+		case <-prune.C:
+		}
+		prune.Stop()
+		if f.pruned(ctx, waiting) {
+			continue
+		}
+		prune.Reset(pruneAgain)
+	}
+}
+
+// pruned retires what left the file, and reports whether nothing is left to be retired.
+func (f *policyFile) pruned(ctx context.Context, told map[string]uint64) bool {
+	f.mu.Lock()
+	set, asked := f.set, f.prune
+	f.mu.Unlock()
+	if !asked {
+		return true
+	}
+	retired, waiting, err := f.broker.RetireAbsent(ctx, set)
+	for _, name := range retired {
+		f.metrics.Retired()
+		f.log.Warn("policy retired: it is not in the file any more, and prune is asked for; its dead letters stay",
+			"policy", name, "set", set)
+	}
+	for name, jobs := range waiting {
+		if _, before := told[name]; !before {
+			f.log.Warn("a policy that is not in the file any more is not retired while jobs wait in it: looking again",
+				"policy", name, "set", set, "jobs", jobs, "again", pruneAgain)
+		}
+		told[name] = jobs
+	}
+	if err != nil && ctx.Err() == nil {
+		f.log.Warn("policies that are not in the file any more could not be retired: trying again", "set", set,
+			"again", pruneAgain, "error", err)
+	}
+	return err == nil && len(waiting) == 0
+}
+
+// look counts what is stored of policies, and says once what is wrong.
+func (f *policyFile) look(ctx context.Context) {
+	known := f.known()
+	if known == nil {
+		return
+	}
+	found, err := f.broker.Inventory(ctx, known)
+	if err != nil {
+		f.log.Debug("what is stored of policies is not known", "error", err)
+		return
+	}
+	f.metrics.Stored(found.OK, found.Retired, len(found.Unreadable), len(found.Orphaned))
+	now := map[string]string{}
+	for name, err := range found.Unreadable {
+		now[name] = err.Error()
+		if f.told[name] != now[name] {
+			f.log.Error("a policy's record cannot be read, so nobody starts its jobs: write the policy again, or use the "+
+				"version that wrote it", "policy", name, "error", err)
+		}
+	}
+	for name, orphan := range found.Orphaned {
+		now[name] = "no record"
+		if f.told[name] != now[name] {
+			f.log.Error("a policy's record is gone and its stream is not, so nobody starts its jobs: write the policy again, "+
+				"or delete the stream", "policy", name, "stream", orphan.Stream, "jobs", orphan.Jobs,
+				"partitions", orphan.Partitions)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.told)) {
+		if _, still := now[name]; !still {
+			f.log.Info("what is stored of the policy is in order again", "policy", name)
+		}
+	}
+	f.told = now
+}

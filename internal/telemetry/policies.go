@@ -1,0 +1,37 @@
+package telemetry
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// Policies tells what is stored of policies. Its methods may be called from anywhere at once.
+type Policies struct {
+	stored      *prometheus.GaugeVec
+	retirements prometheus.Counter
+}
+
+// Policies registers the metrics of the policies' storage. It may be called once.
+func (r *Registry) Policies() *Policies {
+	p := &Policies{
+		stored: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "penstock_policies",
+			Help: "Policies by state: ok, retired, unreadable (a record that nobody understands) or orphaned (a stream " +
+				"without a record). Nobody starts the jobs of the last two.",
+		}, []string{"state"}),
+		retirements: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "penstock_policy_retirements_total",
+			Help: "Policies that this process retired because they left the file.",
+		}),
+	}
+	r.prometheus.MustRegister(p.stored, p.retirements)
+	p.Stored(0, 0, 0, 0)
+	return p
+}
+
+// Stored sets how many policies are in each state.
+func (p *Policies) Stored(ok, retired, unreadable, orphaned int) {
+	for state, n := range map[string]int{"ok": ok, "retired": retired, "unreadable": unreadable, "orphaned": orphaned} {
+		p.stored.WithLabelValues(state).Set(float64(n))
+	}
+}
+
+// Retired counts a policy that was retired.
+func (p *Policies) Retired() { p.retirements.Inc() }
