@@ -38,12 +38,7 @@ simulate: ## SEEDS=3000 runs of the laws in virtual time
 	go test ./workers -run TestSimulation -skip Sabotage -timeout 2h -v -seeds $(SEEDS)
 
 fuzz: ## each fuzz target for FUZZTIME=20s
-	@for package in $$(go list ./...); do \
-		for target in $$(go test -list '^Fuzz' $$package | grep '^Fuzz'); do \
-			echo "$$package $$target"; \
-			go test $$package -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) || exit 1; \
-		done; \
-	done
+	@FUZZTIME=$(FUZZTIME) scripts/fuzz
 
 bench: ## benchmarks of checks, submissions and draining
 	go test -run '^$$' -bench . -benchmem -p 1 \
