@@ -59,8 +59,8 @@ func isASCII(s string) bool { return !strings.ContainsFunc(s, func(r rune) bool 
 
 // A path of a job stays where it is appended, however often it is unescaped on its way.
 func FuzzParsePath(f *testing.F) {
-	for _, seed := range []string{"/", "/a//b?c=/..", "/%2e%2E/x", "/a%2f../x", "//host", "///a", "/\\host", "/a/..;/b", "/%00", "/%252e%252e/",
-		"/a#b", "/?x", "/..%5c", "/:80"} {
+	for _, seed := range []string{"/", "/a//b?c=/..", "/%2e%2E/x", "/a%2f../x", "//host", "///a", "/a/..;/b", "/%00", "/%252e%252e/",
+		"/a#b", "/?x", "/:80"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, value string) {

@@ -1,0 +1,35 @@
+package natstarget
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+)
+
+// Any reply of a service is an outcome, told in one line, and the wait that it asks for is one.
+func FuzzJudge(f *testing.F) {
+	for _, seed := range []string{"5", "1.5", "-1", "1e400", "NaN", "Inf", "-Inf", "0x1p-2", ""} {
+		f.Add(seed, "429", "slow\r\ndown", []byte("body"))
+	}
+	f.Add("", "", "", []byte(`{"error":{"code":503,"err_code":10077,"description":"maximum messages per subject exceeded"}}`))
+	f.Add("", "", "", []byte(`{"stream":"S","seq":1}`))
+	f.Add("", "-1", "\xff", []byte(strings.Repeat("é", 300)))
+	f.Fuzz(func(t *testing.T, value, code, text string, body []byte) {
+		after, named := retryAfter(value)
+		if after < 0 || after > 366*24*time.Hour || !named && after != 0 {
+			t.Fatalf("%q: wait %v, named %v", value, after, named)
+		}
+		err := judge(&nats.Msg{Data: body, Header: nats.Header{
+			micro.ErrorHeader: {text}, micro.ErrorCodeHeader: {code}, "retry-after": {value},
+		}})
+		if text != "" && err == nil {
+			t.Fatalf("code %q, %q: done", code, text)
+		}
+		if err != nil && (text != "" || strings.TrimSpace(code) != "") && strings.ContainsAny(err.Error(), "\r\n") {
+			t.Fatalf("code %q, %q: %q is not one line", code, text, err)
+		}
+	})
+}
