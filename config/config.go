@@ -83,6 +83,9 @@ type Embedded struct {
 // State says where the limits of door policies and meters keep their state.
 type State struct {
 	Store string // memory, in each admitter by itself, or redis, shared by all; default memory
+	// Cache is the file in which an admitter keeps the policies as it last knew them, so that one that is started while NATS
+	// is away answers checks by them. Empty, the default: it answers by those of the configuration file then.
+	Cache string
 	Redis Redis
 }
 

@@ -93,7 +93,7 @@ func TestFull(t *testing.T) {
 			MaxConnections: 100, MaxPerClient: 10},
 		NATS: config.NATS{URL: "nats://a:4222,tls://b.example:4222", Prefix: "staging", Replicas: 3,
 			Embedded: config.Embedded{Dir: "/var/lib/penstock", SyncAlways: true, MaxStore: 10 * policy.GiB}},
-		State: config.State{Store: "redis", Redis: config.Redis{
+		State: config.State{Store: "redis", Cache: "/var/lib/penstock/policies.json", Redis: config.Redis{
 			Addrs: []string{"sentinel:26379", "sentinel2:26379"}, Prefix: "p", Master: "limits", DB: 2, Username: "penstock",
 			Password: "secret", SentinelUsername: "s", SentinelPassword: "t", Timeout: 100 * time.Millisecond,
 			TLS: config.TLS{Enabled: true, CA: "ca.pem", Cert: "cert.pem", Key: "key.pem", ServerName: "redis"}}},
@@ -181,7 +181,7 @@ func TestDrainerFlags(t *testing.T) {
 			missing = append(missing, f.Name)
 		}
 	})
-	if want := []string{"nats-dir", "nats-listen", "nats-max-store", "nats-sync", "redis-addrs", "state-store"}; !slices.Equal(missing, want) {
+	if want := []string{"nats-dir", "nats-listen", "nats-max-store", "nats-sync", "redis-addrs", "state-cache", "state-store"}; !slices.Equal(missing, want) {
 		t.Errorf("without %v, want %v", missing, want)
 	}
 	if err := drainer.Parse([]string{"--nats-url=nats://flag:1", "--drain-lease=7s"}); err != nil {

@@ -54,6 +54,8 @@ var settings = []setting{
 		size(func(c *Config) *policy.Size { return &c.NATS.Embedded.MaxStore })},
 	{"state.store", "state-store", "keep the limits' state in this `store`: memory or redis",
 		text(func(c *Config) *string { return &c.State.Store })},
+	{"state.cache", "state-cache", "`file` to keep the policies in, so that checks go on when a start finds no NATS",
+		text(func(c *Config) *string { return &c.State.Cache })},
 	{"state.redis.addrs", "redis-addrs", "`host:port` of Redis, or several with commas between them",
 		list(func(c *Config) *[]string { return &c.State.Redis.Addrs })},
 	{"state.redis.prefix", "", "", text(func(c *Config) *string { return &c.State.Redis.Prefix })},

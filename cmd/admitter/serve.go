@@ -126,14 +126,16 @@ func serve(ctx context.Context, o options, stdout io.Writer, log *slog.Logger) e
 		TrustedProxies: o.config.HTTP.TrustedProxies,
 		Logger:         log,
 	})
+	known := &known{file: o.config.State.Cache, configured: o.config.Policies, obey: a.obey, log: log}
 	parts := []func(context.Context) error{
+		known.run,
 		lifecycle.HTTP(listener, a.metrics.CountErrors(handler), lifecycle.HTTPOptions{Grace: o.config.Grace,
 			MaxConnections: o.config.HTTP.MaxConnections, MaxPerClient: o.config.HTTP.MaxPerClient,
 			Unbounded: o.config.HTTP.TrustedProxies, Logger: log}),
 		natsapi.Serve(connections[1], names, a.service, natsapi.Options{
 			Budget: budget, Grace: max(o.config.Grace, time.Millisecond), Version: version,
 			Started: func() { close(a.listening) }, Answered: a.metrics.Answered, Logger: log}),
-		a.follow,
+		func(ctx context.Context) error { return a.follow(ctx, known) },
 		a.streams.run,
 		after(a.setUp, a.file.run),
 		func(ctx context.Context) error { return a.announce(ctx, stdout, listener.Addr(), broker.url) },
@@ -156,7 +158,7 @@ func serve(ctx context.Context, o options, stdout io.Writer, log *slog.Logger) e
 func (a *admitter) readiness(nc *nats.Conn) error {
 	switch {
 	case !nc.IsConnected():
-		return errors.New("not connected to NATS")
+		return errors.New("not connected to NATS: checks are answered, jobs are not taken")
 	case !a.ready.isClosed():
 		return fmt.Errorf("%w, or their streams not prepared", admission.ErrStarting)
 	}
@@ -175,7 +177,7 @@ func (a *admitter) announce(ctx context.Context, stdout io.Writer, http net.Addr
 }
 
 // follow prepares JetStream, hands the file's policies to all processes, and then follows what the policies are.
-func (a *admitter) follow(ctx context.Context) error {
+func (a *admitter) follow(ctx context.Context, known *known) error {
 	nc := a.broker.Conn()
 	if !natsconn.Connected(ctx, nc) {
 		return nil
@@ -200,13 +202,18 @@ func (a *admitter) follow(ctx context.Context) error {
 	}
 	close(a.setUp)
 	return a.broker.WatchPolicies(ctx, func(set queue.PolicySet) {
-		if err := a.service.SetPolicies(set); err != nil {
-			a.log.Error("policies keep their former form, or stay out", "error", err)
-		}
-		a.metrics.Policies(set)
+		known.set(set)
 		a.streams.follow(set)
 		a.obeyed.set(set)
 	})
+}
+
+// obey answers by a set of policies from now on.
+func (a *admitter) obey(set queue.PolicySet) {
+	if err := a.service.SetPolicies(set); err != nil {
+		a.log.Error("policies keep their former form, or stay out", "error", err)
+	}
+	a.metrics.Policies(set)
 }
 
 const (
