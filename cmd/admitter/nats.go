@@ -22,10 +22,11 @@ type broker struct {
 
 // openNATS starts the embedded server, or prepares connections to the configured one. The latter need not be there yet.
 func openNATS(c config.NATS, log *slog.Logger) (broker, error) {
+	watch := natsconn.NewWatch(log)
 	if c.URL != "" {
 		return broker{
 			connect: func(name string) (*nats.Conn, error) {
-				nc, err := nats.Connect(c.URL, natsconn.Options(name, log)...)
+				nc, err := nats.Connect(c.URL, watch.Options(name)...)
 				if err != nil {
 					return nil, fmt.Errorf("connect to NATS: %w", err)
 				}
@@ -42,7 +43,7 @@ func openNATS(c config.NATS, log *slog.Logger) (broker, error) {
 		return broker{}, err
 	}
 	return broker{
-		connect: func(name string) (*nats.Conn, error) { return server.Connect(natsconn.Options(name, log)...) },
+		connect: func(name string) (*nats.Conn, error) { return server.Connect(watch.Options(name)...) },
 		url:     cmp.Or(server.URL(), "in-process"),
 		close:   server.Shutdown,
 	}, nil

@@ -21,7 +21,7 @@ import (
 
 // serve drains until ctx ends. What can fail at once (ports, options) fails before anything is taken.
 func serve(ctx context.Context, c config.Config, stdout io.Writer, log *slog.Logger) error {
-	nc, err := nats.Connect(c.NATS.URL, natsconn.Options("penstock drainer", log)...)
+	nc, err := nats.Connect(c.NATS.URL, natsconn.NewWatch(log).Options("penstock drainer")...)
 	if err != nil {
 		return fmt.Errorf("connect to NATS: %w", err)
 	}

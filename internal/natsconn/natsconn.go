@@ -6,24 +6,47 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
 )
 
 const (
-	// retryLog is how often a connection that cannot be made is worth a line.
-	retryLog = 10 * time.Second
+	// errorsEvery is the least time between two lines about errors of one subscription.
+	errorsEvery = 10 * time.Second
+	// mostReported bounds what is remembered of that.
+	mostReported = 1000
 	// leaveTimeout bounds the wait for the last bytes of a connection that is about to be closed.
 	leaveTimeout = 2 * time.Second
 )
 
+// Watch logs what becomes of a process's connections: one line when the first of them is lost and one when all are back,
+// however many they are, and one in ten seconds about what a subscription cannot take.
+type Watch struct {
+	log *slog.Logger
+
+	mu     sync.Mutex
+	away   map[string]bool // the names of connections that are lost
+	since  time.Time       // when the first of them was
+	denied bool            // it was told that the server refuses us
+	errors map[string]*reported
+}
+
+// reported is what was told of a subscription's errors.
+type reported struct {
+	at     time.Time
+	untold int
+}
+
+// NewWatch makes a watch for the connections of one process.
+func NewWatch(log *slog.Logger) *Watch {
+	return &Watch{log: log, away: map[string]bool{}, errors: map[string]*reported{}}
+}
+
 // Options make a connection that never gives up: not when the server is away at first, nor when it refuses the
 // credentials for a while, as it does while its accounts are being changed.
-func Options(name string, log *slog.Logger) []nats.Option {
-	log = log.With("connection", name)
-	var told atomic.Int64 // Unix nanoseconds
+func (w *Watch) Options(name string) []nats.Option {
 	return []nats.Option{
 		nats.Name(name),
 		nats.RetryOnFailedConnect(true),
@@ -34,31 +57,84 @@ func Options(name string, log *slog.Logger) []nats.Option {
 		// What cannot be sent now fails now. Kept back and sent in one clump later, it would reach JetStream long after its
 		// sender was told that it failed.
 		nats.ReconnectBufSize(-1),
-		nats.ConnectHandler(func(nc *nats.Conn) { log.Debug("connected to NATS", "url", nc.ConnectedUrlRedacted()) }),
-		nats.ReconnectHandler(func(nc *nats.Conn) { log.Info("connected to NATS again", "url", nc.ConnectedUrlRedacted()) }),
+		nats.ConnectHandler(func(nc *nats.Conn) { w.back(name, nc) }),
+		nats.ReconnectHandler(func(nc *nats.Conn) { w.back(name, nc) }),
 		nats.DisconnectErrHandler(func(nc *nats.Conn, err error) {
 			if err != nil && !nc.IsClosed() {
-				log.Warn("the connection to NATS was lost: trying again", "error", err)
+				w.lost(name, "the connection to NATS was lost: trying again", err)
 			}
 		}),
 		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) {
-			now, before := time.Now().UnixNano(), told.Load()
-			if now-before >= int64(retryLog) && told.CompareAndSwap(before, now) {
-				log.Warn("NATS cannot be reached: trying again", "error", err)
-			}
+			w.lost(name, "NATS cannot be reached: trying again", err)
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
 			subject := ""
 			if sub != nil {
 				subject = sub.Subject
 			}
-			level := slog.LevelWarn
-			if errors.Is(err, nats.ErrBadHeaderMsg) { // a client's fault, which is answered
-				level = slog.LevelDebug
-			}
-			log.Log(context.Background(), level, "NATS reports an error", "subject", subject, "error", err)
+			w.report(name, subject, err)
 		}),
 	}
+}
+
+// lost notes that a connection is away. That the server refuses us is another thing than that it is away, and worth a line
+// of its own.
+func (w *Watch) lost(name, message string, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	level := slog.LevelDebug
+	if len(w.away) == 0 {
+		level, w.since, w.denied = slog.LevelWarn, time.Now(), false
+	}
+	w.away[name] = true
+	if !w.denied && (errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthExpired)) {
+		level, w.denied = slog.LevelWarn, true
+	}
+	w.log.Log(context.Background(), level, message, "connection", name, "error", err)
+}
+
+// back notes that a connection is there.
+func (w *Watch) back(name string, nc *nats.Conn) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	url := nc.ConnectedUrlRedacted()
+	if !w.away[name] {
+		w.log.Debug("connected to NATS", "connection", name, "url", url)
+		return
+	}
+	delete(w.away, name)
+	if len(w.away) > 0 {
+		w.log.Debug("one of the connections to NATS is back", "connection", name, "url", url)
+		return
+	}
+	w.log.Info("connected to NATS again", "url", url, "away", time.Since(w.since).Round(time.Millisecond))
+}
+
+// report tells of an error that nats.go has no caller for: such as messages that come faster than they are taken, or whose
+// headers cannot be read. A client must not be able to fill the log with them.
+func (w *Watch) report(name, subject string, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	key := name + " " + subject
+	r := w.errors[key]
+	if r == nil {
+		if len(w.errors) >= mostReported {
+			clear(w.errors)
+		}
+		r = &reported{}
+		w.errors[key] = r
+	}
+	now := time.Now()
+	if now.Sub(r.at) < errorsEvery {
+		r.untold++
+		return
+	}
+	level := slog.LevelWarn
+	if errors.Is(err, nats.ErrBadHeaderMsg) { // a client's fault, which is answered
+		level = slog.LevelDebug
+	}
+	w.log.Log(context.Background(), level, "NATS reports an error", "connection", name, "subject", subject, "error", err, "more", r.untold)
+	r.at, r.untold = now, 0
 }
 
 // Connected waits for the first connection, and reports whether it came before ctx ended.
