@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -108,6 +109,16 @@ func TestReportNamesTheBrokenLaw(t *testing.T) {
 		{"a dead letter", func(s *scene) { s.letters = 1 }, "law 3"},
 		{"twice without a crash", func(s *scene) { s.api.arrivals[900].job = s.api.arrivals[899].job },
 			"ran twice: demo:899"},
+		{"overtaken on the way", func(s *scene) { s.swap(100, 102) }, ""},
+		{"far out of order", func(s *scene) { s.swap(100, 110) }, "law 4 (order): 6 requests came up to 208ms after"},
+		{"far out of order by a stall", func(s *scene) {
+			s.swap(100, 110)
+			s.machine.stalls = []stall{{s.api.arrivals[100].at.Add(-200 * time.Millisecond), s.api.arrivals[100].at}}
+		}, ""},
+		{"a job that the kill held up", func(s *scene) {
+			s.api.arrivals[481].job = s.api.arrivals[469].job // the first after the takeover
+			s.api.arrivals = slices.Delete(s.api.arrivals, 469, 470)
+		}, ""},
 		{"a counted attempt", func(s *scene) { s.api.arrivals[3].attempt = 2 }, "law 6"},
 		{"no retry-after", func(s *scene) { s.traffic.withoutRetry = 1 }, "law 7"},
 		{"neither yes nor no", func(s *scene) { s.traffic.failures = []error{http.ErrHandlerTimeout} }, "law 7"},
@@ -126,6 +137,12 @@ func TestReportNamesTheBrokenLaw(t *testing.T) {
 			}
 		})
 	}
+}
+
+// swap has two jobs come in each other's place.
+func (s *scene) swap(i, j int) {
+	a := s.api.arrivals
+	a[i].job, a[j].job = a[j].job, a[i].job
 }
 
 // stretch makes time between the requests longer or shorter.

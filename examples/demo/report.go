@@ -46,16 +46,27 @@ func (s *scene) report(out *screen) (broken []string) {
 		fact("ran twice after kill -9", "%d (at least once, so they may)", f.repeated)
 		fact("takeover after kill -9", "%.1f s (lease %v)", s.takeover().Seconds(), lease)
 	}
-	fact("arrived out of order", "%d", f.overtaken)
+	order := ""
+	if f.overtaken > 0 {
+		order = fmt.Sprintf(" (up to %v late: started in order, and overtaken on the way)", f.behind.Round(time.Millisecond))
+		if f.unordered > 0 {
+			order = fmt.Sprintf(" (up to %v late, which the way does not explain)", f.behind.Round(time.Millisecond))
+		}
+	}
+	fact("arrived out of order", "%d%s", f.overtaken, order)
 	fact("most starts in any second", "%d (the API allows %d)", f.busiest, s.api.limit)
 	fact("429s from the API", "%d", len(f.throttled))
-	fact("measured rate", "%.2f/s for %.1f s of backlog (configured %d/s, %+.2f %%)", f.rate, f.measured.Seconds(),
-		outflow, 100*(f.rate-outflow)/outflow)
-	stalls := "none over " + stalled.String()
-	if now := time.Now(); s.machine.longest(out.started, now) > 0 {
-		stalls = fmt.Sprintf("%v in all, the longest %v", s.machine.total(out.started, now).Round(time.Millisecond),
-			s.machine.longest(out.started, now).Round(time.Millisecond))
+	now := time.Now()
+	stalls, slower := "none over "+stalled.String(), ""
+	if longest := s.machine.longest(out.started, now); longest > 0 {
+		stalls = fmt.Sprintf("%v in all, the longest %v: other programs had the processors", s.machine.total(out.started, now).
+			Round(time.Millisecond), longest.Round(time.Millisecond))
+		if f.rate < outflow {
+			slower = fmt.Sprintf("; stalls of this machine explain up to %.2f %% less", f.stalled())
+		}
 	}
+	fact("measured rate", "%.2f/s for %.1f s of backlog (configured %d/s, %+.2f %%%s)", f.rate, f.measured.Seconds(),
+		outflow, 100*(f.rate-outflow)/outflow, slower)
 	fact("stalls of this machine", "%s", stalls)
 	return s.broken(f)
 }

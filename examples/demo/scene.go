@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"sort"
 	"strings"
 	"time"
 )
@@ -23,6 +24,10 @@ type scene struct {
 	mostHeld  int // jobs that the bucket held
 	letters   int // dead letters
 }
+
+// onTheWay is how much longer than another a request may take from its start to the API. Starts are in order, and each
+// has a connection of its own.
+const onTheWay = 100 * time.Millisecond
 
 // look is how often the scene is looked at.
 const look = 100 * time.Millisecond
@@ -132,9 +137,11 @@ type findings struct {
 	lost      []string
 	repeated  int // jobs that ran twice, which the kill explains
 	twice     []string
-	unknown   int // done jobs that no sender knows to be accepted: the answer was lost
-	overtaken int // starts after that of a job accepted later
-	counted   int // attempts counted, though nothing failed
+	unknown   int           // done jobs that no sender knows to be accepted: the answer was lost
+	overtaken int           // requests that came after that of a job accepted later
+	behind    time.Duration // the most by which one of these came after
+	unordered int           // of these, those whose place neither the way to the API nor a stall explains
+	counted   int           // attempts counted, though nothing failed
 	throttled []arrival
 	busiest   int
 	rate      float64 // while a backlog existed, outside the takeover
@@ -153,7 +160,11 @@ func (s *scene) findings() findings {
 		known[job] = true
 	}
 	first := map[string]arrival{}
-	highest := 0
+	var latest []arrival // each of the highest number until then
+	number := func(r arrival) (n int) {
+		_, _ = fmt.Sscanf(r.job, policyName+":%d", &n) // 0: not one of ours
+		return n
+	}
 	var before, after []arrival // of the kill
 	for _, r := range seen {
 		switch {
@@ -182,11 +193,20 @@ func (s *scene) findings() findings {
 		if !known[r.job] {
 			f.unknown++
 		}
-		var number int
-		if _, err := fmt.Sscanf(r.job, policyName+":%d", &number); err == nil && number < highest {
-			f.overtaken++
+		if !s.resumed.IsZero() && !r.at.Before(s.resumed) && len(latest) > 0 && latest[0].at.Before(s.killDone) {
+			latest = nil // what was under way at the kill comes again
 		}
-		highest = max(highest, number)
+		if len(latest) == 0 || number(r) > number(latest[len(latest)-1]) {
+			latest = append(latest, r)
+			continue
+		}
+		i := sort.Search(len(latest), func(i int) bool { return number(latest[i]) > number(r) })
+		behind := r.at.Sub(latest[i].at)
+		f.overtaken++
+		f.behind = max(f.behind, behind)
+		if behind > onTheWay+s.machine.total(latest[i].at.Add(-time.Second), r.at) {
+			f.unordered++
+		}
 	}
 	intervals := 0
 	for _, part := range [][]arrival{before, after} {
@@ -202,6 +222,14 @@ func (s *scene) findings() findings {
 		f.rate = float64(intervals) / f.measured.Seconds()
 	}
 	return f
+}
+
+// stalled is how much of the measured time was stalls, in percent: so much slower than configured is the machine's doing.
+func (f findings) stalled() float64 {
+	if f.measured == 0 {
+		return 0
+	}
+	return 100 * f.stalls.Seconds() / f.measured.Seconds()
 }
 
 // broken names the laws that were broken.
@@ -225,7 +253,8 @@ func (s *scene) broken(f findings) (broken []string) {
 	within := 0.005*f.measured.Seconds() + f.stalls.Seconds()
 	off := math.Abs(f.rate-outflow) / outflow * f.measured.Seconds()
 	if f.measured > 0 && len(f.throttled) == 0 && off > within {
-		law(2, "rate", "%.2f/s is not within 0.5 %% of %d/s", f.rate, outflow)
+		law(2, "rate", "%.2f/s is not within 0.5 %% of %d/s, and stalls of this machine explain no more than %.2f %%", f.rate,
+			outflow, f.stalled())
 	}
 	if len(f.lost) > 0 {
 		law(3, "no loss", "accepted and never done: %s", some(f.lost))
@@ -235,6 +264,9 @@ func (s *scene) broken(f findings) (broken []string) {
 	}
 	if len(f.twice) > 0 {
 		law(3, "no loss", "the kill does not explain why these ran twice: %s", some(f.twice))
+	}
+	if f.unordered > 0 {
+		law(4, "order", "%d requests came up to %v after that of a job accepted later", f.unordered, f.behind.Round(time.Millisecond))
 	}
 	if f.counted > 0 {
 		law(6, "waiting is not failing", "%d requests were not a first attempt, though none had failed", f.counted)
