@@ -25,6 +25,8 @@ var (
 	ErrTooSlow = errors.New("too slow")
 	// ErrNotFound: the policy is known, but not the job, the dead letter or the override that was asked for.
 	ErrNotFound = errors.New("not found")
+	// ErrPrecondition: what is there now is not what the caller demands of it.
+	ErrPrecondition = errors.New("precondition failed")
 	// ErrNoDrainer: only the drainer that owns a partition can do this, and none answered. The request may be repeated.
 	ErrNoDrainer = errors.New("no drainer answered")
 	// ErrUnavailable: the store, the broker or the policies cannot be reached now, or a whole stream is full. Nothing

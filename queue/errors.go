@@ -27,6 +27,8 @@ var (
 	// ErrInvalidKey says that a key is not one: not UTF-8, longer than [MaxKeyBytes], or a subject form that
 	// [EncodeKey] does not produce.
 	ErrInvalidKey = errors.New("invalid key")
+	// ErrTooMany says that there are as many policies, or overrides of one policy, as there may be.
+	ErrTooMany = errors.New("too many")
 	// ErrUnavailable says that no answer came in time, or that NATS could not be reached. What was asked for may have
 	// happened all the same.
 	ErrUnavailable = errors.New("unavailable")

@@ -25,6 +25,7 @@ type FileSet struct {
 type FileResult struct {
 	Written    []FileChange // the others are as the file has them, or as they were changed since
 	Absent     []string     // belong to the set and are not in the file: they stay
+	Deleted    []string     // were deleted, and their text in the file has not changed since: they stay away
 	Unreadable []error      // records that cannot be read, of policies that are not in the file: they stay
 }
 
@@ -37,7 +38,7 @@ type FileChange struct {
 }
 
 // PutFilePolicies writes the policies of a configuration file. A policy is written only if its content in the file is
-// another than the one that a file last wrote, so that a restart undoes no change made since. One that the set's file once
+// another than the one that a file last wrote, so that a restart undoes no change made since, nor a deletion. One that the set's file once
 // had and has no more stays: see [Broker.RetireAbsent]; a file of another set may take it over. All are checked before the
 // first is written; the error joins everything that is wrong: what [Broker.PutPolicy] refuses, a policy that belongs to
 // another set, and a record in a newer format. A record that cannot be read at all is replaced if the policy is in the
@@ -91,6 +92,9 @@ func (b *Broker) putFile(ctx context.Context, set string, ps []policy.Policy) (r
 			result.Written = append(result.Written, *change)
 		}
 		problem(p.Name, err)
+		if was := current[p.Name]; err == nil && change == nil && was != nil && (was.Deleting || was.Deleted) {
+			result.Deleted = append(result.Deleted, p.Name)
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(current)) {
 		record := current[name]
@@ -120,7 +124,7 @@ func (b *Broker) putFromFile(ctx context.Context, set string, p policy.Policy) (
 			return nil, err
 		}
 		change = &FileChange{After: p.WithDefaults()}
-		if current != nil {
+		if current = current.present(); current != nil {
 			change.Revived = current.Retired
 			if before, err := policy.Read(current.Policy); err == nil {
 				change.Before = &before
@@ -159,6 +163,14 @@ func (b *Broker) fromFile(ctx context.Context, set string, current *policyRecord
 			return &back, nil
 		default:
 			return nil, nil
+		}
+	}
+	if current != nil && (current.Deleting || current.Deleted) && current.File == next.File && current.Set == next.Set {
+		return nil, nil
+	}
+	if current = current.present(); current == nil {
+		if err := b.roomForPolicy(ctx); err != nil {
+			return nil, err
 		}
 	}
 	return &next, b.fill(ctx, &next, current, p)

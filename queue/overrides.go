@@ -26,82 +26,106 @@ type KeyOverride struct {
 	Revision uint64 // of the record; a higher one is newer
 }
 
+// MaxOverrides is how many keys of one policy may have an override; those count for another hour that were deleted.
+const MaxOverrides = 100_000
+
 // PutOverride gives one key of a policy limits of its own, in place of those it may have had, and returns the record's
 // revision. The zero override is as good as none and takes the record away. Whether the override suits the policy is
 // not looked at (see [policy.Override.Validate]): a policy may change later, too, and what does not suit it then has no
-// effect. It answers [ErrInvalidKey] for what is no key.
+// effect. It answers [ErrInvalidKey] for what is no key, and [ErrTooMany].
 func (b *Broker) PutOverride(ctx context.Context, policyName string, key Key, o policy.Override) (uint64, error) {
-	revision, err := b.ChangeOverride(ctx, policyName, key,
-		func(policy.Override) (policy.Override, error) { return o, nil })
+	put, err := b.ChangeOverride(ctx, policyName, key, func(KeyOverride) (policy.Override, error) { return o, nil })
 	if err != nil {
 		return 0, fmt.Errorf("put override: %w", err)
 	}
-	return revision, nil
+	return put.Revision, nil
 }
 
-// ChangeOverride replaces a key's override by what change makes of it, by compare-and-set: change gets the zero
-// override when there is none, and is called again when somebody else was faster. Its error ends the attempt and is
-// returned.
+// ChangeOverride replaces a key's override by what change makes of it, by compare-and-set: change gets the present one,
+// with revision 0 when there is none, and is called again when somebody else was faster. Its error ends the attempt and
+// is returned.
 func (b *Broker) ChangeOverride(
-	ctx context.Context, policyName string, key Key, change func(policy.Override) (policy.Override, error),
-) (revision uint64, err error) {
-	place := policyName + "." + string(key)
+	ctx context.Context, policyName string, key Key, change func(KeyOverride) (policy.Override, error),
+) (KeyOverride, error) {
 	name, err := overrideName(policyName, key)
+	var put KeyOverride
+	for written := false; err == nil && !written; {
+		put, written, err = b.changeOverride(ctx, policyName, name, key, change)
+	}
 	if err != nil {
-		return 0, fmt.Errorf("override of %s: %w", place, err)
+		return KeyOverride{}, fmt.Errorf("override of %s.%s: %w", policyName, key, err)
 	}
-	for {
-		stored, err := b.policies.Read(ctx, name)
-		var current policy.Override
-		switch {
-		case err == nil:
-			if current, err = parseOverrideRecord(stored.Value, key); err != nil {
-				return 0, fmt.Errorf("override of %s: %w", place, err)
-			}
-		case !errors.Is(err, ErrNotFound):
-			return 0, fmt.Errorf("override of %s: %w", place, err)
+	return put, nil
+}
+
+// changeOverride tries it once; false: somebody else was faster.
+func (b *Broker) changeOverride(ctx context.Context, policyName, name string, key Key,
+	change func(KeyOverride) (policy.Override, error)) (put KeyOverride, written bool, err error) {
+
+	stored, err := b.policies.Read(ctx, name)
+	current := KeyOverride{Key: key}
+	switch {
+	case err == nil:
+		current.Revision = stored.Revision
+		if current.Override, err = parseOverrideRecord(stored.Value, key); err != nil {
+			return current, false, err
 		}
-		exists := err == nil
-		next, err := change(current)
+	case !errors.Is(err, ErrNotFound):
+		return current, false, err
+	}
+	next, err := change(current)
+	if err != nil {
+		return current, false, err
+	}
+	put = KeyOverride{Key: key, Override: next}
+	if next.IsZero() {
+		if current.Revision == 0 {
+			return put, true, nil
+		}
+		err = b.policies.Delete(ctx, name, stored.Revision)
+	} else {
+		put.Revision, err = b.writeOverride(ctx, policyName, name, stored, put)
+	}
+	if errors.Is(err, ErrConflict) && ctx.Err() == nil {
+		return put, false, nil
+	}
+	return put, err == nil, err
+}
+
+// writeOverride stores an override over what was read, unless it is the same.
+func (b *Broker) writeOverride(
+	ctx context.Context, policyName, name string, stored Record, put KeyOverride,
+) (revision uint64, err error) {
+	value, err := encodeOverride(put.Key, put.Override)
+	if err != nil || bytes.Equal(value, stored.Value) {
+		return stored.Revision, err
+	}
+	if stored.Value == nil {
+		n, err := b.policies.count(ctx, policyName+".>")
+		if err == nil && n >= MaxOverrides {
+			err = fmt.Errorf("%w: %d keys of the policy have limits of their own, the most that can, or had them within "+
+				"the last hour", ErrTooMany, n)
+		}
 		if err != nil {
-			return 0, fmt.Errorf("override of %s: %w", place, err)
-		}
-		if next.IsZero() {
-			if !exists {
-				return stored.Revision, nil
-			}
-			err = b.policies.Delete(ctx, name, stored.Revision)
-		} else {
-			var value []byte
-			if value, err = encodeOverride(key, next); err == nil {
-				if exists && bytes.Equal(value, stored.Value) {
-					return stored.Revision, nil
-				}
-				revision, err = b.policies.Put(ctx, name, value, stored.Revision)
-			}
-		}
-		if err == nil {
-			return revision, nil
-		}
-		if !errors.Is(err, ErrConflict) || ctx.Err() != nil {
-			return 0, fmt.Errorf("override of %s: %w", place, err)
+			return 0, err
 		}
 	}
+	return b.policies.Put(ctx, name, value, stored.Revision)
 }
 
 // Override is what one key of a policy obeys instead of the policy's numbers; [ErrNotFound] when it has no override.
-func (b *Broker) Override(ctx context.Context, policyName string, key Key) (policy.Override, error) {
+func (b *Broker) Override(ctx context.Context, policyName string, key Key) (KeyOverride, error) {
 	name, err := overrideName(policyName, key)
 	var r Record
 	if err == nil {
 		r, err = b.policies.Read(ctx, name)
 	}
-	var o policy.Override
+	o := KeyOverride{Key: key, Revision: r.Revision}
 	if err == nil {
-		o, err = parseOverrideRecord(r.Value, key)
+		o.Override, err = parseOverrideRecord(r.Value, key)
 	}
 	if err != nil {
-		return policy.Override{}, fmt.Errorf("override of %s.%s: %w", policyName, key, err)
+		return KeyOverride{}, fmt.Errorf("override of %s.%s: %w", policyName, key, err)
 	}
 	return o, nil
 }

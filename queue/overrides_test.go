@@ -33,7 +33,8 @@ func TestOverrides(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := b.Override(ctx, "stripe", k); err != nil || !reflect.DeepEqual(got, want) {
+	if got, err := b.Override(ctx, "stripe", k); err != nil || !reflect.DeepEqual(got.Override, want) ||
+		got.Revision != first {
 		t.Errorf("got %+v, %v", got, err)
 	}
 	if again, err := b.PutOverride(ctx, "stripe", k, want); err != nil || again != first {
@@ -79,8 +80,8 @@ func TestChangeOverrideTogether(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 10 {
 		wg.Go(func() {
-			_, err := b.ChangeOverride(ctx, "stripe", "a", func(o policy.Override) (policy.Override, error) {
-				burst := int64(1)
+			_, err := b.ChangeOverride(ctx, "stripe", "a", func(current KeyOverride) (policy.Override, error) {
+				o, burst := current.Override, int64(1)
 				if o.Burst != nil {
 					burst += *o.Burst
 				}
@@ -93,11 +94,11 @@ func TestChangeOverrideTogether(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if o, err := b.Override(ctx, "stripe", "a"); err != nil || o.Burst == nil || *o.Burst != 10 {
+	if o, err := b.Override(ctx, "stripe", "a"); err != nil || o.Override.Burst == nil || *o.Override.Burst != 10 {
 		t.Errorf("got %+v, %v", o, err)
 	}
 	refusal := errors.New("no")
-	_, err := b.ChangeOverride(ctx, "stripe", "a", func(policy.Override) (policy.Override, error) {
+	_, err := b.ChangeOverride(ctx, "stripe", "a", func(KeyOverride) (policy.Override, error) {
 		return policy.Override{}, refusal
 	})
 	if !errors.Is(err, refusal) {

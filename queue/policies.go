@@ -19,6 +19,7 @@ type PolicyEntry struct {
 	Policy   policy.Policy // with its defaults
 	Revision uint64        // of the record; a higher one is newer
 	Retired  bool          // it takes no new jobs and ends when its queue is empty
+	Deleting bool          // it is retired, and its record goes with its stream
 	Paused   bool          // its jobs wait until an operator resumes it
 	Source   string        // SourceAPI or SourceFile: who wrote the content
 	Set      string        // the set of the file that it is in, or was until it left the file; empty: it is in none
@@ -26,6 +27,9 @@ type PolicyEntry struct {
 
 // PolicySet is all policies by name.
 type PolicySet map[string]PolicyEntry
+
+// MaxPolicies is how many policies there may be, retired ones included: each has a stream and its place in every process.
+const MaxPolicies = 1000
 
 // Where a policy's content came from.
 const (
@@ -43,13 +47,19 @@ type policyRecord struct {
 	Left    bool            `json:"left,omitempty"` // the set's file does not have it any more
 	Retired bool            `json:"retired,omitempty"`
 	Paused  bool            `json:"paused,omitempty"`
+	// Deleting: it is retired, and goes for good with its stream. Deleted: it has gone, and this is left because a file
+	// wrote it, so that the file brings it back only when its text changes.
+	Deleting bool `json:"deleting,omitempty"`
+	Deleted  bool `json:"deleted,omitempty"`
+
+	revision uint64 // of the record as it was read
 }
 
 // entry is what the record says.
 func (r *policyRecord) entry(revision uint64) (PolicyEntry, error) {
 	p, err := policy.Read(r.Policy)
-	return PolicyEntry{Policy: p, Revision: revision, Retired: r.Retired, Paused: r.Paused, Source: r.Source,
-		Set: r.set()}, err
+	return PolicyEntry{Policy: p, Revision: revision, Retired: r.Retired, Deleting: r.Deleting, Paused: r.Paused,
+		Source: r.Source, Set: r.set()}, err
 }
 
 // set is the set of the file that wrote the policy last, empty when none ever did.
@@ -60,21 +70,107 @@ func (r *policyRecord) set() string {
 	return cmp.Or(r.Set, policy.DefaultSet)
 }
 
-// PutPolicy writes a policy for all processes, as a program or the API does, and returns its new revision. It refuses what
-// [policy.Policy.Validate] and [policy.CheckChange] refuse; a retired policy whose stream is gone may come back as
-// anything. One that has left its file, or has retired, is the program's or the API's own from then on.
+// PutPolicy writes a policy for all processes, as a program or the API does, and returns its revision. It refuses what
+// [policy.Policy.Validate] and [policy.CheckChange] refuse, and the one that would be too many ([MaxPolicies]); a retired
+// policy whose stream is gone may come back as anything. One that has left its file, or has retired, is the program's or
+// the API's own from then on. What is there already is not written again.
 func (b *Broker) PutPolicy(ctx context.Context, p policy.Policy) (revision uint64, err error) {
-	revision, err = b.changePolicy(ctx, p.Name, func(current *policyRecord) (*policyRecord, error) {
-		next := policyRecord{Source: SourceAPI}
-		if current != nil && !current.Left && !current.Retired {
-			next.File, next.Set = current.File, current.Set
-		}
-		return &next, b.fill(ctx, &next, current, p)
+	entry, err := b.ChangePolicy(ctx, p.Name, func(*PolicyEntry) (policy.Policy, error) { return p, nil })
+	return entry.Revision, err
+}
+
+// ChangePolicy replaces a policy by what change makes of it, by compare-and-set, as [Broker.PutPolicy] does: change gets
+// the present one, nil when there is none that can be read, and is called again when somebody else was faster, so that what it says is
+// true of what it replaces. Its error ends the attempt and is returned.
+func (b *Broker) ChangePolicy(
+	ctx context.Context, name string, change func(current *PolicyEntry) (policy.Policy, error),
+) (PolicyEntry, error) {
+	var written *policyRecord
+	revision, err := b.changePolicy(ctx, name, func(current *policyRecord) (next *policyRecord, err error) {
+		written, err = b.draft(ctx, name, current, change)
+		return written, err
 	})
-	if err != nil {
-		return 0, fmt.Errorf("put policy %s: %w", p.Name, err)
+	var entry PolicyEntry
+	if err == nil {
+		entry, err = written.entry(revision)
 	}
-	return revision, nil
+	if err != nil {
+		return PolicyEntry{}, fmt.Errorf("put policy %s: %w", name, err)
+	}
+	return entry, nil
+}
+
+// TryPolicy is [Broker.ChangePolicy] without writing anything: the policy as it would be, with the present one's revision.
+func (b *Broker) TryPolicy(
+	ctx context.Context, name string, change func(current *PolicyEntry) (policy.Policy, error),
+) (PolicyEntry, error) {
+	current, err := b.policyRecord(ctx, name)
+	var entry PolicyEntry
+	if err == nil {
+		var next *policyRecord
+		if next, err = b.draft(ctx, name, current, change); err == nil {
+			entry, err = next.entry(current.at())
+		}
+	}
+	if err != nil {
+		return PolicyEntry{}, fmt.Errorf("try policy %s: %w", name, err)
+	}
+	return entry, nil
+}
+
+// draft is the record that a program's or the API's change makes of the present one.
+func (b *Broker) draft(ctx context.Context, name string, current *policyRecord,
+	change func(current *PolicyEntry) (policy.Policy, error)) (*policyRecord, error) {
+
+	next := policyRecord{Source: SourceAPI}
+	if current != nil && !current.Left && (!current.Retired || current.Deleting || current.Deleted) {
+		next.File, next.Set = current.File, current.Set
+	}
+	var before *PolicyEntry // also nil for a record that cannot be read
+	if current = current.present(); current != nil {
+		if entry, err := current.entry(current.revision); err == nil {
+			before = &entry
+		}
+	} else if err := b.roomForPolicy(ctx); err != nil {
+		return nil, err
+	}
+	p, err := change(before)
+	if err != nil {
+		return nil, err
+	}
+	if p.Name != name {
+		return nil, fmt.Errorf("the policy's name is %.64q", p.Name)
+	}
+	return &next, b.fill(ctx, &next, current, p)
+}
+
+// present is the record unless its policy has been deleted.
+func (r *policyRecord) present() *policyRecord {
+	if r == nil || r.Deleted {
+		return nil
+	}
+	return r
+}
+
+// at is the record's revision, 0 for none and for that of a policy that has been deleted.
+func (r *policyRecord) at() uint64 {
+	if r = r.present(); r != nil {
+		return r.revision
+	}
+	return 0
+}
+
+// roomForPolicy refuses the policy that would be too many.
+func (b *Broker) roomForPolicy(ctx context.Context) error {
+	names, err := b.policies.keys(ctx, "*")
+	if err != nil || len(names) < MaxPolicies {
+		return err // some of the names may be deleted
+	}
+	set, err := b.Policies(ctx)
+	if err == nil && len(set) >= MaxPolicies {
+		err = fmt.Errorf("%w: there are %d policies, the most that there can be", ErrTooMany, len(set))
+	}
+	return err
 }
 
 // fill checks a policy against the current record and puts it into the next one. Defaults are stored too: those that can
@@ -129,20 +225,15 @@ func (b *Broker) isGone(ctx context.Context, r *policyRecord, name string) bool 
 }
 
 // changePolicy replaces a policy's record by compare-and-set, again when somebody else was faster. change gets nil when
-// there is no record, one without a policy when it cannot be read, and returns nil to leave it as it is. What a newer
-// version wrote is [ErrVersion].
+// there is no record, one without a policy when it cannot be read, and returns nil to leave it as it is; what is as it
+// was is not written again. The record of a policy that has been deleted is a record, too. What a newer version wrote is
+// [ErrVersion].
 func (b *Broker) changePolicy(
 	ctx context.Context, name string, change func(*policyRecord) (*policyRecord, error),
 ) (uint64, error) {
 	for {
-		stored, err := b.policies.Read(ctx, name)
-		var current *policyRecord
-		switch {
-		case err == nil:
-			if current, err = currentRecord(stored.Value); err != nil {
-				return 0, err
-			}
-		case !errors.Is(err, ErrNotFound):
+		stored, current, err := b.storedPolicy(ctx, name)
+		if err != nil {
 			return 0, err
 		}
 		next, err := change(current)
@@ -156,6 +247,9 @@ func (b *Broker) changePolicy(
 		if err != nil {
 			return 0, fmt.Errorf("encode: %w", err)
 		}
+		if bytes.Equal(value, stored.Value) {
+			return stored.Revision, nil
+		}
 		revision, err := b.policies.Put(ctx, name, value, stored.Revision)
 		if err == nil {
 			return revision, nil
@@ -163,11 +257,29 @@ func (b *Broker) changePolicy(
 		if !errors.Is(err, ErrConflict) || ctx.Err() != nil {
 			return 0, err
 		}
-		// An update of unknown result that was applied and then repeated conflicts with itself.
-		if again, err := b.policies.Read(ctx, name); err == nil && bytes.Equal(again.Value, value) {
-			return again.Revision, nil
-		}
 	}
+}
+
+// storedPolicy reads a policy's record, nil when there is none.
+func (b *Broker) storedPolicy(ctx context.Context, name string) (Record, *policyRecord, error) {
+	stored, err := b.policies.Read(ctx, name)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return stored, nil, nil
+	case err != nil:
+		return stored, nil, err
+	}
+	record, err := currentRecord(stored.Value)
+	if err != nil {
+		return stored, nil, err
+	}
+	record.revision = stored.Revision
+	return stored, record, nil
+}
+
+func (b *Broker) policyRecord(ctx context.Context, name string) (*policyRecord, error) {
+	_, record, err := b.storedPolicy(ctx, name)
+	return record, err
 }
 
 // currentRecord is a record that may be replaced: one without a policy when it cannot be read. What a newer version wrote
@@ -231,7 +343,7 @@ func (b *Broker) SetPaused(ctx context.Context, name string, paused bool) (revis
 	}
 	revision, err = b.changePolicy(ctx, name, func(current *policyRecord) (*policyRecord, error) {
 		switch {
-		case current == nil:
+		case current.present() == nil:
 			return nil, ErrNotFound
 		case len(current.Policy) == 0:
 			return nil, errors.New("its record cannot be read: write the policy again")
@@ -252,6 +364,9 @@ func readPolicy(r Record) (PolicyEntry, error) {
 	record, err := parsePolicyRecord(r.Value)
 	if err != nil {
 		return PolicyEntry{}, err
+	}
+	if record.Deleted {
+		return PolicyEntry{}, fmt.Errorf("%w: deleted", ErrNotFound)
 	}
 	return record.entry(r.Revision)
 }
@@ -284,6 +399,10 @@ func (b *Broker) enter(set PolicySet, r Record) bool {
 		return known
 	}
 	entry, err := readPolicy(r)
+	if errors.Is(err, ErrNotFound) {
+		delete(set, r.Key)
+		return known
+	}
 	if err != nil {
 		level := slog.LevelError
 		if errors.Is(err, ErrVersion) {

@@ -196,6 +196,10 @@ func (b *Broker) lower(ctx context.Context, policy string, have, want jetstream.
 			}
 		}
 	}()
+	// One that is in use is most likely still so when the door is closed, so it is not closed for nothing, time and again.
+	if err := b.checkCapacity(ctx, policy, want.MaxMsgsPerSubject); err != nil {
+		return err
+	}
 	if err := b.closeDoor(ctx, policy, have); err != nil {
 		return err
 	}
@@ -203,17 +207,45 @@ func (b *Broker) lower(ctx context.Context, policy string, have, want jetstream.
 	if err != nil {
 		return err
 	}
+	if err := b.fits(policy, state, want.MaxMsgsPerSubject); err != nil {
+		return err
+	}
+	return b.updateStream(ctx, withSettings(have, want))
+}
+
+// CheckCapacity answers [*CapacityInUseError] when a bucket of the policy holds more jobs than its capacity is to be. It
+// only looks; a policy without a stream has nothing in its buckets.
+func (b *Broker) CheckCapacity(ctx context.Context, p policy.Policy) error {
+	if err := b.checkCapacity(ctx, p.Name, p.QueueCapacity()); err != nil {
+		return fmt.Errorf("check the capacity of policy %s: %w", p.Name, err)
+	}
+	return nil
+}
+
+func (b *Broker) checkCapacity(ctx context.Context, policy string, capacity int64) error {
+	info, err := b.streamInfo(ctx, b.names.Stream(policy), allSubjects)
+	if hasCode(err, codeStreamNotFound) {
+		return nil
+	}
+	if err != nil {
+		return translate(err)
+	}
+	return b.fits(policy, info.State, capacity)
+}
+
+// fits refuses a capacity below what the deepest bucket holds.
+func (b *Broker) fits(policy string, state jetstream.StreamState, capacity int64) error {
 	var deepest string
 	for subject, n := range state.Subjects {
 		if deepest == "" || n > state.Subjects[deepest] || n == state.Subjects[deepest] && subject < deepest {
 			deepest = subject
 		}
 	}
-	if depth := state.Subjects[deepest]; depth > uint64(want.MaxMsgsPerSubject) {
+	if depth := state.Subjects[deepest]; depth > uint64(capacity) {
 		_, key, _ := b.names.ParseQueue(deepest)
-		return &CapacityInUseError{Policy: policy, Key: key, Depth: depth, Capacity: want.MaxMsgsPerSubject}
+		return &CapacityInUseError{Policy: policy, Key: key, Depth: depth, Capacity: capacity}
 	}
-	return b.updateStream(ctx, withSettings(have, want))
+	return nil
 }
 
 func (b *Broker) closeDoor(ctx context.Context, policy string, config jetstream.StreamConfig) error {

@@ -220,6 +220,25 @@ func (t *Table) keys(ctx context.Context, filter string) ([]string, error) {
 	return keys, nil
 }
 
+// count is how many keys match a filter, those included that were deleted within an hour.
+func (t *Table) count(ctx context.Context, filter string) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	request := fmt.Sprintf(`{"seq":1,"next_by_subj":%q,"batch":1}`, t.prefix+filter)
+	m, err := t.b.nc.RequestWithContext(ctx, "$JS.API.DIRECT.GET."+t.stream, []byte(request))
+	if err != nil {
+		return 0, translate(err)
+	}
+	if m.Header.Get("Status") == "404" {
+		return 0, nil
+	}
+	rest, err := strconv.ParseUint(m.Header.Get("Nats-Num-Pending"), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("count %s/%s: %w: %w", t.bucket, filter, ErrUnavailable, err)
+	}
+	return rest + 1, nil // with the one that came
+}
+
 // readAll reads the records of some keys, sorted by key, without deleted ones.
 func (t *Table) readAll(ctx context.Context, keys []string) ([]Record, error) {
 	pending := make(chan string, len(keys))

@@ -57,6 +57,7 @@ var errorStatus = []struct {
 	{admission.ErrUnknownPolicy, http.StatusNotFound, true},
 	{admission.ErrNotFound, http.StatusNotFound, true},
 	{admission.ErrConflict, http.StatusConflict, true},
+	{admission.ErrPrecondition, http.StatusPreconditionFailed, true},
 	{admission.ErrTooLarge, http.StatusRequestEntityTooLarge, true},
 	{admission.ErrTooSlow, http.StatusRequestTimeout, true},
 	{admission.ErrNoDrainer, http.StatusServiceUnavailable, true},

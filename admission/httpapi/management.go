@@ -77,6 +77,7 @@ func (h *handler) manage(w http.ResponseWriter, r *http.Request, path string) {
 	if method == http.MethodHead {
 		method = http.MethodGet
 	}
+	r = r.WithContext(manage.WithClient(r.Context(), r.RemoteAddr))
 	a, err := found[method](r)
 	if err != nil {
 		if r.ContentLength != 0 {
@@ -145,8 +146,10 @@ func (m *management) policies(r *http.Request) (answer.Answer, error) {
 func (m *management) policy(name, rest string, more bool) (resource, error) {
 	if !more {
 		return resource{
-			http.MethodGet: plain(func(ctx context.Context) (any, error) { return m.service.Policy(ctx, name) }),
-			http.MethodPut: func(r *http.Request) (answer.Answer, error) { return m.putPolicy(r, name) },
+			http.MethodGet:    func(r *http.Request) (answer.Answer, error) { return m.getPolicy(r, name) },
+			http.MethodPut:    func(r *http.Request) (answer.Answer, error) { return m.putPolicy(r, name) },
+			http.MethodPatch:  func(r *http.Request) (answer.Answer, error) { return m.patchPolicy(r, name) },
+			http.MethodDelete: func(r *http.Request) (answer.Answer, error) { return m.deletePolicy(r, name) },
 		}, nil
 	}
 	kind, rest, more := strings.Cut(rest, "/")
@@ -161,17 +164,30 @@ func (m *management) policy(name, rest string, more bool) (resource, error) {
 		return nil, err
 	}
 	return resource{
-		http.MethodGet: plain(func(ctx context.Context) (any, error) { return m.service.Override(ctx, name, key) }),
-		http.MethodPut: func(r *http.Request) (answer.Answer, error) { return m.putOverride(r, name, key) },
-		http.MethodDelete: plain(func(ctx context.Context) (any, error) {
-			return manage.Override{Key: key.Raw()}, m.service.DeleteOverride(ctx, name, key)
-		}),
+		http.MethodGet:    func(r *http.Request) (answer.Answer, error) { return m.getOverride(r, name, key) },
+		http.MethodPut:    func(r *http.Request) (answer.Answer, error) { return m.putOverride(r, name, key) },
+		http.MethodPatch:  func(r *http.Request) (answer.Answer, error) { return m.patchOverride(r, name, key) },
+		http.MethodDelete: func(r *http.Request) (answer.Answer, error) { return m.deleteOverride(r, name, key) },
 	}, nil
 }
 
-func (m *management) putPolicy(r *http.Request, name string) (answer.Answer, error) {
-	document, err := readDocument(r)
+func (m *management) getPolicy(r *http.Request, name string) (answer.Answer, error) {
+	if err := empty(r); err != nil {
+		return answer.Answer{}, err
+	}
+	p, err := m.service.Policy(r.Context(), name)
 	if err != nil {
+		return answer.Answer{}, err
+	}
+	return unlessKnown(r, revised(http.StatusOK, p, p.Revision), p.Revision), nil
+}
+
+func (m *management) putPolicy(r *http.Request, name string) (answer.Answer, error) {
+	w, document, err := writing(r)
+	if err != nil {
+		return answer.Answer{}, err
+	}
+	if document, w.Paused, err = unwrapPolicy(document); err != nil {
 		return answer.Answer{}, err
 	}
 	p, err := policy.Parse(document)
@@ -185,30 +201,101 @@ func (m *management) putPolicy(r *http.Request, name string) (answer.Answer, err
 		return answer.Answer{}, &admission.RequestError{Field: "name",
 			Reason: fmt.Sprintf("%.64q is not the name in the path", p.Name)}
 	}
-	put, created, err := m.service.PutPolicy(r.Context(), p)
+	put, created, err := m.service.PutPolicy(r.Context(), p, w)
+	return written(put, put.Revision, w, created, err)
+}
+
+func (m *management) patchPolicy(r *http.Request, name string) (answer.Answer, error) {
+	if a := notAPatch(r); a != nil {
+		return *a, nil
+	}
+	w, patch, err := writing(r)
+	if err == nil {
+		patch, w.Paused, err = unwrapPolicy(patch)
+	}
 	if err != nil {
 		return answer.Answer{}, err
 	}
-	if created {
-		return answer.JSON(http.StatusCreated, put), nil
+	patched, err := m.service.PatchPolicy(r.Context(), name, patch, w)
+	return written(patched, patched.Revision, w, false, err)
+}
+
+func (m *management) deletePolicy(r *http.Request, name string) (answer.Answer, error) {
+	if err := empty(r, "purge"); err != nil {
+		return answer.Answer{}, err
 	}
-	return answer.JSON(http.StatusOK, put), nil
+	purge, err := number(r.URL.Query(), "purge", 0, 0, 1)
+	if err != nil {
+		return answer.Answer{}, err
+	}
+	may, err := precondition(r.Header)
+	if err != nil {
+		return answer.Answer{}, err
+	}
+	deleted, err := m.service.DeletePolicy(r.Context(), name, purge == 1, manage.Write{If: may})
+	switch {
+	case err != nil:
+		return answer.Answer{}, err
+	case deleted.Deleted:
+		return answer.JSON(http.StatusOK, deleted), nil
+	}
+	return answer.JSON(http.StatusAccepted, deleted), nil
+}
+
+func (m *management) getOverride(r *http.Request, name string, key queue.Key) (answer.Answer, error) {
+	if err := empty(r); err != nil {
+		return answer.Answer{}, err
+	}
+	o, err := m.service.Override(r.Context(), name, key)
+	if err != nil {
+		return answer.Answer{}, err
+	}
+	return unlessKnown(r, revised(http.StatusOK, o, o.Revision), o.Revision), nil
 }
 
 func (m *management) putOverride(r *http.Request, name string, key queue.Key) (answer.Answer, error) {
-	document, err := readDocument(r)
+	w, document, err := writing(r)
 	if err != nil {
+		return answer.Answer{}, err
+	}
+	if document, err = unwrapOverride(document, key); err != nil {
 		return answer.Answer{}, err
 	}
 	o, err := policy.ParseOverride(document)
 	if err != nil {
 		return answer.Answer{}, err
 	}
-	put, err := m.service.PutOverride(r.Context(), name, key, o)
+	put, err := m.service.PutOverride(r.Context(), name, key, o, w)
+	return written(put, put.Revision, w, false, err)
+}
+
+func (m *management) patchOverride(r *http.Request, name string, key queue.Key) (answer.Answer, error) {
+	if a := notAPatch(r); a != nil {
+		return *a, nil
+	}
+	w, patch, err := writing(r)
+	if err == nil {
+		patch, err = unwrapOverride(patch, key)
+	}
 	if err != nil {
 		return answer.Answer{}, err
 	}
-	return answer.JSON(http.StatusOK, put), nil
+	patched, err := m.service.PatchOverride(r.Context(), name, key, patch, w)
+	return written(patched, patched.Revision, w, false, err)
+}
+
+func (m *management) deleteOverride(r *http.Request, name string, key queue.Key) (answer.Answer, error) {
+	if err := empty(r); err != nil {
+		return answer.Answer{}, err
+	}
+	may, err := precondition(r.Header)
+	if err == nil {
+		err = m.service.DeleteOverride(r.Context(), name, key, manage.Write{If: may})
+	}
+	if err != nil {
+		return answer.Answer{}, err
+	}
+	return answer.JSON(http.StatusOK, manage.Override{Key: key.Raw()}), nil
 }
 
 func (m *management) overrides(r *http.Request, name string) (answer.Answer, error) {
@@ -360,10 +447,7 @@ func (m *management) replay(r *http.Request, name string, id uint64) (answer.Ans
 // plain makes a call of what needs neither parameters nor a body.
 func plain(do func(ctx context.Context) (any, error)) call {
 	return func(r *http.Request) (answer.Answer, error) {
-		if _, err := parameters(r); err != nil {
-			return answer.Answer{}, err
-		}
-		if err := none(r); err != nil {
+		if err := empty(r); err != nil {
 			return answer.Answer{}, err
 		}
 		document, err := do(r.Context())
@@ -374,8 +458,11 @@ func plain(do func(ctx context.Context) (any, error)) call {
 	}
 }
 
-// none refuses a body. One that is announced is not waited for.
-func none(r *http.Request) error {
+// empty refuses parameters but the known ones, and a body. One that is announced is not waited for.
+func empty(r *http.Request, known ...string) error {
+	if _, err := parameters(r, known...); err != nil {
+		return err
+	}
 	n := 1
 	var err error
 	if r.ContentLength <= 0 {
@@ -429,9 +516,6 @@ func number(q url.Values, name string, unset, least, most uint64) (uint64, error
 
 // readDocument reads the JSON of a request.
 func readDocument(r *http.Request) ([]byte, error) {
-	if _, err := parameters(r); err != nil {
-		return nil, err
-	}
 	document, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, maxDocument))
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return nil, fmt.Errorf("%w: a policy or an override is at most %d bytes", admission.ErrTooLarge, maxDocument)

@@ -96,7 +96,7 @@ func TestManageOverrides(t *testing.T) {
 	i.expect("PUT", "/v1/policies/signup", `{"algorithm":"fixed_window","limit":10,"window":"1d"}`, 201)
 	i.expect("GET", "/v1/policies/stripe/keys/acme", "", 404, `"detail":"not found: key \"acme\" has no limits of its own"`)
 	i.expect("PUT", "/v1/policies/stripe/keys/acme", `{"outflow":"5/s","burst":2,"concurrency":0}`, 200,
-		`{"key":"acme","override":{"outflow":"5/s","burst":2,"concurrency":0}}`)
+		`{"key":"acme","override":{"outflow":"5/s","burst":2,"concurrency":0}`)
 	i.expect("POST", "/v1/pause/stripe/acme", "", 200, `"burst":2`, `"paused":true`)
 	i.expect("GET", "/v1/policies/stripe/keys/acme", "", 200, `"paused":true`)
 	i.expect("POST", "/v1/resume/stripe/acme", "", 200, `{"key":"acme","override":{"outflow":"5/s","burst":2,"concurrency":0}}`)
@@ -388,7 +388,7 @@ func TestManagePaths(t *testing.T) {
 		{"GET", "/v1/policies/stripe/", 404},
 		{"GET", "/v1/policies/stripe/key/a", 404},
 		{"POST", "/v1/policies", 405},
-		{"DELETE", "/v1/policies/stripe", 405},
+		{"POST", "/v1/policies/stripe", 405},
 		{"POST", "/v1/policies/stripe/keys", 405},
 		{"GET", "/v1/pause/stripe", 405},
 		{"POST", "/v1/pause", 404},

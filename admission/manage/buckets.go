@@ -171,10 +171,15 @@ func (s *Service) Purge(ctx context.Context, name string, key queue.Key) (Purged
 		return Purged{}, err
 	}
 	began := time.Now()
-	a, err := s.ask(ctx, name, s.partitionOf(entry.Policy, key), queue.ValveQuestion{Op: queue.OpPurge, Key: key})
+	removed, err := s.purge(ctx, entry.Policy, key)
 	if err != nil {
 		return Purged{}, err
 	}
-	s.options.Logger.Info("bucket purged", "policy", name, "key", key, "removed", a.Removed, "took", time.Since(began))
-	return Purged{key.Raw(), a.Removed}, nil
+	s.log(ctx, "bucket purged", "policy", name, "key", key, "removed", removed, "took", time.Since(began))
+	return Purged{key.Raw(), removed}, nil
+}
+
+func (s *Service) purge(ctx context.Context, p policy.Policy, key queue.Key) (removed int, err error) {
+	a, err := s.ask(ctx, p.Name, s.partitionOf(p, key), queue.ValveQuestion{Op: queue.OpPurge, Key: key})
+	return a.Removed, err
 }

@@ -110,7 +110,7 @@ func (s *Service) Cancel(ctx context.Context, name string, seq uint64) (Job, err
 			job.set(a.Job)
 		}
 		job.State, job.Position, job.ExpectMS = JobCancelled, nil, nil
-		s.options.Logger.Info("job cancelled", "job", job.Job, "key", job.Key)
+		s.log(ctx, "job cancelled", "job", job.Job, "key", job.Key)
 		return job, nil
 	case a.Job == nil:
 		if _, err := s.stored(ctx, name, seq); err != nil {

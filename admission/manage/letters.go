@@ -122,7 +122,7 @@ func (s *Service) Replay(ctx context.Context, name string, id uint64) (admission
 	outcome := admission.Outcome{Quota: admission.Quota{Policy: name, Units: entry.Policy.QueueCapacity()}, Remaining: -1}
 	switch receipt, err := s.producer.Replay(ctx, name, id); {
 	case err == nil:
-		s.options.Logger.Info("dead letter replayed", "policy", name, "letter", id, "job", jobID(name, receipt.Seq))
+		s.log(ctx, "dead letter replayed", "policy", name, "letter", id, "job", jobID(name, receipt.Seq))
 		outcome.Verdict, outcome.Job = admission.Queued, jobID(name, receipt.Seq)
 		return outcome, nil
 	case errors.Is(err, queue.ErrFull):
@@ -161,7 +161,7 @@ func (s *Service) ReplayAll(ctx context.Context, name string) (Replayed, error) 
 		return Replayed{}, err
 	}
 	r, err := s.producer.ReplayAll(ctx, name)
-	s.options.Logger.Info("dead letters replayed", "policy", name, "replayed", r.Replayed, "full", r.Full,
+	s.log(ctx, "dead letters replayed", "policy", name, "replayed", r.Replayed, "full", r.Full,
 		"unfit", r.Unfit, "error", err)
 	done := Replayed{r.Replayed, r.Full, r.Unfit, err == nil}
 	if err != nil && r.Replayed == 0 {
@@ -180,7 +180,7 @@ func (s *Service) Discard(ctx context.Context, name string, id uint64) error {
 	if err := s.broker.DiscardDeadLetter(ctx, name, id); err != nil {
 		return noLetter(err, name, id)
 	}
-	s.options.Logger.Info("dead letter discarded", "policy", name, "letter", id)
+	s.log(ctx, "dead letter discarded", "policy", name, "letter", id)
 	return nil
 }
 
@@ -200,6 +200,6 @@ func (s *Service) DiscardAll(ctx context.Context, name string, through uint64) (
 	if err != nil {
 		return Discarded{}, translate(err)
 	}
-	s.options.Logger.Info("dead letters discarded", "policy", name, "discarded", n, "through", through)
+	s.log(ctx, "dead letters discarded", "policy", name, "discarded", n, "through", through)
 	return Discarded{n}, nil
 }

@@ -34,8 +34,8 @@ type Options struct {
 	Timeout time.Duration
 	// BulkTimeout bounds ReplayAll, which says how far it came; default 20 s.
 	BulkTimeout time.Duration
-	// Followed returns when this process knows a policy in at least the given revision, or the context ends, so that
-	// whoever wrote a policy here can use it here at once. Default: do not wait.
+	// Followed returns when this process knows a policy in at least the given revision, 0 when it knows it no more, or when
+	// the context ends, so that whoever wrote a policy here can use it here at once. Default: do not wait.
 	Followed func(ctx context.Context, policy string, revision uint64)
 	// Possible says what keeps this installation from obeying a policy that is valid elsewhere. Default: nothing does.
 	Possible func(p policy.Policy) []policy.Problem
@@ -46,7 +46,7 @@ type Options struct {
 // Service manages one installation. It is safe for concurrent use and starts nothing that outlives a call.
 //
 // All methods end in [*admission.RequestError], [*policy.InvalidError] or an error of one of the kinds of package
-// admission: ErrUnknownPolicy, ErrNotFound, ErrConflict, ErrNoDrainer, ErrUnavailable.
+// admission: ErrUnknownPolicy, ErrNotFound, ErrConflict, ErrPrecondition, ErrNoDrainer, ErrUnavailable.
 type Service struct {
 	broker   *queue.Broker
 	producer *queue.Producer
@@ -118,6 +118,22 @@ func (s *Service) partitionOf(p policy.Policy, key queue.Key) int {
 	return queue.Partition(subject, p.Partitions)
 }
 
+// clientKey is the key of a context's client.
+type clientKey struct{}
+
+// WithClient names who asks, such as a network address, for the log.
+func WithClient(ctx context.Context, client string) context.Context {
+	return context.WithValue(ctx, clientKey{}, client)
+}
+
+// log tells what an operator changed, and from where.
+func (s *Service) log(ctx context.Context, message string, args ...any) {
+	if client, ok := ctx.Value(clientKey{}).(string); ok {
+		args = append(args, "from", client)
+	}
+	s.options.Logger.InfoContext(ctx, message, args...)
+}
+
 func unknownPolicy(name string) error {
 	return fmt.Errorf("%w: %.64q", admission.ErrUnknownPolicy, name)
 }
@@ -136,6 +152,8 @@ func translate(err error) error {
 			admission.ErrConflict, capacity.Capacity, capacity.Key.Raw(), capacity.Depth)
 	case errors.As(err, &fixed):
 		return fmt.Errorf("%w: %w", admission.ErrConflict, fixed)
+	case errors.Is(err, queue.ErrTooMany):
+		return fmt.Errorf("%w: %w", admission.ErrConflict, err)
 	case errors.Is(err, queue.ErrVersion):
 		return fmt.Errorf("%w: what is stored was written by a newer version", admission.ErrConflict)
 	case errors.Is(err, queue.ErrTooLarge):

@@ -44,7 +44,7 @@ func stripe(capacity int64) policy.Policy {
 
 func put(t *testing.T, s *Service, p policy.Policy) {
 	t.Helper()
-	if _, _, err := s.PutPolicy(t.Context(), p); err != nil {
+	if _, _, err := s.PutPolicy(t.Context(), p, Write{}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -78,7 +78,7 @@ func TestCapacityUnderLoad(t *testing.T) {
 	}
 	var lowered, refused int
 	for _, capacity := range []int64{30, 10, 40, 39, 50, 60, 5, 60} {
-		_, _, err := s.PutPolicy(t.Context(), stripe(capacity))
+		_, _, err := s.PutPolicy(t.Context(), stripe(capacity), Write{})
 		switch {
 		case err == nil:
 			lowered++
@@ -186,7 +186,7 @@ func TestPolicyRevivesAndPausesTogether(t *testing.T) {
 	}
 	wg.Wait()
 	burst := int64(2)
-	if _, err := s.PutOverride(t.Context(), "stripe", "a", policy.Override{Burst: &burst}); err != nil {
+	if _, err := s.PutOverride(t.Context(), "stripe", "a", policy.Override{Burst: &burst}, Write{}); err != nil {
 		t.Fatal(err)
 	}
 	if o, err := s.PauseKey(t.Context(), "stripe", "a", true); err != nil || !o.Override.Paused || *o.Override.Burst != 2 {

@@ -19,10 +19,41 @@ type Policy struct {
 	Source   string        `json:"source"`   // "file" or "api": who wrote the content
 	Paused   bool          `json:"paused"`   // its jobs wait until somebody resumes it
 	Retired  bool          `json:"retired"`  // it takes no new jobs and ends when its queue is empty
+
+	Deleting bool `json:"deleting,omitempty"` // it was deleted, and goes when its queue is empty
+
+	// Of a change only: what became of each field, and that nothing was written.
+
+	Changed policy.Changes `json:"changed,omitempty"`
+	DryRun  bool           `json:"dry_run,omitempty"`
 }
 
 func described(e queue.PolicyEntry) Policy {
-	return Policy{e.Policy, e.Revision, e.Source, e.Paused, e.Retired}
+	return Policy{Policy: e.Policy, Revision: e.Revision, Source: e.Source, Paused: e.Paused, Retired: e.Retired,
+		Deleting: e.Deleting}
+}
+
+// Write says how a policy or an override is written. The zero value writes over whatever is there.
+type Write struct {
+	// If reports whether what has this revision may be written over, 0 for nothing at all; nil: anything may. What may
+	// not is [admission.ErrPrecondition]. It holds under races: nothing else is written over.
+	If func(revision uint64) bool
+	// DryRun checks everything and writes nothing. The answer is what would be, with the present revision.
+	DryRun bool
+	// Paused is what the caller takes for the policy's pause, which is none of its content; nil: it does not care. A
+	// pause that stands otherwise is ErrConflict, so that nobody believes to have changed it.
+	Paused *bool
+}
+
+// check refuses what stands at a revision.
+func (w Write) check(revision uint64) error {
+	switch {
+	case w.If == nil || w.If(revision):
+		return nil
+	case revision == 0:
+		return fmt.Errorf("%w: there is nothing here", admission.ErrPrecondition)
+	}
+	return fmt.Errorf("%w: what is here has revision %d", admission.ErrPrecondition, revision)
 }
 
 // Policies lists all policies by name.
@@ -51,53 +82,142 @@ func (s *Service) Policy(ctx context.Context, name string) (Policy, error) {
 	return described(entry), nil
 }
 
-// PutPolicy creates a policy or changes one as a whole, for all processes, and says whether it is new. A pause stays. A
+// PutPolicy creates a policy or replaces one as a whole, for all processes, and says whether it is new. A pause stays. A
 // policy that cannot be is an [*policy.InvalidError]; one that the present one cannot become is that and ErrConflict,
 // as is a capacity below what a bucket holds now. A retired policy takes jobs again.
-func (s *Service) PutPolicy(ctx context.Context, p policy.Policy) (put Policy, created bool, err error) {
-	ctx, cancel := s.bounded(ctx)
-	defer cancel()
+func (s *Service) PutPolicy(ctx context.Context, p policy.Policy, w Write) (put Policy, created bool, err error) {
 	if err := policy.Invalid(p.Validate()); err != nil {
 		return Policy{}, false, err
 	}
-	p = p.WithDefaults()
-	if err := policy.Invalid(s.options.Possible(p)); err != nil {
-		return Policy{}, false, err
-	}
-	before, err := s.entry(ctx, p.Name)
-	created = errors.Is(err, admission.ErrUnknownPolicy)
-	if err != nil && !created {
-		return Policy{}, false, err
-	}
-	// A capacity that is in use is refused before anything is written: the stream alone can tell without a race.
-	lower := !created && !before.Retired && before.Policy.HasQueue() && p.QueueCapacity() < before.Policy.QueueCapacity()
-	if lower {
-		err := policy.CheckChange(before.Policy, p)
+	return s.writePolicy(ctx, p.Name, w, func(*queue.PolicyEntry) (policy.Policy, error) { return p, nil })
+}
+
+// PatchPolicy changes those fields of a policy that a JSON merge patch (RFC 7396) names, as PutPolicy changes it. One that
+// does not exist is ErrUnknownPolicy.
+func (s *Service) PatchPolicy(ctx context.Context, name string, patch []byte, w Write) (Policy, error) {
+	patched, _, err := s.writePolicy(ctx, name, w, func(current *queue.PolicyEntry) (policy.Policy, error) {
+		if current == nil {
+			return policy.Policy{}, unknownPolicy(name)
+		}
+		p, err := current.Policy.Patch(patch)
+		if err == nil && p.Name != name {
+			err = &admission.RequestError{Field: "name", Reason: "cannot change: create another policy"}
+		}
 		if err == nil {
-			err = s.broker.Apply(ctx, p)
+			err = policy.Invalid(p.Validate())
+		}
+		return p, err
+	})
+	return patched, err
+}
+
+// unfit marks what is wrong with a policy by itself, and not with the change that it would be.
+type unfit struct{ error }
+
+func (u unfit) Unwrap() error { return u.error }
+
+func (s *Service) writePolicy(ctx context.Context, name string, w Write,
+	next func(current *queue.PolicyEntry) (policy.Policy, error)) (put Policy, created bool, err error) {
+
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	var changed policy.Changes
+	var lowered bool
+	change := func(current *queue.PolicyEntry) (policy.Policy, error) {
+		var before queue.PolicyEntry
+		if created = current == nil; !created {
+			before = *current
+		}
+		err := w.check(before.Revision)
+		var p policy.Policy
+		if err == nil {
+			p, err = next(current)
+		}
+		if err == nil {
+			p = p.WithDefaults()
+			err = policy.Invalid(s.options.Possible(p))
 		}
 		if err != nil {
-			return Policy{}, false, change(err)
+			return policy.Policy{}, unfit{err}
 		}
+		if w.Paused != nil && *w.Paused != before.Paused {
+			return policy.Policy{}, fmt.Errorf("%w: paused is %t, and no part of the policy: POST /v1/pause or /v1/resume "+
+				"changes it", admission.ErrConflict, before.Paused)
+		}
+		if created {
+			return p, nil
+		}
+		changed = policy.Diff(before.Policy, p)
+		lowered, err = s.lower(ctx, before, p, w.DryRun)
+		return p, err
 	}
-	revision, err := s.broker.PutPolicy(ctx, p)
+	write := s.broker.ChangePolicy
+	if w.DryRun {
+		write = s.broker.TryPolicy
+	}
+	entry, err := write(ctx, name, change)
 	if err != nil {
-		return Policy{}, false, change(err)
+		if lowered {
+			s.restore(ctx, name)
+		}
+		return Policy{}, false, rejected(err)
 	}
-	s.options.Logger.Info("policy written through the API", "policy", p.Name, "revision", revision, "new", created)
-	if !lower {
+	if w.DryRun {
+		put = described(entry)
+		put.Changed, put.DryRun = changed, true
+		return put, created, nil
+	}
+	s.log(ctx, "policy written through the API", "policy", name, "revision", entry.Revision, "new", created,
+		"changed", changed)
+	if !lowered {
 		// Whoever waits for the answer can publish at once. It is no reason to fail: every admitter does the same.
-		if err := s.broker.Apply(ctx, p); err != nil {
-			s.options.Logger.Warn("the stream of a policy written through the API is not ready yet", "policy", p.Name,
+		if err := s.broker.Apply(ctx, entry.Policy); err != nil {
+			s.options.Logger.Warn("the stream of a policy written through the API is not ready yet", "policy", name,
 				"error", err)
 		}
 	}
-	s.follow(ctx, p.Name, revision)
-	entry, err := s.entry(ctx, p.Name)
-	if err != nil {
-		return Policy{}, false, err
+	s.follow(ctx, name, entry.Revision)
+	put = described(entry)
+	put.Changed = changed
+	return put, created, nil
+}
+
+// lower refuses a capacity that is in use before anything is written. The stream alone can tell without a race, so it is
+// lowered first; but the door of a retired policy is closed and stays so until the record says that it is to open, and a
+// dry run only looks.
+func (s *Service) lower(ctx context.Context, before queue.PolicyEntry, p policy.Policy, dry bool) (bool, error) {
+	if !before.Policy.HasQueue() || !p.HasQueue() || !before.Retired && p.QueueCapacity() >= before.Policy.QueueCapacity() {
+		return false, nil
 	}
-	return described(entry), created, nil
+	if before.Retired || dry {
+		return false, s.broker.CheckCapacity(ctx, p)
+	}
+	if err := policy.CheckChange(before.Policy, p); err != nil {
+		return false, err
+	}
+	return true, s.broker.Apply(ctx, p)
+}
+
+// restore makes the stream of a policy again what the record says, when a change got no further than the stream.
+func (s *Service) restore(ctx context.Context, name string) {
+	ctx, cancel := s.bounded(context.WithoutCancel(ctx))
+	defer cancel()
+	entry, err := s.entry(ctx, name)
+	if err == nil && !entry.Retired {
+		err = s.broker.Apply(ctx, entry.Policy)
+	}
+	if err != nil {
+		s.options.Logger.Warn("the stream of a policy whose change was given up is not as the policy says yet",
+			"policy", name, "error", err)
+	}
+}
+
+// rejected translates an error of a change.
+func rejected(err error) error {
+	if bad, ok := errors.AsType[unfit](err); ok {
+		return translate(bad.error)
+	}
+	return change(err)
 }
 
 // change translates an error about a stored policy: what it cannot become is no fault of the new one by itself.
@@ -126,7 +246,7 @@ func (s *Service) PausePolicy(ctx context.Context, name string, paused bool) (Po
 	if err != nil {
 		return Policy{}, translate(err)
 	}
-	s.options.Logger.Info("policy paused or resumed", "policy", name, "paused", paused)
+	s.log(ctx, "policy paused or resumed", "policy", name, "paused", paused)
 	s.follow(ctx, name, revision)
 	return s.Policy(ctx, name)
 }
@@ -135,6 +255,12 @@ func (s *Service) PausePolicy(ctx context.Context, name string, paused bool) (Po
 type Override struct {
 	Key      string          `json:"key"`
 	Override policy.Override `json:"override"` // zero: the key obeys its policy
+	Revision uint64          `json:"-"`        // grows with every change; 0 when there is none
+
+	// Of a change only: what became of each field, and that nothing was written.
+
+	Changed policy.Changes `json:"changed,omitempty"`
+	DryRun  bool           `json:"dry_run,omitempty"`
 }
 
 // Overrides is one page of a policy's overrides.
@@ -160,7 +286,7 @@ func (s *Service) Overrides(ctx context.Context, name string, after queue.Key, l
 			page.Next = &page.Overrides[limit-1].Key
 			break
 		}
-		page.Overrides = append(page.Overrides, Override{o.Key.Raw(), o.Override})
+		page.Overrides = append(page.Overrides, Override{Key: o.Key.Raw(), Override: o.Override})
 	}
 	return page, nil
 }
@@ -179,25 +305,44 @@ func (s *Service) Override(ctx context.Context, name string, key queue.Key) (Ove
 	if err != nil {
 		return Override{}, translate(err)
 	}
-	return Override{key.Raw(), o}, nil
+	return Override{Key: key.Raw(), Override: o.Override, Revision: o.Revision}, nil
 }
 
 // PutOverride replaces a key's override as a whole, a pause included. One that changes nothing is taken away.
-func (s *Service) PutOverride(ctx context.Context, name string, key queue.Key, o policy.Override) (Override, error) {
-	return s.changeOverride(ctx, name, key, func(p policy.Policy, _ policy.Override) (policy.Override, error) {
+func (s *Service) PutOverride(ctx context.Context, name string, key queue.Key, o policy.Override, w Write) (
+	Override, error) {
+
+	return s.changeOverride(ctx, name, key, w, func(p policy.Policy, _ policy.Override) (policy.Override, error) {
 		return o, policy.Invalid(o.Validate(p))
+	})
+}
+
+// PatchOverride changes those fields of a key's override that a JSON merge patch (RFC 7396) names; null is the policy's.
+// A key without an override begins with nothing.
+func (s *Service) PatchOverride(ctx context.Context, name string, key queue.Key, patch []byte, w Write) (Override, error) {
+	return s.changeOverride(ctx, name, key, w, func(p policy.Policy, o policy.Override) (policy.Override, error) {
+		o, err := o.Patch(patch)
+		if err == nil {
+			err = policy.Invalid(o.Validate(p))
+		}
+		return o, err
 	})
 }
 
 // PauseKey holds the jobs of one bucket back, or lets them go on, and leaves the rest of the key's override as it is.
 func (s *Service) PauseKey(ctx context.Context, name string, key queue.Key, paused bool) (Override, error) {
-	return s.changeOverride(ctx, name, key, func(_ policy.Policy, o policy.Override) (policy.Override, error) {
+	o, err := s.changeOverride(ctx, name, key, Write{}, func(_ policy.Policy, o policy.Override) (policy.Override, error) {
 		o.Paused = paused
 		return o, nil
 	})
+	o.Changed = nil
+	return o, err
 }
 
-func (s *Service) changeOverride(ctx context.Context, name string, key queue.Key,
+// errDry ends the change of an override that is only tried.
+var errDry = errors.New("dry run")
+
+func (s *Service) changeOverride(ctx context.Context, name string, key queue.Key, w Write,
 	change func(policy.Policy, policy.Override) (policy.Override, error)) (Override, error) {
 
 	ctx, cancel := s.bounded(ctx)
@@ -206,32 +351,52 @@ func (s *Service) changeOverride(ctx context.Context, name string, key queue.Key
 	if err != nil {
 		return Override{}, err
 	}
-	var next policy.Override
-	_, err = s.broker.ChangeOverride(ctx, name, key, func(o policy.Override) (policy.Override, error) {
-		next, err = change(entry.Policy, o)
+	o := Override{Key: key.Raw(), DryRun: w.DryRun}
+	put, err := s.broker.ChangeOverride(ctx, name, key, func(current queue.KeyOverride) (policy.Override, error) {
+		if err := w.check(current.Revision); err != nil {
+			return policy.Override{}, err
+		}
+		next, err := change(entry.Policy, current.Override)
+		o.Override, o.Revision, o.Changed = next, current.Revision, policy.Diff(current.Override, next)
+		if err == nil && w.DryRun {
+			err = errDry
+		}
 		return next, err
 	})
 	if invalid, ok := errors.AsType[*policy.InvalidError](err); ok {
 		return Override{}, invalid
 	}
+	if errors.Is(err, errDry) {
+		return o, nil
+	}
 	if err != nil {
 		return Override{}, translate(err)
 	}
-	s.options.Logger.Info("override written through the API", "policy", name, "key", key, "override", next)
-	return Override{key.Raw(), next}, nil
+	o.Revision = put.Revision
+	s.log(ctx, "override written through the API", "policy", name, "key", key, "revision", o.Revision, "changed", o.Changed)
+	return o, nil
 }
 
 // DeleteOverride lets a key obey its policy again, which also ends a pause of the key. A key without an override is no
 // error.
-func (s *Service) DeleteOverride(ctx context.Context, name string, key queue.Key) error {
+func (s *Service) DeleteOverride(ctx context.Context, name string, key queue.Key, w Write) error {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	if _, err := s.entry(ctx, name); err != nil {
 		return err
 	}
-	if err := s.broker.DeleteOverride(ctx, name, key); err != nil {
+	var before policy.Override
+	_, err := s.broker.ChangeOverride(ctx, name, key, func(current queue.KeyOverride) (policy.Override, error) {
+		before = current.Override
+		return policy.Override{}, w.check(current.Revision)
+	})
+	if errors.Is(err, queue.ErrVersion) && w.If == nil {
+		err = s.broker.DeleteOverride(ctx, name, key) // even what cannot be understood can be taken away
+	}
+	if err != nil {
 		return translate(err)
 	}
-	s.options.Logger.Info("override deleted through the API", "policy", name, "key", key)
+	s.log(ctx, "override deleted through the API", "policy", name, "key", key,
+		"changed", policy.Diff(before, policy.Override{}))
 	return nil
 }

@@ -28,11 +28,11 @@ func (f *followed) set(set queue.PolicySet) {
 	}
 }
 
-// wait returns when a policy is obeyed in at least this revision, or when the context ends.
+// wait returns when a policy is obeyed in at least this revision, 0 for not at all any more, or when the context ends.
 func (f *followed) wait(ctx context.Context, policy string, revision uint64) {
 	for {
 		f.mu.Lock()
-		if f.revisions[policy] >= revision {
+		if now := f.revisions[policy]; now >= revision && (now == 0) == (revision == 0) {
 			f.mu.Unlock()
 			return
 		}

@@ -69,6 +69,10 @@ func (f *policyFile) put(ctx context.Context, c config.Config) error {
 				" retires it", "policy", name, "set", c.Set)
 		}
 	}
+	for _, name := range result.Deleted {
+		f.log.Warn("a policy of the file was deleted through the API: it stays away until its text in the file changes",
+			"policy", name, "set", c.Set)
+	}
 	for _, err := range result.Unreadable {
 		f.log.Warn("a policy that is not in the file has a record that cannot be read: it stays", "error", err)
 	}

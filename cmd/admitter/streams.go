@@ -33,6 +33,7 @@ const (
 type streamBroker interface {
 	Apply(ctx context.Context, p policy.Policy) error
 	Retire(ctx context.Context, name string) (gone bool, err error)
+	ForgetPolicy(ctx context.Context, name string) (gone bool, err error)
 	Depth(ctx context.Context, policy string) (uint64, error)
 }
 
@@ -142,7 +143,11 @@ func (s *streams) do(ctx context.Context, name string, entry queue.PolicyEntry, 
 	var err error
 	if entry.Retired {
 		again = retireAgain
-		work.gone, err = s.broker.Retire(limited, name)
+		end := s.broker.Retire
+		if entry.Deleting {
+			end = s.broker.ForgetPolicy
+		}
+		work.gone, err = end(limited, name)
 		if work.gone {
 			s.log.Warn("the retired policy's stream is gone; its dead letters stay", "policy", name)
 		}

@@ -39,6 +39,10 @@ func (f *fakeStreams) Retire(_ context.Context, name string) (bool, error) {
 	return !f.full[name], nil
 }
 
+func (f *fakeStreams) ForgetPolicy(ctx context.Context, name string) (bool, error) {
+	return f.Retire(ctx, name)
+}
+
 func (f *fakeStreams) Depth(ctx context.Context, name string) (uint64, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
