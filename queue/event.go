@@ -19,6 +19,10 @@ const (
 	EventThrottled = "throttled" // the target asked for a pause; no attempt was counted
 	EventDead      = "dead"      // the job became a dead letter
 	EventCancelled = "cancelled" // an operator dropped the job
+
+	// The target of the job's bucket is down: nothing starts but a probe now and then, and no attempt counts; and it is back.
+	EventBreakerOpened = "breaker_opened"
+	EventBreakerClosed = "breaker_closed"
 )
 
 // Event is one step of a job, as it is published on penstock.event.<policy>.<key>. Events are core NATS messages: who
@@ -35,6 +39,9 @@ type Event struct {
 	DurationMS int64  `json:"duration_ms,omitempty"` // done, failed, throttled: of the attempt
 	Reason     string `json:"reason,omitempty"`      // dead: why
 	Error      string `json:"error,omitempty"`
+	// All says that the breaker is not the bucket's own, but that of all buckets of the policy whose valve is in the same
+	// drainer.
+	All bool `json:"all,omitempty"`
 }
 
 // Event is where the events of a bucket are published; ">" for a key and "*" for a policy are NATS's wildcards.

@@ -12,6 +12,7 @@ type actions struct {
 	forgets   []recordOf // delete the attempt record
 	cancelled []*job     // dropped on an operator's word
 	accepted  []*job     // seen for the first time, since they were stored
+	breakers  []turned   // opened or closed
 	offers    []string   // policies that need workers elsewhere
 	reports   []report   // tell the new owner of a partition
 	puts      []put      // compare-and-set a record
@@ -55,6 +56,13 @@ type burial struct {
 	*job
 	reason Reason
 	detail string
+}
+
+// turned tells that a breaker opened or closed, and by which job.
+type turned struct {
+	*job
+	open bool
+	all  bool // of all buckets
 }
 
 // report is an outcome of a job whose partition was handed over.

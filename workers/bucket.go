@@ -28,11 +28,12 @@ type job struct {
 	bucket *bucket
 
 	stage      stage
-	generation uint8 // of the backlog that delivered it last
-	fetching   bool  // its body is being read
-	noting     bool  // its crash is being recorded
-	recorded   bool  // it has an attempt record to delete
-	attempts   int   // that counted
+	generation uint8  // of the backlog that delivered it last
+	fetching   bool   // its body is being read
+	noting     bool   // its crash is being recorded
+	recorded   bool   // it has an attempt record to delete
+	tried      uint16 // times that it found its target down since a job of its bucket found it up
+	attempts   int    // that counted
 	crashes    int
 	lastError  string
 	reason     Reason // while its dead letter is being stored
@@ -65,10 +66,13 @@ func (j *job) enter(next stage) {
 func (s stage) begun() bool { return s == stageRunning || s == stageSaving || s == stageBurying }
 
 // orderedJob orders the jobs of a bucket: by priority, then as they were accepted. A retried job is older than those behind it
-// and so goes before them.
+// and so goes before them. Who found the target down goes behind who did not, until somebody finds it up.
 type orderedJob struct{ *job }
 
 func (j orderedJob) before(k orderedJob) bool {
+	if j.tried != k.tried {
+		return j.tried < k.tried
+	}
 	if j.Priority != k.Priority {
 		return j.Priority > k.Priority
 	}
@@ -100,8 +104,9 @@ type bucket struct {
 	stalled  bool         // one of those came back: nothing starts before all of them are decided
 	noting   int          // jobs whose crash is being recorded; those behind them wait
 
-	cool      instant // until when the target asked for a pause
-	throttles int     // pauses in a row
+	cool      instant    // until when the target asked for a pause
+	throttles int        // pauses in a row
+	target    *suspicion // nil: nothing speaks against it
 
 	turns  float64 // taken under the total outflow, by weight
 	rate   float32 // starts per second, averaged
@@ -310,7 +315,11 @@ func (p *partition) finish(seq uint64, now instant) {
 	p.recent = append(p.recent, finishedJob{seq, now})
 }
 
-// spread is the part of limit that the key's hash picks, so that many buckets do not start together after a crash.
+// mostSpread is the most that spread is asked for.
+const mostSpread = 250 * time.Millisecond
+
+// spread is the part of limit that the key's hash picks, so that many buckets do not start together after a
+// crash or an outage.
 func spread(key queue.Key, limit time.Duration) time.Duration {
 	h := fnv.New32a()
 	h.Write([]byte(key))

@@ -57,6 +57,9 @@ func (v *valve) handover(p *partition, now instant, atLeast time.Duration) hando
 		if b.cool > now.add(atLeast) {
 			c.Cool, c.Throttles, matters = micros(b.cool.since(now)), b.throttles, true
 		}
+		if b.down() {
+			c.Down, c.Probe, matters = b.target.failures, micros(b.target.at.since(now)), true
+		}
 		if b.pace != nil {
 			if atLeast > 0 {
 				matters = matters || b.pace.next(&b.clock) > now.add(atLeast)

@@ -94,10 +94,19 @@ func (v *valve) wanted(now instant) (n int, next instant) {
 		return 0, next
 	}
 	soon := now.add(ahead)
+	if v.breaker.open {
+		switch {
+		case v.breaker.probing() || len(v.due) == 0:
+			return 0, next
+		case v.breaker.at > soon:
+			return 0, v.breaker.at.add(-ahead)
+		}
+		return 1, next
+	}
 	if v.total != nil && len(v.due) > 0 {
 		at := now
-		if !v.totalReady(now) {
-			at = v.totalAt
+		if !v.admits(now) {
+			at = v.gateAt
 		}
 		if at > soon {
 			return 0, at.add(-ahead)
@@ -135,7 +144,7 @@ func (v *valve) offered(result offerResult, now instant) {
 // serve gives jobs that are due to workers elsewhere that wait for one.
 func (v *valve) serve(now instant) {
 	c := &v.claims
-	for len(v.due) > 0 && len(c.held) > 0 && v.totalReady(now) {
+	for len(v.due) > 0 && len(c.held) > 0 && v.admits(now) {
 		b := v.due[0].bucket
 		i := 0
 		for i < len(c.held) && !c.held[i].turn.fits(b) {

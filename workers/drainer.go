@@ -62,6 +62,9 @@ type Observer struct {
 	Policy func(policy string, known bool)
 	// Owned tells how many partitions of a policy this drainer owns.
 	Owned func(policy string, partitions int)
+	// Breaker tells how many breakers of a policy are open in this drainer: those of single buckets, and the one of all of
+	// them together. See [Unavailable].
+	Breaker func(policy string, open int)
 }
 
 // complete is the observer with functions that do nothing in place of those that are missing.
@@ -80,6 +83,9 @@ func (o Observer) complete() Observer {
 	}
 	if o.Owned == nil {
 		o.Owned = func(string, int) {}
+	}
+	if o.Breaker == nil {
+		o.Breaker = func(string, int) {}
 	}
 	return o
 }
@@ -110,6 +116,7 @@ type Drainer struct {
 	owned    map[string]int
 	observed map[string]bool // policies that the observer has heard of
 	letters  letters
+	outages  outages
 	closed   bool    // the connection, for good
 	remote   *remote // nil when this process only lends
 	lender   *lender
@@ -158,7 +165,8 @@ func New(nc *nats.Conn, o Options) (*Drainer, error) {
 		broker: broker, options: o, log: o.Logger, epoch: time.Now().Add(-time.Second), handlers: map[string]Handler{},
 		results: make(chan result, 1024), events: make(chan func(instant), 256), stopped: make(chan struct{}),
 		policies: map[string]policy.Policy{}, running: map[string]Handler{}, backlogs: map[*partition]*backlog{},
-		owned: map[string]int{}, letters: letters{log: o.Logger}, unconfirmed: make(chan struct{}, mostUnconfirmed),
+		owned: map[string]int{}, letters: letters{log: o.Logger},
+		outages: outages{log: o.Logger, observe: o.Observer.Breaker, policies: map[string]*outage{}}, unconfirmed: make(chan struct{}, mostUnconfirmed),
 	}, nil
 }
 
@@ -301,6 +309,7 @@ func (d *Drainer) loop(ctx, background context.Context, interrupt func()) error 
 		d.perform(background)
 		d.resolveAsks(now)
 		d.letters.tell(now, false)
+		d.outages.tell(d.core.valves, now)
 		if !ready && d.core.synced && d.core.open(now) {
 			ready = true
 			d.options.Ready()

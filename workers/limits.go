@@ -62,8 +62,10 @@ func (v *valve) setPolicy(p policy.Policy, paused bool, now instant) {
 		for _, b := range part.buckets {
 			b.cool = min(b.cool, now.add(longest(p.Retry.MaxCooldown)))
 			v.relimit(b, now)
+			v.probeNow(b, now) // perhaps it has another target
 		}
 	}
+	v.breaker.at = min(v.breaker.at, now)
 }
 
 // setOverride changes what one key obeys; the zero override takes it away.

@@ -63,6 +63,15 @@ func (d *Drainer) perform(ctx context.Context) {
 		d.options.Observer.Ended(c.bucket.part.policy, "cancelled")
 		d.broker.Tell(c.bucket.part.policy, queue.Event{Type: queue.EventCancelled, Job: jobID(c.bucket.part.policy, c.Seq), Key: c.Key})
 	}
+	for _, t := range out.breakers {
+		name := t.bucket.part.policy
+		e := queue.Event{Type: queue.EventBreakerClosed, Job: jobID(name, t.Seq), Key: t.Key, All: t.all}
+		if t.open {
+			e.Type, e.Error = queue.EventBreakerOpened, t.lastError
+			d.outages.opened(name, t.Key, t.lastError, d.now())
+		}
+		d.broker.Tell(name, e)
+	}
 	for _, p := range out.takeovers {
 		d.log.Info("took a partition over: its owner is gone", "policy", p.policy, "partition", p.number)
 	}

@@ -30,6 +30,8 @@ const (
 	headerIdempotent = "Idempotency-Key"
 	headerError      = "Penstock-Error"
 	headerRetryAfter = "Penstock-Retry-After"
+	// headerUnavailable says of a failed job that the target is down. Valves that do not know it count an attempt.
+	headerUnavailable = "Penstock-Unavailable"
 )
 
 // What Penstock-Status can say.
@@ -148,6 +150,9 @@ func outcomeMessage(to string, o outcome) *nats.Msg {
 	if o.Error != "" {
 		m.Header[headerError] = []string{oneLine(o.Error)}
 	}
+	if o.Unavailable {
+		m.Header[headerUnavailable] = []string{"true"}
+	}
 	if o.RetryAfter > 0 {
 		m.Header[headerRetryAfter] = []string{strconv.FormatInt((o.RetryAfter + time.Millisecond - 1).Milliseconds(), 10)}
 	}
@@ -161,7 +166,7 @@ func readOutcome(seq uint64, m *nats.Msg) (outcome, error) {
 	case statusDone:
 		o.Kind, o.Error = outcomeDone, ""
 	case statusFail:
-		o.Kind = outcomeFailed
+		o.Kind, o.Unavailable = outcomeFailed, header(m.Header, headerUnavailable) == "true"
 	case statusPermanent:
 		o.Kind = outcomePermanent
 	case statusRetryAfter:

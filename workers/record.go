@@ -65,6 +65,8 @@ type clockRecord struct {
 	Tat       int64     `json:"t,omitempty"` // µs until the envelope's theoretical arrival time
 	Cool      int64     `json:"c,omitempty"` // µs until the cool-down ends
 	Throttles int       `json:"n,omitempty"` // cool-downs in a row
+	Down      int       `json:"f,omitempty"` // failures in a row of the bucket's open breaker, 0 while it is closed
+	Probe     int64     `json:"p,omitempty"` // µs until its next probe
 	Rate      string    `json:"r,omitempty"` // that the clock was kept at, when it is not the policy's
 }
 
@@ -84,13 +86,15 @@ type attemptRecord struct {
 
 // outcome is what became of one run of a job, as reported by a worker here or, after a handover, by another process.
 type outcome struct {
-	Seq        uint64        `json:"seq"`
-	Kind       outcomeKind   `json:"kind"`
-	Holder     string        `json:"holder,omitempty"` // who ran it, when reported to a successor
-	Error      string        `json:"error,omitempty"`
-	RetryAfter time.Duration `json:"retry_after,omitempty"` // throttled: 0 when the target named no time
-	Attempts   int           `json:"attempts,omitempty"`    // failed, permanent: how many that makes, when reported to a successor
-	Reason     Reason        `json:"reason,omitempty"`      // permanent: of the dead letter, when reported to a successor
+	Seq    uint64      `json:"seq"`
+	Kind   outcomeKind `json:"kind"`
+	Holder string      `json:"holder,omitempty"` // who ran it, when reported to a successor
+	Error  string      `json:"error,omitempty"`
+	// Unavailable says of a failed run that the target is down: see [Unavailable].
+	Unavailable bool          `json:"unavailable,omitempty"`
+	RetryAfter  time.Duration `json:"retry_after,omitempty"` // throttled: 0 when the target named no time
+	Attempts    int           `json:"attempts,omitempty"`    // failed, permanent: how many that makes, when reported to a successor
+	Reason      Reason        `json:"reason,omitempty"`      // permanent: of the dead letter, when reported to a successor
 }
 
 type outcomeKind string

@@ -52,6 +52,29 @@ func RetryAfter(d time.Duration, err error) error {
 	return &retryAfterError{max(0, d), err}
 }
 
+type unavailableError struct{ err error }
+
+func (e *unavailableError) Error() string { return e.err.Error() }
+func (e *unavailableError) Unwrap() error { return e.err }
+
+// Unavailable marks an error of a handler as one of the other side and not of the job: it cannot be reached, or it fails
+// whatever it is asked. The attempt has failed as with any other error. But when five different jobs of a bucket in a row
+// say so, or jobs of three buckets of a policy, the bucket, or this drainer's share of the policy, starts nothing more than
+// one job per backoff (the policy's, at most a minute), until one of them ends otherwise; meanwhile no attempt is counted.
+// Unavailable(nil) is nil.
+func Unavailable(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &unavailableError{err}
+}
+
+// IsUnavailable reports whether a handler's error was marked by [Unavailable]: for handlers around other handlers.
+func IsUnavailable(err error) bool {
+	var unavailable *unavailableError
+	return errors.As(err, &unavailable)
+}
+
 // IsPermanent reports whether a handler's error was marked by [Permanent]: for handlers around other handlers.
 func IsPermanent(err error) bool {
 	var permanent *permanentError
@@ -79,6 +102,8 @@ func outcomeOf(seq uint64, err error) outcome {
 		o.Kind, o.RetryAfter = outcomeThrottled, pause
 	} else if IsPermanent(err) {
 		o.Kind = outcomePermanent
+	} else {
+		o.Unavailable = IsUnavailable(err)
 	}
 	o.Error = clip(err.Error())
 	return o

@@ -33,6 +33,9 @@ func (v *valve) settle(j *job, o outcome, now instant) {
 		return
 	}
 	v.detach(j)
+	if o.Kind == outcomeDone || o.Kind == outcomeThrottled || o.Kind == outcomePermanent || o.Kind == outcomeFailed && !o.Unavailable {
+		v.available(j, now)
+	}
 	retry := v.policy.Retry
 	switch o.Kind {
 	case outcomeDone:
@@ -45,7 +48,12 @@ func (v *valve) settle(j *job, o outcome, now instant) {
 		j.attempts = max(j.attempts, o.Attempts)
 		v.bury(j, o.Reason, o.Error)
 	case outcomeFailed:
-		j.attempts, j.lastError = cmp.Or(o.Attempts, j.attempts+1), o.Error
+		j.lastError = o.Error
+		if o.Unavailable && !v.unavailable(j, now) {
+			v.makeReady(j, now)
+			break
+		}
+		j.attempts = cmp.Or(o.Attempts, j.attempts+1)
 		if j.attempts >= retry.MaxAttempts {
 			v.bury(j, ReasonAttempts, o.Error)
 			break

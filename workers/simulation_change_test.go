@@ -20,16 +20,17 @@ import (
 type settings struct {
 	paused        map[string]time.Duration // by policy or bucket: since when
 	overrides     map[string]map[queue.Key]policy.Override
-	leastAttempts map[string]int  // by policy, of all that it ever had
-	elsewhere     map[string]bool // policies whose jobs run in other processes alone
-	slow          map[string]bool // policies whose targets are
+	leastAttempts map[string]int           // by policy, of all that it ever had
+	elsewhere     map[string]bool          // policies whose jobs run in other processes alone
+	slow          map[string]bool          // policies whose targets are
+	down          map[string]time.Duration // targets, of a policy or of a bucket: until when
 	operations    []func(w *world, p *policy.Policy)
 }
 
 func newSettings() settings {
 	return settings{
 		paused: map[string]time.Duration{}, overrides: map[string]map[queue.Key]policy.Override{},
-		leastAttempts: map[string]int{}, elsewhere: map[string]bool{}, slow: map[string]bool{},
+		leastAttempts: map[string]int{}, elsewhere: map[string]bool{}, slow: map[string]bool{}, down: map[string]time.Duration{},
 	}
 }
 

@@ -37,6 +37,26 @@ func (w *world) disturbances(until time.Duration) {
 	}
 }
 
+// targetsFail lets targets be down now and then: that of a policy, or that of one of its buckets.
+func (w *world) targetsFail(until time.Duration) {
+	if w.chance(0.5) {
+		return
+	}
+	for at := w.between(0, 10*time.Second); at < until; at += w.between(time.Second, 20*time.Second) {
+		w.after(at, func() {
+			what := w.policies[w.rng.IntN(len(w.policies))].Name
+			if w.chance(0.5) {
+				what = bucketOf(what, someKey(w))
+			}
+			w.set.down[what] = w.now + w.between(100*time.Millisecond, 10*time.Second)
+		})
+	}
+}
+
+func (w *world) targetIsDown(f *fate) bool {
+	return w.set.down[f.policy] > w.now || w.set.down[f.bucket] > w.now
+}
+
 func (w *world) disturb() {
 	var alive []*drainer
 	for _, d := range w.drainers {

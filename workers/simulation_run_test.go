@@ -127,6 +127,13 @@ func (w *world) run(s *stint) (took time.Duration, o outcome) {
 		took *= 10
 	}
 	o = outcome{Seq: s.Seq, Kind: outcomeDone}
+	if w.targetIsDown(s.fate) {
+		if w.chance(0.9) {
+			took = w.between(time.Millisecond, 5*time.Millisecond) // refused, or else it hangs
+		}
+		o.Kind, o.Unavailable, o.Error = outcomeFailed, true, "connection refused"
+		return took, o
+	}
 	switch x := w.rng.Float64(); {
 	case x < 0.04:
 		o.Kind, o.Error = outcomeFailed, "500"
@@ -165,7 +172,9 @@ func (s *stint) end(o outcome) {
 		f.done = f.done || s.part.state <= partitionSurrendered
 	case outcomeFailed:
 		f.excepted = true
-		f.failures++
+		if !o.Unavailable {
+			f.failures++
+		}
 	case outcomeUncounted:
 		f.excepted = true
 	case outcomeThrottled:
@@ -188,8 +197,21 @@ func (s *stint) finish(o outcome) {
 	if s.worker == nil {
 		s.d.local[s.fate.policy]--
 	}
+	if o.Unavailable {
+		if !s.breaks() {
+			s.fate.failures++
+		} else if s.d.w.sabotage == breakerCounts {
+			o.Unavailable = false
+		}
+	}
 	s.d.w.finished(s, o)
 	s.d.core.finished(*s.run, o, s.d.clock())
+}
+
+// breaks reports whether a breaker is open that the run obeys, so that no attempt may count.
+func (s *stint) breaks() bool {
+	v := s.d.core.valves[s.fate.policy]
+	return s.part.state <= partitionLive && v != nil && (v.breaker.open || s.bucket.down())
 }
 
 // stints are all runs whose process was not disturbed.

@@ -43,6 +43,7 @@ const (
 	noUnseenGate        sabotage = "inherited runs hold no concurrency before they arrive"
 	cancelForgotten     sabotage = "cancelled jobs start all the same"
 	workersIgnored      sabotage = "a change of workers does not arrive"
+	breakerCounts       sabotage = "attempts count while a breaker is open"
 )
 
 func TestSimulationLaws(t *testing.T) {
@@ -54,11 +55,36 @@ func TestSimulationLaws(t *testing.T) {
 	}
 }
 
+// TestSimulationOfAnOutage: the targets of all policies are down for ten minutes, while drainers come, go and crash. No job
+// uses its attempts up, which without breakers takes a minute; when the targets are back, everything is done, at the rates.
+func TestSimulationOfAnOutage(t *testing.T) {
+	const begins, length = 5 * time.Second, 10 * time.Minute
+	for seed := *firstSeed; seed < *firstSeed+uint64(min(*seeds, 40)); seed++ {
+		w := newWorld(seed, noSabotage)
+		for i := range w.policies {
+			p := &w.policies[i]
+			p.Retry.MaxAttempts = 25
+			w.set.leastAttempts[p.Name] = 25
+			w.after(begins, func() { w.set.down[p.Name] = begins + length })
+		}
+		w.live()
+		for _, f := range w.fates() {
+			if f.dead == string(ReasonAttempts) {
+				w.fail("law 6: %s used its attempts up", jobID(f.policy, f.seq))
+			}
+		}
+		if len(w.broken) > 0 {
+			t.Errorf("seed %d (go test ./workers -run TestSimulationOfAnOutage -seeds 1 -first-seed %d):\n%s",
+				seed, seed, strings.Join(w.broken, "\n"))
+		}
+	}
+}
+
 // TestSimulationNoticesSabotage breaks laws on purpose: a simulation that passes then proves nothing.
 func TestSimulationNoticesSabotage(t *testing.T) {
 	for _, s := range []sabotage{
 		noFence, noTakeoverWait, oldConsumerStays, handedOverRunsAgain, lossyAcks, clumps, countThrottles,
-		noHandoffLimit, costIgnored, weightIgnored, noUnseenGate, cancelForgotten, workersIgnored,
+		noHandoffLimit, costIgnored, weightIgnored, noUnseenGate, cancelForgotten, workersIgnored, breakerCounts,
 	} {
 		t.Run(string(s), func(t *testing.T) {
 			t.Parallel()
@@ -189,8 +215,11 @@ func (w *world) wall() time.Time {
 
 const simulatedLease = 3 * time.Second
 
-// simulate runs one seed; the laws that were broken are in the world that it returns.
-func simulate(seed uint64, s sabotage) *world {
+// busy is how long a simulated world has publishers, operators and disturbances.
+const busy = 40 * time.Second
+
+// newWorld draws a world from a seed: what there is and what comes.
+func newWorld(seed uint64, s sabotage) *world {
 	w := &world{
 		rng: rand.New(rand.NewPCG(seed, 20)), sabotage: s,
 		records: [2]map[string]*record{{}, {}}, composed: map[uint64]int{}, attempts: map[string]storedAttempt{},
@@ -202,17 +231,28 @@ func simulate(seed uint64, s sabotage) *world {
 	for range 1 + w.rng.IntN(4) {
 		w.join()
 	}
-	const busy = 40 * time.Second
 	w.publishers(busy)
 	w.disturbances(busy)
-	w.operators(busy)
 	w.after(busy+time.Second, func() { // whatever happened, the end is calm
 		for _, d := range w.drainers {
 			d.leaving = false
 		}
 		w.join()
 	})
-	for len(w.queue) > 0 && w.now < 30*time.Minute && len(w.broken) == 0 {
+	return w
+}
+
+// simulate runs one seed; the laws that were broken are in the world that it returns.
+func simulate(seed uint64, s sabotage) *world {
+	w := newWorld(seed, s)
+	w.operators(busy)
+	w.targetsFail(busy)
+	return w.live()
+}
+
+// live lets a world go on until everything is settled, and judges what happened.
+func (w *world) live() *world {
+	for len(w.queue) > 0 && w.now < 45*time.Minute && len(w.broken) == 0 {
 		e := w.queue.remove(0)
 		w.now = e.at
 		e.do()

@@ -90,7 +90,7 @@ func (w *world) takeTurn(s *stint) {
 	delete(k.waiting, f.seq)
 	delete(k.before, f.seq)
 	k.running++
-	k.held = false
+	k.held = s.breaks() // then it is a probe, and nothing starts beside it
 	k.last = taken
 }
 
@@ -145,7 +145,7 @@ func (w *world) finished(s *stint, o outcome) {
 	if c := w.contests[s.part]; c != nil {
 		k := c.keys[s.fate.key]
 		k.running--
-		if o.Kind != outcomeDone && o.Kind != outcomeFailed {
+		if o.Kind != outcomeDone && o.Kind != outcomeFailed || o.Unavailable {
 			k.held = true
 		}
 	}

@@ -12,6 +12,9 @@ import (
 
 // own begins a partition: jobs arrive, and start once live is called.
 func (v *valve) own(number int, epoch uint64) *partition {
+	if len(v.parts) == 0 {
+		v.breaker, v.suspects = breaker{}, nil
+	}
 	p := &partition{
 		policy: v.policy.Name, number: number, epoch: epoch, state: partitionOpening, fresh: true,
 		buckets: map[queue.Key]*bucket{}, jobs: map[uint64]*job{}, begun: map[uint64]*job{}, inherited: map[uint64]*inheritedJob{},
@@ -62,6 +65,10 @@ func (v *valve) inherit(p *partition, in inheritance, now instant) {
 		if cool := left(c.Cool); c.Cool > 0 && cool > now {
 			b.cool, b.throttles = cool, c.Throttles
 		}
+		if c.Down > 0 {
+			b.target = &suspicion{breaker: breaker{open: true, failures: c.Down, at: left(c.Probe)}}
+			v.broken++
+		}
 		if b.pace == nil {
 			continue
 		}
@@ -73,6 +80,9 @@ func (v *valve) inherit(p *partition, in inheritance, now instant) {
 		}
 		if b.cool > now {
 			b.pace.hold(&b.clock, b.cool)
+		}
+		if b.down() {
+			b.pace.hold(&b.clock, b.target.at)
 		}
 	}
 	for seq, a := range in.attempts {
@@ -237,6 +247,14 @@ func (v *valve) report(j *job, o outcome) {
 func (v *valve) leave(p *partition, state partitionState) {
 	p.state = state
 	delete(v.parts, p.number)
+	if state != partitionOpening {
+		for _, b := range p.buckets {
+			if b.down() {
+				v.broken--
+				b.target = nil
+			}
+		}
+	}
 	v.sched.retain(func(b scheduledBucket) bool { return b.part != p })
 	v.due.retain(func(b dueBucket) bool { return b.part != p })
 	v.timers.retain(func(j timedJob) bool { return j.bucket.part != p })

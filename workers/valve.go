@@ -29,7 +29,11 @@ type valve struct {
 	totalAwake bool    // some bucket has work and waits for its turn
 	turns      float64 // that count as taken by who had nothing to do, in starts by weight
 	mostTurns  float64 // that any bucket has taken
-	totalAt    instant // the next start, while one waits for it; else never
+	gateAt     instant // when admits may say yes, while a bucket waits for that; else never
+
+	breaker  breaker     // of all buckets
+	suspects []queue.Key // whose jobs found the target down since somebody found it up
+	broken   int         // buckets whose own breaker is open
 
 	parts  map[int]*partition
 	sched  heap[scheduledBucket]
@@ -69,7 +73,7 @@ const (
 func newValve(p policy.Policy, paused bool, self string, random func() float64, out *actions) *valve {
 	v := &valve{
 		policy: p, paused: paused, base: limitsFor(p, policy.Override{}, paused), total: newPace(p.OutflowTotal, 1),
-		self: self, random: random, out: out, parts: map[int]*partition{}, totalAt: never,
+		self: self, random: random, out: out, parts: map[int]*partition{}, gateAt: never,
 	}
 	v.setOverrides(nil)
 	return v
@@ -150,7 +154,7 @@ func (v *valve) bucket(p *partition, key queue.Key, now instant) *bucket {
 		b = &bucket{key: key, part: p, limits: v.limitsOf(key)}
 		if b.pace != nil && p.crashedAt != 0 {
 			interval := b.pace.interval
-			b.pace.hold(&b.clock, p.crashedAt.add(interval+spread(key, min(interval, 250*time.Millisecond))))
+			b.pace.hold(&b.clock, p.crashedAt.add(interval+spread(key, min(interval, mostSpread))))
 		}
 		p.buckets[key] = b
 	}
@@ -232,6 +236,9 @@ func (v *valve) place(b *bucket, now instant) {
 		b.awake = false
 		return
 	}
+	if b.down() && b.target.probing() {
+		return
+	}
 	if !b.awake {
 		b.awake, b.since = true, now
 		b.turns = max(b.turns, v.turns) // who had nothing to do has missed its turns
@@ -277,6 +284,9 @@ func (v *valve) startable(b *bucket) instant {
 	if b.pace != nil {
 		at = max(at, b.pace.next(&b.clock))
 	}
+	if b.down() {
+		at = max(at, b.target.at)
+	}
 	return at
 }
 
@@ -285,6 +295,9 @@ func (v *valve) forget(b *bucket, now instant) {
 	at := b.cool
 	if b.pace != nil {
 		at = max(at, b.pace.freshAt(&b.clock))
+	}
+	if b.down() {
+		at = max(at, b.target.at)
 	}
 	if ahead := b.turns - v.turns; v.total != nil && ahead > 0 {
 		// It has taken turns before others that wait, and would take more of them if that were forgotten. They catch up in
@@ -295,6 +308,9 @@ func (v *valve) forget(b *bucket, now instant) {
 	if at > now {
 		v.schedule(b, at)
 		return
+	}
+	if b.down() {
+		v.broken--
 	}
 	delete(b.part.buckets, b.key)
 }
@@ -354,11 +370,11 @@ func (v *valve) advance(now instant, open bool) {
 	for len(v.sched) > 0 && v.sched[0].nextAt <= now {
 		v.place(v.sched[0].bucket, now)
 	}
-	v.totalAt = never
+	v.gateAt = never
 	blocked := false
 	var passed []*bucket // whose turn it is, but which run too much to get a worker
 	for len(v.due) > 0 {
-		if !v.totalReady(now) {
+		if !v.admits(now) {
 			blocked = true
 			break
 		}
@@ -387,8 +403,18 @@ func (v *valve) advance(now instant, open bool) {
 	v.offer(now)
 }
 
-// totalReady reports whether the rate of all buckets together allows a start.
-func (v *valve) totalReady(now instant) bool {
+// admits reports whether a bucket that is due may start a job, as far as the breaker and the rate of all buckets together
+// go.
+func (v *valve) admits(now instant) bool {
+	if v.breaker.open {
+		if v.breaker.probing() {
+			return false
+		}
+		if v.breaker.at > now {
+			v.gateAt = v.breaker.at
+			return false
+		}
+	}
 	if v.total == nil {
 		return true
 	}
@@ -397,7 +423,7 @@ func (v *valve) totalReady(now instant) bool {
 		v.total.wake(&v.totalClock, now)
 	}
 	if at := v.total.next(&v.totalClock); at > now {
-		v.totalAt = at
+		v.gateAt = at
 		return false
 	}
 	return true
@@ -434,6 +460,13 @@ func (v *valve) start(b *bucket, now instant, remote bool) run {
 		v.turns = max(v.turns, b.turns) // who was held back while others started has missed its turns as well
 		b.turns = v.turns + float64(j.Cost)/float64(b.weight)
 		v.mostTurns = max(v.mostTurns, b.turns)
+	}
+	if v.breaker.open {
+		v.breaker.probe = j
+		r.due = max(r.due, v.breaker.at)
+	}
+	if b.down() {
+		b.target.probe = j
 	}
 	if b.pace != nil {
 		r.turn.own.before = b.clock.tat
@@ -478,7 +511,7 @@ func (v *valve) wake(open bool) instant {
 		at = min(at, v.sched[0].nextAt)
 	}
 	if open {
-		at = min(at, v.totalAt, v.claims.wake())
+		at = min(at, v.gateAt, v.claims.wake())
 	}
 	return at
 }

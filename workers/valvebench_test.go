@@ -98,9 +98,13 @@ func (b *valveBench) start() []run {
 // until starts what may start up to an instant, as soon as it may, and returns when that was.
 func (b *valveBench) until(end time.Duration, each func(run)) (starts []time.Duration) {
 	for {
-		for _, r := range b.start() {
+		runs := b.start()
+		for _, r := range runs {
 			starts = append(starts, b.now.since(origin))
 			each(r)
+		}
+		if len(runs) > 0 {
+			continue // what they came to may let others start at once
 		}
 		next := b.v.wake(true)
 		if next > origin.add(end) {

@@ -79,7 +79,7 @@ func (t *target) handle(ctx context.Context, job workers.Job) error {
 	}
 	response, err := t.client.Do(request)
 	if err != nil {
-		return fmt.Errorf("call target: %w", withoutURL(err))
+		return workers.Unavailable(fmt.Errorf("call target: %w", withoutURL(err)))
 	}
 	defer response.Body.Close()
 	// The status is the answer. When the rest of it is lost the request was served all the same, and must not be repeated.
@@ -195,7 +195,9 @@ func judge(response *http.Response, body []byte, now time.Time) error {
 		return nil
 	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable && named:
 		return workers.RetryAfter(after, answer)
-	case status == http.StatusRequestTimeout, status >= 500:
+	case status >= 500:
+		return workers.Unavailable(answer)
+	case status == http.StatusRequestTimeout:
 		return answer
 	}
 	return workers.Permanent(answer)

@@ -55,6 +55,8 @@ func verdict(err error) string {
 		return "throttled " + pause.Round(time.Second).String()
 	case workers.IsPermanent(err):
 		return "permanent"
+	case workers.IsUnavailable(err):
+		return "unavailable"
 	}
 	return "failed"
 }
@@ -71,8 +73,8 @@ func TestStatuses(t *testing.T) {
 		{408, "", "failed"},
 		{429, "", "throttled 0s"}, {429, "7", "throttled 7s"}, {429, "0", "throttled 0s"}, {429, "-3", "throttled 0s"},
 		{429, "soon", "throttled 0s"}, {429, "99999999999999999999", "throttled 0s"}, {429, " 2 ", "throttled 2s"},
-		{500, "", "failed"}, {500, "9", "failed"}, {502, "", "failed"}, {504, "", "failed"}, {599, "", "failed"},
-		{503, "", "failed"}, {503, "30", "throttled 30s"}, {503, "soon", "failed"},
+		{500, "", "unavailable"}, {500, "9", "unavailable"}, {502, "", "unavailable"}, {504, "", "unavailable"}, {599, "", "unavailable"},
+		{503, "", "unavailable"}, {503, "30", "throttled 30s"}, {503, "soon", "unavailable"},
 	} {
 		base := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 			if c.retryAfter != "" {
@@ -219,7 +221,7 @@ func TestHangingTargetEndsWithItsContext(t *testing.T) {
 		<-arrived
 		cancel()
 	}()
-	if err := handlerFor(t, base)(ctx, workers.Job{}); verdict(err) != "failed" || ctx.Err() == nil {
+	if err := handlerFor(t, base)(ctx, workers.Job{}); verdict(err) != "unavailable" || ctx.Err() == nil {
 		t.Errorf("%v", err)
 	}
 }
@@ -234,14 +236,14 @@ func TestClosedPortIsAFailedAttempt(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = handlerFor(t, "http://"+address+"/secret")(within(t), workers.Job{})
-	if verdict(err) != "failed" || strings.Contains(err.Error(), "secret") {
+	if verdict(err) != "unavailable" || strings.Contains(err.Error(), "secret") {
 		t.Errorf("%v", err)
 	}
 }
 
 // What the target said counts, also when the rest of its answer is lost: a repeated request would be a second one.
 func TestAnswerThatBreaksOffAfterItsStatus(t *testing.T) {
-	for status, want := range map[int]string{200: "done", 404: "permanent", 500: "failed"} {
+	for status, want := range map[int]string{200: "done", 404: "permanent", 500: "unavailable"} {
 		base := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "100")
 			w.WriteHeader(status)

@@ -103,7 +103,7 @@ func TestOneRequestPerStart(t *testing.T) {
 				}
 				opening.Wait()
 				before := server.requests.Load()
-				if err := handle(within(t), job); verdict(err) != "failed" {
+				if err := handle(within(t), job); verdict(err) != "unavailable" {
 					t.Errorf("a broken connection: %v", err)
 				}
 				if sent := server.requests.Load() - before; sent != 1 {

@@ -4,7 +4,7 @@
 // A reply means done, whatever is in it but for two exceptions. A reply with the header Nats-Service-Error or Nats-Service-Error-Code, which
 // micro services send for errors, means what the same status means over HTTP: 429, and 503 with a Retry-After header,
 // throttle the whole bucket; any other 4xx but 408 makes the job a dead letter; everything else is a failed attempt, as
-// is no reply before the policy's timeout. When nobody listens on the subject nothing is burned: no attempt counts, and
+// is no reply before the policy's timeout. That, and 5xx, says that the target is down: see [workers.Unavailable]. When nobody listens on the subject nothing is burned: no attempt counts, and
 // the bucket tries again every second.
 //
 // The other exception is JetStream's refusal of a message whose subject a stream captures. So policies can be chained: with
@@ -66,7 +66,7 @@ func (t *target) handle(ctx context.Context, job workers.Job) error {
 	case errors.Is(err, nats.ErrMaxPayload), errors.Is(err, nats.ErrBadSubject):
 		return workers.Permanent(fmt.Errorf("request %s: %w", t.subject, err))
 	case err != nil:
-		return fmt.Errorf("request %s: %w", t.subject, err)
+		return workers.Unavailable(fmt.Errorf("request %s: %w", t.subject, err))
 	}
 	return judge(reply)
 }
@@ -113,6 +113,8 @@ func judge(reply *nats.Msg) error {
 		return workers.RetryAfter(after, answer)
 	case status >= 400 && status < 500 && status != http.StatusRequestTimeout:
 		return workers.Permanent(answer)
+	case status >= 500 && status < 600:
+		return workers.Unavailable(answer)
 	}
 	return answer
 }

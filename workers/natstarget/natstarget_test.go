@@ -99,7 +99,7 @@ func kind(err error) string {
 	switch {
 	case err == nil:
 		return "done"
-	case errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, context.DeadlineExceeded) && workers.IsUnavailable(err):
 		return "timeout"
 	}
 	pause, throttled := workers.IsRetryAfter(err)
@@ -108,6 +108,8 @@ func kind(err error) string {
 		return "after " + pause.String()
 	case workers.IsPermanent(err):
 		return "permanent"
+	case workers.IsUnavailable(err):
+		return "unavailable"
 	}
 	return "failed"
 }
@@ -135,9 +137,9 @@ func TestReplies(t *testing.T) {
 		{failure("429", "Retry-After", "-1"), "after 0s"},
 		{failure("429", "Retry-After", "1e300"), "after 8784h0m0s"},
 		{failure("429", "Retry-After", "NaN"), "after 0s"},
-		{failure("503"), "failed"},
+		{failure("503"), "unavailable"},
 		{failure("503", "Retry-After", "3"), "after 3s"},
-		{failure("500"), "failed"},
+		{failure("500"), "unavailable"},
 		{failure("408"), "failed"},
 		{failure("400"), "permanent"},
 		{failure("404"), "permanent"},

@@ -30,6 +30,7 @@ func ExampleNew() {
 	}
 	// Output:
 	// penstock_attempts_total 6
+	// penstock_breaker_open 1
 	// penstock_jobs_total 3
 	// penstock_partitions_owned 1
 	// penstock_start_lateness_seconds 1

@@ -29,7 +29,7 @@ type metrics struct {
 	starts, attempts, jobs *prometheus.CounterVec
 	lateness               prometheus.Histogram
 	wait                   *prometheus.HistogramVec
-	owned                  *prometheus.GaugeVec
+	owned, breakers        *prometheus.GaugeVec
 
 	mu    sync.Mutex
 	known map[string]bool
@@ -44,6 +44,7 @@ type metrics struct {
 //	penstock_start_lateness_seconds              how long after the instant that the valve had set a job started
 //	penstock_wait_seconds{policy}                from the acceptance of a job to its start
 //	penstock_partitions_owned{policy}            partitions whose valve is in this process
+//	penstock_breaker_open{policy}                open breakers: buckets whose target is down, and one for all of them
 //
 // A policy's series begin, at zero, when the drainer hears of it, and go when it is gone.
 func New(registerer prometheus.Registerer) (workers.Observer, error) {
@@ -77,10 +78,14 @@ func New(registerer prometheus.Registerer) (workers.Observer, error) {
 			Name: "penstock_partitions_owned",
 			Help: "Partitions whose valve is in this process.",
 		}, []string{"policy"}),
+		breakers: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "penstock_breaker_open",
+			Help: "Open breakers in this process: one for each bucket whose target is down, and one for all of its buckets.",
+		}, []string{"policy"}),
 		known: map[string]bool{},
 	}
 	var problems []error
-	for _, c := range []prometheus.Collector{m.starts, m.attempts, m.jobs, m.lateness, m.wait, m.owned} {
+	for _, c := range []prometheus.Collector{m.starts, m.attempts, m.jobs, m.lateness, m.wait, m.owned, m.breakers} {
 		problems = append(problems, registerer.Register(c))
 	}
 	return workers.Observer{
@@ -88,7 +93,8 @@ func New(registerer prometheus.Registerer) (workers.Observer, error) {
 		Started:  m.started,
 		Finished: func(policy, outcome string) { m.attempts.WithLabelValues(policy, outcome).Inc() },
 		Ended:    func(policy, outcome string) { m.jobs.WithLabelValues(policy, outcome).Inc() },
-		Owned:    m.own,
+		Owned:    func(policy string, partitions int) { m.set(m.owned, policy, partitions) },
+		Breaker:  func(policy string, open int) { m.set(m.breakers, policy, open) },
 	}, errors.Join(problems...)
 }
 
@@ -99,7 +105,7 @@ func (m *metrics) policy(name string, known bool) {
 	if !known {
 		delete(m.known, name)
 		for _, c := range []interface{ DeletePartialMatch(prometheus.Labels) int }{
-			m.starts, m.attempts, m.jobs, m.wait, m.owned} {
+			m.starts, m.attempts, m.jobs, m.wait, m.owned, m.breakers} {
 			c.DeletePartialMatch(prometheus.Labels{"policy": name})
 		}
 		return
@@ -108,6 +114,7 @@ func (m *metrics) policy(name string, known bool) {
 	m.starts.WithLabelValues(name)
 	m.wait.WithLabelValues(name)
 	m.owned.WithLabelValues(name)
+	m.breakers.WithLabelValues(name)
 	for _, outcome := range attemptOutcomes {
 		m.attempts.WithLabelValues(name, outcome)
 	}
@@ -122,13 +129,13 @@ func (m *metrics) started(policy string, lateness, wait time.Duration) {
 	m.wait.WithLabelValues(policy).Observe(max(0, wait).Seconds())
 }
 
-// own sets how many partitions are owned. The last one of a policy that is gone is given up after its series went.
-func (m *metrics) own(policy string, partitions int) {
+// set tells how many there are. The last one of a policy that is gone is given up after its series went.
+func (m *metrics) set(gauge *prometheus.GaugeVec, policy string, n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.known[policy] || partitions > 0 {
-		m.owned.WithLabelValues(policy).Set(float64(partitions))
+	if m.known[policy] || n > 0 {
+		gauge.WithLabelValues(policy).Set(float64(n))
 	} else {
-		m.owned.DeleteLabelValues(policy)
+		gauge.DeleteLabelValues(policy)
 	}
 }

@@ -44,13 +44,14 @@ func TestSeriesOfAPolicyExistFromTheStartAndGoWithIt(t *testing.T) {
 	all := values(t, r)
 	for _, want := range []string{"penstock_starts_total{stripe}", "penstock_attempts_total{failed,stripe}",
 		"penstock_jobs_total{dead,stripe}", "penstock_jobs_total{done,stripe}", "penstock_jobs_total{cancelled,stripe}",
-		"penstock_wait_seconds{stripe}", "penstock_partitions_owned{stripe}"} {
+		"penstock_wait_seconds{stripe}", "penstock_partitions_owned{stripe}", "penstock_breaker_open{stripe}"} {
 		if value, found := all[want]; !found || value != 0 {
 			t.Errorf("%s: %v, %v", want, value, found)
 		}
 	}
 	o.Owned("stripe", 8)
 	o.Policy("stripe", false)
+	o.Breaker("stripe", 0)
 	o.Owned("stripe", 0) // partitions are given up after the policy is gone
 	for name := range values(t, r) {
 		if strings.Contains(name, "stripe") {
