@@ -358,9 +358,20 @@ func (m *management) job(id string) (resource, error) {
 		return nil, &admission.RequestError{Field: "job", Reason: "want an id such as stripe:42"}
 	}
 	return resource{
-		http.MethodGet:    plain(func(ctx context.Context) (any, error) { return m.service.Job(ctx, name, seq) }),
+		http.MethodGet:    plain(func(ctx context.Context) (any, error) { return m.lookUp(ctx, name, seq) }),
 		http.MethodDelete: plain(func(ctx context.Context) (any, error) { return m.service.Cancel(ctx, name, seq) }),
 	}, nil
+}
+
+// lookUp finds a job, or what became of it.
+func (m *management) lookUp(ctx context.Context, name string, seq uint64) (any, error) {
+	job, err := m.service.Job(ctx, name, seq)
+	if errors.Is(err, admission.ErrNotFound) || errors.Is(err, admission.ErrUnknownPolicy) {
+		if ended, endedErr := m.service.Ended(ctx, name, seq); !errors.Is(endedErr, admission.ErrNotFound) {
+			return ended, endedErr
+		}
+	}
+	return job, err
 }
 
 // dead is the dead letters of a policy, one of them, or the replay of either.

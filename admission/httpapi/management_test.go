@@ -310,6 +310,29 @@ func TestManageJobs(t *testing.T) {
 	i.expect("GET", "/v1/jobs/stripe/x", "", 405)
 }
 
+func TestADeadJobLeadsToItsLetter(t *testing.T) {
+	i := install(t, manage.Options{})
+	i.expect("PUT", "/v1/policies/stripe", stripe, 201)
+	i.bury(queue.DeadLetter{Policy: "stripe", Key: "tenant%207", Seq: 42, Reason: "attempts", Error: "status 500", Attempts: 5,
+		Body: []byte("hello")})
+	i.expect("GET", "/v1/jobs/stripe:42", "", 200, `{"job":"stripe:42","key":"tenant 7","state":"dead",`+
+		`"accepted_at":"2026-03-01T12:00:00Z","letter":1,"reason":"attempts","last_error":"status 500","attempts":5,`+
+		`"buried_at":"20`, `"size":5}`)
+	i.expect("POST", "/v1/dead/stripe/1/replay", "", 202)
+	i.expect("GET", "/v1/jobs/stripe:42", "", 200, `"state":"replayed"`, `"replayed_as":"stripe:1"`)
+
+	i.bury(queue.DeadLetter{Policy: "stripe", Key: "acme", Seq: 43, Reason: "deadline"})
+	i.expect("DELETE", "/v1/dead/stripe/2", "", 200)
+	i.expect("GET", "/v1/jobs/stripe:43", "", 200, `{"job":"stripe:43","state":"dead","accepted_at":"2026-03-01T12:00:00Z"}`)
+	i.expect("GET", "/v1/jobs/stripe:44", "", 404, `job stripe:44 has finished, or never was`)
+
+	// It does when its policy is gone, too.
+	i.bury(queue.DeadLetter{Policy: "gone", Key: "acme", Seq: 7, Reason: "deadline"})
+	i.expect("GET", "/v1/jobs/gone:7", "", 200, `"letter":3,"reason":"deadline"`)
+	i.expect("GET", "/v1/jobs/gone:8", "", 404, `unknown policy`)
+	i.expect("DELETE", "/v1/jobs/stripe:43", "", 404)
+}
+
 func TestManageDeadLetters(t *testing.T) {
 	i := install(t, manage.Options{})
 	i.expect("GET", "/v1/dead/stripe", "", 404)
