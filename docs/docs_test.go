@@ -1,0 +1,338 @@
+// Package docs holds the test of the documentation beside it: every command that a page shows is run, in the page's order,
+// against real processes, and must print what the page says it prints.
+//
+// Of an output the words must be right, and the fields and their order; numbers and times may be others, and "…" stands for
+// anything. Ports are exchanged for free ones. `curl` and `nats` are stand-ins (tools_test.go), so that the test needs
+// neither: they know the options that the pages use, and print what the pages show of an answer. Like a reader, the test runs
+// a page's commands in one shell, and what ends in "&" in the background, until the end of its block.
+package docs
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// patience is how long a command may take.
+const patience = 60 * time.Second
+
+// tools is where the programs are that pages name.
+var tools string
+
+func TestMain(m *testing.M) {
+	if tool := filepath.Base(os.Args[0]); tool == "curl" || tool == "nats" {
+		if err := map[string]func([]string) error{"curl": curl, "nats": natsCLI}[tool](os.Args[1:]); err != nil {
+			fmt.Fprintln(os.Stderr, tool+":", err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(prepare(m))
+}
+
+func prepare(m *testing.M) int {
+	self, err := os.Executable()
+	if err == nil {
+		tools, err = os.MkdirTemp("", "penstock-docs-")
+	}
+	for _, tool := range []string{"curl", "nats"} {
+		if err == nil {
+			err = os.Symlink(self, filepath.Join(tools, tool))
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(tools)
+	if out, err := exec.Command("go", "build", "-o", tools, "../cmd/admitter", "../cmd/drainer").CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "%v\n%s", err, out)
+		return 1
+	}
+	return m.Run()
+}
+
+// reader is somebody who tries what a page says, in a shell of his own.
+type reader struct {
+	t     *testing.T
+	dir   string
+	ports *strings.Replacer // of a page for those that are free here
+	in    io.Writer
+	lines chan string // that the shell prints
+	count int
+}
+
+func newReader(t *testing.T) *reader {
+	t.Helper()
+	r := &reader{t: t, dir: t.TempDir(), lines: make(chan string, 1024)}
+	var exchange []string
+	for _, port := range []string{"8080", "8081", "4222"} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		_, free, err := net.SplitHostPort(l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		exchange = append(exchange, ":"+port, ":"+free)
+	}
+	r.ports = strings.NewReplacer(exchange...)
+
+	shell := exec.Command("sh")
+	shell.Dir = r.dir
+	shell.Env = append(os.Environ(), "PATH="+tools+":"+os.Getenv("PATH"), "NATS_URL="+r.ports.Replace("nats://127.0.0.1:4222"))
+	in, err := shell.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := shell.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	shell.Stderr = shell.Stdout
+	if err := shell.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		for scanner := bufio.NewScanner(out); scanner.Scan(); {
+			r.lines <- scanner.Text()
+		}
+		close(r.lines)
+	})
+	r.in = in
+	t.Cleanup(func() {
+		// Whatever a page has started and not ended.
+		fmt.Fprintln(in, `for p in $STARTED; do kill -9 $p 2>/dev/null; done; wait; exit`)
+		in.Close()
+		for range r.lines { // until the shell has ended
+		}
+		reading.Wait()
+		_ = shell.Wait() // its last command's status is nobody's business
+	})
+	return r
+}
+
+// say has the shell run a command and returns what it printed.
+func (r *reader) say(command string) string {
+	r.t.Helper()
+	r.count++
+	end := fmt.Sprintf("end of command %d", r.count)
+	fmt.Fprintf(r.in, "%s\necho '%s'\n", command, end)
+	var out strings.Builder
+	for deadline := time.After(patience); ; {
+		select {
+		case line, open := <-r.lines:
+			if !open {
+				r.t.Fatalf("the shell has ended; the last command:\n%s\n%s", command, &out)
+			}
+			if line == end {
+				return out.String()
+			}
+			out.WriteString(line + "\n")
+		case <-deadline:
+			r.t.Fatalf("no end after %v of\n%s\n%s", patience, command, &out)
+		}
+	}
+}
+
+// background starts a command and waits until it says that it is ready. Its later output is in the file.
+func (r *reader) background(command string) (file string) {
+	r.t.Helper()
+	r.count++
+	file = filepath.Join(r.dir, fmt.Sprintf("output-%d", r.count))
+	r.say(fmt.Sprintf("READY=%s.ready %s >%s 2>%s.log & STARTED=\"$STARTED $!\"", file, command, file, file))
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		_, err := os.Stat(file + ".ready")
+		out, _ := os.ReadFile(file)
+		if err == nil || strings.HasPrefix(string(out), "ready ") && r.owned() {
+			return file
+		}
+		if time.Now().After(deadline) {
+			log, _ := os.ReadFile(file + ".log")
+			r.t.Fatalf("not ready: %s\n%s%s", command, out, log)
+		}
+	}
+}
+
+// owned reports whether all partitions have an owner, as they have by the time a reader has read on.
+func (r *reader) owned() bool {
+	api := r.ports.Replace("http://127.0.0.1:8080/v1/")
+	get := func(path string, answer any) bool {
+		response, err := http.Get(api + path)
+		if err != nil {
+			return false
+		}
+		defer response.Body.Close()
+		return response.StatusCode == http.StatusConflict || json.NewDecoder(response.Body).Decode(answer) == nil
+	}
+	var all struct {
+		Policies []struct{ Policy struct{ Name string } }
+	}
+	if !get("policies", &all) {
+		return false
+	}
+	for _, p := range all.Policies {
+		var buckets struct{ Unanswered []int }
+		if !get("buckets/"+p.Policy.Name, &buckets) || len(buckets.Unanswered) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// step is a command of a page, and what it prints.
+type step struct {
+	line          int
+	command, want string
+}
+
+// follow does what a page says.
+func (r *reader) follow(page string) {
+	r.t.Helper()
+	text, err := os.ReadFile(page)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	lines := strings.Split(string(text), "\n")
+	commands := 0
+	for i := 0; i < len(lines); i++ {
+		if !strings.HasPrefix(lines[i], "```") {
+			continue
+		}
+		begin := i + 1
+		for i++; i < len(lines) && lines[i] != "```"; i++ {
+		}
+		block := lines[begin:min(i, len(lines))]
+		if name, isFile := strings.CutPrefix(strings.Join(block[:min(1, len(block))], ""), "# file: "); isFile {
+			content := r.ports.Replace(strings.Join(block, "\n") + "\n")
+			if err := os.WriteFile(filepath.Join(r.dir, name), []byte(content), 0o600); err != nil {
+				r.t.Fatal(err)
+			}
+			continue
+		}
+		commands += r.block(page, steps(block, begin))
+	}
+	if commands == 0 {
+		r.t.Errorf("%s shows no command", page)
+	}
+}
+
+// block runs the commands of a block, and compares what they print.
+func (r *reader) block(page string, all []step) int {
+	later := map[string]step{}
+	for _, s := range all {
+		command := r.ports.Replace(s.command)
+		if before, background := strings.CutSuffix(command, " &"); background {
+			later[r.background(before)] = s
+			continue
+		}
+		r.compare(page, s, r.say(command))
+	}
+	for file, s := range later {
+		got := ""
+		for deadline := time.Now().Add(patience); !matches(s.want, got) && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				r.t.Fatal(err)
+			}
+			got = string(data)
+		}
+		r.compare(page, s, got)
+	}
+	return len(all)
+}
+
+func (r *reader) compare(page string, s step, got string) {
+	r.t.Helper()
+	if !matches(s.want, got) {
+		r.t.Errorf("%s:%d: $ %s\nprints\n%s\nand not\n%s", page, s.line, s.command, got, s.want)
+	}
+}
+
+// steps reads the commands of a block: lines that begin with "$ ", and go on while a quote is open or behind a backslash.
+func steps(block []string, line int) (all []step) {
+	for i := 0; i < len(block); i++ {
+		command, begins := strings.CutPrefix(block[i], "$ ")
+		if !begins {
+			if len(all) > 0 {
+				all[len(all)-1].want += block[i] + "\n"
+			}
+			continue
+		}
+		s := step{line: line + i + 1, command: command}
+		for i+1 < len(block) && (strings.Count(s.command, "'")%2 == 1 || strings.HasSuffix(s.command, `\`)) {
+			i++
+			s.command += "\n" + block[i]
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+var (
+	number = regexp.MustCompile(`-?[0-9]+(\.[0-9]+)?`)
+	blank  = regexp.MustCompile(`\s+`)
+	field  = regexp.MustCompile(`^[A-Z][A-Za-z-]*: `)
+)
+
+// plain is a text without blanks and with all numbers alike.
+func plain(s string) string { return number.ReplaceAllString(blank.ReplaceAllString(s, ""), "0") }
+
+// matches compares what a page shows with what was printed. Of an answer's header fields the page may leave some out.
+func matches(want, got string) bool {
+	wantFields, want := fields(want)
+	gotFields, got := fields(got)
+	for _, line := range wantFields {
+		found := false
+		for _, other := range gotFields {
+			found = found || plain(line) == plain(other)
+		}
+		if !found {
+			return false
+		}
+	}
+	parts := strings.Split(plain(want), "…")
+	rest, begins := strings.CutPrefix(plain(got), parts[0])
+	if !begins {
+		return false
+	}
+	for i, part := range parts[1:] {
+		if i == len(parts)-2 {
+			return strings.HasSuffix(rest, part)
+		}
+		_, after, found := strings.Cut(rest, part)
+		if !found {
+			return false
+		}
+		rest = after
+	}
+	return rest == ""
+}
+
+// fields takes the header fields out of an answer.
+func fields(answer string) (header []string, rest string) {
+	for line := range strings.Lines(answer) {
+		if field.MatchString(line) {
+			header = append(header, line)
+		} else {
+			rest += line
+		}
+	}
+	return header, rest
+}
+
+func TestPublishing(t *testing.T) { newReader(t).follow("publish.md") }
