@@ -20,7 +20,9 @@ type Config struct {
 	NATS  NATS
 	State State
 	Drain Drain
-	Log   Log
+	// Targets says where HTTP targets may be.
+	Targets Targets
+	Log     Log
 	// Grace is how long running jobs and requests may take to finish when the process is told to stop: 0 to 24h,
 	// default 30s.
 	Grace time.Duration
@@ -120,6 +122,13 @@ type Drain struct {
 	// 1s to 10m. The default is 5s, and 15s with replicas, where losing the leader of a KV bucket stalls for seconds.
 	Lease    time.Duration
 	Policies []string // whose partitions this drainer may own; empty: all
+}
+
+// Targets says where HTTP targets may be.
+type Targets struct {
+	// Allow are networks that are allowed besides the usual: link-local addresses are for no target, addresses of the
+	// drainer's own machine and clouds' metadata services not for those of policies that come through the API.
+	Allow []netip.Prefix
 }
 
 // Log says what is logged and how.

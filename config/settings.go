@@ -76,6 +76,8 @@ var settings = []setting{
 		duration(func(c *Config) *time.Duration { return &c.Drain.Lease })},
 	{"drain.policies", "drain-policies", "`names` of the policies to drain, with commas between them; empty: all",
 		list(func(c *Config) *[]string { return &c.Drain.Policies })},
+	{"targets.allow", "targets-allow", "`networks` that HTTP targets may be in besides the usual, with commas between them",
+		networks(func(c *Config) *[]netip.Prefix { return &c.Targets.Allow })},
 	{"log.level", "log-level", "log at this `level`: debug, info, warn or error",
 		text(func(c *Config) *string { return &c.Log.Level })},
 	{"log.format", "log-format", "log in this `format`: text or json",

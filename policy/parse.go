@@ -71,7 +71,7 @@ func parse(data []byte) (Policy, []Problem) {
 		"max_age":        &p.MaxAge,
 		"target": optional(&p.Target, func(t *Target) any {
 			return fields{
-				"http": optional(&t.HTTP, func(h *HTTPTarget) any { return fields{"url": &h.URL} }),
+				"http": optional(&t.HTTP, func(h *HTTPTarget) any { return fields{"url": &h.URL, "headers": &h.Headers} }),
 				"nats": optional(&t.NATS, func(n *NATSTarget) any { return fields{"subject": &n.Subject} }),
 			}
 		}),

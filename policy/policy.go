@@ -111,6 +111,9 @@ type NATSTarget struct {
 // HTTPTarget is the base URL that an HTTP target's requests go to; a job's path is appended.
 type HTTPTarget struct {
 	URL string `json:"url"`
+
+	// Headers are added to each request, over those that jobs forward. Only policies of the operator's file have them.
+	Headers TargetHeaders `json:"headers,omitempty"`
 }
 
 // Dead says how many dead letters of a policy are kept.

@@ -260,6 +260,7 @@ func (p Policy) checkTarget(c *checker) {
 		c.add("target.nats", "stands beside target.http: a policy has one target")
 	case p.Target.HTTP != nil:
 		p.Target.HTTP.check(c)
+		p.Target.HTTP.Headers.check(c)
 	case p.Target.NATS != nil:
 		p.Target.NATS.check(c)
 	default:

@@ -169,3 +169,16 @@ func TestABodyWhereNoneBelongsIsNotWaitedFor(t *testing.T) {
 		t.Errorf("%s %s", response.Status, body)
 	}
 }
+
+// A policy whose target is the admitter would let its jobs do what their publishers may not: purge, or write policies.
+func TestNoJobIsARequestHere(t *testing.T) {
+	for _, path := range []string{"/v1/policies", "/v1/pause/stripe", "/v1/jobs/stripe/a", "/v1/check/stripe/a"} {
+		r := httptest.NewRequest("POST", path, nil)
+		r.Header.Set("Penstock-Job", "stripe-1-1")
+		w := httptest.NewRecorder()
+		New(&fakeService{}, Options{Hosts: testHosts}).ServeHTTP(w, r)
+		if w.Code != 403 || !strings.Contains(w.Body.String(), "target") {
+			t.Errorf("%s: %d %s", path, w.Code, w.Body)
+		}
+	}
+}

@@ -120,6 +120,11 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if strings.HasPrefix(path, root) {
+		if len(r.Header["Penstock-Job"]) > 0 {
+			write(w, answer.Problem(http.StatusForbidden,
+				"this is the request of a job: no policy's target may be Penstock itself; chain policies with a NATS target"))
+			return
+		}
 		if err := h.sites.Check(r); err != nil {
 			write(w, answer.Problem(http.StatusForbidden, "a page of another site may not ask for this"))
 			return

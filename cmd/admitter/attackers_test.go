@@ -5,7 +5,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -79,4 +81,47 @@ func TestAPageThatMovedItsNameGetsNothing(t *testing.T) {
 			t.Errorf("host %s: %s", host, response.Status)
 		}
 	}
+}
+
+// What a drainer can reach is more than what those may reach who write policies through the API.
+func TestPoliciesOfTheAPICannotReachInside(t *testing.T) {
+	var inside atomic.Int64
+	target := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { inside.Add(1) }))
+	defer target.Close()
+	file := fmt.Sprintf("policies: [{name: own, algorithm: leaking_bucket, outflow: 100/s, capacity: 10, target: {http: {url: %q}}}]",
+		target.URL)
+	p := launch(t, "--config", configure(t, file), "--drain").ready()
+	put := func(name, target string) (int, string) {
+		t.Helper()
+		request, err := http.NewRequest(http.MethodPut, "http://"+p.http+"/v1/policies/"+name,
+			strings.NewReader(`{"algorithm":"leaking_bucket","outflow":"100/s","capacity":10,"target":{"http":`+target+`}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		body, err := io.ReadAll(response.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return response.StatusCode, string(body)
+	}
+	for _, target := range []string{target.URL, "http://localhost:1", "http://169.254.169.254/", "http://[fd00:ec2::254]/", "http://" + p.http} {
+		if status, body := put("new", fmt.Sprintf(`{"url":%q}`, target)); status != 400 || !strings.Contains(body, "targets.allow") ||
+			!strings.Contains(body, `"field":"target.http.url"`) {
+			t.Errorf("%s: %d %s", target, status, body)
+		}
+	}
+	if status, body := put("new", `{"url":"http://target.example","headers":{"Authorization":{"file":"/etc/passwd"}}}`); status != 400 ||
+		!strings.Contains(body, `"field":"target.http.headers"`) {
+		t.Errorf("headers from files: %d %s", status, body)
+	}
+	// The operator's own policies may reach this machine.
+	if status, body := p.post("/v1/jobs/own/a", "x"); status != http.StatusAccepted {
+		t.Fatal(status, body)
+	}
+	eventually(t, "the operator's target is called", func() bool { return inside.Load() == 1 })
 }

@@ -21,7 +21,9 @@ import (
 	"github.com/penstock-mq/penstock/config"
 	"github.com/penstock-mq/penstock/internal/lifecycle"
 	"github.com/penstock-mq/penstock/internal/natsconn"
+	"github.com/penstock-mq/penstock/internal/targets"
 	"github.com/penstock-mq/penstock/internal/telemetry"
+	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 )
 
@@ -120,7 +122,10 @@ func serve(ctx context.Context, o options, stdout io.Writer, log *slog.Logger) e
 		Ready:   func() error { return a.readiness(connections[0]) },
 		Metrics: metrics.Handler(log),
 		Management: manage.New(a.broker, producer, manage.Options{
-			Followed: a.obeyed.wait, Possible: factory.Possible, Logger: log}),
+			Followed: a.obeyed.wait, Logger: log,
+			Possible: func(p policy.Policy) []policy.Problem {
+				return append(factory.Possible(p), targets.Possible(p, o.config.Targets.Allow)...)
+			}}),
 		Budget:         budget,
 		Hosts:          o.config.HTTP.Names(listen),
 		TrustedProxies: o.config.HTTP.TrustedProxies,

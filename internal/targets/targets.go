@@ -2,8 +2,13 @@
 package targets
 
 import (
+	"net/netip"
+	"net/url"
+
 	"github.com/nats-io/nats.go"
 
+	"github.com/penstock-mq/penstock/internal/reach"
+	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers"
 	"github.com/penstock-mq/penstock/workers/httptarget"
@@ -11,9 +16,10 @@ import (
 )
 
 // New returns the handler of a policy's target, nil for a policy without one. It is what [workers.Options.Target] wants.
-func New(nc *nats.Conn) func(queue.PolicyEntry) (workers.Handler, error) {
+// Allow are networks that HTTP targets may be in whatever they are: see [httptarget.Options].
+func New(nc *nats.Conn, allow []netip.Prefix) func(queue.PolicyEntry) (workers.Handler, error) {
 	kinds := []func(queue.PolicyEntry) (workers.Handler, error){
-		httptarget.New(httptarget.Client()),
+		httptarget.New(httptarget.Options{Allow: allow}),
 		natstarget.New(nc),
 	}
 	return func(entry queue.PolicyEntry) (workers.Handler, error) {
@@ -24,4 +30,23 @@ func New(nc *nats.Conn) func(queue.PolicyEntry) (workers.Handler, error) {
 		}
 		return nil, nil
 	}
+}
+
+// Possible says what a policy that comes through the API may not have: a target at an address that only the operator's
+// own file may name, as far as the URL tells it, and headers from files.
+func Possible(p policy.Policy, allow []netip.Prefix) []policy.Problem {
+	if p.Target == nil || p.Target.HTTP == nil {
+		return nil
+	}
+	var problems []policy.Problem
+	if u, err := url.Parse(p.Target.HTTP.URL); err == nil {
+		if err := (reach.Rules{Allow: allow}).CheckHost(u.Hostname()); err != nil {
+			problems = append(problems, policy.Problem{Field: "target.http.url", Reason: err.Error()})
+		}
+	}
+	if len(p.Target.HTTP.Headers) > 0 {
+		problems = append(problems, policy.Problem{Field: "target.http.headers",
+			Reason: "are for policies of the operator's file: they read files of the drainers"})
+	}
+	return problems
 }

@@ -9,13 +9,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/reach"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers"
 )
@@ -32,9 +33,28 @@ const (
 	keepIdle = 4 * time.Second
 )
 
+// Options are what [New] can do without. The zero value works.
+type Options struct {
+	// Allow are networks that targets may be in, whatever they are. Others may not be where they reach more than their
+	// policy's author could: those of policies from a file ([queue.SourceFile]) at no link-local address, where clouds have
+	// their metadata, and all others, which come through the API or from Go, at no address of the drainer's own machine
+	// either. It is checked where the connection is made, so what a name leads to cannot change in between. A proxy that
+	// the environment names is the operator's choice, and reaches what it reaches.
+	Allow []netip.Prefix
+	// Client makes all requests in place of this package's own clients. Where it connects is its own choice. Default: see
+	// [Client].
+	Client *http.Client
+}
+
 // New returns the handler of a policy with an HTTP target, nil for a policy without one. It is what
 // [workers.Options.Target] wants.
-func New(client *http.Client) func(queue.PolicyEntry) (workers.Handler, error) {
+func New(o Options) func(queue.PolicyEntry) (workers.Handler, error) {
+	// Two clients, because a kept connection serves whoever asks for its address.
+	file, others := o.Client, o.Client
+	if o.Client == nil {
+		file = guarded(reach.Rules{Operator: true, Allow: o.Allow}, http.ProxyFromEnvironment)
+		others = guarded(reach.Rules{Allow: o.Allow}, http.ProxyFromEnvironment)
+	}
 	return func(entry queue.PolicyEntry) (workers.Handler, error) {
 		p := entry.Policy
 		if p.Target == nil || p.Target.HTTP == nil {
@@ -44,18 +64,21 @@ func New(client *http.Client) func(queue.PolicyEntry) (workers.Handler, error) {
 		if err != nil {
 			return nil, fmt.Errorf("target of policy %s: %w", p.Name, err)
 		}
-		t := &target{client: client, base: base}
+		t := &target{client: others, base: base}
+		if entry.Source == queue.SourceFile {
+			t.client, t.secrets = file, newSecrets(p.Target.HTTP.Headers)
+		}
 		return t.handle, nil
 	}
 }
 
-// Client is the HTTP client for targets: connections are kept, redirects are answers and not followed, and the job's
-// context is the only time-out.
+// Client is an HTTP client for targets that connects anywhere: connections are kept, redirects are answers and not
+// followed, and the job's context is the only time-out.
 func Client() *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{
 			Proxy:                 http.ProxyFromEnvironment,
-			DialContext:           (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
+			DialContext:           dialer().DialContext,
 			ForceAttemptHTTP2:     true,
 			MaxIdleConns:          1024,
 			MaxIdleConnsPerHost:   256,
@@ -68,14 +91,20 @@ func Client() *http.Client {
 }
 
 type target struct {
-	client *http.Client
-	base   *url.URL
+	client  *http.Client
+	base    *url.URL
+	secrets []*secret
 }
 
 func (t *target) handle(ctx context.Context, job workers.Job) error {
 	request, err := t.request(ctx, job)
 	if err != nil {
 		return workers.Permanent(err)
+	}
+	for _, s := range t.secrets {
+		if err := s.add(request.Header); err != nil {
+			return workers.Unavailable(err) // a mistake on the drainer's machine, which costs no job its attempts
+		}
 	}
 	response, err := t.client.Do(request)
 	if err != nil {

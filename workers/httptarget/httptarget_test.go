@@ -25,7 +25,7 @@ func handlerFor(t *testing.T, base string) workers.Handler { return handlerWith(
 
 func handlerWith(t *testing.T, client *http.Client, base string) workers.Handler {
 	t.Helper()
-	handle, err := New(client)(queue.PolicyEntry{Policy: policy.Policy{Name: "api", Target: &policy.Target{HTTP: &policy.HTTPTarget{URL: base}}}})
+	handle, err := New(Options{Client: client})(queue.PolicyEntry{Policy: policy.Policy{Name: "api", Target: &policy.Target{HTTP: &policy.HTTPTarget{URL: base}}}})
 	if err != nil || handle == nil {
 		t.Fatalf("handler %v, error %v", handle == nil, err)
 	}
@@ -273,7 +273,7 @@ func TestErrorsQuoteTheAnswerShortly(t *testing.T) {
 }
 
 func TestPoliciesWithoutTarget(t *testing.T) {
-	if handle, err := New(Client())(queue.PolicyEntry{}); handle != nil || err != nil {
+	if handle, err := New(Options{})(queue.PolicyEntry{}); handle != nil || err != nil {
 		t.Errorf("handler %v, error %v", handle != nil, err)
 	}
 }

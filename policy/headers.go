@@ -1,0 +1,56 @@
+package policy
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// TargetHeaders are header fields that a drainer adds to each request, by their names. They are for credentials, so
+// values are not among them: the drainer reads these from files of its own, and only for policies of the operator's file.
+type TargetHeaders map[string]HeaderFile
+
+// HeaderFile is where the value of a header field is: a file of the drainer's machine, without its last line break. It is
+// read again when it has changed.
+type HeaderFile struct {
+	File string `json:"file"`
+}
+
+// UnmarshalJSON implements [json.Unmarshaler]. Its error is an [*InvalidError].
+func (t *TargetHeaders) UnmarshalJSON(data []byte) error {
+	members, problems := split(data, "")
+	read := TargetHeaders{}
+	for _, m := range members {
+		var h HeaderFile
+		problems = append(problems, decode(m.value, m.name+".", fields{"file": &h.File})...)
+		read[m.name] = h
+	}
+	*t = read
+	return Invalid(problems)
+}
+
+// check demands names that are ours to add, and files that are found wherever the drainer was started.
+func (t TargetHeaders) check(c *checker) {
+	const field = "target.http.headers"
+	if len(t) > 16 {
+		c.add(field, "must be at most 16, not %d", len(t))
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(t)) {
+		lower, file := strings.ToLower(name), t[name].File
+		switch {
+		case name == "" || strings.ContainsFunc(name, func(r rune) bool {
+			return r <= ' ' || r >= 0x7f || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, r)
+		}):
+			c.add(field, "%s: is not a header's name", quote(name))
+		case strings.HasPrefix(lower, "penstock-"), slices.Contains([]string{"host", "content-length", "connection",
+			"transfer-encoding", "idempotency-key", "te", "trailer", "upgrade"}, lower):
+			c.add(field, "%s: is set by the drainer", quote(name))
+		case file == "":
+			c.add(fmt.Sprintf("%s.%s.file", field, name), "is required")
+		case !strings.HasPrefix(file, "/"):
+			c.add(fmt.Sprintf("%s.%s.file", field, name), "%s: want a path from the root, as in /run/secrets/token", quote(file))
+		}
+	}
+}

@@ -1,0 +1,56 @@
+package httptarget
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/penstock-mq/penstock/internal/reach"
+)
+
+func dialer() *net.Dialer { return &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second} }
+
+// guarded is [Client], but it connects only where the rules let it, and to the proxies that proxyOf names.
+func guarded(rules reach.Rules, proxyOf func(*http.Request) (*url.URL, error)) *http.Client {
+	free, checked := dialer(), dialer()
+	checked.Control = func(_, address string, _ syscall.RawConn) error {
+		to, err := netip.ParseAddrPort(address)
+		if err == nil {
+			err = rules.Check(to.Addr())
+		}
+		if err != nil {
+			return fmt.Errorf("the target may not be there: %w", err)
+		}
+		return nil
+	}
+	var proxies sync.Map // "host:port"; the environment names two at most
+	client := Client()
+	transport := client.Transport.(*http.Transport)
+	transport.Proxy = func(r *http.Request) (*url.URL, error) {
+		proxy, err := proxyOf(r)
+		if proxy != nil {
+			port := proxy.Port()
+			if port == "" {
+				port = map[string]string{"https": "443", "socks5": "1080", "socks5h": "1080"}[proxy.Scheme]
+			}
+			if port == "" {
+				port = "80"
+			}
+			proxies.Store(net.JoinHostPort(proxy.Hostname(), port), nil)
+		}
+		return proxy, err
+	}
+	transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		if _, proxy := proxies.Load(address); proxy {
+			return free.DialContext(ctx, network, address)
+		}
+		return checked.DialContext(ctx, network, address)
+	}
+	return client
+}

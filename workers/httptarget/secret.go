@@ -1,0 +1,82 @@
+package httptarget
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/penstock-mq/penstock/policy"
+)
+
+// mostSecret is the largest value of a header that is read from a file, in bytes.
+const mostSecret = 16 << 10
+
+// secret is a header field whose value is in a file. The value goes into requests and nowhere else.
+type secret struct {
+	name, file string
+
+	mu       sync.Mutex
+	value    string
+	modified time.Time // of the file that the value is from; zero: none was read
+	size     int64
+}
+
+func newSecrets(headers policy.TargetHeaders) []*secret {
+	var secrets []*secret
+	for _, name := range slices.Sorted(maps.Keys(headers)) {
+		secrets = append(secrets, &secret{name: name, file: headers[name].File})
+	}
+	return secrets
+}
+
+// add sets the field in a request's header, in place of what the job forwards under its name.
+func (s *secret) add(header http.Header) error {
+	value, err := s.read()
+	if err != nil {
+		return fmt.Errorf("header %s of the target: %w", s.name, err)
+	}
+	header.Set(s.name, value)
+	return nil
+}
+
+// read returns the content of the file, read again when it has changed.
+func (s *secret) read() (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	info, err := os.Stat(s.file)
+	if err != nil {
+		return "", err
+	}
+	if !info.Mode().IsRegular() {
+		return "", fmt.Errorf("%s is no file", s.file)
+	}
+	if !s.modified.IsZero() && info.ModTime().Equal(s.modified) && info.Size() == s.size {
+		return s.value, nil
+	}
+	file, err := os.Open(s.file)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	content, err := io.ReadAll(io.LimitReader(file, mostSecret+1))
+	if err != nil {
+		return "", err
+	}
+	value := strings.TrimRight(string(content), "\r\n")
+	switch {
+	case len(content) > mostSecret:
+		return "", fmt.Errorf("%s is larger than %d bytes", s.file, mostSecret)
+	case value == "":
+		return "", fmt.Errorf("%s is empty", s.file)
+	case strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7F }):
+		return "", fmt.Errorf("%s holds control characters, which no header can carry", s.file)
+	}
+	s.value, s.modified, s.size = value, info.ModTime(), info.Size()
+	return value, nil
+}
