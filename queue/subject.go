@@ -121,6 +121,9 @@ func (n Names) Valve(policy string, partition int) string {
 // [WorkGroup].
 func (n Names) Work(policy string) string { return n.lower + ".work." + policy }
 
+// WorkOfTarget is where drainers offer each other the jobs of a policy with a target.
+func (n Names) WorkOfTarget(policy string) string { return n.Work(policy) + ".target" }
+
 // WorkGroup is the queue group of the workers that [Names.Work] reaches.
 const WorkGroup = "workers"
 

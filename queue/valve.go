@@ -15,6 +15,7 @@ const (
 	OpExpect  = "expect"  // when will these jobs start?
 	OpRoom    = "room"    // when will this bucket have room again?
 	OpOutcome = "outcome" // this is how a job that was handed over as running ended
+	OpWorker  = "worker"  // is a worker elsewhere of use? An error says why not
 
 	OpBuckets = "buckets" // which buckets hold most?
 	OpBucket  = "bucket"  // how does this bucket stand?

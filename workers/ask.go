@@ -47,6 +47,10 @@ func (d *Drainer) control(v *valve, p *partition, q queue.ValveQuestion, reply f
 	wall := time.Now()
 	var a queue.ValveAnswer
 	switch q.Op {
+	case queue.OpWorker:
+		if v.policy.Target != nil {
+			a.Error = "the policy has a target, which runs all of its jobs"
+		}
 	case queue.OpBuckets:
 		a.Buckets, a.Total = v.deepest(p, q.Offset, q.Limit, now, wall)
 	case queue.OpBucket:

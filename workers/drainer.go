@@ -60,6 +60,9 @@ type Observer struct {
 	Ended func(policy, outcome string)
 	// Policy tells that there is a policy whose jobs this drainer may start, or that there is none of that name any more.
 	Policy func(policy string, known bool)
+	// Workerless tells that jobs of a policy that this drainer owns have been due for some seconds while there is no worker
+	// for them anywhere, or that this is over.
+	Workerless func(policy string, workerless bool)
 	// Owned tells how many partitions of a policy this drainer owns.
 	Owned func(policy string, partitions int)
 	// Breaker tells how many breakers of a policy are open in this drainer: those of single buckets, and the one of all of
@@ -80,6 +83,9 @@ func (o Observer) complete() Observer {
 	}
 	if o.Policy == nil {
 		o.Policy = func(string, bool) {}
+	}
+	if o.Workerless == nil {
+		o.Workerless = func(string, bool) {}
 	}
 	if o.Owned == nil {
 		o.Owned = func(string, int) {}
@@ -117,8 +123,11 @@ type Drainer struct {
 	observed map[string]bool // policies that the observer has heard of
 	letters  letters
 	outages  outages
-	closed   bool    // the connection, for good
-	remote   *remote // nil when this process only lends
+	notices  notices
+	missing  map[string]*missing // by policy, jobs that no worker takes
+	ownersAt instant             // when to ask for owners again
+	closed   bool                // the connection, for good
+	remote   *remote             // nil when this process only lends
 	lender   *lender
 
 	unconfirmed chan struct{} // limits outcomes of lent jobs under way
@@ -166,11 +175,14 @@ func New(nc *nats.Conn, o Options) (*Drainer, error) {
 		results: make(chan result, 1024), events: make(chan func(instant), 256), stopped: make(chan struct{}),
 		policies: map[string]policy.Policy{}, running: map[string]Handler{}, backlogs: map[*partition]*backlog{},
 		owned: map[string]int{}, letters: letters{log: o.Logger},
-		outages: outages{log: o.Logger, observe: o.Observer.Breaker, policies: map[string]*outage{}}, unconfirmed: make(chan struct{}, mostUnconfirmed),
+		outages: outages{log: o.Logger, observe: o.Observer.Breaker, policies: map[string]*outage{}},
+		notices: notices{log: o.Logger, open: map[notice]string{}}, missing: map[string]*missing{}, unconfirmed: make(chan struct{}, mostUnconfirmed),
 	}, nil
 }
 
-// Handle registers the handler of a policy's jobs, before Run. It goes before the policy's target.
+// Handle registers the handler of a policy's jobs, before Run. The policy must have a queue and no target: a policy's target
+// runs all of its jobs, in every drainer, so a handler beside one is refused, with an error in the log. A handler whose policy
+// does not exist yet waits for it, with a warning.
 func (d *Drainer) Handle(policy string, handle Handler) { d.handlers[policy] = handle }
 
 // Run drains until the context ends. Then it hands its partitions over, lets running jobs finish for at most
@@ -207,30 +219,41 @@ func (d *Drainer) Run(ctx context.Context) error {
 	}
 	defer d.unsubscribe(d.lender.sub)
 	d.watch(background)
+	d.lookNowAndThen(background)
 	return d.loop(ctx, background, interrupt)
 }
+
+// setUpLog is how often it is said that JetStream cannot be used.
+const setUpLog = 10 * time.Second
 
 // setUp waits for NATS and makes what all drainers share. It returns when the context ends.
 func (d *Drainer) setUp(ctx context.Context) error {
 	var refused error
+	var told time.Time
 	d.retry(ctx, "set up JetStream", func() error {
 		nc := d.broker.Conn()
+		err := nats.ErrDisconnected
 		switch {
 		case nc.IsClosed():
 			refused = nats.ErrConnectionClosed
-		case !nc.IsConnected():
-			return nats.ErrDisconnected
-		default:
-			err := d.broker.Setup(ctx)
-			if errors.Is(err, queue.ErrUnavailable) || !nc.IsConnected() {
-				return err
+			return nil
+		case nc.IsConnected():
+			if err = d.broker.Setup(ctx); !errors.Is(err, queue.ErrUnavailable) && nc.IsConnected() {
+				refused = err
+				return nil
 			}
-			refused = err
 		}
-		return nil
+		if ctx.Err() == nil && time.Since(told) >= setUpLog {
+			told = time.Now()
+			d.log.Warn("the drainer waits: JetStream cannot be used", "error", err)
+		}
+		return err
 	})
 	if refused != nil && ctx.Err() == nil {
 		return fmt.Errorf("set up JetStream: %w", refused)
+	}
+	if !told.IsZero() && ctx.Err() == nil {
+		d.log.Info("JetStream can be used now")
 	}
 	return nil
 }
@@ -380,6 +403,7 @@ func (d *Drainer) setPolicies(set queue.PolicySet, now instant) {
 	}
 	d.observe(observed)
 	d.running = running
+	d.noticeHandlers(set)
 	d.core.setPolicies(queues, now)
 	d.lendTo(running)
 }

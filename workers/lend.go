@@ -77,17 +77,31 @@ func (d *Drainer) lendTo(handlers map[string]Handler) {
 	}
 	for name, handle := range handlers {
 		lent := l.lendings[name]
-		if lent == nil {
-			sub, err := d.broker.Conn().QueueSubscribe(d.broker.Names().Work(name), queue.WorkGroup, d.offered(name))
+		if subject := d.workSubject(name); lent == nil || lent.sub.Subject != subject {
+			sub, err := d.broker.Conn().QueueSubscribe(subject, queue.WorkGroup, d.offered(name))
 			if err != nil {
 				d.log.Warn("workers are not lent", "policy", name, "error", err)
 				continue
 			}
-			lent = &lending{keys: map[queue.Key]int{}, sub: sub}
-			l.lendings[name] = lent
+			if lent == nil {
+				lent = &lending{keys: map[queue.Key]int{}}
+				l.lendings[name] = lent
+			} else {
+				d.unsubscribe(lent.sub) // the policy got a target, or lost it
+			}
+			lent.sub = sub
 		}
 		lent.handle, lent.workers = handle, d.policies[name].Workers
 	}
+}
+
+// workSubject is where the jobs of a policy are offered. Those of a policy with a target are offered to other drainers alone,
+// which have that target as well.
+func (d *Drainer) workSubject(name string) string {
+	if d.policies[name].Target != nil {
+		return d.broker.Names().WorkOfTarget(name)
+	}
+	return d.broker.Names().Work(name)
 }
 
 // stopLending takes no more jobs. What runs goes on.
@@ -327,6 +341,7 @@ func (d *Drainer) runLending(ctx, background context.Context, interrupt func()) 
 			})
 		})
 	})
+	d.lookNowAndThen(background)
 	closed := d.broker.Conn().StatusChanged(nats.CLOSED)
 	done := ctx.Done()
 	var grace, end <-chan time.Time
@@ -372,18 +387,22 @@ func (d *Drainer) lendPolicies(set queue.PolicySet) {
 			handlers[name] = handle
 		}
 	}
+	d.noticeHandlers(set)
 	d.lendTo(handlers)
 }
 
 // handlerOf returns what runs a policy's jobs in this process, nil when nothing does.
 func (d *Drainer) handlerOf(entry queue.PolicyEntry) Handler {
-	handle := d.handlers[entry.Policy.Name]
-	if handle == nil && d.options.Target != nil {
-		var err error
-		if handle, err = d.options.Target(entry); err != nil {
-			d.log.Warn("the policy's target cannot be used", "policy", entry.Policy.Name, "error", err)
-			return nil
-		}
+	if handle := d.handlers[entry.Policy.Name]; handle != nil && entry.Policy.Target == nil {
+		return handle
+	}
+	if d.options.Target == nil {
+		return nil
+	}
+	handle, err := d.options.Target(entry)
+	if err != nil {
+		d.log.Warn("the policy's target cannot be used", "policy", entry.Policy.Name, "error", err)
+		return nil
 	}
 	return handle
 }

@@ -116,7 +116,7 @@ func (d *Drainer) propose(o *offer, now instant) {
 		})
 	})
 	o.turn = d.core.next(o.policy)
-	m := offerMessage(d.broker.Names().Work(o.policy), o.policy, o.turn.key, rm.inbox+o.token)
+	m := offerMessage(d.workSubject(o.policy), o.policy, o.turn.key, rm.inbox+o.token)
 	if err := d.broker.Conn().PublishMsg(m); err != nil {
 		d.declined(o, offerBusy, now)
 	}
@@ -140,6 +140,7 @@ func (d *Drainer) answered(token string, m *nats.Msg, now instant) {
 	default:
 		d.remote.others[o.policy] = now
 		d.ended(o)
+		d.noWorker(o.policy, offerClaimed, now)
 		if until := o.at.add(holdFor); now < until {
 			d.core.claimed(o.policy, claimed{worker: m.Reply, turn: o.turn, until: until})
 		} else {
@@ -172,6 +173,7 @@ func (d *Drainer) again(o *offer, now instant) {
 
 func (d *Drainer) declined(o *offer, result offerResult, now instant) {
 	d.ended(o)
+	d.noWorker(o.policy, result, now)
 	d.core.offered(o.policy, result, now)
 }
 

@@ -26,6 +26,7 @@ import time
 import urllib.parse
 
 WINDOW = 0.05  # seconds that a claim counts, on this process's monotonic clock
+LOOK = 5  # seconds without an offer after which the worker asks whether anybody is there to make one
 
 
 class Message:
@@ -74,12 +75,12 @@ class Client:
         with self.lock:
             self.write(line + head + body + b"\r\n")
 
-    def request(self, to, headers, timeout):
+    def request(self, to, headers, timeout, body=b""):
         """Publishes and returns the reply, None when there was none in time."""
         token = secrets.token_hex(8)
         replied = threading.Event()
         self.waiting[token] = [replied, None]
-        self.publish(to, headers, reply=f"{self.inbox}.{token}")
+        self.publish(to, headers, body, reply=f"{self.inbox}.{token}")
         replied.wait(timeout)
         return self.waiting.pop(token)[1]
 
@@ -127,6 +128,8 @@ class Client:
                         self.write(b"PONG\r\n")
                 elif words[:1] in ([b"MSG"], [b"HMSG"]):
                     self.deliver(words, lines)
+                elif line.startswith(b"-ERR 'Permissions Violation"):
+                    print(line.decode(errors="replace").strip(), file=sys.stderr)
                 elif words[:1] == [b"-ERR"]:
                     raise ValueError(line.decode(errors="replace").strip())
             raise ValueError("closed by the server")
@@ -168,15 +171,41 @@ class Worker:
     def __init__(self, client, policy, room, handle, prefix="penstock"):
         self.client, self.policy, self.room, self.handle = client, policy, room, handle
         self.subject = f"{prefix}.work.{policy}"
+        self.valve = f"{prefix}.valve.{policy}.0"
+        self.heard = 0.0  # when the last offer came
         self.inbox = "_INBOX." + secrets.token_hex(12)
         self.lock = threading.Lock()  # of the rest
         self.claims = {}  # by token: when it was claimed, or the running job's event
         self.stopping = False
         client.subscribe(self.inbox + ".*", "", self.told)
         client.subscribe(self.subject, "workers", self.offered)
+        threading.Thread(target=self.look, daemon=True).start()
+
+    def look(self):
+        """Says once why no offer can come, and once that they can."""
+        told = ""
+        while not self.stopping:
+            time.sleep(LOOK)
+            if not self.client.socket or time.monotonic() - self.heard < LOOK:
+                continue  # who connects says so, and who offers is there
+            answer = self.client.request(self.valve, {}, 2, b'{"v":1,"op":"worker"}')
+            trouble = ""
+            if answer is None or answer.header("Status") == "503":
+                trouble = "no drainer owns it, or there is none of that name"
+            else:
+                try:
+                    trouble = json.loads(answer.body).get("error", "")
+                except ValueError:
+                    trouble = "its drainer is not understood"
+            if trouble.startswith("unknown op"):  # an older drainer
+                trouble = ""
+            if trouble != told:
+                print(f"policy {self.policy}: " + (trouble or "its jobs can come now"), file=sys.stderr, flush=True)
+                told = trouble
 
     def offered(self, offer):
         """Step 2: claim or busy, at once."""
+        self.heard = time.monotonic()
         token = secrets.token_hex(8)
         with self.lock:
             free = len(self.claims) < self.room and not self.stopping

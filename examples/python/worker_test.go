@@ -3,6 +3,7 @@
 package python
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"fmt"
@@ -221,5 +222,43 @@ func TestWorkerStops(t *testing.T) {
 	stop()
 	if got := i.ran(); len(got) != 2 || !strings.HasPrefix(got[0], "a 1 ") || !strings.HasPrefix(got[1], "a 1 ") {
 		t.Errorf("it ran %q", got)
+	}
+}
+
+// TestAWorkerThatNoOfferCanReachSaysSo: a policy that nobody drains, and one whose target runs all of its jobs.
+func TestAWorkerThatNoOfferCanReachSaysSo(t *testing.T) {
+	p := shell()
+	p.Target = &policy.Target{HTTP: &policy.HTTPTarget{URL: "http://127.0.0.1:1"}}
+	i := start(t, p)
+	says := func(name string) *bufio.Scanner {
+		worker := exec.Command("python3", "worker.py", "--nats-url", i.server.URL(), "--policy", name, "--", "true")
+		errors, err := worker.StderrPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := worker.Start(); err != nil {
+			t.Fatalf("start worker.py (python3 is needed): %v", err)
+		}
+		t.Cleanup(func() {
+			_ = worker.Process.Kill()
+			_ = worker.Wait() // killed: an error
+		})
+		timer := time.AfterFunc(deadline, func() { _ = worker.Process.Kill() })
+		t.Cleanup(func() { timer.Stop() })
+		return bufio.NewScanner(errors)
+	}
+	for name, want := range map[string]string{"shell": "has a target", "shel": "no drainer owns it"} {
+		lines := says(name)
+		if !lines.Scan() || !strings.Contains(lines.Text(), want) {
+			t.Errorf("policy %s: it says %q, want %q", name, lines.Text(), want)
+		}
+		if name == "shell" {
+			if _, err := i.broker.PutPolicy(t.Context(), shell().WithDefaults()); err != nil {
+				t.Fatal(err)
+			}
+			if !lines.Scan() || !strings.Contains(lines.Text(), "jobs can come now") {
+				t.Errorf("without the target it says %q", lines.Text())
+			}
+		}
 	}
 }

@@ -33,6 +33,7 @@ func ExampleNew() {
 	// penstock_breaker_open 1
 	// penstock_jobs_total 3
 	// penstock_partitions_owned 1
+	// penstock_policy_workerless 1
 	// penstock_start_lateness_seconds 1
 	// penstock_starts_total 1
 	// penstock_wait_seconds 1

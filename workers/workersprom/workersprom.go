@@ -30,6 +30,7 @@ type metrics struct {
 	lateness               prometheus.Histogram
 	wait                   *prometheus.HistogramVec
 	owned, breakers        *prometheus.GaugeVec
+	workerless             *prometheus.GaugeVec
 
 	mu    sync.Mutex
 	known map[string]bool
@@ -45,6 +46,7 @@ type metrics struct {
 //	penstock_wait_seconds{policy}                from the acceptance of a job to its start
 //	penstock_partitions_owned{policy}            partitions whose valve is in this process
 //	penstock_breaker_open{policy}                open breakers: buckets whose target is down, and one for all of them
+//	penstock_policy_workerless{policy}           1 while jobs are due that no worker takes, neither here nor elsewhere
 //
 // A policy's series begin, at zero, when the drainer hears of it, and go when it is gone.
 func New(registerer prometheus.Registerer) (workers.Observer, error) {
@@ -82,10 +84,14 @@ func New(registerer prometheus.Registerer) (workers.Observer, error) {
 			Name: "penstock_breaker_open",
 			Help: "Open breakers in this process: one for each bucket whose target is down, and one for all of its buckets.",
 		}, []string{"policy"}),
+		workerless: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "penstock_policy_workerless",
+			Help: "1 while jobs are due that no worker takes, neither in the process that owns their partition nor elsewhere.",
+		}, []string{"policy"}),
 		known: map[string]bool{},
 	}
 	var problems []error
-	for _, c := range []prometheus.Collector{m.starts, m.attempts, m.jobs, m.lateness, m.wait, m.owned, m.breakers} {
+	for _, c := range []prometheus.Collector{m.starts, m.attempts, m.jobs, m.lateness, m.wait, m.owned, m.breakers, m.workerless} {
 		problems = append(problems, registerer.Register(c))
 	}
 	return workers.Observer{
@@ -95,6 +101,13 @@ func New(registerer prometheus.Registerer) (workers.Observer, error) {
 		Ended:    func(policy, outcome string) { m.jobs.WithLabelValues(policy, outcome).Inc() },
 		Owned:    func(policy string, partitions int) { m.set(m.owned, policy, partitions) },
 		Breaker:  func(policy string, open int) { m.set(m.breakers, policy, open) },
+		Workerless: func(policy string, workerless bool) {
+			value := 0
+			if workerless {
+				value = 1
+			}
+			m.set(m.workerless, policy, value)
+		},
 	}, errors.Join(problems...)
 }
 
@@ -105,7 +118,7 @@ func (m *metrics) policy(name string, known bool) {
 	if !known {
 		delete(m.known, name)
 		for _, c := range []interface{ DeletePartialMatch(prometheus.Labels) int }{
-			m.starts, m.attempts, m.jobs, m.wait, m.owned, m.breakers} {
+			m.starts, m.attempts, m.jobs, m.wait, m.owned, m.breakers, m.workerless} {
 			c.DeletePartialMatch(prometheus.Labels{"policy": name})
 		}
 		return
@@ -115,6 +128,7 @@ func (m *metrics) policy(name string, known bool) {
 	m.wait.WithLabelValues(name)
 	m.owned.WithLabelValues(name)
 	m.breakers.WithLabelValues(name)
+	m.workerless.WithLabelValues(name)
 	for _, outcome := range attemptOutcomes {
 		m.attempts.WithLabelValues(name, outcome)
 	}

@@ -1,0 +1,200 @@
+package workers
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
+)
+
+// logged is what a drainer logs, also to the test's output.
+type logged struct {
+	t    *testing.T
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, _ = l.t.Output().Write(p)
+	return l.text.Write(p)
+}
+
+func (l *logged) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+
+// lines counts the lines that hold all of the words.
+func (l *logged) lines(words ...string) (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for line := range strings.Lines(l.text.String()) {
+		all := true
+		for _, word := range words {
+			all = all && strings.Contains(line, word)
+		}
+		if all {
+			n++
+		}
+	}
+	return n
+}
+
+// targetPolicy has a target, which is what run does.
+func targetPolicy(name string) policy.Policy {
+	p := leaky(name, "1000/s")
+	p.Target = &policy.Target{HTTP: &policy.HTTPTarget{URL: "http://127.0.0.1:1"}}
+	return p
+}
+
+func targetOf(run Handler) func(queue.PolicyEntry) (Handler, error) {
+	return func(entry queue.PolicyEntry) (Handler, error) {
+		if entry.Policy.Target == nil {
+			return nil, nil
+		}
+		return run, nil
+	}
+}
+
+func TestAHandlerForAPolicyThatDoesNotExistOrHasNoQueueSaysSo(t *testing.T) {
+	for _, lendOnly := range []bool{false, true} {
+		b := newBench(t)
+		if _, err := b.broker.PutPolicy(t.Context(), policy.Policy{Name: "door", Algorithm: policy.FixedWindow, Limit: 1,
+			Window: policy.Duration(time.Minute)}); err != nil {
+			t.Fatal(err)
+		}
+		log := &logged{t: t}
+		var ran seen
+		stop := b.drain(Options{LendOnly: lendOnly, Logger: log.logger()}, map[string]Handler{"api": ran.handle, "door": ran.handle})
+		b.until("both are told", func() bool {
+			return log.lines("level=WARN", "no policy of its name", "policy=api") == 1 && log.lines("level=WARN", "no queue", "policy=door") == 1
+		})
+		b.put(leaky("other", "10/s")) // another change says nothing new
+		b.put(leaky("api", "10/s"))
+		b.until("the return is told", func() bool { return log.lines("level=INFO", "has a policy now", "policy=api") == 1 })
+		if n := log.lines("a handler waits"); n != 2 {
+			t.Errorf("%d lines, want one per condition", n)
+		}
+		stop()
+	}
+}
+
+func TestAHandlerBesideATargetIsRefusedAndTheTargetRunsAllJobs(t *testing.T) {
+	b := newBench(t, targetPolicy("api"))
+	log := &logged{t: t}
+	var handler, target, lent, offered seen
+	b.drain(Options{Logger: log.logger(), Target: targetOf(target.handle)}, map[string]Handler{"api": handler.handle})
+	b.drain(Options{Logger: log.logger(), LendOnly: true}, map[string]Handler{"api": lent.handle})
+	b.script("api", func(_ *scripted, _ *nats.Msg) { _ = offered.handle(context.Background(), Job{}) })
+	b.until("both are refused", func() bool { return log.lines("level=ERROR", "a handler is refused", "policy=api") == 2 })
+	b.publish("api", "a", 0, 300)
+	b.empty("api")
+	if n := len(target.all()); n != 300 {
+		t.Errorf("the target ran %d of 300 jobs", n)
+	}
+	if n := len(handler.all()) + len(lent.all()) + len(offered.all()); n != 0 {
+		t.Errorf("others ran, or were offered, %d jobs", n)
+	}
+}
+
+func TestDrainersLendEachOtherTheirTargets(t *testing.T) {
+	p := targetPolicy("api")
+	p.Partitions, p.Workers = 1, 2
+	b := newBench(t, p)
+	release := make(chan struct{})
+	var first, second seen
+	blocking := func(s *seen) Handler {
+		return func(ctx context.Context, job Job) error {
+			_ = s.handle(ctx, job)
+			<-release
+			return nil
+		}
+	}
+	b.drain(Options{Target: targetOf(blocking(&first))}, nil)
+	b.drain(Options{Target: targetOf(blocking(&second))}, nil)
+	for i := range 4 {
+		b.publish("api", string(rune('a'+i)), i, 1)
+	}
+	b.until("all four run, two in each", func() bool { return len(first.all()) == 2 && len(second.all()) == 2 })
+	close(release)
+	b.empty("api")
+}
+
+func TestAProcessThatOnlyLendsSaysThatNoDrainerOwnsThePolicy(t *testing.T) {
+	b := newBench(t, leaky("api", "10/s"))
+	log := &logged{t: t}
+	var ran seen
+	b.drain(Options{LendOnly: true, Logger: log.logger()}, map[string]Handler{"api": ran.handle})
+	b.until("it is told", func() bool { return log.lines("level=WARN", "no drainer owns the policy", "policy=api") == 1 })
+	b.valve(Options{})
+	b.until("the end is told", func() bool { return log.lines("level=INFO", "a drainer owns the policy now") == 1 })
+	if n := log.lines("no drainer owns"); n != 1 {
+		t.Errorf("%d lines, want 1", n)
+	}
+}
+
+func TestJobsWithoutAnyWorkerAreTold(t *testing.T) {
+	b := newBench(t, leaky("api", "100/s"))
+	log := &logged{t: t}
+	var mu sync.Mutex
+	var observed []bool
+	b.valve(Options{Logger: log.logger(), Observer: Observer{Workerless: func(policy string, workerless bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		observed = append(observed, workerless)
+	}}})
+	b.publish("api", "a", 0, 3)
+	b.until("it is told", func() bool { return log.lines("level=WARN", "no worker runs the policy's jobs", "policy=api") == 1 })
+	var ran seen
+	b.lend(Options{}, map[string]Handler{"api": ran.handle})
+	b.empty("api")
+	b.until("the end is told", func() bool { return log.lines("level=INFO", "has workers again") == 1 })
+	mu.Lock()
+	defer mu.Unlock()
+	if len(observed) != 2 || !observed[0] || observed[1] {
+		t.Errorf("the observer heard %v", observed)
+	}
+}
+
+func TestADrainerWhoseServerHasNoJetStreamSaysSoAtOnce(t *testing.T) {
+	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(s.Shutdown)
+	if !s.ReadyForConnections(deadline) {
+		t.Fatal("the server does not start")
+	}
+	nc, err := nats.Connect(s.ClientURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	log := &logged{t: t}
+	d, err := New(nc, Options{Logger: log.logger()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- d.Run(ctx) }()
+	for end := time.Now().Add(deadline); log.lines("level=WARN", "JetStream cannot be used", "is JetStream enabled") == 0; {
+		if time.Now().After(end) {
+			t.Fatal("nothing is said")
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
