@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"errors"
 	"fmt"
 	"net/textproto"
 	"slices"
@@ -24,6 +25,8 @@ const (
 // IPHeader names the client of a request for limits that count by its address, when that is not the one that connects.
 const IPHeader = "Penstock-IP"
 
+const contentType = "Content-Type"
+
 // maxIdempotencyKey is the longest Idempotency-Key, in bytes.
 const maxIdempotencyKey = 256
 
@@ -31,7 +34,8 @@ const maxIdempotencyKey = 256
 // name is stored.
 var storedNames = canonical(
 	queue.HeaderVersion, queue.HeaderDeadline, queue.HeaderCost, queue.HeaderPriority, queue.HeaderNotBefore,
-	queue.HeaderMethod, queue.HeaderPath, queue.HeaderIdempotencyKey, "Content-Type", "traceparent", "tracestate",
+	queue.HeaderMethod, queue.HeaderPath, queue.HeaderIdempotencyKey, contentType, "Content-Encoding", "traceparent",
+	"tracestate",
 )
 
 func canonical(names ...string) map[string]string {
@@ -111,6 +115,24 @@ func readHeader(header map[string][]string) (jobHeader, error) {
 		}
 	}
 	return job, nil
+}
+
+// fit says what the job asks for that its policy's target does not take, and gives it the type of its body.
+func (j *jobHeader) fit(p policy.Policy, body []byte) error {
+	if bad, ok := errors.AsType[*queue.HeaderError](queue.CheckTarget(p.Target, j.stored)); ok {
+		return &RequestError{bad.Header, bad.Reason}
+	}
+	given := ""
+	if values := j.stored[contentType]; len(values) > 0 {
+		given = values[0]
+	}
+	if is := queue.ContentType(given, body); is != given {
+		if j.stored == nil {
+			j.stored = make(nats.Header, 1)
+		}
+		j.stored[contentType] = []string{is}
+	}
+	return nil
 }
 
 // startable says why a job could never start under a policy: it would become a dead letter.

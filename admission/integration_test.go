@@ -60,7 +60,7 @@ func TestJobsAreStoredAsTheyCame(t *testing.T) {
 				"Penstock-Forward-X-Tenant": "acme",
 				"Idempotency-Key":           "order 1",
 				"traceparent":               "00-1-2-01",
-				"Nats-Msg-Id":               string(stored) + "/order 1",
+				"Nats-Msg-Id":               string(stored) + " order 1",
 			} {
 				if got := m.Header.Get(name); got != want {
 					t.Errorf("%s: header %s is %q, want %q", transport, name, got, want)

@@ -29,6 +29,9 @@ func (s *Service) Submit(ctx context.Context, r SubmitRequest) (Outcome, error) 
 	if err != nil {
 		return Outcome{}, err
 	}
+	if err := job.fit(rule.policy, r.Body); err != nil {
+		return Outcome{}, err
+	}
 	if err := job.startable(rule.policy, time.Now()); err != nil {
 		return Outcome{}, err
 	}

@@ -110,6 +110,11 @@ func Load(file io.Reader, flags *pflag.FlagSet) (Config, error) {
 	var problems []problem
 	c.Policies, problems = readPolicies(policies, c.State.Store == "redis" && c.State.Redis.Cluster)
 	found = append(found, problems...)
+	for i, p := range c.Policies {
+		for _, bad := range p.CheckPrefix(c.NATS.Prefix) {
+			found = append(found, problem{place: fmt.Sprintf("policies[%d].%s", i, bad.Field), reason: bad.Reason})
+		}
+	}
 	for i, p := range found {
 		source := sourceOf(p.place, flags)
 		switch {

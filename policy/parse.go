@@ -71,8 +71,12 @@ func parse(data []byte) (Policy, []Problem) {
 		"max_age":        &p.MaxAge,
 		"target": optional(&p.Target, func(t *Target) any {
 			return fields{
-				"http": optional(&t.HTTP, func(h *HTTPTarget) any { return fields{"url": &h.URL, "headers": &h.Headers} }),
-				"nats": optional(&t.NATS, func(n *NATSTarget) any { return fields{"subject": &n.Subject} }),
+				"http": optional(&t.HTTP, func(h *HTTPTarget) any {
+					return fields{"url": &h.URL, "headers": &h.Headers, "forward": &h.Forward, "methods": &h.Methods, "path_prefix": &h.PathPrefix}
+				}),
+				"nats": optional(&t.NATS, func(n *NATSTarget) any {
+					return fields{"subject": &n.Subject, "forward": &n.Forward}
+				}),
 			}
 		}),
 		"max_bytes": &p.MaxBytes,
@@ -215,6 +219,8 @@ func unreadable(field string, value json.RawMessage, into any, err error) []Prob
 		wanted = "a rate such as 96/s or 3/10s"
 	case *bool, **bool:
 		wanted = "true or false"
+	case *Forward, *[]string:
+		wanted = "a list of names"
 	case *int64, *int:
 		wanted = "a whole number"
 		if kind(value) == "a number" && !bytes.ContainsAny(value, ".eE") {

@@ -105,7 +105,8 @@ type Target struct {
 
 // NATSTarget is the subject of a service that answers requests: a NATS micro service or any other responder.
 type NATSTarget struct {
-	Subject string `json:"subject"`
+	Subject string  `json:"subject"`
+	Forward Forward `json:"forward,omitzero"` // headers that producers may forward; default: see [NeverForwarded]
 }
 
 // HTTPTarget is the base URL that an HTTP target's requests go to; a job's path is appended.
@@ -114,6 +115,13 @@ type HTTPTarget struct {
 
 	// Headers are added to each request, over those that jobs forward. Only policies of the operator's file have them.
 	Headers TargetHeaders `json:"headers,omitempty"`
+
+	// What producers may ask of the target. Forward are the headers that they may forward (default: all but those of
+	// [NeverForwarded]), Methods the methods of jobs, of which the first is the default (default: any, POST), PathPrefix
+	// where the paths of jobs lie (default: anywhere below the URL). A job without a path goes to the URL itself.
+	Forward    Forward  `json:"forward,omitzero"`
+	Methods    []string `json:"methods,omitzero"`
+	PathPrefix *string  `json:"path_prefix,omitempty"`
 }
 
 // Dead says how many dead letters of a policy are kept.

@@ -261,8 +261,10 @@ func (p Policy) checkTarget(c *checker) {
 	case p.Target.HTTP != nil:
 		p.Target.HTTP.check(c)
 		p.Target.HTTP.Headers.check(c)
+		p.Target.HTTP.checkProducers(c)
 	case p.Target.NATS != nil:
 		p.Target.NATS.check(c)
+		p.Target.NATS.Forward.check(c, "target.nats.forward")
 	default:
 		c.add("target", "must hold http or nats")
 	}

@@ -1,9 +1,12 @@
 package queue
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -11,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/policy"
 )
 
 // Headers of a stored job. Names are read case-insensitively.
@@ -33,6 +37,9 @@ const (
 	MinPriority = -9
 	MaxPriority = 9
 )
+
+// mostDecodings is how often a path may be escaped.
+const mostDecodings = 3
 
 // headerSize is what the server puts in place of a body that it leaves out.
 const headerSize = "Nats-Msg-Size"
@@ -57,8 +64,8 @@ func (a *Arrived) parseHeader(h nats.Header) {
 			continue
 		}
 		if hasPrefixFold(name, HeaderForwardPrefix) {
-			if !isToken(name[len(HeaderForwardPrefix):]) {
-				problems = append(problems, fmt.Errorf("%s: not a header's name", name))
+			if err := checkForwarded(name[len(HeaderForwardPrefix):]); err != nil {
+				problems = append(problems, fmt.Errorf("%s: %w", name, err))
 			}
 			continue
 		}
@@ -115,8 +122,8 @@ var jobHeaders = []struct {
 		return nil
 	}},
 	{HeaderMethod, func(_ *Arrived, value string) error {
-		if !isToken(value) || len(value) > 32 {
-			return fmt.Errorf("%q: not a method", value)
+		if !isToken(value) || len(value) > 32 || policy.NeverMethod(strings.ToUpper(value)) {
+			return fmt.Errorf("%q: not a method of a job", value)
 		}
 		return nil
 	}},
@@ -126,11 +133,100 @@ var jobHeaders = []struct {
 	}},
 }
 
+// checkForwarded says why a job cannot forward a header of this name, whatever its policy.
+func checkForwarded(name string) error {
+	switch {
+	case !isToken(name):
+		return errors.New("not a header's name")
+	case policy.NeverForwarded(name):
+		return fmt.Errorf("%s is never forwarded", name)
+	}
+	return nil
+}
+
+// HeaderError says which header of a job its policy does not take.
+type HeaderError struct{ Header, Reason string }
+
+// Error is "header: reason".
+func (e *HeaderError) Error() string { return e.Header + ": " + e.Reason }
+
+// CheckTarget says what a job's headers ask for that its policy's target does not take: headers to forward, a method, a
+// path. The error is a [*HeaderError]. Admitters refuse such a job, and targets do not run it; nil for a policy without a
+// target, of which only what is never forwarded is refused.
+func CheckTarget(t *policy.Target, h nats.Header) error {
+	if t == nil {
+		t = &policy.Target{}
+	}
+	for name, values := range h {
+		if len(values) == 0 {
+			continue
+		}
+		value := strings.TrimSpace(values[0])
+		switch {
+		case hasPrefixFold(name, HeaderForwardPrefix):
+			forwarded := name[len(HeaderForwardPrefix):]
+			err := checkForwarded(forwarded)
+			if err == nil && (t.HTTP != nil && !t.HTTP.Forward.Allows(forwarded) || t.NATS != nil && !t.NATS.Forward.Allows(forwarded)) {
+				err = fmt.Errorf("the policy does not forward %s", forwarded)
+			}
+			if err != nil {
+				return &HeaderError{name, err.Error()}
+			}
+		case t.HTTP == nil:
+		case strings.EqualFold(name, HeaderMethod) && policy.NeverMethod(strings.ToUpper(value)):
+			return &HeaderError{HeaderMethod, "no job has this method"}
+		case strings.EqualFold(name, HeaderMethod) && !t.HTTP.AllowsMethod(strings.ToUpper(value)):
+			return &HeaderError{HeaderMethod, "the policy's methods are " + strings.Join(t.HTTP.Methods, ", ")}
+		case strings.EqualFold(name, HeaderPath):
+			path, err := ParsePath(value)
+			if err != nil {
+				return &HeaderError{HeaderPath, err.Error()}
+			}
+			if !t.HTTP.AllowsPath(path.EscapedPath()) {
+				return &HeaderError{HeaderPath, "the policy's paths are " + *t.HTTP.PathPrefix + " and below"}
+			}
+		}
+	}
+	return nil
+}
+
+// Forwarded are the headers that a job forwards to its target, by their own names.
+func Forwarded(h nats.Header) nats.Header {
+	forwarded := nats.Header{}
+	for name, values := range h {
+		if hasPrefixFold(name, HeaderForwardPrefix) && len(values) > 0 {
+			forwarded[name[len(HeaderForwardPrefix):]] = values
+		}
+	}
+	return forwarded
+}
+
+// BelongsToBody reports whether a header of a stored job goes to its target as it is, because it says how to read the body,
+// or whose trace it belongs to.
+func BelongsToBody(name string) bool {
+	return slices.ContainsFunc([]string{"Content-Type", "Content-Encoding", "traceparent", "tracestate"},
+		func(n string) bool { return strings.EqualFold(n, name) })
+}
+
+// ContentType is the type of a job's body. A JSON object or list that was given no type, or the one of a form, which curl -d
+// says of whatever it sends, is application/json; no form reads like that. Otherwise it is what was given.
+func ContentType(given string, body []byte) string {
+	media, _, _ := strings.Cut(given, ";")
+	if media = strings.TrimSpace(media); media != "" && !strings.EqualFold(media, "application/x-www-form-urlencoded") {
+		return given
+	}
+	if text := bytes.TrimLeft(body, " \t\r\n"); len(text) == 0 || text[0] != '{' && text[0] != '[' || !json.Valid(text) {
+		return given
+	}
+	return "application/json"
+}
+
 // ParsePath reads a [HeaderPath]: an escaped path, perhaps with a query, that stays where it is appended. It names no
-// host, and no segment of it is "." or "..".
+// host, and no segment of it is "." or "..", also not for servers that decode a path twice, take a backslash for a slash,
+// or leave out what follows a semicolon or a control character.
 func ParsePath(value string) (*url.URL, error) {
-	if !strings.HasPrefix(value, "/") || strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r == 0x7F }) {
-		return nil, fmt.Errorf("%q: want a path that begins with / and holds no spaces", value)
+	if !strings.HasPrefix(value, "/") || strings.ContainsFunc(value, isControlOr(` #\`)) {
+		return nil, fmt.Errorf("%q: want a path that begins with / and holds no spaces, backslashes or #", value)
 	}
 	path, err := url.Parse(value)
 	if err != nil {
@@ -139,12 +235,29 @@ func ParsePath(value string) (*url.URL, error) {
 	if path.Host != "" || path.User != nil || path.Path == "" {
 		return nil, fmt.Errorf("%q: names a host", value)
 	}
-	for segment := range strings.SplitSeq(path.Path, "/") {
-		if segment == "." || segment == ".." {
-			return nil, fmt.Errorf("%q: holds the segment %q", value, segment)
+	decoded := path.Path
+	for range mostDecodings {
+		if strings.ContainsFunc(decoded, isControlOr(`\`)) {
+			return nil, fmt.Errorf("%q: holds a control character or a backslash", value)
 		}
+		for segment := range strings.SplitSeq(decoded, "/") {
+			name, _, _ := strings.Cut(segment, ";")
+			if name = strings.TrimSpace(name); name == "." || name == ".." {
+				return nil, fmt.Errorf("%q: holds the segment %q", value, segment)
+			}
+		}
+		twice, err := url.PathUnescape(decoded)
+		if err != nil || twice == decoded {
+			return path, nil
+		}
+		decoded = twice
 	}
-	return path, nil
+	return nil, fmt.Errorf("%q: is escaped more often than any server decodes it", value)
+}
+
+// isControlOr finds control characters and some others.
+func isControlOr(others string) func(rune) bool {
+	return func(r rune) bool { return r < ' ' || r == 0x7F || strings.ContainsRune(others, r) }
 }
 
 // instant reads a point in time, or a duration of at least least from one.

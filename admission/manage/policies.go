@@ -135,7 +135,7 @@ func (s *Service) writePolicy(ctx context.Context, name string, w Write,
 		}
 		if err == nil {
 			p = p.WithDefaults()
-			err = policy.Invalid(s.options.Possible(p))
+			err = policy.Invalid(append(s.options.Possible(p), p.CheckPrefix(s.broker.Names().Prefix())...))
 		}
 		if err != nil {
 			return policy.Policy{}, unfit{err}

@@ -21,7 +21,7 @@ func newDrainer(nc *nats.Conn, c config.Config, observer workers.Observer, log *
 		Replicas: c.NATS.Replicas,
 		Lease:    c.Drain.Lease,
 		Policies: c.Drain.Policies,
-		Target:   targets.New(nc, c.Targets.Allow),
+		Target:   targets.New(nc, c.NATS.Prefix, c.Targets.Allow),
 		OwnAll:   true,
 		Grace:    c.Grace,
 		Observer: observer,

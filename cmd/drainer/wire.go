@@ -33,7 +33,7 @@ func serve(ctx context.Context, c config.Config, stdout io.Writer, log *slog.Log
 		Replicas: c.NATS.Replicas,
 		Lease:    c.Drain.Lease,
 		Policies: c.Drain.Policies,
-		Target:   targets.New(nc, c.Targets.Allow),
+		Target:   targets.New(nc, c.NATS.Prefix, c.Targets.Allow),
 		OwnAll:   true,
 		Grace:    c.Grace,
 		Ready:    func() { close(ready) },

@@ -15,12 +15,13 @@ import (
 	"github.com/penstock-mq/penstock/workers/natstarget"
 )
 
-// New returns the handler of a policy's target, nil for a policy without one. It is what [workers.Options.Target] wants.
-// Allow are networks that HTTP targets may be in whatever they are: see [httptarget.Options].
-func New(nc *nats.Conn, allow []netip.Prefix) func(queue.PolicyEntry) (workers.Handler, error) {
+// New returns the handler of a policy's target, nil for a policy without one. It is what [workers.Options.Target] wants. The
+// prefix is that of the installation's subjects. Allow are networks that HTTP targets may be in whatever they are: see
+// [httptarget.Options].
+func New(nc *nats.Conn, prefix string, allow []netip.Prefix) func(queue.PolicyEntry) (workers.Handler, error) {
 	kinds := []func(queue.PolicyEntry) (workers.Handler, error){
 		httptarget.New(httptarget.Options{Allow: allow}),
-		natstarget.New(nc),
+		natstarget.New(nc, prefix),
 	}
 	return func(entry queue.PolicyEntry) (workers.Handler, error) {
 		for _, kind := range kinds {

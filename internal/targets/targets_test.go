@@ -11,7 +11,7 @@ import (
 )
 
 func TestEveryKindOfTargetHasAHandler(t *testing.T) {
-	choose := targets.New(&nats.Conn{}, nil)
+	choose := targets.New(&nats.Conn{}, "penstock", nil)
 	for name, test := range map[string]struct {
 		target *policy.Target
 		runs   bool

@@ -17,13 +17,12 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/internal/reach"
+	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers"
 )
 
 const (
-	forwardPrefix = "penstock-forward-"
-
 	// mostAnswer is how much of an answer's body is read, so that its connection can be used again.
 	mostAnswer = 64 << 10
 	// mostDetail is how much of it an error quotes.
@@ -64,7 +63,7 @@ func New(o Options) func(queue.PolicyEntry) (workers.Handler, error) {
 		if err != nil {
 			return nil, fmt.Errorf("target of policy %s: %w", p.Name, err)
 		}
-		t := &target{client: others, base: base}
+		t := &target{client: others, base: base, policy: p.Target}
 		if entry.Source == queue.SourceFile {
 			t.client, t.secrets = file, newSecrets(p.Target.HTTP.Headers)
 		}
@@ -93,6 +92,7 @@ func Client() *http.Client {
 type target struct {
 	client  *http.Client
 	base    *url.URL
+	policy  *policy.Target
 	secrets []*secret
 }
 
@@ -118,7 +118,10 @@ func (t *target) handle(ctx context.Context, job workers.Job) error {
 
 // request makes the HTTP request of a job.
 func (t *target) request(ctx context.Context, job workers.Job) (*http.Request, error) {
-	method, path := http.MethodPost, ""
+	if err := queue.CheckTarget(t.policy, job.Header); err != nil {
+		return nil, err
+	}
+	method, path := t.policy.HTTP.Method(), ""
 	header := http.Header{}
 	for name, values := range job.Header {
 		lower := strings.ToLower(name)
@@ -128,14 +131,15 @@ func (t *target) request(ctx context.Context, job workers.Job) (*http.Request, e
 			method = strings.ToUpper(strings.TrimSpace(values[0]))
 		case lower == "penstock-path":
 			path = strings.TrimSpace(values[0])
-		case lower == "content-type", lower == "traceparent", lower == "tracestate":
+		case queue.BelongsToBody(name):
 			header[http.CanonicalHeaderKey(name)] = values
 		}
 	}
-	for name, values := range job.Header { // these go before the others
-		if strings.HasPrefix(strings.ToLower(name), forwardPrefix) && len(values) > 0 {
-			header[http.CanonicalHeaderKey(name[len(forwardPrefix):])] = values
-		}
+	if kind := queue.ContentType(header.Get("Content-Type"), job.Body); kind != "" {
+		header.Set("Content-Type", kind)
+	}
+	for name, values := range queue.Forwarded(job.Header) { // these go before the others
+		header[http.CanonicalHeaderKey(name)] = values
 	}
 	to, err := t.resolve(path)
 	if err != nil {
@@ -152,10 +156,6 @@ func (t *target) request(ctx context.Context, job workers.Job) (*http.Request, e
 	header.Set("Idempotency-Key", job.Idempotency)
 	if err := sendable(header); err != nil {
 		return nil, err
-	}
-	if host := header.Get("Host"); host != "" {
-		request.Host = host
-		header.Del("Host")
 	}
 	request.Header = header
 	sendOnce(request, job.Body)

@@ -11,13 +11,14 @@
 // the subject penstock.jobs.<policy>.<key> a job ends when it is accepted as a job of that bucket, to which what it forwards
 // goes along. While the bucket or its stream is full, the bucket that the job comes from pauses for a second, and no attempt
 // counts. A message that is too large becomes a dead letter, and any other refusal is a failed attempt. All attempts of a job
-// carry the same Nats-Msg-Id, so one whose answer was lost is not stored twice within the stream's duplicate window.
+// and of its replay carry the same Nats-Msg-Id, made of its Idempotency-Key, so one whose answer was lost is not stored twice within the stream's duplicate window.
 package natstarget
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"net/http"
 	"strconv"
@@ -27,13 +28,12 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 
+	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers"
 )
 
 const (
-	forwardPrefix = "penstock-forward-"
-
 	// absent is how long a bucket pauses when nobody listens on its subject, or when the bucket behind it is full.
 	absent = time.Second
 	// mostDetail is how much of a reply's payload an error quotes.
@@ -41,24 +41,31 @@ const (
 )
 
 // New returns the handler of a policy with a NATS target, nil for a policy without one. It is what
-// [workers.Options.Target] wants.
-func New(nc *nats.Conn) func(queue.PolicyEntry) (workers.Handler, error) {
+// [workers.Options.Target] wants. A subject under the installation's prefix is an error, unless it is that of other jobs.
+func New(nc *nats.Conn, prefix string) func(queue.PolicyEntry) (workers.Handler, error) {
 	return func(entry queue.PolicyEntry) (workers.Handler, error) {
 		p := entry.Policy
 		if p.Target == nil || p.Target.NATS == nil {
 			return nil, nil
 		}
-		t := &target{nc: nc, subject: p.Target.NATS.Subject}
+		if err := policy.Invalid(p.CheckPrefix(prefix)); err != nil {
+			return nil, fmt.Errorf("target of policy %s: %w", p.Name, err)
+		}
+		t := &target{nc: nc, policy: p.Target, subject: p.Target.NATS.Subject}
 		return t.handle, nil
 	}
 }
 
 type target struct {
 	nc      *nats.Conn
+	policy  *policy.Target
 	subject string
 }
 
 func (t *target) handle(ctx context.Context, job workers.Job) error {
+	if err := queue.CheckTarget(t.policy, job.Header); err != nil {
+		return workers.Permanent(err)
+	}
 	reply, err := t.nc.RequestMsgWithContext(ctx, t.request(job))
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
@@ -77,22 +84,17 @@ func (t *target) request(job workers.Job) *nats.Msg {
 	m := nats.NewMsg(t.subject)
 	m.Data = job.Body
 	for name, values := range job.Header {
-		lower := strings.ToLower(name)
-		switch {
-		case strings.HasPrefix(lower, forwardPrefix) && len(lower) > len(forwardPrefix):
-			m.Header[name[len(forwardPrefix):]] = values
-		case lower == "content-type", lower == "traceparent", lower == "tracestate":
+		if queue.BelongsToBody(name) {
 			m.Header[http.CanonicalHeaderKey(name)] = values
 		}
 	}
+	maps.Copy(m.Header, queue.Forwarded(job.Header))
 	m.Header.Set("Penstock-Job", job.ID)
 	m.Header.Set("Penstock-Policy", job.Policy)
 	m.Header.Set("Penstock-Key", string(job.Key))
 	m.Header.Set("Penstock-Attempt", strconv.Itoa(job.Attempt))
 	m.Header.Set("Idempotency-Key", job.Idempotency)
-	if m.Header.Get(nats.MsgIdHdr) == "" {
-		m.Header.Set(nats.MsgIdHdr, job.ID+"@"+strconv.FormatInt(job.Accepted.UnixNano(), 10)) // a stream made anew repeats ids
-	}
+	m.Header.Set(nats.MsgIdHdr, queue.ChainedID(job.Policy, job.Key, job.Idempotency))
 	return m
 }
 

@@ -41,7 +41,7 @@ func connect(t *testing.T) *nats.Conn {
 
 func target(t *testing.T, nc *nats.Conn, subject string) workers.Handler {
 	t.Helper()
-	handle, err := natstarget.New(nc)(queue.PolicyEntry{Policy: policy.Policy{
+	handle, err := natstarget.New(nc, "penstock")(queue.PolicyEntry{Policy: policy.Policy{
 		Target: &policy.Target{NATS: &policy.NATSTarget{Subject: subject}}}})
 	if err != nil || handle == nil {
 		t.Fatal(handle == nil, err)
@@ -60,7 +60,7 @@ func respond(t *testing.T, nc *nats.Conn, subject string, answer func(m *nats.Ms
 
 func TestOtherTargetsAreNotOurs(t *testing.T) {
 	for _, p := range []policy.Policy{{}, {Target: &policy.Target{HTTP: &policy.HTTPTarget{URL: "http://a"}}}} {
-		if handle, err := natstarget.New(nil)(queue.PolicyEntry{Policy: p}); handle != nil || err != nil {
+		if handle, err := natstarget.New(nil, "penstock")(queue.PolicyEntry{Policy: p}); handle != nil || err != nil {
 			t.Errorf("%+v: a handler: %v, %v", p.Target, handle != nil, err)
 		}
 	}
@@ -87,7 +87,7 @@ func TestRequest(t *testing.T) {
 	want := nats.Header{
 		"X-Tenant": {"t1", "t2"}, "Traceparent": {"00-1"}, "Content-Type": {"text/plain"}, "Penstock-Job": {"api:7"},
 		"Penstock-Policy": {"api"}, "Penstock-Key": {"a.b"}, "Penstock-Attempt": {"3"}, "Idempotency-Key": {"x"},
-		"Nats-Msg-Id": {"api:7@5000000009"},
+		"Nats-Msg-Id": {"%!job/api/a.b x"},
 	}
 	if string(m.Data) != "body" || !maps.EqualFunc(m.Header, want, func(a, b []string) bool { return fmt.Sprint(a) == fmt.Sprint(b) }) {
 		t.Errorf("request %q %v, want %v", m.Data, m.Header, want)
@@ -206,7 +206,7 @@ func TestRefusedByAStream(t *testing.T) {
 	})
 	next := target(t, nc, broker.Names().Jobs("next", "k"))
 	attempt := func(id string, more ...string) string {
-		job := workers.Job{ID: id, Body: []byte("x"), Header: nats.Header{"Penstock-Forward-Penstock-Priority": {"3"}}}
+		job := workers.Job{ID: id, Idempotency: id, Body: []byte("x"), Header: nats.Header{"Penstock-Forward-X-A": {"3"}}}
 		for i := 0; i < len(more); i += 2 {
 			job.Header[more[i]] = []string{more[i+1]}
 		}
@@ -215,7 +215,7 @@ func TestRefusedByAStream(t *testing.T) {
 	for _, step := range []struct{ what, got, want string }{
 		{"the first", attempt("a:1"), "done"},
 		{"the first again, whose answer was lost", attempt("a:1"), "done"},
-		{"one that the stream refuses", attempt("a:2", "Penstock-Forward-Nats-Expected-Last-Sequence", "99"), "failed"},
+		{"one that commands the stream", attempt("a:2", "Penstock-Forward-Nats-Expected-Last-Sequence", "99"), "permanent"},
 		{"the second", attempt("a:2"), "done"},
 		{"one for a full bucket", attempt("a:3"), "after 1s"},
 		{"the same again", attempt("a:3"), "after 1s"},
@@ -243,7 +243,7 @@ func TestChain(t *testing.T) {
 			Name: "first", Algorithm: policy.LeakingBucket, Outflow: perSecond(1000), Capacity: 100, Partitions: 1,
 			Target: &policy.Target{NATS: &policy.NATSTarget{Subject: "penstock.jobs.last.k"}}, Retry: policy.Retry{MaxAttempts: 1},
 		})
-	drainer, err := workers.New(nc, workers.Options{Lease: time.Second, Target: natstarget.New(nc)})
+	drainer, err := workers.New(nc, workers.Options{Lease: time.Second, Target: natstarget.New(nc, "penstock")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -289,7 +289,7 @@ func TestService(t *testing.T) {
 	drainer, err := workers.New(nc, workers.Options{
 		Lease: time.Second,
 		Target: func(entry queue.PolicyEntry) (workers.Handler, error) {
-			handle, err := natstarget.New(nc)(entry)
+			handle, err := natstarget.New(nc, "penstock")(entry)
 			return func(ctx context.Context, job workers.Job) error {
 				err := handle(ctx, job)
 				if strings.HasPrefix(kind(err), "after") {
