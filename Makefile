@@ -14,8 +14,8 @@ build: ## bin/admitter and bin/drainer
 	@mkdir -p bin
 	go build -o bin ./cmd/admitter ./cmd/drainer
 
-run: build ## an admitter that drains, with a policy of each algorithm
-	bin/admitter --drain --config deploy/quickstart.yaml
+run: build ## an admitter that drains, with a policy of each algorithm, and a target that shows what arrives
+	bin/admitter --drain --echo 127.0.0.1:8081 --config deploy/quickstart.yaml
 
 demo: build ## the whole main job in half a minute: bursts, a strict API, a killed drainer
 	go build -o bin/demo ./examples/demo

@@ -71,11 +71,18 @@ func quickstart(t *testing.T, text []byte) {
 	if c.NATS.URL != "" || c.NATS.Embedded.Listen == "" || c.HTTP.Listen != "" {
 		t.Errorf("wants something set up: %+v", c)
 	}
+	makefile, err := os.ReadFile("../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const command = "admitter --drain --echo 127.0.0.1:8081 --config deploy/quickstart.yaml"
+	if !bytes.Contains(text, []byte(command)) || !bytes.Contains(makefile, []byte(command)) {
+		t.Errorf("the file or make run does not say %s", command)
+	}
 	var seen []policy.Algorithm
 	for _, p := range c.Policies {
 		seen = append(seen, p.Algorithm)
-		here := "http://" + config.AdmitterListen + "/"
-		if p.HasQueue() && (p.Target == nil || !strings.HasPrefix(p.Target.HTTP.URL, here)) {
+		if p.HasQueue() && (p.Target == nil || p.Target.HTTP.URL != "http://127.0.0.1:8081") {
 			t.Errorf("%s has no target on this machine", p.Name)
 		}
 	}

@@ -115,6 +115,7 @@ type Drainer struct {
 
 	// Of the loop alone.
 	core     *core
+	set      queue.PolicySet // nil until it is known
 	policies map[string]policy.Policy
 	running  map[string]Handler // by policy, registered or made of a target
 	backlogs map[*partition]*backlog
@@ -310,7 +311,9 @@ func (d *Drainer) loop(ctx, background context.Context, interrupt func()) error 
 			d.core.leave(d.now())
 			d.stopLending()
 			grace = time.After(d.options.Grace)
+			d.sayStopping()
 		case <-grace:
+			d.sayCutOff()
 			interrupt()
 			end = time.After(d.options.Lease)
 		case <-end:
@@ -339,6 +342,7 @@ func (d *Drainer) loop(ctx, background context.Context, interrupt func()) error 
 		}
 		if d.core.leaving && d.core.left() && d.lender.idle() {
 			d.resign()
+			d.log.Info("everything is handed over, and no job runs")
 			return nil
 		}
 		if err := alarm.reset(max(0, min(d.core.wake(now), d.asksDue()).since(d.now()))); err != nil {
@@ -381,6 +385,7 @@ func (d *Drainer) drain() {
 
 // setPolicies takes the set of policies, as it is now.
 func (d *Drainer) setPolicies(set queue.PolicySet, now instant) {
+	d.set = set
 	var queues []queuePolicy
 	running := map[string]Handler{}
 	observed := map[string]bool{}

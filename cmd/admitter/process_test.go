@@ -11,7 +11,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -21,8 +24,8 @@ import (
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
-// binary is the program under test, built by TestMain.
-var binary string
+// binary is the program under test, and drainerBinary the other one, built by TestMain.
+var binary, drainerBinary string
 
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
@@ -32,10 +35,10 @@ func TestMain(m *testing.M) {
 			return 1
 		}
 		defer os.RemoveAll(dir)
-		binary = filepath.Join(dir, "admitter")
-		build := exec.Command("go", "build", "-o", binary)
+		binary, drainerBinary = filepath.Join(dir, "admitter"), filepath.Join(dir, "drainer")
+		build := exec.Command("go", "build", "-o", dir, ".", "../drainer")
 		if raceEnabled {
-			build.Args = append(build.Args, "-race")
+			build.Args = slices.Insert(build.Args, 2, "-race")
 		}
 		if out, err := build.CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "build: %v\n%s", err, out)
@@ -52,7 +55,7 @@ type process struct {
 	t          *testing.T
 	cmd        *exec.Cmd
 	lines      chan string // of its standard output
-	log        *bytes.Buffer
+	log        *lockedBuffer
 	http, nats string
 	exited     chan struct{}
 }
@@ -70,9 +73,32 @@ func configure(t *testing.T, more string) string {
 	return name
 }
 
+// lockedBuffer is read while it is written.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
 func launch(t *testing.T, args ...string) *process {
 	t.Helper()
-	p := &process{t: t, cmd: exec.Command(binary, args...), lines: make(chan string, 16), log: &bytes.Buffer{},
+	return launchProgram(t, binary, args...)
+}
+
+func launchProgram(t *testing.T, program string, args ...string) *process {
+	t.Helper()
+	p := &process{t: t, cmd: exec.Command(program, args...), lines: make(chan string, 1000), log: &lockedBuffer{},
 		exited: make(chan struct{})}
 	p.cmd.Stderr = p.log
 	stdout, err := p.cmd.StdoutPipe()
@@ -459,9 +485,11 @@ policies:
 	}{
 		{"every problem", []string{"--config", bad}, 2, 0, problems},
 		{"validate", []string{"validate", "--config", bad}, 2, 0, problems},
+		{"validate with the file alone", []string{"validate", bad}, 2, 0, append(problems, bad+":4: colour", bad+":6: policies[0]")},
+		{"validate two files", []string{"validate", bad, good}, 2, 1, []string{"want one file"}},
 		{"no such file", []string{"--config", notDir + ".yaml"}, 1, 1, []string{"no such file"}},
 		{"unknown flag", []string{"--colour"}, 2, 0, []string{"--colour"}},
-		{"unknown command", []string{"valdate"}, 2, 1, []string{"valdate"}},
+		{"unknown command", []string{"valdate"}, 2, 1, []string{"did you mean validate?"}},
 		{"HTTP port in use", []string{"--config", good, "--http-listen", busy.Addr().String()}, 1, 1, []string{inUse}},
 		{"NATS port in use", []string{"--config", good, "--nats-listen", busy.Addr().String()}, 1, 1, []string{inUse}},
 		{"no directory", []string{"--config", good, "--nats-dir", notDir}, 1, 1, []string{notDir}},
@@ -494,12 +522,27 @@ policies:
 }
 
 func TestValidate(t *testing.T) {
-	p := launch(t, "validate", "--config", configure(t, policies))
-	if status := p.end(); status != 0 || p.log.Len() != 0 {
-		t.Errorf("ended with status %d, %s", status, p.log)
+	file := configure(t, policies)
+	for _, args := range [][]string{{"validate", "--config", file}, {"validate", file}} {
+		p := launch(t, args...)
+		if status := p.end(); status != 0 || p.log.String() != "" {
+			t.Errorf("%s: ended with status %d, %s", args, status, p.log)
+		}
+		if line := <-p.lines; line != "the configuration is valid: 6 policies" {
+			t.Errorf("%s: printed %q", args, line)
+		}
 	}
-	if line := <-p.lines; line != "the configuration is valid: 6 policies" {
-		t.Errorf("printed %q", line)
+}
+
+func TestVersion(t *testing.T) {
+	for name, program := range map[string]string{"admitter": binary, "drainer": drainerBinary} {
+		p := launchProgram(t, program, "--version")
+		if status := p.end(); status != 0 || p.log.String() != "" {
+			t.Errorf("%s: ended with status %d, %s", name, status, p.log)
+		}
+		if line := <-p.lines; !regexp.MustCompile("^" + name + ` \d+\.\d+\.\d+`).MatchString(line) {
+			t.Errorf("%s: printed %q", name, line)
+		}
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"time"
@@ -19,37 +18,40 @@ import (
 	"github.com/penstock-mq/penstock/admission/manage"
 	"github.com/penstock-mq/penstock/admission/natsapi"
 	"github.com/penstock-mq/penstock/config"
+	"github.com/penstock-mq/penstock/internal/buildinfo"
+	"github.com/penstock-mq/penstock/internal/daemon"
 	"github.com/penstock-mq/penstock/internal/lifecycle"
 	"github.com/penstock-mq/penstock/internal/natsconn"
 	"github.com/penstock-mq/penstock/internal/targets"
 	"github.com/penstock-mq/penstock/internal/telemetry"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/workers"
 )
-
-// version is what the NATS service tells of itself.
-const version = "0.1.0"
 
 // rosterLease is how long an admitter counts after it was last heard of.
 const rosterLease = 5 * time.Second
 
 // options are what the command line and the configuration say together.
 type options struct {
-	config  config.Config
-	hasFile bool // the policies are those of a file, and not simply none
-	drain   bool
+	*daemon.Process
+	config config.Config
+	drain  bool
+	echo   string // an address to serve an echo at; empty: none
 }
 
 // admitter is a running process. Its parts start together; the latches say how far they have come.
 type admitter struct {
 	options
-	log     *slog.Logger
-	broker  *queue.Broker
-	service *admission.Service
-	metrics *telemetry.Admission
-	streams *streams
-	file    *policyFile
-	obeyed  followed
+	log      *slog.Logger
+	stopping context.Context // ends when the process is told to stop
+	broker   *queue.Broker
+	service  *admission.Service
+	metrics  *telemetry.Admission
+	streams  *streams
+	file     *policyFile
+	obeyed   followed
+	drainer  *workers.Drainer // nil without --drain
 
 	setUp     latch // JetStream has what all policies share
 	listening latch // NATS requests arrive
@@ -69,7 +71,8 @@ func (l latch) isClosed() bool {
 }
 
 // serve runs an admitter until ctx ends. What can fail at once (ports, directories) fails before anything is served.
-func serve(ctx context.Context, o options, stdout io.Writer, log *slog.Logger) error {
+func serve(ctx context.Context, o options) error {
+	log := o.Log
 	listen := cmp.Or(o.config.HTTP.Listen, config.AdmitterListen)
 	listener, err := net.Listen("tcp", listen)
 	if err != nil {
@@ -91,7 +94,7 @@ func serve(ctx context.Context, o options, stdout io.Writer, log *slog.Logger) e
 		}
 		defer natsconn.Leave(connections[i])
 	}
-	a := &admitter{options: o, log: log, setUp: make(latch), listening: make(latch), ready: make(latch)}
+	a := &admitter{options: o, log: log, stopping: ctx, setUp: make(latch), listening: make(latch), ready: make(latch)}
 	a.broker, err = queue.NewBroker(connections[0], queue.Options{
 		Prefix: o.config.NATS.Prefix, Replicas: o.config.NATS.Replicas, Logger: log})
 	if err != nil {
@@ -132,36 +135,45 @@ func serve(ctx context.Context, o options, stdout io.Writer, log *slog.Logger) e
 		Logger:         log,
 	})
 	known := &known{file: o.config.State.Cache, configured: o.config.Policies, obey: a.obey, log: log}
-	parts := []func(context.Context) error{
+	work := []func(context.Context) error{a.Reloads(a.reload)}
+	serving := []func(context.Context) error{
 		known.run,
 		lifecycle.HTTP(listener, a.metrics.CountErrors(handler), lifecycle.HTTPOptions{Grace: o.config.Grace,
 			MaxConnections: o.config.HTTP.MaxConnections, MaxPerClient: o.config.HTTP.MaxPerClient,
 			Unbounded: o.config.HTTP.TrustedProxies, Logger: log}),
 		natsapi.Serve(connections[1], names, a.service, natsapi.Options{
-			Budget: budget, Grace: max(o.config.Grace, time.Millisecond), Version: version,
+			Budget: budget, Grace: max(o.config.Grace, time.Millisecond), Version: buildinfo.Version(),
 			Started: func() { close(a.listening) }, Answered: a.metrics.Answered, Logger: log}),
 		func(ctx context.Context) error { return a.follow(ctx, known) },
 		a.streams.run,
 		after(a.setUp, a.file.run),
-		func(ctx context.Context) error { return a.announce(ctx, stdout, listener.Addr(), broker.url) },
+		func(ctx context.Context) error { return a.announce(ctx, listener.Addr(), broker.url) },
 	}
 	if o.config.State.Store == "redis" {
 		roster := a.broker.NewRoster(rosterLease, factory.SetLive)
-		parts = append(parts, after(a.setUp, roster.Run))
+		serving = append(serving, after(a.setUp, roster.Run))
 	}
 	if o.drain {
-		drain, err := newDrainer(connections[2], o.config, metrics.Drain(), log)
-		if err != nil {
+		if a.drainer, err = newDrainer(connections[2], o.config, metrics.Drain(), log); err != nil {
 			return err
 		}
-		parts = append(parts, after(a.setUp, drain))
+		work = append(work, after(a.setUp, a.drainer.Run))
 	}
-	return lifecycle.Run(ctx, parts...)
+	if o.echo != "" {
+		target, err := net.Listen("tcp", o.echo)
+		if err != nil {
+			return fmt.Errorf("listen for the echo: %w", err)
+		}
+		serving = append(serving, lifecycle.HTTP(target, echo(o.Stdout), lifecycle.HTTPOptions{Logger: log}))
+	}
+	return lifecycle.Run(ctx, lifecycle.InTurn(o.config.HTTP.LameDuck, work, serving))
 }
 
 // readiness is what /readyz answers.
 func (a *admitter) readiness(nc *nats.Conn) error {
 	switch {
+	case a.stopping.Err() != nil:
+		return errors.New("stopping")
 	case !nc.IsConnected():
 		return errors.New("not connected to NATS: checks are answered, jobs are not taken")
 	case !a.ready.isClosed():
@@ -171,14 +183,28 @@ func (a *admitter) readiness(nc *nats.Conn) error {
 }
 
 // announce prints the line by which whoever started the process knows that it can be used.
-func (a *admitter) announce(ctx context.Context, stdout io.Writer, http net.Addr, url string) error {
+func (a *admitter) announce(ctx context.Context, http net.Addr, url string) error {
 	if wait(ctx, a.setUp, a.listening, a.streams.applied) {
 		close(a.ready)
-		fmt.Fprintf(stdout, "ready http=%s nats=%s\n", http, url)
+		fmt.Fprintf(a.Stdout, "ready http=%s nats=%s\n", http, url)
+		if a.echo != "" {
+			fmt.Fprint(a.Stdout, banner(http.String(), url, a.streams.policies()))
+		}
 		<-ctx.Done()
 	}
-	a.log.Info("stopping")
 	return nil
+}
+
+// reload takes over a configuration that was read again.
+func (a *admitter) reload(ctx context.Context, next config.Config) error {
+	if !wait(ctx, a.setUp) {
+		return ctx.Err()
+	}
+	err := a.persist(ctx, "write the policies", func(ctx context.Context) error { return a.file.put(ctx, next) })
+	if err == nil && a.drainer != nil {
+		a.drainer.SetPolicies(next.Drain.Policies)
+	}
+	return err
 }
 
 // follow prepares JetStream, hands the file's policies to all processes, and then follows what the policies are.
@@ -194,7 +220,7 @@ func (a *admitter) follow(ctx context.Context, known *known) error {
 		}
 		return err
 	})
-	if err == nil && a.hasFile {
+	if err == nil && a.HasFile {
 		err = a.persist(ctx, "write the policies", func(ctx context.Context) error {
 			return a.file.put(ctx, a.config)
 		})

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 
@@ -14,7 +13,7 @@ import (
 
 // newDrainer makes the drainer of --drain.
 func newDrainer(nc *nats.Conn, c config.Config, observer workers.Observer, log *slog.Logger) (
-	func(context.Context) error, error) {
+	*workers.Drainer, error) {
 
 	drainer, err := workers.New(nc, workers.Options{
 		Prefix:   c.NATS.Prefix,
@@ -30,5 +29,5 @@ func newDrainer(nc *nats.Conn, c config.Config, observer workers.Observer, log *
 	if err != nil {
 		return nil, fmt.Errorf("make the drainer: %w", err)
 	}
-	return drainer.Run, nil
+	return drainer, nil
 }

@@ -3,14 +3,13 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
-	"log/slog"
 	"net"
 	"net/http"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/config"
+	"github.com/penstock-mq/penstock/internal/daemon"
 	"github.com/penstock-mq/penstock/internal/hosts"
 	"github.com/penstock-mq/penstock/internal/lifecycle"
 	"github.com/penstock-mq/penstock/internal/natsconn"
@@ -20,7 +19,8 @@ import (
 )
 
 // serve drains until ctx ends. What can fail at once (ports, options) fails before anything is taken.
-func serve(ctx context.Context, c config.Config, stdout io.Writer, log *slog.Logger) error {
+func serve(ctx context.Context, p *daemon.Process) error {
+	c, log := p.Config, p.Log
 	nc, err := nats.Connect(c.NATS.URL, natsconn.NewWatch(log).Options("penstock drainer")...)
 	if err != nil {
 		return fmt.Errorf("connect to NATS: %w", err)
@@ -43,7 +43,11 @@ func serve(ctx context.Context, c config.Config, stdout io.Writer, log *slog.Log
 	if err != nil {
 		return err
 	}
-	parts := []func(context.Context) error{
+	work := []func(context.Context) error{
+		p.Reloads(func(_ context.Context, next config.Config) error {
+			drainer.SetPolicies(next.Drain.Policies)
+			return nil
+		}),
 		func(ctx context.Context) error {
 			if !natsconn.Connected(ctx, nc) {
 				return nil
@@ -53,28 +57,30 @@ func serve(ctx context.Context, c config.Config, stdout io.Writer, log *slog.Log
 		func(ctx context.Context) error {
 			select {
 			case <-ready:
-				fmt.Fprintf(stdout, "ready nats=%s\n", nc.ConnectedUrlRedacted())
+				fmt.Fprintf(p.Stdout, "ready nats=%s\n", nc.ConnectedUrlRedacted())
 				<-ctx.Done()
 			case <-ctx.Done():
 			}
 			return nil
 		},
 	}
+	var serving []func(context.Context) error
 	if c.HTTP.Listen != "" {
 		listener, err := net.Listen("tcp", c.HTTP.Listen)
 		if err != nil {
 			return fmt.Errorf("listen for HTTP: %w", err)
 		}
-		parts = append(parts, lifecycle.HTTP(listener,
-			routes(nc, ready, metrics.Handler(log), hosts.Known(c.HTTP.Names(c.HTTP.Listen))),
+		defer listener.Close()
+		serving = append(serving, lifecycle.HTTP(listener,
+			routes(ctx, nc, ready, metrics.Handler(log), hosts.Known(c.HTTP.Names(c.HTTP.Listen))),
 			lifecycle.HTTPOptions{Grace: c.Grace, MaxConnections: c.HTTP.MaxConnections,
 				MaxPerClient: c.HTTP.MaxPerClient, Unbounded: c.HTTP.TrustedProxies, Logger: log}))
 	}
-	return lifecycle.Run(ctx, parts...)
+	return lifecycle.Run(ctx, lifecycle.InTurn(c.HTTP.LameDuck, work, serving))
 }
 
-// routes serves what operators ask a drainer.
-func routes(nc *nats.Conn, ready <-chan struct{}, metrics http.Handler, known hosts.Known) http.Handler {
+// routes serves what operators ask a drainer, which stops when ctx ends.
+func routes(ctx context.Context, nc *nats.Conn, ready <-chan struct{}, metrics http.Handler, known hosts.Known) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
 		if !known.Has(r.Host) {
@@ -85,6 +91,10 @@ func routes(nc *nats.Conn, ready <-chan struct{}, metrics http.Handler, known ho
 	})
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if ctx.Err() != nil {
+			http.Error(w, "stopping", http.StatusServiceUnavailable)
+			return
+		}
 		select {
 		case <-ready:
 			if nc.IsConnected() {

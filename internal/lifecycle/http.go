@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"sync/atomic"
 	"time"
 )
 
@@ -49,9 +50,15 @@ func HTTP(listener net.Listener, handler http.Handler, o HTTPOptions) func(conte
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	crowd := crowd{options: o, clients: map[netip.Addr]int{}}
+	var serving atomic.Int64
+	counted := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		serving.Add(1)
+		defer serving.Add(-1)
+		handler.ServeHTTP(w, r)
+	})
 	return func(ctx context.Context) error {
 		server := &http.Server{
-			Handler:           paced(handler, o.BodyGrace),
+			Handler:           paced(counted, o.BodyGrace),
 			ConnState:         crowd.state,
 			ReadHeaderTimeout: headerTimeout,
 			WriteTimeout:      writeTimeout,
@@ -66,11 +73,15 @@ func HTTP(listener net.Listener, handler http.Handler, o HTTPOptions) func(conte
 			return fmt.Errorf("serve http on %s: %w", listener.Addr(), err)
 		case <-ctx.Done():
 		}
+		if n := serving.Load(); n > 0 {
+			o.Logger.Info("waiting for http requests", "address", listener.Addr().String(), "requests", n,
+				"until", time.Now().Add(o.Grace).UTC().Format(time.RFC3339))
+		}
 		deadline, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.Grace)
 		defer cancel()
 		err := server.Shutdown(deadline)
 		if errors.Is(err, context.DeadlineExceeded) {
-			o.Logger.Warn("http requests were cut off", "grace", o.Grace)
+			o.Logger.Warn("http requests were cut off", "requests", serving.Load(), "grace", o.Grace)
 			err = server.Close()
 		}
 		if stopped := <-served; err == nil && !errors.Is(stopped, http.ErrServerClosed) {

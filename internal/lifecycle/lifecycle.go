@@ -5,6 +5,7 @@ package lifecycle
 import (
 	"context"
 	"errors"
+	"time"
 )
 
 // Run starts every part in a goroutine of its own and waits until all have returned. The end of ctx, or the first part
@@ -27,4 +28,31 @@ func Run(ctx context.Context, parts ...func(context.Context) error) error {
 		stop()
 	}
 	return errors.Join(errs...)
+}
+
+// InTurn is a part for [Run] that runs two groups of parts and stops them one after the other: those that do the work
+// when its context ends, and those that serve when all of the former have returned and its context has ended at least
+// hold ago. The first part to return for another reason stops both groups, without waiting. There must be work.
+func InTurn(hold time.Duration, work, serve []func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		serving, stop := context.WithCancel(context.WithoutCancel(ctx))
+		defer stop()
+		return Run(serving, append(serve[:len(serve):len(serve)], func(serving context.Context) error {
+			working, stop := context.WithCancel(serving)
+			defer stop()
+			held := make(chan struct{})
+			defer context.AfterFunc(ctx, func() {
+				stop()
+				time.AfterFunc(hold, func() { close(held) })
+			})()
+			err := Run(working, work...)
+			if ctx.Err() != nil && err == nil {
+				select {
+				case <-held:
+				case <-serving.Done():
+				}
+			}
+			return err
+		})...)
+	}
 }

@@ -96,3 +96,35 @@ func TestRun(t *testing.T) {
 		})
 	}
 }
+
+func TestServingOutlastsTheWork(t *testing.T) {
+	type parts = []func(context.Context) error
+	failed := errors.New("failed")
+	for name, test := range map[string]struct {
+		hold        time.Duration
+		work, serve parts
+		takes       time.Duration // from the start; told to stop after a minute
+		want        error
+	}{
+		"the work takes longer":  {time.Second, parts{lasting(5*time.Second, nil)}, parts{lasting(2*time.Second, nil)}, 67 * time.Second, nil},
+		"the hold takes longer":  {9 * time.Second, parts{lasting(5*time.Second, nil)}, parts{lasting(0, nil)}, 69 * time.Second, nil},
+		"the work fails":         {9 * time.Second, parts{brief(time.Second, failed)}, parts{lasting(2*time.Second, nil)}, 3 * time.Second, failed},
+		"serving fails":          {9 * time.Second, parts{lasting(time.Second, nil)}, parts{brief(time.Second, failed)}, 2 * time.Second, failed},
+		"serving fails at last":  {9 * time.Second, parts{lasting(0, nil)}, parts{brief(62*time.Second, failed)}, 62 * time.Second, failed},
+		"the work fails at last": {9 * time.Second, parts{lasting(time.Second, failed)}, parts{lasting(0, nil)}, 61 * time.Second, failed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				began := time.Now()
+				err := lifecycle.Run(ctx, lifecycle.InTurn(test.hold, test.work, test.serve))
+				if took := time.Since(began); took != test.takes || !errors.Is(err, test.want) {
+					t.Errorf("took %s, want %s; %v", took, test.takes, err)
+				}
+				synctest.Wait()
+				time.Sleep(test.hold) // the timer of the hold
+			})
+		})
+	}
+}

@@ -117,8 +117,8 @@ func TestABodyMustComeAtALeastRate(t *testing.T) {
 		t.Errorf("drops: %q", body)
 	}
 	// One that comes is taken, and the connection goes on with the next.
-	conn = dial(t, address, head+strings.Repeat("x", 100000))
-	if _, body := receive(t, conn); body != "100000 <nil>" {
+	whole := dial(t, address, head+strings.Repeat("x", 100000))
+	if _, body := receive(t, whole); body != "100000 <nil>" {
 		t.Errorf("whole: %q", body)
 	}
 }

@@ -7,20 +7,10 @@ import (
 	"log/slog"
 )
 
-// NewLogger makes a logger that writes to w. Level is debug, info, warn or error; format is text or json. Anything else
-// is an error.
-func NewLogger(w io.Writer, level, format string) (*slog.Logger, error) {
-	levels := map[string]slog.Level{
-		"debug": slog.LevelDebug,
-		"info":  slog.LevelInfo,
-		"warn":  slog.LevelWarn,
-		"error": slog.LevelError,
-	}
-	least, ok := levels[level]
-	if !ok {
-		return nil, fmt.Errorf("log level %q: want debug, info, warn or error", level)
-	}
-	options := &slog.HandlerOptions{Level: least}
+// NewLogger makes a logger that writes to w from a level on, which may change. Format is text or json; anything else is an
+// error.
+func NewLogger(w io.Writer, level slog.Leveler, format string) (*slog.Logger, error) {
+	options := &slog.HandlerOptions{Level: level}
 	switch format {
 	case "text":
 		return slog.New(slog.NewTextHandler(w, options)), nil

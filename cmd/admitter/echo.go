@@ -1,0 +1,93 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"github.com/penstock-mq/penstock/internal/buildinfo"
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
+)
+
+// mostShown bounds what is shown of a body.
+const mostShown = 60
+
+// echo is a target for people who try things out: it prints a line for each request that arrives.
+func echo(out io.Writer) http.Handler {
+	var mu sync.Mutex
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(io.LimitReader(r.Body, mostShown+1))
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		shown := fmt.Sprintf("%q", body)
+		if len(body) > mostShown {
+			shown = fmt.Sprintf("%q…", body[:mostShown])
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		fmt.Fprintf(out, "%s  job %s of %q started, attempt %s: %s %s %s\n", time.Now().Format("15:04:05.000"),
+			r.Header.Get("Penstock-Job"), r.Header.Get("Penstock-Key"), r.Header.Get("Penstock-Attempt"), r.Method,
+			r.URL.Path, shown)
+	})
+}
+
+// banner says which policies there are, which of them are paused, and three things to try.
+func banner(address, nats string, set queue.PolicySet) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "\nPenstock %s serves HTTP at http://%s and NATS at %s. Policies:\n\n", buildinfo.Version(), address, nats)
+	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	var queued, checked string
+	for _, name := range slices.Sorted(maps.Keys(set)) {
+		entry := set[name]
+		if entry.Retired {
+			continue
+		}
+		state := ""
+		if entry.Paused {
+			state = "PAUSED: curl -X POST http://" + address + "/v1/resume/" + name
+		}
+		fmt.Fprintf(table, "  %s\t%s\t%s\n", name, numbers(entry.Policy), state)
+		switch {
+		case entry.Policy.Paced():
+			queued = name
+		case checked == "" && !entry.Policy.HasQueue():
+			checked = name
+		}
+	}
+	_ = table.Flush() // a strings.Builder takes everything
+	b.WriteString("\nTry, in another terminal:\n\n")
+	jobs := fmt.Sprintf("http://%s/v1/jobs/%s/customer-1", address, queued)
+	if queued != "" {
+		fmt.Fprintf(&b, "  curl -i -d hello %s\n", jobs)
+		fmt.Fprintf(&b, "  for i in 1 2 3 4 5 6; do curl -d \"job $i\" %s; done   # they start at their rate, below\n", jobs)
+	}
+	if checked != "" {
+		fmt.Fprintf(&b, "  curl -i -X POST http://%s/v1/check/%s/customer-1\n", address, checked)
+	}
+	b.WriteString("\nWhat arrives at the echo target is shown here. Ctrl-C ends it all.\n\n")
+	return b.String()
+}
+
+// numbers says in a few words what a policy lets pass.
+func numbers(p policy.Policy) string {
+	switch {
+	case len(p.Limits) > 0:
+		return fmt.Sprintf("%d limits", len(p.Limits))
+	case p.Algorithm == policy.TokenBucket:
+		return fmt.Sprintf("token bucket: %s per key, bursts of %d", p.Refill, p.Capacity)
+	case p.Algorithm == policy.LeakingBucket && p.OutflowTotal.IsZero():
+		return fmt.Sprintf("leaking bucket: %s per key, %d wait", p.Outflow, p.Capacity)
+	case p.Algorithm == policy.LeakingBucket:
+		return fmt.Sprintf("leaking bucket: %s in all, %d wait per key", p.OutflowTotal, p.Capacity)
+	}
+	return fmt.Sprintf("%s: %d in %s per key", strings.ReplaceAll(string(p.Algorithm), "_", " "), p.Limit, p.Window)
+}

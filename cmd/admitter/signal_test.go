@@ -1,0 +1,280 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// arrivals is a target that remembers when each job arrived.
+type arrivals struct {
+	*httptest.Server
+	mu   sync.Mutex
+	at   []time.Time
+	jobs map[string]int
+}
+
+func target(t *testing.T) *arrivals {
+	t.Helper()
+	a := &arrivals{jobs: map[string]int{}}
+	a.Server = httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.at = append(a.at, time.Now())
+		a.jobs[r.Header.Get("Penstock-Job")]++
+	}))
+	t.Cleanup(a.Close)
+	return a
+}
+
+func (a *arrivals) count() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.at)
+}
+
+func (p *process) signal(s os.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// logs waits until the log says something n times.
+func (p *process) logs(n int, text string) {
+	p.t.Helper()
+	eventually(p.t, fmt.Sprintf("the log does not say %d times: %s", n, text), func() bool {
+		return strings.Count(p.log.String(), text) >= n
+	})
+}
+
+// TestSIGHUPReadsTheConfigurationAgain: it killed the process without a handover, and buckets stood still until its lease
+// was over.
+func TestSIGHUPReadsTheConfigurationAgain(t *testing.T) {
+	for _, apart := range []bool{false, true} {
+		name := "an admitter that drains"
+		if apart {
+			name = "a drainer"
+		}
+		t.Run(name, func(t *testing.T) {
+			const jobs, longest = 300, 10 * time.Second // the lease is longer
+			a := target(t)
+			text := func(level, outflow, more string) string {
+				return fmt.Sprintf("log: {level: %s}\ndrain: {lease: 20s}\ngrace: 30s\npolicies:\n"+
+					"  - {name: stripe, algorithm: leaking_bucket, outflow: %s, capacity: %d, target: {http: {url: %q}}}\n%s",
+					level, outflow, jobs, a.URL, more)
+			}
+			file := configure(t, text("info", "50/s", ""))
+			args := []string{"--config", file}
+			if !apart {
+				args = append(args, "--drain")
+			}
+			p := launch(t, args...).ready()
+			reloaded, reloadedFile := p, file
+			if apart {
+				reloadedFile = configure(t, text("info", "50/s", ""))
+				reloaded = launchProgram(t, drainerBinary, "--config", reloadedFile, "--nats-url", p.nats, "--http-listen", "")
+				if line := <-reloaded.lines; !strings.HasPrefix(line, "ready ") {
+					t.Fatalf("printed %q", line)
+				}
+			}
+			for range jobs {
+				if status, body := p.post("/v1/jobs/stripe/acme", "pay"); status != 202 {
+					t.Fatalf("%d %s", status, body)
+				}
+			}
+			eventually(t, "no job starts", func() bool { return a.count() > 0 })
+
+			rewrite(t, reloadedFile, text("debug", "60/s", "  - {name: new, algorithm: token_bucket, capacity: 2, refill: 1/s}\n"))
+			reloaded.signal(syscall.SIGHUP)
+			reloaded.logs(1, "the configuration was read again")
+			rewrite(t, reloadedFile, text("verbose", "60/x", ""))
+			reloaded.signal(syscall.SIGHUP)
+			reloaded.logs(2, "level=ERROR")
+			rewrite(t, reloadedFile, strings.Replace(text("info", "60/s", ""), "grace: 30s", "grace: 40s", 1))
+			reloaded.signal(syscall.SIGHUP)
+			reloaded.logs(1, "need a restart")
+
+			eventually(t, "some jobs do not start", func() bool { return a.count() >= jobs })
+			for _, want := range []string{"log.level", "policies[0].outflow", reloadedFile + ":", "settings=grace"} {
+				if !strings.Contains(reloaded.log.String(), want) {
+					t.Errorf("the log does not say %q", want)
+				}
+			}
+			if !apart {
+				for _, want := range []string{"outflow 50/s → 60/s", "policy=new", "a policy is not in the file any more"} {
+					if !strings.Contains(p.log.String(), want) {
+						t.Errorf("the log does not say %q", want)
+					}
+				}
+				if status, _ := p.post("/v1/check/new/acme", ""); status != 200 {
+					t.Errorf("the new policy answers %d", status)
+				}
+			}
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			for i, at := range a.at[1:] {
+				if gap := at.Sub(a.at[i]); gap > longest {
+					t.Errorf("nothing started for %s", gap)
+				}
+			}
+			if len(a.jobs) != jobs || len(a.at) != jobs {
+				t.Errorf("%d jobs arrived %d times, want each of %d once", len(a.jobs), len(a.at), jobs)
+			}
+			if status := reloaded.terminate(); status != 0 {
+				t.Errorf("ended with status %d", status)
+			}
+		})
+	}
+}
+
+func TestSIGHUPWithoutAFileChangesNothing(t *testing.T) {
+	dir := t.TempDir()
+	p := launch(t, "--http-listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--nats-dir", dir).ready()
+	p.signal(syscall.SIGHUP)
+	p.logs(1, "no configuration file to read again")
+	if status, body := p.get("/readyz"); status != 200 {
+		t.Errorf("readyz: %d %s", status, body)
+	}
+	if status := p.terminate(); status != 0 {
+		t.Errorf("ended with status %d", status)
+	}
+}
+
+// stuck is a configuration with a job that runs until release is called.
+func stuck(t *testing.T, more string) (text string, started <-chan struct{}, release func()) {
+	t.Helper()
+	released, arrived := make(chan struct{}), make(chan struct{}, 10)
+	release = sync.OnceFunc(func() { close(released) })
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		arrived <- struct{}{}
+		select {
+		case <-released:
+		case <-r.Context().Done():
+		}
+	}))
+	t.Cleanup(func() { release(); server.Close() })
+	return fmt.Sprintf("drain: {lease: 2s}\n%spolicies:\n  - {name: stripe, algorithm: leaking_bucket, outflow: 1/s, "+
+		"capacity: 5, timeout: 10m, target: {http: {url: %q}}}\n", more, server.URL), arrived, release
+}
+
+func TestASecondSignalEndsTheProcessAtOnce(t *testing.T) {
+	for _, signals := range [][2]os.Signal{
+		{syscall.SIGTERM, syscall.SIGTERM}, {syscall.SIGINT, syscall.SIGTERM}, {syscall.SIGTERM, syscall.SIGINT},
+	} {
+		t.Run(fmt.Sprint(signals[0], signals[1]), func(t *testing.T) {
+			text, started, _ := stuck(t, "grace: 1h\n")
+			p := launch(t, "--drain", "--config", configure(t, text)).ready()
+			if status, body := p.post("/v1/jobs/stripe/acme", "pay"); status != 202 {
+				t.Fatalf("%d %s", status, body)
+			}
+			<-started
+			p.signal(signals[0])
+			p.logs(1, "waiting for jobs that run")
+			p.signal(signals[1])
+			if status := p.end(); status != 1 {
+				t.Errorf("ended with status %d", status)
+			}
+			for _, want := range []string{"msg=stopping", "signal=", "grace=1h", "until=20", "jobs=1", "second signal"} {
+				if !strings.Contains(p.log.String(), want) {
+					t.Errorf("the log does not say %q", want)
+				}
+			}
+		})
+	}
+}
+
+// TestItServesWhileJobsFinish: the listener closed first, so a load balancer and Prometheus lost the process while it did
+// what matters.
+func TestItServesWhileJobsFinish(t *testing.T) {
+	text, started, release := stuck(t, "grace: 1h\n")
+	p := launch(t, "--drain", "--config", configure(t, text)).ready()
+	if status, body := p.post("/v1/jobs/stripe/acme", "pay"); status != 202 {
+		t.Fatalf("%d %s", status, body)
+	}
+	<-started
+	p.signal(syscall.SIGTERM)
+	p.logs(1, "waiting for jobs that run")
+	for path, want := range map[string]int{"/readyz": 503, "/healthz": 200, "/metrics": 200, "/v1/policies": 200} {
+		if status, body := p.get(path); status != want || want == 503 && !strings.Contains(body, "stopping") {
+			t.Errorf("%s: %d %s", path, status, body)
+		}
+	}
+	if status, body := p.post("/v1/jobs/stripe/acme", "pay"); status != 202 {
+		t.Errorf("a job: %d %s", status, body)
+	}
+	release()
+	if status := p.end(); status != 0 {
+		t.Errorf("ended with status %d", status)
+	}
+	if !strings.Contains(p.log.String(), "everything is handed over") {
+		t.Errorf("the log does not say that all is done")
+	}
+}
+
+func TestItServesForItsLameDuckTime(t *testing.T) {
+	const lameDuck = 5 * time.Second
+	p := launch(t, "--config", configure(t, policies), "--lame-duck", lameDuck.String()).ready()
+	began := time.Now()
+	p.signal(syscall.SIGTERM)
+	p.logs(1, "msg=stopping")
+	if status, body := p.get("/readyz"); status != 503 || !strings.Contains(body, "stopping") {
+		t.Errorf("readyz: %d %s", status, body)
+	}
+	if status, body := p.post("/v1/check/door/acme", ""); status != 200 {
+		t.Errorf("a check: %d %s", status, body)
+	}
+	if status := p.end(); status != 0 {
+		t.Errorf("ended with status %d", status)
+	}
+	if took := time.Since(began); took < lameDuck {
+		t.Errorf("ended after %s", took)
+	}
+}
+
+// TestTryingThingsOut: what make run shows.
+func TestTryingThingsOut(t *testing.T) {
+	echo := freeAddress(t)
+	p := launch(t, "--drain", "--echo", echo, "--config", configure(t, fmt.Sprintf(
+		"drain: {lease: 2s}\npolicies:\n  - {name: demo, algorithm: leaking_bucket, outflow: 2/s, capacity: 5, target: {http: {url: 'http://%s'}}}\n"+
+			"  - {name: signup, algorithm: fixed_window, limit: 10, window: 1d}\n", echo))).ready()
+	var lines []string
+	next := func(holds func(line string) bool) {
+		t.Helper()
+		for deadline := time.After(patience); ; {
+			select {
+			case line := <-p.lines:
+				lines = append(lines, line)
+				if holds(line) {
+					return
+				}
+			case <-deadline:
+				t.Fatalf("printed\n%s", strings.Join(lines, "\n"))
+			}
+		}
+	}
+	next(func(line string) bool { return strings.Contains(line, "Ctrl-C") })
+	for _, want := range []string{"leaking bucket: 2/s per key, 5 wait", "fixed window: 10 in 1d per key", "Try",
+		"curl -i -d hello http://" + p.http + "/v1/jobs/demo/customer-1",
+		"curl -i -X POST http://" + p.http + "/v1/check/signup/customer-1"} {
+		if !slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, want) }) {
+			t.Errorf("the banner does not say %q", want)
+		}
+	}
+	if status, body := p.post("/v1/jobs/demo/customer-1", "hello"); status != 202 {
+		t.Fatalf("%d %s", status, body)
+	}
+	next(func(line string) bool {
+		return strings.Contains(line, `job demo:1 of "customer-1" started, attempt 1: POST / "hello"`)
+	})
+	if status := p.terminate(); status != 0 {
+		t.Errorf("ended with status %d", status)
+	}
+}

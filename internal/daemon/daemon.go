@@ -1,0 +1,260 @@
+// Package daemon is what Penstock's commands have in common around what they serve: arguments, the configuration and
+// its reading again, the logger, signals and the exit status.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/penstock-mq/penstock/config"
+	"github.com/penstock-mq/penstock/internal/buildinfo"
+	"github.com/penstock-mq/penstock/internal/nearest"
+	"github.com/penstock-mq/penstock/internal/telemetry"
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
+)
+
+// What a process says by its exit status.
+const (
+	exitStopped = 0
+	exitFailed  = 1
+	exitInvalid = 2
+)
+
+// Command is one of Penstock's programs.
+type Command struct {
+	Name string
+	// Does is what it does, in a sentence for --help.
+	Does string
+	// Flags defines its flags, those of package config among them.
+	Flags func(*pflag.FlagSet)
+	// Check says what is wrong with a configuration for this command alone; nil: nothing.
+	Check func(config.Config) error
+	// Live are the keys of settings that [Process.Reloads] need not tell of, because the command applies them.
+	Live []string
+	// Serve runs the command until its context ends, when it is told to stop.
+	Serve func(context.Context, *Process) error
+}
+
+// Process is a running command.
+type Process struct {
+	Config  config.Config // as it was read at the start
+	HasFile bool          // it comes from a file, whose policies it has, and not from the environment alone
+	Stdout  io.Writer
+	Log     *slog.Logger
+
+	command Command
+	flags   *pflag.FlagSet
+	level   *slog.LevelVar
+	last    config.Config
+	reloads <-chan os.Signal
+}
+
+// Main runs the command and ends the process. SIGTERM and SIGINT end the context of Serve, a second one of them the
+// process at once. SIGHUP reads the configuration again.
+func (c Command) Main() {
+	ctx, stop := context.WithCancel(context.Background())
+	ends, reloads := make(chan os.Signal, 2), make(chan os.Signal, 1)
+	signal.Notify(ends, syscall.SIGTERM, os.Interrupt)
+	signal.Notify(reloads, syscall.SIGHUP)
+	var running atomic.Pointer[Process]
+	go func() {
+		first := <-ends
+		running.Load().stopping(first)
+		stop()
+		second := <-ends
+		running.Load().cutOff(second)
+		os.Exit(exitFailed)
+	}()
+	status := c.run(ctx, os.Args[1:], os.Stdout, os.Stderr, reloads, &running)
+	stop()
+	os.Exit(status)
+}
+
+// stopping says that the process was told to stop; nil: before there is anything to stop.
+func (p *Process) stopping(by os.Signal) {
+	if p != nil {
+		p.Log.Info("stopping", "signal", by.String(), "grace", p.Config.Grace,
+			"until", time.Now().Add(max(p.Config.Grace, p.Config.HTTP.LameDuck)).UTC().Format(time.RFC3339))
+	}
+}
+
+func (p *Process) cutOff(by os.Signal) {
+	if p != nil {
+		p.Log.Warn("ended by a second signal: jobs that run may run twice", "signal", by.String())
+	}
+}
+
+// run is the program without the process around it; ctx ends when it is told to stop.
+func (c Command) run(ctx context.Context, args []string, stdout, stderr io.Writer, reloads <-chan os.Signal,
+	running *atomic.Pointer[Process]) (status int) {
+
+	report := func(err error) {
+		for line := range strings.Lines(err.Error()) {
+			fmt.Fprintln(stderr, c.Name+": "+strings.TrimSuffix(line, "\n"))
+		}
+	}
+	flags := pflag.NewFlagSet(c.Name, pflag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.Usage = func() {
+		fmt.Fprintf(stderr, "Usage: %s [flags]\n       %[1]s validate [FILE] [flags]\n\n%s\n"+
+			`"validate" only says what is wrong with a configuration.`+"\n\n%s", c.Name, c.Does, flags.FlagUsages())
+	}
+	c.Flags(flags)
+	version := flags.Bool("version", false, "say which version this is")
+	err := flags.Parse(args)
+	if errors.Is(err, pflag.ErrHelp) {
+		return exitStopped
+	}
+	if err == nil && *version {
+		fmt.Fprintln(stdout, c.Name, buildinfo.Version())
+		return exitStopped
+	}
+	validate := flags.Arg(0) == "validate"
+	if err == nil {
+		err = arguments(flags, validate)
+	}
+	if err != nil {
+		report(err)
+		return exitInvalid
+	}
+
+	cfg, err := c.load(flags)
+	if err != nil {
+		report(err)
+		return statusOf(err, exitInvalid)
+	}
+	if validate {
+		for _, warning := range cfg.Warnings {
+			report(errors.New("warning: " + warning))
+		}
+		fmt.Fprintf(stdout, "the configuration is valid: %d policies\n", len(cfg.Policies))
+		return exitStopped
+	}
+	level := new(slog.LevelVar)
+	logger, err := telemetry.NewLogger(stderr, level, cfg.Log.Format)
+	if err == nil {
+		err = setLevel(level, cfg)
+	}
+	if err != nil {
+		report(err)
+		return exitInvalid
+	}
+	for _, warning := range cfg.Warnings {
+		logger.Warn(warning)
+	}
+	p := &Process{Config: cfg, HasFile: config.FileName(flags) != "", Stdout: stdout, Log: logger, command: c,
+		flags: flags, level: level, last: cfg, reloads: reloads}
+	running.Store(p)
+	if err := c.Serve(ctx, p); err != nil {
+		report(err)
+		return statusOf(err, exitFailed)
+	}
+	logger.Info("stopped")
+	return exitStopped
+}
+
+// arguments takes what stands beside the flags: nothing, or validate and perhaps a file.
+func arguments(flags *pflag.FlagSet, validate bool) error {
+	switch {
+	case !validate && flags.NArg() > 0:
+		return fmt.Errorf("%q: want no arguments, or validate%s", strings.Join(flags.Args(), " "),
+			nearest.Hint(flags.Arg(0), []string{"validate"}))
+	case flags.NArg() > 2 || flags.NArg() == 2 && flags.Changed("config"):
+		return fmt.Errorf("%q: want one file", strings.Join(flags.Args(), " "))
+	case flags.NArg() == 2:
+		return flags.Set("config", flags.Arg(1))
+	}
+	return nil
+}
+
+func (c Command) load(flags *pflag.FlagSet) (config.Config, error) {
+	cfg, err := config.LoadFile(flags)
+	if err == nil && c.Check != nil {
+		err = c.Check(cfg)
+	}
+	return cfg, err
+}
+
+// statusOf is the exit status for an error: one about the file's policies, which only what is stored could show, is about
+// the configuration, and a file that cannot be opened is none.
+func statusOf(err error, otherwise int) int {
+	_, unreadable := errors.AsType[*fs.PathError](err)
+	_, invalid := errors.AsType[*policy.InvalidError](err)
+	_, fixed := errors.AsType[*queue.ImmutableError](err)
+	switch {
+	case invalid || fixed:
+		return exitInvalid
+	case unreadable:
+		return exitFailed
+	}
+	return otherwise
+}
+
+func setLevel(level *slog.LevelVar, c config.Config) error {
+	return level.UnmarshalText([]byte(c.Log.Level))
+}
+
+// Reloads is a part of the process that reads the configuration again at each SIGHUP, checks all of it, and only then
+// hands it to apply. A bad one, also in the eyes of apply, changes nothing and is an error in the log with every problem.
+// The log level is applied here; settings that need a restart are named in a warning.
+func (p *Process) Reloads(apply func(context.Context, config.Config) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-p.reloads:
+				p.reload(ctx, apply)
+			}
+		}
+	}
+}
+
+func (p *Process) reload(ctx context.Context, apply func(context.Context, config.Config) error) {
+	if !p.HasFile {
+		p.Log.Warn("SIGHUP: there is no configuration file to read again")
+		return
+	}
+	name := config.FileName(p.flags)
+	next, err := p.command.load(p.flags)
+	if err == nil {
+		err = apply(ctx, next)
+	}
+	if err == nil {
+		err = setLevel(p.level, next)
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil {
+		for line := range strings.Lines(err.Error()) {
+			p.Log.Error("the configuration was read again and is bad: the former one stands", "file", name,
+				"problem", strings.TrimSuffix(line, "\n"))
+		}
+		return
+	}
+	restart := slices.DeleteFunc(config.Changed(p.Config, next), func(key string) bool {
+		return key == "log.level" || slices.Contains(p.command.Live, key)
+	})
+	if len(restart) > 0 {
+		p.Log.Warn("settings have changed that need a restart: the former ones stand", "settings",
+			strings.Join(restart, ", "))
+	}
+	p.Log.Info("the configuration was read again", "file", name, "policies", len(next.Policies),
+		"changed", strings.Join(config.Changed(p.last, next), ", "))
+	p.last = next
+}
