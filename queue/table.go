@@ -220,6 +220,15 @@ func (t *Table) keys(ctx context.Context, filter string) ([]string, error) {
 	return keys, nil
 }
 
+// Now is the time by the clock that Record.Stored is told by, so that their difference is an age.
+func (t *Table) Now(ctx context.Context) (time.Time, error) {
+	info, err := t.b.streamInfo(ctx, t.stream, "")
+	if err != nil {
+		return time.Time{}, fmt.Errorf("time at %s: %w", t.bucket, translate(err))
+	}
+	return info.TimeStamp, nil
+}
+
 // count is how many keys match a filter, those included that were deleted within an hour.
 func (t *Table) count(ctx context.Context, filter string) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)

@@ -44,6 +44,12 @@ type coreOptions struct {
 	host   string
 	pid    int
 	random func() float64
+
+	// For people who look at leases.
+
+	version string
+	started time.Time
+	crews   func() map[string]crewRecord // nil: not told
 }
 
 // tick is how often leases and ownership are looked at when nothing happens.

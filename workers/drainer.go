@@ -15,6 +15,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/penstock-mq/penstock/internal/buildinfo"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 )
@@ -209,6 +210,7 @@ func (d *Drainer) Run(ctx context.Context) error {
 	}
 	d.core = newCore(coreOptions{
 		name: processName(), lease: d.options.Lease, host: host, pid: os.Getpid(), random: mathrand.Float64,
+		version: buildinfo.Version(), started: time.Now().UTC().Truncate(time.Millisecond), crews: d.crews,
 	})
 	d.core.connection(true, d.now())
 	if err := d.listen(); err != nil {

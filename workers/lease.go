@@ -45,7 +45,10 @@ func (c *core) renew(now instant) {
 	}
 	record := leaseRecord{
 		V: version, Nonce: nonce, Lease: c.options.lease.Milliseconds(), Host: c.options.host, PID: c.options.pid,
-		Policies: c.runnable(), Leaving: c.leaving,
+		Policies: c.runnable(), Leaving: c.leaving, Version: c.options.version, Started: c.options.started,
+	}
+	if c.options.crews != nil {
+		record.Workers = c.options.crews()
 	}
 	c.out.puts = append(c.out.puts, put{
 		table: tableDrainers, key: l.id, value: encode(record), revision: l.revision, nonce: nonce, sent: now, why: whyRenew,

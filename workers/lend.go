@@ -104,6 +104,21 @@ func (d *Drainer) workSubject(name string) string {
 	return d.broker.Names().Work(name)
 }
 
+// crews counts this process's workers.
+func (d *Drainer) crews() map[string]crewRecord {
+	crews := map[string]crewRecord{}
+	for name := range d.running {
+		c := crewRecord{All: d.policies[name].Workers}
+		if v := d.core.valves[name]; v != nil {
+			c.Busy = v.busy + v.lent
+		} else if lent := d.lender.lendings[name]; lent != nil {
+			c.Busy = lent.busy
+		}
+		crews[name] = c
+	}
+	return crews
+}
+
 // stopLending takes no more jobs. What runs goes on.
 func (d *Drainer) stopLending() {
 	d.lender.closing = true

@@ -25,6 +25,18 @@ type leaseRecord struct {
 	Policies  []string `json:"policies"`          // whose valves this drainer may own
 	Leaving   bool     `json:"leaving,omitempty"` // it takes no more partitions
 	Tombstone bool     `json:"tombstone,omitempty"`
+
+	// For people: nobody decides anything by it.
+
+	Version string                `json:"version,omitempty"` // of the program
+	Started time.Time             `json:"started,omitzero"`  // by its own clock
+	Workers map[string]crewRecord `json:"workers,omitempty"` // by policy
+}
+
+// crewRecord is a drainer's own workers for a policy.
+type crewRecord struct {
+	All  int `json:"all"`
+	Busy int `json:"busy,omitempty"` // with jobs of this drainer's valve, or lent to another's
 }
 
 // ownerRecord says who owns a partition; its revision is the epoch. A released one hands over what the valve knew.

@@ -49,7 +49,7 @@ func (m *management) serves(method, path string) bool {
 	kind, found := strings.CutPrefix(path, root)
 	kind, _, _ = strings.Cut(kind, "/")
 	switch kind {
-	case "policies", "pause", "resume", "purge", "buckets", "dead":
+	case "policies", "pause", "resume", "purge", "buckets", "dead", "drainers":
 		return found
 	}
 	return false
@@ -93,6 +93,12 @@ func (m *management) find(path string) (resource, error) {
 	kind, rest, _ := strings.Cut(path, "/")
 	if kind == "policies" && !strings.Contains(path, "/") {
 		return resource{http.MethodGet: m.policies}, nil
+	}
+	if path == "drainers" {
+		return resource{http.MethodGet: plain(func(ctx context.Context) (any, error) {
+			drainers, err := m.service.Drainers(ctx)
+			return map[string]any{"drainers": drainers}, err
+		})}, nil
 	}
 	escaped, rest, more := strings.Cut(rest, "/")
 	name, err := url.PathUnescape(escaped)

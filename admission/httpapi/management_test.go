@@ -392,7 +392,7 @@ func TestManageDeadLetters(t *testing.T) {
 func TestManageWithoutNATS(t *testing.T) {
 	i := install(t, manage.Options{Timeout: 200 * time.Millisecond})
 	i.broker.Conn().Close()
-	for _, path := range []string{"/v1/policies", "/v1/policies/stripe", "/v1/buckets/stripe", "/v1/dead/stripe",
+	for _, path := range []string{"/v1/policies", "/v1/drainers", "/v1/policies/stripe", "/v1/buckets/stripe", "/v1/dead/stripe",
 		"/v1/policies/stripe/keys", "/v1/jobs/stripe:1"} {
 		i.expect("GET", path, "", 503, `temporary-reduced-capacity`)
 	}
@@ -418,6 +418,10 @@ func TestManagePaths(t *testing.T) {
 		{"POST", "/v1/pause/", 404},
 		{"GET", "/v1/buckets", 404},
 		{"GET", "/v1/dead/", 404},
+		{"GET", "/v1/drainers", 200},
+		{"POST", "/v1/drainers", 405},
+		{"GET", "/v1/drainers/", 404},
+		{"GET", "/v1/drainers?x=1", 400},
 		{"GET", "/v1/policy/stripe", 404},
 		{"GET", "/policies", 404},
 		{"GET", "/v1/policies?x=1", 400},

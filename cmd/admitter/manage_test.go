@@ -221,3 +221,85 @@ func TestChangesReachWaitingJobs(t *testing.T) {
 		t.Errorf("ended with %d", status)
 	}
 }
+
+// TestAPolicyIsDeletedWithItsJobs: on a real process, with jobs that wait, back off and run.
+func TestAPolicyIsDeletedWithItsJobs(t *testing.T) {
+	running, finish := make(chan struct{}, 10), make(chan struct{})
+	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if body, _ := io.ReadAll(r.Body); string(body) == "bad" {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		running <- struct{}{}
+		<-finish
+	}))
+	defer target.Close()
+	p := launch(t, "--config", configure(t, ""), "--drain").ready()
+	document := fmt.Sprintf(`{"algorithm":"leaking_bucket","outflow":"100/s","capacity":20,"partitions":2,"concurrency":1,`+
+		`"target":{"http":{"url":%q}},"retry":{"backoff":"1h"}}`, target.URL)
+	operate[any](p, "PUT", "/v1/policies/acme", document, 201)
+	for range 3 {
+		operate[any](p, "POST", "/v1/jobs/acme/a", "x", 202)
+	}
+	operate[any](p, "POST", "/v1/jobs/acme/b", "bad", 202)
+	<-running
+	bucket := func(key string) bucketDocument {
+		return operate[bucketDocument](p, "GET", "/v1/buckets/acme/"+key, "", 200)
+	}
+	eventually(t, "one waits for its retry and two for their turn", func() bool {
+		b := bucket("b")
+		return b.Waiting != nil && *b.Waiting == 0 && b.Depth == 1 && bucket("a").Depth == 3
+	})
+	type drainers struct {
+		Drainers []struct {
+			Alive    bool
+			Version  string
+			Policies map[string]struct {
+				Owned   []int
+				Workers int
+				Busy    int
+			}
+		}
+	}
+	eventually(t, "the drainer says that a worker is busy", func() bool {
+		told := operate[drainers](p, "GET", "/v1/drainers", "", 200).Drainers
+		return len(told) == 1 && told[0].Alive && told[0].Version != "" && len(told[0].Policies["acme"].Owned) == 2 &&
+			told[0].Policies["acme"].Workers == 64 && told[0].Policies["acme"].Busy == 1
+	})
+
+	operate[any](p, "DELETE", "/v1/policies/acme", "", 409)
+	operate[any](p, "POST", "/v1/jobs/acme/a", "x", 202)
+	type deletion struct {
+		Deleted       bool
+		Removed, Jobs int
+	}
+	if d := operate[deletion](p, "DELETE", "/v1/policies/acme?purge=1", "", 202); d != (deletion{false, 4, 1}) {
+		t.Errorf("deleted: %+v", d)
+	}
+	operate[any](p, "POST", "/v1/jobs/acme/a", "x", 404)
+	close(finish)
+	eventually(t, "the policy goes with its last job", func() bool {
+		status, _ := p.get("/v1/policies/acme")
+		return status == 404
+	})
+	if dead := operate[struct{ Policies []any }](p, "GET", "/v1/policies", "", 200); len(dead.Policies) != 0 {
+		t.Errorf("left: %v", dead)
+	}
+
+	// The same name again, at once: it begins with nothing, and all of its jobs run.
+	operate[any](p, "PUT", "/v1/policies/acme", strings.Replace(document, `"partitions":2`, `"partitions":1`, 1), 201)
+	for range 5 {
+		operate[any](p, "POST", "/v1/jobs/acme/a", "x", 202)
+	}
+	for n := range 5 {
+		select {
+		case <-running:
+		case <-time.After(patience):
+			t.Fatalf("only %d jobs ran", n)
+		}
+	}
+	eventually(t, "the bucket is empty", func() bool { return bucket("a").Depth == 0 })
+	if status := p.terminate(); status != 0 {
+		t.Errorf("ended with %d", status)
+	}
+}
