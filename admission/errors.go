@@ -29,7 +29,7 @@ var (
 	ErrPrecondition = errors.New("precondition failed")
 	// ErrNoDrainer: only the drainer that owns a partition can do this, and none answered. The request may be repeated.
 	ErrNoDrainer = errors.New("no drainer answered")
-	// ErrUnavailable: the store, the broker or the policies cannot be reached now, or a whole stream is full. Nothing
+	// ErrUnavailable: the store, the broker or the policies cannot be reached now, or JetStream has no room. Nothing
 	// is wrong with the request; the same one may be tried again. Without an Idempotency-Key a job may then run twice.
 	ErrUnavailable = errors.New("temporarily unavailable")
 )
@@ -85,7 +85,7 @@ var reasons = []struct {
 	{ErrStarting, ReasonStarting},
 	{ErrStopping, ReasonStopping},
 	{context.Canceled, ReasonStopping},
-	{queue.ErrStreamFull, ReasonStorage},
+	{queue.ErrStorage, ReasonStorage},
 }
 
 // Reason is why an error is [ErrUnavailable] or [ErrNoDrainer], by what is in its chain; [ReasonNATS] when nothing there

@@ -46,6 +46,15 @@ func TestSubmitVerdicts(t *testing.T) {
 	}
 }
 
+// TestSubmitToAFullPolicy: a policy that holds as many bytes as it may is a refusal with the time to come back.
+func TestSubmitToAFullPolicy(t *testing.T) {
+	s := newTestService(t, &fakeQueue{capacity: 3, fail: queue.ErrStreamFull}, &fakeValves{}, stripe)
+	o, err := s.Submit(t.Context(), request("stripe"))
+	if err != nil || o.Verdict != Rejected || o.RetryAfter <= 0 || o.Quota.Policy != "stripe/max_bytes" {
+		t.Errorf("got %+v, %v", o, err)
+	}
+}
+
 func TestSubmitErrors(t *testing.T) {
 	retired := setOf(1, stripe, door)
 	retired["old"] = queue.PolicyEntry{Policy: policy.Policy{Name: "old", Algorithm: policy.LeakingBucket,
@@ -61,7 +70,7 @@ func TestSubmitErrors(t *testing.T) {
 		{"no queue", nil, request("door"), ErrConflict},
 		{"body", nil, SubmitRequest{Policy: "stripe", Key: "a", Body: make([]byte, MaxBody+1)}, ErrTooLarge},
 		{"message", queue.ErrTooLarge, request("stripe"), ErrTooLarge},
-		{"stream full", queue.ErrStreamFull, request("stripe"), ErrUnavailable},
+		{"no room", queue.ErrStorage, request("stripe"), queue.ErrStorage},
 		{"no stream", queue.ErrNoStream, request("stripe"), ErrUnavailable},
 		{"no broker", queue.ErrUnavailable, request("stripe"), ErrUnavailable},
 	} {

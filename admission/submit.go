@@ -92,7 +92,7 @@ func (s *Service) admit(ctx context.Context, rule *rule, r SubmitRequest, job jo
 	}
 	// A repeat took nothing new, and what the queue refused, or was not sent to it, did not pass. When the result is unknown
 	// the units stay taken: the job may have been stored, and the limit is a promise.
-	if err == nil || errors.Is(err, queue.ErrNotSent) || !errors.Is(err, queue.ErrUnavailable) && ctx.Err() == nil {
+	if err == nil || errors.Is(err, queue.ErrNotSent) || errors.Is(err, queue.ErrStorage) || !errors.Is(err, queue.ErrUnavailable) && ctx.Err() == nil {
 		if refundErr := limiter.Refund(ctx, from, job.cost); refundErr != nil {
 			return Outcome{}, unavailable("refund the limiter of "+r.Policy, refundErr)
 		}
@@ -147,11 +147,15 @@ func (s *Service) refused(ctx context.Context, rule *rule, r SubmitRequest, err 
 			rule.refusals.settle(full, s.room(ctx, rule, r.Key))
 		}
 		return rule.full(ctx, full)
+	case errors.Is(err, queue.ErrStreamFull):
+		// Which of its jobs leaves first, and when, nobody knows.
+		quota := Quota{Policy: r.Policy + "/max_bytes", Units: int64(rule.policy.MaxBytes)}
+		return Outcome{Verdict: Rejected, Quota: quota, RetryAfter: time.Second}, nil
 	case errors.Is(err, queue.ErrTooLarge):
 		return Outcome{}, fmt.Errorf("%w: the body and its headers do not fit a message", ErrTooLarge)
 	case errors.Is(err, queue.ErrInvalidKey):
 		return Outcome{}, InvalidKey(err)
-	case errors.Is(err, queue.ErrStreamFull), errors.Is(err, queue.ErrNoStream), errors.Is(err, queue.ErrUnavailable),
+	case errors.Is(err, queue.ErrNoStream), errors.Is(err, queue.ErrUnavailable),
 		ctx.Err() != nil:
 		return Outcome{}, unavailable("store a job of "+r.Policy, err)
 	default:

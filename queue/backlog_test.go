@@ -341,7 +341,7 @@ func TestStrangeJobsArriveMalformed(t *testing.T) {
 					}
 					d := DeadLetter{Policy: "stripe", Key: a.Key, Seq: a.Seq, Partition: a.Partition, Stored: a.Stored, Reason: "malformed",
 						Header: a.Header, Body: a.Body}
-					if err := b.Bury(testContext(t), d); err != nil {
+					if _, err := b.Bury(testContext(t), d); err != nil {
 						t.Errorf("bury %q: %v", tail, err)
 					}
 					l.Done(a.Seq)

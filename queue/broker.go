@@ -83,6 +83,7 @@ func NewBroker(nc *nats.Conn, o Options) (*Broker, error) {
 	b.admitters = newTable(b, names.AdmittersBucket())
 	b.ended = newTable(b, names.EndedBucket())
 	b.done = newTable(b, names.DoneBucket())
+	b.attempts.most, b.ended.most, b.done.most, b.done.memory = maxAttempts, maxEnded, maxEnded, true
 	return b, nil
 }
 
@@ -101,7 +102,7 @@ func (b *Broker) Partitions() *Table { return b.partitions }
 // Attempts are the records of jobs that failed at least once.
 func (b *Broker) Attempts() *Table { return b.attempts }
 
-// Setup creates what all policies share: the KV buckets and the stream of dead letters. Any number of processes may call
+// Setup creates what all policies share: the KV buckets. Any number of processes may call
 // it at once and again; it changes nothing that is as it should be. It answers [ErrVersion] for a server older than
 // [MinServerVersion] or a layout written by a newer Penstock.
 func (b *Broker) Setup(ctx context.Context) error {
@@ -112,17 +113,16 @@ func (b *Broker) Setup(ctx context.Context) error {
 	if !atLeast(version, MinServerVersion) {
 		return fmt.Errorf("set up JetStream: %w: nats-server %q, want at least %s", ErrVersion, version, MinServerVersion)
 	}
-	for _, t := range []*Table{b.drainers, b.partitions, b.attempts, b.policies, b.locks, b.admitters} {
-		if err := b.ensureStream(ctx, t.config(b.replicas)); err != nil {
+	size, _, err := b.storeSize(ctx)
+	if err != nil {
+		return fmt.Errorf("set up JetStream: %w", err)
+	}
+	for _, t := range []*Table{b.drainers, b.partitions, b.attempts, b.policies, b.locks, b.admitters, b.ended, b.done} {
+		if err := b.ensureStream(ctx, t.config(b.replicas, size)); err != nil {
 			return fmt.Errorf("set up KV bucket %s: %w", t.bucket, err)
 		}
 	}
-	for t, storage := range map[*Table]jetstream.StorageType{b.ended: jetstream.FileStorage, b.done: jetstream.MemoryStorage} {
-		if err := b.ensureStream(ctx, endedConfig(t, b.replicas, storage)); err != nil {
-			return fmt.Errorf("set up KV bucket %s: %w", t.bucket, err)
-		}
-	}
-	if err := b.ensureStream(ctx, b.deadConfig()); err != nil {
+	if err := b.splitLetters(ctx); err != nil {
 		return fmt.Errorf("set up dead letters: %w", err)
 	}
 	return nil
@@ -134,7 +134,7 @@ const (
 	metaPartitions = "penstock.partitions"
 )
 
-// ensureStream creates a stream whose settings never change but for its replicas, or checks that it is there.
+// ensureStream creates a stream whose settings never change but for its replicas and its bound, or checks that it is there.
 func (b *Broker) ensureStream(ctx context.Context, want jetstream.StreamConfig) error {
 	want.Metadata = map[string]string{metaVersion: strconv.Itoa(formatVersion)}
 	info, err := b.streamInfo(ctx, want.Name, "")
@@ -154,13 +154,15 @@ func (b *Broker) ensureStream(ctx context.Context, want jetstream.StreamConfig) 
 	if err := checkVersion(info.Config.Metadata); err != nil {
 		return err
 	}
-	if info.Config.Replicas == want.Replicas {
+	have := &info.Config
+	if have.Replicas == want.Replicas && have.MaxMsgs == want.MaxMsgs && have.MaxBytes == want.MaxBytes &&
+		have.Discard == want.Discard {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	info.Config.Replicas = want.Replicas
-	_, err = b.js.UpdateStream(ctx, info.Config)
+	have.Replicas, have.MaxMsgs, have.MaxBytes, have.Discard = want.Replicas, want.MaxMsgs, want.MaxBytes, want.Discard
+	_, err = b.js.UpdateStream(ctx, *have)
 	return translate(err)
 }
 

@@ -2,7 +2,9 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -32,6 +34,7 @@ const (
 	HeaderDeadJob       = "Penstock-Dead-Job"       // <policy>:<stream sequence>
 	HeaderDeadStored    = "Penstock-Dead-Stored"    // when the job was accepted, RFC 3339
 	HeaderDeadPartition = "Penstock-Dead-Partition" // the partition that held it
+	HeaderDeadBody      = "Penstock-Dead-Body"      // "left-out" when the policy keeps no bodies of dead letters
 
 	HeaderDeadIdempotency = "Penstock-Dead-Idempotency-Key" // that its runs carried
 )
@@ -50,28 +53,78 @@ type DeadLetter struct {
 	Idempotency string
 	Header      nats.Header // the job's headers, kept but for the server's own
 	Body        []byte
+	Bodyless    bool // the policy keeps no bodies of dead letters: Body is left out, and the letter cannot be replayed
 }
 
-func (b *Broker) deadConfig() jetstream.StreamConfig {
+const bodyLeftOut = "left-out"
+
+// deadConfig is the stream of a policy's dead letters. It takes no letter over its bound in bytes, so that whoever buries one
+// discards the oldest and can count them.
+func (b *Broker) deadConfig(policy string) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
-		Name:        b.names.DeadStream(),
-		Description: "Penstock: jobs that will not be tried again",
-		Subjects:    []string{b.names.lower + ".dead.>"},
+		Name:        b.names.DeadStream(policy),
+		Description: "Penstock: jobs of policy " + policy + " that will not be tried again",
+		Subjects:    []string{b.names.Dead(policy, ">")},
 		Retention:   jetstream.LimitsPolicy,
 		Storage:     jetstream.FileStorage,
-		Discard:     jetstream.DiscardOld,
+		Discard:     jetstream.DiscardNew,
 		MaxAge:      deadMaxAge,
 		MaxMsgs:     -1,
 		MaxBytes:    -1,
 		Duplicates:  deadDuplicates,
 		Replicas:    b.replicas,
 		AllowDirect: true,
+		Metadata:    map[string]string{metaVersion: strconv.Itoa(formatVersion)},
 	}
 }
 
 // Bury stores a dead letter, and how the job ended (see [Broker.Ended]), and returns when both are confirmed; only then may
-// the job be acknowledged. The same job buried again within 10 minutes is still one letter, so repeat it on any error.
-func (b *Broker) Bury(ctx context.Context, d DeadLetter) error {
+// the job be acknowledged. The same job buried again within 10 minutes is still one letter, so repeat it on any error. When
+// the policy's letters have no room for it, the oldest are discarded, and discarded says how many.
+//
+// A letter that is larger than all of the room leaves its body out.
+func (b *Broker) Bury(ctx context.Context, d DeadLetter) (discarded uint64, err error) {
+	m := b.deadMessage(d)
+	for nothing := 0; ; {
+		letter, err := b.store(ctx, m)
+		switch {
+		case errors.Is(err, nats.ErrNoResponders):
+			err = b.openLetters(ctx, d.Policy)
+		case errors.Is(err, ErrStreamFull) && nothing > 1 && !d.Bodyless:
+			d.Bodyless = true
+			m, err = b.deadMessage(d), nil
+		case errors.Is(err, ErrStreamFull) && nothing < 4:
+			var n uint64
+			n, err = b.discardOldest(ctx, d.Policy)
+			if discarded += n; n == 0 {
+				nothing++
+			}
+		case err == nil:
+			e := Ended{How: EndDead, Letter: letter, Accepted: d.Stored}
+			if headerValue(d.Header, HeaderIdempotencyKey) != "" {
+				e.Sum = PayloadSum(d.Header, d.Body)
+			}
+			return discarded, b.NoteEnded(ctx, d.Policy, d.Seq, e)
+		}
+		if err != nil {
+			return discarded, fmt.Errorf("bury job %s:%d: %w", d.Policy, d.Seq, translate(err))
+		}
+	}
+}
+
+func (b *Broker) store(ctx context.Context, m *nats.Msg) (seq uint64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	answer, err := b.nc.RequestMsgWithContext(ctx, m)
+	if err != nil {
+		return 0, translate(err)
+	}
+	ack, err := parsePubAck(answer.Data)
+	return ack.Seq, translate(err)
+}
+
+// deadMessage is a letter as it is stored.
+func (b *Broker) deadMessage(d DeadLetter) *nats.Msg {
 	m := nats.NewMsg(b.names.Dead(d.Policy, d.Key))
 	for name, values := range d.Header {
 		if !hasPrefixFold(name, "Nats-") && !hasPrefixFold(name, "Penstock-Dead-") {
@@ -90,25 +143,124 @@ func (b *Broker) Bury(ctx context.Context, d DeadLetter) error {
 	if d.Idempotency != "" {
 		m.Header.Set(HeaderDeadIdempotency, d.Idempotency)
 	}
+	if d.Bodyless {
+		m.Header.Set(HeaderDeadBody, bodyLeftOut)
+	} else {
+		m.Data = d.Body
+	}
 	// A recreated stream counts from 1 again: the instant tells the two jobs apart.
 	m.Header.Set(jetstream.MsgIDHeader, d.Policy+"/"+seq+"/"+strconv.FormatInt(d.Stored.UnixNano(), 36))
-	m.Data = d.Body
+	return m
+}
 
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	answer, err := b.nc.RequestMsgWithContext(ctx, m)
-	var ack pubAck
-	if err == nil {
-		ack, err = parsePubAck(answer.Data)
+// openLetters creates the stream of a policy's dead letters, which most policies never need.
+func (b *Broker) openLetters(ctx context.Context, policy string) error {
+	err := b.createBounded(ctx, policy, b.deadConfig(policy))
+	if hasCode(err, codeNameInUse) {
+		return nil // by another drainer, with a bound of another moment
+	}
+	return err
+}
+
+// splitLetters gives each policy a stream of its own for the letters that lie in the one that all policies once shared: it
+// copies them from there, and that stream takes no more. Its letters go as they age, and then the stream.
+func (b *Broker) splitLetters(ctx context.Context) error {
+	shared := b.names.sharedDeadStream()
+	info, err := b.streamInfo(ctx, shared, allSubjects)
+	if hasCode(err, codeStreamNotFound) {
+		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("bury job %s:%s: %w", d.Policy, seq, translate(err))
+		return translate(err)
 	}
-	e := Ended{How: EndDead, Letter: ack.Seq, Accepted: d.Stored}
-	if headerValue(d.Header, HeaderIdempotencyKey) != "" {
-		e.Sum = PayloadSum(d.Header, d.Body)
+	if info.State.Msgs == 0 {
+		err := b.js.DeleteStream(ctx, shared)
+		if hasCode(err, codeStreamNotFound) {
+			return nil
+		}
+		return translate(err)
 	}
-	return b.NoteEnded(ctx, d.Policy, d.Seq, e)
+	if err := checkVersion(info.Config.Metadata); err != nil {
+		return fmt.Errorf("stream %s: %w", shared, err)
+	}
+	policies := map[string]bool{}
+	for subject := range info.State.Subjects {
+		_, tail, _ := strings.Cut(subject, ".dead.")
+		name, _, _ := strings.Cut(tail, ".")
+		policies[name] = true
+	}
+	if closed := b.names.lower + ".dead-shared"; !slices.Equal(info.Config.Subjects, []string{closed}) {
+		info.Config.Subjects = []string{closed}
+		if err := b.updateStream(ctx, info.Config); err != nil {
+			return err
+		}
+	}
+	for name := range policies {
+		config := b.deadConfig(name)
+		config.Sources = []*jetstream.StreamSource{{Name: shared, FilterSubject: b.names.Dead(name, ">")}}
+		if err := b.createBounded(ctx, name, config); err != nil && !hasCode(err, codeNameInUse) {
+			return err
+		}
+	}
+	return nil
+}
+
+// discardOldest makes room for letters: at least an eighth of what a policy's may take. How many were discarded ever is
+// noted with the stream.
+func (b *Broker) discardOldest(ctx context.Context, policy string) (discarded uint64, err error) {
+	err = b.locked(ctx, deadInfix+policy, func(ctx context.Context) error {
+		for {
+			info, err := b.streamInfo(ctx, b.names.DeadStream(policy), "")
+			if err != nil {
+				return translate(err)
+			}
+			room := uint64(max(info.Config.MaxBytes, 0)) / 8 * 7
+			if info.State.Bytes <= room || info.State.Msgs == 0 {
+				return nil
+			}
+			// Letters are not all of one size: a good part of what is too much now, and then another look.
+			average := info.State.Bytes/info.State.Msgs + 1
+			through := info.State.FirstSeq + (info.State.Bytes-room)/average
+			n, err := b.purge(ctx, b.names.DeadStream(policy), "", through)
+			discarded += n
+			if err != nil {
+				return err
+			}
+			info.Config.Metadata[metaDiscarded] = strconv.FormatUint(metaCount(info.Config.Metadata, metaDiscarded)+n, 10)
+			if err := b.updateStream(ctx, info.Config); err != nil {
+				return err
+			}
+		}
+	})
+	return discarded, err
+}
+
+// purge deletes the messages of a stream that match a filter, empty for all, and whose sequence is at most through, 0 for
+// any. It returns how many there were.
+func (b *Broker) purge(ctx context.Context, stream, filter string, through uint64) (purged uint64, err error) {
+	request := struct {
+		Filter string `json:"filter,omitempty"`
+		Seq    uint64 `json:"seq,omitempty"` // up to but not including
+	}{Filter: filter}
+	if through > 0 {
+		request.Seq = through + 1
+	}
+	var answer struct {
+		Purged uint64 `json:"purged"`
+	}
+	err = b.call(ctx, "$JS.API.STREAM.PURGE."+stream, request, &answer)
+	return answer.Purged, translate(err)
+}
+
+// metaDiscarded is the key of the metadata that says how many letters of a stream were discarded to make room.
+const metaDiscarded = "penstock.discarded"
+
+func metaCount(metadata map[string]string, key string) uint64 {
+	n, err := strconv.ParseUint(metadata[key], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
 }
 
 // headerText makes any text fit a header line.

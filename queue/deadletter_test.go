@@ -22,20 +22,20 @@ func TestBury(t *testing.T) {
 			"nats-expected-last-sequence": {"7"}},
 	}
 	for range 2 {
-		if err := b.Bury(testContext(t), d); err != nil {
+		if _, err := b.Bury(testContext(t), d); err != nil {
 			t.Fatal(err)
 		}
 	}
 	recreated := d
 	recreated.Stored = stored.Add(time.Hour)
-	if err := b.Bury(testContext(t), recreated); err != nil {
+	if _, err := b.Bury(testContext(t), recreated); err != nil {
 		t.Fatal(err)
 	}
-	info, err := b.streamInfo(testContext(t), "PENSTOCK_DEAD", "")
+	info, err := b.streamInfo(testContext(t), "PENSTOCK_DEAD_stripe", "")
 	if err != nil || info.State.Msgs != 2 {
 		t.Fatalf("%d letters, %v; want one for each job", info.State.Msgs, err)
 	}
-	m, err := b.storedMessage(testContext(t), "PENSTOCK_DEAD", map[string]uint64{"seq": 1})
+	m, err := b.storedMessage(testContext(t), "PENSTOCK_DEAD_stripe", map[string]uint64{"seq": 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func TestBuryALargestJob(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Bury(testContext(t), DeadLetter{Policy: "stripe", Key: a.Key, Seq: a.Seq, Stored: a.Stored, Reason: "deadline",
+	if _, err := b.Bury(testContext(t), DeadLetter{Policy: "stripe", Key: a.Key, Seq: a.Seq, Stored: a.Stored, Reason: "deadline",
 		Error: strings.Repeat("x", 10_000), Header: a.Header, Body: a.Body}); err != nil {
 		t.Error(err)
 	}
@@ -85,12 +85,12 @@ func TestBuryWithoutAStream(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Bury(testContext(t), DeadLetter{Policy: "stripe", Key: "a"}); !errors.Is(err, ErrUnavailable) {
+	if _, err := b.Bury(testContext(t), DeadLetter{Policy: "stripe", Key: "a"}); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("got %v, want ErrUnavailable", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := b.Bury(ctx, DeadLetter{Policy: "stripe", Key: "a"}); !errors.Is(err, context.Canceled) {
+	if _, err := b.Bury(ctx, DeadLetter{Policy: "stripe", Key: "a"}); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want the context's end", err)
 	}
 }

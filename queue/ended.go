@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 )
 
 // End says how a job ended.
@@ -43,16 +42,6 @@ type Ended struct {
 	Job      uint64    `json:"job,omitempty"`    // replayed: the sequence of the job that was made of the letter
 	Accepted time.Time `json:"accepted"`         // when the job was stored: a stream that is made anew repeats sequences
 	Sum      string    `json:"sum,omitempty"`    // of its payload, as in [HeaderSum]; empty when that is not known
-}
-
-// endedConfig is that of a table whose oldest records go when it is full. Its bound is a number and not bytes, because a
-// server sets aside what a stream may have in bytes, and small ones have nothing to set aside.
-func endedConfig(t *Table, replicas int, storage jetstream.StorageType) jetstream.StreamConfig {
-	config := t.config(replicas)
-	config.Storage = storage
-	config.Discard = jetstream.DiscardOld
-	config.MaxMsgs = maxEnded
-	return config
 }
 
 func endedKey(policy string, seq uint64) string { return policy + "." + strconv.FormatUint(seq, 10) }

@@ -13,8 +13,11 @@ import (
 var (
 	// ErrFull says that a bucket holds as many jobs as its policy's capacity allows.
 	ErrFull = errors.New("queue full")
-	// ErrStreamFull says that the policy's stream holds as many jobs, over all its buckets, as a stream may hold.
+	// ErrStreamFull says that the policy's stream holds as many jobs or bytes, over all its buckets, as it may.
 	ErrStreamFull = errors.New("stream full")
+	// ErrStorage says that JetStream as a whole has no room. It is an ErrUnavailable whose outcome is known: nothing was
+	// stored.
+	ErrStorage = fmt.Errorf("%w: no room in JetStream's store", ErrUnavailable)
 	// ErrTooLarge says that a job's body and headers are larger than the server or the stream takes.
 	ErrTooLarge = errors.New("message too large")
 	// ErrNoStream says that a policy has no stream, or that its stream takes no jobs any more because it retires.
@@ -79,6 +82,8 @@ const (
 	codeStoreFailed           = 10077
 	codeDuplicateInFlight     = 10158
 	codeInsufficientResources = 10023
+	codeAccountResources      = 10002
+	codeStorageResources      = 10047
 	codeWorkQueueUnfiltered   = 10099
 	codeWorkQueueFilter       = 10100
 )
@@ -119,7 +124,9 @@ func (e *apiError) kind() error {
 		return ErrNoStream
 	case codeConsumerNotFound, codeMessageNotFound:
 		return ErrNotFound
-	case codeDuplicateInFlight, codeInsufficientResources:
+	case codeInsufficientResources, codeAccountResources, codeStorageResources:
+		return ErrStorage
+	case codeDuplicateInFlight:
 		return ErrUnavailable
 	}
 	if e.Code == 503 || e.Code == 500 {
@@ -134,7 +141,7 @@ func translate(err error) error {
 	if err == nil {
 		return nil
 	}
-	for _, known := range []error{ErrFull, ErrStreamFull, ErrTooLarge, ErrNoStream, ErrConflict, ErrNotFound,
+	for _, known := range []error{ErrFull, ErrStreamFull, ErrStorage, ErrTooLarge, ErrNoStream, ErrConflict, ErrNotFound,
 		ErrInvalidKey, ErrUnavailable, ErrVersion} {
 		if errors.Is(err, known) {
 			return err

@@ -15,7 +15,7 @@ import (
 // StoredLetter is a dead letter as it lies in the stream of dead letters.
 type StoredLetter struct {
 	DeadLetter
-	ID     uint64    // in the stream of dead letters
+	ID     uint64    // in the stream of the policy's dead letters
 	Buried time.Time // when it was stored there
 	Size   int       // bytes of the body, also where Body was left out
 }
@@ -39,13 +39,12 @@ func (b *Broker) deadLetters(ctx context.Context, policy string, after uint64, l
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	filter, err := b.deadFilter(policy)
+	stream, err := b.deadStream(policy)
 	if err != nil {
 		return nil, err
 	}
-	consumer, err := b.js.CreateConsumer(ctx, b.names.DeadStream(), jetstream.ConsumerConfig{
+	consumer, err := b.js.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
 		Name:              "list-" + newID(),
-		FilterSubject:     filter,
 		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
 		OptStartSeq:       after + 1,
 		AckPolicy:         jetstream.AckNonePolicy,
@@ -54,6 +53,9 @@ func (b *Broker) deadLetters(ctx context.Context, policy string, after uint64, l
 		Replicas:          1,
 		InactiveThreshold: 10 * time.Second,
 	})
+	if hasCode(err, codeStreamNotFound) {
+		return nil, nil // it never had one
+	}
 	if err != nil {
 		return nil, translate(err)
 	}
@@ -105,9 +107,13 @@ func (b *Broker) letter(m jetstream.Msg) (StoredLetter, error) {
 
 // DeadLetter reads one dead letter of a policy with its body; [ErrNotFound] when the policy has none with this ID.
 func (b *Broker) DeadLetter(ctx context.Context, policy string, id uint64) (StoredLetter, error) {
-	m, err := b.messageBySeq(ctx, b.names.DeadStream(), id)
-	if err == nil && !strings.HasPrefix(m.Subject, b.names.Dead(policy, "")) {
-		err = fmt.Errorf("%w: it is another policy's", ErrNotFound)
+	stream, err := b.deadStream(policy)
+	var m storedMessage
+	if err == nil {
+		m, err = b.messageBySeq(ctx, stream, id)
+	}
+	if errors.Is(err, ErrNoStream) {
+		err = fmt.Errorf("%w: the policy has none", ErrNotFound)
 	}
 	if err != nil {
 		return StoredLetter{}, fmt.Errorf("dead letter %d of %s: %w", id, policy, err)
@@ -142,6 +148,7 @@ func (b *Broker) readLetter(m storedMessage) StoredLetter {
 	}
 	h := m.Header
 	l.Idempotency = h.Get(HeaderDeadIdempotency)
+	l.Bodyless = h.Get(HeaderDeadBody) != ""
 	l.Reason, l.Error = h.Get(HeaderDeadReason), h.Get(HeaderDeadError)
 	l.Attempts, _ = strconv.Atoi(h.Get(HeaderDeadAttempts))
 	l.Partition, _ = strconv.Atoi(h.Get(HeaderDeadPartition))
@@ -155,7 +162,7 @@ func (b *Broker) readLetter(m storedMessage) StoredLetter {
 func (b *Broker) DiscardDeadLetter(ctx context.Context, policy string, id uint64) error {
 	_, err := b.DeadLetter(ctx, policy, id)
 	if err == nil {
-		_, err = b.deleteLetter(ctx, id)
+		_, err = b.deleteLetter(ctx, policy, id)
 	}
 	if err != nil {
 		return fmt.Errorf("discard: %w", err)
@@ -164,14 +171,14 @@ func (b *Broker) DiscardDeadLetter(ctx context.Context, policy string, id uint64
 }
 
 // deleteLetter deletes a letter and reports whether it did; one that is gone is no error.
-func (b *Broker) deleteLetter(ctx context.Context, id uint64) (deleted bool, err error) {
+func (b *Broker) deleteLetter(ctx context.Context, policy string, id uint64) (deleted bool, err error) {
 	var answer struct{}
 	request := map[string]any{"seq": id, "no_erase": true}
-	err = b.call(ctx, "$JS.API.STREAM.MSG.DELETE."+b.names.DeadStream(), request, &answer)
+	err = b.call(ctx, "$JS.API.STREAM.MSG.DELETE."+b.names.DeadStream(policy), request, &answer)
 	if err == nil {
 		return true, nil
 	}
-	if _, readErr := b.messageBySeq(ctx, b.names.DeadStream(), id); errors.Is(readErr, ErrNotFound) {
+	if _, readErr := b.messageBySeq(ctx, b.names.DeadStream(policy), id); errors.Is(readErr, ErrNotFound) {
 		// A refusal says that somebody else deleted it. Without an answer it was most likely this call.
 		var refusal *apiError
 		return !errors.As(err, &refusal), nil
@@ -182,32 +189,40 @@ func (b *Broker) deleteLetter(ctx context.Context, id uint64) (deleted bool, err
 // DiscardDeadLetters deletes a policy's dead letters for good, those with an ID up to through, or all when that is 0,
 // and answers how many there were.
 func (b *Broker) DiscardDeadLetters(ctx context.Context, policy string, through uint64) (discarded uint64, err error) {
-	filter, err := b.deadFilter(policy)
-	if err != nil {
+	stream, err := b.deadStream(policy)
+	if err == nil {
+		discarded, err = b.purge(ctx, stream, "", through)
+	}
+	if err != nil && !errors.Is(err, ErrNoStream) {
 		return 0, fmt.Errorf("discard the dead letters of %s: %w", policy, err)
 	}
-	request := struct {
-		Filter string `json:"filter"`
-		Seq    uint64 `json:"seq,omitempty"` // up to but not including
-	}{Filter: filter}
-	if through > 0 {
-		request.Seq = through + 1
-	}
-	var answer struct {
-		Purged uint64 `json:"purged"`
-	}
-	if err := b.call(ctx, "$JS.API.STREAM.PURGE."+b.names.DeadStream(), request, &answer); err != nil {
-		return 0, fmt.Errorf("discard the dead letters of %s: %w", policy, translate(err))
-	}
-	return answer.Purged, nil
+	return discarded, nil
 }
 
-// deadFilter matches a policy's dead letters. A name with wildcards would match those of others.
-func (b *Broker) deadFilter(policy string) (string, error) {
+// LettersDiscarded is how many of a policy's dead letters were ever discarded to make room for newer ones, and how much
+// of the bound those that are there take. A policy that never had any has none.
+func (b *Broker) LettersDiscarded(ctx context.Context, policy string) (discarded uint64, fill Fill, err error) {
+	stream, err := b.deadStream(policy)
+	if err == nil {
+		var info *jetstream.StreamInfo
+		if info, err = b.streamInfo(ctx, stream, ""); err == nil {
+			fill = Fill{int64(info.State.Bytes), max(0, info.Config.MaxBytes)}
+			return metaCount(info.Config.Metadata, metaDiscarded), fill, nil
+		}
+		err = translate(err)
+	}
+	if errors.Is(err, ErrNoStream) {
+		return 0, Fill{}, nil
+	}
+	return 0, Fill{}, fmt.Errorf("dead letters of %s: %w", policy, err)
+}
+
+// deadStream is the stream of a policy's dead letters; [ErrNotFound] for what cannot be a policy's name.
+func (b *Broker) deadStream(policy string) (string, error) {
 	if policy == "" || strings.Contains(policy, ".") || !validRecordKey(policy) {
 		return "", fmt.Errorf("%w: %q is not a policy's name", ErrNotFound, policy)
 	}
-	return b.names.Dead(policy, ">"), nil
+	return b.names.DeadStream(policy), nil
 }
 
 // StoredJob reads a job that waits, backs off or runs, from the leader of its policy's stream: where it lies, and what

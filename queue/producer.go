@@ -172,7 +172,7 @@ func (p *Producer) publish(ctx context.Context, s Submission, m *nats.Msg) (pubA
 			p.outages.unanswered(s.Policy, 1, err)
 		}
 		translated := translate(err)
-		if probe || !errors.Is(translated, ErrUnavailable) || errors.Is(err, nats.ErrConnectionClosed) ||
+		if probe || !errors.Is(translated, ErrUnavailable) || errors.Is(translated, ErrStorage) || errors.Is(err, nats.ErrConnectionClosed) ||
 			errors.Is(err, nats.ErrBadSubject) || errors.Is(err, nats.ErrHeadersNotSupported) {
 			return pubAck{}, translated
 		}

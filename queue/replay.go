@@ -70,7 +70,7 @@ func (p *Producer) replay(ctx context.Context, policy string, admitted bool, id 
 	if err := p.b.NoteEnded(ctx, policy, letter.Seq, e); err != nil {
 		return Receipt{}, err
 	}
-	deleted, err := p.b.deleteLetter(ctx, id)
+	deleted, err := p.b.deleteLetter(ctx, policy, id)
 	if err == nil && !deleted {
 		err = errReplayedAlready
 	}
@@ -81,6 +81,9 @@ func (p *Producer) replay(ctx context.Context, policy string, admitted bool, id 
 func replayHeader(l StoredLetter, now time.Time) (nats.Header, error) {
 	if _, err := ParseKey(string(l.Key)); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnfit, err)
+	}
+	if l.Bodyless {
+		return nil, fmt.Errorf("%w: its body was left out", ErrUnfit)
 	}
 	h := make(nats.Header, len(l.Header)+2)
 	for name, values := range l.Header {
@@ -138,7 +141,10 @@ func (p *Producer) replayAll(ctx context.Context, policy string) (r Replayed, er
 	if err != nil {
 		return r, err
 	}
-	info, err := p.b.streamInfo(ctx, p.b.names.DeadStream(), "")
+	info, err := p.b.streamInfo(ctx, p.b.names.DeadStream(policy), "")
+	if hasCode(err, codeStreamNotFound) {
+		return r, nil
+	}
 	if err != nil {
 		return r, translate(err)
 	}

@@ -1,11 +1,14 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -61,8 +64,10 @@ func (b *Broker) streamConfig(p policy.Policy) jetstream.StreamConfig {
 			Destination: fmt.Sprintf("%s.queue.%s.{{partition(%d)}}.>", b.names.lower, p.Name, p.Partitions),
 		},
 		Metadata: map[string]string{
-			metaVersion:    strconv.Itoa(formatVersion),
-			metaPartitions: strconv.Itoa(p.Partitions),
+			metaVersion:      strconv.Itoa(formatVersion),
+			metaPartitions:   strconv.Itoa(p.Partitions),
+			metaMaxBytes:     strconv.FormatInt(int64(p.MaxBytes), 10),
+			metaDeadMaxBytes: strconv.FormatInt(int64(p.Dead.MaxBytes), 10),
 		},
 	}
 }
@@ -95,11 +100,11 @@ func (b *Broker) apply(ctx context.Context, p policy.Policy) error {
 	for {
 		info, err := b.streamInfo(ctx, want.Name, "")
 		if hasCode(err, codeStreamNotFound) {
-			err = b.createStream(ctx, want)
+			err = b.createBounded(ctx, p.Name, want)
 			if hasCode(err, codeNameInUse) {
 				continue // created meanwhile, with other settings
 			}
-			return translate(err)
+			return err
 		}
 		if err != nil {
 			return translate(err)
@@ -112,6 +117,21 @@ func (b *Broker) apply(ctx context.Context, p policy.Policy) error {
 		}
 		return b.locked(ctx, p.Name, func(ctx context.Context) error { return b.reshape(ctx, p.Name, want) })
 	}
+}
+
+// createBounded creates a policy's stream of jobs or letters with the bound in bytes that [Broker.Ration] gives it.
+func (b *Broker) createBounded(ctx context.Context, policy string, config jetstream.StreamConfig) error {
+	name := strings.TrimPrefix(config.Name, b.names.upper+"_")
+	storage, err := b.ration(ctx, name, config.Metadata)
+	if err != nil {
+		return err
+	}
+	fill := storage.Jobs[policy]
+	if name != policy {
+		fill = storage.Letters[policy]
+	}
+	config.MaxBytes = cmp.Or(fill.Max, -1)
+	return translate(b.createStream(ctx, config))
 }
 
 func (b *Broker) createStream(ctx context.Context, config jetstream.StreamConfig) error {
@@ -152,7 +172,14 @@ func checkStream(policy string, have, want jetstream.StreamConfig) error {
 // sameSettings compares what may change.
 func sameSettings(have, want jetstream.StreamConfig) bool {
 	return slices.Equal(have.Subjects, want.Subjects) && have.MaxMsgsPerSubject == want.MaxMsgsPerSubject &&
-		have.MaxMsgs == want.MaxMsgs && have.MaxMsgSize == want.MaxMsgSize && have.Replicas == want.Replicas
+		have.MaxMsgs == want.MaxMsgs && have.MaxMsgSize == want.MaxMsgSize && have.Replicas == want.Replicas &&
+		sameBounds(have.Metadata, want.Metadata)
+}
+
+// sameBounds compares what a policy says of bounds in bytes. The bounds themselves are [Broker.Ration]'s.
+func sameBounds(have, want map[string]string) bool {
+	return metaBytes(have, metaMaxBytes) == metaBytes(want, metaMaxBytes) &&
+		metaBytes(have, metaDeadMaxBytes) == metaBytes(want, metaDeadMaxBytes)
 }
 
 // withSettings is have with what may change taken from want, and the rest as the server has it.
@@ -162,6 +189,10 @@ func withSettings(have, want jetstream.StreamConfig) jetstream.StreamConfig {
 	have.MaxMsgs = want.MaxMsgs
 	have.MaxMsgSize = want.MaxMsgSize
 	have.Replicas = want.Replicas
+	have.Metadata = maps.Clone(have.Metadata)
+	for _, key := range []string{metaMaxBytes, metaDeadMaxBytes} {
+		have.Metadata[key] = want.Metadata[key]
+	}
 	return have
 }
 

@@ -109,8 +109,14 @@ func (n Names) Dead(policy string, k Key) string {
 	return n.lower + ".dead." + policy + "." + string(k)
 }
 
-// DeadStream is the stream of dead letters.
-func (n Names) DeadStream() string { return n.upper + "_DEAD" }
+// DeadStream is the stream of a policy's dead letters.
+func (n Names) DeadStream(policy string) string { return n.upper + "_" + deadInfix + policy }
+
+// deadInfix tells the streams of dead letters from those of jobs: policies' names have no capital letters.
+const deadInfix = "DEAD_"
+
+// sharedDeadStream is the stream of all dead letters, as it was before each policy had its own.
+func (n Names) sharedDeadStream() string { return n.upper + "_DEAD" }
 
 // Valve is where the owner of a partition answers questions.
 func (n Names) Valve(policy string, partition int) string {

@@ -17,7 +17,7 @@ func TestNames(t *testing.T) {
 		{n.Stream("stripe"), "STAGING_stripe"},
 		{n.Consumer(7, 42), "valve-7-42"},
 		{n.Dead("stripe", "a"), "staging.dead.stripe.a"},
-		{n.DeadStream(), "STAGING_DEAD"},
+		{n.DeadStream("stripe"), "STAGING_DEAD_stripe"},
 		{n.Valve("stripe", 7), "staging.valve.stripe.7"},
 		{n.Submit(), "staging.submit.>"},
 		{n.Check(), "staging.check.>"},

@@ -27,6 +27,10 @@ const (
 
 	// readers is how many reads of one List are in flight.
 	readers = 16
+
+	// maxAttempts bounds the records of attempts, some 60 MB. A job whose record went counts its attempts anew after the
+	// next takeover; that is better than leases that find no room.
+	maxAttempts = 200_000
 )
 
 // Record is one value of a [Table].
@@ -45,15 +49,20 @@ type Table struct {
 	bucket string
 	stream string
 	prefix string // of subjects
+	// most bounds the number of records, and beside it the table has a part of a store of known size; then the oldest go.
+	// 0: no bound.
+	most   int64
+	memory bool // the records are gone after the server's restart
 }
 
 func newTable(b *Broker, bucket string) *Table {
 	return &Table{b: b, bucket: bucket, stream: "KV_" + bucket, prefix: "$KV." + bucket + "."}
 }
 
-// config is what nats.go gives a KV bucket with one value per key, plus TTLs for single messages.
-func (t *Table) config(replicas int) jetstream.StreamConfig {
-	return jetstream.StreamConfig{
+// config is what nats.go gives a KV bucket with one value per key, plus TTLs for single messages, and a bound that fits a
+// store of size bytes, 0 for one that is not known.
+func (t *Table) config(replicas int, size int64) jetstream.StreamConfig {
+	c := jetstream.StreamConfig{
 		Name:              t.stream,
 		Description:       "Penstock records",
 		Subjects:          []string{t.prefix + ">"},
@@ -71,6 +80,16 @@ func (t *Table) config(replicas int) jetstream.StreamConfig {
 		AllowDirect:       true,
 		AllowMsgTTL:       true,
 	}
+	if t.memory {
+		c.Storage = jetstream.MemoryStorage
+	}
+	if t.most > 0 {
+		c.Discard, c.MaxMsgs = jetstream.DiscardOld, t.most
+		if size > 0 && !t.memory {
+			c.MaxBytes = size / storeDenominator
+		}
+	}
+	return c
 }
 
 // Put writes a value if the key's revision is still the given one, and returns the new revision. Revision 0 means that

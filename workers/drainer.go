@@ -69,6 +69,10 @@ type Observer struct {
 	// Breaker tells how many breakers of a policy are open in this drainer: those of single buckets, and the one of all of
 	// them together. See [Unavailable].
 	Breaker func(policy string, open int)
+	// Lease tells whether this drainer holds its lease. Without it nothing starts.
+	Lease func(held bool)
+	// Discarded tells that old dead letters of a policy were discarded, to make room for new ones.
+	Discarded func(policy string, letters uint64)
 }
 
 // complete is the observer with functions that do nothing in place of those that are missing.
@@ -94,6 +98,12 @@ func (o Observer) complete() Observer {
 	if o.Breaker == nil {
 		o.Breaker = func(string, int) {}
 	}
+	if o.Lease == nil {
+		o.Lease = func(bool) {}
+	}
+	if o.Discarded == nil {
+		o.Discarded = func(string, uint64) {}
+	}
 	return o
 }
 
@@ -107,6 +117,7 @@ type Drainer struct {
 	handlers map[string]Handler
 
 	fence   atomic.Int64 // instant before which jobs may start
+	health  atomic.Pointer[error]
 	results chan result
 	events  chan func(now instant)
 	stopped chan struct{}
@@ -125,6 +136,8 @@ type Drainer struct {
 	observed map[string]bool // policies that the observer has heard of
 	letters  letters
 	outages  outages
+	proof    proof
+	born     instant // of the first attempt to get a lease
 	notices  notices
 	missing  map[string]*missing // by policy, jobs that no worker takes
 	ownersAt instant             // when to ask for owners again
@@ -212,7 +225,8 @@ func (d *Drainer) Run(ctx context.Context) error {
 		name: processName(), lease: d.options.Lease, host: host, pid: os.Getpid(), random: mathrand.Float64,
 		version: buildinfo.Version(), started: time.Now().UTC().Truncate(time.Millisecond), crews: d.crews,
 	})
-	d.core.connection(true, d.now())
+	d.born = d.now()
+	d.core.connection(true, d.born)
 	if err := d.listen(); err != nil {
 		return err
 	}
@@ -338,6 +352,7 @@ func (d *Drainer) loop(ctx, background context.Context, interrupt func()) error 
 		d.resolveAsks(now)
 		d.letters.tell(now, false)
 		d.outages.tell(d.core.valves, now)
+		d.watchLease(now)
 		if !ready && d.core.synced && d.core.open(now) {
 			ready = true
 			d.options.Ready()

@@ -287,7 +287,7 @@ func (b *bench) deadLetter(policy, key string) string {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	m, err := js.GetLastMsg("PENSTOCK_DEAD", "penstock.dead."+policy+"."+key)
+	m, err := js.GetLastMsg("PENSTOCK_DEAD_"+policy, "penstock.dead."+policy+"."+key)
 	if err != nil {
 		b.t.Fatalf("dead letter of %s: %v", key, err)
 	}

@@ -16,15 +16,16 @@ type letters struct {
 }
 
 type tally struct {
-	untold int
-	last   queue.DeadLetter
-	toldAt instant // 0: never
+	untold    int
+	discarded uint64 // older ones, to make room
+	last      queue.DeadLetter
+	toldAt    instant // 0: never
 }
 
 // lettersEvery is the least time between two lines about one policy.
 const lettersEvery = 5 * time.Second
 
-func (l *letters) add(letter queue.DeadLetter) {
+func (l *letters) add(letter queue.DeadLetter, discarded uint64) {
 	if l.policies == nil {
 		l.policies = map[string]*tally{}
 	}
@@ -34,6 +35,7 @@ func (l *letters) add(letter queue.DeadLetter) {
 		l.policies[letter.Policy] = t
 	}
 	t.untold++
+	t.discarded += discarded
 	t.last = letter
 	t.last.Header, t.last.Body = nil, nil
 }
@@ -50,7 +52,11 @@ func (l *letters) tell(now instant, end bool) {
 		}
 		l.log.Warn("dead letters", "policy", name, "letters", t.untold,
 			"last_job", t.last.Seq, "last_key", t.last.Key, "last_reason", t.last.Reason, "last_error", t.last.Error)
-		t.untold, t.toldAt = 0, now
+		if t.discarded > 0 {
+			l.log.Warn("the oldest dead letters were discarded: they take what the policy's may", "policy", name,
+				"letters", t.discarded)
+		}
+		t.untold, t.discarded, t.toldAt = 0, 0, now
 	}
 }
 
@@ -61,7 +67,9 @@ func (d *Drainer) bury(b *backlog, u burial) {
 		Reason: string(u.reason), Error: u.detail, Attempts: u.attempts, Header: u.Header, Body: u.Body,
 		Idempotency: idempotency(u.bucket.part.policy, u.Arrived, b.created),
 	}
+	letter.Bodyless = !d.policies[letter.Policy].Dead.KeepsBodies()
 	lean := u.Lean
+	var discarded uint64
 	d.persist(b.ctx, "store dead letter", func() error {
 		if lean && letter.Body == nil {
 			open, err := d.current(b)
@@ -74,10 +82,15 @@ func (d *Drainer) bury(b *backlog, u burial) {
 			}
 			letter.Body = found.Body
 		}
-		return d.broker.Bury(b.ctx, letter)
+		n, err := d.broker.Bury(b.ctx, letter)
+		discarded += n
+		return err
 	}, func(now instant) {
+		if discarded > 0 {
+			d.options.Observer.Discarded(letter.Policy, discarded)
+		}
 		d.log.Debug("dead letter", "policy", letter.Policy, "job", u.Seq, "key", u.Key, "reason", u.reason, "error", u.detail)
-		d.letters.add(letter)
+		d.letters.add(letter, discarded)
 		d.options.Observer.Ended(letter.Policy, "dead")
 		d.broker.Tell(letter.Policy, queue.Event{
 			Type: queue.EventDead, Job: jobID(letter.Policy, u.Seq), Key: u.Key, Attempt: letter.Attempts, Reason: letter.Reason, Error: u.detail,

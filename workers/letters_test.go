@@ -26,7 +26,7 @@ func TestDeadLettersAreToldInSum(t *testing.T) {
 	}
 	bury := func(policy string, n int) {
 		for range n {
-			l.add(queue.DeadLetter{Policy: policy, Seq: 7, Reason: "permanent", Error: "target answered 404", Body: []byte("secret")})
+			l.add(queue.DeadLetter{Policy: policy, Seq: 7, Reason: "permanent", Error: "target answered 404", Body: []byte("secret")}, 0)
 		}
 	}
 	if got := lines(origin, false); got != "" {

@@ -153,7 +153,12 @@ func (d *Drainer) put(ctx context.Context, p put) {
 	case errors.Is(err, queue.ErrConflict):
 		result = putConflict
 	}
-	d.post(func(now instant) { d.core.put(p, result, revision, now) })
+	d.post(func(now instant) {
+		if p.why == whyRenew {
+			d.proof.err = err
+		}
+		d.core.put(p, result, revision, now)
+	})
 }
 
 func (d *Drainer) read(ctx context.Context, p put) {

@@ -237,7 +237,7 @@ func TestDeadLettersOfLargeBodies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := js.GetLastMsg("PENSTOCK_DEAD", "penstock.dead.api.a")
+	m, err := js.GetLastMsg("PENSTOCK_DEAD_api", "penstock.dead.api.a")
 	if err != nil || string(m.Data) != want {
 		t.Errorf("its letter: %v", err)
 	}

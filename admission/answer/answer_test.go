@@ -176,12 +176,12 @@ Content-Type: application/problem+json
 Retry-After: 1
 {"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",` +
 			`"title":"Temporarily reduced capacity","status":503,"detail":"temporarily unavailable","reason":"nats"}`, ""},
-		{"stream full", fmt.Errorf("%w: %w", admission.ErrUnavailable, queue.ErrStreamFull), `
-503
+		{"no room", fmt.Errorf("%w: %w", admission.ErrUnavailable, queue.ErrStorage), `
+507
 Content-Type: application/problem+json
 Retry-After: 1
 {"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",` +
-			`"title":"Temporarily reduced capacity","status":503,"detail":"temporarily unavailable","reason":"storage"}`, "reason=storage"},
+			`"title":"Temporarily reduced capacity","status":507,"detail":"unavailable: no room in JetStream's store","reason":"storage"}`, "reason=storage"},
 		{"store", fmt.Errorf("%w: %w", admission.ErrUnavailable, admission.ErrStore), `
 503
 Content-Type: application/problem+json

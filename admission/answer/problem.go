@@ -61,6 +61,7 @@ var errorStatus = []struct {
 	{admission.ErrTooLarge, http.StatusRequestEntityTooLarge, true},
 	{admission.ErrTooSlow, http.StatusRequestTimeout, true},
 	{admission.ErrNoDrainer, http.StatusServiceUnavailable, true},
+	{queue.ErrStorage, http.StatusInsufficientStorage, false},
 	{admission.ErrUnavailable, http.StatusServiceUnavailable, false},
 }
 

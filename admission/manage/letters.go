@@ -125,7 +125,7 @@ func (s *Service) Replay(ctx context.Context, name string, id uint64) (admission
 		s.log(ctx, "dead letter replayed", "policy", name, "letter", id, "job", jobID(name, receipt.Seq))
 		outcome.Verdict, outcome.Job = admission.Queued, jobID(name, receipt.Seq)
 		return outcome, nil
-	case errors.Is(err, queue.ErrFull):
+	case errors.Is(err, queue.ErrFull), errors.Is(err, queue.ErrStreamFull):
 		outcome.Verdict, outcome.RetryAfter = admission.Rejected, time.Second
 		return outcome, nil
 	case errors.Is(err, queue.ErrUnfit):

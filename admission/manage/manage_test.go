@@ -116,7 +116,7 @@ func TestReplayAllInParts(t *testing.T) {
 	put(t, s, stripe(1000))
 	const letters = 300
 	for n := range letters {
-		err := s.broker.Bury(t.Context(), queue.DeadLetter{Policy: "stripe", Key: "a", Seq: uint64(n), Reason: "attempts"})
+		_, err := s.broker.Bury(t.Context(), queue.DeadLetter{Policy: "stripe", Key: "a", Seq: uint64(n), Reason: "attempts"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -157,7 +157,7 @@ func TestPolicyRevivesAndPausesTogether(t *testing.T) {
 	if p, err := s.Policy(t.Context(), "stripe"); err != nil || !p.Retired || p.Source != queue.SourceFile {
 		t.Errorf("got %+v, %v", p, err)
 	}
-	err := s.broker.Bury(t.Context(), queue.DeadLetter{Policy: "stripe", Key: "a", Seq: 1, Reason: "attempts"})
+	_, err := s.broker.Bury(t.Context(), queue.DeadLetter{Policy: "stripe", Key: "a", Seq: 1, Reason: "attempts"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +198,7 @@ func TestDeadLettersOutliveTheirPolicy(t *testing.T) {
 	s := open(t, Options{})
 	bury := func(name string) {
 		t.Helper()
-		err := s.broker.Bury(t.Context(), queue.DeadLetter{Policy: name, Key: "a", Seq: 1, Reason: "attempts"})
+		_, err := s.broker.Bury(t.Context(), queue.DeadLetter{Policy: name, Key: "a", Seq: 1, Reason: "attempts"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -187,7 +187,10 @@ func (p *penstock) held(ctx context.Context) (int, error) {
 
 // buried is how many jobs became dead letters.
 func (p *penstock) buried(ctx context.Context) (int, error) {
-	dead, err := p.js.Stream(ctx, p.names.DeadStream())
+	dead, err := p.js.Stream(ctx, p.names.DeadStream(policyName))
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return 0, nil
+	}
 	if err != nil {
 		return 0, fmt.Errorf("look at the dead letters: %w", err)
 	}

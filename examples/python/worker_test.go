@@ -195,7 +195,7 @@ func TestWorker(t *testing.T) {
 		t.Fatal(err)
 	}
 	for key, reason := range map[string]string{"fail": "attempts", "permanent": "permanent"} {
-		m, err := js.GetLastMsg("PENSTOCK_DEAD", "penstock.dead.shell."+key)
+		m, err := js.GetLastMsg("PENSTOCK_DEAD_shell", "penstock.dead.shell."+key)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,6 +16,8 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock/policy"
 )
 
 const (
@@ -38,6 +41,10 @@ type Options struct {
 	Sync time.Duration
 	// SyncAlways forces every write to disk before it is acknowledged, 20 to 40 times slower.
 	SyncAlways bool
+	// MaxStore is how many bytes JetStream may store, as it counts them: messages with some 30 bytes each. Files take more
+	// while messages in the middle of them are gone, up to twice as much. 0: half of what the disk has free or Dir takes.
+	// What is stored already, and a seventh more, is allowed in any case.
+	MaxStore int64
 	// Logger gets the server's warnings and errors. Nil: they are dropped.
 	Logger *slog.Logger
 }
@@ -48,6 +55,8 @@ type Server struct {
 	removeDir string // empty: the directory is kept
 	lock      *dirLock
 	listens   bool
+	storeDir  string
+	maxStore  int64
 
 	once sync.Once
 }
@@ -65,6 +74,9 @@ func Start(o Options) (*Server, error) {
 		NoSigs:       true,
 		SyncInterval: o.Sync,
 		SyncAlways:   o.SyncAlways,
+		// The bound is the account's, which clients can ask for. The server's own would be in the way at a restart: it counts
+		// what streams may take twice.
+		JetStreamMaxStore: 1 << 60,
 	}
 	if s.listens {
 		host, port, err := splitListen(o.Listen)
@@ -82,6 +94,12 @@ func Start(o Options) (*Server, error) {
 	}
 	var err error
 	if s.lock, err = lockDir(options.StoreDir); err == nil {
+		s.storeDir, s.maxStore = options.StoreDir, o.MaxStore
+		if s.maxStore == 0 {
+			s.maxStore, err = halfOfTheDisk(options.StoreDir)
+		}
+	}
+	if err == nil {
 		err = s.run(options, o.Logger)
 	}
 	if err != nil {
@@ -118,11 +136,64 @@ func (s *Server) run(options *server.Options, logger *slog.Logger) error {
 			}
 		}
 	}
+	if err == nil {
+		err = s.limit(logger)
+	}
 	if err != nil {
 		s.server.Shutdown()
 		s.server.WaitForShutdown()
 	}
 	return err
+}
+
+// limit bounds what the account of all clients may store.
+func (s *Server) limit(logger *slog.Logger) error {
+	account, err := s.server.LookupAccount(server.DEFAULT_GLOBAL_ACCOUNT)
+	if err != nil {
+		return err
+	}
+	// Without room for a lease nothing would ever leave the store.
+	if least := int64(account.JetStreamUsage().Store)/7*8 + 1<<20; s.maxStore < least {
+		if logger != nil {
+			logger.Warn("the store holds more than it may, and is allowed more until the next start",
+				"max_store", policy.Size(s.maxStore), "allowed", policy.Size(least))
+		}
+		s.maxStore = least
+	}
+	return account.UpdateJetStreamLimits(map[string]server.JetStreamAccountLimits{"": {
+		MaxMemory: -1, MaxStore: s.maxStore, MaxStreams: -1, MaxConsumers: -1, MaxAckPending: -1, MemoryMaxStreamBytes: -1,
+		StoreMaxStreamBytes: -1,
+	}})
+}
+
+// ErrBroken says that the server can store nothing more in some of its streams, or in any, until it is started again.
+var ErrBroken = errors.New("the NATS server's files are broken until it is started again")
+
+// probeBytes is what Check writes: more than what a page that is begun may have left.
+const probeBytes = 64 << 10
+
+// Check reports whether what is published can be stored: it writes a small file beside the server's own, and asks the
+// server whether it could write. An error of the file system means that the disk is full, or cannot be written for another
+// reason; [ErrBroken] that it can be written, but the server gave up on some of its files while it could not.
+func (s *Server) Check() error {
+	name := filepath.Join(s.storeDir, "probe")
+	err := os.WriteFile(name, make([]byte, probeBytes), 0o600)
+	if removeErr := os.Remove(name); err == nil {
+		err = removeErr
+	}
+	if err != nil {
+		return fmt.Errorf("write to the NATS server's directory: %w", err)
+	}
+	if !s.server.JetStreamEnabled() {
+		return fmt.Errorf("%w: JetStream is disabled", ErrBroken)
+	}
+	health := s.server.Healthz(&server.HealthzOptions{Details: true})
+	for _, problem := range health.Errors {
+		if strings.Contains(problem.Error, "write error") {
+			return fmt.Errorf("%w: %s", ErrBroken, problem.Error)
+		}
+	}
+	return nil
 }
 
 func splitListen(listen string) (string, int, error) {

@@ -125,7 +125,7 @@ func judge(reply *nats.Msg) error {
 func judgeStored(reply []byte) error {
 	refusal := queue.PublishRefusal(reply)
 	switch {
-	case errors.Is(refusal, queue.ErrFull), errors.Is(refusal, queue.ErrStreamFull):
+	case errors.Is(refusal, queue.ErrFull), errors.Is(refusal, queue.ErrStreamFull), errors.Is(refusal, queue.ErrStorage):
 		return workers.RetryAfter(absent, refusal)
 	case errors.Is(refusal, queue.ErrTooLarge):
 		return workers.Permanent(refusal)

@@ -31,6 +31,8 @@ type metrics struct {
 	wait                   *prometheus.HistogramVec
 	owned, breakers        *prometheus.GaugeVec
 	workerless             *prometheus.GaugeVec
+	lease                  prometheus.Gauge
+	discarded              *prometheus.CounterVec
 
 	mu    sync.Mutex
 	known map[string]bool
@@ -47,6 +49,8 @@ type metrics struct {
 //	penstock_partitions_owned{policy}            partitions whose valve is in this process
 //	penstock_breaker_open{policy}                open breakers: buckets whose target is down, and one for all of them
 //	penstock_policy_workerless{policy}           1 while jobs are due that no worker takes, neither here nor elsewhere
+//	penstock_lease_held                          whether the drainer holds its lease, 1 or 0: nothing starts without
+//	penstock_dead_letters_discarded_total{policy}  old dead letters that made room for new ones
 //
 // A policy's series begin, at zero, when the drainer hears of it, and go when it is gone.
 func New(registerer prometheus.Registerer) (workers.Observer, error) {
@@ -88,10 +92,19 @@ func New(registerer prometheus.Registerer) (workers.Observer, error) {
 			Name: "penstock_policy_workerless",
 			Help: "1 while jobs are due that no worker takes, neither in the process that owns their partition nor elsewhere.",
 		}, []string{"policy"}),
+		lease: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "penstock_lease_held",
+			Help: "Whether this drainer holds its lease: 1, or 0 while nothing starts.",
+		}),
+		discarded: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "penstock_dead_letters_discarded_total",
+			Help: "Dead letters that were discarded, oldest first, to make room for new ones.",
+		}, []string{"policy"}),
 		known: map[string]bool{},
 	}
 	var problems []error
-	for _, c := range []prometheus.Collector{m.starts, m.attempts, m.jobs, m.lateness, m.wait, m.owned, m.breakers, m.workerless} {
+	for _, c := range []prometheus.Collector{m.starts, m.attempts, m.jobs, m.lateness, m.wait, m.owned, m.breakers,
+		m.workerless, m.lease, m.discarded} {
 		problems = append(problems, registerer.Register(c))
 	}
 	return workers.Observer{
@@ -108,6 +121,13 @@ func New(registerer prometheus.Registerer) (workers.Observer, error) {
 			}
 			m.set(m.workerless, policy, value)
 		},
+		Lease: func(held bool) {
+			m.lease.Set(0)
+			if held {
+				m.lease.Set(1)
+			}
+		},
+		Discarded: func(policy string, letters uint64) { m.discarded.WithLabelValues(policy).Add(float64(letters)) },
 	}, errors.Join(problems...)
 }
 
@@ -118,7 +138,7 @@ func (m *metrics) policy(name string, known bool) {
 	if !known {
 		delete(m.known, name)
 		for _, c := range []interface{ DeletePartialMatch(prometheus.Labels) int }{
-			m.starts, m.attempts, m.jobs, m.wait, m.owned, m.breakers, m.workerless} {
+			m.starts, m.attempts, m.jobs, m.wait, m.owned, m.breakers, m.workerless, m.discarded} {
 			c.DeletePartialMatch(prometheus.Labels{"policy": name})
 		}
 		return
@@ -129,6 +149,7 @@ func (m *metrics) policy(name string, known bool) {
 	m.owned.WithLabelValues(name)
 	m.breakers.WithLabelValues(name)
 	m.workerless.WithLabelValues(name)
+	m.discarded.WithLabelValues(name)
 	for _, outcome := range attemptOutcomes {
 		m.attempts.WithLabelValues(name, outcome)
 	}

@@ -44,7 +44,8 @@ func TestSeriesOfAPolicyExistFromTheStartAndGoWithIt(t *testing.T) {
 	all := values(t, r)
 	for _, want := range []string{"penstock_starts_total{stripe}", "penstock_attempts_total{failed,stripe}",
 		"penstock_jobs_total{dead,stripe}", "penstock_jobs_total{done,stripe}", "penstock_jobs_total{cancelled,stripe}",
-		"penstock_wait_seconds{stripe}", "penstock_partitions_owned{stripe}", "penstock_breaker_open{stripe}"} {
+		"penstock_wait_seconds{stripe}", "penstock_partitions_owned{stripe}", "penstock_breaker_open{stripe}",
+		"penstock_dead_letters_discarded_total{stripe}"} {
 		if value, found := all[want]; !found || value != 0 {
 			t.Errorf("%s: %v, %v", want, value, found)
 		}

@@ -1,0 +1,236 @@
+package queue
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue/embedded"
+)
+
+func TestDivide(t *testing.T) {
+	for name, test := range map[string]struct {
+		part    int64
+		streams []*bounded
+		want    []int64
+	}{
+		"equal shares":                     {1000, []*bounded{{}, {}}, []int64{498, 498}},
+		"own numbers first":                {1000, []*bounded{{own: 700}, {}, {}}, []int64{700, 150, 150}},
+		"own numbers leave the least":      {1000, []*bounded{{own: 5000}, {own: 5000}, {}, {}}, []int64{438, 438, 60, 60}},
+		"own numbers that do not fit":      {1000, []*bounded{{own: 3000}, {own: 1000}}, []int64{750, 250}},
+		"one holds more than its share":    {1000, []*bounded{{used: 800}, {}, {}}, []int64{99, 99, 99}},
+		"one holds more than it may":       {1000, []*bounded{{own: 100, used: 700}, {}}, []int64{100, 300}},
+		"nothing is left: a quarter share": {1000, []*bounded{{used: 990}, {}}, []int64{123, 123}},
+		"hardly any room":                  {2, []*bounded{{}, {}, {}, {}}, []int64{1, 1, 1, 1}},
+		"none":                             {1000, nil, nil},
+	} {
+		divide(test.part, test.streams)
+		for i, x := range test.streams {
+			if x.bound != test.want[i] {
+				t.Errorf("%s: stream %d may take %d, want %d", name, i, x.bound, test.want[i])
+			}
+		}
+	}
+}
+
+// limited is a broker over a server with room for so many bytes.
+func limited(t *testing.T, store int64) *Broker {
+	t.Helper()
+	return brokerOver(t, connect(t, startServer(t, embedded.Options{MaxStore: store})))
+}
+
+// fill publishes jobs of 64 KiB to one bucket until they are refused, and returns how many were taken.
+func fill(t *testing.T, b *Broker, policy string) (taken int, refusal error) {
+	t.Helper()
+	p := b.NewProducer(ProducerOptions{})
+	for ; taken < 10_000; taken++ {
+		_, err := p.Publish(testContext(t), Submission{Policy: policy, Key: "a", Body: make([]byte, 64<<10)})
+		if err != nil {
+			return taken, err
+		}
+	}
+	t.Fatal("there is no end of room")
+	return
+}
+
+// TestJobsAndLettersLeaveRoomForRecords: policies and dead letters that fill up their part of the store leave room for
+// leases, checkpoints and attempts, and for the jobs of other policies.
+func TestJobsAndLettersLeaveRoomForRecords(t *testing.T) {
+	const size = 32 << 20
+	b := limited(t, size)
+	for _, name := range []string{"greedy", "modest"} {
+		apply(t, b, paced(name, 100_000, 1))
+	}
+	taken, err := fill(t, b, "greedy")
+	if !errors.Is(err, ErrStreamFull) {
+		t.Fatalf("after %d jobs: %v, want ErrStreamFull", taken, err)
+	}
+	for range 300 {
+		letter := DeadLetter{Policy: "greedy", Key: "a", Seq: uint64(taken), Body: make([]byte, 64<<10)}
+		bury(t, b, letter)
+		taken++
+	}
+	for i := range 100 {
+		if err := b.attempts.Set(testContext(t), fmt.Sprintf("greedy.0.%d", i), make([]byte, 64<<10)); err != nil {
+			t.Fatalf("attempt record %d: %v", i, err)
+		}
+	}
+	if err := b.drainers.Set(testContext(t), "d1", make([]byte, 64<<10)); err != nil {
+		t.Errorf("no room for a lease: %v", err)
+	}
+	if taken, err := fill(t, b, "modest"); taken < 50 || !errors.Is(err, ErrStreamFull) {
+		t.Errorf("another policy took %d jobs, %v", taken, err)
+	}
+	if err := b.partitions.Set(testContext(t), "modest.0.clocks", make([]byte, 512<<10)); err != nil {
+		t.Errorf("no room for a checkpoint: %v", err)
+	}
+	storage, err := b.Ration(testContext(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if storage.Max != size || storage.Used > size/8*7 || !storage.Jobs["greedy"].High() || storage.Letters["greedy"].Max == 0 {
+		t.Errorf("the store: %+v", storage)
+	}
+}
+
+// TestRationDeletesNoJob: a policy that comes lowers the share of one that has filled its own, whose jobs stay; and what
+// these take is not given away twice.
+func TestRationDeletesNoJob(t *testing.T) {
+	b := limited(t, 32<<20)
+	apply(t, b, paced("first", 100_000, 1))
+	taken, _ := fill(t, b, "first")
+	apply(t, b, paced("second", 100_000, 1))
+	storage, err := b.Ration(testContext(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	depth, err := b.Depth(testContext(t), "first")
+	if err != nil || depth != uint64(taken) {
+		t.Fatalf("%d of %d jobs are left, %v", depth, taken, err)
+	}
+	if more, err := fill(t, b, "first"); more != 0 || !errors.Is(err, ErrStreamFull) {
+		t.Errorf("over its share it took %d more, %v", more, err)
+	}
+	first, second := storage.Jobs["first"], storage.Jobs["second"]
+	if first.Used+second.Max > 32<<20/8*7 || second.Max < 1<<20 {
+		t.Errorf("first %+v, second %+v", first, second)
+	}
+	if _, err := b.purge(testContext(t), b.names.Stream("first"), "", 0); err != nil {
+		t.Fatal(err)
+	}
+	if storage, err = b.Ration(testContext(t)); err != nil || storage.Jobs["second"].Max <= second.Max {
+		t.Errorf("once the first has drained: %+v, %v", storage.Jobs, err)
+	}
+}
+
+// TestRationObeysPolicies: max_bytes bounds a policy, and what does not fit is cut down and told.
+func TestRationObeysPolicies(t *testing.T) {
+	b := limited(t, 64<<20)
+	own := paced("own", 100_000, 1)
+	own.MaxBytes, own.Dead.MaxBytes = 2*policy.MiB, 3*policy.MiB
+	apply(t, b, own)
+	apply(t, b, paced("other", 100_000, 1))
+	bury(t, b, DeadLetter{Policy: "own", Key: "a", Seq: 1})
+	storage, err := b.Ration(testContext(t))
+	if err != nil || storage.Jobs["own"].Max != 2<<20 || storage.Letters["own"].Max != 3<<20 || storage.Scaled != nil {
+		t.Errorf("got %+v, %v", storage, err)
+	}
+	if taken, err := fill(t, b, "own"); taken < 30 || taken > 32 || !errors.Is(err, ErrStreamFull) {
+		t.Errorf("took %d jobs of 64 KiB, %v", taken, err)
+	}
+	own.MaxBytes = policy.GiB
+	apply(t, b, own)
+	storage, err = b.Ration(testContext(t))
+	if err != nil || fmt.Sprint(storage.Scaled) != "[own]" || storage.Jobs["own"].Max > 40<<20 ||
+		storage.Jobs["other"].Max < 2<<20 {
+		t.Errorf("got %+v, %v", storage, err)
+	}
+}
+
+// TestLettersAreBounded: letters beyond the bound push the oldest out; how many, is told at once and remembered.
+func TestLettersAreBounded(t *testing.T) {
+	b := limited(t, 64<<20)
+	p := paced("stripe", 10, 1)
+	p.Dead.MaxBytes = policy.MinBytes
+	apply(t, b, p)
+	const letters = 200
+	var discarded uint64
+	for i := range letters {
+		n, err := b.Bury(testContext(t), DeadLetter{Policy: "stripe", Key: "a", Seq: uint64(i), Body: make([]byte, 64<<10)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		discarded += n
+	}
+	kept := letterIDs(t, b, "stripe")
+	count, fill, err := b.LettersDiscarded(testContext(t), "stripe")
+	if err != nil || count != discarded || int(count)+len(kept) != letters || len(kept) < 20 || kept[len(kept)-1] != letters {
+		t.Errorf("%d discarded, %d of them told, %d kept, %v", count, discarded, len(kept), err)
+	}
+	if fill.Max != int64(policy.MinBytes) || fill.Used > fill.Max {
+		t.Errorf("they take %+v", fill)
+	}
+	// The largest job's letter fits without its body where it would not with it.
+	config := b.deadConfig("stripe")
+	config.MaxBytes = 16 << 10
+	if err := b.updateStream(testContext(t), config); err != nil {
+		t.Fatal(err)
+	}
+	bury(t, b, DeadLetter{Policy: "stripe", Key: "a", Seq: letters, Body: bytes.Repeat([]byte("x"), 64<<10)})
+	last, err := b.DeadLetter(testContext(t), "stripe", letters+1)
+	if err != nil || !last.Bodyless || len(last.Body) != 0 {
+		t.Errorf("got %+v, %v", last, err)
+	}
+	replay := func() error {
+		_, err := b.NewProducer(ProducerOptions{}).replay(testContext(t), "stripe", false, last.ID)
+		return err
+	}
+	if err := replay(); !errors.Is(err, ErrUnfit) {
+		t.Errorf("replayed without a body: %v", err)
+	}
+}
+
+// TestLettersOfAnOlderInstallation: what lies in the stream that all policies shared stays readable, and the old stream
+// is in nobody's way.
+func TestLettersOfAnOlderInstallation(t *testing.T) {
+	b := newBroker(t)
+	shared := b.deadConfig("stripe")
+	shared.Name, shared.Subjects = b.names.sharedDeadStream(), []string{b.names.lower + ".dead.>"}
+	if err := b.createStream(testContext(t), shared); err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range []DeadLetter{{Policy: "stripe", Key: "a", Seq: 1, Reason: "deadline", Body: []byte("x")},
+		{Policy: "other", Key: "b", Seq: 2}, {Policy: "stripe", Key: "c", Seq: 3}} {
+		if _, err := b.store(testContext(t), b.deadMessage(d)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		if err := b.Setup(testContext(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "the letters are copied", func() bool {
+		return len(letterIDs(t, b, "stripe")) == 2 && len(letterIDs(t, b, "other")) == 1
+	})
+	first, err := b.DeadLetter(testContext(t), "stripe", 1)
+	if err != nil || first.Reason != "deadline" || string(first.Body) != "x" || first.Seq != 1 {
+		t.Errorf("got %+v, %v", first, err)
+	}
+	if id := bury(t, b, DeadLetter{Policy: "stripe", Key: "d", Seq: 4}); id != 3 {
+		t.Errorf("the next letter is %d", id)
+	}
+	if _, err := b.purge(testContext(t), shared.Name, "", 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Setup(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.js.Stream(testContext(t), shared.Name); !errors.Is(err, jetstream.ErrStreamNotFound) {
+		t.Errorf("the empty stream is still there: %v", err)
+	}
+}
