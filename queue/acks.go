@@ -172,6 +172,15 @@ func (a *acks) answered(m *nats.Msg) {
 	}
 }
 
+// gone takes a sequence that needs no acknowledgement, because its message was deleted.
+func (a *acks) gone(seq uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.confirmed = append(a.confirmed, seq); len(a.confirmed) == 1 {
+		signal(a.wakeOut)
+	}
+}
+
 // deliver hands confirmed sequences over.
 func (a *acks) deliver() {
 	for {

@@ -45,7 +45,7 @@ type Backlog struct {
 	stream   string
 	created  time.Time
 	lean     bool
-	strays   string   // what is stored outside all partitions, if this backlog must look for it
+	strays   strays
 	filters  []string // of the consumer
 	stored   uint64
 	puller   *puller
@@ -92,8 +92,13 @@ func (b *Broker) openBacklog(ctx context.Context, o BacklogOptions) (*Backlog, e
 	l := &Backlog{
 		b: b, o: o, stream: stream, created: info.Created, lean: isLean(info.State),
 		arrivals: make(chan []Arrived), broken: make(chan error, 1), isBroken: make(chan struct{}),
+		strays: strays{known: map[uint64]bool{}, wake: make(chan struct{}, 1), out: make(chan []Arrived)},
 	}
-	if err := l.chooseFilters(ctx, info.Config); err != nil {
+	l.chooseFilters(info.Config)
+	// From the beginning, because Done must know them from others: an acknowledgement of what the consumer has not
+	// delivered would make it leave out all before.
+	astray, err := l.gather(ctx)
+	if err != nil {
 		return nil, err
 	}
 	if err := l.evict(ctx); err != nil {
@@ -111,31 +116,20 @@ func (b *Broker) openBacklog(ctx context.Context, o BacklogOptions) (*Backlog, e
 	background, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	l.stop, l.cancel = background.Done(), cancel
 	l.pulling.Go(l.pull)
-	l.pulling.Go(func() { l.look(background) })
+	l.pulling.Go(func() { l.look(background, astray) })
 	return l, nil
 }
 
 // chooseFilters says what the consumer is to deliver. One partition goes without a filter, which makes pulling many times
-// faster. With several, what was published with wildcards for tokens is stored untransformed, outside all of them: the
-// owner of partition 0 takes that too, but only while there is something, because a second filter costs speed.
-func (l *Backlog) chooseFilters(ctx context.Context, config jetstream.StreamConfig) error {
+// faster. With several, the owner of partition 0 looks after the strays.
+func (l *Backlog) chooseFilters(config jetstream.StreamConfig) {
 	if l.o.Partitions == 1 {
-		return nil
+		return
 	}
 	l.filters = []string{l.b.names.storedIn(l.o.Policy, l.o.Partition)}
-	if l.o.Partition != 0 || config.SubjectTransform == nil {
-		return nil
+	if l.o.Partition == 0 && config.SubjectTransform != nil {
+		l.strays.filter = config.SubjectTransform.Source
 	}
-	l.strays = config.SubjectTransform.Source
-	info, err := l.b.streamInfo(ctx, l.stream, l.strays)
-	if err != nil {
-		return translate(err)
-	}
-	if len(info.State.Subjects) > 0 {
-		l.filters = append(l.filters, l.strays)
-		l.strays = ""
-	}
-	return nil
 }
 
 // isLean decides whether bodies are left out.
@@ -238,8 +232,7 @@ func (l *Backlog) createConsumer(ctx context.Context) error {
 func (l *Backlog) Arrivals() <-chan []Arrived { return l.arrivals }
 
 // Broken gives one error when deliveries may have been lost (a gap, silence, a lost connection, a deleted consumer, a new
-// leader), or [ErrShape] when it should be opened again in another way: to leave out bodies that have become large, or to
-// take in jobs that a client published with wildcards for tokens. Nothing arrives after it; Done still
+// leader), or [ErrShape] when it should be opened again in another way: to leave out bodies that have become large. Nothing arrives after it; Done still
 // works. The owner closes the backlog and opens it again, and gets everything once more. It is never closed.
 func (l *Backlog) Broken() <-chan error { return l.broken }
 
@@ -251,7 +244,11 @@ func (l *Backlog) StreamCreated() time.Time { return l.created }
 
 // Done acknowledges a finished job, and repeats that until the server confirms it or the backlog is closed. It never
 // blocks. After Close it does nothing.
-func (l *Backlog) Done(seq uint64) { l.acks.add(seq) }
+func (l *Backlog) Done(seq uint64) {
+	if !l.strays.finish(seq) {
+		l.acks.add(seq)
+	}
+}
 
 // Confirmed gives the sequences whose acknowledgement the server has confirmed: the jobs are gone from the stream. Whoever
 // calls Done must also receive here. It is closed by Close, after what was confirmed until then.
@@ -301,29 +298,35 @@ func (l *Backlog) fail(err error) {
 	})
 }
 
-// look checks from time to time whether the backlog would be opened differently now, where that matters.
-func (l *Backlog) look(ctx context.Context) {
-	if l.lean && l.strays == "" {
+// look checks from time to time whether the backlog would be opened differently now, and looks after the strays, beginning
+// with those that were found when it was opened.
+func (l *Backlog) look(ctx context.Context, astray []Arrived) {
+	if l.lean && l.strays.filter == "" {
 		return
 	}
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
-	for {
+	for l.hand(astray) {
+		astray = nil
 		select {
 		case <-l.stop:
 			return
 		case <-l.isBroken:
 			return
+		case <-l.strays.wake:
+			l.remove(ctx)
+			continue
 		case <-ticker.C:
 		}
-		info, err := l.b.streamInfo(ctx, l.stream, l.strays)
-		switch {
-		case err != nil: // what is wrong with the stream shows in the pulls
-		case !l.lean && isLean(info.State) && info.State.Bytes > shapeBytes:
+		// What is wrong with the stream shows in the pulls, so errors are left to the next look.
+		l.remove(ctx)
+		astray, _ = l.gather(ctx)
+		if l.lean {
+			continue
+		}
+		info, err := l.b.streamInfo(ctx, l.stream, "")
+		if err == nil && isLean(info.State) && info.State.Bytes > shapeBytes {
 			l.fail(fmt.Errorf("%w: messages are too large for a backlog with bodies", ErrShape))
-			return
-		case len(info.State.Subjects) > 0:
-			l.fail(fmt.Errorf("%w: jobs are stored outside the partitions", ErrShape))
 			return
 		}
 	}

@@ -355,21 +355,54 @@ func TestStrangeJobsArriveMalformed(t *testing.T) {
 	}
 }
 
-// TestStraysAreNoticed: a job outside all partitions that comes while the backlog is open is found by its look.
-func TestStraysAreNoticed(t *testing.T) {
+// TestStraysAreBuriedOnTheirOwn: jobs outside all partitions are handed over and deleted while the backlog stays open, and
+// before and after it is opened anew.
+func TestStraysAreBuriedOnTheirOwn(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 100, 4))
+	key := Key("a")
+	for i := 0; Partition("penstock.jobs.stripe."+string(key), 4) != 0; i++ {
+		key = Key(fmt.Sprint("a", i))
+	}
+	stray := func(tail string) {
+		t.Helper()
+		if _, err := request(t, b.nc, "penstock.jobs.stripe."+tail, tail, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stray("before.*")
+	publish(t, b, "stripe", key, 2)
 	l := open(t, b, BacklogOptions{Policy: "stripe", Partitions: 4, Epoch: 1})
-	if _, err := request(t, b.nc, "penstock.jobs.stripe.*", "", nil); err != nil {
-		t.Fatal(err)
+	if l.Stored() != 2 {
+		t.Errorf("stored %d, want the 2 of the partition", l.Stored())
 	}
-	if err := broken(t, l); !errors.Is(err, ErrShape) {
-		t.Fatalf("got %v, want ErrShape", err)
+	got := receive(t, l, 3)
+	stray("while.>")
+	stray("while.*.it.is.open")
+	got = append(got, receive(t, l, 2)...)
+	publish(t, b, "stripe", key, 1)
+	got = append(got, receive(t, l, 1)...)
+	for _, a := range got {
+		if a.Partition != 0 || a.Lean || (a.Malformed == nil) != (a.Key == key) || a.Malformed != nil && len(a.Body) == 0 {
+			t.Errorf("got %+v", a)
+		}
+		if a.Seq != 5 { // it is finished only when the backlog has been opened again
+			l.Done(a.Seq)
+		}
 	}
+	confirm(t, l, 5)
 	again := open(t, b, BacklogOptions{Policy: "stripe", Partitions: 4, Epoch: 1})
-	if a := receive(t, again, 1)[0]; a.Malformed == nil || a.Partition != 0 {
+	again.Done(5) // as an owner does that finished it in between
+	if a := receive(t, again, 1)[0]; a.Seq != 5 || a.Malformed == nil {
 		t.Errorf("got %+v", a)
+	}
+	confirm(t, again, 1)
+	publish(t, b, "stripe", key, 1)
+	again.Done(receive(t, again, 1)[0].Seq)
+	confirm(t, again, 1)
+	if n, err := b.Depth(testContext(t), "stripe"); err != nil || n != 0 {
+		t.Errorf("%d stay, %v", n, err)
 	}
 }
 

@@ -158,6 +158,8 @@ func receive(t testing.TB, l *Backlog, n int) []Arrived {
 				t.Fatalf("closed after %d of %d arrivals", len(got), n)
 			}
 			got = append(got, batch...)
+		case batch := <-l.Strays():
+			got = append(got, batch...)
 		case err := <-l.Broken():
 			t.Fatalf("broken after %d of %d arrivals: %v", len(got), n, err)
 		case <-deadline.C:

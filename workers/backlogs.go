@@ -79,6 +79,8 @@ func (d *Drainer) feed(ctx context.Context, p *partition, epoch uint64, open *qu
 				continue
 			}
 			arrivals = nil
+		case jobs := <-open.Strays():
+			d.post(func(now instant) { d.core.strayed(p, epoch, jobs, now, time.Now()) })
 		case err := <-open.Broken(): // also while nothing arrives
 			d.log.Info("opens a backlog anew", "policy", p.policy, "partition", p.number, "reason", err)
 			d.post(func(now instant) { d.core.broke(p, epoch, now) })

@@ -224,6 +224,17 @@ func (c *core) arrived(p *partition, epoch uint64, jobs []queue.Arrived, now ins
 	}
 }
 
+// strayed takes jobs that lie outside the partitions, which are not among those that were stored when p was opened.
+func (c *core) strayed(p *partition, epoch uint64, jobs []queue.Arrived, now instant, wall time.Time) {
+	if v := c.valves[p.policy]; v != nil && p.epoch == epoch && p.state <= partitionLive {
+		highest := p.highest // of what came in order
+		for i := range jobs {
+			v.arrive(p, &jobs[i], now, wall)
+		}
+		p.highest = highest
+	}
+}
+
 // confirmed takes confirmed acknowledgements.
 func (c *core) confirmed(p *partition, seqs []uint64, now instant) {
 	if v := c.valves[p.policy]; v != nil && p.state <= partitionLive {

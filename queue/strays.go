@@ -1,0 +1,112 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// straysAtOnce bounds what one look takes in.
+const straysAtOnce = 512
+
+// strays are jobs that a client published with wildcards for tokens: subject transforms leave them as they are, so they
+// are stored outside all partitions. The consumer of no partition delivers them, because a second filter would cost it
+// speed, and opening it anew for them would hold its partition up. So the owner of partition 0 looks for them and reads
+// and deletes them by their sequences.
+type strays struct {
+	filter string // the subjects; empty: somebody else's, or none can be
+
+	mu     sync.Mutex
+	known  map[uint64]bool // handed over, and not deleted
+	doomed []uint64        // finished, to be deleted
+	wake   chan struct{}   // some are doomed
+	out    chan []Arrived
+}
+
+// gather finds strays that are not known yet.
+func (l *Backlog) gather(ctx context.Context) ([]Arrived, error) {
+	if l.strays.filter == "" {
+		return nil, nil
+	}
+	info, err := l.b.streamInfo(ctx, l.stream, l.strays.filter)
+	if err != nil || len(info.State.Subjects) == 0 {
+		return nil, translate(err)
+	}
+	var found []Arrived
+	for next := uint64(1); len(found) < straysAtOnce; {
+		m, err := l.b.storedMessage(ctx, l.stream, map[string]any{"seq": next, "next_by_subj": l.strays.filter})
+		if errors.Is(err, ErrNotFound) {
+			break
+		}
+		if err != nil {
+			return found, fmt.Errorf("read what is stored outside the partitions: %w", err)
+		}
+		next = m.Seq + 1
+		l.strays.mu.Lock()
+		if !l.strays.known[m.Seq] {
+			l.strays.known[m.Seq] = true
+			found = append(found, l.b.arrived(m, false))
+		}
+		l.strays.mu.Unlock()
+	}
+	return found, nil
+}
+
+// hand hands strays over, and reports whether the backlog goes on.
+func (l *Backlog) hand(found []Arrived) bool {
+	if len(found) == 0 {
+		return true
+	}
+	select {
+	case l.strays.out <- found:
+		return true
+	case <-l.isBroken:
+	case <-l.stop:
+	}
+	return false
+}
+
+// finish takes a stray that is finished, and reports whether it is one.
+func (s *strays) finish(seq uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.known[seq] {
+		s.doomed = append(s.doomed, seq)
+		signal(s.wake)
+	}
+	return s.known[seq]
+}
+
+// remove deletes what is doomed. What cannot be deleted now is when the next look comes.
+func (l *Backlog) remove(ctx context.Context) {
+	s := &l.strays
+	s.mu.Lock()
+	doomed := s.doomed
+	s.doomed = nil
+	s.mu.Unlock()
+	for _, seq := range doomed {
+		var answer struct{}
+		request := map[string]any{"seq": seq, "no_erase": true}
+		err := l.b.call(ctx, "$JS.API.STREAM.MSG.DELETE."+l.stream, request, &answer)
+		gone := err == nil
+		if !gone { // perhaps it was before
+			_, err = l.b.storedMessage(ctx, l.stream, map[string]uint64{"seq": seq})
+			gone = errors.Is(err, ErrNotFound)
+		}
+		s.mu.Lock()
+		if gone {
+			delete(s.known, seq)
+		} else {
+			s.doomed = append(s.doomed, seq)
+		}
+		s.mu.Unlock()
+		if gone {
+			l.acks.gone(seq)
+		}
+	}
+}
+
+// Strays gives jobs that are stored outside all partitions, to the owner of partition 0: all are malformed. Done takes
+// their sequences, too. They are not part of Stored, and come in no order with other arrivals. It is never closed.
+func (l *Backlog) Strays() <-chan []Arrived { return l.strays.out }
