@@ -21,6 +21,7 @@ import (
 	"github.com/penstock-mq/penstock/config"
 	"github.com/penstock-mq/penstock/internal/telemetry"
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
 )
 
 // checks says how each file is loaded. A file without a check fails TestEveryFile.
@@ -256,6 +257,9 @@ func exposition(t *testing.T) string {
 	admission.Checked("p", true)
 	drain.Started("p", 0, 0)
 	drain.Ended("p", "dead")
+	drain.Policy("p", true)
+	admission.Policies(queue.PolicySet{"p": {Policy: policy.Policy{Name: "p", Algorithm: policy.LeakingBucket}}})
+	r.NATS(func() bool { return true })
 	drain.Owned("p", 1)
 	recorder := httptest.NewRecorder()
 	r.Handler(slog.New(slog.DiscardHandler)).ServeHTTP(recorder, httptest.NewRequest("GET", "/metrics", nil))

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/penstock-mq/penstock/queue"
 )
 
@@ -73,10 +75,10 @@ func (d *Drainer) noticeOwners(ctx context.Context) {
 	for _, name := range lent {
 		d.call(ctx, func() {
 			_, err := d.broker.AskValve(ctx, name, 0, queue.ValveQuestion{Op: queue.OpWorker})
-			if !d.broker.Conn().IsConnected() || ctx.Err() != nil {
-				return // which is told elsewhere
+			nobody := errors.Is(err, nats.ErrNoResponders)
+			if !nobody && errors.Is(err, queue.ErrUnavailable) {
+				return // a drainer that is slow, or NATS is away
 			}
-			nobody := errors.Is(err, queue.ErrUnavailable)
 			d.post(func(instant) {
 				text := ""
 				if nobody && d.lender.lendings[name] != nil {

@@ -116,8 +116,10 @@ func serve(ctx context.Context, o options) error {
 	factory := limiter.New(limiters)
 	a.metrics = metrics.Admission()
 	a.service = admission.New(names, producer, a.broker, factory.Limit, admission.Options{Metrics: a.metrics})
-	a.streams = newStreams(a.broker, log)
+	a.streams = newStreams(a.broker, a.metrics.ApplyFailed, log)
 	metrics.QueueJobs(a.streams.depths)
+	metrics.NATS(connections[0].IsConnected)
+	owners := owners{broker: a.broker, policies: a.streams.policies, observe: a.metrics.Unowned, log: log, asked: map[string]*asked{}}
 	a.file = newPolicyFile(a.broker, a.streams.policies, metrics.Policies(), log)
 
 	budget := admission.NewBudget(admission.DefaultBudget)
@@ -147,6 +149,7 @@ func serve(ctx context.Context, o options) error {
 		func(ctx context.Context) error { return a.follow(ctx, known) },
 		a.streams.run,
 		after(a.setUp, a.file.run),
+		after(a.setUp, owners.run),
 		func(ctx context.Context) error { return a.announce(ctx, listener.Addr(), broker.url) },
 	}
 	if o.config.State.Store == "redis" {

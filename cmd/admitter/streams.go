@@ -42,6 +42,7 @@ type streamBroker interface {
 type streams struct {
 	broker  streamBroker
 	log     *slog.Logger
+	failed  func(policy string, failed bool) // told whether a change cannot be applied
 	wake    chan struct{}
 	applied latch // closed when every policy of the first set has been tried once
 
@@ -60,8 +61,8 @@ type streamWork struct {
 	err      error
 }
 
-func newStreams(broker streamBroker, log *slog.Logger) *streams {
-	return &streams{broker: broker, log: log, wake: make(chan struct{}, 1), applied: make(latch),
+func newStreams(broker streamBroker, failed func(policy string, failed bool), log *slog.Logger) *streams {
+	return &streams{broker: broker, failed: failed, log: log, wake: make(chan struct{}, 1), applied: make(latch),
 		work: map[string]*streamWork{}}
 }
 
@@ -154,9 +155,11 @@ func (s *streams) do(ctx context.Context, name string, entry queue.PolicyEntry, 
 	} else {
 		err = s.broker.Apply(limited, entry.Policy)
 	}
-	switch {
-	case ctx.Err() != nil:
+	if ctx.Err() != nil {
 		return
+	}
+	s.failed(name, err != nil)
+	switch {
 	case err != nil:
 		again = min(applyFirst<<min(work.failures, 10), applyLast)
 		level := slog.LevelDebug

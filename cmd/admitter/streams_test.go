@@ -71,7 +71,7 @@ func TestStreamsFollowThePolicies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeStreams{fail: map[string]error{"stuck": &queue.CapacityInUseError{Policy: "stuck"}},
 			full: map[string]bool{"old": true}}
-		s := newStreams(f, slog.New(slog.DiscardHandler))
+		s := newStreams(f, func(string, bool) {}, slog.New(slog.DiscardHandler))
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- s.run(ctx) }()
@@ -133,7 +133,7 @@ func TestStreamsFollowThePolicies(t *testing.T) {
 
 func TestDepths(t *testing.T) {
 	f := &fakeStreams{fail: map[string]error{"new": queue.ErrNoStream, "odd": errors.New("odd")}}
-	s := newStreams(f, slog.New(slog.DiscardHandler))
+	s := newStreams(f, func(string, bool) {}, slog.New(slog.DiscardHandler))
 	if got := s.depths(t.Context()); len(got) != 0 {
 		t.Errorf("got %v", got)
 	}

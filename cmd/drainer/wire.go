@@ -27,6 +27,7 @@ func serve(ctx context.Context, p *daemon.Process) error {
 	}
 	defer natsconn.Leave(nc)
 	metrics := telemetry.NewRegistry()
+	metrics.NATS(nc.IsConnected)
 	ready := make(chan struct{})
 	drainer, err := workers.New(nc, workers.Options{
 		Prefix:   c.NATS.Prefix,

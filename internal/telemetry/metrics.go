@@ -44,6 +44,7 @@ func (r *Registry) Handler(logger *slog.Logger) http.Handler {
 type Admission struct {
 	admissions, checks     *prometheus.CounterVec
 	httpErrors, natsErrors *prometheus.CounterVec
+	unowned, applyFailed   *prometheus.GaugeVec
 
 	mu    sync.Mutex
 	known map[string]bool // policies that have their series
@@ -60,14 +61,20 @@ func (r *Registry) Admission() *Admission {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
+	gauge := func(name, help string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"policy"})
+	}
 	a := &Admission{
 		admissions: counter("penstock_admissions_total", "Submitted jobs by verdict: allowed, queued or rejected.", "policy", "verdict"),
 		checks:     counter("penstock_checks_total", "Answered checks.", "policy", "allowed"),
 		httpErrors: counter("penstock_http_errors_total", "Requests over HTTP that were answered with a status of 400 or more.", "status"),
 		natsErrors: counter("penstock_nats_errors_total", "Requests over NATS that were answered with a status of 400 or more.", "status"),
-		known:      map[string]bool{},
+		unowned:    gauge("penstock_policy_unowned", "1 while jobs of the policy wait and no drainer owns it."),
+		applyFailed: gauge("penstock_apply_failed",
+			"1 while the last change of the policy cannot be applied to its stream, which stays as it was."),
+		known: map[string]bool{},
 	}
-	r.prometheus.MustRegister(a.admissions, a.checks, a.httpErrors, a.natsErrors)
+	r.prometheus.MustRegister(a.admissions, a.checks, a.httpErrors, a.natsErrors, a.unowned, a.applyFailed)
 	for _, status := range errorStatuses {
 		a.httpErrors.WithLabelValues(strconv.Itoa(status))
 		a.natsErrors.WithLabelValues(strconv.Itoa(status))
@@ -82,13 +89,17 @@ func (a *Admission) Policies(set queue.PolicySet) {
 	for name := range a.known {
 		if _, found := set[name]; !found {
 			delete(a.known, name)
-			a.admissions.DeletePartialMatch(prometheus.Labels{"policy": name})
-			a.checks.DeletePartialMatch(prometheus.Labels{"policy": name})
+			for _, c := range []interface{ DeletePartialMatch(prometheus.Labels) int }{
+				a.admissions, a.checks, a.unowned, a.applyFailed} {
+				c.DeletePartialMatch(prometheus.Labels{"policy": name})
+			}
 		}
 	}
 	for name, entry := range set {
 		a.known[name] = true
 		if entry.Policy.HasQueue() {
+			a.unowned.WithLabelValues(name)
+			a.applyFailed.WithLabelValues(name)
 			for _, verdict := range verdicts {
 				a.admissions.WithLabelValues(name, verdict)
 			}
@@ -108,6 +119,28 @@ func (a *Admission) Admitted(policy, verdict string) {
 // Checked counts one answer to a check.
 func (a *Admission) Checked(policy string, allowed bool) {
 	a.checks.WithLabelValues(policy, strconv.FormatBool(allowed)).Inc()
+}
+
+// Unowned tells whether jobs of a policy wait while no drainer owns it.
+func (a *Admission) Unowned(policy string, unowned bool) { a.hold(a.unowned, policy, unowned) }
+
+// ApplyFailed tells whether a policy's last change could not be applied to its stream.
+func (a *Admission) ApplyFailed(policy string, failed bool) { a.hold(a.applyFailed, policy, failed) }
+
+// hold sets whether a condition of a policy holds, unless the policy is gone.
+func (a *Admission) hold(gauge *prometheus.GaugeVec, policy string, holds bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.known[policy] {
+		gauge.WithLabelValues(policy).Set(zeroOrOne(holds))
+	}
+}
+
+func zeroOrOne(holds bool) float64 {
+	if holds {
+		return 1
+	}
+	return 0
 }
 
 // Answered counts an answer over NATS by its status, when that is an error.
@@ -164,12 +197,7 @@ func (r *Registry) Store() *Store {
 }
 
 // StoreUp tells whether the store answers.
-func (s *Store) StoreUp(up bool) {
-	s.up.Set(0)
-	if up {
-		s.up.Set(1)
-	}
-}
+func (s *Store) StoreUp(up bool) { s.up.Set(zeroOrOne(up)) }
 
 // FellBack counts a decision made without the store.
 func (s *Store) FellBack(policy, mode string) { s.fallbacks.WithLabelValues(policy, mode).Inc() }
@@ -181,6 +209,14 @@ func (r *Registry) Drain() workers.Observer {
 		panic("telemetry: " + err.Error()) // as MustRegister
 	}
 	return observer
+}
+
+// NATS registers penstock_nats_up: connected is asked at every scrape. It may be called once.
+func (r *Registry) NATS(connected func() bool) {
+	r.prometheus.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "penstock_nats_up",
+		Help: "Whether this process is connected to NATS: 1, or 0.",
+	}, func() float64 { return zeroOrOne(connected()) }))
 }
 
 // QueueJobs registers penstock_queue_jobs: depths is asked at every scrape for the accepted jobs of each policy, and

@@ -47,6 +47,7 @@ func TestMetrics(t *testing.T) {
 		}
 		return map[string]uint64{"stripe": 4711}
 	})
+	r.NATS(func() bool { return true })
 	a.Admitted("stripe", "queued")
 	a.Admitted("stripe", "queued")
 	a.Admitted("stripe", "rejected")
@@ -87,12 +88,19 @@ func TestAdmittersSeriesExistFromTheStartAndGoWithTheirPolicy(t *testing.T) {
 	for _, want := range []string{
 		`penstock_admissions_total{policy="stripe",verdict="rejected"} 0`,
 		`penstock_checks_total{allowed="false",policy="signup"} 0`,
+		`penstock_policy_unowned{policy="stripe"} 0`,
+		`penstock_apply_failed{policy="stripe"} 0`,
 		`penstock_http_errors_total{status="503"} 0`,
 		`penstock_nats_errors_total{status="429"} 0`,
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %s in\n%s", want, got)
 		}
+	}
+	a.Unowned("stripe", true)
+	a.ApplyFailed("gone", true)
+	if got := scrape(t, r); !strings.Contains(got, `unowned{policy="stripe"} 1`) || strings.Contains(got, `"gone"`) {
+		t.Errorf("got\n%s", got)
 	}
 	a.Policies(queue.PolicySet{})
 	if got := scrape(t, r); strings.Contains(got, "policy=") {

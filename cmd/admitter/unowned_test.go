@@ -1,0 +1,59 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock/workers"
+)
+
+// TestJobsThatNoDrainerOwnsAreTold: within seconds, in the log and as a metric, and so is that one owns them again.
+func TestJobsThatNoDrainerOwnsAreTold(t *testing.T) {
+	p := launch(t, "--config", configure(t, policies)).ready()
+	metric := func(want string) func() bool {
+		return func() bool {
+			_, text := p.get("/metrics")
+			return strings.Contains(text, "\n"+want+"\n")
+		}
+	}
+	eventually(t, "the series exists from the start", metric(`penstock_policy_unowned{policy="stripe"} 0`))
+	if status, body := p.post("/v1/jobs/stripe/acme", "pay"); status != 202 {
+		t.Fatalf("%d %s", status, body)
+	}
+	eventually(t, "nothing says that no drainer owns stripe", metric(`penstock_policy_unowned{policy="stripe"} 1`))
+	if !metric(`penstock_policy_unowned{policy="search"} 0`)() {
+		t.Error("search has no jobs that could wait")
+	}
+
+	nc, err := nats.Connect(p.nats)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	drainer, err := workers.New(nc, workers.Options{OwnAll: true, Lease: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- drainer.Run(ctx) }()
+	eventually(t, "nothing says that a drainer owns stripe", metric(`penstock_policy_unowned{policy="stripe"} 0`))
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if status := p.terminate(); status != 0 {
+		t.Errorf("ended with status %d", status)
+	}
+	text := p.log.String()
+	for _, want := range []string{"jobs wait, and no drainer owns their policy", "a drainer owns the policy"} {
+		if n := strings.Count(text, want); n < 1 || n > 2 { // a second one if the process outlives the drainer for long
+			t.Errorf("%d lines %q, want one per condition", n, want)
+		}
+	}
+}
