@@ -12,7 +12,7 @@ const (
 	// askTimeout is how long a job's answer may wait for its valve.
 	askTimeout = 20 * time.Millisecond
 	// maxQuestions bounds one request to a valve; a fuller batch is sent beside the one on its way.
-	maxQuestions = 512
+	maxQuestions = queue.MaxExpected
 )
 
 // expectations asks valves when jobs start. While one request to a partition is on its way, the questions of that

@@ -32,11 +32,31 @@ const (
 	JobFinishing = "finishing" // it has ended, the acknowledgement is not confirmed yet
 )
 
+// What keeps a job from starting, or a bucket from starting its next one.
+const (
+	HeldByRate         = "rate"          // of its bucket
+	HeldByTotalRate    = "total_rate"    // of all buckets together
+	HeldByConcurrency  = "concurrency"   // as many of the bucket's jobs run as may
+	HeldByPaused       = "paused"        // the bucket, by an operator
+	HeldByPolicyPaused = "policy_paused" // its whole policy
+	HeldByCooling      = "cooling"       // the target asked for a pause
+	HeldByBreaker      = "breaker"       // the target is down: one job at a time looks whether it is back
+	HeldByBackoff      = "backoff"       // its last attempt failed
+	HeldByNotBefore    = "not_before"    // its submitter wants it later
+	HeldByNoWorker     = "no_worker"     // nobody has workers for it
+	HeldByWorkersBusy  = "workers_busy"  // all workers have jobs, or as many of this bucket as it may have
+	HeldByNoDrainer    = "no_drainer"    // nobody owns its partition; said by admitters
+	HeldByStorage      = "storage"       // the drainer's lease, or what the job came to, cannot be written, or the queue is being read
+)
+
+// MaxExpected is how many jobs one question of OpExpect may name. Starts wait while it is answered.
+const MaxExpected = 512
+
 // ValveQuestion is what anyone asks or tells the owner of a partition.
 type ValveQuestion struct {
 	V       int             `json:"v"` // format version; AskValve fills it in
 	Op      string          `json:"op"`
-	Jobs    []uint64        `json:"jobs,omitempty"`    // stream sequences; OpJob and OpCancel: exactly one
+	Jobs    []uint64        `json:"jobs,omitempty"`    // stream sequences; OpJob and OpCancel: exactly one; OpExpect: at most MaxExpected
 	Key     Key             `json:"key,omitempty"`     // OpRoom, OpBucket and OpPurge: the bucket
 	Limit   int             `json:"limit,omitempty"`   // OpBuckets: most buckets to answer
 	Offset  int             `json:"offset,omitempty"`  // OpBuckets: how many of the deepest to leave out
@@ -69,6 +89,15 @@ type BucketState struct {
 	CoolingMS int64   `json:"cooling_ms,omitempty"`  // milliseconds until the pause that the target asked for ends
 	HeadAgeMS int64   `json:"head_age_ms,omitempty"` // milliseconds since the oldest waiting job was accepted
 	ExpectMS  *int64  `json:"expect_ms"`             // milliseconds to the start of a job accepted now; nil: see JobState
+	Hold
+	LastError string `json:"last_error,omitempty"` // of the last run that did not end well, until one does
+}
+
+// Hold is what keeps a job from starting, or a bucket from starting its next one.
+type Hold struct {
+	// By is one of the HeldBy constants; empty when nothing does, or nothing waits.
+	By    string     `json:"held_by,omitempty"`
+	Until *time.Time `json:"until,omitempty"` // by the drainer's clock; nil: nobody can tell
 }
 
 // JobState is how a job stands at its valve. Nobody can tell its start while it is paused or held by concurrency.
@@ -81,6 +110,7 @@ type JobState struct {
 	Attempts   int       `json:"attempts"`             // that failed
 	LastError  string    `json:"last_error,omitempty"` // of the last failed attempt
 	AcceptedAt time.Time `json:"accepted_at"`          // by the server's clock
+	Hold
 }
 
 // ExpectedStart says when a job will start as things stand.

@@ -2,6 +2,8 @@ package workers
 
 import (
 	"encoding/json"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/penstock-mq/penstock/queue"
@@ -18,14 +20,24 @@ type ask struct {
 // askPatience is how long a question waits for its jobs to arrive. The admitter waits 20 ms for the answer.
 const askPatience = 15 * time.Millisecond
 
+// mostAsks is how many questions wait; another is answered as well as can be. Each is looked at whenever something happens.
+const mostAsks = 64
+
 // answer takes a question to the valve of a partition.
 func (d *Drainer) answer(p *partition, q queue.ValveQuestion, reply func(queue.ValveAnswer), now instant) {
 	v := d.core.valves[p.policy]
 	switch {
 	case v == nil || p.state > partitionLive:
 		reply(queue.ValveAnswer{Error: "the partition has another owner"})
-	case q.Op == queue.OpExpect:
+	case q.Op == queue.OpExpect && len(q.Jobs) > queue.MaxExpected:
+		reply(queue.ValveAnswer{Error: fmt.Sprintf("at most %d jobs can be asked for at once, not %d", queue.MaxExpected, len(q.Jobs))})
+	case q.Op == queue.OpExpect && len(q.Jobs) == 0:
+		reply(queue.ValveAnswer{})
+	case q.Op == queue.OpExpect && len(d.asks) < mostAsks:
 		d.asks = append(d.asks, &ask{p, q.Jobs, now.add(askPatience), reply})
+	case q.Op == queue.OpExpect:
+		starts, _ := d.expect(&ask{part: p, jobs: q.Jobs}, now)
+		reply(queue.ValveAnswer{Starts: starts})
 	case q.Op == queue.OpRoom:
 		reply(queue.ValveAnswer{DelayMS: ceilMillis(v.room(p, q.Key, now))})
 	case q.Op == queue.OpOutcome:
@@ -63,7 +75,7 @@ func (d *Drainer) control(v *valve, p *partition, q queue.ValveQuestion, reply f
 			a.Error = "exactly one job is asked for"
 			break
 		}
-		a.Job = v.jobState(p, q.Jobs[0], now)
+		a.Job = v.jobState(p, q.Jobs[0], now, wall)
 		if q.Op == queue.OpCancel {
 			a.Removed = v.cancel(p, q.Jobs[0], now)
 		}
@@ -77,6 +89,10 @@ func (d *Drainer) control(v *valve, p *partition, q queue.ValveQuestion, reply f
 func (d *Drainer) resolveAsks(now instant) {
 	kept := d.asks[:0]
 	for _, a := range d.asks {
+		if slices.Max(a.jobs) > a.part.highest && now < a.until && a.part.state <= partitionLive {
+			kept = append(kept, a)
+			continue
+		}
 		starts, complete := d.expect(a, now)
 		if complete || now >= a.until {
 			a.reply(queue.ValveAnswer{Starts: starts})

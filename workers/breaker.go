@@ -34,6 +34,14 @@ func (k *breaker) probing() bool {
 	return k.open && k.probe != nil && k.probe.stage == stageRunning && k.probe.bucket.part.state <= partitionLive
 }
 
+// next is when the next probe is due, 0 when that depends on the one that runs.
+func (k *breaker) next(now instant) instant {
+	if k.probing() {
+		return 0
+	}
+	return max(k.at, now)
+}
+
 // down reports whether the bucket's own breaker is open.
 func (b *bucket) down() bool { return b.target != nil && b.target.open }
 

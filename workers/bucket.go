@@ -44,7 +44,7 @@ type job struct {
 	at      instant       // while in the valve's timers: when to look at it
 	backoff time.Duration // while saving: how long it waits afterwards
 
-	inBucket, inTimers int // heap indices, −1 outside
+	inBucket, inTimers int // heap indices, −1 outside; inBucket is that in ready or in later
 }
 
 // ran reports whether a job that is being buried had started; one that had not can be judged again by anybody.
@@ -80,6 +80,12 @@ func (j orderedJob) before(k orderedJob) bool {
 }
 func (j orderedJob) moved(i int) { j.inBucket = i }
 
+// laterJob orders the jobs of a bucket that may not start yet by when that changes.
+type laterJob struct{ *job }
+
+func (j laterJob) before(k laterJob) bool { return timedJob(j).before(timedJob(k)) }
+func (j laterJob) moved(i int)            { j.inBucket = i }
+
 // timedJob orders the jobs of a valve by when to look at them.
 type timedJob struct{ *job }
 
@@ -93,10 +99,10 @@ type bucket struct {
 	part  *partition
 	clock clock
 	ready heap[orderedJob] // the jobs that wait for a slot
+	later heap[laterJob]   // those that back off or are not due yet
 
 	lanes   []lane
 	held    int // jobs in any stage
-	delayed int // jobs that back off or are not due yet
 	running int // jobs that hold concurrency, wherever they run
 
 	last     *turn        // the last start, which the next one follows
@@ -108,9 +114,11 @@ type bucket struct {
 	throttles int        // pauses in a row
 	target    *suspicion // nil: nothing speaks against it
 
-	turns  float64 // taken under the total outflow, by weight
-	rate   float32 // starts per second, averaged
-	rateAt instant // when it was so
+	turns     float64 // taken under the total outflow, by weight
+	rate      float32 // starts per second, averaged over all time before rateAt
+	rateAt    instant // of its last start; 0: never
+	rateSince instant // before the first one that it counts
+	lastError string  // of the last run that did not end well, until one does
 
 	awake  bool    // it has work and may run it; asleep it earns burst credit
 	since  instant // when it last woke or started a job

@@ -20,7 +20,7 @@ const (
 	mostListed = 8192
 	// clockBytes, runBytes and doneBytes are about the sizes of a clock record without its key, of a running and of a
 	// finished job.
-	clockBytes, runBytes, doneBytes = 96, 60, 21
+	clockBytes, runBytes, doneBytes = 108, 60, 21
 )
 
 // checkpointState is when a partition's checkpoint is written again.
@@ -74,6 +74,7 @@ func (v *valve) handover(p *partition, now instant, atLeast time.Duration) hando
 			}
 		}
 		if matters {
+			c.Starts = roundRate(b.rateNow(now))
 			h.Clocks = append(h.Clocks, c)
 		}
 	}

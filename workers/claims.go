@@ -13,6 +13,7 @@ import (
 type claims struct {
 	offering int     // offers that have no answer yet
 	declined bool    // the last offer found no worker with room, and no local one has been free since
+	nobody   bool    // it found no worker at all
 	running  int     // jobs that run elsewhere
 	nextAt   instant // no offer before it
 	wakeAt   instant // when to look whether offers are wanted
@@ -131,7 +132,7 @@ func (v *valve) wanted(now instant) (n int, next instant) {
 // offered takes the end of an offer.
 func (v *valve) offered(result offerResult, now instant) {
 	v.claims.offering--
-	v.claims.declined = result != offerClaimed
+	v.claims.declined, v.claims.nobody = result != offerClaimed, result == offerNobody
 	switch result {
 	case offerBusy:
 		v.claims.nextAt = now.add(busyPause)

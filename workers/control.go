@@ -9,23 +9,129 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 )
 
+// mostRates is how many buckets a partition has before those that have nothing to do are forgotten although their rate of
+// starts is not: what starts a job now and then would always be new.
+const mostRates = 10_000
+
 // rateMemory is the time over which a bucket's rate of starts is averaged, with exponentially falling weights.
-const rateMemory = 5 * time.Second
+func (b *bucket) rateMemory() time.Duration {
+	const least = 5 * time.Second
+	if b.pace == nil {
+		return least
+	}
+	return max(least, min(3*b.pace.interval, time.Hour))
+}
+
+// faded is what is left of a weight after some time.
+func faded(after, memory time.Duration) float64 { return math.Exp(-after.Seconds() / memory.Seconds()) }
 
 // counted notes a start for the bucket's rate.
 func (b *bucket) counted(now instant) {
-	b.rate = b.rateNow(now) + float32(1/rateMemory.Seconds())
+	memory := b.rateMemory()
+	if b.rateAt == 0 {
+		b.rateAt, b.rateSince = now, now
+		if b.pace != nil { // each start stands for half an interval before it, and half a one after it
+			b.rateSince = now.add(-min(b.pace.interval, memory) / 2)
+		}
+	}
+	b.rate = b.rate*float32(faded(now.since(b.rateAt), memory)) + float32(1/memory.Seconds())
 	b.rateAt = now
 }
 
-func (b *bucket) rateNow(now instant) float32 {
-	return b.rate * float32(math.Exp(-now.since(b.rateAt).Seconds()/rateMemory.Seconds()))
+// rateNow is how many jobs a second the bucket has started lately: over so much of the memory as has been since its first.
+func (b *bucket) rateNow(now instant) float64 {
+	if b.rateAt == 0 {
+		return 0
+	}
+	memory := b.rateMemory()
+	seen := 1 - faded(max(time.Second, now.since(b.rateSince)), memory)
+	return float64(b.rate) * faded(now.since(b.rateAt), memory) / seen
+}
+
+// roundRate leaves three digits, also of ten a day.
+func roundRate(perSecond float64) float64 {
+	if perSecond < 1e-6 {
+		return 0
+	}
+	scale := math.Pow(10, 2-math.Floor(math.Log10(perSecond)))
+	return math.Round(perSecond*scale) / scale
+}
+
+// held says what keeps a bucket from starting its next job, and until when; 0 while nobody can tell. It is nothing for a
+// bucket without jobs that wait, and for one that starts one at this moment.
+func (v *valve) held(b *bucket, now instant) (by string, until instant) {
+	switch {
+	case len(b.ready)+len(b.later) == 0:
+		return "", 0
+	case v.paused:
+		return queue.HeldByPolicyPaused, 0
+	case b.paused:
+		return queue.HeldByPaused, 0
+	case b.part.state != partitionLive || !v.open || b.noting > 0:
+		return queue.HeldByStorage, 0
+	case len(b.ready) == 0:
+		return b.later[0].held(), b.later[0].at
+	case v.breaker.open:
+		return queue.HeldByBreaker, v.breaker.next(now)
+	case b.down():
+		return queue.HeldByBreaker, b.target.next(now)
+	case b.blocked() || b.concurrency > 0 && b.part.unseen > 0:
+		return queue.HeldByConcurrency, 0
+	case b.cool > now:
+		return queue.HeldByCooling, b.cool
+	}
+	if at := v.startable(b); at > now {
+		return queue.HeldByRate, at
+	}
+	if v.total != nil {
+		if at := v.total.next(&v.totalClock); at > now {
+			return queue.HeldByTotalRate, at
+		}
+	}
+	switch {
+	case v.mayTakeWorker(b) || !v.local && !v.claims.declined:
+		return "", 0
+	case !v.local && v.claims.nobody:
+		return queue.HeldByNoWorker, 0
+	}
+	return queue.HeldByWorkersBusy, 0
+}
+
+// held says what a job waits for that may not start yet.
+func (j *job) held() string {
+	if j.attempts > 0 {
+		return queue.HeldByBackoff
+	}
+	return queue.HeldByNotBefore
+}
+
+// heldJob is held for one job.
+func (v *valve) heldJob(j *job, now instant) (by string, until instant) {
+	switch j.stage {
+	case stageSaving, stageBurying:
+		return queue.HeldByStorage, 0
+	case stageWaiting, stageDelayed:
+		by, until = v.held(j.bucket, now)
+	}
+	if j.stage == stageDelayed && by != queue.HeldByPaused && by != queue.HeldByPolicyPaused {
+		return j.held(), j.at
+	}
+	return by, until
+}
+
+// hold is what is said of it.
+func hold(by string, until, now instant, wall time.Time) queue.Hold {
+	if until == 0 {
+		return queue.Hold{By: by}
+	}
+	at := wall.Add(until.since(now)).UTC().Round(time.Millisecond)
+	return queue.Hold{By: by, Until: &at}
 }
 
 // expectBucket is how long a bucket would take to start a job after so many slots of others; nil while nobody can tell:
-// while it is paused, held by its concurrency or being taken over, or there is no worker for it.
+// while it is paused, held by its concurrency or a breaker, or being taken over, or there is no worker for it.
 func (v *valve) expectBucket(b *bucket, slots int64, now instant) *int64 {
-	if b.blocked() || b.part.state != partitionLive || v.free() <= 0 && v.claims.declined {
+	if b.blocked() || v.breaker.open || b.down() || b.part.state != partitionLive || v.free() <= 0 && v.claims.declined {
 		return nil
 	}
 	at := v.startable(b)
@@ -83,10 +189,12 @@ func (v *valve) bucketState(p *partition, key queue.Key, now instant, wall time.
 		return s
 	}
 	s.Depth, s.Waiting, s.Running = b.held, len(b.ready), b.running
-	s.Rate = math.Round(float64(b.rateNow(now))*100) / 100
+	s.Rate = roundRate(b.rateNow(now))
 	s.CoolingMS = max(0, ceilMillis(b.cool.since(now)))
 	s.ExpectMS = v.expectBucket(b, b.slotsFor(0), now)
-	s.Delayed = b.delayed
+	s.Delayed = len(b.later)
+	by, until := v.held(b, now)
+	s.Hold, s.LastError = hold(by, until, now, wall), b.lastError
 	if len(b.ready) > 0 {
 		s.HeadAgeMS = max(0, wall.Sub(b.ready[0].Stored).Milliseconds())
 	}
@@ -105,6 +213,7 @@ func (b listed) moved(int) {}
 // sorts only those that are listed, because starts wait meanwhile.
 func (v *valve) deepest(p *partition, offset, limit int, now instant, wall time.Time) (states []queue.BucketState, total int) {
 	const most = 10_000
+	const mostListedError = 128 // bytes: many buckets must fit a message
 	offset, limit = min(max(offset, 0), most), min(max(limit, 0), most)
 	var top heap[listed]
 	for _, b := range p.buckets {
@@ -123,19 +232,22 @@ func (v *valve) deepest(p *partition, offset, limit int, now instant, wall time.
 		return cmp.Or(cmp.Compare(b.held, a.held), cmp.Compare(a.key, b.key))
 	})
 	for _, b := range top[min(offset, len(top)):] {
-		states = append(states, v.bucketState(p, b.key, now, wall))
+		state := v.bucketState(p, b.key, now, wall)
+		state.LastError = clip(state.LastError, mostListedError)
+		states = append(states, state)
 	}
 	return states, total
 }
 
 // jobState tells how a job stands; nil for one that is not held.
-func (v *valve) jobState(p *partition, seq uint64, now instant) *queue.JobState {
+func (v *valve) jobState(p *partition, seq uint64, now instant, wall time.Time) *queue.JobState {
 	j := p.jobs[seq]
 	if j == nil {
 		return nil
 	}
 	s := &queue.JobState{Seq: seq, Key: j.Key, Attempts: j.attempts, LastError: j.lastError, AcceptedAt: j.Stored}
 	zero := int64(0)
+	by, until := v.heldJob(j, now)
 	switch j.stage {
 	case stageWaiting:
 		position, slots := 0, int64(0)
@@ -146,6 +258,9 @@ func (v *valve) jobState(p *partition, seq uint64, now instant) *queue.JobState 
 			}
 		}
 		s.State, s.Position, s.ExpectMS = queue.JobWaiting, &position, v.expectJob(j, slots, now)
+		if s.ExpectMS != nil && position > 0 && (by == queue.HeldByRate || by == queue.HeldByTotalRate) {
+			until = now.add(time.Duration(*s.ExpectMS) * time.Millisecond) // and not when the first of them starts
+		}
 	case stageDelayed:
 		s.State = queue.JobDelayed
 		if !j.bucket.paused {
@@ -157,6 +272,7 @@ func (v *valve) jobState(p *partition, seq uint64, now instant) *queue.JobState 
 	default:
 		s.State, s.ExpectMS = queue.JobFinishing, &zero
 	}
+	s.Hold = hold(by, until, now, wall)
 	return s
 }
 
@@ -211,7 +327,7 @@ func (v *valve) expect(p *partition, seq uint64, now instant) (wait time.Duratio
 const unknownRoom = time.Second
 
 // room is how long it will be until the bucket's next start, at least one interval: when a place may be free again. Without
-// a pace, and while the bucket is paused or held by its concurrency, it is at least unknownRoom.
+// a pace, and while the bucket is paused or held by its concurrency or a breaker, it is at least unknownRoom.
 func (v *valve) room(p *partition, key queue.Key, now instant) time.Duration {
 	l, b := v.limitsOf(key), p.buckets[key]
 	wait := unknownRoom
@@ -221,7 +337,7 @@ func (v *valve) room(p *partition, key queue.Key, now instant) time.Duration {
 	case v.total != nil:
 		wait = v.total.interval
 	}
-	if l.paused || b != nil && b.blocked() {
+	if l.paused || v.breaker.open || b != nil && (b.blocked() || b.down()) {
 		wait = max(wait, unknownRoom)
 	}
 	if b != nil {

@@ -77,7 +77,7 @@ func TestExpectedStarts(t *testing.T) {
 			}
 			told := map[uint64]time.Duration{}
 			for seq, j := range b.p.jobs {
-				state := b.v.jobState(b.p, seq, b.now)
+				state := b.v.jobState(b.p, seq, b.now, b.wall())
 				if state.State != queue.JobWaiting || state.ExpectMS == nil {
 					t.Fatalf("job %d: %+v", j.Seq, state)
 				}
@@ -112,7 +112,7 @@ func TestExpectedStartsCountSlots(t *testing.T) {
 			}
 			first := b.arrive("a", cost(3), priority(1))
 			state := func(j *job) int64 {
-				ms := b.v.jobState(b.p, j.Seq, b.now).ExpectMS
+				ms := b.v.jobState(b.p, j.Seq, b.now, b.wall()).ExpectMS
 				wait, known := b.v.expect(b.p, j.Seq, b.now)
 				if ms == nil || !known || *ms != wait.Milliseconds() {
 					t.Fatalf("job %d: %v and %v, %v", j.Seq, ms, wait, known)
@@ -215,7 +215,7 @@ func TestSlotsAreCounted(t *testing.T) {
 func TestNobodyCanTellWithoutAWorker(t *testing.T) {
 	told := func(b *valveBench, j *job) string {
 		wait, known := b.v.expect(b.p, j.Seq, b.now)
-		ms := b.v.jobState(b.p, j.Seq, b.now).ExpectMS
+		ms := b.v.jobState(b.p, j.Seq, b.now, b.wall()).ExpectMS
 		if known != (ms != nil) || known && *ms != wait.Milliseconds() {
 			t.Errorf("job %d: %v, %v and %v", j.Seq, wait, known, ms)
 		}

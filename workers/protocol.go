@@ -161,7 +161,7 @@ func outcomeMessage(to string, o outcome) *nats.Msg {
 
 // readOutcome undoes outcomeMessage, and is lenient with what other workers send: no text, no time.
 func readOutcome(seq uint64, m *nats.Msg) (outcome, error) {
-	o := outcome{Seq: seq, Error: clip(header(m.Header, headerError))}
+	o := outcome{Seq: seq, Error: clip(header(m.Header, headerError), mostError)}
 	switch status := header(m.Header, headerStatus); status {
 	case statusDone:
 		o.Kind, o.Error = outcomeDone, ""

@@ -79,6 +79,7 @@ type clockRecord struct {
 	Throttles int       `json:"n,omitempty"` // cool-downs in a row
 	Down      int       `json:"f,omitempty"` // failures in a row of the bucket's open breaker, 0 while it is closed
 	Probe     int64     `json:"p,omitempty"` // µs until its next probe
+	Starts    float64   `json:"s,omitempty"` // per second, lately
 	Rate      string    `json:"r,omitempty"` // that the clock was kept at, when it is not the policy's
 }
 

@@ -105,13 +105,15 @@ func outcomeOf(seq uint64, err error) outcome {
 	} else {
 		o.Unavailable = IsUnavailable(err)
 	}
-	o.Error = clip(err.Error())
+	o.Error = clip(err.Error(), mostError)
 	return o
 }
 
-// clip bounds an error text, which ends up in headers and records.
-func clip(s string) string {
-	const most = 1024
+// mostError is how many bytes of an error are kept, which end up in headers and records.
+const mostError = 1024
+
+// clip bounds a text.
+func clip(s string, most int) string {
 	if len(s) <= most {
 		return s
 	}

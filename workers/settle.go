@@ -33,6 +33,12 @@ func (v *valve) settle(j *job, o outcome, now instant) {
 		return
 	}
 	v.detach(j)
+	switch o.Kind {
+	case outcomeDone:
+		b.lastError = ""
+	case outcomeFailed, outcomeThrottled, outcomePermanent:
+		b.lastError = o.Error
+	}
 	if o.Kind == outcomeDone || o.Kind == outcomeThrottled || o.Kind == outcomePermanent || o.Kind == outcomeFailed && !o.Unavailable {
 		v.available(j, now)
 	}

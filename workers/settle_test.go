@@ -248,8 +248,8 @@ func TestDeadlinesPassWhereverAJobWaits(t *testing.T) {
 			if b.reasons() != "[deadline]" {
 				t.Fatalf("buried for %s", b.reasons())
 			}
-			if b.p.buckets["a"].delayed != 0 {
-				t.Errorf("%d count as delayed", b.p.buckets["a"].delayed)
+			if len(b.p.buckets["a"].later) != 0 {
+				t.Errorf("%d count as delayed", len(b.p.buckets["a"].later))
 			}
 		})
 	}

@@ -65,8 +65,11 @@ func (v *valve) inherit(p *partition, in inheritance, now instant) {
 		if cool := left(c.Cool); c.Cool > 0 && cool > now {
 			b.cool, b.throttles = cool, c.Throttles
 		}
+		if c.Starts > 0 {
+			b.rate, b.rateAt, b.rateSince = float32(min(c.Starts, 1e9)), left(0), left(0).add(-forever)
+		}
 		if c.Down > 0 {
-			b.target = &suspicion{breaker: breaker{open: true, failures: c.Down, at: left(c.Probe)}}
+			b.target = &suspicion{breaker: breaker{open: true, failures: c.Down, at: min(left(c.Probe), now.add(mostProbeWait))}}
 			v.broken++
 		}
 		if b.pace == nil {

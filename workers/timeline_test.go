@@ -263,7 +263,7 @@ func TestIdleBucketsAreForgotten(t *testing.T) {
 		b.v.buried(u.job)
 		b.v.confirmed(b.p, u.Seq, b.now)
 	}
-	b.until(10*second, b.done)
+	b.until(20*second, b.done)
 	if len(b.p.buckets) != 0 || len(b.p.jobs) != 0 || len(b.v.sched)+len(b.v.due)+len(b.v.timers) != 0 {
 		t.Errorf("left: %d buckets, %d jobs, heaps of %d, %d and %d", len(b.p.buckets), len(b.p.jobs), len(b.v.sched), len(b.v.due), len(b.v.timers))
 	}

@@ -90,7 +90,7 @@ func TestBucketsAreNotKeptForTheirTurnsForEver(t *testing.T) {
 		b.arrive("costly", cost(int64(1+i%4)))
 		b.arrive("cheap")
 	}
-	b.until(20*second, b.done)
+	b.until(30*second, b.done)
 	if n := len(b.p.buckets); n != 0 {
 		t.Errorf("%d empty buckets are kept", n)
 	}

@@ -41,6 +41,7 @@ type valve struct {
 	timers heap[timedJob]
 	ending bool // this drainer may not own it any more
 	local  bool // there are local workers
+	open   bool // it might start jobs when it last acted
 	busy   int  // of them, with jobs of this valve
 	lent   int  // of them, with jobs of other drainers
 
@@ -181,8 +182,8 @@ func (v *valve) delay(j *job, until instant) {
 	if j.Size > leanSize {
 		j.Body, j.Lean = nil, true
 	}
-	j.bucket.delayed++
 	v.lookAt(j, min(until, j.expires))
+	j.bucket.later.push(laterJob{j})
 }
 
 // lookAt sets the job's timer.
@@ -197,13 +198,12 @@ func (v *valve) lookAt(j *job, at instant) {
 
 // detach takes a job out of the valve's heaps.
 func (v *valve) detach(j *job) {
-	if j.stage == stageDelayed {
-		j.bucket.delayed--
-	}
 	if j.inTimers >= 0 {
 		v.timers.remove(j.inTimers)
 	}
-	if j.inBucket >= 0 {
+	if j.stage == stageDelayed {
+		j.bucket.later.remove(j.inBucket)
+	} else if j.inBucket >= 0 {
 		j.bucket.ready.remove(j.inBucket)
 		j.bucket.lane(j.Priority).waiting -= j.Cost
 	}
@@ -299,6 +299,9 @@ func (v *valve) forget(b *bucket, now instant) {
 	if b.down() {
 		at = max(at, b.target.at)
 	}
+	if b.rateAt != 0 && len(b.part.buckets) < mostRates {
+		at = max(at, b.rateAt.add(2*b.rateMemory()))
+	}
 	if ahead := b.turns - v.turns; v.total != nil && ahead > 0 {
 		// It has taken turns before others that wait, and would take more of them if that were forgotten. They catch up in
 		// as many starts as there are of them, or more when they have weight.
@@ -364,7 +367,7 @@ func (v *valve) advance(now instant, open bool) {
 		v.timeout(v.timers.remove(0).job, now)
 	}
 	v.expire(now, !open)
-	if !open {
+	if v.open = open; !open {
 		return
 	}
 	for len(v.sched) > 0 && v.sched[0].nextAt <= now {
@@ -496,7 +499,7 @@ func (v *valve) timeout(j *job, now instant) {
 		v.bury(j, ReasonDeadline, "it waited longer than it may")
 		v.place(j.bucket, now)
 	default:
-		j.bucket.delayed--
+		v.detach(j)
 		v.makeReady(j, now)
 	}
 }

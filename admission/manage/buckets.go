@@ -27,6 +27,7 @@ type Bucket struct {
 	Partition int    `json:"partition"`
 	Depth     int    `json:"depth"` // accepted jobs: waiting, delayed and running
 	*queue.BucketState
+	queue.Hold
 	Unanswered []int `json:"unanswered,omitempty"` // the bucket's partition, when nobody answered for it
 }
 
@@ -72,7 +73,8 @@ func (s *Service) Buckets(ctx context.Context, name string, offset, limit int) (
 		}
 		page.Total += a.total
 		for _, state := range a.buckets {
-			all = append(all, Bucket{Key: state.Key.Raw(), Partition: number, Depth: state.Depth, BucketState: &state})
+			all = append(all, Bucket{Key: state.Key.Raw(), Partition: number, Depth: state.Depth, BucketState: &state,
+				Hold: state.Hold})
 		}
 	}
 	slices.SortFunc(all, func(a, b Bucket) int {
@@ -142,7 +144,7 @@ func (s *Service) Bucket(ctx context.Context, name string, key queue.Key) (Bucke
 	defer cancelLook()
 	a, err := s.ask(look, name, b.Partition, queue.ValveQuestion{Op: queue.OpBucket, Key: key})
 	if err == nil && a.Bucket != nil {
-		b.Depth, b.BucketState = a.Bucket.Depth, a.Bucket
+		b.Depth, b.BucketState, b.Hold = a.Bucket.Depth, a.Bucket, a.Bucket.Hold
 		return b, nil
 	}
 	// JetStream knows the depth whoever drains.
@@ -151,7 +153,9 @@ func (s *Service) Bucket(ctx context.Context, name string, key queue.Key) (Bucke
 	if err != nil && !errors.Is(err, queue.ErrNoStream) {
 		return Bucket{}, translate(err)
 	}
-	b.Depth = int(depth)
+	if b.Depth = int(depth); depth > 0 {
+		b.By = queue.HeldByNoDrainer
+	}
 	return b, nil
 }
 

@@ -25,9 +25,10 @@ type Job struct {
 	// Position is how many jobs of its bucket start before it; nil unless it waits.
 	Position *int `json:"position"`
 	// ExpectMS is the milliseconds until it starts; nil while nobody can tell: paused, held by concurrency, no drainer.
-	ExpectMS   *int64     `json:"expect_ms"`
-	Attempts   *int       `json:"attempts,omitempty"` // that failed; nil when no drainer has it
-	LastError  string     `json:"last_error,omitempty"`
+	ExpectMS  *int64 `json:"expect_ms"`
+	Attempts  *int   `json:"attempts,omitempty"` // that failed; nil when no drainer has it
+	LastError string `json:"last_error,omitempty"`
+	queue.Hold
 	AcceptedAt time.Time  `json:"accepted_at"`
 	Deadline   *time.Time `json:"deadline,omitempty"`
 	NotBefore  *time.Time `json:"not_before,omitempty"`
@@ -50,7 +51,7 @@ func storedJob(policy string, stored queue.Arrived) Job {
 
 func (j *Job) set(state *queue.JobState) {
 	j.State, j.Position, j.ExpectMS = state.State, state.Position, state.ExpectMS
-	j.Attempts, j.LastError = &state.Attempts, state.LastError
+	j.Attempts, j.LastError, j.Hold = &state.Attempts, state.LastError, state.Hold
 }
 
 // stored reads a job from its stream.
@@ -81,6 +82,7 @@ func (s *Service) Job(ctx context.Context, name string, seq uint64) (Job, error)
 	a, err := s.ask(look, name, job.Partition, queue.ValveQuestion{Op: queue.OpJob, Jobs: []uint64{seq}})
 	switch {
 	case err != nil:
+		job.By = queue.HeldByNoDrainer
 		return job, nil
 	case a.Job == nil:
 		return s.stored(ctx, name, seq) // it may have finished since
@@ -109,7 +111,7 @@ func (s *Service) Cancel(ctx context.Context, name string, seq uint64) (Job, err
 		if a.Job != nil {
 			job.set(a.Job)
 		}
-		job.State, job.Position, job.ExpectMS = JobCancelled, nil, nil
+		job.State, job.Position, job.ExpectMS, job.Hold = JobCancelled, nil, nil, queue.Hold{}
 		s.log(ctx, "job cancelled", "job", job.Job, "key", job.Key)
 		return job, nil
 	case a.Job == nil:

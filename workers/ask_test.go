@@ -1,0 +1,34 @@
+package workers
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
+)
+
+// Starts wait while a question is answered, so it may not be about any number of jobs.
+func TestOneQuestionNamesSoManyJobs(t *testing.T) {
+	b := newBench(t, with(leaky("api", "1000/s"), func(p *policy.Policy) { p.Partitions = 1 }))
+	var ran seen
+	b.drain(Options{}, map[string]Handler{"api": ran.handle})
+	b.publish("api", "a", 0, 1)
+	ask := func(n int) (queue.ValveAnswer, error) {
+		seqs := make([]uint64, n)
+		for i := range seqs {
+			seqs[i] = uint64(i + 1)
+		}
+		return b.broker.AskValve(t.Context(), "api", 0, queue.ValveQuestion{Op: queue.OpExpect, Jobs: seqs})
+	}
+	b.until("a question about as many as may be is answered", func() bool {
+		a, err := ask(queue.MaxExpected)
+		return err == nil && len(a.Starts) == queue.MaxExpected && a.Starts[0].Known
+	})
+	if _, err := ask(100_000); err == nil || !strings.Contains(err.Error(), "at most 512 jobs can be asked for at once, not 100000") {
+		t.Errorf("a question about 100,000 jobs is answered %v", err)
+	}
+	if a, err := ask(0); err != nil || len(a.Starts) != 0 {
+		t.Errorf("a question about none is answered %+v, %v", a, err)
+	}
+}
