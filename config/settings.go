@@ -39,7 +39,7 @@ var settings = []setting{
 		networks(func(c *Config) *[]netip.Prefix { return &c.HTTP.TrustedProxies })},
 	{"http.max_connections", "", "", number(func(c *Config) *int { return &c.HTTP.MaxConnections })},
 	{"http.max_per_client", "", "", number(func(c *Config) *int { return &c.HTTP.MaxPerClient })},
-	{"nats.url", "nats-url", "`URL` of NATS; an admitter without one starts the embedded server",
+	{"nats.url", "nats-url", "`URL` of NATS 2.14 or newer; an admitter without one starts the embedded server",
 		text(func(c *Config) *string { return &c.NATS.URL })},
 	{"nats.prefix", "nats-prefix", "`word` that all subjects, streams and KV buckets begin with",
 		text(func(c *Config) *string { return &c.NATS.Prefix })},

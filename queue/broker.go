@@ -111,7 +111,8 @@ func (b *Broker) Setup(ctx context.Context) error {
 		return fmt.Errorf("set up JetStream: %w: not connected", ErrUnavailable)
 	}
 	if !atLeast(version, MinServerVersion) {
-		return fmt.Errorf("set up JetStream: %w: nats-server %q, want at least %s", ErrVersion, version, MinServerVersion)
+		return fmt.Errorf("set up JetStream: %w: %s is nats-server %s, and Penstock needs %s or newer", ErrVersion,
+			b.nc.ConnectedUrlRedacted(), version, MinServerVersion)
 	}
 	size, _, err := b.storeSize(ctx)
 	if err != nil {

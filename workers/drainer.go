@@ -267,7 +267,7 @@ func (d *Drainer) setUp(ctx context.Context) error {
 		return err
 	})
 	if refused != nil && ctx.Err() == nil {
-		return fmt.Errorf("set up JetStream: %w", refused)
+		return refused
 	}
 	if !told.IsZero() && ctx.Err() == nil {
 		d.log.Info("JetStream can be used now")

@@ -641,3 +641,68 @@ func freeAddress(t *testing.T) string {
 	defer l.Close()
 	return l.Addr().String()
 }
+
+// TestAnOldNATSServerIsNamed: what is found and what is needed, by both programs.
+func TestAnOldNATSServerIsNamed(t *testing.T) {
+	server, err := embedded.Start(embedded.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Shutdown()
+	old := older(t, strings.TrimPrefix(server.URL(), "nats://"), "2.10.7")
+	for name, program := range map[string]string{"admitter": binary, "drainer": drainerBinary} {
+		p := launchProgram(t, program, "--config", configure(t, policies), "--nats-url", "nats://me:secret@"+old)
+		if status := p.end(); status != 1 {
+			t.Errorf("%s: ended with status %d", name, status)
+		}
+		for _, want := range []string{name + ": ", old + " is nats-server 2.10.7, and Penstock needs 2.14.0 or newer"} {
+			if !strings.Contains(p.log.String(), want) {
+				t.Errorf("%s does not say %q", name, want)
+			}
+		}
+		if strings.Contains(p.log.String(), "secret") {
+			t.Errorf("%s tells a password", name)
+		}
+	}
+}
+
+// older is the address of a server that says it has another version.
+func older(t *testing.T, server, version string) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	own := regexp.MustCompile(`"version":"[^"]*"`)
+	go func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			behind, err := net.Dial("tcp", server)
+			if err != nil {
+				client.Close()
+				continue
+			}
+			go func() {
+				defer behind.Close()
+				_, _ = io.Copy(behind, client) // until one of them leaves
+			}()
+			go func() {
+				defer client.Close()
+				for in := bufio.NewReader(behind); ; {
+					line, err := in.ReadBytes('\n')
+					if bytes.HasPrefix(line, []byte("INFO ")) {
+						line = own.ReplaceAll(line, fmt.Appendf(nil, `"version":%q`, version))
+					}
+					if _, writeErr := client.Write(line); err != nil || writeErr != nil {
+						return
+					}
+				}
+			}()
+		}
+	}()
+	return listener.Addr().String()
+}

@@ -148,6 +148,29 @@ func TestSIGHUPWithoutAFileChangesNothing(t *testing.T) {
 	}
 }
 
+// TestSIGHUPWithPoliciesThatCannotBeChangesNothing: only what is stored shows what is wrong with them.
+func TestSIGHUPWithPoliciesThatCannotBeChangesNothing(t *testing.T) {
+	file := configure(t, policies)
+	p := launch(t, "--config", file).ready()
+	rewrite(t, file, strings.NewReplacer("outflow: 1/m, capacity: 3", "outflow: 1/m, capacity: 3, partitions: 2",
+		"token_bucket, capacity: 2, refill: 1/h", "fixed_window, limit: 1, window: 1m").Replace(policies))
+	p.signal(syscall.SIGHUP)
+	p.logs(2, "level=ERROR")
+	for _, want := range []string{"policy stripe: partitions: cannot change", "policy door: algorithm: cannot change"} {
+		if !strings.Contains(p.log.String(), want) {
+			t.Errorf("the log does not say %q", want)
+		}
+	}
+	for range 2 { // the token bucket's two, and not the window's one
+		if status, body := p.post("/v1/check/door/acme", ""); status != 200 {
+			t.Errorf("%d %s", status, body)
+		}
+	}
+	if status := p.terminate(); status != 0 {
+		t.Errorf("ended with status %d", status)
+	}
+}
+
 // stuck is a configuration with a job that runs until release is called.
 func stuck(t *testing.T, more string) (text string, started <-chan struct{}, release func()) {
 	t.Helper()
