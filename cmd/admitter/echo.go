@@ -24,6 +24,9 @@ func echo(out io.Writer) http.Handler {
 	var mu sync.Mutex
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(io.LimitReader(r.Body, mostShown+1))
+		if err == nil {
+			_, err = io.Copy(io.Discard, r.Body)
+		}
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
@@ -51,20 +54,22 @@ func banner(address, nats string, set queue.PolicySet) string {
 		if entry.Retired {
 			continue
 		}
-		state := ""
+		fmt.Fprintf(table, "  %s\t%s", name, numbers(entry.Policy))
 		if entry.Paused {
-			state = "PAUSED: curl -X POST http://" + address + "/v1/resume/" + name
+			fmt.Fprintf(table, "\tPAUSED: curl -X POST http://%s/v1/resume/%s", address, name)
 		}
-		fmt.Fprintf(table, "  %s\t%s\t%s\n", name, numbers(entry.Policy), state)
+		fmt.Fprintln(table)
 		switch {
-		case entry.Policy.Paced():
+		case queued == "" && entry.Policy.Paced() && !entry.Paused:
 			queued = name
 		case checked == "" && !entry.Policy.HasQueue():
 			checked = name
 		}
 	}
 	_ = table.Flush() // a strings.Builder takes everything
-	b.WriteString("\nTry, in another terminal:\n\n")
+	if queued+checked != "" {
+		b.WriteString("\nTry, in another terminal:\n\n")
+	}
 	jobs := fmt.Sprintf("http://%s/v1/jobs/%s/customer-1", address, queued)
 	if queued != "" {
 		fmt.Fprintf(&b, "  curl -i -d hello %s\n", jobs)
