@@ -2,13 +2,14 @@
 // against real processes, and must print what the page says it prints.
 //
 // Of an output the words must be right, and the fields and their order; numbers and times may be others, and "…" stands for
-// anything. Ports are exchanged for free ones. `curl` and `nats` are stand-ins (tools_test.go), so that the test needs
+// anything. Ports are exchanged for free ones, and /run/secrets for a directory of the test's. `curl` and `nats` are stand-ins (tools_test.go), so that the test needs
 // neither: they know the options that the pages use, and print what the pages show of an answer. Like a reader, the test runs
 // a page's commands in one shell, and what ends in "&" in the background, until the end of its block.
 package docs
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -56,7 +57,8 @@ func prepare(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(tools)
-	if out, err := exec.Command("go", "build", "-o", tools, "../cmd/admitter", "../cmd/drainer").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", tools, "../cmd/admitter", "../cmd/drainer",
+		"github.com/nats-io/nats-server/v2").CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "%v\n%s", err, out)
 		return 1
 	}
@@ -67,7 +69,7 @@ func prepare(m *testing.M) int {
 type reader struct {
 	t     *testing.T
 	dir   string
-	ports *strings.Replacer // of a page for those that are free here
+	here  *strings.Replacer // of a page's ports for free ones, and of places that are not ours
 	in    io.Writer
 	lines chan string // that the shell prints
 	count int
@@ -76,8 +78,8 @@ type reader struct {
 func newReader(t *testing.T) *reader {
 	t.Helper()
 	r := &reader{t: t, dir: t.TempDir(), lines: make(chan string, 1024)}
-	var exchange []string
-	for _, port := range []string{"8080", "8081", "4222"} {
+	exchange := []string{"/run/secrets", r.dir}
+	for _, port := range []string{"8080", "8081", "4222", "4223", "4224", "4225", "6222", "6223", "6224"} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
@@ -89,11 +91,11 @@ func newReader(t *testing.T) *reader {
 		}
 		exchange = append(exchange, ":"+port, ":"+free)
 	}
-	r.ports = strings.NewReplacer(exchange...)
+	r.here = strings.NewReplacer(exchange...)
 
 	shell := exec.Command("sh")
 	shell.Dir = r.dir
-	shell.Env = append(os.Environ(), "PATH="+tools+":"+os.Getenv("PATH"), "NATS_URL="+r.ports.Replace("nats://127.0.0.1:4222"))
+	shell.Env = append(os.Environ(), "PATH="+tools+":"+os.Getenv("PATH"), "NATS_URL="+r.here.Replace("nats://127.0.0.1:4222"))
 	in, err := shell.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -158,19 +160,22 @@ func (r *reader) background(command string) (file string) {
 	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		_, err := os.Stat(file + ".ready")
 		out, _ := os.ReadFile(file)
-		if err == nil || strings.HasPrefix(string(out), "ready ") && r.owned() {
+		log, _ := os.ReadFile(file + ".log")
+		if err == nil || strings.HasPrefix(string(out), "ready ") && r.settled(command) || bytes.Contains(log, []byte("Server is ready")) {
 			return file
 		}
 		if time.Now().After(deadline) {
-			log, _ := os.ReadFile(file + ".log")
 			r.t.Fatalf("not ready: %s\n%s%s", command, out, log)
 		}
 	}
 }
 
-// owned reports whether all partitions have an owner, as they have by the time a reader has read on.
-func (r *reader) owned() bool {
-	api := r.ports.Replace("http://127.0.0.1:8080/v1/")
+// settled reports whether all partitions have an owner, as they have by the time a reader has read on.
+func (r *reader) settled(command string) bool {
+	if !strings.Contains(command, "--drain") {
+		return true
+	}
+	api := r.here.Replace("http://127.0.0.1:8080/v1/")
 	get := func(path string, answer any) bool {
 		response, err := http.Get(api + path)
 		if err != nil {
@@ -218,7 +223,7 @@ func (r *reader) follow(page string) {
 		}
 		block := lines[begin:min(i, len(lines))]
 		if name, isFile := strings.CutPrefix(strings.Join(block[:min(1, len(block))], ""), "# file: "); isFile {
-			content := r.ports.Replace(strings.Join(block, "\n") + "\n")
+			content := r.here.Replace(strings.Join(block, "\n") + "\n")
 			if err := os.WriteFile(filepath.Join(r.dir, name), []byte(content), 0o600); err != nil {
 				r.t.Fatal(err)
 			}
@@ -235,7 +240,7 @@ func (r *reader) follow(page string) {
 func (r *reader) block(page string, all []step) int {
 	later := map[string]step{}
 	for _, s := range all {
-		command := r.ports.Replace(s.command)
+		command := r.here.Replace(s.command)
 		if before, background := strings.CutSuffix(command, " &"); background {
 			later[r.background(before)] = s
 			continue
@@ -345,3 +350,27 @@ func fields(answer string) (header []string, rest string) {
 }
 
 func TestPublishing(t *testing.T) { newReader(t).follow("publish.md") }
+
+func TestTargets(t *testing.T) { newReader(t).follow("targets.md") }
+
+func TestOperating(t *testing.T) { newReader(t).follow("operate.md") }
+
+func TestEveryAlertHasARunbook(t *testing.T) {
+	alerts, err := os.ReadFile("../deploy/penstock-alerts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("operate.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(`alert: (\w+)`).FindAllSubmatch(alerts, -1)
+	if len(found) == 0 {
+		t.Error("no alerts")
+	}
+	for _, alert := range found {
+		if !bytes.Contains(page, append([]byte("| `"), append(alert[1], "` |"...)...)) {
+			t.Errorf("operate.md does not say what to do about %s", alert[1])
+		}
+	}
+}

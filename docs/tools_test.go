@@ -93,11 +93,11 @@ func show(header map[string][]string) {
 // natsCLI is what the pages use of https://github.com/nats-io/natscli: request, pub and sub. Where that prints the time and
 // what it does, this prints nothing.
 func natsCLI(args []string) error {
-	options, rest := arguments(args, "-H --header --count --timeout")
+	options, rest := arguments(args, "-s -H --header --count")
 	if len(rest) < 2 {
 		return fmt.Errorf("want a command and a subject, not %q", rest)
 	}
-	nc, err := nats.Connect(os.Getenv("NATS_URL"))
+	nc, err := nats.Connect(last(options["-s"], os.Getenv("NATS_URL")))
 	if err != nil {
 		return err
 	}
