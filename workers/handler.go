@@ -28,8 +28,8 @@ type Job struct {
 }
 
 // Handler runs one attempt of a job. It must return soon after its context ends, which happens after the policy's timeout
-// and when the drainer stops. nil means done; see [Permanent] and [RetryAfter] for the errors that mean more than "try
-// again". A panic is an error. A job may run twice after a crash, so a handler should be idempotent.
+// and when the drainer stops. nil means done; see [Permanent], [RetryAfter] and [Unavailable] for the errors that mean
+// more than "try again". A panic is an error. A job may run twice after a crash, so a handler should be idempotent.
 type Handler func(ctx context.Context, job Job) error
 
 // call runs a handler and turns its panic into an error.
