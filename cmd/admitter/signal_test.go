@@ -200,7 +200,9 @@ func TestASecondSignalEndsTheProcessAtOnce(t *testing.T) {
 			}
 			<-started
 			p.signal(signals[0])
+			p.signal(signals[0]) // at once: as from a program that tells the process and its group
 			p.logs(1, "waiting for jobs that run")
+			time.Sleep(200 * time.Millisecond) // until it is another
 			p.signal(signals[1])
 			if status := p.end(); status != 1 {
 				t.Errorf("ended with status %d", status)

@@ -34,6 +34,10 @@ const (
 	exitInvalid = 2
 )
 
+// sameSignal is how long after the first signal another is no second one: programs such as timeout tell a process and
+// then its group.
+const sameSignal = 100 * time.Millisecond
+
 // Command is one of Penstock's programs.
 type Command struct {
 	Name string
@@ -73,9 +77,13 @@ func (c Command) Main() {
 	var running atomic.Pointer[Process]
 	go func() {
 		first := <-ends
+		told := time.Now()
 		running.Load().stopping(first)
 		stop()
 		second := <-ends
+		for time.Since(told) < sameSignal {
+			second = <-ends
+		}
 		running.Load().cutOff(second)
 		os.Exit(exitFailed)
 	}()
