@@ -234,7 +234,7 @@ func TestAPolicyIsDeletedWithItsJobs(t *testing.T) {
 		<-finish
 	}))
 	defer target.Close()
-	p := launch(t, "--config", configure(t, ""), "--drain").ready()
+	p := launch(t, "--config", configure(t, allowLoopback), "--drain").ready()
 	document := fmt.Sprintf(`{"algorithm":"leaking_bucket","outflow":"100/s","capacity":20,"partitions":2,"concurrency":1,`+
 		`"target":{"http":{"url":%q}},"retry":{"backoff":"1h"}}`, target.URL)
 	operate[any](p, "PUT", "/v1/policies/acme", document, 201)
