@@ -84,7 +84,7 @@ func (v *valve) handover(p *partition, now instant, atLeast time.Duration) hando
 		}
 		return v.compareClocks(a, b)
 	})
-	h.Running = v.runningJobs(p)
+	h.Running, h.Stream = v.runningJobs(p), p.stream()
 	if atLeast == 0 {
 		h.Done = v.doneJobs(p, now)
 	}
@@ -167,6 +167,14 @@ func (v *valve) doneJobs(p *partition, now instant) (done []uint64) {
 	slices.Sort(done)
 	done = slices.Compact(done)
 	return done[:min(len(done), mostListed)]
+}
+
+// stream tells the partition's stream from others of its name, 0 while it is not known.
+func (p *partition) stream() int64 {
+	if p.created.IsZero() {
+		return 0
+	}
+	return p.created.UnixNano()
 }
 
 // runningJobs lists the jobs of a partition that have started and have no recorded outcome yet.

@@ -102,9 +102,9 @@ func (c *core) claim(s *share, now instant) {
 	r := ownerRecord{V: version, Owner: c.lease.id, Nonce: c.nonce()}
 	switch {
 	case s.part != nil && !s.part.fresh:
-		r.Running = c.valves[s.policy].runningJobs(s.part)
+		r.Running, r.Stream = c.valves[s.policy].runningJobs(s.part), s.part.stream()
 	case s.before.exists: // not taken in yet
-		r.Running = s.before.record.Running
+		r.Running, r.Stream = s.before.record.Running, s.before.record.Stream
 		if !s.before.record.Released {
 			r.After = cmp.Or(s.before.record.After, s.before.revision)
 		}
@@ -328,7 +328,14 @@ func (c *core) distribute(now instant) {
 	}
 	c.prune()
 	for _, s := range c.sortedShares() {
-		if c.valves[s.policy] == nil || now < s.actAt {
+		if c.valves[s.policy] == nil {
+			continue
+		}
+		if p := s.part; s.state == shareOwned && p.unopened && !p.fresh && c.givesUp(s) && c.canGo(s, now) {
+			c.release(s, now) // its stream may be gone for good: nobody waits for it
+			continue
+		}
+		if now < s.actAt {
 			continue
 		}
 		switch s.state {
@@ -373,14 +380,13 @@ func (c *core) considerRelease(s *share, now instant) {
 		return
 	case s.part.fresh:
 		return // what it inherits must be known before it can be handed on
-	}
-	to := c.favourite[s]
-	if c.leaving || c.valves[s.policy].ending {
-		if to != "" && c.peers[to].alive(now, c.options.lease) || c.quiet(s) {
+	case c.givesUp(s):
+		if c.canGo(s, now) {
 			c.release(s, now)
 		}
 		return
 	}
+	to := c.favourite[s]
 	if s.part.quiesced {
 		c.release(s, now) // once begun it is done
 		return
@@ -391,6 +397,15 @@ func (c *core) considerRelease(s *share, now instant) {
 	if now.since(s.takenAt) >= c.options.lease/2 {
 		c.release(s, now)
 	}
+}
+
+// givesUp reports whether this drainer is not to keep a partition.
+func (c *core) givesUp(s *share) bool { return c.leaving || c.valves[s.policy].ending }
+
+// canGo reports whether a partition that this drainer gives up can be released: there is an heir, or nothing to be left.
+func (c *core) canGo(s *share, now instant) bool {
+	to := c.favourite[s]
+	return to != "" && c.peers[to].alive(now, c.options.lease) || c.quiet(s)
 }
 
 // quiet reports whether nothing of a partition is under way here or still to be told, and stops it from starting more.

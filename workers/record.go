@@ -68,6 +68,7 @@ type handover struct {
 	Partial bool          `json:"partial,omitempty"` // there were too many of them to list
 	Crashed int64         `json:"crashed,omitempty"` // µs since a crash after which buckets that are not listed may have started
 	Running []runRecord   `json:"running,omitempty"` // jobs that have no outcome yet, and who runs them
+	Stream  int64         `json:"stream,omitempty"`  // when the stream of these jobs was made, Unix ns: another one repeats their sequences
 	Done    []uint64      `json:"done,omitempty"`    // finished a moment ago: their acknowledgement may not be seen yet
 }
 

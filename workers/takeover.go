@@ -67,10 +67,11 @@ func (c *core) inheritance(s *share, found opened, now instant) inheritance {
 		in.crashed = true
 		in.handover, in.elapsed = found.checkpoint.handover, since(found.noted)
 		if noted = found.noted; found.checkpoint.Epoch != b.revision && (b.record.After == 0 || found.checkpoint.Epoch < b.record.After) {
-			in.handover.Running, noted = b.record.Running, b.stored
+			in.handover.Running, in.handover.Stream, noted = b.record.Running, b.record.Stream, b.stored
 		}
 	}
-	if noted.Before(found.created) { // what it says of sequences is about another stream
+	// What it says of sequences may be about another stream, whose name this one has now.
+	if stream := in.handover.Stream; noted.Before(found.created) || stream != 0 && stream != found.created.UnixNano() {
 		in.handover.Running, in.handover.Done = nil, nil
 	}
 	for _, r := range in.handover.Running {
