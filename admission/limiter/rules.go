@@ -11,10 +11,6 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// maxLogTimes bounds the timestamps that all sliding logs of one rule can keep in memory, at 8 bytes each: its store then
-// holds fewer keys than other rules' stores do.
-const maxLogTimes = 1 << 28
-
 // site is where a rule's store is made.
 type site struct {
 	place  place
@@ -96,11 +92,7 @@ func openRule[S any](s site, rule algorithms.Rule[S], window time.Duration, befo
 	}
 	switch at := s.place.(type) {
 	case memory:
-		most := memstore.DefaultMaxKeys
-		if s.rule.Algorithm == policy.SlidingLog {
-			most = int(min(memstore.DefaultMaxKeys, maxLogTimes/max(rule.Most(), 1)))
-		}
-		o.store = memstore.New(rule, memstore.MaxKeys(most))
+		o.store = memstore.New(rule)
 	case inRedis:
 		if len(s.policy.Limits) > 0 {
 			o.store = redisstore.NewMember(at.client, s.policy.Name, s.rule.Name+":"+string(s.rule.Algorithm), rule)

@@ -15,7 +15,7 @@ type Member interface {
 	clock() time.Time
 	serial() uint64
 	// hold finds or makes the state of a key, and look finds it without making one. Both lock it.
-	hold(key string, now time.Time) (held, error)
+	hold(key string, now time.Time) held
 	look(key string) held
 }
 
@@ -55,9 +55,7 @@ func (g *Group) Take(_ context.Context, keys []string, n int64) (combined algori
 	defer release(states)
 	now := g.members[0].clock()
 	for _, i := range g.order {
-		if states[i], err = g.members[i].hold(keys[i], now); err != nil {
-			return algorithms.Decision{}, 0, err
-		}
+		states[i] = g.members[i].hold(keys[i], now)
 	}
 	if err := check(states, n); err != nil {
 		return algorithms.Decision{}, 0, err
@@ -144,6 +142,7 @@ func release(states []held) {
 
 // heldState is the state of one key of a store. A key that is not known has none.
 type heldState[S any] struct {
+	store *Store[S]
 	rule  algorithms.Rule[S]
 	shard *shard[S]
 	state *S
@@ -153,28 +152,25 @@ func (s *Store[S]) most() int64      { return s.Rule().Most() }
 func (s *Store[S]) clock() time.Time { return s.now() }
 func (s *Store[S]) serial() uint64   { return s.number }
 
-func (s *Store[S]) hold(key string, now time.Time) (held, error) {
+func (s *Store[S]) hold(key string, now time.Time) held {
 	shard, hash := s.shard(key)
 	shard.mu.Lock()
 	rule := s.Rule()
-	state, err := s.state(shard, rule, hash, key, now)
-	if err != nil {
-		shard.mu.Unlock()
-		return nil, err
-	}
-	return &heldState[S]{rule, shard, state}, nil
+	return &heldState[S]{s, rule, shard, s.state(shard, rule, hash, key, now)}
 }
 
 func (s *Store[S]) look(key string) held {
 	shard, hash := s.shard(key)
 	shard.mu.Lock()
-	return &heldState[S]{s.Rule(), shard, shard.find(hash, key)}
+	return &heldState[S]{s, s.Rule(), shard, shard.find(hash, key)}
 }
 
 func (h *heldState[S]) most() int64 { return h.rule.Most() }
 
 func (h *heldState[S]) take(now time.Time, n int64) (d algorithms.Decision) {
+	before := h.store.size(h.state)
 	*h.state, d = h.rule.Take(*h.state, now, n)
+	h.store.resized(h.shard, h.rule, h.state, before, now)
 	return d
 }
 
@@ -188,7 +184,9 @@ func (h *heldState[S]) peek(now time.Time, n int64) algorithms.Decision {
 
 func (h *heldState[S]) refund(now time.Time, n int64) {
 	if h.state != nil {
+		before := h.store.size(h.state)
 		*h.state = h.rule.Refund(*h.state, now, n)
+		h.store.resized(h.shard, h.rule, h.state, before, now)
 	}
 }
 

@@ -16,7 +16,6 @@ package memstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"hash/maphash"
 	"sync/atomic"
@@ -25,34 +24,42 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// DefaultMaxKeys is how many keys a store holds unless [MaxKeys] says otherwise. Ten million token buckets take about
-// 0.9 GB, with keys of up to 39 bytes; longer ones take more.
-const DefaultMaxKeys = 10_000_000
-
-// ErrTooManyKeys says that a request came with a new key while the store held as many keys in use as it may.
-var ErrTooManyKeys = errors.New("too many keys in use")
+// What a store holds unless [MaxKeys] and [MaxBytes] say otherwise. Ten million token buckets take about 0.9 GB, with keys
+// of up to 39 bytes; longer ones take more, and so do sliding logs.
+const (
+	DefaultMaxKeys  = 10_000_000
+	DefaultMaxBytes = 1 << 30
+)
 
 // grace is how long a key must have been as good as new before it is forgotten.
 const grace = time.Minute
 
 // How many places a call examines for keys that are as good as new: every sweepEvery-th call of a shard, a call before
-// it adds a key, and one before it gives up for want of room.
+// it adds a key. A store that is full forgets the coldest of a few keys, at most so many times for a new one.
 const (
-	sweepEvery    = 64
-	looks         = 32
-	looksWhenNew  = 4 // more than one key, so that what is due to be forgotten cannot pile up
-	looksWhenFull = 64
+	sweepEvery   = 64
+	looks        = 32
+	looksWhenNew = 4 // more than one key, so that what is due to be forgotten cannot pile up
+	sample       = 16
+	mostEvicted  = 8
 )
 
 // Option changes a setting of [New].
 type Option func(*options)
 
-type options struct{ maxKeys int64 }
+type options struct{ maxKeys, maxBytes int64 }
 
-// MaxKeys sets the most keys that a store holds; n below 1 means [DefaultMaxKeys]. Beyond it new keys are answered
-// with [ErrTooManyKeys], and those in use go on.
+// MaxKeys sets the most keys that a store holds; n below 1 means [DefaultMaxKeys]. For one more, the store forgets the
+// coldest of a few others: the one that would be as good as new first. So those that have used up their limit go last, and
+// however many keys somebody makes up, nobody is locked out.
 func MaxKeys(n int) Option {
 	return func(o *options) { o.maxKeys = int64(n) }
+}
+
+// MaxBytes sets how much memory the keys and their states may take, in bytes, as MaxKeys sets their number; n below 1 means
+// [DefaultMaxBytes]. While a part of a store's table grows it takes up to twice its own memory, which is not counted.
+func MaxBytes(n int64) Option {
+	return func(o *options) { o.maxBytes = n }
 }
 
 // Store holds one state per key. All methods are safe for concurrent use. They never block for long, so contexts are
@@ -62,8 +69,10 @@ type Store[S any] struct {
 	rule    atomic.Pointer[algorithms.Rule[S]]
 	now     func() time.Time // that of a clock, but for the tests
 	seed    maphash.Seed
-	maxKeys int64
+	options options
 	keys    atomic.Int64
+	bytes   atomic.Int64
+	logs    bool   // states have memory of their own
 	number  uint64 // of the store, in the order in which they were made
 }
 
@@ -78,7 +87,11 @@ func New[S any](rule algorithms.Rule[S], opts ...Option) *Store[S] {
 	if o.maxKeys < 1 {
 		o.maxKeys = DefaultMaxKeys
 	}
-	s := &Store[S]{now: new(clock).now, seed: maphash.MakeSeed(), maxKeys: o.maxKeys, number: stores.Add(1)}
+	if o.maxBytes < 1 {
+		o.maxBytes = DefaultMaxBytes
+	}
+	s := &Store[S]{now: new(clock).now, seed: maphash.MakeSeed(), options: o, number: stores.Add(1)}
+	_, s.logs = any(new(S)).(*algorithms.SlidingLogState)
 	if err := s.SetRule(rule); err != nil {
 		panic(err)
 	}
@@ -101,8 +114,7 @@ func (s *Store[S]) Rule() algorithms.Rule[S] { return *s.rule.Load() }
 // Len is how many keys are held, some of which may be due to be forgotten.
 func (s *Store[S]) Len() int { return int(s.keys.Load()) }
 
-// Take asks for n units of key: all of them or none. Errors: [*algorithms.CostError] if n can never pass,
-// [ErrTooManyKeys] if key is new and there is no room for it.
+// Take asks for n units of key: all of them or none. The error is a [*algorithms.CostError] if n can never pass.
 func (s *Store[S]) Take(_ context.Context, key string, n int64) (d algorithms.Decision, err error) {
 	rule := s.Rule()
 	if err := algorithms.CheckCost(n, rule.Most()); err != nil {
@@ -112,11 +124,10 @@ func (s *Store[S]) Take(_ context.Context, key string, n int64) (d algorithms.De
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
 	now := s.now()
-	state, err := s.state(shard, rule, hash, key, now)
-	if err != nil {
-		return d, err
-	}
+	state := s.state(shard, rule, hash, key, now)
+	before := s.size(state)
 	*state, d = rule.Take(*state, now, n)
+	s.resized(shard, rule, state, before, now)
 	return d, nil
 }
 
@@ -130,11 +141,10 @@ func (s *Store[S]) TakeUpTo(_ context.Context, key string, n int64) (d algorithm
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
 	now := s.now()
-	state, err := s.state(shard, rule, hash, key, now)
-	if err != nil {
-		return d, err
-	}
+	state := s.state(shard, rule, hash, key, now)
+	before := s.size(state)
 	*state, d = rule.TakeUpTo(*state, now, n)
+	s.resized(shard, rule, state, before, now)
 	return d, nil
 }
 
@@ -165,7 +175,9 @@ func (s *Store[S]) Refund(_ context.Context, key string, n int64) error {
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
 	if state := shard.find(hash, key); state != nil {
-		*state = rule.Refund(*state, s.now(), n)
+		before, now := s.size(state), s.now()
+		*state = rule.Refund(*state, now, n)
+		s.resized(shard, rule, state, before, now)
 	}
 	return nil
 }
@@ -177,22 +189,84 @@ func (s *Store[S]) shard(key string) (*shard[S], uint64) {
 }
 
 // state finds or makes the state of a key, and forgets a few keys on the way. The shard must be locked.
-func (s *Store[S]) state(shard *shard[S], rule algorithms.Rule[S], hash uint64, key string, now time.Time) (*S, error) {
+func (s *Store[S]) state(shard *shard[S], rule algorithms.Rule[S], hash uint64, key string, now time.Time) *S {
 	if shard.calls++; shard.calls%sweepEvery == 0 {
 		s.sweepNext(shard, rule, now)
 	}
 	if state := shard.find(hash, key); state != nil {
-		return state, nil
+		return state
 	}
 	s.sweep(shard, rule, now, looksWhenNew)
-	if s.keys.Add(1) > s.maxKeys {
-		s.sweep(shard, rule, now, looksWhenFull)
-		if s.keys.Load() > s.maxKeys {
-			s.keys.Add(-1)
-			return nil, ErrTooManyKeys
+	name := newName(key, hash)
+	for range mostEvicted {
+		over := s.bytes.Load() + shard.growth() + name.memory() - s.options.maxBytes
+		if s.keys.Load() < s.options.maxKeys && over <= 0 || !s.evict(shard, rule, now) {
+			break
 		}
 	}
-	return shard.add(s.seed, hash, newName(key, hash)), nil
+	state := shard.add(s.seed, hash, name)
+	s.keys.Add(1)
+	s.account(shard)
+	return state
+}
+
+// size is the memory of a state's own. Nearly all have none.
+func (s *Store[S]) size(state *S) int64 {
+	if !s.logs {
+		return 0
+	}
+	return stateSize(state)
+}
+
+// resized accounts for a state whose size has changed. It is not valid afterwards.
+func (s *Store[S]) resized(shard *shard[S], rule algorithms.Rule[S], state *S, before int64, now time.Time) {
+	if !s.logs {
+		return
+	}
+	shard.bytes += stateSize(state) - before
+	s.account(shard)
+	for range mostEvicted {
+		if s.bytes.Load() <= s.options.maxBytes || !s.evict(shard, rule, now) {
+			return
+		}
+	}
+}
+
+// account adds to the store's bytes what a shard's have changed by.
+func (s *Store[S]) account(shard *shard[S]) {
+	if change := shard.bytes - shard.told; change != 0 {
+		s.bytes.Add(change)
+		shard.told = shard.bytes
+	}
+}
+
+// evict forgets the coldest of a few keys of a locked shard, or of another one when it has none, and reports whether there
+// was one.
+func (s *Store[S]) evict(locked *shard[S], rule algorithms.Rule[S], now time.Time) bool {
+	if s.evictFrom(locked, rule, now) {
+		return true
+	}
+	for i := range s.shards {
+		other := &s.shards[i]
+		if other == locked || !other.mu.TryLock() {
+			continue
+		}
+		done := s.evictFrom(other, rule, now)
+		other.mu.Unlock()
+		if done {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *Store[S]) evictFrom(shard *shard[S], rule algorithms.Rule[S], now time.Time) bool {
+	if !shard.evict(rule, s.seed, now, sample) {
+		return false
+	}
+	s.keys.Add(-1)
+	s.account(shard)
+	return true
 }
 
 // sweepNext sweeps the shards in turn, so that those which nobody calls are swept too. The one that it is given is
@@ -211,5 +285,6 @@ func (s *Store[S]) sweepNext(locked *shard[S], rule algorithms.Rule[S], now time
 func (s *Store[S]) sweep(shard *shard[S], rule algorithms.Rule[S], now time.Time, looks int) {
 	if removed := shard.sweep(rule, s.seed, now.Add(-grace), looks); removed > 0 {
 		s.keys.Add(-removed)
+		s.account(shard)
 	}
 }

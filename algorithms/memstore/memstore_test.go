@@ -3,6 +3,8 @@ package memstore
 import (
 	"errors"
 	"fmt"
+	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -118,29 +120,80 @@ func TestKeysDoNotPileUpWhenEachIsNew(t *testing.T) {
 	}
 }
 
-func TestMaxKeys(t *testing.T) {
-	s, clock := open(algorithms.TokenBucket{Capacity: 1, Refill: perSecond(1)}, MaxKeys(1000))
-	for i := range 1000 {
-		mustTake(t, s, fmt.Sprint(i), 1)
+// However many keys somebody makes up, new customers are served, and who has used up his limit stays out.
+func TestTheColdestKeysGoFirst(t *testing.T) {
+	for name, bound := range map[string]Option{"keys": MaxKeys(1000), "bytes": MaxBytes(100_000)} {
+		t.Run(name, func(t *testing.T) {
+			s, clock := open(algorithms.TokenBucket{Capacity: 10, Refill: algorithms.Rate{Count: 1, Per: time.Minute}}, bound)
+			for i := range 100 {
+				mustTake(t, s, fmt.Sprint("spent ", i), 10)
+			}
+			for i := range 20_000 {
+				if d := mustTake(t, s, fmt.Sprint("made up ", i), 1); !d.Allowed {
+					t.Fatalf("new key %d: %+v", i, d)
+				}
+				clock.move(time.Millisecond)
+			}
+			if s.Len() < 500 || int64(s.Len()) > s.options.maxKeys || s.bytes.Load() > s.options.maxBytes {
+				t.Errorf("%d keys in %d bytes", s.Len(), s.bytes.Load())
+			}
+			for i := range 100 {
+				if d := mustTake(t, s, fmt.Sprint("spent ", i), 1); d.Allowed {
+					t.Errorf("key %d is as good as new", i)
+				}
+			}
+		})
 	}
-	if _, err := s.Take(t.Context(), "one more", 1); !errors.Is(err, ErrTooManyKeys) {
-		t.Errorf("got %v, want ErrTooManyKeys", err)
+	s, _ := open(algorithms.FixedWindow{Limit: 1, Window: time.Minute}, MaxKeys(1))
+	for i := range 300 {
+		if d := mustTake(t, s, fmt.Sprint(i), 1); !d.Allowed || s.Len() != 1 {
+			t.Fatalf("%+v, %d keys", d, s.Len())
+		}
 	}
-	if _, err := s.TakeUpTo(t.Context(), "one more", 1); !errors.Is(err, ErrTooManyKeys) {
-		t.Errorf("got %v, want ErrTooManyKeys", err)
-	}
-	if d, err := s.Peek(t.Context(), "one more", 1); err != nil || !d.Allowed {
-		t.Errorf("peek: %+v, %v", d, err)
-	}
-	if d := mustTake(t, s, "7", 1); d.Allowed {
-		t.Errorf("a key in use: %+v, want its refusal", d)
-	}
-	clock.move(2 * time.Minute)
-	for i := range 500 { // not 1000: calls make room in their own shard only
-		mustTake(t, s, fmt.Sprint("new ", i), 1)
-	}
-	if s.Len() > 1000 {
-		t.Errorf("%d keys, want at most 1000", s.Len())
+}
+
+func TestMemoryIsBounded(t *testing.T) {
+	const most = 8 << 20
+	long := strings.Repeat("x", 200)
+	for name, fill := range map[string]func() any{
+		"long keys": func() any {
+			s, _ := open(algorithms.FixedWindow{Limit: 5, Window: time.Hour}, MaxBytes(most))
+			for i := range 200_000 {
+				mustTake(t, s, long+fmt.Sprint(i), 1)
+			}
+			return s
+		},
+		"logs": func() any {
+			s, _ := open(algorithms.SlidingLog{Limit: 1000, Window: time.Hour}, MaxBytes(most))
+			for i := range 200_000 {
+				mustTake(t, s, fmt.Sprint(i%5000), 40)
+			}
+			return s
+		},
+		"logs of a group": func() any {
+			s, _ := open(algorithms.SlidingLog{Limit: 1000, Window: time.Hour}, MaxBytes(most))
+			group := NewGroup(s)
+			for i := range 200_000 {
+				if _, _, err := group.Take(t.Context(), []string{fmt.Sprint(i % 5000)}, 40); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return s
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var before, after runtime.MemStats
+			runtime.GC()
+			runtime.ReadMemStats(&before)
+			store := fill()
+			runtime.GC()
+			runtime.ReadMemStats(&after)
+			runtime.KeepAlive(store)
+			// A log may keep as much again: what append left behind its first time.
+			if used := int64(after.HeapAlloc) - int64(before.HeapAlloc); used > 2*most || used < most/2 {
+				t.Errorf("%d bytes are used, want %d", used, most)
+			}
+		})
 	}
 }
 

@@ -3,6 +3,7 @@ package memstore
 import (
 	"encoding/binary"
 	"hash/maphash"
+	"reflect"
 	"strings"
 )
 
@@ -27,6 +28,14 @@ func newName(key string, hash uint64) (n name) {
 	binary.NativeEndian.PutUint64(n.short[:], hash)
 	n.size, n.long = isLong, &long
 	return n
+}
+
+// memory is the memory that n takes beside itself, in bytes.
+func (n *name) memory() int64 {
+	if n.size != isLong {
+		return 0
+	}
+	return int64(len(*n.long)) + int64(reflect.TypeFor[string]().Size())
 }
 
 // is reports whether n is the name of a key.

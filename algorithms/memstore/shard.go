@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"hash/maphash"
+	"reflect"
 	"sync"
 	"time"
 
@@ -26,7 +27,9 @@ type shard[S any] struct {
 	entries []entry[S]
 	used    int      // places that are not free
 	hand    int      // the place that sweep looks at next
-	_       [48]byte // keeps neighbours from sharing a line of the cache
+	bytes   int64    // of all memory of the shard
+	told    int64    // of these, what the store knows of
+	_       [32]byte // keeps neighbours from sharing a line of the cache
 }
 
 type entry[S any] struct {
@@ -86,10 +89,37 @@ func (s *shard[S]) find(hash uint64, key string) *S {
 
 // add returns a state for a key that has none.
 func (s *shard[S]) add(seed maphash.Seed, hash uint64, name name) *S {
-	if s.used >= len(s.marks)*7/8 { // fuller, searches would be long
-		s.resize(seed, max(fewPlaces, len(s.marks)*5/4))
+	if s.crowded() {
+		s.resize(seed, s.larger())
 	}
+	s.bytes += name.memory()
 	return s.insert(hash, name)
+}
+
+// crowded reports whether the table grows for one more key: fuller, searches would be long.
+func (s *shard[S]) crowded() bool { return s.used >= len(s.marks)*7/8 }
+
+func (s *shard[S]) larger() int { return max(fewPlaces, len(s.marks)*5/4) }
+
+// growth is the memory that one more key takes, but for its name's own.
+func (s *shard[S]) growth() int64 {
+	if !s.crowded() {
+		return 0
+	}
+	return s.table(s.larger()) - s.table(len(s.marks))
+}
+
+// table is the memory of so many places.
+func (s *shard[S]) table(places int) int64 {
+	return int64(places) * int64(reflect.TypeFor[entry[S]]().Size()+reflect.TypeFor[mark]().Size())
+}
+
+// stateSize is the memory that a state takes beside itself, in bytes.
+func stateSize[S any](state *S) int64 {
+	if log, ok := any(state).(*algorithms.SlidingLogState); ok {
+		return 8 * int64(cap(log.Times))
+	}
+	return 0
 }
 
 func (s *shard[S]) insert(hash uint64, name name) *S {
@@ -106,6 +136,7 @@ func (s *shard[S]) insert(hash uint64, name name) *S {
 
 // remove frees a place. Entries behind it move up, but none to before its home, so that every search still comes by.
 func (s *shard[S]) remove(seed maphash.Seed, place int) {
+	s.bytes -= s.entries[place].name.memory() + stateSize(&s.entries[place].state)
 	for i := s.next(place); s.marks[i] != 0; i = s.next(i) {
 		gap, away := s.distance(place, i), s.marks[i].away()
 		if away == far {
@@ -124,6 +155,7 @@ func (s *shard[S]) remove(seed maphash.Seed, place int) {
 // resize moves the entries to a table of so many places.
 func (s *shard[S]) resize(seed maphash.Seed, places int) {
 	marks, entries := s.marks, s.entries
+	s.bytes += s.table(places) - s.table(len(marks))
 	s.marks, s.entries, s.used = make([]mark, places), make([]entry[S], places), 0
 	for i := range marks {
 		if marks[i] != 0 {
@@ -151,4 +183,33 @@ func (s *shard[S]) sweep(rule algorithms.Rule[S], seed maphash.Seed, then time.T
 		s.resize(seed, len(s.marks)/2)
 	}
 	return removed
+}
+
+// evict removes the coldest of the next few keys, and reports whether there was one: the key that would be as good as new
+// first, and of those that would be at the same time the one that has used least.
+func (s *shard[S]) evict(rule algorithms.Rule[S], seed maphash.Seed, now time.Time, sample int) bool {
+	coldest := -1
+	var least algorithms.Decision
+	for range s.marks {
+		if s.hand >= len(s.marks) {
+			s.hand = 0
+		}
+		place := s.hand
+		s.hand++
+		if s.marks[place] == 0 {
+			continue
+		}
+		d := rule.Peek(s.entries[place].state, now, 1)
+		if coldest < 0 || d.ResetAfter < least.ResetAfter || d.ResetAfter == least.ResetAfter && d.Remaining > least.Remaining {
+			coldest, least = place, d
+		}
+		if sample--; sample == 0 {
+			break
+		}
+	}
+	if coldest < 0 {
+		return false
+	}
+	s.remove(seed, coldest)
+	return true
 }
