@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"log/slog"
 	"strings"
 	"unicode/utf8"
 )
@@ -150,6 +151,9 @@ func (k Key) Raw() string {
 	}
 	return string(k)
 }
+
+// LogValue implements [slog.LogValuer]: a log tells the key that users know, not its subject form.
+func (k Key) LogValue() slog.Value { return slog.StringValue(k.Raw()) }
 
 // strange is a stand-in for the tail of a subject that no EncodeKey produces: a literal that may stand in subjects and
 // that no key has, so that the job can be reported without touching any bucket.

@@ -146,7 +146,7 @@ func (d *Drainer) readLegacy(ctx context.Context, p *partition, epoch uint64, fo
 			err = decode(r.Value, &a.attemptRecord)
 		}
 		if err != nil {
-			d.log.Warn("attempt record not used", "key", r.Key, "error", err)
+			d.log.Warn("attempt record not used", "record", r.Key, "error", err)
 			continue
 		}
 		found.attempts[seq] = a

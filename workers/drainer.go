@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/internal/buildinfo"
+	"github.com/penstock-mq/penstock/internal/seldom"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 )
@@ -113,7 +114,8 @@ type Drainer struct {
 	broker   *queue.Broker
 	options  Options
 	log      *slog.Logger
-	epoch    time.Time // of instants
+	seldom   *seldom.Log // for what others can cause again and again
+	epoch    time.Time   // of instants
 	handlers map[string]Handler
 
 	fence   atomic.Int64 // instant before which jobs may start
@@ -186,7 +188,7 @@ func New(nc *nats.Conn, o Options) (*Drainer, error) {
 		return nil, err
 	}
 	return &Drainer{
-		broker: broker, options: o, log: o.Logger, epoch: time.Now().Add(-time.Second), handlers: map[string]Handler{},
+		broker: broker, options: o, log: o.Logger, seldom: seldom.New(o.Logger), epoch: time.Now().Add(-time.Second), handlers: map[string]Handler{},
 		results: make(chan result, 1024), events: make(chan func(instant), 256), stopped: make(chan struct{}),
 		policies: map[string]policy.Policy{}, running: map[string]Handler{}, backlogs: map[*partition]*backlog{},
 		owned: map[string]int{}, letters: letters{log: o.Logger},

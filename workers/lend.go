@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"strings"
 	"time"
@@ -142,7 +143,7 @@ func (d *Drainer) offered(name string) nats.MsgHandler {
 			token := m.Reply[len(d.remote.inbox):]
 			d.post(func(now instant) { d.ownOffer(token, now) })
 		case header(m.Header, headerV) != protocolVersion:
-			d.log.Warn("stood back from an offer of another version", "policy", name, "version", header(m.Header, headerV))
+			d.seldom.Log("offer "+name, slog.LevelWarn, "stood back from an offer of another version", "policy", name, "version", header(m.Header, headerV))
 			d.say(m.Reply, statusBusy)
 		default:
 			key := queue.Key(header(m.Header, headerKey))
@@ -261,7 +262,7 @@ func (d *Drainer) lend(ctx context.Context, c *claim, m *nats.Msg, handle Handle
 	now := d.now()
 	switch {
 	case err != nil:
-		d.log.Warn("gave a job back that was not understood", "job", job.ID, "error", err)
+		d.seldom.Log("job "+c.policy, slog.LevelWarn, "gave a job back that was not understood", "policy", c.policy, "job", job.ID, "error", err)
 		answer = message(m.Reply, statusReturned)
 		timeout = time.Second
 	case now.since(c.at) > claimWindow:
@@ -285,7 +286,8 @@ func (d *Drainer) lend(ctx context.Context, c *claim, m *nats.Msg, handle Handle
 
 // runLent runs the handler and says meanwhile that the job goes on.
 func (d *Drainer) runLent(ctx context.Context, job Job, valve string, timeout time.Duration, handle Handler) outcome {
-	d.log.Debug("start for another drainer", "job", job.ID, "key", job.Key, "attempt", job.Attempt)
+	began := d.now()
+	d.log.Debug("start for another drainer", "policy", job.Policy, "job", job.ID, "key", job.Key, "attempt", job.Attempt)
 	attempt, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	returned := make(chan struct{})
@@ -307,6 +309,7 @@ func (d *Drainer) runLent(ctx context.Context, job Job, valve string, timeout ti
 	if o.Kind == outcomeFailed && ctx.Err() != nil {
 		o.Kind = outcomeUncounted // this process or the valve's ends: no attempt
 	}
+	d.logEnd(job, o, d.now().since(began))
 	return o
 }
 
@@ -321,7 +324,7 @@ func (d *Drainer) confirm(m *nats.Msg, timeout time.Duration) {
 			break
 		}
 		if time.Now().After(end) || tries > 2 && d.jobs.Err() != nil {
-			d.log.Info("a valve did not hear how a lent job ended", "outcome", header(m.Header, headerStatus), "error", err)
+			d.seldom.Log("confirm", slog.LevelInfo, "a valve did not hear how a lent job ended", "outcome", header(m.Header, headerStatus), "error", err)
 			break
 		}
 		timer := time.NewTimer(pause)

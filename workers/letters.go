@@ -51,7 +51,7 @@ func (l *letters) tell(now instant, end bool) {
 			continue
 		}
 		l.log.Warn("dead letters", "policy", name, "letters", t.untold,
-			"last_job", t.last.Seq, "last_key", t.last.Key, "last_reason", t.last.Reason, "last_error", t.last.Error)
+			"last_job", jobID(name, t.last.Seq), "last_key", t.last.Key, "last_reason", t.last.Reason, "last_error", t.last.Error)
 		if t.discarded > 0 {
 			l.log.Warn("the oldest dead letters were discarded: they take what the policy's may", "policy", name,
 				"letters", t.discarded)
@@ -89,7 +89,7 @@ func (d *Drainer) bury(b *backlog, u burial) {
 		if discarded > 0 {
 			d.options.Observer.Discarded(letter.Policy, discarded)
 		}
-		d.log.Debug("dead letter", "policy", letter.Policy, "job", u.Seq, "key", u.Key, "reason", u.reason, "error", u.detail)
+		d.log.Debug("dead letter", "policy", letter.Policy, "job", jobID(letter.Policy, u.Seq), "key", u.Key, "reason", u.reason, "error", u.detail)
 		d.letters.add(letter, discarded)
 		d.options.Observer.Ended(letter.Policy, "dead")
 		d.broker.Tell(letter.Policy, queue.Event{

@@ -57,7 +57,7 @@ func TestDeadLettersAreToldInSum(t *testing.T) {
 	bury("api", 1)
 	bury("mail", 2)
 	l.tell(origin.add(time.Hour), false)
-	if text := out.String(); !strings.Contains(text, "policy=mail letters=2 last_job=7") || !strings.Contains(text, `last_error="target answered 404"`) ||
+	if text := out.String(); !strings.Contains(text, "policy=mail letters=2 last_job=mail:7") || !strings.Contains(text, `last_error="target answered 404"`) ||
 		strings.Contains(text, "secret") {
 		t.Errorf("told: %s", text)
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"time"
 
@@ -51,7 +52,7 @@ func (d *Drainer) perform(ctx context.Context) {
 	for _, p := range out.deletes {
 		d.call(ctx, func() {
 			if err := d.table(p.table).Delete(ctx, p.key, p.revision); err != nil {
-				d.log.Debug("record not deleted", "key", p.key, "error", err)
+				d.log.Debug("record not deleted", "record", p.key, "error", err)
 			}
 		})
 	}
@@ -76,10 +77,10 @@ func (d *Drainer) perform(ctx context.Context) {
 		d.log.Info("took a partition over: its owner is gone", "policy", p.policy, "partition", p.number)
 	}
 	if out.vanished > 0 {
-		d.log.Warn("jobs were removed from the stream by others", "jobs", out.vanished)
+		d.seldom.Log("vanished", slog.LevelWarn, "jobs were removed from the stream by others", "jobs", out.vanished)
 	}
 	if out.strange > 0 {
-		d.log.Warn("stood back from records of another version", "records", out.strange)
+		d.seldom.Log("strange", slog.LevelWarn, "stood back from records of another version", "records", out.strange)
 	}
 	if out.lost > 0 {
 		d.log.Warn("this process was declared dead and begins anew", "id", d.core.lease.id)
@@ -111,7 +112,7 @@ func (d *Drainer) performJobs(ctx context.Context, out *actions) {
 	for _, f := range out.forgets {
 		d.call(ctx, func() {
 			if err := d.broker.Attempts().Delete(ctx, attemptKey(f.part, f.seq), 0); err != nil {
-				d.log.Debug("attempt record not deleted", "job", f.seq, "error", err)
+				d.log.Debug("attempt record not deleted", "job", jobID(f.part.policy, f.seq), "error", err)
 			}
 		})
 	}

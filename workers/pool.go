@@ -2,6 +2,7 @@ package workers
 
 import (
 	"context"
+	"log/slog"
 	"strconv"
 	"strings"
 	"time"
@@ -60,7 +61,9 @@ func newJob(r run, created time.Time) Job {
 func (d *Drainer) tellStart(r run, job Job, now instant) {
 	wait := max(0, job.Started.Sub(job.Accepted))
 	d.options.Observer.Started(job.Policy, max(0, now.since(r.due)), wait)
-	d.log.Debug("start", "job", job.ID, "key", job.Key, "attempt", job.Attempt, "started", job.Started)
+	if d.log.Enabled(context.Background(), slog.LevelDebug) {
+		d.log.Debug("start", "policy", job.Policy, "job", job.ID, "key", job.Key, "attempt", job.Attempt, "wait", wait, "started", job.Started)
+	}
 	d.broker.Tell(job.Policy, queue.Event{
 		Type: queue.EventStarted, Job: job.ID, Key: job.Key, Attempt: job.Attempt, WaitMS: wait.Milliseconds(),
 	})
@@ -69,9 +72,7 @@ func (d *Drainer) tellStart(r run, job Job, now instant) {
 // tellEnd tells observers how an attempt ended.
 func (d *Drainer) tellEnd(job Job, o outcome, took time.Duration) {
 	d.options.Observer.Finished(job.Policy, string(o.Kind))
-	if o.Kind != outcomeDone {
-		d.log.Debug("attempt ended", "job", job.ID, "key", job.Key, "attempt", job.Attempt, "outcome", o.Kind, "error", o.Error)
-	}
+	d.logEnd(job, o, took)
 	event := queue.EventFailed
 	switch o.Kind {
 	case outcomeDone:
@@ -85,6 +86,18 @@ func (d *Drainer) tellEnd(job Job, o outcome, took time.Duration) {
 	d.broker.Tell(job.Policy, queue.Event{
 		Type: event, Job: job.ID, Key: job.Key, Attempt: job.Attempt, DurationMS: took.Milliseconds(), Error: o.Error,
 	})
+}
+
+// logEnd writes the line of an attempt's end, which is that of its start with the outcome.
+func (d *Drainer) logEnd(job Job, o outcome, took time.Duration) {
+	if !d.log.Enabled(context.Background(), slog.LevelDebug) {
+		return
+	}
+	line := d.log.With("policy", job.Policy, "job", job.ID, "key", job.Key, "attempt", job.Attempt, "outcome", o.Kind, "took", took)
+	if o.Error != "" {
+		line = line.With("error", o.Error)
+	}
+	line.Debug("end")
 }
 
 func (d *Drainer) report(r result) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"strings"
 	"sync"
@@ -242,7 +243,8 @@ func (d *Drainer) await(r run, worker string, answers <-chan *nats.Msg, timeout 
 			default:
 				o, err := readOutcome(r.Seq, m)
 				if err != nil {
-					d.log.Warn("a worker's message was not understood", "job", jobID(r.part.policy, r.Seq), "error", err)
+					d.seldom.Log("worker "+r.part.policy, slog.LevelWarn, "a worker's message was not understood",
+						"policy", r.part.policy, "job", jobID(r.part.policy, r.Seq), "error", err)
 					d.say(m.Reply, statusError)
 					continue
 				}

@@ -5,10 +5,9 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"sync"
-	"time"
 
 	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/internal/seldom"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 )
@@ -103,17 +102,12 @@ func (p problem) answer(more ...Field) Answer {
 
 // Errors turns errors into answers and logs what an operator must know.
 type Errors struct {
-	log *slog.Logger
-
-	mu   sync.Mutex
-	told map[string]time.Time // by reason: when something unavailable was last logged
+	log    *slog.Logger
+	seldom *seldom.Log // by reason
 }
 
-// tellAgain is how long refusals for the same reason are not worth another line.
-const tellAgain = 10 * time.Second
-
 // NewErrors logs to log.
-func NewErrors(log *slog.Logger) *Errors { return &Errors{log: log, told: map[string]time.Time{}} }
+func NewErrors(log *slog.Logger) *Errors { return &Errors{log: log, seldom: seldom.New(log)} }
 
 // Answer is the answer to a question that ended in an error. An unexpected error is logged with its chain and becomes a
 // bare 500. That something is unavailable is logged once in ten seconds for each reason, or one outage would fill the disk.
@@ -159,16 +153,7 @@ func (e *Errors) warn(err error) {
 	if reason == admission.ReasonStore || reason == admission.ReasonDrainer || errors.Is(err, queue.ErrNotSent) {
 		return
 	}
-	e.mu.Lock()
-	now := time.Now()
-	fresh := now.Sub(e.told[reason]) >= tellAgain
-	if fresh {
-		e.told[reason] = now
-	}
-	e.mu.Unlock()
-	if fresh {
-		e.log.Warn("requests are refused for now", "reason", reason, "error", err)
-	}
+	e.seldom.Log(reason, slog.LevelWarn, "requests are refused for now", "reason", reason, "error", err)
 }
 
 // refusedDocument answers with all that is wrong with a policy or an override: by itself, or, as a conflict, as a change.

@@ -190,6 +190,7 @@ func (a *admitter) announce(ctx context.Context, http net.Addr, url string) erro
 	if wait(ctx, a.setUp, a.listening, a.streams.applied) {
 		close(a.ready)
 		fmt.Fprintf(a.Stdout, "ready http=%s nats=%s\n", http, url)
+		a.log.Info("ready", "http", http.String(), "nats", url)
 		if a.echo != "" {
 			fmt.Fprint(a.Stdout, banner(http.String(), url, a.streams.policies()))
 		}

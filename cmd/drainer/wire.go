@@ -59,6 +59,7 @@ func serve(ctx context.Context, p *daemon.Process) error {
 			select {
 			case <-ready:
 				fmt.Fprintf(p.Stdout, "ready nats=%s\n", nc.ConnectedUrlRedacted())
+				log.Info("ready", "nats", nc.ConnectedUrlRedacted())
 				<-ctx.Done()
 			case <-ctx.Done():
 			}

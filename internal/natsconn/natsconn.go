@@ -10,38 +10,28 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock/internal/seldom"
 )
 
-const (
-	// errorsEvery is the least time between two lines about errors of one subscription.
-	errorsEvery = 10 * time.Second
-	// mostReported bounds what is remembered of that.
-	mostReported = 1000
-	// leaveTimeout bounds the wait for the last bytes of a connection that is about to be closed.
-	leaveTimeout = 2 * time.Second
-)
+// leaveTimeout bounds the wait for the last bytes of a connection that is about to be closed.
+const leaveTimeout = 2 * time.Second
 
 // Watch logs what becomes of a process's connections: one line when the first of them is lost and one when all are back,
 // however many they are, and one in ten seconds about what a subscription cannot take.
 type Watch struct {
-	log *slog.Logger
+	log    *slog.Logger
+	errors *seldom.Log
 
 	mu     sync.Mutex
 	away   map[string]bool // the names of connections that are lost
 	since  time.Time       // when the first of them was
 	denied bool            // it was told that the server refuses us
-	errors map[string]*reported
-}
-
-// reported is what was told of a subscription's errors.
-type reported struct {
-	at     time.Time
-	untold int
 }
 
 // NewWatch makes a watch for the connections of one process.
 func NewWatch(log *slog.Logger) *Watch {
-	return &Watch{log: log, away: map[string]bool{}, errors: map[string]*reported{}}
+	return &Watch{log: log, errors: seldom.New(log), away: map[string]bool{}}
 }
 
 // Options make a connection that never gives up: not when the server is away at first, nor when it refuses the
@@ -113,28 +103,11 @@ func (w *Watch) back(name string, nc *nats.Conn) {
 // report tells of an error that nats.go has no caller for: such as messages that come faster than they are taken, or whose
 // headers cannot be read. A client must not be able to fill the log with them.
 func (w *Watch) report(name, subject string, err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	key := name + " " + subject
-	r := w.errors[key]
-	if r == nil {
-		if len(w.errors) >= mostReported {
-			clear(w.errors)
-		}
-		r = &reported{}
-		w.errors[key] = r
-	}
-	now := time.Now()
-	if now.Sub(r.at) < errorsEvery {
-		r.untold++
-		return
-	}
 	level := slog.LevelWarn
 	if errors.Is(err, nats.ErrBadHeaderMsg) { // a client's fault, which is answered
 		level = slog.LevelDebug
 	}
-	w.log.Log(context.Background(), level, "NATS reports an error", "connection", name, "subject", subject, "error", err, "more", r.untold)
-	r.at, r.untold = now, 0
+	w.errors.Log(name+" "+subject, level, "NATS reports an error", "connection", name, "subject", subject, "error", err)
 }
 
 // Connected waits for the first connection, and reports whether it came before ctx ended.

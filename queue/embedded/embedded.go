@@ -2,7 +2,6 @@
 package embedded
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -17,6 +16,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
+	"github.com/penstock-mq/penstock/internal/seldom"
 	"github.com/penstock-mq/penstock/policy"
 )
 
@@ -115,7 +115,10 @@ func (s *Server) run(options *server.Options, logger *slog.Logger) error {
 	if s.server, err = server.NewServer(options); err != nil {
 		return err
 	}
-	log := &bridge{logger: logger, fatal: make(chan string, 1)}
+	log := &bridge{fatal: make(chan string, 1)}
+	if logger != nil {
+		log.lines = seldom.New(logger)
+	}
 	s.server.SetLoggerV2(log, false, false, false)
 
 	ready := make(chan bool, 1)
@@ -252,15 +255,16 @@ func (s *Server) release() {
 	}
 }
 
-// bridge hands the server's log to a slog.Logger. The server reports that it cannot start only here.
+// bridge hands the server's log to a slog.Logger, of the same warning one line in ten seconds: clients can cause them. The
+// server reports that it cannot start only here.
 type bridge struct {
-	logger *slog.Logger
-	fatal  chan string
+	lines *seldom.Log // nil: none
+	fatal chan string
 }
 
 func (b *bridge) log(level slog.Level, format string, v []any) {
-	if b.logger != nil {
-		b.logger.Log(context.Background(), level, "nats-server: "+strings.TrimSpace(fmt.Sprintf(format, v...)))
+	if b.lines != nil {
+		b.lines.Log(format, level, "nats-server: "+strings.TrimSpace(fmt.Sprintf(format, v...)))
 	}
 }
 

@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/penstock-mq/penstock/internal/seldom"
 )
 
 func start(t *testing.T, o Options) *Server {
@@ -145,7 +147,7 @@ func TestOnlyWarningsAreLogged(t *testing.T) {
 	}), &slog.HandlerOptions{Level: slog.LevelDebug}))
 	s := start(t, Options{Dir: t.TempDir(), Logger: log})
 	stream(t, s)
-	b := &bridge{logger: log}
+	b := &bridge{lines: seldom.New(log)}
 	b.Warnf("low on %s", "space")
 	b.Errorf("out of %s", "space")
 	s.Shutdown()

@@ -1,0 +1,60 @@
+// Package seldom keeps what others do, again and again, from filling the log.
+package seldom
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+const (
+	// every is the least time between two lines about the same.
+	every = 10 * time.Second
+	// most bounds what is remembered.
+	most = 1000
+)
+
+// Log writes about the same thing once in ten seconds at most, with how many lines were left out in between. It is safe for
+// concurrent use.
+type Log struct {
+	log *slog.Logger
+
+	mu   sync.Mutex
+	told map[string]*told // by what the lines are about
+}
+
+type told struct {
+	at      time.Time
+	leftOut int
+}
+
+// New makes one that writes to log.
+func New(log *slog.Logger) *Log { return &Log{log: log, told: map[string]*told{}} }
+
+// Log writes a line, unless one about the same was written less than ten seconds ago.
+func (l *Log) Log(about string, level slog.Level, message string, args ...any) {
+	if !l.log.Enabled(context.Background(), level) {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t := l.told[about]
+	if t == nil {
+		if len(l.told) >= most {
+			clear(l.told)
+		}
+		t = &told{}
+		l.told[about] = t
+	}
+	now := time.Now()
+	if now.Sub(t.at) < every {
+		t.leftOut++
+		return
+	}
+	if t.leftOut > 0 {
+		args = append(args, "left_out", t.leftOut)
+	}
+	l.log.Log(context.Background(), level, message, args...)
+	t.at, t.leftOut = now, 0
+}
