@@ -116,6 +116,7 @@ func unwrapPolicy(document []byte) (inner []byte, paused *bool, err error) {
 		Paused   *bool           `json:"paused"`
 		Revision any             `json:"revision"`
 		Source   any             `json:"source"`
+		Set      any             `json:"set"`
 		Retired  any             `json:"retired"`
 		Deleting any             `json:"deleting"`
 		Changed  any             `json:"changed"`

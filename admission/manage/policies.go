@@ -14,11 +14,12 @@ import (
 
 // Policy is a policy with what is known of it beside its content.
 type Policy struct {
-	Policy   policy.Policy `json:"policy"`   // with its defaults
-	Revision uint64        `json:"revision"` // grows with every change
-	Source   string        `json:"source"`   // "file" or "api": who wrote the content
-	Paused   bool          `json:"paused"`   // its jobs wait until somebody resumes it
-	Retired  bool          `json:"retired"`  // it takes no new jobs and ends when its queue is empty
+	Policy   policy.Policy `json:"policy"`        // with its defaults
+	Revision uint64        `json:"revision"`      // grows with every change
+	Source   string        `json:"source"`        // "file" or "api": who wrote the content
+	Set      string        `json:"set,omitempty"` // of the file that the policy is in, or was when it left it
+	Paused   bool          `json:"paused"`        // its jobs wait until somebody resumes it
+	Retired  bool          `json:"retired"`       // it takes no new jobs and ends when its queue is empty
 
 	Deleting bool `json:"deleting,omitempty"` // it was deleted, and goes when its queue is empty
 
@@ -29,8 +30,8 @@ type Policy struct {
 }
 
 func described(e queue.PolicyEntry) Policy {
-	return Policy{Policy: e.Policy, Revision: e.Revision, Source: e.Source, Paused: e.Paused, Retired: e.Retired,
-		Deleting: e.Deleting}
+	return Policy{Policy: e.Policy, Revision: e.Revision, Source: e.Source, Set: e.Set, Paused: e.Paused,
+		Retired: e.Retired, Deleting: e.Deleting}
 }
 
 // Write says how a policy or an override is written. The zero value writes over whatever is there.

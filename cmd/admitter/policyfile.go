@@ -18,7 +18,7 @@ const (
 	// pruneAgain is how often policies that left the file are looked at until no job waits in them.
 	pruneAgain = 10 * time.Second
 	// inventoryAgain is how often records that cannot be read, and streams without a policy, are looked for.
-	inventoryAgain = 30 * time.Second
+	inventoryAgain = 10 * time.Second
 	inventoryFirst = time.Second
 )
 

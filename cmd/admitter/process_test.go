@@ -380,6 +380,31 @@ func TestAnAdmitterWithAnotherFileRetiresNothing(t *testing.T) {
 			t.Errorf("ended with status %d:\n%s", status, second.log)
 		}
 	}
+	// A record that is lost leaves a stream that nobody knows, until the policy is written again.
+	if _, err := nc.Request("$JS.API.STREAM.PURGE.KV_PENSTOCK_POLICIES", []byte(`{"filter":"$KV.PENSTOCK_POLICIES.stripe"}`),
+		patience); err != nil {
+		t.Fatal(err)
+	}
+	third := launch(t, "--config", configure(t, other), "--nats-url", first.nats).ready()
+	third.says(`penstock_policies{state="orphaned"} 1`)
+	const again = `{"algorithm":"leaking_bucket","outflow":"1/m","capacity":3}`
+	request, err := http.NewRequest(http.MethodPut, "http://"+third.http+"/v1/policies/stripe", strings.NewReader(again))
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusCreated {
+		t.Errorf("written again: %s", response.Status)
+	}
+	third.says(`penstock_policies{state="orphaned"} 0`)
+	if status := third.terminate(); status != 0 || !strings.Contains(third.log.String(), "stream=PENSTOCK_stripe") ||
+		!strings.Contains(third.log.String(), "in order again") {
+		t.Errorf("ended with status %d:\n%s", status, third.log)
+	}
 	if status := first.terminate(); status != 0 || !strings.Contains(first.log.String(), "level=ERROR") {
 		t.Errorf("ended with status %d:\n%s", status, first.log)
 	}

@@ -244,6 +244,35 @@ func TestItServesWhileJobsFinish(t *testing.T) {
 	}
 }
 
+func TestADrainerServesWhileJobsFinish(t *testing.T) {
+	text, started, release := stuck(t, "grace: 1h\n")
+	file := configure(t, text)
+	p := launch(t, "--config", file).ready()
+	drainer := launchProgram(t, drainerBinary, "--config", file, "--nats-url", p.nats, "--http-listen", freeAddress(t))
+	if line := <-drainer.lines; !strings.HasPrefix(line, "ready ") {
+		t.Fatalf("printed %q", line)
+	}
+	drainer.http = drainer.cmd.Args[len(drainer.cmd.Args)-1]
+	if status, body := p.post("/v1/jobs/stripe/acme", "pay"); status != 202 {
+		t.Fatalf("%d %s", status, body)
+	}
+	<-started
+	if status, body := drainer.get("/readyz"); status != 200 {
+		t.Errorf("/readyz: %d %s", status, body)
+	}
+	drainer.signal(syscall.SIGTERM)
+	drainer.logs(1, "waiting for jobs that run")
+	for path, want := range map[string]int{"/readyz": 503, "/healthz": 200, "/metrics": 200} {
+		if status, body := drainer.get(path); status != want || want == 503 && !strings.Contains(body, "stopping") {
+			t.Errorf("%s: %d %s", path, status, body)
+		}
+	}
+	release()
+	if status := drainer.end(); status != 0 {
+		t.Errorf("ended with status %d", status)
+	}
+}
+
 func TestItServesForItsLameDuckTime(t *testing.T) {
 	const lameDuck = 5 * time.Second
 	p := launch(t, "--config", configure(t, policies), "--lame-duck", lameDuck.String()).ready()
