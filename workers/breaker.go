@@ -1,6 +1,7 @@
 package workers
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -161,6 +162,22 @@ func (v *valve) probeNow(b *bucket, now instant) {
 		b.target.at = min(b.target.at, now)
 	}
 	v.place(b, now)
+}
+
+// nextDue is the bucket that is due whose turn it is. While the breaker of all is open that is the one that has waited
+// longest, of those that are able: a target may be up for the one that runs most.
+func (v *valve) nextDue(able func(*bucket) bool) *bucket {
+	first := v.due[0].bucket
+	if !v.breaker.open {
+		return first
+	}
+	var longest *bucket
+	for _, b := range v.due {
+		if (able == nil || able(b.bucket)) && (longest == nil || b.nextAt < longest.nextAt || b.nextAt == longest.nextAt && b.key < longest.key) {
+			longest = b.bucket
+		}
+	}
+	return cmp.Or(longest, first)
 }
 
 // opened is how many breakers are open.

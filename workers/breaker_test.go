@@ -263,6 +263,39 @@ func TestABucketsBreakerIsItsOwn(t *testing.T) {
 	}
 }
 
+// Law 5: buckets that find the target down do not keep the probes from another that it is up for, though it runs jobs and
+// they do not.
+func TestEveryBucketIsProbed(t *testing.T) {
+	b := newValveBench(t, leaky("api", "10/s"))
+	for range 3 {
+		b.arrive("up")
+	}
+	b.until(second, func(run) {}) // long jobs
+	for i := range 10 * mostSuspectBuckets {
+		b.arrive(fmt.Sprint("down-", i%mostSuspectBuckets))
+	}
+	b.until(2*second, b.down)
+	if !b.v.breaker.open {
+		t.Fatal("the breaker is closed")
+	}
+	last := b.arrive("up")
+	var waited time.Duration
+	b.until(10*time.Minute, func(r run) {
+		if r.job == last {
+			waited = b.now.since(origin)
+			b.done(r)
+			return
+		}
+		b.down(r)
+	})
+	if waited == 0 || waited > 30*second {
+		t.Errorf("the bucket whose target is up was probed after %v", waited)
+	}
+	if b.v.breaker.open {
+		t.Error("the breaker of all is open")
+	}
+}
+
 // A probe whose partition is handed over is nobody's any more: the next one need not wait for it.
 func TestAProbeThatWasHandedOverIsNotWaitedFor(t *testing.T) {
 	b := newValveBench(t, leaky("api", "10/s"))

@@ -146,7 +146,7 @@ func (v *valve) offered(result offerResult, now instant) {
 func (v *valve) serve(now instant) {
 	c := &v.claims
 	for len(v.due) > 0 && len(c.held) > 0 && v.admits(now) {
-		b := v.due[0].bucket
+		b := v.nextDue(nil)
 		i := 0
 		for i < len(c.held) && !c.held[i].turn.fits(b) {
 			i++

@@ -35,6 +35,11 @@ func (o *outages) opened(policy string, key queue.Key, err string, now instant) 
 
 // tell writes what is due.
 func (o *outages) tell(valves map[string]*valve, now instant) {
+	for name, v := range valves {
+		if v.opened() > 0 && o.policies[name] == nil { // it was inherited
+			o.policies[name] = &outage{}
+		}
+	}
 	for name, p := range o.policies {
 		open := 0
 		v := valves[name]

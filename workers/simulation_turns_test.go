@@ -77,6 +77,9 @@ func (w *world) takeTurn(s *stint) {
 		return
 	}
 	f, k := s.fate, c.keys[s.fate.key]
+	if s.d.core.valves[f.policy].breaker.open {
+		clear(c.pairs) // every bucket is probed in its turn, whatever its weight
+	}
 	taken := float64(f.cost) / float64(s.d.told[f.policy].weight(f.key))
 	for i, a := range keys {
 		for _, b := range keys[i+1:] {

@@ -381,7 +381,7 @@ func (v *valve) advance(now instant, open bool) {
 			blocked = true
 			break
 		}
-		b := v.due[0].bucket
+		b := v.nextDue(v.mayTakeWorker)
 		if v.mayTakeWorker(b) {
 			v.start(b, now, false)
 			continue
