@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/url"
 	"reflect"
 	"strings"
@@ -270,4 +271,52 @@ func FuzzConsumerName(f *testing.F) {
 			t.Fatalf("%q is %d and %d, which are %q", name, partition, epoch, names.Consumer(partition, epoch))
 		}
 	})
+}
+
+// What the server says of a stored message counts, whatever header block its publisher gave it.
+func FuzzServersHeaders(f *testing.F) {
+	for _, seed := range []string{
+		"", "A: b\r\n", "Nats-Sequence: 8\r\nNats-Subject: penstock.queue.p.0.x\r\n", "Nats-Msg-Size: -5\r\n", "Status: 404\r\n", "no header", "nats-msg-size: 9\r\n",
+		"A:\r\n \r\n",
+	} {
+		f.Add(seed)
+	}
+	names, err := NewNames("")
+	if err != nil {
+		f.Fatal(err)
+	}
+	b := &Broker{names: names}
+	const subject = "penstock.queue.p.3.key"
+	stored := time.Date(2031, 1, 2, 3, 4, 5, 6, time.UTC)
+	f.Fuzz(func(t *testing.T, publishers string) {
+		for line := range strings.Lines(publishers) {
+			if strings.TrimRight(line, "\r\n") == "" {
+				return // here the block ends for a client. Of a job that is read so, nothing is used but the body
+			}
+		}
+		block := fmt.Sprintf("NATS/1.0\r\n%sNats-Stream: S\r\nNats-Subject: %s\r\nNats-Sequence: 7\r\nNats-Time-Stamp: %s\r\nNats-Msg-Size: 11\r\n\r\n",
+			publishers, subject, stored.Format(time.RFC3339Nano))
+		header, err := nats.DecodeHeadersMsg([]byte(block))
+		if err != nil {
+			return // the client leaves such a block out
+		}
+		m, ok := readDirect(&nats.Msg{Header: header}, 7)
+		if !ok {
+			return // the leader is asked, who answers in another form
+		}
+		a := b.arrived(m, true)
+		if a.Seq != 7 || a.Key != "key" || a.Partition != 3 || !a.Stored.Equal(stored) || a.Size != 11 {
+			t.Fatalf("%q: %+v", publishers, a)
+		}
+	})
+}
+
+// A record of how a job ended is read as it was written.
+func FuzzEnded(f *testing.F) {
+	data, err := json.Marshal(Ended{V: formatVersion, How: EndDead, Letter: 5, Job: 6, Accepted: time.Unix(1, 2), Sum: "x"})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(data)
+	f.Fuzz(func(t *testing.T, data []byte) { stable[Ended](t, data) })
 }
