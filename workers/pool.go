@@ -93,11 +93,11 @@ func (d *Drainer) logEnd(job Job, o outcome, took time.Duration) {
 	if !d.log.Enabled(context.Background(), slog.LevelDebug) {
 		return
 	}
-	line := d.log.With("policy", job.Policy, "job", job.ID, "key", job.Key, "attempt", job.Attempt, "outcome", o.Kind, "took", took)
+	args := []any{"policy", job.Policy, "job", job.ID, "key", job.Key, "attempt", job.Attempt, "outcome", o.Kind, "took", took}
 	if o.Error != "" {
-		line = line.With("error", o.Error)
+		args = append(args, "error", o.Error)
 	}
-	line.Debug("end")
+	d.log.Debug("end", args...)
 }
 
 func (d *Drainer) report(r result) {
