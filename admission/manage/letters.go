@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/internal/redact"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 )
@@ -27,7 +28,7 @@ type DeadLetter struct {
 
 	// The rest is told of a single letter only.
 
-	Header http.Header `json:"header,omitempty"` // the job's
+	Header http.Header `json:"header,omitempty"` // the job's; forwarded credentials do not show
 	Body   *string     `json:"body,omitempty"`   // when it is UTF-8
 	Bytes  []byte      `json:"body_base64,omitempty"`
 }
@@ -93,7 +94,7 @@ func (s *Service) DeadLetter(ctx context.Context, name string, id uint64) (DeadL
 		return DeadLetter{}, noLetter(err, name, id)
 	}
 	l := letter(found)
-	l.Header = http.Header(found.Header)
+	l.Header = redact.Header(found.Header)
 	if body := string(found.Body); utf8.ValidString(body) {
 		l.Body = &body
 	} else {

@@ -125,3 +125,49 @@ func TestPoliciesOfTheAPICannotReachInside(t *testing.T) {
 	}
 	eventually(t, "the operator's target is called", func() bool { return inside.Load() == 1 })
 }
+
+// A job's credentials are for its target alone: neither the API nor the log tells them, and a replay has them still.
+func TestForwardedCredentialsDoNotShow(t *testing.T) {
+	const secret = "Bearer of-the-job"
+	var served atomic.Int64
+	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != secret {
+			t.Errorf("the target got %q", r.Header.Get("Authorization"))
+		}
+		if served.Add(1) == 1 {
+			w.WriteHeader(http.StatusUnauthorized)
+			fmt.Fprint(w, "I do not like ", r.Header.Get("Authorization"))
+		}
+	}))
+	defer target.Close()
+	file := fmt.Sprintf("log: {level: debug}\npolicies: [{name: own, algorithm: leaking_bucket, outflow: 100/s, capacity: 10, target: {http: {url: %q}}}]",
+		target.URL)
+	p := launch(t, "--config", configure(t, file), "--drain").ready()
+	request, err := http.NewRequest(http.MethodPost, "http://"+p.http+"/v1/jobs/own/a", strings.NewReader("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Penstock-Forward-Authorization", secret)
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	if response.StatusCode != http.StatusAccepted {
+		t.Fatal(response.Status)
+	}
+	eventually(t, "there is a dead letter", func() bool { _, body := p.get("/v1/dead/own"); return strings.Contains(body, `"reason"`) })
+	_, list := p.get("/v1/dead/own")
+	_, letter := p.get("/v1/dead/own/1")
+	if strings.Contains(list+letter, "of-the-job") || !strings.Contains(letter, `"Penstock-Forward-Authorization":["[redacted]"]`) {
+		t.Errorf("%s\n%s", list, letter)
+	}
+	if status, body := p.post("/v1/dead/own/1/replay", ""); status != http.StatusAccepted {
+		t.Fatal(status, body)
+	}
+	eventually(t, "the target got it again", func() bool { return served.Load() == 2 })
+	p.terminate()
+	if log := p.log.String(); strings.Contains(log, "of-the-job") {
+		t.Errorf("the log has it:\n%s", log)
+	}
+}

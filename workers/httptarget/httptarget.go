@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/internal/reach"
+	"github.com/penstock-mq/penstock/internal/redact"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers"
@@ -101,10 +102,12 @@ func (t *target) handle(ctx context.Context, job workers.Job) error {
 	if err != nil {
 		return workers.Permanent(err)
 	}
+	hidden := redact.Values(queue.Forwarded(job.Header))
 	for _, s := range t.secrets {
 		if err := s.add(request.Header); err != nil {
 			return workers.Unavailable(err) // a mistake on the drainer's machine, which costs no job its attempts
 		}
+		hidden = append(hidden, request.Header.Get(s.name))
 	}
 	response, err := t.client.Do(request)
 	if err != nil {
@@ -113,6 +116,9 @@ func (t *target) handle(ctx context.Context, job workers.Job) error {
 	defer response.Body.Close()
 	// The status is the answer. When the rest of it is lost the request was served all the same, and must not be repeated.
 	body, _ := io.ReadAll(io.LimitReader(response.Body, mostAnswer))
+	if response.StatusCode >= 300 { // what it says of the request is kept, and shown
+		body = []byte(redact.Text(string(body), hidden))
+	}
 	return judge(response, body, time.Now())
 }
 
@@ -187,6 +193,9 @@ func sendable(header http.Header) error {
 		}
 		for _, value := range values {
 			if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7F }) {
+				if redact.IsSecret(name) {
+					value = redact.Mark
+				}
 				return fmt.Errorf("header field %s cannot hold %q", name, value[:min(len(value), mostDetail)])
 			}
 		}

@@ -136,3 +136,26 @@ func TestHeadersFromFiles(t *testing.T) {
 		t.Errorf("for a policy of the API: %q", got)
 	}
 }
+
+// Targets like to quote what they did not like, and what they say is kept with the job.
+func TestCredentialsAreNotInErrors(t *testing.T) {
+	base := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusUnauthorized)
+		fmt.Fprint(w, "not with ", r.Header.Get("Authorization"), " and ", r.Header.Get("X-Api-Key"))
+	})
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte("Bearer from-a-file"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	handle := of(t, New(Options{}), queue.SourceFile, policy.HTTPTarget{URL: base,
+		Headers: policy.TargetHeaders{"Authorization": {File: file}}})
+	job := workers.Job{Header: nats.Header{"Penstock-Forward-X-Api-Key": {"forwarded-one"}}}
+	err := handle(within(t), job)
+	if err == nil || !strings.HasSuffix(err.Error(), "not with [redacted] and [redacted]") {
+		t.Errorf("got %v", err)
+	}
+	job.Header.Set("Penstock-Forward-X-Api-Key", "forwarded-one\n")
+	if err := handle(within(t), job); err == nil || strings.Contains(err.Error(), "forwarded-one") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -28,6 +28,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 
+	"github.com/penstock-mq/penstock/internal/redact"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers"
@@ -75,7 +76,7 @@ func (t *target) handle(ctx context.Context, job workers.Job) error {
 	case err != nil:
 		return workers.Unavailable(fmt.Errorf("request %s: %w", t.subject, err))
 	}
-	return judge(reply)
+	return judge(reply, redact.Values(queue.Forwarded(job.Header))...)
 }
 
 // request makes the message of a job. What a job is to forward goes under its own name; a method and a path mean nothing
@@ -98,13 +99,13 @@ func (t *target) request(job workers.Job) *nats.Msg {
 	return m
 }
 
-// judge says how an attempt ended that was answered: see DESIGN.md, "Outcomes of a job".
-func judge(reply *nats.Msg) error {
+// judge says how an attempt ended that was answered, without the hidden texts: see DESIGN.md, "Outcomes of a job".
+func judge(reply *nats.Msg, hidden ...string) error {
 	text, code := field(reply, micro.ErrorHeader), strings.TrimSpace(field(reply, micro.ErrorCodeHeader))
 	if text == "" && code == "" {
 		return judgeStored(reply.Data)
 	}
-	answer := fmt.Errorf("service answered %s", detail(code, text, string(reply.Data)))
+	answer := fmt.Errorf("service answered %s", redact.Text(detail(code, text, string(reply.Data)), hidden))
 	status, err := strconv.Atoi(code)
 	if err != nil {
 		return answer
