@@ -23,6 +23,8 @@ var (
 	ErrTooLarge = errors.New("too large")
 	// ErrTooSlow: the request did not arrive as a whole within the time that it has.
 	ErrTooSlow = errors.New("too slow")
+	// ErrOtherPayload: the Idempotency-Key is that of a job with another payload.
+	ErrOtherPayload = errors.New("another job with this Idempotency-Key has another body, method or path")
 	// ErrNotFound: the policy is known, but not the job, the dead letter or the override that was asked for.
 	ErrNotFound = errors.New("not found")
 	// ErrPrecondition: what is there now is not what the caller demands of it.
@@ -44,6 +46,24 @@ type RequestError struct {
 
 // Error is "field: reason".
 func (e *RequestError) Error() string { return e.Field + ": " + e.Reason }
+
+// EndedError refuses the repeat of a job that is gone and did not succeed: nothing would run for it.
+type EndedError struct {
+	// Job is the id of the first, or of the last replay of its dead letter.
+	Job string
+	// How it ended: "dead", "cancelled" or "purged".
+	How string
+	// Letter is the id of its dead letter; 0 when it has none.
+	Letter uint64
+}
+
+// Error says how the job ended, and what can be done.
+func (e *EndedError) Error() string {
+	if e.Letter > 0 {
+		return fmt.Sprintf("the job of this Idempotency-Key, %s, is dead letter %d: replay it, or give another key", e.Job, e.Letter)
+	}
+	return fmt.Sprintf("the job of this Idempotency-Key, %s, was %s: give another key", e.Job, e.How)
+}
 
 // InvalidKey is what a client is told of an error of [queue.EncodeKey] or [queue.ParseKey].
 func InvalidKey(err error) error {

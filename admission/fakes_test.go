@@ -53,6 +53,11 @@ func (f *fakeQueue) Publish(_ context.Context, s queue.Submission) (queue.Receip
 	return queue.Receipt{Seq: seq, Partition: 3}, nil
 }
 
+func (f *fakeQueue) Repeated(_ context.Context, _ queue.Submission, first queue.Receipt) (queue.Receipt, error) {
+	first.Duplicate = true
+	return first, nil
+}
+
 func (f *fakeQueue) count() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -111,7 +111,8 @@ func TestARepeatGetsTheFirstAnswerEvenFromAFullBucket(t *testing.T) {
 					t.Fatalf("the bucket is not full: %d %s", r.status, r.body)
 				}
 				r := ask(h, "submit", p.Name, "acme", nil, "Idempotency-Key", "order-1")
-				if r.status != 202 || r.body != first.body {
+				if r.status != 202 || r.fields["job"] != first.fields["job"] || r.fields["duplicate"] != true ||
+					r.header.Get("Idempotent-Replayed") != "true" || first.fields["duplicate"] != nil {
 					t.Errorf("the repeat got %d %s, the first %s", r.status, r.body, first.body)
 				}
 			})

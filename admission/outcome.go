@@ -39,9 +39,11 @@ func FillTime(n int64, r algorithms.Rate) time.Duration {
 // Outcome is what became of a submitted job.
 type Outcome struct {
 	Verdict Verdict
-	// Job is the accepted job's id, "<policy>:<stream sequence>"; empty when Rejected. A repeat within the stream's
-	// duplicate window, by the same Idempotency-Key, has the id of the first.
+	// Job is the accepted job's id, "<policy>:<stream sequence>"; empty when Rejected. A repeat within the policy's
+	// duplicate window, by the same Idempotency-Key, has the id of the first, or of the replay of its dead letter.
 	Job string
+	// Duplicate is whether the job had been accepted before.
+	Duplicate bool
 	// Delay is how long until the job starts, as its valve expects, and DelayKnown whether a valve said so. Unknown (no
 	// drainer, or none that answered in time) is always Queued.
 	Delay      time.Duration

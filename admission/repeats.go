@@ -8,8 +8,6 @@ import (
 )
 
 const (
-	// repeatWindow is the streams' duplicate window: for so long is a repeat recognised.
-	repeatWindow = 2 * time.Minute
 	// maxRepeats bounds what one policy remembers of accepted jobs with an Idempotency-Key (about 10 MB); the oldest go
 	// first.
 	maxRepeats = 32 << 10
@@ -18,7 +16,8 @@ const (
 // repeats remembers the accepted jobs of a door policy that carried an Idempotency-Key. The stream recognises repeats
 // itself, but a door policy asks its limiter first, and a limiter would refuse the repeat of a job that it let in.
 type repeats struct {
-	now func() time.Time
+	now    func() time.Time
+	window time.Duration // that of the stream: for so long is a repeat recognised
 
 	mu       sync.Mutex
 	receipts map[repeatKey]queue.Receipt
@@ -35,8 +34,8 @@ type acceptance struct {
 	at  time.Time
 }
 
-func newRepeats() *repeats {
-	return &repeats{now: time.Now, receipts: make(map[repeatKey]queue.Receipt)}
+func newRepeats(window time.Duration) *repeats {
+	return &repeats{now: time.Now, window: window, receipts: make(map[repeatKey]queue.Receipt)}
 }
 
 // recall returns the receipt of a job accepted within the window.
@@ -64,7 +63,7 @@ func (r *repeats) remember(job repeatKey, receipt queue.Receipt) {
 
 // forget drops what is older than the window, and the oldest until at most so many are left; mu is held.
 func (r *repeats) forget(now time.Time, most int) {
-	for len(r.order) > most || len(r.order) > 0 && now.Sub(r.order[0].at) >= repeatWindow {
+	for len(r.order) > most || len(r.order) > 0 && now.Sub(r.order[0].at) >= r.window {
 		delete(r.receipts, r.order[0].job)
 		r.order = r.order[1:]
 	}

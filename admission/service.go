@@ -17,6 +17,8 @@ import (
 // Publisher stores jobs; [*queue.Producer] is one.
 type Publisher interface {
 	Publish(ctx context.Context, s queue.Submission) (queue.Receipt, error)
+	// Repeated finds what became of the job that a submission repeats.
+	Repeated(ctx context.Context, s queue.Submission, first queue.Receipt) (queue.Receipt, error)
 }
 
 // Valves answers questions to the owners of partitions; [*queue.Broker] does.
@@ -157,8 +159,8 @@ func (s *Service) build(entry queue.PolicyEntry, former *rule) (*rule, error) {
 			return nil, fmt.Errorf("make its limiter: %w", err)
 		}
 		r.limit = limit
-		r.repeats = newRepeats()
-		if former != nil && former.repeats != nil {
+		r.repeats = newRepeats(time.Duration(p.DuplicateWindow))
+		if former != nil && former.repeats != nil && former.policy.DuplicateWindow == p.DuplicateWindow {
 			r.repeats = former.repeats
 		}
 	}

@@ -12,7 +12,7 @@ import (
 
 // Submit takes a job, or says when to come back. The job is stored when Submit returns without an error and its verdict
 // is not [Rejected]. Errors: [*RequestError], [ErrUnknownPolicy], [ErrConflict] (the policy has no queue),
-// [ErrTooLarge], [ErrUnavailable] (whether the job was stored may be unknown; with an Idempotency-Key the request can
+// [*EndedError] and [ErrOtherPayload] (of a repeat), [ErrTooLarge], [ErrUnavailable] (whether the job was stored may be unknown; with an Idempotency-Key the request can
 // be repeated without harm).
 func (s *Service) Submit(ctx context.Context, r SubmitRequest) (Outcome, error) {
 	rule, err := s.rule(r.Policy)
@@ -69,6 +69,10 @@ func (s *Service) admit(ctx context.Context, rule *rule, r SubmitRequest, job jo
 	repeat := repeatKey{r.Key, job.idempotency}
 	if job.idempotency != "" {
 		if receipt, found := rule.repeats.recall(repeat); found {
+			receipt, err := s.publisher.Repeated(ctx, rule.submission(r, job), receipt)
+			if err != nil {
+				return s.refused(ctx, rule, r, err)
+			}
 			return s.accepted(ctx, rule, receipt, Outcome{Quota: rule.limit.Quota, Remaining: -1}), nil
 		}
 	}
@@ -127,7 +131,7 @@ func (r *rule) submission(req SubmitRequest, job jobHeader) queue.Submission {
 
 // accepted completes the outcome of a stored job with when it starts.
 func (s *Service) accepted(ctx context.Context, rule *rule, receipt queue.Receipt, o Outcome) Outcome {
-	o.Job = fmt.Sprintf("%s:%d", rule.policy.Name, receipt.Seq)
+	o.Job, o.Duplicate = fmt.Sprintf("%s:%d", rule.policy.Name, receipt.Seq), receipt.Duplicate
 	if receipt.Partition >= 0 {
 		o.Delay, o.DelayKnown = s.expected.ask(ctx, partition{rule.policy.Name, receipt.Partition}, receipt.Seq)
 	}
@@ -140,6 +144,7 @@ func (s *Service) accepted(ctx context.Context, rule *rule, receipt queue.Receip
 
 // refused translates what the queue said instead of a receipt.
 func (s *Service) refused(ctx context.Context, rule *rule, r SubmitRequest, err error) (Outcome, error) {
+	var ended *queue.EndedError
 	switch {
 	case errors.Is(err, queue.ErrFull):
 		full, mine := rule.refusals.remember(r.Key)
@@ -151,6 +156,10 @@ func (s *Service) refused(ctx context.Context, rule *rule, r SubmitRequest, err 
 		// Which of its jobs leaves first, and when, nobody knows.
 		quota := Quota{Policy: r.Policy + "/max_bytes", Units: int64(rule.policy.MaxBytes)}
 		return Outcome{Verdict: Rejected, Quota: quota, RetryAfter: time.Second}, nil
+	case errors.Is(err, queue.ErrOtherPayload):
+		return Outcome{}, fmt.Errorf("%w: give a job of its own key", ErrOtherPayload)
+	case errors.As(err, &ended):
+		return Outcome{}, &EndedError{Job: fmt.Sprintf("%s:%d", ended.Policy, ended.Seq), How: string(ended.How), Letter: ended.Letter}
 	case errors.Is(err, queue.ErrTooLarge):
 		return Outcome{}, fmt.Errorf("%w: the body and its headers do not fit a message", ErrTooLarge)
 	case errors.Is(err, queue.ErrInvalidKey):

@@ -10,7 +10,7 @@ const day = Duration(24 * time.Hour)
 
 // WithDefaults is the policy with everything filled in that was not given: burst 1 (leaking bucket), count all
 // (sliding log; accepted among several limits), on_store_error closed where a limit is asked and, for a policy with a queue, 64 workers, 8 partitions (1 with outflow_total), a timeout of 30s, a
-// max_age of 14d and a retry of 25 attempts, backoff 1s up to 1h, cool-downs up to 1h. The queue: false of a door policy
+// max_age of 14d, a duplicate_window of 10m and a retry of 25 attempts, backoff 1s up to 1h, cool-downs up to 1h. The queue: false of a door policy
 // says nothing and is dropped. The original is not changed. It may be applied again, and to a policy that is not valid.
 func (p Policy) WithDefaults() Policy {
 	switch p.Algorithm {
@@ -44,6 +44,7 @@ func (p Policy) WithDefaults() Policy {
 	p.Partitions = cmp.Or(p.Partitions, 8)
 	p.Timeout = cmp.Or(p.Timeout, Duration(30*time.Second))
 	p.MaxAge = cmp.Or(p.MaxAge, 14*day)
+	p.DuplicateWindow = cmp.Or(p.DuplicateWindow, Duration(10*time.Minute))
 	p.Retry.MaxAttempts = cmp.Or(p.Retry.MaxAttempts, 25)
 	p.Retry.Backoff = cmp.Or(p.Retry.Backoff, Duration(time.Second))
 	p.Retry.MaxBackoff = cmp.Or(p.Retry.MaxBackoff, Duration(time.Hour))

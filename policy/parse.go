@@ -69,6 +69,8 @@ func parse(data []byte) (Policy, []Problem) {
 		"partitions":     &p.Partitions,
 		"timeout":        &p.Timeout,
 		"max_age":        &p.MaxAge,
+
+		"duplicate_window": &p.DuplicateWindow,
 		"target": optional(&p.Target, func(t *Target) any {
 			return fields{
 				"http": optional(&t.HTTP, func(h *HTTPTarget) any {

@@ -63,7 +63,12 @@ type Policy struct {
 	Partitions  int      `json:"partitions,omitempty"` // default 8, with outflow_total 1; fixed at creation
 	Timeout     Duration `json:"timeout,omitempty"`    // of one attempt, default 30s
 	MaxAge      Duration `json:"max_age,omitempty"`    // of a waiting job, default 14d
-	Target      *Target  `json:"target,omitempty"`
+
+	// DuplicateWindow is for how long after a job was accepted another one with its Idempotency-Key, or its Nats-Msg-Id, is
+	// its repeat; default 10m, 1s to 7d. The server keeps the ids of all jobs of that time in memory, at some 150 bytes.
+	DuplicateWindow Duration `json:"duplicate_window,omitempty"`
+
+	Target *Target `json:"target,omitempty"`
 	// MaxBytes bounds what the policy's stream holds, over all buckets: headers, bodies and some 30 bytes for each job. What
 	// does not fit is refused. Not given, it is a share of the store, where that has a known size.
 	MaxBytes Size  `json:"max_bytes,omitempty"`

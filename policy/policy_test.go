@@ -42,7 +42,8 @@ func full() policy.Policy {
 		Outflow: algorithms.Rate{Count: 96, Per: time.Second}, Burst: 2, Capacity: 5000,
 		Concurrency: 20, Workers: 32, Partitions: 4,
 		Timeout: policy.Duration(10 * time.Second), MaxAge: policy.Duration(24 * time.Hour),
-		Target: &policy.Target{HTTP: &policy.HTTPTarget{URL: "https://api.stripe.com"}},
+		DuplicateWindow: policy.Duration(time.Hour),
+		Target:          &policy.Target{HTTP: &policy.HTTPTarget{URL: "https://api.stripe.com"}},
 		Retry: policy.Retry{MaxAttempts: 3, Backoff: policy.Duration(2 * time.Second),
 			MaxBackoff: policy.Duration(time.Minute), MaxCooldown: policy.Duration(30 * time.Minute)},
 		MaxBytes: 64 * policy.MiB, Dead: policy.Dead{MaxBytes: 5 * policy.MiB, Bodies: new(bool)},
@@ -201,6 +202,7 @@ func TestDefaults(t *testing.T) {
 	want := leaking
 	want.Burst, want.Workers, want.Partitions = 1, 64, 8
 	want.Timeout, want.MaxAge = policy.Duration(30*time.Second), policy.Duration(14*24*time.Hour)
+	want.DuplicateWindow = policy.Duration(10 * time.Minute)
 	want.Retry = policy.Retry{MaxAttempts: 25, Backoff: policy.Duration(time.Second),
 		MaxBackoff: policy.Duration(time.Hour), MaxCooldown: policy.Duration(time.Hour)}
 	if got := leaking.WithDefaults(); !reflect.DeepEqual(got, want) {

@@ -46,7 +46,7 @@ func IsName(name string) bool { return namePattern.MatchString(name) && name != 
 const reservedName = "dead"
 
 // runFields are the fields that say how queued jobs run.
-var runFields = []string{"concurrency", "workers", "partitions", "timeout", "max_age", "target", "retry", "max_bytes", "dead"}
+var runFields = []string{"concurrency", "workers", "partitions", "timeout", "max_age", "duplicate_window", "target", "retry", "max_bytes", "dead"}
 
 // algorithmFields says which fields each algorithm demands and which it may have, besides those of its queue.
 var algorithmFields = map[Algorithm]struct{ demands, allows []string }{
@@ -144,10 +144,12 @@ func (p Policy) given() map[string]bool {
 		"partitions":    p.Partitions != 0,
 		"timeout":       p.Timeout != 0,
 		"max_age":       p.MaxAge != 0,
-		"target":        p.Target != nil,
-		"retry":         p.Retry != Retry{},
-		"max_bytes":     p.MaxBytes != 0,
-		"dead":          p.Dead != Dead{},
+
+		"duplicate_window": p.DuplicateWindow != 0,
+		"target":           p.Target != nil,
+		"retry":            p.Retry != Retry{},
+		"max_bytes":        p.MaxBytes != 0,
+		"dead":             p.Dead != Dead{},
 	}
 }
 
@@ -198,6 +200,9 @@ func (p Policy) checkNumbers(c *checker) {
 	c.number("partitions", int64(p.Partitions), MaxPartitions)
 	c.duration("timeout", p.Timeout)
 	c.duration("max_age", p.MaxAge)
+	if w := p.DuplicateWindow; w != 0 && (w < Duration(time.Second) || w > 7*day) {
+		c.add("duplicate_window", "must be 1s to 7d, not %s", w)
+	}
 	c.number("retry.max_attempts", int64(p.Retry.MaxAttempts), MaxAttempts)
 	first := c.duration("retry.backoff", p.Retry.Backoff)
 	last := c.duration("retry.max_backoff", p.Retry.MaxBackoff)

@@ -126,6 +126,8 @@ func TestValidate(t *testing.T) {
 			"timeout: must be 1ms to 366d, not -1ns", "max_age: must be 1ms to 366d",
 			"retry.max_cooldown: must be 1ms to 366d, not 1ns",
 		}},
+		"duplicate window too long":  {leaking(func(p P) { p.DuplicateWindow = policy.Duration(8 * 24 * time.Hour) }), []string{"duplicate_window: must be 1s to 7d, not 8d"}},
+		"duplicate window too short": {leaking(func(p P) { p.DuplicateWindow = 1 }), []string{"duplicate_window: must be 1s to 7d"}},
 		"sizes": {leaking(func(p P) { p.MaxBytes, p.Dead.MaxBytes = policy.MiB, -1 }), []string{
 			"max_bytes: must be 2MiB to 1024TiB, not 1MiB", "dead.max_bytes: must be 2MiB to 1024TiB, not -1",
 		}},

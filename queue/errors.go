@@ -41,6 +41,8 @@ var (
 	// ErrVersion says that something stored carries a format version this program does not know, or that the server
 	// is older than [MinServerVersion].
 	ErrVersion = errors.New("unsupported version")
+	// ErrOtherPayload says that the Idempotency-Key of a job is that of an earlier one with another payload.
+	ErrOtherPayload = errors.New("another job with this Idempotency-Key has another payload")
 	// ErrShape says that nothing is lost, but a backlog must be opened again to suit what is stored now.
 	ErrShape = errors.New("backlog must be opened in another way")
 )
@@ -56,6 +58,18 @@ type CapacityInUseError struct {
 // Error says which bucket is in the way.
 func (e *CapacityInUseError) Error() string {
 	return fmt.Sprintf("policy %s: capacity %d refused: bucket %s holds %d jobs", e.Policy, e.Capacity, e.Key, e.Depth)
+}
+
+// EndedError refuses the repeat of a job that is gone without success, and says what became of it.
+type EndedError struct {
+	Policy string
+	Seq    uint64 // of the job in its policy's stream
+	Ended
+}
+
+// Error says what became of which job.
+func (e *EndedError) Error() string {
+	return fmt.Sprintf("its Idempotency-Key is that of job %s:%d, which is %s", e.Policy, e.Seq, e.How)
 }
 
 // ImmutableError refuses a change that would split or mix up the buckets of an existing stream.

@@ -57,8 +57,8 @@ type Submission struct {
 	Admitted bool        // the policy decides at the door: publish where only the admitter does
 	Header   nats.Header // of the stored job; the server's own (Nats-…) are left out
 	Body     []byte
-	// IdempotencyKey, scoped by the bucket, makes a repeat within 2 minutes a duplicate of the first. It is stored with
-	// the job as the header Idempotency-Key.
+	// IdempotencyKey, scoped by the bucket, makes a repeat within the policy's duplicate window one of the first. It is
+	// stored with the job as the header Idempotency-Key.
 	IdempotencyKey string
 }
 
@@ -106,10 +106,14 @@ func (b *Broker) NewProducer(o ProducerOptions) *Producer {
 // Publish stores a job and returns when JetStream has confirmed it, or when the context ends (after 10 seconds if it has
 // no deadline). Every publish carries a message id, so one that got no answer is repeated within that time without
 // storing the job twice. The errors: [ErrFull] the bucket is full; [ErrStreamFull] the policy's stream is; [ErrTooLarge];
-// [ErrNoStream] the policy has no queue or retires; [ErrUnavailable] no answer, and the job may be stored all the same,
+// [ErrNoStream] the policy has no queue or retires; [ErrOtherPayload] and [*EndedError] as of [Producer.Repeated]; [ErrUnavailable] no answer, and the job may be stored all the same,
 // unless it is [ErrNotSent], too.
 func (p *Producer) Publish(ctx context.Context, s Submission) (Receipt, error) {
-	return p.submit(ctx, s, storedHeader(s))
+	r, err := p.submit(ctx, s, storedHeader(s))
+	if err == nil && r.Duplicate {
+		return p.Repeated(ctx, s, r)
+	}
+	return r, err
 }
 
 // submit is Publish with the header of the stored job, which holds its message id.
@@ -264,7 +268,7 @@ func (p *Producer) partitions(ctx context.Context, policy string) int {
 // storedHeader is the header of the job to be stored. Headers that mean something to the server (conditions, time to
 // live, roll-up) are the caller's only by mistake or malice.
 func storedHeader(s Submission) nats.Header {
-	h := make(nats.Header, len(s.Header)+2)
+	h := make(nats.Header, len(s.Header)+3)
 	named := false
 	for name, values := range s.Header {
 		if hasPrefixFold(name, "Nats-") {
@@ -276,6 +280,7 @@ func storedHeader(s Submission) nats.Header {
 	id := newID()
 	if s.IdempotencyKey != "" {
 		id = messageID(s.Key, s.IdempotencyKey)
+		h[HeaderSum] = []string{PayloadSum(s.Header, s.Body)}
 		if !named {
 			h[HeaderIdempotencyKey] = []string{s.IdempotencyKey}
 		}

@@ -31,7 +31,7 @@ const replayPage = 500
 // tell that the two are one. A deadline that has passed is left out, one given as a duration counts from now; a
 // Penstock-Not-Before counts from when the first job was accepted.
 //
-// Replaying the same letter again within 2 minutes, after an answer that was lost, is still one job. The errors are
+// Replaying the same letter again within the policy's duplicate window, after an answer that was lost, is still one job. The errors are
 // those of [Producer.Publish], with which the letter stays, [ErrNotFound], and [ErrUnfit] for one that was malformed.
 func (p *Producer) Replay(ctx context.Context, policy string, id uint64) (Receipt, error) {
 	entry, err := p.b.Policy(ctx, policy)

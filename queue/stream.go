@@ -22,9 +22,6 @@ const (
 	// to keep in memory.
 	MaxStreamJobs = 1_000_000
 
-	// duplicateWindow is how long JetStream remembers message ids.
-	duplicateWindow = 2 * time.Minute
-
 	// allSubjects also finds jobs that were published with wildcards for tokens, which are stored untransformed.
 	allSubjects = ">"
 
@@ -56,7 +53,7 @@ func (b *Broker) streamConfig(p policy.Policy) jetstream.StreamConfig {
 		MaxBytes:             -1,
 		MaxConsumers:         -1,
 		MaxMsgSize:           int32(min(largest, 1<<30)),
-		Duplicates:           duplicateWindow,
+		Duplicates:           time.Duration(p.DuplicateWindow),
 		Replicas:             b.replicas,
 		AllowDirect:          true,
 		SubjectTransform: &jetstream.SubjectTransformConfig{
@@ -173,7 +170,7 @@ func checkStream(policy string, have, want jetstream.StreamConfig) error {
 func sameSettings(have, want jetstream.StreamConfig) bool {
 	return slices.Equal(have.Subjects, want.Subjects) && have.MaxMsgsPerSubject == want.MaxMsgsPerSubject &&
 		have.MaxMsgs == want.MaxMsgs && have.MaxMsgSize == want.MaxMsgSize && have.Replicas == want.Replicas &&
-		sameBounds(have.Metadata, want.Metadata)
+		have.Duplicates == want.Duplicates && sameBounds(have.Metadata, want.Metadata)
 }
 
 // sameBounds compares what a policy says of bounds in bytes. The bounds themselves are [Broker.Ration]'s.
@@ -189,6 +186,7 @@ func withSettings(have, want jetstream.StreamConfig) jetstream.StreamConfig {
 	have.MaxMsgs = want.MaxMsgs
 	have.MaxMsgSize = want.MaxMsgSize
 	have.Replicas = want.Replicas
+	have.Duplicates = want.Duplicates
 	have.Metadata = maps.Clone(have.Metadata)
 	for _, key := range []string{metaMaxBytes, metaDeadMaxBytes} {
 		have.Metadata[key] = want.Metadata[key]

@@ -100,7 +100,7 @@ func TestApplyCreatesTheStreamOfTheContract(t *testing.T) {
 		have := info.Config
 		if have.Retention != jetstream.WorkQueuePolicy || have.Storage != jetstream.FileStorage ||
 			have.Discard != jetstream.DiscardNew || !have.DiscardNewPerSubject || have.MaxMsgs != 1_000_000 ||
-			have.Duplicates != 2*time.Minute || !have.AllowDirect || have.MaxAge != 0 || have.AllowRollup || have.AllowMsgTTL ||
+			have.Duplicates != 10*time.Minute || !have.AllowDirect || have.MaxAge != 0 || have.AllowRollup || have.AllowMsgTTL ||
 			have.MaxMsgSize != embedded.MaxPayload-64<<10 || have.MaxMsgsPerSubject != c.p.QueueCapacity() {
 			t.Errorf("stream %+v", have)
 		}

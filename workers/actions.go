@@ -1,5 +1,7 @@
 package workers
 
+import "github.com/penstock-mq/penstock/queue"
+
 // actions is what the pure parts want done. The drainer, or a simulation, carries them out and clears the lists.
 type actions struct {
 	starts    []run      // give to a worker
@@ -10,6 +12,8 @@ type actions struct {
 	saves     []save     // write the attempt record, then call saved
 	burials   []burial   // store the dead letter, then call buried
 	forgets   []recordOf // delete the attempt record
+	done      []ending   // note that a job with an Idempotency-Key is done, without waiting
+	endings   []ending   // note how a job with an Idempotency-Key ended, then acknowledge it
 	cancelled []*job     // dropped on an operator's word
 	accepted  []*job     // seen for the first time, since they were stored
 	breakers  []turned   // opened or closed
@@ -50,6 +54,21 @@ type lent struct {
 type save struct {
 	*job
 	record attemptRecord
+}
+
+// ending is how a job with an Idempotency-Key ended, which its repeats are told.
+type ending struct {
+	recordOf
+	queue.Ended
+	noted func() // called in the loop when it is stored; may be nil
+}
+
+// ended is how a job ends, if it has an Idempotency-Key. The sum is the admitter's.
+func (j *job) ended(how queue.End) (e queue.Ended, keyed bool) {
+	if header(j.Header, queue.HeaderIdempotencyKey) == "" {
+		return e, false
+	}
+	return queue.Ended{How: how, Accepted: j.Stored, Sum: header(j.Header, queue.HeaderSum)}, true
 }
 
 type burial struct {

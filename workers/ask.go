@@ -69,7 +69,9 @@ func (d *Drainer) control(v *valve, p *partition, q queue.ValveQuestion, reply f
 		state := v.bucketState(p, q.Key, now, wall)
 		a.Bucket = &state
 	case queue.OpPurge:
+		before := len(v.out.endings)
 		a.Removed = v.purge(p, q.Key, now)
+		reply = d.whenNoted(v.out.endings[before:], reply)
 	case queue.OpJob, queue.OpCancel:
 		if len(q.Jobs) != 1 {
 			a.Error = "exactly one job is asked for"
@@ -77,12 +79,44 @@ func (d *Drainer) control(v *valve, p *partition, q queue.ValveQuestion, reply f
 		}
 		a.Job = v.jobState(p, q.Jobs[0], now, wall)
 		if q.Op == queue.OpCancel {
+			before := len(v.out.endings)
 			a.Removed = v.cancel(p, q.Jobs[0], now)
+			reply = d.whenNoted(v.out.endings[before:], reply)
 		}
 	default:
 		a.Error = "unknown op " + q.Op
 	}
 	reply(a)
+}
+
+// notePatience is how long an answer waits until it is noted how the jobs ended that an operator dropped.
+const notePatience = 2 * time.Second
+
+// whenNoted is a reply that waits until the repeats of dropped jobs are told, so that who asked can rely on it.
+func (d *Drainer) whenNoted(endings []ending, reply func(queue.ValveAnswer)) func(queue.ValveAnswer) {
+	if len(endings) == 0 {
+		return reply
+	}
+	left, all := len(endings), make(chan struct{})
+	for i := range endings {
+		endings[i].noted = func() {
+			if left--; left == 0 {
+				close(all)
+			}
+		}
+	}
+	return func(a queue.ValveAnswer) {
+		d.spawn(func() {
+			patience := time.NewTimer(notePatience)
+			defer patience.Stop()
+			select {
+			case <-all:
+			case <-patience.C:
+			case <-d.stopped:
+			}
+			reply(a)
+		})
+	}
 }
 
 // resolveAsks answers the questions that can be answered, or have waited long enough.

@@ -278,12 +278,21 @@ func (v *valve) jobState(p *partition, seq uint64, now instant, wall time.Time) 
 
 // cancel drops a job on an operator's word, unless it runs.
 func (v *valve) cancel(p *partition, seq uint64, now instant) (removed int) {
+	return v.dismiss(p, seq, queue.EndCancelled, now)
+}
+
+func (v *valve) dismiss(p *partition, seq uint64, how queue.End, now instant) (removed int) {
 	j := p.jobs[seq]
 	if j == nil || j.stage != stageWaiting && j.stage != stageDelayed {
 		return 0
 	}
 	v.detach(j)
-	v.ack(j)
+	if e, keyed := j.ended(how); keyed { // it is acknowledged once its repeats are told
+		j.enter(stageAcking)
+		v.out.endings = append(v.out.endings, ending{recordOf: recordOf{p, seq}, Ended: e})
+	} else {
+		v.ack(j)
+	}
 	v.out.cancelled = append(v.out.cancelled, j)
 	v.place(j.bucket, now)
 	return 1
@@ -297,7 +306,7 @@ func (v *valve) purge(p *partition, key queue.Key, now instant) (removed int) {
 	}
 	for seq, j := range p.jobs {
 		if j.bucket == b {
-			removed += v.cancel(p, seq, now)
+			removed += v.dismiss(p, seq, queue.EndPurged, now)
 		}
 	}
 	return removed

@@ -109,6 +109,7 @@ func (d *Drainer) performJobs(ctx context.Context, out *actions) {
 			d.bury(b, u)
 		}
 	}
+	d.noteEnds(out)
 	for _, f := range out.forgets {
 		d.call(ctx, func() {
 			if err := d.broker.Attempts().Delete(ctx, attemptKey(f.part, f.seq), 0); err != nil {
@@ -118,6 +119,35 @@ func (d *Drainer) performJobs(ctx context.Context, out *actions) {
 	}
 	for _, r := range out.reports {
 		d.spawn(func() { d.tell(ctx, r) })
+	}
+}
+
+// noteEnds stores what repeats of jobs are told.
+func (d *Drainer) noteEnds(out *actions) {
+	for _, e := range out.done {
+		left := time.Until(e.Accepted.Add(time.Duration(d.policies[e.part.policy].DuplicateWindow)))
+		if left <= 0 {
+			continue
+		}
+		if err := d.broker.NoteDone(e.part.policy, e.seq, e.Ended, left); err != nil {
+			d.log.Debug("a repeat of a done job will not be compared with it", "job", e.seq, "error", err)
+		}
+	}
+	for _, e := range out.endings {
+		b := d.backlogs[e.part]
+		if b == nil {
+			continue
+		}
+		d.persist(b.ctx, "note how a job ended", func() error {
+			return d.broker.NoteEnded(b.ctx, e.part.policy, e.seq, e.Ended)
+		}, func(instant) {
+			if b.open != nil { // else it arrives again, and is acknowledged then
+				b.open.Done(e.seq)
+			}
+			if e.noted != nil {
+				e.noted()
+			}
+		})
 	}
 }
 

@@ -3,6 +3,8 @@ package workers
 import (
 	"cmp"
 	"time"
+
+	"github.com/penstock-mq/penstock/queue"
 )
 
 // crashed counts that the owner of a running job crashed.
@@ -46,6 +48,9 @@ func (v *valve) settle(j *job, o outcome, now instant) {
 	switch o.Kind {
 	case outcomeDone:
 		b.throttles = 0
+		if e, keyed := j.ended(queue.EndDone); keyed {
+			v.out.done = append(v.out.done, ending{recordOf: recordOf{b.part, j.Seq}, Ended: e})
+		}
 		v.ack(j)
 	case outcomePermanent:
 		if o.Reason == "" { // said by the run that ends now, which is one more

@@ -37,9 +37,10 @@ var verdictStatus = map[admission.Verdict]int{
 
 // accepted is the body of an accepted job.
 type accepted struct {
-	Verdict admission.Verdict `json:"verdict"`
-	Job     string            `json:"job"`
-	DelayMS *int64            `json:"delay_ms,omitempty"`
+	Verdict   admission.Verdict `json:"verdict"`
+	Job       string            `json:"job"`
+	DelayMS   *int64            `json:"delay_ms,omitempty"`
+	Duplicate bool              `json:"duplicate,omitempty"`
 }
 
 // rejected is added to the problem of a rejected job.
@@ -65,12 +66,16 @@ func Submitted(o admission.Outcome) Answer {
 	if o.Verdict == admission.Rejected {
 		return refusal(state, rejected{o.Verdict, milliseconds(o.RetryAfter)})
 	}
-	body := accepted{Verdict: o.Verdict, Job: o.Job}
+	body := accepted{Verdict: o.Verdict, Job: o.Job, Duplicate: o.Duplicate}
 	if o.DelayKnown {
 		delay := milliseconds(o.Delay)
 		body.DelayMS = &delay
 	}
-	return Answer{status, state.fields(contentJSON), encode(body)}
+	fields := state.fields(contentJSON)
+	if o.Duplicate {
+		fields = append(fields, Field{"Idempotent-Replayed", "true"})
+	}
+	return Answer{status, fields, encode(body)}
 }
 
 // Checked answers a check or a peek.

@@ -55,6 +55,13 @@ Content-Type: application/json
 X-Ratelimit-Limit: 5000
 RateLimit-Policy: "stripe";q=5000;w=53
 {"verdict":"queued","job":"stripe:43","delay_ms":120}`},
+		{"a repeat", admission.Outcome{Verdict: admission.Queued, Job: "stripe:43", Duplicate: true, Quota: quota, Remaining: -1}, `
+202
+Content-Type: application/json
+X-Ratelimit-Limit: 5000
+RateLimit-Policy: "stripe";q=5000;w=53
+Idempotent-Replayed: true
+{"verdict":"queued","job":"stripe:43","duplicate":true}`},
 		{"queued without a valve, by a door", admission.Outcome{Verdict: admission.Queued, Job: "search:1",
 			Quota:     admission.Quota{Policy: "search", Units: 100, Window: time.Minute},
 			Remaining: 99, ResetAfter: 600 * time.Millisecond}, `
@@ -144,6 +151,21 @@ Content-Type: application/problem+json
 409
 Content-Type: application/problem+json
 {"type":"about:blank","title":"Conflict","status":409,"detail":"conflict with the policy"}`, ""},
+		{"another payload", fmt.Errorf("%w: give a job of its own key", admission.ErrOtherPayload), `
+422
+Content-Type: application/problem+json
+{"type":"about:blank","title":"Unprocessable Entity","status":422,` +
+			`"detail":"another job with this Idempotency-Key has another body, method or path: give a job of its own key"}`, ""},
+		{"the repeat of a dead job", &admission.EndedError{Job: "stripe:42", How: "dead", Letter: 7}, `
+409
+Content-Type: application/problem+json
+{"type":"about:blank","title":"Conflict","status":409,"detail":"the job of this Idempotency-Key, stripe:42, is dead letter 7: ` +
+			`replay it, or give another key","job":"stripe:42","ended":"dead","letter":7}`, ""},
+		{"the repeat of a cancelled job", &admission.EndedError{Job: "stripe:42", How: "cancelled"}, `
+409
+Content-Type: application/problem+json
+{"type":"about:blank","title":"Conflict","status":409,"detail":"the job of this Idempotency-Key, stripe:42, was cancelled: ` +
+			`give another key","job":"stripe:42","ended":"cancelled"}`, ""},
 		{"no drainer", fmt.Errorf("%w for partition 3", admission.ErrNoDrainer), `
 503
 Content-Type: application/problem+json

@@ -36,6 +36,11 @@ type problem struct {
 	// Of a policy or an override that cannot be: everything that is wrong with it.
 	Problems []fieldProblem `json:"problems,omitempty"`
 
+	// Of the repeat of a job that is gone.
+	Job    string `json:"job,omitempty"`
+	Ended  string `json:"ended,omitempty"`
+	Letter uint64 `json:"letter,omitempty"`
+
 	// Of quota-exceeded.
 	ViolatedPolicies []string `json:"violated-policies,omitempty"`
 }
@@ -57,6 +62,7 @@ var errorStatus = []struct {
 	{admission.ErrNotFound, http.StatusNotFound, true},
 	{admission.ErrConflict, http.StatusConflict, true},
 	{admission.ErrPrecondition, http.StatusPreconditionFailed, true},
+	{admission.ErrOtherPayload, http.StatusUnprocessableEntity, true},
 	{admission.ErrTooLarge, http.StatusRequestEntityTooLarge, true},
 	{admission.ErrTooSlow, http.StatusRequestTimeout, true},
 	{admission.ErrNoDrainer, http.StatusServiceUnavailable, true},
@@ -120,6 +126,17 @@ func (e *Errors) Answer(err error) Answer {
 			Detail: bad.Error(),
 			Field:  bad.Field,
 			Reason: bad.Reason,
+		}.answer()
+	}
+	if gone, ok := errors.AsType[*admission.EndedError](err); ok {
+		return problem{
+			Type:   "about:blank",
+			Title:  http.StatusText(http.StatusConflict),
+			Status: http.StatusConflict,
+			Detail: gone.Error(),
+			Job:    gone.Job,
+			Ended:  gone.How,
+			Letter: gone.Letter,
 		}.answer()
 	}
 	if invalid, ok := errors.AsType[*policy.InvalidError](err); ok {

@@ -1,0 +1,218 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+)
+
+// told is what a process answered.
+type told struct {
+	status    int
+	replayed  string // the header Idempotent-Replayed
+	Verdict   string `json:"verdict"`
+	Job       string `json:"job"`
+	Duplicate bool   `json:"duplicate"`
+	Ended     string `json:"ended"`
+	Letter    uint64 `json:"letter"`
+	Detail    string `json:"detail"`
+}
+
+// send makes a request; headers follow the body, names before values.
+func (p *process) send(method, path, body string, header ...string) told {
+	p.t.Helper()
+	request, err := http.NewRequest(method, "http://"+p.http+path, strings.NewReader(body))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for i := 0; i < len(header); i += 2 {
+		request.Header.Set(header[i], header[i+1])
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	t := told{status: response.StatusCode, replayed: response.Header.Get("Idempotent-Replayed")}
+	if len(text) > 0 && json.Unmarshal(text, &t) != nil {
+		p.t.Fatalf("%s %s: %s", method, path, text)
+	}
+	return t
+}
+
+// bank is a target that remembers what it was asked, and declines while it is told to.
+type bank struct {
+	mu       sync.Mutex
+	declines bool
+	keys     map[string][]string // Idempotency-Keys by body
+}
+
+func (b *bank) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.keys[string(body)] = append(b.keys[string(body)], r.Header.Get("Idempotency-Key"))
+	if b.declines {
+		w.WriteHeader(http.StatusUnprocessableEntity)
+	}
+}
+
+func (b *bank) decline(yes bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.declines = yes
+}
+
+func (b *bank) asked(body string) []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return append([]string(nil), b.keys[body]...)
+}
+
+// TestIdempotencyTellsTheTruth: a repeat of a job that had been cancelled or purged, or was dead, was answered as one that
+// is to run, and so was another payload under the same key; a dead letter was replayed under another key.
+func TestIdempotencyTellsTheTruth(t *testing.T) {
+	target := &bank{keys: map[string][]string{}}
+	server := httptest.NewServer(target)
+	defer server.Close()
+	p := launch(t, "--drain", "--config", configure(t, fmt.Sprintf(`
+drain: {lease: 1s}
+policies:
+  - {name: pay, algorithm: leaking_bucket, outflow: 100/s, capacity: 100, duplicate_window: 1h, target: {http: {url: %q}}}
+  - {name: door, algorithm: token_bucket, capacity: 100, refill: 1/h, duplicate_window: 1h, queue: {capacity: 50}, target: {http: {url: %q}}}
+`, server.URL, server.URL))).ready()
+
+	for _, policy := range []string{"pay", "door"} {
+		path := "/v1/jobs/" + policy + "/tenant"
+		submit := func(key, body string, more ...string) told {
+			t.Helper()
+			return p.send("POST", path, body, append([]string{"Idempotency-Key", key}, more...)...)
+		}
+		repeated := func(what string, got, first told) {
+			t.Helper()
+			if got.status != 202 || !got.Duplicate || got.replayed != "true" || got.Job != first.Job {
+				t.Errorf("%s, %s: %+v after %+v", policy, what, got, first)
+			}
+		}
+
+		// Another bucket's key is another job.
+		one := p.send("POST", path, "x", "Idempotency-Key", "b/order-1", "Penstock-Not-Before", "1h")
+		two := p.send("POST", path+"/b", "x", "Idempotency-Key", "order-1", "Penstock-Not-Before", "1h")
+		if one.status != 202 || two.status != 202 || one.Job == two.Job || two.Duplicate {
+			t.Errorf("%s: two tenants' jobs are %+v and %+v", policy, one, two)
+		}
+
+		// While it waits.
+		first := submit("waits", "a", "Penstock-Not-Before", "1h")
+		if first.status != 202 || first.Duplicate || first.replayed != "" {
+			t.Errorf("%s: %+v", policy, first)
+		}
+		repeated("one that waits", submit("waits", "a", "Penstock-Not-Before", "1h"), first)
+		if got := submit("waits", "b", "Penstock-Not-Before", "1h"); got.status != 422 {
+			t.Errorf("%s, another payload: %+v", policy, got)
+		}
+
+		// Once it is done.
+		first = submit("done", policy+" done")
+		eventually(t, "the job is done", func() bool {
+			return len(target.asked(policy+" done")) == 1 && depth(t, p, policy) == 2
+		})
+		repeated("one that is done", submit("done", policy+" done"), first)
+		eventually(t, "another payload is refused", func() bool { return submit("done", "other").status == 422 })
+
+		// Gone without having run.
+		first = submit("cancelled", "c", "Penstock-Not-Before", "1h")
+		eventually(t, "the job is cancelled", func() bool { return p.send("DELETE", "/v1/jobs/"+first.Job, "").status == 200 })
+		if got := submit("cancelled", "c", "Penstock-Not-Before", "1h"); got.status != 409 || got.Ended != "cancelled" || got.Job != first.Job {
+			t.Errorf("%s, a cancelled one: %+v", policy, got)
+		}
+		if got := submit("cancelled", "d", "Penstock-Not-Before", "1h"); got.status != 422 {
+			t.Errorf("%s, another payload than that of a cancelled one: %+v", policy, got)
+		}
+		if got := p.send("POST", "/v1/purge/"+policy+"/tenant", ""); got.status != 200 {
+			t.Fatalf("purge: %+v", got)
+		}
+		if got := submit("waits", "a", "Penstock-Not-Before", "1h"); got.status != 409 || got.Ended != "purged" {
+			t.Errorf("%s, a purged one: %+v", policy, got)
+		}
+
+		// Dead, and replayed.
+		target.decline(true)
+		first = submit("dead", policy+" dead")
+		var dead told
+		eventually(t, "the repeat of a dead one is refused", func() bool {
+			dead = submit("dead", policy+" dead")
+			return dead.status == 409
+		})
+		if dead.Ended != "dead" || dead.Letter == 0 || dead.Job != first.Job {
+			t.Errorf("%s, a dead one: %+v", policy, dead)
+		}
+		target.decline(false)
+		replay := p.send("POST", fmt.Sprintf("/v1/dead/%s/%d/replay", policy, dead.Letter), "")
+		if replay.status != 202 {
+			t.Fatalf("replay: %+v", replay)
+		}
+		eventually(t, "the replay ran", func() bool { return len(target.asked(policy+" dead")) == 2 })
+		repeated("one that was replayed", submit("dead", policy+" dead"), replay)
+
+		// Without a key, a replay has the one that its job's runs had.
+		target.decline(true)
+		p.send("POST", path, policy+" keyless")
+		var letters struct {
+			Letters []struct{ ID uint64 } `json:"letters"`
+		}
+		eventually(t, "there is its letter", func() bool {
+			_, body := p.get("/v1/dead/" + policy)
+			return json.Unmarshal([]byte(body), &letters) == nil && len(letters.Letters) == 1
+		})
+		target.decline(false)
+		if got := p.send("POST", fmt.Sprintf("/v1/dead/%s/%d/replay", policy, letters.Letters[0].ID), ""); got.status != 202 {
+			t.Fatalf("replay: %+v", got)
+		}
+		eventually(t, "the replay ran", func() bool { return len(target.asked(policy+" keyless")) == 2 })
+		if keys := target.asked(policy + " keyless"); keys[0] != keys[1] {
+			t.Errorf("%s: a replay went as %v", policy, keys)
+		}
+	}
+
+	// Over NATS the answers are the same.
+	nc, err := nats.Connect(p.nats)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	for body, want := range map[string]string{"n": "202", "other": "422"} {
+		m := &nats.Msg{Subject: "penstock.submit.pay.nats", Data: []byte("n"),
+			Header: nats.Header{"Idempotency-Key": {"order " + body}, "Penstock-Not-Before": {"1h"}}}
+		if _, err := nc.RequestMsg(m, patience); err != nil {
+			t.Fatal(err)
+		}
+		m.Data = []byte(body)
+		answer, err := nc.RequestMsg(m, patience)
+		if err != nil || answer.Header.Get("Penstock-Status") != want || want == "202" && answer.Header.Get("Idempotent-Replayed") != "true" {
+			t.Errorf("a repeat over NATS with %q: %v %s, %v", body, answer.Header, answer.Data, err)
+		}
+	}
+}
+
+// depth is how many jobs a policy holds in the bucket "tenant".
+func depth(t *testing.T, p *process, policy string) int {
+	t.Helper()
+	_, body := p.get("/v1/buckets/" + policy + "/tenant")
+	var b struct{ Depth int }
+	if err := json.Unmarshal([]byte(body), &b); err != nil {
+		t.Fatalf("%s: %v", body, err)
+	}
+	return b.Depth
+}

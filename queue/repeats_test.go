@@ -1,0 +1,129 @@
+package queue
+
+import (
+	"cmp"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock/policy"
+)
+
+// TestARepeatIsToldWhatBecameOfItsJob: whatever had become of it, a repeat was answered like a job that is to run.
+func TestARepeatIsToldWhatBecameOfItsJob(t *testing.T) {
+	b := newBroker(t)
+	ctx := testContext(t)
+	apply(t, b, paced("stripe", 10, 1))
+	p := b.NewProducer(ProducerOptions{})
+	remove := func(seq uint64) {
+		t.Helper()
+		if err := b.call(ctx, "$JS.API.STREAM.MSG.DELETE.PENSTOCK_stripe", map[string]uint64{"seq": seq}, &struct{}{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		name   string
+		ended  *Ended // nil: the job waits, or nothing is known of it
+		gone   bool
+		how    End    // of the refusal
+		letter uint64 // likewise
+		seq    uint64 // of the receipt; 0: the first's
+	}{
+		{name: "waits"},
+		{name: "cancelled", ended: &Ended{How: EndCancelled}, gone: true, how: EndCancelled},
+		{name: "about to be purged", ended: &Ended{How: EndPurged}, how: EndPurged},
+		{name: "dead", ended: &Ended{How: EndDead, Letter: 7}, gone: true, how: EndDead, letter: 7},
+		{name: "replayed", ended: &Ended{How: EndReplayed, Job: 1}, gone: true, seq: 1},
+		{name: "of a former stream", ended: &Ended{How: EndCancelled, Accepted: time.Now().Add(-time.Hour)}, gone: true},
+		{name: "forgotten", gone: true},
+	} {
+		job := Submission{Policy: "stripe", Key: "a", IdempotencyKey: c.name, Body: []byte("x")}
+		first, err := p.Publish(ctx, job)
+		if err != nil || first.Duplicate {
+			t.Fatalf("%s: %+v, %v", c.name, first, err)
+		}
+		if c.ended != nil {
+			if c.ended.Accepted.IsZero() {
+				c.ended.Accepted = time.Now()
+			}
+			if err := b.NoteEnded(ctx, "stripe", first.Seq, *c.ended); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if c.gone {
+			remove(first.Seq)
+		}
+		r, err := p.Publish(ctx, job)
+		gone, refused := errors.AsType[*EndedError](err)
+		switch {
+		case c.how != "":
+			if !refused || gone.How != c.how || gone.Letter != c.letter || gone.Seq != first.Seq {
+				t.Errorf("%s: %+v, %v", c.name, r, err)
+			}
+		case err != nil || !r.Duplicate || r.Seq != cmp.Or(c.seq, first.Seq):
+			t.Errorf("%s: %+v, %v after %+v", c.name, r, err, first)
+		}
+	}
+}
+
+// TestAnotherPayloadIsNoRepeat: it was answered as if it had been accepted.
+func TestAnotherPayloadIsNoRepeat(t *testing.T) {
+	b := newBroker(t)
+	ctx := testContext(t)
+	apply(t, b, paced("stripe", 10, 1))
+	p := b.NewProducer(ProducerOptions{})
+	first := Submission{Policy: "stripe", Key: "a", IdempotencyKey: "order-1", Body: []byte("x"),
+		Header: nats.Header{"Penstock-Path": {"/a"}, "traceparent": {"1"}}}
+	if _, err := p.Publish(ctx, first); err != nil {
+		t.Fatal(err)
+	}
+	traced, body, path := first, first, first
+	traced.Header = nats.Header{"Penstock-Path": {"/a"}, "traceparent": {"2"}}
+	body.Body = []byte("y")
+	path.Header = nats.Header{"Penstock-Path": {"/b"}}
+	if r, err := p.Publish(ctx, traced); err != nil || !r.Duplicate {
+		t.Errorf("the same in another trace: %+v, %v", r, err)
+	}
+	for name, other := range map[string]Submission{"body": body, "path": path} {
+		if r, err := p.Publish(ctx, other); !errors.Is(err, ErrOtherPayload) {
+			t.Errorf("another %s: %+v, %v", name, r, err)
+		}
+	}
+	// A plain NATS client that gives the id of the key has no sum of its payload.
+	header := nats.Header{"Nats-Msg-Id": {"a order-2"}}
+	if _, err := request(t, b.nc, "penstock.jobs.stripe.a", "x", header); err != nil {
+		t.Fatal(err)
+	}
+	plain := Submission{Policy: "stripe", Key: "a", IdempotencyKey: "order-2", Body: []byte("x")}
+	if r, err := p.Publish(ctx, plain); err != nil || !r.Duplicate {
+		t.Errorf("what was published over NATS: %+v, %v", r, err)
+	}
+	plain.Body = []byte("y")
+	if _, err := p.Publish(ctx, plain); !errors.Is(err, ErrOtherPayload) {
+		t.Errorf("another payload than what was published over NATS: %v", err)
+	}
+}
+
+// TestTheDuplicateWindowIsThePolicys: it was 2 minutes for all.
+func TestTheDuplicateWindowIsThePolicys(t *testing.T) {
+	b := newBroker(t)
+	p := paced("stripe", 10, 1)
+	for _, window := range []time.Duration{time.Hour, time.Second} {
+		p.DuplicateWindow = policy.Duration(window)
+		apply(t, b, p)
+		if info, err := b.streamInfo(testContext(t), "PENSTOCK_stripe", ""); err != nil || info.Config.Duplicates != window {
+			t.Errorf("the stream's window is %v, %v; want %v", info.Config.Duplicates, err, window)
+		}
+	}
+	job := Submission{Policy: "stripe", Key: "a", IdempotencyKey: "order-1"}
+	producer := b.NewProducer(ProducerOptions{})
+	if _, err := producer.Publish(testContext(t), job); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the key can be used again", func() bool {
+		r, err := producer.Publish(testContext(t), job)
+		return err == nil && !r.Duplicate
+	})
+}
