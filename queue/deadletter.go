@@ -82,7 +82,7 @@ func (b *Broker) deadConfig(policy string) jetstream.StreamConfig {
 // the job be acknowledged. The same job buried again within 10 minutes is still one letter, so repeat it on any error. When
 // the policy's letters have no room for it, the oldest are discarded, and discarded says how many.
 //
-// A letter that is larger than all of the room leaves its body out.
+// A letter that is larger than all of the room, or than the server takes, leaves its body out.
 func (b *Broker) Bury(ctx context.Context, d DeadLetter) (discarded uint64, err error) {
 	m := b.deadMessage(d)
 	for nothing := 0; ; {
@@ -90,7 +90,7 @@ func (b *Broker) Bury(ctx context.Context, d DeadLetter) (discarded uint64, err 
 		switch {
 		case errors.Is(err, nats.ErrNoResponders):
 			err = b.openLetters(ctx, d.Policy)
-		case errors.Is(err, ErrStreamFull) && nothing > 1 && !d.Bodyless:
+		case !d.Bodyless && (errors.Is(err, ErrTooLarge) || errors.Is(err, ErrStreamFull) && nothing > 1):
 			d.Bodyless = true
 			m, err = b.deadMessage(d), nil
 		case errors.Is(err, ErrStreamFull) && nothing < 4:

@@ -73,3 +73,13 @@ func TestPayloadSumTellsPayloadsApart(t *testing.T) {
 		t.Error("case, space around a value or a trace make another payload")
 	}
 }
+
+// TestALetterThatTheServerDoesNotTakeLeavesItsBodyOut: a job that was stored before the server's largest message became
+// smaller kept its bucket's place for ever.
+func TestALetterThatTheServerDoesNotTakeLeavesItsBodyOut(t *testing.T) {
+	b := newBroker(t)
+	id := bury(t, b, DeadLetter{Policy: "stripe", Key: "a", Seq: 7, Body: make([]byte, b.nc.MaxPayload())})
+	if l, err := b.DeadLetter(testContext(t), "stripe", id); err != nil || len(l.Body) > 0 || !l.Bodyless {
+		t.Errorf("the letter has %d bytes, %v", len(l.Body), err)
+	}
+}
