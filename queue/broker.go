@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -52,6 +53,19 @@ type Broker struct {
 	drainers, partitions, attempts, policies, locks, admitters, ended, done *Table
 
 	events events
+
+	refusal atomic.Pointer[error] // why nothing can be stored now, as was said from outside
+}
+
+// Refuse makes every Publish fail at once with [ErrStorage] and the given reason, when it is known that JetStream cannot
+// write, which it does not say but by its silence. Nil ends that.
+func (b *Broker) Refuse(reason error) {
+	if reason == nil {
+		b.refusal.Store(nil)
+		return
+	}
+	reason = fmt.Errorf("%w: %w", ErrStorage, reason)
+	b.refusal.Store(&reason)
 }
 
 // NewBroker makes a broker over nc and does no I/O. The connection should retry for ever (nats.MaxReconnects(-1)) and ping

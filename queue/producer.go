@@ -146,6 +146,9 @@ func (p *Producer) submit(ctx context.Context, s Submission, header nats.Header)
 
 // publish sends m until it is answered, the context ends or waiting makes no sense.
 func (p *Producer) publish(ctx context.Context, s Submission, m *nats.Msg) (pubAck, error) {
+	if reason := p.b.refusal.Load(); reason != nil {
+		return pubAck{}, *reason
+	}
 	began, wait := time.Now(), retryFirst
 	for attempt := 1; ; attempt++ {
 		probe, err := p.outages.enter(ctx, s.Policy)

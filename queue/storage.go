@@ -17,7 +17,7 @@ import (
 // The parts of a store whose size is known. What they leave, an eighth, is for the records without which nothing goes on:
 // leases, who owns what, checkpoints, policies. Jobs and letters can never take it.
 const (
-	jobsNumerator    = 5 // of sixteenths
+	jobsNumerator    = 10 // of sixteenths
 	lettersNumerator = 2
 	storeDenominator = 16 // and one for each of the two tables whose oldest records may go
 

@@ -116,19 +116,29 @@ func (b *Broker) apply(ctx context.Context, p policy.Policy) error {
 	}
 }
 
-// createBounded creates a policy's stream of jobs or letters with the bound in bytes that [Broker.Ration] gives it.
+// createBounded creates a policy's stream of jobs or letters with the bound in bytes that [Broker.Ration] gives it. Streams
+// that are created at the same time do not know of each other when they are given theirs: one finds no room and tries
+// again, and who comes last corrects the bounds of all.
 func (b *Broker) createBounded(ctx context.Context, policy string, config jetstream.StreamConfig) error {
 	name := strings.TrimPrefix(config.Name, b.names.upper+"_")
-	storage, err := b.ration(ctx, name, config.Metadata)
-	if err != nil {
-		return err
+	for again := 3; ; again-- {
+		storage, err := b.ration(ctx, name, config.Metadata)
+		if err != nil {
+			return err
+		}
+		fill := storage.Jobs[policy]
+		if name != policy {
+			fill = storage.Letters[policy]
+		}
+		config.MaxBytes = cmp.Or(fill.Max, -1)
+		err = translate(b.createStream(ctx, config))
+		if err == nil && storage.Max > 0 {
+			_, err = b.ration(ctx, "", nil)
+		}
+		if again == 0 || !errors.Is(err, ErrStorage) {
+			return err
+		}
 	}
-	fill := storage.Jobs[policy]
-	if name != policy {
-		fill = storage.Letters[policy]
-	}
-	config.MaxBytes = cmp.Or(fill.Max, -1)
-	return translate(b.createStream(ctx, config))
 }
 
 func (b *Broker) createStream(ctx context.Context, config jetstream.StreamConfig) error {

@@ -50,6 +50,8 @@ type Options struct {
 	// Ready says why the process is not ready, nil when it is. It answers /readyz and must not take long; [admission.Reason]
 	// gives the answer's reason. Default: always ready.
 	Ready func() error
+	// Notes are what else an operator should know of a process that is ready; /readyz says them, a line each. Default: none.
+	Notes func() []string
 	// Metrics serves /metrics. Default: not found.
 	Metrics http.Handler
 	// Management serves the management API. Default: not found.
@@ -70,6 +72,9 @@ type Options struct {
 func New(service Service, o Options) http.Handler {
 	if o.Ready == nil {
 		o.Ready = func() error { return nil }
+	}
+	if o.Notes == nil {
+		o.Notes = func() []string { return nil }
 	}
 	if o.Metrics == nil {
 		o.Metrics = http.HandlerFunc(notFound)
@@ -175,6 +180,9 @@ func (h *handler) operate(w http.ResponseWriter, r *http.Request, path string) {
 			return
 		}
 		fmt.Fprintln(w, "ready")
+		for _, note := range h.options.Notes() {
+			fmt.Fprintln(w, note)
+		}
 	case metricsPath:
 		h.options.Metrics.ServeHTTP(w, r)
 	}

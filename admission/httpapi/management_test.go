@@ -328,7 +328,7 @@ func TestADeadJobLeadsToItsLetter(t *testing.T) {
 
 	// It does when its policy is gone, too.
 	i.bury(queue.DeadLetter{Policy: "gone", Key: "acme", Seq: 7, Reason: "deadline"})
-	i.expect("GET", "/v1/jobs/gone:7", "", 200, `"letter":3,"reason":"deadline"`)
+	i.expect("GET", "/v1/jobs/gone:7", "", 200, `"letter":1,"reason":"deadline"`)
 	i.expect("GET", "/v1/jobs/gone:8", "", 404, `unknown policy`)
 	i.expect("DELETE", "/v1/jobs/stripe:43", "", 404)
 }
@@ -344,19 +344,19 @@ func TestManageDeadLetters(t *testing.T) {
 	letter.Seq, letter.Body = 43, []byte{0xFF, 0}
 	i.bury(letter)
 	letter.Policy = "other"
-	i.bury(letter) // 3
+	i.bury(letter)
 	letter.Policy, letter.Seq = "stripe", 44
 	i.bury(letter)
 
 	i.expect("GET", "/v1/dead/stripe", "", 200, `{"letters":[{"id":1,"key":"tenant 7","job":"stripe:42","reason":"attempts",`+
-		`"error":"status 500","attempts":5,"accepted_at":"2026-03-01T12:00:00Z","buried_at":"20`, `"size":5},{"id":2,`, `{"id":4,`)
+		`"error":"status 500","attempts":5,"accepted_at":"2026-03-01T12:00:00Z","buried_at":"20`, `"size":5},{"id":2,`, `{"id":3,`)
 	i.expect("GET", "/v1/dead/stripe?limit=1", "", 200, `"id":1`, `],"next":1}`)
-	i.expect("GET", "/v1/dead/stripe?limit=1&after=2", "", 200, `[{"id":4,`, `}]}`)
+	i.expect("GET", "/v1/dead/stripe?limit=1&after=2", "", 200, `[{"id":3,`, `}]}`)
 	i.expect("GET", "/v1/dead/stripe/1", "", 200, `"header":{"Content-Type":["text/plain"]},"body":"hello"}`)
 	i.expect("GET", "/v1/dead/stripe/2", "", 200, `"body_base64":"/wA="}`)
-	i.expect("GET", "/v1/dead/stripe/3", "", 404, `policy \"stripe\" has no dead letter 3`)
-	i.expect("DELETE", "/v1/dead/stripe/3", "", 404)
-	i.expect("POST", "/v1/dead/stripe/3/replay", "", 404)
+	i.expect("GET", "/v1/dead/stripe/4", "", 404, `policy \"stripe\" has no dead letter 4`)
+	i.expect("DELETE", "/v1/dead/stripe/4", "", 404)
+	i.expect("POST", "/v1/dead/stripe/4/replay", "", 404)
 
 	// A replay is a new job within the bound of its bucket, and takes the letter away.
 	i.expect("POST", "/v1/dead/stripe/1/replay", "", 202, `{"verdict":"queued","job":"stripe:1"}`)
@@ -367,12 +367,12 @@ func TestManageDeadLetters(t *testing.T) {
 	i.expect("GET", "/v1/dead/stripe/2", "", 200)
 	i.bury(queue.DeadLetter{Policy: "stripe", Key: "%!.x", Seq: 45, Reason: "malformed"})
 	i.bury(queue.DeadLetter{Policy: "stripe", Key: "acme", Seq: 46, Reason: "deadline"})
-	i.expect("POST", "/v1/dead/stripe/5/replay", "", 409, `would become the same again`)
+	i.expect("POST", "/v1/dead/stripe/4/replay", "", 409, `would become the same again`)
 	i.expect("POST", "/v1/dead/stripe/replay", "", 200, `{"replayed":1,"full":2,"unfit":1,"complete":true}`)
 
 	i.expect("DELETE", "/v1/dead/stripe/2", "", 200, `{"discarded":1}`)
 	i.expect("DELETE", "/v1/dead/stripe/2", "", 404)
-	i.expect("DELETE", "/v1/dead/stripe?through=4", "", 200, `{"discarded":1}`)
+	i.expect("DELETE", "/v1/dead/stripe?through=3", "", 200, `{"discarded":1}`)
 	i.expect("DELETE", "/v1/dead/stripe", "", 200, `{"discarded":1}`)
 	i.expect("GET", "/v1/dead/stripe", "", 200, `{"letters":[]}`)
 

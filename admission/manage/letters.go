@@ -37,6 +37,8 @@ type DeadLetter struct {
 type DeadLetters struct {
 	Letters []DeadLetter `json:"letters"`
 	Next    *uint64      `json:"next,omitempty"` // the page after this one begins after this id; nil: this is the last
+	// Discarded is how many letters of the policy ever went, oldest first, to make room for others.
+	Discarded uint64 `json:"discarded,omitempty"`
 }
 
 // lettered is queued for what is done with dead letters, which outlive their policy: one that is gone, that has no queue
@@ -71,7 +73,11 @@ func (s *Service) DeadLetters(ctx context.Context, name string, after uint64, li
 	if err != nil {
 		return DeadLetters{}, translate(err)
 	}
-	page := DeadLetters{Letters: make([]DeadLetter, 0, len(found))}
+	discarded, _, err := s.broker.LettersDiscarded(ctx, name)
+	if err != nil {
+		return DeadLetters{}, translate(err)
+	}
+	page := DeadLetters{Letters: make([]DeadLetter, 0, len(found)), Discarded: discarded}
 	for i, l := range found {
 		if i == limit {
 			page.Next = &page.Letters[limit-1].ID

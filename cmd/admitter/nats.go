@@ -18,6 +18,7 @@ type broker struct {
 	connect func(name string) (*nats.Conn, error)
 	url     string // for the ready line
 	close   func()
+	check   func() error // whether the server inside can write; nil for one elsewhere
 }
 
 // openNATS starts the embedded server, or prepares connections to the configured one. The latter need not be there yet.
@@ -38,7 +39,7 @@ func openNATS(c config.NATS, log *slog.Logger) (broker, error) {
 	}
 	e := c.Embedded
 	server, err := embedded.Start(embedded.Options{
-		Dir: e.Dir, Listen: e.Listen, Sync: e.Sync, SyncAlways: e.SyncAlways, Logger: log})
+		Dir: e.Dir, Listen: e.Listen, Sync: e.Sync, SyncAlways: e.SyncAlways, MaxStore: int64(e.MaxStore), Logger: log})
 	if err != nil {
 		return broker{}, err
 	}
@@ -46,6 +47,7 @@ func openNATS(c config.NATS, log *slog.Logger) (broker, error) {
 		connect: func(name string) (*nats.Conn, error) { return server.Connect(watch.Options(name)...) },
 		url:     cmp.Or(server.URL(), "in-process"),
 		close:   server.Shutdown,
+		check:   server.Check,
 	}, nil
 }
 

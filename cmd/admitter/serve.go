@@ -49,6 +49,7 @@ type admitter struct {
 	service  *admission.Service
 	metrics  *telemetry.Admission
 	streams  *streams
+	storage  *storage
 	file     *policyFile
 	obeyed   followed
 	drainer  *workers.Drainer // nil without --drain
@@ -117,6 +118,7 @@ func serve(ctx context.Context, o options) error {
 	a.metrics = metrics.Admission()
 	a.service = admission.New(names, producer, a.broker, factory.Limit, admission.Options{Metrics: a.metrics})
 	a.streams = newStreams(a.broker, a.metrics.ApplyFailed, log)
+	a.storage = &storage{broker: a.broker, check: broker.check, metrics: metrics.Storage(), log: log}
 	metrics.QueueJobs(a.streams.depths)
 	metrics.NATS(connections[0].IsConnected)
 	owners := owners{broker: a.broker, policies: a.streams.policies, observe: a.metrics.Unowned, log: log, asked: map[string]*asked{}}
@@ -125,6 +127,7 @@ func serve(ctx context.Context, o options) error {
 	budget := admission.NewBudget(admission.DefaultBudget)
 	handler := httpapi.New(a.service, httpapi.Options{
 		Ready:   func() error { return a.readiness(connections[0]) },
+		Notes:   a.storage.notes,
 		Metrics: metrics.Handler(log),
 		Management: manage.New(a.broker, producer, manage.Options{
 			Followed: a.obeyed.wait, Logger: log,
@@ -148,6 +151,7 @@ func serve(ctx context.Context, o options) error {
 			Started: func() { close(a.listening) }, Answered: a.metrics.Answered, Logger: log}),
 		func(ctx context.Context) error { return a.follow(ctx, known) },
 		a.streams.run,
+		after(a.setUp, a.storage.run),
 		after(a.setUp, a.file.run),
 		after(a.setUp, owners.run),
 		func(ctx context.Context) error { return a.announce(ctx, listener.Addr(), broker.url) },
@@ -181,6 +185,12 @@ func (a *admitter) readiness(nc *nats.Conn) error {
 		return errors.New("not connected to NATS: checks are answered, jobs are not taken")
 	case !a.ready.isClosed():
 		return fmt.Errorf("%w, or their streams not prepared", admission.ErrStarting)
+	}
+	if err := a.storage.fit(); err != nil {
+		return err
+	}
+	if a.drainer != nil {
+		return a.drainer.Health()
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -74,7 +75,7 @@ func serve(ctx context.Context, p *daemon.Process) error {
 		}
 		defer listener.Close()
 		serving = append(serving, lifecycle.HTTP(listener,
-			routes(ctx, nc, ready, metrics.Handler(log), hosts.Known(c.HTTP.Names(c.HTTP.Listen))),
+			routes(ctx, nc, drainer.Health, metrics.Handler(log), hosts.Known(c.HTTP.Names(c.HTTP.Listen))),
 			lifecycle.HTTPOptions{Grace: c.Grace, MaxConnections: c.HTTP.MaxConnections,
 				MaxPerClient: c.HTTP.MaxPerClient, Unbounded: c.HTTP.TrustedProxies, Logger: log}))
 	}
@@ -82,7 +83,7 @@ func serve(ctx context.Context, p *daemon.Process) error {
 }
 
 // routes serves what operators ask a drainer, which stops when ctx ends.
-func routes(ctx context.Context, nc *nats.Conn, ready <-chan struct{}, metrics http.Handler, known hosts.Known) http.Handler {
+func routes(ctx context.Context, nc *nats.Conn, health func() error, metrics http.Handler, known hosts.Known) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
 		if !known.Has(r.Host) {
@@ -97,15 +98,15 @@ func routes(ctx context.Context, nc *nats.Conn, ready <-chan struct{}, metrics h
 			http.Error(w, "stopping", http.StatusServiceUnavailable)
 			return
 		}
-		select {
-		case <-ready:
-			if nc.IsConnected() {
-				fmt.Fprintln(w, "ready")
-				return
-			}
-		default:
+		err := health()
+		if !nc.IsConnected() {
+			err = errors.New("not connected to NATS")
 		}
-		http.Error(w, "not connected to NATS", http.StatusServiceUnavailable)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ready")
 	})
 	return mux
 }

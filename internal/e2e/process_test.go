@@ -31,8 +31,11 @@ const deadline = 60 * time.Second
 // record when the last check before it passed.
 const actAsDrainer = "PENSTOCK_E2E_DRAINER"
 
+// builtAdmitter is the environment variable by which a test that runs itself again finds the admitter.
+const builtAdmitter = "PENSTOCK_E2E_ADMITTER"
+
 // admitterBinary is built once for all tests.
-var admitterBinary string
+var admitterBinary = os.Getenv(builtAdmitter)
 
 func TestMain(m *testing.M) {
 	if url := os.Getenv(actAsDrainer); url != "" {
@@ -41,6 +44,9 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		return
+	}
+	if admitterBinary != "" {
+		os.Exit(m.Run())
 	}
 	os.Exit(buildAndRun(m))
 }
@@ -194,7 +200,9 @@ func spawn(t *testing.T, name string, cmd *exec.Cmd, take func(*process, string)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd.Stderr = os.Stderr
+	if cmd.Stderr == nil {
+		cmd.Stderr = os.Stderr
+	}
 	p := &process{name: name, cmd: cmd, ready: make(chan string, 1), done: make(chan struct{})}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -242,3 +242,57 @@ func (q queueJobs) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(queueJobsDesc, prometheus.GaugeValue, float64(jobs), policy)
 	}
 }
+
+// Storage tells what JetStream stores. Its methods may be called from anywhere at once.
+type Storage struct {
+	bytes, queues *prometheus.GaugeVec
+	writable      prometheus.Gauge
+}
+
+// Storage registers the metrics of the store. It may be called once.
+func (r *Registry) Storage() *Storage {
+	s := &Storage{
+		bytes: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "penstock_storage_bytes",
+			Help: "What JetStream stores and may store: used and max. There is no max where it has no limit.",
+		}, []string{"kind"}),
+		queues: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "penstock_queue_bytes",
+			Help: "What the jobs of a policy take and may take: used and max. There is no max for a policy without a bound.",
+		}, []string{"policy", "kind"}),
+		writable: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "penstock_storage_writable",
+			Help: "Whether the embedded server's disk can be written: 1 or 0. 1 as well when the server is elsewhere.",
+		}),
+	}
+	s.writable.Set(1)
+	r.prometheus.MustRegister(s.bytes, s.queues, s.writable)
+	return s
+}
+
+// Stored sets what is stored now.
+func (s *Storage) Stored(found queue.Storage) {
+	s.bytes.WithLabelValues("used").Set(float64(found.Used))
+	setMost(s.bytes, found.Max, "max")
+	s.queues.Reset()
+	for policy, fill := range found.Jobs {
+		s.queues.WithLabelValues(policy, "used").Set(float64(fill.Used))
+		setMost(s.queues, fill.Max, policy, "max")
+	}
+}
+
+func setMost(gauge *prometheus.GaugeVec, most int64, labels ...string) {
+	if most > 0 {
+		gauge.WithLabelValues(labels...).Set(float64(most))
+	} else {
+		gauge.DeleteLabelValues(labels...)
+	}
+}
+
+// Writable sets whether the embedded server can write.
+func (s *Storage) Writable(writable bool) {
+	s.writable.Set(0)
+	if writable {
+		s.writable.Set(1)
+	}
+}

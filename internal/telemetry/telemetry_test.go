@@ -38,6 +38,7 @@ func scrape(t *testing.T, r *telemetry.Registry) string {
 func TestMetrics(t *testing.T) {
 	r := telemetry.NewRegistry()
 	a, d, s := r.Admission(), r.Drain(), r.Store()
+	r.Storage().Stored(queue.Storage{Fill: queue.Fill{Used: 1}, Jobs: map[string]queue.Fill{"stripe": {Used: 3, Max: 5}}})
 	stored := r.Policies()
 	stored.Stored(3, 2, 1, 0)
 	stored.Retired()

@@ -31,7 +31,9 @@ func ExampleNew() {
 	// Output:
 	// penstock_attempts_total 6
 	// penstock_breaker_open 1
+	// penstock_dead_letters_discarded_total 1
 	// penstock_jobs_total 3
+	// penstock_lease_held 1
 	// penstock_partitions_owned 1
 	// penstock_policy_workerless 1
 	// penstock_start_lateness_seconds 1

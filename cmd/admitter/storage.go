@@ -1,0 +1,172 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/penstock-mq/penstock/internal/telemetry"
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/embedded"
+)
+
+const (
+	// checkAgain is how often it is tried whether the embedded server can write.
+	checkAgain = time.Second
+	// rationAgain is how often the store is shared anew and measured.
+	rationAgain = 5 * time.Second
+)
+
+// storage watches what JetStream stores: it shares the room among the policies, says what becomes full, and notices when
+// the embedded server cannot write.
+type storage struct {
+	broker  *queue.Broker
+	check   func() error // of the embedded server; nil for one elsewhere
+	metrics *telemetry.Storage
+	log     *slog.Logger
+
+	mu    sync.Mutex
+	fault error    // why the embedded server cannot write
+	high  []string // what is nearly full
+
+	told    bool // whether the size is known
+	problem string
+	scaled  string
+}
+
+// run is a part of the process. It ends with an error when the embedded server needs a new start.
+func (s *storage) run(ctx context.Context) error {
+	check, ration := time.NewTicker(checkAgain), time.NewTicker(rationAgain)
+	defer check.Stop()
+	defer ration.Stop()
+	s.ration(ctx)
+	for {
+		select {
+		case <-check.C:
+			if s.check == nil {
+				continue
+			}
+			if err := s.checked(s.check()); err != nil {
+				return err
+			}
+		case <-ration.C:
+			s.ration(ctx)
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// checked takes what a check of the embedded server found. A server whose files are broken stays so, even when there is
+// room again: the process ends, to be started again.
+func (s *storage) checked(err error) error {
+	if errors.Is(err, embedded.ErrBroken) {
+		s.broker.Refuse(err)
+		s.log.Error("the embedded NATS server could not write, and must be started again: the process ends", "error", err)
+		return err
+	}
+	s.mu.Lock()
+	before := s.fault
+	s.fault = err
+	s.mu.Unlock()
+	s.metrics.Writable(err == nil)
+	s.broker.Refuse(err)
+	switch {
+	case err != nil && before == nil:
+		s.log.Error("the disk of the embedded NATS server cannot be written: jobs are refused until it can", "error", err)
+	case err == nil && before != nil:
+		s.log.Info("the disk of the embedded NATS server can be written again")
+	}
+	return nil
+}
+
+// ration shares the store and says what is remarkable about it.
+func (s *storage) ration(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
+	defer cancel()
+	found, err := s.broker.Ration(ctx)
+	if ctx.Err() != nil {
+		return
+	}
+	text := ""
+	if err != nil && !errors.Is(err, queue.ErrUnavailable) {
+		text = err.Error()
+	}
+	if text != "" && text != s.problem {
+		s.log.Warn("the store cannot be shared among the policies as it should be: trying again", "error", err)
+	}
+	s.problem = text
+	if err != nil {
+		return
+	}
+	if !s.told && found.Max == 0 {
+		s.log.Warn("it is not known how much JetStream may store here: policies without max_bytes have no bound, and one " +
+			"that fills the store stops all; give them one, or the account a storage limit")
+	}
+	s.told = true
+	if scaled := strings.Join(slices.Sorted(slices.Values(found.Scaled)), ", "); scaled != s.scaled {
+		if s.scaled = scaled; scaled != "" {
+			s.log.Warn("max_bytes of policies do not fit the store: they get less", "policies", scaled,
+				"store", policy.Size(found.Max))
+		}
+	}
+	s.metrics.Stored(found)
+	s.warn(found)
+}
+
+// warn says what is four fifths full, and what is so no more.
+func (s *storage) warn(found queue.Storage) {
+	fills := map[string]queue.Fill{"the store": found.Fill}
+	for name, fill := range found.Jobs {
+		fills["policy "+name] = fill
+	}
+	var high []string
+	for _, name := range slices.Sorted(maps.Keys(fills)) {
+		if fills[name].High() {
+			high = append(high, name)
+		}
+	}
+	s.mu.Lock()
+	before := s.high
+	s.high = high
+	s.mu.Unlock()
+	for _, name := range high {
+		if fill := fills[name]; !slices.Contains(before, name) {
+			s.log.Warn("four fifths of the room for jobs are taken: what does not fit is refused", "of", name,
+				"used", policy.Size(fill.Used), "max", policy.Size(fill.Max))
+		}
+	}
+	for _, name := range before {
+		if !slices.Contains(high, name) {
+			s.log.Info("there is room for jobs again", "of", name)
+		}
+	}
+}
+
+// fit is why jobs cannot be stored, nil when they can.
+func (s *storage) fit() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fault != nil {
+		return fmt.Errorf("%w: the disk cannot be written", queue.ErrStorage)
+	}
+	return nil
+}
+
+// notes are what /readyz says of a process that is ready.
+func (s *storage) notes() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	notes := make([]string, len(s.high))
+	for i, name := range s.high {
+		notes[i] = "nearly full: " + name
+	}
+	return notes
+}

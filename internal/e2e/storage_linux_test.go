@@ -1,0 +1,307 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// onDisk is the environment variable by which a test finds the small disk that was mounted for it.
+const onDisk = "PENSTOCK_E2E_DISK"
+
+// onSmallDisk runs a test on a disk of 48 MiB that nobody else sees: the test calls itself in a mount namespace of its own,
+// for which an ordinary user needs a user namespace, too.
+func onSmallDisk(t *testing.T, test func(t *testing.T, disk string)) {
+	if disk := os.Getenv(onDisk); disk != "" {
+		if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
+			t.Fatalf("keep mounts from other namespaces: %v", err)
+		}
+		if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=48m"); err != nil {
+			t.Fatalf("mount a small disk: %v", err)
+		}
+		test(t, disk)
+		return
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(user bool) error {
+		cmd := exec.Command(self, "-test.run=^"+t.Name()+"$", "-test.timeout=3m")
+		cmd.Env = append(os.Environ(), onDisk+"="+t.TempDir(), builtAdmitter+"="+admitterBinary)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+		if user {
+			cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
+			cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
+			cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}
+		}
+		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+		return cmd.Run()
+	}
+	err = run(os.Getuid() != 0)
+	if errors.Is(err, syscall.EPERM) && os.Getuid() == 0 {
+		err = run(true) // a superuser without the right to mount
+	}
+	if err != nil {
+		t.Fatalf("on a disk of its own: %v (without root it needs user namespaces)", err)
+	}
+}
+
+// installation is an admitter with a drainer in it, on a small disk, with a policy "full" that nobody runs jobs of and a
+// policy "other" whose jobs go to a target.
+type installation struct {
+	t    *testing.T
+	disk string
+	http string
+	log  *lockedBuffer
+
+	target string
+	mu     sync.Mutex
+	came   map[string]int // bodies at the target, up to their first space
+}
+
+func newInstallation(t *testing.T, disk string) *installation {
+	i := &installation{t: t, disk: disk, http: freeAddress(t), log: &lockedBuffer{}, came: map[string]int{}}
+	target := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body) // what is cut short is not counted as any job
+		name, _, _ := strings.Cut(string(body), " ")
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		i.came[name]++
+	}))
+	t.Cleanup(target.Close)
+	i.target = target.URL
+	config := fmt.Sprintf(`
+http: {listen: %q}
+nats: {embedded: {dir: %q, listen: ""}}
+drain: {lease: 2s}
+grace: 1s
+policies:
+  - {name: full, algorithm: leaking_bucket, outflow: 1000/s, capacity: 100000, partitions: 2}
+  - {name: other, algorithm: leaking_bucket, outflow: 1000/s, capacity: 1000, partitions: 2, target: {http: {url: %q}}}
+targets: {allow: [127.0.0.1/32]}
+`, i.http, filepath.Join(disk, "nats"), i.target)
+	if err := os.WriteFile(filepath.Join(disk, "config.yaml"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return i
+}
+
+func (i *installation) start() *process {
+	i.t.Helper()
+	cmd := exec.Command(admitterBinary, "--drain", "--config", filepath.Join(i.disk, "config.yaml"))
+	cmd.Stderr = io.MultiWriter(os.Stderr, i.log)
+	return spawn(i.t, "admitter", cmd, nil)
+}
+
+// ask makes a request and returns its status and text; status 0 when there was no answer.
+func (i *installation) ask(method, path, body string) (status int, header http.Header, text string) {
+	i.t.Helper()
+	request, err := http.NewRequest(method, "http://"+i.http+path, strings.NewReader(body))
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return 0, nil, err.Error()
+	}
+	defer response.Body.Close()
+	read, err := io.ReadAll(response.Body)
+	if err != nil {
+		return 0, nil, err.Error()
+	}
+	return response.StatusCode, response.Header, string(read)
+}
+
+// submit sends a job of 64 KiB that its name begins.
+func (i *installation) submit(policy, name string) (status int, header http.Header, text string) {
+	i.t.Helper()
+	return i.ask("POST", "/v1/jobs/"+policy+"/a", name+" "+strings.Repeat("x", 64<<10))
+}
+
+func (i *installation) until(what string, done func() bool) {
+	i.t.Helper()
+	(&cluster{t: i.t}).until(what, done)
+}
+
+// arrived reports whether all of these jobs came to the target.
+func (i *installation) arrived(names []string) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for _, name := range names {
+		if i.came[name] == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// others submits jobs of the policy with a target and waits until they ran.
+func (i *installation) others(prefix string) {
+	i.t.Helper()
+	var names []string
+	for n := range 10 {
+		name := fmt.Sprintf("%s-%d", prefix, n)
+		if status, _, text := i.submit("other", name); status != http.StatusAccepted {
+			i.t.Fatalf("another policy's job: %d %s", status, text)
+		}
+		names = append(names, name)
+	}
+	i.until("the other policy's jobs ran", func() bool { return i.arrived(names) })
+}
+
+// drain gives the full policy a target and waits until every job that was accepted has come there and none is left.
+func (i *installation) drain(accepted []string) {
+	i.t.Helper()
+	document := fmt.Sprintf(`{"algorithm":"leaking_bucket","outflow":"1000/s","capacity":100000,"partitions":2,`+
+		`"target":{"http":{"url":%q}}}`, i.target)
+	if status, _, text := i.ask("PUT", "/v1/policies/full", document); status != http.StatusOK {
+		i.t.Fatalf("give the policy a target: %d %s", status, text)
+	}
+	i.until("everything that was accepted ran", func() bool { return i.arrived(accepted) })
+	i.until("the queue is empty", func() bool {
+		var bucket struct{ Depth *int }
+		_, _, text := i.ask("GET", "/v1/buckets/full/a", "")
+		return json.Unmarshal([]byte(text), &bucket) == nil && bucket.Depth != nil && *bucket.Depth == 0
+	})
+}
+
+// TestAFullPolicyStopsNobodyAndDrains: a policy without workers that fills its part of a small disk is refused more, the
+// others go on, leases are renewed, and it is said; once it has workers it drains to empty, and nothing that was accepted
+// is lost.
+func TestAFullPolicyStopsNobodyAndDrains(t *testing.T) {
+	onSmallDisk(t, func(t *testing.T, disk string) {
+		i := newInstallation(t, disk)
+		admitter := i.start()
+		var accepted []string
+		for {
+			name := fmt.Sprintf("full-%d", len(accepted))
+			status, header, text := i.submit("full", name)
+			if status == http.StatusAccepted {
+				accepted = append(accepted, name)
+				continue
+			}
+			if status != http.StatusTooManyRequests || header.Get("Retry-After") == "" || !strings.Contains(text, "full/max_bytes") {
+				t.Fatalf("after %d jobs: %d %s %s", len(accepted), status, header, text)
+			}
+			break
+		}
+		if len(accepted) < 50 {
+			t.Errorf("took %d jobs of 64 KiB only", len(accepted))
+		}
+		i.others("before")
+		i.until("it is said", func() bool {
+			_, _, metrics := i.ask("GET", "/metrics", "")
+			ready, _, text := i.ask("GET", "/readyz", "")
+			return ready == http.StatusOK && strings.Contains(text, "nearly full: policy full") &&
+				strings.Contains(metrics, `penstock_queue_bytes{kind="max",policy="full"}`) &&
+				strings.Contains(metrics, "penstock_lease_held 1") && strings.Contains(i.log.String(), `level=WARN msg="four fifths`)
+		})
+		after(3 * time.Second) // more than a lease
+		i.others("later")
+		if log := i.log.String(); strings.Contains(log, "lease cannot be renewed") || strings.Contains(log, "declared dead") {
+			t.Error("a lease was not renewed")
+		}
+		i.drain(accepted)
+		if status, _, text := i.submit("full", "again"); status != http.StatusAccepted {
+			t.Errorf("a job after all: %d %s", status, text)
+		}
+		admitter.stop(t)
+	})
+}
+
+// TestADiskThatWasFullEndsTheProcess: when others fill the disk, jobs are refused and it is said; when there is room again
+// the server's files are broken all the same, so the process ends, to be started again. Then it goes on where it was.
+func TestADiskThatWasFullEndsTheProcess(t *testing.T) {
+	onSmallDisk(t, func(t *testing.T, disk string) {
+		i := newInstallation(t, disk)
+		admitter := i.start()
+		var accepted []string
+		submit := func() int {
+			name := fmt.Sprintf("job-%d", len(accepted))
+			status, _, _ := i.submit("full", name)
+			if status == http.StatusAccepted {
+				accepted = append(accepted, name)
+			}
+			return status
+		}
+		for range 20 {
+			if status := submit(); status != http.StatusAccepted {
+				t.Fatalf("a job: %d", status)
+			}
+		}
+		i.others("before")
+		ballast := filepath.Join(disk, "ballast")
+		file, err := os.Create(ballast)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		for err == nil {
+			_, err = file.Write(make([]byte, 1<<20))
+		}
+		if !errors.Is(err, syscall.ENOSPC) {
+			t.Fatal(err)
+		}
+		i.until("jobs are refused for want of room", func() bool { return submit() == http.StatusInsufficientStorage })
+		if status, _, text := i.ask("GET", "/readyz", ""); status != http.StatusServiceUnavailable || !strings.Contains(text, `"storage"`) {
+			t.Errorf("/readyz: %d %s", status, text)
+		}
+		if _, _, metrics := i.ask("GET", "/metrics", ""); !strings.Contains(metrics, "penstock_storage_writable 0") {
+			t.Error("the metric does not say it")
+		}
+		if err := os.Remove(ballast); err != nil {
+			t.Fatal(err)
+		}
+		if err := file.Close(); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-admitter.done:
+		case <-time.After(deadline):
+			t.Fatal("the process goes on with broken files")
+		}
+		if status := admitter.cmd.ProcessState.ExitCode(); status != 1 {
+			t.Errorf("ended with status %d, want 1", status)
+		}
+		for _, line := range []string{"cannot be written: jobs are refused", "must be started again"} {
+			if !strings.Contains(i.log.String(), line) {
+				t.Errorf("no line says %q", line)
+			}
+		}
+		again := i.start()
+		i.others("after")
+		i.drain(accepted)
+		again.stop(t)
+	})
+}
+
+// lockedBuffer is what a process has logged so far.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
