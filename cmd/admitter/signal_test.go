@@ -135,6 +135,40 @@ func TestSIGHUPReadsTheConfigurationAgain(t *testing.T) {
 	}
 }
 
+func TestSIGHUPChangesWhatADrainerMayOwn(t *testing.T) {
+	a := target(t)
+	text := func(drained string) string {
+		return fmt.Sprintf("drain: {lease: 2s, policies: [%s]}\npolicies:\n  - {name: stripe, algorithm: leaking_bucket, "+
+			"outflow: 10/s, capacity: 5, partitions: 2, target: {http: {url: %q}}}\n", drained, a.URL)
+	}
+	file := configure(t, text("none"))
+	p := launch(t, "--drain", "--config", file).ready()
+	if status, body := p.post("/v1/jobs/stripe/acme", "pay"); status != 202 {
+		t.Fatalf("%d %s", status, body)
+	}
+	reload := func(drained string) {
+		t.Helper()
+		rewrite(t, file, text(drained))
+		p.signal(syscall.SIGHUP)
+	}
+	reload("stripe")
+	p.says(`penstock_partitions_owned{policy="stripe"} 2`)
+	eventually(t, "the job does not start", func() bool { return a.count() == 1 })
+	reload("none")
+	eventually(t, "it keeps partitions that it may not own", func() bool {
+		_, metrics := p.get("/metrics")
+		return !strings.Contains(metrics, "penstock_partitions_owned{policy=\"stripe\"}")
+	})
+	reload("stripe")
+	p.says(`penstock_partitions_owned{policy="stripe"} 2`)
+	if strings.Contains(p.log.String(), "need a restart") {
+		t.Error("a restart is asked for")
+	}
+	if status := p.terminate(); status != 0 {
+		t.Errorf("ended with status %d", status)
+	}
+}
+
 func TestSIGHUPWithoutAFileChangesNothing(t *testing.T) {
 	dir := t.TempDir()
 	p := launch(t, "--http-listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--nats-dir", dir).ready()
