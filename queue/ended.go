@@ -54,6 +54,11 @@ func (b *Broker) Ended(ctx context.Context, policy string, seq uint64) (Ended, e
 	if errors.Is(err, ErrNotFound) {
 		e, err = readEnded(ctx, b.done, policy, seq)
 	}
+	if errors.Is(err, ErrNoStream) { // a single server that starts again has lost what it held in memory
+		if err = b.ensureStream(ctx, b.done.config(b.replicas, 0)); err == nil {
+			err = ErrNotFound
+		}
+	}
 	if err != nil {
 		return Ended{}, fmt.Errorf("end of job %s:%d: %w", policy, seq, err)
 	}

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
 // TestTheEndOfAJobLeadsToItsLetter: who asks for a dead job is told where its letter is, and of which job it became part
@@ -82,4 +84,33 @@ func TestALetterThatTheServerDoesNotTakeLeavesItsBodyOut(t *testing.T) {
 	if l, err := b.DeadLetter(testContext(t), "stripe", id); err != nil || len(l.Body) > 0 || !l.Bodyless {
 		t.Errorf("the letter has %d bytes, %v", len(l.Body), err)
 	}
+}
+
+// TestRepeatsAreToldAfterARestartOfTheServer: what a single server holds in memory is gone then, the table of done jobs as a
+// whole. Repeats were unavailable until somebody set the installation up anew.
+func TestRepeatsAreToldAfterARestartOfTheServer(t *testing.T) {
+	dir := t.TempDir()
+	server := startServer(t, embedded.Options{Dir: dir})
+	b := brokerOver(t, connect(t, server))
+	apply(t, b, paced("stripe", 10, 1))
+	job := Submission{Policy: "stripe", Key: "a", IdempotencyKey: "order-1"}
+	if _, err := b.NewProducer(ProducerOptions{}).Publish(testContext(t), job); err != nil {
+		t.Fatal(err)
+	}
+	server.Shutdown()
+	nc := connect(t, startServer(t, embedded.Options{Dir: dir}))
+	b, err := NewBroker(nc, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := b.NewProducer(ProducerOptions{}).Publish(testContext(t), job); err != nil || !r.Duplicate {
+		t.Errorf("got %+v, %v", r, err)
+	}
+	if err := b.NoteDone("stripe", 9, Ended{Accepted: time.Now()}, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "done jobs are noted again", func() bool {
+		e, err := b.Ended(testContext(t), "stripe", 9)
+		return err == nil && e.How == EndDone
+	})
 }
