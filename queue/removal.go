@@ -124,6 +124,9 @@ func (b *Broker) forget(ctx context.Context, name string) (gone bool, err error)
 	if err := b.deleteOverrides(ctx, name); err != nil {
 		return false, err
 	}
+	if err := b.DropLetterless(ctx, name); err != nil {
+		return false, err
+	}
 	if current.File == "" || current.Left {
 		err = b.policies.Delete(ctx, name, current.revision)
 	} else {
@@ -140,6 +143,21 @@ func (b *Broker) forget(ctx context.Context, name string) (gone bool, err error)
 		return false, nil // somebody else was faster, with this or something else: the next call tells
 	}
 	return err == nil, err
+}
+
+// DropLetterless deletes the stream of a policy's dead letters when there are none in it. The policy must be gone, or nearly
+// so: nothing may bury a job of it meanwhile.
+func (b *Broker) DropLetterless(ctx context.Context, policy string) error {
+	info, err := b.streamInfo(ctx, b.names.DeadStream(policy), "")
+	if err == nil && info.State.Msgs == 0 {
+		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+		err = b.js.DeleteStream(ctx, info.Config.Name)
+	}
+	if err != nil && !hasCode(err, codeStreamNotFound) {
+		return translate(err)
+	}
+	return nil
 }
 
 // deleteOverrides takes the overrides of all keys of a policy away, one by one: who watches them must hear of each.

@@ -112,30 +112,23 @@ func tags(values []string) []string {
 // nothing but whether the sender takes the policy for paused.
 func unwrapPolicy(document []byte) (inner []byte, paused *bool, err error) {
 	var enclosed struct {
-		Policy   json.RawMessage `json:"policy"`
-		Paused   *bool           `json:"paused"`
-		Revision any             `json:"revision"`
-		Source   any             `json:"source"`
-		Set      any             `json:"set"`
-		Retired  any             `json:"retired"`
-		Deleting any             `json:"deleting"`
-		Changed  any             `json:"changed"`
-		DryRun   any             `json:"dry_run"`
+		manage.Policy
+		Inner  json.RawMessage `json:"policy"`
+		Paused *bool           `json:"paused"`
 	}
 	wrapped, err := unwrap(document, "policy", &enclosed)
 	if !wrapped || err != nil {
 		return document, nil, err
 	}
-	return enclosed.Policy, enclosed.Paused, nil
+	return enclosed.Inner, enclosed.Paused, nil
 }
 
 // unwrapOverride takes what GET answers for the override in it, and anything else as it is.
 func unwrapOverride(document []byte, key queue.Key) (inner []byte, err error) {
 	var enclosed struct {
-		Override json.RawMessage `json:"override"`
-		Key      *string         `json:"key"`
-		Changed  any             `json:"changed"`
-		DryRun   any             `json:"dry_run"`
+		manage.Override
+		Inner json.RawMessage `json:"override"`
+		Key   *string         `json:"key"`
 	}
 	wrapped, err := unwrap(document, "override", &enclosed)
 	switch {
@@ -145,7 +138,7 @@ func unwrapOverride(document []byte, key queue.Key) (inner []byte, err error) {
 		return nil, &admission.RequestError{Field: "key",
 			Reason: fmt.Sprintf("%.64q is not the key in the path", *enclosed.Key)}
 	}
-	return enclosed.Override, nil
+	return enclosed.Inner, nil
 }
 
 // unwrap reads a document that has a member of a name, strictly, and reports whether it has.

@@ -87,6 +87,7 @@ func TestARetiredPolicyDoesNotComeBackSmallerThanItsBuckets(t *testing.T) {
 	i.retire("stripe")
 	smaller := strings.Replace(stripe, `y":2`, `y":1`, 1)
 	i.want(409, []string{`capacity 1 is too low: bucket \"acme\" holds 2 jobs`}, "PUT", "/v1/policies/stripe", smaller)
+	i.want(409, []string{`has retired`}, "PATCH", "/v1/policies/stripe", `{"workers":5}`)
 	i.want(200, []string{`"retired":true`, `"capacity":2`}, "GET", "/v1/policies/stripe", "")
 	i.want(200, []string{`"retired":false`, `"capacity":2`}, "PUT", "/v1/policies/stripe", stripe)
 	i.publish("stripe", "other", nil) // its door is open again
@@ -284,6 +285,17 @@ func TestADeletedPolicyLeavesItsNameFree(t *testing.T) {
 	i.want(202, []string{`"verdict":"queued"`}, "POST", "/v1/dead/stripe/1/replay", "")
 	i.want(200, nil, "DELETE", "/v1/dead/stripe", "")
 	i.want(409, nil, "PUT", path, `{"algorithm":"fixed_window","limit":1,"window":"1s"}`)
+
+	// What a deleted policy leaves goes with its last letter.
+	i.bury(queue.DeadLetter{Policy: "gone", Key: "acme", Seq: 7, Reason: "deadline"})
+	i.want(200, []string{`"letter":1`}, "GET", "/v1/jobs/gone:7", "")
+	i.want(200, []string{`{"discarded":1}`}, "DELETE", "/v1/dead/gone", "")
+	if m, err := i.broker.Conn().Request("$JS.API.STREAM.INFO."+i.broker.Names().DeadStream("gone"), nil, 5*time.Second); err != nil ||
+		!strings.Contains(string(m.Data), `"code":404`) {
+		t.Errorf("its letters' stream is left: %s, %v", m.Data, err)
+	}
+	i.bury(queue.DeadLetter{Policy: "gone", Key: "acme", Seq: 8, Reason: "deadline"})
+	i.want(200, []string{`{"job":"gone:7","state":"dead","accepted_at":"2026-03-01T12:00:00Z"}`}, "GET", "/v1/jobs/gone:7", "")
 
 	// One without a queue is simpler.
 	i.want(201, nil, "PUT", "/v1/policies/signup", `{"algorithm":"fixed_window","limit":10,"window":"1d"}`)

@@ -60,6 +60,8 @@ func (s *Service) Ended(ctx context.Context, name string, seq uint64) (EndedJob,
 		return job, nil
 	case err != nil:
 		return EndedJob{}, translate(err)
+	case found.Seq != seq || !found.Stored.Equal(end.Accepted):
+		return job, nil // ids begin anew when a policy is deleted and made again
 	}
 	l := letter(found)
 	job.Key, job.Letter, job.Reason, job.LastError = &l.Key, l.ID, l.Reason, l.Error

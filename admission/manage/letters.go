@@ -207,6 +207,11 @@ func (s *Service) DiscardAll(ctx context.Context, name string, through uint64) (
 	if err != nil {
 		return Discarded{}, translate(err)
 	}
+	if _, err := s.entry(ctx, name); errors.Is(err, admission.ErrUnknownPolicy) { // they were the last of it
+		if err := s.broker.DropLetterless(ctx, name); err != nil {
+			return Discarded{}, translate(err)
+		}
+	}
 	s.log(ctx, "dead letters discarded", "policy", name, "discarded", n, "through", through)
 	return Discarded{n}, nil
 }

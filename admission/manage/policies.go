@@ -94,11 +94,14 @@ func (s *Service) PutPolicy(ctx context.Context, p policy.Policy, w Write) (put 
 }
 
 // PatchPolicy changes those fields of a policy that a JSON merge patch (RFC 7396) names, as PutPolicy changes it. One that
-// does not exist is ErrUnknownPolicy.
+// does not exist is ErrUnknownPolicy, one that has retired ErrConflict: a patch names nothing that would revive it.
 func (s *Service) PatchPolicy(ctx context.Context, name string, patch []byte, w Write) (Policy, error) {
 	patched, _, err := s.writePolicy(ctx, name, w, func(current *queue.PolicyEntry) (policy.Policy, error) {
 		if current == nil {
 			return policy.Policy{}, unknownPolicy(name)
+		}
+		if current.Retired {
+			return policy.Policy{}, fmt.Errorf("%w: policy %q has retired: a PUT revives it", admission.ErrConflict, name)
 		}
 		p, err := current.Policy.Patch(patch)
 		if err == nil && p.Name != name {
@@ -351,6 +354,9 @@ func (s *Service) changeOverride(ctx context.Context, name string, key queue.Key
 	entry, err := s.queued(ctx, name)
 	if err != nil {
 		return Override{}, err
+	}
+	if entry.Deleting {
+		return Override{}, fmt.Errorf("%w: policy %q is being deleted", admission.ErrConflict, name)
 	}
 	o := Override{Key: key.Raw(), DryRun: w.DryRun}
 	put, err := s.broker.ChangeOverride(ctx, name, key, func(current queue.KeyOverride) (policy.Override, error) {

@@ -117,7 +117,7 @@ func serve(ctx context.Context, o options) error {
 	factory := limiter.New(limiters)
 	a.metrics = metrics.Admission()
 	a.service = admission.New(names, producer, a.broker, factory.Limit, admission.Options{Metrics: a.metrics})
-	a.streams = newStreams(a.broker, a.metrics.ApplyFailed, log)
+	a.streams = newStreams(recorded{a.broker}, a.metrics.ApplyFailed, log)
 	a.storage = &storage{broker: a.broker, check: broker.check, metrics: metrics.Storage(), log: log}
 	metrics.QueueJobs(a.streams.depths)
 	metrics.NATS(connections[0].IsConnected)

@@ -37,6 +37,22 @@ type streamBroker interface {
 	Depth(ctx context.Context, policy string) (uint64, error)
 }
 
+// recorded applies a policy as its record has it at that moment, and none that has retired or is gone: a process that has
+// not heard of it yet, after an outage for example, would make the stream anew, with an open door and nobody behind it.
+type recorded struct{ *queue.Broker }
+
+// Apply implements streamBroker.
+func (r recorded) Apply(ctx context.Context, p policy.Policy) error {
+	entry, err := r.Policy(ctx, p.Name)
+	if errors.Is(err, queue.ErrNotFound) || err == nil && entry.Retired {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return r.Broker.Apply(ctx, entry.Policy)
+}
+
 // streams keeps every policy's stream as the policy says. A change that cannot be applied (a capacity that is in use)
 // leaves the stream as it was and is tried again. All admitters do this at once; the broker makes that safe.
 type streams struct {

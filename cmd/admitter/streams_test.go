@@ -14,6 +14,7 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
 // fakeStreams remembers what was asked of it, and fails while fail says so.
@@ -146,5 +147,53 @@ func TestDepths(t *testing.T) {
 	})
 	if got := s.depths(t.Context()); !maps.Equal(got, map[string]uint64{"abc": 3, "old": 3}) {
 		t.Errorf("got %v", got)
+	}
+}
+
+// TestAStaleAdmitterDoesNotBringADeletedPolicysStreamBack: one that has not heard of the deletion yet looks at its streams.
+func TestAStaleAdmitterDoesNotBringADeletedPolicysStreamBack(t *testing.T) {
+	server, err := embedded.Start(embedded.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Shutdown)
+	nc, err := server.Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	broker, err := queue.NewBroker(nc, queue.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := broker.Setup(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p := policy.Policy{Name: "acme", Algorithm: policy.LeakingBucket, Capacity: 5,
+		Outflow: algorithms.Rate{Count: 1, Per: time.Second}}
+	if _, err := broker.PutPolicy(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	stale, err := broker.Policies(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newStreams(recorded{broker}, func(string, bool) {}, slog.New(slog.DiscardHandler))
+	s.follow(stale)
+	s.pass(t.Context())
+	if _, err := broker.Depth(t.Context(), "acme"); err != nil {
+		t.Errorf("no stream: %v", err)
+	}
+	if err := broker.DeletePolicy(t.Context(), "acme", false, nil); err != nil {
+		t.Fatal(err)
+	}
+	if gone, err := broker.ForgetPolicy(t.Context(), "acme"); err != nil || !gone {
+		t.Fatalf("gone %t, %v", gone, err)
+	}
+	again := newStreams(recorded{broker}, func(string, bool) {}, slog.New(slog.DiscardHandler))
+	again.follow(stale)
+	again.pass(t.Context())
+	if _, err := broker.Depth(t.Context(), "acme"); !errors.Is(err, queue.ErrNoStream) {
+		t.Errorf("the stream is back: %v", err)
 	}
 }
