@@ -144,7 +144,7 @@ func TestManageBuckets(t *testing.T) {
 	receipt := i.publish("stripe", "tenant 7", nil)
 	i.expect("GET", "/v1/buckets/stripe/tenant%207", "", 200,
 		fmt.Sprintf(`{"key":"tenant 7","partition":%d,"depth":1,"held_by":"no_drainer","unanswered":[%[1]d]}`, receipt.Partition))
-	i.expect("POST", "/v1/purge/stripe/tenant%207", "", 503, `no drainer answered for partition`)
+	i.expect("POST", "/v1/purge/stripe/tenant%207", "", 200, `{"key":"tenant 7","removed":1}`)
 
 	// Partition 2 has no owner, and 3 one that never answers.
 	expect := int64(40)
@@ -259,7 +259,7 @@ func TestManageJobs(t *testing.T) {
 	i.expect("GET", "/v1/jobs/stripe:7", "", 404, `job stripe:7 has finished, or never was`)
 	i.expect("GET", "/v1/jobs/stripe:1", "", 200, `{"job":"stripe:1","key":"`+key+`","partition":1,"state":"stored",`+
 		`"position":null,"expect_ms":null,"held_by":"no_drainer","accepted_at":"20`, `"deadline":"`+deadline+`","cost":1,"priority":3,"size":4}`)
-	i.expect("DELETE", "/v1/jobs/stripe:1", "", 503, `no drainer answered for partition 1`)
+	i.expect("DELETE", "/v1/jobs/stripe:6", "", 200, `"job":"stripe:6"`, `"state":"cancelled"`)
 
 	position, expect := 4, int64(1200)
 	states := map[uint64]*queue.JobState{

@@ -165,8 +165,9 @@ type Purged struct {
 	Removed int    `json:"removed"` // jobs dropped, without a dead letter; those that run are not among them
 }
 
-// Purge drops the jobs that wait in a bucket, those that back off and are not yet due included, for good. Without a
-// drainer nothing is dropped: ErrNoDrainer. When its answer is lost, jobs may have been dropped all the same.
+// Purge drops the jobs that wait in a bucket, those that back off and are not yet due included, for good. Where nobody
+// owns the partition, all jobs of the bucket go, as many as can within the call's time. A drainer that does not answer is
+// ErrNoDrainer; jobs may have been dropped all the same.
 func (s *Service) Purge(ctx context.Context, name string, key queue.Key) (Purged, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -184,6 +185,11 @@ func (s *Service) Purge(ctx context.Context, name string, key queue.Key) (Purged
 }
 
 func (s *Service) purge(ctx context.Context, p policy.Policy, key queue.Key) (removed int, err error) {
-	a, err := s.ask(ctx, p.Name, s.partitionOf(p, key), queue.ValveQuestion{Op: queue.OpPurge, Key: key})
+	partition := s.partitionOf(p, key)
+	a, err := s.ask(ctx, p.Name, partition, queue.ValveQuestion{Op: queue.OpPurge, Key: key})
+	if errors.Is(err, errNobody) {
+		removed, err := s.broker.DropBucket(ctx, p.Name, partition, key)
+		return removed, translate(err)
+	}
 	return a.Removed, err
 }

@@ -92,7 +92,7 @@ func (s *Service) Job(ctx context.Context, name string, seq uint64) (Job, error)
 }
 
 // Cancel drops a job that waits, backs off or is not yet due, for good and without a dead letter. One that runs, or has
-// just ended, is ErrConflict. Without a drainer nothing is dropped: ErrNoDrainer.
+// just ended, is ErrConflict. A drainer that owns the partition and does not answer is ErrNoDrainer.
 func (s *Service) Cancel(ctx context.Context, name string, seq uint64) (Job, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -104,6 +104,13 @@ func (s *Service) Cancel(ctx context.Context, name string, seq uint64) (Job, err
 		return Job{}, err
 	}
 	a, err := s.ask(ctx, name, job.Partition, queue.ValveQuestion{Op: queue.OpCancel, Jobs: []uint64{seq}})
+	if errors.Is(err, errNobody) {
+		err = s.broker.DropJob(ctx, name, seq)
+		if errors.Is(err, queue.ErrNotFound) {
+			return Job{}, fmt.Errorf("%w: job %s has just ended", admission.ErrConflict, job.Job)
+		}
+		a, err = queue.ValveAnswer{Removed: 1}, translate(err)
+	}
 	switch {
 	case err != nil:
 		return Job{}, err

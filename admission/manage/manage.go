@@ -14,6 +14,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
@@ -95,8 +97,11 @@ func (s *Service) queued(ctx context.Context, name string) (queue.PolicyEntry, e
 	return entry, err
 }
 
-// ask asks the owner of a partition. Whatever keeps it from answering is ErrNoDrainer: there is none, it is too slow,
-// or it has just handed the partition over.
+// errNobody is an ErrNoDrainer of a partition whose questions nobody hears: no drainer owns it, or none that is connected.
+var errNobody = fmt.Errorf("%w", admission.ErrNoDrainer)
+
+// ask asks the owner of a partition. Whatever keeps it from answering is ErrNoDrainer: there is none, which is errNobody, it
+// is too slow, or it has just handed the partition over.
 func (s *Service) ask(ctx context.Context, policy string, partition int, q queue.ValveQuestion) (
 	queue.ValveAnswer, error) {
 
@@ -104,7 +109,11 @@ func (s *Service) ask(ctx context.Context, policy string, partition int, q queue
 	if err != nil {
 		s.options.Logger.Debug("a valve does not answer", "policy", policy, "partition", partition, "op", q.Op,
 			"error", err)
-		return a, fmt.Errorf("%w for partition %d of policy %q", admission.ErrNoDrainer, partition, policy)
+		kind := admission.ErrNoDrainer
+		if errors.Is(err, nats.ErrNoResponders) {
+			kind = errNobody
+		}
+		return a, fmt.Errorf("%w for partition %d of policy %q", kind, partition, policy)
 	}
 	return a, nil
 }

@@ -1,0 +1,97 @@
+package manage
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/queue"
+)
+
+// TestDropWithoutAnOwner: where no drainer owns the partition, an operator can make room all the same: jobs are cancelled
+// and purged in the stream, each is told, and other buckets keep theirs, also the one with a wildcard for a key.
+func TestDropWithoutAnOwner(t *testing.T) {
+	s := open(t, Options{})
+	put(t, s, stripe(5000))
+	ctx := t.Context()
+	cancelled := make(chan *nats.Msg, 2000)
+	sub, err := s.broker.Conn().ChanSubscribe(s.broker.Names().Event("stripe", ">"), cancelled)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := sub.Unsubscribe(); err != nil {
+			t.Error(err)
+		}
+	}()
+	publish := func(raw string, n int, idempotency string) (last uint64) {
+		t.Helper()
+		key, err := queue.EncodeKey(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range n {
+			receipt, err := s.producer.Publish(ctx, queue.Submission{Policy: "stripe", Key: key, Body: fmt.Append(nil, i),
+				IdempotencyKey: idempotency})
+			if err != nil {
+				t.Fatal(err)
+			}
+			last = receipt.Seq
+		}
+		return last
+	}
+	publish("a", 1100, "")
+	publish("*", 3, "")
+	publish("a.b", 2, "")
+	one := publish("b", 1, "order-1")
+
+	if job, err := s.Cancel(ctx, "stripe", one); err != nil || job.State != JobCancelled {
+		t.Errorf("cancelled: %+v, %v", job, err)
+	}
+	if ended, err := s.broker.Ended(ctx, "stripe", one); err != nil || ended.How != queue.EndCancelled {
+		t.Errorf("the job ended as %+v, %v", ended, err)
+	}
+	if _, err := s.Cancel(ctx, "stripe", one); err == nil {
+		t.Error("cancelled twice")
+	}
+	if purged, err := s.Purge(ctx, "stripe", "%2A"); err != nil || purged.Removed != 3 {
+		t.Errorf("purged the key *: %+v, %v", purged, err)
+	}
+	for _, bad := range []queue.Key{"*", ">", "a.*"} {
+		if purged, err := s.Purge(ctx, "stripe", bad); err == nil {
+			t.Errorf("purged %q: %+v", bad, purged)
+		}
+	}
+	removed := 0
+	for removed < 1100 {
+		purged, err := s.Purge(ctx, "stripe", "a")
+		if err != nil || purged.Removed == 0 {
+			t.Fatalf("purged: %+v, %v", purged, err)
+		}
+		removed += purged.Removed
+	}
+	if depth, err := s.broker.Depth(ctx, "stripe"); err != nil || depth != 2 || removed != 1100 {
+		t.Errorf("%d jobs are left, %d were removed, %v", depth, removed, err)
+	}
+	for n := range 1104 {
+		select {
+		case <-cancelled:
+		case <-time.After(20 * time.Second):
+			t.Fatalf("%d events only", n)
+		}
+	}
+
+	// An owner that does not answer is asked in vain: it alone knows what runs.
+	stop, err := s.broker.ServeValve("stripe", s.partitionOf(stripe(5000), "a.b"), func(queue.ValveQuestion, func(queue.ValveAnswer)) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	if _, err := s.Purge(ctx, "stripe", "a.b"); !errors.Is(err, admission.ErrNoDrainer) {
+		t.Errorf("without the owner's word: %v", err)
+	}
+}

@@ -1,0 +1,96 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// dropsAtOnce is how many jobs are looked at before they are dropped together.
+const dropsAtOnce = 500
+
+// DropBucket removes the jobs of a bucket from its policy's stream, without a dead letter. It is for partitions that nobody
+// owns; an owner is asked instead ([OpPurge]), which knows the jobs that run. It returns how many there were until the
+// context ended, which is no error when it dropped some: ask again.
+func (b *Broker) DropBucket(ctx context.Context, policy string, partition int, k Key) (removed int, err error) {
+	if _, err := ParseKey(string(k)); err != nil { // a wildcard would match other buckets
+		return 0, fmt.Errorf("drop bucket %s.%s: %w", policy, k, err)
+	}
+	subject, stream := b.names.Queue(policy, partition, k), b.names.Stream(policy)
+	for {
+		n, err := b.dropSome(ctx, policy, stream, subject)
+		removed += n
+		if err != nil && (removed == 0 || !errors.Is(err, ErrUnavailable)) {
+			return removed, fmt.Errorf("drop bucket %s.%s: %w", policy, k, err)
+		}
+		if err != nil || n == 0 {
+			return removed, nil
+		}
+	}
+}
+
+// dropSome drops the oldest jobs of a bucket.
+func (b *Broker) dropSome(ctx context.Context, policy, stream, subject string) (removed int, err error) {
+	var found []Arrived
+	next := uint64(1)
+	for len(found) < dropsAtOnce && ctx.Err() == nil {
+		m, err := b.storedMessage(ctx, stream, map[string]any{"seq": next, "next_by_subj": subject})
+		if errors.Is(err, ErrNotFound) {
+			break
+		}
+		if err != nil {
+			return 0, err
+		}
+		found = append(found, b.arrived(m, false))
+		next = m.Seq + 1
+	}
+	if len(found) == 0 {
+		return 0, translate(ctx.Err())
+	}
+	// What was looked at is dropped and noted even if the caller's time is up.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+	defer cancel()
+	for _, job := range found {
+		if err := b.noteDropped(ctx, policy, job, EndPurged); err != nil {
+			return 0, err
+		}
+	}
+	purged, err := b.purge(ctx, stream, subject, next-1)
+	if err != nil {
+		return 0, err
+	}
+	for _, job := range found {
+		b.tellDropped(policy, job)
+	}
+	return int(purged), nil
+}
+
+// DropJob removes one job from its policy's stream, as DropBucket does. One that is gone is [ErrNotFound].
+func (b *Broker) DropJob(ctx context.Context, policy string, seq uint64) error {
+	job, err := b.StoredJob(ctx, policy, seq)
+	if err == nil {
+		err = b.noteDropped(ctx, policy, job, EndCancelled)
+	}
+	if err == nil {
+		var answer struct{}
+		err = translate(b.call(ctx, "$JS.API.STREAM.MSG.DELETE."+b.names.Stream(policy),
+			map[string]any{"seq": seq, "no_erase": true}, &answer))
+	}
+	if err != nil {
+		return fmt.Errorf("drop job %s:%d: %w", policy, seq, err)
+	}
+	b.tellDropped(policy, job)
+	return nil
+}
+
+// noteDropped remembers how a job ended whose repeat can come.
+func (b *Broker) noteDropped(ctx context.Context, policy string, job Arrived, how End) error {
+	if headerValue(job.Header, HeaderIdempotencyKey) == "" {
+		return nil
+	}
+	return b.NoteEnded(ctx, policy, job.Seq, Ended{How: how, Accepted: job.Stored, Sum: PayloadSum(job.Header, job.Body)})
+}
+
+func (b *Broker) tellDropped(policy string, job Arrived) {
+	b.Tell(policy, Event{Type: EventCancelled, Job: fmt.Sprintf("%s:%d", policy, job.Seq), Key: job.Key})
+}
