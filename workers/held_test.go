@@ -174,7 +174,7 @@ func TestTheRateOfABucketIsRightFromTheFirstSeconds(t *testing.T) {
 	} {
 		b := newValveBench(t, leaky("api", c.rate))
 		if c.every == 0 {
-			for range 25_000 {
+			for range 100 + int(21*c.want) {
 				b.arrive("a")
 			}
 		}

@@ -5,7 +5,8 @@
 
 The job's payload is the command's standard input; PENSTOCK_JOB, PENSTOCK_KEY, PENSTOCK_ATTEMPT and PENSTOCK_IDEMPOTENCY
 say which job it is. Status 0 means done, 65 (EX_DATAERR) that no attempt can succeed, 75 (EX_TEMPFAIL) that the other
-side is throttling and the whole bucket should pause, anything else that this attempt failed.
+side is throttling and the whole bucket should pause, 69 (EX_UNAVAILABLE) that it is down, whatever the job, anything else
+that this attempt failed.
 
 It speaks the protocol of docs/workers-protocol.md with nothing but the standard library, so that it shows all of it: class
 Client is as much of NATS as that needs (https://docs.nats.io/reference/reference-protocols/nats-protocol), class Worker
@@ -164,6 +165,10 @@ class RetryAfter(Exception):
         self.seconds = seconds
 
 
+class Unavailable(Exception):
+    """The other side is down, whatever the job: when several jobs say so, the bucket waits until it is back."""
+
+
 class Worker:
     """Runs jobs of one policy, at most room at once. handle(job, stopped) gets the job's message and an event that is set
     when the job should end; what it raises says how the attempt ended."""
@@ -267,6 +272,8 @@ class Worker:
             except Exception as error:  # whatever it was, the attempt failed
                 status = "returned" if stopped.is_set() else "fail"
                 outcome = {"Penstock-Status": status, "Penstock-Error": text(error)}
+                if isinstance(error, Unavailable):
+                    outcome["Penstock-Unavailable"] = "true"
         ended.set()
         self.free(token)
         self.report(job, outcome)
@@ -334,6 +341,8 @@ def command(argv):
             raise Permanent(said)
         if process.returncode == os.EX_TEMPFAIL:
             raise RetryAfter(said)
+        if process.returncode == os.EX_UNAVAILABLE:
+            raise Unavailable(said)
         if process.returncode != 0:
             raise RuntimeError(said)
 

@@ -35,6 +35,7 @@ echo "$PENSTOCK_KEY $PENSTOCK_ATTEMPT $PENSTOCK_JOB $PENSTOCK_IDEMPOTENCY $paylo
 case $payload in
 fail*) echo "it will not do" >&2; exit 1 ;;
 permanent*) exit 65 ;;
+down*) exit 69 ;;
 throttled*) [ -e "$NOTES.throttled" ] || { touch "$NOTES.throttled"; exit 75; } ;;
 slow*) sleep 2 ;;
 esac
@@ -204,6 +205,28 @@ func TestWorker(t *testing.T) {
 		}
 		if text := m.Header.Get("Penstock-Dead-Error"); key == "fail" && !strings.Contains(text, "it will not do") {
 			t.Errorf("the dead letter says %q", text)
+		}
+	}
+}
+
+// TestAWorkerSaysThatItsTargetIsDown, and the drainer's breaker opens.
+func TestAWorkerSaysThatItsTargetIsDown(t *testing.T) {
+	i := start(t, shell())
+	opened, err := i.nc.SubscribeSync("penstock.event.shell.down")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		i.publish("down", "down")
+	}
+	i.work()
+	for {
+		m, err := opened.NextMsg(deadline)
+		if err != nil {
+			t.Fatalf("no breaker opens: %v; it ran:\n%s", err, strings.Join(i.ran(), "\n"))
+		}
+		if strings.Contains(string(m.Data), `"type":"breaker_opened"`) {
+			return
 		}
 	}
 }
