@@ -73,7 +73,8 @@ func (r *policyRecord) set() string {
 // PutPolicy writes a policy for all processes, as a program or the API does, and returns its revision. It refuses what
 // [policy.Policy.Validate] and [policy.CheckChange] refuse, and the one that would be too many ([MaxPolicies]); a retired
 // policy whose stream is gone may come back as anything. One that has left its file, or has retired, is the program's or
-// the API's own from then on. What is there already is not written again.
+// the API's own from then on. What is there already is not written again. Its HTTP target obeys the stricter of the rules
+// of httptarget.Options.
 func (b *Broker) PutPolicy(ctx context.Context, p policy.Policy) (revision uint64, err error) {
 	entry, err := b.ChangePolicy(ctx, p.Name, func(*PolicyEntry) (policy.Policy, error) { return p, nil })
 	return entry.Revision, err

@@ -21,13 +21,17 @@ func TestSlowClientsHoldNobodyUp(t *testing.T) {
 	const slow = 300
 	ended := make(chan error, slow)
 	began := time.Now()
-	for range slow {
+	for i := range slow {
+		what, size := "POST /v1/jobs/stripe/slow", 1<<20
+		if i%10 == 0 {
+			what, size = "PUT /v1/policies/stripe", 60<<10
+		}
 		conn, err := net.Dial("tcp", p.http)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { conn.Close() })
-		fmt.Fprintf(conn, "POST /v1/jobs/stripe/slow HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\nx", 1<<20)
+		fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\nx", what, size)
 		go func() {
 			if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
 				ended <- err
