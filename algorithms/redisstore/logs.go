@@ -56,6 +56,7 @@ func (h logs) replay(said string, now time.Time, requests []*request) (outcome[a
 func (h logs) open(said string, now time.Time) *replayedLog {
 	l := &replayedLog{SlidingLog: h.rule, now: now.UnixMicro(), rest: said}
 	l.have, l.latest = l.next(), l.next()
+	l.bad = l.bad || l.have > l.Limit
 	return l
 }
 
@@ -74,7 +75,7 @@ type replayedLog struct {
 	algorithms.SlidingLog
 	now, have, latest int64
 	rest              string // what the script said, as far as it was not used yet
-	bad               bool   // it said too little
+	bad               bool   // it said too little, or what cannot be
 }
 
 func (l *replayedLog) peek(n int64) algorithms.Decision {
@@ -100,9 +101,11 @@ func (l *replayedLog) next() int64 {
 	return n
 }
 
-// until is the wait until a unit of the time t counts no more.
+// until is the wait until a unit of the time t counts no more. The script speaks of none that does not count.
 func (l *replayedLog) until(t int64) time.Duration {
-	return time.Duration(min(t, l.now)-l.now)*time.Microsecond + l.Window
+	wait := time.Duration(min(t, l.now)-l.now)*time.Microsecond + l.Window
+	l.bad = l.bad || wait <= 0
+	return wait
 }
 
 // decide describes the log; RetryAfter is for n units, if they do not fit.
