@@ -16,7 +16,8 @@ type Job struct {
 	// ID is "<policy>:<stream sequence>", as in the answer to its submission.
 	ID string
 	// Idempotency is the submitter's Idempotency-Key or else "<policy>-<stream created, Unix s>-<sequence>". It is the
-	// same for every attempt and unique among all jobs of a policy, also when its stream was made anew.
+	// same for every attempt, and for those of a replay of its dead letter, and unique among all other jobs of a policy, also
+	// when its stream was made anew.
 	Idempotency string
 	Policy      string
 	Key         queue.Key
