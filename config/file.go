@@ -158,8 +158,8 @@ func repeatedKeys(n *yaml.Node, at string) []problem {
 	return problems
 }
 
-// unknownKeys reports keys that are neither a setting nor lead to one, and removes them along with groups that are not
-// groups.
+// unknownKeys reports keys that are neither a setting nor lead to one, and removes them along with groups that are
+// not groups.
 func unknownKeys(tree map[string]any, at string) []problem {
 	var problems []problem
 	for _, key := range slices.Sorted(maps.Keys(tree)) {
@@ -192,7 +192,8 @@ func unknownKeys(tree map[string]any, at string) []problem {
 	return problems
 }
 
-// siblings are the keys that may stand beside each other inside a group, at its name with a dot or "" for the outermost.
+// siblings are the keys that may stand beside each other inside a group, at its name with a dot or "" for the
+// outermost.
 func siblings(at string) []string {
 	names := []string{}
 	if at == "" {

@@ -62,14 +62,14 @@ func LoadFile(flags *pflag.FlagSet) (Config, error) {
 	return Load(file, flags)
 }
 
-// Load reads a YAML file, nil for none. Over it go the environment variables PENSTOCK_<KEY>, such as PENSTOCK_NATS_URL
-// or PENSTOCK_NATS_EMBEDDED_DIR, and over these the flags that were given (flags may be nil). An empty variable counts
-// as not set. Policies come from the file alone.
+// Load reads a YAML file, nil for none. Over it go the environment variables PENSTOCK_<KEY>, such as
+// PENSTOCK_NATS_URL or PENSTOCK_NATS_EMBEDDED_DIR, and over these the flags that were given (flags may be nil). An
+// empty variable counts as not set. Policies come from the file alone.
 //
 // The error joins every problem that there is, in the order of the file, each with its line and its place:
 // `penstock.yaml:7: policies[2].outflow: "10/x": …`, or "line 7: …" when the file has no Name as an [*os.File] has. A
-// variable that begins with PENSTOCK_ and means nothing is no error but one of the Warnings, because orchestrators set
-// some of their own: Kubernetes sets PENSTOCK_PORT for a service that is called penstock.
+// variable that begins with PENSTOCK_ and means nothing is no error but one of the Warnings, because orchestrators
+// set some of their own: Kubernetes sets PENSTOCK_PORT for a service that is called penstock.
 func Load(file io.Reader, flags *pflag.FlagSet) (Config, error) {
 	var name string
 	if named, ok := file.(interface{ Name() string }); ok {

@@ -14,8 +14,8 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// FileSet is the policies of one configuration file. A policy belongs to the set of one file at most, so that processes
-// with different files leave each other's policies alone.
+// FileSet is the policies of one configuration file. A policy belongs to the set of one file at most, so that
+// processes with different files leave each other's policies alone.
 type FileSet struct {
 	Name     string // default [policy.DefaultSet]
 	Policies []policy.Policy
@@ -38,11 +38,11 @@ type FileChange struct {
 }
 
 // PutFilePolicies writes the policies of a configuration file. A policy is written only if its content in the file is
-// another than the one that a file last wrote, so that a restart undoes no change made since, nor a deletion. One that the set's file once
-// had and has no more stays: see [Broker.RetireAbsent]; a file of another set may take it over. All are checked before the
-// first is written; the error joins everything that is wrong: what [Broker.PutPolicy] refuses, a policy that belongs to
-// another set, and a record in a newer format. A record that cannot be read at all is replaced if the policy is in the
-// file and its stream fits.
+// another than the one that a file last wrote, so that a restart undoes no change made since, nor a deletion. One
+// that the set's file once had and has no more stays: see [Broker.RetireAbsent]; a file of another set may take it
+// over. All are checked before the first is written; the error joins everything that is wrong: what
+// [Broker.PutPolicy] refuses, a policy that belongs to another set, and a record in a newer format. A record that
+// cannot be read at all is replaced if the policy is in the file and its stream fits.
 func (b *Broker) PutFilePolicies(ctx context.Context, file FileSet) (FileResult, error) {
 	result, err := b.putFile(ctx, cmp.Or(file.Name, policy.DefaultSet), file.Policies)
 	if err != nil {
@@ -176,9 +176,9 @@ func (b *Broker) fromFile(ctx context.Context, set string, current *policyRecord
 	return &next, b.fill(ctx, &next, current, p)
 }
 
-// RetireAbsent retires the policies of a set that are not in its file any more and in which no job waits: they take no
-// new jobs, and their streams go. It returns their names, and how many jobs wait in those that stay for that. A job that
-// is accepted at the same moment still runs.
+// RetireAbsent retires the policies of a set that are not in its file any more and in which no job waits: they take
+// no new jobs, and their streams go. It returns their names, and how many jobs wait in those that stay for that. A
+// job that is accepted at the same moment still runs.
 func (b *Broker) RetireAbsent(ctx context.Context, set string) (retired []string, waiting map[string]uint64, err error) {
 	waiting = map[string]uint64{}
 	records, err := b.policies.List(ctx, "*")

@@ -2,8 +2,8 @@ package workers
 
 import "time"
 
-// SetPolicies changes [Options.Policies] while the drainer runs: partitions of policies that it may not own any more are
-// handed over.
+// SetPolicies changes [Options.Policies] while the drainer runs: partitions of policies that it may not own any more
+// are handed over.
 func (d *Drainer) SetPolicies(names []string) {
 	d.post(func(now instant) {
 		d.options.Policies = names

@@ -5,10 +5,10 @@
 //	admitter --config FILE --drain    serve, and run the jobs of policies with a target
 //	admitter validate FILE            say what is wrong with a configuration
 //
-// It prints one line that begins with "ready " when it can be used. SIGHUP reads the configuration again. On SIGTERM or
-// SIGINT /readyz says at once that it stops; it serves on while jobs finish, at least for http.lame_duck, and ends with
-// status 0. A second signal ends it at once. Status 1 means that it could not go on, and 2 that its configuration or its
-// arguments are wrong.
+// It prints one line that begins with "ready " when it can be used. SIGHUP reads the configuration again. On SIGTERM
+// or SIGINT /readyz says at once that it stops; it serves on while jobs finish, at least for http.lame_duck, and ends
+// with status 0. A second signal ends it at once. Status 1 means that it could not go on, and 2 that its
+// configuration or its arguments are wrong.
 package main
 
 import (

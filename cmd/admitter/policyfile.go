@@ -22,8 +22,8 @@ const (
 	inventoryFirst = time.Second
 )
 
-// policyFile hands the policies of the configuration file to all processes, retires those that left it when that is asked
-// for, and tells what is wrong with what is stored of any policy.
+// policyFile hands the policies of the configuration file to all processes, retires those that left it when that is
+// asked for, and tells what is wrong with what is stored of any policy.
 type policyFile struct {
 	broker  *queue.Broker
 	log     *slog.Logger

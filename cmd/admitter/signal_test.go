@@ -331,7 +331,8 @@ func TestItServesForItsLameDuckTime(t *testing.T) {
 func TestTryingThingsOut(t *testing.T) {
 	echo := freeAddress(t)
 	p := launch(t, "--drain", "--echo", echo, "--config", configure(t, fmt.Sprintf(
-		"drain: {lease: 2s}\npolicies:\n  - {name: demo, algorithm: leaking_bucket, outflow: 2/s, capacity: 5, target: {http: {url: 'http://%s'}}}\n"+
+		"drain: {lease: 2s}\npolicies:\n"+
+			"  - {name: demo, algorithm: leaking_bucket, outflow: 2/s, capacity: 5, target: {http: {url: 'http://%s'}}}\n"+
 			"  - {name: signup, algorithm: fixed_window, limit: 10, window: 1d}\n", echo))).ready()
 	var lines []string
 	next := func(holds func(line string) bool) {

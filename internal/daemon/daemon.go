@@ -197,8 +197,8 @@ func (c Command) load(flags *pflag.FlagSet) (config.Config, error) {
 	return cfg, err
 }
 
-// statusOf is the exit status for an error: one about the file's policies, which only what is stored could show, is about
-// the configuration, and a file that cannot be opened is none.
+// statusOf is the exit status for an error: one about the file's policies, which only what is stored could show, is
+// about the configuration, and a file that cannot be opened is none.
 func statusOf(err error, otherwise int) int {
 	_, unreadable := errors.AsType[*fs.PathError](err)
 	_, invalid := errors.AsType[*policy.InvalidError](err)
@@ -217,8 +217,8 @@ func setLevel(level *slog.LevelVar, c config.Config) error {
 }
 
 // Reloads is a part of the process that reads the configuration again at each SIGHUP, checks all of it, and only then
-// hands it to apply. A bad one, also in the eyes of apply, changes nothing and is an error in the log with every problem.
-// The log level is applied here; settings that need a restart are named in a warning.
+// hands it to apply. A bad one, also in the eyes of apply, changes nothing and is an error in the log with every
+// problem. The log level is applied here; settings that need a restart are named in a warning.
 func (p *Process) Reloads(apply func(context.Context, config.Config) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		for {

@@ -100,18 +100,19 @@ func TestRun(t *testing.T) {
 func TestServingOutlastsTheWork(t *testing.T) {
 	type parts = []func(context.Context) error
 	failed := errors.New("failed")
+	s := time.Second
 	for name, test := range map[string]struct {
 		hold        time.Duration
 		work, serve parts
 		takes       time.Duration // from the start; told to stop after a minute
 		want        error
 	}{
-		"the work takes longer":  {time.Second, parts{lasting(5*time.Second, nil)}, parts{lasting(2*time.Second, nil)}, 67 * time.Second, nil},
-		"the hold takes longer":  {9 * time.Second, parts{lasting(5*time.Second, nil)}, parts{lasting(0, nil)}, 69 * time.Second, nil},
-		"the work fails":         {9 * time.Second, parts{brief(time.Second, failed)}, parts{lasting(2*time.Second, nil)}, 3 * time.Second, failed},
-		"serving fails":          {9 * time.Second, parts{lasting(time.Second, nil)}, parts{brief(time.Second, failed)}, 2 * time.Second, failed},
-		"serving fails at last":  {9 * time.Second, parts{lasting(0, nil)}, parts{brief(62*time.Second, failed)}, 62 * time.Second, failed},
-		"the work fails at last": {9 * time.Second, parts{lasting(time.Second, failed)}, parts{lasting(0, nil)}, 61 * time.Second, failed},
+		"the work takes longer":  {s, parts{lasting(5*s, nil)}, parts{lasting(2*s, nil)}, 67 * s, nil},
+		"the hold takes longer":  {9 * s, parts{lasting(5*s, nil)}, parts{lasting(0, nil)}, 69 * s, nil},
+		"the work fails":         {9 * s, parts{brief(s, failed)}, parts{lasting(2*s, nil)}, 3 * s, failed},
+		"serving fails":          {9 * s, parts{lasting(s, nil)}, parts{brief(s, failed)}, 2 * s, failed},
+		"serving fails at last":  {9 * s, parts{lasting(0, nil)}, parts{brief(62*s, failed)}, 62 * s, failed},
+		"the work fails at last": {9 * s, parts{lasting(s, failed)}, parts{lasting(0, nil)}, 61 * s, failed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
