@@ -10,7 +10,6 @@ package queue
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strconv"
@@ -159,9 +158,6 @@ func (b *Broker) ensureStream(ctx context.Context, want jetstream.StreamConfig) 
 		// Two processes that create the same stream with the same settings both succeed.
 		_, err = b.js.CreateStream(ctx, want)
 		return translate(err)
-	}
-	if errors.Is(err, nats.ErrNoResponders) {
-		return fmt.Errorf("%w (is JetStream enabled on the server?)", translate(err))
 	}
 	if err != nil {
 		return translate(err)

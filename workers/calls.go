@@ -2,8 +2,11 @@ package workers
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/penstock-mq/penstock/internal/seldom"
 )
 
 // calls are the calls to NATS that concern single jobs. At most mostCalls are under way; the others wait in a list, which
@@ -73,16 +76,47 @@ func (d *Drainer) try(ctx context.Context, what string, failures int, try func()
 	d.call(ctx, func() {
 		err := try()
 		switch {
-		case err == nil:
-			d.post(done)
-			return
-		case ctx.Err() != nil:
+		case err == nil || ctx.Err() != nil:
+			if failures > triesUntold {
+				d.struggles.end(ctx)
+			}
+			if err == nil {
+				d.post(done)
+			}
 			return
 		case failures == triesUntold:
-			d.log.Warn("still trying", "what", what, "error", err)
+			d.struggles.begin(what, err)
 		}
 		time.AfterFunc(retryPause, func() {
 			d.post(func(instant) { d.try(ctx, what, failures+1, try, done) })
 		})
 	})
+}
+
+// struggles are calls that have failed several times in a row: a line about them in ten seconds, and one when none is left.
+type struggles struct {
+	lines *seldom.Log
+	log   *slog.Logger
+
+	mu    sync.Mutex
+	open  int
+	since time.Time
+}
+
+func (s *struggles) begin(what string, err error) {
+	s.lines.Log("struggles", slog.LevelWarn, "JetStream does not do what it is asked: still trying", "what", what, "error", err)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open++; s.open == 1 {
+		s.since = time.Now()
+	}
+}
+
+// end takes that a call succeeded, or that it is given up because its context has ended.
+func (s *struggles) end(ctx context.Context) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open--; s.open == 0 && ctx.Err() == nil {
+		s.log.Info("JetStream does again what it is asked", "after", time.Since(s.since).Round(time.Millisecond))
+	}
 }

@@ -118,14 +118,15 @@ type Drainer struct {
 	epoch    time.Time   // of instants
 	handlers map[string]Handler
 
-	fence   atomic.Int64 // instant before which jobs may start
-	health  atomic.Pointer[error]
-	results chan result
-	events  chan func(now instant)
-	stopped chan struct{}
-	jobs    context.Context // of all handlers
-	calls   calls           // under way, and waiting for their turn
-	wait    sync.WaitGroup  // everything that the loop has started
+	fence     atomic.Int64 // instant before which jobs may start
+	health    atomic.Pointer[error]
+	results   chan result
+	events    chan func(now instant)
+	stopped   chan struct{}
+	jobs      context.Context // of all handlers
+	calls     calls           // under way, and waiting for their turn
+	struggles struggles
+	wait      sync.WaitGroup // everything that the loop has started
 
 	// Of the loop alone.
 	core     *core
@@ -188,7 +189,8 @@ func New(nc *nats.Conn, o Options) (*Drainer, error) {
 		return nil, err
 	}
 	return &Drainer{
-		broker: broker, options: o, log: o.Logger, seldom: seldom.New(o.Logger), epoch: time.Now().Add(-time.Second), handlers: map[string]Handler{},
+		broker: broker, options: o, log: o.Logger, seldom: seldom.New(o.Logger),
+		struggles: struggles{log: o.Logger, lines: seldom.New(o.Logger)}, epoch: time.Now().Add(-time.Second), handlers: map[string]Handler{},
 		results: make(chan result, 1024), events: make(chan func(instant), 256), stopped: make(chan struct{}),
 		policies: map[string]policy.Policy{}, running: map[string]Handler{}, backlogs: map[*partition]*backlog{},
 		owned: map[string]int{}, letters: letters{log: o.Logger},
@@ -249,7 +251,7 @@ const setUpLog = 10 * time.Second
 func (d *Drainer) setUp(ctx context.Context) error {
 	var refused error
 	var told time.Time
-	d.retry(ctx, "set up JetStream", func() error {
+	d.retry(ctx, "", func() error {
 		nc := d.broker.Conn()
 		err := nats.ErrDisconnected
 		switch {
@@ -428,6 +430,7 @@ func (d *Drainer) setPolicies(set queue.PolicySet, now instant) {
 	d.observe(observed)
 	d.running = running
 	d.noticeHandlers(set)
+	d.noticeNames(set)
 	d.core.setPolicies(queues, now)
 	d.lendTo(running)
 }

@@ -64,6 +64,19 @@ func (d *Drainer) noticeHandlers(set queue.PolicySet) {
 	}
 }
 
+// noticeNames looks at whether every policy whose valves this drainer is told to own exists.
+func (d *Drainer) noticeNames(set queue.PolicySet) {
+	for _, name := range d.options.Policies {
+		text := ""
+		if entry, found := set[name]; !found {
+			text = "there is no policy of a name that this drainer is to own"
+		} else if !entry.Policy.HasQueue() {
+			text = "a policy that this drainer is to own has no queue"
+		}
+		d.notices.tell(notice{name, "name"}, slog.LevelWarn, text, "there is a policy now that this drainer is to own")
+	}
+}
+
 // noticeOwners asks whether somebody decides when the jobs start that this process only lends its workers to.
 func (d *Drainer) noticeOwners(ctx context.Context) {
 	var lent []string

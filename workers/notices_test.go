@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -84,6 +85,55 @@ func TestAHandlerForAPolicyThatDoesNotExistOrHasNoQueueSaysSo(t *testing.T) {
 			t.Errorf("%d lines, want one per condition", n)
 		}
 		stop()
+	}
+}
+
+func TestADrainerThatIsToOwnAPolicyThatDoesNotExistSaysSo(t *testing.T) {
+	b := newBench(t, leaky("api", "10/s"))
+	log := &logged{t: t}
+	b.valve(Options{Policies: []string{"api", "apo"}, Logger: log.logger()})
+	b.until("it is told", func() bool { return log.lines("level=WARN", "there is no policy of a name", "policy=apo") == 1 })
+	b.put(leaky("apo", "10/s"))
+	b.until("the end is told", func() bool { return log.lines("level=INFO", "there is a policy now", "policy=apo") == 1 })
+	if n := log.lines("policy=api", "is to own"); n != 0 {
+		t.Errorf("%d lines about a policy that is as it should be", n)
+	}
+}
+
+// TestCallsThatFailAreOneLineAndOneWhenTheyNoLongerDo: an outage of JetStream fails each of many calls.
+func TestCallsThatFailAreOneLineAndOneWhenTheyNoLongerDo(t *testing.T) {
+	b := newBench(t)
+	log := &logged{t: t}
+	d, err := New(b.nc, Options{Logger: log.logger()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var answers atomic.Bool
+	var ended atomic.Int64
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for range 100 {
+		go func() {
+			d.retry(ctx, "write", func() error {
+				if answers.Load() {
+					return nil
+				}
+				return queue.ErrUnavailable
+			})
+			ended.Add(1)
+		}()
+	}
+	b.until("it is told", func() bool { return log.lines("level=WARN", "still trying", "what=write") == 1 })
+	b.until("all are among them", func() bool {
+		d.struggles.mu.Lock()
+		defer d.struggles.mu.Unlock()
+		return d.struggles.open == 100
+	})
+	answers.Store(true)
+	b.until("the end is told", func() bool { return log.lines("level=INFO", "does again what it is asked") == 1 })
+	b.until("all have ended", func() bool { return ended.Load() == 100 })
+	if n := log.lines("level="); n != 2 {
+		t.Errorf("%d lines, want 2", n)
 	}
 }
 
@@ -187,7 +237,7 @@ func TestADrainerWhoseServerHasNoJetStreamSaysSoAtOnce(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- d.Run(ctx) }()
-	for end := time.Now().Add(deadline); log.lines("level=WARN", "JetStream cannot be used", "is JetStream enabled") == 0; {
+	for end := time.Now().Add(deadline); log.lines("level=WARN", "JetStream cannot be used", "not enabled") == 0; {
 		if time.Now().After(end) {
 			t.Fatal("nothing is said")
 		}
@@ -196,5 +246,8 @@ func TestADrainerWhoseServerHasNoJetStreamSaysSoAtOnce(t *testing.T) {
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)
+	}
+	if n := log.lines("level=INFO"); n != 0 {
+		t.Errorf("%d lines of an outage that did not end", n)
 	}
 }

@@ -90,18 +90,24 @@ func (d *Drainer) forever(ctx context.Context, what string, f func() error) {
 	})
 }
 
-// retry calls f until it succeeds or the context ends, with a pause between. It says so once.
+// retry calls f until it succeeds or the context ends, with a pause between. After some failures in a row that is told, unless
+// what is empty.
 func (d *Drainer) retry(ctx context.Context, what string, f func() error) bool {
+	told := false
 	for tries := 0; ; tries++ {
+		began := time.Now()
 		err := f()
-		if err == nil {
-			return true
+		over := err == nil || ctx.Err() != nil
+		if told && (over || time.Since(began) >= wellFor) {
+			d.struggles.end(ctx)
+			tries, told = 0, false
 		}
-		if ctx.Err() != nil {
-			return false
+		if over {
+			return err == nil
 		}
-		if tries == triesUntold {
-			d.log.Warn("still trying", "what", what, "error", err)
+		if tries == triesUntold && what != "" {
+			d.struggles.begin(what, err)
+			told = true
 		}
 		timer := time.NewTimer(retryPause)
 		select {
@@ -112,6 +118,9 @@ func (d *Drainer) retry(ctx context.Context, what string, f func() error) bool {
 		}
 	}
 }
+
+// wellFor is after how long what goes on for ever has not failed at once: no call takes as long.
+const wellFor = 10 * time.Second
 
 func recordFrom(r queue.Record) record {
 	return record{exists: !r.Deleted, value: r.Value, revision: r.Revision, stored: r.Stored}

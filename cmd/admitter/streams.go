@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/seldom"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 )
@@ -58,6 +59,7 @@ func (r recorded) Apply(ctx context.Context, p policy.Policy) error {
 type streams struct {
 	broker  streamBroker
 	log     *slog.Logger
+	lines   *seldom.Log                      // about single policies, and "" about JetStream being away
 	failed  func(policy string, failed bool) // told whether a change cannot be applied
 	wake    chan struct{}
 	applied latch // closed when every policy of the first set has been tried once
@@ -78,7 +80,7 @@ type streamWork struct {
 }
 
 func newStreams(broker streamBroker, failed func(policy string, failed bool), log *slog.Logger) *streams {
-	return &streams{broker: broker, failed: failed, log: log, wake: make(chan struct{}, 1), applied: make(latch),
+	return &streams{broker: broker, failed: failed, log: log, lines: seldom.New(log), wake: make(chan struct{}, 1), applied: make(latch),
 		work: map[string]*streamWork{}}
 }
 
@@ -174,7 +176,8 @@ func (s *streams) do(ctx context.Context, name string, entry queue.PolicyEntry, 
 	if ctx.Err() != nil {
 		return
 	}
-	s.failed(name, err != nil)
+	away := errors.Is(err, queue.ErrUnavailable) // of all streams alike, or one without a leader: nothing about the change
+	s.failed(name, err != nil && !away)
 	switch {
 	case err != nil:
 		again = min(applyFirst<<min(work.failures, 10), applyLast)
@@ -182,11 +185,19 @@ func (s *streams) do(ctx context.Context, name string, entry queue.PolicyEntry, 
 		if work.err == nil || work.err.Error() != err.Error() {
 			level = slog.LevelWarn
 		}
-		s.log.Log(ctx, level, "the stream stays as it is, for now: the policy's change cannot be applied",
+		about := name
+		if away {
+			about = ""
+		}
+		s.lines.Log(about, level, "the stream stays as it is, for now: the policy's change cannot be applied",
 			"policy", name, "revision", entry.Revision, "retired", entry.Retired, "again", again, "error", err)
 		work.failures++
 	case work.failures > 0:
-		s.log.Info("the policy's change is applied", "policy", name, "revision", entry.Revision)
+		level := slog.LevelInfo
+		if errors.Is(work.err, queue.ErrUnavailable) {
+			level = slog.LevelDebug
+		}
+		s.log.Log(ctx, level, "the policy's change is applied", "policy", name, "revision", entry.Revision)
 		work.failures = 0
 	}
 	work.err = err
