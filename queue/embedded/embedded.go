@@ -2,6 +2,7 @@
 package embedded
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/penstock-mq/penstock/internal/seldom"
 	"github.com/penstock-mq/penstock/policy"
@@ -155,8 +157,15 @@ func (s *Server) limit(logger *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	// Without room for a lease nothing would ever leave the store.
-	if least := int64(account.JetStreamUsage().Store)/7*8 + 1<<20; s.maxStore < least {
+	if reserved := account.JetStreamUsage().ReservedStore; reserved > uint64(s.maxStore) {
+		if err := s.shrink(float64(s.maxStore) / float64(reserved) / 2); err != nil {
+			return fmt.Errorf("lower the bounds of streams: %w", err)
+		}
+	}
+	// Without room for a lease nothing would ever leave the store, and without any for what streams reserve their bounds
+	// could not be changed.
+	usage := account.JetStreamUsage()
+	if least := int64(max(usage.Store/7*8, usage.ReservedStore)) + 1<<20; s.maxStore < least {
 		if logger != nil {
 			logger.Warn("the store holds more than it may, and is allowed more until the next start",
 				"max_store", policy.Size(s.maxStore), "allowed", policy.Size(least))
@@ -167,6 +176,32 @@ func (s *Server) limit(logger *slog.Logger) error {
 		MaxMemory: -1, MaxStore: s.maxStore, MaxStreams: -1, MaxConsumers: -1, MaxAckPending: -1, MemoryMaxStreamBytes: -1,
 		StoreMaxStreamBytes: -1,
 	}})
+}
+
+// shrink lowers the bounds of the streams that lose nothing by it, because they refuse what does not fit. Who makes them gives
+// them the bounds that they should have.
+func (s *Server) shrink(factor float64) error {
+	nc, err := s.Connect()
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	list := js.ListStreams(ctx)
+	for info := range list.Info() {
+		if config := info.Config; config.MaxBytes > 0 && config.Discard == jetstream.DiscardNew {
+			config.MaxBytes = max(1, int64(float64(config.MaxBytes)*factor))
+			if _, err := js.UpdateStream(ctx, config); err != nil {
+				return err
+			}
+		}
+	}
+	return list.Err()
 }
 
 // ErrBroken says that the server can store nothing more in some of its streams, or in any, until it is started again.

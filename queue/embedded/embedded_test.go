@@ -162,3 +162,63 @@ func TestOnlyWarningsAreLogged(t *testing.T) {
 type writer func(p []byte) (int, error)
 
 func (w writer) Write(p []byte) (int, error) { return w(p) }
+
+// TestMaxStore: what may be stored is the account's limit, which any client can ask for; a bound below what is stored already
+// leaves room to drain it.
+func TestMaxStore(t *testing.T) {
+	dir := t.TempDir()
+	limit := func(o Options) int64 {
+		t.Helper()
+		o.Dir = dir
+		s := start(t, o)
+		defer s.Shutdown()
+		if err := s.Check(); err != nil {
+			t.Error(err)
+		}
+		nc, err := s.Connect()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+		js, err := jetstream.New(nc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := js.CreateOrUpdateStream(t.Context(), jetstream.StreamConfig{Name: "KV", Subjects: []string{"kv.>"}}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := js.Publish(t.Context(), "kv.a", make([]byte, 256<<10)); err != nil {
+			t.Errorf("no room for a record: %v", err)
+		}
+		if o.MaxStore < 32<<20 {
+			info, err := js.AccountInfo(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return info.Limits.MaxStore
+		}
+		if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s.>"}, MaxBytes: 24 << 20,
+			Discard: jetstream.DiscardNew}); err != nil {
+			t.Fatal(err)
+		}
+		for range 8 {
+			if _, err := js.Publish(t.Context(), "s.a", make([]byte, 1<<20)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		info, err := js.AccountInfo(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Limits.MaxStore
+	}
+	if got := limit(Options{MaxStore: 32 << 20}); got != 32<<20 {
+		t.Errorf("the limit is %d", got)
+	}
+	if got := limit(Options{MaxStore: 1 << 20}); got < 9<<20 || got > 14<<20 {
+		t.Errorf("below what is stored the limit is %d", got)
+	}
+	if got := limit(Options{}); got < 32<<20 {
+		t.Errorf("by default the limit is %d", got)
+	}
+}
