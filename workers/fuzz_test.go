@@ -57,6 +57,7 @@ func FuzzInheritance(f *testing.F) {
 	f.Add(checkpointSeed, true, uint32(0))
 	f.Add(checkpointSeed, false, uint32(1000))
 	f.Add([]byte(`{"v":1,"rate":"1/w","clocks":[{"k":"a","d":-9223372036854775808,"t":9223372036854775807}]}`), false, uint32(1))
+	f.Add([]byte(`{"v":1,"clocks":[{"k":"a","f":9223372036854775807,"p":9223372036854775807,"s":1e308},{"k":"b","f":1,"s":-1}]}`), true, uint32(1))
 	f.Fuzz(func(t *testing.T, data []byte, crashed bool, elapsed uint32) {
 		var c checkpoint
 		if decode(data, &c) != nil {
@@ -134,9 +135,10 @@ func FuzzWorkerMessages(f *testing.F) {
 		f.Add(status, "1500", "an error\r\nof two lines", []byte("body"))
 	}
 	f.Add(statusRetryAfter, "-9223372036854775808", "\xff", []byte{})
+	f.Add(statusFail, "true", "down", []byte{})
 	f.Fuzz(func(t *testing.T, status, number, text string, body []byte) {
 		m := message("to", status)
-		for _, name := range []string{headerRetryAfter, headerAttempt, headerTimeout} {
+		for _, name := range []string{headerRetryAfter, headerAttempt, headerTimeout, headerUnavailable} {
 			m.Header[name] = []string{number}
 		}
 		m.Header[headerError], m.Header[headerJob], m.Header["Own"] = []string{text}, []string{text}, []string{text}
