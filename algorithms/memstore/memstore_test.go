@@ -158,14 +158,14 @@ func TestMemoryIsBounded(t *testing.T) {
 	for name, fill := range map[string]func() any{
 		"long keys": func() any {
 			s, _ := open(algorithms.FixedWindow{Limit: 5, Window: time.Hour}, MaxBytes(most))
-			for i := range 200_000 {
+			for i := range 60_000 {
 				mustTake(t, s, long+fmt.Sprint(i), 1)
 			}
 			return s
 		},
 		"logs": func() any {
 			s, _ := open(algorithms.SlidingLog{Limit: 1000, Window: time.Hour}, MaxBytes(most))
-			for i := range 200_000 {
+			for i := range 60_000 {
 				mustTake(t, s, fmt.Sprint(i%5000), 40)
 			}
 			return s
@@ -173,7 +173,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		"logs of a group": func() any {
 			s, _ := open(algorithms.SlidingLog{Limit: 1000, Window: time.Hour}, MaxBytes(most))
 			group := NewGroup(s)
-			for i := range 200_000 {
+			for i := range 60_000 {
 				if _, _, err := group.Take(t.Context(), []string{fmt.Sprint(i % 5000)}, 40); err != nil {
 					t.Fatal(err)
 				}
