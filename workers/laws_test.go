@@ -199,8 +199,8 @@ func TestLaw5IsolationOfBuckets(t *testing.T) {
 				starts = append(starts, job.Started)
 			}
 		}
-		// A hundred starts at 100/s: as fast as alone, with a generous second for a slow machine.
-		if took := starts[99].Sub(starts[0]); took > 2*time.Second {
+		// A hundred starts at 100/s: as fast as alone, with a generous 4 s for a slow machine; what they would wait for takes 30 s.
+		if took := starts[99].Sub(starts[0]); took > 5*time.Second {
 			t.Errorf("100 jobs of a healthy bucket took %v to start at 100/s", took)
 		}
 	}
