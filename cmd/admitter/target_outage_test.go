@@ -113,6 +113,9 @@ policies:
 		t.Errorf("%d of %d jobs arrived; events: %v", len(arrived), keys*each, told)
 	}
 	mu.Unlock()
+	eventually(t, "the log tells that the target is back", func() bool {
+		return strings.Contains(p.log.String(), `level=INFO msg="target is back`)
+	})
 	log := p.log.String()
 	for _, line := range []string{`level=WARN msg="target is down`, `level=INFO msg="target is back`} {
 		if n := strings.Count(log, line); n == 0 || n > 5 {
