@@ -21,6 +21,9 @@ const (
 	// enough for a crash and a takeover.
 	deadDuplicates = 10 * time.Minute
 
+	// letterOverhead is more than what the server counts for a stored message besides its subject, headers and body.
+	letterOverhead = 64
+
 	// deadErrorBytes bounds the error text: with the other headers it fits the room that streams of jobs leave below the
 	// server's largest message.
 	deadErrorBytes = 4096
@@ -95,7 +98,7 @@ func (b *Broker) Bury(ctx context.Context, d DeadLetter) (discarded uint64, err 
 			m, err = b.deadMessage(d), nil
 		case errors.Is(err, ErrStreamFull) && nothing < 4:
 			var n uint64
-			n, err = b.discardOldest(ctx, d.Policy)
+			n, err = b.discardOldest(ctx, d.Policy, uint64(m.Size())+letterOverhead)
 			if discarded += n; n == 0 {
 				nothing++
 			}
@@ -166,34 +169,38 @@ func (b *Broker) openLetters(ctx context.Context, policy string) error {
 // copies them from there, and that stream takes no more. Its letters go as they age, and then the stream.
 func (b *Broker) splitLetters(ctx context.Context) error {
 	shared := b.names.sharedDeadStream()
-	info, err := b.streamInfo(ctx, shared, allSubjects)
+	info, err := b.streamInfo(ctx, shared, "")
 	if hasCode(err, codeStreamNotFound) {
 		return nil
 	}
 	if err != nil {
 		return translate(err)
 	}
-	if info.State.Msgs == 0 {
-		err := b.js.DeleteStream(ctx, shared)
-		if hasCode(err, codeStreamNotFound) {
-			return nil
-		}
-		return translate(err)
-	}
 	if err := checkVersion(info.Config.Metadata); err != nil {
 		return fmt.Errorf("stream %s: %w", shared, err)
-	}
-	policies := map[string]bool{}
-	for subject := range info.State.Subjects {
-		_, tail, _ := strings.Cut(subject, ".dead.")
-		name, _, _ := strings.Cut(tail, ".")
-		policies[name] = true
 	}
 	if closed := b.names.lower + ".dead-shared"; !slices.Equal(info.Config.Subjects, []string{closed}) {
 		info.Config.Subjects = []string{closed}
 		if err := b.updateStream(ctx, info.Config); err != nil {
 			return err
 		}
+	}
+	// Only now, when drainers of an older version can store nothing there any more, it is known what there is.
+	info, err = b.streamInfo(ctx, shared, allSubjects)
+	if err == nil && info.State.Msgs == 0 {
+		err = b.js.DeleteStream(ctx, shared)
+	}
+	if hasCode(err, codeStreamNotFound) { // another process was faster
+		return nil
+	}
+	if err != nil {
+		return translate(err)
+	}
+	policies := map[string]bool{}
+	for subject := range info.State.Subjects {
+		_, tail, _ := strings.Cut(subject, ".dead.")
+		name, _, _ := strings.Cut(tail, ".")
+		policies[name] = true
 	}
 	for name := range policies {
 		config := b.deadConfig(name)
@@ -205,16 +212,20 @@ func (b *Broker) splitLetters(ctx context.Context) error {
 	return nil
 }
 
-// discardOldest makes room for letters: at least an eighth of what a policy's may take. How many were discarded ever is
-// noted with the stream.
-func (b *Broker) discardOldest(ctx context.Context, policy string) (discarded uint64, err error) {
+// discardOldest makes room for letters: at least an eighth of what a policy's may take, and enough for one of so many bytes.
+// For one that can never fit it discards nothing. How many were discarded ever is noted with the stream.
+func (b *Broker) discardOldest(ctx context.Context, policy string, bytes uint64) (discarded uint64, err error) {
 	err = b.locked(ctx, deadInfix+policy, func(ctx context.Context) error {
 		for {
 			info, err := b.streamInfo(ctx, b.names.DeadStream(policy), "")
 			if err != nil {
 				return translate(err)
 			}
-			room := uint64(max(info.Config.MaxBytes, 0)) / 8 * 7
+			bound := uint64(max(info.Config.MaxBytes, 0))
+			if bytes > bound {
+				return nil
+			}
+			room := min(bound/8*7, bound-bytes)
 			if info.State.Bytes <= room || info.State.Msgs == 0 {
 				return nil
 			}

@@ -145,11 +145,18 @@ func (b *Broker) forget(ctx context.Context, name string) (gone bool, err error)
 	return err == nil, err
 }
 
-// DropLetterless deletes the stream of a policy's dead letters when there are none in it. The policy must be gone, or nearly
-// so: nothing may bury a job of it meanwhile.
+// DropLetterless deletes the stream of a policy's dead letters when there are none in it, and what the stream that all
+// policies once shared still holds of them: it would be copied again. The policy must be gone, or nearly so: nothing may
+// bury a job of it meanwhile.
 func (b *Broker) DropLetterless(ctx context.Context, policy string) error {
 	info, err := b.streamInfo(ctx, b.names.DeadStream(policy), "")
 	if err == nil && info.State.Msgs == 0 {
+		if len(info.Config.Sources) > 0 {
+			_, err := b.purge(ctx, b.names.sharedDeadStream(), b.names.Dead(policy, ">"), 0)
+			if err != nil && !errors.Is(err, ErrNoStream) {
+				return err
+			}
+		}
 		ctx, cancel := context.WithTimeout(ctx, callTimeout)
 		defer cancel()
 		err = b.js.DeleteStream(ctx, info.Config.Name)

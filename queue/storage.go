@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
 	"slices"
 	"strconv"
 	"strings"
@@ -131,7 +132,9 @@ func divide(part int64, streams []*bounded) {
 	free := part
 	for _, x := range streams {
 		if x.own > 0 {
-			x.bound = max(1, int64(float64(x.own)*scale))
+			if x.bound = x.own; scale < 1 {
+				x.bound = max(1, rounded(int64(float64(x.own)*scale)))
+			}
 			free -= max(x.bound, x.used)
 		}
 	}
@@ -143,13 +146,16 @@ func divide(part int64, streams []*bounded) {
 		}
 		free -= left[0].used
 	}
-	level = max(level, least, 1)
-	if grain := part / 256; level > grain && grain > 0 {
-		level -= level % grain // so that few updates are needed while a stream drains
-	}
+	level = rounded(max(level, least, 1))
 	for _, x := range sharing {
 		x.bound = level
 	}
+}
+
+// rounded leaves a number its first five binary digits. Of bounds that are rounded few must be updated while a stream drains,
+// policies come and go, or others' streams in the account grow.
+func rounded(n int64) int64 {
+	return n &^ (1<<max(0, bits.Len64(uint64(n))-5) - 1)
 }
 
 // rebound updates what has another bound: first those that get less, or there would be no room for those that get more.

@@ -18,13 +18,13 @@ func TestDivide(t *testing.T) {
 		streams []*bounded
 		want    []int64
 	}{
-		"equal shares":                     {1000, []*bounded{{}, {}}, []int64{498, 498}},
-		"own numbers first":                {1000, []*bounded{{own: 700}, {}, {}}, []int64{700, 150, 150}},
-		"own numbers leave the least":      {1000, []*bounded{{own: 5000}, {own: 5000}, {}, {}}, []int64{438, 438, 60, 60}},
-		"own numbers that do not fit":      {1000, []*bounded{{own: 3000}, {own: 1000}}, []int64{750, 250}},
-		"one holds more than its share":    {1000, []*bounded{{used: 800}, {}, {}}, []int64{99, 99, 99}},
-		"one holds more than it may":       {1000, []*bounded{{own: 100, used: 700}, {}}, []int64{100, 300}},
-		"nothing is left: a quarter share": {1000, []*bounded{{used: 990}, {}}, []int64{123, 123}},
+		"equal shares":                     {1000, []*bounded{{}, {}}, []int64{496, 496}},
+		"own numbers first":                {1000, []*bounded{{own: 700}, {}, {}}, []int64{700, 144, 144}},
+		"own numbers leave the least":      {1000, []*bounded{{own: 5000}, {own: 5000}, {}, {}}, []int64{432, 432, 68, 68}},
+		"own numbers that do not fit":      {1000, []*bounded{{own: 3000}, {own: 1000}}, []int64{736, 248}},
+		"one holds more than its share":    {1000, []*bounded{{used: 800}, {}, {}}, []int64{100, 100, 100}},
+		"one holds more than it may":       {1000, []*bounded{{own: 100, used: 700}, {}}, []int64{100, 288}},
+		"nothing is left: a quarter share": {1000, []*bounded{{used: 990}, {}}, []int64{124, 124}},
 		"hardly any room":                  {2, []*bounded{{}, {}, {}, {}}, []int64{1, 1, 1, 1}},
 		"none":                             {1000, nil, nil},
 	} {
@@ -34,6 +34,35 @@ func TestDivide(t *testing.T) {
 				t.Errorf("%s: stream %d may take %d, want %d", name, i, x.bound, test.want[i])
 			}
 		}
+	}
+}
+
+// TestDivideRarely: a store that is a little smaller than a moment ago, and one policy more, change no bounds as a rule:
+// each is an update of a stream.
+func TestDivideRarely(t *testing.T) {
+	bounds := map[int64]bool{}
+	for lost := range int64(1000) {
+		streams := []*bounded{{}, {own: 1 << 40}, {}}
+		divide(1<<30-lost*1000, streams)
+		bounds[streams[0].bound], bounds[streams[1].bound] = true, true
+	}
+	if len(bounds) > 4 {
+		t.Errorf("two bounds became %d when others took 1 MB more and more", len(bounds))
+	}
+	clear(bounds)
+	for n := range 1000 {
+		streams := make([]*bounded, n+1)
+		for i := range streams {
+			streams[i] = &bounded{}
+		}
+		divide(1<<30, streams)
+		bounds[streams[0].bound] = true
+		if fair := int64(1<<30) / int64(n+1); streams[0].bound > fair || streams[0].bound < fair/16*15 {
+			t.Fatalf("one of %d policies may take %d, its share is %d", n+1, streams[0].bound, fair)
+		}
+	}
+	if len(bounds) > 200 {
+		t.Errorf("%d bounds while there are 1 to 1000 policies", len(bounds))
 	}
 }
 
@@ -194,6 +223,29 @@ func TestLettersAreBounded(t *testing.T) {
 	}
 }
 
+// TestALargeLetterKeepsItsBody: older letters make room for one that fits, also when they take less than a good part.
+func TestALargeLetterKeepsItsBody(t *testing.T) {
+	b := limited(t, 64<<20)
+	p := paced("stripe", 10, 1)
+	p.Dead.MaxBytes = policy.MinBytes
+	apply(t, b, p)
+	for i := range 6 {
+		d := DeadLetter{Policy: "stripe", Key: "a", Seq: uint64(i), Body: make([]byte, 560<<10)}
+		if _, err := b.Bury(testContext(t), d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kept := letterIDs(t, b, "stripe")
+	if len(kept) != 3 {
+		t.Errorf("%d letters are kept, and 3 have room", len(kept))
+	}
+	for _, id := range kept {
+		if l, err := b.DeadLetter(testContext(t), "stripe", id); err != nil || l.Bodyless {
+			t.Errorf("letter %d: without its body %t, %v", id, l.Bodyless, err)
+		}
+	}
+}
+
 // TestLettersOfAnOlderInstallation: what lies in the stream that all policies shared stays readable, and the old stream
 // is in nobody's way.
 func TestLettersOfAnOlderInstallation(t *testing.T) {
@@ -223,6 +275,19 @@ func TestLettersOfAnOlderInstallation(t *testing.T) {
 	}
 	if id := bury(t, b, DeadLetter{Policy: "stripe", Key: "d", Seq: 4}); id != 3 {
 		t.Errorf("the next letter is %d", id)
+	}
+	// What was discarded with the last of its policy does not come back.
+	if _, err := b.DiscardDeadLetters(testContext(t), "other", 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.DropLetterless(testContext(t), "other"); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Setup(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.js.Stream(testContext(t), b.names.DeadStream("other")); !errors.Is(err, jetstream.ErrStreamNotFound) {
+		t.Errorf("there is a stream again for letters that were discarded: %v", err)
 	}
 	if _, err := b.purge(testContext(t), shared.Name, "", 0); err != nil {
 		t.Fatal(err)

@@ -122,22 +122,26 @@ func (b *Broker) apply(ctx context.Context, p policy.Policy) error {
 func (b *Broker) createBounded(ctx context.Context, policy string, config jetstream.StreamConfig) error {
 	name := strings.TrimPrefix(config.Name, b.names.upper+"_")
 	for again := 3; ; again-- {
-		storage, err := b.ration(ctx, name, config.Metadata)
-		if err != nil {
-			return err
+		storage, unbound := b.ration(ctx, name, config.Metadata)
+		if storage.Jobs == nil {
+			return unbound
 		}
 		fill := storage.Jobs[policy]
 		if name != policy {
 			fill = storage.Letters[policy]
 		}
 		config.MaxBytes = cmp.Or(fill.Max, -1)
-		err = translate(b.createStream(ctx, config))
+		err := translate(b.createStream(ctx, config))
 		if err == nil && storage.Max > 0 {
-			_, err = b.ration(ctx, "", nil)
+			_, unbound = b.ration(ctx, "", nil)
 		}
-		if again == 0 || !errors.Is(err, ErrStorage) {
-			return err
+		if again > 0 && (errors.Is(err, ErrStorage) || err == nil && errors.Is(unbound, ErrStorage)) {
+			continue
 		}
+		if err == nil && unbound != nil { // of other streams, which are no reason to do without this one
+			b.log.Warn("streams keep other bounds than their share of the store", "error", unbound)
+		}
+		return err
 	}
 }
 
