@@ -35,7 +35,7 @@ func (b *Broker) dropSome(ctx context.Context, policy, stream, subject string) (
 	next := uint64(1)
 	for len(found) < dropsAtOnce && ctx.Err() == nil {
 		m, err := b.storedMessage(ctx, stream, map[string]any{"seq": next, "next_by_subj": subject})
-		if errors.Is(err, ErrNotFound) {
+		if errors.Is(err, ErrNotFound) || err != nil && ctx.Err() != nil {
 			break
 		}
 		if err != nil {

@@ -1,0 +1,37 @@
+package queue
+
+import (
+	"context"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock/queue/embedded"
+)
+
+// TestDropBucketInLittleTime: what was looked at when the caller's time was up is dropped, or a server that is slow to answer
+// would never let go of a job, however often it is asked.
+func TestDropBucketInLittleTime(t *testing.T) {
+	server := startServer(t, embedded.Options{})
+	b, watcher := brokerOver(t, connect(t, server)), connect(t, server)
+	apply(t, b, paced("stripe", 100, 1))
+	publish(t, b, "stripe", "a", 50)
+	ctx, end := context.WithCancel(testContext(t))
+	looks := 0
+	_, err := watcher.Subscribe("$JS.API.STREAM.MSG.GET.PENSTOCK_stripe", func(*nats.Msg) {
+		if looks++; looks == 10 {
+			end()
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := watcher.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	removed, err := b.DropBucket(ctx, "stripe", 0, "a")
+	depth, lookErr := b.Depth(testContext(t), "stripe")
+	if err != nil || lookErr != nil || removed == 0 || removed+int(depth) != 50 {
+		t.Errorf("%d jobs were dropped, %v; %d are left, %v", removed, err, depth, lookErr)
+	}
+}
