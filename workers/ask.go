@@ -89,8 +89,9 @@ func (d *Drainer) control(v *valve, p *partition, q queue.ValveQuestion, reply f
 	reply(a)
 }
 
-// notePatience is how long an answer waits until it is noted how the jobs ended that an operator dropped.
-const notePatience = 2 * time.Second
+// notePatience is how long an answer waits until it is noted how the jobs ended that an operator dropped. Who asks waits
+// for two seconds.
+const notePatience = time.Second
 
 // whenNoted is a reply that waits until the repeats of dropped jobs are told, so that who asked can rely on it.
 func (d *Drainer) whenNoted(endings []ending, reply func(queue.ValveAnswer)) func(queue.ValveAnswer) {

@@ -381,12 +381,15 @@ func (v *valve) advance(now instant, open bool) {
 			blocked = true
 			break
 		}
+		if v.free() <= 0 {
+			break
+		}
 		b := v.nextDue(v.mayTakeWorker)
 		if v.mayTakeWorker(b) {
 			v.start(b, now, false)
 			continue
 		}
-		if v.total == nil || v.free() == 0 {
+		if v.total == nil {
 			break // the others run more
 		}
 		v.unplace(b)
