@@ -127,7 +127,7 @@ func (s *streams) pass(ctx context.Context) (next time.Time) {
 	maps.DeleteFunc(s.work, func(name string, _ *streamWork) bool { _, found := set[name]; return !found })
 	for _, name := range slices.Sorted(maps.Keys(set)) {
 		entry := set[name]
-		if !entry.Policy.HasQueue() {
+		if !entry.Policy.HasQueue() && !entry.Deleting {
 			continue
 		}
 		work := s.work[name]

@@ -122,6 +122,11 @@ func TestStreamsFollowThePolicies(t *testing.T) {
 		time.Sleep(3 * applyFirst)
 		expect("from time to time", []string{"stuck"}, nil)
 
+		// A deletion that its admitter did not end goes on, also of a policy without a stream.
+		set["door"] = queue.PolicyEntry{Policy: door, Revision: 7, Retired: true, Deleting: true}
+		s.follow(maps.Clone(set))
+		expect("after a deletion", nil, []string{"door"})
+
 		// The retired one comes back, another is gone altogether.
 		s.follow(queue.PolicySet{"old": {Policy: paced("old"), Revision: 6}})
 		expect("after its return", []string{"old"}, nil)
