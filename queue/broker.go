@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -52,6 +53,8 @@ type Broker struct {
 	drainers, partitions, attempts, policies, locks, admitters, ended, done *Table
 
 	events events
+
+	discarding sync.Map // by policy, a channel that holds whoever discards dead letters
 
 	refusal atomic.Pointer[error] // why nothing can be stored now, as was said from outside
 }

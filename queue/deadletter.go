@@ -93,10 +93,7 @@ func (b *Broker) Bury(ctx context.Context, d DeadLetter) (discarded uint64, err 
 		switch {
 		case errors.Is(err, nats.ErrNoResponders):
 			err = b.openLetters(ctx, d.Policy)
-		case !d.Bodyless && (errors.Is(err, ErrTooLarge) || errors.Is(err, ErrStreamFull) && nothing > 1):
-			d.Bodyless = true
-			m, err = b.deadMessage(d), nil
-		case errors.Is(err, ErrStreamFull) && nothing < 4:
+		case errors.Is(err, ErrStreamFull) && nothing < 8: // others take the room, too
 			var n uint64
 			n, err = b.discardOldest(ctx, d.Policy, uint64(m.Size())+letterOverhead)
 			if discarded += n; n == 0 {
@@ -108,6 +105,10 @@ func (b *Broker) Bury(ctx context.Context, d DeadLetter) (discarded uint64, err 
 				e.Sum = PayloadSum(d.Header, d.Body)
 			}
 			return discarded, b.NoteEnded(ctx, d.Policy, d.Seq, e)
+		}
+		if errors.Is(err, ErrTooLarge) && !d.Bodyless {
+			d.Bodyless = true
+			m, err = b.deadMessage(d), nil
 		}
 		if err != nil {
 			return discarded, fmt.Errorf("bury job %s:%d: %w", d.Policy, d.Seq, translate(err))
@@ -212,9 +213,28 @@ func (b *Broker) splitLetters(ctx context.Context) error {
 	return nil
 }
 
-// discardOldest makes room for letters: at least an eighth of what a policy's may take, and enough for one of so many bytes.
-// For one that can never fit it discards nothing. How many were discarded ever is noted with the stream.
+// discardOldest makes room for a letter of so many bytes, at least an eighth of what the policy's may take; [ErrTooLarge] says
+// that it can never fit. How many were discarded ever is noted with the stream.
 func (b *Broker) discardOldest(ctx context.Context, policy string, bytes uint64) (discarded uint64, err error) {
+	// One at a time: most of those that find no room at the same moment find some when it is their turn.
+	gate, _ := b.discarding.LoadOrStore(policy, make(chan struct{}, 1))
+	turn := gate.(chan struct{})
+	select {
+	case turn <- struct{}{}:
+		defer func() { <-turn }()
+	case <-ctx.Done():
+		return 0, translate(ctx.Err())
+	}
+	info, err := b.streamInfo(ctx, b.names.DeadStream(policy), "")
+	if err != nil {
+		return 0, translate(err)
+	}
+	switch bound := uint64(max(info.Config.MaxBytes, 0)); {
+	case bytes > bound:
+		return 0, fmt.Errorf("%w: %d bytes, and all dead letters may take %d", ErrTooLarge, bytes, bound)
+	case info.State.Bytes+bytes <= bound:
+		return 0, nil
+	}
 	err = b.locked(ctx, deadInfix+policy, func(ctx context.Context) error {
 		for {
 			info, err := b.streamInfo(ctx, b.names.DeadStream(policy), "")
@@ -222,11 +242,8 @@ func (b *Broker) discardOldest(ctx context.Context, policy string, bytes uint64)
 				return translate(err)
 			}
 			bound := uint64(max(info.Config.MaxBytes, 0))
-			if bytes > bound {
-				return nil
-			}
-			room := min(bound/8*7, bound-bytes)
-			if info.State.Bytes <= room || info.State.Msgs == 0 {
+			room := min(bound/8*7, bound-min(bound, bytes))
+			if info.State.Bytes <= room {
 				return nil
 			}
 			// Letters are not all of one size: a good part of what is too much now, and then another look.

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -243,6 +245,43 @@ func TestALargeLetterKeepsItsBody(t *testing.T) {
 		if l, err := b.DeadLetter(testContext(t), "stripe", id); err != nil || l.Bodyless {
 			t.Errorf("letter %d: without its body %t, %v", id, l.Bodyless, err)
 		}
+	}
+}
+
+// TestManyLettersAtOnce: those that find no room together take the bodies of none, and each that went is counted.
+func TestManyLettersAtOnce(t *testing.T) {
+	b := limited(t, 64<<20)
+	p := paced("stripe", 10, 1)
+	p.Dead.MaxBytes = policy.MinBytes
+	apply(t, b, p)
+	const letters = 600
+	var next, told atomic.Uint64
+	var burying sync.WaitGroup
+	for range 64 {
+		burying.Go(func() {
+			for seq := next.Add(1); seq <= letters; seq = next.Add(1) {
+				d := DeadLetter{Policy: "stripe", Key: "a", Seq: seq, Body: make([]byte, 64<<10)}
+				discarded, err := b.Bury(testContext(t), d)
+				if err != nil {
+					t.Error(err)
+				}
+				told.Add(discarded)
+			}
+		})
+	}
+	burying.Wait()
+	kept, err := b.DeadLetters(testContext(t), "stripe", 0, letters)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range kept {
+		if l.Bodyless {
+			t.Errorf("letter %d has lost its body", l.ID)
+		}
+	}
+	counted, _, err := b.LettersDiscarded(testContext(t), "stripe")
+	if err != nil || counted != told.Load() || int(counted)+len(kept) != letters || len(kept) < 20 {
+		t.Errorf("%d discarded, %d of them told, %d kept, %v", counted, told.Load(), len(kept), err)
 	}
 }
 
