@@ -92,7 +92,7 @@ func (b *Broker) openBacklog(ctx context.Context, o BacklogOptions) (*Backlog, e
 	l := &Backlog{
 		b: b, o: o, stream: stream, created: info.Created, lean: isLean(info.State),
 		arrivals: make(chan []Arrived), broken: make(chan error, 1), isBroken: make(chan struct{}),
-		strays: strays{known: map[uint64]bool{}, wake: make(chan struct{}, 1), out: make(chan []Arrived)},
+		strays: strays{next: 1, known: map[uint64]bool{}, wake: make(chan struct{}, 1), out: make(chan []Arrived)},
 	}
 	l.chooseFilters(info.Config)
 	// From the beginning, because Done must know them from others: an acknowledgement of what the consumer has not

@@ -16,6 +16,7 @@ const straysAtOnce = 512
 // and deletes them by their sequences.
 type strays struct {
 	filter string // the subjects; empty: somebody else's, or none can be
+	next   uint64 // sequence of those that are not known yet, at least
 
 	mu     sync.Mutex
 	known  map[uint64]bool // handed over, and not deleted
@@ -34,20 +35,18 @@ func (l *Backlog) gather(ctx context.Context) ([]Arrived, error) {
 		return nil, translate(err)
 	}
 	var found []Arrived
-	for next := uint64(1); len(found) < straysAtOnce; {
-		m, err := l.b.storedMessage(ctx, l.stream, map[string]any{"seq": next, "next_by_subj": l.strays.filter})
+	for len(found) < straysAtOnce {
+		m, err := l.b.storedMessage(ctx, l.stream, map[string]any{"seq": l.strays.next, "next_by_subj": l.strays.filter})
 		if errors.Is(err, ErrNotFound) {
 			break
 		}
 		if err != nil {
 			return found, fmt.Errorf("read what is stored outside the partitions: %w", err)
 		}
-		next = m.Seq + 1
+		l.strays.next = m.Seq + 1
+		found = append(found, l.b.arrived(m, false))
 		l.strays.mu.Lock()
-		if !l.strays.known[m.Seq] {
-			l.strays.known[m.Seq] = true
-			found = append(found, l.b.arrived(m, false))
-		}
+		l.strays.known[m.Seq] = true
 		l.strays.mu.Unlock()
 	}
 	return found, nil
