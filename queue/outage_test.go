@@ -115,3 +115,32 @@ func TestAPublishWithoutAConnectionFailsAfterAShortPatience(t *testing.T) {
 		return err == nil
 	})
 }
+
+// TestNoRoomAfterAnUnknownAttempt: that there is no room says that nothing was stored only if no attempt before may have
+// stored the job.
+func TestNoRoomAfterAnUnknownAttempt(t *testing.T) {
+	b := newBroker(t)
+	const noRoom, inFlight = `{"error":{"code":503,"err_code":10023}}`, `{"error":{"code":409,"err_code":10158}}`
+	for name, test := range map[string]struct {
+		answers []string
+		known   bool
+	}{
+		"at once":   {[]string{noRoom}, true},
+		"afterward": {[]string{inFlight, noRoom}, false},
+	} {
+		sub, err := b.nc.Subscribe("penstock.jobs.full.>", func(m *nats.Msg) {
+			_ = m.Respond([]byte(test.answers[0]))
+			test.answers = test.answers[1:]
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = b.NewProducer(ProducerOptions{}).Publish(testContext(t), Submission{Policy: "full", Key: "a"})
+		if !errors.Is(err, ErrUnavailable) || errors.Is(err, ErrStorage) != test.known {
+			t.Errorf("%s: got %v", name, err)
+		}
+		if err := sub.Unsubscribe(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -150,6 +150,7 @@ func (p *Producer) publish(ctx context.Context, s Submission, m *nats.Msg) (pubA
 		return pubAck{}, *reason
 	}
 	began, wait := time.Now(), retryFirst
+	unknown := false // whether an attempt has stored it
 	for attempt := 1; ; attempt++ {
 		probe, err := p.outages.enter(ctx, s.Policy)
 		if err != nil {
@@ -179,6 +180,10 @@ func (p *Producer) publish(ctx context.Context, s Submission, m *nats.Msg) (pubA
 			p.outages.unanswered(s.Policy, 1, err)
 		}
 		translated := translate(err)
+		if unknown && errors.Is(translated, ErrStorage) { // which a cluster says before it looks whether it has the job
+			return pubAck{}, fmt.Errorf("%w: attempt %d: %v, and one before was not answered", ErrUnavailable, attempt, err)
+		}
+		unknown = unknown || !errors.Is(err, nats.ErrNoResponders)
 		if probe || !errors.Is(translated, ErrUnavailable) || errors.Is(translated, ErrStorage) || errors.Is(err, nats.ErrConnectionClosed) ||
 			errors.Is(err, nats.ErrBadSubject) || errors.Is(err, nats.ErrHeadersNotSupported) {
 			return pubAck{}, translated
