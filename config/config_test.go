@@ -381,3 +381,25 @@ func TestChanged(t *testing.T) {
 		t.Errorf("nothing changed: got %v", got)
 	}
 }
+
+// TestNetworksInIPv6FormAreThoseOfIPv4: clients' and targets' addresses are compared without that form, so such a network
+// would be accepted and match nothing.
+func TestNetworksInIPv6FormAreThoseOfIPv4(t *testing.T) {
+	c, err := config.LoadFile(commandLine(t, "--targets-allow", "::ffff:127.0.0.1,::ffff:10.1.0.0/112,::/0"))
+	want := []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32"), netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("::/0")}
+	if err != nil || !slices.Equal(c.Targets.Allow, want) {
+		t.Errorf("got %v, %v; want %v", c.Targets.Allow, err, want)
+	}
+	for _, bad := range []string{"fe80::1%eth0", "::ffff:10.0.0.0/64"} {
+		if c, err := config.LoadFile(commandLine(t, "--http-trusted-proxies", bad)); err == nil {
+			t.Errorf("%s was read as %v", bad, c.HTTP.TrustedProxies)
+		}
+	}
+}
+
+// TestConfigFileWithoutAName: a variable of a script that was not set must not start a process without its policies.
+func TestConfigFileWithoutAName(t *testing.T) {
+	if _, err := config.LoadFile(commandLine(t, "--config", "")); err == nil || err.Error() != "--config: is empty" {
+		t.Errorf("got %v", err)
+	}
+}

@@ -51,7 +51,10 @@ func FileName(flags *pflag.FlagSet) string {
 // LoadFile is [Load] of the file with the name that [FileName] returns.
 func LoadFile(flags *pflag.FlagSet) (Config, error) {
 	name := FileName(flags)
-	if name == "" {
+	switch {
+	case name == "" && given(flags, configFlag) != nil:
+		return Config{}, problem{place: "--" + configFlag, reason: "is empty"}
+	case name == "":
 		return Load(nil, flags)
 	}
 	file, err := os.Open(name)

@@ -210,10 +210,13 @@ func networks(into func(*Config) *[]netip.Prefix) value {
 		var found []netip.Prefix
 		for _, text := range texts {
 			network, err := netip.ParsePrefix(text)
-			if address, single := netip.ParseAddr(text); single == nil {
+			if address, single := netip.ParseAddr(text); single == nil && address.Zone() == "" {
 				network, err = address.Prefix(address.BitLen())
 			}
-			if err != nil || network.Addr().Zone() != "" {
+			if address := network.Addr(); address.Is4In6() { // what is compared with networks has lost that form
+				network = netip.PrefixFrom(address.Unmap(), network.Bits()-96)
+			}
+			if err != nil || !network.IsValid() {
 				return unfit(text, "a network such as 10.0.0.0/8, or an address")
 			}
 			found = append(found, network.Masked())
