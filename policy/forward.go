@@ -21,8 +21,10 @@ var neverForwarded = []string{
 // neverForwardedPrefixes begin others.
 var neverForwardedPrefixes = []string{"Nats-", "Penstock-", "Proxy-", "X-Forwarded-"}
 
-// NeverForwarded reports whether no producer may forward a header of this name, in whatever case.
+// NeverForwarded reports whether no producer may forward a header of this name, in whatever case. Servers that hand fields to
+// programs as variables (CGI, WSGI) take an underscore for the hyphen.
 func NeverForwarded(name string) bool {
+	name = strings.ReplaceAll(name, "_", "-")
 	return slices.ContainsFunc(neverForwarded, func(n string) bool { return strings.EqualFold(n, name) }) ||
 		slices.ContainsFunc(neverForwardedPrefixes, func(p string) bool {
 			return len(name) >= len(p) && strings.EqualFold(name[:len(p)], p)

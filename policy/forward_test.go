@@ -13,6 +13,7 @@ func TestNoProducerForwardsWhatBelongsToTheWay(t *testing.T) {
 		"Nats-Rollup", "nats-msg-id", "Penstock-Job", "penstock-forward-x", "Status", "Host", "Connection", "Keep-Alive", "TE",
 		"Trailer", "Transfer-Encoding", "Upgrade", "Proxy-Authorization", "Proxy-Connection", "X-Forwarded-For", "x-forwarded-host",
 		"Forwarded", "Content-Length", "Expect", "HTTP2-Settings", "X-Real-IP", "Via",
+		"X_Forwarded_For", "x-forwarded_host", "x_real_ip", "Proxy_Authorization", "Content_Length", "Penstock_Job", // as CGI and WSGI read them
 	} {
 		if !NeverForwarded(name) {
 			t.Errorf("%s is forwarded", name)
