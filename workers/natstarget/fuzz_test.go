@@ -33,3 +33,15 @@ func FuzzJudge(f *testing.F) {
 		}
 	})
 }
+
+// TestNoPartOfASecretIsQuoted: an answer is cut to a length, which must not cut a credential in it so that it is not known
+// any more.
+func TestNoPartOfASecretIsQuoted(t *testing.T) {
+	const secret = "s3cr3t-value-of-a-token"
+	answer := strings.Repeat("x", mostDetail-10) + secret
+	err := judge(&nats.Msg{Data: []byte(answer), Header: nats.Header{
+		micro.ErrorHeader: {answer}, micro.ErrorCodeHeader: {"500"}}}, secret)
+	if err == nil || strings.Contains(err.Error(), secret[:6]) {
+		t.Errorf("the error quotes a part of it: %v", err)
+	}
+}

@@ -105,7 +105,9 @@ func judge(reply *nats.Msg, hidden ...string) error {
 	if text == "" && code == "" {
 		return judgeStored(reply.Data)
 	}
-	answer := fmt.Errorf("service answered %s", redact.Text(detail(code, text, string(reply.Data)), hidden))
+	// Hidden before anything is cut, or a part of it could stay.
+	text, data := redact.Text(text, hidden), redact.Text(string(reply.Data), hidden)
+	answer := fmt.Errorf("service answered %s", detail(code, text, data))
 	status, err := strconv.Atoi(code)
 	if err != nil {
 		return answer
