@@ -180,7 +180,7 @@ func serve(ctx context.Context, o options) error {
 func (a *admitter) readiness(nc *nats.Conn) error {
 	switch {
 	case a.stopping.Err() != nil:
-		return errors.New("stopping")
+		return admission.ErrStopping
 	case !nc.IsConnected():
 		return errors.New("not connected to NATS: checks are answered, jobs are not taken")
 	case !a.ready.isClosed():

@@ -313,7 +313,7 @@ func TestItServesForItsLameDuckTime(t *testing.T) {
 	began := time.Now()
 	p.signal(syscall.SIGTERM)
 	p.logs(1, "msg=stopping")
-	if status, body := p.get("/readyz"); status != 503 || !strings.Contains(body, "stopping") {
+	if status, body := p.get("/readyz"); status != 503 || !strings.Contains(body, `"reason":"stopping"`) {
 		t.Errorf("readyz: %d %s", status, body)
 	}
 	if status, body := p.post("/v1/check/door/acme", ""); status != 200 {
