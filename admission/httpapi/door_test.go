@@ -43,6 +43,7 @@ func TestOptionsTellTheMethods(t *testing.T) {
 		"/v1/jobs/stripe:1":    "POST, DELETE, GET, HEAD, OPTIONS",
 		"/v1/check/signup/x":   "GET, HEAD, POST, DELETE, OPTIONS",
 		"/v1/purge/stripe/x":   "POST, OPTIONS",
+		"/v1/purge/stripe":     "POST, OPTIONS",
 		"/healthz":             "GET, HEAD, POST, OPTIONS",
 	} {
 		for method, status := range map[string]int{"OPTIONS": 204, "BREW": 405} {

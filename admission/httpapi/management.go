@@ -123,11 +123,11 @@ func (m *management) find(path string) (resource, error) {
 	case "pause", "resume":
 		return m.pause(name, key, more, kind == "pause"), nil
 	case "purge":
-		if !more {
-			return nil, &admission.RequestError{Field: "key", Reason: "is missing: a whole policy is not purged at once; " +
-				"the empty key is a slash at the end"}
-		}
 		return resource{http.MethodPost: plain(func(ctx context.Context) (any, error) {
+			if !more {
+				return nil, &admission.RequestError{Field: "key", Reason: "is missing: a whole policy is not purged at once; " +
+					"the empty key is a slash at the end"}
+			}
 			return m.service.Purge(ctx, name, key)
 		})}, nil
 	case "buckets":
