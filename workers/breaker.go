@@ -9,9 +9,10 @@ import (
 // breaker keeps jobs from a target that is down, while attempts do not count. Each bucket has one, because a target may be
 // down for one key alone, and each valve, for all its buckets. A bucket's opens when so many different jobs have found the
 // target down and none has found it up in between that it cannot be the jobs; a valve's when so many buckets have. Open, it
-// lets one job through per backoff, and closes when that one finds the target up.
+// lets one job through per backoff, and closes when one of those finds the target up.
 type breaker struct {
 	open     bool
+	since    instant // when it opened: jobs that have begun since are probes
 	failures int     // that opened it or kept it open, in a row
 	at       instant // no probe before it
 	probe    *job    // the last one
@@ -34,6 +35,17 @@ const (
 func (k *breaker) probing() bool {
 	return k.open && k.probe != nil && k.probe.stage == stageRunning && k.probe.bucket.part.state <= partitionLive
 }
+
+// due is the instant of the next probe. One that runs is waited for, but not for as long as some jobs run.
+func (k *breaker) due() instant {
+	if k.probing() {
+		return max(k.at, k.probe.began.add(mostProbeWait))
+	}
+	return k.at
+}
+
+// asked reports whether a job that has ended was a probe.
+func (k *breaker) asked(j *job) bool { return k.open && j.began >= k.since }
 
 // next is when the next probe is due, 0 when that depends on the one that runs.
 func (k *breaker) next(now instant) instant {
@@ -58,11 +70,11 @@ func (v *valve) unavailable(j *job, now instant) (counts bool) {
 	}
 	j.tried++
 	if v.breaker.open || b.target.open {
-		probed := v.breaker.open && v.breaker.probe == j
+		probed := v.breaker.asked(j)
 		if probed {
 			v.wait(&v.breaker, now)
 		}
-		if probed || b.target.probe == j {
+		if probed || b.target.asked(j) {
 			v.trip(j, now)
 		}
 		return false
@@ -98,21 +110,24 @@ func (v *valve) trip(j *job, now instant) {
 func (v *valve) wait(k *breaker, now instant) {
 	most := min(time.Duration(v.policy.Retry.MaxBackoff), mostProbeWait)
 	backoff := doubled(time.Duration(v.policy.Retry.Backoff), k.failures, most)
-	*k = breaker{open: true, failures: k.failures + 1, at: now.add(jittered(backoff, v.random()))}
+	if !k.open {
+		k.since = now
+	}
+	*k = breaker{open: true, since: k.since, failures: k.failures + 1, at: now.add(jittered(backoff, v.random()))}
 }
 
-// available takes that a job found its target up. While a breaker is open only its probe says so: others may have been
+// available takes that a job found its target up. While a breaker is open only its probes say so: others may have been
 // under way for long.
 func (v *valve) available(j *job, now instant) {
 	b := j.bucket
-	if v.breaker.probe == j {
+	if v.breaker.asked(j) {
 		v.recovered(now)
 		v.out.breakers = append(v.out.breakers, turned{j, false, true})
 	}
 	if !v.breaker.open {
 		v.suspects = v.suspects[:0]
 	}
-	if b.target != nil && (!b.target.open || b.target.probe == j) {
+	if b.target != nil && (!b.target.open || b.target.asked(j)) {
 		if b.target.open {
 			v.out.breakers = append(v.out.breakers, turned{j, false, false})
 		}

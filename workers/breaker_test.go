@@ -238,6 +238,32 @@ func TestWhatClosesABreaker(t *testing.T) {
 	}
 }
 
+// Jobs that run for long do not keep a bucket, or all of them, standing still until the probe has ended: there is another
+// one a minute, and whichever ends first tells of the target.
+func TestAProbeThatRunsForLongIsNotTheOnlyOne(t *testing.T) {
+	for name, keys := range map[string]int{"a bucket's breaker": 1, "that of all buckets": 2 * mostSuspectBuckets} {
+		t.Run(name, func(t *testing.T) {
+			b := newValveBench(t, leaky("api", "10/s"))
+			for i := range 60 {
+				b.arrive(fmt.Sprint("k", i%keys))
+			}
+			b.until(2*second, b.down)
+			if b.v.opened() == 0 {
+				t.Fatal("no breaker is open")
+			}
+			var probes []run
+			b.until(5*time.Minute, func(r run) { probes = append(probes, r) })
+			if n := len(probes); n < 4 || n > 5 {
+				t.Fatalf("%d probes in five minutes in which none ended", n)
+			}
+			b.done(probes[len(probes)-1])
+			if keys == 1 && b.v.opened() > 0 || b.v.breaker.open {
+				t.Errorf("%d breakers are open after a probe that found the target up", b.v.opened())
+			}
+		})
+	}
+}
+
 // Law 5: a target that is down for one key is nothing to the others.
 func TestABucketsBreakerIsItsOwn(t *testing.T) {
 	b := newValveBench(t, leaky("api", "10/s"))

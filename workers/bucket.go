@@ -28,12 +28,13 @@ type job struct {
 	bucket *bucket
 
 	stage      stage
-	generation uint8  // of the backlog that delivered it last
-	fetching   bool   // its body is being read
-	noting     bool   // its crash is being recorded
-	recorded   bool   // it has an attempt record to delete
-	tried      uint16 // times that it found its target down since a job of its bucket found it up
-	attempts   int    // that counted
+	generation uint8   // of the backlog that delivered it last
+	fetching   bool    // its body is being read
+	noting     bool    // its crash is being recorded
+	recorded   bool    // it has an attempt record to delete
+	tried      uint16  // times that it found its target down since a job of its bucket found it up
+	began      instant // its last start here
+	attempts   int     // that counted
 	crashes    int
 	lastError  string
 	reason     Reason // while its dead letter is being stored

@@ -97,10 +97,10 @@ func (v *valve) wanted(now instant) (n int, next instant) {
 	soon := now.add(ahead)
 	if v.breaker.open {
 		switch {
-		case v.breaker.probing() || len(v.due) == 0:
+		case len(v.due) == 0:
 			return 0, next
-		case v.breaker.at > soon:
-			return 0, v.breaker.at.add(-ahead)
+		case v.breaker.due() > soon:
+			return 0, v.breaker.due().add(-ahead)
 		}
 		return 1, next
 	}

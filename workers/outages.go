@@ -54,6 +54,8 @@ func (o *outages) tell(valves map[string]*valve, now instant) {
 			o.observe(name, open)
 		}
 		switch recently := p.toldAt != 0 && now.since(p.toldAt) < lettersEvery; {
+		case v == nil: // the policy is gone, or another drainer's: nothing is known of its target
+			delete(o.policies, name)
 		case recently:
 		case open > 0 && !p.told:
 			p.told, p.toldAt = true, now

@@ -59,7 +59,7 @@ func TestSimulationLaws(t *testing.T) {
 // uses its attempts up, which without breakers takes a minute; when the targets are back, everything is done, at the rates.
 func TestSimulationOfAnOutage(t *testing.T) {
 	const begins, length = 5 * time.Second, 10 * time.Minute
-	for seed := *firstSeed; seed < *firstSeed+uint64(min(*seeds, 40)); seed++ {
+	for seed := *firstSeed; seed < *firstSeed+uint64(min(*seeds, 12)); seed++ {
 		w := newWorld(seed, noSabotage)
 		for i := range w.policies {
 			p := &w.policies[i]

@@ -236,9 +236,6 @@ func (v *valve) place(b *bucket, now instant) {
 		b.awake = false
 		return
 	}
-	if b.down() && b.target.probing() {
-		return
-	}
 	if !b.awake {
 		b.awake, b.since = true, now
 		b.turns = max(b.turns, v.turns) // who had nothing to do has missed its turns
@@ -285,7 +282,7 @@ func (v *valve) startable(b *bucket) instant {
 		at = max(at, b.pace.next(&b.clock))
 	}
 	if b.down() {
-		at = max(at, b.target.at)
+		at = max(at, b.target.due())
 	}
 	return at
 }
@@ -413,11 +410,8 @@ func (v *valve) advance(now instant, open bool) {
 // go.
 func (v *valve) admits(now instant) bool {
 	if v.breaker.open {
-		if v.breaker.probing() {
-			return false
-		}
-		if v.breaker.at > now {
-			v.gateAt = v.breaker.at
+		if at := v.breaker.due(); at > now {
+			v.gateAt = at
 			return false
 		}
 	}
@@ -450,6 +444,7 @@ func (v *valve) start(b *bucket, now instant, remote bool) run {
 	j := b.ready[0].job
 	v.detach(j)
 	j.enter(stageRunning)
+	j.began = now
 	b.running++
 	r := run{job: j, part: b.part, attempt: j.attempts + 1, due: due, previous: b.last, remote: remote}
 	r.turn = &turn{priority: j.Priority, seq: j.Seq}
