@@ -25,7 +25,7 @@ var neverForwardedPrefixes = []string{"Nats-", "Penstock-", "Proxy-", "X-Forward
 // programs as variables (CGI, WSGI) take an underscore for the hyphen.
 func NeverForwarded(name string) bool {
 	name = strings.ReplaceAll(name, "_", "-")
-	return slices.ContainsFunc(neverForwarded, func(n string) bool { return strings.EqualFold(n, name) }) ||
+	return among(neverForwarded, name) ||
 		slices.ContainsFunc(neverForwardedPrefixes, func(p string) bool {
 			return len(name) >= len(p) && strings.EqualFold(name[:len(p)], p)
 		})
@@ -33,8 +33,25 @@ func NeverForwarded(name string) bool {
 
 // Allows reports whether a producer may forward a header.
 func (f Forward) Allows(name string) bool {
-	listed := f == nil || slices.ContainsFunc(f, func(n string) bool { return strings.EqualFold(n, name) })
-	return listed && !NeverForwarded(name)
+	return (f == nil || among(f, name)) && !NeverForwarded(name)
+}
+
+// overriding are headers by which some frameworks take another method or path than that of the request.
+var overriding = []string{"X-HTTP-Method", "X-HTTP-Method-Override", "X-Method-Override", "X-Original-URL", "X-Rewrite-URL"}
+
+// Forwards reports whether a producer may forward a header to the target. One that could get round the target's methods or
+// path prefix must be listed.
+func (t *HTTPTarget) Forwards(name string) bool {
+	narrowed := t.Methods != nil || t.PathPrefix != nil
+	if t.Forward == nil && narrowed && among(overriding, strings.ReplaceAll(name, "_", "-")) {
+		return false
+	}
+	return t.Forward.Allows(name)
+}
+
+// among reports whether a header's name is listed, in whatever case.
+func among(names []string, name string) bool {
+	return slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, name) })
 }
 
 func (f Forward) check(c *checker, field string) {
@@ -44,7 +61,7 @@ func (f Forward) check(c *checker, field string) {
 			c.add(field, "%s: not a header's name", quote(name))
 		case NeverForwarded(name):
 			c.add(field, "%s: is never forwarded", quote(name))
-		case slices.ContainsFunc(f[:i], func(n string) bool { return strings.EqualFold(n, name) }):
+		case among(f[:i], name):
 			c.add(field, "%s: is given twice", quote(name))
 		}
 	}

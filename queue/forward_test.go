@@ -45,6 +45,9 @@ func TestPathsThatTargetsReadInAnotherWay(t *testing.T) {
 func TestAPolicySaysWhatItsTargetTakes(t *testing.T) {
 	prefix := "/v1"
 	http := &policy.Target{HTTP: &policy.HTTPTarget{Forward: policy.Forward{"X-Tenant"}, Methods: []string{"POST"}, PathPrefix: &prefix}}
+	narrowed := &policy.Target{HTTP: &policy.HTTPTarget{Methods: []string{"POST"}}}
+	wide := &policy.Target{HTTP: &policy.HTTPTarget{}}
+	listed := &policy.Target{HTTP: &policy.HTTPTarget{PathPrefix: &prefix, Forward: policy.Forward{"X-Original-URL"}}}
 	nothing := &policy.Target{NATS: &policy.NATSTarget{Forward: policy.Forward{}}}
 	for _, c := range []struct {
 		target      *policy.Target
@@ -58,6 +61,11 @@ func TestAPolicySaysWhatItsTargetTakes(t *testing.T) {
 		{http, "Penstock-Path", "/v1/a", false},
 		{http, "Penstock-Path", "/v2", true},
 		{http, "Content-Type", "a", false},
+		{narrowed, "Penstock-Forward-X-HTTP-Method-Override", "DELETE", true},
+		{narrowed, "Penstock-Forward-X_Original_Url", "/admin", true},
+		{narrowed, "Penstock-Forward-X-Tenant", "a", false},
+		{wide, "Penstock-Forward-X-HTTP-Method-Override", "DELETE", false},
+		{listed, "Penstock-Forward-X-Original-URL", "/v1/a", false},
 		{nothing, "Penstock-Forward-X-Tenant", "a", true},
 		{nothing, "Penstock-Method", "DELETE", false},
 		{nil, "Penstock-Forward-X-Tenant", "a", false},

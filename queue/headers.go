@@ -166,7 +166,7 @@ func CheckTarget(t *policy.Target, h nats.Header) error {
 		case hasPrefixFold(name, HeaderForwardPrefix):
 			forwarded := name[len(HeaderForwardPrefix):]
 			err := checkForwarded(forwarded)
-			if err == nil && (t.HTTP != nil && !t.HTTP.Forward.Allows(forwarded) || t.NATS != nil && !t.NATS.Forward.Allows(forwarded)) {
+			if err == nil && (t.HTTP != nil && !t.HTTP.Forwards(forwarded) || t.NATS != nil && !t.NATS.Forward.Allows(forwarded)) {
 				err = fmt.Errorf("the policy does not forward %s", forwarded)
 			}
 			if err != nil {
