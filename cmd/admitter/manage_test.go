@@ -224,6 +224,7 @@ func TestChangesReachWaitingJobs(t *testing.T) {
 
 // TestAPolicyIsDeletedWithItsJobs: on a real process, with jobs that wait, back off and run.
 func TestAPolicyIsDeletedWithItsJobs(t *testing.T) {
+	t.Parallel() // it mostly waits
 	running, finish := make(chan struct{}, 10), make(chan struct{})
 	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if body, _ := io.ReadAll(r.Body); string(body) == "bad" {

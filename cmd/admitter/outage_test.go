@@ -51,6 +51,7 @@ func (p *process) serving(address string) *process {
 }
 
 func TestSubmitsFailFastAndChecksGoOnWithoutNATSAlsoAfterARestart(t *testing.T) {
+	t.Parallel() // it mostly waits
 	dir, address := t.TempDir(), freeAddress(t)
 	server := startNATS(t, dir, address)
 	cache := filepath.Join(t.TempDir(), "policies.json")
@@ -142,6 +143,7 @@ func TestSubmitsFailFastAndChecksGoOnWithoutNATSAlsoAfterARestart(t *testing.T) 
 
 // TestChecksWithoutACacheGoByTheFile: and a cache that cannot be read is no reason to stay away.
 func TestChecksWithoutACacheGoByTheFile(t *testing.T) {
+	t.Parallel() // it mostly waits
 	cache := filepath.Join(t.TempDir(), "policies.json")
 	if err := os.WriteFile(cache, []byte(`{"v":1,"policies":[{"pol`), 0o600); err != nil {
 		t.Fatal(err)

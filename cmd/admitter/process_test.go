@@ -285,6 +285,7 @@ func rewrite(t *testing.T, file, more string) {
 
 // TestAPolicyThatLeavesItsFileStaysUntilItMayGo: it said nothing, took no new jobs, and its stream went when it was empty.
 func TestAPolicyThatLeavesItsFileStaysUntilItMayGo(t *testing.T) {
+	t.Parallel() // it mostly waits
 	file := configure(t, policies)
 	p := launch(t, "--config", file).ready()
 	if status, body := p.post("/v1/jobs/stripe/acme", "pay"); status != 202 {
@@ -348,6 +349,7 @@ func (p *process) says(line string) {
 // TestAnAdmitterWithAnotherFileRetiresNothing: one retired 10 of 11 policies of the first within 3 s. And one record that
 // it could not read kept it from starting.
 func TestAnAdmitterWithAnotherFileRetiresNothing(t *testing.T) {
+	t.Parallel() // it mostly waits
 	first := launch(t, "--config", configure(t, policies)).ready()
 	nc, err := nats.Connect(first.nats)
 	if err != nil {

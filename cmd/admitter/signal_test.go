@@ -58,6 +58,7 @@ func (p *process) logs(n int, text string) {
 // TestSIGHUPReadsTheConfigurationAgain: it killed the process without a handover, and buckets stood still until its lease
 // was over.
 func TestSIGHUPReadsTheConfigurationAgain(t *testing.T) {
+	t.Parallel() // it mostly waits
 	for _, apart := range []bool{false, true} {
 		name := "an admitter that drains"
 		if apart {
@@ -308,6 +309,7 @@ func TestADrainerServesWhileJobsFinish(t *testing.T) {
 }
 
 func TestItServesForItsLameDuckTime(t *testing.T) {
+	t.Parallel() // it mostly waits
 	const lameDuck = 5 * time.Second
 	p := launch(t, "--config", configure(t, policies), "--lame-duck", lameDuck.String()).ready()
 	began := time.Now()

@@ -13,6 +13,7 @@ import (
 
 // TestJobsThatNoDrainerOwnsAreTold: within seconds, in the log and as a metric, and so is that one owns them again.
 func TestJobsThatNoDrainerOwnsAreTold(t *testing.T) {
+	t.Parallel() // it mostly waits
 	p := launch(t, "--config", configure(t, policies)).ready()
 	metric := func(want string) func() bool {
 		return func() bool {
