@@ -121,7 +121,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path := r.URL.EscapedPath()
 	if (strings.HasPrefix(path, root) || path == metricsPath) && !hosts.Known(h.options.Hosts).Has(r.Host) {
 		write(w, answer.Problem(http.StatusMisdirectedRequest,
-			fmt.Sprintf("the host %.256q is none of this process's; http.hosts may name it", r.Host)))
+			fmt.Sprintf("the host %.256q is none of this process's; add it to http.hosts to permit it", r.Host)))
 		return
 	}
 	if strings.HasPrefix(path, root) {

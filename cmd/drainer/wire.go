@@ -87,7 +87,7 @@ func routes(ctx context.Context, nc *nats.Conn, health func() error, metrics htt
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
 		if !known.Has(r.Host) {
-			http.Error(w, "the host is none of this process's; http.hosts may name it", http.StatusMisdirectedRequest)
+			http.Error(w, "the host is none of this process's; add it to http.hosts to permit it", http.StatusMisdirectedRequest)
 			return
 		}
 		metrics.ServeHTTP(w, r)

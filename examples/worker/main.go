@@ -1,9 +1,10 @@
 // Command worker runs a policy's jobs in Go. Start it as often as you like, on as many machines: all of them, and all
 // drainers, keep to one rate per key together.
 //
-//	bin/admitter --config deploy/quickstart.yaml     # takes the jobs; without --drain it runs none
-//	go run ./examples/worker -policy demo            # runs them
-//	curl -X POST -d '{"to":"ann@example.com"}' http://127.0.0.1:8080/v1/jobs/demo/customer-1
+//	bin/admitter --config deploy/quickstart.yaml    # takes the jobs; without --drain it runs none
+//	curl -X PUT -d '{"algorithm":"leaking_bucket","outflow":"2/s","capacity":100}' http://127.0.0.1:8080/v1/policies/mail
+//	go run ./examples/worker -policy mail           # runs them: the policy has no target that would
+//	curl -X POST -d '{"to":"ann@example.com"}' http://127.0.0.1:8080/v1/jobs/mail/customer-1
 package main
 
 import (
@@ -25,7 +26,7 @@ import (
 
 func main() {
 	url := flag.String("nats", nats.DefaultURL, "`URL` of NATS")
-	policy := flag.String("policy", "demo", "`name` of the policy whose jobs to run")
+	policy := flag.String("policy", "mail", "`name` of the policy whose jobs to run")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -51,7 +51,7 @@ func (r Rules) Check(address netip.Addr) error {
 	if kind == "" {
 		return nil
 	}
-	return fmt.Errorf("%s is %s; targets.allow may name it", address, kind)
+	return fmt.Errorf("%s is %s; add it to targets.allow to permit it", address, kind)
 }
 
 // CheckHost is Check for the host of a URL, as far as it can be told without looking a name up.
