@@ -2,10 +2,11 @@
 
 FUZZTIME ?= 20s
 SEEDS    ?= 3000
+OUTAGE   ?= 10m
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 .DEFAULT_GOAL := help
-.PHONY: help build run demo setup test lint simulate fuzz bench
+.PHONY: help build run demo setup test lint simulate outage fuzz bench
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +37,9 @@ lint: ## gofmt, go vet, staticcheck, and whether go.mod is tidy
 
 simulate: ## SEEDS=3000 runs of the laws in virtual time
 	go test ./workers -run TestSimulation -skip Sabotage -timeout 2h -v -seeds $(SEEDS)
+
+outage: ## a target that is down for OUTAGE=10m, with the default retries, on a real process
+	go test ./cmd/admitter -run TestATargetThatIsDown -count 1 -v -timeout 2h -outage $(OUTAGE)
 
 fuzz: ## each fuzz target for FUZZTIME=20s
 	@FUZZTIME=$(FUZZTIME) scripts/fuzz

@@ -190,6 +190,11 @@ func (p *process) post(path, body string) (int, string) {
 // eventually repeats a look until it holds.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
+	within(t, patience, what, holds)
+}
+
+func within(t *testing.T, patience time.Duration, what string, holds func() bool) {
+	t.Helper()
 	for deadline := time.Now().Add(patience); !holds(); {
 		if time.Now().After(deadline) {
 			t.Fatal(what)

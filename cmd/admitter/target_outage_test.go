@@ -1,6 +1,7 @@
 package main
 
 import (
+	"flag"
 	"fmt"
 	"net"
 	"net/http"
@@ -15,6 +16,9 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
+// outage makes TestATargetThatIsDownBuriesNoJobs one with the default retries: make outage.
+var outage = flag.Duration("outage", 0, "how long the target is down, with the default retries; 0: for seconds, with short ones")
+
 // TestATargetThatIsDownBuriesNoJobs: a target refuses connections for so long that the attempts of every job would be used up
 // many times. 30 of 30 jobs became dead letters within 13 s. Now none does, the outage is seen in every way there is,
 // and when the target is back all jobs are done, each bucket at its rate and without a clump.
@@ -28,6 +32,10 @@ func TestATargetThatIsDownBuriesNoJobs(t *testing.T) {
 	if err := listener.Close(); err != nil {
 		t.Fatal(err)
 	}
+	retry, toBack := "{max_attempts: 3, backoff: 100ms, max_backoff: 200ms}", patience
+	if *outage > 0 {
+		retry, toBack = "{}", 3*time.Minute // probes are a minute apart
+	}
 	p := launch(t, "--drain", "--config", configure(t, fmt.Sprintf(`
 log: {level: debug}
 policies:
@@ -37,8 +45,9 @@ policies:
     capacity: 100
     partitions: 1
     target: {http: {url: "http://%s"}}
-    retry: {max_attempts: 3, backoff: 100ms, max_backoff: 200ms}
-`, rate, address))).ready()
+    retry: %s
+`, rate, address, retry))).ready()
+	down := time.After(*outage)
 
 	nc, err := nats.Connect(p.nats)
 	if err != nil {
@@ -79,7 +88,8 @@ policies:
 		j := operate[state](p, "GET", fmt.Sprintf("/v1/jobs/api:%d", keys*each), "", 200)
 		return b.By == "breaker" && !b.Until.IsZero() && strings.Contains(b.LastError, "connection refused") && j.By == "breaker"
 	})
-	eventually(t, "the target was probed for a while", func() bool { return count("failed") >= 20 })
+	eventually(t, "the target was probed for a while", func() bool { return *outage > 0 || count("failed") >= 20 })
+	<-down
 	p.says(`penstock_queue_jobs{policy="api"} ` + strconv.Itoa(keys*each))
 	p.says(`penstock_jobs_total{outcome="dead",policy="api"} 0`)
 	if _, metrics := p.get("/metrics"); strings.Contains(metrics, `penstock_breaker_open{policy="api"} 0`) ||
@@ -106,9 +116,16 @@ policies:
 		}
 		<-served
 	}()
+	within(t, toBack, "not all jobs are done", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return told["done"] == keys*each
+	})
+	done := time.Now()
 	p.says(fmt.Sprintf(`penstock_jobs_total{outcome="done",policy="api"} %d`, keys*each))
 	p.says(`penstock_breaker_open{policy="api"} 0`)
 	mu.Lock()
+	t.Logf("events: %v; all done %v after the target was back", told, done.Sub(back).Round(time.Second))
 	if len(arrived) != keys*each || told["dead"] > 0 || told["breaker_opened"] == 0 || told["breaker_closed"] == 0 {
 		t.Errorf("%d of %d jobs arrived; events: %v", len(arrived), keys*each, told)
 	}
