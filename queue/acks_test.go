@@ -125,7 +125,7 @@ func TestDoneBeforeArrival(t *testing.T) {
 func TestCloseFlushesAcknowledgements(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 50_000, 1))
-	const jobs = 20_000 // more than fit the window
+	const jobs = ackWindow + 100 // more than fit it
 	for range jobs {
 		if err := b.nc.Publish("penstock.jobs.stripe.a", nil); err != nil {
 			t.Fatal(err)

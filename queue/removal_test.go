@@ -142,6 +142,7 @@ func TestThereIsACapOnPoliciesAndOnOverrides(t *testing.T) {
 		})
 	}
 	fill(`{"v":1,"key":"k","override":{"paused":true}}`, MaxOverrides, "stripe.k%d")
+	ctx = testContext(t)
 	if n, err := b.policies.count(ctx, "stripe.>"); err != nil || n != MaxOverrides {
 		t.Errorf("counted %d, %v", n, err)
 	}
@@ -155,6 +156,7 @@ func TestThereIsACapOnPoliciesAndOnOverrides(t *testing.T) {
 
 	b = newBroker(t)
 	fill(`{"v":1,"policy":{"name":"x","algorithm":"fixed_window","limit":1,"window":"1s"},"source":"api"}`, MaxPolicies, "p%d")
+	ctx = testContext(t)
 	if _, err := b.PutPolicy(ctx, paced("stripe", 1, 1)); !errors.Is(err, ErrTooMany) {
 		t.Errorf("one too many: %v", err)
 	}
