@@ -12,7 +12,7 @@ import (
 // lets one job through per backoff, and closes when one of those finds the target up.
 type breaker struct {
 	open     bool
-	since    instant // when it opened: jobs that have begun since are probes
+	since    instant // when it opened: jobs that have begun later are probes
 	failures int     // that opened it or kept it open, in a row
 	at       instant // no probe before it
 	probe    *job    // the last one
@@ -45,7 +45,7 @@ func (k *breaker) due() instant {
 }
 
 // asked reports whether a job that has ended was a probe.
-func (k *breaker) asked(j *job) bool { return k.open && j.began >= k.since }
+func (k *breaker) asked(j *job) bool { return k.open && j.began > k.since }
 
 // next is when the next probe is due, 0 when that depends on the one that runs.
 func (k *breaker) next(now instant) instant {

@@ -190,6 +190,44 @@ func TestAnswersOfJobsUnderWayWhenABreakerOpens(t *testing.T) {
 	}
 }
 
+// What was under way when a breaker opened is no probe: it neither closes the breaker nor puts off the next probe.
+func TestWhatWasUnderWayIsNoProbe(t *testing.T) {
+	for name, keys := range map[string]int{"a bucket's breaker": 1, "that of all buckets": 2 * mostSuspectBuckets} {
+		b := newValveBench(t, leaky("api", "1000/s"))
+		for i := range 60 {
+			b.arrive(fmt.Sprint("k", i%keys))
+		}
+		var runs []run
+		b.until(second/10, func(r run) { runs = append(runs, r) })
+		opened := func() breaker {
+			if keys == 1 && b.p.buckets["k0"].target != nil {
+				return b.p.buckets["k0"].target.breaker
+			}
+			return b.v.breaker
+		}
+		b.at(second)
+		for len(runs) > 4 && !opened().open {
+			b.down(runs[0])
+			runs = runs[1:]
+		}
+		before := opened()
+		if !before.open || len(runs) < 4 {
+			t.Fatalf("%s: open %v, %d runs are under way", name, before.open, len(runs))
+		}
+		b.down(runs[0])
+		b.done(runs[1])
+		if opened() != before {
+			t.Errorf("%s: at the same instant: %+v became %+v", name, before, opened())
+		}
+		b.at(second + ms)
+		b.down(runs[2])
+		b.done(runs[3])
+		if opened() != before {
+			t.Errorf("%s: later: %+v became %+v", name, before, opened())
+		}
+	}
+}
+
 // A bucket that had nothing to do while its breaker was open has earned no burst.
 func TestABreakerThatClosesIsNoBurst(t *testing.T) {
 	b := newValveBench(t, with(leaky("api", "10/s"), func(p *policy.Policy) { p.Burst = 5 }))

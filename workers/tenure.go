@@ -69,8 +69,8 @@ func (v *valve) inherit(p *partition, in inheritance, now instant) {
 			b.rate, b.rateAt, b.rateSince = float32(min(c.Starts, 1e9)), left(0), left(0).add(-forever)
 		}
 		if c.Down > 0 {
-			probe := min(left(c.Probe), now.add(mostProbeWait))
-			b.target = &suspicion{breaker: breaker{open: true, since: now, failures: c.Down, at: probe}}
+			probe := min(left(c.Probe), now.add(mostProbeWait)) // may be now, and what begins then is a probe
+			b.target = &suspicion{breaker: breaker{open: true, since: now - 1, failures: c.Down, at: probe}}
 			v.broken++
 		}
 		if b.pace == nil {
