@@ -114,7 +114,7 @@ func BenchmarkValve(b *testing.B) {
 				v.arrive(part, &a, now, originWall)
 				v.advance(now, true)
 				for _, r := range v.out.starts {
-					r.decide(func() bool { return true })
+					r.decide(whenever, nil)
 					v.busy--
 					v.settle(r.job, outcome{Seq: r.Seq, Kind: outcomeDone}, now)
 					v.confirmed(part, r.Seq, now)

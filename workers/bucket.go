@@ -2,8 +2,6 @@ package workers
 
 import (
 	"hash/fnv"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/penstock-mq/penstock/queue"
@@ -106,10 +104,10 @@ type bucket struct {
 	held    int // jobs in any stage
 	running int // jobs that hold concurrency, wherever they run
 
-	last     *turn        // the last start, which the next one follows
-	handoffs atomic.Int32 // jobs given to a worker whose last check is still to come
-	stalled  bool         // one of those came back: nothing starts before all of them are decided
-	noting   int          // jobs whose crash is being recorded; those behind them wait
+	last      *turn // the last start, which the next one follows
+	undecided undecided
+	stalled   bool // one of those came back: nothing starts before all of them are decided
+	noting    int  // jobs whose crash is being recorded; those behind them wait
 
 	cool      instant    // until when the target asked for a pause
 	throttles int        // pauses in a row
@@ -173,49 +171,6 @@ func (b *bucket) slotsFor(priority int) (slots int64) {
 // blocked reports whether the bucket starts nothing, however long one waits for its clock.
 func (b *bucket) blocked() bool { return b.paused || b.concurrency > 0 && b.running >= b.concurrency }
 
-// turn is one job's place in the order of starts. Workers run side by side, so each makes its last check after the one
-// before it has made its own; and a job whose predecessor came back comes back too, for otherwise it would overtake.
-type turn struct {
-	priority int
-	seq      uint64
-	decided  sync.WaitGroup
-	passed   bool // once decided
-
-	own, total spent // what the start took of the bucket's envelope, and of that of all buckets together
-}
-
-// spent is a clock's tat before and after a start.
-type spent struct{ before, after instant }
-
-// refund gives the envelope back what a start took that did not happen, unless something else was taken since.
-func (s spent) refund(c *clock) {
-	if c.tat == s.after {
-		c.tat = s.before
-	}
-}
-
-// decide makes the last check of a worker: allowed reads the clock and the fence, after all earlier starts of the bucket
-// have been decided.
-func (r *run) decide(allowed func() bool) bool {
-	if r.previous != nil {
-		r.previous.decided.Wait()
-	}
-	t := r.turn
-	overtakes := r.previous != nil && !r.previous.passed && r.previous.before(t)
-	t.passed = !overtakes && allowed()
-	t.decided.Done()
-	r.previous = nil
-	if t.passed {
-		r.bucket.handoffs.Add(-1)
-		r.part.handoffs.Add(-1)
-	}
-	return t.passed
-}
-
-func (t *turn) before(u *turn) bool {
-	return t.priority > u.priority || t.priority == u.priority && t.seq < u.seq
-}
-
 type spot uint8
 
 const (
@@ -262,9 +217,9 @@ type partition struct {
 	unopened bool // its backlog could not be opened in this epoch
 	quiesced bool // it starts no jobs any more, because this drainer leaves
 
-	handoffs atomic.Int32 // of all its buckets
-	noting   int          // likewise
-	unseen   int          // inherited jobs that run elsewhere and have not arrived: they hold concurrency somewhere
+	undecided undecided // of all its buckets
+	noting    int       // likewise
+	unseen    int       // inherited jobs that run elsewhere and have not arrived: they hold concurrency somewhere
 
 	holder     string    // once surrendered: of the jobs that it left running, as the successor knows them
 	created    time.Time // of its stream, once known

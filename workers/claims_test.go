@@ -39,7 +39,7 @@ func (o *offering) step(now instant) string {
 	var given []uint64
 	for _, l := range o.out.lent {
 		given = append(given, l.run.Seq)
-		l.run.decide(func() bool { return true })
+		l.run.decide(whenever, nil)
 	}
 	said := fmt.Sprintf("%d offers, gives %v, refuses %v", len(o.out.offers), given, o.out.refusals)
 	o.out.clear()

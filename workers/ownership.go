@@ -235,7 +235,7 @@ func (c *core) dropShare(s *share) {
 // back after the handover would start too late for its order.
 func (c *core) release(s *share, now instant) {
 	c.valves[s.policy].quiesce(s.part)
-	if s.part.handoffs.Load() > 0 || s.part.noting > 0 { // nor may the record of a crash get lost
+	if s.part.undecided.any() || s.part.noting > 0 { // nor may the record of a crash get lost
 		c.tickAt = min(c.tickAt, now.add(time.Millisecond))
 		return
 	}

@@ -18,14 +18,17 @@ type result struct {
 	outcome outcome
 }
 
-// work is one worker: it makes the last checks, runs the handler and reports. The valve has counted it among the policy's
+// gate is what the last check before a start goes by.
+func (d *Drainer) gate() (fence, now instant) {
+	fence = instant(d.fence.Load())
+	return fence, d.now()
+}
+
+// work is one worker: it makes the last check, runs the handler and reports. The valve has counted it among the policy's
 // workers.
 func (d *Drainer) work(r run, handle Handler, timeout time.Duration, created time.Time) {
-	var now instant
-	if !r.decide(func() bool {
-		now = d.now()
-		return now < instant(d.fence.Load()) && (r.latest == 0 || now <= r.latest)
-	}) {
+	now, passed := r.decide(d.gate, nil)
+	if !passed {
 		d.report(result{r, outcome{Seq: r.Seq, Kind: outcomeReturned}})
 		return
 	}

@@ -191,16 +191,9 @@ func (d *Drainer) workElsewhere(r run, worker string, timeout time.Duration, cre
 	defer d.remote.unfollow(token)
 	job := newJob(r, created)
 	m := jobMessage(worker, d.remote.inbox+token, job, timeout)
-	var now instant
 	var err error
-	if !r.decide(func() bool {
-		now = d.now()
-		if now >= instant(d.fence.Load()) || r.latest != 0 && now > r.latest {
-			return false
-		}
-		err = d.broker.Conn().PublishMsg(m) // here, so that jobs are sent in the order of their starts
-		return true
-	}) {
+	now, passed := r.decide(d.gate, func() { err = d.broker.Conn().PublishMsg(m) })
+	if !passed {
 		d.say(worker, statusNo)
 		d.report(result{r, outcome{Seq: r.Seq, Kind: outcomeReturned}})
 		return

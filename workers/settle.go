@@ -28,8 +28,7 @@ func (v *valve) settle(j *job, o outcome, now instant) {
 	j.holder = ""
 	if j.stage == stageGone {
 		if o.Kind == outcomeReturned {
-			b.handoffs.Add(-1)
-			b.part.handoffs.Add(-1)
+			b.cameBack()
 		}
 		v.place(b, now)
 		return
@@ -77,8 +76,7 @@ func (v *valve) settle(j *job, o outcome, now instant) {
 		v.makeReady(j, now)
 	case outcomeReturned:
 		if local {
-			b.handoffs.Add(-1)
-			b.part.handoffs.Add(-1)
+			b.cameBack()
 			b.stalled = true
 			if b.pace != nil {
 				b.pace.spare(&b.clock, j.Cost)

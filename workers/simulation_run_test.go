@@ -66,11 +66,11 @@ func (d *drainer) decide(s *stint) {
 		w.after(50*time.Microsecond, func() { d.decide(s) })
 		return
 	}
-	now := d.clock()
 	w.decided[s.turn] = true
-	passed := s.decide(func() bool {
-		return now < d.core.fence() && (s.latest == 0 || now <= s.latest || w.sabotage == noHandoffLimit)
-	})
+	if w.sabotage == noHandoffLimit {
+		s.latest = 0
+	}
+	_, passed := s.decide(func() (fence, now instant) { return d.core.fence(), d.clock() }, nil)
 	if !passed {
 		if s.worker != nil {
 			s.worker.refuse(d)

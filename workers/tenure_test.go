@@ -227,7 +227,7 @@ func TestAStreamMadeAnewUnderItsOwner(t *testing.T) {
 	c.arrived(part, part.epoch, []queue.Arrived{job(1, "old"), job(2, "old")}, now, originWall)
 	c.advance(now)
 	first := c.out.starts[0]
-	if !first.decide(func() bool { return true }) {
+	if _, passed := first.decide(whenever, nil); !passed {
 		t.Fatal("not started")
 	}
 	c.out = actions{}

@@ -226,7 +226,7 @@ func (v *valve) place(b *bucket, now instant) {
 		return
 	}
 	if b.stalled {
-		if b.handoffs.Load() > 0 {
+		if b.undecided.any() {
 			v.schedule(b, now.add(time.Millisecond))
 			return
 		}
@@ -446,12 +446,8 @@ func (v *valve) start(b *bucket, now instant, remote bool) run {
 	j.enter(stageRunning)
 	j.began = now
 	b.running++
-	r := run{job: j, part: b.part, attempt: j.attempts + 1, due: due, previous: b.last, remote: remote}
-	r.turn = &turn{priority: j.Priority, seq: j.Seq}
-	r.turn.decided.Add(1)
-	b.last = r.turn
-	b.handoffs.Add(1)
-	b.part.handoffs.Add(1)
+	r := run{job: j, part: b.part, attempt: j.attempts + 1, due: due, remote: remote}
+	r.giveTurn()
 	if v.total != nil {
 		r.due = max(due, v.total.next(&v.totalClock))
 		r.turn.total.before = v.totalClock.tat
