@@ -1,0 +1,190 @@
+package workers
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock/policy"
+)
+
+// actAsFreezer makes this test's binary the process that is frozen; its value is the URL of the server and the lease.
+const actAsFreezer = "PENSTOCK_TEST_FREEZER"
+
+// TestAProcessFrozenBeforeTheLastCheckStartsNothing freezes a real process (SIGSTOP) that has decided to start a job and
+// whose worker has not made the last check yet.
+func TestAProcessFrozenBeforeTheLastCheckStartsNothing(t *testing.T) {
+	if how := os.Getenv(actAsFreezer); how != "" {
+		freezer(t, how)
+		return
+	}
+	unpaced := policy.Policy{
+		Name: "api", Algorithm: policy.SlidingLog, Limit: 5, Window: policy.Duration(time.Second),
+		Queue: &policy.Queue{Capacity: 100}, Partitions: 1,
+	}
+	paced := leaky("api", "1000/s")
+	paced.Partitions = 1
+	for name, c := range map[string]struct {
+		policy  policy.Policy
+		subject string
+		lease   time.Duration
+		taken   bool // over by another, while it is frozen
+	}{
+		"for longer than its lease":               {unpaced, "penstock.admitted.api.a", time.Second, true},
+		"for longer than a job may be on its way": {paced, "penstock.jobs.api.a", deadline, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newRestartableBench(t, c.policy)
+			if _, err := b.broker.SetPaused(t.Context(), "api", true); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := b.nc.Request(c.subject, []byte("job"), deadline); err != nil {
+				t.Fatal(err)
+			}
+			child := b.freezer(c.lease)
+			child.expect("decided")
+			child.signal(syscall.SIGSTOP)
+			if _, err := b.broker.SetPaused(t.Context(), "api", false); err != nil {
+				t.Fatal(err)
+			}
+			var ran seen
+			if c.taken {
+				b.drain(Options{}, map[string]Handler{"api": ran.handle})
+				b.empty("api")
+			}
+			wait(t.Context(), 100*handoff)
+			child.signal(syscall.SIGCONT)
+			child.say("go on")
+			child.expect("passed: false")
+			b.empty("api")
+		})
+	}
+}
+
+// freezer drains as long as it has an input. It tells when it has decided to start a job, waits for a line before it goes on, and
+// tells whether the job passed its last check.
+func freezer(t *testing.T, how string) {
+	url, lease, _ := strings.Cut(how, " ")
+	duration, err := time.ParseDuration(lease)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc, err := nats.Connect(url, nats.MaxReconnects(-1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := New(nc, Options{Lease: duration})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Handle("api", func(context.Context, Job) error { return nil })
+	input := bufio.NewReader(os.Stdin)
+	var decide func(now instant)
+	decide = func(now instant) {
+		v := d.core.valves["api"]
+		if v == nil || v.parts[0] == nil || len(v.parts[0].jobs) == 0 {
+			go d.post(decide)
+			return
+		}
+		v.setPolicy(v.policy, false, now)
+		d.core.decide(now)
+		for _, r := range d.core.out.starts {
+			go func() {
+				r.turn.decided.Wait()
+				fmt.Println("passed:", r.turn.passed)
+			}()
+		}
+		fmt.Println("decided")
+		if _, err := input.ReadString('\n'); err != nil {
+			panic(err)
+		}
+		go func() {
+			_, err := io.Copy(io.Discard, input)
+			panic(fmt.Sprint("the test is gone: ", err))
+		}()
+		d.perform(t.Context()) // what the loop does next, before it hears of anything else
+	}
+	go d.post(decide)
+	if err := d.Run(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// child is a process that a test has started.
+type child struct {
+	b     *bench
+	cmd   *exec.Cmd
+	input io.WriteCloser
+	lines chan string
+}
+
+// freezer starts the process that the test freezes. It is killed when the test ends.
+func (b *bench) freezer(lease time.Duration) *child {
+	b.t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	cmd := exec.Command(self, "-test.run=^TestAProcessFrozenBeforeTheLastCheckStartsNothing$")
+	c := &child{b: b, cmd: cmd, lines: make(chan string, 100)}
+	c.cmd.Env = append(os.Environ(), actAsFreezer+"="+b.url+" "+lease.String())
+	c.cmd.Stderr = os.Stderr
+	if c.input, err = c.cmd.StdinPipe(); err != nil {
+		b.t.Fatal(err)
+	}
+	output, err := c.cmd.StdoutPipe()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if err := c.cmd.Start(); err != nil {
+		b.t.Fatal(err)
+	}
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		for s := bufio.NewScanner(output); s.Scan(); {
+			c.lines <- s.Text()
+		}
+	}()
+	b.t.Cleanup(func() {
+		_ = c.cmd.Process.Kill() // it may have ended
+		<-read
+		_ = c.cmd.Wait() // killed
+	})
+	return c
+}
+
+func (c *child) expect(want string) {
+	c.b.t.Helper()
+	select {
+	case got := <-c.lines:
+		if got != want {
+			c.b.t.Fatalf("the process says %q, want %q", got, want)
+		}
+	case <-time.After(deadline):
+		c.b.t.Fatalf("waited in vain for %q", want)
+	}
+}
+
+func (c *child) signal(s syscall.Signal) {
+	c.b.t.Helper()
+	if err := c.cmd.Process.Signal(s); err != nil {
+		c.b.t.Fatal(err)
+	}
+}
+
+func (c *child) say(line string) {
+	c.b.t.Helper()
+	if _, err := fmt.Fprintln(c.input, line); err != nil {
+		c.b.t.Fatal(err)
+	}
+}
