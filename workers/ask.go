@@ -56,7 +56,7 @@ func (d *Drainer) answer(p *partition, q queue.ValveQuestion, reply func(queue.V
 
 // control answers what operators ask and does what they want.
 func (d *Drainer) control(v *valve, p *partition, q queue.ValveQuestion, reply func(queue.ValveAnswer), now instant) {
-	wall := time.Now()
+	wall := d.core.wall(now)
 	var a queue.ValveAnswer
 	switch q.Op {
 	case queue.OpWorker:

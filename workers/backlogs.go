@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/penstock-mq/penstock/queue"
 )
@@ -75,12 +74,12 @@ func (d *Drainer) feed(ctx context.Context, p *partition, epoch uint64, open *qu
 		select {
 		case jobs, ok := <-arrivals:
 			if ok {
-				d.post(func(now instant) { d.core.arrived(p, epoch, jobs, now, time.Now()) })
+				d.post(func(now instant) { d.core.arrived(p, epoch, jobs, now) })
 				continue
 			}
 			arrivals = nil
 		case jobs := <-open.Strays():
-			d.post(func(now instant) { d.core.strayed(p, epoch, jobs, now, time.Now()) })
+			d.post(func(now instant) { d.core.strayed(p, epoch, jobs, now) })
 		case err := <-open.Broken(): // also while nothing arrives
 			d.log.Info("opens a backlog anew", "policy", p.policy, "partition", p.number, "reason", err)
 			d.post(func(now instant) { d.core.broke(p, epoch, now) })

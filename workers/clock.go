@@ -9,8 +9,9 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// instant is a reading of this process's monotonic clock: nanoseconds since the drainer was made. The pure parts of this
-// package know no other time; wall clocks are turned into instants where a job arrives.
+// instant is a reading of this process's own clock: nanoseconds since the drainer was made, those included in which the
+// machine slept ([timepiece]). The pure parts of this package know no other time but JetStream's, as far as [core.wall] can
+// tell it.
 type instant int64
 
 // never is an instant that does not come.

@@ -27,6 +27,7 @@ type core struct {
 	sorted     []*valve                                 // the same, by name
 	out        actions
 
+	server    serverClock
 	synced    bool // the records' first state was received
 	connected bool
 	leaving   bool
@@ -75,7 +76,7 @@ func (c *core) open(now instant) bool { return now < c.fence() }
 
 // fence is the instant before which jobs may start.
 func (c *core) fence() instant {
-	if !c.lease.held || !c.connected {
+	if !c.lease.held || !c.connected || c.lease.doubt > 0 {
 		return 0
 	}
 	return c.lease.fence
@@ -208,11 +209,12 @@ func (c *core) broke(p *partition, epoch uint64, now instant) {
 }
 
 // arrived takes delivered jobs.
-func (c *core) arrived(p *partition, epoch uint64, jobs []queue.Arrived, now instant, wall time.Time) {
+func (c *core) arrived(p *partition, epoch uint64, jobs []queue.Arrived, now instant) {
 	v := c.valves[p.policy]
 	if p.epoch != epoch || p.state > partitionLive || v == nil {
 		return
 	}
+	wall := c.wall(now)
 	for i := range jobs {
 		v.arrive(p, &jobs[i], now, wall)
 	}
@@ -225,9 +227,9 @@ func (c *core) arrived(p *partition, epoch uint64, jobs []queue.Arrived, now ins
 }
 
 // strayed takes jobs that lie outside the partitions, which are not among those that were stored when p was opened.
-func (c *core) strayed(p *partition, epoch uint64, jobs []queue.Arrived, now instant, wall time.Time) {
+func (c *core) strayed(p *partition, epoch uint64, jobs []queue.Arrived, now instant) {
 	if v := c.valves[p.policy]; v != nil && p.epoch == epoch && p.state <= partitionLive {
-		highest := p.highest // of what came in order
+		highest, wall := p.highest, c.wall(now) // the highest of what came in order
 		for i := range jobs {
 			v.arrive(p, &jobs[i], now, wall)
 		}
@@ -327,7 +329,7 @@ func (c *core) decide(now instant) {
 	}
 	if now >= c.tickAt {
 		c.tickAt = now.add(tick)
-		if c.synced && c.connected && c.open(now) {
+		if c.synced && c.server.known && c.open(now) {
 			c.buryPeers(now)
 			c.distribute(now)
 		}

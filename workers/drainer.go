@@ -115,10 +115,11 @@ type Drainer struct {
 	options  Options
 	log      *slog.Logger
 	seldom   *seldom.Log // for what others can cause again and again
-	epoch    time.Time   // of instants
+	clock    *timepiece
 	handlers map[string]Handler
 
-	fence     atomic.Int64 // instant before which jobs may start
+	fence     atomic.Int64  // instant before which jobs may start …
+	heard     atomic.Uint64 // … as the core says, which has heard of so many jumps of the clock
 	health    atomic.Pointer[error]
 	results   chan result
 	events    chan func(now instant)
@@ -190,7 +191,7 @@ func New(nc *nats.Conn, o Options) (*Drainer, error) {
 	}
 	return &Drainer{
 		broker: broker, options: o, log: o.Logger, seldom: seldom.New(o.Logger),
-		struggles: struggles{log: o.Logger, lines: seldom.New(o.Logger)}, epoch: time.Now().Add(-time.Second), handlers: map[string]Handler{},
+		struggles: struggles{log: o.Logger, lines: seldom.New(o.Logger)}, clock: newTimepiece(), handlers: map[string]Handler{},
 		results: make(chan result, 1024), events: make(chan func(instant), 256), stopped: make(chan struct{}),
 		policies: map[string]policy.Policy{}, running: map[string]Handler{}, backlogs: map[*partition]*backlog{},
 		owned: map[string]int{}, letters: letters{log: o.Logger},
@@ -281,8 +282,7 @@ func (d *Drainer) setUp(ctx context.Context) error {
 
 func processName() string { return "d" + rand.Text()[:12] }
 
-// now reads the monotonic clock.
-func (d *Drainer) now() instant { return instant(time.Since(d.epoch)) }
+func (d *Drainer) now() instant { return d.clock.now() }
 
 // post gives the loop something to do. False: it has ended.
 func (d *Drainer) post(event func(now instant)) bool {
@@ -348,8 +348,14 @@ func (d *Drainer) loop(ctx, background context.Context, interrupt func()) error 
 		if now >= d.core.tickAt && d.broker.Conn().IsConnected() != d.core.connected {
 			d.core.connection(!d.core.connected, now) // its status events can be dropped
 		}
+		jumps := d.clock.jumps.Load()
+		if jumps != d.heard.Load() {
+			d.log.Warn("the clocks of this machine jumped: nothing starts until the lease is renewed")
+			d.core.jumped(now)
+		}
 		d.core.decide(now)
 		d.fence.Store(int64(d.core.fence()))
+		d.heard.Store(jumps)
 		d.perform(background)
 		d.core.checkpoint(now)
 		d.perform(background)

@@ -109,7 +109,7 @@ func FuzzValveQuestion(f *testing.F) {
 		for seq := uint64(1); seq < 5; seq++ {
 			jobs = append(jobs, queue.Arrived{Seq: seq, Key: "a", Cost: 1, Stored: originWall, Body: []byte{}})
 		}
-		c.arrived(part, part.epoch, jobs, now, originWall)
+		c.arrived(part, part.epoch, jobs, now)
 
 		d, answers := &Drainer{core: c}, 0
 		d.answer(part, q, func(a queue.ValveAnswer) {

@@ -64,7 +64,7 @@ func TestCheckpointListsWhatIsDueAfterTheLease(t *testing.T) {
 	}
 	now = now.add(-ms)
 	part := c.shares["api.0"].part
-	c.arrived(part, part.epoch, []queue.Arrived{{Seq: 1, Key: "a", Cost: 8, Stored: originWall, Body: []byte{}}}, now, originWall)
+	c.arrived(part, part.epoch, []queue.Arrived{{Seq: 1, Key: "a", Cost: 8, Stored: originWall, Body: []byte{}}}, now)
 	left := c.lease.fence.since(now)
 	c.advance(now)
 	next := part.buckets["a"].pace.next(&part.buckets["a"].clock)
@@ -195,7 +195,7 @@ func TestTwoCrashesInARowForgetNoRuns(t *testing.T) {
 		stored: 2, claimed: originWall.Add(time.Minute), noted: originWall.Add(-time.Second),
 		checkpoint: checkpoint{V: version, Owner: "first", Epoch: 8, handover: handover{Running: []runRecord{{1, "third"}, {2, "first"}}}},
 	})
-	c.arrived(part, part.epoch, []queue.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall}, {Seq: 2, Key: "a", Cost: 1, Stored: originWall}}, now, originWall)
+	c.arrived(part, part.epoch, []queue.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall}, {Seq: 2, Key: "a", Cost: 1, Stored: originWall}}, now)
 	if j := part.jobs[1]; j.stage != stageRunning || j.holder != "third" {
 		t.Errorf("job 1: stage %d, holder %q; want it to run where it runs", j.stage, j.holder)
 	}

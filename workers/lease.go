@@ -15,7 +15,8 @@ type lease struct {
 	fence    instant // last renewal that is known to have been applied was sent + duration − margin
 	inFlight bool    // a renewal or a read is under way
 	renewAt  instant
-	sends    []send // renewals whose result may still be unknown
+	sends    []send  // renewals whose result may still be unknown
+	doubt    instant // when the clocks jumped: only a renewal sent since then proves anything; 0: they did not
 }
 
 type send struct {
@@ -66,6 +67,9 @@ func (c *core) renewed(p put, result putResult, revision uint64, now instant) {
 	}
 	c.hold(revision, p.sent)
 	c.lease.inFlight = false
+	if c.lease.doubt > 0 {
+		c.lease.renewAt = now
+	}
 }
 
 func (c *core) hold(revision uint64, sent instant) {
@@ -74,9 +78,18 @@ func (c *core) hold(revision uint64, sent instant) {
 		c.changed = true
 	}
 	l.held = true
+	if sent >= l.doubt {
+		l.doubt = 0
+	}
 	l.revision = max(l.revision, revision)
 	l.fence = max(l.fence, sent.add(c.options.lease-c.margin()))
 	l.renewAt = max(l.renewAt, sent.add(c.options.lease/3))
+}
+
+// jumped is told that the wall clock jumped against this process's own, and with it how long this machine's clocks may have
+// stood still: others may have taken it for dead meanwhile. Nothing starts until a renewal that is sent from now on is answered.
+func (c *core) jumped(now instant) {
+	c.lease.doubt, c.lease.renewAt = now, now
 }
 
 // margin is the part of a lease that is not used: for clocks that run at different speeds, and for the moment between
@@ -141,11 +154,13 @@ func (c *core) identify() {
 // leaseSeen takes a lease that the watch delivered.
 func (c *core) leaseSeen(id string, found record, now instant) {
 	if id == c.lease.id {
-		if found.exists && found.revision > c.lease.revision {
-			var r leaseRecord
-			if decode(found.value, &r) == nil && r.Tombstone {
-				c.loseLease(now)
-			}
+		var r leaseRecord
+		switch {
+		case !found.exists || decode(found.value, &r) != nil:
+		case !r.Tombstone:
+			c.stamped(r.Nonce, found.stored, now)
+		case found.revision > c.lease.revision:
+			c.loseLease(now)
 		}
 		return
 	}
@@ -232,4 +247,31 @@ func (c *core) entombedRead(p put, found record, now instant) {
 	peer := c.peer(p.key, now)
 	peer.inFlight = false
 	c.leaseSeen(p.key, found, now)
+}
+
+// serverClock is what is known of JetStream's clock: by how much it is ahead of instants, in Unix ns, at least and at most.
+type serverClock struct {
+	least, most int64
+	known       bool
+}
+
+// stamped takes the time at which JetStream stored a renewal: after it was sent, and before it was seen. All that is known
+// together tells most; what contradicts it is news: of another leader's clock, of a clock that was set, or of drift.
+func (c *core) stamped(nonce uint64, stored time.Time, now instant) {
+	i := slices.IndexFunc(c.lease.sends, func(s send) bool { return s.nonce == nonce })
+	if i < 0 || stored.IsZero() {
+		return
+	}
+	s := &c.server
+	least, most := stored.UnixNano()-int64(now), stored.UnixNano()-int64(c.lease.sends[i].at)
+	if !s.known || most < s.least || least > s.most {
+		*s = serverClock{least, most, true}
+	} else {
+		s.least, s.most = max(s.least, least), min(s.most, most)
+	}
+}
+
+// wall is the time by JetStream's clock, which deadlines and the like go by: a host may be in the wrong year.
+func (c *core) wall(now instant) time.Time {
+	return time.Unix(0, c.server.least+(c.server.most-c.server.least)/2+int64(now)).UTC()
 }

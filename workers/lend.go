@@ -41,6 +41,7 @@ type claim struct {
 	policy  string
 	key     queue.Key // whose turn it was, then the job's
 	at      instant
+	jumps   uint64 // of the clock, by then
 	lending *lending
 	valve   *valve      // whose worker it is, if it is one of this drainer's valves
 	timer   *time.Timer // ends the claim when no job comes
@@ -165,7 +166,7 @@ func (d *Drainer) claim(name string, key queue.Key, reply string) {
 	l.claims[c.token] = c
 	m := message(reply, statusClaim)
 	m.Reply = l.inbox + c.token
-	c.at = d.now()
+	c.at, c.jumps = d.now(), d.clock.jumps.Load()
 	if err := d.broker.Conn().PublishMsg(m); err != nil {
 		d.giveBack(c)
 		return
@@ -265,10 +266,10 @@ func (d *Drainer) lend(ctx context.Context, c *claim, m *nats.Msg, handle Handle
 		d.seldom.Log("job "+c.policy, slog.LevelWarn, "gave a job back that was not understood", "policy", c.policy, "job", job.ID, "error", err)
 		answer = message(m.Reply, statusReturned)
 		timeout = time.Second
-	case now.since(c.at) > claimWindow:
+	case now.since(c.at) > claimWindow, d.clock.jumps.Load() != c.jumps:
 		answer = message(m.Reply, statusLate)
 	default:
-		job.Started = d.epoch.Add(time.Duration(now))
+		job.Started = d.clock.date(now)
 		answer = outcomeMessage(m.Reply, d.runLent(ctx, job, m.Reply, timeout, handle))
 	}
 	select {

@@ -125,7 +125,7 @@ func (d *Drainer) performJobs(ctx context.Context, out *actions) {
 // noteEnds stores what repeats of jobs are told.
 func (d *Drainer) noteEnds(out *actions) {
 	for _, e := range out.done {
-		left := time.Until(e.Accepted.Add(time.Duration(d.policies[e.part.policy].DuplicateWindow)))
+		left := e.Accepted.Add(time.Duration(d.policies[e.part.policy].DuplicateWindow)).Sub(d.core.wall(d.now()))
 		if left <= 0 {
 			continue
 		}

@@ -18,10 +18,15 @@ type result struct {
 	outcome outcome
 }
 
-// gate is what the last check before a start goes by.
+// gate is what the last check before a start goes by. The loop writes the fence before what it has heard of, which is read
+// here the other way round: a fence that counts is one of a core that knows of every jump.
 func (d *Drainer) gate() (fence, now instant) {
+	heard := d.heard.Load()
 	fence = instant(d.fence.Load())
-	return fence, d.now()
+	if now = d.now(); d.clock.jumps.Load() != heard {
+		fence = 0
+	}
+	return fence, now
 }
 
 // work is one worker: it makes the last check, runs the handler and reports. The valve has counted it among the policy's
@@ -33,7 +38,7 @@ func (d *Drainer) work(r run, handle Handler, timeout time.Duration, created tim
 		return
 	}
 	job := newJob(r, created)
-	job.Started = d.epoch.Add(time.Duration(now))
+	job.Started = d.clock.date(now)
 	d.tellStart(r, job, now)
 	ctx, cancel := context.WithTimeout(d.jobs, timeout)
 	err := call(ctx, handle, job)

@@ -198,7 +198,7 @@ func (d *Drainer) workElsewhere(r run, worker string, timeout time.Duration, cre
 		d.report(result{r, outcome{Seq: r.Seq, Kind: outcomeReturned}})
 		return
 	}
-	job.Started = d.epoch.Add(time.Duration(now))
+	job.Started = d.clock.date(now)
 	d.tellStart(r, job, now)
 	o := outcome{Seq: r.Seq, Kind: outcomeUncounted}
 	if err == nil {

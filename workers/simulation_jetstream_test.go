@@ -59,7 +59,7 @@ func (w *world) deliver(policy string, c *consumer, messages []*queue.Arrived, g
 		if c.epoch == c.part.epoch && c.part.state <= partitionLive {
 			w.delivered(c.part, batch)
 		}
-		c.owner.core.arrived(c.part, c.epoch, batch, c.owner.clock(), w.wall())
+		c.owner.core.arrived(c.part, c.epoch, batch, c.owner.clock())
 	})
 }
 

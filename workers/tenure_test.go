@@ -114,7 +114,7 @@ func TestRunsOfAGoneHolderCountAsCrashed(t *testing.T) {
 	left := ownerRecord{V: version, Owner: "before", Released: true, handover: handover{Running: []runRecord{{3, "holder"}}}}
 	c.watched(tablePartitions, "api.0", record{exists: true, value: encode(left), revision: 8, stored: originWall}, origin)
 	part, now := takeOver(c, opened{stored: 1})
-	c.arrived(part, part.epoch, []queue.Arrived{{Seq: 3, Key: "a", Cost: 1, Stored: originWall}}, now, originWall)
+	c.arrived(part, part.epoch, []queue.Arrived{{Seq: 3, Key: "a", Cost: 1, Stored: originWall}}, now)
 	if j := part.jobs[3]; j.stage != stageSaving || j.crashes != 1 {
 		t.Errorf("stage %d, crashes %d; want the crash to be recorded", j.stage, j.crashes)
 	}
@@ -138,7 +138,7 @@ func TestARecordOfUnknownAgeIsReadBeforeItIsClaimed(t *testing.T) {
 	found.stored = originWall
 	c.read(asked, found, now)
 	part, now := takeOver(c, opened{stored: 1, created: originWall.Add(-time.Hour)})
-	c.arrived(part, part.epoch, []queue.Arrived{{Seq: 3, Key: "a", Cost: 1, Stored: originWall}}, now, originWall)
+	c.arrived(part, part.epoch, []queue.Arrived{{Seq: 3, Key: "a", Cost: 1, Stored: originWall}}, now)
 	if j := part.jobs[3]; j.stage != stageRunning || j.holder != "holder" {
 		t.Errorf("stage %d, holder %q; want it to run where it ran", j.stage, j.holder)
 	}
@@ -152,7 +152,7 @@ func TestHandoverWaitsForCrashesToBeRecorded(t *testing.T) {
 	now := c.run(origin, 2*time.Second, nil)
 	s := c.shares["api.0"]
 	s.part.inherited[1] = &inheritedJob{crashed: true}
-	c.arrived(s.part, s.part.epoch, []queue.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall}}, now, originWall)
+	c.arrived(s.part, s.part.epoch, []queue.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall}}, now)
 	part := s.part
 	c.release(s, now)
 	if len(c.out.reports) > 0 || s.state != shareOwned {
@@ -202,7 +202,7 @@ func TestRecordsOfAFormerStreamAreNotApplied(t *testing.T) {
 	for i := range jobs {
 		jobs[i].Stored = originWall.Add(2 * time.Minute)
 	}
-	c.arrived(part, part.epoch, jobs, now, originWall.Add(time.Hour))
+	c.arrived(part, part.epoch, jobs, now)
 	if len(c.out.acks) > 0 {
 		t.Errorf("acknowledged %v, which never ran", c.out.acks)
 	}
@@ -224,7 +224,7 @@ func TestAStreamMadeAnewUnderItsOwner(t *testing.T) {
 	job := func(seq uint64, body string) queue.Arrived {
 		return queue.Arrived{Seq: seq, Key: "a", Cost: 1, Stored: originWall, Body: []byte(body)}
 	}
-	c.arrived(part, part.epoch, []queue.Arrived{job(1, "old"), job(2, "old")}, now, originWall)
+	c.arrived(part, part.epoch, []queue.Arrived{job(1, "old"), job(2, "old")}, now)
 	c.advance(now)
 	first := c.out.starts[0]
 	if _, passed := first.decide(whenever, nil); !passed {
@@ -248,7 +248,7 @@ func TestAStreamMadeAnewUnderItsOwner(t *testing.T) {
 		}
 	}
 	c.finished(first, outcome{Seq: 1, Kind: outcomeDone}, now)
-	c.arrived(part, part.epoch, []queue.Arrived{job(1, "new"), job(2, "new")}, now, originWall)
+	c.arrived(part, part.epoch, []queue.Arrived{job(1, "new"), job(2, "new")}, now)
 	if len(c.out.acks) > 0 {
 		t.Errorf("acknowledged %d jobs of the new stream", len(c.out.acks))
 	}

@@ -179,7 +179,7 @@ func answerPuts(c *core, now instant) (written []string) {
 			written = append(written, p.key)
 			c.put(p, putOK, benchRevision, now)
 			if !strings.HasSuffix(p.key, checkpointSuffix) {
-				c.watched(p.table, p.key, record{exists: true, value: p.value, revision: benchRevision, stored: originWall}, now)
+				c.watched(p.table, p.key, record{exists: true, value: p.value, revision: benchRevision, stored: originWall.Add(now.since(origin))}, now)
 			}
 		}
 	}

@@ -1,0 +1,82 @@
+package workers
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// timepiece reads instants. They go on while the machine sleeps, as the clocks of those do who take this process for dead
+// meanwhile. Only a system call tells such a time: some 320 ns here, and it would be five times for each job. So a reading is
+// one of the runtime's monotonic clock (65 ns in all), to which the time asleep is added. That is measured again when the
+// wall clock has moved against the monotonic one: it has after each sleep, and NTP moves both alike unless it steps.
+//
+// A wall clock that has moved against the time since boot as well was set, or the host of this virtual machine stopped all
+// of its clocks for a while. Nobody can tell how old a lease is then: see [core.jumped].
+type timepiece struct {
+	began  time.Time     // of instants
+	booted time.Duration // the time since boot when they began
+	ahead  atomic.Int64  // ns that the wall clock was ahead of the monotonic one when last looked at closely
+	asleep atomic.Int64  // ns since began that the monotonic clock does not count
+	jumps  atomic.Uint64
+	mu     sync.Mutex // of look
+}
+
+const (
+	// looseness is by how much two clocks may seem to differ because this process was interrupted between their readings.
+	looseness = time.Millisecond
+	// jump is the step of the wall clock from which on it counts: less fits the margin of every lease.
+	jump = 10 * time.Millisecond
+)
+
+func newTimepiece() *timepiece {
+	c := &timepiece{began: time.Now().Add(-time.Second)} // 0 and less are no instants
+	boot, mono, ahead := c.measure()
+	c.booted = boot - mono
+	c.ahead.Store(int64(ahead))
+	return c
+}
+
+func (c *timepiece) now() instant {
+	t := time.Now()
+	mono := t.Sub(c.began)
+	if off := time.Duration(t.UnixNano()-c.ahead.Load()) - mono; off > looseness || off < -looseness {
+		return c.look()
+	}
+	return instant(mono) + instant(c.asleep.Load())
+}
+
+// look finds out why the wall clock has moved against the monotonic one.
+func (c *timepiece) look() instant {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	boot, mono, ahead := c.measure()
+	slept := boot - c.booted - mono - time.Duration(c.asleep.Load())
+	if slept > looseness {
+		c.asleep.Add(int64(slept))
+	} else {
+		slept = 0
+	}
+	if stepped := ahead - time.Duration(c.ahead.Load()) - slept; stepped > jump || stepped < -jump {
+		c.jumps.Add(1)
+	}
+	c.ahead.Store(int64(ahead))
+	return instant(mono) + instant(c.asleep.Load())
+}
+
+// measure reads all three clocks without an interruption in between.
+func (c *timepiece) measure() (boot, mono, ahead time.Duration) {
+	for {
+		before := time.Now()
+		boot = sinceBoot()
+		after := time.Now()
+		if mono = after.Sub(c.began); after.Sub(before) < looseness/2 {
+			return boot, mono, time.Duration(after.UnixNano()) - mono
+		}
+	}
+}
+
+// date is an instant by this machine's wall clock as it was when instants began.
+func (c *timepiece) date(t instant) time.Time {
+	return c.began.Round(0).Add(time.Duration(t)) // without the monotonic reading, which does not count sleep
+}
