@@ -37,7 +37,7 @@ type job struct {
 	lastError  string
 	reason     Reason // while its dead letter is being stored
 
-	holder  string        // who runs it, when that is another process
+	holder  string        // who runs it, when that is another process; while it waits: who did, and may still report
 	mark    int64         // its lane's arrived slots when it came
 	expires instant       // deadline or largest age
 	at      instant       // while in the valve's timers: when to look at it

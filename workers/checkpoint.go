@@ -33,7 +33,7 @@ type checkpointState struct {
 
 // checkpointDue is when the next checkpoint of a partition may be written; never while nothing has changed.
 func (p *partition) checkpointDue() instant {
-	if p.state != partitionLive || !p.checkpointed.changed || p.checkpointed.pending {
+	if p.fresh || p.state > partitionLive || !p.checkpointed.changed || p.checkpointed.pending {
 		return never
 	}
 	if p.checkpointed.last == 0 {

@@ -282,10 +282,10 @@ func (c *core) delivered(r report) {
 }
 
 // reported takes the outcome of a job that another process ran when it handed the partition over. False: the partition is
-// not ours.
+// not ours, or may be another's by now, as when this process was frozen.
 func (c *core) reported(policy string, number int, o outcome, now instant) bool {
 	s := c.shares[shareKey(policy, number)]
-	if s == nil || s.part == nil || s.part.state > partitionLive || s.part.fresh {
+	if !c.open(now) || s == nil || s.part == nil || s.part.state > partitionLive || s.part.fresh {
 		return false
 	}
 	c.valves[policy].reported(s.part, o, now)

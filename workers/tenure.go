@@ -283,11 +283,22 @@ func (v *valve) resume(now instant) {
 // that of the run which is known if it comes from a process that was declared dead and had the job before.
 func (v *valve) reported(p *partition, o outcome, now instant) {
 	if j := p.jobs[o.Seq]; j != nil {
-		switch {
-		case j.stage != stageRunning || j.holder == "" || o.Holder != "" && o.Holder != j.holder:
-		case o.Kind == outcomeProgress:
-			v.lookAt(j, now.add(time.Duration(v.policy.Timeout)))
+		if j.holder == "" || o.Holder != "" && o.Holder != j.holder {
+			return
+		}
+		switch j.stage {
+		case stageWaiting: // its time was up, but the process lives
+			v.detach(j)
+			j.enter(stageRunning)
+			j.bucket.running++
+		case stageRunning:
 		default:
+			return
+		}
+		if o.Kind == outcomeProgress {
+			v.lookAt(j, now.add(time.Duration(v.policy.Timeout)))
+			v.place(j.bucket, now)
+		} else {
 			v.settle(j, o, now)
 		}
 		return

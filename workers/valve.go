@@ -444,7 +444,7 @@ func (v *valve) start(b *bucket, now instant, remote bool) run {
 	j := b.ready[0].job
 	v.detach(j)
 	j.enter(stageRunning)
-	j.began = now
+	j.began, j.holder = now, ""
 	b.running++
 	r := run{job: j, part: b.part, attempt: j.attempts + 1, due: due, remote: remote}
 	r.giveTurn()
@@ -487,7 +487,9 @@ func (v *valve) start(b *bucket, now instant, remote bool) run {
 func (v *valve) timeout(j *job, now instant) {
 	switch {
 	case j.stage == stageRunning: // in a process that did not report in time
+		holder := j.holder
 		v.settle(j, outcome{Seq: j.Seq, Kind: outcomeReturned}, now)
+		j.holder = holder // what it reports late is heard until the job starts anew
 	case j.expires <= now:
 		v.detach(j)
 		v.bury(j, ReasonDeadline, "it waited longer than it may")
