@@ -47,11 +47,12 @@ type Backlog struct {
 	lean     bool
 	strays   strays
 	filters  []string // of the consumer
-	stored   uint64
+	last     uint64   // sequence of the stream
 	puller   *puller
 	acks     *acks
 	arrivals chan []Arrived
 	broken   chan error
+	sweep    sweep
 
 	stop      <-chan struct{} // closed: stop pulling
 	cancel    context.CancelFunc
@@ -90,7 +91,8 @@ func (b *Broker) openBacklog(ctx context.Context, o BacklogOptions) (*Backlog, e
 		return nil, &ImmutableError{Policy: o.Policy, Field: "partitions", Have: have, Want: want}
 	}
 	l := &Backlog{
-		b: b, o: o, stream: stream, created: info.Created, lean: isLean(info.State),
+		b: b, o: o, stream: stream, created: info.Created, last: info.State.LastSeq, lean: isLean(info.State),
+		sweep:    sweep{wake: make(chan struct{}, 1), ended: make(chan struct{}, 1)},
 		arrivals: make(chan []Arrived), broken: make(chan error, 1), isBroken: make(chan struct{}),
 		strays: strays{next: 1, known: map[uint64]bool{}, wake: make(chan struct{}, 1), out: make(chan []Arrived)},
 	}
@@ -115,8 +117,10 @@ func (b *Broker) openBacklog(ctx context.Context, o BacklogOptions) (*Backlog, e
 	// What runs in the background ends with Close, not with the call that began it.
 	background, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	l.stop, l.cancel = background.Done(), cancel
-	l.pulling.Go(l.pull)
-	l.pulling.Go(func() { l.look(background, astray) })
+	l.puller.wakeIdle = true
+	l.pulling.Go(func() { l.pull(background, astray) })
+	l.pulling.Go(func() { l.sweepUp(background) })
+	l.pulling.Go(func() { l.look(background) })
 	return l, nil
 }
 
@@ -220,10 +224,7 @@ func (l *Backlog) createConsumer(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	consumer, err := l.b.js.CreateConsumer(ctx, l.stream, config)
-	if err == nil {
-		l.stored = consumer.CachedInfo().NumPending
-	}
+	_, err := l.b.js.CreateConsumer(ctx, l.stream, config)
 	return err
 }
 
@@ -236,8 +237,12 @@ func (l *Backlog) Arrivals() <-chan []Arrived { return l.arrivals }
 // works. The owner closes the backlog and opens it again, and gets everything once more. It is never closed.
 func (l *Backlog) Broken() <-chan error { return l.broken }
 
-// Stored is how many jobs waited when the backlog was opened; that many arrive before any that was added later.
-func (l *Backlog) Stored() uint64 { return l.stored }
+// Last is the stream's last sequence when the backlog was opened, by the word of the stream's leader.
+func (l *Backlog) Last() uint64 { return l.last }
+
+// Swept gives one value when everything has been received from Arrivals and Strays that was stored up to Last: what did not
+// come is gone. It is never closed.
+func (l *Backlog) Swept() <-chan struct{} { return l.sweep.ended }
 
 // StreamCreated is when the policy's stream was created: sequences are unique only together with it.
 func (l *Backlog) StreamCreated() time.Time { return l.created }
@@ -254,10 +259,14 @@ func (l *Backlog) Done(seq uint64) {
 // calls Done must also receive here. It is closed by Close, after what was confirmed until then.
 func (l *Backlog) Confirmed() <-chan []uint64 { return l.acks.out }
 
-// pull hands deliveries over until it is told to stop or deliveries may be missing.
-func (l *Backlog) pull() {
+// pull hands deliveries over, after the strays that were found at first, until it is told to stop or deliveries may be missing.
+func (l *Backlog) pull(ctx context.Context, astray []Arrived) {
 	defer close(l.arrivals)
 	defer l.puller.stop()
+	if !l.hand(astray) {
+		return
+	}
+	signal(l.sweep.wake)
 	batch := make([]delivery, 0, pullHandOver)
 	for {
 		var err error
@@ -265,22 +274,23 @@ func (l *Backlog) pull() {
 			l.fail(err)
 			return
 		}
+		if len(batch) == 0 {
+			signal(l.sweep.wake)
+			continue
+		}
 		arrived := make([]Arrived, len(batch))
 		for i, d := range batch {
 			m := storedMessage{Subject: d.msg.Subject, Seq: d.streamSeq, Time: d.stored, Header: d.msg.Header,
 				Unreadable: unreadable(d.msg), Data: d.msg.Data}
 			arrived[i] = l.b.arrived(m, l.lean)
 		}
+		last := batch[len(batch)-1]
 		clear(batch)
-		select {
-		case l.arrivals <- arrived:
-		case <-l.puller.status:
-			l.fail(errReconnected)
+		if !l.handOver(ctx, arrived) {
 			return
-		case <-l.isBroken:
-			return
-		case <-l.stop:
-			return
+		}
+		if last.pending == 0 || last.streamSeq > l.last {
+			signal(l.sweep.wake)
 		}
 	}
 }
@@ -298,16 +308,14 @@ func (l *Backlog) fail(err error) {
 	})
 }
 
-// look checks from time to time whether the backlog would be opened differently now, and looks after the strays, beginning
-// with those that were found when it was opened.
-func (l *Backlog) look(ctx context.Context, astray []Arrived) {
+// look checks from time to time whether the backlog would be opened differently now, and looks after the strays.
+func (l *Backlog) look(ctx context.Context) {
 	if l.lean && l.strays.filter == "" {
 		return
 	}
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
-	for l.hand(astray) {
-		astray = nil
+	for {
 		select {
 		case <-l.stop:
 			return
@@ -320,7 +328,10 @@ func (l *Backlog) look(ctx context.Context, astray []Arrived) {
 		}
 		// What is wrong with the stream shows in the pulls, so errors are left to the next look.
 		l.remove(ctx)
-		astray, _ = l.gather(ctx)
+		astray, _ := l.gather(ctx)
+		if !l.hand(astray) {
+			return
+		}
 		if l.lean {
 			continue
 		}

@@ -107,5 +107,5 @@ func (l *Backlog) remove(ctx context.Context) {
 }
 
 // Strays gives jobs that are stored outside all partitions, to the owner of partition 0: all are malformed. Done takes
-// their sequences, too. They are not part of Stored, and come in no order with other arrivals. It is never closed.
+// their sequences, too. They come in no order with other arrivals. It is never closed.
 func (l *Backlog) Strays() <-chan []Arrived { return l.strays.out }

@@ -61,7 +61,7 @@ func (d *Drainer) began(b *backlog, o opening, epoch uint64, open *queue.Backlog
 		}
 		b.answers = stop
 		d.count(o.part.policy, 1)
-		d.log.Debug("owns partition", "policy", o.part.policy, "partition", o.part.number, "epoch", epoch, "stored", found.stored)
+		d.log.Debug("owns partition", "policy", o.part.policy, "partition", o.part.number, "epoch", epoch, "last", found.last)
 	}
 	d.core.opened(o, epoch, found, now)
 	d.spawn(func() { d.feed(b.ctx, o.part, epoch, open) })
@@ -78,6 +78,8 @@ func (d *Drainer) feed(ctx context.Context, p *partition, epoch uint64, open *qu
 				continue
 			}
 			arrivals = nil
+		case <-open.Swept():
+			d.post(func(now instant) { d.core.swept(p, epoch, now) })
 		case jobs := <-open.Strays():
 			d.post(func(now instant) { d.core.strayed(p, epoch, jobs, now) })
 		case err := <-open.Broken(): // also while nothing arrives
@@ -108,7 +110,7 @@ func (d *Drainer) readAndOpen(ctx context.Context, o opening, partitions int, ep
 	if err != nil {
 		return found, nil, err
 	}
-	found.stored, found.created = open.Stored(), open.StreamCreated()
+	found.last, found.created = open.Last(), open.StreamCreated()
 	return found, open, nil
 }
 

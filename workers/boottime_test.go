@@ -109,7 +109,7 @@ func TestDeadlinesGoByJetStreamsClock(t *testing.T) {
 	p := leaky("api", "10/s")
 	p.Partitions = 1
 	c := coreBench(t, p)
-	part, now := takeOver(c, opened{stored: 3})
+	part, now := takeOver(c, opened{last: 100})
 	stored := originWall.Add(now.since(origin))
 	c.arrived(part, part.epoch, []queue.Arrived{
 		{Seq: 1, Key: "passed", Cost: 1, Stored: stored, Deadline: stored.Add(-second)},

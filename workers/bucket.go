@@ -219,13 +219,16 @@ type partition struct {
 
 	undecided undecided // of all its buckets
 	noting    int       // likewise
-	unseen    int       // inherited jobs that run elsewhere and have not arrived: they hold concurrency somewhere
+	unseen    int       // inherited jobs that run elsewhere and have not arrived: they hold concurrency somewhere …
+
+	unseenUntil instant // … until then, for they may be gone
 
 	holder     string    // once surrendered: of the jobs that it left running, as the successor knows them
 	created    time.Time // of its stream, once known
 	generation uint8
 	highest    uint64 // largest sequence that arrived
-	stored     uint64 // messages of this backlog that are still to arrive of those stored when it was opened
+	last       uint64 // sequence of the stream when the backlog was opened: what is after it was added since
+	sweeping   bool   // until all that was stored by then has arrived
 
 	// What the predecessor left, until the jobs arrive.
 	crashedAt instant // when a crashed owner's partition was taken over; 0 after a planned handover

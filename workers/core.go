@@ -218,15 +218,16 @@ func (c *core) arrived(p *partition, epoch uint64, jobs []queue.Arrived, now ins
 	for i := range jobs {
 		v.arrive(p, &jobs[i], now, wall)
 	}
-	if n := uint64(len(jobs)); p.stored > n {
-		p.stored -= n
-	} else if p.stored > 0 {
-		p.stored = 0
+}
+
+// swept tells that everything has arrived that was stored when a backlog was opened.
+func (c *core) swept(p *partition, epoch uint64, now instant) {
+	if v := c.valves[p.policy]; v != nil && p.epoch == epoch && p.state <= partitionLive {
 		v.swept(p, now)
 	}
 }
 
-// strayed takes jobs that lie outside the partitions, which are not among those that were stored when p was opened.
+// strayed takes jobs that lie outside the partitions, which come in no order with others.
 func (c *core) strayed(p *partition, epoch uint64, jobs []queue.Arrived, now instant) {
 	if v := c.valves[p.policy]; v != nil && p.epoch == epoch && p.state <= partitionLive {
 		highest, wall := p.highest, c.wall(now) // the highest of what came in order

@@ -133,7 +133,7 @@ func TestAThawedProcessHearsNoOutcomes(t *testing.T) {
 	c := coreBench(t, p)
 	left := ownerRecord{V: version, Owner: "before", Released: true, handover: handover{Running: []runRecord{{3, "holder"}}}}
 	c.watched(tablePartitions, "api.0", record{exists: true, value: encode(left), revision: 8, stored: originWall}, origin)
-	_, now := takeOver(c, opened{stored: 1})
+	_, now := takeOver(c, opened{last: 100})
 	done := outcome{Seq: 3, Kind: outcomeDone, Holder: "holder"}
 	if c.reported("api", 0, done, now.add(2*simulatedLease)) {
 		t.Error("it said that it heard, twice a lease after its last renewal")

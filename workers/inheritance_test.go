@@ -192,7 +192,7 @@ func TestTwoCrashesInARowForgetNoRuns(t *testing.T) {
 	c.watched(tableDrainers, "third", record{exists: true, value: alive, revision: 9}, origin)
 	c.watched(tablePartitions, "api.0", record{exists: true, value: encode(second), revision: 10, stored: originWall}, origin)
 	part, now := takeOver(c, opened{
-		stored: 2, claimed: originWall.Add(time.Minute), noted: originWall.Add(-time.Second),
+		last: 100, claimed: originWall.Add(time.Minute), noted: originWall.Add(-time.Second),
 		checkpoint: checkpoint{V: version, Owner: "first", Epoch: 8, handover: handover{Running: []runRecord{{1, "third"}, {2, "first"}}}},
 	})
 	c.arrived(part, part.epoch, []queue.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall}, {Seq: 2, Key: "a", Cost: 1, Stored: originWall}}, now)

@@ -331,6 +331,9 @@ func (c *core) distribute(now instant) {
 		if c.valves[s.policy] == nil {
 			continue
 		}
+		if s.part != nil {
+			c.valves[s.policy].lookFor(s.part, now)
+		}
 		if p := s.part; s.state == shareOwned && p.unopened && !p.fresh && c.givesUp(s) && c.canGo(s, now) {
 			c.release(s, now) // its stream may be gone for good: nobody waits for it
 			continue

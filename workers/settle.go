@@ -163,7 +163,7 @@ func (v *valve) ack(j *job) {
 // confirmed is called when the server has confirmed an acknowledgement: the job's place is free.
 func (v *valve) confirmed(p *partition, seq uint64, now instant) {
 	p.finish(seq, now)
-	if p.finished != nil {
+	if p.sweeping && p.finished != nil {
 		p.finished[seq] = struct{}{} // its delivery by the backlog that was just opened may still be on the way
 	}
 	if j := p.jobs[seq]; j != nil && j.stage == stageAcking {

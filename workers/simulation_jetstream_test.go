@@ -24,9 +24,12 @@ type consumer struct {
 	epoch   uint64
 	owner   *drainer
 	part    *partition
+	last    uint64          // sequence of the stream when it was made
 	pending map[uint64]bool // delivered to someone
 	lastAt  time.Duration   // deliveries stay in order
-	lost    bool            // a delivery was lost: nothing after it is handed to the valve until the backlog is opened anew
+	handed  uint64          // sequence of what was handed over last
+	swept   bool
+	lost    bool // a delivery was lost: nothing after it is handed to the valve until the backlog is opened anew
 	closed  bool
 }
 
@@ -49,6 +52,12 @@ func (w *world) deliver(policy string, c *consumer, messages []*queue.Arrived, g
 		if c.lost || c.closed {
 			return
 		}
+		messages := slices.DeleteFunc(messages, func(a *queue.Arrived) bool { // the backlog leaves them out
+			return c.swept && a.Seq <= c.last && w.streams[policy].messages[a.Seq] == nil
+		})
+		if len(messages) == 0 {
+			return
+		}
 		batch := make([]queue.Arrived, len(messages))
 		for i, a := range messages {
 			batch[i] = *a
@@ -60,7 +69,37 @@ func (w *world) deliver(policy string, c *consumer, messages []*queue.Arrived, g
 			w.delivered(c.part, batch)
 		}
 		c.owner.core.arrived(c.part, c.epoch, batch, c.owner.clock())
+		w.sweep(c, batch[len(batch)-1].Seq)
 	})
+}
+
+// sweep asks the stream's leader, some time after a delivery, whether anything else is to come of what was stored when the
+// consumer was made. Like the backlog it asks again when it comes to nothing.
+func (w *world) sweep(c *consumer, through uint64) {
+	if c.swept || c.closed || c.lost || through < c.handed {
+		return
+	}
+	c.handed = through
+	w.to(c.owner, w.latency(), func() {
+		switch {
+		case c.swept || c.closed || c.lost || c.handed != through:
+		case w.down || c.owner.cut > w.now || w.stored(c, through):
+			w.after(500*time.Millisecond, func() { w.sweep(c, through) })
+		default:
+			c.swept = true
+			c.owner.core.swept(c.part, c.epoch, c.owner.clock())
+		}
+	})
+}
+
+// stored reports whether a stream holds anything for a consumer after a sequence, up to the last one when that was made.
+func (w *world) stored(c *consumer, through uint64) bool {
+	for seq := through + 1; seq <= c.last; seq++ {
+		if m := w.streams[c.part.policy].messages[seq]; m != nil && m.Partition == c.part.number {
+			return true
+		}
+	}
+	return false
 }
 
 func (d *drainer) ack(a recordOf) { d.ackSeq(a.part, a.seq) }
@@ -206,11 +245,12 @@ func (d *drainer) open(o opening) {
 			return
 		}
 		c, stored := w.consume(d, o.part, epoch)
-		found.stored, found.created = uint64(len(stored)), s.created
+		found.last, found.created = c.last, s.created
 		c.lastAt = w.now + w.latency()
 		w.to(d, c.lastAt-w.now, func() {
 			w.opens(o.part, len(stored))
 			d.opened(o, epoch, found)
+			w.sweep(c, 0)
 		})
 		chunk, gap := 16, time.Duration(0)
 		if w.chance(0.5) {
@@ -226,7 +266,7 @@ func (d *drainer) open(o opening) {
 func (w *world) consume(d *drainer, p *partition, epoch uint64) (c *consumer, stored []*queue.Arrived) {
 	s := w.streams[p.policy]
 	held := map[uint64]bool{} // by a consumer that sabotage leaves: until its acknowledgement wait ends
-	c = &consumer{epoch: epoch, owner: d, part: p, pending: map[uint64]bool{}}
+	c = &consumer{epoch: epoch, owner: d, part: p, last: s.seq, pending: map[uint64]bool{}}
 	if w.sabotage == oldConsumerStays {
 		for _, old := range s.consumers[p.number] {
 			maps.Copy(held, old.pending)

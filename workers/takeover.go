@@ -4,7 +4,7 @@ import "time"
 
 // opened is what was found when a backlog was opened.
 type opened struct {
-	stored     uint64     // messages that it will deliver at first
+	last       uint64     // sequence of the stream: what is stored up to there is delivered first
 	created    time.Time  // of the stream
 	claimed    time.Time  // when JetStream stored the claim
 	checkpoint checkpoint // of the predecessors
@@ -26,7 +26,7 @@ func (c *core) opened(o opening, epoch uint64, found opened, now instant) {
 		return
 	}
 	v := c.valves[p.policy]
-	p.stored = found.stored
+	p.last = found.last
 	s.failures = 0
 	if o.inherit && p.fresh {
 		p.fresh = false
@@ -42,9 +42,6 @@ func (c *core) opened(o opening, epoch uint64, found opened, now instant) {
 		v.quiesce(p)
 	case p.state == partitionOpening && !p.quiesced:
 		v.live(p, now)
-	}
-	if p.stored == 0 {
-		v.swept(p, now)
 	}
 }
 

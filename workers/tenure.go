@@ -16,7 +16,7 @@ func (v *valve) own(number int, epoch uint64) *partition {
 		v.breaker, v.suspects = breaker{}, nil
 	}
 	p := &partition{
-		policy: v.policy.Name, number: number, epoch: epoch, state: partitionOpening, fresh: true,
+		policy: v.policy.Name, number: number, epoch: epoch, state: partitionOpening, fresh: true, sweeping: true,
 		buckets: map[queue.Key]*bucket{}, jobs: map[uint64]*job{}, begun: map[uint64]*job{}, inherited: map[uint64]*inheritedJob{},
 	}
 	v.parts[number] = p
@@ -103,6 +103,7 @@ func (v *valve) inherit(p *partition, in inheritance, now instant) {
 		} else {
 			j.holder = r.Holder
 			p.unseen++
+			p.unseenUntil = now.add(time.Duration(v.policy.Timeout))
 		}
 	}
 	if len(in.handover.Done) > 0 {
@@ -169,6 +170,7 @@ func (v *valve) restart(p *partition, now instant) {
 func (v *valve) reopen(p *partition, epoch uint64) {
 	p.epoch = epoch
 	p.generation++
+	p.sweeping = true
 	if p.finished == nil { // else what the predecessor had finished is still to be delivered
 		p.finished = map[uint64]struct{}{}
 	}
@@ -178,10 +180,12 @@ func (v *valve) reopen(p *partition, epoch uint64) {
 }
 
 // swept is called when everything has been delivered that was stored when the backlog was opened. A job that was not is
-// gone from the stream: it was acknowledged without our hearing of it, or somebody purged it.
+// gone from the stream: it was acknowledged without our hearing of it, or somebody purged it. Of jobs after the last one
+// of then nothing is said: who told which that was may have been out of date.
 func (v *valve) swept(p *partition, now instant) {
+	p.sweeping = false
 	for _, j := range p.jobs {
-		if j.generation == p.generation {
+		if j.generation == p.generation || j.Seq > p.last {
 			continue
 		}
 		switch j.stage {
@@ -193,14 +197,34 @@ func (v *valve) swept(p *partition, now instant) {
 			v.remove(j, now)
 		}
 	}
-	for seq, j := range p.inherited {
-		if j.saved {
+	for seq, in := range p.inherited {
+		if seq > p.last {
+			continue
+		}
+		delete(p.inherited, seq)
+		if in.saved {
 			v.out.forgets = append(v.out.forgets, recordOf{p, seq})
 		}
+		if in.runs() {
+			v.saw(p, now)
+		}
 	}
-	clear(p.inherited)
-	p.finished = nil
-	if p.unseen > 0 {
+	maps.DeleteFunc(p.finished, func(seq uint64, _ struct{}) bool { return seq <= p.last })
+}
+
+// saw counts that an inherited run has arrived, or never will.
+func (v *valve) saw(p *partition, now instant) {
+	if p.unseen == 0 {
+		return // it was waited for as long as an attempt may take
+	}
+	if p.unseen--; p.unseen == 0 {
+		v.placeAll(p, now)
+	}
+}
+
+// lookFor ends the wait for inherited runs that do not arrive.
+func (v *valve) lookFor(p *partition, now instant) {
+	if p.unseen > 0 && now >= p.unseenUntil {
 		p.unseen = 0
 		v.placeAll(p, now)
 	}
@@ -315,7 +339,7 @@ func (v *valve) holderGone(holder string, now instant) {
 		for _, in := range p.inherited {
 			if in.holder == holder && in.outcome == nil {
 				in.holder, in.crashed = "", true
-				p.unseen--
+				v.saw(p, now)
 			}
 		}
 		for _, seq := range slices.Sorted(maps.Keys(p.jobs)) {

@@ -113,7 +113,7 @@ func TestRunsOfAGoneHolderCountAsCrashed(t *testing.T) {
 	c.watched(tableDrainers, "holder", record{exists: true, value: encode(gone), revision: 7}, origin)
 	left := ownerRecord{V: version, Owner: "before", Released: true, handover: handover{Running: []runRecord{{3, "holder"}}}}
 	c.watched(tablePartitions, "api.0", record{exists: true, value: encode(left), revision: 8, stored: originWall}, origin)
-	part, now := takeOver(c, opened{stored: 1})
+	part, now := takeOver(c, opened{last: 100})
 	c.arrived(part, part.epoch, []queue.Arrived{{Seq: 3, Key: "a", Cost: 1, Stored: originWall}}, now)
 	if j := part.jobs[3]; j.stage != stageSaving || j.crashes != 1 {
 		t.Errorf("stage %d, crashes %d; want the crash to be recorded", j.stage, j.crashes)
@@ -137,7 +137,7 @@ func TestARecordOfUnknownAgeIsReadBeforeItIsClaimed(t *testing.T) {
 	asked := c.out.reads[0].put
 	found.stored = originWall
 	c.read(asked, found, now)
-	part, now := takeOver(c, opened{stored: 1, created: originWall.Add(-time.Hour)})
+	part, now := takeOver(c, opened{last: 100, created: originWall.Add(-time.Hour)})
 	c.arrived(part, part.epoch, []queue.Arrived{{Seq: 3, Key: "a", Cost: 1, Stored: originWall}}, now)
 	if j := part.jobs[3]; j.stage != stageRunning || j.holder != "holder" {
 		t.Errorf("stage %d, holder %q; want it to run where it ran", j.stage, j.holder)
@@ -195,7 +195,7 @@ func TestRecordsOfAFormerStreamAreNotApplied(t *testing.T) {
 		handover: handover{Done: []uint64{1}, Running: []runRecord{{2, "before"}}}}
 	c.watched(tablePartitions, "api.0", record{exists: true, value: encode(left), revision: 8, stored: originWall}, origin)
 	part, now := takeOver(c, opened{
-		stored: 3, claimed: originWall.Add(time.Hour), created: originWall.Add(time.Minute),
+		last: 100, claimed: originWall.Add(time.Hour), created: originWall.Add(time.Minute),
 		attempts: map[uint64]storedAttempt{3: {attemptRecord{V: version, Attempts: 4}, originWall}},
 	})
 	jobs := []queue.Arrived{{Seq: 1, Key: "a", Cost: 1}, {Seq: 2, Key: "b", Cost: 1}, {Seq: 3, Key: "c", Cost: 1}}
@@ -240,7 +240,7 @@ func TestAStreamMadeAnewUnderItsOwner(t *testing.T) {
 		answerPuts(c, now)
 		for _, o := range c.out.opens {
 			opens++
-			c.opened(o, part.epoch, opened{stored: 2, created: originWall.Add(time.Minute)}, now)
+			c.opened(o, part.epoch, opened{last: 100, created: originWall.Add(time.Minute)}, now)
 		}
 		c.out.opens = nil
 		if opens > 0 {

@@ -102,7 +102,7 @@ func (v *valve) arrive(p *partition, a *queue.Arrived, now instant, wall time.Ti
 	j.mark = lane.arrived
 	p.jobs[a.Seq] = j
 	b.held++
-	if p.stored == 0 {
+	if a.Seq > p.last {
 		v.out.accepted = append(v.out.accepted, j)
 	}
 	in := p.inherited[a.Seq]
@@ -110,9 +110,6 @@ func (v *valve) arrive(p *partition, a *queue.Arrived, now instant, wall time.Ti
 		in = &inheritedJob{}
 	}
 	delete(p.inherited, a.Seq)
-	if in.runs() {
-		p.unseen--
-	}
 	j.attempts, j.crashes, j.lastError, j.recorded = in.record.Attempts, in.record.Crashes, in.record.LastError, in.saved
 	_, stale := p.finished[a.Seq]
 	switch {
@@ -142,8 +139,8 @@ func (v *valve) arrive(p *partition, a *queue.Arrived, now instant, wall time.Ti
 		return
 	}
 	v.place(b, now)
-	if in.runs() && p.unseen == 0 {
-		v.placeAll(p, now)
+	if in.runs() {
+		v.saw(p, now)
 	}
 }
 
