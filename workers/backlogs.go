@@ -36,7 +36,7 @@ func (d *Drainer) open(ctx context.Context, o opening) {
 			switch {
 			case err != nil:
 				d.log.Debug("backlog not opened", "policy", o.part.policy, "partition", o.part.number, "error", err)
-				d.core.unopened(o, epoch, now)
+				d.core.unopened(o, epoch, errors.Is(err, queue.ErrNoStream), now)
 			case d.backlogs[o.part] != b || b.epoch != epoch:
 				d.closeBacklog(open)
 			default:

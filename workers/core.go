@@ -274,6 +274,12 @@ func (c *core) finished(r run, o outcome, now instant) {
 	}
 }
 
+// matters reports whether there may be somebody to take a report: not once the policy or its stream is gone.
+func (c *core) matters(r report) bool {
+	s := c.shares[shareKey(r.policy, r.partition)]
+	return c.known[r.policy] && s != nil && !s.over
+}
+
 // delivered tells that a report reached the partition's new owner.
 func (c *core) delivered(r report) {
 	key := shareKey(r.policy, r.partition)

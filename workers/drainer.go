@@ -427,7 +427,7 @@ func (d *Drainer) setPolicies(set queue.PolicySet, now instant) {
 		}
 		named := len(d.options.Policies) == 0 || slices.Contains(d.options.Policies, name)
 		own := named && (handle != nil || d.options.OwnAll)
-		queues = append(queues, queuePolicy{Policy: p, paused: entry.Paused, own: own, local: handle != nil})
+		queues = append(queues, queuePolicy{Policy: p, paused: entry.Paused, retired: entry.Retired, own: own, local: handle != nil})
 		d.policies[name] = p
 		if own {
 			observed[name] = true

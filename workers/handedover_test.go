@@ -1,9 +1,12 @@
 package workers
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 )
@@ -141,4 +144,60 @@ func TestAThawedProcessHearsNoOutcomes(t *testing.T) {
 	if !c.reported("api", 0, done, now) {
 		t.Error("it does not hear while its lease lasts")
 	}
+}
+
+// A job may outlast its policy: then nobody wants to hear what became of it, and the process that ran it can end.
+func TestOutcomesOfADeletedPolicyAreNotToldForEver(t *testing.T) {
+	p := policy.Policy{Name: "api", Algorithm: policy.LeakingBucket, Capacity: 100, Partitions: 1,
+		Outflow: algorithms.Rate{Count: 1000, Per: time.Second}}
+	b := newBench(t, p)
+	started, finish := make(chan struct{}), make(chan struct{})
+	stop := b.drain(Options{Grace: 4 * deadline}, map[string]Handler{"api": func(context.Context, Job) error {
+		close(started)
+		<-finish
+		return nil
+	}})
+	b.publish("api", "a", 0, 1)
+	<-started
+	var idle seen
+	b.drain(Options{}, map[string]Handler{"api": idle.handle})
+	former := b.owner("api.0")
+	stopped := make(chan struct{})
+	go func() { stop(); close(stopped) }()
+	b.until("the other drainer owns it", func() bool {
+		now := b.owner("api.0")
+		return !now.Released && now.Owner != former.Owner
+	})
+	if err := b.broker.DeletePolicy(t.Context(), "api", true, nil); err != nil {
+		t.Fatal(err)
+	}
+	js, err := b.nc.JetStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := js.DeleteStream("PENSTOCK_api"); err != nil {
+		t.Fatal(err)
+	}
+	b.until("the policy is gone", func() bool {
+		gone, err := b.broker.ForgetPolicy(t.Context(), "api")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return gone
+	})
+	close(finish)
+	<-stopped
+}
+
+// owner reads who owns a partition; a record that is not there names nobody.
+func (b *bench) owner(key string) (r ownerRecord) {
+	b.t.Helper()
+	if found, err := b.broker.Partitions().Read(b.t.Context(), key); err == nil {
+		if err := decode(found.Value, &r); err != nil {
+			b.t.Fatal(err)
+		}
+	} else if !errors.Is(err, queue.ErrNotFound) {
+		b.t.Fatal(err)
+	}
+	return r
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -26,6 +27,7 @@ type share struct {
 	takenAt   instant
 	actAt     instant // not before: a new attempt after one that failed
 	failures  int     // openings in a row
+	over      bool    // its stream is gone for good, as far as is known
 }
 
 type shareState uint8
@@ -54,6 +56,10 @@ const (
 	// to reopenMost: its stream may not be there yet, or not any more.
 	reopenAfter = 500 * time.Millisecond
 	reopenMost  = 10 * time.Second
+	// mostFailures is after how many openings that failed in a row, some 15 s, a partition is left to another drainer.
+	mostFailures = 5
+	// overFor is how long nobody looks again whether the stream of a retired policy is there after all.
+	overFor = 10 * time.Minute
 )
 
 func shareKey(policy string, number int) string { return policy + "." + strconv.Itoa(number) }
@@ -153,6 +159,9 @@ func (c *core) settleShare(s *share, now instant) {
 	case s.state == shareReleasing: // a late claim; the release is on its way or is repeated
 	case s.part == nil:
 		v := c.valves[s.policy]
+		if v == nil || v.ending {
+			return // distribute gives it back
+		}
 		s.part, s.state, s.takenAt, s.freeSince = v.own(s.number, s.revision), shareOwned, now, 0
 		c.out.opens = append(c.out.opens, opening{s.part, true})
 	case s.part.epoch != s.revision:
@@ -210,7 +219,7 @@ func (c *core) ownerSeen(s *share, found record, now instant) {
 		}
 	}
 	if s.exists && !s.strange && s.record.Owner == c.lease.id {
-		if c.lease.held && c.valves[s.policy] != nil {
+		if c.lease.held {
 			c.settleShare(s, now)
 		}
 		return
@@ -240,12 +249,37 @@ func (c *core) release(s *share, now instant) {
 		return
 	}
 	c.out.closes = append(c.out.closes, s.part)
-	h := c.valves[s.policy].surrender(s.part, now)
-	if n := c.unreported(s.part); n > 0 {
-		c.unsettled[s.key()] += n
+	var h handover
+	if v := c.valves[s.policy]; s.over { // no successor will want to hear what becomes of the jobs
+		h = v.handover(s.part, now, 0)
+		v.drop(s.part)
+	} else {
+		h = v.surrender(s.part, now)
+		if n := c.unreported(s.part); n > 0 {
+			c.unsettled[s.key()] += n
+		}
 	}
 	s.state = shareReleasing
 	c.write(s, ownerRecord{V: version, Owner: c.lease.id, Nonce: c.nonce(), Released: true, handover: h}, whyRelease, now)
+}
+
+// giveBack writes again what a claim replaced, so that whoever takes the partition next knows as much: nothing that its
+// former owner left was taken in here.
+func (c *core) giveBack(s *share, now instant) {
+	if s.part != nil {
+		c.out.closes = append(c.out.closes, s.part)
+		c.valves[s.policy].drop(s.part)
+	}
+	r := s.before.record
+	switch {
+	case !s.before.exists:
+		r = ownerRecord{V: version, Owner: c.lease.id, Released: true, handover: handover{Partial: true}}
+	case !r.Released:
+		r.After = cmp.Or(r.After, s.before.revision)
+	}
+	r.Nonce = c.nonce()
+	s.state = shareReleasing
+	c.write(s, r, whyRelease, now)
 }
 
 // unreported counts the jobs of a surrendered partition whose outcome its next owner will hear from us.
@@ -328,17 +362,25 @@ func (c *core) distribute(now instant) {
 	}
 	c.prune()
 	for _, s := range c.sortedShares() {
-		if c.valves[s.policy] == nil {
-			continue
-		}
+		v := c.valves[s.policy]
 		if s.part != nil {
-			c.valves[s.policy].lookFor(s.part, now)
+			v.lookFor(s.part, now)
 		}
-		if p := s.part; s.state == shareOwned && p.unopened && !p.fresh && c.givesUp(s) && c.canGo(s, now) {
-			c.release(s, now) // its stream may be gone for good: nobody waits for it
+		switch {
+		case s.state == shareIdle && s.exists && s.record.Owner == c.lease.id && !s.record.Released:
+			// A claim that was applied when nobody waited for it any more.
+			if v == nil || v.ending {
+				c.giveBack(s, now)
+			} else {
+				c.settleShare(s, now)
+			}
 			continue
-		}
-		if now < s.actAt {
+		case v == nil:
+			continue
+		case s.state == shareOwned && s.part.unopened && (c.givesUp(s) || s.over || c.othersMay(s, now)):
+			c.letGo(s, now)
+			continue
+		case now < s.actAt:
 			continue
 		}
 		switch s.state {
@@ -399,6 +441,36 @@ func (c *core) considerRelease(s *share, now instant) {
 	}
 	if now.since(s.takenAt) >= c.options.lease/2 {
 		c.release(s, now)
+	}
+}
+
+// othersMay reports whether another drainer may have more luck with a partition that cannot be opened here.
+func (c *core) othersMay(s *share, now instant) bool {
+	if s.failures < mostFailures {
+		return false
+	}
+	for _, p := range c.peers {
+		if p.alive(now, c.options.lease) && !p.record.Leaving && slices.Contains(p.record.Policies, s.policy) {
+			return true
+		}
+	}
+	return false
+}
+
+// letGo gives up a partition that cannot be opened. Its stream may be gone for good: nobody waits for it.
+func (c *core) letGo(s *share, now instant) {
+	switch {
+	case s.part.fresh:
+		c.giveBack(s, now)
+	case !c.givesUp(s) || s.over || c.canGo(s, now):
+		c.release(s, now)
+	}
+	switch {
+	case s.state != shareReleasing:
+	case s.over:
+		s.actAt = now.add(overFor)
+	case !c.givesUp(s):
+		s.failures, s.actAt = 0, now.add(reopenMost)
 	}
 }
 

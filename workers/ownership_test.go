@@ -147,7 +147,7 @@ func TestAFailedOpeningIsTriedAgainLessAndLessOften(t *testing.T) {
 			}
 			for _, o := range c.out.opens {
 				opens++
-				c.unopened(o, o.part.epoch, now)
+				c.unopened(o, o.part.epoch, false, now)
 			}
 			c.out = actions{}
 		}

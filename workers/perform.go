@@ -207,7 +207,7 @@ func (d *Drainer) read(ctx context.Context, p put) {
 	}
 }
 
-// tell reports an outcome to a partition's new owner until it is heard.
+// tell reports an outcome to a partition's new owner until it is heard, or nobody can hear it any more.
 func (d *Drainer) tell(ctx context.Context, r report) {
 	data, err := json.Marshal(r.outcome)
 	if err != nil {
@@ -215,8 +215,23 @@ func (d *Drainer) tell(ctx context.Context, r report) {
 	}
 	if d.retry(ctx, "report an outcome", func() error {
 		_, err := d.broker.AskValve(ctx, r.policy, r.partition, queue.ValveQuestion{Op: queue.OpOutcome, Outcome: data})
+		if err != nil && !d.matters(r) {
+			return nil
+		}
 		return err
 	}) {
 		d.post(func(instant) { d.core.delivered(r) })
+	}
+}
+
+// matters asks the loop whether a report still concerns anybody.
+func (d *Drainer) matters(r report) bool {
+	answer := make(chan bool, 1)
+	d.post(func(instant) { answer <- d.core.matters(r) })
+	select {
+	case known := <-answer:
+		return known
+	case <-d.stopped:
+		return false
 	}
 }

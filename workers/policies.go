@@ -63,9 +63,10 @@ func (c *core) pruneEnding() {
 // queuePolicy is a policy with a queue, as the core is told of it.
 type queuePolicy struct {
 	policy.Policy
-	paused bool
-	own    bool // this drainer may own its valve
-	local  bool // there are workers in this process
+	paused  bool
+	retired bool // its stream goes when it is empty
+	own     bool // this drainer may own its valve
+	local   bool // there are workers in this process
 }
 
 // setPolicies tells which policies have queues.
@@ -82,6 +83,9 @@ func (c *core) setPolicies(policies []queuePolicy, now instant) {
 			if s == nil {
 				s = &share{policy: p.Name, number: number}
 			}
+			if s.over && !p.retired { // the policy is back
+				s.over, s.actAt = false, now
+			}
 			shares[key] = s
 		}
 		if !p.own {
@@ -96,7 +100,7 @@ func (c *core) setPolicies(policies []queuePolicy, now instant) {
 		} else {
 			v.change(p.Policy, p.paused, now)
 		}
-		v.local, v.ending = p.local, false
+		v.local, v.retired, v.ending = p.local, p.retired, false
 	}
 	for name, v := range c.valves {
 		v.ending = !seen[name]

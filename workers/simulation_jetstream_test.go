@@ -229,7 +229,7 @@ func (d *drainer) open(o opening) {
 			c.closed = true
 		}
 	}
-	fails := func() { w.to(d, w.latency(), func() { d.core.unopened(o, epoch, d.clock()) }) }
+	fails := func() { w.to(d, w.latency(), func() { d.core.unopened(o, epoch, false, d.clock()) }) }
 	w.after(w.between(time.Millisecond, 60*time.Millisecond), func() {
 		if w.down || d.cut > w.now || w.chance(0.02) {
 			fails()

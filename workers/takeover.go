@@ -27,7 +27,7 @@ func (c *core) opened(o opening, epoch uint64, found opened, now instant) {
 	}
 	v := c.valves[p.policy]
 	p.last = found.last
-	s.failures = 0
+	s.failures, s.over = 0, false
 	if o.inherit && p.fresh {
 		p.fresh = false
 		p.checkpointed.revision = found.revision
@@ -86,11 +86,12 @@ func (c *core) inheritance(s *share, found opened, now instant) inheritance {
 	return in
 }
 
-// unopened takes the failure of an opening.
-func (c *core) unopened(o opening, epoch uint64, now instant) {
+// unopened takes the failure of an opening; streamless says that there is no stream.
+func (c *core) unopened(o opening, epoch uint64, streamless bool, now instant) {
 	s := c.shares[shareKey(o.part.policy, o.part.number)]
 	if s != nil && s.part == o.part && o.part.epoch == epoch {
 		o.part.unopened = true
+		s.over = streamless && (!c.known[s.policy] || c.valves[s.policy].retired)
 		s.actAt = now.add(doubled(reopenAfter, s.failures, reopenMost))
 		s.failures++
 	}

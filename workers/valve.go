@@ -35,15 +35,16 @@ type valve struct {
 	suspects []queue.Key // whose jobs found the target down since somebody found it up
 	broken   int         // buckets whose own breaker is open
 
-	parts  map[int]*partition
-	sched  heap[scheduledBucket]
-	due    heap[dueBucket]
-	timers heap[timedJob]
-	ending bool // this drainer may not own it any more
-	local  bool // there are local workers
-	open   bool // it might start jobs when it last acted
-	busy   int  // of them, with jobs of this valve
-	lent   int  // of them, with jobs of other drainers
+	parts   map[int]*partition
+	sched   heap[scheduledBucket]
+	due     heap[dueBucket]
+	timers  heap[timedJob]
+	ending  bool // this drainer may not own it any more
+	retired bool // its stream goes when it is empty
+	local   bool // there are local workers
+	open    bool // it might start jobs when it last acted
+	busy    int  // of them, with jobs of this valve
+	lent    int  // of them, with jobs of other drainers
 
 	claims claims // of workers elsewhere
 }
