@@ -101,9 +101,6 @@ func (v *valve) trip(j *job, now instant) {
 		v.out.breakers = append(v.out.breakers, turned{j, true, false})
 	}
 	v.wait(&b.target.breaker, now)
-	if b.pace != nil {
-		b.pace.hold(&b.clock, b.target.at)
-	}
 }
 
 // wait opens a breaker until its next probe, one backoff from now.

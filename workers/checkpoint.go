@@ -54,6 +54,7 @@ func (v *valve) handover(p *partition, now instant, atLeast time.Duration) hando
 	for _, b := range p.buckets {
 		c := clockRecord{Key: b.key}
 		matters := false
+		b.cooled(now)
 		if b.cool > now.add(atLeast) {
 			c.Cool, c.Throttles, matters = micros(b.cool.since(now)), b.throttles, true
 		}

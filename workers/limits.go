@@ -98,10 +98,12 @@ func (v *valve) relimit(b *bucket, now instant) {
 	b.limits = v.limitsOf(b.key)
 	switch {
 	case b.pace == nil:
-	case before.pace == nil, before.paused && !b.paused:
-		b.pace.hold(&b.clock, now) // neither freedom nor a pause earns a burst
-	default:
+		b.clock = clock{} // a rate that comes later has nothing to do with that of before
+	case before.pace != nil:
 		b.pace.adapt(&b.clock, before.pace.rate, now)
+	}
+	if b.pace != nil && (before.pace == nil || before.paused && !b.paused) {
+		b.pace.hold(&b.clock, now) // neither freedom nor a pause earns a burst
 	}
 	v.place(b, now)
 }

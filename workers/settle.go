@@ -100,9 +100,6 @@ func (v *valve) throttle(b *bucket, wait time.Duration, now instant) {
 		wait = doubled(time.Duration(retry.Backoff), b.throttles-1, time.Duration(retry.MaxCooldown))
 	}
 	b.cool = max(b.cool, now.add(min(wait, time.Duration(retry.MaxCooldown))))
-	if b.pace != nil {
-		b.pace.hold(&b.clock, b.cool)
-	}
 }
 
 // doubled is d·2^n, at most limit.

@@ -76,17 +76,12 @@ func (v *valve) inherit(p *partition, in inheritance, now instant) {
 		if b.pace == nil {
 			continue
 		}
-		if noted := (clock{due: left(c.Due), tat: left(c.Tat)}); !in.crashed || b.pace.next(&noted) > now {
+		// While it cools down nothing starts either, so that its clock is known as well.
+		if noted := (clock{due: left(c.Due), tat: left(c.Tat)}); !in.crashed || max(b.cool, b.pace.next(&noted)) > now {
 			b.clock = noted
 			if before, err := algorithms.ParseRate(cmp.Or(c.Rate, in.handover.Rate)); err == nil {
 				b.pace.adapt(&b.clock, before, now)
 			}
-		}
-		if b.cool > now {
-			b.pace.hold(&b.clock, b.cool)
-		}
-		if b.down() {
-			b.pace.hold(&b.clock, b.target.at)
 		}
 	}
 	for seq, a := range in.attempts {

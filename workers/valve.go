@@ -213,9 +213,10 @@ func (v *valve) place(b *bucket, now instant) {
 		return
 	}
 	v.unplace(b)
+	b.cooled(now)
 	if len(b.ready) == 0 {
 		b.awake = false
-		if b.held == 0 {
+		if b.held+b.running == 0 { // what runs of a stream that is no more counts until it ends
 			v.forget(b, now)
 		}
 		return
@@ -256,6 +257,18 @@ func (v *valve) place(b *bucket, now instant) {
 		b.nextAt, b.spot = max(at, b.since), spotDue
 		v.due.push(dueBucket{b})
 	}
+}
+
+// cooled ends a cool-down that is over, which is no burst. Until then the clock keeps what the rate alone imposes, for a
+// cool-down may be shortened.
+func (b *bucket) cooled(now instant) {
+	if b.cool > now || b.cool == 0 {
+		return
+	}
+	if b.pace != nil {
+		b.pace.hold(&b.clock, b.cool)
+	}
+	b.cool = 0
 }
 
 func (v *valve) schedule(b *bucket, at instant) {
