@@ -3,10 +3,11 @@
 FUZZTIME ?= 20s
 SEEDS    ?= 3000
 OUTAGE   ?= 10m
+CHAOS    ?= 3m
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 .DEFAULT_GOAL := help
-.PHONY: help build run demo setup test lint simulate outage fuzz bench
+.PHONY: help build run demo setup test lint simulate outage chaos fuzz bench
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +41,11 @@ simulate: ## SEEDS=3000 runs of the laws in virtual time
 
 outage: ## a target that is down for OUTAGE=10m, with the default retries, on a real process
 	go test ./cmd/admitter -run TestATargetThatIsDown -count 1 -v -timeout 2h -outage $(OUTAGE)
+
+chaos: ## CHAOS=3m of crashes, freezes and cuts on real processes; SEED= plays those of a seed
+	@mkdir -p bin
+	go build -o bin ./cmd/admitter ./cmd/drainer ./internal/chaos github.com/nats-io/nats-server/v2
+	@bin/chaos -bin bin -for $(CHAOS) $(if $(SEED),-seed $(SEED))
 
 fuzz: ## each fuzz target for FUZZTIME=20s
 	@FUZZTIME=$(FUZZTIME) scripts/fuzz

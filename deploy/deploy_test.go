@@ -15,9 +15,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/config"
 	"github.com/penstock-mq/penstock/internal/telemetry"
 	"github.com/penstock-mq/penstock/policy"
@@ -28,6 +30,7 @@ import (
 var checks = map[string]func(t *testing.T, text []byte){
 	"quickstart.yaml":           quickstart,
 	"production.yaml":           production,
+	"nats.conf":                 natsServer,
 	"penstock-admitter.service": unit,
 	"penstock-drainer.service":  unit,
 	"prometheus.yaml":           prometheus,
@@ -124,6 +127,24 @@ func production(t *testing.T, text []byte) {
 	}
 	if !bytes.Equal(before, after) {
 		t.Errorf("comments change\n%s\nto\n%s", before, after)
+	}
+}
+
+// natsServer checks that a server takes the file, and what admitters and drainers need of it. internal/chaos runs it.
+func natsServer(t *testing.T, _ []byte) {
+	t.Setenv("NATS_PASSWORD", "secret")
+	o, err := server.ProcessConfigFile("nats.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !o.JetStream || o.StoreDir == "" || o.Cluster.Name == "" || len(o.Routes) != 3 {
+		t.Errorf("no cluster of three with JetStream: %+v", o)
+	}
+	if o.MaxPayload < admission.MaxBody+64<<10 {
+		t.Errorf("a body of %d bytes and its headers do not fit %d", admission.MaxBody, o.MaxPayload)
+	}
+	if len(o.Users) != 1 || o.Users[0].Account == nil {
+		t.Errorf("no user of an account: %+v", o.Users)
 	}
 }
 

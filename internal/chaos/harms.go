@@ -1,0 +1,229 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// againstServers is what can happen to the servers.
+func (n *nemesis) againstServers() []harm {
+	w := n.w
+	list := []harm{
+		{"server killed", 3, time.Second, 8 * time.Second, n.killing(w.servers, 1)},
+		{"server frozen", 3, time.Second, 15 * time.Second, n.freezing(w.servers, 1)},
+		{"server stopped", 2, time.Second, 5 * time.Second, n.stopping(w.servers)},
+		{"two servers killed", 2, time.Second, 6 * time.Second, n.killing(w.servers, 2)},
+		{"two servers frozen", 1, time.Second, 10 * time.Second, n.freezing(w.servers, 2)},
+		{"all servers killed", 1, 0, 2 * time.Second, n.killing(w.servers, servers)},
+		{"servers rolled", 2, 0, 0, n.rolling},
+		{"routes cut", 2, time.Second, 12 * time.Second, n.parting(cut)},
+		{"routes stalled", 2, time.Second, 12 * time.Second, n.parting(stalled)},
+		{"routes slow", 2, 2 * time.Second, 12 * time.Second, n.slowRoutes},
+	}
+	if w.disks {
+		list = append(list, harm{"disk full", 2, 2 * time.Second, 8 * time.Second, n.filling})
+	}
+	return list
+}
+
+// againstProcesses is what can happen to all others.
+func (n *nemesis) againstProcesses(lease time.Duration) []harm {
+	w := n.w
+	return []harm{
+		{"drainer killed", 4, 0, 4 * time.Second, n.killing(w.drainers, 1)},
+		{"two drainers killed", 1, 0, 4 * time.Second, n.killing(w.drainers, 2)},
+		{"drainer frozen", 4, lease / 10, lease * 3 / 2, n.freezing(w.drainers, 1)},
+		{"drainer stopped", 3, 0, 2 * time.Second, n.stopping(w.drainers)},
+		{"admitter killed", 2, 0, 3 * time.Second, n.killing(w.admitters, 1)},
+		{"admitter frozen", 1, time.Second, 8 * time.Second, n.freezing(w.admitters, 1)},
+		{"admitter stopped", 1, 0, 2 * time.Second, n.stopping(w.admitters)},
+		{"link cut", 2, time.Second, lease * 5 / 4, n.unplugging(cut, true)},
+		{"link stalled", 2, time.Second, lease * 5 / 4, n.unplugging(stalled, true)},
+		{"one link stalled", 1, time.Second, lease, n.unplugging(stalled, false)},
+		{"link slow", 2, 2 * time.Second, lease, n.slowLinks},
+		{"target down", 1, time.Second, 4 * time.Second, n.mood(moodDown)},
+		{"target hangs", 1, time.Second, 4 * time.Second, n.mood(moodHangs)},
+	}
+}
+
+func names(of []*process) string {
+	var all []string
+	for _, p := range of {
+		all = append(all, p.name)
+	}
+	return strings.Join(all, " ")
+}
+
+func (n *nemesis) killing(among []*process, many int) func(*rand.Rand) (string, func()) {
+	return func(r *rand.Rand) (string, func()) {
+		victims := some(r, among, many)
+		for _, p := range victims {
+			p.kill()
+		}
+		return names(victims), func() {
+			for _, p := range victims {
+				n.begin(p)
+			}
+		}
+	}
+}
+
+func (n *nemesis) freezing(among []*process, many int) func(*rand.Rand) (string, func()) {
+	return func(r *rand.Rand) (string, func()) {
+		victims := some(r, among, many)
+		for _, p := range victims {
+			p.freeze()
+		}
+		return names(victims), func() {
+			for _, p := range victims {
+				p.thaw()
+			}
+		}
+	}
+}
+
+func (n *nemesis) stopping(among []*process) func(*rand.Rand) (string, func()) {
+	return func(r *rand.Rand) (string, func()) {
+		p := some(r, among, 1)[0]
+		n.stop(p)
+		return p.name, func() { n.begin(p) }
+	}
+}
+
+// stop stops a process in order. One that does not stop, or says that it could not, is told in the log: it may have good
+// reason to, when it cannot hand anything over.
+func (n *nemesis) stop(p *process) {
+	if err := p.stop(); err != nil {
+		n.w.say("%v", err)
+	}
+}
+
+// rolling restarts one server after the other, as for an upgrade.
+func (n *nemesis) rolling(r *rand.Rand) (string, func()) {
+	order := some(r, n.w.servers, servers)
+	for _, p := range order {
+		n.stop(p)
+		n.begin(p)
+		if err := n.w.healthy(context.Background(), 30*time.Second); err != nil {
+			n.w.say("rolled on: %v", err)
+		}
+	}
+	return names(order), func() {}
+}
+
+// parting separates one server from the others, which both ends see as a broken or as a silent network.
+func (n *nemesis) parting(mode linkMode) func(*rand.Rand) (string, func()) {
+	return func(r *rand.Rand) (string, func()) {
+		i := r.IntN(servers)
+		n.routesOf(i, func(l *link) { l.become(mode) })
+		return n.w.servers[i].name, func() { n.routesOf(i, func(l *link) { l.become(open) }) }
+	}
+}
+
+func (n *nemesis) slowRoutes(r *rand.Rand) (string, func()) {
+	i, delay := r.IntN(servers), time.Duration(20+r.IntN(400))*time.Millisecond
+	n.routesOf(i, func(l *link) { l.slow(delay) })
+	return fmt.Sprintf("%s by %v", n.w.servers[i].name, delay), func() { n.routesOf(i, func(l *link) { l.slow(0) }) }
+}
+
+func (n *nemesis) routesOf(i int, do func(*link)) {
+	for j := range servers {
+		if i != j {
+			do(n.w.routes[i][j])
+			do(n.w.routes[j][i])
+		}
+	}
+}
+
+// unplugging takes one process away from all servers, or from one.
+func (n *nemesis) unplugging(mode linkMode, all bool) func(*rand.Rand) (string, func()) {
+	return func(r *rand.Rand) (string, func()) {
+		p := n.anybody(r)
+		wires, whom := n.w.wires[p.name], p.name
+		if !all {
+			i := r.IntN(servers)
+			wires, whom = wires[i:i+1], fmt.Sprintf("%s to %s", p.name, n.w.servers[i].name)
+		}
+		for _, l := range wires {
+			l.become(mode)
+		}
+		return whom, func() {
+			for _, l := range wires {
+				l.become(open)
+			}
+		}
+	}
+}
+
+func (n *nemesis) slowLinks(r *rand.Rand) (string, func()) {
+	p, delay := n.anybody(r), time.Duration(20+r.IntN(600))*time.Millisecond
+	for _, l := range n.w.wires[p.name] {
+		l.slow(delay)
+	}
+	return fmt.Sprintf("%s by %v", p.name, delay), func() {
+		for _, l := range n.w.wires[p.name] {
+			l.slow(0)
+		}
+	}
+}
+
+// anybody is a drainer in three of four cases, else an admitter.
+func (n *nemesis) anybody(r *rand.Rand) *process {
+	if r.IntN(4) > 0 {
+		return some(r, n.w.drainers, 1)[0]
+	}
+	return some(r, n.w.admitters, 1)[0]
+}
+
+func (n *nemesis) mood(mood int32) func(*rand.Rand) (string, func()) {
+	return func(*rand.Rand) (string, func()) {
+		n.w.target.mood.Store(mood)
+		return "target", func() { n.w.target.mood.Store(moodFlaky) }
+	}
+}
+
+// filling takes the room on a server's disk. A server that could not write gives JetStream up until it is started again.
+func (n *nemesis) filling(r *rand.Rand) (string, func()) {
+	i := r.IntN(servers)
+	p := n.w.servers[i]
+	name := filepath.Join(n.w.dir, p.name, "filler")
+	if err := fill(name); err != nil {
+		n.w.say("fill a disk: %v", err)
+	}
+	return p.name, func() {
+		if err := os.Remove(name); err != nil {
+			n.w.say("empty a disk: %v", err)
+		}
+		p.kill()
+		n.begin(p)
+	}
+}
+
+// fill writes a file until there is no room, twice the disk at most.
+func fill(name string) error {
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for page := make([]byte, 64<<10); ; {
+		at, err := f.Write(page)
+		if err != nil && at == 0 && len(page) > 1 {
+			page = page[:len(page)/2]
+			continue
+		}
+		if err != nil {
+			return nil // full
+		}
+		if info, err := f.Stat(); err == nil && info.Size() > 2*diskSize {
+			return fmt.Errorf("%s is larger than its disk", name)
+		}
+	}
+}

@@ -1,0 +1,213 @@
+//go:build unix
+
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Instants are durations since the world began, by this process's monotonic clock.
+
+// bucket is one key of one policy.
+type bucket struct{ policy, key string }
+
+func (b bucket) String() string { return b.policy + "/" + b.key }
+
+// answer is what a client knows of its job.
+type answer int
+
+const (
+	unknown answer = iota // no answer came, or one that says no more: the job may run
+	accepted
+	refused
+)
+
+// submission is a client's question and what was answered.
+type submission struct {
+	bucket
+	name           string // the job's body
+	job            string // its id, when accepted
+	answer         answer
+	status         int
+	sent, answered time.Duration
+	priority       int
+	deadline       time.Duration // from when it was stored, between sent and answered; 0: none
+}
+
+// start is an instant at which the last check before a run passed, by the word of the drainer that made it.
+type start struct {
+	bucket
+	job     string
+	attempt int
+	at      time.Duration
+	by      string // a life
+	lent    bool   // by is where it ran for another drainer, which tells the instant
+}
+
+// run is a request as the target saw it.
+type run struct {
+	name, job  string
+	attempt    int
+	came, left time.Duration
+	status     int // 0: cut off without an answer
+}
+
+// letter is a dead letter.
+type letter struct {
+	bucket
+	job, reason string
+	attempts    int
+	buried      time.Duration
+}
+
+// depth is how many jobs JetStream held of a bucket.
+type depth struct {
+	bucket
+	at   time.Duration
+	jobs int
+}
+
+// takeover is a partition taken from an owner that was declared dead.
+type takeover struct {
+	policy    string
+	partition int
+	at        time.Duration
+	by        string
+}
+
+// life is a process from its start to its end.
+type life struct {
+	name        string // of the process, and the how-manieth: drainer-2.3
+	from, until time.Duration
+	ending      ending
+}
+
+type ending string
+
+const (
+	running ending = "running"
+	killed  ending = "killed"
+	stopped ending = "stopped"
+	fell    ending = "ended by itself"
+)
+
+// fault is something that the nemesis did.
+type fault struct {
+	kind, whom  string
+	from, until time.Duration
+}
+
+func (f fault) overlaps(from, until time.Duration) bool { return f.from <= until && f.until >= from }
+
+// history is all that was seen.
+type history struct {
+	mu          sync.Mutex
+	rules       []rule
+	lease       time.Duration
+	submissions []submission
+	starts      []start
+	runs        []run
+	letters     []letter
+	depths      []depth
+	takeovers   []takeover
+	lives       []life
+	faults      []fault
+	left        map[string]int // jobs of a policy that JetStream still held at the end
+}
+
+func (h *history) submitted(s submission) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.submissions = append(h.submissions, s)
+}
+
+func (h *history) ran(r run) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.runs = append(h.runs, r)
+}
+
+func (h *history) held(d depth) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.depths = append(h.depths, d)
+}
+
+func (h *history) lived(l life) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.lives = append(h.lives, l)
+}
+
+func (h *history) struck(f fault) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.faults = append(h.faults, f)
+}
+
+// story is what happened to one job, in order, for whoever has to find out why.
+func (h *history) story(job string) string {
+	type line struct {
+		at   time.Duration
+		text string
+	}
+	var lines []line
+	tell := func(at time.Duration, format string, args ...any) {
+		lines = append(lines, line{at, fmt.Sprintf(format, args...)})
+	}
+	var first, last time.Duration
+	note := func(from, until time.Duration) {
+		if len(lines) == 1 {
+			first = from
+		}
+		first, last = min(first, from), max(last, until)
+	}
+	partition := -1
+	for _, s := range h.submissions {
+		if s.job == job {
+			tell(s.answered, "answered %d: %s of %s, sent at %v", s.status, s.name, s.bucket, s.sent)
+			note(s.sent, s.answered)
+			partition = h.partition(s.bucket)
+		}
+	}
+	for _, s := range h.starts {
+		if s.job == job {
+			tell(s.at, "started by %s, attempt %d, lent %v", s.by, s.attempt, s.lent)
+			note(s.at, s.at)
+			partition = h.partition(s.bucket)
+		}
+	}
+	for _, r := range h.runs {
+		if r.job == job {
+			tell(r.came, "at the target: %s, attempt %d, answered %d at %v", r.name, r.attempt, r.status, r.left)
+			note(r.came, r.left)
+		}
+	}
+	for _, l := range h.letters {
+		if l.job == job {
+			tell(l.buried, "buried: %s after %d attempts", l.reason, l.attempts)
+			note(l.buried, l.buried)
+		}
+	}
+	policy, _, _ := strings.Cut(job, ":")
+	for _, t := range h.takeovers {
+		if t.policy == policy && t.partition == partition && t.at >= first && t.at <= last {
+			tell(t.at, "%s took partition %d over", t.by, t.partition)
+		}
+	}
+	for _, f := range h.faults {
+		if f.overlaps(first, last) {
+			tell(f.from, "fault until %v: %s, %s", f.until, f.kind, f.whom)
+		}
+	}
+	slices.SortStableFunc(lines, func(a, b line) int { return int(a.at - b.at) })
+	var b strings.Builder
+	for _, l := range lines {
+		fmt.Fprintf(&b, "\n      %12v  %s", l.at, l.text)
+	}
+	return b.String()
+}

@@ -1,0 +1,197 @@
+//go:build unix
+
+package main
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// sequence is a job's number in its policy's stream: the order of acceptance.
+func sequence(job string) uint64 {
+	_, number, _ := strings.Cut(job, ":")
+	n, err := strconv.ParseUint(number, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// order (law 4): jobs of a bucket and of equal priority start for the first time in the order of acceptance. Whose
+// priority no client was told is left out.
+func (f *facts) order(v *verdict) {
+	type line struct {
+		bucket
+		priority int
+	}
+	last, seen := map[line]start{}, map[string]bool{}
+	for _, s := range f.h.starts {
+		if s.lent || seen[s.job] {
+			continue
+		}
+		seen[s.job] = true
+		is, known := f.submissions[s.job]
+		if !known {
+			continue
+		}
+		l := line{s.bucket, is.priority}
+		if before := last[l]; before.job != "" && sequence(before.job) > sequence(s.job) {
+			v.violated("order", "%s: %s started at %v by %s, %s before it at %v by %s%s", s.bucket, s.job, s.at, s.by,
+				before.job, before.at, before.by, f.h.story(s.job))
+			continue
+		}
+		last[l] = s
+	}
+}
+
+// repeats (law 3): a job runs again although it has run, or while it runs, only if its owner was killed, or was declared
+// dead: because it was frozen, cut off, or could not renew its lease.
+func (f *facts) repeats(v *verdict) {
+	for job, runs := range f.runs {
+		for i, r := range runs {
+			again := slices.ContainsFunc(runs[:i], func(earlier run) bool {
+				return earlier.status >= 200 && earlier.status < 300 || earlier.left > r.came
+			})
+			if !again {
+				continue
+			}
+			v.duplicates++
+			if !f.explained(job, r.came) {
+				v.violated("no needless repeat", "%s (%s) ran again at %v, and nobody's end explains it%s", job, r.name, r.came, f.h.story(job))
+			}
+		}
+	}
+	for job := range f.letters {
+		if f.succeeded(job) {
+			v.duplicates++
+			if !f.explained(job, f.letters[job][0].buried) {
+				v.violated("no needless repeat", "%s ran with success and has a letter%s", job, f.h.story(job))
+			}
+		}
+	}
+}
+
+// explained reports whether an owner of the job ended, or lost its partition by being declared dead, between its first
+// start and until.
+func (f *facts) explained(job string, until time.Duration) bool {
+	starts := f.starts[job]
+	if len(starts) == 0 {
+		return false
+	}
+	first := starts[0].at
+	for _, s := range starts {
+		if l := f.lives[s.by]; l.ending == killed && l.until >= first && l.until <= until {
+			return true
+		}
+		// The outcome of a job that ran for another drainer comes in a message, which is lost with whatever breaks.
+		if s.lent && slices.ContainsFunc(f.h.faults, func(x fault) bool { return x.overlaps(first, until) }) {
+			return true
+		}
+	}
+	partition := f.h.partition(starts[0].bucket)
+	return slices.ContainsFunc(f.h.takeovers, func(t takeover) bool {
+		return t.policy == starts[0].policy && t.partition == partition && t.at >= first && t.at <= until
+	})
+}
+
+// crashes is after how many of them a job that runs is buried.
+const crashes = 3
+
+// reasons: each letter says what the world did to its job.
+func (f *facts) reasons(v *verdict) {
+	for job, letters := range f.letters {
+		if len(letters) > 1 {
+			v.violated("letters", "%s has %d letters%s", job, len(letters), f.h.story(job))
+		}
+		l := letters[0]
+		failed, permanent := 0, false
+		for _, r := range f.runs[job] {
+			if r.status == 0 || r.status >= 500 {
+				failed++
+			}
+			permanent = permanent || r.status == 422
+		}
+		s, known := f.submissions[job]
+		switch l.reason {
+		case "permanent":
+			if !permanent {
+				v.violated("letters", "%s is permanent, and the target never said so%s", job, f.h.story(job))
+			}
+		case "attempts":
+			if failed < f.attempts(l.policy) {
+				v.violated("letters", "%s has used up its attempts, and %d failed%s", job, failed, f.h.story(job))
+			}
+		case "deadline":
+			if known && (s.deadline == 0 || l.buried < s.sent+s.deadline-clockError) {
+				v.violated("letters", "%s died of a deadline that it did not have, or too early%s", job, f.h.story(job))
+			}
+		case "crashed":
+			if n := f.takeoversOf(job, l.buried); n < crashes {
+				v.violated("letters", "%s died of %d crashes%s", job, n, f.h.story(job))
+			}
+		default:
+			v.violated("letters", "%s died of %q%s", job, l.reason, f.h.story(job))
+		}
+	}
+	for job, starts := range f.starts {
+		s := f.submissions[job]
+		if last := starts[len(starts)-1]; s.deadline != 0 && last.at > s.answered+s.deadline+clockError {
+			v.violated("letters", "%s started at %v, after its deadline%s", job, last.at, f.h.story(job))
+		}
+	}
+}
+
+// clockError is by how much the clock of JetStream's stamps and a drainer's idea of it may be apart.
+const clockError = 2 * time.Second
+
+func (f *facts) attempts(policy string) int {
+	for _, rule := range f.h.rules {
+		if rule.name == policy {
+			return rule.attempts
+		}
+	}
+	return 0
+}
+
+func (f *facts) takeoversOf(job string, until time.Duration) (n int) {
+	starts := f.starts[job]
+	if len(starts) == 0 {
+		return 0
+	}
+	partition := f.h.partition(starts[0].bucket)
+	for _, t := range f.h.takeovers {
+		if t.policy == starts[0].policy && t.partition == partition && t.at >= starts[0].at && t.at <= until {
+			n++
+		}
+	}
+	return n
+}
+
+// witnesses: the judge's own means. A request without a start would be one that the rates do not see.
+func (f *facts) witnesses(v *verdict) {
+	if v.accepted == 0 || v.started == 0 || v.ran == 0 {
+		v.violated("witnesses", "%d jobs accepted, %d starts told, %d requests: nothing can be judged", v.accepted, v.started, v.ran)
+	}
+	for job, runs := range f.runs {
+		if len(runs) > len(f.starts[job]) {
+			v.violated("witnesses", "%s: %d requests, and drainers tell of %d starts%s", job, len(runs), len(f.starts[job]), f.h.story(job))
+		}
+	}
+	for _, t := range f.h.takeovers {
+		// A lease is renewed every third of it, and declared dead when it was not for a whole one.
+		if !slices.ContainsFunc(f.h.faults, func(x fault) bool { return x.overlaps(t.at-3*f.h.lease, t.at) }) {
+			v.violated("no needless death", "%s took %s/%d over at %v, and nothing had happened for three leases", t.by, t.policy, t.partition, t.at)
+		}
+	}
+}
+
+// processes: none ends by itself.
+func (f *facts) processes(v *verdict) {
+	for _, l := range f.h.lives {
+		if l.ending == fell {
+			v.violated("processes", "%s ended by itself at %v", l.name, l.until)
+		}
+	}
+}

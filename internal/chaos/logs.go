@@ -1,0 +1,65 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// line is what matters of a line in a drainer's log.
+type line struct {
+	Time                  time.Time
+	Msg, Policy, Job, Key string
+	Partition             int
+	Attempt               int
+	Started               time.Time
+}
+
+// readLogs takes starts and takeovers from the logs of drainers. A start is written before its request is sent, by the
+// process that made the last check, with the instant of that check: when its request arrives does not matter.
+func (w *world) readLogs() error {
+	names, err := filepath.Glob(filepath.Join(w.logs, "drainer-*.log"))
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := w.readLog(name); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func (w *world) readLog(name string) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	life := strings.TrimSuffix(filepath.Base(name), ".log")
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var l line
+		if json.Unmarshal(lines.Bytes(), &l) != nil {
+			continue // the ready line, or a last one that was cut off
+		}
+		switch l.Msg {
+		case "start":
+			w.history.starts = append(w.history.starts, start{bucket{l.Policy, l.Key}, l.Job, l.Attempt,
+				w.instant(life, l.Started), life, false})
+		case "start for another drainer":
+			w.history.starts = append(w.history.starts, start{bucket{l.Policy, l.Key}, l.Job, l.Attempt,
+				w.instant(life, l.Time), life, true})
+		case "took a partition over: its owner is gone":
+			w.history.takeovers = append(w.history.takeovers, takeover{l.Policy, l.Partition, w.instant(life, l.Time), life})
+		}
+	}
+	return lines.Err()
+}

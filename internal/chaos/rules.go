@@ -1,0 +1,80 @@
+//go:build unix
+
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/penstock-mq/penstock/queue"
+)
+
+// rule is a policy of the installation, and the load on it.
+type rule struct {
+	name       string
+	settings   string  // as in a configuration file
+	rate       float64 // starts per second of a bucket, 0 when they are not paced
+	burst      float64
+	total      bool // the rate is that of all buckets together
+	capacity   int
+	partitions int
+	attempts   int
+	keys       int
+	offered    float64 // jobs per second and key
+	door       bool    // decides at the door: plain NATS publishers cannot reach its queue
+}
+
+// rules are chosen so that there is a bucket of each kind: never empty, mostly empty, with few slots, one rate for all,
+// slower than a lease, and not paced at all.
+func rules() []rule {
+	const retry = "retry: {max_attempts: 6, backoff: 200ms, max_backoff: 1s, max_cooldown: 2s}, timeout: 5s"
+	return []rule{
+		{name: "steady", settings: "algorithm: leaking_bucket, outflow: 8/s, " + retry,
+			rate: 8, burst: 1, capacity: 60, partitions: 6, attempts: 6, keys: 6, offered: 10},
+		{name: "burst", settings: "algorithm: leaking_bucket, outflow: 20/s, burst: 5, concurrency: 3, workers: 4, " + retry,
+			rate: 20, burst: 5, capacity: 100, partitions: 2, attempts: 6, keys: 3, offered: 8},
+		{name: "total", settings: "algorithm: leaking_bucket, outflow_total: 15/s, " + retry,
+			rate: 15, burst: 1, total: true, capacity: 40, partitions: 1, attempts: 6, keys: 4, offered: 4.5},
+		{name: "slow", settings: "algorithm: leaking_bucket, outflow: 1/4s, " + retry,
+			rate: 0.25, burst: 1, capacity: 8, partitions: 2, attempts: 6, keys: 4, offered: 0.3},
+		{name: "door", settings: "algorithm: token_bucket, refill: 10/s, queue: {capacity: 50}, " + retry,
+			capacity: 50, partitions: 2, attempts: 6, keys: 2, offered: 4, door: true},
+	}
+}
+
+// alwaysBusy is the policy whose buckets always have work: when they start nothing, something stands still.
+const alwaysBusy = "steady"
+
+// configuration is the file of admitters and drainers.
+func configuration(rules []rule, lease time.Duration, target string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "nats: {replicas: 3}\ndrain: {lease: %v}\nlog: {format: json}\ngrace: 15s\npolicies:\n", lease)
+	for _, r := range rules {
+		capacity := fmt.Sprintf("capacity: %d, ", r.capacity)
+		if r.door {
+			capacity = "capacity: 20, "
+		}
+		fmt.Fprintf(&b, "  - {name: %s, %s%s, partitions: %d, target: {http: {url: %q}}}\n",
+			r.name, capacity, r.settings, r.partitions, target)
+	}
+	return b.String()
+}
+
+// partition is where a bucket is; -1 for a bucket of no rule.
+func (h *history) partition(b bucket) int {
+	names, err := queue.NewNames("")
+	if err != nil {
+		panic(err) // the default prefix is one
+	}
+	for _, r := range h.rules {
+		if r.name == b.policy {
+			subject := names.Jobs(b.policy, queue.Key(b.key))
+			if r.door {
+				subject = names.Admitted(b.policy, queue.Key(b.key))
+			}
+			return queue.Partition(subject, r.partitions)
+		}
+	}
+	return -1
+}

@@ -1,0 +1,121 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"hash/fnv"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// target is the other side's API, which fails now and then. What a job meets depends on the seed, its name and how often
+// it has come.
+type target struct {
+	w    *world
+	mood atomic.Int32
+	url  string
+	stop func() error
+
+	mu    sync.Mutex
+	times map[string]uint64 // by job's name
+}
+
+const (
+	moodFlaky int32 = iota
+	moodDown        // answers 503 to everything
+	moodHangs       // answers nothing
+)
+
+// serve starts the target.
+func (t *target) serve() error {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	t.url = "http://" + listener.Addr().String()
+	server := &http.Server{Handler: t, ReadHeaderTimeout: 10 * time.Second}
+	t.stop = server.Close
+	go func() { _ = server.Serve(listener) }() // it ends with the world
+	return nil
+}
+
+// ServeHTTP implements [http.Handler].
+func (t *target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	came := t.w.now()
+	name, err := io.ReadAll(r.Body)
+	if err != nil {
+		panic(http.ErrAbortHandler) // a request that was cut off is none
+	}
+	attempt, err := strconv.Atoi(r.Header.Get("Penstock-Attempt"))
+	if err != nil {
+		attempt = -1
+	}
+	seen := run{name: string(name), job: r.Header.Get("Penstock-Job"), attempt: attempt, came: came}
+	defer func() {
+		seen.left = t.w.now()
+		t.w.history.ran(seen)
+	}()
+	status, wait := t.choose(seen.name)
+	if !pause(r.Context(), wait) {
+		return
+	}
+	switch status {
+	case 0:
+		panic(http.ErrAbortHandler) // the connection breaks
+	case http.StatusTooManyRequests:
+		w.Header().Set("Retry-After", "1")
+	}
+	seen.status = status
+	w.WriteHeader(status)
+}
+
+// choose says what a run meets: mostly a quick success.
+func (t *target) choose(name string) (status int, wait time.Duration) {
+	hash := fnv.New64a()
+	_, _ = hash.Write([]byte(name)) // it has no errors
+	t.mu.Lock()
+	t.times[name]++
+	r := rand.New(rand.NewPCG(t.w.seed, hash.Sum64()+t.times[name]))
+	t.mu.Unlock()
+	wait = time.Duration(r.IntN(15)) * time.Millisecond
+	luck := r.IntN(1000)
+	switch t.mood.Load() {
+	case moodDown:
+		return http.StatusServiceUnavailable, wait
+	case moodHangs:
+		return 0, time.Hour
+	}
+	switch {
+	case luck < 30:
+		return http.StatusOK, time.Duration(r.IntN(1000)) * time.Millisecond
+	case luck < 45:
+		return http.StatusInternalServerError, wait
+	case luck < 49:
+		return http.StatusTooManyRequests, wait
+	case luck < 55:
+		return http.StatusUnprocessableEntity, wait
+	case luck < 58:
+		return 0, wait
+	case luck < 59:
+		return 0, time.Hour // longer than an attempt may take
+	default:
+		return http.StatusOK, wait
+	}
+}
+
+// pause waits, and reports whether ctx let it.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
