@@ -2,6 +2,7 @@ package workers
 
 import (
 	"hash/fnv"
+	"slices"
 	"time"
 
 	"github.com/penstock-mq/penstock/queue"
@@ -280,6 +281,11 @@ func (p *partition) finish(seq uint64, now instant) {
 		p.stale = 0
 	}
 	p.recent = append(p.recent, finishedJob{seq, now})
+}
+
+// finishedLately reports whether a job is among those whose acknowledgement was confirmed a moment ago.
+func (p *partition) finishedLately(seq uint64) bool {
+	return slices.ContainsFunc(p.recent[p.stale:], func(f finishedJob) bool { return f.seq == seq })
 }
 
 // mostSpread is the most that spread is asked for.

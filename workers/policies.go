@@ -88,17 +88,18 @@ func (c *core) setPolicies(policies []queuePolicy, now instant) {
 			}
 			shares[key] = s
 		}
+		v := c.valves[p.Name]
+		if v != nil {
+			v.change(p.Policy, p.paused, now) // also while it ends: its workers may be lent
+		}
 		if !p.own {
 			continue
 		}
 		seen[p.Name] = true
-		v := c.valves[p.Name]
 		if v == nil {
 			v = newValve(p.Policy, p.paused, c.lease.id, c.options.random, &c.out)
 			v.setOverrides(c.overrides[p.Name])
 			c.valves[p.Name] = v
-		} else {
-			v.change(p.Policy, p.paused, now)
 		}
 		v.local, v.retired, v.ending = p.local, p.retired, false
 	}

@@ -179,10 +179,14 @@ func (v *valve) reopen(p *partition, epoch uint64) {
 // of then nothing is said: who told which that was may have been out of date.
 func (v *valve) swept(p *partition, now instant) {
 	p.sweeping = false
+	var missed []*job
 	for _, j := range p.jobs {
-		if j.generation == p.generation || j.Seq > p.last {
-			continue
+		if j.generation != p.generation && j.Seq <= p.last {
+			missed = append(missed, j)
 		}
+	}
+	slices.SortFunc(missed, func(a, b *job) int { return cmp.Compare(a.Seq, b.Seq) }) // so that a seed goes one way
+	for _, j := range missed {
 		switch j.stage {
 		case stageAcking:
 			v.confirmed(p, j.Seq, now)
@@ -190,6 +194,7 @@ func (v *valve) swept(p *partition, now instant) {
 			v.out.vanished++
 			v.detach(j)
 			v.remove(j, now)
+			v.place(j.bucket, now)
 		}
 	}
 	for seq, in := range p.inherited {

@@ -83,6 +83,7 @@ func newValve(p policy.Policy, paused bool, self string, random func() float64, 
 
 // arrive takes a delivered job in. wall is the wall clock at now, for deadlines.
 func (v *valve) arrive(p *partition, a *queue.Arrived, now instant, wall time.Time) {
+	again := a.Seq <= p.highest
 	p.highest = max(p.highest, a.Seq)
 	if j, held := p.jobs[a.Seq]; held {
 		j.generation = p.generation
@@ -113,6 +114,7 @@ func (v *valve) arrive(p *partition, a *queue.Arrived, now instant, wall time.Ti
 	delete(p.inherited, a.Seq)
 	j.attempts, j.crashes, j.lastError, j.recorded = in.record.Attempts, in.record.Crashes, in.record.LastError, in.saved
 	_, stale := p.finished[a.Seq]
+	stale = stale || again && p.finishedLately(a.Seq)
 	switch {
 	case stale:
 		v.ack(j)
@@ -350,6 +352,7 @@ func (v *valve) loaded(j *job, body []byte, gone bool, now instant) {
 		v.out.vanished++
 		v.detach(j)
 		v.remove(j, now)
+		v.place(j.bucket, now)
 		return
 	}
 	if body != nil {

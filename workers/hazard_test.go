@@ -1,0 +1,79 @@
+package workers
+
+import (
+	"testing"
+
+	"github.com/penstock-mq/penstock/queue"
+)
+
+// What the hazards of the simulation brought to light, each in a few lines.
+
+// A second delivery of a job can be on its way to the loop while the first one's acknowledgement is confirmed: the two come
+// by different channels.
+func TestADeliveryThatComesTwiceIsNoNewJob(t *testing.T) {
+	b := newValveBench(t, leaky("api", "1000/s"))
+	b.arrive("a")
+	b.arrive("a")
+	r := b.start()[0]
+	b.end(r, outcome{Kind: outcomeDone})
+	b.v.confirmed(b.p, r.Seq, b.now)
+	b.deliver(r.Seq, "a")
+	if j := b.p.jobs[r.Seq]; j == nil || j.stage != stageAcking {
+		t.Errorf("a job that is done waits again: %+v", j)
+	}
+	b.now = b.now.add(2 * staleFor)
+	if j := b.deliver(b.seq, "a"); j.stage != stageWaiting {
+		t.Errorf("one that waits came twice and is in stage %v", j.stage)
+	}
+}
+
+// A drainer that may not own a policy any more still lends the workers that it has for it.
+func TestAChangeOfWorkersReachesAPolicyThatIsNotOwnedAnyMore(t *testing.T) {
+	p := leaky("api", "1000/s").WithDefaults()
+	p.Workers = 4
+	c := coreBench(t, p)
+	for range 2 {
+		if !c.lend("api") {
+			t.Fatal("four workers, and none to lend")
+		}
+	}
+	p.Workers = 2
+	c.setPolicies([]queuePolicy{{Policy: p, local: true}}, origin)
+	if c.lend("api") {
+		t.Error("a third worker is lent of two")
+	}
+}
+
+// lean makes a delivery one without a body, which is read before the job starts.
+func lean(a *queue.Arrived) { a.Size, a.Body, a.Lean = 1<<20, nil, true }
+
+// Somebody removed the job whose body is about to be read. Those behind it wait for nothing else.
+func TestThoseBehindAJobThatIsGoneAreReadNext(t *testing.T) {
+	b := newValveBench(t, leaky("api", "1/10s"))
+	b.arrive("a", lean)
+	b.v.advance(b.now, true)
+	first := b.out.fetches
+	b.out.fetches = nil
+	next := b.arrive("a", lean)
+	b.v.loaded(first[0], nil, true, b.now)
+	b.v.advance(b.now, true)
+	if len(b.out.fetches) != 1 || b.out.fetches[0] != next {
+		t.Errorf("reads %d bodies, want that of job %d", len(b.out.fetches), next.Seq)
+	}
+}
+
+// A job that was removed from the stream is missed when its backlog was opened anew. The next one's body is not there yet.
+func TestAJobBehindOneThatVanishedWaitsForItsBody(t *testing.T) {
+	b := newValveBench(t, leaky("api", "1000/s"))
+	gone := b.arrive("a")
+	b.arrive("a", lean)
+	b.v.reopen(b.p, 2)
+	b.deliver(gone.Seq+1, "a", lean)
+	b.v.swept(b.p, b.now)
+	if runs := b.start(); len(runs) > 0 {
+		t.Errorf("job %d starts without its body", runs[0].Seq)
+	}
+	if len(b.out.fetches) != 1 {
+		t.Errorf("reads %d bodies, want one", len(b.out.fetches))
+	}
+}
