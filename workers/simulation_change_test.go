@@ -36,6 +36,9 @@ func newSettings() settings {
 
 func someRate(w *world) algorithms.Rate {
 	rates := []string{"1/s", "3/s", "10/s", "50/s", "200/s", "7/10s"}
+	if w.has(slowRates) {
+		rates = []string{"1/5s", "1/10s", "1/20s", "7/10s", "1/s"}
+	}
 	rate, err := algorithms.ParseRate(rates[w.rng.IntN(len(rates))])
 	if err != nil {
 		panic(err)
@@ -267,7 +270,7 @@ func (d *drainer) hearSettings() {
 		if w.sabotage == workersIgnored {
 			p.Workers = 16
 		}
-		all = append(all, queuePolicy{Policy: p, paused: paused, own: true, local: !w.set.elsewhere[p.Name]})
+		all = append(all, queuePolicy{Policy: p, paused: paused, own: !d.disowned[p.Name], local: !w.set.elsewhere[p.Name]})
 	}
 	d.core.setPolicies(all, now)
 	for _, p := range w.policies {

@@ -58,12 +58,7 @@ func (w *world) targetIsDown(f *fate) bool {
 }
 
 func (w *world) disturb() {
-	var alive []*drainer
-	for _, d := range w.drainers {
-		if d.alive {
-			alive = append(alive, d)
-		}
-	}
+	alive := w.alive()
 	if len(alive) == 0 {
 		w.join()
 		return

@@ -18,6 +18,8 @@ type drainer struct {
 	drift   float64
 	alive   bool
 	frozen  time.Duration // until when
+	busy    time.Duration // its loop, until when
+	mute    time.Duration // renewals of its lease do not arrive, until when
 	inbox   []func()      // what came while it was frozen
 	leaving bool
 	lost    time.Duration            // when it crashed or was declared dead last
@@ -30,6 +32,7 @@ type drainer struct {
 	lends    map[string]*lendingProcess // its workers as others see them, by policy
 	promises map[string]*promise        // workers elsewhere that wait for a job
 	tokens   int
+	disowned map[string]bool // policies whose valves it may not own
 }
 
 // to gives a drainer an event after a delay; a frozen one gets it when it thaws.
@@ -40,9 +43,9 @@ func (w *world) to(d *drainer, delay time.Duration, do func()) {
 func (d *drainer) receive(do func()) {
 	switch {
 	case !d.alive:
-	case d.frozen > d.w.now:
+	case max(d.frozen, d.busy) > d.w.now:
 		if d.inbox = append(d.inbox, do); len(d.inbox) == 1 {
-			d.w.after(d.frozen-d.w.now, d.thaw)
+			d.w.after(max(d.frozen, d.busy)-d.w.now, d.thaw)
 		}
 	default:
 		do()
@@ -52,8 +55,8 @@ func (d *drainer) receive(do func()) {
 
 // thaw hands over what came meanwhile, in the order in which it came.
 func (d *drainer) thaw() {
-	if d.alive && d.frozen > d.w.now {
-		d.w.after(d.frozen-d.w.now, d.thaw)
+	if until := max(d.frozen, d.busy); d.alive && until > d.w.now {
+		d.w.after(until-d.w.now, d.thaw)
 		return
 	}
 	inbox := d.inbox
@@ -75,6 +78,10 @@ func (w *world) join() {
 		w: w, alive: true, offset: w.between(time.Second, time.Hour), drift: (w.rng.Float64() - 0.5) * 2e-4,
 		lastAt: map[string]time.Duration{}, told: map[string]*told{}, local: map[string]int{},
 		lends: map[string]*lendingProcess{}, promises: map[string]*promise{},
+		disowned: map[string]bool{},
+	}
+	for i := range w.policies {
+		d.disowned[w.policies[i].Name] = w.has(differingOwn) && w.now < busy && w.chance(0.4)
 	}
 	d.core = newCore(coreOptions{name: fmt.Sprintf("d%d", w.names), lease: simulatedLease, random: w.rng.Float64})
 	w.drainers = append(w.drainers, d)
@@ -140,6 +147,7 @@ func (d *drainer) step() {
 	now := d.clock()
 	d.tamper()
 	d.core.advance(now)
+	d.costs()
 	d.perform()
 	if d.leaving && d.core.left() {
 		w.revision++
@@ -233,7 +241,7 @@ func (d *drainer) perform() {
 		})
 	}
 	d.performJobs(&o)
-	if o.vanished > 0 {
+	if o.vanished > 0 && !w.has(removals) {
 		w.fail("a job vanished")
 	}
 }
@@ -251,21 +259,25 @@ func (d *drainer) performJobs(o *actions) {
 	slices.SortFunc(o.reports, func(a, b report) int {
 		return cmp.Or(cmp.Compare(a.policy, b.policy), cmp.Compare(a.outcome.Seq, b.outcome.Seq))
 	})
+	slices.SortFunc(o.fetches, order)
+	for _, j := range o.fetches {
+		d.fetch(j)
+	}
 	for _, s := range o.saves {
-		d.call(func() {
+		d.call(attemptsName, func() {
 			w.attempts[attemptKey(s.bucket.part, s.Seq)] = storedAttempt{s.record, w.wall()}
-		}, func() { d.core.valves[s.bucket.part.policy].saved(s.job, d.clock()) })
+		}, s.bucket.part.policy, func(v *valve) { v.saved(s.job, d.clock()) })
 	}
 	for _, u := range o.burials {
 		name, asked := u.bucket.part.policy, w.now
-		d.call(func() {
+		d.call(lettersName, func() {
 			f := w.accepted[jobID(name, u.Seq)]
 			f.dead = string(u.reason)
 			f.forgiven = f.forgiven || d.lost >= asked
 			if least := w.set.leastAttempts[name]; u.reason == ReasonAttempts && f.failures < least {
 				w.fail("law 6: %s:%d is dead after %d attempts that count, of %d", name, u.Seq, f.failures, least)
 			}
-		}, func() { d.core.valves[name].buried(u.job) })
+		}, name, func(v *valve) { v.buried(u.job) })
 	}
 	for _, f := range o.forgets {
 		w.after(w.latency(), func() { delete(w.attempts, attemptKey(f.part, f.seq)) })
@@ -275,20 +287,77 @@ func (d *drainer) performJobs(o *actions) {
 	}
 }
 
-// call does something on the server and then tells the drainer, and repeats it until the answer came.
-func (d *drainer) call(do, then func()) {
+// call does something on the server and then tells the valve of a policy, and repeats it until the answer came.
+func (d *drainer) call(on string, do func(), policy string, then func(v *valve)) {
 	w := d.w
 	w.after(w.latency(), func() {
-		applied := !w.down && d.cut <= w.now && !w.chance(0.01)
-		if applied {
+		late := w.has(lateCalls) && w.chance(0.05)
+		applied := !late && !w.down && !w.headless(on) && d.cut <= w.now && !w.chance(0.01)
+		switch {
+		case applied:
 			do()
+		case late: // it may overtake, or be overtaken by, its repetition and all that follows
+			w.after(w.between(0, 3*time.Second), do)
 		}
 		if applied && !w.chance(0.01) {
-			w.to(d, w.latency(), then)
+			w.to(d, w.latency(), func() {
+				if v := d.core.valves[policy]; v != nil {
+					then(v)
+				}
+			})
 		} else if d.alive {
-			w.after(time.Second, func() { d.call(do, then) })
+			w.after(time.Second, func() { d.call(on, do, policy, then) })
 		}
 	})
+}
+
+// fetch reads a body.
+func (d *drainer) fetch(j *job) {
+	w, name := d.w, j.bucket.part.policy
+	w.after(w.latency(), func() {
+		if w.down || w.headless(name) || d.cut > w.now || w.chance(0.02) {
+			if d.alive {
+				w.after(retryPause, func() { d.fetch(j) })
+			}
+			return
+		}
+		m := w.streams[name].messages[j.Seq]
+		w.to(d, w.latency(), func() {
+			v := d.core.valves[name]
+			switch {
+			case v == nil:
+			case m == nil:
+				before := d.core.out.vanished
+				v.loaded(j, nil, true, d.clock())
+				if !d.consumes(j.bucket.part) {
+					d.core.out.vanished = before // its new owner finished it, of which this one has not heard yet
+				}
+			default:
+				v.loaded(j, m.Body, false, d.clock())
+			}
+		})
+	})
+}
+
+// costs lets a step take its time: to put checkpoints together, most of all.
+func (d *drainer) costs() {
+	w := d.w
+	if !w.has(costlySteps) {
+		return
+	}
+	buckets := 0
+	for _, v := range d.core.sorted {
+		for _, p := range v.parts {
+			buckets += len(p.buckets)
+		}
+	}
+	most := time.Duration(buckets) * 100 * time.Microsecond
+	for _, p := range d.core.out.puts {
+		if p.why == whyCheckpoint {
+			most += 10 * time.Millisecond
+		}
+	}
+	d.busy = w.now + w.between(0, most)
 }
 
 // tell reports an outcome to whoever owns the partition now.

@@ -30,6 +30,7 @@ type consumer struct {
 	handed  uint64          // sequence of what was handed over last
 	swept   bool
 	lost    bool // a delivery was lost: nothing after it is handed to the valve until the backlog is opened anew
+	lean    bool // it delivers no bodies
 	closed  bool
 }
 
@@ -64,12 +65,32 @@ func (w *world) deliver(policy string, c *consumer, messages []*queue.Arrived, g
 			if w.sabotage == costIgnored {
 				batch[i].Cost = 1
 			}
+			if c.lean {
+				batch[i].Body, batch[i].Lean = nil, true
+			}
 		}
 		if c.epoch == c.part.epoch && c.part.state <= partitionLive {
 			w.delivered(c.part, batch)
 		}
 		c.owner.core.arrived(c.part, c.epoch, batch, c.owner.clock())
 		w.sweep(c, batch[len(batch)-1].Seq)
+		if w.has(twice) && w.chance(0.1) {
+			w.again(c, batch)
+		}
+	})
+}
+
+// again delivers messages once more, of which some may be acknowledged while they are on the way.
+func (w *world) again(c *consumer, batch []queue.Arrived) {
+	w.after(w.latency(), func() {
+		batch = slices.DeleteFunc(batch, func(a queue.Arrived) bool {
+			return w.streams[c.part.policy].messages[a.Seq] == nil
+		})
+		w.to(c.owner, w.between(0, staleFor/2), func() {
+			if !c.lost && !c.closed && len(batch) > 0 {
+				c.owner.core.arrived(c.part, c.epoch, batch, c.owner.clock())
+			}
+		})
 	})
 }
 
@@ -83,7 +104,7 @@ func (w *world) sweep(c *consumer, through uint64) {
 	w.to(c.owner, w.latency(), func() {
 		switch {
 		case c.swept || c.closed || c.lost || c.handed != through:
-		case w.down || c.owner.cut > w.now || w.stored(c, through):
+		case w.down || w.headless(c.part.policy) || c.owner.cut > w.now || w.stored(c, through):
 			w.after(500*time.Millisecond, func() { w.sweep(c, through) })
 		default:
 			c.swept = true
@@ -117,7 +138,7 @@ func (d *drainer) ackSeq(p *partition, seq uint64) {
 			if c.closed || !d.alive {
 				return
 			}
-			if w.down || d.cut > w.now || !c.pending[seq] || w.chance(0.005) {
+			if w.down || d.cut > w.now || w.headless(p.policy) || !c.pending[seq] || w.chance(0.005) {
 				w.after(2*time.Second, try)
 				return
 			}
@@ -160,7 +181,7 @@ func (d *drainer) put(p put) {
 	apply := func() (putResult, uint64) {
 		current := w.records[p.table][p.key]
 		switch {
-		case w.down || d.cut > w.now:
+		case w.down || d.cut > w.now || w.headless(tableNames[p.table]):
 			return putUnknown, 0
 		case current == nil && p.revision != 0,
 			current != nil && current.exists && current.revision != p.revision,
@@ -181,7 +202,7 @@ func (d *drainer) put(p put) {
 		w.to(d, delay, func() { d.core.put(p, result, revision, d.clock()) })
 	}
 	switch x := w.rng.Float64(); {
-	case x < 0.01: // never arrives
+	case x < 0.01, p.why == whyRenew && d.mute > w.now: // never arrives
 		answer(patience, putUnknown, 0)
 	case x < 0.02: // applied, the answer is lost
 		w.after(w.latency(), func() { apply() })
@@ -204,7 +225,7 @@ func (d *drainer) put(p put) {
 func (d *drainer) read(p put) {
 	w := d.w
 	w.after(w.latency(), func() {
-		if w.down || d.cut > w.now || w.chance(0.05) {
+		if w.down || d.cut > w.now || w.headless(tableNames[p.table]) || w.chance(0.05) {
 			if d.alive {
 				w.after(250*time.Millisecond, func() { d.read(p) })
 			}
@@ -231,7 +252,7 @@ func (d *drainer) open(o opening) {
 	}
 	fails := func() { w.to(d, w.latency(), func() { d.core.unopened(o, epoch, false, d.clock()) }) }
 	w.after(w.between(time.Millisecond, 60*time.Millisecond), func() {
-		if w.down || d.cut > w.now || w.chance(0.02) {
+		if w.down || d.cut > w.now || w.headless(policy) || o.inherit && w.headless(attemptsName) || w.chance(0.02) {
 			fails()
 			return
 		}
@@ -267,6 +288,7 @@ func (w *world) consume(d *drainer, p *partition, epoch uint64) (c *consumer, st
 	s := w.streams[p.policy]
 	held := map[uint64]bool{} // by a consumer that sabotage leaves: until its acknowledgement wait ends
 	c = &consumer{epoch: epoch, owner: d, part: p, last: s.seq, pending: map[uint64]bool{}}
+	c.lean = w.has(leanBodies) && w.chance(0.7)
 	if w.sabotage == oldConsumerStays {
 		for _, old := range s.consumers[p.number] {
 			maps.Copy(held, old.pending)
@@ -285,6 +307,13 @@ func (w *world) consume(d *drainer, p *partition, epoch uint64) (c *consumer, st
 		}
 	}
 	return c, stored
+}
+
+// consumes reports whether a partition's deliveries come to a drainer.
+func (d *drainer) consumes(p *partition) bool {
+	return slices.ContainsFunc(d.w.streams[p.policy].consumers[p.number], func(c *consumer) bool {
+		return c.owner == d && c.part == p && !c.closed
+	})
 }
 
 func (w *world) readLegacy(p *partition, epoch uint64, found *opened) {

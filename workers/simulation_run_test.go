@@ -25,6 +25,9 @@ func (d *drainer) start(r *run, worker *promise) {
 	f := w.accepted[jobID(r.part.policy, r.Seq)]
 	t := d.told[f.policy]
 	s := &stint{run: r, d: d, fate: f, most: t.concurrency(f.key), worker: worker}
+	if r.Body == nil {
+		w.fail("%s starts without its body", jobID(f.policy, f.seq))
+	}
 	s.slot = slot{number: w.decisions, cost: f.cost, own: t.own(f.key), total: t.total()}
 	w.takeTurn(s)
 	f.given = true
@@ -100,7 +103,9 @@ func (d *drainer) ran(s *stint) {
 			w.fail("law 3: %s started again although it runs, in a process that lives", jobID(f.policy, f.seq))
 		}
 	}
-	w.active[f.bucket][s] = true
+	if !f.removed { // else it may start, but no other owner can know of it
+		w.active[f.bucket][s] = true
+	}
 	if n := len(w.active[f.bucket]); s.most > 0 && n > s.most {
 		w.fail("concurrency: %d jobs of %s run, at most %d may", n, f.bucket, s.most)
 	}

@@ -122,6 +122,8 @@ type world struct {
 	revision uint64
 	down     bool // the server does not answer
 	outages  int
+	hazards  []hazard
+	orphaned map[string]time.Duration // streams and tables without a leader: until when
 
 	policies []policy.Policy
 	set      settings
@@ -159,11 +161,12 @@ type fate struct {
 	done      bool
 	dead      string
 	cancelled bool
+	removed   bool // from the stream, by somebody else
 	forgiven  bool // what it comes to may not count: a process that ran it, or was to acknowledge it, crashed
 }
 
 // final reports whether nothing may start the job any more.
-func (f *fate) final() bool { return f.done || f.dead != "" || f.cancelled }
+func (f *fate) final() bool { return f.done || f.dead != "" || f.cancelled || f.removed }
 
 // overdue reports whether a new owner may have given up waiting for the job's outcome. Its clock may be a little fast.
 func (f *fate) overdue(now, timeout time.Duration) bool {
@@ -225,17 +228,20 @@ func newWorld(seed uint64, s sabotage) *world {
 		records: [2]map[string]*record{{}, {}}, composed: map[uint64]int{}, attempts: map[string]storedAttempt{},
 		set: newSettings(), streams: map[string]*stream{}, accepted: map[string]*fate{}, decided: map[*turn]bool{},
 		active: map[string]map[*stint]bool{}, contests: map[*partition]*contest{}, takeovers: map[string][]takeover{},
-		changes: map[string][]change{},
+		changes: map[string][]change{}, orphaned: map[string]time.Duration{},
 	}
+	w.pickHazards(seed)
 	w.pickPolicies()
 	for range 1 + w.rng.IntN(4) {
 		w.join()
 	}
 	w.publishers(busy)
 	w.disturbances(busy)
+	w.hazardsStrike(busy)
 	w.after(busy+time.Second, func() { // whatever happened, the end is calm
 		for _, d := range w.drainers {
 			d.leaving = false
+			d.ownAll()
 		}
 		w.join()
 	})
@@ -337,8 +343,8 @@ func partitionOf(key queue.Key, partitions int) int {
 
 func (w *world) publish(name string, key queue.Key, partition int) {
 	s := w.streams[name]
-	if w.down || s.depth[key] >= w.policyOf(name).Capacity {
-		return // refused
+	if w.down || w.headless(name) || s.depth[key] >= w.policyOf(name).Capacity || w.has(slowRates) && len(s.messages) >= 20 {
+		return // refused, or never sent
 	}
 	s.seq++
 	a := &queue.Arrived{Seq: s.seq, Key: key, Partition: partition, Stored: w.wall(), Size: 4, Cost: 1, Body: []byte("body")}
@@ -356,6 +362,9 @@ func (w *world) publish(name string, key queue.Key, partition int) {
 	if w.chance(0.02) {
 		a.NotBefore = w.wall().Add(w.between(0, 5*time.Second))
 		f.excepted = true
+	}
+	if w.has(leanBodies) {
+		a.Size = leanSize + w.rng.IntN(2)
 	}
 	f.cost, f.priority = a.Cost, a.Priority
 	s.messages[s.seq] = a

@@ -127,6 +127,9 @@ func (w *world) able(d *drainer, c *contest, key queue.Key) bool {
 			delete(k.before, seq)
 		}
 	}
+	if w.has(leanBodies) { // its head's body may not be there yet
+		return false
+	}
 	if c.arrives > 0 || len(k.waiting) == 0 || k.held || len(k.before) > 0 || t.paused || t.overrides[key].Paused || t.own(key) != unpaced {
 		return false
 	}
