@@ -42,7 +42,7 @@ var hazards = []struct {
 	{lateCalls, 0.2, nil},
 	{leanBodies, 0.2, nil},
 	{removals, 0.2, (*world).removeSome},
-	{twice, 0, nil},
+	{twice, 0.2, nil},
 	{differingOwn, 0, (*world).ownOthers},
 }
 
