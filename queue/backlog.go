@@ -148,7 +148,10 @@ func (l *Backlog) evict(ctx context.Context) error {
 		if err := l.deleteConsumers(ctx); err != nil {
 			return err
 		}
-		err := l.createConsumer(ctx)
+		leader, err := l.createConsumer(ctx)
+		if err == nil {
+			err = l.lead(ctx, leader)
+		}
 		// A work queue takes one consumer per message.
 		if !hasCode(err, codeWorkQueueUnfiltered, codeWorkQueueFilter) {
 			return translate(err)
@@ -203,7 +206,8 @@ func (l *Backlog) deleteConsumer(ctx context.Context, name string) error {
 	return translate(err)
 }
 
-func (l *Backlog) createConsumer(ctx context.Context) error {
+// createConsumer returns the server that leads the new consumer, empty when it is not replicated.
+func (l *Backlog) createConsumer(ctx context.Context) (leader string, err error) {
 	name := l.b.names.Consumer(l.o.Partition, l.o.Epoch)
 	config := jetstream.ConsumerConfig{
 		Name: name,
@@ -224,8 +228,11 @@ func (l *Backlog) createConsumer(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	_, err := l.b.js.CreateConsumer(ctx, l.stream, config)
-	return err
+	consumer, err := l.b.js.CreateConsumer(ctx, l.stream, config)
+	if err == nil && consumer.CachedInfo().Cluster != nil {
+		leader = consumer.CachedInfo().Cluster.Leader
+	}
+	return leader, err
 }
 
 // Arrivals gives the stored jobs in stream order, up to 512 at a time, first those that wait, then new ones as they come.

@@ -1,0 +1,163 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+)
+
+// cluster is three servers in this process, each of which can stop and come back.
+type cluster struct {
+	t       testing.TB
+	options []*server.Options
+	servers []*server.Server
+	broker  *Broker
+}
+
+func newCluster(t testing.TB) *cluster {
+	t.Helper()
+	c := &cluster{t: t, servers: make([]*server.Server, 3)}
+	var routes []string
+	for i := range c.servers {
+		clients, peers := freePort(t), freePort(t)
+		routes = append(routes, fmt.Sprintf("nats://127.0.0.1:%d", peers))
+		c.options = append(c.options, &server.Options{
+			ServerName: fmt.Sprintf("n%d", i), Host: "127.0.0.1", Port: clients, JetStream: true,
+			StoreDir: t.TempDir(), NoSigs: true, MaxPayload: 2 << 20,
+			Cluster: server.ClusterOpts{Name: "c", Host: "127.0.0.1", Port: peers},
+		})
+	}
+	var urls []string
+	for i, o := range c.options {
+		o.Routes = server.RoutesFromStr(strings.Join(routes, ","))
+		urls = append(urls, fmt.Sprintf("nats://127.0.0.1:%d", o.Port))
+		c.start(i)
+	}
+	t.Cleanup(func() {
+		for i := range c.servers {
+			c.stop(i)
+		}
+	})
+	nc, err := nats.Connect(strings.Join(urls, ","), nats.MaxReconnects(-1),
+		nats.ReconnectWait(50*time.Millisecond), nats.RetryOnFailedConnect(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	if c.broker, err = NewBroker(nc, Options{Replicas: 3}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "JetStream is set up", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		return c.broker.Setup(ctx) == nil
+	})
+	return c
+}
+
+func freePort(t testing.TB) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+func (c *cluster) start(i int) {
+	c.t.Helper()
+	s, err := server.NewServer(c.options[i].Clone())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	s.Start()
+	c.servers[i] = s
+	if !s.ReadyForConnections(patience) {
+		c.t.Fatal("a server is not ready")
+	}
+}
+
+func (c *cluster) stop(i int) {
+	c.servers[i].Shutdown()
+	c.servers[i].WaitForShutdown()
+}
+
+// follower is a server that does not lead a stream.
+func (c *cluster) follower(stream string) int {
+	c.t.Helper()
+	for i := range c.servers {
+		if !c.servers[i].JetStreamIsStreamLeader(server.DEFAULT_GLOBAL_ACCOUNT, stream) {
+			return i
+		}
+	}
+	c.t.Fatal("no server follows")
+	return 0
+}
+
+// TestAServerThatCameBackShowsNoOldState opens backlogs while a server catches up with what it
+// missed: jobs that were added and others that went. What comes before the end of a sweep is what is
+// stored.
+func TestAServerThatCameBackShowsNoOldState(t *testing.T) {
+	c := newCluster(t)
+	b := c.broker
+	apply(t, b, paced("stripe", 100_000, 1))
+	const stream, some, many = "PENSTOCK_stripe", 4000, 20_000
+	body := make([]byte, 1024)
+	fill := func(key Key, n int) {
+		t.Helper()
+		for i := range n {
+			var err error
+			if i%1000 == 999 { // not faster than it is stored
+				_, err = request(t, b.nc, b.names.Jobs("stripe", key), string(body), nil)
+			} else {
+				err = b.nc.Publish(b.names.Jobs("stripe", key), body)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	fill("goes", some)
+	fill("stays", some)
+	back := c.follower(stream)
+	c.stop(back)
+	eventually(t, "jobs go", func() bool {
+		_, err := b.purge(testContext(t), stream, b.names.Queue("stripe", 0, "goes"), 0)
+		return err == nil
+	})
+	fill("stays", many)
+	info, err := b.streamInfo(testContext(t), stream, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.start(back)
+	for epoch := uint64(1); epoch <= 4; epoch++ {
+		var l *Backlog
+		eventually(t, "the backlog is opened", func() bool {
+			var err error
+			o := BacklogOptions{Policy: "stripe", Partitions: 1, Epoch: epoch}
+			l, err = b.OpenBacklog(testContext(t), o)
+			return err == nil
+		})
+		stored, gone := 0, 0
+		for _, job := range swept(t, l) {
+			if stored++; job.Key != "stays" {
+				gone++
+			}
+		}
+		if uint64(stored) != info.State.Msgs || gone > 0 {
+			t.Errorf("epoch %d: %d jobs came, %d of them gone; stored are %d",
+				epoch, stored, gone, info.State.Msgs)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = l.Close(ctx) // an abandoned backlog has nobody to wait for
+	}
+}
