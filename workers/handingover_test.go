@@ -1,0 +1,143 @@
+package workers
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/penstock-mq/penstock/queue"
+)
+
+// ownerBench is a core that owns "api.0", and the instant.
+func ownerBench(t *testing.T) (*core, *partition, instant) {
+	t.Helper()
+	p := leaky("api", "10/s")
+	p.Partitions = 1
+	c := coreBench(t, p)
+	part, now := takeOver(c, opened{})
+	return c, part, now
+}
+
+// delivers lets a job arrive, which starts.
+func delivers(t *testing.T, c *core, part *partition, seq uint64, now instant) run {
+	t.Helper()
+	c.arrived(part, part.epoch, []queue.Arrived{{Seq: seq, Key: "a", Cost: 1, Stored: originWall, Body: []byte{}}}, now)
+	c.advance(now)
+	if len(c.out.starts) != 1 {
+		t.Fatalf("%d jobs started, want one", len(c.out.starts))
+	}
+	r := c.out.starts[0]
+	c.out.starts = nil
+	return r
+}
+
+// heir is another drainer that can have what this one leaves.
+func heir(c *core, now instant) {
+	heardOf(c, "heir", uint64(now), leaseRecord{Lease: simulatedLease.Milliseconds(), Policies: []string{"api"}}, now)
+}
+
+// A job that came back after the handover would be told to the next owner as one that runs.
+func TestAHandoverWaitsForJobsOnTheirWayToAWorker(t *testing.T) {
+	c, part, now := ownerBench(t)
+	r := delivers(t, c, part, 1, now)
+	c.release(c.shares["api.0"], now)
+	if part.state == partitionSurrendered {
+		t.Fatal("handed over while a job was on its way to a worker")
+	}
+	if _, passed := r.decide(whenever, nil); !passed {
+		t.Fatal("the job did not pass its last check")
+	}
+	c.release(c.shares["api.0"], now)
+	if part.state != partitionSurrendered {
+		t.Error("not handed over though the job runs")
+	}
+}
+
+// A drainer ends when the next owners know what became of all that it ran.
+func TestADrainerEndsWhenItsOutcomesAreDelivered(t *testing.T) {
+	c, part, now := ownerBench(t)
+	r := delivers(t, c, part, 1, now)
+	r.decide(whenever, nil)
+	heir(c, now)
+	c.leave(now)
+	now = c.run(now, second, func(at instant, _ []put) { heir(c, at) })
+	if part.state != partitionSurrendered || c.left() {
+		t.Fatalf("state %d; left while a job of it runs: %v", part.state, c.left())
+	}
+	c.finished(r, outcome{Seq: 1, Kind: outcomeDone}, now)
+	if len(c.out.reports) != 1 || c.left() {
+		t.Fatalf("%d reports; left before it was delivered: %v", len(c.out.reports), c.left())
+	}
+	c.delivered(c.out.reports[0])
+	if !c.left() {
+		t.Error("it does not end when everything is told")
+	}
+}
+
+// Without a living heir a drainer that leaves keeps its partitions until what runs has finished.
+func TestADrainerThatLeavesWithoutAnHeirWaitsForItsJobs(t *testing.T) {
+	for name, lives := range map[string]bool{"an heir lives": true, "the heir is silent": false} {
+		t.Run(name, func(t *testing.T) {
+			c, part, now := ownerBench(t)
+			r := delivers(t, c, part, 1, now)
+			r.decide(whenever, nil)
+			heir(c, now)
+			now = c.run(now, simulatedLease*3/4, nil) // it does not renew its lease, and is not dead yet
+			if lives {
+				heir(c, now)
+			}
+			c.leave(now)
+			c.run(now, 200*ms, nil)
+			if handedOver := part.state == partitionSurrendered; handedOver != lives {
+				t.Errorf("handed over: %v, want %v", handedOver, lives)
+			}
+		})
+	}
+}
+
+// A release of unknown result that was not applied is written once more: else nobody owned the partition, and nobody knew.
+func TestAReleaseThatWasNotAppliedIsRepeated(t *testing.T) {
+	c, _, now := ownerBench(t)
+	s := c.shares["api.0"]
+	mine := record{exists: true, value: encode(s.record), revision: s.revision, stored: originWall}
+	c.release(s, now)
+	p := putFor(t, c, whyRelease)
+	c.put(p, putUnknown, 0, now)
+	c.read(c.out.reads[0].put, mine, now)
+	if again := putFor(t, c, whyRelease); again.revision != s.revision || !slices.Equal(again.value, p.value) {
+		t.Errorf("wrote %s at revision %d, want the same again", again.value, again.revision)
+	}
+}
+
+// What was delivered while the connection was lost is not known: every backlog is opened anew.
+func TestBacklogsAreOpenedAnewAfterTheConnectionWasLost(t *testing.T) {
+	c, part, now := ownerBench(t)
+	former := part.epoch
+	c.connection(false, now)
+	c.connection(true, now)
+	c.run(now, second, nil)
+	if part.epoch == former || part.state != partitionLive {
+		t.Errorf("epoch %d and state %d, want a later one and the partition live", part.epoch, part.state)
+	}
+}
+
+// What a former owner's jobs came to can be told to who knows that they run. Before the records are read nobody does, and the
+// report would be lost.
+func TestAnOutcomeIsNotTakenBeforeTheInheritanceIsKnown(t *testing.T) {
+	p := leaky("api", "10/s")
+	p.Partitions = 1
+	c := coreBench(t, p)
+	now := origin
+	for ; len(c.out.opens) == 0; now = now.add(20 * ms) {
+		c.advance(now)
+		answerPuts(c, now)
+	}
+	o := c.out.opens[0]
+	told := outcome{Seq: 1, Kind: outcomeDone, Holder: "old"}
+	if c.reported("api", 0, told, now) {
+		t.Error("it was taken before the partition was opened")
+	}
+	c.opened(o, o.part.epoch, opened{}, now)
+	if !c.reported("api", 0, told, now) {
+		t.Error("it was not taken though the partition is ours")
+	}
+}

@@ -1,0 +1,182 @@
+package workers
+
+import (
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/queue"
+)
+
+// A cool-down goes on with the next owner, however the partition came to it, and so does the row of them.
+func TestACoolDownIsHandedOver(t *testing.T) {
+	p := leaky("api", "10/s")
+	for name, crashed := range map[string]bool{"by a planned handover": false, "by a crash": true} {
+		t.Run(name, func(t *testing.T) {
+			old := newValveBench(t, p)
+			old.arrive("a")
+			old.end(old.start()[0], outcome{Kind: outcomeThrottled, RetryAfter: 20 * time.Second})
+			atLeast := time.Duration(0)
+			if crashed {
+				atLeast = simulatedLease
+			}
+			h := old.v.handover(old.p, old.now, atLeast)
+			b := unownedValve(t, p).at(5 * second).inheritFrom(inheritance{
+				crashed: crashed, owner: "old", elapsed: 5 * second, handover: h,
+			})
+			j := b.arrive("a")
+			starts := b.until(25*second, func(run) {})
+			if len(starts) != 1 || starts[0] != 20*second || j.bucket.throttles != 1 {
+				t.Errorf("started at %v after %d throttles, want 20 s and one", starts, j.bucket.throttles)
+			}
+		})
+	}
+}
+
+// After a crash a clock is believed only when it shows that nobody can have started a job since: its start lies ahead. Any
+// other waits for one interval, and so does one that is not listed.
+func TestAClockThatMayHaveGoneOnIsNotBelieved(t *testing.T) {
+	late := leaky("api", "1/s")
+	all := total("1/s")
+	for name, c := range map[string]struct {
+		clocks  []clockRecord
+		crashed bool
+		ofAll   bool
+		want    time.Duration
+		spread  time.Duration
+	}{
+		"it was due before the takeover":  {[]clockRecord{{Key: "a", Due: 900_000}}, true, false, second, mostSpread},
+		"it is due after the takeover":    {[]clockRecord{{Key: "a", Due: 8_000_000}}, true, false, 7 * second, 0},
+		"it is not listed":                {nil, true, false, second, mostSpread},
+		"nobody crashed":                  {[]clockRecord{{Key: "a", Due: 900_000}}, false, false, 0, 0},
+		"that of all was due before":      {[]clockRecord{{Due: 900_000}}, true, true, second, 0},
+		"that of all is due after":        {[]clockRecord{{Due: 8_000_000}}, true, true, 7 * second, 0},
+		"that of all is not listed":       {nil, true, true, second, 0},
+		"nobody crashed, and that of all": {[]clockRecord{{Due: 1_500_000}}, false, true, 500 * ms, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := late
+			if c.ofAll {
+				p = all
+			}
+			b := unownedValve(t, p).inheritFrom(inheritance{
+				crashed: c.crashed, owner: "old", elapsed: second, handover: handover{Clocks: c.clocks},
+			})
+			b.arrive("a")
+			starts := b.until(20*second, func(run) {})
+			if len(starts) != 1 || starts[0] < c.want || starts[0] > c.want+c.spread {
+				t.Errorf("started at %v, want %v, and %v later at most", starts, c.want, c.spread)
+			}
+		})
+	}
+}
+
+// What is known of a job's attempts counts on, and the rest of its backoff is waited for.
+func TestAttemptsAndTheirBackoffAreInherited(t *testing.T) {
+	b := unownedValve(t, leaky("api", "10/s")).inheritFrom(inheritance{
+		owner: "old", attempts: map[uint64]inheritedAttempt{
+			1: {attemptRecord: attemptRecord{V: version, Attempts: 2, LastError: "500", Crashes: 1}, dueIn: 5 * second},
+		},
+	})
+	j := b.deliver(1, "a")
+	if j.attempts != 2 || j.crashes != 1 || j.lastError != "500" || !j.recorded {
+		t.Errorf("%d attempts, %d crashes, last error %q, recorded: %v", j.attempts, j.crashes, j.lastError, j.recorded)
+	}
+	starts := b.until(10*second, func(r run) {
+		if r.attempt != 3 {
+			t.Errorf("attempt %d, want the third", r.attempt)
+		}
+	})
+	if len(starts) != 1 || starts[0] != 5*second {
+		t.Errorf("started at %v, want 5 s", starts)
+	}
+}
+
+// A job that nobody is heard of any more starts again when its attempt has timed out, counted from when it came, or from
+// the last word that it goes on.
+func TestAnInheritedRunTimesOut(t *testing.T) {
+	p := leaky("api", "10/s")
+	b := unownedValve(t, p).inheritFrom(inheritance{owner: "old", handover: handover{Running: []runRecord{{1, "old"}}}})
+	b.deliver(1, "a")
+	timeout := time.Duration(b.v.policy.Timeout)
+	b.at(timeout / 2)
+	b.v.reported(b.p, outcome{Seq: 1, Kind: outcomeProgress, Holder: "old"}, b.now)
+	starts := b.until(2*timeout, func(r run) {
+		if r.attempt != 1 {
+			t.Errorf("attempt %d: what nobody knows to have failed counts", r.attempt)
+		}
+	})
+	if len(starts) != 1 || starts[0] != timeout*3/2 {
+		t.Errorf("started at %v, want %v", starts, timeout*3/2)
+	}
+}
+
+// A job that comes again although it is finished, because its acknowledgement was lost or is not confirmed yet, is
+// acknowledged and not started.
+func TestAFinishedJobThatComesAgainIsOnlyAcknowledged(t *testing.T) {
+	for name, between := range map[string]func(b *valveBench){
+		"before it was confirmed":                func(b *valveBench) { b.v.reopen(b.p, 2) },
+		"confirmed before the backlog's opening": func(b *valveBench) { b.v.confirmed(b.p, 1, b.now); b.v.reopen(b.p, 2) },
+		"confirmed after the backlog's opening":  func(b *valveBench) { b.v.reopen(b.p, 2); b.v.confirmed(b.p, 1, b.now) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newValveBench(t, leaky("api", "10/s"))
+			b.arrive("a")
+			b.end(b.start()[0], outcome{Kind: outcomeDone})
+			between(b)
+			b.out.acks = nil
+			b.deliver(1, "a")
+			if runs := b.at(second).start(); len(runs) > 0 || len(b.out.acks) != 1 {
+				t.Errorf("started %s, acknowledged %v", b.seqs(runs), b.out.acks)
+			}
+		})
+	}
+}
+
+// When the holder of jobs that have not come yet is gone, they hold no concurrency any more, and have crashed when they come.
+func TestRunsOfAHolderThatDiesBeforeTheyComeHoldNothing(t *testing.T) {
+	p := leaky("api", "10/s")
+	p.Concurrency = 1
+	b := unownedValve(t, p).inheritFrom(inheritance{owner: "old", handover: handover{Running: []runRecord{{2, "other"}}}})
+	b.deliver(1, "a")
+	b.v.holderGone("other", b.now)
+	if runs := b.at(second).start(); b.seqs(runs) != "[1]" {
+		t.Errorf("started %s, want the job that waits", b.seqs(runs))
+	}
+	if j := b.deliver(2, "a"); j.crashes != 1 {
+		t.Errorf("%d crashes, want one", j.crashes)
+	}
+}
+
+// When starts are allowed again, what was missed meanwhile is not made up in a clump, nor is idleness credited.
+func TestStartsThatAreAllowedAgainAreNoBurst(t *testing.T) {
+	p := leaky("api", "10/s")
+	p.Burst = 5
+	of := total("10/s")
+	for name, p := range map[string]struct{ valveBench *valveBench }{"of a bucket": {newValveBench(t, p)}, "of all": {newValveBench(t, of)}} {
+		t.Run(name, func(t *testing.T) {
+			b := p.valveBench
+			for range 30 {
+				b.arrive("a")
+			}
+			b.until(second, b.done)
+			b.at(4*second).v.advance(b.now, false)
+			b.v.resume(b.now)
+			if starts := b.until(4*second+450*ms, b.done); len(starts) != 5 {
+				t.Errorf("%d starts in the first 450 ms, want 5: %v", len(starts), starts)
+			}
+		})
+	}
+}
+
+// A job waits for its Not-Before, and one that has no time left gets a letter; neither counts by anything but the stream's
+// clock.
+func TestAJobStartsAtItsNotBefore(t *testing.T) {
+	b := newValveBench(t, leaky("api", "10/s"))
+	b.arrive("a", func(a *queue.Arrived) { a.NotBefore = originWall.Add(5 * second) })
+	b.arrive("a", func(a *queue.Arrived) { a.NotBefore = originWall.Add(-second) })
+	var seqs []uint64
+	starts := b.until(10*second, func(r run) { seqs = append(seqs, r.Seq); b.done(r) })
+	if len(starts) != 2 || starts[0] != 0 || starts[1] != 5*second || seqs[0] != 2 {
+		t.Errorf("jobs %v started at %v, want 2 and 1 at 0 and 5 s", seqs, starts)
+	}
+}

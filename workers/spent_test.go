@@ -1,0 +1,108 @@
+package workers
+
+import (
+	"testing"
+	"time"
+)
+
+// A start that did not happen gives the envelope back what it took, unless something was taken since: the clock would then
+// forget that.
+func TestARefundIsOnlyForTheLastThatWasTaken(t *testing.T) {
+	last := spent{before: 10, after: 20}
+	for _, c := range []struct{ tat, want instant }{{20, 10}, {30, 30}} {
+		clock := clock{tat: c.tat}
+		if last.refund(&clock); clock.tat != c.want {
+			t.Errorf("a clock at %d is at %d after a refund, want %d", c.tat, clock.tat, c.want)
+		}
+	}
+}
+
+// comesBack lets a job's last check fail.
+func (b *valveBench) comesBack(r run) {
+	if _, passed := r.decide(func() (fence, now instant) { return 0, 0 }, nil); passed {
+		b.t.Fatalf("job %d passed a fence of long ago", r.Seq)
+	}
+	b.end(r, outcome{Kind: outcomeReturned})
+}
+
+// A job that comes back before its start gives its slots back to the rate, all of them and no more: of the bucket's, and of
+// that of all buckets together.
+func TestAJobThatComesBackGivesItsSlotsBack(t *testing.T) {
+	p := total("10/s")
+	p.Outflow = p.OutflowTotal
+	b := newValveBench(t, p)
+	j := b.arrive("a", cost(3))
+	b.v.advance(b.now, true)
+	due, totalDue := j.bucket.clock.due, b.v.totalClock.due
+	b.comesBack(b.out.starts[0])
+	slots := 3 * b.v.base.pace.interval
+	if back, ofTotal := due.since(j.bucket.clock.due), totalDue.since(b.v.totalClock.due); back != slots || ofTotal != slots {
+		t.Errorf("it gave back %v, and %v of the total, want %v each", back, ofTotal, slots)
+	}
+}
+
+// unhurried is a policy of whose jobs many start together.
+func unhurried(t *testing.T) *valveBench {
+	t.Helper()
+	p := leaky("api", "10/s")
+	p.Burst = 4
+	return newValveBench(t, p)
+}
+
+// A job may be on its way to its worker for a millisecond, not more.
+func TestAJobIsOnItsWayForAMillisecondAtMost(t *testing.T) {
+	for name, c := range map[string]struct {
+		late time.Duration
+		want bool
+	}{"in time": {ms, true}, "late": {ms + 1, false}} {
+		t.Run(name, func(t *testing.T) {
+			b := unhurried(t)
+			b.arrive("a")
+			b.v.advance(b.now, true)
+			r := b.out.starts[0]
+			if _, passed := r.decide(func() (fence, now instant) { return never, b.now.add(c.late) }, nil); passed != c.want {
+				t.Errorf("after %v it passed: %v, want %v", c.late, passed, c.want)
+			}
+		})
+	}
+}
+
+// Those behind a job that came back come back too, but not one of a higher priority; and nothing starts before all of them
+// are decided.
+func TestWhatFollowsAJobThatComesBackComesBackToo(t *testing.T) {
+	b := unhurried(t)
+	for range 3 {
+		b.arrive("a")
+	}
+	b.v.advance(b.now, true)
+	runs := b.out.starts
+	b.out.starts = nil
+	if len(runs) != 3 {
+		t.Fatalf("started %s, want three jobs", b.seqs(runs))
+	}
+	b.comesBack(runs[0])
+	if again := b.start(); len(again) > 0 {
+		t.Fatalf("started %s while jobs 2 and 3 were on their way", b.seqs(again))
+	}
+	for _, r := range runs[1:] {
+		if _, passed := r.decide(whenever, nil); passed {
+			t.Errorf("job %d overtook job 1", r.Seq)
+		}
+		b.end(r, outcome{Kind: outcomeReturned})
+	}
+	b.at(second)
+	if again := b.start(); b.seqs(again) != "[1 2 3]" {
+		t.Errorf("started %s, want the three in their order", b.seqs(again))
+	}
+
+	b.at(2 * second)
+	b.arrive("a")
+	b.v.advance(b.now, true)
+	b.arrive("a", priority(1))
+	b.v.advance(b.now, true)
+	runs = b.out.starts
+	b.comesBack(runs[0])
+	if _, passed := runs[1].decide(whenever, nil); !passed {
+		t.Error("a job of higher priority came back because one that it may overtake did")
+	}
+}
