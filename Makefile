@@ -7,7 +7,7 @@ CHAOS    ?= 3m
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 .DEFAULT_GOAL := help
-.PHONY: help build run demo setup test lint simulate outage chaos fuzz bench
+.PHONY: help build run demo setup test lint simulate mutants outage chaos fuzz bench
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ lint: ## gofmt, go vet, staticcheck, and whether go.mod is tidy
 
 simulate: ## SEEDS=3000 runs of the laws in virtual time
 	go test ./workers -run TestSimulation -skip Sabotage -timeout 2h -v -seeds $(SEEDS)
+
+mutants: ## small sabotages of the code, all, SAMPLE=n (SEED= plays it again) or ONLY=pattern: a test must notice each
+	go run ./internal/mutants $(if $(SAMPLE),-sample $(SAMPLE)) $(if $(SEED),-seed $(SEED)) $(if $(ONLY),-only '$(ONLY)')
 
 outage: ## a target that is down for OUTAGE=10m, with the default retries, on a real process
 	go test ./cmd/admitter -run TestATargetThatIsDown -count 1 -v -timeout 2h -outage $(OUTAGE)
