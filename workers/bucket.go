@@ -94,15 +94,18 @@ func (j timedJob) moved(i int)            { j.inTimers = i }
 
 // bucket is one key's jobs and clock.
 type bucket struct {
+	// What walks look at stands together.
 	*limits
-	key   queue.Key
-	part  *partition
-	clock clock
-	ready heap[orderedJob] // the jobs that wait for a slot
-	later heap[laterJob]   // those that back off or are not due yet
+	key     queue.Key
+	held    int              // jobs in any stage
+	ready   heap[orderedJob] // the jobs that wait for a slot
+	waiting int64            // their slots
+	turns   float64          // taken under the total outflow, by weight
 
+	part    *partition
+	clock   clock
+	later   heap[laterJob] // the jobs that back off or are not due yet
 	lanes   []lane
-	held    int // jobs in any stage
 	running int // jobs that hold concurrency, wherever they run
 
 	last      *turn // the last start, which the next one follows
@@ -114,12 +117,12 @@ type bucket struct {
 	throttles int        // pauses in a row
 	target    *suspicion // nil: nothing speaks against it
 
-	turns     float64 // taken under the total outflow, by weight
 	rate      float32 // starts per second, averaged over all time before rateAt
 	rateAt    instant // of its last start; 0: never
 	rateSince instant // before the first one that it counts
 	lastError string  // of the last run that did not end well, until one does
 
+	inList int     // its place in the partition's list
 	awake  bool    // it has work and may run it; asleep it earns burst credit
 	since  instant // when it last woke or started a job
 	spot   spot
@@ -210,6 +213,8 @@ type partition struct {
 	epoch   uint64
 	state   partitionState
 	buckets map[queue.Key]*bucket
+	list    []*bucket // the same, for walks
+	walks   []*walk   // that are under way
 	jobs    map[uint64]*job
 	begun   map[uint64]*job // those of them that run, wherever, or whose outcome is being recorded
 

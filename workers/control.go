@@ -1,7 +1,6 @@
 package workers
 
 import (
-	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -128,54 +127,6 @@ func hold(by string, until, now instant, wall time.Time) queue.Hold {
 	return queue.Hold{By: by, Until: &at}
 }
 
-// expectBucket is how long a bucket would take to start a job after so many slots of others; nil while nobody can tell:
-// while it is paused, held by its concurrency or a breaker, or being taken over, or there is no worker for it.
-func (v *valve) expectBucket(b *bucket, slots int64, now instant) *int64 {
-	if b.blocked() || v.breaker.open || b.down() || b.part.state != partitionLive || v.free() <= 0 && v.claims.declined {
-		return nil
-	}
-	at := v.startable(b)
-	if b.pace != nil {
-		at = max(at, now.add(-b.pace.credit)).add(times(slots, b.pace.interval))
-	}
-	if v.total != nil {
-		slots += v.slotsOfOthers(b, slots)
-		at = max(at, max(now, v.total.next(&v.totalClock)).add(times(slots, v.total.interval)))
-	}
-	ms := ceilMillis(max(0, at.since(now)))
-	return &ms
-}
-
-// slotsOfOthers is how many slots go to other buckets before one has taken so many and starts another job, while every
-// bucket with work takes its turns by weight.
-func (v *valve) slotsOfOthers(b *bucket, slots int64) (others int64) {
-	turn := max(b.turns, v.turns) + float64(slots)/float64(b.weight)
-	for _, part := range v.parts {
-		for _, other := range part.buckets {
-			if other == b || len(other.ready) == 0 || other.paused {
-				continue
-			}
-			waiting := other.slotsFor(queue.MinPriority)
-			perJob := float64(waiting) / float64(len(other.ready))
-			// It starts jobs as long as it is not past the turn, so the last one reaches beyond.
-			if ahead := (turn - max(other.turns, v.turns)) * float64(other.weight); ahead >= 0 {
-				others += min(waiting, int64((math.Floor(ahead/perJob)+1)*perJob))
-			}
-		}
-	}
-	return others
-}
-
-// expectJob is expectBucket for a job that waits. One that is due and has no worker starts when one becomes free, which
-// nobody can tell.
-func (v *valve) expectJob(j *job, slots int64, now instant) *int64 {
-	ms := v.expectBucket(j.bucket, slots, now)
-	if ms != nil && *ms == 0 && !v.mayTakeWorker(j.bucket) {
-		return nil
-	}
-	return ms
-}
-
 // bucketState tells how a bucket stands.
 func (v *valve) bucketState(p *partition, key queue.Key, now instant, wall time.Time) queue.BucketState {
 	l := v.limitsOf(key)
@@ -202,41 +153,86 @@ func (v *valve) bucketState(p *partition, key queue.Key, now instant, wall time.
 }
 
 // listed orders buckets for a list that keeps the deepest: the one that would be left out first comes first.
-type listed struct{ *bucket }
+type listed struct {
+	*bucket
+	depth int // when it was found
+}
 
 func (b listed) before(c listed) bool {
-	return b.held < c.held || b.held == c.held && b.key > c.key
+	return b.depth < c.depth || b.depth == c.depth && b.key > c.key
 }
 func (b listed) moved(int) {}
 
-// deepest lists the buckets of a partition that hold most, after leaving out the first. It looks at each bucket once and
-// sorts only those that are listed, because starts wait meanwhile.
-func (v *valve) deepest(p *partition, offset, limit int, now instant, wall time.Time) (states []queue.BucketState, total int) {
+// listing is a list of the buckets of a partition that hold most, in the making.
+type listing struct {
+	walk          *walk
+	forecast      *forecast // made by the same walk, when there is none
+	offset, limit int
+	found         []listed            // all that hold jobs
+	page          heap[listed]        // of them, once picked
+	states        []queue.BucketState // of these
+}
+
+// mostPickedAtOnce is how many buckets the loop picks a page of by itself. In the worst order each of
+// them takes the place of another.
+const mostPickedAtOnce = 1000
+
+// deepest begins a list that leaves out the first so many.
+func (v *valve) deepest(p *partition, offset, limit int, now instant) *listing {
 	const most = 10_000
-	const mostListedError = 128 // bytes: many buckets must fit a message
-	offset, limit = min(max(offset, 0), most), min(max(limit, 0), most)
-	var top heap[listed]
-	for _, b := range p.buckets {
-		if b.held == 0 {
-			continue
-		}
-		total++
-		if len(top) < offset+limit {
-			top.push(listed{b})
-		} else if len(top) > 0 && top[0].before(listed{b}) {
-			top[0] = listed{b}
-			top.fix(0)
-		}
+	l := &listing{
+		walk: p.walk(), offset: min(max(offset, 0), most), limit: min(max(limit, 0), most),
+		found: make([]listed, 0, len(p.list)),
 	}
-	slices.SortFunc(top, func(a, b listed) int {
-		return cmp.Or(cmp.Compare(b.held, a.held), cmp.Compare(a.key, b.key))
+	if !v.foresees(p, now) {
+		l.forecast = v.newForecast(now)
+	}
+	return l
+}
+
+// find looks at some more buckets, and reports whether those were the last.
+func (v *valve) find(l *listing) (done bool) {
+	done = l.walk.some(walkPiece, func(b *bucket) {
+		if b.held > 0 {
+			l.found = append(l.found, listed{b, b.held})
+		}
+		if l.forecast != nil {
+			l.forecast.add(b, v.turns)
+		}
 	})
-	for _, b := range top[min(offset, len(top)):] {
-		state := v.bucketState(p, b.key, now, wall)
-		state.LastError = clip(state.LastError, mostListedError)
-		states = append(states, state)
+	if done && l.forecast != nil {
+		l.forecast.sum()
+		v.forecast = l.forecast
 	}
-	return states, total
+	return done
+}
+
+// pick sorts out what is on the page, as far as it must. It needs nothing of the loop, and must not
+// look at what may change.
+func (l *listing) pick() {
+	for _, b := range l.found {
+		if len(l.page) < l.offset+l.limit {
+			l.page.push(b)
+		} else if len(l.page) > 0 && l.page[0].before(b) {
+			l.page[0] = b
+			l.page.fix(0)
+		}
+	}
+}
+
+// tell looks at how some of the buckets stand, and reports whether those were the last.
+func (v *valve) tell(l *listing, now instant, wall time.Time) (done bool) {
+	const mostListedError = 128 // bytes: many buckets must fit a message
+	for range expectPiece {
+		if len(l.page) <= l.offset {
+			slices.Reverse(l.states) // as they were when they were found
+			return true
+		}
+		state := v.bucketState(l.walk.part, l.page.remove(0).key, now, wall)
+		state.LastError = clip(state.LastError, mostListedError)
+		l.states = append(l.states, state)
+	}
+	return false
 }
 
 // jobState tells how a job stands; nil for one that is not held.
@@ -250,13 +246,7 @@ func (v *valve) jobState(p *partition, seq uint64, now instant, wall time.Time) 
 	by, until := v.heldJob(j, now)
 	switch j.stage {
 	case stageWaiting:
-		position, slots := 0, int64(0)
-		for _, other := range j.bucket.ready {
-			if other.before(orderedJob{j}) {
-				position++
-				slots += other.Cost
-			}
-		}
+		position, slots := j.position()
 		s.State, s.Position, s.ExpectMS = queue.JobWaiting, &position, v.expectJob(j, slots, now)
 		if s.ExpectMS != nil && position > 0 && (by == queue.HeldByRate || by == queue.HeldByTotalRate) {
 			until = now.add(time.Duration(*s.ExpectMS) * time.Millisecond) // and not when the first of them starts
@@ -276,81 +266,74 @@ func (v *valve) jobState(p *partition, seq uint64, now instant, wall time.Time) 
 	return s
 }
 
-// cancel drops a job on an operator's word, unless it runs.
-func (v *valve) cancel(p *partition, seq uint64, now instant) (removed int) {
-	return v.dismiss(p, seq, queue.EndCancelled, now)
+// position is how many jobs, and how many slots, of its bucket start before a job that waits. Of a long
+// queue it is an estimate, as if all jobs of it had the same cost.
+func (j *job) position() (jobs int, slots int64) {
+	const mostCounted = 4096
+	b := j.bucket
+	if len(b.ready) > mostCounted {
+		slots = b.slotsBefore(j)
+		return int(float64(slots) / float64(b.waiting) * float64(len(b.ready))), slots
+	}
+	for _, other := range b.ready {
+		if other.before(orderedJob{j}) {
+			jobs++
+			slots += other.Cost
+		}
+	}
+	return jobs, slots
 }
 
-func (v *valve) dismiss(p *partition, seq uint64, how queue.End, now instant) (removed int) {
+// cancel drops a job on an operator's word, unless it runs.
+func (v *valve) cancel(p *partition, seq uint64, now instant) (removed int) {
 	j := p.jobs[seq]
-	if j == nil || j.stage != stageWaiting && j.stage != stageDelayed {
+	if j == nil {
+		return 0
+	}
+	removed = v.dismiss(j, queue.EndCancelled)
+	v.place(j.bucket, now)
+	return removed
+}
+
+// dismiss drops a job that does not run; its bucket must be placed afterwards.
+func (v *valve) dismiss(j *job, how queue.End) (removed int) {
+	if j.stage != stageWaiting && j.stage != stageDelayed {
 		return 0
 	}
 	v.detach(j)
 	if e, keyed := j.ended(how); keyed { // it is acknowledged once its repeats are told
 		j.enter(stageAcking)
-		v.out.endings = append(v.out.endings, ending{recordOf: recordOf{p, seq}, Ended: e})
+		v.out.endings = append(v.out.endings, ending{recordOf: recordOf{j.bucket.part, j.Seq}, Ended: e})
 	} else {
 		v.ack(j)
 	}
 	v.out.cancelled = append(v.out.cancelled, j)
-	v.place(j.bucket, now)
 	return 1
 }
 
-// purge drops the jobs of a bucket on an operator's word, those that run excepted.
-func (v *valve) purge(p *partition, key queue.Key, now instant) (removed int) {
+// waiting lists the jobs of a bucket that do not run.
+func (p *partition) waiting(key queue.Key) (jobs []*job) {
 	b := p.buckets[key]
 	if b == nil {
-		return 0
+		return nil
 	}
-	for seq, j := range p.jobs {
-		if j.bucket == b {
-			removed += v.dismiss(p, seq, queue.EndPurged, now)
-		}
+	jobs = make([]*job, 0, len(b.ready)+len(b.later))
+	for _, j := range b.ready {
+		jobs = append(jobs, j.job)
+	}
+	for _, j := range b.later {
+		jobs = append(jobs, j.job)
+	}
+	return jobs
+}
+
+// purge drops jobs of one bucket on an operator's word, unless they run by now.
+func (v *valve) purge(jobs []*job, now instant) (removed int) {
+	for _, j := range jobs {
+		removed += v.dismiss(j, queue.EndPurged)
+	}
+	if len(jobs) > 0 {
+		v.place(jobs[0].bucket, now)
 	}
 	return removed
-}
-
-// expect says how long it will be until a job starts, while nothing fails: 0 when it has started. It is not known for a
-// job that has not arrived, and while nobody can tell: see expectBucket.
-func (v *valve) expect(p *partition, seq uint64, now instant) (wait time.Duration, known bool) {
-	j := p.jobs[seq]
-	if j == nil {
-		return 0, seq <= p.highest
-	}
-	switch j.stage {
-	case stageWaiting:
-		ms := v.expectJob(j, j.bucket.slotsBefore(j), now)
-		if ms == nil {
-			return 0, false
-		}
-		return time.Duration(*ms) * time.Millisecond, true
-	case stageDelayed:
-		return max(0, j.at.since(now)), true
-	}
-	return 0, true
-}
-
-// unknownRoom is when a place may be free again of a bucket whose next start nobody can tell.
-const unknownRoom = time.Second
-
-// room is how long it will be until the bucket's next start, at least one interval: when a place may be free again. Without
-// a pace, and while the bucket is paused or held by its concurrency or a breaker, it is at least unknownRoom.
-func (v *valve) room(p *partition, key queue.Key, now instant) time.Duration {
-	l, b := v.limitsOf(key), p.buckets[key]
-	wait := unknownRoom
-	switch {
-	case l.pace != nil:
-		wait = l.pace.interval
-	case v.total != nil:
-		wait = v.total.interval
-	}
-	if l.paused || v.breaker.open || b != nil && (b.blocked() || b.down()) {
-		wait = max(wait, unknownRoom)
-	}
-	if b != nil {
-		wait = max(wait, v.startable(b).since(now))
-	}
-	return wait
 }

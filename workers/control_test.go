@@ -205,7 +205,7 @@ func TestSlotsAreCounted(t *testing.T) {
 	if a := b.p.buckets["a"]; a.slotsFor(queue.MinPriority) == 0 || len(a.lanes) != 3 {
 		t.Errorf("lanes %+v", a.lanes)
 	}
-	b.v.purge(b.p, "a", b.now)
+	b.v.purge(b.p.waiting("a"), b.now)
 	if n := b.p.buckets["a"].slotsFor(queue.MinPriority); n != 0 {
 		t.Errorf("%d slots wait in an empty bucket", n)
 	}
@@ -367,7 +367,7 @@ func TestCancelAndPurge(t *testing.T) {
 	if n := b.v.cancel(b.p, later.Seq, b.now); n != 0 {
 		t.Errorf("cancelled twice")
 	}
-	if n := b.v.purge(b.p, "a", b.now); n != 3 {
+	if n := b.v.purge(b.p.waiting("a"), b.now); n != 3 {
 		t.Errorf("%d jobs purged, want the three that wait", n)
 	}
 	if s := b.v.bucketState(b.p, "a", b.now, b.wall()); s.Waiting != 0 || s.Running != 1 {
@@ -387,7 +387,7 @@ func TestDeepestBuckets(t *testing.T) {
 		}
 	}
 	page := func(offset, limit int) (keys string) {
-		states, n := b.v.deepest(b.p, offset, limit, b.now, b.wall())
+		states, n := b.deepest(offset, limit)
 		if n != 5 {
 			t.Errorf("%d buckets in all", n)
 		}

@@ -130,24 +130,25 @@ type Drainer struct {
 	wait      sync.WaitGroup // everything that the loop has started
 
 	// Of the loop alone.
-	core     *core
-	set      queue.PolicySet // nil until it is known
-	policies map[string]policy.Policy
-	running  map[string]Handler // by policy, registered or made of a target
-	backlogs map[*partition]*backlog
-	asks     []*ask
-	owned    map[string]int
-	observed map[string]bool // policies that the observer has heard of
-	letters  letters
-	outages  outages
-	proof    proof
-	born     instant // of the first attempt to get a lease
-	notices  notices
-	missing  map[string]*missing // by policy, jobs that no worker takes
-	ownersAt instant             // when to ask for owners again
-	closed   bool                // the connection, for good
-	remote   *remote             // nil when this process only lends
-	lender   *lender
+	core      *core
+	set       queue.PolicySet // nil until it is known
+	policies  map[string]policy.Policy
+	running   map[string]Handler // by policy, registered or made of a target
+	backlogs  map[*partition]*backlog
+	questions []*question
+	behind    bool // with questions
+	owned     map[string]int
+	observed  map[string]bool // policies that the observer has heard of
+	letters   letters
+	outages   outages
+	proof     proof
+	born      instant // of the first attempt to get a lease
+	notices   notices
+	missing   map[string]*missing // by policy, jobs that no worker takes
+	ownersAt  instant             // when to ask for owners again
+	closed    bool                // the connection, for good
+	remote    *remote             // nil when this process only lends
+	lender    *lender
 
 	unconfirmed chan struct{} // limits outcomes of lent jobs under way
 }
@@ -358,8 +359,8 @@ func (d *Drainer) loop(ctx, background context.Context, interrupt func()) error 
 		d.heard.Store(jumps)
 		d.perform(background)
 		d.core.checkpoint(now)
+		d.ponder(d.now)
 		d.perform(background)
-		d.resolveAsks(now)
 		d.letters.tell(now, false)
 		d.outages.tell(d.core.valves, now)
 		d.watchLease(now)
@@ -372,7 +373,7 @@ func (d *Drainer) loop(ctx, background context.Context, interrupt func()) error 
 			d.log.Info("everything is handed over, and no job runs")
 			return nil
 		}
-		if err := alarm.reset(max(0, min(d.core.wake(now), d.asksDue()).since(d.now()))); err != nil {
+		if err := alarm.reset(max(0, min(d.core.wake(now), d.questionsDue()).since(d.now()))); err != nil {
 			return err
 		}
 	}

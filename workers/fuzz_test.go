@@ -121,7 +121,7 @@ func FuzzValveQuestion(f *testing.F) {
 				t.Fatalf("%s is answered %+v", data, a)
 			}
 		}, now)
-		d.resolveAsks(now.add(askPatience))
+		d.ponder(func() instant { return now.add(askPatience) })
 		if answers != 1 {
 			t.Fatalf("%s gets %d answers", data, answers)
 		}

@@ -240,7 +240,7 @@ func (w *world) purge(name string, key queue.Key) {
 				waiting = append(waiting, w.accepted[jobID(name, seq)])
 			}
 		}
-		if removed := v.purge(p, key, d.clock()); removed != len(waiting) {
+		if removed := v.purge(p.waiting(key), d.clock()); removed != len(waiting) {
 			w.fail("purge: %d jobs of %s were dropped, %d waited", removed, bucketOf(name, key), len(waiting))
 		}
 		for _, f := range waiting {

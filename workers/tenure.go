@@ -14,6 +14,7 @@ import (
 func (v *valve) own(number int, epoch uint64) *partition {
 	if len(v.parts) == 0 {
 		v.breaker, v.suspects = breaker{}, nil
+		v.forecast, v.coming = nil, nil
 	}
 	p := &partition{
 		policy: v.policy.Name, number: number, epoch: epoch, state: partitionOpening, fresh: true, sweeping: true,

@@ -26,10 +26,12 @@ type valve struct {
 	// One rate for all buckets together, and whose turn it is.
 	total      *pace // nil: there is none
 	totalClock clock
-	totalAwake bool    // some bucket has work and waits for its turn
-	turns      float64 // that count as taken by who had nothing to do, in starts by weight
-	mostTurns  float64 // that any bucket has taken
-	gateAt     instant // when admits may say yes, while a bucket waits for that; else never
+	totalAwake bool      // some bucket has work and waits for its turn
+	turns      float64   // that count as taken by who had nothing to do, in starts by weight
+	mostTurns  float64   // that any bucket has taken
+	forecast   *forecast // of waits, when there are many buckets
+	coming     *coming   // the next
+	gateAt     instant   // when admits may say yes, while a bucket waits for that; else never
 
 	breaker  breaker     // of all buckets
 	suspects []queue.Key // whose jobs found the target down since somebody found it up
@@ -157,7 +159,7 @@ func (v *valve) bucket(p *partition, key queue.Key, now instant) *bucket {
 			interval := b.pace.interval
 			b.pace.hold(&b.clock, p.crashedAt.add(interval+spread(key, min(interval, mostSpread))))
 		}
-		p.buckets[key] = b
+		p.add(b)
 	}
 	return b
 }
@@ -171,6 +173,7 @@ func (v *valve) makeReady(j *job, now instant) {
 	}
 	b.ready.push(orderedJob{j})
 	b.lane(j.Priority).waiting += j.Cost
+	b.waiting += j.Cost
 	v.lookAt(j, j.expires)
 	if b.spot == spotNone || b.ready[0].job == j {
 		v.place(b, now)
@@ -206,6 +209,7 @@ func (v *valve) detach(j *job) {
 	} else if j.inBucket >= 0 {
 		j.bucket.ready.remove(j.inBucket)
 		j.bucket.lane(j.Priority).waiting -= j.Cost
+		j.bucket.waiting -= j.Cost
 	}
 }
 
@@ -302,6 +306,9 @@ func (v *valve) startable(b *bucket) instant {
 
 // forget drops an empty bucket once it is as good as new.
 func (v *valve) forget(b *bucket, now instant) {
+	if b.part.buckets[b.key] != b {
+		return // it was forgotten before
+	}
 	at := b.cool
 	if b.pace != nil {
 		at = max(at, b.pace.freshAt(&b.clock))
@@ -325,7 +332,7 @@ func (v *valve) forget(b *bucket, now instant) {
 	if b.down() {
 		v.broken--
 	}
-	delete(b.part.buckets, b.key)
+	b.part.remove(b)
 }
 
 // fetch asks for the bodies of the jobs that start next. The first items of the heap are about those.

@@ -1,0 +1,68 @@
+package workers
+
+import (
+	"cmp"
+	"slices"
+)
+
+// walk visits the buckets of a partition, some at a time, because starts wait meanwhile: each
+// bucket that is there from its begin to its end exactly once, and none that comes meanwhile.
+type walk struct {
+	part *partition
+	left int // the first so many of the partition's list are still to be visited
+}
+
+// walk begins one. Who does not go to its end must call stop.
+func (p *partition) walk() *walk {
+	w := &walk{p, len(p.list)}
+	p.walks = append(p.walks, w)
+	return w
+}
+
+// some visits up to n buckets and reports whether those were the last.
+func (w *walk) some(n int, visit func(*bucket)) (done bool) {
+	for ; n > 0 && w.left > 0; n-- {
+		w.left--
+		visit(w.part.list[w.left])
+	}
+	if w.left == 0 {
+		w.stop()
+	}
+	return w.left == 0
+}
+
+func (w *walk) stop() {
+	w.part.walks = slices.DeleteFunc(w.part.walks, func(other *walk) bool { return other == w })
+}
+
+// add takes a bucket in.
+func (p *partition) add(b *bucket) {
+	p.buckets[b.key] = b
+	b.inList = len(p.list)
+	p.list = append(p.list, b)
+}
+
+// remove takes a bucket out. The hole that it leaves is filled with the last bucket of the list that
+// the walks have still to visit as they had the removed one, so that none is left out or comes twice.
+func (p *partition) remove(b *bucket) {
+	delete(p.buckets, b.key)
+	hole := b.inList
+	fill := func(with int) {
+		if with != hole {
+			p.list[hole] = p.list[with]
+			p.list[hole].inList = hole
+			hole = with
+		}
+	}
+	slices.SortFunc(p.walks, func(v, w *walk) int { return cmp.Compare(v.left, w.left) })
+	for _, w := range p.walks {
+		if hole < w.left {
+			w.left--
+			fill(w.left)
+		}
+	}
+	last := len(p.list) - 1
+	fill(last)
+	p.list[last] = nil
+	p.list = p.list[:last]
+}
