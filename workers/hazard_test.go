@@ -68,7 +68,8 @@ func TestAJobBehindOneThatVanishedWaitsForItsBody(t *testing.T) {
 	gone := b.arrive("a")
 	b.arrive("a", lean)
 	b.v.reopen(b.p, 2)
-	b.deliver(gone.Seq+1, "a", lean)
+	b.p.last = gone.Seq + 1
+	b.deliver(b.p.last, "a", lean)
 	b.v.swept(b.p, b.now)
 	if runs := b.start(); len(runs) > 0 {
 		t.Errorf("job %d starts without its body", runs[0].Seq)
