@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/penstock-mq/penstock/queue"
 )
@@ -121,7 +122,7 @@ func (d *Drainer) readLegacy(ctx context.Context, p *partition, epoch uint64, fo
 		return fmt.Errorf("read claim: %w", err)
 	}
 	if claim.Revision == epoch {
-		found.claimed = claim.Stored
+		found.claimed, found.read = claim.Stored, time.Now()
 	}
 	noted, err := d.broker.Partitions().Read(ctx, checkpointKey(p.policy, p.number))
 	switch {

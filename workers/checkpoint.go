@@ -202,7 +202,9 @@ func (v *valve) runningJobs(p *partition) []runRecord {
 func (c *core) note(v *valve, p *partition, now instant) {
 	s := &p.checkpointed
 	s.pending, s.changed, s.last = true, false, now
-	value := encode(checkpoint{V: version, Owner: c.lease.id, Epoch: p.epoch, handover: v.handover(p, now, c.lease.fence.since(now))})
+	h := v.handover(p, now, c.lease.fence.since(now))
+	h.At = c.wall(now).UnixMicro()
+	value := encode(checkpoint{V: version, Owner: c.lease.id, Epoch: p.epoch, handover: h})
 	c.out.puts = append(c.out.puts, put{
 		table: tablePartitions, key: checkpointKey(p.policy, p.number), value: value, revision: s.revision, sent: now, why: whyCheckpoint,
 	})

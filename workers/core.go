@@ -166,6 +166,7 @@ type record struct {
 	value    []byte
 	revision uint64
 	stored   time.Time
+	seen     instant // when its watch told of it while this process looked on; 0: it may be older
 }
 
 // read takes the answer to a read.
@@ -189,6 +190,9 @@ func (c *core) read(p put, found record, now instant) {
 
 // watched takes a record that a watch delivered.
 func (c *core) watched(t table, key string, found record, now instant) {
+	if c.synced {
+		found.seen = now
+	}
 	if t == tableDrainers {
 		c.leaseSeen(key, found, now)
 	} else {

@@ -19,6 +19,7 @@ type share struct {
 	strange  bool // the record is of another format version: nobody here may touch it
 	record   ownerRecord
 	stored   time.Time // when JetStream stored the record
+	seen     instant   // when this process saw that, live; 0: it came later
 
 	state     shareState
 	part      *partition  // owned, or being released
@@ -45,6 +46,7 @@ type predecessor struct {
 	record   ownerRecord
 	revision uint64
 	stored   time.Time
+	seen     instant
 }
 
 const (
@@ -103,7 +105,7 @@ func (c *core) claim(s *share, now instant) {
 		return
 	}
 	if s.part == nil {
-		s.before = predecessor{s.exists, s.record, s.revision, s.stored}
+		s.before = predecessor{s.exists, s.record, s.revision, s.stored, s.seen}
 	}
 	r := ownerRecord{V: version, Owner: c.lease.id, Nonce: c.nonce()}
 	switch {
@@ -143,7 +145,7 @@ func (c *core) owned(p put, result putResult, revision uint64, now instant) {
 		return // overtaken: the watch told more, or the lease was lost meanwhile
 	}
 	if revision > s.revision {
-		s.stored = time.Time{} // the watch will tell
+		s.stored, s.seen = time.Time{}, now // the watch will tell
 	}
 	s.revision, s.exists, s.record = revision, true, r
 	c.settleShare(s, now)
@@ -210,7 +212,7 @@ func (c *core) ownerSeen(s *share, found record, now instant) {
 		s.stored = found.stored
 		return
 	}
-	s.revision, s.exists, s.stored = found.revision, found.exists, found.stored
+	s.revision, s.exists, s.stored, s.seen = found.revision, found.exists, found.stored, found.seen
 	s.record, s.strange = ownerRecord{}, false
 	if found.exists {
 		if err := decode(found.value, &s.record); err != nil {
@@ -259,6 +261,7 @@ func (c *core) release(s *share, now instant) {
 			c.unsettled[s.key()] += n
 		}
 	}
+	h.At = c.wall(now).UnixMicro()
 	s.state = shareReleasing
 	c.write(s, ownerRecord{V: version, Owner: c.lease.id, Nonce: c.nonce(), Released: true, handover: h}, whyRelease, now)
 }

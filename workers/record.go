@@ -59,9 +59,10 @@ type checkpoint struct {
 	handover
 }
 
-// handover is what a valve tells its successor about one partition. It holds durations, never instants: what has passed
-// since is the difference of the JetStream timestamps of two records.
+// handover is what a valve tells its successor about one partition, in durations. How long ago it told it is found by
+// [core.elapsed].
 type handover struct {
+	At      int64         `json:"at,omitempty"`      // when this was collected, by JetStream's clock as its owner knew it: Unix µs
 	Rate    string        `json:"rate,omitempty"`    // that the clocks were kept at
 	Clocks  []clockRecord `json:"clocks,omitempty"`  // of buckets that are not as good as new
 	Total   string        `json:"total,omitempty"`   // the total outflow that the clock without a key was kept at
@@ -96,6 +97,7 @@ type attemptRecord struct {
 	DueIn     int64  `json:"due_in,omitempty"` // µs of backoff from when this was stored
 	LastError string `json:"last_error,omitempty"`
 	Crashes   int    `json:"crashes,omitempty"`
+	Stream    int64  `json:"stream,omitempty"` // when the job's stream was made, Unix ns: another one repeats its sequence
 }
 
 // outcome is what became of one run of a job, as reported by a worker here or, after a handover, by another process.

@@ -121,6 +121,7 @@ func (v *valve) save(j *job, backoff time.Duration) {
 	j.backoff, j.recorded = backoff, true
 	v.out.saves = append(v.out.saves, save{j, attemptRecord{
 		V: version, Attempts: j.attempts, DueIn: micros(backoff), LastError: j.lastError, Crashes: j.crashes,
+		Stream: j.bucket.part.stream(),
 	}})
 }
 

@@ -7,6 +7,7 @@ type opened struct {
 	last       uint64     // sequence of the stream: what is stored up to there is delivered first
 	created    time.Time  // of the stream
 	claimed    time.Time  // when JetStream stored the claim
+	read       time.Time  // when the claim was read, by this machine's wall clock
 	checkpoint checkpoint // of the predecessors
 	noted      time.Time  // when JetStream stored it
 	revision   uint64     // of the checkpoint's record
@@ -50,25 +51,20 @@ func (c *core) inheritance(s *share, found opened, now instant) inheritance {
 	b := s.before
 	in := inheritance{owner: b.record.Owner, attempts: map[uint64]inheritedAttempt{}, gone: map[string]bool{}}
 	noted := b.stored
-	since := func(stored time.Time) time.Duration {
-		if stored.IsZero() || found.claimed.IsZero() {
-			return 0
-		}
-		return max(0, found.claimed.Sub(stored))
-	}
 	switch {
 	case !b.exists && found.checkpoint.V == 0:
 	case b.exists && b.record.Released:
-		in.handover, in.elapsed = b.record.handover, since(b.stored)
+		in.handover = b.record.handover
+		in.elapsed, in.age = c.elapsed(found, noted, b.record.At, b.seen, now)
 	default:
 		in.crashed = true
-		in.handover, in.elapsed = found.checkpoint.handover, since(found.noted)
+		in.handover = found.checkpoint.handover
+		in.elapsed, in.age = c.elapsed(found, found.noted, in.handover.At, 0, now)
 		if noted = found.noted; found.checkpoint.Epoch != b.revision && (b.record.After == 0 || found.checkpoint.Epoch < b.record.After) {
 			in.handover.Running, in.handover.Stream, noted = b.record.Running, b.record.Stream, b.stored
 		}
 	}
-	// What it says of sequences may be about another stream, whose name this one has now.
-	if stream := in.handover.Stream; noted.Before(found.created) || stream != 0 && stream != found.created.UnixNano() {
+	if found.another(in.handover.Stream, noted) {
 		in.handover.Running, in.handover.Done = nil, nil
 	}
 	for _, r := range in.handover.Running {
@@ -77,13 +73,52 @@ func (c *core) inheritance(s *share, found opened, now instant) inheritance {
 		}
 	}
 	for seq, a := range found.attempts {
-		if a.stored.Before(found.created) {
+		if found.another(a.Stream, a.stored) {
 			continue
 		}
-		left := time.Duration(a.DueIn)*time.Microsecond - since(a.stored)
+		passed, _ := c.elapsed(found, a.stored, 0, 0, now)
+		left := time.Duration(a.DueIn)*time.Microsecond - passed
 		in.attempts[seq] = inheritedAttempt{a.attemptRecord, max(0, left)}
 	}
 	return in
+}
+
+// another reports whether what a record says of sequences is about another stream, whose name this one has now. Records of
+// older versions tell it by their stamps alone.
+func (found opened) another(stream int64, stored time.Time) bool {
+	if stream == 0 {
+		return stored.Before(found.created)
+	}
+	return stream != found.created.UnixNano()
+}
+
+// elapsed is how much time has passed, at least and at most, since what a record tells was so: since it was stored, or, where
+// it says at, was put together. The stamps of the record and of the claim may be of two leaders' clocks, one of which may be
+// wrong, or have been set in between. So waits go by the least that any clock says: this process's own if it saw the record
+// come, else also the drainers' idea of JetStream's clock, then and now, and this machine's wall clock. Whether anything can
+// have happened since is asked of the most, for the record may have been stored long after it was put together.
+func (c *core) elapsed(found opened, stored time.Time, at int64, seen, now instant) (least, most time.Duration) {
+	if stored.IsZero() || found.claimed.IsZero() {
+		return 0, forever
+	}
+	least = found.claimed.Sub(stored)
+	most = least
+	told := time.UnixMicro(at)
+	if at != 0 {
+		most = max(most, found.claimed.Sub(told))
+	}
+	switch {
+	case seen > 0:
+		least = min(least, now.since(seen))
+	default:
+		if at != 0 {
+			least = min(least, c.wall(now).Sub(told))
+		}
+		if !found.read.IsZero() {
+			least = min(least, found.read.Sub(stored))
+		}
+	}
+	return max(0, least), max(0, min(most, forever))
 }
 
 // unopened takes the failure of an opening; streamless says that there is no stream.

@@ -28,7 +28,8 @@ func (v *valve) own(number int, epoch uint64) *partition {
 type inheritance struct {
 	crashed  bool          // the predecessor crashed: clocks that handover does not list are unknown
 	owner    string        // the predecessor
-	elapsed  time.Duration // from when handover was stored until the takeover
+	elapsed  time.Duration // from when handover was stored until the takeover, at least …
+	age      time.Duration // … and from when it was put together, at most
 	handover handover
 	attempts map[uint64]inheritedAttempt
 	gone     map[string]bool // holders of running jobs that will not report any more
@@ -59,7 +60,9 @@ func (v *valve) inherit(p *partition, in inheritance, now instant) {
 	for _, c := range in.handover.Clocks {
 		left := func(us int64) instant { return now.add(time.Duration(us)*time.Microsecond - in.elapsed) }
 		if c.Key == "" {
-			v.inheritTotal(clock{due: left(c.Due), tat: left(c.Tat)}, in, now)
+			if v.total != nil {
+				in.wind(&v.totalClock, c, v.total, in.handover.Total, now)
+			}
 			continue
 		}
 		b := v.bucket(p, c.Key, now)
@@ -74,15 +77,8 @@ func (v *valve) inherit(p *partition, in inheritance, now instant) {
 			b.target = &suspicion{breaker: breaker{open: true, since: now - 1, failures: c.Down, at: probe}}
 			v.broken++
 		}
-		if b.pace == nil {
-			continue
-		}
-		// While it cools down nothing starts either, so that its clock is known as well.
-		if noted := (clock{due: left(c.Due), tat: left(c.Tat)}); !in.crashed || max(b.cool, b.pace.next(&noted)) > now {
-			b.clock = noted
-			if before, err := algorithms.ParseRate(cmp.Or(c.Rate, in.handover.Rate)); err == nil {
-				b.pace.adapt(&b.clock, before, now)
-			}
+		if b.pace != nil {
+			in.wind(&b.clock, c, b.pace, cmp.Or(c.Rate, in.handover.Rate), now)
 		}
 	}
 	for seq, a := range in.attempts {
@@ -110,15 +106,26 @@ func (v *valve) inherit(p *partition, in inheritance, now instant) {
 	}
 }
 
-// inheritTotal applies the clock of all buckets together, under the same rules as a bucket's.
-func (v *valve) inheritTotal(c clock, in inheritance, now instant) {
-	if v.total == nil || in.crashed && v.total.next(&c) <= now {
-		return
+// wind sets a clock as the predecessor left it. After a crash that is known only of one that is not due yet, nor would be at
+// the rate of now had that held ever since, or whose bucket still cools down: nothing can have started since it was noted.
+func (in inheritance) wind(c *clock, left clockRecord, p *pace, rate string, now instant) {
+	before, err := algorithms.ParseRate(rate)
+	if err != nil {
+		before = p.rate
 	}
-	v.totalClock = c
-	if before, err := algorithms.ParseRate(in.handover.Total); err == nil {
-		v.total.adapt(&v.totalClock, before, now)
+	noted := func(at, adapted instant) clock {
+		c := clock{due: at.add(time.Duration(left.Due) * time.Microsecond), tat: at.add(time.Duration(left.Tat) * time.Microsecond)}
+		p.adapt(&c, before, adapted)
+		return c
 	}
+	if in.crashed {
+		then := now.add(-max(in.age, in.elapsed))
+		first := noted(then, then)
+		if max(p.next(&first), then.add(time.Duration(left.Cool)*time.Microsecond)) <= now {
+			return
+		}
+	}
+	*c = noted(now.add(-in.elapsed), now)
 }
 
 // live lets the jobs of an opened partition start.

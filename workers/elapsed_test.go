@@ -1,0 +1,179 @@
+package workers
+
+import (
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
+)
+
+// slowly is a policy whose buckets start a job in 10 s.
+func slowly() policy.Policy {
+	p := leaky("api", "1/10s")
+	p.Partitions = 1
+	return p
+}
+
+// leftBehind is what an owner of a bucket at 1/10s leaves that started a job a second ago.
+func leftBehind(t *testing.T) handover {
+	old := newValveBench(t, slowly())
+	old.arrive("a")
+	old.done(old.start()[0])
+	return old.at(second).v.handover(old.p, old.now, 0)
+}
+
+// TestNoLeadersClockShortensAWait: a record is stored under one leader and the claim under another, of which one has a clock
+// that is 5 s wrong. 9 s are left of the interval.
+func TestNoLeadersClockShortensAWait(t *testing.T) {
+	const wrong = 5 * second
+	for _, x := range []struct {
+		name            string
+		crashed, live   bool          // live: the successor sees the record when it comes
+		stored, claimed time.Duration // by how much the leader's clock is ahead then
+		silent          bool          // the record does not say when it was put together
+	}{
+		{name: "released, the new leader is ahead", live: true, claimed: wrong},
+		{name: "released, the former leader is behind", live: true, stored: -wrong},
+		{name: "released before this drainer began, the new leader is ahead", claimed: wrong},
+		{name: "released before this drainer began, the former leader is behind", stored: -wrong},
+		{name: "released by an older version before this drainer began, the new leader is ahead", claimed: wrong, silent: true},
+		{name: "crashed, the new leader is ahead", crashed: true, claimed: wrong},
+		{name: "crashed, the former leader is behind", crashed: true, stored: -wrong},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			c := coreBench(t, slowly())
+			h := leftBehind(t)
+			if h.At = originWall.UnixMicro(); x.silent {
+				h.At = 0
+			}
+			stored := originWall.Add(x.stored)
+			found := opened{claimed: originWall.Add(x.claimed), created: originWall.Add(-time.Hour), read: originWall, last: 1}
+			c.synced = x.live
+			left := ownerRecord{V: version, Owner: "old", Released: true, handover: h}
+			if x.crashed {
+				left = ownerRecord{V: version, Owner: "old"}
+				found.checkpoint, found.noted = checkpoint{V: version, Owner: "old", Epoch: 8, handover: h}, stored
+				c.watched(tableDrainers, "old", record{revision: 3}, origin)
+			}
+			c.watched(tablePartitions, "api.0", record{exists: true, value: encode(left), revision: 8, stored: stored}, origin)
+			c.synced = true
+			part, now := takeOver(c, found)
+			c.arrived(part, part.epoch, []queue.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall}}, now)
+			at := firstStart(c, now).since(origin)
+			if at < 9*second || at > 11*second+mostSpread {
+				t.Errorf("the next job starts after %v, want 9 to 11 s", at)
+			}
+		})
+	}
+}
+
+// firstStart is when a core starts its first job, never within a minute.
+func firstStart(c *core, now instant) (at instant) {
+	at = never
+	c.run(now, time.Minute, func(now instant, _ []put) {
+		if len(c.out.starts) > 0 && at == never {
+			at = now
+		}
+	})
+	return at
+}
+
+// TestASlowRateGoesOnOverARestart: a drainer that begins after the release has no other idea of how long that is ago but by
+// clocks, and all agree.
+func TestASlowRateGoesOnOverARestart(t *testing.T) {
+	c := coreBench(t, slowly())
+	h := leftBehind(t)
+	h.At = originWall.Add(-5 * second).UnixMicro()
+	left := ownerRecord{V: version, Owner: "old", Released: true, handover: h}
+	c.synced = false
+	c.watched(tablePartitions, "api.0", record{exists: true, value: encode(left), revision: 8, stored: originWall.Add(-5 * second)}, origin)
+	c.synced = true
+	part, now := takeOver(c, opened{claimed: originWall, read: originWall, created: originWall.Add(-time.Hour), last: 1})
+	c.arrived(part, part.epoch, []queue.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall}}, now)
+	if at := firstStart(c, now).since(origin); at < 4*second || at > 4200*ms {
+		t.Errorf("4 s were left: the next job starts after %v", at)
+	}
+}
+
+// TestACheckpointThatIsStoredLateIsNoWordOnWhatBeganMeanwhile: its clocks lay beyond the lease when it was put together, but
+// not when it was stored, and a job that started in between is not in it.
+func TestACheckpointThatIsStoredLateIsNoWordOnWhatBeganMeanwhile(t *testing.T) {
+	old := newValveBench(t, slowly())
+	for range 3 {
+		old.arrive("a")
+	}
+	began := old.until(4*second, old.done)
+	h := old.v.handover(old.p, old.now, simulatedLease) // due 6 s from now, which the lease is not
+	if len(h.Clocks) != 1 {
+		t.Fatalf("%d clocks are noted, want one", len(h.Clocks))
+	}
+	h.At = old.wall().UnixMicro()
+	began = append(began, old.until(10*second+ms, old.done)...) // the lease goes on
+	stored := old.wall().Add(second)
+
+	c := coreBench(t, slowly())
+	c.watched(tableDrainers, "old", record{revision: 3}, origin)
+	c.watched(tablePartitions, "api.0", record{exists: true, value: encode(ownerRecord{V: version, Owner: "old"}), revision: 8, stored: originWall}, origin)
+	const takeover = 15 * second
+	claimed := originWall.Add(takeover)
+	part, now := takeOver(c, opened{
+		claimed: claimed, read: claimed, created: originWall.Add(-time.Hour), last: 3,
+		checkpoint: checkpoint{V: version, Owner: "old", Epoch: 8, handover: h}, noted: stored,
+	})
+	c.arrived(part, part.epoch, []queue.Arrived{{Seq: 3, Key: "a", Cost: 1, Stored: originWall}}, now)
+	starts := append(began, takeover+firstStart(c, now).since(origin))
+	if len(starts) != 3 {
+		t.Fatalf("starts at %v, want three", starts)
+	}
+	if why := exceeds(starts, 0.1, 1); why != "" {
+		t.Errorf("law 2: starts at %v: %s", starts, why)
+	}
+}
+
+// TestAClockThatIsNotDueYetIsExactAfterACrash however long ago it was noted.
+func TestAClockThatIsNotDueYetIsExactAfterACrash(t *testing.T) {
+	const noted = 5 * second // ago
+	c := coreBench(t, slowly())
+	h := leftBehind(t)
+	h.At = originWall.Add(-noted).UnixMicro()
+	c.watched(tableDrainers, "old", record{revision: 3}, origin)
+	c.watched(tablePartitions, "api.0", record{exists: true, value: encode(ownerRecord{V: version, Owner: "old"}), revision: 8, stored: originWall}, origin)
+	part, now := takeOver(c, opened{
+		claimed: originWall, read: originWall, created: originWall.Add(-time.Hour), last: 1,
+		checkpoint: checkpoint{V: version, Owner: "old", Epoch: 8, handover: h}, noted: originWall.Add(-noted),
+	})
+	c.arrived(part, part.epoch, []queue.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall}}, now)
+	if at := firstStart(c, now).since(origin); at < 4*second || at > 4200*ms {
+		t.Errorf("4 s were left: the next job starts after %v", at)
+	}
+}
+
+// TestAttemptsOfAnotherStreamAreToldApartByItsId: the clocks of the streams' leaders do not have to agree.
+func TestAttemptsOfAnotherStreamAreToldApartByItsId(t *testing.T) {
+	c := coreBench(t, slowly())
+	for _, x := range []struct {
+		stream int64
+		stored time.Duration // after the stream was made
+		want   bool
+	}{
+		{originWall.UnixNano(), second, true},
+		{originWall.UnixNano(), -12 * second, true},
+		{originWall.Add(-time.Hour).UnixNano(), 12 * second, false},
+		{0, second, true}, // of an older version
+		{0, -second, false},
+	} {
+		in := c.inheritance(&share{policy: "api"}, opened{created: originWall, claimed: originWall.Add(time.Minute),
+			attempts: map[uint64]storedAttempt{1: {attemptRecord{V: version, Attempts: 2, Stream: x.stream}, originWall.Add(x.stored)}}}, origin)
+		if _, got := in.attempts[1]; got != x.want {
+			t.Errorf("stream %d, stored %v after it was made: heeded %v", x.stream, x.stored, got)
+		}
+	}
+	b := newValveBench(t, slowly())
+	b.p.created = originWall
+	b.arrive("a")
+	b.end(b.start()[0], outcome{Kind: outcomeFailed})
+	if s := b.out.saves[0].record.Stream; s != originWall.UnixNano() {
+		t.Errorf("the record of an attempt names stream %d", s)
+	}
+}
