@@ -13,14 +13,6 @@ const (
 	checkpointEvery = 250 * time.Millisecond
 	// checkpointPerBucket makes checkpoints of partitions with many buckets rarer.
 	checkpointPerBucket = 20 * time.Microsecond
-	// mostRecordBytes is how large a record may be, so that it fits a message of a NATS server with default settings (1 MiB).
-	// Buckets left out count as having started a job at the takeover.
-	mostRecordBytes = 896 << 10
-	// mostListed is how many running, and how many finished jobs a record lists. Jobs left out may run twice.
-	mostListed = 8192
-	// clockBytes, runBytes and doneBytes are about the sizes of a clock record without its key, of a running and of a
-	// finished job.
-	clockBytes, runBytes, doneBytes = 108, 60, 21
 )
 
 // checkpointState is when a partition's checkpoint is written again.
@@ -42,8 +34,8 @@ func (p *partition) checkpointDue() instant {
 	return p.checkpointed.last.add(checkpointEvery + time.Duration(len(p.buckets))*checkpointPerBucket)
 }
 
-// handover collects what a successor needs. Only clocks that are later than atLeast from now are listed: a successor that
-// comes by a crash comes no sooner.
+// handover collects what a successor needs; fit bounds it. Only clocks that are later than atLeast from now are listed: a
+// successor that comes by a crash comes no sooner.
 func (v *valve) handover(p *partition, now instant, atLeast time.Duration) handover {
 	h := handover{Rate: v.policy.Outflow.String(), Total: v.policy.OutflowTotal.String()}
 	if v.total != nil {
@@ -88,13 +80,6 @@ func (v *valve) handover(p *partition, now instant, atLeast time.Duration) hando
 	h.Running, h.Stream = v.runningJobs(p), p.stream()
 	if atLeast == 0 {
 		h.Done = v.doneJobs(p, now)
-	}
-	size := len(h.Running)*runBytes + len(h.Done)*doneBytes
-	for i, c := range h.Clocks {
-		if size += clockBytes + jsonLength(string(c.Key)); size > mostRecordBytes {
-			h.Clocks, h.Partial = h.Clocks[:i], true
-			break
-		}
 	}
 	if p.crashedAt != 0 && now.since(p.crashedAt) < v.slowest()+time.Second {
 		h.Crashed = max(1, micros(now.since(p.crashedAt)))
@@ -150,24 +135,26 @@ func jsonLength(s string) int {
 	return n
 }
 
-// doneJobs lists jobs of a partition whose acknowledgement may not be seen yet.
+// doneJobs lists jobs of a partition whose acknowledgement may not be seen yet, first those whose acknowledgement is not
+// confirmed: they will come again for certain.
 func (v *valve) doneJobs(p *partition, now instant) (done []uint64) {
 	for seq, j := range p.jobs {
 		if j.stage == stageAcking {
 			done = append(done, seq)
 		}
 	}
+	slices.Sort(done)
+	var confirmed []uint64
 	for seq := range p.finished {
-		done = append(done, seq)
+		confirmed = append(confirmed, seq)
 	}
 	for _, f := range p.recent {
 		if now.since(f.at) <= staleFor {
-			done = append(done, f.seq)
+			confirmed = append(confirmed, f.seq)
 		}
 	}
-	slices.Sort(done)
-	done = slices.Compact(done)
-	return done[:min(len(done), mostListed)]
+	slices.Sort(confirmed)
+	return append(done, slices.Compact(confirmed)...)
 }
 
 // stream tells the partition's stream from others of its name, 0 while it is not known.
@@ -195,7 +182,7 @@ func (v *valve) runningJobs(p *partition) []runRecord {
 		}
 	}
 	slices.SortFunc(running, func(a, b runRecord) int { return cmp.Compare(a.Seq, b.Seq) })
-	return running[:min(len(running), mostListed)]
+	return running
 }
 
 // note writes a partition's checkpoint.
@@ -203,6 +190,7 @@ func (c *core) note(v *valve, p *partition, now instant) {
 	s := &p.checkpointed
 	s.pending, s.changed, s.last = true, false, now
 	h := v.handover(p, now, c.lease.fence.since(now))
+	h.fit(c.most)
 	h.At = c.wall(now).UnixMicro()
 	value := encode(checkpoint{V: version, Owner: c.lease.id, Epoch: p.epoch, handover: h})
 	c.out.puts = append(c.out.puts, put{

@@ -36,6 +36,7 @@ type core struct {
 	favourite map[*share]string
 	settledAt instant
 	tickAt    instant
+	most      int            // bytes of a record
 	unsettled map[string]int // runs of handed-over partitions whose outcome is not delivered, by share
 }
 
@@ -58,7 +59,7 @@ const tick = 100 * time.Millisecond
 
 func newCore(o coreOptions) *core {
 	c := &core{
-		options: o, peers: map[string]*peer{}, shares: map[string]*share{}, owners: map[string]record{},
+		options: o, most: mostRecordBytes, peers: map[string]*peer{}, shares: map[string]*share{}, owners: map[string]record{},
 		valves: map[string]*valve{}, overrides: map[string]map[queue.Key]policy.Override{}, unsettled: map[string]int{},
 	}
 	c.identify()

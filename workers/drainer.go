@@ -232,7 +232,7 @@ func (d *Drainer) Run(ctx context.Context) error {
 		version: buildinfo.Version(), started: time.Now().UTC().Truncate(time.Millisecond), crews: d.crews,
 	})
 	d.born = d.now()
-	d.core.connection(true, d.born)
+	d.connected(true, d.born)
 	if err := d.listen(); err != nil {
 		return err
 	}
@@ -347,7 +347,7 @@ func (d *Drainer) loop(ctx, background context.Context, interrupt func()) error 
 		}
 		now := d.now()
 		if now >= d.core.tickAt && d.broker.Conn().IsConnected() != d.core.connected {
-			d.core.connection(!d.core.connected, now) // its status events can be dropped
+			d.connected(!d.core.connected, now) // its status events can be dropped
 		}
 		jumps := d.clock.jumps.Load()
 		if jumps != d.heard.Load() {

@@ -72,7 +72,9 @@ func FuzzInheritance(f *testing.F) {
 		if why := exceeds(starts, 100, 1); why != "" {
 			t.Fatalf("%s: %s", data, why)
 		}
-		written := encode(checkpoint{V: version, handover: b.v.handover(b.p, b.now, 0)})
+		h := b.v.handover(b.p, b.now, 0)
+		h.fit(mostRecordBytes)
+		written := encode(checkpoint{V: version, handover: h})
 		if err := decode(written, &c); err != nil || len(written) > mostRecordBytes+len(data)*6 {
 			t.Fatalf("%d bytes are handed on, %v", len(written), err)
 		}

@@ -152,7 +152,7 @@ func TestOutcomesOfADeletedPolicyAreNotToldForEver(t *testing.T) {
 		Outflow: algorithms.Rate{Count: 1000, Per: time.Second}}
 	b := newBench(t, p)
 	started, finish := make(chan struct{}), make(chan struct{})
-	stop := b.drain(Options{Grace: 4 * deadline}, map[string]Handler{"api": func(context.Context, Job) error {
+	stop := b.drain(Options{Lease: 10 * time.Second, Grace: 4 * deadline}, map[string]Handler{"api": func(context.Context, Job) error {
 		close(started)
 		<-finish
 		return nil
@@ -160,7 +160,7 @@ func TestOutcomesOfADeletedPolicyAreNotToldForEver(t *testing.T) {
 	b.publish("api", "a", 0, 1)
 	<-started
 	var idle seen
-	b.drain(Options{}, map[string]Handler{"api": idle.handle})
+	b.drain(Options{Lease: 10 * time.Second}, map[string]Handler{"api": idle.handle})
 	former := b.owner("api.0")
 	stopped := make(chan struct{})
 	go func() { stop(); close(stopped) }()

@@ -26,9 +26,11 @@ type share struct {
 	before    predecessor // as the record stood when it was claimed
 	freeSince instant     // 0: it is not free
 	takenAt   instant
-	actAt     instant // not before: a new attempt after one that failed
-	failures  int     // openings in a row
-	over      bool    // its stream is gone for good, as far as is known
+	actAt     instant      // not before: a new attempt after one that failed
+	failures  int          // openings in a row
+	unwritten *ownerRecord // a release to be written again
+	rewrites  int          // of it
+	over      bool         // its stream is gone for good, as far as is known
 }
 
 type shareState uint8
@@ -58,6 +60,8 @@ const (
 	// to reopenMost: its stream may not be there yet, or not any more.
 	reopenAfter = 500 * time.Millisecond
 	reopenMost  = 10 * time.Second
+	// releaseAgain is the wait before a release that was not applied is written again, doubled likewise.
+	releaseAgain = 100 * time.Millisecond
 	// mostFailures is after how many openings that failed in a row, some 15 s, a partition is left to another drainer.
 	mostFailures = 5
 	// overFor is how long nobody looks again whether the stream of a retired policy is there after all.
@@ -122,6 +126,8 @@ func (c *core) claim(s *share, now instant) {
 }
 
 func (c *core) write(s *share, r ownerRecord, why reason, now instant) {
+	r.Running, r.Done = slices.Clone(r.Running), slices.Clone(r.Done) // fit sorts them
+	r.fit(c.most)
 	c.out.puts = append(c.out.puts, put{
 		table: tablePartitions, key: s.key(), value: encode(r), revision: s.revision, nonce: r.Nonce, sent: now, why: why,
 	})
@@ -187,7 +193,9 @@ func (c *core) ownerRead(p put, found record, now instant) {
 		if p.why == whyRelease {
 			var r ownerRecord
 			if decode(p.value, &r) == nil {
-				c.write(s, r, whyRelease, now) // it was not applied: once more
+				s.unwritten = &r // it was not applied: once more
+				s.actAt = now.add(doubled(releaseAgain, s.rewrites, reopenMost))
+				s.rewrites++
 			}
 		}
 	case s.state == shareIdle:
@@ -262,7 +270,7 @@ func (c *core) release(s *share, now instant) {
 		}
 	}
 	h.At = c.wall(now).UnixMicro()
-	s.state = shareReleasing
+	s.state, s.unwritten, s.rewrites = shareReleasing, nil, 0
 	c.write(s, ownerRecord{V: version, Owner: c.lease.id, Nonce: c.nonce(), Released: true, handover: h}, whyRelease, now)
 }
 
@@ -281,7 +289,7 @@ func (c *core) giveBack(s *share, now instant) {
 		r.After = cmp.Or(r.After, s.before.revision)
 	}
 	r.Nonce = c.nonce()
-	s.state = shareReleasing
+	s.state, s.unwritten, s.rewrites = shareReleasing, nil, 0
 	c.write(s, r, whyRelease, now)
 }
 
@@ -376,6 +384,12 @@ func (c *core) distribute(now instant) {
 				c.giveBack(s, now)
 			} else {
 				c.settleShare(s, now)
+			}
+			continue
+		case s.state == shareReleasing:
+			if s.unwritten != nil && now >= s.actAt {
+				c.write(s, *s.unwritten, whyRelease, now)
+				s.unwritten = nil
 			}
 			continue
 		case v == nil:

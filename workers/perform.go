@@ -183,6 +183,9 @@ func (d *Drainer) put(ctx context.Context, p put) {
 		result = putOK
 	case errors.Is(err, queue.ErrConflict):
 		result = putConflict
+	case errors.Is(err, queue.ErrTooLarge):
+		d.seldom.Log("record", slog.LevelError, "a record does not fit the server's largest message: max_payload is too small",
+			"record", p.key, "bytes", len(p.value), "max_payload", d.broker.Conn().MaxPayload())
 	}
 	d.post(func(now instant) {
 		if p.why == whyRenew {

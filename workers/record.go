@@ -71,6 +71,11 @@ type handover struct {
 	Running []runRecord   `json:"running,omitempty"` // jobs that have no outcome yet, and who runs them
 	Stream  int64         `json:"stream,omitempty"`  // when the stream of these jobs was made, Unix ns: another one repeats their sequences
 	Done    []uint64      `json:"done,omitempty"`    // finished a moment ago: their acknowledgement may not be seen yet
+
+	// The rest of Running and Done, only in the stored form: see fit and unpack.
+
+	MoreRunning []heldRuns `json:"more_running,omitempty"`
+	MoreDone    packed     `json:"more_done,omitempty"`
 }
 
 type clockRecord struct {
@@ -88,6 +93,12 @@ type clockRecord struct {
 type runRecord struct {
 	Seq    uint64 `json:"s"`
 	Holder string `json:"h"`
+}
+
+// heldRuns is running jobs of one holder.
+type heldRuns struct {
+	Holder string `json:"h"`
+	Seqs   packed `json:"s"`
 }
 
 // attemptRecord is what is remembered of a job that failed at least once, or was running when its owner crashed.
@@ -148,6 +159,9 @@ func decode(data []byte, record any) error {
 	}
 	if err := json.Unmarshal(data, record); err != nil {
 		return fmt.Errorf("decode %T: %w", record, err)
+	}
+	if r, ok := record.(interface{ unpack() }); ok {
+		r.unpack()
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ func (d *Drainer) watch(ctx context.Context) {
 			select {
 			case s := <-status:
 				d.post(func(now instant) {
-					d.core.connection(s == nats.CONNECTED, now)
+					d.connected(s == nats.CONNECTED, now)
 					d.closed = s == nats.CLOSED
 				})
 			case <-ctx.Done():
@@ -78,6 +78,12 @@ func (d *Drainer) watch(ctx context.Context) {
 			})
 		})
 	})
+}
+
+// connected tells the core that the connection was lost or is back, perhaps to a server with other bounds.
+func (d *Drainer) connected(up bool, now instant) {
+	d.core.most = recordBytes(d.broker.Conn().MaxPayload())
+	d.core.connection(up, now)
 }
 
 // forever calls f again until the context ends.
