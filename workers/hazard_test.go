@@ -78,3 +78,26 @@ func TestAJobBehindOneThatVanishedWaitsForItsBody(t *testing.T) {
 		t.Errorf("reads %d bodies, want one", len(b.out.fetches))
 	}
 }
+
+// A policy that this drainer may not own any more, while its claim is under way: the claim is applied, so the partition must
+// be given back, or nobody else may ever take it.
+func TestAClaimAnsweredWhenItsPolicyMayNotBeOwnedAnyMoreIsGivenBack(t *testing.T) {
+	p := leaky("api", "1/s").WithDefaults()
+	c := coreBench(t, p)
+	now := origin
+	for ; len(c.out.puts) == 0 || c.out.puts[0].why != whyClaim; now = now.add(20 * ms) {
+		answerPuts(c, now)
+		c.advance(now)
+	}
+	c.setPolicies([]queuePolicy{{Policy: p, local: true}}, now)
+	released := false
+	c.run(now, 2*second, func(_ instant, written []put) {
+		for _, w := range written {
+			var r ownerRecord
+			released = released || w.why == whyRelease && decode(w.value, &r) == nil && r.Released
+		}
+	})
+	if !released {
+		t.Error("it keeps a partition that it does nothing with")
+	}
+}

@@ -168,7 +168,8 @@ func (c *core) settleShare(s *share, now instant) {
 	case s.part == nil:
 		v := c.valves[s.policy]
 		if v == nil || v.ending {
-			return // distribute gives it back
+			s.state = shareIdle // distribute gives it back
+			return
 		}
 		s.part, s.state, s.takenAt, s.freeSince = v.own(s.number, s.revision), shareOwned, now, 0
 		c.out.opens = append(c.out.opens, opening{s.part, true})

@@ -43,7 +43,7 @@ var hazards = []struct {
 	{leanBodies, 0.2, nil},
 	{removals, 0.2, (*world).removeSome},
 	{twice, 0.2, nil},
-	{differingOwn, 0, (*world).ownOthers},
+	{differingOwn, 0.2, (*world).ownOthers},
 }
 
 // pickHazards draws what a world is like: from a source of its own, so that a new hazard changes only the worlds that
