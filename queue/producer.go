@@ -180,7 +180,9 @@ func (p *Producer) publish(ctx context.Context, s Submission, m *nats.Msg) (pubA
 			p.outages.unanswered(s.Policy, 1, err)
 		}
 		translated := translate(err)
-		if unknown && errors.Is(translated, ErrStorage) { // which a cluster says before it looks whether it has the job
+		// Of what there was no room for an attempt before may be stored, as a cluster looks at that later, or come to be: it
+		// can still lie in the socket of a server that stands still.
+		if unknown && (errors.Is(translated, ErrStorage) || errors.Is(translated, ErrFull) || errors.Is(translated, ErrStreamFull)) {
 			return pubAck{}, fmt.Errorf("%w: attempt %d: %v, and one before was not answered", ErrUnavailable, attempt, err)
 		}
 		unknown = unknown || !errors.Is(err, nats.ErrNoResponders)

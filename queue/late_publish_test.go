@@ -1,0 +1,123 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock/queue/embedded"
+)
+
+// detour dials connections whose bytes can be kept back: as when the server at the other end stands still, and the client
+// goes to another one.
+type detour struct {
+	mu    sync.Mutex
+	last  net.Conn
+	held  bool
+	bytes []byte // written to last since
+}
+
+func (d *detour) Dial(network, address string) (net.Conn, error) {
+	c, err := net.Dial(network, address)
+	if err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.held {
+		d.last = c
+	}
+	return &detoured{Conn: c, d: d}, nil
+}
+
+func (d *detour) hold() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.held = true
+}
+
+// release lets the bytes that were kept back arrive.
+func (d *detour) release() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, err := d.last.Write(d.bytes)
+	return err
+}
+
+type detoured struct {
+	net.Conn
+	d *detour
+}
+
+func (c *detoured) Write(p []byte) (int, error) {
+	c.d.mu.Lock()
+	defer c.d.mu.Unlock()
+	if c.d.held && c.d.last == c.Conn {
+		c.d.bytes = append(c.d.bytes, p...)
+		return len(p), nil
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *detoured) Close() error {
+	c.d.mu.Lock()
+	defer c.d.mu.Unlock()
+	if c.d.held && c.d.last == c.Conn {
+		return c.Conn.SetReadDeadline(time.Unix(1, 0)) // the client is gone, what it wrote is not
+	}
+	return c.Conn.Close()
+}
+
+// TestAFullBucketIsNoCertainRefusalWhileAnAttemptIsUnderWay: a server stood still with the publish in its socket; the
+// client went to another one, where the bucket was full; then a place became free, and the first publish was read.
+func TestAFullBucketIsNoCertainRefusalWhileAnAttemptIsUnderWay(t *testing.T) {
+	s := startServer(t, embedded.Options{Listen: "127.0.0.1:0"})
+	d := &detour{}
+	nc, err := nats.Connect(s.URL(), nats.SetCustomDialer(d), nats.ReconnectWait(10*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	b := brokerOver(t, nc)
+	apply(t, b, paced("stripe", 1, 1))
+	p := b.NewProducer(ProducerOptions{})
+	if _, err := p.Publish(testContext(t), Submission{Policy: "stripe", Key: "a", Body: []byte("first")}); err != nil {
+		t.Fatal(err)
+	}
+
+	d.hold()
+	second := make(chan error, 1)
+	go func() {
+		_, err := p.Publish(context.Background(), Submission{Policy: "stripe", Key: "a", Body: []byte("second")})
+		second <- err
+	}()
+	eventually(t, "the publish is on its way", func() bool {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return len(d.bytes) > 0
+	})
+	if err := nc.ForceReconnect(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-second; !errors.Is(err, ErrUnavailable) || errors.Is(err, ErrFull) {
+		t.Errorf("while an attempt is under way: %v, want ErrUnavailable", err)
+	}
+
+	l := open(t, b, BacklogOptions{Policy: "stripe", Partitions: 1, Epoch: 1})
+	l.Done(receive(t, l, 1)[0].Seq)
+	eventually(t, "the place is free", func() bool {
+		info, err := b.streamInfo(testContext(t), b.names.Stream("stripe"), "")
+		return err == nil && info.State.Msgs == 0
+	})
+	if err := d.release(); err != nil {
+		t.Fatal(err)
+	}
+	if a := receive(t, l, 1)[0]; string(a.Body) != "second" {
+		t.Errorf("got %q", a.Body)
+	}
+}
