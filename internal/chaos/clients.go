@@ -171,6 +171,9 @@ func (c *clients) overNATS(s *submission, header nats.Header) {
 	}
 }
 
+// codeFull is JetStream's error code of a full bucket, and of a store that fails.
+const codeFull = 10077
+
 // told notes an admitter's answer. A 503 may be one that came too late to know: the job may run.
 func (s *submission) told(status int, body []byte) {
 	s.status = status

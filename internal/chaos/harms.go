@@ -16,19 +16,19 @@ import (
 func (n *nemesis) againstServers() []harm {
 	w := n.w
 	list := []harm{
-		{"server killed", 3, time.Second, 8 * time.Second, n.killing(w.servers, 1)},
-		{"server frozen", 3, time.Second, 15 * time.Second, n.freezing(w.servers, 1)},
-		{"server stopped", 2, time.Second, 5 * time.Second, n.stopping(w.servers)},
-		{"two servers killed", 2, time.Second, 6 * time.Second, n.killing(w.servers, 2)},
-		{"two servers frozen", 1, time.Second, 10 * time.Second, n.freezing(w.servers, 2)},
-		{"all servers killed", 1, 0, 2 * time.Second, n.killing(w.servers, servers)},
-		{"servers rolled", 2, 0, 0, n.rolling},
-		{"routes cut", 2, time.Second, 12 * time.Second, n.parting(cut)},
-		{"routes stalled", 2, time.Second, 12 * time.Second, n.parting(stalled)},
-		{"routes slow", 2, 2 * time.Second, 12 * time.Second, n.slowRoutes},
+		{"server killed", 3, time.Second, 8 * time.Second, n.killing(w.servers, 1), false},
+		{"server frozen", 3, time.Second, 15 * time.Second, n.freezing(w.servers, 1), true},
+		{"server stopped", 2, time.Second, 5 * time.Second, n.stopping(w.servers), false},
+		{"two servers killed", 2, time.Second, 6 * time.Second, n.killing(w.servers, 2), false},
+		{"two servers frozen", 1, time.Second, 10 * time.Second, n.freezing(w.servers, 2), true},
+		{"all servers killed", 1, 0, 2 * time.Second, n.killing(w.servers, servers), false},
+		{"servers rolled", 2, 0, 0, n.rolling, false},
+		{"routes cut", 2, time.Second, 12 * time.Second, n.parting(cut), true},
+		{"routes stalled", 2, time.Second, 12 * time.Second, n.parting(stalled), true},
+		{"routes slow", 2, 2 * time.Second, 12 * time.Second, n.slowRoutes, true},
 	}
 	if w.disks {
-		list = append(list, harm{"disk full", 2, 2 * time.Second, 8 * time.Second, n.filling})
+		list = append(list, harm{"disk full", 2, 2 * time.Second, 8 * time.Second, n.filling, false})
 	}
 	return list
 }
@@ -37,19 +37,19 @@ func (n *nemesis) againstServers() []harm {
 func (n *nemesis) againstProcesses(lease time.Duration) []harm {
 	w := n.w
 	return []harm{
-		{"drainer killed", 4, 0, 4 * time.Second, n.killing(w.drainers, 1)},
-		{"two drainers killed", 1, 0, 4 * time.Second, n.killing(w.drainers, 2)},
-		{"drainer frozen", 4, lease / 10, lease * 3 / 2, n.freezing(w.drainers, 1)},
-		{"drainer stopped", 3, 0, 2 * time.Second, n.stopping(w.drainers)},
-		{"admitter killed", 2, 0, 3 * time.Second, n.killing(w.admitters, 1)},
-		{"admitter frozen", 1, time.Second, 8 * time.Second, n.freezing(w.admitters, 1)},
-		{"admitter stopped", 1, 0, 2 * time.Second, n.stopping(w.admitters)},
-		{"link cut", 2, time.Second, lease * 5 / 4, n.unplugging(cut, true)},
-		{"link stalled", 2, time.Second, lease * 5 / 4, n.unplugging(stalled, true)},
-		{"one link stalled", 1, time.Second, lease, n.unplugging(stalled, false)},
-		{"link slow", 2, 2 * time.Second, lease, n.slowLinks},
-		{"target down", 1, time.Second, 4 * time.Second, n.mood(moodDown)},
-		{"target hangs", 1, time.Second, 4 * time.Second, n.mood(moodHangs)},
+		{"drainer killed", 4, 0, 4 * time.Second, n.killing(w.drainers, 1), false},
+		{"two drainers killed", 1, 0, 4 * time.Second, n.killing(w.drainers, 2), false},
+		{"drainer frozen", 4, lease / 10, lease * 3 / 2, n.freezing(w.drainers, 1), false},
+		{"drainer stopped", 3, 0, 2 * time.Second, n.stopping(w.drainers), false},
+		{"admitter killed", 2, 0, 3 * time.Second, n.killing(w.admitters, 1), false},
+		{"admitter frozen", 1, time.Second, 8 * time.Second, n.freezing(w.admitters, 1), false},
+		{"admitter stopped", 1, 0, 2 * time.Second, n.stopping(w.admitters), false},
+		{"link cut", 2, time.Second, lease * 5 / 4, n.unplugging(cut, true), false},
+		{"link stalled", 2, time.Second, lease * 5 / 4, n.unplugging(stalled, true), false},
+		{"one link stalled", 1, time.Second, lease, n.unplugging(stalled, false), false},
+		{"link slow", 2, 2 * time.Second, lease, n.slowLinks, false},
+		{"target down", 1, time.Second, 4 * time.Second, n.mood(moodDown), false},
+		{"target hangs", 1, time.Second, 4 * time.Second, n.mood(moodHangs), false},
 	}
 }
 

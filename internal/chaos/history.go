@@ -99,6 +99,7 @@ const (
 type fault struct {
 	kind, whom  string
 	from, until time.Duration
+	stale       bool // a server that led a stream may have believed for longer that it does
 }
 
 func (f fault) overlaps(from, until time.Duration) bool { return f.from <= until && f.until >= from }

@@ -5,6 +5,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"net/http"
 	"slices"
 	"time"
 )
@@ -16,6 +17,7 @@ type verdict struct {
 	lettered                   int
 	duplicates                 int // runs of jobs that had run, or were running
 	lost                       int
+	misled                     int // jobs that ran after a server that did not know better had refused them
 	takeovers                  int
 	violations                 map[string][]string // by law
 }
@@ -93,13 +95,26 @@ func (f *facts) answers(v *verdict) {
 		}
 	}
 	for _, r := range f.h.runs {
-		if s, is := refusedNames[r.name]; is {
+		if s, is := refusedNames[r.name]; is && f.misled(s) {
+			v.misled++
+		} else if is {
 			v.violated("a clear no", "%s ran as %s at %v after it was refused with %d at %v", r.name, r.job, r.came, s.status, s.answered)
 		}
 		if s, is := f.submissions[r.job]; is && s.name != r.name {
 			v.violated("no loss", "%s was accepted as %s, and %s ran as that", s.name, r.job, r.name)
 		}
 	}
+}
+
+// falseLeader is for how long a server that was cut off or stood still may answer as the leader of a stream.
+const falseLeader = 5 * time.Second
+
+// misled reports whether a refusal may have come from a server that believed that it leads the stream, while the one that
+// does stored the job: both hear a publish, and a full bucket is refused without asking the others. It is the server's
+// limit, and nobody who asks can tell.
+func (f *facts) misled(s submission) bool {
+	return (s.status == http.StatusTooManyRequests || s.status == codeFull) &&
+		slices.ContainsFunc(f.h.faults, func(x fault) bool { return x.stale && x.overlaps(s.sent-falseLeader, s.answered) })
 }
 
 // ends (law 3): an accepted job has run with success or has a letter, and nothing is left.

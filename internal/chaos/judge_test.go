@@ -69,6 +69,12 @@ func TestEachViolationIsNoticed(t *testing.T) {
 			h.starts = append(h.starts, start{bucket{"door", "k0"}, "door:1", 1, 3 * s, "drainer-0.1", false})
 			h.runs = append(h.runs, run{"refused", "door:1", 1, 3 * s, 3*s + ms, 200})
 		}},
+		{"a refused job that ran long after a server was frozen", "a clear no", func(h *history) {
+			h.starts = append(h.starts, start{bucket{"door", "k0"}, "door:1", 1, 13 * s, "drainer-0.1", false})
+			h.runs = append(h.runs, run{"refused", "door:1", 1, 13 * s, 13*s + ms, 200})
+			h.submissions[100].sent, h.submissions[100].answered = 12*s, 12*s
+			h.faults = []fault{{"server frozen", "nats-0", 2 * s, 6 * s, true}}
+		}},
 		{"a start too many in a second", "rate", func(h *history) {
 			h.starts[50].at = h.starts[49].at
 			h.starts[51].at = h.starts[49].at
@@ -106,7 +112,7 @@ func TestEachViolationIsNoticed(t *testing.T) {
 		}},
 		{"a takeover of another partition", "no needless repeat", func(h *history) {
 			again(h, "drainer-1.1")
-			h.faults = []fault{{"drainer frozen", "drainer-0", 0, 9 * s}}
+			h.faults = []fault{{"drainer frozen", "drainer-0", 0, 9 * s, false}}
 			h.takeovers = []takeover{{"steady", (h.partition(paced) + 1) % 6, 10 * s, "drainer-1.1"}}
 		}},
 		{"a job that ran and has a letter", "no needless repeat", func(h *history) {
@@ -155,13 +161,13 @@ func TestWhatAFaultExplainsIsNoViolation(t *testing.T) {
 		},
 		"its owner was declared dead": func(h *history) {
 			again(h, "drainer-1.1")
-			h.faults = []fault{{"drainer frozen", "drainer-0", 0, 9 * s}}
+			h.faults = []fault{{"drainer frozen", "drainer-0", 0, 9 * s, false}}
 			h.takeovers = []takeover{{"steady", h.partition(paced), 10 * s, "drainer-1.1"}}
 		},
 		"it ran elsewhere, and a link was cut": func(h *history) {
 			again(h, "drainer-0.1")
 			h.starts = append(h.starts, start{paced, "steady:10", 1, h.starts[9].at, "drainer-1.1", true})
-			h.faults = []fault{{"link cut", "drainer-1", 5 * s, 9 * s}}
+			h.faults = []fault{{"link cut", "drainer-1", 5 * s, 9 * s, false}}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -171,6 +177,17 @@ func TestWhatAFaultExplainsIsNoViolation(t *testing.T) {
 				t.Errorf("%d duplicates\n%s", v.duplicates, complaints(v))
 			}
 		})
+	}
+}
+
+func TestARefusalByAServerThatTookItselfForTheLeaderIsCounted(t *testing.T) {
+	h := calm()
+	h.starts = append(h.starts, start{bucket{"door", "k0"}, "door:1", 1, 8 * s, "drainer-0.1", false})
+	h.runs = append(h.runs, run{"refused", "door:1", 1, 8 * s, 8*s + ms, 200})
+	h.submissions[100].sent, h.submissions[100].answered = 7*s, 7*s
+	h.faults = []fault{{"server frozen", "nats-0", 2 * s, 6 * s, true}}
+	if v := judge(h); len(v.violations) > 0 || v.misled != 1 {
+		t.Errorf("%d misled\n%s", v.misled, complaints(v))
 	}
 }
 
@@ -188,7 +205,7 @@ func TestThatABucketStoodStillIsTold(t *testing.T) {
 	for i := 40; i < 100; i++ {
 		h.starts[i].at += 20 * s
 	}
-	h.faults = []fault{{"drainer killed", "drainer-0", 5 * s, 7 * s}, {"admitter killed", "admitter-0", 40 * s, 41 * s}}
+	h.faults = []fault{{"drainer killed", "drainer-0", 5 * s, 7 * s, false}, {"admitter killed", "admitter-0", 40 * s, 41 * s, false}}
 	r := recoveries(h, "steady")
 	if r["admitter killed"].stood != 0 || r["drainer killed"].stood != 1 ||
 		r["drainer killed"].from[0] != 21*s || r["drainer killed"].after[0] != 19*s {

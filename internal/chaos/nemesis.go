@@ -31,6 +31,7 @@ type harm struct {
 	least  time.Duration // that it lasts
 	most   time.Duration
 	strike func(r *rand.Rand) (whom string, heal func())
+	stale  bool // as of fault
 }
 
 func newNemesis(w *world) *nemesis {
@@ -78,7 +79,7 @@ func (n *nemesis) rage(ctx context.Context) {
 func (n *nemesis) do(ctx context.Context, h hand) {
 	harm := h.draw()
 	lasts := harm.least + time.Duration(h.r.Int64N(int64(harm.most-harm.least)+1))
-	f := fault{kind: harm.kind, from: n.w.now()}
+	f := fault{kind: harm.kind, stale: harm.stale, from: n.w.now()}
 	whom, heal := harm.strike(h.r)
 	f.whom = whom
 	n.w.say("%s: %s, for %v", f.kind, f.whom, lasts.Round(time.Millisecond))

@@ -11,7 +11,7 @@ import (
 )
 
 // inOwnNamespace is set for a process that sees mounts of its own.
-const inOwnNamespace = "PENSTOCK_CHAOS_NAMESPACE"
+const inOwnNamespace = "CHAOS_NAMESPACE"
 
 // endWithParent has a process killed when this one dies, even if that is by a signal.
 func endWithParent(cmd *exec.Cmd) {

@@ -72,6 +72,9 @@ func report(h *history, v verdict, policy string) string {
 	fmt.Fprintf(&b, "%d jobs accepted, %d refused, %d without a clear answer; %d starts, %d requests, %d dead letters\n",
 		v.accepted, v.refused, v.unknown, v.started, v.ran, v.lettered)
 	fmt.Fprintf(&b, "%d duplicates (%.0f per million runs), %d lost\n", v.duplicates, 1e6*float64(v.duplicates)/float64(max(v.ran, 1)), v.lost)
+	if v.misled > 0 {
+		fmt.Fprintf(&b, "%d jobs ran that a server had refused which still took itself for the leader\n", v.misled)
+	}
 	return b.String()
 }
 
