@@ -29,6 +29,7 @@ func (v *valve) settle(j *job, o outcome, now instant) {
 	if j.stage == stageGone {
 		if o.Kind == outcomeReturned {
 			b.cameBack()
+			b.stalled = true
 		}
 		v.place(b, now)
 		return

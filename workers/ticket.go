@@ -8,12 +8,15 @@ import (
 // What the core shares with its workers, who run beside it: nothing else of it needs atomics or locks.
 
 // turn is one job's place in the order of starts. Workers run side by side, so each makes its last check after the one
-// before it has made its own; and a job whose predecessor came back comes back too, for otherwise it would overtake.
+// before it has made its own; and a job before which another came back comes back too, for otherwise it would overtake.
 type turn struct {
 	priority int
 	seq      uint64
 	decided  sync.WaitGroup
-	passed   bool // once decided
+
+	// Once decided.
+	passed bool
+	back   *turn // of those up to this one that came back, the first in order; nil: none
 
 	own, total spent // what the start took of the bucket's envelope, and of that of all buckets together
 }
@@ -61,10 +64,16 @@ func (r *run) decide(gate func() (fence, now instant), begin func()) (now instan
 		r.previous.decided.Wait()
 	}
 	t := r.turn
-	overtakes := r.previous != nil && !r.previous.passed && r.previous.before(t)
+	if r.previous != nil {
+		t.back = r.previous.back
+	}
+	overtakes := t.back != nil && t.back.before(t)
 	fence, now := gate()
 	t.passed = !overtakes && now < fence && (r.latest == 0 || now <= r.latest)
-	if t.passed && begin != nil {
+	switch {
+	case !t.passed && !overtakes:
+		t.back = t
+	case t.passed && begin != nil:
 		begin()
 	}
 	t.decided.Done()

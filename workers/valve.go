@@ -235,7 +235,7 @@ func (v *valve) place(b *bucket, now instant) {
 			v.schedule(b, now.add(time.Millisecond))
 			return
 		}
-		b.stalled = false
+		b.stalled, b.last = false, nil // all are decided: who came back begins anew
 	}
 	if b.blocked() {
 		b.awake = false
