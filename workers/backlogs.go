@@ -200,7 +200,7 @@ func (d *Drainer) count(policy string, change int) {
 func (d *Drainer) fetch(b *backlog, j *job) {
 	var found queue.Arrived
 	gone := false
-	d.persist(b.ctx, "read body", func() error {
+	d.persist(b.ctx, purpose{j.bucket.part.policy, "read body"}, func() error {
 		open, err := d.current(b)
 		if err != nil {
 			return err

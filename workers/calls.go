@@ -9,18 +9,27 @@ import (
 	"github.com/penstock-mq/penstock/internal/seldom"
 )
 
-// calls are the calls to NATS that concern single jobs. At most mostCalls are under way; the others wait in a list, which
-// costs little however many there are. A call that failed goes back to the end of the list after a pause, so that what
-// cannot succeed holds up nothing that can.
+// calls are the calls to NATS that concern single jobs. Those of one policy for one purpose make a line: some of them are
+// under way, the others wait, which costs little however many there are. What NATS does not answer, because one stream or
+// one KV bucket has no leader, so holds up nothing but itself. A call that failed goes back to the end of its line after a
+// pause, so that what cannot succeed holds up nothing that can.
 type calls struct {
-	mu      sync.Mutex
-	waiting []func()
+	mu    sync.Mutex
+	lines map[purpose]*line
+}
+
+// purpose is what a call is for.
+type purpose struct{ policy, what string }
+
+type line struct {
+	waiting []func() error
 	running int
+	failing bool // the last call that has ended failed
 }
 
 const (
-	// mostCalls is how many calls of a drainer are under way at once.
-	mostCalls = 256
+	// mostCalls is how many calls of one line are under way at once, mostFailing how many while they fail.
+	mostCalls, mostFailing = 64, 8
 	// retryPause is the wait before a call that failed is made again.
 	retryPause = 250 * time.Millisecond
 	// triesUntold is how often a call fails before it is worth a line in the log.
@@ -28,52 +37,65 @@ const (
 )
 
 // add makes a call as soon as there is room; spawn runs it.
-func (c *calls) add(spawn func(func()), f func()) {
+func (c *calls) add(spawn func(func()), p purpose, f func() error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.running == mostCalls {
-		c.waiting = append(c.waiting, f)
-		return
+	if c.lines == nil {
+		c.lines = map[purpose]*line{}
 	}
-	c.running++
-	spawn(func() {
-		for f := f; f != nil; f = c.next() {
-			f()
-		}
-	})
+	if c.lines[p] == nil {
+		c.lines[p] = &line{}
+	}
+	l := c.lines[p]
+	l.waiting = append(l.waiting, f)
+	c.proceed(spawn, p, l)
 }
 
-// next is the call that waits longest; nil when there is none, and then its caller ends.
-func (c *calls) next() func() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.waiting) == 0 {
-		c.waiting = nil
-		c.running--
-		return nil
+// proceed begins as many calls of a line as there is room for.
+func (c *calls) proceed(spawn func(func()), p purpose, l *line) {
+	for len(l.waiting) > 0 && l.running < l.room() {
+		f := l.waiting[0]
+		l.waiting[0] = nil
+		l.waiting = l.waiting[1:]
+		l.running++
+		spawn(func() {
+			err := f()
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			l.running--
+			l.failing = err != nil
+			c.proceed(spawn, p, l)
+		})
 	}
-	f := c.waiting[0]
-	c.waiting[0] = nil
-	c.waiting = c.waiting[1:]
-	return f
+	if l.running == 0 {
+		delete(c.lines, p)
+	}
 }
 
-// call makes a call unless the context has ended by then. It is for the loop alone, as is persist.
-func (d *Drainer) call(ctx context.Context, f func()) {
-	d.calls.add(d.spawn, func() {
-		if ctx.Err() == nil {
-			f()
+func (l *line) room() int {
+	if l.failing {
+		return mostFailing
+	}
+	return mostCalls
+}
+
+// call makes a call unless the context has ended by then.
+func (d *Drainer) call(ctx context.Context, p purpose, f func() error) {
+	d.calls.add(d.spawn, p, func() error {
+		if ctx.Err() != nil {
+			return nil
 		}
+		return f()
 	})
 }
 
 // persist calls try until it succeeds or the context ends, and then done, in the loop.
-func (d *Drainer) persist(ctx context.Context, what string, try func() error, done func(now instant)) {
-	d.try(ctx, what, 0, try, done)
+func (d *Drainer) persist(ctx context.Context, p purpose, try func() error, done func(now instant)) {
+	d.try(ctx, p, 0, try, done)
 }
 
-func (d *Drainer) try(ctx context.Context, what string, failures int, try func() error, done func(now instant)) {
-	d.call(ctx, func() {
+func (d *Drainer) try(ctx context.Context, p purpose, failures int, try func() error, done func(now instant)) {
+	d.call(ctx, p, func() error {
 		err := try()
 		switch {
 		case err == nil || ctx.Err() != nil:
@@ -83,13 +105,14 @@ func (d *Drainer) try(ctx context.Context, what string, failures int, try func()
 			if err == nil {
 				d.post(done)
 			}
-			return
+			return nil
 		case failures == triesUntold:
-			d.struggles.begin(what, err)
+			d.struggles.begin(p.what, err)
 		}
 		time.AfterFunc(retryPause, func() {
-			d.post(func(instant) { d.try(ctx, what, failures+1, try, done) })
+			d.post(func(instant) { d.try(ctx, p, failures+1, try, done) })
 		})
+		return err
 	})
 }
 

@@ -70,7 +70,7 @@ func (d *Drainer) bury(b *backlog, u burial) {
 	letter.Bodyless = !d.policies[letter.Policy].Dead.KeepsBodies()
 	lean := u.Lean
 	var discarded uint64
-	d.persist(b.ctx, "store dead letter", func() error {
+	d.persist(b.ctx, purpose{letter.Policy, "store dead letter"}, func() error {
 		if lean && letter.Body == nil {
 			open, err := d.current(b)
 			if err != nil {

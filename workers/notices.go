@@ -86,11 +86,11 @@ func (d *Drainer) noticeOwners(ctx context.Context) {
 		}
 	}
 	for _, name := range lent {
-		d.call(ctx, func() {
+		d.call(ctx, purpose{name, "look for an owner"}, func() error {
 			_, err := d.broker.AskValve(ctx, name, 0, queue.ValveQuestion{Op: queue.OpWorker})
 			nobody := errors.Is(err, nats.ErrNoResponders)
 			if !nobody && errors.Is(err, queue.ErrUnavailable) {
-				return // a drainer that is slow, or NATS is away
+				return err // a drainer that is slow, or NATS is away
 			}
 			d.post(func(instant) {
 				text := ""
@@ -99,6 +99,7 @@ func (d *Drainer) noticeOwners(ctx context.Context) {
 				}
 				d.notices.tell(notice{name, "owner"}, slog.LevelWarn, text, "a drainer owns the policy now")
 			})
+			return nil
 		})
 	}
 	for key := range d.notices.open {

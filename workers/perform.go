@@ -50,10 +50,12 @@ func (d *Drainer) perform(ctx context.Context) {
 		d.spawn(func() { d.read(ctx, r.put) })
 	}
 	for _, p := range out.deletes {
-		d.call(ctx, func() {
-			if err := d.table(p.table).Delete(ctx, p.key, p.revision); err != nil {
+		d.call(ctx, purpose{what: "delete record"}, func() error {
+			err := d.table(p.table).Delete(ctx, p.key, p.revision)
+			if err != nil {
 				d.log.Debug("record not deleted", "record", p.key, "error", err)
 			}
+			return err
 		})
 	}
 	d.performJobs(ctx, out)
@@ -100,7 +102,7 @@ func (d *Drainer) performJobs(ctx context.Context, out *actions) {
 			continue
 		}
 		key, value := attemptKey(s.bucket.part, s.Seq), encode(s.record)
-		d.persist(b.ctx, "record attempt", func() error {
+		d.persist(b.ctx, purpose{s.bucket.part.policy, "record attempt"}, func() error {
 			return d.broker.Attempts().Set(b.ctx, key, value)
 		}, func(now instant) { d.valveOf(s.bucket.part, func(v *valve) { v.saved(s.job, now) }) })
 	}
@@ -111,10 +113,12 @@ func (d *Drainer) performJobs(ctx context.Context, out *actions) {
 	}
 	d.noteEnds(out)
 	for _, f := range out.forgets {
-		d.call(ctx, func() {
-			if err := d.broker.Attempts().Delete(ctx, attemptKey(f.part, f.seq), 0); err != nil {
+		d.call(ctx, purpose{f.part.policy, "delete attempt"}, func() error {
+			err := d.broker.Attempts().Delete(ctx, attemptKey(f.part, f.seq), 0)
+			if err != nil {
 				d.log.Debug("attempt record not deleted", "job", jobID(f.part.policy, f.seq), "error", err)
 			}
+			return err
 		})
 	}
 	for _, r := range out.reports {
@@ -138,7 +142,7 @@ func (d *Drainer) noteEnds(out *actions) {
 		if b == nil {
 			continue
 		}
-		d.persist(b.ctx, "note how a job ended", func() error {
+		d.persist(b.ctx, purpose{e.part.policy, "note how a job ended"}, func() error {
 			return d.broker.NoteEnded(b.ctx, e.part.policy, e.seq, e.Ended)
 		}, func(instant) {
 			if b.open != nil { // else it arrives again, and is acknowledged then

@@ -269,13 +269,15 @@ func (d *Drainer) progressed(r run) {
 	if err != nil {
 		panic(fmt.Sprintf("workers: encode outcome: %v", err)) // strings and numbers only: cannot fail
 	}
-	d.call(d.jobs, func() {
+	d.call(d.jobs, purpose{r.part.policy, "pass progress on"}, func() error {
 		ctx, cancel := context.WithTimeout(d.jobs, d.patience())
 		defer cancel()
 		question := queue.ValveQuestion{Op: queue.OpOutcome, Outcome: data}
-		if _, err := d.broker.AskValve(ctx, r.part.policy, r.part.number, question); err != nil {
+		_, err := d.broker.AskValve(ctx, r.part.policy, r.part.number, question)
+		if err != nil {
 			d.log.Debug("progress not passed on", "job", jobID(r.part.policy, r.Seq), "error", err)
 		}
+		return err
 	})
 }
 

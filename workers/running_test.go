@@ -346,23 +346,24 @@ func TestCallsThatCannotSucceedHoldNothingUp(t *testing.T) {
 	var c calls
 	var failing atomic.Int32
 	var wait sync.WaitGroup
-	var again func()
+	var again func() error
 	stop := make(chan struct{})
-	again = func() {
+	again = func() error {
 		failing.Add(1)
 		wait.Go(func() {
 			select {
 			case <-stop:
 			case <-time.After(ms):
-				c.add(wait.Go, again)
+				c.add(wait.Go, purpose{}, again)
 			}
 		})
+		return errors.New("no leader")
 	}
 	for range 4 * mostCalls {
-		c.add(wait.Go, again)
+		c.add(wait.Go, purpose{}, again)
 	}
 	done := make(chan struct{})
-	c.add(wait.Go, func() { close(done) })
+	c.add(wait.Go, purpose{}, func() error { close(done); return nil })
 	select {
 	case <-done:
 	case <-time.After(deadline):
@@ -378,18 +379,19 @@ func TestCallsAreBounded(t *testing.T) {
 	var now, most, made atomic.Int32
 	release := make(chan struct{})
 	for range 10 * mostCalls {
-		c.add(wait.Go, func() {
+		c.add(wait.Go, purpose{}, func() error {
 			n := now.Add(1)
 			for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
 			}
 			<-release
 			now.Add(-1)
 			made.Add(1)
+			return nil
 		})
 	}
 	close(release)
 	wait.Wait()
-	if most.Load() > mostCalls || made.Load() != 10*mostCalls || c.running != 0 {
-		t.Errorf("%d at once, %d made, %d left", most.Load(), made.Load(), c.running)
+	if most.Load() > mostCalls || made.Load() != 10*mostCalls || len(c.lines) != 0 {
+		t.Errorf("%d at once, %d made, %d left", most.Load(), made.Load(), len(c.lines))
 	}
 }
