@@ -354,7 +354,7 @@ func (l *Backlog) look(ctx context.Context) {
 // [ErrNotFound]; what cannot be understood is Malformed, as in a delivery.
 func (l *Backlog) Body(ctx context.Context, seq uint64) (Arrived, error) {
 	m, err := l.b.directGet(ctx, l.stream, seq)
-	if errors.Is(err, ErrNotFound) {
+	if errors.Is(err, ErrNotFound) || err == nil && m.Time.Before(l.created) { // of a stream that is gone
 		m, err = l.b.storedMessage(ctx, l.stream, map[string]uint64{"seq": seq})
 	}
 	if err != nil {

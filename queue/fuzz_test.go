@@ -300,7 +300,7 @@ func FuzzServersHeaders(f *testing.F) {
 		if err != nil {
 			return // the client leaves such a block out
 		}
-		m, ok := readDirect(&nats.Msg{Header: header}, 7)
+		m, ok := readDirect(&nats.Msg{Header: header})
 		if !ok {
 			return // the leader is asked, who answers in another form
 		}

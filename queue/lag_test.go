@@ -124,6 +124,16 @@ func TestAServerThatCameBackShowsNoOldState(t *testing.T) {
 			}
 		}
 	}
+	write := func(prefix, value string, from, to int) {
+		t.Helper()
+		for i := from; i < to; i++ {
+			key := fmt.Sprintf("%s.0.%d", prefix, i)
+			eventually(t, "a record is written", func() bool {
+				return b.attempts.Set(testContext(t), key, []byte(value)) == nil
+			})
+		}
+	}
+	write("stripe", "old", 0, 200)
 	fill("goes", some)
 	fill("stays", some)
 	back := c.follower(stream)
@@ -132,12 +142,44 @@ func TestAServerThatCameBackShowsNoOldState(t *testing.T) {
 		_, err := b.purge(testContext(t), stream, b.names.Queue("stripe", 0, "goes"), 0)
 		return err == nil
 	})
+	write("stripe", "new", 100, 300)
+	write("other", string(body), 0, 500) // so that there is something to catch up with
 	fill("stays", many)
 	info, err := b.streamInfo(testContext(t), stream, "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.start(back)
+	for range 20 {
+		records, err := b.attempts.List(testContext(t), "stripe.0.*")
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		var now, synced int
+		for _, r := range records {
+			if string(r.Value) == "new" {
+				now++
+			}
+		}
+		if len(records) != 300 || now != 200 {
+			t.Errorf("listed %d records, %d of them new; there are 300, and 200", len(records), now)
+		}
+		ctx, cancel := context.WithCancel(testContext(t))
+		now = 0
+		values := map[string]string{}
+		err = b.attempts.Watch(ctx, "stripe.0.*", func(r Record) { values[r.Key] = string(r.Value) }, func() {
+			for _, value := range values {
+				if synced++; value == "new" {
+					now++
+				}
+			}
+			cancel()
+		})
+		if err != nil || synced != 300 || now != 200 {
+			t.Errorf("watched %d records, %d of them new; there are 300, and 200; %v", synced, now, err)
+		}
+	}
 	for epoch := uint64(1); epoch <= 4; epoch++ {
 		var l *Backlog
 		eventually(t, "the backlog is opened", func() bool {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -43,6 +44,34 @@ func (b *Broker) deadLetters(ctx context.Context, policy string, after uint64, l
 	if err != nil {
 		return nil, err
 	}
+	var letters []StoredLetter
+	for {
+		page, err := b.someLetters(ctx, stream, after, limit-len(letters))
+		if err != nil {
+			return nil, err
+		}
+		letters = append(letters, page...)
+		if len(letters) >= limit {
+			return letters, nil
+		}
+		if len(page) > 0 {
+			after = page[len(page)-1].ID
+		}
+		// A server that catches up has not all of them.
+		next, err := b.nextStored(ctx, stream, nil, after+1)
+		if errors.Is(err, ErrNoStream) || err == nil && next == math.MaxUint64 {
+			return letters, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// someLetters lists dead letters as one server has them.
+func (b *Broker) someLetters(
+	ctx context.Context, stream string, after uint64, limit int,
+) ([]StoredLetter, error) {
 	consumer, err := b.js.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
 		Name:              "list-" + newID(),
 		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,

@@ -98,18 +98,19 @@ func (b *Broker) directGet(ctx context.Context, stream string, seq uint64) (stor
 	if err != nil {
 		return storedMessage{}, translate(err)
 	}
-	read, ok := readDirect(m, seq)
-	if !ok {
+	read, ok := readDirect(m)
+	if !ok || read.Seq != seq {
 		return storedMessage{}, fmt.Errorf("%w: status %.32q %.64q", ErrNotFound, m.Header.Get("Status"), m.Header.Get("Description"))
 	}
 	return read, nil
 }
 
 // readDirect reads the reply to a direct get.
-func readDirect(m *nats.Msg, seq uint64) (storedMessage, bool) {
+func readDirect(m *nats.Msg) (storedMessage, bool) {
 	stored, err := time.Parse(time.RFC3339Nano, serverSays(m.Header, "Nats-Time-Stamp"))
 	subject := serverSays(m.Header, "Nats-Subject")
-	if err != nil || subject == "" || serverSays(m.Header, "Nats-Sequence") != strconv.FormatUint(seq, 10) {
+	seq, bad := strconv.ParseUint(serverSays(m.Header, "Nats-Sequence"), 10, 64)
+	if err != nil || bad != nil || subject == "" {
 		return storedMessage{}, false
 	}
 	for _, name := range []string{"Nats-Stream", "Nats-Subject", "Nats-Sequence", "Nats-Time-Stamp"} {

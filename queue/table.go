@@ -1,14 +1,11 @@
 package queue
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -24,9 +21,6 @@ const (
 	headerTTL              = "Nats-TTL"
 	headerOperation        = "KV-Operation"
 	headerMarker           = "Nats-Marker-Reason" // on a marker that the server wrote
-
-	// readers is how many reads of one List are in flight.
-	readers = 16
 
 	// maxAttempts bounds the records of attempts, some 60 MB. A job whose record went counts its attempts anew after the
 	// next takeover; that is better than leases that find no room.
@@ -208,8 +202,8 @@ func (t *Table) record(subject string, header nats.Header, data []byte, seq uint
 	return r
 }
 
-// List reads all records whose key matches a filter such as "stripe.3.*" or ">", sorted by key, without deleted ones.
-// Each is read from the stream's leader.
+// List reads all records whose key matches a filter such as "stripe.3.*" or ">", sorted by key, without deleted ones: as
+// the stream's leader has them, or later.
 func (t *Table) List(ctx context.Context, filter string) ([]Record, error) {
 	records, err := t.list(ctx, filter)
 	if err != nil {
@@ -265,47 +259,6 @@ func (t *Table) count(ctx context.Context, filter string) (uint64, error) {
 		return 0, fmt.Errorf("count %s/%s: %w: %w", t.bucket, filter, ErrUnavailable, err)
 	}
 	return rest + 1, nil // with the one that came
-}
-
-// readAll reads the records of some keys, sorted by key, without deleted ones.
-func (t *Table) readAll(ctx context.Context, keys []string) ([]Record, error) {
-	pending := make(chan string, len(keys))
-	for _, key := range keys {
-		pending <- key
-	}
-	close(pending)
-
-	var (
-		mu      sync.Mutex
-		records []Record
-		failed  error
-		wg      sync.WaitGroup
-	)
-	for range min(readers, len(keys)) {
-		wg.Go(func() {
-			for key := range pending {
-				r, err := t.read(ctx, key)
-				mu.Lock()
-				switch {
-				case err == nil && !r.Deleted:
-					records = append(records, r)
-				case err != nil && !errors.Is(err, ErrNotFound): // deleted since
-					failed = cmp.Or(failed, err)
-				}
-				stop := failed != nil
-				mu.Unlock()
-				if stop {
-					return
-				}
-			}
-		})
-	}
-	wg.Wait()
-	if failed != nil {
-		return nil, failed
-	}
-	slices.SortFunc(records, func(a, b Record) int { return strings.Compare(a.Key, b.Key) })
-	return records, nil
 }
 
 func validRecordKey(key string) bool {

@@ -60,7 +60,12 @@ func (w *watch) follow(ctx context.Context, patience time.Duration) (inSync bool
 	t := w.table
 	name := "watch-" + newID()
 	callCtx, cancel := context.WithTimeout(ctx, patience)
-	consumer, err := t.b.js.CreateConsumer(callCtx, t.stream, jetstream.ConsumerConfig{
+	defer cancel()
+	info, err := t.b.streamInfo(callCtx, t.stream, "")
+	if err != nil {
+		return false, err
+	}
+	_, err = t.b.js.CreateConsumer(callCtx, t.stream, jetstream.ConsumerConfig{
 		Name:              name,
 		FilterSubject:     t.prefix + w.filter,
 		DeliverPolicy:     jetstream.DeliverLastPerSubjectPolicy,
@@ -69,7 +74,6 @@ func (w *watch) follow(ctx context.Context, patience time.Duration) (inSync bool
 		Replicas:          1,
 		InactiveThreshold: time.Minute,
 	})
-	cancel()
 	if err != nil {
 		return false, err
 	}
@@ -89,38 +93,48 @@ func (w *watch) follow(ctx context.Context, patience time.Duration) (inSync bool
 	defer p.stop()
 
 	seen := map[string]bool{}
-	finish := func() error {
+	last, came, moved := info.State.LastSeq, uint64(0), time.Now()
+	// As with a backlog, the leader says when all has come that was stored, not what the consumer
+	// counts: one of a server that catches up has too little, and what is out of date.
+	sync := func() error {
+		next := came + 1
+		if came < last {
+			if next, err = t.b.nextStored(ctx, t.stream, []string{t.prefix + w.filter}, next); err != nil {
+				return err
+			}
+		}
+		if next <= last {
+			if time.Since(moved) > sweepPatience {
+				return errBehind
+			}
+			return nil
+		}
 		inSync, p.wakeIdle = true, false
 		return w.finish(ctx, seen)
 	}
-	pending := consumer.CachedInfo().NumPending
-	if pending == 0 {
-		if err := finish(); err != nil {
-			return false, err
-		}
+	if err := sync(); err != nil { // there may be nothing
+		return false, err
 	}
-	// A marker whose time is up may vanish before it is delivered, and pending never reach 0: a heartbeat says so.
 	p.wakeIdle = !inSync
 	for batch := make([]delivery, 0, pullHandOver); ; {
 		if batch, err = p.fetch(ctx.Done(), batch[:0]); err != nil {
 			return inSync, err
 		}
+		paused := true
+		if len(batch) > 0 {
+			moved = time.Now()
+		}
 		for _, d := range batch {
 			r := t.record(d.msg.Subject, d.msg.Header, d.msg.Data, d.streamSeq, d.stored)
 			if !inSync {
 				seen[r.Key] = true
-				pending = min(pending-1, d.pending)
 			}
+			came, paused = d.streamSeq, d.pending == 0
 			w.report(r)
-			if !inSync && pending == 0 {
-				if err := finish(); err != nil {
-					return false, err
-				}
-			}
 		}
-		if !inSync && len(batch) == 0 {
-			if err := finish(); err != nil {
-				return false, err
+		if !inSync && (paused || came >= last) {
+			if err := sync(); err != nil {
+				return inSync, err
 			}
 		}
 	}
