@@ -104,6 +104,11 @@ type fault struct {
 
 func (f fault) overlaps(from, until time.Duration) bool { return f.from <= until && f.until >= from }
 
+// frozen reports whether the fault froze a process.
+func (f fault) frozen(process string) bool {
+	return strings.HasSuffix(f.kind, "frozen") && slices.Contains(strings.Fields(f.whom), process)
+}
+
 // history is all that was seen.
 type history struct {
 	mu          sync.Mutex

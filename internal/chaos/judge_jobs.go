@@ -47,7 +47,7 @@ func (f *facts) order(v *verdict) {
 }
 
 // repeats (law 3): a job runs again although it has run, or while it runs, only if its owner was killed, or was declared
-// dead: because it was frozen, cut off, or could not renew its lease.
+// dead because it was frozen, cut off or could not renew its lease; or if it stood still until the attempt's time was up.
 func (f *facts) repeats(v *verdict) {
 	for job, runs := range f.runs {
 		for i, r := range runs {
@@ -58,41 +58,62 @@ func (f *facts) repeats(v *verdict) {
 				continue
 			}
 			v.duplicates++
-			if !f.explained(job, r.came) {
+			if !f.explained(job, f.firstStart(job), r.came) {
 				v.violated("no needless repeat", "%s (%s) ran again at %v, and nobody's end explains it%s", job, r.name, r.came, f.h.story(job))
 			}
 		}
 	}
-	for job := range f.letters {
-		if f.succeeded(job) {
-			v.duplicates++
-			if !f.explained(job, f.letters[job][0].buried) {
-				v.violated("no needless repeat", "%s ran with success and has a letter%s", job, f.h.story(job))
-			}
+	for job, letters := range f.letters {
+		if !f.succeeded(job) {
+			continue
+		}
+		v.duplicates++
+		// A former owner may have held the job without having started it.
+		from, until := f.firstStart(job), letters[0].buried
+		if s, known := f.submissions[job]; known {
+			from = s.sent
+		}
+		for _, r := range f.runs[job] {
+			until = max(until, r.came)
+		}
+		if !f.explained(job, from, until) {
+			v.violated("no needless repeat", "%s ran with success and has a letter%s", job, f.h.story(job))
 		}
 	}
 }
 
-// explained reports whether an owner of the job ended, or lost its partition by being declared dead, between its first
-// start and until.
-func (f *facts) explained(job string, until time.Duration) bool {
+func (f *facts) firstStart(job string) time.Duration {
+	if starts := f.starts[job]; len(starts) > 0 {
+		return starts[0].at
+	}
+	return 0
+}
+
+// explained reports whether, from one instant until another, an owner of the job was killed, stood still for as long as an
+// attempt may take, or lost its partition by being declared dead.
+func (f *facts) explained(job string, from, until time.Duration) bool {
 	starts := f.starts[job]
 	if len(starts) == 0 {
 		return false
 	}
-	first := starts[0].at
 	for _, s := range starts {
-		if l := f.lives[s.by]; l.ending == killed && l.until >= first && l.until <= until {
+		if l := f.lives[s.by]; l.ending == killed && l.until >= from && l.until <= until {
 			return true
 		}
-		// The outcome of a job that ran for another drainer comes in a message, which is lost with whatever breaks.
-		if s.lent && slices.ContainsFunc(f.h.faults, func(x fault) bool { return x.overlaps(first, until) }) {
-			return true
+		process, _, _ := strings.Cut(s.by, ".")
+		for _, x := range f.h.faults {
+			if !x.overlaps(from, until) {
+				continue
+			}
+			// The outcome of a job that ran for another drainer comes in a message, which is lost with whatever breaks.
+			if s.lent || x.frozen(process) && x.until-x.from >= attemptTimeout {
+				return true
+			}
 		}
 	}
 	partition := f.h.partition(starts[0].bucket)
 	return slices.ContainsFunc(f.h.takeovers, func(t takeover) bool {
-		return t.policy == starts[0].policy && t.partition == partition && t.at >= first && t.at <= until
+		return t.policy == starts[0].policy && t.partition == partition && t.at >= from && t.at <= until
 	})
 }
 

@@ -106,13 +106,21 @@ func TestEachViolationIsNoticed(t *testing.T) {
 			again(h, "drainer-0.1")
 			h.runs[9].left, h.runs[9].status = 21*s, 0
 		}},
+		{"a freeze shorter than an attempt may take", "no needless repeat", func(h *history) {
+			again(h, "drainer-0.1")
+			h.faults = []fault{{"drainer frozen", "drainer-0", 2 * s, 6 * s, false}}
+		}},
+		{"the freeze of another", "no needless repeat", func(h *history) {
+			again(h, "drainer-0.1")
+			h.faults = []fault{{"drainer frozen", "drainer-1", 2 * s, 9 * s, false}}
+		}},
 		{"a crash after the second run", "no needless repeat", func(h *history) {
 			again(h, "drainer-1.1")
 			h.lives[0].ending, h.lives[0].until = killed, 90*s
 		}},
 		{"a takeover of another partition", "no needless repeat", func(h *history) {
 			again(h, "drainer-1.1")
-			h.faults = []fault{{"drainer frozen", "drainer-0", 0, 9 * s, false}}
+			h.faults = []fault{{"link cut", "drainer-0", 0, 9 * s, false}}
 			h.takeovers = []takeover{{"steady", (h.partition(paced) + 1) % 6, 10 * s, "drainer-1.1"}}
 		}},
 		{"a job that ran and has a letter", "no needless repeat", func(h *history) {
@@ -163,6 +171,16 @@ func TestWhatAFaultExplainsIsNoViolation(t *testing.T) {
 			again(h, "drainer-1.1")
 			h.faults = []fault{{"drainer frozen", "drainer-0", 0, 9 * s, false}}
 			h.takeovers = []takeover{{"steady", h.partition(paced), 10 * s, "drainer-1.1"}}
+		},
+		"it stood still until the time of the attempt was up": func(h *history) {
+			again(h, "drainer-0.1")
+			h.faults = []fault{{"drainer frozen", "drainer-0", 2 * s, 9 * s, false}}
+		},
+		"a former owner buried it": func(h *history) {
+			h.letters = append(h.letters, letter{paced, "steady:99", "deadline", 0, 30 * s})
+			h.submissions[98].deadline, h.submissions[98].sent = 10*s, 8*s
+			h.faults = []fault{{"link cut", "drainer-1", 5 * s, 9 * s, false}}
+			h.takeovers = []takeover{{"steady", h.partition(paced), 10 * s, "drainer-0.1"}}
 		},
 		"it ran elsewhere, and a link was cut": func(h *history) {
 			again(h, "drainer-0.1")

@@ -25,10 +25,13 @@ type rule struct {
 	door       bool    // decides at the door: plain NATS publishers cannot reach its queue
 }
 
+// attemptTimeout is how long an attempt may take, in every policy.
+const attemptTimeout = 5 * time.Second
+
 // rules are chosen so that there is a bucket of each kind: never empty, mostly empty, with few slots, one rate for all,
 // slower than a lease, and not paced at all.
 func rules() []rule {
-	const retry = "retry: {max_attempts: 6, backoff: 200ms, max_backoff: 1s, max_cooldown: 2s}, timeout: 5s"
+	retry := fmt.Sprintf("retry: {max_attempts: 6, backoff: 200ms, max_backoff: 1s, max_cooldown: 2s}, timeout: %v", attemptTimeout)
 	return []rule{
 		{name: "steady", settings: "algorithm: leaking_bucket, outflow: 8/s, " + retry,
 			rate: 8, burst: 1, capacity: 60, partitions: 6, attempts: 6, keys: 6, offered: 10},
