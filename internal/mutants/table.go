@@ -47,7 +47,7 @@ var table = []mutant{
 		return
 	}
 	c.hold(revision, p.sent)`,
-		by:  "./workers TestARenewalOfUnknownResultIsReadBack",
+		by: "./workers TestARenewalOfUnknownResultIsReadBack",
 	},
 	{
 		name: "lease-nonce-unchecked", file: "workers/lease.go",
@@ -112,7 +112,7 @@ var table = []mutant{
 		new: `_ = s
 		}
 		s.state = shareIdle`,
-		by:  "./workers TestATombstoneOverTheOwnLeaseEndsAllOwnership",
+		by: "./workers TestATombstoneOverTheOwnLeaseEndsAllOwnership",
 	},
 	{
 		name: "identity-reused", file: "workers/lease.go",
@@ -282,7 +282,7 @@ var table = []mutant{
 		highest`,
 		new: `p.state <= partitionLive {
 		highest`,
-		by:  "./workers TestABacklogOfAnEarlierEpochIsNotHeard",
+		by: "./workers TestABacklogOfAnEarlierEpochIsNotHeard",
 	},
 	{
 		name: "epoch-unchecked-swept", file: "workers/core.go",
@@ -290,7 +290,7 @@ var table = []mutant{
 		v.swept`,
 		new: `p.state <= partitionLive {
 		v.swept`,
-		by:  "./workers TestABacklogOfAnEarlierEpochIsNotHeard",
+		by: "./workers TestABacklogOfAnEarlierEpochIsNotHeard",
 	},
 	{
 		name: "epoch-unchecked-unopened", file: "workers/takeover.go",
@@ -346,7 +346,7 @@ var table = []mutant{
 }
 
 // put takes`,
-		by:  "./workers TestBacklogsAreOpenedAnewAfterTheConnectionWasLost",
+		by: "./workers TestBacklogsAreOpenedAnewAfterTheConnectionWasLost",
 	},
 	{
 		name: "release-not-repeated", file: "workers/ownership.go",
@@ -409,7 +409,7 @@ var table = []mutant{
 		name: "takeover-burst-credit", file: "workers/clock.go",
 		old: `c.tat = max(c.tat, t.add(p.envelope-earliness))
 	c.idle = 0`,
-		new: "c.idle = 0",
+		new:        "c.idle = 0",
 		equivalent: "hold leaves no lateness and no idleness, so that take empties the envelope at the first start all the same",
 	},
 	{
@@ -481,7 +481,8 @@ var table = []mutant{
 	},
 	{
 		name: "total-clock-not-inherited", file: "workers/tenure.go",
-		old: "v.totalClock = c",
+		old: `	v.totalClock = c
+`,
 		new: "",
 		by:  "./workers TestAClockThatMayHaveGoneOnIsNotBelieved",
 	},
@@ -550,7 +551,7 @@ var table = []mutant{
 			v.saw(p, now)`,
 		new: `if false {
 			v.saw(p, now)`,
-		by:  "./workers TestASweepEndsTheWaitForRunsThatAreGone",
+		by: "./workers TestASweepEndsTheWaitForRunsThatAreGone",
 	},
 	{
 		name: "sweep-keeps-inherited", file: "workers/tenure.go",
@@ -565,18 +566,18 @@ var table = []mutant{
 			continue`,
 		new: `if false {
 			continue`,
-		by:  "./workers TestASweepSaysNothingOfWhatLiesBeyondIt",
+		by: "./workers TestASweepSaysNothingOfWhatLiesBeyondIt",
 	},
 	{
 		name: "sweep-removes-what-lies-beyond", file: "workers/tenure.go",
-		old: "j.generation == p.generation || j.Seq > p.last",
-		new: "j.generation == p.generation",
+		old: "j.generation != p.generation && j.Seq <= p.last",
+		new: "j.generation != p.generation",
 		by:  "./workers TestASweepRemovesWhatIsGoneAndNothingElse",
 	},
 	{
 		name: "sweep-removes-what-has-come", file: "workers/tenure.go",
-		old: "j.generation == p.generation || j.Seq > p.last",
-		new: "j.Seq > p.last",
+		old: "j.generation != p.generation && j.Seq <= p.last",
+		new: "j.Seq <= p.last",
 		by:  "./workers TestASweepRemovesWhatIsGoneAndNothingElse",
 	},
 	{
@@ -585,7 +586,7 @@ var table = []mutant{
 			v.out.vanished++`,
 		new: `case stageGone:
 			v.out.vanished++`,
-		by:  "./workers TestASweepRemovesWhatIsGoneAndNothingElse",
+		by: "./workers TestASweepRemovesWhatIsGoneAndNothingElse",
 	},
 	{
 		name: "sweep-keeps-acknowledged", file: "workers/tenure.go",
@@ -613,7 +614,7 @@ var table = []mutant{
 			v.place(b, now)`,
 		new: `}
 			v.place(b, now)`,
-		by:  "./workers TestStartsThatAreAllowedAgainAreNoBurst",
+		by: "./workers TestStartsThatAreAllowedAgainAreNoBurst",
 	},
 	{
 		name: "partial-not-said", file: "workers/checkpoint.go",
@@ -653,7 +654,7 @@ var table = []mutant{
 		old: "v.out.burials = append(v.out.burials, burial{j, reason, detail})",
 		new: `v.out.burials = append(v.out.burials, burial{j, reason, detail})
 	v.out.acks = append(v.out.acks, recordOf{j.bucket.part, j.Seq})`,
-		by:  "./workers TestMalformedJobsTakeNoSlot",
+		by: "./workers TestMalformedJobsTakeNoSlot",
 	},
 	{
 		name: "malformed-starts", file: "workers/valve.go",
@@ -684,7 +685,7 @@ var table = []mutant{
 		old: "v.throttle(b, o.RetryAfter, now)",
 		new: `v.throttle(b, o.RetryAfter, now)
 		j.attempts++`,
-		by:  "./workers TestCooldowns",
+		by: "./workers TestCooldowns",
 	},
 	{
 		name: "retry-goes-last", file: "workers/bucket.go",
@@ -697,7 +698,7 @@ func (j orderedJob) moved`,
 	return j.Seq < k.Seq
 }
 func (j orderedJob) moved`,
-		by:  "./workers TestPoisonJobsAtTheHeadHoldTheirBucketUpForOneProbe",
+		by: "./workers TestPoisonJobsAtTheHeadHoldTheirBucketUpForOneProbe",
 	},
 	{
 		name: "priority-reversed", file: "workers/bucket.go",
@@ -719,7 +720,7 @@ func (j orderedJob) moved`,
 		v.lookAt(j, now.add(time.Hour))
 	case j.expires <= now:
 		v.detach(j)`,
-		by:  "./workers TestDeadlinesPassWhereverAJobWaits",
+		by: "./workers TestDeadlinesPassWhereverAJobWaits",
 	},
 	{
 		name: "deadline-a-second-early", file: "workers/valve.go",
@@ -769,7 +770,7 @@ func (j orderedJob) moved`,
 			v.bury(j, ReasonAttempts, o.Error)`,
 		new: `if j.attempts >= 1 {
 			v.bury(j, ReasonPermanent, o.Error)`,
-		by:  "./workers TestLettersCountEveryAttempt",
+		by: "./workers TestLettersCountEveryAttempt",
 	},
 	{
 		name: "attempts-never-used-up", file: "workers/settle.go",
@@ -879,14 +880,14 @@ func (j orderedJob) moved`,
 		b`,
 		new: `{
 		b`,
-		by:  "./workers TestAPoisonJobOpensNoBreaker",
+		by: "./workers TestAPoisonJobOpensNoBreaker",
 	},
 	{
 		name: "breaker-of-all-counts-a-bucket-twice", file: "workers/breaker.go",
 		old: "if !slices.Contains(v.suspects, b.key) {",
 		new: `_ = slices.Contains(v.suspects, b.key)
 	{`,
-		by:  "./workers TestABucketsBreakerIsItsOwn",
+		by: "./workers TestABucketsBreakerIsItsOwn",
 	},
 	{
 		name: "breaker-closes-by-who-was-under-way", file: "workers/breaker.go",
@@ -959,7 +960,7 @@ func (j orderedJob) moved`,
 		return first`,
 		new: `if true {
 		return first`,
-		by:  "./workers TestEveryBucketIsProbed",
+		by: "./workers TestEveryBucketIsProbed",
 	},
 
 	// Workers elsewhere.
@@ -990,7 +991,7 @@ func (j orderedJob) moved`,
 		old: "return exact{us, frac}",
 		new: `_ = frac
 	return exact{us, 0}`,
-		by:  "./algorithms TestHistories",
+		by: "./algorithms TestHistories",
 	},
 	{
 		name: "meter-waits-too-short", file: "algorithms/meter.go",
@@ -1004,7 +1005,7 @@ func (j orderedJob) moved`,
 		return exact{}`,
 		new: `if false {
 		return exact{}`,
-		by:  "./algorithms TestHistories",
+		by: "./algorithms TestHistories",
 	},
 	{
 		name: "meter-trusts-the-future", file: "algorithms/meter.go",
@@ -1025,7 +1026,7 @@ func (j orderedJob) moved`,
 		s.Used += n`,
 		new: `if n <= f.Limit-s.Used+1 {
 		s.Used += n`,
-		by:  "./algorithms TestHistories",
+		by: "./algorithms TestHistories",
 	},
 	{
 		name: "fixed-window-refund-below-zero", file: "algorithms/fixedwindow.go",
@@ -1138,7 +1139,7 @@ func (j orderedJob) moved`,
 		if full`,
 		new: `{
 		if full`,
-		by:  "./admission TestRepeatGetsTheFirstAnswerFromAFullBucket",
+		by: "./admission TestRepeatGetsTheFirstAnswerFromAFullBucket",
 	},
 	{
 		name: "repeats-without-bound", file: "admission/repeats.go",
@@ -1214,8 +1215,8 @@ func (j orderedJob) moved`,
 	},
 	{
 		name: "partitions-may-change", file: "queue/stream.go",
-		old: "if was, is := have.Metadata[metaPartitions], want.Metadata[metaPartitions]; was != is {",
-		new: "if was, is := have.Metadata[metaPartitions], want.Metadata[metaPartitions]; false {",
+		old:        "if was, is := have.Metadata[metaPartitions], want.Metadata[metaPartitions]; was != is {",
+		new:        "if was, is := have.Metadata[metaPartitions], want.Metadata[metaPartitions]; false {",
 		equivalent: "the subject transform holds the number too, and is compared as well",
 	},
 	{
@@ -1248,7 +1249,7 @@ func (j orderedJob) moved`,
 			return err
 		}
 		ctx`,
-		by:  "./queue TestRetire",
+		by: "./queue TestRetire",
 	},
 	{
 		name: "lock-not-released", file: "queue/lock.go",
@@ -1291,7 +1292,7 @@ func (j orderedJob) moved`,
 		old: "return n &^ (1<<max(0, bits.Len64(uint64(n))-5) - 1)",
 		new: `_ = bits.Len64
 	return n`,
-		by:  "./queue TestDivideRarely",
+		by: "./queue TestDivideRarely",
 	},
 	{
 		name: "jobs-take-records-room", file: "queue/storage.go",
@@ -1350,7 +1351,7 @@ func (j orderedJob) moved`,
 			return nil, errReconnected`,
 		new: `case <-p.status:
 			continue`,
-		by:  "./queue TestBacklogBreaks",
+		by: "./queue TestBacklogBreaks",
 	},
 	{
 		name: "ended-pulls-not-renewed", file: "queue/pull.go",
@@ -1377,7 +1378,7 @@ func (j orderedJob) moved`,
 				continue
 			}
 			if err := l.deleteConsumer(ctx, name); err != nil {`,
-		by:  "./queue TestOpeningTheSameEpochBeginsAnew",
+		by: "./queue TestOpeningTheSameEpochBeginsAnew",
 	},
 	{
 		name: "newer-epoch-evicted", file: "queue/backlog.go",
@@ -1507,7 +1508,7 @@ func (j orderedJob) moved`,
 		header`,
 		new: `if false {
 		header`,
-		by:  "./queue TestTableCompareAndSet",
+		by: "./queue TestTableCompareAndSet",
 	},
 	{
 		name: "deleted-is-found", file: "queue/table.go",
@@ -1519,7 +1520,7 @@ func (j orderedJob) moved`,
 		name: "ended-of-another-stream", file: "queue/repeats.go",
 		old: "if e.Accepted.Before(info.Created) {",
 		new: "if _ = info.Created; false {",
-		by:  "./queue TestAJobOfAFormerStreamIsNotTheOneThatIsRepeated",
+		by:  "./queue TestARepeatIsToldWhatBecameOfItsJob",
 	},
 	{
 		name: "dead-counts-as-done", file: "queue/repeats.go",
@@ -1563,7 +1564,7 @@ func (j orderedJob) moved`,
 		old: "return discarded, b.NoteEnded(ctx, d.Policy, d.Seq, e)",
 		new: `_ = e
 			return discarded, nil`,
-		by:  "./queue TestTheEndOfAJobLeadsToItsLetter",
+		by: "./queue TestTheEndOfAJobLeadsToItsLetter",
 	},
 	{
 		name: "letter-of-another-stream-is-a-duplicate", file: "queue/deadletter.go",
