@@ -433,8 +433,8 @@ var table = []mutant{
 	},
 	{
 		name: "checkpoint-lists-what-is-due-after-a-whole-lease", file: "workers/checkpoint.go",
-		old: "c.lease.fence.since(now))})",
-		new: "c.options.lease)})",
+		old: "v.handover(p, now, c.lease.fence.since(now))",
+		new: "v.handover(p, now, c.options.lease)",
 		by:  "./workers TestCheckpointListsWhatIsDueAfterTheLease",
 	},
 	{
@@ -463,15 +463,53 @@ var table = []mutant{
 	},
 	{
 		name: "crash-clock-always-believed", file: "workers/tenure.go",
-		old: "; !in.crashed || max(b.cool, b.pace.next(&noted)) > now {",
-		new: "; true {",
-		by:  "./workers TestAClockThatMayHaveGoneOnIsNotBelieved",
+		old: `<= now {
+			return`,
+		new: `<= 0 {
+			return`,
+		by: "./workers TestAClockThatMayHaveGoneOnIsNotBelieved",
 	},
 	{
-		name: "crash-total-always-believed", file: "workers/tenure.go",
-		old: "if v.total == nil || in.crashed && v.total.next(&c) <= now {",
-		new: "if v.total == nil {",
-		by:  "./workers TestAClockThatMayHaveGoneOnIsNotBelieved",
+		name: "elapsed-doubled", file: "workers/takeover.go",
+		old: "return max(0, least),",
+		new: "return 2 * max(0, least),",
+		by:  "./workers TestASlowRateGoesOnOverARestart",
+	},
+	{
+		name: "elapsed-200-ms-too-much", file: "workers/takeover.go",
+		old: "return max(0, least),",
+		new: "return 200*time.Millisecond + max(0, least),",
+		by:  "./workers TestASlowRateGoesOnOverARestart",
+	},
+	{
+		name: "elapsed-by-the-stamps-alone", file: "workers/takeover.go",
+		old: "least = min(least, now.since(seen))",
+		new: "_ = seen",
+		by:  "./workers TestNoLeadersClockShortensAWait",
+	},
+	{
+		name: "elapsed-of-the-server-ignored", file: "workers/takeover.go",
+		old: "least = min(least, c.wall(now).Sub(told))",
+		new: "_ = told",
+		by:  "./workers TestNoLeadersClockShortensAWait",
+	},
+	{
+		name: "elapsed-of-the-machine-ignored", file: "workers/takeover.go",
+		old: "least = min(least, found.read.Sub(stored))",
+		new: "_ = stored",
+		by:  "./workers TestNoLeadersClockShortensAWait",
+	},
+	{
+		name: "checkpoint-stored-late-believed", file: "workers/takeover.go",
+		old: "most = max(most, found.claimed.Sub(told))",
+		new: "_ = told",
+		by:  "./workers TestACheckpointThatIsStoredLateIsNoWordOnWhatBeganMeanwhile",
+	},
+	{
+		name: "attempts-of-another-stream-taken", file: "workers/takeover.go",
+		old: "return stream != found.created.UnixNano()",
+		new: "return false",
+		by:  "./workers TestAttemptsOfAnotherStreamAreToldApartByItsId",
 	},
 	{
 		name: "total-no-hold-after-crash", file: "workers/tenure.go",
@@ -481,9 +519,8 @@ var table = []mutant{
 	},
 	{
 		name: "total-clock-not-inherited", file: "workers/tenure.go",
-		old: `	v.totalClock = c
-`,
-		new: "",
+		old: "in.wind(&v.totalClock, c, v.total, in.handover.Total, now)",
+		new: "_ = v.total",
 		by:  "./workers TestAClockThatMayHaveGoneOnIsNotBelieved",
 	},
 	{
