@@ -3,6 +3,7 @@ package workers
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/penstock-mq/penstock/queue"
 )
@@ -103,8 +104,40 @@ func TestAReleaseThatWasNotAppliedIsRepeated(t *testing.T) {
 	p := putFor(t, c, whyRelease)
 	c.put(p, putUnknown, 0, now)
 	c.read(c.out.reads[0].put, mine, now)
-	if again := putFor(t, c, whyRelease); again.revision != s.revision || !slices.Equal(again.value, p.value) {
-		t.Errorf("wrote %s at revision %d, want the same again", again.value, again.revision)
+	again := 0
+	c.run(now, second, func(_ instant, written []put) {
+		for _, w := range written {
+			if w.why == whyRelease {
+				if again++; w.revision != mine.revision || !slices.Equal(w.value, p.value) {
+					t.Errorf("wrote %s at revision %d, want the same again", w.value, w.revision)
+				}
+			}
+		}
+	})
+	if again != 1 {
+		t.Errorf("written %d times more, want once", again)
+	}
+}
+
+// Drainers that come one after the other move each partition once: not before they have been the same for a while.
+func TestPartitionsMoveWhenTheDrainersHaveBeenTheSameForAWhile(t *testing.T) {
+	p := leaky("api", "10/s")
+	p.Partitions = 8
+	c := coreBench(t, p)
+	now := c.run(origin, 4*second, nil)
+	heir(c, now)
+	joined := now
+	moved := time.Duration(0)
+	c.run(now, second, func(at instant, written []put) {
+		for _, w := range written {
+			if w.why == whyRelease && moved == 0 {
+				moved = at.since(joined)
+			}
+		}
+		heir(c, at)
+	})
+	if moved < settleTime || moved > settleTime+3*tick {
+		t.Errorf("the first partition moved after %v, want %v", moved, settleTime)
 	}
 }
 

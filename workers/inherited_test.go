@@ -1,6 +1,7 @@
 package workers
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -178,5 +179,21 @@ func TestAJobStartsAtItsNotBefore(t *testing.T) {
 	starts := b.until(10*second, func(r run) { seqs = append(seqs, r.Seq); b.done(r) })
 	if len(starts) != 2 || starts[0] != 0 || starts[1] != 5*second || seqs[0] != 2 {
 		t.Errorf("jobs %v started at %v, want 2 and 1 at 0 and 5 s", seqs, starts)
+	}
+}
+
+// When not all clocks fit a record, those are left out that lose least by it: of waits longer than an interval the shorter
+// ones last, and of the others, which become an interval, those that are due soonest first.
+func TestClocksThatLoseMostAreListedFirst(t *testing.T) {
+	b := newValveBench(t, leaky("api", "10/h"))
+	minute := micros(time.Minute)
+	clocks := []clockRecord{{Key: "5m", Due: 5 * minute}, {Key: "1h", Due: 60 * minute}, {Key: "1m", Due: minute}, {Key: "2h", Cool: 120 * minute}}
+	slices.SortFunc(clocks, b.v.compareClocks)
+	var keys []queue.Key
+	for _, c := range clocks {
+		keys = append(keys, c.Key)
+	}
+	if want := []queue.Key{"2h", "1h", "1m", "5m"}; !slices.Equal(keys, want) {
+		t.Errorf("listed %v, want %v", keys, want)
 	}
 }

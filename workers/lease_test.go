@@ -140,3 +140,14 @@ func TestAStrangeLeaseIsLeftAlone(t *testing.T) {
 		}
 	})
 }
+
+// After a jump of the clocks only a renewal proves that the lease still holds, so it is not put off.
+func TestAJumpOfTheClocksIsFollowedByARenewalAtOnce(t *testing.T) {
+	c := coreBench(t)
+	now := origin.add(ms)
+	c.jumped(now)
+	c.advance(now)
+	if p := putFor(t, c, whyRenew); p.sent != now {
+		t.Errorf("renewed at %v", p.sent.since(origin))
+	}
+}

@@ -1,8 +1,11 @@
 package workers
 
 import (
+	"context"
 	"testing"
 	"time"
+
+	"github.com/penstock-mq/penstock/policy"
 )
 
 // A start that did not happen gives the envelope back what it took, unless something was taken since: the clock would then
@@ -104,5 +107,67 @@ func TestWhatFollowsAJobThatComesBackComesBackToo(t *testing.T) {
 	b.comesBack(runs[0])
 	if _, passed := runs[1].decide(whenever, nil); !passed {
 		t.Error("a job of higher priority came back because one that it may overtake did")
+	}
+	b.end(runs[1], outcome{Kind: outcomeDone})
+	b.at(3 * second).out.starts = nil
+	b.start() // the one that came back
+
+	b.at(4 * second)
+	b.arrive("a", priority(1))
+	b.arrive("a")
+	b.v.advance(b.now, true)
+	b.comesBack(b.out.starts[0])
+	if _, passed := b.out.starts[1].decide(whenever, nil); passed {
+		t.Error("a job of lower priority overtook one that came back")
+	}
+}
+
+// A job that its drainer interrupts, because the time for its own end is up, has not failed.
+func TestAnInterruptedJobCountsNoAttempt(t *testing.T) {
+	d, err := New(newBench(t).connect(), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	jobs, interrupt := context.WithCancel(t.Context())
+	d.jobs = jobs
+	d.fence.Store(int64(never))
+	b := unhurried(t)
+	b.arrive("a")
+	b.v.advance(b.now, true)
+	d.work(b.out.starts[0], func(ctx context.Context, _ Job) error {
+		interrupt()
+		<-ctx.Done()
+		return ctx.Err()
+	}, time.Minute, originWall)
+	if r := <-d.results; r.outcome.Kind != outcomeUncounted {
+		t.Errorf("the outcome is %s", r.outcome.Kind)
+	}
+}
+
+// A bucket that was late has no burst left: what was missed is made up a little faster, and not in a clump.
+func TestALateStartLeavesNoBurst(t *testing.T) {
+	p := leaky("api", "10/s")
+	p.Burst = 5
+	b := newValveBench(t, p)
+	for range 100 {
+		b.arrive("a")
+	}
+	b.until(second, b.done)
+	b.at(3 * second) // the machine stood still
+	if starts := b.until(3*second+450*ms, b.done); len(starts) != 5 {
+		t.Errorf("started at %v, want 5 in 450 ms", starts)
+	}
+}
+
+// A rate for jobs that had none begins as after a start, whatever was idle before.
+func TestARateThatComesIsNoBurst(t *testing.T) {
+	b := newValveBench(t, total("1000/s"))
+	burst, fast := int64(5), leaky("", "10/s").Outflow
+	for range 20 {
+		b.arrive("a")
+	}
+	b.v.setOverride("a", policy.Override{Outflow: &fast, Burst: &burst}, b.now)
+	if starts := b.until(450*ms, b.done); len(starts) != 5 {
+		t.Errorf("started at %v, want 5 in 450 ms", starts)
 	}
 }

@@ -78,7 +78,7 @@ var table = []mutant{
 		name: "jump-does-not-hurry-the-renewal", file: "workers/lease.go",
 		old: "c.lease.doubt, c.lease.renewAt = now, now",
 		new: "c.lease.doubt = now",
-		by:  "./workers TestNothingStartsAfterAJumpBeforeARenewalIsAnswered",
+		by:  "./workers TestAJumpOfTheClocksIsFollowedByARenewalAtOnce",
 	},
 	{
 		name: "clock-of-the-server-never-corrected", file: "workers/lease.go",
@@ -174,7 +174,7 @@ var table = []mutant{
 	{
 		name: "fence-unchecked", file: "workers/ticket.go",
 		old: "&& now < fence &&",
-		new: "&&",
+		new: "&& now < max(fence, never) &&",
 		by:  "./workers TestWhatFollowsAJobThatComesBackComesBackToo",
 	},
 	{
@@ -203,8 +203,9 @@ var table = []mutant{
 	},
 	{
 		name: "stalled-ignored", file: "workers/settle.go",
-		old: "b.stalled = true",
-		new: "",
+		old: `b.stalled = true
+			if b.pace != nil {`,
+		new: "if b.pace != nil {",
 		by:  "./workers TestWhatFollowsAJobThatComesBackComesBackToo",
 	},
 	{
@@ -350,8 +351,8 @@ var table = []mutant{
 	},
 	{
 		name: "release-not-repeated", file: "workers/ownership.go",
-		old: "c.write(s, r, whyRelease, now) // it",
-		new: "_ = r // it",
+		old: "if s.unwritten != nil && now >= s.actAt {",
+		new: "if false {",
 		by:  "./workers TestAReleaseThatWasNotAppliedIsRepeated",
 	},
 	{
@@ -375,7 +376,7 @@ var table = []mutant{
 	{
 		name: "release-before-quiet", file: "workers/ownership.go",
 		old: `return to != "" && c.peers[to].alive(now, c.options.lease) || c.quiet(s)`,
-		new: "return true",
+		new: `return to != "" || true`,
 		by:  "./workers TestADrainerThatLeavesWithoutAnHeirWaitsForItsJobs",
 	},
 	{
@@ -394,7 +395,7 @@ var table = []mutant{
 		name: "partitions-move-at-once", file: "workers/ownership.go",
 		old: "now < c.settledAt ||",
 		new: "",
-		by:  "./workers TestOwnedPartitionsAreReleasedToANewcomerOnly",
+		by:  "./workers TestPartitionsMoveWhenTheDrainersHaveBeenTheSameForAWhile",
 	},
 	{
 		name: "more-than-its-share", file: "workers/ownership.go",
@@ -654,7 +655,57 @@ var table = []mutant{
 		by: "./workers TestStartsThatAreAllowedAgainAreNoBurst",
 	},
 	{
-		name: "partial-not-said", file: "workers/checkpoint.go",
+		name: "packed-sequences-without-differences", file: "workers/fit.go",
+		old: "AppendUvarint(data, seq-last)",
+		new: "AppendUvarint(data, seq)",
+		by:  "./workers TestPackedSequencesComeBackAsTheyWere",
+	},
+	{
+		name: "records-of-any-size", file: "workers/fit.go",
+		old: "int(min(mostRecordBytes, payload/8*7))",
+		new: "int(mostRecordBytes+0*payload)",
+		by:  "./workers TestRecordsFitTheServersMessages",
+	},
+	{
+		name: "more-than-the-list-holds-left-out", file: "workers/fit.go",
+		old: "h.Running[:running], byHolder(h.Running[running:])",
+		new: "h.Running[:running], byHolder(nil)",
+		by:  "./workers TestAHandoverListsAllThatRunsAndHasFinished",
+	},
+	{
+		name: "confirmed-crowd-out-unconfirmed", file: "workers/checkpoint.go",
+		old: "return append(done, slices.Compact(confirmed)...)",
+		new: "return append(slices.Compact(confirmed), done...)",
+		by:  "./workers TestConfirmedJobsDoNotCrowdOutUnconfirmedOnes",
+	},
+	{
+		name: "retired-policy-opened-for-ever", file: "workers/takeover.go",
+		old: "s.over = streamless &&",
+		new: "s.over = false && streamless &&",
+		by:  "./workers TestAPartitionOfARetiredPolicyIsNotOpenedForEver",
+	},
+	{
+		name: "release-repeated-without-a-pause", file: "workers/ownership.go",
+		old: "s.actAt = now.add(doubled(releaseAgain, s.rewrites, reopenMost))",
+		new: "s.actAt = now",
+		by:  "./workers TestAReleaseThatCannotBeWrittenIsTriedLessAndLessOften",
+	},
+	{
+		name: "late-claim-not-acted-on", file: "workers/ownership.go",
+		old: `if c.lease.held {
+			c.settleShare(s, now)
+		}`,
+		new: "_ = c.settleShare",
+		by:  "./workers TestAClaimThatIsAppliedLateIsNotForgotten",
+	},
+	{
+		name: "unopened-partition-kept", file: "workers/ownership.go",
+		old: "s.part.unopened && (c.givesUp(s) || s.over || c.othersMay(s, now)):",
+		new: "s.part.unopened && (c.givesUp(s) || s.over):",
+		by:  "./workers TestAPartitionThatCannotBeOpenedIsLeftToOthers",
+	},
+	{
+		name: "partial-not-said", file: "workers/fit.go",
 		old: "h.Clocks, h.Partial = h.Clocks[:i], true",
 		new: "h.Clocks = h.Clocks[:i]",
 		by:  "./workers TestHandoverFitsAMessage",
@@ -663,7 +714,7 @@ var table = []mutant{
 		name: "short-clocks-first", file: "workers/checkpoint.go",
 		old: "cmp.Compare(waitB, waitA)",
 		new: "cmp.Compare(waitA, waitB)",
-		by:  "./workers TestPartialHandoverKeepsLongWaits",
+		by:  "./workers TestClocksThatLoseMostAreListedFirst",
 	},
 	{
 		name: "crashed-not-handed-on", file: "workers/checkpoint.go",
@@ -819,7 +870,7 @@ func (j orderedJob) moved`,
 		name: "interrupted-counts", file: "workers/pool.go",
 		old: "o.Kind = outcomeUncounted // interrupted",
 		new: "// interrupted",
-		by:  "./workers TestGraceEndsWithoutAnAttempt",
+		by:  "./workers TestAnInterruptedJobCountsNoAttempt",
 	},
 	{
 		name: "worker-thresholds-ignored", file: "workers/valve.go",
@@ -846,7 +897,7 @@ func (j orderedJob) moved`,
 		name: "late-start-keeps-burst", file: "workers/clock.go",
 		old: "if c.due > c.idle {",
 		new: "if false {",
-		by:  "./workers TestClockKeepsLaw2",
+		by:  "./workers TestALateStartLeavesNoBurst",
 	},
 	{
 		name: "idle-credit-unlimited", file: "workers/clock.go",
@@ -906,7 +957,7 @@ func (j orderedJob) moved`,
 		name: "freedom-earns-a-burst", file: "workers/limits.go",
 		old: "(before.pace == nil || before.paused && !b.paused)",
 		new: "before.paused && !b.paused",
-		by:  "./workers TestOverTheChangeNoClump",
+		by:  "./workers TestARateThatComesIsNoBurst",
 	},
 
 	// Breakers.
@@ -1629,8 +1680,8 @@ func (j orderedJob) moved`,
 	},
 	{
 		name: "no-room-after-unknown", file: "queue/producer.go",
-		old: "if unknown && errors.Is(translated, ErrStorage) {",
-		new: "if false {",
+		old: "if unknown && (errors.Is(translated, ErrStorage)",
+		new: "if false && (errors.Is(translated, ErrStorage)",
 		by:  "./queue TestNoRoomAfterAnUnknownAttempt",
 	},
 	{
@@ -1663,5 +1714,50 @@ func (j orderedJob) moved`,
 		old: "delete(o.streams, policy)",
 		new: "",
 		by:  "./queue TestAKnownOutageOfJetStreamFailsFastAndOneProbeEndsIt",
+	},
+
+	// Questions.
+
+	{
+		name: "walk-goes-astray-when-a-bucket-goes", file: "workers/walk.go",
+		old: "if hole < w.left {",
+		new: "if false {",
+		by:  "./workers TestAWalkVisitsEachBucketOnce",
+	},
+	{
+		name: "forecast-sums-nothing", file: "workers/forecast.go",
+		old: "f.fixed[i] += f.fixed[i-1]",
+		new: "f.fixed[i] += 0",
+		by:  "./workers TestAForecastIsNearWhatAWalkTells",
+	},
+	{
+		name: "forecast-of-endless-buckets", file: "workers/forecast.go",
+		old: "f.line(last, last*weight, -weight)",
+		new: "_ = last",
+		by:  "./workers TestAForecastIsNearWhatAWalkTells",
+	},
+	{
+		name: "forecast-counts-the-asking-bucket", file: "workers/forecast.go",
+		old: "before -= min(",
+		new: "before -= 0 * min(",
+		by:  "./workers TestAForecastIsNearWhatAWalkTells",
+	},
+	{
+		name: "position-counts-jobs-not-slots", file: "workers/forecast.go",
+		old: "times(slots+others, v.total.interval)",
+		new: "times(others, v.total.interval)",
+		by:  "./workers TestExpectedStartsUnderATotalCountSlots",
+	},
+	{
+		name: "room-at-once", file: "workers/forecast.go",
+		old: "wait = max(wait, v.startable(b).since(now))",
+		new: "_ = b",
+		by:  "./workers TestRoom",
+	},
+	{
+		name: "expected-through-a-breaker", file: "workers/forecast.go",
+		old: "b.blocked() || v.breaker.open || b.down() || b.part.state",
+		new: "b.blocked() || b.part.state",
+		by:  "./workers TestNobodyCanTell",
 	},
 }
