@@ -38,7 +38,7 @@ type job struct {
 	lastError  string
 	reason     Reason // while its dead letter is being stored
 
-	holder  string        // who runs it, when that is another process; while it waits: who did, and may still report
+	holder  string        // who runs it, when that is another process; while it waits: who did, and may still report; or crashed, while that is recorded
 	mark    int64         // its lane's arrived slots when it came
 	expires instant       // deadline or largest age
 	at      instant       // while in the valve's timers: when to look at it
@@ -216,7 +216,8 @@ type partition struct {
 	list    []*bucket // the same, for walks
 	walks   []*walk   // that are under way
 	jobs    map[uint64]*job
-	begun   map[uint64]*job // those of them that run, wherever, or whose outcome is being recorded
+	begun   map[uint64]*job   // those of them that run, wherever, or whose outcome is being recorded
+	crashes map[uint64]string // by job that counts any: whose was the last
 
 	fresh    bool // what the predecessor left was not taken over yet
 	broken   bool // its backlog lost its way and must be opened anew
@@ -257,7 +258,7 @@ const (
 
 type inheritedJob struct {
 	holder  string
-	crashed bool // it was running when its owner crashed
+	crashed string // who ran it and crashed
 	record  attemptRecord
 	dueIn   time.Duration // of backoff, from the takeover
 	saved   bool          // there is an attempt record

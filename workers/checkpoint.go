@@ -177,8 +177,8 @@ func (v *valve) runningJobs(p *partition) []runRecord {
 		switch {
 		case in.outcome != nil: // from now on it is ours to tell
 			running = append(running, runRecord{seq, v.self})
-		case in.holder != "":
-			running = append(running, runRecord{seq, in.holder})
+		case in.holder != "" || in.crashed != "": // a crash counts once the job is here
+			running = append(running, runRecord{seq, cmp.Or(in.holder, in.crashed)})
 		}
 	}
 	slices.SortFunc(running, func(a, b runRecord) int { return cmp.Compare(a.Seq, b.Seq) })

@@ -108,7 +108,8 @@ type attemptRecord struct {
 	DueIn     int64  `json:"due_in,omitempty"` // µs of backoff from when this was stored
 	LastError string `json:"last_error,omitempty"`
 	Crashes   int    `json:"crashes,omitempty"`
-	Stream    int64  `json:"stream,omitempty"` // when the job's stream was made, Unix ns: another one repeats its sequence
+	Stream    int64  `json:"stream,omitempty"`     // when the job's stream was made, Unix ns: another one repeats its sequence
+	CrashedBy string `json:"crashed_by,omitempty"` // whose crash was the last of them: it counts once, whoever hears of it
 }
 
 // outcome is what became of one run of a job, as reported by a worker here or, after a handover, by another process.

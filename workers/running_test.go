@@ -59,7 +59,10 @@ func TestPoisonJobCrashesThreeOwners(t *testing.T) {
 			return ctx.Err()
 		})
 		b.until("the job runs", func() bool { return calls.Load() == crash+1 })
-		b.until("that is noted", func() bool { return strings.Contains(b.checkpoint("api.0"), `"running"`) })
+		b.until("that is noted", func() bool {
+			var c checkpoint
+			return decode([]byte(b.checkpoint("api.0")), &c) == nil && len(c.Running) == 1 && c.Running[0].Holder == c.Owner
+		})
 		cut()
 	}
 	var ran seen

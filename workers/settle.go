@@ -7,14 +7,15 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 )
 
-// crashed counts that the owner of a running job crashed.
-func (v *valve) crashed(j *job, now instant) {
+// crashed counts that who ran a job crashed.
+func (v *valve) crashed(j *job, holder string, now instant) {
 	j.crashes++
+	j.bucket.part.crashes[j.Seq] = holder
 	if j.crashes >= mostCrashes {
 		v.bury(j, ReasonCrashed, "its drainer crashed while it ran, as often as this may happen")
 		return
 	}
-	j.noting = true
+	j.noting, j.holder = true, holder // a successor may find the record or not, and then has to know whose crash it was
 	j.bucket.noting++
 	j.bucket.part.noting++
 	v.save(j, 0)
@@ -122,7 +123,7 @@ func (v *valve) save(j *job, backoff time.Duration) {
 	j.backoff, j.recorded = backoff, true
 	v.out.saves = append(v.out.saves, save{j, attemptRecord{
 		V: version, Attempts: j.attempts, DueIn: micros(backoff), LastError: j.lastError, Crashes: j.crashes,
-		Stream: j.bucket.part.stream(),
+		Stream: j.bucket.part.stream(), CrashedBy: j.bucket.part.crashes[j.Seq],
 	}})
 }
 
@@ -134,7 +135,7 @@ func (v *valve) saved(j *job, now instant) {
 		v.delay(j, now.add(j.backoff))
 		return
 	}
-	j.noting = false
+	j.noting, j.holder = false, ""
 	j.bucket.noting--
 	j.bucket.part.noting--
 	v.makeReady(j, now)
@@ -174,6 +175,7 @@ func (v *valve) remove(j *job, now instant) {
 	b := j.bucket
 	delete(b.part.jobs, j.Seq)
 	delete(b.part.begun, j.Seq)
+	delete(b.part.crashes, j.Seq)
 	b.held--
 	if j.recorded {
 		v.out.forgets = append(v.out.forgets, recordOf{b.part, j.Seq})

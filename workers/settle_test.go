@@ -259,7 +259,8 @@ func TestPoisonJobDiesAtItsThirdCrash(t *testing.T) {
 	p := leaky("api", "10/s")
 	var record attemptRecord
 	for crash := 1; crash <= 3; crash++ {
-		in := inheritance{crashed: true, owner: "old", handover: handover{Running: []runRecord{{1, "old"}}}}
+		owner := fmt.Sprint("old-", crash)
+		in := inheritance{crashed: true, owner: owner, handover: handover{Running: []runRecord{{1, owner}}}}
 		if record.V != 0 {
 			in.attempts = map[uint64]inheritedAttempt{1: {attemptRecord: record}}
 		}

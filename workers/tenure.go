@@ -19,6 +19,7 @@ func (v *valve) own(number int, epoch uint64) *partition {
 	p := &partition{
 		policy: v.policy.Name, number: number, epoch: epoch, state: partitionOpening, fresh: true, sweeping: true,
 		buckets: map[queue.Key]*bucket{}, jobs: map[uint64]*job{}, begun: map[uint64]*job{}, inherited: map[uint64]*inheritedJob{},
+		crashes: map[uint64]string{},
 	}
 	v.parts[number] = p
 	return p
@@ -91,7 +92,7 @@ func (v *valve) inherit(p *partition, in inheritance, now instant) {
 			p.inherited[r.Seq] = j
 		}
 		if in.crashed && r.Holder == in.owner || in.gone[r.Holder] {
-			j.crashed = true
+			j.crashed = r.Holder
 		} else {
 			j.holder = r.Holder
 			p.unseen++
@@ -164,6 +165,7 @@ func (v *valve) restart(p *partition, now instant) {
 		j.enter(stageGone)
 	}
 	clear(p.inherited)
+	clear(p.crashes)
 	p.highest, p.unseen, p.finished, p.recent, p.stale = 0, 0, nil, nil, 0
 	v.placeAll(p, now)
 }
@@ -346,7 +348,7 @@ func (v *valve) holderGone(holder string, now instant) {
 	for _, p := range v.parts {
 		for _, in := range p.inherited {
 			if in.holder == holder && in.outcome == nil {
-				in.holder, in.crashed = "", true
+				in.holder, in.crashed = "", holder
 				v.saw(p, now)
 			}
 		}
@@ -355,7 +357,7 @@ func (v *valve) holderGone(holder string, now instant) {
 				j.bucket.running--
 				j.holder = ""
 				v.detach(j)
-				v.crashed(j, now)
+				v.crashed(j, holder, now)
 				v.place(j.bucket, now)
 			}
 		}

@@ -153,7 +153,7 @@ func TestHandoverWaitsForCrashesToBeRecorded(t *testing.T) {
 	c := coreBench(t, p)
 	now := c.run(origin, 2*time.Second, nil)
 	s := c.shares["api.0"]
-	s.part.inherited[1] = &inheritedJob{crashed: true}
+	s.part.inherited[1] = &inheritedJob{crashed: "dead"}
 	c.arrived(s.part, s.part.epoch, []queue.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall}}, now)
 	part := s.part
 	c.release(s, now)

@@ -115,6 +115,9 @@ func (v *valve) arrive(p *partition, a *queue.Arrived, now instant, wall time.Ti
 	}
 	delete(p.inherited, a.Seq)
 	j.attempts, j.crashes, j.lastError, j.recorded = in.record.Attempts, in.record.Crashes, in.record.LastError, in.saved
+	if in.record.CrashedBy != "" {
+		p.crashes[a.Seq] = in.record.CrashedBy
+	}
 	_, stale := p.finished[a.Seq]
 	stale = stale || again && p.finishedLately(a.Seq)
 	switch {
@@ -125,8 +128,8 @@ func (v *valve) arrive(p *partition, a *queue.Arrived, now instant, wall time.Ti
 	case in.outcome != nil:
 		b.running++
 		v.settle(j, *in.outcome, now)
-	case in.crashed:
-		v.crashed(j, now)
+	case in.crashed != "" && in.crashed != in.record.CrashedBy:
+		v.crashed(j, in.crashed, now)
 	case in.holder != "":
 		j.enter(stageRunning)
 		j.holder = in.holder

@@ -1,0 +1,50 @@
+package workers
+
+import "testing"
+
+// A new owner knows what ran in one that crashed before the jobs arrive. When it crashes too, or releases the partition,
+// before that, the next one must know it as well.
+func TestACrashIsNotForgottenBeforeTheJobArrives(t *testing.T) {
+	for name, next := range map[string]inheritance{
+		"the new owner crashes":  {crashed: true, owner: "second", gone: map[string]bool{"first": true}},
+		"the new owner releases": {owner: "second", gone: map[string]bool{"first": true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			second := unownedValve(t, leaky("api", "10/s")).inheritFrom(inheritance{
+				crashed: true, owner: "first", handover: handover{Running: []runRecord{{1, "first"}}},
+			})
+			second.v.self = "second"
+			next.handover = second.v.handover(second.p, second.now, simulatedLease)
+			third := unownedValve(t, leaky("api", "10/s")).inheritFrom(next)
+			third.v.self = "third"
+			if j := third.arrive("a"); j.crashes != 1 {
+				t.Errorf("it counts %d crashes, want 1; it inherited %+v", j.crashes, next.handover.Running)
+			}
+		})
+	}
+}
+
+// The record of a crash and the checkpoint that lists what ran are two: whoever finds both counts one crash.
+func TestACrashCountsOnce(t *testing.T) {
+	first := inheritance{crashed: true, owner: "first", handover: handover{Running: []runRecord{{1, "first"}}}}
+	second := unownedValve(t, leaky("api", "10/s")).inheritFrom(first)
+	second.v.self = "second"
+	second.arrive("a")
+	if n := len(second.out.saves); n != 1 {
+		t.Fatalf("%d records of the crash", n)
+	}
+	record := second.out.saves[0].record
+	next := inheritance{
+		crashed: true, owner: "second", handover: second.v.handover(second.p, second.now, simulatedLease),
+		gone: map[string]bool{"first": true},
+	}
+	for stored, attempts := range map[string]map[uint64]inheritedAttempt{
+		"was stored": {1: {attemptRecord: record}}, "was lost": {},
+	} {
+		next.attempts = attempts
+		third := unownedValve(t, leaky("api", "10/s")).inheritFrom(next)
+		if j := third.arrive("a"); j.crashes != 1 {
+			t.Errorf("when the record %s: it counts %d crashes, want 1", stored, j.crashes)
+		}
+	}
+}
