@@ -18,19 +18,19 @@ import (
 
 // settings is what operators have said, as the world knows it.
 type settings struct {
-	paused        map[string]time.Duration // by policy or bucket: since when
-	overrides     map[string]map[queue.Key]policy.Override
-	leastAttempts map[string]int           // by policy, of all that it ever had
-	elsewhere     map[string]bool          // policies whose jobs run in other processes alone
-	slow          map[string]bool          // policies whose targets are
-	down          map[string]time.Duration // targets, of a policy or of a bucket: until when
-	operations    []func(w *world, p *policy.Policy)
+	paused     map[string]time.Duration // by policy or bucket: since when
+	overrides  map[string]map[queue.Key]policy.Override
+	tries      map[string]span          // by policy, the most attempts that it ever allowed
+	elsewhere  map[string]bool          // policies whose jobs run in other processes alone
+	slow       map[string]bool          // policies whose targets are
+	down       map[string]time.Duration // targets, of a policy or of a bucket: until when
+	operations []func(w *world, p *policy.Policy)
 }
 
 func newSettings() settings {
 	return settings{
 		paused: map[string]time.Duration{}, overrides: map[string]map[queue.Key]policy.Override{},
-		leastAttempts: map[string]int{}, elsewhere: map[string]bool{}, slow: map[string]bool{}, down: map[string]time.Duration{},
+		tries: map[string]span{}, elsewhere: map[string]bool{}, slow: map[string]bool{}, down: map[string]time.Duration{},
 	}
 }
 
@@ -118,7 +118,8 @@ var operations = []func(w *world, p *policy.Policy){
 	func(w *world, p *policy.Policy) {
 		p.Retry.MaxAttempts = 1 + w.rng.IntN(5)
 		p.Retry.Backoff = policy.Duration(w.between(10*time.Millisecond, time.Second))
-		w.set.leastAttempts[p.Name] = min(w.set.leastAttempts[p.Name], p.Retry.MaxAttempts)
+		most, tries := p.Retry.MaxAttempts, w.set.tries[p.Name]
+		w.set.tries[p.Name] = span{min(tries.low, most), max(tries.high, most)}
 	},
 	(*world).resize,
 	(*world).pause,
@@ -269,6 +270,9 @@ func (d *drainer) hearSettings() {
 		d.note(&told{p, maps.Clone(w.set.overrides[p.Name]), paused})
 		if w.sabotage == workersIgnored {
 			p.Workers = 16
+		}
+		if w.sabotage == triesForever {
+			p.Retry.MaxAttempts = 1000
 		}
 		all = append(all, queuePolicy{Policy: p, paused: paused, own: !d.disowned[p.Name], local: !w.set.elsewhere[p.Name]})
 	}

@@ -9,6 +9,7 @@ import "time"
 // outage nor a lost connection may cause that; and the jobs of others go on.
 func (w *world) unplanned(d *drainer) {
 	d.lost = w.now
+	w.forgets(d)
 	for s := range w.stints() {
 		if s.d == d {
 			delete(w.active[s.fate.bucket], s)

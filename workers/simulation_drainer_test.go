@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/penstock-mq/penstock/queue"
 )
 
 // drainer is one process: its core, its clock, its local workers, and what it was told.
@@ -194,6 +196,31 @@ func (d *drainer) tamper() {
 				l.weight = 1
 			}
 		}
+	case crashesForgotten, backoffIgnored:
+		for _, v := range d.core.sorted {
+			for _, p := range v.parts {
+				for _, j := range p.jobs {
+					j.crashes = 0
+					if j.stage == stageDelayed && d.w.sabotage == backoffIgnored {
+						v.lookAt(j, 0)
+					}
+				}
+			}
+		}
+	}
+}
+
+// garble is sabotage of what is delivered.
+func (w *world) garble(a *queue.Arrived) {
+	switch w.sabotage {
+	case costIgnored:
+		a.Cost = 1
+	case deadlineIgnored:
+		a.Deadline = time.Time{}
+	case notBeforeIgnored:
+		a.NotBefore = time.Time{}
+	case priorityReversed:
+		a.Priority = -a.Priority
 	}
 }
 
@@ -263,21 +290,16 @@ func (d *drainer) performJobs(o *actions) {
 	for _, j := range o.fetches {
 		d.fetch(j)
 	}
+	asked := w.now
 	for _, s := range o.saves {
 		d.call(attemptsName, func() {
 			w.attempts[attemptKey(s.bucket.part, s.Seq)] = storedAttempt{s.record, w.wall()}
+			w.noteAttempt(d, s, asked)
 		}, s.bucket.part.policy, func(v *valve) { v.saved(s.job, d.clock()) })
 	}
 	for _, u := range o.burials {
-		name, asked := u.bucket.part.policy, w.now
-		d.call(lettersName, func() {
-			f := w.accepted[jobID(name, u.Seq)]
-			f.dead = string(u.reason)
-			f.forgiven = f.forgiven || d.lost >= asked
-			if least := w.set.leastAttempts[name]; u.reason == ReasonAttempts && f.failures < least {
-				w.fail("law 6: %s:%d is dead after %d attempts that count, of %d", name, u.Seq, f.failures, least)
-			}
-		}, name, func(v *valve) { v.buried(u.job) })
+		name := u.bucket.part.policy
+		d.call(lettersName, func() { w.letter(d, u, asked) }, name, func(v *valve) { v.buried(u.job) })
 	}
 	for _, f := range o.forgets {
 		w.after(w.latency(), func() { delete(w.attempts, attemptKey(f.part, f.seq)) })

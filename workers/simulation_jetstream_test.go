@@ -62,9 +62,7 @@ func (w *world) deliver(policy string, c *consumer, messages []*queue.Arrived, g
 		batch := make([]queue.Arrived, len(messages))
 		for i, a := range messages {
 			batch[i] = *a
-			if w.sabotage == costIgnored {
-				batch[i].Cost = 1
-			}
+			w.garble(&batch[i])
 			if c.lean {
 				batch[i].Body, batch[i].Lean = nil, true
 			}

@@ -29,6 +29,7 @@ func (d *drainer) start(r *run, worker *promise) {
 		w.fail("%s starts without its body", jobID(f.policy, f.seq))
 	}
 	s.slot = slot{number: w.decisions, cost: f.cost, own: t.own(f.key), total: t.total()}
+	w.give(s)
 	w.takeTurn(s)
 	f.given = true
 	if worker == nil {
@@ -117,6 +118,7 @@ func (d *drainer) ran(s *stint) {
 		}
 		f.excepted = true
 	}
+	w.tells(s)
 	f.handed = false
 	s.slot.at = w.now
 	f.slots = append(f.slots, s.slot)
@@ -175,18 +177,8 @@ func (s *stint) end(o outcome) {
 	switch o.Kind {
 	case outcomeDone:
 		f.done = f.done || s.part.state <= partitionSurrendered
-	case outcomeFailed:
+	case outcomeFailed, outcomeUncounted, outcomeThrottled:
 		f.excepted = true
-		if !o.Unavailable {
-			f.failures++
-		}
-	case outcomeUncounted:
-		f.excepted = true
-	case outcomeThrottled:
-		f.excepted = true
-		if w.sabotage == countThrottles {
-			o.Kind = outcomeFailed
-		}
 	}
 	if s.part.state == partitionLost {
 		f.excepted = true
@@ -202,12 +194,17 @@ func (s *stint) finish(o outcome) {
 	if s.worker == nil {
 		s.d.local[s.fate.policy]--
 	}
-	if o.Unavailable {
-		if !s.breaks() {
-			s.fate.failures++
-		} else if s.d.w.sabotage == breakerCounts {
-			o.Unavailable = false
-		}
+	breaks := s.breaks()
+	s.d.w.hears(s, o, breaks)
+	switch {
+	case breaks && s.d.w.sabotage == breakerCounts:
+		o.Unavailable = false
+	case o.Kind == outcomeThrottled && s.d.w.sabotage == countThrottles:
+		o.Kind = outcomeFailed
+	case o.Kind == outcomeThrottled && s.d.w.sabotage == cooldownIgnored:
+		o.Kind = outcomeUncounted
+	case o.Kind == outcomeFailed && s.d.w.sabotage == buriesFailed:
+		o.Kind = outcomePermanent
 	}
 	s.d.w.finished(s, o)
 	s.d.core.finished(*s.run, o, s.d.clock())

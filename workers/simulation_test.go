@@ -44,6 +44,14 @@ const (
 	cancelForgotten     sabotage = "cancelled jobs start all the same"
 	workersIgnored      sabotage = "a change of workers does not arrive"
 	breakerCounts       sabotage = "attempts count while a breaker is open"
+	buriesFailed        sabotage = "what failed is buried as permanent"
+	triesForever        sabotage = "attempts have no end"
+	crashesForgotten    sabotage = "no crash counts"
+	deadlineIgnored     sabotage = "deadlines do not arrive"
+	notBeforeIgnored    sabotage = "jobs that are not due yet start"
+	backoffIgnored      sabotage = "nothing backs off"
+	cooldownIgnored     sabotage = "no bucket cools down"
+	priorityReversed    sabotage = "the least priority goes first"
 )
 
 func TestSimulationLaws(t *testing.T) {
@@ -64,7 +72,7 @@ func TestSimulationOfAnOutage(t *testing.T) {
 		for i := range w.policies {
 			p := &w.policies[i]
 			p.Retry.MaxAttempts = 25
-			w.set.leastAttempts[p.Name] = 25
+			w.set.tries[p.Name] = span{25, 25}
 			w.after(begins, func() { w.set.down[p.Name] = begins + length })
 		}
 		w.live()
@@ -85,6 +93,8 @@ func TestSimulationNoticesSabotage(t *testing.T) {
 	for _, s := range []sabotage{
 		noFence, noTakeoverWait, oldConsumerStays, handedOverRunsAgain, lossyAcks, clumps, countThrottles,
 		noHandoffLimit, costIgnored, weightIgnored, noUnseenGate, cancelForgotten, workersIgnored, breakerCounts,
+		buriesFailed, triesForever, crashesForgotten, deadlineIgnored, notBeforeIgnored, backoffIgnored, cooldownIgnored,
+		priorityReversed,
 	} {
 		t.Run(string(s), func(t *testing.T) {
 			t.Parallel()
@@ -139,6 +149,8 @@ type world struct {
 	contests  map[*partition]*contest    // by what an owner of a policy with a total outflow owns
 	takeovers map[string][]takeover      // after crashes, by partition
 	changes   map[string][]change        // of rates and bursts, by bucket and by policy
+	cool      map[string]time.Duration   // buckets whose target asked for a pause: until when at least
+	urgent    map[string][]*fate         // by bucket, jobs of a higher priority
 	broken    []string
 }
 
@@ -151,10 +163,11 @@ type fate struct {
 	seq       uint64
 	cost      int64
 	priority  int
+	message   *queue.Arrived
+	account
 
 	slots     []slot        // its starts
 	given     bool          // to a worker, at least once
-	failures  int           // outcomes that count as attempts
 	excepted  bool          // from the order: retried, throttled, returned by a crash …
 	handed    bool          // over, with its partition, while it ran …
 	heard     time.Duration // … and when its new owner last heard that it goes on
@@ -229,6 +242,7 @@ func newWorld(seed uint64, s sabotage) *world {
 		set: newSettings(), streams: map[string]*stream{}, accepted: map[string]*fate{}, decided: map[*turn]bool{},
 		active: map[string]map[*stint]bool{}, contests: map[*partition]*contest{}, takeovers: map[string][]takeover{},
 		changes: map[string][]change{}, orphaned: map[string]time.Duration{},
+		cool: map[string]time.Duration{}, urgent: map[string][]*fate{},
 	}
 	w.pickHazards(seed)
 	w.pickPolicies()
@@ -274,7 +288,7 @@ func (w *world) live() *world {
 func (w *world) history() string {
 	var h strings.Builder
 	for _, f := range w.fates() {
-		fmt.Fprintf(&h, "%s:%d %d %v %q %v %v\n", f.policy, f.seq, f.failures, f.done, f.dead, f.cancelled, f.slots)
+		fmt.Fprintf(&h, "%s:%d %d %v %q %v %v\n", f.policy, f.seq, f.failed, f.done, f.dead, f.cancelled, f.slots)
 	}
 	fmt.Fprint(&h, w.events, w.broken)
 	return h.String()
@@ -295,7 +309,7 @@ func (w *world) pickPolicies() {
 		p = p.WithDefaults()
 		w.valid(p)
 		w.policies = append(w.policies, p)
-		w.set.leastAttempts[p.Name] = p.Retry.MaxAttempts
+		w.set.tries[p.Name] = span{p.Retry.MaxAttempts, p.Retry.MaxAttempts}
 		w.streams[p.Name] = &stream{
 			created: w.wall(), messages: map[uint64]*queue.Arrived{}, consumers: map[int][]*consumer{}, depth: map[queue.Key]int64{},
 		}
@@ -366,7 +380,8 @@ func (w *world) publish(name string, key queue.Key, partition int) {
 	if w.has(leanBodies) {
 		a.Size = leanSize + w.rng.IntN(2)
 	}
-	f.cost, f.priority = a.Cost, a.Priority
+	f.cost, f.priority, f.message, f.under = a.Cost, a.Priority, a, map[*drainer]bool{}
+	w.urge(f)
 	s.messages[s.seq] = a
 	s.depth[key]++
 	w.accepted[jobID(name, s.seq)] = f

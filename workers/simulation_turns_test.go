@@ -51,6 +51,7 @@ func (w *world) opens(p *partition, n int) {
 
 // delivered is called when an owner is given jobs.
 func (w *world) delivered(p *partition, jobs []queue.Arrived) {
+	w.arrives(p, jobs)
 	c := w.contests[p]
 	if c == nil {
 		return
@@ -167,6 +168,9 @@ func (w *world) cancelled(f *fate, p *partition) {
 
 // hold is called when a drainer hears of something that may hold any bucket back.
 func (w *world) hold(d *drainer) {
+	for _, f := range w.accepted {
+		f.rests = 0 // its next owner may have heard of shorter ones
+	}
 	for _, c := range w.contests {
 		if share := d.core.shares[shareOf(c.part)]; share != nil && share.part == c.part {
 			for _, k := range c.keys {

@@ -1,0 +1,190 @@
+package workers
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/penstock-mq/penstock/queue"
+)
+
+// account is what a job has been through as the world saw it. Its drainers must know the same: as far as they were there,
+// or somebody wrote it down before they crashed.
+type account struct {
+	failed   span              // attempts that count
+	unsaved  int               // of failed.low, those that no record holds yet
+	astray   int               // failures that were told to somebody else than the owner
+	crashed  span              // owners that crashed while it ran
+	under    map[*drainer]bool // those who have given it to a worker, and whose crash is still to come
+	hopeless bool              // a run said that no attempt can succeed
+	rests    time.Duration     // it backs off, until when at least
+	muddled  bool              // the record of it is an older one, or one of a process that was declared dead
+	saving   time.Duration     // when the newest record of it was asked for
+	at       *partition        // whose owner it was delivered to last
+}
+
+// span is a number that is known within bounds.
+type span struct{ low, high int }
+
+func (s span) and(n int) span { return span{min(s.low, n), max(s.high, n)} }
+func (s span) has(n int) bool { return s.low <= n && n <= s.high }
+
+const (
+	// roundOff is how much too early a drainer may be because its clock runs fast.
+	roundOff = 2 * time.Millisecond
+	// wallOff is how far a drainer's notion of JetStream's clock may be off.
+	wallOff = 300 * time.Millisecond
+	// surelyNoted is when a checkpoint of what runs must have come through, whatever was lost.
+	surelyNoted = 2 * simulatedLease
+)
+
+// urge remembers a job of a higher priority than most.
+func (w *world) urge(f *fate) {
+	if f.priority > 0 {
+		w.urgent[f.bucket] = append(w.urgent[f.bucket], f)
+	}
+}
+
+// give is called when a valve gives a job to a worker: may it start now?
+func (w *world) give(s *stint) {
+	f := s.fate
+	id, wall := jobID(f.policy, f.seq), w.wall()
+	if due := f.message.NotBefore; !due.IsZero() && wall.Before(due.Add(-wallOff)) {
+		w.fail("not before: %s starts %v too early", id, due.Sub(wall))
+	}
+	if end := f.message.Deadline; !end.IsZero() && wall.After(end.Add(wallOff)) {
+		w.fail("deadline: %s starts %v too late", id, wall.Sub(end))
+	}
+	if w.now+roundOff < f.rests {
+		w.fail("backoff: %s starts although it backs off until %v at least", id, f.rests)
+	}
+	if until := w.cool[f.bucket]; w.now+roundOff < until {
+		w.fail("cool-down: %s starts although %s cools down until %v", id, f.bucket, until)
+	}
+	w.urgent[f.bucket] = slices.DeleteFunc(w.urgent[f.bucket], func(g *fate) bool { return g.given || g.final() })
+	for _, g := range w.urgent[f.bucket] {
+		if g.priority > f.priority && g.at == s.part && !g.excepted {
+			w.fail("priority: %s starts before %s", id, jobID(g.policy, g.seq))
+		}
+	}
+	f.under[s.d] = true
+}
+
+// tells is called when a job starts: it is told which attempt it is.
+func (w *world) tells(s *stint) {
+	f := s.fate
+	if f.muddled {
+		f.failed.low, f.crashed.low = 0, 0
+	}
+	failed, most := s.attempt-1, w.set.tries[f.policy].high
+	switch id := jobID(f.policy, f.seq); {
+	case !f.failed.has(failed):
+		w.fail("attempts: %s is told of %d that failed, and had %v", id, failed, f.failed)
+	case failed >= most:
+		w.fail("attempts: %s goes on after %d, of at most %d", id, failed, most)
+	case !f.crashed.has(s.crashes):
+		w.fail("crashes: %s counts %d, and had %v", id, s.crashes, f.crashed)
+	case f.crashed.low >= 3:
+		w.fail("crashes: %s starts after %d", id, f.crashed.low)
+	}
+	f.failed, f.unsaved, f.crashed = span{failed, failed}, 0, span{s.crashes, s.crashes}
+	f.under = map[*drainer]bool{s.d: true}
+}
+
+// hears is called when a core hears how a run ended. Nothing counts while a breaker is open.
+func (w *world) hears(s *stint, o outcome, breaks bool) {
+	f, d := s.fate, s.d
+	ours := s.part.state <= partitionLive && (d.lost == 0 || d.lost < s.slot.at)
+	switch {
+	case s.part.state > partitionSurrendered:
+	case o.Kind == outcomePermanent:
+		f.hopeless = true
+	case o.Kind == outcomeThrottled && ours:
+		wait := o.RetryAfter
+		if wait == 0 {
+			wait = time.Duration(d.told[f.policy].Retry.Backoff)
+		}
+		w.cool[f.bucket] = max(w.cool[f.bucket], w.now+wait)
+	case o.Kind != outcomeFailed || o.Unavailable && breaks:
+	case !ours:
+		f.failed.high++ // if its owner hears of it
+		f.astray++
+	default:
+		f.failed.low++
+		f.failed.high++
+		f.unsaved++
+		retry := d.told[f.policy].Retry
+		f.rests = w.now + doubled(time.Duration(retry.Backoff), f.failed.low-1, time.Duration(retry.MaxBackoff))/2
+	}
+}
+
+// noteAttempt is called when an attempt record is stored, asked for at a time. It may overtake another, or be of a process
+// that was declared dead.
+func (w *world) noteAttempt(d *drainer, s save, asked time.Duration) {
+	f, r := w.accepted[jobID(s.bucket.part.policy, s.Seq)], s.record
+	f.unsaved = max(0, f.failed.low-r.Attempts)
+	stale := asked < f.saving || d.lost > 0
+	f.muddled = stale || f.muddled && (r.Attempts < f.failed.low || r.Crashes < f.crashed.low)
+	if stale {
+		f.failed, f.crashed = f.failed.and(r.Attempts), f.crashed.and(r.Crashes)
+	}
+	f.saving = max(f.saving, asked)
+}
+
+// letter is called when a dead letter is stored, asked for at a time: does its reason agree with what happened?
+func (w *world) letter(d *drainer, u burial, asked time.Duration) {
+	f := w.accepted[jobID(u.bucket.part.policy, u.Seq)]
+	f.dead = string(u.reason)
+	f.forgiven = f.forgiven || d.lost >= asked
+	id, ended := jobID(f.policy, f.seq), f.message.Deadline.Add(-wallOff)
+	switch least := w.set.tries[f.policy].low; {
+	case u.reason == ReasonAttempts && f.failed.high+f.astray < least:
+		w.fail("law 6: %s is dead after %d attempts that count, of %d", id, f.failed.high, least)
+	case u.reason == ReasonAttempts && !f.muddled && f.astray == 0 && !f.failed.has(u.attempts):
+		w.fail("letters: %s is told of %d attempts, and had %v", id, u.attempts, f.failed)
+	case u.reason == ReasonPermanent && !f.hopeless,
+		u.reason == ReasonCrashed && f.crashed.high < 3,
+		u.reason == ReasonDeadline && (f.message.Deadline.IsZero() || w.wall().Add(asked-w.now).Before(ended)),
+		u.reason == ReasonMalformed:
+		w.fail("letters: %s is dead for reason %q, after %v attempts and %v crashes", id, u.reason, f.failed, f.crashed)
+	}
+}
+
+// forgets is called when a process died, or was declared dead: what only it knew is gone.
+func (w *world) forgets(d *drainer) {
+	for s := range w.stints() {
+		if s.d == d && !d.alive && s.part.state <= partitionLive && w.noted(s) {
+			s.fate.crashed.low++
+		}
+	}
+	for _, f := range w.accepted {
+		if f.unsaved > 0 {
+			f.failed.low, f.unsaved, f.rests = f.failed.low-f.unsaved, 0, 0
+		}
+		before := len(f.under)
+		maps.DeleteFunc(f.under, func(x *drainer, _ bool) bool { return x == d || !x.alive })
+		if len(f.under) < before || f.handed {
+			f.crashed.high++
+		}
+	}
+	clear(w.cool)
+}
+
+// noted reports whether whoever takes over knows that a job runs.
+func (w *world) noted(s *stint) bool {
+	if r := w.records[tablePartitions][checkpointKey(s.part.policy, s.part.number)]; r != nil {
+		var c checkpoint
+		if decode(r.value, &c) == nil && c.Epoch == s.part.epoch &&
+			slices.ContainsFunc(c.Running, func(r runRecord) bool { return r.Seq == s.Seq && r.Holder == s.d.core.lease.id }) {
+			return true
+		}
+	}
+	return len(w.hazards) == 0 && !s.d.leaving && w.now-s.slot.at > surelyNoted && max(s.d.cut, s.d.frozen) <= s.slot.at
+}
+
+// arrives is called when jobs are delivered to an owner.
+func (w *world) arrives(p *partition, jobs []queue.Arrived) {
+	for _, a := range jobs {
+		w.accepted[jobID(p.policy, a.Seq)].at = p
+	}
+}
