@@ -40,15 +40,15 @@ simulate: ## SEEDS=3000 runs of the laws in virtual time
 	go test ./workers -run TestSimulation -skip Sabotage -timeout 2h -v -seeds $(SEEDS)
 
 mutants: ## small sabotages of the code, all, SAMPLE=n (SEED= plays it again) or ONLY=pattern: a test must notice each
-	go run ./internal/mutants $(if $(SAMPLE),-sample $(SAMPLE)) $(if $(SEED),-seed $(SEED)) $(if $(ONLY),-only '$(ONLY)')
+	go run ./internal/mutants $(if $(SAMPLE),-sample $(SAMPLE)) $(if $(SEED),-seed $(SEED)) $(if $(ONLY),-only '$(ONLY)') $(if $(ONLY),-only '$(ONLY)')
 
 outage: ## a target that is down for OUTAGE=10m, with the default retries, on a real process
 	go test ./cmd/admitter -run TestATargetThatIsDown -count 1 -v -timeout 2h -outage $(OUTAGE)
 
-chaos: ## CHAOS=3m of crashes, freezes and cuts on real processes; SEED= plays those of a seed
+chaos: ## CHAOS=3m of crashes, freezes and cuts on real processes; SEED= plays those of a seed, ONLY= some kinds
 	@mkdir -p bin
 	go build -o bin ./cmd/admitter ./cmd/drainer ./internal/chaos github.com/nats-io/nats-server/v2
-	@bin/chaos -bin bin -for $(CHAOS) $(if $(SEED),-seed $(SEED))
+	@bin/chaos -bin bin -for $(CHAOS) $(if $(SEED),-seed $(SEED)) $(if $(ONLY),-only '$(ONLY)')
 
 fuzz: ## each fuzz target for FUZZTIME=20s
 	@FUZZTIME=$(FUZZTIME) scripts/fuzz

@@ -20,6 +20,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"sync"
 	"syscall"
 	"time"
@@ -47,7 +48,13 @@ func chaos(disks bool) (status int) {
 	bin := flag.String("bin", "bin", "`directory` of admitter, drainer and nats-server")
 	deploy := flag.String("deploy", "deploy", "`directory` of nats.conf")
 	lease := flag.Duration("lease", 15*time.Second, "of the drainers")
+	only := flag.String("only", "", "the `kinds` of faults to play, a regular expression; empty: all")
 	flag.Parse()
+	kinds, err := regexp.Compile("^(" + *only + ")")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 2
+	}
 	dir, err := os.MkdirTemp("", "penstock-chaos-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -61,7 +68,7 @@ func chaos(disks bool) (status int) {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	err = w.play(ctx, *deploy, *long)
+	err = w.play(ctx, *deploy, *long, kinds)
 	w.end()
 	if err == nil {
 		err = w.readLogs()
@@ -86,7 +93,7 @@ func chaos(disks bool) (status int) {
 }
 
 // play is the run: everything starts, clients publish while the nemesis rages, all is mended, and what is left drains.
-func (w *world) play(ctx context.Context, deploy string, long time.Duration) error {
+func (w *world) play(ctx context.Context, deploy string, long time.Duration, kinds *regexp.Regexp) error {
 	if err := w.prepare(deploy); err != nil {
 		return err
 	}
@@ -107,7 +114,7 @@ func (w *world) play(ctx context.Context, deploy string, long time.Duration) err
 	rest.Go(func() { c.watch(watching) })
 	rest.Go(func() { w.bound(watching, appease) })
 	traffic.Go(func() { c.publish(publishing) })
-	newNemesis(w).rage(raging)
+	newNemesis(w, kinds).rage(raging)
 	w.say("the nemesis rests; everything runs")
 	pause(ctx, 5*time.Second)
 	silence()

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"math/rand/v2"
+	"regexp"
 	"slices"
 	"time"
 )
@@ -34,7 +35,7 @@ type harm struct {
 	stale  bool // as of fault
 }
 
-func newNemesis(w *world) *nemesis {
+func newNemesis(w *world, kinds *regexp.Regexp) *nemesis {
 	lease := w.history.lease
 	n := &nemesis{w: w}
 	n.hands = []hand{
@@ -46,6 +47,10 @@ func newNemesis(w *world) *nemesis {
 		}},
 		{"processes", rand.New(rand.NewPCG(w.seed, 2<<32)), n.againstProcesses(lease), func(context.Context) {}},
 	}
+	for i, h := range n.hands {
+		n.hands[i].harms = slices.DeleteFunc(h.harms, func(x harm) bool { return !kinds.MatchString(x.kind) })
+	}
+	n.hands = slices.DeleteFunc(n.hands, func(h hand) bool { return len(h.harms) == 0 })
 	return n
 }
 
