@@ -46,13 +46,16 @@ func (f *facts) order(v *verdict) {
 	}
 }
 
+// hangUp is how long the target may take to notice that who waited for its answer has given up.
+const hangUp = time.Second
+
 // repeats (law 3): a job runs again although it has run, or while it runs, only if its owner was killed, or was declared
 // dead because it was frozen, cut off or could not renew its lease; or if it stood still until the attempt's time was up.
 func (f *facts) repeats(v *verdict) {
 	for job, runs := range f.runs {
 		for i, r := range runs {
 			again := slices.ContainsFunc(runs[:i], func(earlier run) bool {
-				return earlier.status >= 200 && earlier.status < 300 || earlier.left > r.came
+				return earlier.status >= 200 && earlier.status < 300 || earlier.left > r.came+hangUp
 			})
 			if !again {
 				continue

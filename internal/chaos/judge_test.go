@@ -104,7 +104,7 @@ func TestEachViolationIsNoticed(t *testing.T) {
 		{"a second run that nothing explains", "no needless repeat", func(h *history) { again(h, "drainer-0.1") }},
 		{"a second run while the first still ran", "no needless repeat", func(h *history) {
 			again(h, "drainer-0.1")
-			h.runs[9].left, h.runs[9].status = 21*s, 0
+			h.runs[9].left, h.runs[9].status = 22*s, 0
 		}},
 		{"a freeze shorter than an attempt may take", "no needless repeat", func(h *history) {
 			again(h, "drainer-0.1")
