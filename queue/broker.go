@@ -152,15 +152,19 @@ const (
 )
 
 // ensureStream creates a stream whose settings never change but for its replicas and its bound, or checks that it is there.
+// Its sequences, which are the revisions of a table, begin with the time in µs: should the stream be lost and made anew, they
+// go on above all former ones, for nobody writes a million times a second, so that whoever compares them need not know.
 func (b *Broker) ensureStream(ctx context.Context, want jetstream.StreamConfig) error {
 	want.Metadata = map[string]string{metaVersion: strconv.Itoa(formatVersion)}
 	info, err := b.streamInfo(ctx, want.Name, "")
 	if hasCode(err, codeStreamNotFound) {
 		ctx, cancel := context.WithTimeout(ctx, callTimeout)
 		defer cancel()
-		// Two processes that create the same stream with the same settings both succeed.
-		_, err = b.js.CreateStream(ctx, want)
-		return translate(err)
+		want.FirstSeq = uint64(time.Now().UnixMicro())
+		if _, err = b.js.CreateStream(ctx, want); !hasCode(err, codeNameInUse) {
+			return translate(err)
+		}
+		info, err = b.streamInfo(ctx, want.Name, "") // another process was faster
 	}
 	if err != nil {
 		return translate(err)
