@@ -170,6 +170,9 @@ type record struct {
 	seen     instant // when its watch told of it while this process looked on; 0: it may be older
 }
 
+// vanished reports whether there is nothing, not even the marker of a deletion: the table was made anew.
+func (r record) vanished() bool { return !r.exists && r.stored.IsZero() }
+
 // read takes the answer to a read.
 func (c *core) read(p put, found record, now instant) {
 	switch p.why {
@@ -197,7 +200,9 @@ func (c *core) watched(t table, key string, found record, now instant) {
 	if t == tableDrainers {
 		c.leaseSeen(key, found, now)
 	} else {
-		c.owners[key] = found
+		if c.owners[key] = found; found.vanished() {
+			delete(c.owners, key)
+		}
 		if s := c.shares[key]; s != nil {
 			c.ownerSeen(s, found, now)
 		}

@@ -31,6 +31,7 @@ type peer struct {
 	record   leaseRecord
 	gone     bool // its lease is a tombstone or was deleted
 	strange  bool // its lease is of another format version: it is not ours to judge
+	vanished bool // its lease is gone, though it did not give it up
 	goneAt   instant
 	inFlight bool // a tombstone for it is being written
 }
@@ -106,7 +107,7 @@ func (c *core) leaseRead(p put, found record, now instant) {
 	l.inFlight = false
 	l.renewAt = now
 	if !found.exists {
-		if l.held {
+		if l.held && !(found.vanished() && c.open(now)) { // while the lease lasts nobody can have taken it for expired
 			c.loseLease(now)
 		}
 		l.revision = 0
@@ -165,11 +166,15 @@ func (c *core) leaseSeen(id string, found record, now instant) {
 		return
 	}
 	p := c.peer(id, now)
+	if found.vanished() && !p.gone { // it writes it again, unless it is dead
+		p.vanished, p.seen, p.inFlight = true, now, false
+		return
+	}
 	if found.revision < p.revision || found.revision == p.revision && found.exists {
 		return
 	}
 	before := *p
-	p.revision, p.seen, p.inFlight = found.revision, now, false
+	p.revision, p.seen, p.inFlight, p.vanished = found.revision, now, false, false
 	p.record, p.strange = leaseRecord{}, false
 	if found.exists && decode(found.value, &p.record) != nil {
 		p.record, p.strange = leaseRecord{}, true
@@ -221,8 +226,12 @@ func (c *core) buryPeers(now instant) {
 		case !p.gone && !p.strange && !p.inFlight && now.since(p.seen) >= p.duration(c.options.lease):
 			p.inFlight = true
 			r := leaseRecord{V: version, Nonce: c.nonce(), Tombstone: true, Host: p.record.Host, PID: p.record.PID}
+			revision := p.revision
+			if p.vanished {
+				revision = 0
+			}
 			c.out.puts = append(c.out.puts, put{
-				table: tableDrainers, key: id, value: encode(r), revision: p.revision, nonce: r.Nonce, sent: now, why: whyTombstone,
+				table: tableDrainers, key: id, value: encode(r), revision: revision, nonce: r.Nonce, sent: now, why: whyTombstone,
 			})
 		case p.gone && now.since(p.goneAt) > 10*p.duration(c.options.lease) && !c.named(id):
 			if p.record.Tombstone {

@@ -16,7 +16,8 @@ type share struct {
 
 	revision uint64
 	exists   bool
-	strange  bool // the record is of another format version: nobody here may touch it
+	strange  bool    // the record is of another format version: nobody here may touch it
+	vanished instant // 0, or when it was found that the record is gone though nobody deleted it; what it said stands
 	record   ownerRecord
 	stored   time.Time // when JetStream stored the record
 	seen     instant   // when this process saw that, live; 0: it came later
@@ -75,7 +76,8 @@ func (s *share) key() string { return shareKey(s.policy, s.number) }
 // free reports whether anyone may take the partition.
 func (c *core) free(s *share, now instant) bool {
 	if !s.exists || s.record.Released {
-		return true
+		// Somebody may have claimed it just before its record vanished, and writes that again.
+		return s.vanished == 0 || now.since(s.vanished) >= c.options.lease
 	}
 	if s.strange {
 		return false
@@ -103,7 +105,7 @@ func (c *core) named(id string) bool {
 
 // claim asks for a partition, or for a new epoch of our own.
 func (c *core) claim(s *share, now instant) {
-	if s.part == nil && s.exists && s.stored.IsZero() { // how long ago it was released must be known: look first
+	if s.part == nil && s.exists && s.stored.IsZero() && s.vanished == 0 { // how long ago it was released must be known: look first
 		s.actAt = never
 		c.out.reads = append(c.out.reads, read{put{table: tablePartitions, key: s.key(), why: whyClaim}})
 		return
@@ -128,8 +130,12 @@ func (c *core) claim(s *share, now instant) {
 func (c *core) write(s *share, r ownerRecord, why reason, now instant) {
 	r.Running, r.Done = slices.Clone(r.Running), slices.Clone(r.Done) // fit sorts them
 	r.fit(c.most)
+	revision := s.revision
+	if !s.exists || s.vanished != 0 {
+		revision = 0
+	}
 	c.out.puts = append(c.out.puts, put{
-		table: tablePartitions, key: s.key(), value: encode(r), revision: s.revision, nonce: r.Nonce, sent: now, why: why,
+		table: tablePartitions, key: s.key(), value: encode(r), revision: revision, nonce: r.Nonce, sent: now, why: why,
 	})
 }
 
@@ -153,7 +159,7 @@ func (c *core) owned(p put, result putResult, revision uint64, now instant) {
 	if revision > s.revision {
 		s.stored, s.seen = time.Time{}, now // the watch will tell
 	}
-	s.revision, s.exists, s.record = revision, true, r
+	s.revision, s.exists, s.record, s.vanished = revision, true, r, 0
 	c.settleShare(s, now)
 }
 
@@ -214,6 +220,15 @@ func (c *core) ownerRead(p put, found record, now instant) {
 
 // ownerSeen takes an ownership record that the watch or a read delivered.
 func (c *core) ownerSeen(s *share, found record, now instant) {
+	if found.vanished() && s.exists {
+		if s.vanished == 0 {
+			s.vanished = now
+		}
+		if s.state == shareOwned { // then its owner writes it again, for a new epoch
+			s.part.broken, s.part.checkpointed.changed = true, true
+		}
+		return
+	}
 	if found.revision < s.revision {
 		return
 	}
@@ -221,7 +236,7 @@ func (c *core) ownerSeen(s *share, found record, now instant) {
 		s.stored = found.stored
 		return
 	}
-	s.revision, s.exists, s.stored, s.seen = found.revision, found.exists, found.stored, found.seen
+	s.revision, s.exists, s.stored, s.seen, s.vanished = found.revision, found.exists, found.stored, found.seen, 0
 	s.record, s.strange = ownerRecord{}, false
 	if found.exists {
 		if err := decode(found.value, &s.record); err != nil {
