@@ -65,7 +65,7 @@ func (b *bench) script(name string, offered func(s *scripted, offer *nats.Msg)) 
 func (s *scripted) claim(offer *nats.Msg) *nats.Msg {
 	claim := nats.NewMsg(offer.Reply)
 	claim.Header.Set("Penstock-Status", "claim")
-	answer, err := s.nc.RequestMsg(claim, time.Second)
+	answer, err := s.nc.RequestMsg(claim, deadline)
 	if err != nil {
 		return nil
 	}
@@ -76,7 +76,7 @@ func (s *scripted) claim(offer *nats.Msg) *nats.Msg {
 func (s *scripted) outcome(job *nats.Msg, status string) string {
 	m := nats.NewMsg(job.Reply)
 	m.Header.Set("Penstock-Status", status)
-	answer, err := s.nc.RequestMsg(m, time.Second)
+	answer, err := s.nc.RequestMsg(m, deadline)
 	if err != nil {
 		return err.Error()
 	}
