@@ -101,6 +101,7 @@ func (d *Drainer) performJobs(ctx context.Context, out *actions) {
 		if b == nil {
 			continue
 		}
+		s.record.At = d.core.wall(d.now()).UnixMicro()
 		key, value := attemptKey(s.bucket.part, s.Seq), encode(s.record)
 		d.persist(b.ctx, purpose{s.bucket.part.policy, "record attempt"}, func() error {
 			return d.broker.Attempts().Set(b.ctx, key, value)

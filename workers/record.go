@@ -105,9 +105,10 @@ type heldRuns struct {
 type attemptRecord struct {
 	V         int    `json:"v"`
 	Attempts  int    `json:"attempts"`         // that counted
-	DueIn     int64  `json:"due_in,omitempty"` // µs of backoff from when this was stored
+	DueIn     int64  `json:"due_in,omitempty"` // µs of backoff
 	LastError string `json:"last_error,omitempty"`
 	Crashes   int    `json:"crashes,omitempty"`
+	At        int64  `json:"at,omitempty"`         // when the backoff began, as in handover
 	Stream    int64  `json:"stream,omitempty"`     // when the job's stream was made, Unix ns: another one repeats its sequence
 	CrashedBy string `json:"crashed_by,omitempty"` // whose crash was the last of them: it counts once, whoever hears of it
 }

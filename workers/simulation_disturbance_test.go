@@ -54,6 +54,13 @@ func (w *world) targetsFail(until time.Duration) {
 	}
 }
 
+func (d *drainer) crash() {
+	if d.alive {
+		d.alive = false
+		d.w.unplanned(d)
+	}
+}
+
 func (w *world) targetIsDown(f *fate) bool {
 	return w.set.down[f.policy] > w.now || w.set.down[f.bucket] > w.now
 }
@@ -71,8 +78,7 @@ func (w *world) disturb() {
 			w.join()
 		}
 	case 1:
-		d.alive = false
-		w.unplanned(d)
+		d.crash()
 		if w.chance(0.7) {
 			w.after(w.between(0, 5*time.Second), w.join)
 		}

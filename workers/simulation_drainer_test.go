@@ -16,6 +16,9 @@ type drainer struct {
 	w       *world
 	core    *core
 	offset  time.Duration // of its clock
+	jumps   int           // of its wall clock
+	heard   int           // of them, by its core
+	wrong   time.Duration // by which its wall clock is
 	born    time.Duration
 	drift   float64
 	alive   bool
@@ -82,6 +85,7 @@ func (w *world) join() {
 		lends: map[string]*lendingProcess{}, promises: map[string]*promise{},
 		disowned: map[string]bool{},
 	}
+	d.pickHostClock()
 	for i := range w.policies {
 		d.disowned[w.policies[i].Name] = w.has(differingOwn) && w.now < busy && w.chance(0.4)
 	}
@@ -147,6 +151,7 @@ func shareOf(p *partition) string { return shareKey(p.policy, p.number) }
 func (d *drainer) step() {
 	w := d.w
 	now := d.clock()
+	d.hearJumps()
 	d.tamper()
 	d.core.advance(now)
 	d.costs()
@@ -292,8 +297,9 @@ func (d *drainer) performJobs(o *actions) {
 	}
 	asked := w.now
 	for _, s := range o.saves {
+		s.record.At = d.core.wall(d.clock()).UnixMicro()
 		d.call(attemptsName, func() {
-			w.attempts[attemptKey(s.bucket.part, s.Seq)] = storedAttempt{s.record, w.wall()}
+			w.attempts[attemptKey(s.bucket.part, s.Seq)] = storedAttempt{s.record, w.stamp(attemptsName)}
 			w.noteAttempt(d, s, asked)
 		}, s.bucket.part.policy, func(v *valve) { v.saved(s.job, d.clock()) })
 	}

@@ -44,6 +44,10 @@ var hazards = []struct {
 	{removals, 0.2, (*world).removeSome},
 	{twice, 0.2, nil},
 	{differingOwn, 0.2, (*world).ownOthers},
+	{stoppedClocks, 0.2, (*world).stopClocks},
+	{serverClocks, 0.2, (*world).stepServers},
+	{hostClocks, 0.2, nil},
+	{lateCheckpoints, 0.2, (*world).holdCheckpoints},
 }
 
 // pickHazards draws what a world is like: from a source of its own, so that a new hazard changes only the worlds that

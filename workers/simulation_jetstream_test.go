@@ -156,7 +156,7 @@ func (d *drainer) ackSeq(p *partition, seq uint64) {
 
 // write changes a record and tells everyone who watches.
 func (w *world) write(t table, key string, r record) {
-	r.stored = w.wall()
+	r.stored = w.stamp(tableNames[t])
 	w.records[t][key] = &r
 	if t == tablePartitions && strings.HasSuffix(key, checkpointSuffix) {
 		return
@@ -204,6 +204,9 @@ func (d *drainer) put(p put) {
 		answer(patience, putUnknown, 0)
 	case x < 0.02: // applied, the answer is lost
 		w.after(w.latency(), func() { apply() })
+		answer(patience, putUnknown, 0)
+	case p.why == whyCheckpoint && w.held > w.now:
+		d.heldUp(func() { apply() })
 		answer(patience, putUnknown, 0)
 	case x < 0.03: // applied late
 		w.after(w.between(0, 3*time.Second), func() { apply() })
@@ -257,6 +260,7 @@ func (d *drainer) open(o opening) {
 		found := opened{attempts: map[uint64]storedAttempt{}}
 		if o.inherit {
 			w.readLegacy(o.part, epoch, &found)
+			found.read = d.hosted()
 		}
 		s := w.streams[policy]
 		if slices.ContainsFunc(s.consumers[number], func(c *consumer) bool { return c.epoch > epoch }) {

@@ -74,7 +74,7 @@ func (d *drainer) decide(s *stint) {
 	if w.sabotage == noHandoffLimit {
 		s.latest = 0
 	}
-	_, passed := s.decide(func() (fence, now instant) { return d.core.fence(), d.clock() }, nil)
+	_, passed := s.decide(d.gate, nil)
 	if !passed {
 		if s.worker != nil {
 			s.worker.refuse(d)

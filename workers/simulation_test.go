@@ -52,6 +52,7 @@ const (
 	backoffIgnored      sabotage = "nothing backs off"
 	cooldownIgnored     sabotage = "no bucket cools down"
 	priorityReversed    sabotage = "the least priority goes first"
+	jumpsUnheard        sabotage = "nobody minds that the clocks jumped"
 )
 
 func TestSimulationLaws(t *testing.T) {
@@ -94,7 +95,7 @@ func TestSimulationNoticesSabotage(t *testing.T) {
 		noFence, noTakeoverWait, oldConsumerStays, handedOverRunsAgain, lossyAcks, clumps, countThrottles,
 		noHandoffLimit, costIgnored, weightIgnored, noUnseenGate, cancelForgotten, workersIgnored, breakerCounts,
 		buriesFailed, triesForever, crashesForgotten, deadlineIgnored, notBeforeIgnored, backoffIgnored, cooldownIgnored,
-		priorityReversed,
+		priorityReversed, jumpsUnheard,
 	} {
 		t.Run(string(s), func(t *testing.T) {
 			t.Parallel()
@@ -134,6 +135,8 @@ type world struct {
 	outages  int
 	hazards  []hazard
 	orphaned map[string]time.Duration // streams and tables without a leader: until when
+	held     time.Duration            // until when no checkpoint is stored that is under way
+	skews    map[string]time.Duration // by which the clocks of servers are ahead, by what they lead
 
 	policies []policy.Policy
 	set      settings
@@ -241,7 +244,7 @@ func newWorld(seed uint64, s sabotage) *world {
 		records: [2]map[string]*record{{}, {}}, composed: map[uint64]int{}, attempts: map[string]storedAttempt{},
 		set: newSettings(), streams: map[string]*stream{}, accepted: map[string]*fate{}, decided: map[*turn]bool{},
 		active: map[string]map[*stint]bool{}, contests: map[*partition]*contest{}, takeovers: map[string][]takeover{},
-		changes: map[string][]change{}, orphaned: map[string]time.Duration{},
+		changes: map[string][]change{}, orphaned: map[string]time.Duration{}, skews: map[string]time.Duration{},
 		cool: map[string]time.Duration{}, urgent: map[string][]*fate{},
 	}
 	w.pickHazards(seed)

@@ -76,7 +76,7 @@ func (c *core) inheritance(s *share, found opened, now instant) inheritance {
 		if found.another(a.Stream, a.stored) {
 			continue
 		}
-		passed, _ := c.elapsed(found, a.stored, 0, 0, now)
+		passed, _ := c.elapsed(found, a.stored, a.At, 0, now)
 		left := time.Duration(a.DueIn)*time.Microsecond - passed
 		in.attempts[seq] = inheritedAttempt{a.attemptRecord, max(0, left)}
 	}
@@ -105,7 +105,7 @@ func (c *core) elapsed(found opened, stored time.Time, at int64, seen, now insta
 	most = least
 	told := time.UnixMicro(at)
 	if at != 0 {
-		most = max(most, found.claimed.Sub(told))
+		most = max(most, found.claimed.Sub(told), c.wall(now).Sub(told))
 	}
 	switch {
 	case seen > 0:

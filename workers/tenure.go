@@ -107,8 +107,9 @@ func (v *valve) inherit(p *partition, in inheritance, now instant) {
 	}
 }
 
-// wind sets a clock as the predecessor left it. After a crash that is known only of one that is not due yet, nor would be at
-// the rate of now had that held ever since, or whose bucket still cools down: nothing can have started since it was noted.
+// wind sets a clock as the predecessor left it. After a crash that is all only if it is not due yet, nor would be at the rate of
+// now had that held ever since, or if its bucket still cools down: nothing can have started since it was noted. Else it also
+// waits as if a job had started just before the takeover, for it may be due by some clocks and not by others.
 func (in inheritance) wind(c *clock, left clockRecord, p *pace, rate string, now instant) {
 	before, err := algorithms.ParseRate(rate)
 	if err != nil {
@@ -119,14 +120,15 @@ func (in inheritance) wind(c *clock, left clockRecord, p *pace, rate string, now
 		p.adapt(&c, before, adapted)
 		return c
 	}
+	wound := noted(now.add(-in.elapsed), now)
 	if in.crashed {
 		then := now.add(-max(in.age, in.elapsed))
 		first := noted(then, then)
 		if max(p.next(&first), then.add(time.Duration(left.Cool)*time.Microsecond)) <= now {
-			return
+			wound.due, wound.tat = max(wound.due, c.due), max(wound.tat, c.tat)
 		}
 	}
-	*c = noted(now.add(-in.elapsed), now)
+	*c = wound
 }
 
 // live lets the jobs of an opened partition start.
