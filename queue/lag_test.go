@@ -168,7 +168,8 @@ func TestAServerThatCameBackShowsNoOldState(t *testing.T) {
 		ctx, cancel := context.WithCancel(testContext(t))
 		now = 0
 		values := map[string]string{}
-		err = b.attempts.Watch(ctx, "stripe.0.*", func(r Record) { values[r.Key] = string(r.Value) }, func() {
+		changed := func(r Record) { values[r.Key] = string(r.Value) }
+		err = b.attempts.Watch(ctx, "stripe.0.*", changed, func() {
 			for _, value := range values {
 				if synced++; value == "new" {
 					now++

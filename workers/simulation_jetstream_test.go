@@ -28,6 +28,7 @@ type consumer struct {
 	pending map[uint64]bool // delivered to someone
 	lastAt  time.Duration   // deliveries stay in order
 	handed  uint64          // sequence of what was handed over last
+	counted uint64          // sequence up to which it counts: less than last when it lags
 	swept   bool
 	lost    bool // a delivery was lost: nothing after it is handed to the valve until the backlog is opened anew
 	lean    bool // it delivers no bodies
@@ -113,12 +114,26 @@ func (w *world) sweep(c *consumer, through uint64) {
 
 // stored reports whether a stream holds anything for a consumer after a sequence, up to the last one when that was made.
 func (w *world) stored(c *consumer, through uint64) bool {
-	for seq := through + 1; seq <= c.last; seq++ {
+	last := c.last
+	if w.sabotage == countsBelieved {
+		last = c.counted
+	}
+	for seq := through + 1; seq <= last; seq++ {
 		if m := w.streams[c.part.policy].messages[seq]; m != nil && m.Partition == c.part.number {
 			return true
 		}
 	}
 	return false
+}
+
+// lag lets a consumer fall behind from somewhere in what it has to deliver: all after that comes late.
+func (w *world) lag(c *consumer, stored []*queue.Arrived) (from uint64, late time.Duration) {
+	if len(stored) == 0 || !w.has(lagging) || w.chance(0.4) {
+		return 0, 0
+	}
+	from = stored[w.rng.IntN(len(stored))].Seq
+	c.counted = from - 1
+	return from, w.between(0, 4*time.Second)
 }
 
 func (d *drainer) ack(a recordOf) { d.ackSeq(a.part, a.seq) }
@@ -279,8 +294,13 @@ func (d *drainer) open(o opening) {
 		if w.chance(0.5) {
 			chunk, gap = 1+w.rng.IntN(16), w.between(0, 100*time.Millisecond)
 		}
+		from, late := w.lag(c, stored)
 		for batch := range slices.Chunk(stored, chunk) {
-			w.deliver(policy, c, batch, gap)
+			wait := gap
+			if from > 0 && batch[len(batch)-1].Seq >= from {
+				from, wait = 0, gap+late
+			}
+			w.deliver(policy, c, batch, wait)
 		}
 	})
 }
@@ -289,7 +309,7 @@ func (d *drainer) open(o opening) {
 func (w *world) consume(d *drainer, p *partition, epoch uint64) (c *consumer, stored []*queue.Arrived) {
 	s := w.streams[p.policy]
 	held := map[uint64]bool{} // by a consumer that sabotage leaves: until its acknowledgement wait ends
-	c = &consumer{epoch: epoch, owner: d, part: p, last: s.seq, pending: map[uint64]bool{}}
+	c = &consumer{epoch: epoch, owner: d, part: p, last: s.seq, counted: s.seq, pending: map[uint64]bool{}}
 	c.lean = w.has(leanBodies) && w.chance(0.7)
 	if w.sabotage == oldConsumerStays {
 		for _, old := range s.consumers[p.number] {

@@ -53,6 +53,7 @@ const (
 	cooldownIgnored     sabotage = "no bucket cools down"
 	priorityReversed    sabotage = "the least priority goes first"
 	jumpsUnheard        sabotage = "nobody minds that the clocks jumped"
+	countsBelieved      sabotage = "a sweep ends when as much has come as a consumer counted"
 )
 
 func TestSimulationLaws(t *testing.T) {
@@ -95,7 +96,7 @@ func TestSimulationNoticesSabotage(t *testing.T) {
 		noFence, noTakeoverWait, oldConsumerStays, handedOverRunsAgain, lossyAcks, clumps, countThrottles,
 		noHandoffLimit, costIgnored, weightIgnored, noUnseenGate, cancelForgotten, workersIgnored, breakerCounts,
 		buriesFailed, triesForever, crashesForgotten, deadlineIgnored, notBeforeIgnored, backoffIgnored, cooldownIgnored,
-		priorityReversed, jumpsUnheard,
+		priorityReversed, jumpsUnheard, countsBelieved,
 	} {
 		t.Run(string(s), func(t *testing.T) {
 			t.Parallel()
