@@ -109,6 +109,18 @@ type put struct {
 	nonce    uint64
 	sent     instant
 	why      reason
+
+	// Of a checkpoint, in place of value: it takes a while, and whoever writes it calls it.
+	compose   func() []byte
+	gathering *gathering // that it is composed of
+}
+
+// bytes is the value.
+func (p *put) bytes() []byte {
+	if p.compose != nil {
+		return p.compose()
+	}
+	return p.value
 }
 
 // reason tells what a write or a read of a record is for.

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"slices"
 	"time"
-
-	"github.com/penstock-mq/penstock/queue"
 )
 
 const (
@@ -13,85 +11,128 @@ const (
 	checkpointEvery = 250 * time.Millisecond
 	// checkpointPerBucket makes checkpoints of partitions with many buckets rarer.
 	checkpointPerBucket = 20 * time.Microsecond
+	// mostGathered is how many buckets checkpoints look at in a turn of the loop, in all, because starts wait meanwhile.
+	mostGathered = 2048
 )
 
 // checkpointState is when a partition's checkpoint is written again.
 type checkpointState struct {
-	revision uint64
-	pending  bool // being written
-	changed  bool // something started since the last one
-	last     instant
+	revision  uint64
+	pending   bool // being written
+	changed   bool // something started since the last one was begun
+	last      instant
+	gathering *gathering // of one that is under way; nil: none
 }
 
 // checkpointDue is when the next checkpoint of a partition may be written; never while nothing has changed.
 func (p *partition) checkpointDue() instant {
-	if p.fresh || p.state > partitionLive || !p.checkpointed.changed || p.checkpointed.pending {
+	s := &p.checkpointed
+	switch {
+	case p.fresh || p.state > partitionLive:
 		return never
-	}
-	if p.checkpointed.last == 0 {
+	case s.gathering != nil:
+		return 0
+	case !s.changed || s.pending:
+		return never
+	case s.last == 0:
 		return 0
 	}
-	return p.checkpointed.last.add(checkpointEvery + time.Duration(len(p.buckets))*checkpointPerBucket)
+	return s.last.add(checkpointEvery + time.Duration(len(p.buckets))*checkpointPerBucket)
 }
 
-// handover collects what a successor needs; fit bounds it. Only clocks that are later than atLeast from now are listed: a
-// successor that comes by a crash comes no sooner.
-func (v *valve) handover(p *partition, now instant, atLeast time.Duration) handover {
-	h := handover{Rate: v.policy.Outflow.String(), Total: v.policy.OutflowTotal.String()}
-	if v.total != nil {
-		h.Clocks = append(h.Clocks, clockRecord{
-			Due: micros(max(v.totalClock.due, now).since(now)), Tat: micros(v.totalClock.tat.since(now)),
-		})
-	}
-	for _, b := range p.buckets {
-		c := clockRecord{Key: b.key}
-		matters := false
+// gathering is the part of a checkpoint or a handover that takes long, with many buckets: their clocks, looked at some at
+// a time. Of those that are looked at early nothing becomes untrue: what is listed lies beyond the fence, and nobody can
+// start before it; and what has started meanwhile has changed the next checkpoint.
+type gathering struct {
+	walk   *walk
+	pieces [][]heldClock // so that none is copied when there are more
+}
+
+// heldClock is what is to be told of a bucket's clock, as instants.
+type heldClock struct {
+	clockRecord // but for what lies ahead
+	pace        *pace
+	clock       clock
+	cool, probe instant
+}
+
+// gather begins a gathering.
+func (p *partition) gather() *gathering { return &gathering{walk: p.walk()} }
+
+// some looks at up to n more buckets, and reports whether those were the last. What matters lies after an instant: the fence,
+// for a successor that comes by a crash comes no sooner; or now, when all shall be told that is not as good as new.
+func (g *gathering) some(n int, now, after instant) (done bool) {
+	piece := make([]heldClock, 0, min(n, g.walk.left))
+	done = g.walk.some(n, func(b *bucket) {
 		b.cooled(now)
-		if b.cool > now.add(atLeast) {
-			c.Cool, c.Throttles, matters = micros(b.cool.since(now)), b.throttles, true
+		if c, matters := b.heldClock(now, after); matters {
+			piece = append(piece, c)
 		}
-		if b.down() {
-			c.Down, c.Probe, matters = b.target.failures, micros(b.target.at.since(now)), true
-		}
-		if b.pace != nil {
-			if atLeast > 0 {
-				matters = matters || b.pace.next(&b.clock) > now.add(atLeast)
-			} else {
-				matters = matters || !b.pace.fresh(&b.clock, now)
-			}
-			// Lateness is not handed over: what is due is due now.
-			c.Due = micros(max(b.clock.due, now.add(-b.pace.credit)).since(now))
-			c.Tat = micros(b.clock.tat.since(now))
-			if rate := b.pace.rate.String(); rate != h.Rate {
-				c.Rate = rate
-			}
-		}
-		if matters {
-			c.Starts = roundRate(b.rateNow(now))
-			h.Clocks = append(h.Clocks, c)
-		}
-	}
-	slices.SortFunc(h.Clocks, func(a, b clockRecord) int {
-		if a.Key == "" || b.Key == "" {
-			return cmp.Compare(a.Key, b.Key) // that of all together goes first, and is never left out
-		}
-		return v.compareClocks(a, b)
 	})
-	h.Running, h.Stream = v.runningJobs(p), p.stream()
-	if atLeast == 0 {
-		h.Done = v.doneJobs(p, now)
+	g.pieces = append(g.pieces, piece)
+	return done
+}
+
+func (b *bucket) heldClock(now, after instant) (c heldClock, matters bool) {
+	c.Key, c.pace, c.clock = b.key, b.pace, b.clock
+	if b.cool > after {
+		c.cool, c.Throttles, matters = b.cool, b.throttles, true
 	}
-	if p.crashedAt != 0 && now.since(p.crashedAt) < v.slowest()+time.Second {
-		h.Crashed = max(1, micros(now.since(p.crashedAt)))
+	if b.down() {
+		c.Down, c.probe, matters = b.target.failures, b.target.at, true
 	}
-	return h
+	if b.pace != nil {
+		if after > now {
+			matters = matters || b.pace.next(&b.clock) > after
+		} else {
+			matters = matters || !b.pace.fresh(&b.clock, now)
+		}
+	}
+	if matters {
+		c.Starts = roundRate(b.rateNow(now))
+	}
+	return c, matters
+}
+
+// records are the clocks as a record lists them, in its order, by durations from now. It touches nothing that changes.
+func (g *gathering) records(now instant, rate string) (clocks []clockRecord) {
+	var all []listedClock
+	for _, h := range slices.Concat(g.pieces...) {
+		c := listedClock{clockRecord: h.clockRecord}
+		if h.cool > 0 {
+			c.Cool = max(0, micros(h.cool.since(now)))
+		}
+		if h.Down > 0 {
+			c.Probe = micros(h.probe.since(now))
+		}
+		if h.pace != nil {
+			// Lateness is not handed over: what is due is due now.
+			c.Due = micros(max(h.clock.due, now.add(-h.pace.credit)).since(now))
+			c.Tat = micros(h.clock.tat.since(now))
+			if own := h.pace.rate.String(); own != rate {
+				c.Rate = own
+			}
+			c.interval = micros(h.pace.interval)
+		}
+		all = append(all, c)
+	}
+	slices.SortFunc(all, compareClocks)
+	for _, c := range all {
+		clocks = append(clocks, c.clockRecord)
+	}
+	return clocks
+}
+
+type listedClock struct {
+	clockRecord
+	interval int64 // between two starts, in µs; 0: the bucket is unpaced
 }
 
 // compareClocks orders clocks by what is lost when they are left out, which makes them wait for an interval. Waits that are
 // longer must not become shorter by that, so they go first. Of the others those lose most that are due soonest.
-func (v *valve) compareClocks(a, b clockRecord) int {
+func compareClocks(a, b listedClock) int {
 	waitA, waitB := max(a.Due, a.Cool), max(b.Due, b.Cool)
-	longA, longB := waitA > v.intervalOf(a.Key), waitB > v.intervalOf(b.Key)
+	longA, longB := waitA > a.interval, waitB > b.interval
 	switch {
 	case longA && longB:
 		return cmp.Or(cmp.Compare(waitB, waitA), cmp.Compare(a.Key, b.Key))
@@ -103,12 +144,33 @@ func (v *valve) compareClocks(a, b clockRecord) int {
 	return cmp.Or(cmp.Compare(waitA, waitB), cmp.Compare(a.Key, b.Key))
 }
 
-// intervalOf is the time between two starts of a key's bucket in µs, 0 when it is unpaced.
-func (v *valve) intervalOf(key queue.Key) int64 {
-	if l := v.limitsOf(key); l.pace != nil {
-		return micros(l.pace.interval)
+// handover tells all that a successor needs, by durations from now; fit bounds it. Only clocks that are later than atLeast
+// from now are listed.
+func (v *valve) handover(p *partition, now instant, atLeast time.Duration) handover {
+	g := p.gather()
+	g.some(len(p.list), now, now.add(atLeast))
+	h := v.handoverBut(p, now)
+	h.Clocks = append(h.Clocks, g.records(now, h.Rate)...)
+	if atLeast == 0 {
+		h.Done = v.doneJobs(p, now)
 	}
-	return 0
+	return h
+}
+
+// handoverBut tells what a successor needs but for the clocks of buckets. That of all together goes first, and is never left
+// out.
+func (v *valve) handoverBut(p *partition, now instant) handover {
+	h := handover{Rate: v.policy.Outflow.String(), Total: v.policy.OutflowTotal.String()}
+	if v.total != nil {
+		h.Clocks = append(h.Clocks, clockRecord{
+			Due: micros(max(v.totalClock.due, now).since(now)), Tat: micros(v.totalClock.tat.since(now)),
+		})
+	}
+	h.Running, h.Stream = v.runningJobs(p), p.stream()
+	if p.crashedAt != 0 && now.since(p.crashedAt) < v.slowest()+time.Second {
+		h.Crashed = max(1, micros(now.since(p.crashedAt)))
+	}
+	return h
 }
 
 // slowest is the longest interval of any key.
@@ -185,17 +247,32 @@ func (v *valve) runningJobs(p *partition) []runRecord {
 	return running
 }
 
-// note writes a partition's checkpoint.
-func (c *core) note(v *valve, p *partition, now instant) {
+// note works on a partition's checkpoint, for which it looks at up to n buckets, and returns how many of these are left. To
+// put it in writing takes the longest, and whoever writes it does that.
+func (c *core) note(v *valve, p *partition, n int, now instant) (left int) {
 	s := &p.checkpointed
-	s.pending, s.changed, s.last = true, false, now
-	h := v.handover(p, now, c.lease.fence.since(now))
-	h.fit(c.most)
+	if s.gathering == nil {
+		s.gathering, s.changed, s.last = p.gather(), false, now
+	}
+	g := s.gathering
+	left = max(0, n-g.walk.left)
+	if !g.some(n, now, c.lease.fence) {
+		return left
+	}
+	s.gathering, s.pending = nil, true
+	h, most := v.handoverBut(p, now), c.most
 	h.At = c.wall(now).UnixMicro()
-	value := encode(checkpoint{V: version, Owner: c.lease.id, Epoch: p.epoch, handover: h})
+	record := checkpoint{V: version, Owner: c.lease.id, Epoch: p.epoch}
 	c.out.puts = append(c.out.puts, put{
-		table: tablePartitions, key: checkpointKey(p.policy, p.number), value: value, revision: s.revision, sent: now, why: whyCheckpoint,
+		table: tablePartitions, key: checkpointKey(p.policy, p.number), revision: s.revision, sent: now, why: whyCheckpoint,
+		gathering: g, compose: func() []byte {
+			record.handover = h
+			record.Clocks = slices.Concat(h.Clocks, g.records(now, h.Rate))
+			record.fit(most)
+			return encode(record)
+		},
 	})
+	return left
 }
 
 const checkpointSuffix = ".clocks"

@@ -46,6 +46,7 @@ type coreOptions struct {
 	host   string
 	pid    int
 	random func() float64
+	gather int // mostGathered, when it is not 0
 
 	// For people who look at leases.
 
@@ -370,15 +371,16 @@ func (c *core) decide(now instant) {
 	}
 }
 
-// checkpoint writes the checkpoints that are due. To put them together takes longer than a start may be under way, so what
-// decide has started goes to its workers first.
+// checkpoint works on the checkpoints that are due. That takes longer than a start may be under way, so what decide has
+// started goes to its workers first.
 func (c *core) checkpoint(now instant) {
 	if !c.wasOpen {
 		return
 	}
+	left := cmp.Or(c.options.gather, mostGathered)
 	for _, s := range c.sortedShares() {
-		if p := s.part; p != nil && now >= p.checkpointDue() {
-			c.note(c.valves[s.policy], p, now)
+		if p := s.part; left > 0 && p != nil && now >= p.checkpointDue() {
+			left = c.note(c.valves[s.policy], p, left, now)
 		}
 	}
 }

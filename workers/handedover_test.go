@@ -112,7 +112,7 @@ func TestAPartitionThatStartsNoMoreIsStillCheckpointed(t *testing.T) {
 	each := func(_ instant, written []put) {
 		for _, w := range written {
 			if w.why == whyCheckpoint {
-				if err := decode(w.value, &noted); err != nil {
+				if err := decode(w.bytes(), &noted); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -76,7 +76,7 @@ func TestCheckpointListsWhatIsDueAfterTheLease(t *testing.T) {
 		t.Fatal("no checkpoint was written")
 	}
 	var noted checkpoint
-	if err := decode(c.out.puts[i].value, &noted); err != nil {
+	if err := decode(c.out.puts[i].bytes(), &noted); err != nil {
 		t.Fatal(err)
 	}
 	if len(noted.Clocks) != 1 || noted.Clocks[0].Key != "a" {

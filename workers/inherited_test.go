@@ -185,10 +185,14 @@ func TestAJobStartsAtItsNotBefore(t *testing.T) {
 // When not all clocks fit a record, those are left out that lose least by it: of waits longer than an interval the shorter
 // ones last, and of the others, which become an interval, those that are due soonest first.
 func TestClocksThatLoseMostAreListedFirst(t *testing.T) {
-	b := newValveBench(t, leaky("api", "10/h"))
 	minute := micros(time.Minute)
-	clocks := []clockRecord{{Key: "5m", Due: 5 * minute}, {Key: "1h", Due: 60 * minute}, {Key: "1m", Due: minute}, {Key: "2h", Cool: 120 * minute}}
-	slices.SortFunc(clocks, b.v.compareClocks)
+	var clocks []listedClock
+	for _, c := range []clockRecord{
+		{Key: "5m", Due: 5 * minute}, {Key: "1h", Due: 60 * minute}, {Key: "1m", Due: minute}, {Key: "2h", Cool: 120 * minute},
+	} {
+		clocks = append(clocks, listedClock{c, 6 * minute})
+	}
+	slices.SortFunc(clocks, compareClocks)
 	var keys []queue.Key
 	for _, c := range clocks {
 		keys = append(keys, c.Key)

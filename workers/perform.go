@@ -181,7 +181,8 @@ func (d *Drainer) patience() time.Duration {
 func (d *Drainer) put(ctx context.Context, p put) {
 	ctx, cancel := context.WithTimeout(ctx, d.patience())
 	defer cancel()
-	revision, err := d.table(p.table).Put(ctx, p.key, p.value, p.revision)
+	value := p.bytes()
+	revision, err := d.table(p.table).Put(ctx, p.key, value, p.revision)
 	result := putUnknown
 	switch {
 	case err == nil:
@@ -190,7 +191,7 @@ func (d *Drainer) put(ctx context.Context, p put) {
 		result = putConflict
 	case errors.Is(err, queue.ErrTooLarge):
 		d.seldom.Log("record", slog.LevelError, "a record does not fit the server's largest message: max_payload is too small",
-			"record", p.key, "bytes", len(p.value), "max_payload", d.broker.Conn().MaxPayload())
+			"record", p.key, "bytes", len(value), "max_payload", d.broker.Conn().MaxPayload())
 	}
 	d.post(func(now instant) {
 		if p.why == whyRenew {

@@ -13,24 +13,25 @@ import (
 
 // drainer is one process: its core, its clock, its local workers, and what it was told.
 type drainer struct {
-	w       *world
-	core    *core
-	offset  time.Duration // of its clock
-	jumps   int           // of its wall clock
-	heard   int           // of them, by its core
-	wrong   time.Duration // by which its wall clock is
-	born    time.Duration
-	drift   float64
-	alive   bool
-	frozen  time.Duration // until when
-	busy    time.Duration // its loop, until when
-	mute    time.Duration // renewals of its lease do not arrive, until when
-	inbox   []func()      // what came while it was frozen
-	leaving bool
-	lost    time.Duration            // when it crashed or was declared dead last
-	cut     time.Duration            // from NATS, until when
-	lastAt  map[string]time.Duration // of a watched record's delivery: changes of one key stay in order
-	wakeup  int                      // number of the newest wake-up; older ones are void
+	w        *world
+	core     *core
+	offset   time.Duration // of its clock
+	jumps    int           // of its wall clock
+	heard    int           // of them, by its core
+	wrong    time.Duration // by which its wall clock is
+	born     time.Duration
+	drift    float64
+	alive    bool
+	frozen   time.Duration // until when
+	busy     time.Duration // its loop, until when
+	mute     time.Duration // renewals of its lease do not arrive, until when
+	inbox    []func()      // what came while it was frozen
+	leaving  bool
+	lost     time.Duration            // when it crashed or was declared dead last
+	cut      time.Duration            // from NATS, until when
+	lastAt   map[string]time.Duration // of a watched record's delivery: changes of one key stay in order
+	gathered map[*gathering]int       // decisions when a checkpoint was begun that is not yet put together
+	wakeup   int                      // number of the newest wake-up; older ones are void
 
 	told     map[string]*told           // by policy
 	local    map[string]int             // jobs that its own valves have given to its workers, by policy
@@ -81,7 +82,7 @@ func (w *world) join() {
 	w.names++
 	d := &drainer{
 		w: w, alive: true, offset: w.between(time.Second, time.Hour), drift: (w.rng.Float64() - 0.5) * 2e-4,
-		lastAt: map[string]time.Duration{}, told: map[string]*told{}, local: map[string]int{},
+		lastAt: map[string]time.Duration{}, gathered: map[*gathering]int{}, told: map[string]*told{}, local: map[string]int{},
 		lends: map[string]*lendingProcess{}, promises: map[string]*promise{},
 		disowned: map[string]bool{},
 	}
@@ -89,7 +90,7 @@ func (w *world) join() {
 	for i := range w.policies {
 		d.disowned[w.policies[i].Name] = w.has(differingOwn) && w.now < busy && w.chance(0.4)
 	}
-	d.core = newCore(coreOptions{name: fmt.Sprintf("d%d", w.names), lease: simulatedLease, random: w.rng.Float64})
+	d.core = newCore(coreOptions{name: fmt.Sprintf("d%d", w.names), lease: simulatedLease, random: w.rng.Float64, gather: 1 + w.names%4})
 	w.drainers = append(w.drainers, d)
 	d.born = w.now
 	w.to(d, w.latency(), func() {
@@ -154,6 +155,7 @@ func (d *drainer) step() {
 	d.hearJumps()
 	d.tamper()
 	d.core.advance(now)
+	d.noteGathered()
 	d.costs()
 	d.perform()
 	if d.leaving && d.core.left() {
@@ -174,6 +176,18 @@ func (d *drainer) step() {
 			d.receive(func() {})
 		}
 	})
+}
+
+// noteGathered notes when checkpoints were begun that are not yet put together: what is decided from then on may be missing.
+func (d *drainer) noteGathered() {
+	for _, s := range d.core.shares {
+		if s.part == nil {
+			continue
+		}
+		if g := s.part.checkpointed.gathering; g != nil && d.gathered[g] == 0 {
+			d.gathered[g] = d.w.decisions
+		}
+	}
 }
 
 // tamper is sabotage of what a core believes.

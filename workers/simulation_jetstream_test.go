@@ -190,7 +190,11 @@ func (w *world) write(t table, key string, r record) {
 func (d *drainer) put(p put) {
 	w := d.w
 	const patience = time.Second
-	composed := w.decisions
+	composed, value := w.decisions, p.bytes()
+	if decisions, pieces := d.gathered[p.gathering]; pieces {
+		composed = decisions
+		delete(d.gathered, p.gathering)
+	}
 	apply := func() (putResult, uint64) {
 		current := w.records[p.table][p.key]
 		switch {
@@ -208,7 +212,7 @@ func (d *drainer) put(p put) {
 		if p.why == whyCheckpoint {
 			w.composed[w.revision] = composed
 		}
-		w.write(p.table, p.key, record{exists: true, value: p.value, revision: w.revision})
+		w.write(p.table, p.key, record{exists: true, value: value, revision: w.revision})
 		return putOK, w.revision
 	}
 	answer := func(delay time.Duration, result putResult, revision uint64) {
