@@ -223,9 +223,13 @@ func (t *target) resolve(path string) (string, error) {
 	return to.String(), nil
 }
 
-// judge says how an attempt ended that was answered: see DESIGN.md, "Outcomes of a job".
+// judge says how an attempt ended that was answered: see DESIGN.md, "Outcomes of a job". A date is judged by the target's own
+// clock where it tells it, for that is the clock that the date is of.
 func judge(response *http.Response, body []byte, now time.Time) error {
 	status := response.StatusCode
+	if theirs, err := http.ParseTime(response.Header.Get("Date")); err == nil {
+		now = theirs
+	}
 	after, named := retryAfter(response.Header.Get("Retry-After"), now)
 	answer := fmt.Errorf("target answered %d: %s", status, detail(body))
 	switch {

@@ -274,3 +274,17 @@ func TestPoliciesWithoutTarget(t *testing.T) {
 		t.Errorf("handler %v, error %v", handle != nil, err)
 	}
 }
+
+// TestRetryAfterADateGoesByTheTargetsClock: this host may be in another year.
+func TestRetryAfterADateGoesByTheTargetsClock(t *testing.T) {
+	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	for _, off := range []time.Duration{0, -20 * 365 * 24 * time.Hour, time.Hour} {
+		theirs := now.Add(off)
+		err := judge(&http.Response{StatusCode: http.StatusTooManyRequests, Header: http.Header{
+			"Date": {theirs.Format(http.TimeFormat)}, "Retry-After": {theirs.Add(5 * time.Second).Format(http.TimeFormat)},
+		}}, nil, now)
+		if pause, throttled := workers.IsRetryAfter(err); !throttled || pause != 5*time.Second {
+			t.Errorf("the target's clock is %v off: throttled %v, for %v", off, throttled, pause)
+		}
+	}
+}
