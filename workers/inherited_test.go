@@ -125,8 +125,9 @@ func TestAFinishedJobThatComesAgainIsOnlyAcknowledged(t *testing.T) {
 			b.end(b.start()[0], outcome{Kind: outcomeDone})
 			between(b)
 			b.out.acks = nil
+			b.at(second).p.finish(2, b.now) // what finished before is not recent any more
 			b.deliver(1, "a")
-			if runs := b.at(second).start(); len(runs) > 0 || len(b.out.acks) != 1 {
+			if runs := b.start(); len(runs) > 0 || len(b.out.acks) != 1 {
 				t.Errorf("started %s, acknowledged %v", b.seqs(runs), b.out.acks)
 			}
 		})
@@ -199,5 +200,28 @@ func TestClocksThatLoseMostAreListedFirst(t *testing.T) {
 	}
 	if want := []queue.Key{"2h", "1h", "1m", "5m"}; !slices.Equal(keys, want) {
 		t.Errorf("listed %v, want %v", keys, want)
+	}
+}
+
+// An owner that crashed before its first checkpoint left that of an owner long before: what ran is told by its own claim.
+func TestACheckpointOfAFormerOwnerIsNoWordOnWhatRuns(t *testing.T) {
+	p := leaky("api", "10/s")
+	p.Partitions = 1
+	c := coreBench(t, p)
+	heardOf(c, "third", 6, leaseRecord{Lease: simulatedLease.Milliseconds()}, origin)
+	heardOf(c, "second", 7, leaseRecord{Tombstone: true}, origin)
+	claim := ownerRecord{V: version, Owner: "second", handover: handover{Running: []runRecord{{1, "third"}}}}
+	c.watched(tablePartitions, "api.0", record{exists: true, value: encode(claim), revision: 10, stored: originWall}, origin)
+	part, now := takeOver(c, opened{
+		last: 2, claimed: originWall.Add(time.Minute), noted: originWall.Add(-time.Hour),
+		checkpoint: checkpoint{V: version, Owner: "first", Epoch: 5, handover: handover{Running: []runRecord{{2, "first"}}}},
+	})
+	arrives(c, part, now, 1, "a")
+	arrives(c, part, now, 2, "b")
+	if j := part.jobs[1]; j.stage != stageRunning || j.holder != "third" {
+		t.Errorf("job 1: stage %d, holder %q; want it to run where it runs", j.stage, j.holder)
+	}
+	if j := part.jobs[2]; j.stage != stageWaiting || j.crashes != 0 {
+		t.Errorf("job 2: stage %d, %d crashes; want it to wait", j.stage, j.crashes)
 	}
 }

@@ -323,11 +323,11 @@ var table = []mutant{
 		name: "older-checkpoint-believed", file: "workers/takeover.go",
 		old: "; found.checkpoint.Epoch != b.revision && (",
 		new: "; false && (",
-		by:  "./workers TestTwoCrashesInARowForgetNoRuns",
+		by:  "./workers TestACheckpointOfAFormerOwnerIsNoWordOnWhatRuns",
 	},
 	{
 		name: "record-age-unread", file: "workers/ownership.go",
-		old: "if s.part == nil && s.exists && s.stored.IsZero() {",
+		old: "if s.part == nil && s.exists && s.stored.IsZero() && s.vanished == 0 {",
 		new: "if false {",
 		by:  "./workers TestARecordOfUnknownAgeIsReadBeforeItIsClaimed",
 	},
@@ -464,11 +464,9 @@ var table = []mutant{
 	},
 	{
 		name: "crash-clock-always-believed", file: "workers/tenure.go",
-		old: `<= now {
-			return`,
-		new: `<= 0 {
-			return`,
-		by: "./workers TestAClockThatMayHaveGoneOnIsNotBelieved",
+		old: "time.Microsecond)) <= now {",
+		new: "time.Microsecond)) <= 0 {",
+		by:  "./workers TestAClockThatMayHaveGoneOnIsNotBelieved",
 	},
 	{
 		name: "elapsed-doubled", file: "workers/takeover.go",
@@ -502,7 +500,7 @@ var table = []mutant{
 	},
 	{
 		name: "checkpoint-stored-late-believed", file: "workers/takeover.go",
-		old: "most = max(most, found.claimed.Sub(told))",
+		old: "most = max(most, found.claimed.Sub(told), c.wall(now).Sub(told))",
 		new: "_ = told",
 		by:  "./workers TestACheckpointThatIsStoredLateIsNoWordOnWhatBeganMeanwhile",
 	},
@@ -578,9 +576,9 @@ var table = []mutant{
 	},
 	{
 		name: "holder-gone-keeps-unseen", file: "workers/tenure.go",
-		old: `in.holder, in.crashed = "", true
+		old: `in.holder, in.crashed = "", holder
 				v.saw(p, now)`,
-		new: `in.holder, in.crashed = "", true`,
+		new: `in.holder, in.crashed = "", holder`,
 		by:  "./workers TestRunsOfAHolderThatDiesBeforeTheyComeHoldNothing",
 	},
 	{
@@ -1093,7 +1091,7 @@ func (j orderedJob) moved`,
 		return exact{}`,
 		new: `if false {
 		return exact{}`,
-		by: "./algorithms TestHistories",
+		by: "./algorithms TestARefundOfWhatHasRefilledLeavesTheBucketAsNew",
 	},
 	{
 		name: "meter-trusts-the-future", file: "algorithms/meter.go",
@@ -1118,9 +1116,9 @@ func (j orderedJob) moved`,
 	},
 	{
 		name: "fixed-window-refund-below-zero", file: "algorithms/fixedwindow.go",
-		old: "s.Used -= min(n, s.Used)",
-		new: "s.Used -= n",
-		by:  "./algorithms TestHistories",
+		old:        "s.Used -= min(n, s.Used)",
+		new:        "s.Used -= n",
+		equivalent: "what is below zero is loaded as zero",
 	},
 	{
 		name: "log-counts-a-window-late", file: "algorithms/slidinglog.go",
@@ -1144,7 +1142,7 @@ func (j orderedJob) moved`,
 		name: "log-refunds-the-oldest", file: "algorithms/slidinglog.go",
 		old: "times[:max(0, int64(len(times))-n)]",
 		new: "times[min(n, int64(len(times))):]",
-		by:  "./algorithms TestHistories",
+		by:  "./algorithms TestRefundAtOnceLeavesNoTrace",
 	},
 	{
 		name: "counter-forgets-the-previous", file: "algorithms/slidingcounter.go",
@@ -1162,13 +1160,13 @@ func (j orderedJob) moved`,
 		name: "counter-refund-leaves-previous", file: "algorithms/slidingcounter.go",
 		old: "s.Previous -= min(n-current, s.Previous)",
 		new: "",
-		by:  "./algorithms TestHistories",
+		by:  "./algorithms TestARefundReachesIntoTheWindowBefore",
 	},
 	{
 		name: "delay-forgets-the-burst", file: "algorithms/leakingbucket.go",
 		old: "m.span(max(b.Burst, 1))",
 		new: "m.span(1)",
-		by:  "./algorithms TestHistories",
+		by:  "./algorithms TestLeakingBucketBurstLeavesTogether",
 	},
 	{
 		name: "combine-any-allows", file: "algorithms/combine.go",
@@ -1190,8 +1188,8 @@ func (j orderedJob) moved`,
 	},
 	{
 		name: "memstore-evicts-nothing", file: "algorithms/memstore/memstore.go",
-		old: "if s.keys.Load() < s.options.maxKeys && over <= 0 || !s.evict(shard, rule, now) {",
-		new: "if true {",
+		old: "&& over <= 0 ||",
+		new: "|| over != 0 ||",
 		by:  "./algorithms/memstore TestMemoryIsBounded",
 	},
 	{
@@ -1263,8 +1261,8 @@ func (j orderedJob) moved`,
 	},
 	{
 		name: "refused-job-keeps-its-units", file: "admission/submit.go",
-		old: "if err == nil || errors.Is(err, queue.ErrNotSent) ||",
-		new: "if errors.Is(err, queue.ErrNotSent) ||",
+		old: "|| !errors.Is(err, queue.ErrUnavailable) && ctx.Err() == nil {",
+		new: "|| false && ctx.Err() == nil {",
 		by:  "./admission TestDoorWithQueue",
 	},
 	{
@@ -1324,20 +1322,14 @@ func (j orderedJob) moved`,
 	{
 		name: "door-stays-closed", file: "queue/stream.go",
 		old: "if openErr := b.updateStream(ctx, open); openErr != nil {",
-		new: "if openErr := error(nil); openErr != nil {",
+		new: "if openErr := ctx.Err(); openErr != nil {",
 		by:  "./queue TestLoweringUnderFlowLosesNothing",
 	},
 	{
 		name: "retired-with-jobs", file: "queue/stream.go",
-		old: `if err != nil || state.Msgs > 0 {
-			return err
-		}
-		ctx`,
-		new: `if err != nil {
-			return err
-		}
-		ctx`,
-		by: "./queue TestRetire",
+		old: "if err != nil || state.Msgs > 0 {",
+		new: "if err != nil || state.Msgs > 1<<40 {",
+		by:  "./queue TestRetire",
 	},
 	{
 		name: "lock-not-released", file: "queue/lock.go",
@@ -1534,7 +1526,7 @@ func (j orderedJob) moved`,
 		name: "unconfirmed-not-counted", file: "queue/acks.go",
 		old: "return len(a.waiting) + len(a.sent)",
 		new: "return len(a.waiting)",
-		by:  "./queue TestCloseFlushesAcknowledgements",
+		by:  "./queue TestABrokenBacklogSendsAllAcknowledgementsAtItsEnd",
 	},
 	{
 		name: "sweep-ends-by-the-first-pause", file: "queue/sweep.go",
