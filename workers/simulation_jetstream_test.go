@@ -128,7 +128,8 @@ func (w *world) stored(c *consumer, through uint64) bool {
 
 // lag lets a consumer fall behind from somewhere in what it has to deliver: all after that comes late.
 func (w *world) lag(c *consumer, stored []*queue.Arrived) (from uint64, late time.Duration) {
-	if len(stored) == 0 || !w.has(lagging) || w.chance(0.4) {
+	lags := w.has(lagging) || w.sabotage == countsBelieved
+	if len(stored) == 0 || !lags || w.chance(0.4) {
 		return 0, 0
 	}
 	from = stored[w.rng.IntN(len(stored))].Seq
