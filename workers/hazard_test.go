@@ -101,3 +101,18 @@ func TestAClaimAnsweredWhenItsPolicyMayNotBeOwnedAnyMoreIsGivenBack(t *testing.T
 		t.Error("it keeps a partition that it does nothing with")
 	}
 }
+
+// A start of cost 2 was noted, its owner crashed, and nobody can tell how long ago: a leader's clock was wrong. Then the
+// bucket may have started another job meanwhile, but the wait for the one that is known is no shorter for that.
+func TestInDoubtTheLongerWaitHoldsAfterACrash(t *testing.T) {
+	p := leaky("api", "1/5s")
+	b := unownedValve(t, p)
+	b.own()
+	b.v.inherit(b.p, inheritance{
+		crashed: true, owner: "gone", elapsed: 4 * second, age: 20 * second,
+		handover: handover{Rate: "1/5s", Clocks: []clockRecord{{Key: "a", Due: micros(10 * second), Tat: micros(10 * second)}}},
+	}, b.now)
+	if due := b.p.buckets["a"].clock.due.since(b.now); due != 6*second {
+		t.Errorf("its next start is due in %v, want 6s", due)
+	}
+}

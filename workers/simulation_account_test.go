@@ -138,6 +138,7 @@ func (w *world) letter(d *drainer, u burial, asked time.Duration) {
 	f.forgiven = f.forgiven || d.lost >= asked
 	id, ended := jobID(f.policy, f.seq), f.message.Deadline.Add(-wallOff)
 	switch least := w.set.tries[f.policy].low; {
+	case d.lost >= asked: // what it knew others have done again since
 	case u.reason == ReasonAttempts && f.failed.high+f.astray < least:
 		w.fail("law 6: %s is dead after %d attempts that count, of %d", id, f.failed.high, least)
 	case u.reason == ReasonAttempts && !f.muddled && f.astray == 0 && !f.failed.has(u.attempts):

@@ -91,6 +91,9 @@ func (w *world) join() {
 		d.disowned[w.policies[i].Name] = w.has(differingOwn) && w.now < busy && w.chance(0.4)
 	}
 	d.core = newCore(coreOptions{name: fmt.Sprintf("d%d", w.names), lease: simulatedLease, random: w.rng.Float64, gather: 1 + w.names%4})
+	if w.has(tightRecords) {
+		d.core.most = 500 + w.rng.IntN(1000)
+	}
 	w.drainers = append(w.drainers, d)
 	d.born = w.now
 	w.to(d, w.latency(), func() {

@@ -27,6 +27,7 @@ const (
 	twice        hazard = "twice"         // deliveries come twice
 	differingOwn hazard = "differing-own" // drainers may own different policies, and that changes
 	lagging      hazard = "lagging"       // consumers deliver, for seconds, only part of what is stored
+	tightRecords hazard = "tight-records" // not every key fits a record
 )
 
 // hazards are those that are drawn, and what happens now and then in worlds that have them. New ones go to the end, so
@@ -50,6 +51,7 @@ var hazards = []struct {
 	{hostClocks, 0.2, nil},
 	{lateCheckpoints, 0.2, (*world).holdCheckpoints},
 	{lagging, 0.2, nil},
+	{tightRecords, 0.2, nil},
 }
 
 // pickHazards draws what a world is like: from a source of its own, so that a new hazard changes only the worlds that
