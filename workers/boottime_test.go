@@ -1,6 +1,7 @@
 package workers
 
 import (
+	"sync"
 	"testing"
 	"time"
 
@@ -12,6 +13,8 @@ import (
 
 // slept makes a timepiece remember the clocks as they were before this machine slept.
 func (c *timepiece) slept(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.booted -= d
 	c.ahead.Add(-int64(d))
 }
@@ -55,6 +58,32 @@ func TestASleepAndAStepAtOnceAreBothSeen(t *testing.T) {
 	if passed := c.now().since(before); passed < time.Minute || c.jumps.Load() != 1 {
 		t.Errorf("%v passed, %d jumps", passed, c.jumps.Load())
 	}
+}
+
+// TestInstantsNeverGoBack for anybody who reads them, while the machine sleeps and its wall clock is set to and fro.
+func TestInstantsNeverGoBack(t *testing.T) {
+	c := newTimepiece()
+	const sleeps = 200
+	began := c.now()
+	var readers sync.WaitGroup
+	for range 4 {
+		readers.Go(func() {
+			for last := began; last.since(began) < sleeps*time.Second; {
+				now := c.now()
+				if now < last {
+					t.Errorf("an instant %v before the last", last.since(now))
+					return
+				}
+				last = now
+			}
+		})
+	}
+	for i := range sleeps {
+		c.slept(time.Second)
+		c.stepped(time.Duration(i%3-1) * 20 * ms)
+		c.now()
+	}
+	readers.Wait()
 }
 
 // TestNothingStartsAfterAJumpBeforeARenewalIsAnswered: others may have taken this process for dead while its clocks stood
