@@ -16,8 +16,8 @@ const (
 
 // lead sees to it that the server that leads the stream leads the new consumer as well, which leader
 // does now. JetStream elects any: also one that has just come back, and delivers for some seconds
-// what it held when it stopped. That is too little, and jobs that were finished meanwhile (seen on
-// three nodes: 10,000 of 35,000 stored, half of them gone).
+// what it held when it stopped. That is too little, with jobs in it that were finished meanwhile
+// (seen on three nodes: 10,000 came of 35,000 stored, and half of them were gone).
 func (l *Backlog) lead(ctx context.Context, leader string) error {
 	if leader == "" {
 		return nil
