@@ -242,6 +242,15 @@ func (t *Table) Now(ctx context.Context) (time.Time, error) {
 	return info.TimeStamp, nil
 }
 
+// Created is when the table was made, or made anew, by the server's clock.
+func (t *Table) Created(ctx context.Context) (time.Time, error) {
+	info, err := t.b.streamInfo(ctx, t.stream, "")
+	if err != nil {
+		return time.Time{}, fmt.Errorf("creation of %s: %w", t.bucket, translate(err))
+	}
+	return info.Created, nil
+}
+
 // count is how many keys match a filter, those included that were deleted within an hour.
 func (t *Table) count(ctx context.Context, filter string) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)

@@ -128,6 +128,9 @@ func (d *Drainer) readLegacy(ctx context.Context, p *partition, epoch uint64, fo
 	switch {
 	case errors.Is(err, queue.ErrNotFound):
 		found.revision = noted.Revision
+		if found.since, err = d.broker.Partitions().Created(ctx); err != nil {
+			return fmt.Errorf("look for the age of the records: %w", err)
+		}
 	case err != nil:
 		return fmt.Errorf("read checkpoint: %w", err)
 	default:

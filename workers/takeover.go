@@ -11,6 +11,7 @@ type opened struct {
 	checkpoint checkpoint // of the predecessors
 	noted      time.Time  // when JetStream stored it
 	revision   uint64     // of the checkpoint's record
+	since      time.Time  // there being no checkpoint: when the table of these records was made
 	attempts   map[uint64]storedAttempt
 }
 
@@ -52,6 +53,9 @@ func (c *core) inheritance(s *share, found opened, now instant) inheritance {
 	in := inheritance{owner: b.record.Owner, attempts: map[uint64]inheritedAttempt{}, gone: map[string]bool{}}
 	noted := b.stored
 	switch {
+	case !b.exists && found.checkpoint.V == 0 && found.created.Before(found.since):
+		// The stream is older than the table, which was made anew: there may be an owner who has not heard of that.
+		in.crashed, in.fence = true, c.options.lease
 	case !b.exists && found.checkpoint.V == 0:
 	case b.exists && b.record.Released:
 		in.handover = b.record.handover

@@ -33,6 +33,7 @@ type inheritance struct {
 	age      time.Duration // … and from when it was put together, at most
 	handover handover
 	attempts map[uint64]inheritedAttempt
+	fence    time.Duration   // after a crash: how long the predecessor may still start jobs
 	gone     map[string]bool // holders of running jobs that will not report any more
 }
 
@@ -49,13 +50,13 @@ func (v *valve) inherit(p *partition, in inheritance, now instant) {
 	}
 	switch {
 	case in.crashed || in.handover.Partial:
-		p.crashedAt = now
+		p.crashedAt = now.add(in.fence)
 	case in.handover.Crashed > 0:
 		p.crashedAt = now.add(-time.Duration(in.handover.Crashed)*time.Microsecond - in.elapsed)
 	}
 	if in.crashed || in.handover.Partial {
 		if v.total != nil {
-			v.total.hold(&v.totalClock, now.add(v.total.interval))
+			v.total.hold(&v.totalClock, now.add(in.fence+v.total.interval))
 		}
 	}
 	for _, c := range in.handover.Clocks {

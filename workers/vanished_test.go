@@ -202,6 +202,31 @@ func TestAReleaseIsWrittenThoughTheRecordVanished(t *testing.T) {
 	}
 }
 
+// Who knows nothing of a stream that is older than the records lets a lease pass: its owner may not have heard yet that its
+// own record is gone, and starts jobs meanwhile.
+func TestAStreamThatIsOlderThanTheRecordsMayHaveAnOwner(t *testing.T) {
+	for _, older := range []bool{true, false} {
+		p := leaky("api", "10/s")
+		p.Partitions = 1
+		c := coreBench(t, p)
+		found := opened{created: originWall, since: originWall.Add(-time.Second)}
+		if older {
+			found.since = originWall.Add(time.Second)
+		}
+		part, taken := takeOver(c, found)
+		c.arrived(part, part.epoch, []queue.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall}}, taken)
+		var started instant
+		c.run(taken, 10*time.Second, func(now instant, _ []put) {
+			if started == 0 && len(c.out.starts) > 0 {
+				started = now
+			}
+		})
+		if wait := started.since(taken); older != (wait >= simulatedLease) {
+			t.Errorf("older: %t; it started after %v", older, wait)
+		}
+	}
+}
+
 // On a server, with jobs that run and wait: none is lost, none runs twice, and the rate is kept.
 func TestDrainersOutliveTheirTables(t *testing.T) {
 	for name, buckets := range map[string][]string{
