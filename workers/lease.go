@@ -170,7 +170,11 @@ func (c *core) leaseSeen(id string, found record, now instant) {
 		p.vanished, p.seen, p.inFlight = true, now, false
 		return
 	}
-	if found.revision < p.revision || found.revision == p.revision && found.exists {
+	if found.revision == p.revision && found.exists {
+		p.vanished = false // what was told of a table made anew came late
+		return
+	}
+	if found.revision < p.revision {
 		return
 	}
 	before := *p

@@ -233,7 +233,7 @@ func (c *core) ownerSeen(s *share, found record, now instant) {
 		return
 	}
 	if found.revision == s.revision && s.exists == found.exists {
-		s.stored = found.stored
+		s.stored, s.vanished = found.stored, 0 // what was told of a table made anew may come late
 		return
 	}
 	s.revision, s.exists, s.stored, s.seen, s.vanished = found.revision, found.exists, found.stored, found.seen, 0

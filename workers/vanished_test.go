@@ -306,3 +306,18 @@ func TestDrainersOutliveTheirTables(t *testing.T) {
 		})
 	}
 }
+
+// What a watch tells of the old table may come after this process has met the new one.
+func TestThatARecordVanishedMayBeOldNews(t *testing.T) {
+	a := newAnew(t)
+	a.run(2*time.Second, nil)
+	a.c.watched(tablePartitions, "api.0", record{revision: 1}, a.now)
+	if a.run(2*time.Second, nil); !a.owns() || a.c.shares["api.0"].vanished != 0 {
+		t.Errorf("owned: %t", a.owns())
+	}
+	a.set(tableDrainers, "another", leaseRecord{V: version, Lease: simulatedLease.Milliseconds(), Policies: []string{"api"}})
+	a.c.watched(tableDrainers, "another", record{revision: 1}, a.now)
+	if a.run(4*simulatedLease, nil); !a.c.peers["another"].gone {
+		t.Error("another has not renewed its lease for long, and counts as alive")
+	}
+}
