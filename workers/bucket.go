@@ -29,6 +29,7 @@ type job struct {
 	stage      stage
 	generation uint8   // of the backlog that delivered it last
 	fetching   bool    // its body is being read
+	counted    bool    // its body is held or being read while it waits, and is not small
 	noting     bool    // its crash is being recorded
 	recorded   bool    // it has an attempt record to delete
 	tried      uint16  // times that it found its target down since a job of its bucket found it up
@@ -122,6 +123,7 @@ type bucket struct {
 	rateSince instant // before the first one that it counts
 	lastError string  // of the last run that did not end well, until one does
 
+	bodies int     // how many of its jobs are counted
 	inList int     // its place in the partition's list
 	awake  bool    // it has work and may run it; asleep it earns burst credit
 	since  instant // when it last woke or started a job
@@ -178,9 +180,10 @@ func (b *bucket) blocked() bool { return b.paused || b.concurrency > 0 && b.runn
 type spot uint8
 
 const (
-	spotNone  spot = iota
-	spotSched      // its next start lies ahead
-	spotDue        // it may start a job as soon as a worker is free
+	spotNone   spot = iota
+	spotSched       // its next start lies ahead
+	spotUnread      // there is no room for the body of its head
+	spotDue         // it may start a job as soon as a worker is free
 )
 
 // scheduledBucket orders the buckets of a valve by when their next job may start.
@@ -215,6 +218,7 @@ type partition struct {
 	buckets map[queue.Key]*bucket
 	list    []*bucket // the same, for walks
 	walks   []*walk   // that are under way
+	bodies  int64     // as of the valve
 	jobs    map[uint64]*job
 	begun   map[uint64]*job   // those of them that run, wherever, or whose outcome is being recorded
 	crashes map[uint64]string // by job that counts any: whose was the last

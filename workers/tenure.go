@@ -289,6 +289,7 @@ func (v *valve) leave(p *partition, state partitionState) {
 	p.state = state
 	delete(v.parts, p.number)
 	if state != partitionOpening {
+		v.bodies -= p.bodies
 		for _, b := range p.buckets {
 			if b.down() {
 				v.broken--
@@ -298,6 +299,7 @@ func (v *valve) leave(p *partition, state partitionState) {
 	}
 	v.sched.retain(func(b scheduledBucket) bool { return b.part != p })
 	v.due.retain(func(b dueBucket) bool { return b.part != p })
+	v.unread.retain(func(b dueBucket) bool { return b.part != p })
 	v.timers.retain(func(j timedJob) bool { return j.bucket.part != p })
 }
 

@@ -40,6 +40,8 @@ type valve struct {
 	parts   map[int]*partition
 	sched   heap[scheduledBucket]
 	due     heap[dueBucket]
+	unread  heap[dueBucket] // that would be due, or soon, if there were room for a body
+	bodies  int64           // bytes of those that are not small, of jobs that wait
 	timers  heap[timedJob]
 	ending  bool // this drainer may not own it any more
 	retired bool // its stream goes when it is empty
@@ -64,12 +66,6 @@ type run struct {
 }
 
 const (
-	// leanSize is the body size above which bodies of jobs that wait are not held in memory.
-	leanSize = 4 << 10
-	// lead is how long before its start a job's body is read, when it is not held.
-	lead = 500 * time.Millisecond
-	// mostFetches is how many bodies of one bucket are read ahead.
-	mostFetches = 64
 	// mostCrashes is how many crashes of its owner a running job survives, plus one.
 	mostCrashes = 3
 )
@@ -171,8 +167,12 @@ func (v *valve) bucket(p *partition, key queue.Key, now instant) *bucket {
 func (v *valve) makeReady(j *job, now instant) {
 	b := j.bucket
 	j.enter(stageWaiting)
-	if len(b.ready) > 0 && j.Body != nil && j.Size > leanSize {
-		j.Body, j.Lean = nil, true
+	if j.Body != nil && j.Size > leanSize {
+		if len(b.ready) > 0 || v.bodies >= mostBodies {
+			j.Body, j.Lean = nil, true
+		} else {
+			v.hold(j)
+		}
 	}
 	b.ready.push(orderedJob{j})
 	b.lane(j.Priority).waiting += j.Cost
@@ -204,6 +204,7 @@ func (v *valve) lookAt(j *job, at instant) {
 
 // detach takes a job out of the valve's heaps.
 func (v *valve) detach(j *job) {
+	v.unhold(j)
 	if j.inTimers >= 0 {
 		v.timers.remove(j.inTimers)
 	}
@@ -242,6 +243,7 @@ func (v *valve) place(b *bucket, now instant) {
 	}
 	if b.blocked() {
 		b.awake = false
+		v.unload(b)
 		return
 	}
 	if !b.awake {
@@ -252,14 +254,18 @@ func (v *valve) place(b *bucket, now instant) {
 		}
 	}
 	at := v.startable(b)
+	if at.add(-lead) > now {
+		v.unload(b)
+	}
 	head := b.ready[0]
 	switch {
-	case head.Lean && head.fetching:
+	case head.fetching && head.counted:
 		return // loaded places the bucket again
 	case head.Lean && at.add(-lead) > now:
 		v.schedule(b, at.add(-lead))
 	case head.Lean:
-		v.fetch(b)
+		b.nextAt, b.spot = max(at, b.since), spotUnread
+		v.unread.push(dueBucket{b})
 	case at > now:
 		v.schedule(b, at)
 	default:
@@ -291,6 +297,8 @@ func (v *valve) unplace(b *bucket) {
 		v.sched.remove(b.index)
 	case spotDue:
 		v.due.remove(b.index)
+	case spotUnread:
+		v.unread.remove(b.index)
 	}
 	b.spot = spotNone
 }
@@ -338,20 +346,6 @@ func (v *valve) forget(b *bucket, now instant) {
 	b.part.remove(b)
 }
 
-// fetch asks for the bodies of the jobs that start next. The first items of the heap are about those.
-func (v *valve) fetch(b *bucket) {
-	n := mostFetches
-	if b.pace != nil {
-		n = min(n, int(lead/b.pace.interval)+1)
-	}
-	for _, j := range b.ready[:min(n, len(b.ready))] {
-		if j.Lean && !j.fetching {
-			j.fetching = true
-			v.out.fetches = append(v.out.fetches, j.job)
-		}
-	}
-}
-
 // loaded takes the body of a job that was asked for. A job that is gone from the stream was removed by somebody else.
 func (v *valve) loaded(j *job, body []byte, gone bool, now instant) {
 	j.fetching = false
@@ -365,7 +359,7 @@ func (v *valve) loaded(j *job, body []byte, gone bool, now instant) {
 		v.place(j.bucket, now)
 		return
 	}
-	if body != nil {
+	if body != nil && j.counted { // else it is not wanted any more
 		j.Body, j.Lean = body, false
 	}
 	v.place(j.bucket, now)
@@ -423,7 +417,8 @@ func (v *valve) advance(now instant, open bool) {
 	if !blocked {
 		v.serve(now)
 	}
-	if len(v.due) == 0 {
+	v.read(now)
+	if len(v.due)+len(v.unread) == 0 {
 		v.totalAwake = false
 		v.turns = v.mostTurns // nobody waits for another's turn: all begin anew
 	}
