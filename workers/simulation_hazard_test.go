@@ -28,6 +28,7 @@ const (
 	differingOwn hazard = "differing-own" // drainers may own different policies, and that changes
 	lagging      hazard = "lagging"       // consumers deliver, for seconds, only part of what is stored
 	tightRecords hazard = "tight-records" // not every key fits a record
+	strangers    hazard = "strangers"     // a drainer of another version takes partitions that are free, for a while
 )
 
 // hazards are those that are drawn, and what happens now and then in worlds that have them. New ones go to the end, so
@@ -52,6 +53,7 @@ var hazards = []struct {
 	{lateCheckpoints, 0.2, (*world).holdCheckpoints},
 	{lagging, 0.2, nil},
 	{tightRecords, 0.2, nil},
+	{strangers, 0.2, nil},
 }
 
 // pickHazards draws what a world is like: from a source of its own, so that a new hazard changes only the worlds that
@@ -151,6 +153,20 @@ func (w *world) removeSome() {
 			}
 		}
 	}
+}
+
+// estrange lets a drainer of another version take a partition that was just released, keep it without starting anything, and
+// leave it as it found it. Nobody of this version can read what it writes meanwhile.
+func (w *world) estrange(key string, released record) {
+	if w.records[tablePartitions][key].revision != released.revision || w.down {
+		return
+	}
+	w.revision++
+	w.write(tablePartitions, key, record{exists: true, value: []byte(`{"v":2}`), revision: w.revision})
+	w.after(w.between(10*time.Millisecond, 4*time.Second), func() {
+		w.revision++
+		w.write(tablePartitions, key, record{exists: true, value: released.value, revision: w.revision})
+	})
 }
 
 // ownOthers lets a drainer begin or cease to own a policy.

@@ -213,8 +213,12 @@ func (d *drainer) put(p put) {
 		if p.why == whyCheckpoint {
 			w.composed[w.revision] = composed
 		}
-		w.write(p.table, p.key, record{exists: true, value: value, revision: w.revision})
-		return putOK, w.revision
+		written := record{exists: true, value: value, revision: w.revision}
+		w.write(p.table, p.key, written)
+		if p.why == whyRelease && w.has(strangers) && w.chance(0.5) {
+			w.after(w.between(0, time.Millisecond), func() { w.estrange(p.key, written) })
+		}
+		return putOK, written.revision
 	}
 	answer := func(delay time.Duration, result putResult, revision uint64) {
 		w.to(d, delay, func() { d.core.put(p, result, revision, d.clock()) })
