@@ -40,6 +40,11 @@ func (d *Drainer) open(ctx context.Context, o opening) {
 				d.core.unopened(o, epoch, errors.Is(err, queue.ErrNoStream), now)
 			case d.backlogs[o.part] != b || b.epoch != epoch:
 				d.closeBacklog(open)
+			case d.core.behind(o, found):
+				d.log.Info("what says that it leads the stream is behind: trying again", "policy", o.part.policy,
+					"partition", o.part.number, "last", found.last)
+				d.closeBacklog(open)
+				d.core.unopened(o, epoch, false, now)
 			default:
 				d.began(b, o, epoch, open, found, now)
 			}

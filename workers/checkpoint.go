@@ -166,7 +166,7 @@ func (v *valve) handoverBut(p *partition, now instant) handover {
 			Due: micros(max(v.totalClock.due, now).since(now)), Tat: micros(v.totalClock.tat.since(now)),
 		})
 	}
-	h.Running, h.Stream = v.runningJobs(p), p.stream()
+	h.Running, h.Stream, h.Last = v.runningJobs(p), p.stream(), max(p.highest, p.last)
 	if p.crashedAt != 0 && now.since(p.crashedAt) < v.slowest()+time.Second {
 		h.Crashed = max(1, micros(now.since(p.crashedAt)))
 	}

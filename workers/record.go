@@ -71,6 +71,7 @@ type handover struct {
 	Running []runRecord   `json:"running,omitempty"` // jobs that have no outcome yet, and who runs them
 	Stream  int64         `json:"stream,omitempty"`  // when the stream of these jobs was made, Unix ns: another one repeats their sequences
 	Done    []uint64      `json:"done,omitempty"`    // finished a moment ago: their acknowledgement may not be seen yet
+	Last    uint64        `json:"last,omitempty"`    // sequence of the stream that was seen: a leader that has less is none
 
 	// The rest of Running and Done, only in the stored form: see fit and unpack.
 

@@ -47,6 +47,26 @@ func (c *core) opened(o opening, epoch uint64, found opened, now instant) {
 	}
 }
 
+// behind reports whether a backlog was opened where less of the stream is known than was seen before. For some seconds after
+// it was cut off or stood still, a server can answer as the leader that it was, and deliver what is long gone. It is believed
+// in the end: a stream that was restored from a backup has less for good.
+func (c *core) behind(o opening, found opened) bool {
+	p := o.part
+	s := c.shares[shareKey(p.policy, p.number)]
+	if s == nil || s.part != p || s.failures >= mostFailures-1 {
+		return false
+	}
+	if !p.fresh {
+		return found.created.Equal(p.created) && found.last < max(p.highest, p.last)
+	}
+	for _, h := range []handover{s.before.record.handover, found.checkpoint.handover} {
+		if h.Stream == found.created.UnixNano() && found.last < h.Last {
+			return true
+		}
+	}
+	return false
+}
+
 // inheritance puts together what the record that we replaced and the last checkpoint tell.
 func (c *core) inheritance(s *share, found opened, now instant) inheritance {
 	b := s.before
