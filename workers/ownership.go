@@ -117,6 +117,7 @@ func (c *core) claim(s *share, now instant) {
 	switch {
 	case s.part != nil && !s.part.fresh:
 		r.Running, r.Stream = c.valves[s.policy].runningJobs(s.part), s.part.stream()
+		r.After, r.At = s.part.epoch, c.wall(now).UnixMicro() // checkpoints go on under the old epoch until this is answered
 	case s.before.exists: // not taken in yet
 		r.Running, r.Stream = s.before.record.Running, s.before.record.Stream
 		if !s.before.record.Released {

@@ -45,8 +45,8 @@ type ownerRecord struct {
 	Owner    string `json:"owner"`
 	Nonce    uint64 `json:"nonce"`
 	Released bool   `json:"released,omitempty"`
-	// After is the epoch of an owner that crashed, the first of a row: a checkpoint of that or a later epoch tells what
-	// runs, Running only what did when the first claimed the partition.
+	// After is the epoch of an owner that crashed, the first of a row, or of this one before it took another: a checkpoint of
+	// that or a later epoch tells what runs, unless Running was collected later.
 	After uint64 `json:"after,omitempty"`
 	handover
 }

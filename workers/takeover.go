@@ -84,7 +84,9 @@ func (c *core) inheritance(s *share, found opened, now instant) inheritance {
 		in.crashed = true
 		in.handover = found.checkpoint.handover
 		in.elapsed, in.age = c.elapsed(found, found.noted, in.handover.At, 0, now)
-		if noted = found.noted; found.checkpoint.Epoch != b.revision && (b.record.After == 0 || found.checkpoint.Epoch < b.record.After) {
+		newer := found.checkpoint.Epoch == b.revision ||
+			b.record.After != 0 && found.checkpoint.Epoch >= b.record.After && in.handover.At >= b.record.At
+		if noted = found.noted; !newer {
 			in.handover.Running, in.handover.Stream, noted = b.record.Running, b.record.Stream, b.stored
 		}
 	}
