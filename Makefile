@@ -1,7 +1,8 @@
 # `make` lists the targets. Go is all that they need, the tests apart: `make setup` sees to the rest.
 
 FUZZTIME ?= 20s
-SEEDS    ?= 3000
+FRESH    ?= 1m
+FOR      ?= 1h
 OUTAGE   ?= 10m
 CHAOS    ?= 3m
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
@@ -27,8 +28,9 @@ setup: ## install what the tests need beside Go (C compiler, redis-server, pytho
 	@scripts/setup
 
 # Tests hold real time to account, so packages do not share the processors: -p 1.
-test: setup ## all tests with the race detector, but for long simulations
+test: setup ## all tests with the race detector, and FRESH=1m of simulated worlds without it
 	CGO_ENABLED=1 go test -race -p 1 -timeout 10m ./...
+	go test ./workers -run TestSimulationLaws -v -fresh $(FRESH)
 
 lint: ## gofmt, go vet, staticcheck, and whether go.mod is tidy
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "gofmt -w is needed:"; echo "$$unformatted"; exit 1; }
@@ -36,8 +38,8 @@ lint: ## gofmt, go vet, staticcheck, and whether go.mod is tidy
 	go run $(STATICCHECK) ./...
 	go mod tidy -diff
 
-simulate: ## SEEDS=3000 runs of the laws in virtual time
-	go test ./workers -run TestSimulation -skip Sabotage -timeout 2h -v -seeds $(SEEDS)
+simulate: ## the laws in virtual time, with seeds that nobody has run before, for FOR=1h
+	go test ./workers -run 'TestSimulation(Laws|OfAnOutage)' -timeout 0 -v -fresh $(FOR)
 
 mutants: ## small sabotages of the code, all, SAMPLE=n (SEED= plays it again) or ONLY=pattern: a test must notice each
 	go run ./internal/mutants $(if $(SAMPLE),-sample $(SAMPLE)) $(if $(SEED),-seed $(SEED)) $(if $(ONLY),-only '$(ONLY)') $(if $(ONLY),-only '$(ONLY)')

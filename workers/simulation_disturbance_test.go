@@ -78,10 +78,7 @@ func (w *world) disturb() {
 			w.join()
 		}
 	case 1:
-		d.crash()
-		if w.chance(0.7) {
-			w.after(w.between(0, 5*time.Second), w.join)
-		}
+		w.crash(d, 0)
 	case 2:
 		d.frozen = max(d.frozen, w.now+w.between(100*time.Millisecond, 12*time.Second))
 	case 3:

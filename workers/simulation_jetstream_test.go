@@ -189,6 +189,9 @@ func (w *world) write(t table, key string, r record) {
 
 // put plays a compare-and-set whose answer, or which itself, may be lost or late.
 func (d *drainer) put(p put) {
+	if p.why == whyClaim {
+		d.w.aimed(d, atAClaim, 50*time.Millisecond)
+	}
 	w := d.w
 	const patience = time.Second
 	composed, value := w.decisions, p.bytes()

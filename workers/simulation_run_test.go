@@ -121,6 +121,10 @@ func (d *drainer) ran(s *stint) {
 	w.tells(s)
 	f.handed = false
 	s.slot.at = w.now
+	w.aimed(d, atAStart, 300*time.Millisecond)
+	if w.poison && s.crashes > 0 && w.now < busy && w.chance(0.7) {
+		w.crash(d, 300*time.Millisecond)
+	}
 	f.slots = append(f.slots, s.slot)
 }
 
