@@ -172,7 +172,9 @@ func (d *drainer) step() {
 	delay := max(0, d.core.wake(now).since(now))
 	delay += w.between(0, time.Millisecond) // timers are late
 	if w.chance(0.002) {
-		delay += w.between(0, 40*time.Millisecond) // and machines stall
+		length := w.between(0, 40*time.Millisecond) // and machines stall
+		w.stalls = append(w.stalls, stall{w.now, length})
+		delay += length
 	}
 	w.after(delay, func() {
 		if n == d.wakeup {

@@ -41,7 +41,7 @@ func (w *world) deliver(policy string, c *consumer, messages []*queue.Arrived, g
 	for _, a := range messages {
 		c.pending[a.Seq] = true
 	}
-	if w.down || c.owner.cut > w.now || w.chance(0.003) {
+	if w.down || c.owner.cut > w.now || !w.flawless && w.chance(0.003) {
 		if !c.lost {
 			c.lost = true
 			w.to(c.owner, w.between(10*time.Millisecond, 6*time.Second), func() { c.owner.core.broke(c.part, c.epoch, c.owner.clock()) })

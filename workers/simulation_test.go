@@ -160,7 +160,9 @@ type world struct {
 	down     bool // the server does not answer
 	outages  int
 	hazards  []hazard
-	aim      aim                      // at whom the next crash is aimed
+	aim      aim  // at whom the next crash is aimed
+	flawless bool // every job is done at once, whatever it is
+	stalls   []stall
 	poison   bool                     // who runs a job that crashed its owner before often crashes too
 	orphaned map[string]time.Duration // streams and tables without a leader: until when
 	held     time.Duration            // until when no checkpoint is stored that is under way
@@ -265,9 +267,9 @@ const simulatedLease = 3 * time.Second
 // busy is how long a simulated world has publishers, operators and disturbances.
 const busy = 40 * time.Second
 
-// newWorld draws a world from a seed: what there is and what comes.
-func newWorld(seed uint64, s sabotage) *world {
-	w := &world{
+// emptyWorld has nobody in it and nothing.
+func emptyWorld(seed uint64, s sabotage) *world {
+	return &world{
 		rng: rand.New(rand.NewPCG(seed, 20)), sabotage: s,
 		records: [2]map[string]*record{{}, {}}, composed: map[uint64]int{}, attempts: map[string]storedAttempt{},
 		set: newSettings(), streams: map[string]*stream{}, accepted: map[string]*fate{}, decided: map[*turn]bool{},
@@ -275,6 +277,11 @@ func newWorld(seed uint64, s sabotage) *world {
 		changes: map[string][]change{}, orphaned: map[string]time.Duration{}, skews: map[string]time.Duration{},
 		cool: map[string]time.Duration{}, urgent: map[string][]*fate{},
 	}
+}
+
+// newWorld draws a world from a seed: what there is and what comes.
+func newWorld(seed uint64, s sabotage) *world {
+	w := emptyWorld(seed, s)
 	w.pickHazards(seed)
 	w.pickPolicies()
 	for range 1 + w.rng.IntN(4) {
@@ -340,11 +347,16 @@ func (w *world) pickPolicies() {
 		w.vary(&p)
 		p = p.WithDefaults()
 		w.valid(p)
-		w.policies = append(w.policies, p)
-		w.set.tries[p.Name] = span{p.Retry.MaxAttempts, p.Retry.MaxAttempts}
-		w.streams[p.Name] = &stream{
-			created: w.wall(), messages: map[uint64]*queue.Arrived{}, consumers: map[int][]*consumer{}, depth: map[queue.Key]int64{},
-		}
+		w.add(p)
+	}
+}
+
+// add makes a policy and its stream.
+func (w *world) add(p policy.Policy) {
+	w.policies = append(w.policies, p)
+	w.set.tries[p.Name] = span{p.Retry.MaxAttempts, p.Retry.MaxAttempts}
+	w.streams[p.Name] = &stream{
+		created: w.wall(), messages: map[uint64]*queue.Arrived{}, consumers: map[int][]*consumer{}, depth: map[queue.Key]int64{},
 	}
 }
 
