@@ -81,7 +81,9 @@ func (c *core) inheritance(s *share, found opened, now instant) inheritance {
 		in.handover = b.record.handover
 		in.elapsed, in.age = c.elapsed(found, noted, b.record.At, b.seen, now)
 	default:
-		in.crashed = true
+		if in.crashed = true; !b.exists { // it was lost, which the writer of the checkpoint may not have heard either
+			in.fence = c.options.lease
+		}
 		in.handover = found.checkpoint.handover
 		in.elapsed, in.age = c.elapsed(found, found.noted, in.handover.At, 0, now)
 		newer := found.checkpoint.Epoch == b.revision ||

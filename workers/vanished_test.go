@@ -67,7 +67,7 @@ func (a *anew) run(length time.Duration, each func()) {
 					continue
 				}
 				benchRevision++
-				found := record{exists: true, value: w.value, revision: benchRevision, stored: originWall.Add(a.now.since(origin))}
+				found := record{exists: true, value: w.bytes(), revision: benchRevision, stored: originWall.Add(a.now.since(origin))}
 				a.records[w.key] = found
 				a.c.put(w, putOK, benchRevision, a.now)
 				if w.why != whyCheckpoint {
@@ -205,14 +205,15 @@ func TestAReleaseIsWrittenThoughTheRecordVanished(t *testing.T) {
 // Who knows nothing of a stream that is older than the records lets a lease pass: its owner may not have heard yet that its
 // own record is gone, and starts jobs meanwhile.
 func TestAStreamThatIsOlderThanTheRecordsMayHaveAnOwner(t *testing.T) {
-	for _, older := range []bool{true, false} {
+	for name, found := range map[string]opened{
+		"older":                {created: originWall, since: originWall.Add(time.Second)},
+		"checkpointed":         {created: originWall, checkpoint: checkpoint{V: version, Owner: "owner", Epoch: 3}},
+		"younger, so nobody's": {created: originWall, since: originWall.Add(-time.Second)},
+	} {
+		older := found.since.After(found.created) || found.checkpoint.V != 0
 		p := leaky("api", "10/s")
 		p.Partitions = 1
 		c := coreBench(t, p)
-		found := opened{created: originWall, since: originWall.Add(-time.Second)}
-		if older {
-			found.since = originWall.Add(time.Second)
-		}
 		part, taken := takeOver(c, found)
 		c.arrived(part, part.epoch, []queue.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall}}, taken)
 		var started instant
@@ -222,7 +223,7 @@ func TestAStreamThatIsOlderThanTheRecordsMayHaveAnOwner(t *testing.T) {
 			}
 		})
 		if wait := started.since(taken); older != (wait >= simulatedLease) {
-			t.Errorf("older: %t; it started after %v", older, wait)
+			t.Errorf("%s: it started after %v", name, wait)
 		}
 	}
 }
