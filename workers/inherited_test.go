@@ -99,6 +99,9 @@ func TestAnInheritedRunTimesOut(t *testing.T) {
 	b := unownedValve(t, p).inheritFrom(inheritance{owner: "old", handover: handover{Running: []runRecord{{1, "old"}}}})
 	b.deliver(1, "a")
 	timeout := time.Duration(b.v.policy.Timeout)
+	if until := b.v.wake(false).since(b.now); until != timeout {
+		t.Errorf("looked at in %v, want %v", until, timeout)
+	}
 	b.at(timeout / 2)
 	b.v.reported(b.p, outcome{Seq: 1, Kind: outcomeProgress, Holder: "old"}, b.now)
 	starts := b.until(2*timeout, func(r run) {
