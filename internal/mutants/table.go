@@ -303,8 +303,8 @@ var table = []mutant{
 	},
 	{
 		name: "older-checkpoint-believed", file: "workers/takeover.go",
-		old: "; found.checkpoint.Epoch != b.revision && (",
-		new: "; false && (",
+		old: "newer := found.checkpoint.Epoch == b.revision ||",
+		new: "newer := true || found.checkpoint.Epoch == b.revision ||",
 		by:  "./workers TestACheckpointOfAFormerOwnerIsNoWordOnWhatRuns",
 	},
 	{
