@@ -246,7 +246,7 @@ type partition struct {
 	inherited map[uint64]*inheritedJob
 	finished  map[uint64]struct{} // acknowledged a moment ago: deliveries of them are stale
 	recent    []finishedJob
-	stale     int // so many of recent are older than staleFor
+	stale     int // so many of recent are older than finishedFor
 
 	checkpointed checkpointState
 }
@@ -277,13 +277,19 @@ type finishedJob struct {
 	at  instant
 }
 
-// staleFor is how long a finished job can still be delivered again: on three nodes a place stays taken up to 5 ms after
-// its acknowledgement.
-const staleFor = 100 * time.Millisecond
+const (
+	// staleFor is how long the backlog can still deliver a finished job again: on three nodes a place stays taken up to 5 ms
+	// after its acknowledgement.
+	staleFor = 100 * time.Millisecond
+	// finishedFor is how long a backlog that is opened anew may deliver one. A confirmed acknowledgement says that the
+	// consumer has it. The job is removed when the server that leads the stream has applied that too: seconds later where
+	// that server was away, and never where the consumer is deleted before.
+	finishedFor = 30 * time.Second
+)
 
-// finish remembers a confirmed acknowledgement for staleFor.
+// finish remembers a confirmed acknowledgement for finishedFor.
 func (p *partition) finish(seq uint64, now instant) {
-	for p.stale < len(p.recent) && now.since(p.recent[p.stale].at) > staleFor {
+	for p.stale < len(p.recent) && now.since(p.recent[p.stale].at) > finishedFor {
 		p.stale++
 	}
 	if p.stale > len(p.recent)/2 {
@@ -294,8 +300,13 @@ func (p *partition) finish(seq uint64, now instant) {
 }
 
 // finishedLately reports whether a job is among those whose acknowledgement was confirmed a moment ago.
-func (p *partition) finishedLately(seq uint64) bool {
-	return slices.ContainsFunc(p.recent[p.stale:], func(f finishedJob) bool { return f.seq == seq })
+func (p *partition) finishedLately(seq uint64, now instant) bool {
+	for _, f := range slices.Backward(p.recent[p.stale:]) {
+		if f.seq == seq || now.since(f.at) > staleFor {
+			return f.seq == seq
+		}
+	}
+	return false
 }
 
 // mostSpread is the most that spread is asked for.

@@ -208,10 +208,12 @@ func (v *valve) doneJobs(p *partition, now instant) (done []uint64) {
 	slices.Sort(done)
 	var confirmed []uint64
 	for seq := range p.finished {
-		confirmed = append(confirmed, seq)
+		if p.jobs[seq] == nil {
+			confirmed = append(confirmed, seq)
+		}
 	}
 	for _, f := range p.recent {
-		if now.since(f.at) <= staleFor {
+		if p.jobs[f.seq] == nil && now.since(f.at) <= finishedFor {
 			confirmed = append(confirmed, f.seq)
 		}
 	}

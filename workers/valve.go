@@ -115,7 +115,7 @@ func (v *valve) arrive(p *partition, a *queue.Arrived, now instant, wall time.Ti
 		p.crashes[a.Seq] = in.record.CrashedBy
 	}
 	_, stale := p.finished[a.Seq]
-	stale = stale || again && p.finishedLately(a.Seq)
+	stale = stale || again && p.finishedLately(a.Seq, now)
 	switch {
 	case stale:
 		v.ack(j)

@@ -1,0 +1,32 @@
+package workers
+
+import (
+	"slices"
+	"testing"
+)
+
+// The acknowledgement was confirmed, and the job was still stored: the server that leads the stream removes it when it has
+// heard of that, which one that had been cut off had not. Opened anew seconds later, the backlog delivered it, and it ran
+// again, here or at the next owner's.
+func TestAFinishedJobThatIsStillStoredIsKnownSecondsLater(t *testing.T) {
+	b := newValveBench(t, leaky("api", "10/s"))
+	b.arrive("a")
+	r := b.start()[0]
+	b.end(r, outcome{Kind: outcomeDone})
+	b.v.confirmed(b.p, r.Seq, b.now)
+	b.now = b.now.add(10 * second)
+	if h := b.v.handover(b.p, b.now, 0); !slices.Equal(h.Done, []uint64{r.Seq}) {
+		t.Errorf("hands over %v as finished, want job %d", h.Done, r.Seq)
+	}
+	b.v.reopen(b.p, 2)
+	if j := b.deliver(r.Seq, "a"); j.stage != stageAcking {
+		t.Errorf("delivered again, it is in stage %v, want it acknowledged", j.stage)
+	}
+	b.v.confirmed(b.p, r.Seq, b.now)
+	b.p.last = r.Seq
+	b.v.swept(b.p, b.now)
+	b.now = b.now.add(2 * finishedFor)
+	if h := b.v.handover(b.p, b.now, 0); len(h.Done) > 0 {
+		t.Errorf("hands over %v as finished long after", h.Done)
+	}
+}
