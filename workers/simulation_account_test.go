@@ -11,16 +11,18 @@ import (
 // account is what a job has been through as the world saw it. Its drainers must know the same: as far as they were there,
 // or somebody wrote it down before they crashed.
 type account struct {
-	failed   span              // attempts that count
-	unsaved  int               // of failed.low, those that no record holds yet
-	astray   int               // failures that were told to somebody else than the owner
-	crashed  span              // owners that crashed while it ran
-	under    map[*drainer]bool // those who have given it to a worker, and whose crash is still to come
-	hopeless bool              // a run said that no attempt can succeed
-	rests    time.Duration     // it backs off, until when at least
-	muddled  bool              // the record of it is an older one, or one of a process that was declared dead
-	saving   time.Duration     // when the newest record of it was asked for
-	at       *partition        // whose owner it was delivered to last
+	failed    span              // attempts that count
+	unsaved   int               // of failed.low, those that no record holds yet
+	astray    int               // failures that were told to somebody else than the owner
+	crashed   span              // owners that crashed while it ran
+	under     map[*drainer]bool // those who have given it to a worker, and whose crash is still to come
+	hopeless  bool              // a run said that no attempt can succeed
+	rests     time.Duration     // it backs off, until when at least
+	muddled   bool              // the record of it is an older one, or one of a process that was declared dead
+	saving    time.Duration     // when the newest record of it was asked for
+	at        *partition        // whose owner it was delivered to last
+	idle      *partition        // whose owner heard how its last run ended …
+	idleUntil time.Duration     // … after which it backs off until then at most
 }
 
 // span is a number that is known within bounds.
@@ -68,6 +70,7 @@ func (w *world) give(s *stint) {
 		}
 	}
 	f.under[s.d] = true
+	w.moves(s)
 }
 
 // tells is called when a job starts: it is told which attempt it is.
@@ -95,6 +98,7 @@ func (w *world) tells(s *stint) {
 func (w *world) hears(s *stint, o outcome, breaks bool) {
 	f, d := s.fate, s.d
 	ours := s.part.state <= partitionLive && (d.lost == 0 || d.lost < s.slot.at)
+	w.rests(s, o, ours)
 	switch {
 	case s.part.state > partitionSurrendered:
 	case o.Kind == outcomePermanent:

@@ -23,6 +23,7 @@ func (d *drainer) call(on string, do func(), policy string, then func(v *valve))
 				}
 			})
 		} else if d.alive {
+			d.hinder()
 			w.after(time.Second, func() { d.call(on, do, policy, then) })
 		}
 	})

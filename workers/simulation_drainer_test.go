@@ -25,6 +25,7 @@ type drainer struct {
 	frozen   time.Duration // until when
 	busy     time.Duration // its loop, until when
 	mute     time.Duration // renewals of its lease do not arrive, until when
+	hindered time.Duration // a call of it came to nothing, and holds it up until then at most
 	inbox    []func()      // what came while it was frozen
 	leaving  bool
 	lost     time.Duration            // when it crashed or was declared dead last
@@ -220,6 +221,12 @@ func (d *drainer) tamper() {
 				l.weight = 1
 			}
 		}
+	case deadKeep:
+		for _, s := range d.core.shares {
+			if s.state == shareIdle && s.exists && !s.record.Released {
+				s.actAt = never
+			}
+		}
 	case crashesForgotten, backoffIgnored:
 		for _, v := range d.core.sorted {
 			for _, p := range v.parts {
@@ -320,7 +327,7 @@ func (d *drainer) performJobs(o *actions) {
 		d.call(attemptsName, func() {
 			w.attempts[attemptKey(s.bucket.part, s.Seq)] = storedAttempt{s.record, w.stamp(attemptsName)}
 			w.noteAttempt(d, s, asked)
-		}, s.bucket.part.policy, func(v *valve) { v.saved(s.job, d.clock()) })
+		}, s.bucket.part.policy, func(v *valve) { d.saved(v, s) })
 	}
 	for _, u := range o.burials {
 		name := u.bucket.part.policy
@@ -331,5 +338,13 @@ func (d *drainer) performJobs(o *actions) {
 	}
 	for _, r := range o.reports {
 		d.tell(r)
+	}
+}
+
+// saved tells a valve that an attempt record is stored.
+func (d *drainer) saved(v *valve, s save) {
+	v.saved(s.job, d.clock())
+	if d.w.sabotage == savedForgotten && s.bucket.part.state == partitionLive {
+		v.unplace(s.bucket)
 	}
 }

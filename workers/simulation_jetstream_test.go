@@ -226,7 +226,11 @@ func (d *drainer) put(p put) {
 	answer := func(delay time.Duration, result putResult, revision uint64) {
 		w.to(d, delay, func() { d.core.put(p, result, revision, d.clock()) })
 	}
-	switch x := w.rng.Float64(); {
+	x := w.rng.Float64()
+	if x < 0.03 && p.why != whyCheckpoint {
+		d.hinder()
+	}
+	switch {
 	case x < 0.01, p.why == whyRenew && d.mute > w.now: // never arrives
 		answer(patience, putUnknown, 0)
 	case x < 0.02: // applied, the answer is lost
@@ -278,7 +282,10 @@ func (d *drainer) open(o opening) {
 			c.closed = true
 		}
 	}
-	fails := func() { w.to(d, w.latency(), func() { d.core.unopened(o, epoch, false, d.clock()) }) }
+	fails := func() {
+		w.stands.failures[shareOf(o.part)]++
+		w.to(d, w.latency(), func() { d.core.unopened(o, epoch, false, d.clock()) })
+	}
 	w.after(w.between(time.Millisecond, 60*time.Millisecond), func() {
 		if w.down || d.cut > w.now || w.headless(policy) || o.inherit && w.headless(attemptsName) || w.chance(0.02) {
 			fails()

@@ -60,6 +60,8 @@ const (
 	priorityReversed    sabotage = "the least priority goes first"
 	jumpsUnheard        sabotage = "nobody minds that the clocks jumped"
 	countsBelieved      sabotage = "a sweep ends when as much has come as a consumer counted"
+	deadKeep            sabotage = "nobody claims what a dead owner left"
+	savedForgotten      sabotage = "nothing behind a job starts when its crash is recorded"
 )
 
 func TestSimulationLaws(t *testing.T) {
@@ -121,7 +123,7 @@ func TestSimulationNoticesSabotage(t *testing.T) {
 		noFence, noTakeoverWait, oldConsumerStays, handedOverRunsAgain, lossyAcks, clumps, countThrottles,
 		noHandoffLimit, costIgnored, weightIgnored, noUnseenGate, cancelForgotten, workersIgnored, breakerCounts,
 		buriesFailed, triesForever, crashesForgotten, deadlineIgnored, notBeforeIgnored, backoffIgnored, cooldownIgnored,
-		priorityReversed, jumpsUnheard, countsBelieved,
+		priorityReversed, jumpsUnheard, countsBelieved, deadKeep, savedForgotten,
 	} {
 		t.Run(string(s), func(t *testing.T) {
 			t.Parallel()
@@ -184,6 +186,7 @@ type world struct {
 	changes   map[string][]change        // of rates and bursts, by bucket and by policy
 	cool      map[string]time.Duration   // buckets whose target asked for a pause: until when at least
 	urgent    map[string][]*fate         // by bucket, jobs of a higher priority
+	stands    standstill
 	broken    []string
 }
 
@@ -311,6 +314,7 @@ func simulate(seed uint64, s sabotage) *world {
 
 // live lets a world go on until everything is settled, and judges what happened.
 func (w *world) live() *world {
+	w.watchStandstill()
 	for len(w.queue) > 0 && w.now < 45*time.Minute && len(w.broken) == 0 {
 		e := w.queue.remove(0)
 		w.now = e.at

@@ -386,6 +386,13 @@ var table = []mutant{
 		by:  "./workers TestFavouritesAreBalancedAndFewMove",
 	},
 
+	{
+		name: "dead-after-three-leases", file: "workers/lease.go",
+		old: "now.since(p.seen) >= p.duration(c.options.lease)",
+		new: "now.since(p.seen) >= 3*p.duration(c.options.lease)",
+		by:  "./workers TestSimulationLaws -seeds 20",
+	},
+
 	// What a successor inherits.
 
 	{
@@ -840,6 +847,13 @@ func (j orderedJob) moved`,
 		old: "b.running >= b.concurrency",
 		new: "b.running > b.concurrency",
 		by:  "./workers TestLiveChangesOfConcurrencyAndWorkers",
+	},
+
+	{
+		name: "noted-crash-holds-its-bucket", file: "workers/settle.go",
+		old: "	j.bucket.noting--\n",
+		new: "",
+		by:  "./workers TestSimulationLaws -seeds 40",
 	},
 
 	// Clocks and turns.
