@@ -95,8 +95,11 @@ func (d *Drainer) persist(ctx context.Context, p purpose, try func() error, done
 }
 
 func (d *Drainer) try(ctx context.Context, p purpose, failures int, try func() error, done func(now instant)) {
-	d.call(ctx, p, func() error {
-		err := try()
+	d.calls.add(d.spawn, p, func() error {
+		err := ctx.Err()
+		if err == nil {
+			err = try()
+		}
 		switch {
 		case err == nil || ctx.Err() != nil:
 			if failures > triesUntold {

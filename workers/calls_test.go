@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go"
 )
 
 // callsBench counts what is under way.
@@ -100,5 +102,25 @@ func TestFewCallsAreTriedWhileTheyFail(t *testing.T) {
 	b.wait.Wait()
 	if most := b.most[p]; most > mostCalls {
 		t.Errorf("%d calls were under way at once", most)
+	}
+}
+
+// What is given up while it waits in its line struggles no more: else nobody would hear that all goes well again.
+func TestACallThatIsGivenUpInItsLineStrugglesNoMore(t *testing.T) {
+	d, err := New(&nats.Conn{}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, giveUp := context.WithCancel(t.Context())
+	p := purpose{"api", "record attempt"}
+	d.try(ctx, p, triesUntold, func() error { return errors.New("no leader") }, nil)
+	again := <-d.events // after a pause
+	if d.wait.Wait(); d.struggles.open != 1 {
+		t.Fatalf("%d calls struggle, want 1", d.struggles.open)
+	}
+	giveUp()
+	again(d.now())
+	if d.wait.Wait(); d.struggles.open != 0 {
+		t.Errorf("%d calls still struggle", d.struggles.open)
 	}
 }
