@@ -96,10 +96,16 @@ func (v *valve) foreseen(p *partition, now instant) bool {
 	if v.foresees(p, now) {
 		return true
 	}
-	if v.coming == nil || v.coming.walk.part != p {
-		v.coming = &coming{p.walk(), v.newForecast(now)}
-	}
 	c := v.coming
+	if c != nil && (c.walk.part != p || now.since(c.lookedAt) > forecastFor) { // it is out of date
+		c.walk.stop()
+		c = nil
+	}
+	if c == nil {
+		c = &coming{walk: p.walk(), forecast: v.newForecast(now)}
+		v.coming = c
+	}
+	c.lookedAt = now
 	if !c.walk.some(walkPiece, func(b *bucket) { c.forecast.add(b, v.turns) }) {
 		return false
 	}
@@ -112,6 +118,7 @@ func (v *valve) foreseen(p *partition, now instant) bool {
 type coming struct {
 	walk     *walk
 	forecast *forecast
+	lookedAt instant // last: questions that are given up leave it half made
 }
 
 // expectBucket is how long a bucket would take to start a job after so many slots of its own; nil

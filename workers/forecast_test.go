@@ -205,3 +205,20 @@ func TestAListLooksAtEachBucketOnce(t *testing.T) {
 		t.Error("an old forecast is used")
 	}
 }
+
+// A forecast that was left half made, because nobody waited for it any more, is begun anew.
+func TestAForecastThatWasLeftHalfMadeIsBegunAnew(t *testing.T) {
+	b := crowd(t, 2*mostExact)
+	if b.v.foreseen(b.p, b.now) {
+		t.Fatal("made in one piece")
+	}
+	b.now = b.now.add(time.Minute)
+	for !b.v.foreseen(b.p, b.now) {
+	}
+	if b.v.expectBucket(b.p.list[0], 0, b.now) == nil {
+		t.Error("nothing is told, for the forecast is too old")
+	}
+	if len(b.p.walks) != 0 {
+		t.Errorf("%d walks have not ended", len(b.p.walks))
+	}
+}
