@@ -46,6 +46,9 @@ const (
 	questionsFor = 500 * time.Microsecond
 	// mostQuestions is how many of them wait; another is refused.
 	mostQuestions = 256
+	// mostWalks is how many walks of a partition go on at once, those for checkpoints and forecasts
+	// included: another list begins later, because a list in the making holds all buckets.
+	mostWalks = 8
 	// walkPiece, expectPiece and purgePiece are how many buckets are looked at, how many expected starts
 	// are told and how many jobs are dropped in one piece of work.
 	walkPiece, expectPiece, purgePiece = 256, 16, 256
@@ -199,6 +202,9 @@ func (q *question) expect(v *valve, now instant) progress {
 }
 
 func (q *question) buckets(v *valve, now instant) progress {
+	if len(q.part.walks) >= mostWalks {
+		return goesOnLater
+	}
 	l := v.deepest(q.part, q.Offset, q.Limit, now)
 	tell := func(v *valve, now instant) progress {
 		if !v.tell(l, now, q.wall(now)) {

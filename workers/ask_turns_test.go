@@ -163,3 +163,30 @@ func TestSoManyQuestionsWait(t *testing.T) {
 		t.Errorf("%d answers: %+v", len(a.answers), a.answers[1])
 	}
 }
+
+// However many lists are asked for at once, only a few are in the making, for each of those holds all buckets.
+func TestFewListsAreInTheMaking(t *testing.T) {
+	const keys = 10_000
+	a := crowded(t, leaky("api", "10/s"), keys)
+	for range mostQuestions {
+		a.ask(queue.ValveQuestion{Op: queue.OpBuckets, Limit: 1})
+	}
+	most := 0
+	for len(a.d.questions) > 0 {
+		readings := instant(0)
+		a.d.ponder(func() instant {
+			most = max(most, len(a.part.walks))
+			readings++
+			return a.now.add(time.Duration(readings) * 50 * time.Microsecond)
+		})
+		for a.d.wait.Wait(); len(a.d.events) > 0; {
+			(<-a.d.events)(a.now)
+		}
+	}
+	if most > mostWalks {
+		t.Errorf("%d lists were in the making", most)
+	}
+	if len(a.answers) != mostQuestions || a.answers[mostQuestions-1].Total < keys-100 {
+		t.Errorf("%d answers, the last of %d buckets", len(a.answers), a.answers[len(a.answers)-1].Total)
+	}
+}
