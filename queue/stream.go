@@ -336,7 +336,7 @@ func (b *Broker) settled(ctx context.Context, policy string) (jetstream.StreamSt
 // barrier sends the stream a message that it must refuse, and waits for the refusal.
 func (b *Broker) barrier(ctx context.Context, policy string) error {
 	m := nats.NewMsg(b.names.doorClosed(policy))
-	m.Header.Set(jetstream.ExpectedLastSeqHeader, strconv.Itoa(1<<62))
+	m.Header.Set(jetstream.ExpectedLastSeqHeader, strconv.FormatInt(1<<62, 10))
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	answer, err := b.nc.RequestMsgWithContext(ctx, m)
