@@ -24,6 +24,9 @@ type StoredLetter struct {
 // maxLetters bounds one page of [Broker.DeadLetters].
 const maxLetters = 10_000
 
+// lettersEvery is the pause before letters are looked for again that a server did not have.
+const lettersEvery = 50 * time.Millisecond
+
 // DeadLetters lists a policy's dead letters in the order in which they were stored, without bodies: at most limit (up
 // to 10,000) of those whose ID is greater than after. A policy that nobody knows has none.
 func (b *Broker) DeadLetters(ctx context.Context, policy string, after uint64, limit int) ([]StoredLetter, error) {
@@ -57,13 +60,18 @@ func (b *Broker) deadLetters(ctx context.Context, policy string, after uint64, l
 		if len(page) > 0 {
 			after = page[len(page)-1].ID
 		}
-		// A server that catches up has not all of them.
+		// A server that catches up has not all of them, and needs a while.
 		next, err := b.nextStored(ctx, stream, nil, after+1)
 		if errors.Is(err, ErrNoStream) || err == nil && next == math.MaxUint64 {
 			return letters, nil
 		}
 		if err != nil {
 			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, translate(ctx.Err())
+		case <-time.After(lettersEvery):
 		}
 	}
 }
