@@ -60,12 +60,7 @@ func (w *watch) follow(ctx context.Context, patience time.Duration) (inSync bool
 	t := w.table
 	name := "watch-" + newID()
 	callCtx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	info, err := t.b.streamInfo(callCtx, t.stream, "")
-	if err != nil {
-		return false, err
-	}
-	_, err = t.b.js.CreateConsumer(callCtx, t.stream, jetstream.ConsumerConfig{
+	consumer, err := t.b.js.CreateConsumer(callCtx, t.stream, jetstream.ConsumerConfig{
 		Name:              name,
 		FilterSubject:     t.prefix + w.filter,
 		DeliverPolicy:     jetstream.DeliverLastPerSubjectPolicy,
@@ -74,6 +69,7 @@ func (w *watch) follow(ctx context.Context, patience time.Duration) (inSync bool
 		Replicas:          1,
 		InactiveThreshold: time.Minute,
 	})
+	cancel()
 	if err != nil {
 		return false, err
 	}
@@ -93,10 +89,19 @@ func (w *watch) follow(ctx context.Context, patience time.Duration) (inSync bool
 	defer p.stop()
 
 	seen := map[string]bool{}
-	last, came, moved := info.State.LastSeq, uint64(0), time.Now()
+	last, came, moved := uint64(0), uint64(0), time.Now()
 	// As with a backlog, the leader says when all has come that was stored, not what the consumer
-	// counts: one of a server that catches up has too little, and what is out of date.
+	// counts: one of a server that catches up has too little, and what is out of date. What is
+	// written meanwhile comes after all else, in place of what it replaced, of which the leader knows
+	// nothing any more: so it is asked only once the consumer has had nothing left.
 	sync := func() error {
+		if last == 0 {
+			info, err := t.b.streamInfo(ctx, t.stream, "")
+			if err != nil {
+				return err
+			}
+			last = info.State.LastSeq
+		}
 		next := came + 1
 		if came < last {
 			if next, err = t.b.nextStored(ctx, t.stream, []string{t.prefix + w.filter}, next); err != nil {
@@ -112,8 +117,11 @@ func (w *watch) follow(ctx context.Context, patience time.Duration) (inSync bool
 		inSync, p.wakeIdle = true, false
 		return w.finish(ctx, seen)
 	}
-	if err := sync(); err != nil { // there may be nothing
-		return false, err
+	drained := consumer.CachedInfo().NumPending == 0
+	if drained {
+		if err := sync(); err != nil {
+			return false, err
+		}
 	}
 	p.wakeIdle = !inSync
 	for batch := make([]delivery, 0, pullHandOver); ; {
@@ -130,9 +138,11 @@ func (w *watch) follow(ctx context.Context, patience time.Duration) (inSync bool
 				seen[r.Key] = true
 			}
 			came, paused = d.streamSeq, d.pending == 0
+			drained = drained || paused
 			w.report(r)
 		}
-		if !inSync && (paused || came >= last) {
+		drained = drained || paused
+		if !inSync && drained && (paused || came >= last) {
 			if err := sync(); err != nil {
 				return inSync, err
 			}
