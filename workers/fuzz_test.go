@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"math"
 	"reflect"
 	"testing"
 	"time"
@@ -85,7 +86,7 @@ func FuzzInheritance(f *testing.F) {
 func FuzzValveQuestion(f *testing.F) {
 	for _, q := range []queue.ValveQuestion{
 		{Op: queue.OpExpect, Jobs: []uint64{1, 2, 99}}, {Op: queue.OpRoom, Key: "a"}, {Op: queue.OpBuckets, Limit: 5, Offset: -1},
-		{Op: queue.OpBuckets, Limit: 1 << 62, Offset: 1 << 62}, {Op: queue.OpBucket, Key: "b"}, {Op: queue.OpJob, Jobs: []uint64{2}},
+		{Op: queue.OpBuckets, Limit: math.MaxInt, Offset: math.MaxInt}, {Op: queue.OpBucket, Key: "b"}, {Op: queue.OpJob, Jobs: []uint64{2}},
 		{Op: queue.OpCancel, Jobs: []uint64{3}}, {Op: queue.OpPurge, Key: "a"}, {Op: "dance"},
 		{Op: queue.OpOutcome, Outcome: json.RawMessage(`{"seq":1,"kind":"failed","attempts":-5,"retry_after":-1}`)},
 		{Op: queue.OpOutcome, Outcome: json.RawMessage(`{"seq":1,"kind":"throttled","retry_after":9223372036854775807}`)},
