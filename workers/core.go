@@ -277,10 +277,13 @@ func (c *core) finished(r run, o outcome, now instant) {
 		}
 		v.settle(r.job, o, now)
 	case partitionSurrendered:
+		if r.stage == stageGone {
+			return // with its stream: the successor has other jobs under these sequences
+		}
 		if o.Kind == outcomeFailed {
 			o.Attempts = r.attempt
 		}
-		o.Holder = r.part.holder
+		o.Holder, o.Stream = r.part.holder, r.part.stream()
 		c.out.reports = append(c.out.reports, report{r.part.policy, r.part.number, o})
 	}
 }

@@ -125,6 +125,7 @@ type outcome struct {
 	RetryAfter  time.Duration `json:"retry_after,omitempty"` // throttled: 0 when the target named no time
 	Attempts    int           `json:"attempts,omitempty"`    // failed, permanent: how many that makes, when reported to a successor
 	Reason      Reason        `json:"reason,omitempty"`      // permanent: of the dead letter, when reported to a successor
+	Stream      int64         `json:"stream,omitempty"`      // of the job, when reported to a successor: see [handover]
 }
 
 type outcomeKind string

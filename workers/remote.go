@@ -262,10 +262,10 @@ func (d *Drainer) await(r run, worker string, answers <-chan *nats.Msg, timeout 
 
 // progressed tells the new owner of a partition that a job which this drainer still watches over goes on.
 func (d *Drainer) progressed(r run) {
-	if r.part.state != partitionSurrendered {
+	if r.part.state != partitionSurrendered || r.stage == stageGone {
 		return
 	}
-	data, err := json.Marshal(outcome{Seq: r.Seq, Kind: outcomeProgress})
+	data, err := json.Marshal(outcome{Seq: r.Seq, Kind: outcomeProgress, Stream: r.part.stream()})
 	if err != nil {
 		panic(fmt.Sprintf("workers: encode outcome: %v", err)) // strings and numbers only: cannot fail
 	}

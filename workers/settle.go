@@ -28,9 +28,12 @@ func (v *valve) settle(j *job, o outcome, now instant) {
 	local := j.holder == ""
 	j.holder = ""
 	if j.stage == stageGone {
-		if o.Kind == outcomeReturned {
+		switch o.Kind {
+		case outcomeReturned:
 			b.cameBack()
 			b.stalled = true
+		case outcomeThrottled: // the target means the bucket, whatever became of the job
+			v.throttle(b, o.RetryAfter, now)
 		}
 		v.place(b, now)
 		return

@@ -263,7 +263,7 @@ func (v *valve) surrender(p *partition, now instant) handover {
 	for _, seq := range slices.Sorted(maps.Keys(p.inherited)) {
 		if in := p.inherited[seq]; in.outcome != nil { // it was told to us, but the job has not arrived here
 			o := *in.outcome
-			o.Holder = v.self
+			o.Holder, o.Stream = v.self, p.stream()
 			v.out.reports = append(v.out.reports, report{v.policy.Name, p.number, o})
 		}
 	}
@@ -281,7 +281,7 @@ func (v *valve) quiesce(p *partition) {
 }
 
 func (v *valve) report(j *job, o outcome) {
-	o.Holder = v.self
+	o.Holder, o.Stream = v.self, j.bucket.part.stream()
 	v.out.reports = append(v.out.reports, report{v.policy.Name, j.bucket.part.number, o})
 }
 
@@ -319,8 +319,12 @@ func (v *valve) resume(now instant) {
 }
 
 // reported takes the outcome of a job that was running in another process when its partition was handed over. It is not
-// that of the run which is known if it comes from a process that was declared dead and had the job before.
+// that of the run which is known if it comes from a process that was declared dead and had the job before, or if the stream
+// was made anew since.
 func (v *valve) reported(p *partition, o outcome, now instant) {
+	if o.Stream != 0 && o.Stream != p.stream() {
+		return
+	}
 	if j := p.jobs[o.Seq]; j != nil {
 		if j.holder == "" || o.Holder != "" && o.Holder != j.holder {
 			return
