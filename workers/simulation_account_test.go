@@ -125,7 +125,7 @@ func (w *world) hears(s *stint, o outcome, breaks bool) {
 // noteAttempt is called when an attempt record is stored, asked for at a time. It may overtake another, or be of a process
 // that was declared dead.
 func (w *world) noteAttempt(d *drainer, s save, asked time.Duration) {
-	f, r := w.accepted[jobID(s.bucket.part.policy, s.Seq)], s.record
+	f, r := w.fateOf(s.bucket.part.policy, &s.Arrived), s.record
 	f.unsaved = max(0, f.failed.low-r.Attempts)
 	stale := asked < f.saving || d.lost > 0
 	f.muddled = stale || f.muddled && (r.Attempts < f.failed.low || r.Crashes < f.crashed.low)
@@ -133,11 +133,16 @@ func (w *world) noteAttempt(d *drainer, s save, asked time.Duration) {
 		f.failed, f.crashed = f.failed.and(r.Attempts), f.crashed.and(r.Crashes)
 	}
 	f.saving = max(f.saving, asked)
+	if m := w.streams[f.policy].messages[f.seq]; m != nil { // of the same sequence, in a stream made anew
+		if g := w.fateOf(f.policy, m); g != f {
+			g.muddled = true
+		}
+	}
 }
 
 // letter is called when a dead letter is stored, asked for at a time: does its reason agree with what happened?
 func (w *world) letter(d *drainer, u burial, asked time.Duration) {
-	f := w.accepted[jobID(u.bucket.part.policy, u.Seq)]
+	f := w.fateOf(u.bucket.part.policy, &u.Arrived)
 	f.dead = string(u.reason)
 	f.forgiven = f.forgiven || d.lost >= asked
 	id, ended := jobID(f.policy, f.seq), f.message.Deadline.Add(-wallOff)
@@ -179,7 +184,7 @@ func (w *world) forgets(d *drainer) {
 func (w *world) noted(s *stint) bool {
 	if r := w.records[tablePartitions][checkpointKey(s.part.policy, s.part.number)]; r != nil {
 		var c checkpoint
-		if decode(r.value, &c) == nil && c.Epoch == s.part.epoch &&
+		if decode(r.value, &c) == nil && c.Epoch == s.part.epoch && c.Stream == s.fate.stream.created.UnixNano() &&
 			slices.ContainsFunc(c.Running, func(r runRecord) bool { return r.Seq == s.Seq && r.Holder == s.d.core.lease.id }) {
 			return true
 		}
@@ -189,7 +194,7 @@ func (w *world) noted(s *stint) bool {
 
 // arrives is called when jobs are delivered to an owner.
 func (w *world) arrives(p *partition, jobs []queue.Arrived) {
-	for _, a := range jobs {
-		w.accepted[jobID(p.policy, a.Seq)].at = p
+	for i := range jobs {
+		w.fateOf(p.policy, &jobs[i]).at = p
 	}
 }

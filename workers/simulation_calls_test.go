@@ -1,8 +1,12 @@
 package workers
 
-import "time"
+import (
+	"fmt"
+	"strings"
+	"time"
+)
 
-// What a drainer of the simulation asks the server for single jobs, and what its steps cost.
+// What a drainer of the simulation asks the server for single jobs and partitions, and what its steps cost.
 
 // call does something on the server and then tells the valve of a policy, and repeats it until the answer came.
 func (d *drainer) call(on string, do func(), policy string, then func(v *valve)) {
@@ -85,6 +89,8 @@ func (d *drainer) tell(r report) {
 		heard := !w.down && d.cut <= w.now && w.reported(r)
 		if heard && !w.chance(0.02) {
 			w.to(d, w.latency(), func() { d.core.delivered(r) })
+		} else if d.alive && !heard && !d.core.matters(r) {
+			w.to(d, 0, func() { d.core.delivered(r) })
 		} else if d.alive {
 			w.after(250*time.Millisecond, func() { d.tell(r) })
 		}
@@ -104,3 +110,26 @@ func (w *world) reported(r report) bool {
 
 // reachable reports whether a drainer answers questions.
 func (d *drainer) reachable() bool { return d.alive && d.frozen <= d.w.now && d.cut <= d.w.now }
+
+// readLegacy reads what the former owners of a partition left.
+func (w *world) readLegacy(p *partition, epoch uint64, found *opened) {
+	if r := w.records[tablePartitions][shareKey(p.policy, p.number)]; r != nil && r.revision == epoch {
+		found.claimed = r.stored
+	}
+	if r := w.records[tablePartitions][checkpointKey(p.policy, p.number)]; r != nil {
+		if err := decode(r.value, &found.checkpoint); err != nil {
+			w.fail("checkpoint: %v", err)
+		}
+		found.noted, found.revision = r.stored, r.revision
+	}
+	prefix := shareKey(p.policy, p.number) + "."
+	for key, a := range w.attempts {
+		var seq uint64
+		if rest, ok := strings.CutPrefix(key, prefix); ok {
+			if _, err := fmt.Sscan(rest, &seq); err != nil {
+				panic(err)
+			}
+			found.attempts[seq] = a
+		}
+	}
+}

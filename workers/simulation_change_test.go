@@ -24,6 +24,7 @@ type settings struct {
 	elsewhere  map[string]bool          // policies whose jobs run in other processes alone
 	slow       map[string]bool          // policies whose targets are
 	down       map[string]time.Duration // targets, of a policy or of a bucket: until when
+	retired    map[string]*retirement
 	operations []func(w *world, p *policy.Policy)
 }
 
@@ -31,6 +32,7 @@ func newSettings() settings {
 	return settings{
 		paused: map[string]time.Duration{}, overrides: map[string]map[queue.Key]policy.Override{},
 		tries: map[string]span{}, elsewhere: map[string]bool{}, slow: map[string]bool{}, down: map[string]time.Duration{},
+		retired: map[string]*retirement{},
 	}
 }
 
@@ -218,16 +220,15 @@ func (w *world) cancelSome(name string) {
 		return
 	}
 	seq := stored[w.rng.IntN(len(stored))]
-	f := w.accepted[jobID(name, seq)]
-	w.asks(name, f.partition, func(d *drainer, v *valve, p *partition) {
-		removed := 0
+	w.asks(name, w.streams[name].messages[seq].Partition, func(d *drainer, v *valve, p *partition) {
+		j, removed := p.jobs[seq], 0
 		if w.sabotage != cancelForgotten {
 			removed = v.cancel(p, seq, d.clock())
-		} else if j := p.jobs[seq]; j != nil && j.stage == stageWaiting {
+		} else if j != nil && j.stage == stageWaiting {
 			removed = 1
 		}
 		if removed > 0 {
-			w.cancelled(f, p)
+			w.cancelled(w.fateOf(name, &j.Arrived), p)
 		}
 	})
 }
@@ -236,9 +237,9 @@ func (w *world) cancelSome(name string) {
 func (w *world) purge(name string, key queue.Key) {
 	w.asks(name, partitionOf(key, w.policyOf(name).Partitions), func(d *drainer, v *valve, p *partition) {
 		var waiting []*fate
-		for seq, j := range p.jobs {
+		for _, j := range p.jobs {
 			if j.Key == key && (j.stage == stageWaiting || j.stage == stageDelayed) {
-				waiting = append(waiting, w.accepted[jobID(name, seq)])
+				waiting = append(waiting, w.fateOf(name, &j.Arrived))
 			}
 		}
 		if removed := v.purge(p.waiting(key), d.clock()); removed != len(waiting) {
@@ -267,6 +268,10 @@ func (d *drainer) hearSettings() {
 	var all []queuePolicy
 	for _, p := range w.policies {
 		_, paused := w.set.paused[p.Name]
+		r := w.set.retired[p.Name]
+		if r != nil && r.gone {
+			continue
+		}
 		d.note(&told{p, maps.Clone(w.set.overrides[p.Name]), paused})
 		if w.sabotage == workersIgnored {
 			p.Workers = 16
@@ -274,7 +279,9 @@ func (d *drainer) hearSettings() {
 		if w.sabotage == triesForever {
 			p.Retry.MaxAttempts = 1000
 		}
-		all = append(all, queuePolicy{Policy: p, paused: paused, own: !d.disowned[p.Name], local: !w.set.elsewhere[p.Name]})
+		all = append(all, queuePolicy{
+			Policy: p, paused: paused, retired: r != nil, own: !d.disowned[p.Name], local: !w.set.elsewhere[p.Name],
+		})
 	}
 	d.core.setPolicies(all, now)
 	for _, p := range w.policies {

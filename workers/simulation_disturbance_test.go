@@ -17,7 +17,7 @@ func (w *world) unplanned(d *drainer) {
 		}
 	}
 	for _, f := range w.accepted {
-		if f.final() && w.streams[f.policy].messages[f.seq] != nil {
+		if f.final() && f.stream.messages[f.seq] != nil {
 			f.forgiven = true
 		}
 	}

@@ -299,7 +299,7 @@ func (d *drainer) perform() {
 		})
 	}
 	d.performJobs(&o)
-	if o.vanished > 0 && !w.has(removals) {
+	if o.vanished > 0 && !w.has(removals) && !w.has(streamsAnew) && !w.has(retiring) {
 		w.fail("a job vanished")
 	}
 }

@@ -299,13 +299,13 @@ func (s *stint) progress() {
 		return
 	}
 	s.wait()
-	if s.part.state != partitionSurrendered {
+	if s.part.state != partitionSurrendered || s.stage == stageGone {
 		return
 	}
-	w := s.d.w
+	w, o := s.d.w, outcome{Seq: s.Seq, Kind: outcomeProgress, Stream: s.part.stream()}
 	w.message(s.d, nil, func() {
 		late := s.fate.overdue(w.now, s.timeout())
-		if w.reported(report{s.part.policy, s.part.number, outcome{Seq: s.Seq, Kind: outcomeProgress}}) && !late {
+		if w.reported(report{s.part.policy, s.part.number, o}) && !late {
 			s.fate.heard = w.now
 		}
 	})

@@ -54,6 +54,8 @@ var hazards = []struct {
 	{lagging, 0.2, nil},
 	{tightRecords, 0.2, nil},
 	{strangers, 0.2, nil},
+	{streamsAnew, 0.2, (*world).makeStreamAnew},
+	{retiring, 0.2, (*world).retire},
 }
 
 // pickHazards draws what a world is like: from a source of its own, so that a new hazard changes only the worlds that
@@ -120,8 +122,11 @@ func (w *world) loseLeader() {
 	w.orphaned[name] = max(w.orphaned[name], w.now+w.between(200*time.Millisecond, 8*time.Second))
 }
 
-// headless reports whether a stream or a bucket of records has no leader.
-func (w *world) headless(name string) bool { return w.orphaned[name] > w.now }
+// headless reports whether a stream or a bucket of records has no leader, or is not there.
+func (w *world) headless(name string) bool {
+	s := w.streams[name]
+	return w.orphaned[name] > w.now || s != nil && s.missing
+}
 
 // muteLease lets no renewal of a process arrive for longer than its lease.
 func (w *world) muteLease() {
@@ -135,22 +140,8 @@ func (w *world) removeSome() {
 	name := w.policies[w.rng.IntN(len(w.policies))].Name
 	s := w.streams[name]
 	for _, seq := range slices.Sorted(maps.Keys(s.messages)) {
-		if !w.chance(0.1) {
-			continue
-		}
-		f := w.accepted[jobID(name, seq)]
-		f.removed, f.forgiven, f.excepted = true, true, true
-		s.depth[f.key]--
-		delete(s.messages, seq)
-		for s := range w.stints() {
-			if s.fate == f {
-				delete(w.active[f.bucket], s) // a new owner cannot hear of it any more
-			}
-		}
-		for _, c := range w.contests {
-			if c.part.policy == name {
-				delete(c.keys[f.key].waiting, seq)
-			}
+		if w.chance(0.1) {
+			w.remove(w.fateOf(name, s.messages[seq]))
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package workers
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -13,6 +12,7 @@ import (
 // What JetStream stores and delivers in the simulation: streams, consumers, records.
 
 type stream struct {
+	missing   bool // it is deleted, and not made again yet
 	created   time.Time
 	seq       uint64
 	messages  map[uint64]*queue.Arrived
@@ -21,6 +21,7 @@ type stream struct {
 }
 
 type consumer struct {
+	stream  *stream
 	epoch   uint64
 	owner   *drainer
 	part    *partition
@@ -32,12 +33,13 @@ type consumer struct {
 	swept   bool
 	lost    bool // a delivery was lost: nothing after it is handed to the valve until the backlog is opened anew
 	lean    bool // it delivers no bodies
+	open    bool // its owner has it
 	closed  bool
 }
 
 // deliver sends messages to a consumer's owner, in order, and no sooner than a gap after those before. One that is lost
 // makes a hole, which the backlog notices.
-func (w *world) deliver(policy string, c *consumer, messages []*queue.Arrived, gap time.Duration) {
+func (w *world) deliver(c *consumer, messages []*queue.Arrived, gap time.Duration) {
 	for _, a := range messages {
 		c.pending[a.Seq] = true
 	}
@@ -55,7 +57,7 @@ func (w *world) deliver(policy string, c *consumer, messages []*queue.Arrived, g
 			return
 		}
 		messages := slices.DeleteFunc(messages, func(a *queue.Arrived) bool { // the backlog leaves them out
-			return c.swept && a.Seq <= c.last && w.streams[policy].messages[a.Seq] == nil
+			return c.swept && a.Seq <= c.last && c.stream.messages[a.Seq] == nil
 		})
 		if len(messages) == 0 {
 			return
@@ -83,7 +85,7 @@ func (w *world) deliver(policy string, c *consumer, messages []*queue.Arrived, g
 func (w *world) again(c *consumer, batch []queue.Arrived) {
 	w.after(w.latency(), func() {
 		batch = slices.DeleteFunc(batch, func(a queue.Arrived) bool {
-			return w.streams[c.part.policy].messages[a.Seq] == nil
+			return c.stream.messages[a.Seq] == nil
 		})
 		w.to(c.owner, w.between(0, staleFor/2), func() {
 			if !c.lost && !c.closed && len(batch) > 0 {
@@ -144,7 +146,7 @@ func (d *drainer) ackSeq(p *partition, seq uint64) {
 	w := d.w
 	s := w.streams[p.policy]
 	for _, c := range s.consumers[p.number] {
-		if c.owner != d || c.part != p || c.epoch != p.epoch {
+		if c.owner != d || c.part != p || c.epoch != p.epoch || !c.open {
 			continue
 		}
 		var try func()
@@ -284,7 +286,8 @@ func (d *drainer) open(o opening) {
 	}
 	fails := func() {
 		w.stands.failures[shareOf(o.part)]++
-		w.to(d, w.latency(), func() { d.core.unopened(o, epoch, false, d.clock()) })
+		missing := w.streams[policy].missing && !w.down
+		w.to(d, w.latency(), func() { d.core.unopened(o, epoch, missing, d.clock()) })
 	}
 	w.after(w.between(time.Millisecond, 60*time.Millisecond), func() {
 		if w.down || d.cut > w.now || w.headless(policy) || o.inherit && w.headless(attemptsName) || w.chance(0.02) {
@@ -303,9 +306,13 @@ func (d *drainer) open(o opening) {
 		}
 		c, stored := w.consume(d, o.part, epoch)
 		found.last, found.created = c.last, s.created
+		if w.sabotage == streamsAlike {
+			found.created = originWall
+		}
 		c.lastAt = w.now + w.latency()
 		w.to(d, c.lastAt-w.now, func() {
-			w.opens(o.part, len(stored))
+			w.opens(o.part, s, len(stored))
+			c.open = true
 			d.opened(o, epoch, found)
 			w.sweep(c, 0)
 		})
@@ -319,7 +326,7 @@ func (d *drainer) open(o opening) {
 			if from > 0 && batch[len(batch)-1].Seq >= from {
 				from, wait = 0, gap+late
 			}
-			w.deliver(policy, c, batch, wait)
+			w.deliver(c, batch, wait)
 		}
 	})
 }
@@ -328,7 +335,7 @@ func (d *drainer) open(o opening) {
 func (w *world) consume(d *drainer, p *partition, epoch uint64) (c *consumer, stored []*queue.Arrived) {
 	s := w.streams[p.policy]
 	held := map[uint64]bool{} // by a consumer that sabotage leaves: until its acknowledgement wait ends
-	c = &consumer{epoch: epoch, owner: d, part: p, last: s.seq, counted: s.seq, pending: map[uint64]bool{}}
+	c = &consumer{stream: s, epoch: epoch, owner: d, part: p, last: s.seq, counted: s.seq, pending: map[uint64]bool{}}
 	c.lean = w.has(leanBodies) && w.chance(0.7)
 	if w.sabotage == oldConsumerStays {
 		for _, old := range s.consumers[p.number] {
@@ -355,28 +362,6 @@ func (d *drainer) consumes(p *partition) bool {
 	return slices.ContainsFunc(d.w.streams[p.policy].consumers[p.number], func(c *consumer) bool {
 		return c.owner == d && c.part == p && !c.closed
 	})
-}
-
-func (w *world) readLegacy(p *partition, epoch uint64, found *opened) {
-	if r := w.records[tablePartitions][shareKey(p.policy, p.number)]; r != nil && r.revision == epoch {
-		found.claimed = r.stored
-	}
-	if r := w.records[tablePartitions][checkpointKey(p.policy, p.number)]; r != nil {
-		if err := decode(r.value, &found.checkpoint); err != nil {
-			w.fail("checkpoint: %v", err)
-		}
-		found.noted, found.revision = r.stored, r.revision
-	}
-	prefix := shareKey(p.policy, p.number) + "."
-	for key, a := range w.attempts {
-		var seq uint64
-		if rest, ok := strings.CutPrefix(key, prefix); ok {
-			if _, err := fmt.Sscan(rest, &seq); err != nil {
-				panic(err)
-			}
-			found.attempts[seq] = a
-		}
-	}
 }
 
 func (d *drainer) closeConsumers(p *partition) {

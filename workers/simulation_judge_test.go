@@ -81,7 +81,7 @@ func (w *world) judgeRates() {
 // fates are those of all accepted jobs, in their order.
 func (w *world) fates() []*fate {
 	return slices.SortedFunc(maps.Values(w.accepted), func(a, b *fate) int {
-		return cmp.Or(cmp.Compare(a.policy, b.policy), cmp.Compare(a.seq, b.seq))
+		return cmp.Or(cmp.Compare(a.policy, b.policy), a.message.Stored.Compare(b.message.Stored), cmp.Compare(a.seq, b.seq))
 	})
 }
 

@@ -22,7 +22,7 @@ type stint struct {
 func (d *drainer) start(r *run, worker *promise) {
 	w := d.w
 	w.decisions++
-	f := w.accepted[jobID(r.part.policy, r.Seq)]
+	f := w.fateOf(r.part.policy, &r.Arrived)
 	t := d.told[f.policy]
 	s := &stint{run: r, d: d, fate: f, most: t.concurrency(f.key), worker: worker}
 	if r.Body == nil {

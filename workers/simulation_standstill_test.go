@@ -94,7 +94,7 @@ func (w *world) lookForStandstill() {
 		for _, d := range w.drainers {
 			f := fitness{d, p.Name}
 			switch able := d.able(); {
-			case !able || d.leaving || d.disowned[p.Name]:
+			case !able || d.leaving || d.disowned[p.Name] || w.set.retired[p.Name] != nil:
 				delete(w.stands.fit, f)
 				quiet = quiet && (able || !d.alive)
 			case w.stands.fit[f] == 0:
@@ -206,8 +206,8 @@ func (w *world) mayStart(d *drainer, part *partition, key queue.Key) bool {
 // hasWork reports whether a bucket's owner holds a job that is due.
 func (w *world) hasWork(d *drainer, part *partition, key queue.Key) bool {
 	s := w.streams[part.policy]
-	for seq, m := range s.messages {
-		f := w.accepted[jobID(part.policy, seq)]
+	for _, m := range s.messages {
+		f := w.fateOf(part.policy, m)
 		if f.key != key || f.at != part || f.final() || !m.Deadline.IsZero() || w.wall().Before(m.NotBefore.Add(wallOff)) {
 			continue
 		}

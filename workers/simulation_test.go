@@ -15,14 +15,13 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue"
 )
 
 // The simulation runs whole drainers (core, valves, clocks: everything but I/O) in virtual time against a model of
 // JetStream, from a seed. It checks the laws of DESIGN.md on what the world saw, not on what the drainers believe.
 //
 // This file holds the world. Its rooms: simulation_jetstream_test.go is what is stored, simulation_drainer_test.go one
-// process, simulation_run_test.go its workers, simulation_elsewhere_test.go those of others, simulation_change_test.go the
+// process, simulation_job_test.go the jobs, simulation_run_test.go the workers, simulation_elsewhere_test.go those of others, simulation_change_test.go the
 // operators, simulation_disturbance_test.go what goes wrong, simulation_judge_test.go and simulation_turns_test.go the laws.
 
 var (
@@ -59,6 +58,7 @@ const (
 	cooldownIgnored     sabotage = "no bucket cools down"
 	priorityReversed    sabotage = "the least priority goes first"
 	jumpsUnheard        sabotage = "nobody minds that the clocks jumped"
+	streamsAlike        sabotage = "a stream made anew is taken for the former one"
 	countsBelieved      sabotage = "a sweep ends when as much has come as a consumer counted"
 	deadKeep            sabotage = "nobody claims what a dead owner left"
 	savedForgotten      sabotage = "nothing behind a job starts when its crash is recorded"
@@ -97,6 +97,9 @@ func TestSimulationOfAnOutage(t *testing.T) {
 	const begins, length = 5 * time.Second, 10 * time.Minute
 	for seed := *firstSeed; seed < *firstSeed+uint64(min(*seeds, 12)); seed++ {
 		w := newWorld(seed, noSabotage)
+		if w.has(streamsAnew) || w.has(retiring) {
+			continue // where few jobs are left, what they say of a target opens no breaker
+		}
 		for i := range w.policies {
 			p := &w.policies[i]
 			p.Retry.MaxAttempts = 25
@@ -123,7 +126,7 @@ func TestSimulationNoticesSabotage(t *testing.T) {
 		noFence, noTakeoverWait, oldConsumerStays, handedOverRunsAgain, lossyAcks, clumps, countThrottles,
 		noHandoffLimit, costIgnored, weightIgnored, noUnseenGate, cancelForgotten, workersIgnored, breakerCounts,
 		buriesFailed, triesForever, crashesForgotten, deadlineIgnored, notBeforeIgnored, backoffIgnored, cooldownIgnored,
-		priorityReversed, jumpsUnheard, countsBelieved, deadKeep, savedForgotten,
+		priorityReversed, jumpsUnheard, streamsAlike, countsBelieved, deadKeep, savedForgotten,
 	} {
 		t.Run(string(s), func(t *testing.T) {
 			t.Parallel()
@@ -177,7 +180,7 @@ type world struct {
 	names    int
 	lenders  []*lendingProcess
 
-	accepted  map[string]*fate           // by policy:seq
+	accepted  map[identity]*fate
 	decided   map[*turn]bool             // the last checks that were made
 	decisions int                        // jobs that valves have given to workers
 	active    map[string]map[*stint]bool // what runs, by bucket, as far as its process was not disturbed since
@@ -188,38 +191,6 @@ type world struct {
 	urgent    map[string][]*fate         // by bucket, jobs of a higher priority
 	stands    standstill
 	broken    []string
-}
-
-// fate is what the world saw of one accepted job.
-type fate struct {
-	policy    string
-	bucket    string
-	key       queue.Key
-	partition int
-	seq       uint64
-	cost      int64
-	priority  int
-	message   *queue.Arrived
-	account
-
-	slots     []slot        // its starts
-	given     bool          // to a worker, at least once
-	excepted  bool          // from the order: retried, throttled, returned by a crash …
-	handed    bool          // over, with its partition, while it ran …
-	heard     time.Duration // … and when its new owner last heard that it goes on
-	done      bool
-	dead      string
-	cancelled bool
-	removed   bool // from the stream, by somebody else
-	forgiven  bool // what it comes to may not count: a process that ran it, or was to acknowledge it, crashed
-}
-
-// final reports whether nothing may start the job any more.
-func (f *fate) final() bool { return f.done || f.dead != "" || f.cancelled || f.removed }
-
-// overdue reports whether a new owner may have given up waiting for the job's outcome. Its clock may be a little fast.
-func (f *fate) overdue(now, timeout time.Duration) bool {
-	return f.handed && now-f.heard >= timeout-timeout/1000
 }
 
 // event is something that happens at a time.
@@ -275,7 +246,7 @@ func emptyWorld(seed uint64, s sabotage) *world {
 	return &world{
 		rng: rand.New(rand.NewPCG(seed, 20)), sabotage: s,
 		records: [2]map[string]*record{{}, {}}, composed: map[uint64]int{}, attempts: map[string]storedAttempt{},
-		set: newSettings(), streams: map[string]*stream{}, accepted: map[string]*fate{}, decided: map[*turn]bool{},
+		set: newSettings(), streams: map[string]*stream{}, accepted: map[identity]*fate{}, decided: map[*turn]bool{},
 		active: map[string]map[*stint]bool{}, contests: map[*partition]*contest{}, takeovers: map[string][]takeover{},
 		changes: map[string][]change{}, orphaned: map[string]time.Duration{}, skews: map[string]time.Duration{},
 		cool: map[string]time.Duration{}, urgent: map[string][]*fate{},
@@ -359,9 +330,7 @@ func (w *world) pickPolicies() {
 func (w *world) add(p policy.Policy) {
 	w.policies = append(w.policies, p)
 	w.set.tries[p.Name] = span{p.Retry.MaxAttempts, p.Retry.MaxAttempts}
-	w.streams[p.Name] = &stream{
-		created: w.wall(), messages: map[uint64]*queue.Arrived{}, consumers: map[int][]*consumer{}, depth: map[queue.Key]int64{},
-	}
+	w.streams[p.Name] = newStream(w.wall())
 }
 
 // valid sees to it that the world asks of the drainers only what the policies' own checks let through.
@@ -374,69 +343,6 @@ func (w *world) valid(p policy.Policy) {
 func (w *world) policyOf(name string) *policy.Policy {
 	i := slices.IndexFunc(w.policies, func(p policy.Policy) bool { return p.Name == name })
 	return &w.policies[i]
-}
-
-// publishers send bursts to a few buckets.
-func (w *world) publishers(until time.Duration) {
-	for range 2 + w.rng.IntN(3) {
-		name := w.policies[w.rng.IntN(len(w.policies))].Name
-		key := someKey(w)
-		partition := partitionOf(key, w.policyOf(name).Partitions)
-		for at := w.between(0, 2*time.Second); at < until; at += w.between(100*time.Millisecond, 8*time.Second) {
-			w.after(at, func() {
-				for range 1 + w.rng.IntN(12) {
-					w.publish(name, key, partition)
-				}
-			})
-		}
-	}
-}
-
-// keys are those of every policy.
-var keys = []queue.Key{"k0", "k1", "k2", "k3"}
-
-func someKey(w *world) queue.Key { return keys[w.rng.IntN(len(keys))] }
-
-func bucketOf(policy string, key queue.Key) string { return policy + "/" + string(key) }
-
-func partitionOf(key queue.Key, partitions int) int {
-	return queue.Partition("jobs."+string(key), partitions)
-}
-
-func (w *world) publish(name string, key queue.Key, partition int) {
-	s := w.streams[name]
-	if w.down || w.headless(name) || s.depth[key] >= w.policyOf(name).Capacity || w.has(slowRates) && len(s.messages) >= 20 {
-		return // refused, or never sent
-	}
-	s.seq++
-	a := &queue.Arrived{Seq: s.seq, Key: key, Partition: partition, Stored: w.wall(), Size: 4, Cost: 1, Body: []byte("body")}
-	f := &fate{policy: name, bucket: bucketOf(name, key), key: key, partition: partition, seq: s.seq}
-	if w.chance(0.08) {
-		a.Cost = 2 + w.rng.Int64N(8)
-	}
-	if w.chance(0.1) {
-		a.Priority = 1 + w.rng.IntN(2)
-	}
-	if w.chance(0.02) {
-		a.Deadline = w.wall().Add(w.between(0, 5*time.Second))
-		f.excepted = true
-	}
-	if w.chance(0.02) {
-		a.NotBefore = w.wall().Add(w.between(0, 5*time.Second))
-		f.excepted = true
-	}
-	if w.has(leanBodies) {
-		a.Size = leanSize + w.rng.IntN(2)
-	}
-	f.cost, f.priority, f.message, f.under = a.Cost, a.Priority, a, map[*drainer]bool{}
-	w.urge(f)
-	s.messages[s.seq] = a
-	s.depth[key]++
-	w.accepted[jobID(name, s.seq)] = f
-	if consumers := s.consumers[partition]; len(consumers) > 0 {
-		// Of several consumers, which only sabotage leaves, any may get it.
-		w.deliver(name, consumers[w.rng.IntN(len(consumers))], []*queue.Arrived{a}, 0)
-	}
 }
 
 func (w *world) settled() bool {

@@ -11,6 +11,7 @@ import "github.com/penstock-mq/penstock/queue"
 // back from its worker's last check has had its turn.
 type contest struct {
 	part    *partition
+	stream  *stream
 	arrives int // jobs that were stored when the backlog was opened and have not been delivered
 	keys    map[queue.Key]*contender
 	pairs   map[[2]queue.Key]*rivalry
@@ -33,7 +34,7 @@ type rivalry struct {
 }
 
 // opens is called when a backlog is opened, in which n jobs are stored. What has not come yet can hold buckets back.
-func (w *world) opens(p *partition, n int) {
+func (w *world) opens(p *partition, s *stream, n int) {
 	if w.policyOf(p.policy).OutflowTotal.IsZero() {
 		return
 	}
@@ -44,6 +45,15 @@ func (w *world) opens(p *partition, n int) {
 			c.keys[key] = &contender{jobs: map[uint64]bool{}, waiting: map[uint64]bool{}, before: map[uint64]bool{}, held: true}
 		}
 		w.contests[p] = c
+	}
+	if c.stream != s { // the jobs of the former one are gone
+		c.stream = s
+		for _, k := range c.keys {
+			clear(k.jobs)
+			clear(k.waiting)
+			clear(k.before)
+			k.held = true
+		}
 	}
 	c.arrives = n
 	clear(c.pairs)
@@ -57,8 +67,8 @@ func (w *world) delivered(p *partition, jobs []queue.Arrived) {
 		return
 	}
 	c.arrives -= len(jobs)
-	for _, a := range jobs {
-		f := w.accepted[jobID(p.policy, a.Seq)]
+	for i := range jobs {
+		f := w.fateOf(p.policy, &jobs[i])
 		k := c.keys[f.key]
 		switch {
 		case k.jobs[f.seq]:
