@@ -258,9 +258,16 @@ func (c *core) ownerSeen(s *share, found record, now instant) {
 	s.freeSince = 0
 }
 
+// closeBacklog closes the backlog of a partition that this process gives up, also one that was to be opened in this turn: it
+// would stay open, and refuse for good what others ask the owner.
+func (c *core) closeBacklog(p *partition) {
+	c.out.opens = slices.DeleteFunc(c.out.opens, func(o opening) bool { return o.part == p })
+	c.out.closes = append(c.out.closes, p)
+}
+
 // dropShare forgets a partition that is no longer ours.
 func (c *core) dropShare(s *share) {
-	c.out.closes = append(c.out.closes, s.part)
+	c.closeBacklog(s.part)
 	if s.part.state <= partitionLive {
 		c.valves[s.policy].drop(s.part)
 	}
@@ -275,7 +282,7 @@ func (c *core) release(s *share, now instant) {
 		c.tickAt = min(c.tickAt, now.add(time.Millisecond))
 		return
 	}
-	c.out.closes = append(c.out.closes, s.part)
+	c.closeBacklog(s.part)
 	var h handover
 	if v := c.valves[s.policy]; s.over { // no successor will want to hear what becomes of the jobs
 		h = v.handover(s.part, now, 0)
@@ -295,7 +302,7 @@ func (c *core) release(s *share, now instant) {
 // former owner left was taken in here.
 func (c *core) giveBack(s *share, now instant) {
 	if s.part != nil {
-		c.out.closes = append(c.out.closes, s.part)
+		c.closeBacklog(s.part)
 		c.valves[s.policy].drop(s.part)
 	}
 	r := s.before.record

@@ -279,6 +279,9 @@ func (d *drainer) open(o opening) {
 	w := d.w
 	epoch := o.part.epoch
 	policy, number := o.part.policy, o.part.number
+	if o.part.state > partitionLive {
+		w.fail("ownership: %s opens %s, which it has given up", d.core.options.name, shareOf(o.part))
+	}
 	for _, c := range w.streams[policy].consumers[number] {
 		if c.owner == d && c.part == o.part {
 			c.closed = true
