@@ -109,6 +109,17 @@ func (f fault) frozen(process string) bool {
 	return strings.HasSuffix(f.kind, "frozen") && slices.Contains(strings.Fields(f.whom), process)
 }
 
+// parts reports whether the fault may keep two processes from hearing each other.
+func (f fault) parts(a, b string) bool {
+	switch f.kind {
+	case "routes cut", "routes stalled", "server frozen", "two servers frozen":
+		return true // they may hang on different servers
+	case "link cut", "link stalled", "one link stalled":
+		return slices.ContainsFunc(strings.Fields(f.whom), func(name string) bool { return name == a || name == b })
+	}
+	return false
+}
+
 // history is all that was seen.
 type history struct {
 	mu          sync.Mutex

@@ -50,7 +50,8 @@ func (f *facts) order(v *verdict) {
 const hangUp = time.Second
 
 // repeats (law 3): a job runs again although it has run, or while it runs, only if its owner was killed, or was declared
-// dead because it was frozen, cut off or could not renew its lease; or if it stood still until the attempt's time was up.
+// dead because it was frozen, cut off or could not renew its lease; or if, until the attempt's time was up, it stood still or,
+// the partition having been handed over, could not tell the next owner what the job came to.
 func (f *facts) repeats(v *verdict) {
 	for job, runs := range f.runs {
 		for i, r := range runs {
@@ -93,7 +94,7 @@ func (f *facts) firstStart(job string) time.Duration {
 }
 
 // explained reports whether, from one instant until another, an owner of the job was killed, stood still for as long as an
-// attempt may take, or lost its partition by being declared dead.
+// attempt may take, lost its partition by being declared dead, or was not heard by the next owner.
 func (f *facts) explained(job string, from, until time.Duration) bool {
 	starts := f.starts[job]
 	if len(starts) == 0 {
@@ -115,8 +116,26 @@ func (f *facts) explained(job string, from, until time.Duration) bool {
 		}
 	}
 	partition := f.h.partition(starts[0].bucket)
-	return slices.ContainsFunc(f.h.takeovers, func(t takeover) bool {
+	return f.unheard(starts, until) || slices.ContainsFunc(f.h.takeovers, func(t takeover) bool {
 		return t.policy == starts[0].policy && t.partition == partition && t.at >= from && t.at <= until
+	})
+}
+
+// unheard reports whether, before the last start until an instant, who started the job before that could not tell what it came
+// to for as long as the next owner waits for that.
+func (f *facts) unheard(starts []start, until time.Duration) bool {
+	n := len(starts)
+	for n > 0 && starts[n-1].at > until {
+		n--
+	}
+	if n < 2 || starts[n-1].by == starts[n-2].by {
+		return false
+	}
+	former, _, _ := strings.Cut(starts[n-2].by, ".")
+	next, _, _ := strings.Cut(starts[n-1].by, ".")
+	again := starts[n-1].at
+	return again-starts[n-2].at >= attemptTimeout && slices.ContainsFunc(f.h.faults, func(x fault) bool {
+		return x.parts(former, next) && x.from <= again-attemptTimeout+hangUp && x.until >= again-hangUp
 	})
 }
 

@@ -114,6 +114,22 @@ func TestEachViolationIsNoticed(t *testing.T) {
 			again(h, "drainer-0.1")
 			h.faults = []fault{{"drainer frozen", "drainer-1", 2 * s, 9 * s, false}}
 		}},
+		{"a parting that ended long before the attempt's time was up", "no needless repeat", func(h *history) {
+			again(h, "drainer-1.1")
+			h.faults = []fault{{"routes cut", "nats-0", 12 * s, 18 * s, true}}
+		}},
+		{"a parting that began when the outcome had been told", "no needless repeat", func(h *history) {
+			again(h, "drainer-1.1")
+			h.faults = []fault{{"routes cut", "nats-0", 17 * s, 22 * s, true}}
+		}},
+		{"a parting from neither of two owners", "no needless repeat", func(h *history) {
+			again(h, "drainer-1.1")
+			h.faults = []fault{{"link cut", "drainer-2", 14 * s, 22 * s, false}}
+		}},
+		{"a parting of one owner from itself", "no needless repeat", func(h *history) {
+			again(h, "drainer-0.1")
+			h.faults = []fault{{"routes cut", "nats-0", 14 * s, 22 * s, true}}
+		}},
 		{"a crash after the second run", "no needless repeat", func(h *history) {
 			again(h, "drainer-1.1")
 			h.lives[0].ending, h.lives[0].until = killed, 90*s
@@ -175,6 +191,14 @@ func TestWhatAFaultExplainsIsNoViolation(t *testing.T) {
 		"it stood still until the time of the attempt was up": func(h *history) {
 			again(h, "drainer-0.1")
 			h.faults = []fault{{"drainer frozen", "drainer-0", 2 * s, 9 * s, false}}
+		},
+		"what it came to could not be told to the next owner": func(h *history) {
+			again(h, "drainer-1.1")
+			h.faults = []fault{{"routes cut", "nats-0", 15 * s, 22 * s, true}}
+		},
+		"its owner was cut off until the next one waited no more": func(h *history) {
+			again(h, "drainer-1.1")
+			h.faults = []fault{{"link stalled", "drainer-0", 14 * s, 22 * s, false}}
 		},
 		"a former owner buried it": func(h *history) {
 			h.letters = append(h.letters, letter{paced, "steady:99", "deadline", 0, 30 * s})
