@@ -728,9 +728,11 @@ var table = []mutant{
 	},
 	{
 		name: "throttle-counts-an-attempt", file: "workers/settle.go",
-		old: "v.throttle(b, o.RetryAfter, now)",
+		old: `v.throttle(b, o.RetryAfter, now)
+		v.makeReady(j, now)`,
 		new: `v.throttle(b, o.RetryAfter, now)
-		j.attempts++`,
+		j.attempts++
+		v.makeReady(j, now)`,
 		by: "./workers TestCooldowns",
 	},
 	{
