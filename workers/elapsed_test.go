@@ -48,18 +48,18 @@ func TestNoLeadersClockShortensAWait(t *testing.T) {
 				h.At = 0
 			}
 			stored := originWall.Add(x.stored)
-			found := opened{claimed: originWall.Add(x.claimed), created: originWall.Add(-time.Hour), read: originWall, last: 1}
+			found := opened{claimed: originWall.Add(x.claimed), created: originWall.Add(-time.Hour), read: originWall, last: 2}
 			c.synced = x.live
 			left := ownerRecord{V: version, Owner: "old", Released: true, handover: h}
 			if x.crashed {
 				left = ownerRecord{V: version, Owner: "old"}
 				found.checkpoint, found.noted = checkpoint{V: version, Owner: "old", Epoch: 8, handover: h}, stored
-				c.watched(tableDrainers, "old", record{revision: 3}, origin)
+				c.watched(tableDrainers, "old", record{revision: 3, stored: originWall}, origin)
 			}
 			c.watched(tablePartitions, "api.0", record{exists: true, value: encode(left), revision: 8, stored: stored}, origin)
 			c.synced = true
 			part, now := takeOver(c, found)
-			c.arrived(part, part.epoch, []queue.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall}}, now)
+			c.arrived(part, part.epoch, []queue.Arrived{{Seq: 2, Key: "a", Cost: 1, Stored: originWall}}, now)
 			at := firstStart(c, now).since(origin)
 			if at < 9*second || at > 11*second+mostSpread {
 				t.Errorf("the next job starts after %v, want 9 to 11 s", at)
@@ -89,8 +89,8 @@ func TestASlowRateGoesOnOverARestart(t *testing.T) {
 	c.synced = false
 	c.watched(tablePartitions, "api.0", record{exists: true, value: encode(left), revision: 8, stored: originWall.Add(-5 * second)}, origin)
 	c.synced = true
-	part, now := takeOver(c, opened{claimed: originWall, read: originWall, created: originWall.Add(-time.Hour), last: 1})
-	c.arrived(part, part.epoch, []queue.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall}}, now)
+	part, now := takeOver(c, opened{claimed: originWall, read: originWall, created: originWall.Add(-time.Hour), last: 2})
+	c.arrived(part, part.epoch, []queue.Arrived{{Seq: 2, Key: "a", Cost: 1, Stored: originWall}}, now)
 	if at := firstStart(c, now).since(origin); at < 4*second || at > 4200*ms {
 		t.Errorf("4 s were left: the next job starts after %v", at)
 	}
@@ -113,7 +113,7 @@ func TestACheckpointThatIsStoredLateIsNoWordOnWhatBeganMeanwhile(t *testing.T) {
 	stored := old.wall().Add(second)
 
 	c := coreBench(t, slowly())
-	c.watched(tableDrainers, "old", record{revision: 3}, origin)
+	c.watched(tableDrainers, "old", record{revision: 3, stored: originWall}, origin)
 	c.watched(tablePartitions, "api.0", record{exists: true, value: encode(ownerRecord{V: version, Owner: "old"}), revision: 8, stored: originWall}, origin)
 	const takeover = 15 * second
 	claimed := originWall.Add(takeover)
@@ -137,13 +137,13 @@ func TestAClockThatIsNotDueYetIsExactAfterACrash(t *testing.T) {
 	c := coreBench(t, slowly())
 	h := leftBehind(t)
 	h.At = originWall.Add(-noted).UnixMicro()
-	c.watched(tableDrainers, "old", record{revision: 3}, origin)
+	c.watched(tableDrainers, "old", record{revision: 3, stored: originWall}, origin)
 	c.watched(tablePartitions, "api.0", record{exists: true, value: encode(ownerRecord{V: version, Owner: "old"}), revision: 8, stored: originWall}, origin)
 	part, now := takeOver(c, opened{
 		claimed: originWall, read: originWall, created: originWall.Add(-time.Hour), last: 1,
 		checkpoint: checkpoint{V: version, Owner: "old", Epoch: 8, handover: h}, noted: originWall.Add(-noted),
 	})
-	c.arrived(part, part.epoch, []queue.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall}}, now)
+	c.arrived(part, part.epoch, []queue.Arrived{{Seq: 2, Key: "a", Cost: 1, Stored: originWall}}, now)
 	if at := firstStart(c, now).since(origin); at < 4*second || at > 4200*ms {
 		t.Errorf("4 s were left: the next job starts after %v", at)
 	}
