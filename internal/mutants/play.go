@@ -74,7 +74,8 @@ func play(ctx context.Context, dir string, rows []mutant, tell func(result)) (re
 			for i := range next {
 				begun := time.Now()
 				r := result{mutant: rows[i]}
-				if why := failing[rows[i].group()]; why != "" {
+				_, pattern, _ := rows[i].test()
+				if why := failing[pattern+" "+rows[i].group()]; why != "" {
 					r.verdict, r.detail = broken, "fails without a mutant: "+why
 				} else {
 					r.verdict, r.detail = playOne(ctx, dir, filepath.Join(scratch, strconv.Itoa(i)), rows[i])
@@ -110,7 +111,8 @@ func (m mutant) group() string {
 	return strings.Join(append([]string{dir}, flags...), " ")
 }
 
-// unmutated says for each group whose tests fail as it is what fails.
+// unmutated says of the tests that fail without a mutant what fails, by the pattern and the group. Those of a group run
+// together, and one by one only if that does not go well.
 func unmutated(ctx context.Context, dir string, rows []mutant) map[string]string {
 	patterns := map[string][]string{}
 	for _, m := range rows {
@@ -120,9 +122,13 @@ func unmutated(ctx context.Context, dir string, rows []mutant) map[string]string
 	}
 	failing := map[string]string{}
 	for group, all := range patterns {
-		v, detail := runTests(ctx, dir, group, strings.Join(all, "|"))
-		if v != survived {
-			failing[group] = detail
+		if v, _ := runTests(ctx, dir, group, strings.Join(all, "|")); v == survived {
+			continue
+		}
+		for _, pattern := range all {
+			if v, detail := runTests(ctx, dir, group, pattern); v != survived {
+				failing[pattern+" "+group] = detail
+			}
 		}
 	}
 	return failing

@@ -488,12 +488,6 @@ var table = []mutant{
 		by:  "./workers TestNoLeadersClockShortensAWait",
 	},
 	{
-		name: "checkpoint-stored-late-believed", file: "workers/takeover.go",
-		old: "most = max(most, found.claimed.Sub(told), c.wall(now).Sub(told))",
-		new: "_ = told",
-		by:  "./workers TestACheckpointThatIsStoredLateIsNoWordOnWhatBeganMeanwhile",
-	},
-	{
 		name: "attempts-of-another-stream-taken", file: "workers/takeover.go",
 		old: "return stream != found.created.UnixNano()",
 		new: "return false",
