@@ -4,25 +4,25 @@ import "github.com/penstock-mq/penstock/queue"
 
 // actions is what the pure parts want done. The drainer, or a simulation, carries them out and clears the lists.
 type actions struct {
-	starts    []run      // give to a worker
-	lent      []lent     // give to workers elsewhere
-	refusals  []string   // workers elsewhere for whose claim there is no job
-	acks      []recordOf // acknowledge, with confirmation
-	fetches   []*job     // read the body
-	saves     []save     // write the attempt record, then call saved
-	burials   []burial   // store the dead letter, then call buried
-	forgets   []recordOf // delete the attempt record
-	done      []ending   // note that a job with an Idempotency-Key is done, without waiting
-	endings   []ending   // note how a job with an Idempotency-Key ended, then acknowledge it
-	cancelled []*job     // dropped on an operator's word
-	accepted  []*job     // seen for the first time, since they were stored
-	breakers  []turned   // opened or closed
-	offers    []string   // policies that need workers elsewhere
-	reports   []report   // tell the new owner of a partition
-	puts      []put      // compare-and-set a record
-	reads     []read     // read a record from its leader
-	deletes   []put      // delete a record
-	opens     []opening  // open a backlog
+	starts    []run       // give to a worker
+	lent      []lent      // give to workers elsewhere
+	refusals  []string    // workers elsewhere for whose claim there is no job
+	acks      []recordOf  // acknowledge, with confirmation
+	fetches   []*job      // read the body
+	saves     []save      // write the attempt record, then call saved
+	burials   []burial    // store the dead letter, then call buried
+	forgets   []forgotten // delete the attempt record
+	done      []ending    // note that a job with an Idempotency-Key is done, without waiting
+	endings   []ending    // note how a job with an Idempotency-Key ended, then acknowledge it
+	cancelled []*job      // dropped on an operator's word
+	accepted  []*job      // seen for the first time, since they were stored
+	breakers  []turned    // opened or closed
+	offers    []string    // policies that need workers elsewhere
+	reports   []report    // tell the new owner of a partition
+	puts      []put       // compare-and-set a record
+	reads     []read      // read a record from its leader
+	deletes   []put       // delete a record
+	opens     []opening   // open a backlog
 	closes    []*partition
 	takeovers []*partition // of owners that crashed
 	vanished  int          // jobs that were removed from the stream by others
@@ -49,11 +49,6 @@ type recordOf struct {
 type lent struct {
 	run    run
 	worker string // the subject that it listens to
-}
-
-type save struct {
-	*job
-	record attemptRecord
 }
 
 // ending is how a job with an Idempotency-Key ended, which its repeats are told.

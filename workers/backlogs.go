@@ -151,7 +151,7 @@ func (d *Drainer) readLegacy(ctx context.Context, p *partition, epoch uint64, fo
 	}
 	for _, r := range records {
 		seq, err := strconv.ParseUint(r.Key[strings.LastIndexByte(r.Key, '.')+1:], 10, 64)
-		a := storedAttempt{stored: r.Stored}
+		a := storedAttempt{stored: r.Stored, revision: r.Revision}
 		if err == nil {
 			err = decode(r.Value, &a.attemptRecord)
 		}

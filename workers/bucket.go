@@ -222,6 +222,7 @@ type partition struct {
 	jobs    map[uint64]*job
 	begun   map[uint64]*job   // those of them that run, wherever, or whose outcome is being recorded
 	crashes map[uint64]string // by job that counts any: whose was the last
+	records map[uint64]uint64 // revisions of attempt records, by job that has one
 
 	fresh    bool // what the predecessor left was not taken over yet
 	broken   bool // its backlog lost its way and must be opened anew

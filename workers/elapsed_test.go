@@ -164,7 +164,7 @@ func TestAttemptsOfAnotherStreamAreToldApartByItsId(t *testing.T) {
 		{0, -second, false},
 	} {
 		in := c.inheritance(&share{policy: "api"}, opened{created: originWall, claimed: originWall.Add(time.Minute),
-			attempts: map[uint64]storedAttempt{1: {attemptRecord{V: version, Attempts: 2, Stream: x.stream}, originWall.Add(x.stored)}}}, origin)
+			attempts: map[uint64]storedAttempt{1: {attemptRecord{V: version, Attempts: 2, Stream: x.stream}, originWall.Add(x.stored), 0}}}, origin)
 		if _, got := in.attempts[1]; got != x.want {
 			t.Errorf("stream %d, stored %v after it was made: heeded %v", x.stream, x.stored, got)
 		}

@@ -102,10 +102,9 @@ func (d *Drainer) performJobs(ctx context.Context, out *actions) {
 			continue
 		}
 		s.record.At = d.core.wall(d.now()).UnixMicro()
-		key, value := attemptKey(s.bucket.part, s.Seq), encode(s.record)
 		d.persist(b.ctx, purpose{s.bucket.part.policy, "record attempt"}, func() error {
-			return d.broker.Attempts().Set(b.ctx, key, value)
-		}, func(now instant) { d.valveOf(s.bucket.part, func(v *valve) { v.saved(s.job, now) }) })
+			return d.writeAttempt(b.ctx, &s)
+		}, func(now instant) { d.valveOf(s.bucket.part, func(v *valve) { v.stored(&s, now) }) })
 	}
 	for _, u := range out.burials {
 		if b := d.backlogs[u.bucket.part]; b != nil {
@@ -115,7 +114,7 @@ func (d *Drainer) performJobs(ctx context.Context, out *actions) {
 	d.noteEnds(out)
 	for _, f := range out.forgets {
 		d.call(ctx, purpose{f.part.policy, "delete attempt"}, func() error {
-			err := d.broker.Attempts().Delete(ctx, attemptKey(f.part, f.seq), 0)
+			err := d.broker.Attempts().Delete(ctx, attemptKey(f.part, f.seq), f.revision)
 			if err != nil {
 				d.log.Debug("attempt record not deleted", "job", jobID(f.part.policy, f.seq), "error", err)
 			}

@@ -111,6 +111,7 @@ type attemptRecord struct {
 	Crashes   int    `json:"crashes,omitempty"`
 	At        int64  `json:"at,omitempty"`         // when the backoff began, as in handover
 	Stream    int64  `json:"stream,omitempty"`     // when the job's stream was made, Unix ns: another one repeats its sequence
+	Epoch     uint64 `json:"epoch,omitempty"`      // of the owner that wrote it: a later one's stands
 	CrashedBy string `json:"crashed_by,omitempty"` // whose crash was the last of them: it counts once, whoever hears of it
 }
 

@@ -124,12 +124,14 @@ func jittered(d time.Duration, draw float64) time.Duration {
 func (v *valve) save(j *job, backoff time.Duration) {
 	j.enter(stageSaving)
 	j.backoff, j.recorded = backoff, true
+	p := j.bucket.part
 	v.out.saves = append(v.out.saves, save{j, attemptRecord{
 		V: version, Attempts: j.attempts, DueIn: micros(backoff), LastError: j.lastError, Crashes: j.crashes,
-		Stream: j.bucket.part.stream(), CrashedBy: j.bucket.part.crashes[j.Seq],
-	}})
+		Stream: p.stream(), Epoch: p.epoch, CrashedBy: p.crashes[j.Seq],
+	}, p.records[j.Seq]})
 }
 
+// saved lets a job go on whose attempt record is stored.
 func (v *valve) saved(j *job, now instant) {
 	if j.bucket.part.state > partitionLive || j.stage != stageSaving {
 		return
@@ -181,7 +183,8 @@ func (v *valve) remove(j *job, now instant) {
 	delete(b.part.crashes, j.Seq)
 	b.held--
 	if j.recorded {
-		v.out.forgets = append(v.out.forgets, recordOf{b.part, j.Seq})
+		v.out.forgets = append(v.out.forgets, forgotten{recordOf{b.part, j.Seq}, b.part.records[j.Seq]})
+		delete(b.part.records, j.Seq)
 	}
 	if b.held == 0 {
 		v.place(b, now)

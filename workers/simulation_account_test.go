@@ -18,8 +18,7 @@ type account struct {
 	under     map[*drainer]bool // those who have given it to a worker, and whose crash is still to come
 	hopeless  bool              // a run said that no attempt can succeed
 	rests     time.Duration     // it backs off, until when at least
-	muddled   bool              // the record of it is an older one, or one of a process that was declared dead
-	saving    time.Duration     // when the newest record of it was asked for
+	muddled   bool              // its record is that of a job of the same sequence, of another stream
 	at        *partition        // whose owner it was delivered to last
 	idle      *partition        // whose owner heard how its last run ended …
 	idleUntil time.Duration     // … after which it backs off until then at most
@@ -122,17 +121,11 @@ func (w *world) hears(s *stint, o outcome, breaks bool) {
 	}
 }
 
-// noteAttempt is called when an attempt record is stored, asked for at a time. It may overtake another, or be of a process
-// that was declared dead.
-func (w *world) noteAttempt(d *drainer, s save, asked time.Duration) {
-	f, r := w.fateOf(s.bucket.part.policy, &s.Arrived), s.record
-	f.unsaved = max(0, f.failed.low-r.Attempts)
-	stale := asked < f.saving || d.lost > 0
-	f.muddled = stale || f.muddled && (r.Attempts < f.failed.low || r.Crashes < f.crashed.low)
-	if stale {
-		f.failed, f.crashed = f.failed.and(r.Attempts), f.crashed.and(r.Crashes)
-	}
-	f.saving = max(f.saving, asked)
+// noteAttempt is called when an attempt record is stored.
+func (w *world) noteAttempt(s save) {
+	f := w.fateOf(s.bucket.part.policy, &s.Arrived)
+	f.unsaved = max(0, f.failed.low-s.record.Attempts)
+	f.muddled = false
 	if m := w.streams[f.policy].messages[f.seq]; m != nil { // of the same sequence, in a stream made anew
 		if g := w.fateOf(f.policy, m); g != f {
 			g.muddled = true

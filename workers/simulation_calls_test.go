@@ -125,7 +125,7 @@ func (w *world) readLegacy(p *partition, epoch uint64, found *opened) {
 	prefix := shareKey(p.policy, p.number) + "."
 	for key, a := range w.attempts {
 		var seq uint64
-		if rest, ok := strings.CutPrefix(key, prefix); ok {
+		if rest, ok := strings.CutPrefix(key, prefix); ok && a.V != 0 {
 			if _, err := fmt.Sscan(rest, &seq); err != nil {
 				panic(err)
 			}

@@ -311,7 +311,7 @@ func (d *drainer) performJobs(o *actions) {
 	}
 	slices.SortFunc(o.saves, func(a, b save) int { return order(a.job, b.job) })
 	slices.SortFunc(o.burials, func(a, b burial) int { return order(a.job, b.job) })
-	slices.SortFunc(o.forgets, func(a, b recordOf) int {
+	slices.SortFunc(o.forgets, func(a, b forgotten) int {
 		return cmp.Or(cmp.Compare(a.part.policy, b.part.policy), cmp.Compare(a.seq, b.seq))
 	})
 	slices.SortFunc(o.reports, func(a, b report) int {
@@ -324,27 +324,16 @@ func (d *drainer) performJobs(o *actions) {
 	asked := w.now
 	for _, s := range o.saves {
 		s.record.At = d.core.wall(d.clock()).UnixMicro()
-		d.call(attemptsName, func() {
-			w.attempts[attemptKey(s.bucket.part, s.Seq)] = storedAttempt{s.record, w.stamp(attemptsName)}
-			w.noteAttempt(d, s, asked)
-		}, s.bucket.part.policy, func(v *valve) { d.saved(v, s) })
+		d.save(&s)
 	}
 	for _, u := range o.burials {
 		name := u.bucket.part.policy
 		d.call(lettersName, func() { w.letter(d, u, asked) }, name, func(v *valve) { v.buried(u.job) })
 	}
 	for _, f := range o.forgets {
-		w.after(w.latency(), func() { delete(w.attempts, attemptKey(f.part, f.seq)) })
+		w.after(w.latency(), func() { w.deleteAttempt(f) })
 	}
 	for _, r := range o.reports {
 		d.tell(r)
-	}
-}
-
-// saved tells a valve that an attempt record is stored.
-func (d *drainer) saved(v *valve, s save) {
-	v.saved(s.job, d.clock())
-	if d.w.sabotage == savedForgotten && s.bucket.part.state == partitionLive {
-		v.unplace(s.bucket)
 	}
 }

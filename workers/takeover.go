@@ -17,7 +17,8 @@ type opened struct {
 
 type storedAttempt struct {
 	attemptRecord
-	stored time.Time
+	stored   time.Time
+	revision uint64
 }
 
 // opened takes the success of an opening; its arrivals may follow.
@@ -106,7 +107,7 @@ func (c *core) inheritance(s *share, found opened, now instant) inheritance {
 		}
 		passed, _ := c.elapsed(found, a.stored, a.At, 0, now)
 		left := time.Duration(a.DueIn)*time.Microsecond - passed
-		in.attempts[seq] = inheritedAttempt{a.attemptRecord, max(0, left)}
+		in.attempts[seq] = inheritedAttempt{a.attemptRecord, max(0, left), a.revision}
 	}
 	return in
 }

@@ -19,7 +19,7 @@ func (v *valve) own(number int, epoch uint64) *partition {
 	p := &partition{
 		policy: v.policy.Name, number: number, epoch: epoch, state: partitionOpening, fresh: true, sweeping: true,
 		buckets: map[queue.Key]*bucket{}, jobs: map[uint64]*job{}, begun: map[uint64]*job{}, inherited: map[uint64]*inheritedJob{},
-		crashes: map[uint64]string{},
+		crashes: map[uint64]string{}, records: map[uint64]uint64{},
 	}
 	v.parts[number] = p
 	return p
@@ -39,7 +39,8 @@ type inheritance struct {
 
 type inheritedAttempt struct {
 	attemptRecord
-	dueIn time.Duration
+	dueIn    time.Duration
+	revision uint64
 }
 
 // inherit applies what the predecessor left. After a crash each bucket counts as having started a job at the last moment
@@ -85,6 +86,7 @@ func (v *valve) inherit(p *partition, in inheritance, now instant) {
 	}
 	for seq, a := range in.attempts {
 		p.inherited[seq] = &inheritedJob{record: a.attemptRecord, dueIn: a.dueIn, saved: true}
+		p.records[seq] = a.revision
 	}
 	for _, r := range in.handover.Running {
 		j := p.inherited[r.Seq]
@@ -160,7 +162,7 @@ func (v *valve) restart(p *partition, now instant) {
 			p.noting--
 		}
 		if j.recorded {
-			v.out.forgets = append(v.out.forgets, recordOf{p, seq})
+			v.out.forgets = append(v.out.forgets, forgotten{recordOf{p, seq}, p.records[seq]})
 		}
 		if j.stage != stageAcking {
 			v.out.vanished++
@@ -169,6 +171,7 @@ func (v *valve) restart(p *partition, now instant) {
 	}
 	clear(p.inherited)
 	clear(p.crashes)
+	clear(p.records)
 	p.highest, p.unseen, p.finished, p.recent, p.stale = 0, 0, nil, nil, 0
 	v.placeAll(p, now)
 }
@@ -216,7 +219,8 @@ func (v *valve) swept(p *partition, now instant) {
 		}
 		delete(p.inherited, seq)
 		if in.saved {
-			v.out.forgets = append(v.out.forgets, recordOf{p, seq})
+			v.out.forgets = append(v.out.forgets, forgotten{recordOf{p, seq}, p.records[seq]})
+			delete(p.records, seq)
 		}
 		if in.runs() {
 			v.saw(p, now)

@@ -198,7 +198,7 @@ func TestRecordsOfAFormerStreamAreNotApplied(t *testing.T) {
 	c.watched(tablePartitions, "api.0", record{exists: true, value: encode(left), revision: 8, stored: originWall}, origin)
 	part, now := takeOver(c, opened{
 		last: 100, claimed: originWall.Add(time.Hour), created: originWall.Add(time.Minute),
-		attempts: map[uint64]storedAttempt{3: {attemptRecord{V: version, Attempts: 4}, originWall}},
+		attempts: map[uint64]storedAttempt{3: {attemptRecord{V: version, Attempts: 4}, originWall, 0}},
 	})
 	jobs := []queue.Arrived{{Seq: 1, Key: "a", Cost: 1}, {Seq: 2, Key: "b", Cost: 1}, {Seq: 3, Key: "c", Cost: 1}}
 	for i := range jobs {

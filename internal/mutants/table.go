@@ -846,6 +846,18 @@ func (j orderedJob) moved`,
 	},
 
 	{
+		name: "attempts-of-the-dead-stand", file: "workers/attempts.go",
+		old: "err == nil && r.Epoch > s.record.Epoch",
+		new: "false",
+		by:  "./workers TestAnAttemptRecordIsFenced",
+	},
+	{
+		name: "attempts-of-the-dead-forgotten", file: "workers/attempts.go",
+		old: "if r.Stream == s.record.Stream {",
+		new: "if false {",
+		by:  "./workers TestWhatAFormerOwnerCountedLateCounts",
+	},
+	{
 		name: "noted-crash-holds-its-bucket", file: "workers/settle.go",
 		old: "	j.bucket.noting--\n",
 		new: "",
