@@ -114,6 +114,8 @@ func (f fault) parts(a, b string) bool {
 	switch f.kind {
 	case "routes cut", "routes stalled", "server frozen", "two servers frozen":
 		return true // they may hang on different servers
+	case "drainer frozen":
+		return f.frozen(a) || f.frozen(b)
 	case "link cut", "link stalled", "one link stalled":
 		return slices.ContainsFunc(strings.Fields(f.whom), func(name string) bool { return name == a || name == b })
 	}

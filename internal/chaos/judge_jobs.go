@@ -121,8 +121,9 @@ func (f *facts) explained(job string, from, until time.Duration) bool {
 	})
 }
 
-// unheard reports whether, before the last start until an instant, who started the job before that could not tell what it came
-// to for as long as the next owner waits for that.
+// unheard reports whether, before the last start until an instant, who had started the job before
+// could not tell what it came to: from its end, or from when the next owner began to wait for that,
+// until this gave it up.
 func (f *facts) unheard(starts []start, until time.Duration) bool {
 	n := len(starts)
 	for n > 0 && starts[n-1].at > until {
@@ -131,11 +132,20 @@ func (f *facts) unheard(starts []start, until time.Duration) bool {
 	if n < 2 || starts[n-1].by == starts[n-2].by {
 		return false
 	}
-	former, _, _ := strings.Cut(starts[n-2].by, ".")
-	next, _, _ := strings.Cut(starts[n-1].by, ".")
-	again := starts[n-1].at
-	return again-starts[n-2].at >= attemptTimeout && slices.ContainsFunc(f.h.faults, func(x fault) bool {
-		return x.parts(former, next) && x.from <= again-attemptTimeout+hangUp && x.until >= again-hangUp
+	former, next := starts[n-2], starts[n-1]
+	if next.at-former.at < attemptTimeout {
+		return false
+	}
+	ended := former.at + attemptTimeout
+	for _, r := range f.runs[next.job] {
+		if r.came >= former.at && r.came < next.at {
+			ended = min(ended, r.left)
+		}
+	}
+	begun := max(ended, next.at-attemptTimeout+hangUp)
+	process := func(s start) string { name, _, _ := strings.Cut(s.by, "."); return name }
+	return slices.ContainsFunc(f.h.faults, func(x fault) bool {
+		return x.from <= begun && x.until >= next.at-hangUp && x.parts(process(former), process(next))
 	})
 }
 

@@ -200,6 +200,12 @@ func TestWhatAFaultExplainsIsNoViolation(t *testing.T) {
 			again(h, "drainer-1.1")
 			h.faults = []fault{{"link stalled", "drainer-0", 14 * s, 22 * s, false}}
 		},
+		"it hung at the target, and its owner was frozen before its time was up": func(h *history) {
+			h.runs[98].left, h.runs[98].status = 22*s, 0
+			h.starts = append(h.starts, start{paced, "steady:99", 1, 20 * s, "drainer-1.1", false})
+			h.runs = append(h.runs, run{"steady/k1/98", "steady:99", 1, 20*s + ms, 20*s + 2*ms, 200})
+			h.faults = []fault{{"drainer frozen", "drainer-0", 17500 * ms, 22 * s, false}}
+		},
 		"a former owner buried it": func(h *history) {
 			h.letters = append(h.letters, letter{paced, "steady:99", "deadline", 0, 30 * s})
 			h.submissions[98].deadline, h.submissions[98].sent = 10*s, 8*s
