@@ -286,10 +286,13 @@ const (
 	// consumer has it. The job is removed when the server that leads the stream has applied that too: seconds later where
 	// that server was away, and never where the consumer is deleted before.
 	finishedFor = 30 * time.Second
+	// mostFinished is how many of them a partition remembers: those of half a minute at 4,000 a second.
+	mostFinished = 1 << 17
 )
 
 // finish remembers a confirmed acknowledgement for finishedFor.
 func (p *partition) finish(seq uint64, now instant) {
+	p.stale = max(p.stale, len(p.recent)-mostFinished)
 	for p.stale < len(p.recent) && now.since(p.recent[p.stale].at) > finishedFor {
 		p.stale++
 	}

@@ -30,3 +30,17 @@ func TestAFinishedJobThatIsStillStoredIsKnownSecondsLater(t *testing.T) {
 		t.Errorf("hands over %v as finished long after", h.Done)
 	}
 }
+
+// However fast jobs finish, a partition remembers a bounded number of them: the latest.
+func TestSoManyFinishedJobsAreRemembered(t *testing.T) {
+	p := &partition{}
+	for seq := range uint64(3 * mostFinished) {
+		p.finish(seq, origin)
+	}
+	if n := len(p.recent) - p.stale; n > mostFinished+1 || len(p.recent) > 2*mostFinished+2 {
+		t.Errorf("%d are remembered in %d places, at most %d may be", n, len(p.recent), mostFinished)
+	}
+	if last := uint64(3*mostFinished - 1); !p.finishedLately(last, origin) {
+		t.Errorf("job %d, which finished last, is forgotten", last)
+	}
+}

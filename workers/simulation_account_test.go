@@ -27,7 +27,6 @@ type account struct {
 // span is a number that is known within bounds.
 type span struct{ low, high int }
 
-func (s span) and(n int) span { return span{min(s.low, n), max(s.high, n)} }
 func (s span) has(n int) bool { return s.low <= n && n <= s.high }
 
 const (
