@@ -124,7 +124,7 @@ type bucket struct {
 	lastError string  // of the last run that did not end well, until one does
 
 	bodies int     // how many of its jobs are counted
-	inList int     // its place in the partition's list
+	inList int     // its place in the partition's list, −1 once it is forgotten
 	awake  bool    // it has work and may run it; asleep it earns burst credit
 	since  instant // when it last woke or started a job
 	spot   spot

@@ -317,7 +317,7 @@ func (v *valve) startable(b *bucket) instant {
 
 // forget drops an empty bucket once it is as good as new.
 func (v *valve) forget(b *bucket, now instant) {
-	if b.part.buckets[b.key] != b {
+	if b.inList < 0 {
 		return // it was forgotten before
 	}
 	at := b.cool

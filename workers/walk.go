@@ -65,4 +65,5 @@ func (p *partition) remove(b *bucket) {
 	fill(last)
 	p.list[last] = nil
 	p.list = p.list[:last]
+	b.inList = -1
 }
