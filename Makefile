@@ -1,7 +1,7 @@
 # `make` lists the targets. Go is all that they need, the tests apart: `make setup` sees to the rest.
 
 FUZZTIME ?= 20s
-FRESH    ?= 1m
+SEEDS    ?= 500
 FOR      ?= 1h
 OUTAGE   ?= 10m
 CHAOS    ?= 3m
@@ -28,9 +28,9 @@ setup: ## install what the tests need beside Go (C compiler, redis-server, pytho
 	@scripts/setup
 
 # Tests hold real time to account, so packages do not share the processors: -p 1.
-test: setup ## all tests with the race detector, and FRESH=1m of simulated worlds without it
+test: setup ## all tests with the race detector, and SEEDS=500 simulated worlds without it
 	CGO_ENABLED=1 go test -race -p 1 -timeout 10m ./...
-	go test ./workers -run TestSimulationLaws -v -fresh $(FRESH)
+	go test ./workers -run TestSimulationLaws -seeds $(SEEDS)
 
 lint: ## gofmt, go vet, staticcheck, and whether go.mod is tidy
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "gofmt -w is needed:"; echo "$$unformatted"; exit 1; }
