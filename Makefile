@@ -1,6 +1,7 @@
 # `make` lists the targets. Go is all that they need, the tests apart: `make setup` sees to the rest.
 
 FUZZTIME ?= 20s
+# Seed 550 is the first that breaks a rule of the judge, and one in some 500 after it: not yet explained.
 SEEDS    ?= 500
 FOR      ?= 1h
 OUTAGE   ?= 10m
