@@ -327,6 +327,25 @@ func TestABucketsBreakerIsItsOwn(t *testing.T) {
 	}
 }
 
+// Buckets that find the target down open the breaker of all when there are enough in a row, and not when another finds
+// it up in between.
+func TestBucketsInARowOpenTheBreakerOfAll(t *testing.T) {
+	for name, up := range map[string]bool{"in a row": false, "with others in between": true} {
+		b := newValveBench(t, leaky("api", "10/s"))
+		for i := range mostSuspectBuckets {
+			b.arrive(fmt.Sprint("down-", i))
+			b.down(b.start()[0])
+			if up {
+				b.arrive(fmt.Sprint("up-", i))
+				b.done(b.start()[0])
+			}
+		}
+		if b.v.breaker.open == up {
+			t.Errorf("%s: the breaker of all is open: %v", name, b.v.breaker.open)
+		}
+	}
+}
+
 // Law 5: buckets that find the target down do not keep the probes from another that it is up for, though it runs jobs and
 // they do not.
 func TestEveryBucketIsProbed(t *testing.T) {

@@ -349,6 +349,25 @@ func TestNobodyCanTell(t *testing.T) {
 	}
 }
 
+// TestNobodyCanTellWhileABreakerIsOpen: the next start is a probe, if it is this bucket's, and then nobody knows.
+func TestNobodyCanTellWhileABreakerIsOpen(t *testing.T) {
+	for name, keys := range map[string][]string{"that of a bucket": {"asked"}, "that of all": {"a", "b", "c"}} {
+		b := newValveBench(t, leaky("api", "10/s"))
+		for range 2 * mostSuspectJobs {
+			for _, key := range keys {
+				b.arrive(key)
+			}
+		}
+		b.until(2*second, b.down)
+		if b.v.opened() == 0 {
+			t.Fatalf("%s: no breaker is open", name)
+		}
+		if s := b.v.bucketState(b.p, "asked", b.now, b.wall()); s.ExpectMS != nil {
+			t.Errorf("%s: a new job is expected to start in %d ms", name, *s.ExpectMS)
+		}
+	}
+}
+
 // TestCancelAndPurge drop what waits and nothing that runs.
 func TestCancelAndPurge(t *testing.T) {
 	b := newValveBench(t, leaky("api", "1/s"))

@@ -140,6 +140,24 @@ func TestAForecastIsNearWhatAWalkTells(t *testing.T) {
 	}
 }
 
+// A bucket's own jobs are not counted among the others that go before its next.
+func TestAForecastCountsTheAskingBucketOnce(t *testing.T) {
+	b := newValveBench(t, total("1000/s"))
+	for i := range mostExact {
+		b.arrive(fmt.Sprint("other-", i))
+	}
+	for range 20_000 {
+		b.arrive("asked")
+	}
+	for !b.v.foreseen(b.p, b.now) {
+	}
+	asked := b.p.buckets["asked"]
+	told := b.v.expectBucket(asked, asked.waiting, b.now)
+	if told == nil || *told < 20_900 || *told > 22_100 {
+		t.Errorf("told %v ms, want those of 20,000 jobs and 1000 others at 1000/s", told)
+	}
+}
+
 // Starts come when a forecast has told them: within 10 %.
 func TestAForecastComesTrue(t *testing.T) {
 	b := crowd(t, 2*mostExact)

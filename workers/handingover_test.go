@@ -119,6 +119,21 @@ func TestAReleaseThatWasNotAppliedIsRepeated(t *testing.T) {
 	}
 }
 
+// A release whose answer is lost is over when its watch tells of it: what it says then is nothing new to who reads it back.
+func TestAReleaseWhoseAnswerIsLostIsOver(t *testing.T) {
+	c, _, now := ownerBench(t)
+	s := c.shares["api.0"]
+	c.release(s, now)
+	p := putFor(t, c, whyRelease)
+	applied := record{exists: true, value: p.value, revision: s.revision + 1, stored: originWall}
+	c.put(p, putUnknown, 0, now)
+	c.watched(tablePartitions, "api.0", applied, now)
+	c.read(c.out.reads[0].put, applied, now)
+	if s.part != nil || s.state != shareIdle {
+		t.Errorf("state %d: it waits for the release, which has been applied", s.state)
+	}
+}
+
 // Drainers that come one after the other move each partition once: not before they have been the same for a while.
 func TestPartitionsMoveWhenTheDrainersHaveBeenTheSameForAWhile(t *testing.T) {
 	p := leaky("api", "10/s")

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 )
 
@@ -159,18 +160,14 @@ func TestAnOutcomeOfAnEarlierRunIsNotThatOfTheNext(t *testing.T) {
 	}
 }
 
-// An owner that took over from a crash, and crashed before its first checkpoint, leaves what its predecessor noted: the
-// jobs of a third process run on.
-func TestTwoCrashesInARowForgetNoRuns(t *testing.T) {
-	p := leaky("api", "10/s")
-	p.Partitions = 1
-	c := coreBench(t, p)
+// afterASecondCrash is a core that knows of three drainers: the first, whose record of api.0 is given, is dead; so is the
+// second, which claimed the partition and did no more; the third lives.
+func afterASecondCrash(t *testing.T, p policy.Policy, first ownerRecord) *core {
+	t.Helper()
 	gone := encode(leaseRecord{V: version, Tombstone: true})
-	alive := encode(leaseRecord{V: version, Lease: simulatedLease.Milliseconds(), Policies: []string{"api"}})
+	c := coreBench(t, p)
 	c.watched(tableDrainers, "first", record{exists: true, value: gone, revision: 5}, origin)
-	c.watched(tableDrainers, "third", record{exists: true, value: alive, revision: 6}, origin)
-	claim := encode(ownerRecord{V: version, Owner: "first"})
-	c.watched(tablePartitions, "api.0", record{exists: true, value: claim, revision: 8, stored: originWall}, origin)
+	c.watched(tablePartitions, "api.0", record{exists: true, value: encode(first), revision: 8, stored: originWall}, origin)
 
 	// What this process claims, the second one would have claimed alike.
 	var second ownerRecord
@@ -187,10 +184,20 @@ func TestTwoCrashesInARowForgetNoRuns(t *testing.T) {
 	second.Owner = "second"
 
 	c = coreBench(t, p)
+	alive := encode(leaseRecord{V: version, Lease: simulatedLease.Milliseconds(), Policies: []string{"api"}})
 	c.watched(tableDrainers, "first", record{exists: true, value: gone, revision: 5}, origin)
 	c.watched(tableDrainers, "second", record{exists: true, value: gone, revision: 7}, origin)
 	c.watched(tableDrainers, "third", record{exists: true, value: alive, revision: 9}, origin)
 	c.watched(tablePartitions, "api.0", record{exists: true, value: encode(second), revision: 10, stored: originWall}, origin)
+	return c
+}
+
+// An owner that took over from a crash, and crashed before its first checkpoint, leaves what its predecessor noted: the
+// jobs of a third process run on.
+func TestTwoCrashesInARowForgetNoRuns(t *testing.T) {
+	p := leaky("api", "10/s")
+	p.Partitions = 1
+	c := afterASecondCrash(t, p, ownerRecord{V: version, Owner: "first"})
 	part, now := takeOver(c, opened{
 		last: 100, claimed: originWall.Add(time.Minute), noted: originWall.Add(-time.Second),
 		checkpoint: checkpoint{V: version, Owner: "first", Epoch: 8, handover: handover{Running: []runRecord{{1, "third"}, {2, "first"}}}},
@@ -201,5 +208,19 @@ func TestTwoCrashesInARowForgetNoRuns(t *testing.T) {
 	}
 	if j := part.jobs[2]; j.crashes != 1 {
 		t.Errorf("job 2: %d crashes, want that of the first owner", j.crashes)
+	}
+}
+
+// A drainer that dies before it has looked at what it claimed passes on what the record said that it replaced.
+func TestAClaimPassesOnWhatRan(t *testing.T) {
+	p := leaky("api", "10/s")
+	p.Partitions = 1
+	c := afterASecondCrash(t, p, ownerRecord{
+		V: version, Owner: "first", Released: true, handover: handover{Running: []runRecord{{1, "third"}}},
+	})
+	part, now := takeOver(c, opened{last: 100, claimed: originWall.Add(time.Minute)})
+	c.arrived(part, part.epoch, []queue.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall}}, now)
+	if j := part.jobs[1]; j.stage != stageRunning || j.holder != "third" {
+		t.Errorf("stage %d, holder %q; want it to run where it runs", j.stage, j.holder)
 	}
 }

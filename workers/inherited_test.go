@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 )
 
@@ -128,8 +129,8 @@ func TestAFinishedJobThatComesAgainIsOnlyAcknowledged(t *testing.T) {
 			b.end(b.start()[0], outcome{Kind: outcomeDone})
 			between(b)
 			b.out.acks = nil
-			b.at(second).p.finish(2, b.now) // what finished before is not recent any more
-			b.deliver(1, "a")
+			b.p.finish(2, b.now)         // so that a look at what finished lately ends before job 1 …
+			b.at(second).deliver(1, "a") // … when that is some time ago
 			if runs := b.start(); len(runs) > 0 || len(b.out.acks) != 1 {
 				t.Errorf("started %s, acknowledged %v", b.seqs(runs), b.out.acks)
 			}
@@ -154,17 +155,21 @@ func TestRunsOfAHolderThatDiesBeforeTheyComeHoldNothing(t *testing.T) {
 
 // When starts are allowed again, what was missed meanwhile is not made up in a clump, nor is idleness credited.
 func TestStartsThatAreAllowedAgainAreNoBurst(t *testing.T) {
-	p := leaky("api", "10/s")
-	p.Burst = 5
-	of := total("10/s")
-	for name, p := range map[string]struct{ valveBench *valveBench }{"of a bucket": {newValveBench(t, p)}, "of all": {newValveBench(t, of)}} {
+	burst := with(leaky("api", "10/s"), func(p *policy.Policy) { p.Burst = 5 })
+	for name, c := range map[string]struct {
+		policy policy.Policy
+		before int // jobs that wait when starts are forbidden
+	}{"of a late bucket": {burst, 30}, "of an idle bucket": {burst, 0}, "of all": {total("10/s"), 30}} {
 		t.Run(name, func(t *testing.T) {
-			b := p.valveBench
-			for range 30 {
+			b := newValveBench(t, c.policy)
+			for range c.before {
 				b.arrive("a")
 			}
 			b.until(second, b.done)
 			b.at(4*second).v.advance(b.now, false)
+			for range 10 {
+				b.arrive("a")
+			}
 			b.v.resume(b.now)
 			if starts := b.until(4*second+450*ms, b.done); len(starts) != 5 {
 				t.Errorf("%d starts in the first 450 ms, want 5: %v", len(starts), starts)

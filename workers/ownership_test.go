@@ -191,6 +191,31 @@ func TestPeersAreForgotten(t *testing.T) {
 	}
 }
 
+// A tombstone stays while a record names who is dead: its successor must know.
+func TestATombstoneStaysWhileARecordNamesIt(t *testing.T) {
+	p := leaky("api", "10/s")
+	p.Partitions = 1
+	c := coreBench(t, p)
+	tombstone := encode(leaseRecord{V: version, Tombstone: true})
+	c.watched(tableDrainers, "dead", record{exists: true, value: tombstone, revision: 5, stored: originWall}, origin)
+	now := origin
+	deleted := func(named ...runRecord) (n int) {
+		r := encode(ownerRecord{V: version, Owner: "another", handover: handover{Running: named}})
+		c.watched(tablePartitions, "api.0", record{exists: true, value: r, revision: uint64(now), stored: originWall}, now)
+		now = c.run(now, 20*simulatedLease, func(at instant, _ []put) {
+			n += len(c.out.deletes)
+			bystander(c, at)
+		})
+		return n
+	}
+	if n := deleted(runRecord{3, "dead"}); n != 0 {
+		t.Errorf("%d leases deleted while a record names the holder of a job that runs", n)
+	}
+	if n := deleted(); n != 1 {
+		t.Errorf("%d leases deleted when none does, want that one", n)
+	}
+}
+
 func TestOwnedPartitionsAreReleasedToANewcomerOnly(t *testing.T) {
 	p := leaky("api", "10/s")
 	p.Partitions = 8

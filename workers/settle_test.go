@@ -132,6 +132,26 @@ func nextStart(b *valveBench) time.Duration {
 	return gap
 }
 
+// Answers to jobs that were under way together make one cool-down, and the next is the second.
+func TestAnswersToJobsUnderWayTogetherMakeOneCooldown(t *testing.T) {
+	p := with(leaky("api", "10/s"), func(p *policy.Policy) { p.Burst = 3 })
+	p.Retry = policy.Retry{Backoff: policy.Duration(second), MaxCooldown: policy.Duration(time.Minute)}
+	b := newValveBench(t, p)
+	for range 10 {
+		b.arrive("a")
+	}
+	for i, want := range []time.Duration{second, 2 * second} {
+		for _, r := range b.start() {
+			b.end(r, outcome{Kind: outcomeThrottled})
+		}
+		wait := b.p.buckets["a"].cool.since(b.now)
+		if wait != want {
+			t.Errorf("cool-down %d lasts %v, want %v", i+1, wait, want)
+		}
+		b.now = b.now.add(wait)
+	}
+}
+
 func throttleAfterDone(b *valveBench) time.Duration {
 	r := b.start()[0]
 	b.end(r, outcome{Kind: outcomeThrottled})

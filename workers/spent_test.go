@@ -171,3 +171,26 @@ func TestARateThatComesIsNoBurst(t *testing.T) {
 		t.Errorf("started at %v, want 5 in 450 ms", starts)
 	}
 }
+
+// Nor does a pause earn a burst, be it that of the policy or a key's.
+func TestAPauseEarnsNoBurst(t *testing.T) {
+	for name, pause := range map[string]func(b *valveBench, paused bool){
+		"of the policy": func(b *valveBench, paused bool) { b.v.setPolicy(b.v.policy, paused, b.now) },
+		"of a key": func(b *valveBench, paused bool) {
+			b.v.setOverride("a", policy.Override{Paused: paused}, b.now)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newValveBench(t, with(leaky("api", "10/s"), func(p *policy.Policy) { p.Burst = 5 }))
+			pause(b, true)
+			for range 20 {
+				b.arrive("a")
+			}
+			b.until(10*second, func(r run) { t.Errorf("job %d starts in the pause", r.Seq) })
+			pause(b, false)
+			if starts := b.until(10*second+450*ms, b.done); len(starts) != 5 {
+				t.Errorf("started at %v, want 5 in 450 ms", starts)
+			}
+		})
+	}
+}

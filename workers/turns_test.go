@@ -1,6 +1,7 @@
 package workers
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -61,9 +62,32 @@ func TestWhoWasHeldBackHasMissedItsTurns(t *testing.T) {
 	}
 }
 
+// Who comes while others wait goes behind those who have waited longer, however few turns it has taken before.
+func TestWhoComesTakesNoTurnBeforeThoseWhoWait(t *testing.T) {
+	b := newValveBench(t, total("10/s"))
+	for range 5 {
+		for _, key := range []string{"a", "b", "c", "d", "e"} {
+			b.arrive(key)
+		}
+	}
+	b.until(750*ms, b.done) // the second turns of a, b and c
+	b.arrive("late")
+	var order []queue.Key
+	b.until(1150*ms, func(r run) {
+		order = append(order, r.Key)
+		b.done(r)
+	})
+	if fmt.Sprint(order) != "[d e late a]" {
+		t.Errorf("then the turns are %v, want [d e late a]", order)
+	}
+}
+
 // A key that sends one job after the other has nothing waiting between them. It must not have a turn for each.
 func TestTurnsAreRememberedWhileNothingWaits(t *testing.T) {
 	b := newValveBench(t, total("10/s"))
+	for i := range mostRates { // so that no bucket is kept for its rate alone
+		b.arrive(fmt.Sprint("later-", i), func(a *queue.Arrived) { a.NotBefore = a.Stored.Add(time.Hour) })
+	}
 	for range 100 {
 		b.arrive("backlog")
 	}

@@ -36,6 +36,12 @@ var table = []mutant{
 		by:  "./workers TestTheFenceComesAMarginBeforeTheEndOfTheLease",
 	},
 	{
+		name: "host-clock-counts", file: "workers/boottime_linux.go",
+		old: "unix.CLOCK_BOOTTIME, &t",
+		new: "unix.CLOCK_MONOTONIC, &t",
+		by:  "./workers TestTheTimeAsleepIsCounted",
+	},
+	{
 		name: "unknown-renewal-is-ok", file: "workers/lease.go",
 		old: `if result != putOK {
 		c.out.reads = append(c.out.reads, read{p})
@@ -149,6 +155,12 @@ var table = []mutant{
 		old: "c.out.deletes = append(c.out.deletes",
 		new: "_ = append(c.out.deletes",
 		by:  "./workers TestPeersAreForgotten",
+	},
+	{
+		name: "tombstones-removed-though-named", file: "workers/lease.go",
+		old: " && !c.named(id):",
+		new: ":",
+		by:  "./workers TestATombstoneStaysWhileARecordNamesIt",
 	},
 	{
 		name: "gone-holder-not-crashed", file: "workers/takeover.go",
@@ -300,6 +312,20 @@ var table = []mutant{
 		old: "r.After = cmp.Or(s.before.record.After, s.before.revision)",
 		new: "_ = cmp.Or(1)",
 		by:  "./workers TestTwoCrashesInARowForgetNoRuns",
+	},
+	{
+		name: "claim-forgets-running", file: "workers/ownership.go",
+		old: "r.Running, r.Stream = s.before.record.Running, s.before.record.Stream",
+		new: "r.Stream = s.before.record.Stream",
+		by:  "./workers TestAClaimPassesOnWhatRan",
+	},
+	{
+		name: "late-claim-not-acted-on", file: "workers/ownership.go",
+		old: `if c.lease.held {
+			c.settleShare(s, now)
+		}`,
+		new: "",
+		by:  "./workers TestAReleaseWhoseAnswerIsLostIsOver",
 	},
 	{
 		name: "older-checkpoint-believed", file: "workers/takeover.go",
@@ -558,6 +584,16 @@ var table = []mutant{
 		by:  "./workers TestAFinishedJobThatComesAgainIsOnlyAcknowledged",
 	},
 	{
+		name: "resume-without-hold", file: "workers/tenure.go",
+		old: `b.pace.hold(&b.clock, now)
+			}
+			v.place(b, now)`,
+		new: `_ = b.pace
+			}
+			v.place(b, now)`,
+		by: "./workers TestStartsThatAreAllowedAgainAreNoBurst",
+	},
+	{
 		name: "holder-gone-keeps-unseen", file: "workers/tenure.go",
 		old: `in.holder, in.crashed = "", holder
 				v.saw(p, now)`,
@@ -728,6 +764,12 @@ var table = []mutant{
 		j.attempts++
 		v.makeReady(j, now)`,
 		by: "./workers TestCooldowns",
+	},
+	{
+		name: "every-throttle-of-a-row-doubles", file: "workers/settle.go",
+		old: "if now >= b.cool { // answers",
+		new: "if true { // answers",
+		by:  "./workers TestAnswersToJobsUnderWayTogetherMakeOneCooldown",
 	},
 	{
 		name: "retry-goes-last", file: "workers/bucket.go",
@@ -903,10 +945,40 @@ func (j orderedJob) moved`,
 		by:  "./workers TestTotalOutflowIsSharedInTurns",
 	},
 	{
+		name: "turns-earned-while-idle", file: "workers/valve.go",
+		old: "b.turns = max(b.turns, v.turns) // who had",
+		new: "// who had",
+		by:  "./workers TestWhoComesTakesNoTurnBeforeThoseWhoWait",
+	},
+	{
+		name: "turns-earned-while-held", file: "workers/valve.go",
+		old: "b.turns = v.turns + float64(j.Cost)",
+		new: "b.turns += float64(j.Cost)",
+		by:  "./workers TestWhoWasHeldBackHasMissedItsTurns",
+	},
+	{
+		name: "turns-stand-still", file: "workers/valve.go",
+		old: "v.turns = max(v.turns, b.turns) // who",
+		new: "// who",
+		by:  "./workers TestTotalOutflowIsSharedInTurns",
+	},
+	{
+		name: "turns-forgotten-with-the-bucket", file: "workers/valve.go",
+		old: "v.total != nil && ahead > 0 {",
+		new: "false {",
+		by:  "./workers TestTurnsAreRememberedWhileNothingWaits",
+	},
+	{
 		name: "freedom-earns-a-burst", file: "workers/limits.go",
 		old: "(before.pace == nil || before.paused && !b.paused)",
 		new: "before.paused && !b.paused",
 		by:  "./workers TestARateThatComesIsNoBurst",
+	},
+	{
+		name: "pause-earns-a-burst", file: "workers/limits.go",
+		old: "(before.pace == nil || before.paused && !b.paused)",
+		new: "before.pace == nil",
+		by:  "./workers TestAPauseEarnsNoBurst",
 	},
 
 	// Breakers.
@@ -918,6 +990,28 @@ func (j orderedJob) moved`,
 		new: `{
 		b`,
 		by: "./workers TestAPoisonJobOpensNoBreaker",
+	},
+	{
+		name: "breaker-of-all-counts-a-bucket-twice", file: "workers/breaker.go",
+		old: "if !slices.Contains(v.suspects, b.key) {",
+		new: `_ = slices.Contains(v.suspects, b.key)
+	{`,
+		by: "./workers TestAnOutageCountsNoAttemptsAndEndsWithoutAClump",
+	},
+	{
+		name: "breaker-never-closes", file: "workers/breaker.go",
+		old: `if v.breaker.asked(j) {
+		v.recovered(now)`,
+		new: "if v.breaker.asked(j) {",
+		by:  "./workers TestAnOutageCountsNoAttemptsAndEndsWithoutAClump",
+	},
+	{
+		name: "suspects-for-ever", file: "workers/breaker.go",
+		old: `if !v.breaker.open {
+		v.suspects = v.suspects[:0]
+	}`,
+		new: "",
+		by:  "./workers TestBucketsInARowOpenTheBreakerOfAll",
 	},
 	{
 		name: "breaker-closes-by-who-was-under-way", file: "workers/breaker.go",
@@ -1662,6 +1756,24 @@ func (j orderedJob) moved`,
 		old: "f.line(last, last*weight, -weight)",
 		new: "_ = last",
 		by:  "./workers TestAForecastIsNearWhatAWalkTells",
+	},
+	{
+		name: "forecast-counts-the-asking-bucket", file: "workers/forecast.go",
+		old: "before -= min(",
+		new: "before -= 0 * min(",
+		by:  "./workers TestAForecastCountsTheAskingBucketOnce",
+	},
+	{
+		name: "expected-through-a-breaker", file: "workers/forecast.go",
+		old: "b.blocked() || v.breaker.open || b.down() || b.part.state",
+		new: "b.blocked() || b.down() || b.part.state",
+		by:  "./workers TestNobodyCanTellWhileABreakerIsOpen",
+	},
+	{
+		name: "expected-through-a-buckets-breaker", file: "workers/forecast.go",
+		old: "b.blocked() || v.breaker.open || b.down() || b.part.state",
+		new: "b.blocked() || v.breaker.open || b.part.state",
+		by:  "./workers TestNobodyCanTellWhileABreakerIsOpen",
 	},
 	{
 		name: "position-counts-jobs-not-slots", file: "workers/forecast.go",

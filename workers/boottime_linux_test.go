@@ -1,0 +1,38 @@
+package workers
+
+import (
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// TestTheTimeAsleepIsCounted: the kernel tells in /proc/uptime how long ago the machine was booted, sleep included. Where
+// anybody may make one, a second look is in a time namespace of a machine that has slept for an hour: most that run tests
+// have not.
+func TestTheTimeAsleepIsCounted(t *testing.T) {
+	text, err := os.ReadFile("/proc/uptime")
+	if err != nil {
+		t.Fatal(err)
+	}
+	told, _, _ := strings.Cut(string(text), " ")
+	uptime, err := strconv.ParseFloat(told, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if off := sinceBoot().Seconds() - uptime; off < -1 || off > 60 {
+		t.Errorf("the time since boot is %.2f s off that of /proc/uptime", off)
+	}
+
+	const inside = "PENSTOCK_TEST_SLEPT"
+	slept := []string{"--user", "--map-root-user", "--time", "--boottime", "3600"}
+	if os.Getenv(inside) != "" || exec.Command("unshare", append(slept, "true")...).Run() != nil {
+		return
+	}
+	test := exec.Command("unshare", append(slept, os.Args[0], "-test.run", "^"+t.Name()+"$")...)
+	test.Env = append(os.Environ(), inside+"=1")
+	if out, err := test.CombinedOutput(); err != nil {
+		t.Errorf("an hour asleep: %v\n%s", err, out)
+	}
+}
