@@ -95,7 +95,7 @@ func (b *bucket) heldClock(now, after instant) (c heldClock, matters bool) {
 }
 
 // records are the clocks as a record lists them, in its order, by durations from now. It touches nothing that changes.
-func (g *gathering) records(now instant, rate string) (clocks []clockRecord) {
+func (g *gathering) records(now instant, of handover) (clocks []clockRecord) {
 	var all []listedClock
 	for _, h := range slices.Concat(g.pieces...) {
 		c := listedClock{clockRecord: h.clockRecord}
@@ -109,8 +109,11 @@ func (g *gathering) records(now instant, rate string) (clocks []clockRecord) {
 			// Lateness is not handed over: what is due is due now.
 			c.Due = micros(max(h.clock.due, now.add(-h.pace.credit)).since(now))
 			c.Tat = micros(h.clock.tat.since(now))
-			if own := h.pace.rate.String(); own != rate {
+			if own := h.pace.rate.String(); own != of.Rate {
 				c.Rate = own
+			}
+			if h.pace.burst != of.Burst {
+				c.Burst = h.pace.burst
 			}
 			c.interval = micros(h.pace.interval)
 		}
@@ -150,7 +153,7 @@ func (v *valve) handover(p *partition, now instant, atLeast time.Duration) hando
 	g := p.gather()
 	g.some(len(p.list), now, now.add(atLeast))
 	h := v.handoverBut(p, now)
-	h.Clocks = append(h.Clocks, g.records(now, h.Rate)...)
+	h.Clocks = append(h.Clocks, g.records(now, h)...)
 	if atLeast == 0 {
 		h.Done = v.doneJobs(p, now)
 	}
@@ -160,7 +163,7 @@ func (v *valve) handover(p *partition, now instant, atLeast time.Duration) hando
 // handoverBut tells what a successor needs but for the clocks of buckets. That of all together goes first, and is never left
 // out.
 func (v *valve) handoverBut(p *partition, now instant) handover {
-	h := handover{Rate: v.policy.Outflow.String(), Total: v.policy.OutflowTotal.String()}
+	h := handover{Rate: v.policy.Outflow.String(), Burst: max(v.policy.Burst, 1), Total: v.policy.OutflowTotal.String()}
 	if v.total != nil {
 		h.Clocks = append(h.Clocks, clockRecord{
 			Due: micros(max(v.totalClock.due, now).since(now)), Tat: micros(v.totalClock.tat.since(now)),
@@ -269,7 +272,7 @@ func (c *core) note(v *valve, p *partition, n int, now instant) (left int) {
 		table: tablePartitions, key: checkpointKey(p.policy, p.number), revision: s.revision, sent: now, why: whyCheckpoint,
 		gathering: g, compose: func() []byte {
 			record.handover = h
-			record.Clocks = slices.Concat(h.Clocks, g.records(now, h.Rate))
+			record.Clocks = slices.Concat(h.Clocks, g.records(now, h))
 			record.fit(most)
 			return encode(record)
 		},

@@ -42,6 +42,7 @@ const (
 // pace is the rate of a policy's buckets in the form that clocks need.
 type pace struct {
 	rate     algorithms.Rate
+	burst    int64
 	interval time.Duration // between two starts at the rate, rounded up
 	short    time.Duration // between two starts while making up for lateness, rounded up
 	credit   time.Duration // what idleness can earn: (burst − 1) intervals
@@ -59,6 +60,7 @@ func newPace(rate algorithms.Rate, burst int64) *pace {
 	short := interval - interval/(catchUp+1)
 	return &pace{
 		rate:     rate,
+		burst:    burst,
 		interval: interval,
 		short:    short,
 		credit:   times(burst-1, interval),
@@ -147,10 +149,14 @@ func (p *pace) hold(c *clock, t instant) {
 }
 
 // adapt fits a clock to a pace that was another before. What is still to be waited for are slots: where those have become
-// shorter, so does the wait. Over a change the larger rate counts, so that no wait becomes longer.
-func (p *pace) adapt(c *clock, before algorithms.Rate, now instant) {
+// shorter, so does the wait. Over a change the larger rate and burst count, so that no wait becomes longer: tat is ahead by
+// the burst that it leaves room for, and loses what a smaller one leaves no room for.
+func (p *pace) adapt(c *clock, before *pace, now instant) {
 	c.fraction = min(c.fraction, p.rate.Count-1)
-	was := before.Interval()
+	if fewer := before.burst - p.burst; fewer > 0 && c.tat > now {
+		c.tat = max(now, c.tat.add(-times(fewer, before.short)))
+	}
+	was := before.interval
 	if was <= p.interval {
 		return
 	}

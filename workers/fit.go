@@ -17,7 +17,7 @@ const (
 	mostListed = 8192
 	// clockBytes, runBytes and doneBytes are about the sizes of a clock record without its key, of a running and of a
 	// finished job.
-	clockBytes, runBytes, doneBytes = 108, 60, 21
+	clockBytes, runBytes, doneBytes = 118, 60, 21
 )
 
 // recordBytes is how large a record may be that a server takes whose largest message has that many bytes: the rest is

@@ -49,7 +49,7 @@ func (v *valve) setPolicy(p policy.Policy, paused bool, now instant) {
 		v.special[key] = limitsFor(p, o, paused)
 	}
 	if total := newPace(p.OutflowTotal, 1); v.total != nil && total != nil {
-		before := v.total.rate
+		before := v.total
 		v.total = total
 		v.total.adapt(&v.totalClock, before, now)
 	} else {
@@ -100,7 +100,7 @@ func (v *valve) relimit(b *bucket, now instant) {
 	case b.pace == nil:
 		b.clock = clock{} // a rate that comes later has nothing to do with that of before
 	case before.pace != nil:
-		b.pace.adapt(&b.clock, before.pace.rate, now)
+		b.pace.adapt(&b.clock, before.pace, now)
 	}
 	if b.pace != nil && (before.pace == nil || before.paused && !b.paused) {
 		b.pace.hold(&b.clock, now) // neither freedom nor a pause earns a burst

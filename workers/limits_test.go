@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 )
 
@@ -140,5 +141,49 @@ func TestNoBucketTakesAllWorkers(t *testing.T) {
 				t.Errorf("%d workers: bucket %s runs %d, want %d", c.workers, key, got, want)
 			}
 		}
+	}
+}
+
+// Who was held back when it might have started a burst waits no longer because the burst is smaller now: one interval, as
+// after any pause, and not all those that the larger burst was held back by.
+func TestASmallerBurstHoldsNothingUp(t *testing.T) {
+	large, small := leaky("api", "1/s"), leaky("api", "1/s")
+	large.Burst, small.Burst = 100, 2
+	for name, c := range map[string]struct {
+		policy, override policy.Policy
+		change           func(b *valveBench) *valveBench
+	}{
+		"of the policy": {large, large, func(b *valveBench) *valveBench {
+			b.v.setOverride("a", policy.Override{}, b.now)
+			b.v.setPolicy(small.WithDefaults(), false, b.now)
+			return b
+		}},
+		"of the key": {small, large, func(b *valveBench) *valveBench {
+			b.v.setOverride("a", policy.Override{}, b.now)
+			return b
+		}},
+		"over a handover": {large, large, func(b *valveBench) *valveBench {
+			next := unownedValve(t, small).inheritFrom(inheritance{handover: b.v.surrender(b.p, b.now)})
+			next.deliver(3, "a")
+			return next
+		}},
+		"of the key, over a handover": {small, large, func(b *valveBench) *valveBench {
+			next := unownedValve(t, small).inheritFrom(inheritance{handover: b.v.surrender(b.p, b.now)})
+			next.deliver(3, "a")
+			return next
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newValveBench(t, c.policy)
+			b.v.setOverride("a", policy.Override{Burst: &c.override.Burst}, b.now)
+			b.arrive("a")
+			b.arrive("a")
+			b.v.resume(b.now) // as after a lease in doubt
+			b.done(b.start()[0])
+			starts := c.change(b).until(5*second, b.done)
+			if len(starts) != 1 || starts[0] < 990*ms || starts[0] > 1010*ms {
+				t.Errorf("the next start is at %v, want 1 s", starts)
+			}
+		})
 	}
 }

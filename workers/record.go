@@ -64,6 +64,7 @@ type checkpoint struct {
 type handover struct {
 	At      int64         `json:"at,omitempty"`      // when this was collected, by JetStream's clock as its owner knew it: Unix µs
 	Rate    string        `json:"rate,omitempty"`    // that the clocks were kept at
+	Burst   int64         `json:"burst,omitempty"`   // likewise; 0: not told
 	Clocks  []clockRecord `json:"clocks,omitempty"`  // of buckets that are not as good as new
 	Total   string        `json:"total,omitempty"`   // the total outflow that the clock without a key was kept at
 	Partial bool          `json:"partial,omitempty"` // there were too many of them to list
@@ -89,6 +90,7 @@ type clockRecord struct {
 	Probe     int64     `json:"p,omitempty"` // µs until its next probe
 	Starts    float64   `json:"s,omitempty"` // per second, lately
 	Rate      string    `json:"r,omitempty"` // that the clock was kept at, when it is not the policy's
+	Burst     int64     `json:"b,omitempty"` // likewise
 }
 
 type runRecord struct {

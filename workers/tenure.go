@@ -64,7 +64,7 @@ func (v *valve) inherit(p *partition, in inheritance, now instant) {
 		left := func(us int64) instant { return now.add(time.Duration(us)*time.Microsecond - in.elapsed) }
 		if c.Key == "" {
 			if v.total != nil {
-				in.wind(&v.totalClock, c, v.total, in.handover.Total, now)
+				in.wind(&v.totalClock, c, v.total, v.total.before(in.handover.Total, 1), now)
 			}
 			continue
 		}
@@ -81,7 +81,8 @@ func (v *valve) inherit(p *partition, in inheritance, now instant) {
 			v.broken++
 		}
 		if b.pace != nil {
-			in.wind(&b.clock, c, b.pace, cmp.Or(c.Rate, in.handover.Rate), now)
+			before := b.pace.before(cmp.Or(c.Rate, in.handover.Rate), cmp.Or(c.Burst, in.handover.Burst))
+			in.wind(&b.clock, c, b.pace, before, now)
 		}
 	}
 	for seq, a := range in.attempts {
@@ -113,11 +114,7 @@ func (v *valve) inherit(p *partition, in inheritance, now instant) {
 // wind sets a clock as the predecessor left it. After a crash that is all only if it is not due yet, nor would be at the rate of
 // now had that held ever since, or if its bucket still cools down: nothing can have started since it was noted. Else it also
 // waits as if a job had started just before the takeover, for it may be due by some clocks and not by others.
-func (in inheritance) wind(c *clock, left clockRecord, p *pace, rate string, now instant) {
-	before, err := algorithms.ParseRate(rate)
-	if err != nil {
-		before = p.rate
-	}
+func (in inheritance) wind(c *clock, left clockRecord, p, before *pace, now instant) {
 	noted := func(at, adapted instant) clock {
 		c := clock{due: at.add(time.Duration(left.Due) * time.Microsecond), tat: at.add(time.Duration(left.Tat) * time.Microsecond)}
 		p.adapt(&c, before, adapted)
@@ -132,6 +129,15 @@ func (in inheritance) wind(c *clock, left clockRecord, p *pace, rate string, now
 		}
 	}
 	*c = wound
+}
+
+// before is the pace that a predecessor tells of, p itself where it tells none.
+func (p *pace) before(rate string, burst int64) *pace {
+	r, err := algorithms.ParseRate(rate)
+	if err != nil {
+		return p
+	}
+	return cmp.Or(newPace(r, burst), p)
 }
 
 // live lets the jobs of an opened partition start.
