@@ -203,7 +203,7 @@ func (d *drainer) tamper() {
 		if d.core.lease.held {
 			d.core.lease.fence = never
 		}
-	case clumps, noUnseenGate:
+	case clumps, noUnseenGate, probesForgotten:
 		for _, v := range d.core.valves {
 			for _, p := range v.parts {
 				if d.w.sabotage == noUnseenGate {
@@ -211,7 +211,11 @@ func (d *drainer) tamper() {
 					continue
 				}
 				for _, b := range p.buckets {
-					b.clock.tat = 0
+					if d.w.sabotage == clumps {
+						b.clock.tat = 0
+					} else if b.down() {
+						b.target.at = never
+					}
 				}
 			}
 		}

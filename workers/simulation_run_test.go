@@ -10,7 +10,8 @@ type stint struct {
 	*run
 	d      *drainer
 	fate   *fate
-	most   int // jobs of the bucket that may run at once, as far as the drainer had heard; 0: any number
+	given  time.Duration // to a worker, when
+	most   int           // jobs of the bucket that may run at once, as far as the drainer had heard; 0: any number
 	slot   slot
 	worker *promise // elsewhere; nil: a local one
 
@@ -24,7 +25,7 @@ func (d *drainer) start(r *run, worker *promise) {
 	w.decisions++
 	f := w.fateOf(r.part.policy, &r.Arrived)
 	t := d.told[f.policy]
-	s := &stint{run: r, d: d, fate: f, most: t.concurrency(f.key), worker: worker}
+	s := &stint{run: r, d: d, fate: f, given: w.now, most: t.concurrency(f.key), worker: worker}
 	if r.Body == nil {
 		w.fail("%s starts without its body", jobID(f.policy, f.seq))
 	}

@@ -54,7 +54,7 @@ type idleBucket struct {
 	since     time.Duration
 	told      *told
 	part      *partition
-	down      time.Duration // a job of it, or of its policy, found its target down last
+	down      time.Duration // a job of it, or of its policy, found its target down last; 0: one that began later did not
 	throttles int           // in a row
 	cool      time.Duration // it cools down, until when at most
 	cost      int64         // of the job that started last
@@ -257,7 +257,10 @@ func (w *world) rests(s *stint, o outcome, ours bool) {
 	f.idle, f.idleUntil = s.part, w.now+time.Duration(retry.MaxBackoff)+answers
 	switch {
 	case o.Kind == outcomeDone:
-		b.throttles, b.down = 0, 0
+		b.throttles = 0
+		if s.given > b.down { // else it may have begun before a breaker opened, and closes none
+			b.down = 0
+		}
 	case o.Kind == outcomeThrottled:
 		wait := max(o.RetryAfter, doubled(time.Duration(retry.Backoff), b.throttles, time.Duration(retry.MaxCooldown)))
 		b.throttles++

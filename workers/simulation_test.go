@@ -62,6 +62,7 @@ const (
 	countsBelieved      sabotage = "a sweep ends when as much has come as a consumer counted"
 	deadKeep            sabotage = "nobody claims what a dead owner left"
 	savedForgotten      sabotage = "nothing behind a job starts when its crash is recorded"
+	probesForgotten     sabotage = "no job is a probe of a target that was down"
 )
 
 func TestSimulationLaws(t *testing.T) {
@@ -126,7 +127,7 @@ func TestSimulationNoticesSabotage(t *testing.T) {
 		noFence, noTakeoverWait, oldConsumerStays, handedOverRunsAgain, lossyAcks, clumps, countThrottles,
 		noHandoffLimit, costIgnored, weightIgnored, noUnseenGate, cancelForgotten, workersIgnored, breakerCounts,
 		buriesFailed, triesForever, crashesForgotten, deadlineIgnored, notBeforeIgnored, backoffIgnored, cooldownIgnored,
-		priorityReversed, jumpsUnheard, streamsAlike, countsBelieved, deadKeep, savedForgotten,
+		priorityReversed, jumpsUnheard, streamsAlike, countsBelieved, deadKeep, savedForgotten, probesForgotten,
 	} {
 		t.Run(string(s), func(t *testing.T) {
 			t.Parallel()
