@@ -909,6 +909,24 @@ func (j orderedJob) moved`,
 	// Clocks and turns.
 
 	{
+		name: "smaller-burst-waits", file: "workers/clock.go",
+		old: "fewer > 0 && c.tat > now",
+		new: "fewer > 0 && false",
+		by:  "./workers TestASmallerBurstHoldsNothingUp",
+	},
+	{
+		name: "burst-of-a-key-not-handed-over", file: "workers/checkpoint.go",
+		old: "c.Burst = h.pace.burst",
+		new: "c.Burst = 0",
+		by:  "./workers TestASmallerBurstHoldsNothingUp",
+	},
+	{
+		name: "burst-of-a-policy-not-handed-over", file: "workers/tenure.go",
+		old: "cmp.Or(c.Burst, in.handover.Burst)",
+		new: "c.Burst",
+		by:  "./workers TestASmallerBurstHoldsNothingUp",
+	},
+	{
 		name: "late-start-keeps-burst", file: "workers/clock.go",
 		old: "if c.due > c.idle {",
 		new: "if false {",
