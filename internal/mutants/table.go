@@ -527,7 +527,7 @@ var table = []mutant{
 	},
 	{
 		name: "total-clock-not-inherited", file: "workers/tenure.go",
-		old: "in.wind(&v.totalClock, c, v.total, in.handover.Total, now)",
+		old: `in.wind(&v.totalClock, c, v.total, v.total.before(in.handover.Total, 1), now)`,
 		new: "_ = v.total",
 		by:  "./workers TestAClockThatMayHaveGoneOnIsNotBelieved",
 	},
