@@ -186,11 +186,15 @@ const (
 	spotDue         // it may start a job as soon as a worker is free
 )
 
-// scheduledBucket orders the buckets of a valve by when their next job may start.
-type scheduledBucket struct{ *bucket }
+// scheduledBucket orders the buckets of a valve by when their next job may start. It says itself when that is: where there are
+// many buckets, to compare some must not fetch them from memory.
+type scheduledBucket struct {
+	*bucket
+	at instant // its nextAt
+}
 
 func (b scheduledBucket) before(c scheduledBucket) bool {
-	return b.nextAt < c.nextAt || b.nextAt == c.nextAt && b.key < c.key
+	return b.at < c.at || b.at == c.at && b.key < c.key
 }
 func (b scheduledBucket) moved(i int) { b.index = i }
 

@@ -10,7 +10,7 @@ type item[T any] interface {
 
 func (h *heap[T]) push(x T) {
 	*h = append(*h, x)
-	h.up(len(*h) - 1)
+	h.up(len(*h)-1, 0)
 }
 
 func (h *heap[T]) remove(i int) T {
@@ -27,10 +27,22 @@ func (h *heap[T]) remove(i int) T {
 }
 
 // fix restores the order after the item at i has changed.
-func (h *heap[T]) fix(i int) {
-	if !h.down(i) {
-		h.up(i)
+func (h heap[T]) fix(i int) { h.settle(i, 0) }
+
+// settle moves an item to where it belongs below top. It sinks to the bottom and rises from there, which takes half of the
+// comparisons of sinking alone: what takes the place of a first item comes from the bottom.
+func (h heap[T]) settle(i, top int) {
+	x := h[i]
+	for child := 2*i + 1; child < len(h); child = 2*i + 1 {
+		if right := child + 1; right < len(h) && h[right].before(h[child]) {
+			child = right
+		}
+		h[i] = h[child]
+		h[i].moved(i)
+		i = child
 	}
+	h[i] = x
+	h.up(i, top)
 }
 
 // retain removes the items that keep refuses.
@@ -46,16 +58,16 @@ func (h *heap[T]) retain(keep func(T) bool) {
 	clear((*h)[len(kept):])
 	*h = kept
 	for i := len(kept)/2 - 1; i >= 0; i-- {
-		kept.down(i)
+		kept.settle(i, i)
 	}
 	for i, x := range kept {
 		x.moved(i)
 	}
 }
 
-func (h heap[T]) up(i int) {
+func (h heap[T]) up(i, top int) {
 	x := h[i]
-	for i > 0 {
+	for i > top {
 		parent := (i - 1) / 2
 		if !x.before(h[parent]) {
 			break
@@ -66,26 +78,4 @@ func (h heap[T]) up(i int) {
 	}
 	h[i] = x
 	x.moved(i)
-}
-
-func (h heap[T]) down(i int) (sank bool) {
-	x, start := h[i], i
-	for {
-		child := 2*i + 1
-		if child >= len(h) {
-			break
-		}
-		if right := child + 1; right < len(h) && h[right].before(h[child]) {
-			child = right
-		}
-		if !h[child].before(x) {
-			break
-		}
-		h[i] = h[child]
-		h[i].moved(i)
-		i = child
-	}
-	h[i] = x
-	x.moved(i)
-	return i > start
 }

@@ -288,7 +288,7 @@ func (b *bucket) cooled(now instant) {
 
 func (v *valve) schedule(b *bucket, at instant) {
 	b.nextAt, b.spot = at, spotSched
-	v.sched.push(scheduledBucket{b})
+	v.sched.push(scheduledBucket{b, at})
 }
 
 func (v *valve) unplace(b *bucket) {
@@ -385,7 +385,7 @@ func (v *valve) advance(now instant, open bool) {
 	if v.open = open; !open {
 		return
 	}
-	for len(v.sched) > 0 && v.sched[0].nextAt <= now {
+	for len(v.sched) > 0 && v.sched[0].at <= now {
 		v.place(v.sched[0].bucket, now)
 	}
 	v.gateAt = never
@@ -526,7 +526,7 @@ func (v *valve) wake(open bool) instant {
 		at = v.timers[0].at
 	}
 	if open && len(v.sched) > 0 {
-		at = min(at, v.sched[0].nextAt)
+		at = min(at, v.sched[0].at)
 	}
 	if open {
 		at = min(at, v.gateAt, v.claims.wake())
