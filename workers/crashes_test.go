@@ -48,3 +48,34 @@ func TestACrashCountsOnce(t *testing.T) {
 		}
 	}
 }
+
+// An owner has buried a job that crashed three, and crashes before its acknowledgement is confirmed: the next one buries it
+// again, whatever the checkpoint says.
+func TestAJobThatCrashedThreeOwnersNeverStartsAgain(t *testing.T) {
+	for name, running := range map[string][]runRecord{
+		"while its letter was stored":  {{1, "third"}},
+		"while its crash was recorded": {{1, "second"}},
+		"after its letter was stored":  nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			record := attemptRecord{Crashes: 2, CrashedBy: "first"}
+			inherit := func(owner string, running []runRecord) *valveBench {
+				return unownedValve(t, leaky("api", "10/s")).inheritFrom(inheritance{
+					crashed: true, owner: owner, handover: handover{Running: running},
+					attempts: map[uint64]inheritedAttempt{1: {attemptRecord: record}}, gone: map[string]bool{"second": true},
+				})
+			}
+			third := inherit("second", []runRecord{{1, "second"}})
+			third.arrive("a")
+			for _, s := range third.out.saves {
+				record = s.record
+			}
+			fourth := inherit("third", running)
+			fourth.arrive("a")
+			fourth.arrive("a")
+			if runs := fourth.at(second).start(); fourth.reasons() != "[crashed]" || fourth.seqs(runs) != "[2]" {
+				t.Errorf("buried for %s, started %s; want only the job behind it", fourth.reasons(), fourth.seqs(runs))
+			}
+		})
+	}
+}

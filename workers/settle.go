@@ -7,14 +7,11 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 )
 
-// crashed counts that who ran a job crashed.
-func (v *valve) crashed(j *job, holder string, now instant) {
+// crashed counts that who ran a job crashed, and records it before anything else: a job that has crashed too many is not
+// started by the next owner either, should this one crash before it has buried the job and that is known.
+func (v *valve) crashed(j *job, holder string) {
 	j.crashes++
 	j.bucket.part.crashes[j.Seq] = holder
-	if j.crashes >= mostCrashes {
-		v.bury(j, ReasonCrashed, "its drainer crashed while it ran, as often as this may happen")
-		return
-	}
 	j.noting, j.holder = true, holder // a successor may find the record or not, and then has to know whose crash it was
 	j.bucket.noting++
 	j.bucket.part.noting++
@@ -136,14 +133,24 @@ func (v *valve) saved(j *job, now instant) {
 	if j.bucket.part.state > partitionLive || j.stage != stageSaving {
 		return
 	}
-	if !j.noting {
-		v.delay(j, now.add(j.backoff))
-		return
+	if j.noting {
+		j.noting, j.holder = false, ""
+		j.bucket.noting--
+		j.bucket.part.noting--
 	}
-	j.noting, j.holder = false, ""
-	j.bucket.noting--
-	j.bucket.part.noting--
-	v.makeReady(j, now)
+	switch {
+	case j.crashes >= mostCrashes:
+		v.buryCrashed(j)
+		v.place(j.bucket, now)
+	case j.backoff > 0:
+		v.delay(j, now.add(j.backoff))
+	default:
+		v.makeReady(j, now)
+	}
+}
+
+func (v *valve) buryCrashed(j *job) {
+	v.bury(j, ReasonCrashed, "its drainer crashed while it ran, as often as this may happen")
 }
 
 func (v *valve) bury(j *job, reason Reason, detail string) {

@@ -287,20 +287,23 @@ func TestPoisonJobDiesAtItsThirdCrash(t *testing.T) {
 		b := unownedValve(t, p).inheritFrom(in)
 		j := b.deliver(1, "a")
 		b.deliver(2, "a")
-		if crash == 3 {
-			if b.reasons() != "[crashed]" {
-				t.Errorf("buried for %s", b.reasons())
-			}
-			return
-		}
 		if runs := b.at(second).start(); len(runs) > 0 {
 			t.Fatalf("started %s before the crash was recorded", b.seqs(runs))
+		}
+		if n := len(b.out.saves); n != 1 {
+			t.Fatalf("crash %d: %d records", crash, n)
 		}
 		record = b.out.saves[0].record
 		if record.Crashes != crash || record.Attempts != 0 {
 			t.Fatalf("recorded %+v", record)
 		}
 		b.v.saved(j, b.now)
+		if crash == 3 {
+			if runs := b.start(); b.reasons() != "[crashed]" || b.seqs(runs) != "[2]" {
+				t.Errorf("buried for %s, started %s; want only the job behind it", b.reasons(), b.seqs(runs))
+			}
+			return
+		}
 		if runs := b.start(); b.seqs(runs) != "[1]" || runs[0].attempt != 1 {
 			t.Fatalf("started %s; want the job that crashed first", b.seqs(runs))
 		}

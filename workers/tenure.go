@@ -376,7 +376,7 @@ func (v *valve) holderGone(holder string, now instant) {
 				j.bucket.running--
 				j.holder = ""
 				v.detach(j)
-				v.crashed(j, holder, now)
+				v.crashed(j, holder)
 				v.place(j.bucket, now)
 			}
 		}

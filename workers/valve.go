@@ -124,8 +124,10 @@ func (v *valve) arrive(p *partition, a *queue.Arrived, now instant, wall time.Ti
 	case in.outcome != nil:
 		b.running++
 		v.settle(j, *in.outcome, now)
+	case j.crashes >= mostCrashes:
+		v.buryCrashed(j)
 	case in.crashed != "" && in.crashed != in.record.CrashedBy:
-		v.crashed(j, in.crashed, now)
+		v.crashed(j, in.crashed)
 	case in.holder != "":
 		j.enter(stageRunning)
 		j.holder = in.holder

@@ -843,6 +843,22 @@ func (j orderedJob) moved`,
 		by:  "./workers TestPoisonJobDiesAtItsThirdCrash",
 	},
 	{
+		name: "third-crash-goes-on", file: "workers/settle.go",
+		old: `case j.crashes >= mostCrashes:
+		v.buryCrashed(j)
+		v.place(`,
+		new: `case false:
+		v.buryCrashed(j)
+		v.place(`,
+		by: "./workers TestPoisonJobDiesAtItsThirdCrash",
+	},
+	{
+		name: "recorded-third-crash-starts", file: "workers/valve.go",
+		old: "case j.crashes >= mostCrashes:",
+		new: "case false:",
+		by:  "./workers TestAJobThatCrashedThreeOwnersNeverStartsAgain",
+	},
+	{
 		name: "crash-note-does-not-hold-bucket", file: "workers/settle.go",
 		old: "j.bucket.noting++",
 		new: "j.bucket.noting += 0",
