@@ -120,10 +120,24 @@ func (w *world) hears(s *stint, o outcome, breaks bool) {
 	}
 }
 
-// noteAttempt is called when an attempt record is stored.
-func (w *world) noteAttempt(s save) {
+// asksToRecord is called when an owner asks for an attempt record: does it know what the job has been through?
+func (w *world) asksToRecord(d *drainer, s save) {
 	f := w.fateOf(s.bucket.part.policy, &s.Arrived)
-	f.unsaved = max(0, f.failed.low-s.record.Attempts)
+	if r := s.record; d.consumes(s.bucket.part) && !f.muddled && (!f.failed.has(r.Attempts) || !f.crashed.has(r.Crashes)) {
+		w.fail("records: %s has %d attempts and %d crashes, and had %v and %v",
+			jobID(f.policy, f.seq), r.Attempts, r.Crashes, f.failed, f.crashed)
+	}
+}
+
+// noteAttempt is called when an attempt record is stored. One of a former owner, which its successor did not find, may be
+// read by the next one, or by the successor when it comes to write itself: what it tells may count from then on.
+func (w *world) noteAttempt(d *drainer, s save) {
+	f := w.fateOf(s.bucket.part.policy, &s.Arrived)
+	if d.consumes(s.bucket.part) {
+		f.unsaved = max(0, f.failed.low-s.record.Attempts)
+	} else {
+		f.failed.high, f.crashed.high = max(f.failed.high, s.record.Attempts), max(f.crashed.high, s.record.Crashes)
+	}
 	f.muddled = false
 	if m := w.streams[f.policy].messages[f.seq]; m != nil { // of the same sequence, in a stream made anew
 		if g := w.fateOf(f.policy, m); g != f {
@@ -172,11 +186,12 @@ func (w *world) forgets(d *drainer) {
 	clear(w.cool)
 }
 
-// noted reports whether whoever takes over knows that a job runs.
+// noted reports whether whoever takes over knows that a job runs. A checkpoint that was put together before this run began
+// tells of a former one, and one that was put together between the two may be under way.
 func (w *world) noted(s *stint) bool {
 	if r := w.records[tablePartitions][checkpointKey(s.part.policy, s.part.number)]; r != nil {
 		var c checkpoint
-		if decode(r.value, &c) == nil && c.Epoch == s.part.epoch && c.Stream == s.fate.stream.created.UnixNano() &&
+		if decode(r.value, &c) == nil && c.Epoch == s.part.epoch && w.composed[r.revision] >= s.slot.number && c.Stream == s.fate.stream.created.UnixNano() &&
 			slices.ContainsFunc(c.Running, func(r runRecord) bool { return r.Seq == s.Seq && r.Holder == s.d.core.lease.id }) {
 			return true
 		}

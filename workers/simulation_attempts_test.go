@@ -11,7 +11,7 @@ func (d *drainer) save(s *save) {
 			w.revision++
 			s.revision = w.revision
 			w.attempts[key] = storedAttempt{s.record, w.stamp(attemptsName), w.revision}
-			w.noteAttempt(*s)
+			w.noteAttempt(d, *s)
 		}
 	}, s.bucket.part.policy, func(v *valve) {
 		if !conflict {

@@ -328,6 +328,7 @@ func (d *drainer) performJobs(o *actions) {
 	asked := w.now
 	for _, s := range o.saves {
 		s.record.At = d.core.wall(d.clock()).UnixMicro()
+		w.asksToRecord(d, s)
 		d.save(&s)
 	}
 	for _, u := range o.burials {
