@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -33,6 +34,19 @@ func TestHeartbeatShowsLostDeliveries(t *testing.T) {
 	}
 }
 
+func TestAGapInDeliveriesBreaks(t *testing.T) {
+	p := &puller{}
+	for _, c := range []struct {
+		consumerSeq int
+		want        bool
+	}{{1, true}, {2, true}, {4, false}} {
+		reply := fmt.Sprintf("$JS.ACK.S.C.1.%d.%d.1700000000000000000.0", 10*c.consumerSeq, c.consumerSeq)
+		if _, got, err := p.take(&nats.Msg{Reply: reply}); got != c.want || (err == nil) != c.want {
+			t.Errorf("delivery %d: taken %v, %v", c.consumerSeq, got, err)
+		}
+	}
+}
+
 // TestSilenceBreaks: a consumer that says nothing at all, as after a fault that loses its pulls.
 func TestSilenceBreaks(t *testing.T) {
 	t.Parallel()
@@ -46,7 +60,10 @@ func TestSilenceBreaks(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.stop()
-	if _, err := p.fetch(nil, nil); !errors.Is(err, errSilence) {
+	done := make(chan struct{})
+	deadline := time.AfterFunc(patience, func() { close(done) })
+	defer deadline.Stop()
+	if _, err := p.fetch(done, nil); !errors.Is(err, errSilence) {
 		t.Errorf("got %v, want %v", err, errSilence)
 	}
 }

@@ -104,6 +104,23 @@ func TestAnotherPayloadIsNoRepeat(t *testing.T) {
 	if _, err := p.Publish(ctx, plain); !errors.Is(err, ErrOtherPayload) {
 		t.Errorf("another payload than what was published over NATS: %v", err)
 	}
+	// Of a job that has ended its sum is left.
+	done := Submission{Policy: "stripe", Key: "a", IdempotencyKey: "order-3", Body: []byte("x")}
+	receipt, err := p.Publish(ctx, done)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := Ended{How: EndDone, Accepted: time.Now(), Sum: PayloadSum(done.Header, done.Body)}
+	if err := b.NoteEnded(ctx, "stripe", receipt.Seq, ended); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := p.Publish(ctx, done); err != nil || !r.Duplicate {
+		t.Errorf("the same as one that is done: %+v, %v", r, err)
+	}
+	done.Body = []byte("y")
+	if _, err := p.Publish(ctx, done); !errors.Is(err, ErrOtherPayload) {
+		t.Errorf("another payload than that of one that is done: %v", err)
+	}
 }
 
 // TestTheDuplicateWindowIsThePolicys: it was 2 minutes for all.

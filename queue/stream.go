@@ -389,9 +389,6 @@ func (b *Broker) retire(ctx context.Context, name string) (gone bool, err error)
 				return err
 			}
 		}
-		if info.State.Msgs > 0 {
-			return nil
-		}
 		state, err := b.settled(ctx, name)
 		if err != nil || state.Msgs > 0 {
 			return err

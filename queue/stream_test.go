@@ -209,6 +209,17 @@ func TestLoweringIsRefusedWhileABucketIsDeeper(t *testing.T) {
 	}
 }
 
+// TestADoorThatWasClosedForNothingIsOpenedAgain: the capacity fits, and then the server refuses the change.
+func TestADoorThatWasClosedForNothingIsOpenedAgain(t *testing.T) {
+	b := newBroker(t)
+	apply(t, b, paced("stripe", 10, 1))
+	b.replicas = 3 // of one server
+	if err := b.Apply(testContext(t), paced("stripe", 5, 1)); err == nil {
+		t.Fatal("the server has changed the stream")
+	}
+	publish(t, b, "stripe", "a", 10)
+}
+
 // TestLoweringUnderFlowLosesNothing lowers and raises a capacity while publishers hammer and a drainer takes jobs out, and
 // then finds every acknowledged job either done or stored.
 func TestLoweringUnderFlowLosesNothing(t *testing.T) {
@@ -396,6 +407,16 @@ func TestApplyOpensADoorLeftClosed(t *testing.T) {
 	}
 	apply(t, b, p)
 	publish(t, b, "stripe", "a", 1)
+}
+
+func TestALockIsReleasedWithItsChange(t *testing.T) {
+	b := newBroker(t)
+	if err := b.locked(testContext(t), "stripe", func(context.Context) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.locks.put(testContext(t), "stripe", nil, 0, nil); err != nil {
+		t.Errorf("the lock stays: %v", err)
+	}
 }
 
 func TestLockOfADeadProcessExpires(t *testing.T) {
