@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -65,9 +64,44 @@ func TestWhatBecomesOfAMutant(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
 		"go.mod": "module sum\n\ngo 1.26\n",
-		"sum.go": "package sum\n\nfunc Sum(n int) (s int) {\n\tfor i := range n {\n\t\ts += i\n\t}\n\treturn s\n}\n",
-		"sum_test.go": "package sum\n\nimport \"testing\"\n\nfunc TestSum(t *testing.T) {\n\tif Sum(4) != 6 {\n\t\tt.Fatal()\n\t}\n}\n\n" +
-			"func TestNothing(t *testing.T) {}\n\nfunc TestFails(t *testing.T) { t.Run(\"always\", func(t *testing.T) { t.Fatal() }) }\n",
+		"sum.go": `package sum
+
+const first = 0
+
+type sums[T any] struct{ all []T }
+
+func (s *sums[T]) add(x ...T) { s.all = append(s.all, x...) }
+
+func seven(int) int { return 7 }
+
+func Sum(n int) (s int) {
+	for i := range n {
+		s += i
+	}
+	return s
+}
+`,
+		"sum_test.go": `package sum
+
+import "testing"
+
+func TestSum(t *testing.T) {
+	if Sum(4) != 6 {
+		t.Fatal()
+	}
+}
+
+func TestOthers(t *testing.T) {
+	var s sums[int]
+	if s.add(1, 2); len(s.all) != 2 || first != 0 || seven(0) != 7 {
+		t.Fatal()
+	}
+}
+
+func TestNothing(t *testing.T) {}
+
+func TestFails(t *testing.T) { t.Run("always", func(t *testing.T) { t.Fatal() }) }
+`,
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -78,49 +112,44 @@ func TestWhatBecomesOfAMutant(t *testing.T) {
 	}
 	same := row("range twice", "range n", "range 2*n/2", "")
 	same.equivalent = "twice the half"
-	for _, c := range []struct {
+	rows := []struct {
 		mutant
 		want verdict
-		good bool
 	}{
-		{row("one too much", "s += i", "s += i + 1", ". TestSum"), caught, true},
-		{row("panics", "s += i", "panic(i)", ". Test[S]um"), caught, true},
-		{row("ends never", "return s", "for {\n\t\ts++\n\t}", ". TestSum -timeout 1s"), hung, true},
-		{same, equivalent, true},
-		{row("unnoticed", "s += i", "s -= i", ". TestNothing"), survived, false},
-		{row("not there", "s *= i", "s += i", ". TestSum"), outdated, false},
-		{row("there twice", "s", "t", ". TestSum"), outdated, false},
-		{row("no code", "s += i", "s += ", ". TestSum"), broken, false},
-		{row("no such test", "s += i", "s -= i", ". TestProduct"), broken, false},
-		{row("fails anyway", "s += i", "s -= i", ". TestFails -count 1"), broken, false},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			results, err := play(t.Context(), dir, []mutant{c.mutant}, func(result) {})
-			if err != nil {
-				t.Fatal(err)
-			}
+		{row("one too much", "s += i", "s += i + 1", ". TestSum"), caught},
+		{row("in a method of a generic type", "s.all, x...)", "s.all, x[0])", ". TestOthers"), caught},
+		{row("in a function without names of parameters", "7", "8", ". TestOthers"), caught},
+		{row("outside of functions", "first = 0", "first = 1", ". TestOthers"), caught},
+		{row("panics", "s += i", "panic(i)", ". Test[S]um"), caught},
+		{same, equivalent},
+		{row("unnoticed", "s += i", "s -= i", ". TestNothing"), survived},
+		{row("not there", "s *= i", "s += i", ". TestSum"), outdated},
+		{row("there twice", "return", "panic", ". TestSum"), outdated},
+		{row("ends never", "return s", "for {\n\t\ts++\n\t}", ". TestSum -timeout 1s"), broken},
+		{row("no code", "s += i", "s += ", ". TestSum"), broken},
+		{row("no such test", "s += i", "s -= i", ". TestProduct"), broken},
+		{row("fails anyway", "s += i", "s -= i", ". TestFails -count 1"), broken},
+		{row("not for the compiler", "s += i", "s += nothing", ". TestSum"), broken}, // nor is any binary with it
+	}
+	built, err := newTests(t.Context(), dir, t.TempDir(), []mutant{rows[0].mutant, rows[1].mutant, rows[2].mutant})
+	if err != nil || len(built.numbers) != 2 || built.binaries["."] == "" {
+		t.Errorf("%v: of three mutants those are woven in that have names for their parameters: %+v", err, built)
+	}
+	for _, n := range []int{len(rows) - 1, len(rows)} {
+		var played []mutant
+		for _, r := range rows[:n] {
+			played = append(played, r.mutant)
+		}
+		results, err := play(t.Context(), dir, played, func(result) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, r := range results {
 			var out strings.Builder
-			if good := report(&out, results); results[0].verdict != c.want || good != c.good {
-				t.Errorf("%s, good %v, want %s, %v:\n%s", results[0].verdict, good, c.want, c.good, &out)
+			good := report(&out, results[i:i+1])
+			if want := rows[i].want; r.verdict != want || good != (want == caught || want == equivalent) {
+				t.Errorf("of %d: %s, good %v, want %s:\n%s", n, r.verdict, good, want, &out)
 			}
-		})
-	}
-}
-
-// TestASampleLeavesNoStaleRowOut: only its tests are a matter of chance.
-func TestASampleLeavesNoStaleRowOut(t *testing.T) {
-	var rows []mutant
-	for i := range 20 {
-		rows = append(rows, mutant{name: fmt.Sprint(i), file: "play.go", old: "package main", new: "package"})
-	}
-	rows[7].old = "package minor"
-	drawn := draw(rows, 5, 1)
-	if len(drawn) != 5 || slices.Equal(drawn, draw(rows, 5, 2)) || !slices.Equal(drawn, draw(rows, 5, 1)) {
-		t.Errorf("a sample is not so large, not another each time, or not the same again: %v", drawn)
-	}
-	found := len(stale(".", rows, nil))
-	if all := len(stale(".", rows, rows)); found != 1 || all != 0 {
-		t.Errorf("%d stale of 20, %d of those that were played; want 1 and 0", found, all)
+		}
 	}
 }

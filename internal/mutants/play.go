@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -32,15 +31,14 @@ type mutant struct {
 	equivalent string
 }
 
-// patience is how long the tests of one mutant may take. One that hangs has noticed, too.
-const patience = time.Minute
+// patience is how long the tests of one mutant may take.
+const patience = 3 * time.Minute
 
 // verdict is what became of a mutant.
 type verdict string
 
 const (
 	caught     verdict = "caught"
-	hung       verdict = "hung" // until patience was over
 	equivalent verdict = "equivalent"
 
 	survived verdict = "SURVIVED"
@@ -48,7 +46,7 @@ const (
 	broken   verdict = "BROKEN" // the row proves nothing, whatever the code does
 )
 
-func (v verdict) good() bool { return v == caught || v == hung || v == equivalent }
+func (v verdict) good() bool { return v == caught || v == equivalent }
 
 type result struct {
 	mutant
@@ -65,7 +63,11 @@ func play(ctx context.Context, dir string, rows []mutant, tell func(result)) (re
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
 	results = make([]result, len(rows))
-	failing := unmutated(ctx, dir, rows)
+	t, err := newTests(ctx, dir, scratch, rows)
+	if err != nil {
+		return nil, err
+	}
+	failing := t.unmutated(ctx, rows)
 	var wait sync.WaitGroup
 	var telling sync.Mutex
 	next := make(chan int)
@@ -78,7 +80,7 @@ func play(ctx context.Context, dir string, rows []mutant, tell func(result)) (re
 				if why := failing[pattern+" "+rows[i].group()]; why != "" {
 					r.verdict, r.detail = broken, "fails without a mutant: "+why
 				} else {
-					r.verdict, r.detail = playOne(ctx, dir, filepath.Join(scratch, strconv.Itoa(i)), rows[i])
+					r.verdict, r.detail = t.play(ctx, filepath.Join(scratch, strconv.Itoa(i)), rows[i])
 				}
 				r.took = time.Since(begun)
 				results[i] = r
@@ -105,6 +107,9 @@ func (m mutant) test() (dir, pattern string, flags []string) {
 	return fields[0], fields[1], fields[2:]
 }
 
+// pkg is the directory of the mutant's test.
+func (m mutant) pkg() string { dir, _, _ := m.test(); return dir }
+
 // group is what tests of the same package and the same flags have in common: they can run together.
 func (m mutant) group() string {
 	dir, _, flags := m.test()
@@ -113,7 +118,7 @@ func (m mutant) group() string {
 
 // unmutated says of the tests that fail without a mutant what fails, by the pattern and the group. Those of a group run
 // together, and one by one only if that does not go well.
-func unmutated(ctx context.Context, dir string, rows []mutant) map[string]string {
+func (t *tests) unmutated(ctx context.Context, rows []mutant) map[string]string {
 	patterns := map[string][]string{}
 	for _, m := range rows {
 		if _, pattern, _ := m.test(); pattern != "" && !slices.Contains(patterns[m.group()], pattern) {
@@ -122,11 +127,11 @@ func unmutated(ctx context.Context, dir string, rows []mutant) map[string]string
 	}
 	failing := map[string]string{}
 	for group, all := range patterns {
-		if v, _ := runTests(ctx, dir, group, strings.Join(all, "|")); v == survived {
+		if v, _ := t.run(ctx, group, strings.Join(all, "|"), 0); v == survived {
 			continue
 		}
 		for _, pattern := range all {
-			if v, detail := runTests(ctx, dir, group, pattern); v != survived {
+			if v, detail := t.run(ctx, group, pattern, 0); v != survived {
 				failing[pattern+" "+group] = detail
 			}
 		}
@@ -134,20 +139,25 @@ func unmutated(ctx context.Context, dir string, rows []mutant) map[string]string
 	return failing
 }
 
-func playOne(ctx context.Context, dir, scratch string, m mutant) (verdict, string) {
+func (t *tests) play(ctx context.Context, scratch string, m mutant) (v verdict, detail string) {
 	if m.equivalent != "" {
 		return equivalent, m.equivalent
 	}
-	text, err := m.mutated(dir)
+	text, err := m.mutated(t.dir)
 	if err != nil {
 		return outdated, err.Error()
 	}
-	overlay, err := overlayOf(dir, scratch, m.file, text)
-	if err != nil {
-		return broken, err.Error()
-	}
 	_, pattern, _ := m.test()
-	return runTests(ctx, dir, m.group(), pattern, "-overlay", overlay)
+	if number := t.numbers[m]; number > 0 && t.binaries[m.pkg()] != "" {
+		v, detail = t.run(ctx, m.group(), pattern, number)
+	} else {
+		overlay, err := overlayOf(t.dir, scratch, map[string]string{m.file: text})
+		if err != nil {
+			return broken, err.Error()
+		}
+		v, detail = t.build(ctx, m.group(), pattern, overlay)
+	}
+	return v, detail
 }
 
 // mutated is the text of the mutant's file with its change.
@@ -162,30 +172,48 @@ func (m mutant) mutated(dir string) (string, error) {
 	return strings.Replace(string(text), m.old, m.new, 1), nil
 }
 
-// overlayOf writes, under names that begin with scratch, what tells the go command to take a text for a file's.
-func overlayOf(dir, scratch, file, text string) (string, error) {
-	real, err := filepath.Abs(filepath.Join(dir, file))
-	if err != nil {
-		return "", err
+// cheaply are flags that halve the time to build tests.
+var cheaply = []string{"-vet=off", "-gcflags=-N -l -dwarf=false", "-ldflags=-s -w"}
+
+// run runs tests of a group with one of the mutants that are woven into them, 0 for none, and says what that means for it.
+func (t *tests) run(ctx context.Context, group, pattern string, number int) (verdict, string) {
+	pkg, flags, _ := strings.Cut(group, " ")
+	binary := t.binaries[pkg]
+	if binary == "" {
+		return t.build(ctx, group, pattern, "")
 	}
-	changed, overlay := scratch+".go", scratch+".json"
-	paths, err := json.Marshal(map[string]any{"Replace": map[string]string{real: changed}})
-	if err != nil {
-		return "", err
+	args := append(limits(pattern), strings.Fields(flags)...)
+	for i, arg := range args {
+		if name, own := strings.CutPrefix(arg, "-"); own && slices.Contains(testFlags, name) {
+			args[i] = "-test." + name
+		}
 	}
-	return overlay, errors.Join(os.WriteFile(changed, []byte(text), 0o600), os.WriteFile(overlay, paths, 0o600))
+	cmd := exec.CommandContext(ctx, binary, args...)
+	cmd.Dir = filepath.Join(t.dir, pkg)
+	cmd.Env = append(os.Environ(), played+"="+strconv.Itoa(number))
+	return judged(ctx, cmd, group, pattern)
 }
+
+// build is run for a mutant that has tests built for itself.
+func (t *tests) build(ctx context.Context, group, pattern, overlay string) (verdict, string) {
+	args := slices.Concat([]string{"test", "-overlay", overlay}, cheaply, limits(pattern), strings.Fields(group))
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = t.dir
+	return judged(ctx, cmd, group, pattern)
+}
+
+// limits are the flags for tests that match a pattern.
+func limits(pattern string) []string {
+	return []string{"-failfast", "-timeout", patience.String(), "-run", "^(" + pattern + ")$"}
+}
+
+// testFlags are those of the go command that a test binary knows by longer names.
+var testFlags = []string{"failfast", "timeout", "run", "count"}
 
 var failed = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
 
-// runTests runs tests of a group and says what that means for a mutant in them.
-func runTests(ctx context.Context, dir, group, pattern string, flags ...string) (verdict, string) {
-	args := append([]string{
-		"test", "-vet=off", "-gcflags=-N -l -dwarf=false", "-ldflags=-s -w", // half the time to build
-		"-failfast", "-timeout", patience.String(), "-run", "^(" + pattern + ")$",
-	}, flags...)
-	cmd := exec.CommandContext(ctx, "go", append(args, strings.Fields(group)...)...)
-	cmd.Dir = dir
+// judged runs tests and says what becomes of the mutant in them.
+func judged(ctx context.Context, cmd *exec.Cmd, group, pattern string) (verdict, string) {
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 10 * time.Second
 	out, err := cmd.CombinedOutput()
@@ -194,33 +222,20 @@ func runTests(ctx context.Context, dir, group, pattern string, flags ...string) 
 		name = string(found[1])
 	}
 	switch {
-	case bytes.Contains(out, []byte("[no tests to run]")):
+	case bytes.Contains(out, []byte("no tests to run")):
 		return broken, "no test matches " + pattern
 	case err == nil:
 		return survived, group + " " + pattern
 	case ctx.Err() != nil:
 		return broken, "interrupted"
 	case bytes.Contains(out, []byte("panic: test timed out")):
-		return hung, pattern
+		return broken, pattern + " does not end: a busy machine may be all that it noticed"
 	case name != "":
 		return caught, name
 	case bytes.Contains(out, []byte("\npanic: ")) || bytes.HasPrefix(out, []byte("panic: ")):
 		return caught, pattern + " (panic)"
 	}
 	return broken, clip(string(out))
-}
-
-// stale finds those of all rows, but for those played, whose text is not there.
-func stale(dir string, all, played []mutant) (results []result) {
-	for _, m := range all {
-		if slices.Contains(played, m) {
-			continue
-		}
-		if _, err := m.mutated(dir); err != nil {
-			results = append(results, result{mutant: m, verdict: outdated, detail: err.Error()})
-		}
-	}
-	return results
 }
 
 // clip shortens a text to what fits a line.
@@ -248,7 +263,7 @@ func report(out io.Writer, results []result) (good bool) {
 			fmt.Fprintf(out, "%v\n%s\n\t%s\nbecomes\n\t%s\n", r, r.file, r.old, r.new)
 		}
 	}
-	for _, v := range []verdict{caught, hung, equivalent, survived, outdated, broken} {
+	for _, v := range []verdict{caught, equivalent, survived, outdated, broken} {
 		if counts[v] > 0 {
 			fmt.Fprintf(out, "%d %s  ", counts[v], v)
 		}
