@@ -48,6 +48,10 @@ type Backlog struct {
 	strays   strays
 	filters  []string // of the consumer
 	last     uint64   // sequence of the stream
+	held     uint64   // jobs that the partition's former consumer waits for
+	has      uint64   // jobs that the new one will deliver, by the word of the stream's leader
+	leader   string   // of the stream; empty when it is not replicated
+	lacks    []Lack
 	puller   *puller
 	acks     *acks
 	arrivals chan []Arrived
@@ -97,6 +101,9 @@ func (b *Broker) openBacklog(ctx context.Context, o BacklogOptions) (*Backlog, e
 		strays: strays{next: 1, known: map[uint64]bool{}, wake: make(chan struct{}, 1), out: make(chan []Arrived)},
 	}
 	l.chooseFilters(info.Config)
+	if info.Cluster != nil {
+		l.leader = info.Cluster.Leader
+	}
 	// From the beginning, because Done must know them from others: an acknowledgement of what the consumer has not
 	// delivered would make it leave out all before.
 	astray, err := l.gather(ctx)
@@ -104,6 +111,9 @@ func (b *Broker) openBacklog(ctx context.Context, o BacklogOptions) (*Backlog, e
 		return nil, err
 	}
 	if err := l.evict(ctx); err != nil {
+		return nil, err
+	}
+	if err := l.passOver(ctx, info.Cluster); err != nil {
 		return nil, err
 	}
 	consumer := b.names.Consumer(o.Partition, o.Epoch)
@@ -152,12 +162,16 @@ func (l *Backlog) evict(ctx context.Context) error {
 		if err == nil {
 			err = l.lead(ctx, leader)
 		}
+		late := errors.Is(err, errBeginsLate)
 		// A work queue takes one consumer per message.
-		if !hasCode(err, codeWorkQueueUnfiltered, codeWorkQueueFilter) {
+		if !late && !hasCode(err, codeWorkQueueUnfiltered, codeWorkQueueFilter) {
 			return translate(err)
 		}
+		if attempt == openAttempts && !late {
+			err = fmt.Errorf("somebody else's consumer takes the partition's jobs: %w", err)
+		}
 		if attempt == openAttempts {
-			return fmt.Errorf("somebody else's consumer takes the partition's jobs: %w", err)
+			return err
 		}
 		select {
 		case <-ctx.Done():
@@ -184,6 +198,9 @@ func (l *Backlog) deleteConsumers(ctx context.Context) error {
 				continue
 			case epoch > l.o.Epoch:
 				return fmt.Errorf("%w: epoch %d owns the partition", ErrConflict, epoch)
+			}
+			if l.leader != "" {
+				l.held = max(l.held, l.outstanding(ctx, name))
 			}
 			if err := l.deleteConsumer(ctx, name); err != nil {
 				return err

@@ -22,6 +22,7 @@ func (l *Backlog) lead(ctx context.Context, leader string) error {
 	if leader == "" {
 		return nil
 	}
+	first := leader
 	ctx, cancel := context.WithTimeout(ctx, leadPatience)
 	defer cancel()
 	consumer := l.stream + "." + l.b.names.Consumer(l.o.Partition, l.o.Epoch)
@@ -31,8 +32,11 @@ func (l *Backlog) lead(ctx context.Context, leader string) error {
 		if err != nil {
 			return err
 		}
-		if info.Cluster == nil || info.Cluster.Leader == leader {
+		if info.Cluster == nil {
 			return nil
+		}
+		if info.Cluster.Leader == leader {
+			return l.whole(ctx, info, first)
 		}
 		var answer struct{}
 		request := map[string]any{"placement": map[string]string{"preferred": info.Cluster.Leader}}
@@ -50,12 +54,19 @@ func (l *Backlog) lead(ctx context.Context, leader string) error {
 
 // leads tells which server leads a consumer, empty when that cannot be learnt.
 func (l *Backlog) leads(ctx context.Context, consumer string) string {
-	ctx, cancel := context.WithTimeout(ctx, leadPatience/10)
-	defer cancel()
-	var info jetstream.ConsumerInfo
-	err := l.b.call(ctx, "$JS.API.CONSUMER.INFO."+consumer, struct{}{}, &info)
+	info, err := l.consumerInfo(ctx, consumer)
 	if err != nil || info.Cluster == nil {
 		return ""
 	}
 	return info.Cluster.Leader
+}
+
+// consumerInfo is what a consumer's leader says of it, if there is one.
+func (l *Backlog) consumerInfo(
+	ctx context.Context, consumer string,
+) (info jetstream.ConsumerInfo, err error) {
+	ctx, cancel := context.WithTimeout(ctx, leadPatience/10)
+	defer cancel()
+	err = l.b.call(ctx, "$JS.API.CONSUMER.INFO."+consumer, struct{}{}, &info)
+	return info, err
 }

@@ -56,6 +56,10 @@ func (d *Drainer) open(ctx context.Context, o opening) {
 
 // began takes an opened backlog into use.
 func (d *Drainer) began(b *backlog, o opening, epoch uint64, open *queue.Backlog, found opened, now instant) {
+	for _, lack := range open.Lacks() {
+		d.log.Warn("a server's copy of a stream lacks jobs that wait, and is passed over: give it an empty store",
+			"server", lack.Server, "policy", o.part.policy, "partition", o.part.number, "jobs", lack.Jobs)
+	}
 	b.open, b.created = open, open.StreamCreated()
 	if b.answers == nil {
 		stop, err := d.broker.ServeValve(o.part.policy, o.part.number, func(q queue.ValveQuestion, reply func(queue.ValveAnswer)) {
