@@ -104,6 +104,16 @@ type fault struct {
 
 func (f fault) overlaps(from, until time.Duration) bool { return f.from <= until && f.until >= from }
 
+// struck reports whether the fault struck one that is meant: a process, not those that it talked to.
+func (f fault) struck(meant func(name string) bool) bool {
+	victims, _, _ := strings.Cut(f.whom, " to ") // of a link, and to whom it leads
+	victims, _, _ = strings.Cut(victims, " by ") // so much time it became slower
+	return slices.ContainsFunc(strings.Fields(victims), meant)
+}
+
+func isServer(name string) bool  { return strings.HasPrefix(name, "nats-") }
+func isDrainer(name string) bool { return strings.HasPrefix(name, "drainer-") }
+
 // frozen reports whether the fault froze a process.
 func (f fault) frozen(process string) bool {
 	return strings.HasSuffix(f.kind, "frozen") && slices.Contains(strings.Fields(f.whom), process)

@@ -109,8 +109,14 @@ func (f *facts) explained(job string, from, until time.Duration) bool {
 			if !x.overlaps(from, until) {
 				continue
 			}
-			// The outcome of a job that ran for another drainer comes in a message, which is lost with whatever breaks.
-			if s.lent || x.frozen(process) && x.until-x.from >= attemptTimeout {
+			// The outcome of a job that ran for another drainer comes in a message, which is lost with whatever breaks
+			// between the two.
+			between := func(name string) bool {
+				return isServer(name) || slices.ContainsFunc(starts, func(s start) bool {
+					return strings.HasPrefix(s.by, name+".")
+				})
+			}
+			if s.lent && x.struck(between) || x.frozen(process) && x.until-x.from >= attemptTimeout {
 				return true
 			}
 		}
@@ -234,8 +240,10 @@ func (f *facts) witnesses(v *verdict) {
 	}
 	for _, t := range f.h.takeovers {
 		// A lease is renewed every third of it, and declared dead when it was not for a whole one.
-		if !slices.ContainsFunc(f.h.faults, func(x fault) bool { return x.overlaps(t.at-3*f.h.lease, t.at) }) {
-			v.violated("no needless death", "%s took %s/%d over at %v, and nothing had happened for three leases", t.by, t.policy, t.partition, t.at)
+		if !slices.ContainsFunc(f.h.faults, func(x fault) bool {
+			return x.overlaps(t.at-3*f.h.lease, t.at) && (x.struck(isServer) || x.struck(isDrainer))
+		}) {
+			v.violated("no needless death", "%s took %s/%d over at %v, and for three leases nothing had happened to any owner", t.by, t.policy, t.partition, t.at)
 		}
 	}
 }

@@ -130,6 +130,15 @@ func TestEachViolationIsNoticed(t *testing.T) {
 			again(h, "drainer-0.1")
 			h.faults = []fault{{"routes cut", "nats-0", 14 * s, 22 * s, true}}
 		}},
+		{"a run elsewhere, and the link of a third was cut", "no needless repeat", func(h *history) {
+			again(h, "drainer-0.1")
+			h.starts = append(h.starts, start{paced, "steady:10", 1, h.starts[9].at, "drainer-1.1", true})
+			h.faults = []fault{
+				{"link cut", "drainer-2", 5 * s, 9 * s, false},
+				{"link slow", "admitter-0 by 130ms", 5 * s, 9 * s, false},
+				{"target hangs", "target", 5 * s, 9 * s, false},
+			}
+		}},
 		{"a crash after the second run", "no needless repeat", func(h *history) {
 			again(h, "drainer-1.1")
 			h.lives[0].ending, h.lives[0].until = killed, 90*s
@@ -159,6 +168,14 @@ func TestEachViolationIsNoticed(t *testing.T) {
 		{"a request that no drainer tells of", "witnesses", func(h *history) { h.starts = append(h.starts[:7], h.starts[8:]...) }},
 		{"a takeover without any fault", "no needless death", func(h *history) {
 			h.takeovers = []takeover{{"steady", 0, 60 * s, "drainer-1.1"}}
+		}},
+		{"a takeover when only admitters and the target suffered", "no needless death", func(h *history) {
+			h.takeovers = []takeover{{"steady", 0, 60 * s, "drainer-1.1"}}
+			h.faults = []fault{
+				{"admitter killed", "admitter-0", 50 * s, 55 * s, false},
+				{"one link stalled", "admitter-1 to nats-2", 50 * s, 59 * s, false},
+				{"target down", "target", 50 * s, 55 * s, false},
+			}
 		}},
 		{"a process that ended by itself", "processes", func(h *history) { h.lives[0].ending = fell }},
 	} {
