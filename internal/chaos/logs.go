@@ -4,8 +4,12 @@ package main
 
 import (
 	"bufio"
+	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -62,4 +66,38 @@ func (w *world) readLog(name string) error {
 		}
 	}
 	return lines.Err()
+}
+
+// keepCopies notes what each server holds of each stream, every two seconds until ctx ends: its own copy, on which the
+// others need not agree, and of which nothing else is left after the run.
+func (w *world) keepCopies(ctx context.Context) {
+	client := &http.Client{Timeout: time.Second}
+	for pause(ctx, 2*time.Second) {
+		for i, p := range w.ports {
+			text, err := w.copies(client, address(p.monitor))
+			if err != nil {
+				continue // it does not run
+			}
+			name := filepath.Join(w.logs, fmt.Sprintf("copies-%d.log", i))
+			if f, err := os.OpenFile(name, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err == nil {
+				fmt.Fprintf(f, "%9.3fs  %s\n", w.now().Seconds(), text)
+				f.Close()
+			}
+		}
+	}
+}
+
+func (w *world) copies(client *http.Client, monitor string) ([]byte, error) {
+	response, err := client.Get("http://" + monitor + "/jsz?accounts=true&streams=true") //nolint:noctx // the client has a time-out
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		return nil, err
+	}
+	var line bytes.Buffer
+	err = json.Compact(&line, text)
+	return line.Bytes(), err
 }

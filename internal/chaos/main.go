@@ -113,6 +113,7 @@ func (w *world) play(ctx context.Context, deploy string, long time.Duration, kin
 	var rest, traffic sync.WaitGroup
 	rest.Go(func() { c.watch(watching) })
 	rest.Go(func() { w.bound(watching, appease) })
+	rest.Go(func() { w.keepCopies(watching) })
 	traffic.Go(func() { c.publish(publishing) })
 	newNemesis(w, kinds).rage(raging)
 	w.say("the nemesis rests; everything runs")
