@@ -18,6 +18,10 @@ type claims struct {
 	nextAt   instant // no offer before it
 	wakeAt   instant // when to look whether offers are wanted
 	held     []claimed
+
+	// Buckets that a worker with room left refused, because it runs too much of them: until the next claim, offers are for
+	// those behind them.
+	crowded map[queue.Key]bool
 }
 
 // claimed is a worker elsewhere that waits for a job.
@@ -54,22 +58,53 @@ const (
 type nextTurn struct {
 	key     queue.Key
 	running int
+	alone   bool // nobody else's: those before it are crowded
 }
 
 // next is whose turn it is now or soon.
 func (v *valve) next() nextTurn {
 	switch {
 	case len(v.due) > 0:
-		return nextTurn{v.due[0].key, v.due[0].running}
+		b := v.uncrowded(0)
+		if b == nil {
+			clear(v.claims.crowded)
+			b = v.due[0].bucket
+		}
+		return nextTurn{b.key, b.running, b != v.due[0].bucket}
 	case len(v.sched) > 0:
-		return nextTurn{v.sched[0].key, v.sched[0].running}
+		return nextTurn{key: v.sched[0].key, running: v.sched[0].running}
 	}
 	return nextTurn{}
 }
 
+// uncrowded is the first of the buckets that are due, from one on in their heap, that no worker has refused; nil: there is none.
+func (v *valve) uncrowded(i int) *bucket {
+	switch {
+	case i >= len(v.due):
+		return nil
+	case !v.claims.crowded[v.due[i].key]:
+		return v.due[i].bucket
+	}
+	a, b := v.uncrowded(2*i+1), v.uncrowded(2*i+2)
+	if a == nil || b != nil && (dueBucket{b}).before(dueBucket{a}) {
+		return b
+	}
+	return a
+}
+
+// refused takes that a worker with room refused a bucket.
+func (c *claims) refused(key queue.Key) {
+	if c.crowded == nil {
+		c.crowded = map[queue.Key]bool{}
+	}
+	c.crowded[key] = true
+}
+
 // fits reports whether a worker that claimed for one bucket may be given to another, whose turn it is now. Workers refuse
 // a bucket that runs very much, as one does whose target hangs, and it must not get them under another's name.
-func (t nextTurn) fits(b *bucket) bool { return t.key == b.key || b.running <= t.running+1 }
+func (t nextTurn) fits(b *bucket) bool {
+	return t.key == b.key || !t.alone && b.running <= t.running+1
+}
 
 // offer asks for workers elsewhere when buckets are due, or will be soon, and no local worker may take them.
 func (v *valve) offer(now instant) {
@@ -132,6 +167,9 @@ func (v *valve) wanted(now instant) (n int, next instant) {
 // offered takes the end of an offer.
 func (v *valve) offered(result offerResult, now instant) {
 	v.claims.offering--
+	if result == offerClaimed {
+		clear(v.claims.crowded)
+	}
 	v.claims.declined, v.claims.nobody = result != offerClaimed, result == offerNobody
 	switch result {
 	case offerBusy:
@@ -146,18 +184,35 @@ func (v *valve) offered(result offerResult, now instant) {
 func (v *valve) serve(now instant) {
 	c := &v.claims
 	for len(v.due) > 0 && len(c.held) > 0 && v.admits(now) {
-		b := v.nextDue(nil)
-		i := 0
-		for i < len(c.held) && !c.held[i].turn.fits(b) {
-			i++
-		}
-		if i == len(c.held) {
+		b, i := v.match()
+		if b == nil {
 			return
 		}
 		worker := c.held[i].worker
 		c.held = slices.Delete(c.held, i, i+1)
 		v.out.lent = append(v.out.lent, lent{v.start(b, now, true), worker})
 	}
+}
+
+// match finds who gets a job from which claim: the bucket whose turn it is, if a claim fits it, else one that a worker claimed
+// for alone.
+func (v *valve) match() (b *bucket, claim int) {
+	held := v.claims.held
+	fitting := func(b *bucket) int {
+		return slices.IndexFunc(held, func(c claimed) bool { return c.turn.fits(b) })
+	}
+	b = v.nextDue(func(b *bucket) bool { return fitting(b) >= 0 })
+	if i := fitting(b); i >= 0 {
+		return b, i
+	}
+	for i, c := range held {
+		for _, p := range v.parts {
+			if b := p.buckets[c.turn.key]; c.turn.alone && b != nil && b.spot == spotDue {
+				return b, i
+			}
+		}
+	}
+	return nil, 0
 }
 
 // expire tells workers elsewhere that have waited too long that there is no job for them, or all of them.

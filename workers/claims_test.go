@@ -3,6 +3,7 @@ package workers
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -49,7 +50,7 @@ func (o *offering) step(now instant) string {
 func (o *offering) claim(key queue.Key, running int, until instant) {
 	o.offered(offerClaimed, 0)
 	o.claims.offering = max(0, o.claims.offering)
-	o.claims.held = append(o.claims.held, claimed{worker: "w", turn: nextTurn{key, running}, until: until})
+	o.claims.held = append(o.claims.held, claimed{worker: "w", turn: nextTurn{key: key, running: running}, until: until})
 }
 
 const milli = instant(time.Millisecond)
@@ -165,5 +166,44 @@ func TestClaimsUnderTotal(t *testing.T) {
 	o.claim("b", 0, now+120*milli)
 	if got := o.step(now + 100*milli); got != "0 offers, gives [6], refuses []" {
 		t.Fatal(got)
+	}
+}
+
+// A worker that has room but refuses a bucket, whose target may hang, is asked for the next in turn, and no other gets it
+// instead. The buckets before that one are asked for again once somebody claims.
+func TestWhatAWorkerRefusesHoldsNoOtherUp(t *testing.T) {
+	p := total("1000/s")
+	p.Partitions = 1
+	v := newValve(p.WithDefaults(), false, "me", func() float64 { return 0 }, &actions{})
+	o := &offering{valve: v, part: v.own(0, 1)}
+	v.live(o.part, 0)
+	now := 1000 * milli
+	for _, key := range []queue.Key{"a", "b", "c", "d"} {
+		o.publish(key, 2, now)
+	}
+	for _, want := range []queue.Key{"a", "b", "c"} {
+		turn := o.next()
+		if turn.key != want {
+			t.Fatalf("the turn is %s's, want %s's", turn.key, want)
+		}
+		if want != "c" {
+			o.claims.refused(want)
+		}
+	}
+	o.step(now)
+	turn := o.next()
+	o.offered(offerClaimed, now)
+	o.claims.held = append(o.claims.held, claimed{worker: "w", turn: turn, until: now + 40*milli})
+	if got := o.step(now); !strings.Contains(got, "gives [5]") {
+		t.Errorf("%s, want the first of c", got)
+	}
+	if turn := o.next(); turn.key != "a" || turn.alone {
+		t.Errorf("then the turn is %+v, want a's", turn)
+	}
+	for _, key := range []queue.Key{"a", "b", "c", "d"} {
+		o.claims.refused(key)
+	}
+	if turn := o.next(); turn.key != "a" || turn.alone {
+		t.Errorf("when all were refused the turn is %+v, want a's", turn)
 	}
 }

@@ -101,6 +101,13 @@ func (c *core) next(name string) nextTurn {
 	return nextTurn{}
 }
 
+// refused takes that a worker elsewhere has room, but not for a bucket.
+func (c *core) refused(name string, key queue.Key) {
+	if v := c.valves[name]; v != nil {
+		v.claims.refused(key)
+	}
+}
+
 // offered takes the end of an offer to workers elsewhere; a claim was passed to claimed before.
 func (c *core) offered(name string, result offerResult, now instant) {
 	if v := c.valves[name]; v != nil {

@@ -156,9 +156,9 @@ func (d *Drainer) offered(name string) nats.MsgHandler {
 // claim answers an offer.
 func (d *Drainer) claim(name string, key queue.Key, reply string) {
 	l := d.lender
-	c := d.takeWorker(name, key)
+	c, refusal := d.takeWorker(name, key)
 	if c == nil {
-		d.say(reply, statusBusy)
+		d.say(reply, refusal)
 		return
 	}
 	l.tokens++
@@ -180,29 +180,31 @@ func (d *Drainer) claim(name string, key queue.Key, reply string) {
 	})
 }
 
-// takeWorker takes a worker for a bucket of another drainer, nil when there is none to spare. As among the jobs of one
+// takeWorker takes a worker for a bucket of another drainer, or says why there is none to spare. As among the jobs of one
 // valve, no bucket gets more than three times as many as would stay free: see [valve.mayTakeWorker].
-func (d *Drainer) takeWorker(name string, key queue.Key) *claim {
+func (d *Drainer) takeWorker(name string, key queue.Key) (c *claim, refusal string) {
 	lent := d.lender.lendings[name]
 	if lent == nil {
-		return nil
+		return nil, statusBusy
 	}
-	c := &claim{policy: name, key: key, lending: lent}
+	c = &claim{policy: name, key: key, lending: lent}
 	free := lent.workers - lent.busy
 	if d.core != nil {
 		if c.valve = d.core.valves[name]; c.valve != nil {
 			free = c.valve.free()
 		}
 	}
-	if free <= 0 || lent.keys[key] > 3*(free-1) {
-		return nil
-	}
-	if c.valve != nil && !d.core.lend(name) {
-		return nil
+	switch {
+	case free <= 0:
+		return nil, statusBusy
+	case lent.keys[key] > 3*(free-1):
+		return nil, statusCrowded
+	case c.valve != nil && !d.core.lend(name):
+		return nil, statusBusy
 	}
 	lent.busy++
 	lent.keys[key]++
-	return c
+	return c, ""
 }
 
 // giveBack ends a claim.

@@ -37,8 +37,9 @@ const (
 // What Penstock-Status can say.
 const (
 	// A worker's answer to an offer.
-	statusClaim = "claim"
-	statusBusy  = "busy"
+	statusClaim   = "claim"
+	statusBusy    = "busy"
+	statusCrowded = "crowded" // there is room, but not for this bucket; to older valves it is busy
 	// The valve's to a claim, and later to the worker that runs the job.
 	statusGo   = "go"
 	statusNo   = "no"

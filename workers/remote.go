@@ -137,6 +137,9 @@ func (d *Drainer) answered(token string, m *nats.Msg, now instant) {
 	case status != statusClaim:
 		o.foreign = true
 		d.remote.others[o.policy] = now
+		if status == statusCrowded {
+			d.core.refused(o.policy, o.turn.key)
+		}
 		d.again(o, now)
 	default:
 		d.remote.others[o.policy] = now

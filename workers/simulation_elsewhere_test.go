@@ -158,8 +158,14 @@ func (o *lendingProcess) offered(p *proposal, n int, turn nextTurn) {
 	case o.d == p.d:
 		p.again(n, false)
 		return
-	case !o.take(turn.key):
-		w.message(o.d, p.d, func() { p.again(n, true) })
+	}
+	if refusal := o.take(turn.key); refusal != "" {
+		w.message(o.d, p.d, func() {
+			if refusal == statusCrowded && !p.ended && p.asked == n {
+				w.crowded(p.d, p.policy, turn.key)
+			}
+			p.again(n, true)
+		})
 		return
 	}
 	c := &promise{from: o, key: turn.key, at: w.now}
@@ -192,25 +198,41 @@ func (o *lendingProcess) after(delay time.Duration, do func()) {
 	})
 }
 
-// take promises a worker, unless there is none to spare: see takeWorker.
-func (o *lendingProcess) take(key queue.Key) bool {
+// take promises a worker, or says why there is none to spare: see takeWorker.
+func (o *lendingProcess) take(key queue.Key) (refusal string) {
 	free := o.workers - o.busy
 	if o.d != nil {
 		v := o.d.core.valves[o.policy]
 		if v == nil {
-			return false
+			return statusBusy
 		}
 		free = v.free()
 	}
-	if free <= 0 || o.keys[key] > 3*(free-1) || o.d != nil && !o.d.core.lend(o.policy) {
-		return false
+	switch {
+	case free <= 0:
+		return statusBusy
+	case o.keys[key] > 3*(free-1):
+		return statusCrowded
+	case o.d != nil && !o.d.core.lend(o.policy):
+		return statusBusy
 	}
 	o.busy++
 	o.keys[key]++
 	if o.d != nil {
 		o.d.countWorkers(o.policy)
 	}
-	return true
+	return ""
+}
+
+// crowded takes that a worker has room but not for a bucket. Others go before it then, until it starts a job again.
+func (w *world) crowded(d *drainer, name string, key queue.Key) {
+	d.core.refused(name, key)
+	for _, c := range w.contests {
+		share, k := d.core.shares[shareOf(c.part)], c.keys[key]
+		if c.part.policy == name && share != nil && share.part == c.part && k != nil { // an offer may be for no bucket
+			k.held = true
+		}
+	}
 }
 
 // giveBack ends a promise; the worker is free again.

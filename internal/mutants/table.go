@@ -1110,9 +1110,33 @@ func (j orderedJob) moved`,
 
 	{
 		name: "claims-of-hanging-buckets", file: "workers/claims.go",
-		old: "|| b.running <= t.running+1",
-		new: "|| true",
+		old: "b.running <= t.running+1",
+		new: "true",
 		by:  "./workers TestClaimsAreNotForHangingBuckets",
+	},
+	{
+		name: "refused-bucket-offered-again", file: "workers/claims.go",
+		old: "c.crowded[key] = true",
+		new: "c.crowded[key] = false",
+		by:  "./workers TestWhatAWorkerRefusesHoldsNoOtherUp",
+	},
+	{
+		name: "refused-bucket-gets-anothers-worker", file: "workers/claims.go",
+		old: "!t.alone && b.running",
+		new: "b.running",
+		by:  "./workers TestWhatAWorkerRefusesHoldsNoOtherUp",
+	},
+	{
+		name: "refused-bucket-stays-behind", file: "workers/claims.go",
+		old: "if result == offerClaimed {",
+		new: "if false {",
+		by:  "./workers TestWhatAWorkerRefusesHoldsNoOtherUp",
+	},
+	{
+		name: "refusal-unheard", file: "workers/remote.go",
+		old: "if status == statusCrowded {",
+		new: "if false {",
+		by:  "./workers TestRemoteAWorkerRefusesABucketAndNotItsPolicy",
 	},
 	{
 		name: "claims-kept-when-closed", file: "workers/claims.go",
