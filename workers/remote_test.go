@@ -459,7 +459,6 @@ func TestRemoteAWorkerRefusesABucketAndNotItsPolicy(t *testing.T) {
 	b := newBench(t, p)
 	hanged := make(chan struct{})
 	release := sync.OnceFunc(func() { close(hanged) })
-	t.Cleanup(release)
 	var hanging, fine atomic.Int64
 	b.lend(Options{}, map[string]Handler{"mail": func(_ context.Context, job Job) error {
 		if job.Key == "hangs" {
@@ -471,6 +470,7 @@ func TestRemoteAWorkerRefusesABucketAndNotItsPolicy(t *testing.T) {
 		return nil
 	}})
 	b.valve(Options{})
+	t.Cleanup(release) // first of all, so that everybody can stop
 	b.publish("mail", "hangs", 0, 20)
 	b.until("a job hangs", func() bool { return hanging.Load() == 1 })
 	b.publish("mail", "fine", 0, 20)
