@@ -1,0 +1,22 @@
+package workerstest_test
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/penstock-mq/penstock/workers/workerstest"
+)
+
+// The promise of a rate, for starts that were seen elsewhere, as by a stand-in for a third party.
+func ExampleCheckRate() {
+	began := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	starts := []time.Time{began}
+	for range 3 {
+		starts = append(starts, starts[len(starts)-1].Add(500*time.Millisecond))
+	}
+	fmt.Println(workerstest.CheckRate(starts, 2, 1))
+	fmt.Println(workerstest.CheckRate(starts, 1, 1))
+	// Output:
+	// <nil>
+	// 3 starts within 1s, at 1/s
+}
