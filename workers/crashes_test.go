@@ -79,3 +79,16 @@ func TestAJobThatCrashedThreeOwnersNeverStartsAgain(t *testing.T) {
 		})
 	}
 }
+
+// Whose crash is recorded is gone, also for a process that never saw its lease, or has forgotten its tombstone.
+func TestACrashThatIsRecordedIsNotWaitedForAgain(t *testing.T) {
+	b := unownedValve(t, leaky("api", "10/s")).inheritFrom(inheritance{
+		handover: handover{Running: []runRecord{{1, "first"}}},
+		attempts: map[uint64]inheritedAttempt{1: {attemptRecord: attemptRecord{Crashes: 1, CrashedBy: "first"}}},
+	})
+	j := b.arrive("a")
+	b.v.holderGone("first", b.now)
+	if runs := b.at(second).start(); j.crashes != 1 || b.seqs(runs) != "[1]" {
+		t.Errorf("it counts %d crashes, started %s; want the crash of one, and a start", j.crashes, b.seqs(runs))
+	}
+}

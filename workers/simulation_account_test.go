@@ -123,10 +123,17 @@ func (w *world) hears(s *stint, o outcome, breaks bool) {
 // asksToRecord is called when an owner asks for an attempt record: does it know what the job has been through?
 func (w *world) asksToRecord(d *drainer, s save) {
 	f := w.fateOf(s.bucket.part.policy, &s.Arrived)
+	w.settles(d, s.job)
 	if r := s.record; d.consumes(s.bucket.part) && !f.muddled && (!f.failed.has(r.Attempts) || !f.crashed.has(r.Crashes)) {
 		w.fail("records: %s has %d attempts and %d crashes, and had %v and %v",
 			jobID(f.policy, f.seq), r.Attempts, r.Crashes, f.failed, f.crashed)
 	}
+}
+
+// settles is called when an owner asks for an outcome to be recorded, of another process's run as well. Until that is stored
+// its checkpoints list the job, and who takes over after its crash cannot know that the run had ended.
+func (w *world) settles(d *drainer, j *job) {
+	w.fateOf(j.bucket.part.policy, &j.Arrived).under[d] = true
 }
 
 // noteAttempt is called when an attempt record is stored. One of a former owner, which its successor did not find, may be

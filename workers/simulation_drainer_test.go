@@ -332,6 +332,7 @@ func (d *drainer) performJobs(o *actions) {
 		d.save(&s)
 	}
 	for _, u := range o.burials {
+		w.settles(d, u.job)
 		name := u.bucket.part.policy
 		d.call(lettersName, func() { w.letter(d, u, asked) }, name, func(v *valve) { v.buried(u.job) })
 	}

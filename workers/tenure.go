@@ -95,7 +95,7 @@ func (v *valve) inherit(p *partition, in inheritance, now instant) {
 			j = &inheritedJob{}
 			p.inherited[r.Seq] = j
 		}
-		if in.crashed && r.Holder == in.owner || in.gone[r.Holder] {
+		if in.crashed && r.Holder == in.owner || in.gone[r.Holder] || r.Holder == j.record.CrashedBy {
 			j.crashed = r.Holder
 		} else {
 			j.holder = r.Holder

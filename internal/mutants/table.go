@@ -859,6 +859,12 @@ func (j orderedJob) moved`,
 		by:  "./workers TestAJobThatCrashedThreeOwnersNeverStartsAgain",
 	},
 	{
+		name: "recorded-crash-counts-again", file: "workers/tenure.go",
+		old: " || r.Holder == j.record.CrashedBy",
+		new: "",
+		by:  "./workers TestACrashThatIsRecordedIsNotWaitedForAgain",
+	},
+	{
 		name: "crash-note-does-not-hold-bucket", file: "workers/settle.go",
 		old: "j.bucket.noting++",
 		new: "j.bucket.noting += 0",
