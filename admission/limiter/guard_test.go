@@ -21,8 +21,12 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// patience is how long a test waits for what must come.
-const patience = 20 * time.Second
+const (
+	// patience is how long a test waits for what must come.
+	patience = 20 * time.Second
+	// timeout bounds decisions where the store fails: more than a store needs on a machine that is busy.
+	timeout = 500 * time.Millisecond
+)
 
 // shared is a factory over a Redis of its own, and what it told.
 type shared struct {
@@ -71,14 +75,20 @@ func (s *shared) isUp() bool {
 	return s.up
 }
 
-// share makes a factory over the Redis at an address.
-func share(t *testing.T, server *redistest.Server, address string) *shared {
+// share makes a factory over a Redis that answers, however busy the machine is.
+func share(t *testing.T, server *redistest.Server) *shared {
+	t.Helper()
+	return shareFor(t, server, server.Addr(), patience)
+}
+
+// shareFor makes a factory over the Redis at an address, which may fail to answer in time.
+func shareFor(t *testing.T, server *redistest.Server, address string, timeout time.Duration) *shared {
 	t.Helper()
 	s := &shared{t: t, server: server, log: &lines{}, fell: map[string]int{}}
 	rdb := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: []string{address}, ContextTimeoutEnabled: true})
 	t.Cleanup(func() { _ = rdb.Close() })
 	s.factory = limiter.New(limiter.Options{
-		Redis: rdb, Metrics: s, Logger: slog.New(slog.NewTextHandler(s.log, nil)),
+		Redis: rdb, Timeout: timeout, Metrics: s, Logger: slog.New(slog.NewTextHandler(s.log, nil)),
 	})
 	return s
 }
@@ -126,10 +136,10 @@ var k = admission.Caller{Key: "k"}
 func TestSharedLimitsAreThoseOfMemory(t *testing.T) {
 	server := redistest.Start(t)
 	for _, a := range algorithmNames {
-		s := share(t, server, server.Addr())
+		s := share(t, server)
 		p := one(a, 3)
 		p.Name = "alg-" + strings.ReplaceAll(string(a), "_", "-")
-		first, second := s.limit(p, policy.Closed), share(t, server, server.Addr()).limit(p, policy.Closed)
+		first, second := s.limit(p, policy.Closed), share(t, server).limit(p, policy.Closed)
 		taking(t, first, k)(2, true)
 		taking(t, second, k)(2, false)
 		taking(t, second, k)(1, true)
@@ -148,7 +158,7 @@ func TestSharedLimitsAreThoseOfMemory(t *testing.T) {
 
 func TestSeveralLimitsInRedis(t *testing.T) {
 	server := redistest.Start(t)
-	testSeveralLimits(t, share(t, server, server.Addr()).factory)
+	testSeveralLimits(t, share(t, server).factory)
 }
 
 // outage is a way in which a store fails, and comes back.
@@ -166,14 +176,14 @@ func TestWithoutTheStore(t *testing.T) {
 			return outage{func() { server.Freeze(t) }, func() { server.Thaw(t) }, false}
 		},
 		"slow": func(_ *testing.T, _ *redistest.Server, p *proxy) outage {
-			return outage{func() { p.delay(200 * time.Millisecond) }, func() { p.delay(0) }, false}
+			return outage{func() { p.delay(4 * timeout) }, func() { p.delay(0) }, false}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t)
 			between := newProxy(t, server.Addr())
-			s := share(t, server, between.address())
+			s := shareFor(t, server, between.address(), timeout)
 			s.factory.SetLive(4)
 			open, closed, local := s.limit(tokens("o", 8), policy.Open), s.limit(tokens("c", 8), policy.Closed), s.limit(window("l", 8), policy.Local)
 			for _, l := range []admission.Limiter{open, closed, local} {
@@ -249,7 +259,7 @@ func TestWithoutTheStore(t *testing.T) {
 func TestTheStoreMayComeLater(t *testing.T) {
 	server := redistest.Start(t)
 	server.Stop()
-	s := share(t, server, server.Addr())
+	s := shareFor(t, server, server.Addr(), timeout)
 	l := s.limit(tokens("p", 2), policy.Local)
 	taking(t, l, k)(2, true) // alone, it has the whole limit
 	taking(t, l, k)(1, false)
@@ -274,7 +284,7 @@ func TestTheStoreMayComeLater(t *testing.T) {
 // Clients that go away say nothing about the store.
 func TestCallersWhoLeaveDoNotTripTheBreaker(t *testing.T) {
 	server := redistest.Start(t)
-	s := share(t, server, server.Addr())
+	s := share(t, server)
 	l := s.limit(tokens("p", 100), policy.Closed)
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -296,10 +306,10 @@ func TestCallersWhoLeaveDoNotTripTheBreaker(t *testing.T) {
 func TestOneStallIsNoOutage(t *testing.T) {
 	server := redistest.Start(t)
 	between := newProxy(t, server.Addr())
-	s := share(t, server, between.address())
+	s := shareFor(t, server, between.address(), timeout)
 	l := s.limit(tokens("p", 10_000), policy.Closed)
 	taking(t, l, k)(1, true)
-	between.delayOnce(80 * time.Millisecond)
+	between.delayOnce(2 * timeout)
 	var wait sync.WaitGroup
 	for range 64 {
 		wait.Go(func() { _, _ = l.Take(t.Context(), k, 1) }) // some fail
@@ -317,7 +327,7 @@ func TestOneStallIsNoOutage(t *testing.T) {
 // A key that holds something else is an error of its own, and no outage for others.
 func TestOneBadKeyIsNoOutage(t *testing.T) {
 	server := redistest.Start(t)
-	s := share(t, server, server.Addr())
+	s := share(t, server)
 	bad, good := s.limit(tokens("bad", 5), policy.Closed), s.limit(tokens("good", 5), policy.Closed)
 	rdb := server.Client()
 	defer rdb.Close()

@@ -36,7 +36,7 @@ func TestLawsHoldWhenOwnersAreKilledAndFrozen(t *testing.T) {
 	second.signal(syscall.SIGSTOP)
 	after(8 * time.Second)
 	second.signal(syscall.SIGCONT)
-	c.until("all jobs ended", func() bool { return c.record.ended() == jobs })
+	c.ended(jobs)
 
 	starts := c.record.starts
 	slices.SortFunc(starts, func(a, b start) int { return int(a.at - b.at) })
@@ -138,7 +138,7 @@ func TestLaw3RollingRestartLosesAndRepeatsNothing(t *testing.T) {
 		d.stop(t)
 		c.until("jobs go on", func() bool { return c.record.started() >= began+100 })
 	}
-	c.until("all jobs ended", func() bool { return c.record.ended() == jobs })
+	c.ended(jobs)
 	runs := map[string]int{}
 	for _, s := range c.record.starts {
 		if runs[s.job]++; runs[s.job] > 1 {

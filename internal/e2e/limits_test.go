@@ -60,7 +60,7 @@ func TestTwoAdmittersShareTheirLimits(t *testing.T) {
     limits:
       - {name: each, key: "{key}", algorithm: token_bucket, capacity: 25, refill: 1/d}
       - {name: all, key: global, algorithm: sliding_counter, limit: 60, window: 366d}`)
-	store := fmt.Sprintf("state: {store: redis, redis: {addrs: [%q]}}\n", redis.Addr())
+	store := fmt.Sprintf("state: {store: redis, redis: {addrs: [%q], timeout: 2s}}\n", redis.Addr())
 	own, err := os.ReadFile(c.config())
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -313,13 +314,19 @@ func (c *cluster) connect() *nats.Conn {
 // returns how many were accepted.
 func (c *cluster) publish(nc *nats.Conn, key string, n int, takes time.Duration) (accepted int) {
 	c.t.Helper()
+	return c.publishTo(nc, slices.Repeat([]string{key}, n), takes)
+}
+
+// publishTo is publish with a job for each key.
+func (c *cluster) publishTo(nc *nats.Conn, keys []string, takes time.Duration) (accepted int) {
+	c.t.Helper()
 	js, err := nc.JetStream()
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	var futures []nats.PubAckFuture
-	for range n {
-		f, err := js.PublishAsync("penstock.jobs.api."+key, []byte(takes.String()))
+	for _, key := range keys {
+		f, err := js.PublishAsync("penstock.jobs.api."+key, []byte(takes.String()), nats.StallWait(deadline))
 		if err != nil {
 			c.t.Fatal(err)
 		}
@@ -351,6 +358,18 @@ func (c *cluster) until(what string, done func() bool) {
 		case <-end:
 			c.t.Fatalf("waited in vain until %s", what)
 		}
+	}
+}
+
+// ended waits until so many jobs have ended, as long as some do: how fast that is depends on the machine.
+func (c *cluster) ended(jobs int) {
+	c.t.Helper()
+	for n := 0; n < jobs; {
+		before := n
+		c.until("more jobs end", func() bool {
+			n = c.record.ended()
+			return n > before
+		})
 	}
 }
 
