@@ -186,8 +186,8 @@ const (
 	spotDue         // it may start a job as soon as a worker is free
 )
 
-// scheduledBucket orders the buckets of a valve by when their next job may start. It says itself when that is: where there are
-// many buckets, to compare some must not fetch them from memory.
+// scheduledBucket orders the buckets of a valve by when their next job may start. It says itself
+// when that is: where there are many buckets, to compare some must not fetch them from memory.
 type scheduledBucket struct {
 	*bucket
 	at instant // its nextAt

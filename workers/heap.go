@@ -29,8 +29,9 @@ func (h *heap[T]) remove(i int) T {
 // fix restores the order after the item at i has changed.
 func (h heap[T]) fix(i int) { h.settle(i, 0) }
 
-// settle moves an item to where it belongs below top. It sinks to the bottom and rises from there, which takes half of the
-// comparisons of sinking alone: what takes the place of a first item comes from the bottom.
+// settle moves an item to where it belongs below top. It sinks to the bottom and rises from there,
+// which takes half of the comparisons of sinking alone: what takes the place of a first item comes
+// from the bottom.
 func (h heap[T]) settle(i, top int) {
 	x := h[i]
 	for child := 2*i + 1; child < len(h); child = 2*i + 1 {

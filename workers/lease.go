@@ -105,7 +105,9 @@ func (c *core) leaseRead(p put, found record, now instant) {
 	}
 	l := &c.lease
 	l.inFlight = false
-	l.renewAt = now
+	// A server that refuses each at once is not asked without a pause.
+	again := max(now, p.sent.add(c.margin()))
+	l.renewAt = again
 	if !found.exists {
 		if l.held && !(found.vanished() && c.open(now)) { // while the lease lasts nobody can have taken it for expired
 			c.loseLease(now)
@@ -122,7 +124,7 @@ func (c *core) leaseRead(p put, found record, now instant) {
 	for _, s := range l.sends {
 		if s.nonce == r.Nonce {
 			c.hold(found.revision, s.at)
-			l.renewAt = now
+			l.renewAt = again
 		}
 	}
 }

@@ -67,6 +67,30 @@ func TestARenewalOfUnknownResultIsReadBack(t *testing.T) {
 	}
 }
 
+// A server may refuse renewals at once and answer reads, as one whose store has no room does.
+func TestRenewalsThatAreRefusedAtOnceAreSentAfterAPause(t *testing.T) {
+	c := coreBench(t)
+	first := renewal(t, c)
+	c.put(first, putUnknown, 0, first.sent)
+	for now, renewals := first.sent, 1; now < first.sent.add(second); now = now.add(ms) {
+		for _, r := range c.out.reads {
+			c.read(r.put, record{exists: true, revision: 1, value: encode(leaseRecord{V: version})}, now)
+		}
+		c.out.reads = nil
+		c.advance(now)
+		for _, p := range c.out.puts {
+			if p.why == whyRenew {
+				c.put(p, putUnknown, 0, now)
+				renewals++
+			}
+		}
+		c.out.puts = nil
+		if most := 2 + int(now.since(first.sent)/c.margin()); renewals > most {
+			t.Fatalf("%d renewals within %v", renewals, now.since(first.sent))
+		}
+	}
+}
+
 // Who finds its own tombstone is dead: what it owned is another's, and it begins again under a name that no record knows.
 func TestATombstoneOverTheOwnLeaseEndsAllOwnership(t *testing.T) {
 	p := leaky("api", "10/s")

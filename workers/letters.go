@@ -60,7 +60,8 @@ func (l *letters) tell(now instant, end bool) {
 	}
 }
 
-// bury stores a dead letter. Until it is stored the job waits.
+// bury stores a dead letter, until which the job waits. It does so while the lease lasts: a process
+// that was cut off or stood still may not have heard yet that another owns the job, and has run it.
 func (d *Drainer) bury(b *backlog, u burial) {
 	letter := queue.DeadLetter{
 		Policy: u.bucket.part.policy, Key: u.Key, Seq: u.Seq, Partition: u.bucket.part.number, Stored: u.Stored,
@@ -71,6 +72,9 @@ func (d *Drainer) bury(b *backlog, u burial) {
 	lean := u.Lean
 	var discarded uint64
 	d.persist(b.ctx, purpose{letter.Policy, "store dead letter"}, func() error {
+		if fence, now := d.gate(); now >= fence {
+			return errLeaseLost
+		}
 		if lean && letter.Body == nil {
 			open, err := d.current(b)
 			if err != nil {

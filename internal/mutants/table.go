@@ -973,6 +973,18 @@ func (j orderedJob) moved`,
 		by:  "./workers TestClockLosesNoFraction",
 	},
 	{
+		name: "letters-without-a-fence", file: "workers/letters.go",
+		old: "if fence, now := d.gate(); now >= fence {",
+		new: "if fence, now := d.gate(); now >= fence && now < 0 {",
+		by:  "./workers TestAProcessThatStoodStillBuriesNoJobOfAnother",
+	},
+	{
+		name: "refused-renewals-without-a-pause", file: "workers/lease.go",
+		old: "again := max(now, p.sent.add(c.margin()))",
+		new: "again := now",
+		by:  "./workers TestRenewalsThatAreRefusedAtOnceAreSentAfterAPause",
+	},
+	{
 		name: "catch-up-twice-as-fast", file: "workers/clock.go",
 		old: "catchUp = 550",
 		new: "catchUp = 250",
