@@ -1,6 +1,7 @@
 package workers
 
 import (
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -148,6 +149,60 @@ func TestDeadlinesGoByJetStreamsClock(t *testing.T) {
 	c.advance(now)
 	if len(c.out.burials) != 1 || c.out.burials[0].Seq != 1 || len(c.out.starts) != 1 || c.out.starts[0].Seq != 2 {
 		t.Errorf("buried %d, started %d: want job 1 buried, job 2 started, job 3 later", len(c.out.burials), len(c.out.starts))
+	}
+}
+
+// TestDatesHoldAfterTheClocksStoodStill: the host of this process stopped it with its clocks for a minute, of which JetStream's
+// clock tells. Nothing starts before, for what is told as a date may have come meanwhile.
+func TestDatesHoldAfterTheClocksStoodStill(t *testing.T) {
+	c := coreBench(t, slowly())
+	part, now := takeOver(c, opened{last: 100})
+	c.server.least, c.server.most = c.server.least-int64(time.Minute), c.server.most-int64(time.Minute)
+	stored := c.wall(now)
+	c.server.dated = c.wall(0)
+	c.arrived(part, part.epoch, []queue.Arrived{
+		{Seq: 1, Key: "a", Cost: 1, Stored: stored, Body: []byte{}},
+		{Seq: 2, Key: "a", Cost: 1, Stored: stored, Deadline: stored.Add(9 * second), Body: []byte{}},
+		{Seq: 3, Key: "a", Cost: 1, Stored: stored, Deadline: stored.Add(2 * time.Minute), Body: []byte{}},
+		{Seq: 4, Key: "b", Cost: 1, Stored: stored, NotBefore: stored.Add(second), Deadline: stored.Add(20 * second), Body: []byte{}},
+		{Seq: 5, Key: "c", Cost: 1, Stored: stored, NotBefore: stored.Add(50 * second), Body: []byte{}},
+		{Seq: 6, Key: "d", Cost: 1, Stored: stored, NotBefore: stored.Add(80 * second), Body: []byte{}},
+	}, now)
+	c.advance(now)
+	c.out = actions{}
+	c.jumped(now)
+	c.advance(now)
+	renewal := putFor(t, c, whyRenew)
+	c.out = actions{}
+	if c.put(renewal, putOK, 7000, now); c.open(now) {
+		t.Error("open although nobody has told what time it is")
+	}
+	if c.stamped(c.lease.sends[0].nonce, stored, now); c.open(now) {
+		t.Error("open by the stamp of a renewal that was sent before")
+	}
+	stamped := record{exists: true, value: renewal.value, revision: 7000, stored: stored.Add(time.Minute)}
+	c.watched(tableDrainers, renewal.key, stamped, now)
+	c.advance(now)
+	var buried, started []uint64
+	for _, u := range c.out.burials {
+		buried = append(buried, u.Seq)
+	}
+	for _, r := range c.out.starts {
+		started = append(started, r.Seq)
+	}
+	slices.Sort(buried)
+	if !slices.Equal(buried, []uint64{2, 4}) || !slices.Equal(started, []uint64{5}) {
+		t.Errorf("buried %v, want 2 and 4, whose deadlines have passed; started %v, want 5, which was not due before", buried, started)
+	}
+	c.out = actions{}
+	at := map[uint64]time.Duration{}
+	c.run(now, time.Minute, func(then instant, _ []put) {
+		for _, r := range c.out.starts {
+			at[r.Seq] = then.since(now)
+		}
+	})
+	if at[3] > 11*second || at[6] < 20*second || at[6] > 21*second {
+		t.Errorf("job 3 starts after %v, want 10 s; job 6 after %v, want 20 s", at[3], at[6])
 	}
 }
 

@@ -78,7 +78,7 @@ func (c *core) open(now instant) bool { return now < c.fence() }
 
 // fence is the instant before which jobs may start.
 func (c *core) fence() instant {
-	if !c.lease.held || !c.connected || c.lease.doubt > 0 {
+	if !c.lease.held || !c.connected || !c.server.known {
 		return 0
 	}
 	return c.lease.fence
@@ -357,7 +357,7 @@ func (c *core) decide(now instant) {
 	}
 	if now >= c.tickAt {
 		c.tickAt = now.add(tick)
-		if c.synced && c.server.known && c.open(now) {
+		if c.synced && c.open(now) {
 			c.buryPeers(now)
 			c.distribute(now)
 		}

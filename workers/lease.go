@@ -15,8 +15,7 @@ type lease struct {
 	fence    instant // last renewal that is known to have been applied was sent + duration − margin
 	inFlight bool    // a renewal or a read is under way
 	renewAt  instant
-	sends    []send  // renewals whose result may still be unknown
-	doubt    instant // when the clocks jumped: only a renewal sent since then proves anything; 0: they did not
+	sends    []send // renewals whose result may still be unknown
 }
 
 type send struct {
@@ -68,7 +67,7 @@ func (c *core) renewed(p put, result putResult, revision uint64, now instant) {
 	}
 	c.hold(revision, p.sent)
 	c.lease.inFlight = false
-	if c.lease.doubt > 0 {
+	if p.sent < c.server.since {
 		c.lease.renewAt = now
 	}
 }
@@ -79,18 +78,16 @@ func (c *core) hold(revision uint64, sent instant) {
 		c.changed = true
 	}
 	l.held = true
-	if sent >= l.doubt {
-		l.doubt = 0
-	}
 	l.revision = max(l.revision, revision)
 	l.fence = max(l.fence, sent.add(c.options.lease-c.margin()))
 	l.renewAt = max(l.renewAt, sent.add(c.options.lease/3))
 }
 
-// jumped is told that the wall clock jumped against this process's own, and with it how long this machine's clocks may have
-// stood still: others may have taken it for dead meanwhile. Nothing starts until a renewal that is sent from now on is answered.
+// jumped is told that the wall clock jumped against this process's own: this machine's clocks may have stood still, and others
+// may have taken it for dead meanwhile. Nothing starts until a renewal that is sent from now on is seen, which proves that it
+// lives and tells what time it is.
 func (c *core) jumped(now instant) {
-	c.lease.doubt, c.lease.renewAt = now, now
+	c.server.known, c.server.since, c.lease.renewAt = false, now, now
 }
 
 // margin is the part of a lease that is not used: for clocks that run at different speeds, and for the moment between
@@ -268,21 +265,32 @@ func (c *core) entombedRead(p put, found record, now instant) {
 type serverClock struct {
 	least, most int64
 	known       bool
+	since       instant   // the clocks jumped: renewals that were sent before tell nothing
+	dated       time.Time // what it showed at instant 0 when the dates of all jobs were put into instants last
 }
+
+// datesOff is by how much JetStream's clock must differ from that for it to be done again.
+const datesOff = 100 * time.Millisecond
 
 // stamped takes the time at which JetStream stored a renewal: after it was sent, and before it was seen. All that is known
 // together tells most; what contradicts it is news: of another leader's clock, of a clock that was set, or of drift.
 func (c *core) stamped(nonce uint64, stored time.Time, now instant) {
 	i := slices.IndexFunc(c.lease.sends, func(s send) bool { return s.nonce == nonce })
-	if i < 0 || stored.IsZero() {
+	s := &c.server
+	if i < 0 || stored.IsZero() || c.lease.sends[i].at < s.since {
 		return
 	}
-	s := &c.server
 	least, most := stored.UnixNano()-int64(now), stored.UnixNano()-int64(c.lease.sends[i].at)
 	if !s.known || most < s.least || least > s.most {
-		*s = serverClock{least, most, true}
+		s.least, s.most, s.known = least, most, true
 	} else {
 		s.least, s.most = max(s.least, least), min(s.most, most)
+	}
+	if off := c.wall(0).Sub(s.dated); off.Abs() >= datesOff {
+		s.dated = c.wall(0)
+		for _, v := range c.sorted {
+			v.redate(now, c.wall(now))
+		}
 	}
 }
 

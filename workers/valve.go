@@ -93,10 +93,7 @@ func (v *valve) arrive(p *partition, a *queue.Arrived, now instant, wall time.Ti
 	b := v.bucket(p, a.Key, now)
 	j := &job{Arrived: *a, bucket: b, generation: p.generation, inBucket: -1, inTimers: -1}
 	j.Key = b.key
-	j.expires = now.later(a.Stored.Add(time.Duration(v.policy.MaxAge)).Sub(wall))
-	if !a.Deadline.IsZero() {
-		j.expires = min(j.expires, now.later(a.Deadline.Sub(wall)))
-	}
+	v.date(j, now, wall)
 	lane := b.lane(j.Priority)
 	lane.arrived += j.Cost
 	j.mark = lane.arrived
@@ -147,6 +144,36 @@ func (v *valve) arrive(p *partition, a *queue.Arrived, now instant, wall time.Ti
 	v.place(b, now)
 	if in.runs() {
 		v.saw(p, now)
+	}
+}
+
+// date says when a job's deadline passes, or its age, by wall, JetStream's clock at now.
+func (v *valve) date(j *job, now instant, wall time.Time) {
+	j.expires = now.later(j.Stored.Add(time.Duration(v.policy.MaxAge)).Sub(wall))
+	if !j.Deadline.IsZero() {
+		j.expires = min(j.expires, now.later(j.Deadline.Sub(wall)))
+	}
+}
+
+// redate does that again for all jobs: JetStream's clock is another, or this process's own stood still.
+func (v *valve) redate(now instant, wall time.Time) {
+	for _, p := range v.parts {
+		for _, j := range p.jobs {
+			before := j.expires
+			v.date(j, now, wall)
+			at := j.expires
+			switch {
+			case j.inTimers < 0 || j.stage != stageWaiting && j.stage != stageDelayed:
+				continue
+			case j.stage == stageDelayed && !j.recorded: // it is not due yet
+				at = min(at, now.later(j.NotBefore.Sub(wall)))
+			case j.at < before: // it backs off
+				at = min(at, j.at)
+			}
+			if v.lookAt(j, at); j.stage == stageDelayed {
+				j.bucket.later.fix(j.inBucket)
+			}
+		}
 	}
 }
 
