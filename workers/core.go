@@ -331,8 +331,7 @@ func (c *core) leave(now instant) {
 // left reports whether nothing is owned, running or to be told any more.
 func (c *core) left() bool {
 	for _, s := range c.shares {
-		// One that cannot be opened holds nobody up: nothing was done to it, and whoever comes next finds it as after a crash.
-		if s.state != shareIdle && (s.part == nil || !s.part.fresh || s.failures == 0) {
+		if s.state != shareIdle {
 			return false
 		}
 	}

@@ -119,7 +119,8 @@ func (c *core) claim(s *share, now instant) {
 		r.Running, r.Stream = c.valves[s.policy].runningJobs(s.part), s.part.stream()
 		r.After, r.At = s.part.epoch, c.wall(now).UnixMicro() // checkpoints go on under the old epoch until this is answered
 	case s.before.exists: // not taken in yet
-		r.Running, r.Stream = s.before.record.Running, s.before.record.Stream
+		b := s.before.record
+		r.Running, r.Done, r.Stream, r.Last = b.Running, b.Done, b.Stream, b.Last
 		if !s.before.record.Released {
 			r.After = cmp.Or(s.before.record.After, s.before.revision)
 		}

@@ -90,7 +90,8 @@ func (c *core) inheritance(s *share, found opened, now instant) inheritance {
 		newer := found.checkpoint.Epoch == b.revision ||
 			b.record.After != 0 && found.checkpoint.Epoch >= b.record.After && in.handover.At >= b.record.At
 		if noted = found.noted; !newer {
-			in.handover.Running, in.handover.Stream, noted = b.record.Running, b.record.Stream, b.stored
+			in.handover.Running, in.handover.Done = b.record.Running, b.record.Done
+			in.handover.Stream, noted = b.record.Stream, b.stored
 		}
 	}
 	if found.another(in.handover.Stream, noted) {

@@ -2,6 +2,7 @@ package workers
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -73,6 +74,60 @@ func TestAPartitionThatCannotBeOpenedIsLeftToOthers(t *testing.T) {
 				t.Errorf("in ten minutes it was free for %v, and claimed %d times", free, claimed)
 			}
 		})
+	}
+}
+
+// One that leaves gives such a partition back before it is gone: it did not crash.
+func TestWhoLeavesGivesBackWhatItCouldNotOpen(t *testing.T) {
+	p := leaky("api", "10/s")
+	p.Partitions = 1
+	c := coreBench(t, p)
+	c.watched(tablePartitions, "api.0", record{exists: true, value: encode(released), revision: 8, stored: originWall}, origin)
+	now, failed := origin, false
+	for ; !failed; now = now.add(20 * ms) {
+		c.advance(now)
+		answerPuts(c, now)
+		for _, o := range c.out.opens {
+			c.unopened(o, o.part.epoch, false, now)
+			failed = true
+		}
+		c.out = actions{}
+	}
+	c.leave(now)
+	for ; !c.left(); now = now.add(20 * ms) {
+		c.advance(now)
+		answerPuts(c, now)
+		if c.out = (actions{}); now > origin.add(time.Minute) {
+			t.Fatal("a minute later it has not left")
+		}
+	}
+	givenBack(t, c, released, 8)
+}
+
+// Nor is anything forgotten of a planned handover when who took the partition next crashes before it has opened it.
+func TestACrashBeforeTheOpeningKeepsWhatWasHandedOver(t *testing.T) {
+	p := leaky("api", "10/s")
+	p.Partitions = 1
+	c := coreBench(t, p)
+	c.watched(tablePartitions, "api.0", record{exists: true, value: encode(released), revision: 8, stored: originWall}, origin)
+	var claim ownerRecord
+	for now := origin; claim.Owner == ""; now = now.add(20 * ms) {
+		c.advance(now)
+		for _, w := range c.out.puts {
+			if w.why == whyClaim {
+				if err := decode(w.value, &claim); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		answerPuts(c, now)
+		c.out = actions{}
+	}
+	next := coreBench(t, p)
+	successor := &share{policy: "api", before: predecessor{exists: true, record: claim, revision: 9}}
+	in := next.inheritance(successor, opened{}, origin)
+	if !in.crashed || !slices.Equal(in.handover.Running, released.Running) || !slices.Equal(in.handover.Done, released.Done) {
+		t.Errorf("inherited %+v, want what ran and what was done", in)
 	}
 }
 

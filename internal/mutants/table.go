@@ -705,6 +705,24 @@ var table = []mutant{
 		by:  "./workers TestAReleaseThatCannotBeWrittenIsTriedLessAndLessOften",
 	},
 	{
+		name: "leaves-with-what-it-could-not-open", file: "workers/core.go",
+		old: "if s.state != shareIdle {",
+		new: "if s.state != shareIdle && s.failures == 0 {",
+		by:  "./workers TestWhoLeavesGivesBackWhatItCouldNotOpen",
+	},
+	{
+		name: "claim-forgets-what-was-done", file: "workers/ownership.go",
+		old: "= b.Running, b.Done, b.Stream, b.Last",
+		new: "= b.Running, nil, b.Stream, b.Last",
+		by:  "./workers TestACrashBeforeTheOpeningKeepsWhatWasHandedOver",
+	},
+	{
+		name: "crash-forgets-what-was-done-before", file: "workers/takeover.go",
+		old: "= b.record.Running, b.record.Done",
+		new: "= b.record.Running, nil",
+		by:  "./workers TestACrashBeforeTheOpeningKeepsWhatWasHandedOver",
+	},
+	{
 		name: "unopened-partition-kept", file: "workers/ownership.go",
 		old: "s.part.unopened && (c.givesUp(s) || s.over || c.othersMay(s, now)):",
 		new: "s.part.unopened && (c.givesUp(s) || s.over):",
