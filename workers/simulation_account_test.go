@@ -193,6 +193,23 @@ func (w *world) forgets(d *drainer) {
 	clear(w.cool)
 }
 
+// leavesOut is called when a partition is handed over. Its record lists as many clocks as it has room for; of a bucket that is
+// left out nobody knows any more that it cools down, and it counts as having started a job (DESIGN.md, checkpoints).
+func (w *world) leavesOut(share string, value []byte) {
+	var r ownerRecord
+	if err := decode(value, &r); err != nil {
+		panic(err)
+	}
+	for _, p := range w.policies {
+		for _, key := range keys {
+			if r.Partial && share == shareKey(p.Name, partitionOf(key, p.Partitions)) &&
+				!slices.ContainsFunc(r.Clocks, func(c clockRecord) bool { return c.Key == key }) {
+				delete(w.cool, bucketOf(p.Name, key))
+			}
+		}
+	}
+}
+
 // noted reports whether whoever takes over knows that a job runs. A checkpoint that was put together before this run began
 // tells of a former one, and one that was put together between the two may be under way.
 func (w *world) noted(s *stint) bool {

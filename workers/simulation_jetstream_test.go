@@ -220,6 +220,9 @@ func (d *drainer) put(p put) {
 		}
 		written := record{exists: true, value: value, revision: w.revision}
 		w.write(p.table, p.key, written)
+		if p.why == whyRelease {
+			w.leavesOut(p.key, value)
+		}
 		if p.why == whyRelease && w.has(strangers) && w.chance(0.5) {
 			w.after(w.between(0, time.Millisecond), func() { w.estrange(p.key, written) })
 		}
