@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"maps"
 	"strings"
+	"time"
 
 	"github.com/penstock-mq/penstock/policy"
 )
@@ -18,6 +19,7 @@ import (
 type PolicyEntry struct {
 	Policy   policy.Policy // with its defaults
 	Revision uint64        // of the record; a higher one is newer
+	Stored   time.Time     // when JetStream stored the record
 	Retired  bool          // it takes no new jobs and ends when its queue is empty
 	Deleting bool          // it is retired, and its record goes with its stream
 	Paused   bool          // its jobs wait until an operator resumes it
@@ -369,7 +371,9 @@ func readPolicy(r Record) (PolicyEntry, error) {
 	if record.Deleted {
 		return PolicyEntry{}, fmt.Errorf("%w: deleted", ErrNotFound)
 	}
-	return record.entry(r.Revision)
+	entry, err := record.entry(r.Revision)
+	entry.Stored = r.Stored
+	return entry, err
 }
 
 // WatchPolicies calls changed with all policies, and again after every change, until the context ends; then it returns

@@ -47,6 +47,8 @@ type coreOptions struct {
 	pid    int
 	random func() float64
 	gather int // mostGathered, when it is not 0
+	// ownersMade is when the table of ownership records was made: anew, if policies are older.
+	ownersMade time.Time
 
 	// For people who look at leases.
 

@@ -130,25 +130,26 @@ type Drainer struct {
 	wait      sync.WaitGroup // everything that the loop has started
 
 	// Of the loop alone.
-	core      *core
-	set       queue.PolicySet // nil until it is known
-	policies  map[string]policy.Policy
-	running   map[string]Handler // by policy, registered or made of a target
-	backlogs  map[*partition]*backlog
-	questions []*question
-	behind    bool // with questions
-	owned     map[string]int
-	observed  map[string]bool // policies that the observer has heard of
-	letters   letters
-	outages   outages
-	proof     proof
-	born      instant // of the first attempt to get a lease
-	notices   notices
-	missing   map[string]*missing // by policy, jobs that no worker takes
-	ownersAt  instant             // when to ask for owners again
-	closed    bool                // the connection, for good
-	remote    *remote             // nil when this process only lends
-	lender    *lender
+	core       *core
+	ownersMade time.Time       // see coreOptions
+	set        queue.PolicySet // nil until it is known
+	policies   map[string]policy.Policy
+	running    map[string]Handler // by policy, registered or made of a target
+	backlogs   map[*partition]*backlog
+	questions  []*question
+	behind     bool // with questions
+	owned      map[string]int
+	observed   map[string]bool // policies that the observer has heard of
+	letters    letters
+	outages    outages
+	proof      proof
+	born       instant // of the first attempt to get a lease
+	notices    notices
+	missing    map[string]*missing // by policy, jobs that no worker takes
+	ownersAt   instant             // when to ask for owners again
+	closed     bool                // the connection, for good
+	remote     *remote             // nil when this process only lends
+	lender     *lender
 
 	unconfirmed chan struct{} // limits outcomes of lent jobs under way
 }
@@ -230,6 +231,7 @@ func (d *Drainer) Run(ctx context.Context) error {
 	d.core = newCore(coreOptions{
 		name: processName(), lease: d.options.Lease, host: host, pid: os.Getpid(), random: mathrand.Float64,
 		version: buildinfo.Version(), started: time.Now().UTC().Truncate(time.Millisecond), crews: d.crews,
+		ownersMade: d.ownersMade,
 	})
 	d.born = d.now()
 	d.connected(true, d.born)
@@ -261,7 +263,10 @@ func (d *Drainer) setUp(ctx context.Context) error {
 			refused = nats.ErrConnectionClosed
 			return nil
 		case nc.IsConnected():
-			if err = d.broker.Setup(ctx); !errors.Is(err, queue.ErrUnavailable) && nc.IsConnected() {
+			if err = d.broker.Setup(ctx); err == nil {
+				d.ownersMade, err = d.broker.Partitions().Created(ctx)
+			}
+			if !errors.Is(err, queue.ErrUnavailable) && nc.IsConnected() {
 				refused = err
 				return nil
 			}
@@ -428,7 +433,8 @@ func (d *Drainer) setPolicies(set queue.PolicySet, now instant) {
 		}
 		named := len(d.options.Policies) == 0 || slices.Contains(d.options.Policies, name)
 		own := named && (handle != nil || d.options.OwnAll)
-		queues = append(queues, queuePolicy{Policy: p, paused: entry.Paused, retired: entry.Retired, own: own, local: handle != nil})
+		queues = append(queues, queuePolicy{Policy: p, paused: entry.Paused, retired: entry.Retired,
+			own: own, local: handle != nil, stored: entry.Stored})
 		d.policies[name] = p
 		if own {
 			observed[name] = true

@@ -3,6 +3,7 @@ package workers
 import (
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
@@ -67,6 +68,7 @@ type queuePolicy struct {
 	retired bool // its stream goes when it is empty
 	own     bool // this drainer may own its valve
 	local   bool // there are workers in this process
+	stored  time.Time
 }
 
 // setPolicies tells which policies have queues.
@@ -82,6 +84,9 @@ func (c *core) setPolicies(policies []queuePolicy, now instant) {
 			s := c.shares[key]
 			if s == nil {
 				s = &share{policy: p.Name, number: number}
+				if p.stored.Before(c.options.ownersMade) {
+					s.vanished = now // unless a record is told, its owner may live and write it again
+				}
 			}
 			if s.over && !p.retired { // the policy is back
 				s.over, s.actAt = false, now

@@ -162,6 +162,33 @@ func TestTheOwnerOfAVanishedRecordIsLeftInPeaceWhileItLives(t *testing.T) {
 	}
 }
 
+// A process that begins then finds no record, as in a new installation, where policies are younger than the table.
+func TestWhoBeginsAfterALossLeavesOwnersTheTimeToWriteAgain(t *testing.T) {
+	for name, older := range map[string]time.Duration{"made anew": second, "new": -second} {
+		t.Run(name, func(t *testing.T) {
+			p := leaky("api", "10/s")
+			p.Partitions = 1
+			a := newAnew(t)
+			a.c = newCore(coreOptions{
+				name: "begins", lease: simulatedLease, random: func() float64 { return 0.5 }, ownersMade: originWall,
+			})
+			a.c.connection(true, origin)
+			a.c.synced = true
+			stored := originWall.Add(-older)
+			a.c.setPolicies([]queuePolicy{{Policy: p.WithDefaults(), own: true, local: true, stored: stored}}, origin)
+			var claimed instant
+			a.run(2*simulatedLease, func() {
+				if claimed == 0 && a.records["api.0"].exists {
+					claimed = a.now
+				}
+			})
+			if !a.owns() || (claimed.since(origin) >= simulatedLease) != (older > 0) {
+				t.Errorf("owned: %t, claimed after %v", a.owns(), claimed.since(origin))
+			}
+		})
+	}
+}
+
 func TestALeaseThatVanishedIsWrittenAgain(t *testing.T) {
 	a := newAnew(t)
 	a.run(2*time.Second, nil)
@@ -269,9 +296,12 @@ func TestDrainersOutliveTheirTables(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := b.broker.Setup(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			b.drain(Options{Lease: 5 * time.Second}, map[string]Handler{"api": handle}) // makes them anew
+			b.until("the tables are there", func() bool {
+				_, owners := b.broker.Partitions().Created(t.Context())
+				_, leases := b.broker.Drainers().Created(t.Context())
+				return owners == nil && leases == nil
+			})
 			b.until("all partitions have owners again, with leases", func() bool {
 				for n := range p.Partitions {
 					r := b.owner(shareKey("api", n))

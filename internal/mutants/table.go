@@ -705,6 +705,18 @@ var table = []mutant{
 		by:  "./workers TestAReleaseThatCannotBeWrittenIsTriedLessAndLessOften",
 	},
 	{
+		name: "beginner-takes-what-is-lost", file: "workers/policies.go",
+		old: "if p.stored.Before(c.options.ownersMade) {",
+		new: "if false {",
+		by:  "./workers TestWhoBeginsAfterALossLeavesOwnersTheTimeToWriteAgain",
+	},
+	{
+		name: "beginner-waits-in-a-new-installation", file: "workers/policies.go",
+		old: "if p.stored.Before(c.options.ownersMade) {",
+		new: "if true {",
+		by:  "./workers TestWhoBeginsAfterALossLeavesOwnersTheTimeToWriteAgain",
+	},
+	{
 		name: "leaves-with-what-it-could-not-open", file: "workers/core.go",
 		old: "if s.state != shareIdle {",
 		new: "if s.state != shareIdle && s.failures == 0 {",
