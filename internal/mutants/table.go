@@ -327,8 +327,8 @@ var table = []mutant{
 	},
 	{
 		name: "claim-forgets-running", file: "workers/ownership.go",
-		old: "r.Running, r.Stream = s.before.record.Running, s.before.record.Stream",
-		new: "r.Stream = s.before.record.Stream",
+		old: "= b.Running, b.Done, b.Stream, b.Last",
+		new: "= nil, b.Done, b.Stream, b.Last",
 		by:  "./workers TestAClaimPassesOnWhatRan",
 	},
 	{
