@@ -10,6 +10,9 @@ import (
 
 	"github.com/spf13/pflag"
 	"github.com/spf13/viper"
+
+	"github.com/penstock-mq/penstock/internal/yamlfile"
+	"github.com/penstock-mq/penstock/policy"
 )
 
 const (
@@ -53,7 +56,7 @@ func LoadFile(flags *pflag.FlagSet) (Config, error) {
 	name := FileName(flags)
 	switch {
 	case name == "" && given(flags, configFlag) != nil:
-		return Config{}, problem{place: "--" + configFlag, reason: "is empty"}
+		return Config{}, yamlfile.Problem{Place: "--" + configFlag, Reason: "is empty"}
 	case name == "":
 		return Load(nil, flags)
 	}
@@ -78,17 +81,17 @@ func Load(file io.Reader, flags *pflag.FlagSet) (Config, error) {
 	if named, ok := file.(interface{ Name() string }); ok {
 		name = named.Name()
 	}
-	doc, err := readDocument(file)
-	if p, ok := errors.AsType[problem](err); ok {
-		return Config{}, join(name, []problem{p})
+	doc, err := yamlfile.Read(file)
+	if p, ok := errors.AsType[yamlfile.Problem](err); ok {
+		return Config{}, yamlfile.Join(name, []yamlfile.Problem{p})
 	}
 	if err != nil {
 		return Config{}, err
 	}
-	found := doc.problems
-	policies := doc.tree["policies"]
-	delete(doc.tree, "policies") // viper would take the case off its keys
-	sources, err := layer(doc.tree, flags)
+	found := append(doc.Problems, unknownKeys(doc.Tree, "")...)
+	policies := doc.Tree["policies"]
+	delete(doc.Tree, "policies") // viper would take the case off its keys
+	sources, err := layer(doc.Tree, flags)
 	if err != nil {
 		return Config{}, err
 	}
@@ -100,7 +103,7 @@ func Load(file io.Reader, flags *pflag.FlagSet) (Config, error) {
 			continue
 		}
 		if err := s.read(&c, value); err != nil {
-			found = append(found, problem{place: s.key, reason: err.Error()})
+			found = append(found, yamlfile.Problem{Place: s.key, Reason: err.Error()})
 		}
 	}
 	if c.Drain.Lease == 0 {
@@ -110,29 +113,37 @@ func Load(file io.Reader, flags *pflag.FlagSet) (Config, error) {
 		}
 	}
 	found = append(found, validate(c)...)
-	var problems []problem
-	c.Policies, problems = readPolicies(policies, c.State.Store == "redis" && c.State.Redis.Cluster)
+	var problems []yamlfile.Problem
+	c.Policies, problems = yamlfile.Policies(policies, c.possible)
 	found = append(found, problems...)
 	for i, p := range c.Policies {
 		for _, bad := range p.CheckPrefix(c.NATS.Prefix) {
-			found = append(found, problem{place: fmt.Sprintf("policies[%d].%s", i, bad.Field), reason: bad.Reason})
+			found = append(found, yamlfile.Problem{Place: fmt.Sprintf("policies[%d].%s", i, bad.Field), Reason: bad.Reason})
 		}
 	}
 	for i, p := range found {
-		source := sourceOf(p.place, flags)
+		source := sourceOf(p.Place, flags)
 		switch {
-		case p.line > 0:
+		case p.Line > 0:
 		case source != "":
-			found[i].place += " (" + source + ")"
+			found[i].Place += " (" + source + ")"
 		default:
-			found[i].line = doc.line(p.place)
+			found[i].Line = doc.Line(p.Place)
 		}
 	}
-	if err := join(name, found); err != nil {
+	if err := yamlfile.Join(name, found); err != nil {
 		return Config{}, err
 	}
 	c.Warnings = strangers(os.Environ())
 	return c, nil
+}
+
+// possible says what keeps the store of limits from having those of a policy.
+func (c Config) possible(p policy.Policy) []policy.Problem {
+	if c.State.Store == "redis" && c.State.Redis.Cluster {
+		return p.OnCluster()
+	}
+	return nil
 }
 
 // layer puts flags over variables over the file. The defaults are not viper's: it would take them for given.
@@ -193,34 +204,4 @@ func strangers(environ []string) []string {
 	}
 	slices.Sort(warnings)
 	return warnings
-}
-
-// problem is one thing that is wrong, its place in the file, and its line there; 0 when it is not in the file.
-type problem struct {
-	place, reason string
-	line          int
-}
-
-func (p problem) Error() string {
-	if p.place == "" {
-		return p.reason
-	}
-	return p.place + ": " + p.reason
-}
-
-// join makes one error of the problems, in the order of the file with that name; those outside of it come first.
-func join(name string, problems []problem) error {
-	slices.SortStableFunc(problems, func(a, b problem) int { return a.line - b.line })
-	var errs []error
-	for _, p := range problems {
-		switch {
-		case p.line == 0:
-			errs = append(errs, p)
-		case name == "":
-			errs = append(errs, fmt.Errorf("line %d: %w", p.line, p))
-		default:
-			errs = append(errs, fmt.Errorf("%s:%d: %w", name, p.line, p))
-		}
-	}
-	return errors.Join(errs...)
 }

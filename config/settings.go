@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/internal/yamlfile"
 	"github.com/penstock-mq/penstock/policy"
 )
 
@@ -105,7 +106,7 @@ func text(into func(*Config) *string) value {
 	return value{at: func(c *Config) any { return into(c) }, read: func(c *Config, value any) error {
 		s, ok := value.(string)
 		if !ok {
-			return unfit(value, "text")
+			return yamlfile.Unfit(value, "text")
 		}
 		*into(c) = s
 		return nil
@@ -117,7 +118,7 @@ func number(into func(*Config) *int) value {
 	return value{at: func(c *Config) any { return into(c) }, read: func(c *Config, value any) error {
 		n, err := strconv.Atoi(fmt.Sprint(value))
 		if err != nil {
-			return unfit(value, "a whole number")
+			return yamlfile.Unfit(value, "a whole number")
 		}
 		*into(c) = n
 		return nil
@@ -129,7 +130,7 @@ func boolean(into func(*Config) *bool) value {
 	return value{at: func(c *Config) any { return into(c) }, read: func(c *Config, value any) error {
 		b, err := strconv.ParseBool(fmt.Sprint(value))
 		if err != nil {
-			return unfit(value, "true or false")
+			return yamlfile.Unfit(value, "true or false")
 		}
 		*into(c) = b
 		return nil
@@ -141,7 +142,7 @@ func duration(into func(*Config) *time.Duration) value {
 	return value{at: func(c *Config) any { return into(c) }, read: func(c *Config, value any) error {
 		s, ok := value.(string)
 		if !ok {
-			return unfit(value, "a duration with a unit, such as 30s or 1d")
+			return yamlfile.Unfit(value, "a duration with a unit, such as 30s or 1d")
 		}
 		d, err := algorithms.ParseDuration(s)
 		if err != nil {
@@ -157,7 +158,7 @@ func size(into func(*Config) *policy.Size) value {
 	return value{at: func(c *Config) any { return into(c) }, read: func(c *Config, value any) error {
 		switch value.(type) {
 		case map[string]any, []any:
-			return unfit(value, "a size such as 64MiB or 10GiB, or bytes")
+			return yamlfile.Unfit(value, "a size such as 64MiB or 10GiB, or bytes")
 		}
 		n, err := policy.ParseSize(fmt.Sprint(value))
 		if err != nil {
@@ -183,12 +184,12 @@ func list(into func(*Config) *[]string) value {
 			for _, item := range v {
 				s, ok := item.(string)
 				if !ok {
-					return unfit(item, "text")
+					return yamlfile.Unfit(item, "text")
 				}
 				texts = append(texts, s)
 			}
 		default:
-			return unfit(value, "a list")
+			return yamlfile.Unfit(value, "a list")
 		}
 		*into(c) = texts
 		return nil
@@ -217,7 +218,7 @@ func networks(into func(*Config) *[]netip.Prefix) value {
 				network = netip.PrefixFrom(address.Unmap(), network.Bits()-96)
 			}
 			if err != nil || !network.IsValid() {
-				return unfit(text, "a network such as 10.0.0.0/8, or an address")
+				return yamlfile.Unfit(text, "a network such as 10.0.0.0/8, or an address")
 			}
 			found = append(found, network.Masked())
 		}
@@ -235,17 +236,4 @@ func readSync(c *Config, value any) error {
 		return fmt.Errorf("%w, or always", err)
 	}
 	return nil
-}
-
-func unfit(value any, wanted string) error {
-	switch v := value.(type) {
-	case map[string]any:
-		return fmt.Errorf("want %s, not fields", wanted)
-	case []any:
-		return fmt.Errorf("want %s, not a list", wanted)
-	case string:
-		return fmt.Errorf("%q: want %s", v, wanted)
-	default:
-		return fmt.Errorf("%v: want %s", v, wanted)
-	}
 }

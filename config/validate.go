@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/internal/yamlfile"
 	"github.com/penstock-mq/penstock/policy"
 )
 
@@ -24,10 +25,10 @@ var (
 const leastStore = 16 * policy.MiB
 
 // validate reports what is wrong with a configuration whose values could be read. Policies check themselves.
-func validate(c Config) []problem {
-	var problems []problem
+func validate(c Config) []yamlfile.Problem {
+	var problems []yamlfile.Problem
 	add := func(place, format string, args ...any) {
-		problems = append(problems, problem{place: place, reason: fmt.Sprintf(format, args...)})
+		problems = append(problems, yamlfile.Problem{Place: place, Reason: fmt.Sprintf(format, args...)})
 	}
 	oneOf := func(place, value string, words ...string) {
 		if !slices.Contains(words, value) {
@@ -132,10 +133,10 @@ func badServers(servers string) string {
 }
 
 // validateRedis reports what is wrong with the settings of Redis. Passwords are not quoted.
-func validateRedis(r Redis) []problem {
-	var problems []problem
+func validateRedis(r Redis) []yamlfile.Problem {
+	var problems []yamlfile.Problem
 	add := func(field, format string, args ...any) {
-		problems = append(problems, problem{place: "state.redis." + field, reason: fmt.Sprintf(format, args...)})
+		problems = append(problems, yamlfile.Problem{Place: "state.redis." + field, Reason: fmt.Sprintf(format, args...)})
 	}
 	if len(r.Addrs) == 0 {
 		add("addrs", "must not be empty")
