@@ -3,9 +3,7 @@
 package config
 
 import (
-	"net"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/penstock-mq/penstock/policy"
@@ -53,15 +51,6 @@ type HTTP struct {
 	// MaxConnections is how many connections are served at once, default 16384, MaxPerClient how many of one address,
 	// default 1024: 1 to 1,000,000.
 	MaxConnections, MaxPerClient int
-}
-
-// Names are all names that requests may know the process by, where it listens at listen.
-func (h HTTP) Names(listen string) []string {
-	host, _, err := net.SplitHostPort(listen)
-	if err != nil || host == "" {
-		return h.Hosts
-	}
-	return append(slices.Clone(h.Hosts), host)
 }
 
 // NATS says where JetStream is and how its streams are made.

@@ -3,7 +3,9 @@ package main
 import (
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 )
@@ -38,4 +40,9 @@ func TestBanner(t *testing.T) {
 	if got := banner("a:1", "b:2", nil); strings.Contains(got, "Try") {
 		t.Errorf("without policies there is nothing to try:\n%s", got)
 	}
+}
+
+func paced(name string) policy.Policy {
+	return policy.Policy{Name: name, Algorithm: policy.LeakingBucket, Capacity: 1,
+		Outflow: algorithms.Rate{Count: 1, Per: time.Second}}
 }

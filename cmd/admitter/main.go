@@ -9,6 +9,8 @@
 // or SIGINT /readyz says at once that it stops; it serves on while jobs finish, at least for http.lame_duck, and ends
 // with status 0. A second signal ends it at once. Status 1 means that it could not go on, and 2 that its
 // configuration or its arguments are wrong.
+//
+// What it does is package penstock's; here are its flags, its ready line, and a target to try things out with.
 package main
 
 import (
@@ -32,9 +34,7 @@ func main() {
 			flags.StringVar(&echo, "echo", "",
 				"to try things out: say what there is to try, and print what arrives at a target at this `host:port`")
 		},
-		Live: []string{"set", "prune", "drain.policies"},
-		Serve: func(ctx context.Context, p *daemon.Process) error {
-			return serve(ctx, options{Process: p, config: p.Config, drain: drain, echo: echo})
-		},
+		Live:  []string{"set", "prune", "drain.policies"},
+		Serve: func(ctx context.Context, p *daemon.Process) error { return serve(ctx, p, drain, echo) },
 	}.Main()
 }

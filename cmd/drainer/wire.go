@@ -75,7 +75,7 @@ func serve(ctx context.Context, p *daemon.Process) error {
 		}
 		defer listener.Close()
 		serving = append(serving, lifecycle.HTTP(listener,
-			routes(ctx, nc, drainer.Health, metrics.Handler(log), hosts.Known(c.HTTP.Names(c.HTTP.Listen))),
+			routes(ctx, nc, drainer.Health, metrics.Handler(log), hosts.Of(c.HTTP.Listen, c.HTTP.Hosts)),
 			lifecycle.HTTPOptions{Grace: c.Grace, MaxConnections: c.HTTP.MaxConnections,
 				MaxPerClient: c.HTTP.MaxPerClient, Unbounded: c.HTTP.TrustedProxies, Logger: log}))
 	}

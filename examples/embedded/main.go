@@ -10,10 +10,9 @@ import (
 	"os"
 	"time"
 
+	"github.com/penstock-mq/penstock"
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue"
-	"github.com/penstock-mq/penstock/queue/embedded"
 	"github.com/penstock-mq/penstock/workers"
 )
 
@@ -27,60 +26,38 @@ func main() {
 }
 
 func run(ctx context.Context) error {
-	server, err := embedded.Start(embedded.Options{}) // a temporary directory, and no port
-	if err != nil {
-		return err
-	}
-	defer server.Shutdown()
-	nc, err := server.Connect()
-	if err != nil {
-		return err
-	}
-	defer nc.Close()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 
-	// A policy: each key starts ten jobs a second, and holds at most three.
-	mail := policy.Policy{
+	// A policy: each key starts ten jobs a second, and holds at most three. The server inside has no port, and
+	// stores in a temporary directory.
+	p, err := penstock.Open(ctx, penstock.Options{Policies: []policy.Policy{{
 		Name:      "mail",
 		Algorithm: policy.LeakingBucket,
 		Outflow:   algorithms.Rate{Count: 10, Per: time.Second},
 		Capacity:  3,
-	}.WithDefaults()
-	broker, err := queue.NewBroker(nc, queue.Options{})
+	}}})
 	if err != nil {
 		return err
 	}
-	if err := broker.Setup(ctx); err != nil {
-		return err
-	}
-	if _, err := broker.PutPolicy(ctx, mail); err != nil {
-		return err
-	}
-	if err := broker.Apply(ctx, mail); err != nil { // makes its stream; an admitter does that for policies of its file
-		return err
-	}
+	defer p.Close()
 
-	// Jobs, published as any NATS client can.
-	for i := range 4 {
-		answer, err := nc.RequestWithContext(ctx, "penstock.jobs.mail.customer-1", fmt.Appendf(nil, "letter %d", i+1))
-		if err != nil {
-			return err
-		}
-		fmt.Println(string(answer.Data))
-	}
-
-	// A worker, which stops when the third job is done.
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	d, err := workers.New(nc, workers.Options{})
-	if err != nil {
-		return err
-	}
-	d.Handle("mail", func(_ context.Context, job workers.Job) error {
+	// A worker, which stops all of it when the third job is done.
+	p.Handle("mail", func(_ context.Context, job workers.Job) error {
 		fmt.Printf("%s: %s\n", job.ID, job.Body)
 		if job.ID == "mail:3" {
 			stop()
 		}
 		return nil
 	})
-	return d.Run(ctx)
+
+	// Jobs: the fourth is one too many, and is told when to come back.
+	for i := range 4 {
+		ticket, err := p.Submit(ctx, penstock.Job{Policy: "mail", Key: "customer-1", Body: fmt.Appendf(nil, "letter %d", i+1)})
+		if err != nil {
+			return err
+		}
+		fmt.Println(ticket.Verdict, ticket.Job, ticket.RetryAfter.Round(time.Millisecond))
+	}
+	return p.Run(ctx)
 }

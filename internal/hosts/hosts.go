@@ -34,3 +34,12 @@ func matches(name, host string) bool {
 	}
 	return host == name
 }
+
+// Of are all names of a process that listens at an address, and that others know by these names as well.
+func Of(listen string, names []string) Known {
+	host, _, err := net.SplitHostPort(listen)
+	if err != nil || host == "" {
+		return names
+	}
+	return append(slices.Clone(names), host)
+}

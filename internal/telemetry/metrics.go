@@ -12,6 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/penstock-mq/penstock"
+	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers"
 	"github.com/penstock-mq/penstock/workers/workersprom"
@@ -38,6 +40,18 @@ func (r *Registry) Handler(logger *slog.Logger) http.Handler {
 		ErrorHandling:       promhttp.ContinueOnError,
 		MaxRequestsInFlight: 4,
 	})
+}
+
+// Observer registers the metrics of a [penstock.Penstock], but for those of [Registry.Drain], and returns what counts
+// them. It may be called once.
+func (r *Registry) Observer() penstock.Observer {
+	admission, policies, storage := r.Admission(), r.Policies(), r.Storage()
+	return penstock.Observer{
+		Admitted: admission.Admitted, Checked: admission.Checked, Answered: admission.Answered,
+		Policies: admission.Policies, Unowned: admission.Unowned, ApplyFailed: admission.ApplyFailed,
+		Inventory: policies.Stored, Retired: policies.Retired,
+		Stored: storage.Stored, Writable: storage.Writable,
+	}
 }
 
 // Admission counts what the admitter answers. Its methods may be called from anywhere at once.
@@ -112,8 +126,8 @@ func (a *Admission) Policies(set queue.PolicySet) {
 }
 
 // Admitted counts one answer to a submitted job.
-func (a *Admission) Admitted(policy, verdict string) {
-	a.admissions.WithLabelValues(policy, verdict).Inc()
+func (a *Admission) Admitted(policy string, verdict admission.Verdict) {
+	a.admissions.WithLabelValues(policy, string(verdict)).Inc()
 }
 
 // Checked counts one answer to a check.
@@ -143,36 +157,17 @@ func zeroOrOne(holds bool) float64 {
 	return 0
 }
 
-// Answered counts an answer over NATS by its status, when that is an error.
-func (a *Admission) Answered(status int) { countError(a.natsErrors, status) }
-
-// CountErrors passes requests on to a handler and counts the answers that are errors.
-func (a *Admission) CountErrors(handler http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		handler.ServeHTTP(&countingWriter{w, a.httpErrors}, r)
-	})
-}
-
-func countError(errors *prometheus.CounterVec, status int) {
-	if status >= http.StatusBadRequest {
-		errors.WithLabelValues(strconv.Itoa(status)).Inc()
+// Answered counts an answer of an API by its status, when that is an error.
+func (a *Admission) Answered(api string, status int) {
+	if status < http.StatusBadRequest {
+		return
 	}
+	counter := a.httpErrors
+	if api == penstock.APINATS {
+		counter = a.natsErrors
+	}
+	counter.WithLabelValues(strconv.Itoa(status)).Inc()
 }
-
-// countingWriter counts the status of an answer that is an error.
-type countingWriter struct {
-	http.ResponseWriter
-	errors *prometheus.CounterVec
-}
-
-// WriteHeader implements [http.ResponseWriter].
-func (w *countingWriter) WriteHeader(status int) {
-	countError(w.errors, status)
-	w.ResponseWriter.WriteHeader(status)
-}
-
-// Unwrap lets an [http.ResponseController] reach the writer of the connection.
-func (w *countingWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // Store tells how the shared store of limits does. Its methods may be called from anywhere at once.
 type Store struct {

@@ -1,6 +1,10 @@
 package telemetry
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/penstock-mq/penstock/queue"
+)
 
 // Policies tells what is stored of policies. Its methods may be called from anywhere at once.
 type Policies struct {
@@ -22,16 +26,17 @@ func (r *Registry) Policies() *Policies {
 		}),
 	}
 	r.prometheus.MustRegister(p.stored, p.retirements)
-	p.Stored(0, 0, 0, 0)
+	p.Stored(queue.Inventory{})
 	return p
 }
 
 // Stored sets how many policies are in each state.
-func (p *Policies) Stored(ok, retired, unreadable, orphaned int) {
-	for state, n := range map[string]int{"ok": ok, "retired": retired, "unreadable": unreadable, "orphaned": orphaned} {
+func (p *Policies) Stored(found queue.Inventory) {
+	for state, n := range map[string]int{"ok": found.OK, "retired": found.Retired,
+		"unreadable": len(found.Unreadable), "orphaned": len(found.Orphaned)} {
 		p.stored.WithLabelValues(state).Set(float64(n))
 	}
 }
 
 // Retired counts a policy that was retired.
-func (p *Policies) Retired() { p.retirements.Inc() }
+func (p *Policies) Retired(string) { p.retirements.Inc() }

@@ -5,13 +5,13 @@ import (
 	"context"
 	"io"
 	"log/slog"
-	"net/http"
 	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock"
 	"github.com/penstock-mq/penstock/internal/telemetry"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
@@ -40,8 +40,8 @@ func TestMetrics(t *testing.T) {
 	a, d, s := r.Admission(), r.Drain(), r.Store()
 	r.Storage().Stored(queue.Storage{Fill: queue.Fill{Used: 1}, Jobs: map[string]queue.Fill{"stripe": {Used: 3, Max: 5}}})
 	stored := r.Policies()
-	stored.Stored(3, 2, 1, 0)
-	stored.Retired()
+	stored.Stored(queue.Inventory{OK: 3, Retired: 2, Unreadable: map[string]error{"odd": nil}})
+	stored.Retired("old")
 	r.QueueJobs(func(ctx context.Context) map[string]uint64 {
 		if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > time.Second {
 			t.Error("no deadline of a second")
@@ -58,10 +58,9 @@ func TestMetrics(t *testing.T) {
 	d.Started("stripe", -time.Second, -time.Second)
 	d.Finished("stripe", "done")
 	d.Ended("stripe", "done")
-	a.Answered(404)
-	a.Answered(202)
-	handler := a.CountErrors(http.NotFoundHandler())
-	handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
+	a.Answered(penstock.APINATS, 404)
+	a.Answered(penstock.APINATS, 202)
+	a.Answered(penstock.APIHTTP, 404)
 	d.Owned("stripe", 8)
 	d.Owned("stripe", 5)
 	s.StoreUp(false)

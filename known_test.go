@@ -1,4 +1,4 @@
-package main
+package penstock
 
 import (
 	"context"
@@ -9,17 +9,17 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 )
 
-func TestFollowed(t *testing.T) {
+func TestWhoWroteAPolicyWaitsUntilItIsObeyed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var f followed
+		var k known
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			f.wait(t.Context(), "a", 5)
+			k.wait(t.Context(), "a", 5)
 		}()
 		for _, set := range []queue.PolicySet{{"b": {Revision: 7}}, {"a": {Revision: 4}}} {
 			synctest.Wait()
-			f.set(set)
+			k.take(set)
 		}
 		synctest.Wait()
 		select {
@@ -27,14 +27,14 @@ func TestFollowed(t *testing.T) {
 			t.Fatal("went on too early")
 		default:
 		}
-		f.set(queue.PolicySet{"a": {Revision: 6}})
+		k.take(queue.PolicySet{"a": {Revision: 6}})
 		<-done
-		f.wait(t.Context(), "a", 6)
+		k.wait(t.Context(), "a", 6)
 
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		began := time.Now()
-		f.wait(ctx, "a", 7)
+		k.wait(ctx, "a", 7)
 		if took := time.Since(began); took != time.Second {
 			t.Errorf("waited %s for what never came", took)
 		}

@@ -1,4 +1,4 @@
-package main
+package penstock
 
 import (
 	"context"
@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/penstock-mq/penstock/config"
-	"github.com/penstock-mq/penstock/internal/telemetry"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 )
@@ -22,15 +20,15 @@ const (
 	inventoryFirst = time.Second
 )
 
-// policyFile hands the policies of the configuration file to all processes, retires those that left it when that is
-// asked for, and tells what is wrong with what is stored of any policy.
-type policyFile struct {
-	broker  *queue.Broker
-	log     *slog.Logger
-	metrics *telemetry.Policies
-	known   func() queue.PolicySet
+// policyWriter hands the policies of the options to all processes, retires those that left them when that is asked for,
+// and tells what is wrong with what is stored of any policy.
+type policyWriter struct {
+	broker   *queue.Broker
+	known    *known
+	observer Observer
+	log      *slog.Logger
 
-	wake chan struct{} // a file was put
+	wake chan struct{} // policies were written
 
 	mu    sync.Mutex
 	set   string
@@ -39,21 +37,19 @@ type policyFile struct {
 	told map[string]string // of run alone: what was said about policies that are not as they should be
 }
 
-func newPolicyFile(broker *queue.Broker, known func() queue.PolicySet, metrics *telemetry.Policies,
-	log *slog.Logger) *policyFile {
-
-	return &policyFile{broker: broker, known: known, metrics: metrics, log: log, wake: make(chan struct{}, 1),
+func newPolicyWriter(broker *queue.Broker, known *known, observer Observer, log *slog.Logger) *policyWriter {
+	return &policyWriter{broker: broker, known: known, observer: observer, log: log, wake: make(chan struct{}, 1),
 		told: map[string]string{}}
 }
 
-// put writes the policies of a file and says what changed.
-func (f *policyFile) put(ctx context.Context, c config.Config) error {
-	result, err := f.broker.PutFilePolicies(ctx, queue.FileSet{Name: c.Set, Policies: c.Policies})
+// write writes the policies of options and says what changed.
+func (f *policyWriter) write(ctx context.Context, o Options) error {
+	result, err := f.broker.PutFilePolicies(ctx, queue.FileSet{Name: o.Set, Policies: o.Policies})
 	if err != nil {
 		return err
 	}
 	for _, change := range result.Written {
-		log := f.log.With("policy", change.After.Name, "set", c.Set, "revision", change.Revision)
+		log := f.log.With("policy", change.After.Name, "set", o.Set, "revision", change.Revision)
 		switch {
 		case change.Revived:
 			log.Warn("a retired policy is in the file again: it takes new jobs")
@@ -64,20 +60,20 @@ func (f *policyFile) put(ctx context.Context, c config.Config) error {
 		}
 	}
 	for _, name := range result.Absent {
-		if !c.Prune {
+		if !o.Prune {
 			f.log.Warn("a policy is not in the file any more: it stays until prune: true or DELETE /v1/policies/"+name+
-				" retires it", "policy", name, "set", c.Set)
+				" retires it", "policy", name, "set", o.Set)
 		}
 	}
 	for _, name := range result.Deleted {
 		f.log.Warn("a policy of the file was deleted through the API: it stays away until its text in the file changes",
-			"policy", name, "set", c.Set)
+			"policy", name, "set", o.Set)
 	}
 	for _, err := range result.Unreadable {
 		f.log.Warn("a policy that is not in the file has a record that cannot be read: it stays", "error", err)
 	}
 	f.mu.Lock()
-	f.set, f.prune = c.Set, c.Prune
+	f.set, f.prune = o.Set, o.Prune
 	f.mu.Unlock()
 	select {
 	case f.wake <- struct{}{}:
@@ -86,8 +82,8 @@ func (f *policyFile) put(ctx context.Context, c config.Config) error {
 	return nil
 }
 
-// run is a part of the process.
-func (f *policyFile) run(ctx context.Context) error {
+// run is a part of Run.
+func (f *policyWriter) run(ctx context.Context) error {
 	look := time.NewTimer(inventoryFirst)
 	defer look.Stop()
 	prune := time.NewTimer(pruneAgain)
@@ -114,7 +110,7 @@ func (f *policyFile) run(ctx context.Context) error {
 }
 
 // pruned retires what left the file, and reports whether nothing is left to be retired.
-func (f *policyFile) pruned(ctx context.Context, told map[string]uint64) bool {
+func (f *policyWriter) pruned(ctx context.Context, told map[string]uint64) bool {
 	f.mu.Lock()
 	set, asked := f.set, f.prune
 	f.mu.Unlock()
@@ -123,7 +119,7 @@ func (f *policyFile) pruned(ctx context.Context, told map[string]uint64) bool {
 	}
 	retired, waiting, err := f.broker.RetireAbsent(ctx, set)
 	for _, name := range retired {
-		f.metrics.Retired()
+		f.observer.Retired(name)
 		f.log.Warn("policy retired: it is not in the file any more, and prune is asked for; its dead letters stay",
 			"policy", name, "set", set)
 	}
@@ -142,8 +138,8 @@ func (f *policyFile) pruned(ctx context.Context, told map[string]uint64) bool {
 }
 
 // look counts what is stored of policies, and says once what is wrong.
-func (f *policyFile) look(ctx context.Context) {
-	known := f.known()
+func (f *policyWriter) look(ctx context.Context) {
+	known := f.known.policies()
 	if known == nil {
 		return
 	}
@@ -152,7 +148,7 @@ func (f *policyFile) look(ctx context.Context) {
 		f.log.Debug("what is stored of policies is not known", "error", err)
 		return
 	}
-	f.metrics.Stored(found.OK, found.Retired, len(found.Unreadable), len(found.Orphaned))
+	f.observer.Inventory(found)
 	now := map[string]string{}
 	for name, err := range found.Unreadable {
 		now[name] = err.Error()

@@ -1,4 +1,4 @@
-package main
+package penstock
 
 import (
 	"context"
@@ -72,7 +72,8 @@ func TestStreamsFollowThePolicies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeStreams{fail: map[string]error{"stuck": &queue.CapacityInUseError{Policy: "stuck"}},
 			full: map[string]bool{"old": true}}
-		s := newStreams(f, func(string, bool) {}, slog.New(slog.DiscardHandler))
+		known := &known{}
+		s := newStreams(f, known, func(string, bool) {}, slog.New(slog.DiscardHandler))
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- s.run(ctx) }()
@@ -95,7 +96,7 @@ func TestStreamsFollowThePolicies(t *testing.T) {
 			"old":   {Policy: paced("old"), Revision: 3, Retired: true},
 			"door":  {Policy: door, Revision: 4},
 		}
-		s.follow(set)
+		known.take(set)
 		expect("at first", []string{"a", "stuck"}, []string{"old"})
 		if !s.applied.isClosed() {
 			t.Error("a policy that cannot be applied holds the others up")
@@ -103,7 +104,7 @@ func TestStreamsFollowThePolicies(t *testing.T) {
 
 		set = maps.Clone(set)
 		set["a"] = queue.PolicyEntry{Policy: paced("a"), Revision: 5}
-		s.follow(set)
+		known.take(set)
 		expect("after one change", []string{"a"}, nil)
 
 		time.Sleep(applyFirst)
@@ -124,11 +125,11 @@ func TestStreamsFollowThePolicies(t *testing.T) {
 
 		// A deletion that its admitter did not end goes on, also of a policy without a stream.
 		set["door"] = queue.PolicyEntry{Policy: door, Revision: 7, Retired: true, Deleting: true}
-		s.follow(maps.Clone(set))
+		known.take(maps.Clone(set))
 		expect("after a deletion", nil, []string{"door"})
 
 		// The retired one comes back, another is gone altogether.
-		s.follow(queue.PolicySet{"old": {Policy: paced("old"), Revision: 6}})
+		known.take(queue.PolicySet{"old": {Policy: paced("old"), Revision: 6}})
 		expect("after its return", []string{"old"}, nil)
 		stop()
 		if err := <-ended; err != nil {
@@ -139,11 +140,12 @@ func TestStreamsFollowThePolicies(t *testing.T) {
 
 func TestDepths(t *testing.T) {
 	f := &fakeStreams{fail: map[string]error{"new": queue.ErrNoStream, "odd": errors.New("odd")}}
-	s := newStreams(f, func(string, bool) {}, slog.New(slog.DiscardHandler))
+	known := &known{}
+	s := newStreams(f, known, func(string, bool) {}, slog.New(slog.DiscardHandler))
 	if got := s.depths(t.Context()); len(got) != 0 {
 		t.Errorf("got %v", got)
 	}
-	s.follow(queue.PolicySet{
+	known.take(queue.PolicySet{
 		"new":  {Policy: paced("new")},
 		"odd":  {Policy: paced("odd")},
 		"abc":  {Policy: paced("abc")},
@@ -183,9 +185,8 @@ func TestAStaleAdmitterDoesNotBringADeletedPolicysStreamBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newStreams(recorded{broker}, func(string, bool) {}, slog.New(slog.DiscardHandler))
-	s.follow(stale)
-	s.pass(t.Context())
+	s := newStreams(recorded{broker}, &known{}, func(string, bool) {}, slog.New(slog.DiscardHandler))
+	s.pass(t.Context(), stale)
 	if _, err := broker.Depth(t.Context(), "acme"); err != nil {
 		t.Errorf("no stream: %v", err)
 	}
@@ -195,9 +196,8 @@ func TestAStaleAdmitterDoesNotBringADeletedPolicysStreamBack(t *testing.T) {
 	if gone, err := broker.ForgetPolicy(t.Context(), "acme"); err != nil || !gone {
 		t.Fatalf("gone %t, %v", gone, err)
 	}
-	again := newStreams(recorded{broker}, func(string, bool) {}, slog.New(slog.DiscardHandler))
-	again.follow(stale)
-	again.pass(t.Context())
+	again := newStreams(recorded{broker}, &known{}, func(string, bool) {}, slog.New(slog.DiscardHandler))
+	again.pass(t.Context(), stale)
 	if _, err := broker.Depth(t.Context(), "acme"); !errors.Is(err, queue.ErrNoStream) {
 		t.Errorf("the stream is back: %v", err)
 	}

@@ -1,4 +1,4 @@
-package main
+package penstock
 
 import (
 	"context"
@@ -24,10 +24,10 @@ const (
 // owners tells of jobs that wait while no drainer owns their policy: they would wait for ever, and nobody else is there to
 // say so.
 type owners struct {
-	broker   *queue.Broker
-	policies func() queue.PolicySet
-	observe  func(policy string, unowned bool)
-	log      *slog.Logger
+	broker  *queue.Broker
+	known   *known
+	observe func(policy string, unowned bool)
+	log     *slog.Logger
 
 	asked map[string]*asked // of run alone
 }
@@ -38,7 +38,7 @@ type asked struct {
 	missing   int // looks in a row that found none
 }
 
-// run is a part of the process.
+// run is a part of Run.
 func (o *owners) run(ctx context.Context) error {
 	ticker := time.NewTicker(ownersEvery)
 	defer ticker.Stop()
@@ -53,7 +53,7 @@ func (o *owners) run(ctx context.Context) error {
 }
 
 func (o *owners) look(ctx context.Context) {
-	set := o.policies()
+	set := o.known.policies()
 	maps.DeleteFunc(o.asked, func(name string, _ *asked) bool { _, found := set[name]; return !found })
 	for _, name := range slices.Sorted(maps.Keys(set)) {
 		p := set[name].Policy

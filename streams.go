@@ -1,4 +1,4 @@
-package main
+package penstock
 
 import (
 	"context"
@@ -61,13 +61,10 @@ type streams struct {
 	log     *slog.Logger
 	lines   *seldom.Log                      // about single policies, and "" about JetStream being away
 	failed  func(policy string, failed bool) // told whether a change cannot be applied
-	wake    chan struct{}
+	known   *known
 	applied latch // closed when every policy of the first set has been tried once
 
-	mu  sync.Mutex
-	set queue.PolicySet // nil until it is known
-
-	work map[string]*streamWork // of run alone
+	work map[string]*streamWork // of whoever calls pass
 }
 
 // streamWork is what is known of one policy's stream.
@@ -79,49 +76,28 @@ type streamWork struct {
 	err      error
 }
 
-func newStreams(broker streamBroker, failed func(policy string, failed bool), log *slog.Logger) *streams {
-	return &streams{broker: broker, failed: failed, log: log, lines: seldom.New(log), wake: make(chan struct{}, 1), applied: make(latch),
+func newStreams(broker streamBroker, known *known, failed func(policy string, failed bool), log *slog.Logger) *streams {
+	return &streams{broker: broker, known: known, failed: failed, log: log, lines: seldom.New(log), applied: make(latch),
 		work: map[string]*streamWork{}}
 }
 
-// follow takes over a new set of policies.
-func (s *streams) follow(set queue.PolicySet) {
-	s.mu.Lock()
-	s.set = set
-	s.mu.Unlock()
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
-
-func (s *streams) policies() queue.PolicySet {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.set
-}
-
-// run is a part of the process.
+// run is a part of Run.
 func (s *streams) run(ctx context.Context) error {
-	timer := time.NewTimer(applyAgain)
-	defer timer.Stop()
-	for {
+	for ctx.Err() == nil {
+		set, changed := s.known.watch()
+		timer := time.NewTimer(time.Until(s.pass(ctx, set)))
 		select {
-		case <-s.wake:
+		case <-changed:
 		case <-timer.C:
 		case <-ctx.Done():
-			return nil
 		}
-		timer.Reset(time.Until(s.pass(ctx)))
-		if !s.applied.isClosed() && s.policies() != nil && ctx.Err() == nil {
-			close(s.applied)
-		}
+		timer.Stop()
 	}
+	return nil
 }
 
 // pass does what is due and returns when something will be due next.
-func (s *streams) pass(ctx context.Context) (next time.Time) {
-	set := s.policies()
+func (s *streams) pass(ctx context.Context, set queue.PolicySet) (next time.Time) {
 	var doing sync.WaitGroup
 	places := make(chan struct{}, applyAtOnce)
 	maps.DeleteFunc(s.work, func(name string, _ *streamWork) bool { _, found := set[name]; return !found })
@@ -145,6 +121,9 @@ func (s *streams) pass(ctx context.Context) (next time.Time) {
 		})
 	}
 	doing.Wait()
+	if set != nil && ctx.Err() == nil && !s.applied.isClosed() {
+		close(s.applied)
+	}
 	next = time.Now().Add(applyAgain)
 	for _, work := range s.work {
 		if !work.gone && work.due.Before(next) {
@@ -207,7 +186,7 @@ func (s *streams) do(ctx context.Context, name string, entry queue.PolicyEntry, 
 // depths counts the jobs of every policy with a queue, for one scrape of the metrics.
 func (s *streams) depths(ctx context.Context) map[string]uint64 {
 	depths := map[string]uint64{}
-	for name, entry := range s.policies() {
+	for name, entry := range s.known.policies() {
 		if !entry.Policy.HasQueue() {
 			continue
 		}

@@ -1,4 +1,4 @@
-package main
+package penstock
 
 import (
 	"context"
@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/penstock-mq/penstock/internal/telemetry"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/embedded"
@@ -27,10 +26,10 @@ const (
 // storage watches what JetStream stores: it shares the room among the policies, says what becomes full, and notices when
 // the embedded server cannot write.
 type storage struct {
-	broker  *queue.Broker
-	check   func() error // of the embedded server; nil for one elsewhere
-	metrics *telemetry.Storage
-	log     *slog.Logger
+	broker   *queue.Broker
+	check    func() error // of the embedded server; nil for one elsewhere
+	observer Observer
+	log      *slog.Logger
 
 	mu    sync.Mutex
 	fault error    // why the embedded server cannot write
@@ -41,7 +40,7 @@ type storage struct {
 	scaled  string
 }
 
-// run is a part of the process. It ends with an error when the embedded server needs a new start.
+// run is a part of Run. It ends with an error when the embedded server needs a new start.
 func (s *storage) run(ctx context.Context) error {
 	check, ration := time.NewTicker(checkAgain), time.NewTicker(rationAgain)
 	defer check.Stop()
@@ -76,7 +75,7 @@ func (s *storage) checked(err error) error {
 	before := s.fault
 	s.fault = err
 	s.mu.Unlock()
-	s.metrics.Writable(err == nil)
+	s.observer.Writable(err == nil)
 	s.broker.Refuse(err)
 	switch {
 	case err != nil && before == nil:
@@ -117,7 +116,7 @@ func (s *storage) ration(ctx context.Context) {
 				"store", policy.Size(found.Max))
 		}
 	}
-	s.metrics.Stored(found)
+	s.observer.Stored(found)
 	s.warn(found)
 }
 

@@ -1,0 +1,206 @@
+package penstock
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
+)
+
+// knownAfter is how long Run waits for NATS to tell the policies before it goes by the last ones that were known.
+const knownAfter = time.Second
+
+// known are the policies that this process goes by: those that NATS tells, or until it does those that were last known,
+// by which only checks can be answered.
+type known struct {
+	obey func(queue.PolicySet) // nil: nobody does
+
+	turn sync.Mutex // held while a set is obeyed, so that none comes after a newer one
+
+	mu      sync.Mutex
+	set     queue.PolicySet // as NATS has told it; nil before
+	changed chan struct{}   // closed at the next change; nil while nobody waits
+}
+
+// take goes by what NATS tells.
+func (k *known) take(set queue.PolicySet) {
+	k.turn.Lock()
+	defer k.turn.Unlock()
+	if k.obey != nil {
+		k.obey(set)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.set = set
+	if k.changed != nil {
+		close(k.changed)
+		k.changed = nil
+	}
+}
+
+// goBy goes by other policies, unless NATS was faster.
+func (k *known) goBy(others func() queue.PolicySet) {
+	k.turn.Lock()
+	defer k.turn.Unlock()
+	if k.policies() == nil {
+		k.obey(others())
+	}
+}
+
+// policies are what NATS has told last; nil before.
+func (k *known) policies() queue.PolicySet {
+	set, _ := k.watch()
+	return set
+}
+
+// watch returns what NATS has told last, and a channel that is closed when it tells something else.
+func (k *known) watch() (queue.PolicySet, <-chan struct{}) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.changed == nil {
+		k.changed = make(chan struct{})
+	}
+	return k.set, k.changed
+}
+
+// wait returns when this process goes by a policy in at least this revision, 0 for not at all any more, or when the
+// context ends: for those who wait to see their own change.
+func (k *known) wait(ctx context.Context, policy string, revision uint64) {
+	for {
+		set, changed := k.watch()
+		if now := set[policy].Revision; now >= revision && (now == 0) == (revision == 0) {
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// cache keeps the policies in a file for a start without NATS.
+type cache struct {
+	file string // empty: none
+	log  *slog.Logger
+	kept []byte // what the file holds, as far as this process knows
+}
+
+// keptPolicies is the form of the file.
+type keptPolicies struct {
+	V        int          `json:"v"`
+	Policies []keptPolicy `json:"policies"`
+}
+
+type keptPolicy struct {
+	Policy  json.RawMessage `json:"policy"`
+	Retired bool            `json:"retired,omitempty"`
+	Paused  bool            `json:"paused,omitempty"`
+	Source  string          `json:"source,omitempty"`
+}
+
+// keptVersion is the format of the file. One in another format counts as none.
+const keptVersion = 1
+
+// lastKnown are the policies in the file, or those of the configuration when it has none.
+func (c *cache) lastKnown(configured []policy.Policy) queue.PolicySet {
+	set, err := c.read()
+	if err != nil {
+		c.log.Warn("the cache of policies cannot be used", "file", c.file, "error", err)
+	}
+	from := c.file
+	if set == nil {
+		set, from = queue.PolicySet{}, "the configuration"
+		for _, p := range configured {
+			set[p.Name] = queue.PolicyEntry{Policy: p, Source: queue.SourceFile}
+		}
+	}
+	c.log.Warn("NATS has not told the policies yet: checks go by the last ones that are known, jobs are refused",
+		"policies", len(set), "from", from)
+	return set
+}
+
+// read returns the policies in the file; nil when there is none. Their revisions are zero, less than any that NATS tells.
+func (c *cache) read() (queue.PolicySet, error) {
+	if c.file == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(c.file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var kept keptPolicies
+	if err := json.Unmarshal(text, &kept); err != nil {
+		return nil, err
+	}
+	if kept.V != keptVersion {
+		return nil, fmt.Errorf("%w: format %d", queue.ErrVersion, kept.V)
+	}
+	set := queue.PolicySet{}
+	for _, one := range kept.Policies {
+		p, err := policy.Read(one.Policy)
+		if err != nil {
+			return nil, err
+		}
+		set[p.Name] = queue.PolicyEntry{Policy: p, Retired: one.Retired, Paused: one.Paused, Source: one.Source}
+	}
+	return set, nil
+}
+
+// keep writes the file when its content changes.
+func (c *cache) keep(set queue.PolicySet) {
+	if c.file == "" {
+		return
+	}
+	if err := c.write(set); err != nil {
+		c.log.Warn("the policies are not kept for a start without NATS", "file", c.file, "error", err)
+	}
+}
+
+// write replaces the file. A crash leaves the former one.
+func (c *cache) write(set queue.PolicySet) error {
+	kept := keptPolicies{V: keptVersion}
+	for _, name := range slices.Sorted(maps.Keys(set)) {
+		entry := set[name]
+		content, err := json.Marshal(entry.Policy)
+		if err != nil {
+			return fmt.Errorf("encode policy %s: %w", name, err)
+		}
+		kept.Policies = append(kept.Policies, keptPolicy{content, entry.Retired, entry.Paused, entry.Source})
+	}
+	text, err := json.MarshalIndent(kept, "", " ")
+	if err != nil {
+		return err
+	}
+	if bytes.Equal(text, c.kept) {
+		return nil
+	}
+	next, err := os.CreateTemp(filepath.Dir(c.file), filepath.Base(c.file)+".*")
+	if err != nil {
+		return err
+	}
+	_, err = next.Write(text)
+	if err = errors.Join(err, next.Sync(), next.Close()); err == nil {
+		err = os.Rename(next.Name(), c.file)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(next.Name()))
+	}
+	c.kept = text
+	return nil
+}

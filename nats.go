@@ -1,0 +1,70 @@
+package penstock
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock/internal/natsconn"
+	"github.com/penstock-mq/penstock/queue/embedded"
+)
+
+// natsServer is the NATS that the process uses: a server inside it, or one elsewhere.
+type natsServer struct {
+	inside *embedded.Server // nil: it is elsewhere
+	url    string
+	watch  *natsconn.Watch
+	later  bool // it need not be there yet
+}
+
+// openNATS starts the server inside, or prepares connections to the one that is named.
+func openNATS(o Options) (*natsServer, error) {
+	s := &natsServer{url: o.URL, watch: natsconn.NewWatch(o.Logger), later: o.StartWithoutNATS}
+	if o.URL != "" {
+		return s, nil
+	}
+	var err error
+	s.inside, err = embedded.Start(o.Server)
+	return s, err
+}
+
+func (s *natsServer) connect(name string) (*nats.Conn, error) {
+	options := append(s.watch.Options(name), nats.RetryOnFailedConnect(s.later))
+	if s.inside != nil {
+		return s.inside.Connect(options...)
+	}
+	nc, err := nats.Connect(s.url, options...)
+	if err != nil {
+		return nil, fmt.Errorf("connect to NATS at %s: %w", s.shown(), err)
+	}
+	return nc, nil
+}
+
+// shown is the URL for people and other programs; empty for a server inside without a port.
+func (s *natsServer) shown() string {
+	if s.inside != nil {
+		return s.inside.URL()
+	}
+	return withoutPasswords(s.url)
+}
+
+func (s *natsServer) close() {
+	if s.inside != nil {
+		s.inside.Shutdown()
+	}
+}
+
+// withoutPasswords is a list of servers' URLs without who connects.
+func withoutPasswords(servers string) string {
+	var shown []string
+	for server := range strings.SplitSeq(servers, ",") {
+		server = strings.TrimSpace(server)
+		scheme, rest, found := strings.Cut(server, "://")
+		if !found {
+			scheme, rest = "nats", server
+		}
+		shown = append(shown, scheme+"://"+rest[strings.LastIndex(rest, "@")+1:])
+	}
+	return strings.Join(shown, ",")
+}

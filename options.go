@@ -1,0 +1,274 @@
+package penstock
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/admission/limiter"
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/embedded"
+	"github.com/penstock-mq/penstock/workers"
+)
+
+// Options of [Open]. The zero value works: a server inside the process that only this process can reach, in a temporary
+// directory, without a policy.
+type Options struct {
+	// Policies are written for all processes of the installation; fields that are left out have their defaults. One whose
+	// content is what a file or a program last wrote is left as it is, so that a restart undoes no change that an
+	// operator has made since. Nil: nothing is written, and the policies are those that NATS has. See [LoadPolicies].
+	Policies []policy.Policy
+	// Set names Policies as a set of their own; default [policy.DefaultSet]. A policy belongs to one set only: programs
+	// with different policies on one NATS need different sets.
+	Set string
+	// Prune retires policies of the set that are not among Policies any more, once no job waits in them. Without it they
+	// stay, with a warning in the log.
+	Prune bool
+
+	// URL is where NATS is, 2.14 or newer: one URL, or several with commas between them. Empty: a server inside.
+	URL string
+	// Server says how the server inside stores and listens; the zero value is a temporary directory and no port.
+	Server embedded.Options
+	// StartWithoutNATS lets Open succeed although NATS cannot be reached; it then asks nothing of NATS, and Run goes on
+	// trying. Until NATS is there, checks go by the policies in Cache, or else by Policies, and no job is taken.
+	StartWithoutNATS bool
+	// Prefix begins all subjects, and in upper case all streams and KV buckets; default [queue.DefaultPrefix].
+	Prefix string
+	// Replicas is how many servers of a cluster keep each stream and KV bucket; default 1.
+	Replicas int
+
+	// AdmitOnly leaves the jobs to other processes: Run starts none, and there are no handlers.
+	AdmitOnly bool
+	// DrainPolicies are those whose jobs this process may start; default all. See [workers.Options].
+	DrainPolicies []string
+	// Lease is how long this process's proof of life lasts, and so about how long its jobs stand still after it crashed;
+	// default 5 s, or 15 s with three replicas; at least 1 s.
+	Lease time.Duration
+	// AllowTargets are networks that HTTP targets may be in besides the usual: link-local addresses are for no target,
+	// those of this machine and of metadata services not for policies that come through the API.
+	AllowTargets []netip.Prefix
+
+	// HTTP is where Run serves the HTTP API; by default nowhere.
+	HTTP HTTP
+	// ServeNATS has Run answer penstock.submit and penstock.check over NATS, sharing these requests with all other
+	// processes that do.
+	ServeNATS bool
+	// Grace is how long jobs and requests that are under way may go on when Run ends; default 30 s.
+	Grace time.Duration
+
+	// Limits makes what decides for policies that decide at the door, and for meters, over a store that processes share:
+	// [*limiter.Factory] over Redis does. Nil: in memory.
+	Limits Limits
+	// Cache is a file to keep the policies in, for StartWithoutNATS. Empty: none is kept.
+	Cache string
+	// Observer hears what happens; default nobody does.
+	Observer Observer
+	// Logger gets what people should know; default: discarded.
+	Logger *slog.Logger
+
+	shared bool // Limits were given
+}
+
+// HTTP says where and how Run serves the HTTP API.
+type HTTP struct {
+	// Listen is a "host:port"; port 0 takes a free one, see [Penstock.HTTPAddr]. Empty: HTTP is not served. It has no
+	// authentication: keep it on a loopback or private address.
+	Listen string
+	// LameDuck is for how long at least HTTP is served after Run was told to stop, with /readyz answering 503, so that a
+	// load balancer has noticed before the port closes; default 0.
+	LameDuck time.Duration
+	// Hosts are the names by which requests may know this process besides IP addresses, localhost, *.localhost and the host
+	// of Listen; "*.example.com" stands for all names below example.com.
+	Hosts []string
+	// TrustedProxies are the networks whose Penstock-IP is believed, and whose connections have no bound of their own;
+	// default none.
+	TrustedProxies []netip.Prefix
+	// MaxConnections is how many connections are served at once, default 16384, MaxPerClient how many of one address,
+	// default 1024.
+	MaxConnections, MaxPerClient int
+	// Metrics serves /metrics; default: not found.
+	Metrics http.Handler
+}
+
+// Limits makes the limiters of policies. [*limiter.Factory] is one.
+type Limits interface {
+	// Limit is an [admission.NewLimit].
+	Limit(p policy.Policy, previous admission.Limiter) (admission.Limit, error)
+	// Possible says what keeps the store from having a policy's limits.
+	Possible(p policy.Policy) []policy.Problem
+	// SetLive tells how many processes share the limits, this one among them.
+	SetLive(n int)
+}
+
+// withDefaults fills in what was left out.
+func (o Options) withDefaults() Options {
+	o.Set = cmp.Or(o.Set, policy.DefaultSet)
+	o.Replicas = cmp.Or(o.Replicas, 1)
+	o.Grace = cmp.Or(o.Grace, 30*time.Second)
+	o.Observer = o.Observer.complete()
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Server.Logger == nil {
+		o.Server.Logger = o.Logger
+	}
+	if o.shared = o.Limits != nil; !o.shared {
+		o.Limits = limiter.New(limiter.Options{Logger: o.Logger})
+	}
+	return o
+}
+
+// check says everything that is wrong with options, as far as they alone tell it.
+func (o Options) check() error {
+	problems := []error{o.checkPolicies()}
+	add := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
+	if _, err := queue.NewNames(o.Prefix); err != nil {
+		add("Prefix: %w", err)
+	}
+	if o.Replicas < 1 || o.Replicas > 5 {
+		add("Replicas: must be 1 to 5, not %d", o.Replicas)
+	} else if o.Replicas > 1 && o.URL == "" {
+		add("Replicas: must be 1, not %d, for the server inside: it is a single one", o.Replicas)
+	}
+	if o.Lease != 0 && o.Lease < time.Second {
+		add("Lease: must be at least 1s, not %s", o.Lease)
+	}
+	if o.HTTP.LameDuck < 0 {
+		add("HTTP.LameDuck: must not be negative")
+	}
+	return errors.Join(problems...)
+}
+
+// checkPolicies says everything that is wrong with the policies.
+func (o Options) checkPolicies() error {
+	var problems []error
+	first := map[string]int{}
+	for i, p := range o.Policies {
+		found := append(p.Validate(), p.CheckPrefix(cmp.Or(o.Prefix, queue.DefaultPrefix))...)
+		if len(found) == 0 {
+			found = o.Limits.Possible(p)
+		}
+		if before, twice := first[p.Name]; twice && p.Name != "" {
+			found = append(found, policy.Problem{Field: "name", Reason: fmt.Sprintf("is that of Policies[%d] already", before)})
+		} else {
+			first[p.Name] = i
+		}
+		for _, problem := range found {
+			problems = append(problems, fmt.Errorf("Policies[%d].%s", i, problem))
+		}
+	}
+	if o.Set != "" && !policy.IsName(o.Set) {
+		problems = append(problems, fmt.Errorf("Set: %.80q: want 1 to 32 of a-z, 0-9 and -", o.Set))
+	}
+	return errors.Join(problems...)
+}
+
+// The two APIs, as [Observer.Answered] names them.
+const (
+	APIHTTP = "http"
+	APINATS = "nats"
+)
+
+// Observer hears what happens in this process. Each function may be nil; they are called from many goroutines and must
+// return at once. Policies are known ones only, so that their number is bounded.
+type Observer struct {
+	// Admitted tells the verdict on a submitted job.
+	Admitted func(policy string, verdict admission.Verdict)
+	// Checked tells the answer to a check; peeks are not told.
+	Checked func(policy string, allowed bool)
+	// Answered tells the status of every answer of an API, one of [APIHTTP] and [APINATS].
+	Answered func(api string, status int)
+
+	// Policies tells which policies this process goes by from now on.
+	Policies func(queue.PolicySet)
+	// Unowned tells that jobs of a policy wait and no drainer owns it, or that this is over.
+	Unowned func(policy string, unowned bool)
+	// ApplyFailed tells whether the last change of a policy could not be applied to its stream.
+	ApplyFailed func(policy string, failed bool)
+	// Inventory tells every few seconds what is stored of policies.
+	Inventory func(queue.Inventory)
+	// Retired tells that this process has retired a policy, because of Prune.
+	Retired func(policy string)
+
+	// Stored tells every few seconds what JetStream stores.
+	Stored func(queue.Storage)
+	// Writable tells every second whether the server inside can write.
+	Writable func(writable bool)
+
+	// Drain hears what the jobs that this process starts come to.
+	Drain workers.Observer
+}
+
+// complete is the observer with functions that do nothing in place of those that are missing.
+func (o Observer) complete() Observer {
+	if o.Admitted == nil {
+		o.Admitted = func(string, admission.Verdict) {}
+	}
+	if o.Checked == nil {
+		o.Checked = func(string, bool) {}
+	}
+	if o.Answered == nil {
+		o.Answered = func(string, int) {}
+	}
+	if o.Policies == nil {
+		o.Policies = func(queue.PolicySet) {}
+	}
+	if o.Unowned == nil {
+		o.Unowned = func(string, bool) {}
+	}
+	if o.ApplyFailed == nil {
+		o.ApplyFailed = func(string, bool) {}
+	}
+	if o.Inventory == nil {
+		o.Inventory = func(queue.Inventory) {}
+	}
+	if o.Retired == nil {
+		o.Retired = func(string) {}
+	}
+	if o.Stored == nil {
+		o.Stored = func(queue.Storage) {}
+	}
+	if o.Writable == nil {
+		o.Writable = func(bool) {}
+	}
+	return o
+}
+
+// counted are the metrics of the service of admission.
+type counted struct{ Observer }
+
+// Admitted implements [admission.Metrics].
+func (c counted) Admitted(policy, verdict string) {
+	c.Observer.Admitted(policy, admission.Verdict(verdict))
+}
+
+// Checked implements [admission.Metrics].
+func (c counted) Checked(policy string, allowed bool) { c.Observer.Checked(policy, allowed) }
+
+// countErrors tells an observer the statuses of a handler's answers.
+func countErrors(handler http.Handler, answered func(api string, status int)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		handler.ServeHTTP(&tellingWriter{w, answered}, r)
+	})
+}
+
+// tellingWriter tells the status of an answer.
+type tellingWriter struct {
+	http.ResponseWriter
+	answered func(api string, status int)
+}
+
+// WriteHeader implements [http.ResponseWriter].
+func (w *tellingWriter) WriteHeader(status int) {
+	w.answered(APIHTTP, status)
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap lets an [http.ResponseController] reach the writer of the connection.
+func (w *tellingWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
