@@ -130,6 +130,37 @@ func TestAFullQueueIsATicketWithTheTimeToComeBack(t *testing.T) {
 	}
 }
 
+// TestATicketTellsHowManyStartBefore: as soon as the valve answers, which a loaded machine may be too slow for.
+func TestATicketTellsHowManyStartBefore(t *testing.T) {
+	p := open(t, penstock.Options{Policies: []policy.Policy{{Name: "mail", Algorithm: policy.LeakingBucket,
+		Capacity: 10_000, Outflow: algorithms.Rate{Count: 1, Per: time.Hour}}}})
+	began := make(chan struct{})
+	p.Handle("mail", func(context.Context, workers.Job) error {
+		close(began)
+		return nil
+	})
+	run(t, p)
+	submitted := 0
+	submit := func() penstock.Ticket {
+		ticket, err := p.Submit(t.Context(), penstock.Job{Policy: "mail", Key: "a"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		submitted++
+		return ticket
+	}
+	submit()
+	receive(t, began)
+	submit()
+	eventually(t, "no ticket tells when its job starts", func() bool {
+		ticket := submit()
+		if ticket.DelayKnown && ticket.Position != submitted-2 {
+			t.Errorf("job %d: %+v", submitted, ticket)
+		}
+		return ticket.DelayKnown
+	})
+}
+
 func TestAWrongRequestIsAnError(t *testing.T) {
 	p := open(t, penstock.Options{Policies: []policy.Policy{paced("mail", 1, 2), door("signup")}})
 	wrong := new(*admission.RequestError)

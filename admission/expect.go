@@ -37,22 +37,28 @@ type batch struct {
 	deadline time.Time // of the oldest question
 	jobs     []uint64
 	done     chan struct{}
-	delays   map[uint64]time.Duration
+	starts   map[uint64]start
+}
+
+// start is when a job starts, as its valve expects; zero when no valve said so.
+type start struct {
+	known    bool
+	delay    time.Duration // 0: it has started
+	position int           // how many of its bucket start before it
 }
 
 func newExpectations(valves Valves) *expectations {
 	return &expectations{valves: valves, lines: make(map[partition]*line)}
 }
 
-// ask returns in how long the job starts, 0 when it has started, and whether a valve knew it.
-func (e *expectations) ask(ctx context.Context, p partition, job uint64) (delay time.Duration, known bool) {
+// ask returns when the job starts.
+func (e *expectations) ask(ctx context.Context, p partition, job uint64) start {
 	b := e.join(p, job)
 	select {
 	case <-b.done:
-		delay, known = b.delays[job]
-		return delay, known
+		return b.starts[job]
 	case <-ctx.Done():
-		return 0, false
+		return start{}
 	}
 }
 
@@ -96,7 +102,7 @@ func (e *expectations) run(p partition, l *line) {
 	}
 }
 
-// send asks the valve. Without an answer in time the batch stays without delays: the caller has nothing better to do.
+// send asks the valve. Without an answer in time the batch stays without starts: the caller has nothing better to do.
 func (e *expectations) send(p partition, b *batch) {
 	defer close(b.done)
 	ctx, cancel := context.WithDeadline(context.Background(), b.deadline)
@@ -105,10 +111,10 @@ func (e *expectations) send(p partition, b *batch) {
 	if err != nil || answer.Error != "" {
 		return
 	}
-	b.delays = make(map[uint64]time.Duration, len(answer.Starts))
-	for _, start := range answer.Starts {
-		if start.Known {
-			b.delays[start.Seq] = max(0, time.Duration(start.DelayMS)*time.Millisecond)
+	b.starts = make(map[uint64]start, len(answer.Starts))
+	for _, s := range answer.Starts {
+		if s.Known {
+			b.starts[s.Seq] = start{true, max(0, time.Duration(s.DelayMS)*time.Millisecond), s.Position}
 		}
 	}
 }

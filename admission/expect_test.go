@@ -45,9 +45,9 @@ func TestQuestionsAreCombined(t *testing.T) {
 		var asking sync.WaitGroup
 		ask := func(p int, seq uint64) {
 			asking.Go(func() {
-				delay, known := e.ask(t.Context(), partition{"stripe", p}, seq)
-				if !known || delay != 5*time.Millisecond {
-					t.Errorf("job %d: %s, %v", seq, delay, known)
+				got := e.ask(t.Context(), partition{"stripe", p}, seq)
+				if !got.known || got.delay != 5*time.Millisecond {
+					t.Errorf("job %d: %+v", seq, got)
 				}
 			})
 		}
@@ -78,7 +78,7 @@ func TestAQuestionWaitsNoLongerThanItsDeadline(t *testing.T) {
 			asking.Go(func() {
 				time.Sleep(time.Duration(i) * 3 * time.Millisecond)
 				began := time.Now()
-				if _, known := e.ask(t.Context(), partition{"stripe", 0}, uint64(i)); known {
+				if e.ask(t.Context(), partition{"stripe", 0}, uint64(i)).known {
 					t.Error("a silent valve answered")
 				}
 				if took := time.Since(began); took > askTimeout {
@@ -116,7 +116,7 @@ func TestAGoneClientDoesNotWait(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		began := time.Now()
-		if _, known := e.ask(ctx, partition{"stripe", 0}, 1); known || time.Since(began) != 0 {
+		if e.ask(ctx, partition{"stripe", 0}, 1).known || time.Since(began) != 0 {
 			t.Error("waited for a client that had gone")
 		}
 		time.Sleep(askTimeout) // the request that is on its way

@@ -48,6 +48,8 @@ type Outcome struct {
 	// drainer, or none that answered in time) is always Queued.
 	Delay      time.Duration
 	DelayKnown bool
+	// Position is how many jobs of its bucket start before it, by the same word; 0 as well while nobody has said so.
+	Position int
 
 	// Quota is that of the limiter or the queue which decided.
 	Quota Quota

@@ -133,7 +133,8 @@ func (r *rule) submission(req SubmitRequest, job jobHeader) queue.Submission {
 func (s *Service) accepted(ctx context.Context, rule *rule, receipt queue.Receipt, o Outcome) Outcome {
 	o.Job, o.Duplicate = fmt.Sprintf("%s:%d", rule.policy.Name, receipt.Seq), receipt.Duplicate
 	if receipt.Partition >= 0 {
-		o.Delay, o.DelayKnown = s.expected.ask(ctx, partition{rule.policy.Name, receipt.Partition}, receipt.Seq)
+		start := s.expected.ask(ctx, partition{rule.policy.Name, receipt.Partition}, receipt.Seq)
+		o.Delay, o.DelayKnown, o.Position = start.delay, start.known, start.position
 	}
 	o.Verdict = Queued
 	if o.DelayKnown && o.Delay == 0 {

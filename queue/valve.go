@@ -118,6 +118,8 @@ type ExpectedStart struct {
 	Seq     uint64 `json:"seq"`
 	Known   bool   `json:"known"`    // false: the valve has not seen the job, or cannot tell
 	DelayMS int64  `json:"delay_ms"` // milliseconds from now; 0 for a job that has started or finished
+	// Position is how many jobs of its bucket start before it, as if all had the same cost; 0 unless it waits for its turn.
+	Position int `json:"position,omitempty"`
 }
 
 // AskValve asks the owner of a partition and waits for its answer until the context ends, at most 2 seconds. It answers

@@ -49,7 +49,7 @@ func TestAskValve(t *testing.T) {
 		}
 	}()
 	a, err := asker.AskValve(ctx, "stripe", 3, ValveQuestion{Op: OpExpect, Jobs: []uint64{4, 2}})
-	if err != nil || len(a.Starts) != 2 || a.Starts[0] != (ExpectedStart{4, true, 40}) || a.Starts[1].Seq != 2 {
+	if err != nil || len(a.Starts) != 2 || a.Starts[0] != (ExpectedStart{Seq: 4, Known: true, DelayMS: 40}) || a.Starts[1].Seq != 2 {
 		t.Errorf("got %+v, %v", a, err)
 	}
 	if a, err = asker.AskValve(ctx, "stripe", 3, ValveQuestion{Op: OpRoom, Key: "a"}); err != nil || a.DelayMS != 250 {

@@ -187,12 +187,17 @@ func (q *question) expect(v *valve, now instant) progress {
 		if len(q.starts) == len(q.Jobs) {
 			break
 		}
-		wait, known := v.expect(q.part, q.Jobs[len(q.starts)], now)
+		seq := q.Jobs[len(q.starts)]
+		wait, known := v.expect(q.part, seq, now)
 		if !known && !late {
 			q.starts = q.starts[:0]
 			return waits
 		}
-		q.starts = append(q.starts, queue.ExpectedStart{Seq: q.Jobs[len(q.starts)], Known: known, DelayMS: ceilMillis(wait)})
+		start := queue.ExpectedStart{Seq: seq, Known: known, DelayMS: ceilMillis(wait)}
+		if j := q.part.jobs[seq]; j != nil && j.stage == stageWaiting {
+			start.Position = j.jobsBefore(j.bucket.slotsBefore(j))
+		}
+		q.starts = append(q.starts, start)
 	}
 	if len(q.starts) < len(q.Jobs) {
 		return goesOn

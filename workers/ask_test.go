@@ -32,3 +32,24 @@ func TestOneQuestionNamesSoManyJobs(t *testing.T) {
 		t.Errorf("a question about none is answered %+v, %v", a, err)
 	}
 }
+
+// A submitter hears how many jobs of its bucket start before its own.
+func TestAnExpectedStartTellsItsPosition(t *testing.T) {
+	b := newBench(t, with(leaky("api", "1/h"), func(p *policy.Policy) { p.Partitions = 1 }))
+	var ran seen
+	b.drain(Options{}, map[string]Handler{"api": ran.handle})
+	b.publish("api", "a", 0, 5)
+	b.publish("api", "b", 0, 1)
+	b.until("the first has started, and what waits is told", func() bool {
+		a, err := b.broker.AskValve(t.Context(), "api", 0, queue.ValveQuestion{Op: queue.OpExpect, Jobs: []uint64{1, 2, 3, 4, 5}})
+		if err != nil || a.Starts[0].DelayMS > 0 || a.Starts[1].DelayMS == 0 {
+			return false
+		}
+		for i, want := range []int{0, 0, 1, 2, 3} {
+			if got := a.Starts[i]; !got.Known || got.Position != want {
+				t.Errorf("job %d: %+v, want position %d", got.Seq, got, want)
+			}
+		}
+		return true
+	})
+}

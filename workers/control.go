@@ -273,7 +273,7 @@ func (j *job) position() (jobs int, slots int64) {
 	b := j.bucket
 	if len(b.ready) > mostCounted {
 		slots = b.slotsBefore(j)
-		return int(float64(slots) / float64(b.waiting) * float64(len(b.ready))), slots
+		return j.jobsBefore(slots), slots
 	}
 	for _, other := range b.ready {
 		if other.before(orderedJob{j}) {
@@ -282,6 +282,11 @@ func (j *job) position() (jobs int, slots int64) {
 		}
 	}
 	return jobs, slots
+}
+
+// jobsBefore is how many jobs of its bucket so many slots before a job are, as if all jobs had the same cost.
+func (j *job) jobsBefore(slots int64) int {
+	return int(slots * int64(len(j.bucket.ready)) / j.bucket.waiting)
 }
 
 // cancel drops a job on an operator's word, unless it runs.
