@@ -89,7 +89,7 @@ func (g *guarded) Peek(ctx context.Context, from admission.Caller, n int64) (adm
 // not answer, to nobody where all pass then. So what was taken before an outage and comes back during it is lost to the
 // limit, and the other way round.
 func (g *guarded) Refund(ctx context.Context, from admission.Caller, n int64) error {
-	in, cancel := context.WithTimeout(ctx, g.factory.options.Timeout)
+	in, cancel := context.WithTimeout(ctx, g.factory.options.Shared.Timeout)
 	defer cancel()
 	err := g.shared.Refund(in, from, n)
 	switch {
@@ -108,7 +108,7 @@ type question func(*limits, context.Context, admission.Caller, int64) (admission
 
 // ask puts a question to the store, or decides without it.
 func (g *guarded) ask(ctx context.Context, q question, from admission.Caller, n int64) (admission.Checked, error) {
-	in, cancel := context.WithTimeout(ctx, g.factory.options.Timeout)
+	in, cancel := context.WithTimeout(ctx, g.factory.options.Shared.Timeout)
 	defer cancel()
 	checked, err := q(g.shared, in, from, n)
 	if err == nil || isOfTheRequest(ctx, err) {

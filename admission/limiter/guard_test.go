@@ -16,6 +16,7 @@ import (
 
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/admission/limiter"
+	"github.com/penstock-mq/penstock/admission/limiter/inredis"
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/internal/redistest"
 	"github.com/penstock-mq/penstock/policy"
@@ -88,7 +89,8 @@ func shareFor(t *testing.T, server *redistest.Server, address string, timeout ti
 	rdb := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: []string{address}, ContextTimeoutEnabled: true})
 	t.Cleanup(func() { _ = rdb.Close() })
 	s.factory = limiter.New(limiter.Options{
-		Redis: rdb, Timeout: timeout, Metrics: s, Logger: slog.New(slog.NewTextHandler(s.log, nil)),
+		Shared:  inredis.New(rdb, inredis.Options{Timeout: timeout}),
+		Metrics: s, Logger: slog.New(slog.NewTextHandler(s.log, nil)),
 	})
 	return s
 }
@@ -351,7 +353,7 @@ func TestWhatAClusterCannotHave(t *testing.T) {
 		Addrs: []string{"127.0.0.1:1"}, IsClusterMode: true, ContextTimeoutEnabled: true,
 	})
 	defer rdb.Close()
-	factory := limiter.New(limiter.Options{Redis: rdb})
+	factory := limiter.New(limiter.Options{Shared: inredis.New(rdb, inredis.Options{})})
 	if _, err := factory.Limit(perUserAndAll(), nil); !errors.As(err, new(*policy.InvalidError)) {
 		t.Errorf("got %v", err)
 	}

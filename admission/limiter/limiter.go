@@ -1,38 +1,54 @@
-// Package limiter makes the limiters of policies: of one rule or of several at once, over memory or over Redis, and what
-// goes on while Redis does not.
+// Package limiter makes the limiters of policies: of one rule or of several at once, in memory or over a store that processes
+// share (package inredis), and what goes on while that does not.
 package limiter
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/algorithms"
-	"github.com/penstock-mq/penstock/algorithms/memstore"
-	"github.com/penstock-mq/penstock/algorithms/redisstore"
 	"github.com/penstock-mq/penstock/policy"
 )
 
 // Options of a [Factory]. The zero value makes limiters in memory.
 type Options struct {
-	// Redis keeps the state of all limiters, shared with other processes; nil: each limiter keeps its own in memory. It must
-	// have been made with ContextTimeoutEnabled, and is not closed.
-	Redis redis.UniversalClient
-	// Prefix is what keys in Redis begin with; default [redisstore.DefaultPrefix].
-	Prefix string
-	// Timeout bounds one decision by Redis; default [redisstore.DefaultTimeout]. Then, and while Redis is known not to
-	// answer, a policy's on_store_error says what happens.
-	Timeout time.Duration
-	// Metrics hears whether Redis answers; nil: nobody does.
+	// Shared keeps the state of all limiters where other processes have it, too: see package inredis. The zero value: each
+	// limiter keeps its own in memory.
+	Shared Shared
+	// Metrics hears whether the shared store answers; nil: nobody does.
 	Metrics Metrics
-	// Logger gets one line when Redis stops answering and one when it answers again; default none.
+	// Logger gets one line when the shared store stops answering and one when it answers again; default none.
 	Logger *slog.Logger
+}
+
+// Shared is a store that processes share.
+type Shared struct {
+	// Open makes the place of all states, which asks the breaker before it asks the store. Nil: there is no such store.
+	Open func(Breaker) Place
+	// Timeout bounds one decision. Then, and while the store is known not to answer, a policy's on_store_error says what
+	// happens.
+	Timeout time.Duration
+	// Cluster says that all limits of a policy must count by the same: see [policy.Policy.OnCluster].
+	Cluster bool
+}
+
+// Breaker keeps questions from a store that is known not to answer: Allow says whether one may be asked, and done is told
+// how it went.
+type Breaker interface {
+	Allow() (done func(error), err error)
+}
+
+// Place is where states are kept.
+type Place interface {
+	// Store makes the store of a policy's rule; rule is the same as one of the five of package algorithms, and so the store
+	// has SetRule for those.
+	Store(p policy.Policy, r policy.Rule, rule any) Store
+	// Group joins the stores of a policy's rules, which were all made here.
+	Group(policy string, stores []Store) Group
 }
 
 // Metrics hears of the shared store. The one of internal/telemetry is one.
@@ -51,16 +67,15 @@ func (unheard) FellBack(string, string) {}
 // Factory makes limiters that share a store. It is safe for concurrent use.
 type Factory struct {
 	options Options
-	client  *redisstore.Client // nil in memory
-	live    atomic.Int64       // admitters that share limits while each decides by itself
+	shared  Place        // nil in memory
+	live    atomic.Int64 // admitters that share limits while each decides by itself
 
 	mu     sync.Mutex
 	shares map[string]*share // by policy
 }
 
-// New makes a factory. Nothing is asked of Redis before the first decision, so it may be down.
+// New makes a factory. Nothing is asked of a shared store before the first decision, so it may be down.
 func New(o Options) *Factory {
-	o.Timeout = cmp.Or(o.Timeout, redisstore.DefaultTimeout)
 	if o.Metrics == nil {
 		o.Metrics = unheard{}
 	}
@@ -69,11 +84,9 @@ func New(o Options) *Factory {
 	}
 	f := &Factory{options: o, shares: map[string]*share{}}
 	f.live.Store(1)
-	if o.Redis != nil {
+	if o.Shared.Open != nil {
 		o.Metrics.StoreUp(true)
-		f.client = redisstore.NewClient(o.Redis, redisstore.Options{
-			Prefix: o.Prefix, Timeout: o.Timeout, Breaker: newBreaker(o, f.dropShares),
-		})
+		f.shared = o.Shared.Open(newBreaker(o, f.dropShares))
 	}
 	return f
 }
@@ -83,7 +96,7 @@ func (f *Factory) SetLive(n int) { f.live.Store(int64(max(n, 1))) }
 
 // Limit makes the limiter of a policy; it is an [admission.NewLimit]. The policy must be valid.
 func (f *Factory) Limit(p policy.Policy, previous admission.Limiter) (admission.Limit, error) {
-	if f.client == nil {
+	if f.shared == nil {
 		return makeLimit(p, memory{}, asLimits(previous))
 	}
 	if err := policy.Invalid(f.Possible(p)); err != nil {
@@ -93,7 +106,7 @@ func (f *Factory) Limit(p policy.Policy, previous admission.Limiter) (admission.
 	if before == nil {
 		before = &guarded{}
 	}
-	made, err := makeLimit(p, inRedis{f.client}, before.shared)
+	made, err := makeLimit(p, f.shared, before.shared)
 	if err != nil {
 		return admission.Limit{}, err
 	}
@@ -101,9 +114,9 @@ func (f *Factory) Limit(p policy.Policy, previous admission.Limiter) (admission.
 	return made, nil
 }
 
-// Possible says what keeps the store from having a policy's limits: a Redis Cluster cannot have all of them.
+// Possible says what keeps the store from having a policy's limits: a cluster cannot have all of them.
 func (f *Factory) Possible(p policy.Policy) []policy.Problem {
-	if _, cluster := f.options.Redis.(*redis.ClusterClient); cluster {
+	if f.options.Shared.Cluster {
 		return p.OnCluster()
 	}
 	return nil
@@ -137,15 +150,15 @@ func asLimits(l admission.Limiter) *limits {
 	return before
 }
 
-// store keeps the states of one rule.
-type store interface {
+// Store keeps the states of one rule.
+type Store interface {
 	Take(ctx context.Context, key string, n int64) (algorithms.Decision, error)
 	Peek(ctx context.Context, key string, n int64) (algorithms.Decision, error)
 	Refund(ctx context.Context, key string, n int64) error
 }
 
-// group keeps the states of several rules, and takes from all of them or from none. Keys are one for each rule.
-type group interface {
+// Group keeps the states of several rules, and takes from all of them or from none. Keys are one for each rule.
+type Group interface {
 	Take(ctx context.Context, keys []string, n int64) (combined algorithms.Decision, ruling int, err error)
 	Peek(ctx context.Context, keys []string, n int64) (combined algorithms.Decision, ruling int, err error)
 	Refund(ctx context.Context, keys []string, n int64) error
@@ -155,8 +168,8 @@ type group interface {
 type limits struct {
 	rules  policy.Rules
 	quotas []admission.Quota
-	stores []store
-	all    group // of the stores; nil when there is one
+	stores []Store
+	all    Group // of the stores; nil when there is one
 }
 
 // Take implements [admission.Limiter].
@@ -196,7 +209,7 @@ func (l *limits) keys(from admission.Caller) []string {
 }
 
 // makeLimit makes the limiter of a policy's rules at a place. Stores of rules that stay, by name and algorithm, go on.
-func makeLimit(p policy.Policy, at place, before *limits) (admission.Limit, error) {
+func makeLimit(p policy.Policy, at Place, before *limits) (admission.Limit, error) {
 	l := &limits{rules: p.Rules()}
 	made := admission.Limit{Limiter: l}
 	var commits []func()
@@ -217,7 +230,7 @@ func makeLimit(p policy.Policy, at place, before *limits) (admission.Limit, erro
 		made.ByIP = made.ByIP || r.ByIP()
 	}
 	if len(l.rules) > 1 {
-		l.all = at.group(p.Name, l.stores)
+		l.all = at.Group(p.Name, l.stores)
 	}
 	made.Commit = func() {
 		for _, commit := range commits {
@@ -228,7 +241,7 @@ func makeLimit(p policy.Policy, at place, before *limits) (admission.Limit, erro
 }
 
 // store finds the store of a rule by its name, nil if there is none.
-func (l *limits) store(name string) store {
+func (l *limits) store(name string) Store {
 	if l == nil {
 		return nil
 	}
@@ -239,8 +252,3 @@ func (l *limits) store(name string) store {
 	}
 	return nil
 }
-
-var (
-	_ store = (*memstore.Store[algorithms.TokenBucketState])(nil)
-	_ store = (*redisstore.Store[algorithms.TokenBucketState])(nil)
-)

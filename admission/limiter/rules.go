@@ -7,28 +7,21 @@ import (
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/algorithms/memstore"
-	"github.com/penstock-mq/penstock/algorithms/redisstore"
 	"github.com/penstock-mq/penstock/policy"
 )
 
 // site is where a rule's store is made.
 type site struct {
-	place  place
+	place  Place
 	policy policy.Policy
 	rule   policy.Rule
 }
 
-// place is memory or a Redis.
-type place interface {
-	// group joins the stores of a policy's rules, which were all made here.
-	group(policy string, stores []store) group
-}
+// memory is the place of states that no other process has. Its stores are made by openRule, which knows their types.
+type memory struct{ Place }
 
-type memory struct{}
-
-type inRedis struct{ client *redisstore.Client }
-
-func (memory) group(_ string, stores []store) group {
+// Group implements [Place].
+func (memory) Group(_ string, stores []Store) Group {
 	members := make([]memstore.Member, len(stores))
 	for i, s := range stores {
 		members[i] = s.(memstore.Member)
@@ -36,23 +29,15 @@ func (memory) group(_ string, stores []store) group {
 	return memstore.NewGroup(members...)
 }
 
-func (at inRedis) group(policy string, stores []store) group {
-	members := make([]redisstore.Member, len(stores))
-	for i, s := range stores {
-		members[i] = s.(redisstore.Member)
-	}
-	return redisstore.NewGroup(at.client, policy, members...)
-}
-
 // opened is a rule's store.
 type opened struct {
-	store  store
+	store  Store
 	quota  admission.Quota
 	commit func() // puts the rule in force on a store taken over from before a change
 }
 
 // open makes the store of a rule. It is the one place that switches over the names of algorithms.
-func open(s site, before store) (opened, error) {
+func open(s site, before Store) (opened, error) {
 	r := s.rule
 	window := time.Duration(r.Window)
 	switch r.Algorithm {
@@ -75,12 +60,12 @@ func open(s site, before store) (opened, error) {
 
 // changeable is a store whose rule can be changed.
 type changeable[S any] interface {
-	store
+	Store
 	SetRule(algorithms.Rule[S]) error
 }
 
 // openRule makes a store of a rule, or takes over the one before when it keeps the same states.
-func openRule[S any](s site, rule algorithms.Rule[S], window time.Duration, before store) (opened, error) {
+func openRule[S any](s site, rule algorithms.Rule[S], window time.Duration, before Store) (opened, error) {
 	if err := rule.Validate(); err != nil {
 		return opened{}, err
 	}
@@ -90,15 +75,10 @@ func openRule[S any](s site, rule algorithms.Rule[S], window time.Duration, befo
 		o.commit = func() { _ = same.SetRule(rule) } // its only error is that of Validate
 		return o, nil
 	}
-	switch at := s.place.(type) {
-	case memory:
+	if _, here := s.place.(memory); here {
 		o.store = memstore.New(rule)
-	case inRedis:
-		if len(s.policy.Limits) > 0 {
-			o.store = redisstore.NewMember(at.client, s.policy.Name, s.rule.Name+":"+string(s.rule.Algorithm), rule)
-		} else {
-			o.store = redisstore.New(at.client, s.policy.Name, rule)
-		}
+	} else {
+		o.store = s.place.Store(s.policy, s.rule, rule)
 	}
 	return o, nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/penstock-mq/penstock"
 	"github.com/penstock-mq/penstock/admission/limiter"
+	"github.com/penstock-mq/penstock/admission/limiter/inredis"
 	"github.com/penstock-mq/penstock/config"
 	"github.com/penstock-mq/penstock/internal/daemon"
 	"github.com/penstock-mq/penstock/internal/lifecycle"
@@ -36,8 +37,8 @@ func serve(ctx context.Context, process *daemon.Process, drain bool, echoAt stri
 		}
 		defer rdb.Close()
 		redis.SetLogger(redisLog{process.Log})
-		o.Limits = limiter.New(limiter.Options{Redis: rdb, Prefix: c.Redis.Prefix, Timeout: c.Redis.Timeout,
-			Metrics: metrics.Store(), Logger: process.Log})
+		o.Limits = limiter.New(limiter.Options{Metrics: metrics.Store(), Logger: process.Log,
+			Shared: inredis.New(rdb, inredis.Options{Prefix: c.Redis.Prefix, Timeout: c.Redis.Timeout})})
 	}
 	p, err := penstock.Open(ctx, o)
 	if err != nil {

@@ -1,0 +1,73 @@
+// Package inredis keeps the states of limits in a Redis that processes share. It is a package of its own so that who
+// decides in memory does not link a client of Redis.
+//
+//	limits := limiter.New(limiter.Options{Shared: inredis.New(rdb, inredis.Options{})})
+package inredis
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/penstock-mq/penstock/admission/limiter"
+	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/algorithms/redisstore"
+	"github.com/penstock-mq/penstock/policy"
+)
+
+// Options of [New]. The zero value works.
+type Options struct {
+	// Prefix is what keys in Redis begin with; default [redisstore.DefaultPrefix].
+	Prefix string
+	// Timeout bounds one decision by Redis; default [redisstore.DefaultTimeout]. Then, and while Redis is known not to
+	// answer, a policy's on_store_error says what happens.
+	Timeout time.Duration
+}
+
+// New says that limits are kept in a Redis, for [limiter.Options]. The client must have been made with
+// ContextTimeoutEnabled, and is not closed. Nothing is asked of Redis before the first decision, so it may be down.
+func New(rdb redis.UniversalClient, o Options) limiter.Shared {
+	if o.Timeout <= 0 {
+		o.Timeout = redisstore.DefaultTimeout
+	}
+	_, cluster := rdb.(*redis.ClusterClient)
+	return limiter.Shared{Timeout: o.Timeout, Cluster: cluster, Open: func(b limiter.Breaker) limiter.Place {
+		return place{redisstore.NewClient(rdb, redisstore.Options{Prefix: o.Prefix, Timeout: o.Timeout, Breaker: b})}
+	}}
+}
+
+type place struct{ client *redisstore.Client }
+
+// Store implements [limiter.Place].
+func (at place) Store(p policy.Policy, r policy.Rule, rule any) limiter.Store {
+	switch rule := rule.(type) {
+	case algorithms.TokenBucket:
+		return open(at, p, r, rule)
+	case algorithms.LeakingBucket:
+		return open(at, p, r, rule)
+	case algorithms.FixedWindow:
+		return open(at, p, r, rule)
+	case algorithms.SlidingLog:
+		return open(at, p, r, rule)
+	case algorithms.SlidingCounter:
+		return open(at, p, r, rule)
+	}
+	panic(fmt.Sprintf("inredis: rule %T", rule))
+}
+
+func open[S any](at place, p policy.Policy, r policy.Rule, rule algorithms.Rule[S]) limiter.Store {
+	if len(p.Limits) > 0 {
+		return redisstore.NewMember(at.client, p.Name, r.Name+":"+string(r.Algorithm), rule)
+	}
+	return redisstore.New(at.client, p.Name, rule)
+}
+
+// Group implements [limiter.Place].
+func (at place) Group(policy string, stores []limiter.Store) limiter.Group {
+	members := make([]redisstore.Member, len(stores))
+	for i, s := range stores {
+		members[i] = s.(redisstore.Member)
+	}
+	return redisstore.NewGroup(at.client, policy, members...)
+}
