@@ -12,11 +12,13 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// A throttled caller: an API that allows 100 calls a second is called at 96, however fast the work comes in.
+// A throttled caller: an API that allows 100 calls a second is called at 96, however fast the work
+// comes in.
 func Example() {
 	ctx, stop := context.WithCancel(context.Background())
 	p, err := penstock.Open(ctx, penstock.Options{Policies: []policy.Policy{{Name: "api",
-		Algorithm: policy.LeakingBucket, Outflow: algorithms.Rate{Count: 96, Per: time.Second}, Capacity: 5000}}})
+		Algorithm: policy.LeakingBucket, Outflow: algorithms.Rate{Count: 96,
+			Per: time.Second}, Capacity: 5000}}})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -26,7 +28,8 @@ func Example() {
 		stop() // only here: a program goes on
 		return nil
 	})
-	ticket, err := p.Submit(ctx, penstock.Job{Policy: "api", Key: "customer 1", Body: []byte("a charge")})
+	ticket, err := p.Submit(ctx, penstock.Job{Policy: "api", Key: "customer 1",
+		Body: []byte("a charge")})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -53,7 +56,8 @@ func ExamplePenstock_Submit() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		fmt.Printf("%s %s, come back in %s\n", ticket.Verdict, ticket.Job, ticket.RetryAfter.Round(time.Minute))
+		fmt.Printf("%s %s, come back in %s\n", ticket.Verdict, ticket.Job,
+			ticket.RetryAfter.Round(time.Minute))
 	}
 	// Output:
 	// queued reports:1, come back in 0s
@@ -64,7 +68,8 @@ func ExamplePenstock_Submit() {
 func ExamplePenstock_Check() {
 	ctx := context.Background()
 	p, err := penstock.Open(ctx, penstock.Options{Policies: []policy.Policy{{
-		Name: "signup", Algorithm: policy.SlidingLog, Limit: 2, Window: policy.Duration(24 * time.Hour)}}})
+		Name: "signup", Algorithm: policy.SlidingLog, Limit: 2,
+		Window: policy.Duration(24 * time.Hour)}}})
 	if err != nil {
 		log.Fatal(err)
 	}

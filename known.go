@@ -19,11 +19,12 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 )
 
-// knownAfter is how long Run waits for NATS to tell the policies before it goes by the last ones that were known.
+// knownAfter is how long Run waits for NATS to tell the policies before it goes by the last ones
+// that were known.
 const knownAfter = time.Second
 
-// known are the policies that this process goes by: those that NATS tells, or until it does those that were last known,
-// by which only checks can be answered.
+// known are the policies that this process goes by: those that NATS tells, or until it does those
+// that were last known, by which only checks can be answered.
 type known struct {
 	obey func(queue.PolicySet) // nil: nobody does
 
@@ -75,8 +76,8 @@ func (k *known) watch() (queue.PolicySet, <-chan struct{}) {
 	return k.set, k.changed
 }
 
-// wait returns when this process goes by a policy in at least this revision, 0 for not at all any more, or when the
-// context ends: for those who wait to see their own change.
+// wait returns when this process goes by a policy in at least this revision, 0 for not at all any
+// more, or when the context ends: for those who wait to see their own change.
 func (k *known) wait(ctx context.Context, policy string, revision uint64) {
 	for {
 		set, changed := k.watch()
@@ -132,7 +133,8 @@ func (c *cache) lastKnown(configured []policy.Policy) queue.PolicySet {
 	return set
 }
 
-// read returns the policies in the file; nil when there is none. Their revisions are zero, less than any that NATS tells.
+// read returns the policies in the file; nil when there is none. Their revisions are zero, less
+// than any that NATS tells.
 func (c *cache) read() (queue.PolicySet, error) {
 	if c.file == "" {
 		return nil, nil
@@ -157,7 +159,8 @@ func (c *cache) read() (queue.PolicySet, error) {
 		if err != nil {
 			return nil, err
 		}
-		set[p.Name] = queue.PolicyEntry{Policy: p, Retired: one.Retired, Paused: one.Paused, Source: one.Source}
+		set[p.Name] = queue.PolicyEntry{Policy: p, Retired: one.Retired, Paused: one.Paused,
+			Source: one.Source}
 	}
 	return set, nil
 }
@@ -181,7 +184,8 @@ func (c *cache) write(set queue.PolicySet) error {
 		if err != nil {
 			return fmt.Errorf("encode policy %s: %w", name, err)
 		}
-		kept.Policies = append(kept.Policies, keptPolicy{content, entry.Retired, entry.Paused, entry.Source})
+		kept.Policies = append(kept.Policies, keptPolicy{content, entry.Retired, entry.Paused,
+			entry.Source})
 	}
 	text, err := json.MarshalIndent(kept, "", " ")
 	if err != nil {

@@ -12,8 +12,9 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// LoadPolicies reads the policies of a YAML file, with their defaults: the list `policies` of the file that the programs
-// of Penstock read, whose other settings are not looked at. The error joins everything that is wrong, each with its place:
+// LoadPolicies reads the policies of a YAML file, with their defaults: the list `policies` of the
+// file that the programs of Penstock read, whose other settings are not looked at. The error joins
+// everything that is wrong, each with its place:
 // `penstock.yaml:7: policies[2].outflow: "10/x": …`.
 func LoadPolicies(name string) ([]policy.Policy, error) {
 	file, err := os.Open(name)
@@ -28,7 +29,8 @@ func LoadPolicies(name string) ([]policy.Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	policies, problems := yamlfile.Policies(doc.Tree["policies"], func(policy.Policy) []policy.Problem { return nil })
+	policies, problems := yamlfile.Policies(doc.Tree["policies"],
+		func(policy.Policy) []policy.Problem { return nil })
 	problems = append(doc.Problems, problems...)
 	if _, given := doc.Tree["policies"]; !given {
 		problems = append(problems, missing(doc.Tree))

@@ -16,7 +16,8 @@ func TestPoliciesOfAFile(t *testing.T) {
 		t.Fatalf("%v, %v", policies, err)
 	}
 	p := open(t, penstock.Options{Policies: policies})
-	if checked, err := p.Check(t.Context(), penstock.Request{Policy: "signup", Key: "203.0.113.7"}); err != nil || !checked.Allowed {
+	if checked, err := p.Check(t.Context(), penstock.Request{Policy: "signup",
+		Key: "203.0.113.7"}); err != nil || !checked.Allowed {
 		t.Errorf("%+v, %v", checked, err)
 	}
 }
@@ -24,10 +25,13 @@ func TestPoliciesOfAFile(t *testing.T) {
 func TestAllMistakesOfAPoliciesFileAreReportedWithTheirLines(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "penstock.yaml")
 	for text, want := range map[string]string{
-		"http: {listen: anything}\npolicies:\n  - {name: A, algorithm: abacus}\n  - {name: b, algorithm: leaking_bucket, outflow: 10/x, capacity: 1}\n": "" +
+		"http: {listen: anything}\npolicies:\n  - {name: A, algorithm: abacus}\n" +
+			"  - {name: b, algorithm: leaking_bucket, outflow: 10/x, capacity: 1}\n": "" +
 			name + ":3: policies[0].name: \"A\": want 1 to 32 of a-z, 0-9 and -\n" +
-			name + ":3: policies[0].algorithm: \"abacus\": want token_bucket, leaking_bucket, fixed_window, sliding_log or sliding_counter\n" +
-			name + ":4: policies[1].outflow: \"10/x\": want a rate per s, m, h, d, w or a duration such as 10s",
+			name + ":3: policies[0].algorithm: \"abacus\": want token_bucket, leaking_bucket, " +
+			"fixed_window, sliding_log or sliding_counter\n" +
+			name + ":4: policies[1].outflow: \"10/x\": want a rate per s, m, h, d, w or " +
+			"a duration such as 10s",
 		"polices: []\n":   name + ":1: polices: unknown key; did you mean policies?",
 		"policies: [\n":   name + ":1: is not YAML: did not find expected node content",
 		"nats: {}\n":      "policies: is missing",

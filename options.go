@@ -17,53 +17,60 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// Options of [Open]. The zero value works: a server inside the process that only this process can reach, in a temporary
-// directory, without a policy.
+// Options of [Open]. The zero value works: a server inside the process that only this process can
+// reach, in a temporary directory, without a policy.
 type Options struct {
-	// Policies are written for all processes of the installation; fields that are left out have their defaults. One whose
-	// content is what a file or a program last wrote is left as it is, so that a restart undoes no change that an
-	// operator has made since. Nil: nothing is written, and the policies are those that NATS has. See [LoadPolicies].
+	// Policies are written for all processes of the installation; fields that are left out have
+	// their defaults. One whose content is what a file or a program last wrote is left as it is, so
+	// that a restart undoes no change that an operator has made since. Nil: nothing is written, and
+	// the policies are those that NATS has. See [LoadPolicies].
 	Policies []policy.Policy
-	// Set names Policies as a set of their own; default [policy.DefaultSet]. A policy belongs to one set only: programs
-	// with different policies on one NATS need different sets.
+	// Set names Policies as a set of their own; default [policy.DefaultSet]. A policy belongs to
+	// one set only: programs with different policies on one NATS need different sets.
 	Set string
-	// Prune retires policies of the set that are not among Policies any more, once no job waits in them. Without it they
-	// stay, with a warning in the log.
+	// Prune retires policies of the set that are not among Policies any more, once no job waits in
+	// them. Without it they stay, with a warning in the log.
 	Prune bool
 
-	// URL is where NATS is, 2.14 or newer: one URL, or several with commas between them. Empty: a server inside.
+	// URL is where NATS is, 2.14 or newer: one URL, or several with commas between them. Empty: a
+	// server inside.
 	URL string
-	// Server says how the server inside stores and listens; the zero value is a temporary directory and no port.
+	// Server says how the server inside stores and listens; the zero value is a temporary directory
+	// and no port.
 	Server embedded.Options
-	// StartWithoutNATS lets Open succeed although NATS cannot be reached; it then asks nothing of NATS, and Run goes on
-	// trying. Until NATS is there, checks go by the policies in Cache, or else by Policies, and no job is taken.
+	// StartWithoutNATS lets Open succeed although NATS cannot be reached; it then asks nothing of
+	// NATS, and Run goes on trying. Until NATS is there, checks go by the policies in Cache, or
+	// else by Policies, and no job is taken.
 	StartWithoutNATS bool
-	// Prefix begins all subjects, and in upper case all streams and KV buckets; default [queue.DefaultPrefix].
+	// Prefix begins all subjects, and in upper case all streams and KV buckets; default
+	// [queue.DefaultPrefix].
 	Prefix string
 	// Replicas is how many servers of a cluster keep each stream and KV bucket; default 1.
 	Replicas int
 
 	// AdmitOnly leaves the jobs to other processes: Run starts none, and there are no handlers.
 	AdmitOnly bool
-	// DrainPolicies are those whose jobs this process may start; default all. See [workers.Options].
+	// DrainPolicies are those whose jobs this process may start; default all. See
+	// [workers.Options].
 	DrainPolicies []string
-	// Lease is how long this process's proof of life lasts, and so about how long its jobs stand still after it crashed;
-	// default 5 s, or 15 s with three replicas; at least 1 s.
+	// Lease is how long this process's proof of life lasts, and so about how long its jobs stand
+	// still after it crashed; default 5 s, or 15 s with three replicas; at least 1 s.
 	Lease time.Duration
-	// AllowTargets are networks that HTTP targets may be in besides the usual: link-local addresses are for no target,
-	// those of this machine and of metadata services not for policies that come through the API.
+	// AllowTargets are networks that HTTP targets may be in besides the usual: link-local addresses
+	// are for no target, those of this machine and of metadata services not for policies that come
+	// through the API.
 	AllowTargets []netip.Prefix
 
 	// HTTP is where Run serves the HTTP API; by default nowhere.
 	HTTP HTTP
-	// ServeNATS has Run answer penstock.submit and penstock.check over NATS, sharing these requests with all other
-	// processes that do.
+	// ServeNATS has Run answer penstock.submit and penstock.check over NATS, sharing these requests
+	// with all other processes that do.
 	ServeNATS bool
 	// Grace is how long jobs and requests that are under way may go on when Run ends; default 30 s.
 	Grace time.Duration
 
-	// Limits makes what decides for policies that decide at the door, and for meters, over a store that processes share:
-	// [*limiter.Factory] over Redis does. Nil: in memory.
+	// Limits makes what decides for policies that decide at the door, and for meters, over a store
+	// that processes share: [*limiter.Factory] over Redis does. Nil: in memory.
 	Limits Limits
 	// Cache is a file to keep the policies in, for StartWithoutNATS. Empty: none is kept.
 	Cache string
@@ -77,20 +84,20 @@ type Options struct {
 
 // HTTP says where and how Run serves the HTTP API.
 type HTTP struct {
-	// Listen is a "host:port"; port 0 takes a free one, see [Penstock.HTTPAddr]. Empty: HTTP is not served. It has no
-	// authentication: keep it on a loopback or private address.
+	// Listen is a "host:port"; port 0 takes a free one, see [Penstock.HTTPAddr]. Empty: HTTP is not
+	// served. It has no authentication: keep it on a loopback or private address.
 	Listen string
-	// LameDuck is for how long at least HTTP is served after Run was told to stop, with /readyz answering 503, so that a
-	// load balancer has noticed before the port closes; default 0.
+	// LameDuck is for how long at least HTTP is served after Run was told to stop, with /readyz
+	// answering 503, so that a load balancer has noticed before the port closes; default 0.
 	LameDuck time.Duration
-	// Hosts are the names by which requests may know this process besides IP addresses, localhost, *.localhost and the host
-	// of Listen; "*.example.com" stands for all names below example.com.
+	// Hosts are the names by which requests may know this process besides IP addresses, localhost,
+	// *.localhost and the host of Listen; "*.example.com" stands for all names below example.com.
 	Hosts []string
-	// TrustedProxies are the networks whose Penstock-IP is believed, and whose connections have no bound of their own;
-	// default none.
+	// TrustedProxies are the networks whose Penstock-IP is believed, and whose connections have no
+	// bound of their own; default none.
 	TrustedProxies []netip.Prefix
-	// MaxConnections is how many connections are served at once, default 16384, MaxPerClient how many of one address,
-	// default 1024.
+	// MaxConnections is how many connections are served at once, default 16384, MaxPerClient how
+	// many of one address, default 1024.
 	MaxConnections, MaxPerClient int
 	// Metrics serves /metrics; default: not found.
 	Metrics http.Handler
@@ -127,7 +134,9 @@ func (o Options) withDefaults() Options {
 // check says everything that is wrong with options, as far as they alone tell it.
 func (o Options) check() error {
 	problems := []error{o.checkPolicies()}
-	add := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
+	add := func(format string, args ...any) {
+		problems = append(problems, fmt.Errorf("options: "+format, args...))
+	}
 	if _, err := queue.NewNames(o.Prefix); err != nil {
 		add("Prefix: %w", err)
 	}
@@ -155,16 +164,17 @@ func (o Options) checkPolicies() error {
 			found = o.Limits.Possible(p)
 		}
 		if before, twice := first[p.Name]; twice && p.Name != "" {
-			found = append(found, policy.Problem{Field: "name", Reason: fmt.Sprintf("is that of Policies[%d] already", before)})
+			found = append(found, policy.Problem{Field: "name",
+				Reason: fmt.Sprintf("is that of Policies[%d] already", before)})
 		} else {
 			first[p.Name] = i
 		}
 		for _, problem := range found {
-			problems = append(problems, fmt.Errorf("Policies[%d].%s", i, problem))
+			problems = append(problems, fmt.Errorf("options: Policies[%d].%s", i, problem))
 		}
 	}
 	if o.Set != "" && !policy.IsName(o.Set) {
-		problems = append(problems, fmt.Errorf("Set: %.80q: want 1 to 32 of a-z, 0-9 and -", o.Set))
+		problems = append(problems, fmt.Errorf("options: Set: %.80q: want 1 to 32 of a-z, 0-9 and -", o.Set))
 	}
 	return errors.Join(problems...)
 }
@@ -175,8 +185,9 @@ const (
 	APINATS = "nats"
 )
 
-// Observer hears what happens in this process. Each function may be nil; they are called from many goroutines and must
-// return at once. Policies are known ones only, so that their number is bounded.
+// Observer hears what happens in this process. Each function may be nil; they are called from many
+// goroutines and must return at once. Policies are known ones only, so that their number is
+// bounded.
 type Observer struct {
 	// Admitted tells the verdict on a submitted job.
 	Admitted func(policy string, verdict admission.Verdict)

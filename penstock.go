@@ -1,16 +1,19 @@
-// Package penstock is Penstock in one import: jobs are submitted as fast as you like, and start at the rate that
-// their policies allow.
+// Package penstock is Penstock in one import: jobs are submitted as fast as you like, and start at
+// the rate that their policies allow.
 //
 //	p, err := penstock.Open(ctx, penstock.Options{Policies: policies})
 //	…
 //	defer p.Close()
-//	p.Handle("stripe", func(ctx context.Context, job workers.Job) error { return charge(ctx, job.Body) })
+//	p.Handle("stripe", func(ctx context.Context, job workers.Job) error {
+//		return charge(ctx, job.Body)
+//	})
 //	go p.Run(ctx)
 //	ticket, err := p.Submit(ctx, penstock.Job{Policy: "stripe", Key: "customer-1", Body: body})
 //
-// [Open] starts a NATS server inside the process, or connects to one elsewhere; [Penstock.Submit] and
-// [Penstock.Check] put questions to the policies, and [Penstock.Run] runs the jobs, for all processes on the same
-// NATS together at one rate. The command admitter is flags around this package: it has nothing that is not here.
+// [Open] starts a NATS server inside the process, or connects to one elsewhere; [Penstock.Submit]
+// and [Penstock.Check] put questions to the policies, and [Penstock.Run] runs the jobs, for all
+// processes on the same NATS together at one rate. The command admitter is flags around this
+// package: it has nothing that is not here.
 //
 // Package workers is for programs that only run jobs, package workerstest for tests of handlers.
 package penstock
@@ -44,16 +47,19 @@ import (
 )
 
 const (
-	// openTimeout bounds what Open asks of NATS. A cluster that has just started needs seconds to choose its leaders.
+	// openTimeout bounds what Open asks of NATS. A cluster that has just started needs seconds to
+	// choose its leaders.
 	openTimeout = 30 * time.Second
-	// rosterLease is how long a process counts as one of those that share limits after it was last heard of.
+	// rosterLease is how long a process counts as one of those that share limits after it was last
+	// heard of.
 	rosterLease = 5 * time.Second
 )
 
 // ErrClosed is what [Penstock.Run] returns after [Penstock.Close].
 var ErrClosed = errors.New("penstock: closed")
 
-// Penstock is one installation as this process sees it. Its methods may be called from many goroutines at once.
+// Penstock is one installation as this process sees it. Its methods may be called from many
+// goroutines at once.
 type Penstock struct {
 	options  Options
 	log      *slog.Logger
@@ -85,16 +91,18 @@ type Penstock struct {
 	closing sync.Once
 }
 
-// Open takes part in an installation, which it makes where there is none: it checks the options, listens for HTTP,
-// starts the server or connects to the one that is named, creates what JetStream does not have yet, writes the
-// policies and makes their streams. What goes wrong in any of that is the error; everything that is wrong with the
-// options is reported at once. Nothing is left behind then, nor if ctx ends first.
+// Open takes part in an installation, which it makes where there is none: it checks the options,
+// listens for HTTP, starts the server or connects to the one that is named, creates what JetStream
+// does not have yet, writes the policies and makes their streams. What goes wrong in any of that is
+// the error; everything that is wrong with the options is reported at once. Nothing is left behind
+// then, nor if ctx ends first.
 //
-// Submit and Check can be called when Open has returned, Run makes the jobs start, and Close ends it all.
+// Submit and Check can be called when Open has returned, Run makes the jobs start, and Close ends
+// it all.
 func Open(ctx context.Context, o Options) (*Penstock, error) {
 	o = o.withDefaults()
-	p := &Penstock{options: o, log: o.Logger, handled: map[string]bool{}, prepared: make(latch), listening: make(latch),
-		ready: make(latch)}
+	p := &Penstock{options: o, log: o.Logger, handled: map[string]bool{}, prepared: make(latch),
+		listening: make(latch), ready: make(latch)}
 	err := p.open(ctx)
 	if err != nil {
 		p.Close()
@@ -137,15 +145,16 @@ func (p *Penstock) open(ctx context.Context) (err error) {
 	return ctx.Err()
 }
 
-// build makes all parts; none of them does anything yet. Requests have a connection of their own, and so has the
-// drainer: none stands in front of another's acknowledgements.
+// build makes all parts; none of them does anything yet. Requests have a connection of their own,
+// and so has the drainer: none stands in front of another's acknowledgements.
 func (p *Penstock) build() error {
 	o := p.options
 	connection, err := p.connect("penstock admitter")
 	if err != nil {
 		return err
 	}
-	p.broker, err = queue.NewBroker(connection, queue.Options{Prefix: o.Prefix, Replicas: o.Replicas, Logger: p.log})
+	p.broker, err = queue.NewBroker(connection, queue.Options{Prefix: o.Prefix, Replicas: o.Replicas,
+		Logger: p.log})
 	if err != nil {
 		return err
 	}
@@ -220,8 +229,8 @@ func (p *Penstock) connect(name string) (*nats.Conn, error) {
 }
 
 // Handle registers the handler of a policy's jobs. The policy must have a queue and no target; see
-// [workers.Drainer.Handle]. Handle panics on a caller's mistakes, as http.Handle does: a nil handler, a second one
-// for the policy, after Run, or with AdmitOnly.
+// [workers.Drainer.Handle]. Handle panics on a caller's mistakes, as http.Handle does: a nil
+// handler, a second one for the policy, after Run, or with AdmitOnly.
 func (p *Penstock) Handle(policy string, handle workers.Handler) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -239,10 +248,11 @@ func (p *Penstock) Handle(policy string, handle workers.Handler) {
 	p.drainer.Handle(policy, handle)
 }
 
-// Run runs jobs, follows changes of the policies, and serves HTTP and NATS as far as the options ask for it, until ctx
-// ends or Close is called. Then it hands its share of the work over to other processes, lets running jobs finish for
-// at most Grace, and returns nil. It can be called once. An error is what this process cannot go on with; temporary
-// ones, such as of a NATS that is away, are waited out.
+// Run runs jobs, follows changes of the policies, and serves HTTP and NATS as far as the options
+// ask for it, until ctx ends or Close is called. Then it hands its share of the work over to other
+// processes, lets running jobs finish for at most Grace, and returns nil. It can be called once. An
+// error is what this process cannot go on with; temporary ones, such as of a NATS that is away, are
+// waited out.
 func (p *Penstock) Run(ctx context.Context) error {
 	ctx, ended, err := p.begin(ctx)
 	if err != nil {
@@ -250,18 +260,20 @@ func (p *Penstock) Run(ctx context.Context) error {
 	}
 	defer ended()
 	o := p.options
-	owners := owners{broker: p.broker, known: p.known, observe: o.Observer.Unowned, log: p.log, asked: map[string]*asked{}}
+	owners := owners{broker: p.broker, known: p.known, observe: o.Observer.Unowned, log: p.log,
+		asked: map[string]*asked{}}
 	serving := []func(context.Context) error{
 		p.follow, p.announce, p.streams.run,
-		after(p.prepared, p.storage.run), after(p.prepared, p.policies.run), after(p.prepared, owners.run),
+		after(p.prepared, p.storage.run), after(p.prepared, p.policies.run),
+		after(p.prepared, owners.run),
 	}
 	if o.StartWithoutNATS {
 		serving = append(serving, p.meanwhile)
 	}
 	if p.listener != nil {
 		serving = append(serving, lifecycle.HTTP(p.listener, countErrors(p.handler, o.Observer.Answered),
-			lifecycle.HTTPOptions{Grace: o.Grace, MaxConnections: o.HTTP.MaxConnections, MaxPerClient: o.HTTP.MaxPerClient,
-				Unbounded: o.HTTP.TrustedProxies, Logger: p.log}))
+			lifecycle.HTTPOptions{Grace: o.Grace, MaxConnections: o.HTTP.MaxConnections,
+				MaxPerClient: o.HTTP.MaxPerClient, Unbounded: o.HTTP.TrustedProxies, Logger: p.log}))
 	}
 	if o.ServeNATS {
 		serving = append(serving, natsapi.Serve(p.requests, p.broker.Names(), p.service, natsapi.Options{
@@ -275,11 +287,11 @@ func (p *Penstock) Run(ctx context.Context) error {
 		roster := p.broker.NewRoster(rosterLease, o.Limits.SetLive)
 		serving = append(serving, after(p.prepared, roster.Run))
 	}
-	work := untilDone
+	work := []func(context.Context) error{untilDone}
 	if p.drainer != nil {
-		work = after(p.prepared, p.drainer.Run)
+		work[0] = after(p.prepared, p.drainer.Run)
 	}
-	return lifecycle.Run(ctx, lifecycle.InTurn(o.HTTP.LameDuck, []func(context.Context) error{work}, serving))
+	return lifecycle.Run(ctx, lifecycle.InTurn(o.HTTP.LameDuck, work, serving))
 }
 
 // begin notes that Run has been called. What it returns as ended must be called at Run's end.
@@ -298,8 +310,9 @@ func (p *Penstock) begin(ctx context.Context) (_ context.Context, ended func(), 
 	return ctx, sync.OnceFunc(func() { p.stop(); close(p.ended) }), nil
 }
 
-// Close ends Run, if it runs, and waits for it: jobs may go on for Grace. Then it closes the connections and the
-// port, stops the server inside, and removes its temporary directory. It may be called more than once.
+// Close ends Run, if it runs, and waits for it: jobs may go on for Grace. Then it closes the
+// connections and the port, stops the server inside, and removes its temporary directory. It may be
+// called more than once.
 func (p *Penstock) Close() {
 	p.closing.Do(func() {
 		p.mu.Lock()
@@ -315,11 +328,12 @@ func (p *Penstock) Close() {
 	})
 }
 
-// Ready returns a channel that is closed when Run serves all that it was asked for, and every policy's stream has been
-// looked at.
+// Ready returns a channel that is closed when Run serves all that it was asked for, and every
+// policy's stream has been looked at.
 func (p *Penstock) Ready() <-chan struct{} { return p.ready }
 
-// Health says why jobs are not taken or not started now, nil when all is well: what /readyz answers.
+// Health says why jobs are not taken or not started now, nil when all is well: what /readyz
+// answers.
 func (p *Penstock) Health() error {
 	switch {
 	case p.stopping.Load():
@@ -341,15 +355,16 @@ func (p *Penstock) Health() error {
 // Connected reports whether this process is connected to NATS.
 func (p *Penstock) Connected() bool { return p.broker.Conn().IsConnected() }
 
-// Policies returns the policies that this process goes by, as it last heard of them from NATS; nil before. The caller must
-// not change them.
+// Policies returns the policies that this process goes by, as it last heard of them from NATS; nil
+// before. The caller must not change them.
 func (p *Penstock) Policies() queue.PolicySet { return p.known.policies() }
 
-// Depths counts the accepted jobs of every policy with a queue: waiting, backing off and running. What cannot be told
-// before ctx ends is left out.
+// Depths counts the accepted jobs of every policy with a queue: waiting, backing off and running.
+// What cannot be told before ctx ends is left out.
 func (p *Penstock) Depths(ctx context.Context) map[string]uint64 { return p.streams.depths(ctx) }
 
-// Handler serves the HTTP API, for a server of the caller's own; see docs/api.md. With HTTP.Listen Run serves it.
+// Handler serves the HTTP API, for a server of the caller's own; see docs/api.md. With HTTP.Listen
+// Run serves it.
 func (p *Penstock) Handler() http.Handler { return p.handler }
 
 // HTTPAddr returns where Run serves HTTP; nil when it does not.
@@ -360,15 +375,17 @@ func (p *Penstock) HTTPAddr() net.Addr {
 	return p.listener.Addr()
 }
 
-// NATSURL returns the address of NATS for other programs, without passwords; empty for a server inside without a port.
+// NATSURL returns the address of NATS for other programs, without passwords; empty for a server
+// inside without a port.
 func (p *Penstock) NATSURL() string { return p.nats.shown() }
 
-// Connect opens one more connection to NATS under a name, with the options that Penstock's own connections have: it
-// retries for ever. The caller closes it.
+// Connect opens one more connection to NATS under a name, with the options that Penstock's own
+// connections have: it retries for ever. The caller closes it.
 func (p *Penstock) Connect(name string) (*nats.Conn, error) { return p.nats.connect(name) }
 
-// Reload takes over what of the options can change while Run runs: Policies, Set, Prune and DrainPolicies. The rest is
-// not looked at. If something is wrong with the policies, all stay as they were. It waits while NATS is away.
+// Reload takes over what of the options can change while Run runs: Policies, Set, Prune and
+// DrainPolicies. The rest is not looked at. If something is wrong with the policies, all stay as
+// they were. It waits while NATS is away.
 func (p *Penstock) Reload(ctx context.Context, o Options) error {
 	o.Prefix, o.Limits = p.options.Prefix, p.options.Limits
 	if err := o.checkPolicies(); err != nil {
@@ -429,10 +446,12 @@ func (p *Penstock) write(ctx context.Context, o Options) error {
 	if o.Policies == nil {
 		return nil
 	}
-	return p.persist(ctx, "write the policies", func(ctx context.Context) error { return p.policies.write(ctx, o) })
+	return p.persist(ctx, "write the policies",
+		func(ctx context.Context) error { return p.policies.write(ctx, o) })
 }
 
-// meanwhile is a part of Run: it goes by the policies that were last known when NATS is not there in time.
+// meanwhile is a part of Run: it goes by the policies that were last known when NATS is not there
+// in time.
 func (p *Penstock) meanwhile(ctx context.Context) error {
 	select {
 	case <-time.After(knownAfter):

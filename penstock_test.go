@@ -31,7 +31,8 @@ func paced(name string, perSecond, capacity int64) policy.Policy {
 
 // door is a policy that lets two a day of each key pass.
 func door(name string) policy.Policy {
-	return policy.Policy{Name: name, Algorithm: policy.FixedWindow, Limit: 2, Window: policy.Duration(24 * time.Hour)}
+	return policy.Policy{Name: name, Algorithm: policy.FixedWindow, Limit: 2,
+		Window: policy.Duration(24 * time.Hour)}
 }
 
 // open opens a Penstock that closes with the test.
@@ -99,7 +100,8 @@ func TestASubmittedJobIsRunByItsHandler(t *testing.T) {
 	})
 	stop := run(t, p)
 	ticket, err := p.Submit(t.Context(), penstock.Job{
-		Policy: "mail", Key: "customer 1", Body: []byte("letter"), IdempotencyKey: "order-7", Cost: 2, Priority: 3,
+		Policy: "mail", Key: "customer 1", Body: []byte("letter"), IdempotencyKey: "order-7",
+		Cost: 2, Priority: 3,
 		Deadline: time.Now().Add(time.Hour), Header: http.Header{"Content-Type": {"text/plain"}}})
 	if err != nil || ticket.Verdict == admission.Rejected || ticket.Job != "mail:1" {
 		t.Fatalf("%+v, %v", ticket, err)
@@ -124,16 +126,19 @@ func TestAFullQueueIsATicketWithTheTimeToComeBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if rejected := ticket.Verdict == admission.Rejected; rejected != (i == 2) || rejected != (ticket.RetryAfter > 0) {
+		rejected := ticket.Verdict == admission.Rejected
+		if rejected != (i == 2) || rejected != (ticket.RetryAfter > 0) {
 			t.Errorf("job %d: %+v", i+1, ticket)
 		}
 	}
 }
 
-// TestATicketTellsHowManyStartBefore: as soon as the valve answers, which a loaded machine may be too slow for.
+// TestATicketTellsHowManyStartBefore: as soon as the valve answers, which a loaded machine may be
+// too slow for.
 func TestATicketTellsHowManyStartBefore(t *testing.T) {
-	p := open(t, penstock.Options{Policies: []policy.Policy{{Name: "mail", Algorithm: policy.LeakingBucket,
-		Capacity: 10_000, Outflow: algorithms.Rate{Count: 1, Per: time.Hour}}}})
+	p := open(t, penstock.Options{Policies: []policy.Policy{{Name: "mail",
+		Algorithm: policy.LeakingBucket,
+		Capacity:  10_000, Outflow: algorithms.Rate{Count: 1, Per: time.Hour}}}})
 	began := make(chan struct{})
 	p.Handle("mail", func(context.Context, workers.Job) error {
 		close(began)
@@ -177,13 +182,16 @@ func TestAWrongRequestIsAnError(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := p.Submit(t.Context(), penstock.Job{Policy: "nobody"}); !errors.Is(err, admission.ErrUnknownPolicy) {
+	if _, err := p.Submit(t.Context(), penstock.Job{Policy: "nobody"}); !errors.Is(err,
+		admission.ErrUnknownPolicy) {
 		t.Error(err)
 	}
-	if _, err := p.Submit(t.Context(), penstock.Job{Policy: "signup"}); !errors.Is(err, admission.ErrConflict) {
+	if _, err := p.Submit(t.Context(), penstock.Job{Policy: "signup"}); !errors.Is(err,
+		admission.ErrConflict) {
 		t.Error(err)
 	}
-	if _, err := p.Check(t.Context(), penstock.Request{Policy: "signup", Key: "\xff"}); !errors.As(err, wrong) {
+	if _, err := p.Check(t.Context(), penstock.Request{Policy: "signup",
+		Key: "\xff"}); !errors.As(err, wrong) {
 		t.Error(err)
 	}
 }
@@ -238,7 +246,8 @@ func TestAllProcessesFollowAPolicyThatOneChanges(t *testing.T) {
 	run(t, first)
 	changed := door("signup")
 	changed.Limit = 7
-	second := open(t, penstock.Options{Policies: []policy.Policy{changed, door("rewards")}, URL: first.NATSURL()})
+	second := open(t, penstock.Options{Policies: []policy.Policy{changed, door("rewards")},
+		URL: first.NATSURL()})
 	eventually(t, "the first has not heard of the change", func() bool {
 		set := first.Policies()
 		return set["signup"].Policy.Limit == 7 && set["rewards"].Policy.Limit == 2
@@ -250,7 +259,8 @@ func TestAllProcessesFollowAPolicyThatOneChanges(t *testing.T) {
 
 	// The very same policies again undo nothing.
 	changed.Limit = 9
-	if err := second.Reload(t.Context(), penstock.Options{Policies: []policy.Policy{changed}}); err != nil {
+	if err := second.Reload(t.Context(),
+		penstock.Options{Policies: []policy.Policy{changed}}); err != nil {
 		t.Fatal(err)
 	}
 	third := open(t, penstock.Options{Policies: []policy.Policy{changed}, URL: first.NATSURL()})
@@ -262,14 +272,16 @@ func TestAllProcessesFollowAPolicyThatOneChanges(t *testing.T) {
 func TestPoliciesOfAnotherSetAreRefused(t *testing.T) {
 	first := open(t, penstock.Options{Policies: []policy.Policy{door("signup")},
 		Server: embedded.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0"}})
-	_, err := penstock.Open(t.Context(), penstock.Options{Policies: []policy.Policy{door("signup")}, Set: "other",
+	_, err := penstock.Open(t.Context(), penstock.Options{Policies: []policy.Policy{door("signup")},
+		Set: "other",
 		URL: first.NATSURL()})
 	if err == nil || !strings.Contains(err.Error(), "set: default") {
 		t.Errorf("got %v", err)
 	}
 	// Without policies it goes by those that are there.
 	follower := open(t, penstock.Options{URL: first.NATSURL()})
-	if checked, err := follower.Check(t.Context(), penstock.Request{Policy: "signup"}); err != nil || !checked.Allowed {
+	if checked, err := follower.Check(t.Context(),
+		penstock.Request{Policy: "signup"}); err != nil || !checked.Allowed {
 		t.Errorf("%+v, %v", checked, err)
 	}
 }
@@ -278,7 +290,8 @@ func TestAReloadOfBadPoliciesChangesNothing(t *testing.T) {
 	p := open(t, penstock.Options{Policies: []policy.Policy{door("signup")}})
 	bad := door("signup")
 	bad.Limit = -1
-	if err := p.Reload(t.Context(), penstock.Options{Policies: []policy.Policy{door("new"), bad}}); err == nil {
+	if err := p.Reload(t.Context(), penstock.Options{Policies: []policy.Policy{door("new"),
+		bad}}); err == nil {
 		t.Error("taken")
 	}
 	if set := p.Policies(); len(set) != 1 || set["signup"].Policy.Limit != 2 {
@@ -300,8 +313,10 @@ func TestEverythingThatIsWrongWithOptionsIsReportedAtOnce(t *testing.T) {
 	if err == nil {
 		t.Fatal("taken")
 	}
-	for _, want := range []string{"Policies[0].name", "Policies[0].algorithm", "Policies[2].name: is that of Policies[1]",
-		"Policies[3].capacity", "Set:", "Prefix:", "Replicas:", "Lease:", "HTTP.LameDuck:", "address already in use"} {
+	for _, want := range []string{"Policies[0].name", "Policies[0].algorithm",
+		"Policies[2].name: is that of Policies[1]",
+		"Policies[3].capacity", "Set:", "Prefix:", "Replicas:", "Lease:", "HTTP.LameDuck:",
+		"address already in use"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("nothing of %s in:\n%v", want, err)
 		}
@@ -338,7 +353,8 @@ func TestStartWithoutNATSAnswersChecksUntilItIsThere(t *testing.T) {
 		checked, err := p.Check(t.Context(), penstock.Request{Policy: "signup"})
 		return err == nil && checked.Limit == 2
 	})
-	if _, err := p.Submit(t.Context(), penstock.Job{Policy: "mail"}); !errors.Is(err, admission.ErrUnavailable) {
+	if _, err := p.Submit(t.Context(), penstock.Job{Policy: "mail"}); !errors.Is(err,
+		admission.ErrUnavailable) {
 		t.Errorf("a job without NATS: %v", err)
 	}
 	server, err := embedded.Start(embedded.Options{Dir: t.TempDir(), Listen: address})
@@ -372,7 +388,8 @@ func TestOpenEndsWithItsContext(t *testing.T) {
 	defer silent.Close()
 	ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := penstock.Open(ctx, penstock.Options{URL: "nats://" + silent.Addr().String()}); err == nil {
+	if _, err := penstock.Open(ctx,
+		penstock.Options{URL: "nats://" + silent.Addr().String()}); err == nil {
 		t.Error("opened")
 	}
 }
@@ -435,7 +452,10 @@ func TestCloseLetsRunningJobsFinish(t *testing.T) {
 		defer close(closed)
 		p.Close()
 	}()
-	eventually(t, "it does not stop", func() bool { return errors.Is(p.Health(), admission.ErrStopping) })
+	eventually(t, "it does not stop", func() bool {
+		return errors.Is(p.Health(),
+			admission.ErrStopping)
+	})
 	select {
 	case <-closed:
 		t.Error("closed while a job ran")
@@ -449,7 +469,8 @@ func TestCloseLetsRunningJobsFinish(t *testing.T) {
 }
 
 func TestGraceEndsJobsThatDoNotFinish(t *testing.T) {
-	p := open(t, penstock.Options{Policies: []policy.Policy{paced("mail", 100, 10)}, Grace: time.Millisecond})
+	p := open(t, penstock.Options{Policies: []policy.Policy{paced("mail", 100, 10)},
+		Grace: time.Millisecond})
 	began := make(chan struct{})
 	p.Handle("mail", func(ctx context.Context, _ workers.Job) error {
 		close(began)
@@ -495,7 +516,8 @@ func TestTheAPIsAreServedWhenAsked(t *testing.T) {
 	for subject, want := range map[string]string{
 		"penstock.submit.mail.customer-1": `{"verdict":"queued","job":"mail:3"}`,
 	} {
-		if m, err := nc.Request(subject, []byte("letter"), patience); err != nil || string(m.Data) != want {
+		if m, err := nc.Request(subject, []byte("letter"),
+			patience); err != nil || string(m.Data) != want {
 			t.Errorf("%s: %v, %v", subject, m, err)
 		}
 	}
@@ -508,11 +530,16 @@ func TestPoliciesAreKeptForAStartWithoutNATS(t *testing.T) {
 	cache := filepath.Join(t.TempDir(), "policies.json")
 	p := open(t, penstock.Options{Policies: []policy.Policy{door("signup")}, Cache: cache})
 	stop := run(t, p)
-	eventually(t, "nothing is kept", func() bool { m, err := filepath.Glob(cache); return err == nil && len(m) == 1 })
+	eventually(t, "nothing is kept", func() bool {
+		m,
+			err := filepath.Glob(cache)
+		return err == nil && len(m) == 1
+	})
 	if err := stop(); err != nil {
 		t.Error(err)
 	}
-	without := open(t, penstock.Options{URL: "nats://" + freeAddress(t), StartWithoutNATS: true, Cache: cache})
+	without := open(t, penstock.Options{URL: "nats://" + freeAddress(t), StartWithoutNATS: true,
+		Cache: cache})
 	run := make(chan error, 1)
 	go func() { run <- without.Run(t.Context()) }()
 	eventually(t, "checks are not answered", func() bool {

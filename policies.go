@@ -15,13 +15,14 @@ import (
 const (
 	// pruneAgain is how often policies that left the file are looked at until no job waits in them.
 	pruneAgain = 10 * time.Second
-	// inventoryAgain is how often records that cannot be read, and streams without a policy, are looked for.
+	// inventoryAgain is how often records that cannot be read, and streams without a policy, are
+	// looked for.
 	inventoryAgain = 10 * time.Second
 	inventoryFirst = time.Second
 )
 
-// policyWriter hands the policies of the options to all processes, retires those that left them when that is asked for,
-// and tells what is wrong with what is stored of any policy.
+// policyWriter hands the policies of the options to all processes, retires those that left them
+// when that is asked for, and tells what is wrong with what is stored of any policy.
 type policyWriter struct {
 	broker   *queue.Broker
 	known    *known
@@ -37,9 +38,11 @@ type policyWriter struct {
 	told map[string]string // of run alone: what was said about policies that are not as they should be
 }
 
-func newPolicyWriter(broker *queue.Broker, known *known, observer Observer, log *slog.Logger) *policyWriter {
-	return &policyWriter{broker: broker, known: known, observer: observer, log: log, wake: make(chan struct{}, 1),
-		told: map[string]string{}}
+func newPolicyWriter(
+	broker *queue.Broker, known *known, observer Observer, log *slog.Logger,
+) *policyWriter {
+	return &policyWriter{broker: broker, known: known, observer: observer, log: log,
+		wake: make(chan struct{}, 1), told: map[string]string{}}
 }
 
 // write writes the policies of options and says what changed.
@@ -70,7 +73,8 @@ func (f *policyWriter) write(ctx context.Context, o Options) error {
 			"policy", name, "set", o.Set)
 	}
 	for _, err := range result.Unreadable {
-		f.log.Warn("a policy that is not in the file has a record that cannot be read: it stays", "error", err)
+		f.log.Warn("a policy that is not in the file has a record that cannot be read: it stays",
+			"error", err)
 	}
 	f.mu.Lock()
 	f.set, f.prune = o.Set, o.Prune
@@ -131,8 +135,8 @@ func (f *policyWriter) pruned(ctx context.Context, told map[string]uint64) bool 
 		told[name] = jobs
 	}
 	if err != nil && ctx.Err() == nil {
-		f.log.Warn("policies that are not in the file any more could not be retired: trying again", "set", set,
-			"again", pruneAgain, "error", err)
+		f.log.Warn("policies that are not in the file any more could not be retired: trying again",
+			"set", set, "again", pruneAgain, "error", err)
 	}
 	return err == nil && len(waiting) == 0
 }

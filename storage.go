@@ -23,8 +23,8 @@ const (
 	rationAgain = 5 * time.Second
 )
 
-// storage watches what JetStream stores: it shares the room among the policies, says what becomes full, and notices when
-// the embedded server cannot write.
+// storage watches what JetStream stores: it shares the room among the policies, says what becomes
+// full, and notices when the embedded server cannot write.
 type storage struct {
 	broker   *queue.Broker
 	check    func() error // of the embedded server; nil for one elsewhere
@@ -63,8 +63,8 @@ func (s *storage) run(ctx context.Context) error {
 	}
 }
 
-// checked takes what a check of the embedded server found. A server whose files are broken stays so, even when there is
-// room again: the process ends, to be started again.
+// checked takes what a check of the embedded server found. A server whose files are broken stays
+// so, even when there is room again: the process ends, to be started again.
 func (s *storage) checked(err error) error {
 	if errors.Is(err, embedded.ErrBroken) {
 		s.broker.Refuse(err)
@@ -99,7 +99,8 @@ func (s *storage) ration(ctx context.Context) {
 		text = err.Error()
 	}
 	if text != "" && text != s.problem {
-		s.log.Warn("the store cannot be shared among the policies as it should be: trying again", "error", err)
+		s.log.Warn("the store cannot be shared among the policies as it should be: trying again",
+			"error", err)
 	}
 	s.problem = text
 	if err != nil {
@@ -138,7 +139,8 @@ func (s *storage) warn(found queue.Storage) {
 	s.mu.Unlock()
 	for _, name := range high {
 		if fill := fills[name]; !slices.Contains(before, name) {
-			s.log.Warn("four fifths of the room for jobs are taken: what does not fit is refused", "of", name,
+			s.log.Warn("four fifths of the room for jobs are taken: what does not fit is refused",
+				"of", name,
 				"used", policy.Size(fill.Used), "max", policy.Size(fill.Max))
 		}
 	}

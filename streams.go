@@ -17,8 +17,8 @@ import (
 const (
 	// applyTimeout bounds one change of one stream.
 	applyTimeout = 10 * time.Second
-	// applyAgain is how often a stream that is as it should be is looked at again: a process that died in the middle of
-	// a change leaves its door closed.
+	// applyAgain is how often a stream that is as it should be is looked at again: a process that
+	// died in the middle of a change leaves its door closed.
 	applyAgain = 30 * time.Second
 	// retireAgain is how often the stream of a retired policy is looked at until it is empty.
 	retireAgain = 5 * time.Second
@@ -26,7 +26,8 @@ const (
 	applyFirst = time.Second // wait after the first failure, doubled for each further one
 	applyLast  = 30 * time.Second
 
-	// applyAtOnce is how many streams are changed at the same time: one that takes its time holds up few others.
+	// applyAtOnce is how many streams are changed at the same time: one that takes its time holds
+	// up few others.
 	applyAtOnce = 8
 )
 
@@ -38,8 +39,9 @@ type streamBroker interface {
 	Depth(ctx context.Context, policy string) (uint64, error)
 }
 
-// recorded applies a policy as its record has it at that moment, and none that has retired or is gone: a process that has
-// not heard of it yet, after an outage for example, would make the stream anew, with an open door and nobody behind it.
+// recorded applies a policy as its record has it at that moment, and none that has retired or is
+// gone: a process that has not heard of it yet, after an outage for example, would make the stream
+// anew, with an open door and nobody behind it.
 type recorded struct{ *queue.Broker }
 
 // Apply implements streamBroker.
@@ -54,12 +56,13 @@ func (r recorded) Apply(ctx context.Context, p policy.Policy) error {
 	return r.Broker.Apply(ctx, entry.Policy)
 }
 
-// streams keeps every policy's stream as the policy says. A change that cannot be applied (a capacity that is in use)
-// leaves the stream as it was and is tried again. All admitters do this at once; the broker makes that safe.
+// streams keeps every policy's stream as the policy says. A change that cannot be applied (a
+// capacity that is in use) leaves the stream as it was and is tried again. All admitters do this at
+// once; the broker makes that safe.
 type streams struct {
 	broker  streamBroker
 	log     *slog.Logger
-	lines   *seldom.Log                      // about single policies, and "" about JetStream being away
+	lines   *seldom.Log                      // about policies, and "" about JetStream being away
 	failed  func(policy string, failed bool) // told whether a change cannot be applied
 	known   *known
 	applied latch // closed when every policy of the first set has been tried once
@@ -76,9 +79,11 @@ type streamWork struct {
 	err      error
 }
 
-func newStreams(broker streamBroker, known *known, failed func(policy string, failed bool), log *slog.Logger) *streams {
-	return &streams{broker: broker, known: known, failed: failed, log: log, lines: seldom.New(log), applied: make(latch),
-		work: map[string]*streamWork{}}
+func newStreams(
+	broker streamBroker, known *known, failed func(policy string, failed bool), log *slog.Logger,
+) *streams {
+	return &streams{broker: broker, known: known, failed: failed, log: log, lines: seldom.New(log),
+		applied: make(latch), work: map[string]*streamWork{}}
 }
 
 // run is a part of Run.
@@ -100,7 +105,11 @@ func (s *streams) run(ctx context.Context) error {
 func (s *streams) pass(ctx context.Context, set queue.PolicySet) (next time.Time) {
 	var doing sync.WaitGroup
 	places := make(chan struct{}, applyAtOnce)
-	maps.DeleteFunc(s.work, func(name string, _ *streamWork) bool { _, found := set[name]; return !found })
+	maps.DeleteFunc(s.work, func(name string, _ *streamWork) bool {
+		_,
+			found := set[name]
+		return !found
+	})
 	for _, name := range slices.Sorted(maps.Keys(set)) {
 		entry := set[name]
 		if !entry.Policy.HasQueue() && !entry.Deleting {
@@ -155,7 +164,8 @@ func (s *streams) do(ctx context.Context, name string, entry queue.PolicyEntry, 
 	if ctx.Err() != nil {
 		return
 	}
-	away := errors.Is(err, queue.ErrUnavailable) // of all streams alike, or one without a leader: nothing about the change
+	away := errors.Is(err,
+		queue.ErrUnavailable) // of all streams alike, or one without a leader: nothing about the change
 	s.failed(name, err != nil && !away)
 	switch {
 	case err != nil:
@@ -168,7 +178,8 @@ func (s *streams) do(ctx context.Context, name string, entry queue.PolicyEntry, 
 		if away {
 			about = ""
 		}
-		s.lines.Log(about, level, "the stream stays as it is, for now: the policy's change cannot be applied",
+		s.lines.Log(about, level,
+			"the stream stays as it is, for now: the policy's change cannot be applied",
 			"policy", name, "revision", entry.Revision, "retired", entry.Retired, "again", again, "error", err)
 		work.failures++
 	case work.failures > 0:
@@ -176,7 +187,8 @@ func (s *streams) do(ctx context.Context, name string, entry queue.PolicyEntry, 
 		if errors.Is(work.err, queue.ErrUnavailable) {
 			level = slog.LevelDebug
 		}
-		s.log.Log(ctx, level, "the policy's change is applied", "policy", name, "revision", entry.Revision)
+		s.log.Log(ctx, level, "the policy's change is applied", "policy", name, "revision",
+			entry.Revision)
 		work.failures = 0
 	}
 	work.err = err

@@ -82,14 +82,16 @@ func TestStreamsFollowThePolicies(t *testing.T) {
 			synctest.Wait()
 			gotApplied, gotRetired := f.take()
 			if !slices.Equal(gotApplied, applied) || !slices.Equal(gotRetired, retired) {
-				t.Errorf("%s: applied %v, retired %v; want %v, %v", when, gotApplied, gotRetired, applied, retired)
+				t.Errorf("%s: applied %v, retired %v; want %v, %v", when, gotApplied, gotRetired, applied,
+					retired)
 			}
 		}
 		expect("without a set", nil, nil)
 		if s.applied.isClosed() {
 			t.Error("applied before the policies are known")
 		}
-		door := policy.Policy{Name: "door", Algorithm: policy.TokenBucket, Capacity: 1, Refill: paced("").Outflow}
+		door := policy.Policy{Name: "door", Algorithm: policy.TokenBucket, Capacity: 1,
+			Refill: paced("").Outflow}
 		set := queue.PolicySet{
 			"a":     {Policy: paced("a"), Revision: 1},
 			"stuck": {Policy: paced("stuck"), Revision: 2},
@@ -157,7 +159,8 @@ func TestDepths(t *testing.T) {
 	}
 }
 
-// TestAStaleAdmitterDoesNotBringADeletedPolicysStreamBack: one that has not heard of the deletion yet looks at its streams.
+// TestAStaleAdmitterDoesNotBringADeletedPolicysStreamBack: one that has not heard of the deletion
+// yet looks at its streams.
 func TestAStaleAdmitterDoesNotBringADeletedPolicysStreamBack(t *testing.T) {
 	server, err := embedded.Start(embedded.Options{Dir: t.TempDir()})
 	if err != nil {
@@ -196,7 +199,8 @@ func TestAStaleAdmitterDoesNotBringADeletedPolicysStreamBack(t *testing.T) {
 	if gone, err := broker.ForgetPolicy(t.Context(), "acme"); err != nil || !gone {
 		t.Fatalf("gone %t, %v", gone, err)
 	}
-	again := newStreams(recorded{broker}, &known{}, func(string, bool) {}, slog.New(slog.DiscardHandler))
+	again := newStreams(recorded{broker}, &known{}, func(string, bool) {},
+		slog.New(slog.DiscardHandler))
 	again.pass(t.Context(), stale)
 	if _, err := broker.Depth(t.Context(), "acme"); !errors.Is(err, queue.ErrNoStream) {
 		t.Errorf("the stream is back: %v", err)

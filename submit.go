@@ -14,14 +14,14 @@ import (
 
 // Job is a job to be submitted.
 type Job struct {
-	// Policy says how the job is paced, Key which of its buckets the job waits in: a tenant, an account, an endpoint. Keys
-	// are any UTF-8 up to [queue.MaxKeyBytes]; empty is a bucket, too.
+	// Policy says how the job is paced, Key which of its buckets the job waits in: a tenant, an
+	// account, an endpoint. Keys are any UTF-8 up to [queue.MaxKeyBytes]; empty is a bucket, too.
 	Policy, Key string
 	// Body is what the handler or the target gets, at most [admission.MaxBody] bytes.
 	Body []byte
 
-	// IdempotencyKey makes a repeat of an accepted job, within the policy's duplicate window, one job with the first.
-	// Without one, a job whose Submit failed and was repeated may run twice.
+	// IdempotencyKey makes a repeat of an accepted job, within the policy's duplicate window, one
+	// job with the first. Without one, a job whose Submit failed and was repeated may run twice.
 	IdempotencyKey string
 	// Cost is how many slots of the rate the job takes; default 1.
 	Cost int64
@@ -29,27 +29,32 @@ type Job struct {
 	Priority int
 	// NotBefore is when the job may start at the earliest; zero: at once.
 	NotBefore time.Time
-	// Deadline is when the job becomes a dead letter if it has not started; zero: after the policy's max_age.
+	// Deadline is when the job becomes a dead letter if it has not started; zero: after the
+	// policy's max_age.
 	Deadline time.Time
 	// IP is the client's address, for policies that count by it.
 	IP string
-	// Header holds what else is stored with a job: Content-Type, traceparent, and for an HTTP target Penstock-Method,
-	// Penstock-Path and Penstock-Forward-<Name>; see docs/publish.md. The fields above go before it.
+	// Header holds what else is stored with a job: Content-Type, traceparent, and for an HTTP
+	// target Penstock-Method, Penstock-Path and Penstock-Forward-<Name>; see docs/publish.md. The
+	// fields above go before it.
 	Header http.Header
 }
 
-// Ticket is what became of a submitted job: the verdict on it, its id, when it starts, or when to come back.
+// Ticket is what became of a submitted job: the verdict on it, its id, when it starts, or when to
+// come back.
 type Ticket = admission.Outcome
 
-// Submit puts a job into the queue of its policy. A refusal is a ticket with the verdict [admission.Rejected] and the
-// time to come back, and never an error. An accepted job is stored when Submit returns, whether Run is called or not,
-// and comes to a final outcome. Errors are those of [admission.Service.Submit].
+// Submit puts a job into the queue of its policy. A refusal is a ticket with the verdict
+// [admission.Rejected] and the time to come back, and never an error. An accepted job is stored
+// when Submit returns, whether Run is called or not, and comes to a final outcome. Errors are those
+// of [admission.Service.Submit].
 func (p *Penstock) Submit(ctx context.Context, j Job) (Ticket, error) {
 	key, err := queue.EncodeKey(j.Key)
 	if err != nil {
 		return Ticket{}, admission.InvalidKey(err)
 	}
-	return p.service.Submit(ctx, admission.SubmitRequest{Policy: j.Policy, Key: key, Header: j.header(), IP: admission.ClientIP(j.IP), Body: j.Body})
+	return p.service.Submit(ctx, admission.SubmitRequest{Policy: j.Policy, Key: key,
+		Header: j.header(), IP: admission.ClientIP(j.IP), Body: j.Body})
 }
 
 // header is the job's header with its fields in it, nil when there is none.
@@ -93,8 +98,8 @@ type Request struct {
 	IP string
 }
 
-// Check takes units of a limit, or says when to come back: a refusal is an answer that is not Allowed, with its
-// RetryAfter, and never an error. Errors are those of [admission.Service.Check].
+// Check takes units of a limit, or says when to come back: a refusal is an answer that is not
+// Allowed, with its RetryAfter, and never an error. Errors are those of [admission.Service.Check].
 func (p *Penstock) Check(ctx context.Context, r Request) (admission.Checked, error) {
 	request, err := r.encoded()
 	if err != nil {
@@ -126,5 +131,6 @@ func (r Request) encoded() (admission.CheckRequest, error) {
 	if err != nil {
 		return admission.CheckRequest{}, admission.InvalidKey(err)
 	}
-	return admission.CheckRequest{Policy: r.Policy, Key: key, Cost: cmp.Or(r.Cost, 1), IP: admission.ClientIP(r.IP)}, nil
+	return admission.CheckRequest{Policy: r.Policy, Key: key, Cost: cmp.Or(r.Cost, 1),
+		IP: admission.ClientIP(r.IP)}, nil
 }

@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	// ownersEvery is how often it is asked whether policies have an owner; two answers in a row that they have none count,
-	// because partitions change hands.
+	// ownersEvery is how often it is asked whether policies have an owner; two answers in a row
+	// that they have none count, because partitions change hands.
 	ownersEvery = 2 * time.Second
 	// ownerPatience is how long an owner may take. A slow one is one.
 	ownerPatience = 500 * time.Millisecond
 )
 
-// owners tells of jobs that wait while no drainer owns their policy: they would wait for ever, and nobody else is there to
-// say so.
+// owners tells of jobs that wait while no drainer owns their policy: they would wait for ever, and
+// nobody else is there to say so.
 type owners struct {
 	broker  *queue.Broker
 	known   *known
@@ -72,7 +72,8 @@ func (o *owners) look(ctx context.Context) {
 		case waits:
 			if a.missing++; a.missing == 2 {
 				o.observe(name, true)
-				o.log.Warn("jobs wait, and no drainer owns their policy", "policy", name, "partition", a.partition)
+				o.log.Warn("jobs wait, and no drainer owns their policy",
+					"policy", name, "partition", a.partition)
 			}
 		default:
 			if a.missing >= 2 {
@@ -85,8 +86,8 @@ func (o *owners) look(ctx context.Context) {
 	}
 }
 
-// waits reports whether jobs of a policy wait while one of its partitions has no owner; known is false when that cannot be
-// told now.
+// waits reports whether jobs of a policy wait while one of its partitions has no owner; known is
+// false when that cannot be told now.
 func (o *owners) waits(ctx context.Context, policy string, partition int) (waits, known bool) {
 	asking, cancel := context.WithTimeout(ctx, ownerPatience)
 	defer cancel()

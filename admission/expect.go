@@ -15,8 +15,9 @@ const (
 	maxQuestions = queue.MaxExpected
 )
 
-// expectations asks valves when jobs start. While one request to a partition is on its way, the questions of that
-// partition gather for the next, so that there are as many requests as round trips and not as jobs.
+// expectations asks valves when jobs start. While one request to a partition is on its way, the
+// questions of that partition gather for the next, so that there are as many requests as round
+// trips and not as jobs.
 type expectations struct {
 	valves Valves
 
@@ -84,8 +85,8 @@ func (e *expectations) join(p partition, job uint64) *batch {
 	return b
 }
 
-// run sends one batch after the other until nobody asks. Every batch has a deadline, so run ends soon after the last
-// question.
+// run sends one batch after the other until nobody asks. Every batch has a deadline, so run ends
+// soon after the last question.
 func (e *expectations) run(p partition, l *line) {
 	for {
 		e.mu.Lock()
@@ -102,12 +103,14 @@ func (e *expectations) run(p partition, l *line) {
 	}
 }
 
-// send asks the valve. Without an answer in time the batch stays without starts: the caller has nothing better to do.
+// send asks the valve. Without an answer in time the batch stays without starts: the caller has
+// nothing better to do.
 func (e *expectations) send(p partition, b *batch) {
 	defer close(b.done)
 	ctx, cancel := context.WithDeadline(context.Background(), b.deadline)
 	defer cancel()
-	answer, err := e.valves.AskValve(ctx, p.policy, p.number, queue.ValveQuestion{Op: queue.OpExpect, Jobs: b.jobs})
+	answer, err := e.valves.AskValve(ctx, p.policy, p.number,
+		queue.ValveQuestion{Op: queue.OpExpect, Jobs: b.jobs})
 	if err != nil || answer.Error != "" {
 		return
 	}
@@ -119,11 +122,13 @@ func (e *expectations) send(p partition, b *batch) {
 	}
 }
 
-// room asks in how long the bucket has room for one more job; known is false when no valve said so in time.
+// room asks in how long the bucket has room for one more job; known is false when no valve said so
+// in time.
 func (e *expectations) room(ctx context.Context, p partition, key queue.Key) (delay time.Duration, known bool) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	answer, err := e.valves.AskValve(ctx, p.policy, p.number, queue.ValveQuestion{Op: queue.OpRoom, Key: key})
+	answer, err := e.valves.AskValve(ctx, p.policy, p.number,
+		queue.ValveQuestion{Op: queue.OpRoom, Key: key})
 	if err != nil || answer.Error != "" {
 		return 0, false
 	}

@@ -1,5 +1,5 @@
-// Package limiter makes the limiters of policies: of one rule or of several at once, in memory or over a store that processes
-// share (package inredis), and what goes on while that does not.
+// Package limiter makes the limiters of policies: of one rule or of several at once, in memory or
+// over a store that processes share (package inredis), and what goes on while that does not.
 package limiter
 
 import (
@@ -16,36 +16,39 @@ import (
 
 // Options of a [Factory]. The zero value makes limiters in memory.
 type Options struct {
-	// Shared keeps the state of all limiters where other processes have it, too: see package inredis. The zero value: each
-	// limiter keeps its own in memory.
+	// Shared keeps the state of all limiters where other processes have it, too: see package
+	// inredis. The zero value: each limiter keeps its own in memory.
 	Shared Shared
 	// Metrics hears whether the shared store answers; nil: nobody does.
 	Metrics Metrics
-	// Logger gets one line when the shared store stops answering and one when it answers again; default none.
+	// Logger gets one line when the shared store stops answering and one when it answers again;
+	// default none.
 	Logger *slog.Logger
 }
 
 // Shared is a store that processes share.
 type Shared struct {
-	// Open makes the place of all states, which asks the breaker before it asks the store. Nil: there is no such store.
+	// Open makes the place of all states, which asks the breaker before it asks the store. Nil:
+	// there is no such store.
 	Open func(Breaker) Place
-	// Timeout bounds one decision. Then, and while the store is known not to answer, a policy's on_store_error says what
-	// happens.
+	// Timeout bounds one decision. Then, and while the store is known not to answer, a policy's
+	// on_store_error says what happens.
 	Timeout time.Duration
-	// Cluster says that all limits of a policy must count by the same: see [policy.Policy.OnCluster].
+	// Cluster says that all limits of a policy must count by the same: see
+	// [policy.Policy.OnCluster].
 	Cluster bool
 }
 
-// Breaker keeps questions from a store that is known not to answer: Allow says whether one may be asked, and done is told
-// how it went.
+// Breaker keeps questions from a store that is known not to answer: Allow says whether one may be
+// asked, and done is told how it went.
 type Breaker interface {
 	Allow() (done func(error), err error)
 }
 
 // Place is where states are kept.
 type Place interface {
-	// Store makes the store of a policy's rule; rule is the same as one of the five of package algorithms, and so the store
-	// has SetRule for those.
+	// Store makes the store of a policy's rule; rule is the same as one of the five of package
+	// algorithms, and so the store has SetRule for those.
 	Store(p policy.Policy, r policy.Rule, rule any) Store
 	// Group joins the stores of a policy's rules, which were all made here.
 	Group(policy string, stores []Store) Group
@@ -74,7 +77,8 @@ type Factory struct {
 	shares map[string]*share // by policy
 }
 
-// New makes a factory. Nothing is asked of a shared store before the first decision, so it may be down.
+// New makes a factory. Nothing is asked of a shared store before the first decision, so it may be
+// down.
 func New(o Options) *Factory {
 	if o.Metrics == nil {
 		o.Metrics = unheard{}
@@ -91,7 +95,8 @@ func New(o Options) *Factory {
 	return f
 }
 
-// SetLive tells how many admitters are alive, this one among them: with on_store_error: local each decides by its share.
+// SetLive tells how many admitters are alive, this one among them: with on_store_error: local each
+// decides by its share.
 func (f *Factory) SetLive(n int) { f.live.Store(int64(max(n, 1))) }
 
 // Limit makes the limiter of a policy; it is an [admission.NewLimit]. The policy must be valid.
@@ -114,7 +119,8 @@ func (f *Factory) Limit(p policy.Policy, previous admission.Limiter) (admission.
 	return made, nil
 }
 
-// Possible says what keeps the store from having a policy's limits: a cluster cannot have all of them.
+// Possible says what keeps the store from having a policy's limits: a cluster cannot have all of
+// them.
 func (f *Factory) Possible(p policy.Policy) []policy.Problem {
 	if f.options.Shared.Cluster {
 		return p.OnCluster()
@@ -157,7 +163,8 @@ type Store interface {
 	Refund(ctx context.Context, key string, n int64) error
 }
 
-// Group keeps the states of several rules, and takes from all of them or from none. Keys are one for each rule.
+// Group keeps the states of several rules, and takes from all of them or from none. Keys are one
+// for each rule.
 type Group interface {
 	Take(ctx context.Context, keys []string, n int64) (combined algorithms.Decision, ruling int, err error)
 	Peek(ctx context.Context, keys []string, n int64) (combined algorithms.Decision, ruling int, err error)
@@ -208,7 +215,8 @@ func (l *limits) keys(from admission.Caller) []string {
 	return keys
 }
 
-// makeLimit makes the limiter of a policy's rules at a place. Stores of rules that stay, by name and algorithm, go on.
+// makeLimit makes the limiter of a policy's rules at a place. Stores of rules that stay, by name
+// and algorithm, go on.
 func makeLimit(p policy.Policy, at Place, before *limits) (admission.Limit, error) {
 	l := &limits{rules: p.Rules()}
 	made := admission.Limit{Limiter: l}

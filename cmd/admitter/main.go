@@ -1,16 +1,18 @@
-// Command admitter serves Penstock's APIs: it takes jobs and answers checks over HTTP and NATS. Without nats.url it
-// starts a NATS server inside itself, and with --drain also a drainer, so that one process is enough to begin with.
+// Command admitter serves Penstock's APIs: it takes jobs and answers checks over HTTP and NATS.
+// Without nats.url it starts a NATS server inside itself, and with --drain also a drainer, so that
+// one process is enough to begin with.
 //
 //	admitter --config FILE            serve
 //	admitter --config FILE --drain    serve, and run the jobs of policies with a target
 //	admitter validate FILE            say what is wrong with a configuration
 //
-// It prints one line that begins with "ready " when it can be used. SIGHUP reads the configuration again. On SIGTERM
-// or SIGINT /readyz says at once that it stops; it serves on while jobs finish, at least for http.lame_duck, and ends
-// with status 0. A second signal ends it at once. Status 1 means that it could not go on, and 2 that its
-// configuration or its arguments are wrong.
+// It prints one line that begins with "ready " when it can be used. SIGHUP reads the configuration
+// again. On SIGTERM or SIGINT /readyz says at once that it stops; it serves on while jobs finish,
+// at least for http.lame_duck, and ends with status 0. A second signal ends it at once. Status 1
+// means that it could not go on, and 2 that its configuration or its arguments are wrong.
 //
-// What it does is package penstock's; here are its flags, its ready line, and a target to try things out with.
+// What it does is package penstock's; here are its flags, its ready line, and a target to try
+// things out with.
 package main
 
 import (
@@ -30,7 +32,8 @@ func main() {
 		Does: "Takes jobs and answers checks over HTTP and NATS.",
 		Flags: func(flags *pflag.FlagSet) {
 			config.Flags(flags)
-			flags.BoolVar(&drain, "drain", false, "also run the jobs of policies with a target, in this process")
+			flags.BoolVar(&drain, "drain", false,
+				"also run the jobs of policies with a target, in this process")
 			flags.StringVar(&echo, "echo", "",
 				"to try things out: say what there is to try, and print what arrives at a target at this `host:port`")
 		},

@@ -50,7 +50,9 @@ func serve(ctx context.Context, process *daemon.Process, drain bool, echoAt stri
 
 	work := []func(context.Context) error{
 		p.Run,
-		process.Reloads(func(ctx context.Context, next config.Config) error { return p.Reload(ctx, reloadable(o, next)) }),
+		process.Reloads(func(ctx context.Context, next config.Config) error {
+			return p.Reload(ctx, reloadable(o, next))
+		}),
 		func(ctx context.Context) error { return announce(ctx, process, p, echoAt != "") },
 	}
 	var beside []func(context.Context) error
@@ -59,7 +61,8 @@ func serve(ctx context.Context, process *daemon.Process, drain bool, echoAt stri
 		if err != nil {
 			return fmt.Errorf("listen for the echo: %w", err)
 		}
-		beside = append(beside, lifecycle.HTTP(target, echo(process.Stdout), lifecycle.HTTPOptions{Logger: process.Log}))
+		beside = append(beside, lifecycle.HTTP(target, echo(process.Stdout),
+			lifecycle.HTTPOptions{Logger: process.Log}))
 	}
 	return lifecycle.Run(ctx, lifecycle.InTurn(0, work, beside))
 }
@@ -107,7 +110,9 @@ func reloadable(o penstock.Options, c config.Config) penstock.Options {
 }
 
 // announce prints the line by which whoever started the process knows that it can be used.
-func announce(ctx context.Context, process *daemon.Process, p *penstock.Penstock, toTry bool) error {
+func announce(
+	ctx context.Context, process *daemon.Process, p *penstock.Penstock, toTry bool,
+) error {
 	select {
 	case <-p.Ready():
 		http, nats := p.HTTPAddr().String(), cmp.Or(p.NATSURL(), "in-process")

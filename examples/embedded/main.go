@@ -1,5 +1,5 @@
-// Command embedded is all of Penstock in one process: a NATS server, a policy, and a worker. It is how to begin, and
-// how to test a program that uses Penstock.
+// Command embedded is all of Penstock in one process: a NATS server, a policy, and a worker. It is
+// how to begin, and how to test a program that uses Penstock.
 //
 //	go run ./examples/embedded
 package main
@@ -29,8 +29,8 @@ func run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 
-	// A policy: each key starts ten jobs a second, and holds at most three. The server inside has no port, and
-	// stores in a temporary directory.
+	// A policy: each key starts ten jobs a second, and holds at most three. The server inside has
+	// no port, and stores in a temporary directory.
 	p, err := penstock.Open(ctx, penstock.Options{Policies: []policy.Policy{{
 		Name:      "mail",
 		Algorithm: policy.LeakingBucket,
@@ -53,7 +53,8 @@ func run(ctx context.Context) error {
 
 	// Jobs: the fourth is one too many, and is told when to come back.
 	for i := range 4 {
-		ticket, err := p.Submit(ctx, penstock.Job{Policy: "mail", Key: "customer-1", Body: fmt.Appendf(nil, "letter %d", i+1)})
+		ticket, err := p.Submit(ctx, penstock.Job{Policy: "mail", Key: "customer-1",
+			Body: fmt.Appendf(nil, "letter %d", i+1)})
 		if err != nil {
 			return err
 		}

@@ -1,5 +1,6 @@
-// Package hosts tells by its Host field whether a request was meant for this process. A page can make its own name lead
-// to any address (DNS rebinding), and a browser then takes what is there for the page's own site: the name alone tells.
+// Package hosts tells by its Host field whether a request was meant for this process. A page can
+// make its own name lead to any address (DNS rebinding), and a browser then takes what is there for
+// the page's own site: the name alone tells.
 package hosts
 
 import (
@@ -9,12 +10,12 @@ import (
 	"strings"
 )
 
-// Known are the names that a process is known by besides its addresses, localhost and *.localhost: exact ones, or
-// "*.example.com" for all names below example.com.
+// Known are the names that a process is known by besides its addresses, localhost and *.localhost:
+// exact ones, or "*.example.com" for all names below example.com.
 type Known []string
 
-// Has reports whether a Host field names this process. Ports and the case of letters do not matter. A request without
-// a Host field comes from no browser.
+// Has reports whether a Host field names this process. Ports and the case of letters do not matter.
+// A request without a Host field comes from no browser.
 func (k Known) Has(field string) bool {
 	host, _, err := net.SplitHostPort(field)
 	if err != nil {
@@ -35,7 +36,8 @@ func matches(name, host string) bool {
 	return host == name
 }
 
-// Of are all names of a process that listens at an address, and that others know by these names as well.
+// Of are all names of a process that listens at an address, and that others know by these names as
+// well.
 func Of(listen string, names []string) Known {
 	host, _, err := net.SplitHostPort(listen)
 	if err != nil || host == "" {

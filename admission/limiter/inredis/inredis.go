@@ -1,5 +1,5 @@
-// Package inredis keeps the states of limits in a Redis that processes share. It is a package of its own so that who
-// decides in memory does not link a client of Redis.
+// Package inredis keeps the states of limits in a Redis that processes share. It is a package of
+// its own so that who decides in memory does not link a client of Redis.
 //
 //	limits := limiter.New(limiter.Options{Shared: inredis.New(rdb, inredis.Options{})})
 package inredis
@@ -20,21 +20,24 @@ import (
 type Options struct {
 	// Prefix is what keys in Redis begin with; default [redisstore.DefaultPrefix].
 	Prefix string
-	// Timeout bounds one decision by Redis; default [redisstore.DefaultTimeout]. Then, and while Redis is known not to
-	// answer, a policy's on_store_error says what happens.
+	// Timeout bounds one decision by Redis; default [redisstore.DefaultTimeout]. Then, and while
+	// Redis is known not to answer, a policy's on_store_error says what happens.
 	Timeout time.Duration
 }
 
-// New says that limits are kept in a Redis, for [limiter.Options]. The client must have been made with
-// ContextTimeoutEnabled, and is not closed. Nothing is asked of Redis before the first decision, so it may be down.
+// New says that limits are kept in a Redis, for [limiter.Options]. The client must have been made
+// with ContextTimeoutEnabled, and is not closed. Nothing is asked of Redis before the first
+// decision, so it may be down.
 func New(rdb redis.UniversalClient, o Options) limiter.Shared {
 	if o.Timeout <= 0 {
 		o.Timeout = redisstore.DefaultTimeout
 	}
 	_, cluster := rdb.(*redis.ClusterClient)
-	return limiter.Shared{Timeout: o.Timeout, Cluster: cluster, Open: func(b limiter.Breaker) limiter.Place {
-		return place{redisstore.NewClient(rdb, redisstore.Options{Prefix: o.Prefix, Timeout: o.Timeout, Breaker: b})}
-	}}
+	return limiter.Shared{Timeout: o.Timeout, Cluster: cluster,
+		Open: func(b limiter.Breaker) limiter.Place {
+			return place{redisstore.NewClient(rdb, redisstore.Options{Prefix: o.Prefix, Timeout: o.Timeout,
+				Breaker: b})}
+		}}
 }
 
 type place struct{ client *redisstore.Client }
