@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"regexp"
 	"time"
 
 	"github.com/penstock-mq/penstock/admission"
@@ -154,6 +155,9 @@ func (o Options) check() error {
 	return errors.Join(problems...)
 }
 
+// setPattern is what the name of a set can be.
+var setPattern = regexp.MustCompile(`^[a-z0-9-]{1,32}$`)
+
 // checkPolicies says everything that is wrong with the policies.
 func (o Options) checkPolicies() error {
 	var problems []error
@@ -173,7 +177,7 @@ func (o Options) checkPolicies() error {
 			problems = append(problems, fmt.Errorf("options: Policies[%d].%s", i, problem))
 		}
 	}
-	if o.Set != "" && !policy.IsName(o.Set) {
+	if o.Set != "" && !setPattern.MatchString(o.Set) {
 		problems = append(problems, fmt.Errorf("options: Set: %.80q: want 1 to 32 of a-z, 0-9 and -", o.Set))
 	}
 	return errors.Join(problems...)

@@ -387,6 +387,7 @@ func (p *Penstock) Connect(name string) (*nats.Conn, error) { return p.nats.conn
 // DrainPolicies. The rest is not looked at. If something is wrong with the policies, all stay as
 // they were. It waits while NATS is away.
 func (p *Penstock) Reload(ctx context.Context, o Options) error {
+	o.Set = cmp.Or(o.Set, policy.DefaultSet)
 	o.Prefix, o.Limits = p.options.Prefix, p.options.Limits
 	if err := o.checkPolicies(); err != nil {
 		return err

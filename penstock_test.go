@@ -299,6 +299,19 @@ func TestAReloadOfBadPoliciesChangesNothing(t *testing.T) {
 	}
 }
 
+func TestAReloadRetiresWhatIsNotAmongThePolicies(t *testing.T) {
+	p := open(t, penstock.Options{Policies: []policy.Policy{door("signup"), door("rewards")}})
+	run(t, p)
+	next := penstock.Options{Policies: []policy.Policy{door("signup")}, Prune: true}
+	if err := p.Reload(t.Context(), next); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is not retired", func() bool { return p.Policies()["rewards"].Retired })
+	if p.Policies()["signup"].Retired {
+		t.Error("the other one is retired")
+	}
+}
+
 func TestEverythingThatIsWrongWithOptionsIsReportedAtOnce(t *testing.T) {
 	busy, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
