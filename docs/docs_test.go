@@ -8,7 +8,6 @@
 package docs
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"fmt"
@@ -20,49 +19,27 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 	"time"
+
+	"github.com/penstock-mq/penstock/internal/proctest"
 )
 
 // patience is how long a command may take.
 const patience = 60 * time.Second
 
-// tools is where the programs are that pages name.
-var tools string
+// tools are the stand-ins: this test under their names.
+var tools = map[string]func(args []string) error{"curl": curl, "nats": natsCLI}
 
 func TestMain(m *testing.M) {
-	if tool := filepath.Base(os.Args[0]); tool == "curl" || tool == "nats" {
-		if err := map[string]func([]string) error{"curl": curl, "nats": natsCLI}[tool](os.Args[1:]); err != nil {
+	if tool := filepath.Base(os.Args[0]); tools[tool] != nil {
+		if err := tools[tool](os.Args[1:]); err != nil {
 			fmt.Fprintln(os.Stderr, tool+":", err)
 			os.Exit(1)
 		}
 		return
 	}
-	os.Exit(prepare(m))
-}
-
-func prepare(m *testing.M) int {
-	self, err := os.Executable()
-	if err == nil {
-		tools, err = os.MkdirTemp("", "penstock-docs-")
-	}
-	for _, tool := range []string{"curl", "nats"} {
-		if err == nil {
-			err = os.Symlink(self, filepath.Join(tools, tool))
-		}
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(tools)
-	if out, err := exec.Command("go", "build", "-o", tools, "../cmd/admitter", "../cmd/drainer",
-		"github.com/nats-io/nats-server/v2").CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "%v\n%s", err, out)
-		return 1
-	}
-	return m.Run()
+	proctest.Main(m, "../cmd/admitter", "../cmd/drainer", "github.com/nats-io/nats-server/v2")
 }
 
 // reader is somebody who tries what a page says, in a shell of his own.
@@ -70,14 +47,14 @@ type reader struct {
 	t     *testing.T
 	dir   string
 	here  *strings.Replacer // of a page's ports for free ones, and of places that are not ours
+	shell *proctest.Process
 	in    io.Writer
-	lines chan string // that the shell prints
 	count int
 }
 
 func newReader(t *testing.T) *reader {
 	t.Helper()
-	r := &reader{t: t, dir: t.TempDir(), lines: make(chan string, 1024)}
+	r := &reader{t: t, dir: t.TempDir()}
 	exchange := []string{"/run/secrets", r.dir}
 	for _, port := range []string{"8080", "8081", "4222", "4223", "4224", "4225", "6222", "6223", "6224"} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -93,37 +70,31 @@ func newReader(t *testing.T) *reader {
 	}
 	r.here = strings.NewReplacer(exchange...)
 
-	shell := exec.Command("sh")
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := t.TempDir()
+	for tool := range tools {
+		if err := os.Symlink(self, filepath.Join(bin, tool)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := []string{bin, filepath.Dir(proctest.Program("admitter")), os.Getenv("PATH")}
+	shell := exec.Command("sh", "-c", "exec sh 2>&1")
 	shell.Dir = r.dir
-	shell.Env = append(os.Environ(), "PATH="+tools+":"+os.Getenv("PATH"), "NATS_URL="+r.here.Replace("nats://127.0.0.1:4222"))
+	shell.Env = append(os.Environ(), "PATH="+strings.Join(path, ":"), "NATS_URL="+r.here.Replace("nats://127.0.0.1:4222"))
 	in, err := shell.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := shell.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	shell.Stderr = shell.Stdout
-	if err := shell.Start(); err != nil {
-		t.Fatal(err)
-	}
-	var reading sync.WaitGroup
-	reading.Go(func() {
-		for scanner := bufio.NewScanner(out); scanner.Scan(); {
-			r.lines <- scanner.Text()
-		}
-		close(r.lines)
-	})
-	r.in = in
+	r.in, r.shell = in, proctest.Start(t, shell)
 	t.Cleanup(func() {
 		// Whatever a page has started and not ended.
 		fmt.Fprintln(in, `for p in $STARTED; do kill -9 $p 2>/dev/null; done; wait; exit`)
 		in.Close()
-		for range r.lines { // until the shell has ended
+		for range r.shell.Lines { // until the shell has ended
 		}
-		reading.Wait()
-		_ = shell.Wait() // its last command's status is nobody's business
 	})
 	return r
 }
@@ -137,7 +108,7 @@ func (r *reader) say(command string) string {
 	var out strings.Builder
 	for deadline := time.After(patience); ; {
 		select {
-		case line, open := <-r.lines:
+		case line, open := <-r.shell.Lines:
 			if !open {
 				r.t.Fatalf("the shell has ended; the last command:\n%s\n%s", command, &out)
 			}

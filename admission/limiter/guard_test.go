@@ -175,7 +175,7 @@ func TestWithoutTheStore(t *testing.T) {
 			return outage{server.Stop, func() { server.Restart(t) }, true}
 		},
 		"frozen": func(t *testing.T, server *redistest.Server, _ *proxy) outage {
-			return outage{func() { server.Freeze(t) }, func() { server.Thaw(t) }, false}
+			return outage{func() { server.Freeze() }, func() { server.Thaw() }, false}
 		},
 		"slow": func(_ *testing.T, _ *redistest.Server, p *proxy) outage {
 			return outage{func() { p.delay(4 * timeout) }, func() { p.delay(0) }, false}

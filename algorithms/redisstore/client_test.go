@@ -46,7 +46,7 @@ func (c *Client) inFlight() int {
 func freezeIdle(t *testing.T, s *redistest.Server, c *Client) {
 	t.Helper()
 	waitFor(t, "nothing is under way", func() bool { return c.inFlight() == 0 })
-	s.Freeze(t)
+	s.Freeze()
 }
 
 // decisions is how many script calls a server has run.
@@ -100,7 +100,7 @@ func TestCallersShareCommands(t *testing.T) {
 		others = append(others, takeAside(t.Context(), store, "key", 2))
 	}
 	waitFor(t, "all others wait", func() bool { return store.client.waitingNow() == callers })
-	s.Thaw(t)
+	s.Thaw()
 
 	remaining := make(map[int64]bool)
 	for _, c := range append(others, first) {
@@ -138,7 +138,7 @@ func TestKeysShareCommands(t *testing.T) {
 		all = append(all, takeAside(t.Context(), bucket, fmt.Sprint(i), 1), takeAside(t.Context(), window, fmt.Sprint(i), 1))
 	}
 	waitFor(t, "all others wait", func() bool { return c.waitingNow() == 2*maxKeysPerCall+2 })
-	s.Thaw(t)
+	s.Thaw()
 	for _, c := range all {
 		if a := <-c; a.err != nil || a.Remaining != 99 {
 			t.Errorf("%+v, want 99 remaining", a)
@@ -173,7 +173,7 @@ func TestACallerLeaves(t *testing.T) {
 			t.Errorf("got %v, want the context's error", a.err)
 		}
 	}
-	s.Thaw(t)
+	s.Thaw()
 	if a := <-stays; a.err != nil || a.Remaining != 7 { // 10, less those of the first, the one under way, and his own
 		t.Errorf("%+v, want 7 remaining", a)
 	}
@@ -238,7 +238,7 @@ func TestFrozenServer(t *testing.T) {
 		algorithms.TokenBucket{Capacity: 100, Refill: perHour(1)})
 	waitFor(t, "a decision", func() bool { _, err := store.Take(t.Context(), "key", 1); return err == nil })
 
-	s.Freeze(t)
+	s.Freeze()
 	var wait sync.WaitGroup
 	for i := range 40 {
 		wait.Go(func() {
@@ -251,7 +251,7 @@ func TestFrozenServer(t *testing.T) {
 		})
 	}
 	wait.Wait()
-	s.Thaw(t)
+	s.Thaw()
 	waitFor(t, "a decision again", func() bool { _, err := store.Take(t.Context(), "key", 1); return err == nil })
 
 	s.Stop()
@@ -325,7 +325,7 @@ func TestTooManyWait(t *testing.T) {
 	if _, err := store.Take(t.Context(), "key", 1); !errors.Is(err, ErrOverloaded) {
 		t.Errorf("got %v, want ErrOverloaded", err)
 	}
-	s.Thaw(t)
+	s.Thaw()
 	for _, c := range all {
 		if a := <-c; a.err != nil {
 			t.Error(a.err)

@@ -57,7 +57,7 @@ func (b *bench) manyKeys(ctx context.Context) ([]figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer by.process.kill()
+	defer by.process.Kill()
 	if err := fill(ctx, p.js, p.refused, func(queue.Key) string { return p.broker.Names().Jobs(policy, "big") }, bigKey, 1); err != nil {
 		return nil, err
 	}

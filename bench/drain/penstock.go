@@ -62,9 +62,7 @@ func (p *penstock) begin(ctx context.Context, policies []string) (err error) {
 	if p.admitter, err = p.b.start(ctx, "admitter", p.b.admitter, "--config", file); err != nil {
 		return err
 	}
-	if p.url, err = natsURL(p.admitter.ready); err != nil {
-		return err
-	}
+	p.url = p.admitter.ready["nats"]
 	if p.nc, err = nats.Connect(p.url, nats.Name("bench")); err != nil {
 		return fmt.Errorf("connect: %w", err)
 	}
@@ -75,16 +73,6 @@ func (p *penstock) begin(ctx context.Context, policies []string) (err error) {
 		return err
 	}
 	return nil
-}
-
-// natsURL reads the server's address from the line by which the admitter says that it is ready.
-func natsURL(ready string) (string, error) {
-	for field := range strings.FieldsSeq(ready) {
-		if url, ok := strings.CutPrefix(field, "nats="); ok {
-			return url, nil
-		}
-	}
-	return "", fmt.Errorf("the admitter names no server: %q", ready)
 }
 
 // newPublisher makes a JetStream client that publishes many at a time; what is refused is told on the channel.
@@ -199,7 +187,7 @@ func (p *penstock) drained(ctx context.Context, policy string, left uint64, most
 // cpu is the processor time that the server and the drainers have used.
 func (p *penstock) cpu() (sum time.Duration, err error) {
 	for _, process := range append([]*process{p.admitter}, p.drainers...) {
-		t, err := cpuTime(process.cmd.Process.Pid)
+		t, err := cpuTime(process.Cmd.Process.Pid)
 		if err != nil {
 			return 0, err
 		}
@@ -211,7 +199,7 @@ func (p *penstock) cpu() (sum time.Duration, err error) {
 // dismiss ends the drainers.
 func (p *penstock) dismiss() {
 	for _, d := range p.drainers {
-		d.kill()
+		d.Kill()
 	}
 	p.drainers = nil
 }
@@ -223,7 +211,7 @@ func (p *penstock) stop() {
 	}
 	p.dismiss()
 	if p.admitter != nil {
-		p.admitter.kill()
+		p.admitter.Kill()
 	}
 	_ = os.RemoveAll(p.dir) // the directory around it goes too, in the end
 }

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/penstock-mq/penstock/internal/proctest"
 )
 
 const (
@@ -18,57 +18,42 @@ const (
 	patience = 60 * time.Second
 	// glance is how often is looked whether something has happened.
 	glance = 10 * time.Millisecond
-	// mostLog is how much of a child's log is kept.
-	mostLog = 64 << 10
 )
 
 // process is a child: the admitter, or this program in another role. It says lines of a word and a value, and is told
 // lines.
 type process struct {
-	name   string
-	cmd    *exec.Cmd
-	in     io.WriteCloser
-	exited chan struct{}
-	log    tail
-	ready  string // what it said when it was ready
+	*proctest.Process
+	name  string
+	in    io.WriteCloser
+	ready map[string]string // what it said when it was ready
 
 	mu   sync.Mutex
 	said map[string]string // what it said last, by first word
 }
 
 // start starts a child and waits until it says that it is ready. It must be called by the main goroutine.
-func (b *bench) start(ctx context.Context, name, program string, args ...string) (*process, error) {
-	p := &process{name: name, exited: make(chan struct{}), said: map[string]string{}}
-	p.cmd = exec.Command(program, args...) //nolint:noctx // what ends it is kill, which its starter calls in any case
-	p.cmd.Dir = b.dir
-	p.cmd.Env = append(p.cmd.Environ(), "TMPDIR="+b.dir)
-	p.cmd.Stderr = &p.log
-	dieWithParent(p.cmd)
-	var err error
-	if p.in, err = p.cmd.StdinPipe(); err != nil {
+func (b *bench) start(ctx context.Context, name, program string, args ...string) (p *process, err error) {
+	cmd := exec.Command(program, args...)
+	cmd.Dir = b.dir
+	cmd.Env = append(cmd.Environ(), "TMPDIR="+b.dir)
+	p = &process{name: name, said: map[string]string{}}
+	if p.in, err = cmd.StdinPipe(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
-	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		return nil, fmt.Errorf("start %s: %w", name, err)
-	}
-	if err := p.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start %s: %w", name, err)
+	if p.Process, err = proctest.Open(cmd); err != nil {
+		return nil, err
 	}
 	go func() {
-		defer close(p.exited)
-		lines := bufio.NewScanner(out)
-		lines.Buffer(nil, 1<<20)
-		for lines.Scan() {
-			word, value, _ := strings.Cut(lines.Text(), " ")
+		for line := range p.Lines {
+			word, value, _ := strings.Cut(line, " ")
 			p.mu.Lock()
 			p.said[word] = value
 			p.mu.Unlock()
 		}
-		_ = p.cmd.Wait() // its status is read from ProcessState
 	}()
-	if p.ready, err = p.await(ctx, "ready"); err != nil {
-		p.kill()
+	if p.ready, err = p.Ready(ctx); err != nil {
+		p.Kill()
 		return nil, err
 	}
 	return p, nil
@@ -102,8 +87,8 @@ func (p *process) await(ctx context.Context, word string) (value string, err err
 			return true, nil
 		}
 		select {
-		case <-p.exited:
-			return false, fmt.Errorf("%s ended: %s\n%s", p.name, p.cmd.ProcessState, p.log.String())
+		case <-p.Exited:
+			return false, fmt.Errorf("%s ended: %s\n%s", p.name, p.Cmd.ProcessState, p.Log)
 		default:
 			return false, nil
 		}
@@ -117,12 +102,6 @@ func (p *process) ask(ctx context.Context, word, value string) (string, error) {
 		return "", fmt.Errorf("tell %s to %s: %w", p.name, word, err)
 	}
 	return p.await(ctx, word)
-}
-
-// kill ends the child, if it still runs, and waits for that.
-func (p *process) kill() {
-	_ = p.cmd.Process.Kill() // its only error is that the process has ended
-	<-p.exited
 }
 
 // until waits until done says so, at most for a time.
@@ -152,27 +131,4 @@ func pass(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-// tail is the end of a child's log.
-type tail struct {
-	mu   sync.Mutex
-	data bytes.Buffer
-}
-
-// Write implements [io.Writer].
-func (t *tail) Write(data []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.data.Write(data)
-	if over := t.data.Len() - mostLog; over > 0 {
-		t.data.Next(over)
-	}
-	return len(data), nil
-}
-
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.data.String()
 }

@@ -2,17 +2,10 @@ package main
 
 import (
 	"fmt"
-	"os/exec"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
-
-// dieWithParent makes the kernel kill a child when the thread that starts it ends.
-func dieWithParent(cmd *exec.Cmd) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-}
 
 // cpuTime is the processor time that a process has used, user and system, to the nanosecond: what its rusage would say.
 func cpuTime(pid int) (time.Duration, error) {

@@ -64,7 +64,7 @@ func (b *bench) rate(ctx context.Context, rate, drainers int) (r row, err error)
 	if err != nil {
 		return r, err
 	}
-	defer by.process.kill()
+	defer by.process.Kill()
 	if err := p.fill(ctx, policy, backlog, 1); err != nil {
 		return r, err
 	}

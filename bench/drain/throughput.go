@@ -78,7 +78,7 @@ func (b *bench) throughputOf(ctx context.Context, spec throughputSpec) (r throug
 	if err != nil {
 		return r, err
 	}
-	defer p.kill()
+	defer p.Kill()
 	var text string
 	err = until(ctx, 5*patience, "the throughput is measured", func() (bool, error) {
 		var ok bool
@@ -86,8 +86,8 @@ func (b *bench) throughputOf(ctx context.Context, spec throughputSpec) (r throug
 			return true, nil
 		}
 		select {
-		case <-p.exited:
-			return false, fmt.Errorf("%s\n%s", p.cmd.ProcessState, p.log.String())
+		case <-p.Exited:
+			return false, fmt.Errorf("%s\n%s", p.Cmd.ProcessState, p.Log)
 		default:
 			return false, nil
 		}

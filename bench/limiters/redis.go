@@ -23,7 +23,7 @@ var redisKeySets = []redisKeySet{
 
 // redis compares what keeps its state in Redis.
 func (b *bench) redis(ctx context.Context) (_ []table, err error) {
-	server, err := startRedis(ctx)
+	server, err := startRedis()
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +51,7 @@ func (b *bench) redis(ctx context.Context) (_ []table, err error) {
 
 // redisSpeed measures how fast limiters decide, and how fast Redis itself could.
 func (b *bench) redisSpeed(ctx context.Context, server *redisServer, version string) ([]table, error) {
-	all := redisContestants(server.addr())
+	all := redisContestants(server.Addr())
 	measured := make([][]turns, len(redisKeySets)) // by contestant
 	for i := range measured {
 		measured[i] = make([]turns, len(all))

@@ -11,7 +11,7 @@ import (
 
 func testServer(t *testing.T) *redisServer {
 	t.Helper()
-	server, err := startRedis(t.Context())
+	server, err := startRedis()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +27,7 @@ func testServer(t *testing.T) *redisServer {
 func TestEachContestantAllowsInRedis(t *testing.T) {
 	server := testServer(t)
 	b := &bench{options{length: 5 * time.Millisecond}}
-	for _, c := range redisContestants(server.addr()) {
+	for _, c := range redisContestants(server.Addr()) {
 		for _, set := range redisKeySets {
 			s, err := b.serve(t.Context(), server, c, set.keySet)
 			if err != nil {
@@ -60,7 +60,7 @@ func TestAFailureEndsTheLoad(t *testing.T) {
 func TestFloodIsRefused(t *testing.T) {
 	server := testServer(t)
 	b := &bench{options{length: 5 * time.Millisecond}}
-	for _, c := range floodContestants(server.addr()) {
+	for _, c := range floodContestants(server.Addr()) {
 		f, err := b.floodOne(t.Context(), server, c)
 		if err != nil || f.refusals == 0 || f.calls == 0 {
 			t.Errorf("%s, %s: %+v, %v", c.name, c.algorithm, f, err)
@@ -70,7 +70,7 @@ func TestFloodIsRefused(t *testing.T) {
 
 func TestKeysAreWeighed(t *testing.T) {
 	server := testServer(t)
-	for _, h := range holders(server.addr()) {
+	for _, h := range holders(server.Addr()) {
 		h.keys = 100
 		w, err := weighOne(t.Context(), server, h)
 		if err != nil {
@@ -87,7 +87,7 @@ func TestKeysAreWeighed(t *testing.T) {
 func TestWhatIsRecordedIsReplayed(t *testing.T) {
 	server := testServer(t)
 	b := &bench{options{length: 20 * time.Millisecond}}
-	all := redisContestants(server.addr())
+	all := redisContestants(server.Addr())
 	ceilings, err := b.ceilings(t.Context(), server, all[:1])
 	if err != nil {
 		t.Fatal(err)

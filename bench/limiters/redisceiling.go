@@ -112,7 +112,7 @@ func askInTurn(ctx context.Context, l openLimiter, names []string) error {
 // listen returns the calls of loaded scripts that Redis gets while something is done.
 func (s *redisServer) listen(ctx context.Context, do func() error) (calls []scriptCall, err error) {
 	var dialer net.Dialer
-	conn, err := dialer.DialContext(ctx, "tcp", s.addr())
+	conn, err := dialer.DialContext(ctx, "tcp", s.Addr())
 	if err != nil {
 		return nil, fmt.Errorf("listen to redis-server: %w", err)
 	}
@@ -231,7 +231,11 @@ func (c *ceiling) measure(ctx context.Context, server *redisServer, length time.
 
 // run sends the command so many times and returns how often per second that was.
 func (r *replay) run(ctx context.Context, server *redisServer, times int) (float64, error) {
-	args := []string{"-h", "127.0.0.1", "-p", server.port, "-c", strconv.Itoa(callers), "-P", strconv.Itoa(r.pipeline),
+	host, port, err := net.SplitHostPort(server.Addr())
+	if err != nil {
+		return 0, fmt.Errorf("redis-benchmark: %w", err)
+	}
+	args := []string{"-h", host, "-p", port, "-c", strconv.Itoa(callers), "-P", strconv.Itoa(r.pipeline),
 		"-n", strconv.Itoa(times), "-r", strconv.Itoa(redisKeySets[0].keys), "--csv"}
 	cmd := exec.CommandContext(ctx, "redis-benchmark", append(args, r.command.randomized()...)...)
 	out, err := cmd.Output()

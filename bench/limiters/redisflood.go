@@ -17,7 +17,7 @@ type flooding struct {
 
 // flood measures what refusing costs.
 func (b *bench) flood(ctx context.Context, server *redisServer) (table, error) {
-	all := floodContestants(server.addr())
+	all := floodContestants(server.Addr())
 	measured := make([][]flooding, len(all))
 	for range b.rounds {
 		for i, c := range all {

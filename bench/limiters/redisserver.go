@@ -1,18 +1,17 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/penstock-mq/penstock/internal/redistest"
 )
 
 const (
@@ -24,69 +23,22 @@ const (
 
 // redisServer is a redis-server process of this program's own, which keeps nothing on disk.
 type redisServer struct {
-	port string
-	rdb  *redis.Client // for what is asked between measurements
-	cmd  *exec.Cmd
-	dir  string
-	log  bytes.Buffer // complete when the process has ended
-
-	exited chan struct{}
+	*redistest.Server
+	rdb *redis.Client // for what is asked between measurements
+	dir string
 }
 
 // startRedis starts a server on a free port of 127.0.0.1, which its caller stops.
-func startRedis(ctx context.Context) (*redisServer, error) {
-	var err error
-	for range 5 { // another process may take the port that was free
-		s := &redisServer{exited: make(chan struct{})}
-		if s.port, err = freePort(ctx); err != nil {
-			return nil, err
-		}
-		switch err = s.start(ctx); {
-		case err == nil:
-			return s, nil
-		case errors.Is(err, exec.ErrNotFound):
-			return nil, fmt.Errorf("install redis-server: %w", err)
-		case !strings.Contains(err.Error(), "Address already in use"):
-			return nil, err
-		}
-	}
-	return nil, err
-}
-
-func freePort(ctx context.Context) (string, error) {
-	var config net.ListenConfig
-	l, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
+func startRedis() (*redisServer, error) {
+	dir, err := os.MkdirTemp("", "limiters")
 	if err != nil {
-		return "", fmt.Errorf("find a free port: %w", err)
+		return nil, fmt.Errorf("start redis-server: %w", err)
 	}
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	return port, errors.Join(err, l.Close())
-}
-
-func (s *redisServer) addr() string { return net.JoinHostPort("127.0.0.1", s.port) }
-
-func (s *redisServer) start(ctx context.Context) (err error) {
-	if s.dir, err = os.MkdirTemp("", "limiters"); err != nil {
-		return fmt.Errorf("start redis-server: %w", err)
-	}
-	s.cmd = exec.Command("redis-server", "--port", s.port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
-		"--dir", s.dir) //nolint:noctx // what ends it is stop, which its starter calls in any case
-	s.cmd.Stdout, s.cmd.Stderr = &s.log, &s.log
-	endWithParent(s.cmd)
-	if err := s.cmd.Start(); err != nil {
-		return errors.Join(fmt.Errorf("start redis-server: %w", err), os.RemoveAll(s.dir))
-	}
-	go func() {
-		_ = s.cmd.Wait() // its status is read from ProcessState
-		close(s.exited)
-	}()
-	s.rdb = redisClient(s.addr())
-	err = s.await(ctx, "it answers", func() (bool, error) { return s.rdb.Ping(ctx).Err() == nil, nil })
+	server, err := redistest.Open(dir)
 	if err != nil {
-		failed := s.stop()
-		return errors.Join(fmt.Errorf("start redis-server: %w\n%s", err, s.log.String()), failed)
+		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	return nil
+	return &redisServer{server, redisClient(server.Addr()), dir}, nil
 }
 
 // redisClient is a connection pool as all limiters get it: what go-redis does by itself, but that calls end with their
@@ -95,32 +47,10 @@ func redisClient(addr string) *redis.Client {
 	return redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
 }
 
-// stop kills the server, waits for that, and removes its directory.
+// stop kills the server and removes its directory.
 func (s *redisServer) stop() error {
-	_ = s.cmd.Process.Kill() // its only error is that the process has ended
-	<-s.exited
+	s.Stop()
 	return errors.Join(s.rdb.Close(), os.RemoveAll(s.dir))
-}
-
-// await waits until something is so.
-func (s *redisServer) await(ctx context.Context, what string, done func() (bool, error)) error {
-	ticker := time.NewTicker(glance)
-	defer ticker.Stop()
-	end := time.After(5 * patience)
-	for {
-		if ok, err := done(); ok || err != nil {
-			return err
-		}
-		select {
-		case <-ticker.C:
-		case <-s.exited:
-			return fmt.Errorf("redis-server ended: %s", s.cmd.ProcessState)
-		case <-end:
-			return fmt.Errorf("waited in vain until %s", what)
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
 }
 
 // reset forgets all keys, and what was counted so far.

@@ -23,7 +23,7 @@ type weight struct {
 // weigh fills Redis with the keys of each limiter in turn.
 func weigh(ctx context.Context, server *redisServer) ([]weight, error) {
 	var all []weight
-	for _, h := range holders(server.addr()) {
+	for _, h := range holders(server.Addr()) {
 		w, err := weighOne(ctx, server, h)
 		if err != nil {
 			return nil, fmt.Errorf("%s, %s: %w", h.name, h.algorithm, err)
@@ -110,14 +110,18 @@ func (s *redisServer) emptyMemory(ctx context.Context) (int64, error) {
 
 // idleMemory is what the server uses when nobody else is connected, for buffers are memory too.
 func (s *redisServer) idleMemory(ctx context.Context) (int64, error) {
-	err := s.await(ctx, "others have left Redis", func() (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*patience)
+	defer cancel()
+	for {
 		n, err := s.number(ctx, "clients", "connected_clients")
-		return n == 1, err
-	})
-	if err != nil {
-		return 0, err
+		if err != nil {
+			return 0, fmt.Errorf("wait until others have left Redis: %w", err)
+		}
+		if n == 1 {
+			return s.number(ctx, "memory", "used_memory")
+		}
+		time.Sleep(glance)
 	}
-	return s.number(ctx, "memory", "used_memory")
 }
 
 // fillRedis asks for each name as often as the holder says.

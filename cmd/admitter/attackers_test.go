@@ -171,7 +171,7 @@ func TestForwardedCredentialsDoNotShow(t *testing.T) {
 	}
 	eventually(t, "the target got it again", func() bool { return served.Load() == 2 })
 	p.terminate()
-	if log := p.log.String(); strings.Contains(log, "of-the-job") {
+	if log := p.Log.String(); strings.Contains(log, "of-the-job") {
 		t.Errorf("the log has it:\n%s", log)
 	}
 }

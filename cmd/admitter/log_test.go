@@ -62,7 +62,7 @@ policies:
 	if status := p.terminate(); status != 0 {
 		t.Errorf("ended with status %d", status)
 	}
-	text := p.log.String()
+	text := p.Log.String()
 	for line := range strings.Lines(text) {
 		if dumps.MatchString(line) {
 			t.Errorf("a line that nobody wrote: %s", line)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/proctest"
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
@@ -26,7 +27,7 @@ func startNATS(t *testing.T, dir, address string) *embedded.Server {
 // elsewhere writes a configuration for a NATS server elsewhere, with HTTP at an address that a restart keeps.
 func elsewhere(t *testing.T, natsAddress, more string) (file, httpAddress string) {
 	t.Helper()
-	httpAddress = freeAddress(t)
+	httpAddress = proctest.FreeAddress(t)
 	file = filepath.Join(t.TempDir(), "penstock.yaml")
 	text := fmt.Sprintf("http: {listen: '%s'}\nnats: {url: 'nats://%s'}\n", httpAddress, natsAddress) + more
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -52,7 +53,7 @@ func (p *process) serving(address string) *process {
 
 func TestSubmitsFailFastAndChecksGoOnWithoutNATSAlsoAfterARestart(t *testing.T) {
 	t.Parallel() // it mostly waits
-	dir, address := t.TempDir(), freeAddress(t)
+	dir, address := t.TempDir(), proctest.FreeAddress(t)
 	server := startNATS(t, dir, address)
 	cache := filepath.Join(t.TempDir(), "policies.json")
 	file, httpAddress := elsewhere(t, address, "state: {cache: '"+cache+"'}\n"+policies)
@@ -149,7 +150,7 @@ func TestChecksWithoutACacheGoByTheFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, more := range []string{"", "state: {cache: '" + cache + "'}\n"} {
-		file, httpAddress := elsewhere(t, freeAddress(t), more+policies)
+		file, httpAddress := elsewhere(t, proctest.FreeAddress(t), more+policies)
 		p := launch(t, "--config", file).serving(httpAddress)
 		eventually(t, "no check is answered", func() bool {
 			status, body := p.get("/v1/check/signup/a")

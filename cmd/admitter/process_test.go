@@ -12,52 +12,32 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/penstock-mq/penstock/internal/proctest"
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
-// binary is the program under test, and drainerBinary the other one, built by TestMain.
-var binary, drainerBinary string
-
 func TestMain(m *testing.M) {
-	os.Exit(func() int {
-		dir, err := os.MkdirTemp("", "admitter-")
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		defer os.RemoveAll(dir)
-		binary, drainerBinary = filepath.Join(dir, "admitter"), filepath.Join(dir, "drainer")
-		build := exec.Command("go", "build", "-o", dir, ".", "../drainer")
-		if raceEnabled {
-			build.Args = slices.Insert(build.Args, 2, "-race")
-		}
-		if out, err := build.CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "build: %v\n%s", err, out)
-			return 1
-		}
-		return m.Run()
-	}())
+	programs := []string{".", "../drainer"}
+	if raceEnabled {
+		programs = append([]string{"-race"}, programs...)
+	}
+	proctest.Main(m, programs...)
 }
 
 const patience = 30 * time.Second
 
-// process is a running admitter.
+// process is a running admitter or drainer.
 type process struct {
+	*proctest.Process
 	t          *testing.T
-	cmd        *exec.Cmd
-	lines      chan string // of its standard output
-	log        *lockedBuffer
 	http, nats string
-	exited     chan struct{}
 }
 
 // configure writes a configuration file with ports of the system's choice.
@@ -73,89 +53,40 @@ func configure(t *testing.T, more string) string {
 	return name
 }
 
-// lockedBuffer is read while it is written.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 func launch(t *testing.T, args ...string) *process {
 	t.Helper()
-	return launchProgram(t, binary, args...)
+	return launchProgram(t, "admitter", args...)
 }
 
 func launchProgram(t *testing.T, program string, args ...string) *process {
 	t.Helper()
-	p := &process{t: t, cmd: exec.Command(program, args...), lines: make(chan string, 1000), log: &lockedBuffer{},
-		exited: make(chan struct{})}
-	p.cmd.Stderr = p.log
-	stdout, err := p.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		for scanner := bufio.NewScanner(stdout); scanner.Scan(); {
-			p.lines <- scanner.Text()
-		}
-		close(p.lines)
-		_ = p.cmd.Wait() // its status is read from ProcessState
-		close(p.exited)
-	}()
-	t.Cleanup(func() {
-		_ = p.cmd.Process.Kill()
-		<-p.exited
-		if t.Failed() {
-			t.Logf("log of the process:\n%s", p.log)
-		}
-	})
-	return p
+	cmd := exec.Command(proctest.Program(program), args...)
+	return &process{Process: proctest.Start(t, cmd), t: t}
 }
 
 // ready waits for the ready line.
 func (p *process) ready() *process {
 	p.t.Helper()
-	select {
-	case line := <-p.lines:
-		if _, err := fmt.Sscanf(line, "ready http=%s nats=%s", &p.http, &p.nats); err != nil {
-			p.t.Fatalf("line %q: %v", line, err)
-		}
-	case <-time.After(patience):
-		p.t.Fatal("not ready in time")
+	words, err := p.Ready(p.t.Context())
+	if err != nil {
+		p.t.Fatal(err)
 	}
+	p.http, p.nats = words["http"], words["nats"]
 	return p
 }
 
 // end waits for the end of the process and returns its status.
 func (p *process) end() int {
 	p.t.Helper()
-	select {
-	case <-p.exited:
-	case <-time.After(patience):
-		p.t.Fatal("did not end in time")
+	if err := p.End(); err != nil && p.Cmd.ProcessState.ExitCode() < 0 {
+		p.t.Fatal(err)
 	}
-	return p.cmd.ProcessState.ExitCode()
+	return p.Cmd.ProcessState.ExitCode()
 }
 
 func (p *process) terminate() int {
 	p.t.Helper()
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		p.t.Fatal(err)
-	}
+	p.Signal(syscall.SIGTERM)
 	return p.end()
 }
 
@@ -308,8 +239,8 @@ func TestAPolicyThatLeavesItsFileStaysUntilItMayGo(t *testing.T) {
 			t.Errorf("%s: %d %s", path, status, body)
 		}
 	}
-	if status := p.terminate(); status != 0 || strings.Count(p.log.String(), "not in the file any more") != 5 {
-		t.Errorf("ended with status %d and says nothing of some of the five policies:\n%s", status, p.log)
+	if status := p.terminate(); status != 0 || strings.Count(p.Log.String(), "not in the file any more") != 5 {
+		t.Errorf("ended with status %d and says nothing of some of the five policies:\n%s", status, p.Log)
 	}
 
 	rewrite(t, file, "prune: true\n"+rest)
@@ -336,7 +267,7 @@ func TestAPolicyThatLeavesItsFileStaysUntilItMayGo(t *testing.T) {
 		t.Errorf("ended with status %d", status)
 	}
 	for _, want := range []string{"level=WARN", "not retired while jobs wait", "jobs=1", "policy=stripe", "policy retired"} {
-		if !strings.Contains(p.log.String(), want) {
+		if !strings.Contains(p.Log.String(), want) {
 			t.Errorf("the log does not say %q", want)
 		}
 	}
@@ -370,7 +301,7 @@ func TestAnAdmitterWithAnotherFileRetiresNothing(t *testing.T) {
 	for _, set := range []string{"", "set: mail\nprune: true\n"} {
 		second := launch(t, "--config", configure(t, set+other), "--nats-url", first.nats)
 		if set != "" {
-			if status := second.end(); status != 2 || !strings.Contains(second.log.String(), "take it out of one of them") {
+			if status := second.end(); status != 2 || !strings.Contains(second.Log.String(), "take it out of one of them") {
 				t.Errorf("a policy of two sets: ended with status %d", status)
 			}
 			continue
@@ -383,8 +314,8 @@ func TestAnAdmitterWithAnotherFileRetiresNothing(t *testing.T) {
 				t.Errorf("%s: %d %s", path, status, body)
 			}
 		}
-		if status := second.terminate(); status != 0 || strings.Count(second.log.String(), "record that cannot be read") != 2 {
-			t.Errorf("ended with status %d:\n%s", status, second.log)
+		if status := second.terminate(); status != 0 || strings.Count(second.Log.String(), "record that cannot be read") != 2 {
+			t.Errorf("ended with status %d:\n%s", status, second.Log)
 		}
 	}
 	// A record that is lost leaves a stream that nobody knows, until the policy is written again.
@@ -408,12 +339,12 @@ func TestAnAdmitterWithAnotherFileRetiresNothing(t *testing.T) {
 		t.Errorf("written again: %s", response.Status)
 	}
 	third.says(`penstock_policies{state="orphaned"} 0`)
-	if status := third.terminate(); status != 0 || !strings.Contains(third.log.String(), "stream=PENSTOCK_stripe") ||
-		!strings.Contains(third.log.String(), "in order again") {
-		t.Errorf("ended with status %d:\n%s", status, third.log)
+	if status := third.terminate(); status != 0 || !strings.Contains(third.Log.String(), "stream=PENSTOCK_stripe") ||
+		!strings.Contains(third.Log.String(), "in order again") {
+		t.Errorf("ended with status %d:\n%s", status, third.Log)
 	}
-	if status := first.terminate(); status != 0 || !strings.Contains(first.log.String(), "level=ERROR") {
-		t.Errorf("ended with status %d:\n%s", status, first.log)
+	if status := first.terminate(); status != 0 || !strings.Contains(first.Log.String(), "level=ERROR") {
+		t.Errorf("ended with status %d:\n%s", status, first.Log)
 	}
 }
 
@@ -430,9 +361,7 @@ func TestRequestsUnderWayAreAnsweredAtTheEnd(t *testing.T) {
 	if line, err := in.ReadString('\n'); err != nil || !strings.Contains(line, "100") { // the handler reads the body
 		t.Fatalf("%q, %v", line, err)
 	}
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	p.Signal(syscall.SIGTERM)
 	eventually(t, "it still listens", func() bool {
 		other, err := net.Dial("tcp", p.http)
 		if err == nil {
@@ -531,7 +460,7 @@ policies:
 			if status := p.end(); status != c.status {
 				t.Errorf("ended with status %d, want %d", status, c.status)
 			}
-			text := p.log.String()
+			text := p.Log.String()
 			for _, want := range c.says {
 				if !strings.Contains(text, want) {
 					t.Errorf("does not say %q", want)
@@ -546,7 +475,7 @@ policies:
 			if plain == 0 || c.lines > 0 && plain != c.lines {
 				t.Errorf("says %d lines", plain)
 			}
-			if line, more := <-p.lines; more {
+			if line, more := <-p.Lines; more {
 				t.Errorf("printed %q", line)
 			}
 		})
@@ -557,22 +486,22 @@ func TestValidate(t *testing.T) {
 	file := configure(t, policies)
 	for _, args := range [][]string{{"validate", "--config", file}, {"validate", file}} {
 		p := launch(t, args...)
-		if status := p.end(); status != 0 || p.log.String() != "" {
-			t.Errorf("%s: ended with status %d, %s", args, status, p.log)
+		if status := p.end(); status != 0 || p.Log.String() != "" {
+			t.Errorf("%s: ended with status %d, %s", args, status, p.Log)
 		}
-		if line := <-p.lines; line != "the configuration is valid: 6 policies" {
+		if line := <-p.Lines; line != "the configuration is valid: 6 policies" {
 			t.Errorf("%s: printed %q", args, line)
 		}
 	}
 }
 
 func TestVersion(t *testing.T) {
-	for name, program := range map[string]string{"admitter": binary, "drainer": drainerBinary} {
-		p := launchProgram(t, program, "--version")
-		if status := p.end(); status != 0 || p.log.String() != "" {
-			t.Errorf("%s: ended with status %d, %s", name, status, p.log)
+	for _, name := range []string{"admitter", "drainer"} {
+		p := launchProgram(t, name, "--version")
+		if status := p.end(); status != 0 || p.Log.String() != "" {
+			t.Errorf("%s: ended with status %d, %s", name, status, p.Log)
 		}
-		if line := <-p.lines; !regexp.MustCompile("^" + name + ` \d+\.\d+\.\d+`).MatchString(line) {
+		if line := <-p.Lines; !regexp.MustCompile("^" + name + ` \d+\.\d+\.\d+`).MatchString(line) {
 			t.Errorf("%s: printed %q", name, line)
 		}
 	}
@@ -601,14 +530,14 @@ policies:
 		t.Errorf("ended with status %d", status)
 	}
 	for _, want := range []string{"partitions", "algorithm"} {
-		if !strings.Contains(p.log.String(), want) {
+		if !strings.Contains(p.Log.String(), want) {
 			t.Errorf("does not mention %s", want)
 		}
 	}
 }
 
 func TestNATSMayComeLater(t *testing.T) {
-	http, broker := freeAddress(t), freeAddress(t)
+	http, broker := proctest.FreeAddress(t), proctest.FreeAddress(t)
 	p := launch(t, "--config", configure(t, policies), "--http-listen", http,
 		"--nats-url", "nats://user:secret@"+broker)
 	p.http = http
@@ -643,14 +572,14 @@ func TestNATSMayComeLater(t *testing.T) {
 	if status := p.terminate(); status != 0 {
 		t.Errorf("ended with status %d", status)
 	}
-	if !strings.Contains(p.log.String(), "trying again") || strings.Contains(p.log.String(), "secret") {
+	if !strings.Contains(p.Log.String(), "trying again") || strings.Contains(p.Log.String(), "secret") {
 		t.Errorf("the log says nothing of the absence, or too much")
 	}
 }
 
 func TestStopsWhileNATSIsAway(t *testing.T) {
-	http := freeAddress(t)
-	p := launch(t, "--config", configure(t, policies), "--nats-url", "nats://"+freeAddress(t), "--http-listen", http)
+	http := proctest.FreeAddress(t)
+	p := launch(t, "--config", configure(t, policies), "--nats-url", "nats://"+proctest.FreeAddress(t), "--http-listen", http)
 	eventually(t, "no HTTP while NATS is away", func() bool {
 		conn, err := net.Dial("tcp", http)
 		if err == nil {
@@ -663,17 +592,6 @@ func TestStopsWhileNATSIsAway(t *testing.T) {
 	}
 }
 
-// freeAddress is an address that nobody listens on.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
 // TestAnOldNATSServerIsNamed: what is found and what is needed, by both programs.
 func TestAnOldNATSServerIsNamed(t *testing.T) {
 	server, err := embedded.Start(embedded.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
@@ -682,17 +600,17 @@ func TestAnOldNATSServerIsNamed(t *testing.T) {
 	}
 	defer server.Shutdown()
 	old := older(t, strings.TrimPrefix(server.URL(), "nats://"), "2.10.7")
-	for name, program := range map[string]string{"admitter": binary, "drainer": drainerBinary} {
-		p := launchProgram(t, program, "--config", configure(t, policies), "--nats-url", "nats://me:secret@"+old)
+	for _, name := range []string{"admitter", "drainer"} {
+		p := launchProgram(t, name, "--config", configure(t, policies), "--nats-url", "nats://me:secret@"+old)
 		if status := p.end(); status != 1 {
 			t.Errorf("%s: ended with status %d", name, status)
 		}
 		for _, want := range []string{name + ": ", old + " is nats-server 2.10.7, and Penstock needs 2.14.0 or newer"} {
-			if !strings.Contains(p.log.String(), want) {
+			if !strings.Contains(p.Log.String(), want) {
 				t.Errorf("%s does not say %q", name, want)
 			}
 		}
-		if strings.Contains(p.log.String(), "secret") {
+		if strings.Contains(p.Log.String(), "secret") {
 			t.Errorf("%s tells a password", name)
 		}
 	}

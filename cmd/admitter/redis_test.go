@@ -22,6 +22,7 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/algorithms/redisstore"
 	"github.com/penstock-mq/penstock/config"
+	"github.com/penstock-mq/penstock/internal/proctest"
 	"github.com/penstock-mq/penstock/internal/redistest"
 )
 
@@ -176,7 +177,10 @@ func TestRedisTLS(t *testing.T) {
 	serverCert, serverKey := ours.issue(t, "server", "redis.internal")
 	clientCert, clientKey := ours.issue(t, "client", "")
 	_, otherKey := other.issue(t, "stranger", "")
-	port := freePort(t)
+	_, port, err := net.SplitHostPort(proctest.FreeAddress(t))
+	if err != nil {
+		t.Fatal(err)
+	}
 	s := redistest.Start(t, "--tls-port", port, "--tls-auth-clients", "yes", "--tls-ca-cert-file", ours.file,
 		"--tls-cert-file", serverCert, "--tls-key-file", serverKey)
 	rules := serverRules + " " + databaseRule
@@ -392,19 +396,4 @@ func (a *authority) sign(t *testing.T, template *x509.Certificate) (certFile, ke
 		return name
 	}
 	return write(".crt", "CERTIFICATE", signed), write(".key", "PRIVATE KEY", private)
-}
-
-// freePort returns a port of 127.0.0.1 that nobody listens on.
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
 }

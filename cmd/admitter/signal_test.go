@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/penstock-mq/penstock/internal/proctest"
 )
 
 // arrivals is a target that remembers when each job arrived.
@@ -40,18 +42,11 @@ func (a *arrivals) count() int {
 	return len(a.at)
 }
 
-func (p *process) signal(s os.Signal) {
-	p.t.Helper()
-	if err := p.cmd.Process.Signal(s); err != nil {
-		p.t.Fatal(err)
-	}
-}
-
 // logs waits until the log says something n times.
 func (p *process) logs(n int, text string) {
 	p.t.Helper()
 	eventually(p.t, fmt.Sprintf("the log does not say %d times: %s", n, text), func() bool {
-		return strings.Count(p.log.String(), text) >= n
+		return strings.Count(p.Log.String(), text) >= n
 	})
 }
 
@@ -81,10 +76,8 @@ func TestSIGHUPReadsTheConfigurationAgain(t *testing.T) {
 			reloaded, reloadedFile := p, file
 			if apart {
 				reloadedFile = configure(t, text("info", "50/s", ""))
-				reloaded = launchProgram(t, drainerBinary, "--config", reloadedFile, "--nats-url", p.nats, "--http-listen", "")
-				if line := <-reloaded.lines; !strings.HasPrefix(line, "ready ") {
-					t.Fatalf("printed %q", line)
-				}
+				reloaded = launchProgram(t, "drainer", "--config", reloadedFile, "--nats-url", p.nats, "--http-listen", "").
+					ready()
 			}
 			for range jobs {
 				if status, body := p.post("/v1/jobs/stripe/acme", "pay"); status != 202 {
@@ -94,24 +87,24 @@ func TestSIGHUPReadsTheConfigurationAgain(t *testing.T) {
 			eventually(t, "no job starts", func() bool { return a.count() > 0 })
 
 			rewrite(t, reloadedFile, text("debug", "60/s", "  - {name: new, algorithm: token_bucket, capacity: 2, refill: 1/s}\n"))
-			reloaded.signal(syscall.SIGHUP)
+			reloaded.Signal(syscall.SIGHUP)
 			reloaded.logs(1, "the configuration was read again")
 			rewrite(t, reloadedFile, text("verbose", "60/x", ""))
-			reloaded.signal(syscall.SIGHUP)
+			reloaded.Signal(syscall.SIGHUP)
 			reloaded.logs(2, "level=ERROR")
 			rewrite(t, reloadedFile, strings.Replace(text("info", "60/s", ""), "grace: 30s", "grace: 40s", 1))
-			reloaded.signal(syscall.SIGHUP)
+			reloaded.Signal(syscall.SIGHUP)
 			reloaded.logs(1, "need a restart")
 
 			eventually(t, "some jobs do not start", func() bool { return a.count() >= jobs })
 			for _, want := range []string{"log.level", "policies[0].outflow", reloadedFile + ":", "settings=grace"} {
-				if !strings.Contains(reloaded.log.String(), want) {
+				if !strings.Contains(reloaded.Log.String(), want) {
 					t.Errorf("the log does not say %q", want)
 				}
 			}
 			if !apart {
 				for _, want := range []string{"outflow 50/s → 60/s", "policy=new", "a policy is not in the file any more"} {
-					if !strings.Contains(p.log.String(), want) {
+					if !strings.Contains(p.Log.String(), want) {
 						t.Errorf("the log does not say %q", want)
 					}
 				}
@@ -150,7 +143,7 @@ func TestSIGHUPChangesWhatADrainerMayOwn(t *testing.T) {
 	reload := func(drained string) {
 		t.Helper()
 		rewrite(t, file, text(drained))
-		p.signal(syscall.SIGHUP)
+		p.Signal(syscall.SIGHUP)
 	}
 	reload("stripe")
 	p.says(`penstock_partitions_owned{policy="stripe"} 2`)
@@ -162,7 +155,7 @@ func TestSIGHUPChangesWhatADrainerMayOwn(t *testing.T) {
 	})
 	reload("stripe")
 	p.says(`penstock_partitions_owned{policy="stripe"} 2`)
-	if strings.Contains(p.log.String(), "need a restart") {
+	if strings.Contains(p.Log.String(), "need a restart") {
 		t.Error("a restart is asked for")
 	}
 	if status := p.terminate(); status != 0 {
@@ -173,7 +166,7 @@ func TestSIGHUPChangesWhatADrainerMayOwn(t *testing.T) {
 func TestSIGHUPWithoutAFileChangesNothing(t *testing.T) {
 	dir := t.TempDir()
 	p := launch(t, "--http-listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--nats-dir", dir).ready()
-	p.signal(syscall.SIGHUP)
+	p.Signal(syscall.SIGHUP)
 	p.logs(1, "no configuration file to read again")
 	if status, body := p.get("/readyz"); status != 200 {
 		t.Errorf("readyz: %d %s", status, body)
@@ -189,10 +182,10 @@ func TestSIGHUPWithPoliciesThatCannotBeChangesNothing(t *testing.T) {
 	p := launch(t, "--config", file).ready()
 	rewrite(t, file, strings.NewReplacer("outflow: 1/m, capacity: 3", "outflow: 1/m, capacity: 3, partitions: 2",
 		"token_bucket, capacity: 2, refill: 1/h", "fixed_window, limit: 1, window: 1m").Replace(policies))
-	p.signal(syscall.SIGHUP)
+	p.Signal(syscall.SIGHUP)
 	p.logs(2, "level=ERROR")
 	for _, want := range []string{"policy stripe: partitions: cannot change", "policy door: algorithm: cannot change"} {
-		if !strings.Contains(p.log.String(), want) {
+		if !strings.Contains(p.Log.String(), want) {
 			t.Errorf("the log does not say %q", want)
 		}
 	}
@@ -234,16 +227,16 @@ func TestASecondSignalEndsTheProcessAtOnce(t *testing.T) {
 				t.Fatalf("%d %s", status, body)
 			}
 			<-started
-			p.signal(signals[0])
-			p.signal(signals[0]) // at once: as from a program that tells the process and its group
+			p.Signal(signals[0])
+			p.Signal(signals[0]) // at once: as from a program that tells the process and its group
 			p.logs(1, "waiting for jobs that run")
 			time.Sleep(200 * time.Millisecond) // until it is another
-			p.signal(signals[1])
+			p.Signal(signals[1])
 			if status := p.end(); status != 1 {
 				t.Errorf("ended with status %d", status)
 			}
 			for _, want := range []string{"msg=stopping", "signal=", "grace=1h", "until=20", "jobs=1", "second signal"} {
-				if !strings.Contains(p.log.String(), want) {
+				if !strings.Contains(p.Log.String(), want) {
 					t.Errorf("the log does not say %q", want)
 				}
 			}
@@ -260,7 +253,7 @@ func TestItServesWhileJobsFinish(t *testing.T) {
 		t.Fatalf("%d %s", status, body)
 	}
 	<-started
-	p.signal(syscall.SIGTERM)
+	p.Signal(syscall.SIGTERM)
 	p.logs(1, "waiting for jobs that run")
 	for path, want := range map[string]int{"/readyz": 503, "/healthz": 200, "/metrics": 200, "/v1/policies": 200} {
 		if status, body := p.get(path); status != want || want == 503 && !strings.Contains(body, "stopping") {
@@ -274,7 +267,7 @@ func TestItServesWhileJobsFinish(t *testing.T) {
 	if status := p.end(); status != 0 {
 		t.Errorf("ended with status %d", status)
 	}
-	if !strings.Contains(p.log.String(), "everything is handed over") {
+	if !strings.Contains(p.Log.String(), "everything is handed over") {
 		t.Errorf("the log does not say that all is done")
 	}
 }
@@ -283,11 +276,9 @@ func TestADrainerServesWhileJobsFinish(t *testing.T) {
 	text, started, release := stuck(t, "grace: 1h\n")
 	file := configure(t, text)
 	p := launch(t, "--config", file).ready()
-	drainer := launchProgram(t, drainerBinary, "--config", file, "--nats-url", p.nats, "--http-listen", freeAddress(t))
-	if line := <-drainer.lines; !strings.HasPrefix(line, "ready ") {
-		t.Fatalf("printed %q", line)
-	}
-	drainer.http = drainer.cmd.Args[len(drainer.cmd.Args)-1]
+	address := proctest.FreeAddress(t)
+	drainer := launchProgram(t, "drainer", "--config", file, "--nats-url", p.nats, "--http-listen", address).ready()
+	drainer.http = address
 	if status, body := p.post("/v1/jobs/stripe/acme", "pay"); status != 202 {
 		t.Fatalf("%d %s", status, body)
 	}
@@ -295,7 +286,7 @@ func TestADrainerServesWhileJobsFinish(t *testing.T) {
 	if status, body := drainer.get("/readyz"); status != 200 {
 		t.Errorf("/readyz: %d %s", status, body)
 	}
-	drainer.signal(syscall.SIGTERM)
+	drainer.Signal(syscall.SIGTERM)
 	drainer.logs(1, "waiting for jobs that run")
 	for path, want := range map[string]int{"/readyz": 503, "/healthz": 200, "/metrics": 200} {
 		if status, body := drainer.get(path); status != want || want == 503 && !strings.Contains(body, "stopping") {
@@ -313,7 +304,7 @@ func TestItServesForItsLameDuckTime(t *testing.T) {
 	const lameDuck = 5 * time.Second
 	p := launch(t, "--config", configure(t, policies), "--lame-duck", lameDuck.String()).ready()
 	began := time.Now()
-	p.signal(syscall.SIGTERM)
+	p.Signal(syscall.SIGTERM)
 	p.logs(1, "msg=stopping")
 	if status, body := p.get("/readyz"); status != 503 || !strings.Contains(body, `"reason":"stopping"`) {
 		t.Errorf("readyz: %d %s", status, body)
@@ -331,7 +322,7 @@ func TestItServesForItsLameDuckTime(t *testing.T) {
 
 // TestTryingThingsOut: what make run shows.
 func TestTryingThingsOut(t *testing.T) {
-	echo := freeAddress(t)
+	echo := proctest.FreeAddress(t)
 	p := launch(t, "--drain", "--echo", echo, "--config", configure(t, fmt.Sprintf(
 		"drain: {lease: 2s}\npolicies:\n"+
 			"  - {name: demo, algorithm: leaking_bucket, outflow: 2/s, capacity: 5, target: {http: {url: 'http://%s'}}}\n"+
@@ -341,7 +332,7 @@ func TestTryingThingsOut(t *testing.T) {
 		t.Helper()
 		for deadline := time.After(patience); ; {
 			select {
-			case line := <-p.lines:
+			case line := <-p.Lines:
 				lines = append(lines, line)
 				if holds(line) {
 					return

@@ -131,9 +131,9 @@ policies:
 	}
 	mu.Unlock()
 	eventually(t, "the log tells that the target is back", func() bool {
-		return strings.Contains(p.log.String(), `level=INFO msg="target is back`)
+		return strings.Contains(p.Log.String(), `level=INFO msg="target is back`)
 	})
-	log := p.log.String()
+	log := p.Log.String()
 	for _, line := range []string{`level=WARN msg="target is down`, `level=INFO msg="target is back`} {
 		if n := strings.Count(log, line); n == 0 || n > 5 {
 			t.Errorf("%d lines %s", n, line)

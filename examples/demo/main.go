@@ -121,6 +121,6 @@ func verdict(out io.Writer, broken []string, p *penstock) {
 		fmt.Fprintln(out, "BROKEN:", law)
 	}
 	for _, c := range p.children() {
-		fmt.Fprintf(out, "\nlog of %s:\n%s", c.name, c.log.String())
+		fmt.Fprintf(out, "\nlog of %s:\n%s", c.name, c.Log)
 	}
 }

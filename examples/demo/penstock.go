@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/penstock-mq/penstock/internal/proctest"
 	"github.com/penstock-mq/penstock/queue"
 )
 
@@ -138,7 +139,7 @@ func (p *penstock) owner(ctx context.Context, partition int) (*process, error) {
 // settle waits until the drainers share the partitions, so that the demo sees no other takeover than that after the
 // kill.
 func (p *penstock) settle(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, proctest.Patience)
 	defer cancel()
 	for {
 		shares := map[*process]int{}
@@ -169,7 +170,7 @@ func (p *penstock) killOwner(ctx context.Context) error {
 	if owner == nil {
 		return fmt.Errorf("partition %d has no owner to kill", p.partition)
 	}
-	owner.kill()
+	owner.Kill()
 	p.killed = owner
 	return nil
 }
@@ -209,9 +210,9 @@ func (p *penstock) children() []*process {
 func (p *penstock) ended() error {
 	for _, c := range p.children() {
 		select {
-		case <-c.exited:
+		case <-c.Exited:
 			if c != p.killed {
-				return fmt.Errorf("%s ended: %s\n%s", c.name, c.cmd.ProcessState, c.log.String())
+				return fmt.Errorf("%s ended: %s\n%s", c.name, c.Cmd.ProcessState, c.Log)
 			}
 		default:
 		}
@@ -225,7 +226,7 @@ func (p *penstock) stop() error {
 	var failed error
 	for _, c := range slices.Backward(p.children()) {
 		if c != p.killed {
-			failed = errors.Join(failed, c.stop())
+			failed = errors.Join(failed, c.Stop())
 		}
 	}
 	return failed
@@ -237,6 +238,6 @@ func (p *penstock) kill() {
 		p.nc.Close()
 	}
 	for _, c := range p.children() {
-		c.kill()
+		c.Kill()
 	}
 }

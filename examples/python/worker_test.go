@@ -3,8 +3,6 @@
 package python
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -12,13 +10,13 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/internal/proctest"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/embedded"
@@ -99,23 +97,22 @@ func (i *installation) publish(key, payload string) {
 	}
 }
 
+// worker starts worker.py, which says all that it says in its log.
+func (i *installation) worker(policy string, args ...string) *proctest.Process {
+	i.t.Helper()
+	args = append([]string{"worker.py", "--nats-url", i.server.URL(), "--policy", policy}, args...)
+	cmd := exec.Command("python3", args...)
+	cmd.Env = append(os.Environ(), "NOTES="+i.notes)
+	return proctest.Start(i.t, cmd)
+}
+
 // work starts worker.py. stop ends it in order and waits for it.
 func (i *installation) work() (stop func()) {
 	i.t.Helper()
-	worker := exec.Command("python3", "worker.py", "--nats-url", i.server.URL(), "--policy", "shell", "--room", "3", "--",
-		"sh", "-c", script)
-	worker.Env = append(os.Environ(), "NOTES="+i.notes)
-	var output bytes.Buffer
-	worker.Stdout, worker.Stderr = &output, &output
-	if err := worker.Start(); err != nil {
-		i.t.Fatalf("start worker.py (python3 is needed): %v", err)
-	}
+	worker := i.worker("shell", "--room", "3", "--", "sh", "-c", script)
 	stop = sync.OnceFunc(func() {
-		_ = worker.Process.Signal(syscall.SIGTERM)
-		timer := time.AfterFunc(deadline, func() { _ = worker.Process.Kill() })
-		defer timer.Stop()
-		if err := worker.Wait(); err != nil || strings.Contains(output.String(), "Traceback") {
-			i.t.Errorf("worker.py: %v\n%s", err, &output)
+		if err := worker.Stop(); err != nil || strings.Contains(worker.Log.String(), "Traceback") {
+			i.t.Errorf("worker.py: %v\n%s", err, worker.Log)
 		}
 	})
 	i.t.Cleanup(stop)
@@ -253,35 +250,18 @@ func TestAWorkerThatNoOfferCanReachSaysSo(t *testing.T) {
 	p := shell()
 	p.Target = &policy.Target{HTTP: &policy.HTTPTarget{URL: "http://127.0.0.1:1"}}
 	i := start(t, p)
-	says := func(name string) *bufio.Scanner {
-		worker := exec.Command("python3", "worker.py", "--nats-url", i.server.URL(), "--policy", name, "--", "true")
-		errors, err := worker.StderrPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := worker.Start(); err != nil {
-			t.Fatalf("start worker.py (python3 is needed): %v", err)
-		}
-		t.Cleanup(func() {
-			_ = worker.Process.Kill()
-			_ = worker.Wait() // killed: an error
-		})
-		timer := time.AfterFunc(deadline, func() { _ = worker.Process.Kill() })
-		t.Cleanup(func() { timer.Stop() })
-		return bufio.NewScanner(errors)
-	}
 	for name, want := range map[string]string{"shell": "has a target", "shel": "no drainer owns it"} {
-		lines := says(name)
-		if !lines.Scan() || !strings.Contains(lines.Text(), want) {
-			t.Errorf("policy %s: it says %q, want %q", name, lines.Text(), want)
+		worker := i.worker(name, "--", "true")
+		says := func(what string) {
+			t.Helper()
+			i.until("it says "+what, func() bool { return strings.Contains(worker.Log.String(), what) })
 		}
+		says(want)
 		if name == "shell" {
 			if _, err := i.broker.PutPolicy(t.Context(), shell().WithDefaults()); err != nil {
 				t.Fatal(err)
 			}
-			if !lines.Scan() || !strings.Contains(lines.Text(), "jobs can come now") {
-				t.Errorf("without the target it says %q", lines.Text())
-			}
+			says("jobs can come now")
 		}
 	}
 }

@@ -1,9 +1,10 @@
+//go:build unix
+
 package e2e
 
 import (
 	"fmt"
 	"slices"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -25,7 +26,7 @@ func TestLawsHoldWhenOwnersAreKilledAndFrozen(t *testing.T) {
 	c.until("10 s of jobs ran", func() bool { return c.record.started() >= 1000 })
 	first := c.record.lastBy()
 	killed := monotonic()
-	first.signal(syscall.SIGKILL)
+	first.Kill()
 	c.until("another takes over", func() bool { return c.record.lastBy() != first })
 	t.Logf("killed %s at %v; %s took over after %v", first.name, killed-begin, c.record.lastBy().name, monotonic()-killed)
 
@@ -33,9 +34,9 @@ func TestLawsHoldWhenOwnersAreKilledAndFrozen(t *testing.T) {
 	c.until("it has run 3 s", func() bool { return c.record.started() >= before+300 })
 	second := c.record.lastBy()
 	frozen := monotonic()
-	second.signal(syscall.SIGSTOP)
+	second.Freeze()
 	after(8 * time.Second)
-	second.signal(syscall.SIGCONT)
+	second.Thaw()
 	c.ended(jobs)
 
 	starts := c.record.starts

@@ -1,3 +1,5 @@
+//go:build unix
+
 package e2e
 
 import (
@@ -5,12 +7,12 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
+	"github.com/penstock-mq/penstock/internal/proctest"
 	"github.com/penstock-mq/penstock/internal/redistest"
 )
 
@@ -69,8 +71,8 @@ func TestTwoAdmittersShareTheirLimits(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.admitter()
-	second := freeAddress(t)
-	spawn(t, "second admitter", exec.Command(admitterBinary, "--config", c.config(), "--http-listen", second, "--nats-url", c.url()), nil)
+	second := proctest.FreeAddress(t)
+	spawnAdmitter(t, "second admitter", "--config", c.config(), "--http-listen", second, "--nats-url", c.url())
 
 	for _, policy := range []string{"token", "counter", "log", "window", "meter"} {
 		if n := checks(t, "/v1/check/"+policy+"/k", 20, c.http, second); n != limit {
@@ -84,7 +86,7 @@ func TestTwoAdmittersShareTheirLimits(t *testing.T) {
 		t.Errorf("several, b and c: %d checks were allowed, want what a has left of %d", n, limit)
 	}
 
-	redis.Freeze(t)
+	redis.Freeze()
 	down := func(admitter string) bool {
 		checks(t, "/v1/check/several/x", 1, admitter) // open: always an answer
 		return strings.Contains(metrics(t, admitter), "penstock_store_up 0")
@@ -98,7 +100,7 @@ func TestTwoAdmittersShareTheirLimits(t *testing.T) {
 			t.Errorf("the fallbacks are not counted:\n%s", text)
 		}
 	}
-	redis.Thaw(t)
+	redis.Thaw()
 	c.until("both ask Redis again", func() bool {
 		checks(t, "/v1/check/several/x", 1, c.http, second)
 		return strings.Contains(metrics(t, c.http), "penstock_store_up 1") && strings.Contains(metrics(t, second), "penstock_store_up 1")

@@ -1,12 +1,12 @@
+//go:build unix
+
 // Package e2e runs Penstock as users do: real processes over TCP, killed, frozen and restarted.
 package e2e
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -22,6 +22,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"golang.org/x/sys/unix"
 
+	"github.com/penstock-mq/penstock/internal/proctest"
 	"github.com/penstock-mq/penstock/workers"
 )
 
@@ -32,12 +33,6 @@ const deadline = 60 * time.Second
 // record when the last check before it passed.
 const actAsDrainer = "PENSTOCK_E2E_DRAINER"
 
-// builtAdmitter is the environment variable by which a test that runs itself again finds the admitter.
-const builtAdmitter = "PENSTOCK_E2E_ADMITTER"
-
-// admitterBinary is built once for all tests.
-var admitterBinary = os.Getenv(builtAdmitter)
-
 func TestMain(m *testing.M) {
 	if url := os.Getenv(actAsDrainer); url != "" {
 		if err := drain(url); err != nil {
@@ -46,26 +41,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	if admitterBinary != "" {
-		os.Exit(m.Run())
-	}
-	os.Exit(buildAndRun(m))
-}
-
-func buildAndRun(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "penstock-e2e")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	admitterBinary = filepath.Join(dir, "admitter")
-	build := exec.Command("go", "build", "-o", admitterBinary, "github.com/penstock-mq/penstock/cmd/admitter")
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "build the admitter: %v\n%s", err, out)
-		return 1
-	}
-	return m.Run()
+	proctest.Main(m, "github.com/penstock-mq/penstock/cmd/admitter")
 }
 
 // drain is the drainer process: it runs jobs of policy "api" for as long as their body says, and prints a line for each
@@ -187,74 +163,30 @@ func (r *record) lastBy() *process {
 
 // process is a child of the test.
 type process struct {
-	name  string
-	cmd   *exec.Cmd
-	ready chan string // the ready line
-	done  chan struct{}
-	err   error
+	*proctest.Process
+	name string
 }
 
-// spawn starts a child. Each of its lines goes to take; the first that begins with "ready" is waited for.
-func spawn(t *testing.T, name string, cmd *exec.Cmd, take func(*process, string)) *process {
+// spawn starts a child and waits until it is ready.
+func spawn(t *testing.T, name string, cmd *exec.Cmd) *process {
 	t.Helper()
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if cmd.Stderr == nil {
-		cmd.Stderr = os.Stderr
-	}
-	p := &process{name: name, cmd: cmd, ready: make(chan string, 1), done: make(chan struct{})}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		lines := bufio.NewScanner(out)
-		for lines.Scan() {
-			if strings.HasPrefix(lines.Text(), "ready") {
-				p.ready <- lines.Text()
-			} else if take != nil {
-				take(p, lines.Text())
-			}
-		}
-		p.err = cmd.Wait()
-		close(p.done)
-	}()
-	t.Cleanup(func() {
-		p.signal(syscall.SIGCONT)
-		p.signal(syscall.SIGKILL)
-		<-p.done
-	})
-	select {
-	case line := <-p.ready:
-		p.ready <- line
-	case <-p.done:
-		t.Fatalf("%s ended: %v", name, p.err)
-	case <-time.After(deadline):
-		t.Fatalf("%s is not ready", name)
+	p := &process{proctest.Start(t, cmd), name}
+	if _, err := p.Ready(t.Context()); err != nil {
+		t.Fatalf("%s: %v", name, err)
 	}
 	return p
 }
 
-func (p *process) signal(s syscall.Signal) {
-	select {
-	case <-p.done:
-	default:
-		_ = p.cmd.Process.Signal(s) // it may have ended this moment
-	}
+func spawnAdmitter(t *testing.T, name string, args ...string) *process {
+	t.Helper()
+	return spawn(t, name, exec.Command(proctest.Program("admitter"), args...))
 }
 
 // stop ends a process in order.
 func (p *process) stop(t *testing.T) {
 	t.Helper()
-	p.signal(syscall.SIGTERM)
-	select {
-	case <-p.done:
-		if p.err != nil {
-			t.Errorf("%s: %v", p.name, p.err)
-		}
-	case <-time.After(deadline):
-		t.Errorf("%s did not stop", p.name)
+	if err := p.Stop(); err != nil {
+		t.Errorf("%s: %v", p.name, err)
 	}
 }
 
@@ -270,7 +202,7 @@ type cluster struct {
 
 func newCluster(t *testing.T, policies string) *cluster {
 	t.Helper()
-	c := &cluster{t: t, dir: t.TempDir(), http: freeAddress(t), nats: freeAddress(t), record: newRecord()}
+	c := &cluster{t: t, dir: t.TempDir(), http: proctest.FreeAddress(t), nats: proctest.FreeAddress(t), record: newRecord()}
 	config := fmt.Sprintf("http: {listen: %q}\nnats: {embedded: {dir: %q, listen: %q}}\ndrain: {lease: %s}\npolicies:\n%s",
 		c.http, filepath.Join(c.dir, "nats"), c.nats, lease, policies)
 	if err := os.WriteFile(c.config(), []byte(config), 0o600); err != nil {
@@ -284,7 +216,7 @@ func (c *cluster) url() string    { return "nats://" + c.nats }
 
 func (c *cluster) admitter() *process {
 	c.t.Helper()
-	return spawn(c.t, "admitter", exec.Command(admitterBinary, "--config", c.config()), nil)
+	return spawnAdmitter(c.t, "admitter", "--config", c.config())
 }
 
 func (c *cluster) drainer() *process {
@@ -296,7 +228,13 @@ func (c *cluster) drainer() *process {
 	cmd := exec.Command(self)
 	cmd.Env = append(os.Environ(), actAsDrainer+"="+c.url())
 	c.started++
-	return spawn(c.t, fmt.Sprintf("drainer %d", c.started), cmd, c.record.take)
+	d := spawn(c.t, fmt.Sprintf("drainer %d", c.started), cmd)
+	go func() {
+		for line := range d.Lines {
+			c.record.take(d, line)
+		}
+	}()
+	return d
 }
 
 // connect makes a plain NATS client.
@@ -375,13 +313,3 @@ func (c *cluster) ended(jobs int) {
 
 // after waits for time to pass: that is the test's script, not a wait for something to happen.
 func after(d time.Duration) { <-time.After(d) }
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/penstock-mq/penstock/internal/proctest"
 )
 
 // onDisk is the environment variable by which a test finds the small disk that was mounted for it.
@@ -40,7 +41,7 @@ func onSmallDisk(t *testing.T, test func(t *testing.T, disk string)) {
 	}
 	run := func(user bool) error {
 		cmd := exec.Command(self, "-test.run=^"+t.Name()+"$", "-test.timeout=3m")
-		cmd.Env = append(os.Environ(), onDisk+"="+t.TempDir(), builtAdmitter+"="+admitterBinary)
+		cmd.Env = append(os.Environ(), onDisk+"="+t.TempDir())
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
 		if user {
 			cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
@@ -65,7 +66,7 @@ type installation struct {
 	t    *testing.T
 	disk string
 	http string
-	log  *lockedBuffer
+	log  *proctest.Log // of all that were started
 
 	target string
 	mu     sync.Mutex
@@ -73,7 +74,7 @@ type installation struct {
 }
 
 func newInstallation(t *testing.T, disk string) *installation {
-	i := &installation{t: t, disk: disk, http: freeAddress(t), log: &lockedBuffer{}, came: map[string]int{}}
+	i := &installation{t: t, disk: disk, http: proctest.FreeAddress(t), log: new(proctest.Log), came: map[string]int{}}
 	target := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body) // what is cut short is not counted as any job
 		name, _, _ := strings.Cut(string(body), " ")
@@ -101,9 +102,9 @@ targets: {allow: [127.0.0.1/32]}
 
 func (i *installation) start() *process {
 	i.t.Helper()
-	cmd := exec.Command(admitterBinary, "--drain", "--config", filepath.Join(i.disk, "config.yaml"))
+	cmd := exec.Command(proctest.Program("admitter"), "--drain", "--config", filepath.Join(i.disk, "config.yaml"))
 	cmd.Stderr = io.MultiWriter(os.Stderr, i.log)
-	return spawn(i.t, "admitter", cmd, nil)
+	return spawn(i.t, "admitter", cmd)
 }
 
 // ask makes a request and returns its status and text; status 0 when there was no answer.
@@ -269,11 +270,11 @@ func TestADiskThatWasFullEndsTheProcess(t *testing.T) {
 			t.Fatal(err)
 		}
 		select {
-		case <-admitter.done:
+		case <-admitter.Exited:
 		case <-time.After(deadline):
 			t.Fatal("the process goes on with broken files")
 		}
-		if status := admitter.cmd.ProcessState.ExitCode(); status != 1 {
+		if status := admitter.Cmd.ProcessState.ExitCode(); status != 1 {
 			t.Errorf("ended with status %d, want 1", status)
 		}
 		for _, line := range []string{"cannot be written: jobs are refused", "must be started again"} {
@@ -286,22 +287,4 @@ func TestADiskThatWasFullEndsTheProcess(t *testing.T) {
 		i.drain(accepted)
 		again.stop(t)
 	})
-}
-
-// lockedBuffer is what a process has logged so far.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }

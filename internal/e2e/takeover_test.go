@@ -1,10 +1,11 @@
+//go:build unix
+
 package e2e
 
 import (
 	"fmt"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -24,7 +25,7 @@ func TestTakeoverOfALargeBacklog(t *testing.T) {
 	c.until("jobs run", func() bool { return c.record.started() >= 5000 })
 	first := c.record.lastBy()
 	killed := monotonic()
-	first.signal(syscall.SIGKILL)
+	first.Kill()
 	c.ended(jobs)
 
 	starts := c.record.starts

@@ -3,18 +3,19 @@ package redistest
 
 import (
 	"bufio"
-	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os/exec"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/penstock-mq/penstock/internal/proctest"
 )
 
 // patience is how long a server may take to answer, and a cluster to form.
@@ -25,9 +26,8 @@ type Server struct {
 	addr, port string
 	dir        string
 	args       []string
-	cmd        *exec.Cmd
-	exited     chan struct{}
-	log        lockedBuffer
+	process    *proctest.Process
+	log        proctest.Log
 }
 
 // Start starts a server with further arguments, on a free port of 127.0.0.1. It is killed when the test ends. The test
@@ -75,26 +75,34 @@ func freePort() (string, error) {
 
 func (s *Server) start() error {
 	args := []string{"--port", s.port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", s.dir}
-	s.cmd = exec.Command("redis-server", append(args, s.args...)...)
-	s.cmd.Stdout, s.cmd.Stderr = &s.log, &s.log
-	endWithParent(s.cmd)
-	if err := s.cmd.Start(); err != nil {
+	if err := s.open(append(args, s.args...)...); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := s.poll(ctx, s.answers); err != nil {
+		s.Stop()
 		return fmt.Errorf("start redis-server: %w", err)
 	}
-	exited := make(chan struct{})
-	s.exited = exited
-	go func() {
-		_ = s.cmd.Wait() // its status is read from ProcessState
-		close(exited)
-	}()
-	deadline := time.After(patience)
-	for !s.answers() {
+	return nil
+}
+
+// open starts the process, which may not answer yet.
+func (s *Server) open(args ...string) (err error) {
+	cmd := exec.Command("redis-server", args...)
+	cmd.Stdout, cmd.Stderr = &s.log, &s.log
+	s.process, err = proctest.Open(cmd)
+	return err
+}
+
+// poll waits until the process is as it should be.
+func (s *Server) poll(ctx context.Context, done func() bool) error {
+	for !done() {
 		select {
-		case <-exited:
-			return fmt.Errorf("start redis-server: %s\n%s", s.cmd.ProcessState, s.log.String())
-		case <-deadline:
-			s.Stop()
-			return fmt.Errorf("start redis-server: no answer in %v\n%s", patience, s.log.String())
+		case <-s.process.Exited:
+			return fmt.Errorf("%s\n%s", s.process.Cmd.ProcessState, &s.log)
+		case <-ctx.Done():
+			return fmt.Errorf("not ready in time\n%s", &s.log)
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
@@ -126,10 +134,13 @@ func (s *Server) Client() *redis.Client {
 }
 
 // Stop kills the server, if it runs, and waits for that.
-func (s *Server) Stop() {
-	_ = s.cmd.Process.Kill() // an error says that it has ended already
-	<-s.exited
-}
+func (s *Server) Stop() { s.process.Kill() }
+
+// Freeze stops the server's process as a hanging machine would: connections stay open, nothing is answered.
+func (s *Server) Freeze() { s.process.Freeze() }
+
+// Thaw lets a frozen server go on.
+func (s *Server) Thaw() { s.process.Thaw() }
 
 // Restart kills the server and starts an empty one in its place.
 func (s *Server) Restart(t testing.TB) {
@@ -138,22 +149,4 @@ func (s *Server) Restart(t testing.TB) {
 	if err := s.start(); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// lockedBuffer collects what a process writes.
-type lockedBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return strings.TrimSpace(b.text.String())
 }

@@ -15,13 +15,13 @@ func TestServer(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	s.Freeze(t)
+	s.Freeze()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	if err := rdb.Get(ctx, "key").Err(); err == nil {
 		t.Error("a frozen server answers")
 	}
-	s.Thaw(t)
+	s.Thaw()
 	if got, err := rdb.Get(t.Context(), "key").Result(); err != nil || got != "value" {
 		t.Errorf("after the thaw: %q, %v", got, err)
 	}

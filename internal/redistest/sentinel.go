@@ -2,15 +2,12 @@ package redistest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -35,7 +32,7 @@ func StartSentinel(t testing.TB) *Sentinel {
 	// A sentinel asks the master for its replicas at once, and then not again for seconds.
 	rdb := s.Replica.Client()
 	defer rdb.Close()
-	err := poll(ctx, s.Replica, func() bool {
+	err := s.Replica.poll(ctx, func() bool {
 		info, err := rdb.Info(ctx, "replication").Result()
 		return err == nil && strings.Contains(info, "master_link_status:up")
 	})
@@ -49,7 +46,7 @@ func StartSentinel(t testing.TB) *Sentinel {
 	t.Cleanup(s.process.Stop)
 	sentinel := s.Client()
 	defer sentinel.Close()
-	err = poll(ctx, s.process, func() bool {
+	err = s.process.poll(ctx, func() bool {
 		// A replica that did not answer lately does not become the master. And a sentinel that the machine kept waiting
 		// for two seconds does nothing for a while, which need not be half a minute.
 		hurry := redis.NewStatusCmd(ctx, "sentinel", "debug", "info-period", "500", "tilt-period", "500")
@@ -82,33 +79,8 @@ sentinel failover-timeout %[3]s 3000
 	if err := os.WriteFile(file, []byte(settings), 0o600); err != nil {
 		return nil, err
 	}
-	exited := make(chan struct{})
-	s := &Server{addr: net.JoinHostPort("127.0.0.1", port), port: port, dir: dir, exited: exited,
-		cmd: exec.Command("redis-server", file, "--sentinel")}
-	s.cmd.Stdout, s.cmd.Stderr = &s.log, &s.log
-	endWithParent(s.cmd)
-	if err := s.cmd.Start(); err != nil {
-		return nil, err
-	}
-	go func() {
-		_ = s.cmd.Wait() // its status is read from ProcessState
-		close(exited)
-	}()
-	return s, nil
-}
-
-// poll waits until a process is as it should be.
-func poll(ctx context.Context, s *Server, done func() bool) error {
-	for !done() {
-		select {
-		case <-s.exited:
-			return fmt.Errorf("%s\n%s", s.cmd.ProcessState, s.log.String())
-		case <-ctx.Done():
-			return errors.New("not ready in time\n" + s.log.String())
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
-	return nil
+	s := &Server{addr: net.JoinHostPort("127.0.0.1", port), port: port, dir: dir}
+	return s, s.open(file, "--sentinel")
 }
 
 // Addr is where the sentinel listens: 127.0.0.1 and a port.
