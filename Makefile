@@ -7,6 +7,8 @@ FOR      ?= 1h
 OUTAGE   ?= 10m
 CHAOS    ?= 3m
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
+ERRCHECK    = github.com/kisielk/errcheck@v1.9.0
+PLATFORMS   = darwin/arm64 windows/amd64 linux/386
 
 .DEFAULT_GOAL := help
 .PHONY: help build run demo setup test lint simulate mutants outage chaos fuzz bench
@@ -33,10 +35,16 @@ test: setup ## all tests with the race detector, and SEEDS=500 simulated worlds,
 	CGO_ENABLED=1 go test -race -p 1 -timeout 10m -skip '^TestSimulation' ./...
 	go test ./workers -run '^TestSimulation' -seeds $(SEEDS)
 
-lint: ## gofmt, go vet, staticcheck, and whether go.mod is tidy
+lint: ## gofmt, go vet (also for macOS, Windows and 32 bit), staticcheck, errcheck, who imports whom, a tidy go.mod
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "gofmt -w is needed:"; echo "$$unformatted"; exit 1; }
 	go vet ./...
+	@for platform in $(PLATFORMS); do \
+		echo "go vet ./... for $$platform"; \
+		CGO_ENABLED=0 GOOS=$${platform%/*} GOARCH=$${platform#*/} go vet ./... || exit 1; \
+	done
 	go run $(STATICCHECK) ./...
+	go run $(ERRCHECK) -ignoretests -exclude scripts/errcheck.txt ./...
+	go test ./internal/walls
 	go mod tidy -diff
 
 simulate: ## the laws in virtual time, with seeds that nobody has run before, for FOR=1h

@@ -240,7 +240,7 @@ func parseOverrideRecord(value []byte, key Key) (policy.Override, error) {
 	o, err := policy.ParseOverride(r.Override)
 	if err != nil {
 		// Only what is sound was written, by somebody who knows more fields than we do.
-		return policy.Override{}, fmt.Errorf("read record: %w: %v", ErrVersion, err) //nolint:errorlint // no caller gave it: not his mistake
+		return policy.Override{}, fmt.Errorf("read record: %w: %v", ErrVersion, err) // no caller gave it: not his mistake
 	}
 	return o, nil
 }

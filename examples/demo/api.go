@@ -52,7 +52,7 @@ func (a *api) serve(ctx context.Context) (string, error) {
 		},
 	}
 	context.AfterFunc(ctx, func() { server.Close() })
-	go server.Serve(listener) //nolint:errcheck // it ends with ctx, and the demo with it
+	go func() { _ = server.Serve(listener) }() // it ends with ctx, and the demo with it
 	return "http://" + listener.Addr().String(), nil
 }
 

@@ -142,7 +142,7 @@ func (c *clients) submit(s submission, how way) {
 
 func (c *clients) overHTTP(s *submission, admitter int, header nats.Header) {
 	url := fmt.Sprintf("http://%s/v1/jobs/%s/%s", address(c.w.ports[admitter].http), s.policy, s.key)
-	request, err := http.NewRequest(http.MethodPost, url, strings.NewReader(s.name)) //nolint:noctx // the client has a time-out
+	request, err := http.NewRequest(http.MethodPost, url, strings.NewReader(s.name)) // the client has a time-out
 	if err != nil {
 		panic(err) // the URL is one
 	}
