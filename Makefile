@@ -11,7 +11,7 @@ ERRCHECK    = github.com/kisielk/errcheck@v1.9.0
 PLATFORMS   = darwin/arm64 windows/amd64 linux/386
 
 .DEFAULT_GOAL := help
-.PHONY: help build run demo setup test lint simulate mutants outage chaos fuzz bench
+.PHONY: help build run demo setup test test-all lint simulate mutants outage chaos fuzz bench
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,10 +30,18 @@ demo: build ## the whole main job in half a minute: bursts, a strict API, a kill
 setup: ## install what the tests need beside Go (C compiler, redis-server, python3), or say which command does
 	@scripts/setup
 
-# Tests hold real time to account, so packages do not share the processors: -p 1.
-test: setup ## all tests with the race detector, and SEEDS=500 simulated worlds, which share nothing, without it
-	CGO_ENABLED=1 go test -race -p 1 -timeout 10m -skip '^TestSimulation' ./...
+# What test leaves to test-all because it takes long: packages that start processes of ours, and clusters of three servers.
+PROCESSES = ./cmd/... ./docs ./examples/... ./internal/e2e
+CLUSTERS  = ^Test(Law3ClusterLosesNothing|ARollingRestartRunsNoJobTwice|ThreeNodesKeepRoomForLeases|AServerThatCameBackShowsNoOldState)$$
+
+test: setup ## what to run before a commit, with the race detector, and SEEDS=500 simulated worlds, which share nothing, without it
+	CGO_ENABLED=1 go test -race -skip '^TestSimulation|$(CLUSTERS)' \
+		$$(go list ./... | grep -vxF "$$(go list $(PROCESSES))")
 	go test ./workers -run '^TestSimulation' -seeds $(SEEDS)
+
+test-all: test ## all tests: also those of real processes and of clusters, one package after the other, for they hold time to account
+	CGO_ENABLED=1 go test -race -run '$(CLUSTERS)' ./workers ./queue
+	CGO_ENABLED=1 go test -race -p 1 -timeout 10m $(PROCESSES)
 
 lint: ## gofmt, go vet (also for macOS, Windows and 32 bit), staticcheck, errcheck, who imports whom, a tidy go.mod
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "gofmt -w is needed:"; echo "$$unformatted"; exit 1; }
