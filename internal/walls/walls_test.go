@@ -19,8 +19,9 @@ const module = "github.com/penstock-mq/penstock"
 var version = regexp.MustCompile(`/v[0-9]+$`)
 
 // imports is the map: what the packages of a directory import beside the standard library, tests
-// apart. Ours are named by their directory, other modules by the last word of their path. Whoever
-// adds an arrow adds it here, and says in the commit why it does not point upwards.
+// apart. Ours are named by their directory, the root's by a dot, other modules by the last word of
+// their path. Whoever adds an arrow adds it here, and says in the commit why it does not point
+// upwards.
 const imports = `
 algorithms:
 algorithms/algorithmstest: algorithms
@@ -179,8 +180,8 @@ func TestPackagesImportWhatTheMapSays(t *testing.T) {
 		dir := path.Dir(file)
 		got[dir] = append(got[dir], nil...)
 		for _, imported := range paths {
-			if own, ok := strings.CutPrefix(imported, module+"/"); ok {
-				got[dir] = append(got[dir], own)
+			if own, ok := strings.CutPrefix(imported+"/", module+"/"); ok {
+				got[dir] = append(got[dir], path.Clean(own))
 			}
 			for name, short := range required {
 				if within(imported, name) {
