@@ -39,15 +39,19 @@ workers/workerstest: algorithms policy queue queue/embedded workers nats.go
 admission: algorithms policy queue nats.go
 admission/answer: admission internal/seldom policy queue
 admission/httpapi: admission admission/answer admission/manage internal/hosts policy queue
-admission/limiter: admission algorithms algorithms/memstore algorithms/redisstore policy go-redis
-	gobreaker
+admission/limiter: admission algorithms algorithms/memstore policy gobreaker
+admission/limiter/inredis: admission/limiter algorithms algorithms/redisstore policy go-redis
 admission/manage: admission internal/redact policy queue workers nats.go
 admission/natsapi: admission admission/answer queue nats.go
 
-config: algorithms internal/nearest policy pflag viper yaml
-cmd/admitter: admission admission/httpapi admission/limiter admission/manage admission/natsapi
-	config internal/buildinfo internal/daemon internal/lifecycle internal/natsconn internal/seldom
-	internal/targets internal/telemetry policy queue queue/embedded workers nats.go go-redis pflag
+.: admission admission/httpapi admission/limiter admission/manage admission/natsapi
+	internal/buildinfo internal/hosts internal/lifecycle internal/natsconn internal/nearest
+	internal/seldom internal/targets internal/yamlfile policy queue queue/embedded workers nats.go
+
+config: algorithms internal/nearest internal/yamlfile policy pflag viper
+cmd/admitter: . admission/limiter admission/limiter/inredis config internal/buildinfo
+	internal/daemon internal/lifecycle internal/telemetry policy queue queue/embedded go-redis
+	pflag
 cmd/drainer: config internal/daemon internal/hosts internal/lifecycle internal/natsconn
 	internal/targets internal/telemetry workers nats.go
 
@@ -66,10 +70,11 @@ internal/redistest: internal/proctest go-redis
 internal/seldom:
 internal/targets: internal/reach policy queue workers workers/httptarget workers/natstarget
 	nats.go
-internal/telemetry: queue workers workers/workersprom client_golang
+internal/telemetry: . admission queue workers workers/workersprom client_golang
+internal/yamlfile: policy yaml
 
 examples/demo: internal/proctest queue nats.go
-examples/embedded: algorithms policy queue queue/embedded workers
+examples/embedded: . algorithms policy workers
 examples/publisher: nats.go
 examples/worker: workers nats.go
 `
