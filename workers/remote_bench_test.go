@@ -2,6 +2,7 @@ package workers
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"sync"
@@ -72,15 +73,19 @@ func (s *scripted) claim(offer *nats.Msg) *nats.Msg {
 	return answer
 }
 
-// outcome tells the valve about a job and returns what it answers.
+// outcome tells the valve about a job, again when there is no answer, as workers do, and returns what it says.
 func (s *scripted) outcome(job *nats.Msg, status string) string {
 	m := nats.NewMsg(job.Reply)
 	m.Header.Set("Penstock-Status", status)
-	answer, err := s.nc.RequestMsg(m, deadline)
-	if err != nil {
-		return err.Error()
+	for end := time.Now().Add(deadline); ; {
+		answer, err := s.nc.RequestMsg(m, deadline/4)
+		switch {
+		case err == nil:
+			return answer.Header.Get("Penstock-Status")
+		case !errors.Is(err, nats.ErrTimeout) || time.Now().After(end):
+			return err.Error()
+		}
 	}
-	return answer.Header.Get("Penstock-Status")
 }
 
 func (s *scripted) stop() {
