@@ -88,7 +88,7 @@ func (w *world) keepCopies(ctx context.Context) {
 }
 
 func (w *world) copies(client *http.Client, monitor string) ([]byte, error) {
-	response, err := client.Get("http://" + monitor + "/jsz?accounts=true&streams=true") //nolint:noctx // the client has a time-out
+	response, err := client.Get("http://" + monitor + "/jsz?accounts=true&streams=true") // the client has a time-out
 	if err != nil {
 		return nil, err
 	}
