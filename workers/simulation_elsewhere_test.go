@@ -38,6 +38,7 @@ type proposal struct {
 type promise struct {
 	from  *lendingProcess
 	key   queue.Key
+	alone bool // it may be given no other key's job: see nextTurn
 	at    time.Duration
 	run   *stint
 	ended bool
@@ -168,7 +169,7 @@ func (o *lendingProcess) offered(p *proposal, n int, turn nextTurn) {
 		})
 		return
 	}
-	c := &promise{from: o, key: turn.key, at: w.now}
+	c := &promise{from: o, key: turn.key, alone: turn.alone, at: w.now}
 	claim := func() { w.message(o.d, p.d, func() { p.claimed(c, n) }) }
 	if w.chance(0.02) {
 		w.after(w.between(0, 2*claimWindow), claim)

@@ -91,12 +91,17 @@ func (w *world) takeTurn(s *stint) {
 	if s.d.core.valves[f.policy].breaker.open {
 		clear(c.pairs) // every bucket is probed in its turn, whatever its weight
 	}
+	alone := s.worker != nil && s.worker.alone
 	taken := float64(f.cost) / float64(s.d.told[f.policy].weight(f.key))
 	for i, a := range keys {
 		for _, b := range keys[i+1:] {
-			if (a == f.key || w.able(s.d, c, a)) && (b == f.key || w.able(s.d, c, b)) {
+			winner := a == f.key || b == f.key
+			switch {
+			case alone && winner: // the other may have more right to a worker, and none to this one
+				delete(c.pairs, [2]queue.Key{a, b})
+			case (a == f.key || w.able(s.d, c, a)) && (b == f.key || w.able(s.d, c, b)):
 				w.compete(c, [2]queue.Key{a, b}, f.key, taken)
-			} else {
+			default:
 				delete(c.pairs, [2]queue.Key{a, b})
 			}
 		}
