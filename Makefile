@@ -10,7 +10,7 @@ OUTAGE   ?= 10m
 CHAOS    ?= 3m
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 ERRCHECK    = github.com/kisielk/errcheck@v1.9.0
-PLATFORMS   = darwin/arm64 windows/amd64 linux/386
+PLATFORMS   = darwin/arm64 windows/386
 
 .DEFAULT_GOAL := help
 .PHONY: help build run demo setup test test-all lint simulate mutants outage chaos fuzz bench

@@ -64,7 +64,7 @@ func (l *Backlog) whole(ctx context.Context, stream *jetstream.StreamInfo, first
 	}
 	l.leader, l.has = stream.Cluster.Leader, info.NumPending
 	for range 10 {
-		if stream.State.Msgs == 0 || info.Delivered.Stream < stream.State.FirstSeq {
+		if !beginsLate(stream.State, info) {
 			return nil
 		}
 		select {
@@ -78,6 +78,11 @@ func (l *Backlog) whole(ctx context.Context, stream *jetstream.StreamInfo, first
 	}
 	l.lack(first, 1)
 	return errBeginsLate
+}
+
+// beginsLate reports whether a new consumer, which has delivered nothing, leaves out what is stored.
+func beginsLate(stream jetstream.StreamState, consumer jetstream.ConsumerInfo) bool {
+	return stream.Msgs > 0 && consumer.Delivered.Stream >= stream.FirstSeq
 }
 
 // passOver has other servers lead the stream until one has all that the former consumer waits for.

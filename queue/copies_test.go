@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // copyOf is what one server holds of a stream.
@@ -44,6 +45,28 @@ func (c *cluster) leads(i int, stream string) {
 		}
 		return false
 	})
+}
+
+// A consumer's place before its first delivery is the sequence before the one that it begins with.
+func TestAConsumerThatBeginsLateIsKnown(t *testing.T) {
+	for name, c := range map[string]struct {
+		jobs, first, place uint64
+		want               bool
+	}{
+		"an empty stream":    {0, 8, 7, false},
+		"of a new stream":    {3, 1, 0, false},
+		"at the first job":   {3, 8, 7, false},
+		"after some went":    {3, 8, 2, false},
+		"behind the first":   {3, 8, 8, true},
+		"behind all of them": {3, 8, 10, true},
+	} {
+		stream := jetstream.StreamState{Msgs: c.jobs, FirstSeq: c.first}
+		var consumer jetstream.ConsumerInfo
+		consumer.Delivered.Stream = c.place
+		if got := beginsLate(stream, consumer); got != c.want {
+			t.Errorf("%s: late %v, want %v", name, got, c.want)
+		}
+	}
 }
 
 // A server that was away catches up with what was deleted meanwhile, is killed and comes back, and

@@ -1671,9 +1671,9 @@ func (j orderedJob) moved`,
 	},
 	{
 		name: "late-beginning-of-a-consumer", file: "queue/copies.go",
-		old: "return errBeginsLate",
-		new: "return nil",
-		by:  "./queue TestJobsOutliveACopyThatLacksThem",
+		old: "consumer.Delivered.Stream >= stream.FirstSeq",
+		new: "consumer.Delivered.Stream > stream.FirstSeq",
+		by:  "./queue TestAConsumerThatBeginsLateIsKnown",
 	},
 	{
 		name: "lacking-leader-believed", file: "queue/copies.go",
