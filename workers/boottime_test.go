@@ -237,6 +237,58 @@ func TestTheServersClockIsKnownToAFewMilliseconds(t *testing.T) {
 	}
 }
 
+// TestNothingStartsByAClockThatIsHardlyKnown: a stamp that was long under way leaves open when it was put on, so a renewal is
+// sent at once that may tell better. Where all are as slow, the third has to do.
+func TestNothingStartsByAClockThatIsHardlyKnown(t *testing.T) {
+	c := coreBench(t, slowly())
+	_, now := takeOver(c, opened{last: 100})
+	renewal := func(took time.Duration) (p put) {
+		t.Helper()
+		c.advance(now)
+		p = putFor(t, c, whyRenew)
+		c.out = actions{}
+		now = now.add(took)
+		return p
+	}
+	stamp := func(p put, stored time.Time) {
+		seen := record{exists: true, value: p.value, revision: c.lease.revision + 1, stored: stored}
+		c.put(p, putOK, seen.revision, now)
+		c.watched(tableDrainers, p.key, seen, now)
+	}
+	slow, prompt := 900*ms, ms
+	for _, x := range []struct {
+		name string
+		took []time.Duration
+	}{
+		{"a slow one, and a prompt one", []time.Duration{slow, prompt}},
+		{"two slow ones, and a prompt one", []time.Duration{slow, slow, prompt}},
+		{"slow ones only", []time.Duration{slow, slow, slow}},
+		{"a prompt one", []time.Duration{prompt}},
+	} {
+		c.jumped(now)
+		for i, took := range x.took {
+			if c.open(now) {
+				t.Errorf("%s: open before stamp %d", x.name, i)
+			}
+			stamp(renewal(took), originWall.Add(now.since(origin)))
+		}
+		if !c.open(now) {
+			t.Errorf("%s: not open", x.name)
+		}
+		off := c.wall(now).Sub(originWall.Add(now.since(origin)))
+		if took := x.took[len(x.took)-1]; off.Abs() > took {
+			t.Errorf("%s: the clock is off by %v", x.name, off)
+		}
+	}
+	now = now.add(simulatedLease / 3)
+	if stamp(renewal(slow), originWall.Add(now.since(origin)+time.Hour)); c.open(now) {
+		t.Error("open by the first stamp of a clock that is an hour ahead, which was slow")
+	}
+	if stamp(renewal(prompt), originWall.Add(now.since(origin)+time.Hour)); !c.open(now) {
+		t.Error("not open by its second stamp, which was prompt")
+	}
+}
+
 // TestNothingIsClaimedBeforeTheServersClockIsKnown: the deadlines of what arrives would be judged by no clock at all.
 func TestNothingIsClaimedBeforeTheServersClockIsKnown(t *testing.T) {
 	p := leaky("api", "10/s")

@@ -265,15 +265,21 @@ func (c *core) entombedRead(p put, found record, now instant) {
 type serverClock struct {
 	least, most int64
 	known       bool
+	vague       int       // stamps in a row that would not tell it well enough
 	since       instant   // the clocks jumped: renewals that were sent before tell nothing
 	dated       time.Time // what it showed at instant 0 when the dates of all jobs were put into instants last
 }
 
-// datesOff is by how much JetStream's clock must differ from that for it to be done again.
-const datesOff = 100 * time.Millisecond
+const (
+	// datesOff is by how much JetStream's clock must differ from that for it to be done again.
+	datesOff = 100 * time.Millisecond
+	// mostVague is how many renewals in a row may be slow until it is taken that they all are.
+	mostVague = 3
+)
 
 // stamped takes the time at which JetStream stored a renewal: after it was sent, and before it was seen. All that is known
-// together tells most; what contradicts it is news: of another leader's clock, of a clock that was set, or of drift.
+// together tells most; what contradicts it is news: of another leader's clock, of a clock that was set, or of drift. News
+// that leaves more open than dates may be off by is not acted on: as after a jump, a renewal is sent at once to tell better.
 func (c *core) stamped(nonce uint64, stored time.Time, now instant) {
 	i := slices.IndexFunc(c.lease.sends, func(s send) bool { return s.nonce == nonce })
 	s := &c.server
@@ -282,7 +288,11 @@ func (c *core) stamped(nonce uint64, stored time.Time, now instant) {
 	}
 	least, most := stored.UnixNano()-int64(now), stored.UnixNano()-int64(c.lease.sends[i].at)
 	if !s.known || most < s.least || least > s.most {
-		s.least, s.most, s.known = least, most, true
+		if s.vague++; most-least > 2*int64(datesOff) && s.vague < mostVague {
+			c.jumped(now)
+			return
+		}
+		s.least, s.most, s.known, s.vague = least, most, true, 0
 	} else {
 		s.least, s.most = max(s.least, least), min(s.most, most)
 	}

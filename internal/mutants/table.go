@@ -105,6 +105,18 @@ var table = []mutant{
 		by:  "./workers TestTheServersClockIsKnownToAFewMilliseconds",
 	},
 	{
+		name: "slow-stamp-believed", file: "workers/lease.go",
+		old: "most-least > 2*int64(datesOff) && ",
+		new: "false && ",
+		by:  "./workers TestNothingStartsByAClockThatIsHardlyKnown",
+	},
+	{
+		name: "slow-stamps-never-believed", file: "workers/lease.go",
+		old: " && s.vague < mostVague {",
+		new: " {",
+		by:  "./workers TestNothingStartsByAClockThatIsHardlyKnown",
+	},
+	{
 		name: "claims-before-the-servers-clock-is-known", file: "workers/core.go",
 		old: " || !c.server.known {",
 		new: " {",
