@@ -13,7 +13,7 @@ func (d *drainer) save(s *save) {
 			w.attempts[key] = storedAttempt{s.record, w.stamp(attemptsName), w.revision}
 			w.noteAttempt(d, *s)
 		}
-	}, s.bucket.part.policy, func(v *valve) {
+	}, s.bucket.part, func(v *valve) {
 		if !conflict {
 			d.saved(v, s)
 			return
@@ -22,7 +22,7 @@ func (d *drainer) save(s *save) {
 		d.call(attemptsName, func() {
 			a := w.attempts[key]
 			found = record{exists: a.V != 0, value: encode(a.attemptRecord), revision: a.revision}
-		}, s.bucket.part.policy, func(v *valve) {
+		}, s.bucket.part, func(v *valve) {
 			if s.met(found) {
 				d.saved(v, s)
 			} else {

@@ -8,9 +8,13 @@ import (
 
 // What a drainer of the simulation asks the server for single jobs and partitions, and what its steps cost.
 
-// call does something on the server and then tells the valve of a policy, and repeats it until the answer came.
-func (d *drainer) call(on string, do func(), policy string, then func(v *valve)) {
+// call does something on the server and then tells the valve of a partition, and repeats it until the answer came or the
+// partition's backlog is closed.
+func (d *drainer) call(on string, do func(), p *partition, then func(v *valve)) {
 	w := d.w
+	if p.state > partitionLive {
+		return
+	}
 	w.after(w.latency(), func() {
 		late := w.has(lateCalls) && w.chance(0.05)
 		applied := !late && !w.down && !w.headless(on) && d.cut <= w.now && !w.chance(0.01)
@@ -22,13 +26,13 @@ func (d *drainer) call(on string, do func(), policy string, then func(v *valve))
 		}
 		if applied && !w.chance(0.01) {
 			w.to(d, w.latency(), func() {
-				if v := d.core.valves[policy]; v != nil {
+				if v := d.core.valves[p.policy]; v != nil {
 					then(v)
 				}
 			})
 		} else if d.alive {
 			d.hinder()
-			w.after(time.Second, func() { d.call(on, do, policy, then) })
+			w.after(time.Second, func() { d.call(on, do, p, then) })
 		}
 	})
 }

@@ -333,8 +333,7 @@ func (d *drainer) performJobs(o *actions) {
 	}
 	for _, u := range o.burials {
 		w.settles(d, u.job)
-		name := u.bucket.part.policy
-		d.call(lettersName, func() { w.letter(d, u, asked) }, name, func(v *valve) { v.buried(u.job) })
+		d.call(lettersName, func() { w.letter(d, u, asked) }, u.bucket.part, func(v *valve) { v.buried(u.job) })
 	}
 	for _, f := range o.forgets {
 		w.after(w.latency(), func() { w.deleteAttempt(f) })
