@@ -105,6 +105,10 @@ func (d *drainer) tell(r report) {
 func (w *world) reported(r report) bool {
 	for _, d := range w.drainers {
 		if d.reachable() && d.core.reported(r.policy, r.partition, r.outcome, d.clock()) {
+			s := w.streams[r.policy]
+			if m := s.messages[r.outcome.Seq]; m != nil && r.outcome.Stream == s.created.UnixNano() {
+				w.cools(w.fateOf(r.policy, m).bucket, d.told[r.policy], r.outcome)
+			}
 			d.step()
 			return true
 		}

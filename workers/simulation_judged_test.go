@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
 )
 
 // The judge of the simulation is judged itself, where the world obliges it to be lenient: by histories, some of which must fail.
@@ -90,5 +91,23 @@ func TestACrashCountsWhereACheckpointToldOfTheRun(t *testing.T) {
 		if noted := h.w.noted(s); noted != (composed >= s.slot.number) {
 			t.Errorf("%s: noted %v", name, noted)
 		}
+	}
+}
+
+// TestAPauseHoldsABucketUpOnceItsOwnerHears: a run of a former owner says nothing to its heir until it is reported, and then of
+// its own bucket alone, until the pause ends.
+func TestAPauseHoldsABucketUpOnceItsOwnerHears(t *testing.T) {
+	h := newHeirs()
+	h.w.watchStandstill()
+	api := &told{Policy: *h.w.policyOf("api")}
+	h.former.d.told = map[string]*told{"api": api}
+	h.former.part.state = partitionSurrendered
+	cool := func(key queue.Key) time.Duration { return h.w.stands.buckets[bucketOf("api", key)].cool }
+	pause := outcome{Kind: outcomeThrottled, RetryAfter: time.Minute}
+	if h.w.hears(h.former, pause, false); cool("k0") != 0 {
+		t.Errorf("until %v, before it is reported", cool("k0"))
+	}
+	if h.w.cools("api/k0", api, pause); cool("k0") != time.Minute+answers || cool("k1") != 0 {
+		t.Errorf("k0 until %v, want a minute and %v more; k1 until %v, want 0", cool("k0"), answers, cool("k1"))
 	}
 }

@@ -261,13 +261,24 @@ func (w *world) rests(s *stint, o outcome, ours bool) {
 		if s.given > b.down { // else it may have begun before a breaker opened, and closes none
 			b.down = 0
 		}
+	default:
+		w.cools(f.bucket, s.d.told[f.policy], o)
+	}
+}
+
+// cools is called when an owner hears from a target that is down or asks for a pause: from a run of its own, or from one that a
+// former owner reports to it, which holds the bucket up from then on as well.
+func (w *world) cools(bucket string, t *told, o outcome) {
+	b := w.stands.buckets[bucket]
+	switch {
+	case b == nil:
 	case o.Kind == outcomeThrottled:
-		wait := max(o.RetryAfter, doubled(time.Duration(retry.Backoff), b.throttles, time.Duration(retry.MaxCooldown)))
+		wait := max(o.RetryAfter, doubled(time.Duration(t.Retry.Backoff), b.throttles, time.Duration(t.Retry.MaxCooldown)))
 		b.throttles++
 		b.cool = max(b.cool, w.now+wait+answers)
 	case o.Unavailable:
 		for _, key := range keys { // all of them may wait for it
-			w.stands.buckets[bucketOf(f.policy, key)].down = w.now
+			w.stands.buckets[bucketOf(t.Name, key)].down = w.now
 		}
 	}
 }
