@@ -451,37 +451,6 @@ func TestRemoteOneBucketDoesNotTakeAllWorkers(t *testing.T) {
 	b.empty("api")
 }
 
-// Under a total outflow it is the turn of the bucket that hangs, for it has had the fewest: a worker with room left that
-// refuses it is asked for another.
-func TestRemoteAWorkerRefusesABucketAndNotItsPolicy(t *testing.T) {
-	p := total("1000/s")
-	p.Partitions, p.Workers = 1, 2
-	b := newBench(t, p)
-	hanged := make(chan struct{})
-	release := sync.OnceFunc(func() { close(hanged) })
-	var hanging, fine atomic.Int64
-	b.lend(Options{}, map[string]Handler{"mail": func(_ context.Context, job Job) error {
-		if job.Key == "hangs" {
-			hanging.Add(1)
-			<-hanged
-			return nil
-		}
-		fine.Add(1)
-		return nil
-	}})
-	b.valve(Options{})
-	t.Cleanup(release) // first of all, so that everybody can stop
-	b.publish("mail", "hangs", 0, 20)
-	b.until("a job hangs", func() bool { return hanging.Load() == 1 })
-	b.publish("mail", "fine", 0, 20)
-	b.until("the other bucket runs", func() bool { return fine.Load() == 20 })
-	if n := hanging.Load(); n > 1 {
-		t.Errorf("the bucket that hangs took %d of 2 workers", n)
-	}
-	release()
-	b.empty("mail")
-}
-
 func TestLendOnlyEndsWithItsConnection(t *testing.T) {
 	b := newBench(t, leaky("api", "50/s"))
 	ready := make(chan struct{})

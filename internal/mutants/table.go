@@ -1205,12 +1205,6 @@ func (j orderedJob) moved`,
 		by:  "./workers TestWhatAWorkerRefusesHoldsNoOtherUp",
 	},
 	{
-		name: "refusal-unheard", file: "workers/remote.go",
-		old: "if status == statusCrowded {",
-		new: "if false {",
-		by:  "./workers TestRemoteAWorkerRefusesABucketAndNotItsPolicy",
-	},
-	{
 		name: "claims-kept-when-closed", file: "workers/claims.go",
 		old: "(all || c.held",
 		new: "(c.held",
