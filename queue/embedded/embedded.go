@@ -1,4 +1,5 @@
-// Package embedded runs a nats-server with JetStream inside the process: Penstock's default broker, and what tests use.
+// Package embedded runs a nats-server with JetStream inside the process: Penstock's default broker,
+// and what tests use.
 package embedded
 
 import (
@@ -30,22 +31,24 @@ const (
 	startTimeout = 60 * time.Second
 )
 
-// Options say where the server keeps its data and whether it listens. The zero value is a server for a test: a temporary
-// directory and no port.
+// Options say where the server keeps its data and whether it listens. The zero value is a server
+// for a test: a temporary directory and no port.
 type Options struct {
-	// Dir is where JetStream keeps its data; it is created when missing. Empty: a temporary directory that Shutdown
-	// removes.
+	// Dir is where JetStream keeps its data; it is created when missing. Empty: a temporary
+	// directory that Shutdown removes.
 	Dir string
-	// Listen is the "host:port" for clients; port 0 takes a free one. Empty: no port, only [Server.Connect].
+	// Listen is the "host:port" for clients; port 0 takes a free one. Empty: no port, only
+	// [Server.Connect].
 	Listen string
-	// Sync is how often what was written is forced to disk: what a power cut can lose. A crash of the process loses
-	// nothing. 0: every 2 minutes, the server's default.
+	// Sync is how often what was written is forced to disk: what a power cut can lose. A crash of
+	// the process loses nothing. 0: every 2 minutes, the server's default.
 	Sync time.Duration
 	// SyncAlways forces every write to disk before it is acknowledged, 20 to 40 times slower.
 	SyncAlways bool
-	// MaxStore is how many bytes JetStream may store, as it counts them: messages with some 30 bytes each. Files take more
-	// while messages in the middle of them are gone, up to twice as much. 0: half of what the disk has free or Dir takes.
-	// What is stored already, and a seventh more, is allowed in any case.
+	// MaxStore is how many bytes JetStream may store, as it counts them: messages with some 30
+	// bytes each. Files take more while messages in the middle of them are gone, up to twice as
+	// much. 0: half of what the disk has free or Dir takes. What is stored already, and a seventh
+	// more, is allowed in any case.
 	MaxStore int64
 	// Logger gets the server's warnings and errors. Nil: they are dropped.
 	Logger *slog.Logger
@@ -63,8 +66,8 @@ type Server struct {
 	once sync.Once
 }
 
-// Start starts a server and returns when it is ready. A port in use, a directory that cannot be written or one that
-// another server has open are errors.
+// Start starts a server and returns when it is ready. A port in use, a directory that cannot be
+// written or one that another server has open are errors.
 func Start(o Options) (*Server, error) {
 	s := &Server{listens: o.Listen != ""}
 	options := &server.Options{
@@ -76,8 +79,8 @@ func Start(o Options) (*Server, error) {
 		NoSigs:       true,
 		SyncInterval: o.Sync,
 		SyncAlways:   o.SyncAlways,
-		// The bound is the account's, which clients can ask for. The server's own would be in the way at a restart: it counts
-		// what streams may take twice.
+		// The bound is the account's, which clients can ask for. The server's own would be in the
+		// way at a restart: it counts what streams may take twice.
 		JetStreamMaxStore: 1 << 60,
 	}
 	if s.listens {
@@ -162,24 +165,26 @@ func (s *Server) limit(logger *slog.Logger) error {
 			return fmt.Errorf("lower the bounds of streams: %w", err)
 		}
 	}
-	// Without room for a lease nothing would ever leave the store, and without any for what streams reserve their bounds
-	// could not be changed.
+	// Without room for a lease nothing would ever leave the store, and without any for what streams
+	// reserve their bounds could not be changed.
 	usage := account.JetStreamUsage()
 	if least := int64(max(usage.Store/7*8, usage.ReservedStore)) + 1<<20; s.maxStore < least {
 		if logger != nil {
-			logger.Warn("the store holds more than it may, and is allowed more until the next start",
+			logger.Warn(
+				"the store holds more than it may, and is allowed more until the next start",
 				"max_store", policy.Size(s.maxStore), "allowed", policy.Size(least))
 		}
 		s.maxStore = least
 	}
 	return account.UpdateJetStreamLimits(map[string]server.JetStreamAccountLimits{"": {
-		MaxMemory: -1, MaxStore: s.maxStore, MaxStreams: -1, MaxConsumers: -1, MaxAckPending: -1, MemoryMaxStreamBytes: -1,
-		StoreMaxStreamBytes: -1,
+		MaxMemory: -1, MaxStore: s.maxStore, MaxStreams: -1, MaxConsumers: -1, MaxAckPending: -1,
+		MemoryMaxStreamBytes: -1,
+		StoreMaxStreamBytes:  -1,
 	}})
 }
 
-// shrink lowers the bounds of the streams that lose nothing by it, because they refuse what does not fit. Who makes them gives
-// them the bounds that they should have.
+// shrink lowers the bounds of the streams that lose nothing by it, because they refuse what does
+// not fit. Who makes them gives them the bounds that they should have.
 func (s *Server) shrink(factor float64) error {
 	nc, err := s.Connect()
 	if err != nil {
@@ -204,15 +209,17 @@ func (s *Server) shrink(factor float64) error {
 	return list.Err()
 }
 
-// ErrBroken says that the server can store nothing more in some of its streams, or in any, until it is started again.
+// ErrBroken says that the server can store nothing more in some of its streams, or in any, until it
+// is started again.
 var ErrBroken = errors.New("the NATS server's files are broken until it is started again")
 
 // probeBytes is what Check writes: more than what a page that is begun may have left.
 const probeBytes = 64 << 10
 
-// Check reports whether what is published can be stored: it writes a small file beside the server's own, and asks the
-// server whether it could write. An error of the file system means that the disk is full, or cannot be written for another
-// reason; [ErrBroken] that it can be written, but the server gave up on some of its files while it could not.
+// Check reports whether what is published can be stored: it writes a small file beside the server's
+// own, and asks the server whether it could write. An error of the file system means that the disk
+// is full, or cannot be written for another reason; [ErrBroken] that it can be written, but the
+// server gave up on some of its files while it could not.
 func (s *Server) Check() error {
 	name := filepath.Join(s.storeDir, "probe")
 	err := os.WriteFile(name, make([]byte, probeBytes), 0o600)
@@ -249,8 +256,8 @@ func splitListen(listen string) (string, int, error) {
 	return host, port, nil
 }
 
-// Connect opens an in-process connection: no port, no network. It retries for ever and pings every 2 seconds unless the
-// options say otherwise.
+// Connect opens an in-process connection: no port, no network. It retries for ever and pings every
+// 2 seconds unless the options say otherwise.
 func (s *Server) Connect(opts ...nats.Option) (*nats.Conn, error) {
 	all := append([]nats.Option{
 		nats.InProcessServer(s.server),
@@ -272,8 +279,8 @@ func (s *Server) URL() string {
 	return s.server.ClientURL()
 }
 
-// Shutdown stops the server, waits until its data are written and its goroutines have ended, and removes a temporary
-// directory. It may be called more than once.
+// Shutdown stops the server, waits until its data are written and its goroutines have ended, and
+// removes a temporary directory. It may be called more than once.
 func (s *Server) Shutdown() {
 	s.once.Do(func() {
 		s.server.Shutdown()
@@ -290,8 +297,8 @@ func (s *Server) release() {
 	}
 }
 
-// bridge hands the server's log to a slog.Logger, of the same warning one line in ten seconds: clients can cause them. The
-// server reports that it cannot start only here.
+// bridge hands the server's log to a slog.Logger, of the same warning one line in ten seconds:
+// clients can cause them. The server reports that it cannot start only here.
 type bridge struct {
 	lines *seldom.Log // nil: none
 	fatal chan string

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/penstock-mq/penstock/internal/seldom"
 )
 
@@ -38,7 +39,8 @@ func stream(t *testing.T, s *Server) jetstream.Stream {
 	if err != nil {
 		t.Fatal(err)
 	}
-	created, err := js.CreateOrUpdateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s.>"}})
+	created, err := js.CreateOrUpdateStream(t.Context(),
+		jetstream.StreamConfig{Name: "S", Subjects: []string{"s.>"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +130,8 @@ func TestClearErrors(t *testing.T) {
 		if err == nil {
 			s.Shutdown()
 		}
-		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "start embedded NATS: ") {
+		if err == nil || !strings.Contains(err.Error(), c.want) ||
+			!strings.HasPrefix(err.Error(), "start embedded NATS: ") {
 			t.Errorf("%+v: %v, want %q", c.o, err, c.want)
 		}
 		if took := time.Since(began); took > startTimeout/2 {
@@ -153,8 +156,10 @@ func TestOnlyWarningsAreLogged(t *testing.T) {
 	s.Shutdown()
 	mu.Lock()
 	defer mu.Unlock()
-	if text := out.String(); strings.Contains(text, "level=INFO") || strings.Contains(text, "level=DEBUG") ||
-		!strings.Contains(text, "level=WARN") || !strings.Contains(text, "level=ERROR") || !strings.Contains(text, "low on space") {
+	if text := out.String(); strings.Contains(text, "level=INFO") ||
+		strings.Contains(text, "level=DEBUG") ||
+		!strings.Contains(text, "level=WARN") || !strings.Contains(text, "level=ERROR") ||
+		!strings.Contains(text, "low on space") {
 		t.Errorf("logged:\n%s", text)
 	}
 }
@@ -163,8 +168,8 @@ type writer func(p []byte) (int, error)
 
 func (w writer) Write(p []byte) (int, error) { return w(p) }
 
-// TestMaxStore: what may be stored is the account's limit, which any client can ask for; a bound below what is stored already
-// leaves room to drain it.
+// TestMaxStore: what may be stored is the account's limit, which any client can ask for; a bound
+// below what is stored already leaves room to drain it.
 func TestMaxStore(t *testing.T) {
 	dir := t.TempDir()
 	limit := func(o Options) int64 {
@@ -184,7 +189,8 @@ func TestMaxStore(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := js.CreateOrUpdateStream(t.Context(), jetstream.StreamConfig{Name: "KV", Subjects: []string{"kv.>"}}); err != nil {
+		if _, err := js.CreateOrUpdateStream(t.Context(),
+			jetstream.StreamConfig{Name: "KV", Subjects: []string{"kv.>"}}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := js.Publish(t.Context(), "kv.a", make([]byte, 256<<10)); err != nil {
@@ -197,8 +203,9 @@ func TestMaxStore(t *testing.T) {
 			}
 			return info.Limits.MaxStore
 		}
-		if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s.>"}, MaxBytes: 24 << 20,
-			Discard: jetstream.DiscardNew}); err != nil {
+		if _, err := js.CreateStream(t.Context(),
+			jetstream.StreamConfig{Name: "S", Subjects: []string{"s.>"}, MaxBytes: 24 << 20,
+				Discard: jetstream.DiscardNew}); err != nil {
 			t.Fatal(err)
 		}
 		for range 8 {

@@ -22,7 +22,9 @@ func ExampleStart() {
 	}
 	defer nc.Close()
 
-	if _, err := nc.Subscribe("greet", func(m *nats.Msg) { _ = m.Respond([]byte("hello, " + string(m.Data))) }); err != nil {
+	if _, err := nc.Subscribe("greet", func(m *nats.Msg) {
+		_ = m.Respond([]byte("hello, " + string(m.Data)))
+	}); err != nil {
 		log.Fatal(err)
 	}
 	answer, err := nc.Request("greet", []byte("world"), time.Second)
