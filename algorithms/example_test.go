@@ -9,14 +9,17 @@ import (
 
 func show(d algorithms.Decision) {
 	if d.Allowed {
-		fmt.Printf("allowed %d, %d of %d remain, go ahead in %s\n", d.Granted, d.Remaining, d.Limit, d.Delay)
+		fmt.Printf("allowed %d, %d of %d remain, go ahead in %s\n", d.Granted, d.Remaining, d.Limit,
+			d.Delay)
 	} else {
-		fmt.Printf("refused, %d of %d remain, come back in %s\n", d.Remaining, d.Limit, d.RetryAfter)
+		fmt.Printf("refused, %d of %d remain, come back in %s\n", d.Remaining, d.Limit,
+			d.RetryAfter)
 	}
 }
 
 func ExampleTokenBucket() {
-	bucket := algorithms.TokenBucket{Capacity: 3, Refill: algorithms.Rate{Count: 3, Per: time.Minute}}
+	bucket := algorithms.TokenBucket{Capacity: 3,
+		Refill: algorithms.Rate{Count: 3, Per: time.Minute}}
 	now := time.Date(2026, 3, 2, 1, 0, 0, 0, time.UTC)
 
 	var state algorithms.TokenBucketState // a key never seen
@@ -34,7 +37,8 @@ func ExampleTokenBucket() {
 }
 
 func ExampleLeakingBucket() {
-	bucket := algorithms.LeakingBucket{Capacity: 3, Outflow: algorithms.Rate{Count: 2, Per: time.Second}}
+	bucket := algorithms.LeakingBucket{Capacity: 3,
+		Outflow: algorithms.Rate{Count: 2, Per: time.Second}}
 	now := time.Date(2026, 3, 2, 1, 0, 0, 0, time.UTC)
 
 	var state algorithms.LeakingBucketState
@@ -97,7 +101,8 @@ func ExampleSlidingCounter() {
 }
 
 func ExampleTokenBucket_TakeUpTo() {
-	bucket := algorithms.TokenBucket{Capacity: 5, Refill: algorithms.Rate{Count: 1, Per: time.Second}}
+	bucket := algorithms.TokenBucket{Capacity: 5,
+		Refill: algorithms.Rate{Count: 1, Per: time.Second}}
 	now := time.Date(2026, 3, 2, 1, 0, 0, 0, time.UTC)
 
 	state, d := bucket.TakeUpTo(algorithms.TokenBucketState{}, now, 8)

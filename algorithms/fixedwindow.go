@@ -5,18 +5,22 @@ import (
 	"time"
 )
 
-// FixedWindow lets Limit units pass in every window. Windows are aligned to the clock, in UTC: those of a minute begin
-// at :00, those of a day at midnight, those of a week on Monday. (Windows of any other length are counted from Monday,
-// 29 December 1969, 00:00 UTC.)
+// FixedWindow lets Limit units pass in every window. Windows are aligned to the clock, in UTC:
+// those of a minute begin at :00, those of a day at midnight, those of a week on Monday. (Windows
+// of any other length are counted from Monday, 29 December 1969, 00:00 UTC.)
 //
 //	passes ⇔ units in this window + n ≤ Limit
 //
-// Bound: in any time T ≤ Window at most 2·Limit units pass, and that is no slip: Limit at the end of one window and
-// Limit at the start of the next, even within a microsecond. Choose [SlidingCounter] or [SlidingLog] where that
-// matters.
+// It is the counter per key and window that the Redis documentation describes at INCR ("Rate
+// limiter 1"). It costs two integers per key, and every request a few operations.
 //
-// A clock that steps back into the window before finds the window that it left still counting, so going to and fro
-// across an edge earns nothing. Further back than that, what was used counts until the next window but one.
+// Bound: in any time T ≤ Window at most 2·Limit units pass, and that is no slip: Limit at the end
+// of one window and Limit at the start of the next, even within a microsecond. Choose
+// [SlidingCounter] or [SlidingLog] where that matters.
+//
+// A clock that steps back into the window before finds the window that it left still counting, so
+// going back and forth across an edge earns nothing. Further back than that, what was used counts
+// until the next window but one.
 type FixedWindow struct {
 	// Limit is how many units pass per window: 1 to [MaxLimit].
 	Limit int64
@@ -29,14 +33,15 @@ type FixedWindowState struct{ Start, Used int64 }
 
 var _ Rule[FixedWindowState] = FixedWindow{}
 
-// monday is how long before 1970 the windows begin to count, in microseconds: 1 January 1970 was a Thursday.
+// monday is how long before 1970 the windows begin to count, in microseconds: 1 January 1970 was a
+// Thursday.
 const monday = int64(3 * day / time.Microsecond)
 
 // windowStart is the start of the window of w microseconds that t lies in.
 func windowStart(t, w int64) int64 { return t - int64(uint64(t+monday)%uint64(w)) }
 
-// loadStart is the start of a state's window, aligned to windows of w and at most one window ahead of t's, which is the
-// current one.
+// loadStart is the start of a state's window, aligned to windows of w and at most one window ahead
+// of t's, which is the current one.
 func loadStart(start, current, t, w int64) int64 {
 	if start == current {
 		return current // so it is nearly always, and division is slow
@@ -80,7 +85,8 @@ func (f FixedWindow) takeLoaded(d *Decision, s FixedWindowState, t, n int64) Fix
 }
 
 // Take counts n units if the window has room for all of them.
-func (f FixedWindow) Take(s FixedWindowState, now time.Time, n int64) (_ FixedWindowState, d Decision) {
+func (f FixedWindow) Take(s FixedWindowState, now time.Time,
+	n int64) (_ FixedWindowState, d Decision) {
 	mustPass(n, f.Limit)
 	t := unixMicros(now)
 	s = f.takeLoaded(&d, f.load(s, t), t, n)
@@ -88,7 +94,8 @@ func (f FixedWindow) Take(s FixedWindowState, now time.Time, n int64) (_ FixedWi
 }
 
 // TakeUpTo counts n units or as many as the window has room for.
-func (f FixedWindow) TakeUpTo(s FixedWindowState, now time.Time, n int64) (_ FixedWindowState, d Decision) {
+func (f FixedWindow) TakeUpTo(s FixedWindowState, now time.Time,
+	n int64) (_ FixedWindowState, d Decision) {
 	mustBePositive(n, f.Limit)
 	t := unixMicros(now)
 	s = f.load(s, t)
@@ -110,7 +117,8 @@ func (f FixedWindow) Peek(s FixedWindowState, now time.Time, n int64) (d Decisio
 	return d
 }
 
-// Refund gives n units back if they were taken in the current window; those of earlier windows count no more.
+// Refund gives n units back if they were taken in the current window; those of earlier windows
+// count no more.
 func (f FixedWindow) Refund(s FixedWindowState, now time.Time, n int64) FixedWindowState {
 	mustBePositive(n, f.Limit)
 	s = f.load(s, unixMicros(now))

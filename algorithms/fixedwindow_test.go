@@ -29,7 +29,8 @@ func TestFixedWindowIsAlignedToTheClock(t *testing.T) {
 		{24 * time.Hour, time.Date(2026, 3, 5, 0, 0, 0, 0, time.UTC)},
 		{7 * 24 * time.Hour, time.Date(2026, 3, 9, 0, 0, 0, 0, time.UTC)},
 	} {
-		_, d := algorithms.FixedWindow{Limit: 5, Window: test.window}.Take(algorithms.FixedWindowState{}, now, 1)
+		_, d := algorithms.FixedWindow{Limit: 5,
+			Window: test.window}.Take(algorithms.FixedWindowState{}, now, 1)
 		if got := now.Add(d.ResetAfter); !got.Equal(test.reset) {
 			t.Errorf("window %s: resets at %s, want %s", test.window, got, test.reset)
 		}

@@ -9,13 +9,14 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// Each fuzz target reads a rule and a history of requests from its input, plays the history, and holds the rule to its
-// promises after every step.
+// Each fuzz target reads a rule and a history of requests from its input, plays the history, and
+// holds the rule to its promises after every step.
 
 // TestHistories plays random histories: the fuzz targets without the search.
 func TestHistories(t *testing.T) {
 	for name, playOne := range map[string]func(*testing.T, []byte){
-		"token bucket": playTokenBucket, "leaking bucket": playLeakingBucket, "fixed window": playFixedWindow,
+		"token bucket": playTokenBucket, "leaking bucket": playLeakingBucket,
+		"fixed window":    playFixedWindow,
 		"sliding counter": playSlidingCounter, "sliding log": playSlidingLog,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -40,7 +41,10 @@ func TestHistories(t *testing.T) {
 
 func seeds(f *testing.F) {
 	f.Add([]byte{})
-	f.Add([]byte("\x00\x01\x00\x05\x01\x03\x02\x00\x00\x01\x00\x00\x02\x01\x00\x01\x01\x00\x03\x00\x06\x02\x07\x07\x00"))
+	f.Add(
+		[]byte(
+			"\x00\x01\x00\x05\x01\x03\x02\x00\x00\x01\x00\x00\x02\x01\x00\x01\x01\x00\x03\x00\x06" +
+				"\x02\x07\x07\x00"))
 	long := make([]byte, 400)
 	for i := range long {
 		long[i] = byte(i*i*7 + i>>2)
@@ -55,12 +59,14 @@ func FuzzTokenBucket(f *testing.F) {
 
 func playTokenBucket(t *testing.T, data []byte) {
 	in := &script{data}
-	rule := algorithms.TokenBucket{Refill: in.rate(), Capacity: 1 + in.number(algorithms.MaxLimit-1)}
+	rule := algorithms.TokenBucket{Refill: in.rate(),
+		Capacity: 1 + in.number(algorithms.MaxLimit-1)}
 	if rule.Validate() != nil {
 		return
 	}
 	if in.byte()%2 == 0 {
-		s := algorithms.TokenBucketState{FullAt: in.number(math.MaxInt64), Frac: in.number(math.MaxInt64)}
+		s := algorithms.TokenBucketState{FullAt: in.number(math.MaxInt64),
+			Frac: in.number(math.MaxInt64)}
 		play(t, rule, s, in, true, nil)
 		return
 	}
@@ -77,13 +83,15 @@ func FuzzLeakingBucket(f *testing.F) {
 
 func playLeakingBucket(t *testing.T, data []byte) {
 	in := &script{data}
-	rule := algorithms.LeakingBucket{Outflow: in.rate(), Capacity: 1 + in.number(algorithms.MaxLimit-1)}
+	rule := algorithms.LeakingBucket{Outflow: in.rate(),
+		Capacity: 1 + in.number(algorithms.MaxLimit-1)}
 	rule.Burst = in.number(rule.Capacity)
 	if rule.Validate() != nil {
 		return
 	}
 	if in.byte()%2 == 0 {
-		s := algorithms.LeakingBucketState{EmptyAt: in.number(math.MaxInt64), Frac: in.number(math.MaxInt64)}
+		s := algorithms.LeakingBucketState{EmptyAt: in.number(math.MaxInt64),
+			Frac: in.number(math.MaxInt64)}
 		play(t, rule, s, in, true, nil)
 		return
 	}
@@ -110,17 +118,19 @@ func playLeakingBucket(t *testing.T, data []byte) {
 	}
 	for i := 1; i < len(leaving); i++ {
 		if leaving[i].forward < leaving[i-1].forward {
-			t.Fatalf("departs at %d, before an earlier one at %d", leaving[i].forward, leaving[i-1].forward)
+			t.Fatalf("departs at %d, before an earlier one at %d", leaving[i].forward,
+				leaving[i-1].forward)
 		}
 	}
-	// A request goes ahead with its last unit; the earlier ones left before. So of the first request in a stretch only
-	// the last unit is sure to lie in it.
+	// A request goes ahead with its last unit; the earlier ones left before. So of the first
+	// request in a stretch only the last unit is sure to lie in it.
 	for i := range leaving {
 		units := int64(1)
 		for j := i + 1; j < len(leaving); j++ {
 			units += leaving[j].units
 			forward := leaving[j].forward - leaving[i].forward + 1 // each departure is rounded up
-			most := max(rule.Burst, 1) + scaled(forward, rule.Outflow.Count, rule.Outflow.Per.Microseconds())
+			most := max(rule.Burst, 1) +
+				scaled(forward, rule.Outflow.Count, rule.Outflow.Per.Microseconds())
 			if units > most {
 				t.Fatalf("%d units leave within %d µs, the bound is %d", units, forward, most)
 			}
@@ -140,7 +150,8 @@ func playFixedWindow(t *testing.T, data []byte) {
 		return
 	}
 	if in.byte()%2 == 0 {
-		s := algorithms.FixedWindowState{Start: in.number(math.MaxInt64), Used: in.number(math.MaxInt64)}
+		s := algorithms.FixedWindowState{Start: in.number(math.MaxInt64),
+			Used: in.number(math.MaxInt64)}
 		play(t, rule, s, in, true, nil)
 		return
 	}
@@ -160,13 +171,15 @@ func FuzzSlidingCounter(f *testing.F) {
 
 func playSlidingCounter(t *testing.T, data []byte) {
 	in := &script{data}
-	rule := algorithms.SlidingCounter{Window: in.window(), Limit: 1 + in.number(algorithms.MaxLimit-1)}
+	rule := algorithms.SlidingCounter{Window: in.window(),
+		Limit: 1 + in.number(algorithms.MaxLimit-1)}
 	if rule.Validate() != nil {
 		return
 	}
 	if in.byte()%2 == 0 {
 		s := algorithms.SlidingCounterState{
-			Start: in.number(math.MaxInt64), Previous: in.number(math.MaxInt64), Current: in.number(math.MaxInt64),
+			Start: in.number(math.MaxInt64), Previous: in.number(math.MaxInt64),
+			Current: in.number(math.MaxInt64),
 		}
 		play(t, rule, s, in, true, nil)
 		return
@@ -196,7 +209,8 @@ func playSlidingLog(t *testing.T, data []byte) {
 	if in.byte()%2 == 0 {
 		other := rule
 		other.Limit, other.Window = 1+in.number(80), in.window()
-		s, _ := other.TakeUpTo(algorithms.SlidingLogState{}, time.UnixMicro(in.number(4e15)), 1+in.number(80))
+		s, _ := other.TakeUpTo(algorithms.SlidingLogState{}, time.UnixMicro(in.number(4e15)),
+			1+in.number(80))
 		s, _ = other.TakeUpTo(s, time.UnixMicro(in.number(4e15)), 1+in.number(80))
 		play(t, rule, s, in, true, nil)
 		return
@@ -212,7 +226,8 @@ func playSlidingLog(t *testing.T, data []byte) {
 					want = n
 				}
 			} else {
-				for range min(n, 2*rule.Limit) { // what follows could only be refused, and recorded beside as many
+				for range min(n, 2*rule.Limit) {
+					// what follows could only be refused, and recorded beside as many
 					var allowed bool
 					if allowed, remaining = naive.ask(now, 1); allowed {
 						want++
@@ -220,7 +235,8 @@ func playSlidingLog(t *testing.T, data []byte) {
 				}
 			}
 			if d.Granted != want || d.Remaining != remaining {
-				t.Fatalf("%d units (up to: %t) at %s: %+v; the unbounded log grants %d and leaves %d",
+				t.Fatalf(
+					"%d units (up to: %t) at %s: %+v; the unbounded log grants %d and leaves %d",
 					n, upTo, now, d, want, remaining)
 			}
 		})

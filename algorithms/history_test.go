@@ -24,7 +24,8 @@ func (s *script) byte() byte {
 	return b
 }
 
-// number is at least 0 and at most limit. Its first byte says how large it is, so that small ones are likely.
+// number is at least 0 and at most limit. Its first byte says how large it is, so that small ones
+// are likely.
 func (s *script) number(limit int64) int64 {
 	var b [8]byte
 	size := int(s.byte() % 9)
@@ -40,18 +41,21 @@ func (s *script) number(limit int64) int64 {
 
 func (s *script) rate() algorithms.Rate {
 	periods := []time.Duration{
-		time.Second, time.Minute, time.Hour, 24 * time.Hour, 7 * 24 * time.Hour, time.Millisecond, 366 * 24 * time.Hour,
+		time.Second, time.Minute, time.Hour, 24 * time.Hour, 7 * 24 * time.Hour, time.Millisecond,
+		366 * 24 * time.Hour,
 	}
 	per := periods[s.byte()%8%7]
 	if s.byte()%4 == 0 {
 		per = time.Millisecond + time.Duration(s.number(366*24*3600*1e6-1000))*time.Microsecond
 	}
-	return algorithms.Rate{Count: 1 + s.number(min(per.Microseconds(), algorithms.MaxCount)-1), Per: per}
+	return algorithms.Rate{Count: 1 + s.number(min(per.Microseconds(), algorithms.MaxCount)-1),
+		Per: per}
 }
 
 func (s *script) window() time.Duration {
 	windows := []time.Duration{
-		time.Minute, time.Second, algorithms.MinWindow, time.Hour, 7 * 24 * time.Hour, algorithms.MaxWindow,
+		time.Minute, time.Second, algorithms.MinWindow, time.Hour, 7 * 24 * time.Hour,
+		algorithms.MaxWindow,
 		1234567 * time.Microsecond,
 	}
 	if i := s.byte() % 8; i < 7 {
@@ -60,14 +64,14 @@ func (s *script) window() time.Duration {
 	return algorithms.MinWindow + time.Duration(s.number(366*24*3600*1e6-1000))*time.Microsecond
 }
 
-// passed is what a step of a history took: units, after the clock had moved forward by a total of forward
-// microseconds.
+// passed is what a step of a history took: units, after the clock had moved forward by a total of
+// forward microseconds.
 type passed struct{ forward, units int64 }
 
 const eventsPerHistory = 80
 
-// play runs a script of takes, questions and, if wanted, refunds, whose clock jumps to and fro, and checks every
-// promise but the bound. after is called with each step's decision.
+// play runs a script of takes, questions and, if wanted, refunds, whose clock jumps back and forth,
+// and checks every promise but the bound. after is called with each step's decision.
 func play[S any](t *testing.T, rule algorithms.Rule[S], s S, in *script, refunds bool,
 	after func(now time.Time, n int64, upTo bool, d algorithms.Decision)) []passed {
 	now := time.UnixMicro(in.number(4e15)).Add(time.Duration(in.byte()) * time.Nanosecond)
@@ -135,11 +139,13 @@ func play[S any](t *testing.T, rule algorithms.Rule[S], s S, in *script, refunds
 	return history
 }
 
-func checkDecision[S any](t *testing.T, rule algorithms.Rule[S], s S, now time.Time, n int64, upTo bool,
+func checkDecision[S any](t *testing.T, rule algorithms.Rule[S], s S, now time.Time, n int64,
+	upTo bool,
 	d algorithms.Decision) {
 	t.Helper()
 	switch {
-	case d.Limit != rule.Most(), d.Remaining < 0, d.Remaining > d.Limit, d.Granted < 0, d.Granted > n,
+	case d.Limit != rule.Most(), d.Remaining < 0, d.Remaining > d.Limit, d.Granted < 0,
+		d.Granted > n,
 		d.Granted > d.Limit, d.Allowed != (d.Granted > 0), d.Allowed != (d.RetryAfter == 0),
 		!upTo && d.Allowed && d.Granted != n,
 		upTo && d.Granted < n && d.Remaining > 0, !d.Allowed && d.Delay != 0:
@@ -164,12 +170,13 @@ func checkDecision[S any](t *testing.T, rule algorithms.Rule[S], s S, now time.T
 	}
 }
 
-// checkState checks what a state says of itself: remaining units pass and no more, and at reset-after, not before, it
-// is as good as new.
+// checkState checks what a state says of itself: remaining units pass and no more, and at
+// reset-after, not before, it is as good as new.
 func checkState[S any](t *testing.T, rule algorithms.Rule[S], s S, now time.Time) {
 	t.Helper()
 	d := rule.Peek(s, now, 1)
-	if d.Granted != 0 || d.Remaining < 0 || d.Remaining > rule.Most() || d.Allowed != (d.Remaining > 0) {
+	if d.Granted != 0 || d.Remaining < 0 || d.Remaining > rule.Most() ||
+		d.Allowed != (d.Remaining > 0) {
 		t.Fatalf("peek: %+v", d)
 	}
 	if d.Remaining > 0 {
@@ -182,18 +189,20 @@ func checkState[S any](t *testing.T, rule algorithms.Rule[S], s S, now time.Time
 			t.Fatalf("%+v: one more than remains passes", d)
 		}
 	}
-	if reset := rule.Peek(s, now.Add(d.ResetAfter), 1); reset.Remaining != rule.Most() || reset.ResetAfter != 0 {
+	if reset := rule.Peek(s, now.Add(d.ResetAfter), 1); reset.Remaining != rule.Most() ||
+		reset.ResetAfter != 0 {
 		t.Fatalf("%+v: at reset-after: %+v", d, reset)
 	}
 	if d.ResetAfter > 0 {
-		if early := rule.Peek(s, now.Add(d.ResetAfter-time.Microsecond), 1); early.ResetAfter != time.Microsecond {
+		if early := rule.Peek(s, now.Add(d.ResetAfter-time.Microsecond), 1); early.ResetAfter !=
+			time.Microsecond {
 			t.Fatalf("%+v: 1 µs before reset-after: %+v", d, early)
 		}
 	}
 }
 
-// checkBound checks that no stretch of a history in which the clock moved forward by T passed more than bound(T); a
-// negative bound says nothing about a T.
+// checkBound checks that no stretch of a history in which the clock moved forward by T passed more
+// than bound(T); a negative bound says nothing about a T.
 func checkBound(t *testing.T, history []passed, bound func(forward int64) int64) {
 	t.Helper()
 	for i := range history {

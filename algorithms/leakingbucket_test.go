@@ -56,7 +56,8 @@ func TestLeakingBucketTakesUpToItsRoom(t *testing.T) {
 	rule := algorithms.LeakingBucket{Capacity: 3, Outflow: perSecond(2)}
 	_, d := rule.TakeUpTo(algorithms.LeakingBucketState{}, at(t, "01:00:00"), 7)
 	want := algorithms.Decision{
-		Allowed: true, Granted: 3, Limit: 3, ResetAfter: 1500 * time.Millisecond, Delay: time.Second,
+		Allowed: true, Granted: 3, Limit: 3, ResetAfter: 1500 * time.Millisecond,
+		Delay: time.Second,
 	}
 	if d != want {
 		t.Errorf("got %+v, want %+v", d, want)

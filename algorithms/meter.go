@@ -7,13 +7,14 @@ import (
 	"math/bits"
 )
 
-// maxDrain is the longest time in which a full meter may empty. Every wait is then an exact time.Duration.
+// maxDrain is the longest time in which a full meter may empty. Every wait is then an exact
+// time.Duration.
 const maxDrain = 100 * 366 * day
 
-// meter is the arithmetic that token bucket and leaking bucket share: up to most units are owed, and they are paid off
-// at a constant rate. It is the generic cell rate algorithm of ITU-T I.371, which shows that the "continuous-state
-// leaky bucket" and "virtual scheduling" are one: all that must be remembered is the instant at which nothing is owed
-// any more.
+// meter is the arithmetic that token bucket and leaking bucket share: up to most units are owed,
+// and they are paid off at a constant rate. It is the generic cell rate algorithm of ITU-T I.371,
+// which shows that the "continuous-state leaky bucket" and "virtual scheduling" are one: all that
+// must be remembered is the instant at which nothing is owed any more.
 //
 //	passes ⇔ max(paidAt, now) + n/rate ≤ now + most/rate
 type meter struct {
@@ -21,8 +22,8 @@ type meter struct {
 	rate Rate
 }
 
-// exact is an instant or a span of us + frac/Count microseconds, 0 ≤ frac < Count. With Per in whole microseconds a
-// unit is Per/Count of them, so every sum of units is exact.
+// exact is an instant or a span of us + frac/Count microseconds, 0 ≤ frac < Count. With Per in
+// whole microseconds a unit is Per/Count of them, so every sum of units is exact.
 type exact struct{ us, frac int64 }
 
 func (a exact) after(b exact) bool { return a.us > b.us || a.us == b.us && a.frac > b.frac }
@@ -65,8 +66,9 @@ func (m meter) units(d exact) int64 {
 	return int64(q)
 }
 
-// load brings a state into the range that is possible at t, and returns it with the latest possible instant. Ahead of
-// that lie states of other parameters, and those that a clock left behind when it stepped back.
+// load brings a state into the range that is possible at t, and returns it with the latest possible
+// instant. Ahead of that lie states of other parameters, and those that a clock left behind when it
+// stepped back.
 func (m meter) load(paidAt exact, t int64) (at, latest exact) {
 	if paidAt.frac < 0 || paidAt.frac >= m.rate.Count { // a state of another rate
 		paidAt = exact{min(paidAt.us, math.MaxInt64-1) + 1, 0}
@@ -81,7 +83,8 @@ func (m meter) load(paidAt exact, t int64) (at, latest exact) {
 	return paidAt, latest
 }
 
-// What follows writes its decision in place: handing one on from call to call takes longer than the arithmetic.
+// What follows writes its decision in place: handing one on from call to call takes longer than the
+// arithmetic.
 
 // describe says what is left when everything is paid off at the given instant.
 func (m meter) describe(d *Decision, at, latest exact, t int64) {

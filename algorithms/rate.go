@@ -17,15 +17,16 @@ const (
 // MaxCount is the largest numerator of a [Rate].
 const MaxCount = 1_000_000_000
 
-// Rate is Count events per Per, such as 96 per second. It is kept as the two numbers that the user wrote, because most
-// rates have no whole number of nanoseconds between two events: rules count in fractions and never truncate an
-// interval.
+// Rate is Count events per Per, such as 96 per second. It is kept as the two numbers that the user
+// wrote, because most rates have no whole number of nanoseconds between two events: rules count in
+// fractions and never truncate an interval.
 type Rate struct {
 	Count int64
 	Per   time.Duration
 }
 
-// ParseRate reads "96/s", "10/m", "5/h", "10/d", "1/w" or a count per duration such as "3/10s" and "1/1d12h".
+// ParseRate reads "96/s", "10/m", "5/h", "10/d", "1/w" or a count per duration such as "3/10s" and
+// "1/1d12h".
 func ParseRate(s string) (Rate, error) {
 	count, per, found := strings.Cut(s, "/")
 	if !found {
@@ -50,8 +51,8 @@ func ParseRate(s string) (Rate, error) {
 	return r, nil
 }
 
-// Validate says what is wrong with a rate: Count must be 1 to [MaxCount], Per 1 ms to 366 days in whole microseconds,
-// and both together at most 1,000,000 events per second.
+// Validate says what is wrong with a rate: Count must be 1 to [MaxCount], Per 1 ms to 366 days in
+// whole microseconds, and both together at most 1,000,000 events per second.
 func (r Rate) Validate() error {
 	switch {
 	case r.Count < 1:
@@ -73,7 +74,8 @@ func (r Rate) Validate() error {
 // IsZero reports whether no rate was given.
 func (r Rate) IsZero() bool { return r == Rate{} }
 
-// Interval is the time between two events, rounded up to a nanosecond: good for messages, too coarse for pacing.
+// Interval is the time between two events, rounded up to a nanosecond: good for messages, too
+// coarse for pacing.
 func (r Rate) Interval() time.Duration {
 	if r.Count <= 0 {
 		return 0
@@ -100,7 +102,8 @@ func (r Rate) String() string {
 // MarshalText implements [encoding.TextMarshaler].
 func (r Rate) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
-// UnmarshalText implements [encoding.TextUnmarshaler] with [ParseRate]; the empty text is the zero rate.
+// UnmarshalText implements [encoding.TextUnmarshaler] with [ParseRate]; the empty text is the zero
+// rate.
 func (r *Rate) UnmarshalText(text []byte) error {
 	if len(text) == 0 {
 		*r = Rate{}
@@ -114,8 +117,8 @@ func (r *Rate) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// ParseDuration is [time.ParseDuration] with days and weeks in front: "1d", "2w", "1d12h", "1.5d". A day is 24 h and a
-// week 7 days. A bare number has no unit and is refused, 0 included.
+// ParseDuration is [time.ParseDuration] with days and weeks in front: "1d", "2w", "1d12h", "1.5d".
+// A day is 24 h and a week 7 days. A bare number has no unit and is refused, 0 included.
 func ParseDuration(s string) (time.Duration, error) {
 	rest, negative := strings.CutPrefix(s, "-")
 	if rest == "" || rest == "0" || rest[0] == '-' || rest[0] == '+' {
@@ -132,16 +135,19 @@ func ParseDuration(s string) (time.Duration, error) {
 		}
 		// Read as hours, which time.ParseDuration does exactly, and multiplied.
 		d, err := time.ParseDuration(number + "h")
-		if err != nil || strings.Trim(number, "0123456789.") != "" || d > (math.MaxInt64-total)/unit.hours {
+		if err != nil || strings.Trim(number, "0123456789.") != "" ||
+			d > (math.MaxInt64-total)/unit.hours {
 			return 0, badDuration(s)
 		}
 		total += d * unit.hours
 		rest = after
 	}
 	if rest != "" {
-		// Read with a minus, because the least int64 has no positive counterpart; a sign of its own is then an error.
+		// Read with a minus, because the least int64 has no positive counterpart; a sign of its own
+		// is then an error.
 		d, err := time.ParseDuration("-" + rest)
-		if err != nil || rest == "0" || d < math.MinInt64+total || d == math.MinInt64+total && !negative {
+		if err != nil || rest == "0" || d < math.MinInt64+total ||
+			d == math.MinInt64+total && !negative {
 			return 0, badDuration(s)
 		}
 		if !negative {
@@ -159,8 +165,8 @@ func badDuration(s string) error {
 	return fmt.Errorf("%q: want a duration with a unit, such as 250ms, 30s, 5m, 1d or 1w", s)
 }
 
-// FormatDuration writes a short form that [ParseDuration] reads: whole weeks and days as "2w" and "3d", anything else
-// as [time.Duration.String] does, without zeros at the end ("36h", "1m30s").
+// FormatDuration writes a short form that [ParseDuration] reads: whole weeks and days as "2w" and
+// "3d", anything else as [time.Duration.String] does, without zeros at the end ("36h", "1m30s").
 func FormatDuration(d time.Duration) string {
 	switch {
 	case d != 0 && d%week == 0:

@@ -54,7 +54,8 @@ func TestParseRate(t *testing.T) {
 		"1000001/s":     "at most 1000000/s",
 		"2000000000/1w": "at most 1000000000",
 	} {
-		if got, err := algorithms.ParseRate(text); err == nil || !strings.Contains(err.Error(), reason) {
+		if got, err := algorithms.ParseRate(text); err == nil ||
+			!strings.Contains(err.Error(), reason) {
 			t.Errorf("%q: got %v, %v; want an error with %q", text, got, err, reason)
 		}
 	}
@@ -119,9 +120,11 @@ func TestRateInterval(t *testing.T) {
 
 func TestParseDuration(t *testing.T) {
 	for text, want := range map[string]time.Duration{
-		"250ms": 250 * time.Millisecond, "30s": 30 * time.Second, "1m30s": 90 * time.Second, "1d": aDay, "1w": aWeek,
-		"2w3d": 2*aWeek + 3*aDay, "1d12h": 36 * time.Hour, "1.5d": 36 * time.Hour, "0.1d": 8640 * time.Second,
-		"0s": 0, "0d": 0,
+		"250ms": 250 * time.Millisecond, "30s": 30 * time.Second, "1m30s": 90 * time.Second,
+		"1d": aDay, "1w": aWeek,
+		"2w3d": 2*aWeek + 3*aDay, "1d12h": 36 * time.Hour, "1.5d": 36 * time.Hour,
+		"0.1d": 8640 * time.Second,
+		"0s":   0, "0d": 0,
 		"-1d2h": -26 * time.Hour, "-5s": -5 * time.Second, "1w0s": aWeek,
 		"-2562047h47m16.854775808s": math.MinInt64, "2562047h47m16.854775807s": math.MaxInt64,
 	} {
@@ -130,8 +133,10 @@ func TestParseDuration(t *testing.T) {
 		}
 	}
 	for _, text := range []string{
-		"", "-", "0", "-0", "5", "250", "1d5", "1d0", "d", "w", ".d", "1d1w", "1h1d", "1dd", "1d-2h", "1d+2h", "+1s", "--1s",
-		"1e3d", "0x1d", "infd", "nand", "1 d", "1D", "2562048h", "20000w", "9999999999d", "15250w48h", "1d2562047h",
+		"", "-", "0", "-0", "5", "250", "1d5", "1d0", "d", "w", ".d", "1d1w", "1h1d", "1dd",
+		"1d-2h", "1d+2h", "+1s", "--1s",
+		"1e3d", "0x1d", "infd", "nand", "1 d", "1D", "2562048h", "20000w", "9999999999d",
+		"15250w48h", "1d2562047h",
 		"-2562047h47m16.854775809s", "2562047h47m16.854775808s", "-1d2562047h47m16.854775807s",
 	} {
 		if got, err := algorithms.ParseDuration(text); err == nil {
@@ -142,8 +147,9 @@ func TestParseDuration(t *testing.T) {
 
 func TestFormatDuration(t *testing.T) {
 	for want, d := range map[string]time.Duration{
-		"0s": 0, "1m30s": 90 * time.Second, "10m": 10 * time.Minute, "1h": time.Hour, "1h10m": 70 * time.Minute,
-		"10h": 10 * time.Hour, "1d": aDay, "8d": 8 * aDay, "2w": 2 * aWeek, "-1w": -aWeek,
+		"0s": 0, "1m30s": 90 * time.Second, "10m": 10 * time.Minute, "1h": time.Hour,
+		"1h10m": 70 * time.Minute,
+		"10h":   10 * time.Hour, "1d": aDay, "8d": 8 * aDay, "2w": 2 * aWeek, "-1w": -aWeek,
 		"36h": 36 * time.Hour, "1h0m1s": time.Hour + time.Second,
 	} {
 		if got := algorithms.FormatDuration(d); got != want {
@@ -153,7 +159,8 @@ func TestFormatDuration(t *testing.T) {
 }
 
 func FuzzParseRate(f *testing.F) {
-	for _, text := range []string{"96/s", "3/10s", "1/1d12h", "5/.5s", "1000/ms", "1/w", "10/x", "7/1.0005s"} {
+	for _, text := range []string{"96/s", "3/10s", "1/1d12h", "5/.5s", "1000/ms", "1/w", "10/x",
+		"7/1.0005s"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -165,7 +172,8 @@ func FuzzParseRate(f *testing.F) {
 			t.Fatalf("%q: read as an invalid %v: %v", text, rate, err)
 		}
 		if again, err := algorithms.ParseRate(rate.String()); err != nil || again != rate {
-			t.Fatalf("%q: %v is written %q, which is read as %v, %v", text, rate, rate.String(), again, err)
+			t.Fatalf("%q: %v is written %q, which is read as %v, %v", text, rate, rate.String(),
+				again, err)
 		}
 	})
 }
@@ -188,14 +196,16 @@ func FuzzRateString(f *testing.F) {
 }
 
 func FuzzParseDuration(f *testing.F) {
-	for _, text := range []string{"1d12h", "2w3d", "-1.5d", "1m30s", "0s", "250", "1d-2h", "-2562047h47m16.854775808s"} {
+	for _, text := range []string{"1d12h", "2w3d", "-1.5d", "1m30s", "0s", "250", "1d-2h",
+		"-2562047h47m16.854775808s"} {
 		f.Add(text, int64(len(text)))
 	}
 	f.Fuzz(func(t *testing.T, text string, d int64) {
 		want := time.Duration(d)
 		if parsed, err := algorithms.ParseDuration(text); err == nil {
 			want = parsed
-		} else if _, err := time.ParseDuration(text); err == nil && strings.Trim(text, "+-0") != "" && text[0] != '+' {
+		} else if _, err := time.ParseDuration(text); err == nil &&
+			strings.Trim(text, "+-0") != "" && text[0] != '+' {
 			t.Fatalf("%q: refused, though the standard library reads it", text)
 		}
 		for _, want := range []time.Duration{want, time.Duration(d)} {

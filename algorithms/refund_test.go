@@ -24,7 +24,8 @@ func TestARefundReachesIntoTheWindowBefore(t *testing.T) {
 // A bucket is never fuller than full, also for a clock that steps back after the refund.
 func TestARefundOfWhatHasRefilledLeavesTheBucketAsNew(t *testing.T) {
 	rule := algorithms.TokenBucket{Capacity: 2, Refill: algorithms.Rate{Count: 3, Per: time.Minute}}
-	s := timeline(t, rule, algorithms.TokenBucketState{}, []step{{at: "01:00:00", n: 2, allowed: true}})
+	s := timeline(t, rule, algorithms.TokenBucketState{},
+		[]step{{at: "01:00:00", n: 2, allowed: true}})
 	if s = rule.Refund(s, at(t, "01:02:00"), 2); s != (algorithms.TokenBucketState{}) {
 		t.Errorf("the state is %+v, want that of a key never seen", s)
 	}

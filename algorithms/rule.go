@@ -16,22 +16,25 @@ const (
 	MaxWindow = 366 * day
 )
 
-// Rule is what the five rules have in common. S is what is remembered for one key; its zero value is a key that was
-// never seen. All methods are pure and may be called from many goroutines at once, but see [SlidingLogState] for the
-// one state that has a single future.
+// Rule is what the five rules have in common. S is what is remembered for one key; its zero value
+// is a key that was never seen. All methods are pure and may be called from many goroutines at
+// once, but see [SlidingLogState] for the one state that has a single future.
 //
-// A cost must be at least 1 and, for Take and Peek, at most [Rule.Most]: anything else is a mistake of the caller and
-// panics with a [*CostError]. So does a rule whose Validate returns an error, or it answers nonsense.
+// A cost must be at least 1 and, for Take and Peek, at most [Rule.Most]: anything else is a mistake
+// of the caller and panics with a [*CostError]. So does a rule whose Validate returns an error, or
+// it answers nonsense.
 type Rule[S any] interface {
-	// Take asks for n units at the instant now: all of them or none. A refusal leaves the state unchanged in meaning,
-	// except that a sliding log may record it.
+	// Take asks for n units at the instant now: all of them or none. A refusal leaves the state
+	// unchanged in meaning, except that a sliding log may record it.
 	Take(s S, now time.Time, n int64) (S, Decision)
-	// TakeUpTo asks for n units one by one, all at the instant now, and takes as many as it can. n has no upper limit.
-	// When none passes, RetryAfter is the wait until one could.
+	// TakeUpTo asks for n units one by one, all at the instant now, and takes as many as it can. n
+	// has no upper limit. When none passes, RetryAfter is the wait until one could.
 	TakeUpTo(s S, now time.Time, n int64) (S, Decision)
-	// Peek says what Take would say, and takes nothing: Granted is 0, Remaining and ResetAfter are as they stand.
+	// Peek says what Take would say, and takes nothing: Granted is 0, Remaining and ResetAfter are
+	// as they stand.
 	Peek(s S, now time.Time, n int64) Decision
-	// Refund gives n units back that were taken and not used, at most until the key is as good as new.
+	// Refund gives n units back that were taken and not used, at most until the key is as good as
+	// new.
 	Refund(s S, now time.Time, n int64) S
 	// Most is the largest cost that can ever pass: what a fresh key could take at once.
 	Most() int64
@@ -52,7 +55,8 @@ func (e *CostError) Error() string {
 	return fmt.Sprintf("cost %d: can never pass, the most is %d", e.Cost, e.Most)
 }
 
-// CheckCost returns a [*CostError] when a request of cost n can never pass under a rule, and nil otherwise.
+// CheckCost returns a [*CostError] when a request of cost n can never pass under a rule, and nil
+// otherwise.
 func CheckCost(n, most int64) error {
 	if n < 1 || n > most {
 		return &CostError{Cost: n, Most: most}
@@ -94,7 +98,8 @@ func checkWindow(w time.Duration) error {
 	return nil
 }
 
-// lastSecond is the end of the year 9999. Every instant and span of the rules then fits an int64 of microseconds.
+// lastSecond is the end of the year 9999. Every instant and span of the rules then fits an int64 of
+// microseconds.
 const lastSecond = 253402300799
 
 // unixMicros is the instant in microseconds since 1970, rounded down.

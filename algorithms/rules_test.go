@@ -29,7 +29,8 @@ func everyRule(t *testing.T, check func(t *testing.T, c checks)) {
 		check(t, checksOf(algorithms.SlidingLog{Limit: 6, Window: time.Second}))
 	})
 	t.Run("sliding log of accepted", func(t *testing.T) {
-		check(t, checksOf(algorithms.SlidingLog{Limit: 6, Window: time.Second, CountAccepted: true}))
+		check(t,
+			checksOf(algorithms.SlidingLog{Limit: 6, Window: time.Second, CountAccepted: true}))
 	})
 }
 
@@ -75,11 +76,14 @@ func TestTakeUpToIsManyTakesOfOne(t *testing.T) {
 				last = one.take(now, 1)
 				granted += last.Granted
 			}
-			if d.Granted != granted || d.Remaining != last.Remaining || d.ResetAfter != last.ResetAfter {
-				t.Errorf("up to %d: %+v; one by one %d pass, the last says %+v", n, d, granted, last)
+			if d.Granted != granted || d.Remaining != last.Remaining ||
+				d.ResetAfter != last.ResetAfter {
+				t.Errorf("up to %d: %+v; one by one %d pass, the last says %+v", n, d, granted,
+					last)
 			}
 			if d.Granted == 0 && d.RetryAfter != last.RetryAfter {
-				t.Errorf("up to %d: retry after %s, one by one %s", n, d.RetryAfter, last.RetryAfter)
+				t.Errorf("up to %d: retry after %s, one by one %s", n, d.RetryAfter,
+					last.RetryAfter)
 			}
 		}
 	})
@@ -95,7 +99,8 @@ func TestPeekChangesNothing(t *testing.T) {
 				t.Errorf("peeked %+v, then %+v", before, again)
 			}
 			d := c.take(now, n)
-			if d.Allowed != before.Allowed || d.Allowed && before.Remaining-n != d.Remaining || d.Delay != before.Delay {
+			if d.Allowed != before.Allowed || d.Allowed && before.Remaining-n != d.Remaining ||
+				d.Delay != before.Delay {
 				t.Errorf("peeked %+v, took %+v", before, d)
 			}
 		}
@@ -125,7 +130,8 @@ func TestRefundAtOnceLeavesNoTrace(t *testing.T) {
 func TestFreshKeyTakesMost(t *testing.T) {
 	everyRule(t, func(t *testing.T, c checks) {
 		now := at(t, "01:00:00.7")
-		if d := c.peek(now, 6); !d.Allowed || d.Remaining != 6 || d.Limit != 6 || d.ResetAfter != 0 {
+		if d := c.peek(now, 6); !d.Allowed || d.Remaining != 6 || d.Limit != 6 ||
+			d.ResetAfter != 0 {
 			t.Errorf("peek: %+v", d)
 		}
 		if d := c.take(now, 6); !d.Allowed || d.Remaining != 0 || d.Granted != 6 {
@@ -150,7 +156,8 @@ func TestCostThatCanNeverPassPanics(t *testing.T) {
 				defer func() {
 					err, _ := recover().(error)
 					var cost *algorithms.CostError
-					if !errors.As(err, &cost) || cost.Most != 6 || !strings.HasPrefix(err.Error(), "cost ") {
+					if !errors.As(err, &cost) || cost.Most != 6 ||
+						!strings.HasPrefix(err.Error(), "cost ") {
 						t.Errorf("%s: panicked with %v, want a CostError", name, err)
 					}
 				}()
@@ -163,9 +170,12 @@ func TestCostThatCanNeverPassPanics(t *testing.T) {
 func TestInstantsOutOfTheOrdinary(t *testing.T) {
 	everyRule(t, func(t *testing.T, c checks) {
 		for _, now := range []time.Time{
-			{}, time.Unix(0, 0), time.Unix(-1, 999), time.Unix(math.MaxInt64, 0), time.Unix(math.MinInt64, 0),
-			time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC), time.Date(292277, 1, 1, 0, 0, 0, 0, time.UTC),
-			time.UnixMicro(1).Add(time.Nanosecond), time.Date(1969, 12, 31, 23, 59, 59, 0, time.UTC),
+			{}, time.Unix(0, 0), time.Unix(-1, 999), time.Unix(math.MaxInt64, 0),
+			time.Unix(math.MinInt64, 0),
+			time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC),
+			time.Date(292277, 1, 1, 0, 0, 0, 0, time.UTC),
+			time.UnixMicro(1).Add(time.Nanosecond),
+			time.Date(1969, 12, 31, 23, 59, 59, 0, time.UTC),
 		} {
 			fresh := c.fork()
 			if d := fresh.take(now, 6); !d.Allowed {
@@ -182,21 +192,27 @@ func TestInstantsOutOfTheOrdinary(t *testing.T) {
 	})
 }
 
-// TestRatesAreExact takes unit after unit as early as the rule allows and compares each instant with the exact one: a
-// rate is wrong by no more than the microsecond to which instants are rounded, after any time.
+// TestRatesAreExact takes unit after unit as early as the rule allows and compares each instant
+// with the exact one: a rate is wrong by no more than the microsecond to which instants are
+// rounded, after any time.
 func TestRatesAreExact(t *testing.T) {
 	const week = 7 * 24 * time.Hour
 	for _, rate := range []algorithms.Rate{
-		{Count: 1, Per: week}, {Count: 3, Per: week}, {Count: 10, Per: 24 * time.Hour}, {Count: 7, Per: time.Minute},
-		{Count: 3, Per: 10 * time.Second}, perSecond(1), perSecond(7_000), perSecond(600_000), perSecond(999_983),
-		perSecond(1_000_000), {Count: 1_000, Per: time.Millisecond}, {Count: 999, Per: 1_234_567 * time.Microsecond},
-		{Count: algorithms.MaxCount, Per: 366 * 24 * time.Hour}, {Count: 999_999_937, Per: 1_000 * time.Second},
+		{Count: 1, Per: week}, {Count: 3, Per: week}, {Count: 10, Per: 24 * time.Hour},
+		{Count: 7, Per: time.Minute},
+		{Count: 3, Per: 10 * time.Second}, perSecond(1), perSecond(7_000), perSecond(600_000),
+		perSecond(999_983),
+		perSecond(1_000_000), {Count: 1_000, Per: time.Millisecond},
+		{Count: 999, Per: 1_234_567 * time.Microsecond},
+		{Count: algorithms.MaxCount, Per: 366 * 24 * time.Hour},
+		{Count: 999_999_937, Per: 1_000 * time.Second},
 	} {
 		t.Run(rate.String(), func(t *testing.T) {
 			start := time.Date(2026, 3, 2, 1, 0, 0, 0, time.UTC)
 			token := algorithms.TokenBucket{Capacity: 5, Refill: rate}
 			leaking := algorithms.LeakingBucket{Capacity: 5, Outflow: rate}
-			if err := errors.Join(rate.Validate(), token.Validate(), leaking.Validate()); err != nil {
+			if err := errors.Join(rate.Validate(), token.Validate(), leaking.Validate()); err !=
+				nil {
 				t.Fatal(err)
 			}
 			tokens, d := token.Take(algorithms.TokenBucketState{}, start, 5)
@@ -234,13 +250,18 @@ func TestLargestParameters(t *testing.T) {
 	const year = 366 * 24 * time.Hour
 	now := at(t, "01:00:00")
 	for name, c := range map[string]checks{
-		"token bucket": checksOf(algorithms.TokenBucket{Capacity: algorithms.MaxLimit, Refill: perSecond(1_000_000)}),
+		"token bucket": checksOf(algorithms.TokenBucket{Capacity: algorithms.MaxLimit,
+			Refill: perSecond(1_000_000)}),
 		"slow token bucket": checksOf(algorithms.TokenBucket{
 			Capacity: 100, Refill: algorithms.Rate{Count: 1, Per: year}}),
-		"leaking bucket":  checksOf(algorithms.LeakingBucket{Capacity: algorithms.MaxLimit, Outflow: perSecond(1_000_000)}),
-		"fixed window":    checksOf(algorithms.FixedWindow{Limit: algorithms.MaxLimit, Window: year}),
-		"sliding counter": checksOf(algorithms.SlidingCounter{Limit: algorithms.MaxLimit, Window: year}),
-		"sliding log":     checksOf(algorithms.SlidingLog{Limit: algorithms.MaxLogLimit, Window: year}),
+		"leaking bucket": checksOf(algorithms.LeakingBucket{Capacity: algorithms.MaxLimit,
+			Outflow: perSecond(1_000_000)}),
+		"fixed window": checksOf(algorithms.FixedWindow{Limit: algorithms.MaxLimit,
+			Window: year}),
+		"sliding counter": checksOf(algorithms.SlidingCounter{Limit: algorithms.MaxLimit,
+			Window: year}),
+		"sliding log": checksOf(algorithms.SlidingLog{Limit: algorithms.MaxLogLimit,
+			Window: year}),
 	} {
 		most := c.peek(now, 1).Limit
 		if d := c.take(now, most); !d.Allowed || d.Remaining != 0 || d.ResetAfter <= 0 {
@@ -262,28 +283,33 @@ func TestLargestParameters(t *testing.T) {
 func TestParametersMayChange(t *testing.T) {
 	now := at(t, "01:00:00")
 	t.Run("token bucket", func(t *testing.T) {
-		s, _ := algorithms.TokenBucket{Capacity: 1000, Refill: perMinute(7)}.Take(algorithms.TokenBucketState{}, now, 1000)
+		s, _ := algorithms.TokenBucket{Capacity: 1000,
+			Refill: perMinute(7)}.Take(algorithms.TokenBucketState{}, now, 1000)
 		d := algorithms.TokenBucket{Capacity: 10, Refill: perSecond(5)}.Peek(s, now, 1)
-		if d.Remaining != 0 || d.RetryAfter != 200*time.Millisecond || d.ResetAfter != 2*time.Second {
+		if d.Remaining != 0 || d.RetryAfter != 200*time.Millisecond ||
+			d.ResetAfter != 2*time.Second {
 			t.Errorf("%+v, want an empty bucket of the new size", d)
 		}
 	})
 	t.Run("fixed window", func(t *testing.T) {
-		s, _ := algorithms.FixedWindow{Limit: 100, Window: time.Minute}.Take(algorithms.FixedWindowState{}, now, 60)
+		s, _ := algorithms.FixedWindow{Limit: 100,
+			Window: time.Minute}.Take(algorithms.FixedWindowState{}, now, 60)
 		d := algorithms.FixedWindow{Limit: 10, Window: time.Hour}.Peek(s, now, 1)
 		if d.Remaining != 0 || d.RetryAfter != time.Hour {
 			t.Errorf("%+v, want nothing left in the hour", d)
 		}
 	})
 	t.Run("sliding counter", func(t *testing.T) {
-		s, _ := algorithms.SlidingCounter{Limit: 100, Window: time.Minute}.Take(algorithms.SlidingCounterState{}, now, 60)
+		s, _ := algorithms.SlidingCounter{Limit: 100,
+			Window: time.Minute}.Take(algorithms.SlidingCounterState{}, now, 60)
 		d := algorithms.SlidingCounter{Limit: 10, Window: time.Minute}.Peek(s, now, 1)
 		if d.Remaining != 0 || d.RetryAfter <= time.Minute || d.RetryAfter > 2*time.Minute {
 			t.Errorf("%+v, want nothing left until the next window", d)
 		}
 	})
 	t.Run("sliding log", func(t *testing.T) {
-		s, _ := algorithms.SlidingLog{Limit: 100, Window: time.Minute}.Take(algorithms.SlidingLogState{}, now, 60)
+		s, _ := algorithms.SlidingLog{Limit: 100,
+			Window: time.Minute}.Take(algorithms.SlidingLogState{}, now, 60)
 		d := algorithms.SlidingLog{Limit: 10, Window: time.Second}.Peek(s, now, 1)
 		if d.Remaining != 0 || d.RetryAfter != time.Second {
 			t.Errorf("%+v, want nothing left for a second", d)
@@ -298,21 +324,29 @@ func TestValidate(t *testing.T) {
 		want []string // parts of the error, none for a valid rule
 	}{
 		{algorithms.TokenBucket{Capacity: 1, Refill: second}, nil},
-		{algorithms.TokenBucket{}, []string{"the capacity must be at least 1", "refill: the rate must be positive"}},
-		{algorithms.TokenBucket{Capacity: algorithms.MaxLimit + 1, Refill: second}, []string{"capacity must be at most"}},
+		{algorithms.TokenBucket{},
+			[]string{"the capacity must be at least 1", "refill: the rate must be positive"}},
+		{algorithms.TokenBucket{Capacity: algorithms.MaxLimit + 1, Refill: second},
+			[]string{"capacity must be at most"}},
 		{algorithms.TokenBucket{Capacity: 1e6, Refill: algorithms.Rate{Count: 1, Per: time.Hour}},
 			[]string{"at most what 1/h makes in 100 years"}},
 		{algorithms.LeakingBucket{Capacity: 5, Outflow: second}, nil},
 		{algorithms.LeakingBucket{Capacity: 5, Outflow: second, Burst: 5}, nil},
-		{algorithms.LeakingBucket{Capacity: 5, Outflow: second, Burst: 6}, []string{"burst must be at most the capacity"}},
-		{algorithms.LeakingBucket{Capacity: 5, Burst: -1}, []string{"outflow: the rate", "burst must not be negative"}},
+		{algorithms.LeakingBucket{Capacity: 5, Outflow: second, Burst: 6},
+			[]string{"burst must be at most the capacity"}},
+		{algorithms.LeakingBucket{Capacity: 5, Burst: -1},
+			[]string{"outflow: the rate", "burst must not be negative"}},
 		{algorithms.FixedWindow{Limit: 1, Window: time.Second}, nil},
-		{algorithms.FixedWindow{}, []string{"limit must be at least 1", "window must be at least 1ms"}},
-		{algorithms.FixedWindow{Limit: 1, Window: 367 * 24 * time.Hour}, []string{"window must be at most 366 days"}},
+		{algorithms.FixedWindow{},
+			[]string{"limit must be at least 1", "window must be at least 1ms"}},
+		{algorithms.FixedWindow{Limit: 1, Window: 367 * 24 * time.Hour},
+			[]string{"window must be at most 366 days"}},
 		{algorithms.SlidingCounter{Limit: 1, Window: time.Second}, nil},
-		{algorithms.SlidingCounter{Limit: 1, Window: time.Second + 1}, []string{"whole microseconds"}},
+		{algorithms.SlidingCounter{Limit: 1, Window: time.Second + 1},
+			[]string{"whole microseconds"}},
 		{algorithms.SlidingLog{Limit: algorithms.MaxLogLimit, Window: time.Second}, nil},
-		{algorithms.SlidingLog{Limit: algorithms.MaxLogLimit + 1, Window: time.Second}, []string{"at most 100000"}},
+		{algorithms.SlidingLog{Limit: algorithms.MaxLogLimit + 1, Window: time.Second},
+			[]string{"at most 100000"}},
 	} {
 		err := test.rule.Validate()
 		if (err == nil) != (test.want == nil) {

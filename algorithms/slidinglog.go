@@ -7,31 +7,40 @@ import (
 	"time"
 )
 
-// MaxLogLimit is the largest limit of a [SlidingLog]: a key may need 8 bytes, and up to twice that while its log
-// grows, for every unit of it.
+// MaxLogLimit is the largest limit of a [SlidingLog]: a key may need 8 bytes, and up to twice that
+// while its log grows, for every unit of it.
 const MaxLogLimit = 100_000
 
-// SlidingLog remembers when each unit was asked for and lets a request pass if its units and those of the last Window
-// are at most Limit. A unit counts until exactly Window after its time, when it counts no more.
+// SlidingLog remembers when each unit was asked for and lets a request pass if its units and those
+// of the last Window are at most Limit. A unit counts until exactly Window after its time, when it
+// counts no more.
 //
 //	passes ⇔ |{ times > now − Window }| + n ≤ Limit
 //
-// Refused requests are recorded too, so a client that hammers stays out until it slows down below the limit; with
-// CountAccepted only what passed is recorded. A refused request is one entry per unit of its cost.
+// ClassDojo published such a log, in a Redis sorted set ("Better Rate Limiting With Redis Sorted
+// Sets").
+//
+// Refused requests are recorded too, so a client that hammers stays out until it slows down below
+// the limit; with CountAccepted only what passed is recorded. A refused request is one entry per
+// unit of its cost.
 //
 // Bound: in any time T < Window at most Limit units pass, wherever it begins.
 //
-// It is the one rule whose state grows, to at most Limit times per key. Older ones cannot matter: a request needs at
-// least one free place, so the rule asks only whether the window holds c ≤ Limit − n units, with n ≥ 1. If the Limit
-// latest times are all in the window, then c ≥ Limit and the answer is no, however many there were before them; if
-// they are not, then all that the window holds is among them. And a time that is not among the latest never will be
-// again. (Refund, which frees places, cannot know what was dropped: each unit given back is room for one.)
+// It is the one rule whose state grows, to at most Limit times of 8 bytes per key; a request costs
+// a binary search in them, and an entry per unit that it records. Older times cannot matter: a
+// request needs at least one free place, so the rule asks only whether the window holds c ≤ Limit −
+// n units, with n ≥ 1. If the Limit latest times are all in the window, then c ≥ Limit and the
+// answer is no, however many there were before them; if they are not, then all that the window
+// holds is among them. And a time that is not among the latest never will be again. (Refund, which
+// frees places, cannot know what was dropped: each unit given back is room for one.)
 //
-// When the clock steps back, times that lie ahead of it move to the present, and count for a whole Window from there.
+// When the clock steps back, times that lie ahead of it move to the present, and count for a whole
+// Window from there.
 type SlidingLog struct {
 	// Limit is how many units pass in any Window: 1 to [MaxLogLimit].
 	Limit int64
-	// Window is the length of the sliding window: [MinWindow] to [MaxWindow], in whole microseconds.
+	// Window is the length of the sliding window: [MinWindow] to [MaxWindow], in whole
+	// microseconds.
 	Window time.Duration
 	// CountAccepted says that refused requests are not recorded.
 	CountAccepted bool
@@ -39,8 +48,9 @@ type SlidingLog struct {
 
 // SlidingLogState is the recorded times in Unix microseconds, oldest first, one per unit.
 //
-// Methods of [SlidingLog] use Times as append does: what they return may share memory with what they were given. So a
-// state has one future: go on with the state that was returned, or keep a [SlidingLogState.Clone].
+// Methods of [SlidingLog] use Times as append does: what they return may share memory with what
+// they were given. So a state has one future: go on with the state that was returned, or keep a
+// [SlidingLogState.Clone].
 type SlidingLogState struct{ Times []int64 }
 
 // Clone returns a copy that shares no memory with s.
@@ -48,15 +58,16 @@ func (s SlidingLogState) Clone() SlidingLogState { return SlidingLogState{slices
 
 var _ Rule[SlidingLogState] = SlidingLog{}
 
-// counting returns the recorded times that count at t: the latest Limit of those in the window. Times ahead of t are
-// among them, and stand for t.
+// counting returns the recorded times that count at t: the latest Limit of those in the window.
+// Times ahead of t are among them, and stand for t.
 func (l SlidingLog) counting(s SlidingLogState, t int64) []int64 {
 	oldest := t - l.Window.Microseconds()
 	first := sort.Search(len(s.Times), func(i int) bool { return s.Times[i] > oldest })
 	return s.Times[max(int64(first), int64(len(s.Times))-l.Limit):]
 }
 
-// load is counting with times ahead of t moved to t, so that further ones can be appended. It leaves s as it is.
+// load is counting with times ahead of t moved to t, so that further ones can be appended. It
+// leaves s as it is.
 func (l SlidingLog) load(s SlidingLogState, t int64) []int64 {
 	times := l.counting(s, t)
 	if len(times) > 0 && times[len(times)-1] > t {
@@ -106,7 +117,8 @@ func (l SlidingLog) Take(s SlidingLogState, now time.Time, n int64) (SlidingLogS
 }
 
 // TakeUpTo records n units and lets as many of them pass as the window has room for.
-func (l SlidingLog) TakeUpTo(s SlidingLogState, now time.Time, n int64) (SlidingLogState, Decision) {
+func (l SlidingLog) TakeUpTo(s SlidingLogState, now time.Time,
+	n int64) (SlidingLogState, Decision) {
 	mustBePositive(n, l.Limit)
 	t := unixMicros(now)
 	times := l.load(s, t)
@@ -129,7 +141,8 @@ func (l SlidingLog) take(times []int64, t, asked, pass int64) (SlidingLogState, 
 	return l.state(times), d
 }
 
-// Peek says whether the window has room for n units. It records nothing, so asking does not lengthen the wait.
+// Peek says whether the window has room for n units. It records nothing, so asking does not
+// lengthen the wait.
 func (l SlidingLog) Peek(s SlidingLogState, now time.Time, n int64) Decision {
 	mustPass(n, l.Limit)
 	t := unixMicros(now)
@@ -138,7 +151,8 @@ func (l SlidingLog) Peek(s SlidingLogState, now time.Time, n int64) Decision {
 	return d
 }
 
-// Refund removes the n latest units, so that giving back at once what was just taken leaves no trace.
+// Refund removes the n latest units, so that giving back at once what was just taken leaves no
+// trace.
 func (l SlidingLog) Refund(s SlidingLogState, now time.Time, n int64) SlidingLogState {
 	mustBePositive(n, l.Limit)
 	times := l.load(s, unixMicros(now))

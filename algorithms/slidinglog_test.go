@@ -14,7 +14,8 @@ func TestSlidingLogTwoPerMinute(t *testing.T) {
 	timeline(t, rule, algorithms.SlidingLogState{}, []step{
 		{at: "01:00:01", allowed: true},
 		{at: "01:00:30", allowed: true},
-		{at: "01:00:50", allowed: false, retry: 40 * time.Second}, // recorded: waits for 1:00:30 to leave
+		// recorded: waits for 1:00:30 to leave
+		{at: "01:00:50", allowed: false, retry: 40 * time.Second},
 		{at: "01:01:40", allowed: true},
 	})
 	timeline(t, rule, algorithms.SlidingLogState{}, []step{
@@ -33,7 +34,8 @@ func TestSlidingLogKeepsAClientOutThatHammers(t *testing.T) {
 		{at: "01:01:10", allowed: false, retry: 40 * time.Second},
 		{at: "01:01:50", allowed: true},
 	}
-	timeline(t, algorithms.SlidingLog{Limit: 2, Window: time.Minute}, algorithms.SlidingLogState{}, hammer)
+	timeline(t, algorithms.SlidingLog{Limit: 2, Window: time.Minute}, algorithms.SlidingLogState{},
+		hammer)
 }
 
 func TestSlidingLogCountAcceptedForgivesRefusedRequests(t *testing.T) {
@@ -73,7 +75,8 @@ func TestSlidingLogLeavesTheStateItWasGivenReadable(t *testing.T) {
 	}
 }
 
-// naiveLog is the sliding log as one would first write it: it keeps every time in the window, and counts.
+// naiveLog is the sliding log as one would first write it: it keeps every time in the window, and
+// counts.
 type naiveLog struct {
 	rule  algorithms.SlidingLog
 	times []int64
@@ -104,7 +107,8 @@ func (l *naiveLog) ask(now time.Time, n int64) (allowed bool, remaining int64) {
 func TestSlidingLogDecidesAsTheUnboundedLogDoes(t *testing.T) {
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 1))
-		rule := algorithms.SlidingLog{Limit: 1 + random.Int64N(12), Window: time.Second, CountAccepted: seed%2 == 0}
+		rule := algorithms.SlidingLog{Limit: 1 + random.Int64N(12), Window: time.Second,
+			CountAccepted: seed%2 == 0}
 		naive, now := &naiveLog{rule: rule}, at(t, "01:00:00")
 		var s algorithms.SlidingLogState
 		for i := range 300 {
@@ -115,8 +119,10 @@ func TestSlidingLogDecidesAsTheUnboundedLogDoes(t *testing.T) {
 			n := 1 + random.Int64N(rule.Limit)
 			var d algorithms.Decision
 			s, d = rule.Take(s, now, n)
-			if allowed, remaining := naive.ask(now, n); d.Allowed != allowed || d.Remaining != remaining {
-				t.Fatalf("seed %d, request %d: %d units: %+v; the unbounded log says %t and leaves %d",
+			if allowed, remaining := naive.ask(now, n); d.Allowed != allowed ||
+				d.Remaining != remaining {
+				t.Fatalf(
+					"seed %d, request %d: %d units: %+v; the unbounded log says %t and leaves %d",
 					seed, i, n, d, allowed, remaining)
 			}
 		}

@@ -16,7 +16,8 @@ func TestTokenBucketOfThreeRefilledThreePerMinute(t *testing.T) {
 		{at: "01:00:10", allowed: false, retry: 10 * time.Second},
 	})
 	// 55 s after the third one, a minute after the first two, everything has come back.
-	if d := rule.Peek(s, at(t, "01:01:00"), 3); !d.Allowed || d.Remaining != 3 || d.ResetAfter != 0 {
+	if d := rule.Peek(s, at(t, "01:01:00"), 3); !d.Allowed || d.Remaining != 3 ||
+		d.ResetAfter != 0 {
 		t.Errorf("a minute later: %+v, want a full bucket", d)
 	}
 }
@@ -53,7 +54,8 @@ func TestTokenBucketDecision(t *testing.T) {
 	}
 	_, d = rule.Take(s, now, 8)
 	want = algorithms.Decision{
-		Limit: 10, Remaining: 6, RetryAfter: 666667 * time.Microsecond, ResetAfter: 1333334 * time.Microsecond,
+		Limit: 10, Remaining: 6, RetryAfter: 666667 * time.Microsecond,
+		ResetAfter: 1333334 * time.Microsecond,
 	}
 	if d != want {
 		t.Errorf("got %+v, want %+v", d, want)

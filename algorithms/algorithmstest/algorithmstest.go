@@ -1,12 +1,14 @@
-// Package algorithmstest is the suite that every store of rate-limiting state runs. A store keeps one state per key
-// and asks a rule; the suite replays histories against the store and against the bare rule, and compares every
-// decision.
+// Package algorithmstest is the suite that every store of rate-limiting state runs. A store keeps
+// one state per key and asks a rule; the suite replays histories against the store and against the
+// bare rule, and compares every decision.
 //
 //	func TestConformance(t *testing.T) {
-//		rule := algorithms.TokenBucket{Capacity: 10, Refill: algorithms.Rate{Count: 5, Per: time.Second}}
-//		algorithmstest.Run(t, rule, func(t *testing.T, now func() time.Time) algorithmstest.Limiter {
-//			return open(t, rule, now) // a new, empty store whose clock is now
-//		})
+//		perSecond := algorithms.Rate{Count: 5, Per: time.Second}
+//		rule := algorithms.TokenBucket{Capacity: 10, Refill: perSecond}
+//		open := func(t *testing.T, now func() time.Time) algorithmstest.Limiter {
+//			return newStore(t, rule, now) // a new, empty store whose clock is now
+//		}
+//		algorithmstest.Run(t, rule, open)
 //	}
 package algorithmstest
 
@@ -25,9 +27,9 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// Limiter is what a store does: each method finds the key's state, asks the rule at the store's own time, and keeps
-// the new state, as one step that no other caller comes between. A cost that can never pass is an
-// [*algorithms.CostError].
+// Limiter is what a store does: each method finds the key's state, asks the rule at the store's own
+// time, and keeps the new state, as one step that no other caller comes between. A cost that can
+// never pass is an [*algorithms.CostError].
 type Limiter interface {
 	Take(ctx context.Context, key string, n int64) (algorithms.Decision, error)
 	TakeUpTo(ctx context.Context, key string, n int64) (algorithms.Decision, error)
@@ -35,13 +37,15 @@ type Limiter interface {
 	Refund(ctx context.Context, key string, n int64) error
 }
 
-// Grace is how long a key must have been as good as new before a store may forget it. A clock that steps back by less
-// then finds the same decisions as if the key had been kept.
+// Grace is how long a key must have been as good as new before a store may forget it. A clock that
+// steps back by less then finds the same decisions as if the key had been kept.
 const Grace = time.Minute
 
-// Run checks a store against the rule it was opened with. open returns a new, empty store that reads the time from
-// now, which may be called by several goroutines. Failures print the seed of their history.
-func Run[S any](t *testing.T, rule algorithms.Rule[S], open func(t *testing.T, now func() time.Time) Limiter) {
+// Run checks a store against the rule it was opened with. open returns a new, empty store that
+// reads the time from now, which may be called by several goroutines. Failures print the seed of
+// their history.
+func Run[S any](t *testing.T, rule algorithms.Rule[S],
+	open func(t *testing.T, now func() time.Time) Limiter) {
 	if err := rule.Validate(); err != nil {
 		t.Fatalf("the suite was given a rule that is not valid: %v", err)
 	}
@@ -66,7 +70,9 @@ type clock struct {
 	now time.Time
 }
 
-func newClock() *clock { return &clock{now: time.Date(2026, 3, 2, 1, 59, 58, 999_999_500, time.UTC)} }
+func newClock() *clock {
+	return &clock{now: time.Date(2026, 3, 2, 1, 59, 58, 999_999_500, time.UTC)}
+}
 
 func (c *clock) read() time.Time {
 	c.mu.Lock()
@@ -95,7 +101,8 @@ type pair[S any] struct {
 func newPair[S any](t *testing.T, rule algorithms.Rule[S],
 	open func(t *testing.T, now func() time.Time) Limiter) *pair[S] {
 	c := newClock()
-	return &pair[S]{t: t, rule: rule, store: open(t, c.read), clock: c, states: make(map[string]S), fail: t.Fatalf}
+	return &pair[S]{t: t, rule: rule, store: open(t, c.read), clock: c, states: make(map[string]S),
+		fail: t.Fatalf}
 }
 
 // step is a question and the rule's answer.
@@ -108,7 +115,8 @@ type step struct {
 }
 
 func (s step) String() string {
-	return fmt.Sprintf("%s %s %d of %q: %+v", s.at.Format(time.RFC3339Nano), s.what, s.n, s.key, s.want)
+	return fmt.Sprintf("%s %s %d of %q: %+v", s.at.Format(time.RFC3339Nano), s.what, s.n, s.key,
+		s.want)
 }
 
 func (p *pair[S]) compare(what, key string, n int64, got, want algorithms.Decision, err error) {
@@ -122,7 +130,8 @@ func (p *pair[S]) compare(what, key string, n int64, got, want algorithms.Decisi
 		for _, s := range p.steps {
 			fmt.Fprintln(&story, s)
 		}
-		p.fail("the store answers %+v, %v; the rule's answers up to this one:\n%s", got, err, story.String())
+		p.fail("the store answers %+v, %v; the rule's answers up to this one:\n%s", got, err,
+			story.String())
 	}
 }
 
@@ -156,14 +165,17 @@ func (p *pair[S]) refund(key string, n int64) {
 	p.compare("refund", key, n, algorithms.Decision{}, algorithms.Decision{}, err)
 }
 
-// history plays random requests on a few keys while the clock goes to and fro: in even seeds far ahead and a little
-// back, so that a store may forget; in odd ones a little ahead and far back, so that it must not.
-func history[S any](t *testing.T, rule algorithms.Rule[S], open func(t *testing.T, now func() time.Time) Limiter,
+// history plays random requests on a few keys while the clock goes back and forth: in even seeds
+// far ahead and a little back, so that a store may forget; in odd ones a little ahead and far back,
+// so that it must not.
+func history[S any](t *testing.T, rule algorithms.Rule[S],
+	open func(t *testing.T, now func() time.Time) Limiter,
 	seed uint64) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	p := newPair(t, rule, open)
 	keys := []string{
-		"tenant-1", "tenant-2", "", "_", "tenant.1", "a b", "{x}:*>?[y]", "Zürich\n\x00", "\xff\xfe",
+		"tenant-1", "tenant-2", "", "_", "tenant.1", "a b", "{x}:*>?[y]", "Zürich\n\x00",
+		"\xff\xfe",
 		strings.Repeat("long", 64),
 	}
 	highest := p.clock.read()
@@ -232,9 +244,10 @@ func cost(random *rand.Rand, most int64) int64 {
 	return 1 + random.Int64N(most)>>random.IntN(40)
 }
 
-// manyKeys sees that keys do not share a state, and that those which a store forgets are as good as new. Its callers
-// have keys of their own; the clock stands still while they ask.
-func manyKeys[S any](t *testing.T, rule algorithms.Rule[S], open func(t *testing.T, now func() time.Time) Limiter) {
+// manyKeys sees that keys do not share a state, and that those which a store forgets are as good as
+// new. Its callers have keys of their own; the clock stands still while they ask.
+func manyKeys[S any](t *testing.T, rule algorithms.Rule[S],
+	open func(t *testing.T, now func() time.Time) Limiter) {
 	const callers, keys = 15, 100
 	all := newPair(t, rule, open)
 	var pairs []*pair[S]
@@ -279,7 +292,8 @@ func manyKeys[S any](t *testing.T, rule algorithms.Rule[S], open func(t *testing
 	}
 }
 
-// callersAtOnce sees that no two callers take the same unit. The clock stands still, so their order does not matter.
+// callersAtOnce sees that no two callers take the same unit. The clock stands still, so their order
+// does not matter.
 func callersAtOnce[S any](t *testing.T, rule algorithms.Rule[S],
 	open func(t *testing.T, now func() time.Time) Limiter) {
 	const callers, calls = 8, 25
@@ -331,7 +345,8 @@ func impossibleCosts[S any](t *testing.T, rule algorithms.Rule[S],
 			errs["refund"] = p.store.Refund(t.Context(), "key", n)
 		}
 		for what, err := range errs {
-			if cost := (*algorithms.CostError)(nil); !errors.As(err, &cost) || cost.Cost != n || cost.Most != rule.Most() {
+			if cost := (*algorithms.CostError)(nil); !errors.As(err, &cost) || cost.Cost != n ||
+				cost.Most != rule.Most() {
 				t.Errorf("%s of %d: got %v, want a CostError", what, n, err)
 			}
 		}

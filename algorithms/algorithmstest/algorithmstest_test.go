@@ -18,7 +18,8 @@ type mapStore[S any] struct {
 	states map[string]S
 }
 
-func (m *mapStore[S]) Take(_ context.Context, key string, n int64) (d algorithms.Decision, err error) {
+func (m *mapStore[S]) Take(_ context.Context, key string,
+	n int64) (d algorithms.Decision, err error) {
 	if err := algorithms.CheckCost(n, m.rule.Most()); err != nil {
 		return d, err
 	}
@@ -28,7 +29,8 @@ func (m *mapStore[S]) Take(_ context.Context, key string, n int64) (d algorithms
 	return d, nil
 }
 
-func (m *mapStore[S]) TakeUpTo(_ context.Context, key string, n int64) (d algorithms.Decision, err error) {
+func (m *mapStore[S]) TakeUpTo(_ context.Context, key string,
+	n int64) (d algorithms.Decision, err error) {
 	if n < 1 {
 		return d, algorithms.CheckCost(n, m.rule.Most())
 	}
@@ -38,7 +40,8 @@ func (m *mapStore[S]) TakeUpTo(_ context.Context, key string, n int64) (d algori
 	return d, nil
 }
 
-func (m *mapStore[S]) Peek(_ context.Context, key string, n int64) (d algorithms.Decision, err error) {
+func (m *mapStore[S]) Peek(_ context.Context, key string,
+	n int64) (d algorithms.Decision, err error) {
 	if err := algorithms.CheckCost(n, m.rule.Most()); err != nil {
 		return d, err
 	}
@@ -59,8 +62,12 @@ func (m *mapStore[S]) Refund(_ context.Context, key string, n int64) error {
 
 func TestRun(t *testing.T) {
 	second := algorithms.Rate{Count: 5, Per: time.Second}
-	t.Run("token bucket", func(t *testing.T) { run(t, algorithms.TokenBucket{Capacity: 10, Refill: second}) })
-	t.Run("sliding log", func(t *testing.T) { run(t, algorithms.SlidingLog{Limit: 10, Window: time.Minute}) })
+	t.Run("token bucket", func(t *testing.T) {
+		run(t, algorithms.TokenBucket{Capacity: 10, Refill: second})
+	})
+	t.Run("sliding log", func(t *testing.T) {
+		run(t, algorithms.SlidingLog{Limit: 10, Window: time.Minute})
+	})
 }
 
 func run[S any](t *testing.T, rule algorithms.Rule[S]) {

@@ -13,11 +13,14 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// Group is what a group of stores does: it asks several rules about one request, each by a key of its own, as one step that
-// no other caller comes between. A refusal takes nothing from any of them.
+// Group is what a group of stores does: it asks several rules about one request, each by a key of
+// its own, as one step that no other caller comes between. A refusal takes nothing from any of
+// them.
 type Group interface {
-	Take(ctx context.Context, keys []string, n int64) (combined algorithms.Decision, ruling int, err error)
-	Peek(ctx context.Context, keys []string, n int64) (combined algorithms.Decision, ruling int, err error)
+	Take(ctx context.Context, keys []string,
+		n int64) (combined algorithms.Decision, ruling int, err error)
+	Peek(ctx context.Context, keys []string,
+		n int64) (combined algorithms.Decision, ruling int, err error)
 	Refund(ctx context.Context, keys []string, n int64) error
 }
 
@@ -31,15 +34,17 @@ type GroupRules struct {
 }
 
 var groupRules = GroupRules{
-	Token:   algorithms.TokenBucket{Capacity: 8, Refill: algorithms.Rate{Count: 3, Per: time.Second}},
-	Leaking: algorithms.LeakingBucket{Capacity: 9, Outflow: algorithms.Rate{Count: 7, Per: 2 * time.Second}, Burst: 2},
+	Token: algorithms.TokenBucket{Capacity: 8,
+		Refill: algorithms.Rate{Count: 3, Per: time.Second}},
+	Leaking: algorithms.LeakingBucket{Capacity: 9,
+		Outflow: algorithms.Rate{Count: 7, Per: 2 * time.Second}, Burst: 2},
 	Fixed:   algorithms.FixedWindow{Limit: 11, Window: 3 * time.Second},
 	Log:     algorithms.SlidingLog{Limit: 12, Window: 4 * time.Second},
 	Counter: algorithms.SlidingCounter{Limit: 30, Window: 5 * time.Second},
 }
 
-// RunGroup checks a group of stores against the bare rules. open returns a group of new, empty stores that read the time
-// from now, which may be called by several goroutines.
+// RunGroup checks a group of stores against the bare rules. open returns a group of new, empty
+// stores that read the time from now, which may be called by several goroutines.
 func RunGroup(t *testing.T, open func(t *testing.T, now func() time.Time, rules GroupRules) Group) {
 	for seed := range uint64(8) {
 		t.Run(fmt.Sprintf("history %d", seed), func(t *testing.T) { groupHistory(t, open, seed) })
@@ -74,10 +79,12 @@ func (m *modelOf[S]) refund(key string, now time.Time, n int64) {
 }
 
 func newModels(r GroupRules) []model {
-	return []model{newModel(r.Token), newModel(r.Leaking), newModel(r.Fixed), newModel(r.Log), newModel(r.Counter)}
+	return []model{newModel(r.Token), newModel(r.Leaking), newModel(r.Fixed), newModel(r.Log),
+		newModel(r.Counter)}
 }
 
-func decideAll(models []model, keys []string, now time.Time, n int64, take bool) (algorithms.Decision, int) {
+func decideAll(models []model, keys []string, now time.Time, n int64,
+	take bool) (algorithms.Decision, int) {
 	decisions := make([]algorithms.Decision, len(models))
 	ask := func(take bool) (allowed bool) {
 		allowed = true
@@ -94,7 +101,8 @@ func decideAll(models []model, keys []string, now time.Time, n int64, take bool)
 }
 
 // groupHistory plays random requests of a few users, who share some of the keys.
-func groupHistory(t *testing.T, open func(*testing.T, func() time.Time, GroupRules) Group, seed uint64) {
+func groupHistory(t *testing.T, open func(*testing.T, func() time.Time, GroupRules) Group,
+	seed uint64) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	c := newClock()
 	group, models := open(t, c.read, groupRules), newModels(groupRules)
@@ -146,12 +154,15 @@ func groupHistory(t *testing.T, open func(*testing.T, func() time.Time, GroupRul
 	}
 }
 
-// groupCallersAtOnce sees that what is refused by one rule takes nothing from another, whoever comes between.
+// groupCallersAtOnce sees that what is refused by one rule takes nothing from another, whoever
+// comes between.
 func groupCallersAtOnce(t *testing.T, open func(*testing.T, func() time.Time, GroupRules) Group) {
 	c := newClock()
 	group := open(t, c.read, groupRules)
 	users := []string{"a", "b", "c"}
-	keysOf := func(user string) []string { return []string{user, user, "everyone", user, "everyone"} }
+	keysOf := func(user string) []string {
+		return []string{user, user, "everyone", user, "everyone"}
+	}
 	var (
 		wait    sync.WaitGroup
 		mu      sync.Mutex
@@ -190,7 +201,8 @@ func groupCallersAtOnce(t *testing.T, open func(*testing.T, func() time.Time, Gr
 		got, ruling, err := group.Peek(t.Context(), keysOf(user), 1)
 		want, wantRuling := decideAll(models, keysOf(user), c.read(), 1, false)
 		if err != nil || got != want || ruling != wantRuling {
-			t.Errorf("%s stands at %+v, ruling %d, %v; want %+v, ruling %d", user, got, ruling, err, want, wantRuling)
+			t.Errorf("%s stands at %+v, ruling %d, %v; want %+v, ruling %d", user, got, ruling, err,
+				want, wantRuling)
 		}
 	}
 }
@@ -207,12 +219,14 @@ func groupImpossibleCosts(t *testing.T, open func(*testing.T, func() time.Time, 
 			errs["refund"] = group.Refund(t.Context(), keys, n)
 		}
 		for what, err := range errs {
-			if cost := (*algorithms.CostError)(nil); !errors.As(err, &cost) || cost.Cost != n || cost.Most != groupRules.Token.Capacity {
+			if cost := (*algorithms.CostError)(nil); !errors.As(err, &cost) || cost.Cost != n ||
+				cost.Most != groupRules.Token.Capacity {
 				t.Errorf("%s of %d: got %v, want a CostError", what, n, err)
 			}
 		}
 	}
-	if d, _, err := group.Peek(t.Context(), keys, 1); err != nil || d.Remaining != groupRules.Token.Capacity {
+	if d, _, err := group.Peek(t.Context(), keys, 1); err != nil ||
+		d.Remaining != groupRules.Token.Capacity {
 		t.Errorf("afterwards: %+v, %v", d, err)
 	}
 }

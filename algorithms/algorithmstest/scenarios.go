@@ -42,7 +42,8 @@ func partialGrants[S any](p *pair[S]) {
 	}
 }
 
-// refunds sees that what is given back can be taken again, and that giving back too much gives no more than a new key.
+// refunds sees that what is given back can be taken again, and that giving back too much gives no
+// more than a new key.
 func refunds[S any](p *pair[S]) {
 	most := p.rule.Most()
 	p.refund("never seen", 5)
@@ -64,8 +65,8 @@ func refunds[S any](p *pair[S]) {
 	}
 }
 
-// waits sees that a request passes when its RetryAfter is over and no earlier, and that a key is as good as new after
-// its ResetAfter.
+// waits sees that a request passes when its RetryAfter is over and no earlier, and that a key is as
+// good as new after its ResetAfter.
 func waits[S any](p *pair[S]) {
 	most := p.rule.Most()
 	for _, n := range []int64{1, (most + 1) / 2, most} {
@@ -93,7 +94,8 @@ func waits[S any](p *pair[S]) {
 // clockStepsBack sees what a state from the future is worth: read only, and then taken from.
 func clockStepsBack[S any](p *pair[S]) {
 	most := p.rule.Most()
-	for i, back := range []time.Duration{time.Microsecond, time.Second, Grace / 2, time.Hour, 400 * 24 * time.Hour} {
+	for i, back := range []time.Duration{time.Microsecond, time.Second, Grace / 2, time.Hour,
+		400 * 24 * time.Hour} {
 		for _, n := range []int64{1, (most + 1) / 2, most} {
 			key := fmt.Sprint("step ", i, " ", n)
 			p.take(key, n)
@@ -115,8 +117,10 @@ func clockStepsBack[S any](p *pair[S]) {
 // keysApart sees that keys which a store could mistake for one another have a state each.
 func keysApart[S any](p *pair[S]) {
 	keys := []string{
-		"", " ", "a", "A", "a ", " a", "a\x00", "a\n", "a:b", "a:", ":a", "a}", "{a}", "a{b", "}{", "%", "%%", "%7D", "%7d",
-		"%257D", "a%7D", "a%257D", "*", "a*", "?", "[a]", "\\", "a/b", "é", "e\u0301", "\xff", "\xff\xff", "0", "00", "-1",
+		"", " ", "a", "A", "a ", " a", "a\x00", "a\n", "a:b", "a:", ":a", "a}", "{a}", "a{b", "}{",
+		"%", "%%", "%7D", "%7d",
+		"%257D", "a%7D", "a%257D", "*", "a*", "?", "[a]", "\\", "a/b", "é", "e\u0301", "\xff",
+		"\xff\xff", "0", "00", "-1",
 	}
 	for i, key := range keys {
 		p.take(key, 1+int64(i)%p.rule.Most())
@@ -133,8 +137,8 @@ func keysApart[S any](p *pair[S]) {
 	}
 }
 
-// manyKeysAtOnce sees that callers who come at once for different keys get each their own answer. The clock stands
-// still, so their order does not matter.
+// manyKeysAtOnce sees that callers who come at once for different keys get each their own answer.
+// The clock stands still, so their order does not matter.
 func manyKeysAtOnce[S any](t *testing.T, rule algorithms.Rule[S],
 	open func(t *testing.T, now func() time.Time) Limiter) {
 	const callers, calls = 16, 40
@@ -147,8 +151,10 @@ func manyKeysAtOnce[S any](t *testing.T, rule algorithms.Rule[S],
 				n := 1 + int64(caller*i)%rule.Most()
 				var want algorithms.Decision
 				s, want = rule.Take(s, p.clock.read(), n)
-				if got, err := p.store.Take(t.Context(), fmt.Sprint("caller ", caller), n); err != nil || got != want {
-					t.Errorf("caller %d, call %d: the store answers %+v, %v; want %+v", caller, i, got, err, want)
+				if got, err := p.store.Take(t.Context(), fmt.Sprint("caller ", caller), n); err !=
+					nil || got != want {
+					t.Errorf("caller %d, call %d: the store answers %+v, %v; want %+v", caller, i,
+						got, err, want)
 					return
 				}
 			}

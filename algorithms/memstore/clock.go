@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// clock tells the wall clock's time at half the cost of time.Now, which reads two clocks: the wall clock and the
-// monotonic one. They differ by a constant until the wall clock is set. So both are read once per maxAge, and in between
-// only the monotonic one.
+// clock tells the wall clock's time at half the cost of time.Now, which reads two clocks: the wall
+// clock and the monotonic one. They differ by a constant until the wall clock is set. So both are
+// read once per maxAge, and in between only the monotonic one.
 type clock struct {
 	both atomic.Pointer[time.Time] // as last read
 }

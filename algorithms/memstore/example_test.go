@@ -11,7 +11,8 @@ import (
 
 func ExampleNew() {
 	ctx := context.Background()
-	store := memstore.New(algorithms.TokenBucket{Capacity: 2, Refill: algorithms.Rate{Count: 1, Per: time.Hour}})
+	store := memstore.New(algorithms.TokenBucket{Capacity: 2,
+		Refill: algorithms.Rate{Count: 1, Per: time.Hour}})
 	for _, tenant := range []string{"acme", "acme", "acme", "globex"} {
 		d, err := store.Take(ctx, tenant, 1)
 		if err != nil {
@@ -38,7 +39,8 @@ func ExampleStore_SetRule() {
 	d, _ := store.Take(ctx, "acme", 40)
 	fmt.Println(d.Remaining, "of", d.Limit)
 
-	if err := store.SetRule(algorithms.SlidingCounter{Limit: 50, Window: 24 * time.Hour}); err != nil {
+	if err := store.SetRule(algorithms.SlidingCounter{Limit: 50, Window: 24 * time.Hour}); err !=
+		nil {
 		fmt.Println(err)
 	}
 	d, _ = store.Peek(ctx, "acme", 1)

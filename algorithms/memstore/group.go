@@ -28,11 +28,13 @@ type held interface {
 	release()
 }
 
-// Group asks several stores about one request, which passes if all of them let it pass; a refusal takes nothing from any,
-// and is not recorded in a sliding log either. Other requests come before or after it, never between its parts.
+// Group asks several stores about one request, which passes if all of them let it pass; a refusal
+// takes nothing from any, and is not recorded in a sliding log either. Other requests come before
+// or after it, never between its parts.
 type Group struct {
 	members []Member
-	order   []int // in which they are locked, the same in all groups, so that no two requests wait for each other
+	// in which they are locked, the same in all groups, so that no two requests wait for each other
+	order []int
 }
 
 // NewGroup makes a group of different stores. A store may be part of several.
@@ -41,13 +43,16 @@ func NewGroup(members ...Member) *Group {
 	for i := range members {
 		g.order = append(g.order, i)
 	}
-	slices.SortFunc(g.order, func(a, b int) int { return cmp.Compare(members[a].serial(), members[b].serial()) })
+	slices.SortFunc(g.order, func(a, b int) int {
+		return cmp.Compare(members[a].serial(), members[b].serial())
+	})
 	return g
 }
 
-// Take takes n units from each store, by the key at its place, or nothing from any. The decision is that of
-// [algorithms.Combine], and ruling tells whose it is. Errors are those of [Store.Take].
-func (g *Group) Take(_ context.Context, keys []string, n int64) (combined algorithms.Decision, ruling int, err error) {
+// Take takes n units from each store, by the key at its place, or nothing from any. The decision is
+// that of [algorithms.Combine], and ruling tells whose it is. Errors are those of [Store.Take].
+func (g *Group) Take(_ context.Context, keys []string,
+	n int64) (combined algorithms.Decision, ruling int, err error) {
 	if err := algorithms.CheckCost(n, g.most()); err != nil {
 		return algorithms.Decision{}, 0, err
 	}
@@ -72,7 +77,8 @@ func (g *Group) Take(_ context.Context, keys []string, n int64) (combined algori
 }
 
 // Peek says what Take would say, and takes nothing. Its errors are those of [Store.Peek].
-func (g *Group) Peek(_ context.Context, keys []string, n int64) (combined algorithms.Decision, ruling int, err error) {
+func (g *Group) Peek(_ context.Context, keys []string,
+	n int64) (combined algorithms.Decision, ruling int, err error) {
 	states := g.look(keys)
 	defer release(states)
 	if err := check(states, n); err != nil {

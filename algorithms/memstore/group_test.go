@@ -15,7 +15,9 @@ func member[S any](rule algorithms.Rule[S], now func() time.Time) Member {
 }
 
 func TestGroupConformance(t *testing.T) {
-	algorithmstest.RunGroup(t, func(_ *testing.T, now func() time.Time, r algorithmstest.GroupRules) algorithmstest.Group {
-		return NewGroup(member(r.Token, now), member(r.Leaking, now), member(r.Fixed, now), member(r.Log, now), member(r.Counter, now))
+	algorithmstest.RunGroup(t, func(_ *testing.T, now func() time.Time,
+		r algorithmstest.GroupRules) algorithmstest.Group {
+		return NewGroup(member(r.Token, now), member(r.Leaking, now), member(r.Fixed, now),
+			member(r.Log, now), member(r.Counter, now))
 	})
 }

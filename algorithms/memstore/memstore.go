@@ -1,17 +1,20 @@
-// Package memstore keeps the states of a rate-limiting rule in memory, one per key, for any number of keys and
-// goroutines.
+// Package memstore keeps the states of a rate-limiting rule in memory, one per key, for any number
+// of keys and goroutines.
 //
-//	store := memstore.New(algorithms.TokenBucket{Capacity: 10, Refill: algorithms.Rate{Count: 5, Per: time.Second}})
+//	perSecond := algorithms.Rate{Count: 5, Per: time.Second}
+//	store := memstore.New(algorithms.TokenBucket{Capacity: 10, Refill: perSecond})
 //	decision, err := store.Take(ctx, "tenant-1", 1)
 //
-// A store starts no goroutine and needs no closing. It forgets a key when its state has been as good as new for a
-// minute: now and then a call looks at a few other keys on its way, more often when keys are new, so memory follows the
-// keys in use, while calls come in. States are lost with the process, and are not shared with other processes.
+// A store starts no goroutine and needs no closing. It forgets a key when its state has been as
+// good as new for a minute: now and then a call looks at a few other keys on its way, more often
+// when keys are new, so memory follows the keys in use, while calls come in. States are lost with
+// the process, and are not shared with other processes.
 //
-// Time is the machine's wall clock, because windows are aligned to it, read under the key's lock. When it is set, the
-// store follows within a millisecond. If it steps back, what a key has used stays used, and the key waits at most as
-// long as if it had used everything just now (with windows: one window more). A step of more than a minute may also find
-// keys forgotten that it would have needed; these are new again.
+// Time is the machine's wall clock, because windows are aligned to it, read under the key's lock.
+// When it is set, the store follows within a millisecond. If it steps back, what a key has used
+// stays used, and the key waits at most as long as if it had used everything just now (with
+// windows: one window more). A step of more than a minute may also find keys forgotten that it
+// would have needed; these are new again.
 package memstore
 
 import (
@@ -24,8 +27,8 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// What a store holds unless [MaxKeys] and [MaxBytes] say otherwise. Ten million token buckets take about 0.9 GB, with keys
-// of up to 39 bytes; longer ones take more, and so do sliding logs.
+// What a store holds unless [MaxKeys] and [MaxBytes] say otherwise. Ten million token buckets take
+// about 0.9 GB, with keys of up to 39 bytes; longer ones take more, and so do sliding logs.
 const (
 	DefaultMaxKeys  = 10_000_000
 	DefaultMaxBytes = 1 << 30
@@ -34,8 +37,9 @@ const (
 // grace is how long a key must have been as good as new before it is forgotten.
 const grace = time.Minute
 
-// How many places a call examines for keys that are as good as new: every sweepEvery-th call of a shard, a call before
-// it adds a key. A store that is full forgets the coldest of a few keys, at most so many times for a new one.
+// How many places a call examines for keys that are as good as new: every sweepEvery-th call of a
+// shard, a call before it adds a key. A store that is full forgets the coldest of a few keys, at
+// most so many times for a new one.
 const (
 	sweepEvery   = 64
 	looks        = 32
@@ -49,21 +53,23 @@ type Option func(*options)
 
 type options struct{ maxKeys, maxBytes int64 }
 
-// MaxKeys sets the most keys that a store holds; n below 1 means [DefaultMaxKeys]. For one more, the store forgets the
-// coldest of a few others: the one that would be as good as new first. So those that have used up their limit go last, and
-// however many keys somebody makes up, nobody is locked out.
+// MaxKeys sets the most keys that a store holds; n below 1 means [DefaultMaxKeys]. For one more,
+// the store forgets the coldest of a few others: the one that would be as good as new first. So
+// those that have used up their limit go last, and however many keys somebody makes up, nobody is
+// locked out.
 func MaxKeys(n int) Option {
 	return func(o *options) { o.maxKeys = int64(n) }
 }
 
-// MaxBytes sets how much memory the keys and their states may take, in bytes, as MaxKeys sets their number; n below 1 means
-// [DefaultMaxBytes]. While a part of a store's table grows it takes up to twice its own memory, which is not counted.
+// MaxBytes sets how much memory the keys and their states may take, in bytes, as MaxKeys sets their
+// number; n below 1 means [DefaultMaxBytes]. While a part of a store's table grows it takes up to
+// twice its own memory, which is not counted.
 func MaxBytes(n int64) Option {
 	return func(o *options) { o.maxBytes = n }
 }
 
-// Store holds one state per key. All methods are safe for concurrent use. They never block for long, so contexts are
-// not looked at.
+// Store holds one state per key. All methods are safe for concurrent use. They never block for
+// long, so contexts are not looked at.
 type Store[S any] struct {
 	shards  [1 << shardBits]shard[S] // first, so that each begins with a line of the cache
 	rule    atomic.Pointer[algorithms.Rule[S]]
@@ -78,7 +84,8 @@ type Store[S any] struct {
 
 var stores atomic.Uint64
 
-// New returns an empty store. S follows from the rule. A rule that is not valid is a mistake of the caller and panics.
+// New returns an empty store. S follows from the rule. A rule that is not valid is a mistake of the
+// caller and panics.
 func New[S any](rule algorithms.Rule[S], opts ...Option) *Store[S] {
 	var o options
 	for _, opt := range opts {
@@ -98,8 +105,8 @@ func New[S any](rule algorithms.Rule[S], opts ...Option) *Store[S] {
 	return s
 }
 
-// SetRule changes the rule's parameters from the next call on; states stay and are read under the new ones. A rule
-// that is not valid is returned as an error and changes nothing.
+// SetRule changes the rule's parameters from the next call on; states stay and are read under the
+// new ones. A rule that is not valid is returned as an error and changes nothing.
 func (s *Store[S]) SetRule(rule algorithms.Rule[S]) error {
 	if err := rule.Validate(); err != nil {
 		return fmt.Errorf("rule %+v: %w", rule, err)
@@ -114,7 +121,8 @@ func (s *Store[S]) Rule() algorithms.Rule[S] { return *s.rule.Load() }
 // Len is how many keys are held, some of which may be due to be forgotten.
 func (s *Store[S]) Len() int { return int(s.keys.Load()) }
 
-// Take asks for n units of key: all of them or none. The error is a [*algorithms.CostError] if n can never pass.
+// Take asks for n units of key: all of them or none. The error is a [*algorithms.CostError] if n
+// can never pass.
 func (s *Store[S]) Take(_ context.Context, key string, n int64) (d algorithms.Decision, err error) {
 	rule := s.Rule()
 	if err := algorithms.CheckCost(n, rule.Most()); err != nil {
@@ -131,8 +139,10 @@ func (s *Store[S]) Take(_ context.Context, key string, n int64) (d algorithms.De
 	return d, nil
 }
 
-// TakeUpTo takes as many of n units of key as pass. Errors are those of Take; n may be larger than what can ever pass.
-func (s *Store[S]) TakeUpTo(_ context.Context, key string, n int64) (d algorithms.Decision, err error) {
+// TakeUpTo takes as many of n units of key as pass. Errors are those of Take; n may be larger than
+// what can ever pass.
+func (s *Store[S]) TakeUpTo(_ context.Context, key string,
+	n int64) (d algorithms.Decision, err error) {
 	rule := s.Rule()
 	if n < 1 {
 		return d, algorithms.CheckCost(n, rule.Most())
@@ -148,7 +158,8 @@ func (s *Store[S]) TakeUpTo(_ context.Context, key string, n int64) (d algorithm
 	return d, nil
 }
 
-// Peek says what Take would say, and takes nothing. The error is a [*algorithms.CostError] if n can never pass.
+// Peek says what Take would say, and takes nothing. The error is a [*algorithms.CostError] if n can
+// never pass.
 func (s *Store[S]) Peek(_ context.Context, key string, n int64) (algorithms.Decision, error) {
 	rule := s.Rule()
 	if err := algorithms.CheckCost(n, rule.Most()); err != nil {
@@ -164,8 +175,8 @@ func (s *Store[S]) Peek(_ context.Context, key string, n int64) (algorithms.Deci
 	return rule.Peek(state, s.now(), n), nil
 }
 
-// Refund gives n units of key back that were taken and not used. The error is a [*algorithms.CostError] if n is below
-// 1.
+// Refund gives n units of key back that were taken and not used. The error is a
+// [*algorithms.CostError] if n is below 1.
 func (s *Store[S]) Refund(_ context.Context, key string, n int64) error {
 	rule := s.Rule()
 	if n < 1 {
@@ -188,8 +199,10 @@ func (s *Store[S]) shard(key string) (*shard[S], uint64) {
 	return &s.shards[hash>>(64-shardBits)], hash
 }
 
-// state finds or makes the state of a key, and forgets a few keys on the way. The shard must be locked.
-func (s *Store[S]) state(shard *shard[S], rule algorithms.Rule[S], hash uint64, key string, now time.Time) *S {
+// state finds or makes the state of a key, and forgets a few keys on the way. The shard must be
+// locked.
+func (s *Store[S]) state(shard *shard[S], rule algorithms.Rule[S], hash uint64, key string,
+	now time.Time) *S {
 	if shard.calls++; shard.calls%sweepEvery == 0 {
 		s.sweepNext(shard, rule, now)
 	}
@@ -219,7 +232,8 @@ func (s *Store[S]) size(state *S) int64 {
 }
 
 // resized accounts for a state whose size has changed. It is not valid afterwards.
-func (s *Store[S]) resized(shard *shard[S], rule algorithms.Rule[S], state *S, before int64, now time.Time) {
+func (s *Store[S]) resized(shard *shard[S], rule algorithms.Rule[S], state *S, before int64,
+	now time.Time) {
 	if !s.logs {
 		return
 	}
@@ -240,8 +254,8 @@ func (s *Store[S]) account(shard *shard[S]) {
 	}
 }
 
-// evict forgets the coldest of a few keys of a locked shard, or of another one when it has none, and reports whether there
-// was one.
+// evict forgets the coldest of a few keys of a locked shard, or of another one when it has none,
+// and reports whether there was one.
 func (s *Store[S]) evict(locked *shard[S], rule algorithms.Rule[S], now time.Time) bool {
 	if s.evictFrom(locked, rule, now) {
 		return true
@@ -269,8 +283,8 @@ func (s *Store[S]) evictFrom(shard *shard[S], rule algorithms.Rule[S], now time.
 	return true
 }
 
-// sweepNext sweeps the shards in turn, so that those which nobody calls are swept too. The one that it is given is
-// locked, so it waits for no other.
+// sweepNext sweeps the shards in turn, so that those which nobody calls are swept too. The one that
+// it is given is locked, so it waits for no other.
 func (s *Store[S]) sweepNext(locked *shard[S], rule algorithms.Rule[S], now time.Time) {
 	next := &s.shards[locked.calls/sweepEvery%uint(len(s.shards))]
 	if next != locked {

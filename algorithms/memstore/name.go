@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// name is a key as it is kept. All but long ones lie beside their state, which spares a look into other memory, and
-// most of the time goes into such looks. With a state of two integers an entry is 64 bytes, one line of the cache.
+// name is a key as it is kept. All but long ones lie beside their state, which spares a look into
+// other memory, and most of the time goes into such looks. With a state of two integers an entry is
+// 64 bytes, one line of the cache.
 type name struct {
 	short [39]byte // the key (an IPv6 address and a UUID fit), or the hash of a long one
 	size  uint8    // of the key, or isLong
@@ -17,7 +18,8 @@ type name struct {
 
 const isLong = 255
 
-// newName returns the name of a key. It keeps nothing else alive: the key may be a piece of something larger.
+// newName returns the name of a key. It keeps nothing else alive: the key may be a piece of
+// something larger.
 func newName(key string, hash uint64) (n name) {
 	if len(key) <= len(n.short) {
 		copy(n.short[:], key)

@@ -9,7 +9,8 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// shardBits is the binary logarithm of how many locks there are: enough that callers on many cores seldom meet.
+// shardBits is the binary logarithm of how many locks there are: enough that callers on many cores
+// seldom meet.
 const shardBits = 7
 
 // A shard has fewPlaces to begin with. Memory for no more than somePlaces is not worth giving back.
@@ -18,8 +19,9 @@ const (
 	somePlaces = 64
 )
 
-// shard is a share of the keys: a hash table with open addressing and linear probing. A map would have the keys' text in
-// other memory, cannot be gone round in small steps, and gives no memory back.
+// shard is a share of the keys: a hash table with open addressing and linear probing. A map would
+// have the keys' text in other memory, cannot be gone round in small steps, and gives no memory
+// back.
 type shard[S any] struct {
 	mu      sync.Mutex
 	calls   uint
@@ -37,9 +39,9 @@ type entry[S any] struct {
 	state S
 }
 
-// mark is 0 for a free place. Otherwise its high byte is the tag of the key's hash, by which a search passes nearly all
-// other keys without a look at them. Its low byte is how far the place is from the entry's home; from far on it does not
-// tell.
+// mark is 0 for a free place. Otherwise its high byte is the tag of the key's hash, by which a
+// search passes nearly all other keys without a look at them. Its low byte is how far the place is
+// from the entry's home; from far on it does not tell.
 type mark uint16
 
 const far = 255
@@ -52,8 +54,8 @@ func tag(hash uint64) mark { return mark(hash)<<8 | 1<<15 }
 func (m mark) tag() mark { return m &^ far }
 func (m mark) away() int { return int(m & far) }
 
-// home is the place where a search begins. Homes come in the order of the hashes, whatever the number of places, so
-// resize moves entries almost in sequence.
+// home is the place where a search begins. Homes come in the order of the hashes, whatever the
+// number of places, so resize moves entries almost in sequence.
 func (s *shard[S]) home(hash uint64) int {
 	return int((hash << shardBits >> 32) * uint64(len(s.marks)) >> 32)
 }
@@ -134,7 +136,8 @@ func (s *shard[S]) insert(hash uint64, name name) *S {
 	return &s.entries[i].state
 }
 
-// remove frees a place. Entries behind it move up, but none to before its home, so that every search still comes by.
+// remove frees a place. Entries behind it move up, but none to before its home, so that every
+// search still comes by.
 func (s *shard[S]) remove(seed maphash.Seed, place int) {
 	s.bytes -= s.entries[place].name.memory() + stateSize(&s.entries[place].state)
 	for i := s.next(place); s.marks[i] != 0; i = s.next(i) {
@@ -166,8 +169,10 @@ func (s *shard[S]) resize(seed maphash.Seed, places int) {
 	s.hand = s.hand * places / max(len(marks), 1) // before the same entry as it was
 }
 
-// sweep examines the next few places, removes keys that were as good as new at the instant then, and returns how many.
-func (s *shard[S]) sweep(rule algorithms.Rule[S], seed maphash.Seed, then time.Time, looks int) (removed int64) {
+// sweep examines the next few places, removes keys that were as good as new at the instant then,
+// and returns how many.
+func (s *shard[S]) sweep(rule algorithms.Rule[S], seed maphash.Seed, then time.Time,
+	looks int) (removed int64) {
 	for range min(looks, len(s.marks)) {
 		if s.hand >= len(s.marks) {
 			s.hand = 0
@@ -185,9 +190,11 @@ func (s *shard[S]) sweep(rule algorithms.Rule[S], seed maphash.Seed, then time.T
 	return removed
 }
 
-// evict removes the coldest of the next few keys, and reports whether there was one: the key that would be as good as new
-// first, and of those that would be at the same time the one that has used least.
-func (s *shard[S]) evict(rule algorithms.Rule[S], seed maphash.Seed, now time.Time, sample int) bool {
+// evict removes the coldest of the next few keys, and reports whether there was one: the key that
+// would be as good as new first, and of those that would be at the same time the one that has used
+// least.
+func (s *shard[S]) evict(rule algorithms.Rule[S], seed maphash.Seed, now time.Time,
+	sample int) bool {
 	coldest := -1
 	var least algorithms.Decision
 	for range s.marks {
@@ -200,7 +207,8 @@ func (s *shard[S]) evict(rule algorithms.Rule[S], seed maphash.Seed, now time.Ti
 			continue
 		}
 		d := rule.Peek(s.entries[place].state, now, 1)
-		if coldest < 0 || d.ResetAfter < least.ResetAfter || d.ResetAfter == least.ResetAfter && d.Remaining > least.Remaining {
+		if coldest < 0 || d.ResetAfter < least.ResetAfter ||
+			d.ResetAfter == least.ResetAfter && d.Remaining > least.Remaining {
 			coldest, least = place, d
 		}
 		if sample--; sample == 0 {

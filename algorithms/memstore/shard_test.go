@@ -29,7 +29,8 @@ func TestShardIsAMap(t *testing.T) {
 			state := s.find(hash, key)
 			used, known := want[key]
 			if known != (state != nil) || known && state.Used != used {
-				t.Fatalf("seed %d, step %d: %q: %+v, want %d (known: %t)", seed, step, key, state, used, known)
+				t.Fatalf("seed %d, step %d: %q: %+v, want %d (known: %t)", seed, step, key, state,
+					used, known)
 			}
 			switch {
 			case !known:
@@ -40,7 +41,8 @@ func TestShardIsAMap(t *testing.T) {
 				delete(want, key)
 			}
 			if s.used != len(want) {
-				t.Fatalf("seed %d, step %d: %d places are used by %d keys", seed, step, s.used, len(want))
+				t.Fatalf("seed %d, step %d: %d places are used by %d keys", seed, step, s.used,
+					len(want))
 			}
 			if random.IntN(500) == 0 {
 				s.resize(hashes, s.used*8/7+1+random.IntN(100))
@@ -60,8 +62,10 @@ func placeOf[S any](s *shard[S], state *S) int {
 
 func TestNamesOfDifferentKeysDiffer(t *testing.T) {
 	seed := maphash.MakeSeed()
-	keys := []string{"", "\x00", "\x00\x00", "a", "a\x00", strings.Repeat("a", 39), strings.Repeat("a", 40),
-		strings.Repeat("a", 39) + "\x00", strings.Repeat("a", 39) + "b", strings.Repeat("a", 255), strings.Repeat("a", 256)}
+	keys := []string{"", "\x00", "\x00\x00", "a", "a\x00", strings.Repeat("a", 39),
+		strings.Repeat("a", 40),
+		strings.Repeat("a", 39) + "\x00", strings.Repeat("a", 39) + "b", strings.Repeat("a", 255),
+		strings.Repeat("a", 256)}
 	for _, a := range keys {
 		n := newName(a, maphash.String(seed, a))
 		if n.hash(seed) != maphash.String(seed, a) {

@@ -14,10 +14,14 @@ import (
 
 // BenchmarkTake is 64 callers who all pass: on a thousand keys, and on one.
 func BenchmarkTake(b *testing.B) {
-	benchmark(b, "token bucket", algorithms.TokenBucket{Capacity: 1_000_000_000, Refill: perSecond(1_000_000)})
-	benchmark(b, "leaking bucket", algorithms.LeakingBucket{Capacity: 1_000_000_000, Outflow: perSecond(1_000_000)})
-	benchmark(b, "fixed window", algorithms.FixedWindow{Limit: algorithms.MaxLimit, Window: time.Second})
-	benchmark(b, "sliding counter", algorithms.SlidingCounter{Limit: algorithms.MaxLimit, Window: time.Second})
+	benchmark(b, "token bucket",
+		algorithms.TokenBucket{Capacity: 1_000_000_000, Refill: perSecond(1_000_000)})
+	benchmark(b, "leaking bucket",
+		algorithms.LeakingBucket{Capacity: 1_000_000_000, Outflow: perSecond(1_000_000)})
+	benchmark(b, "fixed window",
+		algorithms.FixedWindow{Limit: algorithms.MaxLimit, Window: time.Second})
+	benchmark(b, "sliding counter",
+		algorithms.SlidingCounter{Limit: algorithms.MaxLimit, Window: time.Second})
 	benchmark(b, "sliding log", algorithms.SlidingLog{Limit: 1000, Window: time.Millisecond})
 }
 
@@ -55,7 +59,8 @@ func benchmark[S any](b *testing.B, name string, rule algorithms.Rule[S]) {
 			b.StopTimer()
 			slices.Sort(latencies)
 			b.ReportMetric(float64(len(latencies))/b.Elapsed().Seconds(), "decisions/s")
-			b.ReportMetric(float64(len(latencies))/float64(decisions(b, server)-calls), "decisions/call")
+			b.ReportMetric(float64(len(latencies))/float64(decisions(b, server)-calls),
+				"decisions/call")
 			b.ReportMetric(float64(latencies[len(latencies)*99/100].Microseconds()), "p99-µs")
 		})
 	}
@@ -63,7 +68,8 @@ func benchmark[S any](b *testing.B, name string, rule algorithms.Rule[S]) {
 
 // BenchmarkRefused is a caller who hammers a key that refuses.
 func BenchmarkRefused(b *testing.B) {
-	s := New(newClient(b, server, Options{}), "policy", algorithms.TokenBucket{Capacity: 1, Refill: perHour(1)})
+	s := New(newClient(b, server, Options{}), "policy",
+		algorithms.TokenBucket{Capacity: 1, Refill: perHour(1)})
 	for range 2 {
 		mustTake(b, s, "key", 1)
 	}

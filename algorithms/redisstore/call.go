@@ -13,8 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// terms are a rule as a script call needs it. A call has the same terms from beginning to end, whatever SetRule does
-// meanwhile.
+// terms are a rule as a script call needs it. A call has the same terms from beginning to end,
+// whatever SetRule does meanwhile.
 type terms interface {
 	most() int64
 	program() *script
@@ -22,10 +22,10 @@ type terms interface {
 	arguments() []any
 	// pair is what a request is to the script; see common.lua. 0, 0 is nothing.
 	pair(r *request) (n, times int64)
-	// settle sets the decisions of a key's requests, by what the script said of the key at the instant now. They were
-	// sent at a time of the client's clock.
+	// settle sets the decisions of a key's requests, by what the script said of the key at the
+	// instant now. They were sent at a time of the client's clock.
 	settle(key, said string, now time.Time, sent time.Duration, requests []*request) error
-	// doubt is told of a key whose state may have changed, nobody knows how.
+	// doubt forgets a key whose state may have changed in an unknown way.
 	doubt(key string)
 }
 
@@ -37,13 +37,15 @@ type call struct {
 	args    []any
 }
 
-// once is a command that go-redis must not send a second time after an error: it may have been applied.
+// once is a command that go-redis must not send a second time after an error: it may have been
+// applied.
 type once struct{ *redis.StringCmd }
 
 func (once) NoRetry() bool { return true }
 
-// prepare writes the command, and answers requests that need none: those whose caller has left, those that waited too
-// long and those that became impossible. It reports whether any others are left.
+// prepare writes the command, and answers requests that need none: those whose caller has left,
+// those that waited too long and those that became impossible. It reports whether any others are
+// left.
 func (c *call) prepare(client *Client, sent time.Duration) bool {
 	most, kept := c.terms.most(), c.buckets[:0]
 	for _, b := range c.buckets {
@@ -138,7 +140,8 @@ func encode(t terms, requests []*request) any {
 	return text
 }
 
-// dispatch sends the calls, unless the breaker knows that Redis does not answer, and tells it how that went.
+// dispatch sends the calls, unless the breaker knows that Redis does not answer, and tells it how
+// that went.
 func (c *Client) dispatch(calls []*call) {
 	if c.breaker == nil {
 		c.send(calls)
@@ -156,8 +159,8 @@ func (c *Client) dispatch(calls []*call) {
 	done(outage(calls))
 }
 
-// outage is the error that says that Redis, or a part of a cluster, does not work; nil if all calls were answered, be it
-// with an error about their keys.
+// outage is the error that says that Redis, or a part of a cluster, does not work; nil if all calls
+// were answered, be it with an error about their keys.
 func outage(calls []*call) error {
 	for _, call := range calls {
 		err := call.reply.Err()
@@ -172,10 +175,11 @@ func outage(calls []*call) error {
 }
 
 // outOfOrder are the replies by which Redis says that it cannot decide for anybody now.
-var outOfOrder = []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "OOM", "MISCONF", "NOREPLICAS", "BUSY", "NOAUTH", "WRONGPASS", "NOPERM"}
+var outOfOrder = []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "OOM", "MISCONF",
+	"NOREPLICAS", "BUSY", "NOAUTH", "WRONGPASS", "NOPERM"}
 
-// send runs the calls in one pipeline. Those whose script Redis does not know did nothing; they are sent again, with
-// the script itself.
+// send runs the calls in one pipeline. Those whose script Redis does not know did nothing; they are
+// sent again, with the script itself.
 func (c *Client) send(calls []*call) {
 	ctx, cancel := context.WithTimeout(context.Background(), c.timeout)
 	defer cancel()
@@ -200,7 +204,8 @@ func (c *Client) exec(ctx context.Context, calls []*call) {
 		_ = pipe.Process(ctx, call.reply) // only queues it
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
-		for _, call := range calls { // Redis may also refuse the connection: then no call has a reply
+		for _, call := range calls {
+			// Redis may also refuse the connection: then no call has a reply
 			if call.reply.Err() == nil && (!isReply(err) || call.reply.Val() == "") {
 				call.reply.SetErr(err)
 			}

@@ -13,22 +13,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/internal/redistest"
-	"github.com/redis/go-redis/v9"
+	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
-// waitFor polls until a condition holds.
-func waitFor(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(patient)
-	for !holds() {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %s: %s", patient, what)
-		}
-		time.Sleep(time.Millisecond)
-	}
-}
+var waitFor = waittest.Until
 
 func (c *Client) waitingNow() int {
 	c.mu.Lock()
@@ -87,14 +79,17 @@ func takeAside[S any](ctx context.Context, s *Store[S], key string, n int64) <-c
 // TestCallersShareCommands: what comes while Redis is busy goes together afterwards.
 func TestCallersShareCommands(t *testing.T) {
 	s := redistest.Start(t)
-	store := New(newClient(t, s, Options{}), "policy", algorithms.TokenBucket{Capacity: 100, Refill: perHour(1)})
+	store := New(newClient(t, s, Options{}), "policy",
+		algorithms.TokenBucket{Capacity: 100, Refill: perHour(1)})
 	mustTake(t, store, "key", 1)
 	before := decisions(t, s)
 
 	freezeIdle(t, s, store.client)
 	const callers = 50
 	first := takeAside(t.Context(), store, "key", 1)
-	waitFor(t, "the first request is under way", func() bool { return store.client.waitingNow() == 0 && store.client.inFlight() == 1 })
+	waitFor(t, "the first request is under way", func() bool {
+		return store.client.waitingNow() == 0 && store.client.inFlight() == 1
+	})
 	var others []<-chan answer
 	for range callers {
 		others = append(others, takeAside(t.Context(), store, "key", 2))
@@ -132,10 +127,13 @@ func TestKeysShareCommands(t *testing.T) {
 	var all []<-chan answer
 	for i := range maxFlights {
 		all = append(all, takeAside(t.Context(), bucket, fmt.Sprint("first ", i), 1))
-		waitFor(t, "another flight", func() bool { return c.inFlight() == i+1 && c.waitingNow() == 0 })
+		waitFor(t, "another flight", func() bool {
+			return c.inFlight() == i+1 && c.waitingNow() == 0
+		})
 	}
 	for i := range maxKeysPerCall + 1 {
-		all = append(all, takeAside(t.Context(), bucket, fmt.Sprint(i), 1), takeAside(t.Context(), window, fmt.Sprint(i), 1))
+		all = append(all, takeAside(t.Context(), bucket, fmt.Sprint(i), 1),
+			takeAside(t.Context(), window, fmt.Sprint(i), 1))
 	}
 	waitFor(t, "all others wait", func() bool { return c.waitingNow() == 2*maxKeysPerCall+2 })
 	s.Thaw()
@@ -153,17 +151,20 @@ func TestKeysShareCommands(t *testing.T) {
 	}
 }
 
-// TestACallerLeaves: he gets his context's error at once, whether his request is under way or not; the others get
-// their answers, and what was not sent is not counted.
+// TestACallerLeaves: he gets his context's error at once, whether his request is under way or not;
+// the others get their answers, and what was not sent is not counted.
 func TestACallerLeaves(t *testing.T) {
 	s := redistest.Start(t)
-	store := New(newClient(t, s, Options{}), "policy", algorithms.TokenBucket{Capacity: 10, Refill: perHour(1)})
+	store := New(newClient(t, s, Options{}), "policy",
+		algorithms.TokenBucket{Capacity: 10, Refill: perHour(1)})
 	mustTake(t, store, "key", 1)
 
 	freezeIdle(t, s, store.client)
 	ctx, cancel := context.WithCancel(t.Context())
 	sent := takeAside(ctx, store, "key", 1)
-	waitFor(t, "the first request is under way", func() bool { return store.client.waitingNow() == 0 && store.client.inFlight() == 1 })
+	waitFor(t, "the first request is under way", func() bool {
+		return store.client.waitingNow() == 0 && store.client.inFlight() == 1
+	})
 	waiting := takeAside(ctx, store, "key", 1)
 	stays := takeAside(t.Context(), store, "key", 1)
 	waitFor(t, "the others wait", func() bool { return store.client.waitingNow() == 2 })
@@ -174,7 +175,8 @@ func TestACallerLeaves(t *testing.T) {
 		}
 	}
 	s.Thaw()
-	if a := <-stays; a.err != nil || a.Remaining != 7 { // 10, less those of the first, the one under way, and his own
+	if a := <-stays; a.err != nil || a.Remaining != 7 {
+		// 10, less those of the first, the one under way, and his own
 		t.Errorf("%+v, want 7 remaining", a)
 	}
 	if _, err := store.Take(ctx, "key", 1); !errors.Is(err, context.Canceled) {
@@ -193,7 +195,8 @@ func TestScriptsAreLoadedAgain(t *testing.T) {
 		if err := rdb.ScriptFlush(t.Context()).Err(); err != nil {
 			t.Fatal(err)
 		}
-		first, second := takeAside(t.Context(), tokens, "key", 1), takeAside(t.Context(), log, "key", 1)
+		first, second := takeAside(t.Context(), tokens, "key", 1), takeAside(t.Context(), log,
+			"key", 1)
 		for _, c := range []<-chan answer{first, second} {
 			if a := <-c; a.err != nil || a.Remaining != want {
 				t.Errorf("%+v, want %d remaining", a, want)
@@ -236,26 +239,35 @@ func TestFrozenServer(t *testing.T) {
 	s := redistest.Start(t)
 	store := New(newClient(t, s, Options{Timeout: 20 * time.Millisecond}), "policy",
 		algorithms.TokenBucket{Capacity: 100, Refill: perHour(1)})
-	waitFor(t, "a decision", func() bool { _, err := store.Take(t.Context(), "key", 1); return err == nil })
+	waitFor(t, "a decision", func() bool {
+		_, err := store.Take(t.Context(), "key", 1)
+		return err == nil
+	})
 
 	s.Freeze()
 	var wait sync.WaitGroup
 	for i := range 40 {
 		wait.Go(func() {
-			if _, err := store.Take(t.Context(), fmt.Sprint("key ", i%10), 1); !errors.Is(err, ErrTimeout) {
+			if _, err := store.Take(t.Context(), fmt.Sprint("key ", i%10), 1); !errors.Is(err,
+				ErrTimeout) {
 				t.Errorf("got %v, want ErrTimeout", err)
 			}
-			if err := store.Refund(t.Context(), fmt.Sprint("key ", i%10), 1); !errors.Is(err, ErrTimeout) {
+			if err := store.Refund(t.Context(), fmt.Sprint("key ", i%10), 1); !errors.Is(err,
+				ErrTimeout) {
 				t.Errorf("got %v, want ErrTimeout", err)
 			}
 		})
 	}
 	wait.Wait()
 	s.Thaw()
-	waitFor(t, "a decision again", func() bool { _, err := store.Take(t.Context(), "key", 1); return err == nil })
+	waitFor(t, "a decision again", func() bool {
+		_, err := store.Take(t.Context(), "key", 1)
+		return err == nil
+	})
 
 	s.Stop()
-	if _, err := store.Take(t.Context(), "key", 1); err == nil || errors.As(err, new(*algorithms.CostError)) {
+	if _, err := store.Take(t.Context(), "key", 1); err == nil ||
+		errors.As(err, new(*algorithms.CostError)) {
 		t.Errorf("got %v from a server that is gone", err)
 	}
 	if n := store.client.waitingNow(); n != 0 {
@@ -286,7 +298,8 @@ func (d *deaf) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// TestNothingIsSentTwice: a command whose answer was lost is not repeated by the Redis client, as it is by default.
+// TestNothingIsSentTwice: a command whose answer was lost is not repeated by the Redis client, as
+// it is by default.
 func TestNothingIsSentTwice(t *testing.T) {
 	rule := algorithms.FixedWindow{Limit: 100, Window: year}
 	c := newClient(t, server, Options{})
@@ -317,7 +330,9 @@ func TestTooManyWait(t *testing.T) {
 	mustTake(t, store, "key", 1)
 	freezeIdle(t, s, c)
 	all := []<-chan answer{takeAside(t.Context(), store, "key", 1)}
-	waitFor(t, "the first request is under way", func() bool { return c.waitingNow() == 0 && store.client.inFlight() == 1 })
+	waitFor(t, "the first request is under way", func() bool {
+		return c.waitingNow() == 0 && store.client.inFlight() == 1
+	})
 	for i := range 3 {
 		all = append(all, takeAside(t.Context(), store, "key", 1))
 		waitFor(t, "another one waits", func() bool { return c.waitingNow() == i+1 })
@@ -336,13 +351,15 @@ func TestTooManyWait(t *testing.T) {
 	}
 }
 
-// TestRequestsThatNeedNoCommand: those that waited too long, and those that a new rule made impossible.
+// TestRequestsThatNeedNoCommand: those that waited too long, and those that a new rule made
+// impossible.
 func TestRequestsThatNeedNoCommand(t *testing.T) {
 	c := newClient(t, server, Options{Timeout: time.Second})
 	store := New(c, "policy", algorithms.TokenBucket{Capacity: 10, Refill: perHour(1)})
 	old := &request{kind: take, n: 1, done: make(chan struct{}, 1)}
 	large := &request{kind: peek, n: 11, came: time.Minute, done: make(chan struct{}, 1)}
-	b := &bucket{lane: &store.lane, key: "key", name: redisKey(store.lane.stem, "key"), flying: []*request{old, large}}
+	b := &bucket{lane: &store.lane, key: "key", name: redisKey(store.lane.stem, "key"),
+		flying: []*request{old, large}}
 	flight := &call{terms: store.lane.terms(), buckets: []*bucket{b}}
 	if flight.prepare(c, time.Minute) {
 		t.Error("a command is to be sent")

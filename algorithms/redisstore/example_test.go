@@ -12,7 +12,8 @@ import (
 )
 
 func ExampleNew() {
-	rdb := redis.NewClient(&redis.Options{Addr: os.Getenv("REDIS_ADDR"), ContextTimeoutEnabled: true})
+	rdb := redis.NewClient(&redis.Options{Addr: os.Getenv("REDIS_ADDR"),
+		ContextTimeoutEnabled: true})
 	defer rdb.Close()
 	client := redisstore.NewClient(rdb, redisstore.Options{Timeout: time.Minute})
 	store := redisstore.New(client, "signup", algorithms.TokenBucket{

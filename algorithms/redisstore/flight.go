@@ -34,7 +34,8 @@ type request struct {
 	err      error
 }
 
-// The stages of a request. Whether it goes with a flight or its caller leaves first is one compare-and-swap.
+// The stages of a request. Whether it goes with a flight or its caller leaves first is one
+// compare-and-swap.
 const (
 	waits int32 = iota
 	flies
@@ -46,7 +47,8 @@ func (r *request) finish(err error) {
 	r.done <- struct{}{}
 }
 
-// bucket is a key with requests that wait or are under way. It is in its lane for as long as there are any.
+// bucket is a key with requests that wait or are under way. It is in its lane for as long as there
+// are any.
 type bucket struct {
 	lane    *lane
 	key     string
@@ -78,7 +80,8 @@ func (b *bucket) stored() string {
 func (l *lane) redisKey(key string) string { return redisKey(l.stem, key) + l.suffix }
 
 // ask adds a request to those that wait, and waits for its answer or the end of ctx.
-func (c *Client) ask(ctx context.Context, l *lane, key string, kind kind, n int64) (algorithms.Decision, int, error) {
+func (c *Client) ask(ctx context.Context, l *lane, key string, kind kind,
+	n int64) (algorithms.Decision, int, error) {
 	if err := ctx.Err(); err != nil {
 		return algorithms.Decision{}, 0, err
 	}
@@ -93,7 +96,8 @@ func (c *Client) ask(ctx context.Context, l *lane, key string, kind kind, n int6
 	case <-r.done:
 	case <-ctx.Done():
 		r.stage.CompareAndSwap(waits, left)
-		return algorithms.Decision{}, 0, ctx.Err() // r still belongs to who finds it, so it is not used again
+		// r still belongs to who finds it, so it is not used again
+		return algorithms.Decision{}, 0, ctx.Err()
 	}
 	d, ruling, err := r.decision, r.ruling, r.err
 	r.decision, r.ruling, r.err = algorithms.Decision{}, 0, nil
@@ -163,7 +167,8 @@ type flight struct {
 	buckets []*bucket
 }
 
-// board ends the flight before and fills the next one with what has waited longest; false if nothing waits.
+// board ends the flight before and fills the next one with what has waited longest; false if
+// nothing waits.
 func (c *Client) board(f *flight) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -27,7 +27,8 @@ type member interface {
 
 // replay tells what happened to the key of one rule, one request after the other.
 type replay interface {
-	// peek must be called once for each take and peek, because of each the script said what it must.
+	// peek must be called once for each take and peek, because of each the script said what it
+	// must.
 	peek(n int64) algorithms.Decision
 	// take is what follows a peek when all rules let the request pass.
 	take(n int64) algorithms.Decision
@@ -36,16 +37,18 @@ type replay interface {
 	complete() bool
 }
 
-// Group asks several stores about one request, which passes if all of them let it pass; a refusal takes nothing from any,
-// and is not recorded in a sliding log either. Other requests come before or after it, never between its parts. Equal
-// questions that wait share a place in a script call, as a store's requests of one key do; refusals are not remembered.
+// Group asks several stores about one request, which passes if all of them let it pass; a refusal
+// takes nothing from any, and is not recorded in a sliding log either. Other requests come before
+// or after it, never between its parts. Equal questions that wait share a place in a script call,
+// as a store's requests of one key do; refusals are not remembered.
 type Group struct {
 	client  *Client
 	lane    lane
 	members []Member
 }
 
-// NewMember returns the store of one of several rules of a policy, for a [Group]; the name tells them apart.
+// NewMember returns the store of one of several rules of a policy, for a [Group]; the name tells
+// them apart.
 func NewMember[S any](c *Client, policy, name string, rule algorithms.Rule[S]) *Store[S] {
 	return newStore(c, policy, ":"+name, rule)
 }
@@ -54,7 +57,8 @@ func NewMember[S any](c *Client, policy, name string, rule algorithms.Rule[S]) *
 func NewGroup(c *Client, policy string, members ...Member) *Group {
 	g := &Group{client: c, members: members}
 	stem := c.stem(policy)
-	g.lane = lane{buckets: make(map[string]*bucket), terms: g.terms, names: func(key string) []string {
+	g.lane = lane{buckets: make(map[string]*bucket), terms: g.terms, names: func(
+		key string) []string {
 		names := splitKeys(key)
 		for i, m := range members {
 			names[i] = redisKey(stem, names[i]) + m.nameSuffix()
@@ -64,10 +68,11 @@ func NewGroup(c *Client, policy string, members ...Member) *Group {
 	return g
 }
 
-// Take takes n units from each store, by the key at its place, or nothing from any. The decision is that of
-// [algorithms.Combine], and ruling tells whose it is. On a cluster the keys must be equal: others lie in other slots, and
-// Redis refuses the question. Errors are those of [Store.Take].
-func (g *Group) Take(ctx context.Context, keys []string, n int64) (combined algorithms.Decision, ruling int, err error) {
+// Take takes n units from each store, by the key at its place, or nothing from any. The decision is
+// that of [algorithms.Combine], and ruling tells whose it is. On a cluster the keys must be equal:
+// others lie in other slots, and Redis refuses the question. Errors are those of [Store.Take].
+func (g *Group) Take(ctx context.Context, keys []string,
+	n int64) (combined algorithms.Decision, ruling int, err error) {
 	if err := algorithms.CheckCost(n, g.terms().most()); err != nil {
 		return algorithms.Decision{}, 0, err
 	}
@@ -75,7 +80,8 @@ func (g *Group) Take(ctx context.Context, keys []string, n int64) (combined algo
 }
 
 // Peek says what Take would say, and takes nothing. Errors are those of Take.
-func (g *Group) Peek(ctx context.Context, keys []string, n int64) (combined algorithms.Decision, ruling int, err error) {
+func (g *Group) Peek(ctx context.Context, keys []string,
+	n int64) (combined algorithms.Decision, ruling int, err error) {
 	if err := algorithms.CheckCost(n, g.terms().most()); err != nil {
 		return algorithms.Decision{}, 0, err
 	}
@@ -154,7 +160,8 @@ func (t groupTerms) pair(r *request) (n, times int64) {
 	return r.n, 1
 }
 
-func (t groupTerms) settle(key, said string, now time.Time, _ time.Duration, requests []*request) error {
+func (t groupTerms) settle(key, said string, now time.Time, _ time.Duration,
+	requests []*request) error {
 	replays := make([]replay, len(t.members))
 	answers := strings.Split(said, ",")
 	if len(answers) != len(replays) {
@@ -226,7 +233,9 @@ func (h *states[S]) begin(said string, now time.Time) (replay, error) {
 	return &replayedState[S]{h.rule, s, now}, nil
 }
 
-func (s *replayedState[S]) peek(n int64) algorithms.Decision { return s.rule.Peek(s.state, s.now, n) }
+func (s *replayedState[S]) peek(n int64) algorithms.Decision {
+	return s.rule.Peek(s.state, s.now, n)
+}
 
 func (s *replayedState[S]) take(n int64) (d algorithms.Decision) {
 	s.state, d = s.rule.Take(s.state, s.now, n)

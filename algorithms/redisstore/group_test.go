@@ -11,14 +11,17 @@ import (
 )
 
 func newTestGroup(c *Client, r algorithmstest.GroupRules) *Group {
-	return NewGroup(c, "policy", NewMember(c, "policy", "token", r.Token), NewMember(c, "policy", "leaking", r.Leaking),
-		NewMember(c, "policy", "fixed", r.Fixed), NewMember(c, "policy", "log", r.Log), NewMember(c, "policy", "counter", r.Counter))
+	return NewGroup(c, "policy", NewMember(c, "policy", "token", r.Token),
+		NewMember(c, "policy", "leaking", r.Leaking),
+		NewMember(c, "policy", "fixed", r.Fixed), NewMember(c, "policy", "log", r.Log),
+		NewMember(c, "policy", "counter", r.Counter))
 }
 
 func TestGroupConformance(t *testing.T) {
 	rdb := server.Client()
 	t.Cleanup(func() { _ = rdb.Close() })
-	algorithmstest.RunGroup(t, func(_ *testing.T, now func() time.Time, r algorithmstest.GroupRules) algorithmstest.Group {
+	algorithmstest.RunGroup(t, func(_ *testing.T, now func() time.Time,
+		r algorithmstest.GroupRules) algorithmstest.Group {
 		c := newClientOf(rdb, Options{})
 		c.now = now
 		return newTestGroup(c, r)
@@ -29,14 +32,17 @@ func TestGroupConformance(t *testing.T) {
 func twoLimits(c *Client, limit int64) *Group {
 	return NewGroup(c, "policy",
 		NewMember(c, "policy", "each", algorithms.TokenBucket{Capacity: 2, Refill: perHour(1)}),
-		NewMember(c, "policy", "all", algorithms.SlidingLog{Limit: limit, Window: time.Hour, CountAccepted: true}))
+		NewMember(c, "policy", "all",
+			algorithms.SlidingLog{Limit: limit, Window: time.Hour, CountAccepted: true}))
 }
 
-// Processes that share a group's keys let exactly the limit pass, whatever they put into one script call.
+// Processes that share a group's keys let exactly the limit pass, whatever they put into one script
+// call.
 func TestGroupsOfTwoClientsAreExact(t *testing.T) {
 	const limit, users = 37, 30
 	one := newClient(t, server, Options{})
-	groups := []*Group{twoLimits(one, limit), twoLimits(newClient(t, server, Options{Prefix: one.prefix}), limit)}
+	groups := []*Group{twoLimits(one, limit),
+		twoLimits(newClient(t, server, Options{Prefix: one.prefix}), limit)}
 	var (
 		wait    sync.WaitGroup
 		mu      sync.Mutex
@@ -79,14 +85,16 @@ func TestGroupStateIsNamedAndExpires(t *testing.T) {
 	}
 	for _, name := range []string{"group:{policy:a%7Db}:each", "group:{policy:everyone}:all"} {
 		ttl, err := c.rdb.PTTL(t.Context(), name).Result()
-		if longest := time.Hour + time.Minute; err != nil || ttl <= longest-10*time.Second || ttl > longest {
+		if longest := time.Hour + time.Minute; err != nil || ttl <= longest-10*time.Second ||
+			ttl > longest {
 			t.Errorf("%s lives for %v, %v", name, ttl, err)
 		}
 	}
 	if err := g.Refund(t.Context(), keys, 1); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := c.rdb.Exists(t.Context(), "group:{policy:a%7Db}:each", "group:{policy:everyone}:all").Result(); n != 0 || err != nil {
+	if n, err := c.rdb.Exists(t.Context(), "group:{policy:a%7Db}:each",
+		"group:{policy:everyone}:all").Result(); n != 0 || err != nil {
 		t.Errorf("%d keys are left of a refunded state, %v", n, err)
 	}
 }
@@ -95,14 +103,16 @@ func TestAForeignValueChangesNothing(t *testing.T) {
 	c := newClient(t, server, Options{Prefix: "foreign"})
 	g := twoLimits(c, 5)
 	for _, value := range []string{"not a time", "1:2:3:4"} {
-		if err := c.rdb.Set(t.Context(), "foreign:{policy:everyone}:all", value, 0).Err(); err != nil {
+		if err := c.rdb.Set(t.Context(), "foreign:{policy:everyone}:all", value, 0).Err(); err !=
+			nil {
 			t.Fatal(err)
 		}
 		d, _, err := g.Take(t.Context(), []string{"a", "everyone"}, 1)
 		if err == nil || !strings.Contains(err.Error(), `"foreign:{policy:everyone}:all"`) {
 			t.Errorf("%+v, %v; want an error that names the key", d, err)
 		}
-		if n, err := c.rdb.Exists(t.Context(), "foreign:{policy:a}:each").Result(); n != 0 || err != nil {
+		if n, err := c.rdb.Exists(t.Context(), "foreign:{policy:a}:each").Result(); n != 0 ||
+			err != nil {
 			t.Errorf("the other rule was asked all the same: %d, %v", n, err)
 		}
 	}
@@ -110,7 +120,8 @@ func TestAForeignValueChangesNothing(t *testing.T) {
 
 func TestKeysAreJoinedOneToOne(t *testing.T) {
 	seen := map[string]bool{}
-	for _, keys := range [][]string{{""}, {"", ""}, {"a", "b"}, {"ab", ""}, {"", "ab"}, {"1 a", "0 "}, {"1 a0 "}, {"a b", "3"}} {
+	for _, keys := range [][]string{{""}, {"", ""}, {"a", "b"}, {"ab", ""}, {"", "ab"},
+		{"1 a", "0 "}, {"1 a0 "}, {"a b", "3"}} {
 		joined := joinKeys(keys)
 		if seen[joined] {
 			t.Errorf("%q is joined to %q, as others were", keys, joined)

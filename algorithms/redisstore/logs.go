@@ -8,8 +8,9 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// logs is the history of a sliding log. Its script says how many units counted and when the latest one came; from
-// there on the count follows from the requests, and only the times that refusals wait for are said one by one.
+// logs is the history of a sliding log. Its script says how many units counted and when the latest
+// one came; from there on the count follows from the requests, and only the times that refusals
+// wait for are said one by one.
 type logs struct{ rule algorithms.SlidingLog }
 
 func (h logs) pair(r *request) (n, times int64) {
@@ -24,7 +25,8 @@ func (h logs) pair(r *request) (n, times int64) {
 	return r.n, 1
 }
 
-func (h logs) replay(said string, now time.Time, requests []*request) (outcome[algorithms.SlidingLogState], error) {
+func (h logs) replay(said string, now time.Time,
+	requests []*request) (outcome[algorithms.SlidingLogState], error) {
 	l := h.open(said, now)
 	o := outcome[algorithms.SlidingLogState]{at: now}
 	for _, r := range requests {
@@ -43,8 +45,9 @@ func (h logs) replay(said string, now time.Time, requests []*request) (outcome[a
 			o.refused, o.changed = false, true
 			continue
 		}
-		// A refusal that is recorded changes what the next request is told, so it must be asked.
-		o.refused, o.changed = !r.decision.Allowed && l.CountAccepted, o.changed || r.decision.Allowed
+		// A refusal that is recorded changes the answer to the next request, so it must be sent.
+		o.refused, o.changed = !r.decision.Allowed && l.CountAccepted, o.changed ||
+			r.decision.Allowed
 		o.cost, o.decision = cost, r.decision
 	}
 	if !l.complete() {
@@ -63,7 +66,8 @@ func (h logs) open(said string, now time.Time) *replayedLog {
 func (h logs) begin(said string, now time.Time) (replay, error) { return h.open(said, now), nil }
 
 // recall knows of one cost only when it could pass.
-func (h logs) recall(o outcome[algorithms.SlidingLogState], age time.Duration, n int64) (algorithms.Decision, bool) {
+func (h logs) recall(o outcome[algorithms.SlidingLogState], age time.Duration,
+	n int64) (algorithms.Decision, bool) {
 	d := o.decision
 	d.RetryAfter -= age
 	d.ResetAfter -= age
@@ -101,7 +105,8 @@ func (l *replayedLog) next() int64 {
 	return n
 }
 
-// until is the wait until a unit of the time t counts no more. The script speaks of none that does not count.
+// until is the wait until a unit of the time t counts no more. The script speaks of none that does
+// not count.
 func (l *replayedLog) until(t int64) time.Duration {
 	wait := time.Duration(min(t, l.now)-l.now)*time.Microsecond + l.Window
 	l.bad = l.bad || wait <= 0

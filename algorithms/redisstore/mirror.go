@@ -39,8 +39,10 @@ var (
 	slidingLogScript     = newScript(slidingLogSource)
 
 	// A group's script runs those of its rules as functions.
-	groupScript = newScript("local parts = {}\n" + part("meter", meterSource) + part("fixedwindow", fixedWindowSource) +
-		part("slidingcounter", slidingCounterSource) + part("slidinglog", slidingLogSource) + groupSource)
+	groupScript = newScript("local parts = {}\n" + part("meter", meterSource) +
+		part("fixedwindow", fixedWindowSource) +
+		part("slidingcounter", slidingCounterSource) + part("slidinglog", slidingLogSource) +
+		groupSource)
 )
 
 func part(name, source string) string {
@@ -64,11 +66,13 @@ type mirror[S any] struct {
 type history[S any] interface {
 	// pair is what a request is to the script.
 	pair(r *request) (n, times int64)
-	// replay sets the decisions of a key's requests, one after the other, and returns what came of them.
+	// replay sets the decisions of a key's requests, one after the other, and returns what came of
+	// them.
 	replay(said string, now time.Time, requests []*request) (outcome[S], error)
 	// begin is a replay of the requests of a group, one after the other.
 	begin(said string, now time.Time) (replay, error)
-	// recall decides what a state that has refused says later; false if that is not known to be a refusal.
+	// recall decides what a state that has refused says later; false if that is not known to be a
+	// refusal.
 	recall(o outcome[S], age time.Duration, n int64) (algorithms.Decision, bool)
 }
 
@@ -118,9 +122,11 @@ func (m *mirror[S]) program() *script                 { return m.script }
 func (m *mirror[S]) arguments() []any                 { return m.parameters }
 func (m *mirror[S]) pair(r *request) (n, times int64) { return m.history.pair(r) }
 
-func (m *mirror[S]) settle(key, said string, now time.Time, sent time.Duration, requests []*request) error {
+func (m *mirror[S]) settle(key, said string, now time.Time, sent time.Duration,
+	requests []*request) error {
 	if said == "?" {
-		return fmt.Errorf("the value of %q in Redis is not a state of a %T", m.store.lane.redisKey(key), m.rule)
+		return fmt.Errorf("the value of %q in Redis is not a state of a %T",
+			m.store.lane.redisKey(key), m.rule)
 	}
 	o, err := m.history.replay(said, now, requests)
 	if err != nil {
@@ -140,13 +146,15 @@ func (m *mirror[S]) settle(key, said string, now time.Time, sent time.Duration, 
 
 func (m *mirror[S]) doubt(key string) { m.store.refusals.forget(key) }
 
-// states is the history of a rule whose script says what the state was: the rule itself tells the rest.
+// states is the history of a rule whose script says what the state was: the rule itself tells the
+// rest.
 type states[S any] struct {
 	rule  algorithms.Rule[S]
 	parse func(text string) (S, bool)
 }
 
-// pair: several units asked for one by one are as many requests of one unit. A peek changes nothing.
+// pair: several units asked for one by one are as many requests of one unit. A peek changes
+// nothing.
 func (h *states[S]) pair(r *request) (n, times int64) {
 	switch r.kind {
 	case take:

@@ -64,5 +64,6 @@ func parseSlidingCounter(text string) (algorithms.SlidingCounterState, bool) {
 	first, counts, _ := strings.Cut(text, ":")
 	start, ok := parseNumber(first)
 	previous, current, okToo := parsePair(counts, ":")
-	return algorithms.SlidingCounterState{Start: start, Previous: previous, Current: current}, ok && okToo && counts != ""
+	return algorithms.SlidingCounterState{Start: start, Previous: previous, Current: current}, ok &&
+		okToo && counts != ""
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// What a child process is told: where Redis is, the prefix, and which of hammers it runs.
+// What a child process gets: where Redis is, the prefix, and which of hammers it runs.
 const (
 	hammerServer = "REDISSTORE_TEST_SERVER"
 	hammerPrefix = "REDISSTORE_TEST_PREFIX"
@@ -50,7 +50,8 @@ var hammers = map[string]func(c *Client) limiter{
 		return New(c, "policy", algorithms.TokenBucket{Capacity: hammerLimit, Refill: perHour(1)})
 	},
 	"leaking bucket": func(c *Client) limiter {
-		return New(c, "policy", algorithms.LeakingBucket{Capacity: hammerLimit, Outflow: perHour(1)})
+		return New(c, "policy",
+			algorithms.LeakingBucket{Capacity: hammerLimit, Outflow: perHour(1)})
 	},
 	"fixed window": func(c *Client) limiter {
 		return New(c, "policy", algorithms.FixedWindow{Limit: hammerLimit, Window: year})
@@ -62,7 +63,8 @@ var hammers = map[string]func(c *Client) limiter{
 		return New(c, "policy", algorithms.SlidingLog{Limit: hammerLimit, Window: time.Hour})
 	},
 	"sliding log of accepted": func(c *Client) limiter {
-		return New(c, "policy", algorithms.SlidingLog{Limit: hammerLimit, Window: time.Hour, CountAccepted: true})
+		return New(c, "policy",
+			algorithms.SlidingLog{Limit: hammerLimit, Window: time.Hour, CountAccepted: true})
 	},
 	refilling: func(c *Client) limiter {
 		return New(c, "policy", algorithms.TokenBucket{Capacity: 20, Refill: refill})
@@ -73,10 +75,11 @@ const refilling = "refilling token bucket"
 
 var refill = algorithms.Rate{Count: 7001, Per: 3 * time.Second}
 
-// hammerChild is the main function of a child: when its standard input ends it takes what it can, and prints how much
-// that was.
+// hammerChild is the main function of a child: when its standard input ends it takes what it can,
+// and prints how much that was.
 func hammerChild() int {
-	rdb := redis.NewClient(&redis.Options{Addr: os.Getenv(hammerServer), ContextTimeoutEnabled: true})
+	rdb := redis.NewClient(&redis.Options{Addr: os.Getenv(hammerServer),
+		ContextTimeoutEnabled: true})
 	defer rdb.Close()
 	open := hammers[os.Getenv(hammerRule)]
 	store := open(NewClient(rdb, Options{Prefix: os.Getenv(hammerPrefix), Timeout: patient}))
@@ -137,7 +140,8 @@ func hammer(t *testing.T, s *redistest.Server, prefix, rule string) int64 {
 	var children []*child
 	for range processes {
 		c := &child{cmd: exec.CommandContext(ctx, program)}
-		c.cmd.Env = append(os.Environ(), hammerServer+"="+s.Addr(), hammerPrefix+"="+prefix, hammerRule+"="+rule)
+		c.cmd.Env = append(os.Environ(), hammerServer+"="+s.Addr(), hammerPrefix+"="+prefix,
+			hammerRule+"="+rule)
 		c.cmd.Stdout, c.cmd.Stderr = &c.out, &c.errors
 		if c.stdin, err = c.cmd.StdinPipe(); err != nil {
 			t.Fatal(err)
@@ -173,14 +177,16 @@ func TestProcessesShareALimitExactly(t *testing.T) {
 			continue
 		}
 		t.Run(rule, func(t *testing.T) {
-			if got := hammer(t, server, fmt.Sprint("test", prefixes.Add(1)), rule); got != hammerLimit {
+			if got := hammer(t, server, fmt.Sprint("test", prefixes.Add(1)), rule); got !=
+				hammerLimit {
 				t.Errorf("%d units were granted, want %d", got, hammerLimit)
 			}
 		})
 	}
 }
 
-// TestProcessesShareARate: what passes is at most the capacity and what Redis's own clock allows beyond it.
+// TestProcessesShareARate: what passes is at most the capacity and what Redis's own clock allows
+// beyond it.
 func TestProcessesShareARate(t *testing.T) {
 	rdb := server.Client()
 	defer rdb.Close()

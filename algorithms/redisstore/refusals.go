@@ -10,7 +10,8 @@ import (
 )
 
 const (
-	// memory is for how long a refusal is remembered at most, so that what others give back is seen in the end.
+	// memory is for how long a refusal is remembered at most, so that what others give back is seen
+	// in the end.
 	memory = 10 * time.Second
 	// A store remembers refusals of so many keys, in shards with a lock each.
 	maxRefusals   = 64 * 1024
@@ -21,7 +22,8 @@ const (
 type refusal[S any] struct {
 	mirror  *mirror[S]
 	outcome outcome[S]
-	sent    time.Duration // not after the decision, on the client's clock: so waits end too early rather than too late
+	// not after the decision, on the client's clock: so waits end too early rather than too late
+	sent time.Duration
 }
 
 // refusals is what a store remembers, to answer callers who come too early without asking Redis.
@@ -44,7 +46,8 @@ func (f *refusals[S]) remember(key string, r refusal[S]) {
 		shard.byKey = make(map[string]refusal[S])
 	}
 	if _, ok := shard.byKey[key]; !ok {
-		// Two looks for each key added, wherever the map begins, so that what is due to be forgotten cannot pile up.
+		// Two looks for each key added, wherever the map begins, so that what is due to be
+		// forgotten cannot pile up.
 		looks := 2
 		for old, known := range shard.byKey {
 			if looks--; looks < 0 {

@@ -13,11 +13,17 @@ import (
 func TestAFloodIsAnsweredFromMemory(t *testing.T) {
 	s := redistest.Start(t)
 	c := newClient(t, s, Options{})
-	t.Run("token bucket", flood(s, New(c, "token", algorithms.TokenBucket{Capacity: 9, Refill: perHour(1)})))
-	t.Run("leaking bucket", flood(s, New(c, "leak", algorithms.LeakingBucket{Capacity: 9, Outflow: perHour(1)})))
-	t.Run("fixed window", flood(s, New(c, "window", algorithms.FixedWindow{Limit: 9, Window: year})))
-	t.Run("sliding counter", flood(s, New(c, "counter", algorithms.SlidingCounter{Limit: 9, Window: year})))
-	t.Run("sliding log", flood(s, New(c, "log", algorithms.SlidingLog{Limit: 9, Window: time.Hour, CountAccepted: true})))
+	t.Run("token bucket",
+		flood(s, New(c, "token", algorithms.TokenBucket{Capacity: 9, Refill: perHour(1)})))
+	t.Run("leaking bucket",
+		flood(s, New(c, "leak", algorithms.LeakingBucket{Capacity: 9, Outflow: perHour(1)})))
+	t.Run("fixed window",
+		flood(s, New(c, "window", algorithms.FixedWindow{Limit: 9, Window: year})))
+	t.Run("sliding counter",
+		flood(s, New(c, "counter", algorithms.SlidingCounter{Limit: 9, Window: year})))
+	t.Run("sliding log",
+		flood(s,
+			New(c, "log", algorithms.SlidingLog{Limit: 9, Window: time.Hour, CountAccepted: true})))
 }
 
 func flood[S any](s *redistest.Server, store *Store[S]) func(t *testing.T) {
@@ -34,7 +40,8 @@ func flood[S any](s *redistest.Server, store *Store[S]) func(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if d.Allowed || d.Granted != 0 || d.Remaining != 0 || d.Limit != 9 || d.RetryAfter <= 0 || d.ResetAfter <= 0 {
+			if d.Allowed || d.Granted != 0 || d.Remaining != 0 || d.Limit != 9 ||
+				d.RetryAfter <= 0 || d.ResetAfter <= 0 {
 				t.Fatalf("%+v, want a refusal", d)
 			}
 		}
@@ -47,7 +54,8 @@ func flood[S any](s *redistest.Server, store *Store[S]) func(t *testing.T) {
 // TestRecordedRefusalsAreAsked: each one makes the log longer, so none is answered from memory.
 func TestRecordedRefusalsAreAsked(t *testing.T) {
 	s := redistest.Start(t)
-	store := New(newClient(t, s, Options{}), "policy", algorithms.SlidingLog{Limit: 5, Window: time.Hour})
+	store := New(newClient(t, s, Options{}), "policy",
+		algorithms.SlidingLog{Limit: 5, Window: time.Hour})
 	for range 20 {
 		mustTake(t, store, "key", 1)
 	}
@@ -56,7 +64,8 @@ func TestRecordedRefusalsAreAsked(t *testing.T) {
 	}
 }
 
-// TestRememberedRefusalsCountDown: what is answered from memory is what Redis would say, and never longer.
+// TestRememberedRefusalsCountDown: what is answered from memory is what Redis would say, and never
+// longer.
 func TestRememberedRefusalsCountDown(t *testing.T) {
 	c := newClient(t, server, Options{})
 	s := New(c, "policy", algorithms.TokenBucket{Capacity: 10, Refill: perHour(7)})
@@ -73,10 +82,12 @@ func TestRememberedRefusalsCountDown(t *testing.T) {
 			t.Fatal(err)
 		}
 		const slewing = time.Millisecond // of the wall clock against the monotonic one
-		if !ok || remembered.RetryAfter > asked.RetryAfter+slewing || remembered.ResetAfter > asked.ResetAfter+slewing {
+		if !ok || remembered.RetryAfter > asked.RetryAfter+slewing ||
+			remembered.ResetAfter > asked.ResetAfter+slewing {
 			t.Errorf("cost %d: %+v is remembered, %t, after %+v", n, remembered, ok, asked)
 		}
-		if remembered.Remaining != later.Remaining || remembered.Limit != later.Limit || remembered.Allowed {
+		if remembered.Remaining != later.Remaining || remembered.Limit != later.Limit ||
+			remembered.Allowed {
 			t.Errorf("cost %d: %+v is remembered before %+v", n, remembered, later)
 		}
 	}
@@ -88,15 +99,18 @@ func TestRememberedRefusalsCountDown(t *testing.T) {
 	}
 }
 
-// TestRememberedRefusalsEnd: a caller who comes back when he was told to passes.
+// TestRememberedRefusalsEnd: a caller that comes back after its retry-after passes.
 func TestRememberedRefusalsEnd(t *testing.T) {
 	c := newClient(t, server, Options{})
 	bucket := New(c, "bucket", algorithms.TokenBucket{Capacity: 1, Refill: perSecond(20)})
-	log := New(c, "log", algorithms.SlidingLog{Limit: 1, Window: 50 * time.Millisecond, CountAccepted: true})
+	log := New(c, "log",
+		algorithms.SlidingLog{Limit: 1, Window: 50 * time.Millisecond, CountAccepted: true})
 	for range 3 {
 		for name, ask := range map[string]func(*testing.T) algorithms.Decision{
-			"bucket": func(t *testing.T) algorithms.Decision { return mustTake(t, bucket, "key", 1) },
-			"log":    func(t *testing.T) algorithms.Decision { return mustTake(t, log, "key", 1) },
+			"bucket": func(t *testing.T) algorithms.Decision {
+				return mustTake(t, bucket, "key", 1)
+			},
+			"log": func(t *testing.T) algorithms.Decision { return mustTake(t, log, "key", 1) },
 		} {
 			waitFor(t, name+" lets one pass", func() bool { return ask(t).Allowed })
 			refused := ask(t)
@@ -115,8 +129,9 @@ func TestRememberedRefusalsAreForgotten(t *testing.T) {
 	c := newClient(t, server, Options{})
 	t.Run("token bucket", forgets(c, algorithms.TokenBucket{Capacity: 4, Refill: perHour(1)},
 		algorithms.TokenBucket{Capacity: 5, Refill: perHour(1)}))
-	t.Run("sliding log", forgets(c, algorithms.SlidingLog{Limit: 4, Window: time.Hour, CountAccepted: true},
-		algorithms.SlidingLog{Limit: 5, Window: time.Hour, CountAccepted: true}))
+	t.Run("sliding log",
+		forgets(c, algorithms.SlidingLog{Limit: 4, Window: time.Hour, CountAccepted: true},
+			algorithms.SlidingLog{Limit: 5, Window: time.Hour, CountAccepted: true}))
 }
 
 func forgets[S any](c *Client, rule, wider algorithms.Rule[S]) func(t *testing.T) {

@@ -13,8 +13,8 @@ import (
 	"github.com/penstock-mq/penstock/algorithms/algorithmstest"
 )
 
-// TestMulDiv compares the scripts' multiplication with math/big's where it may be called: a and b below 2^53, c below
-// 2^45, and a quotient below 2^53.
+// TestMulDiv compares the scripts' multiplication with math/big's where it may be called: a and b
+// below 2^53, c below 2^45, and a quotient below 2^53.
 func TestMulDiv(t *testing.T) {
 	rdb := server.Client()
 	defer rdb.Close()
@@ -31,23 +31,27 @@ return out`
 		if c < 1 {
 			return
 		}
-		q, r := new(big.Int).QuoRem(new(big.Int).Mul(big.NewInt(a), big.NewInt(b)), big.NewInt(c), new(big.Int))
+		q, r := new(big.Int).QuoRem(new(big.Int).Mul(big.NewInt(a), big.NewInt(b)), big.NewInt(c),
+			new(big.Int))
 		if q.IsInt64() && q.Int64() < exact {
 			args = append(args, a, b, c)
 			want = append(want, fmt.Sprint(q, " ", r))
 		}
 	}
-	edges := []int64{0, 1, 2, 3, 127, 128, 1e6, 1e9 - 1, 1e9, 1e12 - 1, 1e12, 31_622_399_999_999, 31_622_400_000_000,
+	edges := []int64{0, 1, 2, 3, 127, 128, 1e6, 1e9 - 1, 1e9, 1e12 - 1, 1e12, 31_622_399_999_999,
+		31_622_400_000_000,
 		1<<45 - 1, 3_162_240_000_000_000, 1<<53 - 1}
 	check := func() {
 		t.Helper()
-		got, err := rdb.Eval(t.Context(), commonSource+program, nil, append([]any{""}, args...)...).StringSlice()
+		got, err := rdb.Eval(t.Context(), commonSource+program, nil,
+			append([]any{""}, args...)...).StringSlice()
 		if err != nil {
 			t.Fatal(err)
 		}
 		for i := range want {
 			if got[i] != want[i] {
-				t.Fatalf("%d·%d/%d: got %s, want %s", args[3*i], args[3*i+1], args[3*i+2], got[i], want[i])
+				t.Fatalf("%d·%d/%d: got %s, want %s", args[3*i], args[3*i+1], args[3*i+2], got[i],
+					want[i])
 			}
 		}
 		args, want = nil, nil
@@ -65,7 +69,8 @@ return out`
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 20 {
 		for range 1000 {
-			add(random.Int64N(1<<53)>>random.IntN(53), random.Int64N(1<<53)>>random.IntN(53), random.Int64N(1<<45)>>random.IntN(45))
+			add(random.Int64N(1<<53)>>random.IntN(53), random.Int64N(1<<53)>>random.IntN(53),
+				random.Int64N(1<<45)>>random.IntN(45))
 			b := 1 + random.Int64N(1<<45-1) // a weight of a sliding counter: b/c at most 1
 			add(random.Int64N(1<<53), random.Int64N(b+1), b)
 		}
@@ -83,7 +88,8 @@ type asked struct {
 func play[S any](random *rand.Rand, rule algorithms.Rule[S], s S, now time.Time) (S, []asked) {
 	var all []asked
 	for range 1 + random.IntN(12) {
-		r := &request{done: make(chan struct{}, 1), n: 1 + random.Int64N(rule.Most())>>random.IntN(40)}
+		r := &request{done: make(chan struct{}, 1),
+			n: 1 + random.Int64N(rule.Most())>>random.IntN(40)}
 		if random.IntN(2) == 0 && len(all) > 0 { // a run
 			r.kind, r.n = all[len(all)-1].request.kind, all[len(all)-1].request.n
 		} else {
@@ -105,8 +111,8 @@ func play[S any](random *rand.Rand, rule algorithms.Rule[S], s S, now time.Time)
 	return s, all
 }
 
-// requestsTogether sends what several callers ask in one command, and compares answers, stored states and their
-// lifetimes with those of the rule asked one by one.
+// requestsTogether sends what several callers ask in one command, and compares answers, stored
+// states and their lifetimes with those of the rule asked one by one.
 func requestsTogether[S any](rule algorithms.Rule[S], stored func(S) string) func(t *testing.T) {
 	return func(t *testing.T) {
 		t.Parallel()
@@ -138,14 +144,19 @@ func requestsTogether[S any](rule algorithms.Rule[S], stored func(S) string) fun
 				for i, a := range answers[key] {
 					<-a.request.done
 					if a.request.err != nil || a.request.decision != a.want {
-						t.Fatalf("seed %d, request %d of %q (kind %d, %d units): got %+v, %v; want %+v",
-							seed, i, key, a.request.kind, a.request.n, a.request.decision, a.request.err, a.want)
+						t.Fatalf(
+							"seed %d, request %d of %q (kind %d, %d units): got %+v, %v; want %+v",
+							seed, i, key, a.request.kind, a.request.n, a.request.decision,
+							a.request.err, a.want)
 					}
 				}
 				reset := rule.Peek(states[key], now, 1).ResetAfter
-				compareStored(t, c, redisKey(store.lane.stem, key), stored(states[key]), reset-latest.Sub(now), reset == 0)
+				compareStored(t, c, redisKey(store.lane.stem, key), stored(states[key]),
+					reset-latest.Sub(now), reset == 0)
 			}
-			now = now.Add(time.Duration(random.Int64N(int64(rule.Peek(states["a"], now, 1).ResetAfter)+2e6) / 2))
+			now = now.Add(
+				time.Duration(
+					random.Int64N(int64(rule.Peek(states["a"], now, 1).ResetAfter)+2e6) / 2))
 			if random.IntN(8) == 0 {
 				now = now.Add(-time.Duration(random.Int64N(int64(time.Hour))))
 			}
@@ -157,8 +168,8 @@ func requestsTogether[S any](rule algorithms.Rule[S], stored func(S) string) fun
 	}
 }
 
-// compareStored compares a value in Redis, and how long it will stay there at least. A state as good as new may be there
-// or not.
+// compareStored compares a value in Redis, and how long it will stay there at least. A state as
+// good as new may be there or not.
 func compareStored(t *testing.T, c *Client, name, want string, stays time.Duration, asNew bool) {
 	t.Helper()
 	kind, err := c.rdb.Type(t.Context(), name).Result()
@@ -204,32 +215,38 @@ func TestRequestsTogether(t *testing.T) {
 	t.Run("token bucket", requestsTogether(algorithms.TokenBucket{Capacity: 40, Refill: odd},
 		func(s algorithms.TokenBucketState) string { return meter(s.FullAt, s.Frac) }))
 	t.Run("large token bucket", requestsTogether(algorithms.TokenBucket{
-		Capacity: algorithms.MaxLimit, Refill: algorithms.Rate{Count: 999_999_937, Per: 1009 * time.Second},
+		Capacity: algorithms.MaxLimit,
+		Refill:   algorithms.Rate{Count: 999_999_937, Per: 1009 * time.Second},
 	}, func(s algorithms.TokenBucketState) string { return meter(s.FullAt, s.Frac) }))
-	t.Run("leaking bucket", requestsTogether(algorithms.LeakingBucket{Capacity: 12, Outflow: odd, Burst: 3},
-		func(s algorithms.LeakingBucketState) string { return meter(s.EmptyAt, s.Frac) }))
-	t.Run("fixed window", requestsTogether(algorithms.FixedWindow{Limit: 20, Window: 10 * time.Second},
-		func(s algorithms.FixedWindowState) string {
-			if s.Used == 0 {
-				return ""
-			}
-			return fmt.Sprintf("%d:%d", s.Start, s.Used)
-		}))
+	t.Run("leaking bucket",
+		requestsTogether(algorithms.LeakingBucket{Capacity: 12, Outflow: odd, Burst: 3},
+			func(s algorithms.LeakingBucketState) string { return meter(s.EmptyAt, s.Frac) }))
+	t.Run("fixed window",
+		requestsTogether(algorithms.FixedWindow{Limit: 20, Window: 10 * time.Second},
+			func(s algorithms.FixedWindowState) string {
+				if s.Used == 0 {
+					return ""
+				}
+				return fmt.Sprintf("%d:%d", s.Start, s.Used)
+			}))
 	counter := func(s algorithms.SlidingCounterState) string {
 		if s.Previous == 0 && s.Current == 0 {
 			return ""
 		}
 		return fmt.Sprintf("%d:%d:%d", s.Start, s.Previous, s.Current)
 	}
-	t.Run("sliding counter", requestsTogether(algorithms.SlidingCounter{Limit: 20, Window: 10 * time.Second}, counter))
+	t.Run("sliding counter",
+		requestsTogether(algorithms.SlidingCounter{Limit: 20, Window: 10 * time.Second}, counter))
 	t.Run("large sliding counter", requestsTogether(algorithms.SlidingCounter{
 		Limit: algorithms.MaxLimit - 11, Window: 24*time.Hour + time.Microsecond,
 	}, counter))
 	log := func(s algorithms.SlidingLogState) string {
 		return strings.Trim(fmt.Sprint(s.Times), "[]")
 	}
-	t.Run("sliding log", requestsTogether(algorithms.SlidingLog{Limit: 9, Window: 10 * time.Second}, log))
-	t.Run("large sliding log", requestsTogether(algorithms.SlidingLog{Limit: 2345, Window: time.Second}, log))
+	t.Run("sliding log",
+		requestsTogether(algorithms.SlidingLog{Limit: 9, Window: 10 * time.Second}, log))
+	t.Run("large sliding log",
+		requestsTogether(algorithms.SlidingLog{Limit: 2345, Window: time.Second}, log))
 	t.Run("sliding log of accepted", requestsTogether(algorithms.SlidingLog{
 		Limit: 9, Window: 10 * time.Second, CountAccepted: true,
 	}, log))
@@ -245,9 +262,11 @@ func TestEqualRequestsAreOnePair(t *testing.T) {
 	}
 	const most = 10
 	bucket := &mirror[algorithms.TokenBucketState]{
-		history: &states[algorithms.TokenBucketState]{algorithms.TokenBucket{Capacity: most, Refill: perSecond(1)}, nil},
+		history: &states[algorithms.TokenBucketState]{algorithms.TokenBucket{Capacity: most,
+			Refill: perSecond(1)}, nil},
 	}
-	log := &mirror[algorithms.SlidingLogState]{history: logs{algorithms.SlidingLog{Limit: most, Window: time.Second}}}
+	log := &mirror[algorithms.SlidingLogState]{
+		history: logs{algorithms.SlidingLog{Limit: most, Window: time.Second}}}
 	for _, c := range []struct {
 		requests           []*request
 		ofBucket, ofTheLog string

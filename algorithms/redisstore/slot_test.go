@@ -14,7 +14,8 @@ func TestSlotsAreThoseOfRedis(t *testing.T) {
 	cluster := redistest.StartCluster(t, 3)
 	rdb := cluster.Client()
 	defer rdb.Close()
-	names := []string{"", "a", "{}x", "x{}y", "{a}b", "x{a}b{c}", "{{a}}", "a}b{c", "penstock:{api:tenant-1}", "123456789", "\x00\xff"}
+	names := []string{"", "a", "{}x", "x{}y", "{a}b", "x{a}b{c}", "{{a}}", "a}b{c",
+		"penstock:{api:tenant-1}", "123456789", "\x00\xff"}
 	byTag := map[uint16][]string{} // keys of a policy by slot, to find two that share one
 	var shared []string
 	for i := range 1000 {
@@ -49,7 +50,8 @@ func TestSlotsAreThoseOfRedis(t *testing.T) {
 		t.Fatal("nothing is ready")
 	}
 	if len(shared) < 4 || len(f.calls) != len(shared)/2+1 {
-		t.Errorf("%d calls for %d keys, of which two each share a slot", len(f.calls), len(f.buckets))
+		t.Errorf("%d calls for %d keys, of which two each share a slot", len(f.calls),
+			len(f.buckets))
 	}
 	for _, call := range f.calls {
 		call.prepare(c, 0)
@@ -68,7 +70,8 @@ func TestSlotsAreThoseOfRedis(t *testing.T) {
 	}
 }
 
-// TestGroupOnCluster: rules that count by the same are asked in one slot; others lie apart, which is an error.
+// TestGroupOnCluster: rules that count by the same are asked in one slot; others lie apart, which
+// is an error.
 func TestGroupOnCluster(t *testing.T) {
 	cluster := redistest.StartCluster(t, 3)
 	rdb := cluster.Client()
@@ -80,7 +83,8 @@ func TestGroupOnCluster(t *testing.T) {
 	for i := range 20 {
 		key := fmt.Sprint("tenant-", i)
 		for n, want := range []bool{true, true, false} {
-			if d, ruling, err := g.Take(t.Context(), []string{key, key}, 1); err != nil || d.Allowed != want || ruling != 0 {
+			if d, ruling, err := g.Take(t.Context(), []string{key, key}, 1); err != nil ||
+				d.Allowed != want || ruling != 0 {
 				t.Errorf("%s, request %d: %+v, ruling %d, %v", key, n, d, ruling, err)
 			}
 		}

@@ -16,9 +16,10 @@ type Store[S any] struct {
 	refusals refusals[S]
 }
 
-// New returns the store of a policy. S follows from the rule, which must be one of package algorithms. Stores of one
-// policy and one prefix share their states, in whatever process they are; they should have equal rules. A rule that is
-// not valid, or of another type, is a mistake of the caller and panics.
+// New returns the store of a policy. S follows from the rule, which must be one of package
+// algorithms. Stores of one policy and one prefix share their states, in whatever process they are;
+// they should have equal rules. A rule that is not valid, or of another type, is a mistake of the
+// caller and panics.
 func New[S any](c *Client, policy string, rule algorithms.Rule[S]) *Store[S] {
 	return newStore(c, policy, "", rule)
 }
@@ -34,8 +35,8 @@ func newStore[S any](c *Client, policy, suffix string, rule algorithms.Rule[S]) 
 	return s
 }
 
-// SetRule changes the rule's parameters from the next call on; states stay and are read under the new ones. A rule
-// that is not valid is returned as an error and changes nothing.
+// SetRule changes the rule's parameters from the next call on; states stay and are read under the
+// new ones. A rule that is not valid is returned as an error and changes nothing.
 func (s *Store[S]) SetRule(rule algorithms.Rule[S]) error {
 	if err := rule.Validate(); err != nil {
 		return fmt.Errorf("rule %+v: %w", rule, err)
@@ -51,8 +52,9 @@ func (s *Store[S]) SetRule(rule algorithms.Rule[S]) error {
 // Rule returns the rule as it is now.
 func (s *Store[S]) Rule() algorithms.Rule[S] { return s.mirror.Load().rule }
 
-// Take asks for n units of key: all of them or none. Errors: a [*algorithms.CostError] if n can never pass, the
-// context's if it ends before there is an answer, [ErrTimeout], [ErrOverloaded], or what Redis says.
+// Take asks for n units of key: all of them or none. Errors: a [*algorithms.CostError] if n can
+// never pass, the context's if it ends before there is an answer, [ErrTimeout], [ErrOverloaded], or
+// what Redis says.
 func (s *Store[S]) Take(ctx context.Context, key string, n int64) (algorithms.Decision, error) {
 	m := s.mirror.Load()
 	if err := algorithms.CheckCost(n, m.most()); err != nil {
@@ -65,7 +67,8 @@ func (s *Store[S]) Take(ctx context.Context, key string, n int64) (algorithms.De
 	return d, err
 }
 
-// TakeUpTo takes as many of n units of key as pass. Errors are those of Take; n may be larger than what can ever pass.
+// TakeUpTo takes as many of n units of key as pass. Errors are those of Take; n may be larger than
+// what can ever pass.
 func (s *Store[S]) TakeUpTo(ctx context.Context, key string, n int64) (algorithms.Decision, error) {
 	m := s.mirror.Load()
 	if n < 1 {
@@ -87,7 +90,8 @@ func (s *Store[S]) Peek(ctx context.Context, key string, n int64) (algorithms.De
 	return d, err
 }
 
-// Refund gives n units of key back that were taken and not used. Errors are those of Take, but n has no upper limit.
+// Refund gives n units of key back that were taken and not used. Errors are those of Take, but n
+// has no upper limit.
 func (s *Store[S]) Refund(ctx context.Context, key string, n int64) error {
 	if n < 1 {
 		return algorithms.CheckCost(n, s.mirror.Load().most())

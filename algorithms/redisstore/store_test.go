@@ -16,18 +16,29 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestForeignValues: what is stored under a key and is not a state is an error that names the key, and stays.
+// TestForeignValues: what is stored under a key and is not a state is an error that names the key,
+// and stays.
 func TestForeignValues(t *testing.T) {
-	numbers := []string{"", " ", "hello", "-5", "1e5", "0x10", "1.5", "nan", "12 ", "9007199254740992", "1" + strings.Repeat("0", 400)}
-	notMeter := append([]string{"5+", "+5", "5+-1", "5:", "5::6", "5+6:7", "5+9007199254740992"}, numbers...)
+	numbers := []string{"", " ", "hello", "-5", "1e5", "0x10", "1.5", "nan", "12 ",
+		"9007199254740992", "1" + strings.Repeat("0", 400)}
+	notMeter := append([]string{"5+", "+5", "5+-1", "5:", "5::6", "5+6:7", "5+9007199254740992"},
+		numbers...)
 	notWindow := append([]string{"5:", ":5", "5:-6", "5:6:", "5:9007199254740992"}, numbers...)
 	notCounter := append([]string{"5:6:", "::", "5:6:7:8", "5:6:9007199254740992"}, numbers...)
 	c := newClient(t, server, Options{})
-	t.Run("token bucket", foreign(c, New(c, "token", algorithms.TokenBucket{Capacity: 9, Refill: perHour(1)}), notMeter))
-	t.Run("leaking bucket", foreign(c, New(c, "leak", algorithms.LeakingBucket{Capacity: 9, Outflow: perHour(1)}), notMeter))
-	t.Run("fixed window", foreign(c, New(c, "window", algorithms.FixedWindow{Limit: 9, Window: year}), notWindow))
-	t.Run("sliding counter", foreign(c, New(c, "counter", algorithms.SlidingCounter{Limit: 9, Window: year}), notCounter))
-	t.Run("sliding log", foreign(c, New(c, "log", algorithms.SlidingLog{Limit: 9, Window: time.Hour}), numbers))
+	t.Run("token bucket",
+		foreign(c, New(c, "token", algorithms.TokenBucket{Capacity: 9, Refill: perHour(1)}),
+			notMeter))
+	t.Run("leaking bucket",
+		foreign(c, New(c, "leak", algorithms.LeakingBucket{Capacity: 9, Outflow: perHour(1)}),
+			notMeter))
+	t.Run("fixed window",
+		foreign(c, New(c, "window", algorithms.FixedWindow{Limit: 9, Window: year}), notWindow))
+	t.Run("sliding counter",
+		foreign(c, New(c, "counter", algorithms.SlidingCounter{Limit: 9, Window: year}),
+			notCounter))
+	t.Run("sliding log",
+		foreign(c, New(c, "log", algorithms.SlidingLog{Limit: 9, Window: time.Hour}), numbers))
 	t.Run("log of words", func(t *testing.T) {
 		s := New(c, "words", algorithms.SlidingLog{Limit: 9, Window: time.Hour})
 		name := redisKey(s.lane.stem, "key")
@@ -89,7 +100,9 @@ func TestForeignValuesHarmNoOthers(t *testing.T) {
 	flight := &call{terms: s.lane.terms()}
 	for _, key := range []string{"a", "b", "c"} {
 		r := &request{kind: take, n: 1, done: make(chan struct{}, 1)}
-		flight.buckets = append(flight.buckets, &bucket{lane: &s.lane, key: key, name: redisKey(s.lane.stem, key), flying: []*request{r}})
+		flight.buckets = append(flight.buckets,
+			&bucket{lane: &s.lane, key: key, name: redisKey(s.lane.stem, key),
+				flying: []*request{r}})
 	}
 	flight.prepare(c, 0)
 	c.send([]*call{flight})
@@ -121,14 +134,20 @@ func TestRedisKeys(t *testing.T) {
 	}
 }
 
-// TestStatesExpire: a value stays a minute longer than it is needed, and is gone as soon as a refund makes it new.
+// TestStatesExpire: a value stays a minute longer than it is needed, and is gone as soon as a
+// refund makes it new.
 func TestStatesExpire(t *testing.T) {
 	c := newClient(t, server, Options{})
-	t.Run("token bucket", expires(c, New(c, "token", algorithms.TokenBucket{Capacity: 9, Refill: perHour(1)})))
-	t.Run("leaking bucket", expires(c, New(c, "leak", algorithms.LeakingBucket{Capacity: 9, Outflow: perHour(1)})))
-	t.Run("fixed window", expires(c, New(c, "window", algorithms.FixedWindow{Limit: 9, Window: year})))
-	t.Run("sliding counter", expires(c, New(c, "counter", algorithms.SlidingCounter{Limit: 9, Window: year})))
-	t.Run("sliding log", expires(c, New(c, "log", algorithms.SlidingLog{Limit: 9, Window: time.Hour})))
+	t.Run("token bucket",
+		expires(c, New(c, "token", algorithms.TokenBucket{Capacity: 9, Refill: perHour(1)})))
+	t.Run("leaking bucket",
+		expires(c, New(c, "leak", algorithms.LeakingBucket{Capacity: 9, Outflow: perHour(1)})))
+	t.Run("fixed window",
+		expires(c, New(c, "window", algorithms.FixedWindow{Limit: 9, Window: year})))
+	t.Run("sliding counter",
+		expires(c, New(c, "counter", algorithms.SlidingCounter{Limit: 9, Window: year})))
+	t.Run("sliding log",
+		expires(c, New(c, "log", algorithms.SlidingLog{Limit: 9, Window: time.Hour})))
 	t.Run("a hundred years", expires(c, New(c, "years", algorithms.TokenBucket{
 		Capacity: 100, Refill: algorithms.Rate{Count: 1, Per: year},
 	})))
@@ -140,7 +159,8 @@ func expires[S any](c *Client, s *Store[S]) func(t *testing.T) {
 		for range 3 {
 			d := mustTake(t, s, "key", 1)
 			left, err := c.rdb.PTTL(t.Context(), name).Result()
-			if most := d.ResetAfter + algorithmstest.Grace + time.Millisecond; err != nil || left > most || left < most-patient {
+			if most := d.ResetAfter + algorithmstest.Grace + time.Millisecond; err != nil ||
+				left > most || left < most-patient {
 				t.Errorf("it expires in %s, %v; want %s", left, err, most)
 			}
 		}
@@ -167,12 +187,14 @@ func TestSetRule(t *testing.T) {
 	odd := algorithms.Rate{Count: 7, Per: 3 * time.Second}
 	t.Run("token bucket", changes(
 		algorithms.TokenBucket{Capacity: 20, Refill: odd},
-		algorithms.TokenBucket{Capacity: 5, Refill: algorithms.Rate{Count: 3, Per: 3 * time.Second}},
+		algorithms.TokenBucket{Capacity: 5,
+			Refill: algorithms.Rate{Count: 3, Per: 3 * time.Second}},
 		algorithms.TokenBucket{Capacity: 1000, Refill: perSecond(1000)},
 	))
 	t.Run("leaking bucket", changes(
 		algorithms.LeakingBucket{Capacity: 20, Outflow: odd, Burst: 3},
-		algorithms.LeakingBucket{Capacity: 5, Outflow: algorithms.Rate{Count: 2, Per: 3 * time.Second}},
+		algorithms.LeakingBucket{Capacity: 5,
+			Outflow: algorithms.Rate{Count: 2, Per: 3 * time.Second}},
 	))
 	t.Run("fixed window", changes(
 		algorithms.FixedWindow{Limit: 20, Window: time.Minute},
@@ -234,7 +256,8 @@ type ownRule struct{ algorithms.TokenBucket }
 func TestInvalidRules(t *testing.T) {
 	c := newClient(t, server, Options{})
 	good := algorithms.TokenBucket{Capacity: 1, Refill: perSecond(1)}
-	for _, rule := range []algorithms.Rule[algorithms.TokenBucketState]{algorithms.TokenBucket{}, ownRule{good}} {
+	for _, rule := range []algorithms.Rule[algorithms.TokenBucketState]{algorithms.TokenBucket{},
+		ownRule{good}} {
 		s := New(c, "policy", good)
 		if err := s.SetRule(rule); err == nil || s.Rule() != good {
 			t.Errorf("SetRule(%+v): %v, and the rule is %+v", rule, err, s.Rule())
@@ -272,7 +295,8 @@ func TestServersClock(t *testing.T) {
 	}
 }
 
-// TestMixedTraffic: many goroutines, keys and methods at once, with the sum held to the limits. For the race detector.
+// TestMixedTraffic: many goroutines, keys and methods at once, with the sum held to the limits. For
+// the race detector.
 func TestMixedTraffic(t *testing.T) {
 	mixed(t, newClient(t, server, Options{}))
 }
@@ -282,9 +306,11 @@ func TestCluster(t *testing.T) {
 	rdb := cluster.Client()
 	defer rdb.Close()
 	mixed(t, newClientOf(rdb, Options{}))
-	rule := algorithms.LeakingBucket{Capacity: 20, Outflow: algorithms.Rate{Count: 7, Per: 3 * time.Second}, Burst: 4}
+	rule := algorithms.LeakingBucket{Capacity: 20,
+		Outflow: algorithms.Rate{Count: 7, Per: 3 * time.Second}, Burst: 4}
 	t.Run("leaking bucket", func(t *testing.T) {
-		algorithmstest.Run(t, rule, func(_ *testing.T, now func() time.Time) algorithmstest.Limiter {
+		algorithmstest.Run(t, rule, func(_ *testing.T,
+			now func() time.Time) algorithmstest.Limiter {
 			c := newClientOf(rdb, Options{})
 			c.now = now
 			return New(c, "policy", rule)
@@ -318,7 +344,8 @@ func TestRing(t *testing.T) {
 func mixed(t *testing.T, c *Client) {
 	const limit, keys = 100, 60
 	bucket := New(c, "bucket", algorithms.TokenBucket{Capacity: limit, Refill: perHour(1)})
-	log := New(c, "log", algorithms.SlidingLog{Limit: limit, Window: time.Hour, CountAccepted: true})
+	log := New(c, "log",
+		algorithms.SlidingLog{Limit: limit, Window: time.Hour, CountAccepted: true})
 	var (
 		wait    sync.WaitGroup
 		mu      sync.Mutex
@@ -347,7 +374,8 @@ func mixed(t *testing.T, c *Client) {
 	}
 	wait.Wait()
 	for i := range keys {
-		for kind, ask := range []func(context.Context, string, int64) (algorithms.Decision, error){log.TakeUpTo, bucket.TakeUpTo} {
+		for kind, ask := range []func(context.Context, string,
+			int64) (algorithms.Decision, error){log.TakeUpTo, bucket.TakeUpTo} {
 			d, err := ask(t.Context(), fmt.Sprint(i), limit)
 			if err != nil {
 				t.Fatal(err)
@@ -374,13 +402,14 @@ func TestMemoryAgrees(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := mustTake(t, store, "key", n)
-		if got.Allowed != want.Allowed || got.Granted != want.Granted || got.Remaining != want.Remaining || got.Limit != want.Limit {
+		if got.Allowed != want.Allowed || got.Granted != want.Granted ||
+			got.Remaining != want.Remaining || got.Limit != want.Limit {
 			t.Errorf("call %d: got %+v, want %+v", i, got, want)
 		}
 	}
 }
 
-// TestStatesOfAFormerAlgorithm: a policy that is made anew with another algorithm begins anew.
+// TestStatesOfAFormerAlgorithm: a policy that is made again with another algorithm starts over.
 func TestStatesOfAFormerAlgorithm(t *testing.T) {
 	c := newClient(t, server, Options{})
 	stores := map[string]interface {
@@ -388,7 +417,9 @@ func TestStatesOfAFormerAlgorithm(t *testing.T) {
 		Peek(ctx context.Context, key string, n int64) (algorithms.Decision, error)
 		Refund(ctx context.Context, key string, n int64) error
 	}{
-		"token bucket":    New(c, "former", algorithms.TokenBucket{Capacity: 9, Refill: algorithms.Rate{Count: 7, Per: 3 * time.Hour}}),
+		"token bucket": New(c, "former",
+			algorithms.TokenBucket{Capacity: 9,
+				Refill: algorithms.Rate{Count: 7, Per: 3 * time.Hour}}),
 		"fixed window":    New(c, "former", algorithms.FixedWindow{Limit: 9, Window: year}),
 		"sliding counter": New(c, "former", algorithms.SlidingCounter{Limit: 9, Window: year}),
 		"sliding log":     New(c, "former", algorithms.SlidingLog{Limit: 9, Window: time.Hour}),

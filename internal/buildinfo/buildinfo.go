@@ -10,8 +10,9 @@ import (
 // number is the version of a program that was not built from a tagged module.
 const number = "0.1.0"
 
-// Version is the program's version as semantic versioning spells it, without a "v": that of its module, or the next one
-// with the commit it was built from, such as "0.1.0+a9585c3". A changed tree adds ".dirty".
+// Version is the program's version as semantic versioning spells it, without a "v": that of its
+// module, or the next one with the commit it was built from, such as "0.1.0+a9585c3". A changed
+// tree adds ".dirty".
 func Version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -26,7 +26,9 @@ func (k Known) Has(field string) bool {
 	}
 	host = strings.ToLower(strings.TrimSuffix(host, "."))
 	return matches("localhost", host) || matches("*.localhost", host) ||
-		slices.ContainsFunc(k, func(name string) bool { return matches(strings.ToLower(name), host) })
+		slices.ContainsFunc(k, func(name string) bool {
+			return matches(strings.ToLower(name), host)
+		})
 }
 
 func matches(name, host string) bool {

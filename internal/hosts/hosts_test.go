@@ -8,7 +8,8 @@ import (
 
 func ExampleKnown_Has() {
 	known := hosts.Known{"penstock.example.com", "*.internal"}
-	for _, field := range []string{"127.0.0.1:8080", "localhost:8080", "Penstock.example.com", "a.internal:80", "internal", "evil.example"} {
+	for _, field := range []string{"127.0.0.1:8080", "localhost:8080", "Penstock.example.com",
+		"a.internal:80", "internal", "evil.example"} {
 		fmt.Println(field, known.Has(field))
 	}
 	// Output:

@@ -3,8 +3,8 @@ package nearest
 
 import "strings"
 
-// Hint is "; did you mean WORD?" with the candidate nearest to a misspelt word, or nothing when none is near.
-// Candidates that are as near as each other are taken in their order.
+// Hint is "; did you mean WORD?" with the candidate nearest to a misspelt word, or nothing when
+// none is near. Candidates that are as near as each other are taken in their order.
 func Hint(word string, candidates []string) string {
 	if nearest := To(word, candidates); nearest != "" {
 		return "; did you mean " + nearest + "?"
@@ -12,8 +12,8 @@ func Hint(word string, candidates []string) string {
 	return ""
 }
 
-// To is the candidate nearest to a misspelt word, or nothing when none is near: at most a third of the letters
-// differ, whatever their case, or one begins with the other.
+// To is the candidate nearest to a misspelt word, or nothing when none is near: at most a third of
+// the letters differ, whatever their case, or one begins with the other.
 func To(word string, candidates []string) (nearest string) {
 	const most = 64 // bytes: no name of ours is longer
 	if len(word) > most {
@@ -30,14 +30,16 @@ func To(word string, candidates []string) (nearest string) {
 		return nearest
 	}
 	for _, candidate := range candidates {
-		if min(len(word), len(candidate)) >= 3 && (strings.HasPrefix(word, candidate) || strings.HasPrefix(candidate, word)) {
+		if min(len(word), len(candidate)) >= 3 &&
+			(strings.HasPrefix(word, candidate) || strings.HasPrefix(candidate, word)) {
 			return candidate
 		}
 	}
 	return ""
 }
 
-// distance is Levenshtein's: how many bytes must be put in, taken out or replaced to make one text the other.
+// distance is Levenshtein's: how many bytes must be put in, taken out or replaced to make one text
+// the other.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -8,7 +8,8 @@ import (
 )
 
 func TestTo(t *testing.T) {
-	candidates := []string{"url", "prefix", "replicas", "embedded", "dir", "max_backoff", "backoff", "window"}
+	candidates := []string{"url", "prefix", "replicas", "embedded", "dir", "max_backoff", "backoff",
+		"window"}
 	for word, want := range map[string]string{
 		"urls":                   "url",
 		"Prefix":                 "prefix",

@@ -1,5 +1,6 @@
-// Package reach says which addresses targets may have. Whoever may write policies through the API could otherwise make a
-// drainer ask what is open to the drainer's machine alone: its own services, and the metadata of its cloud.
+// Package reach says which addresses targets may have. Whoever may write policies through the API
+// could otherwise make a drainer ask what is open to the drainer's machine alone: its own services,
+// and the metadata of its cloud.
 package reach
 
 import (
@@ -12,16 +13,18 @@ import (
 
 // Rules are what the targets of one kind of policy must keep to.
 type Rules struct {
-	// Operator is whether the policies are from the operator's own file: those may name this machine.
+	// Operator is whether the policies are from the operator's own file: those may name this
+	// machine.
 	Operator bool
 	// Allow are networks that are allowed in any case.
 	Allow []netip.Prefix
 }
 
-// metadata are services of clouds that give away credentials, and are not link-local: AWS over IPv6, Alibaba, Azure and
-// Oracle.
+// metadata are services of clouds that give away credentials, and are not link-local: AWS over
+// IPv6, Alibaba, Azure and Oracle.
 var metadata = []netip.Addr{
-	netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("100.100.100.200"), netip.MustParseAddr("168.63.129.16"),
+	netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("100.100.100.200"),
+	netip.MustParseAddr("168.63.129.16"),
 	netip.MustParseAddr("192.0.0.192"),
 }
 
@@ -30,7 +33,8 @@ var (
 	translated  = netip.MustParsePrefix("64:ff9b::/96") // IPv4 addresses behind NAT64
 )
 
-// Check says why a target may not be at an address, nil when it may. Private networks are allowed: targets are there.
+// Check says why a target may not be at an address, nil when it may. Private networks are allowed:
+// targets are there.
 func (r Rules) Check(address netip.Addr) error {
 	address = plain(address)
 	if slices.ContainsFunc(r.Allow, func(p netip.Prefix) bool { return p.Contains(address) }) {
@@ -41,7 +45,8 @@ func (r Rules) Check(address netip.Addr) error {
 	case address.IsLinkLocalUnicast(), address.IsLinkLocalMulticast():
 		kind = "link-local"
 	case r.Operator:
-	case address.IsLoopback(), address.IsUnspecified(), thisNetwork.Contains(address), isOwn(address):
+	case address.IsLoopback(), address.IsUnspecified(), thisNetwork.Contains(address),
+		isOwn(address):
 		kind = "this machine's own"
 	case address.IsMulticast(), address == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
 		kind = "a multicast address"

@@ -9,12 +9,17 @@ import (
 func TestWhatTargetsMayBe(t *testing.T) {
 	const api, file, none = 1, 2, 0 // from where on it is allowed
 	for text, allowed := range map[string]int{
-		"127.0.0.1": file, "127.255.0.9": file, "::1": file, "::ffff:127.0.0.1": file, "64:ff9b::7f00:1": file,
-		"0.0.0.0": file, "0.1.2.3": file, "::": file, "255.255.255.255": file, "224.0.1.1": file, "ff05::1": file,
-		"169.254.169.254": none, "169.254.0.1": none, "::ffff:169.254.169.254": none, "64:ff9b::a9fe:a9fe": none,
-		"fe80::1": none, "fe80::1%eth0": none, "ff02::1": none, "224.0.0.1": none,
+		"127.0.0.1": file, "127.255.0.9": file, "::1": file, "::ffff:127.0.0.1": file,
+		"64:ff9b::7f00:1": file,
+		"0.0.0.0":         file, "0.1.2.3": file, "::": file, "255.255.255.255": file,
+		"224.0.1.1":       file,
+		"ff05::1":         file,
+		"169.254.169.254": none, "169.254.0.1": none, "::ffff:169.254.169.254": none,
+		"64:ff9b::a9fe:a9fe": none,
+		"fe80::1":            none, "fe80::1%eth0": none, "ff02::1": none, "224.0.0.1": none,
 		"fd00:ec2::254": file, "100.100.100.200": file, "168.63.129.16": file, "192.0.0.192": file,
-		"10.0.0.1": api, "192.168.255.255": api, "fd00::1": api, "8.8.8.8": api, "2001:db8::1": api, "100.64.0.1": api,
+		"10.0.0.1": api, "192.168.255.255": api, "fd00::1": api, "8.8.8.8": api, "2001:db8::1": api,
+		"100.64.0.1": api,
 	} {
 		address := netip.MustParseAddr(text)
 		if err := (Rules{}).Check(address); (err == nil) != (allowed == api) {
@@ -23,7 +28,8 @@ func TestWhatTargetsMayBe(t *testing.T) {
 		if err := (Rules{Operator: true}).Check(address); (err == nil) != (allowed != none) {
 			t.Errorf("%s of the file: %v", text, err)
 		}
-		everything := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
+		everything := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"),
+			netip.MustParsePrefix("::/0")}
 		if err := (Rules{Allow: everything}).Check(address); err != nil {
 			t.Errorf("%s allowed: %v", text, err)
 		}
@@ -45,7 +51,8 @@ func TestThisMachineIsNoTarget(t *testing.T) {
 
 func TestHosts(t *testing.T) {
 	loopback := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
-	for host, refused := range map[string]bool{"localhost": true, "a.LOCALHOST.": true, "127.0.0.1": true, "::1": true,
+	for host, refused := range map[string]bool{"localhost": true, "a.LOCALHOST.": true,
+		"127.0.0.1": true, "::1": true,
 		"example.com": false, "10.0.0.1": false, "127.0.0.1.example.com": false} {
 		if err := (Rules{}).CheckHost(host); (err != nil) != refused {
 			t.Errorf("%s: %v", host, err)

@@ -9,12 +9,16 @@ import (
 
 func TestHeader(t *testing.T) {
 	given := map[string][]string{
-		"Penstock-Forward-Authorization": {"Bearer abcdef"}, "penstock-forward-x-api-key": {"k"}, "Penstock-Forward-Cookie": {"a=1", "b=2"},
-		"Penstock-Forward-Accept": {"text/plain"}, "Idempotency-Key": {"order-1"}, "Content-Type": {"text/plain"},
+		"Penstock-Forward-Authorization": {"Bearer abcdef"}, "penstock-forward-x-api-key": {"k"},
+		"Penstock-Forward-Cookie": {"a=1", "b=2"},
+		"Penstock-Forward-Accept": {"text/plain"}, "Idempotency-Key": {"order-1"},
+		"Content-Type": {"text/plain"},
 	}
 	want := map[string][]string{
-		"Penstock-Forward-Authorization": {"[redacted]"}, "penstock-forward-x-api-key": {"[redacted]"}, "Penstock-Forward-Cookie": {"[redacted]"},
-		"Penstock-Forward-Accept": {"text/plain"}, "Idempotency-Key": {"order-1"}, "Content-Type": {"text/plain"},
+		"Penstock-Forward-Authorization": {"[redacted]"},
+		"penstock-forward-x-api-key":     {"[redacted]"}, "Penstock-Forward-Cookie": {"[redacted]"},
+		"Penstock-Forward-Accept": {"text/plain"}, "Idempotency-Key": {"order-1"},
+		"Content-Type": {"text/plain"},
 	}
 	if got := redact.Header(given); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v", got)

@@ -37,7 +37,8 @@ func StartCluster(t testing.TB, n int) *Cluster {
 		if i > 0 {
 			first := c.Nodes[0]
 			bus := first.args[len(first.args)-1]
-			if err := rdb.Do(ctx, "cluster", "meet", "127.0.0.1", first.port, bus).Err(); err != nil {
+			if err := rdb.Do(ctx, "cluster", "meet", "127.0.0.1", first.port, bus).Err(); err !=
+				nil {
 				t.Fatalf("introduce node %d: %v", i, err)
 			}
 		}
@@ -48,7 +49,8 @@ func StartCluster(t testing.TB, n int) *Cluster {
 		for !formed(ctx, rdb, n) {
 			select {
 			case <-ctx.Done():
-				t.Fatalf("node %d has not joined the cluster in %v\n%s", i, patience, node.log.String())
+				t.Fatalf("node %d has not joined the cluster in %v\n%s", i, patience,
+					node.log.String())
 			case <-time.After(20 * time.Millisecond):
 			}
 		}
@@ -63,7 +65,8 @@ func formed(ctx context.Context, rdb *redis.Client, nodes int) bool {
 		strings.Contains(info, "cluster_size:"+strconv.Itoa(nodes)+"\r")
 }
 
-// Client returns a new client of the cluster, which the caller closes. Its calls end with their contexts.
+// Client returns a new client of the cluster, which the caller closes. Its calls end with their
+// contexts.
 func (c *Cluster) Client() *redis.ClusterClient {
 	addrs := make([]string, 0, len(c.Nodes))
 	for _, node := range c.Nodes {

@@ -16,10 +16,11 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/penstock-mq/penstock/internal/proctest"
+	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
 // patience is how long a server may take to answer, and a cluster to form.
-const patience = 15 * time.Second
+const patience = time.Minute
 
 // Server is a redis-server process of a test's own, which keeps nothing on disk.
 type Server struct {
@@ -27,11 +28,11 @@ type Server struct {
 	dir        string
 	args       []string
 	process    *proctest.Process
-	log        proctest.Log
+	log        waittest.Log
 }
 
-// Start starts a server with further arguments, on a free port of 127.0.0.1. It is killed when the test ends. The test
-// fails if no redis-server is installed.
+// Start starts a server with further arguments, on a free port of 127.0.0.1. It is killed when the
+// test ends. The test fails if no redis-server is installed.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
 	s, err := Open(t.TempDir(), args...)
@@ -55,7 +56,8 @@ func Open(dir string, args ...string) (*Server, error) {
 		case err == nil:
 			return s, nil
 		case errors.Is(err, exec.ErrNotFound):
-			return nil, errors.New("no redis-server: install redis-server, these tests need a real one")
+			return nil,
+				errors.New("no redis-server: install redis-server, these tests need a real one")
 		case !strings.Contains(err.Error(), "Address already in use"):
 			return nil, err
 		}
@@ -74,7 +76,8 @@ func freePort() (string, error) {
 }
 
 func (s *Server) start() error {
-	args := []string{"--port", s.port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", s.dir}
+	args := []string{"--port", s.port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
+		"--dir", s.dir}
 	if err := s.open(append(args, s.args...)...); err != nil {
 		return err
 	}
@@ -128,7 +131,8 @@ func (s *Server) answers() bool {
 // Addr is where the server listens: 127.0.0.1 and a port, the same after a restart.
 func (s *Server) Addr() string { return s.addr }
 
-// Client returns a new connection pool to the server, which the caller closes. Its calls end with their contexts.
+// Client returns a new connection pool to the server, which the caller closes. Its calls end with
+// their contexts.
 func (s *Server) Client() *redis.Client {
 	return redis.NewClient(&redis.Options{Addr: s.addr, ContextTimeoutEnabled: true})
 }
@@ -136,7 +140,8 @@ func (s *Server) Client() *redis.Client {
 // Stop kills the server, if it runs, and waits for that.
 func (s *Server) Stop() { s.process.Kill() }
 
-// Freeze stops the server's process as a hanging machine would: connections stay open, nothing is answered.
+// Freeze stops the server's process as a hanging machine would: connections stay open, nothing is
+// answered.
 func (s *Server) Freeze() { s.process.Freeze() }
 
 // Thaw lets a frozen server go on.

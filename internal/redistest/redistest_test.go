@@ -46,7 +46,8 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 		t.Errorf("got %v, want what the server printed", err)
 	}
 	t.Setenv("PATH", t.TempDir())
-	if _, err := Open(t.TempDir()); err == nil || !strings.Contains(err.Error(), "install redis-server") {
+	if _, err := Open(t.TempDir()); err == nil ||
+		!strings.Contains(err.Error(), "install redis-server") {
 		t.Errorf("got %v without a redis-server", err)
 	}
 }

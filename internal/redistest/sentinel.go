@@ -14,14 +14,15 @@ import (
 
 const masterName = "limits"
 
-// Sentinel watches a master and makes its only replica the master in some two seconds after the master's death.
+// Sentinel watches a master and makes its only replica the master in some two seconds after the
+// master's death.
 type Sentinel struct {
 	Master, Replica *Server // as they begin
 	process         *Server
 }
 
-// StartSentinel starts a master, a replica that has caught up with it, and a sentinel that knows both. They are killed
-// when the test ends.
+// StartSentinel starts a master, a replica that has caught up with it, and a sentinel that knows
+// both. They are killed when the test ends.
 func StartSentinel(t testing.TB) *Sentinel {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -47,14 +48,17 @@ func StartSentinel(t testing.TB) *Sentinel {
 	sentinel := s.Client()
 	defer sentinel.Close()
 	err = s.process.poll(ctx, func() bool {
-		// A replica that did not answer lately does not become the master. And a sentinel that the machine kept waiting
-		// for two seconds does nothing for a while, which need not be half a minute.
-		hurry := redis.NewStatusCmd(ctx, "sentinel", "debug", "info-period", "500", "tilt-period", "500")
+		// A replica that did not answer lately does not become the master. And a sentinel that the
+		// machine kept waiting for two seconds does nothing for a while, which need not be half a
+		// minute.
+		hurry := redis.NewStatusCmd(ctx, "sentinel", "debug", "info-period", "500", "tilt-period",
+			"500")
 		if sentinel.Process(ctx, hurry) != nil {
 			return false
 		}
 		replicas, err := sentinel.Replicas(ctx, masterName).Result()
-		return err == nil && len(replicas) == 1 && replicas[0]["flags"] == "slave" && replicas[0]["master-link-status"] == "ok"
+		return err == nil && len(replicas) == 1 && replicas[0]["flags"] == "slave" &&
+			replicas[0]["master-link-status"] == "ok"
 	})
 	if err != nil {
 		t.Fatalf("start a sentinel: %v", err)
@@ -62,7 +66,8 @@ func StartSentinel(t testing.TB) *Sentinel {
 	return s
 }
 
-// startSentinel starts the process, which may not answer yet. Sentinels need a file of settings that they can write.
+// startSentinel starts the process, which may not answer yet. Sentinels need a file of settings
+// that they can write.
 func startSentinel(dir, master string) (*Server, error) {
 	port, err := freePort()
 	if err != nil {
@@ -89,7 +94,9 @@ func (s *Sentinel) Addr() string { return s.process.addr }
 // MasterName is the name by which the sentinel knows the master.
 func (s *Sentinel) MasterName() string { return masterName }
 
-// Client returns a new client of the sentinel, which the caller closes. Its calls end with their contexts.
+// Client returns a new client of the sentinel, which the caller closes. Its calls end with their
+// contexts.
 func (s *Sentinel) Client() *redis.SentinelClient {
-	return redis.NewSentinelClient(&redis.Options{Addr: s.process.addr, ContextTimeoutEnabled: true})
+	return redis.NewSentinelClient(&redis.Options{Addr: s.process.addr,
+		ContextTimeoutEnabled: true})
 }

@@ -15,8 +15,8 @@ const (
 	most = 1000
 )
 
-// Log writes about the same thing once in ten seconds at most, with how many lines were left out in between. It is safe for
-// concurrent use.
+// Log writes about the same thing once in ten seconds at most, with how many lines were left out in
+// between. It is safe for concurrent use.
 type Log struct {
 	log *slog.Logger
 

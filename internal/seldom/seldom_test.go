@@ -26,7 +26,8 @@ func TestOneLineAboutTheSameInTenSeconds(t *testing.T) {
 			t.Errorf("%d and %d lines in a hundred seconds, want 10 each", a, b)
 		}
 		if n := strings.Count(text, "left_out=9"); n != 18 {
-			t.Errorf("%d lines say that nine were left out, want all but the first two:\n%s", n, text)
+			t.Errorf("%d lines say that nine were left out, want all but the first two:\n%s", n,
+				text)
 		}
 	})
 }
