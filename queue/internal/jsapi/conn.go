@@ -1,0 +1,155 @@
+// Package jsapi is JetStream's API as packages queue and kv use it: requests with deadlines, the
+// kinds of its errors, reads from a stream's leader, and pulls that notice what is missing.
+package jsapi
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+// CallTimeout bounds every JetStream call that has no shorter deadline.
+const CallTimeout = 2 * time.Second
+
+// Conn is a connection to NATS with the API of its JetStream.
+type Conn struct {
+	jetstream.JetStream
+	NATS *nats.Conn
+}
+
+// New returns the API over a connection, and does no I/O.
+func New(nc *nats.Conn) (*Conn, error) {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, fmt.Errorf("use JetStream: %w", err)
+	}
+	return &Conn{js, nc}, nil
+}
+
+// MetaVersion is the key of a stream's metadata that holds the version of its format.
+const MetaVersion = "penstock.v"
+
+// createTries is how often a stream is created that other processes create at the same time.
+const createTries = 10
+
+// Ensure creates a stream whose settings never change but for its replicas and its bound, or checks
+// that it is there. Its sequences, which are the revisions of a table, begin with the time in µs:
+// should the stream be lost and made again, they go on above all former ones, because nobody writes
+// a million times a second, so that comparing them stays right.
+func (c *Conn) Ensure(ctx context.Context, want jetstream.StreamConfig) error {
+	want.Metadata = map[string]string{MetaVersion: strconv.Itoa(job.FormatVersion)}
+	info, err := c.StreamInfo(ctx, want.Name, "")
+	for tries := 1; HasCode(err, CodeStreamNotFound); tries++ {
+		// Another process may be faster, or about it: the server makes no two stores of one name.
+		created := c.create(ctx, want)
+		if !HasCode(created, CodeNameInUse, CodeNotCreated) || tries == createTries {
+			return Translate(created)
+		}
+		info, err = c.StreamInfo(ctx, want.Name, "")
+	}
+	if err != nil {
+		return Translate(err)
+	}
+	if err := CheckVersion(info.Config.Metadata); err != nil {
+		return err
+	}
+	have := &info.Config
+	if have.Replicas == want.Replicas && have.MaxMsgs == want.MaxMsgs &&
+		have.MaxBytes == want.MaxBytes &&
+		have.Discard == want.Discard {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
+	defer cancel()
+	have.Replicas, have.MaxMsgs, have.MaxBytes, have.Discard = want.Replicas, want.MaxMsgs,
+		want.MaxBytes, want.Discard
+	_, err = c.UpdateStream(ctx, *have)
+	return Translate(err)
+}
+
+func (c *Conn) create(ctx context.Context, want jetstream.StreamConfig) error {
+	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
+	defer cancel()
+	want.FirstSeq = uint64(time.Now().UnixMicro())
+	_, err := c.CreateStream(ctx, want)
+	return err
+}
+
+// CheckVersion refuses what a newer Penstock has made. No version at all is somebody else's stream.
+func CheckVersion(metadata map[string]string) error {
+	if v := metadata[MetaVersion]; v != strconv.Itoa(job.FormatVersion) {
+		return fmt.Errorf("%w: format version %q, want %d", job.ErrVersion, v, job.FormatVersion)
+	}
+	return nil
+}
+
+// StreamInfo asks for a stream's settings and state, and with a filter also for the messages per
+// subject. Errors are JetStream's own: Translate them.
+func (c *Conn) StreamInfo(ctx context.Context,
+	stream, filter string) (*jetstream.StreamInfo, error) {
+	type request struct {
+		Filter string `json:"subjects_filter,omitempty"`
+		Offset int    `json:"offset,omitempty"`
+	}
+	type response struct {
+		jetstream.StreamInfo
+		Total int `json:"total"`
+	}
+	var all *jetstream.StreamInfo
+	for offset := 0; ; {
+		var page response
+		if err := c.Call(ctx, "$JS.API.STREAM.INFO."+stream, request{filter, offset}, &page); err !=
+			nil {
+			return nil, err
+		}
+		if all == nil {
+			all = &page.StreamInfo
+		} else {
+			for subject, n := range page.State.Subjects {
+				all.State.Subjects[subject] = n
+			}
+		}
+		offset += len(page.State.Subjects)
+		if len(page.State.Subjects) == 0 || offset >= page.Total {
+			return all, nil
+		}
+	}
+}
+
+// Call makes one JetStream API request with a deadline of its own. A refusal is an *Refusal.
+func (c *Conn) Call(ctx context.Context, subject string, request, response any) error {
+	body, err := json.Marshal(request)
+	if err != nil {
+		return fmt.Errorf("encode request: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
+	defer cancel()
+	m, err := c.NATS.RequestWithContext(ctx, subject, body)
+	if err != nil {
+		return err
+	}
+	var refusal struct {
+		Error *Refusal `json:"error"`
+	}
+	if err := json.Unmarshal(m.Data, &refusal); err != nil {
+		return fmt.Errorf("read answer: %w", err)
+	}
+	if refusal.Error != nil {
+		return refusal.Error
+	}
+	if err := json.Unmarshal(m.Data, response); err != nil {
+		return fmt.Errorf("read answer: %w", err)
+	}
+	return nil
+}
+
+// NewID is a name that nobody else uses.
+func NewID() string { return nuid.Next() }

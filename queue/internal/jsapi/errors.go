@@ -1,0 +1,170 @@
+package jsapi
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+// What an error stands for. Package queue names them for its users, and says what they mean.
+var (
+	ErrFull        = errors.New("queue full")
+	ErrStreamFull  = errors.New("stream full")
+	ErrStorage     = fmt.Errorf("%w: no room in JetStream's store", ErrUnavailable)
+	ErrTooLarge    = errors.New("message too large")
+	ErrNoStream    = errors.New("policy has no queue")
+	ErrConflict    = errors.New("revision conflict")
+	ErrNotFound    = errors.New("not found")
+	ErrUnavailable = errors.New("unavailable")
+)
+
+// Error codes of JetStream's API that nats.go does not name, or names only in part.
+const (
+	CodeStreamNotFound        = 10059
+	CodeConsumerNotFound      = 10014
+	CodeMessageNotFound       = 10037
+	CodeNameInUse             = 10058
+	CodeNotCreated            = 10049
+	CodeMessageTooLarge       = 10054
+	CodeWrongLastSequence     = 10071
+	CodeWrongLastSequenceR3   = 10164
+	CodeStoreFailed           = 10077
+	CodeDuplicateInFlight     = 10158
+	CodeInsufficientResources = 10023
+	CodeAccountResources      = 10002
+	CodeStorageResources      = 10047
+	CodeWorkQueueUnfiltered   = 10099
+	CodeWorkQueueFilter       = 10100
+)
+
+// JetStream answers [CodeStoreFailed] for every message its store did not take; only the
+// description says why.
+const (
+	textMaxMsgsPerSubject = "maximum messages per subject exceeded"
+	textMaxMsgs           = "maximum messages exceeded"
+	textMaxBytes          = "maximum bytes exceeded"
+)
+
+// Refusal is JetStream's own description of what went wrong.
+type Refusal struct {
+	Code        int    `json:"code"`
+	ErrCode     int    `json:"err_code"`
+	Description string `json:"description"`
+}
+
+// Error is the server's text with its code.
+func (e *Refusal) Error() string { return fmt.Sprintf("%s (%d)", e.Description, e.ErrCode) }
+
+// kind finds which of the package's errors an API error stands for; nil when none.
+func (e *Refusal) kind() error {
+	switch e.ErrCode {
+	case CodeStoreFailed:
+		switch e.Description {
+		case textMaxMsgsPerSubject:
+			return ErrFull
+		case textMaxMsgs, textMaxBytes:
+			return ErrStreamFull
+		}
+		return ErrUnavailable
+	case CodeMessageTooLarge:
+		return ErrTooLarge
+	case CodeWrongLastSequence, CodeWrongLastSequenceR3:
+		return ErrConflict
+	case CodeStreamNotFound:
+		return ErrNoStream
+	case CodeConsumerNotFound, CodeMessageNotFound:
+		return ErrNotFound
+	case CodeInsufficientResources, CodeAccountResources, CodeStorageResources:
+		return ErrStorage
+	case CodeDuplicateInFlight:
+		return ErrUnavailable
+	}
+	if e.Code == 503 || e.Code == 500 {
+		return ErrUnavailable
+	}
+	return nil
+}
+
+// Translate turns an error of NATS, of JetStream or of a deadline into one that wraps a kind of
+// this package, and keeps the cause. It is the only place that does.
+func Translate(err error) error {
+	if err == nil {
+		return nil
+	}
+	for _, known := range []error{ErrFull, ErrStreamFull, ErrStorage, ErrTooLarge, ErrNoStream,
+		ErrConflict, ErrNotFound,
+		job.ErrInvalidKey, ErrUnavailable, job.ErrVersion} {
+		if errors.Is(err, known) {
+			return err
+		}
+	}
+	var answer *Refusal
+	var theirs *jetstream.APIError
+	switch {
+	case errors.As(err, &answer):
+	case errors.As(err, &theirs):
+		answer = &Refusal{Code: theirs.Code, ErrCode: int(theirs.ErrorCode),
+			Description: theirs.Description}
+	case errors.Is(err, nats.ErrMaxPayload):
+		return fmt.Errorf("%w: %w", ErrTooLarge, err)
+	default:
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	if kind := answer.kind(); kind != nil {
+		return fmt.Errorf("%w: %w", kind, err)
+	}
+	return err
+}
+
+// IsRefusal reports whether err is an answer of JetStream's.
+func IsRefusal(err error) bool {
+	_, ok := errors.AsType[*Refusal](err)
+	return ok
+}
+
+// HasCode reports whether err is JetStream's answer with one of these codes.
+func HasCode(err error, codes ...int) bool {
+	have := 0
+	var ours *Refusal
+	var theirs *jetstream.APIError
+	switch {
+	case errors.As(err, &ours):
+		have = ours.ErrCode
+	case errors.As(err, &theirs):
+		have = int(theirs.ErrorCode)
+	}
+	for _, code := range codes {
+		if have == code {
+			return true
+		}
+	}
+	return false
+}
+
+// PubAck is JetStream's answer to a publish.
+type PubAck struct {
+	Error     *Refusal `json:"error"`
+	Stream    string   `json:"stream"`
+	Seq       uint64   `json:"seq"`
+	Duplicate bool     `json:"duplicate"`
+}
+
+// ParsePubAck reads the answer to a publish; a refusal is an *Refusal.
+func ParsePubAck(data []byte) (PubAck, error) {
+	var a PubAck
+	if err := json.Unmarshal(data, &a); err != nil {
+		return PubAck{}, fmt.Errorf("read a publish's answer: %w: %w", ErrUnavailable, err)
+	}
+	if a.Error != nil {
+		return PubAck{}, a.Error
+	}
+	if a.Stream == "" {
+		return PubAck{}, fmt.Errorf("read a publish's answer: %w: no stream in it", ErrUnavailable)
+	}
+	return a, nil
+}

@@ -1,0 +1,76 @@
+package jsapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// TestStoreFailuresAreTheServers pins the texts by which a full bucket and a full stream differ,
+// and the codes that nats.go does not name.
+func TestStoreFailuresAreTheServers(t *testing.T) {
+	for _, c := range []struct {
+		text string
+		want error
+	}{
+		{server.ErrMaxMsgsPerSubject.Error(), ErrFull},
+		{server.ErrMaxMsgs.Error(), ErrStreamFull},
+		{server.ErrMaxBytes.Error(), ErrStreamFull},
+		{server.ErrStoreClosed.Error(), ErrUnavailable},
+	} {
+		theirs := server.NewJSStreamStoreFailedError(errors.New(c.text))
+		err := Translate(&Refusal{Code: theirs.Code, ErrCode: int(theirs.ErrCode),
+			Description: theirs.Description})
+		if !errors.Is(err, c.want) {
+			t.Errorf("%q is %v, want %v", c.text, err, c.want)
+		}
+	}
+	for code, theirs := range map[int]server.ErrorIdentifier{
+		CodeStreamNotFound:        server.JSStreamNotFoundErr,
+		CodeConsumerNotFound:      server.JSConsumerNotFoundErr,
+		CodeMessageNotFound:       server.JSNoMessageFoundErr,
+		CodeNameInUse:             server.JSStreamNameExistErr,
+		CodeMessageTooLarge:       server.JSStreamMessageExceedsMaximumErr,
+		CodeWrongLastSequence:     server.JSStreamWrongLastSequenceErrF,
+		CodeWrongLastSequenceR3:   server.JSStreamWrongLastSequenceConstantErr,
+		CodeStoreFailed:           server.JSStreamStoreFailedF,
+		CodeDuplicateInFlight:     server.JSStreamDuplicateMessageConflict,
+		CodeInsufficientResources: server.JSInsufficientResourcesErr,
+		CodeWorkQueueUnfiltered:   server.JSConsumerWQMultipleUnfilteredErr,
+		CodeWorkQueueFilter:       server.JSConsumerWQConsumerNotUniqueErr,
+	} {
+		if code != int(theirs) {
+			t.Errorf("code %d is %d at the server", code, theirs)
+		}
+	}
+}
+
+func TestTranslate(t *testing.T) {
+	for _, c := range []struct {
+		err, want error
+	}{
+		{&Refusal{Code: 400, ErrCode: CodeWrongLastSequence}, ErrConflict},
+		{&Refusal{Code: 400, ErrCode: CodeWrongLastSequenceR3}, ErrConflict},
+		{&jetstream.APIError{Code: 400, ErrorCode: CodeWrongLastSequenceR3}, ErrConflict},
+		{&Refusal{Code: 409, ErrCode: CodeDuplicateInFlight}, ErrUnavailable},
+		{&Refusal{Code: 503, ErrCode: 1}, ErrUnavailable},
+		{fmt.Errorf("x: %w", jetstream.ErrStreamNotFound), ErrNoStream},
+		{nats.ErrMaxPayload, ErrTooLarge},
+		{nats.ErrNoResponders, ErrUnavailable},
+		{context.DeadlineExceeded, ErrUnavailable},
+		{fmt.Errorf("x: %w", ErrFull), ErrFull},
+	} {
+		got := Translate(c.err)
+		if !errors.Is(got, c.want) || !errors.Is(got, c.err) {
+			t.Errorf("Translate(%v) = %v, want one that is %v", c.err, got, c.want)
+		}
+	}
+	if Translate(nil) != nil {
+		t.Error("no error became one")
+	}
+}

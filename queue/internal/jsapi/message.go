@@ -1,0 +1,113 @@
+package jsapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// ErrHeaderUnreadable is why a message is malformed whose header block is not one.
+var ErrHeaderUnreadable = errors.New("its headers cannot be read")
+
+// Message is a message as it lies in a stream.
+type Message struct {
+	Subject    string
+	Seq        uint64
+	Time       time.Time
+	Header     nats.Header // nil also when it is unreadable
+	Unreadable bool
+	Data       []byte
+}
+
+// ServerSays reads a header that the server adds to a stored message. It stands behind those of the
+// publisher, who may have given one of the same name.
+func ServerSays(h nats.Header, name string) string {
+	if values := h[name]; len(values) > 0 {
+		return values[len(values)-1]
+	}
+	return ""
+}
+
+// unreadable reports whether a message had headers that the client could not decode, and so left
+// out.
+func unreadable(m *nats.Msg) bool {
+	return m.Header == nil && m.Size() > len(m.Subject)+len(m.Reply)+len(m.Data)
+}
+
+// Message reads a message from a stream's leader.
+func (c *Conn) Message(ctx context.Context, stream string, request any) (Message, error) {
+	var answer struct {
+		Message struct {
+			Subject string    `json:"subject"`
+			Seq     uint64    `json:"seq"`
+			Header  []byte    `json:"hdrs"`
+			Data    []byte    `json:"data"`
+			Time    time.Time `json:"time"`
+		} `json:"message"`
+	}
+	if err := c.Call(ctx, "$JS.API.STREAM.MSG.GET."+stream, request, &answer); err != nil {
+		return Message{}, Translate(err)
+	}
+	m := Message{Subject: answer.Message.Subject, Seq: answer.Message.Seq,
+		Time: answer.Message.Time,
+		Data: answer.Message.Data}
+	if len(answer.Message.Header) > 0 {
+		var err error
+		m.Header, err = nats.DecodeHeadersMsg(answer.Message.Header)
+		m.Unreadable = err != nil
+	}
+	return m, nil
+}
+
+// Direct reads a message from any replica. What it cannot make out, because the replica lags behind
+// or the message is strange, is [ErrNotFound]: then the leader's word counts.
+func (c *Conn) Direct(ctx context.Context, stream string, seq uint64) (Message, error) {
+	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
+	defer cancel()
+	body := strconv.AppendUint([]byte(`{"seq":`), seq, 10)
+	m, err := c.NATS.RequestWithContext(ctx, "$JS.API.DIRECT.GET."+stream, append(body, '}'))
+	if err != nil {
+		return Message{}, Translate(err)
+	}
+	read, ok := ReadDirect(m)
+	if !ok || read.Seq != seq {
+		return Message{}, fmt.Errorf("%w: status %.32q %.64q", ErrNotFound, m.Header.Get("Status"),
+			m.Header.Get("Description"))
+	}
+	return read, nil
+}
+
+// ReadDirect reads the reply to a direct get.
+func ReadDirect(m *nats.Msg) (Message, bool) {
+	stored, err := time.Parse(time.RFC3339Nano, ServerSays(m.Header, "Nats-Time-Stamp"))
+	subject := ServerSays(m.Header, "Nats-Subject")
+	seq, bad := strconv.ParseUint(ServerSays(m.Header, "Nats-Sequence"), 10, 64)
+	if err != nil || bad != nil || subject == "" {
+		return Message{}, false
+	}
+	for _, name := range []string{"Nats-Stream", "Nats-Subject", "Nats-Sequence",
+		"Nats-Time-Stamp"} {
+		delete(m.Header, name)
+	}
+	return Message{Subject: subject, Seq: seq, Time: stored, Header: m.Header, Data: m.Data}, true
+}
+
+// NextStored asks a stream's leader for the first sequence from a given one on that matches a
+// filter, "" for any. When there is none, it returns the largest that can be.
+func (c *Conn) NextStored(
+	ctx context.Context, stream, filter string, from uint64,
+) (uint64, error) {
+	if filter == "" {
+		filter = ">"
+	}
+	m, err := c.Message(ctx, stream, map[string]any{"seq": from, "next_by_subj": filter})
+	if errors.Is(err, ErrNotFound) {
+		return math.MaxUint64, nil
+	}
+	return m.Seq, err
+}

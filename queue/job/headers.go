@@ -1,0 +1,339 @@
+package job
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/policy"
+)
+
+// Headers of a stored job. Names are read case-insensitively.
+const (
+	HeaderVersion = "Penstock-V" // format version, 1 when absent
+	// RFC 3339, or a positive duration from the stored timestamp
+	HeaderDeadline = "Penstock-Deadline"
+	// slots of its bucket's rate, 1 (default) to MaxCost and the bucket's capacity
+	HeaderCost = "Penstock-Cost"
+	// MinPriority to MaxPriority, default 0, higher goes first
+	HeaderPriority = "Penstock-Priority"
+	// RFC 3339, or a duration from the stored timestamp
+	HeaderNotBefore      = "Penstock-Not-Before"
+	HeaderMethod         = "Penstock-Method"   // for HTTP targets
+	HeaderPath           = "Penstock-Path"     // for HTTP targets: see ParsePath
+	HeaderForwardPrefix  = "Penstock-Forward-" // for targets: the rest is a header's name
+	HeaderIdempotencyKey = "Idempotency-Key"
+	// set by the admitter beside an Idempotency-Key: see PayloadSum
+	HeaderSum = "Penstock-Sum"
+)
+
+// HeaderPrefix begins the names of all headers that are Penstock's.
+const HeaderPrefix = "Penstock-"
+
+// Headers of a run: what its worker or its target learns of the job, wherever it runs. Every run
+// has them, and no stored job.
+const (
+	HeaderJob     = "Penstock-Job"
+	HeaderPolicy  = "Penstock-Policy"
+	HeaderKey     = "Penstock-Key"
+	HeaderAttempt = "Penstock-Attempt"
+)
+
+// HeaderStatus is the status of an answer over NATS: to a producer, the one that the same request
+// would have over HTTP; between a valve and a worker elsewhere, a word of their protocol.
+const HeaderStatus = "Penstock-Status"
+
+// Bounds of what headers may say.
+const (
+	MaxCost     = 1_000_000
+	MinPriority = -9
+	MaxPriority = 9
+)
+
+// mostDecodings is how often a path may be escaped.
+const mostDecodings = 3
+
+// ParseHeader returns what a job with these headers would be if it were stored at the given time:
+// its Cost, Priority, Deadline and NotBefore, and in Malformed what cannot be understood, a
+// [*HeaderError] for each header. Whoever accepts jobs refuses the latter.
+func ParseHeader(h map[string][]string, stored time.Time) Arrived {
+	a := Arrived{Stored: stored}
+	a.ReadHeader(h)
+	return a
+}
+
+// ReadHeader fills in what a job's headers say. Whatever cannot be understood is reported in
+// a.Malformed, where a reason that is there already (a strange subject) stays.
+func (a *Arrived) ReadHeader(h map[string][]string) {
+	a.Cost = 1
+	a.Header = h
+	var problems []error
+	seen := 0 // bits of known, to notice one header in two spellings
+	for name, values := range h {
+		if !HasPrefixFold(name, HeaderPrefix) {
+			continue
+		}
+		if HasPrefixFold(name, HeaderForwardPrefix) {
+			if err := checkForwarded(name[len(HeaderForwardPrefix):]); err != nil {
+				problems = append(problems, headerError(name, err))
+			}
+			continue
+		}
+		for i, known := range jobHeaders {
+			if !strings.EqualFold(name, known.name) {
+				continue
+			}
+			if seen&(1<<i) != 0 || len(values) != 1 {
+				problems = append(problems, headerError(known.name, errTwice))
+			} else if err := known.read(a, strings.TrimSpace(values[0])); err != nil {
+				problems = append(problems, headerError(known.name, err))
+			}
+			seen |= 1 << i
+		}
+	}
+	if len(problems) > 0 && a.Malformed == nil {
+		a.Malformed = errors.Join(problems...)
+	}
+}
+
+// jobHeaders are the headers that are read here; others that begin with Penstock- are nobody's
+// business yet. What a producer may set is among admission's storedNames as well.
+var jobHeaders = []struct {
+	name string
+	read func(a *Arrived, value string) error
+}{
+	{HeaderVersion, func(_ *Arrived, value string) error {
+		if value != strconv.Itoa(FormatVersion) {
+			return fmt.Errorf("%w: %q", ErrVersion, value)
+		}
+		return nil
+	}},
+	{HeaderDeadline, func(a *Arrived, value string) (err error) {
+		a.Deadline, err = ParseInstant(value, a.Stored, 1)
+		return err
+	}},
+	{HeaderNotBefore, func(a *Arrived, value string) (err error) {
+		a.NotBefore, err = ParseInstant(value, a.Stored, 0)
+		return err
+	}},
+	{HeaderCost, func(a *Arrived, value string) error {
+		n, err := strconv.ParseInt(value, 10, 64)
+		if err != nil || n < 1 || n > MaxCost {
+			return fmt.Errorf("%q: want a whole number from 1 to %d", value, MaxCost)
+		}
+		a.Cost = n
+		return nil
+	}},
+	{HeaderPriority, func(a *Arrived, value string) error {
+		n, err := strconv.Atoi(value)
+		if err != nil || n < MinPriority || n > MaxPriority {
+			return fmt.Errorf("%q: want a whole number from %d to %d", value, MinPriority,
+				MaxPriority)
+		}
+		a.Priority = n
+		return nil
+	}},
+	{HeaderMethod, func(_ *Arrived, value string) error {
+		if !isToken(value) || len(value) > 32 || policy.NeverMethod(strings.ToUpper(value)) {
+			return fmt.Errorf("%q: not a method of a job", value)
+		}
+		return nil
+	}},
+	{HeaderPath, func(_ *Arrived, value string) error {
+		_, err := ParsePath(value)
+		return err
+	}},
+}
+
+// checkForwarded says why a job cannot forward a header of this name, whatever its policy.
+func checkForwarded(name string) error {
+	switch {
+	case !isToken(name):
+		return errors.New("not a header's name")
+	case policy.NeverForwarded(name):
+		return fmt.Errorf("%s is never forwarded", name)
+	}
+	return nil
+}
+
+var errTwice = errors.New("given more than once")
+
+// HeaderError says which header of a job cannot be understood, or is not for its policy, and why.
+type HeaderError struct {
+	Header, Reason string
+	cause          error // whose text is Reason; may be nil
+}
+
+func headerError(header string, cause error) error {
+	return &HeaderError{header, cause.Error(), cause}
+}
+
+// Error returns "header: reason".
+func (e *HeaderError) Error() string { return e.Header + ": " + e.Reason }
+
+// Unwrap returns what is behind the reason, such as [ErrVersion].
+func (e *HeaderError) Unwrap() error { return e.cause }
+
+// CheckTarget says what a job's headers ask for that its policy's target does not take: headers to
+// forward, a method, a path. The error is a [*HeaderError]. Admitters refuse such a job, and
+// targets do not run it; nil for a policy without a target, of which only what is never forwarded
+// is refused.
+func CheckTarget(t *policy.Target, h map[string][]string) error {
+	if t == nil {
+		t = &policy.Target{}
+	}
+	for name, values := range h {
+		if len(values) == 0 {
+			continue
+		}
+		value := strings.TrimSpace(values[0])
+		switch {
+		case HasPrefixFold(name, HeaderForwardPrefix):
+			forwarded := name[len(HeaderForwardPrefix):]
+			err := checkForwarded(forwarded)
+			if err == nil &&
+				(t.HTTP != nil && !t.HTTP.Forwards(forwarded) ||
+					t.NATS != nil && !t.NATS.Forward.Allows(forwarded)) {
+				err = fmt.Errorf("the policy does not forward %s", forwarded)
+			}
+			if err != nil {
+				return headerError(name, err)
+			}
+		case t.HTTP == nil:
+		case strings.EqualFold(name, HeaderMethod) && policy.NeverMethod(strings.ToUpper(value)):
+			return headerError(HeaderMethod, errors.New("no job has this method"))
+		case strings.EqualFold(name, HeaderMethod) && !t.HTTP.AllowsMethod(strings.ToUpper(value)):
+			return headerError(HeaderMethod,
+				fmt.Errorf("the policy's methods are %s", strings.Join(t.HTTP.Methods, ", ")))
+		case strings.EqualFold(name, HeaderPath):
+			path, err := ParsePath(value)
+			if err != nil {
+				return headerError(HeaderPath, err)
+			}
+			if !t.HTTP.AllowsPath(path.EscapedPath()) {
+				return headerError(HeaderPath,
+					fmt.Errorf("the policy's paths are %s and below", *t.HTTP.PathPrefix))
+			}
+		}
+	}
+	return nil
+}
+
+// Forwarded are the headers that a job forwards to its target, by their own names.
+func Forwarded(h map[string][]string) map[string][]string {
+	forwarded := map[string][]string{}
+	for name, values := range h {
+		if HasPrefixFold(name, HeaderForwardPrefix) && len(values) > 0 {
+			forwarded[name[len(HeaderForwardPrefix):]] = values
+		}
+	}
+	return forwarded
+}
+
+// BelongsToBody reports whether a header of a stored job goes to its target as it is, because it
+// says how to read the body, or whose trace it belongs to.
+func BelongsToBody(name string) bool {
+	return slices.ContainsFunc([]string{"Content-Type", "Content-Encoding", "traceparent",
+		"tracestate"},
+		func(n string) bool { return strings.EqualFold(n, name) })
+}
+
+// ContentType is the type of a job's body. A JSON object or list that was given no type, or the one
+// of a form, which curl -d says of whatever it sends, is application/json; no form reads like that.
+// Otherwise it is what was given.
+func ContentType(given string, body []byte) string {
+	media, _, _ := strings.Cut(given, ";")
+	if media = strings.TrimSpace(media); media != "" &&
+		!strings.EqualFold(media, "application/x-www-form-urlencoded") {
+		return given
+	}
+	if text := bytes.TrimLeft(body, " \t\r\n"); len(text) == 0 ||
+		text[0] != '{' && text[0] != '[' || !json.Valid(text) {
+		return given
+	}
+	return "application/json"
+}
+
+// ParsePath reads a [HeaderPath]: an escaped path, perhaps with a query, that stays where it is
+// appended. It names no host, and no segment of it is "." or "..", also not for servers that decode
+// a path twice, take a backslash for a slash, or leave out what follows a semicolon or a control
+// character.
+func ParsePath(value string) (*url.URL, error) {
+	if !strings.HasPrefix(value, "/") || strings.ContainsFunc(value, isControlOr(` #\`)) {
+		return nil,
+			fmt.Errorf("%q: want a path that begins with / and holds no spaces, backslashes or #",
+				value)
+	}
+	path, err := url.Parse(value)
+	if err != nil {
+		return nil, fmt.Errorf("%q: not a path", value)
+	}
+	if path.Host != "" || path.User != nil || path.Path == "" {
+		return nil, fmt.Errorf("%q: names a host", value)
+	}
+	decoded := path.Path
+	for range mostDecodings {
+		if strings.ContainsFunc(decoded, isControlOr(`\`)) {
+			return nil, fmt.Errorf("%q: holds a control character or a backslash", value)
+		}
+		for segment := range strings.SplitSeq(decoded, "/") {
+			name, _, _ := strings.Cut(segment, ";")
+			if name = strings.TrimSpace(name); name == "." || name == ".." {
+				return nil, fmt.Errorf("%q: holds the segment %q", value, segment)
+			}
+		}
+		twice, err := url.PathUnescape(decoded)
+		if err != nil || twice == decoded {
+			return path, nil
+		}
+		decoded = twice
+	}
+	return nil, fmt.Errorf("%q: is escaped more often than any server decodes it", value)
+}
+
+// isControlOr finds control characters and some others.
+func isControlOr(others string) func(rune) bool {
+	return func(r rune) bool { return r < ' ' || r == 0x7F || strings.ContainsRune(others, r) }
+}
+
+// ParseInstant reads a point in time, or a duration of at least least from one.
+func ParseInstant(value string, from time.Time, least time.Duration) (time.Time, error) {
+	if d, err := algorithms.ParseDuration(value); err == nil {
+		if d < least {
+			return time.Time{}, fmt.Errorf("%q: too short", value)
+		}
+		return from.Add(d), nil
+	}
+	t, err := time.Parse(time.RFC3339, value)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("%q: want RFC 3339 or a duration such as 90s or 2d", value)
+	}
+	if t.IsZero() {
+		t = t.Add(1) // because the zero time means none
+	}
+	return t, nil
+}
+
+// isToken reports whether s is a token of HTTP's grammar.
+func isToken(s string) bool {
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+		if !letter && strings.IndexByte("!#$%&'*+-.^_`|~", c) < 0 {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// HasPrefixFold reports whether s begins with prefix, whatever its case.
+func HasPrefixFold(s, prefix string) bool {
+	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
+}

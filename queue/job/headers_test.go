@@ -1,0 +1,80 @@
+package job
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+func TestHeaders(t *testing.T) {
+	stored := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	parse := func(h nats.Header) Arrived {
+		a := Arrived{Stored: stored}
+		a.ReadHeader(h)
+		return a
+	}
+	t.Run("none", func(t *testing.T) {
+		if a := parse(nil); a.Cost != 1 || a.Priority != 0 || !a.Deadline.IsZero() ||
+			!a.NotBefore.IsZero() || a.Malformed != nil {
+			t.Errorf("got %+v", a)
+		}
+	})
+	t.Run("all, in any case", func(t *testing.T) {
+		a := parse(nats.Header{
+			"penstock-v": {"1"}, "PENSTOCK-DEADLINE": {"1d12h"},
+			"Penstock-Not-before": {"2026-03-01T13:00:00+01:00"},
+			"Penstock-Cost":       {" 7 "}, "Penstock-Priority": {"-9"}, "Penstock-Method": {"PUT"},
+			"Penstock-Path":             {"/v1/x?y=1"},
+			"Penstock-Forward-X-Tenant": {"a", "b"}, "Penstock-Of-The-Future": {"x"},
+			"Content-Type": {"text/plain"},
+		})
+		if a.Malformed != nil || a.Cost != 7 || a.Priority != -9 ||
+			!a.Deadline.Equal(stored.Add(36*time.Hour)) ||
+			!a.NotBefore.Equal(stored) {
+			t.Errorf("got %+v", a)
+		}
+	})
+	for name, values := range map[string][]string{
+		"Penstock-V":          {"2", "", "x"},
+		"Penstock-Deadline":   {"", "0s", "-1s", "5", "tomorrow", "2026-03-01", "1y"},
+		"Penstock-Not-Before": {"-1s", "x"},
+		"Penstock-Cost":       {"0", "-1", "1.5", "1000001", "x", ""},
+		"Penstock-Priority":   {"10", "-10", "high"},
+		"Penstock-Method":     {"", "GET /", "G\x00"},
+		"Penstock-Path": {"", "x", "/a b", "http://x/", "/%zz", "//host/x", "//", "//?x",
+			"//user@/x", "/../x", "/a/..", "/./x",
+			"/%2e%2E/x", "/a%2f../x", "/\x00"},
+		"Penstock-Forward-":    {"x"},
+		"Penstock-Forward-a b": {"x"},
+	} {
+		for _, value := range values {
+			if a := parse(nats.Header{name: {value}}); a.Malformed == nil {
+				t.Errorf("%s: %q is understood", name, value)
+			}
+		}
+	}
+	for _, path := range []string{"/", "/a//b", "/a:b@c", "/a%2Fb?x=1&y=//h/..", "/a..b/...",
+		"/%E2%82%AC", "///a"} {
+		if a := parse(nats.Header{"Penstock-Path": {path}}); a.Malformed != nil {
+			t.Errorf("path %q: %v", path, a.Malformed)
+		}
+	}
+	t.Run("twice", func(t *testing.T) {
+		if a := parse(nats.Header{"Penstock-Cost": {"1", "2"}}); a.Malformed == nil {
+			t.Error("two values are understood")
+		}
+		if a := parse(nats.Header{"Penstock-Cost": {"1"}, "penstock-cost": {"2"}}); a.Malformed ==
+			nil {
+			t.Error("two spellings are understood")
+		}
+	})
+	t.Run("a strange subject stays the reason", func(t *testing.T) {
+		a := Arrived{Stored: stored, Malformed: ErrInvalidKey}
+		a.ReadHeader(nats.Header{"Penstock-Cost": {"x"}})
+		if !errors.Is(a.Malformed, ErrInvalidKey) {
+			t.Errorf("got %v", a.Malformed)
+		}
+	})
+}

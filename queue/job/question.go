@@ -1,0 +1,54 @@
+package job
+
+import "encoding/json"
+
+// What a [Question] can ask.
+const (
+	OpExpect  = "expect"  // when will these jobs start?
+	OpRoom    = "room"    // when will this bucket have room again?
+	OpOutcome = "outcome" // this is how a job that was handed over as running ended
+	OpWorker  = "worker"  // is a worker elsewhere of use? An error says why not
+
+	OpBuckets = "buckets" // which buckets hold most?
+	OpBucket  = "bucket"  // how does this bucket stand?
+	OpJob     = "job"     // how does this job stand?
+	OpCancel  = "cancel"  // drop this job, unless it runs
+	OpPurge   = "purge"   // drop this bucket's jobs, those that run excepted
+)
+
+// MaxExpected is how many jobs one question of OpExpect may name. Starts wait while it is answered.
+const MaxExpected = 512
+
+// Question is what anyone asks or tells the owner of a partition.
+type Question struct {
+	V  int    `json:"v"` // format version; AskValve fills it in
+	Op string `json:"op"`
+	// stream sequences; OpJob and OpCancel: exactly one; OpExpect: at most MaxExpected
+	Jobs  []uint64 `json:"jobs,omitempty"`
+	Key   Key      `json:"key,omitempty"`   // OpRoom, OpBucket and OpPurge: the bucket
+	Limit int      `json:"limit,omitempty"` // OpBuckets: most buckets to answer
+	// OpBuckets: how many of the deepest to leave out
+	Offset  int             `json:"offset,omitempty"`
+	Outcome json.RawMessage `json:"outcome,omitempty"` // OpOutcome: the drainers' own format
+}
+
+// Answer is the owner's answer.
+type Answer struct {
+	V int `json:"v"` // format version; ServeValve fills it in
+	// OpExpect: one for each job asked for, in that order
+	Starts []ExpectedStart `json:"starts,omitempty"`
+	// OpRoom: milliseconds until the bucket has room
+	DelayMS int64 `json:"delay_ms"`
+	// not empty: the question could not be answered
+	Error string `json:"error,omitempty"`
+
+	// OpBucket; all zero but the key for a bucket without jobs
+	Bucket  *BucketState  `json:"bucket,omitempty"`
+	Buckets []BucketState `json:"buckets,omitempty"` // OpBuckets: deepest first, then by key
+	// OpBuckets: how many buckets of the partition hold jobs
+	Total int `json:"total,omitempty"`
+	// OpJob, OpCancel: as it was; nil for one it does not hold
+	Job *State `json:"job,omitempty"`
+	// OpCancel, OpPurge: how many jobs were dropped
+	Removed int `json:"removed,omitempty"`
+}

@@ -1,0 +1,88 @@
+package job
+
+import "time"
+
+// What a [State] can say.
+const (
+	Waiting   = "waiting"   // for its bucket's turn
+	Delayed   = "delayed"   // backing off after a failure, or not due yet
+	Running   = "running"   // a worker has it
+	Finishing = "finishing" // it has ended, the acknowledgement is not confirmed yet
+)
+
+// What keeps a job from starting, or a bucket from starting its next one.
+const (
+	HeldByRate         = "rate"          // of its bucket
+	HeldByTotalRate    = "total_rate"    // of all buckets together
+	HeldByConcurrency  = "concurrency"   // as many of the bucket's jobs run as may
+	HeldByPaused       = "paused"        // the bucket, by an operator
+	HeldByPolicyPaused = "policy_paused" // its whole policy
+	HeldByCooling      = "cooling"       // the target asked for a pause
+	// the target is down: one job at a time looks whether it is back
+	HeldByBreaker   = "breaker"
+	HeldByBackoff   = "backoff"    // its last attempt failed
+	HeldByNotBefore = "not_before" // its submitter wants it later
+	HeldByNoWorker  = "no_worker"  // nobody has workers for it
+	// all workers have jobs, or as many of this bucket as it may have
+	HeldByWorkersBusy = "workers_busy"
+	HeldByNoDrainer   = "no_drainer" // nobody owns its partition; said by admitters
+	// the drainer's lease, or what the job came to, cannot be written, or the queue is being read
+	HeldByStorage = "storage"
+)
+
+// BucketState is how a bucket stands at its valve.
+type BucketState struct {
+	Key   Key `json:"key"`
+	Depth int `json:"depth"` // accepted jobs: waiting, delayed and running
+	// jobs that could start as soon as the rate allows
+	Waiting int     `json:"waiting"`
+	Delayed int     `json:"delayed"` // jobs that back off or are not due yet
+	Running int     `json:"running"` // jobs that a worker has
+	Rate    float64 `json:"rate"`    // starts per second over the last seconds
+	// by an operator: the bucket, or its whole policy
+	Paused bool `json:"paused"`
+	// milliseconds until the pause that the target asked for ends
+	CoolingMS int64 `json:"cooling_ms,omitempty"`
+	// milliseconds since the oldest waiting job was accepted
+	HeadAgeMS int64 `json:"head_age_ms,omitempty"`
+	// milliseconds to the start of a job accepted now; nil: see State
+	ExpectMS *int64 `json:"expect_ms"`
+	Hold
+	// of the last run that did not end well, until one does
+	LastError string `json:"last_error,omitempty"`
+}
+
+// Hold is what keeps a job from starting, or a bucket from starting its next one.
+type Hold struct {
+	// By is one of the HeldBy constants; empty when nothing does, or nothing waits.
+	By    string     `json:"held_by,omitempty"`
+	Until *time.Time `json:"until,omitempty"` // by the drainer's clock; nil: nobody can tell
+}
+
+// State is how a job stands at its valve. Nobody can tell its start while it is paused or held by
+// concurrency.
+type State struct {
+	Seq uint64 `json:"seq"` // in the policy's stream
+	Key Key    `json:"key"`
+	// [Waiting], [Delayed], [Running] or [Finishing]
+	State string `json:"state"`
+	// jobs of its bucket that start before it; nil unless it waits
+	Position *int `json:"position"`
+	// milliseconds to its start; nil while nobody can tell
+	ExpectMS   *int64    `json:"expect_ms"`
+	Attempts   int       `json:"attempts"`             // that failed
+	LastError  string    `json:"last_error,omitempty"` // of the last failed attempt
+	AcceptedAt time.Time `json:"accepted_at"`          // by the server's clock
+	Hold
+}
+
+// ExpectedStart says when a job will start as things stand.
+type ExpectedStart struct {
+	Seq   uint64 `json:"seq"`
+	Known bool   `json:"known"` // false: the valve has not seen the job, or cannot tell
+	// milliseconds from now; 0 for a job that has started or finished
+	DelayMS int64 `json:"delay_ms"`
+	// Position is how many jobs of its bucket start before it, as if all had the same cost; 0
+	// unless it waits for its turn.
+	Position int `json:"position,omitempty"`
+}

@@ -1,0 +1,31 @@
+package kv
+
+import (
+	"log/slog"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock/internal/natstest"
+	"github.com/penstock-mq/penstock/queue/internal/jsapi"
+)
+
+// tableOver is a table over a connection, which is set up.
+func tableOver(t testing.TB, nc *nats.Conn) *Table {
+	t.Helper()
+	js, err := jsapi.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := New(js, "RECORDS", Options{}, slog.New(slog.DiscardHandler))
+	if err := table.Ensure(natstest.Context(t), 1, 0); err != nil {
+		t.Fatal(err)
+	}
+	return table
+}
+
+// newTable is a table on a server of its own.
+func newTable(t testing.TB) *Table {
+	t.Helper()
+	return tableOver(t, natstest.New(t))
+}

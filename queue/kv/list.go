@@ -1,0 +1,209 @@
+package kv
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock/queue/internal/jsapi"
+)
+
+const (
+	// parallel is how many requests of one List or DeleteAll are in flight.
+	parallel = 16
+	// pageKeys is how many records one of them asks for. A server gives 1,024 at most, and the
+	// longest keys, of overrides, must fit a request.
+	pageKeys = 512
+	// pageTries is how many replicas are asked for a page before the leader is for each of its
+	// keys.
+	pageTries = 3
+)
+
+// List reads all records whose key matches a filter such as "stripe.3.*" or ">", sorted by key,
+// without deleted ones: as the stream's leader has them, or later.
+func (t *Table) List(ctx context.Context, filter string) ([]Record, error) {
+	var records []Record
+	keys, err := t.Keys(ctx, filter)
+	if err == nil {
+		records, err = t.Records(ctx, keys)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list %s/%s: %w", t.bucket, filter, err)
+	}
+	return records, nil
+}
+
+// Keys finds the keys that match a filter, in no order; some may be deleted.
+func (t *Table) Keys(ctx context.Context, filter string) ([]string, error) {
+	info, err := t.js.StreamInfo(ctx, t.stream, t.prefix+filter)
+	if err != nil {
+		return nil, fmt.Errorf("keys %s/%s: %w", t.bucket, filter, jsapi.Translate(err))
+	}
+	keys := make([]string, 0, len(info.State.Subjects))
+	for subject := range info.State.Subjects {
+		keys = append(keys, strings.TrimPrefix(subject, t.prefix))
+	}
+	return keys, nil
+}
+
+// Count is how many keys match a filter, those included that were deleted within an hour.
+func (t *Table) Count(ctx context.Context, filter string) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, jsapi.CallTimeout)
+	defer cancel()
+	request := fmt.Sprintf(`{"seq":1,"next_by_subj":%q,"batch":1}`, t.prefix+filter)
+	m, err := t.js.NATS.RequestWithContext(ctx, "$JS.API.DIRECT.GET."+t.stream, []byte(request))
+	if err != nil {
+		return 0, fmt.Errorf("count %s/%s: %w", t.bucket, filter, jsapi.Translate(err))
+	}
+	if m.Header.Get("Status") == "404" {
+		return 0, nil
+	}
+	rest, err := strconv.ParseUint(m.Header.Get("Nats-Num-Pending"), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("count %s/%s: %w: %w", t.bucket, filter, jsapi.ErrUnavailable, err)
+	}
+	return rest + 1, nil // with the one that came
+}
+
+// DeleteAll removes the values of all keys that match a filter, one by one, so that watches report
+// each of them.
+func (t *Table) DeleteAll(ctx context.Context, filter string) error {
+	records, err := t.List(ctx, filter)
+	if err != nil {
+		return err
+	}
+	return inParallel(records, func(r Record) error { return t.Delete(ctx, r.Key, 0) })
+}
+
+// inParallel does something for each item, some at a time, until one fails.
+func inParallel[T any](items []T, do func(T) error) error {
+	pending := make(chan T, len(items))
+	for _, item := range items {
+		pending <- item
+	}
+	close(pending)
+	var (
+		mu     sync.Mutex
+		failed error
+		wg     sync.WaitGroup
+	)
+	for range min(parallel, len(items)) {
+		wg.Go(func() {
+			for item := range pending {
+				err := do(item)
+				mu.Lock()
+				failed = cmp.Or(failed, err)
+				stop := failed != nil
+				mu.Unlock()
+				if stop {
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return failed
+}
+
+// Records reads the records of some keys, sorted by key, without deleted ones: as the stream's
+// leader has them, or later. Many are read by pages.
+func (t *Table) Records(ctx context.Context, keys []string) ([]Record, error) {
+	size, last := 1, uint64(0)
+	if len(keys) > parallel {
+		info, err := t.js.StreamInfo(ctx, t.stream, "")
+		if err != nil {
+			return nil, jsapi.Translate(err)
+		}
+		size, last = pageKeys, info.State.LastSeq
+	}
+	var mu sync.Mutex
+	var records []Record
+	err := inParallel(slices.Collect(slices.Chunk(keys, size)), func(page []string) error {
+		found, err := t.readPage(ctx, page, last)
+		mu.Lock()
+		defer mu.Unlock()
+		records = append(records, found...)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(records, func(a, b Record) int { return strings.Compare(a.Key, b.Key) })
+	return records, nil
+}
+
+// readPage reads the records of some keys, deleted ones left out. What no replica gives that has
+// come as far as last, the leader is asked for.
+func (t *Table) readPage(ctx context.Context, keys []string,
+	last uint64) (records []Record, err error) {
+	var found map[string]Record
+	for try := 0; len(keys) > 1 && found == nil && try < pageTries; try++ {
+		found = t.readReplica(ctx, keys, last)
+	}
+	for _, key := range keys {
+		r, ok := found[key]
+		if !ok {
+			if r, err = t.read(ctx, key); errors.Is(err, ErrNotFound) {
+				continue // deleted since
+			} else if err != nil {
+				return nil, err
+			}
+		}
+		if !r.Deleted {
+			records = append(records, r)
+		}
+	}
+	return records, nil
+}
+
+// readReplica asks any replica for the records of some keys, and returns nil when it does not
+// answer or is behind last.
+func (t *Table) readReplica(ctx context.Context, keys []string, last uint64) map[string]Record {
+	ctx, cancel := context.WithTimeout(ctx, jsapi.CallTimeout)
+	defer cancel()
+	nc := t.js.NATS
+	answers, err := nc.SubscribeSync(nc.NewInbox())
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = answers.Unsubscribe() }()
+	var subjects []string
+	for _, key := range keys {
+		if ValidKey(key) {
+			subjects = append(subjects, t.prefix+key)
+		}
+	}
+	request, err := json.Marshal(map[string][]string{"multi_last": subjects})
+	if err == nil {
+		err = nc.PublishRequest("$JS.API.DIRECT.GET."+t.stream, answers.Subject, request)
+	}
+	found := make(map[string]Record, len(keys))
+	for err == nil {
+		var m *nats.Msg
+		if m, err = answers.NextMsgWithContext(ctx); err != nil {
+			break
+		}
+		if d, ok := jsapi.ReadDirect(m); ok {
+			r := t.record(d)
+			found[r.Key] = r
+			continue
+		}
+		// The end, which says how far the server has come, or a refusal, which does not.
+		upTo, notEnd := strconv.ParseUint(m.Header.Get("Nats-UpTo-Sequence"), 10, 64)
+		if m.Header.Get("Status") != "" && (notEnd != nil || upTo < last) {
+			return nil
+		}
+		if notEnd == nil {
+			return found
+		}
+	}
+	return nil
+}

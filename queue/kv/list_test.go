@@ -1,0 +1,75 @@
+package kv
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/penstock-mq/penstock/internal/waittest"
+
+	"github.com/penstock-mq/penstock/internal/natstest"
+	"github.com/penstock-mq/penstock/queue/internal/jsapi"
+)
+
+// Records by the thousand are read by pages: a takeover must not ask once for each.
+func TestAListAsksByPages(t *testing.T) {
+	ctx, table := natstest.Context(t), newTable(t)
+	const all = 3000
+	key := func(i int) string { return fmt.Sprintf("stripe.0.%d", i) }
+	for i := range all {
+		if err := table.js.NATS.Publish(table.prefix+key(i), []byte(key(i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waittest.Until(t, "all are stored", func() bool {
+		names, err := table.Keys(ctx, "stripe.0.*")
+		return err == nil && len(names) == all
+	})
+	for i := range 10 { // beside the others, whose marker is found as well
+		if err := table.Delete(ctx, key(i*100), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var before uint64
+	var records []Record
+	var err error
+	waittest.Until(t, "the list is told", func() bool {
+		before = table.js.NATS.Stats().OutMsgs
+		records, err = table.List(ctx, "stripe.0.*")
+		return !errors.Is(err, jsapi.ErrUnavailable)
+	})
+	if err != nil || len(records) != all-10 {
+		t.Fatalf("%d records, want %d; %v", len(records), all-10, err)
+	}
+	for _, r := range records {
+		if string(r.Value) != r.Key || r.Revision == 0 || r.Deleted || r.Stored.IsZero() {
+			t.Fatalf("got %+v", r)
+		}
+	}
+	// It takes 8 questions, unless some are not answered in time.
+	if asked := table.js.NATS.Stats().OutMsgs - before; asked > all/2 {
+		t.Errorf("asked %d times for %d records", asked, all)
+	}
+}
+
+func BenchmarkList(b *testing.B) {
+	table := newTable(b)
+	const all = 50_000
+	for i := range all {
+		subject := fmt.Sprintf("%sstripe.0.%d", table.prefix, i)
+		if err := table.js.NATS.Publish(subject, []byte(`{"v":1,"attempts":1}`)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	waittest.Until(b, "all are stored", func() bool {
+		names, err := table.Keys(natstest.Context(b), "stripe.0.*")
+		return err == nil && len(names) == all
+	})
+	for b.Loop() {
+		records, err := table.List(natstest.Context(b), "stripe.0.*")
+		if err != nil || len(records) != all {
+			b.Fatalf("%d records, %v", len(records), err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/all, "µs/record")
+}

@@ -1,0 +1,48 @@
+package kv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/penstock-mq/penstock/queue/internal/jsapi"
+)
+
+const (
+	// lockTTL is how long the lock of a crashed process stays in the way; the server counts it.
+	lockTTL = 10 * time.Second
+	// lockHold is how long its holder acts on it, from before it was asked for, by its own
+	// monotonic clock.
+	lockHold  = 6 * time.Second
+	lockRetry = 50 * time.Millisecond
+)
+
+// WithLock runs change while no other process holds the lock of that name, a key of the table; it
+// waits for the lock as long as ctx lasts. change gets a context that ends when the lock can no
+// longer be relied on, and not with ctx: once begun, a change is brought to its end.
+func (t *Table) WithLock(
+	ctx context.Context, name string, change func(context.Context) error,
+) error {
+	for {
+		asked := time.Now()
+		revision, err := t.put(ctx, name, []byte(jsapi.NewID()), 0, lasting(lockTTL))
+		if err == nil {
+			held, cancel := context.WithDeadline(context.WithoutCancel(ctx), asked.Add(lockHold))
+			defer cancel()
+			err = change(held)
+			if unlockErr := t.Delete(held, name, revision); unlockErr != nil {
+				t.log.Debug("lock left to expire", "name", name, "error", unlockErr)
+			}
+			return err
+		}
+		if !errors.Is(err, ErrConflict) {
+			return fmt.Errorf("lock %s: %w", name, err)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("lock %s: %w", name, jsapi.Translate(ctx.Err()))
+		case <-time.After(lockRetry):
+		}
+	}
+}

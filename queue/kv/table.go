@@ -1,0 +1,287 @@
+// Package kv keeps records in JetStream's KV buckets: tables of values that are replaced by
+// compare-and-set, read from the leader and watched without a gap. The leases, the ownership of
+// partitions and the policies of an installation are such records; what they say is not known here.
+package kv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/penstock-mq/penstock/queue/internal/jsapi"
+)
+
+// What callers tell apart with [errors.Is]; package queue has the same errors.
+var (
+	// ErrConflict says that a key has another revision than the expected one.
+	ErrConflict = jsapi.ErrConflict
+	// ErrNotFound says that a key has no value.
+	ErrNotFound = jsapi.ErrNotFound
+)
+
+const (
+	// tombstoneTTL is how long the marker of a deleted key stays, so that deletions do not add up.
+	// A watch that was cut off for longer notices the deletion all the same, because it reads
+	// everything again.
+	tombstoneTTL = time.Hour
+
+	headerExpectedRevision = "Nats-Expected-Last-Subject-Sequence"
+	headerTTL              = "Nats-TTL"
+	headerOperation        = "KV-Operation"
+	headerMarker           = "Nats-Marker-Reason" // on a marker that the server wrote
+)
+
+// Record is one value of a [Table].
+type Record struct {
+	Key      string
+	Value    []byte
+	Revision uint64    // grows with every write to the table, of any key
+	Stored   time.Time // by JetStream's clock
+	Deleted  bool      // the key has no value any more; Value is nil
+}
+
+// Table is a KV bucket used for compare-and-set records. Any KV client can read it. Keys are
+// subject tokens as [ValidKey] takes them.
+type Table struct {
+	js      *jsapi.Conn
+	log     *slog.Logger
+	bucket  string
+	stream  string
+	prefix  string // of subjects
+	options Options
+}
+
+// Options configure a [Table]. The zero value is one on disk without a bound.
+type Options struct {
+	Most   int64 // records, the oldest go first; 0: no bound
+	Memory bool  // the records are gone after the server's restart
+}
+
+// New returns the table of a bucket, which [Table.Ensure] creates. Queue's Broker has those of an
+// installation.
+func New(js *jsapi.Conn, bucket string, o Options, log *slog.Logger) *Table {
+	return &Table{js: js, log: log, bucket: bucket, stream: "KV_" + bucket,
+		prefix: "$KV." + bucket + ".", options: o}
+}
+
+// Bucket is the name of the table's KV bucket.
+func (t *Table) Bucket() string { return t.bucket }
+
+// Ensure creates the table's bucket, or gives it the right number of replicas and bound. A table
+// with a number of records that it may hold is also bounded in bytes, unless that is 0.
+func (t *Table) Ensure(ctx context.Context, replicas int, bytes int64) error {
+	if err := t.js.Ensure(ctx, t.config(replicas, bytes)); err != nil {
+		return fmt.Errorf("set up KV bucket %s: %w", t.bucket, err)
+	}
+	return nil
+}
+
+// config is what nats.go gives a KV bucket with one value per key, plus times to live of single
+// messages, and the bounds.
+func (t *Table) config(replicas int, bytes int64) jetstream.StreamConfig {
+	c := jetstream.StreamConfig{
+		Name:              t.stream,
+		Description:       "Penstock records",
+		Subjects:          []string{t.prefix + ">"},
+		MaxMsgsPerSubject: 1,
+		MaxMsgs:           -1,
+		MaxBytes:          -1,
+		MaxMsgSize:        -1,
+		MaxConsumers:      -1,
+		Storage:           jetstream.FileStorage,
+		Discard:           jetstream.DiscardNew,
+		Duplicates:        2 * time.Minute,
+		Replicas:          replicas,
+		AllowRollup:       true,
+		DenyDelete:        true,
+		AllowDirect:       true,
+		AllowMsgTTL:       true,
+	}
+	if t.options.Memory {
+		c.Storage = jetstream.MemoryStorage
+	}
+	if t.options.Most > 0 {
+		c.Discard, c.MaxMsgs = jetstream.DiscardOld, t.options.Most
+		if bytes > 0 && !t.options.Memory {
+			c.MaxBytes = bytes
+		}
+	}
+	return c
+}
+
+// Put writes a value if the key's revision is still the given one, and returns the new revision.
+// Revision 0 means that the key must not exist, or must be deleted. Another revision is
+// [ErrConflict]. After any other error the result is unknown: the write may have been applied, so
+// read it back.
+func (t *Table) Put(
+	ctx context.Context, key string, value []byte, revision uint64,
+) (uint64, error) {
+	return t.put(ctx, key, value, revision, nil)
+}
+
+// put is Put with headers of the caller's, such as a time to live.
+func (t *Table) put(
+	ctx context.Context, key string, value []byte, revision uint64, header nats.Header,
+) (uint64, error) {
+	written, err := t.publish(ctx, key, value, &revision, header)
+	if revision == 0 && errors.Is(err, ErrConflict) {
+		// The marker of a deleted key has a revision of its own.
+		var last Record
+		if last, err = t.Read(ctx, key); err == nil {
+			err = fmt.Errorf("%w: the key exists at revision %d", ErrConflict, last.Revision)
+		} else if errors.Is(err, ErrNotFound) {
+			written, err = t.publish(ctx, key, value, &last.Revision, header)
+		}
+	}
+	if err != nil {
+		return 0, fmt.Errorf("put %s/%s at revision %d: %w", t.bucket, key, revision, err)
+	}
+	return written, nil
+}
+
+// Set writes a value whatever the key's revision is; the server removes it after ttl, unless that
+// is 0.
+func (t *Table) Set(ctx context.Context, key string, value []byte, ttl time.Duration) error {
+	if _, err := t.publish(ctx, key, value, nil, lasting(ttl)); err != nil {
+		return fmt.Errorf("set %s/%s: %w", t.bucket, key, err)
+	}
+	return nil
+}
+
+// SetNoWait is [Table.Set] that does not wait for the server's word that the value is stored.
+func (t *Table) SetNoWait(key string, value []byte, ttl time.Duration) error {
+	m := &nats.Msg{Subject: t.prefix + key, Data: value, Header: lasting(ttl)}
+	if err := t.js.NATS.PublishMsg(m); err != nil {
+		return fmt.Errorf("set %s/%s: %w", t.bucket, key, jsapi.Translate(err))
+	}
+	return nil
+}
+
+func lasting(ttl time.Duration) nats.Header {
+	if ttl == 0 {
+		return nil
+	}
+	return nats.Header{headerTTL: {ttl.String()}}
+}
+
+// Delete removes a key's value if its revision is still the given one, 0 for whatever it is.
+// Another revision is [ErrConflict]; deleting what does not exist is no error.
+func (t *Table) Delete(ctx context.Context, key string, revision uint64) error {
+	var expected *uint64
+	if revision > 0 {
+		expected = &revision
+	}
+	header := lasting(tombstoneTTL)
+	header[headerOperation] = []string{"DEL"}
+	if _, err := t.publish(ctx, key, nil, expected, header); err != nil {
+		return fmt.Errorf("delete %s/%s at revision %d: %w", t.bucket, key, revision, err)
+	}
+	return nil
+}
+
+// publish stores one message for a key and translates the errors.
+func (t *Table) publish(
+	ctx context.Context, key string, value []byte, expected *uint64, header nats.Header,
+) (uint64, error) {
+	if !ValidKey(key) {
+		return 0, fmt.Errorf("%q is not a record's key", key)
+	}
+	if header == nil {
+		header = nats.Header{}
+	}
+	if expected != nil {
+		header[headerExpectedRevision] = []string{strconv.FormatUint(*expected, 10)}
+	}
+	ctx, cancel := context.WithTimeout(ctx, jsapi.CallTimeout)
+	defer cancel()
+	m, err := t.js.NATS.RequestMsgWithContext(ctx,
+		&nats.Msg{Subject: t.prefix + key, Header: header, Data: value})
+	if err != nil {
+		return 0, jsapi.Translate(err)
+	}
+	ack, err := jsapi.ParsePubAck(m.Data)
+	return ack.Seq, jsapi.Translate(err)
+}
+
+// Read reads a key from the stream's leader, never from a replica that may lag behind. A key
+// without a value is [ErrNotFound]; for a deleted one the record still has the marker's Revision
+// and Stored.
+func (t *Table) Read(ctx context.Context, key string) (Record, error) {
+	r, err := t.read(ctx, key)
+	if err == nil && r.Deleted {
+		err = fmt.Errorf("%w: deleted", ErrNotFound)
+	}
+	if err != nil {
+		return r, fmt.Errorf("read %s/%s: %w", t.bucket, key, err)
+	}
+	return r, nil
+}
+
+// read is Read, but a deleted key is no error.
+func (t *Table) read(ctx context.Context, key string) (Record, error) {
+	if !ValidKey(key) {
+		return Record{Key: key}, fmt.Errorf("%q is not a record's key", key)
+	}
+	m, err := t.js.Message(ctx, t.stream, map[string]any{"last_by_subj": t.prefix + key})
+	if err != nil {
+		return Record{Key: key}, err
+	}
+	if m.Unreadable {
+		return Record{Key: key}, jsapi.ErrHeaderUnreadable // it may say that the key is deleted
+	}
+	return t.record(m), nil
+}
+
+func (t *Table) record(m jsapi.Message) Record {
+	r := Record{Key: strings.TrimPrefix(m.Subject, t.prefix), Value: m.Data, Revision: m.Seq,
+		Stored: m.Time}
+	if m.Header.Get(headerOperation) != "" || m.Header.Get(headerMarker) != "" {
+		r.Value, r.Deleted = nil, true
+	}
+	return r
+}
+
+// Now is the time by the clock of Record.Stored, so that their difference is an age.
+func (t *Table) Now(ctx context.Context) (time.Time, error) {
+	info, err := t.js.StreamInfo(ctx, t.stream, "")
+	if err != nil {
+		return time.Time{}, fmt.Errorf("time at %s: %w", t.bucket, jsapi.Translate(err))
+	}
+	return info.TimeStamp, nil
+}
+
+// Created is when the table was created, or created again, by the server's clock.
+func (t *Table) Created(ctx context.Context) (time.Time, error) {
+	info, err := t.js.StreamInfo(ctx, t.stream, "")
+	if err != nil {
+		return time.Time{}, fmt.Errorf("creation of %s: %w", t.bucket, jsapi.Translate(err))
+	}
+	return info.Created, nil
+}
+
+// ValidKey reports whether a record can have this key: letters, digits, "-", "_", "/" and "=", in
+// tokens that dots separate.
+func ValidKey(key string) bool {
+	if key == "" || key[0] == '.' || key[len(key)-1] == '.' || strings.Contains(key, "..") {
+		return false
+	}
+	for i := 0; i < len(key); i++ {
+		if !Holds(key[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// Holds reports whether a byte may stand in a record's key.
+func Holds(c byte) bool {
+	letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+	return letter || c == '.' || c == '-' || c == '_' || c == '/' || c == '='
+}

@@ -1,0 +1,211 @@
+package kv
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/penstock-mq/penstock/queue/internal/jsapi"
+)
+
+// Watch calls changed for every record that matches filter, deleted ones included, then synced
+// once, then changed for every change, all from one goroutine, until the context ends; then it
+// returns nil. After a lost connection or a restarted server it reads everything again and reports
+// what changed meanwhile, keys that are gone as Deleted; of several changes to one key only the
+// last may be reported. A revision is reported once, and never one older than before.
+func (t *Table) Watch(ctx context.Context, filter string, changed func(Record),
+	synced func()) error {
+	w := &watch{table: t, filter: filter, changed: changed, synced: synced,
+		known: map[string]uint64{}}
+	return w.run(ctx)
+}
+
+// watch is one Watch.
+type watch struct {
+	table   *Table
+	filter  string
+	changed func(Record)
+	synced  func() // nil once called
+
+	known map[string]uint64 // key to revision of what has been reported
+}
+
+const (
+	watchRetryMin = 50 * time.Millisecond
+	watchRetryMax = time.Second
+	// watchPatience is how long a watch waits for its consumer at first, doubled up to
+	// jsapi.CallTimeout for each time in a row: a request that a server took just before it stopped
+	// is never answered.
+	watchPatience = 500 * time.Millisecond
+)
+
+func (w *watch) run(ctx context.Context) error {
+	wait, patience := watchRetryMin, watchPatience
+	for {
+		inSync, err := w.follow(ctx, patience)
+		if ctx.Err() != nil {
+			return nil
+		}
+		w.table.log.Debug("watch begins again", "bucket", w.table.bucket, "filter", w.filter,
+			"reason", err)
+		if inSync {
+			wait, patience = watchRetryMin, watchPatience
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(wait):
+		}
+		wait, patience = min(2*wait, watchRetryMax), min(2*patience, jsapi.CallTimeout)
+	}
+}
+
+// follow reads all current values and then changes until something breaks; inSync says that it got
+// past the first part.
+func (w *watch) follow(ctx context.Context, patience time.Duration) (inSync bool, err error) {
+	t := w.table
+	name, waiting, err := w.open(ctx, patience)
+	if err != nil {
+		return false, err
+	}
+	defer w.drop(ctx, name)
+	p, err := jsapi.NewPuller(t.js.NATS, t.stream, name)
+	if err != nil {
+		return false, err
+	}
+	defer p.Stop()
+
+	seen := map[string]bool{}
+	last, came, moved := uint64(0), uint64(0), time.Now()
+	// As with a backlog, the leader says when all has come that was stored, not what the consumer
+	// counts: one of a server that catches up has too little, and what is out of date. What is
+	// written meanwhile comes after all else, in place of what it replaced, of which the leader
+	// knows nothing any more: so it is asked only once the consumer has had nothing left.
+	sync := func() error {
+		if last == 0 {
+			info, err := t.js.StreamInfo(ctx, t.stream, "")
+			if err != nil {
+				return err
+			}
+			last = info.State.LastSeq
+		}
+		next := came + 1
+		if came < last {
+			if next, err = t.js.NextStored(ctx, t.stream, t.prefix+w.filter, next); err != nil {
+				return err
+			}
+		}
+		if next <= last {
+			if time.Since(moved) > jsapi.SweepPatience {
+				return jsapi.ErrBehind
+			}
+			return nil
+		}
+		inSync, p.WakeIdle = true, false
+		return w.finish(ctx, seen)
+	}
+	drained := waiting == 0
+	if drained {
+		if err := sync(); err != nil {
+			return false, err
+		}
+	}
+	p.WakeIdle = !inSync
+	for batch := make([]jsapi.Delivery, 0, jsapi.PullHandOver); ; {
+		if batch, err = p.Fetch(ctx.Done(), batch[:0]); err != nil {
+			return inSync, err
+		}
+		paused := true
+		if len(batch) > 0 {
+			moved = time.Now()
+		}
+		for _, d := range batch {
+			r := t.record(d.Message)
+			if !inSync {
+				seen[r.Key] = true
+			}
+			came, paused = d.Seq, d.Pending == 0
+			drained = drained || paused
+			w.report(r)
+		}
+		drained = drained || paused
+		if !inSync && drained && (paused || came >= last) {
+			if err := sync(); err != nil {
+				return inSync, err
+			}
+		}
+	}
+}
+
+// open makes the consumer that the watch reads, and returns how many records wait in it.
+func (w *watch) open(ctx context.Context, patience time.Duration) (
+	name string, waiting uint64, err error,
+) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	t := w.table
+	name = "watch-" + jsapi.NewID()
+	consumer, err := t.js.CreateConsumer(ctx, t.stream, jetstream.ConsumerConfig{
+		Name:              name,
+		FilterSubject:     t.prefix + w.filter,
+		DeliverPolicy:     jetstream.DeliverLastPerSubjectPolicy,
+		AckPolicy:         jetstream.AckNonePolicy,
+		MemoryStorage:     true,
+		Replicas:          1,
+		InactiveThreshold: time.Minute,
+	})
+	if err != nil {
+		return "", 0, err
+	}
+	return name, consumer.CachedInfo().NumPending, nil
+}
+
+// drop deletes the consumer. The server would remove it after a minute; a goodbye is cheaper for
+// it.
+func (w *watch) drop(ctx context.Context, name string) {
+	js := w.table.js
+	if !js.NATS.IsConnected() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), jsapi.CallTimeout/4)
+	defer cancel()
+	_ = js.DeleteConsumer(ctx, w.table.stream, name)
+}
+
+func (w *watch) report(r Record) {
+	if r.Revision <= w.known[r.Key] {
+		return
+	}
+	w.known[r.Key] = r.Revision
+	w.changed(r)
+}
+
+// finish ends the reading of all values. Keys known from before that were not among them should be
+// gone; but a server that has just come back may not have shown all, and much hangs on a lease or a
+// policy that is gone, so its leader is asked.
+func (w *watch) finish(ctx context.Context, seen map[string]bool) error {
+	for key, revision := range w.known {
+		if seen[key] {
+			continue
+		}
+		r, err := w.table.read(ctx, key)
+		switch {
+		case errors.Is(err, ErrNotFound):
+			r = Record{Key: key, Revision: revision, Deleted: true}
+		case err != nil:
+			return err
+		case !r.Deleted:
+			w.report(r)
+			continue
+		}
+		delete(w.known, key)
+		w.changed(r)
+	}
+	if w.synced != nil {
+		w.synced()
+		w.synced = nil
+	}
+	return nil
+}

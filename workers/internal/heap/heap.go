@@ -1,0 +1,88 @@
+// Package heap provides a binary heap whose items are told where they are. An item can therefore be
+// reordered or removed wherever it stands, without being searched for.
+package heap
+
+// Heap is a binary heap: its first item goes before all others.
+type Heap[T Item[T]] []T
+
+// Item is what a heap holds. Before reports whether it goes before another one, and Moved tells it
+// its index.
+type Item[T any] interface {
+	Before(T) bool
+	Moved(index int) // −1: no longer in the heap
+}
+
+// Push adds an item.
+func (h *Heap[T]) Push(x T) {
+	*h = append(*h, x)
+	h.up(len(*h)-1, 0)
+}
+
+// Remove removes the item at i and returns it.
+func (h *Heap[T]) Remove(i int) T {
+	s := *h
+	x, last := s[i], len(s)-1
+	s[i] = s[last]
+	clear(s[last:])
+	*h = s[:last]
+	if i < last {
+		h.Fix(i)
+	}
+	x.Moved(-1)
+	return x
+}
+
+// Fix restores the order after the item at i has changed.
+func (h Heap[T]) Fix(i int) { h.settle(i, 0) }
+
+// settle moves an item to where it belongs below top. It sinks to the bottom and rises from there,
+// which takes half of the comparisons of sinking alone: what takes the place of a first item comes
+// from the bottom.
+func (h Heap[T]) settle(i, top int) {
+	x := h[i]
+	for child := 2*i + 1; child < len(h); child = 2*i + 1 {
+		if right := child + 1; right < len(h) && h[right].Before(h[child]) {
+			child = right
+		}
+		h[i] = h[child]
+		h[i].Moved(i)
+		i = child
+	}
+	h[i] = x
+	h.up(i, top)
+}
+
+// Retain removes the items that keep refuses.
+func (h *Heap[T]) Retain(keep func(T) bool) {
+	kept := (*h)[:0]
+	for _, x := range *h {
+		if keep(x) {
+			kept = append(kept, x)
+		} else {
+			x.Moved(-1)
+		}
+	}
+	clear((*h)[len(kept):])
+	*h = kept
+	for i := len(kept)/2 - 1; i >= 0; i-- {
+		kept.settle(i, i)
+	}
+	for i, x := range kept {
+		x.Moved(i)
+	}
+}
+
+func (h Heap[T]) up(i, top int) {
+	x := h[i]
+	for i > top {
+		parent := (i - 1) / 2
+		if !x.Before(h[parent]) {
+			break
+		}
+		h[i] = h[parent]
+		h[i].Moved(i)
+		i = parent
+	}
+	h[i] = x
+	x.Moved(i)
+}
