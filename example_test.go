@@ -17,8 +17,8 @@ import (
 func Example() {
 	ctx, stop := context.WithCancel(context.Background())
 	p, err := penstock.Open(ctx, penstock.Options{Policies: []policy.Policy{{Name: "api",
-		Algorithm: policy.LeakingBucket, Outflow: algorithms.Rate{Count: 96,
-			Per: time.Second}, Capacity: 5000}}})
+		Rule: policy.Rule{Algorithm: policy.LeakingBucket, Outflow: algorithms.Rate{Count: 96,
+			Per: time.Second}, Capacity: 5000}}}})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -45,8 +45,8 @@ func Example() {
 func ExamplePenstock_Submit() {
 	ctx := context.Background()
 	p, err := penstock.Open(ctx, penstock.Options{Policies: []policy.Policy{{
-		Name: "reports", Algorithm: policy.LeakingBucket,
-		Outflow: algorithms.Rate{Count: 1, Per: time.Hour}, Capacity: 2}}})
+		Name: "reports", Rule: policy.Rule{Algorithm: policy.LeakingBucket,
+			Outflow: algorithms.Rate{Count: 1, Per: time.Hour}, Capacity: 2}}}})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -68,8 +68,8 @@ func ExamplePenstock_Submit() {
 func ExamplePenstock_Check() {
 	ctx := context.Background()
 	p, err := penstock.Open(ctx, penstock.Options{Policies: []policy.Policy{{
-		Name: "signup", Algorithm: policy.SlidingLog, Limit: 2,
-		Window: policy.Duration(24 * time.Hour)}}})
+		Name: "signup", Rule: policy.Rule{Algorithm: policy.SlidingLog, Limit: 2,
+			Window: policy.Duration(24 * time.Hour)}}}})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -79,7 +79,8 @@ func ExamplePenstock_Check() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		fmt.Printf("allowed: %t, remaining: %d, come back in %s\n", checked.Allowed, checked.Remaining,
+		fmt.Printf("allowed: %t, remaining: %d, come back in %s\n", checked.Allowed,
+			checked.Remaining,
 			checked.RetryAfter.Round(time.Hour))
 	}
 	// Output:

@@ -16,31 +16,31 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// knownAfter is how long Run waits for NATS to tell the policies before it goes by the last ones
-// that were known.
+// knownAfter is how long Run waits for the policies from NATS before it follows the last ones that
+// were known.
 const knownAfter = time.Second
 
-// known are the policies that this process goes by: those that NATS tells, or until it does those
-// that were last known, by which only checks can be answered.
+// known are the policies that this process follows: those that NATS has, or until they have come
+// those that were last known, by which only checks can be answered.
 type known struct {
-	obey func(queue.PolicySet) // nil: nobody does
+	follow func(policy.Entries) // nil: nobody does
 
-	turn sync.Mutex // held while a set is obeyed, so that none comes after a newer one
+	turn sync.Mutex // held while a set begins to be followed: none comes after a newer one
 
 	mu      sync.Mutex
-	set     queue.PolicySet // as NATS has told it; nil before
-	changed chan struct{}   // closed at the next change; nil while nobody waits
+	set     policy.Entries // as NATS has them; nil until they have come
+	changed chan struct{}  // closed at the next change; nil while nobody waits
 }
 
-// take goes by what NATS tells.
-func (k *known) take(set queue.PolicySet) {
+// take follows what has come from NATS.
+func (k *known) take(set policy.Entries) {
 	k.turn.Lock()
 	defer k.turn.Unlock()
-	if k.obey != nil {
-		k.obey(set)
+	if k.follow != nil {
+		k.follow(set)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -51,23 +51,23 @@ func (k *known) take(set queue.PolicySet) {
 	}
 }
 
-// goBy goes by other policies, unless NATS was faster.
-func (k *known) goBy(others func() queue.PolicySet) {
+// followInstead follows other policies, unless NATS was faster.
+func (k *known) followInstead(others func() policy.Entries) {
 	k.turn.Lock()
 	defer k.turn.Unlock()
 	if k.policies() == nil {
-		k.obey(others())
+		k.follow(others())
 	}
 }
 
-// policies are what NATS has told last; nil before.
-func (k *known) policies() queue.PolicySet {
+// policies returns what came from NATS last; nil if nothing has.
+func (k *known) policies() policy.Entries {
 	set, _ := k.watch()
 	return set
 }
 
-// watch returns what NATS has told last, and a channel that is closed when it tells something else.
-func (k *known) watch() (queue.PolicySet, <-chan struct{}) {
+// watch returns what came from NATS last, and a channel that is closed when something else comes.
+func (k *known) watch() (policy.Entries, <-chan struct{}) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.changed == nil {
@@ -76,8 +76,8 @@ func (k *known) watch() (queue.PolicySet, <-chan struct{}) {
 	return k.set, k.changed
 }
 
-// wait returns when this process goes by a policy in at least this revision, 0 for not at all any
-// more, or when the context ends: for those who wait to see their own change.
+// wait returns when this process follows a policy in at least this revision, 0 for not at all any
+// more, or when the context ends: for callers that wait to see their own change.
 func (k *known) wait(ctx context.Context, policy string, revision uint64) {
 	for {
 		set, changed := k.watch()
@@ -115,27 +115,29 @@ type keptPolicy struct {
 // keptVersion is the format of the file. One in another format counts as none.
 const keptVersion = 1
 
-// lastKnown are the policies in the file, or those of the configuration when it has none.
-func (c *cache) lastKnown(configured []policy.Policy) queue.PolicySet {
+// lastKnown returns the policies in the file, or those of the configuration when it has none.
+func (c *cache) lastKnown(configured []policy.Policy) policy.Entries {
 	set, err := c.read()
 	if err != nil {
 		c.log.Warn("the cache of policies cannot be used", "file", c.file, "error", err)
 	}
 	from := c.file
 	if set == nil {
-		set, from = queue.PolicySet{}, "the configuration"
+		set, from = policy.Entries{}, "the configuration"
 		for _, p := range configured {
-			set[p.Name] = queue.PolicyEntry{Policy: p, Source: queue.SourceFile}
+			set[p.Name] = policy.Entry{Policy: p.WithDefaults(), Source: policy.SourceFile}
 		}
 	}
-	c.log.Warn("NATS has not told the policies yet: checks go by the last ones that are known, jobs are refused",
+	c.log.Warn(
+		"the policies have not come from NATS yet: checks follow the last known ones, and jobs "+
+			"are refused",
 		"policies", len(set), "from", from)
 	return set
 }
 
 // read returns the policies in the file; nil when there is none. Their revisions are zero, less
-// than any that NATS tells.
-func (c *cache) read() (queue.PolicySet, error) {
+// than any that comes from NATS.
+func (c *cache) read() (policy.Entries, error) {
 	if c.file == "" {
 		return nil, nil
 	}
@@ -151,32 +153,33 @@ func (c *cache) read() (queue.PolicySet, error) {
 		return nil, err
 	}
 	if kept.V != keptVersion {
-		return nil, fmt.Errorf("%w: format %d", queue.ErrVersion, kept.V)
+		return nil, fmt.Errorf("%w: format %d", job.ErrVersion, kept.V)
 	}
-	set := queue.PolicySet{}
+	set := policy.Entries{}
 	for _, one := range kept.Policies {
 		p, err := policy.Read(one.Policy)
 		if err != nil {
 			return nil, err
 		}
-		set[p.Name] = queue.PolicyEntry{Policy: p, Retired: one.Retired, Paused: one.Paused,
+		set[p.Name] = policy.Entry{Policy: p, Retired: one.Retired, Paused: one.Paused,
 			Source: one.Source}
 	}
 	return set, nil
 }
 
 // keep writes the file when its content changes.
-func (c *cache) keep(set queue.PolicySet) {
+func (c *cache) keep(set policy.Entries) {
 	if c.file == "" {
 		return
 	}
 	if err := c.write(set); err != nil {
-		c.log.Warn("the policies are not kept for a start without NATS", "file", c.file, "error", err)
+		c.log.Warn("the policies are not kept for a start without NATS", "file", c.file, "error",
+			err)
 	}
 }
 
 // write replaces the file. A crash leaves the former one.
-func (c *cache) write(set queue.PolicySet) error {
+func (c *cache) write(set policy.Entries) error {
 	kept := keptPolicies{V: keptVersion}
 	for _, name := range slices.Sorted(maps.Keys(set)) {
 		entry := set[name]

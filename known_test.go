@@ -6,10 +6,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/policy"
 )
 
-func TestWhoWroteAPolicyWaitsUntilItIsObeyed(t *testing.T) {
+func TestAWriterWaitsUntilItsPolicyIsFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var k known
 		done := make(chan struct{})
@@ -17,7 +17,7 @@ func TestWhoWroteAPolicyWaitsUntilItIsObeyed(t *testing.T) {
 			defer close(done)
 			k.wait(t.Context(), "a", 5)
 		}()
-		for _, set := range []queue.PolicySet{{"b": {Revision: 7}}, {"a": {Revision: 4}}} {
+		for _, set := range []policy.Entries{{"b": {Revision: 7}}, {"a": {Revision: 4}}} {
 			synctest.Wait()
 			k.take(set)
 		}
@@ -27,7 +27,7 @@ func TestWhoWroteAPolicyWaitsUntilItIsObeyed(t *testing.T) {
 			t.Fatal("went on too early")
 		default:
 		}
-		k.take(queue.PolicySet{"a": {Revision: 6}})
+		k.take(policy.Entries{"a": {Revision: 6}})
 		<-done
 		k.wait(t.Context(), "a", 6)
 

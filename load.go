@@ -12,8 +12,8 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// LoadPolicies reads the policies of a YAML file, with their defaults: the list `policies` of the
-// file that the programs of Penstock read, whose other settings are not looked at. The error joins
+// LoadPolicies reads the policies of a YAML file as it has them: the list `policies` of the file
+// that the programs of Penstock read; its other settings are ignored. The error joins
 // everything that is wrong, each with its place:
 // `penstock.yaml:7: policies[2].outflow: "10/x": …`.
 func LoadPolicies(name string) ([]policy.Policy, error) {
@@ -43,7 +43,7 @@ func LoadPolicies(name string) ([]policy.Policy, error) {
 	return policies, yamlfile.Join(name, problems)
 }
 
-// missing says that there is no list of policies, or which key was probably meant to be one.
+// missing reports that there is no list of policies, or which key was probably meant to be it.
 func missing(tree map[string]any) yamlfile.Problem {
 	for _, key := range slices.Sorted(maps.Keys(tree)) {
 		if hint := nearest.Hint(key, []string{"policies"}); hint != "" {

@@ -18,7 +18,7 @@ type natsServer struct {
 	later  bool // it need not be there yet
 }
 
-// openNATS starts the server inside, or prepares connections to the one that is named.
+// openNATS starts the server inside, or prepares connections to the one at URL.
 func openNATS(o Options) (*natsServer, error) {
 	s := &natsServer{url: o.URL, watch: natsconn.NewWatch(o.Logger), later: o.StartWithoutNATS}
 	if o.URL != "" {
@@ -41,7 +41,7 @@ func (s *natsServer) connect(name string) (*nats.Conn, error) {
 	return nc, nil
 }
 
-// shown is the URL for people and other programs; empty for a server inside without a port.
+// shown returns the URL for people and other programs; empty for a server inside without a port.
 func (s *natsServer) shown() string {
 	if s.inside != nil {
 		return s.inside.URL()
@@ -55,7 +55,7 @@ func (s *natsServer) close() {
 	}
 }
 
-// withoutPasswords is a list of servers' URLs without who connects.
+// withoutPasswords returns a list of servers' URLs without users and passwords.
 func withoutPasswords(servers string) string {
 	var shown []string
 	for server := range strings.SplitSeq(servers, ",") {

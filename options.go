@@ -7,12 +7,14 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
-	"regexp"
 	"time"
 
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/admission/limiter"
+	"github.com/penstock-mq/penstock/internal/installation"
+	"github.com/penstock-mq/penstock/internal/lifecycle"
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/embedded"
 	"github.com/penstock-mq/penstock/workers"
@@ -40,13 +42,14 @@ type Options struct {
 	// and no port.
 	Server embedded.Options
 	// StartWithoutNATS lets Open succeed although NATS cannot be reached; it then asks nothing of
-	// NATS, and Run goes on trying. Until NATS is there, checks go by the policies in Cache, or
-	// else by Policies, and no job is taken.
+	// NATS, and Run goes on trying. Until NATS is there, checks follow the policies in Cache,
+	// or else Policies, and no job is taken.
 	StartWithoutNATS bool
 	// Prefix begins all subjects, and in upper case all streams and KV buckets; default
 	// [queue.DefaultPrefix].
 	Prefix string
-	// Replicas is how many servers of a cluster keep each stream and KV bucket; default 1.
+	// Replicas is how many servers of a cluster keep each stream and KV bucket: 1, the default, 3
+	// or 5.
 	Replicas int
 
 	// AdmitOnly leaves the jobs to other processes: Run starts none, and there are no handlers.
@@ -55,7 +58,7 @@ type Options struct {
 	// [workers.Options].
 	DrainPolicies []string
 	// Lease is how long this process's proof of life lasts, and so about how long its jobs stand
-	// still after it crashed; default 5 s, or 15 s with three replicas; at least 1 s.
+	// still after it crashed; default 5 s, or 15 s with replicas; at least 1 s.
 	Lease time.Duration
 	// AllowTargets are networks that HTTP targets may be in besides the usual: link-local addresses
 	// are for no target, those of this machine and of metadata services not for policies that come
@@ -88,8 +91,8 @@ type HTTP struct {
 	// Listen is a "host:port"; port 0 takes a free one, see [Penstock.HTTPAddr]. Empty: HTTP is not
 	// served. It has no authentication: keep it on a loopback or private address.
 	Listen string
-	// LameDuck is for how long at least HTTP is served after Run was told to stop, with /readyz
-	// answering 503, so that a load balancer has noticed before the port closes; default 0.
+	// LameDuck is for how long at least HTTP is served after Run's context has ended, with /readyz
+	// answering 503, so that a load balancer notices before the port closes; default 0.
 	LameDuck time.Duration
 	// Hosts are the names by which requests may know this process besides IP addresses, localhost,
 	// *.localhost and the host of Listen; "*.example.com" stands for all names below example.com.
@@ -108,9 +111,9 @@ type HTTP struct {
 type Limits interface {
 	// Limit is an [admission.NewLimit].
 	Limit(p policy.Policy, previous admission.Limiter) (admission.Limit, error)
-	// Possible says what keeps the store from having a policy's limits.
+	// Possible returns what keeps the store from having a policy's limits.
 	Possible(p policy.Policy) []policy.Problem
-	// SetLive tells how many processes share the limits, this one among them.
+	// SetLive takes the number of processes that share the limits, this one among them.
 	SetLive(n int)
 }
 
@@ -118,7 +121,7 @@ type Limits interface {
 func (o Options) withDefaults() Options {
 	o.Set = cmp.Or(o.Set, policy.DefaultSet)
 	o.Replicas = cmp.Or(o.Replicas, 1)
-	o.Grace = cmp.Or(o.Grace, 30*time.Second)
+	o.Grace = cmp.Or(o.Grace, lifecycle.DefaultGrace)
 	o.Observer = o.Observer.complete()
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -132,7 +135,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// check says everything that is wrong with options, as far as they alone tell it.
+// check returns everything that is wrong with options, as far as they alone show it.
 func (o Options) check() error {
 	problems := []error{o.checkPolicies()}
 	add := func(format string, args ...any) {
@@ -141,10 +144,10 @@ func (o Options) check() error {
 	if _, err := queue.NewNames(o.Prefix); err != nil {
 		add("Prefix: %w", err)
 	}
-	if o.Replicas < 1 || o.Replicas > 5 {
-		add("Replicas: must be 1 to 5, not %d", o.Replicas)
-	} else if o.Replicas > 1 && o.URL == "" {
+	if o.Replicas > 1 && o.URL == "" {
 		add("Replicas: must be 1, not %d, for the server inside: it is a single one", o.Replicas)
+	} else if err := installation.CheckReplicas(o.Replicas); err != nil {
+		add("Replicas: %w", err)
 	}
 	if o.Lease != 0 && o.Lease < time.Second {
 		add("Lease: must be at least 1s, not %s", o.Lease)
@@ -155,10 +158,7 @@ func (o Options) check() error {
 	return errors.Join(problems...)
 }
 
-// setPattern is what the name of a set can be.
-var setPattern = regexp.MustCompile(`^[a-z0-9-]{1,32}$`)
-
-// checkPolicies says everything that is wrong with the policies.
+// checkPolicies returns everything that is wrong with the policies.
 func (o Options) checkPolicies() error {
 	var problems []error
 	first := map[string]int{}
@@ -177,8 +177,8 @@ func (o Options) checkPolicies() error {
 			problems = append(problems, fmt.Errorf("options: Policies[%d].%s", i, problem))
 		}
 	}
-	if o.Set != "" && !setPattern.MatchString(o.Set) {
-		problems = append(problems, fmt.Errorf("options: Set: %.80q: want 1 to 32 of a-z, 0-9 and -", o.Set))
+	if err := policy.CheckSet(cmp.Or(o.Set, policy.DefaultSet)); err != nil {
+		problems = append(problems, fmt.Errorf("options: Set: %w", err))
 	}
 	return errors.Join(problems...)
 }
@@ -193,34 +193,34 @@ const (
 // goroutines and must return at once. Policies are known ones only, so that their number is
 // bounded.
 type Observer struct {
-	// Admitted tells the verdict on a submitted job.
+	// Admitted gets the verdict on each submitted job.
 	Admitted func(policy string, verdict admission.Verdict)
-	// Checked tells the answer to a check; peeks are not told.
+	// Checked gets the answer to each check, but not to peeks.
 	Checked func(policy string, allowed bool)
-	// Answered tells the status of every answer of an API, one of [APIHTTP] and [APINATS].
+	// Answered gets the status of each answer of an API, [APIHTTP] or [APINATS].
 	Answered func(api string, status int)
 
-	// Policies tells which policies this process goes by from now on.
-	Policies func(queue.PolicySet)
-	// Unowned tells that jobs of a policy wait and no drainer owns it, or that this is over.
+	// Policies gets the policies that this process follows from now on.
+	Policies func(policy.Entries)
+	// Unowned reports that jobs of a policy wait while no drainer owns it, or that this is over.
 	Unowned func(policy string, unowned bool)
-	// ApplyFailed tells whether the last change of a policy could not be applied to its stream.
+	// ApplyFailed reports whether the last change of a policy failed to be applied to its stream.
 	ApplyFailed func(policy string, failed bool)
-	// Inventory tells every few seconds what is stored of policies.
-	Inventory func(queue.Inventory)
-	// Retired tells that this process has retired a policy, because of Prune.
+	// Inventory gets every few seconds what is stored of policies.
+	Inventory func(store.Inventory)
+	// Retired gets each policy that this process has retired because of Prune.
 	Retired func(policy string)
 
-	// Stored tells every few seconds what JetStream stores.
+	// Stored gets every few seconds what JetStream stores.
 	Stored func(queue.Storage)
-	// Writable tells every second whether the server inside can write.
+	// Writable reports every second whether the server inside can write.
 	Writable func(writable bool)
 
 	// Drain hears what the jobs that this process starts come to.
 	Drain workers.Observer
 }
 
-// complete is the observer with functions that do nothing in place of those that are missing.
+// complete returns the observer with functions that do nothing in place of the missing ones.
 func (o Observer) complete() Observer {
 	if o.Admitted == nil {
 		o.Admitted = func(string, admission.Verdict) {}
@@ -232,7 +232,7 @@ func (o Observer) complete() Observer {
 		o.Answered = func(string, int) {}
 	}
 	if o.Policies == nil {
-		o.Policies = func(queue.PolicySet) {}
+		o.Policies = func(policy.Entries) {}
 	}
 	if o.Unowned == nil {
 		o.Unowned = func(string, bool) {}
@@ -241,7 +241,7 @@ func (o Observer) complete() Observer {
 		o.ApplyFailed = func(string, bool) {}
 	}
 	if o.Inventory == nil {
-		o.Inventory = func(queue.Inventory) {}
+		o.Inventory = func(store.Inventory) {}
 	}
 	if o.Retired == nil {
 		o.Retired = func(string) {}
@@ -266,24 +266,24 @@ func (c counted) Admitted(policy, verdict string) {
 // Checked implements [admission.Metrics].
 func (c counted) Checked(policy string, allowed bool) { c.Observer.Checked(policy, allowed) }
 
-// countErrors tells an observer the statuses of a handler's answers.
-func countErrors(handler http.Handler, answered func(api string, status int)) http.Handler {
+// reportStatus reports the statuses of a handler's answers.
+func reportStatus(handler http.Handler, answered func(api string, status int)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		handler.ServeHTTP(&tellingWriter{w, answered}, r)
+		handler.ServeHTTP(&statusWriter{w, answered}, r)
 	})
 }
 
-// tellingWriter tells the status of an answer.
-type tellingWriter struct {
+// statusWriter reports the status of an answer.
+type statusWriter struct {
 	http.ResponseWriter
 	answered func(api string, status int)
 }
 
 // WriteHeader implements [http.ResponseWriter].
-func (w *tellingWriter) WriteHeader(status int) {
+func (w *statusWriter) WriteHeader(status int) {
 	w.answered(APIHTTP, status)
 	w.ResponseWriter.WriteHeader(status)
 }
 
 // Unwrap lets an [http.ResponseController] reach the writer of the connection.
-func (w *tellingWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

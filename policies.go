@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/policy/store"
 )
 
 const (
@@ -22,35 +22,48 @@ const (
 )
 
 // policyWriter hands the policies of the options to all processes, retires those that left them
-// when that is asked for, and tells what is wrong with what is stored of any policy.
+// when asked to, and logs what is wrong with what is stored of any policy.
 type policyWriter struct {
-	broker   *queue.Broker
+	store    *store.Store
 	known    *known
 	observer Observer
 	log      *slog.Logger
 
-	wake chan struct{} // policies were written
+	written chan struct{} // policies were written
 
 	mu    sync.Mutex
 	set   string
 	prune bool
 
-	told map[string]string // of run alone: what was said about policies that are not as they should be
+	// of run alone: what was logged about policies that are not as they should be
+	logged map[string]string
 }
 
 func newPolicyWriter(
-	broker *queue.Broker, known *known, observer Observer, log *slog.Logger,
+	store *store.Store, known *known, observer Observer, log *slog.Logger,
 ) *policyWriter {
-	return &policyWriter{broker: broker, known: known, observer: observer, log: log,
-		wake: make(chan struct{}, 1), told: map[string]string{}}
+	return &policyWriter{store: store, known: known, observer: observer, log: log,
+		written: make(chan struct{}, 1), logged: map[string]string{}}
 }
 
-// write writes the policies of options and says what changed.
+// write writes the policies of options and logs what changed.
 func (f *policyWriter) write(ctx context.Context, o Options) error {
-	result, err := f.broker.PutFilePolicies(ctx, queue.FileSet{Name: o.Set, Policies: o.Policies})
+	result, err := f.store.PutFile(ctx, store.File{Set: o.Set, Policies: o.Policies})
 	if err != nil {
 		return err
 	}
+	f.logResult(result, o)
+	f.mu.Lock()
+	f.set, f.prune = o.Set, o.Prune
+	f.mu.Unlock()
+	select {
+	case f.written <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+func (f *policyWriter) logResult(result store.FileResult, o Options) {
 	for _, change := range result.Written {
 		log := f.log.With("policy", change.After.Name, "set", o.Set, "revision", change.Revision)
 		switch {
@@ -59,31 +72,24 @@ func (f *policyWriter) write(ctx context.Context, o Options) error {
 		case change.Before == nil:
 			log.Info("policy written by the file", "new", true)
 		default:
-			log.Info("policy written by the file", "changed", policy.Diff(*change.Before, change.After))
+			log.Info("policy written by the file", "changed",
+				policy.Diff(*change.Before, change.After))
 		}
 	}
 	for _, name := range result.Absent {
 		if !o.Prune {
-			f.log.Warn("a policy is not in the file any more: it stays until prune: true or DELETE /v1/policies/"+name+
-				" retires it", "policy", name, "set", o.Set)
+			f.log.Warn("a policy is not in the file any more: it stays until prune: true or "+
+				"DELETE /v1/policies/"+name+" retires it", "policy", name, "set", o.Set)
 		}
 	}
 	for _, name := range result.Deleted {
-		f.log.Warn("a policy of the file was deleted through the API: it stays away until its text in the file changes",
-			"policy", name, "set", o.Set)
+		f.log.Warn("a policy of the file was deleted through the API: it stays away until its "+
+			"text in the file changes", "policy", name, "set", o.Set)
 	}
 	for _, err := range result.Unreadable {
 		f.log.Warn("a policy that is not in the file has a record that cannot be read: it stays",
 			"error", err)
 	}
-	f.mu.Lock()
-	f.set, f.prune = o.Set, o.Prune
-	f.mu.Unlock()
-	select {
-	case f.wake <- struct{}{}:
-	default:
-	}
-	return nil
 }
 
 // run is a part of Run.
@@ -92,7 +98,7 @@ func (f *policyWriter) run(ctx context.Context) error {
 	defer look.Stop()
 	prune := time.NewTimer(pruneAgain)
 	defer prune.Stop()
-	waiting := map[string]uint64{} // told
+	waiting := map[string]uint64{} // logged
 	for {
 		select {
 		case <-ctx.Done():
@@ -101,7 +107,7 @@ func (f *policyWriter) run(ctx context.Context) error {
 			f.look(ctx)
 			look.Reset(inventoryAgain)
 			continue
-		case <-f.wake:
+		case <-f.written:
 			clear(waiting)
 		case <-prune.C:
 		}
@@ -113,26 +119,27 @@ func (f *policyWriter) run(ctx context.Context) error {
 	}
 }
 
-// pruned retires what left the file, and reports whether nothing is left to be retired.
-func (f *policyWriter) pruned(ctx context.Context, told map[string]uint64) bool {
+// pruned retires what left the file, and reports whether nothing is left to retire.
+func (f *policyWriter) pruned(ctx context.Context, logged map[string]uint64) bool {
 	f.mu.Lock()
 	set, asked := f.set, f.prune
 	f.mu.Unlock()
 	if !asked {
 		return true
 	}
-	retired, waiting, err := f.broker.RetireAbsent(ctx, set)
+	retired, waiting, err := f.store.RetireAbsent(ctx, set)
 	for _, name := range retired {
 		f.observer.Retired(name)
-		f.log.Warn("policy retired: it is not in the file any more, and prune is asked for; its dead letters stay",
-			"policy", name, "set", set)
+		f.log.Warn("policy retired: it is not in the file any more, and prune is asked for; its "+
+			"dead letters stay", "policy", name, "set", set)
 	}
 	for name, jobs := range waiting {
-		if _, before := told[name]; !before {
-			f.log.Warn("a policy that is not in the file any more is not retired while jobs wait in it: looking again",
+		if _, before := logged[name]; !before {
+			f.log.Warn("a policy that is not in the file any more is not retired while jobs wait "+
+				"in it: looking again",
 				"policy", name, "set", set, "jobs", jobs, "again", pruneAgain)
 		}
-		told[name] = jobs
+		logged[name] = jobs
 	}
 	if err != nil && ctx.Err() == nil {
 		f.log.Warn("policies that are not in the file any more could not be retired: trying again",
@@ -141,13 +148,13 @@ func (f *policyWriter) pruned(ctx context.Context, told map[string]uint64) bool 
 	return err == nil && len(waiting) == 0
 }
 
-// look counts what is stored of policies, and says once what is wrong.
+// look counts what is stored of policies, and logs once what is wrong.
 func (f *policyWriter) look(ctx context.Context) {
 	known := f.known.policies()
 	if known == nil {
 		return
 	}
-	found, err := f.broker.Inventory(ctx, known)
+	found, err := f.store.Inventory(ctx, known)
 	if err != nil {
 		f.log.Debug("what is stored of policies is not known", "error", err)
 		return
@@ -156,23 +163,23 @@ func (f *policyWriter) look(ctx context.Context) {
 	now := map[string]string{}
 	for name, err := range found.Unreadable {
 		now[name] = err.Error()
-		if f.told[name] != now[name] {
-			f.log.Error("a policy's record cannot be read, so nobody starts its jobs: write the policy again, or use the "+
-				"version that wrote it", "policy", name, "error", err)
+		if f.logged[name] != now[name] {
+			f.log.Error("a policy's record cannot be read, so nobody starts its jobs: write the "+
+				"policy again, or use the version that wrote it", "policy", name, "error", err)
 		}
 	}
 	for name, orphan := range found.Orphaned {
 		now[name] = "no record"
-		if f.told[name] != now[name] {
-			f.log.Error("a policy's record is gone and its stream is not, so nobody starts its jobs: write the policy again, "+
-				"or delete the stream", "policy", name, "stream", orphan.Stream, "jobs", orphan.Jobs,
-				"partitions", orphan.Partitions)
+		if f.logged[name] != now[name] {
+			f.log.Error("a policy's record is gone and its stream is not, so nobody starts its "+
+				"jobs: write the policy again, or delete the stream", "policy", name,
+				"stream", orphan.Name, "jobs", orphan.Jobs, "partitions", orphan.Partitions)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(f.told)) {
+	for _, name := range slices.Sorted(maps.Keys(f.logged)) {
 		if _, still := now[name]; !still {
 			f.log.Info("what is stored of the policy is in order again", "policy", name)
 		}
 	}
-	f.told = now
+	f.logged = now
 }

@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// checkAgain is how often it is tried whether the embedded server can write.
+	// checkAgain is how often a write to the embedded server is tried.
 	checkAgain = time.Second
-	// rationAgain is how often the store is shared anew and measured.
+	// rationAgain is how often the store is measured and shared out again.
 	rationAgain = 5 * time.Second
 )
 
@@ -35,7 +35,7 @@ type storage struct {
 	fault error    // why the embedded server cannot write
 	high  []string // what is nearly full
 
-	told    bool // whether the size is known
+	logged  bool // that the size is not known, or that it is
 	problem string
 	scaled  string
 }
@@ -68,7 +68,9 @@ func (s *storage) run(ctx context.Context) error {
 func (s *storage) checked(err error) error {
 	if errors.Is(err, embedded.ErrBroken) {
 		s.broker.Refuse(err)
-		s.log.Error("the embedded NATS server could not write, and must be started again: the process ends", "error", err)
+		s.log.Error(
+			"the embedded NATS server could not write, and must be started again: the process ends",
+			"error", err)
 		return err
 	}
 	s.mu.Lock()
@@ -79,7 +81,9 @@ func (s *storage) checked(err error) error {
 	s.broker.Refuse(err)
 	switch {
 	case err != nil && before == nil:
-		s.log.Error("the disk of the embedded NATS server cannot be written: jobs are refused until it can", "error", err)
+		s.log.Error(
+			"the disk of the embedded NATS server cannot be written: jobs are refused until it can",
+			"error", err)
 	case err == nil && before != nil:
 		s.log.Info("the disk of the embedded NATS server can be written again")
 	}
@@ -106,22 +110,24 @@ func (s *storage) ration(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	if !s.told && found.Max == 0 {
-		s.log.Warn("it is not known how much JetStream may store here: policies without max_bytes have no bound, and one " +
-			"that fills the store stops all; give them one, or the account a storage limit")
+	if !s.logged && found.Max == 0 {
+		s.log.Warn(
+			"it is not known how much JetStream may store here: policies without max_bytes have " +
+				"no bound, and one that fills the store stops all; give them one, or the " +
+				"account a storage limit")
 	}
-	s.told = true
-	if scaled := strings.Join(slices.Sorted(slices.Values(found.Scaled)), ", "); scaled != s.scaled {
-		if s.scaled = scaled; scaled != "" {
-			s.log.Warn("max_bytes of policies do not fit the store: they get less", "policies", scaled,
-				"store", policy.Size(found.Max))
-		}
+	s.logged = true
+	scaled := strings.Join(slices.Sorted(slices.Values(found.Scaled)), ", ")
+	if scaled != s.scaled && scaled != "" {
+		s.log.Warn("max_bytes of policies do not fit the store: they get less",
+			"policies", scaled, "store", policy.Size(found.Max))
 	}
+	s.scaled = scaled
 	s.observer.Stored(found)
 	s.warn(found)
 }
 
-// warn says what is four fifths full, and what is so no more.
+// warn logs what is four fifths full, and what no longer is.
 func (s *storage) warn(found queue.Storage) {
 	fills := map[string]queue.Fill{"the store": found.Fill}
 	for name, fill := range found.Jobs {
@@ -140,8 +146,7 @@ func (s *storage) warn(found queue.Storage) {
 	for _, name := range high {
 		if fill := fills[name]; !slices.Contains(before, name) {
 			s.log.Warn("four fifths of the room for jobs are taken: what does not fit is refused",
-				"of", name,
-				"used", policy.Size(fill.Used), "max", policy.Size(fill.Max))
+				"of", name, "used", policy.Size(fill.Used), "max", policy.Size(fill.Max))
 		}
 	}
 	for _, name := range before {
@@ -151,7 +156,7 @@ func (s *storage) warn(found queue.Storage) {
 	}
 }
 
-// fit is why jobs cannot be stored, nil when they can.
+// fit returns why jobs cannot be stored; nil when they can.
 func (s *storage) fit() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,7 +166,7 @@ func (s *storage) fit() error {
 	return nil
 }
 
-// notes are what /readyz says of a process that is ready.
+// notes returns what /readyz adds for a process that is ready.
 func (s *storage) notes() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/penstock-mq/penstock/internal/seldom"
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
 )
 
@@ -35,14 +36,17 @@ const (
 type streamBroker interface {
 	Apply(ctx context.Context, p policy.Policy) error
 	Retire(ctx context.Context, name string) (gone bool, err error)
-	ForgetPolicy(ctx context.Context, name string) (gone bool, err error)
+	Forget(ctx context.Context, name string) (gone bool, err error)
 	Depth(ctx context.Context, policy string) (uint64, error)
 }
 
 // recorded applies a policy as its record has it at that moment, and none that has retired or is
-// gone: a process that has not heard of it yet, after an outage for example, would make the stream
-// anew, with an open door and nobody behind it.
-type recorded struct{ *queue.Broker }
+// gone: a process that does not know yet, after an outage for example, would create the stream
+// again, with an open door and nobody behind it.
+type recorded struct {
+	*queue.Broker
+	*store.Store
+}
 
 // Apply implements streamBroker.
 func (r recorded) Apply(ctx context.Context, p policy.Policy) error {
@@ -63,11 +67,11 @@ type streams struct {
 	broker  streamBroker
 	log     *slog.Logger
 	lines   *seldom.Log                      // about policies, and "" about JetStream being away
-	failed  func(policy string, failed bool) // told whether a change cannot be applied
+	failed  func(policy string, failed bool) // whether a change cannot be applied
 	known   *known
 	applied latch // closed when every policy of the first set has been tried once
 
-	work map[string]*streamWork // of whoever calls pass
+	work map[string]*streamWork // of the caller of pass
 }
 
 // streamWork is what is known of one policy's stream.
@@ -102,12 +106,11 @@ func (s *streams) run(ctx context.Context) error {
 }
 
 // pass does what is due and returns when something will be due next.
-func (s *streams) pass(ctx context.Context, set queue.PolicySet) (next time.Time) {
+func (s *streams) pass(ctx context.Context, set policy.Entries) (next time.Time) {
 	var doing sync.WaitGroup
 	places := make(chan struct{}, applyAtOnce)
 	maps.DeleteFunc(s.work, func(name string, _ *streamWork) bool {
-		_,
-			found := set[name]
+		_, found := set[name]
 		return !found
 	})
 	for _, name := range slices.Sorted(maps.Keys(set)) {
@@ -143,46 +146,27 @@ func (s *streams) pass(ctx context.Context, set queue.PolicySet) (next time.Time
 }
 
 // do makes one stream what its policy says, and notes when to look again.
-func (s *streams) do(ctx context.Context, name string, entry queue.PolicyEntry, work *streamWork) {
+func (s *streams) do(ctx context.Context, name string, entry policy.Entry, work *streamWork) {
 	limited, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
-	again := applyAgain
-	var err error
+	again, err := applyAgain, error(nil)
 	if entry.Retired {
 		again = retireAgain
-		end := s.broker.Retire
-		if entry.Deleting {
-			end = s.broker.ForgetPolicy
-		}
-		work.gone, err = end(limited, name)
-		if work.gone {
-			s.log.Warn("the retired policy's stream is gone; its dead letters stay", "policy", name)
-		}
+		work.gone, err = s.end(limited, name, entry)
 	} else {
 		err = s.broker.Apply(limited, entry.Policy)
 	}
 	if ctx.Err() != nil {
 		return
 	}
-	away := errors.Is(err,
-		queue.ErrUnavailable) // of all streams alike, or one without a leader: nothing about the change
+	// Of all streams alike, or of one without a leader; it has nothing to do with the change.
+	away := errors.Is(err, queue.ErrUnavailable)
 	s.failed(name, err != nil && !away)
-	switch {
-	case err != nil:
+	if err != nil {
 		again = min(applyFirst<<min(work.failures, 10), applyLast)
-		level := slog.LevelDebug
-		if work.err == nil || work.err.Error() != err.Error() {
-			level = slog.LevelWarn
-		}
-		about := name
-		if away {
-			about = ""
-		}
-		s.lines.Log(about, level,
-			"the stream stays as it is, for now: the policy's change cannot be applied",
-			"policy", name, "revision", entry.Revision, "retired", entry.Retired, "again", again, "error", err)
+		s.logFailure(name, entry, work, err, again)
 		work.failures++
-	case work.failures > 0:
+	} else if work.failures > 0 {
 		level := slog.LevelInfo
 		if errors.Is(work.err, queue.ErrUnavailable) {
 			level = slog.LevelDebug
@@ -193,6 +177,37 @@ func (s *streams) do(ctx context.Context, name string, entry queue.PolicyEntry, 
 	}
 	work.err = err
 	work.due = time.Now().Add(again)
+}
+
+// end closes the stream of a retired policy, and deletes it when it is empty.
+func (s *streams) end(ctx context.Context, name string, entry policy.Entry) (gone bool, err error) {
+	end := s.broker.Retire
+	if entry.Deleting {
+		end = s.broker.Forget
+	}
+	gone, err = end(ctx, name)
+	if gone {
+		s.log.Warn("the retired policy's stream is gone; its dead letters stay", "policy", name)
+	}
+	return gone, err
+}
+
+// logFailure warns of an error that the policy did not have before. What is of all streams alike
+// counts as one, whatever the policy.
+func (s *streams) logFailure(name string, entry policy.Entry, work *streamWork, err error,
+	again time.Duration) {
+	level := slog.LevelDebug
+	if work.err == nil || work.err.Error() != err.Error() {
+		level = slog.LevelWarn
+	}
+	about := name
+	if errors.Is(err, queue.ErrUnavailable) {
+		about = ""
+	}
+	s.lines.Log(about, level,
+		"the stream stays as it is, for now: the policy's change cannot be applied",
+		"policy", name, "revision", entry.Revision, "retired", entry.Retired, "again", again,
+		"error", err)
 }
 
 // depths counts the jobs of every policy with a queue, for one scrape of the metrics.

@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/internal/brokertest"
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
@@ -40,7 +42,7 @@ func (f *fakeStreams) Retire(_ context.Context, name string) (bool, error) {
 	return !f.full[name], nil
 }
 
-func (f *fakeStreams) ForgetPolicy(ctx context.Context, name string) (bool, error) {
+func (f *fakeStreams) Forget(ctx context.Context, name string) (bool, error) {
 	return f.Retire(ctx, name)
 }
 
@@ -64,13 +66,14 @@ func (f *fakeStreams) take() (applied, retired []string) {
 }
 
 func paced(name string) policy.Policy {
-	return policy.Policy{Name: name, Algorithm: policy.LeakingBucket, Capacity: 1,
-		Outflow: algorithms.Rate{Count: 1, Per: time.Second}}
+	return policy.Policy{Name: name, Rule: policy.Rule{Algorithm: policy.LeakingBucket, Capacity: 1,
+		Outflow: algorithms.Rate{Count: 1, Per: time.Second}}}
 }
 
 func TestStreamsFollowThePolicies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &fakeStreams{fail: map[string]error{"stuck": &queue.CapacityInUseError{Policy: "stuck"}},
+		f := &fakeStreams{
+			fail: map[string]error{"stuck": &queue.CapacityInUseError{Policy: "stuck"}},
 			full: map[string]bool{"old": true}}
 		known := &known{}
 		s := newStreams(f, known, func(string, bool) {}, slog.New(slog.DiscardHandler))
@@ -82,7 +85,8 @@ func TestStreamsFollowThePolicies(t *testing.T) {
 			synctest.Wait()
 			gotApplied, gotRetired := f.take()
 			if !slices.Equal(gotApplied, applied) || !slices.Equal(gotRetired, retired) {
-				t.Errorf("%s: applied %v, retired %v; want %v, %v", when, gotApplied, gotRetired, applied,
+				t.Errorf("%s: applied %v, retired %v; want %v, %v", when, gotApplied, gotRetired,
+					applied,
 					retired)
 			}
 		}
@@ -90,9 +94,10 @@ func TestStreamsFollowThePolicies(t *testing.T) {
 		if s.applied.isClosed() {
 			t.Error("applied before the policies are known")
 		}
-		door := policy.Policy{Name: "door", Algorithm: policy.TokenBucket, Capacity: 1,
-			Refill: paced("").Outflow}
-		set := queue.PolicySet{
+		door := policy.Policy{Name: "door",
+			Rule: policy.Rule{Algorithm: policy.TokenBucket, Capacity: 1,
+				Refill: paced("").Outflow}}
+		set := policy.Entries{
 			"a":     {Policy: paced("a"), Revision: 1},
 			"stuck": {Policy: paced("stuck"), Revision: 2},
 			"old":   {Policy: paced("old"), Revision: 3, Retired: true},
@@ -105,7 +110,7 @@ func TestStreamsFollowThePolicies(t *testing.T) {
 		}
 
 		set = maps.Clone(set)
-		set["a"] = queue.PolicyEntry{Policy: paced("a"), Revision: 5}
+		set["a"] = policy.Entry{Policy: paced("a"), Revision: 5}
 		known.take(set)
 		expect("after one change", []string{"a"}, nil)
 
@@ -126,12 +131,12 @@ func TestStreamsFollowThePolicies(t *testing.T) {
 		expect("from time to time", []string{"stuck"}, nil)
 
 		// A deletion that its admitter did not end goes on, also of a policy without a stream.
-		set["door"] = queue.PolicyEntry{Policy: door, Revision: 7, Retired: true, Deleting: true}
+		set["door"] = policy.Entry{Policy: door, Revision: 7, Retired: true, Deleting: true}
 		known.take(maps.Clone(set))
 		expect("after a deletion", nil, []string{"door"})
 
 		// The retired one comes back, another is gone altogether.
-		known.take(queue.PolicySet{"old": {Policy: paced("old"), Revision: 6}})
+		known.take(policy.Entries{"old": {Policy: paced("old"), Revision: 6}})
 		expect("after its return", []string{"old"}, nil)
 		stop()
 		if err := <-ended; err != nil {
@@ -147,12 +152,12 @@ func TestDepths(t *testing.T) {
 	if got := s.depths(t.Context()); len(got) != 0 {
 		t.Errorf("got %v", got)
 	}
-	known.take(queue.PolicySet{
+	known.take(policy.Entries{
 		"new":  {Policy: paced("new")},
 		"odd":  {Policy: paced("odd")},
 		"abc":  {Policy: paced("abc")},
 		"old":  {Policy: paced("old"), Retired: true},
-		"door": {Policy: policy.Policy{Algorithm: policy.TokenBucket}},
+		"door": {Policy: policy.Policy{Rule: policy.Rule{Algorithm: policy.TokenBucket}}},
 	})
 	if got := s.depths(t.Context()); !maps.Equal(got, map[string]uint64{"abc": 3, "old": 3}) {
 		t.Errorf("got %v", got)
@@ -162,44 +167,30 @@ func TestDepths(t *testing.T) {
 // TestAStaleAdmitterDoesNotBringADeletedPolicysStreamBack: one that has not heard of the deletion
 // yet looks at its streams.
 func TestAStaleAdmitterDoesNotBringADeletedPolicysStreamBack(t *testing.T) {
-	server, err := embedded.Start(embedded.Options{Dir: t.TempDir()})
+	_, nc := brokertest.Start(t, embedded.Options{})
+	broker := brokertest.Open(t, nc)
+	p := policy.Policy{Name: "acme", Rule: policy.Rule{Algorithm: policy.LeakingBucket, Capacity: 5,
+		Outflow: algorithms.Rate{Count: 1, Per: time.Second}}}
+	if _, err := store.New(broker, nil).Put(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	stale, err := store.New(broker, nil).Policies(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(server.Shutdown)
-	nc, err := server.Connect()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	broker, err := queue.NewBroker(nc, queue.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := broker.Setup(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	p := policy.Policy{Name: "acme", Algorithm: policy.LeakingBucket, Capacity: 5,
-		Outflow: algorithms.Rate{Count: 1, Per: time.Second}}
-	if _, err := broker.PutPolicy(t.Context(), p); err != nil {
-		t.Fatal(err)
-	}
-	stale, err := broker.Policies(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := newStreams(recorded{broker}, &known{}, func(string, bool) {}, slog.New(slog.DiscardHandler))
+	s := newStreams(recorded{broker, store.New(broker, nil)}, &known{}, func(string, bool) {},
+		slog.New(slog.DiscardHandler))
 	s.pass(t.Context(), stale)
 	if _, err := broker.Depth(t.Context(), "acme"); err != nil {
 		t.Errorf("no stream: %v", err)
 	}
-	if err := broker.DeletePolicy(t.Context(), "acme", false, nil); err != nil {
+	if err := store.New(broker, nil).Delete(t.Context(), "acme", false, nil); err != nil {
 		t.Fatal(err)
 	}
-	if gone, err := broker.ForgetPolicy(t.Context(), "acme"); err != nil || !gone {
+	if gone, err := store.New(broker, nil).Forget(t.Context(), "acme"); err != nil || !gone {
 		t.Fatalf("gone %t, %v", gone, err)
 	}
-	again := newStreams(recorded{broker}, &known{}, func(string, bool) {},
+	again := newStreams(recorded{broker, store.New(broker, nil)}, &known{}, func(string, bool) {},
 		slog.New(slog.DiscardHandler))
 	again.pass(t.Context(), stale)
 	if _, err := broker.Depth(t.Context(), "acme"); !errors.Is(err, queue.ErrNoStream) {

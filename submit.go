@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/admission"
-	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
 // Job is a job to be submitted.
@@ -49,7 +49,7 @@ type Ticket = admission.Outcome
 // when Submit returns, whether Run is called or not, and comes to a final outcome. Errors are those
 // of [admission.Service.Submit].
 func (p *Penstock) Submit(ctx context.Context, j Job) (Ticket, error) {
-	key, err := queue.EncodeKey(j.Key)
+	key, err := job.EncodeKey(j.Key)
 	if err != nil {
 		return Ticket{}, admission.InvalidKey(err)
 	}
@@ -57,7 +57,7 @@ func (p *Penstock) Submit(ctx context.Context, j Job) (Ticket, error) {
 		Header: j.header(), IP: admission.ClientIP(j.IP), Body: j.Body})
 }
 
-// header is the job's header with its fields in it, nil when there is none.
+// header returns the job's header with its fields in it; nil when there is none.
 func (j Job) header() http.Header {
 	var header http.Header
 	set := func(name, value string) {
@@ -68,19 +68,19 @@ func (j Job) header() http.Header {
 		header.Set(name, value)
 	}
 	if j.IdempotencyKey != "" {
-		set(queue.HeaderIdempotencyKey, j.IdempotencyKey)
+		set(job.HeaderIdempotencyKey, j.IdempotencyKey)
 	}
 	if j.Cost != 0 {
-		set(queue.HeaderCost, strconv.FormatInt(j.Cost, 10))
+		set(job.HeaderCost, strconv.FormatInt(j.Cost, 10))
 	}
 	if j.Priority != 0 {
-		set(queue.HeaderPriority, strconv.Itoa(j.Priority))
+		set(job.HeaderPriority, strconv.Itoa(j.Priority))
 	}
 	if !j.NotBefore.IsZero() {
-		set(queue.HeaderNotBefore, j.NotBefore.UTC().Format(time.RFC3339Nano))
+		set(job.HeaderNotBefore, j.NotBefore.UTC().Format(time.RFC3339Nano))
 	}
 	if !j.Deadline.IsZero() {
-		set(queue.HeaderDeadline, j.Deadline.UTC().Format(time.RFC3339Nano))
+		set(job.HeaderDeadline, j.Deadline.UTC().Format(time.RFC3339Nano))
 	}
 	if header == nil {
 		return j.Header
@@ -108,7 +108,7 @@ func (p *Penstock) Check(ctx context.Context, r Request) (admission.Checked, err
 	return p.service.Check(ctx, request)
 }
 
-// Peek is what [Penstock.Check] would answer; it takes nothing.
+// Peek returns what [Penstock.Check] would answer, and takes nothing.
 func (p *Penstock) Peek(ctx context.Context, r Request) (admission.Checked, error) {
 	request, err := r.encoded()
 	if err != nil {
@@ -127,7 +127,7 @@ func (p *Penstock) Refund(ctx context.Context, r Request) error {
 }
 
 func (r Request) encoded() (admission.CheckRequest, error) {
-	key, err := queue.EncodeKey(r.Key)
+	key, err := job.EncodeKey(r.Key)
 	if err != nil {
 		return admission.CheckRequest{}, admission.InvalidKey(err)
 	}

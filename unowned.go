@@ -11,18 +11,19 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
 const (
-	// ownersEvery is how often it is asked whether policies have an owner; two answers in a row
-	// that they have none count, because partitions change hands.
+	// ownersEvery is how often policies are asked for their owner. Only two looks in a row that
+	// find none count, because partitions change hands.
 	ownersEvery = 2 * time.Second
-	// ownerPatience is how long an owner may take. A slow one is one.
+	// ownerPatience is how long an owner may take to answer. A slow owner is an owner.
 	ownerPatience = 500 * time.Millisecond
 )
 
-// owners tells of jobs that wait while no drainer owns their policy: they would wait for ever, and
-// nobody else is there to say so.
+// owners reports jobs that wait while no drainer owns their policy: they would wait for ever, and
+// nobody else is there to notice.
 type owners struct {
 	broker  *queue.Broker
 	known   *known
@@ -54,7 +55,10 @@ func (o *owners) run(ctx context.Context) error {
 
 func (o *owners) look(ctx context.Context) {
 	set := o.known.policies()
-	maps.DeleteFunc(o.asked, func(name string, _ *asked) bool { _, found := set[name]; return !found })
+	maps.DeleteFunc(o.asked, func(name string, _ *asked) bool {
+		_, found := set[name]
+		return !found
+	})
 	for _, name := range slices.Sorted(maps.Keys(set)) {
 		p := set[name].Policy
 		if !p.HasQueue() {
@@ -78,7 +82,8 @@ func (o *owners) look(ctx context.Context) {
 		default:
 			if a.missing >= 2 {
 				o.observe(name, false)
-				o.log.Info("a drainer owns the policy, or no job of it waits any more", "policy", name)
+				o.log.Info("a drainer owns the policy, or no job of it waits any more", "policy",
+					name)
 			}
 			a.missing = 0
 			a.partition++
@@ -87,11 +92,11 @@ func (o *owners) look(ctx context.Context) {
 }
 
 // waits reports whether jobs of a policy wait while one of its partitions has no owner; known is
-// false when that cannot be told now.
+// false when that is unknown now.
 func (o *owners) waits(ctx context.Context, policy string, partition int) (waits, known bool) {
 	asking, cancel := context.WithTimeout(ctx, ownerPatience)
 	defer cancel()
-	_, err := o.broker.AskValve(asking, policy, partition, queue.ValveQuestion{Op: queue.OpWorker})
+	_, err := o.broker.AskValve(asking, policy, partition, job.Question{Op: job.OpWorker})
 	if !errors.Is(err, nats.ErrNoResponders) {
 		return false, !errors.Is(err, queue.ErrUnavailable)
 	}

@@ -14,7 +14,8 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// keepAlive is a client on one connection that spends as little as it can: client and server share the machine.
+// keepAlive is a client on one connection that spends as little as it can: client and server share
+// the machine.
 type keepAlive struct {
 	conn net.Conn
 	in   *bufio.Reader
@@ -61,7 +62,9 @@ func perSecond(b *testing.B) {
 
 // BenchmarkCheckHTTP is checks over loopback, on connections that are kept alive.
 func BenchmarkCheckHTTP(b *testing.B) {
-	wide := policy.Policy{Name: "wide", Algorithm: policy.TokenBucket, Capacity: 1_000_000, Refill: rate("1000000/s")}
+	wide := policy.Policy{Name: "wide",
+		Rule: policy.Rule{Algorithm: policy.TokenBucket, Capacity: 1_000_000,
+			Refill: rate("1000000/s")}}
 	h := open(b, wide)
 	b.SetParallelism(16)
 	b.RunParallel(func(pb *testing.PB) {
@@ -78,7 +81,9 @@ func BenchmarkCheckHTTP(b *testing.B) {
 }
 
 // deep is a queue policy whose buckets take whatever a benchmark submits.
-var deep = policy.Policy{Name: "deep", Algorithm: policy.LeakingBucket, Outflow: rate("1000/s"), Capacity: 1_000_000}
+var deep = policy.Policy{Name: "deep",
+	Rule: policy.Rule{Algorithm: policy.LeakingBucket, Outflow: rate("1000/s"),
+		Capacity: 1_000_000}}
 
 // BenchmarkSubmitHTTP is jobs of 100 bytes, each confirmed by JetStream, without a drainer.
 func BenchmarkSubmitHTTP(b *testing.B) {
@@ -106,7 +111,8 @@ func BenchmarkSubmitNATS(b *testing.B) {
 	var failed atomic.Pointer[string]
 	b.RunParallel(func(pb *testing.PB) {
 		for n := 0; pb.Next(); n++ {
-			m, err := h.client.Request("penstock.submit.deep.tenant-"+strconv.Itoa(n%100), body, 10*time.Second)
+			m, err := h.client.Request("penstock.submit.deep.tenant-"+strconv.Itoa(n%100), body,
+				10*time.Second)
 			if err != nil || m.Header.Get("Penstock-Status") != "202" {
 				text := fmt.Sprint(m, err)
 				failed.Store(&text)
@@ -131,7 +137,8 @@ func BenchmarkRefuseHTTP(b *testing.B) {
 	b.RunParallel(func(pb *testing.PB) {
 		client := dial(b, h.url)
 		for pb.Next() {
-			if status, err := client.post("/v1/jobs/stripe/acme", "x"); status != 429 || err != nil {
+			if status, err := client.post("/v1/jobs/stripe/acme", "x"); status != 429 ||
+				err != nil {
 				b.Errorf("%d, %v", status, err)
 				return
 			}

@@ -8,9 +8,10 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// Check takes units from a policy's limiter: it is for policies that decide at the door, and for meters. A check that
-// is not allowed takes nothing. Errors: [*RequestError] (also for a cost that can never pass), [ErrUnknownPolicy],
-// [ErrConflict] (jobs of the policy are paced by its queue), [ErrUnavailable].
+// Check takes units from a policy's limiter: it is for policies that decide at the door, and for
+// meters. A check that is not allowed takes nothing. Errors: [*RequestError] (also for a cost that
+// can never pass), [ErrUnknownPolicy], [ErrConflict] (jobs of the policy are paced by its queue),
+// [ErrUnavailable].
 func (s *Service) Check(ctx context.Context, r CheckRequest) (Checked, error) {
 	checked, err := s.check(ctx, r, Limiter.Take)
 	if err == nil {
@@ -19,7 +20,7 @@ func (s *Service) Check(ctx context.Context, r CheckRequest) (Checked, error) {
 	return checked, err
 }
 
-// Peek is what [Service.Check] would answer; it takes nothing. Its errors are the same.
+// Peek returns what [Service.Check] would answer, and takes nothing. Its errors are the same.
 func (s *Service) Peek(ctx context.Context, r CheckRequest) (Checked, error) {
 	return s.check(ctx, r, Limiter.Peek)
 }
@@ -40,10 +41,12 @@ func (s *Service) check(ctx context.Context, r CheckRequest,
 	return checked, nil
 }
 
-// Refund gives units back that a check took and that were not used, at most until the key is as good as new. It is not told
-// from whom they were taken: who may refund can also take. Its errors are those of [Service.Check].
+// Refund gives back units that a check took and that were not used, at most until the key has its
+// whole quota. It does not ask who took them: a client that may refund may also take. Its errors
+// are those of [Service.Check].
 func (s *Service) Refund(ctx context.Context, r CheckRequest) error {
-	limit, err := s.limitOf(CheckRequest{r.Policy, r.Key, min(r.Cost, 1), r.IP}) // the limit may have been larger when they were taken
+	// the limit may have been larger when they were taken
+	limit, err := s.limitOf(CheckRequest{r.Policy, r.Key, min(r.Cost, 1), r.IP})
 	if err != nil {
 		return err
 	}
@@ -55,45 +58,50 @@ func (s *Service) Refund(ctx context.Context, r CheckRequest) error {
 	return nil
 }
 
-// limitOf finds what a check is asked of, and sees that it can be asked so.
+// limitOf returns the limit that a check is about, if it can answer the check.
 func (s *Service) limitOf(r CheckRequest) (Limit, error) {
-	rule, err := s.rule(r.Policy)
+	live, err := s.live(r.Policy)
 	if err != nil {
 		return Limit{}, err
 	}
-	if rule.limit.Limiter == nil {
-		return Limit{}, conflict("jobs of %q are paced by its queue: submit them instead of checking", r.Policy)
+	if live.limit.Limiter == nil {
+		return Limit{},
+			conflict("jobs of %q are paced by its queue: submit them instead of checking", r.Policy)
 	}
-	if err := rule.limit.affordable("cost", r.Cost); err != nil {
+	if err := live.limit.affordable("cost", r.Cost); err != nil {
 		return Limit{}, err
 	}
-	return rule.limit, rule.limit.reachable(r.IP)
+	return live.limit, live.limit.reachable(r.IP)
 }
 
-// reachable says that a limit by address cannot be asked for a client without one.
+// reachable returns an error if the limit is by address and the client has none.
 func (l Limit) reachable(ip string) error {
 	if l.ByIP && ip == "" {
-		return &RequestError{IPHeader, "is required: the policy counts by the address of the client"}
+		return &RequestError{IPHeader,
+			"is required: the policy counts by the address of the client"}
 	}
 	return nil
 }
 
-// affordable says what is wrong with a cost. What can never pass is a mistake and not a refusal.
+// affordable returns what is wrong with a cost. A cost that can never pass is a mistake of the
+// client's and not a refusal.
 func (l Limit) affordable(field string, cost int64) error {
 	switch {
 	case cost < 1:
 		return &RequestError{field, "must be a whole number of at least 1"}
 	case cost > l.Quota.Units:
-		return &RequestError{field, fmt.Sprintf("can never pass: the policy's limit is %d", l.Quota.Units)}
+		return &RequestError{field,
+			fmt.Sprintf("can never pass: the policy's limit is %d", l.Quota.Units)}
 	}
 	return nil
 }
 
-// limiterError translates a limiter's error. A cost that passed [Limit.affordable] can still be too large for it: when
-// a change lowered the limit in between.
+// limiterError translates a limiter's error. A cost that passed [Limit.affordable] can still be too
+// large for it: when a change lowered the limit in between.
 func limiterError(field, policy string, err error) error {
 	if tooMuch, ok := errors.AsType[*algorithms.CostError](err); ok {
-		return &RequestError{field, fmt.Sprintf("can never pass: the policy's limit is %d", tooMuch.Most)}
+		return &RequestError{field,
+			fmt.Sprintf("can never pass: the policy's limit is %d", tooMuch.Most)}
 	}
 	return unavailable("ask the limiter of "+policy, err)
 }

@@ -4,35 +4,42 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// The kinds of error that [Service.Submit], [Service.Check], [Service.Peek] and [Service.Refund] return, besides
-// [*RequestError]; those of admission/manage are of these kinds, too. Use errors.Is. All texts are composed here and fit for
-// whoever asked, but that of ErrUnavailable, which carries a cause from the inside.
+// The kinds of error that [Service.Submit], [Service.Check], [Service.Peek] and [Service.Refund]
+// return, besides [*RequestError]; those of admission/manage are of these kinds, too. Use
+// errors.Is. All texts are composed here and can be shown to clients, but that of
+// ErrUnavailable, which carries a cause from the inside.
 var (
-	// ErrUnknownPolicy: there is no policy of that name, or it has retired and takes nothing new. The two are one kind,
-	// because a client can do the same about either; the text tells them apart.
+	// ErrUnknownPolicy: there is no policy of that name, or it has retired and takes nothing new.
+	// The two are one kind, because a client can do the same about either; the text says which
+	// it is.
 	ErrUnknownPolicy = errors.New("unknown policy")
-	// ErrConflict: the policy does not do what was asked: a check on a policy whose jobs its queue paces, or a job for
-	// a policy without a queue.
+	// ErrConflict: the policy does not do what was asked: a check on a policy whose jobs its queue
+	// paces, or a job for a policy without a queue.
 	ErrConflict = errors.New("conflict with the policy")
-	// ErrTooLarge: the body is over [MaxBody], or with its headers over what the policy's stream takes.
+	// ErrTooLarge: the body is over [MaxBody], or with its headers over what the policy's stream
+	// takes.
 	ErrTooLarge = errors.New("too large")
 	// ErrTooSlow: the request did not arrive as a whole within the time that it has.
 	ErrTooSlow = errors.New("too slow")
 	// ErrOtherPayload: the Idempotency-Key is that of a job with another payload.
-	ErrOtherPayload = errors.New("another job with this Idempotency-Key has another body, method or path")
-	// ErrNotFound: the policy is known, but not the job, the dead letter or the override that was asked for.
+	ErrOtherPayload = errors.New(
+		"another job with this Idempotency-Key has another body, method or path")
+	// ErrNotFound: the policy is known, but not the job, the dead letter or the override that was
+	// asked for.
 	ErrNotFound = errors.New("not found")
 	// ErrPrecondition: what is there now is not what the caller demands of it.
 	ErrPrecondition = errors.New("precondition failed")
-	// ErrNoDrainer: only the drainer that owns a partition can do this, and none answered. The request may be repeated.
+	// ErrNoDrainer: only the drainer that owns a partition can do this, and none answered. The
+	// request may be repeated.
 	ErrNoDrainer = errors.New("no drainer answered")
-	// ErrUnavailable: the store, the broker or the policies cannot be reached now, or JetStream has no room. Nothing
-	// is wrong with the request; the same one may be tried again. Without an Idempotency-Key a job may then run twice.
+	// ErrUnavailable: the store, the broker or the policies cannot be reached now, or JetStream has
+	// no room. Nothing is wrong with the request; the same one may be tried again. Without an
+	// Idempotency-Key a job may then run twice.
 	ErrUnavailable = errors.New("temporarily unavailable")
 )
 
@@ -47,7 +54,8 @@ type RequestError struct {
 // Error is "field: reason".
 func (e *RequestError) Error() string { return e.Field + ": " + e.Reason }
 
-// EndedError refuses the repeat of a job that is gone and did not succeed: nothing would run for it.
+// EndedError refuses the repeat of a job that is gone and did not succeed: nothing would run for
+// it.
 type EndedError struct {
 	// Job is the id of the first, or of the last replay of its dead letter.
 	Job string
@@ -57,23 +65,30 @@ type EndedError struct {
 	Letter uint64
 }
 
-// Error says how the job ended, and what can be done.
+// Error says how the job ended, and what the client can do.
 func (e *EndedError) Error() string {
 	if e.Letter > 0 {
-		return fmt.Sprintf("the job of this Idempotency-Key, %s, is dead letter %d: replay it, or give another key", e.Job, e.Letter)
+		return fmt.Sprintf(
+			"the job of this Idempotency-Key, %s, is dead letter %d: replay it, or give "+
+				"another key", e.Job, e.Letter)
 	}
-	return fmt.Sprintf("the job of this Idempotency-Key, %s, was %s: give another key", e.Job, e.How)
+	return fmt.Sprintf("the job of this Idempotency-Key, %s, was %s: give another key", e.Job,
+		e.How)
 }
 
-// InvalidKey is what a client is told of an error of [queue.EncodeKey] or [queue.ParseKey].
+// InvalidKey returns the error for a client whose key [job.EncodeKey] or [job.ParseKey] refused.
 func InvalidKey(err error) error {
-	return &RequestError{"key", strings.TrimPrefix(err.Error(), queue.ErrInvalidKey.Error()+": ")}
+	reason := err.Error()
+	if of, ok := errors.AsType[*job.KeyError](err); ok {
+		reason = of.Reason
+	}
+	return &RequestError{"key", reason}
 }
 
 // What is in the chain of an [ErrUnavailable], so that [Reason] finds it.
 var (
-	// ErrStore: the store of limits does not answer. Who watches the store logs that when it changes, so it is not worth a
-	// line for each request.
+	// ErrStore: the store of limits does not answer. Whatever watches the store logs each change of
+	// that, so a request is not worth a line.
 	ErrStore = errors.New("the store of limits does not answer")
 	// ErrBusy: this process answers as many requests, or holds as many bytes of them, as it may.
 	ErrBusy = errors.New("too many requests are being answered")
@@ -83,7 +98,8 @@ var (
 	ErrStopping = errors.New("the process is stopping")
 )
 
-// Why something is unavailable, in a word that programs and operators can tell apart: the member reason of every 503 and 507.
+// Why something is unavailable, in a word that programs and operators can tell apart: the member
+// reason of every 503 and 507.
 const (
 	ReasonNATS     = "nats"     // NATS or JetStream does not answer
 	ReasonStorage  = "storage"  // JetStream has no room, or cannot write
@@ -108,8 +124,8 @@ var reasons = []struct {
 	{queue.ErrStorage, ReasonStorage},
 }
 
-// Reason is why an error is [ErrUnavailable] or [ErrNoDrainer], by what is in its chain; [ReasonNATS] when nothing there
-// says otherwise.
+// Reason returns why an error is [ErrUnavailable] or [ErrNoDrainer], by what is in its chain;
+// [ReasonNATS] when nothing there says otherwise.
 func Reason(err error) string {
 	for _, r := range reasons {
 		if errors.Is(err, r.cause) {
@@ -119,7 +135,18 @@ func Reason(err error) string {
 	return ReasonNATS
 }
 
-func unknownPolicy(name string) error { return fmt.Errorf("%w: %.64q", ErrUnknownPolicy, name) }
+// UnknownPolicy returns the [ErrUnknownPolicy] of a name.
+func UnknownPolicy(name string) error { return fmt.Errorf("%w: %.64q", ErrUnknownPolicy, name) }
+
+// NoQueue returns the [ErrConflict] of what only a policy with a queue can do.
+func NoQueue(policy string) error {
+	return conflict("policy %q has no queue: it answers checks only", policy)
+}
+
+// UnfitMessage returns the [ErrTooLarge] of a body that does not fit with its headers.
+func UnfitMessage() error {
+	return fmt.Errorf("%w: the body and its headers do not fit a message", ErrTooLarge)
+}
 
 func retiredPolicy(name string) error {
 	return fmt.Errorf("%w: %q has retired", ErrUnknownPolicy, name)

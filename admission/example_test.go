@@ -12,9 +12,12 @@ import (
 
 // A service that only answers checks needs no broker.
 func ExampleNew() {
-	service := admission.New(queue.Names{}, nil, nil, limiter.New(limiter.Options{}).Limit, admission.Options{})
-	signup := policy.Policy{Name: "signup", Algorithm: policy.TokenBucket, Capacity: 2, Refill: rate("2/d")}
-	if err := service.SetPolicies(queue.PolicySet{"signup": {Policy: signup, Revision: 1}}); err != nil {
+	service := admission.New(queue.Names{}, nil, nil, limiter.New(limiter.Options{}).Limit,
+		admission.Options{})
+	signup := policy.Policy{Name: "signup",
+		Rule: policy.Rule{Algorithm: policy.TokenBucket, Capacity: 2, Refill: rate("2/d")}}
+	if err := service.SetPolicies(
+		policy.Entries{"signup": {Policy: signup, Revision: 1}}); err != nil {
 		fmt.Println(err)
 		return
 	}

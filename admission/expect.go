@@ -5,14 +5,14 @@ import (
 	"sync"
 	"time"
 
-	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
 const (
 	// askTimeout is how long a job's answer may wait for its valve.
 	askTimeout = 20 * time.Millisecond
 	// maxQuestions bounds one request to a valve; a fuller batch is sent beside the one on its way.
-	maxQuestions = queue.MaxExpected
+	maxQuestions = job.MaxExpected
 )
 
 // expectations asks valves when jobs start. While one request to a partition is on its way, the
@@ -20,6 +20,7 @@ const (
 // trips and not as jobs.
 type expectations struct {
 	valves Valves
+	within time.Duration // askTimeout, longer in a test
 
 	mu    sync.Mutex
 	lines map[partition]*line // of the partitions with a request on its way
@@ -49,7 +50,7 @@ type start struct {
 }
 
 func newExpectations(valves Valves) *expectations {
-	return &expectations{valves: valves, lines: make(map[partition]*line)}
+	return &expectations{valves: valves, within: askTimeout, lines: make(map[partition]*line)}
 }
 
 // ask returns when the job starts.
@@ -74,7 +75,7 @@ func (e *expectations) join(p partition, job uint64) *batch {
 		defer func() { go e.run(p, l) }()
 	}
 	if l.next == nil {
-		l.next = &batch{deadline: time.Now().Add(askTimeout), done: make(chan struct{})}
+		l.next = &batch{deadline: time.Now().Add(e.within), done: make(chan struct{})}
 	}
 	b := l.next
 	b.jobs = append(b.jobs, job)
@@ -85,8 +86,8 @@ func (e *expectations) join(p partition, job uint64) *batch {
 	return b
 }
 
-// run sends one batch after the other until nobody asks. Every batch has a deadline, so run ends
-// soon after the last question.
+// run sends one batch after the other until there are no more questions. Every batch has a
+// deadline, so run ends soon after the last question.
 func (e *expectations) run(p partition, l *line) {
 	for {
 		e.mu.Lock()
@@ -103,32 +104,34 @@ func (e *expectations) run(p partition, l *line) {
 	}
 }
 
-// send asks the valve. Without an answer in time the batch stays without starts: the caller has
-// nothing better to do.
+// send asks the valve. Without an answer in time the batch stays without starts: nothing better is
+// known.
 func (e *expectations) send(p partition, b *batch) {
 	defer close(b.done)
 	ctx, cancel := context.WithDeadline(context.Background(), b.deadline)
 	defer cancel()
 	answer, err := e.valves.AskValve(ctx, p.policy, p.number,
-		queue.ValveQuestion{Op: queue.OpExpect, Jobs: b.jobs})
+		job.Question{Op: job.OpExpect, Jobs: b.jobs})
 	if err != nil || answer.Error != "" {
 		return
 	}
 	b.starts = make(map[uint64]start, len(answer.Starts))
 	for _, s := range answer.Starts {
 		if s.Known {
-			b.starts[s.Seq] = start{true, max(0, time.Duration(s.DelayMS)*time.Millisecond), s.Position}
+			b.starts[s.Seq] = start{true, max(0, time.Duration(s.DelayMS)*time.Millisecond),
+				s.Position}
 		}
 	}
 }
 
-// room asks in how long the bucket has room for one more job; known is false when no valve said so
-// in time.
-func (e *expectations) room(ctx context.Context, p partition, key queue.Key) (delay time.Duration, known bool) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+// room returns in how long the bucket has room for one more job; known is false when no valve
+// answered in time.
+func (e *expectations) room(ctx context.Context, p partition,
+	key job.Key) (delay time.Duration, known bool) {
+	ctx, cancel := context.WithTimeout(ctx, e.within)
 	defer cancel()
 	answer, err := e.valves.AskValve(ctx, p.policy, p.number,
-		queue.ValveQuestion{Op: queue.OpRoom, Key: key})
+		job.Question{Op: job.OpRoom, Key: key})
 	if err != nil || answer.Error != "" {
 		return 0, false
 	}

@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
 // slowValves answers after a round trip, or never when it is negative.
@@ -22,19 +22,20 @@ type valveFunc struct {
 	batches []int
 }
 
-func (v *valveFunc) AskValve(ctx context.Context, _ string, _ int, q queue.ValveQuestion) (queue.ValveAnswer, error) {
+func (v *valveFunc) AskValve(ctx context.Context, _ string, _ int,
+	q job.Question) (job.Answer, error) {
 	v.mu.Lock()
 	v.batches = append(v.batches, len(q.Jobs))
 	v.mu.Unlock()
 	if v.roundTrip < 0 {
 		<-ctx.Done()
-		return queue.ValveAnswer{}, ctx.Err()
+		return job.Answer{}, ctx.Err()
 	}
 	select {
 	case <-time.After(v.roundTrip):
 		return startsIn(5)(0, q)
 	case <-ctx.Done():
-		return queue.ValveAnswer{}, ctx.Err()
+		return job.Answer{}, ctx.Err()
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
 // fakeQueue stores jobs in a map, as a stream would: bounded per key, with message ids.
@@ -19,7 +20,7 @@ type fakeQueue struct {
 
 	mu        sync.Mutex
 	publishes int
-	jobs      map[queue.Key]int
+	jobs      map[job.Key]int
 	ids       map[string]uint64
 	last      queue.Submission
 }
@@ -40,7 +41,7 @@ func (f *fakeQueue) Publish(_ context.Context, s queue.Submission) (queue.Receip
 		return queue.Receipt{}, fmt.Errorf("publish: %w", queue.ErrFull)
 	}
 	if f.jobs == nil {
-		f.jobs, f.ids = map[queue.Key]int{}, map[string]uint64{}
+		f.jobs, f.ids = map[job.Key]int{}, map[string]uint64{}
 	}
 	f.jobs[s.Key]++
 	seq := uint64(0)
@@ -53,7 +54,8 @@ func (f *fakeQueue) Publish(_ context.Context, s queue.Submission) (queue.Receip
 	return queue.Receipt{Seq: seq, Partition: 3}, nil
 }
 
-func (f *fakeQueue) Repeated(_ context.Context, _ queue.Submission, first queue.Receipt) (queue.Receipt, error) {
+func (f *fakeQueue) Repeated(_ context.Context, _ queue.Submission,
+	first queue.Receipt) (queue.Receipt, error) {
 	first.Duplicate = true
 	return first, nil
 }
@@ -66,20 +68,20 @@ func (f *fakeQueue) count() int {
 
 // fakeValves answers every question with answer, or not at all when it is nil.
 type fakeValves struct {
-	answer func(partition int, q queue.ValveQuestion) (queue.ValveAnswer, error)
+	answer func(partition int, q job.Question) (job.Answer, error)
 
 	mu    sync.Mutex
-	asked []queue.ValveQuestion
+	asked []job.Question
 }
 
-func (f *fakeValves) AskValve(_ context.Context, _ string, partition int, q queue.ValveQuestion) (
-	queue.ValveAnswer, error) {
+func (f *fakeValves) AskValve(_ context.Context, _ string, partition int, q job.Question) (
+	job.Answer, error) {
 
 	f.mu.Lock()
 	f.asked = append(f.asked, q)
 	f.mu.Unlock()
 	if f.answer == nil {
-		return queue.ValveAnswer{}, queue.ErrUnavailable
+		return job.Answer{}, queue.ErrUnavailable
 	}
 	return f.answer(partition, q)
 }
@@ -97,11 +99,11 @@ func (f *fakeValves) questions(op string) int {
 }
 
 // startsIn is a valve that starts every job after so many milliseconds.
-func startsIn(ms int64) func(int, queue.ValveQuestion) (queue.ValveAnswer, error) {
-	return func(_ int, q queue.ValveQuestion) (queue.ValveAnswer, error) {
-		a := queue.ValveAnswer{DelayMS: ms}
+func startsIn(ms int64) func(int, job.Question) (job.Answer, error) {
+	return func(_ int, q job.Question) (job.Answer, error) {
+		a := job.Answer{DelayMS: ms}
 		for _, seq := range q.Jobs {
-			a.Starts = append(a.Starts, queue.ExpectedStart{Seq: seq, Known: true, DelayMS: ms})
+			a.Starts = append(a.Starts, job.ExpectedStart{Seq: seq, Known: true, DelayMS: ms})
 		}
 		return a, nil
 	}
@@ -167,7 +169,8 @@ func newTokens(p policy.Policy, previous Limiter) (Limit, error) {
 			former.rule, former.quota = rule, quota
 		}}, nil
 	}
-	return Limit{Limiter: &tokens{rule: rule, quota: quota, states: map[Caller]algorithms.TokenBucketState{}}, Quota: quota}, nil
+	return Limit{Limiter: &tokens{rule: rule, quota: quota,
+		states: map[Caller]algorithms.TokenBucketState{}}, Quota: quota}, nil
 }
 
 func rate(s string) algorithms.Rate {
@@ -179,18 +182,22 @@ func rate(s string) algorithms.Rate {
 }
 
 var (
-	stripe = policy.Policy{Name: "stripe", Algorithm: policy.LeakingBucket, Outflow: rate("10/s"), Capacity: 3}
-	meter  = policy.Policy{Name: "meter", Algorithm: policy.LeakingBucket, Outflow: rate("10/s"), Capacity: 3,
+	stripe = policy.Policy{Name: "stripe",
+		Rule: policy.Rule{Algorithm: policy.LeakingBucket, Outflow: rate("10/s"), Capacity: 3}}
+	meter = policy.Policy{Name: "meter",
+		Rule:  policy.Rule{Algorithm: policy.LeakingBucket, Outflow: rate("10/s"), Capacity: 3},
 		Queue: &policy.Queue{Off: true}}
-	door   = policy.Policy{Name: "door", Algorithm: policy.TokenBucket, Capacity: 5, Refill: rate("1/m")}
-	search = policy.Policy{Name: "search", Algorithm: policy.TokenBucket, Capacity: 5, Refill: rate("1/m"),
+	door = policy.Policy{Name: "door",
+		Rule: policy.Rule{Algorithm: policy.TokenBucket, Capacity: 5, Refill: rate("1/m")}}
+	search = policy.Policy{Name: "search",
+		Rule:  policy.Rule{Algorithm: policy.TokenBucket, Capacity: 5, Refill: rate("1/m")},
 		Queue: &policy.Queue{Capacity: 3}}
 )
 
-func setOf(revision uint64, policies ...policy.Policy) queue.PolicySet {
-	set := queue.PolicySet{}
+func setOf(revision uint64, policies ...policy.Policy) policy.Entries {
+	set := policy.Entries{}
 	for _, p := range policies {
-		set[p.Name] = queue.PolicyEntry{Policy: p, Revision: revision}
+		set[p.Name] = policy.Entry{Policy: p, Revision: revision}
 	}
 	return set
 }

@@ -7,14 +7,18 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// TestTheDoorRefusesWhatTheTargetWouldNotTake: the client is told, in place of an operator who finds a dead letter.
+// TestTheDoorRefusesWhatTheTargetWouldNotTake: the client is told, in place of an operator who
+// finds a dead letter.
 func TestTheDoorRefusesWhatTheTargetWouldNotTake(t *testing.T) {
 	guarded, prefix := stripe, "/v1"
-	guarded.Target = &policy.Target{HTTP: &policy.HTTPTarget{URL: "http://h", Forward: policy.Forward{"X-Tenant"},
+	guarded.Target = &policy.Target{HTTP: &policy.HTTPTarget{URL: "http://h",
+		Forward: policy.Forward{"X-Tenant"},
 		Methods: []string{"POST"}, PathPrefix: &prefix}}
 	for name, value := range map[string]string{
-		"Penstock-Forward-Nats-Rollup": "all", "Penstock-Forward-Host": "x", "Penstock-Forward-Authorization": "x",
-		"Penstock-Method": "DELETE", "Penstock-Path": "/v1/..;/admin", "penstock-path": "/v2",
+		"Penstock-Forward-Nats-Rollup": "all", "Penstock-Forward-Host": "x",
+		"Penstock-Forward-Authorization": "x",
+		"Penstock-Method":                "DELETE", "Penstock-Path": "/v1/..;/admin",
+		"penstock-path": "/v2",
 	} {
 		f := &fakeQueue{capacity: 3}
 		r := request("stripe")
@@ -26,13 +30,14 @@ func TestTheDoorRefusesWhatTheTargetWouldNotTake(t *testing.T) {
 	}
 	r := request("stripe")
 	r.Header = map[string][]string{"Penstock-Forward-X-Tenant": {"a"}, "Penstock-Path": {"/v1/x"}}
-	if _, err := newTestService(t, &fakeQueue{capacity: 3}, &fakeValves{}, guarded).Submit(t.Context(), r); err != nil {
+	if _, err := newTestService(t, &fakeQueue{capacity: 3}, &fakeValves{},
+		guarded).Submit(t.Context(), r); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestTheStoredTypeIsThatOfTheBody: curl -d says "form" of whatever it sends, and a Content-Encoding was dropped, so that a
-// target could not read the body.
+// TestTheStoredTypeIsThatOfTheBody: curl -d says "form" of whatever it sends, and a
+// Content-Encoding was dropped, so that a target could not read the body.
 func TestTheStoredTypeIsThatOfTheBody(t *testing.T) {
 	const form = "application/x-www-form-urlencoded"
 	for _, c := range []struct{ given, body, want string }{
@@ -55,10 +60,12 @@ func TestTheStoredTypeIsThatOfTheBody(t *testing.T) {
 		if c.given != "" {
 			r.Header["Content-Type"] = []string{c.given}
 		}
-		if _, err := newTestService(t, f, &fakeValves{}, stripe).Submit(t.Context(), r); err != nil {
+		if _, err := newTestService(
+			t, f, &fakeValves{}, stripe).Submit(t.Context(), r); err != nil {
 			t.Fatal(err)
 		}
-		if got := f.last.Header.Get("Content-Type"); got != c.want || f.last.Header.Get("Content-Encoding") != "gzip" {
+		if got := f.last.Header.Get("Content-Type"); got != c.want ||
+			f.last.Header.Get("Content-Encoding") != "gzip" {
 			t.Errorf("%q as %q is stored with %v", c.body, c.given, f.last.Header)
 		}
 		if c.given != "" && r.Header["Content-Type"][0] != c.given {

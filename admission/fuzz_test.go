@@ -9,53 +9,62 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// What the door accepts is never malformed for the valve that reads it from the stream, and means the same there.
+// What the door accepts is never malformed for the valve that reads it from the stream, and means
+// the same there.
 func FuzzReadHeader(f *testing.F) {
 	for name, value := range map[string]string{
-		queue.HeaderVersion: "1", queue.HeaderDeadline: "1d12h", "penstock-not-before": "2030-01-01T00:00:00Z", queue.HeaderCost: " 7 ",
-		queue.HeaderPriority: "-9", queue.HeaderMethod: "PUT", queue.HeaderPath: "/a?b=c", "penstock-forward-X-A": "a\r\nb",
-		"Penstock-Forward-": "x", queue.HeaderIdempotencyKey: " é ", "Content-Type": "text/plain", "traceparent": "00", "Cookie": "x",
+		job.HeaderVersion: "1", job.HeaderDeadline: "1d12h",
+		"penstock-not-before": "2030-01-01T00:00:00Z", job.HeaderCost: " 7 ",
+		job.HeaderPriority: "-9", job.HeaderMethod: "PUT", job.HeaderPath: "/a?b=c",
+		"penstock-forward-X-A": "a\r\nb",
+		"Penstock-Forward-":    "x", job.HeaderIdempotencyKey: " é ", "Content-Type": "text/plain",
+		"traceparent": "00", "Cookie": "x",
 	} {
-		f.Add(name, value, queue.HeaderDeadline, "2200-01-01T00:00:00Z")
+		f.Add(name, value, job.HeaderDeadline, "2200-01-01T00:00:00Z")
 	}
-	p := policy.Policy{Name: "p", Algorithm: policy.TokenBucket, Capacity: 5, Queue: &policy.Queue{Capacity: 5}}.WithDefaults()
+	p := policy.Policy{Name: "p",
+		Rule:  policy.Rule{Algorithm: policy.TokenBucket, Capacity: 5},
+		Queue: &policy.Queue{Capacity: 5}}.WithDefaults()
 	f.Fuzz(func(t *testing.T, name, value, otherName, otherValue string) {
 		now := time.Now()
-		job, err := readHeader(map[string][]string{name: {value}, otherName: {otherValue}})
-		if err != nil || job.startable(p, now) != nil {
+		j, err := readHeader(map[string][]string{name: {value}, otherName: {otherValue}})
+		if err != nil || j.startable(p, now) != nil {
 			return
 		}
 		var wire bytes.Buffer // as nats.go writes it
 		wire.WriteString("NATS/1.0\r\n")
-		if err := http.Header(job.stored).Write(&wire); err != nil {
+		if err := http.Header(j.stored).Write(&wire); err != nil {
 			t.Fatal(err)
 		}
 		wire.WriteString("\r\n")
 		stored := nats.Header{}
-		if len(job.stored) > 0 {
+		if len(j.stored) > 0 {
 			if stored, err = nats.DecodeHeadersMsg(wire.Bytes()); err != nil {
 				t.Fatalf("%q: %v", wire.Bytes(), err)
 			}
 		}
-		if len(stored) != len(job.stored) {
-			t.Fatalf("of %q comes %q", job.stored, stored)
+		if len(stored) != len(j.stored) {
+			t.Fatalf("of %q comes %q", j.stored, stored)
 		}
-		read := queue.ParseHeader(stored, now)
+		read := job.ParseHeader(stored, now)
 		if read.Malformed != nil {
 			t.Fatalf("%q was accepted: %v", stored, read.Malformed)
 		}
-		if read.Cost != job.cost || job.deadline.IsZero() != read.Deadline.IsZero() || job.notBefore.IsZero() != read.NotBefore.IsZero() {
-			t.Fatalf("%q was accepted as %+v, and means cost %d, deadline %v, not before %v", stored, job, read.Cost, read.Deadline, read.NotBefore)
+		if read.Cost != j.cost || j.deadline.IsZero() != read.Deadline.IsZero() ||
+			j.notBefore.IsZero() != read.NotBefore.IsZero() {
+			t.Fatalf("%q was accepted as %+v, and means cost %d, deadline %v, not before %v",
+				stored, j, read.Cost, read.Deadline, read.NotBefore)
 		}
 	})
 }
 
 // What a check's headers say is within bounds.
 func FuzzReadCheckHeader(f *testing.F) {
-	for _, seed := range [][2]string{{"Penstock-Cost", "3"}, {"penstock-peek", "true"}, {"Penstock-Refund", "T"}, {"Penstock-IP", "::ffff:1.2.3.4"},
+	for _, seed := range [][2]string{{"Penstock-Cost", "3"}, {"penstock-peek", "true"},
+		{"Penstock-Refund", "T"}, {"Penstock-IP", "::ffff:1.2.3.4"},
 		{"Penstock-Ip", "fe80::1%eth0"}, {"Penstock-Cots", "1"}, {"Accept", "x"}} {
 		f.Add(seed[0], seed[1])
 	}

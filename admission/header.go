@@ -12,17 +12,17 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
 const (
-	ourPrefix    = "Penstock-"
 	peekHeader   = "Penstock-Peek"
 	refundHeader = "Penstock-Refund"
 	ipHeader     = "Penstock-Ip" // as a canonical name
 )
 
-// IPHeader names the client of a request for limits that count by its address, when that is not the one that connects.
+// IPHeader names the client of a request for limits that count by its address, when that is not the
+// one that connects.
 const IPHeader = "Penstock-IP"
 
 const contentType = "Content-Type"
@@ -30,11 +30,12 @@ const contentType = "Content-Type"
 // maxIdempotencyKey is the longest Idempotency-Key, in bytes.
 const maxIdempotencyKey = 256
 
-// storedNames are the headers that belong to a stored job, besides Penstock-Forward-<Name>: how the canonical form of a
-// name is stored.
+// storedNames are the headers that belong to a stored job, besides Penstock-Forward-<Name>: how the
+// canonical form of a name is stored. What a drainer reads of them is among job's jobHeaders.
 var storedNames = canonical(
-	queue.HeaderVersion, queue.HeaderDeadline, queue.HeaderCost, queue.HeaderPriority, queue.HeaderNotBefore,
-	queue.HeaderMethod, queue.HeaderPath, queue.HeaderIdempotencyKey, contentType, "Content-Encoding", "traceparent",
+	job.HeaderVersion, job.HeaderDeadline, job.HeaderCost, job.HeaderPriority, job.HeaderNotBefore,
+	job.HeaderMethod, job.HeaderPath, job.HeaderIdempotencyKey, contentType, "Content-Encoding",
+	"traceparent",
 	"tracestate",
 )
 
@@ -53,80 +54,87 @@ type jobHeader struct {
 	cost        int64
 	deadline    time.Time // zero: none of its own
 	notBefore   time.Time // zero: at once
-	ip          string    // of the client; empty: not told
+	ip          string    // of the client; empty: not given
 }
 
-// readHeader keeps what belongs to a stored job, and refuses what would make it a dead letter. A request has a dozen
-// headers of other kinds, which stay behind.
+// readHeader keeps what belongs to a stored job, and refuses what would make it a dead letter. A
+// request has a dozen headers of other kinds, which stay behind.
 func readHeader(header map[string][]string) (jobHeader, error) {
-	job := jobHeader{cost: 1}
+	j := jobHeader{cost: 1}
 	for given, values := range header {
-		key := textproto.CanonicalMIMEHeaderKey(given)
-		name, known := storedNames[key]
-		forwarded := strings.HasPrefix(key, queue.HeaderForwardPrefix)
-		switch {
-		case forwarded:
-			name = key
-		case key == ipHeader:
-			var err error
-			if job.ip, err = readIP(values); err != nil {
-				return jobHeader{}, err
-			}
-			continue
-		case !known && strings.HasPrefix(key, ourPrefix):
-			return jobHeader{}, unknownHeader(given)
-		case !known:
-			continue
-		}
-		if name == "tracestate" && len(values) > 1 { // a list, which may stand in several fields: W3C Trace Context, 3.3
-			values = []string{strings.Join(values, ",")}
-		}
-		if _, twice := job.stored[name]; twice || len(values) != 1 && !forwarded {
-			return jobHeader{}, &RequestError{name, "must be given once"}
-		}
-		if slices.ContainsFunc(values, hasControl) {
-			return jobHeader{}, &RequestError{name, "holds control characters, which no header can carry on"}
-		}
-		if job.stored == nil {
-			job.stored = make(nats.Header, 4)
-		}
-		job.stored[name] = values
-		if name == queue.HeaderIdempotencyKey {
-			if err := checkIdempotencyKey(values[0]); err != nil {
-				return jobHeader{}, err
-			}
-			job.idempotency = values[0]
-		}
-		if !strings.HasPrefix(name, ourPrefix) {
-			continue
-		}
-		// One header at a time, so that the client is told which.
-		parsed := queue.ParseHeader(nats.Header{name: values}, time.Now())
-		if parsed.Malformed != nil {
-			return jobHeader{}, &RequestError{name, strings.TrimPrefix(parsed.Malformed.Error(), name+": ")}
-		}
-		switch name {
-		case queue.HeaderCost:
-			job.cost = parsed.Cost
-		case queue.HeaderDeadline:
-			job.deadline = parsed.Deadline
-		case queue.HeaderNotBefore:
-			job.notBefore = parsed.NotBefore
+		if err := j.read(given, values); err != nil {
+			return jobHeader{}, err
 		}
 	}
-	return job, nil
+	return j, nil
 }
 
-// fit says what the job asks for that its policy's target does not take, and gives it the type of its body.
+func (j *jobHeader) read(given string, values []string) (err error) {
+	key := textproto.CanonicalMIMEHeaderKey(given)
+	name, known := storedNames[key]
+	switch {
+	case strings.HasPrefix(key, job.HeaderForwardPrefix):
+		return j.keep(key, values, true)
+	case key == ipHeader:
+		j.ip, err = readIP(values)
+		return err
+	case known:
+		return j.keep(name, values, false)
+	case strings.HasPrefix(key, job.HeaderPrefix):
+		return unknownHeader(given)
+	}
+	return nil
+}
+
+// keep stores a header with the job, and reads it if the admitter itself needs it.
+func (j *jobHeader) keep(name string, values []string, several bool) error {
+	if name == "tracestate" && len(values) > 1 {
+		// a list, which may stand in several fields: W3C Trace Context, 3.3
+		values = []string{strings.Join(values, ",")}
+	}
+	if _, twice := j.stored[name]; twice || len(values) != 1 && !several {
+		return &RequestError{name, "must be given once"}
+	}
+	if slices.ContainsFunc(values, hasControl) {
+		return &RequestError{name, "holds control characters, which no header can carry on"}
+	}
+	if j.stored == nil {
+		j.stored = make(nats.Header, 4)
+	}
+	j.stored[name] = values
+	if name == job.HeaderIdempotencyKey {
+		j.idempotency = values[0]
+		return checkIdempotencyKey(values[0])
+	}
+	if !strings.HasPrefix(name, job.HeaderPrefix) {
+		return nil
+	}
+	parsed := job.ParseHeader(nats.Header{name: values}, time.Now())
+	if bad, ok := errors.AsType[*job.HeaderError](parsed.Malformed); ok {
+		return &RequestError{bad.Header, bad.Reason}
+	}
+	switch name {
+	case job.HeaderCost:
+		j.cost = parsed.Cost
+	case job.HeaderDeadline:
+		j.deadline = parsed.Deadline
+	case job.HeaderNotBefore:
+		j.notBefore = parsed.NotBefore
+	}
+	return nil
+}
+
+// fit returns an error if the job asks for what its policy's target does not take; it also fills in
+// the type of the body.
 func (j *jobHeader) fit(p policy.Policy, body []byte) error {
-	if bad, ok := errors.AsType[*queue.HeaderError](queue.CheckTarget(p.Target, j.stored)); ok {
+	if bad, ok := errors.AsType[*job.HeaderError](job.CheckTarget(p.Target, j.stored)); ok {
 		return &RequestError{bad.Header, bad.Reason}
 	}
 	given := ""
 	if values := j.stored[contentType]; len(values) > 0 {
 		given = values[0]
 	}
-	if is := queue.ContentType(given, body); is != given {
+	if is := job.ContentType(given, body); is != given {
 		if j.stored == nil {
 			j.stored = make(nats.Header, 1)
 		}
@@ -135,7 +143,7 @@ func (j *jobHeader) fit(p policy.Policy, body []byte) error {
 	return nil
 }
 
-// startable says why a job could never start under a policy: it would become a dead letter.
+// startable returns why a job could never start under a policy: it would become a dead letter.
 func (j jobHeader) startable(p policy.Policy, now time.Time) error {
 	last := now.Add(time.Duration(p.MaxAge))
 	if !j.deadline.IsZero() && j.deadline.Before(last) {
@@ -143,50 +151,56 @@ func (j jobHeader) startable(p policy.Policy, now time.Time) error {
 	}
 	switch {
 	case !last.After(now):
-		return &RequestError{queue.HeaderDeadline, "has passed"}
+		return &RequestError{job.HeaderDeadline, "has passed"}
 	case !j.notBefore.Before(last):
-		return &RequestError{queue.HeaderNotBefore, "is not before the job's deadline or the policy's max_age"}
+		return &RequestError{job.HeaderNotBefore,
+			"is not before the job's deadline or the policy's max_age"}
 	case p.Paced() && j.cost > p.Capacity:
-		return &RequestError{queue.HeaderCost, fmt.Sprintf("can never pass: the bucket's capacity is %d", p.Capacity)}
+		return &RequestError{job.HeaderCost,
+			fmt.Sprintf("can never pass: the bucket's capacity is %d", p.Capacity)}
 	}
 	return nil
 }
 
-// checkIdempotencyKey keeps the key within what becomes a message id.
+// checkIdempotencyKey returns an error for a key that cannot become a message id.
 func checkIdempotencyKey(key string) error {
 	switch {
 	case key == "":
-		return &RequestError{queue.HeaderIdempotencyKey, "is empty"}
+		return &RequestError{job.HeaderIdempotencyKey, "is empty"}
 	case len(key) > maxIdempotencyKey:
-		return &RequestError{queue.HeaderIdempotencyKey, fmt.Sprintf("is longer than %d bytes", maxIdempotencyKey)}
+		return &RequestError{job.HeaderIdempotencyKey,
+			fmt.Sprintf("is longer than %d bytes", maxIdempotencyKey)}
 	}
 	return nil
 }
 
-// hasControl reports whether a value cannot be one of HTTP's (RFC 9110, section 5.5). Over NATS anything comes.
+// hasControl reports whether a value cannot be that of an HTTP header (RFC 9110, section 5.5). Over
+// NATS anything can arrive.
 func hasControl(value string) bool {
-	return strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f })
+	return strings.ContainsFunc(value, func(r rune) bool {
+		return r < ' ' && r != '\t' || r == 0x7f
+	})
 }
 
 // CheckHeader is what the headers of a check say.
 type CheckHeader struct {
 	// Cost is that of Penstock-Cost, 1 when it is not given.
 	Cost int64
-	// Peek is Penstock-Peek: true: answer, and take nothing.
+	// Peek is that of Penstock-Peek: true is to answer, and take nothing.
 	Peek bool
-	// Refund is Penstock-Refund: true: give back what was taken.
+	// Refund is that of Penstock-Refund: true is to give back what was taken.
 	Refund bool
 	// IP is that of Penstock-IP, as limits count it; empty when it is not given.
 	IP string
 }
 
-// ReadCheckHeader reads the headers of a check, in any case. Errors are [*RequestError]: for what cannot be read, and for
-// any other Penstock-… header, because it is most likely a misspelt one.
+// ReadCheckHeader reads the headers of a check, in any case. Errors are [*RequestError]: for what
+// cannot be read, and for any other Penstock-… header, because it is most likely a misspelt one.
 func ReadCheckHeader(header map[string][]string) (CheckHeader, error) {
 	read := CheckHeader{Cost: 1}
 	for given, values := range header {
 		name := textproto.CanonicalMIMEHeaderKey(given)
-		if !strings.HasPrefix(name, ourPrefix) {
+		if !strings.HasPrefix(name, job.HeaderPrefix) {
 			continue
 		}
 		if len(values) != 1 {
@@ -194,7 +208,7 @@ func ReadCheckHeader(header map[string][]string) (CheckHeader, error) {
 		}
 		var err error
 		switch name {
-		case queue.HeaderCost:
+		case job.HeaderCost:
 			if read.Cost, err = strconv.ParseInt(values[0], 10, 64); err != nil {
 				return CheckHeader{}, &RequestError{name, "must be a whole number of at least 1"}
 			}

@@ -22,8 +22,10 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/internal/lifecycle"
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/embedded"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
 // house is an admitter on an embedded server, without the process around it.
@@ -70,10 +72,11 @@ func open(t testing.TB, policies ...policy.Policy) *house {
 	must(broker.Setup(t.Context()))
 	h := &house{t: t, broker: broker, client: connect(), published: new(atomic.Int64)}
 	producer := counted{broker.NewProducer(queue.ProducerOptions{}), h.published}
-	h.service = admission.New(broker.Names(), producer, broker, limiter.New(limiter.Options{}).Limit, admission.Options{})
+	h.service = admission.New(broker.Names(), producer, broker,
+		limiter.New(limiter.Options{}).Limit, admission.Options{})
 	for _, p := range policies {
 		must(broker.Apply(t.Context(), p))
-		_, err := broker.PutPolicy(t.Context(), p)
+		_, err := store.New(broker, nil).Put(t.Context(), p)
 		must(err)
 	}
 
@@ -85,9 +88,10 @@ func open(t testing.TB, policies ...policy.Policy) *house {
 	ended := make(chan error, 1)
 	go func() {
 		ended <- lifecycle.Run(ctx,
-			natsapi.Serve(connect(), broker.Names(), h.service, natsapi.Options{Started: func() { close(listening) }}),
+			natsapi.Serve(connect(), broker.Names(), h.service,
+				natsapi.Options{Started: func() { close(listening) }}),
 			func(ctx context.Context) error {
-				return broker.WatchPolicies(ctx, func(set queue.PolicySet) {
+				return store.New(broker, nil).Watch(ctx, func(set policy.Entries) {
 					if err := h.service.SetPolicies(set); err != nil {
 						t.Error(err)
 					}
@@ -116,7 +120,8 @@ type reply struct {
 }
 
 // transports are the two ways to ask.
-var transports = map[string]func(h *house, call, policy, key string, body []byte, header ...string) reply{
+var transports = map[string]func(h *house, call, policy, key string, body []byte,
+	header ...string) reply{
 	"HTTP": (*house).overHTTP,
 	"NATS": (*house).overNATS,
 }
@@ -175,14 +180,14 @@ func (h *house) reply(status int, header http.Header, body []byte) reply {
 }
 
 // serveValves answers for all partitions of a policy.
-func (h *house) serveValves(p policy.Policy, answer func(queue.ValveQuestion) queue.ValveAnswer) {
+func (h *house) serveValves(p policy.Policy, answer func(job.Question) job.Answer) {
 	h.t.Helper()
 	owner, err := queue.NewBroker(h.client, queue.Options{})
 	if err != nil {
 		h.t.Fatal(err)
 	}
 	for i := range p.WithDefaults().Partitions {
-		stop, err := owner.ServeValve(p.Name, i, func(q queue.ValveQuestion, reply func(queue.ValveAnswer)) {
+		stop, err := owner.ServeValve(p.Name, i, func(q job.Question, reply func(job.Answer)) {
 			reply(answer(q))
 		})
 		if err != nil {
@@ -204,8 +209,11 @@ func rate(s string) algorithms.Rate {
 }
 
 var (
-	stripe = policy.Policy{Name: "stripe", Algorithm: policy.LeakingBucket, Outflow: rate("10/m"), Capacity: 3}
-	door   = policy.Policy{Name: "door", Algorithm: policy.TokenBucket, Capacity: 5, Refill: rate("1/h")}
-	search = policy.Policy{Name: "search", Algorithm: policy.TokenBucket, Capacity: 5, Refill: rate("1/h"),
+	stripe = policy.Policy{Name: "stripe",
+		Rule: policy.Rule{Algorithm: policy.LeakingBucket, Outflow: rate("10/m"), Capacity: 3}}
+	door = policy.Policy{Name: "door",
+		Rule: policy.Rule{Algorithm: policy.TokenBucket, Capacity: 5, Refill: rate("1/h")}}
+	search = policy.Policy{Name: "search",
+		Rule:  policy.Rule{Algorithm: policy.TokenBucket, Capacity: 5, Refill: rate("1/h")},
 		Queue: &policy.Queue{Capacity: 3}}
 )

@@ -13,8 +13,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/internal/waittest"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/policy/store"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
 func TestJobsAreStoredAsTheyCame(t *testing.T) {
@@ -30,13 +32,16 @@ func TestJobsAreStoredAsTheyCame(t *testing.T) {
 			t.Fatal(err)
 		}
 		for transport, ask := range transports {
-			form, err := queue.EncodeKey("käse/..//" + transport)
+			form, err := job.EncodeKey("käse/..//" + transport)
 			if err != nil {
 				t.Fatal(err)
 			}
-			key := map[string]string{"HTTP": "k%C3%A4se/..//" + transport, "NATS": string(form)}[transport]
-			r := ask(h, "submit", p, key, body, "penstock-deadline", "1h", "Content-Type", "text/x", "X-Private", "no",
-				"Penstock-Forward-X-Tenant", "acme", "Idempotency-Key", "order 1", "traceparent", "00-1-2-01")
+			key := map[string]string{"HTTP": "k%C3%A4se/..//" + transport,
+				"NATS": string(form)}[transport]
+			r := ask(h, "submit", p, key, body, "penstock-deadline", "1h", "Content-Type", "text/x",
+				"X-Private", "no",
+				"Penstock-Forward-X-Tenant", "acme", "Idempotency-Key", "order 1", "traceparent",
+				"00-1-2-01")
 			if r.status != 202 || r.fields["verdict"] != "queued" {
 				t.Fatalf("%s: %d %s", transport, r.status, r.body)
 			}
@@ -72,10 +77,12 @@ func TestJobsAreStoredAsTheyCame(t *testing.T) {
 
 func TestVerdictsComeFromTheValve(t *testing.T) {
 	h := open(t, stripe)
-	h.serveValves(stripe, func(q queue.ValveQuestion) queue.ValveAnswer {
-		a := queue.ValveAnswer{DelayMS: 2500}
+	h.service.Patient()
+	h.serveValves(stripe, func(q job.Question) job.Answer {
+		a := job.Answer{DelayMS: 2500}
 		for _, seq := range q.Jobs {
-			a.Starts = append(a.Starts, queue.ExpectedStart{Seq: seq, Known: true, DelayMS: int64(seq-1) * 6000})
+			a.Starts = append(a.Starts,
+				job.ExpectedStart{Seq: seq, Known: true, DelayMS: int64(seq-1) * 6000})
 		}
 		return a
 	})
@@ -89,10 +96,12 @@ func TestVerdictsComeFromTheValve(t *testing.T) {
 		}
 	}
 	r := h.overHTTP("submit", "stripe", "acme", nil)
-	if r.status != 429 || r.fields["verdict"] != "rejected" || r.fields["retry_after_ms"].(float64) > 2500 ||
+	if r.status != 429 || r.fields["verdict"] != "rejected" ||
+		r.fields["retry_after_ms"].(float64) > 2500 ||
 		r.header.Get("Retry-After") != "3" || r.header.Get("X-Ratelimit-Retry-After") != "3" ||
 		r.header.Get("X-Ratelimit-Limit") != "3" || r.header.Get("X-Ratelimit-Remaining") != "0" ||
-		r.header.Get("RateLimit-Policy") != `"stripe";q=3;w=18` || r.header.Get("RateLimit") != `"stripe";r=0;t=3` {
+		r.header.Get("RateLimit-Policy") != `"stripe";q=3;w=18` ||
+		r.header.Get("RateLimit") != `"stripe";r=0;t=3` {
 		t.Errorf("%d %v %s", r.status, r.header, r.body)
 	}
 }
@@ -107,12 +116,15 @@ func TestARepeatGetsTheFirstAnswerEvenFromAFullBucket(t *testing.T) {
 				for range 2 {
 					ask(h, "submit", p.Name, "acme", nil)
 				}
-				if r := ask(h, "submit", p.Name, "acme", nil, "Idempotency-Key", "order-2"); r.status != 429 {
+				if r := ask(h, "submit", p.Name, "acme", nil, "Idempotency-Key",
+					"order-2"); r.status != 429 {
 					t.Fatalf("the bucket is not full: %d %s", r.status, r.body)
 				}
 				r := ask(h, "submit", p.Name, "acme", nil, "Idempotency-Key", "order-1")
-				if r.status != 202 || r.fields["job"] != first.fields["job"] || r.fields["duplicate"] != true ||
-					r.header.Get("Idempotent-Replayed") != "true" || first.fields["duplicate"] != nil {
+				if r.status != 202 || r.fields["job"] != first.fields["job"] ||
+					r.fields["duplicate"] != true ||
+					r.header.Get("Idempotent-Replayed") != "true" ||
+					first.fields["duplicate"] != nil {
 					t.Errorf("the repeat got %d %s, the first %s", r.status, r.body, first.body)
 				}
 			})
@@ -125,7 +137,8 @@ func TestTwoTenantsWithOneIdempotencyKeyAreTwoJobs(t *testing.T) {
 	jobs := map[any]bool{}
 	for _, tenant := range []string{"a", "b"} {
 		for _, ask := range transports {
-			jobs[ask(h, "submit", "stripe", tenant, nil, "Idempotency-Key", "order-1").fields["job"]] = true
+			jobs[ask(h, "submit", "stripe", tenant, nil, "Idempotency-Key",
+				"order-1").fields["job"]] = true
 		}
 	}
 	if len(jobs) != 2 {
@@ -158,7 +171,8 @@ func TestAFloodAtAFullBucketCostsNoPublishes(t *testing.T) {
 	// Each second of the flood, at most as many as came before the first was refused.
 	most := int64(3 + 8*(1+int(time.Since(began).Seconds())))
 	if n := h.published.Load(); n > most || rejected.Load() != 800 {
-		t.Errorf("%d publishes for 800 requests, of which %d were rejected; want at most %d", n, rejected.Load(), most)
+		t.Errorf("%d publishes for 800 requests, of which %d were rejected; want at most %d", n,
+			rejected.Load(), most)
 	}
 }
 
@@ -175,14 +189,16 @@ func TestDoorsAreCheckedBeforeTheirQueue(t *testing.T) {
 		r.header.Get("RateLimit-Policy") != `"door";q=5;w=18000` {
 		t.Errorf("%d %v %s", r.status, r.header, r.body)
 	}
-	// Three jobs fill the queue; the fourth gets its token back, so that five checks' worth were never used up.
+	// Three jobs fill the queue; the fourth gets its token back, so that five checks' worth were
+	// never used up.
 	for i := range 4 {
 		r := h.overHTTP("submit", "search", "acme", nil)
 		if want := map[bool]int{true: 202, false: 429}[i < 3]; r.status != want {
 			t.Errorf("job %d: %d %s", i+1, r.status, r.body)
 		}
 	}
-	if r := h.overHTTP("check", "search", "acme", nil); r.status != 200 || r.fields["remaining"] != 1.0 {
+	if r := h.overHTTP("check", "search", "acme", nil); r.status != 200 ||
+		r.fields["remaining"] != 1.0 {
 		t.Errorf("after the refund: %d %s", r.status, r.body)
 	}
 }
@@ -191,9 +207,9 @@ func TestWrongQuestions(t *testing.T) {
 	h := open(t, stripe, door)
 	retired := door
 	retired.Name = "retired"
-	set := queue.PolicySet{"retired": {Policy: retired, Revision: 1, Retired: true}}
+	set := policy.Entries{"retired": {Policy: retired, Revision: 1, Retired: true}}
 	for _, p := range []policy.Policy{stripe, door} {
-		set[p.Name] = queue.PolicyEntry{Policy: p, Revision: 1}
+		set[p.Name] = policy.Entry{Policy: p, Revision: 1}
 	}
 	if err := h.service.SetPolicies(set); err != nil {
 		t.Fatal(err)
@@ -214,20 +230,26 @@ func TestWrongQuestions(t *testing.T) {
 			{"check", "stripe", "k", nil, nil, 409, "paced by its queue"},
 			{"submit", "door", "k", nil, nil, 409, "no queue"},
 			{"submit", "stripe", "k", make([]byte, admission.MaxBody+1), nil, 413, ""},
-			{"submit", "stripe", "k", nil, []string{"Penstock-Prioritty", "1"}, 400, "Penstock-Prioritty"},
-			{"submit", "stripe", "k", nil, []string{"Penstock-Deadline", "soon"}, 400, "Penstock-Deadline"},
+			{"submit", "stripe", "k", nil, []string{"Penstock-Prioritty", "1"}, 400,
+				"Penstock-Prioritty"},
+			{"submit", "stripe", "k", nil, []string{"Penstock-Deadline", "soon"}, 400,
+				"Penstock-Deadline"},
 			{"submit", "stripe", "k", nil, []string{"Penstock-Cost", "-1"}, 400, "Penstock-Cost"},
-			{"submit", "stripe", "k", nil, []string{"Idempotency-Key", long}, 400, "Idempotency-Key"},
-			{"submit", "stripe", "k", nil, []string{"Content-Type", "a", "Content-Type", "b"}, 400, "Content-Type"},
+			{"submit", "stripe", "k", nil, []string{"Idempotency-Key", long}, 400,
+				"Idempotency-Key"},
+			{"submit", "stripe", "k", nil, []string{"Content-Type", "a", "Content-Type", "b"}, 400,
+				"Content-Type"},
 			{"check", "door", "k", nil, []string{"Penstock-Cost", "6"}, 400, "can never pass"},
 			{"check", "door", "k", nil, []string{"Penstock-Cost", "0"}, 400, "at least 1"},
-			{"check", "door", "k", nil, []string{"Penstock-Cost", "9223372036854775807"}, 400, "can never pass"},
+			{"check", "door", "k", nil, []string{"Penstock-Cost", "9223372036854775807"}, 400,
+				"can never pass"},
 			{"submit", "stripe", "%ff", nil, nil, 400, "key"},
 		} {
 			r := ask(h, c.call, c.policy, c.key, c.body, c.header...)
 			detail, _ := r.fields["detail"].(string)
 			if r.status != c.status || !strings.Contains(detail, c.detail) {
-				t.Errorf("%s %s %s %v: %d %s, want %d and %q", transport, c.call, c.policy, c.header, r.status, r.body,
+				t.Errorf("%s %s %s %v: %d %s, want %d and %q", transport, c.call, c.policy,
+					c.header, r.status, r.body,
 					c.status, c.detail)
 			}
 			if got := r.header.Get("Content-Type"); got != "application/problem+json" {
@@ -247,15 +269,12 @@ func TestPolicyChangesApplyWithinASecond(t *testing.T) {
 	}
 	larger := door
 	larger.Capacity = 8
-	if _, err := h.broker.PutPolicy(t.Context(), larger); err != nil {
+	if _, err := store.New(h.broker, nil).Put(t.Context(), larger); err != nil {
 		t.Fatal(err)
 	}
-	began := time.Now()
-	for h.overHTTP("check", "door", "other", nil).header.Get("X-Ratelimit-Limit") != "8" {
-		if time.Since(began) > time.Second {
-			t.Fatal("the change did not apply within a second")
-		}
-	}
+	waittest.Within(t, time.Second, "the change applied", func() bool {
+		return h.overHTTP("check", "door", "other", nil).header.Get("X-Ratelimit-Limit") == "8"
+	})
 	// What was used stays used.
 	if r := h.overHTTP("check", "door", "acme", nil, "Penstock-Cost", "4"); r.status != 429 {
 		t.Errorf("%d %s", r.status, r.body)
@@ -267,7 +286,8 @@ func TestPolicyChangesApplyWithinASecond(t *testing.T) {
 
 func TestAMissingStreamIsUnavailable(t *testing.T) {
 	h := open(t)
-	if err := h.service.SetPolicies(queue.PolicySet{"stripe": {Policy: stripe, Revision: 1}}); err != nil {
+	if err := h.service.SetPolicies(
+		policy.Entries{"stripe": {Policy: stripe, Revision: 1}}); err != nil {
 		t.Fatal(err)
 	}
 	r := h.overHTTP("submit", "stripe", "acme", nil)
@@ -287,7 +307,8 @@ func TestManyProducersAtOnce(t *testing.T) {
 		ask := transports[[]string{"HTTP", "NATS"}[i%2]]
 		producing.Go(func() {
 			for n := range 50 {
-				switch r := ask(h, "submit", "stripe", "acme", fmt.Appendf(nil, "%d-%d", i, n)); r.status {
+				switch r := ask(h, "submit", "stripe", "acme",
+					fmt.Appendf(nil, "%d-%d", i, n)); r.status {
 				case 202:
 					accepted.Add(1)
 				case 429:
@@ -301,7 +322,8 @@ func TestManyProducersAtOnce(t *testing.T) {
 	producing.Wait()
 	depth, err := h.broker.Depth(t.Context(), "stripe")
 	if accepted.Load() != 150 || rejected.Load() != 250 || depth != 150 || err != nil {
-		t.Errorf("%d accepted, %d rejected, %d stored, %v; want 150, 250, 150", accepted.Load(), rejected.Load(), depth,
+		t.Errorf("%d accepted, %d rejected, %d stored, %v; want 150, 250, 150", accepted.Load(),
+			rejected.Load(), depth,
 			err)
 	}
 }

@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
 func TestRefusalsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRefusals(time.Hour)
 		for i := range maxRefusals + 100 {
-			known, mine := r.remember(queue.Key(fmt.Sprint(i)))
+			known, mine := r.remember(job.Key(fmt.Sprint(i)))
 			if !mine {
 				t.Fatalf("bucket %d was known before", i)
 			}
@@ -22,7 +23,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 		if len(r.buckets) != maxRefusals {
 			t.Errorf("%d refusals are remembered, want %d", len(r.buckets), maxRefusals)
 		}
-		if r.recall(queue.Key(fmt.Sprint(maxRefusals+1))) != nil {
+		if r.recall(job.Key(fmt.Sprint(maxRefusals+1))) != nil {
 			t.Error("a refusal beyond the bound is remembered")
 		}
 		time.Sleep(maxHold)
@@ -55,7 +56,8 @@ func TestRepeatsAreBounded(t *testing.T) {
 			t.Error("a repeat replaced the first answer")
 		}
 		time.Sleep(time.Minute)
-		if _, found := r.recall(job(maxRepeats)); found || len(r.receipts) != 0 || len(r.order) != 0 {
+		if _, found := r.recall(job(maxRepeats)); found || len(r.receipts) != 0 ||
+			len(r.order) != 0 {
 			t.Error("the window has passed and something is remembered")
 		}
 	})

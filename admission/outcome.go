@@ -9,28 +9,29 @@ import (
 // Verdict is the service's answer to a submitted job.
 type Verdict string
 
-// The three verdicts. An Allowed job has started or is due now, a Queued one starts later, a Rejected one was not
-// taken.
+// The three verdicts. An Allowed job has started or is due now, a Queued one starts later, a
+// Rejected one was not taken.
 const (
 	Allowed  Verdict = "allowed"
 	Queued   Verdict = "queued"
 	Rejected Verdict = "rejected"
 )
 
-// Quota is what a policy grants one key, as clients are told.
+// Quota is what a policy grants one key, as clients see it.
 type Quota struct {
-	// Policy is the policy's name, followed by a slash and the limit's name when the policy has several.
+	// Policy is the policy's name, followed by a slash and the limit's name when the policy has
+	// several.
 	Policy string
-	// Units is the most that one key can have at once: the limit of a window, the size of a bucket, the capacity of a
-	// queue.
+	// Units is the most that one key can have at once: the limit of a window, the size of a bucket,
+	// the capacity of a queue.
 	Units int64
-	// Window is the time in which Units come anew: a window's length, or the time in which an empty bucket fills or a
-	// full one drains. 0 when there is no such time.
+	// Window is the time in which Units are granted again: a window's length, or the time in which
+	// an empty bucket fills or a full one drains. 0 when there is no such time.
 	Window time.Duration
 }
 
-// FillTime is how long n units take at a rate: the window of a bucket's quota, at most 100 years. It is as exact as a
-// float, which is more than clients are told.
+// FillTime returns how long n units take at a rate: the window of a bucket's quota, at most 100
+// years. It is as exact as a float, which is more than clients see.
 func FillTime(n int64, r algorithms.Rate) time.Duration {
 	const longest = 100 * 365 * 24 * time.Hour
 	return time.Duration(min(float64(n)/r.PerSecond(), longest.Seconds()) * float64(time.Second))
@@ -39,21 +40,24 @@ func FillTime(n int64, r algorithms.Rate) time.Duration {
 // Outcome is what became of a submitted job.
 type Outcome struct {
 	Verdict Verdict
-	// Job is the accepted job's id, "<policy>:<stream sequence>"; empty when Rejected. A repeat within the policy's
-	// duplicate window, by the same Idempotency-Key, has the id of the first, or of the replay of its dead letter.
+	// Job is the accepted job's id, "<policy>:<stream sequence>"; empty when Rejected. A repeat
+	// within the policy's duplicate window, by the same Idempotency-Key, has the id of the first,
+	// or of the replay of its dead letter.
 	Job string
 	// Duplicate is whether the job had been accepted before.
 	Duplicate bool
-	// Delay is how long until the job starts, as its valve expects, and DelayKnown whether a valve said so. Unknown (no
-	// drainer, or none that answered in time) is always Queued.
+	// Delay is how long until the job starts, as its valve expects, and DelayKnown whether a valve
+	// said so. Unknown (no drainer, or none that answered in time) is always Queued.
 	Delay      time.Duration
 	DelayKnown bool
-	// Position is how many jobs of its bucket start before it, by the same word; 0 as well while nobody has said so.
+	// Position is how many jobs of its bucket start before it, as the valve expects; 0 as well
+	// when DelayKnown is false.
 	Position int
 
 	// Quota is that of the limiter or the queue which decided.
 	Quota Quota
-	// Remaining is how much of the quota is left, -1 when nobody counted: a queue's room is known only when it is full.
+	// Remaining is how much of the quota is left, -1 when nobody counted: a queue's room is known
+	// only when it is full.
 	Remaining int64
 	// ResetAfter is the time until the key has its whole quota again; 0 when nobody counted.
 	ResetAfter time.Duration

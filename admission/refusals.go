@@ -4,12 +4,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
 const (
-	// maxRefusals bounds what one policy remembers of full buckets (about 2 MB). Beyond it a refusal is not remembered,
-	// so a flood over very many buckets costs publishes again, which the server refuses as cheaply as ever.
+	// maxRefusals bounds what one policy remembers of full buckets (about 2 MB). Beyond it a
+	// refusal is not remembered, so a flood over very many buckets costs publishes again, which the
+	// server refuses as cheaply as ever.
 	maxRefusals = 16 << 10
 	// refusalSweep is the least time between two searches for forgotten entries in a full memory.
 	refusalSweep = 100 * time.Millisecond
@@ -17,18 +18,19 @@ const (
 	maxHold = time.Second
 )
 
-// refusals remembers which buckets of one policy were full a moment ago, so that a flood at a full bucket is answered
-// from memory. A policy's change starts a new one.
+// refusals remembers which buckets of one policy were full a moment ago, so that a flood at a full
+// bucket is answered from memory. A policy's change starts a new one.
 type refusals struct {
 	hold time.Duration // how long a bucket counts as full
 	now  func() time.Time
 
 	mu      sync.Mutex
-	buckets map[queue.Key]*refusal
+	buckets map[job.Key]*refusal
 	swept   time.Time
 }
 
-// refusal is one bucket found full. Its fields but until are written before settled is closed and read after.
+// refusal is one bucket found full. Its fields but until are written before settled is closed and
+// read after.
 type refusal struct {
 	settled chan struct{} // closed when the bucket's room is known, or known to be unknown
 	free    time.Time     // when room is expected
@@ -36,13 +38,15 @@ type refusal struct {
 	until time.Time // when to ask the server again; guarded by refusals.mu
 }
 
-// newRefusals remembers each bucket for one interval of the policy, at most a second.
+// newRefusals returns a memory that keeps each bucket for one interval of the policy, at most a
+// second.
 func newRefusals(interval time.Duration) *refusals {
-	return &refusals{hold: min(interval, maxHold), now: time.Now, buckets: make(map[queue.Key]*refusal)}
+	return &refusals{hold: min(interval, maxHold), now: time.Now,
+		buckets: make(map[job.Key]*refusal)}
 }
 
 // recall returns the refusal of a bucket that still counts as full, nil when there is none.
-func (r *refusals) recall(key queue.Key) *refusal {
+func (r *refusals) recall(key job.Key) *refusal {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	known := r.buckets[key]
@@ -53,9 +57,9 @@ func (r *refusals) recall(key queue.Key) *refusal {
 	return known
 }
 
-// remember notes that a bucket is full. The first to note it gets mine and must settle the refusal; the others wait for
-// that.
-func (r *refusals) remember(key queue.Key) (known *refusal, mine bool) {
+// remember notes that a bucket is full. The first to note it gets mine and must settle the refusal;
+// the others wait for that.
+func (r *refusals) remember(key job.Key) (known *refusal, mine bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.now()
@@ -72,8 +76,8 @@ func (r *refusals) remember(key queue.Key) (known *refusal, mine bool) {
 	return known, true
 }
 
-// settle says in how long the bucket will have room. Nobody is refused from memory at the time he was told to come
-// back.
+// settle sets in how long the bucket will have room. No client is refused from memory at the time
+// at which it was asked to come back.
 func (r *refusals) settle(known *refusal, room time.Duration) {
 	r.mu.Lock()
 	known.free = r.now().Add(room)

@@ -5,19 +5,19 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
-const (
-	// maxRepeats bounds what one policy remembers of accepted jobs with an Idempotency-Key (about 10 MB); the oldest go
-	// first.
-	maxRepeats = 32 << 10
-)
+// maxRepeats bounds what one policy remembers of accepted jobs with an Idempotency-Key (about 10
+// MB); the oldest go first.
+const maxRepeats = 32 << 10
 
-// repeats remembers the accepted jobs of a door policy that carried an Idempotency-Key. The stream recognises repeats
-// itself, but a door policy asks its limiter first, and a limiter would refuse the repeat of a job that it let in.
+// repeats remembers the accepted jobs of a door policy that carried an Idempotency-Key. The stream
+// recognises repeats itself, but a door policy asks its limiter first, and a limiter would refuse
+// the repeat of a job that it let in.
 type repeats struct {
 	now    func() time.Time
-	window time.Duration // that of the stream: for so long is a repeat recognised
+	window time.Duration // that of the stream: how long a repeat is recognised
 
 	mu       sync.Mutex
 	receipts map[repeatKey]queue.Receipt
@@ -25,7 +25,7 @@ type repeats struct {
 }
 
 type repeatKey struct {
-	bucket      queue.Key
+	bucket      job.Key
 	idempotency string
 }
 
@@ -61,7 +61,8 @@ func (r *repeats) remember(job repeatKey, receipt queue.Receipt) {
 	r.order = append(r.order, acceptance{job, now})
 }
 
-// forget drops what is older than the window, and the oldest until at most so many are left; mu is held.
+// forget drops what is older than the window, and the oldest until at most that many are left; mu
+// is held.
 func (r *repeats) forget(now time.Time, most int) {
 	for len(r.order) > most || len(r.order) > 0 && now.Sub(r.order[0].at) >= r.window {
 		delete(r.receipts, r.order[0].job)

@@ -12,22 +12,23 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
 // Publisher stores jobs; [*queue.Producer] is one.
 type Publisher interface {
 	Publish(ctx context.Context, s queue.Submission) (queue.Receipt, error)
-	// Repeated finds what became of the job that a submission repeats.
+	// Repeated returns what became of the job that a submission repeats.
 	Repeated(ctx context.Context, s queue.Submission, first queue.Receipt) (queue.Receipt, error)
 }
 
 // Valves answers questions to the owners of partitions; [*queue.Broker] does.
 type Valves interface {
-	AskValve(ctx context.Context, policy string, partition int, q queue.ValveQuestion) (queue.ValveAnswer, error)
+	AskValve(ctx context.Context, policy string, partition int, q job.Question) (job.Answer, error)
 }
 
-// Metrics counts answers; the one of internal/telemetry is one. Policies are known ones only, so that their number is
-// bounded.
+// Metrics counts answers; the one of internal/telemetry is one. Policies are known ones only, so
+// that their number is bounded.
 type Metrics interface {
 	// Admitted counts a submitted job that got a verdict.
 	Admitted(policy, verdict string)
@@ -43,8 +44,8 @@ type Options struct {
 	Timeout time.Duration
 }
 
-// Service answers for all policies of the moment. It is safe for concurrent use, and starts nothing that outlives a
-// call by more than some milliseconds.
+// Service answers for all policies of the moment. It is safe for concurrent use, and starts nothing
+// that outlives a call by more than some milliseconds.
 type Service struct {
 	names     queue.Names
 	publisher Publisher
@@ -54,11 +55,12 @@ type Service struct {
 	expected  *expectations
 
 	changing sync.Mutex // held while a set of policies is built
-	rules    atomic.Pointer[map[string]*rule]
+	policies atomic.Pointer[map[string]*livePolicy]
 }
 
-// rule is one policy as the service applies it. It never changes; a change of the policy makes another.
-type rule struct {
+// livePolicy is one policy as the service applies it. It never changes; a change of the policy
+// makes another.
+type livePolicy struct {
 	policy   policy.Policy
 	revision uint64
 	retired  bool
@@ -70,9 +72,10 @@ type rule struct {
 	repeats  *repeats
 }
 
-// New makes a service that knows no policies yet: until the first [Service.SetPolicies] every question ends in
-// [ErrUnavailable]. Names spells the subjects of the publisher's jobs.
-func New(names queue.Names, publisher Publisher, valves Valves, newLimit NewLimit, o Options) *Service {
+// New makes a service that knows no policies yet: until the first [Service.SetPolicies] every
+// question ends in [ErrUnavailable]. Names spells the subjects of the publisher's jobs.
+func New(names queue.Names, publisher Publisher, valves Valves, newLimit NewLimit,
+	o Options) *Service {
 	if o.Metrics == nil {
 		o.Metrics = uncounted{}
 	}
@@ -91,18 +94,18 @@ type uncounted struct{}
 func (uncounted) Admitted(string, string) {}
 func (uncounted) Checked(string, bool)    {}
 
-// SetPolicies replaces all policies by those of the set. Everything is built before one pointer is swapped, so no
-// request sees half a change. Limiters keep the state of their keys where the algorithm stayed; policies that did not
-// change keep everything. A policy that cannot be built keeps its former form, or stays out, and is in the error; the
-// others change.
-func (s *Service) SetPolicies(set queue.PolicySet) error {
+// SetPolicies replaces all policies by those of the set. Everything is built before one pointer is
+// swapped, so no request sees half a change. Limiters keep the state of their keys where the
+// algorithm stayed; policies that did not change keep everything. A policy that cannot be built
+// keeps its former form, or stays out, and is in the error; the others change.
+func (s *Service) SetPolicies(set policy.Entries) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
-	var before map[string]*rule
-	if loaded := s.rules.Load(); loaded != nil {
+	var before map[string]*livePolicy
+	if loaded := s.policies.Load(); loaded != nil {
 		before = *loaded
 	}
-	after := make(map[string]*rule, len(set))
+	after := make(map[string]*livePolicy, len(set))
 	var problems []error
 	var commits []func()
 	for name, entry := range set {
@@ -113,7 +116,8 @@ func (s *Service) SetPolicies(set queue.PolicySet) error {
 		}
 		built, err := s.build(entry, former)
 		if err != nil {
-			problems = append(problems, fmt.Errorf("policy %q, revision %d: %w", name, entry.Revision, err))
+			problems = append(problems,
+				fmt.Errorf("policy %q, revision %d: %w", name, entry.Revision, err))
 			if former != nil {
 				after[name] = former
 			}
@@ -127,59 +131,72 @@ func (s *Service) SetPolicies(set queue.PolicySet) error {
 	for _, commit := range commits {
 		commit()
 	}
-	s.rules.Store(&after)
+	s.policies.Store(&after)
 	return errors.Join(problems...)
 }
 
-// build makes a policy's rule; former is the one before a change, nil if none.
-func (s *Service) build(entry queue.PolicyEntry, former *rule) (*rule, error) {
+// build makes the live form of a policy; former is the one before a change, nil if there was none.
+func (s *Service) build(entry policy.Entry, former *livePolicy) (*livePolicy, error) {
 	p := entry.Policy.WithDefaults()
 	if err := policy.Invalid(p.Validate()); err != nil {
 		return nil, err
 	}
-	r := &rule{policy: p, revision: entry.Revision, retired: entry.Retired, interval: maxHold}
+	l := &livePolicy{policy: p, revision: entry.Revision, retired: entry.Retired, interval: maxHold}
 	if p.HasQueue() {
-		r.queue = Quota{Policy: p.Name, Units: p.QueueCapacity()}
+		l.queue = Quota{Policy: p.Name, Units: p.QueueCapacity()}
 	}
 	if p.Paced() {
-		r.interval = 0
-		for _, rate := range []algorithms.Rate{p.Outflow, p.OutflowTotal} { // the slower one holds a bucket back
-			if !rate.IsZero() {
-				r.interval = max(r.interval, rate.Interval())
-				r.queue.Window = max(r.queue.Window, FillTime(p.Capacity, rate))
-			}
-		}
-	} else {
-		var previous Limiter
-		if former != nil {
-			previous = former.limit.Limiter
-		}
-		limit, err := s.newLimit(p, previous)
-		if err != nil {
-			return nil, fmt.Errorf("make its limiter: %w", err)
-		}
-		r.limit = limit
-		r.repeats = newRepeats(time.Duration(p.DuplicateWindow))
-		if former != nil && former.repeats != nil && former.policy.DuplicateWindow == p.DuplicateWindow {
-			r.repeats = former.repeats
-		}
+		l.paced()
+	} else if err := s.limited(l, former); err != nil {
+		return nil, err
 	}
-	r.refusals = newRefusals(r.interval)
-	return r, nil
+	l.refusals = newRefusals(l.interval)
+	return l, nil
 }
 
-// rule finds the rule of a policy that takes requests.
-func (s *Service) rule(name string) (*rule, error) {
-	rules := s.rules.Load()
-	if rules == nil {
+// paced derives from the outflows of a queue policy when a full bucket has room again.
+func (l *livePolicy) paced() {
+	l.interval = 0
+	for _, rate := range []algorithms.Rate{l.policy.Outflow, l.policy.OutflowTotal} {
+		if !rate.IsZero() { // the slower one holds a bucket back
+			l.interval = max(l.interval, rate.Interval())
+			l.queue.Window = max(l.queue.Window, FillTime(l.policy.Capacity, rate))
+		}
+	}
+}
+
+// limited gives a door policy its limiter, and the repeats that its former form remembers.
+func (s *Service) limited(l, former *livePolicy) error {
+	var previous Limiter
+	if former != nil {
+		previous = former.limit.Limiter
+	}
+	limit, err := s.newLimit(l.policy, previous)
+	if err != nil {
+		return fmt.Errorf("make its limiter: %w", err)
+	}
+	l.limit = limit
+	if former != nil && former.repeats != nil &&
+		former.policy.DuplicateWindow == l.policy.DuplicateWindow {
+		l.repeats = former.repeats
+	} else {
+		l.repeats = newRepeats(time.Duration(l.policy.DuplicateWindow))
+	}
+	return nil
+}
+
+// live returns the live form of a policy that takes requests.
+func (s *Service) live(name string) (*livePolicy, error) {
+	policies := s.policies.Load()
+	if policies == nil {
 		return nil, unavailable("find the policy", ErrStarting)
 	}
-	r := (*rules)[name]
+	l := (*policies)[name]
 	switch {
-	case r == nil:
-		return nil, unknownPolicy(name)
-	case r.retired:
+	case l == nil:
+		return nil, UnknownPolicy(name)
+	case l.retired:
 		return nil, retiredPolicy(name)
 	}
-	return r, nil
+	return l, nil
 }

@@ -14,15 +14,16 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
 func TestSubmitVerdicts(t *testing.T) {
-	unknown := func(int, queue.ValveQuestion) (queue.ValveAnswer, error) {
-		return queue.ValveAnswer{Starts: []queue.ExpectedStart{{Seq: 1}}}, nil
+	unknown := func(int, job.Question) (job.Answer, error) {
+		return job.Answer{Starts: []job.ExpectedStart{{Seq: 1}}}, nil
 	}
 	for _, c := range []struct {
 		name    string
-		answer  func(int, queue.ValveQuestion) (queue.ValveAnswer, error)
+		answer  func(int, job.Question) (job.Answer, error)
 		verdict Verdict
 		delay   time.Duration
 		known   bool
@@ -36,7 +37,8 @@ func TestSubmitVerdicts(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := newTestService(t, &fakeQueue{capacity: 3}, &fakeValves{answer: c.answer}, stripe)
 			o := submit(t, s, "stripe")
-			if o.Verdict != c.verdict || o.Delay != c.delay || o.DelayKnown != c.known || o.Job != "stripe:1" {
+			if o.Verdict != c.verdict || o.Delay != c.delay || o.DelayKnown != c.known ||
+				o.Job != "stripe:1" {
 				t.Errorf("got %+v", o)
 			}
 			if o.Remaining != -1 || o.Quota != (Quota{"stripe", 3, 300 * time.Millisecond}) {
@@ -46,19 +48,23 @@ func TestSubmitVerdicts(t *testing.T) {
 	}
 }
 
-// TestSubmitToAFullPolicy: a policy that holds as many bytes as it may is a refusal with the time to come back.
+// TestSubmitToAFullPolicy: a policy that holds as many bytes as it may is a refusal with the time
+// to come back.
 func TestSubmitToAFullPolicy(t *testing.T) {
-	s := newTestService(t, &fakeQueue{capacity: 3, fail: queue.ErrStreamFull}, &fakeValves{}, stripe)
+	s := newTestService(t, &fakeQueue{capacity: 3, fail: queue.ErrStreamFull}, &fakeValves{},
+		stripe)
 	o, err := s.Submit(t.Context(), request("stripe"))
-	if err != nil || o.Verdict != Rejected || o.RetryAfter <= 0 || o.Quota.Policy != "stripe/max_bytes" {
+	if err != nil || o.Verdict != Rejected || o.RetryAfter <= 0 ||
+		o.Quota.Policy != "stripe/max_bytes" {
 		t.Errorf("got %+v, %v", o, err)
 	}
 }
 
 func TestSubmitErrors(t *testing.T) {
 	retired := setOf(1, stripe, door)
-	retired["old"] = queue.PolicyEntry{Policy: policy.Policy{Name: "old", Algorithm: policy.LeakingBucket,
-		Outflow: rate("1/s"), Capacity: 1}, Revision: 1, Retired: true}
+	retired["old"] = policy.Entry{Policy: policy.Policy{Name: "old",
+		Rule: policy.Rule{Algorithm: policy.LeakingBucket,
+			Outflow: rate("1/s"), Capacity: 1}}, Revision: 1, Retired: true}
 	for _, c := range []struct {
 		name string
 		fail error
@@ -68,7 +74,8 @@ func TestSubmitErrors(t *testing.T) {
 		{"unknown policy", nil, request("nobody"), ErrUnknownPolicy},
 		{"retired policy", nil, request("old"), ErrUnknownPolicy},
 		{"no queue", nil, request("door"), ErrConflict},
-		{"body", nil, SubmitRequest{Policy: "stripe", Key: "a", Body: make([]byte, MaxBody+1)}, ErrTooLarge},
+		{"body", nil, SubmitRequest{Policy: "stripe", Key: "a", Body: make([]byte, MaxBody+1)},
+			ErrTooLarge},
 		{"message", queue.ErrTooLarge, request("stripe"), ErrTooLarge},
 		{"no room", queue.ErrStorage, request("stripe"), queue.ErrStorage},
 		{"no stream", queue.ErrNoStream, request("stripe"), ErrUnavailable},
@@ -85,7 +92,8 @@ func TestSubmitErrors(t *testing.T) {
 		})
 	}
 	s := newTestService(t, &fakeQueue{fail: errors.New("a bug")}, &fakeValves{}, stripe)
-	if _, err := s.Submit(t.Context(), request("stripe")); err == nil || errors.Is(err, ErrUnavailable) {
+	if _, err := s.Submit(t.Context(), request("stripe")); err == nil ||
+		errors.Is(err, ErrUnavailable) {
 		t.Errorf("an unexpected error became %v", err)
 	}
 }
@@ -95,7 +103,8 @@ func TestNothingIsAnsweredBeforeThePoliciesAreKnown(t *testing.T) {
 	if _, err := s.Submit(t.Context(), request("stripe")); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("submit: %v", err)
 	}
-	if _, err := s.Check(t.Context(), CheckRequest{Policy: "door", Key: "a", Cost: 1}); !errors.Is(err, ErrUnavailable) {
+	if _, err := s.Check(t.Context(),
+		CheckRequest{Policy: "door", Key: "a", Cost: 1}); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("check: %v", err)
 	}
 }
@@ -109,18 +118,19 @@ func TestFloodAtAFullBucketCostsNoPublishes(t *testing.T) {
 		}
 		for range 1000 {
 			o := submit(t, s, "stripe")
-			if o.Verdict != Rejected || o.RetryAfter != 70*time.Millisecond || o.Job != "" || o.Remaining != 0 {
+			if o.Verdict != Rejected || o.RetryAfter != 70*time.Millisecond || o.Job != "" ||
+				o.Remaining != 0 {
 				t.Fatalf("got %+v", o)
 			}
 		}
 		if n := q.count(); n != 4 {
 			t.Errorf("%d publishes for 3 accepted jobs and a flood, want 4", n)
 		}
-		if n := v.questions(queue.OpRoom); n != 1 {
+		if n := v.questions(job.OpRoom); n != 1 {
 			t.Errorf("the valve was asked for room %d times, want once", n)
 		}
-		// Other buckets are not touched, and at the time he was told to come back the client is not refused from
-		// memory.
+		// Other buckets are not touched, and at the time he was told to come back the client is not
+		// refused from memory.
 		other := request("stripe")
 		other.Key = "other"
 		if o, err := s.Submit(t.Context(), other); err != nil || o.Verdict == Rejected {
@@ -195,7 +205,8 @@ func TestRepeatGetsTheFirstAnswerFromAFullBucket(t *testing.T) {
 	if o := submit(t, s, "stripe"); o.Verdict != Rejected {
 		t.Fatalf("the bucket is not full: %+v", o)
 	}
-	if o := submit(t, s, "stripe", "idempotency-key", "order-1"); o.Job != first.Job || o.Verdict != Queued {
+	if o := submit(t, s, "stripe", "idempotency-key", "order-1"); o.Job != first.Job ||
+		o.Verdict != Queued {
 		t.Errorf("the repeat got %+v, want job %s", o, first.Job)
 	}
 	if o := submit(t, s, "stripe", "Idempotency-Key", "order-2"); o.Verdict != Rejected {
@@ -212,11 +223,13 @@ func TestDoorWithQueue(t *testing.T) {
 			t.Errorf("got %+v", o)
 		}
 		o = submit(t, s, "search", "Penstock-Cost", "4")
-		if o.Verdict != Rejected || o.RetryAfter <= 2*time.Minute || o.Remaining != 1 || q.count() != 1 {
+		if o.Verdict != Rejected || o.RetryAfter <= 2*time.Minute || o.Remaining != 1 ||
+			q.count() != 1 {
 			t.Errorf("got %+v after %d publishes", o, q.count())
 		}
 		var bad *RequestError
-		if _, err := s.Submit(t.Context(), request("search", "Penstock-Cost", "6")); !errors.As(err, &bad) {
+		if _, err := s.Submit(t.Context(), request("search", "Penstock-Cost", "6")); !errors.As(err,
+			&bad) {
 			t.Errorf("a cost that can never pass: %v", err)
 		}
 	})
@@ -247,7 +260,8 @@ func TestDoorWithQueue(t *testing.T) {
 	t.Run("a refund when NATS is known to be away", func(t *testing.T) {
 		q := &fakeQueue{fail: fmt.Errorf("%w: %w", queue.ErrUnavailable, queue.ErrNotSent)}
 		s := newTestService(t, q, &fakeValves{}, search)
-		if _, err := s.Submit(t.Context(), request("search")); !errors.Is(err, ErrUnavailable) || Reason(err) != ReasonNATS {
+		if _, err := s.Submit(t.Context(), request("search")); !errors.Is(err, ErrUnavailable) ||
+			Reason(err) != ReasonNATS {
 			t.Fatal(err)
 		}
 		if got := limiterOf(s, "search").net(); got != 0 {
@@ -261,7 +275,8 @@ func TestDoorWithQueue(t *testing.T) {
 		if o := submit(t, s, "search"); o.Verdict != Rejected {
 			t.Fatalf("got %+v", o)
 		}
-		if o := submit(t, s, "search", "Penstock-Cost", "5", "Idempotency-Key", "a"); o.Job != first.Job {
+		if o := submit(
+			t, s, "search", "Penstock-Cost", "5", "Idempotency-Key", "a"); o.Job != first.Job {
 			t.Errorf("the repeat got %+v", o)
 		}
 		// Another admitter accepted it: only the stream knows.
@@ -283,7 +298,7 @@ func TestDoorWithQueue(t *testing.T) {
 }
 
 func limiterOf(s *Service, name string) *tokens {
-	return (*s.rules.Load())[name].limit.Limiter.(*tokens)
+	return (*s.policies.Load())[name].limit.Limiter.(*tokens)
 }
 
 func TestCheckAndPeek(t *testing.T) {
@@ -294,17 +309,21 @@ func TestCheckAndPeek(t *testing.T) {
 			t.Fatalf("peek %d: %+v, %v", i, peeked, err)
 		}
 		checked, err := s.Check(t.Context(), CheckRequest{Policy: "door", Key: "a", Cost: 2})
-		if err != nil || checked.Allowed != (i < 2) || checked.Quota != (Quota{"door", 5, time.Minute}) {
+		if err != nil || checked.Allowed != (i < 2) ||
+			checked.Quota != (Quota{"door", 5, time.Minute}) {
 			t.Fatalf("check %d: %+v, %v", i, checked, err)
 		}
 	}
-	if _, err := s.Check(t.Context(), CheckRequest{Policy: "meter", Key: "a", Cost: 1}); err != nil {
+	if _, err := s.Check(
+		t.Context(), CheckRequest{Policy: "meter", Key: "a", Cost: 1}); err != nil {
 		t.Errorf("a meter: %v", err)
 	}
-	if _, err := s.Check(t.Context(), CheckRequest{Policy: "stripe", Key: "a", Cost: 1}); !errors.Is(err, ErrConflict) {
+	if _, err := s.Check(t.Context(),
+		CheckRequest{Policy: "stripe", Key: "a", Cost: 1}); !errors.Is(err, ErrConflict) {
 		t.Errorf("a queue policy: %v", err)
 	}
-	if _, err := s.Peek(t.Context(), CheckRequest{Policy: "nobody", Key: "a", Cost: 1}); !errors.Is(err, ErrUnknownPolicy) {
+	if _, err := s.Peek(t.Context(),
+		CheckRequest{Policy: "nobody", Key: "a", Cost: 1}); !errors.Is(err, ErrUnknownPolicy) {
 		t.Errorf("an unknown policy: %v", err)
 	}
 	for _, cost := range []int64{0, -1, 6, 1 << 62, -1 << 63} {
@@ -315,7 +334,8 @@ func TestCheckAndPeek(t *testing.T) {
 		}
 	}
 	limiterOf(s, "door").fail = errors.New("no store")
-	if _, err := s.Check(t.Context(), CheckRequest{Policy: "door", Key: "a", Cost: 1}); !errors.Is(err, ErrUnavailable) {
+	if _, err := s.Check(t.Context(),
+		CheckRequest{Policy: "door", Key: "a", Cost: 1}); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("no store: %v", err)
 	}
 }
@@ -323,31 +343,36 @@ func TestCheckAndPeek(t *testing.T) {
 func TestLimitersKeepTheirStateOverAChange(t *testing.T) {
 	s := newTestService(t, &fakeQueue{}, &fakeValves{}, door, search)
 	for range 5 {
-		if c, err := s.Check(t.Context(), CheckRequest{Policy: "door", Key: "a", Cost: 1}); err != nil || !c.Allowed {
+		if c, err := s.Check(t.Context(), CheckRequest{Policy: "door", Key: "a", Cost: 1}); err !=
+			nil || !c.Allowed {
 			t.Fatal(c, err)
 		}
 	}
-	kept := (*s.rules.Load())["search"]
+	kept := (*s.policies.Load())["search"]
 	larger := door
 	larger.Capacity = 7
 	set := setOf(2, larger)
-	set["search"] = queue.PolicyEntry{Policy: search, Revision: 1}
+	set["search"] = policy.Entry{Policy: search, Revision: 1}
 	if err := s.SetPolicies(set); err != nil {
 		t.Fatal(err)
 	}
-	if (*s.rules.Load())["search"] != kept {
+	if (*s.policies.Load())["search"] != kept {
 		t.Error("a policy that did not change was built again")
 	}
-	if c, err := s.Check(t.Context(), CheckRequest{Policy: "door", Key: "a", Cost: 3}); err != nil || c.Allowed || c.Limit != 7 {
+	if c, err := s.Check(t.Context(), CheckRequest{Policy: "door", Key: "a", Cost: 3}); err !=
+		nil || c.Allowed || c.Limit != 7 {
 		t.Errorf("after the change: %+v, %v", c, err)
 	}
-	if c, err := s.Check(t.Context(), CheckRequest{Policy: "door", Key: "a", Cost: 2}); err != nil || !c.Allowed {
+	if c, err := s.Check(
+		t.Context(), CheckRequest{Policy: "door", Key: "a", Cost: 2}); err != nil || !c.Allowed {
 		t.Errorf("after the change: %+v, %v", c, err)
 	}
-	// A rule that became narrower between the look at the quota and the taking refuses, and does not panic.
+	// A rule that became narrower between the look at the quota and the taking refuses, and does
+	// not panic.
 	limiterOf(s, "door").rule.Capacity = 1
 	var bad *RequestError
-	if _, err := s.Check(t.Context(), CheckRequest{Policy: "door", Key: "a", Cost: 2}); !errors.As(err, &bad) {
+	if _, err := s.Check(t.Context(),
+		CheckRequest{Policy: "door", Key: "a", Cost: 2}); !errors.As(err, &bad) {
 		t.Errorf("a cost above the new limit: %v", err)
 	}
 }
@@ -356,27 +381,32 @@ func TestABadPolicyKeepsItsFormerForm(t *testing.T) {
 	s := newTestService(t, &fakeQueue{}, &fakeValves{}, door, stripe)
 	broken := door
 	broken.Capacity = -1
-	err := s.SetPolicies(setOf(2, broken, stripe, policy.Policy{Name: "new", Algorithm: "abacus"}))
-	if err == nil || !strings.Contains(err.Error(), `"door"`) || !strings.Contains(err.Error(), `"new"`) {
+	err := s.SetPolicies(setOf(2, broken, stripe, policy.Policy{Name: "new",
+		Rule: policy.Rule{Algorithm: "abacus"}}))
+	if err == nil || !strings.Contains(err.Error(), `"door"`) ||
+		!strings.Contains(err.Error(), `"new"`) {
 		t.Errorf("got %v", err)
 	}
 	if _, err := s.Check(t.Context(), CheckRequest{Policy: "door", Key: "a", Cost: 5}); err != nil {
 		t.Errorf("the former form is gone: %v", err)
 	}
-	if _, err := s.Check(t.Context(), CheckRequest{Policy: "new", Key: "a", Cost: 1}); !errors.Is(err, ErrUnknownPolicy) {
+	if _, err := s.Check(t.Context(),
+		CheckRequest{Policy: "new", Key: "a", Cost: 1}); !errors.Is(err, ErrUnknownPolicy) {
 		t.Errorf("a policy that cannot be: %v", err)
 	}
 	if err := s.SetPolicies(setOf(3, stripe)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Check(t.Context(), CheckRequest{Policy: "door", Key: "a", Cost: 1}); !errors.Is(err, ErrUnknownPolicy) {
+	if _, err := s.Check(t.Context(),
+		CheckRequest{Policy: "door", Key: "a", Cost: 1}); !errors.Is(err, ErrUnknownPolicy) {
 		t.Errorf("a removed policy: %v", err)
 	}
 }
 
 // TestPoliciesChangeUnderLoad is for the race detector.
 func TestPoliciesChangeUnderLoad(t *testing.T) {
-	s := newTestService(t, &fakeQueue{capacity: 1 << 30}, &fakeValves{answer: startsIn(0)}, door, search, stripe)
+	s := newTestService(t, &fakeQueue{capacity: 1 << 30}, &fakeValves{answer: startsIn(0)}, door,
+		search, stripe)
 	ctx, stop := context.WithCancel(t.Context())
 	var load sync.WaitGroup
 	for range 4 {
@@ -400,14 +430,17 @@ func TestPoliciesChangeUnderLoad(t *testing.T) {
 // What was taken under a larger limit can be given back under a smaller one.
 func TestRefundsOutliveALoweredLimit(t *testing.T) {
 	s := newTestService(t, &fakeQueue{}, &fakeValves{}, door, stripe)
-	if err := s.Refund(t.Context(), CheckRequest{Policy: "door", Key: "a", Cost: 1000}); err != nil {
+	if err := s.Refund(
+		t.Context(), CheckRequest{Policy: "door", Key: "a", Cost: 1000}); err != nil {
 		t.Error(err)
 	}
 	var bad *RequestError
-	if err := s.Refund(t.Context(), CheckRequest{Policy: "door", Key: "a", Cost: 0}); !errors.As(err, &bad) {
+	if err := s.Refund(t.Context(),
+		CheckRequest{Policy: "door", Key: "a", Cost: 0}); !errors.As(err, &bad) {
 		t.Errorf("a cost of 0: %v", err)
 	}
-	if err := s.Refund(t.Context(), CheckRequest{Policy: "stripe", Key: "a", Cost: 1}); !errors.Is(err, ErrConflict) {
+	if err := s.Refund(t.Context(),
+		CheckRequest{Policy: "stripe", Key: "a", Cost: 1}); !errors.Is(err, ErrConflict) {
 		t.Errorf("a queue policy: %v", err)
 	}
 }
@@ -421,12 +454,15 @@ func TestJobsThatCouldNeverStartAreRefused(t *testing.T) {
 		policy, field string
 		header        []string
 	}{
-		{"stripe", queue.HeaderDeadline, []string{queue.HeaderDeadline, at(-time.Hour)}},
-		{"stripe", queue.HeaderNotBefore, []string{queue.HeaderNotBefore, at(time.Hour), queue.HeaderDeadline, at(time.Minute)}},
-		{"stripe", queue.HeaderNotBefore, []string{queue.HeaderNotBefore, at(20 * 24 * time.Hour)}}, // max_age is 14 days
-		{"search", queue.HeaderNotBefore, []string{queue.HeaderNotBefore, "3w"}},
-		{"stripe", queue.HeaderCost, []string{queue.HeaderCost, strconv.FormatInt(stripe.Capacity+1, 10)}},
-		{"stripe", queue.HeaderIdempotencyKey, []string{queue.HeaderIdempotencyKey, "a\nb"}},
+		{"stripe", job.HeaderDeadline, []string{job.HeaderDeadline, at(-time.Hour)}},
+		{"stripe", job.HeaderNotBefore,
+			[]string{job.HeaderNotBefore, at(time.Hour), job.HeaderDeadline, at(time.Minute)}},
+		// max_age is 14 days
+		{"stripe", job.HeaderNotBefore, []string{job.HeaderNotBefore, at(20 * 24 * time.Hour)}},
+		{"search", job.HeaderNotBefore, []string{job.HeaderNotBefore, "3w"}},
+		{"stripe", job.HeaderCost,
+			[]string{job.HeaderCost, strconv.FormatInt(stripe.Capacity+1, 10)}},
+		{"stripe", job.HeaderIdempotencyKey, []string{job.HeaderIdempotencyKey, "a\nb"}},
 	} {
 		_, err := s.Submit(t.Context(), request(c.policy, c.header...))
 		if bad, ok := errors.AsType[*RequestError](err); !ok || bad.Field != c.field {
@@ -437,8 +473,8 @@ func TestJobsThatCouldNeverStartAreRefused(t *testing.T) {
 		t.Errorf("%d of them were published", n)
 	}
 	for _, header := range [][]string{
-		{queue.HeaderDeadline, at(time.Hour), queue.HeaderNotBefore, at(time.Minute)},
-		{queue.HeaderCost, strconv.FormatInt(stripe.Capacity, 10)},
+		{job.HeaderDeadline, at(time.Hour), job.HeaderNotBefore, at(time.Minute)},
+		{job.HeaderCost, strconv.FormatInt(stripe.Capacity, 10)},
 	} {
 		if _, err := s.Submit(t.Context(), request("stripe", header...)); err != nil {
 			t.Errorf("%v: %v", header, err)

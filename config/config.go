@@ -1,15 +1,18 @@
-// Package config reads what a process is told by its YAML file, its environment and its flags. [Load] is the only door:
-// what comes out of it has been checked and is complete.
+// Package config reads the settings of a process: its YAML file, its environment and its flags.
+// [Load] is the only door: what comes out of it has been checked and is complete.
 package config
 
 import (
 	"net/netip"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/installation"
+	"github.com/penstock-mq/penstock/internal/lifecycle"
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// AdmitterListen is where an admitter serves HTTP unless http.listen says otherwise. A drainer then serves none.
+// AdmitterListen is where an admitter serves HTTP unless http.listen says otherwise. A drainer then
+// serves none.
 const AdmitterListen = "127.0.0.1:8080"
 
 // Config is the whole configuration of a process.
@@ -21,16 +24,18 @@ type Config struct {
 	// Targets says where HTTP targets may be.
 	Targets Targets
 	Log     Log
-	// Grace is how long running jobs and requests may take to finish when the process is told to stop: 0 to 24h,
-	// default 30s.
+	// Grace is how long running jobs and requests may take to finish when the process is asked to
+	// stop: 0 to 24h, default 30s.
 	Grace time.Duration
-	// Set names the file's policies as a set of their own: 1 to 32 of a-z, 0-9 and -, default "default". Admitters with
-	// different files need different sets; a policy belongs to one of them.
+	// Set names the file's policies as a set of their own: 1 to 32 of a-z, 0-9 and -, default
+	// "default". Admitters with different files need different sets; a policy belongs to one of
+	// them.
 	Set string
-	// Prune retires policies of the set that are not in the file any more, once no job waits in them. Without it they
-	// stay, with a warning.
+	// Prune retires policies of the set that are not in the file any more, once no job waits in
+	// them. Without it they stay, with a warning.
 	Prune bool
-	// Policies are valid, complete with defaults, and named differently.
+	// Policies are valid and named differently. What the file leaves out is left out here, too:
+	// [policy.Policy.WithDefaults] fills it in.
 	Policies []policy.Policy
 	// Warnings are oddities to log that are no reason to refuse the configuration.
 	Warnings []string
@@ -39,61 +44,70 @@ type Config struct {
 // HTTP is the server of APIs, health and metrics.
 type HTTP struct {
 	Listen string // "host:port"; empty when not given, see [AdmitterListen]
-	// LameDuck is for how long at least HTTP goes on to be served when the process is told to stop, with /readyz
-	// answering 503, so that a load balancer has noticed before the listener closes: 0 to 5m, default 0.
+	// LameDuck is how long HTTP is served at least when the process is asked to stop, with /readyz
+	// answering 503, so that a load balancer notices before the listener closes: 0 to 5m, default
+	// 0.
 	LameDuck time.Duration
-	// Hosts are the names that requests may know the process by besides IP addresses, localhost, *.localhost and the host
-	// of Listen; "*.example.com" stands for all names below example.com.
+	// Hosts are the names that requests may know the process by besides IP addresses, localhost,
+	// *.localhost and the host of Listen; "*.example.com" stands for all names below example.com.
 	Hosts []string
-	// TrustedProxies are the networks whose Penstock-IP is believed, and whose connections have no bound of their own;
-	// default loopback.
+	// TrustedProxies are the networks whose Penstock-IP is believed, and whose connections have no
+	// bound of their own; default loopback.
 	TrustedProxies []netip.Prefix
-	// MaxConnections is how many connections are served at once, default 16384, MaxPerClient how many of one address,
-	// default 1024: 1 to 1,000,000.
+	// MaxConnections is how many connections are served at once, default 16384, MaxPerClient how
+	// many of one address, default 1024: 1 to 1,000,000.
 	MaxConnections, MaxPerClient int
 }
 
 // NATS says where JetStream is and how its streams are made.
 type NATS struct {
-	URL      string // one URL, or several with commas between them; empty: start the embedded server
+	// one URL, or several with commas between them; empty: start the embedded server
+	URL      string
 	Prefix   string // of subjects, in upper case of streams and KV buckets; default penstock
-	Replicas int    // of streams and KV buckets: 1 to 5, default 1
+	Replicas int    // of streams and KV buckets: 1, 3 or 5, default 1
 	Embedded Embedded
 }
 
 // Embedded is the NATS server inside the admitter.
 type Embedded struct {
-	Dir        string        // where it stores, default ./data/nats
-	Listen     string        // "host:port", default 127.0.0.1:4222; empty: only this process can connect
-	Sync       time.Duration // at most this long after it is acknowledged is a message on disk: 1ms to 1h, default 1s
-	SyncAlways bool          // before it is acknowledged; Sync is 0
-	// MaxStore is how much it may store; 0, the default: half of what the disk has free or already holds of it.
+	Dir string // where it stores, default ./data/nats
+	// "host:port", default 127.0.0.1:4222; empty: only this process can connect
+	Listen string
+	// at most this long after it is acknowledged is a message on disk: 1ms to 1h, default 1s
+	Sync       time.Duration
+	SyncAlways bool // before it is acknowledged; Sync is 0
+	// MaxStore is how much it may store; 0, the default: half of what the disk has free or already
+	// holds of it.
 	MaxStore policy.Size
 }
 
 // State says where the limits of door policies and meters keep their state.
 type State struct {
 	Store string // memory, in each admitter by itself, or redis, shared by all; default memory
-	// Cache is the file in which an admitter keeps the policies as it last knew them, so that one that is started while NATS
-	// is away answers checks by them. Empty, the default: it answers by those of the configuration file then.
+	// Cache is the file in which an admitter keeps the policies as it last knew them, so that one
+	// that is started while NATS is away answers checks by them. Empty, the default: it answers by
+	// those of the configuration file then.
 	Cache string
 	Redis Redis
 }
 
 // Redis says where the store of that name is, and how long it may take.
 type Redis struct {
-	// Addrs are host:port of the server, of several nodes of a cluster, or of the sentinels; default 127.0.0.1:6379.
+	// Addrs are host:port of the server, of several nodes of a cluster, or of the sentinels;
+	// default 127.0.0.1:6379.
 	Addrs   []string
 	Prefix  string // that all keys begin with, default penstock
 	Cluster bool   // the addresses are those of a Redis Cluster
-	Master  string // the name by which sentinels know the server; empty: the addresses are not those of sentinels
-	DB      int    // the number of the database, 0 in a cluster
-	TLS     TLS
+	// the name by which sentinels know the server; empty: the addresses are not those of sentinels
+	Master string
+	DB     int // the number of the database, 0 in a cluster
+	TLS    TLS
 
 	Username, Password                 string // of the server's ACL
 	SentinelUsername, SentinelPassword string
 
-	// Timeout bounds one decision, 1ms to 2s, default 50ms. Then the policy's on_store_error says what happens.
+	// Timeout bounds one decision, 1ms to 2s, default 50ms. Then the policy's on_store_error says
+	// what happens.
 	Timeout time.Duration
 }
 
@@ -105,18 +119,20 @@ type TLS struct {
 	ServerName string // in the server's certificate; empty: the host
 }
 
-// Drain is what a drainer is told beyond its policies.
+// Drain is what a drainer needs beyond its policies.
 type Drain struct {
-	// Lease is the drainer's proof that it is alive, and about the time that another needs to take over after a crash:
-	// 1s to 10m. The default is 5s, and 15s with replicas, where losing the leader of a KV bucket stalls for seconds.
+	// Lease is the drainer's proof that it is alive, and about the time that another needs to take
+	// over after a crash: 1s to 10m. The default is 5s, and 15s with replicas; see
+	// [installation.Lease].
 	Lease    time.Duration
 	Policies []string // whose partitions this drainer may own; empty: all
 }
 
 // Targets says where HTTP targets may be.
 type Targets struct {
-	// Allow are networks that are allowed besides the usual: link-local addresses are for no target, addresses of the
-	// drainer's own machine and clouds' metadata services not for those of policies that come through the API.
+	// Allow are networks that are allowed besides the usual: link-local addresses are for no
+	// target, addresses of the drainer's own machine and clouds' metadata services not for those of
+	// policies that come through the API.
 	Allow []netip.Prefix
 }
 
@@ -126,20 +142,18 @@ type Log struct {
 	Format string // text or json; default text
 }
 
-const (
-	leaseAlone      = 5 * time.Second
-	leaseReplicated = 15 * time.Second
-)
-
-// defaults is the configuration of an empty file, except for the lease, which depends on the replicas.
+// defaults returns the configuration of an empty file, except for the lease, which depends on the
+// replicas.
 func defaults() Config {
 	return Config{
 		HTTP: HTTP{
-			TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")},
-			MaxConnections: 16384, MaxPerClient: 1024,
+			TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"),
+				netip.MustParsePrefix("::1/128")},
+			MaxConnections: lifecycle.DefaultMaxConnections,
+			MaxPerClient:   lifecycle.DefaultMaxPerClient,
 		},
 		NATS: NATS{
-			Prefix:   "penstock",
+			Prefix:   installation.DefaultPrefix,
 			Replicas: 1,
 			Embedded: Embedded{Dir: "./data/nats", Listen: "127.0.0.1:4222", Sync: time.Second},
 		},
@@ -147,7 +161,7 @@ func defaults() Config {
 			Addrs: []string{"127.0.0.1:6379"}, Prefix: "penstock", Timeout: 50 * time.Millisecond,
 		}},
 		Log:   Log{Level: "info", Format: "text"},
-		Grace: 30 * time.Second,
+		Grace: lifecycle.DefaultGrace,
 		Set:   policy.DefaultSet,
 	}
 }

@@ -44,12 +44,12 @@ policies:
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(c.NATS.URL, c.Drain.Lease, c.Policies[0].Outflow, c.Policies[0].Partitions)
+	fmt.Println(c.NATS.URL, c.Drain.Lease, c.Policies[0].Outflow, c.Policies[0].Capacity)
 
 	_, err = config.Load(strings.NewReader("# staging\nnats: {replica: 3}\ngrace: 30"), nil)
 	fmt.Println(err)
 	// Output:
-	// nats://nats.example:4222 15s 96/s 8
+	// nats://nats.example:4222 15s 96/s 5000
 	// line 2: nats.replica: unknown key; did you mean replicas?
 	// line 3: grace: 30: want a duration with a unit, such as 30s or 1d
 }
@@ -59,16 +59,20 @@ func TestEmpty(t *testing.T) {
 		HTTP: config.HTTP{MaxConnections: 16384, MaxPerClient: 1024, TrustedProxies: []netip.Prefix{
 			netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}},
 		NATS: config.NATS{Prefix: "penstock", Replicas: 1,
-			Embedded: config.Embedded{Dir: "./data/nats", Listen: "127.0.0.1:4222", Sync: time.Second}},
+			Embedded: config.Embedded{Dir: "./data/nats", Listen: "127.0.0.1:4222",
+				Sync: time.Second}},
 		State: config.State{Store: "memory",
-			Redis: config.Redis{Addrs: []string{"127.0.0.1:6379"}, Prefix: "penstock", Timeout: 50 * time.Millisecond}},
+			Redis: config.Redis{Addrs: []string{"127.0.0.1:6379"}, Prefix: "penstock",
+				Timeout: 50 * time.Millisecond}},
 		Drain: config.Drain{Lease: 5 * time.Second},
 		Log:   config.Log{Level: "info", Format: "text"},
 		Grace: 30 * time.Second,
 		Set:   "default",
 	}
-	for _, text := range []string{"", "# nothing\n", "---\n", "nats:\npolicies:\n", "policies: []", "{}"} {
-		if got, err := config.Load(strings.NewReader(text), nil); err != nil || !reflect.DeepEqual(got, want) {
+	for _, text := range []string{"", "# nothing\n", "---\n", "nats:\npolicies:\n", "policies: []",
+		"{}"} {
+		if got, err := config.Load(strings.NewReader(text), nil); err != nil ||
+			!reflect.DeepEqual(got, want) {
 			t.Errorf("%q: got %+v, %v", text, got, err)
 		}
 	}
@@ -84,19 +88,29 @@ func TestFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	minute, day := policy.Duration(time.Minute), policy.Duration(24*time.Hour)
-	target := func(url string) *policy.Target { return &policy.Target{HTTP: &policy.HTTPTarget{URL: url}} }
-	perSecond := func(n int64) algorithms.Rate { return algorithms.Rate{Count: n, Per: time.Second} }
+	target := func(url string) *policy.Target {
+		return &policy.Target{HTTP: &policy.HTTPTarget{URL: url}}
+	}
+	perSecond := func(n int64) algorithms.Rate {
+		return algorithms.Rate{Count: n, Per: time.Second}
+	}
 	want := config.Config{
 		HTTP: config.HTTP{Listen: "0.0.0.0:80", LameDuck: 10 * time.Second,
-			Hosts:          []string{"penstock.example.com", "*.internal"},
-			TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8::1/128")},
+			Hosts: []string{"penstock.example.com", "*.internal"},
+			TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"),
+				netip.MustParsePrefix("2001:db8::1/128")},
 			MaxConnections: 100, MaxPerClient: 10},
 		NATS: config.NATS{URL: "nats://a:4222,tls://b.example:4222", Prefix: "staging", Replicas: 3,
-			Embedded: config.Embedded{Dir: "/var/lib/penstock", SyncAlways: true, MaxStore: 10 * policy.GiB}},
-		State: config.State{Store: "redis", Cache: "/var/lib/penstock/policies.json", Redis: config.Redis{
-			Addrs: []string{"sentinel:26379", "sentinel2:26379"}, Prefix: "p", Master: "limits", DB: 2, Username: "penstock",
-			Password: "secret", SentinelUsername: "s", SentinelPassword: "t", Timeout: 100 * time.Millisecond,
-			TLS: config.TLS{Enabled: true, CA: "ca.pem", Cert: "cert.pem", Key: "key.pem", ServerName: "redis"}}},
+			Embedded: config.Embedded{Dir: "/var/lib/penstock", SyncAlways: true,
+				MaxStore: 10 * policy.GiB}},
+		State: config.State{Store: "redis", Cache: "/var/lib/penstock/policies.json",
+			Redis: config.Redis{
+				Addrs: []string{"sentinel:26379", "sentinel2:26379"}, Prefix: "p", Master: "limits",
+				DB: 2, Username: "penstock",
+				Password: "secret", SentinelUsername: "s", SentinelPassword: "t",
+				Timeout: 100 * time.Millisecond,
+				TLS: config.TLS{Enabled: true, CA: "ca.pem", Cert: "cert.pem", Key: "key.pem",
+					ServerName: "redis"}}},
 		Drain:   config.Drain{Lease: 20 * time.Second, Policies: []string{"stripe", "polite"}},
 		Targets: config.Targets{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}},
 		Log:     config.Log{Level: "debug", Format: "json"},
@@ -104,29 +118,64 @@ func TestFull(t *testing.T) {
 		Set:     "tenants",
 		Prune:   true,
 		Policies: []policy.Policy{
-			policy.Policy{Name: "stripe", Algorithm: policy.LeakingBucket, Outflow: perSecond(96), Capacity: 5000,
+			policy.Policy{Name: "stripe",
+				Rule: policy.Rule{Algorithm: policy.LeakingBucket, Outflow: perSecond(96),
+					Capacity: 5000},
 				Concurrency: 20, Target: target("https://api.stripe.com"), MaxBytes: policy.GiB,
 				Dead: policy.Dead{MaxBytes: 64 * policy.MiB, Bodies: new(bool)}}.WithDefaults(),
-			policy.Policy{Name: "post-message", Algorithm: policy.TokenBucket, Capacity: 2, Refill: perSecond(2),
+			policy.Policy{Name: "post-message",
+				Rule: policy.Rule{Algorithm: policy.TokenBucket, Capacity: 2,
+					Refill: perSecond(2)},
 				OnStoreError: policy.Local}.WithDefaults(),
-			policy.Policy{Name: "signup", Algorithm: policy.FixedWindow, Limit: 10, Window: day}.WithDefaults(),
-			policy.Policy{Name: "rewards", Algorithm: policy.SlidingLog, Limit: 5, Window: 7 * day}.WithDefaults(),
-			policy.Policy{Name: "search", Algorithm: policy.SlidingCounter, Limit: 100, Window: minute,
-				Queue: &policy.Queue{Capacity: 1000}, Target: target("http://search")}.WithDefaults(),
-			policy.Policy{Name: "polite", Algorithm: policy.LeakingBucket, Outflow: perSecond(5), Capacity: 20,
+			policy.Policy{Name: "signup",
+				Rule: policy.Rule{Algorithm: policy.FixedWindow, Limit: 10,
+					Window: day}}.WithDefaults(),
+			policy.Policy{Name: "rewards",
+				Rule: policy.Rule{Algorithm: policy.SlidingLog, Limit: 5,
+					Window: 7 * day}}.WithDefaults(),
+			policy.Policy{Name: "search",
+				Rule:   policy.Rule{Algorithm: policy.SlidingCounter, Limit: 100, Window: minute},
+				Queue:  &policy.Queue{Capacity: 1000},
+				Target: target("http://search")}.WithDefaults(),
+			policy.Policy{Name: "polite",
+				Rule: policy.Rule{Algorithm: policy.LeakingBucket, Outflow: perSecond(5),
+					Capacity: 20},
 				Queue: &policy.Queue{Off: true}}.WithDefaults(),
-			policy.Policy{Name: "api", Limits: policy.Rules{
-				{Name: "per-user", Key: "{key}", Algorithm: policy.TokenBucket, Capacity: 2, Refill: perSecond(2)},
-				{Name: "all", Key: "global", Algorithm: policy.SlidingCounter, Limit: 10000, Window: policy.Duration(time.Second)},
+			policy.Policy{Name: "api", Limits: policy.Limits{
+				{Name: "per-user", Key: "{key}",
+					Rule: policy.Rule{Algorithm: policy.TokenBucket, Capacity: 2,
+						Refill: perSecond(2)}},
+				{Name: "all", Key: "global",
+					Rule: policy.Rule{Algorithm: policy.SlidingCounter, Limit: 10000,
+						Window: policy.Duration(time.Second)}},
 			}}.WithDefaults(),
 		},
+	}
+	for i, p := range got.Policies {
+		got.Policies[i] = p.WithDefaults()
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
 }
 
-// The problems of each file in testdata/bad are those in the file beside it, one a line, all of them and in order.
+// What a file leaves out is not its own: a version with another default, or with a field more, must
+// find what the file said to the one before.
+func TestPoliciesAreAsTheFileHasThem(t *testing.T) {
+	c, err := config.Load(strings.NewReader(
+		"policies: [{name: mail, algorithm: leaking_bucket, outflow: 5/s, capacity: 50}]"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := policy.Policy{Name: "mail", Rule: policy.Rule{Algorithm: policy.LeakingBucket,
+		Outflow: algorithms.Rate{Count: 5, Per: time.Second}, Capacity: 50}}
+	if len(c.Policies) != 1 || !reflect.DeepEqual(c.Policies[0], want) {
+		t.Errorf("got  %+v\nwant %+v", c.Policies, want)
+	}
+}
+
+// The problems of each file in testdata/bad are those in the file beside it, one a line, all of
+// them and in order.
 func TestProblems(t *testing.T) {
 	files, err := filepath.Glob("testdata/bad/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -182,14 +231,16 @@ func TestDrainerFlags(t *testing.T) {
 			missing = append(missing, f.Name)
 		}
 	})
-	if want := []string{"nats-dir", "nats-listen", "nats-max-store", "nats-sync", "redis-addrs", "state-cache", "state-store"}; !slices.Equal(missing, want) {
+	if want := []string{"nats-dir", "nats-listen", "nats-max-store", "nats-sync", "redis-addrs",
+		"state-cache", "state-store"}; !slices.Equal(missing, want) {
 		t.Errorf("without %v, want %v", missing, want)
 	}
 	if err := drainer.Parse([]string{"--nats-url=nats://flag:1", "--drain-lease=7s"}); err != nil {
 		t.Fatal(err)
 	}
 	c, err := config.Load(strings.NewReader(small), drainer)
-	if err != nil || c.NATS.URL != "nats://flag:1" || c.Drain.Lease != 7*time.Second || c.HTTP.Listen != "127.0.0.1:1" {
+	if err != nil || c.NATS.URL != "nats://flag:1" || c.Drain.Lease != 7*time.Second ||
+		c.HTTP.Listen != "127.0.0.1:1" {
 		t.Errorf("got %+v, %v", c, err)
 	}
 }
@@ -209,21 +260,24 @@ func TestFlagsGoOverEnvironmentOverFile(t *testing.T) {
 	t.Setenv("PENSTOCK_DRAIN_POLICIES", "a, b,,c")
 	t.Setenv("PENSTOCK_DRAIN_LEASE", "3s")
 	t.Setenv("PENSTOCK_GRACE", "") // as if not set
-	flags := commandLine(t, "--log-level", "error", "--drain-lease=4s", "--nats-dir", "/flag", "--http-listen=")
+	flags := commandLine(t, "--log-level", "error", "--drain-lease=4s", "--nats-dir", "/flag",
+		"--http-listen=")
 	c, err := config.Load(strings.NewReader(small), flags)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if c.NATS.URL != "nats://env:4222" || c.NATS.Replicas != 3 || c.Log.Level != "error" ||
-		c.NATS.Embedded.Dir != "/flag" || !c.NATS.Embedded.SyncAlways || c.Drain.Lease != 4*time.Second ||
-		!reflect.DeepEqual(c.Drain.Policies, []string{"a", "b", "c"}) || c.Grace != 30*time.Second ||
+		c.NATS.Embedded.Dir != "/flag" || !c.NATS.Embedded.SyncAlways ||
+		c.Drain.Lease != 4*time.Second ||
+		!reflect.DeepEqual(c.Drain.Policies, []string{"a", "b", "c"}) ||
+		c.Grace != 30*time.Second ||
 		c.HTTP.Listen != "" {
 		t.Errorf("got %+v", c)
 	}
 }
 
-// Every setting can be given by its variable alone, also those without a default: viper forgets these when it fills in
-// a struct.
+// Every setting can be given by its variable alone, also those without a default: viper forgets
+// these when it fills in a struct.
 func TestEnvironmentAlone(t *testing.T) {
 	t.Setenv("PENSTOCK_HTTP_LISTEN", "127.0.0.1:9")
 	t.Setenv("PENSTOCK_NATS_URL", "env:4222")
@@ -234,7 +288,8 @@ func TestEnvironmentAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.HTTP.Listen != "127.0.0.1:9" || c.NATS.URL != "env:4222" || len(c.State.Redis.Addrs) != 2 ||
+	if c.HTTP.Listen != "127.0.0.1:9" || c.NATS.URL != "env:4222" ||
+		len(c.State.Redis.Addrs) != 2 ||
 		!c.State.Redis.Cluster || c.State.Redis.Password != "secret" {
 		t.Errorf("got %+v", c)
 	}
@@ -273,7 +328,8 @@ func TestLease(t *testing.T) {
 		"nats: {url: a, replicas: 3}":                       15 * time.Second,
 		"{nats: {url: a, replicas: 3}, drain: {lease: 1s}}": time.Second,
 	} {
-		if c, err := config.Load(strings.NewReader(text), nil); err != nil || c.Drain.Lease != want {
+		if c, err := config.Load(strings.NewReader(text), nil); err != nil ||
+			c.Drain.Lease != want {
 			t.Errorf("%s: got %s, %v", text, c.Drain.Lease, err)
 		}
 	}
@@ -322,23 +378,29 @@ func FuzzLoad(f *testing.F) {
 
 func TestATotalOutflowNeedsNoOutflow(t *testing.T) {
 	c, err := config.Load(strings.NewReader(
-		"policies: [{name: partner, algorithm: leaking_bucket, outflow_total: 100/s, capacity: 50}]"), nil)
+		"policies: [{name: partner, algorithm: leaking_bucket, outflow_total: 100/s, "+
+			"capacity: 50}]"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p := c.Policies[0]; p.OutflowTotal.String() != "100/s" || !p.Outflow.IsZero() || p.Partitions != 1 {
+	p := c.Policies[0].WithDefaults()
+	if p.OutflowTotal.String() != "100/s" || !p.Outflow.IsZero() || p.Partitions != 1 {
 		t.Errorf("got %+v", p)
 	}
 	_, err = config.Load(strings.NewReader(
-		"policies: [{name: partner, algorithm: leaking_bucket, outflow_total: 100, capacity: 50, partitions: 4}]"), nil)
-	if err == nil || !strings.Contains(err.Error(), "line 1: policies[0].outflow_total: 100: want a rate") {
+		"policies: [{name: partner, algorithm: leaking_bucket, outflow_total: 100, capacity: 50, "+
+			"partitions: 4}]"), nil)
+	if err == nil ||
+		!strings.Contains(err.Error(), "line 1: policies[0].outflow_total: 100: want a rate") {
 		t.Errorf("got %v", err)
 	}
 }
 
-// TestTheLineOfWhatIsNoYAMLIsRight: yaml itself names the line before, or where the outermost list or mapping begins.
+// TestTheLineOfWhatIsNoYAMLIsRight: yaml itself names the line before, or where the outermost list
+// or mapping begins.
 func TestTheLineOfWhatIsNoYAMLIsRight(t *testing.T) {
-	long := "policies:\n" + strings.Repeat("  - {name: a, algorithm: token_bucket, capacity: 2, refill: 1/s}\n", 1000)
+	long := "policies:\n" +
+		strings.Repeat("  - {name: a, algorithm: token_bucket, capacity: 2, refill: 1/s}\n", 1000)
 	for name, c := range map[string]struct {
 		text string
 		line int
@@ -354,7 +416,8 @@ func TestTheLineOfWhatIsNoYAMLIsRight(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := config.Load(strings.NewReader(c.text), nil)
-			if want := fmt.Sprintf("line %d: is not YAML: ", c.line); err == nil || !strings.HasPrefix(err.Error(), want) {
+			if want := fmt.Sprintf("line %d: is not YAML: ", c.line); err == nil ||
+				!strings.HasPrefix(err.Error(), want) {
 				t.Errorf("got %v, want %s…", err, want)
 			}
 		})
@@ -371,8 +434,9 @@ func TestChanged(t *testing.T) {
 		return c
 	}
 	before := load("nats: {embedded: {sync: 2s}}\ndrain: {policies: [a]}\n")
-	after := load("nats: {prefix: b, embedded: {sync: always}}\ndrain: {policies: [a, b]}\nprune: true\n" +
-		"policies: [{name: a, algorithm: token_bucket, capacity: 2, refill: 1/s}]")
+	after := load(
+		"nats: {prefix: b, embedded: {sync: always}}\ndrain: {policies: [a, b]}\nprune: true\n" +
+			"policies: [{name: a, algorithm: token_bucket, capacity: 2, refill: 1/s}]")
 	want := []string{"nats.prefix", "nats.embedded.sync", "drain.policies", "prune"}
 	if got := config.Changed(before, after); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
@@ -382,11 +446,13 @@ func TestChanged(t *testing.T) {
 	}
 }
 
-// TestNetworksInIPv6FormAreThoseOfIPv4: clients' and targets' addresses are compared without that form, so such a network
-// would be accepted and match nothing.
+// TestNetworksInIPv6FormAreThoseOfIPv4: clients' and targets' addresses are compared without that
+// form, so such a network would be accepted and match nothing.
 func TestNetworksInIPv6FormAreThoseOfIPv4(t *testing.T) {
-	c, err := config.LoadFile(commandLine(t, "--targets-allow", "::ffff:127.0.0.1,::ffff:10.1.0.0/112,::/0"))
-	want := []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32"), netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("::/0")}
+	c, err := config.LoadFile(commandLine(t, "--targets-allow",
+		"::ffff:127.0.0.1,::ffff:10.1.0.0/112,::/0"))
+	want := []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32"),
+		netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("::/0")}
 	if err != nil || !slices.Equal(c.Targets.Allow, want) {
 		t.Errorf("got %v, %v; want %v", c.Targets.Allow, err, want)
 	}
@@ -397,9 +463,11 @@ func TestNetworksInIPv6FormAreThoseOfIPv4(t *testing.T) {
 	}
 }
 
-// TestConfigFileWithoutAName: a variable of a script that was not set must not start a process without its policies.
+// TestConfigFileWithoutAName: a variable of a script that was not set must not start a process
+// without its policies.
 func TestConfigFileWithoutAName(t *testing.T) {
-	if _, err := config.LoadFile(commandLine(t, "--config", "")); err == nil || err.Error() != "--config: is empty" {
+	if _, err := config.LoadFile(commandLine(t, "--config", "")); err == nil ||
+		err.Error() != "--config: is empty" {
 		t.Errorf("got %v", err)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/penstock-mq/penstock/internal/yamlfile"
 )
 
-// unknownKeys reports keys that are neither a setting nor lead to one, and removes them along with groups that are
-// not groups.
+// unknownKeys reports keys that are neither a setting nor lead to one, and removes them along with
+// groups that are not groups.
 func unknownKeys(tree map[string]any, at string) []yamlfile.Problem {
 	var problems []yamlfile.Problem
 	for _, key := range slices.Sorted(maps.Keys(tree)) {
@@ -26,7 +26,8 @@ func unknownKeys(tree map[string]any, at string) []yamlfile.Problem {
 		}
 		if dotted || !slices.ContainsFunc(settings, inside) {
 			hint := nearest.Hint(key, siblings(at))
-			problems = append(problems, yamlfile.Problem{Place: place, Reason: "unknown key" + hint})
+			problems = append(problems,
+				yamlfile.Problem{Place: place, Reason: "unknown key" + hint})
 			delete(tree, key)
 			continue
 		}
@@ -36,15 +37,16 @@ func unknownKeys(tree map[string]any, at string) []yamlfile.Problem {
 		case map[string]any:
 			problems = append(problems, unknownKeys(value, place+".")...)
 		default:
-			problems = append(problems, yamlfile.Problem{Place: place, Reason: yamlfile.Unfit(value, "fields").Error()})
+			problems = append(problems,
+				yamlfile.Problem{Place: place, Reason: yamlfile.Unfit(value, "fields").Error()})
 			delete(tree, key)
 		}
 	}
 	return problems
 }
 
-// siblings are the keys that may stand beside each other inside a group, at its name with a dot or "" for the
-// outermost.
+// siblings are the keys that may stand beside each other inside a group, at its name with a dot or
+// "" for the outermost.
 func siblings(at string) []string {
 	names := []string{}
 	if at == "" {

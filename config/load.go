@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/spf13/viper"
 
+	"github.com/penstock-mq/penstock/internal/installation"
 	"github.com/penstock-mq/penstock/internal/yamlfile"
 	"github.com/penstock-mq/penstock/policy"
 )
@@ -21,10 +22,12 @@ const (
 	configEnv  = envPrefix + "CONFIG"
 )
 
-// Flags defines --config, which names the file for [LoadFile], and the flags that override what the file says.
+// Flags defines --config, which names the file for [LoadFile], and the flags that override what the
+// file says.
 func Flags(flags *pflag.FlagSet) { define(flags, settings) }
 
-// DrainerFlags is [Flags] for a program without an embedded server and without limits: those of the two are left out.
+// DrainerFlags is [Flags] for a program without an embedded server and without limits: those of the
+// two are left out.
 func DrainerFlags(flags *pflag.FlagSet) {
 	define(flags, slices.DeleteFunc(slices.Clone(settings), func(s setting) bool {
 		return strings.HasPrefix(s.key, "nats.embedded.") || strings.HasPrefix(s.key, "state.")
@@ -40,10 +43,12 @@ func define(flags *pflag.FlagSet, settings []setting) {
 	}
 }
 
-// env is the environment variable of a key.
-func env(key string) string { return envPrefix + strings.ToUpper(strings.ReplaceAll(key, ".", "_")) }
+// env returns the environment variable of a key.
+func env(key string) string {
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
+}
 
-// FileName is the file that --config or the variable PENSTOCK_CONFIG names, empty for none.
+// FileName returns the file that --config or the variable PENSTOCK_CONFIG names, empty for none.
 func FileName(flags *pflag.FlagSet) string {
 	if f := flags.Lookup(configFlag); f != nil && f.Changed {
 		return f.Value.String()
@@ -68,14 +73,15 @@ func LoadFile(flags *pflag.FlagSet) (Config, error) {
 	return Load(file, flags)
 }
 
-// Load reads a YAML file, nil for none. Over it go the environment variables PENSTOCK_<KEY>, such as
-// PENSTOCK_NATS_URL or PENSTOCK_NATS_EMBEDDED_DIR, and over these the flags that were given (flags may be nil). An
-// empty variable counts as not set. Policies come from the file alone.
+// Load reads a YAML file, nil for none. Over it go the environment variables PENSTOCK_<KEY>, such
+// as PENSTOCK_NATS_URL or PENSTOCK_NATS_EMBEDDED_DIR, and over these the flags that were given
+// (flags may be nil). An empty variable counts as not set. Policies come from the file alone.
 //
-// The error joins every problem that there is, in the order of the file, each with its line and its place:
-// `penstock.yaml:7: policies[2].outflow: "10/x": …`, or "line 7: …" when the file has no Name as an [*os.File] has. A
-// variable that begins with PENSTOCK_ and means nothing is no error but one of the Warnings, because orchestrators
-// set some of their own: Kubernetes sets PENSTOCK_PORT for a service that is called penstock.
+// The error joins every problem that there is, in the order of the file, each with its line and its
+// place: `penstock.yaml:7: policies[2].outflow: "10/x": …`, or "line 7: …" when the file has no
+// Name as an [*os.File] has. A variable that begins with PENSTOCK_ and means nothing is no error
+// but one of the Warnings, because orchestrators set some of their own: Kubernetes sets
+// PENSTOCK_PORT for a service that is called penstock.
 func Load(file io.Reader, flags *pflag.FlagSet) (Config, error) {
 	var name string
 	if named, ok := file.(interface{ Name() string }); ok {
@@ -107,10 +113,7 @@ func Load(file io.Reader, flags *pflag.FlagSet) (Config, error) {
 		}
 	}
 	if c.Drain.Lease == 0 {
-		c.Drain.Lease = leaseAlone
-		if c.NATS.Replicas > 1 {
-			c.Drain.Lease = leaseReplicated
-		}
+		c.Drain.Lease = installation.Lease(c.NATS.Replicas)
 	}
 	found = append(found, validate(c)...)
 	var problems []yamlfile.Problem
@@ -118,7 +121,9 @@ func Load(file io.Reader, flags *pflag.FlagSet) (Config, error) {
 	found = append(found, problems...)
 	for i, p := range c.Policies {
 		for _, bad := range p.CheckPrefix(c.NATS.Prefix) {
-			found = append(found, yamlfile.Problem{Place: fmt.Sprintf("policies[%d].%s", i, bad.Field), Reason: bad.Reason})
+			found = append(found,
+				yamlfile.Problem{Place: fmt.Sprintf("policies[%d].%s", i, bad.Field),
+					Reason: bad.Reason})
 		}
 	}
 	for i, p := range found {
@@ -138,7 +143,7 @@ func Load(file io.Reader, flags *pflag.FlagSet) (Config, error) {
 	return c, nil
 }
 
-// possible says what keeps the store of limits from having those of a policy.
+// possible returns what keeps the store of limits from having those of a policy.
 func (c Config) possible(p policy.Policy) []policy.Problem {
 	if c.State.Store == "redis" && c.State.Redis.Cluster {
 		return p.OnCluster()
@@ -146,7 +151,8 @@ func (c Config) possible(p policy.Policy) []policy.Problem {
 	return nil
 }
 
-// layer puts flags over variables over the file. The defaults are not viper's: it would take them for given.
+// layer puts flags over variables over the file. The defaults are not viper's: it would take them
+// for given.
 func layer(tree map[string]any, flags *pflag.FlagSet) (*viper.Viper, error) {
 	v := viper.New()
 	if err := v.MergeConfigMap(tree); err != nil {
@@ -176,7 +182,8 @@ func given(flags *pflag.FlagSet, name string) *pflag.Flag {
 	return nil
 }
 
-// sourceOf says which flag or variable gave the value at a place, empty when that was the file or nobody.
+// sourceOf returns which flag or variable gave the value at a place, empty when that was the file
+// or nobody.
 func sourceOf(place string, flags *pflag.FlagSet) string {
 	i := slices.IndexFunc(settings, func(s setting) bool { return s.key == place })
 	switch {
@@ -198,8 +205,10 @@ func strangers(environ []string) []string {
 	}
 	for _, variable := range environ {
 		name, _, _ := strings.Cut(variable, "=")
-		if strings.HasPrefix(name, envPrefix) && name != configEnv && !slices.Contains(names, name) {
-			warnings = append(warnings, fmt.Sprintf("environment variable %s is no setting and has no effect", name))
+		if strings.HasPrefix(name, envPrefix) && name != configEnv &&
+			!slices.Contains(names, name) {
+			warnings = append(warnings,
+				fmt.Sprintf("environment variable %s is no setting and has no effect", name))
 		}
 	}
 	slices.Sort(warnings)

@@ -13,8 +13,8 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// setting is one value of the configuration outside the policies: its key in the file, from which the name of its
-// environment variable follows, and its flag, if it has one.
+// setting is one value of the configuration outside the policies: its key in the file, from which
+// the name of its environment variable follows, and its flag, if it has one.
 type setting struct {
 	key   string
 	flag  string
@@ -32,15 +32,20 @@ type value struct {
 var settings = []setting{
 	{"http.listen", "http-listen", "serve HTTP at this `host:port`",
 		text(func(c *Config) *string { return &c.HTTP.Listen })},
-	{"http.lame_duck", "lame-duck", "`duration` for which HTTP is served at least when the process is told to stop",
+	{"http.lame_duck", "lame-duck",
+		"`duration` for which HTTP is served at least when the process is told to stop",
 		duration(func(c *Config) *time.Duration { return &c.HTTP.LameDuck })},
-	{"http.hosts", "http-hosts", "`names` that requests may know this process by, with commas between them",
+	{"http.hosts", "http-hosts",
+		"`names` that requests may know this process by, with commas between them",
 		list(func(c *Config) *[]string { return &c.HTTP.Hosts })},
-	{"http.trusted_proxies", "http-trusted-proxies", "`networks` whose Penstock-IP is believed, with commas between them",
+	{"http.trusted_proxies", "http-trusted-proxies",
+		"`networks` whose Penstock-IP is believed, with commas between them",
 		networks(func(c *Config) *[]netip.Prefix { return &c.HTTP.TrustedProxies })},
-	{"http.max_connections", "", "", number(func(c *Config) *int { return &c.HTTP.MaxConnections })},
+	{"http.max_connections", "", "",
+		number(func(c *Config) *int { return &c.HTTP.MaxConnections })},
 	{"http.max_per_client", "", "", number(func(c *Config) *int { return &c.HTTP.MaxPerClient })},
-	{"nats.url", "nats-url", "`URL` of NATS 2.14 or newer; an admitter without one starts the embedded server",
+	{"nats.url", "nats-url",
+		"`URL` of NATS 2.14 or newer; an admitter without one starts the embedded server",
 		text(func(c *Config) *string { return &c.NATS.URL })},
 	{"nats.prefix", "nats-prefix", "`word` that all subjects, streams and KV buckets begin with",
 		text(func(c *Config) *string { return &c.NATS.Prefix })},
@@ -48,36 +53,54 @@ var settings = []setting{
 		number(func(c *Config) *int { return &c.NATS.Replicas })},
 	{"nats.embedded.dir", "nats-dir", "`directory` of the embedded server",
 		text(func(c *Config) *string { return &c.NATS.Embedded.Dir })},
-	{"nats.embedded.listen", "nats-listen", "let others connect to the embedded server at this `host:port`",
+	{"nats.embedded.listen", "nats-listen",
+		"let others connect to the embedded server at this `host:port`",
 		text(func(c *Config) *string { return &c.NATS.Embedded.Listen })},
-	{"nats.embedded.sync", "nats-sync", "`interval` at which the embedded server syncs its files, or always", syncing},
-	{"nats.embedded.max_store", "nats-max-store", "`size` of what the embedded server may store, such as 10GiB",
+	{"nats.embedded.sync", "nats-sync",
+		"`interval` at which the embedded server syncs its files, or always", syncing},
+	{"nats.embedded.max_store", "nats-max-store",
+		"`size` of what the embedded server may store, such as 10GiB",
 		size(func(c *Config) *policy.Size { return &c.NATS.Embedded.MaxStore })},
 	{"state.store", "state-store", "keep the limits' state in this `store`: memory or redis",
 		text(func(c *Config) *string { return &c.State.Store })},
-	{"state.cache", "state-cache", "`file` to keep the policies in, so that checks go on when a start finds no NATS",
+	{"state.cache", "state-cache",
+		"`file` to keep the policies in, so that checks go on when a start finds no NATS",
 		text(func(c *Config) *string { return &c.State.Cache })},
-	{"state.redis.addrs", "redis-addrs", "`host:port` of Redis, or several with commas between them",
+	{"state.redis.addrs", "redis-addrs",
+		"`host:port` of Redis, or several with commas between them",
 		list(func(c *Config) *[]string { return &c.State.Redis.Addrs })},
 	{"state.redis.prefix", "", "", text(func(c *Config) *string { return &c.State.Redis.Prefix })},
-	{"state.redis.cluster", "", "", boolean(func(c *Config) *bool { return &c.State.Redis.Cluster })},
-	{"state.redis.master_name", "", "", text(func(c *Config) *string { return &c.State.Redis.Master })},
+	{"state.redis.cluster", "", "",
+		boolean(func(c *Config) *bool { return &c.State.Redis.Cluster })},
+	{"state.redis.master_name", "", "",
+		text(func(c *Config) *string { return &c.State.Redis.Master })},
 	{"state.redis.db", "", "", number(func(c *Config) *int { return &c.State.Redis.DB })},
-	{"state.redis.username", "", "", text(func(c *Config) *string { return &c.State.Redis.Username })},
-	{"state.redis.password", "", "", text(func(c *Config) *string { return &c.State.Redis.Password })},
-	{"state.redis.sentinel_username", "", "", text(func(c *Config) *string { return &c.State.Redis.SentinelUsername })},
-	{"state.redis.sentinel_password", "", "", text(func(c *Config) *string { return &c.State.Redis.SentinelPassword })},
-	{"state.redis.timeout", "", "", duration(func(c *Config) *time.Duration { return &c.State.Redis.Timeout })},
-	{"state.redis.tls.enabled", "", "", boolean(func(c *Config) *bool { return &c.State.Redis.TLS.Enabled })},
+	{"state.redis.username", "", "",
+		text(func(c *Config) *string { return &c.State.Redis.Username })},
+	{"state.redis.password", "", "",
+		text(func(c *Config) *string { return &c.State.Redis.Password })},
+	{"state.redis.sentinel_username", "", "",
+		text(func(c *Config) *string { return &c.State.Redis.SentinelUsername })},
+	{"state.redis.sentinel_password", "", "",
+		text(func(c *Config) *string { return &c.State.Redis.SentinelPassword })},
+	{"state.redis.timeout", "", "",
+		duration(func(c *Config) *time.Duration { return &c.State.Redis.Timeout })},
+	{"state.redis.tls.enabled", "", "",
+		boolean(func(c *Config) *bool { return &c.State.Redis.TLS.Enabled })},
 	{"state.redis.tls.ca", "", "", text(func(c *Config) *string { return &c.State.Redis.TLS.CA })},
-	{"state.redis.tls.cert", "", "", text(func(c *Config) *string { return &c.State.Redis.TLS.Cert })},
-	{"state.redis.tls.key", "", "", text(func(c *Config) *string { return &c.State.Redis.TLS.Key })},
-	{"state.redis.tls.server_name", "", "", text(func(c *Config) *string { return &c.State.Redis.TLS.ServerName })},
+	{"state.redis.tls.cert", "", "",
+		text(func(c *Config) *string { return &c.State.Redis.TLS.Cert })},
+	{"state.redis.tls.key", "", "",
+		text(func(c *Config) *string { return &c.State.Redis.TLS.Key })},
+	{"state.redis.tls.server_name", "", "",
+		text(func(c *Config) *string { return &c.State.Redis.TLS.ServerName })},
 	{"drain.lease", "drain-lease", "`duration` of the drainer's lease",
 		duration(func(c *Config) *time.Duration { return &c.Drain.Lease })},
-	{"drain.policies", "drain-policies", "`names` of the policies to drain, with commas between them; empty: all",
+	{"drain.policies", "drain-policies",
+		"`names` of the policies to drain, with commas between them; empty: all",
 		list(func(c *Config) *[]string { return &c.Drain.Policies })},
-	{"targets.allow", "targets-allow", "`networks` that HTTP targets may be in besides the usual, with commas between them",
+	{"targets.allow", "targets-allow",
+		"`networks` that HTTP targets may be in besides the usual, with commas between them",
 		networks(func(c *Config) *[]netip.Prefix { return &c.Targets.Allow })},
 	{"log.level", "log-level", "log at this `level`: debug, info, warn or error",
 		text(func(c *Config) *string { return &c.Log.Level })},
@@ -89,8 +112,8 @@ var settings = []setting{
 	{"prune", "", "", boolean(func(c *Config) *bool { return &c.Prune })},
 }
 
-// Changed lists the keys of the settings in which two configurations differ, in the order of the documentation. The
-// policies are no setting.
+// Changed lists the keys of the settings in which two configurations differ, in the order of the
+// documentation. The policies are no setting.
 func Changed(before, after Config) []string {
 	var keys []string
 	for _, s := range settings {
@@ -101,9 +124,12 @@ func Changed(before, after Config) []string {
 	return keys
 }
 
-// text reads a string. YAML's other types are not turned into one: who writes 5 or true did not mean a text.
+// text reads a string. YAML's other types are not turned into one: 5 or true was not meant as a
+// text.
 func text(into func(*Config) *string) value {
-	return value{at: func(c *Config) any { return into(c) }, read: func(c *Config, value any) error {
+	return value{at: func(c *Config) any {
+		return into(c)
+	}, read: func(c *Config, value any) error {
 		s, ok := value.(string)
 		if !ok {
 			return yamlfile.Unfit(value, "text")
@@ -115,7 +141,9 @@ func text(into func(*Config) *string) value {
 
 // number reads a whole number, also from the text of a flag or a variable.
 func number(into func(*Config) *int) value {
-	return value{at: func(c *Config) any { return into(c) }, read: func(c *Config, value any) error {
+	return value{at: func(c *Config) any {
+		return into(c)
+	}, read: func(c *Config, value any) error {
 		n, err := strconv.Atoi(fmt.Sprint(value))
 		if err != nil {
 			return yamlfile.Unfit(value, "a whole number")
@@ -127,7 +155,9 @@ func number(into func(*Config) *int) value {
 
 // boolean reads true or false, also from the text of a flag or a variable.
 func boolean(into func(*Config) *bool) value {
-	return value{at: func(c *Config) any { return into(c) }, read: func(c *Config, value any) error {
+	return value{at: func(c *Config) any {
+		return into(c)
+	}, read: func(c *Config, value any) error {
 		b, err := strconv.ParseBool(fmt.Sprint(value))
 		if err != nil {
 			return yamlfile.Unfit(value, "true or false")
@@ -139,7 +169,9 @@ func boolean(into func(*Config) *bool) value {
 
 // duration reads a duration with a unit.
 func duration(into func(*Config) *time.Duration) value {
-	return value{at: func(c *Config) any { return into(c) }, read: func(c *Config, value any) error {
+	return value{at: func(c *Config) any {
+		return into(c)
+	}, read: func(c *Config, value any) error {
 		s, ok := value.(string)
 		if !ok {
 			return yamlfile.Unfit(value, "a duration with a unit, such as 30s or 1d")
@@ -155,7 +187,9 @@ func duration(into func(*Config) *time.Duration) value {
 
 // size reads a number of bytes.
 func size(into func(*Config) *policy.Size) value {
-	return value{at: func(c *Config) any { return into(c) }, read: func(c *Config, value any) error {
+	return value{at: func(c *Config) any {
+		return into(c)
+	}, read: func(c *Config, value any) error {
 		switch value.(type) {
 		case map[string]any, []any:
 			return yamlfile.Unfit(value, "a size such as 64MiB or 10GiB, or bytes")
@@ -171,7 +205,9 @@ func size(into func(*Config) *policy.Size) value {
 
 // list reads a list of texts, from a flag or a variable one text with commas.
 func list(into func(*Config) *[]string) value {
-	return value{at: func(c *Config) any { return into(c) }, read: func(c *Config, value any) error {
+	return value{at: func(c *Config) any {
+		return into(c)
+	}, read: func(c *Config, value any) error {
 		var texts []string
 		switch v := value.(type) {
 		case string:
@@ -203,7 +239,9 @@ var syncing = value{read: readSync, at: func(c *Config) any {
 
 // networks reads a list of networks in CIDR notation; an address is the network of itself alone.
 func networks(into func(*Config) *[]netip.Prefix) value {
-	return value{at: func(c *Config) any { return into(c) }, read: func(c *Config, value any) error {
+	return value{at: func(c *Config) any {
+		return into(c)
+	}, read: func(c *Config, value any) error {
 		var texts []string
 		if err := list(func(*Config) *[]string { return &texts }).read(c, value); err != nil {
 			return err
@@ -214,7 +252,8 @@ func networks(into func(*Config) *[]netip.Prefix) value {
 			if address, single := netip.ParseAddr(text); single == nil && address.Zone() == "" {
 				network, err = address.Prefix(address.BitLen())
 			}
-			if address := network.Addr(); address.Is4In6() { // what is compared with networks has lost that form
+			if address := network.Addr(); address.Is4In6() {
+				// what is compared with networks has lost that form
 				network = netip.PrefixFrom(address.Unmap(), network.Bits()-96)
 			}
 			if err != nil || !network.IsValid() {
@@ -232,7 +271,9 @@ func readSync(c *Config, value any) error {
 		c.NATS.Embedded.Sync, c.NATS.Embedded.SyncAlways = 0, true
 		return nil
 	}
-	if err := duration(func(c *Config) *time.Duration { return &c.NATS.Embedded.Sync }).read(c, value); err != nil {
+	if err := duration(func(c *Config) *time.Duration {
+		return &c.NATS.Embedded.Sync
+	}).read(c, value); err != nil {
 		return fmt.Errorf("%w, or always", err)
 	}
 	return nil

@@ -11,98 +11,115 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/internal/installation"
 	"github.com/penstock-mq/penstock/internal/yamlfile"
 	"github.com/penstock-mq/penstock/policy"
 )
 
-var (
-	prefixPattern = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,31}$`)
-	hostPattern   = regexp.MustCompile(`^(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
-	policyPattern = regexp.MustCompile(`^[a-z0-9-]{1,32}$`)
-)
+var hostPattern = regexp.MustCompile(`^(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
 
 // leastStore is the smallest store that leaves room for what processes must write to go on.
 const leastStore = 16 * policy.MiB
 
-// validate reports what is wrong with a configuration whose values could be read. Policies check themselves.
+// validate reports what is wrong with a configuration whose values could be read. Policies check
+// themselves.
 func validate(c Config) []yamlfile.Problem {
-	var problems []yamlfile.Problem
-	add := func(place, format string, args ...any) {
-		problems = append(problems, yamlfile.Problem{Place: place, Reason: fmt.Sprintf(format, args...)})
-	}
-	oneOf := func(place, value string, words ...string) {
-		if !slices.Contains(words, value) {
-			add(place, "%q: want %s", value, strings.Join(words, " or "))
-		}
-	}
-	between := func(place string, d, least, most time.Duration) {
-		if d < least || d > most {
-			add(place, "must be %s to %s, not %s", algorithms.FormatDuration(least), algorithms.FormatDuration(most),
-				algorithms.FormatDuration(d))
-		}
-	}
-	address := func(place, value string) {
-		if value != "" {
-			if reason := badAddress(value); reason != "" {
-				add(place, "%q: %s", value, reason)
-			}
-		}
-	}
-
-	address("http.listen", c.HTTP.Listen)
-	between("http.lame_duck", c.HTTP.LameDuck, 0, 5*time.Minute)
-	for _, name := range c.HTTP.Hosts {
-		if !hostPattern.MatchString(name) {
-			add("http.hosts", "%.80q: want a name such as penstock.example.com or *.example.com, without a port", name)
-		}
-	}
-	connections := func(place string, n int) {
-		if n < 1 || n > 1_000_000 {
-			add(place, "must be 1 to 1000000, not %d", n)
-		}
-	}
-	connections("http.max_connections", c.HTTP.MaxConnections)
-	connections("http.max_per_client", c.HTTP.MaxPerClient)
-	if reason := badServers(c.NATS.URL); reason != "" {
-		add("nats.url", "%s", reason)
-	}
-	if !prefixPattern.MatchString(c.NATS.Prefix) {
-		add("nats.prefix", "%q: want 1 to 32 of a-z, 0-9, - and _, beginning with a letter or digit", c.NATS.Prefix)
-	}
-	switch n := c.NATS.Replicas; {
-	case n < 1 || n > 5:
-		add("nats.replicas", "must be 1 to 5, not %d", n)
-	case n > 1 && c.NATS.URL == "":
-		add("nats.replicas", "must be 1, not %d, with the embedded server: it is a single one; give nats.url", n)
-	}
-	if c.NATS.Embedded.Dir == "" {
-		add("nats.embedded.dir", "must not be empty")
-	}
-	address("nats.embedded.listen", c.NATS.Embedded.Listen)
-	if !c.NATS.Embedded.SyncAlways {
-		between("nats.embedded.sync", c.NATS.Embedded.Sync, time.Millisecond, time.Hour)
-	}
-	if s := c.NATS.Embedded.MaxStore; s != 0 && s < leastStore {
-		add("nats.embedded.max_store", "must be at least %s, not %s", leastStore, s)
-	}
-	oneOf("state.store", c.State.Store, "memory", "redis")
-	problems = append(problems, validateRedis(c.State.Redis)...)
-	between("drain.lease", c.Drain.Lease, time.Second, 10*time.Minute)
+	var found problems
+	found.ofHTTP(c.HTTP)
+	found.ofNATS(c.NATS)
+	found.oneOf("state.store", c.State.Store, "memory", "redis")
+	found = append(found, validateRedis(c.State.Redis)...)
+	found.between("drain.lease", c.Drain.Lease, time.Second, 10*time.Minute)
 	for _, name := range c.Drain.Policies {
-		if !policyPattern.MatchString(name) {
-			add("drain.policies", "%q: want names of policies: 1 to 32 of a-z, 0-9 and -", name)
+		if !policy.IsName(name) {
+			found.add("drain.policies", "%q: want names of policies: 1 to 32 of a-z, 0-9 and -",
+				name)
 		}
 	}
-	oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
-	oneOf("log.format", c.Log.Format, "text", "json")
-	between("grace", c.Grace, 0, 24*time.Hour)
-	if !policyPattern.MatchString(c.Set) {
-		add("set", "%q: want 1 to 32 of a-z, 0-9 and -", c.Set)
+	found.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
+	found.oneOf("log.format", c.Log.Format, "text", "json")
+	found.between("grace", c.Grace, 0, 24*time.Hour)
+	if err := policy.CheckSet(c.Set); err != nil {
+		found.add("set", "%v", err)
 	}
-	return problems
+	return found
 }
 
-// badAddress says what is wrong with an address to listen on, nothing when it can be used.
+// problems are what validate has found so far.
+type problems []yamlfile.Problem
+
+func (p *problems) add(place, format string, args ...any) {
+	*p = append(*p, yamlfile.Problem{Place: place, Reason: fmt.Sprintf(format, args...)})
+}
+
+func (p *problems) oneOf(place, value string, words ...string) {
+	if !slices.Contains(words, value) {
+		p.add(place, "%q: want %s", value, strings.Join(words, " or "))
+	}
+}
+
+func (p *problems) between(place string, d, least, most time.Duration) {
+	if d < least || d > most {
+		p.add(place, "must be %s to %s, not %s", algorithms.FormatDuration(least),
+			algorithms.FormatDuration(most), algorithms.FormatDuration(d))
+	}
+}
+
+// address checks where to listen; nowhere is fine.
+func (p *problems) address(place, value string) {
+	if value != "" {
+		if reason := badAddress(value); reason != "" {
+			p.add(place, "%q: %s", value, reason)
+		}
+	}
+}
+
+func (p *problems) connections(place string, n int) {
+	if n < 1 || n > 1_000_000 {
+		p.add(place, "must be 1 to 1000000, not %d", n)
+	}
+}
+
+func (p *problems) ofHTTP(h HTTP) {
+	p.address("http.listen", h.Listen)
+	p.between("http.lame_duck", h.LameDuck, 0, 5*time.Minute)
+	for _, name := range h.Hosts {
+		if !hostPattern.MatchString(name) {
+			p.add("http.hosts",
+				"%.80q: want a name such as penstock.example.com or *.example.com, without a port",
+				name)
+		}
+	}
+	p.connections("http.max_connections", h.MaxConnections)
+	p.connections("http.max_per_client", h.MaxPerClient)
+}
+
+func (p *problems) ofNATS(n NATS) {
+	if reason := badServers(n.URL); reason != "" {
+		p.add("nats.url", "%s", reason)
+	}
+	if err := installation.CheckPrefix(n.Prefix); err != nil {
+		p.add("nats.prefix", "%v", err)
+	}
+	if n.Replicas > 1 && n.URL == "" {
+		p.add("nats.replicas", "must be 1, not %d, with the embedded server: it is a single one; "+
+			"give nats.url", n.Replicas)
+	} else if err := installation.CheckReplicas(n.Replicas); err != nil {
+		p.add("nats.replicas", "%v", err)
+	}
+	if n.Embedded.Dir == "" {
+		p.add("nats.embedded.dir", "must not be empty")
+	}
+	p.address("nats.embedded.listen", n.Embedded.Listen)
+	if !n.Embedded.SyncAlways {
+		p.between("nats.embedded.sync", n.Embedded.Sync, time.Millisecond, time.Hour)
+	}
+	if s := n.Embedded.MaxStore; s != 0 && s < leastStore {
+		p.add("nats.embedded.max_store", "must be at least %s, not %s", leastStore, s)
+	}
+}
+
+// badAddress returns what is wrong with an address to listen on, nothing if it can be used.
 func badAddress(address string) string {
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -114,7 +131,8 @@ func badAddress(address string) string {
 	return ""
 }
 
-// badServers says what is wrong with a list of NATS URLs. It quotes none of them, because they may hold passwords.
+// badServers returns what is wrong with a list of NATS URLs. It quotes none of them, because they
+// may hold passwords.
 func badServers(servers string) string {
 	if servers == "" {
 		return ""
@@ -125,8 +143,10 @@ func badServers(servers string) string {
 			server = "nats://" + server
 		}
 		u, err := url.Parse(server)
-		if err != nil || u.Hostname() == "" || !slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme) {
-			return fmt.Sprintf("server %d of the list: want nats://HOST:PORT, or tls, ws or wss", i+1)
+		if err != nil || u.Hostname() == "" ||
+			!slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme) {
+			return fmt.Sprintf("server %d of the list: want nats://HOST:PORT, or tls, ws or wss",
+				i+1)
 		}
 	}
 	return ""
@@ -136,13 +156,15 @@ func badServers(servers string) string {
 func validateRedis(r Redis) []yamlfile.Problem {
 	var problems []yamlfile.Problem
 	add := func(field, format string, args ...any) {
-		problems = append(problems, yamlfile.Problem{Place: "state.redis." + field, Reason: fmt.Sprintf(format, args...)})
+		problems = append(problems,
+			yamlfile.Problem{Place: "state.redis." + field, Reason: fmt.Sprintf(format, args...)})
 	}
 	if len(r.Addrs) == 0 {
 		add("addrs", "must not be empty")
 	}
 	for _, address := range r.Addrs {
-		if host, port, err := net.SplitHostPort(address); err != nil || host == "" || badAddress(":"+port) != "" {
+		if host, port, err := net.SplitHostPort(address); err != nil || host == "" ||
+			badAddress(":"+port) != "" {
 			add("addrs", "%q: want host:port", address)
 		}
 	}

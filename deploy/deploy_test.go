@@ -90,7 +90,8 @@ func quickstart(t *testing.T, text []byte) {
 			t.Errorf("%s has no target on this machine", p.Name)
 		}
 	}
-	for _, algorithm := range []policy.Algorithm{policy.TokenBucket, policy.LeakingBucket, policy.FixedWindow,
+	for _, algorithm := range []policy.Algorithm{policy.TokenBucket, policy.LeakingBucket,
+		policy.FixedWindow,
 		policy.SlidingLog, policy.SlidingCounter} {
 		if !slices.Contains(seen, algorithm) {
 			t.Errorf("no policy with %s", algorithm)
@@ -106,17 +107,23 @@ func production(t *testing.T, text []byte) {
 	if c.NATS.URL == "" || c.NATS.Replicas != 3 || c.Drain.Lease != 15*time.Second {
 		t.Errorf("got %+v", c)
 	}
-	// What is commented out is said to be the default: with the comment signs taken off, it must load as well, and
-	// except for what has no default say the same.
+	// What is commented out is said to be the default: with the comment signs taken off, it must
+	// load as well, and except for what has no default say the same.
 	var lines []string
 	for line := range strings.Lines(string(text)) {
 		lines = append(lines, settingLine.ReplaceAllString(strings.TrimRight(line, "\n"), "$1$2"))
 	}
 	all := load(t, []byte(strings.Join(lines, "\n")))
-	if all.HTTP.Listen != config.AdmitterListen || !slices.Equal(all.Drain.Policies, []string{"stripe"}) {
+	if all.HTTP.Listen != config.AdmitterListen ||
+		!slices.Equal(all.Drain.Policies, []string{"stripe"}) {
 		t.Errorf("http.listen or drain.policies is not among the comments: %+v", all)
 	}
 	all.HTTP, all.Drain.Policies = c.HTTP, c.Drain.Policies
+	for _, ps := range [][]policy.Policy{c.Policies, all.Policies} {
+		for i, p := range ps {
+			ps[i] = p.WithDefaults()
+		}
+	}
 	before, err := yaml.Marshal(c)
 	if err != nil {
 		t.Fatal(err)
@@ -130,7 +137,8 @@ func production(t *testing.T, text []byte) {
 	}
 }
 
-// natsServer checks that a server takes the file, and what admitters and drainers need of it. internal/chaos runs it.
+// natsServer checks that a server takes the file, and what admitters and drainers need of it.
+// internal/chaos runs it.
 func natsServer(t *testing.T, _ []byte) {
 	t.Setenv("NATS_PASSWORD", "secret")
 	o, err := server.ProcessConfigFile("nats.conf")
@@ -141,7 +149,8 @@ func natsServer(t *testing.T, _ []byte) {
 		t.Errorf("no cluster of three with JetStream: %+v", o)
 	}
 	if o.MaxPayload < admission.MaxBody+64<<10 {
-		t.Errorf("a body of %d bytes and its headers do not fit %d", admission.MaxBody, o.MaxPayload)
+		t.Errorf("a body of %d bytes and its headers do not fit %d", admission.MaxBody,
+			o.MaxPayload)
 	}
 	if len(o.Users) != 1 || o.Users[0].Account == nil {
 		t.Errorf("no user of an account: %+v", o.Users)
@@ -188,8 +197,10 @@ func unit(t *testing.T, text []byte) {
 	if c.HTTP.Listen == "" {
 		t.Error("serves no metrics")
 	}
-	if host, _, err := net.SplitHostPort(c.HTTP.Listen); err != nil || !net.ParseIP(host).IsLoopback() {
-		t.Errorf("listens at %s, where others reach an API that asks nobody who he is", c.HTTP.Listen)
+	if host, _, err := net.SplitHostPort(c.HTTP.Listen); err != nil ||
+		!net.ParseIP(host).IsLoopback() {
+		t.Errorf("listens at %s, where others reach an API that asks nobody who he is",
+			c.HTTP.Listen)
 	}
 	stop := values["[Service]TimeoutStopSec"]
 	patience, err := time.ParseDuration(stop)
@@ -256,7 +267,8 @@ func alerts(t *testing.T, text []byte) {
 			t.Errorf("incomplete: %+v", rule)
 		}
 		for _, name := range names {
-			if !strings.Contains(exposed, "\n"+name+"{") && !strings.Contains(exposed, "\n"+name+" ") {
+			if !strings.Contains(exposed, "\n"+name+"{") &&
+				!strings.Contains(exposed, "\n"+name+" ") {
 				t.Errorf("%s: no metric %s", rule.Alert, name)
 			}
 		}
@@ -272,7 +284,9 @@ func exposition(t *testing.T) string {
 	r := telemetry.NewRegistry()
 	r.Store().StoreUp(true)
 	r.Policies()
-	r.Storage().Stored(queue.Storage{Fill: queue.Fill{Used: 1, Max: 2}, Jobs: map[string]queue.Fill{"stripe": {Used: 1, Max: 2}}})
+	r.Storage().
+		Stored(queue.Storage{Fill: queue.Fill{Used: 1, Max: 2},
+			Jobs: map[string]queue.Fill{"stripe": {Used: 1, Max: 2}}})
 	admission, drain := r.Admission(), r.Drain()
 	r.QueueJobs(func(context.Context) map[string]uint64 { return map[string]uint64{"p": 1} })
 	admission.Admitted("p", "rejected")
@@ -280,12 +294,14 @@ func exposition(t *testing.T) string {
 	drain.Started("p", 0, 0)
 	drain.Ended("p", "dead")
 	drain.Policy("p", true)
-	admission.Policies(queue.PolicySet{"p": {Policy: policy.Policy{Name: "p", Algorithm: policy.LeakingBucket}}})
+	admission.Policies(policy.Entries{"p": {Policy: policy.Policy{Name: "p",
+		Rule: policy.Rule{Algorithm: policy.LeakingBucket}}}})
 	r.NATS(func() bool { return true })
 	drain.Discarded("p", 1)
 	drain.Owned("p", 1)
 	recorder := httptest.NewRecorder()
-	r.Handler(slog.New(slog.DiscardHandler)).ServeHTTP(recorder, httptest.NewRequest("GET", "/metrics", nil))
+	r.Handler(slog.New(slog.DiscardHandler)).ServeHTTP(recorder,
+		httptest.NewRequest("GET", "/metrics", nil))
 	text, err := io.ReadAll(recorder.Body)
 	if err != nil {
 		t.Fatal(err)

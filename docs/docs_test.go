@@ -1,10 +1,12 @@
-// Package docs holds the test of the documentation beside it: every command that a page shows is run, in the page's order,
-// against real processes, and must print what the page says it prints.
+// Package docs holds the test of the documentation beside it: every command that a page shows is
+// run, in the page's order, against real processes, and must print what the page says it prints.
 //
-// Of an output the words must be right, and the fields and their order; numbers and times may be others, and "…" stands for
-// anything. Ports are exchanged for free ones, and /run/secrets for a directory of the test's. `curl` and `nats` are stand-ins (tools_test.go), so that the test needs
-// neither: they know the options that the pages use, and print what the pages show of an answer. Like a reader, the test runs
-// a page's commands in one shell, and what ends in "&" in the background, until the end of its block.
+// Of an output the words must be right, and the fields and their order; numbers and times may be
+// others, and "…" stands for anything. Ports are exchanged for free ones, and /run/secrets for a
+// directory of the test's. `curl` and `nats` are stand-ins (tools_test.go), so that the test needs
+// neither: they know the options that the pages use, and print what the pages show of an answer.
+// Like a reader, the test runs a page's commands in one shell, and what ends in "&" in the
+// background, until the end of its block.
 package docs
 
 import (
@@ -26,7 +28,7 @@ import (
 )
 
 // patience is how long a command may take.
-const patience = 60 * time.Second
+const patience = 2 * time.Minute
 
 // tools are the stand-ins: this test under their names.
 var tools = map[string]func(args []string) error{"curl": curl, "nats": natsCLI}
@@ -56,7 +58,8 @@ func newReader(t *testing.T) *reader {
 	t.Helper()
 	r := &reader{t: t, dir: t.TempDir()}
 	exchange := []string{"/run/secrets", r.dir}
-	for _, port := range []string{"8080", "8081", "4222", "4223", "4224", "4225", "6222", "6223", "6224"} {
+	for _, port := range []string{"8080", "8081", "4222", "4223", "4224", "4225", "6222", "6223",
+		"6224"} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
@@ -83,7 +86,8 @@ func newReader(t *testing.T) *reader {
 	path := []string{bin, filepath.Dir(proctest.Program("admitter")), os.Getenv("PATH")}
 	shell := exec.Command("sh", "-c", "exec sh 2>&1")
 	shell.Dir = r.dir
-	shell.Env = append(os.Environ(), "PATH="+strings.Join(path, ":"), "NATS_URL="+r.here.Replace("nats://127.0.0.1:4222"))
+	shell.Env = append(os.Environ(), "PATH="+strings.Join(path, ":"),
+		"NATS_URL="+r.here.Replace("nats://127.0.0.1:4222"))
 	in, err := shell.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -122,17 +126,20 @@ func (r *reader) say(command string) string {
 	}
 }
 
-// background starts a command and waits until it says that it is ready. Its later output is in the file.
+// background starts a command and waits until it says that it is ready. Its later output is in the
+// file.
 func (r *reader) background(command string) (file string) {
 	r.t.Helper()
 	r.count++
 	file = filepath.Join(r.dir, fmt.Sprintf("output-%d", r.count))
-	r.say(fmt.Sprintf("READY=%s.ready %s >%s 2>%s.log & STARTED=\"$STARTED $!\"", file, command, file, file))
+	r.say(fmt.Sprintf("READY=%s.ready %s >%s 2>%s.log & STARTED=\"$STARTED $!\"", file, command,
+		file, file))
 	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		_, err := os.Stat(file + ".ready")
 		out, _ := os.ReadFile(file)
 		log, _ := os.ReadFile(file + ".log")
-		if err == nil || strings.HasPrefix(string(out), "ready ") && r.settled(command) || bytes.Contains(log, []byte("Server is ready")) {
+		if err == nil || strings.HasPrefix(string(out), "ready ") && r.settled(command) ||
+			bytes.Contains(log, []byte("Server is ready")) {
 			return file
 		}
 		if time.Now().After(deadline) {
@@ -141,7 +148,8 @@ func (r *reader) background(command string) (file string) {
 	}
 }
 
-// settled reports whether all partitions have an owner, as they have by the time a reader has read on.
+// settled reports whether all partitions have an owner, as they have by the time a reader has read
+// on.
 func (r *reader) settled(command string) bool {
 	if !strings.Contains(command, "--drain") {
 		return true
@@ -153,7 +161,8 @@ func (r *reader) settled(command string) bool {
 			return false
 		}
 		defer response.Body.Close()
-		return response.StatusCode == http.StatusConflict || json.NewDecoder(response.Body).Decode(answer) == nil
+		return response.StatusCode == http.StatusConflict ||
+			json.NewDecoder(response.Body).Decode(answer) == nil
 	}
 	var all struct {
 		Policies []struct{ Policy struct{ Name string } }
@@ -193,7 +202,8 @@ func (r *reader) follow(page string) {
 		for i++; i < len(lines) && lines[i] != "```"; i++ {
 		}
 		block := lines[begin:min(i, len(lines))]
-		if name, isFile := strings.CutPrefix(strings.Join(block[:min(1, len(block))], ""), "# file: "); isFile {
+		if name, isFile := strings.CutPrefix(strings.Join(block[:min(1, len(block))], ""),
+			"# file: "); isFile {
 			content := r.here.Replace(strings.Join(block, "\n") + "\n")
 			if err := os.WriteFile(filepath.Join(r.dir, name), []byte(content), 0o600); err != nil {
 				r.t.Fatal(err)
@@ -217,14 +227,16 @@ func (r *reader) block(page string, all []step) int {
 			continue
 		}
 		got := r.say(command)
-		for deadline := time.Now().Add(patience); asks(command) && !matches(s.want, got) && time.Now().Before(deadline); got = r.say(command) {
+		for deadline := time.Now().Add(patience); asks(command) && !matches(s.want, got) &&
+			time.Now().Before(deadline); got = r.say(command) {
 			time.Sleep(100 * time.Millisecond) // what the commands before have begun takes its time
 		}
 		r.compare(page, s, got)
 	}
 	for file, s := range later {
 		got := ""
-		for deadline := time.Now().Add(patience); !matches(s.want, got) && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		for deadline := time.Now().Add(patience); !matches(s.want, got) &&
+			time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 			data, err := os.ReadFile(file)
 			if err != nil {
 				r.t.Fatal(err)
@@ -238,7 +250,8 @@ func (r *reader) block(page string, all []step) int {
 
 // asks reports whether a command changes nothing.
 func asks(command string) bool {
-	return strings.HasPrefix(command, "curl ") && !strings.Contains(command, " -X ") && !strings.Contains(command, " -d ")
+	return strings.HasPrefix(command, "curl ") && !strings.Contains(command, " -X ") &&
+		!strings.Contains(command, " -d ")
 }
 
 func (r *reader) compare(page string, s step, got string) {
@@ -248,7 +261,8 @@ func (r *reader) compare(page string, s step, got string) {
 	}
 }
 
-// steps reads the commands of a block: lines that begin with "$ ", and go on while a quote is open or behind a backslash.
+// steps reads the commands of a block: lines that begin with "$ ", and go on while a quote is open
+// or behind a backslash.
 func steps(block []string, line int) (all []step) {
 	for i := 0; i < len(block); i++ {
 		command, begins := strings.CutPrefix(block[i], "$ ")
@@ -259,7 +273,8 @@ func steps(block []string, line int) (all []step) {
 			continue
 		}
 		s := step{line: line + i + 1, command: command}
-		for i+1 < len(block) && (strings.Count(s.command, "'")%2 == 1 || strings.HasSuffix(s.command, `\`)) {
+		for i+1 < len(block) &&
+			(strings.Count(s.command, "'")%2 == 1 || strings.HasSuffix(s.command, `\`)) {
 			i++
 			s.command += "\n" + block[i]
 		}
@@ -277,7 +292,8 @@ var (
 // plain is a text without blanks and with all numbers alike.
 func plain(s string) string { return number.ReplaceAllString(blank.ReplaceAllString(s, ""), "0") }
 
-// matches compares what a page shows with what was printed. Of an answer's header fields the page may leave some out.
+// matches compares what a page shows with what was printed. Of an answer's header fields the page
+// may leave some out.
 func matches(want, got string) bool {
 	wantFields, want := fields(want)
 	gotFields, got := fields(got)

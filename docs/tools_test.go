@@ -56,7 +56,8 @@ func curl(args []string) error {
 	if !strings.Contains(to, "://") {
 		to = "http://" + to
 	}
-	request, err := http.NewRequest(last(options["-X"], method), to, strings.NewReader(strings.Join(data, "&")))
+	request, err := http.NewRequest(last(options["-X"], method), to,
+		strings.NewReader(strings.Join(data, "&")))
 	if err != nil {
 		return err
 	}
@@ -90,8 +91,8 @@ func show(header map[string][]string) {
 	}
 }
 
-// natsCLI is what the pages use of https://github.com/nats-io/natscli: request, pub and sub. Where that prints the time and
-// what it does, this prints nothing.
+// natsCLI is what the pages use of https://github.com/nats-io/natscli: request, pub and sub. Where
+// that prints the time and what it does, this prints nothing.
 func natsCLI(args []string) error {
 	options, rest := arguments(args, "-s -H --header --count")
 	if len(rest) < 2 {

@@ -2,9 +2,10 @@ package policy
 
 import "fmt"
 
-// CheckChange says why a live policy cannot become another, nil when it can. The algorithm, the partitions and having
-// a queue at all belong to what is stored under the name: other partitions would tear keys apart, and jobs that still
-// wait would be left without anyone to start them. The error is an [*InvalidError]. Both policies should be valid.
+// CheckChange returns why a live policy cannot become another, nil when it can. The algorithm, the
+// partitions and having a queue at all belong to what is stored under the name: other partitions
+// would tear keys apart, and jobs that still wait would be left without anyone to start them. The
+// error is an [*InvalidError]. Both policies should be valid.
 func CheckChange(before, after Policy) error {
 	before, after = before.WithDefaults(), after.WithDefaults()
 	var problems []Problem
@@ -17,12 +18,14 @@ func CheckChange(before, after Policy) error {
 	}
 	switch {
 	case before.HasQueue() && !after.HasQueue():
-		problems = append(problems, Problem{"queue", "cannot be taken away, for jobs may wait in it: " +
-			"give the policy a new name"})
+		problems = append(problems,
+			Problem{"queue", "cannot be taken away, for jobs may wait in it: " +
+				"give the policy a new name"})
 	case before.HasQueue() && before.Partitions != after.Partitions:
 		fixed("partitions", before.Partitions, after.Partitions)
 		if before.OutflowTotal.IsZero() && after.Partitions == 1 && !after.OutflowTotal.IsZero() {
-			problems[len(problems)-1].Reason += ", for outflow_total needs a policy created with one partition"
+			problems[len(problems)-
+				1].Reason += ", for outflow_total needs a policy created with one partition"
 		}
 	}
 	return Invalid(problems)

@@ -8,10 +8,12 @@ import (
 
 const day = Duration(24 * time.Hour)
 
-// WithDefaults is the policy with everything filled in that was not given: burst 1 (leaking bucket), count all
-// (sliding log; accepted among several limits), on_store_error closed where a limit is asked and, for a policy with a queue, 64 workers, 8 partitions (1 with outflow_total), a timeout of 30s, a
-// max_age of 14d, a duplicate_window of 10m and a retry of 25 attempts, backoff 1s up to 1h, cool-downs up to 1h. The queue: false of a door policy
-// says nothing and is dropped. The original is not changed. It may be applied again, and to a policy that is not valid.
+// WithDefaults returns the policy with everything filled in that was not given: burst 1 (leaking
+// bucket), count all (sliding log; accepted among several limits), on_store_error closed where a
+// limit is asked and, for a policy with a queue, 64 workers, 8 partitions (1 with outflow_total), a
+// timeout of 30s, a max_age of 14d, a duplicate_window of 10m and a retry of 25 attempts, backoff
+// 1s up to 1h, cool-downs up to 1h. The queue: false of a door policy says nothing and is dropped.
+// The original is not changed. It may be applied again, and to a policy that is not valid.
 func (p Policy) WithDefaults() Policy {
 	switch p.Algorithm {
 	case LeakingBucket:
@@ -21,8 +23,8 @@ func (p Policy) WithDefaults() Policy {
 	}
 	if len(p.Limits) > 0 {
 		p.Limits = slices.Clone(p.Limits)
-		for i, r := range p.Limits {
-			p.Limits[i] = r.withDefaults()
+		for i, l := range p.Limits {
+			p.Limits[i] = l.withDefaults()
 		}
 		if len(p.Limits) == 1 {
 			p.Limits[0].Name = cmp.Or(p.Limits[0].Name, p.Name)

@@ -7,16 +7,17 @@ import (
 	"strings"
 )
 
-// Changes are the differences of two documents, one for each field, in the documents' order and words such as
-// "outflow 20/s → 50/s".
+// Changes are the differences of two documents, one for each field, in the documents' order and
+// words such as "outflow 20/s → 50/s".
 type Changes []string
 
 // String joins the changes to one line, for a log.
 func (c Changes) String() string { return strings.Join(c, ", ") }
 
-// Diff tells what is different in after, field by field; nothing when both are the same. A field that only one of them
-// has is "none" in the other. Policies are compared with their defaults, so it makes no difference whether
-// [Policy.WithDefaults] was applied before. Documents whose numbers no policy can have may compare as the same.
+// Diff returns what is different in after, field by field; nothing when both are the same. A field
+// that only one of them has is "none" in the other. Policies are compared with their defaults, so
+// it makes no difference whether [Policy.WithDefaults] was applied before. Documents whose numbers
+// no policy can have may compare as the same.
 func Diff[T Policy | Override](before, after T) Changes {
 	was, is := flatten(before), flatten(after)
 	var changes Changes
@@ -39,8 +40,8 @@ func Diff[T Policy | Override](before, after T) Changes {
 	return changes
 }
 
-// flatten lists the fields of a policy or an override, those inside others as in "retry.backoff" and "limits[1].key",
-// with text as it is read by people.
+// flatten lists the fields of a policy or an override, those inside others as in "retry.backoff"
+// and "limits[1].key", with text as it is read by people.
 func flatten(document any) []member {
 	if p, ok := document.(Policy); ok {
 		document = p.WithDefaults()

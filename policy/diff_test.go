@@ -15,8 +15,10 @@ func ExampleDiff() {
 		}
 		return p
 	}
-	before := read(`{"name":"stripe", "algorithm":"leaking_bucket", "outflow":"20/s", "capacity":5000, "workers":32}`)
-	after := read(`{"name":"stripe", "algorithm":"leaking_bucket", "outflow":"50/s", "capacity":5000}`)
+	before := read(
+		`{"name":"stripe", "algorithm":"leaking_bucket", "outflow":"20/s", "capacity":5000, "workers":32}`)
+	after := read(
+		`{"name":"stripe", "algorithm":"leaking_bucket", "outflow":"50/s", "capacity":5000}`)
 	fmt.Println(policy.Diff(before, after))
 	// Output:
 	// outflow 20/s → 50/s, workers 32 → 64
@@ -31,9 +33,11 @@ func TestDifferencesNameEveryFieldThatChanged(t *testing.T) {
 		{bucket(``), bucket(`,"burst":1`), ``},
 		{bucket(`,"concurrency":2`), bucket(`,"target":{"http":{"url":"http://a"}}`),
 			`target.http.url none → http://a, concurrency 2 → none`},
-		{bucket(`,"target":{"http":{"url":"http://a"}}`), bucket(`,"target":{"nats":{"subject":"b"}}`),
+		{bucket(`,"target":{"http":{"url":"http://a"}}`),
+			bucket(`,"target":{"nats":{"subject":"b"}}`),
 			`target.nats.subject none → b, target.http.url http://a → none`},
-		{bucket(`,"retry":{"max_attempts":3,"backoff":"2s"}`), bucket(`,"retry":{"max_attempts":7}`),
+		{bucket(`,"retry":{"max_attempts":3,"backoff":"2s"}`),
+			bucket(`,"retry":{"max_attempts":7}`),
 			`retry.max_attempts 3 → 7, retry.backoff 2s → 1s`},
 		{fmt.Sprintf(door, 1), fmt.Sprintf(door, 2), `limits[0].limit 1 → 2`},
 	} {

@@ -2,27 +2,28 @@ package policy
 
 import (
 	"fmt"
-	"net/http"
 	"regexp"
 	"slices"
 	"strings"
 )
 
-// Forward is what producers may forward to a target in headers: nil for whatever can be, else these names in any case.
+// Forward is what producers may forward to a target in headers: nil for whatever can be, else these
+// names in any case.
 type Forward []string
 
-// neverForwarded are headers that belong to the way of a message and not to the message: a connection's (RFC 9110, 7.6.1),
-// a proxy's, or a NATS server's.
+// neverForwarded are headers that belong to the way of a message and not to the message: a
+// connection's (RFC 9110, 7.6.1), a proxy's, or a NATS server's.
 var neverForwarded = []string{
-	"Connection", "Content-Length", "Expect", "Forwarded", "Host", "HTTP2-Settings", "Keep-Alive", "Status", "TE", "Trailer",
+	"Connection", "Content-Length", "Expect", "Forwarded", "Host", "HTTP2-Settings", "Keep-Alive",
+	"Status", "TE", "Trailer",
 	"Transfer-Encoding", "Upgrade", "Via", "X-Real-IP",
 }
 
 // neverForwardedPrefixes begin others.
 var neverForwardedPrefixes = []string{"Nats-", "Penstock-", "Proxy-", "X-Forwarded-"}
 
-// NeverForwarded reports whether no producer may forward a header of this name, in whatever case. Servers that hand fields to
-// programs as variables (CGI, WSGI) take an underscore for the hyphen.
+// NeverForwarded reports whether no producer may forward a header of this name, in whatever case.
+// Servers that hand fields to programs as variables (CGI, WSGI) take an underscore for the hyphen.
 func NeverForwarded(name string) bool {
 	name = strings.ReplaceAll(name, "_", "-")
 	return among(neverForwarded, name) ||
@@ -36,11 +37,13 @@ func (f Forward) Allows(name string) bool {
 	return (f == nil || among(f, name)) && !NeverForwarded(name)
 }
 
-// overriding are headers by which some frameworks take another method or path than that of the request.
-var overriding = []string{"X-HTTP-Method", "X-HTTP-Method-Override", "X-Method-Override", "X-Original-URL", "X-Rewrite-URL"}
+// overriding are headers by which some frameworks take another method or path than that of the
+// request.
+var overriding = []string{"X-HTTP-Method", "X-HTTP-Method-Override", "X-Method-Override",
+	"X-Original-URL", "X-Rewrite-URL"}
 
-// Forwards reports whether a producer may forward a header to the target. One that could get round the target's methods or
-// path prefix must be listed.
+// Forwards reports whether a producer may forward a header to the target. One that could get round
+// the target's methods or path prefix must be listed.
 func (t *HTTPTarget) Forwards(name string) bool {
 	narrowed := t.Methods != nil || t.PathPrefix != nil
 	if t.Forward == nil && narrowed && among(overriding, strings.ReplaceAll(name, "_", "-")) {
@@ -75,7 +78,7 @@ var (
 )
 
 // NeverMethod reports whether no job can have a method: CONNECT, which asks for a tunnel.
-func NeverMethod(method string) bool { return method == http.MethodConnect }
+func NeverMethod(method string) bool { return method == "CONNECT" }
 
 // checkProducers checks what producers may say to an HTTP target.
 func (t *HTTPTarget) checkProducers(c *checker) {
@@ -84,7 +87,8 @@ func (t *HTTPTarget) checkProducers(c *checker) {
 		c.add("target.http.methods", "must hold at least one")
 	}
 	for i, method := range t.Methods {
-		if !methodPattern.MatchString(method) || NeverMethod(method) || slices.Contains(t.Methods[:i], method) {
+		if !methodPattern.MatchString(method) || NeverMethod(method) ||
+			slices.Contains(t.Methods[:i], method) {
 			c.add("target.http.methods", "%s: want different methods such as POST", quote(method))
 		}
 	}
@@ -92,9 +96,12 @@ func (t *HTTPTarget) checkProducers(c *checker) {
 		return
 	}
 	prefix := *t.PathPrefix
-	dots := slices.ContainsFunc(strings.Split(prefix, "/"), func(s string) bool { return s == "." || s == ".." })
+	dots := slices.ContainsFunc(strings.Split(prefix, "/"), func(s string) bool {
+		return s == "." || s == ".."
+	})
 	if !prefixPattern.MatchString(prefix) || dots {
-		c.add("target.http.path_prefix", "%s: want a path such as /v1/charges, without escapes or a query", quote(prefix))
+		c.add("target.http.path_prefix",
+			"%s: want a path such as /v1/charges, without escapes or a query", quote(prefix))
 	}
 }
 
@@ -103,7 +110,7 @@ func (t *HTTPTarget) Method() string {
 	if len(t.Methods) > 0 {
 		return t.Methods[0]
 	}
-	return http.MethodPost
+	return "POST"
 }
 
 // AllowsMethod reports whether a job may have a method.
@@ -111,8 +118,8 @@ func (t *HTTPTarget) AllowsMethod(method string) bool {
 	return !NeverMethod(method) && (t.Methods == nil || slices.Contains(t.Methods, method))
 }
 
-// AllowsPath reports whether a job may have an escaped path: the prefix itself, or one below it. Paths that lead elsewhere
-// by dots are refused before.
+// AllowsPath reports whether a job may have an escaped path: the prefix itself, or one below it.
+// Paths that lead elsewhere by dots are refused before.
 func (t *HTTPTarget) AllowsPath(escaped string) bool {
 	if t.PathPrefix == nil {
 		return true
@@ -121,8 +128,9 @@ func (t *HTTPTarget) AllowsPath(escaped string) bool {
 	return escaped == prefix || strings.HasPrefix(escaped, prefix+"/")
 }
 
-// CheckPrefix says why an installation whose subjects begin with a prefix cannot have the policy: its target is one of
-// those, and not that of other policies' jobs. Valves, admitted work and dead letters are Penstock's own.
+// CheckPrefix returns why an installation whose subjects begin with a prefix cannot have the
+// policy: its target is one of those, and not that of other policies' jobs. Valves, admitted work
+// and dead letters are Penstock's own.
 func (p Policy) CheckPrefix(prefix string) []Problem {
 	if p.Target == nil || p.Target.NATS == nil {
 		return nil
@@ -134,6 +142,7 @@ func (p Policy) CheckPrefix(prefix string) []Problem {
 	if rest, ok := strings.CutPrefix(subject, prefix+".jobs."); ok && strings.Contains(rest, ".") {
 		return nil
 	}
-	return []Problem{{"target.nats.subject", fmt.Sprintf("%s: of subjects under %s only %s.jobs.POLICY.KEY can be targets",
-		quote(subject), prefix, prefix)}}
+	return []Problem{{"target.nats.subject",
+		fmt.Sprintf("%s: of subjects under %s only %s.jobs.POLICY.KEY can be targets",
+			quote(subject), prefix, prefix)}}
 }

@@ -12,13 +12,14 @@ import (
 )
 
 // ruleOf is the rule that a valid policy describes.
-func ruleOf(p policy.Rule, total algorithms.Rate) interface{ Validate() error } {
+func ruleOf(p policy.Limit, total algorithms.Rate) interface{ Validate() error } {
 	window := time.Duration(p.Window)
 	switch p.Algorithm {
 	case policy.TokenBucket:
 		return algorithms.TokenBucket{Capacity: p.Capacity, Refill: p.Refill}
 	case policy.LeakingBucket:
-		return algorithms.LeakingBucket{Capacity: p.Capacity, Outflow: cmp.Or(p.Outflow, total), Burst: p.Burst}
+		return algorithms.LeakingBucket{Capacity: p.Capacity, Outflow: cmp.Or(p.Outflow, total),
+			Burst: p.Burst}
 	case policy.FixedWindow:
 		return algorithms.FixedWindow{Limit: p.Limit, Window: window}
 	case policy.SlidingLog:
@@ -59,7 +60,7 @@ func FuzzParse(f *testing.F) {
 		if len(p.Validate()) > 0 {
 			return
 		}
-		for _, r := range p.WithDefaults().Rules() {
+		for _, r := range p.WithDefaults().AllLimits() {
 			if err := ruleOf(r, p.OutflowTotal).Validate(); err != nil {
 				t.Fatalf("%+v is valid, its rule is not: %v", p, err)
 			}

@@ -7,12 +7,13 @@ import (
 	"strings"
 )
 
-// TargetHeaders are header fields that a drainer adds to each request, by their names. They are for credentials, so
-// values are not among them: the drainer reads these from files of its own, and only for policies of the operator's file.
+// TargetHeaders are header fields that a drainer adds to each request, by their names. They are for
+// credentials, so values are not among them: the drainer reads these from files of its own, and
+// only for policies of the operator's file.
 type TargetHeaders map[string]HeaderFile
 
-// HeaderFile is where the value of a header field is: a file of the drainer's machine, without its last line break. It is
-// read again when it has changed.
+// HeaderFile is where the value of a header field is: a file of the drainer's machine, without its
+// last line break. It is read again when it has changed.
 type HeaderFile struct {
 	File string `json:"file"`
 }
@@ -30,7 +31,8 @@ func (t *TargetHeaders) UnmarshalJSON(data []byte) error {
 	return Invalid(problems)
 }
 
-// check demands names that are ours to add, and files that are found wherever the drainer was started.
+// check demands names that are ours to add, and files that are found wherever the drainer was
+// started.
 func (t TargetHeaders) check(c *checker) {
 	const field = "target.http.headers"
 	if len(t) > 16 {
@@ -44,13 +46,15 @@ func (t TargetHeaders) check(c *checker) {
 			return r <= ' ' || r >= 0x7f || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, r)
 		}):
 			c.add(field, "%s: is not a header's name", quote(name))
-		case strings.HasPrefix(lower, "penstock-"), slices.Contains([]string{"host", "content-length", "connection",
-			"transfer-encoding", "idempotency-key", "te", "trailer", "upgrade"}, lower):
+		case strings.HasPrefix(lower, "penstock-"),
+			slices.Contains([]string{"host", "content-length", "connection",
+				"transfer-encoding", "idempotency-key", "te", "trailer", "upgrade"}, lower):
 			c.add(field, "%s: is set by the drainer", quote(name))
 		case file == "":
 			c.add(fmt.Sprintf("%s.%s.file", field, name), "is required")
 		case !strings.HasPrefix(file, "/"):
-			c.add(fmt.Sprintf("%s.%s.file", field, name), "%s: want a path from the root, as in /run/secrets/token", quote(file))
+			c.add(fmt.Sprintf("%s.%s.file", field, name),
+				"%s: want a path from the root, as in /run/secrets/token", quote(file))
 		}
 	}
 }

@@ -9,7 +9,8 @@ import (
 
 func TestHeadersOfATarget(t *testing.T) {
 	const before, after = `{"name":"p","algorithm":"leaking_bucket","outflow":"1/s","capacity":1,"target":{"http":{"url":"http://a","headers":`, `}}}`
-	p, err := policy.Read([]byte(before + `{"Authorization":{"file":"/run/secrets/token"}}` + after))
+	p, err := policy.Read(
+		[]byte(before + `{"Authorization":{"file":"/run/secrets/token"}}` + after))
 	if err != nil || p.Target.HTTP.Headers["Authorization"].File != "/run/secrets/token" {
 		t.Fatalf("%+v, %v", p.Target, err)
 	}
@@ -25,7 +26,8 @@ func TestHeadersOfATarget(t *testing.T) {
 		`{"A":{"file":"/x"},"A":{"file":"/y"}}`: `target.http.headers.A: is given twice`,
 	} {
 		_, err := policy.Read([]byte(before + headers + after))
-		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
+		if err == nil || !strings.Contains(err.Error(), want) ||
+			strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v, want %s", headers, err, want)
 		}
 	}

@@ -9,12 +9,15 @@ import (
 // MaxWeight is the largest weight of an [Override].
 const MaxWeight = 1000
 
-// Override is what one key of a policy obeys instead of the policy's own numbers. What is nil stays the policy's.
+// Override is what one key of a policy follows instead of the policy's own numbers. What is nil
+// stays the policy's.
 type Override struct {
-	Outflow     *algorithms.Rate `json:"outflow,omitempty"`
-	Burst       *int64           `json:"burst,omitempty"`
-	Concurrency *int             `json:"concurrency,omitempty"` // 0: no limit, whatever the policy says
-	// Weight is the key's share of the turns under the policy's outflow_total: 1 (what keys without one have) to 1000.
+	Outflow *algorithms.Rate `json:"outflow,omitempty"`
+	Burst   *int64           `json:"burst,omitempty"`
+	// no limit, whatever the policy says
+	Concurrency *int `json:"concurrency,omitempty" zero:"meant"`
+	// Weight is the key's share of the turns under the policy's outflow_total: 1 (what keys without
+	// one have) to 1000.
 	Weight *int64 `json:"weight,omitempty"`
 	Paused bool   `json:"paused,omitempty"` // the key's jobs wait until somebody resumes it
 }
@@ -22,29 +25,25 @@ type Override struct {
 // IsZero reports whether the override changes nothing.
 func (o Override) IsZero() bool { return o == Override{} }
 
-// ParseOverride reads an override from JSON as strictly as [Parse] reads a policy. What is wrong is in an
-// [*InvalidError]. Whether it suits a policy is for [Override.Validate] to say.
+// ParseOverride reads an override from JSON as strictly as [Parse] reads a policy. What is wrong is
+// in an [*InvalidError]. Whether it suits a policy is for [Override.Validate] to say.
 func ParseOverride(data []byte) (Override, error) {
 	var o Override
-	problems := decode(data, "", fields{
-		"outflow":     optional(&o.Outflow, func(r *algorithms.Rate) any { return r }),
-		"burst":       optional(&o.Burst, func(n *int64) any { return n }),
-		"concurrency": optional(&o.Concurrency, func(n *int) any { return zeroable{n} }),
-		"weight":      optional(&o.Weight, func(n *int64) any { return n }),
-		"paused":      &o.Paused,
-	})
+	problems := decode(data, "", fieldsOf(&o))
 	if err := Invalid(problems); err != nil {
 		return Override{}, err
 	}
 	return o, nil
 }
 
-// Validate reports everything that keeps the override from being one of the policy's keys': numbers out of range, and
-// fields that would do nothing.
+// Validate reports everything that keeps the override from being one of the policy's keys': numbers
+// out of range, and fields that would do nothing.
 func (o Override) Validate(p Policy) []Problem {
 	p = p.WithDefaults()
 	if !p.HasQueue() {
-		return []Problem{{"", fmt.Sprintf("policy %s has no queue: its keys cannot be given limits of their own", p.Name)}}
+		return []Problem{{"",
+			fmt.Sprintf("policy %s has no queue: its keys cannot be given limits of their own",
+				p.Name)}}
 	}
 	var c checker
 	paced := o.Outflow != nil || !p.Outflow.IsZero()

@@ -14,7 +14,8 @@ import (
 )
 
 func ExampleParseOverride() {
-	p, err := policy.Read([]byte(`{"name":"stripe", "algorithm":"leaking_bucket", "outflow":"96/s", "capacity":500}`))
+	p, err := policy.Read(
+		[]byte(`{"name":"stripe", "algorithm":"leaking_bucket", "outflow":"96/s", "capacity":500}`))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -63,24 +64,29 @@ func TestParseOverride(t *testing.T) {
 		`{"burst":1} {"burst":1}`: "something follows the object",
 	} {
 		o, err := policy.ParseOverride([]byte(text))
-		if _, ok := errors.AsType[*policy.InvalidError](err); !ok || !strings.HasPrefix(err.Error(), want) {
+		if _, ok := errors.AsType[*policy.InvalidError](err); !ok ||
+			!strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%s says %v, want %s", text, err, want)
 		}
 		if !o.IsZero() {
 			t.Errorf("%s: an override beside the error", text)
 		}
 	}
-	if o, err := policy.ParseOverride([]byte(`{"outflow":null,"paused":null}`)); err != nil || !o.IsZero() {
+	if o, err := policy.ParseOverride([]byte(`{"outflow":null,"paused":null}`)); err != nil ||
+		!o.IsZero() {
 		t.Errorf("nulls: %+v, %v", o, err)
 	}
 }
 
 func TestOverrideValidate(t *testing.T) {
-	paced := policy.Policy{Name: "a", Algorithm: policy.LeakingBucket, Capacity: 10,
-		Outflow: algorithms.Rate{Count: 1, Per: time.Second}}
+	paced := policy.Policy{Name: "a",
+		Rule: policy.Rule{Algorithm: policy.LeakingBucket, Capacity: 10,
+			Outflow: algorithms.Rate{Count: 1, Per: time.Second}}}
 	total := paced
 	total.Outflow, total.OutflowTotal = algorithms.Rate{}, paced.Outflow
-	door := policy.Policy{Name: "b", Algorithm: policy.SlidingLog, Limit: 5, Window: policy.Duration(time.Minute),
+	door := policy.Policy{Name: "b",
+		Rule: policy.Rule{Algorithm: policy.SlidingLog, Limit: 5,
+			Window: policy.Duration(time.Minute)},
 		Queue: &policy.Queue{Capacity: 5}}
 	check := door
 	check.Queue = nil
@@ -92,24 +98,36 @@ func TestOverrideValidate(t *testing.T) {
 		override policy.Override
 		want     []string
 	}{
-		"nothing":             {paced, policy.Override{}, nil},
-		"all that paces":      {paced, policy.Override{Outflow: &slow, Burst: n(10), Concurrency: &none, Paused: true}, nil},
-		"weight":              {total, policy.Override{Weight: n(1000)}, nil},
-		"a pace under total":  {total, policy.Override{Outflow: &paced.Outflow, Burst: n(2)}, nil},
-		"door":                {door, policy.Override{Concurrency: &none, Paused: true}, nil},
-		"without a queue":     {check, policy.Override{Paused: true}, []string{"policy b has no queue"}},
-		"weight without":      {paced, policy.Override{Weight: n(2)}, []string{"weight: needs the policy's outflow_total"}},
-		"weight too large":    {total, policy.Override{Weight: n(1001)}, []string{"weight: must be 1 to 1000, not 1001"}},
-		"negative weight":     {total, policy.Override{Weight: n(-1)}, []string{"weight: must be 1 to 1000, not -1"}},
-		"burst under total":   {total, policy.Override{Burst: n(2)}, []string{"burst: needs an outflow"}},
-		"burst over capacity": {paced, policy.Override{Burst: n(11)}, []string{"burst: must be 1 to the capacity (10), not 11"}},
+		"nothing": {paced, policy.Override{}, nil},
+		"all that paces": {paced,
+			policy.Override{Outflow: &slow, Burst: n(10), Concurrency: &none, Paused: true}, nil},
+		"weight":             {total, policy.Override{Weight: n(1000)}, nil},
+		"a pace under total": {total, policy.Override{Outflow: &paced.Outflow, Burst: n(2)}, nil},
+		"door":               {door, policy.Override{Concurrency: &none, Paused: true}, nil},
+		"without a queue": {check, policy.Override{Paused: true},
+			[]string{"policy b has no queue"}},
+		"weight without": {paced, policy.Override{Weight: n(2)},
+			[]string{"weight: needs the policy's outflow_total"}},
+		"weight too large": {total, policy.Override{Weight: n(1001)},
+			[]string{"weight: must be 1 to 1000, not 1001"}},
+		"negative weight": {total, policy.Override{Weight: n(-1)},
+			[]string{"weight: must be 1 to 1000, not -1"}},
+		"burst under total": {total, policy.Override{Burst: n(2)},
+			[]string{"burst: needs an outflow"}},
+		"burst over capacity": {paced, policy.Override{Burst: n(11)},
+			[]string{"burst: must be 1 to the capacity (10), not 11"}},
 		"pace of a door": {door, policy.Override{Outflow: &slow, Burst: n(1)}, []string{
-			"outflow: belongs to leaking_bucket, not to sliding_log", "burst: belongs to leaking_bucket",
+			"outflow: belongs to leaking_bucket, not to sliding_log",
+			"burst: belongs to leaking_bucket",
 		}},
-		"rate from Go":         {paced, policy.Override{Outflow: &algorithms.Rate{}}, []string{"outflow: must be positive"}},
-		"bad rate from Go":     {paced, policy.Override{Outflow: &algorithms.Rate{Count: -1}}, []string{"outflow: -1/0s: "}},
-		"negative concurrency": {paced, policy.Override{Concurrency: &negative}, []string{"concurrency: must be 0 (no limit) to"}},
-		"huge concurrency":     {paced, policy.Override{Concurrency: &huge}, []string{"concurrency: must be 0 (no limit) to"}},
+		"rate from Go": {paced, policy.Override{Outflow: &algorithms.Rate{}},
+			[]string{"outflow: must be positive"}},
+		"bad rate from Go": {paced, policy.Override{Outflow: &algorithms.Rate{Count: -1}},
+			[]string{"outflow: -1/0s: "}},
+		"negative concurrency": {paced, policy.Override{Concurrency: &negative},
+			[]string{"concurrency: must be 0 (no limit) to"}},
+		"huge concurrency": {paced, policy.Override{Concurrency: &huge},
+			[]string{"concurrency: must be 0 (no limit) to"}},
 	} {
 		got := test.override.Validate(test.policy)
 		if len(got) != len(test.want) {
@@ -124,7 +142,8 @@ func TestOverrideValidate(t *testing.T) {
 	}
 	deep := paced
 	deep.Capacity = 1000
-	if got := (policy.Override{Outflow: &slow}).Validate(deep); len(got) != 1 || !strings.Contains(got[0].Reason, "100 years") {
+	if got := (policy.Override{Outflow: &slow}).Validate(deep); len(got) != 1 ||
+		!strings.Contains(got[0].Reason, "100 years") {
 		t.Errorf("a bucket that never empties: %q", got)
 	}
 }

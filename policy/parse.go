@@ -2,10 +2,12 @@ package policy
 
 import (
 	"bytes"
+	"encoding"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -13,10 +15,11 @@ import (
 	"github.com/penstock-mq/penstock/internal/nearest"
 )
 
-// Parse reads one policy from JSON. It is strict: unknown, misspelt and repeated fields, wrong types, durations
-// without a unit, explicit zeros where zero would silently mean the default, and anything after the object are
-// refused. All that is wrong is reported at once in an [*InvalidError]. Parse neither fills in defaults nor checks
-// ranges: see [Policy.WithDefaults] and [Policy.Validate].
+// Parse reads one policy from JSON. It is strict: unknown, misspelt and repeated fields, wrong
+// types, durations without a unit, explicit zeros where zero would silently mean the default, and
+// anything after the object are refused. All that is wrong is reported at once in an
+// [*InvalidError]. Parse neither fills in defaults nor checks ranges: see [Policy.WithDefaults] and
+// [Policy.Validate].
 func Parse(data []byte) (Policy, error) {
 	p, problems := parse(data)
 	if err := Invalid(problems); err != nil {
@@ -25,14 +28,17 @@ func Parse(data []byte) (Policy, error) {
 	return p, nil
 }
 
-// Read is [Parse], [Policy.WithDefaults] and [Policy.Validate] in one: a policy that is ready for use, or an
-// [*InvalidError] with everything that is wrong with it. A field that cannot be read is not also reported as missing.
+// Read is [Parse], [Policy.WithDefaults] and [Policy.Validate] in one: a policy that is ready for
+// use, or an [*InvalidError] with everything that is wrong with it. A field that cannot be read is
+// not also reported as missing.
 func Read(data []byte) (Policy, error) {
 	p, problems := parse(data)
 	p = p.WithDefaults()
 	unread := len(problems)
 	for _, found := range p.Validate() {
-		if !slices.ContainsFunc(problems[:unread], func(p Problem) bool { return within(found.Field, p.Field) }) {
+		if !slices.ContainsFunc(problems[:unread], func(p Problem) bool {
+			return within(found.Field, p.Field)
+		}) {
 			problems = append(problems, found)
 		}
 	}
@@ -44,81 +50,91 @@ func Read(data []byte) (Policy, error) {
 
 // within reports whether field is other or one of the fields inside it, or the other way round.
 func within(field, other string) bool {
-	return field == other || other == "" || strings.HasPrefix(field, other+".") || strings.HasPrefix(other, field+".")
+	return field == other || other == "" || strings.HasPrefix(field, other+".") ||
+		strings.HasPrefix(other, field+".")
 }
 
 // parse reads what can be read and reports the rest.
 func parse(data []byte) (Policy, []Problem) {
 	var p Policy
-	problems := decode(data, "", fields{
-		"name":           &p.Name,
-		"algorithm":      &p.Algorithm,
-		"limits":         &p.Limits,
-		"outflow":        &p.Outflow,
-		"burst":          &p.Burst,
-		"capacity":       &p.Capacity,
-		"outflow_total":  &p.OutflowTotal,
-		"refill":         &p.Refill,
-		"limit":          &p.Limit,
-		"window":         &p.Window,
-		"count":          &p.Count,
-		"queue":          &p.Queue,
-		"on_store_error": &p.OnStoreError,
-		"concurrency":    zeroable{&p.Concurrency},
-		"workers":        &p.Workers,
-		"partitions":     &p.Partitions,
-		"timeout":        &p.Timeout,
-		"max_age":        &p.MaxAge,
-
-		"duplicate_window": &p.DuplicateWindow,
-		"target": optional(&p.Target, func(t *Target) any {
-			return fields{
-				"http": optional(&t.HTTP, func(h *HTTPTarget) any {
-					return fields{"url": &h.URL, "headers": &h.Headers, "forward": &h.Forward, "methods": &h.Methods, "path_prefix": &h.PathPrefix}
-				}),
-				"nats": optional(&t.NATS, func(n *NATSTarget) any {
-					return fields{"subject": &n.Subject, "forward": &n.Forward}
-				}),
-			}
-		}),
-		"max_bytes": &p.MaxBytes,
-		"dead": fields{
-			"max_bytes": &p.Dead.MaxBytes,
-			"bodies":    &p.Dead.Bodies,
-		},
-		"retry": fields{
-			"max_attempts": &p.Retry.MaxAttempts,
-			"backoff":      &p.Retry.Backoff,
-			"max_backoff":  &p.Retry.MaxBackoff,
-			"max_cooldown": &p.Retry.MaxCooldown,
-		},
-	})
+	problems := decode(data, "", fieldsOf(&p))
 	return p, problems
 }
 
-// fields says where each field of a JSON object goes: a pointer, another fields for an object, [zeroable], or a
-// function that makes one of these when the field is given. encoding/json alone stops at the first error, does not say
-// in which field a text was bad, and takes "NAME" for "name".
+// fields says where each field of a JSON object goes: a pointer, another fields for an object,
+// [zeroable], or a function that makes one of these when the field is given. encoding/json alone
+// stops at the first error, does not say in which field a text was bad, and takes "NAME" for
+// "name".
 type fields map[string]any
 
 // zeroable marks a field in which an explicit zero means something.
 type zeroable struct{ into any }
 
-// optional allocates what a pointer points at, but only when the field is given and not null.
-func optional[T any](p **T, into func(*T) any) func() any {
-	return func() any {
-		*p = new(T)
-		return into(*p)
+// fieldsOf is where the fields of a struct go, by their names in JSON. Those tagged zero:"meant"
+// are [zeroable].
+func fieldsOf(document any) fields {
+	fs := fields{}
+	for field, value := range reflect.ValueOf(document).Elem().Fields() {
+		if field.Anonymous {
+			maps.Copy(fs, fieldsOf(value.Addr().Interface()))
+		} else if name := jsonName(field); name != "-" {
+			fs[name] = place(field, value)
+		}
 	}
+	return fs
 }
 
-// decode reads the object in data into fs and reports what it could not read, prefixing each field's name with at.
+// place is where a field goes. What a pointer points at is allocated when the field is given and
+// not null.
+func place(field reflect.StructField, value reflect.Value) any {
+	if value.Kind() == reflect.Pointer {
+		return func() any {
+			value.Set(reflect.New(value.Type().Elem()))
+			return place(field, value.Elem())
+		}
+	}
+	into := value.Addr().Interface()
+	switch into.(type) {
+	case json.Unmarshaler, encoding.TextUnmarshaler:
+		return into
+	}
+	switch {
+	case value.Kind() == reflect.Struct:
+		return fieldsOf(into)
+	case field.Tag.Get("zero") == "meant":
+		return zeroable{into}
+	}
+	return into
+}
+
+func jsonName(field reflect.StructField) string {
+	name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+	return name
+}
+
+// given returns which fields of a struct are set, by their names in JSON.
+func given(document any) map[string]bool {
+	names := map[string]bool{}
+	for field, value := range reflect.ValueOf(document).Fields() {
+		if field.Anonymous {
+			maps.Copy(names, given(value.Interface()))
+		} else {
+			names[jsonName(field)] = !value.IsZero()
+		}
+	}
+	return names
+}
+
+// decode reads the object in data into fs and reports what it could not read, prefixing each
+// field's name with at.
 func decode(data []byte, at string, fs fields) []Problem {
 	object, problems := split(data, at)
 	for _, f := range object {
 		into, known := fs[f.name]
 		if !known {
-			problems = append(problems, Problem{at + f.name, "unknown field" + nearest.Hint(f.name, slices.Sorted(maps.Keys(fs)))})
+			problems = append(problems,
+				Problem{at + f.name,
+					"unknown field" + nearest.Hint(f.name, slices.Sorted(maps.Keys(fs)))})
 			continue
 		}
 		if bytes.Equal(f.value, []byte("null")) {
@@ -138,8 +154,9 @@ func decode(data []byte, at string, fs fields) []Problem {
 		if err := json.Unmarshal(f.value, into); err != nil {
 			problems = append(problems, unreadable(at+f.name, f.value, into, err)...)
 		} else if !mayBeZero && isZero(into) {
-			problems = append(problems, Problem{at + f.name, fmt.Sprintf("must not be %s: leave it out for the default",
-				f.value)})
+			problems = append(problems,
+				Problem{at + f.name, fmt.Sprintf("must not be %s: leave it out for the default",
+					f.value)})
 		}
 	}
 	return problems
@@ -206,7 +223,8 @@ func unreadable(field string, value json.RawMessage, into any, err error) []Prob
 		var problems []Problem
 		for _, p := range invalid.Problems {
 			inner := strings.TrimSuffix("."+p.Field, ".")
-			problems = append(problems, Problem{field + strings.Replace(inner, ".[", "[", 1), p.Reason})
+			problems = append(problems,
+				Problem{field + strings.Replace(inner, ".[", "[", 1), p.Reason})
 		}
 		return problems
 	}

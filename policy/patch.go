@@ -2,9 +2,10 @@ package policy
 
 import "encoding/json"
 
-// Patch is the policy, with its defaults, after a JSON merge patch (RFC 7396): fields that the patch names get its values,
-// null is the default, and what is inside target, queue and retry is merged in the same way. It is as strict as [Parse],
-// with the patch too. Whether the result can be used is for [Policy.Validate] to say.
+// Patch returns the policy, with its defaults, after a JSON merge patch (RFC 7396): fields that the
+// patch names get its values, null is the default, and what is inside target, queue and retry is
+// merged in the same way. It is as strict as [Parse], with the patch too. Whether the result can be
+// used is for [Policy.Validate] to say.
 func (p Policy) Patch(patch []byte) (Policy, error) {
 	if _, err := Parse(patch); err != nil {
 		return Policy{}, err
@@ -12,8 +13,9 @@ func (p Policy) Patch(patch []byte) (Policy, error) {
 	return patched(p.WithDefaults(), patch, Parse)
 }
 
-// Patch is the override after a JSON merge patch (RFC 7396): fields that the patch names get its values, and null is what
-// the policy says. It is as strict as [ParseOverride]. Whether the result suits a policy is for [Override.Validate] to say.
+// Patch returns the override after a JSON merge patch (RFC 7396): fields that the patch names get
+// its values, and null is what the policy says. It is as strict as [ParseOverride]. Whether the
+// result suits a policy is for [Override.Validate] to say.
 func (o Override) Patch(patch []byte) (Override, error) {
 	if _, err := ParseOverride(patch); err != nil {
 		return Override{}, err
@@ -30,7 +32,7 @@ func patched[T any](document T, patch []byte, parse func([]byte) (T, error)) (T,
 	return parse(merge(before, patch))
 }
 
-// merge is the merge patch of two JSON values, as RFC 7396 spells it out.
+// merge returns the merge patch of two JSON values, as RFC 7396 spells it out.
 func merge(document, patch json.RawMessage) json.RawMessage {
 	var changes, members map[string]json.RawMessage
 	if json.Unmarshal(patch, &changes) != nil || changes == nil {

@@ -1,5 +1,6 @@
-// Package policy defines what a named rule is: its algorithm and numbers, its queue and its target. It is the one form
-// that configuration files, the policies' bucket in JetStream and every process share.
+// Package policy defines what a named rule is: its algorithm and numbers, its queue and its target.
+// It is the one form that configuration files, the policies' bucket in JetStream and every process
+// share.
 package policy
 
 import (
@@ -23,54 +24,70 @@ const (
 // DefaultSet is the set that the policies of a file belong to unless the file names its own.
 const DefaultSet = "default"
 
-// Duration is a time.Duration that reads and writes text with units up to days and weeks ("30s", "1d").
+// Duration is a time.Duration that reads and writes text with units up to days and weeks ("30s",
+// "1d").
 type Duration time.Duration
 
-// Policy is one named rule, or several limits under one name. Field names in JSON are those of the YAML file. A zero number means "not given"; see
-// [Policy.WithDefaults].
-type Policy struct {
-	Name      string    `json:"name"`
+// Rule is an algorithm and its numbers: those of a policy, or of one of its limits. They are read,
+// distinguished and compared by their fields here. algorithmFields says which algorithm has which,
+// checkNumbers what their ranges are, and [Limit.Share] divides them.
+type Rule struct {
 	Algorithm Algorithm `json:"algorithm,omitempty"`
 
-	// Limits stand in place of an algorithm: a request passes if all of them let it pass, and a refusal takes nothing from
-	// any.
-	Limits Rules `json:"limits,omitempty"`
-
-	// Leaking bucket. Outflow is the rate at which a bucket starts jobs, Burst how many may start together after
-	// idleness (default 1), Capacity the most jobs a bucket holds: waiting, backing off and running.
+	// Leaking bucket. Outflow is the rate at which a bucket starts jobs, Burst how many may start
+	// together after idleness (default 1), Capacity the most jobs a bucket holds: waiting, backing
+	// off and running.
 	Outflow  algorithms.Rate `json:"outflow,omitzero"`
 	Burst    int64           `json:"burst,omitempty"`
 	Capacity int64           `json:"capacity,omitempty"` // also the tokens of a token bucket
 
-	// OutflowTotal is the rate at which all buckets of a leaking bucket with a queue together start jobs, in fair turns.
-	// With it Outflow, the rate of each, may be left out. It needs one partition, which is the default then.
-	OutflowTotal algorithms.Rate `json:"outflow_total,omitzero"`
-
 	Refill algorithms.Rate `json:"refill,omitzero"`  // token bucket
 	Limit  int64           `json:"limit,omitempty"`  // fixed window, sliding log, sliding counter
 	Window Duration        `json:"window,omitempty"` // the same three
-	Count  Count           `json:"count,omitempty"`  // sliding log: what is recorded, default all
+
+	// Count is what a sliding log records: default all, accepted in one of several limits.
+	Count Count `json:"count,omitempty"`
+}
+
+// Policy is one named rule, or several limits under one name. Field names in JSON are those of the
+// YAML file. A zero number means "not given"; see [Policy.WithDefaults].
+type Policy struct {
+	Name string `json:"name"`
+	Rule
+
+	// Limits take the place of the rule: a request passes if all of them let it pass, and a refusal
+	// takes nothing from any.
+	Limits Limits `json:"limits,omitempty"`
+
+	// OutflowTotal is the rate at which all buckets of a leaking bucket with a queue together start
+	// jobs, in fair turns. With it Outflow, the rate of each, may be left out. It needs one
+	// partition, which is the default then.
+	OutflowTotal algorithms.Rate `json:"outflow_total,omitzero"`
 
 	Queue *Queue `json:"queue,omitempty"`
 
-	// OnStoreError is what requests are told while the store of the limits cannot be asked; default closed.
+	// OnStoreError is how requests are answered while the store of the limits cannot be asked;
+	// default closed.
 	OnStoreError OnStoreError `json:"on_store_error,omitempty"`
 
-	// How jobs run. Concurrency is how many jobs of one bucket run at once, 0 for no limit; Workers how many jobs of
-	// this policy run at once in one drainer (default 64).
-	Concurrency int      `json:"concurrency,omitempty"`
-	Workers     int      `json:"workers,omitempty"`
-	Partitions  int      `json:"partitions,omitempty"` // default 8, with outflow_total 1; fixed at creation
-	Timeout     Duration `json:"timeout,omitempty"`    // of one attempt, default 30s
-	MaxAge      Duration `json:"max_age,omitempty"`    // of a waiting job, default 14d
+	// How jobs run. Concurrency is how many jobs of one bucket run at once, 0 for no limit; Workers
+	// how many jobs of this policy run at once in one drainer (default 64).
+	Concurrency int `json:"concurrency,omitempty" zero:"meant"`
+	Workers     int `json:"workers,omitempty"`
+	// default 8, with outflow_total 1; fixed at creation
+	Partitions int      `json:"partitions,omitempty"`
+	Timeout    Duration `json:"timeout,omitempty"` // of one attempt, default 30s
+	MaxAge     Duration `json:"max_age,omitempty"` // of a waiting job, default 14d
 
-	// DuplicateWindow is for how long after a job was accepted another one with its Idempotency-Key, or its Nats-Msg-Id, is
-	// its repeat; default 10m, 1s to 7d. The server keeps the ids of all jobs of that time in memory, at some 150 bytes.
+	// DuplicateWindow is for how long after a job was accepted another one with its
+	// Idempotency-Key, or its Nats-Msg-Id, is its repeat; default 10m, 1s to 7d. The server keeps
+	// the ids of all jobs of that time in memory, at some 150 bytes.
 	DuplicateWindow Duration `json:"duplicate_window,omitempty"`
 
 	Target *Target `json:"target,omitempty"`
-	// MaxBytes bounds what the policy's stream holds, over all buckets: headers, bodies and some 30 bytes for each job. What
-	// does not fit is refused. Not given, it is a share of the store, where that has a known size.
+	// MaxBytes bounds what the policy's stream holds, over all buckets: headers, bodies and some 30
+	// bytes for each job. What does not fit is refused. Not given, it is a share of the store,
+	// where that has a known size.
 	MaxBytes Size  `json:"max_bytes,omitempty"`
 	Dead     Dead  `json:"dead,omitzero"`
 	Retry    Retry `json:"retry,omitzero"`
@@ -79,7 +96,8 @@ type Policy struct {
 // Count says which requests a sliding log records.
 type Count string
 
-// CountAll records refused requests too, so that a client that hammers stays out; CountAccepted only accepted ones.
+// CountAll records refused requests too, so that a client that hammers stays out; CountAccepted
+// only accepted ones.
 const (
 	CountAll      Count = "all"
 	CountAccepted Count = "accepted"
@@ -88,8 +106,8 @@ const (
 // OnStoreError is one of three ways to go on without the store.
 type OnStoreError string
 
-// Open lets every request pass. Closed refuses all of them, as an error and not as a refusal of the limit. Local decides in
-// memory, by a fair share of the limit for each live admitter.
+// Open lets every request pass. Closed refuses all of them, as an error and not as a refusal of the
+// limit. Local decides in memory, by a fair share of the limit for each live admitter.
 const (
 	Open   OnStoreError = "open"
 	Closed OnStoreError = "closed"
@@ -108,22 +126,26 @@ type Target struct {
 	NATS *NATSTarget `json:"nats,omitempty"`
 }
 
-// NATSTarget is the subject of a service that answers requests: a NATS micro service or any other responder.
+// NATSTarget is the subject of a service that answers requests: a NATS micro service or any other
+// responder.
 type NATSTarget struct {
-	Subject string  `json:"subject"`
-	Forward Forward `json:"forward,omitzero"` // headers that producers may forward; default: see [NeverForwarded]
+	Subject string `json:"subject"`
+	// headers that producers may forward; default: see [NeverForwarded]
+	Forward Forward `json:"forward,omitzero"`
 }
 
 // HTTPTarget is the base URL that an HTTP target's requests go to; a job's path is appended.
 type HTTPTarget struct {
 	URL string `json:"url"`
 
-	// Headers are added to each request, over those that jobs forward. Only policies of the operator's file have them.
+	// Headers are added to each request, over those that jobs forward. Only policies of the
+	// operator's file have them.
 	Headers TargetHeaders `json:"headers,omitempty"`
 
-	// What producers may ask of the target. Forward are the headers that they may forward (default: all but those of
-	// [NeverForwarded]), Methods the methods of jobs, of which the first is the default (default: any, POST), PathPrefix
-	// where the paths of jobs lie (default: anywhere below the URL). A job without a path goes to the URL itself.
+	// What producers may ask of the target. Forward are the headers that they may forward (default:
+	// all but those of [NeverForwarded]), Methods the methods of jobs, of which the first is the
+	// default (default: any, POST), PathPrefix where the paths of jobs lie (default: anywhere below
+	// the URL). A job without a path goes to the URL itself.
 	Forward    Forward  `json:"forward,omitzero"`
 	Methods    []string `json:"methods,omitzero"`
 	PathPrefix *string  `json:"path_prefix,omitempty"`
@@ -131,10 +153,11 @@ type HTTPTarget struct {
 
 // Dead says how many dead letters of a policy are kept.
 type Dead struct {
-	// MaxBytes bounds the letters; the oldest go when there are more. Not given, it is a share of the store, where that has
-	// a known size, and 1GiB elsewhere.
+	// MaxBytes bounds the letters; the oldest go when there are more. Not given, it is a share of
+	// the store, where that has a known size, and 1GiB elsewhere.
 	MaxBytes Size `json:"max_bytes,omitempty"`
-	// Bodies is whether a letter has its job's body, without which it cannot be replayed; default true.
+	// Bodies is whether a letter has its job's body, without which it cannot be replayed; default
+	// true.
 	Bodies *bool `json:"bodies,omitempty"`
 }
 
@@ -143,8 +166,12 @@ func (d Dead) KeepsBodies() bool { return d.Bodies == nil || *d.Bodies }
 
 // Retry says how failed attempts are repeated.
 type Retry struct {
-	MaxAttempts int      `json:"max_attempts,omitempty"` // default 25
-	Backoff     Duration `json:"backoff,omitempty"`      // before the second attempt, then doubled; default 1s. Of each wait half is certain, the rest random
-	MaxBackoff  Duration `json:"max_backoff,omitempty"`  // default 1h; with the other defaults a job is tried for 7 to 13 hours
-	MaxCooldown Duration `json:"max_cooldown,omitempty"` // longest pause a throttling target can ask for; default 1h
+	MaxAttempts int `json:"max_attempts,omitempty"` // default 25
+	// before the second attempt, then doubled; default 1s. Of each wait half is certain, the rest
+	// random
+	Backoff Duration `json:"backoff,omitempty"`
+	// default 1h; with the other defaults a job is tried for 7 to 13 hours
+	MaxBackoff Duration `json:"max_backoff,omitempty"`
+	// longest pause a throttling target can ask for; default 1h
+	MaxCooldown Duration `json:"max_cooldown,omitempty"`
 }

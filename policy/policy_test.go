@@ -14,14 +14,17 @@ import (
 )
 
 func Example() {
-	p, err := policy.Read([]byte(`{"name":"stripe", "algorithm":"leaking_bucket", "outflow":"96/s", "capacity":5000}`))
+	p, err := policy.Read(
+		[]byte(
+			`{"name":"stripe", "algorithm":"leaking_bucket", "outflow":"96/s", "capacity":5000}`))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	fmt.Println(p.Outflow, p.QueueCapacity(), p.Paced(), p.Timeout, p.Retry.MaxAttempts)
 
-	_, err = policy.Read([]byte(`{"name":"Stripe", "algorithm":"leaking_bucket", "outflow":"96", "refill":"1/s"}`))
+	_, err = policy.Read(
+		[]byte(`{"name":"Stripe", "algorithm":"leaking_bucket", "outflow":"96", "refill":"1/s"}`))
 	if invalid, ok := errors.AsType[*policy.InvalidError](err); ok {
 		for _, problem := range invalid.Problems {
 			fmt.Println(problem)
@@ -38,14 +41,15 @@ func Example() {
 // full has every field that its algorithm and queue allow.
 func full() policy.Policy {
 	return policy.Policy{
-		Name: "stripe", Algorithm: policy.LeakingBucket,
-		Outflow: algorithms.Rate{Count: 96, Per: time.Second}, Burst: 2, Capacity: 5000,
+		Name: "stripe", Rule: policy.Rule{Algorithm: policy.LeakingBucket,
+			Outflow: algorithms.Rate{Count: 96, Per: time.Second}, Burst: 2, Capacity: 5000},
 		Concurrency: 20, Workers: 32, Partitions: 4,
 		Timeout: policy.Duration(10 * time.Second), MaxAge: policy.Duration(24 * time.Hour),
 		DuplicateWindow: policy.Duration(time.Hour),
 		Target:          &policy.Target{HTTP: &policy.HTTPTarget{URL: "https://api.stripe.com"}},
 		Retry: policy.Retry{MaxAttempts: 3, Backoff: policy.Duration(2 * time.Second),
-			MaxBackoff: policy.Duration(time.Minute), MaxCooldown: policy.Duration(30 * time.Minute)},
+			MaxBackoff:  policy.Duration(time.Minute),
+			MaxCooldown: policy.Duration(30 * time.Minute)},
 		MaxBytes: 64 * policy.MiB, Dead: policy.Dead{MaxBytes: 5 * policy.MiB, Bodies: new(bool)},
 	}
 }
@@ -54,15 +58,23 @@ func TestJSONRoundTrip(t *testing.T) {
 	minute := policy.Duration(time.Minute)
 	for _, p := range []policy.Policy{
 		full(),
-		{Name: "meter", Algorithm: policy.LeakingBucket, Outflow: algorithms.Rate{Count: 3, Per: 10 * time.Second},
-			Capacity: 20, Queue: &policy.Queue{Off: true}},
-		{Name: "total", Algorithm: policy.LeakingBucket, OutflowTotal: algorithms.Rate{Count: 100, Per: time.Second},
-			Capacity: 20},
-		{Name: "token", Algorithm: policy.TokenBucket, Capacity: 2,
-			Refill: algorithms.Rate{Count: 2, Per: time.Minute}},
-		{Name: "fixed", Algorithm: policy.FixedWindow, Limit: 10, Window: policy.Duration(24 * time.Hour)},
-		{Name: "log", Algorithm: policy.SlidingLog, Limit: 5, Window: minute, Count: policy.CountAccepted},
-		{Name: "counter", Algorithm: policy.SlidingCounter, Limit: 100, Window: minute,
+		{Name: "meter",
+			Rule: policy.Rule{Algorithm: policy.LeakingBucket, Outflow: algorithms.Rate{Count: 3,
+				Per: 10 * time.Second},
+				Capacity: 20}, Queue: &policy.Queue{Off: true}},
+		{Name: "total",
+			Rule:         policy.Rule{Algorithm: policy.LeakingBucket, Capacity: 20},
+			OutflowTotal: algorithms.Rate{Count: 100, Per: time.Second}},
+		{Name: "token", Rule: policy.Rule{Algorithm: policy.TokenBucket, Capacity: 2,
+			Refill: algorithms.Rate{Count: 2, Per: time.Minute}}},
+		{Name: "fixed",
+			Rule: policy.Rule{Algorithm: policy.FixedWindow, Limit: 10,
+				Window: policy.Duration(24 * time.Hour)}},
+		{Name: "log",
+			Rule: policy.Rule{Algorithm: policy.SlidingLog, Limit: 5, Window: minute,
+				Count: policy.CountAccepted}},
+		{Name: "counter",
+			Rule:  policy.Rule{Algorithm: policy.SlidingCounter, Limit: 100, Window: minute},
 			Queue: &policy.Queue{Capacity: 1000}},
 	} {
 		for _, p := range []policy.Policy{p, p.WithDefaults()} {
@@ -89,11 +101,16 @@ func TestJSONRoundTrip(t *testing.T) {
 	}
 }
 
-// Each field of the type must be one that Parse knows: a field added to one of the two only would be refused or lost.
+// Each field of the type must be one that Parse knows: a field added to one of the two only would
+// be refused or lost.
 func TestParseKnowsEveryField(t *testing.T) {
 	var walk func(prefix, suffix string, of reflect.Type)
 	walk = func(prefix, suffix string, of reflect.Type) {
 		for field := range of.Fields() {
+			if field.Anonymous {
+				walk(prefix, suffix, field.Type)
+				continue
+			}
 			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 			of := field.Type
 			if of.Kind() == reflect.Pointer {
@@ -159,7 +176,8 @@ func TestParseRefuses(t *testing.T) {
 		p, err := policy.Parse([]byte(test.json))
 		if err == nil {
 			t.Errorf("%s is accepted", test.json)
-		} else if !strings.HasPrefix(err.Error(), test.want) && !strings.Contains(err.Error(), test.want) {
+		} else if !strings.HasPrefix(err.Error(), test.want) &&
+			!strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s\nsays   %v\nwanted %s", test.json, err, test.want)
 		}
 		if !reflect.DeepEqual(p, policy.Policy{}) {
@@ -197,8 +215,9 @@ func TestRatesRoundTrip(t *testing.T) {
 }
 
 func TestDefaults(t *testing.T) {
-	leaking := policy.Policy{Name: "a", Algorithm: policy.LeakingBucket, Capacity: 10,
-		Outflow: algorithms.Rate{Count: 1, Per: time.Second}}
+	leaking := policy.Policy{Name: "a",
+		Rule: policy.Rule{Algorithm: policy.LeakingBucket, Capacity: 10,
+			Outflow: algorithms.Rate{Count: 1, Per: time.Second}}}
 	want := leaking
 	want.Burst, want.Workers, want.Partitions = 1, 64, 8
 	want.Timeout, want.MaxAge = policy.Duration(30*time.Second), policy.Duration(14*24*time.Hour)
@@ -216,8 +235,11 @@ func TestDefaults(t *testing.T) {
 	if got := total.WithDefaults().Partitions; got != 1 {
 		t.Errorf("outflow_total has %d partitions", got)
 	}
-	log := policy.Policy{Name: "b", Algorithm: policy.SlidingLog, Queue: &policy.Queue{Off: true}}
-	want = policy.Policy{Name: "b", Algorithm: policy.SlidingLog, Count: policy.CountAll, OnStoreError: policy.Closed}
+	log := policy.Policy{Name: "b",
+		Rule: policy.Rule{Algorithm: policy.SlidingLog}, Queue: &policy.Queue{Off: true}}
+	want = policy.Policy{Name: "b",
+		Rule:         policy.Rule{Algorithm: policy.SlidingLog, Count: policy.CountAll},
+		OnStoreError: policy.Closed}
 	if got := log.WithDefaults(); !reflect.DeepEqual(got, want) {
 		t.Errorf("door policy: %+v", got)
 	}
@@ -242,10 +264,13 @@ func TestKinds(t *testing.T) {
 		{policy.TokenBucket, &policy.Queue{Off: true}, false, false, false, true, 0},
 		{policy.SlidingCounter, &policy.Queue{Capacity: 9}, true, false, false, true, 9},
 	} {
-		p := policy.Policy{Algorithm: test.algorithm, Queue: test.queue, Capacity: 7}
-		if p.HasQueue() != test.has || p.Paced() != test.paced || p.Meter() != test.meter || p.Door() != test.isDoor ||
+		p := policy.Policy{Rule: policy.Rule{Algorithm: test.algorithm, Capacity: 7},
+			Queue: test.queue}
+		if p.HasQueue() != test.has || p.Paced() != test.paced || p.Meter() != test.meter ||
+			p.Door() != test.isDoor ||
 			p.QueueCapacity() != test.capacity {
-			t.Errorf("%s with queue %+v: has %v, paced %v, meter %v, door %v, capacity %d", test.algorithm, test.queue,
+			t.Errorf("%s with queue %+v: has %v, paced %v, meter %v, door %v, capacity %d",
+				test.algorithm, test.queue,
 				p.HasQueue(), p.Paced(), p.Meter(), p.Door(), p.QueueCapacity())
 		}
 	}
@@ -258,13 +283,21 @@ func TestCheckChange(t *testing.T) {
 		want   string
 	}{
 		{"nothing", func(*policy.Policy) {}, ""},
-		{"numbers", func(p *policy.Policy) { p.Outflow.Count, p.Capacity, p.Workers, p.Target = 1, 1, 1, nil }, ""},
+		{"numbers", func(p *policy.Policy) {
+			p.Outflow.Count, p.Capacity, p.Workers, p.Target = 1, 1, 1, nil
+		}, ""},
 		{"partitions", func(p *policy.Policy) { p.Partitions = 5 },
 			"partitions: cannot change from 4 to 5: give the policy a new name"},
-		{"partitions by default", func(p *policy.Policy) { p.Partitions = 0 }, "partitions: cannot change from 4 to 8"},
-		{"algorithm", func(p *policy.Policy) { p.Algorithm, p.Queue = policy.TokenBucket, &policy.Queue{Capacity: 5} },
+		{"partitions by default", func(p *policy.Policy) {
+			p.Partitions = 0
+		}, "partitions: cannot change from 4 to 8"},
+		{"algorithm", func(p *policy.Policy) {
+			p.Algorithm, p.Queue = policy.TokenBucket, &policy.Queue{Capacity: 5}
+		},
 			"algorithm: cannot change from leaking_bucket to token_bucket"},
-		{"queue", func(p *policy.Policy) { p.Queue = &policy.Queue{Off: true} }, "queue: cannot be taken away"},
+		{"queue", func(p *policy.Policy) {
+			p.Queue = &policy.Queue{Off: true}
+		}, "queue: cannot be taken away"},
 	} {
 		before, after := full(), full()
 		test.change(&after)
@@ -282,12 +315,14 @@ func TestCheckChange(t *testing.T) {
 	total.Partitions, total.OutflowTotal = 0, algorithms.Rate{Count: 100, Per: time.Second}
 	faster := total
 	faster.OutflowTotal.Count, faster.Outflow = 200, algorithms.Rate{}
-	for _, change := range [][2]policy.Policy{{single, total}, {total, single}, {total, faster}, {faster, total}} {
+	for _, change := range [][2]policy.Policy{{single, total}, {total, single}, {total, faster},
+		{faster, total}} {
 		if err := policy.CheckChange(change[0], change[1]); err != nil {
 			t.Errorf("outflow_total cannot change with one partition: %v", err)
 		}
 	}
-	if err := policy.CheckChange(full(), total); err == nil || !strings.Contains(err.Error(), "one partition") {
+	if err := policy.CheckChange(full(), total); err == nil ||
+		!strings.Contains(err.Error(), "one partition") {
 		t.Errorf("outflow_total on four partitions: %v", err)
 	}
 	meter := full()

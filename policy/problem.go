@@ -2,8 +2,8 @@ package policy
 
 import "strings"
 
-// Problem is one thing that is wrong with a policy. Field is its place as the file spells it ("retry.backoff"), empty
-// for the policy as a whole.
+// Problem is one thing that is wrong with a policy. Field is its place as the file spells it
+// ("retry.backoff"), empty for the policy as a whole.
 type Problem struct {
 	Field  string
 	Reason string
@@ -17,7 +17,7 @@ func (p Problem) String() string {
 	return p.Field + ": " + p.Reason
 }
 
-// InvalidError says everything that is wrong with a policy, or with a change of one.
+// InvalidError holds everything that is wrong with a policy, or with a change of one.
 type InvalidError struct{ Problems []Problem }
 
 // Error lists the problems in one line.
@@ -29,7 +29,7 @@ func (e *InvalidError) Error() string {
 	return strings.Join(texts, "; ")
 }
 
-// Invalid makes an [*InvalidError] of what [Policy.Validate] found: nil when there are no problems.
+// Invalid returns an [*InvalidError] of what [Policy.Validate] found; nil if there are no problems.
 func Invalid(problems []Problem) error {
 	if len(problems) == 0 {
 		return nil

@@ -7,7 +7,7 @@ import (
 	"fmt"
 )
 
-// errQueueForm is what UnmarshalJSON says of anything but its two forms.
+// errQueueForm is the error of UnmarshalJSON for anything but its two forms.
 var errQueueForm = errors.New("want false or {capacity: N}")
 
 // MarshalJSON implements [json.Marshaler]: false when the queue is off, otherwise {"capacity": N}.
@@ -20,8 +20,8 @@ func (q Queue) MarshalJSON() ([]byte, error) {
 	}{q.Capacity})
 }
 
-// UnmarshalJSON implements [json.Unmarshaler] and reads what MarshalJSON writes, strictly: true, a number and unknown
-// fields are refused.
+// UnmarshalJSON implements [json.Unmarshaler] and reads what MarshalJSON writes, strictly: true, a
+// number and unknown fields are refused.
 func (q *Queue) UnmarshalJSON(data []byte) error {
 	data = bytes.TrimSpace(data)
 	switch {
@@ -41,8 +41,8 @@ func (q *Queue) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// HasQueue reports whether jobs of the policy wait in a stream: a leaking bucket unless it says queue: false, any other
-// policy only if it says queue: {capacity: N}.
+// HasQueue reports whether jobs of the policy wait in a stream: a leaking bucket unless it says
+// queue: false, any other policy only if it says queue: {capacity: N}.
 func (p Policy) HasQueue() bool {
 	if p.Algorithm == LeakingBucket {
 		return p.Queue == nil || !p.Queue.Off
@@ -53,13 +53,16 @@ func (p Policy) HasQueue() bool {
 // Paced reports whether jobs start at the policy's outflow: a leaking bucket with a queue.
 func (p Policy) Paced() bool { return p.Algorithm == LeakingBucket && p.HasQueue() }
 
-// Meter reports whether the policy is a leaking bucket without a queue, which answers checks with a delay.
+// Meter reports whether the policy is a leaking bucket without a queue, which answers checks with a
+// delay.
 func (p Policy) Meter() bool { return p.Algorithm == LeakingBucket && !p.HasQueue() }
 
-// Door reports whether the policy decides at the door: every algorithm but the leaking bucket, and limits.
+// Door reports whether the policy decides at the door: every algorithm but the leaking bucket, and
+// limits.
 func (p Policy) Door() bool { return p.Algorithm != LeakingBucket }
 
-// QueueCapacity is the most accepted jobs that one bucket's queue holds, 0 when the policy has no queue.
+// QueueCapacity returns the most accepted jobs that one bucket's queue holds, 0 when the policy has
+// no queue.
 func (p Policy) QueueCapacity() int64 {
 	switch {
 	case !p.HasQueue():

@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// Size is a number of bytes that reads and writes text with binary units ("64MiB", "10GiB"). 0 means "not given".
+// Size is a number of bytes that reads and writes text with binary units ("64MiB", "10GiB"). 0
+// means "not given".
 type Size int64
 
 // Units of a [Size].
@@ -25,8 +26,9 @@ var sizeUnits = []struct {
 	bytes Size
 }{{"TiB", TiB}, {"GiB", GiB}, {"MiB", MiB}, {"KiB", KiB}, {"", 1}}
 
-// ParseSize reads a whole number of bytes, with or without one of the units KiB, MiB, GiB and TiB. It reads nothing else:
-// no sign, no fraction, no MB, which means a million bytes to some and 1,048,576 to others.
+// ParseSize reads a whole number of bytes, with or without one of the units KiB, MiB, GiB and TiB.
+// It reads nothing else: no sign, no fraction, no MB, which means a million bytes to some and
+// 1,048,576 to others.
 func ParseSize(text string) (Size, error) {
 	for _, unit := range sizeUnits {
 		number, found := strings.CutSuffix(text, unit.name)
@@ -45,7 +47,7 @@ func ParseSize(text string) (Size, error) {
 	return 0, fmt.Errorf("%s: want a size such as 64MiB or 10GiB, or bytes", quote(text))
 }
 
-// String is the text that [ParseSize] reads, in the largest unit that leaves a whole number.
+// String returns the text that [ParseSize] reads, in the largest unit that leaves a whole number.
 func (s Size) String() string {
 	for _, unit := range sizeUnits {
 		if s%unit.bytes == 0 && s != 0 {
@@ -58,7 +60,8 @@ func (s Size) String() string {
 // MarshalText implements [encoding.TextMarshaler].
 func (s Size) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalJSON implements [json.Unmarshaler]: text for [ParseSize], or a bare number, which is bytes.
+// UnmarshalJSON implements [json.Unmarshaler]: text for [ParseSize], or a bare number, which is
+// bytes.
 func (s *Size) UnmarshalJSON(data []byte) error {
 	text := string(bytes.TrimSpace(data))
 	if unquoted, err := strconv.Unquote(text); err == nil {

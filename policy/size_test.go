@@ -22,11 +22,13 @@ func TestSize(t *testing.T) {
 		`"8388607TiB"`: {8388607 * policy.TiB, "8388607TiB"},
 	} {
 		var got policy.Size
-		if err := json.Unmarshal([]byte(text), &got); err != nil || got != want.size || got.String() != want.text {
+		if err := json.Unmarshal([]byte(text), &got); err != nil || got != want.size ||
+			got.String() != want.text {
 			t.Errorf("%s: read as %d, written as %s, %v", text, got, got, err)
 		}
 	}
-	for _, text := range []string{`""`, `"MiB"`, `"64MB"`, `"64 MiB"`, `"-1"`, `-1`, `1.5`, `"1.5GiB"`, `1e6`, `true`, `[1]`,
+	for _, text := range []string{`""`, `"MiB"`, `"64MB"`, `"64 MiB"`, `"-1"`, `-1`, `1.5`,
+		`"1.5GiB"`, `1e6`, `true`, `[1]`,
 		`"8388608TiB"`, `"9223372036854775808"`, `"0x10"`} {
 		var got policy.Size
 		if err := json.Unmarshal([]byte(text), &got); err == nil {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/url"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -16,7 +17,8 @@ import (
 
 // The largest values that Validate accepts. Every duration lies between a millisecond and 366 days.
 const (
-	MaxCapacity    = 1_000_000     // of a queue, and the tokens of a token bucket; a stream holds no more
+	// of a queue, and the tokens of a token bucket; a stream holds no more
+	MaxCapacity    = 1_000_000
 	MaxLimit       = 1_000_000_000 // of a fixed window and a sliding counter
 	MaxLogLimit    = algorithms.MaxLogLimit
 	MaxConcurrency = MaxCapacity
@@ -26,14 +28,16 @@ const (
 	MaxBytes       = 1024 * TiB // of max_bytes; the least is [MinBytes]
 )
 
-// MinBytes is the least that a policy's jobs, or its dead letters, may be bounded by: the largest job fits in.
+// MinBytes is the least that a policy's jobs, or its dead letters, may be bounded by: the largest
+// job fits in.
 const MinBytes = 2 * MiB
 
 const (
 	shortest = Duration(time.Millisecond)
 	longest  = 366 * day
 
-	// longestDrain bounds how long a full bucket may take to empty or refill, so that every wait fits a time.Duration.
+	// longestDrain bounds how long a full bucket may take to empty or refill, so that every wait
+	// fits a time.Duration.
 	longestDrain = 100 * 365 * day
 )
 
@@ -42,26 +46,53 @@ var namePattern = regexp.MustCompile(`^[a-z0-9-]{1,32}$`)
 // IsName reports whether a policy can have this name: 1 to 32 of a-z, 0-9 and -, but not dead.
 func IsName(name string) bool { return namePattern.MatchString(name) && name != reservedName }
 
+// CheckSet refuses what a set of policies cannot be called.
+func CheckSet(name string) error {
+	if !namePattern.MatchString(name) {
+		return fmt.Errorf("%s: %s", quote(name), nameForm)
+	}
+	return nil
+}
+
+// nameForm describes the names of policies, of their limits and of sets, in messages.
+const nameForm = "want 1 to 32 of a-z, 0-9 and -"
+
 // reservedName would make PENSTOCK_dead of a policy's stream, beside PENSTOCK_DEAD.
 const reservedName = "dead"
 
 // runFields are the fields that say how queued jobs run.
-var runFields = []string{"concurrency", "workers", "partitions", "timeout", "max_age", "duplicate_window", "target", "retry", "max_bytes", "dead"}
+var runFields = []string{"concurrency", "workers", "partitions", "timeout", "max_age",
+	"duplicate_window", "target", "retry", "max_bytes", "dead"}
 
-// algorithmFields says which fields each algorithm demands and which it may have, besides those of its queue.
+// algorithmFields says which fields each algorithm demands and which it may have, besides those of
+// its queue.
 var algorithmFields = map[Algorithm]struct{ demands, allows []string }{
-	TokenBucket:    {demands: []string{"capacity", "refill"}},
-	LeakingBucket:  {demands: []string{"outflow", "capacity"}, allows: []string{"outflow_total", "burst"}},
+	TokenBucket: {demands: []string{"capacity", "refill"}},
+	LeakingBucket: {demands: []string{"outflow", "capacity"},
+		allows: []string{"outflow_total", "burst"}},
 	FixedWindow:    {demands: []string{"limit", "window"}},
 	SlidingLog:     {demands: []string{"limit", "window"}, allows: []string{"count"}},
 	SlidingCounter: {demands: []string{"limit", "window"}},
 }
 
-// algorithmOrder is the order in which messages list the algorithms.
-var algorithmOrder = []Algorithm{TokenBucket, LeakingBucket, FixedWindow, SlidingLog, SlidingCounter}
+// algorithmNumbers are the numbers of all algorithms, in the order in which problems are reported.
+var algorithmNumbers = func() (names []string) {
+	for field := range reflect.TypeFor[Rule]().Fields() {
+		names = append(names, jsonName(field))
+		if field.Name == "Outflow" {
+			names = append(names, "outflow_total")
+		}
+	}
+	return names[1:] // what is first is the algorithm
+}()
 
-// Validate reports everything that is wrong with the policy, nothing when it can be used. What was not given counts as
-// its default, so it makes no difference whether [Policy.WithDefaults] was applied before.
+// algorithmOrder is the order in which messages list the algorithms.
+var algorithmOrder = []Algorithm{TokenBucket, LeakingBucket, FixedWindow, SlidingLog,
+	SlidingCounter}
+
+// Validate reports everything that is wrong with the policy, nothing when it can be used. What was
+// not given counts as its default, so it makes no difference whether [Policy.WithDefaults] was
+// applied before.
 func (p Policy) Validate() []Problem {
 	p = p.WithDefaults()
 	var c checker
@@ -69,9 +100,10 @@ func (p Policy) Validate() []Problem {
 	case p.Name == "":
 		c.add("name", "is required")
 	case !namePattern.MatchString(p.Name):
-		c.add("name", "%s: want 1 to 32 of a-z, 0-9 and -", quote(p.Name))
+		c.add("name", "%s: %s", quote(p.Name), nameForm)
 	case p.Name == reservedName:
-		c.add("name", "%s: is taken: where files know no case, its stream would be that of the dead letters",
+		c.add("name",
+			"%s: is taken: where files know no case, its stream would be that of the dead letters",
 			quote(p.Name))
 	}
 	known := true
@@ -86,14 +118,16 @@ func (p Policy) Validate() []Problem {
 	return c.problems
 }
 
-// checkAlgorithm checks that there is an algorithm and that the fields are its own. It reports whether it is known.
+// checkAlgorithm checks that there is an algorithm and that the fields are its own. It reports
+// whether it is known.
 func (p Policy) checkAlgorithm(c *checker) bool {
 	known, ok := algorithmFields[p.Algorithm]
 	switch {
 	case p.Algorithm == "":
 		return c.add("algorithm", "is required: %s", algorithmList(algorithmOrder))
 	case !ok:
-		return c.add("algorithm", "%s: want %s", quote(string(p.Algorithm)), algorithmList(algorithmOrder))
+		return c.add("algorithm", "%s: want %s", quote(string(p.Algorithm)),
+			algorithmList(algorithmOrder))
 	}
 	p.checkFields(c, known.demands, known.allows)
 	return true
@@ -104,19 +138,19 @@ func (p Policy) checkStoreError(c *checker) {
 	case "":
 	case Open, Closed, Local:
 		if p.Paced() {
-			c.add("on_store_error", "belongs to policies that ask a limit, not to those whose queue alone decides")
+			c.add("on_store_error",
+				"belongs to policies that ask a limit, not to those whose queue alone decides")
 		}
 	default:
-		c.add("on_store_error", "%s: want %s, %s or %s", quote(string(p.OnStoreError)), Open, Closed, Local)
+		c.add("on_store_error", "%s: want %s, %s or %s", quote(string(p.OnStoreError)), Open,
+			Closed, Local)
 	}
 }
 
 // checkFields holds the policy to the fields of its algorithm.
 func (p Policy) checkFields(c *checker, demands, allows []string) {
-	given := p.given()
-	for _, field := range []string{
-		"outflow", "outflow_total", "burst", "capacity", "refill", "limit", "window", "count",
-	} {
+	given := given(p)
+	for _, field := range algorithmNumbers {
 		if slices.Contains(demands, field) {
 			if !given[field] && !(field == "outflow" && given["outflow_total"]) {
 				c.add(field, "is required by %s", p.Algorithm)
@@ -124,32 +158,6 @@ func (p Policy) checkFields(c *checker, demands, allows []string) {
 		} else if given[field] && !slices.Contains(allows, field) {
 			c.add(field, "belongs to %s, not to %s", owners(field), p.Algorithm)
 		}
-	}
-}
-
-// given says which fields of the algorithm and of the way jobs run are set.
-func (p Policy) given() map[string]bool {
-	return map[string]bool{
-		"algorithm":     p.Algorithm != "",
-		"outflow":       !p.Outflow.IsZero(),
-		"outflow_total": !p.OutflowTotal.IsZero(),
-		"burst":         p.Burst != 0,
-		"capacity":      p.Capacity != 0,
-		"refill":        !p.Refill.IsZero(),
-		"limit":         p.Limit != 0,
-		"window":        p.Window != 0,
-		"count":         p.Count != "",
-		"concurrency":   p.Concurrency != 0,
-		"workers":       p.Workers != 0,
-		"partitions":    p.Partitions != 0,
-		"timeout":       p.Timeout != 0,
-		"max_age":       p.MaxAge != 0,
-
-		"duplicate_window": p.DuplicateWindow != 0,
-		"target":           p.Target != nil,
-		"retry":            p.Retry != Retry{},
-		"max_bytes":        p.MaxBytes != 0,
-		"dead":             p.Dead != Dead{},
 	}
 }
 
@@ -175,7 +183,8 @@ func (p Policy) checkNumbers(c *checker) {
 	c.rate("outflow_total", p.OutflowTotal)
 	c.rate("refill", p.Refill)
 	within := c.number("capacity", p.Capacity, MaxCapacity)
-	if c.number("burst", p.Burst, MaxCapacity) && within && p.Burst > p.Capacity && p.Capacity != 0 {
+	if c.number("burst", p.Burst, MaxCapacity) && within && p.Burst > p.Capacity &&
+		p.Capacity != 0 {
 		c.add("burst", "must be at most the capacity (%d), not %d", p.Capacity, p.Burst)
 	}
 	most := int64(MaxLimit)
@@ -207,7 +216,8 @@ func (p Policy) checkNumbers(c *checker) {
 	first := c.duration("retry.backoff", p.Retry.Backoff)
 	last := c.duration("retry.max_backoff", p.Retry.MaxBackoff)
 	if first && last && p.Retry.MaxBackoff != 0 && p.Retry.Backoff > p.Retry.MaxBackoff {
-		c.add("retry.backoff", "must be at most max_backoff (%s), not %s", p.Retry.MaxBackoff, p.Retry.Backoff)
+		c.add("retry.backoff", "must be at most max_backoff (%s), not %s", p.Retry.MaxBackoff,
+			p.Retry.Backoff)
 	}
 	c.duration("retry.max_cooldown", p.Retry.MaxCooldown)
 	c.size("max_bytes", p.MaxBytes)
@@ -224,7 +234,8 @@ func (p Policy) checkQueue(c *checker, algorithmKnown bool) {
 		return
 	case p.Queue == nil || p.Queue.Off:
 	case p.Algorithm == LeakingBucket:
-		c.add("queue", "a leaking bucket's queue holds its capacity; give false for a meter, or leave it out")
+		c.add("queue",
+			"a leaking bucket's queue holds its capacity; give false for a meter, or leave it out")
 	case p.Queue.Capacity == 0:
 		c.add("queue.capacity", "is required: 1 to %d", MaxCapacity)
 	default:
@@ -237,7 +248,7 @@ func (p Policy) checkQueue(c *checker, algorithmKnown bool) {
 	if p.Algorithm == LeakingBucket && !p.OutflowTotal.IsZero() {
 		c.add("outflow_total", "belongs to policies with a queue")
 	}
-	given := p.given()
+	given := given(p)
 	for _, field := range runFields {
 		if given[field] {
 			c.add(field, "belongs to policies with a queue")
@@ -245,7 +256,8 @@ func (p Policy) checkQueue(c *checker, algorithmKnown bool) {
 	}
 }
 
-// checkTotal checks what a rate of all buckets together asks of the rest: one valve must see them all.
+// checkTotal checks what a rate of all buckets together asks of the rest: one valve must see them
+// all.
 func (p Policy) checkTotal(c *checker) {
 	if p.Algorithm != LeakingBucket || p.OutflowTotal.IsZero() {
 		return
@@ -275,11 +287,12 @@ func (p Policy) checkTarget(c *checker) {
 	}
 }
 
-// mostSubject is the largest length of a NATS target's subject: servers take a line of at most 4 KiB for all of a message
-// but its headers and payload.
+// mostSubject is the largest length of a NATS target's subject: servers take a line of at most 4
+// KiB for all of a message but its headers and payload.
 const mostSubject = 1024
 
-// check demands a subject that a message can be published to. Those that begin with $ command the server itself.
+// check demands a subject that a message can be published to. Those that begin with $ command the
+// server itself.
 func (t *NATSTarget) check(c *checker) {
 	const field = "target.nats.subject"
 	bad := func(r rune) bool { return r <= ' ' || r == 0x7f || r == utf8.RuneError }
@@ -295,15 +308,16 @@ func (t *NATSTarget) check(c *checker) {
 	default:
 		for token := range strings.SplitSeq(subject, ".") {
 			if token == "" || token == "*" || token == ">" {
-				c.add(field, "%s: want tokens separated by single dots, none of them * or >", quote(subject))
+				c.add(field, "%s: want tokens separated by single dots, none of them * or >",
+					quote(subject))
 				return
 			}
 		}
 	}
 }
 
-// check checks the base URL. It is stored where every process can read it, hence no password in it; and paths are
-// appended to it, hence no query.
+// check checks the base URL. It is stored where every process can read it, hence no password in it;
+// and paths are appended to it, hence no query.
 func (t *HTTPTarget) check(c *checker) {
 	const field = "target.http.url"
 	text := t.URL
@@ -329,11 +343,13 @@ func (t *HTTPTarget) check(c *checker) {
 	case err != nil || port == 0:
 		c.add(field, "%s: the port must be 1 to 65535", quote(text))
 	case u.RawQuery != "" || u.ForceQuery || strings.Contains(text, "#"):
-		c.add(field, "%s: must not have a query or a fragment, since a job's path is appended", quote(text))
+		c.add(field, "%s: must not have a query or a fragment, since a job's path is appended",
+			quote(text))
 	}
 }
 
-// checker collects problems. Its checks pass over what was not given and report whether the value is good.
+// checker collects problems. Its checks pass over what was not given and report whether the value
+// is good.
 type checker struct {
 	at       string // goes before each field
 	problems []Problem

@@ -23,12 +23,15 @@ func TestValidate(t *testing.T) {
 		return leaking(func(p P) { p.Target = &policy.Target{HTTP: &policy.HTTPTarget{URL: url}} })
 	}
 	door := func(change func(P)) policy.Policy {
-		p := policy.Policy{Name: "door", Algorithm: policy.SlidingCounter, Limit: 10, Window: minute}
+		p := policy.Policy{Name: "door",
+			Rule: policy.Rule{Algorithm: policy.SlidingCounter, Limit: 10, Window: minute}}
 		change(&p)
 		return p
 	}
 	requesting := func(subject string) policy.Policy {
-		return leaking(func(p P) { p.Target = &policy.Target{NATS: &policy.NATSTarget{Subject: subject}} })
+		return leaking(func(p P) {
+			p.Target = &policy.Target{NATS: &policy.NATSTarget{Subject: subject}}
+		})
 	}
 	const url = "target.http.url: "
 	const subject = "target.nats.subject: "
@@ -45,24 +48,32 @@ func TestValidate(t *testing.T) {
 		"name with a newline": {leaking(func(p P) { p.Name = "a\n" }), []string{
 			`name: "a\n": want 1 to 32`,
 		}},
-		"the name of the dead letters' stream": {leaking(func(p P) { p.Name = "dead" }), []string{`name: "dead": is taken`}},
-		"longest name":                         {leaking(func(p P) { p.Name = strings.Repeat("-", 32) }), nil},
+		"the name of the dead letters' stream": {leaking(func(p P) { p.Name = "dead" }),
+			[]string{`name: "dead": is taken`}},
+		"longest name": {leaking(func(p P) {
+			p.Name = strings.Repeat("-", 32)
+		}), nil},
 		"unknown algorithm": {leaking(func(p P) { p.Algorithm = "leaky" }), []string{
 			`algorithm: "leaky": want token`,
 		}},
-		"leaking demands": {policy.Policy{Name: "a", Algorithm: policy.LeakingBucket}, []string{
+		"leaking demands": {policy.Policy{Name: "a",
+			Rule: policy.Rule{Algorithm: policy.LeakingBucket}}, []string{
 			"outflow: is required", "capacity: is required",
 		}},
-		"token demands": {policy.Policy{Name: "a", Algorithm: policy.TokenBucket}, []string{
+		"token demands": {policy.Policy{Name: "a",
+			Rule: policy.Rule{Algorithm: policy.TokenBucket}}, []string{
 			"capacity: is required", "refill: is required",
 		}},
-		"fixed demands": {policy.Policy{Name: "a", Algorithm: policy.FixedWindow}, []string{
+		"fixed demands": {policy.Policy{Name: "a",
+			Rule: policy.Rule{Algorithm: policy.FixedWindow}}, []string{
 			"limit: is required", "window: is required",
 		}},
-		"log demands": {policy.Policy{Name: "a", Algorithm: policy.SlidingLog}, []string{
+		"log demands": {policy.Policy{Name: "a",
+			Rule: policy.Rule{Algorithm: policy.SlidingLog}}, []string{
 			"limit: is required", "window: is required",
 		}},
-		"counter demands": {policy.Policy{Name: "a", Algorithm: policy.SlidingCounter}, []string{
+		"counter demands": {policy.Policy{Name: "a",
+			Rule: policy.Rule{Algorithm: policy.SlidingCounter}}, []string{
 			"limit: is required", "window: is required",
 		}},
 		"fields of others": {leaking(func(p P) {
@@ -82,9 +93,11 @@ func TestValidate(t *testing.T) {
 			"workers: must be 1 to 10000, not -2", "partitions: must be 1 to 256, not -4",
 		}},
 		"huge numbers": {leaking(func(p P) {
-			p.Capacity, p.Burst, p.Workers, p.Partitions = math.MaxInt64, math.MaxInt64, math.MaxInt, 257
+			p.Capacity, p.Burst, p.Workers, p.Partitions = math.MaxInt64, math.MaxInt64,
+				math.MaxInt, 257
 		}), []string{
-			"capacity: must be 1 to 1000000", "burst: must be 1 to 1000000", "workers: must be 1 to 10000",
+			"capacity: must be 1 to 1000000", "burst: must be 1 to 1000000",
+			"workers: must be 1 to 10000",
 			"partitions: must be 1 to 256",
 		}},
 		"most of everything": {leaking(func(p P) {
@@ -93,7 +106,9 @@ func TestValidate(t *testing.T) {
 		"burst above capacity": {leaking(func(p P) { p.Capacity, p.Burst = 5, 6 }), []string{
 			"burst: must be at most the capacity (5), not 6",
 		}},
-		"rate from Go": {leaking(func(p P) { p.Outflow = algorithms.Rate{Count: -5, Per: time.Second} }), []string{
+		"rate from Go": {leaking(func(p P) {
+			p.Outflow = algorithms.Rate{Count: -5, Per: time.Second}
+		}), []string{
 			"outflow: -5/1s: the rate must be positive",
 		}},
 		"slow and deep": {leaking(func(p P) {
@@ -102,49 +117,73 @@ func TestValidate(t *testing.T) {
 		"total alone": {leaking(func(p P) {
 			p.Outflow, p.Burst, p.OutflowTotal, p.Partitions = algorithms.Rate{}, 0, perSecond, 0
 		}), nil},
-		"total and outflow": {leaking(func(p P) { p.OutflowTotal, p.Partitions = perSecond, 1 }), nil},
-		"total on many partitions": {leaking(func(p P) { p.OutflowTotal, p.Partitions = perSecond, 2 }), []string{
+		"total and outflow": {leaking(func(p P) { p.OutflowTotal, p.Partitions = perSecond, 1 }),
+			nil},
+		"total on many partitions": {leaking(func(p P) {
+			p.OutflowTotal, p.Partitions = perSecond, 2
+		}), []string{
 			"partitions: must be 1 with outflow_total, not 2",
 		}},
 		"total and a burst of nobody": {leaking(func(p P) {
 			p.Outflow, p.Burst, p.OutflowTotal, p.Partitions = algorithms.Rate{}, 2, perSecond, 1
 		}), []string{"burst: needs an outflow"}},
-		"total from Go": {leaking(func(p P) { p.OutflowTotal, p.Partitions = algorithms.Rate{Count: 1}, 1 }), []string{
+		"total from Go": {leaking(func(p P) {
+			p.OutflowTotal, p.Partitions = algorithms.Rate{Count: 1}, 1
+		}), []string{
 			"outflow_total: 1/0s: ",
 		}},
 		"slow total": {leaking(func(p P) {
-			p.OutflowTotal, p.Partitions, p.Capacity = algorithms.Rate{Count: 1, Per: 7 * 24 * time.Hour}, 1, 1e6
+			p.OutflowTotal, p.Partitions, p.Capacity = algorithms.Rate{Count: 1,
+				Per: 7 * 24 * time.Hour}, 1, 1e6
 		}), []string{"outflow_total: 1/w: a full bucket of 1000000"}},
-		"total of a meter": {policy.Policy{Name: "m", Algorithm: policy.LeakingBucket, Outflow: perSecond,
-			OutflowTotal: perSecond, Capacity: 5, Queue: &policy.Queue{Off: true}}, []string{
+		"total of a meter": {policy.Policy{Name: "m",
+			Rule: policy.Rule{Algorithm: policy.LeakingBucket, Outflow: perSecond,
+				Capacity: 5},
+			OutflowTotal: perSecond, Queue: &policy.Queue{Off: true}}, []string{
 			"outflow_total: belongs to policies with a queue",
 		}},
-		"total at a door": {door(func(p P) { p.OutflowTotal, p.Queue = perSecond, &policy.Queue{Capacity: 5} }), []string{
+		"total at a door": {door(func(p P) {
+			p.OutflowTotal, p.Queue = perSecond, &policy.Queue{Capacity: 5}
+		}), []string{
 			"outflow_total: belongs to leaking_bucket, not to sliding_counter",
 		}},
-		"durations": {leaking(func(p P) { p.Timeout, p.MaxAge, p.Retry.MaxCooldown = -1, math.MaxInt64, 1 }), []string{
+		"durations": {leaking(func(p P) {
+			p.Timeout, p.MaxAge, p.Retry.MaxCooldown = -1, math.MaxInt64, 1
+		}), []string{
 			"timeout: must be 1ms to 366d, not -1ns", "max_age: must be 1ms to 366d",
 			"retry.max_cooldown: must be 1ms to 366d, not 1ns",
 		}},
-		"duplicate window too long":  {leaking(func(p P) { p.DuplicateWindow = policy.Duration(8 * 24 * time.Hour) }), []string{"duplicate_window: must be 1s to 7d, not 8d"}},
-		"duplicate window too short": {leaking(func(p P) { p.DuplicateWindow = 1 }), []string{"duplicate_window: must be 1s to 7d"}},
+		"duplicate window too long": {leaking(func(p P) {
+			p.DuplicateWindow = policy.Duration(8 * 24 * time.Hour)
+		}), []string{"duplicate_window: must be 1s to 7d, not 8d"}},
+		"duplicate window too short": {leaking(func(p P) { p.DuplicateWindow = 1 }),
+			[]string{"duplicate_window: must be 1s to 7d"}},
 		"sizes": {leaking(func(p P) { p.MaxBytes, p.Dead.MaxBytes = policy.MiB, -1 }), []string{
-			"max_bytes: must be 2MiB to 1024TiB, not 1MiB", "dead.max_bytes: must be 2MiB to 1024TiB, not -1",
+			"max_bytes: must be 2MiB to 1024TiB, not 1MiB",
+			"dead.max_bytes: must be 2MiB to 1024TiB, not -1",
 		}},
-		"sizes at a door": {door(func(p P) { p.MaxBytes, p.Dead.Bodies = policy.GiB, new(bool) }), []string{
+		"sizes at a door": {door(func(p P) {
+			p.MaxBytes, p.Dead.Bodies = policy.GiB, new(bool)
+		}), []string{
 			"max_bytes: belongs to policies with a queue", "dead: belongs to policies with a queue",
 		}},
-		"retry": {leaking(func(p P) { p.Retry = policy.Retry{MaxAttempts: 1001, Backoff: 120 * minute} }), []string{
+		"retry": {leaking(func(p P) {
+			p.Retry = policy.Retry{MaxAttempts: 1001, Backoff: 120 * minute}
+		}), []string{
 			"retry.max_attempts: must be 1 to 1000, not 1001",
 			"retry.backoff: must be at most max_backoff (1h), not 2h",
 		}},
 		"window too short": {door(func(p P) { p.Window = 999_999 }), []string{
 			"window: must be 1ms to 366d",
 		}},
-		"window too long": {door(func(p P) { p.Window = policy.Duration(366*24*time.Hour + 1) }), []string{
+		"window too long": {door(func(p P) {
+			p.Window = policy.Duration(366*24*time.Hour + 1)
+		}), []string{
 			"window: must be 1ms to 366d",
 		}},
-		"log too large": {door(func(p P) { p.Algorithm, p.Limit = policy.SlidingLog, 100_001 }), []string{
+		"log too large": {door(func(p P) {
+			p.Algorithm, p.Limit = policy.SlidingLog, 100_001
+		}), []string{
 			"limit: must be 1 to 100000, not 100001",
 		}},
 		"largest log": {door(func(p P) { p.Algorithm, p.Limit = policy.SlidingLog, 100_000 }), nil},
@@ -152,22 +191,30 @@ func TestValidate(t *testing.T) {
 			`count: "some": want all or accepted`,
 		}},
 		"door, queue false": {door(func(p P) { p.Queue = &policy.Queue{Off: true} }), nil},
-		"door, queue":       {door(func(p P) { p.Queue, p.Workers = &policy.Queue{Capacity: 5}, 3 }), nil},
+		"door, queue": {door(func(p P) {
+			p.Queue, p.Workers = &policy.Queue{Capacity: 5}, 3
+		}), nil},
 		"door, queue empty": {door(func(p P) { p.Queue = &policy.Queue{} }), []string{
 			"queue.capacity: is required",
 		}},
-		"door, queue negative": {door(func(p P) { p.Queue = &policy.Queue{Capacity: -5} }), []string{
+		"door, queue negative": {door(func(p P) {
+			p.Queue = &policy.Queue{Capacity: -5}
+		}), []string{
 			"queue.capacity: must be 1 to 1000000, not -5",
 		}},
-		"leaking, capacities": {leaking(func(p P) { p.Queue = &policy.Queue{Capacity: 5} }), []string{
+		"leaking, capacities": {leaking(func(p P) {
+			p.Queue = &policy.Queue{Capacity: 5}
+		}), []string{
 			"queue: a leaking bucket's queue holds its capacity",
 		}},
 		"no queue to run": {door(func(p P) {
 			q := full()
 			p.Target, p.Retry, p.Workers, p.Timeout = q.Target, q.Retry, 1, minute
-		}), []string{"workers: belongs to policies with a queue", "timeout: ", "target: ", "retry: "}},
+		}), []string{"workers: belongs to policies with a queue", "timeout: ", "target: ",
+			"retry: "}},
 		"meter with workers": {leaking(func(p P) {
-			*p = policy.Policy{Name: "m", Algorithm: p.Algorithm, Outflow: p.Outflow, Capacity: 5,
+			*p = policy.Policy{Name: "m",
+				Rule:  policy.Rule{Algorithm: p.Algorithm, Outflow: p.Outflow, Capacity: 5},
 				Queue: &policy.Queue{Off: true}, Workers: 3}
 		}), []string{"workers: belongs to policies with a queue"}},
 
@@ -175,30 +222,46 @@ func TestValidate(t *testing.T) {
 		"empty target": {leaking(func(p P) { p.Target = &policy.Target{} }), []string{
 			"target: must hold http or nats",
 		}},
-		"no url":             {targeting(""), []string{url + "is required"}},
-		"scheme":             {targeting("ftp://host"), []string{url + `"ftp://host": want http:// or https://`}},
-		"no scheme":          {targeting("api.stripe.com"), []string{url + `"api.stripe.com": want http://`}},
-		"host and port only": {targeting("localhost:80"), []string{url + `"localhost:80": want http://`}},
-		"no host":            {targeting("http://"), []string{url + `"http://": has no host`}},
-		"port without host":  {targeting("http://:80"), []string{url + `"http://:80": has no host`}},
-		"port":               {targeting("http://a:70000"), []string{url + `"http://a:70000": the port must be`}},
-		"query":              {targeting("http://a/?b"), []string{url + `"http://a/?b": must not have a query`}},
-		"fragment":           {targeting("http://a/#"), []string{url + `"http://a/#": must not have a query or`}},
-		"password":           {targeting("http://me:secret@a"), []string{url + "must not hold a user name or"}},
-		"broken password":    {targeting("http://me:se cret%@a"), []string{url + "is not a URL"}},
-		"IPv6 and path":      {targeting("http://[::1]:8080/v1/"), nil},
-		"service":            {requesting("billing.charge_v1"), nil},
-		"no subject":         {requesting(""), []string{subject + "is required"}},
-		"any subject":        {requesting("billing.>"), []string{subject + `"billing.>": want tokens`}},
-		"any token":          {requesting("*.charge"), []string{subject + `"*.charge": want tokens`}},
-		"empty token":        {requesting("billing..charge"), []string{subject + `"billing..charge": want tokens`}},
-		"space":              {requesting("a b"), []string{subject + `"a b": must not hold spaces`}},
-		"line":               {requesting("a\r\nPUB"), []string{subject + `"a\r\nPUB": must not hold spaces`}},
-		"not UTF-8":          {requesting("a\xff"), []string{subject + `"a\xff": must not hold`}},
-		"long subject":       {requesting(strings.Repeat("a", 1025)), []string{subject + "must have at most 1024 bytes, not 1025"}},
-		"server's subject":   {requesting("$JS.API.INFO"), []string{subject + `"$JS.API.INFO": must not be a subject of the`}},
+		"no url": {targeting(""), []string{url + "is required"}},
+		"scheme": {targeting("ftp://host"),
+			[]string{url + `"ftp://host": want http:// or https://`}},
+		"no scheme": {targeting("api.stripe.com"),
+			[]string{url + `"api.stripe.com": want http://`}},
+		"host and port only": {targeting("localhost:80"),
+			[]string{url + `"localhost:80": want http://`}},
+		"no host": {targeting("http://"), []string{url + `"http://": has no host`}},
+		"port without host": {targeting("http://:80"),
+			[]string{url + `"http://:80": has no host`}},
+		"port": {targeting("http://a:70000"),
+			[]string{url + `"http://a:70000": the port must be`}},
+		"query": {targeting("http://a/?b"),
+			[]string{url + `"http://a/?b": must not have a query`}},
+		"fragment": {targeting("http://a/#"),
+			[]string{url + `"http://a/#": must not have a query or`}},
+		"password": {targeting("http://me:secret@a"),
+			[]string{url + "must not hold a user name or"}},
+		"broken password": {targeting("http://me:se cret%@a"), []string{url + "is not a URL"}},
+		"IPv6 and path":   {targeting("http://[::1]:8080/v1/"), nil},
+		"service":         {requesting("billing.charge_v1"), nil},
+		"no subject":      {requesting(""), []string{subject + "is required"}},
+		"any subject": {requesting("billing.>"),
+			[]string{subject + `"billing.>": want tokens`}},
+		"any token": {requesting("*.charge"),
+			[]string{subject + `"*.charge": want tokens`}},
+		"empty token": {requesting("billing..charge"),
+			[]string{subject + `"billing..charge": want tokens`}},
+		"space": {requesting("a b"),
+			[]string{subject + `"a b": must not hold spaces`}},
+		"line": {requesting("a\r\nPUB"),
+			[]string{subject + `"a\r\nPUB": must not hold spaces`}},
+		"not UTF-8": {requesting("a\xff"), []string{subject + `"a\xff": must not hold`}},
+		"long subject": {requesting(strings.Repeat("a", 1025)),
+			[]string{subject + "must have at most 1024 bytes, not 1025"}},
+		"server's subject": {requesting("$JS.API.INFO"),
+			[]string{subject + `"$JS.API.INFO": must not be a subject of the`}},
 		"two targets": {leaking(func(p P) {
-			p.Target = &policy.Target{HTTP: &policy.HTTPTarget{URL: "http://a"}, NATS: &policy.NATSTarget{Subject: "a"}}
+			p.Target = &policy.Target{HTTP: &policy.HTTPTarget{URL: "http://a"},
+				NATS: &policy.NATSTarget{Subject: "a"}}
 		}), []string{"target.nats: stands beside target.http"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -14,15 +14,16 @@ import (
 )
 
 const (
-	// ackWindow is the most acknowledgements that wait for confirmation at a time; more wait their turn.
+	// ackWindow is the most acknowledgements that wait for confirmation at a time; more wait their
+	// turn.
 	ackWindow = 16384
 	// ackRepeat is after how long one that seems lost is sent again.
 	ackRepeat = 2 * time.Second
 	ackLook   = 500 * time.Millisecond
 )
 
-// acks acknowledges jobs on one consumer, many at a time, each until it is confirmed. The answer's subject tells which one
-// it is for, so that one subscription serves all.
+// acks acknowledges jobs on one consumer, many at a time, each until it is confirmed. The answer's
+// subject tells which one it is for, so that one subscription serves all.
 type acks struct {
 	nc     *nats.Conn
 	prefix string // of the subjects to publish to; the stream sequence follows
@@ -31,13 +32,15 @@ type acks struct {
 	out    chan []uint64
 
 	mu        sync.Mutex
+	window    int                  // ackWindow, smaller in a test
 	waiting   []uint64             // to be sent
 	sent      map[uint64]time.Time // not confirmed; when last sent
 	confirmed []uint64             // to be handed over
 	heard     time.Time            // when the last confirmation came
 	upTo      time.Time            // when the latest one that was confirmed had been sent
 	closed    bool
-	settled   chan struct{} // closed and nil again when nothing waits or is unconfirmed; nil: nobody asks
+	// closed and nil again when nothing waits or is unconfirmed; nil: nobody asks
+	settled chan struct{}
 
 	wake, wakeOut chan struct{}
 	stop          chan struct{}
@@ -47,7 +50,8 @@ type acks struct {
 func newAcks(nc *nats.Conn, stream, consumer string) (*acks, error) {
 	a := &acks{
 		nc: nc, prefix: "$JS.ACK." + stream + "." + consumer + ".1.", inbox: nc.NewInbox() + ".",
-		out: make(chan []uint64, 1), sent: map[uint64]time.Time{},
+		window: ackWindow,
+		out:    make(chan []uint64, 1), sent: map[uint64]time.Time{},
 		wake: make(chan struct{}, 1), wakeOut: make(chan struct{}, 1), stop: make(chan struct{}),
 	}
 	var err error
@@ -110,7 +114,7 @@ func (a *acks) send() {
 func (a *acks) take(now time.Time) []uint64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	n := max(0, min(len(a.waiting), ackWindow-len(a.sent)))
+	n := max(0, min(len(a.waiting), a.window-len(a.sent)))
 	batch := a.waiting[:n:n]
 	a.waiting = a.waiting[n:]
 	for _, seq := range batch {
@@ -119,9 +123,9 @@ func (a *acks) take(now time.Time) []uint64 {
 	return batch
 }
 
-// overdue finds what was sent long ago and seems lost, and counts it as sent now. The server confirms in the order in which
-// it is asked. So one is lost if another that was sent later is confirmed, or if none is; else a server that is slow would
-// be given twice as much to do.
+// overdue finds what was sent long ago and seems lost, and counts it as sent now. The server
+// confirms in the order in which it is asked. So one is lost if another that was sent later is
+// confirmed, or if none is; else a server that is slow would be given twice as much to do.
 func (a *acks) overdue(now time.Time) []uint64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -136,8 +140,9 @@ func (a *acks) overdue(now time.Time) []uint64 {
 	return again
 }
 
-// publish sends one acknowledgement. The server looks at nothing but the stream sequence, so the other numbers of a
-// delivery's reply subject need not be kept. An error is a lost connection: it will be repeated.
+// publish sends one acknowledgement. The server looks at nothing but the stream sequence, so the
+// other numbers of a delivery's reply subject need not be kept. An error is a lost connection: it
+// will be repeated.
 func (a *acks) publish(seq uint64) {
 	s := strconv.FormatUint(seq, 10)
 	_ = a.nc.PublishRequest(a.prefix+s+".0.0.0", a.inbox+s, nil)
@@ -227,7 +232,8 @@ func (a *acks) settle(ctx context.Context) {
 	}
 }
 
-// sendAll sends everything that waits or is unconfirmed once more, for a consumer that may not be there.
+// sendAll sends everything that waits or is unconfirmed once more, for a consumer that may not be
+// there.
 func (a *acks) sendAll() {
 	a.mu.Lock()
 	all := append(slices.Collect(maps.Keys(a.sent)), a.waiting...)
@@ -242,8 +248,8 @@ func (a *acks) sendAll() {
 	}
 }
 
-// close ends everything and answers how many are unconfirmed. What is confirmed and not handed over yet stays to be
-// received from out.
+// close ends everything and returns how many are unconfirmed. What is confirmed and not handed over
+// yet stays to be received from out.
 func (a *acks) close() int {
 	a.mu.Lock()
 	if a.closed {

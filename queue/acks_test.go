@@ -1,38 +1,22 @@
 package queue
 
 import (
-	"context"
+	"errors"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/waittest"
+
 	"github.com/nats-io/nats.go"
 
-	"github.com/penstock-mq/penstock/queue/embedded"
+	"github.com/penstock-mq/penstock/internal/natstest"
 )
-
-func TestParseAckSubject(t *testing.T) {
-	at := time.Unix(0, 1700000000123456789).UTC()
-	for _, subject := range []string{
-		"$JS.ACK.PENSTOCK_stripe.valve-0-1.1.42.7.1700000000123456789.3",
-		"$JS.ACK.hub.AbCd.PENSTOCK_stripe.valve-0-1.1.42.7.1700000000123456789.3",
-		"$JS.ACK._.AbCd.PENSTOCK_stripe.valve-0-1.1.42.7.1700000000123456789.3.random",
-	} {
-		if m, ok := parseAckSubject(subject); !ok || m != (ackMeta{streamSeq: 42, consumerSeq: 7, pending: 3, stored: at}) {
-			t.Errorf("%s is %+v, %t", subject, m, ok)
-		}
-	}
-	for _, subject := range []string{"", "$JS.ACK", "$JS.ACK.a.b.1.2.3.4", "$JS.ACK.a.b.1.x.3.4.5", "_INBOX.a.b.c.d.e.f.g.h"} {
-		if _, ok := parseAckSubject(subject); ok {
-			t.Errorf("%q was understood", subject)
-		}
-	}
-}
 
 // TestAcknowledgementsAreRepeated: one that gets no answer is sent again until it gets one.
 func TestAcknowledgementsAreRepeated(t *testing.T) {
 	t.Parallel()
-	nc := connect(t, startServer(t, embedded.Options{}))
+	nc := natstest.New(t)
 	a, err := newAcks(nc, "S", "C")
 	if err != nil {
 		t.Fatal(err)
@@ -40,7 +24,7 @@ func TestAcknowledgementsAreRepeated(t *testing.T) {
 	a.add(7) // nobody listens yet: the answer is "no responders"
 	a.add(7)
 	requests := make(chan *nats.Msg, 16)
-	eventually(t, "the first is sent", func() bool {
+	waittest.Until(t, "the first is sent", func() bool {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		return len(a.sent) == 1
@@ -51,7 +35,7 @@ func TestAcknowledgementsAreRepeated(t *testing.T) {
 	if _, err := nc.ChanSubscribe("$JS.ACK.S.C.>", requests); err != nil {
 		t.Fatal(err)
 	}
-	deadline := time.NewTimer(patience)
+	deadline := time.NewTimer(natstest.Patience)
 	defer deadline.Stop()
 	for range 2 { // the server stays silent once more
 		select {
@@ -82,7 +66,8 @@ func TestAcknowledgementsAreRepeated(t *testing.T) {
 	}
 }
 
-// TestSlowConfirmationsAreAwaited: what a server at work has not come to yet is not sent again, what it has passed over is.
+// TestSlowConfirmationsAreAwaited: what a server at work has not come to yet is not sent again,
+// what it has passed over is.
 func TestSlowConfirmationsAreAwaited(t *testing.T) {
 	start := time.Now().Add(-time.Hour)
 	after := func(d time.Duration) time.Time { return start.Add(d) }
@@ -109,7 +94,8 @@ func TestSlowConfirmationsAreAwaited(t *testing.T) {
 	expectOverdue("silent", 2*ackRepeat+time.Second, 1, 4)
 }
 
-// TestDoneBeforeArrival: what finished under the former owner is acknowledged as soon as the new consumer has delivered it.
+// TestDoneBeforeArrival: what finished under the former owner is acknowledged as soon as the new
+// consumer has delivered it.
 func TestDoneBeforeArrival(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 100, 1))
@@ -125,36 +111,30 @@ func TestDoneBeforeArrival(t *testing.T) {
 func TestCloseFlushesAcknowledgements(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 50_000, 1))
-	const jobs = ackWindow + 100 // more than fit it
-	for range jobs {
-		if err := b.nc.Publish("penstock.jobs.stripe.a", nil); err != nil {
-			t.Fatal(err)
-		}
-	}
+	const jobs, window = 2000, 500 // more than fit it
+	flood(t, b, jobs)
 	l := open(t, b, BacklogOptions{Policy: "stripe", Epoch: 1})
+	l.acks.mu.Lock()
+	l.acks.window = window
+	l.acks.mu.Unlock()
 	for _, a := range receive(t, l, jobs) {
 		l.Done(a.Seq)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 3*patience) // it is much to do for a busy machine
-	defer cancel()
-	if err := l.Close(ctx); err != nil {
+	if err := l.Close(natstest.Context(t)); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := b.Depth(testContext(t), "stripe"); err != nil || n != 0 {
+	if n, err := b.Depth(natstest.Context(t), "stripe"); err != nil || n != 0 {
 		t.Errorf("depth %d, %v", n, err)
 	}
 	confirm(t, l, jobs) // still to be had
-	if _, ok := <-l.Confirmed(); ok {
-		t.Error("Confirmed is not closed")
-	}
-	if _, ok := <-l.Arrivals(); ok {
-		t.Error("Arrivals is not closed")
+	if u, err := l.Next(natstest.Context(t)); !errors.Is(err, ErrClosed) {
+		t.Errorf("after the last confirmation: %+v, %v", u, err)
 	}
 	l.Done(1)
-	if err := l.Close(testContext(t)); err != nil {
+	if err := l.Close(natstest.Context(t)); err != nil {
 		t.Errorf("closing again: %v", err)
 	}
-	if err := b.js.DeleteConsumer(testContext(t), "PENSTOCK_stripe", "valve-0-1"); err != nil {
+	if err := b.js.DeleteConsumer(natstest.Context(t), "PENSTOCK_stripe", "valve-0-1"); err != nil {
 		t.Errorf("the consumer did not stay: %v", err)
 	}
 }

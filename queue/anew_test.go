@@ -2,25 +2,15 @@ package queue
 
 import (
 	"errors"
-	"sync"
 	"testing"
+
+	"github.com/penstock-mq/penstock/internal/natstest"
 )
 
-// remake deletes a table's stream, as an operator may, and lets Setup make it again.
-func remake(t *testing.T, b *Broker, table *Table) {
-	t.Helper()
-	if err := b.js.DeleteStream(testContext(t), table.stream); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.Setup(testContext(t)); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// Who compares revisions, and epochs made of them, need not know that a table was made anew.
+// Revisions, and epochs made of them, can be compared also after a table was made again.
 func TestRevisionsGoOnInATableThatWasMadeAnew(t *testing.T) {
 	b := newBroker(t)
-	ctx, table := testContext(t), b.Partitions()
+	ctx, table := natstest.Context(t), b.Tables().Partitions
 	if err := b.Apply(ctx, paced("api", 10, 1)); err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +28,12 @@ func TestRevisionsGoOnInATableThatWasMadeAnew(t *testing.T) {
 	if err := old.Close(ctx); err != nil {
 		t.Fatal(err)
 	}
-	remake(t, b, table)
+	if err := b.js.DeleteStream(ctx, "KV_"+table.Bucket()); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Setup(ctx); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := table.Put(ctx, "api.0", []byte("b"), first); !errors.Is(err, ErrConflict) {
 		t.Errorf("over a revision of the former table: %v, want ErrConflict", err)
 	}
@@ -52,58 +47,5 @@ func TestRevisionsGoOnInATableThatWasMadeAnew(t *testing.T) {
 	}
 	if err := l.Close(ctx); err != nil {
 		t.Error(err)
-	}
-}
-
-func TestAWatchOutlivesItsTable(t *testing.T) {
-	b := newBroker(t)
-	ctx, table := testContext(t), b.policies
-	for _, key := range []string{"stays", "goes"} {
-		for range 5 {
-			if err := table.Set(ctx, key, []byte("first")); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	var mu sync.Mutex
-	now := map[string]string{}
-	watching, synced := make(chan error, 1), make(chan struct{})
-	go func() {
-		watching <- table.Watch(ctx, ">", func(r Record) {
-			mu.Lock()
-			defer mu.Unlock()
-			if now[r.Key] = string(r.Value); r.Deleted {
-				delete(now, r.Key)
-			}
-		}, func() { close(synced) })
-	}()
-	<-synced
-	remake(t, b, table)
-	if err := table.Set(ctx, "stays", []byte("second")); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the watch knows what is there now", func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return len(now) == 1 && now["stays"] == "second"
-	})
-}
-
-// Any number of processes make the tables at once, each with another first revision in mind.
-func TestSetupsAtTheSameTimeMakeTheSameTables(t *testing.T) {
-	b := newBroker(t)
-	for range 5 {
-		if err := b.js.DeleteStream(testContext(t), b.Drainers().stream); err != nil {
-			t.Fatal(err)
-		}
-		var wg sync.WaitGroup
-		for range 8 {
-			wg.Go(func() {
-				if err := b.Setup(testContext(t)); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		wg.Wait()
 	}
 }

@@ -6,6 +6,9 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/penstock-mq/penstock/internal/natstest"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
 // BenchmarkPublish publishes from many goroutines over one connection.
@@ -20,8 +23,9 @@ func BenchmarkPublish(b *testing.B) {
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			key := Key(fmt.Sprint("k", n.Add(1)%1000))
-			if _, err := p.Publish(ctx, Submission{Policy: "stripe", Key: key, Body: body}); err != nil {
+			key := job.Key(fmt.Sprint("k", n.Add(1)%1000))
+			if _, err := p.Publish(ctx, Submission{Policy: "stripe", Key: key, Body: body}); err !=
+				nil {
 				b.Error(err)
 				return
 			}
@@ -31,52 +35,47 @@ func BenchmarkPublish(b *testing.B) {
 
 // BenchmarkPullAndAck takes jobs out as fast as they come.
 func BenchmarkPullAndAck(b *testing.B) {
-	broker := newBroker(b)
-	apply(b, broker, paced("stripe", 1_000_000, 1))
-	body := make([]byte, 100)
-	for i := range b.N {
-		if _, err := broker.js.PublishAsync(fmt.Sprint("penstock.jobs.stripe.k", i%1000), body, jetstream.WithStallWait(patience)); err != nil {
-			b.Fatal(err)
-		}
-	}
-	<-broker.js.PublishAsyncComplete()
-	b.ReportAllocs()
-	b.ResetTimer()
+	broker := stored(b, make([]byte, 100))
 	l := open(b, broker, BacklogOptions{Policy: "stripe", Epoch: 1})
 	for arrived, confirmed := 0, 0; confirmed < b.N; {
-		select {
-		case batch := <-l.Arrivals():
-			arrived += len(batch)
-			for _, a := range batch {
-				l.Done(a.Seq)
-			}
-		case batch := <-l.Confirmed():
-			confirmed += len(batch)
-		case err := <-l.Broken():
+		u, err := l.Next(b.Context())
+		if err != nil {
 			b.Fatal(err)
 		}
+		arrived += len(u.Arrived)
+		for _, a := range u.Arrived {
+			l.Done(a.Seq)
+		}
+		confirmed += len(u.Confirmed)
 	}
 }
 
 // BenchmarkPull only takes over.
 func BenchmarkPull(b *testing.B) {
+	broker := stored(b, nil)
+	l := open(b, broker, BacklogOptions{Policy: "stripe", Epoch: 1})
+	for arrived := 0; arrived < b.N; {
+		u, err := l.Next(b.Context())
+		if err != nil {
+			b.Fatal(err)
+		}
+		arrived += len(u.Arrived)
+	}
+}
+
+// stored is a broker whose policy holds as many jobs as the benchmark asks for, in 1,000 buckets.
+func stored(b *testing.B, body []byte) *Broker {
+	b.Helper()
 	broker := newBroker(b)
 	apply(b, broker, paced("stripe", 1_000_000, 1))
 	for i := range b.N {
-		if _, err := broker.js.PublishAsync(fmt.Sprint("penstock.jobs.stripe.k", i%1000), nil, jetstream.WithStallWait(patience)); err != nil {
+		if _, err := broker.js.PublishAsync(fmt.Sprint("penstock.jobs.stripe.k", i%1000), body,
+			jetstream.WithStallWait(natstest.Patience)); err != nil {
 			b.Fatal(err)
 		}
 	}
 	<-broker.js.PublishAsyncComplete()
 	b.ReportAllocs()
 	b.ResetTimer()
-	l := open(b, broker, BacklogOptions{Policy: "stripe", Epoch: 1})
-	for arrived := 0; arrived < b.N; {
-		select {
-		case batch := <-l.Arrivals():
-			arrived += len(batch)
-		case err := <-l.Broken():
-			b.Fatal(err)
-		}
-	}
+	return broker
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 )
 
 // One server's copy of a replicated stream can lack jobs that the others have. What nats-server
@@ -19,7 +21,7 @@ import (
 //   - What the leader of the stream lacks its consumers leave out.
 //   - What a consumer has left out counts as acknowledged: the next leader deletes it everywhere.
 //
-// So a consumer that begins too late is made anew before it delivers anything, and no server is
+// So a consumer that begins too late is made again before it delivers anything, and no server is
 // accepted as the leader that has less than what the partition's former consumer still waits for.
 
 // errBeginsLate is a consumer's that leaves out what is stored.
@@ -44,18 +46,31 @@ func (l *Backlog) lack(server string, jobs uint64) {
 	l.lacks = append(l.lacks, Lack{server, jobs})
 }
 
-// outstanding is how many jobs a consumer has not seen acknowledged, delivered or not; 0 when that
-// cannot be learnt.
+// outstanding is how many jobs a consumer has not seen acknowledged, delivered or not. Nobody can
+// say later, for it is deleted next: so it is asked again until it answers, but not for ever, for
+// its servers may be gone; then it is 0.
 func (l *Backlog) outstanding(ctx context.Context, name string) uint64 {
-	info, err := l.consumerInfo(ctx, l.stream+"."+name)
-	if err != nil || info.Cluster == nil {
-		return 0
+	ctx, cancel := context.WithTimeout(ctx, leadPatience)
+	defer cancel()
+	for {
+		info, err := l.consumerInfo(ctx, l.stream+"."+name)
+		switch {
+		case err == nil && info.Cluster != nil:
+			return uint64(info.NumAckPending) + info.NumPending
+		case err == nil || jsapi.HasCode(err, jsapi.CodeConsumerNotFound):
+			return 0
+		}
+		select {
+		case <-ctx.Done():
+			return 0
+		case <-time.After(leadEvery):
+		}
 	}
-	return uint64(info.NumAckPending) + info.NumPending
 }
 
 // whole looks whether the new consumer begins with the first job of the stream, as the server tells
-// that leads both by now. The consumer was led by another one first, which may be ahead for a moment.
+// that leads both by now. The consumer was led by another one first, which may be ahead for a
+// moment.
 func (l *Backlog) whole(ctx context.Context, stream *jetstream.StreamInfo, first string) error {
 	consumer := l.stream + "." + l.b.names.Consumer(l.o.Partition, l.o.Epoch)
 	info, err := l.consumerInfo(ctx, consumer)
@@ -72,7 +87,7 @@ func (l *Backlog) whole(ctx context.Context, stream *jetstream.StreamInfo, first
 			return ctx.Err()
 		case <-time.After(leadEvery):
 		}
-		if stream, err = l.b.streamInfo(ctx, l.stream, ""); err != nil {
+		if stream, err = l.b.js.StreamInfo(ctx, l.stream, ""); err != nil {
 			return err
 		}
 	}
@@ -80,7 +95,8 @@ func (l *Backlog) whole(ctx context.Context, stream *jetstream.StreamInfo, first
 	return errBeginsLate
 }
 
-// beginsLate reports whether a new consumer, which has delivered nothing, leaves out what is stored.
+// beginsLate reports whether a new consumer, which has delivered nothing, leaves out what is
+// stored.
 func beginsLate(stream jetstream.StreamState, consumer jetstream.ConsumerInfo) bool {
 	return stream.Msgs > 0 && consumer.Delivered.Stream >= stream.FirstSeq
 }
@@ -113,17 +129,18 @@ func (l *Backlog) passOver(ctx context.Context, cluster *jetstream.ClusterInfo) 
 	return nil
 }
 
-// openUnder makes the consumer anew under another leader of the stream.
+// openUnder makes the consumer again under another leader of the stream.
 func (l *Backlog) openUnder(ctx context.Context, server string) error {
 	waiting, cancel := context.WithTimeout(ctx, leadPatience)
 	defer cancel()
 	var answer struct{}
 	request := map[string]any{"placement": map[string]string{"preferred": server}}
-	// What comes of it shows in who leads then.
-	_ = l.b.call(waiting, "$JS.API.STREAM.LEADER.STEPDOWN."+l.stream, request, &answer)
+	// What comes of it shows in which server leads then.
+	_ = l.b.js.Call(waiting, "$JS.API.STREAM.LEADER.STEPDOWN."+l.stream, request, &answer)
 	for {
-		info, err := l.b.streamInfo(waiting, l.stream, "")
-		if err == nil && info.Cluster != nil && info.Cluster.Leader == server || waiting.Err() != nil {
+		info, err := l.b.js.StreamInfo(waiting, l.stream, "")
+		if err == nil && info.Cluster != nil && info.Cluster.Leader == server ||
+			waiting.Err() != nil {
 			return l.evict(ctx)
 		}
 		select {

@@ -12,20 +12,24 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/penstock-mq/penstock/queue/internal/jsapi"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
 const (
 	deadMaxAge = 14 * 24 * time.Hour
 
-	// deadDuplicates is how long a letter that was stored and not confirmed is recognised when it comes again: long
-	// enough for a crash and a takeover.
+	// deadDuplicates is how long a letter that was stored and not confirmed is recognised when it
+	// comes again: long enough for a crash and a takeover.
 	deadDuplicates = 10 * time.Minute
 
-	// letterOverhead is more than what the server counts for a stored message besides its subject, headers and body.
+	// letterOverhead is more than what the server counts for a stored message besides its subject,
+	// headers and body.
 	letterOverhead = 64
 
-	// deadErrorBytes bounds the error text: with the other headers it fits the room that streams of jobs leave below the
-	// server's largest message.
+	// deadErrorBytes bounds the error text: with the other headers it fits the room that streams of
+	// jobs leave below the server's largest message.
 	deadErrorBytes = 4096
 )
 
@@ -37,7 +41,8 @@ const (
 	HeaderDeadJob       = "Penstock-Dead-Job"       // <policy>:<stream sequence>
 	HeaderDeadStored    = "Penstock-Dead-Stored"    // when the job was accepted, RFC 3339
 	HeaderDeadPartition = "Penstock-Dead-Partition" // the partition that held it
-	HeaderDeadBody      = "Penstock-Dead-Body"      // "left-out" when the policy keeps no bodies of dead letters
+	// "left-out" when the policy keeps no bodies of dead letters
+	HeaderDeadBody = "Penstock-Dead-Body"
 
 	HeaderDeadIdempotency = "Penstock-Dead-Idempotency-Key" // that its runs carried
 )
@@ -45,24 +50,35 @@ const (
 // DeadLetter is a job that will not be tried again, with the reason.
 type DeadLetter struct {
 	Policy    string
-	Key       Key
+	Key       job.Key
 	Seq       uint64 // of the job in its policy's stream
 	Partition int
 	Stored    time.Time // when JetStream stored the job
 	Reason    string    // one word
 	Error     string    // the last error; cut to 4 KiB
 	Attempts  int
-	// Idempotency is what the runs of the job carried as their Idempotency-Key, for its replay; empty when it never ran.
+	// Idempotency is what the runs of the job carried as their Idempotency-Key, for its replay;
+	// empty when it never ran.
 	Idempotency string
 	Header      nats.Header // the job's headers, kept but for the server's own
 	Body        []byte
-	Bodyless    bool // the policy keeps no bodies of dead letters: Body is left out, and the letter cannot be replayed
+	// the policy keeps no bodies of dead letters: Body is left out, and the letter cannot be
+	// replayed
+	Bodyless bool
+}
+
+// StoredLetter is a dead letter as it lies in the stream of dead letters.
+type StoredLetter struct {
+	DeadLetter
+	ID     uint64    // in the stream of the policy's dead letters
+	Buried time.Time // when it was stored there
+	Size   int       // bytes of the body, also where Body was left out
 }
 
 const bodyLeftOut = "left-out"
 
-// deadConfig is the stream of a policy's dead letters. It takes no letter over its bound in bytes, so that whoever buries one
-// discards the oldest and can count them.
+// deadConfig is the stream of a policy's dead letters. It takes no letter over its bound in bytes,
+// so that Bury discards the oldest and can count them.
 func (b *Broker) deadConfig(policy string) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:        b.names.DeadStream(policy),
@@ -77,13 +93,14 @@ func (b *Broker) deadConfig(policy string) jetstream.StreamConfig {
 		Duplicates:  deadDuplicates,
 		Replicas:    b.replicas,
 		AllowDirect: true,
-		Metadata:    map[string]string{metaVersion: strconv.Itoa(formatVersion)},
+		Metadata:    map[string]string{jsapi.MetaVersion: strconv.Itoa(job.FormatVersion)},
 	}
 }
 
-// Bury stores a dead letter, and how the job ended (see [Broker.Ended]), and returns when both are confirmed; only then may
-// the job be acknowledged. The same job buried again within 10 minutes is still one letter, so repeat it on any error. When
-// the policy's letters have no room for it, the oldest are discarded, and discarded says how many.
+// Bury stores a dead letter, and how the job ended (see [Ends]), and returns when both are
+// confirmed; only then may the job be acknowledged. The same job buried again within 10 minutes is
+// still one letter, so repeat it on any error. When the policy's letters have no room for it, the
+// oldest are discarded, and discarded says how many.
 //
 // A letter that is larger than all of the room, or than the server takes, leaves its body out.
 func (b *Broker) Bury(ctx context.Context, d DeadLetter) (discarded uint64, err error) {
@@ -100,38 +117,39 @@ func (b *Broker) Bury(ctx context.Context, d DeadLetter) (discarded uint64, err 
 				nothing++
 			}
 		case err == nil:
-			e := Ended{How: EndDead, Letter: letter, Accepted: d.Stored}
-			if headerValue(d.Header, HeaderIdempotencyKey) != "" {
-				e.Sum = PayloadSum(d.Header, d.Body)
+			e := job.Ended{How: job.EndDead, Letter: letter, Accepted: d.Stored}
+			if job.HeaderValue(d.Header, job.HeaderIdempotencyKey) != "" {
+				e.Sum = job.PayloadSum(d.Header, d.Body)
 			}
-			return discarded, b.NoteEnded(ctx, d.Policy, d.Seq, e)
+			return discarded, b.Ends().Note(ctx, d.Policy, d.Seq, e)
 		}
 		if errors.Is(err, ErrTooLarge) && !d.Bodyless {
 			d.Bodyless = true
 			m, err = b.deadMessage(d), nil
 		}
 		if err != nil {
-			return discarded, fmt.Errorf("bury job %s:%d: %w", d.Policy, d.Seq, translate(err))
+			return discarded, fmt.Errorf("bury job %s: %w", job.ID(d.Policy, d.Seq),
+				jsapi.Translate(err))
 		}
 	}
 }
 
 func (b *Broker) store(ctx context.Context, m *nats.Msg) (seq uint64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, jsapi.CallTimeout)
 	defer cancel()
 	answer, err := b.nc.RequestMsgWithContext(ctx, m)
 	if err != nil {
-		return 0, translate(err)
+		return 0, jsapi.Translate(err)
 	}
-	ack, err := parsePubAck(answer.Data)
-	return ack.Seq, translate(err)
+	ack, err := jsapi.ParsePubAck(answer.Data)
+	return ack.Seq, jsapi.Translate(err)
 }
 
 // deadMessage is a letter as it is stored.
 func (b *Broker) deadMessage(d DeadLetter) *nats.Msg {
 	m := nats.NewMsg(b.names.Dead(d.Policy, d.Key))
 	for name, values := range d.Header {
-		if !hasPrefixFold(name, "Nats-") && !hasPrefixFold(name, "Penstock-Dead-") {
+		if !job.HasPrefixFold(name, "Nats-") && !job.HasPrefixFold(name, "Penstock-Dead-") {
 			m.Header[name] = values
 		}
 	}
@@ -141,7 +159,7 @@ func (b *Broker) deadMessage(d DeadLetter) *nats.Msg {
 		m.Header.Set(HeaderDeadError, headerText(d.Error))
 	}
 	m.Header.Set(HeaderDeadAttempts, strconv.Itoa(d.Attempts))
-	m.Header.Set(HeaderDeadJob, d.Policy+":"+seq)
+	m.Header.Set(HeaderDeadJob, job.ID(d.Policy, d.Seq))
 	m.Header.Set(HeaderDeadStored, d.Stored.UTC().Format(time.RFC3339Nano))
 	m.Header.Set(HeaderDeadPartition, strconv.Itoa(d.Partition))
 	if d.Idempotency != "" {
@@ -153,49 +171,81 @@ func (b *Broker) deadMessage(d DeadLetter) *nats.Msg {
 		m.Data = d.Body
 	}
 	// A recreated stream counts from 1 again: the instant tells the two jobs apart.
-	m.Header.Set(jetstream.MsgIDHeader, d.Policy+"/"+seq+"/"+strconv.FormatInt(d.Stored.UnixNano(), 36))
+	m.Header.Set(jetstream.MsgIDHeader,
+		d.Policy+"/"+seq+"/"+strconv.FormatInt(d.Stored.UnixNano(), 36))
 	return m
+}
+
+// readLetter undoes Bury. What it cannot read of the headers stays zero: a letter must be seen to
+// be discarded.
+func readLetter(m jsapi.Message) StoredLetter {
+	l := StoredLetter{ID: m.Seq, Buried: m.Time, Size: len(m.Data)}
+	_, tail, _ := strings.Cut(m.Subject, ".dead.")
+	name, key, _ := strings.Cut(tail, ".")
+	l.Policy, l.Key, l.Body = name, job.Key(key), m.Data
+	for name, values := range m.Header {
+		switch {
+		case job.HasPrefixFold(name, "Nats-"):
+		case !job.HasPrefixFold(name, "Penstock-Dead-"):
+			if l.Header == nil {
+				l.Header = nats.Header{}
+			}
+			l.Header[name] = values
+		}
+	}
+	h := m.Header
+	l.Idempotency = h.Get(HeaderDeadIdempotency)
+	l.Bodyless = h.Get(HeaderDeadBody) != ""
+	l.Reason, l.Error = h.Get(HeaderDeadReason), h.Get(HeaderDeadError)
+	l.Attempts, _ = strconv.Atoi(h.Get(HeaderDeadAttempts))
+	l.Partition, _ = strconv.Atoi(h.Get(HeaderDeadPartition))
+	l.Stored, _ = time.Parse(time.RFC3339Nano, h.Get(HeaderDeadStored))
+	_, l.Seq, _ = job.ParseID(h.Get(HeaderDeadJob))
+	return l
 }
 
 // openLetters creates the stream of a policy's dead letters, which most policies never need.
 func (b *Broker) openLetters(ctx context.Context, policy string) error {
 	err := b.createBounded(ctx, policy, b.deadConfig(policy))
-	if hasCode(err, codeNameInUse) {
+	if jsapi.HasCode(err, jsapi.CodeNameInUse) {
 		return nil // by another drainer, with a bound of another moment
 	}
 	return err
 }
 
-// splitLetters gives each policy a stream of its own for the letters that lie in the one that all policies once shared: it
-// copies them from there, and that stream takes no more. Its letters go as they age, and then the stream.
+// splitLetters gives each policy a stream of its own for the letters that lie in the one that all
+// policies once shared: it copies them from there, and that stream takes no more. Its letters go as
+// they age, and then the stream.
 func (b *Broker) splitLetters(ctx context.Context) error {
 	shared := b.names.sharedDeadStream()
-	info, err := b.streamInfo(ctx, shared, "")
-	if hasCode(err, codeStreamNotFound) {
+	info, err := b.js.StreamInfo(ctx, shared, "")
+	if jsapi.HasCode(err, jsapi.CodeStreamNotFound) {
 		return nil
 	}
 	if err != nil {
-		return translate(err)
+		return jsapi.Translate(err)
 	}
-	if err := checkVersion(info.Config.Metadata); err != nil {
+	if err := jsapi.CheckVersion(info.Config.Metadata); err != nil {
 		return fmt.Errorf("stream %s: %w", shared, err)
 	}
-	if closed := b.names.lower + ".dead-shared"; !slices.Equal(info.Config.Subjects, []string{closed}) {
+	if closed := b.names.lower +
+		".dead-shared"; !slices.Equal(info.Config.Subjects, []string{closed}) {
 		info.Config.Subjects = []string{closed}
 		if err := b.updateStream(ctx, info.Config); err != nil {
 			return err
 		}
 	}
-	// Only now, when drainers of an older version can store nothing there any more, it is known what there is.
-	info, err = b.streamInfo(ctx, shared, allSubjects)
+	// Only now, when drainers of an older version can store nothing there any more, it is known
+	// what there is.
+	info, err = b.js.StreamInfo(ctx, shared, allSubjects)
 	if err == nil && info.State.Msgs == 0 {
 		err = b.js.DeleteStream(ctx, shared)
 	}
-	if hasCode(err, codeStreamNotFound) { // another process was faster
+	if jsapi.HasCode(err, jsapi.CodeStreamNotFound) { // another process was faster
 		return nil
 	}
 	if err != nil {
-		return translate(err)
+		return jsapi.Translate(err)
 	}
 	policies := map[string]bool{}
 	for subject := range info.State.Subjects {
@@ -205,48 +255,55 @@ func (b *Broker) splitLetters(ctx context.Context) error {
 	}
 	for name := range policies {
 		config := b.deadConfig(name)
-		config.Sources = []*jetstream.StreamSource{{Name: shared, FilterSubject: b.names.Dead(name, ">")}}
-		if err := b.createBounded(ctx, name, config); err != nil && !hasCode(err, codeNameInUse) {
+		config.Sources = []*jetstream.StreamSource{{Name: shared,
+			FilterSubject: b.names.Dead(name, ">")}}
+		if err := b.createBounded(ctx, name, config); err != nil &&
+			!jsapi.HasCode(err, jsapi.CodeNameInUse) {
 			return err
 		}
 	}
 	return nil
 }
 
-// discardOldest makes room for a letter of so many bytes, at least an eighth of what the policy's may take; [ErrTooLarge] says
-// that it can never fit. How many were discarded ever is noted with the stream.
-func (b *Broker) discardOldest(ctx context.Context, policy string, bytes uint64) (discarded uint64, err error) {
-	// One at a time: most of those that find no room at the same moment find some when it is their turn.
+// discardOldest makes room for a letter of so many bytes, at least an eighth of what the policy's
+// may take; [ErrTooLarge] says that it can never fit. How many were discarded ever is noted with
+// the stream.
+func (b *Broker) discardOldest(ctx context.Context, policy string,
+	bytes uint64) (discarded uint64, err error) {
+	// One at a time: most of those that find no room at the same moment find some when it is their
+	// turn.
 	gate, _ := b.discarding.LoadOrStore(policy, make(chan struct{}, 1))
 	turn := gate.(chan struct{})
 	select {
 	case turn <- struct{}{}:
 		defer func() { <-turn }()
 	case <-ctx.Done():
-		return 0, translate(ctx.Err())
+		return 0, jsapi.Translate(ctx.Err())
 	}
-	info, err := b.streamInfo(ctx, b.names.DeadStream(policy), "")
+	info, err := b.js.StreamInfo(ctx, b.names.DeadStream(policy), "")
 	if err != nil {
-		return 0, translate(err)
+		return 0, jsapi.Translate(err)
 	}
 	switch bound := uint64(max(info.Config.MaxBytes, 0)); {
 	case bytes > bound:
-		return 0, fmt.Errorf("%w: %d bytes, and all dead letters may take %d", ErrTooLarge, bytes, bound)
+		return 0, fmt.Errorf("%w: %d bytes, and all dead letters may take %d", ErrTooLarge, bytes,
+			bound)
 	case info.State.Bytes+bytes <= bound:
 		return 0, nil
 	}
 	err = b.locked(ctx, deadInfix+policy, func(ctx context.Context) error {
 		for {
-			info, err := b.streamInfo(ctx, b.names.DeadStream(policy), "")
+			info, err := b.js.StreamInfo(ctx, b.names.DeadStream(policy), "")
 			if err != nil {
-				return translate(err)
+				return jsapi.Translate(err)
 			}
 			bound := uint64(max(info.Config.MaxBytes, 0))
 			room := min(bound/8*7, bound-min(bound, bytes))
 			if info.State.Bytes <= room {
 				return nil
 			}
-			// Letters are not all of one size: a good part of what is too much now, and then another look.
+			// Letters are not all of one size: a good part of what is too much now, and then
+			// another look.
 			average := info.State.Bytes/info.State.Msgs + 1
 			through := info.State.FirstSeq + (info.State.Bytes-room)/average
 			n, err := b.purge(ctx, b.names.DeadStream(policy), "", through)
@@ -254,7 +311,8 @@ func (b *Broker) discardOldest(ctx context.Context, policy string, bytes uint64)
 			if err != nil {
 				return err
 			}
-			info.Config.Metadata[metaDiscarded] = strconv.FormatUint(metaCount(info.Config.Metadata, metaDiscarded)+n, 10)
+			info.Config.Metadata[metaDiscarded] = strconv.FormatUint(metaCount(info.Config.Metadata,
+				metaDiscarded)+n, 10)
 			if err := b.updateStream(ctx, info.Config); err != nil {
 				return err
 			}
@@ -263,24 +321,8 @@ func (b *Broker) discardOldest(ctx context.Context, policy string, bytes uint64)
 	return discarded, err
 }
 
-// purge deletes the messages of a stream that match a filter, empty for all, and whose sequence is at most through, 0 for
-// any. It returns how many there were.
-func (b *Broker) purge(ctx context.Context, stream, filter string, through uint64) (purged uint64, err error) {
-	request := struct {
-		Filter string `json:"filter,omitempty"`
-		Seq    uint64 `json:"seq,omitempty"` // up to but not including
-	}{Filter: filter}
-	if through > 0 {
-		request.Seq = through + 1
-	}
-	var answer struct {
-		Purged uint64 `json:"purged"`
-	}
-	err = b.call(ctx, "$JS.API.STREAM.PURGE."+stream, request, &answer)
-	return answer.Purged, translate(err)
-}
-
-// metaDiscarded is the key of the metadata that says how many letters of a stream were discarded to make room.
+// metaDiscarded is the key of the metadata that says how many letters of a stream were discarded to
+// make room.
 const metaDiscarded = "penstock.discarded"
 
 func metaCount(metadata map[string]string, key string) uint64 {
@@ -306,8 +348,4 @@ func headerText(s string) string {
 		}
 		return r
 	}, s))
-}
-
-func hasPrefixFold(s, prefix string) bool {
-	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/penstock-mq/penstock/internal/natstest"
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
@@ -16,26 +17,34 @@ func TestBury(t *testing.T) {
 	b := newBroker(t)
 	stored := time.Date(2026, 3, 1, 12, 0, 0, 123456789, time.UTC)
 	d := DeadLetter{
-		Policy: "stripe", Key: mustKey(t, "tenant 7"), Seq: 42, Partition: 3, Stored: stored, Reason: "attempts",
-		Error: "line 1\r\nline 2: " + strings.Repeat("é", 5000), Attempts: 5, Body: []byte("body"),
-		Header: nats.Header{"Content-Type": {"text/plain"}, "penstock-dead-reason": {"mine"}, "Nats-Msg-Id": {"x"},
+		Policy:    "stripe",
+		Key:       mustKey(t, "tenant 7"),
+		Seq:       42,
+		Partition: 3,
+		Stored:    stored,
+		Reason:    "attempts",
+		Error:     "line 1\r\nline 2: " + strings.Repeat("é", 5000),
+		Attempts:  5,
+		Body:      []byte("body"),
+		Header: nats.Header{"Content-Type": {"text/plain"}, "penstock-dead-reason": {"mine"},
+			"Nats-Msg-Id":                 {"x"},
 			"nats-expected-last-sequence": {"7"}},
 	}
 	for range 2 {
-		if _, err := b.Bury(testContext(t), d); err != nil {
+		if _, err := b.Bury(natstest.Context(t), d); err != nil {
 			t.Fatal(err)
 		}
 	}
 	recreated := d
 	recreated.Stored = stored.Add(time.Hour)
-	if _, err := b.Bury(testContext(t), recreated); err != nil {
+	if _, err := b.Bury(natstest.Context(t), recreated); err != nil {
 		t.Fatal(err)
 	}
-	info, err := b.streamInfo(testContext(t), "PENSTOCK_DEAD_stripe", "")
+	info, err := b.js.StreamInfo(natstest.Context(t), "PENSTOCK_DEAD_stripe", "")
 	if err != nil || info.State.Msgs != 2 {
 		t.Fatalf("%d letters, %v; want one for each job", info.State.Msgs, err)
 	}
-	m, err := b.storedMessage(testContext(t), "PENSTOCK_DEAD_stripe", map[string]uint64{"seq": 1})
+	m, err := b.js.Message(natstest.Context(t), "PENSTOCK_DEAD_stripe", map[string]uint64{"seq": 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,15 +52,18 @@ func TestBury(t *testing.T) {
 		t.Errorf("got %+v", m)
 	}
 	for name, want := range map[string]string{
-		HeaderDeadReason: "attempts", HeaderDeadAttempts: "5", HeaderDeadJob: "stripe:42", HeaderDeadPartition: "3",
-		HeaderDeadStored: "2026-03-01T12:00:00.123456789Z", "Content-Type": "text/plain", "penstock-dead-reason": "",
+		HeaderDeadReason: "attempts", HeaderDeadAttempts: "5", HeaderDeadJob: "stripe:42",
+		HeaderDeadPartition: "3",
+		HeaderDeadStored:    "2026-03-01T12:00:00.123456789Z", "Content-Type": "text/plain",
+		"penstock-dead-reason":        "",
 		"nats-expected-last-sequence": "",
 	} {
 		if got := m.Header.Get(name); got != want {
 			t.Errorf("%s is %q, want %q", name, got, want)
 		}
 	}
-	if text := m.Header.Get(HeaderDeadError); !strings.HasPrefix(text, "line 1  line 2: éé") || len(text) > deadErrorBytes ||
+	if text := m.Header.Get(HeaderDeadError); !strings.HasPrefix(text, "line 1  line 2: éé") ||
+		len(text) > deadErrorBytes ||
 		strings.ContainsRune(text, '\uFFFD') {
 		t.Errorf("the error became %d bytes: %.40q…", len(text), text)
 	}
@@ -62,35 +74,39 @@ func TestBuryALargestJob(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 10, 1))
 	k := mustKey(t, strings.Repeat("é", 128))
-	ack, err := request(t, b.nc, b.names.Jobs("stripe", k), strings.Repeat("x", embedded.MaxPayload-headroom-1), nil)
+	ack, err := request(t, b.nc, b.names.Jobs("stripe", k),
+		strings.Repeat("x", embedded.MaxPayload-headroom-1), nil)
 	if err != nil {
 		// The stream counts the header's bytes too, and there are none.
 		t.Fatal(err)
 	}
 	l := open(t, b, BacklogOptions{Policy: "stripe", Epoch: 1})
 	receive(t, l, 1)
-	a, err := l.Body(testContext(t), ack.Seq)
+	a, err := l.Body(natstest.Context(t), ack.Seq)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.Bury(testContext(t), DeadLetter{Policy: "stripe", Key: a.Key, Seq: a.Seq, Stored: a.Stored, Reason: "deadline",
-		Error: strings.Repeat("x", 10_000), Header: a.Header, Body: a.Body}); err != nil {
+	if _, err := b.Bury(natstest.Context(t),
+		DeadLetter{Policy: "stripe", Key: a.Key, Seq: a.Seq, Stored: a.Stored, Reason: "deadline",
+			Error: strings.Repeat("x", 10_000), Header: a.Header, Body: a.Body}); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestBuryWithoutAStream(t *testing.T) {
-	nc := connect(t, startServer(t, embedded.Options{}))
+	nc := natstest.New(t)
 	b, err := NewBroker(nc, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.Bury(testContext(t), DeadLetter{Policy: "stripe", Key: "a"}); !errors.Is(err, ErrUnavailable) {
+	if _, err := b.Bury(natstest.Context(t),
+		DeadLetter{Policy: "stripe", Key: "a"}); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("got %v, want ErrUnavailable", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := b.Bury(ctx, DeadLetter{Policy: "stripe", Key: "a"}); !errors.Is(err, context.Canceled) {
+	if _, err := b.Bury(ctx, DeadLetter{Policy: "stripe", Key: "a"}); !errors.Is(err,
+		context.Canceled) {
 		t.Errorf("got %v, want the context's end", err)
 	}
 }

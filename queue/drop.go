@@ -4,16 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/penstock-mq/penstock/queue/internal/jsapi"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
 // dropsAtOnce is how many jobs are looked at before they are dropped together.
 const dropsAtOnce = 500
 
-// DropBucket removes the jobs of a bucket from its policy's stream, without a dead letter. It is for partitions that nobody
-// owns; an owner is asked instead ([OpPurge]), which knows the jobs that run. It returns how many there were until the
-// context ended, which is no error when it dropped some: ask again.
-func (b *Broker) DropBucket(ctx context.Context, policy string, partition int, k Key) (removed int, err error) {
-	if _, err := ParseKey(string(k)); err != nil { // a wildcard would match other buckets
+// DropBucket removes the jobs of a bucket from its policy's stream, without a dead letter. It is
+// for partitions that nobody owns; an owner is asked instead ([OpPurge]), which knows the jobs that
+// run. It returns how many there were until the context ended, which is no error when it dropped
+// some: ask again.
+func (b *Broker) DropBucket(ctx context.Context, policy string, partition int,
+	k job.Key) (removed int, err error) {
+	if _, err := job.ParseKey(string(k)); err != nil { // a wildcard would match other buckets
 		return 0, fmt.Errorf("drop bucket %s.%s: %w", policy, k, err)
 	}
 	subject, stream := b.names.Queue(policy, partition, k), b.names.Stream(policy)
@@ -30,11 +35,12 @@ func (b *Broker) DropBucket(ctx context.Context, policy string, partition int, k
 }
 
 // dropSome drops the oldest jobs of a bucket.
-func (b *Broker) dropSome(ctx context.Context, policy, stream, subject string) (removed int, err error) {
-	var found []Arrived
+func (b *Broker) dropSome(ctx context.Context,
+	policy, stream, subject string) (removed int, err error) {
+	var found []job.Arrived
 	next := uint64(1)
 	for len(found) < dropsAtOnce && ctx.Err() == nil {
-		m, err := b.storedMessage(ctx, stream, map[string]any{"seq": next, "next_by_subj": subject})
+		m, err := b.js.Message(ctx, stream, map[string]any{"seq": next, "next_by_subj": subject})
 		if errors.Is(err, ErrNotFound) || err != nil && ctx.Err() != nil {
 			break
 		}
@@ -45,13 +51,13 @@ func (b *Broker) dropSome(ctx context.Context, policy, stream, subject string) (
 		next = m.Seq + 1
 	}
 	if len(found) == 0 {
-		return 0, translate(ctx.Err())
+		return 0, jsapi.Translate(ctx.Err())
 	}
 	// What was looked at is dropped and noted even if the caller's time is up.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), jsapi.CallTimeout)
 	defer cancel()
-	for _, job := range found {
-		if err := b.noteDropped(ctx, policy, job, EndPurged); err != nil {
+	for _, j := range found {
+		if err := b.noteDropped(ctx, policy, j, job.EndPurged); err != nil {
 			return 0, err
 		}
 	}
@@ -65,32 +71,32 @@ func (b *Broker) dropSome(ctx context.Context, policy, stream, subject string) (
 	return int(purged), nil
 }
 
-// DropJob removes one job from its policy's stream, as DropBucket does. One that is gone is [ErrNotFound].
+// DropJob removes one job from its policy's stream, as DropBucket does. One that is gone is
+// [ErrNotFound].
 func (b *Broker) DropJob(ctx context.Context, policy string, seq uint64) error {
-	job, err := b.StoredJob(ctx, policy, seq)
+	j, err := b.StoredJob(ctx, policy, seq)
 	if err == nil {
-		err = b.noteDropped(ctx, policy, job, EndCancelled)
+		err = b.noteDropped(ctx, policy, j, job.EndCancelled)
 	}
 	if err == nil {
-		var answer struct{}
-		err = translate(b.call(ctx, "$JS.API.STREAM.MSG.DELETE."+b.names.Stream(policy),
-			map[string]any{"seq": seq, "no_erase": true}, &answer))
+		err = jsapi.Translate(b.deleteMessage(ctx, b.names.Stream(policy), seq))
 	}
 	if err != nil {
-		return fmt.Errorf("drop job %s:%d: %w", policy, seq, err)
+		return fmt.Errorf("drop job %s: %w", job.ID(policy, seq), err)
 	}
-	b.tellDropped(policy, job)
+	b.tellDropped(policy, j)
 	return nil
 }
 
 // noteDropped remembers how a job ended whose repeat can come.
-func (b *Broker) noteDropped(ctx context.Context, policy string, job Arrived, how End) error {
-	if headerValue(job.Header, HeaderIdempotencyKey) == "" {
+func (b *Broker) noteDropped(ctx context.Context, policy string, j job.Arrived, how job.End) error {
+	if job.HeaderValue(j.Header, job.HeaderIdempotencyKey) == "" {
 		return nil
 	}
-	return b.NoteEnded(ctx, policy, job.Seq, Ended{How: how, Accepted: job.Stored, Sum: PayloadSum(job.Header, job.Body)})
+	return b.Ends().Note(ctx, policy, j.Seq,
+		job.Ended{How: how, Accepted: j.Stored, Sum: job.PayloadSum(j.Header, j.Body)})
 }
 
-func (b *Broker) tellDropped(policy string, job Arrived) {
-	b.Tell(policy, Event{Type: EventCancelled, Job: fmt.Sprintf("%s:%d", policy, job.Seq), Key: job.Key})
+func (b *Broker) tellDropped(policy string, j job.Arrived) {
+	b.Tell(policy, Event{Type: EventCancelled, Job: job.ID(policy, j.Seq), Key: j.Key})
 }

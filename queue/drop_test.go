@@ -6,17 +6,18 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/penstock-mq/penstock/internal/natstest"
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
-// TestDropBucketInLittleTime: what was looked at when the caller's time was up is dropped, or a server that is slow to answer
-// would never let go of a job, however often it is asked.
+// TestDropBucketInLittleTime: what was looked at when the caller's time was up is dropped, or a
+// server that is slow to answer would never let go of a job, however often it is asked.
 func TestDropBucketInLittleTime(t *testing.T) {
-	server := startServer(t, embedded.Options{})
-	b, watcher := brokerOver(t, connect(t, server)), connect(t, server)
+	server := natstest.Start(t, embedded.Options{})
+	b, watcher := brokerOver(t, natstest.Connect(t, server)), natstest.Connect(t, server)
 	apply(t, b, paced("stripe", 100, 1))
 	publish(t, b, "stripe", "a", 50)
-	ctx, end := context.WithCancel(testContext(t))
+	ctx, end := context.WithCancel(natstest.Context(t))
 	looks := 0
 	_, err := watcher.Subscribe("$JS.API.STREAM.MSG.GET.PENSTOCK_stripe", func(*nats.Msg) {
 		if looks++; looks == 10 {
@@ -30,7 +31,7 @@ func TestDropBucketInLittleTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	removed, err := b.DropBucket(ctx, "stripe", 0, "a")
-	depth, lookErr := b.Depth(testContext(t), "stripe")
+	depth, lookErr := b.Depth(natstest.Context(t), "stripe")
 	if err != nil || lookErr != nil || removed == 0 || removed+int(depth) != 50 {
 		t.Errorf("%d jobs were dropped, %v; %d are left, %v", removed, err, depth, lookErr)
 	}

@@ -8,9 +8,12 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock/queue/internal/jsapi"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// What an [Event] can tell.
+// The types of an [Event].
 const (
 	EventAccepted  = "accepted"  // the job is stored, and its valve has seen it
 	EventStarted   = "started"   // an attempt began
@@ -20,38 +23,41 @@ const (
 	EventDead      = "dead"      // the job became a dead letter
 	EventCancelled = "cancelled" // an operator dropped the job
 
-	// The target of the job's bucket is down: nothing starts but a probe now and then, and no attempt counts; and it is back.
+	// The target of the job's bucket is down: nothing starts but a probe now and then, and no
+	// attempt counts; and it is back.
 	EventBreakerOpened = "breaker_opened"
 	EventBreakerClosed = "breaker_closed"
 )
 
-// Event is one step of a job, as it is published on penstock.event.<policy>.<key>. Events are core NATS messages: who
-// does not listen at that moment misses them, and a crash may swallow some. Count with metrics, keep books with outcomes
-// of your own; events are for watching. Whoever publishes more than 1,000 a second of one policy leaves the rest out while
-// nobody listens, and notices a listener within half a second.
+// Event is one step of a job, as it is published on penstock.event.<policy>.<key>. Events are core
+// NATS messages: a client that does not listen at that moment misses them, and a crash may swallow
+// some. Count with metrics, keep books with outcomes of your own; events are for watching. A
+// process that publishes more than 1,000 a second of one policy leaves the rest out while nobody
+// listens, and notices a listener within half a second.
 type Event struct {
-	V          int    `json:"v"`
-	Type       string `json:"type"`
-	Job        string `json:"job"` // "<policy>:<stream sequence>"
-	Key        Key    `json:"key"`
-	Attempt    int    `json:"attempt,omitempty"`     // 1 is the first
-	WaitMS     int64  `json:"wait_ms,omitempty"`     // started: since the job was accepted
-	DurationMS int64  `json:"duration_ms,omitempty"` // done, failed, throttled: of the attempt
-	Reason     string `json:"reason,omitempty"`      // dead: why
-	Error      string `json:"error,omitempty"`
-	// All says that the breaker is not the bucket's own, but that of all buckets of the policy whose valve is in the same
-	// drainer.
+	V          int     `json:"v"`
+	Type       string  `json:"type"`
+	Job        string  `json:"job"` // "<policy>:<stream sequence>"
+	Key        job.Key `json:"key"`
+	Attempt    int     `json:"attempt,omitempty"`     // 1 is the first
+	WaitMS     int64   `json:"wait_ms,omitempty"`     // started: since the job was accepted
+	DurationMS int64   `json:"duration_ms,omitempty"` // done, failed, throttled: of the attempt
+	Reason     string  `json:"reason,omitempty"`      // dead: why
+	Error      string  `json:"error,omitempty"`
+	// All says that the breaker is not the bucket's own, but that of all buckets of the policy
+	// whose valve is in the same drainer.
 	All bool `json:"all,omitempty"`
 }
 
-// Event is where the events of a bucket are published; ">" for a key and "*" for a policy are NATS's wildcards.
-func (n Names) Event(policy string, k Key) string {
+// Event is where the events of a bucket are published; ">" for a key and "*" for a policy are
+// NATS's wildcards.
+func (n Names) Event(policy string, k job.Key) string {
 	return n.lower + ".event." + policy + "." + string(k)
 }
 
-// events keeps what is told from costing much while nobody listens: core NATS drops such messages, but only after both
-// sides have worked for them. The first event of a policy in each period is sent as a request, and the server answers at
-// once when nobody subscribes to its subject.
+// events makes publishing cheap while nobody listens: core NATS drops such messages,
+// but only after both sides have worked for them. The first event of a policy in each period is
+// sent as a request, and the server answers at once when nobody subscribes to its subject.
 type events struct {
 	once  sync.Once
 	inbox string // with its last dot; a policy's name follows
@@ -64,7 +70,7 @@ type gate struct {
 	since  time.Time // of the period
 	told   int       // events in it
 	denied bool      // the server said in it that nobody listens
-	nobody bool      // and so it was when it last was asked
+	nobody bool      // and it said so when it was last asked
 }
 
 const (
@@ -82,7 +88,7 @@ func (g *gate) admit(now time.Time) (publish, ask bool) {
 	return g.told <= gateFree || !g.nobody, g.told == 1
 }
 
-// deny takes the server's word that nobody listens.
+// deny notes the server's answer that nobody listens.
 func (b *Broker) deny(m *nats.Msg) {
 	if m.Header.Get("Status") != "503" {
 		return // a listener answered, which it need not
@@ -121,7 +127,7 @@ func (b *Broker) Tell(policy string, e Event) {
 	if !publish {
 		return
 	}
-	e.V = formatVersion
+	e.V = job.FormatVersion
 	body, err := json.Marshal(e)
 	switch subject := b.names.Event(policy, e.Key); {
 	case err != nil:
@@ -135,12 +141,14 @@ func (b *Broker) Tell(policy string, e Event) {
 	}
 }
 
-// Listen calls heard for each event of a policy ("*": of all) and a key (">": of all), one at a time, until stop is called.
-func (b *Broker) Listen(policy string, k Key, heard func(policy string, e Event)) (stop func(), err error) {
+// Listen calls heard for each event of a policy ("*": of all) and a key (">": of all), one at a
+// time, until stop is called.
+func (b *Broker) Listen(policy string, k job.Key,
+	heard func(policy string, e Event)) (stop func(), err error) {
 	prefix := len(b.names.lower + ".event.")
 	sub, err := b.nc.Subscribe(b.names.Event(policy, k), func(m *nats.Msg) {
 		var e Event
-		if err := json.Unmarshal(m.Data, &e); err != nil || e.V != formatVersion {
+		if err := json.Unmarshal(m.Data, &e); err != nil || e.V != job.FormatVersion {
 			b.log.Debug("event of another format", "subject", m.Subject, "error", err)
 			return
 		}
@@ -148,7 +156,7 @@ func (b *Broker) Listen(policy string, k Key, heard func(policy string, e Event)
 		heard(name, e)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("listen to events of %s: %w", policy, translate(err))
+		return nil, fmt.Errorf("listen to events of %s: %w", policy, jsapi.Translate(err))
 	}
 	return func() { _ = sub.Unsubscribe() }, nil
 }

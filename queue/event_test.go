@@ -3,6 +3,8 @@ package queue
 import (
 	"testing"
 	"time"
+
+	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
 func TestGateLeavesOutWhatNobodyHears(t *testing.T) {
@@ -25,16 +27,18 @@ func TestGateLeavesOutWhatNobodyHears(t *testing.T) {
 		published int
 		denied    bool // the server answers that nobody listens
 	}{
-		{0, 1000, true},                              // not known yet
-		{gatePeriod, gateFree, true},                 // nobody
-		{2 * gatePeriod, gateFree, false},            // somebody came: heard of when the period is over
+		{0, 1000, true},              // not known yet
+		{gatePeriod, gateFree, true}, // nobody
+		// somebody came: heard of when the period is over
+		{2 * gatePeriod, gateFree, false},
 		{3 * gatePeriod, 1000, false},                // all of it
 		{4 * gatePeriod, 1000, true},                 // he left
 		{5*gatePeriod + time.Second, gateFree, true}, // which the next period knows
 	} {
 		published, asked := count(step.at, 1000)
 		if published != step.published || asked != 1 {
-			t.Errorf("at %v: %d of 1000 published, %d as requests; want %d and 1", step.at, published, asked, step.published)
+			t.Errorf("at %v: %d of 1000 published, %d as requests; want %d and 1", step.at,
+				published, asked, step.published)
 		}
 		if step.denied {
 			g.denied, g.nobody = true, true
@@ -57,7 +61,10 @@ func TestEventsAreCheapWhenNobodyListens(t *testing.T) {
 		return b.events.gates["api"].nobody
 	}
 	tell(1)
-	eventually(t, "the server says that nobody listens", func() bool { tell(1); return nobody() })
+	waittest.Until(t, "the server says that nobody listens", func() bool {
+		tell(1)
+		return nobody()
+	})
 	if n := tell(100_000); n > 50_000 {
 		t.Errorf("%d of 100,000 events were published to nobody", n)
 	}
@@ -72,7 +79,7 @@ func TestEventsAreCheapWhenNobodyListens(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stop()
-	eventually(t, "a listener is noticed", func() bool { tell(1000); return !nobody() })
+	waittest.Until(t, "a listener is noticed", func() bool { tell(1000); return !nobody() })
 	if e := <-heard; e.Type != EventDone || e.Key != "k" || e.Job != "api:1" {
 		t.Errorf("heard %+v", e)
 	}

@@ -11,13 +11,14 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/embedded"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
 var stripe = policy.Policy{
-	Name:       "stripe",
-	Algorithm:  policy.LeakingBucket,
-	Outflow:    algorithms.Rate{Count: 96, Per: time.Second},
-	Capacity:   2,
+	Name: "stripe",
+	Rule: policy.Rule{Algorithm: policy.LeakingBucket,
+		Outflow:  algorithms.Rate{Count: 96, Per: time.Second},
+		Capacity: 2},
 	Partitions: 1,
 }
 
@@ -46,7 +47,7 @@ func ExampleNewBroker() {
 		log.Fatal(err)
 	}
 
-	key, err := queue.EncodeKey("tenant 7")
+	key, err := job.EncodeKey("tenant 7")
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -107,12 +108,17 @@ func ExampleBroker_NewProducer() {
 		}
 	}
 
-	backlog, err := broker.OpenBacklog(ctx, queue.BacklogOptions{Policy: "stripe", Partition: 0, Partitions: 1, Epoch: 1})
+	backlog, err := broker.OpenBacklog(ctx,
+		queue.BacklogOptions{Policy: "stripe", Partition: 0, Partitions: 1, Epoch: 1})
 	if err != nil {
 		log.Fatal(err)
 	}
 	for finished := 0; finished < 2; {
-		for _, job := range <-backlog.Arrivals() {
+		next, err := backlog.Next(ctx)
+		if err != nil {
+			log.Fatal(err) // the owner would open the backlog again
+		}
+		for _, job := range next.Arrived {
 			fmt.Println("finished", job.Seq, job.Key.Raw(), string(job.Body))
 			backlog.Done(job.Seq)
 			finished++

@@ -7,36 +7,44 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// TestWhatIsNeverForwardedMakesAJobMalformed: "Penstock-Forward-Nats-Rollup: all" emptied the stream that a target was.
+// TestWhatIsNeverForwardedMakesAJobMalformed: "Penstock-Forward-Nats-Rollup: all" emptied the
+// stream that a target was.
 func TestWhatIsNeverForwardedMakesAJobMalformed(t *testing.T) {
-	for _, name := range []string{"Nats-Rollup", "nats-msg-id", "Penstock-Job", "Status", "Host", "Connection", "x-forwarded-for",
+	for _, name := range []string{"Nats-Rollup", "nats-msg-id", "Penstock-Job", "Status", "Host",
+		"Connection", "x-forwarded-for",
 		"Proxy-Authorization", "Transfer-Encoding"} {
-		if a := ParseHeader(nats.Header{"Penstock-Forward-" + name: {"x"}}, time.Now()); a.Malformed == nil {
+		if a := job.ParseHeader(nats.Header{"Penstock-Forward-" + name: {"x"}},
+			time.Now()); a.Malformed == nil {
 			t.Errorf("%s is forwarded", name)
 		}
 	}
 	for _, method := range []string{"CONNECT", "connect"} {
-		if a := ParseHeader(nats.Header{"Penstock-Method": {method}}, time.Now()); a.Malformed == nil {
+		if a := job.ParseHeader(nats.Header{"Penstock-Method": {method}},
+			time.Now()); a.Malformed == nil {
 			t.Errorf("%s is a job's method", method)
 		}
 	}
 }
 
-// TestPathsThatTargetsReadInAnotherWay: what a server, or a proxy in front of it, may take for the way up, or for the end of
-// the path, is refused.
+// TestPathsThatTargetsReadInAnotherWay: what a server, or a proxy in front of it, may take for the
+// way up, or for the end of the path, is refused.
 func TestPathsThatTargetsReadInAnotherWay(t *testing.T) {
 	for _, path := range []string{
-		`/a\..\b`, `/a%5c..%5Cb`, "/a/..;/b", "/a/..;x=1/b", "/a/.;/b", "/a/%2e%2e%3b/b", "/a%00", "/a%00.png", "/a%0d%0ab", "/a%7f",
-		"/a/%252e%252e/b", "/a/..%252fb", "/a%255c..%255cb", "/a/.. /b", "/a/..%20/b", "/a/.%09./b", "/a#b", "/#",
+		`/a\..\b`, `/a%5c..%5Cb`, "/a/..;/b", "/a/..;x=1/b", "/a/.;/b", "/a/%2e%2e%3b/b", "/a%00",
+		"/a%00.png", "/a%0d%0ab", "/a%7f",
+		"/a/%252e%252e/b", "/a/..%252fb", "/a%255c..%255cb", "/a/.. /b", "/a/..%20/b", "/a/.%09./b",
+		"/a#b", "/#",
 	} {
-		if _, err := ParsePath(path); err == nil {
+		if _, err := job.ParsePath(path); err == nil {
 			t.Errorf("%q is a path", path)
 		}
 	}
-	for _, path := range []string{"/a;v=1/b", "/projects/group%2Fproject", "/a..b;c", "/100%25", "/%25zz", "/a%20b?x=%00&y=..;/"} {
-		if _, err := ParsePath(path); err != nil {
+	for _, path := range []string{"/a;v=1/b", "/projects/group%2Fproject", "/a..b;c", "/100%25",
+		"/%25zz", "/a%20b?x=%00&y=..;/"} {
+		if _, err := job.ParsePath(path); err != nil {
 			t.Errorf("%q: %v", path, err)
 		}
 	}
@@ -44,10 +52,12 @@ func TestPathsThatTargetsReadInAnotherWay(t *testing.T) {
 
 func TestAPolicySaysWhatItsTargetTakes(t *testing.T) {
 	prefix := "/v1"
-	http := &policy.Target{HTTP: &policy.HTTPTarget{Forward: policy.Forward{"X-Tenant"}, Methods: []string{"POST"}, PathPrefix: &prefix}}
+	http := &policy.Target{HTTP: &policy.HTTPTarget{Forward: policy.Forward{"X-Tenant"},
+		Methods: []string{"POST"}, PathPrefix: &prefix}}
 	narrowed := &policy.Target{HTTP: &policy.HTTPTarget{Methods: []string{"POST"}}}
 	wide := &policy.Target{HTTP: &policy.HTTPTarget{}}
-	listed := &policy.Target{HTTP: &policy.HTTPTarget{PathPrefix: &prefix, Forward: policy.Forward{"X-Original-URL"}}}
+	listed := &policy.Target{HTTP: &policy.HTTPTarget{PathPrefix: &prefix,
+		Forward: policy.Forward{"X-Original-URL"}}}
 	nothing := &policy.Target{NATS: &policy.NATSTarget{Forward: policy.Forward{}}}
 	for _, c := range []struct {
 		target      *policy.Target
@@ -71,12 +81,12 @@ func TestAPolicySaysWhatItsTargetTakes(t *testing.T) {
 		{nil, "Penstock-Forward-X-Tenant", "a", false},
 		{nil, "Penstock-Forward-Nats-Rollup", "all", true},
 	} {
-		err := CheckTarget(c.target, nats.Header{c.name: {c.value}})
+		err := job.CheckTarget(c.target, nats.Header{c.name: {c.value}})
 		if (err != nil) != c.refused {
 			t.Errorf("%s: %s: %v", c.name, c.value, err)
 		}
 	}
-	if err := CheckTarget(http, nil); err != nil {
+	if err := job.CheckTarget(http, nil); err != nil {
 		t.Errorf("a job that asks for nothing: %v", err)
 	}
 }

@@ -2,42 +2,20 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/internal/natstest"
+	"github.com/penstock-mq/penstock/internal/policytest"
+	"github.com/penstock-mq/penstock/internal/waittest"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/embedded"
+	"github.com/penstock-mq/penstock/queue/internal/jsapi"
+	"github.com/penstock-mq/penstock/queue/job"
 )
-
-// patience is how long a test waits for what should come at once.
-const patience = 20 * time.Second
-
-func startServer(t testing.TB, o embedded.Options) *embedded.Server {
-	t.Helper()
-	if o.Dir == "" {
-		o.Dir = t.TempDir()
-	}
-	s, err := embedded.Start(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Shutdown)
-	return s
-}
-
-func connect(t testing.TB, s *embedded.Server) *nats.Conn {
-	t.Helper()
-	nc, err := s.Connect()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	return nc
-}
 
 func brokerOver(t testing.TB, nc *nats.Conn) *Broker {
 	t.Helper()
@@ -45,7 +23,7 @@ func brokerOver(t testing.TB, nc *nats.Conn) *Broker {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Setup(testContext(t)); err != nil {
+	if err := b.Setup(natstest.Context(t)); err != nil {
 		t.Fatal(err)
 	}
 	return b
@@ -54,72 +32,41 @@ func brokerOver(t testing.TB, nc *nats.Conn) *Broker {
 // newBroker is a broker over a server of its own.
 func newBroker(t testing.TB) *Broker {
 	t.Helper()
-	return brokerOver(t, connect(t, startServer(t, embedded.Options{})))
+	return brokerOver(t, natstest.New(t))
 }
 
-func testContext(t testing.TB) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-// paced is a leaking bucket with a queue.
-func paced(name string, capacity int64, partitions int) policy.Policy {
-	return policy.Policy{Name: name, Algorithm: policy.LeakingBucket, Capacity: capacity, Partitions: partitions,
-		Outflow: algorithms.Rate{Count: 10, Per: time.Second}}
-}
-
-// door is a door policy with a queue.
-func door(name string, capacity int64, partitions int) policy.Policy {
-	return policy.Policy{Name: name, Algorithm: policy.FixedWindow, Limit: 10, Window: policy.Duration(time.Minute),
-		Queue: &policy.Queue{Capacity: capacity}, Partitions: partitions}
-}
+var paced, door = policytest.Paced, policytest.Door
 
 func apply(t testing.TB, b *Broker, p policy.Policy) {
 	t.Helper()
-	if err := b.Apply(testContext(t), p); err != nil {
+	if err := b.Apply(natstest.Context(t), p); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func mustKey(t testing.TB, raw string) Key {
+func mustKey(t testing.TB, raw string) job.Key {
 	t.Helper()
-	k, err := EncodeKey(raw)
+	k, err := job.EncodeKey(raw)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return k
 }
 
-// eventually waits for a condition.
-func eventually(t testing.TB, what string, condition func() bool) {
-	t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	look := time.NewTicker(2 * time.Millisecond)
-	defer look.Stop()
-	for !condition() {
-		select {
-		case <-deadline.C:
-			t.Fatalf("gave up waiting until %s", what)
-		case <-look.C:
-		}
-	}
-}
-
 // request publishes as any NATS client would and returns JetStream's answer.
-func request(t testing.TB, nc *nats.Conn, subject, body string, header nats.Header) (pubAck, error) {
+func request(t testing.TB, nc *nats.Conn, subject, body string,
+	header nats.Header) (jsapi.PubAck, error) {
 	t.Helper()
-	m, err := nc.RequestMsg(&nats.Msg{Subject: subject, Header: header, Data: []byte(body)}, 5*time.Second)
+	m, err := nc.RequestMsg(&nats.Msg{Subject: subject, Header: header, Data: []byte(body)},
+		5*time.Second)
 	if err != nil {
-		return pubAck{}, err
+		return jsapi.PubAck{}, err
 	}
-	return parsePubAck(m.Data)
+	return jsapi.ParsePubAck(m.Data)
 }
 
 // publish fills a bucket with jobs whose bodies are numbered from 0.
-func publish(t testing.TB, b *Broker, policy string, k Key, n int) {
+func publish(t testing.TB, b *Broker, policy string, k job.Key, n int) {
 	t.Helper()
 	for i := range n {
 		if _, err := request(t, b.nc, b.names.Jobs(policy, k), fmt.Sprint(i), nil); err != nil {
@@ -128,44 +75,87 @@ func publish(t testing.TB, b *Broker, policy string, k Key, n int) {
 	}
 }
 
-func open(t testing.TB, b *Broker, o BacklogOptions) *Backlog {
+// flood publishes n empty jobs of one bucket, and waits until all are stored: while a server is
+// busy with that, it may keep a backlog waiting for too long.
+func flood(t testing.TB, b *Broker, n int) {
+	t.Helper()
+	for range n {
+		if err := b.nc.Publish(b.names.Jobs("stripe", "a"), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waittest.Until(t, "all are stored", func() bool {
+		stored, err := b.Depth(natstest.Context(t), "stripe")
+		return err == nil && stored == uint64(n)
+	})
+}
+
+// opened is a backlog with what came from it and no test has asked for yet.
+type opened struct {
+	*Backlog
+	arrived   []job.Arrived
+	confirmed []uint64
+	swept     bool
+	broken    error
+}
+
+func open(t testing.TB, b *Broker, o BacklogOptions) *opened {
 	t.Helper()
 	if o.Partitions == 0 {
 		o.Partitions = 1
 	}
-	l, err := b.OpenBacklog(testContext(t), o)
+	l, err := b.OpenBacklog(natstest.Context(t), o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithCancel(context.Background())
-		cancel() // an abandoned backlog has nobody to wait for
-		_ = l.Close(ctx)
-	})
-	return l
+	t.Cleanup(func() { abandon(l) })
+	return &opened{Backlog: l}
+}
+
+// abandon closes a backlog that nobody waits for.
+func abandon(l *Backlog) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = l.Close(ctx)
+}
+
+// until takes what comes until a condition holds.
+func (l *opened) until(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), natstest.Patience)
+	defer cancel()
+	for !holds() {
+		u, err := l.Next(ctx)
+		if errors.Is(err, ErrClosed) || ctx.Err() != nil {
+			t.Fatalf("%s: %v, after %d arrivals and %d confirmations", what, err, len(l.arrived),
+				len(l.confirmed))
+		}
+		if err != nil {
+			l.broken = err
+		}
+		l.arrived = append(append(l.arrived, u.Arrived...), u.Stray...)
+		l.confirmed = append(l.confirmed, u.Confirmed...)
+		l.swept = l.swept || u.Swept
+	}
+}
+
+// take returns what has arrived so far.
+func (l *opened) take() []job.Arrived {
+	arrived := l.arrived
+	l.arrived = nil
+	return arrived
 }
 
 // receive waits for n arrivals.
-func receive(t testing.TB, l *Backlog, n int) []Arrived {
+func receive(t testing.TB, l *opened, n int) []job.Arrived {
 	t.Helper()
-	var got []Arrived
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	for len(got) < n {
-		select {
-		case batch, ok := <-l.Arrivals():
-			if !ok {
-				t.Fatalf("closed after %d of %d arrivals", len(got), n)
-			}
-			got = append(got, batch...)
-		case batch := <-l.Strays():
-			got = append(got, batch...)
-		case err := <-l.Broken():
-			t.Fatalf("broken after %d of %d arrivals: %v", len(got), n, err)
-		case <-deadline.C:
-			t.Fatalf("%d of %d arrivals came", len(got), n)
-		}
+	l.until(t, fmt.Sprintf("waiting for %d arrivals", n), func() bool {
+		return len(l.arrived) >= n || l.broken != nil
+	})
+	if l.broken != nil {
+		t.Fatalf("broken after %d of %d arrivals: %v", len(l.arrived), n, l.broken)
 	}
+	got := l.take()
 	if len(got) > n {
 		t.Fatalf("%d arrivals came, want %d", len(got), n)
 	}
@@ -173,45 +163,34 @@ func receive(t testing.TB, l *Backlog, n int) []Arrived {
 }
 
 // confirm waits until n acknowledgements are confirmed.
-func confirm(t testing.TB, l *Backlog, n int) map[uint64]bool {
+func confirm(t testing.TB, l *opened, n int) map[uint64]bool {
 	t.Helper()
+	l.until(t, fmt.Sprintf("waiting for %d confirmations", n), func() bool {
+		return len(l.confirmed) >= n
+	})
 	got := map[uint64]bool{}
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	for len(got) < n {
-		select {
-		case batch, ok := <-l.Confirmed():
-			if !ok {
-				t.Fatalf("closed after %d of %d confirmations", len(got), n)
-			}
-			for _, seq := range batch {
-				if got[seq] {
-					t.Fatalf("%d confirmed twice", seq)
-				}
-				got[seq] = true
-			}
-		case <-deadline.C:
-			t.Fatalf("%d of %d confirmations came", len(got), n)
+	for _, seq := range l.confirmed {
+		if got[seq] {
+			t.Fatalf("%d confirmed twice", seq)
 		}
+		got[seq] = true
 	}
+	l.confirmed = nil
 	return got
 }
 
-func broken(t testing.TB, l *Backlog) error {
+// sweepOf receives until the sweep has ended, and returns what came before.
+func sweepOf(t testing.TB, l *opened) []job.Arrived {
 	t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	arrivals := l.Arrivals()
-	for {
-		select {
-		case err := <-l.Broken():
-			return err
-		case _, ok := <-arrivals:
-			if !ok {
-				arrivals = nil
-			}
-		case <-deadline.C:
-			t.Fatal("the backlog did not break")
-		}
+	l.until(t, "waiting for the sweep's end", func() bool { return l.swept || l.broken != nil })
+	if l.broken != nil {
+		t.Fatal(l.broken)
 	}
+	return l.take()
+}
+
+func broken(t testing.TB, l *opened) error {
+	t.Helper()
+	l.until(t, "waiting for the backlog to break", func() bool { return l.broken != nil })
+	return l.broken
 }

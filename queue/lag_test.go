@@ -8,8 +8,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/waittest"
+
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock/internal/natstest"
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue/kv"
 )
 
 // cluster is three servers in this process, each of which can stop and come back.
@@ -53,7 +59,7 @@ func newCluster(t testing.TB) *cluster {
 	if c.broker, err = NewBroker(nc, Options{Replicas: 3}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "JetStream is set up", func() bool {
+	waittest.Until(t, "JetStream is set up", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		return c.broker.Setup(ctx) == nil
@@ -79,7 +85,7 @@ func (c *cluster) start(i int) {
 	}
 	s.Start()
 	c.servers[i] = s
-	if !s.ReadyForConnections(patience) {
+	if !s.ReadyForConnections(natstest.Patience) {
 		c.t.Fatal("a server is not ready")
 	}
 }
@@ -102,15 +108,15 @@ func (c *cluster) follower(stream string) int {
 }
 
 // TestAServerThatCameBackShowsNoOldState opens backlogs while a server catches up with what it
-// missed: jobs that were added and others that went. What comes before the end of a sweep is what is
-// stored.
+// missed: jobs that were added and others that went. What comes before the end of a sweep is what
+// is stored.
 func TestAServerThatCameBackShowsNoOldState(t *testing.T) {
 	c := newCluster(t)
 	b := c.broker
 	apply(t, b, paced("stripe", 100_000, 1))
 	const stream, some, many = "PENSTOCK_stripe", 4000, 20_000
 	body := make([]byte, 1024)
-	fill := func(key Key, n int) {
+	fill := func(key job.Key, n int) {
 		t.Helper()
 		for i := range n {
 			var err error
@@ -128,8 +134,8 @@ func TestAServerThatCameBackShowsNoOldState(t *testing.T) {
 		t.Helper()
 		for i := from; i < to; i++ {
 			key := fmt.Sprintf("%s.0.%d", prefix, i)
-			eventually(t, "a record is written", func() bool {
-				return b.attempts.Set(testContext(t), key, []byte(value)) == nil
+			waittest.Until(t, "a record is written", func() bool {
+				return b.tables.Attempts.Set(natstest.Context(t), key, []byte(value), 0) == nil
 			})
 		}
 	}
@@ -138,20 +144,20 @@ func TestAServerThatCameBackShowsNoOldState(t *testing.T) {
 	fill("stays", some)
 	back := c.follower(stream)
 	c.stop(back)
-	eventually(t, "jobs go", func() bool {
-		_, err := b.purge(testContext(t), stream, b.names.Queue("stripe", 0, "goes"), 0)
+	waittest.Until(t, "jobs go", func() bool {
+		_, err := b.purge(natstest.Context(t), stream, b.names.Queue("stripe", 0, "goes"), 0)
 		return err == nil
 	})
 	write("stripe", "new", 100, 300)
 	write("other", string(body), 0, 500) // so that there is something to catch up with
 	fill("stays", many)
-	info, err := b.streamInfo(testContext(t), stream, "")
+	info, err := b.js.StreamInfo(natstest.Context(t), stream, "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.start(back)
 	for range 20 {
-		records, err := b.attempts.List(testContext(t), "stripe.0.*")
+		records, err := b.tables.Attempts.List(natstest.Context(t), "stripe.0.*")
 		if err != nil {
 			t.Error(err)
 			continue
@@ -165,11 +171,11 @@ func TestAServerThatCameBackShowsNoOldState(t *testing.T) {
 		if len(records) != 300 || now != 200 {
 			t.Errorf("listed %d records, %d of them new; there are 300, and 200", len(records), now)
 		}
-		ctx, cancel := context.WithCancel(testContext(t))
+		ctx, cancel := context.WithCancel(natstest.Context(t))
 		now = 0
 		values := map[string]string{}
-		changed := func(r Record) { values[r.Key] = string(r.Value) }
-		err = b.attempts.Watch(ctx, "stripe.0.*", changed, func() {
+		changed := func(r kv.Record) { values[r.Key] = string(r.Value) }
+		err = b.tables.Attempts.Watch(ctx, "stripe.0.*", changed, func() {
 			for _, value := range values {
 				if synced++; value == "new" {
 					now++
@@ -178,19 +184,20 @@ func TestAServerThatCameBackShowsNoOldState(t *testing.T) {
 			cancel()
 		})
 		if err != nil || synced != 300 || now != 200 {
-			t.Errorf("watched %d records, %d of them new; there are 300, and 200; %v", synced, now, err)
+			t.Errorf("watched %d records, %d of them new; there are 300, and 200; %v", synced, now,
+				err)
 		}
 	}
 	for epoch := uint64(1); epoch <= 4; epoch++ {
-		var l *Backlog
-		eventually(t, "the backlog is opened", func() bool {
+		l := &opened{}
+		waittest.Until(t, "the backlog is opened", func() bool {
 			var err error
 			o := BacklogOptions{Policy: "stripe", Partitions: 1, Epoch: epoch}
-			l, err = b.OpenBacklog(testContext(t), o)
+			l.Backlog, err = b.OpenBacklog(natstest.Context(t), o)
 			return err == nil
 		})
 		stored, gone := 0, 0
-		for _, job := range swept(t, l) {
+		for _, job := range sweepOf(t, l) {
 			if stored++; job.Key != "stays" {
 				gone++
 			}

@@ -8,13 +8,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/waittest"
+
 	"github.com/nats-io/nats.go"
 
+	"github.com/penstock-mq/penstock/internal/natstest"
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
-// detour dials connections whose bytes can be kept back: as when the server at the other end stands still, and the client
-// goes to another one.
+// detour dials connections whose bytes can be kept back: as when the server at the other end stands
+// still, and the client goes to another one.
 type detour struct {
 	mu    sync.Mutex
 	last  net.Conn
@@ -73,12 +76,14 @@ func (c *detoured) Close() error {
 	return c.Conn.Close()
 }
 
-// TestAFullBucketIsNoCertainRefusalWhileAnAttemptIsUnderWay: a server stood still with the publish in its socket; the
-// client went to another one, where the bucket was full; then a place became free, and the first publish was read.
+// TestAFullBucketIsNoCertainRefusalWhileAnAttemptIsUnderWay: a server stood still with the publish
+// in its socket; the client went to another one, where the bucket was full; then a place became
+// free, and the first publish was read.
 func TestAFullBucketIsNoCertainRefusalWhileAnAttemptIsUnderWay(t *testing.T) {
-	s := startServer(t, embedded.Options{Listen: "127.0.0.1:0"})
+	s := natstest.Start(t, embedded.Options{Listen: "127.0.0.1:0"})
 	d := &detour{}
-	nc, err := nats.Connect(s.URL(), nats.SetCustomDialer(d), nats.ReconnectWait(10*time.Millisecond))
+	nc, err := nats.Connect(s.URL(), nats.SetCustomDialer(d),
+		nats.ReconnectWait(10*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,17 +91,19 @@ func TestAFullBucketIsNoCertainRefusalWhileAnAttemptIsUnderWay(t *testing.T) {
 	b := brokerOver(t, nc)
 	apply(t, b, paced("stripe", 1, 1))
 	p := b.NewProducer(ProducerOptions{})
-	if _, err := p.Publish(testContext(t), Submission{Policy: "stripe", Key: "a", Body: []byte("first")}); err != nil {
+	if _, err := p.Publish(natstest.Context(t),
+		Submission{Policy: "stripe", Key: "a", Body: []byte("first")}); err != nil {
 		t.Fatal(err)
 	}
 
 	d.hold()
 	second := make(chan error, 1)
 	go func() {
-		_, err := p.Publish(context.Background(), Submission{Policy: "stripe", Key: "a", Body: []byte("second")})
+		_, err := p.Publish(context.Background(),
+			Submission{Policy: "stripe", Key: "a", Body: []byte("second")})
 		second <- err
 	}()
-	eventually(t, "the publish is on its way", func() bool {
+	waittest.Until(t, "the publish is on its way", func() bool {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		return len(d.bytes) > 0
@@ -110,8 +117,8 @@ func TestAFullBucketIsNoCertainRefusalWhileAnAttemptIsUnderWay(t *testing.T) {
 
 	l := open(t, b, BacklogOptions{Policy: "stripe", Partitions: 1, Epoch: 1})
 	l.Done(receive(t, l, 1)[0].Seq)
-	eventually(t, "the place is free", func() bool {
-		info, err := b.streamInfo(testContext(t), b.names.Stream("stripe"), "")
+	waittest.Until(t, "the place is free", func() bool {
+		info, err := b.js.StreamInfo(natstest.Context(t), b.names.Stream("stripe"), "")
 		return err == nil && info.State.Msgs == 0
 	})
 	if err := d.release(); err != nil {

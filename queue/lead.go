@@ -14,10 +14,10 @@ const (
 	leadPatience = 3 * time.Second
 )
 
-// lead sees to it that the server that leads the stream leads the new consumer as well, which leader
-// does now. JetStream elects any: also one that has just come back, and delivers for some seconds
-// what it held when it stopped. That is too little, with jobs in it that were finished meanwhile
-// (seen on three nodes: 10,000 came of 35,000 stored, and half of them were gone).
+// lead sees to it that the server that leads the stream leads the new consumer as well, which
+// leader does now. JetStream elects any: also one that has just come back, and delivers for some
+// seconds what it held when it stopped. That is too little, with jobs in it that were finished
+// meanwhile (seen on three nodes: 10,000 came of 35,000 stored, and half of them were gone).
 func (l *Backlog) lead(ctx context.Context, leader string) error {
 	if leader == "" {
 		return nil
@@ -27,8 +27,9 @@ func (l *Backlog) lead(ctx context.Context, leader string) error {
 	defer cancel()
 	consumer := l.stream + "." + l.b.names.Consumer(l.o.Partition, l.o.Epoch)
 	for {
-		// Whoever answers this leads the stream after the consumer was made, and is up to date.
-		info, err := l.b.streamInfo(ctx, l.stream, "")
+		// The server that answers this leads the stream after the consumer was made, and is up to
+		// date.
+		info, err := l.b.js.StreamInfo(ctx, l.stream, "")
 		if err != nil {
 			return err
 		}
@@ -40,8 +41,8 @@ func (l *Backlog) lead(ctx context.Context, leader string) error {
 		}
 		var answer struct{}
 		request := map[string]any{"placement": map[string]string{"preferred": info.Cluster.Leader}}
-		// What comes of it, or of one that is not answered, shows in who leads then.
-		_ = l.b.call(ctx, "$JS.API.CONSUMER.LEADER.STEPDOWN."+consumer, request, &answer)
+		// What comes of it, or of one that is not answered, shows in which server leads then.
+		_ = l.b.js.Call(ctx, "$JS.API.CONSUMER.LEADER.STEPDOWN."+consumer, request, &answer)
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %s leads the consumer, and %s the stream", ErrUnavailable,
@@ -52,7 +53,7 @@ func (l *Backlog) lead(ctx context.Context, leader string) error {
 	}
 }
 
-// leads tells which server leads a consumer, empty when that cannot be learnt.
+// leads returns the server that leads a consumer, empty when that is not known.
 func (l *Backlog) leads(ctx context.Context, consumer string) string {
 	info, err := l.consumerInfo(ctx, consumer)
 	if err != nil || info.Cluster == nil {
@@ -67,6 +68,6 @@ func (l *Backlog) consumerInfo(
 ) (info jetstream.ConsumerInfo, err error) {
 	ctx, cancel := context.WithTimeout(ctx, leadPatience/10)
 	defer cancel()
-	err = l.b.call(ctx, "$JS.API.CONSUMER.INFO."+consumer, struct{}{}, &info)
+	err = l.b.js.Call(ctx, "$JS.API.CONSUMER.INFO."+consumer, struct{}{}, &info)
 	return info, err
 }

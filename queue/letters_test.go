@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock/internal/natstest"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
 // bury stores a dead letter and returns its id.
@@ -16,10 +19,10 @@ func bury(t *testing.T, b *Broker, d DeadLetter) uint64 {
 	if d.Stored.IsZero() {
 		d.Stored = time.Now()
 	}
-	if _, err := b.Bury(testContext(t), d); err != nil {
+	if _, err := b.Bury(natstest.Context(t), d); err != nil {
 		t.Fatal(err)
 	}
-	info, err := b.streamInfo(testContext(t), b.names.DeadStream(d.Policy), "")
+	info, err := b.js.StreamInfo(natstest.Context(t), b.names.DeadStream(d.Policy), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +32,7 @@ func bury(t *testing.T, b *Broker, d DeadLetter) uint64 {
 // letterIDs lists what is left of a policy's dead letters.
 func letterIDs(t *testing.T, b *Broker, policy string) []uint64 {
 	t.Helper()
-	letters, err := b.DeadLetters(testContext(t), policy, 0, 100)
+	letters, err := b.Letters(policy).List(natstest.Context(t), 0, 100)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,32 +45,37 @@ func letterIDs(t *testing.T, b *Broker, policy string) []uint64 {
 
 func TestDeadLetters(t *testing.T) {
 	b := newBroker(t)
-	ctx := testContext(t)
+	ctx := natstest.Context(t)
 	stored := time.Date(2026, 3, 1, 12, 0, 0, 123456789, time.UTC)
 	header := nats.Header{"Content-Type": {"text/plain"}, "penstock-cost": {"2"}}
 	for i := range 5 {
-		bury(t, b, DeadLetter{Policy: "stripe", Key: mustKey(t, "tenant 7"), Seq: uint64(10 + i), Partition: 3, Stored: stored,
-			Reason: "attempts", Error: "status 500", Attempts: 5, Header: header, Body: []byte(strings.Repeat("x", i))})
+		bury(t, b,
+			DeadLetter{Policy: "stripe", Key: mustKey(t, "tenant 7"), Seq: uint64(10 + i),
+				Partition: 3, Stored: stored,
+				Reason: "attempts", Error: "status 500", Attempts: 5, Header: header,
+				Body: []byte(strings.Repeat("x", i))})
 		bury(t, b, DeadLetter{Policy: "other", Key: "a", Seq: uint64(i), Reason: "deadline"})
 	}
 	bury(t, b, DeadLetter{Policy: "strip", Key: "e.a", Seq: 1, Reason: "deadline"})
 	if ids := letterIDs(t, b, "stripe"); fmt.Sprint(ids) != "[1 2 3 4 5]" {
 		t.Errorf("listed %v", ids)
 	}
-	page, err := b.DeadLetters(ctx, "stripe", 2, 2)
+	page, err := b.Letters("stripe").List(ctx, 2, 2)
 	if err != nil || len(page) != 2 || page[0].ID != 3 || page[1].ID != 4 {
 		t.Fatalf("a page: %+v, %v", page, err)
 	}
 	if l := page[0]; l.Size != 2 || l.Body != nil {
 		t.Errorf("a listed letter: %+v", l)
 	}
-	whole, err := b.DeadLetter(ctx, "stripe", 3)
+	whole, err := b.Letters("stripe").Read(ctx, 3)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, l := range []StoredLetter{page[0], whole} {
-		if l.Policy != "stripe" || l.Key != "tenant%207" || l.Seq != 12 || l.Partition != 3 || !l.Stored.Equal(stored) ||
-			l.Reason != "attempts" || l.Error != "status 500" || l.Attempts != 5 || l.Buried.IsZero() || l.Size != 2 ||
+		if l.Policy != "stripe" || l.Key != "tenant%207" || l.Seq != 12 || l.Partition != 3 ||
+			!l.Stored.Equal(stored) ||
+			l.Reason != "attempts" || l.Error != "status 500" || l.Attempts != 5 ||
+			l.Buried.IsZero() || l.Size != 2 ||
 			len(l.Header) != 2 || l.Header.Get("Content-Type") != "text/plain" {
 			t.Errorf("got %+v", l)
 		}
@@ -76,10 +84,10 @@ func TestDeadLetters(t *testing.T) {
 		t.Errorf("body %q", whole.Body)
 	}
 	for _, id := range []uint64{0, 6, 1000} {
-		if _, err := b.DeadLetter(ctx, "stripe", id); !errors.Is(err, ErrNotFound) {
+		if _, err := b.Letters("stripe").Read(ctx, id); !errors.Is(err, ErrNotFound) {
 			t.Errorf("letter %d: %v", id, err)
 		}
-		if err := b.DiscardDeadLetter(ctx, "stripe", id); !errors.Is(err, ErrNotFound) {
+		if err := b.Letters("stripe").Discard(ctx, id); !errors.Is(err, ErrNotFound) {
 			t.Errorf("discard letter %d: %v", id, err)
 		}
 	}
@@ -87,27 +95,27 @@ func TestDeadLetters(t *testing.T) {
 		t.Errorf("of nobody: %v", ids)
 	}
 	for _, bad := range []string{"", "*", ">", "stripe.x"} {
-		if _, err := b.DeadLetters(ctx, bad, 0, 10); !errors.Is(err, ErrNotFound) {
+		if _, err := b.Letters(bad).List(ctx, 0, 10); !errors.Is(err, ErrNotFound) {
 			t.Errorf("list %q: %v", bad, err)
 		}
-		if _, err := b.DiscardDeadLetters(ctx, bad, 0); !errors.Is(err, ErrNotFound) {
+		if _, err := b.Letters(bad).DiscardThrough(ctx, 0); !errors.Is(err, ErrNotFound) {
 			t.Errorf("discard %q: %v", bad, err)
 		}
 	}
 
-	if err := b.DiscardDeadLetter(ctx, "stripe", 3); err != nil {
+	if err := b.Letters("stripe").Discard(ctx, 3); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.DiscardDeadLetter(ctx, "stripe", 3); !errors.Is(err, ErrNotFound) {
+	if err := b.Letters("stripe").Discard(ctx, 3); !errors.Is(err, ErrNotFound) {
 		t.Errorf("discarded twice: %v", err)
 	}
-	if n, err := b.DiscardDeadLetters(ctx, "stripe", 4); err != nil || n != 3 {
+	if n, err := b.Letters("stripe").DiscardThrough(ctx, 4); err != nil || n != 3 {
 		t.Errorf("discarded %d, %v", n, err)
 	}
 	if ids := letterIDs(t, b, "stripe"); fmt.Sprint(ids) != "[5]" {
 		t.Errorf("left %v", ids)
 	}
-	if n, err := b.DiscardDeadLetters(ctx, "stripe", 0); err != nil || n != 1 {
+	if n, err := b.Letters("stripe").DiscardThrough(ctx, 0); err != nil || n != 1 {
 		t.Errorf("discarded %d, %v", n, err)
 	}
 	if ids := letterIDs(t, b, "other"); len(ids) != 5 {
@@ -116,15 +124,15 @@ func TestDeadLetters(t *testing.T) {
 }
 
 // jobs reads all that a policy's stream holds.
-func jobs(t *testing.T, b *Broker, policy string) []Arrived {
+func jobs(t *testing.T, b *Broker, policy string) []job.Arrived {
 	t.Helper()
-	info, err := b.streamInfo(testContext(t), b.names.Stream(policy), "")
+	info, err := b.js.StreamInfo(natstest.Context(t), b.names.Stream(policy), "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var all []Arrived
+	var all []job.Arrived
 	for seq := info.State.FirstSeq; seq <= info.State.LastSeq; seq++ {
-		if a, err := b.StoredJob(testContext(t), policy, seq); err == nil {
+		if a, err := b.StoredJob(natstest.Context(t), policy, seq); err == nil {
 			all = append(all, a)
 		} else if !errors.Is(err, ErrNotFound) {
 			t.Fatal(err)
@@ -135,28 +143,30 @@ func jobs(t *testing.T, b *Broker, policy string) []Arrived {
 
 func TestReplay(t *testing.T) {
 	b := newBroker(t)
-	ctx := testContext(t)
+	ctx := natstest.Context(t)
 	p := b.NewProducer(ProducerOptions{})
 	put := paced("stripe", 2, 4)
-	if _, err := b.PutPolicy(ctx, put); err != nil {
-		t.Fatal(err)
-	}
 	apply(t, b, put)
 	k := mustKey(t, "tenant 7")
 	past := time.Now().Add(-time.Hour).Format(time.RFC3339)
-	first := bury(t, b, DeadLetter{Policy: "stripe", Key: k, Seq: 1, Reason: "deadline", Error: "too late", Body: []byte("one"),
-		Header: nats.Header{"penstock-deadline": {past}, "Penstock-Cost": {"3"}, "Idempotency-Key": {"order-1"}}})
+	first := bury(t, b,
+		DeadLetter{Policy: "stripe", Key: k, Seq: 1, Reason: "deadline", Error: "too late",
+			Body: []byte("one"),
+			Header: nats.Header{"penstock-deadline": {past}, "Penstock-Cost": {"3"},
+				"Idempotency-Key": {"order-1"}}})
 	receipt, err := p.Replay(ctx, "stripe", first)
-	if err != nil || receipt.Seq != 1 || receipt.Partition != Partition(b.names.Jobs("stripe", k), 4) || receipt.Duplicate {
+	if err != nil || receipt.Seq != 1 ||
+		receipt.Partition != job.Partition(b.names.Jobs("stripe", k), 4) || receipt.Duplicate {
 		t.Fatalf("got %+v, %v", receipt, err)
 	}
-	job, err := b.StoredJob(ctx, "stripe", receipt.Seq)
-	if err != nil || job.Key != k || string(job.Body) != "one" || job.Cost != 3 || !job.Deadline.IsZero() ||
-		job.Malformed != nil || job.Header.Get("Idempotency-Key") != "order-1" || job.Partition != receipt.Partition {
-		t.Errorf("the job is %+v, %v", job, err)
+	j, err := b.StoredJob(ctx, "stripe", receipt.Seq)
+	if err != nil || j.Key != k || string(j.Body) != "one" || j.Cost != 3 || !j.Deadline.IsZero() ||
+		j.Malformed != nil || job.HeaderValue(j.Header, "Idempotency-Key") != "order-1" ||
+		j.Partition != receipt.Partition {
+		t.Errorf("the job is %+v, %v", j, err)
 	}
-	for name := range job.Header {
-		if hasPrefixFold(name, "Penstock-Dead-") {
+	for name := range j.Header {
+		if job.HasPrefixFold(name, "Penstock-Dead-") {
 			t.Errorf("the job has %s", name)
 		}
 	}
@@ -165,9 +175,10 @@ func TestReplay(t *testing.T) {
 	}
 
 	// An answer that was lost: the letter is still there, and the job stored.
-	second := bury(t, b, DeadLetter{Policy: "stripe", Key: k, Seq: 2, Reason: "attempts", Header: nats.Header{
-		"Penstock-Deadline": {"1h"}}})
-	letter, err := b.DeadLetter(ctx, "stripe", second)
+	second := bury(t, b,
+		DeadLetter{Policy: "stripe", Key: k, Seq: 2, Reason: "attempts", Header: nats.Header{
+			"Penstock-Deadline": {"1h"}}})
+	letter, err := b.Letters("stripe").Read(ctx, second)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +192,8 @@ func TestReplay(t *testing.T) {
 	if receipt, err := p.Replay(ctx, "stripe", second); err != nil || receipt.Seq != 2 {
 		t.Errorf("repeated: %+v, %v", receipt, err)
 	}
-	if all := jobs(t, b, "stripe"); len(all) != 2 || !all[1].Deadline.Equal(all[1].Stored.Add(time.Hour)) {
+	if all := jobs(t, b, "stripe"); len(all) != 2 ||
+		!all[1].Deadline.Equal(all[1].Stored.Add(time.Hour)) {
 		t.Errorf("stored %+v", all)
 	}
 
@@ -195,8 +207,9 @@ func TestReplay(t *testing.T) {
 	}
 
 	strange := bury(t, b, DeadLetter{Policy: "stripe", Key: "%!.x", Seq: 4, Reason: "malformed"})
-	malformed := bury(t, b, DeadLetter{Policy: "stripe", Key: "a", Seq: 5, Reason: "malformed", Header: nats.Header{
-		"Penstock-Cost": {"x"}}})
+	malformed := bury(t, b,
+		DeadLetter{Policy: "stripe", Key: "a", Seq: 5, Reason: "malformed", Header: nats.Header{
+			"Penstock-Cost": {"x"}}})
 	for _, id := range []uint64{strange, malformed} {
 		if _, err := p.Replay(ctx, "stripe", id); !errors.Is(err, ErrUnfit) {
 			t.Errorf("letter %d: %v", id, err)
@@ -211,10 +224,11 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// TestReplayNotTheSameAsAnIdempotencyKey: an accepted job must not make a replay look like its repeat.
+// TestReplayNotTheSameAsAnIdempotencyKey: an accepted job must not make a replay look like its
+// repeat.
 func TestReplayNotTheSameAsAnIdempotencyKey(t *testing.T) {
 	for _, key := range []string{"replay", "/replay", "%!replay", ".", ""} {
-		k, err := EncodeKey(key)
+		k, err := job.EncodeKey(key)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -226,12 +240,9 @@ func TestReplayNotTheSameAsAnIdempotencyKey(t *testing.T) {
 
 func TestReplayAll(t *testing.T) {
 	b := newBroker(t)
-	ctx := testContext(t)
+	ctx := natstest.Context(t)
 	p := b.NewProducer(ProducerOptions{})
 	put := door("signup", 2, 2)
-	if _, err := b.PutPolicy(ctx, put); err != nil {
-		t.Fatal(err)
-	}
 	apply(t, b, put)
 	for i := range 4 { // a's fourth and third do not fit
 		bury(t, b, DeadLetter{Policy: "signup", Key: "a", Seq: uint64(i), Body: fmt.Append(nil, i)})
@@ -260,18 +271,19 @@ func TestReplayAll(t *testing.T) {
 
 func TestStoredJob(t *testing.T) {
 	b := newBroker(t)
-	if _, err := b.StoredJob(testContext(t), "stripe", 1); !errors.Is(err, ErrNoStream) {
+	if _, err := b.StoredJob(natstest.Context(t), "stripe", 1); !errors.Is(err, ErrNoStream) {
 		t.Errorf("without a stream: %v", err)
 	}
 	apply(t, b, paced("stripe", 5, 8))
 	k := mustKey(t, "a.b")
 	publish(t, b, "stripe", k, 2)
-	j, err := b.StoredJob(testContext(t), "stripe", 2)
-	if err != nil || j.Key != k || j.Seq != 2 || j.Partition != Partition(b.names.Jobs("stripe", k), 8) ||
+	j, err := b.StoredJob(natstest.Context(t), "stripe", 2)
+	if err != nil || j.Key != k || j.Seq != 2 ||
+		j.Partition != job.Partition(b.names.Jobs("stripe", k), 8) ||
 		string(j.Body) != "1" || j.Stored.IsZero() || j.Cost != 1 {
 		t.Errorf("got %+v, %v", j, err)
 	}
-	if _, err := b.StoredJob(testContext(t), "stripe", 3); !errors.Is(err, ErrNotFound) {
+	if _, err := b.StoredJob(natstest.Context(t), "stripe", 3); !errors.Is(err, ErrNotFound) {
 		t.Errorf("one that never was: %v", err)
 	}
 }

@@ -5,35 +5,42 @@ import (
 	"encoding/hex"
 	"strings"
 	"testing"
+
+	"github.com/penstock-mq/penstock/internal/natstest"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// TestTwoTenantsNeverShareAMessageID: a key ended where an Idempotency-Key may go on, so that the second of these jobs was
-// taken for a repeat of the first, and never ran.
+// TestTwoTenantsNeverShareAMessageID: a key ended where an Idempotency-Key may go on, so that the
+// second of these jobs was taken for a repeat of the first, and never ran.
 func TestTwoTenantsNeverShareAMessageID(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("slow", 10, 8))
 	p := b.NewProducer(ProducerOptions{})
-	first, err := p.Publish(testContext(t), Submission{Policy: "slow", Key: "tenant", IdempotencyKey: "b/order-1"})
+	first, err := p.Publish(natstest.Context(t),
+		Submission{Policy: "slow", Key: "tenant", IdempotencyKey: "b/order-1"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := p.Publish(testContext(t), Submission{Policy: "slow", Key: "tenant/b", IdempotencyKey: "order-1"})
+	other, err := p.Publish(natstest.Context(t),
+		Submission{Policy: "slow", Key: "tenant/b", IdempotencyKey: "order-1"})
 	if err != nil || other.Duplicate || other.Seq == first.Seq {
 		t.Errorf("tenant/b's order-1 is %+v, %v after tenant's b/order-1 %+v", other, err, first)
 	}
 }
 
-// TestTheHashOfAnIdempotencyKeyCannotBeForged: a key that reads like the hash of another was that other's message id.
+// TestTheHashOfAnIdempotencyKeyCannotBeForged: a key that reads like the hash of another was that
+// other's message id.
 func TestTheHashOfAnIdempotencyKeyCannotBeForged(t *testing.T) {
 	long := strings.Repeat("x", 300)
 	sum := sha256.Sum256([]byte(long))
-	if forged := "sha256:" + hex.EncodeToString(sum[:]); messageID("a", long) == messageID("a", forged) {
+	if forged := "sha256:" + hex.EncodeToString(sum[:]); messageID("a", long) ==
+		messageID("a", forged) {
 		t.Errorf("%q is the id of %q too", messageID("a", long), forged)
 	}
 }
 
-// FuzzMessageIDsBelongToOneJob: two different pairs of bucket and Idempotency-Key never share a message id, none is a
-// replay's or a chained job's, and every one survives a header line.
+// FuzzMessageIDsBelongToOneJob: two different pairs of bucket and Idempotency-Key never share a
+// message id, none is a replay's or a chained job's, and every one survives a header line.
 func FuzzMessageIDsBelongToOneJob(f *testing.F) {
 	f.Add("tenant", "b/order-1", "tenant/b", "order-1")
 	f.Add("a", " b", "a b", "b")
@@ -42,23 +49,25 @@ func FuzzMessageIDsBelongToOneJob(f *testing.F) {
 	f.Add("a", "sha256:00", "a", "sha256:00 ")
 	f.Add("%!replay/1", "1", "%!job/x", "é\r\n")
 	f.Fuzz(func(t *testing.T, rawKey, idempotency, otherRawKey, otherIdempotency string) {
-		key, err := EncodeKey(rawKey)
+		key, err := job.EncodeKey(rawKey)
 		if err != nil || idempotency == "" {
 			return
 		}
-		other, err := EncodeKey(otherRawKey)
+		other, err := job.EncodeKey(otherRawKey)
 		if err != nil || otherIdempotency == "" {
 			return
 		}
 		id, otherID := messageID(key, idempotency), messageID(other, otherIdempotency)
 		if same := key == other && idempotency == otherIdempotency; (id == otherID) != same {
-			t.Errorf("bucket %q with %q is %q, bucket %q with %q is %q", key, idempotency, id, other, otherIdempotency, otherID)
+			t.Errorf("bucket %q with %q is %q, bucket %q with %q is %q", key, idempotency, id,
+				other, otherIdempotency, otherID)
 		}
 		chained := ChainedID("stripe", key, idempotency)
 		if chained == ChainedID("stripe", other, otherIdempotency) && id != otherID {
 			t.Errorf("%q and %q are chained as %q", id, otherID, chained)
 		}
-		if strings.HasPrefix(id, replayPrefix) || chained == id || chained == otherID || strings.HasPrefix(chained, replayPrefix) {
+		if strings.HasPrefix(id, replayPrefix) || chained == id || chained == otherID ||
+			strings.HasPrefix(chained, replayPrefix) {
 			t.Errorf("%q is not a job's alone, or %q not a chained job's", id, chained)
 		}
 		for i := range len(id) {

@@ -8,22 +8,26 @@ import (
 )
 
 const (
-	// unansweredAttempts is how many attempts in a row nobody answers before a stream is no longer asked.
+	// unansweredAttempts is how many attempts in a row nobody answers before a stream is no longer
+	// asked.
 	unansweredAttempts = 5
-	// probeEvery is how often one publish tries a stream that is not asked, and probeTimeout for how long.
+	// probeEvery is how often one publish tries a stream that is not asked, and probeTimeout for
+	// how long.
 	probeEvery   = time.Second
 	probeTimeout = time.Second
 	// linkPatience is how long publishes wait for a connection that was just lost.
 	linkPatience = 250 * time.Millisecond
 )
 
-// outages keep publishes from waiting for what is known not to answer: the connection, or JetStream for the stream of one
-// policy. One policy's stream that lacks a leader holds up no other's. A nil one lets everybody wait.
+// outages keep publishes from waiting for what is known not to answer: the connection, or JetStream
+// for the stream of one policy. One policy's stream that lacks a leader holds up no other's. A nil
+// one lets everybody wait.
 type outages struct {
 	b *Broker
 
-	mu      sync.Mutex
-	lost    time.Time                // when a publish first found the connection missing; zero: it was there
+	mu sync.Mutex
+	// when a publish first found the connection missing; zero: it was there
+	lost    time.Time
 	streams map[string]*streamOutage // by policy, those that left the last attempt unanswered
 	open    int                      // how many of them are not asked
 }
@@ -35,8 +39,8 @@ type streamOutage struct {
 	probe    time.Time // when one may try again, while open
 }
 
-// enter returns an error, which is [ErrNotSent], when a publish makes no sense now, and else whether it is a probe: a single
-// attempt, of a second at most.
+// enter returns an error, which is [ErrNotSent], when a publish makes no sense now, and else
+// whether it is a probe: a single attempt, of a second at most.
 func (o *outages) enter(ctx context.Context, policy string) (probe bool, err error) {
 	if o == nil {
 		return false, nil
@@ -57,7 +61,8 @@ func (o *outages) enter(ctx context.Context, policy string) (probe bool, err err
 	return true, nil
 }
 
-// connected waits for the connection, but no longer than linkPatience from when somebody first found it missing.
+// connected waits for the connection, but no longer than linkPatience from when somebody first
+// found it missing.
 func (o *outages) connected(ctx context.Context) error {
 	for {
 		o.mu.Lock()
@@ -79,7 +84,8 @@ func (o *outages) connected(ctx context.Context) error {
 		select {
 		case <-time.After(linkPatience / 50):
 		case <-ctx.Done():
-			return fmt.Errorf("%w: %w: not connected to NATS: %w", ErrUnavailable, ErrNotSent, ctx.Err())
+			return fmt.Errorf("%w: %w: not connected to NATS: %w", ErrUnavailable, ErrNotSent,
+				ctx.Err())
 		}
 	}
 }
@@ -101,8 +107,8 @@ func (o *outages) answered(policy string) {
 	}
 }
 
-// unanswered notes that nobody answered so many attempts. The first stream of an outage is worth a line; the others would
-// say the same.
+// unanswered notes that nobody answered so many attempts. The first stream of an outage is worth a
+// line; the others would say the same.
 func (o *outages) unanswered(policy string, attempts int, err error) {
 	if o == nil {
 		return
@@ -126,7 +132,8 @@ func (o *outages) unanswered(policy string, attempts int, err error) {
 	}
 	s.open = true
 	if o.open++; o.open == 1 {
-		o.b.log.Warn("JetStream does not answer: jobs are refused at once, and one a second tries again",
+		o.b.log.Warn(
+			"JetStream does not answer: jobs are refused at once, and one a second tries again",
 			"policy", policy, "error", err)
 	}
 }

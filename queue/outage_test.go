@@ -7,24 +7,28 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
+
+	"github.com/penstock-mq/penstock/internal/proctest"
+	"github.com/penstock-mq/penstock/internal/waittest"
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/penstock-mq/penstock/internal/natstest"
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
-// TestAKnownOutageOfJetStreamFailsFastAndOneProbeEndsIt: attempts that nobody answers end the asking for their policy's
-// stream, and for no other; one publish a second finds out that it answers again.
+// TestAKnownOutageOfJetStreamFailsFastAndOneProbeEndsIt: attempts that nobody answers end the
+// asking for their policy's stream, and for no other; one publish a second finds out that it
+// answers again.
 func TestAKnownOutageOfJetStreamFailsFastAndOneProbeEndsIt(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
-	nc := connect(t, startServer(t, embedded.Options{}))
+	nc := natstest.New(t)
 	b, err := NewBroker(nc, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Setup(testContext(t)); err != nil {
+	if err := b.Setup(natstest.Context(t)); err != nil {
 		t.Fatal(err)
 	}
 	apply(t, b, paced("well", 100, 1))
@@ -45,7 +49,7 @@ func TestAKnownOutageOfJetStreamFailsFastAndOneProbeEndsIt(t *testing.T) {
 	var wg sync.WaitGroup
 	for range unansweredAttempts {
 		wg.Go(func() {
-			if _, err := p.Publish(testContext(t), ill); !errors.Is(err, ErrUnavailable) {
+			if _, err := p.Publish(natstest.Context(t), ill); !errors.Is(err, ErrUnavailable) {
 				t.Errorf("got %v, want ErrUnavailable", err)
 			}
 		})
@@ -56,8 +60,8 @@ func TestAKnownOutageOfJetStreamFailsFastAndOneProbeEndsIt(t *testing.T) {
 	before := heard
 	mu.Unlock()
 	refused, probes := 0, 0
-	eventually(t, "two publishes tried again", func() bool {
-		if _, err := p.Publish(testContext(t), ill); !errors.Is(err, ErrUnavailable) {
+	waittest.Until(t, "two publishes tried again", func() bool {
+		if _, err := p.Publish(natstest.Context(t), ill); !errors.Is(err, ErrUnavailable) {
 			t.Fatalf("got %v, want ErrUnavailable", err)
 		}
 		refused++
@@ -69,63 +73,62 @@ func TestAKnownOutageOfJetStreamFailsFastAndOneProbeEndsIt(t *testing.T) {
 	if refused < 10*probes {
 		t.Errorf("of %d publishes that were refused %d had been sent", refused, probes)
 	}
-	if _, err := p.Publish(testContext(t), Submission{Policy: "well", Key: "a"}); err != nil {
+	if _, err := p.Publish(natstest.Context(t), Submission{Policy: "well", Key: "a"}); err != nil {
 		t.Errorf("another policy: %v", err)
 	}
 
 	mu.Lock()
 	answer = true
 	mu.Unlock()
-	eventually(t, "a probe finds out", func() bool {
-		_, err := p.Publish(testContext(t), ill)
+	waittest.Until(t, "a probe finds out", func() bool {
+		_, err := p.Publish(natstest.Context(t), ill)
 		return err == nil
 	})
 	for range 3 { // no more than one probe is needed
-		if _, err := p.Publish(testContext(t), ill); err != nil {
+		if _, err := p.Publish(natstest.Context(t), ill); err != nil {
 			t.Errorf("after the outage: %v", err)
 		}
 	}
-	if text := log.String(); strings.Count(text, "does not answer") != 1 || strings.Count(text, "answers again") != 1 {
+	if text := log.String(); strings.Count(text, "does not answer") != 1 ||
+		strings.Count(text, "answers again") != 1 {
 		t.Errorf("want one line of the outage and one of its end:\n%s", text)
 	}
 }
 
-// TestAPublishWithoutAConnectionFailsAfterAShortPatience: and once that is known, at once; nothing was sent.
+// TestAPublishWithoutAConnectionFailsAfterAShortPatience: and once that is known, at once; nothing
+// was sent.
 func TestAPublishWithoutAConnectionFailsAfterAShortPatience(t *testing.T) {
-	dir, address := t.TempDir(), freeAddress(t)
-	s := startServer(t, embedded.Options{Dir: dir, Listen: address})
-	nc, err := nats.Connect(s.URL(), nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond), nats.ReconnectJitter(0, 0),
-		nats.ReconnectBufSize(-1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
+	dir, address := t.TempDir(), proctest.FreeAddress(t)
+	s := natstest.Start(t, embedded.Options{Dir: dir, Listen: address})
+	nc := natstest.Reconnecting(t, s.URL(), nats.ReconnectBufSize(-1))
 	b := brokerOver(t, nc)
 	apply(t, b, paced("stripe", 100, 1))
 	p := b.NewProducer(ProducerOptions{FailFast: true})
 	job := Submission{Policy: "stripe", Key: "a"}
-	if _, err := p.Publish(testContext(t), job); err != nil {
+	if _, err := p.Publish(natstest.Context(t), job); err != nil {
 		t.Fatal(err)
 	}
 	s.Shutdown()
-	eventually(t, "the loss is noticed", func() bool { return !nc.IsConnected() })
+	waittest.Until(t, "the loss is noticed", func() bool { return !nc.IsConnected() })
 	for range 100 { // of five seconds each, they would not end in time
-		if _, err := p.Publish(testContext(t), job); !errors.Is(err, ErrUnavailable) || !errors.Is(err, ErrNotSent) {
+		if _, err := p.Publish(natstest.Context(t), job); !errors.Is(err, ErrUnavailable) ||
+			!errors.Is(err, ErrNotSent) {
 			t.Fatalf("got %v, want ErrUnavailable and ErrNotSent", err)
 		}
 	}
-	startServer(t, embedded.Options{Dir: dir, Listen: address})
-	eventually(t, "the connection is back", func() bool {
-		_, err := p.Publish(testContext(t), job)
+	natstest.Start(t, embedded.Options{Dir: dir, Listen: address})
+	waittest.Until(t, "the connection is back", func() bool {
+		_, err := p.Publish(natstest.Context(t), job)
 		return err == nil
 	})
 }
 
-// TestNoRoomAfterAnUnknownAttempt: that there is no room says that nothing was stored only if no attempt before may have
-// stored the job.
+// TestNoRoomAfterAnUnknownAttempt: that there is no room says that nothing was stored only if no
+// attempt before may have stored the job.
 func TestNoRoomAfterAnUnknownAttempt(t *testing.T) {
 	b := newBroker(t)
-	const noRoom, inFlight = `{"error":{"code":503,"err_code":10023}}`, `{"error":{"code":409,"err_code":10158}}`
+	const noRoom, inFlight = `{"error":{"code":503,"err_code":10023}}`,
+		`{"error":{"code":409,"err_code":10158}}`
 	for name, test := range map[string]struct {
 		answers []string
 		known   bool
@@ -140,7 +143,8 @@ func TestNoRoomAfterAnUnknownAttempt(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = b.NewProducer(ProducerOptions{}).Publish(testContext(t), Submission{Policy: "full", Key: "a"})
+		_, err = b.NewProducer(ProducerOptions{}).Publish(natstest.Context(t),
+			Submission{Policy: "full", Key: "a"})
 		if !errors.Is(err, ErrUnavailable) || errors.Is(err, ErrStorage) != test.known {
 			t.Errorf("%s: got %v", name, err)
 		}

@@ -13,14 +13,19 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/penstock-mq/penstock/queue/internal/jsapi"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
 const (
-	// defaultInFlight is how many publishes of one producer wait for their acknowledgement at a time.
+	// defaultInFlight is how many publishes of one producer wait for their acknowledgement at a
+	// time.
 	defaultInFlight = 4096
 	// publishTimeout bounds a Publish whose context has no deadline.
 	publishTimeout = 10 * time.Second
-	// doorPatience is how long a missing stream may be a door that is closed for a moment, or a leader being elected.
+	// doorPatience is how long a missing stream may be a door that is closed for a moment, or a
+	// leader being elected.
 	doorPatience = time.Second
 
 	retryFirst = 10 * time.Millisecond
@@ -31,7 +36,8 @@ const (
 	// hashPrefix begins what stands for a hashed one.
 	hashPrefix = "sha256:"
 
-	// partitionsFresh is how long a policy's number of partitions is believed: it changes only with a new stream.
+	// partitionsFresh is how long a policy's number of partitions is believed: it changes only with
+	// a new stream.
 	partitionsFresh = time.Minute
 	// askAgain keeps a flood at a policy that is gone from asking about it once per publish.
 	askAgain = 250 * time.Millisecond
@@ -42,23 +48,25 @@ const (
 
 // ProducerOptions configure a [Producer]. The zero value works.
 type ProducerOptions struct {
-	// MaxInFlight bounds the publishes that wait for their acknowledgement; more wait for a place. Default 4096.
+	// MaxInFlight bounds the publishes that wait for their acknowledgement; more wait for a place.
+	// Default 4096.
 	MaxInFlight int
-	// FailFast makes a Publish fail at once while NATS is known not to answer: when the connection has been away for 250 ms,
-	// or when JetStream left five attempts in a row for the policy's stream unanswered; then one publish a second tries
-	// again. It suits whoever serves clients that can come back. Default: a Publish waits until its context ends.
+	// FailFast makes a Publish fail at once while NATS is known not to answer: when the connection
+	// has been away for 250 ms, or when JetStream left five attempts in a row for the policy's
+	// stream unanswered; then one publish a second tries again. It suits servers of clients
+	// that can come back. Default: a Publish waits until its context ends.
 	FailFast bool
 }
 
 // Submission is one job to be queued.
 type Submission struct {
 	Policy   string
-	Key      Key
+	Key      job.Key
 	Admitted bool        // the policy decides at the door: publish where only the admitter does
 	Header   nats.Header // of the stored job; the server's own (Nats-…) are left out
 	Body     []byte
-	// IdempotencyKey, scoped by the bucket, makes a repeat within the policy's duplicate window one of the first. It is
-	// stored with the job as the header Idempotency-Key.
+	// IdempotencyKey, scoped by the bucket, makes a repeat within the policy's duplicate window one
+	// of the first. It is stored with the job as the header Idempotency-Key.
 	IdempotencyKey string
 }
 
@@ -69,8 +77,8 @@ type Receipt struct {
 	Duplicate bool   // the job had been accepted before, as Seq
 }
 
-// Producer publishes jobs and waits for JetStream's word that they are stored. It is safe for concurrent use: publishes
-// from many goroutines are in flight together over the one connection.
+// Producer publishes jobs and waits for JetStream's word that they are stored. It is safe for
+// concurrent use: publishes from many goroutines are in flight together over the one connection.
 type Producer struct {
 	b       *Broker
 	slots   chan struct{}
@@ -80,7 +88,8 @@ type Producer struct {
 	streams map[string]*streamFacts
 }
 
-// streamFacts is what a producer has learnt about a policy's stream. Whoever holds the lock asks for all others.
+// streamFacts is what a producer has learnt about a policy's stream. Whoever holds the lock asks
+// for all others.
 type streamFacts struct {
 	mu         sync.Mutex
 	partitions int
@@ -96,18 +105,20 @@ func (b *Broker) NewProducer(o ProducerOptions) *Producer {
 	if o.MaxInFlight <= 0 {
 		o.MaxInFlight = defaultInFlight
 	}
-	p := &Producer{b: b, slots: make(chan struct{}, o.MaxInFlight), streams: map[string]*streamFacts{}}
+	p := &Producer{b: b, slots: make(chan struct{}, o.MaxInFlight),
+		streams: map[string]*streamFacts{}}
 	if o.FailFast {
 		p.outages = &outages{b: b, streams: map[string]*streamOutage{}}
 	}
 	return p
 }
 
-// Publish stores a job and returns when JetStream has confirmed it, or when the context ends (after 10 seconds if it has
-// no deadline). Every publish carries a message id, so one that got no answer is repeated within that time without
-// storing the job twice. The errors: [ErrFull] the bucket is full; [ErrStreamFull] the policy's stream is; [ErrTooLarge];
-// [ErrNoStream] the policy has no queue or retires; [ErrOtherPayload] and [*EndedError] as of [Producer.Repeated]; [ErrUnavailable] no answer, and the job may be stored all the same,
-// unless it is [ErrNotSent], too.
+// Publish stores a job and returns when JetStream has confirmed it, or when the context ends (after
+// 10 seconds if it has no deadline). Every publish carries a message id, so one that got no answer
+// is repeated within that time without storing the job twice. The errors: [ErrFull] the bucket is
+// full; [ErrStreamFull] the policy's stream is; [ErrTooLarge]; [ErrNoStream] the policy has no
+// queue or retires; [ErrOtherPayload] and [*EndedError] as of [Producer.Repeated]; [ErrUnavailable]
+// no answer, and the job may be stored all the same, unless it is [ErrNotSent], too.
 func (p *Producer) Publish(ctx context.Context, s Submission) (Receipt, error) {
 	r, err := p.submit(ctx, s, storedHeader(s))
 	if err == nil && r.Duplicate {
@@ -131,7 +142,8 @@ func (p *Producer) submit(ctx context.Context, s Submission, header nats.Header)
 	case p.slots <- struct{}{}:
 		defer func() { <-p.slots }()
 	case <-ctx.Done():
-		return Receipt{}, fmt.Errorf("publish to %s: wait for a place: %w", subject, translate(ctx.Err()))
+		return Receipt{}, fmt.Errorf("publish to %s: wait for a place: %w", subject,
+			jsapi.Translate(ctx.Err()))
 	}
 	ack, err := p.publish(ctx, s, &nats.Msg{Subject: subject, Header: header, Data: s.Body})
 	if err != nil {
@@ -139,15 +151,15 @@ func (p *Producer) submit(ctx context.Context, s Submission, header nats.Header)
 	}
 	r := Receipt{Seq: ack.Seq, Partition: -1, Duplicate: ack.Duplicate}
 	if n := p.partitions(ctx, s.Policy); n > 0 {
-		r.Partition = Partition(subject, n)
+		r.Partition = job.Partition(subject, n)
 	}
 	return r, nil
 }
 
 // publish sends m until it is answered, the context ends or waiting makes no sense.
-func (p *Producer) publish(ctx context.Context, s Submission, m *nats.Msg) (pubAck, error) {
+func (p *Producer) publish(ctx context.Context, s Submission, m *nats.Msg) (jsapi.PubAck, error) {
 	if reason := p.b.refusal.Load(); reason != nil {
-		return pubAck{}, *reason
+		return jsapi.PubAck{}, *reason
 	}
 	began, wait := time.Now(), retryFirst
 	unknown := false // whether an attempt has stored it
@@ -155,15 +167,17 @@ func (p *Producer) publish(ctx context.Context, s Submission, m *nats.Msg) (pubA
 		probe, err := p.outages.enter(ctx, s.Policy)
 		if err != nil {
 			if attempt > 1 {
-				err = fmt.Errorf("%w: attempt %d was not answered: %v", ErrUnavailable, attempt-1, err)
+				err = fmt.Errorf("%w: attempt %d was not answered: %v", ErrUnavailable, attempt-1,
+					err)
 			}
-			return pubAck{}, err
+			return jsapi.PubAck{}, err
 		}
 		ack, err := p.attempt(ctx, m, probe)
 		switch {
 		case err == nil:
 			p.outages.answered(s.Policy)
-			// Without a key of the caller's, a duplicate can only be our own repeat of what had been stored unconfirmed.
+			// Without a key of the caller's, a duplicate can only be our own repeat of what had
+			// been stored unconfirmed.
 			ack.Duplicate = ack.Duplicate && s.IdempotencyKey != ""
 			return ack, nil
 		case errors.Is(err, nats.ErrNoResponders) && (probe || time.Since(began) > doorPatience):
@@ -171,36 +185,41 @@ func (p *Producer) publish(ctx context.Context, s Submission, m *nats.Msg) (pubA
 			if errors.Is(err, ErrUnavailable) && ctx.Err() == nil {
 				p.outages.unanswered(s.Policy, unansweredAttempts, err)
 			}
-			return pubAck{}, err
+			return jsapi.PubAck{}, err
 		case errors.Is(err, nats.ErrNoResponders) || ctx.Err() != nil:
-			// A door that is closed for a moment, or a caller who has left, says nothing about the stream.
-		case isRefusal(err):
+			// A door that is closed for a moment, or a caller who has left, says nothing about the
+			// stream.
+		case jsapi.IsRefusal(err):
 			p.outages.answered(s.Policy)
 		default:
 			p.outages.unanswered(s.Policy, 1, err)
 		}
-		translated := translate(err)
-		// Of what there was no room for an attempt before may be stored, as a cluster looks at that later, or come to be: it
-		// can still lie in the socket of a server that stands still.
-		if unknown && (errors.Is(translated, ErrStorage) || errors.Is(translated, ErrFull) || errors.Is(translated, ErrStreamFull)) {
-			return pubAck{}, fmt.Errorf("%w: attempt %d: %v, and one before was not answered", ErrUnavailable, attempt, err)
+		translated := jsapi.Translate(err)
+		// Of what there was no room for an attempt before may be stored, as a cluster looks at that
+		// later, or come to be: it can still lie in the socket of a server that stands still.
+		if unknown &&
+			(errors.Is(translated, ErrStorage) || errors.Is(translated, ErrFull) ||
+				errors.Is(translated, ErrStreamFull)) {
+			return jsapi.PubAck{}, fmt.Errorf("%w: attempt %d: %v, and one before was not answered",
+				ErrUnavailable, attempt, err)
 		}
 		unknown = unknown || !errors.Is(err, nats.ErrNoResponders)
-		if probe || !errors.Is(translated, ErrUnavailable) || errors.Is(translated, ErrStorage) || errors.Is(err, nats.ErrConnectionClosed) ||
+		if probe || !errors.Is(translated, ErrUnavailable) || errors.Is(translated, ErrStorage) ||
+			errors.Is(err, nats.ErrConnectionClosed) ||
 			errors.Is(err, nats.ErrBadSubject) || errors.Is(err, nats.ErrHeadersNotSupported) {
-			return pubAck{}, translated
+			return jsapi.PubAck{}, translated
 		}
 		select {
 		case <-ctx.Done():
-			return pubAck{}, fmt.Errorf("%w (attempt %d)", translated, attempt)
+			return jsapi.PubAck{}, fmt.Errorf("%w (attempt %d)", translated, attempt)
 		case <-time.After(wait):
 		}
 		wait = min(2*wait, retryLast)
 	}
 }
 
-func (p *Producer) attempt(ctx context.Context, m *nats.Msg, probe bool) (pubAck, error) {
-	timeout := callTimeout
+func (p *Producer) attempt(ctx context.Context, m *nats.Msg, probe bool) (jsapi.PubAck, error) {
+	timeout := jsapi.CallTimeout
 	if probe {
 		timeout = probeTimeout
 	}
@@ -208,9 +227,9 @@ func (p *Producer) attempt(ctx context.Context, m *nats.Msg, probe bool) (pubAck
 	defer cancel()
 	answer, err := p.b.nc.RequestMsgWithContext(ctx, m)
 	if err != nil {
-		return pubAck{}, err
+		return jsapi.PubAck{}, err
 	}
-	return parsePubAck(answer.Data)
+	return jsapi.ParsePubAck(answer.Data)
 }
 
 // facts finds what is known of a policy's stream.
@@ -228,7 +247,8 @@ func (p *Producer) facts(policy string) *streamFacts {
 	return f
 }
 
-// diagnose says why nobody listens on a policy's subject: no stream, a closed door, or a broker that does not answer.
+// diagnose says why nobody listens on a policy's subject: no stream, a closed door, or a broker
+// that does not answer.
 func (p *Producer) diagnose(ctx context.Context, policy string) error {
 	f := p.facts(policy)
 	f.mu.Lock()
@@ -236,10 +256,10 @@ func (p *Producer) diagnose(ctx context.Context, policy string) error {
 	if time.Since(f.diagnosed) < askAgain {
 		return f.diagnosis
 	}
-	info, err := p.b.streamInfo(ctx, p.b.names.Stream(policy), "")
+	info, err := p.b.js.StreamInfo(ctx, p.b.names.Stream(policy), "")
 	switch {
 	case err != nil:
-		err = translate(err)
+		err = jsapi.Translate(err)
 	case p.b.isClosed(policy, info.Config):
 		err = fmt.Errorf("%w: it takes no more jobs", ErrNoStream)
 	case len(info.Config.Subjects) > 0 && info.Config.Subjects[0] == p.b.names.doorAdmitted(policy):
@@ -253,7 +273,8 @@ func (p *Producer) diagnose(ctx context.Context, policy string) error {
 	return err
 }
 
-// partitions is into how many partitions a policy's stream is cut; 0 when that cannot be learnt now.
+// partitions is into how many partitions a policy's stream is cut; 0 when that cannot be learnt
+// now.
 func (p *Producer) partitions(ctx context.Context, policy string) int {
 	f := p.facts(policy)
 	f.mu.Lock()
@@ -262,7 +283,7 @@ func (p *Producer) partitions(ctx context.Context, policy string) int {
 	if f.partitions > 0 && now.Sub(f.learnt) < partitionsFresh || now.Sub(f.asked) < askAgain {
 		return f.partitions
 	}
-	info, err := p.b.streamInfo(ctx, p.b.names.Stream(policy), "")
+	info, err := p.b.js.StreamInfo(ctx, p.b.names.Stream(policy), "")
 	n := 0
 	if err == nil {
 		n, err = strconv.Atoi(info.Config.Metadata[metaPartitions])
@@ -275,34 +296,34 @@ func (p *Producer) partitions(ctx context.Context, policy string) int {
 	return n
 }
 
-// storedHeader is the header of the job to be stored. Headers that mean something to the server (conditions, time to
-// live, roll-up) are the caller's only by mistake or malice.
+// storedHeader is the header of the job to be stored. Headers that mean something to the server
+// (conditions, time to live, roll-up) are the caller's only by mistake or malice.
 func storedHeader(s Submission) nats.Header {
 	h := make(nats.Header, len(s.Header)+3)
 	named := false
 	for name, values := range s.Header {
-		if hasPrefixFold(name, "Nats-") {
+		if job.HasPrefixFold(name, "Nats-") {
 			continue
 		}
-		named = named || strings.EqualFold(name, HeaderIdempotencyKey)
+		named = named || strings.EqualFold(name, job.HeaderIdempotencyKey)
 		h[name] = values
 	}
-	id := newID()
+	id := jsapi.NewID()
 	if s.IdempotencyKey != "" {
 		id = messageID(s.Key, s.IdempotencyKey)
-		h[HeaderSum] = []string{PayloadSum(s.Header, s.Body)}
+		h[job.HeaderSum] = []string{job.PayloadSum(s.Header, s.Body)}
 		if !named {
-			h[HeaderIdempotencyKey] = []string{s.IdempotencyKey}
+			h[job.HeaderIdempotencyKey] = []string{s.IdempotencyKey}
 		}
 	}
 	h[jetstream.MsgIDHeader] = []string{id}
 	return h
 }
 
-// messageID scopes an idempotency key by its bucket: "<key> <Idempotency-Key>". No key's subject form holds a space, so no
-// two buckets share an id. An idempotency key that does not survive a header line as it is, is long, or could be taken for
-// a hash, is replaced by its hash.
-func messageID(k Key, idempotencyKey string) string {
+// messageID scopes an idempotency key by its bucket: "<key> <Idempotency-Key>". No key's subject
+// form holds a space, so no two buckets share an id. An idempotency key that does not survive a
+// header line as it is, is long, or could be taken for a hash, is replaced by its hash.
+func messageID(k job.Key, idempotencyKey string) string {
 	plain := len(idempotencyKey) <= messageIDBytes && !strings.HasPrefix(idempotencyKey, hashPrefix)
 	for i := 0; plain && i < len(idempotencyKey); i++ {
 		c := idempotencyKey[i]
@@ -315,9 +336,9 @@ func messageID(k Key, idempotencyKey string) string {
 	return string(k) + " " + idempotencyKey
 }
 
-// ChainedID is the message id with which a policy's job goes on to another stream, for all of its attempts and, because it
-// is made of the job's Idempotency-Key, for those of its replay as well. It holds an escape that is none, so that it is
-// not the id of any job submitted there.
-func ChainedID(policy string, k Key, idempotencyKey string) string {
+// ChainedID is the message id with which a policy's job goes on to another stream, for all of its
+// attempts and, because it is made of the job's Idempotency-Key, for those of its replay as well.
+// It holds an escape that is none, so that it is not the id of any job submitted there.
+func ChainedID(policy string, k job.Key, idempotencyKey string) string {
 	return "%!job/" + policy + "/" + messageID(k, idempotencyKey)
 }

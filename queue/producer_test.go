@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -13,7 +12,10 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/penstock-mq/penstock/internal/natstest"
+	"github.com/penstock-mq/penstock/internal/proctest"
 	"github.com/penstock-mq/penstock/queue/embedded"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
 func TestPublish(t *testing.T) {
@@ -21,30 +23,37 @@ func TestPublish(t *testing.T) {
 	apply(t, b, paced("stripe", 2, 8))
 	p := b.NewProducer(ProducerOptions{})
 	k := mustKey(t, "tenant 7")
-	header := nats.Header{"Penstock-Cost": {"3"}, "Nats-Expected-Last-Sequence": {"99"}, "nats-ttl": {"1s"}}
-	r, err := p.Publish(testContext(t), Submission{Policy: "stripe", Key: k, Header: header, Body: []byte("x")})
+	header := nats.Header{"Penstock-Cost": {"3"}, "Nats-Expected-Last-Sequence": {"99"},
+		"nats-ttl": {"1s"}}
+	r, err := p.Publish(natstest.Context(t),
+		Submission{Policy: "stripe", Key: k, Header: header, Body: []byte("x")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := Partition("penstock.jobs.stripe.tenant%207", 8); r.Seq != 1 || r.Duplicate || r.Partition != want {
+	if want := job.Partition("penstock.jobs.stripe.tenant%207", 8); r.Seq != 1 || r.Duplicate ||
+		r.Partition != want {
 		t.Errorf("got %+v, want partition %d", r, want)
 	}
 	if len(header) != 3 {
 		t.Errorf("the caller's header was changed: %v", header)
 	}
-	l := open(t, b, BacklogOptions{Policy: "stripe", Partition: r.Partition, Partitions: 8, Epoch: 1})
+	l := open(t, b,
+		BacklogOptions{Policy: "stripe", Partition: r.Partition, Partitions: 8, Epoch: 1})
 	a := receive(t, l, 1)[0]
-	if a.Key != k || a.Cost != 3 || string(a.Body) != "x" || a.Header.Get("nats-ttl") != "" || a.Malformed != nil {
+	if a.Key != k || a.Cost != 3 || string(a.Body) != "x" ||
+		job.HeaderValue(a.Header, "nats-ttl") != "" || a.Malformed != nil {
 		t.Errorf("got %+v", a)
 	}
 
-	if _, err := p.Publish(testContext(t), Submission{Policy: "stripe", Key: k}); err != nil {
+	if _, err := p.Publish(natstest.Context(t), Submission{Policy: "stripe", Key: k}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.Publish(testContext(t), Submission{Policy: "stripe", Key: k}); !errors.Is(err, ErrFull) {
+	if _, err := p.Publish(natstest.Context(t),
+		Submission{Policy: "stripe", Key: k}); !errors.Is(err, ErrFull) {
 		t.Errorf("a third job: %v, want ErrFull", err)
 	}
-	if _, err := p.Publish(testContext(t), Submission{Policy: "stripe", Key: "other"}); err != nil {
+	if _, err := p.Publish(natstest.Context(t), Submission{Policy: "stripe", Key: "other"}); err !=
+		nil {
 		t.Errorf("another bucket: %v", err)
 	}
 }
@@ -53,11 +62,12 @@ func TestPublishAdmitted(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, door("search", 10, 2))
 	p := b.NewProducer(ProducerOptions{})
-	r, err := p.Publish(testContext(t), Submission{Policy: "search", Key: "a", Admitted: true})
-	if err != nil || r.Partition != Partition("penstock.admitted.search.a", 2) {
+	r, err := p.Publish(natstest.Context(t), Submission{Policy: "search", Key: "a", Admitted: true})
+	if err != nil || r.Partition != job.Partition("penstock.admitted.search.a", 2) {
 		t.Errorf("got %+v, %v", r, err)
 	}
-	if _, err := p.Publish(testContext(t), Submission{Policy: "search", Key: "a"}); !errors.Is(err, ErrNoStream) {
+	if _, err := p.Publish(natstest.Context(t),
+		Submission{Policy: "search", Key: "a"}); !errors.Is(err, ErrNoStream) {
 		t.Errorf("past the door: %v, want ErrNoStream", err)
 	}
 }
@@ -66,39 +76,42 @@ func TestPublishIdempotently(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 1, 8))
 	p := b.NewProducer(ProducerOptions{})
-	job := Submission{Policy: "stripe", Key: "a", IdempotencyKey: "order-1"}
-	first, err := p.Publish(testContext(t), job)
+	j := Submission{Policy: "stripe", Key: "a", IdempotencyKey: "order-1"}
+	first, err := p.Publish(natstest.Context(t), j)
 	if err != nil || first.Duplicate {
 		t.Fatalf("got %+v, %v", first, err)
 	}
-	again, err := p.Publish(testContext(t), job)
+	again, err := p.Publish(natstest.Context(t), j)
 	if err != nil || !again.Duplicate || again.Seq != first.Seq {
 		t.Errorf("a repeat to a full bucket: %+v, %v; want job %d again", again, err, first.Seq)
 	}
-	job.Key = "b"
-	if other, err := p.Publish(testContext(t), job); err != nil || other.Duplicate {
+	j.Key = "b"
+	if other, err := p.Publish(natstest.Context(t), j); err != nil || other.Duplicate {
 		t.Errorf("another tenant's order-1: %+v, %v", other, err)
 	}
-	job.IdempotencyKey = "order-2"
-	if _, err := p.Publish(testContext(t), job); !errors.Is(err, ErrFull) {
+	j.IdempotencyKey = "order-2"
+	if _, err := p.Publish(natstest.Context(t), j); !errors.Is(err, ErrFull) {
 		t.Errorf("got %v, want ErrFull", err)
 	}
 	// The refused one has not used its id up.
-	l := open(t, b, BacklogOptions{Policy: "stripe", Partition: Partition("penstock.jobs.stripe.b", 8), Partitions: 8, Epoch: 1})
+	l := open(t, b,
+		BacklogOptions{Policy: "stripe", Partition: job.Partition("penstock.jobs.stripe.b", 8),
+			Partitions: 8, Epoch: 1})
 	got := receive(t, l, 1)[0]
-	if id := got.Header.Get(HeaderIdempotencyKey); id != "order-1" {
+	if id := job.HeaderValue(got.Header, job.HeaderIdempotencyKey); id != "order-1" {
 		t.Errorf("the job's Idempotency-Key is %q", id)
 	}
 	l.Done(got.Seq)
 	confirm(t, l, 1)
-	if r, err := p.Publish(testContext(t), job); err != nil || r.Duplicate {
+	if r, err := p.Publish(natstest.Context(t), j); err != nil || r.Duplicate {
 		t.Errorf("once there is room: %+v, %v", r, err)
 	}
 }
 
 func TestMessageID(t *testing.T) {
 	seen := map[string]string{}
-	for _, key := range []string{"order 1", "a/b", "é", "a\nb", " a", "a ", "a", strings.Repeat("x", 256), strings.Repeat("x", 257)} {
+	for _, key := range []string{"order 1", "a/b", "é", "a\nb", " a", "a ", "a",
+		strings.Repeat("x", 256), strings.Repeat("x", 257)} {
 		id := messageID("k", key)
 		if other, taken := seen[id]; taken {
 			t.Errorf("%q and %q are both %q", key, other, id)
@@ -114,32 +127,37 @@ func TestMessageID(t *testing.T) {
 }
 
 func TestPublishErrors(t *testing.T) {
-	s := startServer(t, embedded.Options{})
-	b := brokerOver(t, connect(t, s))
+	s := natstest.Start(t, embedded.Options{})
+	b := brokerOver(t, natstest.Connect(t, s))
 	apply(t, b, paced("stripe", 10, 1))
 	p := b.NewProducer(ProducerOptions{})
 	for _, size := range []int{embedded.MaxPayload - 32<<10, embedded.MaxPayload + 1} {
-		_, err := p.Publish(testContext(t), Submission{Policy: "stripe", Key: "a", Body: bytes.Repeat([]byte("x"), size)})
+		_, err := p.Publish(natstest.Context(t),
+			Submission{Policy: "stripe", Key: "a", Body: bytes.Repeat([]byte("x"), size)})
 		if !errors.Is(err, ErrTooLarge) {
 			t.Errorf("%d bytes: %v, want ErrTooLarge", size, err)
 		}
 	}
-	if _, err := p.Publish(testContext(t), Submission{Policy: "nowhere", Key: "a"}); !errors.Is(err, ErrNoStream) {
+	if _, err := p.Publish(natstest.Context(t),
+		Submission{Policy: "nowhere", Key: "a"}); !errors.Is(err, ErrNoStream) {
 		t.Errorf("an unknown policy: %v, want ErrNoStream", err)
 	}
-	if _, err := b.Retire(testContext(t), "stripe"); err != nil {
+	if _, err := b.Retire(natstest.Context(t), "stripe"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.Publish(testContext(t), Submission{Policy: "stripe", Key: "a"}); !errors.Is(err, ErrNoStream) {
+	if _, err := p.Publish(natstest.Context(t),
+		Submission{Policy: "stripe", Key: "a"}); !errors.Is(err, ErrNoStream) {
 		t.Errorf("a retired policy: %v, want ErrNoStream", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := p.Publish(ctx, Submission{Policy: "stripe", Key: "a"}); !errors.Is(err, ErrUnavailable) || !errors.Is(err, context.Canceled) {
+	if _, err := p.Publish(ctx, Submission{Policy: "stripe", Key: "a"}); !errors.Is(err,
+		ErrUnavailable) || !errors.Is(err, context.Canceled) {
 		t.Errorf("after the context's end: %v", err)
 	}
 	b.nc.Close()
-	if _, err := p.Publish(testContext(t), Submission{Policy: "stripe", Key: "a"}); !errors.Is(err, ErrUnavailable) {
+	if _, err := p.Publish(natstest.Context(t),
+		Submission{Policy: "stripe", Key: "a"}); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("over a closed connection: %v, want ErrUnavailable", err)
 	}
 }
@@ -150,11 +168,12 @@ func TestPublishToAFullStream(t *testing.T) {
 	apply(t, b, p)
 	config := b.streamConfig(p)
 	config.MaxMsgs = 3
-	if err := b.updateStream(testContext(t), config); err != nil {
+	if err := b.updateStream(natstest.Context(t), config); err != nil {
 		t.Fatal(err)
 	}
 	publish(t, b, "stripe", "a", 3)
-	_, err := b.NewProducer(ProducerOptions{}).Publish(testContext(t), Submission{Policy: "stripe", Key: "b"})
+	_, err := b.NewProducer(ProducerOptions{}).Publish(natstest.Context(t),
+		Submission{Policy: "stripe", Key: "b"})
 	if !errors.Is(err, ErrStreamFull) || errors.Is(err, ErrFull) {
 		t.Errorf("got %v, want ErrStreamFull", err)
 	}
@@ -165,12 +184,13 @@ func TestPublishWaitsAtAClosedDoor(t *testing.T) {
 	b := newBroker(t)
 	p := paced("stripe", 10, 1)
 	apply(t, b, p)
-	if err := b.closeDoor(testContext(t), "stripe", b.streamConfig(p)); err != nil {
+	if err := b.closeDoor(natstest.Context(t), "stripe", b.streamConfig(p)); err != nil {
 		t.Fatal(err)
 	}
 	published := make(chan error, 1)
 	go func() {
-		_, err := b.NewProducer(ProducerOptions{}).Publish(testContext(t), Submission{Policy: "stripe", Key: "a"})
+		_, err := b.NewProducer(ProducerOptions{}).Publish(natstest.Context(t),
+			Submission{Policy: "stripe", Key: "a"})
 		published <- err
 	}()
 	select {
@@ -184,8 +204,8 @@ func TestPublishWaitsAtAClosedDoor(t *testing.T) {
 	}
 }
 
-// TestPublishIsRepeated: no answer at all, an answer that the same id is still under way, and then a duplicate, which is our
-// own: one job, and not a repeat of the caller's.
+// TestPublishIsRepeated: no answer at all, an answer that the same id is still under way, and then
+// a duplicate, which is our own: one job, and not a repeat of the caller's.
 func TestPublishIsRepeated(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
@@ -209,7 +229,8 @@ func TestPublishIsRepeated(t *testing.T) {
 	defer func() { _ = sub.Unsubscribe() }()
 	p := b.NewProducer(ProducerOptions{})
 	for _, key := range []string{"", "order-1"} {
-		r, err := p.Publish(testContext(t), Submission{Policy: "x", Key: "a", IdempotencyKey: key})
+		r, err := p.Publish(natstest.Context(t),
+			Submission{Policy: "x", Key: "a", IdempotencyKey: key})
 		if err != nil || r.Seq != 7 || r.Duplicate != (key != "") || r.Partition != -1 {
 			t.Errorf("got %+v, %v", r, err)
 		}
@@ -220,16 +241,12 @@ func TestPublishIsRepeated(t *testing.T) {
 	}
 }
 
-// TestPublishIsRepeatedOverAReconnect: a server that stops and starts again between publish and answer costs patience, not
-// jobs and not duplicates.
+// TestPublishIsRepeatedOverAReconnect: a server that stops and starts again between publish and
+// answer costs patience, not jobs and not duplicates.
 func TestPublishIsRepeatedOverAReconnect(t *testing.T) {
-	dir, address := t.TempDir(), freeAddress(t)
-	s := startServer(t, embedded.Options{Dir: dir, Listen: address})
-	nc, err := nats.Connect(s.URL(), nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond), nats.ReconnectJitter(0, 0))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
+	dir, address := t.TempDir(), proctest.FreeAddress(t)
+	s := natstest.Start(t, embedded.Options{Dir: dir, Listen: address})
+	nc := natstest.Reconnecting(t, s.URL())
 	b := brokerOver(t, nc)
 	apply(t, b, paced("stripe", 100_000, 4))
 	p := b.NewProducer(ProducerOptions{})
@@ -243,7 +260,8 @@ func TestPublishIsRepeatedOverAReconnect(t *testing.T) {
 				if j == each/2 {
 					half <- struct{}{}
 				}
-				if _, err := p.Publish(testContext(t), Submission{Policy: "stripe", Key: Key(fmt.Sprint("k", i))}); err != nil {
+				if _, err := p.Publish(natstest.Context(t),
+					Submission{Policy: "stripe", Key: job.Key(fmt.Sprint("k", i))}); err != nil {
 					t.Errorf("publish: %v", err)
 					return
 				}
@@ -252,9 +270,9 @@ func TestPublishIsRepeatedOverAReconnect(t *testing.T) {
 	}
 	<-half
 	s.Shutdown()
-	startServer(t, embedded.Options{Dir: dir, Listen: address})
+	natstest.Start(t, embedded.Options{Dir: dir, Listen: address})
 	wg.Wait()
-	if n, err := b.Depth(testContext(t), "stripe"); err != nil || n != publishers*each {
+	if n, err := b.Depth(natstest.Context(t), "stripe"); err != nil || n != publishers*each {
 		t.Errorf("%d jobs are stored, want %d; %v", n, publishers*each, err)
 	}
 }
@@ -266,17 +284,8 @@ func TestMaxInFlight(t *testing.T) {
 	p.slots <- struct{}{}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
 	defer cancel()
-	if _, err := p.Publish(ctx, Submission{Policy: "stripe", Key: "a"}); !errors.Is(err, ErrUnavailable) {
+	if _, err := p.Publish(ctx, Submission{Policy: "stripe", Key: "a"}); !errors.Is(err,
+		ErrUnavailable) {
 		t.Errorf("got %v, want ErrUnavailable", err)
 	}
-}
-
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
 }

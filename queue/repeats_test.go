@@ -6,37 +6,47 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/waittest"
+
 	"github.com/nats-io/nats.go"
 
+	"github.com/penstock-mq/penstock/internal/natstest"
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// TestARepeatIsToldWhatBecameOfItsJob: whatever had become of it, a repeat was answered like a job that is to run.
+// TestARepeatIsToldWhatBecameOfItsJob: whatever had become of it, a repeat was answered like a job
+// that is to run.
 func TestARepeatIsToldWhatBecameOfItsJob(t *testing.T) {
 	b := newBroker(t)
-	ctx := testContext(t)
+	ctx := natstest.Context(t)
 	apply(t, b, paced("stripe", 10, 1))
 	p := b.NewProducer(ProducerOptions{})
 	remove := func(seq uint64) {
 		t.Helper()
-		if err := b.call(ctx, "$JS.API.STREAM.MSG.DELETE.PENSTOCK_stripe", map[string]uint64{"seq": seq}, &struct{}{}); err != nil {
+		if err := b.js.Call(ctx, "$JS.API.STREAM.MSG.DELETE.PENSTOCK_stripe",
+			map[string]uint64{"seq": seq}, &struct{}{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, c := range []struct {
 		name   string
-		ended  *Ended // nil: the job waits, or nothing is known of it
+		ended  *job.Ended // nil: the job waits, or nothing is known of it
 		gone   bool
-		how    End    // of the refusal
-		letter uint64 // likewise
-		seq    uint64 // of the receipt; 0: the first's
+		how    job.End // of the refusal
+		letter uint64  // likewise
+		seq    uint64  // of the receipt; 0: the first's
 	}{
 		{name: "waits"},
-		{name: "cancelled", ended: &Ended{How: EndCancelled}, gone: true, how: EndCancelled},
-		{name: "about to be purged", ended: &Ended{How: EndPurged}, how: EndPurged},
-		{name: "dead", ended: &Ended{How: EndDead, Letter: 7}, gone: true, how: EndDead, letter: 7},
-		{name: "replayed", ended: &Ended{How: EndReplayed, Job: 1}, gone: true, seq: 1},
-		{name: "of a former stream", ended: &Ended{How: EndCancelled, Accepted: time.Now().Add(-time.Hour)}, gone: true},
+		{name: "cancelled", ended: &job.Ended{How: job.EndCancelled}, gone: true,
+			how: job.EndCancelled},
+		{name: "about to be purged", ended: &job.Ended{How: job.EndPurged}, how: job.EndPurged},
+		{name: "dead", ended: &job.Ended{How: job.EndDead, Letter: 7}, gone: true, how: job.EndDead,
+			letter: 7},
+		{name: "replayed", ended: &job.Ended{How: job.EndReplayed, Job: 1}, gone: true, seq: 1},
+		{name: "of a former stream",
+			ended: &job.Ended{How: job.EndCancelled, Accepted: time.Now().Add(-time.Hour)},
+			gone:  true},
 		{name: "forgotten", gone: true},
 	} {
 		job := Submission{Policy: "stripe", Key: "a", IdempotencyKey: c.name, Body: []byte("x")}
@@ -48,7 +58,7 @@ func TestARepeatIsToldWhatBecameOfItsJob(t *testing.T) {
 			if c.ended.Accepted.IsZero() {
 				c.ended.Accepted = time.Now()
 			}
-			if err := b.NoteEnded(ctx, "stripe", first.Seq, *c.ended); err != nil {
+			if err := b.Ends().Note(ctx, "stripe", first.Seq, *c.ended); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -71,7 +81,7 @@ func TestARepeatIsToldWhatBecameOfItsJob(t *testing.T) {
 // TestAnotherPayloadIsNoRepeat: it was answered as if it had been accepted.
 func TestAnotherPayloadIsNoRepeat(t *testing.T) {
 	b := newBroker(t)
-	ctx := testContext(t)
+	ctx := natstest.Context(t)
 	apply(t, b, paced("stripe", 10, 1))
 	p := b.NewProducer(ProducerOptions{})
 	first := Submission{Policy: "stripe", Key: "a", IdempotencyKey: "order-1", Body: []byte("x"),
@@ -110,8 +120,9 @@ func TestAnotherPayloadIsNoRepeat(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ended := Ended{How: EndDone, Accepted: time.Now(), Sum: PayloadSum(done.Header, done.Body)}
-	if err := b.NoteEnded(ctx, "stripe", receipt.Seq, ended); err != nil {
+	ended := job.Ended{How: job.EndDone, Accepted: time.Now(),
+		Sum: job.PayloadSum(done.Header, done.Body)}
+	if err := b.Ends().Note(ctx, "stripe", receipt.Seq, ended); err != nil {
 		t.Fatal(err)
 	}
 	if r, err := p.Publish(ctx, done); err != nil || !r.Duplicate {
@@ -130,17 +141,18 @@ func TestTheDuplicateWindowIsThePolicys(t *testing.T) {
 	for _, window := range []time.Duration{time.Hour, time.Second} {
 		p.DuplicateWindow = policy.Duration(window)
 		apply(t, b, p)
-		if info, err := b.streamInfo(testContext(t), "PENSTOCK_stripe", ""); err != nil || info.Config.Duplicates != window {
+		if info, err := b.js.StreamInfo(natstest.Context(t), "PENSTOCK_stripe", ""); err != nil ||
+			info.Config.Duplicates != window {
 			t.Errorf("the stream's window is %v, %v; want %v", info.Config.Duplicates, err, window)
 		}
 	}
 	job := Submission{Policy: "stripe", Key: "a", IdempotencyKey: "order-1"}
 	producer := b.NewProducer(ProducerOptions{})
-	if _, err := producer.Publish(testContext(t), job); err != nil {
+	if _, err := producer.Publish(natstest.Context(t), job); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the key can be used again", func() bool {
-		r, err := producer.Publish(testContext(t), job)
+	waittest.Until(t, "the key can be used again", func() bool {
+		r, err := producer.Publish(natstest.Context(t), job)
 		return err == nil && !r.Duplicate
 	})
 }

@@ -10,37 +10,40 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/penstock-mq/penstock/queue/internal/jsapi"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// ErrUnfit says that a dead letter cannot be replayed: as a job it would become the same dead letter again.
+// ErrUnfit says that a dead letter cannot be replayed: as a job it would become the same dead
+// letter again.
 var ErrUnfit = errors.New("not fit to be a job")
 
 // errReplayedAlready says that a letter is a job again, and that somebody else deleted it.
 var errReplayedAlready = errors.New("replayed by somebody else at the same time")
 
-// replayPrefix begins the message ids of replays. It holds an escape that is none, so that no message id made of a key
-// and an idempotency key begins with it.
+// replayPrefix begins the message ids of replays. It holds an escape that is none, so that no
+// message id made of a key and an idempotency key begins with it.
 const replayPrefix = "%!replay/"
 
 // replayPage is how many letters ReplayAll lists at a time.
 const replayPage = 500
 
-// Replay submits a dead letter as a new job of its bucket, behind those that wait there, and deletes the letter when
-// the job is stored. A door policy's limiter is not asked: it let the job in once. The job keeps its headers. It also
-// keeps the Idempotency-Key that its runs carried, even if that was made for it, so that a target that knows the key can
-// tell that the two are one. A deadline that has passed is left out, one given as a duration counts from now; a
+// Replay submits a dead letter as a new job of its bucket, behind those that wait there, and
+// deletes the letter when the job is stored. A door policy's limiter is not asked: it let the job
+// in once. The job keeps its headers. It also keeps the Idempotency-Key that its runs carried, even
+// if that was made for it, so that a target that knows the key can tell that the two are one. A
+// deadline that has passed is left out, one given as a duration counts from now; a
 // Penstock-Not-Before counts from when the first job was accepted.
 //
-// Replaying the same letter again within the policy's duplicate window, after an answer that was lost, is still one job. The errors are
-// those of [Producer.Publish], with which the letter stays, [ErrNotFound], and [ErrUnfit] for one that was malformed.
+// Replaying the same letter again within the policy's duplicate window, after an answer that was
+// lost, is still one job. The errors are those of [Producer.Publish], with which the letter stays,
+// [ErrNotFound], and [ErrUnfit] for one that was malformed.
 func (p *Producer) Replay(ctx context.Context, policy string, id uint64) (Receipt, error) {
-	entry, err := p.b.Policy(ctx, policy)
-	if errors.Is(err, ErrNotFound) || err == nil && entry.Retired {
-		err = fmt.Errorf("%w: there is no policy %s any more", ErrNoStream, policy)
-	}
+	admitted, err := p.admitted(ctx, policy)
 	var receipt Receipt
 	if err == nil {
-		receipt, err = p.replay(ctx, policy, entry.Policy.Door(), id)
+		receipt, err = p.replay(ctx, policy, admitted, id)
 	}
 	if errors.Is(err, errReplayedAlready) {
 		err = nil
@@ -51,8 +54,20 @@ func (p *Producer) Replay(ctx context.Context, policy string, id uint64) (Receip
 	return receipt, nil
 }
 
-func (p *Producer) replay(ctx context.Context, policy string, admitted bool, id uint64) (Receipt, error) {
-	letter, err := p.b.DeadLetter(ctx, policy, id)
+// admitted reports whether a policy's stream takes the jobs that the admitter let in, and no
+// others.
+func (p *Producer) admitted(ctx context.Context, policy string) (bool, error) {
+	info, err := p.b.js.StreamInfo(ctx, p.b.names.Stream(policy), "")
+	if err != nil {
+		return false, jsapi.Translate(err)
+	}
+	transform := info.Config.SubjectTransform // also of a stream whose door is closed
+	return transform != nil && transform.Source == p.b.names.doorAdmitted(policy), nil
+}
+
+func (p *Producer) replay(ctx context.Context, policy string, admitted bool,
+	id uint64) (Receipt, error) {
+	letter, err := p.b.Letters(policy).Read(ctx, id)
 	if err != nil {
 		return Receipt{}, err
 	}
@@ -65,12 +80,12 @@ func (p *Producer) replay(ctx context.Context, policy string, admitted bool, id 
 	if err != nil {
 		return Receipt{}, err
 	}
-	e := Ended{How: EndReplayed, Letter: id, Job: receipt.Seq, Accepted: letter.Stored,
-		Sum: PayloadSum(letter.Header, letter.Body)}
-	if err := p.b.NoteEnded(ctx, policy, letter.Seq, e); err != nil {
+	e := job.Ended{How: job.EndReplayed, Letter: id, Job: receipt.Seq, Accepted: letter.Stored,
+		Sum: job.PayloadSum(letter.Header, letter.Body)}
+	if err := p.b.Ends().Note(ctx, policy, letter.Seq, e); err != nil {
 		return Receipt{}, err
 	}
-	deleted, err := p.b.deleteLetter(ctx, policy, id)
+	deleted, err := p.b.Letters(policy).delete(ctx, id)
 	if err == nil && !deleted {
 		err = errReplayedAlready
 	}
@@ -79,7 +94,7 @@ func (p *Producer) replay(ctx context.Context, policy string, admitted bool, id 
 
 // replayHeader is the header of the job that a letter becomes.
 func replayHeader(l StoredLetter, now time.Time) (nats.Header, error) {
-	if _, err := ParseKey(string(l.Key)); err != nil {
+	if _, err := job.ParseKey(string(l.Key)); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnfit, err)
 	}
 	if l.Bodyless {
@@ -88,12 +103,14 @@ func replayHeader(l StoredLetter, now time.Time) (nats.Header, error) {
 	h := make(nats.Header, len(l.Header)+2)
 	for name, values := range l.Header {
 		if len(values) == 1 {
-			deadline, notBefore := strings.EqualFold(name, HeaderDeadline), strings.EqualFold(name, HeaderNotBefore)
+			deadline, notBefore := strings.EqualFold(name,
+				job.HeaderDeadline), strings.EqualFold(name, job.HeaderNotBefore)
 			value := strings.TrimSpace(values[0])
-			if at, err := instant(value, now, 1); deadline && err == nil && !at.After(now) {
+			if at, err := job.ParseInstant(value, now, 1); deadline && err == nil &&
+				!at.After(now) {
 				continue
 			}
-			if at, err := instant(value, l.Stored, 0); notBefore && err == nil {
+			if at, err := job.ParseInstant(value, l.Stored, 0); notBefore && err == nil {
 				if !at.After(now) {
 					continue
 				}
@@ -102,14 +119,16 @@ func replayHeader(l StoredLetter, now time.Time) (nats.Header, error) {
 		}
 		h[name] = values
 	}
-	if l.Idempotency != "" && headerValue(h, HeaderIdempotencyKey) == "" {
-		h[HeaderIdempotencyKey] = []string{l.Idempotency}
+	if l.Idempotency != "" && job.HeaderValue(h, job.HeaderIdempotencyKey) == "" {
+		h[job.HeaderIdempotencyKey] = []string{l.Idempotency}
 	}
-	if a := ParseHeader(h, now); a.Malformed != nil {
+	if a := job.ParseHeader(h, now); a.Malformed != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnfit, a.Malformed)
 	}
-	// A stream of dead letters that was made anew counts from 1 again: the instant tells two letters apart.
-	id := replayPrefix + strconv.FormatUint(l.ID, 10) + "/" + strconv.FormatInt(l.Buried.UnixNano(), 36)
+	// A stream of dead letters that was made again counts from 1: the instant tells two
+	// letters apart.
+	id := replayPrefix + strconv.FormatUint(l.ID, 10) + "/" +
+		strconv.FormatInt(l.Buried.UnixNano(), 36)
 	h[jetstream.MsgIDHeader] = []string{id}
 	return h, nil
 }
@@ -121,10 +140,10 @@ type Replayed struct {
 	Unfit    int // stay, because they cannot be jobs: see ErrUnfit
 }
 
-// ReplayAll replays the dead letters that a policy has when it is called, in their order; those that come while it
-// works are left for another time, or a job that fails at once would be replayed for ever. A full bucket keeps its
-// letters from the first that did not fit, and holds up no other bucket. What has been done until an error, or until
-// the context ended, is told beside it.
+// ReplayAll replays the dead letters that a policy has when it is called, in their order; those
+// that come while it works are left for another time, or a job that fails at once would be replayed
+// for ever. A full bucket keeps its letters from the first that did not fit, and holds up no other
+// bucket. The result holds what was done until an error, or until the context ended.
 func (p *Producer) ReplayAll(ctx context.Context, policy string) (Replayed, error) {
 	r, err := p.replayAll(ctx, policy)
 	if err != nil {
@@ -134,23 +153,20 @@ func (p *Producer) ReplayAll(ctx context.Context, policy string) (Replayed, erro
 }
 
 func (p *Producer) replayAll(ctx context.Context, policy string) (r Replayed, err error) {
-	entry, err := p.b.Policy(ctx, policy)
-	if errors.Is(err, ErrNotFound) || err == nil && entry.Retired {
-		err = fmt.Errorf("%w: there is no such policy any more", ErrNoStream)
-	}
+	admitted, err := p.admitted(ctx, policy)
 	if err != nil {
 		return r, err
 	}
-	info, err := p.b.streamInfo(ctx, p.b.names.DeadStream(policy), "")
-	if hasCode(err, codeStreamNotFound) {
+	info, err := p.b.js.StreamInfo(ctx, p.b.names.DeadStream(policy), "")
+	if jsapi.HasCode(err, jsapi.CodeStreamNotFound) {
 		return r, nil
 	}
 	if err != nil {
-		return r, translate(err)
+		return r, jsapi.Translate(err)
 	}
-	full := map[Key]bool{}
+	full := map[job.Key]bool{}
 	for after, last := uint64(0), info.State.LastSeq; after < last; {
-		letters, err := p.b.deadLetters(ctx, policy, after, replayPage)
+		letters, err := p.b.Letters(policy).list(ctx, after, replayPage)
 		if err != nil || len(letters) == 0 {
 			return r, err
 		}
@@ -162,7 +178,7 @@ func (p *Producer) replayAll(ctx context.Context, policy string) (r Replayed, er
 				r.Full++
 				continue
 			}
-			switch _, err := p.replay(ctx, policy, entry.Policy.Door(), letter.ID); {
+			switch _, err := p.replay(ctx, policy, admitted, letter.ID); {
 			case err == nil:
 				r.Replayed++
 			case errors.Is(err, ErrFull):
@@ -170,7 +186,8 @@ func (p *Producer) replayAll(ctx context.Context, policy string) (r Replayed, er
 				r.Full++
 			case errors.Is(err, ErrUnfit):
 				r.Unfit++
-			case errors.Is(err, ErrNotFound), errors.Is(err, errReplayedAlready): // or discarded, by somebody else
+			case errors.Is(err, ErrNotFound), errors.Is(err, errReplayedAlready):
+				// or discarded, by somebody else
 			default:
 				return r, err
 			}

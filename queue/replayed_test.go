@@ -6,35 +6,41 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock/internal/natstest"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// TestAReplayKeepsTheKeyThatItsRunsCarried: a job without an Idempotency-Key goes to its target with one made of its
-// sequence. As a replay it had another sequence, and so another key: a charge that had timed out was charged again.
+// TestAReplayKeepsTheKeyThatItsRunsCarried: a job without an Idempotency-Key goes to its target
+// with one made of its sequence. As a replay it had another sequence, and so another key: a charge
+// that had timed out was charged again.
 func TestAReplayKeepsTheKeyThatItsRunsCarried(t *testing.T) {
 	b := newBroker(t)
-	ctx := testContext(t)
+	ctx := natstest.Context(t)
 	p := b.NewProducer(ProducerOptions{})
 	put := paced("stripe", 5, 1)
-	if _, err := b.PutPolicy(ctx, put); err != nil {
-		t.Fatal(err)
-	}
 	apply(t, b, put)
-	derived := bury(t, b, DeadLetter{Policy: "stripe", Key: "a", Seq: 1008, Reason: "attempts", Idempotency: "stripe-5-1008"})
-	own := bury(t, b, DeadLetter{Policy: "stripe", Key: "a", Seq: 1009, Reason: "attempts", Idempotency: "order-1",
-		Header: nats.Header{"idempotency-key": {"order-1"}}})
+	derived := bury(t, b,
+		DeadLetter{Policy: "stripe", Key: "a", Seq: 1008, Reason: "attempts",
+			Idempotency: "stripe-5-1008"})
+	own := bury(t, b,
+		DeadLetter{Policy: "stripe", Key: "a", Seq: 1009, Reason: "attempts",
+			Idempotency: "order-1",
+			Header:      nats.Header{"idempotency-key": {"order-1"}}})
 	for id, want := range map[uint64]string{derived: "stripe-5-1008", own: "order-1"} {
 		receipt, err := p.Replay(ctx, "stripe", id)
 		if err != nil {
 			t.Fatal(err)
 		}
 		j, err := b.StoredJob(ctx, "stripe", receipt.Seq)
-		if err != nil || headerValue(j.Header, HeaderIdempotencyKey) != want {
+		if err != nil || job.HeaderValue(j.Header, job.HeaderIdempotencyKey) != want {
 			t.Errorf("letter %d became a job with %v, %v; want the key %s", id, j.Header, err, want)
 		}
 	}
 }
 
-// TestAReplayDoesNotWaitAgain: a Penstock-Not-Before that had been waited for was counted anew, from the replay.
+// TestAReplayDoesNotWaitAgain: a Penstock-Not-Before that had been waited for was counted anew,
+// from the replay.
 func TestAReplayDoesNotWaitAgain(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	for _, c := range []struct {
@@ -47,23 +53,23 @@ func TestAReplayDoesNotWaitAgain(t *testing.T) {
 		{"1h", now.Add(-20 * time.Minute), "2026-03-01T12:40:00Z"},
 		{"2026-03-02T00:00:00Z", now.Add(-time.Minute), "2026-03-02T00:00:00Z"},
 	} {
-		l := StoredLetter{DeadLetter: DeadLetter{Key: "a", Stored: c.stored, Header: nats.Header{"penstock-not-before": {c.value}}}}
+		l := StoredLetter{DeadLetter: DeadLetter{Key: "a", Stored: c.stored,
+			Header: nats.Header{"penstock-not-before": {c.value}}}}
 		h, err := replayHeader(l, now)
-		if got := headerValue(h, HeaderNotBefore); err != nil || got != c.want {
-			t.Errorf("%s after %v became %q, %v; want %q", c.value, now.Sub(c.stored), got, err, c.want)
+		if got := job.HeaderValue(h, job.HeaderNotBefore); err != nil || got != c.want {
+			t.Errorf("%s after %v became %q, %v; want %q", c.value, now.Sub(c.stored), got, err,
+				c.want)
 		}
 	}
 }
 
-// TestReplaysAtOnceCountEachLetterOnce: everyone who replayed a policy's letters at the same time counted all of them.
+// TestReplaysAtOnceCountEachLetterOnce: everyone who replayed a policy's letters at the same time
+// counted all of them.
 func TestReplaysAtOnceCountEachLetterOnce(t *testing.T) {
 	b := newBroker(t)
-	ctx := testContext(t)
+	ctx := natstest.Context(t)
 	p := b.NewProducer(ProducerOptions{})
 	put := paced("stripe", 1000, 1)
-	if _, err := b.PutPolicy(ctx, put); err != nil {
-		t.Fatal(err)
-	}
 	apply(t, b, put)
 	const letters = 200
 	for seq := range uint64(letters) {
@@ -91,7 +97,7 @@ func TestReplaysAtOnceCountEachLetterOnce(t *testing.T) {
 
 // TestADeadlineInTheYear1HasPassed: the zero time was taken for no deadline at all.
 func TestADeadlineInTheYear1HasPassed(t *testing.T) {
-	a := ParseHeader(nats.Header{"Penstock-Deadline": {"0001-01-01T00:00:00Z"}}, time.Now())
+	a := job.ParseHeader(nats.Header{"Penstock-Deadline": {"0001-01-01T00:00:00Z"}}, time.Now())
 	if a.Malformed != nil || a.Deadline.IsZero() || a.Deadline.After(time.Now()) {
 		t.Errorf("got %v, %v", a.Deadline, a.Malformed)
 	}

@@ -13,10 +13,12 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 )
 
-// The parts of a store whose size is known. What they leave, an eighth, is for the records without which nothing goes on:
-// leases, who owns what, checkpoints, policies. Jobs and letters can never take it.
+// The parts of a store whose size is known. What they leave, an eighth, is for the records without
+// which nothing goes on: leases, owners, checkpoints, policies. Jobs and letters can never
+// take it.
 const (
 	jobsNumerator    = 10 // of sixteenths
 	lettersNumerator = 2
@@ -43,16 +45,19 @@ func (f Fill) High() bool { return f.Max > 0 && f.Used >= f.Max/5*4 }
 
 // Storage is what JetStream stores for an installation.
 type Storage struct {
-	Fill                    // the whole account, by what JetStream lets it store; not bounded when there is no limit
+	// the whole account, by what JetStream lets it store; not bounded when there is no limit
+	Fill
 	Jobs    map[string]Fill // by policy
 	Letters map[string]Fill // by policy
-	Scaled  []string        // policies whose max_bytes, of jobs or of letters, do not fit the store and are obeyed in part
+	// policies whose max_bytes, of jobs or of letters, do not fit the store and are obeyed in part
+	Scaled []string
 }
 
-// Ration gives every policy's streams their bounds in bytes: what the policy says, or, where the store's size is known, a
-// share of it. Jobs and letters have a part of the store each, which those policies share that have no number of their
-// own; numbers that do not fit are cut down. Lowering a bound deletes no job: the stream takes nothing until it holds less.
-// Call it whenever the policies change and from time to time: shares grow as a stream that held more than its own drains.
+// Ration gives every policy's streams their bounds in bytes: what the policy says, or, where the
+// store's size is known, a share of it. Jobs and letters have a part of the store each, which those
+// policies share that have no number of their own; numbers that do not fit are cut down. Lowering a
+// bound deletes no job: the stream takes nothing until it holds less. Call it whenever the policies
+// change and from time to time: shares grow as a stream that held more than its own drains.
 func (b *Broker) Ration(ctx context.Context) (Storage, error) {
 	s, err := b.ration(ctx, "", nil)
 	if err != nil {
@@ -70,10 +75,11 @@ type bounded struct {
 	bound  int64 // the result; 0: none
 }
 
-// ration is Ration with another stream that is about to be created, the one of a policy's jobs or letters: its bound is
-// found in the Storage, and there is room for it.
-func (b *Broker) ration(ctx context.Context, coming string, meta map[string]string) (Storage, error) {
-	look, cancel := context.WithTimeout(ctx, callTimeout)
+// ration is Ration with another stream that is about to be created, the one of a policy's jobs or
+// letters: its bound is found in the Storage, and there is room for it.
+func (b *Broker) ration(ctx context.Context, coming string,
+	meta map[string]string) (Storage, error) {
+	look, cancel := context.WithTimeout(ctx, jsapi.CallTimeout)
 	defer cancel()
 	size, used, err := b.storeSize(look)
 	if err != nil {
@@ -113,8 +119,9 @@ func (b *Broker) ration(ctx context.Context, coming string, meta map[string]stri
 	return s, b.rebound(ctx, append(jobs, letters...))
 }
 
-// divide shares a part of the store. Own numbers come first, but leave every other policy a quarter of an equal share. A
-// stream that holds more than it should keeps its jobs, so the others get less until it has drained.
+// divide shares a part of the store. Own numbers come first, but leave every other policy a quarter
+// of an equal share. A stream that holds more than it should keeps its jobs, so the others get less
+// until it has drained.
 func divide(part int64, streams []*bounded) {
 	if len(streams) == 0 {
 		return
@@ -152,46 +159,50 @@ func divide(part int64, streams []*bounded) {
 	}
 }
 
-// rounded leaves a number its first five binary digits. Of bounds that are rounded few must be updated while a stream drains,
-// policies come and go, or others' streams in the account grow.
+// rounded leaves a number its first five binary digits. Of bounds that are rounded few must be
+// updated while a stream drains, policies come and go, or others' streams in the account grow.
 func rounded(n int64) int64 {
 	return n &^ (1<<max(0, bits.Len64(uint64(n))-5) - 1)
 }
 
-// rebound updates what has another bound: first those that get less, or there would be no room for those that get more.
+// rebound updates what has another bound: first those that get less, or there would be no room for
+// those that get more.
 func (b *Broker) rebound(ctx context.Context, streams []*bounded) error {
 	var problems []error
 	for _, lower := range []bool{true, false} {
 		for _, x := range streams {
 			want := cmp.Or(x.bound, -1)
-			if x.stream == nil || x.stream.Config.MaxBytes == want || lower != (max(x.stream.Config.MaxBytes, 0) > x.bound) {
+			if x.stream == nil || x.stream.Config.MaxBytes == want ||
+				lower != (max(x.stream.Config.MaxBytes, 0) > x.bound) {
 				continue
 			}
 			lock := strings.TrimPrefix(x.stream.Config.Name, b.names.upper+"_")
 			err := b.locked(ctx, lock, func(ctx context.Context) error {
-				info, err := b.streamInfo(ctx, x.stream.Config.Name, "")
-				if hasCode(err, codeStreamNotFound) {
+				info, err := b.js.StreamInfo(ctx, x.stream.Config.Name, "")
+				if jsapi.HasCode(err, jsapi.CodeStreamNotFound) {
 					return nil
 				}
 				if err != nil {
-					return translate(err)
+					return jsapi.Translate(err)
 				}
 				info.Config.MaxBytes = want
 				return b.updateStream(ctx, info.Config)
 			})
 			if err != nil {
-				problems = append(problems, fmt.Errorf("bound %s by %s: %w", x.stream.Config.Name, policy.Size(want), err))
+				problems = append(problems,
+					fmt.Errorf("bound %s by %s: %w", x.stream.Config.Name, policy.Size(want), err))
 			}
 		}
 	}
 	return errors.Join(problems...)
 }
 
-// storeSize asks how many bytes the account may store for one replica of each stream, and stores; size 0 is no limit.
+// storeSize asks how many bytes the account may store for one replica of each stream, and stores;
+// size 0 is no limit.
 func (b *Broker) storeSize(ctx context.Context) (size, used int64, err error) {
 	info, err := b.js.AccountInfo(ctx)
 	if err != nil {
-		return 0, 0, translate(err)
+		return 0, 0, jsapi.Translate(err)
 	}
 	if tier, found := info.Tiers["R"+strconv.Itoa(b.replicas)]; found {
 		return max(0, tier.Limits.MaxStore), int64(tier.Store), nil
@@ -200,7 +211,8 @@ func (b *Broker) storeSize(ctx context.Context) (size, used int64, err error) {
 	return max(0, info.Limits.MaxStore) / n, int64(info.Store) / n, nil
 }
 
-// boundedStreams finds the streams of jobs and of letters, and how many bytes of the store are somebody else's.
+// boundedStreams finds the streams of jobs and of letters, and how many bytes of the store are
+// somebody else's.
 func (b *Broker) boundedStreams(ctx context.Context, coming string, meta map[string]string) (
 	jobs, letters []*bounded, foreign int64, err error) {
 
@@ -221,7 +233,7 @@ func (b *Broker) boundedStreams(ctx context.Context, coming string, meta map[str
 		}
 	}
 	if err := list.Err(); err != nil {
-		return nil, nil, 0, translate(err)
+		return nil, nil, 0, jsapi.Translate(err)
 	}
 	if name, dead := strings.CutPrefix(coming, deadInfix); dead {
 		letters = append(letters, &bounded{policy: name})

@@ -5,15 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+
+	"github.com/penstock-mq/penstock/queue/internal/jsapi"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
 // straysAtOnce bounds what one look takes in.
 const straysAtOnce = 512
 
-// strays are jobs that a client published with wildcards for tokens: subject transforms leave them as they are, so they
-// are stored outside all partitions. The consumer of no partition delivers them, because a second filter would cost it
-// speed, and opening it anew for them would hold its partition up. So the owner of partition 0 looks for them and reads
-// and deletes them by their sequences.
+// strays are jobs that a client published with wildcards for tokens: subject transforms leave them
+// as they are, so they are stored outside all partitions. The consumer of no partition delivers
+// them, because a second filter would cost it speed, and opening it again for them would hold its
+// partition up. So the owner of partition 0 looks for them and reads and deletes them by their
+// sequences.
 type strays struct {
 	filter string // the subjects; empty: somebody else's, or none can be
 	next   uint64 // sequence of those that are not known yet, at least
@@ -22,21 +26,22 @@ type strays struct {
 	known  map[uint64]bool // handed over, and not deleted
 	doomed []uint64        // finished, to be deleted
 	wake   chan struct{}   // some are doomed
-	out    chan []Arrived
+	out    chan []job.Arrived
 }
 
 // gather finds strays that are not known yet.
-func (l *Backlog) gather(ctx context.Context) ([]Arrived, error) {
+func (l *Backlog) gather(ctx context.Context) ([]job.Arrived, error) {
 	if l.strays.filter == "" {
 		return nil, nil
 	}
-	info, err := l.b.streamInfo(ctx, l.stream, l.strays.filter)
+	info, err := l.b.js.StreamInfo(ctx, l.stream, l.strays.filter)
 	if err != nil || len(info.State.Subjects) == 0 {
-		return nil, translate(err)
+		return nil, jsapi.Translate(err)
 	}
-	var found []Arrived
+	var found []job.Arrived
 	for len(found) < straysAtOnce {
-		m, err := l.b.storedMessage(ctx, l.stream, map[string]any{"seq": l.strays.next, "next_by_subj": l.strays.filter})
+		m, err := l.b.js.Message(ctx, l.stream,
+			map[string]any{"seq": l.strays.next, "next_by_subj": l.strays.filter})
 		if errors.Is(err, ErrNotFound) {
 			break
 		}
@@ -53,7 +58,7 @@ func (l *Backlog) gather(ctx context.Context) ([]Arrived, error) {
 }
 
 // hand hands strays over, and reports whether the backlog goes on.
-func (l *Backlog) hand(found []Arrived) bool {
+func (l *Backlog) hand(found []job.Arrived) bool {
 	if len(found) == 0 {
 		return true
 	}
@@ -87,10 +92,10 @@ func (l *Backlog) remove(ctx context.Context) {
 	for _, seq := range doomed {
 		var answer struct{}
 		request := map[string]any{"seq": seq, "no_erase": true}
-		err := l.b.call(ctx, "$JS.API.STREAM.MSG.DELETE."+l.stream, request, &answer)
+		err := l.b.js.Call(ctx, "$JS.API.STREAM.MSG.DELETE."+l.stream, request, &answer)
 		gone := err == nil
 		if !gone { // perhaps it was before
-			_, err = l.b.storedMessage(ctx, l.stream, map[string]uint64{"seq": seq})
+			_, err = l.b.js.Message(ctx, l.stream, map[string]uint64{"seq": seq})
 			gone = errors.Is(err, ErrNotFound)
 		}
 		s.mu.Lock()
@@ -105,7 +110,3 @@ func (l *Backlog) remove(ctx context.Context) {
 		}
 	}
 }
-
-// Strays gives jobs that are stored outside all partitions, to the owner of partition 0: all are malformed. Done takes
-// their sequences, too. They come in no order with other arrivals. It is never closed.
-func (l *Backlog) Strays() <-chan []Arrived { return l.strays.out }

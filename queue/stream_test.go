@@ -13,19 +13,22 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/penstock-mq/penstock/internal/natstest"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/embedded"
+	"github.com/penstock-mq/penstock/queue/internal/jsapi"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
 func TestSetupIsIdempotentAndConcurrent(t *testing.T) {
-	s := startServer(t, embedded.Options{})
+	s := natstest.Start(t, embedded.Options{})
 	var wg sync.WaitGroup
 	for range 4 {
-		nc := connect(t, s)
+		nc := natstest.Connect(t, s)
 		wg.Go(func() {
 			b, err := NewBroker(nc, Options{})
 			if err == nil {
-				err = b.Setup(testContext(t))
+				err = b.Setup(natstest.Context(t))
 			}
 			if err != nil {
 				t.Error(err)
@@ -33,35 +36,38 @@ func TestSetupIsIdempotentAndConcurrent(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	b := brokerOver(t, connect(t, s))
+	b := brokerOver(t, natstest.Connect(t, s))
 	// Any KV client can read the tables.
-	if _, err := b.drainers.Put(testContext(t), "d1", []byte("x"), 0); err != nil {
+	if _, err := b.tables.Drainers.Put(natstest.Context(t), "d1", []byte("x"), 0); err != nil {
 		t.Fatal(err)
 	}
-	kv, err := b.js.KeyValue(testContext(t), b.names.DrainersBucket())
+	kv, err := b.js.KeyValue(natstest.Context(t), b.tables.Drainers.Bucket())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if entry, err := kv.Get(testContext(t), "d1"); err != nil || string(entry.Value()) != "x" {
+	if entry, err := kv.Get(natstest.Context(t), "d1"); err != nil || string(entry.Value()) != "x" {
 		t.Errorf("a KV client reads %v, %v", entry, err)
 	}
 }
 
 func TestSetupRefusesANewerLayout(t *testing.T) {
 	b := newBroker(t)
-	config := b.locks.config(1, 0)
-	config.Metadata = map[string]string{metaVersion: "2"}
-	if err := b.updateStream(testContext(t), config); err != nil {
+	info, err := b.js.StreamInfo(natstest.Context(t), "KV_"+b.tables.locks.Bucket(), "")
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Setup(testContext(t)); !errors.Is(err, ErrVersion) {
+	info.Config.Metadata[jsapi.MetaVersion] = "2"
+	if err := b.updateStream(natstest.Context(t), info.Config); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Setup(natstest.Context(t)); !errors.Is(err, job.ErrVersion) {
 		t.Errorf("Setup: %v, want ErrVersion", err)
 	}
 }
 
 func TestNewBrokerChecksItsOptions(t *testing.T) {
-	nc := connect(t, startServer(t, embedded.Options{}))
-	for _, o := range []Options{{Prefix: "A"}, {Replicas: -1}, {Replicas: 6}} {
+	nc := natstest.New(t)
+	for _, o := range []Options{{Prefix: "A"}, {Replicas: -1}, {Replicas: 2}, {Replicas: 6}} {
 		if _, err := NewBroker(nc, o); err == nil {
 			t.Errorf("%+v is accepted", o)
 		}
@@ -73,7 +79,8 @@ func TestAtLeast(t *testing.T) {
 		have string
 		want bool
 	}{
-		{"2.14.0", true}, {"2.14.0-RC.1", true}, {"2.15.2", true}, {"3.0.0", true}, {"2.13.9", false}, {"2.9.25", false},
+		{"2.14.0", true}, {"2.14.0-RC.1", true}, {"2.15.2", true}, {"3.0.0", true},
+		{"2.13.9", false}, {"2.9.25", false},
 		{"", false}, {"x", false},
 	} {
 		if got := atLeast(c.have, MinServerVersion); got != c.want {
@@ -93,24 +100,31 @@ func TestApplyCreatesTheStreamOfTheContract(t *testing.T) {
 	} {
 		apply(t, b, c.p)
 		apply(t, b, c.p) // nothing to do
-		info, err := b.streamInfo(testContext(t), "PENSTOCK_"+c.p.Name, "")
+		info, err := b.js.StreamInfo(natstest.Context(t), "PENSTOCK_"+c.p.Name, "")
 		if err != nil {
 			t.Fatal(err)
 		}
 		have := info.Config
 		if have.Retention != jetstream.WorkQueuePolicy || have.Storage != jetstream.FileStorage ||
-			have.Discard != jetstream.DiscardNew || !have.DiscardNewPerSubject || have.MaxMsgs != 1_000_000 ||
-			have.Duplicates != 10*time.Minute || !have.AllowDirect || have.MaxAge != 0 || have.AllowRollup || have.AllowMsgTTL ||
-			have.MaxMsgSize != embedded.MaxPayload-64<<10 || have.MaxMsgsPerSubject != c.p.QueueCapacity() {
+			have.Discard != jetstream.DiscardNew || !have.DiscardNewPerSubject ||
+			have.MaxMsgs != 1_000_000 ||
+			have.Duplicates != 10*time.Minute || !have.AllowDirect || have.MaxAge != 0 ||
+			have.AllowRollup || have.AllowMsgTTL ||
+			have.MaxMsgSize != embedded.MaxPayload-64<<10 ||
+			have.MaxMsgsPerSubject != c.p.QueueCapacity() {
 			t.Errorf("stream %+v", have)
 		}
-		destination := fmt.Sprintf("penstock.queue.%s.{{partition(%d)}}.>", c.p.Name, c.p.Partitions)
-		if len(have.Subjects) != 1 || have.Subjects[0] != c.door || have.SubjectTransform.Destination != destination {
+		destination := fmt.Sprintf("penstock.queue.%s.{{partition(%d)}}.>", c.p.Name,
+			c.p.Partitions)
+		if len(have.Subjects) != 1 || have.Subjects[0] != c.door ||
+			have.SubjectTransform.Destination != destination {
 			t.Errorf("stream captures %v and stores as %+v", have.Subjects, have.SubjectTransform)
 		}
 	}
-	apply(t, b, policy.Policy{Name: "signup", Algorithm: policy.FixedWindow, Limit: 10, Window: policy.Duration(time.Minute)})
-	if _, err := b.Depth(testContext(t), "signup"); !errors.Is(err, ErrNoStream) {
+	apply(t, b, policy.Policy{Name: "signup",
+		Rule: policy.Rule{Algorithm: policy.FixedWindow, Limit: 10,
+			Window: policy.Duration(time.Minute)}})
+	if _, err := b.Depth(natstest.Context(t), "signup"); !errors.Is(err, ErrNoStream) {
 		t.Errorf("a policy without a queue: %v, want ErrNoStream", err)
 	}
 }
@@ -119,7 +133,8 @@ func TestApplyCreatesTheStreamOfTheContract(t *testing.T) {
 func TestNoKeyTokenIsNoJob(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 10, 1))
-	if _, err := request(t, b.nc, "penstock.jobs.stripe", "", nil); !errors.Is(err, nats.ErrNoResponders) {
+	if _, err := request(t, b.nc, "penstock.jobs.stripe", "", nil); !errors.Is(err,
+		nats.ErrNoResponders) {
 		t.Errorf("got %v, want no responders", err)
 	}
 }
@@ -134,37 +149,40 @@ func TestApplyRefusesWhatIsImmutable(t *testing.T) {
 		{paced("stripe", 10, 4), "partitions"},
 		{door("stripe", 10, 8), "algorithm"},
 	} {
-		err := b.Apply(testContext(t), c.p)
+		err := b.Apply(natstest.Context(t), c.p)
 		if immutable, ok := errors.AsType[*ImmutableError](err); !ok || immutable.Field != c.field {
 			t.Errorf("got %v, want an ImmutableError about %s", err, c.field)
 		}
 	}
-	if _, err := b.js.CreateStream(testContext(t), jetstream.StreamConfig{Name: "PENSTOCK_foreign"}); err != nil {
+	if _, err := b.js.CreateStream(natstest.Context(t),
+		jetstream.StreamConfig{Name: "PENSTOCK_foreign"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Apply(testContext(t), paced("foreign", 10, 8)); !errors.Is(err, ErrVersion) {
+	if err := b.Apply(natstest.Context(t), paced("foreign", 10, 8)); !errors.Is(err,
+		job.ErrVersion) {
 		t.Errorf("somebody else's stream: %v, want ErrVersion", err)
 	}
 }
 
 func TestApplyFromManyProcessesAtOnce(t *testing.T) {
-	s := startServer(t, embedded.Options{})
+	s := natstest.Start(t, embedded.Options{})
 	brokers := make([]*Broker, 4)
 	for i := range brokers {
-		brokers[i] = brokerOver(t, connect(t, s))
+		brokers[i] = brokerOver(t, natstest.Connect(t, s))
 	}
 	for round := range 5 {
 		var wg sync.WaitGroup
 		for i, b := range brokers {
 			wg.Go(func() {
-				if err := b.Apply(testContext(t), paced("stripe", int64(100-10*round+i%2), 8)); err != nil {
+				if err := b.Apply(natstest.Context(t),
+					paced("stripe", int64(100-10*round+i%2), 8)); err != nil {
 					t.Error(err)
 				}
 			})
 		}
 		wg.Wait()
 	}
-	info, err := brokers[0].streamInfo(testContext(t), "PENSTOCK_stripe", "")
+	info, err := brokers[0].js.StreamInfo(natstest.Context(t), "PENSTOCK_stripe", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,16 +196,17 @@ func TestLoweringDeletes(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 10, 1))
 	publish(t, b, "stripe", "a", 10)
-	info, err := b.streamInfo(testContext(t), "PENSTOCK_stripe", "")
+	info, err := b.js.StreamInfo(natstest.Context(t), "PENSTOCK_stripe", "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	info.Config.MaxMsgsPerSubject = 4
-	if err := b.updateStream(testContext(t), info.Config); err != nil {
+	if err := b.updateStream(natstest.Context(t), info.Config); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := b.Depth(testContext(t), "stripe"); err != nil || n != 4 {
-		t.Errorf("depth %d, %v: the server no longer deletes, and lowering can become simpler", n, err)
+	if n, err := b.Depth(natstest.Context(t), "stripe"); err != nil || n != 4 {
+		t.Errorf("depth %d, %v: the server no longer deletes, and lowering can become simpler", n,
+			err)
 	}
 }
 
@@ -196,35 +215,39 @@ func TestLoweringIsRefusedWhileABucketIsDeeper(t *testing.T) {
 	apply(t, b, paced("stripe", 10, 4))
 	publish(t, b, "stripe", "a", 3)
 	publish(t, b, "stripe", "b", 7)
-	err := b.Apply(testContext(t), paced("stripe", 5, 4))
-	if inUse, ok := errors.AsType[*CapacityInUseError](err); !ok || *inUse != (CapacityInUseError{"stripe", "b", 7, 5}) {
+	err := b.Apply(natstest.Context(t), paced("stripe", 5, 4))
+	if inUse, ok := errors.AsType[*CapacityInUseError](err); !ok ||
+		*inUse != (CapacityInUseError{"stripe", "b", 7, 5}) {
 		t.Fatalf("got %v", err)
 	}
 	publish(t, b, "stripe", "b", 3) // the door is open again, with the old capacity
-	if _, err := request(t, b.nc, "penstock.jobs.stripe.b", "", nil); !errors.Is(translate(err), ErrFull) {
+	if _, err := request(t, b.nc, "penstock.jobs.stripe.b", "",
+		nil); !errors.Is(jsapi.Translate(err), ErrFull) {
 		t.Errorf("got %v, want ErrFull", err)
 	}
-	if depths, err := b.Depths(testContext(t), "stripe"); err != nil || depths["a"] != 3 || depths["b"] != 10 || len(depths) != 2 {
+	if depths, err := b.Depths(natstest.Context(t), "stripe"); err != nil || depths["a"] != 3 ||
+		depths["b"] != 10 || len(depths) != 2 {
 		t.Errorf("depths %v, %v", depths, err)
 	}
 }
 
-// TestADoorThatWasClosedForNothingIsOpenedAgain: the capacity fits, and then the server refuses the change.
+// TestADoorThatWasClosedForNothingIsOpenedAgain: the capacity fits, and then the server refuses the
+// change.
 func TestADoorThatWasClosedForNothingIsOpenedAgain(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 10, 1))
 	b.replicas = 3 // of one server
-	if err := b.Apply(testContext(t), paced("stripe", 5, 1)); err == nil {
+	if err := b.Apply(natstest.Context(t), paced("stripe", 5, 1)); err == nil {
 		t.Fatal("the server has changed the stream")
 	}
 	publish(t, b, "stripe", "a", 10)
 }
 
-// TestLoweringUnderFlowLosesNothing lowers and raises a capacity while publishers hammer and a drainer takes jobs out, and
-// then finds every acknowledged job either done or stored.
+// TestLoweringUnderFlowLosesNothing lowers and raises a capacity while publishers hammer and a
+// drainer takes jobs out, and then finds every acknowledged job either done or stored.
 func TestLoweringUnderFlowLosesNothing(t *testing.T) {
-	s := startServer(t, embedded.Options{})
-	b := brokerOver(t, connect(t, s))
+	s := natstest.Start(t, embedded.Options{})
+	b := brokerOver(t, natstest.Connect(t, s))
 	const keys, most, least = 4, 40, 15
 	apply(t, b, paced("stripe", most, 2))
 
@@ -238,9 +261,9 @@ func TestLoweringUnderFlowLosesNothing(t *testing.T) {
 		refused  atomic.Int64
 	)
 	for i := range keys {
-		nc := connect(t, s)
+		nc := natstest.Connect(t, s)
 		wg.Go(func() {
-			subject := b.names.Jobs("stripe", Key(fmt.Sprint("k", i%keys)))
+			subject := b.names.Jobs("stripe", job.Key(fmt.Sprint("k", i%keys)))
 			for ctx.Err() == nil {
 				ack, err := request(t, nc, subject, "x", nil)
 				switch {
@@ -248,7 +271,8 @@ func TestLoweringUnderFlowLosesNothing(t *testing.T) {
 					mu.Lock()
 					accepted[ack.Seq] = true
 					mu.Unlock()
-				case errors.Is(translate(err), ErrFull), errors.Is(err, nats.ErrNoResponders), errors.Is(err, nats.ErrTimeout):
+				case errors.Is(jsapi.Translate(err), ErrFull), errors.Is(err, nats.ErrNoResponders),
+					errors.Is(err, nats.ErrTimeout):
 					refused.Add(1)
 				default:
 					t.Errorf("publish: %v", err)
@@ -262,17 +286,15 @@ func TestLoweringUnderFlowLosesNothing(t *testing.T) {
 			// Finishing lags behind, so that buckets swing between full and half empty.
 			var held []uint64
 			for ctx.Err() == nil {
-				l := open(t, b, BacklogOptions{Policy: "stripe", Partition: partition, Partitions: 2, Epoch: 1})
+				l := open(t, b,
+					BacklogOptions{Policy: "stripe", Partition: partition, Partitions: 2, Epoch: 1})
 				held = held[:0]
-				for ok := true; ok; {
-					var batch []Arrived
-					select {
-					case batch, ok = <-l.Arrivals(): // not ok: broken, by a machine that is too busy; begin anew
-					case <-l.Confirmed():
-					case <-ctx.Done():
-						return
+				for {
+					u, err := l.Next(ctx)
+					if err != nil {
+						break // broken, by a machine that is too busy, or the end: begin anew
 					}
-					for _, a := range batch {
+					for _, a := range u.Arrived {
 						held = append(held, a.Seq)
 					}
 					for len(held) > 25 {
@@ -292,7 +314,7 @@ func TestLoweringUnderFlowLosesNothing(t *testing.T) {
 		if i%3 == 2 {
 			capacity = 5
 		}
-		err := b.Apply(testContext(t), paced("stripe", capacity, 2))
+		err := b.Apply(natstest.Context(t), paced("stripe", capacity, 2))
 		switch _, refused := errors.AsType[*CapacityInUseError](err); {
 		case err == nil:
 			lowered++
@@ -302,7 +324,7 @@ func TestLoweringUnderFlowLosesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		for err = ErrUnavailable; errors.Is(err, ErrUnavailable); {
-			err = b.Apply(testContext(t), paced("stripe", most, 2))
+			err = b.Apply(natstest.Context(t), paced("stripe", most, 2))
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -310,32 +332,35 @@ func TestLoweringUnderFlowLosesNothing(t *testing.T) {
 	}
 	stop()
 	wg.Wait()
-	t.Logf("lowered %d times, refused %d times; %d jobs accepted, %d publishes refused", lowered, inUse, len(accepted),
+	t.Logf("lowered %d times, refused %d times; %d jobs accepted, %d publishes refused", lowered,
+		inUse, len(accepted),
 		refused.Load())
 	if lowered == 0 || inUse == 0 {
 		t.Errorf("lowered %d times, refused %d times: the test has lost its grip", lowered, inUse)
 	}
 	for seq := range accepted {
 		if !done[seq] {
-			if _, err := b.storedMessage(testContext(t), "PENSTOCK_stripe", map[string]uint64{"seq": seq}); err != nil {
+			if _, err := b.js.Message(natstest.Context(t), "PENSTOCK_stripe",
+				map[string]uint64{"seq": seq}); err != nil {
 				t.Errorf("job %d was accepted and is lost: %v", seq, err)
 			}
 		}
 	}
 }
 
-// TestDirectPublishersMeetTheBound: a client that knows nothing of Penstock cannot overfill a bucket.
+// TestDirectPublishersMeetTheBound: a client that knows nothing of Penstock cannot overfill a
+// bucket.
 func TestDirectPublishersMeetTheBound(t *testing.T) {
-	s := startServer(t, embedded.Options{})
-	b := brokerOver(t, connect(t, s))
+	s := natstest.Start(t, embedded.Options{})
+	b := brokerOver(t, natstest.Connect(t, s))
 	apply(t, b, paced("stripe", 150, 8))
-	plain := connect(t, s)
+	plain := natstest.Connect(t, s)
 	acked, refused := 0, 0
 	for i := range 200 {
 		switch _, err := request(t, plain, "penstock.jobs.stripe.tenant-7", fmt.Sprint(i), nil); {
 		case err == nil:
 			acked++
-		case errors.Is(translate(err), ErrFull):
+		case errors.Is(jsapi.Translate(err), ErrFull):
 			refused++
 		default:
 			t.Fatal(err)
@@ -349,17 +374,19 @@ func TestDirectPublishersMeetTheBound(t *testing.T) {
 	}
 }
 
-// TestServerHeadersCannotLoseJobs: what makes messages vanish elsewhere is refused by these streams.
+// TestServerHeadersCannotLoseJobs: what makes messages vanish elsewhere is refused by these
+// streams.
 func TestServerHeadersCannotLoseJobs(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 150, 8))
 	publish(t, b, "stripe", "a", 3)
 	for name, value := range map[string]string{"Nats-TTL": "1s", "Nats-Rollup": "all"} {
-		if _, err := request(t, b.nc, "penstock.jobs.stripe.a", "", nats.Header{name: {value}}); err == nil {
+		if _, err := request(t, b.nc, "penstock.jobs.stripe.a", "",
+			nats.Header{name: {value}}); err == nil {
 			t.Errorf("%s is accepted", name)
 		}
 	}
-	if n, err := b.Depth(testContext(t), "stripe"); err != nil || n != 3 {
+	if n, err := b.Depth(natstest.Context(t), "stripe"); err != nil || n != 3 {
 		t.Errorf("depth %d, %v", n, err)
 	}
 }
@@ -369,11 +396,12 @@ func TestRetire(t *testing.T) {
 	apply(t, b, paced("stripe", 10, 1))
 	publish(t, b, "stripe", "a", 2)
 	for range 2 {
-		if gone, err := b.Retire(testContext(t), "stripe"); gone || err != nil {
+		if gone, err := b.Retire(natstest.Context(t), "stripe"); gone || err != nil {
 			t.Fatalf("with jobs waiting: %t, %v", gone, err)
 		}
 	}
-	if _, err := request(t, b.nc, "penstock.jobs.stripe.a", "", nil); !errors.Is(err, nats.ErrNoResponders) {
+	if _, err := request(t, b.nc, "penstock.jobs.stripe.a", "", nil); !errors.Is(err,
+		nats.ErrNoResponders) {
 		t.Errorf("publishing to a retired policy: %v, want no responders", err)
 	}
 	l := open(t, b, BacklogOptions{Policy: "stripe", Epoch: 1})
@@ -382,7 +410,7 @@ func TestRetire(t *testing.T) {
 	}
 	confirm(t, l, 2)
 	for range 2 {
-		if gone, err := b.Retire(testContext(t), "stripe"); !gone || err != nil {
+		if gone, err := b.Retire(natstest.Context(t), "stripe"); !gone || err != nil {
 			t.Fatalf("empty: %t, %v", gone, err)
 		}
 	}
@@ -394,45 +422,19 @@ func TestApplyOpensADoorLeftClosed(t *testing.T) {
 	b := newBroker(t)
 	p := paced("stripe", 10, 2)
 	apply(t, b, p)
-	if err := b.closeDoor(testContext(t), "stripe", b.streamConfig(p)); err != nil {
+	if err := b.closeDoor(natstest.Context(t), "stripe", b.streamConfig(p)); err != nil {
 		t.Fatal(err)
 	}
-	// What somebody sends to the closed door is not stuck: the valve of partition 0 sees it, as malformed.
+	// What somebody sends to the closed door is not stuck: the valve of partition 0 sees it, as
+	// malformed.
 	if _, err := request(t, b.nc, b.names.doorClosed("stripe"), "", nil); err != nil {
 		t.Fatal(err)
 	}
 	l := open(t, b, BacklogOptions{Policy: "stripe", Partition: 0, Partitions: 2, Epoch: 1})
-	if a := receive(t, l, 1)[0]; a.Malformed == nil || !strings.HasPrefix(string(a.Key), strangePrefix) {
+	if a := receive(t, l, 1)[0]; a.Malformed == nil ||
+		!strings.HasPrefix(string(a.Key), job.StrangePrefix) {
 		t.Errorf("got %+v", a)
 	}
 	apply(t, b, p)
 	publish(t, b, "stripe", "a", 1)
-}
-
-func TestALockIsReleasedWithItsChange(t *testing.T) {
-	b := newBroker(t)
-	if err := b.locked(testContext(t), "stripe", func(context.Context) error { return nil }); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := b.locks.put(testContext(t), "stripe", nil, 0, nil); err != nil {
-		t.Errorf("the lock stays: %v", err)
-	}
-}
-
-func TestLockOfADeadProcessExpires(t *testing.T) {
-	b := newBroker(t)
-	if _, err := b.locks.put(testContext(t), "stripe", nil, 0, nats.Header{headerTTL: {"1s"}}); err != nil {
-		t.Fatal(err)
-	}
-	entered := false
-	if err := b.locked(testContext(t), "stripe", func(context.Context) error { entered = true; return nil }); err != nil || !entered {
-		t.Errorf("entered: %t, %v", entered, err)
-	}
-	ctx, cancel := context.WithTimeout(testContext(t), 10*time.Millisecond)
-	defer cancel()
-	if err := b.locked(ctx, "stripe", func(context.Context) error {
-		return b.locked(ctx, "stripe", func(context.Context) error { return nil })
-	}); !errors.Is(err, ErrUnavailable) {
-		t.Errorf("a held lock was taken: %v", err)
-	}
 }

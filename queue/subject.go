@@ -4,31 +4,29 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/penstock-mq/penstock/internal/installation"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// DefaultPrefix begins every subject, and in upper case every stream and bucket, unless configured otherwise.
-const DefaultPrefix = "penstock"
+// DefaultPrefix begins every subject, and in upper case every stream and bucket, unless configured
+// otherwise.
+const DefaultPrefix = installation.DefaultPrefix
 
-// Names spells the subjects, streams, consumers and KV buckets of one installation. Nothing else in Penstock does.
+// Names spells the subjects, streams, consumers and KV buckets of one installation. Nothing else in
+// Penstock does.
 type Names struct {
 	lower, upper string
 }
 
-// NewNames takes a prefix of 1 to 32 lower-case letters, digits, "-" and "_" that begins with a letter or digit; the
-// empty one means [DefaultPrefix].
+// NewNames takes a prefix of 1 to 32 lower-case letters, digits, "-" and "_" that begins with a
+// letter or digit; the empty one means [DefaultPrefix].
 func NewNames(prefix string) (Names, error) {
 	if prefix == "" {
 		prefix = DefaultPrefix
 	}
-	if len(prefix) > 32 {
-		return Names{}, fmt.Errorf("prefix %q: want at most 32 characters", prefix)
-	}
-	for i := 0; i < len(prefix); i++ {
-		c := prefix[i]
-		letter := c >= 'a' && c <= 'z' || c >= '0' && c <= '9'
-		if !letter && (i == 0 || c != '-' && c != '_') {
-			return Names{}, fmt.Errorf("prefix %q: want lower-case letters, digits, - and _", prefix)
-		}
+	if err := installation.CheckPrefix(prefix); err != nil {
+		return Names{}, fmt.Errorf("prefix %w", err)
 	}
 	return Names{lower: prefix, upper: strings.ToUpper(prefix)}, nil
 }
@@ -36,44 +34,48 @@ func NewNames(prefix string) (Names, error) {
 // Prefix is the lower-case prefix of all subjects.
 func (n Names) Prefix() string { return n.lower }
 
-// Jobs is where anyone publishes a job of a queue policy. A subject without a key token (penstock.jobs.stripe) belongs to
-// no stream: the publisher gets "no responders".
-func (n Names) Jobs(policy string, k Key) string {
+// Jobs is where anyone publishes a job of a queue policy. A subject without a key token
+// (penstock.jobs.stripe) belongs to no stream: the publisher gets "no responders".
+func (n Names) Jobs(policy string, k job.Key) string {
 	return n.lower + ".jobs." + policy + "." + string(k)
 }
 
 // Admitted is where the admitter publishes what a door policy with a queue let in.
-func (n Names) Admitted(policy string, k Key) string {
+func (n Names) Admitted(policy string, k job.Key) string {
 	return n.lower + ".admitted." + policy + "." + string(k)
 }
 
 // Queue is the subject under which a policy's stream stores a job.
-func (n Names) Queue(policy string, partition int, k Key) string {
+func (n Names) Queue(policy string, partition int, k job.Key) string {
 	return n.lower + ".queue." + policy + "." + strconv.Itoa(partition) + "." + string(k)
 }
 
-// ParseQueue reads the partition and the key from a stored job's subject. When the tail is not a key's subject form, it
-// answers [ErrInvalidKey] and a stand-in: a key that no one else has and that is safe in subjects. The server does not
-// transform a published subject with a literal "*" or ">" token; what is stored so counts as partition 0's.
-func (n Names) ParseQueue(subject string) (partition int, k Key, err error) {
+// ParseQueue reads the partition and the key from a stored job's subject. When the tail is not a
+// key's subject form, it returns [job.ErrInvalidKey] and a stand-in: a key that no one else has and
+// that is safe in subjects. The server does not transform a published subject with a literal "*" or
+// ">" token; what is stored so counts as partition 0's.
+func (n Names) ParseQueue(subject string) (partition int, k job.Key, err error) {
 	rest, ours := strings.CutPrefix(subject, n.lower+".")
 	kind, rest, _ := strings.Cut(rest, ".")
 	_, tail, cut := strings.Cut(rest, ".") // after the policy
 	switch {
 	case ours && cut && (kind == "jobs" || kind == "admitted"):
-		return 0, strange(tail), fmt.Errorf("%w: %q has wildcards for tokens", ErrInvalidKey, tail)
+		return 0, job.StrangeKey(tail), fmt.Errorf("%w: %q has wildcards for tokens",
+			job.ErrInvalidKey, tail)
 	case ours && cut && kind == "queue":
 		var number string
 		number, tail, cut = strings.Cut(tail, ".")
 		partition, err = strconv.Atoi(number)
 		if !cut || err != nil {
-			return 0, strange(subject), fmt.Errorf("%w: %q names no partition", ErrInvalidKey, subject)
+			return 0, job.StrangeKey(subject), fmt.Errorf("%w: %q names no partition",
+				job.ErrInvalidKey, subject)
 		}
 	default:
-		return 0, strange(subject), fmt.Errorf("%w: %q is not the subject of a stored job", ErrInvalidKey, subject)
+		return 0, job.StrangeKey(subject), fmt.Errorf("%w: %q is not the subject of a stored job",
+			job.ErrInvalidKey, subject)
 	}
-	if k, err = ParseKey(tail); err != nil {
-		return partition, strange(tail), err
+	if k, err = job.ParseKey(tail); err != nil {
+		return partition, job.StrangeKey(tail), err
 	}
 	return partition, k, nil
 }
@@ -105,14 +107,15 @@ func (n Names) parseConsumer(name string) (partition int, epoch uint64, ok bool)
 }
 
 // Dead is where a policy's dead letters of one bucket go.
-func (n Names) Dead(policy string, k Key) string {
+func (n Names) Dead(policy string, k job.Key) string {
 	return n.lower + ".dead." + policy + "." + string(k)
 }
 
 // DeadStream is the stream of a policy's dead letters.
 func (n Names) DeadStream(policy string) string { return n.upper + "_" + deadInfix + policy }
 
-// deadInfix tells the streams of dead letters from those of jobs: policies' names have no capital letters.
+// deadInfix tells the streams of dead letters from those of jobs: policies' names have no capital
+// letters.
 const deadInfix = "DEAD_"
 
 // sharedDeadStream is the stream of all dead letters, as it was before each policy had its own.
@@ -123,8 +126,8 @@ func (n Names) Valve(policy string, partition int) string {
 	return n.lower + ".valve." + policy + "." + strconv.Itoa(partition)
 }
 
-// Work is where the valves of a policy offer jobs to workers in other processes, which subscribe to it as the queue group
-// [WorkGroup].
+// Work is where the valves of a policy offer jobs to workers in other processes, which subscribe to
+// it as the queue group [WorkGroup].
 func (n Names) Work(policy string) string { return n.lower + ".work." + policy }
 
 // WorkOfTarget is where drainers offer each other the jobs of a policy with a target.
@@ -133,14 +136,15 @@ func (n Names) WorkOfTarget(policy string) string { return n.Work(policy) + ".ta
 // WorkGroup is the queue group of the workers that [Names.Work] reaches.
 const WorkGroup = "workers"
 
-// Submit is the wildcard subject of the admitter's endpoint for jobs: two tokens after it name the policy and begin the key.
+// Submit is the wildcard subject of the admitter's endpoint for jobs: two tokens after it name the
+// policy and begin the key.
 func (n Names) Submit() string { return n.lower + ".submit.>" }
 
 // Check is the wildcard subject of the admitter's endpoint for checks.
 func (n Names) Check() string { return n.lower + ".check.>" }
 
-// ParseSubmit reads the policy and the subject form of the key from a subject that [Names.Submit] matches. A missing key
-// is "_".
+// ParseSubmit reads the policy and the subject form of the key from a subject that [Names.Submit]
+// matches. A missing key is "_".
 func (n Names) ParseSubmit(subject string) (policy, key string, ok bool) {
 	return n.parseEndpoint("submit", subject)
 }
@@ -157,60 +161,26 @@ func (n Names) parseEndpoint(endpoint, subject string) (policy, key string, ok b
 	}
 	policy, key, found := strings.Cut(rest, ".")
 	if !found {
-		key = string(noKey)
+		key = string(job.NoKey)
 	}
 	return policy, key, true
 }
 
-// The KV buckets of an installation.
-
-// DrainersBucket holds the leases of drainer processes.
-func (n Names) DrainersBucket() string { return n.upper + "_DRAINERS" }
-
-// AdmittersBucket holds the leases of admitters.
-func (n Names) AdmittersBucket() string { return n.upper + "_ADMITTERS" }
-
-// PartitionsBucket holds who owns which partition, and its checkpoints.
-func (n Names) PartitionsBucket() string { return n.upper + "_PARTITIONS" }
-
-// AttemptsBucket holds what is known of jobs that failed at least once.
-func (n Names) AttemptsBucket() string { return n.upper + "_ATTEMPTS" }
-
-// EndedBucket holds how jobs ended that did not succeed.
-func (n Names) EndedBucket() string { return n.upper + "_ENDED" }
-
-// DoneBucket holds which jobs with an Idempotency-Key are done.
-func (n Names) DoneBucket() string { return n.upper + "_DONE" }
-
-// PoliciesBucket holds the policies.
-func (n Names) PoliciesBucket() string { return n.upper + "_POLICIES" }
-
-// LocksBucket holds, for seconds, who is changing a policy's stream.
-func (n Names) LocksBucket() string { return n.upper + "_LOCKS" }
+// bucket is the KV bucket of one of the installation's [Tables].
+func (n Names) bucket(table string) string { return n.upper + "_" + table }
 
 // doorJobs and doorAdmitted are what a policy's open stream captures.
 func (n Names) doorJobs(policy string) string     { return n.lower + ".jobs." + policy + ".>" }
 func (n Names) doorAdmitted(policy string) string { return n.lower + ".admitted." + policy + ".>" }
 
-// doorClosed is what a closed stream captures instead, because a stream cannot capture nothing. It is no key's subject,
-// and lies in partition 0, so that what somebody sends there in spite of that becomes a dead letter and is not stuck.
-func (n Names) doorClosed(policy string) string { return n.lower + ".queue." + policy + ".0.%closed" }
+// doorClosed is what a closed stream captures instead, because a stream cannot capture nothing. It
+// is no key's subject, and lies in partition 0, so that what somebody sends there in spite of that
+// becomes a dead letter and is not stuck.
+func (n Names) doorClosed(policy string) string {
+	return n.lower + ".queue." + policy + ".0.%closed"
+}
 
 // storedIn matches what one partition holds.
 func (n Names) storedIn(policy string, partition int) string {
 	return n.lower + ".queue." + policy + "." + strconv.Itoa(partition) + ".>"
-}
-
-// Partition is the partition in which the server stores what is published to subject: the remainder of the FNV-1a hash
-// of the whole published subject, as the server's partition() computes it.
-func Partition(subject string, partitions int) int {
-	if partitions <= 1 {
-		return 0
-	}
-	const offset, prime = 2166136261, 16777619
-	h := uint32(offset)
-	for i := 0; i < len(subject); i++ {
-		h = (h ^ uint32(subject[i])) * prime
-	}
-	return int(h % uint32(partitions))
 }

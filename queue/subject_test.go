@@ -2,7 +2,14 @@ package queue
 
 import (
 	"errors"
+	"slices"
+	"strings"
 	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/penstock-mq/penstock/internal/natstest"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
 func TestNames(t *testing.T) {
@@ -21,11 +28,6 @@ func TestNames(t *testing.T) {
 		{n.Valve("stripe", 7), "staging.valve.stripe.7"},
 		{n.Submit(), "staging.submit.>"},
 		{n.Check(), "staging.check.>"},
-		{n.DrainersBucket(), "STAGING_DRAINERS"},
-		{n.AdmittersBucket(), "STAGING_ADMITTERS"},
-		{n.PartitionsBucket(), "STAGING_PARTITIONS"},
-		{n.AttemptsBucket(), "STAGING_ATTEMPTS"},
-		{n.PoliciesBucket(), "STAGING_POLICIES"},
 	} {
 		if c.got != c.want {
 			t.Errorf("got %s, want %s", c.got, c.want)
@@ -34,10 +36,27 @@ func TestNames(t *testing.T) {
 	if n, err := NewNames(""); err != nil || n.Prefix() != DefaultPrefix {
 		t.Errorf("the default prefix is %q, %v", n.Prefix(), err)
 	}
-	for _, prefix := range []string{"A", "a.b", "a b", "*", "-a", "_INBOX", "$JS", "abcdefghijklmnopqrstuvwxyz0123456"} {
+	for _, prefix := range []string{"A", "a.b", "a b", "*", "-a", "_INBOX", "$JS",
+		"abcdefghijklmnopqrstuvwxyz0123456"} {
 		if _, err := NewNames(prefix); err == nil {
 			t.Errorf("prefix %q is accepted", prefix)
 		}
+	}
+}
+
+func TestTheTablesOfAnInstallation(t *testing.T) {
+	b, err := NewBroker(natstest.New(t), Options{Prefix: "staging"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, table := range b.Tables().all() {
+		got = append(got, table.Bucket())
+	}
+	want := []string{"STAGING_DRAINERS", "STAGING_PARTITIONS", "STAGING_ATTEMPTS",
+		"STAGING_POLICIES", "STAGING_LOCKS", "STAGING_ADMITTERS", "STAGING_ENDED", "STAGING_DONE"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
 
@@ -50,8 +69,9 @@ func TestParseQueue(t *testing.T) {
 	if partition != 12 || k != "a.%.b" || err != nil {
 		t.Errorf("got %d, %q, %v", partition, k, err)
 	}
-	for _, subject := range []string{"penstock.queue.stripe.0", "penstock.queue.stripe.x.a", "other.a", n.doorClosed("stripe")} {
-		if _, k, err := n.ParseQueue(subject); !errors.Is(err, ErrInvalidKey) || k == "" {
+	for _, subject := range []string{"penstock.queue.stripe.0", "penstock.queue.stripe.x.a",
+		"other.a", n.doorClosed("stripe")} {
+		if _, k, err := n.ParseQueue(subject); !errors.Is(err, job.ErrInvalidKey) || k == "" {
 			t.Errorf("ParseQueue(%q) = %q, %v", subject, k, err)
 		}
 	}
@@ -97,16 +117,46 @@ func TestPartitionIsTheServers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m, err := b.storedMessage(testContext(t), ack.Stream, map[string]uint64{"seq": ack.Seq})
+		m, err := b.js.Message(natstest.Context(t), ack.Stream, map[string]uint64{"seq": ack.Seq})
 		if err != nil {
 			t.Fatal(err)
 		}
 		partition, k, err := b.names.ParseQueue(m.Subject)
-		if err != nil || k.Raw() != raw || partition != Partition(subject, 8) {
-			t.Errorf("key %q is stored as %q, want partition %d", raw, m.Subject, Partition(subject, 8))
+		if err != nil || k.Raw() != raw || partition != job.Partition(subject, 8) {
+			t.Errorf("key %q is stored as %q, want partition %d", raw, m.Subject,
+				job.Partition(subject, 8))
 		}
 	}
-	if Partition("anything", 1) != 0 || Partition("anything", 0) != 0 {
+	if job.Partition("anything", 1) != 0 || job.Partition("anything", 0) != 0 {
 		t.Error("a single partition is 0")
 	}
+}
+
+// FuzzParseQueue feeds what any client may publish: either it is the form of one key, or it gets a
+// stand-in that is no key's and that can be used in subjects.
+func FuzzParseQueue(f *testing.F) {
+	names, err := NewNames("")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, seed := range []string{"a", "*", ">", "a.*.b", "%zz", "%2a", "é", "", "a..b",
+		strings.Repeat(">", 3000)} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, tail string) {
+		partition, k, err := names.ParseQueue("penstock.queue.p.3." + tail)
+		if partition != 3 {
+			t.Fatalf("partition %d of tail %q", partition, tail)
+		}
+		if !server.IsValidLiteralSubject("a."+string(k)) || len(k) > 3*job.MaxKeyBytes+2048 {
+			t.Fatalf("tail %q has the unsafe key %q", tail, k)
+		}
+		_, parseErr := job.ParseKey(string(k))
+		switch {
+		case err == nil && (parseErr != nil || string(k) != tail):
+			t.Fatalf("tail %q became key %q", tail, k)
+		case err != nil && parseErr == nil:
+			t.Fatalf("tail %q is refused and yet has the key %q of a bucket", tail, k)
+		}
+	})
 }

@@ -6,21 +6,17 @@ import (
 	"math"
 	"sync"
 	"time"
+
+	"github.com/penstock-mq/penstock/queue/internal/jsapi"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// sweepPatience is how long a consumer may deliver nothing although more is stored. One whose
-// leader is catching up looks for more when a pull begins, which is every pullExpires.
-const sweepPatience = 2 * pullExpires
-
-var (
-	errBehind  = errors.New("the consumer does not deliver what is stored")
-	errUnswept = errors.New("a job came that was not stored any more")
-)
+var errUnswept = errors.New("a job came that was not stored any more")
 
 // sweep is how a backlog finds out that all has been delivered that was stored when it was opened.
-// What the consumer counts tells nothing: when its leader is a server that is catching up, it counts
-// and delivers what that server has so far, which is too little, with jobs among it that are gone.
-// So the leader of the stream is asked for the job after the last one that came.
+// What the consumer counts tells nothing: when its leader is a server that is catching up, it
+// counts and delivers what that server has so far, which is too little, with jobs among it that are
+// gone. So the leader of the stream is asked for the job after the last one that came.
 type sweep struct {
 	wake  chan struct{} // deliveries pause
 	ended chan struct{}
@@ -49,7 +45,7 @@ func (l *Backlog) sweepUp(ctx context.Context) {
 		next := uint64(math.MaxUint64)
 		if handed < l.last {
 			var err error
-			if next, err = l.b.nextStored(ctx, l.stream, l.filters, handed+1); err != nil {
+			if next, err = l.b.js.NextStored(ctx, l.stream, l.filter, handed+1); err != nil {
 				continue // the next pause comes with the next heartbeat
 			}
 		}
@@ -61,8 +57,8 @@ func (l *Backlog) sweepUp(ctx context.Context) {
 			}
 		case handed != stuckAt || stuck.IsZero():
 			stuckAt, stuck = handed, time.Now()
-		case time.Since(stuck) > sweepPatience:
-			l.fail(errBehind)
+		case time.Since(stuck) > jsapi.SweepPatience:
+			l.fail(jsapi.ErrBehind)
 			return
 		}
 	}
@@ -77,7 +73,7 @@ func (s *sweep) end(handed uint64) bool {
 }
 
 // handOver hands jobs over in order, and reports whether the backlog goes on.
-func (l *Backlog) handOver(ctx context.Context, arrived []Arrived) bool {
+func (l *Backlog) handOver(ctx context.Context, arrived []job.Arrived) bool {
 	s := &l.sweep
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,8 +88,8 @@ func (l *Backlog) handOver(ctx context.Context, arrived []Arrived) bool {
 	select {
 	case l.arrivals <- arrived:
 		return true
-	case <-l.puller.status:
-		l.fail(errReconnected)
+	case <-l.puller.Lost:
+		l.fail(jsapi.ErrReconnected)
 	case <-l.isBroken:
 	case <-l.stop:
 	}
@@ -102,14 +98,14 @@ func (l *Backlog) handOver(ctx context.Context, arrived []Arrived) bool {
 
 // withoutGone leaves out of what came after the sweep that which was stored before: by the leader's
 // word it is gone.
-func (l *Backlog) withoutGone(ctx context.Context, arrived []Arrived) ([]Arrived, error) {
+func (l *Backlog) withoutGone(ctx context.Context, arrived []job.Arrived) ([]job.Arrived, error) {
 	left := arrived[:0]
 	for _, a := range arrived {
 		if a.Seq > l.last {
 			left = append(left, a)
 			continue
 		}
-		_, err := l.b.storedMessage(ctx, l.stream, map[string]uint64{"seq": a.Seq})
+		_, err := l.b.js.Message(ctx, l.stream, map[string]uint64{"seq": a.Seq})
 		if err == nil {
 			err = errUnswept // the leader of then was out of date
 		}
@@ -118,20 +114,4 @@ func (l *Backlog) withoutGone(ctx context.Context, arrived []Arrived) ([]Arrived
 		}
 	}
 	return left, nil
-}
-
-// nextStored asks a stream's leader for the first sequence from a given one on that matches a filter,
-// without one for any. When there is none, it returns the largest that can be.
-func (b *Broker) nextStored(
-	ctx context.Context, stream string, filters []string, from uint64,
-) (uint64, error) {
-	filter := allSubjects
-	if len(filters) == 1 {
-		filter = filters[0]
-	}
-	m, err := b.storedMessage(ctx, stream, map[string]any{"seq": from, "next_by_subj": filter})
-	if errors.Is(err, ErrNotFound) {
-		return math.MaxUint64, nil
-	}
-	return m.Seq, err
 }

@@ -2,28 +2,11 @@ package queue
 
 import (
 	"testing"
-	"time"
-)
 
-// swept receives until the sweep has ended, and returns what came before.
-func swept(t *testing.T, l *Backlog) (got []Arrived) {
-	t.Helper()
-	end := time.After(patience)
-	for {
-		select {
-		case jobs := <-l.Arrivals():
-			got = append(got, jobs...)
-		case jobs := <-l.Strays():
-			got = append(got, jobs...)
-		case <-l.Swept():
-			return got
-		case err := <-l.Broken():
-			t.Fatal(err)
-		case <-end:
-			t.Fatalf("the sweep did not end; %d came", len(got))
-		}
-	}
-}
+	"github.com/penstock-mq/penstock/internal/natstest"
+	"github.com/penstock-mq/penstock/queue/internal/jsapi"
+	"github.com/penstock-mq/penstock/queue/job"
+)
 
 func TestASweepEndsAfterAllThatWasStored(t *testing.T) {
 	for name, jobs := range map[string]int{"nothing": 0, "one": 1, "many": 1500} {
@@ -31,14 +14,15 @@ func TestASweepEndsAfterAllThatWasStored(t *testing.T) {
 			b := newBroker(t)
 			apply(t, b, paced("stripe", 10_000, 2))
 			publish(t, b, "stripe", "elsewhere", 3)
-			mine := 1 - Partition(b.names.Jobs("stripe", "elsewhere"), 2)
+			mine := 1 - job.Partition(b.names.Jobs("stripe", "elsewhere"), 2)
 			key := keyIn(b, mine)
 			publish(t, b, "stripe", key, jobs)
-			l := open(t, b, BacklogOptions{Policy: "stripe", Partition: mine, Partitions: 2, Epoch: 1})
+			l := open(t, b,
+				BacklogOptions{Policy: "stripe", Partition: mine, Partitions: 2, Epoch: 1})
 			if want := uint64(3 + jobs); l.Last() != want {
 				t.Errorf("the last sequence is %d, want %d", l.Last(), want)
 			}
-			if got := swept(t, l); len(got) != jobs {
+			if got := sweepOf(t, l); len(got) != jobs {
 				t.Errorf("%d came before the end of the sweep, want %d", len(got), jobs)
 			}
 		})
@@ -48,19 +32,19 @@ func TestASweepEndsAfterAllThatWasStored(t *testing.T) {
 // What a consumer counts when it is made may be gone before it is delivered.
 func TestASweepEndsWhenWhatWasCountedIsRemoved(t *testing.T) {
 	b := newBroker(t)
-	const jobs = 3 * pullOpen // more than is under way at a time
+	const jobs = 3 * jsapi.PullOpen // more than is under way at a time
 	apply(t, b, paced("stripe", jobs, 1))
-	for range jobs {
-		if err := b.nc.Publish(b.names.Jobs("stripe", "a"), nil); err != nil {
-			t.Fatal(err)
-		}
-	}
+	flood(t, b, jobs)
 	l := open(t, b, BacklogOptions{Policy: "stripe", Epoch: 1})
-	first := <-l.Arrivals() // and while nobody receives, no more are asked for
-	if purged, err := b.purge(testContext(t), "PENSTOCK_stripe", "", 0); err != nil || purged == 0 {
+	l.until(t, "waiting for some", func() bool {
+		return len(l.arrived) > 0 || l.broken != nil
+	})
+	// While nobody receives, no more are asked for.
+	if purged, err := b.purge(natstest.Context(t), "PENSTOCK_stripe", "", 0); err != nil ||
+		purged == 0 {
 		t.Fatalf("purged %d, %v", purged, err)
 	}
-	if got := swept(t, l); len(first)+len(got) >= jobs {
+	if got := sweepOf(t, l); len(got) >= jobs {
 		t.Errorf("all %d came", jobs)
 	}
 }
@@ -73,7 +57,7 @@ func TestASweepEndsAfterTheStrays(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := open(t, b, BacklogOptions{Policy: "stripe", Partitions: 4, Epoch: 1})
-	if got := swept(t, l); len(got) != 1 || got[0].Malformed == nil {
+	if got := sweepOf(t, l); len(got) != 1 || got[0].Malformed == nil {
 		t.Errorf("before the end of the sweep came %+v", got)
 	}
 }
@@ -85,25 +69,25 @@ func TestWhatIsGoneDoesNotComeAfterTheSweep(t *testing.T) {
 	apply(t, b, paced("stripe", 100, 1))
 	publish(t, b, "stripe", "a", 3)
 	l := open(t, b, BacklogOptions{Policy: "stripe", Epoch: 1})
-	if got := swept(t, l); len(got) != 3 {
+	if got := sweepOf(t, l); len(got) != 3 {
 		t.Fatalf("%d came", len(got))
 	}
-	if err := b.DropJob(testContext(t), "stripe", 2); err != nil {
+	if err := b.DropJob(natstest.Context(t), "stripe", 2); err != nil {
 		t.Fatal(err)
 	}
-	left, err := l.withoutGone(testContext(t), []Arrived{{Seq: 2}, {Seq: 4}})
+	left, err := l.withoutGone(natstest.Context(t), []job.Arrived{{Seq: 2}, {Seq: 4}})
 	if err != nil || len(left) != 1 || left[0].Seq != 4 {
 		t.Errorf("left %v, %v", seqs(left), err)
 	}
-	if _, err := l.withoutGone(testContext(t), []Arrived{{Seq: 3}}); err == nil {
+	if _, err := l.withoutGone(natstest.Context(t), []job.Arrived{{Seq: 3}}); err == nil {
 		t.Error("a job that is stored came after all had come, and nothing is in doubt")
 	}
 }
 
 // keyIn finds a key of a partition of two.
-func keyIn(b *Broker, partition int) Key {
-	for _, key := range []Key{"a", "b", "c", "d", "e", "f", "g", "h"} {
-		if Partition(b.names.Jobs("stripe", key), 2) == partition {
+func keyIn(b *Broker, partition int) job.Key {
+	for _, key := range []job.Key{"a", "b", "c", "d", "e", "f", "g", "h"} {
+		if job.Partition(b.names.Jobs("stripe", key), 2) == partition {
 			return key
 		}
 	}

@@ -6,11 +6,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/waittest"
+
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/penstock-mq/penstock/internal/natstest"
 )
 
-// A broken backlog does not wait for confirmations, but what is finished has been sent when it is closed: also what had
-// no place among those that wait for theirs.
+// A broken backlog does not wait for confirmations, but what is finished has been sent when it is
+// closed: also what had no place among those that wait for theirs.
 func TestABrokenBacklogSendsAllAcknowledgementsAtItsEnd(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 10, 1))
@@ -24,34 +28,37 @@ func TestABrokenBacklogSendsAllAcknowledgementsAtItsEnd(t *testing.T) {
 	l.acks.mu.Unlock()
 	l.Done(1)
 	l.fail(errors.New("deliveries may be missing"))
-	if err := l.Close(testContext(t)); err == nil {
+	if err := l.Close(natstest.Context(t)); err == nil {
 		t.Error("unconfirmed acknowledgements are not told")
 	}
-	eventually(t, "the job is acknowledged", func() bool {
-		n, err := b.Depth(testContext(t), "stripe")
+	waittest.Until(t, "the job is acknowledged", func() bool {
+		n, err := b.Depth(natstest.Context(t), "stripe")
 		return err == nil && n == 0
 	})
 }
 
-// The last job that is stored may be another partition's: then the leader is asked whether anything of this one is missing.
+// The last job that is stored may be another partition's: then the leader is asked whether anything
+// of this one is missing.
 func TestASweepEndsThoughTheLastJobLiesElsewhere(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 100, 2))
 	publish(t, b, "stripe", keyIn(b, 1), 3)
 	publish(t, b, "stripe", keyIn(b, 0), 3)
 	l := open(t, b, BacklogOptions{Policy: "stripe", Partition: 1, Partitions: 2, Epoch: 1})
-	if got := swept(t, l); len(got) != 3 {
+	if got := sweepOf(t, l); len(got) != 3 {
 		t.Errorf("%d came before the end of the sweep, want 3", len(got))
 	}
 }
 
 // An acknowledgement of what a consumer has not delivered would make it leave out all before.
 func TestAFinishedStrayIsDeletedAndNotAcknowledged(t *testing.T) {
-	l := &Backlog{acks: &acks{wake: make(chan struct{}, 1)}, strays: strays{known: map[uint64]bool{7: true}, wake: make(chan struct{}, 1)}}
+	l := &Backlog{acks: &acks{wake: make(chan struct{}, 1)},
+		strays: strays{known: map[uint64]bool{7: true}, wake: make(chan struct{}, 1)}}
 	l.Done(7)
 	l.Done(8)
 	if !slices.Equal(l.strays.doomed, []uint64{7}) || !slices.Equal(l.acks.waiting, []uint64{8}) {
-		t.Errorf("%v is to be deleted and %v to be acknowledged, want 7 and 8", l.strays.doomed, l.acks.waiting)
+		t.Errorf("%v is to be deleted and %v to be acknowledged, want 7 and 8", l.strays.doomed,
+			l.acks.waiting)
 	}
 }
 
@@ -61,7 +68,7 @@ func TestPartitionsAreOpenedSideBySide(t *testing.T) {
 	apply(t, b, paced("stripe", 10, 2))
 	first := open(t, b, BacklogOptions{Policy: "stripe", Partitions: 2, Epoch: 1})
 	open(t, b, BacklogOptions{Policy: "stripe", Partition: 1, Partitions: 2, Epoch: 1})
-	if _, err := b.js.Consumer(testContext(t), "PENSTOCK_stripe", "valve-0-1"); err != nil {
+	if _, err := b.js.Consumer(natstest.Context(t), "PENSTOCK_stripe", "valve-0-1"); err != nil {
 		t.Errorf("the consumer of partition 0: %v", err)
 	}
 	publish(t, b, "stripe", keyIn(b, 0), 1)
@@ -72,15 +79,17 @@ func TestPartitionsAreOpenedSideBySide(t *testing.T) {
 func TestStreamsOfOthersLeaveLessToShare(t *testing.T) {
 	b := limited(t, 64<<20)
 	apply(t, b, paced("ours", 100_000, 1))
-	before, err := b.Ration(testContext(t))
+	before, err := b.Ration(natstest.Context(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := b.createStream(testContext(t), jetstream.StreamConfig{Name: "THEIRS", MaxBytes: 8 << 20}); err != nil {
+	if err := b.createStream(natstest.Context(t),
+		jetstream.StreamConfig{Name: "THEIRS", MaxBytes: 8 << 20}); err != nil {
 		t.Fatal(err)
 	}
-	after, err := b.Ration(testContext(t))
+	after, err := b.Ration(natstest.Context(t))
 	if err != nil || after.Jobs["ours"].Max >= before.Jobs["ours"].Max {
-		t.Errorf("%d bytes before there was another stream, %d with it; %v", before.Jobs["ours"].Max, after.Jobs["ours"].Max, err)
+		t.Errorf("%d bytes before there was another stream, %d with it; %v",
+			before.Jobs["ours"].Max, after.Jobs["ours"].Max, err)
 	}
 }

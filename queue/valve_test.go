@@ -8,22 +8,27 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/natstest"
 	"github.com/penstock-mq/penstock/queue/embedded"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
 func TestAskValve(t *testing.T) {
-	s := startServer(t, embedded.Options{})
-	owner, asker := brokerOver(t, connect(t, s)), brokerOver(t, connect(t, s))
-	ctx := testContext(t)
-	if _, err := asker.AskValve(ctx, "stripe", 3, ValveQuestion{Op: OpRoom, Key: "a"}); !errors.Is(err, ErrUnavailable) {
+	s := natstest.Start(t, embedded.Options{})
+	owner, asker := brokerOver(t, natstest.Connect(t, s)), brokerOver(t, natstest.Connect(t, s))
+	ctx := natstest.Context(t)
+	if _, err := asker.AskValve(ctx, "stripe", 3,
+		job.Question{Op: job.OpRoom, Key: "a"}); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("nobody owns it: %v, want ErrUnavailable", err)
 	}
 	type asked struct {
-		q     ValveQuestion
-		reply func(ValveAnswer)
+		q     job.Question
+		reply func(job.Answer)
 	}
 	questions := make(chan asked, 4)
-	stop, err := owner.ServeValve("stripe", 3, func(q ValveQuestion, reply func(ValveAnswer)) { questions <- asked{q, reply} })
+	stop, err := owner.ServeValve("stripe", 3, func(q job.Question, reply func(job.Answer)) {
+		questions <- asked{q, reply}
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,27 +40,32 @@ func TestAskValve(t *testing.T) {
 		defer close(answered)
 		for a := range questions {
 			switch a.q.Op {
-			case OpExpect:
-				var starts []ExpectedStart
+			case job.OpExpect:
+				var starts []job.ExpectedStart
 				for _, seq := range a.q.Jobs {
-					starts = append(starts, ExpectedStart{Seq: seq, Known: true, DelayMS: int64(seq) * 10})
+					starts = append(starts,
+						job.ExpectedStart{Seq: seq, Known: true, DelayMS: int64(seq) * 10})
 				}
-				a.reply(ValveAnswer{Starts: starts})
-			case OpRoom:
-				a.reply(ValveAnswer{DelayMS: 250})
+				a.reply(job.Answer{Starts: starts})
+			case job.OpRoom:
+				a.reply(job.Answer{DelayMS: 250})
 			default:
-				a.reply(ValveAnswer{Error: "no such operation"})
+				a.reply(job.Answer{Error: "no such operation"})
 			}
 		}
 	}()
-	a, err := asker.AskValve(ctx, "stripe", 3, ValveQuestion{Op: OpExpect, Jobs: []uint64{4, 2}})
-	if err != nil || len(a.Starts) != 2 || a.Starts[0] != (ExpectedStart{Seq: 4, Known: true, DelayMS: 40}) || a.Starts[1].Seq != 2 {
+	a, err := asker.AskValve(ctx, "stripe", 3, job.Question{Op: job.OpExpect, Jobs: []uint64{4, 2}})
+	if err != nil || len(a.Starts) != 2 ||
+		a.Starts[0] != (job.ExpectedStart{Seq: 4, Known: true, DelayMS: 40}) ||
+		a.Starts[1].Seq != 2 {
 		t.Errorf("got %+v, %v", a, err)
 	}
-	if a, err = asker.AskValve(ctx, "stripe", 3, ValveQuestion{Op: OpRoom, Key: "a"}); err != nil || a.DelayMS != 250 {
+	if a, err = asker.AskValve(ctx, "stripe", 3, job.Question{Op: job.OpRoom, Key: "a"}); err !=
+		nil || a.DelayMS != 250 {
 		t.Errorf("got %+v, %v", a, err)
 	}
-	if _, err = asker.AskValve(ctx, "stripe", 3, ValveQuestion{Op: "dance"}); err == nil || !strings.Contains(err.Error(), "no such") {
+	if _, err = asker.AskValve(ctx, "stripe", 3, job.Question{Op: "dance"}); err == nil ||
+		!strings.Contains(err.Error(), "no such") {
 		t.Errorf("got %v", err)
 	}
 	for _, raw := range []string{`{"v":2,"op":"room"}`, `{`} {
@@ -72,7 +82,8 @@ func TestAskValve(t *testing.T) {
 	if err := owner.nc.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := asker.AskValve(short, "stripe", 3, ValveQuestion{Op: OpRoom}); !errors.Is(err, ErrUnavailable) {
+	if _, err := asker.AskValve(short, "stripe", 3, job.Question{Op: job.OpRoom}); !errors.Is(err,
+		ErrUnavailable) {
 		t.Errorf("after stop: %v", err)
 	}
 }
@@ -84,11 +95,12 @@ func TestValveInANewerFormat(t *testing.T) {
 		t.Fatal(err)
 	}
 	go func() {
-		if m, err := sub.NextMsg(patience); err == nil {
+		if m, err := sub.NextMsg(natstest.Patience); err == nil {
 			_ = m.Respond([]byte(`{"v":2}`))
 		}
 	}()
-	if _, err := b.AskValve(testContext(t), "stripe", 0, ValveQuestion{Op: OpRoom}); !errors.Is(err, ErrVersion) {
+	if _, err := b.AskValve(natstest.Context(t), "stripe", 0,
+		job.Question{Op: job.OpRoom}); !errors.Is(err, job.ErrVersion) {
 		t.Errorf("got %v, want ErrVersion", err)
 	}
 }
@@ -97,19 +109,20 @@ func TestValveInANewerFormat(t *testing.T) {
 func TestValveStates(t *testing.T) {
 	b := newBroker(t)
 	zero, position := int64(0), 3
-	answers := map[string]ValveAnswer{
-		OpBuckets: {Total: 7, Buckets: []BucketState{
+	answers := map[string]job.Answer{
+		job.OpBuckets: {Total: 7, Buckets: []job.BucketState{
 			{Key: "a", Depth: 3, Waiting: 1, Delayed: 1, Running: 1, Rate: 0.25, ExpectMS: &zero},
 			{Key: "b%20c", Depth: 1, Paused: true, CoolingMS: 5, HeadAgeMS: 9},
 		}},
-		OpBucket: {Bucket: &BucketState{Key: "a"}},
-		OpJob: {Job: &JobState{Seq: 4, Key: "a", State: JobWaiting, Position: &position, Attempts: 1, LastError: "x",
+		job.OpBucket: {Bucket: &job.BucketState{Key: "a"}},
+		job.OpJob: {Job: &job.State{Seq: 4, Key: "a", State: job.Waiting, Position: &position,
+			Attempts: 1, LastError: "x",
 			AcceptedAt: time.Date(2026, 3, 1, 12, 0, 0, 5, time.UTC)}},
-		OpCancel: {Removed: 1, Job: &JobState{Seq: 4, Key: "a", State: JobDelayed}},
-		OpPurge:  {Removed: 9},
+		job.OpCancel: {Removed: 1, Job: &job.State{Seq: 4, Key: "a", State: job.Delayed}},
+		job.OpPurge:  {Removed: 9},
 	}
-	asked := make(chan ValveQuestion, len(answers))
-	stop, err := b.ServeValve("stripe", 0, func(q ValveQuestion, reply func(ValveAnswer)) {
+	asked := make(chan job.Question, len(answers))
+	stop, err := b.ServeValve("stripe", 0, func(q job.Question, reply func(job.Answer)) {
 		asked <- q
 		reply(answers[q.Op])
 	})
@@ -118,9 +131,9 @@ func TestValveStates(t *testing.T) {
 	}
 	defer stop()
 	for op, want := range answers {
-		q := ValveQuestion{Op: op, Key: "a", Jobs: []uint64{4}, Limit: 10, Offset: 20}
-		got, err := b.AskValve(testContext(t), "stripe", 0, q)
-		want.V, q.V = formatVersion, formatVersion
+		q := job.Question{Op: op, Key: "a", Jobs: []uint64{4}, Limit: 10, Offset: 20}
+		got, err := b.AskValve(natstest.Context(t), "stripe", 0, q)
+		want.V, q.V = job.FormatVersion, job.FormatVersion
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: got %+v, %v, want %+v", op, got, err, want)
 		}

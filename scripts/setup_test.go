@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// machine is one on which only the tools in bin are found. What they are asked to install, they note.
+// machine is one on which only the tools in bin are found. What they are asked to install, they
+// note.
 type machine struct {
 	t          *testing.T
 	bin, notes string
@@ -29,7 +30,8 @@ func fresh(t *testing.T) machine {
 // tool adds a shell script as a tool.
 func (m machine) tool(name, script string) {
 	m.t.Helper()
-	if err := os.WriteFile(filepath.Join(m.bin, name), []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
+	if err := os.WriteFile(filepath.Join(m.bin, name), []byte("#!/bin/sh\n"+script+"\n"),
+		0o755); err != nil {
 		m.t.Fatal(err)
 	}
 }
@@ -90,11 +92,15 @@ func TestSetupInstallsWhatIsMissingWhereItMay(t *testing.T) {
 		installed string
 	}{
 		"apt-get by root": {"apt-get", root,
-			"apt-get update\napt-get install -y --no-install-recommends gcc libc6-dev redis-server python3\n"},
+			"apt-get update\napt-get install -y --no-install-recommends gcc libc6-dev " +
+				"redis-server python3\n"},
 		"apt-get by sudo": {"apt-get", sudo,
-			"apt-get update\napt-get install -y --no-install-recommends gcc libc6-dev redis-server python3\n"},
+			"apt-get update\napt-get install -y --no-install-recommends gcc libc6-dev " +
+				"redis-server python3\n"},
 		"apk by root": {"apk", root, "apk add --no-cache gcc musl-dev redis python3\n"},
-		"brew by any": {"brew", func(m machine) { m.tool("uname", "echo Darwin") }, "brew install redis python3\n"},
+		"brew by any": {"brew", func(m machine) {
+			m.tool("uname", "echo Darwin")
+		}, "brew install redis python3\n"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -102,7 +108,8 @@ func TestSetupInstallsWhatIsMissingWhereItMay(t *testing.T) {
 			m.packages(test.manager)
 			test.rights(m)
 			if status, said, installed := m.setup(); status != 0 || installed != test.installed {
-				t.Errorf("status %d, installed %q, want %q\n%s", status, installed, test.installed, said)
+				t.Errorf("status %d, installed %q, want %q\n%s", status, installed, test.installed,
+					said)
 			}
 		})
 	}
@@ -112,9 +119,10 @@ func TestSetupSaysTheOneCommandWhereItMayNotInstall(t *testing.T) {
 	tests := map[string]struct {
 		sudo, want string
 	}{
-		"without sudo":            {"", "sudo sh -c 'apt-get update && "},
-		"sudo wants a password":   {"exit 1", "sudo sh -c 'apt-get update && "},
-		"the installation failed": {`[ "$*" = "-n sh -c :" ]`, "apt-get install -y --no-install-recommends redis-server'\n"},
+		"without sudo":          {"", "sudo sh -c 'apt-get update && "},
+		"sudo wants a password": {"exit 1", "sudo sh -c 'apt-get update && "},
+		"the installation failed": {`[ "$*" = "-n sh -c :" ]`,
+			"apt-get install -y --no-install-recommends redis-server'\n"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -127,7 +135,8 @@ func TestSetupSaysTheOneCommandWhereItMayNotInstall(t *testing.T) {
 				m.tool("sudo", test.sudo)
 			}
 			status, said, installed := m.setup()
-			if status != 1 || installed != "" || !strings.Contains(said, "need redis-server. ") || !strings.Contains(said, test.want) {
+			if status != 1 || installed != "" || !strings.Contains(said, "need redis-server. ") ||
+				!strings.Contains(said, test.want) {
 				t.Errorf("status %d, installed %q:\n%s", status, installed, said)
 			}
 		})
@@ -136,7 +145,8 @@ func TestSetupSaysTheOneCommandWhereItMayNotInstall(t *testing.T) {
 
 func TestSetupSaysWhatToInstallWithoutAPackageManagerOrGo(t *testing.T) {
 	m := fresh(t)
-	if status, said, _ := m.setup(); status != 1 || !strings.Contains(said, "a C compiler, redis-server, python3") {
+	if status, said, _ := m.setup(); status != 1 ||
+		!strings.Contains(said, "a C compiler, redis-server, python3") {
 		t.Errorf("status %d:\n%s", status, said)
 	}
 	if err := os.Remove(filepath.Join(m.bin, "go")); err != nil {

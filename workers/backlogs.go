@@ -9,211 +9,252 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/core"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// open opens a partition's backlog and reads what its predecessor left.
-func (d *Drainer) open(ctx context.Context, o opening) {
-	b := d.backlogs[o.part]
+// backlogs connects owned partitions to their streams: it opens a backlog with what the
+// predecessor left, passes what arrives on to the core, and carries out what the core wants of a
+// backlog. It belongs to the loop; opening, feeding and closing have goroutines of their own.
+type backlogs struct {
+	*calls
+	broker    *queue.Broker
+	catalog   *catalog
+	questions *questions
+	observe   func(policy string, partitions int)
+	core      *core.Core
+	all       map[*core.Partition]*backlog
+	owned     map[string]int // partitions, by policy
+}
+
+// backlog is an owned partition's connection to its stream.
+type backlog struct {
+	ctx      context.Context // until the partition is no longer ours
+	cancel   func()
+	epoch    uint64
+	open     *queue.Backlog // nil while it is being opened
+	created  time.Time      // of the stream
+	answers  func()         // stops answering questions
+	unopened context.CancelFunc
+}
+
+// Open opens a partition's backlog and reads what its predecessor left.
+func (bs *backlogs) Open(o core.Opening) {
+	b := bs.all[o.Part]
 	if b == nil {
 		b = &backlog{}
-		b.ctx, b.cancel = context.WithCancel(ctx)
-		d.backlogs[o.part] = b
+		b.ctx, b.cancel = context.WithCancel(bs.life)
+		bs.all[o.Part] = b
 	}
 	if b.open != nil {
-		d.closeBacklog(b.open)
+		bs.shut(b.open)
 		b.open = nil
 	}
 	if b.unopened != nil {
 		b.unopened()
 	}
-	epoch := o.part.epoch
-	b.epoch = epoch
+	b.epoch = o.Epoch
 	opening, cancel := context.WithCancel(b.ctx)
 	b.unopened = cancel
-	partitions := d.policies[o.part.policy].Partitions
-	d.spawn(func() {
-		found, open, err := d.readAndOpen(opening, o, partitions, epoch)
-		if !d.post(func(now instant) {
+	partitions := bs.catalog.policies[o.Part.Policy].Partitions
+	bs.spawn(func() {
+		found, open, err := bs.readAndOpen(opening, o, partitions)
+		if !bs.post(func(now pace.Instant) {
 			switch {
 			case err != nil:
-				d.log.Debug("backlog not opened", "policy", o.part.policy, "partition", o.part.number, "error", err)
-				d.core.unopened(o, epoch, errors.Is(err, queue.ErrNoStream), now)
-			case d.backlogs[o.part] != b || b.epoch != epoch:
-				d.closeBacklog(open)
-			case d.core.behind(o, found):
-				d.log.Info("what says that it leads the stream is behind: trying again", "policy", o.part.policy,
-					"partition", o.part.number, "last", found.last)
-				d.closeBacklog(open)
-				d.core.unopened(o, epoch, false, now)
+				bs.log.Debug("backlog not opened", "policy", o.Part.Policy, "partition",
+					o.Part.Number, "error", err)
+				streamless := errors.Is(err, queue.ErrNoStream)
+				bs.core.Handle(core.Unopened{Opening: o, Streamless: streamless}, now)
+			case bs.all[o.Part] != b || b.epoch != o.Epoch:
+				bs.shut(open)
+			case bs.core.Behind(found):
+				bs.log.Info("what says that it leads the stream is behind: trying again", "policy",
+					o.Part.Policy,
+					"partition", o.Part.Number, "last", found.Last)
+				bs.shut(open)
+				bs.core.Handle(core.Unopened{Opening: o}, now)
 			default:
-				d.began(b, o, epoch, open, found, now)
+				bs.began(b, open, found, now)
 			}
 		}) && open != nil {
-			d.endBacklog(open)
+			bs.shutNow(open)
 		}
 	})
 }
 
 // began takes an opened backlog into use.
-func (d *Drainer) began(b *backlog, o opening, epoch uint64, open *queue.Backlog, found opened, now instant) {
+func (bs *backlogs) began(b *backlog, open *queue.Backlog, found core.Opened, now pace.Instant) {
+	p := found.Part
 	for _, lack := range open.Lacks() {
-		d.log.Warn("a server's copy of a stream lacks jobs that wait, and is passed over: give it an empty store",
-			"server", lack.Server, "policy", o.part.policy, "partition", o.part.number, "jobs", lack.Jobs)
+		bs.log.Warn(
+			"a server's copy of a stream lacks jobs that wait, and is passed over: give it an "+
+				"empty store",
+			"server", lack.Server, "policy", p.Policy, "partition", p.Number, "jobs",
+			lack.Jobs)
 	}
 	b.open, b.created = open, open.StreamCreated()
 	if b.answers == nil {
-		stop, err := d.broker.ServeValve(o.part.policy, o.part.number, func(q queue.ValveQuestion, reply func(queue.ValveAnswer)) {
-			d.post(func(now instant) { d.answer(o.part, q, reply, now) })
-		})
-		if err != nil {
-			d.log.Warn("questions to the valve will not be answered", "policy", o.part.policy, "error", err)
-			stop = func() {}
-		}
-		b.answers = stop
-		d.count(o.part.policy, 1)
-		d.log.Debug("owns partition", "policy", o.part.policy, "partition", o.part.number, "epoch", epoch, "last", found.last)
+		b.answers = bs.questions.serve(p)
+		bs.count(p.Policy, 1)
+		bs.log.Debug("owns partition", "policy", p.Policy, "partition", p.Number, "epoch",
+			found.Epoch, "last", found.Last)
 	}
-	d.core.opened(o, epoch, found, now)
-	d.spawn(func() { d.feed(b.ctx, o.part, epoch, open) })
+	bs.core.Handle(found, now)
+	bs.spawn(func() { bs.feed(b.ctx, p, found.Epoch, open) })
 }
 
 // feed passes what a backlog delivers and confirms on to the loop, until it is closed.
-func (d *Drainer) feed(ctx context.Context, p *partition, epoch uint64, open *queue.Backlog) {
-	arrivals := open.Arrivals()
+func (bs *backlogs) feed(ctx context.Context, p *core.Partition, epoch uint64,
+	open *queue.Backlog) {
 	for {
-		select {
-		case jobs, ok := <-arrivals:
-			if ok {
-				d.post(func(now instant) { d.core.arrived(p, epoch, jobs, now) })
-				continue
-			}
-			arrivals = nil
-		case <-open.Swept():
-			d.post(func(now instant) { d.core.swept(p, epoch, now) })
-		case jobs := <-open.Strays():
-			d.post(func(now instant) { d.core.strayed(p, epoch, jobs, now) })
-		case err := <-open.Broken(): // also while nothing arrives
-			d.log.Info("opens a backlog anew", "policy", p.policy, "partition", p.number, "reason", err)
-			d.post(func(now instant) { d.core.broke(p, epoch, now) })
-		case seqs, ok := <-open.Confirmed():
-			if !ok {
-				return
-			}
-			d.post(func(now instant) { d.core.confirmed(p, seqs, now) })
-		case <-ctx.Done():
+		next, err := open.Next(ctx)
+		switch {
+		case errors.Is(err, queue.ErrClosed) || ctx.Err() != nil:
 			return
+		case err != nil:
+			bs.log.Info("opens a backlog anew", "policy", p.Policy, "partition", p.Number, "reason",
+				err)
+			bs.send(core.Broken{Part: p, Epoch: epoch})
+		case next.Swept:
+			bs.send(core.Swept{Part: p, Epoch: epoch})
+		case next.Stray != nil:
+			bs.send(core.Strayed{Part: p, Epoch: epoch, Jobs: next.Stray})
+		case next.Confirmed != nil:
+			bs.send(core.Confirmed{Part: p, Seqs: next.Confirmed})
+		default:
+			bs.send(core.Arrived{Part: p, Epoch: epoch, Jobs: next.Arrived})
 		}
 	}
 }
 
 // readAndOpen does what a new owner or a new epoch needs.
-func (d *Drainer) readAndOpen(ctx context.Context, o opening, partitions int, epoch uint64) (opened, *queue.Backlog, error) {
-	found := opened{attempts: map[uint64]storedAttempt{}}
-	if o.inherit {
-		if err := d.readLegacy(ctx, o.part, epoch, &found); err != nil {
+func (bs *backlogs) readAndOpen(ctx context.Context, o core.Opening,
+	partitions int) (core.Opened, *queue.Backlog, error) {
+	found := core.Opened{Opening: o, Attempts: map[uint64]core.StoredAttempt{}}
+	if o.Inherit {
+		if err := bs.readInherited(ctx, &found); err != nil {
 			return found, nil, err
 		}
 	}
-	open, err := d.broker.OpenBacklog(ctx, queue.BacklogOptions{
-		Policy: o.part.policy, Partition: o.part.number, Partitions: partitions, Epoch: epoch,
+	open, err := bs.broker.OpenBacklog(ctx, queue.BacklogOptions{
+		Policy: o.Part.Policy, Partition: o.Part.Number, Partitions: partitions, Epoch: o.Epoch,
 	})
 	if err != nil {
 		return found, nil, err
 	}
-	found.last, found.created = open.Last(), open.StreamCreated()
+	found.Last, found.Created = open.Last(), open.StreamCreated()
 	return found, open, nil
 }
 
-// readLegacy reads a partition's claim, checkpoint and attempt records.
-func (d *Drainer) readLegacy(ctx context.Context, p *partition, epoch uint64, found *opened) error {
-	claim, err := d.broker.Partitions().Read(ctx, shareKey(p.policy, p.number))
+// readInherited reads a partition's owner record, checkpoint and attempt records.
+func (bs *backlogs) readInherited(ctx context.Context, found *core.Opened) error {
+	p := found.Part
+	owned, err := bs.broker.Tables().Partitions.Read(ctx, core.ShareKey(p.Policy, p.Number))
 	if err != nil {
-		return fmt.Errorf("read claim: %w", err)
+		return fmt.Errorf("read the ownership record: %w", err)
 	}
-	if claim.Revision == epoch {
-		found.claimed, found.read = claim.Stored, time.Now()
+	if owned.Revision == found.Epoch {
+		found.Taken, found.Read = owned.Stored, time.Now()
 	}
-	noted, err := d.broker.Partitions().Read(ctx, checkpointKey(p.policy, p.number))
+	noted, err := bs.broker.Tables().Partitions.Read(ctx, core.CheckpointKey(p.Policy, p.Number))
 	switch {
 	case errors.Is(err, queue.ErrNotFound):
-		found.revision = noted.Revision
-		if found.since, err = d.broker.Partitions().Created(ctx); err != nil {
+		found.Revision = noted.Revision
+		if found.Since, err = bs.broker.Tables().Partitions.Created(ctx); err != nil {
 			return fmt.Errorf("look for the age of the records: %w", err)
 		}
 	case err != nil:
 		return fmt.Errorf("read checkpoint: %w", err)
 	default:
-		found.revision, found.noted = noted.Revision, noted.Stored
-		if err := decode(noted.Value, &found.checkpoint); err != nil {
-			d.log.Warn("checkpoint not used", "policy", p.policy, "partition", p.number, "error", err)
-			found.checkpoint = checkpoint{V: version}
+		found.Revision, found.Noted = noted.Revision, noted.Stored
+		if err := core.Decode(noted.Value, &found.Checkpoint); err != nil {
+			bs.log.Warn("checkpoint not used", "policy", p.Policy, "partition", p.Number, "error",
+				err)
+			found.Checkpoint = core.Checkpoint{V: core.Version}
 		}
 	}
-	records, err := d.broker.Attempts().List(ctx, shareKey(p.policy, p.number)+".*")
+	records, err := bs.broker.Tables().Attempts.List(ctx, core.ShareKey(p.Policy, p.Number)+".*")
 	if err != nil {
 		return fmt.Errorf("list attempts: %w", err)
 	}
 	for _, r := range records {
 		seq, err := strconv.ParseUint(r.Key[strings.LastIndexByte(r.Key, '.')+1:], 10, 64)
-		a := storedAttempt{stored: r.Stored, revision: r.Revision}
+		a := core.StoredAttempt{Stored: r.Stored, Revision: r.Revision}
 		if err == nil {
-			err = decode(r.Value, &a.attemptRecord)
+			err = core.Decode(r.Value, &a.AttemptRecord)
 		}
 		if err != nil {
-			d.log.Warn("attempt record not used", "record", r.Key, "error", err)
+			bs.log.Warn("attempt record not used", "record", r.Key, "error", err)
 			continue
 		}
-		found.attempts[seq] = a
+		found.Attempts[seq] = a
 	}
 	return nil
 }
 
-// close ends the connection of a partition that is no longer ours.
-func (d *Drainer) close(p *partition) {
-	b := d.backlogs[p]
+// Close ends the connection of a partition that is no longer ours.
+func (bs *backlogs) Close(p *core.Partition) {
+	b := bs.all[p]
 	if b == nil {
 		return
 	}
-	delete(d.backlogs, p)
+	delete(bs.all, p)
 	if b.answers != nil {
 		b.answers()
-		d.count(p.policy, -1)
-		d.log.Debug("gave partition up", "policy", p.policy, "partition", p.number)
+		bs.count(p.Policy, -1)
+		bs.log.Debug("gave partition up", "policy", p.Policy, "partition", p.Number)
 	}
 	b.cancel()
 	if b.open != nil {
-		d.closeBacklog(b.open)
+		bs.shut(b.open)
 	}
 }
 
-func (d *Drainer) closeBacklog(open *queue.Backlog) { d.spawn(func() { d.endBacklog(open) }) }
+func (bs *backlogs) shut(open *queue.Backlog) { bs.spawn(func() { bs.shutNow(open) }) }
 
-func (d *Drainer) endBacklog(open *queue.Backlog) {
-	ctx, cancel := context.WithTimeout(context.Background(), d.patience())
+func (bs *backlogs) shutNow(open *queue.Backlog) {
+	ctx, cancel := context.WithTimeout(context.Background(), bs.patience)
 	defer cancel()
 	if err := open.Close(ctx); err != nil {
-		d.log.Debug("backlog not closed cleanly", "error", err)
+		bs.log.Debug("backlog not closed cleanly", "error", err)
 	}
 }
 
 // closeAll closes what is still open when the loop ends: nothing, unless it ends out of order.
-func (d *Drainer) closeAll() {
-	for p := range d.backlogs {
-		d.close(p)
+func (bs *backlogs) closeAll() {
+	for p := range bs.all {
+		bs.Close(p)
 	}
 }
 
-func (d *Drainer) count(policy string, change int) {
-	d.owned[policy] += change
-	d.options.Observer.Owned(policy, d.owned[policy])
+func (bs *backlogs) count(policy string, change int) {
+	bs.owned[policy] += change
+	bs.observe(policy, bs.owned[policy])
 }
 
-// fetch reads the body of a job that was delivered without it.
-func (d *Drainer) fetch(b *backlog, j *job) {
-	var found queue.Arrived
+// created is when a partition's stream was made.
+func (bs *backlogs) created(p *core.Partition) time.Time { return bs.all[p].created }
+
+// Ack acknowledges a job. One whose backlog is being opened arrives again, and is acknowledged
+// then.
+func (bs *backlogs) Ack(r core.Ref) {
+	if b := bs.all[r.Part]; b != nil && b.open != nil {
+		b.open.Done(r.Seq)
+	}
+}
+
+// Fetch reads the body of a job that was delivered without it.
+func (bs *backlogs) Fetch(j *core.HeldJob) {
+	b := bs.all[j.Bucket.Part]
+	if b == nil {
+		return
+	}
+	var found job.Arrived
 	gone := false
-	d.persist(b.ctx, purpose{j.bucket.part.policy, "read body"}, func() error {
-		open, err := d.current(b)
+	bs.persist(b.ctx, purpose{j.Bucket.Part.Policy, "read body"}, func() error {
+		open, err := bs.current(b)
 		if err != nil {
 			return err
 		}
@@ -222,31 +263,26 @@ func (d *Drainer) fetch(b *backlog, j *job) {
 			return nil
 		}
 		return err
-	}, func(now instant) {
-		if found.Body == nil {
-			found.Body = []byte{}
+	}, func() core.Event {
+		e := core.Fetched{Job: j, Body: found.Body, Gone: gone}
+		if e.Body == nil {
+			e.Body = []byte{}
 		}
-		d.valveOf(j.bucket.part, func(v *valve) {
-			if found.Malformed != nil && !gone {
-				v.unreadable(j, found.Malformed, now)
-				return
-			}
-			v.loaded(j, found.Body, gone, now)
-		})
+		if !gone {
+			e.Malformed = found.Malformed
+		}
+		return e
 	})
 }
 
 // current asks the loop for the backlog that is open now.
-func (d *Drainer) current(b *backlog) (*queue.Backlog, error) {
-	answer := make(chan *queue.Backlog, 1)
-	d.post(func(instant) { answer <- b.open })
-	select {
-	case open := <-answer:
-		if open == nil {
-			return nil, errors.New("the backlog is being opened")
-		}
-		return open, nil
-	case <-d.stopped:
+func (bs *backlogs) current(b *backlog) (*queue.Backlog, error) {
+	open, ok := ask(bs.loop, func() *queue.Backlog { return b.open })
+	switch {
+	case !ok:
 		return nil, context.Canceled
+	case open == nil:
+		return nil, errors.New("the backlog is being opened")
 	}
+	return open, nil
 }

@@ -4,28 +4,35 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// timepiece reads instants. They go on while the machine sleeps, as the clocks of those do who take this process for dead
-// meanwhile. Only a system call tells such a time: some 320 ns here, and it would be five times for each job. So a reading is
-// one of the runtime's monotonic clock (65 ns in all), to which the time asleep is added. That is measured again when the
-// wall clock has moved against the monotonic one: it has after each sleep, and NTP moves both alike unless it steps.
+// timepiece reads instants. They go on while the machine sleeps, as the clocks of those do who take
+// this process for dead meanwhile. Only a system call tells such a time: some 320 ns here, and it
+// would be five times for each job. So a reading is one of the runtime's monotonic clock (65 ns in
+// all), to which the time asleep is added. That is measured again when the wall clock has moved
+// against the monotonic one: it has after each sleep, and NTP moves both alike unless it steps.
 //
-// A wall clock that has moved against the time since boot as well was set, or the host of this virtual machine stopped all
-// of its clocks for a while. Nobody can tell how old a lease is then: see [core.jumped].
+// A wall clock that has moved against the time since boot as well was set, or the host of this
+// virtual machine stopped all of its clocks for a while. Nobody can tell how old a lease is then:
+// see [core.jumped].
 type timepiece struct {
 	began  time.Time     // of instants
 	booted time.Duration // the time since boot when they began
-	ahead  atomic.Int64  // ns that the wall clock was ahead of the monotonic one when last looked at closely
-	asleep atomic.Int64  // ns since began that the monotonic clock does not count
+	// ns that the wall clock was ahead of the monotonic one when last looked at closely
+	ahead  atomic.Int64
+	asleep atomic.Int64 // ns since began that the monotonic clock does not count
 	jumps  atomic.Uint64
 	mu     sync.Mutex // of look
 }
 
 const (
-	// looseness is by how much two clocks may seem to differ because this process was interrupted between their readings.
+	// looseness is by how much two clocks may seem to differ because this process was interrupted
+	// between their readings.
 	looseness = time.Millisecond
-	// jump is the step of the wall clock from which on it counts: less fits the margin of every lease.
+	// jump is the step of the wall clock from which on it counts: less fits the margin of every
+	// lease.
 	jump = 10 * time.Millisecond
 )
 
@@ -37,17 +44,18 @@ func newTimepiece() *timepiece {
 	return c
 }
 
-func (c *timepiece) now() instant {
+func (c *timepiece) now() pace.Instant {
 	t := time.Now()
 	mono := t.Sub(c.began)
-	if off := time.Duration(t.UnixNano()-c.ahead.Load()) - mono; off > looseness || off < -looseness {
+	if off := time.Duration(t.UnixNano()-c.ahead.Load()) - mono; off > looseness ||
+		off < -looseness {
 		return c.look()
 	}
-	return instant(mono) + instant(c.asleep.Load())
+	return pace.Instant(mono) + pace.Instant(c.asleep.Load())
 }
 
 // look finds out why the wall clock has moved against the monotonic one.
-func (c *timepiece) look() instant {
+func (c *timepiece) look() pace.Instant {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	boot, mono, ahead := c.measure()
@@ -61,7 +69,7 @@ func (c *timepiece) look() instant {
 		c.jumps.Add(1)
 	}
 	c.ahead.Store(int64(ahead))
-	return instant(mono) + instant(c.asleep.Load())
+	return pace.Instant(mono) + pace.Instant(c.asleep.Load())
 }
 
 // measure reads all three clocks without an interruption in between.
@@ -77,6 +85,7 @@ func (c *timepiece) measure() (boot, mono, ahead time.Duration) {
 }
 
 // date is an instant by this machine's wall clock as it was when instants began.
-func (c *timepiece) date(t instant) time.Time {
-	return c.began.Round(0).Add(time.Duration(t)) // without the monotonic reading, which does not count sleep
+func (c *timepiece) date(t pace.Instant) time.Time {
+	// without the monotonic reading, which does not count sleep
+	return c.began.Round(0).Add(time.Duration(t))
 }

@@ -11,7 +11,8 @@ import (
 func sinceBoot() time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
-		panic(fmt.Sprintf("workers: read CLOCK_BOOTTIME: %v", err)) // every Linux that Go runs on has it
+		// every Linux that Go runs on has it
+		panic(fmt.Sprintf("workers: read CLOCK_BOOTTIME: %v", err))
 	}
 	return time.Duration(t.Nano())
 }

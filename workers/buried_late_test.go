@@ -2,10 +2,13 @@ package workers
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
 // A process that stood still for longer than its lease does not bury what its successor has run.
@@ -21,7 +24,7 @@ func TestAProcessThatStoodStillBuriesNoJobOfAnother(t *testing.T) {
 	d.Handle("api", func(context.Context, Job) error {
 		close(begun)
 		<-over
-		return nil
+		return Permanent(errors.New("no"))
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	end := make(chan error, 1)
@@ -35,17 +38,20 @@ func TestAProcessThatStoodStillBuriesNoJobOfAnother(t *testing.T) {
 	b.publish("api", "a", 0, 1)
 	<-begun
 
-	still, taken, performed, looked := make(chan struct{}), make(chan struct{}), make(chan struct{}), make(chan struct{})
+	still, taken, performed, looked := make(chan struct{}), make(chan struct{}),
+		make(chan struct{}), make(chan struct{})
 	var id string
-	go d.post(func(instant) {
-		id = d.core.lease.id
+	go d.post(func(pace.Instant) {
+		id = d.core.Lease.Id
 		close(still)
 		<-taken
-		v, now := d.core.valves["api"], d.now()
-		v.settle(v.parts[0].jobs[1], outcome{Seq: 1, Kind: outcomePermanent, Error: "no"}, now)
-		d.core.decide(now)
-		d.fence.Store(int64(d.core.fence()))
-		d.perform(ctx) // what the loop does next, before it hears of anything else
+		close(over)
+		ended, now := <-d.pool.results, d.now()
+		d.core.Handle(ended, now)
+		d.core.Decide(now)
+		d.gate.set(d.core.Fence(), d.gate.heard.Load())
+		// what the loop does next, before it hears of anything else
+		d.core.Perform(d.performer)
 		close(performed)
 		<-looked
 	})
@@ -74,11 +80,11 @@ func TestAProcessThatStoodStillBuriesNoJobOfAnother(t *testing.T) {
 	close(looked)
 	b.until("it has heard that it is dead", func() bool {
 		heard := make(chan bool, 1)
-		d.post(func(instant) { heard <- d.core.lease.id != id })
+		d.post(func(pace.Instant) { heard <- d.core.Lease.Id != id })
 		return <-heard
 	})
-	close(over)
 	if m := letter(); m != nil {
-		t.Errorf("a letter says %q of a job that %d runs have done", m.Header.Get("Penstock-Dead-Reason"), len(ran.bodies("a")))
+		t.Errorf("a letter says %q of a job that %d runs have done",
+			m.Header.Get("Penstock-Dead-Reason"), len(ran.bodies("a")))
 	}
 }

@@ -18,6 +18,8 @@ import (
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/pace/pacetest"
 )
 
 // threeNodes starts a JetStream cluster of three servers in this process.
@@ -33,9 +35,15 @@ func threeNodes(t *testing.T) (servers []*server.Server, urls string) {
 	var all []string
 	for i, port := range ports {
 		s, err := server.NewServer(&server.Options{
-			ServerName: fmt.Sprintf("n%d", i+1), Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(),
-			NoSigs: true, MaxPayload: 2 << 20,
-			Cluster: server.ClusterOpts{Name: "c", Host: "127.0.0.1", Port: port}, Routes: server.RoutesFromStr(strings.Join(routes, ",")),
+			ServerName: fmt.Sprintf("n%d", i+1),
+			Host:       "127.0.0.1",
+			Port:       -1,
+			JetStream:  true,
+			StoreDir:   t.TempDir(),
+			NoSigs:     true,
+			MaxPayload: 2 << 20,
+			Cluster:    server.ClusterOpts{Name: "c", Host: "127.0.0.1", Port: port},
+			Routes:     server.RoutesFromStr(strings.Join(routes, ",")),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -56,7 +64,9 @@ func threeNodes(t *testing.T) (servers []*server.Server, urls string) {
 	end := time.After(deadline)
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()
-	for !slices.ContainsFunc(servers, func(s *server.Server) bool { return s.JetStreamIsLeader() && len(s.JetStreamClusterPeers()) == 3 }) {
+	for !slices.ContainsFunc(servers, func(s *server.Server) bool {
+		return s.JetStreamIsLeader() && len(s.JetStreamClusterPeers()) == 3
+	}) {
 		select {
 		case <-ticker.C:
 		case <-end:
@@ -104,7 +114,8 @@ func (b *bench) stepDown(stream string) {
 	})
 	b.until("another server leads "+stream, func() bool {
 		if now = b.leader(stream); now == before {
-			if _, err := b.nc.Request("$JS.API.STREAM.LEADER.STEPDOWN."+stream, nil, 2*time.Second); err != nil {
+			if _, err := b.nc.Request("$JS.API.STREAM.LEADER.STEPDOWN."+stream, nil,
+				2*time.Second); err != nil {
 				b.t.Logf("step down %s: %v", stream, err) // it is asked again
 			}
 		}
@@ -112,27 +123,23 @@ func (b *bench) stepDown(stream string) {
 	})
 }
 
-// TestLaw3ClusterLosesNothing drains on three nodes while leaders step down, a server stops, a drainer leaves, another
-// joins, and that one vanishes.
-func TestLaw3ClusterLosesNothing(t *testing.T) {
-	const (
-		jobs  = 1500 // of each of two keys, at 100/s
-		lease = 4 * time.Second
-		// standstill is the longest that a bucket may start nothing: 8 s that writes may stall when a leader is lost, and a
-		// lease that must run out before another drainer takes over.
-		standstill = 8*time.Second + lease
-	)
-	servers, urls := threeNodes(t)
-	connect := func(name string) *nats.Conn {
-		nc, err := nats.Connect(urls, nats.Name(name), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond),
-			nats.PingInterval(2*time.Second), nats.RetryOnFailedConnect(true))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(nc.Close)
-		return nc
+// connectAs connects to a cluster, until the end of the test.
+func connectAs(t *testing.T, name, urls string) *nats.Conn {
+	t.Helper()
+	nc, err := nats.Connect(urls, nats.Name(name), nats.MaxReconnects(-1),
+		nats.ReconnectWait(50*time.Millisecond),
+		nats.PingInterval(2*time.Second), nats.RetryOnFailedConnect(true))
+	if err != nil {
+		t.Fatal(err)
 	}
-	b := &bench{t: t, nc: connect("test")}
+	t.Cleanup(nc.Close)
+	return nc
+}
+
+// newClusterBench is a bench on a cluster whose JetStream has come up.
+func newClusterBench(t *testing.T, urls string) *bench {
+	t.Helper()
+	b := &bench{t: t, nc: connectAs(t, "test", urls)}
 	var err error
 	if b.broker, err = queue.NewBroker(b.nc, queue.Options{Replicas: 3}); err != nil {
 		t.Fatal(err)
@@ -146,6 +153,22 @@ func TestLaw3ClusterLosesNothing(t *testing.T) {
 		}
 		return err == nil
 	})
+	return b
+}
+
+// TestLaw3ClusterLosesNothing drains on three nodes while leaders step down, a server stops, a
+// drainer leaves, another joins, and that one vanishes.
+func TestLaw3ClusterLosesNothing(t *testing.T) {
+	const (
+		jobs  = 1500 // of each of two keys, at 100/s
+		lease = 4 * time.Second
+		// standstill is the longest that a bucket may start nothing: 8 s that writes may stall when
+		// a leader is lost, and a lease that must run out before another drainer takes over.
+		standstill = 8*time.Second + lease
+	)
+	servers, urls := threeNodes(t)
+	connect := func(name string) *nats.Conn { return connectAs(t, name, urls) }
+	b := newClusterBench(t, urls)
 	p := leaky("api", "100/s")
 	p.Partitions = 2
 	p.Retry = policy.Retry{MaxAttempts: 3}
@@ -172,7 +195,9 @@ func TestLaw3ClusterLosesNothing(t *testing.T) {
 	shares := func(drainers ...*ownership) {
 		t.Helper()
 		b.until("each drainer owns a partition", func() bool {
-			return !slices.ContainsFunc(drainers, func(o *ownership) bool { return o.partitions.Load() != 1 })
+			return !slices.ContainsFunc(drainers, func(o *ownership) bool {
+				return o.partitions.Load() != 1
+			})
 		})
 	}
 	goesOn := func(after string) {
@@ -186,11 +211,14 @@ func TestLaw3ClusterLosesNothing(t *testing.T) {
 		b.publish("api", key, 0, jobs)
 	}
 	shares(owns1, owns2)
-	for _, stream := range []string{"PENSTOCK_api", "KV_PENSTOCK_DRAINERS", "KV_PENSTOCK_PARTITIONS"} {
+	for _, stream := range []string{"PENSTOCK_api", "KV_PENSTOCK_DRAINERS",
+		"KV_PENSTOCK_PARTITIONS"} {
 		b.stepDown(stream)
 		goesOn(stream + "'s leader stepped down")
 	}
-	stopped := slices.IndexFunc(servers, func(s *server.Server) bool { return s.JetStreamIsLeader() })
+	stopped := slices.IndexFunc(servers, func(s *server.Server) bool {
+		return s.JetStreamIsLeader()
+	})
 	servers[stopped].Shutdown()
 	goesOn("a server stopped")
 
@@ -216,7 +244,7 @@ func TestLaw3ClusterLosesNothing(t *testing.T) {
 	}
 
 	all := ran.all()
-	for _, key := range []queue.Key{"a", "b"} {
+	for _, key := range []job.Key{"a", "b"} {
 		runs := map[string]int{}
 		var starts []time.Duration
 		for _, job := range all {
@@ -231,7 +259,7 @@ func TestLaw3ClusterLosesNothing(t *testing.T) {
 		if len(runs) != jobs {
 			t.Errorf("bucket %s: %d of %d jobs ran", key, len(runs), jobs)
 		}
-		if why := exceeds(starts, 100, 1); why != "" {
+		if why := pacetest.Exceeds(starts, 100, 1); why != "" {
 			t.Errorf("law 2: bucket %s: %s", key, why)
 		}
 		var longest time.Duration
@@ -255,6 +283,7 @@ func TestLaw3ClusterLosesNothing(t *testing.T) {
 			}
 			last = n
 		}
-		t.Logf("bucket %s: %d starts of %d jobs, longest standstill %v", key, len(starts), jobs, longest)
+		t.Logf("bucket %s: %d starts of %d jobs, longest standstill %v", key, len(starts), jobs,
+			longest)
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/embedded"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
 // crew is some drainers that run the jobs of the policy "api". Any of them can be cut off.
@@ -26,7 +26,9 @@ type crew struct {
 	last    int // who started the last job
 }
 
-func newCrew(b *bench) *crew { return &crew{b: b, began: time.Now(), members: map[int]*nats.Conn{}} }
+func newCrew(b *bench) *crew {
+	return &crew{b: b, began: time.Now(), members: map[int]*nats.Conn{}}
+}
 
 // join starts n drainers.
 func (c *crew) join(n int) {
@@ -63,7 +65,8 @@ func (c *crew) join(n int) {
 	}
 }
 
-// cutOwner closes the connection of whoever started the last job: nothing is handed over, nothing more is acknowledged.
+// cutOwner closes the connection of whoever started the last job: nothing is handed over, nothing
+// more is acknowledged.
 func (c *crew) cutOwner() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -98,14 +101,16 @@ func (c *crew) allRan(jobs int) {
 	if repeated > jobs/20 {
 		c.b.t.Errorf("%d of %d jobs ran more than once", repeated, jobs)
 	}
-	for _, key := range []queue.Key{"a", "b"} {
+	for _, key := range []job.Key{"a", "b"} {
 		var once []Job
 		for _, job := range c.ran.all() {
 			if job.Key == key && times[string(job.Body)] == 1 {
 				once = append(once, job)
 			}
 		}
-		if !slices.IsSortedFunc(once, func(a, b Job) int { return a.Accepted.Compare(b.Accepted) }) {
+		if !slices.IsSortedFunc(once, func(a, b Job) int {
+			return a.Accepted.Compare(b.Accepted)
+		}) {
 			c.b.t.Errorf("bucket %s: jobs that ran once ran out of order", key)
 		}
 	}

@@ -13,13 +13,20 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/internal/waittest"
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/embedded"
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/core"
+	"github.com/penstock-mq/penstock/workers/internal/pace/pacetest"
 )
 
-// deadline is how long a test waits for what must happen.
-const deadline = 30 * time.Second
+const ms, second = time.Millisecond, time.Second
+
+// deadline is how long a test waits for what must happen: a machine may have much to do.
+var deadline = waittest.Patience()
 
 // bench is a server with a policy.
 type bench struct {
@@ -31,6 +38,8 @@ type bench struct {
 	// Of a server that can be restarted.
 	restartable *embedded.Options
 	url         string
+
+	onError nats.ErrHandler // of connections; nil: nats.go prints what it is given
 }
 
 func newBench(t *testing.T, policies ...policy.Policy) *bench {
@@ -53,9 +62,7 @@ func (b *bench) setUp(policies ...policy.Policy) {
 	if b.broker, err = queue.NewBroker(b.nc, queue.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.broker.Setup(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	b.answered(func() error { return b.broker.Setup(t.Context()) })
 	for _, p := range policies {
 		b.put(p)
 	}
@@ -67,22 +74,51 @@ func (b *bench) put(p policy.Policy) {
 	if problems := p.Validate(); len(problems) > 0 {
 		b.t.Fatal(problems)
 	}
-	if _, err := b.broker.PutPolicy(b.t.Context(), p); err != nil {
+	b.answered(func() error {
+		_, err := store.New(b.broker, nil).Put(b.t.Context(), p)
+		return err
+	})
+	b.answered(func() error { return b.broker.Apply(b.t.Context(), p) })
+}
+
+// answered makes a call until NATS answers it: on a busy machine that may take longer than a call.
+func (b *bench) answered(call func() error) {
+	b.t.Helper()
+	var err error
+	b.until("NATS answers", func() bool {
+		err = call()
+		return !errors.Is(err, queue.ErrUnavailable)
+	})
+	if err != nil {
 		b.t.Fatal(err)
 	}
-	if err := b.broker.Apply(b.t.Context(), p); err != nil {
-		b.t.Fatal(err)
-	}
+}
+
+// forget waits until a deleted policy and its stream are gone.
+func (b *bench) forget(policy string) {
+	b.t.Helper()
+	b.until("the policy is gone", func() (gone bool) {
+		b.answered(func() (err error) {
+			gone, err = store.New(b.broker, nil).Forget(b.t.Context(), policy)
+			return err
+		})
+		return gone
+	})
 }
 
 func (b *bench) connect() *nats.Conn {
 	b.t.Helper()
 	var nc *nats.Conn
 	var err error
+	options := []nats.Option{nats.MaxReconnects(-1)}
+	if b.onError != nil {
+		options = append(options, nats.ErrorHandler(b.onError))
+	}
 	if b.url != "" {
-		nc, err = nats.Connect(b.url, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
+		options = append(options, nats.ReconnectWait(50*time.Millisecond))
+		nc, err = nats.Connect(b.url, options...)
 	} else {
-		nc, err = b.server.Connect(nats.MaxReconnects(-1))
+		nc, err = b.server.Connect(options...)
 	}
 	if err != nil {
 		b.t.Fatal(err)
@@ -99,7 +135,8 @@ func (b *bench) publish(policy, key string, from, n int) {
 		b.t.Fatal(err)
 	}
 	for i := range n {
-		if _, err := js.PublishAsync("penstock.jobs."+policy+"."+key, []byte(fmt.Sprint(from+i))); err != nil {
+		if _, err := js.PublishAsync("penstock.jobs."+policy+"."+key,
+			[]byte(fmt.Sprint(from+i))); err != nil {
 			b.t.Fatal(err)
 		}
 	}
@@ -112,6 +149,12 @@ func (b *bench) publish(policy, key string, from, n int) {
 
 // drain runs a drainer until the returned function is called, which waits for its end.
 func (b *bench) drain(o Options, handlers map[string]Handler) (stop func()) {
+	b.t.Helper()
+	_, stop = b.drainer(o, handlers)
+	return stop
+}
+
+func (b *bench) drainer(o Options, handlers map[string]Handler) (d *Drainer, stop func()) {
 	b.t.Helper()
 	if o.Lease == 0 {
 		o.Lease = time.Second
@@ -138,7 +181,7 @@ func (b *bench) drain(o Options, handlers map[string]Handler) (stop func()) {
 		}
 	})
 	b.t.Cleanup(stop)
-	return stop
+	return d, stop
 }
 
 // empty waits until a policy's stream holds nothing.
@@ -152,16 +195,7 @@ func (b *bench) empty(policy string) {
 
 func (b *bench) until(what string, done func() bool) {
 	b.t.Helper()
-	ticker := time.NewTicker(10 * time.Millisecond)
-	defer ticker.Stop()
-	end := time.After(deadline)
-	for !done() {
-		select {
-		case <-ticker.C:
-		case <-end:
-			b.t.Fatalf("waited in vain until %s", what)
-		}
-	}
+	waittest.Until(b.t, what, done)
 }
 
 // seen collects the jobs that handlers ran.
@@ -185,7 +219,7 @@ func (s *seen) all() []Job {
 	return jobs
 }
 
-func (s *seen) bodies(key queue.Key) (bodies []string) {
+func (s *seen) bodies(key job.Key) (bodies []string) {
 	for _, job := range s.all() {
 		if job.Key == key {
 			bodies = append(bodies, string(job.Body))
@@ -194,12 +228,26 @@ func (s *seen) bodies(key queue.Key) (bodies []string) {
 	return bodies
 }
 
+func with(p policy.Policy, change func(*policy.Policy)) policy.Policy {
+	change(&p)
+	return p
+}
+
+// total is a policy whose keys share one rate.
+func total(rate string) policy.Policy {
+	p := leaky("mail", rate)
+	p.OutflowTotal, p.Outflow = p.Outflow, p.OutflowTotal
+	return p
+}
+
 func leaky(name, rate string) policy.Policy {
 	r, err := algorithms.ParseRate(rate)
 	if err != nil {
 		panic(err)
 	}
-	return policy.Policy{Name: name, Algorithm: policy.LeakingBucket, Outflow: r, Capacity: 100_000, Partitions: 2}
+	return policy.Policy{Name: name,
+		Rule:       policy.Rule{Algorithm: policy.LeakingBucket, Outflow: r, Capacity: 100_000},
+		Partitions: 2}
 }
 
 func numbers(n int) (all []string) {
@@ -215,9 +263,10 @@ func TestDrainerKeepsRateAndOrder(t *testing.T) {
 	b.publish("api", "a", 0, 250)
 	b.publish("api", "b", 0, 120)
 	var ran seen
-	b.drain(Options{Logger: slog.New(slog.NewTextHandler(t.Output(), nil))}, map[string]Handler{"api": ran.handle})
+	b.drain(Options{Logger: slog.New(slog.NewTextHandler(t.Output(), nil))},
+		map[string]Handler{"api": ran.handle})
 	b.empty("api")
-	for key, n := range map[queue.Key]int{"a": 250, "b": 120} {
+	for key, n := range map[job.Key]int{"a": 250, "b": 120} {
 		if got := ran.bodies(key); !slices.Equal(got, numbers(n)) {
 			t.Errorf("bucket %s ran %v", key, got)
 		}
@@ -227,57 +276,10 @@ func TestDrainerKeepsRateAndOrder(t *testing.T) {
 				starts = append(starts, job.Started.Sub(ran.all()[0].Started))
 			}
 		}
-		if why := exceeds(starts, 100, 1); why != "" {
+		if why := pacetest.Exceeds(starts, 100, 1); why != "" {
 			t.Errorf("bucket %s: %s", key, why)
 		}
 	}
-}
-
-func TestDrainerOutcomes(t *testing.T) {
-	p := leaky("api", "1000/s")
-	p.Retry = policy.Retry{MaxAttempts: 3, Backoff: policy.Duration(10 * time.Millisecond), MaxBackoff: policy.Duration(20 * time.Millisecond)}
-	b := newBench(t, p)
-	var mu sync.Mutex
-	attempts := map[string][]int{}
-	b.drain(Options{}, map[string]Handler{"api": func(_ context.Context, job Job) error {
-		mu.Lock()
-		attempts[string(job.Key)] = append(attempts[string(job.Key)], job.Attempt)
-		n := len(attempts[string(job.Key)])
-		mu.Unlock()
-		switch {
-		case job.Key == "fails":
-			return errors.New("no")
-		case job.Key == "panics" && n == 1:
-			panic("oh")
-		case job.Key == "permanent":
-			return Permanent(errors.New("never"))
-		case job.Key == "throttled" && n <= 4:
-			return RetryAfter(10*time.Millisecond, errors.New("slow down"))
-		}
-		return nil
-	}})
-	for _, key := range []string{"fails", "panics", "permanent", "throttled", "fine"} {
-		b.publish("api", key, 0, 1)
-	}
-	b.empty("api")
-	mu.Lock()
-	defer mu.Unlock()
-	for key, want := range map[string][]int{
-		"fails": {1, 2, 3}, "panics": {1, 2}, "permanent": {1}, "throttled": {1, 1, 1, 1, 1}, "fine": {1},
-	} {
-		if !slices.Equal(attempts[key], want) {
-			t.Errorf("%s: attempts %v, want %v", key, attempts[key], want)
-		}
-	}
-	for key, want := range map[string]string{"fails": "attempts", "permanent": "permanent"} {
-		if got := b.deadLetter("api", key); got != want {
-			t.Errorf("%s: dead letter %q, want %q", key, got, want)
-		}
-	}
-	b.until("attempt records are gone", func() bool {
-		records, err := b.broker.Attempts().List(t.Context(), ">")
-		return err == nil && len(records) == 0
-	})
 }
 
 // deadLetter returns the reason of the last dead letter of a bucket.
@@ -294,8 +296,8 @@ func (b *bench) deadLetter(policy, key string) string {
 	return m.Header.Get("Penstock-Dead-Reason")
 }
 
-// TestPlannedHandover restarts drainers one after the other while jobs run: nothing is lost, nothing runs twice, no attempt
-// counts.
+// TestPlannedHandover restarts drainers one after the other while jobs run: nothing is lost,
+// nothing runs twice, no attempt counts.
 func TestPlannedHandoverLosesAndRepeatsNothing(t *testing.T) {
 	b := newBench(t, leaky("api", "200/s"))
 	b.publish("api", "a", 0, 600)
@@ -313,7 +315,7 @@ func TestPlannedHandoverLosesAndRepeatsNothing(t *testing.T) {
 		next := b.drain(Options{}, map[string]Handler{"api": slow})
 		if round%2 == 0 {
 			b.until("the newcomer is known", func() bool {
-				records, err := b.broker.Drainers().List(t.Context(), ">")
+				records, err := b.broker.Tables().Drainers.List(t.Context(), ">")
 				return err == nil && len(records) == 2
 			})
 		}
@@ -322,7 +324,7 @@ func TestPlannedHandoverLosesAndRepeatsNothing(t *testing.T) {
 	}
 	b.empty("api")
 	stop()
-	for _, key := range []queue.Key{"a", "b"} {
+	for _, key := range []job.Key{"a", "b"} {
 		if got := ran.bodies(key); !slices.Equal(got, numbers(600)) {
 			t.Errorf("bucket %s ran %d jobs: %v", key, len(got), got)
 		}
@@ -332,4 +334,20 @@ func TestPlannedHandoverLosesAndRepeatsNothing(t *testing.T) {
 			t.Errorf("job %s: attempt %d", job.ID, job.Attempt)
 		}
 	}
+}
+
+// owner reads who owns a partition; a record that is not there names nobody.
+func (b *bench) owner(key string) (r core.OwnerRecord) {
+	b.t.Helper()
+	b.answered(func() error {
+		found, err := b.broker.Tables().Partitions.Read(b.t.Context(), key)
+		if errors.Is(err, queue.ErrNotFound) {
+			return nil
+		}
+		if err == nil {
+			err = core.Decode(found.Value, &r)
+		}
+		return err
+	})
+	return r
 }

@@ -10,17 +10,19 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/workers/internal/core"
 )
 
-// DrainerState is a drainer as its lease and its partitions tell, as of the lease's last renewal. Processes that only lend
-// workers have no lease.
+// DrainerState is a drainer as its lease and its partitions tell, as of the lease's last renewal.
+// Processes that only lend workers have no lease.
 type DrainerState struct {
 	ID        string    `json:"id"`
 	Host      string    `json:"host,omitempty"`
 	PID       int       `json:"pid,omitempty"`
 	Version   string    `json:"version,omitempty"`
 	StartedAt time.Time `json:"started_at,omitzero"`
-	// Alive: the lease is younger than it lasts. One that is not was not told dead yet by another drainer, or there is none.
+	// Alive: the lease is younger than it lasts. One that is not was not told dead yet by another
+	// drainer, or there is none.
 	Alive   bool  `json:"alive"`
 	LeaseMS int64 `json:"lease_ms"`     // how long it lasts; it is renewed every third of that
 	AgeMS   int64 `json:"lease_age_ms"` // since it was renewed, by JetStream's clock
@@ -41,24 +43,24 @@ type DrainerPolicy struct {
 
 // Drainers tells of every drainer that has a lease, by host and process.
 func Drainers(ctx context.Context, b *queue.Broker) ([]DrainerState, error) {
-	leases, err := b.Drainers().List(ctx, "*")
+	leases, err := b.Tables().Drainers.List(ctx, "*")
 	if err != nil {
 		return nil, fmt.Errorf("drainers: %w", err)
 	}
-	now, err := b.Drainers().Now(ctx)
+	now, err := b.Tables().Drainers.Now(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("drainers: %w", err)
 	}
-	owners, err := b.Partitions().List(ctx, "*.*") // three tokens are a checkpoint's
+	owners, err := b.Tables().Partitions.List(ctx, "*.*") // three tokens are a checkpoint's
 	if err != nil {
 		return nil, fmt.Errorf("drainers: %w", err)
 	}
 	owned := map[string]map[string][]int{} // by drainer and policy
 	for _, found := range owners {
-		var r ownerRecord
+		var r core.OwnerRecord
 		name, digits, _ := strings.Cut(found.Key, ".")
 		number, err := strconv.Atoi(digits)
-		if err != nil || decode(found.Value, &r) != nil || r.Released {
+		if err != nil || core.Decode(found.Value, &r) != nil || r.Released {
 			continue // nobody's, or not for this version to say
 		}
 		if owned[r.Owner] == nil {
@@ -68,20 +70,31 @@ func Drainers(ctx context.Context, b *queue.Broker) ([]DrainerState, error) {
 	}
 	drainers := []DrainerState{}
 	for _, found := range leases {
-		var r leaseRecord
-		err := decode(found.Value, &r)
+		var r core.LeaseRecord
+		err := core.Decode(found.Value, &r)
 		if r.Tombstone {
 			continue
 		}
 		age := max(0, now.Sub(found.Stored).Milliseconds())
-		d := DrainerState{ID: found.Key, Host: r.Host, PID: r.PID, Version: r.Version, StartedAt: r.Started,
-			Alive: err == nil && age <= r.Lease, LeaseMS: r.Lease, AgeMS: age, Leaving: r.Leaving,
-			Policies: map[string]DrainerPolicy{}, Unreadable: err != nil}
+		d := DrainerState{
+			ID:         found.Key,
+			Host:       r.Host,
+			PID:        r.PID,
+			Version:    r.Version,
+			StartedAt:  r.Started,
+			Alive:      err == nil && age <= r.Lease,
+			LeaseMS:    r.Lease,
+			AgeMS:      age,
+			Leaving:    r.Leaving,
+			Policies:   map[string]DrainerPolicy{},
+			Unreadable: err != nil,
+		}
 		for _, name := range r.Policies {
 			d.Policies[name] = DrainerPolicy{Owned: []int{}}
 		}
 		for name, c := range r.Workers {
-			d.Policies[name] = DrainerPolicy{Owned: []int{}, Workers: c.All, Busy: c.Busy, Free: max(0, c.All-c.Busy)}
+			d.Policies[name] = DrainerPolicy{Owned: []int{}, Workers: c.All, Busy: c.Busy,
+				Free: max(0, c.All-c.Busy)}
 		}
 		for name, numbers := range owned[found.Key] {
 			p := d.Policies[name]
@@ -92,7 +105,8 @@ func Drainers(ctx context.Context, b *queue.Broker) ([]DrainerState, error) {
 		drainers = append(drainers, d)
 	}
 	slices.SortFunc(drainers, func(a, b DrainerState) int {
-		return cmp.Or(cmp.Compare(a.Host, b.Host), cmp.Compare(a.PID, b.PID), cmp.Compare(a.ID, b.ID))
+		return cmp.Or(cmp.Compare(a.Host, b.Host), cmp.Compare(a.PID, b.PID),
+			cmp.Compare(a.ID, b.ID))
 	})
 	return drainers, nil
 }

@@ -8,14 +8,18 @@ import (
 
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/workers/internal/core"
 )
 
 // TestDrainersTellWhatTheyOwnAndHowBusyTheyAre: as of their leases' last renewal.
 func TestDrainersTellWhatTheyOwnAndHowBusyTheyAre(t *testing.T) {
-	b := newBench(t, policy.Policy{Name: "api", Algorithm: policy.LeakingBucket, Capacity: 10, Partitions: 3, Workers: 5,
-		Outflow: algorithms.Rate{Count: 100, Per: time.Second}})
+	b := newBench(t, policy.Policy{Name: "api",
+		Rule: policy.Rule{Algorithm: policy.LeakingBucket, Capacity: 10,
+			Outflow: algorithms.Rate{Count: 100, Per: time.Second}},
+		Partitions: 3, Workers: 5})
 	block := make(chan struct{})
-	stop := b.drain(Options{}, map[string]Handler{"api": func(context.Context, Job) error { <-block; return nil }})
+	stop := b.drain(Options{},
+		map[string]Handler{"api": func(context.Context, Job) error { <-block; return nil }})
 	stopOther := b.drain(Options{OwnAll: true}, nil)
 	b.publish("api", "a", 0, 2)
 
@@ -35,30 +39,37 @@ func TestDrainersTellWhatTheyOwnAndHowBusyTheyAre(t *testing.T) {
 		var owned, busy, free []int
 		for _, d := range told {
 			p, known := d.Policies["api"]
-			if !known || !d.Alive || d.Leaving || d.Host == "" || d.PID == 0 || d.Version == "" || d.StartedAt.IsZero() ||
+			if !known || !d.Alive || d.Leaving || d.Host == "" || d.PID == 0 || d.Version == "" ||
+				d.StartedAt.IsZero() ||
 				d.LeaseMS != 1000 || d.AgeMS > 1000 {
 				return false
 			}
-			owned, busy, free = append(owned, p.Owned...), append(busy, p.Busy), append(free, p.Free)
+			owned, busy, free = append(owned, p.Owned...), append(busy, p.Busy), append(free,
+				p.Free)
 		}
 		slices.Sort(owned)
 		slices.Sort(busy)
 		slices.Sort(free)
-		return slices.Equal(owned, []int{0, 1, 2}) && slices.Equal(busy, []int{0, 2}) && slices.Equal(free, []int{0, 3})
+		return slices.Equal(owned, []int{0, 1, 2}) && slices.Equal(busy, []int{0, 2}) &&
+			slices.Equal(free, []int{0, 3})
 	})
 	close(block)
 	stopOther()
-	see("one drainer is left", func() bool { return len(told) == 1 && len(told[0].Policies["api"].Owned) == 3 })
+	see("one drainer is left", func() bool {
+		return len(told) == 1 && len(told[0].Policies["api"].Owned) == 3
+	})
 	stop()
 	see("none is left", func() bool { return len(told) == 0 })
 
-	// What was not seen for longer than it lasts is not alive; what another declared dead is not told.
+	// What was not seen for longer than it lasts is not alive; what another declared dead is not
+	// told.
 	for id, value := range map[string][]byte{
-		"late":   encode(leaseRecord{V: version, Lease: 1, Host: "h", Policies: []string{"api"}}),
-		"dead":   encode(leaseRecord{V: version, Tombstone: true}),
+		"late": core.Encode(core.LeaseRecord{V: core.Version, Lease: 1, Host: "h",
+			Policies: []string{"api"}}),
+		"dead":   core.Encode(core.LeaseRecord{V: core.Version, Tombstone: true}),
 		"newest": []byte(`{"v":99}`),
 	} {
-		if err := b.broker.Drainers().Set(t.Context(), id, value); err != nil {
+		if err := b.broker.Tables().Drainers.Set(t.Context(), id, value, 0); err != nil {
 			t.Fatal(err)
 		}
 	}

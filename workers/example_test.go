@@ -11,12 +11,14 @@ import (
 
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/embedded"
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// Jobs of one key start in the order in which they were accepted, a tenth of a second apart: that is the policy's rate.
+// Jobs of one key start in the order in which they were accepted, a tenth of a second apart: that
+// is the policy's rate.
 func ExampleDrainer_Handle() {
 	ctx, nc, end := mail()
 	defer end()
@@ -43,8 +45,8 @@ func ExampleDrainer_Handle() {
 	// third letter to ada
 }
 
-// A handler that meets a limit of the other side passes it on: the job goes back to the head of its bucket, which
-// pauses, and no attempt counts.
+// A handler that meets a limit of the other side passes it on: the job goes back to the head of its
+// bucket, which pauses, and no attempt counts.
 func ExampleRetryAfter() {
 	ctx, nc, end := mail()
 	defer end()
@@ -105,6 +107,16 @@ func ExampleOptions_lendOnly() {
 
 // mail is a server with a policy of ten jobs a second and key, and a connection to it.
 func mail() (ctx context.Context, nc *nats.Conn, end func()) {
+	return serve(policy.Policy{
+		Name: "mail",
+		Rule: policy.Rule{Algorithm: policy.LeakingBucket,
+			Outflow:  algorithms.Rate{Count: 10, Per: time.Second},
+			Capacity: 100},
+	})
+}
+
+// serve is a server with a policy, and a connection to it.
+func serve(p policy.Policy) (ctx context.Context, nc *nats.Conn, end func()) {
 	server, err := embedded.Start(embedded.Options{})
 	if err != nil {
 		log.Fatal(err)
@@ -116,17 +128,12 @@ func mail() (ctx context.Context, nc *nats.Conn, end func()) {
 	if err != nil {
 		log.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	if err := broker.Setup(ctx); err != nil {
 		log.Fatal(err)
 	}
-	p := policy.Policy{
-		Name:      "mail",
-		Algorithm: policy.LeakingBucket,
-		Outflow:   algorithms.Rate{Count: 10, Per: time.Second},
-		Capacity:  100,
-	}.WithDefaults()
-	if _, err := broker.PutPolicy(ctx, p); err != nil {
+	p = p.WithDefaults()
+	if _, err := store.New(broker, nil).Put(ctx, p); err != nil {
 		log.Fatal(err)
 	}
 	if err := broker.Apply(ctx, p); err != nil {
@@ -142,7 +149,8 @@ func mail() (ctx context.Context, nc *nats.Conn, end func()) {
 // publish stores letters, as any NATS client can.
 func publish(nc *nats.Conn, key string, letters ...string) {
 	for _, letter := range letters {
-		if _, err := nc.Request("penstock.jobs.mail."+key, []byte(letter), 10*time.Second); err != nil {
+		if _, err := nc.Request("penstock.jobs.mail."+key, []byte(letter), 10*time.Second); err !=
+			nil {
 			log.Fatal(err)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"strings"
@@ -16,21 +17,29 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/penstock-mq/penstock/internal/waittest"
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/policy/store"
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/core"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// actAsFreezer makes this test's binary the process that is frozen; its value is the URL of the server and the lease.
+// actAsFreezer makes this test's binary the process that is frozen; its value is the URL of the
+// server and the lease.
 const actAsFreezer = "PENSTOCK_TEST_FREEZER"
 
-// TestAProcessFrozenBeforeTheLastCheckStartsNothing freezes a real process (SIGSTOP) that has decided to start a job and
-// whose worker has not made the last check yet.
+// TestAProcessFrozenBeforeTheLastCheckStartsNothing freezes a real process (SIGSTOP) that has
+// decided to start a job and whose worker has not made the last check yet.
 func TestAProcessFrozenBeforeTheLastCheckStartsNothing(t *testing.T) {
 	if how := os.Getenv(actAsFreezer); how != "" {
 		freezer(t, how)
 		return
 	}
 	unpaced := policy.Policy{
-		Name: "api", Algorithm: policy.SlidingLog, Limit: 5, Window: policy.Duration(time.Second),
+		Name: "api",
+		Rule: policy.Rule{Algorithm: policy.SlidingLog, Limit: 5,
+			Window: policy.Duration(time.Second)},
 		Queue: &policy.Queue{Capacity: 100}, Partitions: 1,
 	}
 	paced := leaky("api", "1000/s")
@@ -41,29 +50,32 @@ func TestAProcessFrozenBeforeTheLastCheckStartsNothing(t *testing.T) {
 		lease   time.Duration
 		taken   bool // over by another, while it is frozen
 	}{
-		"for longer than its lease":               {unpaced, "penstock.admitted.api.a", time.Second, true},
+		"for longer than its lease": {unpaced, "penstock.admitted.api.a", time.Second,
+			true},
 		"for longer than a job may be on its way": {paced, "penstock.jobs.api.a", deadline, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newRestartableBench(t, c.policy)
-			if _, err := b.broker.SetPaused(t.Context(), "api", true); err != nil {
-				t.Fatal(err)
-			}
+			b.answered(func() error {
+				_, err := store.New(b.broker, nil).SetPaused(t.Context(), "api", true)
+				return err
+			})
 			if _, err := b.nc.Request(c.subject, []byte("job"), deadline); err != nil {
 				t.Fatal(err)
 			}
 			child := b.freezer(c.lease)
 			child.expect("decided")
 			child.signal(syscall.SIGSTOP)
-			if _, err := b.broker.SetPaused(t.Context(), "api", false); err != nil {
-				t.Fatal(err)
-			}
+			b.answered(func() error {
+				_, err := store.New(b.broker, nil).SetPaused(t.Context(), "api", false)
+				return err
+			})
 			var ran seen
 			if c.taken {
 				b.drain(Options{}, map[string]Handler{"api": ran.handle})
 				b.empty("api")
 			}
-			wait(t.Context(), 100*handoff)
+			wait(t.Context(), 100*pace.Undecided)
 			child.signal(syscall.SIGCONT)
 			child.say("go on")
 			child.expect("passed: false")
@@ -72,8 +84,8 @@ func TestAProcessFrozenBeforeTheLastCheckStartsNothing(t *testing.T) {
 	}
 }
 
-// freezer drains as long as it has an input. It tells when it has decided to start a job, waits for a line before it goes on, and
-// tells whether the job passed its last check.
+// freezer drains as long as it has an input. It tells when it has decided to start a job, waits for
+// a line before it goes on, and tells whether the job passed its last check.
 func freezer(t *testing.T, how string) {
 	url, lease, _ := strings.Cut(how, " ")
 	duration, err := time.ParseDuration(lease)
@@ -89,36 +101,51 @@ func freezer(t *testing.T, how string) {
 		t.Fatal(err)
 	}
 	d.Handle("api", func(context.Context, Job) error { return nil })
-	input := bufio.NewReader(os.Stdin)
-	var decide func(now instant)
-	decide = func(now instant) {
-		v := d.core.valves["api"]
-		if v == nil || v.parts[0] == nil || len(v.parts[0].jobs) == 0 {
-			go d.post(decide)
+	var goOn func(now pace.Instant)
+	goOn = func(now pace.Instant) {
+		if !d.core.Open(now) { // its lease may be over on a busy machine, and renewed soon
+			go d.post(goOn)
 			return
 		}
-		v.setPolicy(v.policy, false, now)
-		d.core.decide(now)
-		for _, r := range d.core.out.starts {
-			go func() {
-				r.turn.decided.Wait()
-				fmt.Println("passed:", r.turn.passed)
-			}()
-		}
-		fmt.Println("decided")
-		if _, err := input.ReadString('\n'); err != nil {
-			panic(err)
-		}
-		go func() {
-			_, err := io.Copy(io.Discard, input)
-			panic(fmt.Sprint("the test is gone: ", err))
-		}()
-		d.perform(t.Context()) // what the loop does next, before it hears of anything else
+		resumed := maps.Clone(d.set)
+		entry := resumed["api"]
+		entry.Paused = false
+		resumed["api"] = entry
+		d.setPolicies(resumed, now)
+		d.core.Decide(now)
+		// what the loop does next, before it hears of anything else
+		d.core.Perform(freezing{d.performer, bufio.NewReader(os.Stdin)})
 	}
-	go d.post(decide)
-	if err := d.Run(t.Context()); err != nil {
+	end := make(chan error)
+	go func() { end <- d.Run(t.Context()) }()
+	waittest.Until(t, "the job has come", func() bool {
+		a, err := d.broker.AskValve(t.Context(), "api", 0,
+			job.Question{Op: job.OpBucket, Key: "a"})
+		return err == nil && a.Bucket != nil && a.Bucket.Waiting == 1
+	})
+	d.post(goOn)
+	if err := <-end; err != nil {
 		t.Error(err)
 	}
+}
+
+// freezing is a performer that waits for a line before each start.
+type freezing struct {
+	performer
+	input *bufio.Reader
+}
+
+func (f freezing) Start(r core.Run) {
+	fmt.Println("decided")
+	if _, err := f.input.ReadString('\n'); err != nil {
+		panic(err)
+	}
+	go func() {
+		_, err := io.Copy(io.Discard, f.input)
+		panic(fmt.Sprint("the test is gone: ", err))
+	}()
+	go func() { fmt.Println("passed:", r.Passed()) }()
+	f.performer.Start(r)
 }
 
 // child is a process that a test has started.

@@ -2,157 +2,25 @@ package workers
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/policy/store"
 )
 
-// timedOut is a valve that has given up waiting for job 1, which runs in another process; the bucket's rate keeps it
-// waiting for half a minute more.
-func timedOut(t *testing.T) *valveBench {
-	t.Helper()
-	p := leaky("api", "1/m")
-	p.Timeout = policy.Duration(30 * second)
-	b := unownedValve(t, p).inheritFrom(inheritance{owner: "old", handover: handover{
-		Running: []runRecord{{1, "old"}}, Rate: "1/m", Clocks: []clockRecord{{Key: "a", Due: 60_000_000, Tat: 60_000_000}},
-	}})
-	j := b.deliver(1, "a")
-	b.until(31*second, b.done)
-	if j.stage != stageWaiting {
-		t.Fatalf("stage %d, want it to wait", j.stage)
-	}
-	return b
-}
-
-// NATS may be away for longer than a job's time-out. Who ran it reports all the same, and what it says is true.
-func TestAnOutcomeThatComesAfterTheTimeoutIsHeard(t *testing.T) {
-	for name, c := range map[string]struct {
-		said   outcome
-		starts int // within ten minutes
-		acked  int
-		buried string
-	}{
-		"done":                 {said: outcome{Kind: outcomeDone}, acked: 1},
-		"permanent":            {said: outcome{Kind: outcomePermanent, Reason: ReasonPermanent, Attempts: 1}, buried: "[permanent]"},
-		"failed, for the last": {said: outcome{Kind: outcomeFailed, Attempts: 100}, buried: "[attempts]"},
-		"of another process":   {said: outcome{Kind: outcomeDone, Holder: "another"}, starts: 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			b := timedOut(t)
-			if c.said.Seq = 1; c.said.Holder == "" {
-				c.said.Holder = "old"
-			}
-			b.v.reported(b.p, c.said, b.now)
-			acked, buried := len(b.out.acks), b.reasons()
-			if buried == "[]" {
-				buried = ""
-			}
-			starts := len(b.until(10*time.Minute, func(run) {}))
-			if starts != c.starts || acked != c.acked || buried != c.buried {
-				t.Errorf("%d starts, %d acknowledged, buried for %q; want %d, %d, %q", starts, acked, buried, c.starts, c.acked, c.buried)
-			}
-			if n := b.p.buckets["a"].running; n != c.starts {
-				t.Errorf("%d hold concurrency", n)
-			}
-		})
-	}
-}
-
-// A run that was given up and says that it goes on is running again, and nobody starts it beside that.
-func TestProgressAfterTheTimeoutKeepsTheJobFromStarting(t *testing.T) {
-	b := timedOut(t)
-	goesOn := outcome{Seq: 1, Kind: outcomeProgress, Holder: "old"}
-	for end := 31 * second; end < 5*time.Minute; end += 20 * second {
-		if b.v.reported(b.p, goesOn, b.now); len(b.until(end, b.done)) > 0 {
-			t.Fatalf("it started at %v while it runs elsewhere", b.now.since(origin))
-		}
-	}
-	b.v.reported(b.p, outcome{Seq: 1, Kind: outcomeDone, Holder: "old"}, b.now)
-	if b.v.confirmed(b.p, 1, b.now); len(b.p.jobs) > 0 {
-		t.Error("it is still held")
-	}
-}
-
-// Once the job has started anew, the word on the first run is none on the second.
-func TestAnOutcomeThatComesAfterTheNextStartIsNotHeard(t *testing.T) {
-	b := timedOut(t)
-	b.at(61 * second)
-	again := b.start()[0]
-	b.v.reported(b.p, outcome{Seq: 1, Kind: outcomeFailed, Holder: "old", Attempts: 1}, b.now)
-	if again.stage != stageRunning {
-		t.Errorf("stage %d, want it to run", again.stage)
-	}
-}
-
-// A drainer that leaves without an heir lets its jobs finish, for minutes. If it crashes meanwhile, the next one must know
-// what ran, and what the targets asked for.
-func TestAPartitionThatStartsNoMoreIsStillCheckpointed(t *testing.T) {
-	p := leaky("api", "10/s")
-	p.Partitions = 1
-	c := coreBench(t, p)
-	now := c.run(origin, 2*time.Second, nil)
-	part := c.shares["api.0"].part
-	c.arrived(part, part.epoch, []queue.Arrived{
-		{Seq: 1, Key: "a", Cost: 1, Stored: originWall}, {Seq: 2, Key: "b", Cost: 1, Stored: originWall},
-	}, now)
-	c.decide(now) // and its checkpoint is still to come
-	runs := c.out.starts
-	if len(runs) != 2 {
-		t.Fatalf("%d started", len(runs))
-	}
-	for i := range runs {
-		runs[i].decide(whenever, nil)
-	}
-	c.leave(now)
-	var noted checkpoint
-	each := func(_ instant, written []put) {
-		for _, w := range written {
-			if w.why == whyCheckpoint {
-				if err := decode(w.bytes(), &noted); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-	}
-	now = c.run(now, 2*time.Second, each)
-	if len(noted.Running) != 2 {
-		t.Fatalf("two run; a checkpoint has %v", noted.Running)
-	}
-	c.finished(runs[0], outcome{Seq: 1, Kind: outcomeThrottled, RetryAfter: 10 * time.Minute}, now)
-	c.run(now, 2*time.Second, each)
-	if len(noted.Running) != 1 || len(noted.Clocks) != 1 || noted.Clocks[0].Cool == 0 {
-		t.Errorf("one runs, and one cools down; a checkpoint has %v and %v", noted.Running, noted.Clocks)
-	}
-}
-
-// A process that was frozen for longer than its lease answers first, before it knows that the partition has another owner.
-func TestAThawedProcessHearsNoOutcomes(t *testing.T) {
-	p := leaky("api", "10/s")
-	p.Partitions = 1
-	c := coreBench(t, p)
-	left := ownerRecord{V: version, Owner: "before", Released: true, handover: handover{Running: []runRecord{{3, "holder"}}}}
-	c.watched(tablePartitions, "api.0", record{exists: true, value: encode(left), revision: 8, stored: originWall}, origin)
-	_, now := takeOver(c, opened{last: 100})
-	done := outcome{Seq: 3, Kind: outcomeDone, Holder: "holder"}
-	if c.reported("api", 0, done, now.add(2*simulatedLease)) {
-		t.Error("it said that it heard, twice a lease after its last renewal")
-	}
-	if !c.reported("api", 0, done, now) {
-		t.Error("it does not hear while its lease lasts")
-	}
-}
-
-// A job may outlast its policy: then nobody wants to hear what became of it, and the process that ran it can end.
+// A job may outlast its policy: then nobody wants to hear what became of it, and the process that
+// ran it can end.
 func TestOutcomesOfADeletedPolicyAreNotToldForEver(t *testing.T) {
-	p := policy.Policy{Name: "api", Algorithm: policy.LeakingBucket, Capacity: 100, Partitions: 1,
-		Outflow: algorithms.Rate{Count: 1000, Per: time.Second}}
+	p := policy.Policy{Name: "api",
+		Rule: policy.Rule{Algorithm: policy.LeakingBucket, Capacity: 100,
+			Outflow: algorithms.Rate{Count: 1000, Per: time.Second}},
+		Partitions: 1}
 	b := newBench(t, p)
 	started, finish := make(chan struct{}), make(chan struct{})
-	stop := b.drain(Options{Lease: 10 * time.Second, Grace: 4 * deadline}, map[string]Handler{"api": func(context.Context, Job) error {
+	stop := b.drain(Options{Lease: 10 * time.Second,
+		Grace: 4 * deadline}, map[string]Handler{"api": func(context.Context, Job) error {
 		close(started)
 		<-finish
 		return nil
@@ -168,9 +36,9 @@ func TestOutcomesOfADeletedPolicyAreNotToldForEver(t *testing.T) {
 		now := b.owner("api.0")
 		return !now.Released && now.Owner != former.Owner
 	})
-	if err := b.broker.DeletePolicy(t.Context(), "api", true, nil); err != nil {
-		t.Fatal(err)
-	}
+	b.answered(func() error {
+		return store.New(b.broker, nil).Delete(t.Context(), "api", true, nil)
+	})
 	js, err := b.nc.JetStream()
 	if err != nil {
 		t.Fatal(err)
@@ -178,26 +46,7 @@ func TestOutcomesOfADeletedPolicyAreNotToldForEver(t *testing.T) {
 	if err := js.DeleteStream("PENSTOCK_api"); err != nil {
 		t.Fatal(err)
 	}
-	b.until("the policy is gone", func() bool {
-		gone, err := b.broker.ForgetPolicy(t.Context(), "api")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return gone
-	})
+	b.forget("api")
 	close(finish)
 	<-stopped
-}
-
-// owner reads who owns a partition; a record that is not there names nobody.
-func (b *bench) owner(key string) (r ownerRecord) {
-	b.t.Helper()
-	if found, err := b.broker.Partitions().Read(b.t.Context(), key); err == nil {
-		if err := decode(found.Value, &r); err != nil {
-			b.t.Fatal(err)
-		}
-	} else if !errors.Is(err, queue.ErrNotFound) {
-		b.t.Fatal(err)
-	}
-	return r
 }

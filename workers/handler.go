@@ -8,29 +8,31 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
 // Job is one attempt of a job, as its handler sees it.
 type Job struct {
 	// ID is "<policy>:<stream sequence>", as in the answer to its submission.
 	ID string
-	// Idempotency is the submitter's Idempotency-Key or else "<policy>-<stream created, Unix s>-<sequence>". It is the
-	// same for every attempt, and for those of a replay of its dead letter, and unique among all other jobs of a policy, also
-	// when its stream was made anew.
+	// Idempotency is the submitter's Idempotency-Key or else "<policy>-<stream created, Unix
+	// s>-<sequence>". It is the same for every attempt, and for those of a replay of its dead
+	// letter, and unique among all other jobs of a policy, also when its stream was made anew.
 	Idempotency string
 	Policy      string
-	Key         queue.Key
+	Key         job.Key
 	Body        []byte
 	Header      nats.Header // as it was published; may be nil
 	Attempt     int         // 1 is the first; only attempts that failed count
 	Accepted    time.Time   // when JetStream stored the job
-	Started     time.Time   // when the last check before this call passed: the start that the rate limits
+	// when the last check before this call passed: the start that the rate limits
+	Started time.Time
 }
 
-// Handler runs one attempt of a job. It must return soon after its context ends, which happens after the policy's timeout
-// and when the drainer stops. nil means done; see [Permanent], [RetryAfter] and [Unavailable] for the errors that mean
-// more than "try again". A panic is an error. A job may run twice after a crash, so a handler should be idempotent.
+// Handler runs one attempt of a job. It must return soon after its context ends, which happens
+// after the policy's timeout and when the drainer stops. nil means done; see [Permanent],
+// [RetryAfter] and [Unavailable] for the errors that mean more than "try again". A panic is an
+// error. A job may run twice after a crash, so a handler should be idempotent.
 type Handler func(ctx context.Context, job Job) error
 
 // call runs a handler and turns its panic into an error.

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
 )
 
@@ -56,8 +57,8 @@ func targetPolicy(name string) policy.Policy {
 	return p
 }
 
-func targetOf(run Handler) func(queue.PolicyEntry) (Handler, error) {
-	return func(entry queue.PolicyEntry) (Handler, error) {
+func targetOf(run Handler) func(policy.Entry) (Handler, error) {
+	return func(entry policy.Entry) (Handler, error) {
 		if entry.Policy.Target == nil {
 			return nil, nil
 		}
@@ -68,19 +69,24 @@ func targetOf(run Handler) func(queue.PolicyEntry) (Handler, error) {
 func TestAHandlerForAPolicyThatDoesNotExistOrHasNoQueueSaysSo(t *testing.T) {
 	for _, lendOnly := range []bool{false, true} {
 		b := newBench(t)
-		if _, err := b.broker.PutPolicy(t.Context(), policy.Policy{Name: "door", Algorithm: policy.FixedWindow, Limit: 1,
-			Window: policy.Duration(time.Minute)}); err != nil {
+		if _, err := store.New(b.broker, nil).Put(t.Context(), policy.Policy{Name: "door",
+			Rule: policy.Rule{Algorithm: policy.FixedWindow, Limit: 1,
+				Window: policy.Duration(time.Minute)}}); err != nil {
 			t.Fatal(err)
 		}
 		log := &logged{t: t}
 		var ran seen
-		stop := b.drain(Options{LendOnly: lendOnly, Logger: log.logger()}, map[string]Handler{"api": ran.handle, "door": ran.handle})
+		stop := b.drain(Options{LendOnly: lendOnly, Logger: log.logger()},
+			map[string]Handler{"api": ran.handle, "door": ran.handle})
 		b.until("both are told", func() bool {
-			return log.lines("level=WARN", "no policy of its name", "policy=api") == 1 && log.lines("level=WARN", "no queue", "policy=door") == 1
+			return log.lines("level=WARN", "no policy of its name", "policy=api") == 1 &&
+				log.lines("level=WARN", "no queue", "policy=door") == 1
 		})
 		b.put(leaky("other", "10/s")) // another change says nothing new
 		b.put(leaky("api", "10/s"))
-		b.until("the return is told", func() bool { return log.lines("level=INFO", "has a policy now", "policy=api") == 1 })
+		b.until("the return is told", func() bool {
+			return log.lines("level=INFO", "has a policy now", "policy=api") == 1
+		})
 		if n := log.lines("a handler waits"); n != 2 {
 			t.Errorf("%d lines, want one per condition", n)
 		}
@@ -92,15 +98,20 @@ func TestADrainerThatIsToOwnAPolicyThatDoesNotExistSaysSo(t *testing.T) {
 	b := newBench(t, leaky("api", "10/s"))
 	log := &logged{t: t}
 	b.valve(Options{Policies: []string{"api", "apo"}, Logger: log.logger()})
-	b.until("it is told", func() bool { return log.lines("level=WARN", "there is no policy of a name", "policy=apo") == 1 })
+	b.until("it is told", func() bool {
+		return log.lines("level=WARN", "there is no policy of a name", "policy=apo") == 1
+	})
 	b.put(leaky("apo", "10/s"))
-	b.until("the end is told", func() bool { return log.lines("level=INFO", "there is a policy now", "policy=apo") == 1 })
+	b.until("the end is told", func() bool {
+		return log.lines("level=INFO", "there is a policy now", "policy=apo") == 1
+	})
 	if n := log.lines("policy=api", "is to own"); n != 0 {
 		t.Errorf("%d lines about a policy that is as it should be", n)
 	}
 }
 
-// TestCallsThatFailAreOneLineAndOneWhenTheyNoLongerDo: an outage of JetStream fails each of many calls.
+// TestCallsThatFailAreOneLineAndOneWhenTheyNoLongerDo: an outage of JetStream fails each of many
+// calls.
 func TestCallsThatFailAreOneLineAndOneWhenTheyNoLongerDo(t *testing.T) {
 	b := newBench(t)
 	log := &logged{t: t}
@@ -123,14 +134,18 @@ func TestCallsThatFailAreOneLineAndOneWhenTheyNoLongerDo(t *testing.T) {
 			ended.Add(1)
 		}()
 	}
-	b.until("it is told", func() bool { return log.lines("level=WARN", "still trying", "what=write") == 1 })
+	b.until("it is told", func() bool {
+		return log.lines("level=WARN", "still trying", "what=write") == 1
+	})
 	b.until("all are among them", func() bool {
 		d.struggles.mu.Lock()
 		defer d.struggles.mu.Unlock()
 		return d.struggles.open == 100
 	})
 	answers.Store(true)
-	b.until("the end is told", func() bool { return log.lines("level=INFO", "does again what it is asked") == 1 })
+	b.until("the end is told", func() bool {
+		return log.lines("level=INFO", "does again what it is asked") == 1
+	})
 	b.until("all have ended", func() bool { return ended.Load() == 100 })
 	if n := log.lines("level="); n != 2 {
 		t.Errorf("%d lines, want 2", n)
@@ -141,10 +156,15 @@ func TestAHandlerBesideATargetIsRefusedAndTheTargetRunsAllJobs(t *testing.T) {
 	b := newBench(t, targetPolicy("api"))
 	log := &logged{t: t}
 	var handler, target, lent, offered seen
-	b.drain(Options{Logger: log.logger(), Target: targetOf(target.handle)}, map[string]Handler{"api": handler.handle})
+	b.drain(Options{Logger: log.logger(), Target: targetOf(target.handle)},
+		map[string]Handler{"api": handler.handle})
 	b.drain(Options{Logger: log.logger(), LendOnly: true}, map[string]Handler{"api": lent.handle})
-	b.script("api", func(_ *scripted, _ *nats.Msg) { _ = offered.handle(context.Background(), Job{}) })
-	b.until("both are refused", func() bool { return log.lines("level=ERROR", "a handler is refused", "policy=api") == 2 })
+	b.script("api", func(_ *scripted, _ *nats.Msg) {
+		_ = offered.handle(context.Background(), Job{})
+	})
+	b.until("both are refused", func() bool {
+		return log.lines("level=ERROR", "a handler is refused", "policy=api") == 2
+	})
 	b.publish("api", "a", 0, 300)
 	b.empty("api")
 	if n := len(target.all()); n != 300 {
@@ -173,7 +193,9 @@ func TestDrainersLendEachOtherTheirTargets(t *testing.T) {
 	for i := range 4 {
 		b.publish("api", string(rune('a'+i)), i, 1)
 	}
-	b.until("all four run, two in each", func() bool { return len(first.all()) == 2 && len(second.all()) == 2 })
+	b.until("all four run, two in each", func() bool {
+		return len(first.all()) == 2 && len(second.all()) == 2
+	})
 	close(release)
 	b.empty("api")
 }
@@ -183,9 +205,13 @@ func TestAProcessThatOnlyLendsSaysThatNoDrainerOwnsThePolicy(t *testing.T) {
 	log := &logged{t: t}
 	var ran seen
 	b.drain(Options{LendOnly: true, Logger: log.logger()}, map[string]Handler{"api": ran.handle})
-	b.until("it is told", func() bool { return log.lines("level=WARN", "no drainer owns the policy", "policy=api") == 1 })
+	b.until("it is told", func() bool {
+		return log.lines("level=WARN", "no drainer owns the policy", "policy=api") == 1
+	})
 	b.valve(Options{})
-	b.until("the end is told", func() bool { return log.lines("level=INFO", "a drainer owns the policy now") == 1 })
+	b.until("the end is told", func() bool {
+		return log.lines("level=INFO", "a drainer owns the policy now") == 1
+	})
 	if n := log.lines("no drainer owns"); n != 1 {
 		t.Errorf("%d lines, want 1", n)
 	}
@@ -196,17 +222,22 @@ func TestJobsWithoutAnyWorkerAreTold(t *testing.T) {
 	log := &logged{t: t}
 	var mu sync.Mutex
 	var observed []bool
-	b.valve(Options{Logger: log.logger(), Observer: Observer{Workerless: func(policy string, workerless bool) {
+	b.valve(Options{Logger: log.logger(), Observer: Observer{Workerless: func(policy string,
+		workerless bool) {
 		mu.Lock()
 		defer mu.Unlock()
 		observed = append(observed, workerless)
 	}}})
 	b.publish("api", "a", 0, 3)
-	b.until("it is told", func() bool { return log.lines("level=WARN", "no worker runs the policy's jobs", "policy=api") == 1 })
+	b.until("it is told", func() bool {
+		return log.lines("level=WARN", "no worker runs the policy's jobs", "policy=api") == 1
+	})
 	var ran seen
 	b.lend(Options{}, map[string]Handler{"api": ran.handle})
 	b.empty("api")
-	b.until("the end is told", func() bool { return log.lines("level=INFO", "has workers again") == 1 })
+	b.until("the end is told", func() bool {
+		return log.lines("level=INFO", "has workers again") == 1
+	})
 	mu.Lock()
 	defer mu.Unlock()
 	if len(observed) != 2 || !observed[0] || observed[1] {
@@ -215,7 +246,8 @@ func TestJobsWithoutAnyWorkerAreTold(t *testing.T) {
 }
 
 func TestADrainerWhoseServerHasNoJetStreamSaysSoAtOnce(t *testing.T) {
-	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true})
+	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoLog: true,
+		NoSigs: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,7 +269,8 @@ func TestADrainerWhoseServerHasNoJetStreamSaysSoAtOnce(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- d.Run(ctx) }()
-	for end := time.Now().Add(deadline); log.lines("level=WARN", "JetStream cannot be used", "not enabled") == 0; {
+	for end := time.Now().Add(deadline); log.lines("level=WARN", "JetStream cannot be used",
+		"not enabled") == 0; {
 		if time.Now().After(end) {
 			t.Fatal("nothing is said")
 		}

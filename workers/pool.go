@@ -3,133 +3,147 @@ package workers
 import (
 	"context"
 	"log/slog"
-	"strconv"
-	"strings"
+	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/core"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// result is what a worker reports to the loop.
-type result struct {
-	run     run
-	outcome outcome
+// pool runs the jobs of this drainer's valves in workers of this process, and does what all their
+// runs have in common, wherever they run. Start belongs to the loop; each run has a goroutine,
+// which touches nothing of the loop's: it asks the gate, and reports to the loop.
+type pool struct {
+	*loop
+	gate     *gate
+	broker   *queue.Broker
+	catalog  *catalog
+	backlogs *backlogs
+	observer Observer
+	jobs     context.Context // of all handlers
+	results  chan core.Finished
 }
 
-// gate is what the last check before a start goes by. The loop writes the fence before what it has heard of, which is read
-// here the other way round: a fence that counts is one of a core that knows of every jump.
-func (d *Drainer) gate() (fence, now instant) {
-	heard := d.heard.Load()
-	fence = instant(d.fence.Load())
-	if now = d.now(); d.clock.jumps.Load() != heard {
-		fence = 0
-	}
-	return fence, now
+// Start gives a job to a worker. The core counts what runs: nothing does when Run ends in order.
+func (p *pool) Start(r core.Run) {
+	handle := p.catalog.running[r.Part.Policy]
+	go p.work(r, handle, p.catalog.timeout(r.Part.Policy), p.backlogs.created(r.Part))
 }
 
-// work is one worker: it makes the last check, runs the handler and reports. The valve has counted it among the policy's
-// workers.
-func (d *Drainer) work(r run, handle Handler, timeout time.Duration, created time.Time) {
-	now, passed := r.decide(d.gate, nil)
+// work is one worker: it makes the last check, runs the handler and reports. The valve has counted
+// it among the policy's workers.
+func (p *pool) work(r core.Run, handle Handler, timeout time.Duration, created time.Time) {
+	now, passed := r.Decide(p.gate.check, nil)
 	if !passed {
-		d.report(result{r, outcome{Seq: r.Seq, Kind: outcomeReturned}})
+		p.report(r, core.Outcome{Seq: r.Seq, Kind: core.OutcomeReturned})
 		return
 	}
 	job := newJob(r, created)
-	job.Started = d.clock.date(now)
-	d.tellStart(r, job, now)
-	ctx, cancel := context.WithTimeout(d.jobs, timeout)
+	job.Started = p.clock.date(now)
+	p.tellStart(r, job, now)
+	ctx, cancel := context.WithTimeout(p.jobs, timeout)
 	err := call(ctx, handle, job)
 	cancel()
 	o := outcomeOf(r.Seq, err)
-	if o.Kind == outcomeFailed && d.jobs.Err() != nil {
-		o.Kind = outcomeUncounted // interrupted by this drainer's own end: no attempt
+	if o.Kind == core.OutcomeFailed && p.jobs.Err() != nil {
+		o.Kind = core.OutcomeUncounted // interrupted by this drainer's own end: no attempt
 	}
-	d.tellEnd(job, o, d.now().since(now))
-	d.report(result{r, o})
+	p.tellEnd(job, o, p.now().Since(now))
+	p.report(r, o)
+}
+
+// report hands the loop a run's outcome.
+func (p *pool) report(r core.Run, o core.Outcome) {
+	select {
+	case p.results <- core.Finished{Run: r, Outcome: o}:
+	case <-p.stopped:
+	}
 }
 
 // newJob is the job of a run, but for when it started.
-func newJob(r run, created time.Time) Job {
+func newJob(r core.Run, created time.Time) Job {
 	return Job{
-		ID:          jobID(r.part.policy, r.Seq),
-		Idempotency: idempotency(r.part.policy, r.Arrived, created),
-		Policy:      r.part.policy,
+		ID:          job.ID(r.Part.Policy, r.Seq),
+		Idempotency: r.Arrived.Idempotency(r.Part.Policy, created),
+		Policy:      r.Part.Policy,
 		Key:         r.Key,
 		Body:        r.Body,
 		Header:      r.Header,
-		Attempt:     r.attempt,
+		Attempt:     r.Attempt,
 		Accepted:    r.Stored,
 	}
 }
 
 // tellStart tells observers of a start.
-func (d *Drainer) tellStart(r run, job Job, now instant) {
+func (p *pool) tellStart(r core.Run, job Job, now pace.Instant) {
 	wait := max(0, job.Started.Sub(job.Accepted))
-	d.options.Observer.Started(job.Policy, max(0, now.since(r.due)), wait)
-	if d.log.Enabled(context.Background(), slog.LevelDebug) {
-		d.log.Debug("start", "policy", job.Policy, "job", job.ID, "key", job.Key, "attempt", job.Attempt, "wait", wait, "started", job.Started)
+	p.observer.Started(job.Policy, max(0, now.Since(r.Due)), wait)
+	if p.log.Enabled(context.Background(), slog.LevelDebug) {
+		p.log.Debug("start", "policy", job.Policy, "job", job.ID, "key", job.Key.Raw(), "attempt",
+			job.Attempt, "wait", wait, "started", job.Started)
 	}
-	d.broker.Tell(job.Policy, queue.Event{
-		Type: queue.EventStarted, Job: job.ID, Key: job.Key, Attempt: job.Attempt, WaitMS: wait.Milliseconds(),
+	p.broker.Tell(job.Policy, queue.Event{
+		Type: queue.EventStarted, Job: job.ID, Key: job.Key, Attempt: job.Attempt,
+		WaitMS: wait.Milliseconds(),
 	})
 }
 
 // tellEnd tells observers how an attempt ended.
-func (d *Drainer) tellEnd(job Job, o outcome, took time.Duration) {
-	d.options.Observer.Finished(job.Policy, string(o.Kind))
-	d.logEnd(job, o, took)
+func (p *pool) tellEnd(job Job, o core.Outcome, took time.Duration) {
+	p.observer.Finished(job.Policy, string(o.Kind))
+	logEnd(p.log, job, o, took)
 	event := queue.EventFailed
 	switch o.Kind {
-	case outcomeDone:
+	case core.OutcomeDone:
 		event = queue.EventDone
-		d.options.Observer.Ended(job.Policy, string(o.Kind))
-	case outcomeThrottled:
+		p.observer.Ended(job.Policy, string(o.Kind))
+	case core.OutcomeThrottled:
 		event = queue.EventThrottled
-	case outcomeReturned, outcomeUncounted:
+	case core.OutcomeReturned, core.OutcomeUncounted:
 		return
 	}
-	d.broker.Tell(job.Policy, queue.Event{
-		Type: event, Job: job.ID, Key: job.Key, Attempt: job.Attempt, DurationMS: took.Milliseconds(), Error: o.Error,
+	p.broker.Tell(job.Policy, queue.Event{
+		Type: event, Job: job.ID, Key: job.Key, Attempt: job.Attempt,
+		DurationMS: took.Milliseconds(), Error: o.Error,
 	})
 }
 
 // logEnd writes the line of an attempt's end, which is that of its start with the outcome.
-func (d *Drainer) logEnd(job Job, o outcome, took time.Duration) {
-	if !d.log.Enabled(context.Background(), slog.LevelDebug) {
+func logEnd(log *slog.Logger, job Job, o core.Outcome, took time.Duration) {
+	if !log.Enabled(context.Background(), slog.LevelDebug) {
 		return
 	}
-	args := []any{"policy", job.Policy, "job", job.ID, "key", job.Key, "attempt", job.Attempt, "outcome", o.Kind, "took", took}
+	args := []any{"policy", job.Policy, "job", job.ID, "key", job.Key.Raw(), "attempt", job.Attempt,
+		"outcome", o.Kind, "took", took}
 	if o.Error != "" {
 		args = append(args, "error", o.Error)
 	}
-	d.log.Debug("end", args...)
+	log.Debug("end", args...)
 }
 
-func (d *Drainer) report(r result) {
-	select {
-	case d.results <- r:
-	case <-d.stopped:
-	}
+// gate is what the last check before a start goes by. The loop opens it; workers ask it from their
+// own goroutines, at the moment of the start.
+type gate struct {
+	clock *timepiece
+	fence atomic.Int64  // instant before which jobs may start …
+	heard atomic.Uint64 // … as the core says, which has heard of so many jumps of the clock
 }
 
-func jobID(policy string, seq uint64) string { return policy + ":" + strconv.FormatUint(seq, 10) }
-
-// idempotency is the Idempotency-Key that a job's runs carry.
-func idempotency(policy string, a queue.Arrived, created time.Time) string {
-	if own := header(a.Header, "Idempotency-Key"); own != "" {
-		return own
-	}
-	return policy + "-" + strconv.FormatInt(created.Unix(), 10) + "-" + strconv.FormatUint(a.Seq, 10)
+// set writes the fence before what the core has heard of, which check reads the other way round: a
+// fence that counts is one of a core that knows of every jump.
+func (g *gate) set(fence pace.Instant, heard uint64) {
+	g.fence.Store(int64(fence))
+	g.heard.Store(heard)
 }
 
-func header(h nats.Header, name string) string {
-	for key, values := range h {
-		if len(values) > 0 && strings.EqualFold(key, name) {
-			return values[0]
-		}
+// check returns the instant before which jobs may start, and what time it is.
+func (g *gate) check() (fence, now pace.Instant) {
+	heard := g.heard.Load()
+	fence = pace.Instant(g.fence.Load())
+	if now = g.clock.now(); g.clock.jumps.Load() != heard {
+		fence = 0
 	}
-	return ""
+	return fence, now
 }

@@ -3,13 +3,24 @@ package workers
 import (
 	"errors"
 	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock-mq/penstock/workers/internal/core"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// proof is what is told of this drainer's lease. It belongs to the loop.
+// proof is what is told of this drainer's lease. It belongs to the loop, but for health.
 type proof struct {
-	held bool  // as the observer was last told
-	lost bool  // as the log was last told
-	err  error // of the last renewal
+	log     *slog.Logger
+	observe func(held bool)
+	patient time.Duration // how long the first lease may be waited for
+	born    pace.Instant  // when it was first asked for
+	held    bool          // as the observer was last told
+	lost    bool          // as the log was last told
+	err     error         // of the last renewal
+	health  atomic.Pointer[error]
 }
 
 var (
@@ -17,10 +28,10 @@ var (
 	errLeaseLost = errors.New("the lease cannot be renewed, and nothing starts without it")
 )
 
-// Health is nil while this drainer takes part, and otherwise says why it starts nothing: it has no lease yet, or its lease
-// could not be renewed, as when JetStream does not answer or has no room.
+// Health is nil while this drainer takes part, and otherwise says why it starts nothing: it has no
+// lease yet, or its lease could not be renewed, as when JetStream does not answer or has no room.
 func (d *Drainer) Health() error {
-	if err := d.health.Load(); err != nil {
+	if err := d.proof.health.Load(); err != nil {
 		return *err
 	}
 	if d.options.LendOnly {
@@ -29,31 +40,33 @@ func (d *Drainer) Health() error {
 	return errNoLease
 }
 
-// watchLease tells when the lease is lost and when it is held again. An outage of the connection is told by others.
-func (d *Drainer) watchLease(now instant) {
-	held := now < d.core.lease.fence
-	if held != d.proof.held || d.health.Load() == nil {
-		d.options.Observer.Lease(held)
-		d.proof.held = held
+// tell tells when the lease is lost and when it is held again. An outage of the connection is told
+// by others.
+func (p *proof) tell(c *core.Core, now pace.Instant) {
+	held := now < c.Lease.Fence
+	if held != p.held || p.health.Load() == nil {
+		p.observe(held)
+		p.held = held
 	}
 	var health error
 	switch {
 	case held:
-		if d.proof.lost {
-			d.log.Info("the lease is held again", "id", d.core.lease.id)
-			d.proof.lost = false
+		if p.lost {
+			p.log.Info("the lease is held again", "id", c.Lease.Id)
+			p.lost = false
 		}
-	case !d.core.lease.held && now.since(d.born) < d.options.Lease:
+	case !c.Lease.Held && now.Since(p.born) < p.patient:
 		health = errNoLease
 	default:
 		health = errLeaseLost
-		if d.proof.err != nil {
-			health = fmt.Errorf("%w: %w", errLeaseLost, d.proof.err)
+		if p.err != nil {
+			health = fmt.Errorf("%w: %w", errLeaseLost, p.err)
 		}
-		if !d.proof.lost && d.core.connected {
-			d.log.Warn("the lease cannot be renewed: nothing starts until it is", "id", d.core.lease.id, "error", d.proof.err)
-			d.proof.lost = true
+		if !p.lost && c.Connected {
+			p.log.Warn("the lease cannot be renewed: nothing starts until it is", "id", c.Lease.Id,
+				"error", p.err)
+			p.lost = true
 		}
 	}
-	d.health.Store(&health)
+	p.health.Store(&health)
 }

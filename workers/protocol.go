@@ -2,35 +2,35 @@ package workers
 
 import (
 	"fmt"
+	"log/slog"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/core"
 )
 
-// The protocol between a valve and the workers of other processes: see docs/workers-protocol.md. remote.go is the valve's
-// side of it, lend.go the worker's.
-
-// claimWindow is how long a claim counts: for the valve from its offer, for the worker from its claim, each on its own clock.
-const claimWindow = 50 * time.Millisecond
+// The protocol between a valve and the workers of other processes: see docs/workers-protocol.md.
+// remote.go is the valve's side of it, lender.go the worker's.
 
 const (
-	headerV          = "Penstock-V"
+	headerV          = job.HeaderVersion
 	headerOffer      = "Penstock-Offer"
-	headerStatus     = "Penstock-Status"
-	headerJob        = "Penstock-Job"
-	headerPolicy     = "Penstock-Policy"
-	headerKey        = "Penstock-Key"
-	headerAttempt    = "Penstock-Attempt"
+	headerStatus     = job.HeaderStatus
+	headerJob        = job.HeaderJob
+	headerPolicy     = job.HeaderPolicy
+	headerKey        = job.HeaderKey
+	headerAttempt    = job.HeaderAttempt
 	headerTimeout    = "Penstock-Timeout"
 	headerAccepted   = "Penstock-Accepted"
-	headerIdempotent = "Idempotency-Key"
+	headerIdempotent = job.HeaderIdempotencyKey
 	headerError      = "Penstock-Error"
 	headerRetryAfter = "Penstock-Retry-After"
-	// headerUnavailable says of a failed job that the target is down. Valves that do not know it count an attempt.
+	// headerUnavailable says of a failed job that the target is down. Valves that do not know it
+	// count an attempt.
 	headerUnavailable = "Penstock-Unavailable"
 )
 
@@ -58,8 +58,31 @@ const (
 	statusError = "error"
 )
 
-// protocolVersion is what the headers of offers and jobs say. A worker that does not know it is busy.
+// protocolVersion is what the headers of offers and jobs say. A worker that does not know it is
+// busy.
 const protocolVersion = "1"
+
+// wire is the connection as the two sides of the protocol use it.
+type wire struct {
+	nc  *nats.Conn
+	log *slog.Logger
+}
+
+// say sends a message without a body.
+func (w *wire) say(to, status string) {
+	if to == "" {
+		return
+	}
+	if err := w.nc.PublishMsg(message(to, status)); err != nil {
+		w.log.Debug("not told a worker", "status", status, "error", err)
+	}
+}
+
+func (w *wire) unsubscribe(sub *nats.Subscription) {
+	if err := sub.Unsubscribe(); err != nil {
+		w.log.Debug("not unsubscribed", "subject", sub.Subject, "error", err)
+	}
+}
 
 func message(to, status string) *nats.Msg {
 	m := nats.NewMsg(to)
@@ -67,7 +90,7 @@ func message(to, status string) *nats.Msg {
 	return m
 }
 
-func offerMessage(to, policy string, next queue.Key, reply string) *nats.Msg {
+func offerMessage(to, policy string, next job.Key, reply string) *nats.Msg {
 	m := nats.NewMsg(to)
 	m.Reply = reply
 	m.Header[headerV] = []string{protocolVersion}
@@ -76,9 +99,11 @@ func offerMessage(to, policy string, next queue.Key, reply string) *nats.Msg {
 	return m
 }
 
-// protocolHeaders are those that the valve sets on a job. Of the job's own headers only others are sent.
+// protocolHeaders are those that the valve sets on a job. Of the job's own headers only others are
+// sent.
 var protocolHeaders = []string{
-	headerV, headerStatus, headerJob, headerPolicy, headerKey, headerAttempt, headerTimeout, headerAccepted, headerIdempotent,
+	headerV, headerStatus, headerJob, headerPolicy, headerKey, headerAttempt, headerTimeout,
+	headerAccepted, headerIdempotent,
 }
 
 func isProtocolHeader(name string) bool {
@@ -112,40 +137,46 @@ func jobMessage(to, reply string, job Job, timeout time.Duration) *nats.Msg {
 
 // readJob undoes jobMessage.
 func readJob(m *nats.Msg) (Job, time.Duration, error) {
-	job := Job{
-		ID: header(m.Header, headerJob), Idempotency: header(m.Header, headerIdempotent),
-		Policy: header(m.Header, headerPolicy), Key: queue.Key(header(m.Header, headerKey)), Body: m.Data,
+	j := Job{
+		ID:          job.HeaderValue(m.Header, headerJob),
+		Idempotency: job.HeaderValue(m.Header, headerIdempotent),
+		Policy:      job.HeaderValue(m.Header, headerPolicy),
+		Key:         job.Key(job.HeaderValue(m.Header, headerKey)),
+		Body:        m.Data,
 	}
-	if v := header(m.Header, headerV); v != protocolVersion {
-		return job, 0, fmt.Errorf("%s %q: want %s", headerV, v, protocolVersion)
+	if v := job.HeaderValue(m.Header, headerV); v != protocolVersion {
+		return j, 0, fmt.Errorf("%s %q: want %s", headerV, v, protocolVersion)
 	}
 	var err error
-	if job.Attempt, err = strconv.Atoi(header(m.Header, headerAttempt)); err != nil {
-		return job, 0, fmt.Errorf("%s: %w", headerAttempt, err)
+	if j.Attempt, err = strconv.Atoi(job.HeaderValue(m.Header, headerAttempt)); err != nil {
+		return j, 0, fmt.Errorf("%s: %w", headerAttempt, err)
 	}
-	if job.Accepted, err = time.Parse(time.RFC3339Nano, header(m.Header, headerAccepted)); err != nil {
-		return job, 0, fmt.Errorf("%s: %w", headerAccepted, err)
+	if j.Accepted, err = time.Parse(time.RFC3339Nano,
+		job.HeaderValue(m.Header, headerAccepted)); err != nil {
+		return j, 0, fmt.Errorf("%s: %w", headerAccepted, err)
 	}
-	timeout, err := strconv.ParseInt(header(m.Header, headerTimeout), 10, 64)
+	timeout, err := strconv.ParseInt(job.HeaderValue(m.Header, headerTimeout), 10, 64)
 	if err != nil || timeout <= 0 {
-		return job, 0, fmt.Errorf("%s %q: want milliseconds", headerTimeout, header(m.Header, headerTimeout))
+		return j, 0, fmt.Errorf("%s %q: want milliseconds", headerTimeout,
+			job.HeaderValue(m.Header, headerTimeout))
 	}
 	for name, values := range m.Header {
 		if !isProtocolHeader(name) || strings.EqualFold(name, headerIdempotent) {
-			if job.Header == nil {
-				job.Header = nats.Header{}
+			if j.Header == nil {
+				j.Header = nats.Header{}
 			}
-			job.Header[name] = values
+			j.Header[name] = values
 		}
 	}
-	return job, time.Duration(timeout) * time.Millisecond, nil
+	return j, time.Duration(timeout) * time.Millisecond, nil
 }
 
 // outcomeMessage tells the valve how a run ended.
-func outcomeMessage(to string, o outcome) *nats.Msg {
-	status := map[outcomeKind]string{
-		outcomeDone: statusDone, outcomeFailed: statusFail, outcomePermanent: statusPermanent,
-		outcomeThrottled: statusRetryAfter, outcomeUncounted: statusReturned,
+func outcomeMessage(to string, o core.Outcome) *nats.Msg {
+	status := map[core.OutcomeKind]string{
+		core.OutcomeDone: statusDone, core.OutcomeFailed: statusFail,
+		core.OutcomePermanent: statusPermanent,
+		core.OutcomeThrottled: statusRetryAfter, core.OutcomeUncounted: statusReturned,
 	}[o.Kind]
 	m := message(to, status)
 	if o.Error != "" {
@@ -155,42 +186,46 @@ func outcomeMessage(to string, o outcome) *nats.Msg {
 		m.Header[headerUnavailable] = []string{"true"}
 	}
 	if o.RetryAfter > 0 {
-		m.Header[headerRetryAfter] = []string{strconv.FormatInt((o.RetryAfter + time.Millisecond - 1).Milliseconds(), 10)}
+		m.Header[headerRetryAfter] = []string{
+			strconv.FormatInt((o.RetryAfter + time.Millisecond - 1).Milliseconds(), 10)}
 	}
 	return m
 }
 
 // readOutcome undoes outcomeMessage, and is lenient with what other workers send: no text, no time.
-func readOutcome(seq uint64, m *nats.Msg) (outcome, error) {
-	o := outcome{Seq: seq, Error: clip(header(m.Header, headerError), mostError)}
-	switch status := header(m.Header, headerStatus); status {
+func readOutcome(seq uint64, m *nats.Msg) (core.Outcome, error) {
+	o := core.Outcome{Seq: seq, Error: core.Clip(job.HeaderValue(m.Header, headerError), mostError)}
+	switch status := job.HeaderValue(m.Header, headerStatus); status {
 	case statusDone:
-		o.Kind, o.Error = outcomeDone, ""
+		o.Kind, o.Error = core.OutcomeDone, ""
 	case statusFail:
-		o.Kind, o.Unavailable = outcomeFailed, header(m.Header, headerUnavailable) == "true"
+		o.Kind, o.Unavailable = core.OutcomeFailed, job.HeaderValue(m.Header, headerUnavailable) ==
+			"true"
 	case statusPermanent:
-		o.Kind = outcomePermanent
+		o.Kind = core.OutcomePermanent
 	case statusRetryAfter:
-		o.Kind = outcomeThrottled
-		if text := header(m.Header, headerRetryAfter); text != "" {
+		o.Kind = core.OutcomeThrottled
+		if text := job.HeaderValue(m.Header, headerRetryAfter); text != "" {
 			ms, err := strconv.ParseInt(text, 10, 64)
 			if err != nil {
 				return o, fmt.Errorf("%s %q: want milliseconds", headerRetryAfter, text)
 			}
-			o.RetryAfter = time.Duration(min(max(ms, 0), mostRetryAfter.Milliseconds())) * time.Millisecond
+			o.RetryAfter = time.Duration(min(max(ms, 0),
+				mostRetryAfter.Milliseconds())) * time.Millisecond
 		}
 	case statusLate, statusReturned:
-		o.Kind = outcomeUncounted
+		o.Kind = core.OutcomeUncounted
 	default:
 		return o, fmt.Errorf("%s %q is not known", headerStatus, status)
 	}
-	if o.Error == "" && (o.Kind == outcomeFailed || o.Kind == outcomePermanent) {
+	if o.Error == "" && (o.Kind == core.OutcomeFailed || o.Kind == core.OutcomePermanent) {
 		o.Error = "the worker gave no reason"
 	}
 	return o, nil
 }
 
-// mostRetryAfter bounds what a worker can ask for, so that it fits a time.Duration; policies allow less.
+// mostRetryAfter bounds what a worker can ask for, so that it fits a time.Duration; policies allow
+// less.
 const mostRetryAfter = 366 * 24 * time.Hour
 
 // oneLine fits a text into a header.

@@ -6,34 +6,42 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/core"
 )
 
 func TestProtocolRoundTrip(t *testing.T) {
-	job := Job{
+	j := Job{
 		ID: "api:7", Idempotency: "x", Policy: "api", Key: "a.b", Body: []byte("body"), Attempt: 3,
 		Accepted: time.Date(2026, 3, 4, 5, 6, 7, 89, time.UTC),
 		Header: nats.Header{
-			"Own": {"1", "2"}, "penstock-status": {"no"}, "Penstock-Attempt": {"99"}, "Penstock-Deadline": {"1h"},
-			"idempotency-key": {"x"},
+			"Own": {"1", "2"}, "penstock-status": {"no"}, "Penstock-Attempt": {"99"},
+			"Penstock-Deadline": {"1h"},
+			"idempotency-key":   {"x"},
 		},
 	}
-	m := jobMessage("to", "reply", job, 1500*time.Millisecond)
-	if m.Subject != "to" || m.Reply != "reply" || header(m.Header, "Penstock-Status") != "go" {
+	m := jobMessage("to", "reply", j, 1500*time.Millisecond)
+	if m.Subject != "to" || m.Reply != "reply" ||
+		job.HeaderValue(m.Header, "Penstock-Status") != "go" {
 		t.Fatalf("message %v", m)
 	}
 	got, timeout, err := readJob(m)
 	if err != nil || timeout != 1500*time.Millisecond {
 		t.Fatal(timeout, err)
 	}
-	want := job
-	want.Header = nats.Header{"Own": {"1", "2"}, "Penstock-Deadline": {"1h"}, "Idempotency-Key": {"x"}}
+	want := j
+	want.Header = nats.Header{"Own": {"1", "2"}, "Penstock-Deadline": {"1h"},
+		"Idempotency-Key": {"x"}}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("job %v, want %v", got, want)
 	}
-	for _, o := range []outcome{
-		{Seq: 7, Kind: outcomeDone}, {Seq: 7, Kind: outcomeFailed, Error: "no"}, {Seq: 7, Kind: outcomePermanent, Error: "never"},
-		{Seq: 7, Kind: outcomeThrottled, RetryAfter: 1500 * time.Millisecond, Error: "slow"}, {Seq: 7, Kind: outcomeThrottled},
-		{Seq: 7, Kind: outcomeUncounted},
+	for _, o := range []core.Outcome{
+		{Seq: 7, Kind: core.OutcomeDone}, {Seq: 7, Kind: core.OutcomeFailed, Error: "no"},
+		{Seq: 7, Kind: core.OutcomePermanent, Error: "never"},
+		{Seq: 7, Kind: core.OutcomeThrottled, RetryAfter: 1500 * time.Millisecond, Error: "slow"},
+		{Seq: 7, Kind: core.OutcomeThrottled},
+		{Seq: 7, Kind: core.OutcomeUncounted},
 	} {
 		got, err := readOutcome(7, outcomeMessage("to", o))
 		if err != nil || got != o {
@@ -41,7 +49,8 @@ func TestProtocolRoundTrip(t *testing.T) {
 		}
 	}
 	for _, bad := range []nats.Header{
-		{}, {"Penstock-Status": {"maybe"}}, {"Penstock-Status": {"retry-after"}, "Penstock-Retry-After": {"soon"}},
+		{}, {"Penstock-Status": {"maybe"}},
+		{"Penstock-Status": {"retry-after"}, "Penstock-Retry-After": {"soon"}},
 	} {
 		if o, err := readOutcome(7, &nats.Msg{Header: bad}); err == nil {
 			t.Errorf("%v is understood as %+v", bad, o)

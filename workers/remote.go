@@ -2,7 +2,6 @@ package workers
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"strconv"
@@ -12,19 +11,30 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/core"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// remote is the valves' side of work in other processes: offers, and the jobs that run there. All answers come to one
-// inbox; a token at the end of the subject says what they answer.
+// remote is the valves' side of work in other processes: it asks their workers on behalf of the
+// core (Offer), and gives the job to the one that claimed (StartElsewhere). Everything comes back
+// to one inbox; a token at the end of the subject says what is answered. Offers belong to the loop;
+// a run elsewhere has a goroutine of its own, as one in the pool has, and tells the same of itself.
 type remote struct {
-	inbox string // of all answers, with its last dot
-	sub   *nats.Subscription
+	*calls
+	*wire
+	pool       *pool
+	catalog    *catalog
+	core       *core.Core
+	workerless workerless
+	linger     time.Duration // how long runs that are told to stop may take at the drainer's end
+	inbox      string        // of all answers, with its last dot
+	sub        *nats.Subscription
 
 	// Of the loop alone.
 	tokens uint64
 	offers map[string]*offer
-	others map[string]instant // by policy, when a worker of another process last answered
+	others map[string]pace.Instant // by policy, when a worker of another process last answered
 
 	mu       sync.Mutex
 	followed uint64
@@ -35,49 +45,48 @@ type remote struct {
 type offer struct {
 	token   string
 	policy  string
-	turn    nextTurn
-	at      instant
+	turn    core.NextTurn
+	at      pace.Instant
 	tries   int  // that are left
 	foreign bool // some worker of another process was asked
 	timer   *time.Timer
 }
 
 const (
-	// mostTries is how many workers are asked, one after the other, before an offer counts as declined by all.
+	// mostTries is how many workers are asked, one after the other, before an offer counts as
+	// declined by all.
 	mostTries = 4
 	// remembered is how long after its last answer a worker elsewhere counts as being there.
 	remembered = 10 * time.Second
-	// travel is how much longer than the attempt's time-out the valve waits for a message of the worker.
+	// travel is how much longer than the attempt's time-out the valve waits for a message of the
+	// worker.
 	travel = 500 * time.Millisecond
-	// mostUnread is how many messages of one worker may wait to be looked at. Outcomes that find no place are repeated.
+	// mostUnread is how many messages of one worker may wait to be looked at. Outcomes that find no
+	// place are repeated.
 	mostUnread = 8
 )
 
 // listen begins to take answers of workers.
-func (d *Drainer) listen() error {
-	nc := d.broker.Conn()
-	d.remote = &remote{
-		inbox: nc.NewInbox() + ".", offers: map[string]*offer{}, others: map[string]instant{}, runs: map[string]chan *nats.Msg{},
-	}
-	var err error
-	if d.remote.sub, err = nc.Subscribe(d.remote.inbox+"*", d.hear); err != nil {
+func (r *remote) listen() (err error) {
+	r.inbox = r.nc.NewInbox() + "."
+	if r.sub, err = r.nc.Subscribe(r.inbox+"*", r.hear); err != nil {
 		return fmt.Errorf("subscribe for workers' answers: %w", err)
 	}
 	return nil
 }
 
 // hear passes a worker's message on to whoever waits for it.
-func (d *Drainer) hear(m *nats.Msg) {
-	token := strings.TrimPrefix(m.Subject, d.remote.inbox)
+func (r *remote) hear(m *nats.Msg) {
+	token := strings.TrimPrefix(m.Subject, r.inbox)
 	if strings.HasPrefix(token, "o") {
-		d.post(func(now instant) { d.answered(token, m, now) })
+		r.post(func(now pace.Instant) { r.answered(token, m, now) })
 		return
 	}
-	d.remote.mu.Lock()
-	answers := d.remote.runs[token]
-	d.remote.mu.Unlock()
+	r.mu.Lock()
+	answers := r.runs[token]
+	r.mu.Unlock()
 	if answers == nil {
-		d.say(m.Reply, statusGone)
+		r.say(m.Reply, statusGone)
 		return
 	}
 	select {
@@ -86,217 +95,222 @@ func (d *Drainer) hear(m *nats.Msg) {
 	}
 }
 
-// say sends a message without a body.
-func (d *Drainer) say(to, status string) {
-	if to == "" {
-		return
-	}
-	if err := d.broker.Conn().PublishMsg(message(to, status)); err != nil {
-		d.log.Debug("not told a worker", "status", status, "error", err)
-	}
-}
-
-// offer asks for a worker elsewhere.
-func (d *Drainer) offer(policy string, now instant) {
-	d.propose(&offer{policy: policy, tries: mostTries}, now)
+// Offer asks for a worker elsewhere.
+func (r *remote) Offer(policy string) {
+	r.propose(&offer{policy: policy, tries: mostTries}, r.now())
 }
 
 // propose sends an offer to one of the policy's workers, whichever the queue group picks.
-func (d *Drainer) propose(o *offer, now instant) {
-	rm := d.remote
-	rm.tokens++
-	o.token, o.at = "o"+strconv.FormatUint(rm.tokens, 36), now
+func (r *remote) propose(o *offer, now pace.Instant) {
+	r.tokens++
+	o.token, o.at = "o"+strconv.FormatUint(r.tokens, 36), now
 	o.tries--
-	rm.offers[o.token] = o
+	r.offers[o.token] = o
 	token := o.token
-	o.timer = time.AfterFunc(claimWindow, func() {
-		d.post(func(now instant) {
-			if o := rm.offers[token]; o != nil {
-				d.declined(o, offerBusy, now)
+	o.timer = time.AfterFunc(core.ClaimWindow, func() {
+		r.post(func(now pace.Instant) {
+			if o := r.offers[token]; o != nil {
+				r.declined(o, core.OfferBusy, now)
 			}
 		})
 	})
-	o.turn = d.core.next(o.policy)
-	m := offerMessage(d.workSubject(o.policy), o.policy, o.turn.key, rm.inbox+o.token)
-	if err := d.broker.Conn().PublishMsg(m); err != nil {
-		d.declined(o, offerBusy, now)
+	o.turn = r.core.Next(o.policy)
+	m := offerMessage(r.catalog.workSubject(o.policy), o.policy, o.turn.Key, r.inbox+o.token)
+	if err := r.nc.PublishMsg(m); err != nil {
+		r.declined(o, core.OfferBusy, now)
 	}
 }
 
 // answered takes what a worker said to an offer.
-func (d *Drainer) answered(token string, m *nats.Msg, now instant) {
-	status := header(m.Header, headerStatus)
-	o := d.remote.offers[token]
+func (r *remote) answered(token string, m *nats.Msg, now pace.Instant) {
+	status := job.HeaderValue(m.Header, headerStatus)
+	o := r.offers[token]
 	switch {
 	case o == nil:
 		if status == statusClaim { // too late
-			d.say(m.Reply, statusNo)
+			r.say(m.Reply, statusNo)
 		}
 	case noResponders(m):
-		d.declined(o, offerNobody, now)
+		r.declined(o, core.OfferNobody, now)
 	case status != statusClaim:
 		o.foreign = true
-		d.remote.others[o.policy] = now
+		r.others[o.policy] = now
 		if status == statusCrowded {
-			d.core.refused(o.policy, o.turn.key)
+			r.core.Handle(core.Refused{Policy: o.policy, Key: o.turn.Key}, now)
 		}
-		d.again(o, now)
+		r.again(o, now)
 	default:
-		d.remote.others[o.policy] = now
-		d.ended(o)
-		d.noWorker(o.policy, offerClaimed, now)
-		if until := o.at.add(holdFor); now < until {
-			d.core.claimed(o.policy, claimed{worker: m.Reply, turn: o.turn, until: until})
+		r.others[o.policy] = now
+		r.ended(o)
+		r.workerless.offered(o.policy, r.catalog.running[o.policy] != nil, core.OfferClaimed, now)
+		if until := o.at.Add(core.HoldFor); now < until {
+			r.core.Handle(
+				core.Claimed{Policy: o.policy, Worker: m.Reply, Turn: o.turn, Until: until}, now)
 		} else {
-			d.say(m.Reply, statusNo)
+			r.say(m.Reply, statusNo)
 		}
-		d.core.offered(o.policy, offerClaimed, now)
+		r.core.Handle(core.Offered{Policy: o.policy, Result: core.OfferClaimed}, now)
 	}
 }
 
-// ownOffer takes that an offer came back to this very process.
-func (d *Drainer) ownOffer(token string, now instant) {
-	if o := d.remote.offers[token]; o != nil {
-		d.again(o, now)
+// cameBack takes that an offer came back to this very process.
+func (r *remote) cameBack(token string, now pace.Instant) {
+	if o := r.offers[token]; o != nil {
+		r.again(o, now)
 	}
 }
 
 // again offers to another worker.
-func (d *Drainer) again(o *offer, now instant) {
-	last, known := d.remote.others[o.policy]
+func (r *remote) again(o *offer, now pace.Instant) {
+	last, known := r.others[o.policy]
 	switch {
 	case o.tries > 0:
-		d.ended(o)
-		d.propose(o, now)
-	case !o.foreign && (!known || now.since(last) > remembered):
-		d.declined(o, offerNobody, now)
+		r.ended(o)
+		r.propose(o, now)
+	case !o.foreign && (!known || now.Since(last) > remembered):
+		r.declined(o, core.OfferNobody, now)
 	default:
-		d.declined(o, offerBusy, now)
+		r.declined(o, core.OfferBusy, now)
 	}
 }
 
-func (d *Drainer) declined(o *offer, result offerResult, now instant) {
-	d.ended(o)
-	d.noWorker(o.policy, result, now)
-	d.core.offered(o.policy, result, now)
+func (r *remote) declined(o *offer, result core.OfferResult, now pace.Instant) {
+	r.ended(o)
+	r.workerless.offered(o.policy, r.catalog.running[o.policy] != nil, result, now)
+	r.core.Handle(core.Offered{Policy: o.policy, Result: result}, now)
 }
 
-func (d *Drainer) ended(o *offer) {
+func (r *remote) ended(o *offer) {
 	o.timer.Stop()
-	delete(d.remote.offers, o.token)
+	delete(r.offers, o.token)
 }
 
 func noResponders(m *nats.Msg) bool { return len(m.Data) == 0 && m.Header.Get("Status") == "503" }
 
-// workElsewhere is what work is for local workers: it makes the last check, sends the job, and reports what becomes of it.
-func (d *Drainer) workElsewhere(r run, worker string, timeout time.Duration, created time.Time) {
-	token, answers := d.remote.follow()
-	defer d.remote.unfollow(token)
-	job := newJob(r, created)
-	m := jobMessage(worker, d.remote.inbox+token, job, timeout)
+// Refuse tells a worker that claimed that there is no job for it.
+func (r *remote) Refuse(worker string) { r.say(worker, statusNo) }
+
+// StartElsewhere gives a job to the worker that claimed it. The core counts it, as those of the
+// pool.
+func (r *remote) StartElsewhere(run core.Run, worker string) {
+	timeout, created := r.catalog.timeout(run.Part.Policy), r.pool.backlogs.created(run.Part)
+	go r.work(run, worker, timeout, created)
+}
+
+// work is what [pool.work] is for local workers: it makes the last check, sends the job, and
+// reports what becomes of it.
+func (r *remote) work(run core.Run, worker string, timeout time.Duration, created time.Time) {
+	token, answers := r.follow()
+	defer r.unfollow(token)
+	job := newJob(run, created)
+	m := jobMessage(worker, r.inbox+token, job, timeout)
 	var err error
-	now, passed := r.decide(d.gate, func() { err = d.broker.Conn().PublishMsg(m) })
+	now, passed := run.Decide(r.pool.gate.check, func() { err = r.nc.PublishMsg(m) })
 	if !passed {
-		d.say(worker, statusNo)
-		d.report(result{r, outcome{Seq: r.Seq, Kind: outcomeReturned}})
+		r.say(worker, statusNo)
+		r.pool.report(run, core.Outcome{Seq: run.Seq, Kind: core.OutcomeReturned})
 		return
 	}
-	job.Started = d.clock.date(now)
-	d.tellStart(r, job, now)
-	o := outcome{Seq: r.Seq, Kind: outcomeUncounted}
+	job.Started = r.clock.date(now)
+	r.pool.tellStart(run, job, now)
+	o := core.Outcome{Seq: run.Seq, Kind: core.OutcomeUncounted}
 	if err == nil {
-		o = d.await(r, worker, answers, timeout)
+		o = r.await(run, worker, answers, timeout)
 	}
-	d.tellEnd(job, o, d.now().since(now))
-	d.report(result{r, o})
+	r.pool.tellEnd(job, o, r.now().Since(now))
+	r.pool.report(run, o)
 }
 
 // await waits for the outcome of a job that another process runs.
-func (d *Drainer) await(r run, worker string, answers <-chan *nats.Msg, timeout time.Duration) outcome {
+func (r *remote) await(run core.Run, worker string, answers <-chan *nats.Msg,
+	timeout time.Duration) core.Outcome {
 	patience := timeout + travel
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
-	interrupted := d.jobs.Done()
-	overdue := outcome{
-		Seq: r.Seq, Kind: outcomeFailed, Error: fmt.Sprintf("the worker sent neither progress nor an outcome for %v", timeout),
+	interrupted := r.pool.jobs.Done()
+	overdue := core.Outcome{
+		Seq: run.Seq, Kind: core.OutcomeFailed,
+		Error: fmt.Sprintf("the worker sent neither progress nor an outcome for %v", timeout),
 	}
-	var forwarded instant
+	var forwarded pace.Instant
 	for {
 		select {
 		case m := <-answers:
 			switch {
-			case noResponders(m): // the worker left between its claim and the job, which so cannot have begun
-				return outcome{Seq: r.Seq, Kind: outcomeUncounted}
-			case header(m.Header, headerStatus) == statusProgress:
+			case noResponders(m):
+				// the worker left between its claim and the job, which so cannot have begun
+				return core.Outcome{Seq: run.Seq, Kind: core.OutcomeUncounted}
+			case job.HeaderValue(m.Header, headerStatus) == statusProgress:
 				if interrupted == nil {
 					continue
 				}
 				timer.Reset(patience)
-				if now := d.now(); now.since(forwarded) > timeout/4 {
+				if now := r.now(); now.Since(forwarded) > timeout/4 {
 					forwarded = now
-					d.post(func(instant) { d.progressed(r) })
+					r.post(func(pace.Instant) { r.progressed(run) })
 				}
 			default:
-				o, err := readOutcome(r.Seq, m)
+				o, err := readOutcome(run.Seq, m)
 				if err != nil {
-					d.seldom.Log("worker "+r.part.policy, slog.LevelWarn, "a worker's message was not understood",
-						"policy", r.part.policy, "job", jobID(r.part.policy, r.Seq), "error", err)
-					d.say(m.Reply, statusError)
+					r.seldom.Log("worker "+run.Part.Policy, slog.LevelWarn,
+						"a worker's message was not understood",
+						"policy", run.Part.Policy, "job", job.ID(run.Part.Policy, run.Seq),
+						"error", err)
+					r.say(m.Reply, statusError)
 					continue
 				}
-				d.say(m.Reply, statusOK)
+				r.say(m.Reply, statusOK)
 				return o
 			}
 		case <-timer.C:
 			if interrupted != nil {
-				d.say(worker, statusStop) // nobody waits for it any more
+				r.say(worker, statusStop) // nobody waits for it any more
 			}
 			return overdue
 		case <-interrupted: // this drainer's own end: no attempt
 			interrupted = nil
-			overdue = outcome{Seq: r.Seq, Kind: outcomeUncounted}
-			d.say(worker, statusStop)
-			timer.Reset(d.options.Lease / 2)
-		case <-d.stopped:
+			overdue = core.Outcome{Seq: run.Seq, Kind: core.OutcomeUncounted}
+			r.say(worker, statusStop)
+			timer.Reset(r.linger)
+		case <-r.stopped:
 			return overdue
 		}
 	}
 }
 
-// progressed tells the new owner of a partition that a job which this drainer still watches over goes on.
-func (d *Drainer) progressed(r run) {
-	if r.part.state != partitionSurrendered || r.stage == stageGone {
+// progressed tells the new owner of a partition that a job which this drainer still watches over
+// goes on.
+func (r *remote) progressed(run core.Run) {
+	report, handedOver := run.Progress()
+	if !handedOver {
 		return
 	}
-	data, err := json.Marshal(outcome{Seq: r.Seq, Kind: outcomeProgress, Stream: r.part.stream()})
-	if err != nil {
-		panic(fmt.Sprintf("workers: encode outcome: %v", err)) // strings and numbers only: cannot fail
-	}
-	d.call(d.jobs, purpose{r.part.policy, "pass progress on"}, func() error {
-		ctx, cancel := context.WithTimeout(d.jobs, d.patience())
+	question := encodeOutcome(report.Outcome)
+	r.call(r.pool.jobs, purpose{run.Part.Policy, "pass progress on"}, func() error {
+		ctx, cancel := context.WithTimeout(r.pool.jobs, r.patience)
 		defer cancel()
-		question := queue.ValveQuestion{Op: queue.OpOutcome, Outcome: data}
-		_, err := d.broker.AskValve(ctx, r.part.policy, r.part.number, question)
+		_, err := r.pool.broker.AskValve(ctx, run.Part.Policy, run.Part.Number, question)
 		if err != nil {
-			d.log.Debug("progress not passed on", "job", jobID(r.part.policy, r.Seq), "error", err)
+			r.log.Debug("progress not passed on", "job", job.ID(run.Part.Policy, run.Seq),
+				"error", err)
 		}
 		return err
 	})
 }
 
 // follow makes a token under which a worker reports on a job.
-func (rm *remote) follow() (token string, answers chan *nats.Msg) {
+func (r *remote) follow() (token string, answers chan *nats.Msg) {
 	answers = make(chan *nats.Msg, mostUnread)
-	rm.mu.Lock()
-	defer rm.mu.Unlock()
-	rm.followed++
-	token = "r" + strconv.FormatUint(rm.followed, 36)
-	rm.runs[token] = answers
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.followed++
+	token = "r" + strconv.FormatUint(r.followed, 36)
+	r.runs[token] = answers
 	return token, answers
 }
 
-func (rm *remote) unfollow(token string) {
-	rm.mu.Lock()
-	defer rm.mu.Unlock()
-	delete(rm.runs, token)
+func (r *remote) unfollow(token string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.runs, token)
 }

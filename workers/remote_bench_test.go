@@ -53,7 +53,9 @@ func (b *bench) script(name string, offered func(s *scripted, offer *nats.Msg)) 
 	b.t.Helper()
 	s := &scripted{b: b, nc: b.connect()}
 	var err error
-	if s.sub, err = s.nc.QueueSubscribe("penstock.work."+name, "workers", func(m *nats.Msg) { offered(s, m) }); err != nil {
+	if s.sub, err = s.nc.QueueSubscribe("penstock.work."+name, "workers", func(m *nats.Msg) {
+		offered(s, m)
+	}); err != nil {
 		b.t.Fatal(err)
 	}
 	if err := s.nc.Flush(); err != nil {
@@ -73,7 +75,8 @@ func (s *scripted) claim(offer *nats.Msg) *nats.Msg {
 	return answer
 }
 
-// outcome tells the valve about a job, again when there is no answer, as workers do, and returns what it says.
+// outcome tells the valve about a job, again when there is no answer, as workers do, and returns
+// what it says.
 func (s *scripted) outcome(job *nats.Msg, status string) string {
 	m := nats.NewMsg(job.Reply)
 	m.Header.Set("Penstock-Status", status)

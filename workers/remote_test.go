@@ -2,7 +2,6 @@ package workers
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -13,8 +12,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/pace/pacetest"
 )
 
 func TestRemoteLocalWorkersGoFirst(t *testing.T) {
@@ -35,7 +34,9 @@ func TestRemoteLocalWorkersGoFirst(t *testing.T) {
 	for i := range 4 {
 		b.publish("api", fmt.Sprint("k", i), i, 1)
 	}
-	b.until("all local workers are busy", func() bool { return len(here.all())+len(there.all()) == 4 })
+	b.until("all local workers are busy", func() bool {
+		return len(here.all())+len(there.all()) == 4
+	})
 	if n := len(there.all()); n > 0 {
 		t.Errorf("%d jobs ran elsewhere while there were local workers", n)
 	}
@@ -80,8 +81,8 @@ func TestRemoteNobodyBurnsNothing(t *testing.T) {
 	var began starts
 	b.valve(Options{Logger: slog.New(&began)})
 	b.until("the valve has looked for workers", func() bool {
-		a, err := b.broker.AskValve(t.Context(), "api", queue.Partition("penstock.jobs.api.a", 2),
-			queue.ValveQuestion{Op: queue.OpBucket, Key: "a"})
+		a, err := b.broker.AskValve(t.Context(), "api", job.Partition("penstock.jobs.api.a", 2),
+			job.Question{Op: job.OpBucket, Key: "a"})
 		return err == nil && a.Bucket != nil && a.Bucket.Waiting == 10 && a.Bucket.HeadAgeMS > 1000
 	})
 	if n := len(began.all()); n > 0 {
@@ -98,267 +99,8 @@ func TestRemoteNobodyBurnsNothing(t *testing.T) {
 			t.Errorf("job %s: attempt %d", job.ID, job.Attempt)
 		}
 	}
-	if why := exceeds(began.all(), 20, 1); why != "" {
+	if why := pacetest.Exceeds(began.all(), 20, 1); why != "" {
 		t.Error(why)
-	}
-}
-
-// TestRemoteLate has workers that are late in both ways: with their claim, and with their start.
-func TestRemoteLateCountsNoAttempt(t *testing.T) {
-	p := leaky("api", "50/s")
-	p.Retry.MaxAttempts = 1
-	b := newBench(t, p)
-	b.publish("api", "a", 0, 1)
-	answers := make(chan string, 100)
-	refused, told := false, false
-	worker := b.script("api", func(s *scripted, offer *nats.Msg) {
-		switch {
-		case !refused:
-			refused = true
-			wait(t.Context(), 2*claimWindow)
-			if answer := s.claim(offer); answer != nil {
-				answers <- answer.Header.Get("Penstock-Status")
-			}
-		case !told: // on a busy machine it may be late with its claim here too
-			if job := s.claim(offer); job != nil && job.Header.Get("Penstock-Status") == "go" {
-				told = true
-				answers <- "go"
-				answers <- s.outcome(job, "late")
-			}
-		}
-	})
-	b.valve(Options{})
-	for _, want := range []string{"no", "go", "ok"} {
-		select {
-		case got := <-answers:
-			if got != want {
-				t.Errorf("the valve says %q, want %q", got, want)
-			}
-		case <-time.After(deadline):
-			t.Fatalf("waited in vain for %q", want)
-		}
-	}
-	worker.stop()
-	var ran seen
-	b.lend(Options{}, map[string]Handler{"api": ran.handle})
-	b.empty("api")
-	if jobs := ran.all(); len(jobs) != 1 || jobs[0].Attempt != 1 {
-		t.Errorf("ran %v", jobs)
-	}
-}
-
-func TestRemoteWorkerDiesWhileItRuns(t *testing.T) {
-	p := leaky("api", "50/s")
-	p.Timeout = policy.Duration(time.Second)
-	p.Retry.Backoff = policy.Duration(time.Millisecond)
-	b := newBench(t, p)
-	b.publish("api", "a", 0, 1)
-	got := make(chan struct{})
-	b.script("api", func(s *scripted, offer *nats.Msg) {
-		if job := s.claim(offer); job != nil && job.Header.Get("Penstock-Status") == "go" {
-			s.nc.Close()
-			close(got)
-		}
-	})
-	b.valve(Options{})
-	b.receive("the worker has the job", got)
-	var ran seen
-	b.lend(Options{}, map[string]Handler{"api": ran.handle})
-	b.empty("api")
-	if jobs := ran.all(); len(jobs) != 1 || jobs[0].Attempt != 2 {
-		t.Errorf("ran %v, want one second attempt", jobs)
-	}
-}
-
-// TestRemoteWorkerLeavesBeforeItsJob pins that a job which reached nobody counts as no attempt: the server says so.
-func TestRemoteWorkerLeavesBeforeItsJob(t *testing.T) {
-	p := leaky("api", "50/s")
-	p.Retry.MaxAttempts = 1
-	b := newBench(t, p)
-	b.publish("api", "a", 0, 1)
-	left := make(chan struct{})
-	b.script("api", func(s *scripted, offer *nats.Msg) {
-		claim := nats.NewMsg(offer.Reply)
-		claim.Reply = nats.NewInbox() // to which nobody listens
-		claim.Header.Set("Penstock-Status", "claim")
-		_ = s.nc.PublishMsg(claim)
-		_ = s.nc.Flush()
-		s.nc.Close()
-		close(left)
-	})
-	b.valve(Options{})
-	b.receive("the worker has left", left)
-	var ran seen
-	b.lend(Options{}, map[string]Handler{"api": ran.handle})
-	b.empty("api")
-	if jobs := ran.all(); len(jobs) != 1 || jobs[0].Attempt != 1 {
-		t.Errorf("ran %v", jobs)
-	}
-}
-
-func TestRemoteProgressExtendsAnAttempt(t *testing.T) {
-	p := leaky("api", "50/s")
-	p.Timeout = policy.Duration(2 * time.Second) // a busy machine may well need one to send a message and to take it
-	p.Retry.MaxAttempts = 1
-	b := newBench(t, p)
-	b.publish("api", "a", 0, 1)
-	answer := make(chan string, 10)
-	var jobs atomic.Int64
-	b.script("api", func(s *scripted, offer *nats.Msg) {
-		job := s.claim(offer)
-		if job == nil || job.Header.Get("Penstock-Status") != "go" {
-			return
-		}
-		jobs.Add(1)
-		end := time.Now().Add(time.Duration(p.Timeout) + 2*travel) // later than the time-out and what the valve adds to it
-		for time.Now().Before(end) {
-			m := nats.NewMsg(job.Reply)
-			m.Header.Set("Penstock-Status", "progress")
-			_ = s.nc.PublishMsg(m)
-			wait(t.Context(), 50*time.Millisecond)
-		}
-		answer <- s.outcome(job, "done")
-		answer <- s.outcome(job, "done") // again, as if the answer had been lost
-	})
-	b.valve(Options{})
-	for _, want := range []string{"ok", "gone"} {
-		if got := <-answer; got != want {
-			t.Errorf("the valve says %q, want %q", got, want)
-		}
-	}
-	b.empty("api")
-	if n := jobs.Load(); n != 1 {
-		t.Errorf("the job was given out %d times", n)
-	}
-}
-
-func TestRemoteOutcomes(t *testing.T) {
-	p := leaky("api", "1000/s")
-	p.Retry = policy.Retry{MaxAttempts: 3, Backoff: policy.Duration(10 * time.Millisecond), MaxBackoff: policy.Duration(20 * time.Millisecond)}
-	b := newBench(t, p)
-	var mu sync.Mutex
-	attempts := map[string][]int{}
-	b.lend(Options{}, map[string]Handler{"api": func(_ context.Context, job Job) error {
-		mu.Lock()
-		attempts[string(job.Key)] = append(attempts[string(job.Key)], job.Attempt)
-		n := len(attempts[string(job.Key)])
-		mu.Unlock()
-		switch {
-		case job.Key == "fails":
-			return errors.New("no,\nand never again")
-		case job.Key == "panics" && n == 1:
-			panic("oh")
-		case job.Key == "permanent":
-			return Permanent(errors.New("never"))
-		case job.Key == "throttled" && n <= 4:
-			return RetryAfter(10*time.Millisecond, errors.New("slow down"))
-		}
-		return nil
-	}})
-	b.valve(Options{})
-	for _, key := range []string{"fails", "panics", "permanent", "throttled", "fine"} {
-		b.publish("api", key, 0, 1)
-	}
-	b.empty("api")
-	mu.Lock()
-	defer mu.Unlock()
-	for key, want := range map[string][]int{
-		"fails": {1, 2, 3}, "panics": {1, 2}, "permanent": {1}, "throttled": {1, 1, 1, 1, 1}, "fine": {1},
-	} {
-		if !slices.Equal(attempts[key], want) {
-			t.Errorf("%s: attempts %v, want %v", key, attempts[key], want)
-		}
-	}
-	for key, want := range map[string]string{"fails": "attempts", "permanent": "permanent"} {
-		if got := b.deadLetter("api", key); got != want {
-			t.Errorf("%s: dead letter %q, want %q", key, got, want)
-		}
-	}
-}
-
-// TestRemoteHandover hands a partition over while a job runs elsewhere, for longer than its time-out.
-func TestRemoteHandoverRepeatsNothing(t *testing.T) {
-	p := leaky("api", "50/s")
-	p.Partitions, p.Timeout, p.Retry.MaxAttempts = 1, policy.Duration(time.Second), 1
-	b := newBench(t, p)
-	b.publish("api", "a", 0, 20)
-	var ran seen
-	began, release := make(chan struct{}), make(chan struct{})
-	b.lend(Options{}, map[string]Handler{"api": func(ctx context.Context, job Job) error {
-		_ = ran.handle(ctx, job)
-		if string(job.Body) == "0" {
-			close(began)
-			<-release
-		}
-		return nil
-	}})
-	stop := b.valve(Options{})
-	b.receive("the first job runs", began)
-	b.valve(Options{})
-	stopped := make(chan struct{})
-	go func() {
-		defer close(stopped)
-		stop()
-	}()
-	b.until("the successor starts the others", func() bool { return len(ran.all()) == 20 })
-	wait(t.Context(), time.Duration(p.Timeout)+travel+time.Second) // in which the job must not be given up
-	select {
-	case <-stopped:
-		t.Error("the predecessor stopped without waiting for the job")
-	default:
-	}
-	close(release)
-	b.empty("api")
-	b.receive("the predecessor has stopped", stopped)
-	if got := ran.bodies("a"); !sameSet(got, numbers(20)) {
-		t.Errorf("ran %v", got)
-	}
-	for _, job := range ran.all() {
-		if job.Attempt != 1 {
-			t.Errorf("job %s: attempt %d", job.ID, job.Attempt)
-		}
-	}
-}
-
-// TestRemoteGraceEnds stops a drainer whose job elsewhere does not end in time: the worker is told, and no attempt counts.
-func TestRemoteGraceEndsWithStop(t *testing.T) {
-	for _, ends := range []string{"valve", "lender"} {
-		t.Run(ends, func(t *testing.T) {
-			p := leaky("api", "50/s")
-			p.Retry.MaxAttempts = 1
-			b := newBench(t, p)
-			b.publish("api", "a", 0, 1)
-			var ran seen
-			var running gauge
-			began := make(chan struct{}, 10)
-			handle := func(ctx context.Context, job Job) error {
-				running.enter()
-				defer running.leave()
-				_ = ran.handle(ctx, job)
-				if len(ran.all()) == 1 {
-					began <- struct{}{}
-					<-ctx.Done()
-					return ctx.Err()
-				}
-				return nil
-			}
-			o := Options{Grace: 10 * time.Millisecond, Lease: 2 * time.Second}
-			stopLender := b.lend(o, map[string]Handler{"api": handle})
-			stopValve := b.valve(o)
-			b.receive("the job runs", began)
-			if ends == "valve" {
-				stopValve()
-				b.valve(o)
-			} else {
-				stopLender()
-				b.lend(o, map[string]Handler{"api": handle})
-			}
-			b.empty("api")
-			jobs := ran.all()
-			if len(jobs) != 2 || jobs[1].Attempt != 1 || running.most.Load() != 1 {
-				t.Errorf("ran %v, %d at once", jobs, running.most.Load())
-			}
-		})
 	}
 }
 
@@ -416,7 +158,7 @@ func TestRemoteKeepsRateAndOrder(t *testing.T) {
 			if ids := began.ids(); !slices.Equal(ids, ordered) {
 				t.Errorf("started %v", ids)
 			}
-			if why := exceeds(began.all(), rate.per, 1); why != "" {
+			if why := pacetest.Exceeds(began.all(), rate.per, 1); why != "" {
 				t.Error(why)
 			}
 		})
@@ -451,24 +193,33 @@ func TestRemoteOneBucketDoesNotTakeAllWorkers(t *testing.T) {
 	b.empty("api")
 }
 
-func TestLendOnlyEndsWithItsConnection(t *testing.T) {
-	b := newBench(t, leaky("api", "50/s"))
-	ready := make(chan struct{})
-	nc := b.connect()
-	d, err := New(nc, Options{LendOnly: true, Ready: func() { close(ready) }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan error, 1)
-	go func() { done <- d.Run(t.Context()) }()
-	b.receive("the lender is ready", ready)
-	nc.Close()
-	select {
-	case err := <-done:
-		if err == nil {
-			t.Error("a closed connection is no error")
+// Under a total outflow it is the turn of the bucket that hangs, for it has had the fewest: a
+// worker with room left that refuses it is asked for another.
+func TestRemoteAWorkerRefusesABucketAndNotItsPolicy(t *testing.T) {
+	p := total("1000/s")
+	p.Partitions, p.Workers = 1, 2
+	b := newBench(t, p)
+	hanged := make(chan struct{})
+	release := sync.OnceFunc(func() { close(hanged) })
+	var hanging, fine atomic.Int64
+	b.lend(Options{}, map[string]Handler{"mail": func(_ context.Context, job Job) error {
+		if job.Key == "hangs" {
+			hanging.Add(1)
+			<-hanged
+			return nil
 		}
-	case <-time.After(deadline):
-		t.Fatal("it goes on without a connection")
+		fine.Add(1)
+		return nil
+	}})
+	b.valve(Options{})
+	t.Cleanup(release) // first of all, so that everybody can stop
+	b.publish("mail", "hangs", 0, 20)
+	b.until("a job hangs", func() bool { return hanging.Load() == 1 })
+	b.publish("mail", "fine", 0, 20)
+	b.until("the other bucket runs", func() bool { return fine.Load() == 20 })
+	if n := hanging.Load(); n > 1 {
+		t.Errorf("the bucket that hangs took %d of 2 workers", n)
 	}
+	release()
+	b.empty("mail")
 }

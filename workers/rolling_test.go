@@ -9,14 +9,14 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// TestARollingRestartRunsNoJobTwice restarts the servers of a cluster one after another under a queue
-// of waiting jobs, while two drainers go on. Each restart breaks backlogs, which are read again from
-// servers that have just come back. No process ends, so no job may run twice.
+// TestARollingRestartRunsNoJobTwice restarts the servers of a cluster one after another under a
+// queue of waiting jobs, while two drainers go on. Each restart breaks backlogs, which are read
+// again from servers that have just come back. No process ends, so no job may run twice.
 func TestARollingRestartRunsNoJobTwice(t *testing.T) {
 	const (
 		jobs  = 20_000 // at first; 400/s of them start
@@ -56,25 +56,8 @@ func TestARollingRestartRunsNoJobTwice(t *testing.T) {
 		start(i)
 		t.Cleanup(func() { stop(i) })
 	}
-	connect := func(name string) *nats.Conn {
-		nc, err := nats.Connect(strings.Join(urls, ","), nats.Name(name), nats.MaxReconnects(-1),
-			nats.ReconnectWait(50*time.Millisecond), nats.PingInterval(2*time.Second))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(nc.Close)
-		return nc
-	}
-	b := &bench{t: t, nc: connect("test")}
-	var err error
-	if b.broker, err = queue.NewBroker(b.nc, queue.Options{Replicas: 3}); err != nil {
-		t.Fatal(err)
-	}
-	b.until("JetStream is set up", func() bool {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
-		return b.broker.Setup(ctx) == nil
-	})
+	all := strings.Join(urls, ",")
+	b := newClusterBench(t, all)
 	p := leaky("api", "50/s")
 	p.Partitions, p.Capacity = 2, jobs
 	b.put(p)
@@ -82,7 +65,7 @@ func TestARollingRestartRunsNoJobTwice(t *testing.T) {
 	producer := b.broker.NewProducer(queue.ProducerOptions{})
 	body := make([]byte, 512)
 	for i := range jobs {
-		subject := b.broker.Names().Jobs("api", queue.Key(keys[i%len(keys)]))
+		subject := b.broker.Names().Jobs("api", job.Key(keys[i%len(keys)]))
 		if i%1000 == 999 { // not faster than they are stored
 			s := queue.Submission{Policy: "api", Key: "a", Body: body}
 			if _, err := producer.Publish(t.Context(), s); err != nil {
@@ -94,7 +77,7 @@ func TestARollingRestartRunsNoJobTwice(t *testing.T) {
 	}
 	var ran seen
 	for i := range 2 {
-		d, err := New(connect(fmt.Sprintf("d%d", i)), Options{Replicas: 3, Lease: lease})
+		d, err := New(connectAs(t, fmt.Sprintf("d%d", i), all), Options{Replicas: 3, Lease: lease})
 		if err != nil {
 			t.Fatal(err)
 		}

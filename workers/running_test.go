@@ -12,13 +12,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/embedded"
+	"github.com/penstock-mq/penstock/workers/internal/core"
 )
 
-// cutDrainer runs a drainer whose connection can be cut; the returned function does that and waits for its end.
+// cutDrainer runs a drainer whose connection can be cut; the returned function does that and waits
+// for its end.
 func (b *bench) cutDrainer(handle Handler) (cut func()) {
 	b.t.Helper()
 	nc := b.connect()
@@ -53,7 +52,7 @@ func TestPoisonJobCrashesThreeOwners(t *testing.T) {
 	b.publish("api", "poison", 0, 1)
 	var calls atomic.Int32
 	var before string // the owner that crashed last, whose checkpoint lists the job as well
-	for crash := range int32(mostCrashes) {
+	for crash := range int32(core.MostCrashes) {
 		cut := b.cutDrainer(func(ctx context.Context, _ Job) error {
 			calls.Add(1)
 			<-ctx.Done()
@@ -61,8 +60,8 @@ func TestPoisonJobCrashesThreeOwners(t *testing.T) {
 		})
 		b.until("the job runs", func() bool { return calls.Load() == crash+1 })
 		b.until("that is noted", func() bool {
-			var c checkpoint
-			if decode([]byte(b.checkpoint("api.0")), &c) != nil || c.Owner == before ||
+			var c core.Checkpoint
+			if core.Decode([]byte(b.checkpoint("api.0")), &c) != nil || c.Owner == before ||
 				len(c.Running) != 1 || c.Running[0].Holder != c.Owner {
 				return false
 			}
@@ -85,7 +84,7 @@ func TestPoisonJobCrashesThreeOwners(t *testing.T) {
 
 // checkpoint is what the owner of a partition noted, empty when there is nothing.
 func (b *bench) checkpoint(share string) string {
-	r, err := b.broker.Partitions().Read(b.t.Context(), share+checkpointSuffix)
+	r, err := b.broker.Tables().Partitions.Read(b.t.Context(), share+core.CheckpointSuffix)
 	if err != nil {
 		return ""
 	}
@@ -94,7 +93,8 @@ func (b *bench) checkpoint(share string) string {
 
 func TestAttemptsSurviveACrash(t *testing.T) {
 	p := leaky("api", "1000/s")
-	p.Retry = policy.Retry{MaxAttempts: 4, Backoff: policy.Duration(ms), MaxBackoff: policy.Duration(ms)}
+	p.Retry = policy.Retry{MaxAttempts: 4, Backoff: policy.Duration(ms),
+		MaxBackoff: policy.Duration(ms)}
 	b := newBench(t, p)
 	b.publish("api", "a", 0, 1)
 	var mu sync.Mutex
@@ -135,7 +135,8 @@ func TestAttemptsSurviveACrash(t *testing.T) {
 func TestAttemptsTimeOut(t *testing.T) {
 	p := leaky("api", "1000/s")
 	p.Timeout = policy.Duration(50 * ms)
-	p.Retry = policy.Retry{MaxAttempts: 2, Backoff: policy.Duration(ms), MaxBackoff: policy.Duration(ms)}
+	p.Retry = policy.Retry{MaxAttempts: 2, Backoff: policy.Duration(ms),
+		MaxBackoff: policy.Duration(ms)}
 	b := newBench(t, p)
 	var calls atomic.Int32
 	b.drain(Options{}, map[string]Handler{"api": func(ctx context.Context, _ Job) error {
@@ -150,12 +151,14 @@ func TestAttemptsTimeOut(t *testing.T) {
 	}
 }
 
-// When the grace period ends, handlers are interrupted, and what they were doing is done again by another: no attempt.
+// When the grace period ends, handlers are interrupted, and what they were doing is done again by
+// another: no attempt.
 func TestGraceEndsWithoutAnAttempt(t *testing.T) {
 	b := newBench(t, leaky("api", "1000/s"))
 	b.publish("api", "a", 0, 1)
 	runs := make(chan struct{})
-	first := b.drain(Options{Grace: 100 * ms}, map[string]Handler{"api": func(ctx context.Context, _ Job) error {
+	first := b.drain(Options{Grace: 100 * ms}, map[string]Handler{"api": func(ctx context.Context,
+		_ Job) error {
 		close(runs)
 		<-ctx.Done()
 		return ctx.Err()
@@ -182,7 +185,8 @@ func TestHeadersThroughADrainer(t *testing.T) {
 	var ran seen
 	b.drain(Options{}, map[string]Handler{"api": ran.handle})
 	b.empty("api")
-	for key, want := range map[string]Reason{"deadline": ReasonDeadline, "malformed": ReasonMalformed} {
+	for key, want := range map[string]Reason{"deadline": ReasonDeadline,
+		"malformed": ReasonMalformed} {
 		if got := b.deadLetter("api", key); got != string(want) {
 			t.Errorf("%s: dead letter %q", key, got)
 		}
@@ -252,68 +256,6 @@ func TestDeadLettersOfLargeBodies(t *testing.T) {
 	}
 }
 
-// NATS may be away when a drainer starts.
-func TestRunWaitsForNATS(t *testing.T) {
-	server, err := embedded.Start(embedded.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	url := server.URL()
-	server.Shutdown()
-	nc, err := nats.Connect(url, nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(20*ms))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	ready := make(chan struct{})
-	d, err := New(nc, Options{Lease: time.Second, Ready: func() { close(ready) }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- d.Run(ctx) }()
-	if server, err = embedded.Start(embedded.Options{Dir: t.TempDir(), Listen: strings.TrimPrefix(url, "nats://")}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(server.Shutdown)
-	select {
-	case <-ready:
-	case err := <-done:
-		t.Fatalf("it ended: %v", err)
-	case <-time.After(deadline):
-		t.Fatal("it did not become ready")
-	}
-	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-}
-
-func TestRunEndsWhileItWaitsForNATS(t *testing.T) {
-	nc, err := nats.Connect("nats://127.0.0.1:1", nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	d, err := New(nc, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := d.Run(ctx); err != nil {
-		t.Error(err)
-	}
-	nc.Close()
-	if d, err = New(nc, Options{}); err == nil {
-		err = d.Run(t.Context())
-	}
-	if !errors.Is(err, nats.ErrConnectionClosed) {
-		t.Errorf("on a closed connection: %v", err)
-	}
-}
-
 // A drainer leaves no goroutine behind, whether it ended in order or its connection was closed.
 func TestRunLeavesNothingBehind(t *testing.T) {
 	b := newBench(t, leaky("api", "1000/s"))
@@ -343,64 +285,11 @@ func TestRunLeavesNothingBehind(t *testing.T) {
 func ours() (n int) {
 	stacks := make([]byte, 4<<20)
 	for _, stack := range bytes.Split(stacks[:runtime.Stack(stacks, true)], []byte("\n\n")) {
-		if bytes.Contains(stack, []byte("penstock/queue.(*")) || bytes.Contains(stack, []byte("penstock/workers.(*Drainer)")) {
+		has := func(text string) bool { return bytes.Contains(stack, []byte(text)) }
+		if has("penstock/queue.(*") || has("penstock/workers.(*Drainer)") ||
+			has("penstock/workers.(*") && !has("_test.go") {
 			n++
 		}
 	}
 	return n
-}
-
-// A letter that cannot be stored keeps only its own job waiting, however many there are.
-func TestCallsThatCannotSucceedHoldNothingUp(t *testing.T) {
-	var c calls
-	var failing atomic.Int32
-	var wait sync.WaitGroup
-	var again func() error
-	stop := make(chan struct{})
-	again = func() error {
-		failing.Add(1)
-		wait.Go(func() {
-			select {
-			case <-stop:
-			case <-time.After(ms):
-				c.add(wait.Go, purpose{}, again)
-			}
-		})
-		return errors.New("no leader")
-	}
-	for range 4 * mostCalls {
-		c.add(wait.Go, purpose{}, again)
-	}
-	done := make(chan struct{})
-	c.add(wait.Go, purpose{}, func() error { close(done); return nil })
-	select {
-	case <-done:
-	case <-time.After(deadline):
-		t.Error("the call behind them was never made")
-	}
-	close(stop)
-	wait.Wait()
-}
-
-func TestCallsAreBounded(t *testing.T) {
-	var c calls
-	var wait sync.WaitGroup
-	var now, most, made atomic.Int32
-	release := make(chan struct{})
-	for range 10 * mostCalls {
-		c.add(wait.Go, purpose{}, func() error {
-			n := now.Add(1)
-			for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
-			}
-			<-release
-			now.Add(-1)
-			made.Add(1)
-			return nil
-		})
-	}
-	close(release)
-	wait.Wait()
-	if most.Load() > mostCalls || made.Load() != 10*mostCalls || len(c.lines) != 0 {
-		t.Errorf("%d at once, %d made, %d left", most.Load(), made.Load(), len(c.lines))
-	}
 }

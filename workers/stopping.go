@@ -1,38 +1,61 @@
 package workers
 
-import "time"
+import (
+	"context"
+	"errors"
+	"time"
 
-// SetPolicies changes [Options.Policies] while the drainer runs: partitions of policies that it may not own any more
-// are handed over.
-func (d *Drainer) SetPolicies(names []string) {
-	d.post(func(now instant) {
-		d.options.Policies = names
-		if d.set != nil {
-			d.setPolicies(d.set, now)
-		}
-	})
+	"github.com/penstock-mq/penstock/workers/internal/core"
+)
+
+// A drainer stops in three steps: it takes nothing new and hands over what it has (beginToLeave);
+// after the grace period it interrupts what still runs (cutOff); and after another lease nobody
+// waits for what became of that (tooLate).
+
+func (d *Drainer) beginToLeave() {
+	d.leave = nil
+	d.grace = time.After(d.options.Grace)
+	d.lender.close()
+	if d.core == nil {
+		return
+	}
+	d.core.Handle(core.Stopped{}, d.now())
+	partitions, jobs := d.unfinished()
+	d.log.Info("handing over, and waiting for jobs that run", "partitions", partitions, "jobs",
+		jobs, "until", time.Now().Add(d.options.Grace).UTC().Format(time.RFC3339))
 }
 
-// unfinished counts what a drainer that stops waits for: partitions to hand over, and jobs that run here, for this
-// process's valves or others'.
+func (d *Drainer) cutOff() {
+	if d.core != nil {
+		partitions, jobs := d.unfinished()
+		d.log.Warn("the grace period is over: jobs that run are interrupted", "partitions",
+			partitions, "jobs", jobs, "grace", d.options.Grace)
+	}
+	d.interrupt()
+	d.late = time.After(d.options.Lease)
+}
+
+func (d *Drainer) tooLate() error {
+	if d.core == nil {
+		return errors.New("stopped before every outcome was heard: some jobs may run twice")
+	}
+	return errors.New("stopped before everything was handed over: some jobs may run twice")
+}
+
+// unfinished counts what a drainer that stops waits for: partitions to hand over, and jobs that run
+// here, for this process's valves or others'.
 func (d *Drainer) unfinished() (partitions, jobs int) {
-	for _, n := range d.owned {
+	for _, n := range d.backlogs.owned {
 		partitions += n
 	}
-	for _, v := range d.core.valves {
-		jobs += v.busy + v.lent + v.claims.running
+	return partitions, d.core.Running()
+}
+
+// resign deletes the lease, so that nobody waits for it to expire.
+func (d *Drainer) resign() {
+	ctx, cancel := context.WithTimeout(context.Background(), d.patience)
+	defer cancel()
+	if err := d.broker.Tables().Drainers.Delete(ctx, d.core.Lease.Id, 0); err != nil {
+		d.log.Warn("lease not given up: others wait until it expires", "error", err)
 	}
-	return partitions, jobs
-}
-
-func (d *Drainer) sayStopping() {
-	partitions, jobs := d.unfinished()
-	d.log.Info("handing over, and waiting for jobs that run", "partitions", partitions, "jobs", jobs,
-		"until", time.Now().Add(d.options.Grace).UTC().Format(time.RFC3339))
-}
-
-func (d *Drainer) sayCutOff() {
-	partitions, jobs := d.unfinished()
-	d.log.Warn("the grace period is over: jobs that run are interrupted", "partitions", partitions, "jobs", jobs,
-		"grace", d.options.Grace)
 }

@@ -1,12 +1,9 @@
 package workers
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
-	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -14,12 +11,14 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/penstock-mq/penstock/internal/waittest"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
-// hog fills the store with a stream that is none of Penstock's, until nothing more is taken, and returns what ends that.
+// hog fills the store with a stream that is none of Penstock's, until nothing more is taken, and
+// returns what ends that.
 func (b *bench) hog() (release func()) {
 	b.t.Helper()
 	js, err := jetstream.New(b.nc)
@@ -27,7 +26,8 @@ func (b *bench) hog() (release func()) {
 		b.t.Fatal(err)
 	}
 	ctx := b.t.Context()
-	if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "HOG", Subjects: []string{"hog"}}); err != nil {
+	if _, err := js.CreateStream(ctx,
+		jetstream.StreamConfig{Name: "HOG", Subjects: []string{"hog"}}); err != nil {
 		b.t.Fatal(err)
 	}
 	for size := 1 << 20; size > 16; { // to the last bytes
@@ -42,26 +42,8 @@ func (b *bench) hog() (release func()) {
 	}
 }
 
-// lines is a log that can be read while it is written.
-type lines struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lines) has(text string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Contains(l.b.String(), text)
-}
-
-// TestALeaseThatCannotBeRenewedIsSaid: when the store has no room for a lease, the drainer's log, its observer and its
-// health say so, and again when there is room.
+// TestALeaseThatCannotBeRenewedIsSaid: when the store has no room for a lease, the drainer's log,
+// its observer and its health say so, and again when there is room.
 func TestALeaseThatCannotBeRenewedIsSaid(t *testing.T) {
 	s, err := embedded.Start(embedded.Options{Dir: t.TempDir(), MaxStore: 16 << 20})
 	if err != nil {
@@ -70,10 +52,11 @@ func TestALeaseThatCannotBeRenewedIsSaid(t *testing.T) {
 	t.Cleanup(s.Shutdown)
 	b := &bench{t: t, server: s}
 	b.setUp(leaky("api", "100/s"))
-	log := &lines{}
+	log := &waittest.Log{}
 	var held atomic.Bool
-	d, err := New(b.connect(), Options{OwnAll: true, Logger: slog.New(slog.NewTextHandler(log, nil)),
-		Lease: 1_000_000_000, Observer: Observer{Lease: held.Store}})
+	d, err := New(b.connect(),
+		Options{OwnAll: true, Logger: slog.New(slog.NewTextHandler(log, nil)),
+			Lease: 1_000_000_000, Observer: Observer{Lease: held.Store}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,12 +69,13 @@ func TestALeaseThatCannotBeRenewedIsSaid(t *testing.T) {
 	b.until("the lease is held", func() bool { return held.Load() && d.Health() == nil })
 	release := b.hog()
 	b.until("it is said that the lease is lost", func() bool {
-		return !held.Load() && errors.Is(d.Health(), errLeaseLost) && log.has("level=WARN msg=\"the lease cannot be renewed") &&
-			log.has("resource limits exceeded")
+		return !held.Load() && errors.Is(d.Health(), errLeaseLost) &&
+			log.Count("level=WARN msg=\"the lease cannot be renewed") > 0 &&
+			log.Count("resource limits exceeded") > 0
 	})
 	release()
 	b.until("the lease is held again", func() bool {
-		return held.Load() && d.Health() == nil && log.has("the lease is held again")
+		return held.Load() && d.Health() == nil && log.Count("the lease is held again") > 0
 	})
 	cancel()
 	if err := <-done; err != nil {
@@ -99,8 +83,8 @@ func TestALeaseThatCannotBeRenewedIsSaid(t *testing.T) {
 	}
 }
 
-// TestThreeNodesKeepRoomForLeases: on three nodes, too, a policy that fills its part of what the account may store leaves
-// room for leases and for the jobs of others.
+// TestThreeNodesKeepRoomForLeases: on three nodes, too, a policy that fills its part of what the
+// account may store leaves room for leases and for the jobs of others.
 func TestThreeNodesKeepRoomForLeases(t *testing.T) {
 	servers, urls := threeNodes(t)
 	const most = 96 << 20 // 32 MiB on each of the three
@@ -109,8 +93,10 @@ func TestThreeNodesKeepRoomForLeases(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := account.UpdateJetStreamLimits(map[string]server.JetStreamAccountLimits{"": {MaxMemory: -1, MaxStore: most,
-			MaxStreams: -1, MaxConsumers: -1, MaxAckPending: -1, MemoryMaxStreamBytes: -1, StoreMaxStreamBytes: -1}}); err != nil {
+		if err := account.UpdateJetStreamLimits(
+			map[string]server.JetStreamAccountLimits{"": {MaxMemory: -1, MaxStore: most,
+				MaxStreams: -1, MaxConsumers: -1, MaxAckPending: -1, MemoryMaxStreamBytes: -1,
+				StoreMaxStreamBytes: -1}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -129,12 +115,15 @@ func TestThreeNodesKeepRoomForLeases(t *testing.T) {
 		p := leaky(name, "10/s")
 		p.Capacity, p.Partitions = policy.MaxCapacity, 1
 		p.Outflow.Count = 1000
-		b.until("the stream of "+name+" is there", func() bool { return broker.Apply(t.Context(), p) == nil })
+		b.until("the stream of "+name+" is there", func() bool {
+			return broker.Apply(t.Context(), p) == nil
+		})
 	}
 	producer := broker.NewProducer(queue.ProducerOptions{})
 	fill := func(name string) (taken int) {
 		for {
-			_, err := producer.Publish(t.Context(), queue.Submission{Policy: name, Key: "a", Body: make([]byte, 512<<10)})
+			_, err := producer.Publish(t.Context(),
+				queue.Submission{Policy: name, Key: "a", Body: make([]byte, 512<<10)})
 			if errors.Is(err, queue.ErrStreamFull) {
 				return taken
 			}
@@ -148,10 +137,11 @@ func TestThreeNodesKeepRoomForLeases(t *testing.T) {
 	if greedy < 10 || modest < 10 {
 		t.Errorf("%d and %d jobs of half a MiB were taken", greedy, modest)
 	}
-	if err := broker.Drainers().Set(t.Context(), "d1", []byte("lease")); err != nil {
+	if err := broker.Tables().Drainers.Set(t.Context(), "d1", []byte("lease"), 0); err != nil {
 		t.Errorf("no room for a lease: %v", err)
 	}
-	if err := broker.Partitions().Set(t.Context(), "greedy.0.clocks", make([]byte, 512<<10)); err != nil {
+	if err := broker.Tables().Partitions.Set(t.Context(), "greedy.0.clocks", make([]byte, 512<<10),
+		0); err != nil {
 		t.Errorf("no room for a checkpoint: %v", err)
 	}
 }

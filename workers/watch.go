@@ -1,133 +1,136 @@
 package workers
 
 import (
-	"context"
-	"errors"
-	"time"
+	"slices"
+	"sync"
+	"sync/atomic"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/policy/store"
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue/kv"
+	"github.com/penstock-mq/penstock/workers/internal/core"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// watch starts what tells the loop of the world: the connection, the leases, the owners, the policies.
-func (d *Drainer) watch(ctx context.Context) {
-	status := d.broker.Conn().StatusChanged(nats.CONNECTED, nats.RECONNECTING, nats.DISCONNECTED, nats.CLOSED)
+// watchConnection tells the loop of the connection.
+func (d *Drainer) watchConnection() {
+	status := d.broker.Conn().StatusChanged(nats.CONNECTED, nats.RECONNECTING, nats.DISCONNECTED,
+		nats.CLOSED)
 	d.spawn(func() {
 		defer d.broker.Conn().RemoveStatusListener(status)
 		for {
 			select {
 			case s := <-status:
-				d.post(func(now instant) {
-					d.connected(s == nats.CONNECTED, now)
-					d.closed = s == nats.CLOSED
-				})
-			case <-ctx.Done():
+				if !d.options.LendOnly {
+					d.send(d.connected(s == nats.CONNECTED))
+				}
+				d.post(func(pace.Instant) { d.closed = s == nats.CLOSED })
+			case <-d.life.Done():
 				return
 			}
 		}
 	})
-	missing := 4
-	synced := func() {
-		d.post(func(now instant) {
-			missing--
-			d.core.synced = missing <= 0
-			d.core.tickAt = now
-		})
+}
+
+// watch tells the loop of the records that drainers share, of the policies and their overrides; and
+// once it has told all that there was to begin with, it says so.
+func (d *Drainer) watch() {
+	watches := map[string]func(synced func()) error{
+		"overrides": func(synced func()) error {
+			return store.New(d.broker, d.log).WatchOverrides(d.life,
+				func(name string, key job.Key, o policy.Override, _ bool) {
+					d.send(core.Overridden{Policy: name, Key: key, Override: o})
+				}, synced)
+		},
+		">": func(synced func()) error {
+			return d.watchRecords(core.TableDrainers, ">", synced)
+		},
+		"*.*": func(synced func()) error {
+			return d.watchRecords(core.TablePartitions, "*.*", synced)
+		},
+		"policies": func(synced func()) error {
+			return store.New(d.broker, d.log).Watch(d.life, func(set policy.Entries) {
+				d.post(func(now pace.Instant) { d.setPolicies(set, now) })
+				synced()
+			})
+		},
 	}
-	records := func(t table, from *queue.Table, filter string) {
+	var missing atomic.Int32
+	missing.Store(int32(len(watches)))
+	for what, watch := range watches {
+		synced := sync.OnceFunc(func() {
+			if missing.Add(-1) == 0 {
+				d.send(core.Synced{})
+			}
+		})
 		d.spawn(func() {
-			once := false
-			d.forever(ctx, "watch "+filter, func() error {
-				return from.Watch(ctx, filter, func(r queue.Record) {
-					d.post(func(now instant) { d.core.watched(t, r.Key, recordFrom(r), now) })
-				}, func() {
-					if !once {
-						once = true
-						synced()
-					}
-				})
-			})
+			d.forever(d.life, "watch "+what, func() error { return watch(synced) })
 		})
 	}
-	d.spawn(func() {
-		once := false
-		d.forever(ctx, "watch overrides", func() error {
-			return d.broker.WatchOverrides(ctx, func(name string, key queue.Key, o policy.Override, _ bool) {
-				d.post(func(now instant) { d.core.setOverride(name, key, o, now) })
-			}, func() {
-				if !once {
-					once = true
-					synced()
-				}
-			})
-		})
-	})
-	records(tableDrainers, d.broker.Drainers(), ">")
-	records(tablePartitions, d.broker.Partitions(), "*.*")
-	d.spawn(func() {
-		once := false
-		d.forever(ctx, "watch policies", func() error {
-			return d.broker.WatchPolicies(ctx, func(set queue.PolicySet) {
-				d.post(func(now instant) { d.setPolicies(set, now) })
-				if !once {
-					once = true
-					synced()
-				}
-			})
-		})
+}
+
+func (d *Drainer) watchRecords(t core.Table, filter string, synced func()) error {
+	return d.performer.table(t).Watch(d.life, filter, func(r kv.Record) {
+		d.send(core.Watched{Table: t, Key: r.Key, Record: recordFrom(r)})
+	}, synced)
+}
+
+// connected is that the connection was lost or is back, perhaps to a server with other bounds.
+func (d *Drainer) connected(up bool) core.Connected {
+	return core.Connected{Up: up, Most: core.RecordBytes(d.broker.Conn().MaxPayload())}
+}
+
+// SetPolicies changes [Options.Policies] while the drainer runs: partitions of policies that it may
+// not own any more are handed over.
+func (d *Drainer) SetPolicies(names []string) {
+	d.post(func(now pace.Instant) {
+		d.options.Policies = names
+		if d.set != nil {
+			d.setPolicies(d.set, now)
+		}
 	})
 }
 
-// connected tells the core that the connection was lost or is back, perhaps to a server with other bounds.
-func (d *Drainer) connected(up bool, now instant) {
-	d.core.most = recordBytes(d.broker.Conn().MaxPayload())
-	d.core.connection(up, now)
-}
-
-// forever calls f again until the context ends.
-func (d *Drainer) forever(ctx context.Context, what string, f func() error) {
-	d.retry(ctx, what, func() error {
-		if err := f(); err != nil {
-			return err
+// setPolicies takes the set of policies, as it is now.
+func (d *Drainer) setPolicies(set policy.Entries, now pace.Instant) {
+	d.set = set
+	d.catalog.learn(set)
+	var queues []core.QueuePolicy
+	observed := map[string]bool{}
+	for name, entry := range set {
+		if !entry.Policy.HasQueue() {
+			continue
 		}
-		return errors.New("ended")
-	})
-}
-
-// retry calls f until it succeeds or the context ends, with a pause between. After some failures in a row that is told, unless
-// what is empty.
-func (d *Drainer) retry(ctx context.Context, what string, f func() error) bool {
-	told := false
-	for tries := 0; ; tries++ {
-		began := time.Now()
-		err := f()
-		over := err == nil || ctx.Err() != nil
-		if told && (over || time.Since(began) >= wellFor) {
-			d.struggles.end(ctx)
-			tries, told = 0, false
-		}
-		if over {
-			return err == nil
-		}
-		if tries == triesUntold && what != "" {
-			d.struggles.begin(what, err)
-			told = true
-		}
-		timer := time.NewTimer(retryPause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return false
+		local := d.catalog.running[name] != nil
+		named := len(d.options.Policies) == 0 || slices.Contains(d.options.Policies, name)
+		own := named && (local || d.options.OwnAll)
+		queues = append(queues, core.QueuePolicy{Policy: entry.Policy, Paused: entry.Paused,
+			Retired: entry.Retired, Own: own, Local: local, Stored: entry.Stored})
+		if own {
+			observed[name] = true
 		}
 	}
+	d.observe(observed)
+	d.notices.handlers(d.catalog.handlers, set)
+	d.notices.names(d.options.Policies, set)
+	d.core.Handle(core.Configured{Policies: queues}, now)
+	d.lender.serve(d.catalog.running)
 }
 
-// wellFor is after how long what goes on for ever has not failed at once: no call takes as long.
-const wellFor = 10 * time.Second
-
-func recordFrom(r queue.Record) record {
-	return record{exists: !r.Deleted, value: r.Value, revision: r.Revision, stored: r.Stored}
+// observe tells the observer which policies have become known, and which have gone.
+func (d *Drainer) observe(policies map[string]bool) {
+	for name := range policies {
+		if !d.observed[name] {
+			d.options.Observer.Policy(name, true)
+		}
+	}
+	for name := range d.observed {
+		if !policies[name] {
+			d.options.Observer.Policy(name, false)
+		}
+	}
+	d.observed = policies
 }

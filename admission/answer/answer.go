@@ -1,10 +1,12 @@
-// Package answer spells the admission service's answers for the transports. Three tables hold all that is known of
-// HTTP: which status a verdict has, which status and problem type an error has (problem.go), and which headers tell a
-// quota (headers.go). NATS requests get the same status, headers and bodies.
+// Package answer spells the admission service's answers for the transports. Three tables hold all
+// that is known of HTTP: which status a verdict has, which status and problem type an error has
+// (problem.go), and which headers tell a quota (headers.go). NATS requests get the same status,
+// headers and bodies.
 package answer
 
 import (
 	"encoding/json"
+	"strings"
 	"time"
 
 	"github.com/penstock-mq/penstock/admission"
@@ -14,9 +16,10 @@ import (
 type Answer struct {
 	// Status is an HTTP status.
 	Status int
-	// Header lists the fields in a fixed order, Content-Type first. Names are spelled as documented.
+	// Header lists the fields in a fixed order, Content-Type first. Names are spelled as
+	// documented.
 	Header []Field
-	// Body is JSON, empty when there is nothing to tell.
+	// Body is JSON or text, empty when there is nothing to tell.
 	Body []byte
 }
 
@@ -61,7 +64,8 @@ type decided struct {
 
 // Submitted answers a job.
 func Submitted(o admission.Outcome) Answer {
-	state := quotaState{o.Quota, o.Remaining, o.ResetAfter, o.RetryAfter, o.Verdict == admission.Rejected}
+	state := quotaState{o.Quota, o.Remaining, o.ResetAfter, o.RetryAfter,
+		o.Verdict == admission.Rejected}
 	status := verdictStatus[o.Verdict]
 	if o.Verdict == admission.Rejected {
 		return refusal(state, rejected{o.Verdict, milliseconds(o.RetryAfter)})
@@ -81,7 +85,8 @@ func Submitted(o admission.Outcome) Answer {
 // Checked answers a check or a peek.
 func Checked(c admission.Checked) Answer {
 	state := quotaState{c.Quota, c.Remaining, c.ResetAfter, c.RetryAfter, !c.Allowed}
-	body := decided{c.Allowed, c.Limit, c.Remaining, milliseconds(c.Delay), milliseconds(c.RetryAfter),
+	body := decided{c.Allowed, c.Limit, c.Remaining, milliseconds(c.Delay),
+		milliseconds(c.RetryAfter),
 		milliseconds(c.ResetAfter)}
 	if !c.Allowed {
 		return refusal(state, body)
@@ -89,12 +94,19 @@ func Checked(c admission.Checked) Answer {
 	return Answer{200, state.fields(contentJSON), encode(body)}
 }
 
-// Refunded answers a refund, which has nothing to tell.
+// Refunded answers a refund: without a body.
 func Refunded() Answer { return Answer{Status: 204} }
 
-// JSON answers with any document. It panics when the document cannot be JSON, which no type of admission/manage is.
+// JSON answers with any document. It panics when the document cannot be JSON, which no type of
+// admission/manage is.
 func JSON(status int, document any) Answer {
 	return Answer{status, []Field{{"Content-Type", contentJSON}}, encode(document)}
+}
+
+// Text answers with lines for people, and for machines that look at the status.
+func Text(status int, lines ...string) Answer {
+	return Answer{status, []Field{{"Content-Type", "text/plain; charset=utf-8"}},
+		[]byte(strings.Join(lines, "\n") + "\n")}
 }
 
 // milliseconds rounds up: nobody comes back, or goes ahead, too early.

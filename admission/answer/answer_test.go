@@ -41,30 +41,37 @@ func TestSubmitted(t *testing.T) {
 		outcome admission.Outcome
 		want    string
 	}{
-		{"allowed", admission.Outcome{Verdict: admission.Allowed, Job: "stripe:42", DelayKnown: true, Quota: quota,
-			Remaining: -1}, `
+		{"allowed",
+			admission.Outcome{Verdict: admission.Allowed, Job: "stripe:42", DelayKnown: true,
+				Quota:     quota,
+				Remaining: -1}, `
 202
 Content-Type: application/json
 X-Ratelimit-Limit: 5000
 RateLimit-Policy: "stripe";q=5000;w=53
 {"verdict":"allowed","job":"stripe:42","delay_ms":0}`},
-		{"queued", admission.Outcome{Verdict: admission.Queued, Job: "stripe:43", Delay: 119001 * time.Microsecond,
-			DelayKnown: true, Quota: quota, Remaining: -1}, `
+		{"queued",
+			admission.Outcome{Verdict: admission.Queued, Job: "stripe:43",
+				Delay:      119001 * time.Microsecond,
+				DelayKnown: true, Quota: quota, Remaining: -1}, `
 202
 Content-Type: application/json
 X-Ratelimit-Limit: 5000
 RateLimit-Policy: "stripe";q=5000;w=53
 {"verdict":"queued","job":"stripe:43","delay_ms":120}`},
-		{"a repeat", admission.Outcome{Verdict: admission.Queued, Job: "stripe:43", Duplicate: true, Quota: quota, Remaining: -1}, `
+		{"a repeat",
+			admission.Outcome{Verdict: admission.Queued, Job: "stripe:43", Duplicate: true,
+				Quota: quota, Remaining: -1}, `
 202
 Content-Type: application/json
 X-Ratelimit-Limit: 5000
 RateLimit-Policy: "stripe";q=5000;w=53
 Idempotent-Replayed: true
 {"verdict":"queued","job":"stripe:43","duplicate":true}`},
-		{"queued without a valve, by a door", admission.Outcome{Verdict: admission.Queued, Job: "search:1",
-			Quota:     admission.Quota{Policy: "search", Units: 100, Window: time.Minute},
-			Remaining: 99, ResetAfter: 600 * time.Millisecond}, `
+		{"queued without a valve, by a door",
+			admission.Outcome{Verdict: admission.Queued, Job: "search:1",
+				Quota:     admission.Quota{Policy: "search", Units: 100, Window: time.Minute},
+				Remaining: 99, ResetAfter: 600 * time.Millisecond}, `
 202
 Content-Type: application/json
 X-Ratelimit-Limit: 100
@@ -72,8 +79,9 @@ X-Ratelimit-Remaining: 99
 RateLimit-Policy: "search";q=100;w=60
 RateLimit: "search";r=99;t=1
 {"verdict":"queued","job":"search:1"}`},
-		{"rejected", admission.Outcome{Verdict: admission.Rejected, Quota: quota, ResetAfter: time.Minute,
-			RetryAfter: 20834 * time.Microsecond}, `
+		{"rejected",
+			admission.Outcome{Verdict: admission.Rejected, Quota: quota, ResetAfter: time.Minute,
+				RetryAfter: 20834 * time.Microsecond}, `
 429
 Content-Type: application/problem+json
 X-Ratelimit-Limit: 5000
@@ -83,8 +91,8 @@ Retry-After: 1
 RateLimit-Policy: "stripe";q=5000;w=53
 RateLimit: "stripe";r=0;t=1
 {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota exceeded","status":429,` +
-			`"detail":"come back after the time in Retry-After","violated-policies":["stripe"],` +
-			`"verdict":"rejected","retry_after_ms":21}`},
+				`"detail":"come back after the time in Retry-After","violated-policies":["stripe"],` +
+				`"verdict":"rejected","retry_after_ms":21}`},
 	} {
 		t.Run(c.name, func(t *testing.T) { expect(t, Submitted(c.outcome), c.want) })
 	}
@@ -92,8 +100,9 @@ RateLimit: "stripe";r=0;t=1
 
 func TestChecked(t *testing.T) {
 	quota := admission.Quota{Policy: "signup", Units: 10, Window: 24 * time.Hour}
-	allowed := admission.Checked{Quota: quota, Decision: algorithms.Decision{Allowed: true, Granted: 1, Limit: 10,
-		Remaining: 3, ResetAfter: 59001 * time.Millisecond, Delay: 1500 * time.Microsecond}}
+	allowed := admission.Checked{Quota: quota,
+		Decision: algorithms.Decision{Allowed: true, Granted: 1, Limit: 10,
+			Remaining: 3, ResetAfter: 59001 * time.Millisecond, Delay: 1500 * time.Microsecond}}
 	expect(t, Checked(allowed), `
 200
 Content-Type: application/json
@@ -103,8 +112,9 @@ RateLimit-Policy: "signup";q=10;w=86400
 RateLimit: "signup";r=3;t=60
 {"allowed":true,"limit":10,"remaining":3,"delay_ms":2,"retry_after_ms":0,"reset_after_ms":59001}`)
 
-	refused := admission.Checked{Quota: quota, Decision: algorithms.Decision{Limit: 10, Remaining: 2,
-		RetryAfter: 61 * time.Second, ResetAfter: 2 * time.Minute}}
+	refused := admission.Checked{Quota: quota,
+		Decision: algorithms.Decision{Limit: 10, Remaining: 2,
+			RetryAfter: 61 * time.Second, ResetAfter: 2 * time.Minute}}
 	expect(t, Checked(refused), `
 429
 Content-Type: application/problem+json
@@ -123,7 +133,8 @@ func TestStructuredFieldsStayWithinTheirIntegers(t *testing.T) {
 	c := admission.Checked{Quota: admission.Quota{Policy: "p", Units: 1 << 62, Window: time.Second},
 		Decision: algorithms.Decision{Allowed: true, Remaining: 1<<62 - 1}}
 	for _, f := range Checked(c).Header {
-		if strings.HasPrefix(f.Name, "RateLimit") && !strings.Contains(f.Value, "=999999999999999;") {
+		if strings.HasPrefix(f.Name, "RateLimit") &&
+			!strings.Contains(f.Value, "=999999999999999;") {
 			t.Errorf("%s: %s", f.Name, f.Value)
 		}
 	}
@@ -138,11 +149,12 @@ func TestErrors(t *testing.T) {
 		want   string
 		logged string // empty: nothing
 	}{
-		{"bad request", fmt.Errorf("wrapped: %w", &admission.RequestError{Field: "cost", Reason: "is odd"}), `
+		{"bad request",
+			fmt.Errorf("wrapped: %w", &admission.RequestError{Field: "cost", Reason: "is odd"}), `
 400
 Content-Type: application/problem+json
 {"type":"about:blank","title":"Bad Request","status":400,"detail":"cost: is odd",` +
-			`"field":"cost","reason":"is odd"}`, ""},
+				`"field":"cost","reason":"is odd"}`, ""},
 		{"unknown policy", fmt.Errorf("%w: %q", admission.ErrUnknownPolicy, "x"), `
 404
 Content-Type: application/problem+json
@@ -151,21 +163,24 @@ Content-Type: application/problem+json
 409
 Content-Type: application/problem+json
 {"type":"about:blank","title":"Conflict","status":409,"detail":"conflict with the policy"}`, ""},
-		{"another payload", fmt.Errorf("%w: give a job of its own key", admission.ErrOtherPayload), `
+		{"another payload", fmt.Errorf("%w: give a job of its own key", admission.ErrOtherPayload),
+			`
 422
 Content-Type: application/problem+json
 {"type":"about:blank","title":"Unprocessable Entity","status":422,` +
-			`"detail":"another job with this Idempotency-Key has another body, method or path: give a job of its own key"}`, ""},
-		{"the repeat of a dead job", &admission.EndedError{Job: "stripe:42", How: "dead", Letter: 7}, `
+				`"detail":"another job with this Idempotency-Key has another body, method or path: give a job of its own key"}`, ""},
+		{"the repeat of a dead job",
+			&admission.EndedError{Job: "stripe:42", How: "dead", Letter: 7}, `
 409
 Content-Type: application/problem+json
 {"type":"about:blank","title":"Conflict","status":409,"detail":"the job of this Idempotency-Key, stripe:42, is dead letter 7: ` +
-			`replay it, or give another key","job":"stripe:42","ended":"dead","letter":7}`, ""},
-		{"the repeat of a cancelled job", &admission.EndedError{Job: "stripe:42", How: "cancelled"}, `
+				`replay it, or give another key","job":"stripe:42","ended":"dead","letter":7}`, ""},
+		{"the repeat of a cancelled job", &admission.EndedError{Job: "stripe:42", How: "cancelled"},
+			`
 409
 Content-Type: application/problem+json
 {"type":"about:blank","title":"Conflict","status":409,"detail":"the job of this Idempotency-Key, stripe:42, was cancelled: ` +
-			`give another key","job":"stripe:42","ended":"cancelled"}`, ""},
+				`give another key","job":"stripe:42","ended":"cancelled"}`, ""},
 		{"no drainer", fmt.Errorf("%w for partition 3", admission.ErrNoDrainer), `
 503
 Content-Type: application/problem+json
@@ -236,7 +251,8 @@ Content-Type: application/problem+json
 		t.Run(c.name, func(t *testing.T) {
 			log.Reset()
 			expect(t, e.Answer(c.err), c.want)
-			if got := log.String(); c.logged == "" && got != "" || !strings.Contains(got, c.logged) {
+			if got := log.String(); c.logged == "" && got != "" ||
+				!strings.Contains(got, c.logged) {
 				t.Errorf("logged %q, want %q", got, c.logged)
 			}
 		})
@@ -245,13 +261,15 @@ Content-Type: application/problem+json
 
 // notStarted is what a service answers that knows no policies yet.
 func notStarted() error {
-	_, err := admission.New(queue.Names{}, nil, nil, nil, admission.Options{}).Check(context.Background(),
+	_, err := admission.New(queue.Names{}, nil, nil, nil,
+		admission.Options{}).Check(context.Background(),
 		admission.CheckRequest{Policy: "p", Cost: 1})
 	return err
 }
 
 // invalid is two problems, one of them of the document as a whole.
-var invalid = policy.Invalid([]policy.Problem{{Field: "retry", Reason: "is odd"}, {Reason: "as a whole"}})
+var invalid = policy.Invalid([]policy.Problem{{Field: "retry", Reason: "is odd"},
+	{Reason: "as a whole"}})
 
 // TestBodiesAreJSON covers what joins two objects.
 func TestBodiesAreJSON(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 // maxInteger is the largest integer of a structured field (RFC 9651, 3.3.1).
 const maxInteger = 999_999_999_999_999
 
-// quotaState is what the headers tell of a quota.
+// quotaState is what the headers say of a quota.
 type quotaState struct {
 	quota     admission.Quota
 	remaining int64 // -1: nobody counted
@@ -19,9 +19,9 @@ type quotaState struct {
 	refused   bool
 }
 
-// fields is the third table: the classic X-Ratelimit-… fields, Retry-After, and the structured fields of
-// draft-ietf-httpapi-ratelimit-headers-11. Remaining units, and RateLimit whose r is required, are told only when
-// somebody counted them.
+// fields is the third table: the classic X-Ratelimit-… fields, Retry-After, and the structured
+// fields of draft-ietf-httpapi-ratelimit-headers-11. Remaining units, and RateLimit whose r is
+// required, are sent only when somebody counted them.
 func (s quotaState) fields(contentType string) []Field {
 	fields := make([]Field, 0, 7)
 	add := func(name, value string) { fields = append(fields, Field{name, value}) }

@@ -12,8 +12,8 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 )
 
-// The problem types of draft-ietf-httpapi-ratelimit-headers-11. Every other problem is "about:blank": its status says
-// all.
+// The problem types of draft-ietf-httpapi-ratelimit-headers-11. Every other problem is
+// "about:blank": its status says all.
 const (
 	typeQuotaExceeded   = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 	typeReducedCapacity = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
@@ -29,7 +29,8 @@ type problem struct {
 	Status int    `json:"status"`
 	Detail string `json:"detail,omitempty"`
 
-	// Of a bad request: what is wrong, and why, in words. Of something unavailable Reason is one of admission's words.
+	// Of a bad request: what is wrong, and why, in words. Of something unavailable Reason is one of
+	// admission's words.
 	Field  string `json:"field,omitempty"`
 	Reason string `json:"reason,omitempty"`
 
@@ -51,12 +52,12 @@ type fieldProblem struct {
 	Reason string `json:"reason"`
 }
 
-// errorStatus is the second table. The texts of the kinds marked told are made for clients; of all others a client sees
-// the status alone.
+// errorStatus is the second table. The texts of the kinds marked shown are made for clients; of all
+// others a client sees the status alone.
 var errorStatus = []struct {
 	kind   error
 	status int
-	told   bool
+	shown  bool
 }{
 	{admission.ErrUnknownPolicy, http.StatusNotFound, true},
 	{admission.ErrNotFound, http.StatusNotFound, true},
@@ -84,14 +85,16 @@ func refusal(s quotaState, more any) Answer {
 	return Answer{p.Status, s.fields(contentProblem), body}
 }
 
-// Problem answers with a status and, in words for the client, what was wrong. More header fields may follow. What is
-// unavailable for now has a reason: [Unavailable].
+// Problem answers with a status and, in words for the client, what was wrong. More header fields
+// may follow. What is unavailable for now has a reason: [Unavailable].
 func Problem(status int, detail string, more ...Field) Answer {
-	return problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail}.answer(more...)
+	return problem{Type: "about:blank", Title: http.StatusText(status), Status: status,
+		Detail: detail}.answer(more...)
 }
 
-// Unavailable answers that something cannot be done now, with the reason that [admission.Reason] finds in err, and when to
-// come back. The status is 503, or 507 when there is no room; detail is for the client.
+// Unavailable answers that something cannot be done now, with the reason that [admission.Reason]
+// finds in err, and when to come back. The status is 503, or 507 when there is no room; detail is
+// for the client.
 func Unavailable(status int, detail string, err error) Answer {
 	return problem{
 		Type:   typeReducedCapacity,
@@ -115,8 +118,9 @@ type Errors struct {
 // NewErrors logs to log.
 func NewErrors(log *slog.Logger) *Errors { return &Errors{log: log, seldom: seldom.New(log)} }
 
-// Answer is the answer to a question that ended in an error. An unexpected error is logged with its chain and becomes a
-// bare 500. That something is unavailable is logged once in ten seconds for each reason, or one outage would fill the disk.
+// Answer is the answer to a question that ended in an error. An unexpected error is logged with its
+// chain and becomes a bare 500. That something is unavailable is logged once in ten seconds for
+// each reason, or one outage would fill the disk.
 func (e *Errors) Answer(err error) Answer {
 	if bad, ok := errors.AsType[*admission.RequestError](err); ok {
 		return problem{
@@ -147,7 +151,7 @@ func (e *Errors) Answer(err error) Answer {
 			continue
 		}
 		detail := row.kind.Error()
-		if row.told {
+		if row.shown {
 			detail = err.Error()
 		}
 		if row.status < http.StatusInternalServerError {
@@ -157,29 +161,34 @@ func (e *Errors) Answer(err error) Answer {
 		return Unavailable(row.status, detail, err)
 	}
 	if errors.Is(err, context.Canceled) {
-		return Unavailable(http.StatusServiceUnavailable, "", err) // the client went away, or the process is about to
+		// the client went away, or the process is about to
+		return Unavailable(http.StatusServiceUnavailable, "", err)
 	}
 	e.log.Error("a request ended in an unexpected error", "error", err)
 	return Problem(http.StatusInternalServerError, "")
 }
 
-// warn logs that requests are refused, unless that is known: whoever watches the store of limits or NATS says it, and that
-// no drainer answered is told to the operator who asked.
+// warn logs that requests are refused, unless that is known: what watches the store of limits or
+// NATS logs it, and the operator who asked sees that no drainer answered.
 func (e *Errors) warn(err error) {
 	reason := admission.Reason(err)
-	if reason == admission.ReasonStore || reason == admission.ReasonDrainer || errors.Is(err, queue.ErrNotSent) {
+	if reason == admission.ReasonStore || reason == admission.ReasonDrainer ||
+		errors.Is(err, queue.ErrNotSent) {
 		return
 	}
-	e.seldom.Log(reason, slog.LevelWarn, "requests are refused for now", "reason", reason, "error", err)
+	e.seldom.Log(reason, slog.LevelWarn, "requests are refused for now", "reason", reason, "error",
+		err)
 }
 
-// refusedDocument answers with all that is wrong with a policy or an override: by itself, or, as a conflict, as a change.
+// refusedDocument answers with all that is wrong with a policy or an override: by itself, or, as a
+// conflict, as a change.
 func refusedDocument(err error, invalid *policy.InvalidError) Answer {
 	status := http.StatusBadRequest
 	if errors.Is(err, admission.ErrConflict) {
 		status = http.StatusConflict
 	}
-	p := problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: invalid.Error()}
+	p := problem{Type: "about:blank", Title: http.StatusText(status), Status: status,
+		Detail: invalid.Error()}
 	for _, found := range invalid.Problems {
 		p.Problems = append(p.Problems, fieldProblem{found.Field, found.Reason})
 	}

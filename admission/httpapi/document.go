@@ -13,7 +13,7 @@ import (
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/admission/answer"
 	"github.com/penstock-mq/penstock/admission/manage"
-	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
 // Policies and overrides are documents with a revision, which is their entity tag.
@@ -30,7 +30,9 @@ func revised(status int, document any, revision uint64) answer.Answer {
 func tag(revision uint64) string { return `"` + strconv.FormatUint(revision, 10) + `"` }
 
 // written answers with a document that was written, or would be.
-func written(document any, revision uint64, w manage.Write, created bool, err error) (answer.Answer, error) {
+func written(document any, revision uint64, w manage.Write, created bool, err error) (
+	answer.Answer, error) {
+
 	switch {
 	case err != nil:
 		return answer.Answer{}, err
@@ -42,21 +44,18 @@ func written(document any, revision uint64, w manage.Write, created bool, err er
 	return revised(http.StatusOK, document, revision), nil
 }
 
-// unlessKnown is an answer to somebody who may have it already.
+// unlessKnown returns the answer, or 304 for a client that has it already.
 func unlessKnown(r *http.Request, a answer.Answer, revision uint64) answer.Answer {
 	if known := r.Header.Values("If-None-Match"); len(known) > 0 && matches(known, revision, true) {
-		return answer.Answer{Status: http.StatusNotModified, Header: []answer.Field{{Name: "ETag", Value: tag(revision)}}}
+		return answer.Answer{Status: http.StatusNotModified,
+			Header: []answer.Field{{Name: "ETag", Value: tag(revision)}}}
 	}
 	return a
 }
 
 // writing reads what a request that writes a document says.
-func writing(r *http.Request) (w manage.Write, document []byte, err error) {
-	q, err := parameters(r, "dry_run")
-	if err != nil {
-		return w, nil, err
-	}
-	dry, err := number(q, "dry_run", 0, 0, 1)
+func writing(r *http.Request, at place) (w manage.Write, document []byte, err error) {
+	dry, err := at.number("dry_run", 0, 0, 1)
 	if err != nil {
 		return w, nil, err
 	}
@@ -73,8 +72,10 @@ func precondition(h http.Header) (func(revision uint64) bool, error) {
 	match, none := h.Values("If-Match"), h.Values("If-None-Match")
 	for name, values := range map[string][]string{"If-Match": match, "If-None-Match": none} {
 		for _, t := range tags(values) {
-			if t = strings.TrimPrefix(t, "W/"); t != "*" && (len(t) < 2 || t[0] != '"' || t[len(t)-1] != '"') {
-				return nil, &admission.RequestError{Field: name, Reason: `want * or entity tags such as "7", in quotes`}
+			t = strings.TrimPrefix(t, "W/")
+			if t != "*" && (len(t) < 2 || t[0] != '"' || t[len(t)-1] != '"') {
+				return nil, &admission.RequestError{Field: name,
+					Reason: `want * or entity tags such as "7", in quotes`}
 			}
 		}
 	}
@@ -82,12 +83,13 @@ func precondition(h http.Header) (func(revision uint64) bool, error) {
 		return nil, nil
 	}
 	return func(revision uint64) bool {
-		return (match == nil || matches(match, revision, false)) && (none == nil || !matches(none, revision, true))
+		return (match == nil || matches(match, revision, false)) &&
+			(none == nil || !matches(none, revision, true))
 	}, nil
 }
 
-// matches reports whether one of the entity tags is that of a revision; * is whatever there is. A weak tag is one only where
-// a weak comparison will do.
+// matches reports whether one of the entity tags is that of a revision; * is whatever there is. A
+// weak tag is one only where a weak comparison will do.
 func matches(values []string, revision uint64, weak bool) bool {
 	return revision > 0 && slices.ContainsFunc(tags(values), func(t string) bool {
 		if weak {
@@ -108,8 +110,8 @@ func tags(values []string) []string {
 	return list
 }
 
-// unwrapPolicy takes what GET answers for the policy in it, and anything else as it is. What stands beside the policy says
-// nothing but whether the sender takes the policy for paused.
+// unwrapPolicy returns the policy in what GET answers, and any other document as it is. Beside the
+// policy only paused means anything: whether the sender takes the policy for paused.
 func unwrapPolicy(document []byte) (inner []byte, paused *bool, err error) {
 	var enclosed struct {
 		manage.Policy
@@ -123,8 +125,8 @@ func unwrapPolicy(document []byte) (inner []byte, paused *bool, err error) {
 	return enclosed.Inner, enclosed.Paused, nil
 }
 
-// unwrapOverride takes what GET answers for the override in it, and anything else as it is.
-func unwrapOverride(document []byte, key queue.Key) (inner []byte, err error) {
+// unwrapOverride returns the override in what GET answers, and any other document as it is.
+func unwrapOverride(document []byte, key job.Key) (inner []byte, err error) {
 	var enclosed struct {
 		manage.Override
 		Inner json.RawMessage `json:"override"`
@@ -145,20 +147,21 @@ func unwrapOverride(document []byte, key queue.Key) (inner []byte, err error) {
 func unwrap(document []byte, name string, into any) (bool, error) {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(document, &members) != nil || members[name] == nil {
-		return false, nil // whoever reads it says what is wrong
+		return false, nil // the reader of the document reports what is wrong
 	}
 	in := json.NewDecoder(bytes.NewReader(document))
 	in.DisallowUnknownFields()
 	if err := in.Decode(into); err != nil {
-		return true, &admission.RequestError{Field: name, Reason: "what stands beside it cannot be read: " + err.Error()}
+		return true, &admission.RequestError{Field: name,
+			Reason: "what is beside it cannot be read: " + err.Error()}
 	}
 	return true, nil
 }
 
 const contentMergePatch = "application/merge-patch+json"
 
-// notAPatch answers a body that says that it is something else than a JSON merge patch; nil: it may be one. What curl says
-// of any data counts as nothing said.
+// notAPatch returns the answer for a body whose Content-Type is not that of a JSON merge patch; nil
+// if it may be one. The type that curl gives to any data counts as none.
 func notAPatch(r *http.Request) *answer.Answer {
 	given := r.Header.Get("Content-Type")
 	kind, _, err := mime.ParseMediaType(given)
@@ -169,7 +172,8 @@ func notAPatch(r *http.Request) *answer.Answer {
 		"application/x-www-form-urlencoded"}, kind):
 		return nil
 	}
-	a := answer.Problem(http.StatusUnsupportedMediaType, fmt.Sprintf("%.64q: want a JSON merge patch, %s", given,
-		contentMergePatch), answer.Field{Name: "Accept-Patch", Value: contentMergePatch})
+	a := answer.Problem(http.StatusUnsupportedMediaType,
+		fmt.Sprintf("%.64q: want a JSON merge patch, %s", given,
+			contentMergePatch), answer.Field{Name: "Accept-Patch", Value: contentMergePatch})
 	return &a
 }

@@ -3,9 +3,7 @@ package httpapi
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
-	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,33 +12,22 @@ import (
 
 	"github.com/penstock-mq/penstock/admission/manage"
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
 // send is a request with header fields, and its answer's status, entity tag and body.
-func (i *installation) send(method, path, body string, fields ...string) (status int, tag, answer string) {
+func (i *installation) send(method, path, body string,
+	fields ...string) (status int, tag, answer string) {
 	i.t.Helper()
-	request, err := http.NewRequestWithContext(i.t.Context(), method, i.url+path, strings.NewReader(body))
-	if err != nil {
-		i.t.Fatal(err)
-	}
-	for n := 0; n < len(fields); n += 2 {
-		request.Header.Add(fields[n], fields[n+1])
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		i.t.Fatal(err)
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		i.t.Fatal(err)
-	}
-	return response.StatusCode, response.Header.Get("ETag"), string(text)
+	response, answer := i.do(method, path, body, fields...)
+	return response.StatusCode, response.Header.Get("ETag"), answer
 }
 
 // want sends and checks the status and parts of the answer.
-func (i *installation) want(status int, parts []string, method, path, body string, fields ...string) (tag string) {
+func (i *installation) want(status int, parts []string, method, path, body string,
+	fields ...string) (tag string) {
 	i.t.Helper()
 	got, tag, answer := i.send(method, path, body, fields...)
 	if got != status {
@@ -61,8 +48,11 @@ func TestTwoRacingCreatesAreOneCreation(t *testing.T) {
 		var racing sync.WaitGroup
 		for n := range 4 {
 			racing.Go(func() {
-				body := fmt.Sprintf(`{"algorithm":"leaking_bucket","outflow":"96/s","capacity":%d,"partitions":4}`, 10+n/2)
-				switch status, _, answer := i.send("PUT", fmt.Sprint("/v1/policies/p", round), body); status {
+				body := fmt.Sprintf(
+					`{"algorithm":"leaking_bucket","outflow":"96/s","capacity":%d,"partitions":4}`,
+					10+n/2)
+				switch status, _, answer := i.send("PUT", fmt.Sprint("/v1/policies/p", round),
+					body); status {
 				case 201:
 					created.Add(1)
 				case 200:
@@ -86,7 +76,8 @@ func TestARetiredPolicyDoesNotComeBackSmallerThanItsBuckets(t *testing.T) {
 	i.publish("stripe", "acme", nil)
 	i.retire("stripe")
 	smaller := strings.Replace(stripe, `y":2`, `y":1`, 1)
-	i.want(409, []string{`capacity 1 is too low: bucket \"acme\" holds 2 jobs`}, "PUT", "/v1/policies/stripe", smaller)
+	i.want(409, []string{`capacity 1 is too low: bucket \"acme\" holds 2 jobs`}, "PUT",
+		"/v1/policies/stripe", smaller)
 	i.want(409, []string{`has retired`}, "PATCH", "/v1/policies/stripe", `{"workers":5}`)
 	i.want(200, []string{`"retired":true`, `"capacity":2`}, "GET", "/v1/policies/stripe", "")
 	i.want(200, []string{`"retired":false`, `"capacity":2`}, "PUT", "/v1/policies/stripe", stripe)
@@ -96,15 +87,17 @@ func TestARetiredPolicyDoesNotComeBackSmallerThanItsBuckets(t *testing.T) {
 // retire lets a policy take no jobs any more.
 func (i *installation) retire(name string) {
 	i.t.Helper()
-	entry, err := i.broker.Policy(i.t.Context(), name)
+	entry, err := store.New(i.broker, nil).Policy(i.t.Context(), name)
 	if err != nil {
 		i.t.Fatal(err)
 	}
-	record, err := json.Marshal(map[string]any{"v": 1, "policy": entry.Policy, "source": "file", "retired": true})
+	record, err := json.Marshal(map[string]any{"v": 1, "policy": entry.Policy, "source": "file",
+		"retired": true})
 	if err != nil {
 		i.t.Fatal(err)
 	}
-	if _, err := i.broker.Conn().Request("$KV.PENSTOCK_POLICIES."+name, record, 5*time.Second); err != nil {
+	if _, err := i.broker.Conn().Request("$KV.PENSTOCK_POLICIES."+name, record,
+		5*time.Second); err != nil {
 		i.t.Fatal(err)
 	}
 	if gone, err := i.broker.Retire(i.t.Context(), name); err != nil || gone {
@@ -115,15 +108,22 @@ func (i *installation) retire(name string) {
 func TestAPatchChangesOnlyWhatItNames(t *testing.T) {
 	i := install(t, manage.Options{})
 	i.want(404, nil, "PATCH", "/v1/policies/stripe", `{"workers":5}`)
-	i.want(201, nil, "PUT", "/v1/policies/stripe", `{"algorithm":"leaking_bucket","outflow":"20/s","capacity":50,`+
-		`"partitions":4,"workers":32,"target":{"http":{"url":"http://127.0.0.1:1"}},"retry":{"max_attempts":7}}`)
-	i.want(200, []string{`"outflow":"50/s"`, `"workers":32`, `"max_attempts":7`, `"changed":["outflow 20/s → 50/s"]`},
-		"PATCH", "/v1/policies/stripe", `{"outflow":"50/s"}`, "Content-Type", "application/merge-patch+json")
-	i.want(200, []string{`"max_attempts":7`, `"backoff":"3s"`, `"changed":["workers 32 → 64","retry.backoff 1s → 3s"]`},
+	i.want(201, nil, "PUT", "/v1/policies/stripe",
+		`{"algorithm":"leaking_bucket","outflow":"20/s","capacity":50,`+
+			`"partitions":4,"workers":32,"target":{"http":{"url":"http://127.0.0.1:1"}},"retry":{"max_attempts":7}}`)
+	i.want(200,
+		[]string{`"outflow":"50/s"`, `"workers":32`, `"max_attempts":7`,
+			`"changed":["outflow 20/s → 50/s"]`},
+		"PATCH", "/v1/policies/stripe", `{"outflow":"50/s"}`, "Content-Type",
+		"application/merge-patch+json")
+	i.want(200,
+		[]string{`"max_attempts":7`, `"backoff":"3s"`,
+			`"changed":["workers 32 → 64","retry.backoff 1s → 3s"]`},
 		"PATCH", "/v1/policies/stripe", `{"workers":null,"retry":{"backoff":"3s"}}`)
 	i.want(200, []string{`"target":{"nats":{"subject":"svc"}}`}, "PATCH", "/v1/policies/stripe",
 		`{"policy":{"target":{"http":null,"nats":{"subject":"svc"}}}}`)
-	i.want(200, []string{`"changed":["capacity 50 → 60","workers 64 → 5"`}, "PUT", "/v1/policies/stripe",
+	i.want(200, []string{`"changed":["capacity 50 → 60","workers 64 → 5"`}, "PUT",
+		"/v1/policies/stripe",
 		`{"algorithm":"leaking_bucket","outflow":"50/s","capacity":60,"partitions":4,"workers":5}`)
 	for _, c := range []struct {
 		status     int
@@ -140,11 +140,14 @@ func TestAPatchChangesOnlyWhatItNames(t *testing.T) {
 	} {
 		i.want(c.status, []string{c.say}, "PATCH", "/v1/policies/stripe", c.patch)
 	}
-	i.want(415, []string{`merge-patch+json`}, "PATCH", "/v1/policies/stripe", `[]`, "Content-Type", "application/json-patch+json")
+	i.want(415, []string{`merge-patch+json`}, "PATCH", "/v1/policies/stripe", `[]`, "Content-Type",
+		"application/json-patch+json")
 
 	const keys = "/v1/policies/stripe/keys/acme"
 	i.want(200, []string{`"override":{"outflow":"5/s"}`}, "PATCH", keys, `{"outflow":"5/s"}`)
-	i.want(200, []string{`"override":{"outflow":"5/s","concurrency":2}`, `"changed":["concurrency none → 2"]`}, "PATCH", keys,
+	i.want(200,
+		[]string{`"override":{"outflow":"5/s","concurrency":2}`,
+			`"changed":["concurrency none → 2"]`}, "PATCH", keys,
 		`{"override":{"concurrency":2}}`)
 	i.want(200, []string{`"override":{"concurrency":2}`}, "PATCH", keys, `{"outflow":null}`)
 	i.want(400, []string{`"field":"burst"`}, "PATCH", keys, `{"burst":1000}`)
@@ -158,7 +161,8 @@ func TestAChangeMayDemandWhatItReplaces(t *testing.T) {
 	i.want(412, []string{`there is nothing here`}, "PUT", path, stripe, "If-Match", "*")
 	first := i.want(201, nil, "PUT", path, stripe, "If-None-Match", "*")
 	i.want(412, []string{`precondition failed`}, "PUT", path, stripe, "If-None-Match", "*")
-	if again := i.want(200, nil, "GET", path, ""); again != first || len(first) < 3 || first[0] != '"' {
+	if again := i.want(200, nil, "GET", path, ""); again != first || len(first) < 3 ||
+		first[0] != '"' {
 		t.Errorf("tags %s and %s", first, again)
 	}
 	i.want(304, nil, "GET", path, "", "If-None-Match", `"0", W/`+first)
@@ -168,9 +172,11 @@ func TestAChangeMayDemandWhatItReplaces(t *testing.T) {
 	}
 	for _, method := range []string{"PUT", "PATCH", "DELETE"} {
 		body := map[string]string{"PUT": stripe, "PATCH": `{"workers":6}`}[method]
-		i.want(412, []string{`what is here has revision ` + strings.Trim(second, `"`)}, method, path, body, "If-Match", first)
+		i.want(412, []string{`what is here has revision ` + strings.Trim(second, `"`)}, method,
+			path, body, "If-Match", first)
 		i.want(412, nil, method, path, body, "If-Match", "W/"+second)
-		i.want(400, []string{`"field":"If-Match"`}, method, path, body, "If-Match", strings.Trim(second, `"`))
+		i.want(400, []string{`"field":"If-Match"`}, method, path, body, "If-Match",
+			strings.Trim(second, `"`))
 	}
 	i.want(200, []string{`"workers":5`}, "GET", path, "")
 
@@ -189,7 +195,8 @@ func TestAChangeMayDemandWhatItReplaces(t *testing.T) {
 	var racing sync.WaitGroup
 	for n := range 6 {
 		racing.Go(func() {
-			status, _, answer := i.send("PATCH", path, fmt.Sprintf(`{"workers":%d}`, 10+n), "If-Match", second)
+			status, _, answer := i.send("PATCH", path, fmt.Sprintf(`{"workers":%d}`, 10+n),
+				"If-Match", second)
 			switch status {
 			case 200:
 				won.Add(1)
@@ -214,19 +221,23 @@ func TestADryRunChecksEverythingAndWritesNothing(t *testing.T) {
 		return nil
 	}})
 	const path = "/v1/policies/stripe"
-	i.want(200, []string{`"capacity":2`, `"dry_run":true`, `"timeout":"30s"`}, "PUT", path+"?dry_run=1", stripe)
+	i.want(200, []string{`"capacity":2`, `"dry_run":true`, `"timeout":"30s"`}, "PUT",
+		path+"?dry_run=1", stripe)
 	i.want(404, nil, "GET", path, "")
 	i.want(201, nil, "PUT", path+"?dry_run=0", stripe)
 	i.publish("stripe", "acme", nil)
 	i.publish("stripe", "acme", nil)
 	before := i.want(200, nil, "GET", path, "")
-	i.want(200, []string{`"workers":5`, `"changed":["workers 64 → 5"]`, `"dry_run":true`}, "PATCH", path+"?dry_run=1", `{"workers":5}`)
-	i.want(409, []string{`capacity 1 is too low: bucket \"acme\" holds 2 jobs`}, "PATCH", path+"?dry_run=1", `{"capacity":1}`)
+	i.want(200, []string{`"workers":5`, `"changed":["workers 64 → 5"]`, `"dry_run":true`}, "PATCH",
+		path+"?dry_run=1", `{"workers":5}`)
+	i.want(409, []string{`capacity 1 is too low: bucket \"acme\" holds 2 jobs`}, "PATCH",
+		path+"?dry_run=1", `{"capacity":1}`)
 	i.want(409, []string{`"field":"partitions"`}, "PATCH", path+"?dry_run=1", `{"partitions":8}`)
 	i.want(400, []string{`are never 13 here`}, "PATCH", path+"?dry_run=1", `{"workers":13}`)
 	i.want(412, nil, "PATCH", path+"?dry_run=1", `{"workers":5}`, "If-Match", `"0"`)
 	i.want(400, []string{`"field":"dry_run"`}, "PATCH", path+"?dry_run=yes", `{"workers":5}`)
-	i.want(200, []string{`"override":{"concurrency":2}`, `"dry_run":true`}, "PUT", path+"/keys/a?dry_run=1", `{"concurrency":2}`)
+	i.want(200, []string{`"override":{"concurrency":2}`, `"dry_run":true`}, "PUT",
+		path+"/keys/a?dry_run=1", `{"concurrency":2}`)
 	i.want(400, []string{`"field":"burst"`}, "PATCH", path+"/keys/a?dry_run=1", `{"burst":9}`)
 	i.want(404, nil, "GET", path+"/keys/a", "")
 	if after := i.want(200, nil, "GET", path, ""); after != before {
@@ -246,14 +257,19 @@ func TestWhatGetGivesPutTakes(t *testing.T) {
 		if again := i.want(200, nil, "PUT", path, document); again != tag {
 			t.Errorf("%s: revision %s became %s though nothing changed", path, tag, again)
 		}
-		changed := strings.Replace(strings.Replace(document, `"outflow":"96/s"`, `"outflow":"95/s"`, 1), `ncy":3`, `ncy":4`, 1)
-		if after := i.want(200, []string{` → `}, "PUT", path, changed, "If-Match", tag); after == tag {
+		changed := strings.Replace(strings.Replace(document, `"outflow":"96/s"`, `"outflow":"95/s"`,
+			1), `ncy":3`, `ncy":4`, 1)
+		if after := i.want(
+			200, []string{` → `}, "PUT", path, changed, "If-Match", tag); after == tag {
 			t.Errorf("%s: revision %s stays though something changed", path, tag)
 		}
-		i.want(400, []string{`sekret`}, "PUT", path, strings.Replace(document, `{`, `{"sekret":1,`, 1))
+		i.want(400, []string{`sekret`}, "PUT", path,
+			strings.Replace(document, `{`, `{"sekret":1,`, 1))
 	}
-	i.want(400, []string{`"field":"key"`}, "PUT", "/v1/policies/stripe/keys/other", `{"key":"acme","override":{"concurrency":3}}`)
-	i.want(409, []string{`/v1/pause`}, "PUT", "/v1/policies/stripe", `{"policy":`+stripe+`,"paused":true}`)
+	i.want(400, []string{`"field":"key"`}, "PUT", "/v1/policies/stripe/keys/other",
+		`{"key":"acme","override":{"concurrency":3}}`)
+	i.want(409, []string{`/v1/pause`}, "PUT", "/v1/policies/stripe",
+		`{"policy":`+stripe+`,"paused":true}`)
 }
 
 func TestADeletedPolicyLeavesItsNameFree(t *testing.T) {
@@ -290,15 +306,18 @@ func TestADeletedPolicyLeavesItsNameFree(t *testing.T) {
 	i.bury(queue.DeadLetter{Policy: "gone", Key: "acme", Seq: 7, Reason: "deadline"})
 	i.want(200, []string{`"letter":1`}, "GET", "/v1/jobs/gone:7", "")
 	i.want(200, []string{`{"discarded":1}`}, "DELETE", "/v1/dead/gone", "")
-	if m, err := i.broker.Conn().Request("$JS.API.STREAM.INFO."+i.broker.Names().DeadStream("gone"), nil, 5*time.Second); err != nil ||
+	if m, err := i.broker.Conn().Request("$JS.API.STREAM.INFO."+i.broker.Names().DeadStream("gone"),
+		nil, 5*time.Second); err != nil ||
 		!strings.Contains(string(m.Data), `"code":404`) {
 		t.Errorf("its letters' stream is left: %s, %v", m.Data, err)
 	}
 	i.bury(queue.DeadLetter{Policy: "gone", Key: "acme", Seq: 8, Reason: "deadline"})
-	i.want(200, []string{`{"job":"gone:7","state":"dead","accepted_at":"2026-03-01T12:00:00Z"}`}, "GET", "/v1/jobs/gone:7", "")
+	i.want(200, []string{`{"job":"gone:7","state":"dead","accepted_at":"2026-03-01T12:00:00Z"}`},
+		"GET", "/v1/jobs/gone:7", "")
 
 	// One without a queue is simpler.
-	i.want(201, nil, "PUT", "/v1/policies/signup", `{"algorithm":"fixed_window","limit":10,"window":"1d"}`)
+	i.want(201, nil, "PUT", "/v1/policies/signup",
+		`{"algorithm":"fixed_window","limit":10,"window":"1d"}`)
 	i.want(200, []string{`"deleted":true`}, "DELETE", "/v1/policies/signup?purge=0", "")
 	i.want(404, nil, "GET", "/v1/policies/signup", "")
 	i.want(400, []string{`"field":"purge"`}, "DELETE", path+"?purge=yes", "")
@@ -317,23 +336,27 @@ func TestAPolicyWithJobsIsDeletedOnlyWhenTheyAreDropped(t *testing.T) {
 
 	// The valves drop all jobs of their buckets but the first, which runs.
 	for number := range 4 {
-		i.valve("stripe", number, func(q queue.ValveQuestion) queue.ValveAnswer {
-			request := fmt.Sprintf(`{"filter":%q,"keep":1}`, i.broker.Names().Queue("stripe", number, q.Key))
-			m, err := i.broker.Conn().Request("$JS.API.STREAM.PURGE.PENSTOCK_stripe", []byte(request), 5*time.Second)
+		i.valve("stripe", number, func(q job.Question) job.Answer {
+			request := fmt.Sprintf(`{"filter":%q,"keep":1}`,
+				i.broker.Names().Queue("stripe", number, q.Key))
+			m, err := i.broker.Conn().Request("$JS.API.STREAM.PURGE.PENSTOCK_stripe",
+				[]byte(request), 5*time.Second)
 			var answer struct{ Purged int }
 			if err == nil {
 				err = json.Unmarshal(m.Data, &answer)
 			}
-			if err != nil || q.Op != queue.OpPurge {
+			if err != nil || q.Op != job.OpPurge {
 				t.Errorf("%s of %s: %v", q.Op, q.Key, err)
 			}
-			return queue.ValveAnswer{Removed: answer.Purged}
+			return job.Answer{Removed: answer.Purged}
 		})
 	}
-	i.want(202, []string{`{"policy":"stripe","deleted":false,"removed":1,"jobs":2}`}, "DELETE", path+"?purge=1", "")
+	i.want(202, []string{`{"policy":"stripe","deleted":false,"removed":1,"jobs":2}`}, "DELETE",
+		path+"?purge=1", "")
 	i.want(200, []string{`"retired":true`, `"deleting":true`}, "GET", path, "")
 	i.want(202, []string{`"deleted":false,"removed":0,"jobs":2`}, "DELETE", path, "")
-	if _, err := i.broker.Conn().Request("$JS.API.STREAM.PURGE.PENSTOCK_stripe", nil, 5*time.Second); err != nil {
+	if _, err := i.broker.Conn().Request("$JS.API.STREAM.PURGE.PENSTOCK_stripe", nil,
+		5*time.Second); err != nil {
 		t.Fatal(err)
 	}
 	i.want(200, []string{`"deleted":true`}, "DELETE", path, "")
@@ -345,10 +368,11 @@ func TestADeletedPolicyThatIsWrittenAgainStays(t *testing.T) {
 	const path = "/v1/policies/stripe"
 	i.want(201, nil, "PUT", path, stripe)
 	receipt := i.publish("stripe", "acme", nil)
-	i.valve("stripe", receipt.Partition, func(queue.ValveQuestion) queue.ValveAnswer { return queue.ValveAnswer{} }) // it runs
+	// it runs
+	i.valve("stripe", receipt.Partition, func(job.Question) job.Answer { return job.Answer{} })
 	i.want(202, nil, "DELETE", path+"?purge=1", "")
 	i.want(200, []string{`"retired":false`}, "PUT", path, stripe)
-	if gone, err := i.broker.ForgetPolicy(t.Context(), "stripe"); err != nil || gone {
+	if gone, err := store.New(i.broker, nil).Forget(t.Context(), "stripe"); err != nil || gone {
 		t.Errorf("gone %t, %v", gone, err)
 	}
 	i.publish("stripe", "acme", nil)
@@ -363,7 +387,8 @@ func TestChangesAreLoggedOldAndNewAndFromWhere(t *testing.T) {
 	i.want(200, nil, "DELETE", "/v1/policies/stripe/keys/acme", "")
 	i.want(200, nil, "DELETE", "/v1/policies/stripe", "")
 	for _, want := range []string{`changed="outflow 96/s → 50/s, workers 64 → 32" from=127.0.0.1`,
-		`key=acme`, `changed="concurrency none → 2" from=127.0.0.1`, `changed="concurrency 2 → none" from=127.0.0.1`,
+		`key=acme`, `changed="concurrency none → 2" from=127.0.0.1`,
+		`changed="concurrency 2 → none" from=127.0.0.1`,
 		`msg="policy deleted through the API" policy=stripe`} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("the log is without %s:\n%s", want, log.String())

@@ -3,17 +3,16 @@ package httpapi
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/admission/manage"
+	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
 // What the tests' requests call this process, and where those of [httptest.NewRequest] come from.
@@ -26,8 +25,10 @@ func TestAForgottenKeyIsTold(t *testing.T) {
 	service := &fakeService{}
 	address := serve(t, service, Options{})
 	for _, path := range []string{"/v1/jobs/stripe", "/v1/check/stripe"} {
-		response, body := send(t, address, "POST "+path+" HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
-		if response.StatusCode != 400 || !strings.Contains(body, `"field":"key"`) || !strings.Contains(body, "slash") {
+		response, body := send(t, address,
+			"POST "+path+" HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
+		if response.StatusCode != 400 || !strings.Contains(body, `"field":"key"`) ||
+			!strings.Contains(body, "slash") {
 			t.Errorf("%s: %s %s", path, response.Status, body)
 		}
 	}
@@ -36,7 +37,7 @@ func TestAForgottenKeyIsTold(t *testing.T) {
 	}
 }
 
-func TestOptionsTellTheMethods(t *testing.T) {
+func TestOptionsListTheMethods(t *testing.T) {
 	i := install(t, manage.Options{})
 	for path, allow := range map[string]string{
 		"/v1/jobs/stripe/acme": "POST, OPTIONS",
@@ -47,49 +48,51 @@ func TestOptionsTellTheMethods(t *testing.T) {
 		"/healthz":             "GET, HEAD, POST, OPTIONS",
 	} {
 		for method, status := range map[string]int{"OPTIONS": 204, "BREW": 405} {
-			request, err := http.NewRequest(method, i.url+path, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			response, err := http.DefaultClient.Do(request)
-			if err != nil {
-				t.Fatal(err)
-			}
-			body, _ := io.ReadAll(response.Body)
-			response.Body.Close()
+			response, body := i.do(method, path, "")
 			if response.StatusCode != status || response.Header.Get("Allow") != allow {
-				t.Errorf("%s %s: %s, allow %q", method, path, response.Status, response.Header.Get("Allow"))
+				t.Errorf("%s %s: %s, allow %q", method, path, response.Status,
+					response.Header.Get("Allow"))
 			}
-			if status == 405 && !strings.Contains(string(body), `"detail":"BREW is not for this path, which takes `+allow) {
+			want := `"detail":"BREW is not for this path, which takes ` + allow
+			if status == 405 && !strings.Contains(body, want) {
 				t.Errorf("%s %s: %s", method, path, body)
 			}
 		}
 	}
 }
 
-func TestAnAcceptedJobIsToldWhereItIs(t *testing.T) {
+func TestAnAcceptedJobHasItsLocation(t *testing.T) {
 	i := install(t, manage.Options{})
 	response, err := http.Post(i.url+"/v1/jobs/stripe/acme", "text/plain", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	response.Body.Close()
-	if got := response.Header.Get("Location"); response.StatusCode != 202 || got != "/v1/jobs/stripe:1" {
+	if got := response.Header.Get("Location"); response.StatusCode != 202 ||
+		got != "/v1/jobs/stripe:1" {
 		t.Errorf("%s, location %q", response.Status, got)
 	}
 }
 
-// A page whose name was made to lead to this machine (DNS rebinding) is of the same site as what it asks; its name tells.
+// A page whose name was made to lead to this machine (DNS rebinding) is of the same site as what it
+// asks; its name tells.
 func TestOnlyKnownHostsAreAnswered(t *testing.T) {
-	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "metrics") })
-	handler := New(&fakeService{}, Options{Metrics: metrics, Hosts: []string{"penstock.example", "*.internal.example"}})
+	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, "metrics")
+	})
+	handler := New(&fakeService{},
+		Options{Metrics: metrics, Hosts: []string{"penstock.example", "*.internal.example"}})
 	for _, path := range []string{"/v1/check/p/k", "/metrics", "/healthz", "/readyz"} {
 		for host, known := range map[string]bool{
 			"localhost": true, "LOCALHOST:8080": true, "localhost.": true, "app.localhost:80": true,
-			"127.0.0.1:8080": true, "10.1.2.3": true, "[::1]:8080": true, "[fe80::1%25eth0]": true, "": true,
-			"penstock.example:443": true, "Penstock.Example.": true, "a.internal.example": true, "a.b.internal.example": true,
-			"internal.example": false, "evil.example": false, "penstock.example.evil.example": false, "notlocalhost": false,
-			"127.0.0.1.evil.example": false, "localhost.evil.example:8080": false, ".localhost.": false,
+			"127.0.0.1:8080": true, "10.1.2.3": true, "[::1]:8080": true, "[fe80::1%25eth0]": true,
+			"":                     true,
+			"penstock.example:443": true, "Penstock.Example.": true, "a.internal.example": true,
+			"a.b.internal.example": true,
+			"internal.example":     false, "evil.example": false,
+			"penstock.example.evil.example": false, "notlocalhost": false,
+			"127.0.0.1.evil.example": false, "localhost.evil.example:8080": false,
+			".localhost.": false,
 		} {
 			r := httptest.NewRequest("GET", path, nil)
 			r.Host = host
@@ -118,14 +121,16 @@ func TestOnlyProxiesNameTheirClients(t *testing.T) {
 	service := &fakeService{}
 	handler := New(service, Options{Hosts: testHosts, TrustedProxies: testProxies})
 	for _, path := range []string{"/v1/check/p/k", "/v1/jobs/p/k"} {
-		for remote, status := range map[string]int{"10.0.0.1:5": 400, "[2001:db8::1]:5": 400, "@": 400,
+		for remote, status := range map[string]int{"10.0.0.1:5": 400, "[2001:db8::1]:5": 400,
+			"@":           400,
 			"192.0.2.1:5": 200, "[::ffff:192.0.2.1]:5": 200} {
 			r := httptest.NewRequest("POST", path, nil)
 			r.RemoteAddr = remote
 			r.Header.Set("Penstock-IP", "198.51.100.9")
 			w := httptest.NewRecorder()
 			handler.ServeHTTP(w, r)
-			if (w.Code == 400) != (status == 400) || status == 400 && !strings.Contains(w.Body.String(), "http.trusted_proxies") {
+			if (w.Code == 400) != (status == 400) ||
+				status == 400 && !strings.Contains(w.Body.String(), "http.trusted_proxies") {
 				t.Errorf("%s from %s: %d %s", path, remote, w.Code, w.Body)
 			}
 		}
@@ -144,18 +149,20 @@ func TestABodyThatNeverComesHoldsNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		fmt.Fprintf(conn, "POST /v1/jobs/p/k HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\nx", admission.MaxBody)
+		fmt.Fprintf(conn, "POST /v1/jobs/p/k HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\nx",
+			admission.MaxBody)
 		slow[i] = conn
 	}
 	const left = admission.MaxBody + smallBody - 20*smallBody
-	for deadline := time.Now().Add(20 * time.Second); budget.Reserve(left+1) == nil; { // until all have begun
-		budget.Release(left + 1)
-		if time.Now().After(deadline) {
-			t.Fatal("the slow requests do not arrive")
+	waittest.Until(t, "all slow requests have begun", func() bool {
+		if budget.Reserve(left+1) != nil {
+			return true
 		}
-		time.Sleep(time.Millisecond)
-	}
-	response, body := send(t, address, "POST /v1/jobs/p/k HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc")
+		budget.Release(left + 1)
+		return false
+	})
+	response, body := send(t, address,
+		"POST /v1/jobs/p/k HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc")
 	if response.StatusCode != 202 {
 		t.Errorf("%s %s", response.Status, body)
 	}
@@ -164,16 +171,20 @@ func TestABodyThatNeverComesHoldsNothing(t *testing.T) {
 func TestABodyWhereNoneBelongsIsNotWaitedFor(t *testing.T) {
 	i := install(t, manage.Options{})
 	address := strings.TrimPrefix(i.url, "http://")
-	response, body := send(t, address, "POST /v1/pause/stripe HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n")
+	response, body := send(t, address,
+		"POST /v1/pause/stripe HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n")
 	var problem struct{ Field string }
-	if err := json.Unmarshal([]byte(body), &problem); err != nil || response.StatusCode != 400 || problem.Field != "body" {
+	if err := json.Unmarshal([]byte(body), &problem); err != nil || response.StatusCode != 400 ||
+		problem.Field != "body" {
 		t.Errorf("%s %s", response.Status, body)
 	}
 }
 
-// A policy whose target is the admitter would let its jobs do what their publishers may not: purge, or write policies.
+// A policy whose target is the admitter would let its jobs do what their publishers may not: purge,
+// or write policies.
 func TestNoJobIsARequestHere(t *testing.T) {
-	for _, path := range []string{"/v1/policies", "/v1/pause/stripe", "/v1/jobs/stripe/a", "/v1/check/stripe/a"} {
+	for _, path := range []string{"/v1/policies", "/v1/pause/stripe", "/v1/jobs/stripe/a",
+		"/v1/check/stripe/a"} {
 		r := httptest.NewRequest("POST", path, nil)
 		r.Header.Set("Penstock-Job", "stripe-1-1")
 		w := httptest.NewRecorder()

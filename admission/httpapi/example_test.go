@@ -17,8 +17,9 @@ type lenient struct{ httpapi.Service }
 
 func (lenient) Check(_ context.Context, r admission.CheckRequest) (admission.Checked, error) {
 	return admission.Checked{
-		Decision: algorithms.Decision{Allowed: true, Granted: r.Cost, Limit: 10, Remaining: 10 - r.Cost},
-		Quota:    admission.Quota{Policy: r.Policy, Units: 10},
+		Decision: algorithms.Decision{Allowed: true, Granted: r.Cost, Limit: 10,
+			Remaining: 10 - r.Cost},
+		Quota: admission.Quota{Policy: r.Policy, Units: 10},
 	}, nil
 }
 

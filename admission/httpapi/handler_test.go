@@ -31,7 +31,8 @@ type fakeService struct {
 	refunded  []admission.CheckRequest
 }
 
-func (f *fakeService) Submit(_ context.Context, r admission.SubmitRequest) (admission.Outcome, error) {
+func (f *fakeService) Submit(_ context.Context,
+	r admission.SubmitRequest) (admission.Outcome, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.panic != nil {
@@ -42,7 +43,8 @@ func (f *fakeService) Submit(_ context.Context, r admission.SubmitRequest) (admi
 		Quota: admission.Quota{Policy: r.Policy, Units: 5}}, f.err
 }
 
-func (f *fakeService) Check(_ context.Context, r admission.CheckRequest) (admission.Checked, error) {
+func (f *fakeService) Check(_ context.Context,
+	r admission.CheckRequest) (admission.Checked, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.checked = append(f.checked, r)
@@ -122,7 +124,8 @@ func TestKeysAreTakenAsTheyAreEscaped(t *testing.T) {
 	} {
 		service.submitted, service.checked = nil, nil
 		for _, root := range []string{"/v1/jobs", "/v1/check"} {
-			response, body := send(t, address, "POST "+root+c.path+" HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
+			response, body := send(t, address,
+				"POST "+root+c.path+" HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
 			if response.StatusCode >= 300 {
 				t.Errorf("%s%s: %s %s", root, c.path, response.Status, body)
 			}
@@ -133,7 +136,8 @@ func TestKeysAreTakenAsTheyAreEscaped(t *testing.T) {
 		if got := service.submitted[0]; got.Policy != c.policy || string(got.Key) != c.key {
 			t.Errorf("%s: policy %q, key %q, want %q", c.path, got.Policy, got.Key, c.key)
 		}
-		if got := service.checked[0]; got.Policy != c.policy || string(got.Key) != c.key || got.Cost != 1 {
+		if got := service.checked[0]; got.Policy != c.policy || string(got.Key) != c.key ||
+			got.Cost != 1 {
 			t.Errorf("%s: %+v", c.path, got)
 		}
 	}
@@ -160,8 +164,10 @@ func TestBadRequests(t *testing.T) {
 		{"two costs", "POST /v1/check/p/k?cost=1&cost=2", 400, "cost"},
 		{"bad query", "POST /v1/check/p/k?cost=%zz", 400, "query"},
 		{"semicolon", "POST /v1/check/p/k?cost=1;2", 400, "query"},
-		{"check with a job's header", "POST /v1/check/p/k HTTP/1.1\r\nPenstock-Deadline: 1s", 400, "Penstock-Deadline"},
-		{"check with a bad cost header", "GET /v1/check/p/k HTTP/1.1\r\npenstock-cost: x", 400, "Penstock-Cost"},
+		{"check with a job's header", "POST /v1/check/p/k HTTP/1.1\r\nPenstock-Deadline: 1s", 400,
+			"Penstock-Deadline"},
+		{"check with a bad cost header", "GET /v1/check/p/k HTTP/1.1\r\npenstock-cost: x", 400,
+			"Penstock-Cost"},
 		{"unknown path", "GET /v1/other", 404, ""},
 		{"root", "GET /", 404, ""},
 		{"healthz and more", "GET /healthz/x", 404, ""},
@@ -187,7 +193,8 @@ func TestBadRequests(t *testing.T) {
 			if err := json.Unmarshal([]byte(body), &problem); err != nil {
 				t.Fatalf("%s: %q: %v", response.Status, body, err)
 			}
-			if response.StatusCode != c.status || problem.Status != c.status || problem.Field != c.field ||
+			if response.StatusCode != c.status || problem.Status != c.status ||
+				problem.Field != c.field ||
 				(c.field != "" && problem.Reason == "") {
 				t.Errorf("%s %s", response.Status, body)
 			}
@@ -221,7 +228,8 @@ func TestBodies(t *testing.T) {
 		response.Body.Close()
 		return response
 	}
-	stream := func(n int) io.Reader { return io.MultiReader(bytes.NewReader(make([]byte, n))) } // of unknown length
+	// of unknown length
+	stream := func(n int) io.Reader { return io.MultiReader(bytes.NewReader(make([]byte, n))) }
 	for _, c := range []struct {
 		name   string
 		body   io.Reader
@@ -230,7 +238,8 @@ func TestBodies(t *testing.T) {
 	}{
 		{"empty", nil, 0, 202},
 		{"NUL bytes", bytes.NewReader(make([]byte, 100)), 100, 202},
-		{"as large as can be", bytes.NewReader(make([]byte, admission.MaxBody)), admission.MaxBody, 202},
+		{"as large as can be", bytes.NewReader(make([]byte, admission.MaxBody)), admission.MaxBody,
+			202},
 		{"streamed", stream(admission.MaxBody), admission.MaxBody, 202},
 		{"a byte more", bytes.NewReader(make([]byte, admission.MaxBody+1)), 0, 413},
 		{"a byte more, streamed", stream(admission.MaxBody + 1), 0, 413},
@@ -273,12 +282,14 @@ func TestBodiesStayWithinTheBudget(t *testing.T) {
 	address := serve(t, &fakeService{}, Options{Budget: budget})
 	const request = "POST /v1/jobs/p/k HTTP/1.1\r\nHost: x\r\n"
 	for range 3 { // what was held is given back
-		response, body := send(t, address, request+"Content-Length: 10000\r\n\r\n"+strings.Repeat("x", 10_000))
+		response, body := send(t, address,
+			request+"Content-Length: 10000\r\n\r\n"+strings.Repeat("x", 10_000))
 		if response.StatusCode != 202 {
 			t.Fatalf("%s %s", response.Status, body)
 		}
 	}
-	response, _ := send(t, address, request+"Content-Length: 10001\r\n\r\n"+strings.Repeat("x", 10_001))
+	response, _ := send(t, address,
+		request+"Content-Length: 10001\r\n\r\n"+strings.Repeat("x", 10_001))
 	if response.StatusCode != 503 || response.Header.Get("Retry-After") != "1" {
 		t.Errorf("%s, retry after %q", response.Status, response.Header.Get("Retry-After"))
 	}
@@ -305,7 +316,8 @@ func TestCheckMethods(t *testing.T) {
 	ask("HEAD", "/v1/check/p/k")
 	ask("POST", "/v1/check/p/k", "Penstock-Peek", "true")
 	for _, w := range []*httptest.ResponseRecorder{
-		ask("DELETE", "/v1/check/p/k?cost=6"), ask("POST", "/v1/check/p/k", "Penstock-Refund", "true"),
+		ask("DELETE", "/v1/check/p/k?cost=6"),
+		ask("POST", "/v1/check/p/k", "Penstock-Refund", "true"),
 	} {
 		if w.Code != 204 || w.Body.Len() > 0 || w.Header().Get("Content-Length") != "" {
 			t.Errorf("a refund: %d, %v, %q", w.Code, w.Header(), w.Body)
@@ -318,7 +330,8 @@ func TestCheckMethods(t *testing.T) {
 		t.Errorf("two costs: %d %s", w.Code, w.Body)
 	}
 	for _, w := range []*httptest.ResponseRecorder{
-		ask("GET", "/v1/check/p/k", "Penstock-Refund", "true"), ask("DELETE", "/v1/check/p/k", "Penstock-Peek", "true"),
+		ask("GET", "/v1/check/p/k", "Penstock-Refund", "true"),
+		ask("DELETE", "/v1/check/p/k", "Penstock-Peek", "true"),
 	} {
 		if w.Code != 400 {
 			t.Errorf("a method against its headers: %d %s", w.Code, w.Body)
@@ -378,7 +391,8 @@ func TestHeadersReachTheService(t *testing.T) {
 	service := &fakeService{}
 	r := httptest.NewRequest("POST", "/v1/jobs/p/k", strings.NewReader("x"))
 	r.Header.Set("idempotency-key", "order-1")
-	New(service, Options{Hosts: testHosts, TrustedProxies: testProxies}).ServeHTTP(httptest.NewRecorder(), r)
+	New(service,
+		Options{Hosts: testHosts, TrustedProxies: testProxies}).ServeHTTP(httptest.NewRecorder(), r)
 	if got := service.submitted[0].Header["Idempotency-Key"]; len(got) != 1 || got[0] != "order-1" {
 		t.Errorf("got %v", service.submitted[0].Header)
 	}
@@ -397,7 +411,8 @@ func TestErrorsAndPanics(t *testing.T) {
 		{&fakeService{panic: "a bug"}, 500},
 	} {
 		w := httptest.NewRecorder()
-		New(c.service, Options{Hosts: testHosts}).ServeHTTP(w, httptest.NewRequest("POST", "/v1/jobs/p/k", nil))
+		New(c.service, Options{Hosts: testHosts}).ServeHTTP(w,
+			httptest.NewRequest("POST", "/v1/jobs/p/k", nil))
 		if w.Code != c.status || strings.Contains(w.Body.String(), "a bug") {
 			t.Errorf("%v: %d %s", c.service.err, w.Code, w.Body)
 		}
@@ -406,7 +421,9 @@ func TestErrorsAndPanics(t *testing.T) {
 
 func TestOperation(t *testing.T) {
 	var notReady error
-	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "metrics") })
+	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, "metrics")
+	})
 	handler := New(&fakeService{}, Options{Hosts: testHosts, Metrics: metrics,
 		Ready: func() error { return notReady }})
 	get := func(path string) *httptest.ResponseRecorder {
@@ -414,7 +431,8 @@ func TestOperation(t *testing.T) {
 		handler.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
 		return w
 	}
-	for path, want := range map[string]string{"/healthz": "ok\n", "/readyz": "ready\n", "/metrics": "metrics"} {
+	for path, want := range map[string]string{"/healthz": "ok\n", "/readyz": "ready\n",
+		"/metrics": "metrics"} {
 		if w := get(path); w.Code != 200 || w.Body.String() != want {
 			t.Errorf("%s: %d %q", path, w.Code, w.Body)
 		}

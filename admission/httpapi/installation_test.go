@@ -11,8 +11,10 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/admission/manage"
+	"github.com/penstock-mq/penstock/internal/brokertest"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/embedded"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
 // installation is a server, a broker, and the management API over them.
@@ -24,46 +26,43 @@ type installation struct {
 
 func install(t *testing.T, o manage.Options) *installation {
 	t.Helper()
-	server, err := embedded.Start(embedded.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(server.Shutdown)
-	nc, err := server.Connect()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	broker, err := queue.NewBroker(nc, queue.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := broker.Setup(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	_, nc := brokertest.Start(t, embedded.Options{})
+	broker := brokertest.Open(t, nc)
 	service := manage.New(broker, broker.NewProducer(queue.ProducerOptions{}), o)
 	api := httptest.NewServer(New(&fakeService{}, Options{Management: service}))
 	t.Cleanup(api.Close)
 	return &installation{t, broker, api.URL}
 }
 
-// ask sends a request as it is escaped and returns the status and the body.
-func (i *installation) ask(method, path, body string) (int, string) {
+// do sends a request as it is escaped, with header fields as names and values in turn.
+func (i *installation) do(method, path, body string,
+	fields ...string) (response *http.Response, answer string) {
 	i.t.Helper()
-	request, err := http.NewRequestWithContext(i.t.Context(), method, i.url, strings.NewReader(body))
+	request, err := http.NewRequestWithContext(i.t.Context(), method, i.url,
+		strings.NewReader(body))
 	if err != nil {
 		i.t.Fatal(err)
 	}
 	request.URL.Opaque = strings.TrimPrefix(i.url, "http:") + path
-	response, err := http.DefaultClient.Do(request)
+	for n := 0; n < len(fields); n += 2 {
+		request.Header.Add(fields[n], fields[n+1])
+	}
+	response, err = http.DefaultClient.Do(request)
 	if err != nil {
 		i.t.Fatal(err)
 	}
 	defer response.Body.Close()
-	answer, err := io.ReadAll(response.Body)
+	text, err := io.ReadAll(response.Body)
 	if err != nil {
 		i.t.Fatal(err)
 	}
+	return response, string(text)
+}
+
+// ask sends a request and returns the status and the body.
+func (i *installation) ask(method, path, body string) (int, string) {
+	i.t.Helper()
+	response, answer := i.do(method, path, body)
 	want := "application/json"
 	if response.StatusCode >= 400 {
 		want = "application/problem+json"
@@ -74,7 +73,7 @@ func (i *installation) ask(method, path, body string) (int, string) {
 	if got := response.Header.Get("Content-Type"); got != want {
 		i.t.Errorf("%s %s: %d with content type %q", method, path, response.StatusCode, got)
 	}
-	return response.StatusCode, string(answer)
+	return response.StatusCode, answer
 }
 
 // expect asks and checks the status and parts of the answer.
@@ -96,12 +95,13 @@ func (i *installation) expect(method, path, body string, status int, parts ...st
 // publish stores a job as anyone may.
 func (i *installation) publish(policy, key string, header nats.Header) queue.Receipt {
 	i.t.Helper()
-	k, err := queue.EncodeKey(key)
+	k, err := job.EncodeKey(key)
 	if err != nil {
 		i.t.Fatal(err)
 	}
-	receipt, err := i.broker.NewProducer(queue.ProducerOptions{}).Publish(i.t.Context(), queue.Submission{
-		Policy: policy, Key: k, Header: header, Body: []byte("body")})
+	receipt, err := i.broker.NewProducer(queue.ProducerOptions{}).
+		Publish(i.t.Context(), queue.Submission{
+			Policy: policy, Key: k, Header: header, Body: []byte("body")})
 	if err != nil {
 		i.t.Fatal(err)
 	}
@@ -120,9 +120,10 @@ func (i *installation) bury(d queue.DeadLetter) {
 }
 
 // valve answers for one partition until the test ends.
-func (i *installation) valve(policy string, partition int, answer func(queue.ValveQuestion) queue.ValveAnswer) {
+func (i *installation) valve(policy string, partition int, answer func(job.Question) job.Answer) {
 	i.t.Helper()
-	stop, err := i.broker.ServeValve(policy, partition, func(q queue.ValveQuestion, reply func(queue.ValveAnswer)) {
+	stop, err := i.broker.ServeValve(policy, partition, func(q job.Question,
+		reply func(job.Answer)) {
 		reply(answer(q))
 	})
 	if err != nil {

@@ -21,8 +21,8 @@ const (
 	probeEvery = time.Second
 )
 
-// newBreaker keeps requests from a Redis that does not answer, and tells when that changes. answers is called when it
-// answers again.
+// newBreaker returns a breaker that keeps requests from a Redis that does not answer, and logs each
+// change. It calls answers when Redis answers again.
 func newBreaker(o Options, answers func()) *gobreaker.TwoStepCircuitBreaker[struct{}] {
 	var last lastError
 	return gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
@@ -36,7 +36,9 @@ func newBreaker(o Options, answers func()) *gobreaker.TwoStepCircuitBreaker[stru
 			switch {
 			case from == gobreaker.StateClosed:
 				o.Metrics.StoreUp(false)
-				o.Logger.Warn("the store of limits does not answer: policies go on by their on_store_error", "error", last.err())
+				o.Logger.Warn(
+					"the store of limits does not answer: policies go on by their on_store_error",
+					"error", last.err())
 			case to == gobreaker.StateClosed:
 				o.Metrics.StoreUp(true)
 				o.Logger.Info("the store of limits answers again")
@@ -46,7 +48,7 @@ func newBreaker(o Options, answers func()) *gobreaker.TwoStepCircuitBreaker[stru
 	})
 }
 
-// lastError is what a flight ended in, for the line in the log.
+// lastError is the error that a flight ended with, for the log.
 type lastError struct {
 	mu   sync.Mutex
 	last error
@@ -76,18 +78,20 @@ type guarded struct {
 }
 
 // Take implements [admission.Limiter].
-func (g *guarded) Take(ctx context.Context, from admission.Caller, n int64) (admission.Checked, error) {
+func (g *guarded) Take(ctx context.Context, from admission.Caller,
+	n int64) (admission.Checked, error) {
 	return g.ask(ctx, (*limits).Take, from, n)
 }
 
 // Peek implements [admission.Limiter].
-func (g *guarded) Peek(ctx context.Context, from admission.Caller, n int64) (admission.Checked, error) {
+func (g *guarded) Peek(ctx context.Context, from admission.Caller,
+	n int64) (admission.Checked, error) {
 	return g.ask(ctx, (*limits).Peek, from, n)
 }
 
-// Refund implements [admission.Limiter]. Units go back to whoever decides now: to the store, to the share while that does
-// not answer, to nobody where all pass then. So what was taken before an outage and comes back during it is lost to the
-// limit, and the other way round.
+// Refund implements [admission.Limiter]. Units go back to what decides now: to the store, to the
+// share while that does not answer, to nobody where all pass then. So what was taken before an
+// outage and comes back during it is lost to the limit, and the other way round.
 func (g *guarded) Refund(ctx context.Context, from admission.Caller, n int64) error {
 	in, cancel := context.WithTimeout(ctx, g.factory.options.Shared.Timeout)
 	defer cancel()
@@ -107,7 +111,8 @@ func (g *guarded) Refund(ctx context.Context, from admission.Caller, n int64) er
 type question func(*limits, context.Context, admission.Caller, int64) (admission.Checked, error)
 
 // ask puts a question to the store, or decides without it.
-func (g *guarded) ask(ctx context.Context, q question, from admission.Caller, n int64) (admission.Checked, error) {
+func (g *guarded) ask(ctx context.Context, q question, from admission.Caller,
+	n int64) (admission.Checked, error) {
 	in, cancel := context.WithTimeout(ctx, g.factory.options.Shared.Timeout)
 	defer cancel()
 	checked, err := q(g.shared, in, from, n)
@@ -117,20 +122,23 @@ func (g *guarded) ask(ctx context.Context, q question, from admission.Caller, n 
 	return g.without(ctx, q, from, n, err)
 }
 
-// isOfTheRequest reports whether an error says nothing about the store: the request cannot be, or its caller has left.
+// isOfTheRequest reports whether an error says nothing about the store: the request cannot be, or
+// its caller has left.
 func isOfTheRequest(ctx context.Context, err error) bool {
 	_, cost := errors.AsType[*algorithms.CostError](err)
 	return cost || ctx.Err() != nil
 }
 
 // without decides without the store; cause says why it could not be asked.
-func (g *guarded) without(ctx context.Context, q question, from admission.Caller, n int64, cause error) (
+func (g *guarded) without(ctx context.Context, q question, from admission.Caller, n int64,
+	cause error) (
 	admission.Checked, error) {
 
 	g.factory.options.Metrics.FellBack(g.policy.Name, string(g.policy.OnStoreError))
 	switch {
 	case g.policy.OnStoreError == policy.Open:
-		return admission.Checked{Quota: g.quota, Decision: algorithms.Decision{ // as a new key would be answered
+		return admission.Checked{Quota: g.quota, Decision: algorithms.Decision{
+			// as a new key would be answered
 			Allowed: true, Granted: n, Limit: g.quota.Units, Remaining: g.quota.Units - n,
 		}}, nil
 	case g.local != nil:
@@ -146,8 +154,8 @@ func (g *guarded) without(ctx context.Context, q question, from admission.Caller
 	return admission.Checked{}, fmt.Errorf("%w: %w", admission.ErrStore, cause)
 }
 
-// share is the limiter in memory of one of several admitters that decide each by itself. It begins as if all keys were new,
-// and knows nothing of what the store had counted.
+// share is the limiter in memory of one of several admitters that decide each by itself. It begins
+// as if all keys were new, and knows nothing of what the store had counted.
 type share struct {
 	mu      sync.Mutex
 	limits  *limits
@@ -160,8 +168,8 @@ type shareOf struct {
 	live    int64
 }
 
-// of returns the limiter of a policy's share among the admitters that are alive now. What keys have used stays used when
-// either changes.
+// of returns the limiter of a policy's share among the admitters that are alive now. What keys have
+// used stays used when either changes.
 func (s *share) of(g *guarded) *limits {
 	now := shareOf{g, g.factory.live.Load()}
 	s.mu.Lock()
@@ -171,7 +179,7 @@ func (s *share) of(g *guarded) *limits {
 	}
 	p := g.policy
 	p.Limits = nil
-	for _, r := range g.policy.Rules() {
+	for _, r := range g.policy.AllLimits() {
 		p.Limits = append(p.Limits, r.Share(int(now.live)))
 	}
 	made, err := makeLimit(p, memory{}, s.limits)

@@ -1,7 +1,6 @@
 package limiter_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -19,13 +18,15 @@ import (
 	"github.com/penstock-mq/penstock/admission/limiter/inredis"
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/internal/redistest"
+	"github.com/penstock-mq/penstock/internal/waittest"
 	"github.com/penstock-mq/penstock/policy"
 )
 
 const (
 	// patience is how long a test waits for what must come.
-	patience = 20 * time.Second
-	// timeout bounds decisions where the store fails: more than a store needs on a machine that is busy.
+	patience = 2 * time.Minute
+	// timeout bounds decisions where the store fails: more than a store needs on a machine that is
+	// busy.
 	timeout = 500 * time.Millisecond
 )
 
@@ -34,28 +35,10 @@ type shared struct {
 	t       *testing.T
 	server  *redistest.Server
 	factory *limiter.Factory
-	log     *lines
+	log     *waittest.Log
 	mu      sync.Mutex
 	up      bool
 	fell    map[string]int
-}
-
-// lines is a log that can be read while it is written.
-type lines struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *lines) all() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Split(strings.TrimSpace(l.buf.String()), "\n")
 }
 
 func (s *shared) StoreUp(up bool) {
@@ -83,10 +66,12 @@ func share(t *testing.T, server *redistest.Server) *shared {
 }
 
 // shareFor makes a factory over the Redis at an address, which may fail to answer in time.
-func shareFor(t *testing.T, server *redistest.Server, address string, timeout time.Duration) *shared {
+func shareFor(t *testing.T, server *redistest.Server, address string,
+	timeout time.Duration) *shared {
 	t.Helper()
-	s := &shared{t: t, server: server, log: &lines{}, fell: map[string]int{}}
-	rdb := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: []string{address}, ContextTimeoutEnabled: true})
+	s := &shared{t: t, server: server, log: &waittest.Log{}, fell: map[string]int{}}
+	rdb := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: []string{address},
+		ContextTimeoutEnabled: true})
 	t.Cleanup(func() { _ = rdb.Close() })
 	s.factory = limiter.New(limiter.Options{
 		Shared:  inredis.New(rdb, inredis.Options{Timeout: timeout}),
@@ -109,21 +94,13 @@ func (s *shared) limit(p policy.Policy, mode policy.OnStoreError) admission.Limi
 // until asks until the answer is as wanted.
 func (s *shared) until(what string, done func() bool) {
 	s.t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	end := time.After(patience)
-	for !done() {
-		select {
-		case <-tick.C:
-		case <-end:
-			s.t.Fatalf("waited in vain until %s", what)
-		}
-	}
+	waittest.Until(s.t, what, done)
 }
 
 // tokens is a bucket that nothing refills during a test.
 func tokens(name string, n int64) policy.Policy {
-	return policy.Policy{Name: name, Algorithm: policy.TokenBucket, Capacity: n, Refill: rate("1/d")}
+	return policy.Policy{Name: name,
+		Rule: policy.Rule{Algorithm: policy.TokenBucket, Capacity: n, Refill: rate("1/d")}}
 }
 
 // window is a count that no test run sees the end of.
@@ -170,8 +147,10 @@ type outage struct {
 }
 
 func TestWithoutTheStore(t *testing.T) {
-	for name, disturb := range map[string]func(t *testing.T, server *redistest.Server, p *proxy) outage{
-		"stopped and restarted empty": func(t *testing.T, server *redistest.Server, _ *proxy) outage {
+	for name, disturb := range map[string]func(t *testing.T, server *redistest.Server,
+		p *proxy) outage{
+		"stopped and restarted empty": func(t *testing.T, server *redistest.Server,
+			_ *proxy) outage {
 			return outage{server.Stop, func() { server.Restart(t) }, true}
 		},
 		"frozen": func(t *testing.T, server *redistest.Server, _ *proxy) outage {
@@ -187,7 +166,8 @@ func TestWithoutTheStore(t *testing.T) {
 			between := newProxy(t, server.Addr())
 			s := shareFor(t, server, between.address(), timeout)
 			s.factory.SetLive(4)
-			open, closed, local := s.limit(tokens("o", 8), policy.Open), s.limit(tokens("c", 8), policy.Closed), s.limit(window("l", 8), policy.Local)
+			open, closed, local := s.limit(tokens("o", 8), policy.Open), s.limit(tokens("c", 8),
+				policy.Closed), s.limit(window("l", 8), policy.Local)
 			for _, l := range []admission.Limiter{open, closed, local} {
 				taking(t, l, k)(8, true)
 				taking(t, l, admission.Caller{Key: "other"})(1, true)
@@ -197,7 +177,8 @@ func TestWithoutTheStore(t *testing.T) {
 
 			began := time.Now()
 			s.until("it is known to be down", func() bool {
-				// A refusal that is remembered is answered all the same, and says nothing of the store.
+				// A refusal that is remembered is answered all the same, and says nothing of the
+				// store.
 				if c, err := closed.Take(t.Context(), k, 1); err == nil && c.Allowed {
 					t.Fatalf("allowed: %+v", c)
 				}
@@ -236,17 +217,20 @@ func TestWithoutTheStore(t *testing.T) {
 				_, _ = closed.Peek(t.Context(), k, 1)
 				return s.isUp()
 			})
-			for name, l := range map[string]admission.Limiter{"open": open, "closed": closed, "local": local} {
+			for name, l := range map[string]admission.Limiter{"open": open, "closed": closed,
+				"local": local} {
 				if c, err := l.Peek(t.Context(), k, 8); err != nil || c.Allowed != o.empty {
-					t.Errorf("%s afterwards: %+v, %v; the store is empty: %v", name, c, err, o.empty)
+					t.Errorf("%s afterwards: %+v, %v; the store is empty: %v", name, c, err,
+						o.empty)
 				}
 			}
 			var told []string
-			for _, line := range s.log.all() {
+			for _, line := range strings.Split(strings.TrimSpace(s.log.String()), "\n") {
 				told = append(told, line[strings.Index(line, "level="):][:len("level=INFO")])
 			}
 			if len(told) != 2 || told[0] != "level=WARN" || told[1] != "level=INFO" {
-				t.Errorf("one line for each change was wanted:\n%s", strings.Join(s.log.all(), "\n"))
+				t.Errorf("one line for each change was wanted:\n%s",
+					s.log)
 			}
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -265,7 +249,8 @@ func TestTheStoreMayComeLater(t *testing.T) {
 	l := s.limit(tokens("p", 2), policy.Local)
 	taking(t, l, k)(2, true) // alone, it has the whole limit
 	taking(t, l, k)(1, false)
-	s.until("the store is given up", func() bool { // by requests for other keys, which it decides in memory
+	s.until("the store is given up", func() bool {
+		// by requests for other keys, which it decides in memory
 		_, _ = l.Peek(t.Context(), admission.Caller{Key: "other"}, 1)
 		return !s.isUp()
 	})

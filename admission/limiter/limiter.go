@@ -1,4 +1,4 @@
-// Package limiter makes the limiters of policies: of one rule or of several at once, in memory or
+// Package limiter makes the limiters of policies: of one limit or of several at once, in memory or
 // over a store that processes share (package inredis), and what goes on while that does not.
 package limiter
 
@@ -39,24 +39,25 @@ type Shared struct {
 	Cluster bool
 }
 
-// Breaker keeps questions from a store that is known not to answer: Allow says whether one may be
-// asked, and done is told how it went.
+// Breaker keeps questions from a store that is known not to answer: Allow returns an error if none
+// may be asked, and done takes how the question ended.
 type Breaker interface {
 	Allow() (done func(error), err error)
 }
 
 // Place is where states are kept.
 type Place interface {
-	// Store makes the store of a policy's rule; rule is the same as one of the five of package
-	// algorithms, and so the store has SetRule for those.
-	Store(p policy.Policy, r policy.Rule, rule any) Store
-	// Group joins the stores of a policy's rules, which were all made here.
+	// Store makes the store of one of a policy's limits. The rule is an [algorithms.Rule] of one of
+	// the states of that package. A store without SetRule for rules of that state begins anew
+	// whenever the policy changes.
+	Store(p policy.Policy, l policy.Limit, rule any) Store
+	// Group joins the stores of a policy's limits, which were all made here.
 	Group(policy string, stores []Store) Group
 }
 
-// Metrics hears of the shared store. The one of internal/telemetry is one.
+// Metrics gets what is known of the shared store. telemetry.Store of our own programs is one.
 type Metrics interface {
-	// StoreUp tells whether the store answers.
+	// StoreUp reports whether the store answers.
 	StoreUp(up bool)
 	// FellBack counts a decision that was made without the store, by the policy's on_store_error.
 	FellBack(policy, mode string)
@@ -95,7 +96,7 @@ func New(o Options) *Factory {
 	return f
 }
 
-// SetLive tells how many admitters are alive, this one among them: with on_store_error: local each
+// SetLive sets how many admitters are alive, this one among them: with on_store_error: local each
 // decides by its share.
 func (f *Factory) SetLive(n int) { f.live.Store(int64(max(n, 1))) }
 
@@ -115,7 +116,8 @@ func (f *Factory) Limit(p policy.Policy, previous admission.Limiter) (admission.
 	if err != nil {
 		return admission.Limit{}, err
 	}
-	made.Limiter = &guarded{factory: f, policy: p, shared: made.Limiter.(*limits), quota: made.Quota, local: f.share(p)}
+	made.Limiter = &guarded{factory: f, policy: p, shared: made.Limiter.(*limits),
+		quota: made.Quota, local: f.share(p)}
 	return made, nil
 }
 
@@ -156,33 +158,36 @@ func asLimits(l admission.Limiter) *limits {
 	return before
 }
 
-// Store keeps the states of one rule.
+// Store keeps the states of one limit.
 type Store interface {
 	Take(ctx context.Context, key string, n int64) (algorithms.Decision, error)
 	Peek(ctx context.Context, key string, n int64) (algorithms.Decision, error)
 	Refund(ctx context.Context, key string, n int64) error
 }
 
-// Group keeps the states of several rules, and takes from all of them or from none. Keys are one
-// for each rule.
+// Group keeps the states of several limits, and takes from all of them or from none. It wants
+// one key for each limit.
 type Group interface {
-	Take(ctx context.Context, keys []string, n int64) (combined algorithms.Decision, ruling int, err error)
-	Peek(ctx context.Context, keys []string, n int64) (combined algorithms.Decision, ruling int, err error)
+	Take(ctx context.Context, keys []string,
+		n int64) (combined algorithms.Decision, ruling int, err error)
+	Peek(ctx context.Context, keys []string,
+		n int64) (combined algorithms.Decision, ruling int, err error)
 	Refund(ctx context.Context, keys []string, n int64) error
 }
 
-// limits is a limiter of one rule or of several.
+// limits is the limiter of a policy, which has one limit or several.
 type limits struct {
-	rules  policy.Rules
+	each   policy.Limits
 	quotas []admission.Quota
 	stores []Store
 	all    Group // of the stores; nil when there is one
 }
 
 // Take implements [admission.Limiter].
-func (l *limits) Take(ctx context.Context, from admission.Caller, n int64) (admission.Checked, error) {
+func (l *limits) Take(ctx context.Context, from admission.Caller,
+	n int64) (admission.Checked, error) {
 	if l.all == nil {
-		d, err := l.stores[0].Take(ctx, l.rules[0].Expand(string(from.Key), from.IP), n)
+		d, err := l.stores[0].Take(ctx, l.each[0].Expand(string(from.Key), from.IP), n)
 		return admission.Checked{Decision: d, Quota: l.quotas[0]}, err
 	}
 	d, ruling, err := l.all.Take(ctx, l.keys(from), n)
@@ -190,9 +195,10 @@ func (l *limits) Take(ctx context.Context, from admission.Caller, n int64) (admi
 }
 
 // Peek implements [admission.Limiter].
-func (l *limits) Peek(ctx context.Context, from admission.Caller, n int64) (admission.Checked, error) {
+func (l *limits) Peek(ctx context.Context, from admission.Caller,
+	n int64) (admission.Checked, error) {
 	if l.all == nil {
-		d, err := l.stores[0].Peek(ctx, l.rules[0].Expand(string(from.Key), from.IP), n)
+		d, err := l.stores[0].Peek(ctx, l.each[0].Expand(string(from.Key), from.IP), n)
 		return admission.Checked{Decision: d, Quota: l.quotas[0]}, err
 	}
 	d, ruling, err := l.all.Peek(ctx, l.keys(from), n)
@@ -202,31 +208,31 @@ func (l *limits) Peek(ctx context.Context, from admission.Caller, n int64) (admi
 // Refund implements [admission.Limiter].
 func (l *limits) Refund(ctx context.Context, from admission.Caller, n int64) error {
 	if l.all == nil {
-		return l.stores[0].Refund(ctx, l.rules[0].Expand(string(from.Key), from.IP), n)
+		return l.stores[0].Refund(ctx, l.each[0].Expand(string(from.Key), from.IP), n)
 	}
 	return l.all.Refund(ctx, l.keys(from), n)
 }
 
 func (l *limits) keys(from admission.Caller) []string {
-	keys := make([]string, len(l.rules))
-	for i, r := range l.rules {
+	keys := make([]string, len(l.each))
+	for i, r := range l.each {
 		keys[i] = r.Expand(string(from.Key), from.IP)
 	}
 	return keys
 }
 
-// makeLimit makes the limiter of a policy's rules at a place. Stores of rules that stay, by name
-// and algorithm, go on.
+// makeLimit makes the limiter of a policy's limits at a place. The stores of limits that stay, by
+// name and algorithm, are taken over.
 func makeLimit(p policy.Policy, at Place, before *limits) (admission.Limit, error) {
-	l := &limits{rules: p.Rules()}
+	l := &limits{each: p.AllLimits()}
 	made := admission.Limit{Limiter: l}
 	var commits []func()
-	for i, r := range l.rules {
+	for i, r := range l.each {
 		o, err := open(site{at, p, r}, before.store(r.Name))
 		if err != nil {
 			return admission.Limit{}, err
 		}
-		if len(l.rules) > 1 {
+		if len(l.each) > 1 {
 			o.quota.Policy += "/" + r.Name
 		}
 		l.stores = append(l.stores, o.store)
@@ -237,7 +243,7 @@ func makeLimit(p policy.Policy, at Place, before *limits) (admission.Limit, erro
 		}
 		made.ByIP = made.ByIP || r.ByIP()
 	}
-	if len(l.rules) > 1 {
+	if len(l.each) > 1 {
 		l.all = at.Group(p.Name, l.stores)
 	}
 	made.Commit = func() {
@@ -248,12 +254,12 @@ func makeLimit(p policy.Policy, at Place, before *limits) (admission.Limit, erro
 	return made, nil
 }
 
-// store finds the store of a rule by its name, nil if there is none.
+// store returns the store of the limit of that name; nil if there is none.
 func (l *limits) store(name string) Store {
 	if l == nil {
 		return nil
 	}
-	for i, r := range l.rules {
+	for i, r := range l.each {
 		if r.Name == name {
 			return l.stores[i]
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/penstock-mq/penstock/admission/limiter"
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
 func rate(text string) algorithms.Rate {
@@ -25,7 +25,7 @@ func rate(text string) algorithms.Rate {
 
 // one is a policy of one algorithm, with windows of the clock that no test run crosses.
 func one(a policy.Algorithm, units int64) policy.Policy {
-	p := policy.Policy{Name: "p", Algorithm: a}
+	p := policy.Policy{Name: "p", Rule: policy.Rule{Algorithm: a}}
 	switch a {
 	case policy.TokenBucket:
 		p.Capacity, p.Refill = units, rate("30/m")
@@ -40,11 +40,13 @@ func one(a policy.Algorithm, units int64) policy.Policy {
 }
 
 var algorithmNames = []policy.Algorithm{
-	policy.TokenBucket, policy.LeakingBucket, policy.FixedWindow, policy.SlidingLog, policy.SlidingCounter,
+	policy.TokenBucket, policy.LeakingBucket, policy.FixedWindow, policy.SlidingLog,
+	policy.SlidingCounter,
 }
 
 // taking makes a function that takes n units and expects an answer.
-func taking(t *testing.T, l admission.Limiter, from admission.Caller) func(n int64, want bool) admission.Checked {
+func taking(t *testing.T, l admission.Limiter,
+	from admission.Caller) func(n int64, want bool) admission.Checked {
 	return func(n int64, want bool) admission.Checked {
 		t.Helper()
 		c, err := l.Take(t.Context(), from, n)
@@ -70,7 +72,8 @@ func ExampleFactory() {
 		return
 	}
 	for range 3 {
-		checked, err := limit.Limiter.Take(context.Background(), admission.Caller{IP: "192.0.2.1"}, 1)
+		checked, err := limit.Limiter.Take(context.Background(), admission.Caller{IP: "192.0.2.1"},
+			1)
 		fmt.Println(checked.Allowed, checked.Quota.Policy, checked.Remaining, err)
 	}
 	// Output:
@@ -121,18 +124,21 @@ func TestQuotas(t *testing.T) {
 		algorithm policy.Algorithm
 		window    time.Duration
 	}{
-		{policy.TokenBucket, 10 * time.Second}, {policy.LeakingBucket, 10 * time.Second}, {policy.SlidingLog, time.Hour},
+		{policy.TokenBucket, 10 * time.Second}, {policy.LeakingBucket, 10 * time.Second},
+		{policy.SlidingLog, time.Hour},
 		{policy.FixedWindow, 366 * 24 * time.Hour}, {policy.SlidingCounter, 366 * 24 * time.Hour},
 	} {
 		limit, err := limiter.New(limiter.Options{}).Limit(one(c.algorithm, 5), nil)
-		if want := (admission.Quota{Policy: "p", Units: 5, Window: c.window}); err != nil || limit.Quota != want || limit.ByIP {
+		if want := (admission.Quota{Policy: "p", Units: 5, Window: c.window}); err != nil ||
+			limit.Quota != want || limit.ByIP {
 			t.Errorf("%s: %+v, %v", c.algorithm, limit, err)
 		}
 	}
 }
 
 func TestWhatIsNoPolicyBecomesNoLimiter(t *testing.T) {
-	for _, p := range []policy.Policy{{}, {Algorithm: "abacus"}, {Algorithm: policy.TokenBucket}} {
+	for _, p := range []policy.Policy{{}, {Rule: policy.Rule{Algorithm: "abacus"}},
+		{Rule: policy.Rule{Algorithm: policy.TokenBucket}}} {
 		if _, err := limiter.New(limiter.Options{}).Limit(p, nil); err == nil {
 			t.Errorf("%+v became a limiter", p)
 		}
@@ -141,9 +147,12 @@ func TestWhatIsNoPolicyBecomesNoLimiter(t *testing.T) {
 
 // perUserAndAll allows two at once for each user, and three for all.
 func perUserAndAll() policy.Policy {
-	return policy.Policy{Name: "api", Limits: policy.Rules{
-		{Name: "per-user", Key: "{key}", Algorithm: policy.TokenBucket, Capacity: 2, Refill: rate("1/h")},
-		{Name: "all", Key: "global", Algorithm: policy.SlidingLog, Limit: 3, Window: policy.Duration(time.Hour)},
+	return policy.Policy{Name: "api", Limits: policy.Limits{
+		{Name: "per-user", Key: "{key}",
+			Rule: policy.Rule{Algorithm: policy.TokenBucket, Capacity: 2, Refill: rate("1/h")}},
+		{Name: "all", Key: "global",
+			Rule: policy.Rule{Algorithm: policy.SlidingLog, Limit: 3,
+				Window: policy.Duration(time.Hour)}},
 	}}.WithDefaults()
 }
 
@@ -155,14 +164,15 @@ func testSeveralLimits(t *testing.T, factory *limiter.Factory) {
 	if limit.Quota != (admission.Quota{Policy: "api/per-user", Units: 2, Window: 2 * time.Hour}) {
 		t.Errorf("the tightest quota is %+v", limit.Quota)
 	}
-	user := func(key queue.Key) func(int64, bool) admission.Checked {
+	user := func(key job.Key) func(int64, bool) admission.Checked {
 		return taking(t, limit.Limiter, admission.Caller{Key: key})
 	}
 	user("a")(2, true)
 	if c := user("a")(1, false); c.Quota.Policy != "api/per-user" || c.RetryAfter <= 0 {
 		t.Errorf("refused by %+v", c)
 	}
-	if c := user("b")(2, false); c.Quota.Policy != "api/all" { // b has 2 left, all have 1: nothing is taken from either
+	if c := user("b")(2, false); c.Quota.Policy != "api/all" {
+		// b has 2 left, all have 1: nothing is taken from either
 		t.Errorf("refused by %+v", c)
 	}
 	user("b")(1, true)
@@ -170,18 +180,21 @@ func testSeveralLimits(t *testing.T, factory *limiter.Factory) {
 	if err := limit.Limiter.Refund(t.Context(), admission.Caller{Key: "a"}, 1); err != nil {
 		t.Fatal(err)
 	}
-	if c, err := limit.Limiter.Peek(t.Context(), admission.Caller{Key: "c"}, 1); err != nil || !c.Allowed || c.Remaining != 1 {
+	if c, err := limit.Limiter.Peek(t.Context(), admission.Caller{Key: "c"}, 1); err != nil ||
+		!c.Allowed || c.Remaining != 1 {
 		t.Errorf("after a refund: %+v, %v", c, err)
 	}
 	user("c")(1, true)
-	if _, err := limit.Limiter.Take(t.Context(), admission.Caller{Key: "c"}, 3); !errors.As(err, new(*algorithms.CostError)) {
+	if _, err := limit.Limiter.Take(t.Context(), admission.Caller{Key: "c"}, 3); !errors.As(err,
+		new(*algorithms.CostError)) {
 		t.Errorf("more than can ever pass: %v", err)
 	}
 
 	// The limit that stays keeps its state, under whatever others.
 	changed := perUserAndAll()
-	changed.Limits = policy.Rules{changed.Limits[1], {Name: "per-ip", Key: "{ip}", Algorithm: policy.FixedWindow, Limit: 1,
-		Window: policy.Duration(366 * 24 * time.Hour)}}
+	changed.Limits = policy.Limits{changed.Limits[1], {Name: "per-ip", Key: "{ip}",
+		Rule: policy.Rule{Algorithm: policy.FixedWindow, Limit: 1,
+			Window: policy.Duration(366 * 24 * time.Hour)}}}
 	changed.Limits[0].Limit = 5
 	after, err := factory.Limit(changed.WithDefaults(), limit.Limiter)
 	if err != nil || !after.ByIP {
@@ -194,15 +207,21 @@ func testSeveralLimits(t *testing.T, factory *limiter.Factory) {
 	}
 }
 
-func TestSeveralLimitsInMemory(t *testing.T) { testSeveralLimits(t, limiter.New(limiter.Options{})) }
+func TestSeveralLimitsInMemory(t *testing.T) {
+	testSeveralLimits(t, limiter.New(limiter.Options{}))
+}
 
 // Requests under the old order of a policy's limits and under the new one meet in the same stores.
 func TestReorderedLimitsDoNotWaitForEachOther(t *testing.T) {
 	factory := limiter.New(limiter.Options{})
 	wide := func(reversed bool) policy.Policy {
-		p := policy.Policy{Name: "p", Limits: policy.Rules{
-			{Name: "a", Key: "global", Algorithm: policy.FixedWindow, Limit: 1_000_000, Window: policy.Duration(time.Hour)},
-			{Name: "b", Key: "global", Algorithm: policy.SlidingCounter, Limit: 1_000_000, Window: policy.Duration(time.Hour)},
+		p := policy.Policy{Name: "p", Limits: policy.Limits{
+			{Name: "a", Key: "global",
+				Rule: policy.Rule{Algorithm: policy.FixedWindow, Limit: 1_000_000,
+					Window: policy.Duration(time.Hour)}},
+			{Name: "b", Key: "global",
+				Rule: policy.Rule{Algorithm: policy.SlidingCounter, Limit: 1_000_000,
+					Window: policy.Duration(time.Hour)}},
 		}}
 		if reversed {
 			p.Limits[0], p.Limits[1] = p.Limits[1], p.Limits[0]
@@ -224,7 +243,7 @@ func TestReorderedLimitsDoNotWaitForEachOther(t *testing.T) {
 		for i := range 8 {
 			l := []admission.Limiter{before.Limiter, after.Limiter}[i%2]
 			wait.Go(func() {
-				for range 20_000 {
+				for range 5_000 {
 					if _, err := l.Take(context.Background(), admission.Caller{}, 1); err != nil {
 						t.Error(err)
 						return

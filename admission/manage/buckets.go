@@ -12,23 +12,27 @@ import (
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
 const (
 	// MaxListed is how far a list of buckets reaches: offset and limit together.
 	MaxListed = 10_000
-	// askAtOnce is how many buckets one question asks for: with the longest keys their answer still fits a message.
+	// askAtOnce is how many buckets one question asks for: with the longest keys their answer still
+	// fits a message.
 	askAtOnce = 500
 )
 
-// Bucket is how a bucket stands. What only its valve knows is missing when nobody answered for its partition.
+// Bucket is how a bucket stands. What only its valve knows is missing when nobody answered for its
+// partition.
 type Bucket struct {
 	Key       string `json:"key"`
 	Partition int    `json:"partition"`
 	Depth     int    `json:"depth"` // accepted jobs: waiting, delayed and running
-	*queue.BucketState
-	queue.Hold
-	Unanswered []int `json:"unanswered,omitempty"` // the bucket's partition, when nobody answered for it
+	*job.BucketState
+	job.Hold
+	// the bucket's partition, when nobody answered for it
+	Unanswered []int `json:"unanswered,omitempty"`
 }
 
 // Buckets is one page of a policy's buckets.
@@ -37,12 +41,13 @@ type Buckets struct {
 	Total   int      `json:"total"` // buckets that hold jobs
 	// Next is the offset of the page after this one; nil: this is the last that can be asked for.
 	Next *int `json:"next_offset,omitempty"`
-	// Unanswered are the partitions that nobody answered for. Their buckets are missing, here and in Total.
+	// Unanswered are the partitions whose owner did not answer. Their buckets are missing, here and
+	// in Total.
 	Unanswered []int `json:"unanswered,omitempty"`
 }
 
-// Buckets lists the buckets of a policy that hold jobs, deepest first, over all its partitions at once. They change
-// while they are listed, so a bucket may stand on two pages or on none.
+// Buckets lists the buckets of a policy that hold jobs, deepest first, over all its partitions at
+// once. They change while they are listed, so a bucket may stand on two pages or on none.
 func (s *Service) Buckets(ctx context.Context, name string, offset, limit int) (Buckets, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -73,8 +78,10 @@ func (s *Service) Buckets(ctx context.Context, name string, offset, limit int) (
 		}
 		page.Total += a.total
 		for _, state := range a.buckets {
-			all = append(all, Bucket{Key: state.Key.Raw(), Partition: number, Depth: state.Depth, BucketState: &state,
-				Hold: state.Hold})
+			all = append(all,
+				Bucket{Key: state.Key.Raw(), Partition: number, Depth: state.Depth,
+					BucketState: &state,
+					Hold:        state.Hold})
 		}
 	}
 	slices.SortFunc(all, func(a, b Bucket) int {
@@ -90,7 +97,7 @@ func (s *Service) Buckets(ctx context.Context, name string, offset, limit int) (
 
 // listed is what one partition answered.
 type listed struct {
-	buckets  []queue.BucketState
+	buckets  []job.BucketState
 	total    int
 	complete bool
 }
@@ -108,10 +115,11 @@ func (s *Service) askAll(ctx context.Context, p policy.Policy, deepest int) []li
 	return answers
 }
 
-func (s *Service) askDeepest(ctx context.Context, policy string, partition, deepest int) (l listed) {
-	known := map[queue.Key]bool{} // the order may change between two questions
+func (s *Service) askDeepest(ctx context.Context, policy string,
+	partition, deepest int) (l listed) {
+	known := map[job.Key]bool{} // the order may change between two questions
 	for offset := 0; offset < deepest; offset += askAtOnce {
-		q := queue.ValveQuestion{Op: queue.OpBuckets, Offset: offset, Limit: min(askAtOnce, deepest-offset)}
+		q := job.Question{Op: job.OpBuckets, Offset: offset, Limit: min(askAtOnce, deepest-offset)}
 		a, err := s.ask(ctx, policy, partition, q)
 		if err != nil {
 			return listed{}
@@ -131,8 +139,8 @@ func (s *Service) askDeepest(ctx context.Context, policy string, partition, deep
 	return l
 }
 
-// Bucket says how one bucket stands. One that nobody knows is an empty one.
-func (s *Service) Bucket(ctx context.Context, name string, key queue.Key) (Bucket, error) {
+// Bucket returns the state of one bucket. A bucket that nobody knows is an empty one.
+func (s *Service) Bucket(ctx context.Context, name string, key job.Key) (Bucket, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	entry, err := s.queued(ctx, name)
@@ -142,33 +150,35 @@ func (s *Service) Bucket(ctx context.Context, name string, key queue.Key) (Bucke
 	b := Bucket{Key: key.Raw(), Partition: s.partitionOf(entry.Policy, key)}
 	look, cancelLook := context.WithTimeout(ctx, lookTimeout)
 	defer cancelLook()
-	a, err := s.ask(look, name, b.Partition, queue.ValveQuestion{Op: queue.OpBucket, Key: key})
+	a, err := s.ask(look, name, b.Partition, job.Question{Op: job.OpBucket, Key: key})
 	if err == nil && a.Bucket != nil {
 		b.Depth, b.BucketState, b.Hold = a.Bucket.Depth, a.Bucket, a.Bucket.Hold
 		return b, nil
 	}
-	// JetStream knows the depth whoever drains.
+	// JetStream knows the depth, with or without a drainer.
 	b.Unanswered = []int{b.Partition}
 	depth, err := s.broker.BucketDepth(ctx, name, b.Partition, key)
 	if err != nil && !errors.Is(err, queue.ErrNoStream) {
 		return Bucket{}, translate(err)
 	}
 	if b.Depth = int(depth); depth > 0 {
-		b.By = queue.HeldByNoDrainer
+		b.By = job.HeldByNoDrainer
 	}
 	return b, nil
 }
 
 // Purged says what became of a bucket's jobs.
 type Purged struct {
-	Key     string `json:"key"`
-	Removed int    `json:"removed"` // jobs dropped, without a dead letter; those that run are not among them
+	Key string `json:"key"`
+	// jobs dropped, without a dead letter; those that run are not among them
+	Removed int `json:"removed"`
 }
 
-// Purge drops the jobs that wait in a bucket, those that back off and are not yet due included, for good. Where nobody
-// owns the partition, all jobs of the bucket go, as many as can within the call's time. A drainer that does not answer is
-// ErrNoDrainer; jobs may have been dropped all the same.
-func (s *Service) Purge(ctx context.Context, name string, key queue.Key) (Purged, error) {
+// Purge drops the jobs that wait in a bucket, those that back off and are not yet due included, for
+// good. Where nobody owns the partition, all jobs of the bucket go, as many as can within the
+// call's time. A drainer that does not answer is ErrNoDrainer; jobs may have been dropped all the
+// same.
+func (s *Service) Purge(ctx context.Context, name string, key job.Key) (Purged, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	entry, err := s.queued(ctx, name)
@@ -180,13 +190,15 @@ func (s *Service) Purge(ctx context.Context, name string, key queue.Key) (Purged
 	if err != nil {
 		return Purged{}, err
 	}
-	s.log(ctx, "bucket purged", "policy", name, "key", key, "removed", removed, "took", time.Since(began))
+	s.log(ctx, "bucket purged", "policy", name, "key", key.Raw(), "removed", removed, "took",
+		time.Since(began))
 	return Purged{key.Raw(), removed}, nil
 }
 
-func (s *Service) purge(ctx context.Context, p policy.Policy, key queue.Key) (removed int, err error) {
+func (s *Service) purge(ctx context.Context, p policy.Policy,
+	key job.Key) (removed int, err error) {
 	partition := s.partitionOf(p, key)
-	a, err := s.ask(ctx, p.Name, partition, queue.ValveQuestion{Op: queue.OpPurge, Key: key})
+	a, err := s.ask(ctx, p.Name, partition, job.Question{Op: job.OpPurge, Key: key})
 	if errors.Is(err, errNobody) {
 		removed, err := s.broker.DropBucket(ctx, p.Name, partition, key)
 		return removed, translate(err)

@@ -6,7 +6,8 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// Drainers tells of every drainer that has a lease: whether it is alive, what it owns, and how busy its workers are.
+// Drainers lists the drainers that have a lease: whether each is alive, what it owns, and how busy
+// its workers are.
 func (s *Service) Drainers(ctx context.Context) ([]workers.DrainerState, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()

@@ -10,10 +10,12 @@ import (
 
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// TestDropWithoutAnOwner: where no drainer owns the partition, an operator can make room all the same: jobs are cancelled
-// and purged in the stream, each is told, and other buckets keep theirs, also the one with a wildcard for a key.
+// TestDropWithoutAnOwner: where no drainer owns the partition, an operator can make room all the
+// same: jobs are cancelled and purged in the stream, each is told, and other buckets keep theirs,
+// also the one with a wildcard for a key.
 func TestDropWithoutAnOwner(t *testing.T) {
 	s := open(t, Options{})
 	put(t, s, stripe(5000))
@@ -30,13 +32,14 @@ func TestDropWithoutAnOwner(t *testing.T) {
 	}()
 	publish := func(raw string, n int, idempotency string) (last uint64) {
 		t.Helper()
-		key, err := queue.EncodeKey(raw)
+		key, err := job.EncodeKey(raw)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for i := range n {
-			receipt, err := s.producer.Publish(ctx, queue.Submission{Policy: "stripe", Key: key, Body: fmt.Append(nil, i),
-				IdempotencyKey: idempotency})
+			receipt, err := s.producer.Publish(ctx,
+				queue.Submission{Policy: "stripe", Key: key, Body: fmt.Append(nil, i),
+					IdempotencyKey: idempotency})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -52,7 +55,8 @@ func TestDropWithoutAnOwner(t *testing.T) {
 	if job, err := s.Cancel(ctx, "stripe", one); err != nil || job.State != JobCancelled {
 		t.Errorf("cancelled: %+v, %v", job, err)
 	}
-	if ended, err := s.broker.Ended(ctx, "stripe", one); err != nil || ended.How != queue.EndCancelled {
+	if ended, err := s.broker.Ends().Read(ctx, "stripe", one); err != nil ||
+		ended.How != job.EndCancelled {
 		t.Errorf("the job ended as %+v, %v", ended, err)
 	}
 	if _, err := s.Cancel(ctx, "stripe", one); err == nil {
@@ -61,7 +65,7 @@ func TestDropWithoutAnOwner(t *testing.T) {
 	if purged, err := s.Purge(ctx, "stripe", "%2A"); err != nil || purged.Removed != 3 {
 		t.Errorf("purged the key *: %+v, %v", purged, err)
 	}
-	for _, bad := range []queue.Key{"*", ">", "a.*"} {
+	for _, bad := range []job.Key{"*", ">", "a.*"} {
 		if purged, err := s.Purge(ctx, "stripe", bad); err == nil {
 			t.Errorf("purged %q: %+v", bad, purged)
 		}
@@ -86,7 +90,8 @@ func TestDropWithoutAnOwner(t *testing.T) {
 	}
 
 	// An owner that does not answer is asked in vain: it alone knows what runs.
-	stop, err := s.broker.ServeValve("stripe", s.partitionOf(stripe(5000), "a.b"), func(queue.ValveQuestion, func(queue.ValveAnswer)) {})
+	stop, err := s.broker.ServeValve("stripe", s.partitionOf(stripe(5000), "a.b"),
+		func(job.Question, func(job.Answer)) {})
 	if err != nil {
 		t.Fatal(err)
 	}

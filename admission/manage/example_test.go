@@ -40,8 +40,9 @@ func ExampleNew() {
 	}
 
 	service := manage.New(broker, broker.NewProducer(queue.ProducerOptions{}), manage.Options{})
-	put, created, err := service.PutPolicy(ctx, policy.Policy{Name: "stripe", Algorithm: policy.LeakingBucket,
-		Outflow: algorithms.Rate{Count: 96, Per: time.Second}, Capacity: 5000}, manage.Write{})
+	put, created, err := service.PutPolicy(ctx, policy.Policy{Name: "stripe",
+		Rule: policy.Rule{Algorithm: policy.LeakingBucket,
+			Outflow: algorithms.Rate{Count: 96, Per: time.Second}, Capacity: 5000}}, manage.Write{})
 	fmt.Println(put.Policy.Partitions, put.Paused, created, err)
 	paused, err := service.PauseKey(ctx, "stripe", "acme", true)
 	fmt.Println(paused.Key, paused.Override.Paused, err)

@@ -8,11 +8,13 @@ import (
 
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// States of a job besides those of [queue.JobState].
+// States of a job besides those of [job.State].
 const (
-	JobStored    = "stored"    // it is accepted, and no drainer has it in its hands, perhaps for a moment only
+	// it is accepted, and no drainer has it in its hands, perhaps for a moment only
+	JobStored    = "stored"
 	JobCancelled = "cancelled" // it has just been dropped
 )
 
@@ -24,11 +26,12 @@ type Job struct {
 	State     string `json:"state"`
 	// Position is how many jobs of its bucket start before it; nil unless it waits.
 	Position *int `json:"position"`
-	// ExpectMS is the milliseconds until it starts; nil while nobody can tell: paused, held by concurrency, no drainer.
+	// ExpectMS is the milliseconds until it starts; nil while nobody can know: paused, held by
+	// concurrency, no drainer.
 	ExpectMS  *int64 `json:"expect_ms"`
 	Attempts  *int   `json:"attempts,omitempty"` // that failed; nil when no drainer has it
 	LastError string `json:"last_error,omitempty"`
-	queue.Hold
+	job.Hold
 	AcceptedAt time.Time  `json:"accepted_at"`
 	Deadline   *time.Time `json:"deadline,omitempty"`
 	NotBefore  *time.Time `json:"not_before,omitempty"`
@@ -37,8 +40,9 @@ type Job struct {
 	Size       int        `json:"size"` // bytes of the body
 }
 
-func storedJob(policy string, stored queue.Arrived) Job {
-	j := Job{Job: jobID(policy, stored.Seq), Key: stored.Key.Raw(), Partition: stored.Partition, State: JobStored,
+func storedJob(policy string, stored job.Arrived) Job {
+	j := Job{Job: job.ID(policy, stored.Seq), Key: stored.Key.Raw(), Partition: stored.Partition,
+		State:      JobStored,
 		AcceptedAt: stored.Stored, Cost: stored.Cost, Priority: stored.Priority, Size: stored.Size}
 	if !stored.Deadline.IsZero() {
 		j.Deadline = &stored.Deadline
@@ -49,7 +53,7 @@ func storedJob(policy string, stored queue.Arrived) Job {
 	return j
 }
 
-func (j *Job) set(state *queue.JobState) {
+func (j *Job) set(state *job.State) {
 	j.State, j.Position, j.ExpectMS = state.State, state.Position, state.ExpectMS
 	j.Attempts, j.LastError, j.Hold = &state.Attempts, state.LastError, state.Hold
 }
@@ -58,7 +62,8 @@ func (j *Job) set(state *queue.JobState) {
 func (s *Service) stored(ctx context.Context, name string, seq uint64) (Job, error) {
 	stored, err := s.broker.StoredJob(ctx, name, seq)
 	if errors.Is(err, queue.ErrNotFound) || errors.Is(err, queue.ErrNoStream) {
-		return Job{}, fmt.Errorf("%w: job %s has finished, or never was", admission.ErrNotFound, jobID(name, seq))
+		return Job{}, fmt.Errorf("%w: job %s has finished, or never was", admission.ErrNotFound,
+			job.ID(name, seq))
 	}
 	if err != nil {
 		return Job{}, translate(err)
@@ -66,70 +71,73 @@ func (s *Service) stored(ctx context.Context, name string, seq uint64) (Job, err
 	return storedJob(name, stored), nil
 }
 
-// Job says how a job stands that has not finished; one that has is ErrNotFound.
+// Job returns the state of a job that has not finished; one that has is ErrNotFound.
 func (s *Service) Job(ctx context.Context, name string, seq uint64) (Job, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	if _, err := s.queued(ctx, name); err != nil {
 		return Job{}, err
 	}
-	job, err := s.stored(ctx, name, seq)
+	j, err := s.stored(ctx, name, seq)
 	if err != nil {
 		return Job{}, err
 	}
 	look, cancelLook := context.WithTimeout(ctx, lookTimeout)
 	defer cancelLook()
-	a, err := s.ask(look, name, job.Partition, queue.ValveQuestion{Op: queue.OpJob, Jobs: []uint64{seq}})
+	a, err := s.ask(look, name, j.Partition, job.Question{Op: job.OpJob, Jobs: []uint64{seq}})
 	switch {
 	case err != nil:
-		job.By = queue.HeldByNoDrainer
-		return job, nil
+		j.By = job.HeldByNoDrainer
+		return j, nil
 	case a.Job == nil:
 		return s.stored(ctx, name, seq) // it may have finished since
 	}
-	job.set(a.Job)
-	return job, nil
+	j.set(a.Job)
+	return j, nil
 }
 
-// Cancel drops a job that waits, backs off or is not yet due, for good and without a dead letter. One that runs, or has
-// just ended, is ErrConflict. A drainer that owns the partition and does not answer is ErrNoDrainer.
+// Cancel drops a job that waits, backs off or is not yet due, for good and without a dead letter.
+// One that runs, or has just ended, is ErrConflict. A drainer that owns the partition and does not
+// answer is ErrNoDrainer.
 func (s *Service) Cancel(ctx context.Context, name string, seq uint64) (Job, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	if _, err := s.queued(ctx, name); err != nil {
 		return Job{}, err
 	}
-	job, err := s.stored(ctx, name, seq)
+	j, err := s.stored(ctx, name, seq)
 	if err != nil {
 		return Job{}, err
 	}
-	a, err := s.ask(ctx, name, job.Partition, queue.ValveQuestion{Op: queue.OpCancel, Jobs: []uint64{seq}})
+	a, err := s.ask(ctx, name, j.Partition, job.Question{Op: job.OpCancel, Jobs: []uint64{seq}})
 	if errors.Is(err, errNobody) {
 		err = s.broker.DropJob(ctx, name, seq)
 		if errors.Is(err, queue.ErrNotFound) {
-			return Job{}, fmt.Errorf("%w: job %s has just ended", admission.ErrConflict, job.Job)
+			return Job{}, fmt.Errorf("%w: job %s has just ended", admission.ErrConflict, j.Job)
 		}
-		a, err = queue.ValveAnswer{Removed: 1}, translate(err)
+		a, err = job.Answer{Removed: 1}, translate(err)
 	}
 	switch {
 	case err != nil:
 		return Job{}, err
 	case a.Removed > 0:
 		if a.Job != nil {
-			job.set(a.Job)
+			j.set(a.Job)
 		}
-		job.State, job.Position, job.ExpectMS, job.Hold = JobCancelled, nil, nil, queue.Hold{}
-		s.log(ctx, "job cancelled", "job", job.Job, "key", job.Key)
-		return job, nil
+		j.State, j.Position, j.ExpectMS, j.Hold = JobCancelled, nil, nil, job.Hold{}
+		s.log(ctx, "job cancelled", "job", j.Job, "key", j.Key)
+		return j, nil
 	case a.Job == nil:
 		if _, err := s.stored(ctx, name, seq); err != nil {
 			return Job{}, err
 		}
-		return Job{}, fmt.Errorf("%w: the one of partition %d has not received job %s yet", admission.ErrNoDrainer,
-			job.Partition, job.Job)
-	case a.Job.State == queue.JobFinishing:
-		return Job{}, fmt.Errorf("%w: job %s has just ended", admission.ErrConflict, job.Job)
+		return Job{}, fmt.Errorf("%w: the one of partition %d has not received job %s yet",
+			admission.ErrNoDrainer,
+			j.Partition, j.Job)
+	case a.Job.State == job.Finishing:
+		return Job{}, fmt.Errorf("%w: job %s has just ended", admission.ErrConflict, j.Job)
 	default:
-		return Job{}, fmt.Errorf("%w: job %s runs and cannot be cancelled", admission.ErrConflict, job.Job)
+		return Job{}, fmt.Errorf("%w: job %s runs and cannot be cancelled", admission.ErrConflict,
+			j.Job)
 	}
 }

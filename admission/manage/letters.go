@@ -12,6 +12,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/redact"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
 // DeadLetter is a job that will not be tried again.
@@ -26,7 +27,7 @@ type DeadLetter struct {
 	BuriedAt   time.Time `json:"buried_at"`
 	Size       int       `json:"size"` // bytes of the body
 
-	// The rest is told of a single letter only.
+	// The rest is only there of a single letter.
 
 	Header http.Header `json:"header,omitempty"` // the job's; forwarded credentials do not show
 	Body   *string     `json:"body,omitempty"`   // when it is UTF-8
@@ -36,19 +37,20 @@ type DeadLetter struct {
 // DeadLetters is one page of a policy's dead letters, oldest first.
 type DeadLetters struct {
 	Letters []DeadLetter `json:"letters"`
-	Next    *uint64      `json:"next,omitempty"` // the page after this one begins after this id; nil: this is the last
+	// the page after this one begins after this id; nil: this is the last
+	Next *uint64 `json:"next,omitempty"`
 	// Discarded is how many letters of the policy ever went, oldest first, to make room for others.
 	Discarded uint64 `json:"discarded,omitempty"`
 }
 
-// lettered is queued for what is done with dead letters, which outlive their policy: one that is gone, that has no queue
-// any more or whose record cannot be read will do as long as it has some.
-func (s *Service) lettered(ctx context.Context, name string) (queue.PolicyEntry, error) {
+// lettered is queued for calls about dead letters, which outlive their policy: one that is gone,
+// that has no queue any more or whose record cannot be read will do as long as it has letters.
+func (s *Service) lettered(ctx context.Context, name string) (policy.Entry, error) {
 	entry, err := s.queued(ctx, name)
 	if err == nil || errors.Is(err, admission.ErrUnavailable) || !policy.IsName(name) {
 		return entry, err
 	}
-	switch found, lookErr := s.broker.DeadLetters(ctx, name, 0, 1); {
+	switch found, lookErr := s.broker.Letters(name).List(ctx, 0, 1); {
 	case lookErr != nil:
 		return entry, translate(lookErr)
 	case len(found) == 0:
@@ -58,22 +60,24 @@ func (s *Service) lettered(ctx context.Context, name string) (queue.PolicyEntry,
 }
 
 func letter(l queue.StoredLetter) DeadLetter {
-	return DeadLetter{ID: l.ID, Key: l.Key.Raw(), Job: jobID(l.Policy, l.Seq), Reason: l.Reason, Error: l.Error,
+	return DeadLetter{ID: l.ID, Key: l.Key.Raw(), Job: job.ID(l.Policy, l.Seq), Reason: l.Reason,
+		Error:    l.Error,
 		Attempts: l.Attempts, AcceptedAt: l.Stored, BuriedAt: l.Buried, Size: l.Size}
 }
 
 // DeadLetters lists at most limit dead letters of a policy with an id greater than after.
-func (s *Service) DeadLetters(ctx context.Context, name string, after uint64, limit int) (DeadLetters, error) {
+func (s *Service) DeadLetters(ctx context.Context, name string, after uint64,
+	limit int) (DeadLetters, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	if _, err := s.lettered(ctx, name); err != nil {
 		return DeadLetters{}, err
 	}
-	found, err := s.broker.DeadLetters(ctx, name, after, limit+1)
+	found, err := s.broker.Letters(name).List(ctx, after, limit+1)
 	if err != nil {
 		return DeadLetters{}, translate(err)
 	}
-	discarded, _, err := s.broker.LettersDiscarded(ctx, name)
+	discarded, _, err := s.broker.Letters(name).Discarded(ctx)
 	if err != nil {
 		return DeadLetters{}, translate(err)
 	}
@@ -95,7 +99,7 @@ func (s *Service) DeadLetter(ctx context.Context, name string, id uint64) (DeadL
 	if _, err := s.lettered(ctx, name); err != nil {
 		return DeadLetter{}, err
 	}
-	found, err := s.broker.DeadLetter(ctx, name, id)
+	found, err := s.broker.Letters(name).Read(ctx, id)
 	if err != nil {
 		return DeadLetter{}, noLetter(err, name, id)
 	}
@@ -116,37 +120,52 @@ func noLetter(err error, name string, id uint64) error {
 	return translate(err)
 }
 
-// Replay submits a dead letter as a new job, at the end of its bucket. The outcome is that of a submission: the letter
-// is gone when it was taken, and stays when the bucket is full. A door policy's limiter is not asked again. A letter
-// that cannot be a job, and a policy that has retired, are ErrConflict.
+// Replay submits a dead letter as a new job, at the end of its bucket. The outcome is that of a
+// submission: the letter is gone when it was taken, and stays when the bucket is full. A door
+// policy's limiter is not asked again. A letter that cannot be a job, and a policy that has
+// retired, are ErrConflict.
 func (s *Service) Replay(ctx context.Context, name string, id uint64) (admission.Outcome, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	entry, err := s.lettered(ctx, name)
+	if err == nil {
+		err = takesJobs(entry, name)
+	}
 	if err != nil {
 		return admission.Outcome{}, err
 	}
-	outcome := admission.Outcome{Quota: admission.Quota{Policy: name, Units: entry.Policy.QueueCapacity()}, Remaining: -1}
+	outcome := admission.Outcome{Quota: admission.Quota{Policy: name,
+		Units: entry.Policy.QueueCapacity()}, Remaining: -1}
 	switch receipt, err := s.producer.Replay(ctx, name, id); {
 	case err == nil:
-		s.log(ctx, "dead letter replayed", "policy", name, "letter", id, "job", jobID(name, receipt.Seq))
-		outcome.Verdict, outcome.Job = admission.Queued, jobID(name, receipt.Seq)
+		s.log(ctx, "dead letter replayed", "policy", name, "letter", id, "job",
+			job.ID(name, receipt.Seq))
+		outcome.Verdict, outcome.Job = admission.Queued, job.ID(name, receipt.Seq)
 		return outcome, nil
 	case errors.Is(err, queue.ErrFull), errors.Is(err, queue.ErrStreamFull):
 		outcome.Verdict, outcome.RetryAfter = admission.Rejected, time.Second
 		return outcome, nil
 	case errors.Is(err, queue.ErrUnfit):
-		return admission.Outcome{}, fmt.Errorf("%w: dead letter %d would become the same again: its key or its headers "+
-			"cannot be understood", admission.ErrConflict, id)
+		return admission.Outcome{},
+			fmt.Errorf("%w: dead letter %d would become the same again: its key or its headers "+
+				"cannot be understood", admission.ErrConflict, id)
 	default:
 		return admission.Outcome{}, noLetter(retired(err, name), name, id)
 	}
 }
 
-// retired translates the error of a replay for a policy that takes nothing new.
+// takesJobs refuses a replay for a policy that takes nothing new: it has retired, or is not there.
+func takesJobs(entry policy.Entry, name string) error {
+	if entry.Retired || entry.Policy.Name == "" {
+		return fmt.Errorf("%w: policy %q takes no jobs any more", admission.ErrConflict, name)
+	}
+	return nil
+}
+
+// retired translates the error of a replay for a policy that has retired since.
 func retired(err error, name string) error {
 	if errors.Is(err, queue.ErrNoStream) {
-		return fmt.Errorf("%w: policy %q takes no jobs any more", admission.ErrConflict, name)
+		return takesJobs(policy.Entry{}, name)
 	}
 	return err
 }
@@ -159,12 +178,16 @@ type Replayed struct {
 	Complete bool `json:"complete"` // false: there are more; ask again
 }
 
-// ReplayAll replays all dead letters of a policy as Replay does, in their order, and says how far it came within
-// Options.BulkTimeout. A full bucket holds up no other.
+// ReplayAll replays all dead letters of a policy as Replay does, in their order, and says how far
+// it came within Options.BulkTimeout. A full bucket holds up no other.
 func (s *Service) ReplayAll(ctx context.Context, name string) (Replayed, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.options.BulkTimeout)
 	defer cancel()
-	if _, err := s.lettered(ctx, name); err != nil {
+	entry, err := s.lettered(ctx, name)
+	if err == nil {
+		err = takesJobs(entry, name)
+	}
+	if err != nil {
 		return Replayed{}, err
 	}
 	r, err := s.producer.ReplayAll(ctx, name)
@@ -184,7 +207,7 @@ func (s *Service) Discard(ctx context.Context, name string, id uint64) error {
 	if _, err := s.lettered(ctx, name); err != nil {
 		return err
 	}
-	if err := s.broker.DiscardDeadLetter(ctx, name, id); err != nil {
+	if err := s.broker.Letters(name).Discard(ctx, id); err != nil {
 		return noLetter(err, name, id)
 	}
 	s.log(ctx, "dead letter discarded", "policy", name, "letter", id)
@@ -196,19 +219,21 @@ type Discarded struct {
 	Discarded uint64 `json:"discarded"`
 }
 
-// DiscardAll deletes the dead letters of a policy for good: those with an id up to through, or all when it is 0.
+// DiscardAll deletes the dead letters of a policy for good: those with an id up to through, or all
+// when it is 0.
 func (s *Service) DiscardAll(ctx context.Context, name string, through uint64) (Discarded, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	if _, err := s.lettered(ctx, name); err != nil {
 		return Discarded{}, err
 	}
-	n, err := s.broker.DiscardDeadLetters(ctx, name, through)
+	n, err := s.broker.Letters(name).DiscardThrough(ctx, through)
 	if err != nil {
 		return Discarded{}, translate(err)
 	}
-	if _, err := s.entry(ctx, name); errors.Is(err, admission.ErrUnknownPolicy) { // they were the last of it
-		if err := s.broker.DropLetterless(ctx, name); err != nil {
+	if _, err := s.entry(ctx, name); errors.Is(err, admission.ErrUnknownPolicy) {
+		// they were the last of it
+		if err := s.broker.Letters(name).DropEmpty(ctx); err != nil {
 			return Discarded{}, translate(err)
 		}
 	}

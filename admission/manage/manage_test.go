@@ -10,36 +10,26 @@ import (
 
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/internal/brokertest"
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/embedded"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
 func open(t *testing.T, o Options) *Service {
 	t.Helper()
-	server, err := embedded.Start(embedded.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(server.Shutdown)
-	nc, err := server.Connect()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	broker, err := queue.NewBroker(nc, queue.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := broker.Setup(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	_, nc := brokertest.Start(t, embedded.Options{})
+	broker := brokertest.Open(t, nc)
 	return New(broker, broker.NewProducer(queue.ProducerOptions{}), o)
 }
 
 func stripe(capacity int64) policy.Policy {
-	return policy.Policy{Name: "stripe", Algorithm: policy.LeakingBucket, Capacity: capacity, Partitions: 2,
-		Outflow: algorithms.Rate{Count: 10, Per: time.Second}}
+	return policy.Policy{Name: "stripe",
+		Rule: policy.Rule{Algorithm: policy.LeakingBucket, Capacity: capacity,
+			Outflow: algorithms.Rate{Count: 10, Per: time.Second}},
+		Partitions: 2}
 }
 
 func put(t *testing.T, s *Service, p policy.Policy) {
@@ -49,7 +39,8 @@ func put(t *testing.T, s *Service, p policy.Policy) {
 	}
 }
 
-// TestCapacityUnderLoad changes the capacity while producers keep buckets full: nothing that was accepted is lost.
+// TestCapacityUnderLoad changes the capacity while producers keep buckets full: nothing that was
+// accepted is lost.
 func TestCapacityUnderLoad(t *testing.T) {
 	s := open(t, Options{})
 	put(t, s, stripe(20))
@@ -64,8 +55,9 @@ func TestCapacityUnderLoad(t *testing.T) {
 					return
 				default:
 				}
-				_, err := s.producer.Publish(t.Context(), queue.Submission{Policy: "stripe", Key: queue.Key(fmt.Sprint("k", i%3)),
-					Body: fmt.Append(nil, n, i)})
+				_, err := s.producer.Publish(t.Context(),
+					queue.Submission{Policy: "stripe", Key: job.Key(fmt.Sprint("k", i%3)),
+						Body: fmt.Append(nil, n, i)})
 				switch {
 				case err == nil:
 					accepted.Add(1)
@@ -116,7 +108,8 @@ func TestReplayAllInParts(t *testing.T) {
 	put(t, s, stripe(1000))
 	const letters = 300
 	for n := range letters {
-		_, err := s.broker.Bury(t.Context(), queue.DeadLetter{Policy: "stripe", Key: "a", Seq: uint64(n), Reason: "attempts"})
+		_, err := s.broker.Bury(t.Context(),
+			queue.DeadLetter{Policy: "stripe", Key: "a", Seq: uint64(n), Reason: "attempts"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -139,7 +132,8 @@ func TestReplayAllInParts(t *testing.T) {
 	if err != nil || depth != letters {
 		t.Errorf("%d jobs, %v, want %d: each letter once", depth, err, letters)
 	}
-	if page, err := s.DeadLetters(t.Context(), "stripe", 0, 10); err != nil || len(page.Letters) != 0 || page.Next != nil {
+	if page, err := s.DeadLetters(t.Context(), "stripe", 0, 10); err != nil ||
+		len(page.Letters) != 0 || page.Next != nil {
 		t.Errorf("left %+v, %v", page, err)
 	}
 }
@@ -147,17 +141,21 @@ func TestReplayAllInParts(t *testing.T) {
 func TestPolicyRevivesAndPausesTogether(t *testing.T) {
 	s := open(t, Options{})
 	for _, ps := range [][]policy.Policy{{stripe(5)}, nil} {
-		if _, err := s.broker.PutFilePolicies(t.Context(), queue.FileSet{Policies: ps}); err != nil {
+		if _, err := store.New(
+			s.broker, nil).PutFile(t.Context(), store.File{Policies: ps}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, _, err := s.broker.RetireAbsent(t.Context(), policy.DefaultSet); err != nil {
+	if _, _, err := store.New(
+		s.broker, nil).RetireAbsent(t.Context(), policy.DefaultSet); err != nil {
 		t.Fatal(err)
 	}
-	if p, err := s.Policy(t.Context(), "stripe"); err != nil || !p.Retired || p.Source != queue.SourceFile {
+	if p, err := s.Policy(t.Context(), "stripe"); err != nil || !p.Retired ||
+		p.Source != policy.SourceFile {
 		t.Errorf("got %+v, %v", p, err)
 	}
-	_, err := s.broker.Bury(t.Context(), queue.DeadLetter{Policy: "stripe", Key: "a", Seq: 1, Reason: "attempts"})
+	_, err := s.broker.Bury(t.Context(),
+		queue.DeadLetter{Policy: "stripe", Key: "a", Seq: 1, Reason: "attempts"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,10 +166,12 @@ func TestPolicyRevivesAndPausesTogether(t *testing.T) {
 		t.Errorf("replay all for a retired policy: %v", err)
 	}
 	put(t, s, stripe(5))
-	if p, err := s.Policy(t.Context(), "stripe"); err != nil || p.Retired || p.Source != queue.SourceAPI {
+	if p, err := s.Policy(t.Context(), "stripe"); err != nil || p.Retired ||
+		p.Source != policy.SourceAPI {
 		t.Errorf("got %+v, %v", p, err)
 	}
-	if o, err := s.Replay(t.Context(), "stripe", 1); err != nil || o.Verdict != admission.Queued || o.Job != "stripe:1" {
+	if o, err := s.Replay(t.Context(), "stripe", 1); err != nil || o.Verdict != admission.Queued ||
+		o.Job != "stripe:1" {
 		t.Errorf("got %+v, %v", o, err)
 	}
 
@@ -186,10 +186,12 @@ func TestPolicyRevivesAndPausesTogether(t *testing.T) {
 	}
 	wg.Wait()
 	burst := int64(2)
-	if _, err := s.PutOverride(t.Context(), "stripe", "a", policy.Override{Burst: &burst}, Write{}); err != nil {
+	if _, err := s.PutOverride(t.Context(), "stripe", "a", policy.Override{Burst: &burst},
+		Write{}); err != nil {
 		t.Fatal(err)
 	}
-	if o, err := s.PauseKey(t.Context(), "stripe", "a", true); err != nil || !o.Override.Paused || *o.Override.Burst != 2 {
+	if o, err := s.PauseKey(t.Context(), "stripe", "a", true); err != nil || !o.Override.Paused ||
+		*o.Override.Burst != 2 {
 		t.Errorf("got %+v, %v", o, err)
 	}
 }
@@ -198,7 +200,8 @@ func TestDeadLettersOutliveTheirPolicy(t *testing.T) {
 	s := open(t, Options{})
 	bury := func(name string) {
 		t.Helper()
-		_, err := s.broker.Bury(t.Context(), queue.DeadLetter{Policy: name, Key: "a", Seq: 1, Reason: "attempts"})
+		_, err := s.broker.Bury(t.Context(),
+			queue.DeadLetter{Policy: name, Key: "a", Seq: 1, Reason: "attempts"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -223,7 +226,8 @@ func TestDeadLettersOutliveTheirPolicy(t *testing.T) {
 		t.Error(err)
 	}
 	for _, name := range []string{"gone", "never", "*", "dead", ">"} {
-		if _, err := s.DeadLetters(t.Context(), name, 0, 10); !errors.Is(err, admission.ErrUnknownPolicy) {
+		if _, err := s.DeadLetters(t.Context(), name, 0, 10); !errors.Is(err,
+			admission.ErrUnknownPolicy) {
 			t.Errorf("%s, which has none: %v", name, err)
 		}
 	}

@@ -15,7 +15,8 @@ import (
 type accepting struct{ natsapi.Service }
 
 func (accepting) Submit(_ context.Context, r admission.SubmitRequest) (admission.Outcome, error) {
-	return admission.Outcome{Verdict: admission.Allowed, Job: r.Policy + ":1", DelayKnown: true}, nil
+	return admission.Outcome{Verdict: admission.Allowed, Job: r.Policy + ":1",
+		DelayKnown: true}, nil
 }
 
 func ExampleServe() {
@@ -39,7 +40,8 @@ func ExampleServe() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	started, ended := make(chan struct{}), make(chan error)
-	part := natsapi.Serve(ours, names, accepting{}, natsapi.Options{Started: func() { close(started) }})
+	part := natsapi.Serve(ours, names, accepting{},
+		natsapi.Options{Started: func() { close(started) }})
 	go func() { ended <- part(ctx) }()
 	<-started
 

@@ -1,12 +1,12 @@
 // Package natsapi serves the admission service over NATS request/reply, as a NATS micro service:
 //
 //	penstock.submit.<policy>.<key>   take a job
-//	penstock.check.<policy>.<key>    take from a limiter; with Penstock-Peek: true, only look; with Penstock-Refund: true,
-//	                                 give back what was taken and not used
+//	penstock.check.<policy>.<key>    take from a limiter; with Penstock-Peek: true, only look;
+//	                                 with Penstock-Refund: true, give back what was not used
 //
-// Keys are in their subject form. Bodies, headers and statuses are those of the HTTP interface, the status in the
-// header Penstock-Status; a check's cost is the header Penstock-Cost. A refusal is an answer and not an error of the
-// service.
+// Keys are in their subject form. Bodies, headers and statuses are those of the HTTP interface, the
+// status in the header Penstock-Status; a check's cost is the header Penstock-Cost. A refusal is an
+// answer and not an error of the service.
 package natsapi
 
 import (
@@ -24,6 +24,7 @@ import (
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/admission/answer"
 	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
 // Service is what requests are put to; [*admission.Service] is one.
@@ -45,24 +46,29 @@ const (
 type Options struct {
 	// MaxConcurrent is how many requests are answered at once; default 4096. More get 503 soon.
 	MaxConcurrent int
-	// Budget bounds the bytes of requests held at once; default [admission.DefaultBudget] for this service alone.
+	// Budget bounds the bytes of requests held at once; default [admission.DefaultBudget] for this
+	// service alone.
 	Budget *admission.Budget
-	// Grace is how long requests may take that are being answered when the service stops; default 10 s.
+	// Grace is how long requests may take that are being answered when the service stops; default
+	// 10 s.
 	Grace time.Duration
-	// Version is what the service tells of itself, a semantic version; default 0.0.0.
+	// Version is the service's version as it reports it, a semantic version; default 0.0.0.
 	Version string
 	// Started is called once requests reach the service; nil calls nothing.
 	Started func()
-	// Answered is told the status of every answer, also of those that nobody waits for; nil tells nobody.
+	// Answered gets the status of every answer, also of those that nobody waits for; nil: it is not
+	// called.
 	Answered func(status int)
 	// Logger gets unexpected errors; default: discarded.
 	Logger *slog.Logger
 }
 
-// Serve returns a part of a process: it answers requests until its context ends, then leaves the queue group, answers
-// what has arrived, and returns. The connection is the part's own: requests in bulk would stand in front of the
-// acknowledgements that answering them waits for. Whoever gave it closes it.
-func Serve(nc *nats.Conn, names queue.Names, service Service, o Options) func(ctx context.Context) error {
+// Serve returns a part of a process: it answers requests until its context ends, then leaves the
+// queue group, answers what has arrived, and returns. The connection is the part's own: requests in
+// bulk would stand in front of the acknowledgements that answering them waits for. The caller
+// closes it.
+func Serve(nc *nats.Conn, names queue.Names, service Service,
+	o Options) func(ctx context.Context) error {
 	o.MaxConcurrent = cmp.Or(o.MaxConcurrent, 4096)
 	o.Grace = cmp.Or(o.Grace, 10*time.Second)
 	o.Version = cmp.Or(o.Version, "0.0.0")
@@ -97,10 +103,25 @@ type server struct {
 	slots   chan struct{} // holds one element per request that is being answered
 }
 
-// question decodes a request, puts it to the service and spells the answer.
-type question func(ctx context.Context, r micro.Request) (answer.Answer, error)
+// endpoint is one row of what the service answers: requests to subjects that parse takes apart.
+type endpoint struct {
+	name, subject string
+	parse         func(subject string) (policy, key string, ok bool)
+	ask           question
+}
 
-// errBusy is what a request gets that finds no slot.
+// question puts a request to the service and spells the answer.
+type question func(ctx context.Context, r micro.Request, policy string, key job.Key) (
+	answer.Answer, error)
+
+func (s *server) endpoints() []endpoint {
+	return []endpoint{
+		{"submit", s.names.Submit(), s.names.ParseSubmit, s.submit},
+		{"check", s.names.Check(), s.names.ParseCheck, s.check},
+	}
+}
+
+// errBusy answers a request that finds no slot.
 var errBusy = fmt.Errorf("%w: %w", admission.ErrUnavailable, admission.ErrBusy)
 
 func (s *server) run(ctx context.Context) error {
@@ -110,24 +131,20 @@ func (s *server) run(ctx context.Context) error {
 	defer abandon()
 
 	served, err := micro.AddService(s.nc, micro.Config{
-		Name:        serviceName,
-		Version:     s.options.Version,
-		Description: "answers whether jobs and requests may go ahead, by the rate limits of their policies",
-		QueueGroup:  queueGroup,
+		Name:    serviceName,
+		Version: s.options.Version,
+		Description: "answers whether jobs and requests may go ahead, by the rate limits " +
+			"of their " +
+			"policies",
+		QueueGroup: queueGroup,
 	})
 	if err != nil {
 		return fmt.Errorf("register the NATS service: %w", err)
 	}
-	for _, endpoint := range []struct {
-		name, subject string
-		ask           question
-	}{
-		{"submit", s.names.Submit(), s.submit},
-		{"check", s.names.Check(), s.check},
-	} {
-		handler := s.handOff(working, endpoint.ask)
-		if err := served.AddEndpoint(endpoint.name, handler, micro.WithEndpointSubject(endpoint.subject)); err != nil {
-			return errors.Join(fmt.Errorf("serve %s: %w", endpoint.subject, err), served.Stop())
+	for _, e := range s.endpoints() {
+		subject := micro.WithEndpointSubject(e.subject)
+		if err := served.AddEndpoint(e.name, s.dispatch(working, e), subject); err != nil {
+			return errors.Join(fmt.Errorf("serve %s: %w", e.subject, err), served.Stop())
 		}
 	}
 	if s.reached(ctx) && s.options.Started != nil {
@@ -142,8 +159,8 @@ func (s *server) run(ctx context.Context) error {
 	return nil
 }
 
-// reached waits until the server has the subscriptions, which is as soon as it is there, and reports whether that was
-// before ctx ended.
+// reached waits until the server has the subscriptions, which is as soon as it is there, and
+// reports whether that was before ctx ended.
 func (s *server) reached(ctx context.Context) bool {
 	for ctx.Err() == nil {
 		try, cancel := context.WithTimeout(ctx, time.Second)
@@ -160,8 +177,9 @@ func (s *server) reached(ctx context.Context) bool {
 	return false
 }
 
-// finish waits until what has arrived is answered, for at most the grace period. Stopping the service only begins to
-// drain its subscriptions, and micro does not tell when they are through: the connection forgets them then.
+// finish waits until what has arrived is answered, for at most the grace period. Stopping the
+// service only begins to drain its subscriptions, and micro does not report when they are through:
+// the connection forgets them then.
 func (s *server) finish(others int) {
 	grace := time.NewTimer(s.options.Grace)
 	defer grace.Stop()
@@ -191,9 +209,10 @@ func (s *server) finish(others int) {
 	}
 }
 
-// handOff answers each request in a goroutine of its own. A subscription's handler is called for one request after the
-// other, and an answer waits for JetStream: one at a time would be some hundred a second.
-func (s *server) handOff(ctx context.Context, ask question) micro.Handler {
+// dispatch answers each request in a goroutine of its own. A subscription's handler is called for
+// one request after the other, and an answer waits for JetStream: one at a time, they would be a
+// few hundred a second.
+func (s *server) dispatch(ctx context.Context, e endpoint) micro.Handler {
 	busy := false // used by one goroutine: the subscription's
 	return micro.HandlerFunc(func(r micro.Request) {
 		size := int64(len(r.Data()))
@@ -211,13 +230,13 @@ func (s *server) handOff(ctx context.Context, ask question) micro.Handler {
 				<-s.slots
 				s.options.Budget.Release(size)
 			}()
-			s.answer(ctx, r, ask)
+			s.answer(ctx, r, e)
 		}()
 	})
 }
 
-// enter takes a slot. It waits for one only when the request before found one: otherwise the backlog of requests, whose
-// senders wait, would move on at the pace of the waiting.
+// enter takes a slot. It waits for one only when the request before found one: otherwise the
+// backlog of requests, whose senders wait, would move on at the pace of the waiting.
 func (s *server) enter(wasBusy bool) bool {
 	select {
 	case s.slots <- struct{}{}:
@@ -238,16 +257,19 @@ func (s *server) enter(wasBusy bool) bool {
 }
 
 // answer answers one request. A panic must not end the process: it would for every client.
-func (s *server) answer(ctx context.Context, r micro.Request, ask question) {
+func (s *server) answer(ctx context.Context, r micro.Request, e endpoint) {
 	defer func() {
 		if value := recover(); value != nil {
 			s.respond(r, s.errors.Panicked(value, debug.Stack()))
 		}
 	}()
 	var a answer.Answer
-	err := headerLost(r)
+	policy, key, err := decode(e.parse, r.Subject())
 	if err == nil {
-		a, err = ask(ctx, r)
+		err = headerLost(r)
+	}
+	if err == nil {
+		a, err = e.ask(ctx, r, policy, key)
 	}
 	if err != nil {
 		a = s.errors.Answer(err)
@@ -255,24 +277,21 @@ func (s *server) answer(ctx context.Context, r micro.Request, ask question) {
 	s.respond(r, a)
 }
 
-func (s *server) submit(ctx context.Context, r micro.Request) (answer.Answer, error) {
-	policy, key, err := decode(s.names.ParseSubmit, r.Subject())
-	if err != nil {
-		return answer.Answer{}, err
-	}
-	outcome, err := s.service.Submit(ctx, admission.SubmitRequest{Policy: policy, Key: key, Header: r.Headers(),
-		Body: r.Data()})
+func (s *server) submit(ctx context.Context, r micro.Request, policy string, key job.Key) (
+	answer.Answer, error) {
+
+	outcome, err := s.service.Submit(ctx,
+		admission.SubmitRequest{Policy: policy, Key: key, Header: r.Headers(),
+			Body: r.Data()})
 	if err != nil {
 		return answer.Answer{}, err
 	}
 	return answer.Submitted(outcome), nil
 }
 
-func (s *server) check(ctx context.Context, r micro.Request) (answer.Answer, error) {
-	policy, key, err := decode(s.names.ParseCheck, r.Subject())
-	if err != nil {
-		return answer.Answer{}, err
-	}
+func (s *server) check(ctx context.Context, r micro.Request, policy string, key job.Key) (
+	answer.Answer, error) {
+
 	options, err := admission.ReadCheckHeader(r.Headers())
 	if err != nil {
 		return answer.Answer{}, err
@@ -292,7 +311,8 @@ func (s *server) check(ctx context.Context, r micro.Request) (answer.Answer, err
 	return answer.Checked(checked), nil
 }
 
-// respond sends an answer, unless nobody waits for one: a job may be submitted without a reply subject.
+// respond sends an answer, unless nobody waits for one: a job may be submitted without a reply
+// subject.
 func (s *server) respond(r micro.Request, a answer.Answer) {
 	s.options.Answered(a.Status)
 	if r.Reply() == "" {

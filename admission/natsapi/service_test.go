@@ -28,7 +28,8 @@ type fakeService struct {
 	refund func(r admission.CheckRequest) error
 }
 
-func (f fakeService) Submit(_ context.Context, r admission.SubmitRequest) (admission.Outcome, error) {
+func (f fakeService) Submit(_ context.Context,
+	r admission.SubmitRequest) (admission.Outcome, error) {
 	return f.submit(r)
 }
 
@@ -40,7 +41,9 @@ func (f fakeService) Peek(_ context.Context, r admission.CheckRequest) (admissio
 	return f.check(r, true)
 }
 
-func (f fakeService) Refund(_ context.Context, r admission.CheckRequest) error { return f.refund(r) }
+func (f fakeService) Refund(_ context.Context, r admission.CheckRequest) error {
+	return f.refund(r)
+}
 
 // running is a service and a client of it.
 type running struct {
@@ -117,14 +120,16 @@ func TestAnswers(t *testing.T) {
 				r.Header["Idempotency-Key"][0] != "a" {
 				t.Errorf("got %+v", r)
 			}
-			return admission.Outcome{Verdict: admission.Rejected, RetryAfter: 1500 * time.Millisecond,
-				Quota: admission.Quota{Policy: "stripe", Units: 9}}, nil
+			return admission.Outcome{Verdict: admission.Rejected,
+				RetryAfter: 1500 * time.Millisecond,
+				Quota:      admission.Quota{Policy: "stripe", Units: 9}}, nil
 		},
 		check: func(r admission.CheckRequest, peek bool) (admission.Checked, error) {
 			if r.Policy != "door" || r.Key != "_" || (r.Cost == 3) == peek {
 				t.Errorf("got %+v, peek %v", r, peek)
 			}
-			return admission.Checked{Decision: algorithms.Decision{Allowed: true, Limit: 5, Remaining: 2}}, nil
+			return admission.Checked{Decision: algorithms.Decision{Allowed: true, Limit: 5,
+				Remaining: 2}}, nil
 		},
 	}
 	var refunded atomic.Int64
@@ -155,14 +160,16 @@ func TestAnswers(t *testing.T) {
 		t.Errorf("body %s", m.Data)
 	}
 	m = ask(t, r.client, "penstock.check.door._", "", "penstock-cost", "3")
-	if m.Header.Get("Penstock-Status") != "200" || !bytes.Contains(m.Data, []byte(`"allowed":true`)) {
+	if m.Header.Get("Penstock-Status") != "200" ||
+		!bytes.Contains(m.Data, []byte(`"allowed":true`)) {
 		t.Errorf("%v %s", m.Header, m.Data)
 	}
 	m = ask(t, r.client, "penstock.check.door", "", "Penstock-Peek", "true")
 	if m.Header.Get("Penstock-Status") != "200" {
 		t.Errorf("%v %s", m.Header, m.Data)
 	}
-	m = ask(t, r.client, "penstock.check.door.a", "", "Penstock-Refund", "true", "Penstock-Cost", "4", "Penstock-IP", "192.0.2.1")
+	m = ask(t, r.client, "penstock.check.door.a", "", "Penstock-Refund", "true", "Penstock-Cost",
+		"4", "Penstock-IP", "192.0.2.1")
 	if m.Header.Get("Penstock-Status") != "204" || len(m.Data) > 0 || refunded.Load() != 4 {
 		t.Errorf("%v %s", m.Header, m.Data)
 	}
@@ -210,7 +217,8 @@ func TestBadRequests(t *testing.T) {
 		{"penstock.submit.p.a.*", "400", "key", nil},
 		{"penstock.submit.p." + strings.Repeat("x", 300), "400", "key", nil},
 		{"penstock.check.p.k", "400", "Penstock-Cost", []string{"Penstock-Cost", "1.5"}},
-		{"penstock.check.p.k", "400", "Penstock-Cost", []string{"Penstock-Cost", "99999999999999999999"}},
+		{"penstock.check.p.k", "400", "Penstock-Cost",
+			[]string{"Penstock-Cost", "99999999999999999999"}},
 		{"penstock.check.p.k", "400", "Penstock-Costs", []string{"Penstock-Costs", "1"}},
 		{"penstock.check.p.k", "400", "Penstock-Peek", []string{"Penstock-Peek", "perhaps"}},
 	} {
@@ -298,7 +306,9 @@ func TestWhatHasArrivedIsAnsweredAtTheEnd(t *testing.T) {
 			<-release
 			return admission.Outcome{Verdict: admission.Queued, Job: "p:1"}, nil
 		},
-		check: func(admission.CheckRequest, bool) (admission.Checked, error) { return admission.Checked{}, nil },
+		check: func(admission.CheckRequest, bool) (admission.Checked, error) {
+			return admission.Checked{}, nil
+		},
 	}, Options{})
 	var asking sync.WaitGroup
 	asking.Go(func() {
@@ -344,8 +354,8 @@ func TestARequestWithoutAReplySubjectIsServed(t *testing.T) {
 	r.end(t)
 }
 
-// The client library hands on a message whose headers it cannot read, without them: a job would lose its Idempotency-Key,
-// and a check its cost.
+// The client library hands on a message whose headers it cannot read, without them: a job would
+// lose its Idempotency-Key, and a check its cost.
 func TestHeadersThatCannotBeReadAreRefused(t *testing.T) {
 	service := fakeService{
 		submit: func(r admission.SubmitRequest) (admission.Outcome, error) {
@@ -373,14 +383,17 @@ func TestHeadersThatCannotBeReadAreRefused(t *testing.T) {
 	defer raw.Close()
 	fmt.Fprint(raw, "CONNECT {\"headers\":true,\"verbose\":false}\r\n")
 	for _, subject := range []string{"penstock.submit.stripe.acme", "penstock.check.stripe.acme"} {
-		for _, header := range []string{"Idempotency-Key: a\r\nBroken: b\r\nc\r\n", "no header\r\n"} {
+		for _, header := range []string{"Idempotency-Key: a\r\nBroken: b\r\nc\r\n",
+			"no header\r\n"} {
 			header = "NATS/1.0\r\n" + header + "\r\n"
-			fmt.Fprintf(raw, "HPUB %s %s %d %d\r\n%spay\r\n", subject, inbox, len(header), len(header)+3, header)
+			fmt.Fprintf(raw, "HPUB %s %s %d %d\r\n%spay\r\n", subject, inbox, len(header),
+				len(header)+3, header)
 			answer, err := answers.NextMsg(20 * time.Second)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if answer.Header.Get(StatusHeader) != "400" || !strings.Contains(string(answer.Data), `"field":"headers"`) {
+			if answer.Header.Get(StatusHeader) != "400" ||
+				!strings.Contains(string(answer.Data), `"field":"headers"`) {
 				t.Errorf("%s, %q: %v %s", subject, header, answer.Header, answer.Data)
 			}
 		}

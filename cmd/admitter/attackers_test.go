@@ -12,10 +12,11 @@ import (
 	"time"
 )
 
-const oneQueue = "policies: [{name: stripe, algorithm: leaking_bucket, outflow: 100/s, capacity: 1000}]"
+const oneQueue = "policies: [{name: stripe, algorithm: leaking_bucket, outflow: 100/s, " +
+	"capacity: 1000}]"
 
-// 300 clients that announce large bodies, send one byte and fall silent take nothing from those who send theirs, and are
-// sent away within seconds.
+// 300 clients that announce large bodies, send one byte and fall silent take nothing from those who
+// send theirs, and are sent away within seconds.
 func TestSlowClientsHoldNobodyUp(t *testing.T) {
 	p := launch(t, "--config", configure(t, oneQueue)).ready()
 	const slow = 300
@@ -31,7 +32,8 @@ func TestSlowClientsHoldNobodyUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { conn.Close() })
-		fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\nx", what, size)
+		fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\nx", what,
+			size)
 		go func() {
 			if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
 				ended <- err
@@ -47,7 +49,8 @@ func TestSlowClientsHoldNobodyUp(t *testing.T) {
 	submitted, longest := 0, time.Duration(0)
 	for left := slow; left > 0; submitted++ {
 		sent := time.Now()
-		if status, body := p.post("/v1/jobs/stripe/k"+fmt.Sprint(submitted%100), "work"); status != http.StatusAccepted {
+		if status, body := p.post(
+			"/v1/jobs/stripe/k"+fmt.Sprint(submitted%100), "work"); status != http.StatusAccepted {
 			t.Fatalf("submission %d beside the slow clients: %d %s", submitted, status, body)
 		}
 		longest = max(longest, time.Since(sent))
@@ -62,27 +65,20 @@ func TestSlowClientsHoldNobodyUp(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d submissions, the slowest took %s; the slow clients were gone after %s", submitted, longest, time.Since(began))
+	t.Logf("%d submissions, the slowest took %s; the slow clients were gone after %s", submitted,
+		longest, time.Since(began))
 }
 
-// A page of any site can make its own name lead to a visitor's machine; what it asks there is of its own site.
+// A page of any site can make its own name lead to a visitor's machine; what it asks there is of
+// its own site.
 func TestAPageThatMovedItsNameGetsNothing(t *testing.T) {
 	p := launch(t, "--config", configure(t, "")).ready()
-	for host, status := range map[string]int{"evil.example:8080": 421, "localhost:8080": 200, p.http: 200} {
-		request, err := http.NewRequest(http.MethodGet, "http://"+p.http+"/v1/policies", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		request.Host = host
-		request.Header.Set("Origin", "http://"+host)
-		request.Header.Set("Sec-Fetch-Site", "same-origin")
-		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
-		response.Body.Close()
-		if response.StatusCode != status {
-			t.Errorf("host %s: %s", host, response.Status)
+	for host, status := range map[string]int{"evil.example:8080": 421, "localhost:8080": 200,
+		p.http: 200} {
+		r := p.ask(http.MethodGet, "/v1/policies", "", "Host", host, "Origin", "http://"+host,
+			"Sec-Fetch-Site", "same-origin")
+		if r.status != status {
+			t.Errorf("host %s: %d", host, r.status)
 		}
 	}
 }
@@ -90,36 +86,32 @@ func TestAPageThatMovedItsNameGetsNothing(t *testing.T) {
 // What a drainer can reach is more than what those may reach who write policies through the API.
 func TestPoliciesOfTheAPICannotReachInside(t *testing.T) {
 	var inside atomic.Int64
-	target := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { inside.Add(1) }))
+	target := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		inside.Add(1)
+	}))
 	defer target.Close()
-	file := fmt.Sprintf("policies: [{name: own, algorithm: leaking_bucket, outflow: 100/s, capacity: 10, target: {http: {url: %q}}}]",
+	file := fmt.Sprintf(
+		"policies: [{name: own, algorithm: leaking_bucket, outflow: 100/s, capacity: 10, target: "+
+			"{http: {url: %q}}}]",
 		target.URL)
 	p := launch(t, "--config", configure(t, file), "--drain").ready()
 	put := func(name, target string) (int, string) {
 		t.Helper()
-		request, err := http.NewRequest(http.MethodPut, "http://"+p.http+"/v1/policies/"+name,
-			strings.NewReader(`{"algorithm":"leaking_bucket","outflow":"100/s","capacity":10,"target":{"http":`+target+`}}`))
-		if err != nil {
-			t.Fatal(err)
-		}
-		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer response.Body.Close()
-		body, err := io.ReadAll(response.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return response.StatusCode, string(body)
+		r := p.ask(http.MethodPut, "/v1/policies/"+name,
+			`{"algorithm":"leaking_bucket","outflow":"100/s","capacity":10,"target":{"http":`+
+				target+`}}`)
+		return r.status, r.body
 	}
-	for _, target := range []string{target.URL, "http://localhost:1", "http://169.254.169.254/", "http://[fd00:ec2::254]/", "http://" + p.http} {
-		if status, body := put("new", fmt.Sprintf(`{"url":%q}`, target)); status != 400 || !strings.Contains(body, "targets.allow") ||
+	for _, target := range []string{target.URL, "http://localhost:1", "http://169.254.169.254/",
+		"http://[fd00:ec2::254]/", "http://" + p.http} {
+		if status, body := put("new", fmt.Sprintf(`{"url":%q}`, target)); status != 400 ||
+			!strings.Contains(body, "targets.allow") ||
 			!strings.Contains(body, `"field":"target.http.url"`) {
 			t.Errorf("%s: %d %s", target, status, body)
 		}
 	}
-	if status, body := put("new", `{"url":"http://target.example","headers":{"Authorization":{"file":"/etc/passwd"}}}`); status != 400 ||
+	if status, body := put("new",
+		`{"url":"http://target.example","headers":{"Authorization":{"file":"/etc/passwd"}}}`); status != 400 ||
 		!strings.Contains(body, `"field":"target.http.headers"`) {
 		t.Errorf("headers from files: %d %s", status, body)
 	}
@@ -130,7 +122,8 @@ func TestPoliciesOfTheAPICannotReachInside(t *testing.T) {
 	eventually(t, "the operator's target is called", func() bool { return inside.Load() == 1 })
 }
 
-// A job's credentials are for its target alone: neither the API nor the log tells them, and a replay has them still.
+// A job's credentials are for its target alone: neither the API nor the log tells them, and a
+// replay has them still.
 func TestForwardedCredentialsDoNotShow(t *testing.T) {
 	const secret = "Bearer of-the-job"
 	var served atomic.Int64
@@ -144,26 +137,23 @@ func TestForwardedCredentialsDoNotShow(t *testing.T) {
 		}
 	}))
 	defer target.Close()
-	file := fmt.Sprintf("log: {level: debug}\npolicies: [{name: own, algorithm: leaking_bucket, outflow: 100/s, capacity: 10, target: {http: {url: %q}}}]",
+	file := fmt.Sprintf(
+		"log: {level: debug}\npolicies: [{name: own, algorithm: leaking_bucket, outflow: 100/s, "+
+			"capacity: 10, target: {http: {url: %q}}}]",
 		target.URL)
 	p := launch(t, "--config", configure(t, file), "--drain").ready()
-	request, err := http.NewRequest(http.MethodPost, "http://"+p.http+"/v1/jobs/own/a", strings.NewReader("x"))
-	if err != nil {
-		t.Fatal(err)
+	r := p.ask(http.MethodPost, "/v1/jobs/own/a", "x", "Penstock-Forward-Authorization", secret)
+	if r.status != http.StatusAccepted {
+		t.Fatalf("%+v", r)
 	}
-	request.Header.Set("Penstock-Forward-Authorization", secret)
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	response.Body.Close()
-	if response.StatusCode != http.StatusAccepted {
-		t.Fatal(response.Status)
-	}
-	eventually(t, "there is a dead letter", func() bool { _, body := p.get("/v1/dead/own"); return strings.Contains(body, `"reason"`) })
+	eventually(t, "there is a dead letter", func() bool {
+		_, body := p.get("/v1/dead/own")
+		return strings.Contains(body, `"reason"`)
+	})
 	_, list := p.get("/v1/dead/own")
 	_, letter := p.get("/v1/dead/own/1")
-	if strings.Contains(list+letter, "of-the-job") || !strings.Contains(letter, `"Penstock-Forward-Authorization":["[redacted]"]`) {
+	if strings.Contains(list+letter, "of-the-job") ||
+		!strings.Contains(letter, `"Penstock-Forward-Authorization":["[redacted]"]`) {
 		t.Errorf("%s\n%s", list, letter)
 	}
 	if status, body := p.post("/v1/dead/own/1/replay", ""); status != http.StatusAccepted {

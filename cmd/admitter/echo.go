@@ -13,7 +13,7 @@ import (
 
 	"github.com/penstock-mq/penstock/internal/buildinfo"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
 // mostShown bounds what is shown of a body.
@@ -37,16 +37,19 @@ func echo(out io.Writer) http.Handler {
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		fmt.Fprintf(out, "%s  job %s of %q started, attempt %s: %s %s %s\n", time.Now().Format("15:04:05.000"),
-			r.Header.Get("Penstock-Job"), r.Header.Get("Penstock-Key"), r.Header.Get("Penstock-Attempt"), r.Method,
+		fmt.Fprintf(out, "%s  job %s of %q started, attempt %s: %s %s %s\n",
+			time.Now().Format("15:04:05.000"),
+			r.Header.Get(job.HeaderJob), r.Header.Get(job.HeaderKey),
+			r.Header.Get(job.HeaderAttempt), r.Method,
 			r.URL.Path, shown)
 	})
 }
 
-// banner says which policies there are, which of them are paused, and three things to try.
-func banner(address, nats string, set queue.PolicySet) string {
+// banner returns the policies that there are, which of them are paused, and three things to try.
+func banner(address, nats string, set policy.Entries) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "\nPenstock %s serves HTTP at http://%s and NATS at %s. Policies:\n\n", buildinfo.Version(), address, nats)
+	fmt.Fprintf(&b, "\nPenstock %s serves HTTP at http://%s and NATS at %s. Policies:\n\n",
+		buildinfo.Version(), address, nats)
 	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	var queued, checked string
 	for _, name := range slices.Sorted(maps.Keys(set)) {
@@ -73,7 +76,9 @@ func banner(address, nats string, set queue.PolicySet) string {
 	jobs := fmt.Sprintf("http://%s/v1/jobs/%s/customer-1", address, queued)
 	if queued != "" {
 		fmt.Fprintf(&b, "  curl -i -d hello %s\n", jobs)
-		fmt.Fprintf(&b, "  for i in 1 2 3 4 5 6; do curl -d \"job $i\" %s; done   # they start at their rate, below\n", jobs)
+		fmt.Fprintf(&b,
+			"  for i in 1 2 3 4 5 6; do curl -d \"job $i\" %s; done   # they start at their rate, "+
+				"below\n", jobs)
 	}
 	if checked != "" {
 		fmt.Fprintf(&b, "  curl -i -X POST http://%s/v1/check/%s/customer-1\n", address, checked)
@@ -82,7 +87,7 @@ func banner(address, nats string, set queue.PolicySet) string {
 	return b.String()
 }
 
-// numbers says in a few words what a policy lets pass.
+// numbers returns in a few words what a policy lets pass.
 func numbers(p policy.Policy) string {
 	switch {
 	case len(p.Limits) > 0:
@@ -94,5 +99,6 @@ func numbers(p policy.Policy) string {
 	case p.Algorithm == policy.LeakingBucket:
 		return fmt.Sprintf("leaking bucket: %s in all, %d wait per key", p.OutflowTotal, p.Capacity)
 	}
-	return fmt.Sprintf("%s: %d in %s per key", strings.ReplaceAll(string(p.Algorithm), "_", " "), p.Limit, p.Window)
+	return fmt.Sprintf("%s: %d in %s per key", strings.ReplaceAll(string(p.Algorithm), "_", " "),
+		p.Limit, p.Window)
 }

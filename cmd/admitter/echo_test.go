@@ -7,24 +7,25 @@ import (
 
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue"
 )
 
 func TestBanner(t *testing.T) {
-	limits := policy.Rules{{Name: "a"}, {Name: "b"}}
+	limits := policy.Limits{{Name: "a"}, {Name: "b"}}
 	shared := paced("shared")
 	shared.OutflowTotal = shared.Outflow
-	got := banner("127.0.0.1:1", "nats://127.0.0.1:2", queue.PolicySet{
+	got := banner("127.0.0.1:1", "nats://127.0.0.1:2", policy.Entries{
 		"api":    {Policy: policy.Policy{Name: "api", Limits: limits}},
 		"held":   {Policy: paced("held"), Paused: true},
 		"old":    {Policy: paced("old"), Retired: true},
 		"shared": {Policy: shared},
-		"tokens": {Policy: policy.Policy{Algorithm: policy.TokenBucket, Refill: paced("").Outflow, Capacity: 5}},
+		"tokens": {Policy: policy.Policy{Rule: policy.Rule{Algorithm: policy.TokenBucket,
+			Refill: paced("").Outflow, Capacity: 5}}},
 	})
 	for _, want := range []string{
 		"http://127.0.0.1:1 and NATS at nats://127.0.0.1:2",
 		"2 limits",
-		"leaking bucket: 1/s per key, 1 wait  PAUSED: curl -X POST http://127.0.0.1:1/v1/resume/held",
+		"leaking bucket: 1/s per key, 1 wait  PAUSED: curl -X POST " +
+			"http://127.0.0.1:1/v1/resume/held",
 		"leaking bucket: 1/s in all, 1 wait per key",
 		"token bucket: 1/s per key, bursts of 5",
 		"curl -i -d hello http://127.0.0.1:1/v1/jobs/shared/customer-1",
@@ -43,6 +44,6 @@ func TestBanner(t *testing.T) {
 }
 
 func paced(name string) policy.Policy {
-	return policy.Policy{Name: name, Algorithm: policy.LeakingBucket, Capacity: 1,
-		Outflow: algorithms.Rate{Count: 1, Per: time.Second}}
+	return policy.Policy{Name: name, Rule: policy.Rule{Algorithm: policy.LeakingBucket, Capacity: 1,
+		Outflow: algorithms.Rate{Count: 1, Per: time.Second}}}
 }

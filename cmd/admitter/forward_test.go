@@ -11,13 +11,15 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// TestNoProducerCommandsWhatIsBehindATarget: of two chained policies, a job of the first that forwarded another's
-// Nats-Msg-Id was lost before the second, and Host or X-Forwarded-For were the producer's to say.
+// TestNoProducerCommandsWhatIsBehindATarget: of two chained policies, a job of the first that
+// forwarded another's Nats-Msg-Id was lost before the second, and Host or X-Forwarded-For were the
+// producer's to say.
 func TestNoProducerCommandsWhatIsBehindATarget(t *testing.T) {
 	arrived := make(chan string, 10)
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
-		arrived <- fmt.Sprintf("%s %s %s %s", r.Method, r.URL.Path, r.Header.Get("Content-Type"), body)
+		arrived <- fmt.Sprintf("%s %s %s %s", r.Method, r.URL.Path, r.Header.Get("Content-Type"),
+			body)
 	}))
 	defer server.Close()
 	p := launch(t, "--drain", "--config", configure(t, fmt.Sprintf(`
@@ -51,8 +53,10 @@ policies:
 
 	// Plain NATS publishers pass no door.
 	for _, m := range []*nats.Msg{
-		{Subject: "penstock.jobs.first.a", Header: nats.Header{"Penstock-Forward-Nats-Msg-Id": {"k order-1"}}, Data: []byte("x")},
-		{Subject: "penstock.jobs.narrow.a", Header: nats.Header{"Penstock-Path": {"/admin"}}, Data: []byte("x")},
+		{Subject: "penstock.jobs.first.a",
+			Header: nats.Header{"Penstock-Forward-Nats-Msg-Id": {"k order-1"}}, Data: []byte("x")},
+		{Subject: "penstock.jobs.narrow.a", Header: nats.Header{"Penstock-Path": {"/admin"}},
+			Data: []byte("x")},
 	} {
 		if _, err := nc.RequestMsg(m, patience); err != nil {
 			t.Fatal(err)
@@ -62,7 +66,8 @@ policies:
 		eventually(t, "it is a dead letter", func() bool {
 			_, body := p.get("/v1/dead/" + policy)
 			var page struct{ Letters []struct{ Reason string } }
-			return json.Unmarshal([]byte(body), &page) == nil && len(page.Letters) == 1 && page.Letters[0].Reason == reason
+			return json.Unmarshal([]byte(body), &page) == nil && len(page.Letters) == 1 &&
+				page.Letters[0].Reason == reason
 		})
 	}
 
@@ -71,14 +76,17 @@ policies:
 	if got := <-arrived; got != `POST / application/json {"amount":1}` {
 		t.Errorf("the chained job arrived as %q", got)
 	}
-	p.send("POST", "/v1/jobs/narrow/a", "a=1", "Content-Type", form, "Penstock-Forward-X-Tenant", "a", "Penstock-Path", "/v1/x")
+	p.send("POST", "/v1/jobs/narrow/a", "a=1", "Content-Type", form, "Penstock-Forward-X-Tenant",
+		"a", "Penstock-Path", "/v1/x")
 	if got := <-arrived; got != "PUT /v1/x "+form+" a=1" {
 		t.Errorf("the job of the narrow policy arrived as %q", got)
 	}
 
 	// No policy's target is a subject of Penstock's own.
-	put := `{"name":"sly","algorithm":"leaking_bucket","outflow":"1/s","capacity":1,"target":{"nats":{"subject":"penstock.admitted.last.k"}}}`
-	if got := p.send("PUT", "/v1/policies/sly", put, "Content-Type", "application/json"); got.status != 400 {
+	put :=
+		`{"name":"sly","algorithm":"leaking_bucket","outflow":"1/s","capacity":1,"target":{"nats":{"subject":"penstock.admitted.last.k"}}}`
+	if got := p.send("PUT", "/v1/policies/sly", put, "Content-Type",
+		"application/json"); got.status != 400 {
 		t.Errorf("a policy that sends its jobs past a door: %+v", got)
 	}
 }

@@ -8,11 +8,12 @@ import (
 	"testing"
 )
 
-// dumps are what a log line of a person's own words never holds: Go's forms of structs, maps, pointers and missing errors, and
-// keys in the form that subjects have.
+// dumps are what a log line of a person's own words never holds: Go's forms of structs, maps,
+// pointers and missing errors, and keys in the form that subjects have.
 var dumps = regexp.MustCompile(`<nil>|map\[|&\{|\{[A-Z]\w+:|0x[0-9a-f]{6}|%!|tenant%20`)
 
-// TestTheLogHasNoGoDumps: jobs that end in every way, a policy that is changed and one that cannot be.
+// TestTheLogHasNoGoDumps: jobs that end in every way, a policy that is changed and one that cannot
+// be.
 func TestTheLogHasNoGoDumps(t *testing.T) {
 	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -29,46 +30,32 @@ policies:
 `)
 	p := launch(t, "--drain", "--config", file, "--log-level", "debug").ready()
 	for _, path := range []string{"/gone", "/busy", "/fine"} {
-		request, err := http.NewRequest(http.MethodPost, "http://"+p.http+"/v1/jobs/api/tenant%207", nil)
-		if err != nil {
-			t.Fatal(err)
+		r := p.ask(http.MethodPost, "/v1/jobs/api/tenant%207", "", "Penstock-Path", path)
+		if r.status != 202 {
+			t.Fatalf("%+v", r)
 		}
-		request.Header.Set("Penstock-Path", path)
-		response, err := http.DefaultClient.Do(request)
-		if err != nil || response.StatusCode != 202 {
-			t.Fatal(response, err)
-		}
-		_ = response.Body.Close()
 	}
 	for _, content := range []string{
-		`{"algorithm":"leaking_bucket","outflow":"50/s","capacity":30,"target":{"http":{"url":"` + target.URL + `"}}}`,
+		`{"algorithm":"leaking_bucket","outflow":"50/s","capacity":30,"target":{"http":{"url":"` +
+			target.URL + `"}}}`,
 		`{"algorithm":"fixed_window","limit":1,"window":"1d"}`,
 	} {
-		request, err := http.NewRequest(http.MethodPut, "http://"+p.http+"/v1/policies/api", strings.NewReader(content))
-		if err != nil {
-			t.Fatal(err)
-		}
-		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = response.Body.Close()
+		p.ask(http.MethodPut, "/v1/policies/api", content)
 	}
 	eventually(t, "the jobs do not end", func() bool {
 		_, text := p.get("/metrics")
 		return strings.Contains(text, `penstock_queue_jobs{policy="api"} 0`) &&
 			strings.Contains(text, `penstock_jobs_total{outcome="done",policy="api"} 2`)
 	})
-	if status := p.terminate(); status != 0 {
-		t.Errorf("ended with status %d", status)
-	}
+	p.stop()
 	text := p.Log.String()
 	for line := range strings.Lines(text) {
 		if dumps.MatchString(line) {
 			t.Errorf("a line that nobody wrote: %s", line)
 		}
 	}
-	for _, want := range []string{"msg=ready http=", "msg=start policy=api", `key="tenant 7"`, "outcome=done", "outcome=failed"} {
+	for _, want := range []string{"msg=ready http=", "msg=start policy=api", `key="tenant 7"`,
+		"outcome=done", "outcome=failed"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %s", want)
 		}

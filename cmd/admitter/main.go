@@ -35,9 +35,12 @@ func main() {
 			flags.BoolVar(&drain, "drain", false,
 				"also run the jobs of policies with a target, in this process")
 			flags.StringVar(&echo, "echo", "",
-				"to try things out: say what there is to try, and print what arrives at a target at this `host:port`")
+				"to try things out: say what there is to try, and print what arrives at a target "+
+					"at this `host:port`")
 		},
-		Live:  []string{"set", "prune", "drain.policies"},
-		Serve: func(ctx context.Context, p *daemon.Process) error { return serve(ctx, p, drain, echo) },
+		Live: []string{"set", "prune", "drain.policies"},
+		Serve: func(ctx context.Context, p *daemon.Process) error {
+			return serve(ctx, p, drain, echo)
+		},
 	}.Main()
 }

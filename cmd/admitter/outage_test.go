@@ -24,12 +24,14 @@ func startNATS(t *testing.T, dir, address string) *embedded.Server {
 	return server
 }
 
-// elsewhere writes a configuration for a NATS server elsewhere, with HTTP at an address that a restart keeps.
+// elsewhere writes a configuration for a NATS server elsewhere, with HTTP at an address that a
+// restart keeps.
 func elsewhere(t *testing.T, natsAddress, more string) (file, httpAddress string) {
 	t.Helper()
 	httpAddress = proctest.FreeAddress(t)
 	file = filepath.Join(t.TempDir(), "penstock.yaml")
-	text := fmt.Sprintf("http: {listen: '%s'}\nnats: {url: 'nats://%s'}\n", httpAddress, natsAddress) + more
+	text := fmt.Sprintf("http: {listen: '%s'}\nnats: {url: 'nats://%s'}\n", httpAddress,
+		natsAddress) + more
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -66,22 +68,19 @@ func TestSubmitsFailFastAndChecksGoOnWithoutNATSAlsoAfterARestart(t *testing.T) 
 		"visits": `{"algorithm":"fixed_window","limit":7,"window":"1d"}`,
 		"signup": `{"algorithm":"fixed_window","limit":3,"window":"1d"}`,
 	} {
-		request, err := http.NewRequest(http.MethodPut, "http://"+p.http+"/v1/policies/"+name, strings.NewReader(content))
-		if err != nil {
-			t.Fatal(err)
+		r := p.ask(http.MethodPut, "/v1/policies/"+name, content)
+		if r.status/100 != 2 {
+			t.Fatalf("put %s: %+v", name, r)
 		}
-		response, err := http.DefaultClient.Do(request)
-		if err != nil || response.StatusCode/100 != 2 {
-			t.Fatalf("put %s: %v, %v", name, response, err)
-		}
-		_ = response.Body.Close()
 	}
 
 	server.Shutdown()
 	checks := func(when string) {
 		t.Helper()
-		for name, want := range map[string]string{"visits": `"limit":7`, "signup": `"limit":3`, "search": `"limit":100`} {
-			if status, body := p.post("/v1/check/"+name+"/"+strings.ReplaceAll(when, " ", "-"), ""); status != 200 ||
+		for name, want := range map[string]string{"visits": `"limit":7`, "signup": `"limit":3`,
+			"search": `"limit":100`} {
+			if status, body := p.post("/v1/check/"+name+"/"+strings.ReplaceAll(when, " ", "-"),
+				""); status != 200 ||
 				!strings.Contains(body, want) {
 				t.Errorf("%s, check %s: %d %s", when, name, status, body)
 			}
@@ -103,23 +102,24 @@ func TestSubmitsFailFastAndChecksGoOnWithoutNATSAlsoAfterARestart(t *testing.T) 
 		if took := time.Since(began); took > 20*time.Second { // five seconds each before
 			t.Errorf("%s: 20 submits took %v", when, took)
 		}
-		if status, body := p.get("/readyz"); status != 503 || !strings.Contains(body, `"reason":"nats"`) ||
+		if status, body := p.get("/readyz"); status != 503 ||
+			!strings.Contains(body, `"reason":"nats"`) ||
 			!strings.Contains(body, "checks are answered") {
 			t.Errorf("%s: %d %s", when, status, body)
 		}
-		if status, body := p.get("/v1/policies/stripe"); status != 503 || !strings.Contains(body, `"reason":"nats"`) {
+		if status, body := p.get("/v1/policies/stripe"); status != 503 ||
+			!strings.Contains(body, `"reason":"nats"`) {
 			t.Errorf("%s, management: %d %s", when, status, body)
 		}
 	}
 	checks("NATS away")
 	refusals("NATS away")
 	// What was not sent has taken nothing from the limit of 100.
-	if status, body := p.get("/v1/check/search/acme"); status != 200 || !strings.Contains(body, `"remaining":100`) {
+	if status, body := p.get("/v1/check/search/acme"); status != 200 ||
+		!strings.Contains(body, `"remaining":100`) {
 		t.Errorf("after refused submits: %d %s", status, body)
 	}
-	if status := p.terminate(); status != 0 {
-		t.Errorf("ended with status %d", status)
-	}
+	p.stop()
 
 	p = launch(t, "--config", file).serving(httpAddress)
 	eventually(t, "no check is answered", func() bool {
@@ -134,10 +134,9 @@ func TestSubmitsFailFastAndChecksGoOnWithoutNATSAlsoAfterARestart(t *testing.T) 
 	if status, body := p.get("/readyz"); status != 200 {
 		t.Errorf("NATS is back: %d %s", status, body)
 	}
-	if status, body := p.post("/v1/jobs/stripe/acme", "pay"); status != 202 {
-		t.Errorf("NATS is back: %d %s", status, body)
-	}
-	if status, body := p.post("/v1/check/signup/started-without-NATS", ""); status != 200 || !strings.Contains(body, `"remaining":1`) {
+	p.posts("/v1/jobs/stripe/acme", "pay", 202)
+	if status, body := p.post("/v1/check/signup/started-without-NATS", ""); status != 200 ||
+		!strings.Contains(body, `"remaining":1`) {
 		t.Errorf("the limit does not remember: %d %s", status, body)
 	}
 }
@@ -156,8 +155,6 @@ func TestChecksWithoutACacheGoByTheFile(t *testing.T) {
 			status, body := p.get("/v1/check/signup/a")
 			return status == 200 && strings.Contains(body, `"limit":10`)
 		})
-		if status := p.terminate(); status != 0 {
-			t.Errorf("ended with status %d", status)
-		}
+		p.stop()
 	}
 }

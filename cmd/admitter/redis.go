@@ -13,14 +13,16 @@ import (
 	"github.com/penstock-mq/penstock/config"
 )
 
-// redisLog takes what the client of Redis has to say, line by line; what an operator must know is told once, elsewhere.
+// redisLog takes what the client of Redis has to say, line by line; what an operator must know is
+// logged once, elsewhere.
 type redisLog struct{ log *slog.Logger }
 
 func (l redisLog) Printf(ctx context.Context, format string, args ...any) {
 	l.log.DebugContext(ctx, fmt.Sprintf(format, args...))
 }
 
-// openRedis makes the client of the store of limits. It does not connect: Redis may be down, and come later.
+// openRedis returns the client of the store of limits. It does not connect: Redis may be down, and
+// come later.
 func openRedis(c config.Redis) (redis.UniversalClient, error) {
 	secured, err := secure(c.TLS)
 	if err != nil {
@@ -42,7 +44,7 @@ func openRedis(c config.Redis) (redis.UniversalClient, error) {
 	}), nil
 }
 
-// secure makes the TLS settings of a connection, nil for one in the clear.
+// secure returns the TLS settings of a connection, nil for one in the clear.
 func secure(c config.TLS) (*tls.Config, error) {
 	if !c.Enabled {
 		return nil, nil

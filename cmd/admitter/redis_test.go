@@ -26,14 +26,17 @@ import (
 	"github.com/penstock-mq/penstock/internal/redistest"
 )
 
-// What Redis must allow its user, and sentinels theirs: production.yaml says the same. HELLO and AUTH are open to all.
-// The scripts call everything from TIME on, EVAL loads them where EVALSHA does not find them.
+// What Redis must allow its user, and sentinels theirs: production.yaml says the same. HELLO and
+// AUTH are open to all. The scripts call everything from TIME on, EVAL loads them where EVALSHA
+// does not find them.
 const (
-	serverRules   = "~penstock:* +client|setname +evalsha +eval +time +mget +get +set +del +llen +lindex +ltrim +rpush +pexpire"
+	serverRules = "~penstock:* +client|setname +evalsha +eval +time +mget +get +set +del +llen " +
+		"+lindex +ltrim +rpush +pexpire"
 	databaseRule  = "+select"
 	clusterRule   = "+cluster|slots"
-	sentinelRules = "+client|setname +sentinel|get-master-addr-by-name +sentinel|sentinels +subscribe +ping"
-	channelRules  = "&+switch-master &+replica-reconf-done"
+	sentinelRules = "+client|setname +sentinel|get-master-addr-by-name +sentinel|sentinels " +
+		"+subscribe +ping"
+	channelRules = "&+switch-master &+replica-reconf-done"
 )
 
 func TestProductionNamesTheRightsInRedis(t *testing.T) {
@@ -41,7 +44,8 @@ func TestProductionNamesTheRightsInRedis(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, rules := range []string{serverRules, databaseRule, clusterRule, sentinelRules, channelRules} {
+	for _, rules := range []string{serverRules, databaseRule, clusterRule, sentinelRules,
+		channelRules} {
 		if !strings.Contains(string(text), rules) {
 			t.Errorf("production.yaml does not name %s", rules)
 		}
@@ -67,10 +71,12 @@ func dial(t *testing.T, c config.Redis) (redis.UniversalClient, *redisstore.Clie
 func expectRefused(t *testing.T, c config.Redis, why string) {
 	t.Helper()
 	rdb, client := dial(t, c)
-	if d, err := newBucket(client).Take(t.Context(), "key", 1); err == nil || !strings.Contains(err.Error(), why) {
+	if d, err := newBucket(client).Take(t.Context(), "key", 1); err == nil ||
+		!strings.Contains(err.Error(), why) {
 		t.Errorf("got %+v, %v, want an error with %q", d, err, why)
 	}
-	if err := rdb.Get(t.Context(), c.Prefix+":key").Err(); err == nil || !strings.Contains(err.Error(), why) {
+	if err := rdb.Get(t.Context(), c.Prefix+":key").Err(); err == nil ||
+		!strings.Contains(err.Error(), why) {
 		t.Errorf("got %v, want an error with %q", err, why)
 	}
 }
@@ -88,12 +94,17 @@ func useAll(t *testing.T, c *redisstore.Client) {
 	log := algorithms.SlidingLog{Limit: 10, Window: hourly.Per}
 	use(t, newBucket(c))
 	use(t, redisstore.New(c, "leak", algorithms.LeakingBucket{Capacity: 10, Outflow: hourly}))
-	use(t, redisstore.New(c, "fixed", algorithms.FixedWindow{Limit: 10, Window: 366 * 24 * time.Hour}))
-	use(t, redisstore.New(c, "counter", algorithms.SlidingCounter{Limit: 10, Window: 366 * 24 * time.Hour}))
+	use(t,
+		redisstore.New(c, "fixed", algorithms.FixedWindow{Limit: 10, Window: 366 * 24 * time.Hour}))
+	use(t,
+		redisstore.New(c, "counter",
+			algorithms.SlidingCounter{Limit: 10, Window: 366 * 24 * time.Hour}))
 	use(t, redisstore.New(c, "log", log))
 	group := redisstore.NewGroup(c, "group", redisstore.NewMember(c, "group", "log", log),
-		redisstore.NewMember(c, "group", "bucket", algorithms.TokenBucket{Capacity: 20, Refill: hourly}))
-	if d, _, err := group.Take(t.Context(), []string{"key", "key"}, 8); err != nil || !d.Allowed || d.Remaining != 2 {
+		redisstore.NewMember(c, "group", "bucket",
+			algorithms.TokenBucket{Capacity: 20, Refill: hourly}))
+	if d, _, err := group.Take(t.Context(), []string{"key", "key"}, 8); err != nil || !d.Allowed ||
+		d.Remaining != 2 {
 		t.Errorf("take from a group: %+v, %v", d, err)
 	}
 }
@@ -128,7 +139,8 @@ func protect(t *testing.T, s *redistest.Server, rules string) *redis.Conn {
 		_ = conn.Close()
 		_ = rdb.Close()
 	})
-	for _, command := range [][]any{setUser(rules), {"acl", "setuser", "default", "off"}, {"config", "resetstat"}} {
+	for _, command := range [][]any{setUser(rules), {"acl", "setuser", "default", "off"},
+		{"config", "resetstat"}} {
 		if err := conn.Do(t.Context(), command...).Err(); err != nil {
 			t.Fatalf("%v: %v", command[:2], err)
 		}
@@ -145,7 +157,8 @@ func setUser(rules string) []any {
 	return command
 }
 
-// expectUsed compares the commands of the rules with those that the servers ran since they are protected.
+// expectUsed compares the commands of the rules with those that the servers ran since they are
+// protected.
 func expectUsed(t *testing.T, rules string, servers ...*redis.Conn) {
 	t.Helper()
 	used := make(map[string]bool)
@@ -164,7 +177,9 @@ func expectUsed(t *testing.T, rules string, servers ...*redis.Conn) {
 	for _, open := range []string{"+hello", "+config|resetstat"} {
 		delete(used, open)
 	}
-	want := slices.DeleteFunc(strings.Fields(rules), func(rule string) bool { return rule[0] != '+' })
+	want := slices.DeleteFunc(strings.Fields(rules), func(rule string) bool {
+		return rule[0] != '+'
+	})
 	slices.Sort(want)
 	if got := slices.Sorted(maps.Keys(used)); !slices.Equal(got, want) {
 		t.Errorf("used %s, want %s", got, want)
@@ -181,18 +196,22 @@ func TestRedisTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := redistest.Start(t, "--tls-port", port, "--tls-auth-clients", "yes", "--tls-ca-cert-file", ours.file,
+	s := redistest.Start(t, "--tls-port", port, "--tls-auth-clients", "yes", "--tls-ca-cert-file",
+		ours.file,
 		"--tls-cert-file", serverCert, "--tls-key-file", serverKey)
 	rules := serverRules + " " + databaseRule
 	admin := protect(t, s, rules)
 	good := config.Redis{
-		Addrs: []string{net.JoinHostPort("127.0.0.1", port)}, Prefix: "penstock", DB: 1, Username: user, Password: password,
-		TLS: config.TLS{Enabled: true, CA: ours.file, Cert: clientCert, Key: clientKey, ServerName: "redis.internal"},
+		Addrs: []string{net.JoinHostPort("127.0.0.1", port)}, Prefix: "penstock", DB: 1,
+		Username: user, Password: password,
+		TLS: config.TLS{Enabled: true, CA: ours.file, Cert: clientCert, Key: clientKey,
+			ServerName: "redis.internal"},
 	}
 	_, client := dial(t, good)
 	useAll(t, client)
 	expectUsed(t, rules, admin)
-	if keys, err := admin.Info(t.Context(), "keyspace").Result(); err != nil || !strings.Contains(keys, "db1:") {
+	if keys, err := admin.Info(t.Context(), "keyspace").Result(); err != nil ||
+		!strings.Contains(keys, "db1:") {
 		t.Errorf("state.redis.db is 1, and the keys are %q, %v", keys, err)
 	}
 
@@ -200,15 +219,21 @@ func TestRedisTLS(t *testing.T) {
 		change func(c *config.Redis)
 		why    string
 	}{
-		"another CA":            {func(c *config.Redis) { c.TLS.CA = other.file }, "unknown authority"},
-		"the system's CAs":      {func(c *config.Redis) { c.TLS.CA = "" }, "unknown authority"},
-		"another name":          {func(c *config.Redis) { c.TLS.ServerName = "redis.example" }, "not redis.example"},
+		"another CA": {func(c *config.Redis) {
+			c.TLS.CA = other.file
+		}, "unknown authority"},
+		"the system's CAs": {func(c *config.Redis) { c.TLS.CA = "" }, "unknown authority"},
+		"another name": {func(c *config.Redis) {
+			c.TLS.ServerName = "redis.example"
+		}, "not redis.example"},
 		"the address as a name": {func(c *config.Redis) { c.TLS.ServerName = "" }, "127.0.0.1"},
-		"no certificate":        {func(c *config.Redis) { c.TLS.Cert, c.TLS.Key = "", "" }, "certificate required"},
-		"in the clear":          {func(c *config.Redis) { c.TLS.Enabled = false }, "EOF"},
-		"a wrong password":      {func(c *config.Redis) { c.Password = "sesame" }, "WRONGPASS"},
-		"no user":               {func(c *config.Redis) { c.Username = "" }, "AUTH"},
-		"a prefix of others":    {func(c *config.Redis) { c.Prefix = "others" }, "NOPERM"},
+		"no certificate": {func(c *config.Redis) {
+			c.TLS.Cert, c.TLS.Key = "", ""
+		}, "certificate required"},
+		"in the clear":       {func(c *config.Redis) { c.TLS.Enabled = false }, "EOF"},
+		"a wrong password":   {func(c *config.Redis) { c.Password = "sesame" }, "WRONGPASS"},
+		"no user":            {func(c *config.Redis) { c.Username = "" }, "AUTH"},
+		"a prefix of others": {func(c *config.Redis) { c.Prefix = "others" }, "NOPERM"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			changed := good
@@ -226,11 +251,13 @@ func TestRedisTLS(t *testing.T) {
 		change func(c *config.TLS)
 		want   string
 	}{
-		"no CA file":         {func(c *config.TLS) { c.CA = missing }, missing},
-		"a CA without PEM":   {func(c *config.TLS) { c.CA = noPEM }, noPEM},
-		"no certificate":     {func(c *config.TLS) { c.Cert = missing }, missing},
-		"no key":             {func(c *config.TLS) { c.Key = missing }, missing},
-		"a key of another's": {func(c *config.TLS) { c.Key = otherKey }, "private key does not match"},
+		"no CA file":       {func(c *config.TLS) { c.CA = missing }, missing},
+		"a CA without PEM": {func(c *config.TLS) { c.CA = noPEM }, noPEM},
+		"no certificate":   {func(c *config.TLS) { c.Cert = missing }, missing},
+		"no key":           {func(c *config.TLS) { c.Key = missing }, missing},
+		"a key of another's": {func(c *config.TLS) {
+			c.Key = otherKey
+		}, "private key does not match"},
 	} {
 		t.Run("files/"+name, func(t *testing.T) {
 			changed := good
@@ -239,7 +266,8 @@ func TestRedisTLS(t *testing.T) {
 			if err == nil {
 				_ = rdb.Close()
 			}
-			if err == nil || !strings.HasPrefix(err.Error(), "state.redis.tls: ") || !strings.Contains(err.Error(), c.want) {
+			if err == nil || !strings.HasPrefix(err.Error(), "state.redis.tls: ") ||
+				!strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want an error with %q", err, c.want)
 			}
 		})
@@ -326,7 +354,9 @@ func TestRedisCluster(t *testing.T) {
 	for _, s := range cluster.Nodes {
 		nodes = append(nodes, protect(t, s, rules))
 	}
-	_, client := dial(t, config.Redis{Addrs: []string{cluster.Nodes[0].Addr()}, Cluster: true, Username: user, Password: password})
+	_, client := dial(t,
+		config.Redis{Addrs: []string{cluster.Nodes[0].Addr()}, Cluster: true, Username: user,
+			Password: password})
 	useAll(t, client)
 	store := newBucket(client)
 	for key := range 50 {
@@ -352,19 +382,23 @@ type authority struct {
 func newAuthority(t *testing.T, dir, name string) *authority {
 	t.Helper()
 	a := &authority{dir: dir}
-	template := &x509.Certificate{Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageCertSign}
+	template := &x509.Certificate{Subject: pkix.Name{CommonName: name}, IsCA: true,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageCertSign}
 	a.file, _ = a.sign(t, template)
 	return a
 }
 
-// issue writes a certificate and its key to files: a server's of the host, or a client's if there is none.
+// issue writes a certificate and its key to files: a server's of the host, or a client's if there
+// is none.
 func (a *authority) issue(t *testing.T, name, host string) (cert, key string) {
 	t.Helper()
-	template := &x509.Certificate{Subject: pkix.Name{CommonName: name}, KeyUsage: x509.KeyUsageDigitalSignature,
+	template := &x509.Certificate{Subject: pkix.Name{CommonName: name},
+		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
 	if host != "" {
-		template.DNSNames, template.ExtKeyUsage = []string{host}, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+		template.DNSNames, template.ExtKeyUsage = []string{host},
+			[]x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	}
 	return a.sign(t, template)
 }
@@ -390,7 +424,8 @@ func (a *authority) sign(t *testing.T, template *x509.Certificate) (certFile, ke
 	}
 	write := func(suffix, kind string, der []byte) string {
 		name := filepath.Join(a.dir, template.Subject.CommonName+suffix)
-		if err := os.WriteFile(name, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+		if err := os.WriteFile(name, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 		return name

@@ -6,15 +6,14 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"sync"
 	"testing"
 
 	"github.com/nats-io/nats.go"
 )
 
-// told is what a process answered.
-type told struct {
+// answered is what a process answered to a producer.
+type answered struct {
 	status    int
 	replayed  string // the header Idempotent-Replayed
 	Verdict   string `json:"verdict"`
@@ -26,27 +25,12 @@ type told struct {
 }
 
 // send makes a request; headers follow the body, names before values.
-func (p *process) send(method, path, body string, header ...string) told {
+func (p *process) send(method, path, body string, header ...string) answered {
 	p.t.Helper()
-	request, err := http.NewRequest(method, "http://"+p.http+path, strings.NewReader(body))
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	for i := 0; i < len(header); i += 2 {
-		request.Header.Set(header[i], header[i+1])
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	t := told{status: response.StatusCode, replayed: response.Header.Get("Idempotent-Replayed")}
-	if len(text) > 0 && json.Unmarshal(text, &t) != nil {
-		p.t.Fatalf("%s %s: %s", method, path, text)
+	r := p.ask(method, path, body, header...)
+	t := answered{status: r.status, replayed: r.header.Get("Idempotent-Replayed")}
+	if len(r.body) > 0 && json.Unmarshal([]byte(r.body), &t) != nil {
+		p.t.Fatalf("%s %s: %s", method, path, r.body)
 	}
 	return t
 }
@@ -80,8 +64,9 @@ func (b *bank) asked(body string) []string {
 	return append([]string(nil), b.keys[body]...)
 }
 
-// TestIdempotencyTellsTheTruth: a repeat of a job that had been cancelled or purged, or was dead, was answered as one that
-// is to run, and so was another payload under the same key; a dead letter was replayed under another key.
+// TestIdempotencyTellsTheTruth: a repeat of a job that had been cancelled or purged, or was dead,
+// was answered as one that is to run, and so was another payload under the same key; a dead letter
+// was replayed under another key.
 func TestIdempotencyTellsTheTruth(t *testing.T) {
 	target := &bank{keys: map[string][]string{}}
 	server := httptest.NewServer(target)
@@ -95,20 +80,23 @@ policies:
 
 	for _, policy := range []string{"pay", "door"} {
 		path := "/v1/jobs/" + policy + "/tenant"
-		submit := func(key, body string, more ...string) told {
+		submit := func(key, body string, more ...string) answered {
 			t.Helper()
 			return p.send("POST", path, body, append([]string{"Idempotency-Key", key}, more...)...)
 		}
-		repeated := func(what string, got, first told) {
+		repeated := func(what string, got, first answered) {
 			t.Helper()
-			if got.status != 202 || !got.Duplicate || got.replayed != "true" || got.Job != first.Job {
+			if got.status != 202 || !got.Duplicate || got.replayed != "true" ||
+				got.Job != first.Job {
 				t.Errorf("%s, %s: %+v after %+v", policy, what, got, first)
 			}
 		}
 
 		// Another bucket's key is another job.
-		one := p.send("POST", path, "x", "Idempotency-Key", "b/order-1", "Penstock-Not-Before", "1h")
-		two := p.send("POST", path+"/b", "x", "Idempotency-Key", "order-1", "Penstock-Not-Before", "1h")
+		one := p.send("POST", path, "x", "Idempotency-Key", "b/order-1", "Penstock-Not-Before",
+			"1h")
+		two := p.send("POST", path+"/b", "x", "Idempotency-Key", "order-1", "Penstock-Not-Before",
+			"1h")
 		if one.status != 202 || two.status != 202 || one.Job == two.Job || two.Duplicate {
 			t.Errorf("%s: two tenants' jobs are %+v and %+v", policy, one, two)
 		}
@@ -129,12 +117,17 @@ policies:
 			return len(target.asked(policy+" done")) == 1 && depth(t, p, policy) == 2
 		})
 		repeated("one that is done", submit("done", policy+" done"), first)
-		eventually(t, "another payload is refused", func() bool { return submit("done", "other").status == 422 })
+		eventually(t, "another payload is refused", func() bool {
+			return submit("done", "other").status == 422
+		})
 
 		// Gone without having run.
 		first = submit("cancelled", "c", "Penstock-Not-Before", "1h")
-		eventually(t, "the job is cancelled", func() bool { return p.send("DELETE", "/v1/jobs/"+first.Job, "").status == 200 })
-		if got := submit("cancelled", "c", "Penstock-Not-Before", "1h"); got.status != 409 || got.Ended != "cancelled" || got.Job != first.Job {
+		eventually(t, "the job is cancelled", func() bool {
+			return p.send("DELETE", "/v1/jobs/"+first.Job, "").status == 200
+		})
+		if got := submit("cancelled", "c", "Penstock-Not-Before", "1h"); got.status != 409 ||
+			got.Ended != "cancelled" || got.Job != first.Job {
 			t.Errorf("%s, a cancelled one: %+v", policy, got)
 		}
 		if got := submit("cancelled", "d", "Penstock-Not-Before", "1h"); got.status != 422 {
@@ -143,14 +136,15 @@ policies:
 		if got := p.send("POST", "/v1/purge/"+policy+"/tenant", ""); got.status != 200 {
 			t.Fatalf("purge: %+v", got)
 		}
-		if got := submit("waits", "a", "Penstock-Not-Before", "1h"); got.status != 409 || got.Ended != "purged" {
+		if got := submit("waits", "a", "Penstock-Not-Before", "1h"); got.status != 409 ||
+			got.Ended != "purged" {
 			t.Errorf("%s, a purged one: %+v", policy, got)
 		}
 
 		// Dead, and replayed.
 		target.decline(true)
 		first = submit("dead", policy+" dead")
-		var dead told
+		var dead answered
 		eventually(t, "the repeat of a dead one is refused", func() bool {
 			dead = submit("dead", policy+" dead")
 			return dead.status == 409
@@ -163,7 +157,9 @@ policies:
 		if replay.status != 202 {
 			t.Fatalf("replay: %+v", replay)
 		}
-		eventually(t, "the replay ran", func() bool { return len(target.asked(policy+" dead")) == 2 })
+		eventually(t, "the replay ran", func() bool {
+			return len(target.asked(policy+" dead")) == 2
+		})
 		repeated("one that was replayed", submit("dead", policy+" dead"), replay)
 
 		// Without a key, a replay has the one that its job's runs had.
@@ -177,10 +173,14 @@ policies:
 			return json.Unmarshal([]byte(body), &letters) == nil && len(letters.Letters) == 1
 		})
 		target.decline(false)
-		if got := p.send("POST", fmt.Sprintf("/v1/dead/%s/%d/replay", policy, letters.Letters[0].ID), ""); got.status != 202 {
+		if got := p.send("POST",
+			fmt.Sprintf("/v1/dead/%s/%d/replay", policy, letters.Letters[0].ID), ""); got.status !=
+			202 {
 			t.Fatalf("replay: %+v", got)
 		}
-		eventually(t, "the replay ran", func() bool { return len(target.asked(policy+" keyless")) == 2 })
+		eventually(t, "the replay ran", func() bool {
+			return len(target.asked(policy+" keyless")) == 2
+		})
 		if keys := target.asked(policy + " keyless"); keys[0] != keys[1] {
 			t.Errorf("%s: a replay went as %v", policy, keys)
 		}
@@ -194,13 +194,15 @@ policies:
 	defer nc.Close()
 	for body, want := range map[string]string{"n": "202", "other": "422"} {
 		m := &nats.Msg{Subject: "penstock.submit.pay.nats", Data: []byte("n"),
-			Header: nats.Header{"Idempotency-Key": {"order " + body}, "Penstock-Not-Before": {"1h"}}}
+			Header: nats.Header{"Idempotency-Key": {"order " + body},
+				"Penstock-Not-Before": {"1h"}}}
 		if _, err := nc.RequestMsg(m, patience); err != nil {
 			t.Fatal(err)
 		}
 		m.Data = []byte(body)
 		answer, err := nc.RequestMsg(m, patience)
-		if err != nil || answer.Header.Get("Penstock-Status") != want || want == "202" && answer.Header.Get("Idempotent-Replayed") != "true" {
+		if err != nil || answer.Header.Get("Penstock-Status") != want ||
+			want == "202" && answer.Header.Get("Idempotent-Replayed") != "true" {
 			t.Errorf("a repeat over NATS with %q: %v %s, %v", body, answer.Header, answer.Data, err)
 		}
 	}

@@ -38,7 +38,8 @@ func serve(ctx context.Context, process *daemon.Process, drain bool, echoAt stri
 		defer rdb.Close()
 		redis.SetLogger(redisLog{process.Log})
 		o.Limits = limiter.New(limiter.Options{Metrics: metrics.Store(), Logger: process.Log,
-			Shared: inredis.New(rdb, inredis.Options{Prefix: c.Redis.Prefix, Timeout: c.Redis.Timeout})})
+			Shared: inredis.New(rdb,
+				inredis.Options{Prefix: c.Redis.Prefix, Timeout: c.Redis.Timeout})})
 	}
 	p, err := penstock.Open(ctx, o)
 	if err != nil {
@@ -67,14 +68,15 @@ func serve(ctx context.Context, process *daemon.Process, drain bool, echoAt stri
 	return lifecycle.Run(ctx, lifecycle.InTurn(0, work, beside))
 }
 
-// options are what the configuration says.
+// options returns what the configuration says.
 func options(process *daemon.Process) penstock.Options {
 	c := process.Config
 	e := c.NATS.Embedded
 	o := penstock.Options{
 		URL: c.NATS.URL,
-		Server: embedded.Options{Dir: e.Dir, Listen: e.Listen, Sync: e.Sync, SyncAlways: e.SyncAlways,
-			MaxStore: int64(e.MaxStore)},
+		Server: embedded.Options{Dir: e.Dir, Listen: e.Listen, Sync: e.Sync,
+			SyncAlways: e.SyncAlways,
+			MaxStore:   int64(e.MaxStore)},
 		StartWithoutNATS: true,
 		Prefix:           c.NATS.Prefix,
 		Replicas:         c.NATS.Replicas,
@@ -100,7 +102,7 @@ func options(process *daemon.Process) penstock.Options {
 	return o
 }
 
-// reloadable are options with what a file says that can change.
+// reloadable returns options with what a file says that can change.
 func reloadable(o penstock.Options, c config.Config) penstock.Options {
 	o.Policies, o.Set, o.Prune, o.DrainPolicies = c.Policies, c.Set, c.Prune, c.Drain.Policies
 	if o.Policies == nil {
@@ -109,7 +111,7 @@ func reloadable(o penstock.Options, c config.Config) penstock.Options {
 	return o
 }
 
-// announce prints the line by which whoever started the process knows that it can be used.
+// announce prints the line that says that the process can be used.
 func announce(
 	ctx context.Context, process *daemon.Process, p *penstock.Penstock, toTry bool,
 ) error {

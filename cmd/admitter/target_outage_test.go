@@ -17,11 +17,13 @@ import (
 )
 
 // outage makes TestATargetThatIsDownBuriesNoJobs one with the default retries: make outage.
-var outage = flag.Duration("outage", 0, "how long the target is down, with the default retries; 0: for seconds, with short ones")
+var outage = flag.Duration("outage", 0,
+	"how long the target is down, with the default retries; 0: for seconds, with short ones")
 
-// TestATargetThatIsDownBuriesNoJobs: a target refuses connections for so long that the attempts of every job would be used up
-// many times. 30 of 30 jobs became dead letters within 13 s. Now none does, the outage is seen in every way there is,
-// and when the target is back all jobs are done, each bucket at its rate and without a clump.
+// TestATargetThatIsDownBuriesNoJobs: a target refuses connections for so long that the attempts of
+// every job would be used up many times. 30 of 30 jobs became dead letters within 13 s. Now none
+// does, the outage is seen in every way there is, and when the target is back all jobs are done,
+// each bucket at its rate and without a clump.
 func TestATargetThatIsDownBuriesNoJobs(t *testing.T) {
 	const keys, each, rate = 4, 12, 5
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -72,7 +74,8 @@ policies:
 		t.Fatal(err)
 	}
 	for n := range keys * each {
-		if status, body := p.post(fmt.Sprintf("/v1/jobs/api/key-%d", n%keys), strconv.Itoa(n)); status != 202 {
+		if status, body := p.post(fmt.Sprintf("/v1/jobs/api/key-%d", n%keys),
+			strconv.Itoa(n)); status != 202 {
 			t.Fatalf("job %d: %d %s", n, status, body)
 		}
 	}
@@ -86,13 +89,17 @@ policies:
 	eventually(t, "a bucket and a job tell that the target is down", func() bool {
 		b := operate[state](p, "GET", "/v1/buckets/api/key-0", "", 200)
 		j := operate[state](p, "GET", fmt.Sprintf("/v1/jobs/api:%d", keys*each), "", 200)
-		return b.By == "breaker" && !b.Until.IsZero() && strings.Contains(b.LastError, "connection refused") && j.By == "breaker"
+		return b.By == "breaker" && !b.Until.IsZero() &&
+			strings.Contains(b.LastError, "connection refused") && j.By == "breaker"
 	})
-	eventually(t, "the target was probed for a while", func() bool { return *outage > 0 || count("failed") >= 20 })
+	eventually(t, "the target was probed for a while", func() bool {
+		return *outage > 0 || count("failed") >= 20
+	})
 	<-down
 	p.says(`penstock_queue_jobs{policy="api"} ` + strconv.Itoa(keys*each))
 	p.says(`penstock_jobs_total{outcome="dead",policy="api"} 0`)
-	if _, metrics := p.get("/metrics"); strings.Contains(metrics, `penstock_breaker_open{policy="api"} 0`) ||
+	if _, metrics := p.get("/metrics"); strings.Contains(metrics,
+		`penstock_breaker_open{policy="api"} 0`) ||
 		!strings.Contains(metrics, "penstock_breaker_open") {
 		t.Error("the metric says that no breaker is open")
 	}
@@ -125,8 +132,10 @@ policies:
 	p.says(fmt.Sprintf(`penstock_jobs_total{outcome="done",policy="api"} %d`, keys*each))
 	p.says(`penstock_breaker_open{policy="api"} 0`)
 	mu.Lock()
-	t.Logf("events: %v; all done %v after the target was back", told, done.Sub(back).Round(time.Second))
-	if len(arrived) != keys*each || told["dead"] > 0 || told["breaker_opened"] == 0 || told["breaker_closed"] == 0 {
+	t.Logf("events: %v; all done %v after the target was back", told,
+		done.Sub(back).Round(time.Second))
+	if len(arrived) != keys*each || told["dead"] > 0 || told["breaker_opened"] == 0 ||
+		told["breaker_closed"] == 0 {
 		t.Errorf("%d of %d jobs arrived; events: %v", len(arrived), keys*each, told)
 	}
 	mu.Unlock()
@@ -134,13 +143,15 @@ policies:
 		return strings.Contains(p.Log.String(), `level=INFO msg="target is back`)
 	})
 	log := p.Log.String()
-	for _, line := range []string{`level=WARN msg="target is down`, `level=INFO msg="target is back`} {
+	for _, line := range []string{`level=WARN msg="target is down`,
+		`level=INFO msg="target is back`} {
 		if n := strings.Count(log, line); n == 0 || n > 5 {
 			t.Errorf("%d lines %s", n, line)
 		}
 	}
 	starts := map[string][]time.Time{}
-	for _, m := range regexp.MustCompile(`msg=start .*key=(\S+) .*started=(\S+)`).FindAllStringSubmatch(log, -1) {
+	for _, m := range regexp.MustCompile(`msg=start .*key=(\S+) .*started=(\S+)`).
+		FindAllStringSubmatch(log, -1) {
 		at, err := time.Parse(time.RFC3339Nano, m[2])
 		if err != nil {
 			t.Fatal(err)
@@ -164,7 +175,5 @@ policies:
 			}
 		}
 	}
-	if status := p.terminate(); status != 0 {
-		t.Errorf("ended with status %d", status)
-	}
+	p.stop()
 }

@@ -11,8 +11,9 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// TestJobsThatNoDrainerOwnsAreTold: within seconds, in the log and as a metric, and so is that one owns them again.
-func TestJobsThatNoDrainerOwnsAreTold(t *testing.T) {
+// TestJobsThatNoDrainerOwnsAreReported: within seconds, in the log and as a metric, and so is that
+// a drainer owns them again.
+func TestJobsThatNoDrainerOwnsAreReported(t *testing.T) {
 	t.Parallel() // it mostly waits
 	p := launch(t, "--config", configure(t, policies)).ready()
 	metric := func(want string) func() bool {
@@ -21,11 +22,13 @@ func TestJobsThatNoDrainerOwnsAreTold(t *testing.T) {
 			return strings.Contains(text, "\n"+want+"\n")
 		}
 	}
-	eventually(t, "the series exists from the start", metric(`penstock_policy_unowned{policy="stripe"} 0`))
+	eventually(t, "the series exists from the start",
+		metric(`penstock_policy_unowned{policy="stripe"} 0`))
 	if status, body := p.post("/v1/jobs/stripe/acme", "pay"); status != 202 {
 		t.Fatalf("%d %s", status, body)
 	}
-	eventually(t, "nothing says that no drainer owns stripe", metric(`penstock_policy_unowned{policy="stripe"} 1`))
+	eventually(t, "nothing says that no drainer owns stripe",
+		metric(`penstock_policy_unowned{policy="stripe"} 1`))
 	if !metric(`penstock_policy_unowned{policy="search"} 0`)() {
 		t.Error("search has no jobs that could wait")
 	}
@@ -43,17 +46,18 @@ func TestJobsThatNoDrainerOwnsAreTold(t *testing.T) {
 	defer cancel()
 	done := make(chan error, 1)
 	go func() { done <- drainer.Run(ctx) }()
-	eventually(t, "nothing says that a drainer owns stripe", metric(`penstock_policy_unowned{policy="stripe"} 0`))
+	eventually(t, "nothing says that a drainer owns stripe",
+		metric(`penstock_policy_unowned{policy="stripe"} 0`))
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	if status := p.terminate(); status != 0 {
-		t.Errorf("ended with status %d", status)
-	}
+	p.stop()
 	text := p.Log.String()
-	for _, want := range []string{"jobs wait, and no drainer owns their policy", "a drainer owns the policy"} {
-		if n := strings.Count(text, want); n < 1 || n > 2 { // a second one if the process outlives the drainer for long
+	for _, want := range []string{"jobs wait, and no drainer owns their policy",
+		"a drainer owns the policy"} {
+		if n := strings.Count(text, want); n < 1 || n > 2 {
+			// a second one if the process outlives the drainer for long
 			t.Errorf("%d lines %q, want one per condition", n, want)
 		}
 	}

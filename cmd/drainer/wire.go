@@ -19,7 +19,8 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// serve drains until ctx ends. What can fail at once (ports, options) fails before anything is taken.
+// serve drains until ctx ends. What can fail at once (ports, options) fails before anything is
+// taken.
 func serve(ctx context.Context, p *daemon.Process) error {
 	c, log := p.Config, p.Log
 	nc, err := nats.Connect(c.NATS.URL, natsconn.NewWatch(log).Options("penstock drainer")...)
@@ -75,7 +76,8 @@ func serve(ctx context.Context, p *daemon.Process) error {
 		}
 		defer listener.Close()
 		serving = append(serving, lifecycle.HTTP(listener,
-			routes(ctx, nc, drainer.Health, metrics.Handler(log), hosts.Of(c.HTTP.Listen, c.HTTP.Hosts)),
+			routes(ctx, nc, drainer.Health, metrics.Handler(log),
+				hosts.Of(c.HTTP.Listen, c.HTTP.Hosts)),
 			lifecycle.HTTPOptions{Grace: c.Grace, MaxConnections: c.HTTP.MaxConnections,
 				MaxPerClient: c.HTTP.MaxPerClient, Unbounded: c.HTTP.TrustedProxies, Logger: log}))
 	}
@@ -83,16 +85,20 @@ func serve(ctx context.Context, p *daemon.Process) error {
 }
 
 // routes serves what operators ask a drainer, which stops when ctx ends.
-func routes(ctx context.Context, nc *nats.Conn, health func() error, metrics http.Handler, known hosts.Known) http.Handler {
+func routes(ctx context.Context, nc *nats.Conn, health func() error, metrics http.Handler,
+	known hosts.Known) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
 		if !known.Has(r.Host) {
-			http.Error(w, "the host is none of this process's; add it to http.hosts to permit it", http.StatusMisdirectedRequest)
+			http.Error(w, "the host is none of this process's; add it to http.hosts to permit it",
+				http.StatusMisdirectedRequest)
 			return
 		}
 		metrics.ServeHTTP(w, r)
 	})
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintln(w, "ok")
+	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if ctx.Err() != nil {
 			http.Error(w, "stopping", http.StatusServiceUnavailable)

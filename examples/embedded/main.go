@@ -32,10 +32,10 @@ func run(ctx context.Context) error {
 	// A policy: each key starts ten jobs a second, and holds at most three. The server inside has
 	// no port, and stores in a temporary directory.
 	p, err := penstock.Open(ctx, penstock.Options{Policies: []policy.Policy{{
-		Name:      "mail",
-		Algorithm: policy.LeakingBucket,
-		Outflow:   algorithms.Rate{Count: 10, Per: time.Second},
-		Capacity:  3,
+		Name: "mail",
+		Rule: policy.Rule{Algorithm: policy.LeakingBucket,
+			Outflow:  algorithms.Rate{Count: 10, Per: time.Second},
+			Capacity: 3},
 	}}})
 	if err != nil {
 		return err
@@ -51,7 +51,7 @@ func run(ctx context.Context) error {
 		return nil
 	})
 
-	// Jobs: the fourth is one too many, and is told when to come back.
+	// Jobs: the fourth is one too many, and its ticket says when to come back.
 	for i := range 4 {
 		ticket, err := p.Submit(ctx, penstock.Job{Policy: "mail", Key: "customer-1",
 			Body: fmt.Appendf(nil, "letter %d", i+1)})

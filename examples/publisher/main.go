@@ -1,5 +1,6 @@
-// Command publisher publishes jobs with nothing but a NATS client: no library of Penstock, and no admitter in the way.
-// The server answers for itself whether it stored a job, and refuses what a bucket cannot hold.
+// Command publisher publishes jobs with nothing but a NATS client: no library of Penstock, and no
+// admitter in the way. The server answers for itself whether it stored a job, and refuses what a
+// bucket cannot hold.
 //
 //	make run
 //	go run ./examples/publisher -policy demo -key customer-1 -jobs 3
@@ -42,7 +43,8 @@ func run(ctx context.Context, url, subject string, jobs int) error {
 	return publish(ctx, nc, subject, jobs, os.Stdout)
 }
 
-// publish publishes jobs and prints what the server answers. The bodies are the business of the worker.
+// publish publishes jobs and prints what the server answers. The bodies are the business of the
+// worker.
 func publish(ctx context.Context, nc *nats.Conn, subject string, jobs int, out io.Writer) error {
 	js, err := jetstream.New(nc)
 	if err != nil {
@@ -55,7 +57,8 @@ func publish(ctx context.Context, nc *nats.Conn, subject string, jobs int, out i
 		case err == nil:
 			fmt.Fprintf(out, "job %d: accepted, number %d in %s\n", i+1, ack.Sequence, ack.Stream)
 		case errors.As(err, &refused):
-			fmt.Fprintf(out, "job %d: refused: %s\n", i+1, refused.Description) // the bucket is full: come back later
+			// the bucket is full: come back later
+			fmt.Fprintf(out, "job %d: refused: %s\n", i+1, refused.Description)
 		case errors.Is(err, jetstream.ErrNoStreamResponse):
 			return fmt.Errorf("publish to %s: there is no such policy, or it has no queue", subject)
 		default:

@@ -1,9 +1,10 @@
-// Command worker runs a policy's jobs in Go. Start it as often as you like, on as many machines: all of them, and all
-// drainers, keep to one rate per key together.
+// Command worker runs a policy's jobs in Go. Start it as often as you like, on as many machines:
+// all of them, and all drainers, keep to one rate per key together.
 //
-//	bin/admitter --config deploy/quickstart.yaml    # takes the jobs; without --drain it runs none
-//	curl -X PUT -d '{"algorithm":"leaking_bucket","outflow":"2/s","capacity":100}' http://127.0.0.1:8080/v1/policies/mail
-//	go run ./examples/worker -policy mail           # runs them: the policy has no target that would
+//	bin/admitter --config deploy/quickstart.yaml  # takes the jobs; without --drain it runs none
+//	curl -X PUT -d '{"algorithm":"leaking_bucket","outflow":"2/s","capacity":100}' \
+//		http://127.0.0.1:8080/v1/policies/mail
+//	go run ./examples/worker -policy mail         # runs them: the policy has no target
 //	curl -X POST -d '{"to":"ann@example.com"}' http://127.0.0.1:8080/v1/jobs/mail/customer-1
 package main
 
@@ -37,7 +38,8 @@ func main() {
 }
 
 func run(ctx context.Context, url, policy string) error {
-	nc, err := nats.Connect(url, nats.Name("worker"), nats.MaxReconnects(-1), nats.PingInterval(2*time.Second))
+	nc, err := nats.Connect(url, nats.Name("worker"), nats.MaxReconnects(-1),
+		nats.PingInterval(2*time.Second))
 	if err != nil {
 		return err
 	}
@@ -45,7 +47,8 @@ func run(ctx context.Context, url, policy string) error {
 	return work(ctx, nc, policy, send)
 }
 
-// work runs jobs until ctx ends. Then it hands over to the others: jobs that run may finish, waiting ones lose no time.
+// work runs jobs until ctx ends. Then it hands over to the others: jobs that run may finish,
+// waiting ones lose no time.
 func work(ctx context.Context, nc *nats.Conn, policy string, handle workers.Handler) error {
 	d, err := workers.New(nc, workers.Options{
 		Grace:  20 * time.Second, // for running jobs, when it stops
@@ -58,24 +61,27 @@ func work(ctx context.Context, nc *nats.Conn, policy string, handle workers.Hand
 	return d.Run(ctx)
 }
 
-// send is the handler. A job may run again after a crash, so a real one would hand job.Idempotency on to the mail
-// service.
+// send is the handler. A job may run again after a crash, so a real one would hand job.Idempotency
+// on to the mail service.
 func send(ctx context.Context, job workers.Job) error {
 	var mail struct {
 		To string `json:"to"`
 	}
 	if err := json.Unmarshal(job.Body, &mail); err != nil {
-		return workers.Permanent(fmt.Errorf("read the job: %w", err)) // no further attempt can help: a dead letter
+		// no further attempt can help: a dead letter
+		return workers.Permanent(fmt.Errorf("read the job: %w", err))
 	}
 	if mail.To == "" {
 		return workers.Permanent(errors.New("nobody to send to"))
 	}
 	select {
-	case <-time.After(50 * time.Millisecond): // the mail service; if it said 429: return workers.RetryAfter(d, err)
+	case <-time.After(50 * time.Millisecond):
+		// the mail service; if it said 429: return workers.RetryAfter(d, err)
 	case <-ctx.Done():
 		return ctx.Err() // the policy's timeout, or the end of the grace period: tried again
 	}
-	fmt.Printf("%s of %s: mail to %s, attempt %d, waited %v\n", job.ID, job.Key.Raw(), mail.To, job.Attempt,
+	fmt.Printf("%s of %s: mail to %s, attempt %d, waited %v\n", job.ID, job.Key.Raw(), mail.To,
+		job.Attempt,
 		job.Started.Sub(job.Accepted).Round(time.Millisecond))
 	return nil
 }

@@ -6,46 +6,25 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/internal/brokertest"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/embedded"
 	"github.com/penstock-mq/penstock/workers"
 )
 
-const patience = 60 * time.Second
+const patience = 2 * time.Minute
 
-// The worker runs good jobs once, makes a dead letter of a bad one, and stops when it is told to.
+// The worker runs good jobs once, makes a dead letter of a bad one, and stops with its context.
 func TestWorker(t *testing.T) {
-	server, err := embedded.Start(embedded.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(server.Shutdown)
-	nc, err := server.Connect(nats.MaxReconnects(-1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	broker, err := queue.NewBroker(nc, queue.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	mail := policy.Policy{Name: "mail", Algorithm: policy.LeakingBucket, Capacity: 10,
-		Outflow: algorithms.Rate{Count: 20, Per: time.Second}}.WithDefaults()
-	if err := broker.Setup(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := broker.PutPolicy(t.Context(), mail); err != nil {
-		t.Fatal(err)
-	}
-	if err := broker.Apply(t.Context(), mail); err != nil {
-		t.Fatal(err)
-	}
-	for _, body := range []string{`{"to":"ann@example.com"}`, `no JSON`, `{"to":"bob@example.com"}`} {
-		if _, err := nc.Request("penstock.jobs.mail.customer-1", []byte(body), patience); err != nil {
+	_, nc := brokertest.Start(t, embedded.Options{})
+	broker := brokertest.Open(t, nc, policy.Policy{Name: "mail",
+		Rule: policy.Rule{Algorithm: policy.LeakingBucket, Capacity: 10,
+			Outflow: algorithms.Rate{Count: 20, Per: time.Second}}})
+	for _, body := range []string{`{"to":"ann@example.com"}`, `no JSON`,
+		`{"to":"bob@example.com"}`} {
+		if _, err := nc.Request("penstock.jobs.mail.customer-1", []byte(body), patience); err !=
+			nil {
 			t.Fatal(err)
 		}
 	}
@@ -98,7 +77,8 @@ func TestWorker(t *testing.T) {
 func TestHandlerEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := send(ctx, workers.Job{Body: []byte(`{"to":"ann@example.com"}`)}); !errors.Is(err, context.Canceled) {
+	if err := send(ctx, workers.Job{Body: []byte(`{"to":"ann@example.com"}`)}); !errors.Is(err,
+		context.Canceled) {
 		t.Errorf("%v, want canceled", err)
 	}
 }

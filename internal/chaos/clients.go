@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
 // clientPatience is how long a client waits for an answer.
@@ -46,14 +47,18 @@ func newClients(w *world) (*clients, error) {
 	for _, p := range w.ports {
 		urls += ",nats://penstock:" + password + "@" + address(p.client)
 	}
-	nc, err := nats.Connect(urls[1:], nats.Name("chaos"), nats.MaxReconnects(-1), nats.ReconnectBufSize(-1),
-		nats.ReconnectWait(100*time.Millisecond), nats.PingInterval(2*time.Second), nats.RetryOnFailedConnect(true),
-		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // whose request it was hears nothing
+	nc, err := nats.Connect(urls[1:], nats.Name("chaos"), nats.MaxReconnects(-1),
+		nats.ReconnectBufSize(-1),
+		nats.ReconnectWait(100*time.Millisecond), nats.PingInterval(2*time.Second),
+		nats.RetryOnFailedConnect(true),
+		// whose request it was hears nothing
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	if err != nil {
 		return nil, err
 	}
 	return &clients{w: w, names: names, nc: nc, slots: make(chan struct{}, maxUnderWay),
-		http: &http.Client{Timeout: clientPatience, Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}, nil
+		http: &http.Client{Timeout: clientPatience,
+			Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}, nil
 }
 
 // publish offers jobs until ctx ends, and returns when all are answered.
@@ -141,8 +146,10 @@ func (c *clients) submit(s submission, how way) {
 }
 
 func (c *clients) overHTTP(s *submission, admitter int, header nats.Header) {
-	url := fmt.Sprintf("http://%s/v1/jobs/%s/%s", address(c.w.ports[admitter].http), s.policy, s.key)
-	request, err := http.NewRequest(http.MethodPost, url, strings.NewReader(s.name)) // the client has a time-out
+	url := fmt.Sprintf("http://%s/v1/jobs/%s/%s", address(c.w.ports[admitter].http), s.policy,
+		s.key)
+	// the client has a time-out
+	request, err := http.NewRequest(http.MethodPost, url, strings.NewReader(s.name))
 	if err != nil {
 		panic(err) // the URL is one
 	}
@@ -161,8 +168,9 @@ func (c *clients) overHTTP(s *submission, admitter int, header nats.Header) {
 }
 
 func (c *clients) overNATS(s *submission, header nats.Header) {
-	answer, err := c.nc.RequestMsg(&nats.Msg{Subject: "penstock.submit." + s.policy + "." + s.key, Header: header,
-		Data: []byte(s.name)}, clientPatience)
+	answer, err := c.nc.RequestMsg(&nats.Msg{Subject: "penstock.submit." + s.policy + "." + s.key,
+		Header: header,
+		Data:   []byte(s.name)}, clientPatience)
 	if err != nil {
 		return
 	}
@@ -189,8 +197,9 @@ func (s *submission) told(status int, body []byte) {
 }
 
 func (c *clients) straight(s *submission, header nats.Header) {
-	answer, err := c.nc.RequestMsg(&nats.Msg{Subject: c.names.Jobs(s.policy, queue.Key(s.key)), Header: header,
-		Data: []byte(s.name)}, clientPatience)
+	answer, err := c.nc.RequestMsg(&nats.Msg{Subject: c.names.Jobs(s.policy, job.Key(s.key)),
+		Header: header,
+		Data:   []byte(s.name)}, clientPatience)
 	if err != nil {
 		return
 	}
@@ -209,7 +218,8 @@ func (c *clients) straight(s *submission, header nats.Header) {
 			s.answer = refused
 		}
 	case ack.Seq != 0:
-		s.answer, s.job, s.status = accepted, s.policy+":"+strconv.FormatUint(ack.Seq, 10), http.StatusAccepted
+		s.answer, s.job, s.status = accepted, s.policy+":"+
+			strconv.FormatUint(ack.Seq, 10), http.StatusAccepted
 	}
 }
 
@@ -223,7 +233,8 @@ type streamInfo struct {
 }
 
 func (c *clients) look(policy string) (info streamInfo, ok bool) {
-	answer, err := c.nc.Request("$JS.API.STREAM.INFO."+c.names.Stream(policy), []byte(`{"subjects_filter":">"}`), 2*time.Second)
+	answer, err := c.nc.Request("$JS.API.STREAM.INFO."+c.names.Stream(policy),
+		[]byte(`{"subjects_filter":">"}`), 2*time.Second)
 	return info, err == nil && json.Unmarshal(answer.Data, &info) == nil && info.Error == nil
 }
 
@@ -273,7 +284,8 @@ func (c *clients) letters(ctx context.Context) error {
 	for _, rule := range h.rules {
 		after := uint64(0)
 		for more := true; more; {
-			url := fmt.Sprintf("http://%s/v1/dead/%s?limit=500&after=%d", address(c.w.ports[0].http), rule.name, after)
+			url := fmt.Sprintf("http://%s/v1/dead/%s?limit=500&after=%d",
+				address(c.w.ports[0].http), rule.name, after)
 			var page struct {
 				Letters []struct {
 					ID               uint64
@@ -287,8 +299,9 @@ func (c *clients) letters(ctx context.Context) error {
 				return err
 			}
 			for _, l := range page.Letters {
-				h.letters = append(h.letters, letter{bucket{rule.name, l.Key}, l.Job, l.Reason, l.Attempts,
-					l.BuriedAt.Sub(c.w.began)})
+				h.letters = append(h.letters,
+					letter{bucket{rule.name, l.Key}, l.Job, l.Reason, l.Attempts,
+						l.BuriedAt.Sub(c.w.began)})
 				after = l.ID
 			}
 			more = page.Next != 0

@@ -28,7 +28,8 @@ func (n *nemesis) againstServers() []harm {
 		{"routes slow", 2, 2 * time.Second, 12 * time.Second, n.slowRoutes, true},
 	}
 	if w.disks {
-		list = append(list, harm{"disk full", 2, 2 * time.Second, 8 * time.Second, n.filling, false})
+		list = append(list,
+			harm{"disk full", 2, 2 * time.Second, 8 * time.Second, n.filling, false})
 	}
 	return list
 }
@@ -97,8 +98,8 @@ func (n *nemesis) stopping(among []*process) func(*rand.Rand) (string, func()) {
 	}
 }
 
-// stop stops a process in order. One that does not stop, or says that it could not, is told in the log: it may have good
-// reason to, when it cannot hand anything over.
+// stop stops a process in order. One that does not stop, or says that it could not, is noted in
+// the log: it may have good reason to, when it cannot hand anything over.
 func (n *nemesis) stop(p *process) {
 	if err := p.stop(); err != nil {
 		n.w.say("%v", err)
@@ -118,7 +119,8 @@ func (n *nemesis) rolling(r *rand.Rand) (string, func()) {
 	return names(order), func() {}
 }
 
-// parting separates one server from the others, which both ends see as a broken or as a silent network.
+// parting separates one server from the others, which both ends see as a broken or as a silent
+// network.
 func (n *nemesis) parting(mode linkMode) func(*rand.Rand) (string, func()) {
 	return func(r *rand.Rand) (string, func()) {
 		i := r.IntN(servers)
@@ -130,7 +132,9 @@ func (n *nemesis) parting(mode linkMode) func(*rand.Rand) (string, func()) {
 func (n *nemesis) slowRoutes(r *rand.Rand) (string, func()) {
 	i, delay := r.IntN(servers), time.Duration(20+r.IntN(400))*time.Millisecond
 	n.routesOf(i, func(l *link) { l.slow(delay) })
-	return fmt.Sprintf("%s by %v", n.w.servers[i].name, delay), func() { n.routesOf(i, func(l *link) { l.slow(0) }) }
+	return fmt.Sprintf("%s by %v", n.w.servers[i].name, delay), func() {
+		n.routesOf(i, func(l *link) { l.slow(0) })
+	}
 }
 
 func (n *nemesis) routesOf(i int, do func(*link)) {
@@ -189,7 +193,8 @@ func (n *nemesis) mood(mood int32) func(*rand.Rand) (string, func()) {
 	}
 }
 
-// filling takes the room on a server's disk. A server that could not write gives JetStream up until it is started again.
+// filling takes the room on a server's disk. A server that could not write gives JetStream up until
+// it is started again.
 func (n *nemesis) filling(r *rand.Rand) (string, func()) {
 	i := r.IntN(servers)
 	p := n.w.servers[i]

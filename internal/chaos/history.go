@@ -38,7 +38,8 @@ type submission struct {
 	deadline       time.Duration // from when it was stored, between sent and answered; 0: none
 }
 
-// start is an instant at which the last check before a run passed, by the word of the drainer that made it.
+// start is an instant at which the last check before a run passed, by the word of the drainer that
+// made it.
 type start struct {
 	bucket
 	job     string
@@ -102,9 +103,12 @@ type fault struct {
 	stale       bool // a server that led a stream may have believed for longer that it does
 }
 
-func (f fault) overlaps(from, until time.Duration) bool { return f.from <= until && f.until >= from }
+func (f fault) overlaps(from, until time.Duration) bool {
+	return f.from <= until && f.until >= from
+}
 
-// struck reports whether the fault struck one that is meant: a process, not those that it talked to.
+// struck reports whether the fault struck one that is meant: a process, not those that it talked
+// to.
 func (f fault) struck(meant func(name string) bool) bool {
 	victims, _, _ := strings.Cut(f.whom, " to ") // of a link, and to whom it leads
 	victims, _, _ = strings.Cut(victims, " by ") // so much time it became slower
@@ -127,7 +131,9 @@ func (f fault) parts(a, b string) bool {
 	case "drainer frozen":
 		return f.frozen(a) || f.frozen(b)
 	case "link cut", "link stalled", "one link stalled":
-		return slices.ContainsFunc(strings.Fields(f.whom), func(name string) bool { return name == a || name == b })
+		return slices.ContainsFunc(strings.Fields(f.whom), func(name string) bool {
+			return name == a || name == b
+		})
 	}
 	return false
 }
@@ -148,37 +154,20 @@ type history struct {
 	left        map[string]int // jobs of a policy that JetStream still held at the end
 }
 
-func (h *history) submitted(s submission) {
+// note adds what was seen to one of the history's lists.
+func note[T any](h *history, list *[]T, seen T) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.submissions = append(h.submissions, s)
+	*list = append(*list, seen)
 }
 
-func (h *history) ran(r run) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.runs = append(h.runs, r)
-}
+func (h *history) submitted(s submission) { note(h, &h.submissions, s) }
+func (h *history) ran(r run)              { note(h, &h.runs, r) }
+func (h *history) held(d depth)           { note(h, &h.depths, d) }
+func (h *history) lived(l life)           { note(h, &h.lives, l) }
+func (h *history) struck(f fault)         { note(h, &h.faults, f) }
 
-func (h *history) held(d depth) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.depths = append(h.depths, d)
-}
-
-func (h *history) lived(l life) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.lives = append(h.lives, l)
-}
-
-func (h *history) struck(f fault) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.faults = append(h.faults, f)
-}
-
-// story is what happened to one job, in order, for whoever has to find out why.
+// story is what happened to one job, in order, for finding out why.
 func (h *history) story(job string) string {
 	type line struct {
 		at   time.Duration
@@ -198,7 +187,8 @@ func (h *history) story(job string) string {
 	partition := -1
 	for _, s := range h.submissions {
 		if s.job == job {
-			tell(s.answered, "answered %d: %s of %s, sent at %v", s.status, s.name, s.bucket, s.sent)
+			tell(s.answered, "answered %d: %s of %s, sent at %v", s.status, s.name, s.bucket,
+				s.sent)
 			note(s.sent, s.answered)
 			partition = h.partition(s.bucket)
 		}
@@ -212,7 +202,8 @@ func (h *history) story(job string) string {
 	}
 	for _, r := range h.runs {
 		if r.job == job {
-			tell(r.came, "at the target: %s, attempt %d, answered %d at %v", r.name, r.attempt, r.status, r.left)
+			tell(r.came, "at the target: %s, attempt %d, answered %d at %v", r.name, r.attempt,
+				r.status, r.left)
 			note(r.came, r.left)
 		}
 	}

@@ -17,12 +17,13 @@ type verdict struct {
 	lettered                   int
 	duplicates                 int // runs of jobs that had run, or were running
 	lost                       int
-	misled                     int // jobs that ran after a server that did not know better had refused them
-	takeovers                  int
-	violations                 map[string][]string // by law
+	// jobs that ran after a server that did not know better had refused them
+	misled     int
+	takeovers  int
+	violations map[string][]string // by law
 }
 
-// mostTold bounds the violations of one law that are told in full.
+// mostTold bounds the violations of one law that are reported in full.
 const mostTold = 5
 
 func (v *verdict) violated(law, format string, args ...any) {
@@ -39,11 +40,12 @@ type facts struct {
 	lives       map[string]life
 }
 
-// judge looks for what must not be. It believes clients' answers, the target's requests, dead letters and the instants at
-// which drainers say that their last check passed, and nothing else.
+// judge looks for what must not be. It believes clients' answers, the target's requests, dead
+// letters and the instants at which drainers say that their last check passed, and nothing else.
 func judge(h *history) verdict {
 	v := verdict{violations: map[string][]string{}, takeovers: len(h.takeovers)}
-	f := facts{h, map[string]submission{}, map[string][]start{}, map[string][]run{}, map[string][]letter{}, map[string]life{}}
+	f := facts{h, map[string]submission{}, map[string][]start{}, map[string][]run{},
+		map[string][]letter{}, map[string]life{}}
 	slices.SortFunc(h.starts, func(a, b start) int { return cmp.Compare(a.at, b.at) })
 	slices.SortFunc(h.runs, func(a, b run) int { return cmp.Compare(a.came, b.came) })
 	for _, s := range h.starts {
@@ -89,7 +91,8 @@ func (f *facts) answers(v *verdict) {
 		case accepted:
 			v.accepted++
 			if first, twice := f.submissions[s.job]; twice {
-				v.violated("no loss", "%s and %s were both accepted as %s", first.name, s.name, s.job)
+				v.violated("no loss", "%s and %s were both accepted as %s", first.name, s.name,
+					s.job)
 			}
 			f.submissions[s.job] = s
 		}
@@ -98,23 +101,28 @@ func (f *facts) answers(v *verdict) {
 		if s, is := refusedNames[r.name]; is && f.misled(s) {
 			v.misled++
 		} else if is {
-			v.violated("a clear no", "%s ran as %s at %v after it was refused with %d at %v", r.name, r.job, r.came, s.status, s.answered)
+			v.violated("a clear no", "%s ran as %s at %v after it was refused with %d at %v",
+				r.name, r.job, r.came, s.status, s.answered)
 		}
 		if s, is := f.submissions[r.job]; is && s.name != r.name {
-			v.violated("no loss", "%s was accepted as %s, and %s ran as that", s.name, r.job, r.name)
+			v.violated("no loss", "%s was accepted as %s, and %s ran as that", s.name, r.job,
+				r.name)
 		}
 	}
 }
 
-// falseLeader is for how long a server that was cut off or stood still may answer as the leader of a stream.
+// falseLeader is for how long a server that was cut off or stood still may answer as the leader of
+// a stream.
 const falseLeader = 5 * time.Second
 
-// misled reports whether a refusal may have come from a server that believed that it leads the stream, while the one that
-// does stored the job: both hear a publish, and a full bucket is refused without asking the others. It is the server's
-// limit, and nobody who asks can tell.
+// misled reports whether a refusal may have come from a server that believed that it leads the
+// stream, while the one that does stored the job: both hear a publish, and a full bucket is refused
+// without asking the others. It is the server's limit, and no client can tell.
 func (f *facts) misled(s submission) bool {
 	return (s.status == http.StatusTooManyRequests || s.status == codeFull) &&
-		slices.ContainsFunc(f.h.faults, func(x fault) bool { return x.stale && x.overlaps(s.sent-falseLeader, s.answered) })
+		slices.ContainsFunc(f.h.faults, func(x fault) bool {
+			return x.stale && x.overlaps(s.sent-falseLeader, s.answered)
+		})
 }
 
 // ends (law 3): an accepted job has run with success or has a letter, and nothing is left.
@@ -126,14 +134,18 @@ func (f *facts) ends(v *verdict) {
 		if !f.succeeded(job) && len(f.letters[job]) == 0 {
 			v.lost++
 			if f.h.left[s.policy] == 0 {
-				v.violated("no loss", "%s (%s) was accepted, and neither ran with success nor has a letter%s", job, s.name, f.h.story(job))
+				v.violated("no loss",
+					"%s (%s) was accepted, and neither ran with success nor has a letter%s", job,
+					s.name, f.h.story(job))
 			}
 		}
 	}
 }
 
 func (f *facts) succeeded(job string) bool {
-	return slices.ContainsFunc(f.runs[job], func(r run) bool { return r.status >= 200 && r.status < 300 })
+	return slices.ContainsFunc(f.runs[job], func(r run) bool {
+		return r.status >= 200 && r.status < 300
+	})
 }
 
 const (
@@ -159,15 +171,17 @@ func (f *facts) rates(v *verdict) {
 		}
 		for key, starts := range byBucket {
 			if from, until, most := rule.exceeded(starts); until > 0 {
-				v.violated("rate", "%s/%s: %d starts in %v from %v on (%s to %s), %.1f are allowed", rule.name, key,
-					until-from, starts[until-1].at-starts[from].at, starts[from].at, starts[from].by, starts[until-1].by, most)
+				v.violated("rate", "%s/%s: %d starts in %v from %v on (%s to %s), %.1f are allowed",
+					rule.name, key,
+					until-from, starts[until-1].at-starts[from].at, starts[from].at,
+					starts[from].by, starts[until-1].by, most)
 			}
 		}
 	}
 }
 
-// exceeded is the first window [from, until) that holds too many starts, and how many it may hold; until is 0 when there
-// is none.
+// exceeded is the first window [from, until) that holds too many starts, and how many it may hold;
+// until is 0 when there is none.
 func (r rule) exceeded(starts []start) (from, until int, most float64) {
 	for from = range starts {
 		for until = from + 1; until < len(starts); until++ {
@@ -189,7 +203,8 @@ func (f *facts) bounds(v *verdict) {
 	for _, d := range f.h.depths {
 		for _, rule := range f.h.rules {
 			if rule.name == d.policy && d.jobs > rule.capacity {
-				v.violated("bound", "%s held %d jobs at %v, its capacity is %d", d.bucket, d.jobs, d.at, rule.capacity)
+				v.violated("bound", "%s held %d jobs at %v, its capacity is %d", d.bucket, d.jobs,
+					d.at, rule.capacity)
 			}
 		}
 	}
@@ -222,11 +237,15 @@ func (f *facts) depths(v *verdict) {
 			if b.policy != rule.name {
 				continue
 			}
-			slices.SortFunc(steps, func(a, b step) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.by, b.by)) })
+			slices.SortFunc(steps, func(a, b step) int {
+				return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.by, b.by))
+			})
 			held := 0
 			for _, s := range steps {
 				if held += s.by; held > rule.capacity {
-					v.violated("bound", "%s: %d accepted jobs had not ended at %v, its capacity is %d", b, held, s.at, rule.capacity)
+					v.violated("bound",
+						"%s: %d accepted jobs had not ended at %v, its capacity is %d", b, held,
+						s.at, rule.capacity)
 					break
 				}
 			}

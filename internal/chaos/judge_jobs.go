@@ -19,8 +19,8 @@ func sequence(job string) uint64 {
 	return n
 }
 
-// order (law 4): jobs of a bucket and of equal priority start for the first time in the order of acceptance. Whose
-// priority no client was told is left out.
+// order (law 4): jobs of a bucket and of equal priority start for the first time in the order of
+// acceptance. Whose priority no client was told is left out.
 func (f *facts) order(v *verdict) {
 	type line struct {
 		bucket
@@ -38,7 +38,8 @@ func (f *facts) order(v *verdict) {
 		}
 		l := line{s.bucket, is.priority}
 		if before := last[l]; before.job != "" && sequence(before.job) > sequence(s.job) {
-			v.violated("order", "%s: %s started at %v by %s, %s before it at %v by %s%s", s.bucket, s.job, s.at, s.by,
+			v.violated("order", "%s: %s started at %v by %s, %s before it at %v by %s%s", s.bucket,
+				s.job, s.at, s.by,
 				before.job, before.at, before.by, f.h.story(s.job))
 			continue
 		}
@@ -46,12 +47,13 @@ func (f *facts) order(v *verdict) {
 	}
 }
 
-// hangUp is how long the target may take to notice that who waited for its answer has given up.
+// hangUp is how long the target may take to notice that its caller has given up.
 const hangUp = time.Second
 
-// repeats (law 3): a job runs again although it has run, or while it runs, only if its owner was killed, or was declared
-// dead because it was frozen, cut off or could not renew its lease; or if, until the attempt's time was up, it stood still or,
-// the partition having been handed over, could not tell the next owner what the job came to.
+// repeats (law 3): a job runs again although it has run, or while it runs, only if its owner was
+// killed, or was declared dead because it was frozen, cut off or could not renew its lease; or if,
+// until the attempt's time was up, it stood still or, the partition having been handed over, could
+// not tell the next owner what the job came to.
 func (f *facts) repeats(v *verdict) {
 	for job, runs := range f.runs {
 		for i, r := range runs {
@@ -63,7 +65,9 @@ func (f *facts) repeats(v *verdict) {
 			}
 			v.duplicates++
 			if !f.explained(job, f.firstStart(job), r.came) {
-				v.violated("no needless repeat", "%s (%s) ran again at %v, and nobody's end explains it%s", job, r.name, r.came, f.h.story(job))
+				v.violated("no needless repeat",
+					"%s (%s) ran again at %v, and nobody's end explains it%s", job, r.name, r.came,
+					f.h.story(job))
 			}
 		}
 	}
@@ -81,7 +85,8 @@ func (f *facts) repeats(v *verdict) {
 			until = max(until, r.came)
 		}
 		if !f.explained(job, from, until) {
-			v.violated("no needless repeat", "%s ran with success and has a letter%s", job, f.h.story(job))
+			v.violated("no needless repeat", "%s ran with success and has a letter%s", job,
+				f.h.story(job))
 		}
 	}
 }
@@ -93,8 +98,9 @@ func (f *facts) firstStart(job string) time.Duration {
 	return 0
 }
 
-// explained reports whether, from one instant until another, an owner of the job was killed, stood still for as long as an
-// attempt may take, lost its partition by being declared dead, or was not heard by the next owner.
+// explained reports whether, from one instant until another, an owner of the job was killed, stood
+// still for as long as an attempt may take, lost its partition by being declared dead, or was not
+// heard by the next owner.
 func (f *facts) explained(job string, from, until time.Duration) bool {
 	starts := f.starts[job]
 	if len(starts) == 0 {
@@ -109,27 +115,29 @@ func (f *facts) explained(job string, from, until time.Duration) bool {
 			if !x.overlaps(from, until) {
 				continue
 			}
-			// The outcome of a job that ran for another drainer comes in a message, which is lost with whatever breaks
-			// between the two.
+			// The outcome of a job that ran for another drainer comes in a message, which is lost
+			// with whatever breaks between the two.
 			between := func(name string) bool {
 				return isServer(name) || slices.ContainsFunc(starts, func(s start) bool {
 					return strings.HasPrefix(s.by, name+".")
 				})
 			}
-			if s.lent && x.struck(between) || x.frozen(process) && x.until-x.from >= attemptTimeout {
+			if s.lent && x.struck(between) ||
+				x.frozen(process) && x.until-x.from >= attemptTimeout {
 				return true
 			}
 		}
 	}
 	partition := f.h.partition(starts[0].bucket)
 	return f.unheard(starts, until) || slices.ContainsFunc(f.h.takeovers, func(t takeover) bool {
-		return t.policy == starts[0].policy && t.partition == partition && t.at >= from && t.at <= until
+		return t.policy == starts[0].policy && t.partition == partition && t.at >= from &&
+			t.at <= until
 	})
 }
 
-// unheard reports whether, before the last start until an instant, who had started the job before
-// could not tell what it came to: from its end, or from when the next owner began to wait for that,
-// until this gave it up.
+// unheard reports whether, before the last start until an instant, the drainer that had started the
+// job before could not report what it came to: from its end, or from when the next owner began to
+// wait for that, until this gave it up.
 func (f *facts) unheard(starts []start, until time.Duration) bool {
 	n := len(starts)
 	for n > 0 && starts[n-1].at > until {
@@ -151,7 +159,8 @@ func (f *facts) unheard(starts []start, until time.Duration) bool {
 	begun := max(ended, next.at-attemptTimeout+hangUp)
 	process := func(s start) string { name, _, _ := strings.Cut(s.by, "."); return name }
 	return slices.ContainsFunc(f.h.faults, func(x fault) bool {
-		return x.from <= begun && x.until >= next.at-hangUp && x.parts(process(former), process(next))
+		return x.from <= begun && x.until >= next.at-hangUp &&
+			x.parts(process(former), process(next))
 	})
 }
 
@@ -176,15 +185,18 @@ func (f *facts) reasons(v *verdict) {
 		switch l.reason {
 		case "permanent":
 			if !permanent {
-				v.violated("letters", "%s is permanent, and the target never said so%s", job, f.h.story(job))
+				v.violated("letters", "%s is permanent, and the target never said so%s", job,
+					f.h.story(job))
 			}
 		case "attempts":
 			if failed < f.attempts(l.policy) {
-				v.violated("letters", "%s has used up its attempts, and %d failed%s", job, failed, f.h.story(job))
+				v.violated("letters", "%s has used up its attempts, and %d failed%s", job, failed,
+					f.h.story(job))
 			}
 		case "deadline":
 			if known && (s.deadline == 0 || l.buried < s.sent+s.deadline-clockError) {
-				v.violated("letters", "%s died of a deadline that it did not have, or too early%s", job, f.h.story(job))
+				v.violated("letters", "%s died of a deadline that it did not have, or too early%s",
+					job, f.h.story(job))
 			}
 		case "crashed":
 			if n := f.takeoversOf(job, l.buried); n < crashes {
@@ -196,13 +208,16 @@ func (f *facts) reasons(v *verdict) {
 	}
 	for job, starts := range f.starts {
 		s := f.submissions[job]
-		if last := starts[len(starts)-1]; s.deadline != 0 && last.at > s.answered+s.deadline+clockError {
-			v.violated("letters", "%s started at %v, after its deadline%s", job, last.at, f.h.story(job))
+		if last := starts[len(starts)-1]; s.deadline != 0 &&
+			last.at > s.answered+s.deadline+clockError {
+			v.violated("letters", "%s started at %v, after its deadline%s", job, last.at,
+				f.h.story(job))
 		}
 	}
 }
 
-// clockError is by how much the clock of JetStream's stamps and a drainer's idea of it may be apart.
+// clockError is by how much the clock of JetStream's stamps and a drainer's idea of it may be
+// apart.
 const clockError = 2 * time.Second
 
 func (f *facts) attempts(policy string) int {
@@ -221,21 +236,26 @@ func (f *facts) takeoversOf(job string, until time.Duration) (n int) {
 	}
 	partition := f.h.partition(starts[0].bucket)
 	for _, t := range f.h.takeovers {
-		if t.policy == starts[0].policy && t.partition == partition && t.at >= starts[0].at && t.at <= until {
+		if t.policy == starts[0].policy && t.partition == partition && t.at >= starts[0].at &&
+			t.at <= until {
 			n++
 		}
 	}
 	return n
 }
 
-// witnesses: the judge's own means. A request without a start would be one that the rates do not see.
+// witnesses: the judge's own means. A request without a start would be one that the rates do not
+// see.
 func (f *facts) witnesses(v *verdict) {
 	if v.accepted == 0 || v.started == 0 || v.ran == 0 {
-		v.violated("witnesses", "%d jobs accepted, %d starts told, %d requests: nothing can be judged", v.accepted, v.started, v.ran)
+		v.violated("witnesses",
+			"%d jobs accepted, %d starts told, %d requests: nothing can be judged", v.accepted,
+			v.started, v.ran)
 	}
 	for job, runs := range f.runs {
 		if len(runs) > len(f.starts[job]) {
-			v.violated("witnesses", "%s: %d requests, and drainers tell of %d starts%s", job, len(runs), len(f.starts[job]), f.h.story(job))
+			v.violated("witnesses", "%s: %d requests, and drainers tell of %d starts%s", job,
+				len(runs), len(f.starts[job]), f.h.story(job))
 		}
 	}
 	for _, t := range f.h.takeovers {
@@ -243,7 +263,9 @@ func (f *facts) witnesses(v *verdict) {
 		if !slices.ContainsFunc(f.h.faults, func(x fault) bool {
 			return x.overlaps(t.at-3*f.h.lease, t.at) && (x.struck(isServer) || x.struck(isDrainer))
 		}) {
-			v.violated("no needless death", "%s took %s/%d over at %v, and for three leases nothing had happened to any owner", t.by, t.policy, t.partition, t.at)
+			v.violated("no needless death",
+				"%s took %s/%d over at %v, and for three leases nothing had happened to any owner",
+				t.by, t.policy, t.partition, t.at)
 		}
 	}
 }

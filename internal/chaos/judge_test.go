@@ -16,14 +16,17 @@ const (
 
 var paced = bucket{"steady", "k1"}
 
-// calm is a history without a flaw: a hundred jobs of one bucket at 8/s, the last of which fails for good.
+// calm is a history without a flaw: a hundred jobs of one bucket at 8/s, the last of which fails
+// for good.
 func calm() *history {
 	h := &history{rules: rules(), lease: 15 * s, left: map[string]int{}}
 	h.lives = []life{{"drainer-0.1", 0, 100 * s, stopped}, {"drainer-1.1", 0, 100 * s, stopped}}
 	for i := range 100 {
-		job, name, at := fmt.Sprintf("steady:%d", i+1), fmt.Sprintf("steady/k1/%d", i), time.Duration(i)*125*ms+s
-		h.submissions = append(h.submissions, submission{bucket: paced, name: name, job: job, answer: accepted,
-			status: 202, sent: at - s, answered: at - s + ms})
+		job, name, at := fmt.Sprintf("steady:%d", i+1), fmt.Sprintf("steady/k1/%d",
+			i), time.Duration(i)*125*ms+s
+		h.submissions = append(h.submissions,
+			submission{bucket: paced, name: name, job: job, answer: accepted,
+				status: 202, sent: at - s, answered: at - s + ms})
 		h.starts = append(h.starts, start{paced, job, 1, at, "drainer-0.1", false})
 		h.runs = append(h.runs, run{name, job, 1, at + ms, at + 2*ms, 200})
 	}
@@ -41,7 +44,8 @@ func TestACalmHistoryHasNoFlaw(t *testing.T) {
 	if len(v.violations) > 0 {
 		t.Error(complaints(v))
 	}
-	if v.accepted != 100 || v.refused != 1 || v.unknown != 1 || v.started != 100 || v.ran != 100 || v.lettered != 1 {
+	if v.accepted != 100 || v.refused != 1 || v.unknown != 1 || v.started != 100 || v.ran != 100 ||
+		v.lettered != 1 {
 		t.Errorf("counted %+v", v)
 	}
 }
@@ -63,14 +67,20 @@ func TestEachViolationIsNoticed(t *testing.T) {
 			h.starts, h.runs = h.starts[1:], h.runs[1:]
 		}},
 		{"a job whose only run was cut off", "no loss", func(h *history) { h.runs[5].status = 0 }},
-		{"a job that ran under another's id", "no loss", func(h *history) { h.runs[5].name = "other" }},
-		{"two jobs with one id", "no loss", func(h *history) { h.submissions = append(h.submissions, h.submissions[5]) }},
+		{"a job that ran under another's id", "no loss", func(h *history) {
+			h.runs[5].name = "other"
+		}},
+		{"two jobs with one id", "no loss", func(h *history) {
+			h.submissions = append(h.submissions, h.submissions[5])
+		}},
 		{"a refused job that ran", "a clear no", func(h *history) {
-			h.starts = append(h.starts, start{bucket{"door", "k0"}, "door:1", 1, 3 * s, "drainer-0.1", false})
+			h.starts = append(h.starts,
+				start{bucket{"door", "k0"}, "door:1", 1, 3 * s, "drainer-0.1", false})
 			h.runs = append(h.runs, run{"refused", "door:1", 1, 3 * s, 3*s + ms, 200})
 		}},
 		{"a refused job that ran long after a server was frozen", "a clear no", func(h *history) {
-			h.starts = append(h.starts, start{bucket{"door", "k0"}, "door:1", 1, 13 * s, "drainer-0.1", false})
+			h.starts = append(h.starts,
+				start{bucket{"door", "k0"}, "door:1", 1, 13 * s, "drainer-0.1", false})
 			h.runs = append(h.runs, run{"refused", "door:1", 1, 13 * s, 13*s + ms, 200})
 			h.submissions[100].sent, h.submissions[100].answered = 12*s, 12*s
 			h.faults = []fault{{"server frozen", "nats-0", 2 * s, 6 * s, true}}
@@ -101,7 +111,9 @@ func TestEachViolationIsNoticed(t *testing.T) {
 				h.starts[x].job = fmt.Sprintf("steady:%d", 62-x)
 			}
 		}},
-		{"a second run that nothing explains", "no needless repeat", func(h *history) { again(h, "drainer-0.1") }},
+		{"a second run that nothing explains", "no needless repeat", func(h *history) {
+			again(h, "drainer-0.1")
+		}},
 		{"a second run while the first still ran", "no needless repeat", func(h *history) {
 			again(h, "drainer-0.1")
 			h.runs[9].left, h.runs[9].status = 22*s, 0
@@ -114,11 +126,13 @@ func TestEachViolationIsNoticed(t *testing.T) {
 			again(h, "drainer-0.1")
 			h.faults = []fault{{"drainer frozen", "drainer-1", 2 * s, 9 * s, false}}
 		}},
-		{"a parting that ended long before the attempt's time was up", "no needless repeat", func(h *history) {
+		{"a parting that ended long before the attempt's time was up", "no needless repeat", func(
+			h *history) {
 			again(h, "drainer-1.1")
 			h.faults = []fault{{"routes cut", "nats-0", 12 * s, 18 * s, true}}
 		}},
-		{"a parting that began when the outcome had been told", "no needless repeat", func(h *history) {
+		{"a parting that began when the outcome had been told", "no needless repeat", func(
+			h *history) {
 			again(h, "drainer-1.1")
 			h.faults = []fault{{"routes cut", "nats-0", 17 * s, 22 * s, true}}
 		}},
@@ -130,9 +144,11 @@ func TestEachViolationIsNoticed(t *testing.T) {
 			again(h, "drainer-0.1")
 			h.faults = []fault{{"routes cut", "nats-0", 14 * s, 22 * s, true}}
 		}},
-		{"a run elsewhere, and the link of a third was cut", "no needless repeat", func(h *history) {
+		{"a run elsewhere, and the link of a third was cut", "no needless repeat", func(
+			h *history) {
 			again(h, "drainer-0.1")
-			h.starts = append(h.starts, start{paced, "steady:10", 1, h.starts[9].at, "drainer-1.1", true})
+			h.starts = append(h.starts,
+				start{paced, "steady:10", 1, h.starts[9].at, "drainer-1.1", true})
 			h.faults = []fault{
 				{"link cut", "drainer-2", 5 * s, 9 * s, false},
 				{"link slow", "admitter-0 by 130ms", 5 * s, 9 * s, false},
@@ -146,30 +162,46 @@ func TestEachViolationIsNoticed(t *testing.T) {
 		{"a takeover of another partition", "no needless repeat", func(h *history) {
 			again(h, "drainer-1.1")
 			h.faults = []fault{{"link cut", "drainer-0", 0, 9 * s, false}}
-			h.takeovers = []takeover{{"steady", (h.partition(paced) + 1) % 6, 10 * s, "drainer-1.1"}}
+			h.takeovers = []takeover{{"steady", (h.partition(paced) + 1) % 6, 10 * s,
+				"drainer-1.1"}}
 		}},
 		{"a job that ran and has a letter", "no needless repeat", func(h *history) {
 			h.letters = append(h.letters, letter{paced, "steady:99", "deadline", 0, 30 * s})
 			h.submissions[98].deadline = 10 * s
 		}},
-		{"a letter of a job that never failed", "letters", func(h *history) { h.runs[99].status = 500 }},
-		{"attempts used up that nobody made", "letters", func(h *history) { h.letters[0].reason = "attempts" }},
-		{"a deadline that the job did not have", "letters", func(h *history) { h.letters[0].reason = "deadline" }},
+		{"a letter of a job that never failed", "letters", func(h *history) {
+			h.runs[99].status = 500
+		}},
+		{"attempts used up that nobody made", "letters", func(h *history) {
+			h.letters[0].reason = "attempts"
+		}},
+		{"a deadline that the job did not have", "letters", func(h *history) {
+			h.letters[0].reason = "deadline"
+		}},
 		{"a deadline that had not come", "letters", func(h *history) {
 			h.letters[0].reason, h.submissions[99].deadline = "deadline", time.Minute
 		}},
 		{"a start after the deadline", "letters", func(h *history) {
 			h.submissions[99].answered, h.submissions[99].deadline = 3*s, s
 		}},
-		{"crashes that there were not", "letters", func(h *history) { h.letters[0].reason = "crashed" }},
+		{"crashes that there were not", "letters", func(h *history) {
+			h.letters[0].reason = "crashed"
+		}},
 		{"an unknown reason", "letters", func(h *history) { h.letters[0].reason = "" }},
-		{"two letters", "letters", func(h *history) { h.letters = append(h.letters, h.letters[0]) }},
-		{"jobs that nobody starts", "nothing stands still", func(h *history) { h.left["steady"] = 3 }},
-		{"a request that no drainer tells of", "witnesses", func(h *history) { h.starts = append(h.starts[:7], h.starts[8:]...) }},
+		{"two letters", "letters", func(h *history) {
+			h.letters = append(h.letters, h.letters[0])
+		}},
+		{"jobs that nobody starts", "nothing stands still", func(h *history) {
+			h.left["steady"] = 3
+		}},
+		{"a request that no drainer tells of", "witnesses", func(h *history) {
+			h.starts = append(h.starts[:7], h.starts[8:]...)
+		}},
 		{"a takeover without any fault", "no needless death", func(h *history) {
 			h.takeovers = []takeover{{"steady", 0, 60 * s, "drainer-1.1"}}
 		}},
-		{"a takeover when only admitters and the target suffered", "no needless death", func(h *history) {
+		{"a takeover when only admitters and the target suffered", "no needless death", func(
+			h *history) {
 			h.takeovers = []takeover{{"steady", 0, 60 * s, "drainer-1.1"}}
 			h.faults = []fault{
 				{"admitter killed", "admitter-0", 50 * s, 55 * s, false},
@@ -177,7 +209,9 @@ func TestEachViolationIsNoticed(t *testing.T) {
 				{"target down", "target", 50 * s, 55 * s, false},
 			}
 		}},
-		{"a process that ended by itself", "processes", func(h *history) { h.lives[0].ending = fell }},
+		{"a process that ended by itself", "processes", func(h *history) {
+			h.lives[0].ending = fell
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := calm()
@@ -220,7 +254,8 @@ func TestWhatAFaultExplainsIsNoViolation(t *testing.T) {
 		"it hung at the target, and its owner was frozen before its time was up": func(h *history) {
 			h.runs[98].left, h.runs[98].status = 22*s, 0
 			h.starts = append(h.starts, start{paced, "steady:99", 1, 20 * s, "drainer-1.1", false})
-			h.runs = append(h.runs, run{"steady/k1/98", "steady:99", 1, 20*s + ms, 20*s + 2*ms, 200})
+			h.runs = append(h.runs,
+				run{"steady/k1/98", "steady:99", 1, 20*s + ms, 20*s + 2*ms, 200})
 			h.faults = []fault{{"drainer frozen", "drainer-0", 17500 * ms, 22 * s, false}}
 		},
 		"a former owner buried it": func(h *history) {
@@ -231,7 +266,8 @@ func TestWhatAFaultExplainsIsNoViolation(t *testing.T) {
 		},
 		"it ran elsewhere, and a link was cut": func(h *history) {
 			again(h, "drainer-0.1")
-			h.starts = append(h.starts, start{paced, "steady:10", 1, h.starts[9].at, "drainer-1.1", true})
+			h.starts = append(h.starts,
+				start{paced, "steady:10", 1, h.starts[9].at, "drainer-1.1", true})
 			h.faults = []fault{{"link cut", "drainer-1", 5 * s, 9 * s, false}}
 		},
 	} {
@@ -247,7 +283,8 @@ func TestWhatAFaultExplainsIsNoViolation(t *testing.T) {
 
 func TestARefusalByAServerThatTookItselfForTheLeaderIsCounted(t *testing.T) {
 	h := calm()
-	h.starts = append(h.starts, start{bucket{"door", "k0"}, "door:1", 1, 8 * s, "drainer-0.1", false})
+	h.starts = append(h.starts,
+		start{bucket{"door", "k0"}, "door:1", 1, 8 * s, "drainer-0.1", false})
 	h.runs = append(h.runs, run{"refused", "door:1", 1, 8 * s, 8*s + ms, 200})
 	h.submissions[100].sent, h.submissions[100].answered = 7*s, 7*s
 	h.faults = []fault{{"server frozen", "nats-0", 2 * s, 6 * s, true}}
@@ -270,7 +307,8 @@ func TestThatABucketStoodStillIsTold(t *testing.T) {
 	for i := 40; i < 100; i++ {
 		h.starts[i].at += 20 * s
 	}
-	h.faults = []fault{{"drainer killed", "drainer-0", 5 * s, 7 * s, false}, {"admitter killed", "admitter-0", 40 * s, 41 * s, false}}
+	h.faults = []fault{{"drainer killed", "drainer-0", 5 * s, 7 * s, false},
+		{"admitter killed", "admitter-0", 40 * s, 41 * s, false}}
 	r := recoveries(h, "steady")
 	if r["admitter killed"].stood != 0 || r["drainer killed"].stood != 1 ||
 		r["drainer killed"].from[0] != 21*s || r["drainer killed"].after[0] != 19*s {

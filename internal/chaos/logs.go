@@ -25,8 +25,9 @@ type line struct {
 	Started               time.Time
 }
 
-// readLogs takes starts and takeovers from the logs of drainers. A start is written before its request is sent, by the
-// process that made the last check, with the instant of that check: when its request arrives does not matter.
+// readLogs takes starts and takeovers from the logs of drainers. A start is written before its
+// request is sent, by the process that made the last check, with the instant of that check: when
+// its request arrives does not matter.
 func (w *world) readLogs() error {
 	names, err := filepath.Glob(filepath.Join(w.logs, "drainer-*.log"))
 	if err != nil {
@@ -56,20 +57,23 @@ func (w *world) readLog(name string) error {
 		}
 		switch l.Msg {
 		case "start":
-			w.history.starts = append(w.history.starts, start{bucket{l.Policy, l.Key}, l.Job, l.Attempt,
-				w.instant(life, l.Started), life, false})
+			w.history.starts = append(w.history.starts,
+				start{bucket{l.Policy, l.Key}, l.Job, l.Attempt,
+					w.instant(life, l.Started), life, false})
 		case "start for another drainer":
-			w.history.starts = append(w.history.starts, start{bucket{l.Policy, l.Key}, l.Job, l.Attempt,
-				w.instant(life, l.Time), life, true})
+			w.history.starts = append(w.history.starts,
+				start{bucket{l.Policy, l.Key}, l.Job, l.Attempt,
+					w.instant(life, l.Time), life, true})
 		case "took a partition over: its owner is gone":
-			w.history.takeovers = append(w.history.takeovers, takeover{l.Policy, l.Partition, w.instant(life, l.Time), life})
+			w.history.takeovers = append(w.history.takeovers,
+				takeover{l.Policy, l.Partition, w.instant(life, l.Time), life})
 		}
 	}
 	return lines.Err()
 }
 
-// keepCopies notes what each server holds of each stream, every two seconds until ctx ends: its own copy, on which the
-// others need not agree, and of which nothing else is left after the run.
+// keepCopies notes what each server holds of each stream, every two seconds until ctx ends: its own
+// copy, on which the others need not agree, and of which nothing else is left after the run.
 func (w *world) keepCopies(ctx context.Context) {
 	client := &http.Client{Timeout: time.Second}
 	for pause(ctx, 2*time.Second) {
@@ -88,7 +92,8 @@ func (w *world) keepCopies(ctx context.Context) {
 }
 
 func (w *world) copies(client *http.Client, monitor string) ([]byte, error) {
-	response, err := client.Get("http://" + monitor + "/jsz?accounts=true&streams=true") // the client has a time-out
+	// the client has a time-out
+	response, err := client.Get("http://" + monitor + "/jsz?accounts=true&streams=true")
 	if err != nil {
 		return nil, err
 	}

@@ -1,10 +1,12 @@
 //go:build unix
 
-// Command chaos runs a whole installation as its users do: three NATS servers configured by deploy/nats.conf, two
-// admitters, three drainers, a target that fails now and then, and clients of every kind. A seeded nemesis kills,
-// freezes, stops and restarts any of them, two servers at once too, slows and cuts links, rolls the cluster and fills
-// disks. Afterwards a judge who has seen the clients' answers, the target's requests, the dead letters and the drainers'
-// own instants of starts says whether the laws of DESIGN.md held. Status 1: they did not; 2: it could not be judged.
+// Command chaos runs a whole installation as its users do: three NATS servers configured by
+// deploy/nats.conf, two admitters, three drainers, a target that fails now and then, and clients of
+// every kind. A seeded nemesis kills, freezes, stops and restarts any of them, two servers at once
+// too, slows and cuts links, rolls the cluster and fills disks. Afterwards a judge who has seen the
+// clients' answers, the target's requests, the dead letters and the drainers' own instants of
+// starts says whether the laws of DESIGN.md held. Status 1: they did not; 2: it could not be
+// judged.
 //
 //	chaos -bin bin -for 3m -seed 7
 //
@@ -27,7 +29,8 @@ import (
 )
 
 const (
-	// drainPatience is how long what is left may take after the last fault: two leases, the slowest bucket, and some.
+	// drainPatience is how long what is left may take after the last fault: two leases, the slowest
+	// bucket, and some.
 	drainPatience = 2 * time.Minute
 	// mostDisk bounds what a run writes, the servers' small disks apart.
 	mostDisk = 2 << 30
@@ -48,7 +51,8 @@ func chaos(disks bool) (status int) {
 	bin := flag.String("bin", "bin", "`directory` of admitter, drainer and nats-server")
 	deploy := flag.String("deploy", "deploy", "`directory` of nats.conf")
 	lease := flag.Duration("lease", 15*time.Second, "of the drainers")
-	only := flag.String("only", "", "the `kinds` of faults to play, a regular expression; empty: all")
+	only := flag.String("only", "",
+		"the `kinds` of faults to play, a regular expression; empty: all")
 	flag.Parse()
 	kinds, err := regexp.Compile("^(" + *only + ")")
 	if err != nil {
@@ -60,8 +64,16 @@ func chaos(disks bool) (status int) {
 		fmt.Fprintln(os.Stderr, err)
 		return 2
 	}
-	w := &world{seed: *seed, bin: *bin, dir: dir, disks: disks, began: time.Now(), epochs: map[string]epoch{},
-		wires: map[string][]*link{}, history: &history{rules: rules(), lease: *lease}}
+	w := &world{
+		seed:    *seed,
+		bin:     *bin,
+		dir:     dir,
+		disks:   disks,
+		began:   time.Now(),
+		epochs:  map[string]epoch{},
+		wires:   map[string][]*link{},
+		history: &history{rules: rules(), lease: *lease},
+	}
 	fmt.Printf("seed %d, for %v; again with SEED=%d CHAOS=%v\n", *seed, *long, *seed, *long)
 	if !disks {
 		fmt.Println("no disk can be mounted here: none is filled")
@@ -81,7 +93,8 @@ func chaos(disks bool) (status int) {
 	told := report(w.history, v, alwaysBusy) + complaints(v)
 	fmt.Print("\n", told)
 	if len(v.violations) > 0 {
-		_ = os.WriteFile(filepath.Join(w.logs, "report.txt"), []byte(told), 0o600) // it is on the screen, too
+		// it is on the screen, too
+		_ = os.WriteFile(filepath.Join(w.logs, "report.txt"), []byte(told), 0o600)
 		fmt.Printf("FAILED with seed %d; logs: %s\n", *seed, w.logs)
 		return 1
 	}
@@ -92,8 +105,10 @@ func chaos(disks bool) (status int) {
 	return 0
 }
 
-// play is the run: everything starts, clients publish while the nemesis rages, all is mended, and what is left drains.
-func (w *world) play(ctx context.Context, deploy string, long time.Duration, kinds *regexp.Regexp) error {
+// play is the run: everything starts, clients publish while the nemesis rages, all is mended, and
+// what is left drains.
+func (w *world) play(ctx context.Context, deploy string, long time.Duration,
+	kinds *regexp.Regexp) error {
 	if err := w.prepare(deploy); err != nil {
 		return err
 	}

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// nemesis does harm. It has two hands that know nothing of each other: one is on the servers and what is between them,
-// the other on admitters, drainers, their links to the servers, and the target. What each does next, to whom and for how
-// long depends on the seed alone.
+// nemesis does harm. It has two hands that know nothing of each other: one is on the servers and
+// what is between them, the other on admitters, drainers, their links to the servers, and the
+// target. What each does next, to whom and for how long depends on the seed alone.
 type nemesis struct {
 	w     *world
 	hands []hand
@@ -39,16 +39,21 @@ func newNemesis(w *world, kinds *regexp.Regexp) *nemesis {
 	lease := w.history.lease
 	n := &nemesis{w: w}
 	n.hands = []hand{
-		{"servers", rand.New(rand.NewPCG(w.seed, 1<<32)), n.againstServers(), func(ctx context.Context) {
-			// Who operates a cluster waits until it is well before he stops the next server. Now and then he does not.
+		{"servers", rand.New(rand.NewPCG(w.seed,
+			1<<32)), n.againstServers(), func(ctx context.Context) {
+			// Who operates a cluster waits until it is well before he stops the next server. Now
+			// and then he does not.
 			if err := w.healthy(ctx, 30*time.Second); err != nil && ctx.Err() == nil {
 				w.say("servers are not in step yet: %v", err)
 			}
 		}},
-		{"processes", rand.New(rand.NewPCG(w.seed, 2<<32)), n.againstProcesses(lease), func(context.Context) {}},
+		{"processes", rand.New(rand.NewPCG(w.seed, 2<<32)), n.againstProcesses(lease),
+			func(context.Context) {}},
 	}
 	for i, h := range n.hands {
-		n.hands[i].harms = slices.DeleteFunc(h.harms, func(x harm) bool { return !kinds.MatchString(x.kind) })
+		n.hands[i].harms = slices.DeleteFunc(h.harms, func(x harm) bool {
+			return !kinds.MatchString(x.kind)
+		})
 	}
 	n.hands = slices.DeleteFunc(n.hands, func(h hand) bool { return len(h.harms) == 0 })
 	return n
@@ -114,7 +119,8 @@ func some[T any](r *rand.Rand, list []T, n int) []T {
 	return list[:n]
 }
 
-// begin starts a process again; that it cannot be started is a flaw of this machine, which the end of the run will show.
+// begin starts a process again; that it cannot be started is a flaw of this machine, which the end
+// of the run will show.
 func (n *nemesis) begin(p *process) {
 	if err := p.start(); err != nil {
 		n.w.say("%v", err)

@@ -26,8 +26,9 @@ func mountDisk(dir string, size int) error {
 	return nil
 }
 
-// ownNamespace runs this program again where it may mount, for which an ordinary user needs a user namespace, too. It
-// reports its status, or whether it is that program; neither when that cannot be had here.
+// ownNamespace runs this program again where it may mount, for which an ordinary user needs a user
+// namespace, too. It reports its status, or whether it is that program; neither when that cannot be
+// had here.
 func ownNamespace() (status int, ran, isIt bool) {
 	if os.Getenv(inOwnNamespace) != "" {
 		return 0, false, syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, "") == nil
@@ -43,11 +44,14 @@ func ownNamespace() (status int, ran, isIt bool) {
 		cmd := exec.Command(self, os.Args[1:]...)
 		cmd.Env = append(os.Environ(), inOwnNamespace+"=1")
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS,
+			Pdeathsig: syscall.SIGKILL}
 		if user {
 			cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
-			cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
-			cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}
+			cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0,
+				HostID: os.Getuid(), Size: 1}}
+			cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0,
+				HostID: os.Getgid(), Size: 1}}
 		}
 		err := cmd.Start()
 		if errors.Is(err, syscall.EPERM) {

@@ -12,13 +12,15 @@ import (
 	"time"
 )
 
-// patience is how long a process may take to stop when it is asked to: longer than its grace period.
+// patience is how long a process may take to stop when it is asked to: longer than its grace
+// period.
 const patience = 40 * time.Second
 
-// process is a program of the installation, which lives many times. Only what is started here is ever signalled.
+// process is a program of the installation, which lives many times. Only what is started here is
+// ever signalled.
 type process struct {
 	name    string
-	command func() *exec.Cmd // made anew for each life
+	command func() *exec.Cmd // a new one for each life
 	w       *world
 
 	mu     sync.Mutex
@@ -76,8 +78,8 @@ func (p *process) start() error {
 	return nil
 }
 
-// end signals the process with the ending that this is, and waits until it is gone. A frozen one is thawed, or it would
-// not hear anything but SIGKILL.
+// end signals the process with the ending that this is, and waits until it is gone. A frozen one is
+// thawed, or it would not hear anything but SIGKILL.
 func (p *process) end(as ending, signal syscall.Signal) error {
 	p.mu.Lock()
 	if p.cmd == nil {
@@ -118,7 +120,8 @@ func (p *process) hold(frozen bool, signal syscall.Signal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.frozen = frozen
-	_ = p.cmd.Process.Signal(signal) // its only error is that the process has ended, which is told elsewhere
+	// its only error is that the process has ended, which is reported elsewhere
+	_ = p.cmd.Process.Signal(signal)
 }
 
 // finish kills the process for good.

@@ -23,9 +23,10 @@ type link struct {
 type linkMode int
 
 const (
-	open    linkMode = iota
-	cut              // connections break, and new ones with them
-	stalled          // as a network that drops everything: bytes wait, nobody is told
+	open linkMode = iota
+	cut           // connections break, and new ones with them
+	// as a network that drops everything: bytes wait, and neither side learns of it
+	stalled
 )
 
 // chunk is some bytes and when they are to arrive.

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// standstill is how long a bucket that never is empty may start nothing before it counts as standing still: longer than
-// the target's own pauses.
+// standstill is how long a bucket that never is empty may start nothing before it counts as
+// standing still: longer than the target's own pauses.
 const standstill = 3 * time.Second
 
 // recovery is what faults of one kind did.
@@ -22,8 +22,8 @@ type recovery struct {
 	after []time.Duration // from its end
 }
 
-// recoveries looks, for each fault, at the buckets that always had work: how long those that stood still took to start
-// again. Faults overlap; what two of them did together counts for both.
+// recoveries looks, for each fault, at the buckets that always had work: how long those that stood
+// still took to start again. Faults overlap; what two of them did together counts for both.
 func recoveries(h *history, policy string) map[string]*recovery {
 	byKey := map[string][]time.Duration{}
 	for _, s := range h.starts {
@@ -60,20 +60,28 @@ func recoveries(h *history, policy string) map[string]*recovery {
 // report is the table at the end.
 func report(h *history, v verdict, policy string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%-20s %5s %6s   %-21s   %s\n", "fault", "times", "stood", "still for: median max", "after its end: median max")
+	fmt.Fprintf(&b, "%-20s %5s %6s   %-21s   %s\n", "fault", "times", "stood",
+		"still for: median max", "after its end: median max")
 	kinds := recoveries(h, policy)
 	total := 0
 	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
 		r := kinds[kind]
 		total += r.times
-		fmt.Fprintf(&b, "%-20s %5d %6d   %s   %s\n", kind, r.times, r.stood, spread(r.from), spread(r.after))
+		fmt.Fprintf(&b, "%-20s %5d %6d   %s   %s\n", kind, r.times, r.stood, spread(r.from),
+			spread(r.after))
 	}
-	fmt.Fprintf(&b, "%d faults; %d takeovers of partitions whose owner was declared dead\n", total, v.takeovers)
-	fmt.Fprintf(&b, "%d jobs accepted, %d refused, %d without a clear answer; %d starts, %d requests, %d dead letters\n",
+	fmt.Fprintf(&b, "%d faults; %d takeovers of partitions whose owner was declared dead\n", total,
+		v.takeovers)
+	fmt.Fprintf(&b,
+		"%d jobs accepted, %d refused, %d without a clear answer; %d starts, %d requests, %d dead "+
+			"letters\n",
 		v.accepted, v.refused, v.unknown, v.started, v.ran, v.lettered)
-	fmt.Fprintf(&b, "%d duplicates (%.0f per million runs), %d lost\n", v.duplicates, 1e6*float64(v.duplicates)/float64(max(v.ran, 1)), v.lost)
+	fmt.Fprintf(&b, "%d duplicates (%.0f per million runs), %d lost\n", v.duplicates,
+		1e6*float64(v.duplicates)/float64(max(v.ran, 1)), v.lost)
 	if v.misled > 0 {
-		fmt.Fprintf(&b, "%d jobs ran that a server had refused which still took itself for the leader\n", v.misled)
+		fmt.Fprintf(&b,
+			"%d jobs ran that a server had refused which still took itself for the leader\n",
+			v.misled)
 	}
 	return b.String()
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
 // rule is a policy of the installation, and the load on it.
@@ -28,31 +29,40 @@ type rule struct {
 // attemptTimeout is how long an attempt may take, in every policy.
 const attemptTimeout = 5 * time.Second
 
-// rules are chosen so that there is a bucket of each kind: never empty, mostly empty, with few slots, one rate for all,
-// slower than a lease, and not paced at all.
+// rules are chosen so that there is a bucket of each kind: never empty, mostly empty, with few
+// slots, one rate for all, slower than a lease, and not paced at all.
 func rules() []rule {
-	retry := fmt.Sprintf("retry: {max_attempts: 6, backoff: 200ms, max_backoff: 1s, max_cooldown: 2s}, timeout: %v", attemptTimeout)
+	retry := fmt.Sprintf(
+		"retry: {max_attempts: 6, backoff: 200ms, max_backoff: 1s, max_cooldown: 2s}, timeout: %v",
+		attemptTimeout)
 	return []rule{
 		{name: "steady", settings: "algorithm: leaking_bucket, outflow: 8/s, " + retry,
 			rate: 8, burst: 1, capacity: 60, partitions: 6, attempts: 6, keys: 6, offered: 10},
-		{name: "burst", settings: "algorithm: leaking_bucket, outflow: 20/s, burst: 5, concurrency: 3, workers: 4, " + retry,
+		{name: "burst",
+			settings: "algorithm: leaking_bucket, outflow: 20/s, burst: 5, concurrency: 3, " +
+				"workers: 4, " + retry,
 			rate: 20, burst: 5, capacity: 100, partitions: 2, attempts: 6, keys: 3, offered: 8},
 		{name: "total", settings: "algorithm: leaking_bucket, outflow_total: 15/s, " + retry,
-			rate: 15, burst: 1, total: true, capacity: 40, partitions: 1, attempts: 6, keys: 4, offered: 4.5},
+			rate: 15, burst: 1, total: true, capacity: 40, partitions: 1, attempts: 6, keys: 4,
+			offered: 4.5},
 		{name: "slow", settings: "algorithm: leaking_bucket, outflow: 1/4s, " + retry,
 			rate: 0.25, burst: 1, capacity: 8, partitions: 2, attempts: 6, keys: 4, offered: 0.3},
-		{name: "door", settings: "algorithm: token_bucket, refill: 10/s, queue: {capacity: 50}, " + retry,
+		{name: "door",
+			settings: "algorithm: token_bucket, refill: 10/s, queue: {capacity: 50}, " + retry,
 			capacity: 50, partitions: 2, attempts: 6, keys: 2, offered: 4, door: true},
 	}
 }
 
-// alwaysBusy is the policy whose buckets always have work: when they start nothing, something stands still.
+// alwaysBusy is the policy whose buckets always have work: when they start nothing, something
+// stands still.
 const alwaysBusy = "steady"
 
 // configuration is the file of admitters and drainers.
 func configuration(rules []rule, lease time.Duration, target string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "nats: {replicas: 3}\ndrain: {lease: %v}\nlog: {format: json}\ngrace: 15s\npolicies:\n", lease)
+	fmt.Fprintf(&b,
+		"nats: {replicas: 3}\ndrain: {lease: %v}\nlog: {format: json}\ngrace: 15s\npolicies:\n",
+		lease)
 	for _, r := range rules {
 		capacity := fmt.Sprintf("capacity: %d, ", r.capacity)
 		if r.door {
@@ -72,11 +82,11 @@ func (h *history) partition(b bucket) int {
 	}
 	for _, r := range h.rules {
 		if r.name == b.policy {
-			subject := names.Jobs(b.policy, queue.Key(b.key))
+			subject := names.Jobs(b.policy, job.Key(b.key))
 			if r.door {
-				subject = names.Admitted(b.policy, queue.Key(b.key))
+				subject = names.Admitted(b.policy, job.Key(b.key))
 			}
-			return queue.Partition(subject, r.partitions)
+			return job.Partition(subject, r.partitions)
 		}
 	}
 	return -1

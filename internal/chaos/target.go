@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// target is the other side's API, which fails now and then. What a job meets depends on the seed, its name and how often
-// it has come.
+// target is the other side's API, which fails now and then. What a job meets depends on the seed,
+// its name and how often it has come.
 type target struct {
 	w    *world
 	mood atomic.Int32

@@ -54,8 +54,8 @@ type world struct {
 // ports are a server's.
 type ports struct{ client, cluster, monitor, http int }
 
-// epoch is when a life began, by both clocks: a process tells its instants by the wall clock that it saw when it began
-// plus a monotonic clock, so this is what its instants have to be compared by.
+// epoch is when a life began, by both clocks: a process tells its instants by the wall clock that
+// it saw when it began plus a monotonic clock, so this is what its instants have to be compared by.
 type epoch struct {
 	wall time.Time
 	at   time.Duration
@@ -111,7 +111,8 @@ func (w *world) prepare(deploy string) error {
 		w.ports = append(w.ports, p)
 	}
 	config := configuration(w.history.rules, w.history.lease, w.target.url)
-	if err := os.WriteFile(filepath.Join(w.dir, "penstock.yaml"), []byte(config), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(w.dir, "penstock.yaml"), []byte(config), 0o600); err !=
+		nil {
 		return err
 	}
 	if err := w.prepareServers(deploy); err != nil {
@@ -125,7 +126,8 @@ func (w *world) prepare(deploy string) error {
 		w.admitters = append(w.admitters, p)
 	}
 	for i := range drainers {
-		p, err := w.program("drainer", i, "--log-level", "debug") // which tells the instants of starts
+		// which tells the instants of starts
+		p, err := w.program("drainer", i, "--log-level", "debug")
 		if err != nil {
 			return err
 		}
@@ -134,8 +136,9 @@ func (w *world) prepare(deploy string) error {
 	return nil
 }
 
-// prepareServers uses the configuration of deploy, with less room. Every route leads over a link of ours: servers that
-// heard of each other's addresses would go around it, so they are told one where nobody listens.
+// prepareServers uses the configuration of deploy, with less room. Every route leads over a link of
+// ours: servers that heard of each other's addresses would go around it, so they are told one where
+// nobody listens.
 func (w *world) prepareServers(deploy string) error {
 	text, err := os.ReadFile(filepath.Join(deploy, "nats.conf"))
 	if err != nil {
@@ -163,7 +166,8 @@ accounts { PENSTOCK {
 			}
 		}
 		file := filepath.Join(w.dir, fmt.Sprintf("nats-%d.conf", i))
-		if err := os.WriteFile(file, fmt.Appendf(nil, most, diskSize*3/4, store, diskSize*3/4), 0o600); err != nil {
+		if err := os.WriteFile(file, fmt.Appendf(nil, most, diskSize*3/4, store, diskSize*3/4),
+			0o600); err != nil {
 			return err
 		}
 		routes := ""
@@ -176,11 +180,14 @@ accounts { PENSTOCK {
 			}
 			routes += ",nats://" + w.routes[i][j].from
 		}
-		args := []string{"--config", file, "--name", fmt.Sprintf("nats-%d", i), "--addr", "127.0.0.1",
+		args := []string{"--config", file, "--name", fmt.Sprintf("nats-%d", i), "--addr",
+			"127.0.0.1",
 			"--port", fmt.Sprint(p.client), "--http_port", fmt.Sprint(p.monitor), "--no_advertise",
-			"--cluster_listen", "nats://" + address(p.cluster), "--cluster_advertise", "127.0.0.1:1",
+			"--cluster_listen", "nats://" + address(p.cluster), "--cluster_advertise",
+			"127.0.0.1:1",
 			"--routes", routes[1:]}
-		w.servers = append(w.servers, &process{name: fmt.Sprintf("nats-%d", i), w: w, command: func() *exec.Cmd {
+		w.servers = append(w.servers, &process{name: fmt.Sprintf("nats-%d",
+			i), w: w, command: func() *exec.Cmd {
 			cmd := exec.Command(filepath.Join(w.bin, "nats-server"), args...)
 			cmd.Env = append(os.Environ(), "NATS_PASSWORD="+password)
 			return cmd
@@ -201,7 +208,8 @@ func (w *world) program(program string, i int, args ...string) (*process, error)
 		w.wires[name] = append(w.wires[name], l)
 		url += ",nats://penstock:" + password + "@" + l.from
 	}
-	args = append([]string{"--config", filepath.Join(w.dir, "penstock.yaml"), "--nats-url", url[1:]}, args...)
+	args = append([]string{"--config", filepath.Join(w.dir, "penstock.yaml"), "--nats-url",
+		url[1:]}, args...)
 	return &process{name: name, w: w, command: func() *exec.Cmd {
 		return exec.Command(filepath.Join(w.bin, program), args...)
 	}}, nil
@@ -223,7 +231,8 @@ func (w *world) start(ctx context.Context) error {
 		}
 	}
 	for i := range w.admitters {
-		if err := serves(ctx, fmt.Sprintf("http://%s/readyz", address(w.ports[i].http)), time.Minute); err != nil {
+		if err := serves(ctx, fmt.Sprintf("http://%s/readyz", address(w.ports[i].http)),
+			time.Minute); err != nil {
 			return err
 		}
 	}

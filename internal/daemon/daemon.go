@@ -1,5 +1,5 @@
-// Package daemon is what Penstock's commands have in common around what they serve: arguments, the configuration and
-// its reading again, the logger, signals and the exit status.
+// Package daemon is what Penstock's commands have in common around what they serve: arguments, the
+// configuration and its reading again, the logger, signals and the exit status.
 package daemon
 
 import (
@@ -34,8 +34,8 @@ const (
 	exitInvalid = 2
 )
 
-// sameSignal is how long after the first signal another is no second one: programs such as timeout tell a process and
-// then its group.
+// sameSignal is how long after the first signal another is no second one: programs such as timeout
+// tell a process and then its group.
 const sameSignal = 100 * time.Millisecond
 
 // Command is one of Penstock's programs.
@@ -47,16 +47,18 @@ type Command struct {
 	Flags func(*pflag.FlagSet)
 	// Check says what is wrong with a configuration for this command alone; nil: nothing.
 	Check func(config.Config) error
-	// Live are the keys of settings that [Process.Reloads] need not tell of, because the command applies them.
+	// Live are the keys of settings that [Process.Reloads] need not tell of, because the command
+	// applies them.
 	Live []string
-	// Serve runs the command until its context ends, when it is told to stop.
+	// Serve runs the command until its context ends, which asks it to stop.
 	Serve func(context.Context, *Process) error
 }
 
 // Process is a running command.
 type Process struct {
-	Config  config.Config // as it was read at the start
-	HasFile bool          // it comes from a file, whose policies it has, and not from the environment alone
+	Config config.Config // as it was read at the start
+	// it comes from a file, whose policies it has, and not from the environment alone
+	HasFile bool
 	Stdout  io.Writer
 	Log     *slog.Logger
 
@@ -67,8 +69,8 @@ type Process struct {
 	reloads <-chan os.Signal
 }
 
-// Main runs the command and ends the process. SIGTERM and SIGINT end the context of Serve, a second one of them the
-// process at once. SIGHUP reads the configuration again.
+// Main runs the command and ends the process. SIGTERM and SIGINT end the context of Serve, a second
+// one of them the process at once. SIGHUP reads the configuration again.
 func (c Command) Main() {
 	ctx, stop := context.WithCancel(context.Background())
 	ends, reloads := make(chan os.Signal, 2), make(chan os.Signal, 1)
@@ -77,9 +79,9 @@ func (c Command) Main() {
 	var running atomic.Pointer[Process]
 	go func() {
 		first := <-ends
-		told := time.Now()
 		running.Load().stopping(first)
 		stop()
+		told := time.Now()
 		second := <-ends
 		for time.Since(told) < sameSignal {
 			second = <-ends
@@ -96,7 +98,8 @@ func (c Command) Main() {
 func (p *Process) stopping(by os.Signal) {
 	if p != nil {
 		p.Log.Info("stopping", "signal", by.String(), "grace", p.Config.Grace,
-			"until", time.Now().Add(max(p.Config.Grace, p.Config.HTTP.LameDuck)).UTC().Format(time.RFC3339))
+			"until",
+			time.Now().Add(max(p.Config.Grace, p.Config.HTTP.LameDuck)).UTC().Format(time.RFC3339))
 	}
 }
 
@@ -106,8 +109,9 @@ func (p *Process) cutOff(by os.Signal) {
 	}
 }
 
-// run is the program without the process around it; ctx ends when it is told to stop.
-func (c Command) run(ctx context.Context, args []string, stdout, stderr io.Writer, reloads <-chan os.Signal,
+// run is the program without the process around it; the end of ctx asks it to stop.
+func (c Command) run(ctx context.Context, args []string, stdout, stderr io.Writer,
+	reloads <-chan os.Signal,
 	running *atomic.Pointer[Process]) (status int) {
 
 	report := func(err error) {
@@ -119,7 +123,8 @@ func (c Command) run(ctx context.Context, args []string, stdout, stderr io.Write
 	flags.SetOutput(stderr)
 	flags.Usage = func() {
 		fmt.Fprintf(stderr, "Usage: %s [flags]\n       %[1]s validate [FILE] [flags]\n\n%s\n"+
-			`"validate" only says what is wrong with a configuration.`+"\n\n%s", c.Name, c.Does, flags.FlagUsages())
+			`"validate" only says what is wrong with a configuration.`+"\n\n%s", c.Name, c.Does,
+			flags.FlagUsages())
 	}
 	c.Flags(flags)
 	version := flags.Bool("version", false, "say which version this is")
@@ -164,8 +169,17 @@ func (c Command) run(ctx context.Context, args []string, stdout, stderr io.Write
 	for _, warning := range cfg.Warnings {
 		logger.Warn(warning)
 	}
-	p := &Process{Config: cfg, HasFile: config.FileName(flags) != "", Stdout: stdout, Log: logger, command: c,
-		flags: flags, level: level, last: cfg, reloads: reloads}
+	p := &Process{
+		Config:  cfg,
+		HasFile: config.FileName(flags) != "",
+		Stdout:  stdout,
+		Log:     logger,
+		command: c,
+		flags:   flags,
+		level:   level,
+		last:    cfg,
+		reloads: reloads,
+	}
 	running.Store(p)
 	if err := c.Serve(ctx, p); err != nil {
 		report(err)
@@ -197,8 +211,8 @@ func (c Command) load(flags *pflag.FlagSet) (config.Config, error) {
 	return cfg, err
 }
 
-// statusOf is the exit status for an error: one about the file's policies, which only what is stored could show, is
-// about the configuration, and a file that cannot be opened is none.
+// statusOf is the exit status for an error: one about the file's policies, which only what is
+// stored could show, is about the configuration, and a file that cannot be opened is none.
 func statusOf(err error, otherwise int) int {
 	_, unreadable := errors.AsType[*fs.PathError](err)
 	_, invalid := errors.AsType[*policy.InvalidError](err)
@@ -216,10 +230,12 @@ func setLevel(level *slog.LevelVar, c config.Config) error {
 	return level.UnmarshalText([]byte(c.Log.Level))
 }
 
-// Reloads is a part of the process that reads the configuration again at each SIGHUP, checks all of it, and only then
-// hands it to apply. A bad one, also in the eyes of apply, changes nothing and is an error in the log with every
-// problem. The log level is applied here; settings that need a restart are named in a warning.
-func (p *Process) Reloads(apply func(context.Context, config.Config) error) func(context.Context) error {
+// Reloads is a part of the process that reads the configuration again at each SIGHUP, checks all of
+// it, and only then hands it to apply. A bad one, also in the eyes of apply, changes nothing and is
+// an error in the log with every problem. The log level is applied here; settings that need a
+// restart are named in a warning.
+func (p *Process) Reloads(
+	apply func(context.Context, config.Config) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		for {
 			select {
@@ -250,7 +266,8 @@ func (p *Process) reload(ctx context.Context, apply func(context.Context, config
 	}
 	if err != nil {
 		for line := range strings.Lines(err.Error()) {
-			p.Log.Error("the configuration was read again and is bad: the former one stands", "file", name,
+			p.Log.Error("the configuration was read again and is bad: the former one stands",
+				"file", name,
 				"problem", strings.TrimSuffix(line, "\n"))
 		}
 		return

@@ -9,11 +9,13 @@ import (
 	"time"
 )
 
-// TestLawsHoldWhenOwnersAreKilledAndFrozen runs one bucket at 100/s over three drainer processes, kills its owner, then
-// freezes the next one for longer than its lease. The laws are judged by the instants that the processes record.
+// TestLawsHoldWhenOwnersAreKilledAndFrozen runs one bucket at 100/s over three drainer processes,
+// kills its owner, then freezes the next one for longer than its lease. The laws are judged by the
+// instants that the processes record.
 func TestLawsHoldWhenOwnersAreKilledAndFrozen(t *testing.T) {
 	const jobs, rate = 3000, 100.0
-	c := newCluster(t, `  - {name: api, algorithm: leaking_bucket, outflow: 100/s, capacity: 5000, partitions: 4}`)
+	c := newCluster(t,
+		`  - {name: api, algorithm: leaking_bucket, outflow: 100/s, capacity: 5000, partitions: 4}`)
 	c.admitter()
 	for range 3 {
 		c.drainer()
@@ -28,7 +30,8 @@ func TestLawsHoldWhenOwnersAreKilledAndFrozen(t *testing.T) {
 	killed := monotonic()
 	first.Kill()
 	c.until("another takes over", func() bool { return c.record.lastBy() != first })
-	t.Logf("killed %s at %v; %s took over after %v", first.name, killed-begin, c.record.lastBy().name, monotonic()-killed)
+	t.Logf("killed %s at %v; %s took over after %v", first.name, killed-begin,
+		c.record.lastBy().name, monotonic()-killed)
 
 	before := c.record.started()
 	c.until("it has run 3 s", func() bool { return c.record.started() >= before+300 })
@@ -67,10 +70,12 @@ func TestLawsHoldWhenOwnersAreKilledAndFrozen(t *testing.T) {
 			t.Errorf("starts resumed %v after the %s, want at most lease + 2 s", gap, event.what)
 		}
 	}
-	t.Logf("%d jobs, %d starts, most in any second %d", len(runs), len(starts), mostIn(starts, time.Second))
+	t.Logf("%d jobs, %d starts, most in any second %d", len(runs), len(starts),
+		mostIn(starts, time.Second))
 }
 
-// resumed returns the first start by a process other than the one that made the last start before at.
+// resumed returns the first start by a process other than the one that made the last start before
+// at.
 func resumed(starts []start, at time.Duration) time.Duration {
 	var owner *process
 	for _, s := range starts {
@@ -83,7 +88,8 @@ func resumed(starts []start, at time.Duration) time.Duration {
 	return 1<<63 - 1
 }
 
-// exceeds checks law 2: in any window of length T ≥ 1 s at most rate·(1.002·T + 2 ms) + burst starts.
+// exceeds checks law 2: in any window of length T ≥ 1 s at most rate·(1.002·T + 2 ms) + burst
+// starts.
 func exceeds(starts []start, rate, burst float64) string {
 	for i := range starts {
 		for j := i; j < len(starts); j++ {
@@ -115,11 +121,12 @@ func TestLaw1DirectPublishersAreBoundedByTheServer(t *testing.T) {
 	}
 }
 
-// TestLaw3RollingRestartLosesAndRepeatsNothing restarts the admitter, and with it the server, and then each drainer, while
-// jobs run.
+// TestLaw3RollingRestartLosesAndRepeatsNothing restarts the admitter, and with it the server, and
+// then each drainer, while jobs run.
 func TestLaw3RollingRestartLosesAndRepeatsNothing(t *testing.T) {
 	const jobs = 1500
-	c := newCluster(t, `  - {name: api, algorithm: leaking_bucket, outflow: 100/s, capacity: 5000, partitions: 4}`)
+	c := newCluster(t,
+		`  - {name: api, algorithm: leaking_bucket, outflow: 100/s, capacity: 5000, partitions: 4}`)
 	admitter := c.admitter()
 	drainers := []*process{c.drainer(), c.drainer()}
 	nc := c.connect()

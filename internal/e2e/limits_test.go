@@ -16,8 +16,8 @@ import (
 	"github.com/penstock-mq/penstock/internal/redistest"
 )
 
-// checks sends checks of a key to admitters from several clients at once, and returns how many were allowed. Every answer
-// must be a decision.
+// checks sends checks of a key to admitters from several clients at once, and returns how many were
+// allowed. Every answer must be a decision.
 func checks(t *testing.T, path string, each int, admitters ...string) int64 {
 	t.Helper()
 	var allowed atomic.Int64
@@ -47,12 +47,14 @@ func checks(t *testing.T, path string, each int, admitters ...string) int64 {
 	return allowed.Load()
 }
 
-// TestTwoAdmittersShareTheirLimits runs two admitters on one Redis: together they allow exactly the limit, of one rule and
-// of several. When Redis hangs each goes on with its share, and afterwards both obey Redis again.
+// TestTwoAdmittersShareTheirLimits runs two admitters on one Redis: together they allow exactly the
+// limit, of one rule and of several. When Redis hangs each goes on with its share, and afterwards
+// both obey Redis again.
 func TestTwoAdmittersShareTheirLimits(t *testing.T) {
 	redis := redistest.Start(t)
 	const limit = 60
-	c := newCluster(t, `  - {name: token, algorithm: token_bucket, capacity: 60, refill: 1/d, on_store_error: local}
+	c := newCluster(t,
+		`  - {name: token, algorithm: token_bucket, capacity: 60, refill: 1/d, on_store_error: local}
   - {name: counter, algorithm: sliding_counter, limit: 60, window: 366d}
   - {name: log, algorithm: sliding_log, limit: 60, window: 1d, count: accepted}
   - {name: window, algorithm: fixed_window, limit: 60, window: 366d}
@@ -72,7 +74,8 @@ func TestTwoAdmittersShareTheirLimits(t *testing.T) {
 	}
 	c.admitter()
 	second := proctest.FreeAddress(t)
-	spawnAdmitter(t, "second admitter", "--config", c.config(), "--http-listen", second, "--nats-url", c.url())
+	spawnAdmitter(t, "second admitter", "--config", c.config(), "--http-listen", second,
+		"--nats-url", c.url())
 
 	for _, policy := range []string{"token", "counter", "log", "window", "meter"} {
 		if n := checks(t, "/v1/check/"+policy+"/k", 20, c.http, second); n != limit {
@@ -82,7 +85,8 @@ func TestTwoAdmittersShareTheirLimits(t *testing.T) {
 	if n := checks(t, "/v1/check/several/a", 10, c.http, second); n != 25 {
 		t.Errorf("several, a: %d checks were allowed, want the 25 of one key", n)
 	}
-	if n := checks(t, "/v1/check/several/b", 10, c.http, second) + checks(t, "/v1/check/several/c", 10, c.http, second); n != limit-25 {
+	if n := checks(t, "/v1/check/several/b", 10, c.http, second) +
+		checks(t, "/v1/check/several/c", 10, c.http, second); n != limit-25 {
 		t.Errorf("several, b and c: %d checks were allowed, want what a has left of %d", n, limit)
 	}
 
@@ -91,19 +95,24 @@ func TestTwoAdmittersShareTheirLimits(t *testing.T) {
 		checks(t, "/v1/check/several/x", 1, admitter) // open: always an answer
 		return strings.Contains(metrics(t, admitter), "penstock_store_up 0")
 	}
-	c.until("both know that Redis does not answer", func() bool { return down(c.http) && down(second) })
+	c.until("both know that Redis does not answer", func() bool {
+		return down(c.http) && down(second)
+	})
 	for _, admitter := range []string{c.http, second} {
 		if n := checks(t, "/v1/check/token/fresh", 20, admitter); n != limit/2 {
-			t.Errorf("%d checks were allowed by one of two admitters alone, want its share of %d", n, limit/2)
+			t.Errorf("%d checks were allowed by one of two admitters alone, want its share of %d",
+				n, limit/2)
 		}
-		if text := metrics(t, admitter); !strings.Contains(text, `penstock_store_fallbacks_total{mode="local",policy="token"} 160`) {
+		if text := metrics(t, admitter); !strings.Contains(text,
+			`penstock_store_fallbacks_total{mode="local",policy="token"} 160`) {
 			t.Errorf("the fallbacks are not counted:\n%s", text)
 		}
 	}
 	redis.Thaw()
 	c.until("both ask Redis again", func() bool {
 		checks(t, "/v1/check/several/x", 1, c.http, second)
-		return strings.Contains(metrics(t, c.http), "penstock_store_up 1") && strings.Contains(metrics(t, second), "penstock_store_up 1")
+		return strings.Contains(metrics(t, c.http), "penstock_store_up 1") &&
+			strings.Contains(metrics(t, second), "penstock_store_up 1")
 	})
 	if n := checks(t, "/v1/check/token/k", 5, c.http, second); n != 0 {
 		t.Errorf("%d checks were allowed of what Redis knows to be used up", n)

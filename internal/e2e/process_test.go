@@ -23,14 +23,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/penstock-mq/penstock/internal/proctest"
+	"github.com/penstock-mq/penstock/internal/waittest"
 	"github.com/penstock-mq/penstock/workers"
 )
 
 // deadline is how long a test waits for what must happen.
-const deadline = 60 * time.Second
+const deadline = 2 * time.Minute
 
-// actAsDrainer is the environment variable that turns this test binary into a drainer process, so that a handler of ours can
-// record when the last check before it passed.
+// actAsDrainer is the environment variable that turns this test binary into a drainer process, so
+// that a handler of ours can record when the last check before it passed.
 const actAsDrainer = "PENSTOCK_E2E_DRAINER"
 
 func TestMain(m *testing.M) {
@@ -44,12 +45,13 @@ func TestMain(m *testing.M) {
 	proctest.Main(m, "github.com/penstock-mq/penstock/cmd/admitter")
 }
 
-// drain is the drainer process: it runs jobs of policy "api" for as long as their body says, and prints a line for each
-// start and each end.
+// drain is the drainer process: it runs jobs of policy "api" for as long as their body says, and
+// prints a line for each start and each end.
 func drain(url string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	nc, err := nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond), nats.PingInterval(2*time.Second))
+	nc, err := nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond),
+		nats.PingInterval(2*time.Second))
 	if err != nil {
 		return err
 	}
@@ -64,7 +66,8 @@ func drain(url string) error {
 	if err != nil {
 		return err
 	}
-	began, zero := time.Now(), monotonic() // the same instant, by Go's clock and by the one that all processes share
+	// the same instant, by Go's clock and by the one that all processes share
+	began, zero := time.Now(), monotonic()
 	d.Handle("api", func(ctx context.Context, job workers.Job) error {
 		say("start %d %s %d %s", zero+job.Started.Sub(began), job.ID, job.Attempt, job.Key)
 		took, err := time.ParseDuration(string(job.Body))
@@ -82,7 +85,8 @@ func drain(url string) error {
 		}
 	})
 	err = d.Run(ctx)
-	if flushErr := nc.FlushTimeout(time.Second); err == nil && flushErr != nil && !errors.Is(flushErr, nats.ErrReconnectBufExceeded) {
+	if flushErr := nc.FlushTimeout(time.Second); err == nil && flushErr != nil &&
+		!errors.Is(flushErr, nats.ErrReconnectBufExceeded) {
 		err = flushErr
 	}
 	return err
@@ -151,7 +155,7 @@ func (r *record) ended() int {
 	return len(r.ends)
 }
 
-// lastBy returns who made the newest start.
+// lastBy returns the process that made the newest start.
 func (r *record) lastBy() *process {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -202,8 +206,11 @@ type cluster struct {
 
 func newCluster(t *testing.T, policies string) *cluster {
 	t.Helper()
-	c := &cluster{t: t, dir: t.TempDir(), http: proctest.FreeAddress(t), nats: proctest.FreeAddress(t), record: newRecord()}
-	config := fmt.Sprintf("http: {listen: %q}\nnats: {embedded: {dir: %q, listen: %q}}\ndrain: {lease: %s}\npolicies:\n%s",
+	c := &cluster{t: t, dir: t.TempDir(), http: proctest.FreeAddress(t),
+		nats: proctest.FreeAddress(t), record: newRecord()}
+	config := fmt.Sprintf(
+		"http: {listen: %q}\nnats: {embedded: {dir: %q, listen: %q}}\ndrain: {lease: %s}\n"+
+			"policies:\n%s",
 		c.http, filepath.Join(c.dir, "nats"), c.nats, lease, policies)
 	if err := os.WriteFile(c.config(), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
@@ -240,7 +247,8 @@ func (c *cluster) drainer() *process {
 // connect makes a plain NATS client.
 func (c *cluster) connect() *nats.Conn {
 	c.t.Helper()
-	nc, err := nats.Connect(c.url(), nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond))
+	nc, err := nats.Connect(c.url(), nats.MaxReconnects(-1),
+		nats.ReconnectWait(100*time.Millisecond))
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -248,8 +256,8 @@ func (c *cluster) connect() *nats.Conn {
 	return nc
 }
 
-// publish sends n jobs that each run for the given time to a bucket of policy "api", as any NATS client would, and
-// returns how many were accepted.
+// publish sends n jobs that each run for the given time to a bucket of policy "api", as any NATS
+// client would, and returns how many were accepted.
 func (c *cluster) publish(nc *nats.Conn, key string, n int, takes time.Duration) (accepted int) {
 	c.t.Helper()
 	return c.publishTo(nc, slices.Repeat([]string{key}, n), takes)
@@ -264,7 +272,8 @@ func (c *cluster) publishTo(nc *nats.Conn, keys []string, takes time.Duration) (
 	}
 	var futures []nats.PubAckFuture
 	for _, key := range keys {
-		f, err := js.PublishAsync("penstock.jobs.api."+key, []byte(takes.String()), nats.StallWait(deadline))
+		f, err := js.PublishAsync("penstock.jobs.api."+key, []byte(takes.String()),
+			nats.StallWait(deadline))
 		if err != nil {
 			c.t.Fatal(err)
 		}
@@ -287,19 +296,11 @@ func (c *cluster) publishTo(nc *nats.Conn, keys []string, takes time.Duration) (
 
 func (c *cluster) until(what string, done func() bool) {
 	c.t.Helper()
-	ticker := time.NewTicker(10 * time.Millisecond)
-	defer ticker.Stop()
-	end := time.After(deadline)
-	for !done() {
-		select {
-		case <-ticker.C:
-		case <-end:
-			c.t.Fatalf("waited in vain until %s", what)
-		}
-	}
+	waittest.Until(c.t, what, done)
 }
 
-// ended waits until so many jobs have ended, as long as some do: how fast that is depends on the machine.
+// ended waits until so many jobs have ended, as long as some do: how fast that is depends on the
+// machine.
 func (c *cluster) ended(jobs int) {
 	c.t.Helper()
 	for n := 0; n < jobs; {

@@ -17,13 +17,14 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/internal/proctest"
+	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
 // onDisk is the environment variable by which a test finds the small disk that was mounted for it.
 const onDisk = "PENSTOCK_E2E_DISK"
 
-// onSmallDisk runs a test on a disk of 48 MiB that nobody else sees: the test calls itself in a mount namespace of its own,
-// for which an ordinary user needs a user namespace, too.
+// onSmallDisk runs a test on a disk of 48 MiB that nobody else sees: the test calls itself in a
+// mount namespace of its own, for which an ordinary user needs a user namespace, too.
 func onSmallDisk(t *testing.T, test func(t *testing.T, disk string)) {
 	if disk := os.Getenv(onDisk); disk != "" {
 		if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
@@ -42,11 +43,14 @@ func onSmallDisk(t *testing.T, test func(t *testing.T, disk string)) {
 	run := func(user bool) error {
 		cmd := exec.Command(self, "-test.run=^"+t.Name()+"$", "-test.timeout=3m")
 		cmd.Env = append(os.Environ(), onDisk+"="+t.TempDir())
-		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS,
+			Pdeathsig: syscall.SIGKILL}
 		if user {
 			cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
-			cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
-			cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}
+			cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0,
+				HostID: os.Getuid(), Size: 1}}
+			cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0,
+				HostID: os.Getgid(), Size: 1}}
 		}
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 		return cmd.Run()
@@ -60,13 +64,13 @@ func onSmallDisk(t *testing.T, test func(t *testing.T, disk string)) {
 	}
 }
 
-// installation is an admitter with a drainer in it, on a small disk, with a policy "full" that nobody runs jobs of and a
-// policy "other" whose jobs go to a target.
+// installation is an admitter with a drainer in it, on a small disk, with a policy "full" that
+// nobody runs jobs of and a policy "other" whose jobs go to a target.
 type installation struct {
 	t    *testing.T
 	disk string
 	http string
-	log  *proctest.Log // of all that were started
+	log  *waittest.Log // of all that were started
 
 	target string
 	mu     sync.Mutex
@@ -74,7 +78,8 @@ type installation struct {
 }
 
 func newInstallation(t *testing.T, disk string) *installation {
-	i := &installation{t: t, disk: disk, http: proctest.FreeAddress(t), log: new(proctest.Log), came: map[string]int{}}
+	i := &installation{t: t, disk: disk, http: proctest.FreeAddress(t), log: new(waittest.Log),
+		came: map[string]int{}}
 	target := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body) // what is cut short is not counted as any job
 		name, _, _ := strings.Cut(string(body), " ")
@@ -102,13 +107,15 @@ targets: {allow: [127.0.0.1/32]}
 
 func (i *installation) start() *process {
 	i.t.Helper()
-	cmd := exec.Command(proctest.Program("admitter"), "--drain", "--config", filepath.Join(i.disk, "config.yaml"))
+	cmd := exec.Command(proctest.Program("admitter"), "--drain", "--config",
+		filepath.Join(i.disk, "config.yaml"))
 	cmd.Stderr = io.MultiWriter(os.Stderr, i.log)
 	return spawn(i.t, "admitter", cmd)
 }
 
 // ask makes a request and returns its status and text; status 0 when there was no answer.
-func (i *installation) ask(method, path, body string) (status int, header http.Header, text string) {
+func (i *installation) ask(method, path, body string) (status int, header http.Header,
+	text string) {
 	i.t.Helper()
 	request, err := http.NewRequest(method, "http://"+i.http+path, strings.NewReader(body))
 	if err != nil {
@@ -163,11 +170,13 @@ func (i *installation) others(prefix string) {
 	i.until("the other policy's jobs ran", func() bool { return i.arrived(names) })
 }
 
-// drain gives the full policy a target and waits until every job that was accepted has come there and none is left.
+// drain gives the full policy a target and waits until every job that was accepted has come there
+// and none is left.
 func (i *installation) drain(accepted []string) {
 	i.t.Helper()
-	document := fmt.Sprintf(`{"algorithm":"leaking_bucket","outflow":"1000/s","capacity":100000,"partitions":2,`+
-		`"target":{"http":{"url":%q}}}`, i.target)
+	document := fmt.Sprintf(
+		`{"algorithm":"leaking_bucket","outflow":"1000/s","capacity":100000,"partitions":2,`+
+			`"target":{"http":{"url":%q}}}`, i.target)
 	if status, _, text := i.ask("PUT", "/v1/policies/full", document); status != http.StatusOK {
 		i.t.Fatalf("give the policy a target: %d %s", status, text)
 	}
@@ -175,13 +184,14 @@ func (i *installation) drain(accepted []string) {
 	i.until("the queue is empty", func() bool {
 		var bucket struct{ Depth *int }
 		_, _, text := i.ask("GET", "/v1/buckets/full/a", "")
-		return json.Unmarshal([]byte(text), &bucket) == nil && bucket.Depth != nil && *bucket.Depth == 0
+		return json.Unmarshal([]byte(text), &bucket) == nil && bucket.Depth != nil &&
+			*bucket.Depth == 0
 	})
 }
 
-// TestAFullPolicyStopsNobodyAndDrains: a policy without workers that fills its part of a small disk is refused more, the
-// others go on, leases are renewed, and it is said; once it has workers it drains to empty, and nothing that was accepted
-// is lost.
+// TestAFullPolicyStopsNobodyAndDrains: a policy without workers that fills its part of a small disk
+// is refused more, the others go on, leases are renewed, and it is said; once it has workers it
+// drains to empty, and nothing that was accepted is lost.
 func TestAFullPolicyStopsNobodyAndDrains(t *testing.T) {
 	onSmallDisk(t, func(t *testing.T, disk string) {
 		i := newInstallation(t, disk)
@@ -194,7 +204,8 @@ func TestAFullPolicyStopsNobodyAndDrains(t *testing.T) {
 				accepted = append(accepted, name)
 				continue
 			}
-			if status != http.StatusTooManyRequests || header.Get("Retry-After") == "" || !strings.Contains(text, "full/max_bytes") {
+			if status != http.StatusTooManyRequests || header.Get("Retry-After") == "" ||
+				!strings.Contains(text, "full/max_bytes") {
 				t.Fatalf("after %d jobs: %d %s %s", len(accepted), status, header, text)
 			}
 			break
@@ -208,11 +219,13 @@ func TestAFullPolicyStopsNobodyAndDrains(t *testing.T) {
 			ready, _, text := i.ask("GET", "/readyz", "")
 			return ready == http.StatusOK && strings.Contains(text, "nearly full: policy full") &&
 				strings.Contains(metrics, `penstock_queue_bytes{kind="max",policy="full"}`) &&
-				strings.Contains(metrics, "penstock_lease_held 1") && strings.Contains(i.log.String(), `level=WARN msg="four fifths`)
+				strings.Contains(metrics, "penstock_lease_held 1") &&
+				strings.Contains(i.log.String(), `level=WARN msg="four fifths`)
 		})
 		after(3 * time.Second) // more than a lease
 		i.others("later")
-		if log := i.log.String(); strings.Contains(log, "lease cannot be renewed") || strings.Contains(log, "declared dead") {
+		if log := i.log.String(); strings.Contains(log, "lease cannot be renewed") ||
+			strings.Contains(log, "declared dead") {
 			t.Error("a lease was not renewed")
 		}
 		i.drain(accepted)
@@ -223,8 +236,9 @@ func TestAFullPolicyStopsNobodyAndDrains(t *testing.T) {
 	})
 }
 
-// TestADiskThatWasFullEndsTheProcess: when others fill the disk, jobs are refused and it is said; when there is room again
-// the server's files are broken all the same, so the process ends, to be started again. Then it goes on where it was.
+// TestADiskThatWasFullEndsTheProcess: when others fill the disk, jobs are refused and it is said;
+// when there is room again the server's files are broken all the same, so the process ends, to be
+// started again. Then it goes on where it was.
 func TestADiskThatWasFullEndsTheProcess(t *testing.T) {
 	onSmallDisk(t, func(t *testing.T, disk string) {
 		i := newInstallation(t, disk)
@@ -256,11 +270,15 @@ func TestADiskThatWasFullEndsTheProcess(t *testing.T) {
 		if !errors.Is(err, syscall.ENOSPC) {
 			t.Fatal(err)
 		}
-		i.until("jobs are refused for want of room", func() bool { return submit() == http.StatusInsufficientStorage })
-		if status, _, text := i.ask("GET", "/readyz", ""); status != http.StatusServiceUnavailable || !strings.Contains(text, `"storage"`) {
+		i.until("jobs are refused for want of room", func() bool {
+			return submit() == http.StatusInsufficientStorage
+		})
+		if status, _, text := i.ask("GET", "/readyz", ""); status !=
+			http.StatusServiceUnavailable || !strings.Contains(text, `"storage"`) {
 			t.Errorf("/readyz: %d %s", status, text)
 		}
-		if _, _, metrics := i.ask("GET", "/metrics", ""); !strings.Contains(metrics, "penstock_storage_writable 0") {
+		if _, _, metrics := i.ask("GET", "/metrics", ""); !strings.Contains(metrics,
+			"penstock_storage_writable 0") {
 			t.Error("the metric does not say it")
 		}
 		if err := os.Remove(ballast); err != nil {
@@ -277,7 +295,8 @@ func TestADiskThatWasFullEndsTheProcess(t *testing.T) {
 		if status := admitter.Cmd.ProcessState.ExitCode(); status != 1 {
 			t.Errorf("ended with status %d, want 1", status)
 		}
-		for _, line := range []string{"cannot be written: jobs are refused", "must be started again"} {
+		for _, line := range []string{"cannot be written: jobs are refused",
+			"must be started again"} {
 			if !strings.Contains(i.log.String(), line) {
 				t.Errorf("no line says %q", line)
 			}

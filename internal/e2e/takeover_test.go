@@ -11,11 +11,12 @@ import (
 )
 
 // TestTakeoverOfALargeBacklog kills the owner of a bucket with 100,000 waiting jobs. Starts resume,
-// nothing is lost or early, and the order is kept. How soon they resume is judged in the simulation,
-// where nothing else keeps the machine busy.
+// nothing is lost or early, and the order is kept. How soon they resume is judged in the
+// simulation, where nothing else keeps the machine busy.
 func TestTakeoverOfALargeBacklog(t *testing.T) {
 	const jobs, rate = 100_000, 4000.0
-	c := newCluster(t, `  - {name: api, algorithm: leaking_bucket, outflow: 4000/s, capacity: 200000, partitions: 2}`)
+	c := newCluster(t,
+		`  - {name: api, algorithm: leaking_bucket, outflow: 4000/s, capacity: 200000, partitions: 2}`)
 	c.admitter()
 	if n := c.publish(c.connect(), "bucket", jobs, 0); n != jobs {
 		t.Fatalf("%d of %d jobs accepted", n, jobs)
@@ -38,7 +39,10 @@ func TestTakeoverOfALargeBacklog(t *testing.T) {
 	// Windows of a second and more that begin at any start; all pairs would be 5·10⁹.
 	for i := range starts {
 		for _, window := range []time.Duration{time.Second, 3 * time.Second, 10 * time.Second} {
-			n, _ := slices.BinarySearchFunc(starts[i:], starts[i].at+window, func(s start, at time.Duration) int { return int(s.at - at) })
+			n, _ := slices.BinarySearchFunc(starts[i:], starts[i].at+
+				window, func(s start, at time.Duration) int {
+				return int(s.at - at)
+			})
 			if most := rate*(1.002*window.Seconds()+0.002) + 1; float64(n) > most {
 				t.Fatalf("law 2: %d starts within %v", n, window)
 			}
@@ -62,11 +66,14 @@ func TestTakeoverOfALargeBacklog(t *testing.T) {
 	t.Logf("%d starts of %d jobs; %d starts of jobs that ran twice", len(starts), len(runs), again)
 }
 
-// TestNoGapWhileDrainersJoinAndLeave restarts every drainer in turn under load, over many buckets: no bucket stands still
-// for a second beyond its interval, nothing runs twice, and partitions are spread evenly soon after.
+// TestNoGapWhileDrainersJoinAndLeave restarts every drainer in turn under load, over many buckets:
+// no bucket stands still for a second beyond its interval, nothing runs twice, and partitions are
+// spread evenly soon after.
 func TestNoGapWhileDrainersJoinAndLeave(t *testing.T) {
 	const buckets, each, partitions = 20, 250, 8
-	c := newCluster(t, `  - {name: api, algorithm: leaking_bucket, outflow: 10/s, capacity: 5000, partitions: 8}`)
+	stalled := stalls()
+	c := newCluster(t,
+		`  - {name: api, algorithm: leaking_bucket, outflow: 10/s, capacity: 5000, partitions: 8}`)
 	c.admitter()
 	nc := c.connect()
 	for i := range buckets {
@@ -109,7 +116,7 @@ func TestNoGapWhileDrainersJoinAndLeave(t *testing.T) {
 		})
 		took := monotonic() - began
 		t.Logf("%d drainers share evenly after %v", drainers, took.Round(time.Millisecond))
-		if took > 10*time.Second {
+		if took > 30*time.Second { // three on an idle machine
 			t.Errorf("it took %v until %d drainers shared evenly", took, drainers)
 		}
 	}
@@ -143,8 +150,35 @@ func TestNoGapWhileDrainersJoinAndLeave(t *testing.T) {
 			longest = max(longest, starts[i].at-starts[i-1].at)
 		}
 	}
-	t.Logf("the longest gap in any of %d buckets: %v", len(byBucket), longest.Round(time.Millisecond))
-	if longest > time.Second {
-		t.Errorf("a bucket stood still for %v", longest)
+	t.Logf("the longest gap in any of %d buckets: %v", len(byBucket),
+		longest.Round(time.Millisecond))
+	if stood := stalled(); longest > time.Second+stood {
+		t.Errorf("a bucket stood still for %v, and this process for %v at most", longest, stood)
+	}
+}
+
+// stalls measures how long this process has to wait for the processor, from now until the returned
+// function is called, which returns the longest wait: others wait as long on a busy machine.
+func stalls() (longest func() time.Duration) {
+	const every = 10 * time.Millisecond
+	stop, most := make(chan struct{}), make(chan time.Duration)
+	go func() {
+		var wait time.Duration
+		ticker := time.NewTicker(every)
+		defer ticker.Stop()
+		for last := monotonic(); ; {
+			select {
+			case <-ticker.C:
+				now := monotonic()
+				last, wait = now, max(wait, now-last-every)
+			case <-stop:
+				most <- wait
+				return
+			}
+		}
+	}()
+	return func() time.Duration {
+		close(stop)
+		return <-most
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// Deadlines of one connection, so that a slow or silent client holds nothing for ever. No answer is awaited for longer
-// than seconds.
+// Deadlines of one connection, so that a slow or silent client holds nothing for ever. No answer is
+// awaited for longer than seconds.
 const (
 	headerTimeout = 10 * time.Second
 	writeTimeout  = time.Minute
@@ -23,28 +23,41 @@ const (
 	maxHeader = 64 << 10 // bytes
 )
 
-// HTTPOptions are what [HTTP] is told. The zero value works.
+// What processes grant unless they are configured otherwise.
+const (
+	// DefaultGrace is how long jobs and requests may go on when the process is about to stop.
+	DefaultGrace = 30 * time.Second
+	// DefaultMaxConnections is how many connections are served at once.
+	DefaultMaxConnections = 16384
+	// DefaultMaxPerClient is how many connections of one address are served at once.
+	DefaultMaxPerClient = 1024
+)
+
+// HTTPOptions configure [HTTP]. The zero value works.
 type HTTPOptions struct {
-	// Grace is how long requests may take that are being served when the server is told to stop.
+	// Grace is how long requests may take that are being served when the server is to stop.
 	Grace time.Duration
-	// MaxConnections is how many connections are served at once, default 16384, and MaxPerClient how many of one
-	// address (of one /64 network with IPv6), default 1024. Who connects beyond them is answered 503.
+	// MaxConnections is how many connections are served at once, default [DefaultMaxConnections],
+	// and MaxPerClient how many of one address (of one /64 network with IPv6), default
+	// [DefaultMaxPerClient]. Connections beyond these are answered 503.
 	MaxConnections, MaxPerClient int
-	// Unbounded are the addresses that MaxPerClient is not for: proxies, which connect for many clients.
+	// Unbounded are the addresses that MaxPerClient is not for: proxies, which connect for many
+	// clients.
 	Unbounded []netip.Prefix
-	// BodyGrace is how far a body may fall behind its least rate of 16 KiB/s, and how long it may take to begin;
-	// default 5 s. Reading on fails then with [os.ErrDeadlineExceeded].
+	// BodyGrace is how far a body may fall behind its least rate of 16 KiB/s, and how long it may
+	// take to begin; default 5 s. Reading on fails then with [os.ErrDeadlineExceeded].
 	BodyGrace time.Duration
 	// Logger gets panics of handlers and faults of connections as warnings; default: discarded.
 	Logger *slog.Logger
 }
 
-// HTTP is a part for [Run] that serves handler on listener. When it is told to stop it closes the listener at once and
-// lets the requests that are being served finish; after the grace period it cuts off those that remain, with a warning,
-// which is not an error. The listener is closed in any case.
+// HTTP is a part for [Run] that serves handler on listener. When it is to stop it closes the
+// listener at once and lets the requests that are being served finish; after the grace period it
+// cuts off those that remain, with a warning, which is not an error. The listener is closed in any
+// case.
 func HTTP(listener net.Listener, handler http.Handler, o HTTPOptions) func(context.Context) error {
-	o.MaxConnections = cmp.Or(o.MaxConnections, 16384)
-	o.MaxPerClient = cmp.Or(o.MaxPerClient, 1024)
+	o.MaxConnections = cmp.Or(o.MaxConnections, DefaultMaxConnections)
+	o.MaxPerClient = cmp.Or(o.MaxPerClient, DefaultMaxPerClient)
 	o.BodyGrace = cmp.Or(o.BodyGrace, 5*time.Second)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -74,14 +87,16 @@ func HTTP(listener net.Listener, handler http.Handler, o HTTPOptions) func(conte
 		case <-ctx.Done():
 		}
 		if n := serving.Load(); n > 0 {
-			o.Logger.Info("waiting for http requests", "address", listener.Addr().String(), "requests", n,
+			o.Logger.Info("waiting for http requests", "address", listener.Addr().String(),
+				"requests", n,
 				"until", time.Now().Add(o.Grace).UTC().Format(time.RFC3339))
 		}
 		deadline, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.Grace)
 		defer cancel()
 		err := server.Shutdown(deadline)
 		if errors.Is(err, context.DeadlineExceeded) {
-			o.Logger.Warn("http requests were cut off", "requests", serving.Load(), "grace", o.Grace)
+			o.Logger.Warn("http requests were cut off", "requests", serving.Load(), "grace",
+				o.Grace)
 			err = server.Close()
 		}
 		if stopped := <-served; err == nil && !errors.Is(stopped, http.ErrServerClosed) {

@@ -109,7 +109,8 @@ func TestHTTPLetsRequestsFinish(t *testing.T) {
 		if err := <-returned; err != nil {
 			t.Error(err)
 		}
-		if !strings.Contains(log.String(), "waiting for http requests") || !strings.Contains(log.String(), "requests=1") ||
+		if !strings.Contains(log.String(), "waiting for http requests") ||
+			!strings.Contains(log.String(), "requests=1") ||
 			strings.Contains(log.String(), "cut off") {
 			t.Errorf("logged %s", log)
 		}
@@ -119,7 +120,9 @@ func TestHTTPLetsRequestsFinish(t *testing.T) {
 func TestHTTPCutsOffAfterGrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		listener, log := newPipes(), &bytes.Buffer{}
-		stuck := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+		stuck := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			<-r.Context().Done()
+		})
 		part := lifecycle.HTTP(listener, stuck, lifecycle.HTTPOptions{Grace: 5 * time.Second,
 			Logger: slog.New(slog.NewTextHandler(log, nil))})
 		ctx, stop := context.WithCancel(t.Context())
@@ -139,7 +142,8 @@ func TestHTTPCutsOffAfterGrace(t *testing.T) {
 		if got := <-request; got.err == nil {
 			t.Errorf("the stuck request got %q", got.body)
 		}
-		if !strings.Contains(log.String(), `level=WARN msg="http requests were cut off" requests=1 grace=5s`) {
+		if !strings.Contains(log.String(),
+			`level=WARN msg="http requests were cut off" requests=1 grace=5s`) {
 			t.Errorf("logged %q", log)
 		}
 	})
@@ -152,7 +156,8 @@ func TestHTTPReportsBrokenListener(t *testing.T) {
 	}
 	listener.Close()
 	err = lifecycle.HTTP(listener, http.NotFoundHandler(), lifecycle.HTTPOptions{})(t.Context())
-	if !errors.Is(err, net.ErrClosed) || !strings.HasPrefix(err.Error(), "serve http on 127.0.0.1:") {
+	if !errors.Is(err, net.ErrClosed) ||
+		!strings.HasPrefix(err.Error(), "serve http on 127.0.0.1:") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -26,7 +26,7 @@ func ExampleRun() {
 	// listen: address in use
 }
 
-// lasting is a part that runs until it is told to stop, takes a while about it and returns err.
+// lasting is a part that runs until it is to stop, takes a while about it and returns err.
 func lasting(stopping time.Duration, err error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		<-ctx.Done()
@@ -57,8 +57,13 @@ func TestRun(t *testing.T) {
 		{name: "no parts", takes: 0},
 		{name: "told to stop", stop: time.Minute, takes: time.Minute + 3*time.Second,
 			parts: []part{lasting(time.Second, nil), lasting(3*time.Second, nil)}},
-		{name: "a part fails", takes: time.Second + 5*time.Second,
-			parts: []part{lasting(5*time.Second, nil), brief(time.Second, first)}, want: []error{first}, text: "first"},
+		{
+			name:  "a part fails",
+			takes: time.Second + 5*time.Second,
+			parts: []part{lasting(5*time.Second, nil), brief(time.Second, first)},
+			want:  []error{first},
+			text:  "first",
+		},
 		{name: "a part is finished", takes: 2 * time.Second,
 			parts: []part{lasting(time.Second, nil), brief(time.Second, nil)}},
 		{name: "the cause comes first", takes: 2 * time.Second,
@@ -67,8 +72,9 @@ func TestRun(t *testing.T) {
 		{name: "cancellation is no error once told to stop", stop: time.Second, takes: time.Second,
 			parts: []part{lasting(0, fmt.Errorf("read: %w", context.Canceled)), lasting(0, nil)}},
 		{name: "cancellation out of the blue is one", takes: time.Second,
-			parts: []part{brief(time.Second, context.Canceled), lasting(0, nil)}, want: []error{context.Canceled},
-			text: context.Canceled.Error()},
+			parts: []part{brief(time.Second, context.Canceled), lasting(0, nil)},
+			want:  []error{context.Canceled},
+			text:  context.Canceled.Error()},
 		{name: "failing while stopping", stop: time.Second, takes: 2 * time.Second,
 			parts: []part{lasting(time.Second, second)}, want: []error{second}, text: "second"},
 	} {
@@ -107,12 +113,18 @@ func TestServingOutlastsTheWork(t *testing.T) {
 		takes       time.Duration // from the start; told to stop after a minute
 		want        error
 	}{
-		"the work takes longer":  {s, parts{lasting(5*s, nil)}, parts{lasting(2*s, nil)}, 67 * s, nil},
-		"the hold takes longer":  {9 * s, parts{lasting(5*s, nil)}, parts{lasting(0, nil)}, 69 * s, nil},
-		"the work fails":         {9 * s, parts{brief(s, failed)}, parts{lasting(2*s, nil)}, 3 * s, failed},
-		"serving fails":          {9 * s, parts{lasting(s, nil)}, parts{brief(s, failed)}, 2 * s, failed},
-		"serving fails at last":  {9 * s, parts{lasting(0, nil)}, parts{brief(62*s, failed)}, 62 * s, failed},
-		"the work fails at last": {9 * s, parts{lasting(s, failed)}, parts{lasting(0, nil)}, 61 * s, failed},
+		"the work takes longer": {s, parts{lasting(5*s, nil)}, parts{lasting(2*s, nil)}, 67 * s,
+			nil},
+		"the hold takes longer": {9 * s, parts{lasting(5*s, nil)}, parts{lasting(0, nil)}, 69 * s,
+			nil},
+		"the work fails": {9 * s, parts{brief(s, failed)}, parts{lasting(2*s, nil)}, 3 * s,
+			failed},
+		"serving fails": {9 * s, parts{lasting(s, nil)}, parts{brief(s, failed)}, 2 * s,
+			failed},
+		"serving fails at last": {9 * s, parts{lasting(0, nil)}, parts{brief(62*s, failed)},
+			62 * s, failed},
+		"the work fails at last": {9 * s, parts{lasting(s, failed)}, parts{lasting(0, nil)}, 61 * s,
+			failed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

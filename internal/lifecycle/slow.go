@@ -15,17 +15,20 @@ import (
 // leastRate is what a body must come at, in bytes a second, once its grace is used up.
 const leastRate = 16 << 10
 
-// paced bounds how long a handler waits for a body: not by its whole time, which would cut off long bodies of slow
-// clients, nor by that between two reads, in which a byte now and then would hold a connection for days.
+// paced bounds how long a handler waits for a body: not by its whole time, which would cut off long
+// bodies of slow clients, nor by that between two reads, in which a byte now and then would hold a
+// connection for days.
 func paced(next http.Handler, grace time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 {
-			body := &pacedBody{ReadCloser: r.Body, conn: http.NewResponseController(w), grace: grace,
+			body := &pacedBody{ReadCloser: r.Body, conn: http.NewResponseController(w),
+				grace: grace,
 				until: time.Now().Add(grace)}
-			// A connection without deadlines cannot be slow. The deadline also ends net/http's own reading of what no
-			// handler read.
+			// A connection without deadlines cannot be slow. The deadline also ends net/http's own
+			// reading of what no handler read.
 			if body.conn.SetReadDeadline(body.until) == nil {
-				r = r.WithContext(r.Context()) // a copy: net/http looks at what its own one has left
+				// a copy: net/http looks at what its own one has left
+				r = r.WithContext(r.Context())
 				r.Body = body
 			}
 		}
@@ -114,17 +117,22 @@ func (c *crowd) client(conn net.Conn) (netip.Addr, bool) {
 	return address, true
 }
 
-// refuse answers a connection whose request nobody will read. It is new, so the answer finds room in its buffers.
+// refuse answers a connection whose request nobody will read. It is new, so the answer finds room
+// in its buffers.
 func refuse(conn net.Conn, why string) {
 	const kind = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
-	body := fmt.Sprintf(`{"type":%q,"title":"Temporarily reduced capacity","status":503,"detail":%q,"reason":"busy"}`, kind, why)
-	fmt.Fprintf(conn, "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\nContent-Length: %d\r\n"+
-		"Retry-After: 1\r\nConnection: close\r\n\r\n%s", len(body), body)
+	body := fmt.Sprintf(
+		`{"type":%q,"title":"Temporarily reduced capacity","status":503,"detail":%q,"reason":"busy"}`, kind, why)
+	fmt.Fprintf(conn,
+		"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\n"+
+			"Content-Length: %d\r\n"+
+			"Retry-After: 1\r\nConnection: close\r\n\r\n%s", len(body), body)
 	_ = conn.Close()
 }
 
-// problemListener makes problem documents of what net/http answers by itself: a request that is no HTTP, or whose header
-// is too large, reaches no handler, and net/http has no setting for its answer.
+// problemListener makes problem documents of what net/http answers by itself: a request that is no
+// HTTP, or whose header is too large, reaches no handler, and net/http has no setting for its
+// answer.
 type problemListener struct{ net.Listener }
 
 func (l problemListener) Accept() (net.Conn, error) {
@@ -138,8 +146,9 @@ func (l problemListener) Accept() (net.Conn, error) {
 type problemConn struct{ net.Conn }
 
 // plainRefusal is an answer of net/http's own; those of handlers have a Date.
-var plainRefusal = regexp.MustCompile("^HTTP/1.1 ([45][0-9][0-9]) [^\r\n]*\r\nContent-Type: text/plain; charset=utf-8\r\n" +
-	"Connection: close\r\n\r\n([0-9]{3} )?(.*)$")
+var plainRefusal = regexp.MustCompile(
+	"^HTTP/1.1 ([45][0-9][0-9]) [^\r\n]*\r\nContent-Type: text/plain; charset=utf-8\r\n" +
+		"Connection: close\r\n\r\n([0-9]{3} )?(.*)$")
 
 func (c problemConn) Write(p []byte) (int, error) {
 	const longest = 1024 // its answers are short
@@ -151,13 +160,16 @@ func (c problemConn) Write(p []byte) (int, error) {
 		return c.Conn.Write(p)
 	}
 	status, _ := strconv.Atoi(string(found[1])) // three digits
-	body := fmt.Sprintf(`{"type":"about:blank","title":%q,"status":%d,"detail":%q}`, http.StatusText(status), status, found[3])
-	_, err := fmt.Fprintf(c.Conn, "HTTP/1.1 %d %s\r\nContent-Type: application/problem+json\r\nContent-Length: %d\r\n"+
-		"Connection: close\r\n\r\n%s", status, http.StatusText(status), len(body), body)
+	body := fmt.Sprintf(`{"type":"about:blank","title":%q,"status":%d,"detail":%q}`,
+		http.StatusText(status), status, found[3])
+	_, err := fmt.Fprintf(c.Conn,
+		"HTTP/1.1 %d %s\r\nContent-Type: application/problem+json\r\nContent-Length: %d\r\n"+
+			"Connection: close\r\n\r\n%s", status, http.StatusText(status), len(body), body)
 	return len(p), err
 }
 
-// CloseWrite lets net/http end an answer before it closes the connection, so that the client can read it.
+// CloseWrite lets net/http end an answer before it closes the connection, so that the client can
+// read it.
 func (c problemConn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()

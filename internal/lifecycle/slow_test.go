@@ -87,7 +87,8 @@ func TestEveryRefusalIsAProblem(t *testing.T) {
 			Status int
 			Title  string
 		}
-		if err := json.Unmarshal([]byte(body), &problem); err != nil || response.StatusCode != status ||
+		if err := json.Unmarshal([]byte(body), &problem); err != nil ||
+			response.StatusCode != status ||
 			problem.Status != status || problem.Title != http.StatusText(status) ||
 			response.Header.Get("Content-Type") != "application/problem+json" || !response.Close {
 			t.Errorf("%.20q: %s %v %q", request, response.Status, response.Header, body)
@@ -98,8 +99,10 @@ func TestEveryRefusalIsAProblem(t *testing.T) {
 func TestABodyMustComeAtALeastRate(t *testing.T) {
 	address := listen(t, readAll, lifecycle.HTTPOptions{BodyGrace: 300 * time.Millisecond})
 	const head = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n"
-	for name, sent := range map[string]string{"nothing": "", "one byte": "x", "half": strings.Repeat("x", 50000)} {
-		if _, body := receive(t, dial(t, address, head+sent)); !strings.Contains(body, "i/o timeout") {
+	for name, sent := range map[string]string{"nothing": "", "one byte": "x",
+		"half": strings.Repeat("x", 50000)} {
+		if _, body := receive(t, dial(t, address, head+sent)); !strings.Contains(body,
+			"i/o timeout") {
 			t.Errorf("%s: %q", name, body)
 		}
 	}
@@ -135,7 +138,8 @@ func TestTheTimeOfABodyIsNotThatOfItsAnswer(t *testing.T) {
 	})
 	address := listen(t, late, lifecycle.HTTPOptions{BodyGrace: 100 * time.Millisecond})
 	for _, request := range []string{
-		"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc", "GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+		"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc",
+		"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
 	} {
 		if _, body := receive(t, dial(t, address, request)); !strings.HasSuffix(body, "<nil>") {
 			t.Errorf("got %q", body)
@@ -160,7 +164,8 @@ func TestConnectionsAreCounted(t *testing.T) {
 				}
 			}
 			response, body := receive(t, dial(t, address, ""))
-			if response.StatusCode != 503 || response.Header.Get("Retry-After") == "" || !strings.Contains(body, "connections") {
+			if response.StatusCode != 503 || response.Header.Get("Retry-After") == "" ||
+				!strings.Contains(body, "connections") {
 				t.Errorf("%s %v %s", response.Status, response.Header, body)
 			}
 			kept[0].Close()
@@ -176,7 +181,8 @@ func TestConnectionsAreCounted(t *testing.T) {
 	t.Run("a proxy's are not", func(t *testing.T) {
 		address := listen(t, readAll, lifecycle.HTTPOptions{MaxPerClient: 1, Unbounded: loopback})
 		for range 3 {
-			if response, _ := receive(t, dial(t, address, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")); response.StatusCode != 200 {
+			if response, _ := receive(t,
+				dial(t, address, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")); response.StatusCode != 200 {
 				t.Error(response.Status)
 			}
 		}

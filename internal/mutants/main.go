@@ -1,9 +1,11 @@
-// Command mutants breaks the code on purpose, in one small way after the other, and sees whether a test notices: a test
-// that nothing can make fail proves nothing. table.go has the mutants, each with the cheapest test that must notice it. A
-// mutant that survives is a missing test, or it is equivalent, and then its row says why.
+// Command mutants breaks the code on purpose, in one small way after the other, and sees whether a
+// test notices: a test that nothing can make fail proves nothing. table.go has the mutants, each
+// with the cheapest test that must notice it. A mutant that survives is a missing test, or it is
+// equivalent, and then its row says why.
 //
-// The tree is never touched: the go command is told of changed files by -overlay. The tests of a package are built once, with
-// the mutants of all its functions in them (weave.go); each is then played alone.
+// The tree is never touched: the go command gets the changed files by -overlay. The tests of a
+// package are built once, with the mutants of all its functions in them (weave.go); each is then
+// played alone.
 //
 //	go run ./internal/mutants [-only pattern]
 package main
@@ -32,7 +34,9 @@ func main() {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
 	}
-	rows := slices.DeleteFunc(slices.Clone(table), func(m mutant) bool { return !named.MatchString(m.name) })
+	rows := slices.DeleteFunc(slices.Clone(table), func(m mutant) bool {
+		return !named.MatchString(m.name)
+	})
 	begun := time.Now()
 	results, err := play(ctx, *dir, rows, func(r result) { fmt.Println(r) })
 	if err != nil {

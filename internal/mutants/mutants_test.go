@@ -31,7 +31,8 @@ func TestEachRowIsAboutTheCodeAsItIs(t *testing.T) {
 		switch {
 		case (m.by == "") == (m.equivalent == ""):
 			t.Errorf("%s: either a test notices it, or it is equivalent", m.name)
-		case m.by != "" && !slices.ContainsFunc(tests[dir], regexp.MustCompile("^("+pattern+")$").MatchString):
+		case m.by != "" &&
+			!slices.ContainsFunc(tests[dir], regexp.MustCompile("^("+pattern+")$").MatchString):
 			t.Errorf("%s: there is no test for %q", m.name, m.by)
 		}
 	}
@@ -52,7 +53,8 @@ func testsOf(t *testing.T, dir string) (names []string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, found := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllSubmatch(text, -1) {
+		for _, found := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllSubmatch(text,
+			-1) {
 			names = append(names, string(found[1]))
 		}
 	}
@@ -117,7 +119,8 @@ func TestFails(t *testing.T) { t.Run("always", func(t *testing.T) { t.Fatal() })
 		want verdict
 	}{
 		{row("one too much", "s += i", "s += i + 1", ". TestSum"), caught},
-		{row("in a method of a generic type", "s.all, x...)", "s.all, x[0])", ". TestOthers"), caught},
+		{row("in a method of a generic type", "s.all, x...)", "s.all, x[0])", ". TestOthers"),
+			caught},
 		{row("in a function without names of parameters", "7", "8", ". TestOthers"), caught},
 		{row("outside of functions", "first = 0", "first = 1", ". TestOthers"), caught},
 		{row("panics", "s += i", "panic(i)", ". Test[S]um"), caught},
@@ -129,11 +132,15 @@ func TestFails(t *testing.T) { t.Run("always", func(t *testing.T) { t.Fatal() })
 		{row("no code", "s += i", "s += ", ". TestSum"), broken},
 		{row("no such test", "s += i", "s -= i", ". TestProduct"), broken},
 		{row("fails anyway", "s += i", "s -= i", ". TestFails -count 1"), broken},
-		{row("not for the compiler", "s += i", "s += nothing", ". TestSum"), broken}, // nor is any binary with it
+		// nor is any binary with it
+		{row("not for the compiler", "s += i", "s += nothing", ". TestSum"), broken},
 	}
-	built, err := newTests(t.Context(), dir, t.TempDir(), []mutant{rows[0].mutant, rows[1].mutant, rows[2].mutant})
+	built, err := newTests(t.Context(), dir, t.TempDir(),
+		[]mutant{rows[0].mutant, rows[1].mutant, rows[2].mutant})
 	if err != nil || len(built.numbers) != 2 || built.binaries["."] == "" {
-		t.Errorf("%v: of three mutants those are woven in that have names for their parameters: %+v", err, built)
+		t.Errorf(
+			"%v: of three mutants those are woven in that have names for their parameters: %+v",
+			err, built)
 	}
 	for _, n := range []int{len(rows) - 1, len(rows)} {
 		var played []mutant
@@ -147,7 +154,8 @@ func TestFails(t *testing.T) { t.Run("always", func(t *testing.T) { t.Fatal() })
 		for i, r := range results {
 			var out strings.Builder
 			good := report(&out, results[i:i+1])
-			if want := rows[i].want; r.verdict != want || good != (want == caught || want == equivalent) {
+			if want := rows[i].want; r.verdict != want ||
+				good != (want == caught || want == equivalent) {
 				t.Errorf("of %d: %s, good %v, want %s:\n%s", n, r.verdict, good, want, &out)
 			}
 		}

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
 // mutant is one small sabotage.
@@ -25,8 +27,9 @@ type mutant struct {
 	old  string // occurs once there
 	new  string
 
-	// by is the cheapest test that must notice: a package, the pattern of its tests, and flags, "./workers TestX -seeds 40".
-	// A mutant that nothing can notice, because the program does the same with it, says why in equivalent instead.
+	// by is the cheapest test that must notice: a package, the pattern of its tests, and flags,
+	// "./workers TestX -seeds 40". A mutant that nothing can notice, because the program does the
+	// same with it, says why in equivalent instead.
 	by         string
 	equivalent string
 }
@@ -55,8 +58,10 @@ type result struct {
 	took    time.Duration
 }
 
-// play plays mutants on all processors, after their tests have passed without any, and tells each result when it is there.
-func play(ctx context.Context, dir string, rows []mutant, tell func(result)) (results []result, err error) {
+// play plays mutants on all processors, after their tests have passed without any, and tells each
+// result when it is there.
+func play(ctx context.Context, dir string, rows []mutant,
+	tell func(result)) (results []result, err error) {
 	scratch, err := os.MkdirTemp("", "mutants")
 	if err != nil {
 		return nil, err
@@ -80,7 +85,8 @@ func play(ctx context.Context, dir string, rows []mutant, tell func(result)) (re
 				if why := failing[pattern+" "+rows[i].group()]; why != "" {
 					r.verdict, r.detail = broken, "fails without a mutant: "+why
 				} else {
-					r.verdict, r.detail = t.play(ctx, filepath.Join(scratch, strconv.Itoa(i)), rows[i])
+					r.verdict, r.detail = t.play(ctx, filepath.Join(scratch, strconv.Itoa(i)),
+						rows[i])
 				}
 				r.took = time.Since(begun)
 				results[i] = r
@@ -116,12 +122,13 @@ func (m mutant) group() string {
 	return strings.Join(append([]string{dir}, flags...), " ")
 }
 
-// unmutated says of the tests that fail without a mutant what fails, by the pattern and the group. Those of a group run
-// together, and one by one only if that does not go well.
+// unmutated says of the tests that fail without a mutant what fails, by the pattern and the group.
+// Those of a group run together, and one by one only if that does not go well.
 func (t *tests) unmutated(ctx context.Context, rows []mutant) map[string]string {
 	patterns := map[string][]string{}
 	for _, m := range rows {
-		if _, pattern, _ := m.test(); pattern != "" && !slices.Contains(patterns[m.group()], pattern) {
+		if _, pattern, _ := m.test(); pattern != "" &&
+			!slices.Contains(patterns[m.group()], pattern) {
 			patterns[m.group()] = append(patterns[m.group()], pattern)
 		}
 	}
@@ -175,7 +182,8 @@ func (m mutant) mutated(dir string) (string, error) {
 // cheaply are flags that halve the time to build tests.
 var cheaply = []string{"-vet=off", "-gcflags=-N -l -dwarf=false", "-ldflags=-s -w"}
 
-// run runs tests of a group with one of the mutants that are woven into them, 0 for none, and says what that means for it.
+// run runs tests of a group with one of the mutants that are woven into them, 0 for none, and says
+// what that means for it.
 func (t *tests) run(ctx context.Context, group, pattern string, number int) (verdict, string) {
 	pkg, flags, _ := strings.Cut(group, " ")
 	binary := t.binaries[pkg]
@@ -191,12 +199,16 @@ func (t *tests) run(ctx context.Context, group, pattern string, number int) (ver
 	cmd := exec.CommandContext(ctx, binary, args...)
 	cmd.Dir = filepath.Join(t.dir, pkg)
 	cmd.Env = append(os.Environ(), played+"="+strconv.Itoa(number))
+	if number > 0 { // what it is to notice may never come; without a mutant, tests take their time
+		cmd.Env = append(cmd.Env, waittest.Impatient+"=1")
+	}
 	return judged(ctx, cmd, group, pattern)
 }
 
 // build is run for a mutant that has tests built for itself.
 func (t *tests) build(ctx context.Context, group, pattern, overlay string) (verdict, string) {
-	args := slices.Concat([]string{"test", "-overlay", overlay}, cheaply, limits(pattern), strings.Fields(group))
+	args := slices.Concat([]string{"test", "-overlay", overlay}, cheaply, limits(pattern),
+		strings.Fields(group))
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = t.dir
 	return judged(ctx, cmd, group, pattern)

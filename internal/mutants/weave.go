@@ -21,14 +21,15 @@ const played = "PENSTOCK_MUTANT"
 
 // tests are those of the mutants, built.
 type tests struct {
-	dir      string            // of the module
-	binaries map[string]string // by their package's directory; "" for one that cannot be built with all mutants
-	numbers  map[mutant]int    // by which the binaries know the mutants that are woven in
+	dir string // of the module
+	// by their package's directory; "" for one that cannot be built with all mutants
+	binaries map[string]string
+	numbers  map[mutant]int // by which the binaries know the mutants that are woven in
 }
 
-// newTests builds the tests of each package once, with all mutants in them that lie within a function: the function calls
-// its mutated copy when that one is at work. To build and link such a binary takes some seconds, and most tests take
-// milliseconds.
+// newTests builds the tests of each package once, with all mutants in them that lie within a
+// function: the function calls its mutated copy when that one is at work. To build and link such a
+// binary takes some seconds, and most tests take milliseconds.
 func newTests(ctx context.Context, dir, scratch string, rows []mutant) (*tests, error) {
 	numbers, files := map[mutant]int{}, map[string]*woven{}
 	for i, m := range rows {
@@ -49,7 +50,8 @@ func newTests(ctx context.Context, dir, scratch string, rows []mutant) (*tests, 
 	for name, w := range files {
 		texts[name] = w.String()
 		texts[filepath.Join(filepath.Dir(name), "mutantatwork.go")] = fmt.Sprintf(
-			"package %s\n\nimport (\n\t\"os\"\n\t\"strconv\"\n)\n\nvar mutantAtWork, _ = strconv.Atoi(os.Getenv(%q))\n", w.pkg, played)
+			"package %s\n\nimport (\n\t\"os\"\n\t\"strconv\"\n)\n\nvar mutantAtWork, _ = "+
+				"strconv.Atoi(os.Getenv(%q))\n", w.pkg, played)
 	}
 	overlay, err := overlayOf(dir, filepath.Join(scratch, "woven"), texts)
 	if err != nil {
@@ -61,10 +63,13 @@ func newTests(ctx context.Context, dir, scratch string, rows []mutant) (*tests, 
 			continue
 		}
 		path := filepath.Join(scratch, fmt.Sprintf("%d.test", len(binaries)))
-		cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"test", "-c", "-o", path, "-overlay", overlay}, cheaply, []string{m.pkg()})...)
+		cmd := exec.CommandContext(ctx, "go",
+			slices.Concat([]string{"test", "-c", "-o", path, "-overlay", overlay}, cheaply,
+				[]string{m.pkg()})...)
 		cmd.Dir = dir
 		if out, err := cmd.CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "%s: its mutants are built one by one: %v\n%s\n", m.pkg(), err, clip(string(out)))
+			fmt.Fprintf(os.Stderr, "%s: its mutants are built one by one: %v\n%s\n", m.pkg(), err,
+				clip(string(out)))
 			path = ""
 		}
 		binaries[m.pkg()] = path
@@ -107,14 +112,15 @@ func functions(text string) (pkg string, found []function, err error) {
 	at := func(p token.Pos) int { return set.Position(p).Offset }
 	for _, d := range file.Decls {
 		if f, ok := d.(*ast.FuncDecl); ok && f.Body != nil {
-			found = append(found, function{f, at(f.Pos()), at(f.Name.End()), at(f.Body.Lbrace) + 1, at(f.End())})
+			found = append(found,
+				function{f, at(f.Pos()), at(f.Name.End()), at(f.Body.Lbrace) + 1, at(f.End())})
 		}
 	}
 	return file.Name.Name, found, nil
 }
 
-// add weaves a mutant in and reports whether that is possible: all of its change lies within one function, whose parameters
-// have names.
+// add weaves a mutant in and reports whether that is possible: all of its change lies within one
+// function, whose parameters have names.
 func (w *woven) add(mutated string, number int) bool {
 	_, funcs, err := functions(mutated)
 	if err != nil || len(funcs) != len(w.funcs) {
@@ -136,7 +142,8 @@ func (w *woven) add(mutated string, number int) bool {
 			call += "; return"
 		}
 		w.choices[f.body] += fmt.Sprintf(" if mutantAtWork == %d { %s };", number, call)
-		fmt.Fprintf(&w.copies, "\n%s%s%s\n", mutated[m.from:m.name-len(m.Name.Name)], name, mutated[m.name:m.to])
+		fmt.Fprintf(&w.copies, "\n%s%s%s\n", mutated[m.from:m.name-len(m.Name.Name)], name,
+			mutated[m.name:m.to])
 		return true
 	}
 	return false
@@ -162,7 +169,8 @@ func (f function) call(name string) (text string, named bool) {
 		}
 		return all
 	}
-	receiver, types, params := names(f.Recv, ""), names(f.Type.TypeParams, ""), names(f.Type.Params, "...")
+	receiver, types, params := names(f.Recv, ""), names(f.Type.TypeParams, ""), names(f.Type.Params,
+		"...")
 	if slices.Contains(slices.Concat(receiver, params), "_") {
 		return "", false
 	}
@@ -183,8 +191,8 @@ func (w *woven) String() string {
 	return out.String() + w.text[from:] + w.copies.String()
 }
 
-// overlayOf writes texts, under names that begin with scratch, and what tells the go command to take them for files of the
-// module.
+// overlayOf writes texts, under names that begin with scratch, and what tells the go command to
+// take them for files of the module.
 func overlayOf(dir, scratch string, texts map[string]string) (path string, err error) {
 	replace := map[string]string{}
 	for name, text := range texts {

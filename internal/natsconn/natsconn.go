@@ -1,5 +1,5 @@
-// Package natsconn makes the connections of Penstock's programs to NATS: they retry for ever, notice a dead server within
-// seconds, and end only after everything that was written has arrived.
+// Package natsconn makes the connections of Penstock's programs to NATS: they retry for ever,
+// notice a dead server within seconds, and end only after everything that was written has arrived.
 package natsconn
 
 import (
@@ -17,8 +17,9 @@ import (
 // leaveTimeout bounds the wait for the last bytes of a connection that is about to be closed.
 const leaveTimeout = 2 * time.Second
 
-// Watch logs what becomes of a process's connections: one line when the first of them is lost and one when all are back,
-// however many they are, and one in ten seconds about what a subscription cannot take.
+// Watch logs what becomes of a process's connections: one line when the first of them is lost and
+// one when all are back, however many they are, and one in ten seconds about what a subscription
+// cannot take.
 type Watch struct {
 	log    *slog.Logger
 	errors *seldom.Log
@@ -34,8 +35,8 @@ func NewWatch(log *slog.Logger) *Watch {
 	return &Watch{log: log, errors: seldom.New(log), away: map[string]bool{}}
 }
 
-// Options make a connection that never gives up: not when the server is away at first, nor when it refuses the
-// credentials for a while, as it does while its accounts are being changed.
+// Options make a connection that never gives up: not when the server is away at first, nor when it
+// refuses the credentials for a while, as it does while its accounts are being changed.
 func (w *Watch) Options(name string) []nats.Option {
 	return []nats.Option{
 		nats.Name(name),
@@ -44,8 +45,8 @@ func (w *Watch) Options(name string) []nats.Option {
 		nats.IgnoreAuthErrorAbort(),
 		nats.ReconnectWait(250 * time.Millisecond),
 		nats.PingInterval(2 * time.Second),
-		// What cannot be sent now fails now. Kept back and sent in one clump later, it would reach JetStream long after its
-		// sender was told that it failed.
+		// What cannot be sent now fails now. Kept back and sent in one clump later, it would reach
+		// JetStream long after its sender was told that it failed.
 		nats.ReconnectBufSize(-1),
 		nats.ConnectHandler(func(nc *nats.Conn) { w.back(name, nc) }),
 		nats.ReconnectHandler(func(nc *nats.Conn) { w.back(name, nc) }),
@@ -67,8 +68,8 @@ func (w *Watch) Options(name string) []nats.Option {
 	}
 }
 
-// lost notes that a connection is away. That the server refuses us is another thing than that it is away, and worth a line
-// of its own.
+// lost notes that a connection is away. That the server refuses us is another thing than that it is
+// away, and worth a line of its own.
 func (w *Watch) lost(name, message string, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -97,17 +98,20 @@ func (w *Watch) back(name string, nc *nats.Conn) {
 		w.log.Debug("one of the connections to NATS is back", "connection", name, "url", url)
 		return
 	}
-	w.log.Info("connected to NATS again", "url", url, "away", time.Since(w.since).Round(time.Millisecond))
+	w.log.Info("connected to NATS again", "url", url, "away",
+		time.Since(w.since).Round(time.Millisecond))
 }
 
-// report tells of an error that nats.go has no caller for: such as messages that come faster than they are taken, or whose
-// headers cannot be read. A client must not be able to fill the log with them.
+// report tells of an error that nats.go has no caller for: such as messages that come faster than
+// they are taken, or whose headers cannot be read. A client must not be able to fill the log with
+// them.
 func (w *Watch) report(name, subject string, err error) {
 	level := slog.LevelWarn
 	if errors.Is(err, nats.ErrBadHeaderMsg) { // a client's fault, which is answered
 		level = slog.LevelDebug
 	}
-	w.errors.Log(name+" "+subject, level, "NATS reports an error", "connection", name, "subject", subject, "error", err)
+	w.errors.Log(name+" "+subject, level, "NATS reports an error", "connection", name, "subject",
+		subject, "error", err)
 }
 
 // Connected waits for the first connection, and reports whether it came before ctx ended.
@@ -124,7 +128,8 @@ func Connected(ctx context.Context, nc *nats.Conn) bool {
 	return true
 }
 
-// Leave closes a connection after what was written to it has reached the server: acknowledgements would be lost otherwise.
+// Leave closes a connection after what was written to it has reached the server: acknowledgements
+// would be lost otherwise.
 func Leave(nc *nats.Conn) {
 	if nc.IsConnected() {
 		_ = nc.FlushTimeout(leaveTimeout) // nobody is left to tell

@@ -1,53 +1,21 @@
 package natsconn_test
 
 import (
-	"bytes"
 	"fmt"
 	"log/slog"
 	"net"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/internal/natsconn"
+	"github.com/penstock-mq/penstock/internal/waittest"
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
-// logBuffer is written to by many.
-type logBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *logBuffer) count(what string) int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return strings.Count(b.text.String(), what)
-}
-
-func (b *logBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
-}
-
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("gave up waiting until %s", what)
-		}
-	}
-}
+var eventually = waittest.Until
 
 func start(t *testing.T, address string) *embedded.Server {
 	t.Helper()
@@ -73,7 +41,8 @@ func connections(t *testing.T, w *natsconn.Watch, url string, n int) []*nats.Con
 	return all
 }
 
-// TestOneLinePerOutageAndOnePerReturn: three connections that a server's end takes with it are one outage.
+// TestOneLinePerOutageAndOnePerReturn: three connections that a server's end takes with it are one
+// outage.
 func TestOneLinePerOutageAndOnePerReturn(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -83,7 +52,7 @@ func TestOneLinePerOutageAndOnePerReturn(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	log := &logBuffer{}
+	log := &waittest.Log{}
 	w := natsconn.NewWatch(slog.New(slog.NewTextHandler(log, nil)))
 	all := connections(t, w, "nats://"+address, 3)
 	connected := func(want bool) func() bool {
@@ -96,27 +65,37 @@ func TestOneLinePerOutageAndOnePerReturn(t *testing.T) {
 			return true
 		}
 	}
-	eventually(t, "it is said that NATS cannot be reached", func() bool { return log.count("level=WARN") == 1 })
+	eventually(t, "it is said that NATS cannot be reached", func() bool {
+		return log.Count("level=WARN") == 1
+	})
 	for outages := 1; outages <= 2; outages++ {
 		s := start(t, address)
-		eventually(t, "all are connected", func() bool { return log.count("level=INFO") == outages && connected(true)() })
+		eventually(t, "all are connected", func() bool {
+			return log.Count("level=INFO") == outages && connected(true)()
+		})
 		if outages == 2 {
 			break
 		}
 		s.Shutdown()
 		eventually(t, "all are away", connected(false))
-		eventually(t, "the loss is told", func() bool { return log.count("level=WARN") == outages+1 })
+		eventually(t, "the loss is logged", func() bool {
+			return log.Count("level=WARN") == outages+1
+		})
 	}
-	if warned, told := log.count("level=WARN"), log.count("level=INFO"); warned != 2 || told != 2 {
+	if warned, told := log.Count("level=WARN"), log.Count("level=INFO"); warned != 2 || told != 2 {
 		t.Errorf("%d lines of two outages, %d of their ends:\n%s", warned, told, log)
 	}
 }
 
-// TestErrorsOfASubscriptionAreNoFlood: 5,000 messages with headers that cannot be read were 5,000 lines.
+// TestErrorsOfASubscriptionAreNoFlood: 5,000 messages with headers that cannot be read were 5,000
+// lines.
 func TestErrorsOfASubscriptionAreNoFlood(t *testing.T) {
 	s := start(t, "127.0.0.1:0")
-	log := &logBuffer{}
-	nc := connections(t, natsconn.NewWatch(slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))), s.URL(), 1)[0]
+	log := &waittest.Log{}
+	nc := connections(t,
+		natsconn.NewWatch(
+			slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))),
+		s.URL(), 1)[0]
 	heard := make(chan struct{}, 5000)
 	if _, err := nc.Subscribe("jobs", func(*nats.Msg) { heard <- struct{}{} }); err != nil {
 		t.Fatal(err)
@@ -131,7 +110,9 @@ func TestErrorsOfASubscriptionAreNoFlood(t *testing.T) {
 	defer func() { _ = raw.Close() }()
 	const header = "NATS/1.0\r\nno colon here\r\n\r\n"
 	message := fmt.Sprintf("HPUB jobs %d %d\r\n%sx\r\n", len(header), len(header)+1, header)
-	if _, err := raw.Write([]byte("CONNECT {\"verbose\":false,\"headers\":true}\r\n" + strings.Repeat(message, 5000))); err != nil {
+	if _, err := raw.Write(
+		[]byte("CONNECT {\"verbose\":false,\"headers\":true}\r\n" +
+			strings.Repeat(message, 5000))); err != nil {
 		t.Fatal(err)
 	}
 	for range 5000 {
@@ -141,8 +122,8 @@ func TestErrorsOfASubscriptionAreNoFlood(t *testing.T) {
 			t.Fatal("a message is missing")
 		}
 	}
-	eventually(t, "the error is told", func() bool { return log.count("NATS reports") > 0 })
-	if lines := log.count("\n"); lines > 10 {
+	eventually(t, "the error is logged", func() bool { return log.Count("NATS reports") > 0 })
+	if lines := log.Count("\n"); lines > 10 {
 		t.Errorf("%d lines", lines)
 	}
 }

@@ -1,10 +1,10 @@
-// Package proctest runs programs as processes of their own: for tests, and for programs that try others out. Where the
-// system can see to it, no process outlives the one that started it, whatever becomes of that.
+// Package proctest runs programs as processes of their own: for tests, and for programs that try
+// others out. Where the system can see to it, no process outlives the one that started it, whatever
+// becomes of that.
 package proctest
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"fmt"
 	"net"
@@ -12,10 +12,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
 // Patience is how long a process may take for what takes a moment: to be ready, or to end.
@@ -27,7 +28,7 @@ const unread = 1 << 16
 // Process is a program that this one has started. Nothing else is ever signalled.
 type Process struct {
 	Cmd    *exec.Cmd
-	Log    *Log            // its standard error
+	Log    *waittest.Log   // its standard error
 	Lines  <-chan string   // its standard output, without the ready line; closed at its end
 	Exited <-chan struct{} // closed when it has ended, and Cmd.ProcessState is known
 
@@ -59,7 +60,7 @@ func Start(t testing.TB, cmd *exec.Cmd) *Process {
 // with a standard output or error of its own has no Lines or Log.
 func Open(cmd *exec.Cmd) (*Process, error) {
 	lines, ready, exited := make(chan string, unread), make(chan string, 1), make(chan struct{})
-	p := &Process{Cmd: cmd, Log: new(Log), Lines: lines, Exited: exited, ready: ready}
+	p := &Process{Cmd: cmd, Log: new(waittest.Log), Lines: lines, Exited: exited, ready: ready}
 	if cmd.Stderr == nil {
 		cmd.Stderr = p.Log
 	}
@@ -148,26 +149,6 @@ func (p *Process) End() error {
 		return fmt.Errorf("%s: %s", p.name(), p.Cmd.ProcessState)
 	}
 	return nil
-}
-
-// Log collects what a process writes; it may be read meanwhile.
-type Log struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-// Write implements [io.Writer].
-func (l *Log) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-// String returns all that was written so far.
-func (l *Log) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }
 
 // programs is the environment variable that tells the children of a test where its programs are,

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
 // act is the environment variable that makes this test binary a child, and says which.
@@ -149,7 +151,7 @@ func TestReadyWaitsNoLongerThanItsCaller(t *testing.T) {
 
 func TestOutputsOfItsOwnAreLeftToACommand(t *testing.T) {
 	cmd := command(t, "failure")
-	both := new(Log)
+	both := new(waittest.Log)
 	cmd.Stdout, cmd.Stderr = both, both
 	p := Start(t, cmd)
 	if err := p.End(); err == nil || both.String() != "it will not do\n" || p.Log.String() != "" {

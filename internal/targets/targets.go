@@ -9,21 +9,21 @@ import (
 
 	"github.com/penstock-mq/penstock/internal/reach"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers"
 	"github.com/penstock-mq/penstock/workers/httptarget"
 	"github.com/penstock-mq/penstock/workers/natstarget"
 )
 
-// New returns the handler of a policy's target, nil for a policy without one. It is what [workers.Options.Target] wants. The
-// prefix is that of the installation's subjects. Allow are networks that HTTP targets may be in whatever they are: see
-// [httptarget.Options].
-func New(nc *nats.Conn, prefix string, allow []netip.Prefix) func(queue.PolicyEntry) (workers.Handler, error) {
-	kinds := []func(queue.PolicyEntry) (workers.Handler, error){
+// New returns the handler of a policy's target, nil for a policy without one. It is what
+// [workers.Options.Target] wants. The prefix is that of the installation's subjects. Allow are
+// networks that HTTP targets may be in whatever they are: see [httptarget.Options].
+func New(nc *nats.Conn, prefix string,
+	allow []netip.Prefix) func(policy.Entry) (workers.Handler, error) {
+	kinds := []func(policy.Entry) (workers.Handler, error){
 		httptarget.New(httptarget.Options{Allow: allow}),
 		natstarget.New(nc, prefix),
 	}
-	return func(entry queue.PolicyEntry) (workers.Handler, error) {
+	return func(entry policy.Entry) (workers.Handler, error) {
 		for _, kind := range kinds {
 			if handle, err := kind(entry); handle != nil || err != nil {
 				return handle, err
@@ -33,8 +33,8 @@ func New(nc *nats.Conn, prefix string, allow []netip.Prefix) func(queue.PolicyEn
 	}
 }
 
-// Possible says what a policy that comes through the API may not have: a target at an address that only the operator's
-// own file may name, as far as the URL tells it, and headers from files.
+// Possible says what a policy that comes through the API may not have: a target at an address that
+// only the operator's own file may name, as far as the URL tells it, and headers from files.
 func Possible(p policy.Policy, allow []netip.Prefix) []policy.Problem {
 	if p.Target == nil || p.Target.HTTP == nil {
 		return nil
@@ -42,7 +42,8 @@ func Possible(p policy.Policy, allow []netip.Prefix) []policy.Problem {
 	var problems []policy.Problem
 	if u, err := url.Parse(p.Target.HTTP.URL); err == nil {
 		if err := (reach.Rules{Allow: allow}).CheckHost(u.Hostname()); err != nil {
-			problems = append(problems, policy.Problem{Field: "target.http.url", Reason: err.Error()})
+			problems = append(problems,
+				policy.Problem{Field: "target.http.url", Reason: err.Error()})
 		}
 	}
 	if len(p.Target.HTTP.Headers) > 0 {

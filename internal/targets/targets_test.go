@@ -7,7 +7,6 @@ import (
 
 	"github.com/penstock-mq/penstock/internal/targets"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue"
 )
 
 func TestEveryKindOfTargetHasAHandler(t *testing.T) {
@@ -20,12 +19,15 @@ func TestEveryKindOfTargetHasAHandler(t *testing.T) {
 		"http": {&policy.Target{HTTP: &policy.HTTPTarget{URL: "http://a"}}, true},
 		"nats": {&policy.Target{NATS: &policy.NATSTarget{Subject: "a"}}, true},
 	} {
-		handle, err := choose(queue.PolicyEntry{Policy: policy.Policy{Name: name, Target: test.target}})
+		handle, err := choose(policy.Entry{Policy: policy.Policy{Name: name, Target: test.target}})
 		if err != nil || (handle != nil) != test.runs {
 			t.Errorf("%s: a handler: %v, %v", name, handle != nil, err)
 		}
 	}
-	if _, err := choose(queue.PolicyEntry{Policy: policy.Policy{Target: &policy.Target{HTTP: &policy.HTTPTarget{URL: ":"}}}}); err == nil {
+	if _, err := choose(
+		policy.Entry{
+			Policy: policy.Policy{
+				Target: &policy.Target{HTTP: &policy.HTTPTarget{URL: ":"}}}}); err == nil {
 		t.Error("a URL that is none is accepted")
 	}
 }

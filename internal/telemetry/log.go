@@ -7,8 +7,8 @@ import (
 	"log/slog"
 )
 
-// NewLogger makes a logger that writes to w from a level on, which may change. Format is text or json; anything else is an
-// error.
+// NewLogger makes a logger that writes to w from a level on, which may change. Format is text or
+// json; anything else is an error.
 func NewLogger(w io.Writer, level slog.Leveler, format string) (*slog.Logger, error) {
 	options := &slog.HandlerOptions{Level: level}
 	switch format {

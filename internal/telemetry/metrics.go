@@ -14,26 +14,30 @@ import (
 
 	"github.com/penstock-mq/penstock"
 	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers"
 	"github.com/penstock-mq/penstock/workers/workersprom"
 )
 
-// scrapeDeadline bounds what is looked up while a scrape waits; Prometheus itself gives up after 10 s by default.
+// scrapeDeadline bounds what is looked up while a scrape waits; Prometheus itself gives up after 10
+// s by default.
 const scrapeDeadline = time.Second
 
-// Registry holds the metrics of one process, with those of the Go runtime and the process. There is no label per key:
-// keys are as many as users have users.
+// Registry holds the metrics of one process, with those of the Go runtime and the process. There is
+// no label per key: keys are as many as users have users.
 type Registry struct{ prometheus *prometheus.Registry }
 
 // NewRegistry makes a registry of its own; nothing global is touched.
 func NewRegistry() *Registry {
 	r := prometheus.NewRegistry()
-	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	r.MustRegister(collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return &Registry{r}
 }
 
-// Handler serves the metrics to Prometheus. What cannot be collected is left out and logged as a warning.
+// Handler serves the metrics to Prometheus. What cannot be collected is left out and logged as a
+// warning.
 func (r *Registry) Handler(logger *slog.Logger) http.Handler {
 	return promhttp.HandlerFor(r.prometheus, promhttp.HandlerOpts{
 		ErrorLog:            slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
@@ -42,15 +46,21 @@ func (r *Registry) Handler(logger *slog.Logger) http.Handler {
 	})
 }
 
-// Observer registers the metrics of a [penstock.Penstock], but for those of [Registry.Drain], and returns what counts
-// them. It may be called once.
+// Observer registers the metrics of a [penstock.Penstock], but for those of [Registry.Drain], and
+// returns what counts them. It may be called once.
 func (r *Registry) Observer() penstock.Observer {
 	admission, policies, storage := r.Admission(), r.Policies(), r.Storage()
 	return penstock.Observer{
-		Admitted: admission.Admitted, Checked: admission.Checked, Answered: admission.Answered,
-		Policies: admission.Policies, Unowned: admission.Unowned, ApplyFailed: admission.ApplyFailed,
-		Inventory: policies.Stored, Retired: policies.Retired,
-		Stored: storage.Stored, Writable: storage.Writable,
+		Admitted:    admission.Admitted,
+		Checked:     admission.Checked,
+		Answered:    admission.Answered,
+		Policies:    admission.Policies,
+		Unowned:     admission.Unowned,
+		ApplyFailed: admission.ApplyFailed,
+		Inventory:   policies.Stored,
+		Retired:     policies.Retired,
+		Stored:      storage.Stored,
+		Writable:    storage.Writable,
 	}
 }
 
@@ -76,19 +86,26 @@ func (r *Registry) Admission() *Admission {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
 	gauge := func(name, help string) *prometheus.GaugeVec {
-		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"policy"})
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help},
+			[]string{"policy"})
 	}
 	a := &Admission{
-		admissions: counter("penstock_admissions_total", "Submitted jobs by verdict: allowed, queued or rejected.", "policy", "verdict"),
-		checks:     counter("penstock_checks_total", "Answered checks.", "policy", "allowed"),
-		httpErrors: counter("penstock_http_errors_total", "Requests over HTTP that were answered with a status of 400 or more.", "status"),
-		natsErrors: counter("penstock_nats_errors_total", "Requests over NATS that were answered with a status of 400 or more.", "status"),
-		unowned:    gauge("penstock_policy_unowned", "1 while jobs of the policy wait and no drainer owns it."),
+		admissions: counter("penstock_admissions_total",
+			"Submitted jobs by verdict: allowed, queued or rejected.", "policy", "verdict"),
+		checks: counter("penstock_checks_total", "Answered checks.", "policy", "allowed"),
+		httpErrors: counter("penstock_http_errors_total",
+			"Requests over HTTP that were answered with a status of 400 or more.", "status"),
+		natsErrors: counter("penstock_nats_errors_total",
+			"Requests over NATS that were answered with a status of 400 or more.", "status"),
+		unowned: gauge("penstock_policy_unowned",
+			"1 while jobs of the policy wait and no drainer owns it."),
 		applyFailed: gauge("penstock_apply_failed",
-			"1 while the last change of the policy cannot be applied to its stream, which stays as it was."),
+			"1 while the last change of the policy cannot be applied to its stream, which stays "+
+				"as it was."),
 		known: map[string]bool{},
 	}
-	r.prometheus.MustRegister(a.admissions, a.checks, a.httpErrors, a.natsErrors, a.unowned, a.applyFailed)
+	r.prometheus.MustRegister(a.admissions, a.checks, a.httpErrors, a.natsErrors, a.unowned,
+		a.applyFailed)
 	for _, status := range errorStatuses {
 		a.httpErrors.WithLabelValues(strconv.Itoa(status))
 		a.natsErrors.WithLabelValues(strconv.Itoa(status))
@@ -96,8 +113,9 @@ func (r *Registry) Admission() *Admission {
 	return a
 }
 
-// Policies begins the series of policies that have become known, at zero, and ends those of policies that are gone.
-func (a *Admission) Policies(set queue.PolicySet) {
+// Policies begins the series of policies that have become known, at zero, and ends those of
+// policies that are gone.
+func (a *Admission) Policies(set policy.Entries) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for name := range a.known {
@@ -139,7 +157,9 @@ func (a *Admission) Checked(policy string, allowed bool) {
 func (a *Admission) Unowned(policy string, unowned bool) { a.hold(a.unowned, policy, unowned) }
 
 // ApplyFailed tells whether a policy's last change could not be applied to its stream.
-func (a *Admission) ApplyFailed(policy string, failed bool) { a.hold(a.applyFailed, policy, failed) }
+func (a *Admission) ApplyFailed(policy string, failed bool) {
+	a.hold(a.applyFailed, policy, failed)
+}
 
 // hold sets whether a condition of a policy holds, unless the policy is gone.
 func (a *Admission) hold(gauge *prometheus.GaugeVec, policy string, holds bool) {
@@ -180,11 +200,14 @@ func (r *Registry) Store() *Store {
 	s := &Store{
 		up: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "penstock_store_up",
-			Help: "Whether the shared store of limits answers: 1, or 0 while policies go on by their on_store_error.",
+			Help: "Whether the shared store of limits answers: 1, or 0 while policies go on by " +
+				"their on_store_error.",
 		}),
 		fallbacks: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "penstock_store_fallbacks_total",
-			Help: "Decisions made without the shared store, by the policy's on_store_error: open, local or closed.",
+			Help: "Decisions made without the shared store, by the policy's " +
+				"on_store_error: open, " +
+				"local or closed.",
 		}, []string{"policy", "mode"}),
 	}
 	r.prometheus.MustRegister(s.up, s.fallbacks)
@@ -214,9 +237,9 @@ func (r *Registry) NATS(connected func() bool) {
 	}, func() float64 { return zeroOrOne(connected()) }))
 }
 
-// QueueJobs registers penstock_queue_jobs: depths is asked at every scrape for the accepted jobs of each policy, and
-// must return within its context's deadline of one second. What it leaves out is missing from that scrape. It may be
-// called once.
+// QueueJobs registers penstock_queue_jobs: depths is asked at every scrape for the accepted jobs of
+// each policy, and must return within its context's deadline of one second. What it leaves out is
+// missing from that scrape. It may be called once.
 func (r *Registry) QueueJobs(depths func(ctx context.Context) map[string]uint64) {
 	r.prometheus.MustRegister(queueJobs{depths})
 }
@@ -226,7 +249,8 @@ type queueJobs struct {
 }
 
 var queueJobsDesc = prometheus.NewDesc("penstock_queue_jobs",
-	"Accepted jobs without a final outcome: waiting, backing off and running.", []string{"policy"}, nil)
+	"Accepted jobs without a final outcome: waiting, backing off and running.", []string{"policy"},
+	nil)
 
 func (q queueJobs) Describe(out chan<- *prometheus.Desc) { out <- queueJobsDesc }
 
@@ -234,7 +258,8 @@ func (q queueJobs) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeDeadline)
 	defer cancel()
 	for policy, jobs := range q.depths(ctx) {
-		out <- prometheus.MustNewConstMetric(queueJobsDesc, prometheus.GaugeValue, float64(jobs), policy)
+		out <- prometheus.MustNewConstMetric(queueJobsDesc, prometheus.GaugeValue, float64(jobs),
+			policy)
 	}
 }
 
@@ -249,15 +274,19 @@ func (r *Registry) Storage() *Storage {
 	s := &Storage{
 		bytes: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "penstock_storage_bytes",
-			Help: "What JetStream stores and may store: used and max. There is no max where it has no limit.",
+			Help: "What JetStream stores and may store: used and max. There is no max where it " +
+				"has no limit.",
 		}, []string{"kind"}),
 		queues: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "penstock_queue_bytes",
-			Help: "What the jobs of a policy take and may take: used and max. There is no max for a policy without a bound.",
+			Help: "What the jobs of a policy take and may take: used and max. There is no " +
+				"max for " +
+				"a policy without a bound.",
 		}, []string{"policy", "kind"}),
 		writable: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "penstock_storage_writable",
-			Help: "Whether the embedded server's disk can be written: 1 or 0. 1 as well when the server is elsewhere.",
+			Help: "Whether the embedded server's disk can be written: 1 or 0. 1 as well when the " +
+				"server is elsewhere.",
 		}),
 	}
 	s.writable.Set(1)

@@ -3,7 +3,7 @@ package telemetry
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/policy/store"
 )
 
 // Policies tells what is stored of policies. Its methods may be called from anywhere at once.
@@ -17,7 +17,8 @@ func (r *Registry) Policies() *Policies {
 	p := &Policies{
 		stored: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "penstock_policies",
-			Help: "Policies by state: ok, retired, unreadable (a record that nobody understands) or orphaned (a stream " +
+			Help: "Policies by state: ok, retired, unreadable (a record that nobody understands) " +
+				"or orphaned (a stream " +
 				"without a record). Nobody starts the jobs of the last two.",
 		}, []string{"state"}),
 		retirements: prometheus.NewCounter(prometheus.CounterOpts{
@@ -26,12 +27,12 @@ func (r *Registry) Policies() *Policies {
 		}),
 	}
 	r.prometheus.MustRegister(p.stored, p.retirements)
-	p.Stored(queue.Inventory{})
+	p.Stored(store.Inventory{})
 	return p
 }
 
 // Stored sets how many policies are in each state.
-func (p *Policies) Stored(found queue.Inventory) {
+func (p *Policies) Stored(found store.Inventory) {
 	for state, n := range map[string]int{"ok": found.OK, "retired": found.Retired,
 		"unreadable": len(found.Unreadable), "orphaned": len(found.Orphaned)} {
 		p.stored.WithLabelValues(state).Set(float64(n))

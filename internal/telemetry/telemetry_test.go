@@ -14,6 +14,7 @@ import (
 	"github.com/penstock-mq/penstock"
 	"github.com/penstock-mq/penstock/internal/telemetry"
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
 )
 
@@ -21,7 +22,8 @@ import (
 func scrape(t *testing.T, r *telemetry.Registry) string {
 	t.Helper()
 	recorder := httptest.NewRecorder()
-	r.Handler(slog.New(slog.DiscardHandler)).ServeHTTP(recorder, httptest.NewRequest("GET", "/metrics", nil))
+	r.Handler(slog.New(slog.DiscardHandler)).ServeHTTP(recorder,
+		httptest.NewRequest("GET", "/metrics", nil))
 	body, err := io.ReadAll(recorder.Result().Body)
 	if err != nil || recorder.Code != 200 {
 		t.Fatalf("status %d, %v", recorder.Code, err)
@@ -38,9 +40,11 @@ func scrape(t *testing.T, r *telemetry.Registry) string {
 func TestMetrics(t *testing.T) {
 	r := telemetry.NewRegistry()
 	a, d, s := r.Admission(), r.Drain(), r.Store()
-	r.Storage().Stored(queue.Storage{Fill: queue.Fill{Used: 1}, Jobs: map[string]queue.Fill{"stripe": {Used: 3, Max: 5}}})
+	r.Storage().
+		Stored(queue.Storage{Fill: queue.Fill{Used: 1},
+			Jobs: map[string]queue.Fill{"stripe": {Used: 3, Max: 5}}})
 	stored := r.Policies()
-	stored.Stored(queue.Inventory{OK: 3, Retired: 2, Unreadable: map[string]error{"odd": nil}})
+	stored.Stored(store.Inventory{OK: 3, Retired: 2, Unreadable: map[string]error{"odd": nil}})
 	stored.Retired("old")
 	r.QueueJobs(func(ctx context.Context) map[string]uint64 {
 		if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > time.Second {
@@ -80,9 +84,11 @@ func TestMetrics(t *testing.T) {
 func TestAdmittersSeriesExistFromTheStartAndGoWithTheirPolicy(t *testing.T) {
 	r := telemetry.NewRegistry()
 	a := r.Admission()
-	a.Policies(queue.PolicySet{
-		"stripe": {Policy: policy.Policy{Name: "stripe", Algorithm: policy.LeakingBucket}.WithDefaults()},
-		"signup": {Policy: policy.Policy{Name: "signup", Algorithm: policy.FixedWindow}.WithDefaults()},
+	a.Policies(policy.Entries{
+		"stripe": {Policy: policy.Policy{Name: "stripe",
+			Rule: policy.Rule{Algorithm: policy.LeakingBucket}}.WithDefaults()},
+		"signup": {Policy: policy.Policy{Name: "signup",
+			Rule: policy.Rule{Algorithm: policy.FixedWindow}}.WithDefaults()},
 	})
 	got := scrape(t, r)
 	for _, want := range []string{
@@ -99,10 +105,11 @@ func TestAdmittersSeriesExistFromTheStartAndGoWithTheirPolicy(t *testing.T) {
 	}
 	a.Unowned("stripe", true)
 	a.ApplyFailed("gone", true)
-	if got := scrape(t, r); !strings.Contains(got, `unowned{policy="stripe"} 1`) || strings.Contains(got, `"gone"`) {
+	if got := scrape(t, r); !strings.Contains(got, `unowned{policy="stripe"} 1`) ||
+		strings.Contains(got, `"gone"`) {
 		t.Errorf("got\n%s", got)
 	}
-	a.Policies(queue.PolicySet{})
+	a.Policies(policy.Entries{})
 	if got := scrape(t, r); strings.Contains(got, "policy=") {
 		t.Errorf("left of policies that are gone:\n%s", got)
 	}
@@ -125,9 +132,11 @@ func TestLogger(t *testing.T) {
 		format string
 		want   string // of the lines written at debug, info, warn and error
 	}{
-		{slog.LevelDebug, "text", "level=DEBUG msg=a\nlevel=INFO msg=a\nlevel=WARN msg=a\nlevel=ERROR msg=a\n"},
+		{slog.LevelDebug, "text",
+			"level=DEBUG msg=a\nlevel=INFO msg=a\nlevel=WARN msg=a\nlevel=ERROR msg=a\n"},
 		{slog.LevelInfo, "text", "level=INFO msg=a\nlevel=WARN msg=a\nlevel=ERROR msg=a\n"},
-		{slog.LevelWarn, "json", `{"level":"WARN","msg":"a"}` + "\n" + `{"level":"ERROR","msg":"a"}` + "\n"},
+		{slog.LevelWarn, "json",
+			`{"level":"WARN","msg":"a"}` + "\n" + `{"level":"ERROR","msg":"a"}` + "\n"},
 		{slog.LevelError, "text", "level=ERROR msg=a\n"},
 	} {
 		var out bytes.Buffer
@@ -135,7 +144,8 @@ func TestLogger(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, level := range []slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError} {
+		for _, level := range []slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn,
+			slog.LevelError} {
 			// A record without a time is written without one.
 			record := slog.NewRecord(time.Time{}, level, "a", 0)
 			if logger.Handler().Enabled(t.Context(), level) {

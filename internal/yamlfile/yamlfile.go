@@ -1,4 +1,5 @@
-// Package yamlfile reads YAML for people: strictly, with every mistake at once, and each with its line.
+// Package yamlfile reads YAML for people: strictly, with every mistake at once, and each with its
+// line.
 package yamlfile
 
 import (
@@ -27,9 +28,9 @@ type File struct {
 	lines map[string]int // place to line
 }
 
-// Read reads one YAML document, empty for a nil reader. It does not leave the reading to viper, which takes the case off
-// keys, splits them at dots and reads no further than the first document. The error is a [Problem] for a file that is no
-// YAML at all.
+// Read reads one YAML document, empty for a nil reader. It does not leave the reading to viper,
+// which takes the case off keys, splits them at dots and reads no further than the first document.
+// The error is a [Problem] for a file that is no YAML at all.
 func Read(file io.Reader) (File, error) {
 	d := File{Tree: map[string]any{}, lines: map[string]int{}}
 	if file == nil {
@@ -66,7 +67,8 @@ func Read(file io.Reader) (File, error) {
 	return d, nil
 }
 
-// yamlLine is where yaml believes an error to be: at the line before, or where the outermost list or mapping begins.
+// yamlLine is where yaml believes an error to be: at the line before, or where the outermost list
+// or mapping begins.
 var yamlLine = regexp.MustCompile(`^yaml: (line \d+: )?`)
 
 func notYAML(err error, line int) error {
@@ -77,8 +79,9 @@ func notYAML(err error, line int) error {
 	return Problem{Reason: "is not YAML: " + text, Line: line}
 }
 
-// brokenLine is the line that makes a text no YAML, the first after the longest beginning that is. It looks for it
-// backwards from where the decoder gave up, and no further than a file for people needs.
+// brokenLine is the line that makes a text no YAML, the first after the longest beginning that is.
+// It looks for it backwards from where the decoder gave up, and no further than a file for people
+// needs.
 func brokenLine(text []byte, gaveUp int) int {
 	const mostSteps = 500
 	lines := bytes.SplitAfter(text[:gaveUp], []byte("\n"))
@@ -115,7 +118,8 @@ func numberLines(n *yaml.Node, at string, lines map[string]int) {
 	}
 }
 
-// Line is that of a place, or of the nearest one around it that is in the file; 0 for one that is not in it at all.
+// Line is that of a place, or of the nearest one around it that is in the file; 0 for one that is
+// not in it at all.
 func (d File) Line(place string) int {
 	for place != "" {
 		if line, ok := d.lines[place]; ok {
@@ -126,8 +130,8 @@ func (d File) Line(place string) int {
 	return 0
 }
 
-// repeatedKeys reports keys that stand twice in a mapping, and removes all but the first. yaml would leave out the
-// whole mapping, and the policies after it would be counted wrong.
+// repeatedKeys reports keys that stand twice in a mapping, and removes all but the first. yaml
+// would leave out the whole mapping, and the policies after it would be counted wrong.
 func repeatedKeys(n *yaml.Node, at string) []Problem {
 	var problems []Problem
 	switch n.Kind {
@@ -159,8 +163,9 @@ func repeatedKeys(n *yaml.Node, at string) []Problem {
 	return problems
 }
 
-// Policies reads a list of policies, each with its defaults; check says what is wrong with one beyond what
-// [policy.Read] finds.
+// Policies reads a list of policies, each as it is written: a default is not what the file says,
+// and may be another in the next version, which must not take the file for changed. check says what
+// is wrong with one, its defaults filled in, beyond what [policy.Read] finds.
 func Policies(value any, check func(policy.Policy) []policy.Problem) ([]policy.Policy, []Problem) {
 	if value == nil {
 		return nil, nil
@@ -176,7 +181,7 @@ func Policies(value any, check func(policy.Policy) []policy.Problem) ([]policy.P
 		place := fmt.Sprintf("policies[%d]", i)
 		p, err := readPolicy(item)
 		if err == nil {
-			err = policy.Invalid(check(p))
+			err = policy.Invalid(check(p.WithDefaults()))
 		}
 		if invalid, ok := errors.AsType[*policy.InvalidError](err); ok {
 			for _, found := range invalid.Problems {
@@ -206,11 +211,14 @@ func readPolicy(item any) (policy.Policy, error) {
 	if err != nil {
 		return policy.Policy{}, err
 	}
-	return policy.Read(text)
+	if _, err := policy.Read(text); err != nil {
+		return policy.Policy{}, err
+	}
+	return policy.Parse(text)
 }
 
-// forJSON turns what YAML can say and JSON cannot, such as keys that are numbers and .nan, into text, which is then
-// refused at its place.
+// forJSON turns what YAML can say and JSON cannot, such as keys that are numbers and .nan, into
+// text, which is then refused at its place.
 func forJSON(value any) any {
 	switch v := value.(type) {
 	case map[string]any:
@@ -239,7 +247,8 @@ func forJSON(value any) any {
 	return value
 }
 
-// Problem is one thing that is wrong, its place in the file, and its line there; 0 when it is not in the file.
+// Problem is one thing that is wrong, its place in the file, and its line there; 0 when it is not
+// in the file.
 type Problem struct {
 	Place, Reason string
 	Line          int
@@ -253,7 +262,8 @@ func (p Problem) Error() string {
 	return p.Place + ": " + p.Reason
 }
 
-// Join makes one error of the problems, in the order of the file with that name; those outside of it come first.
+// Join makes one error of the problems, in the order of the file with that name; those outside of
+// it come first.
 func Join(name string, problems []Problem) error {
 	slices.SortStableFunc(problems, func(a, b Problem) int { return a.Line - b.Line })
 	var errs []error

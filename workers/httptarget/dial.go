@@ -14,9 +14,12 @@ import (
 	"github.com/penstock-mq/penstock/internal/reach"
 )
 
-func dialer() *net.Dialer { return &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second} }
+func dialer() *net.Dialer {
+	return &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second}
+}
 
-// guarded is [Client], but it connects only where the rules let it, and to the proxies that proxyOf names.
+// guarded is [Client], but it connects only where the rules let it, and to the proxies that proxyOf
+// names.
 func guarded(rules reach.Rules, proxyOf func(*http.Request) (*url.URL, error)) *http.Client {
 	free, checked := dialer(), dialer()
 	checked.Control = func(_, address string, _ syscall.RawConn) error {
@@ -37,7 +40,8 @@ func guarded(rules reach.Rules, proxyOf func(*http.Request) (*url.URL, error)) *
 		if proxy != nil {
 			port := proxy.Port()
 			if port == "" {
-				port = map[string]string{"https": "443", "socks5": "1080", "socks5h": "1080"}[proxy.Scheme]
+				port = map[string]string{"https": "443", "socks5": "1080",
+					"socks5h": "1080"}[proxy.Scheme]
 			}
 			if port == "" {
 				port = "80"

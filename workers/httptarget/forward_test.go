@@ -9,12 +9,11 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// TestAJobThatAsksForMoreThanItsPolicyAllowsIsNotSent: jobs of plain NATS publishers, and those that were accepted before
-// the policy said so, pass no door.
+// TestAJobThatAsksForMoreThanItsPolicyAllowsIsNotSent: jobs of plain NATS publishers, and those
+// that were accepted before the policy said so, pass no door.
 func TestAJobThatAsksForMoreThanItsPolicyAllowsIsNotSent(t *testing.T) {
 	var served atomic.Int64
 	var method atomic.Value
@@ -23,17 +22,25 @@ func TestAJobThatAsksForMoreThanItsPolicyAllowsIsNotSent(t *testing.T) {
 		method.Store(r.Method)
 	})
 	prefix := "/v1"
-	handle, err := New(Options{Client: Client()})(queue.PolicyEntry{Policy: policy.Policy{Name: "api", Target: &policy.Target{HTTP: &policy.HTTPTarget{
-		URL: base, Forward: policy.Forward{"X-Tenant"}, Methods: []string{"PUT", "POST"}, PathPrefix: &prefix}}}})
+	handle, err := New(
+		Options{
+			Client: Client()})(
+		policy.Entry{Policy: policy.Policy{Name: "api",
+			Target: &policy.Target{HTTP: &policy.HTTPTarget{
+				URL: base, Forward: policy.Forward{"X-Tenant"}, Methods: []string{"PUT", "POST"},
+				PathPrefix: &prefix}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, value := range map[string]string{
-		"Penstock-Forward-Host": "internal", "Penstock-Forward-Nats-Rollup": "all", "Penstock-Forward-X-Forwarded-For": "10.0.0.1",
-		"Penstock-Forward-Authorization": "Bearer t", "Penstock-Forward-Connection": "x-tenant", "Penstock-Method": "DELETE",
-		"Penstock-Path": "/admin", "penstock-path": "/v1/..;/admin",
+		"Penstock-Forward-Host": "internal", "Penstock-Forward-Nats-Rollup": "all",
+		"Penstock-Forward-X-Forwarded-For": "10.0.0.1",
+		"Penstock-Forward-Authorization":   "Bearer t", "Penstock-Forward-Connection": "x-tenant",
+		"Penstock-Method": "DELETE",
+		"Penstock-Path":   "/admin", "penstock-path": "/v1/..;/admin",
 	} {
-		if err := handle(within(t), workers.Job{Header: nats.Header{name: {value}}}); verdict(err) != "permanent" {
+		if err := handle(within(t),
+			workers.Job{Header: nats.Header{name: {value}}}); verdict(err) != "permanent" {
 			t.Errorf("%s: %s: %v", name, value, err)
 		}
 	}
@@ -41,7 +48,8 @@ func TestAJobThatAsksForMoreThanItsPolicyAllowsIsNotSent(t *testing.T) {
 		t.Errorf("%d requests were sent", served.Load())
 	}
 	allowed := nats.Header{"penstock-forward-x-tenant": {"a"}, "Penstock-Path": {"/v1/x"}}
-	if err := handle(within(t), workers.Job{Header: allowed}); err != nil || method.Load() != "PUT" {
+	if err := handle(within(t), workers.Job{Header: allowed}); err != nil ||
+		method.Load() != "PUT" {
 		t.Errorf("what the policy allows: %v, %v", method.Load(), err)
 	}
 }
@@ -60,10 +68,12 @@ func TestATargetGetsTheTypeAndTheEncodingOfTheBody(t *testing.T) {
 	}{
 		{nil, `{"amount":5}`, "application/json", ""},
 		{nil, "plain", "", ""},
-		{nats.Header{"Content-Type": {"text/csv"}, "content-encoding": {"gzip"}}, `{}`, "text/csv", "gzip"},
+		{nats.Header{"Content-Type": {"text/csv"}, "content-encoding": {"gzip"}}, `{}`, "text/csv",
+			"gzip"},
 		{nats.Header{"Penstock-Forward-Content-Type": {"text/csv"}}, `{}`, "text/csv", ""},
 	} {
-		if err := handlerFor(t, base)(within(t), workers.Job{Header: c.header, Body: []byte(c.body)}); err != nil {
+		if err := handlerFor(t, base)(within(t),
+			workers.Job{Header: c.header, Body: []byte(c.body)}); err != nil {
 			t.Fatal(err)
 		}
 		if h := <-got; h.Get("Content-Type") != c.kind || h.Get("Content-Encoding") != c.encoding {

@@ -11,13 +11,15 @@ import (
 
 // A job's path leads to the target's host and below its base, however the other side reads it.
 func FuzzResolve(f *testing.F) {
-	for _, seed := range []string{"", "/", "/a//b?c=/..", "/%2e%2E/x", "//host", "///a", `/..\x`, "/..%5cx", "/a/..;/b", "/%00", "/a#b", "/?x", "/:80"} {
+	for _, seed := range []string{"", "/", "/a//b?c=/..", "/%2e%2E/x", "//host", "///a", `/..\x`,
+		"/..%5cx", "/a/..;/b", "/%00", "/a#b", "/?x", "/:80"} {
 		f.Add("http://target:80/base/", seed)
 	}
 	f.Add("https://u:p@target/a%2Fb?key=1", "/x?y")
 	f.Fuzz(func(t *testing.T, base, given string) {
 		from, err := url.Parse(base)
-		if err != nil || from.Host == "" || from.Scheme != "http" && from.Scheme != "https" || from.RawPath != "" ||
+		if err != nil || from.Host == "" || from.Scheme != "http" && from.Scheme != "https" ||
+			from.RawPath != "" ||
 			from.Path != path.Clean("/"+from.Path) || from.Fragment != "" {
 			return // no base that a policy can have, or one that is not in its plainest form
 		}
@@ -30,8 +32,10 @@ func FuzzResolve(f *testing.F) {
 			t.Fatalf("%q below %q is %q: %v", given, base, text, err)
 		}
 		below := path.Clean(strings.ReplaceAll(to.Path, `\`, "/"))
-		if to.Scheme != from.Scheme || to.Host != from.Host || to.User.String() != from.User.String() ||
-			below != from.Path && !strings.HasPrefix(below, strings.TrimSuffix(from.Path, "/")+"/") {
+		if to.Scheme != from.Scheme || to.Host != from.Host ||
+			to.User.String() != from.User.String() ||
+			below != from.Path &&
+				!strings.HasPrefix(below, strings.TrimSuffix(from.Path, "/")+"/") {
 			t.Fatalf("%q below %q is %q", given, base, text)
 		}
 	})
@@ -39,7 +43,8 @@ func FuzzResolve(f *testing.F) {
 
 // The wait that an answer asks for is one, whatever the header says; and any answer is an outcome.
 func FuzzRetryAfter(f *testing.F) {
-	for _, seed := range []string{"", "5", " 5 ", "-1", "1.5", "9223372036854775808", "Fri, 31 Dec 9999 23:59:59 GMT", "Mon, 01 Jan 0001 00:00:00 GMT", "soon"} {
+	for _, seed := range []string{"", "5", " 5 ", "-1", "1.5", "9223372036854775808",
+		"Fri, 31 Dec 9999 23:59:59 GMT", "Mon, 01 Jan 0001 00:00:00 GMT", "soon"} {
 		f.Add(seed, 429, "slow\ndown")
 	}
 	f.Add("", 99, "\xff")
@@ -49,7 +54,8 @@ func FuzzRetryAfter(f *testing.F) {
 		if after < 0 || !named && after != 0 {
 			t.Fatalf("%q: wait %v, named %v", value, after, named)
 		}
-		err := judge(&http.Response{StatusCode: status, Header: http.Header{"Retry-After": {value}}}, []byte(body), now)
+		err := judge(&http.Response{StatusCode: status,
+			Header: http.Header{"Retry-After": {value}}}, []byte(body), now)
 		if (err == nil) != (status >= 200 && status < 300) {
 			t.Fatalf("status %d is %v", status, err)
 		}

@@ -1,6 +1,7 @@
-// Package httptarget runs jobs as HTTP requests: a job's payload goes to its policy's target, and the answer's status says
-// how the attempt ended. A start is one request: when the connection breaks before the answer, the attempt has failed, and
-// the next one starts when the rate allows it.
+// Package httptarget runs jobs as HTTP requests: a job's payload goes to its policy's target, and
+// the answer's status says how the attempt ended. A start is one request: when the connection
+// breaks before the answer, the attempt has failed, and the next one starts when the rate allows
+// it.
 package httptarget
 
 import (
@@ -19,7 +20,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/reach"
 	"github.com/penstock-mq/penstock/internal/redact"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers"
 )
 
@@ -28,34 +29,36 @@ const (
 	mostAnswer = 64 << 10
 	// mostDetail is how much of it an error quotes.
 	mostDetail = 256
-	// keepIdle is how long an idle connection is kept: not as long as servers usually do (5 s and more), because a request on
-	// one that its server is just closing is a failed attempt.
+	// keepIdle is how long an idle connection is kept: not as long as servers usually do (5 s and
+	// more), because a request on one that its server is just closing is a failed attempt.
 	keepIdle = 4 * time.Second
 )
 
 // Options are what [New] can do without. The zero value works.
 type Options struct {
-	// Allow are networks that targets may be in, whatever they are. Others may not be where they reach more than their
-	// policy's author could: those of policies from a file ([queue.SourceFile]) at no link-local address, where clouds have
-	// their metadata, and all others, which come through the API or from Go, at no address of the drainer's own machine
-	// either. It is checked where the connection is made, so what a name leads to cannot change in between. A proxy that
-	// the environment names is the operator's choice, and reaches what it reaches.
+	// Allow are networks that targets may be in, whatever they are. Others may not be where they
+	// reach more than their policy's author could: those of policies from a file
+	// ([policy.SourceFile]) at no link-local address, where clouds have their metadata, and all
+	// others, which come through the API or from Go, at no address of the drainer's own machine
+	// either. It is checked where the connection is made, so what a name leads to cannot change in
+	// between. A proxy that the environment names is the operator's choice, and reaches what it
+	// reaches.
 	Allow []netip.Prefix
-	// Client makes all requests in place of this package's own clients. Where it connects is its own choice. Default: see
-	// [Client].
+	// Client makes all requests in place of this package's own clients. Where it connects is its
+	// own choice. Default: see [Client].
 	Client *http.Client
 }
 
 // New returns the handler of a policy with an HTTP target, nil for a policy without one. It is what
 // [workers.Options.Target] wants.
-func New(o Options) func(queue.PolicyEntry) (workers.Handler, error) {
+func New(o Options) func(policy.Entry) (workers.Handler, error) {
 	// Two clients, because a kept connection serves whoever asks for its address.
 	file, others := o.Client, o.Client
 	if o.Client == nil {
 		file = guarded(reach.Rules{Operator: true, Allow: o.Allow}, http.ProxyFromEnvironment)
 		others = guarded(reach.Rules{Allow: o.Allow}, http.ProxyFromEnvironment)
 	}
-	return func(entry queue.PolicyEntry) (workers.Handler, error) {
+	return func(entry policy.Entry) (workers.Handler, error) {
 		p := entry.Policy
 		if p.Target == nil || p.Target.HTTP == nil {
 			return nil, nil
@@ -65,15 +68,15 @@ func New(o Options) func(queue.PolicyEntry) (workers.Handler, error) {
 			return nil, fmt.Errorf("target of policy %s: %w", p.Name, err)
 		}
 		t := &target{client: others, base: base, policy: p.Target}
-		if entry.Source == queue.SourceFile {
+		if entry.Source == policy.SourceFile {
 			t.client, t.secrets = file, newSecrets(p.Target.HTTP.Headers)
 		}
 		return t.handle, nil
 	}
 }
 
-// Client is an HTTP client for targets that connects anywhere: connections are kept, redirects are answers and not
-// followed, and the job's context is the only time-out.
+// Client is an HTTP client for targets that connects anywhere: connections are kept, redirects are
+// answers and not followed, and the job's context is the only time-out.
 func Client() *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{
@@ -86,7 +89,9 @@ func Client() *http.Client {
 			TLSHandshakeTimeout:   10 * time.Second,
 			ExpectContinueTimeout: time.Second,
 		},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		CheckRedirect: func(*http.Request, []*http.Request) error {
+			return http.ErrUseLastResponse
+		},
 	}
 }
 
@@ -97,15 +102,16 @@ type target struct {
 	secrets []*secret
 }
 
-func (t *target) handle(ctx context.Context, job workers.Job) error {
-	request, err := t.request(ctx, job)
+func (t *target) handle(ctx context.Context, j workers.Job) error {
+	request, err := t.request(ctx, j)
 	if err != nil {
 		return workers.Permanent(err)
 	}
-	hidden := redact.Values(queue.Forwarded(job.Header))
+	hidden := redact.Values(job.Forwarded(j.Header))
 	for _, s := range t.secrets {
 		if err := s.add(request.Header); err != nil {
-			return workers.Unavailable(err) // a mistake on the drainer's machine, which costs no job its attempts
+			// a mistake on the drainer's machine, which costs no job its attempts
+			return workers.Unavailable(err)
 		}
 		hidden = append(hidden, request.Header.Get(s.name))
 	}
@@ -114,7 +120,8 @@ func (t *target) handle(ctx context.Context, job workers.Job) error {
 		return workers.Unavailable(fmt.Errorf("call target: %w", withoutURL(err)))
 	}
 	defer response.Body.Close()
-	// The status is the answer. When the rest of it is lost the request was served all the same, and must not be repeated.
+	// The status is the answer. When the rest of it is lost the request was served all the same,
+	// and must not be repeated.
 	body, _ := io.ReadAll(io.LimitReader(response.Body, mostAnswer))
 	if response.StatusCode >= 300 { // what it says of the request is kept, and shown
 		body = []byte(redact.Text(string(body), hidden))
@@ -123,13 +130,13 @@ func (t *target) handle(ctx context.Context, job workers.Job) error {
 }
 
 // request makes the HTTP request of a job.
-func (t *target) request(ctx context.Context, job workers.Job) (*http.Request, error) {
-	if err := queue.CheckTarget(t.policy, job.Header); err != nil {
+func (t *target) request(ctx context.Context, j workers.Job) (*http.Request, error) {
+	if err := job.CheckTarget(t.policy, j.Header); err != nil {
 		return nil, err
 	}
 	method, path := t.policy.HTTP.Method(), ""
 	header := http.Header{}
-	for name, values := range job.Header {
+	for name, values := range j.Header {
 		lower := strings.ToLower(name)
 		switch {
 		case len(values) == 0:
@@ -137,14 +144,14 @@ func (t *target) request(ctx context.Context, job workers.Job) (*http.Request, e
 			method = strings.ToUpper(strings.TrimSpace(values[0]))
 		case lower == "penstock-path":
 			path = strings.TrimSpace(values[0])
-		case queue.BelongsToBody(name):
+		case job.BelongsToBody(name):
 			header[http.CanonicalHeaderKey(name)] = values
 		}
 	}
-	if kind := queue.ContentType(header.Get("Content-Type"), job.Body); kind != "" {
+	if kind := job.ContentType(header.Get("Content-Type"), j.Body); kind != "" {
 		header.Set("Content-Type", kind)
 	}
-	for name, values := range queue.Forwarded(job.Header) { // these go before the others
+	for name, values := range job.Forwarded(j.Header) { // these go before the others
 		header[http.CanonicalHeaderKey(name)] = values
 	}
 	to, err := t.resolve(path)
@@ -155,23 +162,25 @@ func (t *target) request(ctx context.Context, job workers.Job) (*http.Request, e
 	if err != nil {
 		return nil, fmt.Errorf("make request: %w", err)
 	}
-	header.Set("Penstock-Job", job.ID)
-	header.Set("Penstock-Policy", job.Policy)
-	header.Set("Penstock-Key", string(job.Key))
-	header.Set("Penstock-Attempt", strconv.Itoa(job.Attempt))
-	header.Set("Idempotency-Key", job.Idempotency)
+	header.Set(job.HeaderJob, j.ID)
+	header.Set(job.HeaderPolicy, j.Policy)
+	header.Set(job.HeaderKey, string(j.Key))
+	header.Set(job.HeaderAttempt, strconv.Itoa(j.Attempt))
+	header.Set("Idempotency-Key", j.Idempotency)
 	if err := sendable(header); err != nil {
 		return nil, err
 	}
 	request.Header = header
-	sendOnce(request, job.Body)
+	sendOnce(request, j.Body)
 	return request, nil
 }
 
-// sendOnce gives a request a body that net/http cannot send twice. It repeats requests by itself, on one kept connection
-// after the other, when they have an Idempotency-Key or a method such as GET, and no body or one that it can rewind.
+// sendOnce gives a request a body that net/http cannot send twice. It repeats requests by itself,
+// on one kept connection after the other, when they have an Idempotency-Key or a method such as
+// GET, and no body or one that it can rewind.
 func sendOnce(request *http.Request, body []byte) {
-	request.Body = io.NopCloser(bytes.NewReader(body)) // known to be in memory: it shares a packet with the header
+	// known to be in memory: it shares a packet with the header
+	request.Body = io.NopCloser(bytes.NewReader(body))
 	request.ContentLength = int64(len(body))
 	if len(body) > 0 {
 		return
@@ -180,7 +189,8 @@ func sendOnce(request *http.Request, body []byte) {
 	request.TransferEncoding = []string{"identity"}
 	switch request.Method {
 	case http.MethodPost, http.MethodPut, http.MethodPatch: // servers may want to see a length
-		request.Header["content-length"] = []string{"0"} // HTTP/1 leaves out the canonical spelling, HTTP/2 any
+		// HTTP/1 leaves out the canonical spelling, HTTP/2 any
+		request.Header["content-length"] = []string{"0"}
 	}
 }
 
@@ -188,29 +198,36 @@ func sendOnce(request *http.Request, body []byte) {
 func sendable(header http.Header) error {
 	const separators = `"(),/:;<=>?@[\]{}`
 	for name, values := range header {
-		if name == "" || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r >= 0x7F || strings.ContainsRune(separators, r) }) {
+		if name == "" ||
+			strings.ContainsFunc(name, func(r rune) bool {
+				return r <= ' ' || r >= 0x7F || strings.ContainsRune(separators, r)
+			}) {
 			return fmt.Errorf("%q cannot be the name of a header field", name)
 		}
 		for _, value := range values {
-			if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7F }) {
+			if strings.ContainsFunc(value, func(r rune) bool {
+				return r < ' ' && r != '\t' || r == 0x7F
+			}) {
 				if redact.IsSecret(name) {
 					value = redact.Mark
 				}
-				return fmt.Errorf("header field %s cannot hold %q", name, value[:min(len(value), mostDetail)])
+				return fmt.Errorf("header field %s cannot hold %q", name,
+					value[:min(len(value), mostDetail)])
 			}
 		}
 	}
 	return nil
 }
 
-// resolve appends a job's path to the base URL. A path cannot name another host, nor lead out of the base with "..".
+// resolve appends a job's path to the base URL. A path cannot name another host, nor lead out of
+// the base with "..".
 func (t *target) resolve(path string) (string, error) {
 	if path == "" {
 		return t.base.String(), nil
 	}
-	relative, err := queue.ParsePath(path)
+	relative, err := job.ParsePath(path)
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", queue.HeaderPath, err)
+		return "", fmt.Errorf("%s: %w", job.HeaderPath, err)
 	}
 	to := *t.base
 	to.RawPath = strings.TrimSuffix(t.base.EscapedPath(), "/") + relative.EscapedPath()
@@ -223,8 +240,8 @@ func (t *target) resolve(path string) (string, error) {
 	return to.String(), nil
 }
 
-// judge says how an attempt ended that was answered: see DESIGN.md, "Outcomes of a job". A date is judged by the target's own
-// clock where it tells it, for that is the clock that the date is of.
+// judge says how an attempt ended that was answered: see DESIGN.md, "Outcomes of a job". A date is
+// judged by the target's own clock where it tells it, for that is the clock that the date is of.
 func judge(response *http.Response, body []byte, now time.Time) error {
 	status := response.StatusCode
 	if theirs, err := http.ParseTime(response.Header.Get("Date")); err == nil {

@@ -15,17 +15,18 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers"
 )
 
-const deadline = 10 * time.Second
+const deadline = 2 * time.Minute
 
 func handlerFor(t *testing.T, base string) workers.Handler { return handlerWith(t, Client(), base) }
 
 func handlerWith(t *testing.T, client *http.Client, base string) workers.Handler {
 	t.Helper()
-	handle, err := New(Options{Client: client})(queue.PolicyEntry{Policy: policy.Policy{Name: "api", Target: &policy.Target{HTTP: &policy.HTTPTarget{URL: base}}}})
+	handle, err := New(Options{Client: client})(
+		policy.Entry{Policy: policy.Policy{Name: "api",
+			Target: &policy.Target{HTTP: &policy.HTTPTarget{URL: base}}}})
 	if err != nil || handle == nil {
 		t.Fatalf("handler %v, error %v", handle == nil, err)
 	}
@@ -69,11 +70,15 @@ func TestStatuses(t *testing.T) {
 	}{
 		{200, "", "done"}, {201, "", "done"}, {204, "", "done"}, {299, "", "done"},
 		{301, "", "permanent"}, {302, "", "permanent"}, {304, "", "permanent"},
-		{400, "", "permanent"}, {401, "", "permanent"}, {404, "", "permanent"}, {404, "5", "permanent"}, {409, "", "permanent"},
+		{400, "", "permanent"}, {401, "", "permanent"}, {404, "", "permanent"},
+		{404, "5", "permanent"}, {409, "", "permanent"},
 		{408, "", "failed"},
-		{429, "", "throttled 0s"}, {429, "7", "throttled 7s"}, {429, "0", "throttled 0s"}, {429, "-3", "throttled 0s"},
-		{429, "soon", "throttled 0s"}, {429, "99999999999999999999", "throttled 0s"}, {429, " 2 ", "throttled 2s"},
-		{500, "", "unavailable"}, {500, "9", "unavailable"}, {502, "", "unavailable"}, {504, "", "unavailable"}, {599, "", "unavailable"},
+		{429, "", "throttled 0s"}, {429, "7", "throttled 7s"}, {429, "0", "throttled 0s"},
+		{429, "-3", "throttled 0s"},
+		{429, "soon", "throttled 0s"}, {429, "99999999999999999999", "throttled 0s"},
+		{429, " 2 ", "throttled 2s"},
+		{500, "", "unavailable"}, {500, "9", "unavailable"}, {502, "", "unavailable"},
+		{504, "", "unavailable"}, {599, "", "unavailable"},
 		{503, "", "unavailable"}, {503, "30", "throttled 30s"}, {503, "soon", "unavailable"},
 	} {
 		base := serve(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -117,7 +122,8 @@ func TestRequest(t *testing.T) {
 		body, _ = io.ReadAll(r.Body)
 	})
 	job := workers.Job{
-		ID: "api:42", Idempotency: "api-1-42", Policy: "api", Key: "a.%5F", Body: []byte("payload"), Attempt: 3,
+		ID: "api:42", Idempotency: "api-1-42", Policy: "api", Key: "a.%5F", Body: []byte("payload"),
+		Attempt: 3,
 		Header: nats.Header{
 			"penstock-method":                {"put"},
 			"PENSTOCK-PATH":                  {"/orders/1?x=1"},
@@ -125,23 +131,28 @@ func TestRequest(t *testing.T) {
 			"Penstock-Forward-X-Many":        {"1", "2"},
 			"content-type":                   {"application/json"},
 			"Penstock-Forward-Content-Type":  {"text/plain"},
-			"traceparent":                    {"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"},
-			"tracestate":                     {"a=b"},
-			"Penstock-Deadline":              {"1h"},
-			"X-Private":                      {"stays"},
+			"traceparent": {
+				"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"},
+			"tracestate":        {"a=b"},
+			"Penstock-Deadline": {"1h"},
+			"X-Private":         {"stays"},
 		},
 	}
 	for range 20 { // the order of a map must not matter
 		if err := handlerFor(t, base)(within(t), job); err != nil {
 			t.Fatal(err)
 		}
-		if got.Method != "PUT" || got.RequestURI != "/orders/1?x=1" || string(body) != "payload" || "http://"+got.Host != base {
+		if got.Method != "PUT" || got.RequestURI != "/orders/1?x=1" || string(body) != "payload" ||
+			"http://"+got.Host != base {
 			t.Fatalf("%s %s to %s with %q", got.Method, got.RequestURI, got.Host, body)
 		}
 		for name, want := range map[string]string{
-			"Penstock-Job": "api:42", "Penstock-Policy": "api", "Penstock-Key": "a.%5F", "Penstock-Attempt": "3",
-			"Idempotency-Key": "api-1-42", "Authorization": "Bearer t", "X-Many": "1,2", "Content-Type": "text/plain",
-			"Traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "Tracestate": "a=b",
+			"Penstock-Job": "api:42", "Penstock-Policy": "api", "Penstock-Key": "a.%5F",
+			"Penstock-Attempt": "3",
+			"Idempotency-Key":  "api-1-42", "Authorization": "Bearer t", "X-Many": "1,2",
+			"Content-Type":      "text/plain",
+			"Traceparent":       "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+			"Tracestate":        "a=b",
 			"Penstock-Deadline": "", "X-Private": "", "Penstock-Path": "",
 		} {
 			if have := strings.Join(got.Header.Values(name), ","); have != want {
@@ -189,7 +200,8 @@ func TestPaths(t *testing.T) {
 			t.Errorf("%s + %s: %s, %v; want %s", c.base, c.path, got, err, c.want)
 		}
 	}
-	if got := verdict(handlerFor(t, "http://127.0.0.1:1")(within(t), workers.Job{Header: nats.Header{"Penstock-Path": {"/../x"}}})); got != "permanent" {
+	if got := verdict(handlerFor(t, "http://127.0.0.1:1")(within(t),
+		workers.Job{Header: nats.Header{"Penstock-Path": {"/../x"}}})); got != "permanent" {
 		t.Errorf("a path that cannot be used is %s", got)
 	}
 }
@@ -201,7 +213,8 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 		}
 		http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
 	})
-	if got := verdict(handlerFor(t, base)(within(t), workers.Job{Body: []byte("x")})); got != "permanent" {
+	if got := verdict(handlerFor(t, base)(within(t), workers.Job{Body: []byte("x")})); got !=
+		"permanent" {
 		t.Errorf("a redirect is %s", got)
 	}
 }
@@ -218,7 +231,8 @@ func TestHangingTargetEndsWithItsContext(t *testing.T) {
 		<-arrived
 		cancel()
 	}()
-	if err := handlerFor(t, base)(ctx, workers.Job{}); verdict(err) != "unavailable" || ctx.Err() == nil {
+	if err := handlerFor(t, base)(ctx, workers.Job{}); verdict(err) != "unavailable" ||
+		ctx.Err() == nil {
 		t.Errorf("%v", err)
 	}
 }
@@ -238,7 +252,8 @@ func TestClosedPortIsAFailedAttempt(t *testing.T) {
 	}
 }
 
-// What the target said counts, also when the rest of its answer is lost: a repeated request would be a second one.
+// What the target said counts, also when the rest of its answer is lost: a repeated request would
+// be a second one.
 func TestAnswerThatBreaksOffAfterItsStatus(t *testing.T) {
 	for status, want := range map[int]string{200: "done", 404: "permanent", 500: "unavailable"} {
 		base := serve(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -264,13 +279,14 @@ func TestErrorsQuoteTheAnswerShortly(t *testing.T) {
 		}
 	})
 	err := handlerFor(t, base)(within(t), workers.Job{})
-	if err == nil || len(err.Error()) > 3*mostDetail || strings.ContainsAny(err.Error(), "\n") || !strings.Contains(err.Error(), "500: line") {
+	if err == nil || len(err.Error()) > 3*mostDetail || strings.ContainsAny(err.Error(), "\n") ||
+		!strings.Contains(err.Error(), "500: line") {
 		t.Errorf("%v", err)
 	}
 }
 
 func TestPoliciesWithoutTarget(t *testing.T) {
-	if handle, err := New(Options{})(queue.PolicyEntry{}); handle != nil || err != nil {
+	if handle, err := New(Options{})(policy.Entry{}); handle != nil || err != nil {
 		t.Errorf("handler %v, error %v", handle != nil, err)
 	}
 }
@@ -281,7 +297,8 @@ func TestRetryAfterADateGoesByTheTargetsClock(t *testing.T) {
 	for _, off := range []time.Duration{0, -20 * 365 * 24 * time.Hour, time.Hour} {
 		theirs := now.Add(off)
 		err := judge(&http.Response{StatusCode: http.StatusTooManyRequests, Header: http.Header{
-			"Date": {theirs.Format(http.TimeFormat)}, "Retry-After": {theirs.Add(5 * time.Second).Format(http.TimeFormat)},
+			"Date":        {theirs.Format(http.TimeFormat)},
+			"Retry-After": {theirs.Add(5 * time.Second).Format(http.TimeFormat)},
 		}}, nil, now)
 		if pause, throttled := workers.IsRetryAfter(err); !throttled || pause != 5*time.Second {
 			t.Errorf("the target's clock is %v off: throttled %v, for %v", off, throttled, pause)

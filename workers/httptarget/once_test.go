@@ -17,8 +17,8 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// fickle answers the first request on each connection, once as many have come as are kept, and then resets the connection
-// when another comes. It counts the requests that it has read.
+// fickle answers the first request on each connection, once as many have come as are kept, and then
+// resets the connection when another comes. It counts the requests that it has read.
 type fickle struct {
 	listener net.Listener
 	kept     int64
@@ -73,14 +73,15 @@ func (f *fickle) serve(t *testing.T, conn net.Conn) {
 			close(f.all)
 		}
 		<-f.all
-		if _, err := io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"); err != nil {
+		if _, err := io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"); err !=
+			nil {
 			t.Error(err)
 		}
 	}
 }
 
-// TestOneRequestPerStart: connections that break before the answer are a failed attempt. net/http would send a request that
-// it thinks idempotent once more on each kept connection.
+// TestOneRequestPerStart: connections that break before the answer are a failed attempt. net/http
+// would send a request that it thinks idempotent once more on each kept connection.
 func TestOneRequestPerStart(t *testing.T) {
 	const kept = 20
 	for _, method := range []string{"POST", "PUT", "GET", "HEAD", "OPTIONS", "TRACE", "DELETE"} {
@@ -118,7 +119,8 @@ func TestOneRequestPerStart(t *testing.T) {
 func TestLengths(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		var got *http.Request
-		server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter,
+			r *http.Request) {
 			got = r
 			if body, err := io.ReadAll(r.Body); err != nil || len(body) != 7 && len(body) != 0 {
 				t.Errorf("%s: body %q, %v", r.Method, body, err)
@@ -128,18 +130,22 @@ func TestLengths(t *testing.T) {
 		if secure {
 			server.EnableHTTP2 = true
 			server.StartTLS()
-			client.Transport.(*http.Transport).TLSClientConfig = server.Client().Transport.(*http.Transport).TLSClientConfig
+			client.Transport.(*http.Transport).TLSClientConfig = server.Client().
+				Transport.(*http.Transport).TLSClientConfig
 		} else {
 			server.Start()
 		}
 		t.Cleanup(server.Close)
 		handle := handlerWith(t, client, server.URL)
-		for _, method := range []string{"POST", "PUT", "PATCH", "GET", "HEAD", "OPTIONS", "DELETE", "TRACE", "PURGE"} {
+		for _, method := range []string{"POST", "PUT", "PATCH", "GET", "HEAD", "OPTIONS", "DELETE",
+			"TRACE", "PURGE"} {
 			for _, body := range []string{"", "payload"} {
 				if method == "TRACE" && body != "" {
 					continue // the server refuses them
 				}
-				if err := handle(within(t), workers.Job{Body: []byte(body), Header: nats.Header{"Penstock-Method": {method}}}); err != nil {
+				if err := handle(within(t),
+					workers.Job{Body: []byte(body),
+						Header: nats.Header{"Penstock-Method": {method}}}); err != nil {
 					t.Fatal(err)
 				}
 				length := strings.Join(got.Header.Values("Content-Length"), ",")
@@ -150,8 +156,11 @@ func TestLengths(t *testing.T) {
 				case got.ProtoMajor == 1 && method[0] == 'P' && method != "PURGE":
 					want = "0"
 				}
-				if length != want || len(got.TransferEncoding) > 0 || (got.ProtoMajor == 2) != secure {
-					t.Errorf("%s of %d bytes: %s, Content-Length %q, Transfer-Encoding %v; want Content-Length %q", method, len(body), got.Proto,
+				if length != want || len(got.TransferEncoding) > 0 ||
+					(got.ProtoMajor == 2) != secure {
+					t.Errorf(
+						"%s of %d bytes: %s, Content-Length %q, Transfer-Encoding %v; want "+
+							"Content-Length %q", method, len(body), got.Proto,
 						length, got.TransferEncoding, want)
 				}
 			}
@@ -164,9 +173,10 @@ func TestFieldsThatHTTPCannotCarry(t *testing.T) {
 	var served atomic.Int64
 	base := serve(t, func(http.ResponseWriter, *http.Request) { served.Add(1) })
 	for name, job := range map[string]workers.Job{
-		"control character in the key":     {Idempotency: "a\x01"},
-		"end of line in the key":           {Idempotency: "a\r\nX: 1"},
-		"control character in a field":     {Header: nats.Header{"Penstock-Forward-X": {"fine", "a\x7f"}}},
+		"control character in the key": {Idempotency: "a\x01"},
+		"end of line in the key":       {Idempotency: "a\r\nX: 1"},
+		"control character in a field": {
+			Header: nats.Header{"Penstock-Forward-X": {"fine", "a\x7f"}}},
 		"control character in the type":    {Header: nats.Header{"Content-Type": {"a\x00"}}},
 		"control character in the trace":   {Header: nats.Header{"traceparent": {"\n"}}},
 		"space in a name":                  {Header: nats.Header{"Penstock-Forward-X Y": {"1"}}},
@@ -182,7 +192,8 @@ func TestFieldsThatHTTPCannotCarry(t *testing.T) {
 	if served.Load() > 0 {
 		t.Errorf("%d requests were sent", served.Load())
 	}
-	fine := workers.Job{Idempotency: "é\t!", Header: nats.Header{"Penstock-Forward-X!#$%&'*+-.^_`|~9": {"ü"}}}
+	fine := workers.Job{Idempotency: "é\t!",
+		Header: nats.Header{"Penstock-Forward-X!#$%&'*+-.^_`|~9": {"ü"}}}
 	if err := handlerFor(t, base)(within(t), fine); err != nil || served.Load() != 1 {
 		t.Errorf("fields that HTTP can carry: %v", err)
 	}

@@ -17,16 +17,15 @@ import (
 
 	"github.com/penstock-mq/penstock/internal/reach"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers"
 )
 
 // of makes the handler of a policy from a source.
-func of(t *testing.T, choose func(queue.PolicyEntry) (workers.Handler, error), source string,
+func of(t *testing.T, choose func(policy.Entry) (workers.Handler, error), source string,
 	target policy.HTTPTarget) workers.Handler {
 
 	t.Helper()
-	handle, err := choose(queue.PolicyEntry{Source: source,
+	handle, err := choose(policy.Entry{Source: source,
 		Policy: policy.Policy{Name: "api", Target: &policy.Target{HTTP: &target}}})
 	if err != nil {
 		t.Fatal(err)
@@ -34,7 +33,8 @@ func of(t *testing.T, choose func(queue.PolicyEntry) (workers.Handler, error), s
 	return handle
 }
 
-// A policy that came through the API must not make its drainer ask what only the drainer's machine may.
+// A policy that came through the API must not make its drainer ask what only the drainer's machine
+// may.
 func TestWhereTargetsMayBe(t *testing.T) {
 	var asked atomic.Int64
 	base := serve(t, func(http.ResponseWriter, *http.Request) { asked.Add(1) })
@@ -44,14 +44,16 @@ func TestWhereTargetsMayBe(t *testing.T) {
 	for _, c := range []struct {
 		source, url, want string
 	}{
-		{queue.SourceFile, base, ""},
-		{queue.SourceAPI, base, "127.0.0.1 is this machine's own"},
+		{policy.SourceFile, base, ""},
+		{policy.SourceAPI, base, "127.0.0.1 is this machine's own"},
 		{"", base, "127.0.0.1 is this machine's own"},
-		{queue.SourceAPI, "http://localhost:" + port, "is this machine's own"},
-		{queue.SourceAPI, "http://[::ffff:127.0.0.1]:" + port, "127.0.0.1 is this machine's own"},
-		{queue.SourceAPI, "http://0.0.0.0:" + port, "is this machine's own"},
-		{queue.SourceAPI, "http://169.254.169.254/latest/meta-data", "169.254.169.254 is link-local"},
-		{queue.SourceFile, "http://169.254.169.254/latest/meta-data", "169.254.169.254 is link-local"},
+		{policy.SourceAPI, "http://localhost:" + port, "is this machine's own"},
+		{policy.SourceAPI, "http://[::ffff:127.0.0.1]:" + port, "127.0.0.1 is this machine's own"},
+		{policy.SourceAPI, "http://0.0.0.0:" + port, "is this machine's own"},
+		{policy.SourceAPI, "http://169.254.169.254/latest/meta-data",
+			"169.254.169.254 is link-local"},
+		{policy.SourceFile, "http://169.254.169.254/latest/meta-data",
+			"169.254.169.254 is link-local"},
 	} {
 		before := asked.Load()
 		err := of(t, choose, c.source, policy.HTTPTarget{URL: c.url})(within(t), workers.Job{})
@@ -61,13 +63,15 @@ func TestWhereTargetsMayBe(t *testing.T) {
 			}
 			continue
 		}
-		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "targets.allow") ||
+		if err == nil || !strings.Contains(err.Error(), c.want) ||
+			!strings.Contains(err.Error(), "targets.allow") ||
 			!workers.IsUnavailable(err) || asked.Load() != before {
 			t.Errorf("%s of %q: %v", c.url, c.source, err)
 		}
 	}
 	allowing := New(Options{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
-	if err := of(t, allowing, queue.SourceAPI, policy.HTTPTarget{URL: base})(within(t), workers.Job{}); err != nil {
+	if err := of(t, allowing, policy.SourceAPI, policy.HTTPTarget{URL: base})(within(t),
+		workers.Job{}); err != nil {
 		t.Errorf("an allowed one: %v", err)
 	}
 }
@@ -75,7 +79,9 @@ func TestWhereTargetsMayBe(t *testing.T) {
 // The proxy of the environment is the operator's choice, wherever it is.
 func TestAProxyMayBeAnywhere(t *testing.T) {
 	asked := make(chan string, 1)
-	proxy := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked <- r.URL.String() }))
+	proxy := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		asked <- r.URL.String()
+	}))
 	defer proxy.Close()
 	at, err := url.Parse(proxy.URL)
 	if err != nil {
@@ -94,7 +100,9 @@ func TestAProxyMayBeAnywhere(t *testing.T) {
 
 func TestHeadersFromFiles(t *testing.T) {
 	seen := make(chan []string, 1)
-	base := serve(t, func(_ http.ResponseWriter, r *http.Request) { seen <- r.Header["Authorization"] })
+	base := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+		seen <- r.Header["Authorization"]
+	})
 	file := filepath.Join(t.TempDir(), "token")
 	write := func(value string, modified time.Time) {
 		t.Helper()
@@ -105,10 +113,11 @@ func TestHeadersFromFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	target := policy.HTTPTarget{URL: base, Headers: policy.TargetHeaders{"Authorization": {File: file}}}
+	target := policy.HTTPTarget{URL: base,
+		Headers: policy.TargetHeaders{"Authorization": {File: file}}}
 	job := workers.Job{Header: nats.Header{"Penstock-Forward-Authorization": {"forwarded"}}}
 	choose := New(Options{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
-	handle := of(t, choose, queue.SourceFile, target)
+	handle := of(t, choose, policy.SourceFile, target)
 
 	err := handle(within(t), job)
 	if !workers.IsUnavailable(err) || !strings.Contains(err.Error(), "no such file") {
@@ -129,7 +138,7 @@ func TestHeadersFromFiles(t *testing.T) {
 		t.Errorf("two lines: %v", err)
 	}
 	// Whoever can write policies through the API must not have the drainer's files sent anywhere.
-	if err := of(t, choose, queue.SourceAPI, target)(within(t), workers.Job{}); err != nil {
+	if err := of(t, choose, policy.SourceAPI, target)(within(t), workers.Job{}); err != nil {
 		t.Fatal(err)
 	}
 	if got := <-seen; len(got) > 0 {
@@ -141,13 +150,14 @@ func TestHeadersFromFiles(t *testing.T) {
 func TestCredentialsAreNotInErrors(t *testing.T) {
 	base := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusUnauthorized)
-		fmt.Fprint(w, "not with ", r.Header.Get("Authorization"), " and ", r.Header.Get("X-Api-Key"))
+		fmt.Fprint(w, "not with ", r.Header.Get("Authorization"), " and ",
+			r.Header.Get("X-Api-Key"))
 	})
 	file := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(file, []byte("Bearer from-a-file"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	handle := of(t, New(Options{}), queue.SourceFile, policy.HTTPTarget{URL: base,
+	handle := of(t, New(Options{}), policy.SourceFile, policy.HTTPTarget{URL: base,
 		Headers: policy.TargetHeaders{"Authorization": {File: file}}})
 	job := workers.Job{Header: nats.Header{"Penstock-Forward-X-Api-Key": {"forwarded-one"}}}
 	err := handle(within(t), job)

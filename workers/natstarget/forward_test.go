@@ -8,26 +8,27 @@ import (
 
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers"
 	"github.com/penstock-mq/penstock/workers/natstarget"
 )
 
-// TestNoJobCommandsTheStreamBehindItsTarget: a job that forwarded Nats-Rollup emptied it, and one with another's
-// Nats-Msg-Id was taken for that other one and was lost.
+// TestNoJobCommandsTheStreamBehindItsTarget: a job that forwarded Nats-Rollup emptied it, and one
+// with another's Nats-Msg-Id was taken for that other one and was lost.
 func TestNoJobCommandsTheStreamBehindItsTarget(t *testing.T) {
 	nc := connect(t)
 	js, err := jetstream.New(nc)
 	if err != nil {
 		t.Fatal(err)
 	}
-	stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "ORDERS", Subjects: []string{"orders.>"}, AllowRollup: true})
+	stream, err := js.CreateStream(t.Context(),
+		jetstream.StreamConfig{Name: "ORDERS", Subjects: []string{"orders.>"}, AllowRollup: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	handle := target(t, nc, "orders.new")
 	run := func(id string, header nats.Header) string {
-		return kind(handle(t.Context(), workers.Job{ID: id, Idempotency: id, Policy: "api", Key: "k", Header: header}))
+		return kind(handle(t.Context(),
+			workers.Job{ID: id, Idempotency: id, Policy: "api", Key: "k", Header: header}))
 	}
 	for _, id := range []string{"a", "b", "c"} {
 		if got := run(id, nil); got != "done" {
@@ -35,8 +36,9 @@ func TestNoJobCommandsTheStreamBehindItsTarget(t *testing.T) {
 		}
 	}
 	for name, value := range map[string]string{
-		"Penstock-Forward-Nats-Rollup": "all", "penstock-forward-nats-rollup": "sub", "Penstock-Forward-Nats-Msg-Id": "a",
-		"Penstock-Forward-Status": "503", "Penstock-Forward-Penstock-Key": "other",
+		"Penstock-Forward-Nats-Rollup": "all", "penstock-forward-nats-rollup": "sub",
+		"Penstock-Forward-Nats-Msg-Id": "a",
+		"Penstock-Forward-Status":      "503", "Penstock-Forward-Penstock-Key": "other",
 	} {
 		if got := run("x", nats.Header{name: {value}}); got != "permanent" {
 			t.Errorf("%s: %s: %s", name, value, got)
@@ -49,19 +51,22 @@ func TestNoJobCommandsTheStreamBehindItsTarget(t *testing.T) {
 		t.Errorf("job a once more: %s", got)
 	}
 	if info, err := stream.Info(t.Context()); err != nil || info.State.Msgs != 3 {
-		t.Errorf("a job whose answer was lost was stored twice: %d messages, %v", info.State.Msgs, err)
+		t.Errorf("a job whose answer was lost was stored twice: %d messages, %v", info.State.Msgs,
+			err)
 	}
 }
 
 // TestAPolicyMayForwardNothing: with an empty list, or one of other names.
 func TestAPolicyMayForwardNothing(t *testing.T) {
 	nc := connect(t)
-	handle, err := natstarget.New(nc, "penstock")(queue.PolicyEntry{Policy: policy.Policy{
-		Target: &policy.Target{NATS: &policy.NATSTarget{Subject: "svc", Forward: policy.Forward{}}}}})
+	handle, err := natstarget.New(nc, "penstock")(policy.Entry{Policy: policy.Policy{
+		Target: &policy.Target{NATS: &policy.NATSTarget{Subject: "svc",
+			Forward: policy.Forward{}}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := kind(handle(t.Context(), workers.Job{Header: nats.Header{"Penstock-Forward-X-A": {"1"}}})); got != "permanent" {
+	if got := kind(handle(t.Context(),
+		workers.Job{Header: nats.Header{"Penstock-Forward-X-A": {"1"}}})); got != "permanent" {
 		t.Errorf("got %s", got)
 	}
 }
@@ -69,9 +74,12 @@ func TestAPolicyMayForwardNothing(t *testing.T) {
 // TestNoTargetIsPenstocksOwnSubject: its jobs would command valves, or pass other policies' limits.
 func TestNoTargetIsPenstocksOwnSubject(t *testing.T) {
 	for _, subject := range []string{"staging.valve.next.0", "staging.admitted.next.k"} {
-		p := policy.Policy{Name: "api", Algorithm: policy.LeakingBucket, Outflow: algorithms.Rate{Count: 1, Per: 1e9}, Capacity: 1,
+		p := policy.Policy{Name: "api",
+			Rule: policy.Rule{Algorithm: policy.LeakingBucket, Outflow: algorithms.Rate{Count: 1,
+				Per: 1e9}, Capacity: 1},
 			Target: &policy.Target{NATS: &policy.NATSTarget{Subject: subject}}}
-		if handle, err := natstarget.New(nil, "staging")(queue.PolicyEntry{Policy: p}); err == nil || handle != nil {
+		if handle, err := natstarget.New(nil, "staging")(policy.Entry{Policy: p}); err == nil ||
+			handle != nil {
 			t.Errorf("%s is a target", subject)
 		}
 	}

@@ -14,7 +14,9 @@ func FuzzJudge(f *testing.F) {
 	for _, seed := range []string{"5", "1.5", "-1", "1e400", "NaN", "Inf", "-Inf", "0x1p-2", ""} {
 		f.Add(seed, "429", "slow\r\ndown", []byte("body"))
 	}
-	f.Add("", "", "", []byte(`{"error":{"code":503,"err_code":10077,"description":"maximum messages per subject exceeded"}}`))
+	f.Add("", "", "",
+		[]byte(
+			`{"error":{"code":503,"err_code":10077,"description":"maximum messages per subject exceeded"}}`))
 	f.Add("", "", "", []byte(`{"stream":"S","seq":1}`))
 	f.Add("", "-1", "\xff", []byte(strings.Repeat("é", 300)))
 	f.Fuzz(func(t *testing.T, value, code, text string, body []byte) {
@@ -28,14 +30,15 @@ func FuzzJudge(f *testing.F) {
 		if text != "" && err == nil {
 			t.Fatalf("code %q, %q: done", code, text)
 		}
-		if err != nil && (text != "" || strings.TrimSpace(code) != "") && strings.ContainsAny(err.Error(), "\r\n") {
+		if err != nil && (text != "" || strings.TrimSpace(code) != "") &&
+			strings.ContainsAny(err.Error(), "\r\n") {
 			t.Fatalf("code %q, %q: %q is not one line", code, text, err)
 		}
 	})
 }
 
-// TestNoPartOfASecretIsQuoted: an answer is cut to a length, which must not cut a credential in it so that it is not known
-// any more.
+// TestNoPartOfASecretIsQuoted: an answer is cut to a length, which must not cut a credential in it
+// so that it is not known any more.
 func TestNoPartOfASecretIsQuoted(t *testing.T) {
 	const secret = "s3cr3t-value-of-a-token"
 	answer := strings.Repeat("x", mostDetail-10) + secret

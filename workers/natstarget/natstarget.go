@@ -1,17 +1,22 @@
-// Package natstarget runs jobs as NATS requests: a job's payload goes to the subject of its policy's target, a NATS micro
-// service or any other responder, and the reply says how the attempt ended.
+// Package natstarget runs jobs as NATS requests: a job's payload goes to the subject of its
+// policy's target, a NATS micro service or any other responder, and the reply says how the attempt
+// ended.
 //
-// A reply means done, whatever is in it but for two exceptions. A reply with the header Nats-Service-Error or Nats-Service-Error-Code, which
-// micro services send for errors, means what the same status means over HTTP: 429, and 503 with a Retry-After header,
-// throttle the whole bucket; any other 4xx but 408 makes the job a dead letter; everything else is a failed attempt, as
-// is no reply before the policy's timeout. That, and 5xx, says that the target is down: see [workers.Unavailable]. When nobody listens on the subject nothing is burned: no attempt counts, and
-// the bucket tries again every second.
+// A reply means done, whatever is in it but for two exceptions. A reply with the header
+// Nats-Service-Error or Nats-Service-Error-Code, which micro services send for errors, means what
+// the same status means over HTTP: 429, and 503 with a Retry-After header, throttle the whole
+// bucket; any other 4xx but 408 makes the job a dead letter; everything else is a failed attempt,
+// as is no reply before the policy's timeout. That, and 5xx, says that the target is down: see
+// [workers.Unavailable]. When nobody listens on the subject nothing is burned: no attempt counts,
+// and the bucket tries again every second.
 //
-// The other exception is JetStream's refusal of a message whose subject a stream captures. So policies can be chained: with
-// the subject penstock.jobs.<policy>.<key> a job ends when it is accepted as a job of that bucket, to which what it forwards
-// goes along. While the bucket or its stream is full, the bucket that the job comes from pauses for a second, and no attempt
-// counts. A message that is too large becomes a dead letter, and any other refusal is a failed attempt. All attempts of a job
-// and of its replay carry the same Nats-Msg-Id, made of its Idempotency-Key, so one whose answer was lost is not stored twice within the stream's duplicate window.
+// The other exception is JetStream's refusal of a message whose subject a stream captures. So
+// policies can be chained: with the subject penstock.jobs.<policy>.<key> a job ends when it is
+// accepted as a job of that bucket, to which what it forwards goes along. While the bucket or its
+// stream is full, the bucket that the job comes from pauses for a second, and no attempt counts. A
+// message that is too large becomes a dead letter, and any other refusal is a failed attempt. All
+// attempts of a job and of its replay carry the same Nats-Msg-Id, made of its Idempotency-Key, so
+// one whose answer was lost is not stored twice within the stream's duplicate window.
 package natstarget
 
 import (
@@ -31,20 +36,23 @@ import (
 	"github.com/penstock-mq/penstock/internal/redact"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers"
 )
 
 const (
-	// absent is how long a bucket pauses when nobody listens on its subject, or when the bucket behind it is full.
+	// absent is how long a bucket pauses when nobody listens on its subject, or when the bucket
+	// behind it is full.
 	absent = time.Second
 	// mostDetail is how much of a reply's payload an error quotes.
 	mostDetail = 256
 )
 
 // New returns the handler of a policy with a NATS target, nil for a policy without one. It is what
-// [workers.Options.Target] wants. A subject under the installation's prefix is an error, unless it is that of other jobs.
-func New(nc *nats.Conn, prefix string) func(queue.PolicyEntry) (workers.Handler, error) {
-	return func(entry queue.PolicyEntry) (workers.Handler, error) {
+// [workers.Options.Target] wants. A subject under the installation's prefix is an error, unless it
+// is that of other jobs.
+func New(nc *nats.Conn, prefix string) func(policy.Entry) (workers.Handler, error) {
+	return func(entry policy.Entry) (workers.Handler, error) {
 		p := entry.Policy
 		if p.Target == nil || p.Target.NATS == nil {
 			return nil, nil
@@ -63,11 +71,11 @@ type target struct {
 	subject string
 }
 
-func (t *target) handle(ctx context.Context, job workers.Job) error {
-	if err := queue.CheckTarget(t.policy, job.Header); err != nil {
+func (t *target) handle(ctx context.Context, j workers.Job) error {
+	if err := job.CheckTarget(t.policy, j.Header); err != nil {
 		return workers.Permanent(err)
 	}
-	reply, err := t.nc.RequestMsgWithContext(ctx, t.request(job))
+	reply, err := t.nc.RequestMsgWithContext(ctx, t.request(j))
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
 		return workers.RetryAfter(absent, fmt.Errorf("nobody listens on %s", t.subject))
@@ -76,32 +84,34 @@ func (t *target) handle(ctx context.Context, job workers.Job) error {
 	case err != nil:
 		return workers.Unavailable(fmt.Errorf("request %s: %w", t.subject, err))
 	}
-	return judge(reply, redact.Values(queue.Forwarded(job.Header))...)
+	return judge(reply, redact.Values(job.Forwarded(j.Header))...)
 }
 
-// request makes the message of a job. What a job is to forward goes under its own name; a method and a path mean nothing
-// to a service.
-func (t *target) request(job workers.Job) *nats.Msg {
+// request makes the message of a job. What a job is to forward goes under its own name; a method
+// and a path mean nothing to a service.
+func (t *target) request(j workers.Job) *nats.Msg {
 	m := nats.NewMsg(t.subject)
-	m.Data = job.Body
-	for name, values := range job.Header {
-		if queue.BelongsToBody(name) {
+	m.Data = j.Body
+	for name, values := range j.Header {
+		if job.BelongsToBody(name) {
 			m.Header[http.CanonicalHeaderKey(name)] = values
 		}
 	}
-	maps.Copy(m.Header, queue.Forwarded(job.Header))
-	m.Header.Set("Penstock-Job", job.ID)
-	m.Header.Set("Penstock-Policy", job.Policy)
-	m.Header.Set("Penstock-Key", string(job.Key))
-	m.Header.Set("Penstock-Attempt", strconv.Itoa(job.Attempt))
-	m.Header.Set("Idempotency-Key", job.Idempotency)
-	m.Header.Set(nats.MsgIdHdr, queue.ChainedID(job.Policy, job.Key, job.Idempotency))
+	maps.Copy(m.Header, job.Forwarded(j.Header))
+	m.Header.Set(job.HeaderJob, j.ID)
+	m.Header.Set(job.HeaderPolicy, j.Policy)
+	m.Header.Set(job.HeaderKey, string(j.Key))
+	m.Header.Set(job.HeaderAttempt, strconv.Itoa(j.Attempt))
+	m.Header.Set("Idempotency-Key", j.Idempotency)
+	m.Header.Set(nats.MsgIdHdr, queue.ChainedID(j.Policy, j.Key, j.Idempotency))
 	return m
 }
 
-// judge says how an attempt ended that was answered, without the hidden texts: see DESIGN.md, "Outcomes of a job".
+// judge says how an attempt ended that was answered, without the hidden texts: see DESIGN.md,
+// "Outcomes of a job".
 func judge(reply *nats.Msg, hidden ...string) error {
-	text, code := field(reply, micro.ErrorHeader), strings.TrimSpace(field(reply, micro.ErrorCodeHeader))
+	text, code := field(reply,
+		micro.ErrorHeader), strings.TrimSpace(field(reply, micro.ErrorCodeHeader))
 	if text == "" && code == "" {
 		return judgeStored(reply.Data)
 	}
@@ -128,7 +138,8 @@ func judge(reply *nats.Msg, hidden ...string) error {
 func judgeStored(reply []byte) error {
 	refusal := queue.PublishRefusal(reply)
 	switch {
-	case errors.Is(refusal, queue.ErrFull), errors.Is(refusal, queue.ErrStreamFull), errors.Is(refusal, queue.ErrStorage):
+	case errors.Is(refusal, queue.ErrFull), errors.Is(refusal, queue.ErrStreamFull),
+		errors.Is(refusal, queue.ErrStorage):
 		return workers.RetryAfter(absent, refusal)
 	case errors.Is(refusal, queue.ErrTooLarge):
 		return workers.Permanent(refusal)

@@ -14,34 +14,26 @@ import (
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/internal/brokertest"
+	"github.com/penstock-mq/penstock/internal/waittest"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/embedded"
 	"github.com/penstock-mq/penstock/workers"
 	"github.com/penstock-mq/penstock/workers/natstarget"
 )
 
 // deadline is how long a test waits for what must happen.
-const deadline = 20 * time.Second
+const deadline = 2 * time.Minute
 
 func connect(t *testing.T) *nats.Conn {
 	t.Helper()
-	server, err := embedded.Start(embedded.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(server.Shutdown)
-	nc, err := server.Connect()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
+	_, nc := brokertest.Start(t, embedded.Options{})
 	return nc
 }
 
 func target(t *testing.T, nc *nats.Conn, subject string) workers.Handler {
 	t.Helper()
-	handle, err := natstarget.New(nc, "penstock")(queue.PolicyEntry{Policy: policy.Policy{
+	handle, err := natstarget.New(nc, "penstock")(policy.Entry{Policy: policy.Policy{
 		Target: &policy.Target{NATS: &policy.NATSTarget{Subject: subject}}}})
 	if err != nil || handle == nil {
 		t.Fatal(handle == nil, err)
@@ -49,7 +41,8 @@ func target(t *testing.T, nc *nats.Conn, subject string) workers.Handler {
 	return handle
 }
 
-func respond(t *testing.T, nc *nats.Conn, subject string, answer func(m *nats.Msg)) *nats.Subscription {
+func respond(t *testing.T, nc *nats.Conn, subject string,
+	answer func(m *nats.Msg)) *nats.Subscription {
 	t.Helper()
 	sub, err := nc.Subscribe(subject, answer)
 	if err != nil {
@@ -59,8 +52,10 @@ func respond(t *testing.T, nc *nats.Conn, subject string, answer func(m *nats.Ms
 }
 
 func TestOtherTargetsAreNotOurs(t *testing.T) {
-	for _, p := range []policy.Policy{{}, {Target: &policy.Target{HTTP: &policy.HTTPTarget{URL: "http://a"}}}} {
-		if handle, err := natstarget.New(nil, "penstock")(queue.PolicyEntry{Policy: p}); handle != nil || err != nil {
+	for _, p := range []policy.Policy{{},
+		{Target: &policy.Target{HTTP: &policy.HTTPTarget{URL: "http://a"}}}} {
+		if handle, err := natstarget.New(nil, "penstock")(policy.Entry{Policy: p}); handle != nil ||
+			err != nil {
 			t.Errorf("%+v: a handler: %v, %v", p.Target, handle != nil, err)
 		}
 	}
@@ -74,9 +69,11 @@ func TestRequest(t *testing.T) {
 		_ = m.Respond(nil)
 	})
 	err := target(t, nc, "svc")(t.Context(), workers.Job{
-		ID: "api:7", Idempotency: "x", Policy: "api", Key: "a.b", Body: []byte("body"), Attempt: 3, Accepted: time.Unix(5, 9),
+		ID: "api:7", Idempotency: "x", Policy: "api", Key: "a.b", Body: []byte("body"), Attempt: 3,
+		Accepted: time.Unix(5, 9),
 		Header: nats.Header{
-			"penstock-forward-X-Tenant": {"t1", "t2"}, "traceparent": {"00-1"}, "content-type": {"text/plain"}, "Own": {"secret"},
+			"penstock-forward-X-Tenant": {"t1", "t2"}, "traceparent": {"00-1"},
+			"content-type": {"text/plain"}, "Own": {"secret"},
 			"Penstock-Path": {"/p"}, "Penstock-Job": {"fake"},
 		},
 	})
@@ -85,11 +82,16 @@ func TestRequest(t *testing.T) {
 	}
 	m := <-got
 	want := nats.Header{
-		"X-Tenant": {"t1", "t2"}, "Traceparent": {"00-1"}, "Content-Type": {"text/plain"}, "Penstock-Job": {"api:7"},
-		"Penstock-Policy": {"api"}, "Penstock-Key": {"a.b"}, "Penstock-Attempt": {"3"}, "Idempotency-Key": {"x"},
-		"Nats-Msg-Id": {"%!job/api/a.b x"},
+		"X-Tenant": {"t1", "t2"}, "Traceparent": {"00-1"}, "Content-Type": {"text/plain"},
+		"Penstock-Job":    {"api:7"},
+		"Penstock-Policy": {"api"}, "Penstock-Key": {"a.b"}, "Penstock-Attempt": {"3"},
+		"Idempotency-Key": {"x"},
+		"Nats-Msg-Id":     {"%!job/api/a.b x"},
 	}
-	if string(m.Data) != "body" || !maps.EqualFunc(m.Header, want, func(a, b []string) bool { return fmt.Sprint(a) == fmt.Sprint(b) }) {
+	if string(m.Data) != "body" ||
+		!maps.EqualFunc(m.Header, want, func(a, b []string) bool {
+			return fmt.Sprint(a) == fmt.Sprint(b)
+		}) {
 		t.Errorf("request %q %v, want %v", m.Data, m.Header, want)
 	}
 }
@@ -171,42 +173,25 @@ func TestNoReply(t *testing.T) {
 		t.Errorf("no reply: %s", got)
 	}
 	large := make([]byte, nc.MaxPayload()+1)
-	if got := kind(target(t, nc, "silent")(t.Context(), workers.Job{Body: large})); got != "permanent" {
+	if got := kind(target(t, nc, "silent")(t.Context(), workers.Job{Body: large})); got !=
+		"permanent" {
 		t.Errorf("payload too large: %s", got)
 	}
 }
 
-// setUp makes a broker on a connection, and policies with their streams.
-func setUp(t *testing.T, nc *nats.Conn, policies ...policy.Policy) *queue.Broker {
-	t.Helper()
-	broker, err := queue.NewBroker(nc, queue.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := broker.Setup(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range policies {
-		p = p.WithDefaults()
-		if _, err := broker.PutPolicy(t.Context(), p); err != nil {
-			t.Fatal(err)
-		}
-		if err := broker.Apply(t.Context(), p); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return broker
-}
-
-// TestRefusedByAStream: a policy's target may be another policy's queue. What JetStream does not store is not done.
+// TestRefusedByAStream: a policy's target may be another policy's queue. What JetStream does not
+// store is not done.
 func TestRefusedByAStream(t *testing.T) {
 	nc := connect(t)
-	broker := setUp(t, nc, policy.Policy{
-		Name: "next", Algorithm: policy.LeakingBucket, Outflow: algorithms.Rate{Count: 1, Per: time.Hour}, Capacity: 2,
+	broker := brokertest.Open(t, nc, policy.Policy{
+		Name: "next",
+		Rule: policy.Rule{Algorithm: policy.LeakingBucket, Outflow: algorithms.Rate{Count: 1,
+			Per: time.Hour}, Capacity: 2},
 	})
 	next := target(t, nc, broker.Names().Jobs("next", "k"))
 	attempt := func(id string, more ...string) string {
-		job := workers.Job{ID: id, Idempotency: id, Body: []byte("x"), Header: nats.Header{"Penstock-Forward-X-A": {"3"}}}
+		job := workers.Job{ID: id, Idempotency: id, Body: []byte("x"),
+			Header: nats.Header{"Penstock-Forward-X-A": {"3"}}}
 		for i := 0; i < len(more); i += 2 {
 			job.Header[more[i]] = []string{more[i+1]}
 		}
@@ -215,7 +200,8 @@ func TestRefusedByAStream(t *testing.T) {
 	for _, step := range []struct{ what, got, want string }{
 		{"the first", attempt("a:1"), "done"},
 		{"the first again, whose answer was lost", attempt("a:1"), "done"},
-		{"one that commands the stream", attempt("a:2", "Penstock-Forward-Nats-Expected-Last-Sequence", "99"), "permanent"},
+		{"one that commands the stream",
+			attempt("a:2", "Penstock-Forward-Nats-Expected-Last-Sequence", "99"), "permanent"},
 		{"the second", attempt("a:2"), "done"},
 		{"one for a full bucket", attempt("a:3"), "after 1s"},
 		{"the same again", attempt("a:3"), "after 1s"},
@@ -233,17 +219,28 @@ func TestRefusedByAStream(t *testing.T) {
 	}
 }
 
-// TestChain: jobs of a fast policy become jobs of a slow one with a small queue. None is lost or counts an attempt.
+// TestChain: jobs of a fast policy become jobs of a slow one with a small queue. None is lost or
+// counts an attempt.
 func TestChain(t *testing.T) {
 	nc := connect(t)
-	perSecond := func(n int64) algorithms.Rate { return algorithms.Rate{Count: n, Per: time.Second} }
-	broker := setUp(t, nc,
-		policy.Policy{Name: "last", Algorithm: policy.LeakingBucket, Outflow: perSecond(20), Capacity: 3, Partitions: 1},
+	perSecond := func(n int64) algorithms.Rate {
+		return algorithms.Rate{Count: n, Per: time.Second}
+	}
+	broker := brokertest.Open(t, nc,
+		policy.Policy{Name: "last",
+			Rule: policy.Rule{Algorithm: policy.LeakingBucket, Outflow: perSecond(20),
+				Capacity: 3},
+			Partitions: 1},
 		policy.Policy{
-			Name: "first", Algorithm: policy.LeakingBucket, Outflow: perSecond(1000), Capacity: 100, Partitions: 1,
-			Target: &policy.Target{NATS: &policy.NATSTarget{Subject: "penstock.jobs.last.k"}}, Retry: policy.Retry{MaxAttempts: 1},
+			Name: "first",
+			Rule: policy.Rule{Algorithm: policy.LeakingBucket, Outflow: perSecond(1000),
+				Capacity: 100},
+			Partitions: 1,
+			Target:     &policy.Target{NATS: &policy.NATSTarget{Subject: "penstock.jobs.last.k"}},
+			Retry:      policy.Retry{MaxAttempts: 1},
 		})
-	drainer, err := workers.New(nc, workers.Options{Lease: time.Second, Target: natstarget.New(nc, "penstock")})
+	drainer, err := workers.New(nc,
+		workers.Options{Lease: time.Second, Target: natstarget.New(nc, "penstock")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -268,7 +265,8 @@ func TestChain(t *testing.T) {
 		}
 	}
 	until(t, "all have run", func() bool { return ran.Load() == jobs })
-	if letters, err := broker.DeadLetters(t.Context(), "first", 0, 10); len(letters) > 0 || err != nil {
+	if letters, err := broker.Letters("first").List(t.Context(), 0, 10); len(letters) > 0 ||
+		err != nil {
 		t.Errorf("dead letters: %v, %v", letters, err)
 	}
 }
@@ -276,8 +274,10 @@ func TestChain(t *testing.T) {
 // TestService drains to a micro service that comes late and fails once.
 func TestService(t *testing.T) {
 	nc := connect(t)
-	broker := setUp(t, nc, policy.Policy{
-		Name: "bills", Algorithm: policy.LeakingBucket, Outflow: algorithms.Rate{Count: 100, Per: time.Second}, Capacity: 10,
+	broker := brokertest.Open(t, nc, policy.Policy{
+		Name: "bills",
+		Rule: policy.Rule{Algorithm: policy.LeakingBucket, Outflow: algorithms.Rate{Count: 100,
+			Per: time.Second}, Capacity: 10},
 		Target: &policy.Target{NATS: &policy.NATSTarget{Subject: "billing.charge"}},
 		Retry:  policy.Retry{MaxAttempts: 2, Backoff: policy.Duration(time.Millisecond)},
 	})
@@ -288,7 +288,7 @@ func TestService(t *testing.T) {
 	var throttled atomic.Int64
 	drainer, err := workers.New(nc, workers.Options{
 		Lease: time.Second,
-		Target: func(entry queue.PolicyEntry) (workers.Handler, error) {
+		Target: func(entry policy.Entry) (workers.Handler, error) {
 			handle, err := natstarget.New(nc, "penstock")(entry)
 			return func(ctx context.Context, job workers.Job) error {
 				err := handle(ctx, job)
@@ -339,16 +339,4 @@ func TestService(t *testing.T) {
 	}
 }
 
-func until(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	ticker := time.NewTicker(10 * time.Millisecond)
-	defer ticker.Stop()
-	end := time.After(deadline)
-	for !done() {
-		select {
-		case <-ticker.C:
-		case <-end:
-			t.Fatalf("waited in vain until %s", what)
-		}
-	}
-}
+var until = waittest.Until

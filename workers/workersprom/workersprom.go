@@ -1,5 +1,6 @@
-// Package workersprom exports to Prometheus what a drainer does, under the names that Penstock's own programs use, so that
-// the alerts of deploy/penstock-alerts.yaml work for Go programs with handlers of their own as well:
+// Package workersprom exports to Prometheus what a drainer does, under the names that Penstock's
+// own programs use, so that the alerts of deploy/penstock-alerts.yaml work for Go programs with
+// handlers of their own as well:
 //
 //	observer, err := workersprom.New(prometheus.DefaultRegisterer)
 //	…
@@ -18,13 +19,15 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// How attempts and jobs end: the values of the label outcome. Each has its series as soon as the policy is known.
+// How attempts and jobs end: the values of the label outcome. Each has its series as soon as the
+// policy is known.
 var (
 	attemptOutcomes = []string{"done", "failed", "throttled", "permanent", "returned", "uncounted"}
 	jobOutcomes     = []string{"done", "dead", "cancelled"}
 )
 
-// metrics are those of one drainer. There is no label per key: keys are as many as users have users.
+// metrics are those of one drainer. There is no label per key: keys are as many as users have
+// users.
 type metrics struct {
 	starts, attempts, jobs *prometheus.CounterVec
 	lateness               prometheus.Histogram
@@ -38,18 +41,19 @@ type metrics struct {
 	known map[string]bool
 }
 
-// New registers a drainer's metrics and returns what counts them. A drainer needs an observer of its own; what is
-// registered already, by another one, is an error.
+// New registers a drainer's metrics and returns what counts them. A drainer needs an observer of
+// its own; what is registered already, by another one, is an error.
 //
-//	penstock_starts_total{policy}                attempts that began
-//	penstock_attempts_total{policy,outcome}      attempts that ended: done, failed, throttled, permanent, returned, uncounted
-//	penstock_jobs_total{policy,outcome}          jobs that ended: done, dead, cancelled
-//	penstock_start_lateness_seconds              how long after the instant that the valve had set a job started
-//	penstock_wait_seconds{policy}                from the acceptance of a job to its start
-//	penstock_partitions_owned{policy}            partitions whose valve is in this process
-//	penstock_breaker_open{policy}                open breakers: buckets whose target is down, and one for all of them
-//	penstock_policy_workerless{policy}           1 while jobs are due that no worker takes, neither here nor elsewhere
-//	penstock_lease_held                          whether the drainer holds its lease, 1 or 0: nothing starts without
+//	penstock_starts_total{policy}                  attempts that began
+//	penstock_attempts_total{policy,outcome}        attempts that ended: done, failed, throttled,
+//	                                               permanent, returned, uncounted
+//	penstock_jobs_total{policy,outcome}            jobs that ended: done, dead, cancelled
+//	penstock_start_lateness_seconds                how late a job started, by the valve
+//	penstock_wait_seconds{policy}                  from the acceptance of a job to its start
+//	penstock_partitions_owned{policy}              partitions whose valve is in this process
+//	penstock_breaker_open{policy}                  buckets whose target is down, and one for all
+//	penstock_policy_workerless{policy}             1 while jobs are due that no worker takes
+//	penstock_lease_held                            1 or 0: without it nothing starts
 //	penstock_dead_letters_discarded_total{policy}  old dead letters that made room for new ones
 //
 // A policy's series begin, at zero, when the drainer hears of it, and go when it is gone.
@@ -61,17 +65,20 @@ func New(registerer prometheus.Registerer) (workers.Observer, error) {
 		}, []string{"policy"}),
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "penstock_attempts_total",
-			Help: "Attempts that ended, by outcome: done, failed, throttled, permanent, returned (not started after all) or " +
+			Help: "Attempts that ended, by outcome: done, failed, throttled, permanent, returned " +
+				"(not started after all) or " +
 				"uncounted (interrupted).",
 		}, []string{"policy", "outcome"}),
 		jobs: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "penstock_jobs_total",
-			Help: "Jobs that ended, by outcome: done, dead (a dead letter of any reason) or cancelled.",
+			Help: "Jobs that ended, by outcome: done, dead (a dead letter of any reason) or " +
+				"cancelled.",
 		}, []string{"policy", "outcome"}),
 		lateness: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "penstock_start_lateness_seconds",
 			Help: "How long after the instant that the valve had set a job started.",
-			Buckets: []float64{.0005, .001, .002, .003, .004, .005, .0075, .01, .015, .025, .05, .1, .25, .5, 1, 2.5, 5,
+			Buckets: []float64{.0005, .001, .002, .003, .004, .005, .0075, .01, .015, .025, .05, .1,
+				.25, .5, 1, 2.5, 5,
 				10},
 		}),
 		wait: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -86,11 +93,13 @@ func New(registerer prometheus.Registerer) (workers.Observer, error) {
 		}, []string{"policy"}),
 		breakers: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "penstock_breaker_open",
-			Help: "Open breakers in this process: one for each bucket whose target is down, and one for all of its buckets.",
+			Help: "Open breakers in this process: one for each bucket whose target is down, and " +
+				"one for all of its buckets.",
 		}, []string{"policy"}),
 		workerless: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "penstock_policy_workerless",
-			Help: "1 while jobs are due that no worker takes, neither in the process that owns their partition nor elsewhere.",
+			Help: "1 while jobs are due that no worker takes, neither in the process that owns " +
+				"their partition nor elsewhere.",
 		}, []string{"policy"}),
 		lease: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "penstock_lease_held",
@@ -103,17 +112,20 @@ func New(registerer prometheus.Registerer) (workers.Observer, error) {
 		known: map[string]bool{},
 	}
 	var problems []error
-	for _, c := range []prometheus.Collector{m.starts, m.attempts, m.jobs, m.lateness, m.wait, m.owned, m.breakers,
+	for _, c := range []prometheus.Collector{m.starts, m.attempts, m.jobs, m.lateness, m.wait,
+		m.owned, m.breakers,
 		m.workerless, m.lease, m.discarded} {
 		problems = append(problems, registerer.Register(c))
 	}
 	return workers.Observer{
-		Policy:   m.policy,
-		Started:  m.started,
-		Finished: func(policy, outcome string) { m.attempts.WithLabelValues(policy, outcome).Inc() },
-		Ended:    func(policy, outcome string) { m.jobs.WithLabelValues(policy, outcome).Inc() },
-		Owned:    func(policy string, partitions int) { m.set(m.owned, policy, partitions) },
-		Breaker:  func(policy string, open int) { m.set(m.breakers, policy, open) },
+		Policy:  m.policy,
+		Started: m.started,
+		Finished: func(policy, outcome string) {
+			m.attempts.WithLabelValues(policy, outcome).Inc()
+		},
+		Ended:   func(policy, outcome string) { m.jobs.WithLabelValues(policy, outcome).Inc() },
+		Owned:   func(policy string, partitions int) { m.set(m.owned, policy, partitions) },
+		Breaker: func(policy string, open int) { m.set(m.breakers, policy, open) },
 		Workerless: func(policy string, workerless bool) {
 			value := 0
 			if workerless {
@@ -127,7 +139,9 @@ func New(registerer prometheus.Registerer) (workers.Observer, error) {
 				m.lease.Set(1)
 			}
 		},
-		Discarded: func(policy string, letters uint64) { m.discarded.WithLabelValues(policy).Add(float64(letters)) },
+		Discarded: func(policy string, letters uint64) {
+			m.discarded.WithLabelValues(policy).Add(float64(letters))
+		},
 	}, errors.Join(problems...)
 }
 
@@ -164,7 +178,8 @@ func (m *metrics) started(policy string, lateness, wait time.Duration) {
 	m.wait.WithLabelValues(policy).Observe(max(0, wait).Seconds())
 }
 
-// set tells how many there are. The last one of a policy that is gone is given up after its series went.
+// set tells how many there are. The last one of a policy that is gone is given up after its series
+// went.
 func (m *metrics) set(gauge *prometheus.GaugeVec, policy string, n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

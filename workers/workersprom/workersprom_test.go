@@ -12,8 +12,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/workersprom"
 )
 
-// values gathers the registry's series, each as name{labels}, with the values of counters and gauges, and the counts of
-// histograms.
+// values gathers the registry's series, each as name{labels}, with the values of counters and
+// gauges, and the counts of histograms.
 func values(t *testing.T, r *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	families, err := r.Gather()
@@ -27,7 +27,8 @@ func values(t *testing.T, r *prometheus.Registry) map[string]float64 {
 			for _, label := range metric.GetLabel() {
 				labels = append(labels, label.GetValue())
 			}
-			value := metric.GetCounter().GetValue() + metric.GetGauge().GetValue() + float64(metric.GetHistogram().GetSampleCount())
+			value := metric.GetCounter().GetValue() + metric.GetGauge().GetValue() +
+				float64(metric.GetHistogram().GetSampleCount())
 			found[fmt.Sprintf("%s{%s}", family.GetName(), strings.Join(labels, ","))] = value
 		}
 	}
@@ -42,9 +43,12 @@ func TestSeriesOfAPolicyExistFromTheStartAndGoWithIt(t *testing.T) {
 	}
 	o.Policy("stripe", true)
 	all := values(t, r)
-	for _, want := range []string{"penstock_starts_total{stripe}", "penstock_attempts_total{failed,stripe}",
-		"penstock_jobs_total{dead,stripe}", "penstock_jobs_total{done,stripe}", "penstock_jobs_total{cancelled,stripe}",
-		"penstock_wait_seconds{stripe}", "penstock_partitions_owned{stripe}", "penstock_breaker_open{stripe}",
+	for _, want := range []string{"penstock_starts_total{stripe}",
+		"penstock_attempts_total{failed,stripe}",
+		"penstock_jobs_total{dead,stripe}", "penstock_jobs_total{done,stripe}",
+		"penstock_jobs_total{cancelled,stripe}",
+		"penstock_wait_seconds{stripe}", "penstock_partitions_owned{stripe}",
+		"penstock_breaker_open{stripe}",
 		"penstock_dead_letters_discarded_total{stripe}"} {
 		if value, found := all[want]; !found || value != 0 {
 			t.Errorf("%s: %v, %v", want, value, found)
@@ -98,7 +102,8 @@ func TestASecondObserverOnOneRegistryIsAnError(t *testing.T) {
 }
 
 func TestWhoUsesNoPrometheusLinksNone(t *testing.T) {
-	deps, err := exec.Command("go", "list", "-deps", "github.com/penstock-mq/penstock/workers").Output()
+	deps, err := exec.Command("go", "list", "-deps",
+		"github.com/penstock-mq/penstock/workers").Output()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,5 +1,6 @@
-// Package workerstest runs all of Penstock inside a test: a real NATS server, policies, and drainers with the test's own
-// handlers. Nothing is mocked and nothing sleeps: tests publish, wait for outcomes, and look at when jobs started.
+// Package workerstest runs all of Penstock inside a test: a real NATS server, policies, and
+// drainers with the test's own handlers. Nothing is mocked and nothing sleeps: tests publish, wait
+// for outcomes, and look at when jobs started.
 //
 //	kit := workerstest.New(t, workerstest.Policy("stripe", "50/s"))
 //	kit.Handle("stripe", myHandler)
@@ -20,15 +21,18 @@ import (
 
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/embedded"
+	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers"
 )
 
 // Patience is how long a [Kit] waits for what must happen before it fails the test.
 const Patience = 30 * time.Second
 
-// Kit is a running Penstock. Its methods fail the test when something goes wrong. It ends with the test.
+// Kit is a running Penstock. Its methods fail the test when something goes wrong. It ends with the
+// test.
 type Kit struct {
 	t        testing.TB
 	server   *embedded.Server
@@ -44,14 +48,16 @@ type Kit struct {
 	ends    map[string][]queue.Event
 }
 
-// Policy is a leaking bucket that starts jobs at a rate such as "50/s", with room for 100,000 jobs per key. Tests change
-// what they need in it.
+// Policy is a leaking bucket that starts jobs at a rate such as "50/s", with room for 100,000 jobs
+// per key. Tests change what they need in it.
 func Policy(name, outflow string) policy.Policy {
 	rate, err := algorithms.ParseRate(outflow)
 	if err != nil {
 		panic(fmt.Sprintf("workerstest: %v", err))
 	}
-	return policy.Policy{Name: name, Algorithm: policy.LeakingBucket, Outflow: rate, Capacity: 100_000, Partitions: 1}
+	return policy.Policy{Name: name,
+		Rule:       policy.Rule{Algorithm: policy.LeakingBucket, Outflow: rate, Capacity: 100_000},
+		Partitions: 1}
 }
 
 // New starts a server in the test's process, without a port, and stores the policies.
@@ -63,8 +69,13 @@ func New(t testing.TB, policies ...policy.Policy) *Kit {
 	}
 	t.Cleanup(server.Shutdown)
 	k := &Kit{
-		t: t, server: server, policies: map[string]policy.Policy{}, handlers: map[string]workers.Handler{},
-		changed: make(chan struct{}), starts: map[string][]workers.Job{}, ends: map[string][]queue.Event{},
+		t:        t,
+		server:   server,
+		policies: map[string]policy.Policy{},
+		handlers: map[string]workers.Handler{},
+		changed:  make(chan struct{}),
+		starts:   map[string][]workers.Job{},
+		ends:     map[string][]queue.Event{},
 	}
 	if k.broker, err = queue.NewBroker(k.Connect(), queue.Options{}); err != nil {
 		t.Fatalf("workerstest: %v", err)
@@ -105,7 +116,7 @@ func (k *Kit) SetPolicy(p policy.Policy) {
 	if problems := p.Validate(); len(problems) > 0 {
 		k.t.Fatalf("workerstest: policy %s: %v", p.Name, problems)
 	}
-	if _, err := k.broker.PutPolicy(k.t.Context(), p); err != nil {
+	if _, err := store.New(k.broker, nil).Put(k.t.Context(), p); err != nil {
 		k.t.Fatalf("workerstest: %v", err)
 	}
 	if err := k.broker.Apply(k.t.Context(), p); err != nil {
@@ -114,7 +125,8 @@ func (k *Kit) SetPolicy(p policy.Policy) {
 	k.policies[p.Name] = p
 }
 
-// Handle registers the handler of a policy, before the first [Kit.Start]. A nil handler does nothing, successfully.
+// Handle registers the handler of a policy, before the first [Kit.Start]. A nil handler does
+// nothing, successfully.
 func (k *Kit) Handle(policy string, handle workers.Handler) {
 	if handle == nil {
 		handle = func(context.Context, workers.Job) error { return nil }
@@ -122,8 +134,8 @@ func (k *Kit) Handle(policy string, handle workers.Handler) {
 	k.handlers[policy] = handle
 }
 
-// Start runs one more drainer with the registered handlers, until the returned function or the end of the test stops it
-// in order. [Kit.Publish] starts the first one by itself.
+// Start runs one more drainer with the registered handlers, until the returned function or the end
+// of the test stops it in order. [Kit.Publish] starts the first one by itself.
 func (k *Kit) Start() (stop func()) {
 	k.t.Helper()
 	k.drainer.Do(func() {}) // not by itself any more
@@ -132,7 +144,8 @@ func (k *Kit) Start() (stop func()) {
 
 func (k *Kit) start() (stop func()) {
 	k.t.Helper()
-	drainer, err := workers.New(k.Connect(), workers.Options{Lease: time.Second, Grace: time.Second})
+	drainer, err := workers.New(k.Connect(),
+		workers.Options{Lease: time.Second, Grace: time.Second})
 	if err != nil {
 		k.t.Fatalf("workerstest: %v", err)
 	}
@@ -180,8 +193,8 @@ func (k *Kit) note() {
 	k.changed = make(chan struct{})
 }
 
-// Publish submits n jobs with the same body to a bucket, and waits until all are accepted. Key is the user's key, as in
-// an HTTP path.
+// Publish submits n jobs with the same body to a bucket, and waits until all are accepted. Key is
+// the user's key, as in an HTTP path.
 func (k *Kit) Publish(policy, key string, body []byte, n int) {
 	k.t.Helper()
 	for i := range n {
@@ -195,7 +208,7 @@ func (k *Kit) Publish(policy, key string, body []byte, n int) {
 func (k *Kit) TryPublish(policy, key string, body []byte) error {
 	k.t.Helper()
 	k.drainer.Do(func() { k.start() })
-	encoded, err := queue.EncodeKey(key)
+	encoded, err := job.EncodeKey(key)
 	if err != nil {
 		return err
 	}
@@ -205,8 +218,8 @@ func (k *Kit) TryPublish(policy, key string, body []byte) error {
 	return err
 }
 
-// Wait waits until n jobs of a policy have come to an end (done, dead or cancelled) since the test began, and returns
-// these ends in the order in which they were heard of.
+// Wait waits until n jobs of a policy have come to an end (done, dead or cancelled) since the test
+// began, and returns these ends in the order in which they were heard of.
 func (k *Kit) Wait(policy string, n int) []queue.Event {
 	k.t.Helper()
 	timer := time.NewTimer(Patience)
@@ -221,13 +234,15 @@ func (k *Kit) Wait(policy string, n int) []queue.Event {
 		select {
 		case <-changed:
 		case <-timer.C:
-			k.t.Fatalf("workerstest: %d of %d jobs of %s have ended after %v", len(ends), n, policy, Patience)
+			k.t.Fatalf("workerstest: %d of %d jobs of %s have ended after %v", len(ends), n, policy,
+				Patience)
 		}
 	}
 }
 
-// Jobs returns the attempts of a policy's bucket that handlers have seen, in the order of their starts. Key is the user's
-// key; an empty one stands for all buckets together, so the jobs without a key alone are those whose Key.Raw() is empty.
+// Jobs returns the attempts of a policy's bucket that handlers have seen, in the order of their
+// starts. Key is the user's key; an empty one stands for all buckets together, so the jobs without
+// a key alone are those whose Key.Raw() is empty.
 func (k *Kit) Jobs(policy, key string) []workers.Job {
 	k.mu.Lock()
 	jobs := slices.Clone(k.starts[policy])
@@ -239,10 +254,11 @@ func (k *Kit) Jobs(policy, key string) []workers.Job {
 	return jobs
 }
 
-// AssertRate fails the test when a bucket started more jobs than Penstock promises in any window of a second or more:
-// rate·(1.002·T + 2 ms) + burst. An empty key stands for each of the policy's buckets. With an outflow_total the same is
-// asked of all buckets together, and of a bucket alone only if the policy has an outflow too. Jobs are counted, not what
-// they cost, and overrides of keys are not known here.
+// AssertRate fails the test when a bucket started more jobs than Penstock promises in any window of
+// a second or more: rate·(1.002·T + 2 ms) + burst. An empty key stands for each of the policy's
+// buckets. With an outflow_total the same is asked of all buckets together, and of a bucket alone
+// only if the policy has an outflow too. Jobs are counted, not what they cost, and overrides of
+// keys are not known here.
 func (k *Kit) AssertRate(policy, key string) {
 	k.t.Helper()
 	p := k.policies[policy]
@@ -271,13 +287,14 @@ func (k *Kit) AssertRate(policy, key string) {
 	}
 }
 
-// CheckRate says in which window of a second or more there were more than rate·(1.002·T + 2 ms) + burst starts, which come
-// in order.
+// CheckRate says in which window of a second or more there were more than rate·(1.002·T + 2 ms) +
+// burst starts, which come in order.
 func CheckRate(starts []time.Time, perSecond float64, burst int64) error {
 	for i := range starts {
 		for j := i; j < len(starts); j++ {
 			window := max(time.Second, starts[j].Sub(starts[i]))
-			if n := j - i + 1; float64(n) > perSecond*(1.002*window.Seconds()+0.002)+float64(burst) {
+			if n := j - i + 1; float64(n) >
+				perSecond*(1.002*window.Seconds()+0.002)+float64(burst) {
 				return fmt.Errorf("%d starts within %v, at %v/s", n, window, perSecond)
 			}
 		}

@@ -38,7 +38,8 @@ func (j *judge) Errorf(format string, args ...any) {
 	j.Logf(format, args...)
 }
 
-// TestAssertRateOfATotal: all keys together are judged, and each by itself when it has a rate of its own.
+// TestAssertRateOfATotal: all keys together are judged, and each by itself when it has a rate of
+// its own.
 func TestAssertRateOfATotal(t *testing.T) {
 	p := workerstest.Policy("mail", "100/s")
 	p.Outflow, p.OutflowTotal = p.OutflowTotal, p.Outflow
@@ -66,12 +67,14 @@ func TestAssertRateOfATotal(t *testing.T) {
 		errors          int
 	}{
 		{"100/s", "", "a", 0}, {"100/s", "", "", 0}, {"10/s", "", "a", 1}, {"10/s", "", "", 1},
-		{"100/s", "1000/s", "a", 0}, {"100/s", "5/s", "a", 1}, {"100/s", "5/s", "", 3}, {"10/s", "5/s", "b", 2},
+		{"100/s", "1000/s", "a", 0}, {"100/s", "5/s", "a", 1}, {"100/s", "5/s", "", 3},
+		{"10/s", "5/s", "b", 2},
 	} {
 		slower(c.total, c.own)
 		judge.errors = 0
 		if kit.AssertRate("mail", c.key); judge.errors != c.errors {
-			t.Errorf("at %s in all and %q each, key %q: %d complaints, want %d", c.total, c.own, c.key, judge.errors, c.errors)
+			t.Errorf("at %s in all and %q each, key %q: %d complaints, want %d", c.total, c.own,
+				c.key, judge.errors, c.errors)
 		}
 	}
 }
@@ -83,7 +86,8 @@ func TestDeadLettersAreOutcomes(t *testing.T) {
 	kit.Handle("api", func(context.Context, workers.Job) error { return errors.New("no") })
 	kit.Publish("api", "k", nil, 1)
 	end := kit.Wait("api", 1)[0]
-	if end.Type != queue.EventDead || end.Reason != "attempts" || end.Error != "no" || end.Attempt != 2 {
+	if end.Type != queue.EventDead || end.Reason != "attempts" || end.Error != "no" ||
+		end.Attempt != 2 {
 		t.Errorf("%+v", end)
 	}
 }

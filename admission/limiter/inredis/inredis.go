@@ -35,33 +35,34 @@ func New(rdb redis.UniversalClient, o Options) limiter.Shared {
 	_, cluster := rdb.(*redis.ClusterClient)
 	return limiter.Shared{Timeout: o.Timeout, Cluster: cluster,
 		Open: func(b limiter.Breaker) limiter.Place {
-			return place{redisstore.NewClient(rdb, redisstore.Options{Prefix: o.Prefix, Timeout: o.Timeout,
-				Breaker: b})}
+			return place{redisstore.NewClient(rdb,
+				redisstore.Options{Prefix: o.Prefix, Timeout: o.Timeout,
+					Breaker: b})}
 		}}
 }
 
 type place struct{ client *redisstore.Client }
 
 // Store implements [limiter.Place].
-func (at place) Store(p policy.Policy, r policy.Rule, rule any) limiter.Store {
+func (at place) Store(p policy.Policy, l policy.Limit, rule any) limiter.Store {
 	switch rule := rule.(type) {
 	case algorithms.TokenBucket:
-		return open(at, p, r, rule)
+		return open(at, p, l, rule)
 	case algorithms.LeakingBucket:
-		return open(at, p, r, rule)
+		return open(at, p, l, rule)
 	case algorithms.FixedWindow:
-		return open(at, p, r, rule)
+		return open(at, p, l, rule)
 	case algorithms.SlidingLog:
-		return open(at, p, r, rule)
+		return open(at, p, l, rule)
 	case algorithms.SlidingCounter:
-		return open(at, p, r, rule)
+		return open(at, p, l, rule)
 	}
 	panic(fmt.Sprintf("inredis: rule %T", rule))
 }
 
-func open[S any](at place, p policy.Policy, r policy.Rule, rule algorithms.Rule[S]) limiter.Store {
+func open[S any](at place, p policy.Policy, l policy.Limit, rule algorithms.Rule[S]) limiter.Store {
 	if len(p.Limits) > 0 {
-		return redisstore.NewMember(at.client, p.Name, r.Name+":"+string(r.Algorithm), rule)
+		return redisstore.NewMember(at.client, p.Name, l.Name+":"+string(l.Algorithm), rule)
 	}
 	return redisstore.New(at.client, p.Name, rule)
 }

@@ -1,0 +1,138 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/admission/manage"
+	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+func TestManageBuckets(t *testing.T) {
+	i := install(t, manage.Options{})
+	i.expect("GET", "/v1/buckets/stripe", "", 404)
+	i.expect("PUT", "/v1/policies/stripe", stripe, 201)
+	i.expect("PUT", "/v1/policies/signup", `{"algorithm":"fixed_window","limit":10,"window":"1d"}`,
+		201)
+	i.expect("GET", "/v1/buckets/stripe", "", 200,
+		`{"buckets":[],"total":0,"unanswered":[0,1,2,3]}`)
+	i.expect("GET", "/v1/buckets/signup", "", 409, `has no queue`)
+
+	// One bucket without a drainer: JetStream knows its depth.
+	receipt := i.publish("stripe", "tenant 7", nil)
+	i.expect("GET", "/v1/buckets/stripe/tenant%207", "", 200,
+		fmt.Sprintf(
+			`{"key":"tenant 7","partition":%d,"depth":1,"held_by":"no_drainer","unanswered":[%[1]d]}`, receipt.Partition))
+	i.expect("POST", "/v1/purge/stripe/tenant%207", "", 200, `{"key":"tenant 7","removed":1}`)
+
+	// Partition 2 has no owner, and 3 one that never answers.
+	expect := int64(40)
+	deepest := func(prefix string, first int) func(job.Question) job.Answer {
+		return func(q job.Question) job.Answer {
+			const held = 1200
+			a := job.Answer{Total: held}
+			for n := q.Offset; n < min(q.Offset+q.Limit, held); n++ {
+				a.Buckets = append(a.Buckets,
+					job.BucketState{Key: job.Key(fmt.Sprintf("%s-%04d", prefix, n)),
+						Depth: 2*(held-n) + first, Waiting: 1, Rate: 0.5, ExpectMS: &expect})
+			}
+			return a
+		}
+	}
+	i.valve("stripe", 0, deepest("a", 0))
+	i.valve("stripe", 1, deepest("b", 1))
+	stop, err := i.broker.ServeValve("stripe", 3, func(job.Question, func(job.Answer)) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	i.expect("GET", "/v1/buckets/stripe?limit=3", "", 200,
+		`{"buckets":[{"key":"b-0000","partition":1,"depth":2401,"waiting":1,"delayed":0,"running":0,"rate":0.5,`+
+			`"paused":false,"expect_ms":40},{"key":"a-0000","partition":0,"depth":2400,`,
+		`{"key":"b-0001"`,
+		`],"total":2400,"next_offset":3,"unanswered":[2,3]}`)
+	if took := time.Since(began); took > 3*time.Second {
+		t.Errorf("took %s", took)
+	}
+	stop()
+	var keys []string
+	for offset := 0; ; {
+		var page manage.Buckets
+		answer := i.expect("GET", fmt.Sprintf("/v1/buckets/stripe?limit=1000&offset=%d", offset),
+			"", 200)
+		if err := json.Unmarshal([]byte(answer), &page); err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range page.Buckets {
+			keys = append(keys, b.Key)
+		}
+		if page.Next == nil {
+			break
+		}
+		offset = *page.Next
+	}
+	if len(keys) != 2400 || keys[0] != "b-0000" || keys[1] != "a-0000" || keys[2399] != "a-1199" {
+		t.Errorf("%d keys: %q …", len(keys), keys[:min(3, len(keys))])
+	}
+	slices.Sort(keys)
+	if n := len(slices.Compact(keys)); n != 2400 {
+		t.Errorf("only %d are different", n)
+	}
+	i.expect("GET", "/v1/buckets/stripe?offset=9999&limit=1", "", 200, `"buckets":[]`)
+	for _, query := range []string{"limit=0", "limit=1001", "limit=x", "limit=", "offset=-1",
+		"offset=10001", "limit=1&limit=2",
+		"offset=9500&limit=1000", "page=2", "limit=%zz"} {
+		i.expect("GET", "/v1/buckets/stripe?"+query, "", 400, `"field"`)
+	}
+}
+
+// keyIn finds a key that lies in a partition of stripe.
+func keyIn(t *testing.T, partition int) string {
+	t.Helper()
+	names, err := queue.NewNames("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := 0; ; n++ {
+		key := fmt.Sprint("k", n)
+		if job.Partition(names.Jobs("stripe", job.Key(key)), 4) == partition {
+			return key
+		}
+	}
+}
+
+func TestManageOneBucket(t *testing.T) {
+	i := install(t, manage.Options{})
+	i.expect("PUT", "/v1/policies/stripe", stripe, 201)
+	key := keyIn(t, 3)
+	i.valve("stripe", 3, func(q job.Question) job.Answer {
+		switch {
+		case q.Op == job.OpBucket && q.Key == job.Key(key):
+			return job.Answer{Bucket: &job.BucketState{Key: q.Key, Depth: 7, Waiting: 4, Delayed: 2,
+				Running: 1, Rate: 2.5,
+				Paused: true, CoolingMS: 100, HeadAgeMS: 1500}}
+		case q.Op == job.OpPurge && q.Key == job.Key(key):
+			return job.Answer{Removed: 6}
+		}
+		return job.Answer{Error: "no such question"}
+	})
+	i.expect("GET", "/v1/buckets/stripe/"+key, "", 200,
+		fmt.Sprintf(`{"key":%q,"partition":3,"depth":7,"waiting":4,"delayed":2,`+
+			`"running":1,"rate":2.5,"paused":true,"cooling_ms":100,"head_age_ms":1500,"expect_ms":null}`, key))
+	i.expect("POST", "/v1/purge/stripe/"+key, "", 200, fmt.Sprintf(`{"key":%q,"removed":6}`, key))
+	i.expect("POST", "/v1/purge/stripe", "", 400, `a whole policy is not purged at once`)
+	i.expect("POST", "/v1/purge/nobody/x", "", 404)
+	i.expect("GET", "/v1/purge/stripe/"+key, "", 405)
+	i.expect("POST", "/v1/purge/stripe/"+key+"?really=1", "", 400, `"field":"really"`)
+	i.expect("GET", "/v1/buckets/stripe/"+key+"?", "", 400, `"field":"query"`)
+	i.expect("POST", "/v1/purge/stripe/%ff", "", 400, `"field":"key"`)
+	i.expect("POST", "/v1/purge/stripe/"+strings.Repeat("x", 300), "", 400, `"field":"key"`)
+	if empty := keyIn(t, 1); empty != "" {
+		i.expect("GET", "/v1/buckets/stripe/"+empty, "", 200, `"depth":0`, `"unanswered":[1]`)
+	}
+}

@@ -1,0 +1,170 @@
+package httpapi
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+
+	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/admission/answer"
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+// What clients ask: jobs and checks.
+
+func (h *handler) submit(r *http.Request, at place) (answer.Answer, error) {
+	// An unescaped question mark in a key would otherwise cut it short, and mix two buckets without
+	// a word.
+	if r.URL.RawQuery != "" || r.URL.ForceQuery {
+		return answer.Answer{}, &admission.RequestError{Field: "query",
+			Reason: "a job has no query parameters; a question mark in a key is written %3F"}
+	}
+	client, err := h.client(r)
+	if err != nil {
+		return answer.Answer{}, err
+	}
+	body, held, err := h.read(r)
+	defer h.options.Budget.Release(held)
+	if err != nil {
+		return answer.Answer{}, bodyLeft{err}
+	}
+	outcome, err := h.service.Submit(r.Context(), admission.SubmitRequest{
+		Policy: at.policy, Key: at.key, Header: r.Header, Body: body, IP: client})
+	if err != nil {
+		return answer.Answer{}, err
+	}
+	a := answer.Submitted(outcome)
+	if outcome.Job != "" && h.options.Management != nil {
+		a.Header = append(a.Header, answer.Field{Name: "Location", Value: jobsPath + outcome.Job})
+	}
+	return a, nil
+}
+
+// bodyLeft is an error that leaves some of a body unread, which is not waited for.
+type bodyLeft struct{ error }
+
+func (b bodyLeft) Unwrap() error { return b.error }
+
+// smallBody is what a body takes of the budget before its first byte has come.
+const smallBody = 4 << 10
+
+// read reads a body of at most MaxBody bytes, and takes from the budget, as the bytes come, what
+// holds them.
+func (h *handler) read(r *http.Request) (body []byte, held int64, err error) {
+	size := r.ContentLength
+	if size < 0 {
+		size = admission.MaxBody + 1
+	}
+	for {
+		if size > admission.MaxBody && (r.ContentLength >= 0 || len(body) > admission.MaxBody) {
+			return nil, held, fmt.Errorf("%w: a body is at most %d bytes", admission.ErrTooLarge,
+				admission.MaxBody)
+		}
+		room := min(max(smallBody, 2*held), size)
+		if err := h.options.Budget.Reserve(room - held); err != nil {
+			return nil, held, err
+		}
+		held = room
+		body = append(make([]byte, 0, room), body...)
+		n, err := io.ReadFull(r.Body, body[len(body):room])
+		body = body[:len(body)+n]
+		switch {
+		case r.ContentLength < 0 && (err == io.EOF || err == io.ErrUnexpectedEOF),
+			err == nil && int64(len(body)) == r.ContentLength:
+			return body, held, nil
+		case err != nil:
+			return nil, held, unread(err)
+		}
+	}
+}
+
+// unread returns why a body could not be read.
+func unread(err error) error {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return fmt.Errorf("%w: the body did not come, or not fast enough", admission.ErrTooSlow)
+	}
+	return &admission.RequestError{Field: "body", Reason: "ended early or cannot be read"}
+}
+
+func (h *handler) check(r *http.Request, at place) (answer.Answer, error) {
+	options, err := admission.ReadCheckHeader(r.Header)
+	if err != nil {
+		return answer.Answer{}, err
+	}
+	if r.URL.ForceQuery {
+		return answer.Answer{}, errEmptyQuery
+	}
+	if r.URL.RawQuery != "" {
+		if r.Header.Get(job.HeaderCost) != "" {
+			return answer.Answer{}, &admission.RequestError{Field: "cost",
+				Reason: "is given twice, as a parameter and as a header"}
+		}
+		if options.Cost, err = queryCost(r); err != nil {
+			return answer.Answer{}, err
+		}
+	}
+	client, err := h.client(r)
+	if err != nil {
+		return answer.Answer{}, err
+	}
+	request := admission.CheckRequest{
+		Policy: at.policy, Key: at.key, Cost: options.Cost, IP: cmp.Or(options.IP, client),
+	}
+	ask := h.service.Check
+	switch {
+	case options.Refund && r.Method != http.MethodPost && r.Method != http.MethodDelete,
+		options.Peek && r.Method == http.MethodDelete:
+		return answer.Answer{}, &admission.RequestError{Field: "method",
+			Reason: "contradicts the headers"}
+	case options.Refund || r.Method == http.MethodDelete:
+		return answer.Refunded(), h.service.Refund(r.Context(), request)
+	case options.Peek || r.Method != http.MethodPost:
+		ask = h.service.Peek
+	}
+	checked, err := ask(r.Context(), request)
+	if err != nil {
+		return answer.Answer{}, err
+	}
+	return answer.Checked(checked), nil
+}
+
+// client is the address that the request came from, as limits count it. It is an error that the
+// request names another one and comes from none of the trusted proxies.
+func (h *handler) client(r *http.Request) (string, error) {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		host = ""
+	}
+	if len(r.Header[http.CanonicalHeaderKey(admission.IPHeader)]) > 0 {
+		address, _ := netip.ParseAddr(host) // the zero address is in no network
+		address = address.Unmap().WithZone("")
+		trusted := func(p netip.Prefix) bool { return p.Contains(address) }
+		if !slices.ContainsFunc(h.options.TrustedProxies, trusted) {
+			return "", &admission.RequestError{Field: admission.IPHeader,
+				Reason: fmt.Sprintf(
+					"is taken from http.trusted_proxies only, and %q is none of them", host)}
+		}
+	}
+	return admission.ClientIP(host), nil
+}
+
+// queryCost reads the query of a check, whose one parameter is the cost.
+func queryCost(r *http.Request) (int64, error) {
+	q, err := parameters(r, "cost")
+	if err != nil {
+		return 0, err
+	}
+	cost, err := strconv.ParseInt(q.Get("cost"), 10, 64)
+	if err != nil {
+		return 0, &admission.RequestError{Field: "cost",
+			Reason: "must be a whole number of at least 1"}
+	}
+	return cost, nil
+}

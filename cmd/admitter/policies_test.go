@@ -1,0 +1,136 @@
+package main
+
+import (
+	"bytes"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+)
+
+// rewrite replaces the policies and what else follows the ports in a file that configure wrote.
+func rewrite(t *testing.T, file, more string) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bytes.SplitAfterN(text, []byte("\n"), 3)
+	if err := os.WriteFile(
+		file, append(append(lines[0], lines[1]...), more...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestAPolicyThatLeavesItsFileStaysUntilItMayGo: it said nothing, took no new jobs, and its stream
+// went when it was empty.
+func TestAPolicyThatLeavesItsFileStaysUntilItMayGo(t *testing.T) {
+	t.Parallel() // it mostly waits
+	file := configure(t, policies)
+	p := launch(t, "--config", file).ready()
+	if status, body := p.post("/v1/jobs/stripe/acme", "pay"); status != 202 {
+		t.Fatalf("%d %s", status, body)
+	}
+	p.stop()
+
+	const rest = "policies: [{name: polite, algorithm: leaking_bucket, outflow: 5/s, capacity: " +
+		"20, queue: false}]\n"
+	rewrite(t, file, rest)
+	p = launch(t, "--config", file).ready()
+	for _, path := range []string{"/v1/check/door/acme", "/v1/check/signup/acme"} {
+		p.posts(path, "", 200)
+	}
+	if status := p.terminate(); status != 0 ||
+		strings.Count(p.Log.String(), "not in the file any more") != 5 {
+		t.Errorf("ended with status %d and says nothing of some of the five policies:\n%s", status,
+			p.Log)
+	}
+
+	rewrite(t, file, "prune: true\n"+rest)
+	p = launch(t, "--config", file).ready()
+	p.says("penstock_policy_retirements_total 4")
+	p.says(`penstock_policies{state="retired"} 4`)
+	p.says(`penstock_policies{state="ok"} 2`)
+	p.posts("/v1/check/door/acme", "", 404)
+	p.posts("/v1/jobs/stripe/acme", "pay", 202)
+	nc, err := nats.Connect(p.nats)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	if _, err := nc.Request("$JS.API.STREAM.PURGE.PENSTOCK_stripe", nil, patience); err != nil {
+		t.Fatal(err)
+	}
+	p.says("penstock_policy_retirements_total 5")
+	p.stop()
+	for _, want := range []string{"level=WARN", "not retired while jobs wait", "jobs=1",
+		"policy=stripe", "policy retired"} {
+		if !strings.Contains(p.Log.String(), want) {
+			t.Errorf("the log does not say %q", want)
+		}
+	}
+}
+
+// TestAnAdmitterWithAnotherFileRetiresNothing: one retired 10 of 11 policies of the first within 3
+// s. And one record that it could not read kept it from starting.
+func TestAnAdmitterWithAnotherFileRetiresNothing(t *testing.T) {
+	t.Parallel() // it mostly waits
+	first := launch(t, "--config", configure(t, policies)).ready()
+	nc, err := nats.Connect(first.nats)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	for name, record := range map[string]string{"nonsense": "{", "newer": `{"v":2,"policy":{}}`} {
+		if _, err := nc.Request(
+			"$KV.PENSTOCK_POLICIES."+name, []byte(record), patience); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const other = "policies: [{name: mail, algorithm: leaking_bucket, outflow: 5/s, " +
+		"capacity: 20}]\n"
+	for _, set := range []string{"", "set: mail\nprune: true\n"} {
+		second := launch(t, "--config", configure(t, set+other), "--nats-url", first.nats)
+		if set != "" {
+			if status := second.end(); status != 2 ||
+				!strings.Contains(second.Log.String(), "take it out of one of them") {
+				t.Errorf("a policy of two sets: ended with status %d", status)
+			}
+			continue
+		}
+		second.ready()
+		second.says(`penstock_policies{state="ok"} 7`)
+		second.says(`penstock_policies{state="unreadable"} 2`)
+		for _, path := range []string{"/v1/check/door/acme", "/v1/check/signup/acme"} {
+			second.posts(path, "", 200)
+		}
+		if status := second.terminate(); status != 0 ||
+			strings.Count(second.Log.String(), "record that cannot be read") != 2 {
+			t.Errorf("ended with status %d:\n%s", status, second.Log)
+		}
+	}
+	// A record that is lost leaves a stream that nobody knows, until the policy is written again.
+	if _, err := nc.Request("$JS.API.STREAM.PURGE.KV_PENSTOCK_POLICIES",
+		[]byte(`{"filter":"$KV.PENSTOCK_POLICIES.stripe"}`),
+		patience); err != nil {
+		t.Fatal(err)
+	}
+	third := launch(t, "--config", configure(t, other), "--nats-url", first.nats).ready()
+	third.says(`penstock_policies{state="orphaned"} 1`)
+	const again = `{"algorithm":"leaking_bucket","outflow":"1/m","capacity":3}`
+	if r := third.ask(http.MethodPut, "/v1/policies/stripe", again); r.status != 201 {
+		t.Errorf("written again: %+v", r)
+	}
+	third.says(`penstock_policies{state="orphaned"} 0`)
+	if status := third.terminate(); status != 0 ||
+		!strings.Contains(third.Log.String(), "stream=PENSTOCK_stripe") ||
+		!strings.Contains(third.Log.String(), "in order again") {
+		t.Errorf("ended with status %d:\n%s", status, third.Log)
+	}
+	if status := first.terminate(); status != 0 ||
+		!strings.Contains(first.Log.String(), "level=ERROR") {
+		t.Errorf("ended with status %d:\n%s", status, first.Log)
+	}
+}

@@ -1,0 +1,206 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/penstock-mq/penstock/queue/embedded"
+)
+
+func TestBadStarts(t *testing.T) {
+	busy, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer busy.Close()
+	notDir := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(notDir, nil, 0o400); err != nil {
+		t.Fatal(err)
+	}
+	bad := configure(t, `
+colour: red
+policies:
+  - {name: A, algorithm: abacus}
+  - {name: b, algorithm: leaking_bucket, outflow: 10/x, capacity: 1}
+`)
+	problems := []string{"policies[0].name", "policies[0].algorithm", "policies[1].outflow",
+		"colour"}
+	good := configure(t, policies)
+	const inUse = "address already in use"
+	for _, c := range []struct {
+		name   string
+		args   []string
+		status int
+		lines  int
+		says   []string
+	}{
+		{"every problem", []string{"--config", bad}, 2, 0, problems},
+		{"validate", []string{"validate", "--config", bad}, 2, 0, problems},
+		{"validate with the file alone", []string{"validate", bad}, 2, 0,
+			append(problems, bad+":4: colour", bad+":6: policies[0]")},
+		{"validate two files", []string{"validate", bad, good}, 2, 1, []string{"want one file"}},
+		{"no such file", []string{"--config", notDir + ".yaml"}, 1, 1, []string{"no such file"}},
+		{"unknown flag", []string{"--colour"}, 2, 0, []string{"--colour"}},
+		{"unknown command", []string{"valdate"}, 2, 1, []string{"did you mean validate?"}},
+		{"HTTP port in use", []string{"--config", good, "--http-listen", busy.Addr().String()}, 1,
+			1, []string{inUse}},
+		{"NATS port in use", []string{"--config", good, "--nats-listen", busy.Addr().String()}, 1,
+			1, []string{inUse}},
+		{"no directory", []string{"--config", good, "--nats-dir", notDir}, 1, 1, []string{notDir}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := launch(t, c.args...)
+			if status := p.end(); status != c.status {
+				t.Errorf("ended with status %d, want %d", status, c.status)
+			}
+			text := p.Log.String()
+			for _, want := range c.says {
+				if !strings.Contains(text, want) {
+					t.Errorf("does not say %q", want)
+				}
+			}
+			var plain int // lines that are not the log's
+			for line := range strings.Lines(text) {
+				if strings.HasPrefix(line, "admitter: ") {
+					plain++
+				}
+			}
+			if plain == 0 || c.lines > 0 && plain != c.lines {
+				t.Errorf("says %d lines", plain)
+			}
+			if line, more := <-p.Lines; more {
+				t.Errorf("printed %q", line)
+			}
+		})
+	}
+}
+
+func TestValidate(t *testing.T) {
+	file := configure(t, policies)
+	for _, args := range [][]string{{"validate", "--config", file}, {"validate", file}} {
+		p := launch(t, args...)
+		if status := p.end(); status != 0 || p.Log.String() != "" {
+			t.Errorf("%s: ended with status %d, %s", args, status, p.Log)
+		}
+		if line := <-p.Lines; line != "the configuration is valid: 6 policies" {
+			t.Errorf("%s: printed %q", args, line)
+		}
+	}
+}
+
+func TestVersion(t *testing.T) {
+	for _, name := range []string{"admitter", "drainer"} {
+		p := launchProgram(t, name, "--version")
+		if status := p.end(); status != 0 || p.Log.String() != "" {
+			t.Errorf("%s: ended with status %d, %s", name, status, p.Log)
+		}
+		if line := <-p.Lines; !regexp.MustCompile("^" + name + ` \d+\.\d+\.\d+`).MatchString(line) {
+			t.Errorf("%s: printed %q", name, line)
+		}
+	}
+}
+
+func TestAPolicyThatCannotChangeIsABadConfiguration(t *testing.T) {
+	file := configure(t, `
+policies:
+  - {name: a, algorithm: leaking_bucket, outflow: 1/s, capacity: 3}
+  - {name: b, algorithm: token_bucket, capacity: 3, refill: 1/s}
+`)
+	if status := launch(t, "--config", file).ready().terminate(); status != 0 {
+		t.Fatalf("ended with status %d", status)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := strings.NewReplacer("capacity: 3}", "capacity: 3, partitions: 2}",
+		"token_bucket, capacity: 3, refill: 1/s",
+		"fixed_window, limit: 3, window: 1m").Replace(string(text))
+	if err := os.WriteFile(file, []byte(changed), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := launch(t, "--config", file)
+	if status := p.end(); status != 2 {
+		t.Errorf("ended with status %d", status)
+	}
+	for _, want := range []string{"partitions", "algorithm"} {
+		if !strings.Contains(p.Log.String(), want) {
+			t.Errorf("does not mention %s", want)
+		}
+	}
+}
+
+// TestAnOldNATSServerIsNamed: what is found and what is needed, by both programs.
+func TestAnOldNATSServerIsNamed(t *testing.T) {
+	server, err := embedded.Start(embedded.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Shutdown()
+	old := older(t, strings.TrimPrefix(server.URL(), "nats://"), "2.10.7")
+	for _, name := range []string{"admitter", "drainer"} {
+		p := launchProgram(t, name, "--config", configure(t, policies), "--nats-url",
+			"nats://me:secret@"+old)
+		if status := p.end(); status != 1 {
+			t.Errorf("%s: ended with status %d", name, status)
+		}
+		for _, want := range []string{name + ": ",
+			old + " is nats-server 2.10.7, and Penstock needs 2.14.0 or newer"} {
+			if !strings.Contains(p.Log.String(), want) {
+				t.Errorf("%s does not say %q", name, want)
+			}
+		}
+		if strings.Contains(p.Log.String(), "secret") {
+			t.Errorf("%s tells a password", name)
+		}
+	}
+}
+
+// older is the address of a server that says it has another version.
+func older(t *testing.T, server, version string) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	own := regexp.MustCompile(`"version":"[^"]*"`)
+	go func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			behind, err := net.Dial("tcp", server)
+			if err != nil {
+				client.Close()
+				continue
+			}
+			go func() {
+				defer behind.Close()
+				_, _ = io.Copy(behind, client) // until one of them leaves
+			}()
+			go func() {
+				defer client.Close()
+				for in := bufio.NewReader(behind); ; {
+					line, err := in.ReadBytes('\n')
+					if bytes.HasPrefix(line, []byte("INFO ")) {
+						line = own.ReplaceAll(line, fmt.Appendf(nil, `"version":%q`, version))
+					}
+					if _, writeErr := client.Write(line); err != nil || writeErr != nil {
+						return
+					}
+				}
+			}()
+		}
+	}()
+	return listener.Addr().String()
+}

@@ -1,0 +1,42 @@
+package docs
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/internal/lifecycle"
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/policy/store"
+)
+
+// TestPagesSayTheNumbersOfTheCode: no other test meets these bounds and defaults on a page.
+func TestPagesSayTheNumbersOfTheCode(t *testing.T) {
+	p := policy.Policy{Rule: policy.Rule{Algorithm: policy.LeakingBucket}}.WithDefaults()
+	for page, sentences := range map[string][]string{
+		"api.md": {
+			fmt.Sprintf("the body of a job %d MiB", admission.MaxBody>>20),
+			fmt.Sprintf("There can be %d policies", store.MaxPolicies),
+			fmt.Sprintf("One client address may hold %d connections",
+				lifecycle.DefaultMaxPerClient),
+		},
+		"targets.md": {
+			fmt.Sprintf("with the defaults (%d attempts, %g s, %g h)", p.Retry.MaxAttempts,
+				time.Duration(p.Retry.Backoff).Seconds(),
+				time.Duration(p.Retry.MaxBackoff).Hours()),
+		},
+	} {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range sentences {
+			if !strings.Contains(strings.Join(strings.Fields(string(text)), " "), want) {
+				t.Errorf("%s does not say: %s", page, want)
+			}
+		}
+	}
+}

@@ -1,0 +1,130 @@
+// Command demo shows Penstock's main job on real traffic, with real processes, in less than a
+// minute:
+//
+//	make demo
+//
+// It starts an API that allows 50 requests in any second and counts every request above that, an
+// admitter with its embedded NATS server, and two drainers. It sends 1,200 jobs, half of them over
+// HTTP and half as plain NATS publishes, at a bucket that starts 48 a second and holds 800: a
+// trickle first, then bursts that fill it. Half-way it kills the drainer that owns the bucket. Then
+// it prints what happened, and ends with status 1 if a law of Penstock was broken.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+// The policy, its one bucket, and the API behind it.
+const (
+	policyName = "demo"
+	bucketKey  = job.Key("customer-1")
+	partitions = 8
+	outflow    = 48 // a second
+	capacity   = 800
+	apiLimit   = 50 // requests in any second
+	apiTakes   = 20 * time.Millisecond
+	lease      = 2 * time.Second
+)
+
+// bursts are the jobs to send, half of them over HTTP. The trickle goes straight through. Then the
+// bucket, which starts 48 a second, is never empty until the end; the last two bursts do not fit.
+var (
+	trickle = burst{jobs: 20, gap: 100 * time.Millisecond}
+	bursts  = []burst{
+		{after: 2 * time.Second, jobs: 560},
+		{after: 5 * time.Second, jobs: 420},
+		{after: 6 * time.Second, jobs: 200},
+	}
+)
+
+// mostTime bounds the demo, without the end of the processes.
+const mostTime = 50 * time.Second
+
+func main() {
+	admitter := flag.String("admitter", "bin/admitter", "the admitter's `program`")
+	drainer := flag.String("drainer", "bin/drainer", "the drainer's `program`")
+	flag.Parse()
+
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM,
+		syscall.SIGHUP)
+	defer stop()
+	out := newScreen(os.Stdout)
+	broken, err := run(ctx, *admitter, *drainer, out)
+	switch {
+	case ctx.Err() != nil:
+		fmt.Fprintln(out, "interrupted")
+		os.Exit(1)
+	case err != nil:
+		fmt.Fprintln(out, "demo:", err)
+		os.Exit(1)
+	case len(broken) > 0:
+		os.Exit(1)
+	}
+}
+
+// run is the demo. It returns which laws were broken; an error means that it could not be played.
+func run(ctx context.Context, admitter, drainer string, out *screen) (broken []string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, mostTime)
+	defer cancel()
+	dir, err := os.MkdirTemp("", "penstock-demo-")
+	if err != nil {
+		return nil, fmt.Errorf("make a directory: %w", err)
+	}
+	defer os.RemoveAll(dir)
+
+	machine := watchMachine(ctx)
+	api := newAPI(apiLimit, time.Second, apiTakes)
+	target, err := api.serve(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out.say("a third-party API at %s allows %d requests in any second", target, apiLimit)
+	p := &penstock{}
+	defer p.kill()
+	if err := p.start(ctx, dir, admitter, drainer, target, out); err != nil {
+		return nil, err
+	}
+
+	s := &scene{penstock: p, api: api, traffic: newTraffic(p.httpURL, p.js), machine: machine,
+		out: out}
+	err = s.play(ctx)
+	late := errors.Is(ctx.Err(), context.DeadlineExceeded)
+	if err != nil && !late {
+		return nil, err
+	}
+	stopped := p.stop()
+	broken = s.report(out)
+	if stopped != nil {
+		broken = append(broken, fmt.Sprintf("a planned stop ends with status 0: %v", stopped))
+	}
+	if late {
+		broken = append(broken, fmt.Sprintf("the jobs were not all done within %v", mostTime))
+	}
+	verdict(out, broken, p)
+	return broken, nil
+}
+
+// verdict names the broken laws, with what the processes logged.
+func verdict(out io.Writer, broken []string, p *penstock) {
+	fmt.Fprintln(out)
+	if len(broken) == 0 {
+		fmt.Fprintln(out, "All laws held.")
+		return
+	}
+	for _, law := range broken {
+		fmt.Fprintln(out, "BROKEN:", law)
+	}
+	for _, c := range p.children() {
+		fmt.Fprintf(out, "\nlog of %s:\n%s", c.name, c.Log)
+	}
+}

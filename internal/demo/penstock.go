@@ -1,0 +1,254 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/penstock-mq/penstock/internal/proctest"
+	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+// penstock is an admitter with its embedded server, two drainers, and a connection to see what they
+// do.
+type penstock struct {
+	admitter *process
+	drainers []*process
+	killed   *process // one of the drainers
+	httpURL  string
+
+	names     queue.Names
+	nc        *nats.Conn
+	js        jetstream.JetStream
+	stream    jetstream.Stream
+	owners    jetstream.KeyValue // of partitions
+	leases    jetstream.KeyValue // of drainers
+	partition int                // the bucket
+}
+
+// configuration is what a user would write, but for the temporary directory and the free ports.
+const configuration = `
+http: {listen: "127.0.0.1:0"}
+nats:
+  embedded: {dir: %q, listen: "127.0.0.1:0"}
+drain: {lease: %v}
+policies:
+  - name: %s
+    algorithm: leaking_bucket
+    outflow: %d/s
+    capacity: %d
+    partitions: %d
+    target: {http: {url: %q}}
+`
+
+// start starts the processes and returns when they share the work.
+func (p *penstock) start(ctx context.Context, dir, admitter, drainer, target string,
+	out *screen) (err error) {
+	file := filepath.Join(dir, "penstock.yaml")
+	text := fmt.Sprintf(configuration, filepath.Join(dir, "nats"), lease,
+		policyName, outflow, capacity, partitions, target)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		return fmt.Errorf("write the configuration: %w", err)
+	}
+	if p.admitter, err = start(ctx, "admitter", admitter, "--config", file); err != nil {
+		return err
+	}
+	natsURL := p.admitter.ready["nats"]
+	p.httpURL = "http://" + p.admitter.ready["http"]
+	out.say("admitter: %s, NATS inside it at %s, outflow %d/s, capacity %d", p.httpURL, natsURL,
+		outflow, capacity)
+	for i := range 2 {
+		d, err := start(ctx, fmt.Sprintf("drainer %d", i+1), drainer, "--config", file,
+			"--nats-url", natsURL)
+		if err != nil {
+			return err
+		}
+		p.drainers = append(p.drainers, d)
+		out.say("%s: process %d", d.name, d.pid())
+	}
+	if err := p.connect(ctx, natsURL); err != nil {
+		return err
+	}
+	return p.settle(ctx)
+}
+
+func (p *penstock) connect(ctx context.Context, url string) (err error) {
+	if p.nc, err = nats.Connect(url, nats.Name("demo")); err != nil {
+		return fmt.Errorf("connect to NATS: %w", err)
+	}
+	broker, err := queue.NewBroker(p.nc, queue.Options{})
+	if err != nil {
+		return err
+	}
+	tables := broker.Tables()
+	p.names = broker.Names()
+	p.partition = job.Partition(p.names.Jobs(policyName, bucketKey), partitions)
+	if p.js, err = jetstream.New(p.nc, jetstream.WithPublishAsyncTimeout(10*time.Second)); err !=
+		nil {
+		return fmt.Errorf("use JetStream: %w", err)
+	}
+	if p.stream, err = p.js.Stream(ctx, p.names.Stream(policyName)); err != nil {
+		return fmt.Errorf("find the policy's stream: %w", err)
+	}
+	if p.owners, err = p.js.KeyValue(ctx, tables.Partitions.Bucket()); err != nil {
+		return fmt.Errorf("find the owners of partitions: %w", err)
+	}
+	if p.leases, err = p.js.KeyValue(ctx, tables.Drainers.Bucket()); err != nil {
+		return fmt.Errorf("find the drainers: %w", err)
+	}
+	return nil
+}
+
+// owner is the process that owns a partition, by what drainers tell each other; nil for none of
+// ours.
+func (p *penstock) owner(ctx context.Context, partition int) (*process, error) {
+	entry, err := p.owners.Get(ctx, policyName+"."+strconv.Itoa(partition))
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the owner of partition %d: %w", partition, err)
+	}
+	var record struct {
+		Owner    string `json:"owner"`
+		Released bool   `json:"released"`
+	}
+	if err := json.Unmarshal(entry.Value(), &record); err != nil {
+		return nil, fmt.Errorf("read the owner of partition %d: %w", partition, err)
+	}
+	if record.Released {
+		return nil, nil
+	}
+	entry, err = p.leases.Get(ctx, record.Owner)
+	if err != nil {
+		return nil, fmt.Errorf("read the lease of %s: %w", record.Owner, err)
+	}
+	var owner struct {
+		PID int `json:"pid"`
+	}
+	if err := json.Unmarshal(entry.Value(), &owner); err != nil {
+		return nil, fmt.Errorf("read the lease of %s: %w", record.Owner, err)
+	}
+	i := slices.IndexFunc(p.drainers, func(d *process) bool { return d.pid() == owner.PID })
+	if i < 0 {
+		return nil, nil
+	}
+	return p.drainers[i], nil
+}
+
+// settle waits until the drainers share the partitions, so that the demo sees no other takeover
+// than that after the kill.
+func (p *penstock) settle(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, proctest.Patience)
+	defer cancel()
+	for {
+		shares := map[*process]int{}
+		for partition := range partitions {
+			owner, err := p.owner(ctx, partition)
+			if err != nil {
+				return err
+			}
+			shares[owner]++
+		}
+		if shares[p.drainers[0]] == partitions/2 && shares[p.drainers[1]] == partitions/2 {
+			return nil
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("wait until the drainers share %d partitions: %w", partitions,
+				ctx.Err())
+		}
+	}
+}
+
+// killOwner kills the drainer that owns the bucket.
+func (p *penstock) killOwner(ctx context.Context) error {
+	owner, err := p.owner(ctx, p.partition)
+	if err != nil {
+		return err
+	}
+	if owner == nil {
+		return fmt.Errorf("partition %d has no owner to kill", p.partition)
+	}
+	owner.Kill()
+	p.killed = owner
+	return nil
+}
+
+// held is how many jobs the bucket holds. It is the only one.
+func (p *penstock) held(ctx context.Context) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	info, err := p.stream.Info(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("look at the policy's stream: %w", err)
+	}
+	return int(info.State.Msgs), nil
+}
+
+// buried is how many jobs became dead letters.
+func (p *penstock) buried(ctx context.Context) (int, error) {
+	dead, err := p.js.Stream(ctx, p.names.DeadStream(policyName))
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("look at the dead letters: %w", err)
+	}
+	return int(dead.CachedInfo().State.Msgs), nil
+}
+
+// children are the processes that were started.
+func (p *penstock) children() []*process {
+	if p.admitter == nil {
+		return nil
+	}
+	return append([]*process{p.admitter}, p.drainers...)
+}
+
+// ended tells of a process that ended by itself.
+func (p *penstock) ended() error {
+	for _, c := range p.children() {
+		select {
+		case <-c.Exited:
+			if c != p.killed {
+				return fmt.Errorf("%s ended: %s\n%s", c.name, c.Cmd.ProcessState, c.Log)
+			}
+		default:
+		}
+	}
+	return nil
+}
+
+// stop stops what still runs, the admitter with the NATS server last.
+func (p *penstock) stop() error {
+	p.nc.Close()
+	var failed error
+	for _, c := range slices.Backward(p.children()) {
+		if c != p.killed {
+			failed = errors.Join(failed, c.Stop())
+		}
+	}
+	return failed
+}
+
+// kill ends what still runs, at once.
+func (p *penstock) kill() {
+	if p.nc != nil {
+		p.nc.Close()
+	}
+	for _, c := range p.children() {
+		c.Kill()
+	}
+}

@@ -1,0 +1,315 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"sort"
+	"strings"
+	"time"
+)
+
+// scene is what is played, and what was seen of it.
+type scene struct {
+	*penstock
+	api     *api
+	traffic *traffic
+	machine *machine
+	out     *screen
+
+	killSent  time.Time // when the owner was about to be killed, and when it was gone
+	killDone  time.Time
+	resumed   time.Time // when the API first heard from the other drainer
+	successor *process
+	mostHeld  int // jobs that the bucket held
+	letters   int // dead letters
+}
+
+// onTheWay is how much longer than another a request may take from its start to the API. Starts are
+// in order, and each has a connection of its own.
+const onTheWay = 100 * time.Millisecond
+
+// look is how often the scene is looked at.
+const look = 100 * time.Millisecond
+
+// play sends the bursts, kills the owner half-way, and waits until all accepted jobs are done.
+func (s *scene) play(ctx context.Context) error {
+	jobs := trickle.jobs
+	for _, b := range bursts {
+		jobs += b.jobs
+	}
+	s.out.say("sending %d jobs, half over HTTP, half as NATS publishes: a trickle, then %d bursts",
+		jobs, len(bursts))
+	sending, stop := context.WithCancel(ctx)
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		s.traffic.send(sending, trickle, bursts)
+	}()
+	defer func() {
+		stop()
+		<-sent
+	}()
+
+	ticker := time.NewTicker(look)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if err := s.ended(); err != nil {
+			return err
+		}
+		held, err := s.held(ctx)
+		if err != nil {
+			return err
+		}
+		s.mostHeld = max(s.mostHeld, held)
+		done, refused, lately := s.api.count()
+		totals := s.traffic.totals()
+		s.out.progress("waiting %4d   started %4d   refused %4d   rate now %2d/s   429s %d",
+			max(totals.accepted()-done, 0), done, totals.refused, lately, refused)
+
+		if s.killSent.IsZero() && done >= jobs/2 {
+			if err := s.kill(ctx); err != nil {
+				return err
+			}
+		}
+		if !s.killSent.IsZero() && s.resumed.IsZero() {
+			if err := s.awaitSuccessor(ctx); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-sent:
+			if held == 0 && !s.killSent.IsZero() && s.api.finished(s.traffic.accepted()) {
+				s.letters, err = s.buried(ctx)
+				return err
+			}
+		default:
+		}
+	}
+}
+
+// kill kills the drainer that owns the bucket.
+func (s *scene) kill(ctx context.Context) error {
+	s.killSent = time.Now()
+	if err := s.killOwner(ctx); err != nil {
+		return err
+	}
+	s.killDone = time.Now()
+	s.out.say("killed %s (kill -9 %d), which owned the bucket", s.killed.name, s.killed.pid())
+	return nil
+}
+
+// awaitSuccessor looks for the first request after the kill. The dead drainer's may still arrive,
+// but not over a connection that was made after its end.
+func (s *scene) awaitSuccessor(ctx context.Context) (err error) {
+	for _, r := range s.api.seen() {
+		if r.connected.After(s.killDone) {
+			s.resumed = r.at
+			break
+		}
+	}
+	if s.resumed.IsZero() {
+		return nil
+	}
+	if s.successor, err = s.owner(ctx, s.partition); err != nil {
+		return err
+	}
+	name := "nobody"
+	if s.successor != nil {
+		name = s.successor.name
+	}
+	s.out.say("%s took the bucket over: %.1f s after the kill it started the next job (lease %v)",
+		name,
+		s.takeover().Seconds(), lease)
+	return nil
+}
+
+// takeover is how long no job was started after the kill.
+func (s *scene) takeover() time.Duration { return s.resumed.Sub(s.killSent) }
+
+// findings are what the API's log tells.
+type findings struct {
+	starts    int // requests, refused ones too
+	done      int // accepted jobs that were answered with 2xx
+	lost      []string
+	repeated  int // jobs that ran twice, which the kill explains
+	twice     []string
+	unknown   int           // done jobs that no sender knows to be accepted: the answer was lost
+	overtaken int           // requests that came after that of a job accepted later
+	behind    time.Duration // the most by which one of these came after
+	// of these, those whose place neither the way to the API nor a stall explains
+	unordered int
+	counted   int // attempts counted, though nothing failed
+	throttled []arrival
+	busiest   int
+	rate      float64 // while a backlog existed, outside the takeover
+	measured  time.Duration
+	stalls    time.Duration
+}
+
+func (s *scene) findings() findings {
+	seen := s.api.seen()
+	accepted := s.traffic.accepted()
+	f := findings{starts: len(seen), busiest: busiest(seen, s.api.window)}
+	f.lost = s.api.missing(accepted)
+	f.done = len(accepted) - len(f.lost)
+	known := map[string]bool{}
+	for _, job := range accepted {
+		known[job] = true
+	}
+	first := map[string]arrival{}
+	var latest []arrival // each of the highest number until then
+	number := func(r arrival) (n int) {
+		_, _ = fmt.Sscanf(r.job, policyName+":%d", &n) // 0: not one of ours
+		return n
+	}
+	var before, after []arrival // of the kill
+	for _, r := range seen {
+		switch {
+		case r.at.Before(s.traffic.backlogFrom):
+		case s.killSent.IsZero() || r.at.Before(s.killSent):
+			before = append(before, r)
+		case !s.resumed.IsZero() && !r.at.Before(s.resumed):
+			after = append(after, r)
+		}
+		if r.attempt != 1 {
+			f.counted++
+		}
+		if !r.allowed {
+			f.throttled = append(f.throttled, r)
+			continue
+		}
+		if earlier, again := first[r.job]; again {
+			if !s.killSent.IsZero() && earlier.at.Before(s.killDone) && r.at.After(s.killSent) {
+				f.repeated++
+			} else {
+				f.twice = append(f.twice, r.job)
+			}
+			continue
+		}
+		first[r.job] = r
+		if !known[r.job] {
+			f.unknown++
+		}
+		if !s.resumed.IsZero() && !r.at.Before(s.resumed) && len(latest) > 0 &&
+			latest[0].at.Before(s.killDone) {
+			latest = nil // what was under way at the kill comes again
+		}
+		if len(latest) == 0 || number(r) > number(latest[len(latest)-1]) {
+			latest = append(latest, r)
+			continue
+		}
+		i := sort.Search(len(latest), func(i int) bool { return number(latest[i]) > number(r) })
+		behind := r.at.Sub(latest[i].at)
+		f.overtaken++
+		f.behind = max(f.behind, behind)
+		if behind > onTheWay+s.machine.total(latest[i].at.Add(-time.Second), r.at) {
+			f.unordered++
+		}
+	}
+	intervals := 0
+	for _, part := range [][]arrival{before, after} {
+		if len(part) < 2 {
+			continue
+		}
+		from, to := part[0].at, part[len(part)-1].at
+		intervals += len(part) - 1
+		f.measured += to.Sub(from)
+		f.stalls += s.machine.total(from, to)
+	}
+	if f.measured > 0 {
+		f.rate = float64(intervals) / f.measured.Seconds()
+	}
+	return f
+}
+
+// stalled is how much of the measured time was stalls, in percent: so much slower than configured
+// is the machine's doing.
+func (f findings) stalled() float64 {
+	if f.measured == 0 {
+		return 0
+	}
+	return 100 * f.stalls.Seconds() / f.measured.Seconds()
+}
+
+// broken names the laws that were broken.
+func (s *scene) broken(f findings) (broken []string) {
+	law := func(number int, name, format string, args ...any) {
+		broken = append(broken,
+			fmt.Sprintf("law %d (%s): ", number, name)+fmt.Sprintf(format, args...))
+	}
+	if s.mostHeld > capacity {
+		law(1, "bound", "the bucket held %d jobs, more than %d", s.mostHeld, capacity)
+	}
+	if len(f.throttled) > 0 {
+		at := f.throttled[0].at
+		text := fmt.Sprintf("the API answered 429 to %d requests, %d came within a second",
+			len(f.throttled), f.busiest)
+		if stall := s.machine.longest(at.Add(-s.api.window), at); stall > 0 {
+			text += fmt.Sprintf(
+				". This machine stood still for %v just then, which lets requests arrive "+
+					"together that "+
+					"were sent apart: try again when it has less to do",
+				stall.Round(time.Millisecond))
+		}
+		law(2, "rate", "%s", text)
+	}
+	// The rate is promised net of stalls, and outside cool-downs, of which every 429 begins one.
+	within := 0.005*f.measured.Seconds() + f.stalls.Seconds()
+	off := math.Abs(f.rate-outflow) / outflow * f.measured.Seconds()
+	if f.measured > 0 && len(f.throttled) == 0 && off > within {
+		law(2, "rate",
+			"%.2f/s is not within 0.5 %% of %d/s, and stalls of this machine explain no more than "+
+				"%.2f %%", f.rate,
+			outflow, f.stalled())
+	}
+	if len(f.lost) > 0 {
+		law(3, "no loss", "accepted and never done: %s", some(f.lost))
+	}
+	if s.letters > 0 {
+		law(3, "no loss", "%d dead letters, though no job failed", s.letters)
+	}
+	if len(f.twice) > 0 {
+		law(3, "no loss", "the kill does not explain why these ran twice: %s", some(f.twice))
+	}
+	if f.unordered > 0 {
+		law(4, "order", "%d requests came up to %v after that of a job accepted later", f.unordered,
+			f.behind.Round(time.Millisecond))
+	}
+	if f.counted > 0 {
+		law(6, "waiting is not failing",
+			"%d requests were not a first attempt, though none had failed", f.counted)
+	}
+	if n := s.traffic.withoutRetry; n > 0 {
+		law(7, "a clear no", "%d refusals did not tell when to come back", n)
+	}
+	if n := len(s.traffic.failures); n > 0 {
+		law(7, "a clear no", "%d answers were neither yes nor no, such as: %v", n,
+			s.traffic.failures[0])
+	}
+	switch {
+	case s.killSent.IsZero():
+		broken = append(broken,
+			"half of the jobs were not done in time, so the owner was not killed")
+	case s.resumed.IsZero():
+		broken = append(broken, "nobody took the bucket over")
+	case s.takeover() > lease+2*time.Second:
+		broken = append(broken,
+			fmt.Sprintf("a takeover takes at most the lease and 2 s: it took %v", s.takeover()))
+	}
+	return broken
+}
+
+// some lists the first few of many.
+func some(jobs []string) string {
+	const few = 5
+	if len(jobs) <= few {
+		return strings.Join(jobs, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(jobs[:few], ", "), len(jobs)-few)
+}

@@ -1,0 +1,82 @@
+package penstock_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/penstock-mq/penstock"
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue/embedded"
+)
+
+func TestAllProcessesFollowAPolicyThatOneChanges(t *testing.T) {
+	first := open(t, penstock.Options{Policies: []policy.Policy{door("signup")},
+		Server: embedded.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0"}})
+	run(t, first)
+	changed := door("signup")
+	changed.Limit = 7
+	second := open(t, penstock.Options{Policies: []policy.Policy{changed, door("rewards")},
+		URL: first.NATSURL()})
+	eventually(t, "the first has not heard of the change", func() bool {
+		set := first.Policies()
+		return set["signup"].Policy.Limit == 7 && set["rewards"].Policy.Limit == 2
+	})
+	checked, err := first.Check(t.Context(), penstock.Request{Policy: "signup"})
+	if err != nil || checked.Limit != 7 {
+		t.Errorf("%+v, %v", checked, err)
+	}
+
+	// The very same policies again undo nothing.
+	changed.Limit = 9
+	if err := second.Reload(t.Context(),
+		penstock.Options{Policies: []policy.Policy{changed}}); err != nil {
+		t.Fatal(err)
+	}
+	third := open(t, penstock.Options{Policies: []policy.Policy{changed}, URL: first.NATSURL()})
+	if got := third.Policies()["signup"].Policy.Limit; got != 9 {
+		t.Errorf("limit %d", got)
+	}
+}
+
+func TestPoliciesOfAnotherSetAreRefused(t *testing.T) {
+	first := open(t, penstock.Options{Policies: []policy.Policy{door("signup")},
+		Server: embedded.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0"}})
+	_, err := penstock.Open(t.Context(), penstock.Options{Policies: []policy.Policy{door("signup")},
+		Set: "other",
+		URL: first.NATSURL()})
+	if err == nil || !strings.Contains(err.Error(), "set: default") {
+		t.Errorf("got %v", err)
+	}
+	// Without policies it follows those that are there.
+	follower := open(t, penstock.Options{URL: first.NATSURL()})
+	if checked, err := follower.Check(t.Context(),
+		penstock.Request{Policy: "signup"}); err != nil || !checked.Allowed {
+		t.Errorf("%+v, %v", checked, err)
+	}
+}
+
+func TestAReloadOfBadPoliciesChangesNothing(t *testing.T) {
+	p := open(t, penstock.Options{Policies: []policy.Policy{door("signup")}})
+	bad := door("signup")
+	bad.Limit = -1
+	if err := p.Reload(t.Context(), penstock.Options{Policies: []policy.Policy{door("new"),
+		bad}}); err == nil {
+		t.Error("taken")
+	}
+	if set := p.Policies(); len(set) != 1 || set["signup"].Policy.Limit != 2 {
+		t.Errorf("policies %v", set)
+	}
+}
+
+func TestAReloadRetiresWhatIsNotAmongThePolicies(t *testing.T) {
+	p := open(t, penstock.Options{Policies: []policy.Policy{door("signup"), door("rewards")}})
+	run(t, p)
+	next := penstock.Options{Policies: []policy.Policy{door("signup")}, Prune: true}
+	if err := p.Reload(t.Context(), next); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is not retired", func() bool { return p.Policies()["rewards"].Retired })
+	if p.Policies()["signup"].Retired {
+		t.Error("the other one is retired")
+	}
+}

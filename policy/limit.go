@@ -1,0 +1,194 @@
+package policy
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/penstock-mq/penstock/algorithms"
+)
+
+// Limit is one of several under the name of a policy: a rule, and what it counts by.
+type Limit struct {
+	// Name distinguishes the limits of one policy, and their states in a store: 1 to 32 of a-z, 0-9
+	// and -. Needed when there are several: by its name a limit keeps its state when the list
+	// changes.
+	Name string `json:"name,omitempty"`
+	// Key is a template of what is counted together: "{key}" is the key of the request, "{ip}" the
+	// address of its client, and a text without either, such as "global", is one count for all
+	// requests.
+	Key string `json:"key"`
+	Rule
+}
+
+// Limits is the `limits:` field.
+type Limits []Limit
+
+// The placeholders of [Limit.Key].
+const (
+	PlaceholderKey = "{key}"
+	PlaceholderIP  = "{ip}"
+)
+
+// MaxLimits is how many limits a policy may list, and maxTemplate how long the key of one may be,
+// in bytes.
+const (
+	MaxLimits   = 8
+	maxTemplate = 256
+)
+
+// AllLimits returns what the policy decides by at the door: its limits, or its own rule by key. For
+// a policy whose queue alone decides it is what the rule says, too.
+func (p Policy) AllLimits() Limits {
+	if len(p.Limits) > 0 {
+		return p.Limits
+	}
+	return Limits{{Name: p.Name, Key: PlaceholderKey, Rule: p.Rule}}
+}
+
+// withDefaults returns the limit as one of several.
+func (l Limit) withDefaults() Limit {
+	switch l.Algorithm {
+	case LeakingBucket:
+		l.Burst = cmp.Or(l.Burst, 1)
+	case SlidingLog:
+		l.Count = cmp.Or(l.Count, CountAccepted)
+	}
+	return l
+}
+
+// Expand returns what a request of a key and a client's address is counted by.
+func (l Limit) Expand(key, ip string) string {
+	if l.Key == PlaceholderKey {
+		return key
+	}
+	return strings.NewReplacer(PlaceholderKey, key, PlaceholderIP, ip).Replace(l.Key)
+}
+
+// ByIP reports whether the client's address must be known.
+func (l Limit) ByIP() bool { return strings.Contains(l.Key, PlaceholderIP) }
+
+// Share is an n-th part of the limit, for one of n that decide without knowing of each other: a
+// whole number of units, at least 1, at an n-th of the rate, but not less than one per 366 days.
+func (l Limit) Share(n int) Limit {
+	if n <= 1 {
+		return l
+	}
+	part := func(units int64) int64 {
+		if units == 0 {
+			return 0
+		}
+		return max(1, units/int64(n))
+	}
+	l.Capacity, l.Limit, l.Burst = part(l.Capacity), part(l.Limit), part(l.Burst)
+	l.Outflow, l.Refill = slower(l.Outflow, n), slower(l.Refill, n)
+	for _, rate := range []algorithms.Rate{l.Outflow, l.Refill} {
+		if !rate.IsZero() { // rounded down, it may make too little for the capacity
+			l.Capacity = max(1,
+				min(l.Capacity, int64(rate.PerSecond()*time.Duration(longestDrain).Seconds())))
+		}
+	}
+	l.Burst = min(l.Burst, l.Capacity)
+	return l
+}
+
+// slower is an n-th of a rate, exact unless its period would become longer than a rate's may be.
+func slower(r algorithms.Rate, n int) algorithms.Rate {
+	switch per := r.Per * time.Duration(n); {
+	case r.IsZero():
+	case r.Per <= time.Duration(longest)/time.Duration(n):
+		r.Per = per
+	default:
+		r.Count = max(1, r.Count/int64(n))
+	}
+	return r
+}
+
+// OnCluster reports why the limits cannot be kept in a Redis Cluster: the keys of one question must
+// lie in one slot there, which they do when all limits count by the same.
+func (p Policy) OnCluster() []Problem {
+	var problems []Problem
+	for i, l := range p.Limits {
+		if l.Key != p.Limits[0].Key {
+			problems = append(problems, Problem{fmt.Sprintf("limits[%d].key", i), fmt.Sprintf(
+				"%s: must be %s as in the first limit with a Redis Cluster, where all that one "+
+					"question asks lies in one slot",
+				quote(l.Key), quote(p.Limits[0].Key))})
+		}
+	}
+	return problems
+}
+
+// UnmarshalJSON implements [json.Unmarshaler], as strictly as [Parse] reads a policy. Its error is
+// an [*InvalidError].
+func (ls *Limits) UnmarshalJSON(data []byte) error {
+	var items []json.RawMessage
+	if err := json.Unmarshal(data, &items); err != nil {
+		return &InvalidError{[]Problem{{"", fmt.Sprintf("want a list, not %s", kind(data))}}}
+	}
+	var problems []Problem
+	read := make(Limits, len(items))
+	for i, item := range items {
+		problems = append(problems, decode(item, fmt.Sprintf("[%d].", i), fieldsOf(&read[i]))...)
+	}
+	if *ls = read; len(read) == 0 {
+		*ls = nil // as if not given
+	}
+	return Invalid(problems)
+}
+
+// checkLimits checks the limits of a policy that lists some, and that it has no algorithm besides.
+func (p Policy) checkLimits(c *checker) {
+	given := given(p)
+	for _, field := range append([]string{"algorithm"}, algorithmNumbers...) {
+		if given[field] {
+			c.add(field, "stands beside limits: give it in one of them")
+		}
+	}
+	if len(p.Limits) > MaxLimits {
+		c.add("limits", "must be at most %d, not %d", MaxLimits, len(p.Limits))
+		return
+	}
+	for i, l := range p.Limits {
+		in := checker{at: fmt.Sprintf("limits[%d].", i)}
+		if l.Name == "" && len(p.Limits) == 1 {
+			l.Name = p.Name
+		}
+		l.check(&in)
+		same := func(other Limit) bool { return other.Name == l.Name }
+		if first := slices.IndexFunc(p.Limits, same); first < i && l.Name != "" {
+			in.add("name", "%s is the name of limits[%d] already", quote(l.Name), first)
+		}
+		c.problems = append(c.problems, in.problems...)
+	}
+}
+
+func (l Limit) check(c *checker) {
+	switch {
+	case l.Name == "":
+		c.add("name", "is required among several limits, which keep their state by it")
+	case !namePattern.MatchString(l.Name):
+		c.add("name", "%s: %s", quote(l.Name), nameForm)
+	}
+	rest := strings.NewReplacer(PlaceholderKey, "", PlaceholderIP, "").Replace(l.Key)
+	switch {
+	case l.Key == "":
+		c.add("key", "is required: what is counted together, such as %s, %s or global",
+			PlaceholderKey, PlaceholderIP)
+	case len(l.Key) > maxTemplate:
+		c.add("key", "must have at most %d bytes, not %d", maxTemplate, len(l.Key))
+	case strings.ContainsAny(rest, "{}"):
+		c.add("key", "%s: the only placeholders are %s and %s", quote(l.Key), PlaceholderKey,
+			PlaceholderIP)
+	}
+	p := Policy{Rule: l.Rule, Queue: &Queue{Off: true}}
+	p.checkAlgorithm(c)
+	p.checkNumbers(c)
+	if l.Count == CountAll {
+		c.add("count", "must be %s among several limits: a refusal takes nothing from any of them",
+			CountAccepted)
+	}
+}

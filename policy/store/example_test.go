@@ -1,0 +1,61 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/policy/store"
+	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/embedded"
+)
+
+// A policy is written once and read by every process of the installation.
+func Example() {
+	server, err := embedded.Start(embedded.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer server.Shutdown()
+	nc, err := server.Connect()
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer nc.Close()
+	broker, err := queue.NewBroker(nc, queue.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+	if err := broker.Setup(ctx); err != nil {
+		log.Fatal(err)
+	}
+
+	policies := store.New(broker, nil)
+	stripe := policy.Policy{Name: "stripe", Rule: policy.Rule{
+		Algorithm: policy.LeakingBucket, Capacity: 5000,
+		Outflow: algorithms.Rate{Count: 96, Per: time.Second},
+	}}
+	if _, err := policies.Put(ctx, stripe); err != nil {
+		log.Fatal(err)
+	}
+	stripe.Partitions = 16
+	_, err = policies.Put(ctx, stripe)
+	fmt.Println(err)
+
+	entry, err := policies.Policy(ctx, "stripe")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(entry.Policy.Outflow, entry.Policy.Partitions, entry.Source)
+	_, err = policies.Policy(ctx, "github")
+	fmt.Println(errors.Is(err, queue.ErrNotFound))
+	// Output:
+	// put policy stripe: partitions: cannot change from 8 to 16: give the policy a new name
+	// 96/s 8 api
+	// true
+}

@@ -1,0 +1,236 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/penstock-mq/penstock/policy"
+
+	"github.com/penstock-mq/penstock/queue"
+)
+
+// File is the policies of one configuration file. A policy belongs to the set of one file at most,
+// so that processes with different files leave each other's policies alone.
+type File struct {
+	Set      string // default [policy.DefaultSet]
+	Policies []policy.Policy
+}
+
+// FileResult is what became of a file's policies, by name.
+type FileResult struct {
+	Written []FileChange // the others are as the file has them, or as they were changed since
+	Absent  []string     // belong to the set and are not in the file: they stay
+	// were deleted, and their text in the file has not changed since: they stay away
+	Deleted []string
+	// records that cannot be read, of policies that are not in the file: they stay
+	Unreadable []error
+}
+
+// FileChange is a policy that a file has written.
+type FileChange struct {
+	After    policy.Policy
+	Before   *policy.Policy // nil: it is new, or what it was cannot be read
+	Revived  bool           // it had retired
+	Revision uint64
+}
+
+// PutFile writes the policies of a configuration file. A policy is written only if its text in the
+// file has changed since a file last wrote it, so that a restart undoes no later change, nor a
+// deletion. A policy that the file no longer has stays: see [Store.RetireAbsent]; a file of another
+// set may take it over. All are checked before the first is written; the error joins everything
+// that is wrong: what [Store.Put] refuses, a policy that belongs to another set, and a record in a
+// newer format. A record that cannot be read at all is replaced if the policy is in the file and
+// its stream fits.
+func (s *Store) PutFile(ctx context.Context, file File) (FileResult, error) {
+	result, err := s.putFile(ctx, cmp.Or(file.Set, policy.DefaultSet), file.Policies)
+	if err != nil {
+		return FileResult{}, fmt.Errorf("put the file's policies: %w", err)
+	}
+	return result, nil
+}
+
+func (s *Store) putFile(ctx context.Context, set string,
+	ps []policy.Policy) (result FileResult, err error) {
+	records, err := s.table.List(ctx, "*")
+	if err != nil {
+		return result, err
+	}
+	inFile := map[string]bool{}
+	for _, p := range ps {
+		inFile[p.Name] = true
+	}
+	current := map[string]*record{}
+	var problems []error
+	problem := func(name string, err error) {
+		if err != nil {
+			problems = append(problems, fmt.Errorf("policy %s: %w", name, err))
+		}
+	}
+	for _, r := range records {
+		if !inFile[r.Key] {
+			if current[r.Key], err = parseRecord(r.Value); err != nil {
+				result.Unreadable = append(result.Unreadable,
+					fmt.Errorf("policy %s: %w", r.Key, err))
+				delete(current, r.Key)
+			}
+			continue
+		}
+		current[r.Key], err = currentRecord(r.Value)
+		problem(r.Key, err)
+	}
+	for _, p := range ps {
+		_, err := s.fromFile(ctx, set, current[p.Name], p)
+		problem(p.Name, err)
+	}
+	if len(problems) > 0 {
+		return result, errors.Join(problems...)
+	}
+
+	for _, p := range ps {
+		change, err := s.putFromFile(ctx, set, p)
+		if err == nil && change != nil {
+			result.Written = append(result.Written, *change)
+		}
+		problem(p.Name, err)
+		if was := current[p.Name]; err == nil && change == nil && was != nil &&
+			(was.Deleting || was.Deleted) {
+			result.Deleted = append(result.Deleted, p.Name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(current)) {
+		was := current[name]
+		if inFile[name] || was.set() != set || was.Retired {
+			continue
+		}
+		problem(name, s.leave(ctx, set, name))
+		result.Absent = append(result.Absent, name)
+	}
+	return result, errors.Join(problems...)
+}
+
+// leave notes that the files of a set no longer name a policy.
+func (s *Store) leave(ctx context.Context, set, name string) error {
+	_, err := s.change(ctx, name, func(current *record) (*record, error) {
+		if current == nil || current.set() != set || current.Retired || current.Left {
+			return nil, nil
+		}
+		next := *current
+		next.Left = true
+		return &next, nil
+	})
+	return err
+}
+
+// putFromFile writes one policy of a file; nil when there was nothing to write.
+func (s *Store) putFromFile(ctx context.Context, set string,
+	p policy.Policy) (change *FileChange, err error) {
+	revision, err := s.change(ctx, p.Name, func(current *record) (*record, error) {
+		change = nil
+		next, err := s.fromFile(ctx, set, current, p)
+		if next == nil || err != nil {
+			return nil, err
+		}
+		change = &FileChange{After: p.WithDefaults()}
+		if current = current.present(); current != nil {
+			change.Revived = current.Retired
+			if before, err := policy.Read(current.Policy); err == nil {
+				change.Before = &before
+			}
+		}
+		return next, nil
+	})
+	if change != nil {
+		change.Revision = revision
+	}
+	return change, err
+}
+
+// fromFile returns what a file makes of a record; nil when there is nothing to write.
+func (s *Store) fromFile(ctx context.Context, set string, current *record, p policy.Policy) (
+	*record, error) {
+
+	content, err := json.Marshal(p)
+	if err != nil {
+		return nil, fmt.Errorf("encode: %w", err)
+	}
+	sum := sha256.Sum256(content)
+	next := record{Source: policy.SourceFile, File: hex.EncodeToString(sum[:])}
+	if set != policy.DefaultSet {
+		next.Set = set
+	}
+	if current != nil && !current.Retired {
+		switch other := current.set(); {
+		case other != "" && other != set && !current.Left:
+			return nil, policy.Invalid([]policy.Problem{{Field: "name", Reason: fmt.Sprintf(
+				"is a policy of the file with set: %s, and this file has set: %s: take it out of "+
+					"one of them", other, set)}})
+		case current.File != next.File:
+		case current.Left:
+			back := *current // with what was changed since
+			back.Set, back.Left = next.Set, false
+			return &back, nil
+		default:
+			return nil, nil
+		}
+	}
+	if current != nil && (current.Deleting || current.Deleted) && current.File == next.File &&
+		current.Set == next.Set {
+		return nil, nil
+	}
+	if current = current.present(); current == nil {
+		if err := s.room(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return &next, s.fill(ctx, &next, current, p)
+}
+
+// RetireAbsent retires the policies of a set that are not in its file any more and in which no job
+// waits: they take no new jobs, and their streams go. It returns their names, and of those that
+// have to stay how many jobs wait. A job that is accepted at the same moment still runs.
+func (s *Store) RetireAbsent(ctx context.Context,
+	set string) (retired []string, waiting map[string]uint64, err error) {
+	waiting = map[string]uint64{}
+	records, err := s.table.List(ctx, "*")
+	if err != nil {
+		return nil, nil, fmt.Errorf("retire the policies that are not in the file: %w", err)
+	}
+	absent := func(r *record) bool { return r != nil && r.set() == set && r.Left && !r.Retired }
+	for _, r := range records {
+		found, err := parseRecord(r.Value)
+		if err != nil || !absent(found) {
+			continue // PutFile has reported what cannot be read
+		}
+		depth, err := s.broker.Depth(ctx, r.Key)
+		if err != nil && !errors.Is(err, queue.ErrNoStream) {
+			return retired, waiting, err
+		}
+		if depth > 0 {
+			waiting[r.Key] = depth
+			continue
+		}
+		changed := false
+		_, err = s.change(ctx, r.Key, func(current *record) (*record, error) {
+			if changed = absent(current); !changed {
+				return nil, nil // it is back in the file, or has retired meanwhile
+			}
+			next := *current
+			next.Retired = true
+			return &next, nil
+		})
+		if err != nil {
+			return retired, waiting, fmt.Errorf("retire policy %s: %w", r.Key, err)
+		}
+		if changed {
+			retired = append(retired, r.Key)
+		}
+	}
+	return retired, waiting, nil
+}

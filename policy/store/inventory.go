@@ -1,0 +1,81 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
+)
+
+// Inventory is what is stored of policies.
+type Inventory struct {
+	OK, Retired int // policies
+	// records that cannot be read, by policy: nobody knows these policies
+	Unreadable map[string]error
+	// streams of policies that have no record: nobody starts their jobs
+	Orphaned map[string]queue.Stream
+}
+
+// Inventory looks for records and streams besides the policies that the caller knows, as
+// [Store.Watch] reports them. What is created or deleted meanwhile may be missing.
+func (s *Store) Inventory(ctx context.Context, known policy.Entries) (Inventory, error) {
+	found, err := s.inventory(ctx, known)
+	if err != nil {
+		return Inventory{}, fmt.Errorf("look at what is stored of policies: %w", err)
+	}
+	return found, nil
+}
+
+func (s *Store) inventory(ctx context.Context, known policy.Entries) (Inventory, error) {
+	found := Inventory{Unreadable: map[string]error{}, Orphaned: map[string]queue.Stream{}}
+	for _, entry := range known {
+		if entry.Retired {
+			found.Retired++
+		} else {
+			found.OK++
+		}
+	}
+	// The streams first: a policy's record is older than its stream.
+	streams, err := s.broker.Streams(ctx)
+	if err != nil {
+		return found, err
+	}
+	names, err := s.table.Keys(ctx, "*")
+	if err != nil {
+		return found, err
+	}
+	recorded := map[string]bool{}
+	for _, name := range names {
+		if _, ok := known[name]; ok {
+			recorded[name] = true
+			continue
+		}
+		r, err := s.table.Read(ctx, name)
+		if err == nil {
+			recorded[name] = true
+			_, err = readPolicy(r)
+		}
+		switch {
+		case err == nil, errors.Is(err, queue.ErrNotFound):
+		case !recorded[name]:
+			return found, err
+		default:
+			found.Unreadable[name] = err
+		}
+	}
+	for _, name := range streams {
+		if recorded[name] {
+			continue
+		}
+		stream, err := s.broker.Stream(ctx, name)
+		switch {
+		case err == nil:
+			found.Orphaned[name] = stream
+		case !errors.Is(err, queue.ErrNoStream):
+			return found, err
+		}
+	}
+	return found, nil
+}

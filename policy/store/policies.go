@@ -1,0 +1,428 @@
+// Package store keeps policies where all processes of an installation share them: in a table of
+// package queue/kv, which is watched and written by compare-and-set. A record says who wrote the
+// policy, a file or the API, so that a file undoes no later change; beside the policies lie the
+// overrides of their keys. It also knows what a change of a policy needs of its queue: a shape that
+// fits, an empty bucket, a closed door.
+package store
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue/kv"
+
+	"github.com/penstock-mq/penstock/queue"
+)
+
+// ErrTooMany: there are as many policies, or overrides of one policy, as there may be.
+var ErrTooMany = errors.New("too many")
+
+// Store is the policies of an installation, and the overrides of their keys. It is safe for
+// concurrent use and owns no goroutine.
+type Store struct {
+	broker *queue.Broker
+	table  *kv.Table
+	log    *slog.Logger
+}
+
+// New returns the store of an installation, which [queue.Broker.Setup] sets up. The log gets
+// warnings about records that cannot be understood; nil: none.
+func New(broker *queue.Broker, log *slog.Logger) *Store {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return &Store{broker: broker, table: broker.Tables().Policies, log: log}
+}
+
+// MaxPolicies is how many policies there may be, retired ones included: each has a stream and its
+// place in every process.
+const MaxPolicies = 1000
+
+// record is the stored form of a policy.
+type record struct {
+	V      int             `json:"v"`
+	Policy json.RawMessage `json:"policy"`
+	Source string          `json:"source"`
+	// SHA-256 of what a file last wrote, as the file had it
+	File    string `json:"file,omitempty"`
+	Set     string `json:"set,omitempty"`  // of that file; none: policy.DefaultSet
+	Left    bool   `json:"left,omitempty"` // the set's file does not have it any more
+	Retired bool   `json:"retired,omitempty"`
+	Paused  bool   `json:"paused,omitempty"`
+	// Deleting: it is retired, and goes for good with its stream. Deleted: it has gone, and this is
+	// left because a file wrote it, so that the file brings it back only when its text changes.
+	Deleting bool `json:"deleting,omitempty"`
+	Deleted  bool `json:"deleted,omitempty"`
+
+	revision uint64 // of the record as it was read
+}
+
+// entry returns what the record says.
+func (r *record) entry(revision uint64) (policy.Entry, error) {
+	p, err := policy.Read(r.Policy)
+	return policy.Entry{Policy: p, Revision: revision, Retired: r.Retired, Deleting: r.Deleting,
+		Paused: r.Paused,
+		Source: r.Source, Set: r.set()}, err
+}
+
+// set is the set of the file that wrote the policy last, empty when none ever did.
+func (r *record) set() string {
+	if r.File == "" {
+		return ""
+	}
+	return cmp.Or(r.Set, policy.DefaultSet)
+}
+
+// Put writes a policy for all processes, as a program or the API does, and returns its revision. It
+// refuses what [policy.Policy.Validate] and [policy.CheckChange] refuse, and the one that would be
+// too many ([MaxPolicies]); a retired policy whose stream is gone may come back as anything. One
+// that has left its file, or has retired, no longer belongs to the file from then on. A policy that
+// does not change is not written. Its HTTP target is bound by the stricter rule of
+// httptarget.Options.
+func (s *Store) Put(ctx context.Context, p policy.Policy) (revision uint64, err error) {
+	entry, err := s.Change(ctx, p.Name, func(*policy.Entry) (policy.Policy, error) {
+		return p, nil
+	})
+	return entry.Revision, err
+}
+
+// Change replaces a policy by what change makes of it, by compare-and-set, as [Store.Put] does:
+// change gets the present one, or nil when there is none that can be read, and is called again when
+// the record changed meanwhile, so that it always judges what it replaces. Its error ends the
+// attempt and is returned.
+func (s *Store) Change(
+	ctx context.Context, name string, change func(current *policy.Entry) (policy.Policy, error),
+) (policy.Entry, error) {
+	var written *record
+	revision, err := s.change(ctx, name, func(current *record) (next *record, err error) {
+		written, err = s.draft(ctx, name, current, change)
+		return written, err
+	})
+	var entry policy.Entry
+	if err == nil {
+		entry, err = written.entry(revision)
+	}
+	if err != nil {
+		return policy.Entry{}, fmt.Errorf("put policy %s: %w", name, err)
+	}
+	return entry, nil
+}
+
+// Try is [Store.Change] without writing anything: the policy as it would be, with the present one's
+// revision.
+func (s *Store) Try(
+	ctx context.Context, name string, change func(current *policy.Entry) (policy.Policy, error),
+) (policy.Entry, error) {
+	_, current, err := s.stored(ctx, name)
+	var entry policy.Entry
+	if err == nil {
+		var next *record
+		if next, err = s.draft(ctx, name, current, change); err == nil {
+			entry, err = next.entry(current.at())
+		}
+	}
+	if err != nil {
+		return policy.Entry{}, fmt.Errorf("try policy %s: %w", name, err)
+	}
+	return entry, nil
+}
+
+// draft returns the record that a program's or the API's change makes of the present one.
+func (s *Store) draft(ctx context.Context, name string, current *record,
+	change func(current *policy.Entry) (policy.Policy, error)) (*record, error) {
+
+	next := record{Source: policy.SourceAPI}
+	if current != nil && !current.Left &&
+		(!current.Retired || current.Deleting || current.Deleted) {
+		next.File, next.Set = current.File, current.Set
+	}
+	var before *policy.Entry // also nil for a record that cannot be read
+	if current = current.present(); current != nil {
+		if entry, err := current.entry(current.revision); err == nil {
+			before = &entry
+		}
+	} else if err := s.room(ctx); err != nil {
+		return nil, err
+	}
+	p, err := change(before)
+	if err != nil {
+		return nil, err
+	}
+	if p.Name != name {
+		return nil, fmt.Errorf("the policy's name is %.64q", p.Name)
+	}
+	return &next, s.fill(ctx, &next, current, p)
+}
+
+// present is the record unless its policy has been deleted.
+func (r *record) present() *record {
+	if r == nil || r.Deleted {
+		return nil
+	}
+	return r
+}
+
+// at returns the record's revision, 0 for none and for that of a policy that has been deleted.
+func (r *record) at() uint64 {
+	if r = r.present(); r != nil {
+		return r.revision
+	}
+	return 0
+}
+
+// room refuses the policy that would be too many.
+func (s *Store) room(ctx context.Context) error {
+	names, err := s.table.Keys(ctx, "*")
+	if err != nil || len(names) < MaxPolicies {
+		return err // some of the names may be deleted
+	}
+	set, err := s.Policies(ctx)
+	if err == nil && len(set) >= MaxPolicies {
+		err = fmt.Errorf("%w: there are %d policies, the most that there can be", ErrTooMany,
+			len(set))
+	}
+	return err
+}
+
+// fill checks a policy against the current record and puts it into the next one. Defaults are
+// stored too: those that can never change must stay what they were at creation, whatever a later
+// version's are.
+func (s *Store) fill(ctx context.Context, next, current *record, p policy.Policy) error {
+	p = p.WithDefaults()
+	if err := policy.Invalid(p.Validate()); err != nil {
+		return err
+	}
+	if current != nil {
+		next.Paused = current.Paused // a pause outlives changes of the content
+		before, err := policy.Read(current.Policy)
+		if err == nil {
+			err = policy.CheckChange(before, p)
+		} else {
+			// the record does not say what it was, but the stream does
+			err = s.broker.CheckStream(ctx, p)
+		}
+		if err != nil && !s.isGone(ctx, current, p.Name) {
+			return err
+		}
+	}
+	content, err := json.Marshal(p)
+	if err != nil {
+		return fmt.Errorf("encode: %w", err)
+	}
+	next.V, next.Policy = job.FormatVersion, content
+	return nil
+}
+
+// isGone reports whether a policy has retired and its stream is gone: a new one of the same name is
+// free to be anything.
+func (s *Store) isGone(ctx context.Context, r *record, name string) bool {
+	if !r.Retired {
+		return false
+	}
+	_, err := s.broker.Depth(ctx, name)
+	return errors.Is(err, queue.ErrNoStream)
+}
+
+// change replaces a policy's record by compare-and-set, again when somebody else was faster. change
+// gets nil when there is no record, one without a policy when it cannot be read, and returns nil to
+// leave it alone; a record that does not change is not written. The record of a policy that has
+// been deleted is a record, too. What a newer version wrote is [job.ErrVersion].
+func (s *Store) change(
+	ctx context.Context, name string, change func(*record) (*record, error),
+) (uint64, error) {
+	for {
+		stored, current, err := s.stored(ctx, name)
+		if err != nil {
+			return 0, err
+		}
+		next, err := change(current)
+		if err != nil {
+			return 0, err
+		}
+		if next == nil {
+			return stored.Revision, nil
+		}
+		value, err := json.Marshal(next)
+		if err != nil {
+			return 0, fmt.Errorf("encode: %w", err)
+		}
+		if bytes.Equal(value, stored.Value) {
+			return stored.Revision, nil
+		}
+		revision, err := s.table.Put(ctx, name, value, stored.Revision)
+		if err == nil {
+			return revision, nil
+		}
+		if !errors.Is(err, queue.ErrConflict) || ctx.Err() != nil {
+			return 0, err
+		}
+	}
+}
+
+// stored reads a policy's record, nil when there is none.
+func (s *Store) stored(ctx context.Context, name string) (kv.Record, *record, error) {
+	stored, err := s.table.Read(ctx, name)
+	switch {
+	case errors.Is(err, queue.ErrNotFound):
+		return stored, nil, nil
+	case err != nil:
+		return stored, nil, err
+	}
+	current, err := currentRecord(stored.Value)
+	if err != nil {
+		return stored, nil, err
+	}
+	current.revision = stored.Revision
+	return stored, current, nil
+}
+
+// currentRecord is a record that may be replaced: one without a policy when it cannot be read. What
+// a newer version wrote may not.
+func currentRecord(value []byte) (*record, error) {
+	r, err := parseRecord(value)
+	switch {
+	case errors.Is(err, job.ErrVersion):
+		return nil, err
+	case err != nil:
+		return &record{}, nil
+	}
+	return r, nil
+}
+
+func parseRecord(value []byte) (*record, error) {
+	var r record
+	if err := json.Unmarshal(value, &r); err != nil {
+		return nil, fmt.Errorf("read record: %w", err)
+	}
+	if r.V != job.FormatVersion {
+		return nil, fmt.Errorf("read record: %w: format %d", job.ErrVersion, r.V)
+	}
+	return &r, nil
+}
+
+// Policy reads one policy as it is now; [queue.ErrNotFound] when there is none of that name. A
+// retired one is still there.
+func (s *Store) Policy(ctx context.Context, name string) (policy.Entry, error) {
+	if !policy.IsName(name) {
+		return policy.Entry{}, fmt.Errorf("policy %.64q: %w", name, queue.ErrNotFound)
+	}
+	r, err := s.table.Read(ctx, name)
+	var entry policy.Entry
+	if err == nil {
+		entry, err = readPolicy(r)
+	}
+	if err != nil {
+		return policy.Entry{}, fmt.Errorf("policy %s: %w", name, err)
+	}
+	return entry, nil
+}
+
+// Policies reads all policies as they are now. Those that cannot be understood are left out and
+// logged.
+func (s *Store) Policies(ctx context.Context) (policy.Entries, error) {
+	records, err := s.table.List(ctx, "*")
+	if err != nil {
+		return nil, fmt.Errorf("read the policies: %w", err)
+	}
+	set := policy.Entries{}
+	for _, r := range records {
+		s.enter(set, r)
+	}
+	return set, nil
+}
+
+// SetPaused holds back all jobs of a policy, or lets them go on. A pause is no part of the policy
+// itself: writing the policy leaves it alone. It returns [queue.ErrNotFound] when there is no such
+// policy.
+func (s *Store) SetPaused(ctx context.Context, name string,
+	paused bool) (revision uint64, err error) {
+	if !policy.IsName(name) {
+		return 0, fmt.Errorf("pause policy %.64q: %w", name, queue.ErrNotFound)
+	}
+	revision, err = s.change(ctx, name, func(current *record) (*record, error) {
+		switch {
+		case current.present() == nil:
+			return nil, queue.ErrNotFound
+		case len(current.Policy) == 0:
+			return nil, errors.New("its record cannot be read: write the policy again")
+		case current.Paused == paused:
+			return nil, nil
+		}
+		next := *current
+		next.Paused = paused
+		return &next, nil
+	})
+	if err != nil {
+		return 0, fmt.Errorf("pause policy %s: %w", name, err)
+	}
+	return revision, nil
+}
+
+func readPolicy(r kv.Record) (policy.Entry, error) {
+	found, err := parseRecord(r.Value)
+	if err != nil {
+		return policy.Entry{}, err
+	}
+	if found.Deleted {
+		return policy.Entry{}, fmt.Errorf("%w: deleted", queue.ErrNotFound)
+	}
+	entry, err := found.entry(r.Revision)
+	entry.Stored = r.Stored
+	return entry, err
+}
+
+// Watch calls changed with all policies, and again after every change, until the context ends; then
+// it returns nil. changed may keep and change what it gets. It survives reconnects and restarts of
+// the server. A record in an unknown format, or with a policy that cannot be understood, is left
+// out and logged: this process then has no such policy.
+func (s *Store) Watch(ctx context.Context, changed func(policy.Entries)) error {
+	set, synced := policy.Entries{}, false
+	tell := func() {
+		if synced {
+			changed(maps.Clone(set))
+		}
+	}
+	return s.table.Watch(ctx, "*", func(r kv.Record) {
+		if s.enter(set, r) {
+			tell()
+		}
+	}, func() {
+		synced = true
+		tell()
+	})
+}
+
+// enter brings one record into a set and reports whether that changed it.
+func (s *Store) enter(set policy.Entries, r kv.Record) bool {
+	_, known := set[r.Key]
+	if r.Deleted {
+		delete(set, r.Key)
+		return known
+	}
+	entry, err := readPolicy(r)
+	if errors.Is(err, queue.ErrNotFound) {
+		delete(set, r.Key)
+		return known
+	}
+	if err != nil {
+		level := slog.LevelError
+		if errors.Is(err, job.ErrVersion) {
+			level = slog.LevelWarn // as while versions are mixed
+		}
+		s.log.Log(context.Background(), level, "policy left out: its record cannot be read",
+			"policy", r.Key,
+			"revision", r.Revision, "error", err)
+		delete(set, r.Key)
+		return known
+	}
+	set[r.Key] = entry
+	return true
+}

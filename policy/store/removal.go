@@ -1,0 +1,102 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
+)
+
+// Delete begins to delete a policy: it retires, takes no jobs any more and is reported as Deleting
+// until [Store.Forget] finds its queue empty and removes what is left of it. The door of its queue
+// is closed before anyone looks into it; when it holds jobs the door is opened again and the error
+// is a [*queue.PolicyInUseError], unless even says that those are to go, which the caller drops.
+// may can refuse the present policy, as the change of [Store.Change] does; it may be nil. It
+// returns [queue.ErrNotFound] when there is no such policy.
+func (s *Store) Delete(ctx context.Context, name string, even bool,
+	may func(policy.Entry) error) error {
+	for {
+		entry, err := s.Policy(ctx, name)
+		if err == nil && may != nil {
+			err = may(entry)
+		}
+		if err == nil && !entry.Deleting {
+			err = s.condemn(ctx, entry, even)
+		}
+		if errors.Is(err, queue.ErrConflict) && ctx.Err() == nil {
+			continue // changed meanwhile
+		}
+		if err != nil {
+			return fmt.Errorf("delete policy %s: %w", name, err)
+		}
+		return nil
+	}
+}
+
+// condemn marks a policy as one to be deleted, with the door of its queue closed.
+func (s *Store) condemn(ctx context.Context, entry policy.Entry, even bool) error {
+	name := entry.Policy.Name
+	mark := func(ctx context.Context) error {
+		_, err := s.change(ctx, name, func(current *record) (*record, error) {
+			if current.at() != entry.Revision {
+				return nil, queue.ErrConflict
+			}
+			next := *current
+			next.Retired, next.Deleting = true, true
+			return &next, nil
+		})
+		return err
+	}
+	if !entry.Policy.HasQueue() {
+		return mark(ctx)
+	}
+	return s.broker.CloseQueue(ctx, name, even, mark)
+}
+
+// Forget removes what is left of a policy that [Store.Delete] has begun to delete, once its queue
+// is empty: the stream, the overrides of its keys, and the record, so that the name is free. Its
+// dead letters stay. It reports whether the policy is gone; call it from time to time until then. A
+// policy that came back meanwhile is left alone, and counts as not gone.
+func (s *Store) Forget(ctx context.Context, name string) (gone bool, err error) {
+	if gone, err = s.forget(ctx, name); err != nil {
+		return false, fmt.Errorf("forget policy %s: %w", name, err)
+	}
+	return gone, nil
+}
+
+func (s *Store) forget(ctx context.Context, name string) (gone bool, err error) {
+	_, current, err := s.stored(ctx, name)
+	if err != nil || current.present() == nil {
+		return err == nil, err
+	}
+	if !current.Deleting {
+		return false, nil
+	}
+	if gone, err := s.broker.Retire(ctx, name); !gone {
+		return false, err
+	}
+	if err := s.table.DeleteAll(ctx, name+".>"); err != nil {
+		return false, err
+	}
+	if err := s.broker.Letters(name).DropEmpty(ctx); err != nil {
+		return false, err
+	}
+	if current.File == "" || current.Left {
+		err = s.table.Delete(ctx, name, current.revision)
+	} else {
+		_, err = s.change(ctx, name, func(now *record) (*record, error) {
+			if now.at() != current.revision {
+				return nil, queue.ErrConflict
+			}
+			next := *now
+			next.Deleting, next.Deleted, next.Paused = false, true, false
+			return &next, nil
+		})
+	}
+	if errors.Is(err, queue.ErrConflict) {
+		return false, nil // the record has changed meanwhile: the next call will see
+	}
+	return err == nil, err
+}

@@ -1,0 +1,184 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/penstock-mq/penstock/internal/natstest"
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+// TestADeletedPolicyComesBackFromItsFileOnlyWhenItsTextChanges: as with any other change through
+// the API, a restart does not undo it.
+func TestADeletedPolicyComesBackFromItsFileOnlyWhenItsTextChanges(t *testing.T) {
+	s := newStore(t)
+	ctx := natstest.Context(t)
+	load := func(capacity int64, gone bool) {
+		t.Helper()
+		result, err := s.PutFile(ctx, File{Policies: []policy.Policy{paced("stripe", capacity, 1)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if deleted := len(result.Deleted) > 0; deleted != gone {
+			t.Errorf("deleted %q, want %t", result.Deleted, gone)
+		}
+	}
+	load(10, false)
+	if _, err := s.SetPaused(ctx, "stripe", true); err != nil {
+		t.Fatal(err)
+	}
+	w := watchPolicies(t, s)
+	w.see(t, "the policy is there", func(set policy.Entries) bool { return len(set) == 1 })
+	if err := s.Delete(ctx, "stripe", false, nil); err != nil {
+		t.Fatal(err)
+	}
+	w.see(t, "the policy is on its way out", func(set policy.Entries) bool {
+		return set["stripe"].Deleting && set["stripe"].Retired
+	})
+	if gone, err := s.Forget(ctx, "stripe"); err != nil || !gone {
+		t.Fatalf("gone %t, %v", gone, err)
+	}
+	if gone, err := s.Forget(ctx, "stripe"); err != nil || !gone {
+		t.Errorf("again: gone %t, %v", gone, err)
+	}
+	load(10, true)
+	w.see(t, "the policy stays away", func(set policy.Entries) bool { return len(set) == 0 })
+	if _, err := s.Policy(ctx, "stripe"); !errors.Is(err, queue.ErrNotFound) {
+		t.Errorf("the policy is back: %v", err)
+	}
+	if _, err := s.SetPaused(ctx, "stripe", false); !errors.Is(err, queue.ErrNotFound) {
+		t.Errorf("paused what is gone: %v", err)
+	}
+	if err := s.Delete(ctx, "stripe", false, nil); !errors.Is(err, queue.ErrNotFound) {
+		t.Errorf("deleted what is gone: %v", err)
+	}
+	load(20, false)
+	w.see(t, "the changed text brings it back", func(set policy.Entries) bool {
+		return set["stripe"].Policy.Capacity == 20 && !set["stripe"].Paused &&
+			!set["stripe"].Retired
+	})
+
+	// What the API writes in its place is the API's.
+	if err := s.Delete(ctx, "stripe", false, nil); err != nil {
+		t.Fatal(err)
+	}
+	if gone, err := s.Forget(ctx, "stripe"); err != nil || !gone {
+		t.Fatalf("gone %t, %v", gone, err)
+	}
+	var created bool
+	_, err := s.Change(ctx, "stripe", func(current *policy.Entry) (policy.Policy, error) {
+		created = current == nil
+		return paced("stripe", 30, 4), nil
+	})
+	if err != nil || !created {
+		t.Errorf("created %t, %v", created, err)
+	}
+	load(20, false)
+	if entry, err := s.Policy(ctx, "stripe"); err != nil || entry.Policy.Capacity != 30 ||
+		entry.Source != policy.SourceAPI {
+		t.Errorf("%+v, %v", entry, err)
+	}
+}
+
+// TestAPolicyIsNotDeletedUnderItsProducers: what was accepted while somebody tried to delete its
+// policy is there.
+func TestAPolicyIsNotDeletedUnderItsProducers(t *testing.T) {
+	s := newStore(t)
+	ctx := natstest.Context(t)
+	p := paced("stripe", 1000, 4)
+	if _, err := s.Put(ctx, p); err != nil {
+		t.Fatal(err)
+	}
+	apply(t, s, p)
+	producer := s.broker.NewProducer(queue.ProducerOptions{})
+	accepted := uint64(0)
+	var publishing sync.WaitGroup
+	stop := make(chan struct{})
+	begun := make(chan struct{})
+	publishing.Go(func() {
+		for n := 0; ; n++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if _, err := producer.Publish(ctx,
+				queue.Submission{Policy: "stripe", Key: job.Key(fmt.Sprint(n % 7))}); err != nil {
+				if !errors.Is(err, queue.ErrFull) {
+					t.Errorf("publish: %v", err)
+				}
+				continue
+			}
+			if accepted++; accepted == 1 {
+				close(begun)
+			}
+		}
+	})
+	<-begun
+	var used *queue.PolicyInUseError
+	for range 10 {
+		if err := s.Delete(ctx, "stripe", false, nil); !errors.As(err, &used) || used.Jobs == 0 {
+			t.Errorf("deleted: %v", err)
+		}
+	}
+	close(stop)
+	publishing.Wait()
+	if depth, err := s.broker.Depth(ctx, "stripe"); err != nil || depth != accepted {
+		t.Errorf("%d jobs, %v, want %d", depth, err, accepted)
+	}
+}
+
+func TestThereIsACapOnPoliciesAndOnOverrides(t *testing.T) {
+	s := newStore(t)
+	ctx := natstest.Context(t)
+	if n, err := s.table.Count(ctx, "stripe.>"); err != nil || n != 0 {
+		t.Errorf("counted %d, %v", n, err)
+	}
+	fill := func(value string, n int, format string) {
+		t.Helper()
+		for i := range n {
+			key, err := fmt.Sprintf(format, i), error(nil)
+			if i%1000 == 999 { // not faster than they are stored
+				err = s.table.Set(t.Context(), key, []byte(value), 0)
+			} else {
+				err = s.table.SetNoWait(key, []byte(value), 0)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	fill(`{"v":1,"key":"k","override":{"paused":true}}`, MaxOverrides, "stripe.k%d")
+	ctx = natstest.Context(t)
+	if n, err := s.table.Count(ctx, "stripe.>"); err != nil || n != MaxOverrides {
+		t.Errorf("counted %d, %v", n, err)
+	}
+	paused := policy.Override{Paused: true}
+	if _, err := s.PutOverride(ctx, "stripe", "other", paused); !errors.Is(err, ErrTooMany) {
+		t.Errorf("one too many: %v", err)
+	}
+	if _, err := s.PutOverride(ctx, "stripe2", "k", paused); err != nil {
+		t.Errorf("another policy's: %v", err)
+	}
+
+	s = newStore(t)
+	fill(
+		`{"v":1,"policy":{"name":"x","algorithm":"fixed_window","limit":1,"window":"1s"},"source":"api"}`, MaxPolicies, "p%d")
+	ctx = natstest.Context(t)
+	if _, err := s.Put(ctx, paced("stripe", 1, 1)); !errors.Is(err, ErrTooMany) {
+		t.Errorf("one too many: %v", err)
+	}
+	if err := s.table.Delete(ctx, "p7", 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Put(ctx, paced("stripe", 1, 1)); err != nil {
+		t.Errorf("the last that fits: %v", err)
+	}
+	if _, err := s.Put(ctx, paced("stripe", 2, 1)); err != nil {
+		t.Errorf("a change of one: %v", err)
+	}
+}

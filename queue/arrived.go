@@ -1,0 +1,39 @@
+package queue
+
+import (
+	"strconv"
+
+	"github.com/penstock-mq/penstock/queue/internal/jsapi"
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+// headerNATSStatus marks what servers say in place of a message. On a job it is nobody's, and would
+// make clients take its dead letter, or its run in a worker elsewhere, for such a word.
+const headerNATSStatus = "Status"
+
+// headerSize is what the server puts in place of a body that it leaves out.
+const headerSize = "Nats-Msg-Size"
+
+// arrived reads a stored job. Whatever is in it, it is some job: one that cannot be understood is
+// Malformed.
+func (b *Broker) arrived(m jsapi.Message, lean bool) job.Arrived {
+	a := job.Arrived{Seq: m.Seq, Stored: m.Time, Lean: lean, Size: len(m.Data)}
+	a.Partition, a.Key, a.Malformed = b.names.ParseQueue(m.Subject)
+	if m.Unreadable && a.Malformed == nil {
+		a.Malformed = jsapi.ErrHeaderUnreadable
+	}
+	if lean {
+		if size := jsapi.ServerSays(m.Header, headerSize); size != "" {
+			a.Size, _ = strconv.Atoi(size)
+			delete(m.Header, headerSize)
+		}
+	} else {
+		a.Body = m.Data
+	}
+	delete(m.Header, headerNATSStatus)
+	if len(m.Header) == 0 {
+		m.Header = nil
+	}
+	a.ReadHeader(m.Header)
+	return a
+}

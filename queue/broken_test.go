@@ -1,0 +1,160 @@
+package queue
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/penstock-mq/penstock/internal/proctest"
+	"github.com/penstock-mq/penstock/internal/waittest"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/penstock-mq/penstock/internal/natstest"
+	"github.com/penstock-mq/penstock/queue/embedded"
+	"github.com/penstock-mq/penstock/queue/internal/jsapi"
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+func TestBacklogBreaks(t *testing.T) {
+	for name, harm := range map[string]func(t *testing.T, b *Broker, nc *nats.Conn){
+		"the connection is lost": func(t *testing.T, _ *Broker, nc *nats.Conn) {
+			if err := nc.ForceReconnect(); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"the connection is closed": func(_ *testing.T, _ *Broker, nc *nats.Conn) { nc.Close() },
+		"the consumer is deleted": func(t *testing.T, b *Broker, _ *nats.Conn) {
+			if err := b.js.DeleteConsumer(natstest.Context(t), "PENSTOCK_stripe",
+				"valve-0-1"); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"the stream is deleted": func(t *testing.T, b *Broker, _ *nats.Conn) {
+			if err := b.js.DeleteStream(natstest.Context(t), "PENSTOCK_stripe"); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"somebody else takes a delivery": func(t *testing.T, b *Broker, _ *nats.Conn) {
+			// As a lost one: the consumer has delivered it, and not to us.
+			thief, err := b.nc.SubscribeSync(b.nc.NewInbox())
+			if err != nil {
+				t.Fatal(err)
+			}
+			stolen := false
+			for i := 0; i < 50 && !stolen; i++ {
+				pull := []byte(`{"batch":1,"expires":5000000000}`)
+				if err := b.nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT.PENSTOCK_stripe.valve-0-1",
+					thief.Subject, pull); err != nil {
+					t.Fatal(err)
+				}
+				publish(t, b, "stripe", job.Key(fmt.Sprint("k", i)), 3)
+				if n, _, err := thief.Pending(); err != nil {
+					t.Fatal(err)
+				} else {
+					stolen = n > 0
+				}
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := natstest.Start(t, embedded.Options{})
+			nc := natstest.Connect(t, s)
+			b := brokerOver(t, natstest.Connect(t, s))
+			apply(t, b, paced("stripe", 10, 1))
+			l := open(t, brokerOver(t, nc), BacklogOptions{Policy: "stripe", Epoch: 1})
+			publish(t, b, "stripe", "a", 1)
+			receive(t, l, 1)
+			harm(t, b, nc)
+			if err := broken(t, l); err == nil {
+				t.Error("broken without an error")
+			}
+		})
+	}
+}
+
+// TestLostTailIsNoticed: the last deliveries are lost and nothing follows that would show a gap.
+func TestLostTailIsNoticed(t *testing.T) {
+	b := newBroker(t)
+	apply(t, b, paced("stripe", 10, 1))
+	l := open(t, b, BacklogOptions{Policy: "stripe", Epoch: 1})
+	publish(t, b, "stripe", "a", 3)
+	receive(t, l, 3)
+	// The server's view runs ahead of ours: a pull of somebody else's takes the next job.
+	thief, err := b.nc.SubscribeSync(b.nc.NewInbox())
+	if err != nil {
+		t.Fatal(err)
+	}
+	waittest.Until(t, "a delivery went astray", func() bool {
+		pull := []byte(`{"batch":1,"expires":60000000000}`)
+		if err := b.nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT.PENSTOCK_stripe.valve-0-1",
+			thief.Subject, pull); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := request(t, b.nc, "penstock.jobs.stripe.b", "", nil); err != nil &&
+			!errors.Is(jsapi.Translate(err), ErrFull) {
+			t.Fatal(err)
+		}
+		n, _, err := thief.Pending()
+		return n > 0 && err == nil
+	})
+	if err := broken(t, l); err == nil {
+		t.Error("broken without an error")
+	}
+}
+
+// TestOutgrownBacklogBreaks: the choice to deliver bodies has become the wrong one.
+func TestOutgrownBacklogBreaks(t *testing.T) {
+	t.Parallel()
+	b := newBroker(t)
+	apply(t, b, paced("stripe", 100, 1))
+	l := open(t, b, BacklogOptions{Policy: "stripe", Epoch: 1})
+	body := string(make([]byte, 1<<20))
+	for i := range 20 {
+		if _, err := request(t, b.nc, b.names.Jobs("stripe", job.Key(fmt.Sprint(i))), body,
+			nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := broken(t, l); !errors.Is(err, ErrShape) {
+		t.Fatalf("got %v, want ErrShape", err)
+	}
+	if a := receive(t, open(t, b, BacklogOptions{Policy: "stripe", Epoch: 1}), 20)[0]; !a.Lean {
+		t.Errorf("opened again it still delivers bodies")
+	}
+}
+
+// TestMemoryConsumerIsGoneAfterARestart pins why the owner opens its backlog again after a
+// reconnect, and that nothing is lost by that.
+func TestMemoryConsumerIsGoneAfterARestart(t *testing.T) {
+	dir, address := t.TempDir(), proctest.FreeAddress(t)
+	s := natstest.Start(t, embedded.Options{Dir: dir, Listen: address})
+	nc := natstest.Reconnecting(t, s.URL())
+	b := brokerOver(t, nc)
+	apply(t, b, paced("stripe", 100, 1))
+	publish(t, b, "stripe", "a", 10)
+	l := open(t, b, BacklogOptions{Policy: "stripe", Epoch: 1})
+	for _, a := range receive(t, l, 10)[:4] {
+		l.Done(a.Seq)
+	}
+	confirm(t, l, 4)
+	s.Shutdown()
+	if err := broken(t, l); err == nil {
+		t.Fatal("broken without an error")
+	}
+	natstest.Start(t, embedded.Options{Dir: dir, Listen: address})
+	waittest.Until(t, "the connection is back", nc.IsConnected)
+	if _, err := b.js.Consumer(natstest.Context(t), "PENSTOCK_stripe", "valve-0-1"); !errors.Is(err,
+		jetstream.ErrConsumerNotFound) {
+		t.Errorf("the consumer: %v, want not found", err)
+	}
+	if err := l.Close(natstest.Context(t)); err != nil {
+		t.Fatal(err)
+	}
+	again := open(t, b, BacklogOptions{Policy: "stripe", Epoch: 1})
+	if got := seqs(receive(t, again, 6)); !slices.Equal(got, []uint64{5, 6, 7, 8, 9, 10}) {
+		t.Errorf("got %v", got)
+	}
+}

@@ -1,0 +1,93 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue/internal/jsapi"
+)
+
+// reshape changes an existing stream, under the policy's lock.
+func (b *Broker) reshape(ctx context.Context, policy string, want jetstream.StreamConfig) error {
+	info, err := b.js.StreamInfo(ctx, want.Name, "")
+	if err != nil {
+		return jsapi.Translate(err)
+	}
+	have := info.Config
+	if err := checkStream(policy, have, want); err != nil {
+		return err
+	}
+	if want.MaxMsgsPerSubject >= have.MaxMsgsPerSubject && have.MaxMsgsPerSubject > 0 {
+		return b.updateStream(ctx, withSettings(have, want))
+	}
+	return b.lower(ctx, policy, have, want)
+}
+
+// lower reduces the capacity with the door closed.
+func (b *Broker) lower(ctx context.Context, policy string,
+	have, want jetstream.StreamConfig) (err error) {
+	open := have
+	open.Subjects = want.Subjects
+	defer func() {
+		if err != nil {
+			// An update of unknown result may have been applied; with the old capacity the door can
+			// be opened in any case.
+			err = b.reopen(ctx, open, err)
+		}
+	}()
+	// One that is in use is most likely still so when the door is closed, so it is not closed for
+	// nothing, time and again.
+	if err := b.checkCapacity(ctx, policy, want.MaxMsgsPerSubject); err != nil {
+		return err
+	}
+	if err := b.closeDoor(ctx, policy, have); err != nil {
+		return err
+	}
+	state, err := b.settled(ctx, policy)
+	if err != nil {
+		return err
+	}
+	if err := b.fits(policy, state, want.MaxMsgsPerSubject); err != nil {
+		return err
+	}
+	return b.updateStream(ctx, withSettings(have, want))
+}
+
+// CheckCapacity returns [*CapacityInUseError] when a bucket of the policy holds more jobs than its
+// capacity is to be. It only looks; a policy without a stream has nothing in its buckets.
+func (b *Broker) CheckCapacity(ctx context.Context, p policy.Policy) error {
+	if err := b.checkCapacity(ctx, p.Name, p.QueueCapacity()); err != nil {
+		return fmt.Errorf("check the capacity of policy %s: %w", p.Name, err)
+	}
+	return nil
+}
+
+func (b *Broker) checkCapacity(ctx context.Context, policy string, capacity int64) error {
+	info, err := b.js.StreamInfo(ctx, b.names.Stream(policy), allSubjects)
+	if jsapi.HasCode(err, jsapi.CodeStreamNotFound) {
+		return nil
+	}
+	if err != nil {
+		return jsapi.Translate(err)
+	}
+	return b.fits(policy, info.State, capacity)
+}
+
+// fits refuses a capacity below what the deepest bucket holds.
+func (b *Broker) fits(policy string, state jetstream.StreamState, capacity int64) error {
+	var deepest string
+	for subject, n := range state.Subjects {
+		if deepest == "" || n > state.Subjects[deepest] ||
+			n == state.Subjects[deepest] && subject < deepest {
+			deepest = subject
+		}
+	}
+	if depth := state.Subjects[deepest]; depth > uint64(capacity) {
+		_, key, _ := b.names.ParseQueue(deepest)
+		return &CapacityInUseError{Policy: policy, Key: key, Depth: depth, Capacity: capacity}
+	}
+	return nil
+}

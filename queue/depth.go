@@ -1,0 +1,99 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue/internal/jsapi"
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+// Depth is how many jobs a policy's stream holds over all its buckets: waiting, backing off and
+// running. A policy without a stream is [ErrNoStream].
+func (b *Broker) Depth(ctx context.Context, policy string) (uint64, error) {
+	info, err := b.js.StreamInfo(ctx, b.names.Stream(policy), "")
+	if err != nil {
+		return 0, fmt.Errorf("depth of policy %s: %w", policy, jsapi.Translate(err))
+	}
+	return info.State.Msgs, nil
+}
+
+// Depths is how many jobs each bucket of a policy holds; empty buckets are left out. It reads one
+// name per bucket, so it is for people and tests rather than for loops.
+func (b *Broker) Depths(ctx context.Context, policy string) (map[job.Key]uint64, error) {
+	info, err := b.js.StreamInfo(ctx, b.names.Stream(policy), allSubjects)
+	if err != nil {
+		return nil, fmt.Errorf("depths of policy %s: %w", policy, jsapi.Translate(err))
+	}
+	depths := make(map[job.Key]uint64, len(info.State.Subjects))
+	for subject, n := range info.State.Subjects {
+		_, key, _ := b.names.ParseQueue(subject)
+		depths[key] += n
+	}
+	return depths, nil
+}
+
+// BucketDepth is how many jobs one bucket of a policy holds: waiting, backing off and running. A
+// policy without a stream is [ErrNoStream].
+func (b *Broker) BucketDepth(ctx context.Context, policy string, partition int,
+	k job.Key) (uint64, error) {
+	if _, err := job.ParseKey(string(k)); err != nil {
+		return 0, fmt.Errorf("depth of bucket %s.%s: %w", policy, k, err)
+	}
+	subject := b.names.Queue(policy, partition, k)
+	info, err := b.js.StreamInfo(ctx, b.names.Stream(policy), subject)
+	if err != nil {
+		return 0, fmt.Errorf("depth of bucket %s.%s: %w", policy, k, jsapi.Translate(err))
+	}
+	return info.State.Subjects[subject], nil
+}
+
+// Stream is what is stored of a policy's queue.
+type Stream struct {
+	Name       string
+	Jobs       uint64
+	Partitions string // of the policy that made it
+}
+
+// Stream looks at a policy's stream; [ErrNoStream] when it has none.
+func (b *Broker) Stream(ctx context.Context, policy string) (Stream, error) {
+	info, err := b.js.StreamInfo(ctx, b.names.Stream(policy), "")
+	if err != nil {
+		return Stream{}, fmt.Errorf("stream of policy %s: %w", policy, jsapi.Translate(err))
+	}
+	partitions, ours := info.Config.Metadata[metaPartitions]
+	if !ours {
+		return Stream{}, fmt.Errorf("stream %s: %w: it is somebody else's", info.Config.Name,
+			ErrNoStream)
+	}
+	return Stream{info.Config.Name, info.State.Msgs, partitions}, nil
+}
+
+// Streams names the policies that have a stream.
+func (b *Broker) Streams(ctx context.Context) ([]string, error) {
+	type request struct {
+		Offset int `json:"offset"`
+	}
+	type response struct {
+		Total   int      `json:"total"`
+		Streams []string `json:"streams"`
+	}
+	var policies []string
+	for offset := 0; ; {
+		var page response
+		if err := b.js.Call(ctx, "$JS.API.STREAM.NAMES", request{offset}, &page); err != nil {
+			return nil, jsapi.Translate(err)
+		}
+		for _, stream := range page.Streams {
+			name, ours := strings.CutPrefix(stream, b.names.Stream(""))
+			if ours && policy.IsName(name) {
+				policies = append(policies, name)
+			}
+		}
+		if offset += len(page.Streams); len(page.Streams) == 0 || offset >= page.Total {
+			return policies, nil
+		}
+	}
+}

@@ -1,0 +1,200 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/penstock-mq/penstock/queue/internal/jsapi"
+)
+
+func (b *Broker) closeDoor(ctx context.Context, policy string,
+	config jetstream.StreamConfig) error {
+	config.Subjects = []string{b.names.doorClosed(policy)}
+	if err := b.updateStream(ctx, config); err != nil {
+		return fmt.Errorf("close the door: %w", err)
+	}
+	return nil
+}
+
+// reopen opens a door again after err, which it returns. There is time for it even when the lock's
+// is up: the lock itself lasts longer.
+func (b *Broker) reopen(ctx context.Context, open jetstream.StreamConfig, err error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), jsapi.CallTimeout)
+	defer cancel()
+	if openErr := b.updateStream(ctx, open); openErr != nil {
+		err = errors.Join(err, fmt.Errorf("open the door again: %w", openErr))
+	}
+	return err
+}
+
+func (b *Broker) isClosed(policy string, config jetstream.StreamConfig) bool {
+	return slices.Equal(config.Subjects, []string{b.names.doorClosed(policy)})
+}
+
+const (
+	settleWait           = 20 * time.Millisecond
+	settleWaitReplicated = 100 * time.Millisecond
+)
+
+// settled waits, with the door closed, until every job that had come through it is stored or
+// refused, and returns the stream's state with the jobs per subject. The stream handles what it
+// gets in order, so the answer to a message sent after the door was closed says that what came
+// before has been handled; looking twice covers what was on its way inside the server, or, with
+// replicas, not yet agreed on.
+func (b *Broker) settled(ctx context.Context, policy string) (jetstream.StreamState, error) {
+	wait := settleWait
+	if b.replicas > 1 {
+		wait = settleWaitReplicated
+	}
+	for last, looked := uint64(0), false; ; {
+		if err := b.barrier(ctx, policy); err != nil {
+			return jetstream.StreamState{}, err
+		}
+		info, err := b.js.StreamInfo(ctx, b.names.Stream(policy), allSubjects)
+		if err != nil {
+			return jetstream.StreamState{}, jsapi.Translate(err)
+		}
+		if looked && info.State.LastSeq == last {
+			return info.State, nil
+		}
+		last, looked = info.State.LastSeq, true
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return jetstream.StreamState{}, jsapi.Translate(ctx.Err())
+		}
+	}
+}
+
+// barrier sends the stream a message that it must refuse, and waits for the refusal.
+func (b *Broker) barrier(ctx context.Context, policy string) error {
+	m := nats.NewMsg(b.names.doorClosed(policy))
+	m.Header.Set(jetstream.ExpectedLastSeqHeader, strconv.FormatInt(1<<62, 10))
+	ctx, cancel := context.WithTimeout(ctx, jsapi.CallTimeout)
+	defer cancel()
+	answer, err := b.nc.RequestMsgWithContext(ctx, m)
+	if err == nil {
+		_, err = jsapi.ParsePubAck(answer.Data)
+	}
+	if jsapi.HasCode(err, jsapi.CodeWrongLastSequence, jsapi.CodeWrongLastSequenceR3) {
+		return nil
+	}
+	if err == nil {
+		err = errors.New("a message with an impossible condition was stored")
+	}
+	return fmt.Errorf("wait for jobs under way: %w", jsapi.Translate(err))
+}
+
+// PolicyInUseError refuses to close for good the queue of a policy that holds jobs.
+type PolicyInUseError struct {
+	Policy string
+	Jobs   uint64 // waiting, backing off and running
+}
+
+// Error says how many jobs are in the way.
+func (e *PolicyInUseError) Error() string {
+	return fmt.Sprintf("policy %s holds %d jobs", e.Policy, e.Jobs)
+}
+
+// CloseQueue closes the door of a policy's queue for good, and then calls mark, which writes down
+// that the policy ends. When mark fails the door is opened again, and so it is with a
+// [*PolicyInUseError] when the queue holds jobs, unless even those are to go: dropping them is the
+// caller's. Without a stream there is nothing but mark.
+func (b *Broker) CloseQueue(
+	ctx context.Context, name string, even bool, mark func(context.Context) error,
+) error {
+	return b.locked(ctx, name, func(ctx context.Context) (err error) {
+		info, err := b.js.StreamInfo(ctx, b.names.Stream(name), "")
+		if jsapi.HasCode(err, jsapi.CodeStreamNotFound) {
+			return mark(ctx)
+		}
+		if err != nil {
+			return jsapi.Translate(err)
+		}
+		if err := jsapi.CheckVersion(info.Config.Metadata); err != nil {
+			return err
+		}
+		if info.State.Msgs > 0 && !even { // most likely still so when the door is closed
+			return &PolicyInUseError{name, info.State.Msgs}
+		}
+		if !b.isClosed(name, info.Config) {
+			defer func() {
+				if err != nil {
+					err = b.reopen(ctx, info.Config, err)
+				}
+			}()
+			if err := b.closeDoor(ctx, name, info.Config); err != nil {
+				return err
+			}
+		}
+		state, err := b.settled(ctx, name)
+		if err != nil {
+			return err
+		}
+		if state.Msgs > 0 && !even {
+			return &PolicyInUseError{name, state.Msgs}
+		}
+		return mark(ctx)
+	})
+}
+
+// Retire ends a policy's stream: the door closes at once, jobs that wait still run, and the first
+// call that finds the stream empty deletes it and returns true, as does one that finds no stream.
+// Call it from time to time until then.
+func (b *Broker) Retire(ctx context.Context, name string) (gone bool, err error) {
+	if gone, err = b.retire(ctx, name); err != nil {
+		return false, fmt.Errorf("retire policy %s: %w", name, err)
+	}
+	return gone, nil
+}
+
+func (b *Broker) retire(ctx context.Context, name string) (gone bool, err error) {
+	info, err := b.js.StreamInfo(ctx, b.names.Stream(name), "")
+	if jsapi.HasCode(err, jsapi.CodeStreamNotFound) {
+		return true, nil
+	}
+	if err != nil {
+		return false, jsapi.Translate(err)
+	}
+	if b.isClosed(name, info.Config) && info.State.Msgs > 0 {
+		return false, nil
+	}
+	err = b.locked(ctx, name, func(ctx context.Context) error {
+		info, err := b.js.StreamInfo(ctx, b.names.Stream(name), "")
+		if jsapi.HasCode(err, jsapi.CodeStreamNotFound) {
+			gone = true
+			return nil
+		}
+		if err != nil {
+			return jsapi.Translate(err)
+		}
+		if err := jsapi.CheckVersion(info.Config.Metadata); err != nil {
+			return err
+		}
+		if !b.isClosed(name, info.Config) {
+			if err := b.closeDoor(ctx, name, info.Config); err != nil {
+				return err
+			}
+		}
+		state, err := b.settled(ctx, name)
+		if err != nil || state.Msgs > 0 {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(ctx, jsapi.CallTimeout)
+		defer cancel()
+		if err := b.js.DeleteStream(ctx, info.Config.Name); err != nil &&
+			!jsapi.HasCode(err, jsapi.CodeStreamNotFound) {
+			return jsapi.Translate(err)
+		}
+		gone = true
+		return nil
+	})
+	return gone, err
+}

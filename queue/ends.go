@@ -1,0 +1,89 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue/kv"
+)
+
+const (
+	// maxEnded bounds each of the two tables of ended jobs, some 20 MB; the oldest records go
+	// first.
+	maxEnded = 100_000
+	// endedTTL is how long it is remembered that a job ended without success: as long as its dead
+	// letter stays.
+	endedTTL = deadMaxAge
+)
+
+func endedKey(policy string, seq uint64) string {
+	return policy + "." + strconv.FormatUint(seq, 10)
+}
+
+// Ends are how jobs ended. They are remembered for 14 days of every dead letter, and of cancelled
+// and purged jobs with an Idempotency-Key; and of a done job with an Idempotency-Key, in memory,
+// while its policy recognizes repeats, for at most 100,000 jobs of each kind.
+type Ends struct {
+	ended, done *kv.Table
+	replicas    int
+}
+
+// Ends are how the installation's jobs ended.
+func (b *Broker) Ends() Ends { return Ends{b.tables.ended, b.tables.done, b.replicas} }
+
+// Read returns what became of a job. One that is not remembered, or has not ended, is
+// [ErrNotFound].
+func (ends Ends) Read(ctx context.Context, policy string, seq uint64) (job.Ended, error) {
+	e, err := readEnded(ctx, ends.ended, policy, seq)
+	if errors.Is(err, ErrNotFound) {
+		e, err = readEnded(ctx, ends.done, policy, seq)
+	}
+	if errors.Is(err, ErrNoStream) {
+		// a single server that starts again has lost what it held in memory
+		if err = ends.done.Ensure(ctx, ends.replicas, 0); err == nil {
+			err = ErrNotFound
+		}
+	}
+	if err != nil {
+		return job.Ended{}, fmt.Errorf("end of job %s: %w", job.ID(policy, seq), err)
+	}
+	return e, nil
+}
+
+func readEnded(ctx context.Context, t *kv.Table, policy string, seq uint64) (job.Ended, error) {
+	record, err := t.Read(ctx, endedKey(policy, seq))
+	if err != nil {
+		return job.Ended{}, err
+	}
+	var e job.Ended
+	if err := json.Unmarshal(record.Value, &e); err != nil || e.V != job.FormatVersion {
+		return job.Ended{}, fmt.Errorf("%w: record %s", job.ErrVersion, record.Key)
+	}
+	return e, nil
+}
+
+// Note remembers for 14 days how a job ended that did not succeed. Call it before the job's
+// acknowledgement, and repeat it on any error.
+func (ends Ends) Note(ctx context.Context, policy string, seq uint64, e job.Ended) error {
+	if err := ends.ended.Set(ctx, endedKey(policy, seq), e.Encode(), endedTTL); err != nil {
+		return fmt.Errorf("note the end of job %s: %w", job.ID(policy, seq), err)
+	}
+	return nil
+}
+
+// NoteDone remembers for some time that a job with an Idempotency-Key is done. It does not wait for
+// the server, and what is lost is missed little: a repeat of the job is then recognized without its
+// payload being compared.
+func (ends Ends) NoteDone(policy string, seq uint64, e job.Ended, ttl time.Duration) error {
+	e.How = job.EndDone
+	ttl = max(ttl, time.Second).Truncate(time.Second)
+	if err := ends.done.SetNoWait(endedKey(policy, seq), e.Encode(), ttl); err != nil {
+		return fmt.Errorf("note that job %s is done: %w", job.ID(policy, seq), err)
+	}
+	return nil
+}

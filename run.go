@@ -1,0 +1,213 @@
+package penstock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/penstock-mq/penstock/admission/natsapi"
+	"github.com/penstock-mq/penstock/internal/buildinfo"
+	"github.com/penstock-mq/penstock/internal/lifecycle"
+	"github.com/penstock-mq/penstock/internal/natsconn"
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue/kv"
+)
+
+// rosterLease is how long a process counts as one of those that share limits after it was last
+// heard of.
+const rosterLease = 5 * time.Second
+
+// Run runs jobs, follows changes of the policies, and serves HTTP and NATS as far as the options
+// ask for it, until ctx ends or Close is called. Then it hands its share of the work over to other
+// processes, lets running jobs finish for at most Grace, and returns nil. It can be called once. An
+// error is what this process cannot go on with; temporary ones, such as of a NATS that is away, are
+// waited out.
+func (p *Penstock) Run(ctx context.Context) error {
+	ctx, ended, err := p.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer ended()
+	work := []func(context.Context) error{untilDone}
+	if p.drainer != nil {
+		work[0] = after(p.prepared, p.drainer.Run)
+	}
+	return lifecycle.Run(ctx, lifecycle.InTurn(p.options.HTTP.LameDuck, work, p.serving()))
+}
+
+// serving returns the parts of Run that go on until no job runs any more.
+func (p *Penstock) serving() []func(context.Context) error {
+	o := p.options
+	owners := owners{broker: p.broker, known: p.known, observe: o.Observer.Unowned, log: p.log,
+		asked: map[string]*asked{}}
+	parts := []func(context.Context) error{
+		p.watch, p.announce, p.streams.run,
+		after(p.prepared, p.storage.run), after(p.prepared, p.policies.run),
+		after(p.prepared, owners.run),
+	}
+	if o.StartWithoutNATS {
+		parts = append(parts, p.meanwhile)
+	}
+	if p.listener != nil {
+		parts = append(parts, lifecycle.HTTP(p.listener,
+			reportStatus(p.handler, o.Observer.Answered),
+			lifecycle.HTTPOptions{Grace: o.Grace, MaxConnections: o.HTTP.MaxConnections,
+				MaxPerClient: o.HTTP.MaxPerClient, Unbounded: o.HTTP.TrustedProxies,
+				Logger: p.log}))
+	}
+	if o.ServeNATS {
+		parts = append(parts, natsapi.Serve(p.requests, p.broker.Names(), p.service,
+			natsapi.Options{Budget: p.budget, Grace: o.Grace, Version: buildinfo.Version(),
+				Started: func() { close(p.listening) }, Logger: p.log,
+				Answered: func(status int) { o.Observer.Answered(APINATS, status) }}))
+	} else {
+		close(p.listening)
+	}
+	if o.shared {
+		roster := kv.NewRoster(p.broker.Tables().Admitters, rosterLease, o.Limits.SetLive)
+		parts = append(parts, after(p.prepared, roster.Run))
+	}
+	return parts
+}
+
+// begin notes that Run has been called. What it returns as ended must be called at Run's end.
+func (p *Penstock) begin(ctx context.Context) (_ context.Context, ended func(), err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.closed:
+		return nil, nil, ErrClosed
+	case p.stop != nil:
+		return nil, nil, errors.New("penstock: Run was called before")
+	}
+	ctx, p.stop = context.WithCancel(ctx)
+	p.ended = make(chan struct{})
+	context.AfterFunc(ctx, func() { p.stopping.Store(true) })
+	return ctx, sync.OnceFunc(func() { p.stop(); close(p.ended) }), nil
+}
+
+// Close ends Run, if it runs, and waits for it: jobs may go on for Grace. Then it closes the
+// connections and the port, stops the server inside, and removes its temporary directory. It may be
+// called more than once.
+func (p *Penstock) Close() {
+	p.closing.Do(func() {
+		p.mu.Lock()
+		p.closed = true
+		p.mu.Unlock()
+		if p.stop != nil { // for good, now that it is closed
+			p.stop()
+			<-p.ended
+		}
+		for i := len(p.closers) - 1; i >= 0; i-- {
+			p.closers[i]()
+		}
+	})
+}
+
+// watch prepares JetStream unless Open did, and then watches the policies.
+func (p *Penstock) watch(ctx context.Context) error {
+	if !p.prepared.isClosed() {
+		if err := p.prepare(ctx); ctx.Err() != nil {
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
+	cache := cache{file: p.options.Cache, log: p.log}
+	return p.store.Watch(ctx, func(set policy.Entries) {
+		p.known.take(set)
+		cache.keep(set)
+	})
+}
+
+// prepare makes what all processes share, and hands them the policies of the options.
+func (p *Penstock) prepare(ctx context.Context) error {
+	nc := p.broker.Conn()
+	if !natsconn.Connected(ctx, nc) {
+		return fmt.Errorf("connect to NATS: %w", ctx.Err())
+	}
+	err := p.persist(ctx, "set up JetStream", func(ctx context.Context) error {
+		err := p.broker.Setup(ctx)
+		if errors.Is(err, job.ErrVersion) && nc.ConnectedServerVersion() == "" {
+			return fmt.Errorf("%w: the connection was lost", queue.ErrUnavailable)
+		}
+		return err
+	})
+	if err == nil {
+		err = p.write(ctx, p.options)
+	}
+	if err == nil {
+		close(p.prepared)
+	}
+	return err
+}
+
+// write hands the policies of options to all processes.
+func (p *Penstock) write(ctx context.Context, o Options) error {
+	if o.Policies == nil {
+		return nil
+	}
+	return p.persist(ctx, "write the policies",
+		func(ctx context.Context) error { return p.policies.write(ctx, o) })
+}
+
+// meanwhile is a part of Run: it follows the policies that were last known when NATS is not there
+// in time.
+func (p *Penstock) meanwhile(ctx context.Context) error {
+	select {
+	case <-time.After(knownAfter):
+	case <-ctx.Done():
+		return nil
+	}
+	cache := cache{file: p.options.Cache, log: p.log}
+	p.known.followInstead(func() policy.Entries { return cache.lastKnown(p.options.Policies) })
+	<-ctx.Done()
+	return nil
+}
+
+// follow answers by a set of policies from now on.
+func (p *Penstock) follow(set policy.Entries) {
+	if err := p.service.SetPolicies(set); err != nil {
+		p.log.Error("policies keep their former form, or stay out", "error", err)
+	}
+	p.options.Observer.Policies(set)
+}
+
+// announce is a part of Run: it says when all others have begun.
+func (p *Penstock) announce(ctx context.Context) error {
+	if wait(ctx, p.prepared, p.listening, p.streams.applied) {
+		close(p.ready)
+		<-ctx.Done()
+	}
+	return nil
+}
+
+const (
+	persistFirst = 100 * time.Millisecond
+	persistLast  = 2 * time.Second
+	persistLog   = 10 * time.Second
+)
+
+// persist repeats what fails because NATS is not available, and says so now and then.
+func (p *Penstock) persist(ctx context.Context, what string, do func(context.Context) error) error {
+	var logged time.Time
+	for pause := persistFirst; ; pause = min(2*pause, persistLast) {
+		err := do(ctx)
+		if err == nil || !errors.Is(err, queue.ErrUnavailable) {
+			return err
+		}
+		if time.Since(logged) >= persistLog {
+			logged = time.Now()
+			p.log.Warn("NATS is not available: trying again", "doing", what, "error", err)
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", err, ctx.Err())
+		}
+	}
+}

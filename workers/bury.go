@@ -1,0 +1,73 @@
+package workers
+
+import (
+	"errors"
+
+	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/core"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
+)
+
+// letters stores dead letters and tells of them. Bury belongs to the loop; what it has under way
+// asks the gate.
+type letters struct {
+	*calls
+	broker   *queue.Broker
+	catalog  *catalog
+	backlogs *backlogs
+	gate     *gate
+	observer Observer
+	tallies  *tallies
+}
+
+// Bury stores a dead letter, until which the job waits. It does so while the lease lasts: a process
+// that was cut off or stood still may not have heard yet that another owns the job, and has run it.
+func (l *letters) Bury(u core.Burial) {
+	b := l.backlogs.all[u.Bucket.Part]
+	if b == nil {
+		return
+	}
+	letter := queue.DeadLetter{
+		Policy: u.Bucket.Part.Policy, Key: u.Key, Seq: u.Seq, Partition: u.Bucket.Part.Number,
+		Stored: u.Stored,
+		Reason: string(u.Reason), Error: u.Detail, Attempts: u.Attempts, Header: u.Header,
+		Body:        u.Body,
+		Idempotency: u.Arrived.Idempotency(u.Bucket.Part.Policy, b.created),
+	}
+	letter.Bodyless = !l.catalog.policies[letter.Policy].Dead.KeepsBodies()
+	lean := u.Lean
+	var discarded uint64
+	l.persist(b.ctx, purpose{letter.Policy, "store dead letter"}, func() error {
+		if fence, now := l.gate.check(); now >= fence {
+			return errLeaseLost
+		}
+		if lean && letter.Body == nil {
+			open, err := l.backlogs.current(b)
+			if err != nil {
+				return err
+			}
+			found, err := open.Body(b.ctx, u.Seq)
+			if err != nil && !errors.Is(err, queue.ErrNotFound) {
+				return err
+			}
+			letter.Body = found.Body
+		}
+		n, err := l.broker.Bury(b.ctx, letter)
+		discarded += n
+		return err
+	}, func() core.Event {
+		if discarded > 0 {
+			l.observer.Discarded(letter.Policy, discarded)
+		}
+		l.log.Debug("dead letter", "policy", letter.Policy, "job", job.ID(letter.Policy, u.Seq),
+			"key", u.Key.Raw(), "reason", u.Reason, "error", u.Detail)
+		l.post(func(pace.Instant) { l.tallies.add(letter, discarded) })
+		l.observer.Ended(letter.Policy, "dead")
+		l.broker.Tell(letter.Policy, queue.Event{
+			Type: queue.EventDead, Job: job.ID(letter.Policy, u.Seq), Key: u.Key,
+			Attempt: letter.Attempts, Reason: letter.Reason, Error: u.Detail,
+		})
+		return core.Buried{Job: u.HeldJob}
+	})
+}

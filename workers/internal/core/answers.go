@@ -1,0 +1,333 @@
+package core
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
+)
+
+// question is one whose answer takes the loop a while, or waits for something. It is worked on in
+// pieces of some ten microseconds, and in each turn of the loop for questionsFor at most, because
+// starts wait meanwhile, and so does the lease.
+type question struct {
+	job.Question
+	part  *Partition
+	reply func(job.Answer)
+	wall  func(now pace.Instant) time.Time
+	until pace.Instant // when it is answered as well as can be, though it waits
+	work  func(v *valve, now pace.Instant) progress
+
+	// Of OpExpect.
+	newest uint64 // of its jobs
+	starts []job.ExpectedStart
+
+	aside   func()     // what can be done elsewhere
+	purged  []*HeldJob // of OpPurge, those that are still to be dropped
+	removed int        // by OpPurge
+	unnoted int        // jobs that an operator dropped, while it is not noted yet how they ended
+}
+
+// progress is what a piece of work came to.
+type progress uint8
+
+const (
+	answered progress = iota
+	goesOn
+	goesOnLater // in the loop's next turn, which comes at once
+	goesOnAside // elsewhere, and then here: see aside
+	waits       // in the loop's next turn, whenever that comes
+)
+
+const (
+	// questionsFor bounds how long questions keep the loop from what is due: half of the
+	// millisecond by which timers are late anyway.
+	questionsFor = 500 * time.Microsecond
+	// mostQuestions is how many of them wait; another is refused.
+	mostQuestions = 256
+	// mostWalks is how many walks of a partition go on at once, those for checkpoints and forecasts
+	// included: another list begins later, because a list in the making holds all buckets.
+	mostWalks = 8
+	// purgePiece is how many jobs are dropped in one piece of work.
+	purgePiece = 256
+	// askPatience is how long a question about jobs waits for them to arrive: their publisher may
+	// be faster than their delivery. The admitter waits 20 ms for the answer.
+	askPatience = 15 * time.Millisecond
+	// notePatience is how long an answer waits until it is noted how the jobs ended that an
+	// operator dropped, so that whoever asked can rely on what repeats of them are told. The asker
+	// waits for 2 s.
+	notePatience = time.Second
+)
+
+// questions are those that wait for their answers.
+type questions struct {
+	waiting []*question
+	behind  bool // there was no time for all of them
+}
+
+// Aside is a part of the work on a question that takes long and needs nothing of the core.
+type Aside struct{ question *question }
+
+// Work may be done anywhere; then the core is told that the question goes on.
+func (a Aside) Work() { a.question.aside() }
+
+func (e Worked) apply(c *Core, _ pace.Instant) {
+	c.questions.waiting = append(c.questions.waiting, e.question)
+}
+
+func (e Asked) apply(c *Core, now pace.Instant) {
+	p, asked, reply := e.Part, e.Question, e.Reply
+	refuse := func(why string) { reply(job.Answer{Error: why}) }
+	q := &question{Question: asked, part: p, reply: reply, wall: c.Wall, until: pace.Never}
+	v := c.valves[p.Policy]
+	switch q.Op {
+	case job.OpExpect:
+		if len(q.Jobs) > job.MaxExpected {
+			refuse(fmt.Sprintf("at most %d jobs can be asked for at once, not %d", job.MaxExpected,
+				len(q.Jobs)))
+			return
+		}
+		if len(q.Jobs) == 0 {
+			reply(job.Answer{})
+			return
+		}
+		q.work, q.newest, q.until = q.expect, slices.Max(q.Jobs), now.Add(askPatience)
+	case job.OpBuckets:
+		q.work = q.buckets
+	case job.OpBucket:
+		q.work = q.bucket
+	case job.OpJob, job.OpCancel:
+		if len(q.Jobs) != 1 {
+			refuse("exactly one job is asked for")
+			return
+		}
+		q.work = q.job
+		if q.Op == job.OpCancel {
+			q.work = q.cancel
+		}
+	case job.OpPurge:
+		q.work = q.purge
+	case job.OpRoom, job.OpOutcome, job.OpWorker:
+	default:
+		refuse("unknown op " + q.Op)
+		return
+	}
+	switch {
+	case v == nil || p.state > partitionLive:
+		refuse("the partition has another owner")
+	case q.work == nil:
+		reply(c.answerAtOnce(v, p, asked, now))
+	case len(c.questions.waiting) >= mostQuestions:
+		refuse("too many questions at once")
+	default:
+		c.questions.waiting = append(c.questions.waiting, q)
+	}
+}
+
+func (c *Core) answerAtOnce(v *valve, p *Partition, q job.Question,
+	now pace.Instant) (a job.Answer) {
+	switch q.Op {
+	case job.OpRoom:
+		a.DelayMS = ceilMillis(v.room(p, q.Key, now))
+	case job.OpOutcome:
+		var o Outcome
+		if err := json.Unmarshal(q.Outcome, &o); err != nil {
+			a.Error = "outcome is not understood: " + err.Error()
+		} else if !c.reported(p.Policy, p.Number, o, now) {
+			a.Error = "the partition is being opened"
+		}
+	case job.OpWorker:
+		if v.Policy.Target != nil {
+			a.Error = "the policy has a target, which runs all of its jobs"
+		}
+	}
+	return a
+}
+
+// Ponder works on questions, in turns. It reads the clock itself, because it may take only so long.
+//
+// Questions take turns, a piece each, so that a long list holds up no short question (law 5).
+func (c *Core) Ponder(clock func() pace.Instant) {
+	qs := &c.questions
+	qs.behind = false
+	if len(qs.waiting) == 0 {
+		return
+	}
+	var later []*question
+	for end := clock().Add(questionsFor); len(qs.waiting) > 0; {
+		now := clock()
+		if now >= end {
+			qs.behind = true
+			break
+		}
+		q := qs.waiting[0]
+		qs.waiting = qs.waiting[1:]
+		v := c.valves[q.part.Policy]
+		if v == nil || q.part.state > partitionLive {
+			q.reply(job.Answer{Error: "the partition has another owner"})
+			continue
+		}
+		switch p := q.work(v, now); p {
+		case goesOn:
+			qs.waiting = append(qs.waiting, q)
+		case goesOnAside:
+			c.out.asides = append(c.out.asides, Aside{q})
+		case goesOnLater, waits:
+			later = append(later, q)
+			qs.behind = qs.behind || p == goesOnLater
+		}
+	}
+	qs.waiting = append(qs.waiting, later...)
+}
+
+// due is when a question must be worked on although nothing happens.
+func (qs *questions) due() pace.Instant {
+	if qs.behind {
+		return 0
+	}
+	due := pace.Never
+	for _, q := range qs.waiting {
+		due = min(due, q.until)
+	}
+	return due
+}
+
+// expect says when jobs will start. It waits until that can be told of all of them.
+//
+// Whoever publishes asks at once, and the answer may overtake the job's delivery by a millisecond
+// or two.
+func (q *question) expect(v *valve, now pace.Instant) progress {
+	late := now >= q.until
+	if !late {
+		if q.newest > q.part.highest {
+			return waits
+		}
+		if !v.foreseen(q.part, now) {
+			return goesOn
+		}
+	}
+	for range expectPiece {
+		if len(q.starts) == len(q.Jobs) {
+			break
+		}
+		seq := q.Jobs[len(q.starts)]
+		wait, known := v.expect(q.part, seq, now)
+		if !known && !late {
+			q.starts = q.starts[:0]
+			return waits
+		}
+		start := job.ExpectedStart{Seq: seq, Known: known, DelayMS: ceilMillis(wait)}
+		if j := q.part.jobs[seq]; j != nil && j.stage == stageWaiting {
+			start.Position = j.jobsBefore(j.Bucket.slotsBefore(j))
+		}
+		q.starts = append(q.starts, start)
+	}
+	if len(q.starts) < len(q.Jobs) {
+		return goesOn
+	}
+	q.reply(job.Answer{Starts: q.starts})
+	return answered
+}
+
+func (q *question) buckets(v *valve, now pace.Instant) progress {
+	if len(q.part.walks) >= mostWalks {
+		return goesOnLater
+	}
+	l := v.deepest(q.part, q.Offset, q.Limit, now)
+	tell := func(v *valve, now pace.Instant) progress {
+		if !v.tell(l, now, q.wall(now)) {
+			return goesOn
+		}
+		q.reply(job.Answer{Buckets: l.states, Total: len(l.found)})
+		return answered
+	}
+	q.work = func(v *valve, _ pace.Instant) progress {
+		if !v.find(l) {
+			return goesOn
+		}
+		q.work = tell
+		if len(l.found) > mostPickedAtOnce {
+			q.aside = l.pick
+			return goesOnAside
+		}
+		l.pick()
+		return goesOn
+	}
+	return goesOn
+}
+
+func (q *question) bucket(v *valve, now pace.Instant) progress {
+	if !v.foreseen(q.part, now) {
+		return goesOn
+	}
+	state := v.bucketState(q.part, q.Key, now, q.wall(now))
+	q.reply(job.Answer{Bucket: &state})
+	return answered
+}
+
+func (q *question) job(v *valve, now pace.Instant) progress {
+	if !v.foreseen(q.part, now) {
+		return goesOn
+	}
+	q.reply(job.Answer{Job: v.jobState(q.part, q.Jobs[0], now, q.wall(now))})
+	return answered
+}
+
+func (q *question) cancel(v *valve, now pace.Instant) progress {
+	a := job.Answer{Job: v.jobState(q.part, q.Jobs[0], now, q.wall(now))}
+	a.Removed = q.note(v, func() int { return v.cancel(q.part, q.Jobs[0], now) })
+	return q.whenNoted(a, now)
+}
+
+// purge drops the jobs that the bucket holds when it begins, those that run excepted.
+func (q *question) purge(v *valve, now pace.Instant) progress {
+	q.purged = q.part.waiting(q.Key)
+	q.work = func(v *valve, now pace.Instant) progress {
+		n := min(purgePiece, len(q.purged))
+		q.removed += q.note(v, func() int { return v.purge(q.purged[:n], now) })
+		if q.purged = q.purged[n:]; len(q.purged) > 0 {
+			return goesOnLater // what this piece wants done comes first
+		}
+		return q.whenNoted(job.Answer{Removed: q.removed}, now)
+	}
+	return q.work(v, now)
+}
+
+// note counts the jobs that drop ends, until it is noted how.
+func (q *question) note(v *valve, drop func() (removed int)) (removed int) {
+	before := len(v.out.endings)
+	removed = drop()
+	for i := range v.out.endings[before:] {
+		q.unnoted++
+		v.out.endings[before+i].asked = q
+	}
+	return removed
+}
+
+// A job whose end is noted is acknowledged. If its partition has another backlog by now it arrives
+// there, and is acknowledged then.
+func (e Noted) apply(c *Core, _ pace.Instant) {
+	c.out.acks = append(c.out.acks, e.Ref)
+	if e.asked != nil {
+		e.asked.unnoted--
+	}
+}
+
+// whenNoted answers as soon as that is noted, or at the end of notePatience.
+//
+// An operator who hears that a job is cancelled may publish it again at once, and must not be told
+// that it is still under way.
+func (q *question) whenNoted(a job.Answer, now pace.Instant) progress {
+	q.until = now.Add(notePatience)
+	q.work = func(_ *valve, now pace.Instant) progress {
+		if q.unnoted > 0 && now < q.until {
+			return waits
+		}
+		q.reply(a)
+		return answered
+	}
+	return q.work(nil, now)
+}

@@ -1,0 +1,60 @@
+package core
+
+import (
+	"testing"
+	"time"
+)
+
+// A server that had been cut off said that it led the stream, 8 s after it was back, and that its
+// last sequence was 227. The partition's owner before had seen 408, and some 30 jobs that it had
+// finished ran again.
+func TestALeaderThatHasLessThanWasSeenIsNotBelieved(t *testing.T) {
+	created := originWall.Add(-time.Hour)
+	for name, prepare := range map[string]func(c *Core, part *Partition, found *Opened){
+		"by this owner": func(_ *Core, part *Partition, _ *Opened) {
+			part.created, part.highest = created, 408
+		},
+		"by the former owner": func(c *Core, part *Partition, _ *Opened) {
+			part.fresh = true
+			c.shares["api.0"].before.record.handover = handover{Last: 408,
+				Stream: created.UnixNano()}
+		},
+		"by the former owner, which crashed": func(_ *Core, part *Partition, found *Opened) {
+			part.fresh = true
+			found.Checkpoint.handover = handover{Last: 408, Stream: created.UnixNano()}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, part, _ := ownerBench(t)
+			found := Opened{Opening: Opening{Part: part}, Created: created}
+			prepare(c, part, &found)
+			expect := func(last uint64, want bool, why string) {
+				t.Helper()
+				found.Last = last
+				if c.Behind(found) != want {
+					t.Errorf("last sequence %d, %s: behind is not %v", last, why, want)
+				}
+			}
+			expect(227, true, "408 was seen")
+			expect(408, false, "408 was seen")
+			found.Created = created.Add(time.Minute)
+			expect(1, false, "the stream was made anew")
+			found.Created = created
+			c.shares["api.0"].failures = mostFailures - 1
+			expect(227, false, "and it stays so")
+		})
+	}
+}
+
+// What an owner has seen is told to its successor.
+func TestARecordTellsTheLastSequenceThatWasSeen(t *testing.T) {
+	b := newValveBench(t, leaky("api", "10/s"))
+	b.p.highest, b.p.last = 5, 9
+	if h := b.v.handover(b.p, b.now, 0); h.Last != 9 {
+		t.Errorf("told %d, want 9", h.Last)
+	}
+	b.p.highest = 12
+	if h := b.v.handover(b.p, b.now, second); h.Last != 12 {
+		t.Errorf("told %d, want 12", h.Last)
+	}
+}

@@ -1,0 +1,356 @@
+package core
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/penstock-mq/penstock/workers/internal/pace"
+)
+
+const (
+	// checkpointEvery is the shortest time between two checkpoints of a partition. What starts in
+	// between is known to nobody if the owner crashes: it is counted as a start at the last moment,
+	// and its run is no crash.
+	checkpointEvery = 250 * time.Millisecond
+	// checkpointPerBucket makes checkpoints of partitions with many buckets rarer: one of 100,000
+	// is written every 2¼ s and not four times a second.
+	checkpointPerBucket = 20 * time.Microsecond
+	// mostGathered is how many buckets checkpoints look at in a turn of the loop, in all, because
+	// starts wait meanwhile.
+	mostGathered = 2048
+)
+
+// checkpointState is when a partition's checkpoint is written again.
+//
+// One is written at a time, over the revision of the one before. Nothing is written while nothing
+// has changed, so idle partitions cost nothing.
+type checkpointState struct {
+	revision  uint64
+	pending   bool // being written
+	changed   bool // something started since the last one was begun
+	last      pace.Instant
+	gathering *gathering // of one that is under way; nil: none
+}
+
+// checkpointDue is when the next checkpoint of a partition may be written; never while nothing has
+// changed, nor before what the predecessor left is taken in, for it would be overwritten.
+func (p *Partition) checkpointDue() pace.Instant {
+	s := &p.checkpointed
+	switch {
+	case p.fresh || p.state > partitionLive:
+		return pace.Never
+	case s.gathering != nil:
+		return 0
+	case !s.changed || s.pending:
+		return pace.Never
+	case s.last == 0:
+		return 0
+	}
+	return s.last.Add(checkpointEvery + time.Duration(len(p.buckets))*checkpointPerBucket)
+}
+
+// gathering is the part of a checkpoint or a handover that takes long, with many buckets: their
+// clocks, looked at some at a time. Of those that are looked at early nothing becomes untrue: what
+// is listed lies beyond the fence, and nobody can start before it; and what has started meanwhile
+// has changed the next checkpoint.
+type gathering struct {
+	walk   *walk
+	pieces [][]heldClock // so that none is copied when there are more
+}
+
+// heldClock is what is to be told of a bucket's clock, as instants.
+type heldClock struct {
+	clockRecord // but for what lies ahead
+	pace        *pace.Pace
+	clock       pace.Clock
+	cool, probe pace.Instant
+}
+
+// gather begins a gathering.
+func (p *Partition) gather() *gathering { return &gathering{walk: p.walk()} }
+
+// some looks at up to n more buckets, and reports whether those were the last. What matters lies
+// after an instant: the fence, for a successor that comes by a crash comes no sooner; or now, when
+// all shall be told that is not as good as new.
+//
+// Most buckets are as good as new, or due before the fence, and are not listed: after a crash those
+// wait for one interval, which is the longest that they could have had to.
+func (g *gathering) some(n int, now, after pace.Instant) (done bool) {
+	piece := make([]heldClock, 0, min(n, g.walk.left))
+	done = g.walk.some(n, func(b *bucket) {
+		b.cooled(now)
+		if c, matters := b.heldClock(now, after); matters {
+			piece = append(piece, c)
+		}
+	})
+	g.pieces = append(g.pieces, piece)
+	return done
+}
+
+// heldClock copies what a successor must know of a bucket, if that is anything: by value, since the
+// record is put together beside the loop while the bucket goes on.
+func (b *bucket) heldClock(now, after pace.Instant) (c heldClock, matters bool) {
+	c.Key, c.pace, c.clock = b.key, b.pace, b.clock
+	if b.cool > after {
+		c.cool, c.Throttles, matters = b.cool, b.throttles, true
+	}
+	if b.down() {
+		c.Down, c.probe, matters = b.target.failures, b.target.at, true
+	}
+	if b.pace != nil {
+		if after > now {
+			matters = matters || b.pace.Next(&b.clock) > after
+		} else {
+			matters = matters || !b.pace.Fresh(&b.clock, now)
+		}
+	}
+	if matters {
+		c.Starts = roundRate(b.rateNow(now))
+	}
+	return c, matters
+}
+
+// records are the clocks as a record lists them, in its order, by durations from now. It touches
+// nothing that changes.
+//
+// Durations are what two processes can compare: neither knows the other's clock. Rates and bursts
+// are named only where they differ from the policy's, as records are small.
+func (g *gathering) records(now pace.Instant, of handover) (clocks []clockRecord) {
+	var all []listedClock
+	for _, h := range slices.Concat(g.pieces...) {
+		c := listedClock{clockRecord: h.clockRecord}
+		if h.cool > 0 {
+			c.Cool = max(0, micros(h.cool.Since(now)))
+		}
+		if h.Down > 0 {
+			c.Probe = micros(h.probe.Since(now))
+		}
+		if h.pace != nil {
+			// Lateness is not handed over, or the gap of the handover would be made up by the next
+			// owner: what is due is due now.
+			c.Due = micros(max(h.clock.Due, now.Add(-h.pace.Credit)).Since(now))
+			c.Tat = micros(h.clock.Tat.Since(now))
+			if own := h.pace.Rate.String(); own != of.Rate {
+				c.Rate = own
+			}
+			if h.pace.Burst != of.Burst {
+				c.Burst = h.pace.Burst
+			}
+			c.interval, c.wait = micros(h.pace.Interval), max(0,
+				micros(h.pace.Next(&h.clock).Since(now)))
+		}
+		all = append(all, c)
+	}
+	slices.SortFunc(all, compareClocks)
+	for _, c := range all {
+		clocks = append(clocks, c.clockRecord)
+	}
+	return clocks
+}
+
+type listedClock struct {
+	clockRecord
+	interval int64 // between two starts, in µs; 0: the bucket is unpaced
+}
+
+// compareClocks orders clocks by what is lost when they are left out, which makes them wait for an
+// interval, or for the longest that is left out. Waits that are longer go first, so that few
+// buckets wait for those of others. Of the others those lose most that are due soonest.
+func compareClocks(a, b listedClock) int {
+	waitA, waitB := max(a.wait, a.Cool), max(b.wait, b.Cool)
+	longA, longB := waitA > a.interval, waitB > b.interval
+	switch {
+	case longA && longB:
+		return cmp.Or(cmp.Compare(waitB, waitA), cmp.Compare(a.Key, b.Key))
+	case longA:
+		return -1
+	case longB:
+		return 1
+	}
+	return cmp.Or(cmp.Compare(waitA, waitB), cmp.Compare(a.Key, b.Key))
+}
+
+// handover tells all that a successor needs, by durations from now; fit bounds it. Only clocks that
+// are later than atLeast from now are listed.
+func (v *valve) handover(p *Partition, now pace.Instant, atLeast time.Duration) handover {
+	g := p.gather()
+	g.some(len(p.list), now, now.Add(atLeast))
+	h := v.handoverBut(p, now)
+	h.Clocks = append(h.Clocks, g.records(now, h)...)
+	if atLeast == 0 {
+		h.Done = v.doneJobs(p, now)
+	}
+	return h
+}
+
+// handoverBut tells what a successor needs but for the clocks of buckets. That of all together goes
+// first, and is never left out.
+//
+// A crash is told on for as long as it can matter to a bucket that is not listed: one interval of
+// the slowest key, and its spread (see Valve.bucket).
+func (v *valve) handoverBut(p *Partition, now pace.Instant) handover {
+	h := handover{Rate: v.Policy.Outflow.String(), Burst: max(v.Policy.Burst, 1),
+		Total: v.Policy.OutflowTotal.String()}
+	if v.total != nil {
+		h.Clocks = append(h.Clocks, clockRecord{
+			Due:  micros(max(v.totalClock.Due, now).Since(now)),
+			Tat:  micros(v.totalClock.Tat.Since(now)),
+			wait: micros(v.total.Next(&v.totalClock).Since(now)),
+		})
+	}
+	h.Running, h.Stream, h.Last = v.runningJobs(p), p.Stream(), max(p.highest, p.last)
+	h.Through = p.tellsThrough()
+	if p.crashedAt != 0 && now.Since(p.crashedAt) < v.slowest()+time.Second {
+		h.Crashed = max(1, micros(now.Since(p.crashedAt)))
+	}
+	h.Rest = max(0, micros(p.restsUntil.Since(now)))
+	return h
+}
+
+// slowest is the longest interval of any key.
+func (v *valve) slowest() (longest time.Duration) {
+	if v.base.pace != nil {
+		longest = v.base.pace.Interval
+	}
+	for _, l := range v.special {
+		if l.pace != nil {
+			longest = max(longest, l.pace.Interval)
+		}
+	}
+	return longest
+}
+
+// jsonLength is about the length of a text in JSON, without its quotes.
+func jsonLength(s string) int {
+	n := len(s)
+	for i := range len(s) {
+		if s[i] == '<' || s[i] == '>' || s[i] == '&' || s[i] == '"' || s[i] == '\\' {
+			n += 5
+		}
+	}
+	return n
+}
+
+// doneJobs lists jobs of a partition whose acknowledgement may not be seen yet, first those whose
+// acknowledgement is not confirmed: they will come again for certain.
+//
+// They are listed because an acknowledgement is confirmed by the consumer, and the stream's leader
+// removes the job later, or never if the consumer is deleted first, as it is by the next owner (law
+// 3: it would run twice in a handover where nothing crashed).
+func (v *valve) doneJobs(p *Partition, now pace.Instant) (done []uint64) {
+	for seq, j := range p.jobs {
+		if j.stage == stageAcking {
+			done = append(done, seq)
+		}
+	}
+	slices.Sort(done)
+	var confirmed []uint64
+	for seq := range p.finished {
+		if p.jobs[seq] == nil {
+			confirmed = append(confirmed, seq)
+		}
+	}
+	for _, f := range p.recent {
+		if p.jobs[f.seq] == nil && now.Since(f.at) <= finishedFor {
+			confirmed = append(confirmed, f.seq)
+		}
+	}
+	slices.Sort(confirmed)
+	return append(done, slices.Compact(confirmed)...)
+}
+
+// Stream tells the partition's stream from others of its name, 0 while it is not known.
+//
+// Names come back and sequences begin at 1 again; the instant at which a stream was made is all
+// that tells two apart.
+func (p *Partition) Stream() int64 {
+	if p.created.IsZero() {
+		return 0
+	}
+	return p.created.UnixNano()
+}
+
+// runningJobs lists the jobs of a partition that have started and have no recorded outcome yet.
+//
+// Jobs whose dead letter is being stored are among them if they ran: the next owner would else
+// start them. One that never ran can be judged again by anybody, to the same letter.
+func (v *valve) runningJobs(p *Partition) []runRecord {
+	var running []runRecord
+	for _, j := range p.begun {
+		if j.stage != stageBurying || j.ran() {
+			running = append(running, runRecord{j.Seq, cmp.Or(j.holder, v.self)})
+		}
+	}
+	for seq, in := range p.inherited {
+		switch {
+		case in.outcome != nil: // from now on it is ours to tell
+			running = append(running, runRecord{seq, v.self})
+		case in.holder != "" || in.crashed != "": // a crash counts once the job is here
+			running = append(running, runRecord{seq, cmp.Or(in.holder, in.crashed)})
+		}
+	}
+	slices.SortFunc(running, func(a, b runRecord) int { return cmp.Compare(a.Seq, b.Seq) })
+	return running
+}
+
+// note works on a partition's checkpoint, for which it looks at up to n buckets, and returns how
+// many of these are left. To put it in writing takes the longest, and whoever writes it does that.
+func (c *Core) note(v *valve, p *Partition, n int, now pace.Instant) (left int) {
+	s := &p.checkpointed
+	if s.gathering == nil {
+		s.gathering, s.changed, s.last = p.gather(), false, now
+	}
+	g := s.gathering
+	left = max(0, n-g.walk.left)
+	if !g.some(n, now, c.Lease.Fence) {
+		return left
+	}
+	s.gathering, s.pending = nil, true
+	// Runs are collected last, at once and for this instant: of clocks a while is no harm (see
+	// gathering), but a run that has ended since would hold concurrency at a successor.
+	h, most := v.handoverBut(p, now), c.most
+	h.At = c.Wall(now).UnixMicro()
+	record := Checkpoint{V: Version, Owner: c.Lease.Id, Epoch: p.Epoch}
+	c.out.puts = append(c.out.puts, Put{
+		Table: TablePartitions, Key: CheckpointKey(p.Policy,
+			p.Number), Revision: s.revision, sent: now, Why: whyCheckpoint,
+		gathering: g, compose: func() []byte {
+			record.handover = h
+			record.Clocks = slices.Concat(h.Clocks, g.records(now, h))
+			record.fit(most)
+			return Encode(record)
+		},
+	})
+	return left
+}
+
+const CheckpointSuffix = ".clocks"
+
+func CheckpointKey(policy string, number int) string {
+	return ShareKey(policy, number) + CheckpointSuffix
+}
+
+func (c *Core) checkpointShare(p Put) *share {
+	s := c.shares[p.Key[:len(p.Key)-len(CheckpointSuffix)]]
+	if s == nil || s.part == nil {
+		return nil
+	}
+	return s
+}
+
+// checkpointed takes the answer to a checkpoint. On a conflict it is written over: whoever wrote it
+// owned the partition before us.
+//
+// A checkpoint that failed is not repeated as it was: its revision is read, and the next one is put
+// together anew.
+func (c *Core) checkpointed(p Put, result putResult, revision uint64, now pace.Instant) {
+	s := c.checkpointShare(p)
+	switch {
+	case s == nil:
+	case result == PutOK:
+		s.part.checkpointed.revision, s.part.checkpointed.pending = revision, false
+	default:
+		c.out.reads = append(c.out.reads, read{p})
+	}
+}

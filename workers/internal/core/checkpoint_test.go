@@ -1,0 +1,113 @@
+package core
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
+)
+
+// slowBuckets takes so many buckets over whose next start lies beyond the lease.
+func slowBuckets(t *testing.T, buckets int) (*Core, *Partition, pace.Instant) {
+	c := coreBench(t, leaky("slow", "10/h"))
+	part, now := takeOver(c, Opened{})
+	for i := range buckets {
+		b := c.valves["slow"].bucket(part, job.Key(fmt.Sprintf("tenant.%06d", i)), now)
+		b.pace.Take(&b.clock, now.Add(-time.Duration(i)*ms), 1)
+	}
+	part.checkpointed = checkpointState{revision: part.checkpointed.revision, changed: true}
+	c.out = actions{}
+	return c, part, now
+}
+
+// A checkpoint of many buckets looks at so many in a turn of the loop, which comes again at once;
+// what has started meanwhile is in the next one.
+func TestACheckpointOfManyBucketsIsGatheredInTurns(t *testing.T) {
+	const buckets = 5*mostGathered + 7
+	c, part, now := slowBuckets(t, buckets)
+	turns := 0
+	var noted Checkpoint
+	for ; noted.V == 0; now = now.Add(ms) {
+		turns++
+		c.Checkpoint(now)
+		for _, w := range c.out.puts {
+			if err := Decode(w.Bytes(), &noted); err != nil {
+				t.Fatal(err)
+			}
+			c.Handle(Written{w, PutOK, 99}, now)
+		}
+		c.out = actions{}
+		switch turns {
+		case 1: // its clock has been looked at, the last of the list is the first
+			last, first := part.list[len(part.list)-1], part.list[0]
+			last.pace.Take(&last.clock, now, 3)
+			first.pace.Take(&first.clock, now, 3)
+			part.checkpointed.changed = true
+		case 2:
+			if at := c.Wake(now); at > now {
+				t.Errorf("the next turn comes in %v", at.Since(now))
+			}
+		}
+	}
+	if turns != 6 {
+		t.Errorf("it took %d turns, want 6", turns)
+	}
+	if n := len(noted.Clocks); !noted.Partial || n < 7000 {
+		t.Errorf("it lists %d clocks, partial: %v", n, noted.Partial)
+	}
+	wait := func(key job.Key) int64 {
+		i := slices.IndexFunc(noted.Clocks, func(c clockRecord) bool { return c.Key == key })
+		if i < 0 {
+			return 0
+		}
+		return noted.Clocks[i].Due / 1_000_000
+	}
+	// At 10/h a job of three slots makes 18 minutes more.
+	if first := wait(part.list[0].key); first < 1400 {
+		t.Errorf(
+			"the next start of the bucket that was looked at after it started a job is in %d s",
+			first)
+	}
+	if last := wait(part.list[buckets-1].key); last > 360 {
+		t.Errorf("that of the one that was looked at before is in %d s", last)
+	}
+	if due := part.checkpointDue(); due == pace.Never {
+		t.Error("no other checkpoint is due, though jobs started meanwhile")
+	}
+}
+
+// A checkpoint that is being gathered is dropped with its partition.
+func TestACheckpointOfALostPartitionIsNotWritten(t *testing.T) {
+	c, part, now := slowBuckets(t, 2*mostGathered)
+	c.Checkpoint(now)
+	if part.checkpointed.gathering == nil {
+		t.Fatal("it is not under way")
+	}
+	c.dropShare(c.shares["slow.0"])
+	for range 3 {
+		c.Checkpoint(now)
+	}
+	if len(c.out.puts) > 0 {
+		t.Errorf("%d records are written", len(c.out.puts))
+	}
+}
+
+// BenchmarkCheckpoint measures what a checkpoint of 100,000 slow buckets costs the loop, its
+// longest turn, and what it costs outside.
+func BenchmarkCheckpoint(b *testing.B) {
+	c, part, now := slowBuckets(&testing.T{}, 100_000)
+	var s, outside stalls
+	for b.Loop() {
+		part.checkpointed = checkpointState{changed: true}
+		s.measure(func() bool { c.Checkpoint(now); return len(c.out.puts) > 0 })
+		s.round()
+		outside.measure(func() bool { c.out.puts[0].Bytes(); return true })
+		outside.round()
+		c.out = actions{}
+	}
+	s.report(b)
+	b.ReportMetric(float64(outside.bestAll.Microseconds()), "µs-outside")
+}

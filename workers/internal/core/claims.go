@@ -1,0 +1,306 @@
+package core
+
+import (
+	"slices"
+	"time"
+
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
+)
+
+// claims is how a valve finds workers in other processes: it offers, which says only that a job is
+// due; a worker with room claims; and then the job is picked whose turn it is at that moment. It
+// offers a little ahead and keeps the claims until a job is due, so that a worker elsewhere starts
+// as punctually as a local one.
+//
+// A job that was sent with the offer would be bound to a worker before its turn: the last check
+// could not be made in order, and a worker that does not answer would hold it up.
+type claims struct {
+	offering int // offers that have no answer yet
+	// the last offer found no worker with room, and no local one has been free since
+	declined bool
+	nobody   bool         // it found no worker at all
+	running  int          // jobs that run elsewhere
+	nextAt   pace.Instant // no offer before it
+	wakeAt   pace.Instant // when to look whether offers are wanted
+	held     []Claimed
+
+	// Buckets that a worker with room left refused, because it runs too much of them: until the
+	// next claim, offers are for those behind them.
+	crowded map[job.Key]bool
+}
+
+// Claimed is a worker elsewhere that waits for a job.
+type Claimed struct {
+	Policy string
+	Worker string       // the subject that it listens to
+	Turn   NextTurn     // that it was offered
+	Until  pace.Instant // after which it is told no
+}
+
+const (
+	// ClaimWindow is how long a claim counts: for the valve from its offer, for the worker from its
+	// claim, each on its own clock. The worker begins later, so it still waits when the valve does
+	// not count on it any more. A worker that waits does nothing else, hence no longer.
+	ClaimWindow = 50 * time.Millisecond
+	// mostOffers is how many offers and claims of one policy are open at once.
+	mostOffers = 8
+	// busyPause is the wait after an answer that a worker had no room, nobodyPause after there was
+	// none: rooms come and go with each job, processes do not.
+	busyPause   = 20 * time.Millisecond
+	nobodyPause = 250 * time.Millisecond
+	// ahead is how long before a job is due a worker is looked for.
+	ahead = 20 * time.Millisecond
+	// HoldFor is how long after its offer a claim is kept: shorter than the worker waits, for the
+	// job must still reach it.
+	HoldFor = ClaimWindow - 10*time.Millisecond
+	// mostLooks is how many buckets are looked at to see how many jobs are due soon, in every turn
+	// of the loop. The first of the heap are among those that are due first; more than mostOffers
+	// are not asked for anyway.
+	mostLooks = 32
+)
+
+// OfferResult is how an offer ended.
+type OfferResult uint8
+
+const (
+	OfferClaimed OfferResult = iota // the claim was passed on, whatever became of it
+	OfferBusy                       // or no answer in time
+	OfferNobody
+)
+
+// NextTurn says whose turn it is, and how many jobs that bucket runs.
+type NextTurn struct {
+	Key     job.Key
+	running int
+	alone   bool // nobody else's: those before it are crowded
+}
+
+// next is whose turn it is now or soon.
+//
+// An offer names a bucket only so that workers can refuse one that runs too much; the job is picked
+// when the claim is there.
+func (v *valve) next() NextTurn {
+	switch {
+	case len(v.due) > 0:
+		b := v.uncrowded(0)
+		if b == nil {
+			clear(v.claims.crowded)
+			b = v.due[0].bucket
+		}
+		return NextTurn{b.key, b.running, b != v.due[0].bucket}
+	case len(v.sched) > 0:
+		return NextTurn{Key: v.sched[0].key, running: v.sched[0].running}
+	}
+	return NextTurn{}
+}
+
+// uncrowded is the first of the buckets that are due, from one on in their heap, that no worker has
+// refused; nil: there is none.
+//
+// It goes down the heap only below buckets that are crowded, of which there are few.
+func (v *valve) uncrowded(i int) *bucket {
+	switch {
+	case i >= len(v.due):
+		return nil
+	case !v.claims.crowded[v.due[i].key]:
+		return v.due[i].bucket
+	}
+	a, b := v.uncrowded(2*i+1), v.uncrowded(2*i+2)
+	if a == nil || b != nil && (dueBucket{b}).Before(dueBucket{a}) {
+		return b
+	}
+	return a
+}
+
+// refused takes that a worker with room refused a bucket.
+func (c *claims) refused(key job.Key) {
+	if c.crowded == nil {
+		c.crowded = map[job.Key]bool{}
+	}
+	c.crowded[key] = true
+}
+
+// fits reports whether a worker that claimed for one bucket may be given to another, whose turn it
+// is now. Workers refuse a bucket that runs very much, as one does whose target hangs, and it must
+// not get them under another's name: one job more than the worker was asked for may be the one that
+// it would have refused, for of two workers the second is for those that run none.
+func (t NextTurn) fits(b *bucket) bool {
+	return t.Key == b.key || !t.alone && b.running <= t.running
+}
+
+// offer asks for workers elsewhere when buckets are due, or will be soon, and no local worker may
+// take them.
+//
+// Claims that are held count as well: each of them is a worker that waits.
+func (v *valve) offer(now pace.Instant) {
+	c := &v.claims
+	if v.free() > 0 {
+		c.declined = false
+	}
+	if c.wakeAt = c.nextAt; now < c.nextAt {
+		return
+	}
+	var wanted int
+	wanted, c.wakeAt = v.wanted(now)
+	for range min(wanted, mostOffers) - c.offering - len(c.held) {
+		c.offering++
+		v.out.offers = append(v.out.offers, v.Policy.Name)
+	}
+}
+
+// wanted is how many workers elsewhere could be used now or soon, and when more of them will be.
+//
+// While the breaker is open one worker is enough for the probe; under a total outflow only as many
+// as its clock lets start in time, however many buckets are due.
+func (v *valve) wanted(now pace.Instant) (n int, next pace.Instant) {
+	next = pace.Never
+	if v.free() > 0 && len(v.due) == 0 {
+		return 0, next
+	}
+	soon := now.Add(ahead)
+	if v.breaker.open {
+		switch {
+		case len(v.due) == 0:
+			return 0, next
+		case v.breaker.due() > soon:
+			return 0, v.breaker.due().Add(-ahead)
+		}
+		return 1, next
+	}
+	if v.total != nil && len(v.due) > 0 {
+		at := now
+		if !v.admits(now) {
+			at = v.gateAt
+		}
+		if at > soon {
+			return 0, at.Add(-ahead)
+		}
+		return 1 + int(soon.Since(at)/v.total.Interval), next
+	}
+	n = len(v.due)
+	for _, b := range v.sched[:min(len(v.sched), mostLooks)] {
+		switch {
+		case len(b.ready) == 0:
+		case b.nextAt > soon:
+			next = min(next, b.nextAt.Add(-ahead))
+		case b.pace == nil:
+			n++
+		default:
+			n += 1 + min(len(b.ready)-1, int(soon.Since(b.nextAt)/b.pace.Interval))
+		}
+	}
+	return n, next
+}
+
+// offered takes the end of an offer.
+func (v *valve) offered(result OfferResult, now pace.Instant) {
+	v.claims.offering--
+	if result == OfferClaimed {
+		clear(v.claims.crowded)
+	}
+	v.claims.declined, v.claims.nobody = result != OfferClaimed, result == OfferNobody
+	switch result {
+	case OfferBusy:
+		v.claims.nextAt = now.Add(busyPause)
+	case OfferNobody:
+		v.claims.nextAt = now.Add(nobodyPause)
+	}
+	v.claims.wakeAt = now
+}
+
+// serve gives jobs that are due to workers elsewhere that wait for one.
+func (v *valve) serve(now pace.Instant) {
+	c := &v.claims
+	for len(v.due) > 0 && len(c.held) > 0 && v.admits(now) {
+		b, i := v.match()
+		if b == nil {
+			return
+		}
+		worker := c.held[i].Worker
+		c.held = slices.Delete(c.held, i, i+1)
+		v.out.elsewhere = append(v.out.elsewhere, elsewhere{v.start(b, now, true), worker})
+	}
+}
+
+// match returns who gets a job from which claim: the bucket whose turn it is, if a claim fits it;
+// otherwise one that a worker claimed for, so that no worker waits beside jobs that are due.
+func (v *valve) match() (b *bucket, claim int) {
+	held := v.claims.held
+	fitting := func(b *bucket) int {
+		return slices.IndexFunc(held, func(c Claimed) bool { return c.Turn.fits(b) })
+	}
+	b = v.nextDue(func(b *bucket) bool { return fitting(b) >= 0 })
+	if i := fitting(b); i >= 0 {
+		return b, i
+	}
+	for i, c := range held {
+		for _, p := range v.parts {
+			if b := p.buckets[c.Turn.Key]; b != nil && b.spot == spotDue {
+				return b, i
+			}
+		}
+	}
+	return nil, 0
+}
+
+// expire tells workers elsewhere that have waited too long that there is no job for them, or all of
+// them.
+//
+// A worker that is told no is free at once, and one that is not told waits until its own window
+// ends. All of them are told when this drainer may start nothing: others may.
+func (v *valve) expire(now pace.Instant, all bool) {
+	c := &v.claims
+	n := 0
+	for n < len(c.held) && (all || c.held[n].Until <= now) {
+		v.out.refusals = append(v.out.refusals, c.held[n].Worker)
+		n++
+	}
+	c.held = slices.Delete(c.held, 0, n)
+}
+
+// wake is when the next offer may be made, or a claim expires.
+func (c *claims) wake() pace.Instant {
+	at := c.wakeAt
+	if len(c.held) > 0 {
+		at = min(at, c.held[0].Until)
+	}
+	return at
+}
+
+// free is how many local workers have nothing to do.
+func (v *valve) free() int {
+	if !v.local {
+		return 0
+	}
+	return v.Policy.Workers - v.busy - v.reserved
+}
+
+// reserve takes a local worker for another drainer's valve.
+func (v *valve) reserve() bool {
+	if v.free() <= 0 {
+		return false
+	}
+	v.reserved++
+	return true
+}
+
+// Reservation is a local worker that runs a job for another drainer's valve. The zero one is of no
+// worker of this core's.
+type Reservation struct{ valve *valve }
+
+// Reserve takes a local worker for another drainer's valve.
+func (c *Core) Reserve(name string) (r Reservation, ok bool) {
+	v := c.valves[name]
+	if v == nil || c.Leaving || !v.reserve() {
+		return r, false
+	}
+	return Reservation{v}, true
+}
+
+// Release gives a worker back, unless its policy has gone meanwhile, and its valve with it.
+func (c *Core) Release(r Reservation) {
+	if v := r.valve; v != nil && c.valves[v.Policy.Name] == v {
+		v.reserved--
+	}
+}

@@ -1,0 +1,489 @@
+// Package core is everything that a drainer decides: its lease, which partitions it owns, and when
+// their jobs start. It is told what happened and when (a job arrived, a run ended, a record
+// changed, time passed), and answers with what is to be done; it does no I/O and reads no clock, so
+// that the simulation beside it runs years of traffic, crashes and takeovers in virtual time.
+//
+//   - valve.go, bucket.go: the buckets, jobs and workers of one policy; policies.go, limits.go: the
+//     numbers they obey; schedule.go: when the next job of a bucket may start; starts.go: which of
+//     them does; bodies.go: whether its body is at hand;
+//   - settle.go: what becomes of a job by its outcome; attempts.go, breaker.go: what is remembered
+//     of failures, and of a target that is down;
+//   - claims.go: when a valve asks for workers in other processes, and which of them gets a job;
+//   - lease.go, ownership.go: who is alive, and who owns which partition; distribute.go: who should
+//     own it;
+//   - checkpoint.go, record.go, fit.go: what one owner tells the next, and how it fits a message;
+//     takeover.go, inherit.go: what the next makes of it;
+//   - answers.go: what others ask of a partition's owner; inspect.go, forecast.go, walk.go: how it
+//     stands, when jobs will start, and looking at many buckets in pieces;
+//   - core.go: these together; events.go: what they are told; actions.go: what they want done;
+//   - ticket.go: the last check before a start, the one thing that runs beside the core.
+package core
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
+)
+
+// Core is everything that a drainer decides: its lease, which partitions it owns, and the valves of
+// their policies. It is pure, like the valve: events go in, actions come out. The drainer is the
+// loop around it; the simulation is another.
+type Core struct {
+	options    Options
+	Lease      lease
+	identities int
+	nonces     uint64
+	peers      map[string]*peer
+	shares     map[string]*share
+	// ownership records by key, also of policies that are not known yet
+	owners map[string]Record
+	order  []*share // the shares by key, nil when it must be made again
+	valves map[string]*valve
+	// by policy, also of those that are not known yet
+	overrides map[string]map[job.Key]policy.Override
+	known     map[string]bool // the policies that exist
+	sorted    []*valve        // the same, by name
+	out       actions
+	spare     actions // empty lists, for their memory
+	questions questions
+
+	server    serverClock
+	synced    bool // the records' first state was received
+	Connected bool
+	Leaving   bool
+	wasOpen   bool // starts were allowed when last looked at
+	changed   bool // the favourites must be computed again
+	favourite map[*share]string
+	settledAt pace.Instant
+	TickAt    pace.Instant
+	most      int // bytes of a record
+	// runs of handed-over partitions whose outcome is not delivered, by share
+	unsettled map[string]int
+}
+
+type Options struct {
+	Name   string        // of this process, unique
+	Lease  time.Duration // its duration
+	Host   string
+	Pid    int
+	Random func() float64
+	gather int // mostGathered, when it is not 0
+	// OwnersMade is when the table of ownership records was made: anew, if policies are older.
+	OwnersMade time.Time
+
+	// For people who look at leases.
+
+	Version string
+	Started time.Time
+	Crews   func() map[string]CrewRecord // nil: not told
+}
+
+// tick is how often leases and ownership are looked at when nothing happens.
+const tick = 100 * time.Millisecond
+
+func New(o Options) *Core {
+	c := &Core{
+		options: o, most: mostRecordBytes, peers: map[string]*peer{}, shares: map[string]*share{},
+		owners: map[string]Record{},
+		valves: map[string]*valve{}, overrides: map[string]map[job.Key]policy.Override{},
+		unsettled: map[string]int{},
+	}
+	c.identify()
+	return c
+}
+
+func (c *Core) nonce() uint64 {
+	c.nonces++
+	return c.nonces
+}
+
+// Open reports whether jobs may start at now: while the lease lasts, and while there is a
+// connection, because a job that ends without one cannot be acknowledged and would run again if
+// another takes over before it is back.
+func (c *Core) Open(now pace.Instant) bool { return now < c.Fence() }
+
+// Ready reports whether this process takes part: it knows what others say, and may start jobs.
+func (c *Core) Ready(now pace.Instant) bool { return c.synced && c.Open(now) }
+
+// Fence is the instant before which jobs may start.
+//
+// It is one instant, so that a worker can compare it with a clock that it has read itself: to ask
+// whether starts are allowed, and to start then, would leave a moment in between (law 2).
+func (c *Core) Fence() pace.Instant {
+	if !c.Lease.Held || !c.Connected || !c.server.known {
+		return 0
+	}
+	return c.Lease.Fence
+}
+
+// sortedShares are the shares in the one order in which everything goes through them, or a seed of
+// the simulation would not go the same way twice.
+func (c *Core) sortedShares() []*share {
+	if c.order == nil {
+		c.order = slices.SortedFunc(maps.Values(c.shares), func(a, b *share) int {
+			return cmp.Or(cmp.Compare(a.policy, b.policy), cmp.Compare(a.number, b.number))
+		})
+	}
+	return c.order
+}
+
+// Next is whose turn it is now or soon.
+func (c *Core) Next(name string) NextTurn {
+	if v := c.valves[name]; v != nil {
+		return v.next()
+	}
+	return NextTurn{}
+}
+
+func (e Refused) apply(c *Core, _ pace.Instant) {
+	if v := c.valves[e.Policy]; v != nil {
+		v.claims.refused(e.Key)
+	}
+}
+
+func (e Offered) apply(c *Core, now pace.Instant) {
+	if v := c.valves[e.Policy]; v != nil {
+		v.offered(e.Result, now)
+	}
+}
+
+// advance gives the worker the job whose turn it is, or refuses.
+func (e Claimed) apply(c *Core, _ pace.Instant) {
+	if v := c.valves[e.Policy]; v != nil {
+		v.claims.held = append(v.claims.held, e)
+	} else {
+		c.out.refusals = append(c.out.refusals, e.Worker)
+	}
+}
+
+// What was delivered, or said by others, while there was no connection is not known: the wait for
+// their leases and the opening of backlogs begin again.
+//
+// While there is none the fence is down: a job that ends then cannot be acknowledged, and would run
+// again elsewhere.
+func (e Connected) apply(c *Core, now pace.Instant) {
+	c.Connected = e.Up
+	c.most = cmp.Or(e.Most, c.most)
+	if !e.Up {
+		return
+	}
+	for _, p := range c.peers {
+		p.seen = now
+	}
+	for _, s := range c.shares {
+		if s.part != nil {
+			s.part.broken = true
+		}
+	}
+	c.TickAt = now
+}
+
+func (Synced) apply(c *Core, now pace.Instant) {
+	c.synced = true
+	c.TickAt = now
+}
+
+func (e Written) apply(c *Core, now pace.Instant) {
+	switch e.Put.Why {
+	case WhyRenew:
+		c.renewed(e.Put, e.Result, e.Revision, now)
+	case whyTombstone:
+		c.entombed(e.Put, e.Result, e.Revision, now)
+	case whyTake, whyRelease:
+		c.owned(e.Put, e.Result, e.Revision, now)
+	case whyCheckpoint:
+		c.checkpointed(e.Put, e.Result, e.Revision, now)
+	}
+	c.TickAt = now
+}
+
+// Record is what a read or a watch found.
+type Record struct {
+	Exists   bool
+	Value    []byte
+	Revision uint64
+	Stored   time.Time
+	// when its watch told of it while this process looked on; 0: it may be older
+	seen pace.Instant
+}
+
+// vanished reports whether there is nothing, not even the marker of a deletion: somebody deleted
+// the table, and the next process to start made it again. Its revisions go on above all former
+// ones. The owner of a lost record writes it again, within its fence and under its own name. Others
+// leave the partition alone for a lease, and what the record said last still stands; so does a
+// process that begins then and finds no record, if the policy is older than the table.
+func (r Record) vanished() bool { return !r.Exists && r.Stored.IsZero() }
+
+func (e Found) apply(c *Core, now pace.Instant) {
+	switch p, found := e.Put, e.Record; p.Why {
+	case WhyRenew:
+		c.leaseRead(p, found, now)
+	case whyTombstone:
+		c.entombedRead(p, found, now)
+	case whyTake, whyRelease:
+		c.ownerRead(p, found, now)
+	case whyCheckpoint:
+		if s := c.checkpointShare(p); s != nil {
+			s.part.checkpointed.revision = found.Revision
+			s.part.checkpointed.pending = false
+			s.part.checkpointed.changed = true
+		}
+	}
+	c.TickAt = now
+}
+
+// A record of a policy that is not known yet is kept: watches of policies and of records tell in
+// any order. What a watch delivers at first may be old, so only later records have been seen to
+// come.
+func (e Watched) apply(c *Core, now pace.Instant) {
+	key, found := e.Key, e.Record
+	if c.synced {
+		found.seen = now
+	}
+	if e.Table == TableDrainers {
+		c.leaseSeen(key, found, now)
+	} else {
+		if c.owners[key] = found; found.vanished() {
+			delete(c.owners, key)
+		}
+		if s := c.shares[key]; s != nil {
+			c.ownerSeen(s, found, now)
+		}
+	}
+	c.TickAt = now
+}
+
+func (e Broken) apply(c *Core, now pace.Instant) {
+	if p := e.Part; p.Epoch == e.Epoch && p.state <= partitionLive {
+		p.broken = true
+		c.TickAt = now
+	}
+}
+
+// An epoch is a backlog. Deliveries of an earlier one may still be on their way to the loop, and
+// would count as delivered by this one, so that a sweep of it missed nothing.
+func (e Arrived) apply(c *Core, now pace.Instant) {
+	v, p := c.valves[e.Part.Policy], e.Part
+	if p.Epoch != e.Epoch || p.state > partitionLive || v == nil {
+		return
+	}
+	wall := c.Wall(now)
+	for i := range e.Jobs {
+		v.arrive(p, &e.Jobs[i], now, wall)
+	}
+}
+
+func (e Swept) apply(c *Core, now pace.Instant) {
+	v, p := c.valves[e.Part.Policy], e.Part
+	if v != nil && p.Epoch == e.Epoch && p.state <= partitionLive {
+		v.swept(p, now)
+	}
+}
+
+// Whoever knows the highest sequence of what came in order can tell what is delivered again; a
+// stray one of a higher sequence would make all that follows seem so.
+func (e Strayed) apply(c *Core, now pace.Instant) {
+	highest := e.Part.highest // of what came in order
+	Arrived(e).apply(c, now)
+	e.Part.highest = highest
+}
+
+func (e Confirmed) apply(c *Core, now pace.Instant) {
+	if v, p := c.valves[e.Part.Policy], e.Part; v != nil && p.state <= partitionLive {
+		for _, seq := range e.Seqs {
+			v.confirmed(p, seq, now)
+		}
+	}
+}
+
+// A worker is free whatever became of the partition. Only then is it asked whose the outcome is:
+// this process's, its successor's, or nobody's.
+func (e Finished) apply(c *Core, now pace.Instant) {
+	r, o := e.Run, e.Outcome
+	v := c.valves[r.Part.Policy]
+	switch {
+	case v == nil:
+	case r.remote:
+		v.claims.running--
+	default:
+		v.busy--
+	}
+	switch r.Part.state {
+	case partitionOpening, partitionLive:
+		r.Part.checkpointed.changed = true
+		if o.Kind == OutcomeReturned && !r.turn.passed {
+			r.turn.own.Refund(&r.Bucket.clock)
+			r.turn.total.Refund(&v.totalClock)
+		}
+		v.settle(r.HeldJob, o, now)
+	case partitionSurrendered:
+		if r.stage == stageGone {
+			return // with its stream: the successor has other jobs under these sequences
+		}
+		if o.Kind == OutcomeFailed {
+			o.Attempts = r.Attempt
+		}
+		o.Holder, o.Stream = r.Part.holder, r.Part.Stream()
+		c.out.reports = append(c.out.reports, Report{r.Part.Policy, r.Part.Number, o})
+	}
+}
+
+// Progress is what the new owner of a partition is told of a run that this process still watches
+// over, and that goes on.
+func (r Run) Progress() (goesOn Report, handedOver bool) {
+	p := r.Part
+	return Report{p.Policy, p.Number,
+			Outcome{Seq: r.Seq, Kind: outcomeProgress, Stream: p.Stream()}},
+		p.state == partitionSurrendered && r.stage != stageGone
+}
+
+// Matters reports whether there may be somebody to take a report: not once the policy or its stream
+// is gone.
+//
+// Else a drainer that ends would repeat it until its grace period is over.
+func (c *Core) Matters(r Report) bool {
+	s := c.shares[ShareKey(r.Policy, r.Partition)]
+	return c.known[r.Policy] && s != nil && !s.over
+}
+
+func (e Delivered) apply(c *Core, _ pace.Instant) {
+	key := ShareKey(e.Report.Policy, e.Report.Partition)
+	if c.unsettled[key]--; c.unsettled[key] <= 0 {
+		delete(c.unsettled, key)
+	}
+}
+
+// reported takes the outcome of a job that another process ran when it handed the partition over.
+// False: the partition is not ours, or may be another's by now, as when this process was frozen.
+func (c *Core) reported(policy string, number int, o Outcome, now pace.Instant) bool {
+	s := c.shares[ShareKey(policy, number)]
+	if !c.Open(now) || s == nil || s.part == nil || s.part.state > partitionLive || s.part.fresh {
+		return false
+	}
+	c.valves[policy].reported(s.part, o, now)
+	return true
+}
+
+// A process that is to end hands everything over.
+func (Stopped) apply(c *Core, now pace.Instant) {
+	if !c.Leaving {
+		c.Leaving, c.changed = true, true
+		c.TickAt, c.Lease.renewAt = now, now
+	}
+}
+
+// Left reports whether nothing is owned, running or to be told any more.
+//
+// To be gone before outcomes are told would let the jobs run again at the next owner (law 3).
+func (c *Core) Left() bool {
+	for _, s := range c.shares {
+		if s.state != shareIdle {
+			return false
+		}
+	}
+	return c.Running() == 0 && len(c.unsettled) == 0
+}
+
+// Workers returns how many local workers of a policy are busy, for its valve or for others', and
+// how many are free. It has a valve of the policy only if known.
+func (c *Core) Workers(name string) (busy, free int, known bool) {
+	v := c.valves[name]
+	if v == nil {
+		return 0, 0, false
+	}
+	return v.busy + v.reserved, v.free(), true
+}
+
+// Running returns how many jobs run, here or elsewhere.
+func (c *Core) Running() (jobs int) {
+	for _, v := range c.valves {
+		jobs += v.busy + v.reserved + v.claims.running
+	}
+	return jobs
+}
+
+// Decide does everything that is due at now but checkpoints.
+//
+// The lease comes first, for all else depends on it; then what is owned; then what starts. A valve
+// that may start again after a lapse is told before it does, as its clocks must not make up for
+// that.
+func (c *Core) Decide(now pace.Instant) {
+	if !c.Lease.inFlight && now >= c.Lease.renewAt {
+		c.renew(now)
+	}
+	if now >= c.TickAt {
+		c.TickAt = now.Add(tick)
+		if c.synced && c.Open(now) {
+			c.buryPeers(now)
+			c.distribute(now)
+		}
+	}
+	fence := c.Fence()
+	open := now < fence
+	if open && !c.wasOpen {
+		for _, v := range c.sorted {
+			v.resume(now)
+		}
+	}
+	c.wasOpen = open
+	for _, v := range c.sorted {
+		started, before := len(c.out.starts), len(c.out.elsewhere)
+		v.advance(now, open)
+		for i := range c.out.starts[started:] {
+			c.given(&c.out.starts[started+i], fence)
+		}
+		for i := range c.out.elsewhere[before:] {
+			c.given(&c.out.elsewhere[before+i].run, fence)
+		}
+	}
+}
+
+// given takes that a valve has given a run to a worker. The worker's last check has to pass before
+// the fence of now: by the next one this process may be another drainer, whose lease says nothing
+// of what its former self owned.
+func (c *Core) given(r *Run, fence pace.Instant) {
+	if r.latest == 0 || r.latest >= fence {
+		r.latest = fence - 1
+	}
+	r.Part.checkpointed.changed = true
+}
+
+// Checkpoint works on the checkpoints that are due. That takes longer than a start may be under
+// way, so what decide has started goes to its workers first.
+//
+// Without the lease nothing is noted: a successor may have written its own.
+func (c *Core) Checkpoint(now pace.Instant) {
+	if !c.wasOpen {
+		return
+	}
+	left := cmp.Or(c.options.gather, mostGathered)
+	for _, s := range c.sortedShares() {
+		if p := s.part; left > 0 && p != nil && now >= p.checkpointDue() {
+			left = c.note(c.valves[s.policy], p, left, now)
+		}
+	}
+}
+
+// Wake is when advance must be called next, and ponder, if nothing happens before.
+//
+// It may be too early, which costs a turn of the loop, and never too late.
+func (c *Core) Wake(now pace.Instant) pace.Instant {
+	at := min(c.TickAt, c.questions.due())
+	if !c.Lease.inFlight {
+		at = min(at, c.Lease.renewAt)
+	}
+	for _, v := range c.sorted {
+		at = min(at, v.wake(c.wasOpen))
+		if c.wasOpen {
+			for _, p := range v.parts {
+				at = min(at, p.checkpointDue())
+			}
+		}
+	}
+	return at
+}

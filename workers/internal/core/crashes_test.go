@@ -1,0 +1,106 @@
+package core
+
+import "testing"
+
+// A new owner knows what ran in one that crashed before the jobs arrive. When it crashes too, or
+// releases the partition, before that, the next one must know it as well.
+func TestACrashIsNotForgottenBeforeTheJobArrives(t *testing.T) {
+	for name, next := range map[string]inheritance{
+		"the new owner crashes": {crashed: true, owner: "second",
+			gone: map[string]bool{"first": true}},
+		"the new owner releases": {owner: "second", gone: map[string]bool{"first": true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			second := unownedValve(t, leaky("api", "10/s")).inheritFrom(inheritance{
+				crashed: true, owner: "first",
+				handover: handover{Running: []runRecord{{1, "first"}}},
+			})
+			second.v.self = "second"
+			next.handover = second.v.handover(second.p, second.now, simulatedLease)
+			third := unownedValve(t, leaky("api", "10/s")).inheritFrom(next)
+			third.v.self = "third"
+			if j := third.arrive("a"); j.crashes != 1 {
+				t.Errorf("it counts %d crashes, want 1; it inherited %+v", j.crashes,
+					next.handover.Running)
+			}
+		})
+	}
+}
+
+// The record of a crash and the checkpoint that lists what ran are two: whoever finds both counts
+// one crash.
+func TestACrashCountsOnce(t *testing.T) {
+	first := inheritance{crashed: true, owner: "first",
+		handover: handover{Running: []runRecord{{1, "first"}}}}
+	second := unownedValve(t, leaky("api", "10/s")).inheritFrom(first)
+	second.v.self = "second"
+	second.arrive("a")
+	if n := len(second.out.saves); n != 1 {
+		t.Fatalf("%d records of the crash", n)
+	}
+	record := second.out.saves[0].Record
+	next := inheritance{
+		crashed: true, owner: "second",
+		handover: second.v.handover(second.p, second.now, simulatedLease),
+		gone:     map[string]bool{"first": true},
+	}
+	for stored, attempts := range map[string]map[uint64]inheritedAttempt{
+		"was stored": {1: {AttemptRecord: record}}, "was lost": {},
+	} {
+		next.attempts = attempts
+		third := unownedValve(t, leaky("api", "10/s")).inheritFrom(next)
+		if j := third.arrive("a"); j.crashes != 1 {
+			t.Errorf("when the record %s: it counts %d crashes, want 1", stored, j.crashes)
+		}
+	}
+}
+
+// An owner has buried a job that crashed three, and crashes before its acknowledgement is
+// confirmed: the next one buries it again, whatever the checkpoint says.
+func TestAJobThatCrashedThreeOwnersNeverStartsAgain(t *testing.T) {
+	for name, running := range map[string][]runRecord{
+		"while its letter was stored":  {{1, "third"}},
+		"while its crash was recorded": {{1, "second"}},
+		"after its letter was stored":  nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			record := AttemptRecord{Crashes: 2, CrashedBy: "first"}
+			inherit := func(owner string, running []runRecord) *valveBench {
+				return unownedValve(t, leaky("api", "10/s")).inheritFrom(inheritance{
+					crashed: true, owner: owner, handover: handover{Running: running},
+					attempts: map[uint64]inheritedAttempt{1: {AttemptRecord: record}},
+					gone:     map[string]bool{"second": true},
+				})
+			}
+			third := inherit("second", []runRecord{{1, "second"}})
+			third.arrive("a")
+			for _, s := range third.out.saves {
+				record = s.Record
+			}
+			fourth := inherit("third", running)
+			fourth.arrive("a")
+			fourth.arrive("a")
+			if runs := fourth.at(second).start(); fourth.reasons() != "[crashed]" ||
+				fourth.seqs(runs) != "[2]" {
+				t.Errorf("buried for %s, started %s; want only the job behind it", fourth.reasons(),
+					fourth.seqs(runs))
+			}
+		})
+	}
+}
+
+// Whose crash is recorded is gone, also for a process that never saw its lease, or has forgotten
+// its tombstone.
+func TestACrashThatIsRecordedIsNotWaitedForAgain(t *testing.T) {
+	b := unownedValve(t, leaky("api", "10/s")).inheritFrom(inheritance{
+		handover: handover{Running: []runRecord{{1, "first"}}},
+		attempts: map[uint64]inheritedAttempt{
+			1: {AttemptRecord: AttemptRecord{Crashes: 1, CrashedBy: "first"}}},
+	})
+	j := b.arrive("a")
+	b.v.holderGone("first", b.now)
+	if runs := b.at(second).start(); j.crashes != 1 || b.seqs(runs) != "[1]" {
+		t.Errorf("it counts %d crashes, started %s; want the crash of one, and a start", j.crashes,
+			b.seqs(runs))
+	}
+}

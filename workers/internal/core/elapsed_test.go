@@ -1,0 +1,198 @@
+package core
+
+import (
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/pace/pacetest"
+)
+
+// slowly is a policy whose buckets start a job in 10 s.
+func slowly() policy.Policy {
+	p := leaky("api", "1/10s")
+	return p
+}
+
+// leftBehind is what an owner of a bucket at 1/10s leaves that started a job a second ago.
+func leftBehind(t *testing.T) handover {
+	old := newValveBench(t, slowly())
+	old.arrive("a")
+	old.done(old.start()[0])
+	return old.at(second).v.handover(old.p, old.now, 0)
+}
+
+// TestNoLeadersClockShortensAWait: a record is stored under one leader and the claim under another,
+// of which one has a clock that is 5 s wrong. 9 s are left of the interval.
+func TestNoLeadersClockShortensAWait(t *testing.T) {
+	const wrong = 5 * second
+	for _, x := range []struct {
+		name            string
+		crashed, live   bool          // live: the successor sees the record when it comes
+		stored, claimed time.Duration // by how much the leader's clock is ahead then
+		silent          bool          // the record does not say when it was put together
+	}{
+		{name: "released, the new leader is ahead", live: true, claimed: wrong},
+		{name: "released, the former leader is behind", live: true, stored: -wrong},
+		{name: "released before this drainer began, the new leader is ahead", claimed: wrong},
+		{name: "released before this drainer began, the former leader is behind", stored: -wrong},
+		{name: "released by an older version before this drainer began, the new leader is ahead",
+			claimed: wrong, silent: true},
+		{name: "crashed, the new leader is ahead", crashed: true, claimed: wrong},
+		{name: "crashed, the former leader is behind", crashed: true, stored: -wrong},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			c := coreBench(t, slowly())
+			h := leftBehind(t)
+			if h.At = originWall.UnixMicro(); x.silent {
+				h.At = 0
+			}
+			stored := originWall.Add(x.stored)
+			found := Opened{Taken: originWall.Add(x.claimed), Created: originWall.Add(-time.Hour),
+				Read: originWall, Last: 2}
+			c.synced = x.live
+			left := OwnerRecord{V: Version, Owner: "old", Released: true, handover: h}
+			if x.crashed {
+				left = OwnerRecord{V: Version, Owner: "old"}
+				found.Checkpoint, found.Noted = Checkpoint{V: Version, Owner: "old", Epoch: 8,
+					handover: h}, stored
+				c.Handle(Watched{TableDrainers, "old", Record{Revision: 3, Stored: originWall}},
+					origin)
+			}
+			c.Handle(Watched{TablePartitions, "api.0",
+				Record{Exists: true, Value: Encode(left), Revision: 8, Stored: stored}}, origin)
+			c.synced = true
+			part, now := takeOver(c, found)
+			c.Handle(Arrived{part, part.Epoch,
+				[]job.Arrived{{Seq: 2, Key: "a", Cost: 1, Stored: originWall}}}, now)
+			at := firstStart(c, now).Since(origin)
+			if at < 9*second || at > 11*second+mostSpread {
+				t.Errorf("the next job starts after %v, want 9 to 11 s", at)
+			}
+		})
+	}
+}
+
+// firstStart is when a core starts its first job, never within a minute.
+func firstStart(c *Core, now pace.Instant) (at pace.Instant) {
+	at = pace.Never
+	c.run(now, time.Minute, func(now pace.Instant, _ []Put) {
+		if len(c.out.starts) > 0 && at == pace.Never {
+			at = now
+		}
+	})
+	return at
+}
+
+// TestASlowRateGoesOnOverARestart: a drainer that begins after the release has no other idea of how
+// long that is ago but by clocks, and all agree.
+func TestASlowRateGoesOnOverARestart(t *testing.T) {
+	c := coreBench(t, slowly())
+	h := leftBehind(t)
+	h.At = originWall.Add(-5 * second).UnixMicro()
+	left := OwnerRecord{V: Version, Owner: "old", Released: true, handover: h}
+	c.synced = false
+	c.Handle(Watched{TablePartitions, "api.0",
+		Record{Exists: true, Value: Encode(left), Revision: 8,
+			Stored: originWall.Add(-5 * second)}},
+		origin)
+	c.synced = true
+	part, now := takeOver(c,
+		Opened{Taken: originWall, Read: originWall, Created: originWall.Add(-time.Hour), Last: 2})
+	c.Handle(Arrived{part, part.Epoch,
+		[]job.Arrived{{Seq: 2, Key: "a", Cost: 1, Stored: originWall}}}, now)
+	if at := firstStart(c, now).Since(origin); at < 4*second || at > 4200*ms {
+		t.Errorf("4 s were left: the next job starts after %v", at)
+	}
+}
+
+// TestACheckpointThatIsStoredLateIsNoWordOnWhatBeganMeanwhile: its clocks lay beyond the lease when
+// it was put together, but not when it was stored, and a job that started in between is not in it.
+func TestACheckpointThatIsStoredLateIsNoWordOnWhatBeganMeanwhile(t *testing.T) {
+	old := newValveBench(t, slowly())
+	for range 3 {
+		old.arrive("a")
+	}
+	began := old.until(4*second, old.done)
+	h := old.v.handover(old.p, old.now, simulatedLease) // due 6 s from now, which the lease is not
+	if len(h.Clocks) != 1 {
+		t.Fatalf("%d clocks are noted, want one", len(h.Clocks))
+	}
+	h.At = old.wall().UnixMicro()
+	began = append(began, old.until(10*second+ms, old.done)...) // the lease goes on
+	stored := old.wall().Add(second)
+
+	c := coreBench(t, slowly())
+	c.Handle(Watched{TableDrainers, "old", Record{Revision: 3, Stored: originWall}}, origin)
+	ownedBefore(c, OwnerRecord{V: Version, Owner: "old"}, 8)
+	const takeover = 15 * second
+	claimed := originWall.Add(takeover)
+	part, now := takeOver(c, Opened{
+		Taken: claimed, Read: claimed, Created: originWall.Add(-time.Hour), Last: 3,
+		Checkpoint: Checkpoint{V: Version, Owner: "old", Epoch: 8, handover: h}, Noted: stored,
+	})
+	c.Handle(Arrived{part, part.Epoch,
+		[]job.Arrived{{Seq: 3, Key: "a", Cost: 1, Stored: originWall}}}, now)
+	starts := append(began, takeover+firstStart(c, now).Since(origin))
+	if len(starts) != 3 {
+		t.Fatalf("starts at %v, want three", starts)
+	}
+	if why := pacetest.Exceeds(starts, 0.1, 1); why != "" {
+		t.Errorf("law 2: starts at %v: %s", starts, why)
+	}
+}
+
+// TestAClockThatIsNotDueYetIsExactAfterACrash however long ago it was noted.
+func TestAClockThatIsNotDueYetIsExactAfterACrash(t *testing.T) {
+	const noted = 5 * second // ago
+	c := coreBench(t, slowly())
+	h := leftBehind(t)
+	h.At = originWall.Add(-noted).UnixMicro()
+	c.Handle(Watched{TableDrainers, "old", Record{Revision: 3, Stored: originWall}}, origin)
+	ownedBefore(c, OwnerRecord{V: Version, Owner: "old"}, 8)
+	part, now := takeOver(c, Opened{
+		Taken: originWall, Read: originWall, Created: originWall.Add(-time.Hour), Last: 1,
+		Checkpoint: Checkpoint{V: Version, Owner: "old", Epoch: 8, handover: h},
+		Noted:      originWall.Add(-noted),
+	})
+	c.Handle(Arrived{part, part.Epoch,
+		[]job.Arrived{{Seq: 2, Key: "a", Cost: 1, Stored: originWall}}}, now)
+	if at := firstStart(c, now).Since(origin); at < 4*second || at > 4200*ms {
+		t.Errorf("4 s were left: the next job starts after %v", at)
+	}
+}
+
+// TestAttemptsOfAnotherStreamAreToldApartByItsId: the clocks of the streams' leaders do not have to
+// agree.
+func TestAttemptsOfAnotherStreamAreToldApartByItsId(t *testing.T) {
+	c := coreBench(t, slowly())
+	for _, x := range []struct {
+		stream int64
+		stored time.Duration // after the stream was made
+		want   bool
+	}{
+		{originWall.UnixNano(), second, true},
+		{originWall.UnixNano(), -12 * second, true},
+		{originWall.Add(-time.Hour).UnixNano(), 12 * second, false},
+		{0, second, true}, // of an older version
+		{0, -second, false},
+	} {
+		in := c.inheritance(&share{policy: "api"},
+			Opened{Created: originWall, Taken: originWall.Add(time.Minute),
+				Attempts: map[uint64]StoredAttempt{
+					1: {AttemptRecord{V: Version, Attempts: 2, Stream: x.stream},
+						originWall.Add(x.stored), 0}}}, origin)
+		if _, got := in.attempts[1]; got != x.want {
+			t.Errorf("stream %d, stored %v after it was made: heeded %v", x.stream, x.stored, got)
+		}
+	}
+	b := newValveBench(t, slowly())
+	b.p.created = originWall
+	b.arrive("a")
+	b.end(b.start()[0], Outcome{Kind: OutcomeFailed})
+	if s := b.out.saves[0].Record.Stream; s != originWall.UnixNano() {
+		t.Errorf("the record of an attempt names stream %d", s)
+	}
+}

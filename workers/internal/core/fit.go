@@ -1,0 +1,141 @@
+package core
+
+import (
+	"cmp"
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"slices"
+)
+
+const (
+	// mostRecordBytes is how large a record may be, so that it fits a message of a NATS server with
+	// default settings (1 MiB).
+	mostRecordBytes = 896 << 10
+	// mostListed is how many running, and how many finished jobs a record lists one by one, as
+	// versions before the packed lists read them.
+	mostListed = 8192
+	// clockBytes, runBytes and doneBytes are about the sizes of a clock record without its key, of
+	// a running and of a finished job.
+	clockBytes, runBytes, doneBytes = 118, 60, 21
+)
+
+// RecordBytes is how large a record may be that a server takes whose largest message has that many
+// bytes: the rest is for headers, and because sizes are estimated.
+func RecordBytes(payload int64) int { return int(min(mostRecordBytes, payload/8*7)) }
+
+// packed is ascending sequences in a small form: the differences between them as varints, in
+// base64.
+//
+// A partition may run and finish tens of thousands of jobs within the half minute that is told of;
+// one by one they would fill the record, packed they take two or three bytes each.
+type packed []uint64
+
+// MarshalText makes the text of a JSON string.
+func (p packed) MarshalText() ([]byte, error) {
+	var data []byte
+	last := uint64(0)
+	for _, seq := range p {
+		data = binary.AppendUvarint(data, seq-last)
+		last = seq
+	}
+	return base64.RawStdEncoding.AppendEncode(nil, data), nil
+}
+
+// UnmarshalText reads what MarshalText made.
+func (p *packed) UnmarshalText(text []byte) error {
+	data, err := base64.RawStdEncoding.AppendDecode(nil, text)
+	if err != nil {
+		return fmt.Errorf("packed sequences: %w", err)
+	}
+	last := uint64(0)
+	for len(data) > 0 {
+		step, n := binary.Uvarint(data)
+		if n <= 0 {
+			return fmt.Errorf("packed sequences: %d bytes are left over", len(data))
+		}
+		last += step
+		*p, data = append(*p, last), data[n:]
+	}
+	return nil
+}
+
+// within returns as many of the sequences as fit into some bytes, the first ones, and how many
+// bytes they take.
+func (p packed) within(bytes int) (packed, int) {
+	var buffer [binary.MaxVarintLen64]byte
+	last, size := uint64(0), 0
+	for i, seq := range p {
+		n := binary.PutUvarint(buffer[:], seq-last)
+		if base64.RawStdEncoding.EncodedLen(size+n) > bytes {
+			return p[:i], base64.RawStdEncoding.EncodedLen(size)
+		}
+		last, size = seq, size+n
+	}
+	return p, base64.RawStdEncoding.EncodedLen(size)
+}
+
+// fit makes what is handed over small enough for a record of most bytes. Jobs come first: one that
+// is left out may run twice, while a bucket whose clock is left out counts as having started a job
+// at the takeover, or waits as long as any that is left out. Those that other versions have no list
+// for are packed.
+//
+// Its shares are fixed: five ninths for what runs, a fifth for what is done, the rest and what
+// these leave for clocks. An estimate of sizes is enough, as a message has an eighth more room
+// (RecordBytes); to encode it until it fits would keep the loop, which writes releases and takings,
+// from starts.
+func (h *handover) fit(most int) {
+	running := min(len(h.Running), mostListed, most/9*5/runBytes)
+	done := min(len(h.Done), mostListed, most/5/doneBytes)
+	size := running*runBytes + done*doneBytes
+	h.Running, h.MoreRunning = h.Running[:running], byHolder(h.Running[running:])
+	h.Done, h.MoreDone = h.Done[:done], slices.Sorted(slices.Values(h.Done[done:]))
+	n := 0
+	for i := range h.MoreRunning {
+		more := &h.MoreRunning[i]
+		size += runBytes
+		more.Seqs, n = more.Seqs.within(most - size)
+		size += n
+	}
+	h.MoreDone, n = h.MoreDone.within(most - size)
+	size += n
+	for i, c := range h.Clocks {
+		if size += clockBytes + jsonLength(string(c.Key)); size > most {
+			for _, c := range h.Clocks[i:] {
+				h.Rest = max(h.Rest, c.wait)
+			}
+			h.Clocks, h.Partial = h.Clocks[:i], true
+			break
+		}
+	}
+}
+
+// byHolder groups running jobs by who runs them.
+func byHolder(running []runRecord) (groups []heldRuns) {
+	slices.SortStableFunc(running, func(a, b runRecord) int {
+		return cmp.Compare(a.Holder, b.Holder)
+	})
+	for _, r := range running {
+		if n := len(groups); n == 0 || groups[n-1].Holder != r.Holder {
+			groups = append(groups, heldRuns{Holder: r.Holder})
+		}
+		last := &groups[len(groups)-1]
+		last.Seqs = append(last.Seqs, r.Seq)
+	}
+	return groups
+}
+
+// unpack puts the packed jobs to those that are listed.
+func (h *handover) unpack() {
+	if len(h.MoreRunning)+len(h.MoreDone) == 0 {
+		return
+	}
+	for _, more := range h.MoreRunning {
+		for _, seq := range more.Seqs {
+			h.Running = append(h.Running, runRecord{seq, more.Holder})
+		}
+	}
+	slices.SortFunc(h.Running, func(a, b runRecord) int { return cmp.Compare(a.Seq, b.Seq) })
+	h.Done = append(h.Done, h.MoreDone...)
+	h.MoreRunning, h.MoreDone = nil, nil
+}

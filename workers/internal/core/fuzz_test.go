@@ -1,0 +1,146 @@
+package core
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"math"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/pace/pacetest"
+)
+
+var checkpointSeed = Encode(Checkpoint{V: Version, Owner: "old", Epoch: 7, handover: handover{
+	Rate: "100/s", Total: "5/s", Crashed: 5, Partial: true,
+	Clocks: []clockRecord{{Due: 5},
+		{Key: "a", Due: 1_000_000, Tat: 2_000_000, Cool: 500_000, Throttles: 3, Rate: "7/s"}},
+	Running: []runRecord{{1, "old"}, {2, "other"}}, Done: []uint64{3},
+}})
+
+// Records are read as they were written, and those of another format are not read at all.
+func FuzzRecords(f *testing.F) {
+	for _, seed := range []any{
+		LeaseRecord{V: Version, Nonce: 1, Lease: 5000, Host: "h", PID: 1, Policies: []string{"api"},
+			Leaving: true},
+		OwnerRecord{V: Version, Owner: "me", Nonce: 1, Released: true, After: 3,
+			handover: handover{Done: []uint64{1}}},
+		AttemptRecord{V: Version, Attempts: 2, DueIn: 5, LastError: "no", Crashes: 1},
+		AttemptRecord{V: Version + 1},
+	} {
+		f.Add(Encode(seed))
+	}
+	f.Add(checkpointSeed)
+	f.Add([]byte(`{"V":1,"v":2,"clocks":[null],"running":null}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		for _, r := range []any{&LeaseRecord{}, &OwnerRecord{}, &Checkpoint{}, &AttemptRecord{}} {
+			err := Decode(data, r)
+			v := reflect.ValueOf(r).Elem().FieldByName("V").Int()
+			switch {
+			case err != nil && v != 0 && errors.Is(err, errVersion):
+				t.Fatalf("%s is of another version, and yet read as %+v", data, r)
+			case err != nil:
+				continue
+			case v != Version:
+				t.Fatalf("%s is read as %+v", data, r)
+			}
+			written := Encode(r)
+			again := reflect.New(reflect.TypeOf(r).Elem()).Interface()
+			if err := Decode(written, again); err != nil || !bytes.Equal(Encode(again), written) {
+				t.Fatalf("%s is read as %s, %v", written, Encode(again), err)
+			}
+		}
+	})
+}
+
+// Whatever a checkpoint says, its successor keeps to the rate, and what it hands on can be read.
+func FuzzInheritance(f *testing.F) {
+	f.Add(checkpointSeed, true, uint32(0))
+	f.Add(checkpointSeed, false, uint32(1000))
+	f.Add(
+		[]byte(
+			`{"v":1,"rate":"1/w","clocks":[{"k":"a","d":-9223372036854775808,"t":9223372036854775807}]}`), false, uint32(1))
+	f.Add(
+		[]byte(
+			`{"v":1,"clocks":[{"k":"a","f":9223372036854775807,"p":9223372036854775807,"s":1e308},{"k":"b","f":1,"s":-1}]}`), true, uint32(1))
+	f.Fuzz(func(t *testing.T, data []byte, crashed bool, elapsed uint32) {
+		var c Checkpoint
+		if Decode(data, &c) != nil {
+			return
+		}
+		b := unownedValve(t,
+			leaky("api", "100/s")).inheritFrom(inheritance{crashed: crashed, owner: "old",
+			elapsed: time.Duration(elapsed) * time.Microsecond, handover: c.handover})
+		for range 150 {
+			b.arrive("a")
+		}
+		starts := b.until(1200*ms, b.done)
+		if why := pacetest.Exceeds(starts, 100, 1); why != "" {
+			t.Fatalf("%s: %s", data, why)
+		}
+		h := b.v.handover(b.p, b.now, 0)
+		h.fit(mostRecordBytes)
+		written := Encode(Checkpoint{V: Version, handover: h})
+		if err := Decode(written, &c); err != nil || len(written) > mostRecordBytes+len(data)*6 {
+			t.Fatalf("%d bytes are handed on, %v", len(written), err)
+		}
+	})
+}
+
+// Every question to a valve gets one answer, which can be written and is bounded by what was asked.
+func FuzzValveQuestion(f *testing.F) {
+	for _, q := range []job.Question{
+		{Op: job.OpExpect, Jobs: []uint64{1, 2, 99}}, {Op: job.OpRoom, Key: "a"},
+		{Op: job.OpBuckets, Limit: 5, Offset: -1},
+		{Op: job.OpBuckets, Limit: math.MaxInt, Offset: math.MaxInt}, {Op: job.OpBucket, Key: "b"},
+		{Op: job.OpJob, Jobs: []uint64{2}},
+		{Op: job.OpCancel, Jobs: []uint64{3}}, {Op: job.OpPurge, Key: "a"}, {Op: "dance"},
+		{Op: job.OpOutcome,
+			Outcome: json.RawMessage(`{"seq":1,"kind":"failed","attempts":-5,"retry_after":-1}`)},
+		{Op: job.OpOutcome,
+			Outcome: json.RawMessage(
+				`{"seq":1,"kind":"throttled","retry_after":9223372036854775807}`)},
+		{Op: job.OpOutcome,
+			Outcome: json.RawMessage(`{"seq":9,"kind":"permanent","holder":"old"}`)},
+	} {
+		data, err := json.Marshal(q)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var q job.Question
+		if json.Unmarshal(data, &q) != nil {
+			return
+		}
+		c := coreBench(t, leaky("api", "100/s"))
+		part, now := takeOver(c, Opened{Checkpoint: Checkpoint{V: Version, Owner: "old", Epoch: 1,
+			handover: handover{Running: []runRecord{{1, "old"}, {9, "old"}}}}})
+		var jobs []job.Arrived
+		for seq := uint64(1); seq < 5; seq++ {
+			jobs = append(jobs,
+				job.Arrived{Seq: seq, Key: "a", Cost: 1, Stored: originWall, Body: []byte{}})
+		}
+		c.Handle(Arrived{part, part.Epoch, jobs}, now)
+
+		answers := 0
+		c.Handle(Asked{part, q, func(a job.Answer) {
+			answers++
+			if _, err := json.Marshal(a); err != nil {
+				t.Fatalf("%s: the answer %+v: %v", data, a, err)
+			}
+			if len(a.Starts) > len(q.Jobs) || len(a.Buckets) > 1 || a.Removed > 4 || a.DelayMS < 0 {
+				t.Fatalf("%s is answered %+v", data, a)
+			}
+		}}, now)
+		c.Ponder(func() pace.Instant { return now.Add(askPatience) })
+		if answers != 1 {
+			t.Fatalf("%s gets %d answers", data, answers)
+		}
+		c.run(now, second, nil) // an outcome that was reported has its effect
+	})
+}

@@ -1,0 +1,195 @@
+package core
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
+)
+
+// ownerBench is a core that owns "api.0", and the instant.
+func ownerBench(t *testing.T) (*Core, *Partition, pace.Instant) {
+	t.Helper()
+	c := coreBench(t, leaky("api", "10/s"))
+	part, now := takeOver(c, Opened{})
+	return c, part, now
+}
+
+// delivers lets a job arrive, which starts.
+func delivers(t *testing.T, c *Core, part *Partition, seq uint64, now pace.Instant) Run {
+	t.Helper()
+	c.Handle(Arrived{part, part.Epoch,
+		[]job.Arrived{{Seq: seq, Key: "a", Cost: 1, Stored: originWall, Body: []byte{}}}}, now)
+	c.advance(now)
+	if len(c.out.starts) != 1 {
+		t.Fatalf("%d jobs started, want one", len(c.out.starts))
+	}
+	r := c.out.starts[0]
+	c.out.starts = nil
+	return r
+}
+
+// heir is another drainer that can have what this one leaves.
+func heir(c *Core, now pace.Instant) {
+	heardOf(c, "heir", uint64(now),
+		LeaseRecord{Lease: simulatedLease.Milliseconds(), Policies: []string{"api"}}, now)
+}
+
+// A job that came back after the handover would be told to the next owner as one that runs.
+func TestAHandoverWaitsForJobsOnTheirWayToAWorker(t *testing.T) {
+	c, part, now := ownerBench(t)
+	r := delivers(t, c, part, 1, now)
+	c.release(c.shares["api.0"], now)
+	if part.state == partitionSurrendered {
+		t.Fatal("handed over while a job was on its way to a worker")
+	}
+	if _, passed := r.Decide(whenever, nil); !passed {
+		t.Fatal("the job did not pass its last check")
+	}
+	c.release(c.shares["api.0"], now)
+	if part.state != partitionSurrendered {
+		t.Error("not handed over though the job runs")
+	}
+}
+
+// A drainer ends when the next owners know what became of all that it ran.
+func TestADrainerEndsWhenItsOutcomesAreDelivered(t *testing.T) {
+	c, part, now := ownerBench(t)
+	r := delivers(t, c, part, 1, now)
+	r.Decide(whenever, nil)
+	heir(c, now)
+	c.Handle(Stopped{}, now)
+	now = c.run(now, second, func(at pace.Instant, _ []Put) { heir(c, at) })
+	if part.state != partitionSurrendered || c.Left() {
+		t.Fatalf("state %d; left while a job of it runs: %v", part.state, c.Left())
+	}
+	c.Handle(Finished{r, Outcome{Seq: 1, Kind: OutcomeDone}}, now)
+	if len(c.out.reports) != 1 || c.Left() {
+		t.Fatalf("%d reports; left before it was delivered: %v", len(c.out.reports), c.Left())
+	}
+	c.Handle(Delivered{c.out.reports[0]}, now)
+	if !c.Left() {
+		t.Error("it does not end when everything is told")
+	}
+}
+
+// Without a living heir a drainer that leaves keeps its partitions until what runs has finished.
+func TestADrainerThatLeavesWithoutAnHeirWaitsForItsJobs(t *testing.T) {
+	for name, lives := range map[string]bool{"an heir lives": true, "the heir is silent": false} {
+		t.Run(name, func(t *testing.T) {
+			c, part, now := ownerBench(t)
+			r := delivers(t, c, part, 1, now)
+			r.Decide(whenever, nil)
+			heir(c, now)
+			// it does not renew its lease, and is not dead yet
+			now = c.run(now, simulatedLease*3/4, nil)
+			if lives {
+				heir(c, now)
+			}
+			c.Handle(Stopped{}, now)
+			c.run(now, 200*ms, nil)
+			if handedOver := part.state == partitionSurrendered; handedOver != lives {
+				t.Errorf("handed over: %v, want %v", handedOver, lives)
+			}
+		})
+	}
+}
+
+// A release of unknown result that was not applied is written once more: else nobody owned the
+// partition, and nobody knew.
+func TestAReleaseThatWasNotAppliedIsRepeated(t *testing.T) {
+	c, _, now := ownerBench(t)
+	s := c.shares["api.0"]
+	mine := Record{Exists: true, Value: Encode(s.record), Revision: s.revision, Stored: originWall}
+	c.release(s, now)
+	p := putFor(t, c, whyRelease)
+	c.Handle(Written{p, PutUnknown, 0}, now)
+	c.Handle(Found{c.out.reads[0].Put, mine}, now)
+	again := 0
+	c.run(now, second, func(_ pace.Instant, written []Put) {
+		for _, w := range written {
+			if w.Why == whyRelease {
+				if again++; w.Revision != mine.Revision || !slices.Equal(w.value, p.value) {
+					t.Errorf("wrote %s at revision %d, want the same again", w.value, w.Revision)
+				}
+			}
+		}
+	})
+	if again != 1 {
+		t.Errorf("written %d times more, want once", again)
+	}
+}
+
+// A release whose answer is lost is over when its watch tells of it: what it says then is nothing
+// new to who reads it back.
+func TestAReleaseWhoseAnswerIsLostIsOver(t *testing.T) {
+	c, _, now := ownerBench(t)
+	s := c.shares["api.0"]
+	c.release(s, now)
+	p := putFor(t, c, whyRelease)
+	applied := Record{Exists: true, Value: p.value, Revision: s.revision + 1, Stored: originWall}
+	c.Handle(Written{p, PutUnknown, 0}, now)
+	c.Handle(Watched{TablePartitions, "api.0", applied}, now)
+	c.Handle(Found{c.out.reads[0].Put, applied}, now)
+	if s.part != nil || s.state != shareIdle {
+		t.Errorf("state %d: it waits for the release, which has been applied", s.state)
+	}
+}
+
+// Drainers that come one after the other move each partition once: not before they have been the
+// same for a while.
+func TestPartitionsMoveWhenTheDrainersHaveBeenTheSameForAWhile(t *testing.T) {
+	p := leaky("api", "10/s")
+	p.Partitions = 8
+	c := coreBench(t, p)
+	now := c.run(origin, 4*second, nil)
+	heir(c, now)
+	joined := now
+	moved := time.Duration(0)
+	c.run(now, second, func(at pace.Instant, written []Put) {
+		for _, w := range written {
+			if w.Why == whyRelease && moved == 0 {
+				moved = at.Since(joined)
+			}
+		}
+		heir(c, at)
+	})
+	if moved < settleTime || moved > settleTime+3*tick {
+		t.Errorf("the first partition moved after %v, want %v", moved, settleTime)
+	}
+}
+
+// What was delivered while the connection was lost is not known: every backlog is opened anew.
+func TestBacklogsAreOpenedAnewAfterTheConnectionWasLost(t *testing.T) {
+	c, part, now := ownerBench(t)
+	former := part.Epoch
+	c.Handle(Connected{}, now)
+	c.Handle(Connected{Up: true}, now)
+	c.run(now, second, nil)
+	if part.Epoch == former || part.state != partitionLive {
+		t.Errorf("epoch %d and state %d, want a later one and the partition live", part.Epoch,
+			part.state)
+	}
+}
+
+// What a former owner's jobs came to can be told to who knows that they run. Before the records are
+// read nobody does, and the report would be lost.
+func TestAnOutcomeIsNotTakenBeforeTheInheritanceIsKnown(t *testing.T) {
+	c := coreBench(t, leaky("api", "10/s"))
+	now := origin
+	for ; len(c.out.opens) == 0; now = now.Add(20 * ms) {
+		c.advance(now)
+		answerPuts(c, now)
+	}
+	o := c.out.opens[0]
+	told := Outcome{Seq: 1, Kind: OutcomeDone, Holder: "old"}
+	if c.reported("api", 0, told, now) {
+		t.Error("it was taken before the partition was opened")
+	}
+	c.Handle(Opened{Opening: o}, now)
+	if !c.reported("api", 0, told, now) {
+		t.Error("it was not taken though the partition is ours")
+	}
+}

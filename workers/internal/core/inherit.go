@@ -1,0 +1,493 @@
+package core
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
+)
+
+// own begins a partition: jobs arrive, and start once live is called.
+//
+// It is fresh until its inheritance is known, and sweeping until everything has come that was
+// stored before: both keep it from saying what it cannot know yet.
+func (v *valve) own(number int, epoch uint64) *Partition {
+	if len(v.parts) == 0 { // what it knew of the target, and expected, is of another time
+		v.breaker, v.suspects = breaker{}, nil
+		v.forecast, v.coming = nil, nil
+	}
+	p := &Partition{
+		Policy:    v.Policy.Name,
+		Number:    number,
+		Epoch:     epoch,
+		state:     partitionOpening,
+		fresh:     true,
+		sweeping:  true,
+		buckets:   map[job.Key]*bucket{},
+		jobs:      map[uint64]*HeldJob{},
+		begun:     map[uint64]*HeldJob{},
+		inherited: map[uint64]*inheritedJob{},
+		crashes:   map[uint64]string{},
+		records:   map[uint64]uint64{},
+	}
+	v.parts[number] = p
+	return p
+}
+
+// inheritance is what a new owner knows of a partition.
+type inheritance struct {
+	// the predecessor crashed: clocks that handover does not list are unknown
+	crashed  bool
+	owner    string        // the predecessor
+	elapsed  time.Duration // from when handover was stored until the takeover, at least …
+	age      time.Duration // … and from when it was put together, at most
+	handover handover
+	attempts map[uint64]inheritedAttempt
+	fence    time.Duration   // after a crash: how long the predecessor may still start jobs
+	gone     map[string]bool // holders of running jobs that will not report any more
+}
+
+type inheritedAttempt struct {
+	AttemptRecord
+	dueIn    time.Duration
+	revision uint64
+}
+
+// inherit applies what the predecessor left. After a crash each bucket counts as having started a
+// job at the last moment its old owner could have, unless a checkpoint shows that its next start
+// was not due yet.
+//
+// The last moment that the old owner had was its fence, before which this process cannot have taken
+// the partition. So the takeover is as late as that, or later, and one interval from then on keeps
+// law 2 whatever the old owner did: that is why nothing needs to be known of it. It costs a bucket
+// at most one interval, and its burst.
+func (v *valve) inherit(p *Partition, in inheritance, now pace.Instant) {
+	if in.crashed {
+		v.out.takeovers = append(v.out.takeovers, p)
+	}
+	switch {
+	case in.crashed || in.handover.Partial:
+		p.crashedAt = now.Add(in.fence)
+	case in.handover.Crashed > 0:
+		p.crashedAt = now.Add(-time.Duration(in.handover.Crashed)*time.Microsecond - in.elapsed)
+	}
+	left := func(us int64) pace.Instant {
+		return now.Add(time.Duration(us)*time.Microsecond - in.elapsed)
+	}
+	// There was no room for all clocks: those that are not listed wait for the longest of them.
+	if in.handover.Rest > 0 {
+		p.restsUntil = left(in.handover.Rest)
+	}
+	// What all buckets started together is not known either, or was not told.
+	if in.crashed || in.handover.Partial {
+		if v.total != nil {
+			v.total.Hold(&v.totalClock, max(now.Add(in.fence+v.total.Interval), p.restsUntil))
+		}
+	}
+	for _, c := range in.handover.Clocks {
+		if c.Key == "" {
+			if v.total != nil {
+				in.wind(&v.totalClock, c, v.total, v.total.Before(in.handover.Total, 1), now)
+			}
+			continue
+		}
+		b := v.bucket(p, c.Key, now)
+		if cool := left(c.Cool); c.Cool > 0 && cool > now {
+			b.cool, b.throttles = cool, c.Throttles
+		}
+		if c.Starts > 0 {
+			b.rate, b.rateAt, b.rateSince = float32(min(c.Starts, 1e9)), left(0),
+				left(0).Add(-pace.Forever)
+		}
+		// The breaker stays open over a change of owners, or each deployment during an outage would
+		// cost attempts again.
+		if c.Down > 0 {
+			// may be now, and what begins then is a probe
+			probe := min(left(c.Probe), now.Add(mostProbeWait))
+			b.target = &suspicion{breaker: breaker{open: true, since: now - 1, failures: c.Down,
+				at: probe}}
+			v.broken++
+		}
+		if b.pace != nil {
+			before := b.pace.Before(cmp.Or(c.Rate, in.handover.Rate),
+				cmp.Or(c.Burst, in.handover.Burst))
+			in.wind(&b.clock, c, b.pace, before, now)
+		}
+	}
+	p.through, p.newest = in.handover.Through, max(p.newest, in.handover.Through)
+	for seq, a := range in.attempts {
+		p.inherited[seq] = &inheritedJob{record: a.AttemptRecord, dueIn: a.dueIn, saved: true}
+		p.records[seq] = a.revision
+	}
+	for _, r := range in.handover.Running {
+		j := p.inherited[r.Seq]
+		if j == nil {
+			j = &inheritedJob{}
+			p.inherited[r.Seq] = j
+		}
+		// Its crash is counted when the job comes. One whose crash is in the attempt record is
+		// counted already, and gone for certain, also where nobody here has met its lease or
+		// tombstone.
+		if in.crashed && r.Holder == in.owner || in.gone[r.Holder] ||
+			r.Holder == j.record.CrashedBy {
+			j.crashed = r.Holder
+		} else {
+			j.holder = r.Holder
+			p.unseen++
+			p.unseenUntil = now.Add(time.Duration(v.Policy.Timeout))
+		}
+	}
+	if len(in.handover.Done) > 0 {
+		p.finished = map[uint64]int64{}
+		for _, seq := range in.handover.Done {
+			p.finished[seq] = 0
+		}
+	}
+}
+
+// takeIn returns what is inherited of a job that has come. What is told of its sequence may be
+// about another job: when a backup of the stream is restored, jobs get the sequences of those that
+// it lacks. They would be lost if they ended with those.
+func (v *valve) takeIn(p *Partition, seq uint64, stored int64, now pace.Instant) *inheritedJob {
+	in := p.inherited[seq]
+	if in == nil {
+		return &inheritedJob{}
+	}
+	delete(p.inherited, seq)
+	if p.newer(stored) {
+		if in.runs() {
+			v.saw(p, now)
+		}
+		in.holder, in.crashed, in.outcome = "", "", nil
+	}
+	if in.record.Job != 0 && in.record.Job != stored {
+		in.record, in.dueIn = AttemptRecord{}, 0
+	}
+	return in
+}
+
+// wind sets a clock as the predecessor left it. After a crash that is all only if it is not due
+// yet, nor would be at the rate of now had that held ever since, or if its bucket still cools down:
+// nothing can have started since it was noted. Else it also waits as if a job had started just
+// before the takeover, for it may be due by some clocks and not by others.
+//
+// The two are asked by different ages. Waits go by the least time that can have passed, or they
+// would end early; whether a start can have happened by the most, or one would be overlooked.
+func (in inheritance) wind(c *pace.Clock, left clockRecord, p, before *pace.Pace,
+	now pace.Instant) {
+	noted := func(at, adapted pace.Instant) pace.Clock {
+		c := pace.Clock{Due: at.Add(time.Duration(left.Due) * time.Microsecond),
+			Tat: at.Add(time.Duration(left.Tat) * time.Microsecond)}
+		p.Adapt(&c, before, adapted)
+		return c
+	}
+	wound := noted(now.Add(-in.elapsed), now)
+	if in.crashed {
+		then := now.Add(-max(in.age, in.elapsed))
+		first := noted(then, then)
+		if max(p.Next(&first), then.Add(time.Duration(left.Cool)*time.Microsecond)) <= now {
+			wound.Due, wound.Tat = max(wound.Due, c.Due), max(wound.Tat, c.Tat)
+		}
+	}
+	*c = wound
+}
+
+// live lets the jobs of an opened partition start.
+func (v *valve) live(p *Partition, now pace.Instant) {
+	p.state = partitionLive
+	v.placeAll(p, now)
+}
+
+func (v *valve) placeAll(p *Partition, now pace.Instant) {
+	for _, b := range p.buckets {
+		v.place(b, now)
+	}
+}
+
+// restart is called when a partition's stream was recreated, which counts from 1 again: what is
+// held of the old one is gone, and what still runs of it ends without effect. The clocks go on.
+//
+// A target's limits do not begin anew with a stream, so neither do the clocks, cool-downs and
+// breakers of buckets (law 2).
+func (v *valve) restart(p *Partition, now pace.Instant) {
+	for _, j := range p.jobs {
+		v.lose(j)
+	}
+	clear(p.inherited)
+	clear(p.crashes)
+	clear(p.records)
+	p.highest, p.unseen, p.finished, p.recent, p.stale = 0, 0, nil, nil, 0
+	v.placeAll(p, now)
+}
+
+// lose lets go of a job that is no longer in the stream, whatever was to become of it.
+//
+// A run of it that a worker here has goes on, for it cannot be called back, and still holds its
+// bucket's concurrency until it ends; one elsewhere will never report, and holds it no more.
+func (v *valve) lose(j *HeldJob) {
+	b, p := j.Bucket, j.Bucket.Part
+	v.detach(j)
+	delete(p.jobs, j.Seq)
+	b.held--
+	switch {
+	case j.stage == stageRunning && j.holder != "":
+		b.running--
+	case j.noting:
+		b.noting--
+		p.noting--
+	}
+	if j.recorded {
+		v.out.forgets = append(v.out.forgets, Forgotten{Ref{p, j.Seq}, p.records[j.Seq]})
+	}
+	delete(p.crashes, j.Seq)
+	delete(p.records, j.Seq)
+	if j.stage != stageAcking {
+		v.out.vanished++
+	}
+	j.enter(stageGone)
+}
+
+// reopen is called when a partition's backlog is opened anew by the same owner: everything that is
+// still stored will be delivered again.
+//
+// The jobs are kept, so that those which run are not started beside their runs, and so are those
+// that finished lately: a leader that had been cut off stores them still.
+func (v *valve) reopen(p *Partition, epoch uint64) {
+	p.Epoch = epoch
+	p.generation++
+	p.sweeping = true
+	if p.finished == nil { // else what the predecessor had finished is still to be delivered
+		p.finished = map[uint64]int64{}
+	}
+	for _, f := range p.recent {
+		p.finished[f.seq] = f.stored
+	}
+}
+
+// swept is called when everything has been delivered that was stored when the backlog was opened. A
+// job that was not is gone from the stream: it was acknowledged without our hearing of it, or
+// somebody purged it. Of jobs after the last one of then nothing is said: who told which that was
+// may have been out of date.
+//
+// Without it a job that was acknowledged while deliveries got lost would hold its place for ever:
+// its bucket's head, its concurrency, or the process that waits to end (law 5). A run that is under
+// way is left alone; how it ends tells the rest.
+func (v *valve) swept(p *Partition, now pace.Instant) {
+	p.sweeping = false
+	var missed []*HeldJob
+	for _, j := range p.jobs {
+		if j.generation != p.generation && j.Seq <= p.last {
+			missed = append(missed, j)
+		}
+	}
+	// so that a seed goes one way
+	slices.SortFunc(missed, func(a, b *HeldJob) int { return cmp.Compare(a.Seq, b.Seq) })
+	for _, j := range missed {
+		switch j.stage {
+		case stageAcking:
+			v.confirmed(p, j.Seq, now)
+		case stageWaiting, stageDelayed:
+			v.out.vanished++
+			v.detach(j)
+			v.remove(j, now)
+			v.place(j.Bucket, now)
+		}
+	}
+	for seq, in := range p.inherited {
+		if seq > p.last {
+			continue
+		}
+		delete(p.inherited, seq)
+		if in.saved {
+			v.out.forgets = append(v.out.forgets, Forgotten{Ref{p, seq}, p.records[seq]})
+			delete(p.records, seq)
+		}
+		if in.runs() {
+			v.saw(p, now)
+		}
+	}
+	maps.DeleteFunc(p.finished, func(seq uint64, _ int64) bool { return seq <= p.last })
+}
+
+// saw counts that an inherited run has arrived, or never will.
+//
+// While one is missing, no bucket of the partition knows whether its concurrency is taken, for a
+// run is told by sequence and not by key: none starts more than it may.
+func (v *valve) saw(p *Partition, now pace.Instant) {
+	if p.unseen == 0 {
+		return // it was waited for as long as an attempt may take
+	}
+	if p.unseen--; p.unseen == 0 {
+		v.placeAll(p, now)
+	}
+}
+
+// lookFor ends the wait for inherited runs that do not arrive.
+//
+// They would otherwise hold every bucket of the partition back for good, if the jobs were removed
+// from the stream in the moment of the takeover.
+func (v *valve) lookFor(p *Partition, now pace.Instant) {
+	if p.unseen > 0 && now >= p.unseenUntil {
+		p.unseen = 0
+		v.placeAll(p, now)
+	}
+}
+
+// drop ends a partition that another process took.
+//
+// What runs of it is another's to judge: outcomes that come from now on have no effect.
+func (v *valve) drop(p *Partition) { v.leave(p, partitionLost) }
+
+// surrender ends a partition in order and returns what its next owner needs. Outcomes that are
+// still to come, or that came but are not recorded yet, are reported to that owner.
+//
+// An outcome that is not recorded anywhere must not be lost with this owner: a failure would cost
+// no attempt, and a dead letter would be a run more.
+func (v *valve) surrender(p *Partition, now pace.Instant) handover {
+	h := v.handover(p, now, 0)
+	for _, j := range p.jobs {
+		switch {
+		case j.stage == stageSaving:
+			v.report(j,
+				Outcome{Seq: j.Seq, Kind: OutcomeFailed, Error: j.LastError, Attempts: j.Attempts})
+		case j.stage == stageBurying && j.ran():
+			v.report(j, Outcome{
+				Seq: j.Seq, Kind: OutcomePermanent, Error: j.LastError, Reason: j.reason,
+				Attempts: j.Attempts,
+			})
+		}
+	}
+	for _, seq := range slices.Sorted(maps.Keys(p.inherited)) {
+		if in := p.inherited[seq]; in.outcome != nil {
+			// it was told to us, but the job has not arrived here
+			o := *in.outcome
+			o.Holder, o.Stream = v.self, p.Stream()
+			v.out.reports = append(v.out.reports, Report{v.Policy.Name, p.Number, o})
+		}
+	}
+	p.holder = v.self
+	v.leave(p, partitionSurrendered)
+	return h
+}
+
+// quiesce keeps a partition but starts nothing of it any more.
+//
+// It still hears outcomes and confirms acknowledgements: only what waits stands still.
+func (v *valve) quiesce(p *Partition) {
+	if !p.quiesced {
+		v.leave(p, partitionOpening)
+		v.parts[p.Number], p.quiesced = p, true
+	}
+}
+
+// report has an outcome told to the next owner. It says whose run it was and of which stream, since
+// by then another run of the job may be under way, or another job under its sequence.
+func (v *valve) report(j *HeldJob, o Outcome) {
+	o.Holder, o.Stream = v.self, j.Bucket.Part.Stream()
+	v.out.reports = append(v.out.reports, Report{v.Policy.Name, j.Bucket.Part.Number, o})
+}
+
+// leave takes a partition out of all that decides about starts. Its buckets keep their clocks when
+// it is only quiesced, for the handover is still to be collected.
+func (v *valve) leave(p *Partition, state partitionState) {
+	p.state = state
+	delete(v.parts, p.Number)
+	if state != partitionOpening {
+		v.bodies -= p.bodies
+		for _, b := range p.buckets {
+			if b.down() {
+				v.broken--
+				b.target = nil
+			}
+		}
+	}
+	v.sched.Retain(func(b scheduledBucket) bool { return b.Part != p })
+	v.due.Retain(func(b dueBucket) bool { return b.Part != p })
+	v.unread.Retain(func(b dueBucket) bool { return b.Part != p })
+	v.timers.Retain(func(j timedJob) bool { return j.Bucket.Part != p })
+}
+
+// resume is called when starts are allowed again after they were not, because the lease was in
+// doubt.
+//
+// What was missed meanwhile is not due at once, or each lapse would end in a clump (law 2), and it
+// was no idleness, which would earn a burst.
+func (v *valve) resume(now pace.Instant) {
+	if v.total != nil {
+		v.total.Hold(&v.totalClock, now)
+	}
+	for _, p := range v.parts {
+		for _, b := range p.buckets {
+			if b.pace != nil {
+				b.pace.Hold(&b.clock, now)
+			}
+			v.place(b, now)
+		}
+	}
+}
+
+// reported takes the outcome of a job that was running in another process when its partition was
+// handed over. It is not that of the run which is known if it comes from a process that was
+// declared dead and had the job before, or if the stream was recreated since.
+//
+// It is heard even when the wait for it is over, unless the job has started again: it is true, and
+// saves a second run. An outcome that comes before its job is kept for it.
+func (v *valve) reported(p *Partition, o Outcome, now pace.Instant) {
+	if o.Stream != 0 && o.Stream != p.Stream() {
+		return
+	}
+	if j := p.jobs[o.Seq]; j != nil {
+		if j.holder == "" || o.Holder != "" && o.Holder != j.holder {
+			return
+		}
+		switch j.stage {
+		case stageWaiting: // its time was up, but the process lives
+			v.detach(j)
+			j.enter(stageRunning)
+			j.Bucket.running++
+		case stageRunning:
+		default:
+			return
+		}
+		if o.Kind == outcomeProgress {
+			v.lookAt(j, now.Add(time.Duration(v.Policy.Timeout)))
+			v.place(j.Bucket, now)
+		} else {
+			v.settle(j, o, now)
+		}
+		return
+	}
+	if in := p.inherited[o.Seq]; in != nil && in.holder != "" && in.outcome == nil &&
+		o.Kind != outcomeProgress &&
+		(o.Holder == "" || o.Holder == in.holder) {
+		in.outcome = &o
+	}
+}
+
+// holderGone is called when a process that may run handed-over jobs has crashed.
+//
+// Nobody else can tell what became of them. They go back to their places as after a crash of the
+// owner, and count a crash, so that a job that kills whoever runs it is found out wherever it runs.
+func (v *valve) holderGone(holder string, now pace.Instant) {
+	for _, p := range v.parts {
+		for _, in := range p.inherited {
+			if in.holder == holder && in.outcome == nil {
+				in.holder, in.crashed = "", holder
+				v.saw(p, now)
+			}
+		}
+		for _, seq := range slices.Sorted(maps.Keys(p.jobs)) {
+			if j := p.jobs[seq]; j.stage == stageRunning && j.holder == holder {
+				j.Bucket.running--
+				j.holder = ""
+				v.detach(j)
+				v.crashed(j, holder)
+				v.place(j.Bucket, now)
+			}
+		}
+		v.placeAll(p, now)
+	}
+}

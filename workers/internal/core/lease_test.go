@@ -1,0 +1,243 @@
+package core
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
+)
+
+// putFor takes the core's write for a reason out of its actions.
+func putFor(t *testing.T, c *Core, why reason) Put {
+	t.Helper()
+	i := slices.IndexFunc(c.out.puts, func(p Put) bool { return p.Why == why })
+	if i < 0 {
+		t.Fatalf("no write for reason %d among %d", why, len(c.out.puts))
+	}
+	p := c.out.puts[i]
+	c.out.puts = slices.Delete(c.out.puts, i, i+1)
+	return p
+}
+
+// renewal is the next renewal of a core's lease, sent when it is due.
+func renewal(t *testing.T, c *Core) Put {
+	t.Helper()
+	c.advance(c.Lease.renewAt)
+	return putFor(t, c, WhyRenew)
+}
+
+// The fence is counted from when a renewal was sent, not from its answer, and ends a margin before
+// the lease: clocks run at different speeds, and a start takes a moment after its last check.
+func TestTheFenceComesAMarginBeforeTheEndOfTheLease(t *testing.T) {
+	c := coreBench(t)
+	p := renewal(t, c)
+	before := c.Fence()
+	if sent := origin.Add(simulatedLease / 3); p.sent != sent {
+		t.Errorf("the lease was renewed %v after the last time, want a third of it",
+			p.sent.Since(origin))
+	}
+	c.Handle(Written{p, PutOK, 2000}, p.sent.Add(200*ms))
+	if want := p.sent.Add(simulatedLease - simulatedLease/20); c.Fence() != want || before >= want {
+		t.Errorf("the fence is %v after the renewal was sent, want %v", c.Fence().Since(p.sent),
+			want.Since(p.sent))
+	}
+	c.Handle(Connected{}, p.sent)
+	if c.Fence() != 0 {
+		t.Error("jobs may start without a connection")
+	}
+}
+
+// A renewal of unknown result moves the fence only when a read finds it by its nonce, and then from
+// when it was sent.
+func TestARenewalOfUnknownResultIsReadBack(t *testing.T) {
+	for name, ours := range map[string]bool{"it was stored": true, "another's was": false} {
+		t.Run(name, func(t *testing.T) {
+			c := coreBench(t)
+			first := renewal(t, c)
+			before := c.Fence()
+			c.Handle(Written{first, PutUnknown, 0}, first.sent.Add(ms))
+			if c.Fence() != before || len(c.out.reads) != 1 {
+				t.Fatalf("the fence moved by %v, and %d reads", c.Fence().Since(before),
+					len(c.out.reads))
+			}
+			nonce, want := first.nonce, first.sent.Add(simulatedLease-c.margin())
+			if !ours {
+				nonce, want = 0, before
+			}
+			c.Handle(Found{first,
+				Record{Exists: true, Revision: 2000,
+					Value: Encode(LeaseRecord{V: Version, Nonce: nonce})}}, first.sent.Add(second))
+			if c.Fence() != want {
+				t.Errorf("the fence moved by %v, want %v", c.Fence().Since(before),
+					want.Since(before))
+			}
+		})
+	}
+}
+
+// A server may refuse renewals at once and answer reads, as one whose store has no room does.
+func TestRenewalsThatAreRefusedAtOnceAreSentAfterAPause(t *testing.T) {
+	c := coreBench(t)
+	first := renewal(t, c)
+	c.Handle(Written{first, PutUnknown, 0}, first.sent)
+	for now, renewals := first.sent, 1; now < first.sent.Add(second); now = now.Add(ms) {
+		for _, r := range c.out.reads {
+			c.Handle(Found{r.Put,
+				Record{Exists: true, Revision: 1, Value: Encode(LeaseRecord{V: Version})}},
+				now)
+		}
+		c.out.reads = nil
+		c.advance(now)
+		for _, p := range c.out.puts {
+			if p.Why == WhyRenew {
+				c.Handle(Written{p, PutUnknown, 0}, now)
+				renewals++
+			}
+		}
+		c.out.puts = nil
+		if most := 2 + int(now.Since(first.sent)/c.margin()); renewals > most {
+			t.Fatalf("%d renewals within %v", renewals, now.Since(first.sent))
+		}
+	}
+}
+
+// Who finds its own tombstone is dead: what it owned is another's, and it begins again under a name
+// that no record knows.
+func TestATombstoneOverTheOwnLeaseEndsAllOwnership(t *testing.T) {
+	p := leaky("api", "10/s")
+	tombstone := Record{Exists: true, Revision: 1 << 40,
+		Value: Encode(LeaseRecord{V: Version, Tombstone: true})}
+	for name, tell := range map[string]func(c *Core, now pace.Instant){
+		"watched": func(c *Core, now pace.Instant) {
+			c.Handle(Watched{TableDrainers, c.Lease.Id, tombstone}, now)
+		},
+		"read": func(c *Core, now pace.Instant) {
+			c.advance(c.Lease.renewAt)
+			c.Handle(Written{putFor(t, c, WhyRenew), PutConflict, 0}, now)
+			c.Handle(Found{c.out.reads[0].Put, tombstone}, now)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := coreBench(t, p)
+			part, now := takeOver(c, Opened{})
+			dead := c.Lease.Id
+			tell(c, now)
+			if c.shares["api.0"].part != nil || part.state != partitionLost || c.Open(now) {
+				t.Error("it goes on with its partition")
+			}
+			if c.Lease.Id == dead || c.valves["api"].self != c.Lease.Id || !c.peers[dead].gone {
+				t.Errorf("it was %s and goes on as %s, its valve as %s", dead, c.Lease.Id,
+					c.valves["api"].self)
+			}
+		})
+	}
+}
+
+// A worker may get the processor so late for its last check that this process has become another
+// drainer meanwhile: what that one's lease allows is not for jobs of the one declared dead.
+func TestAWorkerThatIsLateStartsNothingForItsFormerSelf(t *testing.T) {
+	for name, elsewhere := range map[string]bool{"here": false, "elsewhere": true} {
+		t.Run(name, func(t *testing.T) {
+			c := coreBench(t, policy.Policy{
+				Name: "api", Partitions: 1, Queue: &policy.Queue{Capacity: 100},
+				Rule: policy.Rule{Algorithm: policy.SlidingLog, Limit: 5,
+					Window: policy.Duration(time.Second)},
+			})
+			part, now := takeOver(c, Opened{})
+			if elsewhere {
+				v := c.valves["api"]
+				v.local = false
+				v.claims.held = []Claimed{
+					{Worker: "w", Turn: NextTurn{Key: "a"}, Until: pace.Never},
+				}
+			}
+			c.Handle(Arrived{part, part.Epoch,
+				[]job.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall}}}, now)
+			c.advance(now)
+			runs := c.out.starts
+			for _, l := range c.out.elsewhere {
+				runs = append(runs, l.run)
+			}
+			if len(runs) != 1 {
+				t.Fatalf("%d jobs are given to a worker", len(runs))
+			}
+			c.out = actions{}
+			now = c.Lease.Fence.Add(second)
+			heardOf(c, c.Lease.Id, 1<<40, LeaseRecord{Tombstone: true}, now)
+			answerPuts(c, now)
+			if !c.Open(now) {
+				t.Fatal("under its new name nothing may start")
+			}
+			gate := func() (fence, _ pace.Instant) { return c.Fence(), now }
+			if _, passed := runs[0].Decide(gate, nil); passed {
+				t.Error("it starts")
+			}
+		})
+	}
+}
+
+// heardOf makes a core know a drainer by a lease of a revision.
+func heardOf(c *Core, id string, revision uint64, r LeaseRecord, now pace.Instant) {
+	r.V = Version
+	c.Handle(Watched{TableDrainers, id, Record{Exists: true, Revision: revision, Value: Encode(r)}},
+		now)
+}
+
+// Another is dead when its lease has not been renewed for all of its duration, by the own clock,
+// and not a moment sooner. What was not heard while the connection was down may have been a
+// renewal.
+func TestAPeerIsDeclaredDeadAfterItsWholeLease(t *testing.T) {
+	const lease = 2 * simulatedLease // its own, not ours
+	for name, reconnect := range map[string]time.Duration{"silent": 0,
+		"silent while we were cut off": second} {
+		t.Run(name, func(t *testing.T) {
+			c := coreBench(t)
+			heardOf(c, "peer", 10, LeaseRecord{Lease: lease.Milliseconds()}, origin)
+			if reconnect > 0 {
+				c.Handle(Connected{}, origin)
+				c.Handle(Connected{Up: true}, origin.Add(reconnect))
+			}
+			died := time.Duration(0)
+			c.run(origin, lease+2*second, func(now pace.Instant, written []Put) {
+				for _, w := range written {
+					if w.Why == whyTombstone && died == 0 {
+						died = now.Since(origin)
+					}
+				}
+			})
+			if died < lease+reconnect || died > lease+reconnect+tick+20*ms {
+				t.Errorf("declared dead after %v, want %v", died, lease+reconnect)
+			}
+		})
+	}
+}
+
+// A lease of another format version is not ours to judge.
+func TestAStrangeLeaseIsLeftAlone(t *testing.T) {
+	c := coreBench(t)
+	c.Handle(Watched{TableDrainers, "peer",
+		Record{Exists: true, Revision: 10, Value: []byte(`{"v":2}`)}},
+		origin)
+	c.run(origin, 10*simulatedLease, func(_ pace.Instant, written []Put) {
+		for _, w := range written {
+			if w.Why == whyTombstone {
+				t.Fatalf("wrote %s over the lease of %s", w.value, w.Key)
+			}
+		}
+	})
+}
+
+// After a jump of the clocks only a renewal proves that the lease still holds, so it is not put
+// off.
+func TestAJumpOfTheClocksIsFollowedByARenewalAtOnce(t *testing.T) {
+	c := coreBench(t)
+	now := origin.Add(ms)
+	c.Handle(Jumped{}, now)
+	c.advance(now)
+	if p := putFor(t, c, WhyRenew); p.sent != now {
+		t.Errorf("renewed at %v", p.sent.Since(origin))
+	}
+}

@@ -1,0 +1,56 @@
+package core
+
+import (
+	"testing"
+
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+// An owner whose backlog lost its way takes an epoch of its own. What starts while that is under
+// way is in its checkpoint and not in the record; what started before is perhaps in the record
+// alone. A successor goes by the newer of the two.
+func TestWhatStartsDuringAnEpochOfOnesOwnIsKnown(t *testing.T) {
+	p := leaky("api", "10/s")
+	c := coreBench(t, p)
+	now := c.run(origin, 2*second, nil)
+	s := c.shares["api.0"]
+	c.Handle(Arrived{s.part, s.part.Epoch,
+		[]job.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall}}},
+		now)
+	c.out = actions{}
+	c.take(s, now)
+	claim := c.out.puts[0]
+	before := c.valves["api"].handover(s.part, now, simulatedLease)
+	c.valves["api"].advance(now, true)
+	after := c.valves["api"].handover(s.part, now, simulatedLease)
+	if len(before.Running) != 0 || len(after.Running) != 1 {
+		t.Fatalf("running %v, then %v", before.Running, after.Running)
+	}
+	var r OwnerRecord
+	if err := Decode(claim.value, &r); err != nil {
+		t.Fatal(err)
+	}
+	after.At = r.At
+	next := coreBench(t, p)
+	successor := &share{policy: "api",
+		before: predecessor{exists: true, record: r, revision: s.revision + 1}}
+	in := next.inheritance(successor, Opened{
+		Created:    s.part.created,
+		Checkpoint: Checkpoint{V: Version, Owner: r.Owner, Epoch: s.part.Epoch, handover: after},
+	}, now)
+	if len(in.handover.Running) != 1 {
+		t.Errorf("inherited %+v, want what started after the claim was written",
+			in.handover.Running)
+	}
+	r.Running, before.At = after.Running, r.At-1
+	successor.before.record = r
+	in = next.inheritance(successor, Opened{
+		Created:    s.part.created,
+		Checkpoint: Checkpoint{V: Version, Owner: r.Owner, Epoch: s.part.Epoch, handover: before},
+	}, now)
+	if len(in.handover.Running) != 1 {
+		t.Errorf(
+			"inherited %+v, want what started before the claim was written and was not noted yet",
+			in.handover.Running)
+	}
+}

@@ -1,0 +1,245 @@
+package core
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/workers/internal/pace"
+)
+
+// fleet makes a core that knows n drainers, all of which can run two policies.
+func fleet(t *testing.T, n int) *Core {
+	t.Helper()
+	a, z := leaky("alpha", "10/s"), leaky("zeta", "10/s")
+	a.Partitions, z.Partitions = 8, 24
+	c := coreBench(t, a, z)
+	for i := range n - 1 {
+		heardOf(c, fmt.Sprintf("peer-%d", i), uint64(10+i),
+			LeaseRecord{Lease: 3000, Policies: []string{"alpha", "zeta"}}, origin)
+	}
+	return c
+}
+
+func owners(c *Core) map[string]string {
+	result := map[string]string{}
+	for s, id := range c.favourites() {
+		result[s.key()] = id
+	}
+	return result
+}
+
+func TestFavouritesAreBalancedAndFewMove(t *testing.T) {
+	for n := 1; n <= 12; n++ {
+		before, after := owners(fleet(t, n)), owners(fleet(t, n+1))
+		load := map[string]int{}
+		for _, id := range before {
+			load[id]++
+		}
+		for id, l := range load {
+			if quota := (32 + n - 1) / n; l > quota {
+				t.Errorf("%d drainers: %s has %d, at most %d are fair", n, id, l, quota)
+			}
+		}
+		if len(before) != 32 || len(load) != n {
+			t.Errorf("%d drainers: %d partitions on %d of them", n, len(before), len(load))
+		}
+		moved := 0
+		for key, id := range before {
+			if after[key] != id {
+				moved++
+			}
+		}
+		if most := 2*32/(n+1) + 4; moved > most {
+			t.Errorf("%d of 32 move when drainer %d joins, want at most %d", moved, n+1, most)
+		}
+	}
+}
+
+func TestFavouritesAreAmongThoseWhoCan(t *testing.T) {
+	c := fleet(t, 3)
+	heardOf(c, "peer-0", 50, LeaseRecord{Lease: 3000, Policies: []string{"zeta"}}, origin)
+	heardOf(c, "peer-1", 51,
+		LeaseRecord{Lease: 3000, Policies: []string{"alpha", "zeta"}, Leaving: true}, origin)
+	for key, id := range owners(c) {
+		if id == "peer-1" || key[:5] == "alpha" && id == "peer-0" {
+			t.Errorf("%s is for %s", key, id)
+		}
+	}
+}
+
+// A process that cannot run a policy any more must let others have its partitions: nobody can take
+// them from a live one.
+func TestPartitionsOfAPolicyThatCannotRunAreReleased(t *testing.T) {
+	p := leaky("api", "10/s")
+	p.Partitions = 2
+	for name, change := range map[string]func(c *Core, now pace.Instant){
+		"removed": func(c *Core, now pace.Instant) { setPolicies(c, now) },
+		"no workers": func(c *Core, now pace.Instant) {
+			c.Handle(Configured{[]QueuePolicy{{Policy: p.WithDefaults()}}}, now)
+		},
+		"and back": func(c *Core, now pace.Instant) {
+			setPolicies(c, now)
+			setPolicies(c, now, p)
+		},
+		"other comes": func(c *Core, now pace.Instant) {
+			setPolicies(c, now, leaky("other", "1/s"))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := coreBench(t, p)
+			now := c.run(origin, 2*time.Second, nil)
+			if c.shares["api.0"].part == nil || c.shares["api.1"].part == nil {
+				t.Fatal("not owned")
+			}
+			change(c, now)
+			released := map[string]bool{}
+			c.run(now, 3*time.Second, func(_ pace.Instant, written []Put) {
+				for _, w := range written {
+					var r OwnerRecord
+					if w.Why == whyRelease && Decode(w.value, &r) == nil && r.Released {
+						released[w.Key] = true
+					}
+				}
+			})
+			if len(released) != 2 {
+				t.Fatalf("released %v", released)
+			}
+			back := name == "and back"
+			if s := c.shares["api.0"]; back != (s != nil && s.part != nil) {
+				t.Errorf("owned afterwards: %v, want %v", !back, back)
+			}
+			if !back && c.valves["api"] != nil {
+				t.Error("its valve stays")
+			}
+		})
+	}
+}
+
+// Who meets a record of another format version stands back.
+func TestRecordsOfAnotherVersionAreLeftAlone(t *testing.T) {
+	c := coreBench(t, leaky("api", "10/s"))
+	strange := Record{Exists: true, Revision: 20,
+		Value: []byte(`{"v":2,"owner":{"id":"x"},"lease":"10m"}`)}
+	c.Handle(Watched{TablePartitions, "api.0", strange}, origin)
+	c.Handle(Watched{TableDrainers, "stranger", strange}, origin)
+	c.Handle(Watched{TablePartitions, "api.0",
+		Record{Exists: true, Revision: 21, Value: []byte("garbage")}}, origin)
+	if want := []string{"api.0", "stranger", "api.0"}; !slices.Equal(c.out.strange, want) {
+		t.Errorf("%v were reported as of another version, want %v", c.out.strange, want)
+	}
+	c.run(origin, time.Minute, func(now pace.Instant, written []Put) {
+		for _, w := range written {
+			if w.Why != WhyRenew {
+				t.Fatalf("after %v it wrote %s", now.Since(origin), w.Key)
+			}
+		}
+	})
+}
+
+func TestAFailedOpeningIsTriedAgainLessAndLessOften(t *testing.T) {
+	c := coreBench(t, leaky("api", "10/s"))
+	opens, writes := 0, 0
+	now := origin
+	step := func(until time.Duration) {
+		for ; now < origin.Add(until); now = now.Add(20 * ms) {
+			c.advance(now)
+			for _, key := range answerPuts(c, now) {
+				if key == "api.0" {
+					writes++
+				}
+			}
+			for _, o := range c.out.opens {
+				opens++
+				c.Handle(Unopened{o, false}, now)
+			}
+			c.out = actions{}
+		}
+	}
+	step(10 * time.Minute)
+	if opens < 20 || opens > 100 || writes > 2 {
+		t.Errorf("in ten minutes it tried %d times and wrote %d ownership records", opens, writes)
+	}
+	c.Handle(Stopped{}, now)
+	step(10*time.Minute + 15*time.Second)
+	if !c.Left() {
+		t.Error("it cannot leave, because of a partition that cannot be opened")
+	}
+}
+
+func TestPeersAreForgotten(t *testing.T) {
+	c := coreBench(t, leaky("api", "10/s"))
+	for i := range 100 {
+		heardOf(c, fmt.Sprintf("peer-%d", i), uint64(10+i), LeaseRecord{Lease: 1000}, origin)
+	}
+	tombstones, deleted := 0, 0
+	now := origin
+	for ; now < origin.Add(2*time.Minute); now = now.Add(50 * ms) {
+		c.advance(now)
+		for _, p := range c.out.puts {
+			if p.Why == whyTombstone {
+				tombstones++
+			}
+		}
+		answerPuts(c, now)
+		deleted += len(c.out.deletes)
+		for _, o := range c.out.opens {
+			c.Handle(Opened{Opening: o}, now)
+		}
+		c.out = actions{}
+	}
+	if tombstones != 100 || deleted != 100 || len(c.peers) != 0 {
+		t.Errorf("%d tombstones, %d deleted, %d peers known", tombstones, deleted, len(c.peers))
+	}
+}
+
+// A tombstone stays while a record names who is dead: its successor must know.
+func TestATombstoneStaysWhileARecordNamesIt(t *testing.T) {
+	c := coreBench(t, leaky("api", "10/s"))
+	tombstone := Encode(LeaseRecord{V: Version, Tombstone: true})
+	c.Handle(Watched{TableDrainers, "dead",
+		Record{Exists: true, Value: tombstone, Revision: 5, Stored: originWall}}, origin)
+	now := origin
+	deleted := func(named ...runRecord) (n int) {
+		r := Encode(OwnerRecord{V: Version, Owner: "another", handover: handover{Running: named}})
+		c.Handle(Watched{TablePartitions, "api.0",
+			Record{Exists: true, Value: r, Revision: uint64(now), Stored: originWall}}, now)
+		now = c.run(now, 20*simulatedLease, func(at pace.Instant, _ []Put) {
+			n += len(c.out.deletes)
+			bystander(c, at)
+		})
+		return n
+	}
+	if n := deleted(runRecord{3, "dead"}); n != 0 {
+		t.Errorf("%d leases deleted while a record names the holder of a job that runs", n)
+	}
+	if n := deleted(); n != 1 {
+		t.Errorf("%d leases deleted when none does, want that one", n)
+	}
+}
+
+func TestOwnedPartitionsAreReleasedToANewcomerOnly(t *testing.T) {
+	p := leaky("api", "10/s")
+	p.Partitions = 8
+	c := coreBench(t, p)
+	now := c.run(origin, 4*time.Second, nil)
+	join := func(id string, revision uint64) {
+		heardOf(c, id, revision, LeaseRecord{Lease: 3000, Policies: []string{"api"}}, now)
+	}
+	join("newcomer", 100)
+	released := []string{}
+	collect := func(at pace.Instant, written []Put) {
+		for _, w := range written {
+			if w.Why == whyRelease {
+				released = append(released, w.Key)
+			}
+		}
+		join("newcomer", uint64(at)) // it renews
+	}
+	c.run(now, 900*ms, collect)
+	slices.Sort(released)
+	if len(released) != 4 || len(slices.Compact(released)) != 4 {
+		t.Errorf("released %v, want half of 8", released)
+	}
+}

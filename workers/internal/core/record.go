@@ -1,0 +1,246 @@
+package core
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+// Version is the format of every value in this file. A process that meets another one stands back:
+// see errVersion.
+const Version = 1
+
+var errVersion = errors.New("written by another version of penstock")
+
+// LeaseRecord is a drainer's proof of life, renewed by compare-and-set. A tombstone is written over
+// it by whoever saw it expire.
+//
+// It tells how long it lasts, since others judge it, and which policies its writer can own, so that
+// favourites are only sought among those. A reader of an older version ignores fields that it does
+// not know, which is why new ones must be such that this is safe; otherwise Version goes up.
+type LeaseRecord struct {
+	V         int      `json:"v"`
+	Nonce     uint64   `json:"nonce"`    // of the renewal, to recognize one whose answer was lost
+	Lease     int64    `json:"lease_ms"` // how long the lease lasts without a renewal
+	Host      string   `json:"host,omitempty"`
+	PID       int      `json:"pid,omitempty"`
+	Policies  []string `json:"policies"`          // whose valves this drainer may own
+	Leaving   bool     `json:"leaving,omitempty"` // it takes no more partitions
+	Tombstone bool     `json:"tombstone,omitempty"`
+
+	// For people: nobody decides anything by it.
+
+	Version string                `json:"version,omitempty"` // of the program
+	Started time.Time             `json:"started,omitzero"`  // by its own clock
+	Workers map[string]CrewRecord `json:"workers,omitempty"` // by policy
+}
+
+// CrewRecord is a drainer's own workers for a policy.
+type CrewRecord struct {
+	All  int `json:"all"`
+	Busy int `json:"busy,omitempty"` // with jobs of this drainer's valve, or lent to another's
+}
+
+// OwnerRecord says who owns a partition; its revision is the epoch. A released one hands over what
+// the valve knew.
+//
+// The revision is an epoch because it only grows, whoever writes: consumers are named by it, and
+// what comes under an older one is not heard.
+type OwnerRecord struct {
+	V        int    `json:"v"`
+	Owner    string `json:"owner"`
+	Nonce    uint64 `json:"nonce"`
+	Released bool   `json:"released,omitempty"`
+	// After is the epoch of an owner that crashed, the first of a row, or of this one before it
+	// took another: a checkpoint of that or a later epoch tells what runs, unless Running was
+	// collected later.
+	After uint64 `json:"after,omitempty"`
+	handover
+}
+
+// Checkpoint is what an owner notes for the case that it crashes.
+//
+// It is a record of its own because it is written four times a second by the owner alone, while
+// every drainer watches the record of ownership; nobody watches this one.
+type Checkpoint struct {
+	V     int    `json:"v"`
+	Owner string `json:"owner"`
+	Epoch uint64 `json:"epoch"`
+	handover
+}
+
+// handover is what a valve tells its successor about one partition, in durations. How long ago it
+// told it is found by [Core.elapsed].
+//
+// Everything is told by durations and sequences, for clocks of two processes have nothing in
+// common; what needs an age (cool-downs, backoffs) is aged by what elapsed has found.
+type handover struct {
+	// when this was collected, by JetStream's clock as its owner knew it: Unix µs
+	At     int64         `json:"at,omitempty"`
+	Rate   string        `json:"rate,omitempty"`   // that the clocks were kept at
+	Burst  int64         `json:"burst,omitempty"`  // likewise; 0: not told
+	Clocks []clockRecord `json:"clocks,omitempty"` // of buckets that are not as good as new
+	// the total outflow that the clock without a key was kept at
+	Total   string `json:"total,omitempty"`
+	Partial bool   `json:"partial,omitempty"` // there were too many of them to list
+	// µs after which all that are not listed may start
+	Rest int64 `json:"rest,omitempty"`
+	// µs since a crash after which buckets that are not listed may have started
+	Crashed int64 `json:"crashed,omitempty"`
+	// jobs that have no outcome yet, and who runs them
+	Running []runRecord `json:"running,omitempty"`
+	// when the stream of these jobs was made, Unix ns: another one repeats their sequences
+	Stream int64 `json:"stream,omitempty"`
+	// finished a moment ago: their acknowledgement may not be seen yet
+	Done []uint64 `json:"done,omitempty"`
+	// sequence of the stream that was seen: a leader that has less is none
+	Last uint64 `json:"last,omitempty"`
+	// Through is when the newest job was stored of which anything is said here, or newer, by the
+	// server's clock, Unix ns; 0: not told. One that was stored later has its sequence since a
+	// backup of the stream was restored.
+	Through int64 `json:"through,omitempty"`
+
+	// The rest of Running and Done, only in the stored form: see fit and unpack.
+
+	MoreRunning []heldRuns `json:"more_running,omitempty"`
+	MoreDone    packed     `json:"more_done,omitempty"`
+}
+
+// clockRecord is what is told of a bucket's clock. Its names are short because there may be a
+// hundred thousand of them in a record that must fit a message.
+type clockRecord struct {
+	Key job.Key `json:"k"`
+	// µs until the next start is due, negative for burst credit
+	Due       int64 `json:"d,omitempty"`
+	Tat       int64 `json:"t,omitempty"` // µs until the envelope's theoretical arrival time
+	Cool      int64 `json:"c,omitempty"` // µs until the cool-down ends
+	Throttles int   `json:"n,omitempty"` // cool-downs in a row
+	// failures in a row of the bucket's open breaker, 0 while it is closed
+	Down   int     `json:"f,omitempty"`
+	Probe  int64   `json:"p,omitempty"` // µs until its next probe
+	Starts float64 `json:"s,omitempty"` // per second, lately
+	// that the clock was kept at, when it is not the policy's
+	Rate  string `json:"r,omitempty"`
+	Burst int64  `json:"b,omitempty"` // likewise
+
+	wait int64 // µs until its next start, before the record is fitted
+}
+
+type runRecord struct {
+	Seq    uint64 `json:"s"`
+	Holder string `json:"h"`
+}
+
+// heldRuns is running jobs of one holder.
+type heldRuns struct {
+	Holder string `json:"h"`
+	Seqs   packed `json:"s"`
+}
+
+// AttemptRecord is what is remembered of a job that failed at least once, or was running when its
+// owner crashed.
+//
+// It is kept apart from the ownership record, since there may be as many as jobs wait, and is
+// written before the backoff begins: an attempt that is not recorded would be forgotten with its
+// owner, and a job that fails for ever would be tried for ever.
+type AttemptRecord struct {
+	V         int    `json:"v"`
+	Attempts  int    `json:"attempts"`         // that counted
+	DueIn     int64  `json:"due_in,omitempty"` // µs of backoff
+	LastError string `json:"last_error,omitempty"`
+	Crashes   int    `json:"crashes,omitempty"`
+	At        int64  `json:"at,omitempty"` // when the backoff began, as in handover
+	// when the job's stream was made, Unix ns: another one repeats its sequence
+	Stream int64 `json:"stream,omitempty"`
+	// when the job was stored, Unix ns: so does a backup that was restored
+	Job int64 `json:"job,omitempty"`
+	// of the owner that wrote it: a later one's stands
+	Epoch uint64 `json:"epoch,omitempty"`
+	// whose crash was the last of them: it counts once, whoever hears of it
+	CrashedBy string `json:"crashed_by,omitempty"`
+}
+
+// Outcome is what became of one run of a job, as reported by a worker here or, after a handover, by
+// another process.
+type Outcome struct {
+	Seq    uint64      `json:"seq"`
+	Kind   OutcomeKind `json:"kind"`
+	Holder string      `json:"holder,omitempty"` // who ran it, when reported to a successor
+	Error  string      `json:"error,omitempty"`
+	// Unavailable says of a failed run that the target is down: see workers.Unavailable.
+	Unavailable bool `json:"unavailable,omitempty"`
+	// throttled: 0 when the target named no time
+	RetryAfter time.Duration `json:"retry_after,omitempty"`
+	// failed, permanent: how many that makes, when reported to a successor
+	Attempts int `json:"attempts,omitempty"`
+	// permanent: of the dead letter, when reported to a successor
+	Reason job.Reason `json:"reason,omitempty"`
+	// of the job, when reported to a successor: see [handover]
+	Stream int64 `json:"stream,omitempty"`
+}
+
+type OutcomeKind string
+
+const (
+	OutcomeDone      OutcomeKind = "done"
+	OutcomeFailed    OutcomeKind = "failed"
+	OutcomeThrottled OutcomeKind = "throttled"
+	OutcomePermanent OutcomeKind = "permanent"
+	OutcomeReturned  OutcomeKind = "returned" // never started: the last check failed
+	// OutcomeUncounted is that of a job that went back after its start: the slot is spent, but no
+	// attempt counts.
+	OutcomeUncounted OutcomeKind = "uncounted"
+	// OutcomeProgress is none yet: a job that was handed over while it ran goes on.
+	outcomeProgress OutcomeKind = "progress"
+)
+
+func Encode(record any) []byte {
+	data, err := json.Marshal(record)
+	if err != nil {
+		// strings and numbers only: cannot fail
+		panic(fmt.Sprintf("workers: encode %T: %v", record, err))
+	}
+	return data
+}
+
+// Decode reads a record and refuses those of another format version.
+//
+// The version is looked at first: what follows it in another one need not even have these types,
+// and would look like garbage, which callers treat otherwise.
+func Decode(data []byte, record any) error {
+	var head struct {
+		V int `json:"v"`
+	}
+	if err := json.Unmarshal(data, &head); err != nil {
+		return fmt.Errorf("decode %T: %w", record, err)
+	}
+	if head.V != Version {
+		return fmt.Errorf("format version %d: %w", head.V, errVersion)
+	}
+	if err := json.Unmarshal(data, record); err != nil {
+		return fmt.Errorf("decode %T: %w", record, err)
+	}
+	if r, ok := record.(interface{ unpack() }); ok {
+		r.unpack()
+	}
+	return nil
+}
+
+func micros(d time.Duration) int64 { return int64((d + time.Microsecond - 1) / time.Microsecond) }
+
+// AttemptKey is where the attempts of a job are recorded.
+func AttemptKey(p *Partition, seq uint64) string {
+	return ShareKey(p.Policy, p.Number) + "." + strconv.FormatUint(seq, 10)
+}
+
+// Clip bounds a text.
+func Clip(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	return s[:most] + "…"
+}

@@ -1,0 +1,26 @@
+package core
+
+import (
+	"testing"
+	"time"
+)
+
+// A drainer that hears late that a policy is gone, or that ends only then, hands over what it knows
+// of the old stream when the new one is there already.
+func TestWhatIsHandedOverOfAnotherStreamIsNoWordOnThisOne(t *testing.T) {
+	c := coreBench(t, leaky("api", "1/s"))
+	created := time.Unix(1_700_000_000, 0)
+	for _, stream := range []int64{created.UnixNano(), created.Add(-time.Hour).UnixNano(), 0} {
+		s := &share{policy: "api",
+			before: predecessor{exists: true, revision: 7, stored: created.Add(time.Second),
+				record: OwnerRecord{V: Version, Owner: "old", Released: true,
+					handover: handover{Stream: stream, Done: []uint64{1},
+						Running: []runRecord{{Seq: 2, Holder: "old"}}}}}}
+		in := c.inheritance(s, Opened{Created: created, Taken: created.Add(time.Minute)}, origin)
+		// one that does not say is of an older version
+		want := stream != created.Add(-time.Hour).UnixNano()
+		if got := len(in.handover.Done) == 1 && len(in.handover.Running) == 1; got != want {
+			t.Errorf("stream %d: heeded %t, want %t: %+v", stream, got, want, in.handover)
+		}
+	}
+}

@@ -1,0 +1,33 @@
+package core
+
+import (
+	"testing"
+
+	"github.com/penstock-mq/penstock/workers/internal/pace"
+)
+
+// A backlog that was opened for a partition which is given up in the same turn would be nobody's to
+// close: the process would refuse, for good, what others ask the owner.
+func TestAPartitionThatIsGivenUpIsNotOpenedAgain(t *testing.T) {
+	for name, loses := range map[string]func(c *Core, now pace.Instant){
+		"handed over":   func(c *Core, now pace.Instant) { c.Handle(Stopped{}, now) },
+		"declared dead": func(c *Core, now pace.Instant) { c.loseLease(now) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, part, now := ownerBench(t)
+			heir(c, now)
+			c.Handle(Connected{Up: true}, now)
+			c.advance(now)
+			answerPuts(c, now) // the claim of a new epoch, for which the backlog is opened anew
+			if len(c.out.opens) != 1 || c.out.opens[0].Part != part {
+				t.Fatalf("opens %v, want the partition", c.out.opens)
+			}
+			loses(c, now)
+			c.advance(now)
+			if part.state <= partitionLive || len(c.out.closes) != 1 || len(c.out.opens) != 0 {
+				t.Errorf("state %d; closes %d and opens %d", part.state, len(c.out.closes),
+					len(c.out.opens))
+			}
+		})
+	}
+}

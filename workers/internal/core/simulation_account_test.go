@@ -1,0 +1,262 @@
+package core
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+// account is what a job has been through as the world saw it. Its drainers must know the same: as
+// far as they were there, or somebody wrote it down before they crashed.
+type account struct {
+	failed  span // attempts that count
+	unsaved int  // of failed.low, those that no record holds yet
+	astray  int  // failures that were told to somebody else than the owner
+	crashed span // owners that crashed while it ran
+	// those who have given it to a worker, and whose crash is still to come
+	under    map[*drainer]bool
+	hopeless bool          // a run said that no attempt can succeed
+	rests    time.Duration // it backs off, until when at least
+	// its record is that of a job of the same sequence, of another stream
+	muddled   bool
+	at        *Partition    // whose owner it was delivered to last
+	idle      *Partition    // whose owner heard how its last run ended …
+	idleUntil time.Duration // … after which it backs off until then at most
+}
+
+// span is a number that is known within bounds.
+type span struct{ low, high int }
+
+func (s span) has(n int) bool { return s.low <= n && n <= s.high }
+
+const (
+	// roundOff is how much too early a drainer may be because its clock runs fast.
+	roundOff = 2 * time.Millisecond
+	// wallOff is how far a drainer's notion of JetStream's clock may be off.
+	wallOff = 300 * time.Millisecond
+	// surelyNoted is when a checkpoint of what runs must have come through, whatever was lost.
+	surelyNoted = 2 * simulatedLease
+)
+
+// urge remembers a job of a higher priority than most.
+func (w *world) urge(f *fate) {
+	if f.priority > 0 {
+		w.urgent[f.bucket] = append(w.urgent[f.bucket], f)
+	}
+}
+
+// give is called when a valve gives a job to a worker: may it start now?
+func (w *world) give(s *stint) {
+	f := s.fate
+	id, wall := job.ID(f.policy, f.seq), w.wall()
+	if due := f.message.NotBefore; !due.IsZero() && wall.Before(due.Add(-wallOff)) {
+		w.fail("not before: %s starts %v too early", id, due.Sub(wall))
+	}
+	if end := f.message.Deadline; !end.IsZero() && wall.After(end.Add(wallOff)) {
+		w.fail("deadline: %s starts %v too late", id, wall.Sub(end))
+	}
+	if w.now+roundOff < f.rests {
+		w.fail("backoff: %s starts although it backs off until %v at least", id, f.rests)
+	}
+	if until := w.cool[f.bucket]; w.now+roundOff < until {
+		w.fail("cool-down: %s starts although %s cools down until %v", id, f.bucket, until)
+	}
+	w.urgent[f.bucket] = slices.DeleteFunc(w.urgent[f.bucket], func(g *fate) bool {
+		return g.given || g.final()
+	})
+	for _, g := range w.urgent[f.bucket] {
+		if g.priority > f.priority && g.at == s.Part && !g.excepted {
+			w.fail("priority: %s starts before %s", id, job.ID(g.policy, g.seq))
+		}
+	}
+	f.under[s.d] = true
+	w.moves(s)
+}
+
+// tells is called when a job starts: it is told which attempt it is.
+func (w *world) tells(s *stint) {
+	f := s.fate
+	if f.muddled {
+		f.failed.low, f.crashed.low = 0, 0
+	}
+	failed, most := s.Attempt-1, w.set.tries[f.policy].high
+	switch id := job.ID(f.policy, f.seq); {
+	case !f.failed.has(failed):
+		w.fail("attempts: %s is told of %d that failed, and had %v", id, failed, f.failed)
+	case failed >= most:
+		w.fail("attempts: %s goes on after %d, of at most %d", id, failed, most)
+	case !f.crashed.has(s.crashes):
+		w.fail("crashes: %s counts %d, and had %v", id, s.crashes, f.crashed)
+	case f.crashed.low >= 3:
+		w.fail("crashes: %s starts after %d", id, f.crashed.low)
+	}
+	f.failed, f.unsaved, f.crashed = span{failed, failed}, 0, span{s.crashes, s.crashes}
+	f.under = map[*drainer]bool{s.d: true}
+}
+
+// hears is called when a core hears how a run ended. Nothing counts while a breaker is open.
+func (w *world) hears(s *stint, o Outcome, breaks bool) {
+	f, d := s.fate, s.d
+	ours := s.Part.state <= partitionLive && (d.lost == 0 || d.lost < s.slot.at)
+	w.rests(s, o, ours)
+	switch {
+	case s.Part.state > partitionSurrendered:
+	case o.Kind == OutcomePermanent:
+		f.hopeless = true
+	case o.Kind == OutcomeThrottled && ours:
+		wait := o.RetryAfter
+		if wait == 0 {
+			wait = time.Duration(d.told[f.policy].Retry.Backoff)
+		}
+		w.cool[f.bucket] = max(w.cool[f.bucket], w.now+wait)
+	case o.Kind != OutcomeFailed || o.Unavailable && breaks:
+	case !ours:
+		f.failed.high++ // if its owner hears of it
+		f.astray++
+	default:
+		f.failed.low++
+		f.failed.high++
+		f.unsaved++
+		retry := d.told[f.policy].Retry
+		f.rests = w.now +
+			doubled(time.Duration(retry.Backoff), f.failed.low-1, time.Duration(retry.MaxBackoff))/2
+	}
+}
+
+// asksToRecord is called when an owner asks for an attempt record: does it know what the job has
+// been through?
+func (w *world) asksToRecord(d *drainer, s Save) {
+	f := w.fateOf(s.Bucket.Part.Policy, &s.Arrived)
+	w.settles(d, s.HeldJob)
+	if r := s.Record; d.consumes(s.Bucket.Part) && !f.muddled &&
+		(!f.failed.has(r.Attempts) || !f.crashed.has(r.Crashes)) {
+		w.fail("records: %s has %d attempts and %d crashes, and had %v and %v",
+			job.ID(f.policy, f.seq), r.Attempts, r.Crashes, f.failed, f.crashed)
+	}
+}
+
+// settles is called when an owner asks for an outcome to be recorded, of another process's run as
+// well. Until that is stored its checkpoints list the job, and who takes over after its crash
+// cannot know that the run had ended.
+func (w *world) settles(d *drainer, j *HeldJob) {
+	w.fateOf(j.Bucket.Part.Policy, &j.Arrived).under[d] = true
+}
+
+// isTold is called when an owner was told how another process's run of a job ended. Once that has
+// gone to whoever owns the partition, nobody else tells it: so until the job has come too, its
+// records list the job as its own, as above.
+func (w *world) isTold(p *Partition, d *drainer, f *fate) {
+	if in := p.inherited[f.seq]; in != nil && in.outcome != nil {
+		f.under[d] = true
+	}
+}
+
+// noteAttempt is called when an attempt record is stored. One of a former owner, which its
+// successor did not find, may be read by the next one, or by the successor when it comes to write
+// itself: what it tells may count from then on.
+func (w *world) noteAttempt(d *drainer, s Save) {
+	f := w.fateOf(s.Bucket.Part.Policy, &s.Arrived)
+	if d.consumes(s.Bucket.Part) {
+		f.unsaved = max(0, f.failed.low-s.Record.Attempts)
+	} else {
+		f.failed.high, f.crashed.high = max(f.failed.high, s.Record.Attempts), max(f.crashed.high,
+			s.Record.Crashes)
+	}
+	f.muddled = false
+	if m := w.streams[f.policy].messages[f.seq]; m != nil {
+		// of the same sequence, in a stream made anew
+		if g := w.fateOf(f.policy, m); g != f {
+			g.muddled = true
+		}
+	}
+}
+
+// letter is called when a dead letter is stored, asked for at a time: does its reason agree with
+// what happened?
+func (w *world) letter(d *drainer, u Burial, asked time.Duration) {
+	f := w.fateOf(u.Bucket.Part.Policy, &u.Arrived)
+	f.dead = string(u.Reason)
+	d.says("buries %s: %s", job.ID(f.policy, f.seq), u.Reason)
+	f.forgiven = f.forgiven || d.lost >= asked
+	id, ended := job.ID(f.policy, f.seq), f.message.Deadline.Add(-wallOff)
+	switch least := w.set.tries[f.policy].low; {
+	case d.lost >= asked: // what it knew others have done again since
+	case u.Reason == job.ReasonAttempts && f.failed.high+f.astray < least:
+		w.fail("law 6: %s is dead after %d attempts that count, of %d", id, f.failed.high, least)
+	case u.Reason == job.ReasonAttempts && !f.muddled && f.astray == 0 && !f.failed.has(u.Attempts):
+		w.fail("letters: %s is told of %d attempts, and had %v", id, u.Attempts, f.failed)
+	case u.Reason == job.ReasonPermanent && !f.hopeless,
+		u.Reason == job.ReasonCrashed && f.crashed.high < 3,
+		u.Reason == job.ReasonDeadline &&
+			(f.message.Deadline.IsZero() || w.wall().Add(asked-w.now).Before(ended)),
+		u.Reason == job.ReasonMalformed:
+		w.fail("letters: %s is dead for reason %q, after %v attempts and %v crashes", id, u.Reason,
+			f.failed, f.crashed)
+	}
+}
+
+// forgets is called when a process died, or was declared dead: what only it knew is gone.
+func (w *world) forgets(d *drainer) {
+	for s := range w.stints() {
+		if s.d == d && !d.alive && s.Part.state <= partitionLive && w.noted(s) {
+			s.fate.crashed.low++
+		}
+	}
+	for _, f := range w.accepted {
+		if f.unsaved > 0 {
+			f.failed.low, f.unsaved, f.rests = f.failed.low-f.unsaved, 0, 0
+		}
+		before := len(f.under)
+		maps.DeleteFunc(f.under, func(x *drainer, _ bool) bool { return x == d || !x.alive })
+		if len(f.under) < before || f.handed {
+			f.crashed.high++
+		}
+	}
+	clear(w.cool)
+}
+
+// leavesOut is called when a partition is handed over. Its record lists as many clocks as it has
+// room for; of a bucket that is left out nobody knows any more that it cools down, and it counts as
+// having started a job (DESIGN.md, checkpoints).
+func (w *world) leavesOut(share string, value []byte) {
+	var r OwnerRecord
+	if err := Decode(value, &r); err != nil {
+		panic(err)
+	}
+	for _, p := range w.policies {
+		for _, key := range keys {
+			if r.Partial && share == ShareKey(p.Name, partitionOf(key, p.Partitions)) &&
+				!slices.ContainsFunc(r.Clocks, func(c clockRecord) bool { return c.Key == key }) {
+				delete(w.cool, bucketOf(p.Name, key))
+			}
+		}
+	}
+}
+
+// noted reports whether whoever takes over knows that a job runs. A checkpoint that was put
+// together before this run began tells of a former one, and one that was put together between the
+// two may be under way.
+func (w *world) noted(s *stint) bool {
+	if r := w.records[TablePartitions][CheckpointKey(s.Part.Policy, s.Part.Number)]; r != nil {
+		var c Checkpoint
+		if Decode(r.Value, &c) == nil && c.Epoch == s.Part.Epoch &&
+			w.composed[r.Revision] >= s.slot.number &&
+			c.Stream == s.fate.stream.created.UnixNano() &&
+			slices.ContainsFunc(c.Running, func(r runRecord) bool {
+				return r.Seq == s.Seq && r.Holder == s.d.core.Lease.Id
+			}) {
+			return true
+		}
+	}
+	return len(w.hazards) == 0 && !s.d.leaving && w.now-s.slot.at > surelyNoted &&
+		max(s.d.cut, s.d.frozen) <= s.slot.at
+}
+
+// arrives is called when jobs are delivered to an owner.
+func (w *world) arrives(p *Partition, jobs []job.Arrived) {
+	for i := range jobs {
+		w.fateOf(p.Policy, &jobs[i]).at = p
+	}
+}

@@ -1,0 +1,47 @@
+package core
+
+import "time"
+
+// Crashes come by chance in the simulation, and some are aimed, at the moments at which most is
+// under way: shortly after a start, and around a claim.
+
+// aim is at what the next crash is aimed.
+type aim uint8
+
+const (
+	atNothing aim = iota
+	atAStart
+	atAClaim
+)
+
+// aims picks when crashes are aimed, in half of the worlds.
+func (w *world) aims(until time.Duration) {
+	w.poison = w.chance(0.1)
+	if w.chance(0.5) {
+		return
+	}
+	for at := w.between(time.Second, 10*time.Second); at <
+		until; at += w.between(2*time.Second, 15*time.Second) {
+		w.after(at, func() { w.aim = atAStart + aim(w.rng.IntN(2)) })
+	}
+}
+
+// aimed lets a process crash within a time, if a crash was aimed at what it does now.
+func (w *world) aimed(d *drainer, what aim, within time.Duration) {
+	if w.aim == what && w.now < busy {
+		w.aim = atNothing
+		w.crash(d, within)
+	}
+}
+
+// crash ends a process, within a time. Mostly another comes.
+func (w *world) crash(d *drainer, within time.Duration) {
+	w.after(w.between(0, within), func() {
+		if d.alive {
+			d.crash()
+			if w.chance(0.7) {
+				w.after(w.between(0, 5*time.Second), w.join)
+			}
+		}
+	})
+}

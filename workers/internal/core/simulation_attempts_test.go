@@ -1,0 +1,52 @@
+package core
+
+// Attempt records in the simulation: compare-and-set, and read back on a conflict, as attempts.go
+// has it.
+
+// save writes an attempt record until it stands, or another does that is not to be replaced.
+func (d *drainer) save(s *Save) {
+	w, key, expected, conflict := d.w, s.Key, s.Revision, false
+	d.call(attemptsName, func() {
+		stands := w.attempts[key]
+		if conflict = stands.Revision != expected && (expected != 0 || stands.V != 0); !conflict {
+			w.revision++
+			s.Revision = w.revision
+			w.attempts[key] = StoredAttempt{s.Record, w.stamp(attemptsName), w.revision}
+			w.noteAttempt(d, *s)
+		}
+	}, s.Bucket.Part, func() {
+		if !conflict {
+			d.saved(s)
+			return
+		}
+		var found Record
+		d.call(attemptsName, func() {
+			a := w.attempts[key]
+			found = Record{Exists: a.V != 0, Value: Encode(a.AttemptRecord), Revision: a.Revision}
+		}, s.Bucket.Part, func() {
+			if s.Met(found) {
+				d.saved(s)
+			} else {
+				d.save(s)
+			}
+		})
+	})
+}
+
+// saved tells the core that an attempt record is stored.
+func (d *drainer) saved(s *Save) {
+	d.core.Handle(Saved{*s}, d.clock())
+	if v := d.core.valves[s.Bucket.Part.Policy]; v != nil && d.w.sabotage == savedForgotten &&
+		s.Bucket.Part.state == partitionLive {
+		v.unplace(s.Bucket)
+	}
+}
+
+// deleteAttempt leaves the marker of a deletion.
+func (w *world) deleteAttempt(f Forgotten) {
+	key := AttemptKey(f.Part, f.Seq)
+	if f.Revision == 0 || w.attempts[key].Revision == f.Revision {
+		w.revision++
+		w.attempts[key] = StoredAttempt{Revision: w.revision}
+	}
+}

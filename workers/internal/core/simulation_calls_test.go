@@ -1,0 +1,147 @@
+package core
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+// What a drainer of the simulation asks the server for single jobs and partitions, and what its
+// steps cost.
+
+// call does something on the server and then tells the owner of a partition, and repeats it until
+// the answer came or the partition's backlog is closed.
+func (d *drainer) call(on string, do func(), p *Partition, then func()) {
+	w := d.w
+	if p.state > partitionLive {
+		return
+	}
+	w.after(w.latency(), func() {
+		late := w.has(lateCalls) && w.chance(0.05)
+		applied := !late && !w.down && !w.headless(on) && d.cut <= w.now && !w.chance(0.01)
+		switch {
+		case applied:
+			do()
+		case late: // it may overtake, or be overtaken by, its repetition and all that follows
+			w.after(w.between(0, 3*time.Second), do)
+		}
+		if applied && !w.chance(0.01) {
+			w.to(d, w.latency(), then)
+		} else if d.alive {
+			d.hinder()
+			w.after(time.Second, func() { d.call(on, do, p, then) })
+		}
+	})
+}
+
+// fetch reads a body.
+func (d *drainer) fetch(j *HeldJob) {
+	w, name := d.w, j.Bucket.Part.Policy
+	w.after(w.latency(), func() {
+		if w.down || w.headless(name) || d.cut > w.now || w.chance(0.02) {
+			if d.alive {
+				w.after(simulatedPause, func() { d.fetch(j) })
+			}
+			return
+		}
+		m := w.streams[name].messages[j.Seq]
+		w.to(d, w.latency(), func() {
+			before := d.core.out.vanished
+			e := Fetched{Job: j, Gone: m == nil}
+			if m != nil {
+				e.Body = m.Body
+			}
+			d.core.Handle(e, d.clock())
+			if !d.consumes(j.Bucket.Part) {
+				// its new owner finished it, of which this one has not heard yet
+				d.core.out.vanished = before
+			}
+		})
+	})
+}
+
+// costs lets a step take its time: to put checkpoints together, most of all.
+func (d *drainer) costs() {
+	w := d.w
+	if !w.has(costlySteps) {
+		return
+	}
+	buckets := 0
+	for _, v := range d.core.sorted {
+		for _, p := range v.parts {
+			buckets += len(p.buckets)
+		}
+	}
+	most := time.Duration(buckets) * 100 * time.Microsecond
+	for _, p := range d.core.out.puts {
+		if p.Why == whyCheckpoint {
+			most += 10 * time.Millisecond
+		}
+	}
+	d.busy = w.now + w.between(0, most)
+}
+
+// tell reports an outcome to whoever owns the partition now.
+func (d *drainer) tell(r Report) {
+	w := d.w
+	w.after(w.latency(), func() {
+		heard := !w.down && d.cut <= w.now && w.reported(r)
+		if heard && !w.chance(0.02) {
+			w.to(d, w.latency(), func() { d.core.Handle(Delivered{r}, d.clock()) })
+		} else if d.alive && !heard && !d.core.Matters(r) {
+			w.to(d, 0, func() { d.core.Handle(Delivered{r}, d.clock()) })
+		} else if d.alive {
+			w.after(250*time.Millisecond, func() { d.tell(r) })
+		}
+	})
+}
+
+// reported takes an outcome to the owner of a partition. False: nobody heard it.
+func (w *world) reported(r Report) bool {
+	for _, d := range w.drainers {
+		if d.reachable() && d.core.reported(r.Policy, r.Partition, r.Outcome, d.clock()) {
+			d.says("hears from %s: %s is %s", r.Outcome.Holder, job.ID(r.Policy, r.Outcome.Seq),
+				r.Outcome.Kind)
+			s := w.streams[r.Policy]
+			if m := s.messages[r.Outcome.Seq]; m != nil &&
+				r.Outcome.Stream == s.created.UnixNano() {
+				f := w.fateOf(r.Policy, m)
+				w.cools(f.bucket, d.told[r.Policy], r.Outcome)
+				w.isTold(d.core.shares[ShareKey(r.Policy, r.Partition)].part, d, f)
+			}
+			d.step()
+			return true
+		}
+	}
+	return false
+}
+
+// reachable reports whether a drainer answers questions.
+func (d *drainer) reachable() bool { return d.alive && d.frozen <= d.w.now && d.cut <= d.w.now }
+
+// readLegacy reads what the former owners of a partition left.
+func (w *world) readLegacy(found *Opened) {
+	p := found.Part
+	if r := w.records[TablePartitions][ShareKey(p.Policy, p.Number)]; r != nil &&
+		r.Revision == found.Epoch {
+		found.Taken = r.Stored
+	}
+	if r := w.records[TablePartitions][CheckpointKey(p.Policy, p.Number)]; r != nil {
+		if err := Decode(r.Value, &found.Checkpoint); err != nil {
+			w.fail("checkpoint: %v", err)
+		}
+		found.Noted, found.Revision = r.Stored, r.Revision
+	}
+	prefix := ShareKey(p.Policy, p.Number) + "."
+	for key, a := range w.attempts {
+		var seq uint64
+		if rest, ok := strings.CutPrefix(key, prefix); ok && a.V != 0 {
+			if _, err := fmt.Sscan(rest, &seq); err != nil {
+				panic(err)
+			}
+			found.Attempts[seq] = a
+		}
+	}
+}

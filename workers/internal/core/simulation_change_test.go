@@ -1,0 +1,388 @@
+package core
+
+import (
+	"maps"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+// What operators say in the simulation: policies and overrides that change while jobs wait and run,
+// pauses, jobs that are cancelled and buckets that are purged.
+
+// settings is what operators have said, as the world knows it.
+type settings struct {
+	paused     map[string]time.Duration // by policy or bucket: since when
+	overrides  map[string]map[job.Key]policy.Override
+	tries      map[string]span          // by policy, the most attempts that it ever allowed
+	elsewhere  map[string]bool          // policies whose jobs run in other processes alone
+	slow       map[string]bool          // policies whose targets are
+	down       map[string]time.Duration // targets, of a policy or of a bucket: until when
+	retired    map[string]*retirement
+	operations []func(w *world, p *policy.Policy)
+}
+
+func newSettings() settings {
+	return settings{
+		paused: map[string]time.Duration{}, overrides: map[string]map[job.Key]policy.Override{},
+		tries: map[string]span{}, elsewhere: map[string]bool{}, slow: map[string]bool{},
+		down:    map[string]time.Duration{},
+		retired: map[string]*retirement{},
+	}
+}
+
+func someRate(w *world) algorithms.Rate {
+	rates := []string{"1/s", "3/s", "10/s", "50/s", "200/s", "7/10s"}
+	if w.has(slowRates) {
+		rates = []string{"1/5s", "1/10s", "1/20s", "7/10s", "1/s"}
+	}
+	rate, err := algorithms.ParseRate(rates[w.rng.IntN(len(rates))])
+	if err != nil {
+		panic(err)
+	}
+	return rate
+}
+
+// vary gives some policies a total outflow, with keys of different weight, and some no local
+// workers.
+func (w *world) vary(p *policy.Policy) {
+	if w.chance(0.3) {
+		p.Partitions, p.OutflowTotal = 1, someRate(w)
+		if w.chance(0.7) {
+			p.Outflow, p.Burst = algorithms.Rate{}, 0
+		}
+		for _, key := range keys {
+			if w.chance(0.4) {
+				weight := 2 + w.rng.Int64N(4)
+				w.overridesOf(p.Name)[key] = policy.Override{Weight: &weight}
+			}
+		}
+	}
+	w.set.slow[p.Name] = w.chance(0.35)
+	if w.chance(0.3) {
+		w.set.elsewhere[p.Name] = true
+		for range 1 + w.rng.IntN(3) {
+			w.lend(p.Name)
+		}
+	}
+}
+
+func (w *world) overridesOf(name string) map[job.Key]policy.Override {
+	if w.set.overrides[name] == nil {
+		w.set.overrides[name] = map[job.Key]policy.Override{}
+	}
+	return w.set.overrides[name]
+}
+
+// operators change things while jobs wait and run: each seed has some kinds of changes, so that the
+// others are judged without them.
+func (w *world) operators(until time.Duration) {
+	if w.chance(0.3) {
+		return
+	}
+	for _, kind := range operations {
+		if w.chance(0.4) {
+			w.set.operations = append(w.set.operations, kind)
+		}
+	}
+	if len(w.set.operations) == 0 {
+		return
+	}
+	for at := w.between(2*time.Second, 6*time.Second); at <
+		until; at += w.between(200*time.Millisecond, 8*time.Second) {
+		w.after(at, func() {
+			kind := w.set.operations[w.rng.IntN(len(w.set.operations))]
+			kind(w, &w.policies[w.rng.IntN(len(w.policies))])
+			w.tellAll()
+		})
+	}
+}
+
+var operations = []func(w *world, p *policy.Policy){
+	func(w *world, p *policy.Policy) { // other rates
+		if !p.Outflow.IsZero() {
+			p.Outflow = someRate(w)
+		}
+		if !p.OutflowTotal.IsZero() {
+			p.OutflowTotal = someRate(w)
+		}
+	},
+	func(w *world, p *policy.Policy) { // another burst
+		if !p.Outflow.IsZero() {
+			p.Burst = 1 + w.rng.Int64N(5)
+		}
+	},
+	func(w *world, p *policy.Policy) { p.Concurrency = w.rng.IntN(9) },
+	func(w *world, p *policy.Policy) { p.Workers = 1 + w.rng.IntN(24) },
+	func(w *world, p *policy.Policy) {
+		p.Retry.MaxAttempts = 1 + w.rng.IntN(5)
+		p.Retry.Backoff = policy.Duration(w.between(10*time.Millisecond, time.Second))
+		most, tries := p.Retry.MaxAttempts, w.set.tries[p.Name]
+		w.set.tries[p.Name] = span{min(tries.low, most), max(tries.high, most)}
+	},
+	(*world).resize,
+	(*world).pause,
+	(*world).override,
+	func(w *world, p *policy.Policy) { w.pauseKey(p.Name, someKey(w)) },
+	func(w *world, p *policy.Policy) {
+		for range 1 + w.rng.IntN(4) {
+			w.cancelSome(p.Name)
+		}
+	},
+	func(w *world, p *policy.Policy) { w.purge(p.Name, someKey(w)) },
+}
+
+// resize changes a capacity; one below what a bucket holds is refused.
+func (w *world) resize(p *policy.Policy) {
+	capacity := 10 + w.rng.Int64N(50)
+	for _, depth := range w.streams[p.Name].depth {
+		if depth > capacity {
+			return
+		}
+	}
+	p.Capacity = capacity
+}
+
+func (w *world) pause(p *policy.Policy) {
+	name := p.Name
+	w.set.paused[name] = w.now
+	w.after(w.between(100*time.Millisecond, 6*time.Second), func() {
+		delete(w.set.paused, name)
+		w.tellAll()
+	})
+}
+
+// override gives a key numbers of its own, some of them or all.
+func (w *world) override(p *policy.Policy) {
+	var o policy.Override
+	if w.chance(0.4) {
+		rate := someRate(w)
+		o.Outflow = &rate
+	}
+	if (o.Outflow != nil || !p.Outflow.IsZero()) && w.chance(0.3) {
+		burst := 1 + w.rng.Int64N(5)
+		o.Burst = &burst
+	}
+	if w.chance(0.4) {
+		concurrency := w.rng.IntN(6)
+		o.Concurrency = &concurrency
+	}
+	if !p.OutflowTotal.IsZero() && w.chance(0.6) {
+		weight := 1 + w.rng.Int64N(5)
+		o.Weight = &weight
+	}
+	w.setOverride(p.Name, someKey(w), o)
+}
+
+func (w *world) setOverride(name string, key job.Key, o policy.Override) {
+	if problems := o.Validate(*w.policyOf(name)); len(problems) > 0 {
+		panic(problems)
+	}
+	if !o.Paused {
+		delete(w.set.paused, bucketOf(name, key))
+	}
+	w.overridesOf(name)[key] = o
+}
+
+func (w *world) pauseKey(name string, key job.Key) {
+	before := w.overridesOf(name)[key]
+	o := before
+	o.Paused, before.Paused = true, false
+	w.setOverride(name, key, o)
+	w.set.paused[bucketOf(name, key)] = w.now
+	w.after(w.between(100*time.Millisecond, 6*time.Second), func() {
+		w.setOverride(name, key, before)
+		w.tellAll()
+	})
+}
+
+// asks lets an operator's question reach the owner of a partition.
+func (w *world) asks(name string, number int, do func(d *drainer, v *valve, p *Partition)) {
+	w.after(w.latency(), func() {
+		for _, d := range w.drainers {
+			s := d.core.shares[ShareKey(name, number)]
+			if !w.down && d.reachable() && s != nil && s.part != nil &&
+				s.part.state <= partitionLive && !s.part.fresh {
+				do(d, d.core.valves[name], s.part)
+				d.step()
+				return
+			}
+		}
+	})
+}
+
+// cancelSome cancels one of the jobs that are stored. One that is said to be cancelled must not
+// start any more.
+func (w *world) cancelSome(name string) {
+	stored := slices.Sorted(maps.Keys(w.streams[name].messages))
+	if len(stored) == 0 {
+		return
+	}
+	seq := stored[w.rng.IntN(len(stored))]
+	w.asks(name, w.streams[name].messages[seq].Partition, func(d *drainer, v *valve, p *Partition) {
+		j, removed := p.jobs[seq], 0
+		if w.sabotage != cancelForgotten {
+			removed = v.cancel(p, seq, d.clock())
+		} else if j != nil && j.stage == stageWaiting {
+			removed = 1
+		}
+		if removed > 0 {
+			w.cancelled(w.fateOf(name, &j.Arrived), p)
+		}
+	})
+}
+
+// purge drops what a bucket holds and does not run.
+func (w *world) purge(name string, key job.Key) {
+	w.asks(name, partitionOf(key,
+		w.policyOf(name).Partitions), func(d *drainer, v *valve, p *Partition) {
+		var waiting []*fate
+		for _, j := range p.jobs {
+			if j.Key == key && (j.stage == stageWaiting || j.stage == stageDelayed) {
+				waiting = append(waiting, w.fateOf(name, &j.Arrived))
+			}
+		}
+		if removed := v.purge(p.waiting(key), d.clock()); removed != len(waiting) {
+			w.fail("purge: %d jobs of %s were dropped, %d waited", removed, bucketOf(name, key),
+				len(waiting))
+		}
+		for _, f := range waiting {
+			w.cancelled(f, p)
+		}
+	})
+}
+
+// tellAll lets the drainers hear of the settings: soon, and after a break as soon as they are
+// connected again.
+func (w *world) tellAll() {
+	for i := range w.policies {
+		w.valid(w.policies[i])
+	}
+	for _, d := range w.drainers {
+		w.to(d, max(0, d.cut-w.now)+w.latency(), func() { d.hearSettings() })
+	}
+}
+
+// hearSettings tells a drainer everything as it is now.
+func (d *drainer) hearSettings() {
+	w := d.w
+	now := d.clock()
+	var all []QueuePolicy
+	for _, p := range w.policies {
+		_, paused := w.set.paused[p.Name]
+		r := w.set.retired[p.Name]
+		if r != nil && r.gone {
+			continue
+		}
+		d.note(&told{p, maps.Clone(w.set.overrides[p.Name]), paused})
+		if w.sabotage == workersIgnored {
+			p.Workers = 16
+		}
+		if w.sabotage == triesForever {
+			p.Retry.MaxAttempts = 1000
+		}
+		all = append(all, QueuePolicy{
+			Policy: p, Paused: paused, Retired: r != nil, Own: !d.disowned[p.Name],
+			Local: !w.set.elsewhere[p.Name],
+		})
+	}
+	d.core.Handle(Configured{all}, now)
+	for _, p := range w.policies {
+		for _, key := range keys {
+			if o, said := w.set.overrides[p.Name][key]; said {
+				d.core.Handle(Overridden{p.Name, key, o}, now)
+			}
+		}
+	}
+}
+
+// told is a policy as a drainer heard of it last.
+type told struct {
+	policy.Policy
+	overrides map[job.Key]policy.Override
+	paused    bool
+}
+
+// note remembers what a drainer is told, and when that changed the rate of anything.
+func (d *drainer) note(now *told) {
+	w := d.w
+	before := d.told[now.Name]
+	d.told[now.Name] = now
+	if before == nil || reflect.DeepEqual(before, now) {
+		return
+	}
+	for _, key := range keys {
+		if before.own(key) != now.own(key) {
+			bucket := bucketOf(now.Name, key)
+			w.changes[bucket] = append(w.changes[bucket], change{w.decisions, now.own(key)})
+		}
+	}
+	if before.total() != now.total() {
+		w.changes[now.Name] = append(w.changes[now.Name], change{w.decisions, now.total()})
+	}
+	w.hold(d)
+}
+
+// own is what paces a key's bucket.
+func (t *told) own(key job.Key) pacing {
+	o := t.overrides[key]
+	rate, burst := t.Outflow, max(t.Burst, 1)
+	if o.Outflow != nil {
+		rate = *o.Outflow
+	}
+	if o.Burst != nil {
+		burst = *o.Burst
+	}
+	if rate.IsZero() {
+		return unpaced
+	}
+	return pacing{rate.PerSecond(), burst}
+}
+
+// total is what paces all buckets together.
+func (t *told) total() pacing {
+	if t.OutflowTotal.IsZero() {
+		return unpaced
+	}
+	return pacing{t.OutflowTotal.PerSecond(), 1}
+}
+
+func (t *told) concurrency(key job.Key) int {
+	if n := t.overrides[key].Concurrency; n != nil {
+		return *n
+	}
+	return t.Concurrency
+}
+
+func (t *told) weight(key job.Key) int64 {
+	if n := t.overrides[key].Weight; n != nil {
+		return *n
+	}
+	return 1
+}
+
+// pacing is a rate per second and a burst.
+type pacing struct {
+	rate  float64
+	burst int64
+}
+
+var unpaced = pacing{math.Inf(1), 1}
+
+// startedWhilePaused checks that a pause is in force within a second, for a drainer that could hear
+// of it.
+func (w *world) startedWhilePaused(d *drainer, bucket string) {
+	name, _, _ := strings.Cut(bucket, "/")
+	for _, what := range []string{name, bucket} {
+		since, paused := w.set.paused[what]
+		if paused && w.now-max(since, d.cut, d.frozen, d.born) > time.Second && !w.down {
+			w.fail("a job of %s started although %s is paused since %v", bucket, what, since)
+		}
+	}
+}

@@ -1,0 +1,102 @@
+package core
+
+import (
+	"time"
+
+	"github.com/penstock-mq/penstock/workers/internal/pace"
+)
+
+// What clocks do in the simulation, in worlds that have such hazards.
+
+const (
+	// the host of a process stops it with all of its clocks, and then sets its wall clock
+	stoppedClocks hazard = "stopped-clocks"
+	// the clocks of the servers that lead owner and attempt records are wrong, and change with the
+	// leader
+	serverClocks hazard = "server-clocks"
+	hostClocks   hazard = "host-clocks" // the wall clocks of processes are wrong
+	// checkpoints are stored long after they were put together
+	lateCheckpoints hazard = "late-checkpoints"
+)
+
+// stopClocks stops a process with its clocks. It knows afterwards that its wall clock was set, but
+// not how long it stood.
+func (w *world) stopClocks() {
+	d := w.someDrainer()
+	if d == nil || d.frozen > w.now {
+		return
+	}
+	length := w.between(100*time.Millisecond, 12*time.Second)
+	d.frozen = w.now + length
+	// what was sent to it meanwhile is sent again, but when?
+	d.cut = max(d.cut, d.frozen+w.between(0, 2*time.Second))
+	w.to(d, d.cut-w.now, func() {
+		if d.cut <= w.now && !d.core.Connected { // it had noticed that it was cut off
+			d.core.Handle(Connected{Up: true}, d.clock())
+		}
+	})
+	w.after(length, func() {
+		d.offset -= time.Duration(float64(length) * (1 + d.drift))
+		d.jumps++
+	})
+}
+
+// gate is that of [Drainer.gate].
+func (d *drainer) gate() (fence, now pace.Instant) {
+	if d.jumps != d.heard && d.w.sabotage != jumpsUnheard {
+		return 0, d.clock()
+	}
+	return d.core.Fence(), d.clock()
+}
+
+// hearJumps tells the core that the clocks jumped.
+func (d *drainer) hearJumps() {
+	if d.jumps != d.heard && d.w.sabotage != jumpsUnheard {
+		d.core.Handle(Jumped{}, d.clock())
+	}
+	d.heard = d.jumps
+}
+
+// holdCheckpoints lets the server of the owner records answer nothing for longer than a lease, and
+// store what it was sent when it does again. Then the owner of a partition may crash before it can
+// write another checkpoint.
+func (w *world) holdCheckpoints() {
+	if w.held > w.now {
+		return
+	}
+	w.held = w.now + w.between(simulatedLease, 3*simulatedLease)
+	name := tableNames[TablePartitions]
+	w.orphaned[name] = max(w.orphaned[name], w.held)
+}
+
+// heldUp is called for a checkpoint that is under way then.
+func (d *drainer) heldUp(apply func()) {
+	w := d.w
+	w.after(w.held-w.now, apply)
+	if w.chance(0.5) {
+		w.after(w.held-w.now+w.between(0, 300*time.Millisecond), d.crash)
+	}
+}
+
+// stepServers lets other servers lead the owner and attempt records, or sets their clocks.
+func (w *world) stepServers() {
+	for _, name := range []string{tableNames[TablePartitions], attemptsName} {
+		if w.chance(0.5) {
+			w.skews[name] = w.between(-10*time.Second, 10*time.Second)
+		}
+	}
+}
+
+// stamp is the time by the clock of the server that leads a bucket of records.
+func (w *world) stamp(name string) time.Time { return w.wall().Add(w.skews[name]) }
+
+// hosted is the time by a process's wall clock. Where the servers' are wrong it is right, for
+// somebody has to be.
+func (d *drainer) hosted() time.Time { return d.w.wall().Add(d.wrong) }
+
+// pickHostClock makes a process's wall clock wrong, or not.
+func (d *drainer) pickHostClock() {
+	if w := d.w; w.has(hostClocks) && !w.has(serverClocks) {
+		d.wrong = w.between(-20*365*24*time.Hour, 20*365*24*time.Hour)
+	}
+}

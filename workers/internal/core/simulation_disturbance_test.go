@@ -1,0 +1,139 @@
+package core
+
+import "time"
+
+// What goes wrong in the simulation.
+
+// unplanned is called when a process crashed, or was declared dead because so many renewals of its
+// lease were lost: its jobs may run again, and what it was to acknowledge. While all processes
+// live, and in time for their leases, neither an outage nor a lost connection may cause that; and
+// the jobs of others go on.
+func (w *world) unplanned(d *drainer) {
+	d.lost = w.now
+	w.forgets(d)
+	for s := range w.stints() {
+		if s.d == d {
+			delete(w.active[s.fate.bucket], s)
+			s.fate.excepted = true
+		}
+	}
+	for _, f := range w.accepted {
+		if f.final() && f.stream.messages[f.seq] != nil {
+			f.forgiven = true
+		}
+	}
+}
+
+// buried is called when a tombstone is written over a lease.
+func (w *world) buried(id string) {
+	if d := w.named(id); d != nil {
+		w.unplanned(d)
+	}
+}
+
+// disturbances make drainers join, leave, crash, freeze and lose their connection, workers
+// elsewhere die, and JetStream restart.
+func (w *world) disturbances(until time.Duration) {
+	for at := w.between(time.Second, 6*time.Second); at <
+		until; at += w.between(500*time.Millisecond, 8*time.Second) {
+		w.after(at, w.disturb)
+	}
+}
+
+// targetsFail lets targets be down now and then: that of a policy, or that of one of its buckets.
+func (w *world) targetsFail(until time.Duration) {
+	if w.chance(0.5) {
+		return
+	}
+	for at := w.between(0, 10*time.Second); at <
+		until; at += w.between(time.Second, 20*time.Second) {
+		w.after(at, func() {
+			what := w.policies[w.rng.IntN(len(w.policies))].Name
+			if w.chance(0.5) {
+				what = bucketOf(what, someKey(w))
+			}
+			w.set.down[what] = w.now + w.between(100*time.Millisecond, 10*time.Second)
+		})
+	}
+}
+
+func (d *drainer) crash() {
+	if d.alive {
+		d.alive = false
+		d.w.unplanned(d)
+	}
+}
+
+func (w *world) targetIsDown(f *fate) bool {
+	return w.set.down[f.policy] > w.now || w.set.down[f.bucket] > w.now
+}
+
+func (w *world) disturb() {
+	alive := w.alive()
+	if len(alive) == 0 {
+		w.join()
+		return
+	}
+	d := alive[w.rng.IntN(len(alive))]
+	switch w.rng.IntN(7) {
+	case 0:
+		if len(alive) < 5 {
+			w.join()
+		}
+	case 1:
+		w.crash(d, 0)
+	case 2:
+		d.frozen = max(d.frozen, w.now+w.between(100*time.Millisecond, 12*time.Second))
+	case 3:
+		d.receive(func() {
+			d.leaving = true
+			d.core.Handle(Stopped{}, d.clock())
+		})
+		w.after(w.between(0, 3*time.Second), w.join)
+	case 4:
+		d.disconnect(w.between(100*time.Millisecond, 8*time.Second))
+	case 5:
+		if w.chance(0.5) {
+			w.outage(w.between(200*time.Millisecond, 6*time.Second))
+		}
+	case 6:
+		w.killLender()
+	}
+}
+
+func (d *drainer) disconnect(length time.Duration) {
+	w := d.w
+	d.cut = max(d.cut, w.now+length)
+	w.to(d, 0, func() { d.core.Handle(Connected{}, d.clock()) })
+	w.to(d, d.cut-w.now, func() {
+		if d.cut <= w.now {
+			d.core.Handle(Connected{Up: true}, d.clock())
+		}
+	})
+}
+
+// outage restarts the server: consumers in memory are gone afterwards.
+func (w *world) outage(length time.Duration) {
+	w.down = true
+	w.outages++
+	n := w.outages
+	w.after(length, func() {
+		if n != w.outages {
+			return
+		}
+		w.down = false
+		for _, s := range w.streams {
+			for _, consumers := range s.consumers {
+				for _, c := range consumers {
+					c.closed = true
+				}
+			}
+			clear(s.consumers)
+		}
+	})
+	for _, d := range w.drainers {
+		if d.alive {
+			d.disconnect(length + w.between(0, 500*time.Millisecond))
+		}
+	}
+}

@@ -1,0 +1,293 @@
+package core
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
+)
+
+// drainer is one process: its core, its clock, its local workers, and what it was told.
+type drainer struct {
+	w        *world
+	core     *Core
+	offset   time.Duration // of its clock
+	jumps    int           // of its wall clock
+	heard    int           // of them, by its core
+	wrong    time.Duration // by which its wall clock is
+	born     time.Duration
+	drift    float64
+	alive    bool
+	frozen   time.Duration // until when
+	busy     time.Duration // its loop, until when
+	mute     time.Duration // renewals of its lease do not arrive, until when
+	hindered time.Duration // a call of it came to nothing, and holds it up until then at most
+	inbox    []func()      // what came while it was frozen
+	leaving  bool
+	lost     time.Duration // when it crashed or was declared dead last
+	cut      time.Duration // from NATS, until when
+	// of a watched record's delivery: changes of one key stay in order
+	lastAt map[string]time.Duration
+	// decisions when a checkpoint was begun that is not yet put together
+	gathered map[*gathering]int
+	wakeup   int // number of the newest wake-up; older ones are void
+
+	told map[string]*told // by policy
+	// jobs that its own valves have given to its workers, by policy
+	local    map[string]int
+	lends    map[string]*lendingProcess // its workers as others see them, by policy
+	promises map[string]*promise        // workers elsewhere that wait for a job
+	tokens   int
+	disowned map[string]bool // policies whose valves it may not own
+}
+
+// to gives a drainer an event after a delay; a frozen one gets it when it thaws.
+func (w *world) to(d *drainer, delay time.Duration, do func()) {
+	w.after(delay, func() { d.receive(do) })
+}
+
+func (d *drainer) receive(do func()) {
+	switch {
+	case !d.alive:
+	case max(d.frozen, d.busy) > d.w.now:
+		if d.inbox = append(d.inbox, do); len(d.inbox) == 1 {
+			d.w.after(max(d.frozen, d.busy)-d.w.now, d.thaw)
+		}
+	default:
+		do()
+		d.step()
+	}
+}
+
+// thaw hands over what came meanwhile, in the order in which it came.
+func (d *drainer) thaw() {
+	if until := max(d.frozen, d.busy); d.alive && until > d.w.now {
+		d.w.after(until-d.w.now, d.thaw)
+		return
+	}
+	inbox := d.inbox
+	d.inbox = nil
+	for _, do := range inbox {
+		d.receive(do)
+	}
+}
+
+// clock reads the drainer's own monotonic clock.
+func (d *drainer) clock() pace.Instant {
+	return pace.Instant(float64(d.w.now)*(1+d.drift)) + pace.Instant(d.offset)
+}
+
+// join starts a process.
+func (w *world) join() {
+	w.names++
+	d := &drainer{
+		w: w, alive: true, offset: w.between(time.Second, time.Hour),
+		drift:  (w.rng.Float64() - 0.5) * 2e-4,
+		lastAt: map[string]time.Duration{}, gathered: map[*gathering]int{},
+		told: map[string]*told{}, local: map[string]int{},
+		lends: map[string]*lendingProcess{}, promises: map[string]*promise{},
+		disowned: map[string]bool{},
+	}
+	d.pickHostClock()
+	for i := range w.policies {
+		d.disowned[w.policies[i].Name] = w.has(differingOwn) && w.now < busy && w.chance(0.4)
+	}
+	d.core = New(Options{Name: fmt.Sprintf("d%d", w.names), Lease: simulatedLease,
+		Random: w.rng.Float64, gather: 1 + w.names%4})
+	if w.has(tightRecords) {
+		d.core.most = 500 + w.rng.IntN(1000)
+	}
+	w.drainers = append(w.drainers, d)
+	d.born = w.now
+	w.to(d, w.latency(), func() {
+		now := d.clock()
+		d.core.Handle(Connected{Up: true}, now)
+		d.hearSettings()
+		for t := range w.records {
+			for _, key := range slices.Sorted(maps.Keys(w.records[t])) {
+				d.core.Handle(Watched{Table(t), key, *w.records[t][key]}, now)
+			}
+		}
+		d.core.synced = true
+	})
+}
+
+// named returns the process that a lease is of.
+func (w *world) named(id string) *drainer {
+	for _, d := range w.drainers {
+		if name, _, _ := strings.Cut(id, "-"); name == d.core.options.Name {
+			return d
+		}
+	}
+	return nil
+}
+
+// watched takes a record; that another is gone changes what its jobs are to this one's valves.
+func (d *drainer) watched(t Table, key string, r Record) {
+	d.core.Handle(Watched{t, key, r}, d.clock())
+	if t == TableDrainers && (!r.Exists || strings.Contains(string(r.Value), `"tombstone":true`)) {
+		d.w.hold(d)
+	}
+}
+
+// opened takes the success of an opening.
+func (d *drainer) opened(found Opened) {
+	w, p := d.w, found.Part
+	if share := d.core.shares[shareOf(p)]; w.sabotage == handedOverRunsAgain && share != nil {
+		share.before.record.Running = nil
+	}
+	d.core.Handle(found, d.clock())
+	if w.sabotage == noTakeoverWait {
+		p.crashedAt = 0
+		for _, b := range p.buckets {
+			b.clock = pace.Clock{}
+		}
+	}
+	for _, p := range d.core.out.takeovers {
+		noted, known := w.composed[found.Revision]
+		if !known {
+			noted = -1
+		}
+		w.takeovers[shareOf(p)] = append(w.takeovers[shareOf(p)], takeover{w.decisions, noted})
+	}
+}
+
+func shareOf(p *Partition) string { return ShareKey(p.Policy, p.Number) }
+
+// step lets a drainer act, carries out what it wants, and sets its next wake-up.
+func (d *drainer) step() {
+	w := d.w
+	now := d.clock()
+	d.hearJumps()
+	d.tamper()
+	open := d.core.wasOpen
+	d.core.advance(now)
+	d.fences(open)
+	d.noteGathered()
+	d.costs()
+	d.perform()
+	if d.leaving && d.core.Left() {
+		w.revision++
+		w.write(TableDrainers, d.core.Lease.Id, Record{Revision: w.revision})
+		d.alive = false
+		return
+	}
+	d.wakeup++
+	n := d.wakeup
+	delay := max(0, d.core.Wake(now).Since(now))
+	delay += w.between(0, time.Millisecond) // timers are late
+	if w.chance(0.002) {
+		length := w.between(0, 40*time.Millisecond) // and machines stall
+		w.stalls = append(w.stalls, stall{w.now, length})
+		delay += length
+	}
+	w.after(delay, func() {
+		if n == d.wakeup {
+			d.receive(func() {})
+		}
+	})
+}
+
+// noteGathered notes when checkpoints were begun that are not yet put together: what is decided
+// from then on may be missing.
+func (d *drainer) noteGathered() {
+	for _, s := range d.core.shares {
+		if s.part == nil {
+			continue
+		}
+		if g := s.part.checkpointed.gathering; g != nil && d.gathered[g] == 0 {
+			d.gathered[g] = d.w.decisions
+		}
+	}
+}
+
+// tamper is sabotage of what a core believes.
+func (d *drainer) tamper() {
+	switch d.w.sabotage {
+	case noFence:
+		if d.core.Lease.Held {
+			d.core.Lease.Fence = pace.Never
+		}
+	case clumps, noUnseenGate, probesForgotten:
+		for _, v := range d.core.valves {
+			for _, p := range v.parts {
+				if d.w.sabotage == noUnseenGate {
+					p.unseen = 0
+					continue
+				}
+				for _, b := range p.buckets {
+					if d.w.sabotage == clumps {
+						b.clock.Tat = 0
+					} else if b.down() {
+						b.target.at = pace.Never
+					}
+				}
+			}
+		}
+	case weightIgnored:
+		for _, v := range d.core.valves {
+			for _, l := range v.special {
+				l.weight = 1
+			}
+		}
+	case deadKeep:
+		for _, s := range d.core.shares {
+			if s.state == shareIdle && s.exists && !s.record.Released {
+				s.actAt = pace.Never
+			}
+		}
+	case crashesForgotten, backoffIgnored:
+		for _, v := range d.core.sorted {
+			for _, p := range v.parts {
+				for _, j := range p.jobs {
+					j.crashes = 0
+					if j.stage == stageDelayed && d.w.sabotage == backoffIgnored {
+						v.lookAt(j, 0)
+					}
+				}
+			}
+		}
+	}
+}
+
+// garble is sabotage of what is delivered.
+func (w *world) garble(a *job.Arrived) {
+	switch w.sabotage {
+	case costIgnored:
+		a.Cost = 1
+	case deadlineIgnored:
+		a.Deadline = time.Time{}
+	case notBeforeIgnored:
+		a.NotBefore = time.Time{}
+	case priorityReversed:
+		a.Priority = -a.Priority
+	}
+}
+
+// perform carries out what the core wants. Where the order of a list says nothing, it can be that
+// of a map, and the draws must not depend on it.
+func (d *drainer) perform() {
+	o := &d.core.out
+	order := func(a, b *HeldJob) int {
+		return cmp.Or(cmp.Compare(a.Bucket.Part.Policy, b.Bucket.Part.Policy),
+			cmp.Compare(a.Seq, b.Seq))
+	}
+	slices.SortFunc(o.acks, func(a, b Ref) int {
+		return cmp.Or(cmp.Compare(shareOf(a.Part), shareOf(b.Part)), cmp.Compare(a.Seq, b.Seq))
+	})
+	slices.SortFunc(o.fetches, order)
+	slices.SortFunc(o.saves, func(a, b Save) int { return order(a.HeldJob, b.HeldJob) })
+	slices.SortFunc(o.burials, func(a, b Burial) int { return order(a.HeldJob, b.HeldJob) })
+	slices.SortFunc(o.forgets, func(a, b Forgotten) int {
+		return cmp.Or(cmp.Compare(a.Part.Policy, b.Part.Policy), cmp.Compare(a.Seq, b.Seq))
+	})
+	slices.SortFunc(o.reports, func(a, b Report) int {
+		return cmp.Or(cmp.Compare(a.Policy, b.Policy), cmp.Compare(a.Outcome.Seq, b.Outcome.Seq))
+	})
+	d.core.Perform(simulated{d})
+}

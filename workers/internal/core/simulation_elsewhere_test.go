@@ -1,0 +1,434 @@
+package core
+
+import (
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
+)
+
+// What the loop around the core does, as remote.go and retry.go of the drainer have it.
+const (
+	simulatedTries = 4 // workers that one offer asks
+	// beyond a time-out, until a worker elsewhere counts as gone
+	simulatedTravel = 500 * time.Millisecond
+	simulatedPause  = 250 * time.Millisecond // before a call is made again
+)
+
+// How a worker elsewhere refuses.
+const saysBusy, saysCrowded = "busy", "crowded"
+
+// Workers elsewhere in the simulation: the messages of docs/workers-protocol.md between the valves'
+// side, as remote.go has it, and the workers', as lender.go has it. Which job goes to which claim,
+// and when, is for the cores to say. What messages are lost, late or sent twice, and which workers
+// hang or die, is drawn.
+
+// lendingProcess is a process that lends workers of one policy to valves: it does nothing else, or
+// it is a drainer.
+type lendingProcess struct {
+	w       *world
+	policy  string
+	d       *drainer // nil: it only lends
+	workers int      // of one that only lends
+	busy    int      // promised, or running
+	keys    map[job.Key]int
+	dead    bool
+}
+
+// proposal is one of a core's offers, on its way through the workers until one claims.
+type proposal struct {
+	d       *drainer
+	policy  string
+	turn    NextTurn
+	at      pace.Instant
+	asked   int // workers so far
+	foreign bool
+	ended   bool
+}
+
+// promise is a worker that claimed, and then the job that it runs.
+type promise struct {
+	from  *lendingProcess
+	turn  NextTurn // that it was asked for
+	key   job.Key
+	at    time.Duration
+	run   *stint
+	ended bool
+}
+
+// lend starts a process that only lends.
+func (w *world) lend(name string) {
+	w.lenders = append(w.lenders,
+		&lendingProcess{w: w, policy: name, workers: 2 + w.rng.IntN(12), keys: map[job.Key]int{}})
+}
+
+// killLender ends a process that only lends; another comes.
+func (w *world) killLender() {
+	if len(w.lenders) == 0 {
+		return
+	}
+	i := w.rng.IntN(len(w.lenders))
+	o := w.lenders[i]
+	o.dead = true
+	w.lenders = slices.Delete(w.lenders, i, i+1)
+	w.after(w.between(0, 8*time.Second), func() { w.lend(o.policy) })
+}
+
+// message takes what one process says to another, nil for one that only lends, unless it is lost.
+func (w *world) message(from, to *drainer, do func()) {
+	if w.down || from != nil && (!from.alive || from.cut > w.now) || w.chance(0.01) {
+		return
+	}
+	w.after(w.latency(), func() {
+		switch {
+		case to == nil:
+			do()
+		case to.cut <= w.now:
+			to.receive(do)
+		}
+	})
+}
+
+// gone reports whether the process ended, so that the server knows nobody who listens.
+func (o *lendingProcess) gone() bool { return o.dead || o.d != nil && !o.d.alive }
+
+// lender picks one of the processes that lend a policy's workers, nil when there is none.
+func (w *world) lender(name string) *lendingProcess {
+	var able []*lendingProcess
+	if !w.set.elsewhere[name] {
+		for _, d := range w.drainers {
+			if d.alive && !d.leaving && d.told[name] != nil {
+				if d.lends[name] == nil {
+					d.lends[name] = &lendingProcess{w: w, policy: name, d: d,
+						keys: map[job.Key]int{}}
+				}
+				able = append(able, d.lends[name])
+			}
+		}
+	}
+	for _, o := range w.lenders {
+		if o.policy == name {
+			able = append(able, o)
+		}
+	}
+	if len(able) == 0 {
+		return nil
+	}
+	return able[w.rng.IntN(len(able))]
+}
+
+// propose offers a job.
+func (d *drainer) propose(name string) { (&proposal{d: d, policy: name}).ask() }
+
+// ask sends the offer to one of the workers.
+func (p *proposal) ask() {
+	w, d := p.d.w, p.d
+	p.asked++
+	p.at, p.turn = d.clock(), d.core.Next(p.policy)
+	n, turn := p.asked, p.turn
+	w.to(d, ClaimWindow, func() {
+		if !p.ended && p.asked == n {
+			p.end(OfferBusy)
+		}
+	})
+	o := w.lender(p.policy)
+	if o == nil {
+		w.message(nil, d, func() {
+			if !p.ended && p.asked == n {
+				p.end(OfferNobody)
+			}
+		})
+		return
+	}
+	w.message(d, o.d, func() { o.offered(p, n, turn) })
+}
+
+// again asks another worker.
+func (p *proposal) again(n int, foreign bool) {
+	if p.ended || p.asked != n {
+		return
+	}
+	p.foreign = p.foreign || foreign
+	switch {
+	case p.asked < simulatedTries:
+		p.ask()
+	case p.foreign:
+		p.end(OfferBusy)
+	default:
+		p.end(OfferNobody)
+	}
+}
+
+func (p *proposal) end(result OfferResult) {
+	p.ended = true
+	p.d.core.Handle(Offered{p.policy, result}, p.d.clock())
+}
+
+// offered answers an offer: busy, or with a claim, which may be late or come twice.
+func (o *lendingProcess) offered(p *proposal, n int, turn NextTurn) {
+	w := o.w
+	switch {
+	case o.gone():
+		return
+	case o.d == p.d:
+		p.again(n, false)
+		return
+	}
+	if refusal := o.take(turn.Key); refusal != "" {
+		w.message(o.d, p.d, func() {
+			if refusal == saysCrowded && !p.ended && p.asked == n {
+				w.crowded(p.d, p.policy, turn.Key)
+			}
+			p.again(n, true)
+		})
+		return
+	}
+	c := &promise{from: o, turn: turn, key: turn.Key, at: w.now}
+	claim := func() { w.message(o.d, p.d, func() { p.claimed(c, n) }) }
+	if w.chance(0.02) {
+		w.after(w.between(0, 2*ClaimWindow), claim)
+	} else {
+		claim()
+	}
+	if w.chance(0.02) {
+		claim()
+	}
+	o.after(ClaimWindow, func() {
+		if c.run == nil {
+			c.giveBack()
+		}
+	})
+}
+
+// after lets the process do something after a while, a frozen one when it thaws.
+func (o *lendingProcess) after(delay time.Duration, do func()) {
+	if o.d != nil {
+		o.w.to(o.d, delay, do)
+		return
+	}
+	o.w.after(delay, func() {
+		if !o.dead {
+			do()
+		}
+	})
+}
+
+// take promises a worker, or says why there is none to spare: see takeWorker.
+func (o *lendingProcess) take(key job.Key) (refusal string) {
+	free := o.workers - o.busy
+	if o.d != nil {
+		v := o.d.core.valves[o.policy]
+		if v == nil {
+			return saysBusy
+		}
+		free = v.free()
+	}
+	switch {
+	case free <= 0:
+		return saysBusy
+	case o.keys[key] > 3*(free-1):
+		return saysCrowded
+	}
+	if o.d != nil {
+		if _, ok := o.d.core.Reserve(o.policy); !ok {
+			return saysBusy
+		}
+	}
+	o.busy++
+	o.keys[key]++
+	if o.d != nil {
+		o.d.countWorkers(o.policy)
+	}
+	return ""
+}
+
+// crowded takes that a worker has room but not for a bucket. Others go before it then, until it
+// starts a job again.
+func (w *world) crowded(d *drainer, name string, key job.Key) {
+	d.core.Handle(Refused{name, key}, d.clock())
+	for _, c := range w.contests {
+		share, k := d.core.shares[shareOf(c.part)], c.keys[key]
+		if c.part.Policy == name && share != nil && share.part == c.part && k != nil {
+			// an offer may be for no bucket
+			k.held = true
+		}
+	}
+}
+
+// giveBack ends a promise; the worker is free again.
+func (c *promise) giveBack() {
+	if c.ended {
+		return
+	}
+	c.ended = true
+	o := c.from
+	o.busy--
+	o.keys[c.key]--
+	if o.d != nil {
+		o.d.core.Release(Reservation{o.d.core.valves[o.policy]})
+	}
+}
+
+// claimed takes a claim, for the core when it comes in time.
+func (p *proposal) claimed(c *promise, n int) {
+	d := p.d
+	if p.ended || p.asked != n {
+		c.refuse(d)
+		return
+	}
+	p.ended = true
+	if until := p.at.Add(HoldFor); d.clock() < until {
+		d.tokens++
+		token := strconv.Itoa(d.tokens)
+		d.promises[token] = c
+		d.core.Handle(Claimed{p.policy, token, p.turn, until}, d.clock())
+	} else {
+		c.refuse(d)
+	}
+	d.core.Handle(Offered{p.policy, OfferClaimed}, d.clock())
+}
+
+// promised returns the worker whose claim the core names.
+func (d *drainer) promised(token string) *promise {
+	c := d.promises[token]
+	delete(d.promises, token)
+	return c
+}
+
+// refuse says no to a claim.
+func (c *promise) refuse(d *drainer) {
+	d.w.message(d, c.from.d, func() {
+		if c.run == nil {
+			c.giveBack()
+		}
+	})
+}
+
+// send gives the job to the worker that claimed, and begins to wait for what it says.
+func (s *stint) send() {
+	w, d, o := s.d.w, s.d, s.worker.from
+	s.wait()
+	w.message(d, o.d, func() { s.worker.told(s) })
+	if o.gone() {
+		// nobody listens
+		w.message(nil, d, func() { s.hear(Outcome{Seq: s.Seq, Kind: OutcomeUncounted}) })
+	}
+}
+
+// wait gives the worker a time-out to be heard of.
+func (s *stint) wait() {
+	s.patience++
+	n := s.patience
+	s.d.w.to(s.d, s.timeout()+simulatedTravel, func() {
+		if s.over || s.patience != n {
+			return
+		}
+		s.d.w.message(s.d, s.worker.from.d, func() { s.worker.stop(s) })
+		s.hear(Outcome{Seq: s.Seq, Kind: OutcomeFailed, Error: "neither progress nor an outcome"})
+	})
+}
+
+// hear takes an outcome, the first one.
+func (s *stint) hear(o Outcome) {
+	if !s.over {
+		s.over = true
+		s.end(o)
+	}
+}
+
+// progress takes that the job goes on, for its new owner too when the partition was handed over.
+func (s *stint) progress() {
+	if s.over {
+		return
+	}
+	s.wait()
+	report, handedOver := s.Progress()
+	if !handedOver {
+		return
+	}
+	w := s.d.w
+	w.message(s.d, nil, func() {
+		late := s.fate.overdue(w.now, s.timeout())
+		if w.reported(report) && !late {
+			s.fate.heard = w.now
+		}
+	})
+}
+
+// told takes the job that the worker was promised for. One that comes when nothing is promised any
+// more, or too long after the claim, is late and not run.
+func (c *promise) told(s *stint) {
+	w := c.from.w
+	switch {
+	case c.from.gone():
+		return
+	case c.ended || c.run != nil || w.now-c.at > ClaimWindow:
+		if c.run == nil {
+			c.giveBack()
+		}
+		c.confirm(s, Outcome{Seq: s.Seq, Kind: OutcomeUncounted}, 0)
+		return
+	}
+	c.run = s
+	c.from.keys[c.key]--
+	c.key = s.Key
+	c.from.keys[c.key]++
+	took, o := w.run(s)
+	timeout := s.timeout()
+	if w.chance(0.01) {
+		took = w.between(timeout, 5*timeout/2)
+	}
+	hangs := w.chance(0.01) // it says nothing more, until it is stopped or its own time-out ends it
+	if hangs {
+		took = 3 * timeout
+	}
+	c.say(s, timeout/3, hangs)
+	c.from.after(took, func() { c.ends(s, o) })
+}
+
+// say tells now and then that the job goes on.
+func (c *promise) say(s *stint, every time.Duration, hangs bool) {
+	c.from.after(every, func() {
+		if c.ended || hangs {
+			return
+		}
+		c.from.w.message(c.from.d, s.d, s.progress)
+		c.say(s, every, hangs)
+	})
+}
+
+// stop ends a job that nobody waits for.
+func (c *promise) stop(s *stint) {
+	if c.run == s {
+		c.ends(s, Outcome{Seq: s.Seq, Kind: OutcomeUncounted})
+	}
+}
+
+// ends frees the worker and tells how the job ended.
+func (c *promise) ends(s *stint, o Outcome) {
+	if !c.ended && !c.from.gone() {
+		c.giveBack()
+		c.confirm(s, o, 0)
+	}
+}
+
+// confirm repeats an outcome until the valve has answered, for as long as a time-out.
+func (c *promise) confirm(s *stint, o Outcome, said time.Duration) {
+	w := c.from.w
+	if c.from.gone() || said > s.timeout() {
+		return
+	}
+	confirmed := false
+	w.message(c.from.d, s.d, func() {
+		s.hear(o)
+		w.message(s.d, c.from.d, func() { confirmed = true })
+	})
+	pause := min(max(said, 200*time.Millisecond), time.Second)
+	c.from.after(pause, func() {
+		if !confirmed {
+			c.confirm(s, o, said+pause)
+		}
+	})
+}

@@ -1,0 +1,190 @@
+package core
+
+import (
+	"flag"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+)
+
+// What a world may be like in the simulation, beyond what every world has: each seed has some of
+// these hazards, so that what only they could break is judged with them and everything else as
+// sharply as without.
+
+var onlyHazards = flag.String("hazards", "",
+	"hazards that every world of the simulation has, and no other, by comma")
+
+type hazard string
+
+const (
+	slowRates hazard = "slow-rates" // that are slower than a lease: seconds to one start
+	// one stream or bucket of records does not answer while others do
+	noLeader hazard = "no-leader"
+	// a step of a core takes time, by the number of its buckets
+	costlySteps hazard = "costly-steps"
+	// no renewal of a process arrives, and all else does: it is declared dead with writes under way
+	muteLeases hazard = "mute-leases"
+	// attempt records and letters are stored after nobody waits for it any more
+	lateCalls hazard = "late-calls"
+	// jobs come without bodies, which are read before they start
+	leanBodies   hazard = "lean-bodies"
+	removals     hazard = "removals"      // others remove jobs from a stream
+	twice        hazard = "twice"         // deliveries come twice
+	differingOwn hazard = "differing-own" // drainers may own different policies, and that changes
+	// consumers deliver, for seconds, only part of what is stored
+	lagging      hazard = "lagging"
+	tightRecords hazard = "tight-records" // not every key fits a record
+	// a drainer of another version takes partitions that are free, for a while
+	strangers hazard = "strangers"
+)
+
+// hazards are those that are drawn, and what happens now and then in worlds that have them. New
+// ones go to the end, so that the seeds keep what they have.
+var hazards = []struct {
+	name   hazard
+	chance float64
+	strike func(w *world)
+}{
+	{slowRates, 0.2, nil},
+	{noLeader, 0.2, (*world).loseLeader},
+	{costlySteps, 0.2, nil},
+	{muteLeases, 0.2, (*world).muteLease},
+	{lateCalls, 0.2, nil},
+	{leanBodies, 0.2, nil},
+	{removals, 0.2, (*world).removeSome},
+	{twice, 0.2, nil},
+	{differingOwn, 0.2, (*world).ownOthers},
+	{stoppedClocks, 0.2, (*world).stopClocks},
+	{serverClocks, 0.2, (*world).stepServers},
+	{hostClocks, 0.2, nil},
+	{lateCheckpoints, 0.2, (*world).holdCheckpoints},
+	{lagging, 0.2, nil},
+	{tightRecords, 0.2, nil},
+	{strangers, 0.2, nil},
+	{streamsAnew, 0.2, (*world).makeStreamAnew},
+	{retiring, 0.2, (*world).retire},
+}
+
+// pickHazards draws what a world is like: from a source of its own, so that a new hazard changes
+// only the worlds that have it.
+func (w *world) pickHazards(seed uint64) {
+	rng := rand.New(rand.NewPCG(seed, 21))
+	calm := rng.Float64() < 0.3
+	for _, h := range hazards {
+		drawn := rng.Float64() < h.chance && !calm
+		if *onlyHazards != "" {
+			drawn = slices.Contains(strings.Split(*onlyHazards, ","), string(h.name))
+		}
+		if drawn {
+			w.hazards = append(w.hazards, h.name)
+		}
+	}
+}
+
+func (w *world) has(h hazard) bool { return slices.Contains(w.hazards, h) }
+
+// hazardsStrike lets what a world has happen now and then.
+func (w *world) hazardsStrike(until time.Duration) {
+	for _, h := range hazards {
+		if h.strike == nil || !w.has(h.name) {
+			continue
+		}
+		for at := w.between(time.Second, 6*time.Second); at <
+			until; at += w.between(200*time.Millisecond, 8*time.Second) {
+			w.after(at, func() { h.strike(w) })
+		}
+	}
+}
+
+// alive are the processes that live.
+func (w *world) alive() (alive []*drainer) {
+	for _, d := range w.drainers {
+		if d.alive {
+			alive = append(alive, d)
+		}
+	}
+	return alive
+}
+
+// someDrainer picks one that lives, nil when there is none.
+func (w *world) someDrainer() *drainer {
+	alive := w.alive()
+	if len(alive) == 0 {
+		return nil
+	}
+	return alive[w.rng.IntN(len(alive))]
+}
+
+// tableNames are what the buckets of records are called among those that can lose their leader.
+var tableNames = [...]string{TableDrainers: "leases", TablePartitions: "owners"}
+
+const attemptsName, lettersName = "attempts", "letters"
+
+// loseLeader leaves a stream or a bucket of records without a leader for a while: it answers
+// nothing.
+func (w *world) loseLeader() {
+	names := append([]string{attemptsName, lettersName}, tableNames[:]...)
+	for i := range w.policies {
+		names = append(names, w.policies[i].Name)
+	}
+	name := names[w.rng.IntN(len(names))]
+	w.orphaned[name] = max(w.orphaned[name], w.now+w.between(200*time.Millisecond, 8*time.Second))
+}
+
+// headless reports whether a stream or a bucket of records has no leader, or is not there.
+func (w *world) headless(name string) bool {
+	s := w.streams[name]
+	return w.orphaned[name] > w.now || s != nil && s.missing
+}
+
+// muteLease lets no renewal of a process arrive for longer than its lease.
+func (w *world) muteLease() {
+	if d := w.someDrainer(); d != nil {
+		d.mute = max(d.mute, w.now+w.between(simulatedLease/2, 3*simulatedLease))
+	}
+}
+
+// removeSome lets somebody else remove jobs from a stream.
+func (w *world) removeSome() {
+	name := w.policies[w.rng.IntN(len(w.policies))].Name
+	s := w.streams[name]
+	for _, seq := range slices.Sorted(maps.Keys(s.messages)) {
+		if w.chance(0.1) {
+			w.remove(w.fateOf(name, s.messages[seq]))
+		}
+	}
+}
+
+// estrange lets a drainer of another version take a partition that was just released, keep it
+// without starting anything, and leave it as it found it. Nobody of this version can read what it
+// writes meanwhile.
+func (w *world) estrange(key string, released Record) {
+	if w.records[TablePartitions][key].Revision != released.Revision || w.down {
+		return
+	}
+	w.revision++
+	w.write(TablePartitions, key,
+		Record{Exists: true, Value: []byte(`{"v":2}`), Revision: w.revision})
+	w.after(w.between(10*time.Millisecond, 4*time.Second), func() {
+		w.revision++
+		w.write(TablePartitions, key,
+			Record{Exists: true, Value: released.Value, Revision: w.revision})
+	})
+}
+
+// ownOthers lets a drainer begin or cease to own a policy.
+func (w *world) ownOthers() {
+	if d := w.someDrainer(); d != nil {
+		name := w.policies[w.rng.IntN(len(w.policies))].Name
+		d.disowned[name] = !d.disowned[name]
+		w.to(d, w.latency(), d.hearSettings)
+	}
+}
+
+// ownAll lets a drainer own all policies again.
+func (d *drainer) ownAll() {
+	clear(d.disowned)
+	d.w.to(d, d.w.latency(), d.hearSettings)
+}

@@ -1,0 +1,407 @@
+package core
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+// What JetStream stores and delivers in the simulation: streams, consumers, records.
+
+type stream struct {
+	missing   bool // it is deleted, and not made again yet
+	created   time.Time
+	seq       uint64
+	messages  map[uint64]*job.Arrived
+	consumers map[int][]*consumer // by partition; one, unless sabotaged
+	depth     map[job.Key]int64
+}
+
+type consumer struct {
+	stream  *stream
+	epoch   uint64
+	owner   *drainer
+	part    *Partition
+	last    uint64          // sequence of the stream when it was made
+	pending map[uint64]bool // delivered to someone
+	lastAt  time.Duration   // deliveries stay in order
+	handed  uint64          // sequence of what was handed over last
+	counted uint64          // sequence up to which it counts: less than last when it lags
+	swept   bool
+	// a delivery was lost: nothing after it is handed to the valve until the backlog is opened anew
+	lost   bool
+	lean   bool // it delivers no bodies
+	open   bool // its owner has it
+	closed bool
+}
+
+// deliver sends messages to a consumer's owner, in order, and no sooner than a gap after those
+// before. One that is lost makes a hole, which the backlog notices.
+func (w *world) deliver(c *consumer, messages []*job.Arrived, gap time.Duration) {
+	for _, a := range messages {
+		c.pending[a.Seq] = true
+	}
+	if w.down || c.owner.cut > w.now || !w.flawless && w.chance(0.003) {
+		if !c.lost {
+			c.lost = true
+			w.to(c.owner, w.between(10*time.Millisecond, 6*time.Second), func() {
+				c.owner.core.Handle(Broken{c.part, c.epoch}, c.owner.clock())
+			})
+		}
+		return
+	}
+	at := max(c.lastAt+gap, w.now+w.latency())
+	c.lastAt = at
+	w.to(c.owner, at-w.now, func() {
+		if c.lost || c.closed {
+			return
+		}
+		messages := slices.DeleteFunc(messages, func(a *job.Arrived) bool {
+			// the backlog leaves them out
+			return c.swept && a.Seq <= c.last && c.stream.messages[a.Seq] == nil
+		})
+		if len(messages) == 0 {
+			return
+		}
+		batch := make([]job.Arrived, len(messages))
+		for i, a := range messages {
+			batch[i] = *a
+			w.garble(&batch[i])
+			if c.lean {
+				batch[i].Body, batch[i].Lean = nil, true
+			}
+		}
+		if c.epoch == c.part.Epoch && c.part.state <= partitionLive {
+			w.delivered(c.part, batch)
+		}
+		c.owner.core.Handle(Arrived{c.part, c.epoch, batch}, c.owner.clock())
+		w.sweep(c, batch[len(batch)-1].Seq)
+		if w.has(twice) && w.chance(0.1) {
+			w.again(c, batch)
+		}
+	})
+}
+
+// again delivers messages once more, of which some may be acknowledged while they are on the way.
+func (w *world) again(c *consumer, batch []job.Arrived) {
+	w.after(w.latency(), func() {
+		batch = slices.DeleteFunc(batch, func(a job.Arrived) bool {
+			return c.stream.messages[a.Seq] == nil
+		})
+		w.to(c.owner, w.between(0, staleFor/2), func() {
+			if !c.lost && !c.closed && len(batch) > 0 {
+				c.owner.core.Handle(Arrived{c.part, c.epoch, batch}, c.owner.clock())
+			}
+		})
+	})
+}
+
+// sweep asks the stream's leader, some time after a delivery, whether anything else is to come of
+// what was stored when the consumer was made. Like the backlog it asks again when it comes to
+// nothing.
+func (w *world) sweep(c *consumer, through uint64) {
+	if c.swept || c.closed || c.lost || through < c.handed {
+		return
+	}
+	c.handed = through
+	w.to(c.owner, w.latency(), func() {
+		switch {
+		case c.swept || c.closed || c.lost || c.handed != through:
+		case w.down || w.headless(c.part.Policy) || c.owner.cut > w.now || w.stored(c, through):
+			w.after(500*time.Millisecond, func() { w.sweep(c, through) })
+		default:
+			c.swept = true
+			c.owner.core.Handle(Swept{c.part, c.epoch}, c.owner.clock())
+		}
+	})
+}
+
+// stored reports whether a stream holds anything for a consumer after a sequence, up to the last
+// one when that was made.
+func (w *world) stored(c *consumer, through uint64) bool {
+	last := c.last
+	if w.sabotage == countsBelieved {
+		last = c.counted
+	}
+	for seq := through + 1; seq <= last; seq++ {
+		if m := w.streams[c.part.Policy].messages[seq]; m != nil && m.Partition == c.part.Number {
+			return true
+		}
+	}
+	return false
+}
+
+// lag lets a consumer fall behind from somewhere in what it has to deliver: all after that comes
+// late.
+func (w *world) lag(c *consumer, stored []*job.Arrived) (from uint64, late time.Duration) {
+	lags := w.has(lagging) || w.sabotage == countsBelieved
+	if len(stored) == 0 || !lags || w.chance(0.4) {
+		return 0, 0
+	}
+	from = stored[w.rng.IntN(len(stored))].Seq
+	c.counted = from - 1
+	return from, w.between(0, 4*time.Second)
+}
+
+func (d *drainer) ack(a Ref) { d.ackSeq(a.Part, a.Seq) }
+
+// ackSeq acknowledges until it is confirmed or the backlog is closed.
+func (d *drainer) ackSeq(p *Partition, seq uint64) {
+	w := d.w
+	s := w.streams[p.Policy]
+	for _, c := range s.consumers[p.Number] {
+		if c.owner != d || c.part != p || c.epoch != p.Epoch || !c.open {
+			continue
+		}
+		var try func()
+		try = func() {
+			if c.closed || !d.alive {
+				return
+			}
+			if w.down || d.cut > w.now || w.headless(p.Policy) || !c.pending[seq] ||
+				w.chance(0.005) {
+				w.after(2*time.Second, try)
+				return
+			}
+			if m := s.messages[seq]; m != nil {
+				delete(s.messages, seq)
+				s.depth[m.Key]--
+				d.says("has done %s", job.ID(p.Policy, seq))
+			}
+			if w.chance(0.005) {
+				w.after(2*time.Second, try) // the confirmation was lost
+				return
+			}
+			w.to(d, w.latency(), func() { d.core.Handle(Confirmed{p, []uint64{seq}}, d.clock()) })
+		}
+		w.after(w.latency(), try)
+	}
+}
+
+// write changes a record and tells everyone who watches.
+func (w *world) write(t Table, key string, r Record) {
+	r.Stored = w.stamp(tableNames[t])
+	w.records[t][key] = &r
+	if t == TablePartitions && strings.HasSuffix(key, CheckpointSuffix) {
+		return
+	}
+	for _, d := range w.drainers {
+		at := max(d.lastAt[key], w.now+w.latency())
+		if d.cut > w.now || w.down {
+			at = max(at, d.cut+w.latency()) // a watch reads everything again after a break
+		}
+		d.lastAt[key] = at
+		w.to(d, at-w.now, func() { d.watched(t, key, r) })
+	}
+}
+
+// put plays a compare-and-set whose answer, or which itself, may be lost or late.
+func (d *drainer) put(p Put) {
+	if p.Why == whyTake {
+		d.w.aimed(d, atAClaim, 50*time.Millisecond)
+	}
+	w := d.w
+	const patience = time.Second
+	composed, value := w.decisions, p.Bytes()
+	if decisions, pieces := d.gathered[p.gathering]; pieces {
+		composed = decisions
+		delete(d.gathered, p.gathering)
+	}
+	apply := func() (result putResult, revision uint64) {
+		current := w.records[p.Table][p.Key]
+		defer func() { w.wrote(d, p, value, current, result) }()
+		switch {
+		case w.down || d.cut > w.now || w.headless(tableNames[p.Table]):
+			return PutUnknown, 0
+		case current == nil && p.Revision != 0,
+			current != nil && current.Exists && current.Revision != p.Revision,
+			current != nil && !current.Exists && p.Revision != 0 && p.Revision != current.Revision:
+			return PutConflict, 0
+		}
+		if p.Why == whyTombstone {
+			w.buried(p.Key)
+		}
+		w.revision++
+		if p.Why == whyCheckpoint {
+			w.composed[w.revision] = composed
+		}
+		written := Record{Exists: true, Value: value, Revision: w.revision}
+		w.write(p.Table, p.Key, written)
+		if p.Why == whyRelease {
+			w.leavesOut(p.Key, value)
+		}
+		if p.Why == whyRelease && w.has(strangers) && w.chance(0.5) {
+			w.after(w.between(0, time.Millisecond), func() { w.estrange(p.Key, written) })
+		}
+		return PutOK, written.Revision
+	}
+	answer := func(delay time.Duration, result putResult, revision uint64) {
+		w.to(d, delay, func() { d.core.Handle(Written{p, result, revision}, d.clock()) })
+	}
+	x := w.rng.Float64()
+	if x < 0.03 && p.Why != whyCheckpoint {
+		d.hinder()
+	}
+	switch {
+	case x < 0.01, p.Why == WhyRenew && d.mute > w.now: // never arrives
+		answer(patience, PutUnknown, 0)
+	case x < 0.02: // applied, the answer is lost
+		w.after(w.latency(), func() { apply() })
+		answer(patience, PutUnknown, 0)
+	case p.Why == whyCheckpoint && w.held > w.now:
+		d.heldUp(func() { apply() })
+		answer(patience, PutUnknown, 0)
+	case x < 0.03: // applied late
+		w.after(w.between(0, 3*time.Second), func() { apply() })
+		answer(patience, PutUnknown, 0)
+	default:
+		w.after(w.latency(), func() {
+			result, revision := apply()
+			if result == PutUnknown {
+				answer(patience, result, 0)
+			} else {
+				answer(w.latency(), result, revision)
+			}
+		})
+	}
+}
+
+func (d *drainer) read(p Put) {
+	w := d.w
+	w.after(w.latency(), func() {
+		if w.down || d.cut > w.now || w.headless(tableNames[p.Table]) || w.chance(0.05) {
+			if d.alive {
+				w.after(250*time.Millisecond, func() { d.read(p) })
+			}
+			return
+		}
+		var found Record
+		if r := w.records[p.Table][p.Key]; r != nil {
+			found = *r
+		}
+		w.to(d, w.latency(), func() { d.core.Handle(Found{p, found}, d.clock()) })
+	})
+}
+
+// open plays the opening of a backlog: what the predecessor left is read, other consumers are
+// deleted, everything that is stored is delivered, some of the time slowly.
+func (d *drainer) open(o Opening) {
+	w := d.w
+	policy, number := o.Part.Policy, o.Part.Number
+	if o.Part.state > partitionLive {
+		w.fail("ownership: %s opens %s, which it has given up", d.core.options.Name,
+			shareOf(o.Part))
+	}
+	for _, c := range w.streams[policy].consumers[number] {
+		if c.owner == d && c.part == o.Part {
+			c.closed = true
+		}
+	}
+	fails := func() {
+		w.stands.failures[shareOf(o.Part)]++
+		d.says("cannot open %s", shareOf(o.Part))
+		missing := w.streams[policy].missing && !w.down
+		w.to(d, w.latency(), func() { d.core.Handle(Unopened{o, missing}, d.clock()) })
+	}
+	w.after(w.between(time.Millisecond, 60*time.Millisecond), func() {
+		if w.down || d.cut > w.now || w.headless(policy) || o.Inherit && w.headless(attemptsName) ||
+			w.chance(0.02) {
+			fails()
+			return
+		}
+		found := Opened{Opening: o, Attempts: map[uint64]StoredAttempt{}}
+		if o.Inherit {
+			w.readLegacy(&found)
+			found.Read = d.hosted()
+		}
+		s := w.streams[policy]
+		if slices.ContainsFunc(s.consumers[number], func(c *consumer) bool {
+			return c.epoch > o.Epoch
+		}) {
+			fails()
+			return
+		}
+		c, stored := w.consume(d, o.Part, o.Epoch)
+		found.Last, found.Created = c.last, s.created
+		if w.sabotage == streamsAlike {
+			found.Created = originWall
+		}
+		c.lastAt = w.now + w.latency()
+		w.to(d, c.lastAt-w.now, func() {
+			w.opens(o.Part, s, len(stored))
+			d.says("has opened %s, with %d jobs", shareOf(o.Part), len(stored))
+			c.open = true
+			d.opened(found)
+			w.sweep(c, 0)
+		})
+		chunk, gap := 16, time.Duration(0)
+		if w.chance(0.5) {
+			chunk, gap = 1+w.rng.IntN(16), w.between(0, 100*time.Millisecond)
+		}
+		from, late := w.lag(c, stored)
+		for batch := range slices.Chunk(stored, chunk) {
+			wait := gap
+			if from > 0 && batch[len(batch)-1].Seq >= from {
+				from, wait = 0, gap+late
+			}
+			w.deliver(c, batch, wait)
+		}
+	})
+}
+
+// consume makes the consumer of an epoch and returns what it has to deliver.
+func (w *world) consume(d *drainer, p *Partition,
+	epoch uint64) (c *consumer, stored []*job.Arrived) {
+	s := w.streams[p.Policy]
+	// by a consumer that sabotage leaves: until its acknowledgement wait ends
+	held := map[uint64]bool{}
+	c = &consumer{stream: s, epoch: epoch, owner: d, part: p, last: s.seq, counted: s.seq,
+		pending: map[uint64]bool{}}
+	c.lean = w.has(leanBodies) && w.chance(0.7)
+	if w.sabotage == oldConsumerStays {
+		for _, old := range s.consumers[p.Number] {
+			maps.Copy(held, old.pending)
+		}
+		s.consumers[p.Number] = append(s.consumers[p.Number], c)
+	} else {
+		for _, old := range s.consumers[p.Number] {
+			old.closed = true
+			w.to(old.owner, w.latency(), func() {
+				old.owner.core.Handle(Broken{old.part, old.epoch}, old.owner.clock())
+			})
+		}
+		s.consumers[p.Number] = []*consumer{c}
+	}
+	for _, seq := range slices.Sorted(maps.Keys(s.messages)) {
+		if m := s.messages[seq]; m.Partition == p.Number && !held[seq] {
+			stored = append(stored, m)
+		}
+	}
+	return c, stored
+}
+
+// consumes reports whether a partition's deliveries come to a drainer.
+func (d *drainer) consumes(p *Partition) bool {
+	return slices.ContainsFunc(d.w.streams[p.Policy].consumers[p.Number], func(c *consumer) bool {
+		return c.owner == d && c.part == p && !c.closed
+	})
+}
+
+func (d *drainer) closeConsumers(p *Partition) {
+	w := d.w
+	for _, c := range w.streams[p.Policy].consumers[p.Number] {
+		if c.owner == d && c.part == p {
+			c.closed = true
+		}
+	}
+	if p.state == partitionSurrendered {
+		for s := range w.stints() {
+			if s.Part == p {
+				s.fate.handed, s.fate.heard = true, w.now
+			}
+		}
+	}
+}

@@ -1,0 +1,127 @@
+package core
+
+import (
+	"time"
+
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+// The jobs of the simulation: who publishes them, and what the world sees of them.
+
+// identity tells a job from all others: sequences of a stream that is made anew begin with 1 again.
+type identity struct {
+	policy string
+	seq    uint64
+	stored int64 // Unix ns
+}
+
+func identityOf(policy string, a *job.Arrived) identity {
+	return identity{policy, a.Seq, a.Stored.UnixNano()}
+}
+
+// fateOf returns what became of a job that was delivered.
+func (w *world) fateOf(policy string, a *job.Arrived) *fate {
+	return w.accepted[identityOf(policy, a)]
+}
+
+// fate is what the world saw of one accepted job.
+type fate struct {
+	policy    string
+	bucket    string
+	key       job.Key
+	partition int
+	seq       uint64
+	stream    *stream // that it was stored in
+	cost      int64
+	priority  int
+	message   *job.Arrived
+	account
+
+	slots     []slot        // its starts
+	given     bool          // to a worker, at least once
+	excepted  bool          // from the order: retried, throttled, returned by a crash …
+	handed    bool          // over, with its partition, while it ran …
+	heard     time.Duration // … and when its new owner last heard that it goes on
+	done      bool
+	dead      string
+	cancelled bool
+	removed   bool // from the stream, by somebody else
+	// what it comes to may not count: a process that ran it, or was to acknowledge it, crashed
+	forgiven bool
+}
+
+// final reports whether nothing may start the job any more.
+func (f *fate) final() bool { return f.done || f.dead != "" || f.cancelled || f.removed }
+
+// overdue reports whether a new owner may have given up waiting for the job's outcome. Its clock
+// may be a little fast.
+func (f *fate) overdue(now, timeout time.Duration) bool {
+	return f.handed && now-f.heard >= timeout-timeout/1000
+}
+
+// publishers send bursts to a few buckets.
+func (w *world) publishers(until time.Duration) {
+	for range 2 + w.rng.IntN(3) {
+		name := w.policies[w.rng.IntN(len(w.policies))].Name
+		key := someKey(w)
+		partition := partitionOf(key, w.policyOf(name).Partitions)
+		for at := w.between(0, 2*time.Second); at <
+			until; at += w.between(100*time.Millisecond, 8*time.Second) {
+			w.after(at, func() {
+				for range 1 + w.rng.IntN(12) {
+					w.publish(name, key, partition)
+				}
+			})
+		}
+	}
+}
+
+// keys are those of every policy.
+var keys = []job.Key{"k0", "k1", "k2", "k3"}
+
+func someKey(w *world) job.Key { return keys[w.rng.IntN(len(keys))] }
+
+func bucketOf(policy string, key job.Key) string { return policy + "/" + string(key) }
+
+func partitionOf(key job.Key, partitions int) int {
+	return job.Partition("jobs."+string(key), partitions)
+}
+
+func (w *world) publish(name string, key job.Key, partition int) {
+	s := w.streams[name]
+	if w.down || w.headless(name) || w.set.retired[name] != nil ||
+		s.depth[key] >= w.policyOf(name).Capacity || w.has(slowRates) && len(s.messages) >= 20 {
+		return // refused, or never sent
+	}
+	s.seq++
+	a := &job.Arrived{Seq: s.seq, Key: key, Partition: partition, Stored: w.wall(), Size: 4,
+		Cost: 1, Body: []byte("body")}
+	f := &fate{policy: name, bucket: bucketOf(name, key), key: key, partition: partition,
+		seq: s.seq, stream: s}
+	if w.chance(0.08) {
+		a.Cost = 2 + w.rng.Int64N(8)
+	}
+	if w.chance(0.1) {
+		a.Priority = 1 + w.rng.IntN(2)
+	}
+	if w.chance(0.02) {
+		a.Deadline = w.wall().Add(w.between(0, 5*time.Second))
+		f.excepted = true
+	}
+	if w.chance(0.02) {
+		a.NotBefore = w.wall().Add(w.between(0, 5*time.Second))
+		f.excepted = true
+	}
+	if w.has(leanBodies) {
+		a.Size = leanSize + w.rng.IntN(2)
+	}
+	f.cost, f.priority, f.message, f.under = a.Cost, a.Priority, a, map[*drainer]bool{}
+	w.urge(f)
+	s.messages[s.seq] = a
+	s.depth[key]++
+	w.accepted[identityOf(name, a)] = f
+	if consumers := s.consumers[partition]; len(consumers) > 0 {
+		// Of several consumers, which only sabotage leaves, any may get it.
+		w.deliver(consumers[w.rng.IntN(len(consumers))], []*job.Arrived{a}, 0)
+	}
+}

@@ -1,0 +1,160 @@
+package core
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+// slot is one start: when, and under which limits, as far as its drainer had heard.
+type slot struct {
+	// of the valve's decision: workers' last checks may overtake each other by that time
+	number int
+	at     time.Duration
+	cost   int64
+	own    pacing // the bucket's
+	total  pacing // of all buckets together
+}
+
+// takeover is one after a crash: how many decisions there had been by then, and when the checkpoint
+// that it went by was put together, −1 if there was none.
+type takeover struct{ number, noted int }
+
+// change is that a drainer heard of another rate or burst: how many decisions there had been by
+// then.
+type change struct {
+	number int
+	to     pacing
+}
+
+// judge checks the laws that are about whole histories.
+func (w *world) judge() {
+	type class struct {
+		bucket   string
+		priority int
+	}
+	last := map[class]*fate{}
+	for _, f := range w.fates() {
+		if !f.final() && len(w.broken) == 0 {
+			w.fail("law 3: %s has no outcome; starts %v", job.ID(f.policy, f.seq), f.slots)
+		}
+		if f.excepted || len(f.slots) != 1 {
+			continue
+		}
+		c := class{f.bucket, f.priority}
+		if l := last[c]; l != nil && f.slots[0].at < l.slots[0].at {
+			w.fail("law 4: %s: job %d started at %v, before job %d at %v", f.bucket, f.seq,
+				f.slots[0].at, l.seq, l.slots[0].at)
+		}
+		last[c] = f
+	}
+	if !w.settled() && len(w.broken) == 0 {
+		w.fail("stuck: jobs are left in a stream")
+	}
+	w.judgeRates()
+}
+
+// judgeRates checks law 2 for each bucket and for each total outflow.
+func (w *world) judgeRates() {
+	buckets, totals := map[string][]slot{}, map[string][]slot{}
+	for _, f := range w.fates() {
+		buckets[f.bucket] = append(buckets[f.bucket], f.slots...)
+		totals[f.policy] = append(totals[f.policy], f.slots...)
+	}
+	for _, p := range w.policies {
+		for _, key := range keys {
+			bucket := bucketOf(p.Name, key)
+			takeovers := w.takeovers[ShareKey(p.Name, partitionOf(key, p.Partitions))]
+			own := func(s slot) pacing { return s.own }
+			if why := overfull(buckets[bucket], own, w.changes[bucket], takeovers); why != "" {
+				w.fail("law 2: %s: %s", bucket, why)
+			}
+		}
+		if !p.OutflowTotal.IsZero() { // then there is one partition
+			total := func(s slot) pacing { return s.total }
+			if why := overfull(totals[p.Name], total, w.changes[p.Name],
+				w.takeovers[ShareKey(p.Name, 0)]); why != "" {
+				w.fail("law 2: %s in total: %s", p.Name, why)
+			}
+		}
+	}
+}
+
+// fates are those of all accepted jobs, in their order.
+func (w *world) fates() []*fate {
+	return slices.SortedFunc(maps.Values(w.accepted), func(a, b *fate) int {
+		return cmp.Or(cmp.Compare(a.policy, b.policy), a.message.Stored.Compare(b.message.Stored),
+			cmp.Compare(a.seq, b.seq))
+	})
+}
+
+// overfull checks law 2 in slots: what starts in any window of length T ≥ 1 s takes at most
+// rate·(1.002·T + 2 ms) + burst slots, where the last job of the window counts as one.
+//
+// For a clock lets a job start as soon as there is one slot for it, and makes those behind it wait
+// for all that it takes. With costs c₁ … cₙ, tat is at least (c₁ + … + cₙ₋₁)·short after the first
+// decision, and the last comes no sooner than the envelope before it: (c₁ + … + cₙ₋₁)·short ≤ T + 1
+// ms undecided + (burst − 1)·short + 1 ms of earliness. As short is 550/551 of an interval, all
+// but the last take at most 551/550·rate·(T + 2 ms) + burst − 1 slots. So a single job may
+// overshoot the rate by its cost less one, at the end of a window and nowhere else. There are two
+// exceptions:
+//
+//   - After a crash its bucket counts as having started a job of cost one, unless a checkpoint
+//     knows better. So a job that started after the checkpoint was put together, and was the last
+//     before the takeover, counts as one.
+//   - Over a change the larger rate and burst count, and what is still to be waited for becomes
+//     shorter with a faster rate but no longer with a slower one. So a slower rate that becomes
+//     faster again forgets what the last job took.
+func overfull(starts []slot, paceOf func(slot) pacing, changes []change,
+	takeovers []takeover) string {
+	slices.SortFunc(starts, func(a, b slot) int { return cmp.Compare(a.number, b.number) })
+	takes := make([]int64, len(starts))
+	for i, s := range starts {
+		takes[i] = s.cost
+	}
+	before := func(number int) int {
+		i, _ := slices.BinarySearchFunc(starts, number+1, func(s slot, n int) int {
+			return cmp.Compare(s.number, n)
+		})
+		return i - 1
+	}
+	for _, t := range takeovers {
+		if i := before(t.number); i >= 0 && starts[i].number > t.noted {
+			takes[i] = min(takes[i], 1)
+		}
+	}
+	for _, c := range changes {
+		if i := before(c.number); i >= 0 {
+			takes[i] = 0
+		}
+	}
+	first := 0
+	for i, from := range starts {
+		for first < len(changes) && changes[first].number < from.number {
+			first++
+		}
+		most, taken, next := paceOf(from), int64(0), first
+		for j, to := range starts[i:] {
+			for ; next < len(changes) && changes[next].number < to.number; next++ {
+				most = most.larger(changes[next].to)
+			}
+			most = most.larger(paceOf(to))
+			window := max(time.Second, to.at-from.at)
+			if float64(taken+1) >
+				most.rate*(1.002*window.Seconds()+0.002)+float64(most.burst)+1e-9 {
+				return fmt.Sprintf("%d slots at %v/s burst %d in %d starts within %v, %v to %v",
+					taken+1, most.rate, most.burst, j+1, window, from.at, to.at)
+			}
+			taken += takes[i+j]
+		}
+	}
+	return ""
+}
+
+func (p pacing) larger(q pacing) pacing {
+	return pacing{max(p.rate, q.rate), max(p.burst, q.burst)}
+}

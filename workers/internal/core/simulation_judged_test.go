@@ -1,0 +1,217 @@
+package core
+
+import (
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+// The judge of the simulation is judged itself, where the world obliges it to be lenient: by
+// histories, some of which must fail.
+
+// heirs are two processes, of which the second owns the partition of a job that the first owned
+// before.
+type heirs struct {
+	w            *world
+	fate         *fate
+	former, heir *stint
+}
+
+func newHeirs() *heirs {
+	w := emptyWorld(1, noSabotage)
+	w.add(policy.Policy{Name: "api", Partitions: 1,
+		Rule: policy.Rule{Capacity: 10}, Retry: policy.Retry{MaxAttempts: 9}}.WithDefaults())
+	w.publish("api", "k0", 0)
+	h := &heirs{w: w, fate: w.fates()[0]}
+	h.former, h.heir = h.stintOf("former", 10), h.stintOf("heir", 20)
+	return h
+}
+
+// stintOf is a run of the job by the next owner.
+func (h *heirs) stintOf(name string, epoch uint64) *stint {
+	w, f := h.w, h.fate
+	d := &drainer{w: w, alive: true, core: New(Options{Name: name})}
+	p := &Partition{Policy: "api", Epoch: epoch, state: partitionLive}
+	j := &HeldJob{Arrived: *f.message, Bucket: &bucket{Part: p}}
+	w.drainers = append(w.drainers, d)
+	f.stream.consumers[0] = []*consumer{{stream: f.stream, epoch: epoch, owner: d, part: p}}
+	return &stint{Run: &Run{HeldJob: j, Part: p}, d: d, fate: f,
+		slot: slot{number: int(epoch), at: time.Duration(epoch)}}
+}
+
+func (h *heirs) told(s *stint, failed, crashes int) {
+	s.Attempt, s.crashes = failed+1, crashes
+	h.w.tells(s)
+}
+
+func (h *heirs) record(s *stint, attempts, crashes int) {
+	saved := Save{HeldJob: s.HeldJob,
+		Record: AttemptRecord{V: Version, Attempts: attempts, Crashes: crashes}}
+	h.w.asksToRecord(s.d, saved)
+	h.w.noteAttempt(s.d, saved)
+}
+
+// TestWhatAFormerOwnerRecordsMayCountLater: it may, and need not, and nothing beyond it does.
+func TestWhatAFormerOwnerRecordsMayCountLater(t *testing.T) {
+	for _, x := range []struct {
+		name   string
+		play   func(h *heirs)
+		broken bool
+	}{
+		{"nobody recorded anything", func(h *heirs) { h.told(h.heir, 1, 0) }, true},
+		{"the former did, and it counts", func(h *heirs) {
+			h.record(h.former, 1, 1)
+			h.told(h.heir, 1, 1)
+		}, false},
+		{"the former did, and it was not found", func(h *heirs) {
+			h.record(h.former, 1, 1)
+			h.told(h.heir, 0, 0)
+		}, false},
+		{"more counts than the former recorded", func(h *heirs) {
+			h.record(h.former, 1, 1)
+			h.told(h.heir, 2, 0)
+		}, true},
+		{"more crashes than the former recorded", func(h *heirs) {
+			h.record(h.former, 1, 1)
+			h.told(h.heir, 0, 2)
+		}, true},
+		{"the owner records what was not", func(h *heirs) { h.record(h.heir, 1, 0) }, true},
+		{"the owner records a crash that was not", func(h *heirs) { h.record(h.heir, 0, 1) }, true},
+		{"the former takes back what the owner knew", func(h *heirs) {
+			h.w.hears(h.heir, Outcome{Kind: OutcomeFailed}, false)
+			h.record(h.heir, 1, 0)
+			h.record(h.former, 0, 0)
+			h.told(h.heir, 0, 0)
+		}, true},
+	} {
+		h := newHeirs()
+		h.heir.d.told = map[string]*told{"api": {Policy: *h.w.policyOf("api")}}
+		h.told(h.heir, 0, 0)
+		if x.play(h); len(h.w.broken) > 0 != x.broken {
+			t.Errorf("%s: %q", x.name, h.w.broken)
+		}
+	}
+}
+
+// TestACrashMayCountOfWhoWasToldAnOutcomeBeforeItsJobCame: its records listed the job as its own;
+// and of nobody else who never ran it.
+func TestACrashMayCountOfWhoWasToldAnOutcomeBeforeItsJobCame(t *testing.T) {
+	failed := &Outcome{Kind: OutcomeFailed}
+	for name, x := range map[string]struct {
+		inherited map[uint64]*inheritedJob
+		broken    bool
+	}{
+		"told": {map[uint64]*inheritedJob{1: {holder: "former", outcome: failed}},
+			false},
+		"not told": {map[uint64]*inheritedJob{1: {holder: "former"}}, true},
+		"told of another": {map[uint64]*inheritedJob{1: {holder: "former"}, 2: {outcome: failed}},
+			true},
+		"told, and had it": {nil, true},
+	} {
+		h := newHeirs()
+		h.told(h.former, 0, 0)
+		h.heir.Part.inherited = x.inherited
+		h.w.isTold(h.heir.Part, h.heir.d, h.fate)
+		h.w.forgets(h.heir.d)
+		if h.record(h.stintOf("third", 30), 0, 1); len(h.w.broken) > 0 != x.broken {
+			t.Errorf("%s: %q", name, h.w.broken)
+		}
+	}
+}
+
+// TestACrashCountsWhereACheckpointToldOfTheRun: of this run, for one that tells of a former run can
+// be written over by one that was put together between the two.
+func TestACrashCountsWhereACheckpointToldOfTheRun(t *testing.T) {
+	for name, composed := range map[string]int{"before the run began": 19, "when it began": 20,
+		"later": 21} {
+		h := newHeirs()
+		s := h.heir
+		// else what was put together long ago must have been stored
+		h.w.hazards = []hazard{noLeader}
+		h.w.write(TablePartitions, CheckpointKey("api",
+			0), Record{Exists: true, Revision: 7, Value: Encode(Checkpoint{
+			V: Version, Epoch: s.Part.Epoch, handover: handover{
+				Running: []runRecord{{s.Seq, s.d.core.Lease.Id}},
+				Stream:  s.fate.stream.created.UnixNano(),
+			},
+		})})
+		h.w.composed[7] = composed
+		if noted := h.w.noted(s); noted != (composed >= s.slot.number) {
+			t.Errorf("%s: noted %v", name, noted)
+		}
+	}
+}
+
+// TestABucketMayWaitForARunWhoseJobSomebodyRemoved: its owner cannot know that it is over before it
+// is told, but does know of one that it acknowledged itself.
+func TestABucketMayWaitForARunWhoseJobSomebodyRemoved(t *testing.T) {
+	for _, removed := range []bool{false, true} {
+		h := newHeirs()
+		p := h.heir.Part
+		h.w.policyOf("api").OutflowTotal = leaky("api", "1/s").Outflow
+		h.heir.d.told = map[string]*told{"api": {Policy: *h.w.policyOf("api")}}
+		h.w.set.elsewhere["api"] = true
+		clear(h.fate.stream.consumers)
+		h.w.publish("api", "k0", 0)
+		h.fate.given = true
+		h.w.opens(p, h.fate.stream, 2)
+		h.w.delivered(p, []job.Arrived{*h.fate.message, *h.w.fates()[1].message})
+		c := h.w.contests[p]
+		c.keys["k0"].held = false
+		if h.w.able(h.heir.d, c, "k0") {
+			t.Error("it may start a job beside one that runs")
+		}
+		if removed {
+			h.w.remove(h.fate)
+		} else {
+			delete(h.fate.stream.messages, h.fate.seq)
+		}
+		if h.w.able(h.heir.d, c, "k0") == removed {
+			t.Errorf("removed %v: able %v", removed, removed)
+		}
+	}
+}
+
+// TestAWorkerIsOneBucketsOrEverybodysThatRunsNoMore: for the others its turn is none that they
+// missed.
+func TestAWorkerIsOneBucketsOrEverybodysThatRunsNoMore(t *testing.T) {
+	c := &contest{keys: map[job.Key]*contender{"k0": {running: 2}, "k1": {running: 2},
+		"k2": {running: 3}}}
+	for _, x := range []struct {
+		turn NextTurn
+		a, b job.Key
+		want bool
+	}{
+		{NextTurn{"k0", 2, false}, "k0", "k1", false},
+		{NextTurn{"k0", 2, false}, "k0", "k2", true},
+		{NextTurn{"k0", 2, false}, "k2", "k1", true},
+		{NextTurn{"k0", 2, true}, "k0", "k1", true},
+		{NextTurn{"k2", 2, false}, "k2", "k1", false},
+	} {
+		if got := (&promise{turn: x.turn}).notFor(c, x.a, x.b); got != x.want {
+			t.Errorf("a worker for %+v is not for %s or %s: %v, want %v", x.turn, x.a, x.b, got,
+				x.want)
+		}
+	}
+}
+
+// TestAPauseHoldsABucketUpOnceItsOwnerHears: a run of a former owner says nothing to its heir until
+// it is reported, and then of its own bucket alone, until the pause ends.
+func TestAPauseHoldsABucketUpOnceItsOwnerHears(t *testing.T) {
+	h := newHeirs()
+	h.w.watchStandstill()
+	api := &told{Policy: *h.w.policyOf("api")}
+	h.former.d.told = map[string]*told{"api": api}
+	h.former.Part.state = partitionSurrendered
+	cool := func(key job.Key) time.Duration { return h.w.stands.buckets[bucketOf("api", key)].cool }
+	pause := Outcome{Kind: OutcomeThrottled, RetryAfter: time.Minute}
+	if h.w.hears(h.former, pause, false); cool("k0") != 0 {
+		t.Errorf("until %v, before it is reported", cool("k0"))
+	}
+	if h.w.cools("api/k0", api, pause); cool("k0") != time.Minute+answers || cool("k1") != 0 {
+		t.Errorf("k0 until %v, want a minute and %v more; k1 until %v, want 0", cool("k0"), answers,
+			cool("k1"))
+	}
+}

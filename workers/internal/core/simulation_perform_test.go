@@ -1,0 +1,69 @@
+package core
+
+// simulated is how a drainer of the simulation carries out what its core wants.
+type simulated struct{ *drainer }
+
+func (d simulated) Close(p *Partition)  { d.closeConsumers(p) }
+func (d simulated) Open(o Opening)      { d.open(o) }
+func (d simulated) Start(r Run)         { d.start(&r, nil) }
+func (d simulated) Refuse(name string)  { d.promised(name).refuse(d.drainer) }
+func (d simulated) Offer(policy string) { d.propose(policy) }
+func (d simulated) Ack(r Ref)           { d.ack(r) }
+func (d simulated) Write(p Put)         { d.put(p) }
+func (d simulated) Read(p Put)          { d.read(p) }
+func (d simulated) Fetch(j *HeldJob)    { d.fetch(j) }
+func (d simulated) Report(r Report)     { d.tell(r) }
+
+func (d simulated) StartElsewhere(r Run, worker string) { d.start(&r, d.promised(worker)) }
+
+func (d simulated) Delete(p Put) {
+	w := d.w
+	w.after(w.latency(), func() {
+		if r := w.records[p.Table][p.Key]; r != nil &&
+			(p.Revision == 0 || p.Revision == r.Revision) && !w.down {
+			w.revision++
+			w.write(p.Table, p.Key, Record{Revision: w.revision})
+			d.says("deletes %s", p.Key)
+		}
+	})
+}
+
+func (d simulated) Save(s Save) {
+	s.Record.At = d.core.Wall(d.clock()).UnixMicro()
+	d.w.asksToRecord(d.drainer, s)
+	d.save(&s)
+}
+
+func (d simulated) Bury(u Burial) {
+	w, asked := d.w, d.w.now
+	w.settles(d.drainer, u.HeldJob)
+	d.call(lettersName, func() { w.letter(d.drainer, u, asked) }, u.Bucket.Part, func() {
+		d.core.Handle(Buried{u.HeldJob}, d.clock())
+	})
+}
+
+func (d simulated) Forget(f Forgotten) {
+	w := d.w
+	w.after(w.latency(), func() { w.deleteAttempt(f) })
+}
+
+func (d simulated) TellVanished(int) {
+	if w := d.w; !w.has(removals) && !w.has(streamsAnew) && !w.has(retiring) {
+		w.fail("a job vanished")
+	}
+}
+
+// Its jobs have no Idempotency-Key, and nobody asks questions.
+
+func (d simulated) NoteDone(e Ending) { d.w.fail("job %d is noted as done", e.Seq) }
+func (d simulated) NoteEnd(e Ending)  { d.w.fail("it is noted how job %d ended", e.Seq) }
+func (d simulated) WorkOn(Aside)      { d.w.fail("a question was asked") }
+
+// What only people are told changes nothing.
+
+func (d simulated) TellAccepted(*HeldJob)   {}
+func (d simulated) TellCancelled(*HeldJob)  {}
+func (d simulated) TellBreaker(Turned)      {}
+func (d simulated) TellTakeover(*Partition) {}
+func (d simulated) TellStrange([]string)    {}
+func (d simulated) TellLost()               {}

@@ -1,0 +1,245 @@
+package core
+
+import (
+	"iter"
+	"time"
+
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+// stint is one run of a job, from the valve's decision on.
+type stint struct {
+	*Run
+	d     *drainer
+	fate  *fate
+	given time.Duration // to a worker, when
+	// jobs of the bucket that may run at once, as far as the drainer had heard; 0: any number
+	most   int
+	slot   slot
+	worker *promise // elsewhere; nil: a local one
+
+	patience int // number of the newest time-out of one that runs elsewhere
+	over     bool
+}
+
+// start gives a job to a worker, here or elsewhere.
+func (d *drainer) start(r *Run, worker *promise) {
+	w := d.w
+	w.decisions++
+	f := w.fateOf(r.Part.Policy, &r.Arrived)
+	t := d.told[f.policy]
+	s := &stint{Run: r, d: d, fate: f, given: w.now, most: t.concurrency(f.key), worker: worker}
+	if r.Body == nil {
+		w.fail("%s starts without its body", job.ID(f.policy, f.seq))
+	}
+	s.slot = slot{number: w.decisions, cost: f.cost, own: t.own(f.key), total: t.total()}
+	w.give(s)
+	w.takeTurn(s)
+	f.given = true
+	if worker == nil {
+		d.local[f.policy]++
+		d.countWorkers(f.policy)
+	}
+	delay := w.between(0, 200*time.Microsecond)
+	if w.chance(0.005) {
+		delay = w.between(0, 10*time.Millisecond)
+	}
+	if w.sabotage == lossyAcks && w.chance(0.1) {
+		d.ackSeq(r.Part, r.Seq)
+	}
+	w.after(delay, func() { d.decide(s) })
+}
+
+// countWorkers is called when a worker was taken: there must have been one.
+func (d *drainer) countWorkers(name string) {
+	busy, most := d.local[name], d.told[name].Workers
+	if o := d.lends[name]; o != nil {
+		busy += o.busy
+	}
+	if busy > most {
+		d.w.fail("workers: %s uses %d of %s, and has %d", d.core.options.Name, busy, name, most)
+	}
+}
+
+// decide makes the last check.
+func (d *drainer) decide(s *stint) {
+	w := d.w
+	switch {
+	case !d.alive:
+		return
+	case d.frozen > w.now:
+		w.after(d.frozen-w.now, func() { d.decide(s) })
+		return
+	case s.previous != nil && !w.decided[s.previous]:
+		w.after(50*time.Microsecond, func() { d.decide(s) })
+		return
+	}
+	w.decided[s.turn] = true
+	if w.sabotage == noUndecidedLimit {
+		s.latest = 0
+	}
+	_, passed := s.Decide(d.gate, nil)
+	if !passed {
+		d.says("holds %s back", job.ID(s.fate.policy, s.Seq))
+		if s.worker != nil {
+			s.worker.refuse(d)
+		}
+		w.to(d, w.between(0, 100*time.Microsecond), func() {
+			s.finish(Outcome{Seq: s.Seq, Kind: OutcomeReturned})
+		})
+		return
+	}
+	d.ran(s)
+	if s.worker != nil {
+		s.send()
+		return
+	}
+	took, o := w.run(s)
+	w.after(took, func() { d.ends(s, o) })
+}
+
+// ran records a start, and checks that it was one that might be.
+func (d *drainer) ran(s *stint) {
+	w, f := d.w, s.fate
+	if w.active[f.bucket] == nil {
+		w.active[f.bucket] = map[*stint]bool{}
+	}
+	for other := range w.active[f.bucket] {
+		if other.fate.overdue(w.now, s.timeout()) {
+			delete(w.active[f.bucket], other) // its new owner has given it up
+		} else if other.fate == f {
+			w.fail("law 3: %s started again although it runs, in a process that lives",
+				job.ID(f.policy, f.seq))
+		}
+	}
+	if !f.removed { // else it may start, but no other owner can know of it
+		w.active[f.bucket][s] = true
+	}
+	if n := len(w.active[f.bucket]); s.most > 0 && n > s.most {
+		w.fail("concurrency: %d jobs of %s run, at most %d may", n, f.bucket, s.most)
+	}
+	w.startedWhilePaused(d, f.bucket)
+	if f.final() {
+		if !f.forgiven && !f.overdue(w.now, s.timeout()) {
+			w.fail("law 3: %s started although it was done (%v), dead (%q) or cancelled (%v)",
+				job.ID(f.policy, f.seq), f.done, f.dead, f.cancelled)
+		}
+		f.excepted = true
+	}
+	w.tells(s)
+	d.started(s)
+	f.handed = false
+	s.slot.at = w.now
+	w.aimed(d, atAStart, 300*time.Millisecond)
+	if w.poison && s.crashes > 0 && w.now < busy && w.chance(0.7) {
+		w.crash(d, 300*time.Millisecond)
+	}
+	f.slots = append(f.slots, s.slot)
+}
+
+// run draws how long a handler takes, and how it ends.
+func (w *world) run(s *stint) (took time.Duration, o Outcome) {
+	took = w.between(time.Millisecond, 200*time.Millisecond)
+	switch {
+	case w.flawless:
+		return took, Outcome{Seq: s.Seq, Kind: OutcomeDone}
+	case w.chance(0.01):
+		took = w.between(time.Second, 15*time.Second)
+	case w.set.slow[s.fate.policy]:
+		took *= 10
+	}
+	o = Outcome{Seq: s.Seq, Kind: OutcomeDone}
+	if w.targetIsDown(s.fate) {
+		if w.chance(0.9) {
+			took = w.between(time.Millisecond, 5*time.Millisecond) // refused, or else it hangs
+		}
+		o.Kind, o.Unavailable, o.Error = OutcomeFailed, true, "connection refused"
+		return took, o
+	}
+	switch x := w.rng.Float64(); {
+	case x < 0.04:
+		o.Kind, o.Error = OutcomeFailed, "500"
+	case x < 0.05:
+		o.Kind = OutcomeThrottled
+		if w.chance(0.5) {
+			o.RetryAfter = w.between(0, 3*time.Second)
+		}
+	case x < 0.055:
+		o.Kind, o.Error = OutcomePermanent, "404"
+	}
+	return took, o
+}
+
+// ends is called when a local handler returns.
+func (d *drainer) ends(s *stint, o Outcome) {
+	if d.alive && d.frozen > d.w.now {
+		d.w.after(d.frozen-d.w.now, func() { d.ends(s, o) })
+		return
+	}
+	s.end(o)
+}
+
+// end takes a run's outcome to the core.
+func (s *stint) end(o Outcome) {
+	w, d, f := s.d.w, s.d, s.fate
+	undisturbed := w.active[f.bucket][s]
+	delete(w.active[f.bucket], s)
+	if !d.alive {
+		f.excepted = true // it runs again elsewhere
+		return
+	}
+	f.forgiven = f.forgiven || !undisturbed
+	switch o.Kind {
+	case OutcomeDone:
+		f.done = f.done || s.Part.state <= partitionSurrendered
+	case OutcomeFailed, OutcomeUncounted, OutcomeThrottled:
+		f.excepted = true
+	}
+	if s.Part.state == partitionLost {
+		f.excepted = true
+	}
+	d.receive(func() { s.finish(o) })
+}
+
+// timeout is that of one attempt.
+func (s *stint) timeout() time.Duration { return time.Duration(s.d.told[s.fate.policy].Timeout) }
+
+// finish tells the core.
+func (s *stint) finish(o Outcome) {
+	if s.worker == nil {
+		s.d.local[s.fate.policy]--
+	}
+	breaks := s.breaks()
+	s.d.w.hears(s, o, breaks)
+	switch {
+	case breaks && s.d.w.sabotage == breakerCounts:
+		o.Unavailable = false
+	case o.Kind == OutcomeThrottled && s.d.w.sabotage == countThrottles:
+		o.Kind = OutcomeFailed
+	case o.Kind == OutcomeThrottled && s.d.w.sabotage == cooldownIgnored:
+		o.Kind = OutcomeUncounted
+	case o.Kind == OutcomeFailed && s.d.w.sabotage == buriesFailed:
+		o.Kind = OutcomePermanent
+	}
+	s.d.w.finished(s, o)
+	s.d.core.Handle(Finished{*s.Run, o}, s.d.clock())
+}
+
+// breaks reports whether a breaker is open that the run obeys, so that no attempt may count.
+func (s *stint) breaks() bool {
+	v := s.d.core.valves[s.fate.policy]
+	return s.Part.state <= partitionLive && v != nil && (v.breaker.open || s.Bucket.down())
+}
+
+// stints are all runs whose process was not disturbed.
+func (w *world) stints() iter.Seq[*stint] {
+	return func(yield func(*stint) bool) {
+		for _, runs := range w.active {
+			for s := range runs {
+				if !yield(s) {
+					return
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,309 @@
+package core
+
+import (
+	"slices"
+	"time"
+
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+// Nothing stands still for longer than the design needs: a partition without an owner, or a bucket
+// that could start a job. The world looks four times a second; whatever may hold something up for a
+// while makes its time begin anew.
+
+const (
+	lookEvery = 250 * time.Millisecond
+	// answers is how long a few messages may take, all of them slow, with a step of a core that
+	// costs time before each.
+	answers = time.Second
+	// hindrance is how long what a call that was lost holds up: until it is given up and read back,
+	// or what was sent comes late.
+	hindrance = 3*time.Second + answers
+)
+
+// takeoverWithin is how long a partition may be without a live owner while the server answers and a
+// drainer is there that may own it: its former owner's lease has to run out from the last renewal,
+// which was seen at once (by the slowest clock); at the next tick it is declared dead, at one of
+// the next the partition is free, and one that is not its favourite leaves it to that for
+// favouriteFirst; then it is claimed, at a tick, and opened. An opening that failed is tried again
+// after reopenAfter, and as much longer as it failed more often.
+func takeoverWithin(failures int) time.Duration {
+	opening := answers
+	for n := range failures {
+		opening += doubled(reopenAfter, n, reopenMost) + tick
+	}
+	return simulatedLease + simulatedLease/1000 + tick + answers + tick + favouriteFirst + tick +
+		answers + opening
+}
+
+// fitness is since when a drainer has been able to own a policy's partitions.
+type fitness struct {
+	d      *drainer
+	policy string
+}
+
+// standstill is what the world knows of what does not move.
+type standstill struct {
+	fit      map[fitness]time.Duration
+	shares   map[string]*idleShare
+	buckets  map[string]*idleBucket
+	failures map[string]int // openings, by partition, since it was live
+}
+
+type idleShare struct {
+	since time.Duration
+	owner string // by its record, if that was gone or could not act when last looked at
+}
+
+type idleBucket struct {
+	since time.Duration
+	told  *told
+	part  *Partition
+	// a job of it, or of its policy, found its target down last; 0: one that began later did not
+	down      time.Duration
+	throttles int           // in a row
+	cool      time.Duration // it cools down, until when at most
+	cost      int64         // of the job that started last
+}
+
+// watchStandstill begins to look.
+func (w *world) watchStandstill() {
+	w.stands = standstill{
+		fit: map[fitness]time.Duration{}, shares: map[string]*idleShare{},
+		buckets: map[string]*idleBucket{}, failures: map[string]int{},
+	}
+	for _, p := range w.policies {
+		for _, key := range keys {
+			w.stands.buckets[bucketOf(p.Name, key)] = &idleBucket{cost: 1}
+		}
+	}
+	var look func()
+	look = func() {
+		w.lookForStandstill()
+		w.after(lookEvery, look)
+	}
+	w.after(lookEvery, look)
+}
+
+// hinder is called when a call of a drainer came to nothing, or not at once.
+func (d *drainer) hinder() { d.hindered = d.w.now + hindrance }
+
+// able reports whether nothing keeps a drainer from what it has to do.
+func (d *drainer) able() bool {
+	w := d.w
+	return d.alive && max(d.frozen, d.cut, d.mute, d.hindered) <= w.now && d.jumps == d.heard &&
+		!w.down && !w.headless(tableNames[TableDrainers])
+}
+
+// lookForStandstill looks at all partitions and buckets.
+func (w *world) lookForStandstill() {
+	for _, p := range w.policies {
+		quiet := true // nobody's state is in doubt
+		for _, d := range w.drainers {
+			f := fitness{d, p.Name}
+			switch able := d.able(); {
+			case !able || d.leaving || d.disowned[p.Name] || w.set.retired[p.Name] != nil:
+				delete(w.stands.fit, f)
+				quiet = quiet && (able || !d.alive)
+			case w.stands.fit[f] == 0:
+				w.stands.fit[f] = w.now
+			}
+		}
+		for number := range p.Partitions {
+			d, part := w.lookAtShare(p.Name, number, quiet)
+			for _, key := range keys {
+				if partitionOf(key, p.Partitions) == number {
+					w.lookAtBucket(p.Name, key, d, part)
+				}
+			}
+		}
+	}
+}
+
+// lookAtShare returns who owns a partition and lets its jobs start, nil when there is nobody.
+func (w *world) lookAtShare(name string, number int, quiet bool) (*drainer, *Partition) {
+	key := ShareKey(name, number)
+	s := w.stands.shares[key]
+	if s == nil {
+		s = &idleShare{}
+		w.stands.shares[key] = s
+	}
+	var r OwnerRecord
+	found := w.records[TablePartitions][key]
+	strange := found != nil && found.Exists && Decode(found.Value, &r) != nil
+	var owner *drainer // a process that lives, under the name that the record says
+	if d := w.named(r.Owner); d != nil && d.alive && d.core.Lease.Id == r.Owner && !r.Released {
+		owner = d
+	}
+	fit := owner != nil && w.stands.fit[fitness{owner, name}] > 0
+	if owner != nil && max(owner.frozen, owner.cut) <= w.now {
+		c := owner.core.shares[key]
+		if c != nil && c.part != nil && c.part.state == partitionLive &&
+			c.part.Epoch == found.Revision {
+			s.since, s.owner, w.stands.failures[key] = w.now, "", 0
+			if !fit {
+				return nil, nil
+			}
+			return owner, c.part
+		}
+	}
+	longest := w.now
+	for f, since := range w.stands.fit {
+		if f.policy == name {
+			longest = min(longest, since)
+		}
+	}
+	givesUp := owner != nil && (owner.leaving || owner.disowned[name])
+	switch {
+	case strange, w.down, w.headless(name), w.headless(attemptsName),
+		w.headless(tableNames[TablePartitions]),
+		// it took the partition, and then could not go on
+		!r.Released && !fit && s.owner != r.Owner,
+		givesUp && !quiet: // it waits for its heir to be heard of
+		s.since = w.now
+	}
+	s.since = max(s.since, longest)
+	if s.owner = r.Owner; fit || r.Released {
+		s.owner = ""
+	}
+	if stands, most := w.now-s.since, takeoverWithin(w.stands.failures[key]); stands > most {
+		w.fail(
+			"takeover: %s has had no live owner for %v, at most %v need pass; its record says %q",
+			key, stands, most, r.Owner)
+	}
+	return nil, nil
+}
+
+// lookAtBucket checks that a bucket starts something, if it has work, and who owns its partition
+// can.
+func (w *world) lookAtBucket(name string, key job.Key, d *drainer, part *Partition) {
+	b := w.stands.buckets[bucketOf(name, key)]
+	switch {
+	case d == nil, w.headless(name), d.told[name] != b.told, part != b.part,
+		!w.mayStart(d, part, key), !w.hasWork(d, part, key), b.cool > w.now:
+		b.since = w.now
+		b.part = part
+		if d != nil {
+			b.told = d.told[name]
+		}
+		return
+	}
+	if stands, most := w.now-b.since, w.startsWithin(b, key); stands > most {
+		w.fail(
+			"standstill: %s has started nothing for %v although it could, and at most %v need pass",
+			bucketOf(name, key), stands, most)
+	}
+}
+
+// mayStart reports whether nothing that people said, and no want of workers, keeps a bucket from
+// starting a job.
+func (w *world) mayStart(d *drainer, part *Partition, key job.Key) bool {
+	t, bucket := d.told[part.Policy], bucketOf(part.Policy, key)
+	_, paused := w.set.paused[part.Policy]
+	_, keyPaused := w.set.paused[bucket]
+	running := 0
+	if b := part.buckets[key]; b != nil {
+		running = b.running
+	}
+	if most := t.concurrency(key); paused || keyPaused || t.paused || t.overrides[key].Paused ||
+		most > 0 && len(w.active[bucket]) >= most {
+		return false
+	}
+	if w.set.elsewhere[part.Policy] {
+		return slices.ContainsFunc(w.lenders, func(o *lendingProcess) bool {
+			return o.policy == part.Policy && !o.dead &&
+				running+o.keys[key] <= 3*(o.workers-o.busy-1)
+		})
+	}
+	free := t.Workers - d.local[t.Name]
+	if o := d.lends[t.Name]; o != nil {
+		free -= o.busy
+	}
+	return running <= 3*(free-1)
+}
+
+// hasWork reports whether a bucket's owner holds a job that is due.
+func (w *world) hasWork(d *drainer, part *Partition, key job.Key) bool {
+	s := w.streams[part.Policy]
+	for _, m := range s.messages {
+		f := w.fateOf(part.Policy, m)
+		if f.key != key || f.at != part || f.final() || !m.Deadline.IsZero() ||
+			w.wall().Before(m.NotBefore.Add(wallOff)) {
+			continue
+		}
+		if !f.given || f.idle == part && w.now >= f.idleUntil {
+			return true
+		}
+	}
+	return false
+}
+
+// startsWithin is how long a bucket that could start a job may start none: as long as the slots of
+// its last one take, and one interval more after a takeover; under a total outflow, until all
+// others had the turns that they have missed, of weight 5 at most. A job whose attempt counted
+// backs off first, and a target that was down is probed at least once a minute. Where concurrency
+// is bounded, runs that nobody hears of any more hold it for a time-out.
+func (w *world) startsWithin(b *idleBucket, key job.Key) time.Duration {
+	most := 2 * answers
+	if own := b.told.own(key); own != unpaced {
+		most += time.Duration(float64(b.cost+1)/own.rate*1e9) + mostSpread
+	}
+	if total := b.told.total(); total != unpaced {
+		most += time.Duration(float64(10*5*len(keys)+1) / total.rate * 1e9)
+	}
+	if b.down > 0 {
+		most += mostProbeWait + time.Duration(b.told.Timeout)
+	}
+	if b.told.concurrency(key) > 0 {
+		most += simulatedLease + 2*time.Duration(b.told.Timeout)
+	}
+	return most
+}
+
+// moves is called when a bucket starts a job.
+func (w *world) moves(s *stint) {
+	s.fate.idle = nil
+	if b := w.stands.buckets[s.fate.bucket]; b != nil {
+		b.since, b.cost = w.now, s.fate.cost
+	}
+}
+
+// rests is called when an owner hears how a run ended, which holds its bucket up for a while, or
+// its job.
+func (w *world) rests(s *stint, o Outcome, ours bool) {
+	f, b := s.fate, w.stands.buckets[s.fate.bucket]
+	if b == nil || !ours {
+		return
+	}
+	retry := s.d.told[f.policy].Retry
+	f.idle, f.idleUntil = s.Part, w.now+time.Duration(retry.MaxBackoff)+answers
+	switch {
+	case o.Kind == OutcomeDone:
+		b.throttles = 0
+		if s.given > b.down { // else it may have begun before a breaker opened, and closes none
+			b.down = 0
+		}
+	default:
+		w.cools(f.bucket, s.d.told[f.policy], o)
+	}
+}
+
+// cools is called when an owner hears from a target that is down or asks for a pause: from a run of
+// its own, or from one that a former owner reports to it, which holds the bucket up from then on as
+// well.
+func (w *world) cools(bucket string, t *told, o Outcome) {
+	b := w.stands.buckets[bucket]
+	switch {
+	case b == nil:
+	case o.Kind == OutcomeThrottled:
+		wait := max(o.RetryAfter,
+			doubled(time.Duration(t.Retry.Backoff), b.throttles,
+				time.Duration(t.Retry.MaxCooldown)))
+		b.throttles++
+		b.cool = max(b.cool, w.now+wait+answers)
+	case o.Unavailable:
+		for _, key := range keys { // all of them may wait for it
+			w.stands.buckets[bucketOf(t.Name, key)].down = w.now
+		}
+	}
+}

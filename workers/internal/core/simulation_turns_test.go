@@ -1,0 +1,216 @@
+package core
+
+import (
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+// contest is the competition of a policy's buckets for the turns of its total outflow, under one
+// owner.
+//
+// The turns are start-time fair queueing (Goyal, Vin and Cheng, 1996), whose bound is the law:
+// while two buckets can start jobs all the time, what they start, by cost and divided by weight,
+// differs over any part of that time by at most one job of each, the costliest that they started in
+// it or last before. For the bucket that goes first has not taken more turns than the other, so it
+// is never ahead by more than its own last job, nor the other by more than its own. A job that
+// comes back from its worker's last check has had its turn.
+type contest struct {
+	part    *Partition
+	stream  *stream
+	arrives int // jobs that were stored when the backlog was opened and have not been delivered
+	keys    map[job.Key]*contender
+	pairs   map[[2]job.Key]*rivalry
+}
+
+// contender is one key of a contest.
+type contender struct {
+	jobs map[uint64]bool // that were delivered to the owner
+	// of them, those that it has not given to a worker and that nothing holds back
+	waiting map[uint64]bool
+	before  map[uint64]*fate // of them, those that were given to a worker under an earlier owner
+	running int              // under this owner
+	held    bool             // something may hold the bucket back, until it starts a job again
+	last    float64          // what its last job took, by weight
+}
+
+// rivalry is how far one key has been ahead of another since both could start jobs.
+type rivalry struct {
+	lead, low, high float64
+	most            [2]float64 // taken by one job of each
+}
+
+// opens is called when a backlog is opened, in which n jobs are stored. What has not come yet can
+// hold buckets back.
+func (w *world) opens(p *Partition, s *stream, n int) {
+	if w.policyOf(p.Policy).OutflowTotal.IsZero() {
+		return
+	}
+	c := w.contests[p]
+	if c == nil {
+		c = &contest{part: p, keys: map[job.Key]*contender{}, pairs: map[[2]job.Key]*rivalry{}}
+		for _, key := range keys {
+			c.keys[key] = &contender{jobs: map[uint64]bool{}, waiting: map[uint64]bool{},
+				before: map[uint64]*fate{}, held: true}
+		}
+		w.contests[p] = c
+	}
+	if c.stream != s { // the jobs of the former one are gone
+		c.stream = s
+		for _, k := range c.keys {
+			clear(k.jobs)
+			clear(k.waiting)
+			clear(k.before)
+			k.held = true
+		}
+	}
+	c.arrives = n
+	clear(c.pairs)
+}
+
+// delivered is called when an owner is given jobs.
+func (w *world) delivered(p *Partition, jobs []job.Arrived) {
+	w.arrives(p, jobs)
+	c := w.contests[p]
+	if c == nil {
+		return
+	}
+	c.arrives -= len(jobs)
+	for i := range jobs {
+		f := w.fateOf(p.Policy, &jobs[i])
+		k := c.keys[f.key]
+		switch {
+		case k.jobs[f.seq]:
+		case f.given:
+			k.before[f.seq] = f
+		case !f.excepted && !f.final():
+			k.waiting[f.seq] = true
+		}
+		k.jobs[f.seq] = true
+	}
+}
+
+// takeTurn is called when a valve gives a job to a worker.
+func (w *world) takeTurn(s *stint) {
+	c := w.contests[s.Part]
+	if c == nil {
+		return
+	}
+	f, k := s.fate, c.keys[s.fate.key]
+	if s.d.core.valves[f.policy].breaker.open {
+		clear(c.pairs) // every bucket is probed in its turn, whatever its weight
+	}
+	taken := float64(f.cost) / float64(s.d.told[f.policy].weight(f.key))
+	for i, a := range keys {
+		for _, b := range keys[i+1:] {
+			winner := a == f.key || b == f.key
+			switch {
+			case winner && s.worker != nil && s.worker.notFor(c, a, b):
+				delete(c.pairs, [2]job.Key{a, b})
+			case (a == f.key || w.able(s.d, c, a)) && (b == f.key || w.able(s.d, c, b)):
+				w.compete(c, [2]job.Key{a, b}, f.key, taken)
+			default:
+				delete(c.pairs, [2]job.Key{a, b})
+			}
+		}
+	}
+	delete(k.waiting, f.seq)
+	delete(k.before, f.seq)
+	k.running++
+	k.held = s.breaks() // then it is a probe, and nothing starts beside it
+	k.last = taken
+}
+
+// notFor reports whether one of two keys has no right to a worker, though it may have more right to
+// any: one that was asked for with the word that it is for that key alone, or for a key that ran
+// fewer jobs then (see [nextTurn]).
+func (o *promise) notFor(c *contest, a, b job.Key) bool {
+	unfit := func(key job.Key) bool {
+		return key != o.turn.Key && (o.turn.alone || c.keys[key].running > o.turn.running)
+	}
+	return unfit(a) || unfit(b)
+}
+
+// compete counts a turn among two keys that both could have had it.
+func (w *world) compete(c *contest, pair [2]job.Key, winner job.Key, taken float64) {
+	r := c.pairs[pair]
+	if r == nil {
+		r = &rivalry{most: [2]float64{c.keys[pair[0]].last, c.keys[pair[1]].last}}
+		c.pairs[pair] = r
+	}
+	switch winner {
+	case pair[0]:
+		r.lead += taken
+		r.most[0] = max(r.most[0], taken)
+	case pair[1]:
+		r.lead -= taken
+		r.most[1] = max(r.most[1], taken)
+	}
+	r.low, r.high = min(r.low, r.lead), max(r.high, r.lead)
+	if r.high-r.low > r.most[0]+r.most[1]+1e-6 {
+		w.fail("fairness: %s: %s and %s are %.2f turns apart, by jobs of at most %.2f and %.2f",
+			c.part.Policy, pair[0], pair[1],
+			r.high-r.low, r.most[0], r.most[1])
+	}
+}
+
+// able reports whether a bucket could certainly start a job now, but for the total outflow.
+func (w *world) able(d *drainer, c *contest, key job.Key) bool {
+	t, k := d.told[c.part.Policy], c.keys[key]
+	for seq, f := range k.before {
+		// Where somebody else removed the job its run may go on, and hold concurrency, as far as
+		// the owner has heard.
+		if f.stream.messages[seq] == nil && !f.removed {
+			delete(k.before, seq)
+		}
+	}
+	if w.has(leanBodies) { // its head's body may not be there yet
+		return false
+	}
+	if c.arrives > 0 || len(k.waiting) == 0 || k.held || len(k.before) > 0 || t.paused ||
+		t.overrides[key].Paused || t.own(key) != unpaced {
+		return false
+	}
+	if most := t.concurrency(key); most > 0 && k.running >= most {
+		return false
+	}
+	if w.set.elsewhere[t.Name] {
+		return true
+	}
+	free := t.Workers - d.local[t.Name]
+	if o := d.lends[t.Name]; o != nil {
+		free -= o.busy
+	}
+	return k.running <= 3*(free-1)
+}
+
+// finished is called when the core hears how a run ended.
+func (w *world) finished(s *stint, o Outcome) {
+	if c := w.contests[s.Part]; c != nil {
+		k := c.keys[s.fate.key]
+		k.running--
+		if o.Kind != OutcomeDone && o.Kind != OutcomeFailed || o.Unavailable {
+			k.held = true
+		}
+	}
+}
+
+// cancelled is called when an owner says that it dropped a job.
+func (w *world) cancelled(f *fate, p *Partition) {
+	f.cancelled = true
+	if c := w.contests[p]; c != nil {
+		delete(c.keys[f.key].waiting, f.seq)
+	}
+}
+
+// hold is called when a drainer hears of something that may hold any bucket back.
+func (w *world) hold(d *drainer) {
+	for _, f := range w.accepted {
+		f.rests = 0 // its next owner may have heard of shorter ones
+	}
+	for _, c := range w.contests {
+		if share := d.core.shares[shareOf(c.part)]; share != nil && share.part == c.part {
+			for _, k := range c.keys {
+				k.held = true
+			}
+		}
+	}
+}

@@ -1,0 +1,169 @@
+package core
+
+import (
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
+)
+
+// comesBack lets a job's last check fail.
+func (b *valveBench) comesBack(r Run) {
+	if _, passed := r.Decide(func() (fence, now pace.Instant) { return 0, 0 }, nil); passed {
+		b.t.Fatalf("job %d passed a fence of long ago", r.Seq)
+	}
+	b.end(r, Outcome{Kind: OutcomeReturned})
+}
+
+// A job that comes back before its start gives its slots back to the rate, all of them and no more:
+// of the bucket's, and of that of all buckets together.
+func TestAJobThatComesBackGivesItsSlotsBack(t *testing.T) {
+	p := total("10/s")
+	p.Outflow = p.OutflowTotal
+	b := newValveBench(t, p)
+	j := b.arrive("a", cost(3))
+	b.v.advance(b.now, true)
+	due, totalDue := j.Bucket.clock.Due, b.v.totalClock.Due
+	b.comesBack(b.out.starts[0])
+	slots := 3 * b.v.base.pace.Interval
+	if back, ofTotal := due.Since(j.Bucket.clock.Due), totalDue.Since(b.v.totalClock.Due); back !=
+		slots || ofTotal != slots {
+		t.Errorf("it gave back %v, and %v of the total, want %v each", back, ofTotal, slots)
+	}
+}
+
+// unhurried is a policy of whose jobs many start together.
+func unhurried(t *testing.T) *valveBench {
+	t.Helper()
+	p := leaky("api", "10/s")
+	p.Burst = 4
+	return newValveBench(t, p)
+}
+
+// A job may be on its way to its worker for a millisecond, not more.
+func TestAJobIsOnItsWayForAMillisecondAtMost(t *testing.T) {
+	for name, c := range map[string]struct {
+		late time.Duration
+		want bool
+	}{"in time": {ms, true}, "late": {ms + 1, false}} {
+		t.Run(name, func(t *testing.T) {
+			b := unhurried(t)
+			b.arrive("a")
+			b.v.advance(b.now, true)
+			r := b.out.starts[0]
+			if _, passed := r.Decide(func() (fence, now pace.Instant) {
+				return pace.Never, b.now.Add(c.late)
+			}, nil); passed != c.want {
+				t.Errorf("after %v it passed: %v, want %v", c.late, passed, c.want)
+			}
+		})
+	}
+}
+
+// Those behind a job that came back come back too, but not one of a higher priority; and nothing
+// starts before all of them are decided.
+func TestWhatFollowsAJobThatComesBackComesBackToo(t *testing.T) {
+	b := unhurried(t)
+	for range 3 {
+		b.arrive("a")
+	}
+	b.v.advance(b.now, true)
+	runs := b.out.starts
+	b.out.starts = nil
+	if len(runs) != 3 {
+		t.Fatalf("started %s, want three jobs", b.seqs(runs))
+	}
+	b.comesBack(runs[0])
+	if b.v.advance(b.now, true); len(b.out.starts) > 0 {
+		t.Fatalf("started %s while jobs 2 and 3 were on their way", b.seqs(b.out.starts))
+	}
+	for _, r := range runs[1:] {
+		if _, passed := r.Decide(whenever, nil); passed {
+			t.Errorf("job %d overtook job 1", r.Seq)
+		}
+		b.end(r, Outcome{Kind: OutcomeReturned})
+	}
+	b.at(second)
+	if again := b.start(); b.seqs(again) != "[1 2 3]" {
+		t.Errorf("started %s, want the three in their order", b.seqs(again))
+	}
+
+	b.at(2 * second)
+	b.arrive("a")
+	b.v.advance(b.now, true)
+	b.arrive("a", priority(1))
+	b.v.advance(b.now, true)
+	runs = b.out.starts
+	b.comesBack(runs[0])
+	if _, passed := runs[1].Decide(whenever, nil); !passed {
+		t.Error("a job of higher priority came back because one that it may overtake did")
+	}
+	b.end(runs[1], Outcome{Kind: OutcomeDone})
+	b.at(3 * second).out.starts = nil
+	b.start() // the one that came back
+
+	b.at(4 * second)
+	b.arrive("a", priority(1))
+	b.arrive("a")
+	b.v.advance(b.now, true)
+	b.comesBack(b.out.starts[0])
+	if _, passed := b.out.starts[1].Decide(whenever, nil); passed {
+		t.Error("a job of lower priority overtook one that came back")
+	}
+}
+
+// A bucket that was late has no burst left: what was missed is made up a little faster, and not in
+// a clump.
+func TestALateStartLeavesNoBurst(t *testing.T) {
+	p := leaky("api", "10/s")
+	p.Burst = 5
+	b := newValveBench(t, p)
+	for range 100 {
+		b.arrive("a")
+	}
+	b.until(second, b.done)
+	b.at(3 * second) // the machine stood still
+	if starts := b.until(3*second+450*ms, b.done); len(starts) != 5 {
+		t.Errorf("started at %v, want 5 in 450 ms", starts)
+	}
+}
+
+// A rate for jobs that had none begins as after a start, whatever was idle before.
+func TestARateThatComesIsNoBurst(t *testing.T) {
+	b := newValveBench(t, total("1000/s"))
+	burst, fast := int64(5), leaky("", "10/s").Outflow
+	for range 20 {
+		b.arrive("a")
+	}
+	b.v.setOverride("a", policy.Override{Outflow: &fast, Burst: &burst}, b.now)
+	if starts := b.until(450*ms, b.done); len(starts) != 5 {
+		t.Errorf("started at %v, want 5 in 450 ms", starts)
+	}
+}
+
+// Nor does a pause earn a burst, be it that of the policy or a key's.
+func TestAPauseEarnsNoBurst(t *testing.T) {
+	for name, pause := range map[string]func(b *valveBench, paused bool){
+		"of the policy": func(b *valveBench, paused bool) {
+			b.v.setPolicy(b.v.Policy, paused, b.now)
+		},
+		"of a key": func(b *valveBench, paused bool) {
+			b.v.setOverride("a", policy.Override{Paused: paused}, b.now)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newValveBench(t,
+				with(leaky("api", "10/s"), func(p *policy.Policy) { p.Burst = 5 }))
+			pause(b, true)
+			for range 20 {
+				b.arrive("a")
+			}
+			b.until(10*second, func(r Run) { t.Errorf("job %d starts in the pause", r.Seq) })
+			pause(b, false)
+			if starts := b.until(10*second+450*ms, b.done); len(starts) != 5 {
+				t.Errorf("started at %v, want 5 in 450 ms", starts)
+			}
+		})
+	}
+}

@@ -1,0 +1,177 @@
+package core
+
+import (
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
+)
+
+// advance starts what may start at now, when open says that this drainer may start jobs at all.
+//
+// The order matters. Time-outs come first, for what ends makes room. Then those that have become
+// due are placed, and all that are due compete. Local workers come before those elsewhere, which
+// cost two messages more. Bodies are read last, when it is known who could not start for want of a
+// worker.
+func (v *valve) advance(now pace.Instant, open bool) {
+	for len(v.timers) > 0 && v.timers[0].at <= now {
+		v.timeout(v.timers.Remove(0).HeldJob, now)
+	}
+	v.expire(now, !open)
+	if v.open = open; !open {
+		return
+	}
+	for len(v.sched) > 0 && v.sched[0].at <= now {
+		v.place(v.sched[0].bucket, now)
+	}
+	v.gateAt = pace.Never
+	blocked := false
+	var passed []*bucket // whose turn it is, but which run too much to get a worker
+	for len(v.due) > 0 {
+		if !v.admits(now) {
+			blocked = true
+			break
+		}
+		if v.free() <= 0 {
+			break
+		}
+		b := v.nextDue(v.mayTakeWorker)
+		if v.mayTakeWorker(b) {
+			v.start(b, now, false)
+			continue
+		}
+		if v.total == nil {
+			break // the others run more
+		}
+		v.unplace(b)
+		passed = append(passed, b)
+	}
+	for _, b := range passed {
+		b.spot = spotDue
+		v.due.Push(dueBucket{b})
+	}
+	if !blocked {
+		v.serve(now)
+	}
+	v.read(now)
+	if len(v.due)+len(v.unread) == 0 {
+		v.totalAwake = false
+		v.turns = v.mostTurns // nobody waits for another's turn: all begin anew
+	}
+	v.offer(now)
+}
+
+// admits reports whether a bucket that is due may start a job, as far as the breaker and the rate
+// of all buckets together go.
+//
+// Both go by one clock for all buckets, so when the answer is no it is no for all of them. What
+// else may hold jobs back belongs here or in place, and into what asks for itself: wanted, held,
+// expectBucket, competes and room.
+func (v *valve) admits(now pace.Instant) bool {
+	if v.breaker.open {
+		if at := v.breaker.due(); at > now {
+			v.gateAt = at
+			return false
+		}
+	}
+	if v.total == nil {
+		return true
+	}
+	if !v.totalAwake {
+		v.totalAwake = true
+		v.total.Wake(&v.totalClock, now)
+	}
+	if at := v.total.Next(&v.totalClock); at > now {
+		v.gateAt = at
+		return false
+	}
+	return true
+}
+
+// mayTakeWorker keeps one bucket from taking all workers, for a target that hangs for one key: a
+// bucket gets a worker while it runs at most three times as many jobs as would stay free. So it
+// uses three quarters of the workers at most, the next one like it three quarters of the rest, and
+// who runs nothing gets any that is free. (Choudhury and Hahne, "Dynamic queue length thresholds
+// for shared-memory packet switches", 1998.)
+func (v *valve) mayTakeWorker(b *bucket) bool {
+	free := v.free()
+	return free > 0 && b.running <= 3*(free-1)
+}
+
+// start gives the head of a bucket to a worker.
+//
+// The clocks are moved on now and not when the last check has passed, or the next bucket would be
+// decided by a clock that does not know of this start. What comes back gives its slots back.
+func (v *valve) start(b *bucket, now pace.Instant, remote bool) Run {
+	due := b.nextAt
+	j := b.ready[0].HeldJob
+	v.detach(j)
+	j.enter(stageRunning)
+	j.began, j.holder = now, ""
+	b.running++
+	r := Run{HeldJob: j, Part: b.Part, Attempt: j.Attempts + 1, Due: due, remote: remote}
+	r.giveTurn()
+	if v.total != nil {
+		r.Due = max(due, v.total.Next(&v.totalClock))
+		r.turn.total = v.total.Take(&v.totalClock, now, j.Cost)
+		r.latest = now.Add(v.total.Undecided)
+		// who was held back while others started has missed its turns as well
+		v.turns = max(v.turns, b.turns)
+		b.turns = v.turns + float64(j.Cost)/float64(b.weight)
+		v.mostTurns = max(v.mostTurns, b.turns)
+	}
+	if v.breaker.open {
+		v.breaker.probe = j
+		r.Due = max(r.Due, v.breaker.at)
+	}
+	if b.down() {
+		b.target.probe = j
+	}
+	if b.pace != nil {
+		r.turn.own = b.pace.Take(&b.clock, now, j.Cost)
+		r.latest = now.Add(b.pace.Undecided)
+	}
+	b.since = now
+	b.counted(now)
+	if remote {
+		v.claims.running++
+	} else {
+		v.busy++
+		v.out.starts = append(v.out.starts, r)
+	}
+	v.place(b, now)
+	return r
+}
+
+// timeout acts on a job whose timer went off.
+func (v *valve) timeout(j *HeldJob, now pace.Instant) {
+	switch {
+	case j.stage == stageRunning: // in a process that did not report in time
+		holder := j.holder
+		v.settle(j, Outcome{Seq: j.Seq, Kind: OutcomeReturned}, now)
+		j.holder = holder // what it reports late is heard until the job starts anew
+	case j.expires <= now:
+		v.detach(j)
+		v.bury(j, job.ReasonDeadline, "it waited longer than it may")
+		v.place(j.Bucket, now)
+	default:
+		v.detach(j)
+		v.makeReady(j, now)
+	}
+}
+
+// wake is when advance has something to do next, never when only another event can change that.
+//
+// While starts are not allowed only timers count: deadlines pass all the same, and what is due
+// waits for the fence.
+func (v *valve) wake(open bool) pace.Instant {
+	at := pace.Never
+	if len(v.timers) > 0 {
+		at = v.timers[0].at
+	}
+	if open && len(v.sched) > 0 {
+		at = min(at, v.sched[0].at)
+	}
+	if open {
+		at = min(at, v.gateAt, v.claims.wake())
+	}
+	return at
+}

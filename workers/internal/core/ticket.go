@@ -1,0 +1,102 @@
+package core
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/penstock-mq/penstock/workers/internal/pace"
+)
+
+// What the core shares with its workers, who run beside it: nothing else of it needs atomics or
+// locks.
+
+// turn is one job's place in the order of starts. Workers run side by side, so each makes its last
+// check after the one before it has made its own; and a job before which another came back comes
+// back too, for otherwise it would overtake.
+//
+// Law 4 needs it: without turns, of two jobs given to two workers the second could pass while the
+// first one's goroutine waits for the processor.
+type turn struct {
+	priority int
+	seq      uint64
+	decided  sync.WaitGroup
+
+	// Once decided.
+	passed bool
+	back   *turn // of those up to this one that came back, the first in order; nil: none
+
+	// what the start took of the bucket's envelope, and of that of all buckets together
+	own, total pace.Spent
+}
+
+func (t *turn) before(u *turn) bool {
+	return t.priority > u.priority || t.priority == u.priority && t.seq < u.seq
+}
+
+// undecided counts the jobs that were given to a worker and have neither passed their last check
+// nor come back.
+type undecided struct{ jobs atomic.Int32 }
+
+func (u *undecided) any() bool { return u.jobs.Load() > 0 }
+
+// giveTurn puts a run that a worker is given at the end of its bucket's order.
+//
+// It is counted at its partition as well, for a handover must wait until none is on its way.
+func (r *Run) giveTurn() {
+	b := r.Bucket
+	r.turn, r.previous = &turn{priority: r.Priority, seq: r.Seq}, b.last
+	r.turn.decided.Add(1)
+	b.last = r.turn
+	b.undecided.jobs.Add(1)
+	b.Part.undecided.jobs.Add(1)
+}
+
+// cameBack is called when the valve has heard that a job of the bucket did not pass. It counts as
+// undecided until then, and not only until its check: the job is on its way back, and nothing may
+// start before it has its place again.
+func (b *bucket) cameBack() {
+	b.undecided.jobs.Add(-1)
+	b.Part.undecided.jobs.Add(-1)
+}
+
+// Passed waits for the last check, and reports whether it passed.
+func (r Run) Passed() bool {
+	r.turn.decided.Wait()
+	return r.turn.passed
+}
+
+// Decide makes the last check before a start, whoever runs the job, once all earlier starts of its
+// bucket are decided. gate tells the instant before which jobs may start and then reads the clock,
+// so that a freeze in between is noticed. begin, if there is one, begins the start before any later
+// one of the bucket is decided.
+//
+// It is made where the job runs, right before it does, for the fence and the rate are about starts
+// and not about decisions: between the two a goroutine may not get the processor, or the machine
+// may sleep. Both the lease and the millisecond are checked against the one reading of the clock
+// that was taken last.
+func (r *Run) Decide(gate func() (fence, now pace.Instant),
+	begin func()) (now pace.Instant, passed bool) {
+	if r.previous != nil {
+		r.previous.decided.Wait()
+	}
+	t := r.turn
+	if r.previous != nil {
+		t.back = r.previous.back
+	}
+	overtakes := t.back != nil && t.back.before(t)
+	fence, now := gate()
+	t.passed = !overtakes && now < fence && (r.latest == 0 || now <= r.latest)
+	switch {
+	case !t.passed && !overtakes:
+		t.back = t
+	case t.passed && begin != nil:
+		begin()
+	}
+	t.decided.Done()
+	r.previous = nil
+	if t.passed {
+		r.Bucket.undecided.jobs.Add(-1)
+		r.Part.undecided.jobs.Add(-1)
+	}
+	return now, t.passed
+}

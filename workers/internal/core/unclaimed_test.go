@@ -1,0 +1,315 @@
+package core
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
+)
+
+// bystander lets another drainer renew its lease, which can own the policy api.
+func bystander(c *Core, now pace.Instant) {
+	alive := LeaseRecord{V: Version, Nonce: uint64(now), Lease: simulatedLease.Milliseconds(),
+		Policies: []string{"api"}}
+	c.Handle(Watched{TableDrainers, "another",
+		Record{Exists: true, Value: Encode(alive), Revision: uint64(now), Stored: originWall}}, now)
+}
+
+// released is what the former owner of api.0 left, as it comes back when this one does not take it
+// in.
+var released = OwnerRecord{V: Version, Owner: "before", Released: true, handover: handover{
+	Rate: "1/m", Clocks: []clockRecord{{Key: "a", Due: 60_000_000}},
+	Running: []runRecord{{3, "holder"}}, Done: []uint64{1},
+}}
+
+// givenBack is a check that the record of api.0 says what it did before the claim.
+func givenBack(t *testing.T, c *Core, before OwnerRecord, revision uint64) {
+	t.Helper()
+	found := c.shares["api.0"].record
+	if found.Nonce == 0 {
+		t.Fatal("nobody has written the record again")
+	}
+	if before.Nonce = found.Nonce; !before.Released {
+		before.After = revision
+	}
+	if string(Encode(found)) != string(Encode(before)) {
+		t.Errorf("it says %s, and said %s", Encode(found), Encode(before))
+	}
+}
+
+// A drainer that cannot open a partition's backlog, of a stream in a newer format, say, lets others
+// try, with all that its former owner had left.
+func TestAPartitionThatCannotBeOpenedIsLeftToOthers(t *testing.T) {
+	for name, before := range map[string]OwnerRecord{
+		"released": released,
+		"crashed": {V: Version, Owner: "before",
+			handover: handover{Running: []runRecord{{3, "holder"}}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := coreBench(t, leaky("api", "10/s"))
+			tombstone := LeaseRecord{V: Version, Tombstone: true}
+			c.Handle(Watched{TableDrainers, "before",
+				Record{Exists: true, Value: Encode(tombstone), Revision: 3, Stored: originWall}},
+				origin)
+			ownedBefore(c, before, 8)
+			claimed, free, now := 0, time.Duration(0), origin
+			for ; now < origin.Add(10*time.Minute); now = now.Add(50 * ms) {
+				bystander(c, now)
+				c.advance(now)
+				for _, w := range c.out.puts {
+					if w.Why == whyTake {
+						claimed++
+					}
+				}
+				answerPuts(c, now)
+				for _, o := range c.out.opens {
+					c.Handle(Unopened{o, false}, now)
+				}
+				if s := c.shares["api.0"]; c.free(s, now) {
+					free += 50 * ms
+					givenBack(t, c, before, 8)
+				}
+				c.out = actions{}
+			}
+			if free < 2*time.Minute || claimed < 3 || claimed > 60 {
+				t.Errorf("in ten minutes it was free for %v, and claimed %d times", free, claimed)
+			}
+		})
+	}
+}
+
+// One that leaves gives such a partition back before it is gone: it did not crash.
+func TestWhoLeavesGivesBackWhatItCouldNotOpen(t *testing.T) {
+	c := coreBench(t, leaky("api", "10/s"))
+	ownedBefore(c, released, 8)
+	now, failed := origin, false
+	for ; !failed; now = now.Add(20 * ms) {
+		c.advance(now)
+		answerPuts(c, now)
+		for _, o := range c.out.opens {
+			c.Handle(Unopened{o, false}, now)
+			failed = true
+		}
+		c.out = actions{}
+	}
+	c.Handle(Stopped{}, now)
+	for ; !c.Left(); now = now.Add(20 * ms) {
+		c.advance(now)
+		answerPuts(c, now)
+		if c.out = (actions{}); now > origin.Add(time.Minute) {
+			t.Fatal("a minute later it has not left")
+		}
+	}
+	givenBack(t, c, released, 8)
+}
+
+// Nor is anything forgotten of a planned handover when who took the partition next crashes before
+// it has opened it.
+func TestACrashBeforeTheOpeningKeepsWhatWasHandedOver(t *testing.T) {
+	p := leaky("api", "10/s")
+	c := coreBench(t, p)
+	ownedBefore(c, released, 8)
+	var claim OwnerRecord
+	for now := origin; claim.Owner == ""; now = now.Add(20 * ms) {
+		c.advance(now)
+		for _, w := range c.out.puts {
+			if w.Why == whyTake {
+				if err := Decode(w.value, &claim); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		answerPuts(c, now)
+		c.out = actions{}
+	}
+	next := coreBench(t, p)
+	successor := &share{policy: "api",
+		before: predecessor{exists: true, record: claim, revision: 9}}
+	in := next.inheritance(successor, Opened{}, origin)
+	if !in.crashed || !slices.Equal(in.handover.Running, released.Running) ||
+		!slices.Equal(in.handover.Done, released.Done) {
+		t.Errorf("inherited %+v, want what ran and what was done", in)
+	}
+}
+
+// So does one that owns a partition already and cannot open its backlog anew: it hands it over in
+// order.
+func TestAPartitionThatCannotBeOpenedAgainIsHandedOver(t *testing.T) {
+	c := coreBench(t, leaky("api", "10/s"))
+	now := c.run(origin, 2*time.Second, nil)
+	part := c.shares["api.0"].part
+	c.Handle(Arrived{part, part.Epoch,
+		[]job.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall}}}, now)
+	c.Decide(now)
+	if len(c.out.starts) != 1 {
+		t.Fatal("it did not start")
+	}
+	c.out.starts[0].Decide(whenever, nil)
+	c.Handle(Broken{part, part.Epoch}, now)
+	var left OwnerRecord
+	for end := now.Add(time.Minute); now < end && !left.Released; now = now.Add(50 * ms) {
+		bystander(c, now)
+		c.advance(now)
+		answerPuts(c, now)
+		for _, o := range c.out.opens {
+			c.Handle(Unopened{o, false}, now)
+		}
+		left = c.shares["api.0"].record
+		c.out = actions{}
+	}
+	if !left.Released || len(left.Running) != 1 {
+		t.Errorf("a minute later the record says %s", Encode(left))
+	}
+}
+
+// What it gives up and cannot open may hold jobs that are not acknowledged yet: it looks again,
+// else it would keep the partition, and never end.
+func TestAPartitionThatIsGivenUpIsOpenedAgainForWhatIsNotAcknowledged(t *testing.T) {
+	for name, c := range map[string]struct{ leaves, streamless bool }{
+		"it leaves, and the stream is back": {true, false},
+		"the policy and its stream go":      {false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			core, part, now := ownerBench(t)
+			r := delivers(t, core, part, 1, now)
+			r.Decide(whenever, nil)
+			// its acknowledgement is lost
+			core.Handle(Finished{r, Outcome{Seq: 1, Kind: OutcomeDone}}, now)
+			core.Handle(Broken{part, part.Epoch}, now)
+			tries := 0
+			for end := now.Add(time.Minute); now < end && !core.Left(); now = now.Add(second) {
+				core.advance(now)
+				answerPuts(core, now)
+				for _, o := range core.out.opens {
+					tries++
+					switch {
+					case tries == 1:
+						core.Handle(Unopened{o, c.streamless}, now)
+						if c.leaves {
+							core.Handle(Stopped{}, now)
+						} else {
+							core.Handle(Configured{nil}, now)
+						}
+					case c.streamless:
+						core.Handle(Unopened{o, true}, now)
+					default:
+						core.Handle(Opened{Opening: o, Last: 1, Created: part.created}, now)
+						core.Handle(Confirmed{part, []uint64{1}}, now)
+					}
+				}
+				core.out = actions{}
+			}
+			if !core.Left() {
+				t.Errorf("a minute later it still owns the partition, after %d openings", tries)
+			}
+		})
+	}
+}
+
+// A claim may be applied after this drainer has stopped knowing the policy: it names a live
+// process, so nobody else can take the partition.
+func TestAClaimThatIsAppliedLateIsNotForgotten(t *testing.T) {
+	for name, returns := range map[string]bool{"another drainer takes it": false,
+		"this one may own it again": true} {
+		t.Run(name, func(t *testing.T) {
+			p := leaky("api", "10/s")
+			c := coreBench(t, p)
+			ownedBefore(c, released, 8)
+			now := origin
+			var late Put
+			for ; late.Key == ""; now = now.Add(20 * ms) { // the claim times out …
+				c.advance(now)
+				for _, w := range c.out.puts {
+					if w.Why == whyTake {
+						late = w
+					}
+				}
+				if late.Key == "" {
+					answerPuts(c, now)
+				}
+				c.out = actions{}
+			}
+			c.Handle(Written{late, PutUnknown, 0}, now)
+			// … and is not there yet
+			c.Handle(Found{late,
+				Record{Exists: true, Value: Encode(released), Revision: 8, Stored: originWall}},
+				now)
+			own := func(own bool) {
+				c.Handle(
+					Configured{[]QueuePolicy{{Policy: p.WithDefaults(), Own: own, Local: own}}},
+					now)
+			}
+			own(false) // its target cannot be used any more
+			now = c.run(now, second, nil)
+			benchRevision++
+			c.Handle(Watched{TablePartitions, "api.0",
+				Record{Exists: true, Value: late.value, Revision: benchRevision,
+					Stored: originWall}}, now)
+			if !returns {
+				c.run(now, second, nil)
+				givenBack(t, c, released, 8)
+				return
+			}
+			own(true)
+			c.run(now, 10*time.Second, nil)
+			if s := c.shares["api.0"]; s.part == nil || s.part.state != partitionLive {
+				t.Errorf("state %d, owner %q, this is %q", s.state, s.record.Owner, c.Lease.Id)
+			}
+		})
+	}
+}
+
+// The stream of a policy that has retired goes when it is empty: then there is nothing to own any
+// more.
+func TestAPartitionOfARetiredPolicyIsNotOpenedForEver(t *testing.T) {
+	for _, live := range []bool{false, true} {
+		t.Run(fmt.Sprintf("owned before: %t", live), func(t *testing.T) {
+			p := leaky("api", "10/s")
+			c := coreBench(t, p)
+			told := func(retired bool, now pace.Instant) {
+				c.Handle(Configured{
+					[]QueuePolicy{{Policy: p.WithDefaults(), Own: true, Local: true,
+						Retired: retired}}}, now)
+			}
+			now := origin
+			if live {
+				now = c.run(origin, 2*time.Second, nil)
+				part := c.shares["api.0"].part
+				c.Handle(Arrived{part, part.Epoch,
+					[]job.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall}}}, now)
+				c.Handle(Broken{part, part.Epoch}, now)
+			}
+			told(true, now)
+			opens, writes := 0, 0
+			for end := now.Add(10 * time.Minute); now < end; now = now.Add(50 * ms) {
+				c.advance(now)
+				for _, key := range answerPuts(c, now) {
+					if key == "api.0" {
+						writes++
+					}
+				}
+				for _, o := range c.out.opens {
+					opens++
+					c.Handle(Unopened{o, true}, now)
+				}
+				for i := range c.out.starts { // and never finish
+					c.out.starts[i].Decide(whenever, nil)
+				}
+				c.out = actions{}
+			}
+			if s := c.shares["api.0"]; opens > 5 || writes > 10 || s.part != nil ||
+				!c.free(s, now) {
+				t.Errorf("in ten minutes it tried %d times and wrote %d records; owned: %t", opens,
+					writes, s.part != nil)
+			}
+			told(false, now) // it is back
+			c.run(now, 5*time.Second, nil)
+			if s := c.shares["api.0"]; s.part == nil || s.part.state != partitionLive {
+				t.Error("the policy came back, and nobody owns its partition")
+			}
+		})
+	}
+}

@@ -1,0 +1,295 @@
+package core
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/heap"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
+)
+
+// valve decides when the jobs of one policy start in this drainer: those of every partition that it
+// owns. It is a pure state machine: it is told what happened and when, and adds to its actions what
+// is to be done. It starts nothing, waits for nothing and reads no clock.
+//
+// Buckets are in one of three heaps, or in none: those whose start lies ahead by when that is,
+// those that are due by whose turn it is, and those that would be due but for a body. So a turn of
+// the loop costs by what happens in it, and not by how many buckets or jobs there are.
+type valve struct {
+	Policy policy.Policy
+	paused bool           // by an operator, all of it
+	base   *limits        // what buckets without an override obey
+	self   string         // this process, as holder of running jobs
+	random func() float64 // in [0, 1), for the jitter of backoffs
+	out    *actions
+
+	overrides map[job.Key]policy.Override
+	special   map[job.Key]*limits // what the keys with an override obey
+
+	// One rate for all buckets together, and whose turn it is.
+	total      *pace.Pace // nil: there is none
+	totalClock pace.Clock
+	totalAwake bool // some bucket has work and waits for its turn
+	// turns are those that a bucket counts as having taken which had nothing to do, in starts by
+	// weight: start-time fair queueing (Goyal, Vin and Cheng, 1996). Turns cannot be saved up; but
+	// a bucket that is ahead of others stays so while it is empty.
+	turns     float64
+	mostTurns float64      // that any bucket has taken
+	forecast  *forecast    // of waits, when there are many buckets
+	coming    *coming      // the next
+	gateAt    pace.Instant // when admits may say yes, while a bucket waits for that; else never
+
+	breaker  breaker   // of all buckets
+	suspects []job.Key // whose jobs found the target down since somebody found it up
+	broken   int       // buckets whose own breaker is open
+
+	parts    map[int]*Partition
+	sched    heap.Heap[scheduledBucket]
+	due      heap.Heap[dueBucket]
+	unread   heap.Heap[dueBucket] // that would be due, or soon, if there were room for a body
+	bodies   int64                // bytes of those that are not small, of jobs that wait
+	timers   heap.Heap[timedJob]
+	ending   bool // this drainer may not own it any more
+	retired  bool // its stream goes when it is empty
+	local    bool // there are local workers
+	open     bool // it might start jobs when it last acted
+	busy     int  // of them, with jobs of this valve
+	reserved int  // of them, with jobs of other drainers
+
+	claims claims // of workers elsewhere
+}
+
+// Run is a job that was given to a worker.
+//
+// It holds what was decided, because its last check is made beside the loop: by then the job may
+// wait again, or be another owner's.
+type Run struct {
+	*HeldJob
+	Part     *Partition
+	Attempt  int          // 1 is the first
+	Due      pace.Instant // when the job could have started
+	latest   pace.Instant // the last check passes until then; 0: whenever
+	turn     *turn
+	previous *turn // nil once decided
+	remote   bool  // the worker is in another process
+}
+
+const (
+	// MostCrashes is how many crashes of its owner a running job survives, plus one. One crash says
+	// nothing of the job, and everything that ran then is under suspicion; a job that was there
+	// three times most likely is the reason.
+	MostCrashes = 3
+)
+
+func newValve(p policy.Policy, paused bool, self string, random func() float64,
+	out *actions) *valve {
+	v := &valve{
+		Policy: p,
+		paused: paused,
+		base:   limitsFor(p, policy.Override{}, paused),
+		total:  pace.New(p.OutflowTotal, 1),
+		self:   self,
+		random: random,
+		out:    out,
+		parts:  map[int]*Partition{},
+		gateAt: pace.Never,
+	}
+	v.setOverrides(nil)
+	return v
+}
+
+// arrive takes a delivered job in. wall is the wall clock at now, for deadlines.
+//
+// The same job may come more than once: its backlog was opened anew, its acknowledgement is not
+// applied yet, or two deliveries were under way. A job of the same sequence that was stored at
+// another time is another job.
+//
+// What is known of it decides in this order. It was finished: it is acknowledged, and nothing else
+// counts. It is no job that can be read. Its outcome was told before it came. It has crashed too
+// many owners, or one more. It runs elsewhere. Only then is it a job that waits.
+func (v *valve) arrive(p *Partition, a *job.Arrived, now pace.Instant, wall time.Time) {
+	again, stored := a.Seq <= p.highest, a.Stored.UnixNano()
+	p.highest, p.newest = max(p.highest, a.Seq), max(p.newest, stored)
+	if j, held := p.jobs[a.Seq]; held {
+		if j.Stored.Equal(a.Stored) {
+			j.generation = p.generation
+			if j.stage == stageAcking {
+				v.out.acks = append(v.out.acks, Ref{p, a.Seq})
+			}
+			return
+		}
+		v.lose(j) // its stream was restored without it, and this one must not end in its place
+		v.place(j.Bucket, now)
+	}
+	b := v.bucket(p, a.Key, now)
+	j := &HeldJob{Arrived: *a, Bucket: b, generation: p.generation, inBucket: -1, inTimers: -1}
+	j.Key = b.key
+	v.date(j, now, wall)
+	lane := b.lane(j.Priority)
+	lane.arrived += j.Cost
+	j.mark = lane.arrived
+	p.jobs[a.Seq] = j
+	b.held++
+	if a.Seq > p.last {
+		v.out.accepted = append(v.out.accepted, j)
+	}
+	in := v.takeIn(p, a.Seq, stored, now)
+	j.Attempts, j.crashes, j.LastError, j.recorded = in.record.Attempts, in.record.Crashes,
+		in.record.LastError, in.saved
+	if in.record.CrashedBy != "" {
+		p.crashes[a.Seq] = in.record.CrashedBy
+	}
+	switch {
+	case p.done(a.Seq, stored), again && p.finishedLately(a.Seq, stored, now):
+		v.ack(j)
+	case a.Malformed != nil:
+		v.bury(j, job.ReasonMalformed, a.Malformed.Error())
+	case in.outcome != nil:
+		b.running++
+		v.settle(j, *in.outcome, now)
+	case j.crashes >= MostCrashes:
+		v.buryCrashed(j)
+	case in.crashed != "" && in.crashed != in.record.CrashedBy:
+		v.crashed(j, in.crashed)
+	case in.holder != "":
+		j.enter(stageRunning)
+		j.holder = in.holder
+		b.running++
+		v.lookAt(j, now.Add(time.Duration(v.Policy.Timeout)))
+	case v.Policy.Paced() && j.Cost > v.Policy.Capacity:
+		v.bury(j, job.ReasonMalformed,
+			fmt.Sprintf("%s: it costs %d, more than the bucket's capacity of %d",
+				job.HeaderCost, j.Cost, v.Policy.Capacity))
+	case in.dueIn > 0:
+		v.delay(j, now.Later(in.dueIn))
+	case !a.NotBefore.IsZero() && a.NotBefore.After(wall):
+		v.delay(j, now.Later(a.NotBefore.Sub(wall)))
+	default:
+		v.makeReady(j, now)
+		return
+	}
+	v.place(b, now)
+	if in.runs() {
+		v.saw(p, now)
+	}
+}
+
+// date says when a job's deadline passes, or its age, by wall, JetStream's clock at now.
+//
+// Dates become instants here, once, so that nothing that is decided later asks what time it is.
+func (v *valve) date(j *HeldJob, now pace.Instant, wall time.Time) {
+	j.expires = now.Later(j.Stored.Add(time.Duration(v.Policy.MaxAge)).Sub(wall))
+	if !j.Deadline.IsZero() {
+		j.expires = min(j.expires, now.Later(j.Deadline.Sub(wall)))
+	}
+}
+
+// redate does that again for all jobs: JetStream's clock is another, or this process's own stood
+// still.
+//
+// Instants were made of dates by what was known of the two clocks then. It is rare, and costs a
+// look at every job.
+func (v *valve) redate(now pace.Instant, wall time.Time) {
+	for _, p := range v.parts {
+		for _, j := range p.jobs {
+			before := j.expires
+			v.date(j, now, wall)
+			at := j.expires
+			switch {
+			case j.inTimers < 0 || j.stage != stageWaiting && j.stage != stageDelayed:
+				continue
+			case j.stage == stageDelayed && !j.recorded: // it is not due yet
+				at = min(at, now.Later(j.NotBefore.Sub(wall)))
+			case j.at < before: // it backs off
+				at = min(at, j.at)
+			}
+			if v.lookAt(j, at); j.stage == stageDelayed {
+				j.Bucket.later.Fix(j.inBucket)
+			}
+		}
+	}
+}
+
+// bucket returns the bucket of a key, which it makes when there is none.
+//
+// A bucket that is new to a partition which was taken over after a crash begins as if it had
+// started a job then, for its old owner may have: nothing was listed of it. One that is forgotten
+// and comes again does so too, which costs no more than an interval after the takeover.
+func (v *valve) bucket(p *Partition, key job.Key, now pace.Instant) *bucket {
+	b := p.buckets[key]
+	if b == nil {
+		// a delivery's key would keep its whole subject in memory
+		key = job.Key(strings.Clone(string(key)))
+		b = &bucket{key: key, Part: p, limits: v.limitsOf(key)}
+		if b.pace != nil && max(p.crashedAt, p.restsUntil) != 0 {
+			interval, from := b.pace.Interval, p.restsUntil
+			if p.crashedAt != 0 {
+				from = max(from, p.crashedAt.Add(interval))
+			}
+			b.pace.Hold(&b.clock, from.Add(spread(key, min(interval, mostSpread))))
+		}
+		p.add(b)
+	}
+	return b
+}
+
+// makeReady puts a job among those that wait for a slot.
+func (v *valve) makeReady(j *HeldJob, now pace.Instant) {
+	b := j.Bucket
+	j.enter(stageWaiting)
+	if j.Body != nil && j.Size > leanSize {
+		if len(b.ready) > 0 || v.bodies >= mostBodies {
+			j.Body, j.Lean = nil, true
+		} else {
+			v.hold(j)
+		}
+	}
+	b.ready.Push(orderedJob{j})
+	b.lane(j.Priority).waiting += j.Cost
+	b.waiting += j.Cost
+	v.lookAt(j, j.expires)
+	if b.spot == spotNone || b.ready[0].HeldJob == j {
+		v.place(b, now)
+	}
+}
+
+// delay puts a job aside until an instant. Its body goes unless it is small: it may be hours.
+func (v *valve) delay(j *HeldJob, until pace.Instant) {
+	j.enter(stageDelayed)
+	if j.Size > leanSize {
+		j.Body, j.Lean = nil, true
+	}
+	v.lookAt(j, min(until, j.expires))
+	j.Bucket.later.Push(laterJob{j})
+}
+
+// lookAt sets the job's timer.
+//
+// One timer for each job is enough: whatever comes first, its deadline, its backoff or its
+// time-out.
+func (v *valve) lookAt(j *HeldJob, at pace.Instant) {
+	j.at = at
+	if j.inTimers >= 0 {
+		v.timers.Fix(j.inTimers)
+	} else {
+		v.timers.Push(timedJob{j})
+	}
+}
+
+// detach takes a job out of the valve's heaps.
+func (v *valve) detach(j *HeldJob) {
+	v.unhold(j)
+	if j.inTimers >= 0 {
+		v.timers.Remove(j.inTimers)
+	}
+	if j.stage == stageDelayed {
+		j.Bucket.later.Remove(j.inBucket)
+	} else if j.inBucket >= 0 {
+		j.Bucket.ready.Remove(j.inBucket)
+		j.Bucket.lane(j.Priority).waiting -= j.Cost
+		j.Bucket.waiting -= j.Cost
+	}
+}

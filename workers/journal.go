@@ -1,0 +1,96 @@
+package workers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue/kv"
+	"github.com/penstock-mq/penstock/workers/internal/core"
+)
+
+// journal writes what must be known of single jobs when their stream does not tell: attempts that
+// failed, and how jobs with an Idempotency-Key ended. It belongs to the loop; what it writes waits
+// in the lines of calls.
+type journal struct {
+	*calls
+	attempts *kv.Table
+	ends     queue.Ends
+	catalog  *catalog
+	backlogs *backlogs
+	core     *core.Core
+}
+
+// Save writes the attempts of a job.
+func (j *journal) Save(s core.Save) {
+	b := j.backlogs.all[s.Bucket.Part]
+	if b == nil {
+		return
+	}
+	s.Record.At = j.core.Wall(j.now()).UnixMicro()
+	j.persist(b.ctx, purpose{s.Bucket.Part.Policy, "record attempt"}, func() error {
+		return j.write(b.ctx, &s)
+	}, func() core.Event { return core.Saved{Save: s} })
+}
+
+// NoteDone notes that a job with an Idempotency-Key is done. Nothing waits for it.
+func (j *journal) NoteDone(e core.Ending) {
+	left := e.Accepted.Add(time.Duration(j.catalog.policies[e.Part.Policy].DuplicateWindow)).
+		Sub(j.core.Wall(j.now()))
+	if left <= 0 {
+		return
+	}
+	if err := j.ends.NoteDone(e.Part.Policy, e.Seq, e.Ended, left); err != nil {
+		j.log.Debug("a repeat of a done job will not be compared with it", "job", e.Seq, "error",
+			err)
+	}
+}
+
+// NoteEnd notes how else a job with an Idempotency-Key ended, before it is acknowledged.
+func (j *journal) NoteEnd(e core.Ending) {
+	b := j.backlogs.all[e.Part]
+	if b == nil {
+		return
+	}
+	j.persist(b.ctx, purpose{e.Part.Policy, "note how a job ended"}, func() error {
+		return j.ends.Note(b.ctx, e.Part.Policy, e.Seq, e.Ended)
+	}, func() core.Event { return core.Noted{Ending: e} })
+}
+
+// Forget deletes the attempts of a job that has ended.
+func (j *journal) Forget(f core.Forgotten) {
+	j.call(j.life, purpose{f.Part.Policy, "delete attempt"}, func() error {
+		err := j.attempts.Delete(j.life, core.AttemptKey(f.Part, f.Seq), f.Revision)
+		if err != nil {
+			j.log.Debug("attempt record not deleted", "job", job.ID(f.Part.Policy, f.Seq), "error",
+				err)
+		}
+		return err
+	})
+}
+
+// write tries once to write a save.
+func (j *journal) write(ctx context.Context, s *core.Save) error {
+	table := j.attempts
+	revision, err := table.Put(ctx, s.Key, core.Encode(s.Record), s.Revision)
+	if err == nil {
+		s.Revision = revision
+	}
+	if !errors.Is(err, queue.ErrConflict) {
+		return err
+	}
+	found, read := table.Read(ctx, s.Key)
+	if errors.Is(read, queue.ErrNotFound) {
+		found.Deleted, read = true, nil
+	}
+	if read != nil {
+		return fmt.Errorf("%w, read back: %w", err, read)
+	}
+	if s.Met(recordFrom(found)) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,406 @@
+package workers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/core"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
+)
+
+// lender is the side that runs jobs of valves elsewhere: it hears their offers, reserves a worker
+// and claims while there is room, and runs what it is given. This drainer's own valve of the
+// policy, if it has one, has the same workers, and the core counts both. It belongs to the loop;
+// run and what it calls have goroutines of their own, which touch nothing of it.
+type lender struct {
+	*calls
+	*wire
+	broker  *queue.Broker
+	catalog *catalog
+	notices *notices
+	jobs    context.Context // of all handlers
+	core    *core.Core      // nil in a process that only lends
+	own     *remote         // this drainer's, whose offers come back here too; nil likewise
+
+	inbox        string // of what valves say to claims, with its last dot
+	sub          *nats.Subscription
+	crews        map[string]*workforce   // by policy
+	reservations map[string]*reservation // by token
+	tokens       uint64
+	closing      bool
+	pending      int           // outcomes that no valve has confirmed yet
+	ownersAt     pace.Instant  // when to look for owners again
+	unconfirmed  chan struct{} // limits the goroutines that wait for a valve's word
+}
+
+// workforce is the workers of a policy whose jobs this process can run.
+type workforce struct {
+	handle Handler
+	all    int
+	busy   int             // for valves elsewhere: reserved or running
+	keys   map[job.Key]int // the same, by bucket
+	sub    *nats.Subscription
+}
+
+// reservation is a worker that was promised to a valve, and then the job that it runs.
+type reservation struct {
+	token  string
+	policy string
+	key    job.Key // whose turn it was, then the job's
+	at     pace.Instant
+	jumps  uint64 // of the clock, by then
+	crew   *workforce
+	worker core.Reservation // the core's, if it has a valve of the policy
+	timer  *time.Timer      // ends the reservation when no job comes
+	stop   context.CancelFunc
+}
+
+const (
+	// mostUnconfirmed is how many outcomes may wait for their valve's word while their workers go
+	// on.
+	mostUnconfirmed = 256
+	// ownerEvery is how often a process that only lends its workers asks whether their policy has a
+	// drainer.
+	ownerEvery = 3 * time.Second
+)
+
+// listen begins to hear what valves say to claims.
+func (l *lender) listen() (err error) {
+	l.inbox = l.nc.NewInbox() + "."
+	l.sub, err = l.nc.Subscribe(l.inbox+"*", func(m *nats.Msg) {
+		l.post(func(now pace.Instant) { l.told(m, now) })
+	})
+	if err != nil {
+		return fmt.Errorf("subscribe for lent jobs: %w", err)
+	}
+	return nil
+}
+
+// serve takes offers for the policies that have handlers, and for no other.
+func (l *lender) serve(handlers map[string]Handler) {
+	for name, crew := range l.crews {
+		if handlers[name] == nil {
+			l.unsubscribe(crew.sub)
+			delete(l.crews, name)
+		}
+	}
+	if l.closing {
+		return
+	}
+	for name, handle := range handlers {
+		crew := l.crews[name]
+		if subject := l.catalog.workSubject(name); crew == nil || crew.sub.Subject != subject {
+			sub, err := l.nc.QueueSubscribe(subject, queue.WorkGroup, l.offered(name))
+			if err != nil {
+				l.log.Warn("workers are not lent", "policy", name, "error", err)
+				continue
+			}
+			if crew == nil {
+				crew = &workforce{keys: map[job.Key]int{}}
+				l.crews[name] = crew
+			} else {
+				l.unsubscribe(crew.sub) // the policy got a target, or lost it
+			}
+			crew.sub = sub
+		}
+		crew.handle, crew.all = handle, l.catalog.policies[name].Workers
+	}
+}
+
+// close takes no more offers. What runs goes on.
+func (l *lender) close() {
+	l.closing = true
+	l.serve(nil)
+}
+
+// idle reports whether no worker is reserved and nothing has to be told any more.
+func (l *lender) idle() bool { return len(l.reservations) == 0 && l.pending == 0 }
+
+// count counts this process's workers.
+func (l *lender) count() map[string]core.CrewRecord {
+	crews := map[string]core.CrewRecord{}
+	for name := range l.catalog.running {
+		c := core.CrewRecord{All: l.catalog.policies[name].Workers}
+		if busy, _, known := l.core.Workers(name); known {
+			c.Busy = busy
+		} else if crew := l.crews[name]; crew != nil {
+			c.Busy = crew.busy
+		}
+		crews[name] = c
+	}
+	return crews
+}
+
+// offered returns what hears the offers of a policy's valves.
+func (l *lender) offered(name string) nats.MsgHandler {
+	return func(m *nats.Msg) {
+		switch {
+		case l.own != nil && strings.HasPrefix(m.Reply, l.own.inbox):
+			token := m.Reply[len(l.own.inbox):]
+			l.post(func(now pace.Instant) { l.own.cameBack(token, now) })
+		case job.HeaderValue(m.Header, headerV) != protocolVersion:
+			l.seldom.Log("offer "+name, slog.LevelWarn,
+				"stood back from an offer of another version", "policy", name, "version",
+				job.HeaderValue(m.Header, headerV))
+			l.say(m.Reply, statusBusy)
+		default:
+			key := job.Key(job.HeaderValue(m.Header, headerKey))
+			l.post(func(pace.Instant) { l.claim(name, key, m.Reply) })
+		}
+	}
+}
+
+// claim answers an offer.
+func (l *lender) claim(name string, key job.Key, reply string) {
+	r, refusal := l.reserve(name, key)
+	if r == nil {
+		l.say(reply, refusal)
+		return
+	}
+	l.tokens++
+	r.token = strconv.FormatUint(l.tokens, 36)
+	l.reservations[r.token] = r
+	m := message(reply, statusClaim)
+	m.Reply = l.inbox + r.token
+	r.at, r.jumps = l.now(), l.clock.jumps.Load()
+	if err := l.nc.PublishMsg(m); err != nil {
+		l.release(r)
+		return
+	}
+	r.timer = time.AfterFunc(core.ClaimWindow, func() {
+		l.post(func(pace.Instant) {
+			if r.stop == nil {
+				l.release(r)
+			}
+		})
+	})
+}
+
+// reserve takes a worker for a bucket of another drainer, or says why there is none to spare. As
+// among the jobs of one valve, no bucket gets more than three times as many as would stay free: see
+// mayTakeWorker in the core's starts.go.
+func (l *lender) reserve(name string, key job.Key) (r *reservation, refusal string) {
+	crew := l.crews[name]
+	if crew == nil {
+		return nil, statusBusy
+	}
+	r = &reservation{policy: name, key: key, crew: crew}
+	free := crew.all - crew.busy
+	shared := false // with this drainer's own valve
+	if l.core != nil {
+		if _, n, known := l.core.Workers(name); known {
+			free, shared = n, true
+		}
+	}
+	switch {
+	case free <= 0:
+		return nil, statusBusy
+	case crew.keys[key] > 3*(free-1):
+		return nil, statusCrowded
+	}
+	if shared {
+		var ok bool
+		if r.worker, ok = l.core.Reserve(name); !ok {
+			return nil, statusBusy
+		}
+	}
+	crew.busy++
+	crew.keys[key]++
+	return r, ""
+}
+
+// release ends a reservation.
+func (l *lender) release(r *reservation) {
+	if l.reservations[r.token] != r {
+		return
+	}
+	delete(l.reservations, r.token)
+	r.crew.busy--
+	r.crew.rename(r.key, "")
+	if l.core != nil {
+		l.core.Release(r.worker)
+	}
+}
+
+// rename counts a job for another bucket, or for none.
+func (c *workforce) rename(from, to job.Key) {
+	if c.keys[from]--; c.keys[from] <= 0 {
+		delete(c.keys, from)
+	}
+	if to != "" {
+		c.keys[to]++
+	}
+}
+
+// told takes what a valve says to a claim.
+func (l *lender) told(m *nats.Msg, now pace.Instant) {
+	r := l.reservations[strings.TrimPrefix(m.Subject, l.inbox)]
+	switch status := job.HeaderValue(m.Header, headerStatus); {
+	case status == statusGo && (r == nil || r.stop != nil):
+		l.pending++
+		l.spawn(func() { l.confirm(message(m.Reply, statusLate), core.ClaimWindow) })
+	case status == statusGo:
+		r.timer.Stop()
+		var ctx context.Context
+		ctx, r.stop = context.WithCancel(l.jobs)
+		key := job.Key(job.HeaderValue(m.Header, headerKey))
+		if key != r.key {
+			r.crew.rename(r.key, key)
+			r.key = key
+		}
+		handle := r.crew.handle
+		l.spawn(func() { l.run(ctx, r, m, handle) })
+	case r == nil:
+	case status == statusStop && r.stop != nil:
+		r.stop()
+	case r.stop == nil: // no, or that nobody waits for the claim
+		r.timer.Stop()
+		l.release(r)
+	}
+}
+
+// run runs a job of another drainer's valve.
+func (l *lender) run(ctx context.Context, r *reservation, m *nats.Msg, handle Handler) {
+	defer r.stop()
+	job, timeout, err := readJob(m)
+	var answer *nats.Msg
+	now := l.now()
+	switch {
+	case err != nil:
+		l.seldom.Log("job "+r.policy, slog.LevelWarn, "gave a job back that was not understood",
+			"policy", r.policy, "job", job.ID, "error", err)
+		answer = message(m.Reply, statusReturned)
+		timeout = time.Second
+	case now.Since(r.at) > core.ClaimWindow, l.clock.jumps.Load() != r.jumps:
+		answer = message(m.Reply, statusLate)
+	default:
+		job.Started = l.clock.date(now)
+		answer = outcomeMessage(m.Reply, l.attempt(ctx, job, m.Reply, timeout, handle))
+	}
+	select {
+	case l.unconfirmed <- struct{}{}:
+	case <-l.stopped:
+		return
+	}
+	l.post(func(pace.Instant) {
+		l.pending++
+		l.release(r)
+	})
+	l.confirm(answer, timeout)
+	<-l.unconfirmed
+}
+
+// attempt runs the handler and says meanwhile that the job goes on.
+func (l *lender) attempt(ctx context.Context, job Job, valve string, timeout time.Duration,
+	handle Handler) core.Outcome {
+	began := l.now()
+	l.log.Debug("start for another drainer", "policy", job.Policy, "job", job.ID, "key",
+		job.Key.Raw(), "attempt", job.Attempt)
+	attempt, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	returned := make(chan struct{})
+	l.spawn(func() {
+		ticker := time.NewTicker(max(timeout/3, time.Millisecond))
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ticker.C:
+				l.say(valve, statusProgress)
+			case <-returned:
+				return
+			}
+		}
+	})
+	err := call(attempt, handle, job)
+	close(returned)
+	o := outcomeOf(0, err)
+	if o.Kind == core.OutcomeFailed && ctx.Err() != nil {
+		o.Kind = core.OutcomeUncounted // this process or the valve's ends: no attempt
+	}
+	logEnd(l.log, job, o, l.now().Since(began))
+	return o
+}
+
+// confirm tells a valve an outcome until it answers, for at most the attempt's time-out. Afterwards
+// nobody waits for it.
+func (l *lender) confirm(m *nats.Msg, timeout time.Duration) {
+	const patience = time.Second
+	end := time.Now().Add(max(timeout, 2*patience))
+	pause := 10 * time.Millisecond
+	for tries := 1; ; tries++ {
+		_, err := l.nc.RequestMsg(m, patience)
+		if err == nil {
+			break
+		}
+		if time.Now().After(end) || tries > 2 && l.jobs.Err() != nil {
+			l.seldom.Log("confirm", slog.LevelInfo, "a valve did not hear how a lent job ended",
+				"outcome", job.HeaderValue(m.Header, headerStatus), "error", err)
+			break
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-l.stopped:
+			timer.Stop()
+			return
+		}
+		pause = min(2*pause, patience)
+	}
+	l.post(func(pace.Instant) { l.pending-- })
+}
+
+// look is called every noticeEvery.
+func (l *lender) look(now pace.Instant) {
+	if now >= l.ownersAt && l.nc.IsConnected() {
+		l.ownersAt = now.Add(ownerEvery)
+		l.lookForOwners()
+	}
+}
+
+// lookForOwners asks whether somebody decides when the jobs start that this process only lends its
+// workers to.
+func (l *lender) lookForOwners() {
+	var lent []string
+	for name := range l.crews {
+		if l.core != nil {
+			if _, _, known := l.core.Workers(name); known {
+				continue
+			}
+		}
+		lent = append(lent, name)
+	}
+	for _, name := range lent {
+		l.call(l.life, purpose{name, "look for an owner"}, func() error {
+			_, err := l.broker.AskValve(l.life, name, 0, job.Question{Op: job.OpWorker})
+			nobody := errors.Is(err, nats.ErrNoResponders)
+			if !nobody && errors.Is(err, queue.ErrUnavailable) {
+				return err // a drainer that is slow, or NATS is away
+			}
+			l.post(func(pace.Instant) {
+				text := ""
+				if nobody && l.crews[name] != nil {
+					text =
+						"workers wait: no drainer owns the policy, so that none of its jobs start"
+				}
+				l.notices.tell(notice{name, "owner"}, slog.LevelWarn, text,
+					"a drainer owns the policy now")
+			})
+			return nil
+		})
+	}
+	for key := range l.notices.open {
+		if key.about == "owner" && !slices.Contains(lent, key.policy) {
+			delete(l.notices.open, key)
+		}
+	}
+}

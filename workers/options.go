@@ -1,0 +1,103 @@
+package workers
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/penstock-mq/penstock/policy"
+)
+
+// Options of a [Drainer]. The zero value works.
+type Options struct {
+	// Prefix is nats.prefix of the configuration; default "penstock".
+	Prefix string
+	// Replicas is how many servers keep the records that drainers share: 1, the default, 3 or 5.
+	Replicas int
+	// Lease is how long this process's proof of life lasts, and so about how long its work stands
+	// still after it crashed: default 5 s, or 15 s with replicas; at least 1 s.
+	Lease time.Duration
+	// Policies are those whose valves this drainer may own; empty: all that it has workers for, or
+	// with OwnAll all.
+	Policies []string
+	// OwnAll lets the drainer own the valves of policies that it has no workers for. Their jobs run
+	// in workers elsewhere.
+	OwnAll bool
+	// LendOnly makes a process that owns no valves and only lends its workers to those of others:
+	// see docs/workers-protocol.md. Lease, Policies, OwnAll and Observer mean nothing then.
+	LendOnly bool
+	// Target returns the handler of a policy that none was registered for; a nil Handler when it
+	// has none either. The entry also says who wrote the policy, which decides what its target may
+	// be. Nil: only registered handlers run.
+	Target func(policy.Entry) (Handler, error)
+	// Grace is how long running jobs may go on when the drainer stops; default 30 s. Then their
+	// contexts end.
+	Grace time.Duration
+	// Ready is called once, when the drainer's lease is held and it takes part.
+	Ready func()
+	// Observer hears of starts and outcomes; default none.
+	Observer Observer
+	// Logger defaults to none.
+	Logger *slog.Logger
+}
+
+// Observer hears what a drainer does. Each function may be nil; they are called from many
+// goroutines and must return at once.
+type Observer struct {
+	// Started tells how late a start was for its time, and how long the job had waited since it was
+	// accepted.
+	Started func(policy string, lateness, wait time.Duration)
+	// Finished tells how an attempt ended: done, failed, throttled, permanent (no other can
+	// succeed), returned (not started after all) or uncounted (interrupted, or its worker elsewhere
+	// left).
+	Finished func(policy, outcome string)
+	// Ended tells how a job ended: done; dead, once the dead letter is stored, whatever its reason;
+	// or cancelled, by an operator.
+	Ended func(policy, outcome string)
+	// Policy tells that there is a policy whose jobs this drainer may start, or that there is none
+	// of that name any more.
+	Policy func(policy string, known bool)
+	// Workerless tells that jobs of a policy that this drainer owns have been due for some seconds
+	// while there is no worker for them anywhere, or that this is over.
+	Workerless func(policy string, workerless bool)
+	// Owned tells how many partitions of a policy this drainer owns.
+	Owned func(policy string, partitions int)
+	// Breaker tells how many breakers of a policy are open in this drainer: those of single
+	// buckets, and the one of all of them together. See [Unavailable].
+	Breaker func(policy string, open int)
+	// Lease tells whether this drainer holds its lease. Without it nothing starts.
+	Lease func(held bool)
+	// Discarded tells that old dead letters of a policy were discarded, to make room for new ones.
+	Discarded func(policy string, letters uint64)
+}
+
+// complete is the observer with functions that do nothing in place of those that are missing.
+func (o Observer) complete() Observer {
+	if o.Started == nil {
+		o.Started = func(string, time.Duration, time.Duration) {}
+	}
+	if o.Finished == nil {
+		o.Finished = func(string, string) {}
+	}
+	if o.Ended == nil {
+		o.Ended = func(string, string) {}
+	}
+	if o.Policy == nil {
+		o.Policy = func(string, bool) {}
+	}
+	if o.Workerless == nil {
+		o.Workerless = func(string, bool) {}
+	}
+	if o.Owned == nil {
+		o.Owned = func(string, int) {}
+	}
+	if o.Breaker == nil {
+		o.Breaker = func(string, int) {}
+	}
+	if o.Lease == nil {
+		o.Lease = func(bool) {}
+	}
+	if o.Discarded == nil {
+		o.Discarded = func(string, uint64) {}
+	}
+	return o
+}

@@ -1,0 +1,72 @@
+package workers
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/core"
+)
+
+// questions are what others ask the valves of this drainer, and what it tells valves elsewhere.
+// The core answers; its long answers are worked on in goroutines of their own, beside the loop.
+type questions struct {
+	*calls
+	broker *queue.Broker
+	core   *core.Core
+}
+
+// serve takes questions to a partition's valve until stop is called.
+func (q *questions) serve(p *core.Partition) (stop func()) {
+	stop, err := q.broker.ServeValve(p.Policy, p.Number, func(asked job.Question,
+		reply func(job.Answer)) {
+		q.send(core.Asked{Part: p, Question: asked, Reply: reply})
+	})
+	if err != nil {
+		q.log.Warn("questions to the valve will not be answered", "policy", p.Policy, "error", err)
+		return func() {}
+	}
+	return stop
+}
+
+// WorkOn does the part of an answer that needs nothing of the loop's.
+func (q *questions) WorkOn(a core.Aside) {
+	q.spawn(func() {
+		a.Work()
+		q.send(core.Worked{Aside: a})
+	})
+}
+
+// Report tells a partition's new owner an outcome until it is heard, or nobody can hear it any
+// more.
+func (q *questions) Report(r core.Report) {
+	outcome := encodeOutcome(r.Outcome)
+	q.spawn(func() {
+		if q.retry(q.life, "report an outcome", func() error {
+			_, err := q.broker.AskValve(q.life, r.Policy, r.Partition, outcome)
+			if err != nil && !q.matters(r) {
+				return nil
+			}
+			return err
+		}) {
+			q.send(core.Delivered{Report: r})
+		}
+	})
+}
+
+// matters asks the loop whether a report still concerns anybody.
+func (q *questions) matters(r core.Report) bool {
+	known, _ := ask(q.loop, func() bool { return q.core.Matters(r) })
+	return known
+}
+
+// encodeOutcome is an outcome as the owner of its partition is told it.
+func encodeOutcome(o core.Outcome) job.Question {
+	data, err := json.Marshal(o)
+	if err != nil {
+		// strings and numbers only: cannot fail
+		panic(fmt.Sprintf("workers: encode outcome: %v", err))
+	}
+	return job.Question{Op: job.OpOutcome, Outcome: data}
+}

@@ -1,0 +1,66 @@
+package workers
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+// Starts wait while a question is answered, so it may not be about any number of jobs.
+func TestOneQuestionNamesSoManyJobs(t *testing.T) {
+	b := newBench(t, with(leaky("api", "1000/s"), func(p *policy.Policy) { p.Partitions = 1 }))
+	var ran seen
+	b.drain(Options{}, map[string]Handler{"api": ran.handle})
+	b.publish("api", "a", 0, 1)
+	ask := func(n int) (job.Answer, error) {
+		seqs := make([]uint64, n)
+		for i := range seqs {
+			seqs[i] = uint64(i + 1)
+		}
+		return b.broker.AskValve(t.Context(), "api", 0, job.Question{Op: job.OpExpect, Jobs: seqs})
+	}
+	b.until("a question about as many as may be is answered", func() bool {
+		a, err := ask(job.MaxExpected)
+		return err == nil && len(a.Starts) == job.MaxExpected && a.Starts[0].Known
+	})
+	var err error
+	b.until("one about too many is answered", func() bool {
+		_, err = ask(100_000)
+		return !errors.Is(err, queue.ErrUnavailable) // as on a busy machine
+	})
+	if err == nil ||
+		!strings.Contains(err.Error(), "at most 512 jobs can be asked for at once, not 100000") {
+		t.Errorf("a question about 100,000 jobs is answered %v", err)
+	}
+	if a, err := ask(0); err != nil || len(a.Starts) != 0 {
+		t.Errorf("a question about none is answered %+v, %v", a, err)
+	}
+}
+
+// A submitter hears how many jobs of its bucket start before its own.
+func TestAnExpectedStartTellsItsPosition(t *testing.T) {
+	b := newBench(t, with(leaky("api", "1/h"), func(p *policy.Policy) { p.Partitions = 1 }))
+	var ran seen
+	b.drain(Options{}, map[string]Handler{"api": ran.handle})
+	b.publish("api", "a", 0, 5)
+	b.publish("api", "b", 0, 1)
+	b.until("the first has started, and what waits is told", func() bool {
+		a, err := b.broker.AskValve(t.Context(), "api", 0,
+			job.Question{Op: job.OpExpect, Jobs: []uint64{1, 2, 3, 4, 5}})
+		if err != nil || a.Starts[0].DelayMS > 0 || a.Starts[1].DelayMS == 0 ||
+			slices.ContainsFunc(a.Starts, func(s job.ExpectedStart) bool { return !s.Known }) {
+			return false
+		}
+		for i, want := range []int{0, 0, 1, 2, 3} {
+			if got := a.Starts[i]; !got.Known || got.Position != want {
+				t.Errorf("job %d: %+v, want position %d", got.Seq, got, want)
+			}
+		}
+		return true
+	})
+}

@@ -1,0 +1,88 @@
+package workers
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/kv"
+	"github.com/penstock-mq/penstock/workers/internal/core"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
+)
+
+// records carries out what the core wants of the records that drainers share: leases, owners and
+// checkpoints. Each call has a goroutine of its own, and the core is told what came of it.
+type records struct {
+	*calls
+	nc     *nats.Conn
+	tables queue.Tables
+	proof  *proof
+}
+
+func (r *records) table(t core.Table) *kv.Table {
+	if t == core.TableDrainers {
+		return r.tables.Drainers
+	}
+	return r.tables.Partitions
+}
+
+// Write writes a record whose revision is the one that it is known to have.
+func (r *records) Write(p core.Put) { r.spawn(func() { r.write(p) }) }
+
+func (r *records) write(p core.Put) {
+	ctx, cancel := context.WithTimeout(r.life, r.patience)
+	defer cancel()
+	value := p.Bytes()
+	revision, err := r.table(p.Table).Put(ctx, p.Key, value, p.Revision)
+	result := core.PutUnknown
+	switch {
+	case err == nil:
+		result = core.PutOK
+	case errors.Is(err, queue.ErrConflict):
+		result = core.PutConflict
+	case errors.Is(err, queue.ErrTooLarge):
+		r.seldom.Log("record", slog.LevelError,
+			"a record does not fit the server's largest message: max_payload is too small",
+			"record", p.Key, "bytes", len(value), "max_payload", r.nc.MaxPayload())
+	}
+	r.send(core.Written{Put: p, Result: result, Revision: revision})
+	if p.Why == core.WhyRenew {
+		r.post(func(pace.Instant) { r.proof.err = err })
+	}
+}
+
+// Read reads a record whose write ended in doubt, from the server that leads.
+func (r *records) Read(p core.Put) { r.spawn(func() { r.read(p) }) }
+
+func (r *records) read(p core.Put) {
+	var found kv.Record
+	r.retry(r.life, "read record "+p.Key, func() error {
+		var err error
+		found, err = r.table(p.Table).Read(r.life, p.Key)
+		if errors.Is(err, queue.ErrNotFound) {
+			found.Deleted, err = true, nil
+		}
+		return err
+	})
+	if r.life.Err() == nil {
+		r.send(core.Found{Put: p, Record: recordFrom(found)})
+	}
+}
+
+// Delete deletes a record that nobody needs any more.
+func (r *records) Delete(p core.Put) {
+	r.call(r.life, purpose{what: "delete record"}, func() error {
+		err := r.table(p.Table).Delete(r.life, p.Key, p.Revision)
+		if err != nil {
+			r.log.Debug("record not deleted", "record", p.Key, "error", err)
+		}
+		return err
+	})
+}
+
+func recordFrom(r kv.Record) core.Record {
+	return core.Record{Exists: !r.Deleted, Value: r.Value, Revision: r.Revision, Stored: r.Stored}
+}

@@ -1,0 +1,180 @@
+package workers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// callsBench counts what is under way.
+type callsBench struct {
+	*calls
+	mu    sync.Mutex
+	under map[purpose]int
+	most  map[purpose]int
+}
+
+func newTestCalls() *calls { return newCalls(newLoop(slog.New(slog.DiscardHandler)), deadline) }
+
+func newCallsBench() *callsBench {
+	return &callsBench{calls: newTestCalls(),
+		under: map[purpose]int{}, most: map[purpose]int{}}
+}
+
+func (b *callsBench) call(p purpose, f func() error) {
+	b.add(p, func() error {
+		b.mu.Lock()
+		b.under[p]++
+		b.most[p] = max(b.most[p], b.under[p])
+		b.mu.Unlock()
+		defer func() {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.under[p]--
+		}()
+		return f()
+	})
+}
+
+// Calls that NATS does not answer, of however many policies, and for whatever purpose, hold up no
+// other policy's.
+func TestCallsThatAreNotAnsweredHoldUpNoOther(t *testing.T) {
+	b := newCallsBench()
+	answered, answer := context.WithCancel(t.Context())
+	hang := func() error { <-answered.Done(); return nil }
+	for dead := range 20 {
+		for range 3 * mostCalls {
+			b.call(purpose{fmt.Sprint("dead", dead), "read body"}, hang)
+		}
+	}
+	var live sync.WaitGroup
+	for range 1000 {
+		live.Add(2)
+		b.call(purpose{"live", "read body"}, func() error { live.Done(); return nil })
+		b.call(purpose{"dead1", "store dead letter"}, func() error { live.Done(); return nil })
+	}
+	live.Wait()
+	answer()
+	b.wait.Wait()
+	for p, most := range b.most {
+		if most > mostCalls {
+			t.Errorf("%v: %d calls at once", p, most)
+		}
+	}
+	if len(b.lines) != 0 {
+		t.Errorf("%d lines are left", len(b.lines))
+	}
+}
+
+// A line whose calls fail has few under way, and as many as ever once one succeeds.
+func TestFewCallsAreTriedWhileTheyFail(t *testing.T) {
+	b := newCallsBench()
+	p := purpose{"api", "record attempt"}
+	end := make(chan error)
+	until := func(n int) {
+		t.Helper()
+		for deadline := time.Now().Add(20 * time.Second); ; runtime.Gosched() {
+			b.mu.Lock()
+			under := b.under[p]
+			b.mu.Unlock()
+			if under == n {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%d calls are under way, want %d", under, n)
+			}
+		}
+	}
+	for range 4 * mostCalls {
+		b.call(p, func() error { return <-end })
+	}
+	until(mostCalls)
+	for range mostCalls {
+		end <- errors.New("no leader")
+	}
+	until(mostFailing)
+	end <- nil
+	until(mostCalls)
+	close(end)
+	b.wait.Wait()
+	if most := b.most[p]; most > mostCalls {
+		t.Errorf("%d calls were under way at once", most)
+	}
+}
+
+// What is given up while it waits in its line struggles no more: else nobody would hear that all
+// goes well again.
+func TestACallThatIsGivenUpInItsLineStrugglesNoMore(t *testing.T) {
+	c := newTestCalls()
+	ctx, giveUp := context.WithCancel(t.Context())
+	p := purpose{"api", "record attempt"}
+	c.try(ctx, p, triesUntold, func() error { return errors.New("no leader") }, nil)
+	again := <-c.events // after a pause
+	if c.wait.Wait(); c.struggles.open != 1 {
+		t.Fatalf("%d calls struggle, want 1", c.struggles.open)
+	}
+	giveUp()
+	again.do(c.now())
+	if c.wait.Wait(); c.struggles.open != 0 {
+		t.Errorf("%d calls still struggle", c.struggles.open)
+	}
+}
+
+// A letter that cannot be stored keeps only its own job waiting, however many there are.
+func TestCallsThatCannotSucceedHoldNothingUp(t *testing.T) {
+	c := newTestCalls()
+	var failing atomic.Int32
+	var again func() error
+	stop := make(chan struct{})
+	again = func() error {
+		failing.Add(1)
+		c.spawn(func() {
+			select {
+			case <-stop:
+			case <-time.After(ms):
+				c.add(purpose{}, again)
+			}
+		})
+		return errors.New("no leader")
+	}
+	for range 4 * mostCalls {
+		c.add(purpose{}, again)
+	}
+	done := make(chan struct{})
+	c.add(purpose{}, func() error { close(done); return nil })
+	select {
+	case <-done:
+	case <-time.After(deadline):
+		t.Error("the call behind them was never made")
+	}
+	close(stop)
+	c.wait.Wait()
+}
+
+func TestCallsAreBounded(t *testing.T) {
+	c := newTestCalls()
+	var now, most, made atomic.Int32
+	release := make(chan struct{})
+	for range 10 * mostCalls {
+		c.add(purpose{}, func() error {
+			n := now.Add(1)
+			for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+			}
+			<-release
+			now.Add(-1)
+			made.Add(1)
+			return nil
+		})
+	}
+	close(release)
+	c.wait.Wait()
+	if most.Load() > mostCalls || made.Load() != 10*mostCalls || len(c.lines) != 0 {
+		t.Errorf("%d at once, %d made, %d left", most.Load(), made.Load(), len(c.lines))
+	}
+}

@@ -1,0 +1,206 @@
+package workers
+
+import (
+	"iter"
+	"log/slog"
+	"time"
+
+	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/core"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
+)
+
+// teller tells operators, observers and whoever listens for events what the core has decided.
+type teller struct {
+	*loop
+	broker  *queue.Broker
+	ended   func(policy, outcome string) // the observer's
+	outages *outages
+	core    *core.Core
+}
+
+func (t *teller) TellAccepted(j *core.HeldJob) { t.tellJob(queue.EventAccepted, j) }
+
+func (t *teller) TellCancelled(j *core.HeldJob) {
+	t.ended(j.Bucket.Part.Policy, "cancelled")
+	t.tellJob(queue.EventCancelled, j)
+}
+
+func (t *teller) tellJob(event string, j *core.HeldJob) {
+	name := j.Bucket.Part.Policy
+	t.broker.Tell(name, queue.Event{Type: event, Job: job.ID(name, j.Seq), Key: j.Key})
+}
+
+func (t *teller) TellBreaker(b core.Turned) {
+	name := b.Bucket.Part.Policy
+	e := queue.Event{Type: queue.EventBreakerClosed, Job: job.ID(name, b.Seq), Key: b.Key,
+		All: b.All}
+	if b.Open {
+		e.Type, e.Error = queue.EventBreakerOpened, b.LastError
+		t.outages.opened(name, b.Key, b.LastError, t.now())
+	}
+	t.broker.Tell(name, e)
+}
+
+func (t *teller) TellTakeover(p *core.Partition) {
+	t.log.Info("took a partition over: its owner is gone", "policy", p.Policy, "partition",
+		p.Number)
+}
+
+func (t *teller) TellVanished(jobs int) {
+	t.seldom.Log("vanished", slog.LevelWarn, "jobs were removed from the stream by others",
+		"jobs", jobs)
+}
+
+// TellStrange tells of records of another format: those of a later version look the same, and what
+// they say may be in force, so nobody here writes over them.
+func (t *teller) TellStrange(records []string) {
+	t.seldom.Log("strange", slog.LevelWarn,
+		"stood back from records that this version cannot read, and leaves their "+
+			"partitions alone: unless a later version runs, delete them", "records", records)
+}
+
+func (t *teller) TellLost() {
+	t.log.Warn("this process was declared dead and begins anew", "id", t.core.Lease.Id)
+}
+
+// tallies tells operators of dead letters: a policy whose target refuses everything makes as many
+// as it starts jobs, so there is a line per policy and pause, with their number and the last one's
+// reason. It belongs to the loop.
+type tallies struct {
+	log      *slog.Logger
+	policies map[string]*tally // with letters that are not told, or told less than lettersEvery ago
+}
+
+type tally struct {
+	untold    int
+	discarded uint64 // older ones, to make room
+	last      queue.DeadLetter
+	toldAt    pace.Instant // 0: never
+}
+
+// lettersEvery is the least time between two lines about one policy.
+const lettersEvery = 5 * time.Second
+
+func (t *tallies) add(letter queue.DeadLetter, discarded uint64) {
+	if t.policies == nil {
+		t.policies = map[string]*tally{}
+	}
+	y := t.policies[letter.Policy]
+	if y == nil {
+		y = &tally{}
+		t.policies[letter.Policy] = y
+	}
+	y.untold++
+	y.discarded += discarded
+	y.last = letter
+	y.last.Header, y.last.Body = nil, nil
+}
+
+// tell writes what is due, and at the end of a drainer everything.
+func (t *tallies) tell(now pace.Instant, end bool) {
+	for name, y := range t.policies {
+		if y.toldAt != 0 && now.Since(y.toldAt) < lettersEvery && !end {
+			continue
+		}
+		if y.untold == 0 {
+			delete(t.policies, name)
+			continue
+		}
+		t.log.Warn("dead letters", "policy", name, "letters", y.untold,
+			"last_job", job.ID(name, y.last.Seq), "last_key", y.last.Key.Raw(), "last_reason",
+			y.last.Reason, "last_error", y.last.Error)
+		if y.discarded > 0 {
+			t.log.Warn("the oldest dead letters were discarded: they take what the policy's may",
+				"policy", name,
+				"letters", y.discarded)
+		}
+		y.untold, y.discarded, y.toldAt = 0, 0, now
+	}
+}
+
+// outages tells operators of targets that are down, and that they are back: a line for each policy,
+// and none more often than every lettersEvery. It belongs to the loop.
+type outages struct {
+	log      *slog.Logger
+	observe  func(policy string, open int)
+	policies map[string]*outage // that had a breaker open
+}
+
+type outage struct {
+	open   int          // breakers
+	since  pace.Instant // there is one
+	key    job.Key
+	err    string // of the last that opened
+	told   bool   // that the target is down
+	known  bool   // the core has a valve of the policy
+	toldAt pace.Instant
+}
+
+// opened takes that a breaker opened.
+func (o *outages) opened(policy string, key job.Key, err string, now pace.Instant) {
+	p := o.policies[policy]
+	if p == nil {
+		p = &outage{since: now}
+		o.policies[policy] = p
+	}
+	p.key, p.err = key, err
+}
+
+// tell writes what is due.
+func (o *outages) tell(all iter.Seq2[string, core.Breakers], now pace.Instant) {
+	for _, p := range o.policies {
+		p.known = false
+	}
+	for name, b := range all {
+		p := o.policies[name]
+		if p == nil {
+			if b.Open() == 0 {
+				continue
+			}
+			p = &outage{} // it was inherited
+			o.policies[name] = p
+		}
+		p.known = true
+		o.look(name, p, b, now)
+	}
+	for name, p := range o.policies {
+		if !p.known { // the policy is gone, or another drainer's: nothing is known of its target
+			o.count(name, p, 0, now)
+			delete(o.policies, name)
+		}
+	}
+}
+
+// look tells of one policy.
+func (o *outages) look(name string, p *outage, b core.Breakers, now pace.Instant) {
+	open := b.Open()
+	o.count(name, p, open, now)
+	switch recently := p.toldAt != 0 && now.Since(p.toldAt) < lettersEvery; {
+	case recently:
+	case open > 0 && !p.told:
+		p.told, p.toldAt = true, now
+		o.log.Warn(
+			"target is down: no attempts count, and jobs start one by one to see whether it "+
+				"is back",
+			"policy", name, "buckets", b.Buckets, "all", b.All, "key", p.key.Raw(), "error", p.err)
+	case open == 0 && p.told:
+		p.told, p.toldAt = false, now
+		o.log.Info("target is back", "policy", name, "after", now.Since(p.since))
+	case open == 0:
+		delete(o.policies, name)
+	}
+}
+
+// count tells the observer how many breakers are open, when that has changed.
+func (o *outages) count(name string, p *outage, open int, now pace.Instant) {
+	if open == p.open {
+		return
+	}
+	if p.open == 0 {
+		p.since = now
+	}
+	p.open = open
+	o.observe(name, open)
+}
