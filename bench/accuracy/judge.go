@@ -11,9 +11,11 @@ type view int
 
 // The views.
 const (
-	// samePast asks of each decision whether an exact log of what the counter itself accepted had decided alike.
+	// samePast asks of each decision whether an exact log of what the counter itself accepted had
+	// decided alike.
 	samePast view = iota
-	// twoSystems lets a sliding log of accepted requests decide the same stream, with a past of its own.
+	// twoSystems lets a sliding log of accepted requests decide the same stream, with a past of its
+	// own.
 	twoSystems
 	// countingAll counts refused requests too, in the counter and in the log.
 	countingAll
@@ -40,7 +42,8 @@ func (w *wrong) add(o wrong) { w.allowed, w.refused = w.allowed+o.allowed, w.ref
 
 func (w wrong) sum() int64 { return w.allowed + w.refused }
 
-// exactLog is every instant that was recorded, ascending. The last window's are those after t − window.
+// exactLog is every instant that was recorded, ascending. The last window's are those after t −
+// window.
 type exactLog struct {
 	times []int64
 	first int // of those that count
@@ -65,20 +68,25 @@ func isNear(n, limit int64) bool { return 5*n >= 4*limit }
 type keyResult struct {
 	rank     int
 	requests int64
-	// near is how many requests came when either count, exact or estimated, was at 80 % of the limit with them.
+	// near is how many requests came when either count, exact or estimated, was at 80 % of the
+	// limit with them.
 	near int64
-	// close is how many requests came when the exact count of all that was offered was within 20 % of the limit.
+	// close is how many requests came when the exact count of all that was offered was within 20 %
+	// of the limit.
 	close int64
 	wrong [views]wrong
-	// accepted is how many the counter let pass, and logAccepted how many the sliding log beside it.
+	// accepted is how many the counter let pass, and logAccepted how many the sliding log beside
+	// it.
 	accepted, logAccepted int64
 	// most is the most that the counter let pass in any window, wherever it begins.
 	most int64
-	// offered is the most that came in any window, and estimated the largest estimate of it; refused requests count.
+	// offered is the most that came in any window, and estimated the largest estimate of it;
+	// refused requests count.
 	offered, estimated int64
 }
 
-// missed says that a key offered more than the limit in some window, and a counter of all of it did not see it.
+// missed says that a key offered more than the limit in some window, and a counter of all of it did
+// not see it.
 func (r keyResult) missed(limit int64) bool { return r.offered > limit && r.estimated <= limit }
 
 // accused says that a counter of all that a key offers saw more than the limit, and it never was.
@@ -88,8 +96,8 @@ func (r keyResult) accused(limit int64) bool { return r.offered <= limit && r.es
 type judge struct {
 	accepted exactLog
 	offered  exactLog
-	// For each request of the key, itself included: how many were offered in the last window, and the counter's
-	// estimate of that, rounded down.
+	// For each request of the key, itself included: how many were offered in the last window, and
+	// the counter's estimate of that, rounded down.
 	counts, estimates []int64
 }
 
@@ -143,7 +151,8 @@ func (j *judge) decide(limit int64, rank int) keyResult {
 	return r
 }
 
-// difference is the sum over the loaded key's requests of |estimate − count| ÷ count, in millionths.
+// difference is the sum over the loaded key's requests of |estimate − count| ÷ count, in
+// millionths.
 func (j *judge) difference() (millionths int64) {
 	for i, count := range j.counts {
 		millionths += mulDiv(max(j.estimates[i]-count, count-j.estimates[i]), 1e6, count)

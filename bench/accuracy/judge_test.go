@@ -24,16 +24,22 @@ func TestJudgeOfFewRequests(t *testing.T) {
 		want       [views]wrong
 	}{
 		{"below the limit", []int64{10, 20, 130}, 5, [views]wrong{}},
-		// Two at the end of a window weigh 1.9 five hundredths into the next one, rounded down 1: one more passes.
-		{"late in the window before", []int64{90, 90, 105}, 2, [views]wrong{{allowed: 1}, {allowed: 1}, {allowed: 1}}},
-		// Two at the beginning are forgotten by a log, and weigh 1.6 for the counter. Counting all, the estimate is the
-		// same, and the log holds one request and then two.
-		{"early in the window before", []int64{0, 0, 120, 120}, 2, [views]wrong{{refused: 1}, {refused: 1}, {refused: 1}}},
-		// With that free place unseen, every further request is wrong given the same past, but a log would have given it
-		// away to the first one.
-		{"hammering", []int64{0, 0, 120, 120, 120, 120}, 2, [views]wrong{{refused: 3}, {refused: 1}, {refused: 1}}},
-		// What lies exactly a window back counts no more; the counter still gives it its full weight.
-		{"exactly a window later", []int64{0, 100}, 1, [views]wrong{{refused: 1}, {refused: 1}, {refused: 1}}},
+		// Two at the end of a window weigh 1.9 five hundredths into the next one, rounded down 1:
+		// one more passes.
+		{"late in the window before", []int64{90, 90, 105}, 2,
+			[views]wrong{{allowed: 1}, {allowed: 1}, {allowed: 1}}},
+		// Two at the beginning are forgotten by a log, and weigh 1.6 for the counter. Counting all,
+		// the estimate is the same, and the log holds one request and then two.
+		{"early in the window before", []int64{0, 0, 120, 120}, 2,
+			[views]wrong{{refused: 1}, {refused: 1}, {refused: 1}}},
+		// With that free place unseen, every further request is wrong given the same past, but a
+		// log would have given it away to the first one.
+		{"hammering", []int64{0, 0, 120, 120, 120, 120}, 2,
+			[views]wrong{{refused: 3}, {refused: 1}, {refused: 1}}},
+		// What lies exactly a window back counts no more; the counter still gives it its full
+		// weight.
+		{"exactly a window later", []int64{0, 100}, 1,
+			[views]wrong{{refused: 1}, {refused: 1}, {refused: 1}}},
 	} {
 		if got := judged(c.limit, c.hundredths...); got.wrong != c.want {
 			t.Errorf("%s: %+v, want %+v", c.name, got.wrong, c.want)
@@ -107,7 +113,8 @@ func TestJudgeAgainstANaiveOne(t *testing.T) {
 					want := naive(limit, times)
 					want.rank = rank
 					if got := j.decide(limit, rank); got != want {
-						t.Errorf("seed %d, %s, %d requests, limit %d:\n%+v, want\n%+v", seed, kind.name, n, limit, got, want)
+						t.Errorf("seed %d, %s, %d requests, limit %d:\n%+v, want\n%+v", seed,
+							kind.name, n, limit, got, want)
 					}
 					for v, w := range want.wrong {
 						wrongs[v].add(w)
@@ -143,7 +150,8 @@ func TestSourcesThatAreMissedOrAccused(t *testing.T) {
 		{[]int64{10, 10, 290, 290}, false, false}, // nothing in the window before
 	} {
 		if r := judged(2, c.hundredths...); r.missed(2) != c.missed || r.accused(2) != c.accused {
-			t.Errorf("%v: missed %t, accused %t", fmt.Sprint(c.hundredths), r.missed(2), r.accused(2))
+			t.Errorf("%v: missed %t, accused %t", fmt.Sprint(c.hundredths), r.missed(2),
+				r.accused(2))
 		}
 	}
 }

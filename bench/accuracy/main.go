@@ -1,12 +1,13 @@
-// Command accuracy measures how often a sliding counter decides otherwise than an exact log, and the most that each
-// algorithm lets pass in any window. It plays the rules of package algorithms in virtual time: with the same seed it
-// writes the same bytes.
+// Command accuracy measures how often a sliding counter decides otherwise than an exact log, and
+// the most that each algorithm lets pass in any window. It plays the rules of package algorithms in
+// virtual time: with the same seed it writes the same bytes.
 //
 //	go -C bench run ./accuracy                    # docs/accuracy.md, printed
-//	go -C bench run ./accuracy -out ../docs       # docs/accuracy.md, .csv and .svg
+//	go -C bench run ./accuracy -out ../docs       # docs/accuracy.md and .svg
+//	go -C bench run ./accuracy -data ../bin       # bin/accuracy.csv: every number that counts
 //	go -C bench run ./accuracy -requests 100000 -keys 1000 -seed 7
 //
-// What is played, and who judges, is told in the page that it writes.
+// The page that it writes describes what is played, and who judges.
 package main
 
 import (
@@ -29,7 +30,14 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
-	r := o.measure(func(what string) { fmt.Fprintln(os.Stderr, time.Now().Format("15:04:05"), what) })
+	r := o.measure(func(what string) {
+		fmt.Fprintln(os.Stderr, time.Now().Format("15:04:05"), what)
+	})
+	if o.data != "" {
+		if err := r.numbers().WriteCSV(o.data, "accuracy.csv"); err != nil {
+			return err
+		}
+	}
 	if o.out != "" {
 		return r.write(o.out)
 	}
@@ -45,7 +53,8 @@ func run(args []string) error {
 type options struct {
 	stream
 	changes int    // of one search for a worst case
-	out     string // directory; empty: print only
+	out     string // directory of the page and the picture; empty: print only
+	data    string // directory of the numbers; empty: none
 }
 
 // measure measures everything, and says what it is about to do.
@@ -66,8 +75,12 @@ func parseOptions(args []string) (o options, err error) {
 	flags.Int64Var(&o.windows, "windows", 50, "windows in which they come")
 	flags.IntVar(&o.keys, "keys", 100_000, "keys that they belong to")
 	flags.Uint64Var(&o.seed, "seed", 1, "seed of all that is random")
-	flags.IntVar(&o.changes, "changes", 2000, "changes that each of five searches for a worst case tries")
-	flags.StringVar(&o.out, "out", "", "directory to write accuracy.md, .csv and .svg to; none: print the page")
+	flags.IntVar(&o.changes, "changes", 2000,
+		"changes that each of five searches for a worst case tries")
+	flags.StringVar(&o.out, "out", "",
+		"directory to write accuracy.md and .svg to; none: print the page")
+	flags.StringVar(&o.data, "data", "",
+		"directory to write accuracy.csv to, every number that was counted; none: nowhere")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}

@@ -10,7 +10,8 @@ import (
 // limits are the requests per window that are tried.
 var limits = []int64{5, 10, 50, 100, 1000, 10000}
 
-// loadEdges part the keys by load: what a key offers per window ÷ limit, in hundredths. The last part has no end.
+// loadEdges part the keys by load: what a key offers per window ÷ limit, in hundredths. The last
+// part has no end.
 var loadEdges = []int64{0, 25, 50, 75, 90, 110, 150, 250, 500, 1000}
 
 // loadOf is the part that a key belongs to.
@@ -22,8 +23,8 @@ func loadOf(requests, windows, limit int64) int {
 	return part
 }
 
-// worthRanking is how many requests per window a key must make on average to be the worst one: of a key with three
-// requests, one wrong decision says little.
+// worthRanking is how many requests per window a key must make on average to be the worst one: of a
+// key with three requests, one wrong decision says little.
 const worthRanking = 4
 
 // tally is what came of many keys under one limit.
@@ -36,15 +37,17 @@ type tally struct {
 	accepted       int64
 	logAccepted    int64
 	most           int64
-	// aboveKeys offered more than the limit in some window; for missed and accused see keyResult. mostMissed is the most
-	// that a missed key offered.
+	// aboveKeys offered more than the limit in some window; for missed and accused see keyResult.
+	// mostMissed is the most that a missed key offered.
 	aboveKeys, missed, accused, mostMissed int64
 
-	worst keyResult // the key with the largest share wrong given the same past, of those worth ranking
+	// the key with the largest share wrong given the same past, of those worth ranking
+	worst keyResult
 }
 
 func (t *tally) addKey(r keyResult, limit, windows int64) {
-	sum := tally{keys: 1, requests: r.requests, near: r.near, close: r.close, wrong: r.wrong, accepted: r.accepted,
+	sum := tally{keys: 1, requests: r.requests, near: r.near, close: r.close, wrong: r.wrong,
+		accepted:    r.accepted,
 		logAccepted: r.logAccepted, most: r.most}
 	if r.near > 0 {
 		sum.nearKeys, sum.ofNearKeys = 1, r.requests
@@ -74,7 +77,8 @@ func (t *tally) add(o tally) {
 	}
 	t.accepted, t.logAccepted = t.accepted+o.accepted, t.logAccepted+o.logAccepted
 	t.most = max(t.most, o.most)
-	t.aboveKeys, t.missed, t.accused = t.aboveKeys+o.aboveKeys, t.missed+o.missed, t.accused+o.accused
+	t.aboveKeys, t.missed, t.accused = t.aboveKeys+o.aboveKeys, t.missed+o.missed, t.accused+
+		o.accused
 	t.mostMissed = max(t.mostMissed, o.mostMissed)
 	if worse(o.worst, t.worst) {
 		t.worst = o.worst
@@ -101,7 +105,8 @@ type outcome struct {
 }
 
 func newOutcome(t traffic) outcome {
-	o := outcome{traffic: t, byLimit: make([]tally, len(limits)), byLoad: make([][]tally, len(limits))}
+	o := outcome{traffic: t, byLimit: make([]tally, len(limits)),
+		byLoad: make([][]tally, len(limits))}
 	for i := range o.byLoad {
 		o.byLoad[i] = make([]tally, len(loadEdges))
 	}
@@ -118,8 +123,9 @@ func (o *outcome) add(other outcome) {
 	o.difference, o.requests = o.difference+other.difference, o.requests+other.requests
 }
 
-// measure judges a stream of one traffic under all limits. Keys share nothing, so they are played one after another
-// instead of in the order in which their requests come: each finds the state that it would find there.
+// measure judges a stream of one traffic under all limits. Keys share nothing, so they are played
+// one after another instead of in the order in which their requests come: each finds the state that
+// it would find there.
 func (s stream) measure(t traffic) outcome {
 	shares := s.shares()
 	outcomes := make([]outcome, runtime.GOMAXPROCS(0))

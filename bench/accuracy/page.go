@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"text/template"
+
+	"github.com/penstock-mq/penstock/bench/paper"
 )
 
 //go:embed page.md
@@ -31,11 +33,11 @@ func (r *report) page() ([]byte, error) {
 // words are what the page's text can ask for.
 func (r *report) words() template.FuncMap {
 	return template.FuncMap{
-		"requests": func() string { return grouped(r.stream.requests) },
-		"keys":     func() string { return grouped(int64(r.stream.keys)) },
+		"requests": func() string { return paper.Grouped(r.stream.requests) },
+		"keys":     func() string { return paper.Grouped(int64(r.stream.keys)) },
 		"windows":  func() int64 { return r.stream.windows },
 		"seed":     func() uint64 { return r.stream.seed },
-		"busiest":  func() string { return grouped(r.stream.shares()[0] / r.stream.windows) },
+		"busiest":  func() string { return paper.Grouped(r.stream.shares()[0] / r.stream.windows) },
 		"shown":    func() int { return shownLimit },
 
 		"wrong": func(traffic string, limit int64, view string) (string, error) {
@@ -48,11 +50,13 @@ func (r *report) words() template.FuncMap {
 			v, viewErr := viewNamed(view)
 			return percent(t.wrong[v].sum(), t.requests), errors.Join(err, viewErr)
 		},
-		// Of how many requests one must be of such a key, and all others be right, for 0.003 % to be wrong in all.
+		// Of how many requests one must be of such a key, and all others be right, for 0.003 % to
+		// be wrong in all.
 		"oneIn": func(traffic string, limit, from int64, view string) (string, error) {
 			t, err := r.tallyAtLoad(traffic, limit, from)
 			v, viewErr := viewNamed(view)
-			return grouped((t.wrong[v].sum()*100_000/3 + t.requests/2) / max(t.requests, 1)), errors.Join(err, viewErr)
+			return paper.Grouped((t.wrong[v].sum()*100_000/3 + t.requests/2) / max(t.requests, 1)),
+				errors.Join(err, viewErr)
 		},
 		"near": func(traffic string, limit int64) (string, error) {
 			t, err := r.tally(traffic, limit)
@@ -78,12 +82,12 @@ func (r *report) words() template.FuncMap {
 			return r.worstRatio(name, limit, windowMicros/100)
 		},
 
-		"byLimit":        func() string { return markdown(r.byLimitTable()) },
-		"views":          func() string { return markdown(r.viewTable()) },
-		"sources":        func() string { return markdown(r.sourceTable()) },
-		"byLoad":         func() string { return markdown(r.byLoadTable()) },
-		"worst":          func() string { return markdown(r.worstTable()) },
-		"worstIntervals": func() string { return markdown(r.worstIntervals()) },
+		"byLimit":        func() string { return r.byLimitTable().Markdown() },
+		"views":          func() string { return r.viewTable().Markdown() },
+		"sources":        func() string { return r.sourceTable().Markdown() },
+		"byLoad":         func() string { return r.byLoadTable().Markdown() },
+		"worst":          func() string { return r.worstTable().Markdown() },
+		"worstIntervals": func() string { return r.worstIntervals().Markdown() },
 	}
 }
 
@@ -117,7 +121,8 @@ func (r *report) tallyAtLoad(name string, limit, from int64) (tally, error) {
 	i, err := trafficNamed(name)
 	k, part := slices.Index(limits, limit), slices.Index(loadEdges, from)
 	if err != nil || k < 0 || part < 0 {
-		return tally{}, errors.Join(err, fmt.Errorf("no tally of %q under %d from load %d on", name, limit, from))
+		return tally{}, errors.Join(err,
+			fmt.Errorf("no tally of %q under %d from load %d on", name, limit, from))
 	}
 	return r.outcomes[i].byLoad[k][part], nil
 }

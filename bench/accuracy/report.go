@@ -1,13 +1,13 @@
 package main
 
 import (
-	"bytes"
-	"encoding/csv"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
+
+	"github.com/penstock-mq/penstock/bench/paper"
 )
 
 // report is everything that was measured.
@@ -17,7 +17,7 @@ type report struct {
 	worst    []worstCase
 }
 
-// write makes the files of what was measured.
+// write makes the page and the picture of what was measured.
 func (r *report) write(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make the directory of the report: %w", err)
@@ -27,31 +27,22 @@ func (r *report) write(dir string) error {
 		return err
 	}
 	name := func(ending string) string { return filepath.Join(dir, "accuracy"+ending) }
-	err = errors.Join(os.WriteFile(name(".md"), page, 0o644), r.writeCSV(name(".csv")), r.draw(name(".svg")))
+	err = errors.Join(os.WriteFile(name(".md"), page, 0o644), r.draw(name(".svg")))
 	if err != nil {
 		return fmt.Errorf("write the report: %w", err)
 	}
 	return nil
 }
 
-// writeCSV writes every number that was counted.
-func (r *report) writeCSV(file string) error {
-	var b bytes.Buffer
-	w := csv.NewWriter(&b)
-	if err := w.WriteAll(r.numbers()); err != nil {
-		return err
-	}
-	return os.WriteFile(file, b.Bytes(), 0o644)
-}
-
-// numbers are lines of three kinds, told apart by their part; each leaves the columns of the others empty.
-func (r *report) numbers() [][]string {
+// numbers is every number that was counted, in lines of three kinds, told apart by their part; each
+// leaves the columns of the others empty.
+func (r *report) numbers() paper.Table {
 	head := []string{"part", "subject", "limit", "offered_from", "interval_us"}
 	counted := len(head)
 	for _, c := range tallyColumns {
 		head = append(head, c.name)
 	}
-	lines := [][]string{append(head, "constructed", "found", "stated")}
+	lines := paper.Table{append(head, "constructed", "found", "stated")}
 	line := func(cells []string, at int, numbers ...int64) {
 		cells = append(cells, make([]string, len(lines[0])-len(cells))...)
 		for i, n := range numbers {
@@ -61,10 +52,12 @@ func (r *report) numbers() [][]string {
 	}
 	for _, o := range r.outcomes {
 		for i, limit := range limits {
-			line([]string{"limit", o.traffic.name, fmt.Sprint(limit)}, counted, o.byLimit[i].columns()...)
+			line([]string{"limit", o.traffic.name, fmt.Sprint(limit)}, counted,
+				o.byLimit[i].columns()...)
 			for part, t := range o.byLoad[i] {
 				from := ratio(loadEdges[part], 100, 2)
-				line([]string{"load", o.traffic.name, fmt.Sprint(limit), from}, counted, t.columns()...)
+				line([]string{"load", o.traffic.name, fmt.Sprint(limit), from}, counted,
+					t.columns()...)
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/csv"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,7 +15,8 @@ func TestSameSeedSameFiles(t *testing.T) {
 	for i := range files {
 		dir := t.TempDir()
 		o := options{stream: small, changes: 3, out: dir}
-		if err := o.measure(func(string) {}).write(dir); err != nil {
+		r := o.measure(func(string) {})
+		if err := errors.Join(r.write(dir), r.numbers().WriteCSV(dir, "accuracy.csv")); err != nil {
 			t.Fatal(err)
 		}
 		files[i] = make(map[string][]byte)
@@ -42,8 +44,10 @@ func TestSameSeedSameFiles(t *testing.T) {
 			t.Errorf("%s is not on the page", s.name)
 		}
 	}
-	lines, err := csv.NewReader(bytes.NewReader(files[0]["accuracy.csv"])).ReadAll() // of one length, or it complains
-	want := 1 + len(allTraffic)*len(limits)*(1+len(loadEdges)) + len(subjects)*len(limits)*len(lengths)
+	// of one length, or it complains
+	lines, err := csv.NewReader(bytes.NewReader(files[0]["accuracy.csv"])).ReadAll()
+	want := 1 + len(allTraffic)*len(limits)*(1+len(loadEdges)) +
+		len(subjects)*len(limits)*len(lengths)
 	if err != nil || len(lines) != want {
 		t.Errorf("%d lines of numbers, want %d; %v", len(lines), want, err)
 	}
@@ -69,26 +73,21 @@ func TestPercent(t *testing.T) {
 	for _, c := range []struct {
 		part, whole int64
 		want        string
-	}{{0, 10, "0"}, {0, 0, "–"}, {1, 4, "25.0 %"}, {1, 200, "0.50 %"}, {3, 100_000, "0.003 %"}, {1, 10_000_000, "1e-05 %"}, {7, 7, "100.0 %"}} {
+	}{{0, 10, "0"}, {0, 0, "–"}, {1, 4, "25.0 %"}, {1, 200, "0.50 %"}, {3, 100_000, "0.003 %"},
+		{1, 10_000_000, "1e-05 %"}, {7, 7, "100.0 %"}} {
 		if got := percent(c.part, c.whole); got != c.want {
 			t.Errorf("%d of %d: %s, want %s", c.part, c.whole, got, c.want)
 		}
 	}
 }
 
-func TestGrouped(t *testing.T) {
-	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 10_000_000: "10,000,000"} {
-		if got := grouped(n); got != want {
-			t.Errorf("%d: %s, want %s", n, got, want)
-		}
-	}
-}
-
 func TestOptions(t *testing.T) {
 	for args, part := range map[string]string{
-		"-requests=10": "-requests", "-windows=1": "-windows", "-keys=0": "-keys", "-changes=0": "-changes", "more": "unexpected",
+		"-requests=10": "-requests", "-windows=1": "-windows", "-keys=0": "-keys",
+		"-changes=0": "-changes", "more": "unexpected",
 	} {
-		if _, err := parseOptions([]string{args}); err == nil || !strings.Contains(err.Error(), part) {
+		if _, err := parseOptions([]string{args}); err == nil ||
+			!strings.Contains(err.Error(), part) {
 			t.Errorf("%s: %v", args, err)
 		}
 	}

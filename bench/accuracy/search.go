@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// mostSearched is the largest limit whose worst case is searched for at random too: of a leaking bucket every unit is
-// asked for by itself, which takes too long with more of them.
+// mostSearched is the largest limit whose worst case is searched for at random too: of a leaking
+// bucket every unit is asked for by itself, which takes too long with more of them.
 const mostSearched = 100
 
 // move is one step of a history that is sought: wait, then ask for so many units.
@@ -29,7 +29,7 @@ const (
 
 const (
 	moves    = 12 // of a history that is sought
-	searches = 5  // that begin anew
+	searches = 5  // from new beginnings
 )
 
 func randomMove(random *rand.Rand, limit int64) move {
@@ -65,8 +65,8 @@ func (s subject) play(history []passed, sought []move, limit int64) []passed {
 	return history
 }
 
-// search climbs: it changes one move of a random history, so many times, and goes on from what passes no less in an
-// interval of the given length.
+// search climbs: it changes one move of a random history, so many times, and goes on from what
+// passes no less in an interval of the given length.
 func (s subject) search(random *rand.Rand, changes int, limit, length int64) (best int64) {
 	var history []passed
 	for range searches {
@@ -105,7 +105,8 @@ func (w worstCase) most() int64 { return max(w.constructed, w.found) }
 // ratio is how many times the limit passed.
 func (w worstCase) ratio() float64 { return float64(w.most()) / float64(w.limit) }
 
-// worstCases attacks every subject under every limit, for every length; a search makes so many changes.
+// worstCases attacks every subject under every limit, for every length; a search makes so many
+// changes.
 func worstCases(seed uint64, changes int) []worstCase {
 	cases := make([]worstCase, 0, len(subjects)*len(limits)*len(lengths))
 	for _, s := range subjects {
@@ -122,7 +123,8 @@ func worstCases(seed uint64, changes int) []worstCase {
 		group.Go(func() {
 			for i := range next {
 				c := &cases[i]
-				c.found = c.subject.search(rand.New(rand.NewPCG(seed, uint64(i))), changes, c.limit, c.length)
+				c.found = c.subject.search(rand.New(rand.NewPCG(seed, uint64(i))), changes, c.limit,
+					c.length)
 			}
 		})
 	}

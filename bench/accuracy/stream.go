@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// window is what every limit is per. Its length does not matter: everything else is measured in windows.
+// window is what every limit is per. Its length does not matter: everything else is measured in
+// windows.
 const window = time.Minute
 
 const windowMicros = int64(window / time.Microsecond)
@@ -15,11 +16,13 @@ const windowMicros = int64(window / time.Microsecond)
 // begin is the instant 0 of all streams, in Unix microseconds: the start of a window of the clock.
 var begin = time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC).UnixMicro()
 
-// traffic is how a key's requests come. A bursty key is silent most of the time: phases in which it sends take turns
-// with silence, both exponentially distributed, and one of each lasts a window on average.
+// traffic is how a key's requests come. A bursty key is silent most of the time: phases in which it
+// sends take turns with silence, both exponentially distributed, and one of each lasts a window on
+// average.
 type traffic struct {
 	name string
-	// burst is the rate while the key sends, in multiples of its mean rate. 1 is steady: a Poisson process.
+	// burst is the rate while the key sends, in multiples of its mean rate. 1 is steady: a Poisson
+	// process.
 	burst int64
 }
 
@@ -34,8 +37,9 @@ type stream struct {
 
 func (s stream) duration() int64 { return s.windows * windowMicros }
 
-// shares is how many requests each key makes: as Zipf's law with exponent 1 has it, the key of rank r one r-th of what
-// the first one makes. They are requests in all, and found with whole numbers, so that every machine finds the same.
+// shares is how many requests each key makes: as Zipf's law with exponent 1 has it, the key of rank
+// r one r-th of what the first one makes. They are requests in all, and found with whole numbers,
+// so that every machine finds the same.
 func (s stream) shares() []int64 {
 	const unit = 1 << 32
 	var whole int64
@@ -52,15 +56,16 @@ func (s stream) shares() []int64 {
 	return shares
 }
 
-// arrivals appends a key's n instants in microseconds, ascending, to an empty slice. They depend on the seed, the
-// traffic and the key's rank alone, so keys can be drawn in any order.
+// arrivals appends a key's n instants in microseconds, ascending, to an empty slice. They depend on
+// the seed, the traffic and the key's rank alone, so keys can be drawn in any order.
 func (s stream) arrivals(into []int64, t traffic, rank int, n int64) []int64 {
 	var seed [32]byte
 	binary.LittleEndian.PutUint64(seed[0:], s.seed)
 	binary.LittleEndian.PutUint64(seed[8:], uint64(t.burst))
 	binary.LittleEndian.PutUint64(seed[16:], uint64(rank))
 	random := rand.New(rand.NewChaCha8(seed))
-	if t.burst == 1 { // of a Poisson process, given how many they are, all instants are equally likely
+	if t.burst == 1 {
+		// of a Poisson process, given how many they are, all instants are equally likely
 		for range n {
 			into = append(into, random.Int64N(s.duration()))
 		}

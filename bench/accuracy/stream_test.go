@@ -6,14 +6,16 @@ import (
 )
 
 func TestSharesFollowZipf(t *testing.T) {
-	for _, s := range []stream{{requests: 10_000_000, keys: 100_000}, {requests: 1001, keys: 7}, {requests: 5, keys: 1}, {requests: 3, keys: 10}} {
+	for _, s := range []stream{{requests: 10_000_000, keys: 100_000}, {requests: 1001, keys: 7},
+		{requests: 5, keys: 1}, {requests: 3, keys: 10}} {
 		shares := s.shares()
 		var sum int64
 		for _, n := range shares {
 			sum += n
 		}
 		if sum != s.requests || len(shares) != s.keys {
-			t.Errorf("%d requests of %d keys: shared out %d to %d", s.requests, s.keys, sum, len(shares))
+			t.Errorf("%d requests of %d keys: shared out %d to %d", s.requests, s.keys, sum,
+				len(shares))
 		}
 	}
 	shares := stream{requests: 10_000_000, keys: 100_000}.shares()
@@ -30,7 +32,8 @@ func TestArrivalsAreOrderedAndInTime(t *testing.T) {
 		for rank, n := range []int64{1, 2, 500} {
 			at := s.arrivals(nil, kind, rank, n)
 			if int64(len(at)) != n || !slices.IsSorted(at) || at[0] < 0 || at[n-1] >= s.duration() {
-				t.Errorf("%s: %d arrivals of %d, sorted: %t, from %d to %d", kind.name, len(at), n, slices.IsSorted(at), at[0], at[len(at)-1])
+				t.Errorf("%s: %d arrivals of %d, sorted: %t, from %d to %d", kind.name, len(at), n,
+					slices.IsSorted(at), at[0], at[len(at)-1])
 			}
 			if again := s.arrivals(make([]int64, 0, 9), kind, rank, n); !slices.Equal(at, again) {
 				t.Errorf("%s: the same key arrives otherwise", kind.name)
@@ -42,8 +45,9 @@ func TestArrivalsAreOrderedAndInTime(t *testing.T) {
 	}
 }
 
-// TestBurstsAreAsBurstyAsTheySay compares the variance of counts in a hundredth of a window with their mean: a Poisson
-// process has as much of one as of the other, on-off phases several times as much, the more the burstier.
+// TestBurstsAreAsBurstyAsTheySay compares the variance of counts in a hundredth of a window with
+// their mean: a Poisson process has as much of one as of the other, on-off phases several times as
+// much, the more the burstier.
 func TestBurstsAreAsBurstyAsTheySay(t *testing.T) {
 	const slot = windowMicros / 100
 	s := stream{windows: 400, seed: 5}
@@ -73,7 +77,8 @@ func TestPhasesLastTheirShare(t *testing.T) {
 	for _, kind := range allTraffic[1:] {
 		s := stream{windows: 5000, seed: 1}
 		at := s.arrivals(nil, kind, 0, 2_000_000)
-		quiet := int64(0) // gaps of a fiftieth of a window are silence: 400 requests in a window on average
+		// gaps of a fiftieth of a window are silence: 400 requests in a window on average
+		quiet := int64(0)
 		for i := 1; i < len(at); i++ {
 			if gap := at[i] - at[i-1]; gap > windowMicros/50 {
 				quiet += gap

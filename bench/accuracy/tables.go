@@ -3,35 +3,42 @@ package main
 import (
 	"fmt"
 	"strconv"
-	"strings"
+
+	"github.com/penstock-mq/penstock/bench/paper"
 )
 
 // byLimitTable is the counter against an exact log with the same past.
-func (r *report) byLimitTable() [][]string {
-	table := [][]string{{"traffic", "limit", "wrongly allowed", "wrongly refused", "requests of keys that come near",
-		"of these wrong", "worst key", "offers ÷ limit", "passed in all ÷ log's", "most in any window ÷ limit"}}
+func (r *report) byLimitTable() paper.Table {
+	table := paper.Table{{"traffic", "limit", "wrongly allowed", "wrongly refused",
+		"requests of keys that come near",
+		"of these wrong", "worst key", "offers ÷ limit", "passed in all ÷ log's",
+		"most in any window ÷ limit"}}
 	for _, o := range r.outcomes {
 		for i, limit := range limits {
 			t := o.byLimit[i]
 			w := t.wrong[samePast]
-			table = append(table, []string{o.traffic.name, grouped(limit), percent(w.allowed, t.requests),
-				percent(w.refused, t.requests), percent(t.ofNearKeys, t.requests), percent(w.sum(), t.ofNearKeys),
-				percent(t.worst.wrong[samePast].sum(), t.worst.requests),
-				ratio(t.worst.requests, r.stream.windows*limit, 1), ratio(t.accepted, t.logAccepted, 3),
-				ratio(t.most, limit, 3)})
+			table = append(table,
+				[]string{o.traffic.name, paper.Grouped(limit), percent(w.allowed, t.requests),
+					percent(w.refused, t.requests), percent(t.ofNearKeys, t.requests),
+					percent(w.sum(), t.ofNearKeys),
+					percent(t.worst.wrong[samePast].sum(), t.worst.requests),
+					ratio(t.worst.requests, r.stream.windows*limit, 1),
+					ratio(t.accepted, t.logAccepted, 3),
+					ratio(t.most, limit, 3)})
 		}
 	}
 	return table
 }
 
 // viewTable is the same decisions in each view.
-func (r *report) viewTable() [][]string {
-	table := [][]string{{"traffic", "limit", "same past: allowed", "refused", "two systems: allowed", "refused",
+func (r *report) viewTable() paper.Table {
+	table := paper.Table{{"traffic", "limit", "same past: allowed", "refused",
+		"two systems: allowed", "refused",
 		"counting all: allowed", "refused", "offered within 20 % of the limit"}}
 	for _, o := range r.outcomes {
 		for i, limit := range limits {
 			t := o.byLimit[i]
-			line := []string{o.traffic.name, grouped(limit)}
+			line := []string{o.traffic.name, paper.Grouped(limit)}
 			for _, w := range t.wrong {
 				line = append(line, percent(w.allowed, t.requests), percent(w.refused, t.requests))
 			}
@@ -41,9 +48,11 @@ func (r *report) viewTable() [][]string {
 	return table
 }
 
-// sourceTable says of keys, not of requests, whether a counter of all that they offer takes them for what they are.
-func (r *report) sourceTable() [][]string {
-	table := [][]string{{"traffic", "limit", "keys above the limit in some window", "never refused", "the most these offered ÷ limit",
+// sourceTable says of keys, not of requests, whether a counter of all that they offer takes them
+// for what they are.
+func (r *report) sourceTable() paper.Table {
+	table := paper.Table{{"traffic", "limit", "keys above the limit in some window",
+		"never refused", "the most these offered ÷ limit",
 		"keys never above it", "refused"}}
 	for _, o := range r.outcomes {
 		for i, limit := range limits {
@@ -52,26 +61,29 @@ func (r *report) sourceTable() [][]string {
 			if t.missed > 0 {
 				most = ratio(t.mostMissed, limit, 3)
 			}
-			table = append(table, []string{o.traffic.name, grouped(limit), grouped(t.aboveKeys), grouped(t.missed), most,
-				grouped(t.keys - t.aboveKeys), grouped(t.accused)})
+			table = append(table,
+				[]string{o.traffic.name, paper.Grouped(limit), paper.Grouped(t.aboveKeys),
+					paper.Grouped(t.missed), most,
+					paper.Grouped(t.keys - t.aboveKeys), paper.Grouped(t.accused)})
 		}
 	}
 	return table
 }
 
 // byLoadTable is the share decided wrongly by what keys offer, under the limit that is shown.
-func (r *report) byLoadTable() [][]string {
+func (r *report) byLoadTable() paper.Table {
 	head := []string{"offered ÷ limit", "keys", "requests"}
 	for _, v := range []view{samePast, countingAll} {
 		for _, t := range allTraffic {
 			head = append(head, v.String()+": "+t.name)
 		}
 	}
-	table := [][]string{head}
+	table := paper.Table{head}
 	shown := shownIndex()
 	for part := range loadEdges {
 		t := r.outcomes[0].byLoad[shown][part] // keys and requests are the same in all traffic
-		line := []string{loadName(part), grouped(t.keys), percent(t.requests, r.stream.requests)}
+		line := []string{loadName(part), paper.Grouped(t.keys),
+			percent(t.requests, r.stream.requests)}
 		for _, v := range []view{samePast, countingAll} {
 			for _, o := range r.outcomes {
 				t := o.byLoad[shown][part]
@@ -102,12 +114,12 @@ func loadName(part int) string {
 }
 
 // worstTable is the most ÷ limit in any window, under every limit.
-func (r *report) worstTable() [][]string {
+func (r *report) worstTable() paper.Table {
 	head := []string{"algorithm", "documented: most in any time T"}
 	for _, limit := range limits {
-		head = append(head, "limit "+grouped(limit))
+		head = append(head, "limit "+paper.Grouped(limit))
 	}
-	table := [][]string{head}
+	table := paper.Table{head}
 	for i, s := range subjects {
 		line := []string{s.name, s.stated}
 		for k := range limits {
@@ -120,12 +132,12 @@ func (r *report) worstTable() [][]string {
 }
 
 // worstIntervals is the most ÷ limit by the length of the interval, under the limit that is shown.
-func (r *report) worstIntervals() [][]string {
+func (r *report) worstIntervals() paper.Table {
 	head := []string{"algorithm"}
 	for _, length := range lengths {
 		head = append(head, lengthName(length))
 	}
-	table := [][]string{append(head, "documented in a window", "found by search")}
+	table := paper.Table{append(head, "documented in a window", "found by search")}
 	for i, s := range subjects {
 		line := []string{s.name}
 		for n := range lengths {
@@ -152,18 +164,6 @@ func lengthName(length int64) string {
 	return fmt.Sprintf("1/%d window", windowMicros/length)
 }
 
-// markdown is a table for a page.
-func markdown(table [][]string) string {
-	var b strings.Builder
-	for i, line := range table {
-		fmt.Fprintf(&b, "| %s |\n", strings.Join(line, " | "))
-		if i == 0 {
-			fmt.Fprintf(&b, "%s|\n", strings.Repeat("|---", len(line)))
-		}
-	}
-	return strings.TrimSuffix(b.String(), "\n")
-}
-
 func quotient(a, b int64) float64 { return float64(a) / float64(max(b, 1)) }
 
 func ratio(a, b int64, digits int) string {
@@ -173,7 +173,8 @@ func ratio(a, b int64, digits int) string {
 	return strconv.FormatFloat(quotient(a, b), 'f', digits, 64)
 }
 
-// percent writes a share with some three digits; 0 is none at all, and of nothing there is no share.
+// percent writes a share with some three digits; 0 is none at all, and of nothing there is no
+// share.
 func percent(part, whole int64) string {
 	share := 100 * quotient(part, whole)
 	switch {
@@ -187,13 +188,4 @@ func percent(part, whole int64) string {
 		return strconv.FormatFloat(share, 'f', 2, 64) + " %"
 	}
 	return strconv.FormatFloat(share, 'g', 2, 64) + " %"
-}
-
-// grouped writes a whole number with commas.
-func grouped(n int64) string {
-	s := strconv.FormatInt(n, 10)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
 }

@@ -10,8 +10,8 @@ import (
 // passed is so many units at an instant, in microseconds of the stream.
 type passed struct{ at, units int64 }
 
-// most is the most units in any interval of a length, wherever it begins; half open, so that what lies a length apart
-// is not in one interval.
+// most is the most units in any interval of a length, wherever it begins; half open, so that what
+// lies a length apart is not in one interval.
 func most(history []passed, length int64) (most int64) {
 	slices.SortFunc(history, func(a, b passed) int { return cmp.Compare(a.at, b.at) })
 	var sum int64
@@ -29,8 +29,8 @@ func most(history []passed, length int64) (most int64) {
 
 // key is one key of a rule under attack.
 type key interface {
-	// ask asks for up to n units at an instant, appends to the history what passes, and returns the wait until one
-	// more could.
+	// ask asks for up to n units at an instant, appends to the history what passes, and returns the
+	// wait until one more could.
 	ask(history []passed, at, n int64) ([]passed, int64)
 }
 
@@ -71,7 +71,8 @@ func (k *departing) ask(history []passed, at, n int64) ([]passed, int64) {
 // subject is a rule under attack, and what is counted of it.
 type subject struct {
 	name, short string
-	// The most in any time t ≤ window that the rule's documentation states, in its words and in units.
+	// The most in any time t ≤ window that the rule's documentation states, in its words and in
+	// units.
 	stated string
 	bound  func(limit, t int64) int64
 	fresh  func(limit int64) key
@@ -81,14 +82,17 @@ var subjects = []subject{
 	{"sliding log", "log", "`Limit` in T < Window",
 		func(limit, _ int64) int64 { return limit },
 		func(limit int64) key {
-			return countedKey(algorithms.SlidingLog{Limit: limit, Window: window, CountAccepted: true})
+			return countedKey(algorithms.SlidingLog{Limit: limit, Window: window,
+				CountAccepted: true})
 		}},
 	{"leaking bucket, departures", "leaking,\ndepartures", "`Burst + Outflow·T`, Burst = 1",
 		func(limit, t int64) int64 { return 1 + mulDiv(limit, t, windowMicros) },
 		func(limit int64) key { return &departing{rule: leakingBucket(limit)} }},
 	{"sliding counter", "counter", "`Limit·(1 + T/Window)`, rounded up",
 		func(limit, t int64) int64 { return 2*limit - mulDiv(limit, windowMicros-t, windowMicros) },
-		func(limit int64) key { return countedKey(algorithms.SlidingCounter{Limit: limit, Window: window}) }},
+		func(limit int64) key {
+			return countedKey(algorithms.SlidingCounter{Limit: limit, Window: window})
+		}},
 	{"token bucket", "token bucket", "`Capacity + Refill·T`",
 		func(limit, t int64) int64 { return limit + mulDiv(limit, t, windowMicros) },
 		func(limit int64) key {
@@ -99,7 +103,9 @@ var subjects = []subject{
 		func(limit int64) key { return countedKey(leakingBucket(limit)) }},
 	{"fixed window", "fixed window", "`2·Limit` in T ≤ Window",
 		func(limit, _ int64) int64 { return 2 * limit },
-		func(limit int64) key { return countedKey(algorithms.FixedWindow{Limit: limit, Window: window}) }},
+		func(limit int64) key {
+			return countedKey(algorithms.FixedWindow{Limit: limit, Window: window})
+		}},
 }
 
 func perWindow(limit int64) algorithms.Rate { return algorithms.Rate{Count: limit, Per: window} }
@@ -108,11 +114,13 @@ func leakingBucket(limit int64) algorithms.LeakingBucket {
 	return algorithms.LeakingBucket{Capacity: limit, Outflow: perWindow(limit)}
 }
 
-// lengths are the intervals in which the most is sought, in microseconds. The first one is a single instant.
+// lengths are the intervals in which the most is sought, in microseconds. The first one is a single
+// instant.
 var lengths = []int64{1, windowMicros / 100, windowMicros / 4, windowMicros / 2, windowMicros}
 
-// greedy is the constructed worst case: a key that was idle asks for everything in the last microsecond of a window of
-// the clock, and from then on for more at every instant at which more could pass.
+// greedy is the constructed worst case: a key that was idle asks for everything in the last
+// microsecond of a window of the clock, and from then on for more at every instant at which more
+// could pass.
 func (s subject) greedy(limit int64) (history []passed) {
 	k := s.fresh(limit)
 	at := windowMicros - 1
@@ -124,8 +132,8 @@ func (s subject) greedy(limit int64) (history []passed) {
 	return history
 }
 
-// patient asks for everything in the last microsecond of a window, and once again as late as an interval of the given
-// length allows.
+// patient asks for everything in the last microsecond of a window, and once again as late as an
+// interval of the given length allows.
 func (s subject) patient(limit, length int64) (history []passed) {
 	k := s.fresh(limit)
 	history, _ = k.ask(history, windowMicros-1, limit)

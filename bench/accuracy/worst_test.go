@@ -15,29 +15,39 @@ func TestNoRulePassesMoreThanItStates(t *testing.T) {
 			t.Errorf("%s, limit %d, %d µs: constructed %d, found %d, stated %d",
 				w.subject.name, w.limit, w.length, w.constructed, w.found, w.bound)
 		}
-		if w.constructed < w.bound && w.length > 1 { // at one instant a fixed window passes its limit, over an edge twice
-			t.Errorf("%s, limit %d, %d µs: constructed only %d, stated %d", w.subject.name, w.limit, w.length, w.constructed, w.bound)
+		if w.constructed < w.bound && w.length > 1 {
+			// at one instant a fixed window passes its limit, over an edge twice
+			t.Errorf("%s, limit %d, %d µs: constructed only %d, stated %d", w.subject.name, w.limit,
+				w.length, w.constructed, w.bound)
 		}
 		if w.limit <= mostSearched && 10*w.found < 8*w.constructed {
-			t.Errorf("%s, limit %d, %d µs: found only %d, constructed %d", w.subject.name, w.limit, w.length, w.found, w.constructed)
+			t.Errorf("%s, limit %d, %d µs: found only %d, constructed %d", w.subject.name, w.limit,
+				w.length, w.found, w.constructed)
 		}
 	}
 }
 
-// TestOddLimitsPassNoMoreThanStated takes limits that do not divide a window, and intervals about those of a few units.
+// TestOddLimitsPassNoMoreThanStated takes limits that do not divide a window, and intervals about
+// those of a few units.
 func TestOddLimitsPassNoMoreThanStated(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, s := range subjects {
 		rounding := int64(0)
 		if _, ok := s.fresh(1).(*departing); ok {
-			rounding = 1 // delays are rounded up to a microsecond, so two departures may be one closer than they should
+			// delays are rounded up to a microsecond, so two departures may be one closer than they
+			// should
+			rounding = 1
 		}
 		for _, limit := range []int64{1, 3, 7, 13, 97} {
 			for range 20 {
-				length := max(1, min(windowMicros, mulDiv(random.Int64N(limit+1), windowMicros, limit)+random.Int64N(4)))
-				constructed, found := s.constructed(limit, length), s.search(random, 20, limit, length)
+				length := max(1,
+					min(windowMicros,
+						mulDiv(random.Int64N(limit+1), windowMicros, limit)+random.Int64N(4)))
+				constructed, found := s.constructed(limit, length), s.search(random, 20, limit,
+					length)
 				if bound := s.bound(limit, length-1+rounding); max(constructed, found) > bound {
-					t.Errorf("%s, limit %d, %d µs: constructed %d, found %d, stated %d", s.name, limit, length, constructed, found, bound)
+					t.Errorf("%s, limit %d, %d µs: constructed %d, found %d, stated %d", s.name,
+						limit, length, constructed, found, bound)
 				}
 			}
 		}
@@ -46,7 +56,9 @@ func TestOddLimitsPassNoMoreThanStated(t *testing.T) {
 
 func TestMostCountsHalfOpenIntervals(t *testing.T) {
 	history := []passed{{30, 2}, {10, 3}, {20, 4}, {10, 1}} // in no order
-	for _, c := range []struct{ length, want int64 }{{1, 4}, {10, 4}, {11, 8}, {20, 8}, {21, 10}, {1000, 10}} {
+	for _, c := range []struct {
+		length, want int64
+	}{{1, 4}, {10, 4}, {11, 8}, {20, 8}, {21, 10}, {1000, 10}} {
 		if got := most(history, c.length); got != c.want {
 			t.Errorf("%d in %d, want %d", got, c.length, c.want)
 		}

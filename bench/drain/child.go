@@ -113,20 +113,24 @@ type drainerSpec struct {
 	Policy string
 	Starts int // about how many it will record
 
-	Profile string // file for the processor profile from the beginning to the first dump; empty: none
+	// file for the processor profile from the beginning to the first dump; empty: none
+	Profile string
 }
 
-// runDrainer is a drainer process: the library with a handler that does nothing but record its start. It says how many
-// partitions it owns; dump writes the starts to a file, count tells how many a group of jobs had, heap tells the bytes in
-// use, profile writes what they are.
+// runDrainer is a drainer process: the library with a handler that does nothing but record its
+// start. It says how many partitions it owns; dump writes the starts to a file, count tells how
+// many a group of jobs had, heap tells the bytes in use, profile writes what they are.
 func runDrainer(spec drainerSpec) error {
-	nc, err := nats.Connect(spec.URL, nats.Name("bench drainer"), nats.MaxReconnects(-1), nats.PingInterval(2*time.Second))
+	nc, err := nats.Connect(spec.URL, nats.Name("bench drainer"), nats.MaxReconnects(-1),
+		nats.PingInterval(2*time.Second))
 	if err != nil {
 		return fmt.Errorf("connect: %w", err)
 	}
 	defer nc.Close()
 	d, err := workers.New(nc, workers.Options{
-		Policies: []string{spec.Policy}, Ready: func() { fmt.Println("ready") }, Observer: workers.Observer{Owned: announce}})
+		Policies: []string{spec.Policy}, Ready: func() {
+			fmt.Println("ready")
+		}, Observer: workers.Observer{Owned: announce}})
 	if err != nil {
 		return err
 	}
@@ -184,7 +188,8 @@ type bystanderSpec struct {
 	Wakes    int // about how many it will record
 }
 
-// runBystander is an empty timer loop: what it sees is the machine's doing. dump writes when it woke.
+// runBystander is an empty timer loop: what it sees is the machine's doing. dump writes when it
+// woke.
 func runBystander(spec bystanderSpec) error {
 	var mu sync.Mutex
 	wakes := make([]int64, 0, spec.Wakes)
@@ -252,7 +257,8 @@ func heapInUse() uint64 {
 	return m.HeapAlloc
 }
 
-// profileProcessor begins a processor profile, when there is a file for it; end may be called more than once.
+// profileProcessor begins a processor profile, when there is a file for it; end may be called more
+// than once.
 func profileProcessor(file string) (end func() error, err error) {
 	if file == "" {
 		return func() error { return nil }, nil

@@ -6,7 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/bench/paper"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
 const (
@@ -40,17 +41,21 @@ func (b *bench) isolation(ctx context.Context) ([]figure, error) {
 	return figures, nil
 }
 
-// manyKeys runs ten thousand keys at one job per second, their phases spread over the second, beside a key with a long
-// queue, and publishes single jobs to other keys meanwhile.
+// manyKeys runs ten thousand keys at one job per second, their phases spread over the second,
+// beside a key with a long queue, and publishes single jobs to other keys meanwhile.
 func (b *bench) manyKeys(ctx context.Context) ([]figure, error) {
 	b.say("isolation: %d keys with %d jobs each at 1/s, one with %d", manyKeys, fewJobs, bigKey)
 	const policy = "keys"
-	p, err := b.startPenstock(ctx, fmt.Sprintf("{name: %s, algorithm: leaking_bucket, outflow: 1/s, capacity: %d}", policy, bigKey))
+	p, err := b.startPenstock(ctx,
+		fmt.Sprintf("{name: %s, algorithm: leaking_bucket, outflow: 1/s, capacity: %d}", policy,
+			bigKey))
 	if err != nil {
 		return nil, err
 	}
 	defer p.stop()
-	if err := p.drain(ctx, drainerSpec{Policy: policy, Starts: manyKeys*fewJobs + bigKey, Profile: b.profileFile("keys.cpu")}, 1, partitions); err != nil {
+	if err := p.drain(ctx,
+		drainerSpec{Policy: policy, Starts: manyKeys*fewJobs + bigKey,
+			Profile: b.profileFile("keys.cpu")}, 1, partitions); err != nil {
 		return nil, err
 	}
 	by, err := b.watchMachine(ctx, time.Millisecond, 2*fewJobs*time.Second)
@@ -58,7 +63,9 @@ func (b *bench) manyKeys(ctx context.Context) ([]figure, error) {
 		return nil, err
 	}
 	defer by.process.Kill()
-	if err := fill(ctx, p.js, p.refused, func(queue.Key) string { return p.broker.Names().Jobs(policy, "big") }, bigKey, 1); err != nil {
+	if err := fill(ctx, p.js, p.refused, func(job.Key) string {
+		return p.broker.Names().Jobs(policy, "big")
+	}, bigKey, 1); err != nil {
 		return nil, err
 	}
 	begin := monotonic()
@@ -88,15 +95,20 @@ func (b *bench) manyKeys(ctx context.Context) ([]figure, error) {
 	delays, late := isolationOf(starts)
 	wakes = within(wakes, idle, idleEnd)
 	stall, _ := stalls(wakes, by.interval)
-	what := fmt.Sprintf("%d keys at 1/s with %d jobs each, phases over %v, one key with %d: ", manyKeys, fewJobs, spread.Round(10*time.Millisecond), bigKey)
+	what := fmt.Sprintf("%d keys at 1/s with %d jobs each, phases over %v, one key with %d: ",
+		manyKeys, fewJobs, spread.Round(10*time.Millisecond), bigKey)
 	return []figure{
-		milliseconds("isolation", what+"start delay of idle keys, p50", quantile(delays, 0.5)),
-		milliseconds("isolation", what+"start delay of idle keys, p99", quantile(delays, 0.99)).atMost(50),
-		milliseconds("isolation", what+"start delay of idle keys, longest", quantile(delays, 1)),
-		milliseconds("isolation", what+"lateness of the others, p50", quantile(late, 0.5)),
-		milliseconds("isolation", what+"lateness of the others, p99", quantile(late, 0.99)).atMost(50),
-		milliseconds("isolation", what+"lateness of the others, longest", quantile(late, 1)),
-		milliseconds("isolation", what+"bystander's gap p99", quantile(gaps(wakes), 0.99)),
+		milliseconds("isolation", what+"start delay of idle keys, p50",
+			paper.Quantile(delays, 0.5)),
+		milliseconds("isolation", what+"start delay of idle keys, p99",
+			paper.Quantile(delays, 0.99)).atMost(50),
+		milliseconds("isolation", what+"start delay of idle keys, longest",
+			paper.Quantile(delays, 1)),
+		milliseconds("isolation", what+"lateness of the others, p50", paper.Quantile(late, 0.5)),
+		milliseconds("isolation", what+"lateness of the others, p99",
+			paper.Quantile(late, 0.99)).atMost(50),
+		milliseconds("isolation", what+"lateness of the others, longest", paper.Quantile(late, 1)),
+		milliseconds("isolation", what+"bystander's gap p99", paper.Quantile(gaps(wakes), 0.99)),
 		milliseconds("isolation", what+"bystander's longest stall", stall),
 	}, nil
 }
@@ -108,9 +120,10 @@ func (p *penstock) publishFew(ctx context.Context, policy string) error {
 		if err := p.keepTime(ctx, begin.Add(time.Duration(key)*time.Second/manyKeys)); err != nil {
 			return err
 		}
-		subject := p.broker.Names().Jobs(policy, queue.Key(keyName(key)))
+		subject := p.broker.Names().Jobs(policy, job.Key(keyName(key)))
 		for n := range fewJobs {
-			if err := send(p.js, subject, mark{Group: groupFew, Key: uint32(key), Number: uint32(n)}); err != nil {
+			if err := send(p.js, subject,
+				mark{Group: groupFew, Key: uint32(key), Number: uint32(n)}); err != nil {
 				return err
 			}
 		}
@@ -119,14 +132,15 @@ func (p *penstock) publishFew(ctx context.Context, policy string) error {
 }
 
 // publishIdle publishes single jobs, each to a key of its own, and returns how many.
-func (p *penstock) publishIdle(ctx context.Context, policy string, during time.Duration) (int, error) {
+func (p *penstock) publishIdle(ctx context.Context, policy string,
+	during time.Duration) (int, error) {
 	begin := time.Now()
 	n := int(during.Seconds() * idleRate)
 	for i := range n {
 		if err := p.keepTime(ctx, begin.Add(time.Duration(i)*time.Second/idleRate)); err != nil {
 			return 0, err
 		}
-		subject := p.broker.Names().Jobs(policy, queue.Key(fmt.Sprintf("idle-%d", i)))
+		subject := p.broker.Names().Jobs(policy, job.Key(fmt.Sprintf("idle-%d", i)))
 		if err := send(p.js, subject, mark{Group: groupIdle, Key: uint32(i)}); err != nil {
 			return 0, err
 		}
@@ -144,14 +158,15 @@ func (p *penstock) keepTime(ctx context.Context, at time.Time) error {
 
 // started waits until the drainer has started n jobs of a group.
 func (p *penstock) started(ctx context.Context, group uint32, n int) error {
-	return until(ctx, patience, fmt.Sprintf("%d jobs of group %d started", n, group), func() (bool, error) {
+	return until(ctx, patience, fmt.Sprintf("%d jobs of group %d started", n,
+		group), func() (bool, error) {
 		count, err := p.drainers[0].ask(ctx, "count", fmt.Sprint(group))
 		return count == fmt.Sprint(n), err
 	})
 }
 
-// isolationOf tells the times from publishing to starting of the jobs of idle keys, and how much later than one, two, …
-// seconds after their key's first job the others started. Both sorted.
+// isolationOf tells the times from publishing to starting of the jobs of idle keys, and how much
+// later than one, two, … seconds after their key's first job the others started. Both sorted.
 func isolationOf(starts []start) (delays, late []time.Duration) {
 	first := make([]int64, manyKeys)
 	for _, s := range starts {
@@ -164,7 +179,8 @@ func isolationOf(starts []start) (delays, late []time.Duration) {
 		case s.Group == groupIdle:
 			delays = append(delays, time.Duration(s.At-s.Published))
 		case s.Group == groupFew && s.Number > 0:
-			late = append(late, time.Duration(s.At-first[s.Key])-time.Duration(s.Number)*time.Second)
+			late = append(late,
+				time.Duration(s.At-first[s.Key])-time.Duration(s.Number)*time.Second)
 		}
 	}
 	slices.Sort(delays)
@@ -172,11 +188,15 @@ func isolationOf(starts []start) (delays, late []time.Duration) {
 	return delays, late
 }
 
-// aloneKeys measures how fast a hundred thousand keys with one job each are started, all of which may start at once.
+// aloneKeys measures how fast a hundred thousand keys with one job each are started, all of which
+// may start at once.
 func (b *bench) aloneKeys(ctx context.Context, partitions int) ([]figure, error) {
 	b.say("isolation: %d keys with one job each, partitions: %d", aloneKeys, partitions)
 	const policy = "keys"
-	p, err := b.startPenstock(ctx, fmt.Sprintf("{name: %s, algorithm: leaking_bucket, outflow: 1/s, capacity: 10, partitions: %d}", policy, partitions))
+	p, err := b.startPenstock(ctx,
+		fmt.Sprintf(
+			"{name: %s, algorithm: leaking_bucket, outflow: 1/s, capacity: 10, partitions: %d}",
+			policy, partitions))
 	if err != nil {
 		return nil, err
 	}
@@ -184,7 +204,8 @@ func (b *bench) aloneKeys(ctx context.Context, partitions int) ([]figure, error)
 	if err := p.fill(ctx, policy, aloneKeys, aloneKeys); err != nil {
 		return nil, err
 	}
-	spec := drainerSpec{Policy: policy, Starts: aloneKeys, Profile: b.profileFile(fmt.Sprintf("alone-%d.cpu", partitions))}
+	spec := drainerSpec{Policy: policy, Starts: aloneKeys,
+		Profile: b.profileFile(fmt.Sprintf("alone-%d.cpu", partitions))}
 	used, usedErr := p.cpu()
 	if err := p.drain(ctx, spec, 1, partitions); err != nil {
 		return nil, err
@@ -208,19 +229,14 @@ func (b *bench) aloneKeys(ctx context.Context, partitions int) ([]figure, error)
 	if len(at) != aloneKeys {
 		return nil, fmt.Errorf("%d of %d jobs started", len(at), aloneKeys)
 	}
-	what := fmt.Sprintf("%d keys with one job each, %s: ", aloneKeys, plural(partitions, "partition"))
+	what := fmt.Sprintf("%d keys with one job each, %s: ", aloneKeys,
+		paper.Plural(partitions, "partition"))
 	figures := []figure{
-		perSecond("isolation", what+"starts", float64(len(at)-1)/(float64(at[len(at)-1]-at[0])/1e9)).atLeast(30_000),
+		perSecond("isolation", what+"starts",
+			float64(len(at)-1)/(float64(at[len(at)-1]-at[0])/1e9)).atLeast(30_000),
 	}
 	if usedErr == nil {
 		figures = append(figures, processorTime("isolation", what, now-used, aloneKeys))
 	}
 	return figures, nil
-}
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }

@@ -1,15 +1,16 @@
-// Command drain measures Penstock's drain: how exactly jobs start at their rate, how little one key's backlog delays
-// others, how many jobs a second pass unpaced, and what a waiting job costs in memory. It is a measurement, not a test:
-// it marks what misses its goal and exits 0 all the same.
+// Command drain measures Penstock's drain: how exactly jobs start at their rate, how little one
+// key's backlog delays others, how many jobs a second pass unpaced, and what a waiting job costs in
+// memory. It is a measurement, not a test: it marks what misses its goal and exits 0 all the same.
 //
 //	go -C bench run ./drain                          # everything, printed
 //	go -C bench run ./drain -out ../docs             # and written to docs/bench-drain*
+//	go -C bench run ./drain -data ../bin             # the numbers as bin/bench-drain*.csv
 //	go -C bench run ./drain -only rate -rates 100 -drainers 4 -time 10s
 //	go -C bench run ./drain -only throughput,memory -profile /tmp/profiles
 //
-// It builds the admitter, starts real processes on loopback ports with a temporary directory for everything, and leaves
-// nothing behind. Drainers and bystanders are this program again, in another role. What the columns mean is told in
-// docs/bench-drain.md.
+// It builds the admitter, starts real processes on loopback ports with a temporary directory for
+// everything, and leaves nothing behind. Drainers and bystanders are this program again, in another
+// role. For what the columns mean see docs/bench-drain.md.
 package main
 
 import (
@@ -28,6 +29,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/penstock-mq/penstock/bench/paper"
 )
 
 // parts are what can be measured, in this order.
@@ -41,7 +44,8 @@ type options struct {
 	duration time.Duration // of one row's measurement
 	jobs     int           // of the throughput's queue
 	waiting  []int         // jobs, when memory is measured
-	out      string        // directory; empty: print only
+	out      string        // directory of the page and the picture; empty: print only
+	data     string        // directory of the numbers; empty: none
 	profile  string        // directory; empty: none
 }
 
@@ -71,7 +75,7 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) (err error) {
-	// Children are told to die with the thread that started them: that must live as long as we do.
+	// Children die with the thread that started them, so it must live as long as we do.
 	runtime.LockOSThread()
 	b := &bench{progress: os.Stderr}
 	if b.options, err = parseOptions(args); err != nil {
@@ -96,18 +100,27 @@ func run(ctx context.Context, args []string) (err error) {
 	if b.admitter, err = buildAdmitter(ctx, b.dir); err != nil {
 		return err
 	}
-	report := report{machine: describeMachine()}
+	report := report{machine: paper.Machine("github.com/nats-io/nats-server/v2")}
 	failed := b.measure(ctx, &report)
 	if err := report.print(os.Stdout); err != nil {
 		return fmt.Errorf("print: %w", err)
 	}
-	if b.out != "" && failed == nil {
+	if failed != nil {
+		return failed
+	}
+	if b.data != "" {
+		if err := report.writeData(b.data); err != nil {
+			return err
+		}
+	}
+	if b.out != "" {
 		return report.write(b.out)
 	}
-	return failed
+	return nil
 }
 
-// measure runs what was asked for, one thing after another. What cannot be measured does not keep the rest from it.
+// measure runs what was asked for, one thing after another. What cannot be measured does not keep
+// the rest from it.
 func (b *bench) measure(ctx context.Context, r *report) (failed error) {
 	if slices.Contains(b.only, "rate") {
 		for _, rate := range b.rates {
@@ -117,7 +130,8 @@ func (b *bench) measure(ctx context.Context, r *report) (failed error) {
 					return ctx.Err()
 				}
 				if err != nil {
-					failed = errors.Join(failed, fmt.Errorf("%d/s with %d drainers: %w", rate, drainers, err))
+					failed = errors.Join(failed,
+						fmt.Errorf("%d/s with %d drainers: %w", rate, drainers, err))
 					continue
 				}
 				r.rows = append(r.rows, row)
@@ -160,11 +174,17 @@ func parseOptions(args []string) (o options, err error) {
 	only := flags.String("only", strings.Join(parts, ","), "what to measure")
 	rates := flags.String("rates", "1,10,100,1000,5000", "outflows of the rate's rows, per second")
 	drainers := flags.String("drainers", "1,4", "numbers of drainer processes of the rate's rows")
-	flags.DurationVar(&o.duration, "time", 15*time.Second, "how long each row of the rate is measured")
+	flags.DurationVar(&o.duration, "time", 15*time.Second,
+		"how long each row of the rate is measured")
 	flags.IntVar(&o.jobs, "jobs", 400_000, "jobs in the full queue of the throughput")
-	waiting := flags.String("waiting", "300000,1000000", "waiting jobs of the memory, ascending, at most 1000000")
-	flags.StringVar(&o.out, "out", "", "directory to write bench-drain.csv, .svg and -table.md to; none: print only")
-	flags.StringVar(&o.profile, "profile", "", "directory to write profiles of throughput and memory to; none: no profiles")
+	waiting := flags.String("waiting", "300000,1000000",
+		"waiting jobs of the memory, ascending, at most 1000000")
+	flags.StringVar(&o.out, "out", "",
+		"directory to write bench-drain.svg and -table.md to; none: print only")
+	flags.StringVar(&o.data, "data", "",
+		"directory to write bench-drain.csv and -figures.csv to; none: nowhere")
+	flags.StringVar(&o.profile, "profile", "",
+		"directory to write profiles of throughput and memory to; none: no profiles")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
@@ -178,11 +198,13 @@ func parseOptions(args []string) (o options, err error) {
 		flag, value string
 		most        int
 		into        *[]int
-	}{{"-rates", *rates, 20_000, &o.rates}, {"-drainers", *drainers, mostDrainers, &o.drainers}, {"-waiting", *waiting, mostWaiting, &o.waiting}} {
+	}{{"-rates", *rates, 20_000, &o.rates}, {"-drainers", *drainers, mostDrainers, &o.drainers},
+		{"-waiting", *waiting, mostWaiting, &o.waiting}} {
 		for text := range strings.SplitSeq(list.value, ",") {
 			n, err := strconv.Atoi(text)
 			if err != nil || n < 1 || n > list.most {
-				return o, fmt.Errorf("%s %s: want whole numbers from 1 to %d with commas between", list.flag, list.value, list.most)
+				return o, fmt.Errorf("%s %s: want whole numbers from 1 to %d with commas between",
+					list.flag, list.value, list.most)
 			}
 			*list.into = append(*list.into, n)
 		}
@@ -201,12 +223,14 @@ func parseOptions(args []string) (o options, err error) {
 
 // buildAdmitter builds the admitter of the module that this one measures.
 func buildAdmitter(ctx context.Context, dir string) (string, error) {
-	find := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/penstock-mq/penstock")
+	find := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}",
+		"github.com/penstock-mq/penstock")
 	var problems strings.Builder
 	find.Stderr = &problems
 	source, err := find.Output()
 	if err != nil {
-		return "", fmt.Errorf("find the sources (run this program within bench/): %w\n%s", err, problems.String())
+		return "", fmt.Errorf("find the sources (run this program within bench/): %w\n%s", err,
+			problems.String())
 	}
 	binary := filepath.Join(dir, "admitter")
 	build := exec.CommandContext(ctx, "go", "build", "-o", binary, "./cmd/admitter")

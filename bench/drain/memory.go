@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"strconv"
 
-	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
 const memoryKeys = 1000
@@ -15,7 +15,9 @@ const memoryKeys = 1000
 func (b *bench) memory(ctx context.Context) (figures []figure, err error) {
 	const policy = "slow"
 	p, err := b.startPenstock(ctx,
-		fmt.Sprintf("{name: %s, algorithm: leaking_bucket, outflow: 1/d, capacity: %d, partitions: 1}", policy, 2*mostWaiting/memoryKeys))
+		fmt.Sprintf(
+			"{name: %s, algorithm: leaking_bucket, outflow: 1/d, capacity: %d, partitions: 1}",
+			policy, 2*mostWaiting/memoryKeys))
 	if err != nil {
 		return nil, err
 	}
@@ -49,12 +51,15 @@ func (b *bench) memory(ctx context.Context) (figures []figure, err error) {
 			return nil, err
 		}
 		if b.profile != "" {
-			if _, err := p.drainers[0].ask(ctx, "profile", filepath.Join(b.profile, fmt.Sprintf("memory-%d.heap", n))); err != nil {
+			if _, err := p.drainers[0].ask(ctx, "profile",
+				filepath.Join(b.profile, fmt.Sprintf("memory-%d.heap", n))); err != nil {
 				return nil, err
 			}
 		}
-		figures = append(figures, figure{part: "memory", unit: "bytes", value: (heap - zero) / float64(n),
-			what: fmt.Sprintf("%d waiting jobs of %d keys: heap of the drainer per job", n, memoryKeys)}.atMost(600))
+		figures = append(figures,
+			figure{part: "memory", unit: "bytes", value: (heap - zero) / float64(n),
+				what: fmt.Sprintf("%d waiting jobs of %d keys: heap of the drainer per job", n,
+					memoryKeys)}.atMost(600))
 	}
 	return figures, nil
 }
@@ -75,7 +80,9 @@ func (p *penstock) heap(ctx context.Context) (float64, error) {
 // arrived waits until the valve of a policy with one partition holds a job.
 func (p *penstock) arrived(ctx context.Context, policy string, seq uint64) error {
 	return until(ctx, patience, fmt.Sprintf("job %d has arrived", seq), func() (bool, error) {
-		a, err := p.broker.AskValve(ctx, policy, 0, queue.ValveQuestion{Op: queue.OpExpect, Jobs: []uint64{seq}})
-		return err == nil && len(a.Starts) == 1 && a.Starts[0].Known, nil // an owner under load may be slow to answer
+		a, err := p.broker.AskValve(ctx, policy, 0,
+			job.Question{Op: job.OpExpect, Jobs: []uint64{seq}})
+		// an owner under load may be slow to answer
+		return err == nil && len(a.Starts) == 1 && a.Starts[0].Known, nil
 	})
 }

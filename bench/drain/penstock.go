@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
 const (
@@ -53,7 +54,9 @@ func (b *bench) startPenstock(ctx context.Context, policies ...string) (*penstoc
 }
 
 func (p *penstock) begin(ctx context.Context, policies []string) (err error) {
-	config := fmt.Sprintf("http: {listen: \"127.0.0.1:0\"}\nnats: {embedded: {dir: %q, listen: \"127.0.0.1:0\"}}\npolicies:\n  - %s\n",
+	config := fmt.Sprintf(
+		"http: {listen: \"127.0.0.1:0\"}\nnats: {embedded: {dir: %q, listen: \"127.0.0.1:0\"}}\n"+
+			"policies:\n  - %s\n",
 		filepath.Join(p.dir, "nats"), strings.Join(policies, "\n  - "))
 	file := filepath.Join(p.dir, "penstock.yaml")
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
@@ -75,7 +78,8 @@ func (p *penstock) begin(ctx context.Context, policies []string) (err error) {
 	return nil
 }
 
-// newPublisher makes a JetStream client that publishes many at a time; what is refused is told on the channel.
+// newPublisher makes a JetStream client that publishes many at a time; what is refused is sent to
+// the channel.
 func newPublisher(nc *nats.Conn) (jetstream.JetStream, chan error, error) {
 	refused := make(chan error, 1)
 	js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(inFlight),
@@ -118,13 +122,15 @@ func stored(ctx context.Context, js jetstream.JetStream, refused chan error) err
 }
 
 // fill publishes n jobs over the keys in turn and returns when they are stored.
-func fill(ctx context.Context, js jetstream.JetStream, refused chan error, subject func(queue.Key) string, n, keys int) error {
+func fill(ctx context.Context, js jetstream.JetStream, refused chan error,
+	subject func(job.Key) string, n, keys int) error {
 	subjects := make([]string, keys)
 	for i := range subjects {
-		subjects[i] = subject(queue.Key(keyName(i)))
+		subjects[i] = subject(job.Key(keyName(i)))
 	}
 	for i := range n {
-		if err := send(js, subjects[i%keys], mark{Key: uint32(i % keys), Number: uint32(i / keys)}); err != nil {
+		if err := send(js, subjects[i%keys],
+			mark{Key: uint32(i % keys), Number: uint32(i / keys)}); err != nil {
 			return err
 		}
 	}
@@ -135,7 +141,9 @@ func keyName(i int) string { return "key-" + strconv.Itoa(i) }
 
 // fill publishes n jobs of a queue policy over the keys in turn and returns when they are stored.
 func (p *penstock) fill(ctx context.Context, policy string, n, keys int) error {
-	return fill(ctx, p.js, p.refused, func(k queue.Key) string { return p.broker.Names().Jobs(policy, k) }, n, keys)
+	return fill(ctx, p.js, p.refused, func(k job.Key) string {
+		return p.broker.Names().Jobs(policy, k)
+	}, n, keys)
 }
 
 // drain starts drainer processes and waits until they share the policy's partitions.
@@ -177,7 +185,8 @@ func (p *penstock) starts(ctx context.Context) ([]start, error) {
 }
 
 // drained waits until a policy holds at most so many jobs, within a time.
-func (p *penstock) drained(ctx context.Context, policy string, left uint64, most time.Duration) error {
+func (p *penstock) drained(ctx context.Context, policy string, left uint64,
+	most time.Duration) error {
 	return until(ctx, most, fmt.Sprintf("%s holds %d jobs", policy, left), func() (bool, error) {
 		n, err := p.broker.Depth(ctx, policy)
 		return n <= left, err

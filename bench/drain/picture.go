@@ -1,35 +1,30 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"image/color"
-	"os"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
-	"gonum.org/v1/plot/vg/vgsvg"
+
+	"github.com/penstock-mq/penstock/bench/paper"
 )
 
 const (
 	plotWidth  = 9 * vg.Centimeter
 	plotHeight = 5 * vg.Centimeter
+	titleSize  = 10 // points
 	// teeth are the departures that a comb shows.
 	teeth = 40
 	// points are the most that a curve has.
 	points = 300
 )
 
-var (
-	inkColor   = color.RGBA{R: 0x1f, G: 0x4e, B: 0x9c, A: 0xff} // what was measured
-	idealColor = color.RGBA{R: 0xa8, G: 0xa8, B: 0xa8, A: 0xff}
-	limitColor = color.RGBA{R: 0xc0, G: 0x39, B: 0x2b, A: 0xff}
-)
-
-// draw makes the picture: for each row its departures as a comb, its rate over time and its starts in any second.
-func (r *report) draw(file string) (err error) {
+// draw makes the picture: for each row its departures as a comb, its rate over time and its starts
+// in any second.
+func (r *report) draw(file string) error {
 	var plots [][]*plot.Plot
 	for _, row := range r.rows {
 		rate, err := row.ratePlot()
@@ -42,42 +37,19 @@ func (r *report) draw(file string) (err error) {
 		}
 		plots = append(plots, []*plot.Plot{row.combPlot(), rate, counts})
 	}
-	canvas := vgsvg.New(3*plotWidth, plotHeight*vg.Length(len(plots)))
-	tiles := draw.Tiles{Rows: len(plots), Cols: 3, PadX: vg.Centimeter / 2, PadY: vg.Centimeter / 2,
-		PadTop: vg.Centimeter / 4, PadBottom: vg.Centimeter / 4, PadLeft: vg.Centimeter / 4, PadRight: vg.Centimeter / 4}
-	for i, canvases := range plot.Align(plots, tiles, draw.New(canvas)) {
-		for j, c := range canvases {
-			plots[i][j].Draw(c)
-		}
-	}
-	f, err := os.Create(file)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	_, err = canvas.WriteTo(f)
-	return err
+	return paper.WriteSVG(file, plots, plotWidth, plotHeight, vg.Centimeter/2)
 }
 
 func (r row) title(what string) string {
-	return fmt.Sprintf("%d/s, %s: %s", r.rate, plural(r.drainers, "drainer"), what)
+	return fmt.Sprintf("%d/s, %s: %s", r.rate, paper.Plural(r.drainers, "drainer"), what)
 }
 
 // seconds is when a start was, from the beginning of the measurement.
 func (r row) seconds(at int64) float64 { return float64(at-r.from) / 1e9 }
 
-func newPlot(title, x, y string) *plot.Plot {
-	p := plot.New()
-	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = title, x, y
-	p.Title.TextStyle.Font.Size = vg.Points(10)
-	p.X.Label.TextStyle.Font.Size, p.Y.Label.TextStyle.Font.Size = vg.Points(8), vg.Points(8)
-	p.X.Tick.Label.Font.Size, p.Y.Tick.Label.Font.Size = vg.Points(7), vg.Points(7)
-	return p
-}
-
 // combPlot shows the first departures above, and below where a perfect drain would have put them.
 func (r row) combPlot() *plot.Plot {
-	p := newPlot(r.title("departures"), "ms", "")
+	p := paper.NewPlot(titleSize, r.title("departures"), "ms", "")
 	p.HideY()
 	shown := r.at[:min(teeth, len(r.at))]
 	milliseconds := make([]float64, len(shown))
@@ -86,7 +58,7 @@ func (r row) combPlot() *plot.Plot {
 		milliseconds[i] = float64(at-shown[0]) / 1e6
 		ideal[i] = float64(i) * 1e3 / float64(r.rate)
 	}
-	p.Add(comb{milliseconds, 0.4, 1, inkColor}, comb{ideal, 0, 0.3, idealColor})
+	p.Add(comb{milliseconds, 0.4, 1, paper.Ink}, comb{ideal, 0, 0.3, paper.Ideal})
 	return p
 }
 
@@ -113,7 +85,7 @@ func (c comb) DataRange() (xmin, xmax, ymin, ymax float64) {
 
 // ratePlot shows the rate between every few starts.
 func (r row) ratePlot() (*plot.Plot, error) {
-	p := newPlot(r.title("rate"), "s", "starts/s")
+	p := paper.NewPlot(titleSize, r.title("rate"), "s", "starts/s")
 	step := max(1, r.rate/10, (len(r.at)-1)/points)
 	var curve plotter.XYs
 	for i := step; i < len(r.at); i += step {
@@ -121,12 +93,13 @@ func (r row) ratePlot() (*plot.Plot, error) {
 		curve = append(curve, plotter.XY{X: r.seconds(r.at[i]), Y: float64(step) / took})
 	}
 	p.Y.Min, p.Y.Max = 0.97*float64(r.rate), 1.03*float64(r.rate)
-	return p, r.addCurve(p, curve, float64(r.rate), idealColor)
+	return p, r.addCurve(p, curve, float64(r.rate), paper.Ideal)
 }
 
-// countPlot shows how many starts the second up to each start had, at its most, and how many it may have.
+// countPlot shows how many starts the second up to each start had, at its most, and how many it may
+// have.
 func (r row) countPlot() (*plot.Plot, error) {
-	p := newPlot(r.title("starts in the last second"), "s", "starts")
+	p := paper.NewPlot(titleSize, r.title("in one second"), "s", "starts")
 	step := max(1, len(r.at)/points)
 	var curve plotter.XYs
 	most := 0
@@ -144,7 +117,7 @@ func (r row) countPlot() (*plot.Plot, error) {
 	}
 	limit := float64(mostIn1s(float64(r.rate), 1))
 	p.Y.Min, p.Y.Max = 0.97*float64(r.rate)-1, 1.01*limit+1
-	return p, r.addCurve(p, curve, limit, limitColor)
+	return p, r.addCurve(p, curve, limit, paper.Limit)
 }
 
 // addCurve draws a curve and a level to compare it with.
@@ -157,12 +130,12 @@ func (r row) addCurve(p *plot.Plot, curve plotter.XYs, level float64, of color.C
 	if err != nil {
 		return err
 	}
-	reference.Color, reference.Dashes = of, []vg.Length{vg.Points(3), vg.Points(2)}
+	reference.Color, reference.Dashes = of, paper.Dashes(3, 2)
 	line, err := plotter.NewLine(curve)
 	if err != nil {
 		return err
 	}
-	line.Color, line.Width = inkColor, vg.Points(0.8)
+	line.Color, line.Width = paper.Ink, vg.Points(0.8)
 	p.Add(reference, line)
 	return nil
 }

@@ -20,8 +20,8 @@ const (
 	glance = 10 * time.Millisecond
 )
 
-// process is a child: the admitter, or this program in another role. It says lines of a word and a value, and is told
-// lines.
+// process is a child: the admitter, or this program in another role. It writes lines of a word and
+// a value, and reads lines.
 type process struct {
 	*proctest.Process
 	name  string
@@ -32,8 +32,10 @@ type process struct {
 	said map[string]string // what it said last, by first word
 }
 
-// start starts a child and waits until it says that it is ready. It must be called by the main goroutine.
-func (b *bench) start(ctx context.Context, name, program string, args ...string) (p *process, err error) {
+// start starts a child and waits until it says that it is ready. It must be called by the main
+// goroutine.
+func (b *bench) start(ctx context.Context, name, program string,
+	args ...string) (p *process, err error) {
 	cmd := exec.Command(program, args...)
 	cmd.Dir = b.dir
 	cmd.Env = append(cmd.Environ(), "TMPDIR="+b.dir)

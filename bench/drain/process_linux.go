@@ -7,9 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cpuTime is the processor time that a process has used, user and system, to the nanosecond: what its rusage would say.
+// cpuTime is the processor time that a process has used, user and system, to the nanosecond: what
+// its rusage would say.
 func cpuTime(pid int) (time.Duration, error) {
-	const schedulerClock = 2 // CPUCLOCK_SCHED of the kernel's posix-timers.h; clock_getcpuclockid(3) computes the same
+	// CPUCLOCK_SCHED of the kernel's posix-timers.h; clock_getcpuclockid(3) computes the same
+	const schedulerClock = 2
 	var t unix.Timespec
 	if err := unix.ClockGettime(int32(^pid<<3|schedulerClock), &t); err != nil {
 		return 0, fmt.Errorf("read the processor time of process %d: %w", pid, err)

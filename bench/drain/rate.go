@@ -6,12 +6,15 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/penstock-mq/penstock/bench/paper"
 )
 
 const (
 	// settling is how long starts go on before they are measured.
 	settling = 2 * time.Second
-	// lasting is for how much longer than that the backlog is there, for slow publishing and slow ends.
+	// lasting is for how much longer than that the backlog is there, for slow publishing and slow
+	// ends.
 	lasting = 10 * time.Second
 )
 
@@ -52,15 +55,19 @@ func (b *bench) rate(ctx context.Context, rate, drainers int) (r row, err error)
 	b.say("rate: %d/s, %d drainers", rate, drainers)
 	const policy = "paced"
 	backlog := rate * int((settling+lasting+b.duration)/time.Second)
-	p, err := b.startPenstock(ctx, fmt.Sprintf("{name: %s, algorithm: leaking_bucket, outflow: %d/s, capacity: %d}", policy, rate, backlog))
+	p, err := b.startPenstock(ctx,
+		fmt.Sprintf("{name: %s, algorithm: leaking_bucket, outflow: %d/s, capacity: %d}", policy,
+			rate, backlog))
 	if err != nil {
 		return r, err
 	}
 	defer p.stop()
-	if err := p.drain(ctx, drainerSpec{Policy: policy, Starts: backlog}, drainers, partitions); err != nil {
+	if err := p.drain(ctx, drainerSpec{Policy: policy, Starts: backlog}, drainers,
+		partitions); err != nil {
 		return r, err
 	}
-	by, err := b.watchMachine(ctx, max(time.Second/time.Duration(rate), time.Millisecond), b.duration)
+	by, err := b.watchMachine(ctx, max(time.Second/time.Duration(rate), time.Millisecond),
+		b.duration)
 	if err != nil {
 		return r, err
 	}
@@ -107,7 +114,8 @@ func (b *bench) rate(ctx context.Context, rate, drainers int) (r row, err error)
 	if cpuErr == nil {
 		r.cpu = (cpuTo - cpuFrom) * 1000 / time.Duration(r.pace.starts)
 	}
-	b.say("rate: %d/s, %d drainers: %.3f/s, error %+.3f %%, most in 1 s %d", rate, drainers, r.pace.measured, r.pace.err(float64(rate)), r.in1s)
+	b.say("rate: %d/s, %d drainers: %.3f/s, error %+.3f %%, most in 1 s %d", rate, drainers,
+		r.pace.measured, r.pace.err(float64(rate)), r.in1s)
 	return r, nil
 }
 
@@ -115,10 +123,10 @@ func (b *bench) rate(ctx context.Context, rate, drainers int) (r row, err error)
 func rowOf(rate, drainers int, at, wakes []int64, interval time.Duration) row {
 	r := row{rate: rate, drainers: drainers, at: at, pace: paceOf(at, float64(rate))}
 	g, late := gaps(at), lateness(at, float64(rate))
-	r.gap = [3]time.Duration{quantile(g, 0.5), quantile(g, 0.99), quantile(g, 1)}
-	r.late = [2]time.Duration{quantile(late, 0.5), quantile(late, 0.99)}
+	r.gap = [3]time.Duration{paper.Quantile(g, 0.5), paper.Quantile(g, 0.99), paper.Quantile(g, 1)}
+	r.late = [2]time.Duration{paper.Quantile(late, 0.5), paper.Quantile(late, 0.99)}
 	r.in1s, r.in100 = most(at, time.Second), most(at, 100*time.Millisecond)
-	r.bystanderGap = quantile(gaps(wakes), 0.99)
+	r.bystanderGap = paper.Quantile(gaps(wakes), 0.99)
 	r.stall, r.stalled = stalls(wakes, interval)
 	r.net = r.pace.net(float64(rate), r.stalled.Seconds())
 	return r
@@ -131,7 +139,8 @@ type bystander struct {
 }
 
 // watchMachine starts a bystander that records for about a time.
-func (b *bench) watchMachine(ctx context.Context, interval, about time.Duration) (*bystander, error) {
+func (b *bench) watchMachine(ctx context.Context,
+	interval, about time.Duration) (*bystander, error) {
 	p, err := b.startChild(ctx, "bystander", roleBystander,
 		bystanderSpec{Interval: interval, Wakes: int((about + settling + lasting) / interval)})
 	if err != nil {

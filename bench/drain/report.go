@@ -2,18 +2,16 @@ package main
 
 import (
 	"bytes"
-	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"runtime"
-	"runtime/debug"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
+
+	"github.com/penstock-mq/penstock/bench/paper"
 )
 
 // figure is one number that was measured.
@@ -79,28 +77,6 @@ type report struct {
 	figures []figure
 }
 
-// describeMachine says on what the numbers were made.
-func describeMachine() string {
-	cpu := "processor not known"
-	if info, err := os.ReadFile("/proc/cpuinfo"); err == nil {
-		for line := range strings.Lines(string(info)) {
-			if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
-				cpu = strings.TrimSpace(value)
-				break
-			}
-		}
-	}
-	server := ""
-	if build, ok := debug.ReadBuildInfo(); ok {
-		for _, m := range build.Deps {
-			if m.Path == "github.com/nats-io/nats-server/v2" {
-				server = ", nats-server " + m.Version
-			}
-		}
-	}
-	return fmt.Sprintf("%s × %s, %s/%s, %s%s", plural(runtime.NumCPU(), "core"), cpu, runtime.GOOS, runtime.GOARCH, runtime.Version(), server)
-}
-
 // rowColumns are the table's columns: a heading for people, a name for programs, and the value.
 var rowColumns = []struct {
 	heading, name string
@@ -108,9 +84,15 @@ var rowColumns = []struct {
 }{
 	{"outflow", "outflow_per_second", func(r row) string { return strconv.Itoa(r.rate) }},
 	{"drainers", "drainers", func(r row) string { return strconv.Itoa(r.drainers) }},
-	{"measured /s", "measured_per_second", func(r row) string { return fmt.Sprintf("%.3f", r.pace.measured) }},
-	{"error %", "error_percent", func(r row) string { return fmt.Sprintf("%+.3f", r.pace.err(float64(r.rate))) }},
-	{"net of stalls %", "error_net_percent", func(r row) string { return fmt.Sprintf("%+.3f", r.net) }},
+	{"measured /s", "measured_per_second", func(r row) string {
+		return fmt.Sprintf("%.3f", r.pace.measured)
+	}},
+	{"error %", "error_percent", func(r row) string {
+		return fmt.Sprintf("%+.3f", r.pace.err(float64(r.rate)))
+	}},
+	{"net of stalls %", "error_net_percent", func(r row) string {
+		return fmt.Sprintf("%+.3f", r.net)
+	}},
 	{"most in 1 s", "most_in_1s", func(r row) string { return strconv.Itoa(r.in1s) }},
 	{"may", "may_in_1s", func(r row) string { return strconv.Itoa(mostIn1s(float64(r.rate), 1)) }},
 	{"in 100 ms", "most_in_100ms", func(r row) string { return strconv.Itoa(r.in100) }},
@@ -125,7 +107,9 @@ var rowColumns = []struct {
 		}
 		return fmt.Sprintf("%.3f", r.cpu.Seconds())
 	}},
-	{"bystander gap p99 ms", "bystander_gap_p99_ms", func(r row) string { return ms(r.bystanderGap) }},
+	{"bystander gap p99 ms", "bystander_gap_p99_ms", func(r row) string {
+		return ms(r.bystanderGap)
+	}},
 	{"longest stall ms", "bystander_stall_ms", func(r row) string { return ms(r.stall) }},
 	{"", "verdict", func(r row) string {
 		if missed := r.missed(); len(missed) > 0 {
@@ -138,8 +122,8 @@ var rowColumns = []struct {
 func ms(d time.Duration) string { return fmt.Sprintf("%.3f", float64(d)/1e6) }
 
 // table is the report's rows with their headings; the figures with theirs.
-func (r *report) rowTable(heading func(i int) string) [][]string {
-	lines := [][]string{nil}
+func (r *report) rowTable(heading func(i int) string) paper.Table {
+	lines := paper.Table{nil}
 	for i := range rowColumns {
 		lines[0] = append(lines[0], heading(i))
 	}
@@ -153,10 +137,11 @@ func (r *report) rowTable(heading func(i int) string) [][]string {
 	return lines
 }
 
-func (r *report) figureTable() [][]string {
-	lines := [][]string{{"part", "what", "measured", "unit", "must be", "verdict"}}
+func (r *report) figureTable() paper.Table {
+	lines := paper.Table{{"part", "what", "measured", "unit", "must be", "verdict"}}
 	for _, f := range r.figures {
-		lines = append(lines, []string{f.part, f.what, number(f.value), f.unit, f.must(), f.verdict()})
+		lines = append(lines,
+			[]string{f.part, f.what, number(f.value), f.unit, f.must(), f.verdict()})
 	}
 	return lines
 }
@@ -167,23 +152,19 @@ func programs(i int) string { return rowColumns[i].name }
 // print writes the tables for a terminal.
 func (r *report) print(w io.Writer) error {
 	fmt.Fprintln(w, r.machine)
-	for _, table := range [][][]string{r.rowTable(people), r.figureTable()} {
+	for _, table := range []paper.Table{r.rowTable(people), r.figureTable()} {
 		if len(table) == 1 {
 			continue
 		}
 		fmt.Fprintln(w)
-		tab := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		for _, line := range table {
-			fmt.Fprintln(tab, strings.Join(line, "\t"))
-		}
-		if err := tab.Flush(); err != nil {
+		if err := table.Print(w); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// write makes the files of what was measured.
+// write makes the page and the picture of what was measured.
 func (r *report) write(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make the directory of the report: %w", err)
@@ -191,10 +172,7 @@ func (r *report) write(dir string) error {
 	name := func(ending string) string { return filepath.Join(dir, "bench-drain"+ending) }
 	err := os.WriteFile(name("-table.md"), r.markdown(), 0o644)
 	if len(r.rows) > 0 {
-		err = errors.Join(err, writeCSV(name(".csv"), r.rowTable(programs)), r.draw(name(".svg")))
-	}
-	if len(r.figures) > 0 {
-		err = errors.Join(err, writeCSV(name("-figures.csv"), r.figureTable()))
+		err = errors.Join(err, r.draw(name(".svg")))
 	}
 	if err != nil {
 		return fmt.Errorf("write the report: %w", err)
@@ -202,30 +180,22 @@ func (r *report) write(dir string) error {
 	return nil
 }
 
-func writeCSV(file string, table [][]string) error {
-	var b bytes.Buffer
-	w := csv.NewWriter(&b)
-	if err := w.WriteAll(table); err != nil {
-		return err
-	}
-	return os.WriteFile(file, b.Bytes(), 0o644)
+// writeData writes the numbers for programs.
+func (r *report) writeData(dir string) error {
+	return errors.Join(r.rowTable(programs).WriteCSV(dir, "bench-drain.csv"),
+		r.figureTable().WriteCSV(dir, "bench-drain-figures.csv"))
 }
 
 // markdown is both tables for a page.
 func (r *report) markdown() []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "Made by `make bench-drain` on %s. [What the columns mean](bench-drain.md).\n", r.machine)
-	for _, table := range [][][]string{r.rowTable(people), r.figureTable()} {
+	fmt.Fprintf(&b, "Made by `make bench-drain` on %s. [What the columns mean](bench-drain.md).\n",
+		r.machine)
+	for _, table := range []paper.Table{r.rowTable(people), r.figureTable()} {
 		if len(table) == 1 {
 			continue
 		}
-		fmt.Fprintln(&b)
-		for i, line := range table {
-			fmt.Fprintf(&b, "| %s |\n", strings.Join(line, " | "))
-			if i == 0 {
-				fmt.Fprintf(&b, "%s|\n", strings.Repeat("|---", len(line)))
-			}
-		}
+		fmt.Fprintf(&b, "\n%s\n", table.Markdown())
 	}
 	return b.Bytes()
 }

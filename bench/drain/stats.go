@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -17,21 +16,23 @@ type pace struct {
 	span     float64 // seconds from the first start to the last
 }
 
-// paceOf compares starts with a rate. The ends of the time are starts, so that no start is cut in two.
+// paceOf compares starts with a rate. The ends of the time are starts, so that no start is cut in
+// two.
 func paceOf(at []int64, rate float64) pace {
 	if len(at) < 2 {
 		return pace{starts: len(at)}
 	}
 	span := float64(at[len(at)-1]-at[0]) / 1e9
 	intervals := float64(len(at) - 1)
-	return pace{starts: len(at), measured: intervals / span, missing: span - intervals/rate, span: span}
+	return pace{starts: len(at), measured: intervals / span, missing: span - intervals/rate,
+		span: span}
 }
 
 // err is the error of the rate, in percent.
 func (p pace) err(rate float64) float64 { return (p.measured/rate - 1) * 100 }
 
-// net is the error that stalls of so many seconds do not explain, in percent: time that was lost is forgiven up to what the
-// machine took, but being too fast never.
+// net is the error that stalls of so many seconds do not explain, in percent: time that was lost is
+// forgiven up to what the machine took, but being too fast never.
 func (p pace) net(rate, stalled float64) float64 {
 	if p.missing <= 0 {
 		return p.err(rate)
@@ -60,20 +61,13 @@ func gaps(at []int64) []time.Duration {
 	return g
 }
 
-// quantile of sorted values: the smallest that at least q of them do not exceed. 0 without values.
-func quantile[T cmp.Ordered](sorted []T, q float64) (v T) {
-	if len(sorted) == 0 {
-		return v
-	}
-	return sorted[max(0, int(math.Ceil(q*float64(len(sorted))))-1)]
-}
-
 // fitTime is what the ideal schedule is fitted to.
 const fitTime = time.Second
 
-// lateness compares starts with the ideal schedule of a rate, fitted at their beginning: of all schedules with one start
-// every 1/rate, the latest one for which no start of the first second is early (of the first two starts, when there are
-// fewer). Sorted; negative values are starts before their time.
+// lateness compares starts with the ideal schedule of a rate, fitted at their beginning: of all
+// schedules with one start every 1/rate, the latest one for which no start of the first second is
+// early (of the first two starts, when there are fewer). Sorted; negative values are starts before
+// their time.
 func lateness(at []int64, rate float64) []time.Duration {
 	if len(at) == 0 {
 		return nil
@@ -97,8 +91,8 @@ func lateness(at []int64, rate float64) []time.Duration {
 // stallLimit is the lateness above which a loop did not merely wake a little late.
 const stallLimit = 5 * time.Millisecond
 
-// stalls are what a timer loop of an interval saw of the machine: the longest lateness of a wake, and the sum of those
-// above stallLimit.
+// stalls are what a timer loop of an interval saw of the machine: the longest lateness of a wake,
+// and the sum of those above stallLimit.
 func stalls(wakes []int64, interval time.Duration) (longest, sum time.Duration) {
 	for i := 1; i < len(wakes); i++ {
 		late := time.Duration(wakes[i]-wakes[i-1]) - interval

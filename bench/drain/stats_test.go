@@ -18,7 +18,8 @@ func every(interval time.Duration, n int) []int64 {
 }
 
 func TestPaceNeedsNoWholeSeconds(t *testing.T) {
-	p := paceOf(every(300*time.Millisecond, 11), 3) // ten intervals of 0.3 s, where 1/3 s each was right
+	// ten intervals of 0.3 s, where 1/3 s each was right
+	p := paceOf(every(300*time.Millisecond, 11), 3)
 	if p.measured < 3.3333 || p.measured > 3.3334 {
 		t.Errorf("measured %v starts/s, want 3.3333", p.measured)
 	}
@@ -32,7 +33,9 @@ func TestPaceNeedsNoWholeSeconds(t *testing.T) {
 
 func TestNetForgivesOnlyLateness(t *testing.T) {
 	slow := paceOf([]int64{0, 1000 * ms1, 2100 * ms1}, 1) // 0.1 s too long
-	for _, c := range []struct{ stalled, want float64 }{{0, -100 * 0.1 / 2.1}, {0.04, -100 * 0.06 / 2.1}, {0.1, 0}, {3, 0}} {
+	for _, c := range []struct {
+		stalled, want float64
+	}{{0, -100 * 0.1 / 2.1}, {0.04, -100 * 0.06 / 2.1}, {0.1, 0}, {3, 0}} {
 		if got := slow.net(1, c.stalled); got < c.want-1e-9 || got > c.want+1e-9 {
 			t.Errorf("net of %v s of stalls: %v %%, want %v", c.stalled, got, c.want)
 		}
@@ -56,21 +59,6 @@ func TestMostCountsHalfOpenWindows(t *testing.T) {
 	}
 }
 
-func TestQuantileIsAMeasuredValue(t *testing.T) {
-	sorted := []int{10, 20, 30, 40}
-	for _, c := range []struct {
-		q    float64
-		want int
-	}{{0, 10}, {0.25, 10}, {0.5, 20}, {0.51, 30}, {0.99, 40}, {1, 40}} {
-		if got := quantile(sorted, c.q); got != c.want {
-			t.Errorf("quantile %v: %d, want %d", c.q, got, c.want)
-		}
-	}
-	if got := quantile([]int(nil), 0.5); got != 0 {
-		t.Errorf("of nothing: %d", got)
-	}
-}
-
 func TestLatenessIsFittedAtTheBeginning(t *testing.T) {
 	at := every(100*time.Millisecond, 50)
 	for i := range at { // the first start is 3 ms late, the others 1 ms; from 2 s on 6 ms
@@ -84,7 +72,8 @@ func TestLatenessIsFittedAtTheBeginning(t *testing.T) {
 		}
 	}
 	late := lateness(at, 10)
-	want := slices.Concat(slices.Repeat([]time.Duration{0}, 19), []time.Duration{2 * time.Millisecond},
+	want := slices.Concat(slices.Repeat([]time.Duration{0}, 19),
+		[]time.Duration{2 * time.Millisecond},
 		slices.Repeat([]time.Duration{5 * time.Millisecond}, 30))
 	if !slices.Equal(late, want) {
 		t.Errorf("late %v, want %v", late, want)
@@ -108,11 +97,13 @@ func TestMostIn1s(t *testing.T) {
 }
 
 func TestVerdictNamesWhatMisses(t *testing.T) {
-	good := rowOf(100, 1, every(10*time.Millisecond, 1500), every(10*time.Millisecond, 1500), 10*time.Millisecond)
+	good := rowOf(100, 1, every(10*time.Millisecond, 1500), every(10*time.Millisecond, 1500),
+		10*time.Millisecond)
 	if missed := good.missed(); len(missed) > 0 {
 		t.Errorf("a perfect drain misses %v", missed)
 	}
-	bad := rowOf(100, 1, every(9*time.Millisecond, 1500), every(5*time.Millisecond, 1500), 5*time.Millisecond)
+	bad := rowOf(100, 1, every(9*time.Millisecond, 1500), every(5*time.Millisecond, 1500),
+		5*time.Millisecond)
 	if missed := bad.missed(); !slices.Equal(missed, []string{"error", "1 s", "gap p99"}) {
 		t.Errorf("a drain at 111/s misses %v", missed)
 	}

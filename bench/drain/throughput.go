@@ -12,9 +12,12 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/penstock-mq/penstock/bench/paper"
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/embedded"
+	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers"
 )
 
@@ -53,7 +56,8 @@ func (b *bench) throughput(ctx context.Context) (figures []figure, err error) {
 		if err != nil {
 			return nil, err
 		}
-		what := fmt.Sprintf("%d jobs of %d keys, %s: ", spec.Jobs, throughputKeys, plural(partitions, "partition"))
+		what := fmt.Sprintf("%d jobs of %d keys, %s: ", spec.Jobs, throughputKeys,
+			paper.Plural(partitions, "partition"))
 		figures = append(figures,
 			perSecond("throughput", what+"full queue to acknowledged", r.Drained).atLeast(50_000))
 		if r.CPU >= 0 {
@@ -63,7 +67,8 @@ func (b *bench) throughput(ctx context.Context) (figures []figure, err error) {
 			continue
 		}
 		figures = append(figures,
-			perSecond("throughput", fmt.Sprintf("the same %d messages, raw pull and acknowledge", spec.Jobs), r.Raw),
+			perSecond("throughput",
+				fmt.Sprintf("the same %d messages, raw pull and acknowledge", spec.Jobs), r.Raw),
 			milliseconds("throughput", "idle: request/reply, p50", r.Request[0]),
 			milliseconds("throughput", "idle: request/reply, p99", r.Request[1]),
 			milliseconds("throughput", "idle: publish to start, p50", r.Start[0]),
@@ -73,7 +78,8 @@ func (b *bench) throughput(ctx context.Context) (figures []figure, err error) {
 	return figures, nil
 }
 
-func (b *bench) throughputOf(ctx context.Context, spec throughputSpec) (r throughputResult, err error) {
+func (b *bench) throughputOf(ctx context.Context,
+	spec throughputSpec) (r throughputResult, err error) {
 	p, err := b.startChild(ctx, "throughput", roleThroughput, spec)
 	if err != nil {
 		return r, err
@@ -162,10 +168,12 @@ func (t *throughputRun) prepare(ctx context.Context) (err error) {
 	}
 	for _, name := range []string{drainedPolicy, rawPolicy} {
 		p := policy.Policy{ // of those that start unpaced, any
-			Name: name, Algorithm: policy.FixedWindow, Limit: 1_000_000_000, Window: policy.Duration(time.Hour),
+			Name: name,
+			Rule: policy.Rule{Algorithm: policy.FixedWindow, Limit: 1_000_000_000,
+				Window: policy.Duration(time.Hour)},
 			Queue: &policy.Queue{Capacity: int64(t.Jobs)}, Partitions: t.Partitions,
 		}.WithDefaults()
-		if _, err := t.broker.PutPolicy(ctx, p); err != nil {
+		if _, err := store.New(t.broker, nil).Put(ctx, p); err != nil {
 			return err
 		}
 		if err := t.broker.Apply(ctx, p); err != nil {
@@ -176,7 +184,9 @@ func (t *throughputRun) prepare(ctx context.Context) (err error) {
 }
 
 func (t *throughputRun) fill(ctx context.Context, policy string) error {
-	return fill(ctx, t.js, t.refused, func(k queue.Key) string { return t.broker.Names().Admitted(policy, k) }, t.Jobs, throughputKeys)
+	return fill(ctx, t.js, t.refused, func(k job.Key) string {
+		return t.broker.Names().Admitted(policy, k)
+	}, t.Jobs, throughputKeys)
 }
 
 func (t *throughputRun) measure(ctx context.Context) (r throughputResult, err error) {
@@ -194,7 +204,8 @@ func (t *throughputRun) measure(ctx context.Context) (r throughputResult, err er
 	return t.drained(ctx, r)
 }
 
-// raw pulls and acknowledges what a policy's stream holds, with the client library and nothing else.
+// raw pulls and acknowledges what a policy's stream holds, with the client library and nothing
+// else.
 func (t *throughputRun) raw(ctx context.Context) (float64, error) {
 	nc, err := t.server.Connect()
 	if err != nil {
@@ -205,8 +216,10 @@ func (t *throughputRun) raw(ctx context.Context) (float64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("use JetStream: %w", err)
 	}
-	consumer, err := js.CreateConsumer(ctx, t.broker.Names().Stream(rawPolicy), jetstream.ConsumerConfig{
-		Durable: "raw", AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: -1, MemoryStorage: true})
+	consumer, err := js.CreateConsumer(ctx, t.broker.Names().
+		Stream(rawPolicy), jetstream.ConsumerConfig{
+		Durable: "raw", AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: -1,
+		MemoryStorage: true})
 	if err != nil {
 		return 0, fmt.Errorf("create a consumer: %w", err)
 	}
@@ -295,9 +308,11 @@ func (t *throughputRun) drained(ctx context.Context, r throughputResult) (throug
 }
 
 // idle takes turns: a request, and a job to an idle queue, between the same two connections.
-func (t *throughputRun) idle(ctx context.Context, other *nats.Conn, started chan time.Time, r throughputResult) (throughputResult, error) {
+func (t *throughputRun) idle(ctx context.Context, other *nats.Conn, started chan time.Time,
+	r throughputResult) (throughputResult, error) {
 	const subject = "bench.echo"
-	echo, err := other.Subscribe(subject, func(m *nats.Msg) { _ = m.Respond(m.Data) }) // who waits in vain says so
+	// a client that waits in vain says so
+	echo, err := other.Subscribe(subject, func(m *nats.Msg) { _ = m.Respond(m.Data) })
 	if err != nil {
 		return r, fmt.Errorf("answer requests: %w", err)
 	}
@@ -317,7 +332,8 @@ func (t *throughputRun) idle(ctx context.Context, other *nats.Conn, started chan
 			return r, err
 		}
 		begin = time.Now()
-		if err := t.nc.Publish(t.broker.Names().Admitted(drainedPolicy, queue.Key(keyName(i%throughputKeys))), body); err != nil {
+		if err := t.nc.Publish(t.broker.Names().Admitted(drainedPolicy,
+			job.Key(keyName(i%throughputKeys))), body); err != nil {
 			return r, fmt.Errorf("publish: %w", err)
 		}
 		select {
@@ -334,7 +350,7 @@ func (t *throughputRun) idle(ctx context.Context, other *nats.Conn, started chan
 	}
 	slices.Sort(starts)
 	slices.Sort(requests)
-	r.Start = [2]time.Duration{quantile(starts, 0.5), quantile(starts, 0.99)}
-	r.Request = [2]time.Duration{quantile(requests, 0.5), quantile(requests, 0.99)}
+	r.Start = [2]time.Duration{paper.Quantile(starts, 0.5), paper.Quantile(starts, 0.99)}
+	r.Request = [2]time.Duration{paper.Quantile(requests, 0.5), paper.Quantile(requests, 0.99)}
 	return r, nil
 }

@@ -1,12 +1,13 @@
-// Command limiters compares Penstock's rate limiters with those that Go programs commonly use, in memory and in Redis:
-// the time and the allocations of a decision, and the memory per key. It is a measurement, not a test: it marks what
-// misses its goal and exits 0 all the same. It needs redis-server and redis-benchmark.
+// Command limiters compares Penstock's rate limiters with those that Go programs commonly use, in
+// memory and in Redis: the time and the allocations of a decision, and the memory per key. It is a
+// measurement, not a test: it marks what misses its goal and exits 0 all the same. It needs
+// redis-server and redis-benchmark.
 //
 //	go -C bench run ./limiters                 # everything, printed
 //	go -C bench run ./limiters -out ../docs    # and written to docs/bench-limiters.md
 //	go -C bench run ./limiters -rounds 1 -time 50ms
 //
-// What is compared, and what the columns mean, is told in the page that it writes.
+// The page that it writes describes what is compared, and what the columns mean.
 package main
 
 import (
@@ -20,6 +21,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/penstock-mq/penstock/bench/paper"
 )
 
 // parts are what can be measured, in this order.
@@ -56,7 +59,7 @@ func run(ctx context.Context, args []string) (err error) {
 	if b.options, err = parseOptions(args); err != nil {
 		return err
 	}
-	r := report{machine: describeMachine(), rounds: b.rounds, length: b.length}
+	r := report{machine: paper.Machine(modules...), rounds: b.rounds, length: b.length}
 	for _, part := range parts {
 		if !slices.Contains(b.only, part.name) {
 			continue

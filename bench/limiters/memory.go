@@ -21,7 +21,8 @@ type keySet struct {
 var keySets = []keySet{
 	{title: "One key", keys: 1},
 	{title: "100,000 keys", keys: 100_000, goal: true},
-	{title: "100,000 keys of 36 bytes", keys: 100_000, suffix: "@region-4.customers.example", goal: true},
+	{title: "100,000 keys of 36 bytes", keys: 100_000, suffix: "@region-4.customers.example",
+		goal: true},
 }
 
 // names returns the keys in an order without pattern, which is another one with each seed.
@@ -100,7 +101,8 @@ func (b *bench) timeOne(ctx context.Context, c contestant, keys int, first, requ
 	return samples, err
 }
 
-// fill lets a limiter see each key once. It is given strings that nobody else has, as those of a server's requests are.
+// fill lets a limiter see each key once. It is given strings that nobody else has, as those of a
+// server's requests are.
 func fill(ctx context.Context, l openLimiter, names []string) error {
 	for _, name := range names {
 		if err := l.decide(ctx, strings.Clone(name)); err != nil {
@@ -113,9 +115,10 @@ func fill(ctx context.Context, l openLimiter, names []string) error {
 // batch is how many decisions are made between two looks at the clock.
 const batch = 2000
 
-// timeDecisions asks a limiter for as long as told, with a goroutine on each of so many cores. They go through the
-// same requests, from places far apart.
-func timeDecisions(ctx context.Context, l openLimiter, requests []string, cores int, length time.Duration) (
+// timeDecisions asks a limiter for as long as told, with a goroutine on each of so many cores. They
+// go through the same requests, from places far apart.
+func timeDecisions(ctx context.Context, l openLimiter, requests []string, cores int,
+	length time.Duration) (
 	sample, error) {
 
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(cores))
@@ -157,8 +160,8 @@ func timeDecisions(ctx context.Context, l openLimiter, requests []string, cores 
 	return sample{ns: float64(took) / float64(n), allocs: float64(allocated) / float64(n)}, nil
 }
 
-// heapPerKey is how many bytes of the heap each contestant holds for a key beyond the key itself, by number of keys. What
-// holds no keys has none.
+// heapPerKey is how many bytes of the heap each contestant holds for a key beyond the key itself,
+// by number of keys. What holds no keys has none.
 func heapPerKey(ctx context.Context, all []contestant) ([][]float64, error) {
 	held := make([][]float64, len(all))
 	for _, keys := range heapKeys {

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// TestEachContestantAllows measures everybody for a moment, so none refuses, fails or is opened wrongly.
+// TestEachContestantAllows measures everybody for a moment, so none refuses, fails or is opened
+// wrongly.
 func TestEachContestantAllows(t *testing.T) {
 	b := &bench{options{length: 2 * time.Millisecond}}
 	for _, c := range contestants() {
@@ -36,7 +37,8 @@ func TestARefusalEndsTheMeasurement(t *testing.T) {
 		left--
 		return must(left > 0, nil)
 	}}
-	if _, err := timeDecisions(t.Context(), l, []string{"a", "b"}, 1, time.Hour); !errors.Is(err, errRefused) {
+	if _, err := timeDecisions(t.Context(), l, []string{"a", "b"}, 1, time.Hour); !errors.Is(err,
+		errRefused) {
 		t.Errorf("%v, want %v", err, errRefused)
 	}
 }

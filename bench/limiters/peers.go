@@ -55,20 +55,27 @@ const (
 func contestants() []contestant {
 	refill := algorithms.Rate{Count: perSecond, Per: time.Second}
 	return []contestant{
-		{name: "penstock", algorithm: "token bucket", ours: true, goals: true, open: func(int) (openLimiter, error) {
+		{name: "penstock", algorithm: "token bucket", ours: true, goals: true, open: func(
+			int) (openLimiter, error) {
 			return ours(algorithms.TokenBucket{Capacity: plenty, Refill: refill})
 		}},
-		{name: "penstock", algorithm: "leaking bucket", ours: true, goals: true, open: func(int) (openLimiter, error) {
-			return ours(algorithms.LeakingBucket{Capacity: plenty, Outflow: refill, Burst: plenty / 2})
+		{name: "penstock", algorithm: "leaking bucket", ours: true, goals: true, open: func(
+			int) (openLimiter, error) {
+			return ours(algorithms.LeakingBucket{Capacity: plenty, Outflow: refill,
+				Burst: plenty / 2})
 		}},
-		{name: "penstock", algorithm: "fixed window", ours: true, goals: true, open: func(int) (openLimiter, error) {
+		{name: "penstock", algorithm: "fixed window", ours: true, goals: true, open: func(
+			int) (openLimiter, error) {
 			return ours(algorithms.FixedWindow{Limit: plenty, Window: window})
 		}},
-		{name: "penstock", algorithm: "sliding counter", ours: true, goals: true, open: func(int) (openLimiter, error) {
+		{name: "penstock", algorithm: "sliding counter", ours: true, goals: true, open: func(
+			int) (openLimiter, error) {
 			return ours(algorithms.SlidingCounter{Limit: plenty, Window: window})
 		}},
-		{name: "penstock", algorithm: "sliding log", ours: true, open: func(keys int) (openLimiter, error) {
-			// A log cannot hold plenty: so its window is short, the shorter the more often a key is asked for.
+		{name: "penstock", algorithm: "sliding log", ours: true, open: func(keys int) (openLimiter,
+			error) {
+			// A log cannot hold plenty: so its window is short, the shorter the more often a key is
+			// asked for.
 			window := time.Second
 			if keys == 1 {
 				window = 10 * time.Millisecond
@@ -95,10 +102,13 @@ func ours[S any](rule algorithms.Rule[S]) (openLimiter, error) {
 
 func openRate(int) (openLimiter, error) {
 	one := rate.NewLimiter(perSecond, plenty)
-	return openLimiter{func(context.Context, string) error { return must(one.Allow(), nil) }, nothing}, nil
+	return openLimiter{func(context.Context, string) error {
+		return must(one.Allow(), nil)
+	}, nothing}, nil
 }
 
-// openRates is what is commonly written around x/time/rate to have a limit per key. It forgets nothing.
+// openRates is what is commonly written around x/time/rate to have a limit per key. It forgets
+// nothing.
 func openRates(int) (openLimiter, error) {
 	var (
 		mu       sync.Mutex
@@ -137,7 +147,8 @@ func openThrottled(int) (openLimiter, error) {
 	if err != nil {
 		return openLimiter{}, fmt.Errorf("open throttled: %w", err)
 	}
-	one.SetMaxCASAttemptsLimit(math.MaxInt) // two callers of one key use up the usual ten, which is an error
+	// two callers of one key use up the usual ten, which is an error
+	one.SetMaxCASAttemptsLimit(math.MaxInt)
 	return openLimiter{func(ctx context.Context, key string) error {
 		limited, _, err := one.RateLimitCtx(ctx, key, 1)
 		return must(!limited, err)

@@ -6,11 +6,12 @@ import (
 	"fmt"
 )
 
-// redisTurn is how many times longer a limiter in Redis is measured than one in memory: of a percent of its decisions
-// there must be many.
+// redisTurn is how many times longer a limiter in Redis is measured than one in memory: of a
+// percent of its decisions there must be many.
 const redisTurn = 4
 
-// redisKeySet is which keys are asked for in Redis, and the least ratio to the peer that is the goal.
+// redisKeySet is which keys are asked for in Redis, and the least ratio to the peer that is the
+// goal.
 type redisKeySet struct {
 	keySet
 	least float64
@@ -50,7 +51,8 @@ func (b *bench) redis(ctx context.Context) (_ []table, err error) {
 }
 
 // redisSpeed measures how fast limiters decide, and how fast Redis itself could.
-func (b *bench) redisSpeed(ctx context.Context, server *redisServer, version string) ([]table, error) {
+func (b *bench) redisSpeed(ctx context.Context, server *redisServer,
+	version string) ([]table, error) {
 	all := redisContestants(server.Addr())
 	measured := make([][]turns, len(redisKeySets)) // by contestant
 	for i := range measured {

@@ -23,7 +23,8 @@ func testServer(t *testing.T) *redisServer {
 	return server
 }
 
-// TestEachContestantAllowsInRedis measures everybody for a moment, so none refuses, fails or is opened wrongly.
+// TestEachContestantAllowsInRedis measures everybody for a moment, so none refuses, fails or is
+// opened wrongly.
 func TestEachContestantAllowsInRedis(t *testing.T) {
 	server := testServer(t)
 	b := &bench{options{length: 5 * time.Millisecond}}
@@ -38,7 +39,8 @@ func TestEachContestantAllowsInRedis(t *testing.T) {
 				t.Errorf("%s, %s, %s: %+v", c.name, c.algorithm, set.title, s)
 			}
 			if !c.ours && s.perCall != 1 {
-				t.Errorf("%s decides %v times a call, so the calls are not counted as they should", c.name, s.perCall)
+				t.Errorf("%s decides %v times a call, so the calls are not counted as they should",
+					c.name, s.perCall)
 			}
 		}
 	}
@@ -52,7 +54,8 @@ func TestAFailureEndsTheLoad(t *testing.T) {
 		}
 		return ctx.Err()
 	}}
-	if _, err := load(t.Context(), l, keySet{keys: 10}.names(1), time.Hour); !errors.Is(err, broken) {
+	if _, err := load(t.Context(), l, keySet{keys: 10}.names(1), time.Hour); !errors.Is(err,
+		broken) {
 		t.Errorf("%v, want %v", err, broken)
 	}
 }
@@ -83,7 +86,8 @@ func TestKeysAreWeighed(t *testing.T) {
 	}
 }
 
-// TestWhatIsRecordedIsReplayed has redis-benchmark send what Penstock sent, and looks at what that did.
+// TestWhatIsRecordedIsReplayed has redis-benchmark send what Penstock sent, and looks at what that
+// did.
 func TestWhatIsRecordedIsReplayed(t *testing.T) {
 	server := testServer(t)
 	b := &bench{options{length: 20 * time.Millisecond}}
@@ -96,7 +100,8 @@ func TestWhatIsRecordedIsReplayed(t *testing.T) {
 	if err := c.measure(t.Context(), server, b.length); err != nil {
 		t.Fatal(err)
 	}
-	if len(ceilings) != 1 || len(c.replays) != 4 || c.replays[0].command.keys != 1 || c.replays[2].command.keys < 2 {
+	if len(ceilings) != 1 || len(c.replays) != 4 || c.replays[0].command.keys != 1 ||
+		c.replays[2].command.keys < 2 {
 		t.Fatalf("%d algorithms, %d replays", len(ceilings), len(c.replays))
 	}
 	for _, r := range c.replays {
@@ -124,21 +129,25 @@ func TestWhatIsRecordedIsReplayed(t *testing.T) {
 
 func TestAReplayThatFailsIsNotMeasured(t *testing.T) {
 	server := testServer(t)
-	r := replay{command: scriptCall{[]string{"evalsha", "no-such-script", "1", "key-00000"}, 1}, pipeline: 1}
-	if rate, err := r.run(t.Context(), server, pilot); err == nil || !strings.Contains(err.Error(), "NOSCRIPT") {
+	r := replay{command: scriptCall{[]string{"evalsha", "no-such-script", "1", "key-00000"}, 1},
+		pipeline: 1}
+	if rate, err := r.run(t.Context(), server, pilot); err == nil ||
+		!strings.Contains(err.Error(), "NOSCRIPT") {
 		t.Errorf("%v, %v", rate, err)
 	}
 }
 
 func TestParseCall(t *testing.T) {
-	line := `1763769600.123456 [0 127.0.0.1:34567] "evalsha" "abc" "2" "p:{a:key-00012}" "p:{a:\x00\"key-7}" "" "1" "1 2"` + "\r\n"
+	line :=
+		`1763769600.123456 [0 127.0.0.1:34567] "evalsha" "abc" "2" "p:{a:key-00012}" "p:{a:\x00\"key-7}" "" "1" "1 2"` + "\r\n"
 	call, ok := parseCall(line)
 	want := []string{"evalsha", "abc", "2", "p:{a:key-00012}", "p:{a:\x00\"key-7}", "", "1", "1 2"}
 	if !ok || call.keys != 2 || !slices.Equal(call.words, want) {
 		t.Errorf("%+v, %v, want %q", call, ok, want)
 	}
 	got := call.randomized()
-	if got[3] != "p:{a:key-__rand_int__}" || got[4] != "p:{a:\x00\"key-__rand_int__}" || !slices.Equal(got[5:], want[5:]) {
+	if got[3] != "p:{a:key-__rand_int__}" || got[4] != "p:{a:\x00\"key-__rand_int__}" ||
+		!slices.Equal(got[5:], want[5:]) {
 		t.Errorf("%q", got)
 	}
 	if call.words[3] != want[3] {
@@ -171,7 +180,8 @@ func TestNearest(t *testing.T) {
 
 func TestParseRate(t *testing.T) {
 	const head = `"test","rps","avg_latency_ms"` + "\n"
-	if rate, err := parseRate(head + `"evalsha a 1 b  1 2","66773.33","13.554"` + "\n"); err != nil || rate != 66773.33 {
+	if rate, err := parseRate(head + `"evalsha a 1 b  1 2","66773.33","13.554"` + "\n"); err !=
+		nil || rate != 66773.33 {
 		t.Errorf("%v, %v", rate, err)
 	}
 	for _, text := range []string{"", head, head + `"evalsha","fast","1"`, "a,b,c\n1,2,3\n", `"`} {
@@ -182,8 +192,10 @@ func TestParseRate(t *testing.T) {
 }
 
 func TestCallsOf(t *testing.T) {
-	stats := parseInfo("# Commandstats\r\ncmdstat_evalsha:calls=5072,usec=31952,usec_per_call=6.30\r\n" +
-		"cmdstat_eval:calls=3,usec=9,usec_per_call=3.00\r\ncmdstat_get:calls=100,usec=1,usec_per_call=0.01\r\n")
+	stats := parseInfo(
+		"# Commandstats\r\ncmdstat_evalsha:calls=5072,usec=31952,usec_per_call=6.30\r\n" +
+			"cmdstat_eval:calls=3,usec=9,usec_per_call=3.00\r\ncmdstat_get:calls=100,usec=1," +
+			"usec_per_call=0.01\r\n")
 	if n, err := callsOf(stats, "eval", "evalsha"); err != nil || n != 5075 {
 		t.Errorf("%d, %v, want 5075", n, err)
 	}
@@ -192,16 +204,5 @@ func TestCallsOf(t *testing.T) {
 	}
 	if _, err := callsOf(map[string]string{"cmdstat_get": "what=1"}, "get"); err == nil {
 		t.Error("no calls, and no error")
-	}
-}
-
-func TestQuantile(t *testing.T) {
-	for q, want := range map[float64]int{0: 10, 0.5: 20, 0.51: 30, 0.99: 40, 1: 40} {
-		if got := quantile([]int{10, 20, 30, 40}, q); got != want {
-			t.Errorf("%v: %d, want %d", q, got, want)
-		}
-	}
-	if got := quantile([]int(nil), 0.5); got != 0 {
-		t.Errorf("of nothing: %d", got)
 	}
 }

@@ -17,7 +17,8 @@ import (
 	"time"
 )
 
-// ceiling is how fast Redis decides when a client in C does nothing but send it an algorithm's commands.
+// ceiling is how fast Redis decides when a client in C does nothing but send it an algorithm's
+// commands.
 type ceiling struct {
 	algorithm string
 	replays   []*replay
@@ -34,13 +35,14 @@ type replay struct {
 // pipelines are without and with pipelining.
 var pipelines = []int{1, 16}
 
-// pilot is how many commands are sent to learn how long they take, and the least otherwise: what is under way with
-// pipelining.
+// pilot is how many commands are sent to learn how long they take, and the least otherwise: what is
+// under way with pipelining.
 const pilot = 16 * callers
 
-// ceilings records what each of Penstock's algorithms sends: a call for one key, and one for as many keys as its calls
-// have on average under load.
-func (b *bench) ceilings(ctx context.Context, server *redisServer, all []contestant) ([]*ceiling, error) {
+// ceilings records what each of Penstock's algorithms sends: a call for one key, and one for as
+// many keys as its calls have on average under load.
+func (b *bench) ceilings(ctx context.Context, server *redisServer,
+	all []contestant) ([]*ceiling, error) {
 	var made []*ceiling
 	for _, c := range all {
 		if !c.ours {
@@ -66,9 +68,10 @@ func newCeiling(algorithm string, commands ...scriptCall) *ceiling {
 	return c
 }
 
-// record listens to what the server is sent, by one caller and then by all. To be listened to slows Redis down, and the
-// number of keys in a call is another one then, so it is measured before.
-func (b *bench) record(ctx context.Context, server *redisServer, c contestant) (one, many scriptCall, err error) {
+// record listens to what the server is sent, by one caller and then by all. To be listened to slows
+// Redis down, and the number of keys in a call is another one then, so it is measured before.
+func (b *bench) record(ctx context.Context, server *redisServer,
+	c contestant) (one, many scriptCall, err error) {
 	set := redisKeySets[0].keySet
 	alone, err := b.serve(ctx, server, c, set)
 	if err != nil {
@@ -198,7 +201,8 @@ func nearest(calls []scriptCall, keys float64) (scriptCall, error) {
 
 var keyName = regexp.MustCompile(`key-[0-9]+`)
 
-// randomized is the command with words for keys that redis-benchmark replaces by other ones each time.
+// randomized is the command with words for keys that redis-benchmark replaces by other ones each
+// time.
 func (c scriptCall) randomized() []string {
 	words := slices.Clone(c.words)
 	for i := 3; i < 3+c.keys; i++ {
@@ -235,7 +239,8 @@ func (r *replay) run(ctx context.Context, server *redisServer, times int) (float
 	if err != nil {
 		return 0, fmt.Errorf("redis-benchmark: %w", err)
 	}
-	args := []string{"-h", host, "-p", port, "-c", strconv.Itoa(callers), "-P", strconv.Itoa(r.pipeline),
+	args := []string{"-h", host, "-p", port, "-c", strconv.Itoa(callers), "-P",
+		strconv.Itoa(r.pipeline),
 		"-n", strconv.Itoa(times), "-r", strconv.Itoa(redisKeySets[0].keys), "--csv"}
 	cmd := exec.CommandContext(ctx, "redis-benchmark", append(args, r.command.randomized()...)...)
 	out, err := cmd.Output()
@@ -244,7 +249,8 @@ func (r *replay) run(ctx context.Context, server *redisServer, times int) (float
 	case errors.Is(err, exec.ErrNotFound):
 		return 0, fmt.Errorf("install redis-tools: %w", err)
 	case errors.As(err, &failed):
-		return 0, fmt.Errorf("redis-benchmark: %w: %s", err, strings.TrimSpace(string(failed.Stderr)))
+		return 0, fmt.Errorf("redis-benchmark: %w: %s", err,
+			strings.TrimSpace(string(failed.Stderr)))
 	case err != nil:
 		return 0, fmt.Errorf("redis-benchmark: %w", err)
 	}

@@ -31,7 +31,8 @@ func (b *bench) flood(ctx context.Context, server *redisServer) (table, error) {
 	return floodTable(all, measured), nil
 }
 
-func (b *bench) floodOne(ctx context.Context, server *redisServer, c contestant) (f flooding, err error) {
+func (b *bench) floodOne(ctx context.Context, server *redisServer,
+	c contestant) (f flooding, err error) {
 	if err := server.reset(ctx); err != nil {
 		return f, err
 	}

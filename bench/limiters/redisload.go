@@ -1,14 +1,14 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"math"
 	"runtime"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/penstock-mq/penstock/bench/paper"
 )
 
 // callers is how many goroutines ask at the same time.
@@ -22,17 +22,24 @@ type serving struct {
 }
 
 func (s turns) perSecond() float64 {
-	return medianBy(s, func(x serving) float64 { return x.perSecond })
+	return paper.MedianBy(s, func(x serving) float64 { return x.perSecond })
 }
-func (s turns) perCall() float64 { return medianBy(s, func(x serving) float64 { return x.perCall }) }
-func (s turns) p50() float64     { return medianBy(s, func(x serving) float64 { return float64(x.p50) }) }
-func (s turns) p99() float64     { return medianBy(s, func(x serving) float64 { return float64(x.p99) }) }
+func (s turns) perCall() float64 {
+	return paper.MedianBy(s, func(x serving) float64 { return x.perCall })
+}
+func (s turns) p50() float64 {
+	return paper.MedianBy(s, func(x serving) float64 { return float64(x.p50) })
+}
+func (s turns) p99() float64 {
+	return paper.MedianBy(s, func(x serving) float64 { return float64(x.p99) })
+}
 
 // turns is what the rounds measured of one limiter in one setting. Times are in nanoseconds.
 type turns []serving
 
 // serve measures a new limiter under load.
-func (b *bench) serve(ctx context.Context, server *redisServer, c contestant, set keySet) (s serving, err error) {
+func (b *bench) serve(ctx context.Context, server *redisServer, c contestant,
+	set keySet) (s serving, err error) {
 	if err := server.reset(ctx); err != nil {
 		return s, err
 	}
@@ -42,7 +49,8 @@ func (b *bench) serve(ctx context.Context, server *redisServer, c contestant, se
 	}
 	defer func() { err = errors.Join(err, l.close()) }()
 	requests := set.names(1)
-	if _, err := load(ctx, l, requests, b.length); err != nil { // opens connections, and sees the keys
+	if _, err := load(ctx, l, requests, b.length); err != nil {
+		// opens connections, and sees the keys
 		return s, err
 	}
 	before, err := server.scriptCalls(ctx)
@@ -63,14 +71,15 @@ func (b *bench) serve(ctx context.Context, server *redisServer, c contestant, se
 	slices.Sort(took)
 	return serving{
 		perSecond: float64(len(took)) / elapsed.Seconds(),
-		p50:       quantile(took, 0.5), p99: quantile(took, 0.99),
+		p50:       paper.Quantile(took, 0.5), p99: paper.Quantile(took, 0.99),
 		perCall: float64(len(took)) / float64(after-before),
 	}, nil
 }
 
-// load asks a limiter for as long as told and returns how long each decision took. Callers go through the same
-// requests, from places far apart.
-func load(ctx context.Context, l openLimiter, requests []string, length time.Duration) ([]time.Duration, error) {
+// load asks a limiter for as long as told and returns how long each decision took. Callers go
+// through the same requests, from places far apart.
+func load(ctx context.Context, l openLimiter, requests []string,
+	length time.Duration) ([]time.Duration, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var (
@@ -106,7 +115,7 @@ func load(ctx context.Context, l openLimiter, requests []string, length time.Dur
 	return slices.Concat(took[:]...), nil
 }
 
-// firstCause prefers an error to those of callers who were stopped because of it.
+// firstCause prefers an error to those of callers that were stopped because of it.
 func firstCause(failed []error) (cause error) {
 	for _, err := range failed {
 		if err != nil && (cause == nil || errors.Is(cause, context.Canceled)) {
@@ -133,12 +142,4 @@ func askEach(ctx context.Context, l openLimiter, names []string) error {
 	}
 	wait.Wait()
 	return firstCause(failed[:])
-}
-
-// quantile of sorted values: the smallest that at least q of them do not exceed. 0 without values.
-func quantile[T cmp.Ordered](sorted []T, q float64) (v T) {
-	if len(sorted) == 0 {
-		return v
-	}
-	return sorted[max(0, int(math.Ceil(q*float64(len(sorted))))-1)]
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/algorithms/redisstore"
+	"github.com/penstock-mq/penstock/bench/paper"
 )
 
 const (
@@ -24,28 +25,38 @@ const (
 func redisContestants(addr string) []contestant {
 	refill := algorithms.Rate{Count: perSecond, Per: time.Second}
 	return []contestant{
-		{name: "penstock", algorithm: "token bucket", ours: true, goals: true, open: func(int) (openLimiter, error) {
-			return oursInRedis(addr, algorithms.TokenBucket{Capacity: plenty, Refill: refill}, 1), nil
+		{name: "penstock", algorithm: "token bucket", ours: true, goals: true, open: func(
+			int) (openLimiter, error) {
+			return oursInRedis(addr, algorithms.TokenBucket{Capacity: plenty, Refill: refill},
+				1), nil
 		}},
-		{name: "penstock", algorithm: "leaking bucket", ours: true, goals: true, open: func(int) (openLimiter, error) {
+		{name: "penstock", algorithm: "leaking bucket", ours: true, goals: true, open: func(
+			int) (openLimiter, error) {
 			return oursInRedis(addr,
-				algorithms.LeakingBucket{Capacity: plenty, Outflow: refill, Burst: plenty / 2}, 1), nil
+				algorithms.LeakingBucket{Capacity: plenty, Outflow: refill, Burst: plenty / 2},
+				1), nil
 		}},
-		{name: "penstock", algorithm: "fixed window", ours: true, goals: true, open: func(int) (openLimiter, error) {
+		{name: "penstock", algorithm: "fixed window", ours: true, goals: true, open: func(
+			int) (openLimiter, error) {
 			return oursInRedis(addr, algorithms.FixedWindow{Limit: plenty, Window: window}, 1), nil
 		}},
-		{name: "penstock", algorithm: "sliding counter", ours: true, goals: true, open: func(int) (openLimiter, error) {
-			return oursInRedis(addr, algorithms.SlidingCounter{Limit: plenty, Window: window}, 1), nil
+		{name: "penstock", algorithm: "sliding counter", ours: true, goals: true, open: func(
+			int) (openLimiter, error) {
+			return oursInRedis(addr, algorithms.SlidingCounter{Limit: plenty, Window: window},
+				1), nil
 		}},
-		{name: "penstock", algorithm: "sliding log", ours: true, open: func(keys int) (openLimiter, error) {
+		{name: "penstock", algorithm: "sliding log", ours: true, open: func(keys int) (openLimiter,
+			error) {
 			window := time.Second
 			if keys == 1 {
 				window = 10 * time.Millisecond
 			}
-			return oursInRedis(addr, algorithms.SlidingLog{Limit: algorithms.MaxLogLimit, Window: window}, 1), nil
+			return oursInRedis(addr,
+				algorithms.SlidingLog{Limit: algorithms.MaxLogLimit, Window: window}, 1), nil
 		}},
 		{name: peerName, algorithm: "GCRA", open: func(int) (openLimiter, error) {
-			return redisRate(addr, redis_rate.Limit{Rate: perSecond, Burst: plenty, Period: time.Second}), nil
+			return redisRate(addr,
+				redis_rate.Limit{Rate: perSecond, Burst: plenty, Period: time.Second}), nil
 		}},
 	}
 }
@@ -66,10 +77,13 @@ func floodContestants(addr string) []contestant {
 		{name: "penstock", algorithm: "sliding counter", open: func(int) (openLimiter, error) {
 			return oursInRedis(addr, algorithms.SlidingCounter{Limit: 1, Window: window}, 1), nil
 		}},
-		{name: "penstock", algorithm: "sliding log of what passed", open: func(int) (openLimiter, error) {
-			return oursInRedis(addr, algorithms.SlidingLog{Limit: 1, Window: window, CountAccepted: true}, 1), nil
+		{name: "penstock", algorithm: "sliding log of what passed", open: func(int) (openLimiter,
+			error) {
+			return oursInRedis(addr,
+				algorithms.SlidingLog{Limit: 1, Window: window, CountAccepted: true}, 1), nil
 		}},
-		{name: "penstock", algorithm: "sliding log of everything", open: func(int) (openLimiter, error) {
+		{name: "penstock", algorithm: "sliding log of everything", open: func(int) (openLimiter,
+			error) {
 			return oursInRedis(addr, algorithms.SlidingLog{Limit: 1, Window: window}, 1), nil
 		}},
 		{name: peerName, algorithm: "GCRA", open: func(int) (openLimiter, error) {
@@ -82,9 +96,10 @@ func floodContestants(addr string) []contestant {
 type holder struct {
 	name, algorithm string
 	keys            int
-	requests        int           // of each key
-	window          time.Duration // in each of which there is only one of them; 0: no matter when they come
-	open            func() openLimiter
+	requests        int // of each key
+	// in each of which there is only one of them; 0: no matter when they come
+	window time.Duration
+	open   func() openLimiter
 }
 
 // A log is filled by requests of several units.
@@ -96,47 +111,61 @@ const counterWindow = 2 * time.Second
 func holders(addr string) []holder {
 	hundred := algorithms.Rate{Count: 100, Per: window}
 	log := func(keys int, limit int64) holder {
-		return holder{name: "penstock", algorithm: fmt.Sprintf("sliding log of %s", thousands(int(limit))), keys: keys,
+		return holder{name: "penstock", algorithm: fmt.Sprintf("sliding log of %s",
+			paper.Grouped(int(limit))), keys: keys,
 			requests: int(limit) / unitsAtOnce, open: func() openLimiter {
-				return oursInRedis(addr, algorithms.SlidingLog{Limit: limit, Window: window}, unitsAtOnce)
+				return oursInRedis(addr, algorithms.SlidingLog{Limit: limit, Window: window},
+					unitsAtOnce)
 			}}
 	}
 	set := func(keys, entries int) holder {
-		return holder{name: "a sorted set", algorithm: fmt.Sprintf("sliding log of %s", thousands(entries)), keys: keys,
+		return holder{name: "a sorted set",
+			algorithm: fmt.Sprintf("sliding log of %s", paper.Grouped(entries)), keys: keys,
 			requests: entries / unitsAtOnce, open: func() openLimiter { return sortedSets(addr) }}
 	}
 	return []holder{
-		{name: "penstock", algorithm: "token bucket, 100 an hour", keys: 10_000, requests: 1, open: func() openLimiter {
-			return oursInRedis(addr, algorithms.TokenBucket{Capacity: 100, Refill: hundred}, 1)
-		}},
-		{name: "penstock", algorithm: "token bucket, 7 an hour", keys: 10_000, requests: 1, open: func() openLimiter {
-			return oursInRedis(addr,
-				algorithms.TokenBucket{Capacity: 100, Refill: algorithms.Rate{Count: 7, Per: window}}, 1)
-		}},
-		{name: "penstock", algorithm: "leaking bucket, 100 an hour", keys: 10_000, requests: 1, open: func() openLimiter {
-			return oursInRedis(addr, algorithms.LeakingBucket{Capacity: 100, Outflow: hundred}, 1)
-		}},
-		{name: "penstock", algorithm: "fixed window", keys: 10_000, requests: 1, open: func() openLimiter {
-			return oursInRedis(addr, algorithms.FixedWindow{Limit: 100, Window: window}, 20)
-		}},
-		{name: "penstock", algorithm: "sliding counter", keys: 10_000, requests: 2, window: counterWindow,
+		{name: "penstock", algorithm: "token bucket, 100 an hour", keys: 10_000, requests: 1,
 			open: func() openLimiter {
-				return oursInRedis(addr, algorithms.SlidingCounter{Limit: 100, Window: counterWindow}, 20)
+				return oursInRedis(addr, algorithms.TokenBucket{Capacity: 100, Refill: hundred}, 1)
+			}},
+		{name: "penstock", algorithm: "token bucket, 7 an hour", keys: 10_000, requests: 1,
+			open: func() openLimiter {
+				return oursInRedis(addr,
+					algorithms.TokenBucket{Capacity: 100,
+						Refill: algorithms.Rate{Count: 7, Per: window}}, 1)
+			}},
+		{name: "penstock", algorithm: "leaking bucket, 100 an hour", keys: 10_000, requests: 1,
+			open: func() openLimiter {
+				return oursInRedis(addr, algorithms.LeakingBucket{Capacity: 100, Outflow: hundred},
+					1)
+			}},
+		{name: "penstock", algorithm: "fixed window", keys: 10_000, requests: 1,
+			open: func() openLimiter {
+				return oursInRedis(addr, algorithms.FixedWindow{Limit: 100, Window: window}, 20)
+			}},
+		{name: "penstock", algorithm: "sliding counter", keys: 10_000, requests: 2,
+			window: counterWindow,
+			open: func() openLimiter {
+				return oursInRedis(addr,
+					algorithms.SlidingCounter{Limit: 100, Window: counterWindow}, 20)
 			}},
 		log(10_000, 100),
 		log(1_000, 1000),
-		{name: peerName, algorithm: "GCRA, 100 an hour", keys: 10_000, requests: 1, open: func() openLimiter {
-			return redisRate(addr, redis_rate.Limit{Rate: 100, Burst: 100, Period: window})
-		}},
+		{name: peerName, algorithm: "GCRA, 100 an hour", keys: 10_000, requests: 1,
+			open: func() openLimiter {
+				return redisRate(addr, redis_rate.Limit{Rate: 100, Burst: 100, Period: window})
+			}},
 		set(10_000, 100),
 		set(1_000, 1000),
 	}
 }
 
-// oursInRedis is asked for n units with each request. It may wait for Redis for as long as its peers.
+// oursInRedis is asked for n units with each request. It may wait for Redis for as long as its
+// peers.
 func oursInRedis[S any](addr string, rule algorithms.Rule[S], n int64) openLimiter {
 	rdb := redisClient(addr)
-	store := redisstore.New(redisstore.NewClient(rdb, redisstore.Options{Timeout: patience}), policy, rule)
+	store := redisstore.New(redisstore.NewClient(rdb, redisstore.Options{Timeout: patience}),
+		policy, rule)
 	return openLimiter{func(ctx context.Context, key string) error {
 		d, err := store.Take(ctx, key, n)
 		return must(d.Allowed, err)
@@ -152,8 +181,8 @@ func redisRate(addr string, limit redis_rate.Limit) openLimiter {
 	}, rdb.Close}
 }
 
-// sortedSets are logs as they are commonly kept: a member for each unit, whose score is its time in microseconds.
-// Members are that time and a number, since two units may come at one time.
+// sortedSets are logs as they are commonly kept: a member for each unit, whose score is its time in
+// microseconds. Members are that time and a number, since two units may come at one time.
 func sortedSets(addr string) openLimiter {
 	rdb := redisClient(addr)
 	var last atomic.Int64
@@ -161,7 +190,8 @@ func sortedSets(addr string) openLimiter {
 		now := time.Now()
 		members := make([]redis.Z, unitsAtOnce)
 		for i := range members {
-			members[i] = redis.Z{Score: float64(now.UnixMicro()), Member: fmt.Sprintf("%d-%d", now.UnixMicro(), last.Add(1))}
+			members[i] = redis.Z{Score: float64(now.UnixMicro()),
+				Member: fmt.Sprintf("%d-%d", now.UnixMicro(), last.Add(1))}
 		}
 		var count *redis.IntCmd
 		_, err := rdb.TxPipelined(ctx, func(pipe redis.Pipeliner) error {

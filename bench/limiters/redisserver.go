@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	// patience is how long Redis may take for an answer. It is what go-redis allows too when it is not told.
+	// patience is how long Redis may take for an answer. It is what go-redis allows too when it is
+	// not told.
 	patience = 3 * time.Second
 	// glance is how often is looked whether something has happened.
 	glance = 5 * time.Millisecond
@@ -41,8 +42,8 @@ func startRedis() (*redisServer, error) {
 	return &redisServer{server, redisClient(server.Addr()), dir}, nil
 }
 
-// redisClient is a connection pool as all limiters get it: what go-redis does by itself, but that calls end with their
-// contexts, on which redisstore insists.
+// redisClient is a connection pool as all limiters get it: what go-redis does by itself, but that
+// calls end with their contexts, on which redisstore insists.
 func redisClient(addr string) *redis.Client {
 	return redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
 }

@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"time"
+
+	"github.com/penstock-mq/penstock/bench/paper"
 )
 
 // mostP99 is the goal for the 99th percentile of the algorithms that have goals: that of the peer.
@@ -21,7 +23,8 @@ func peerOf(all []contestant, measured []turns) turns {
 // speedTable has a line for each limiter.
 func speedTable(set redisKeySet, all []contestant, measured []turns) table {
 	t := table{part: "redis", title: set.title}
-	t.add("limiter", "algorithm", "decisions/s", "ratio", "p50", "p99", "p99 ratio", "decisions per call", "")
+	t.Add("limiter", "algorithm", "decisions/s", "ratio", "p50", "p99", "p99 ratio",
+		"decisions per call", "")
 	peer := peerOf(all, measured)
 	for i, c := range all {
 		m := measured[i]
@@ -33,32 +36,37 @@ func speedTable(set redisKeySet, all []contestant, measured []turns) table {
 		if late > mostP99 {
 			missed = append(missed, "p99")
 		}
-		t.add(c.name, c.algorithm, thousands(int(m.perSecond())), fmt.Sprintf("%.1f", ratio), millis(m.p50()),
-			millis(m.p99()), fmt.Sprintf("%.2f", late), fmt.Sprintf("%.1f", m.perCall()), c.verdict(missed))
+		t.Add(c.name, c.algorithm, paper.Grouped(int(m.perSecond())), fmt.Sprintf("%.1f", ratio),
+			millis(m.p50()),
+			millis(m.p99()), fmt.Sprintf("%.2f", late), fmt.Sprintf("%.1f", m.perCall()),
+			c.verdict(missed))
 	}
 	return t
 }
 
-// ceilingTable has a line for each of Penstock's algorithms; measured is with the keys of the replays.
+// ceilingTable has a line for each of Penstock's algorithms; measured is with the keys of the
+// replays.
 func ceilingTable(ceilings []*ceiling, all []contestant, measured []turns) table {
-	t := table{part: "redis", title: "Keys that Redis decides on in a second, asked by redis-benchmark"}
-	t.add("algorithm", "1 key a call", "pipelined", "keys a call", "so many a call", "pipelined", "penstock", "of the most")
+	t := table{part: "redis",
+		title: "Keys that Redis decides on in a second, asked by redis-benchmark"}
+	t.Add("algorithm", "1 key a call", "pipelined", "keys a call", "so many a call", "pipelined",
+		"penstock", "of the most")
 	for _, c := range ceilings {
 		line, most := []string{c.algorithm}, 0.0
 		for i, r := range c.replays {
 			if i == len(pipelines) { // the calls of several keys begin
 				line = append(line, fmt.Sprint(r.command.keys))
 			}
-			rate := median(r.perSecond)
-			line, most = append(line, thousands(int(rate))), max(most, rate)
+			rate := paper.Median(r.perSecond)
+			line, most = append(line, paper.Grouped(int(rate))), max(most, rate)
 		}
 		for i, other := range all {
 			if other.ours && other.algorithm == c.algorithm {
 				ours := measured[i].perSecond()
-				line = append(line, thousands(int(ours)), fmt.Sprintf("%.0f %%", 100*ours/most))
+				line = append(line, paper.Grouped(int(ours)), fmt.Sprintf("%.0f %%", 100*ours/most))
 			}
 		}
-		t.add(line...)
+		t.Add(line...)
 	}
 	return t
 }
@@ -66,11 +74,15 @@ func ceilingTable(ceilings []*ceiling, all []contestant, measured []turns) table
 // floodTable has a line for each limiter.
 func floodTable(all []contestant, measured [][]flooding) table {
 	t := table{part: "redis", title: "Refusing one key"}
-	t.add("limiter", "algorithm", "refusals/s", "calls per 10,000")
+	t.Add("limiter", "algorithm", "refusals/s", "calls per 10,000")
 	for i, c := range all {
-		rate := medianBy(measured[i], func(f flooding) float64 { return float64(f.refusals) / f.elapsed.Seconds() })
-		calls := medianBy(measured[i], func(f flooding) float64 { return 10_000 * float64(f.calls) / float64(f.refusals) })
-		t.add(c.name, c.algorithm, thousands(int(rate)), fmt.Sprintf("%.2f", calls))
+		rate := paper.MedianBy(measured[i], func(f flooding) float64 {
+			return float64(f.refusals) / f.elapsed.Seconds()
+		})
+		calls := paper.MedianBy(measured[i], func(f flooding) float64 {
+			return 10_000 * float64(f.calls) / float64(f.refusals)
+		})
+		t.Add(c.name, c.algorithm, paper.Grouped(int(rate)), fmt.Sprintf("%.2f", calls))
 	}
 	return t
 }
@@ -78,9 +90,10 @@ func floodTable(all []contestant, measured [][]flooding) table {
 // weightTable has a line for each limiter.
 func weightTable(all []weight) table {
 	t := table{part: "redis", title: "Bytes of Redis per key"}
-	t.add("limiter", "algorithm", "keys", "a key's name", "MEMORY USAGE", "beyond the name", "used_memory", "beyond the name")
+	t.Add("limiter", "algorithm", "keys", "a key's name", "MEMORY USAGE", "beyond the name",
+		"used_memory", "beyond the name")
 	for _, w := range all {
-		t.add(w.holder.name, w.holder.algorithm, thousands(w.holder.keys), "`"+w.example+"`",
+		t.Add(w.holder.name, w.holder.algorithm, paper.Grouped(w.holder.keys), "`"+w.example+"`",
 			fmt.Sprintf("%.1f", w.usage), fmt.Sprintf("%.1f", w.usage-w.name),
 			fmt.Sprintf("%.1f", w.used), fmt.Sprintf("%.1f", w.used-w.name))
 	}

@@ -8,12 +8,12 @@ import (
 
 func equalLines(t *testing.T, got table, want [][]string) {
 	t.Helper()
-	if !slices.EqualFunc(got.lines[1:], want, slices.Equal[[]string]) {
-		t.Errorf("%q, want %q", got.lines[1:], want)
+	if !slices.EqualFunc(got.Table[1:], want, slices.Equal[[]string]) {
+		t.Errorf("%q, want %q", got.Table[1:], want)
 	}
-	for _, line := range got.lines {
-		if len(line) != len(got.lines[0]) {
-			t.Errorf("%d cells in %q, %d in the heading", len(line), line, len(got.lines[0]))
+	for _, line := range got.Table {
+		if len(line) != len(got.Table[0]) {
+			t.Errorf("%d cells in %q, %d in the heading", len(line), line, len(got.Table[0]))
 		}
 	}
 }
@@ -33,7 +33,8 @@ func TestSpeedTable(t *testing.T) {
 	}
 	equalLines(t, speedTable(redisKeySet{least: 2.5}, all, measured), [][]string{
 		{"us", "", "30,000", "3.0", "1.00 ms", "3.00 ms", "0.75", "20.0", "ok"},
-		{"us, late", "", "24,000", "2.4", "1.00 ms", "5.00 ms", "1.25", "20.0", "MISSED: ratio, p99"},
+		{"us, late", "", "24,000", "2.4", "1.00 ms", "5.00 ms", "1.25", "20.0",
+			"MISSED: ratio, p99"},
 		{"us, growing", "", "5,000", "0.5", "1.00 ms", "8.00 ms", "2.00", "2.5", ""},
 		{"peer", "", "10,000", "1.0", "0.00 ms", "4.00 ms", "1.00", "1.0", ""},
 	})
@@ -44,7 +45,8 @@ func TestCeilingTable(t *testing.T) {
 	for i, r := range c.replays {
 		r.perSecond = []float64{1, float64(i+1) * 1000, 1_000_000}
 	}
-	all := []contestant{{name: "peer", algorithm: "token bucket"}, {name: "us", algorithm: "token bucket", ours: true}}
+	all := []contestant{{name: "peer", algorithm: "token bucket"},
+		{name: "us", algorithm: "token bucket", ours: true}}
 	measured := []turns{{{perSecond: 1}}, {{perSecond: 3000}}}
 	equalLines(t, ceilingTable([]*ceiling{c}, all, measured), [][]string{
 		{"token bucket", "1,000", "2,000", "17", "3,000", "4,000", "3,000", "75 %"},

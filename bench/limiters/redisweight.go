@@ -81,7 +81,8 @@ func (s *redisServer) memoryUsage(ctx context.Context) (keys []string, bytes int
 			keys = append(keys, scan.Val())
 		}
 	}
-	conn := s.rdb.Conn() // a pipeline of the pool would open another connection, whose buffers are memory too
+	// a pipeline of the pool would open another connection, whose buffers are memory too
+	conn := s.rdb.Conn()
 	defer func() { err = errors.Join(err, conn.Close()) }()
 	for some := range slices.Chunk(keys, 1000) {
 		asked, err := conn.Pipelined(ctx, func(pipe redis.Pipeliner) error {
@@ -141,7 +142,8 @@ func fillRedis(ctx context.Context, h holder, names []string) (err error) {
 	return nil
 }
 
-// nextWindow waits until a window begins. They are counted from an instant that all lengths up to a minute divide.
+// nextWindow waits until a window begins. They are counted from an instant that all lengths up to a
+// minute divide.
 func nextWindow(ctx context.Context, window time.Duration) error {
 	now := time.Now()
 	select {

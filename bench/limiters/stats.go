@@ -1,8 +1,7 @@
 package main
 
 import (
-	"math"
-	"slices"
+	"github.com/penstock-mq/penstock/bench/paper"
 )
 
 // sample is one measurement of a limiter.
@@ -14,26 +13,7 @@ type sample struct {
 // series is what the rounds measured of one limiter in one setting.
 type series []sample
 
-func (s series) ns() float64     { return medianBy(s, func(x sample) float64 { return x.ns }) }
-func (s series) allocs() float64 { return medianBy(s, func(x sample) float64 { return x.allocs }) }
-
-func medianBy[T any](all []T, value func(T) float64) float64 {
-	values := make([]float64, len(all))
-	for i := range all {
-		values[i] = value(all[i])
-	}
-	return median(values)
-}
-
-// median is the value in the middle, or the mean of the two there. NaN without values.
-func median(values []float64) float64 {
-	sorted := slices.Sorted(slices.Values(values))
-	switch n := len(sorted); {
-	case n == 0:
-		return math.NaN()
-	case n%2 == 1:
-		return sorted[n/2]
-	default:
-		return (sorted[n/2-1] + sorted[n/2]) / 2
-	}
+func (s series) ns() float64 { return paper.MedianBy(s, func(x sample) float64 { return x.ns }) }
+func (s series) allocs() float64 {
+	return paper.MedianBy(s, func(x sample) float64 { return x.allocs })
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"strings"
+
+	"github.com/penstock-mq/penstock/bench/paper"
 )
 
 // The goals of Penstock's algorithms whose state has a constant size.
@@ -13,7 +15,8 @@ const (
 	mostBytes  = 96 // of heap per key beyond the key itself
 )
 
-// timing is what was measured of a contestant with a set of keys, by number of cores. No samples: not measured.
+// timing is what was measured of a contestant with a set of keys, by number of cores. No samples:
+// not measured.
 type timing struct{ cores [2]series }
 
 // fastestPeer is the median of the fastest keyed contestant that is not ours, in nanoseconds.
@@ -32,9 +35,9 @@ func timeTable(set keySet, all []contestant, measured []timing) table {
 	t := table{part: "memory", title: set.title}
 	head := []string{"limiter", "algorithm"}
 	for _, n := range coreCounts {
-		head = append(head, fmt.Sprintf("ns, %s", plural(n, "core")), "ratio")
+		head = append(head, fmt.Sprintf("ns, %s", paper.Plural(n, "core")), "ratio")
 	}
-	t.add(append(head, "allocations", "")...)
+	t.Add(append(head, "allocations", "")...)
 	for i, c := range all {
 		if len(measured[i].cores[0]) == 0 {
 			continue
@@ -45,14 +48,14 @@ func timeTable(set keySet, all []contestant, measured []timing) table {
 			ratio := s.ns() / fastestPeer(all, measured, core)
 			line = append(line, fmt.Sprintf("%.0f", s.ns()), fmt.Sprintf("%.2f", ratio))
 			if ratio > mostRatio && set.goal {
-				missed = append(missed, fmt.Sprintf("ratio, %s", plural(n, "core")))
+				missed = append(missed, fmt.Sprintf("ratio, %s", paper.Plural(n, "core")))
 			}
 			most = max(most, s.allocs())
 		}
 		if most > mostAllocs {
 			missed = append(missed, "allocations")
 		}
-		t.add(append(line, fmt.Sprintf("%.2f", most), c.verdict(missed))...)
+		t.Add(append(line, fmt.Sprintf("%.2f", most), c.verdict(missed))...)
 	}
 	return t
 }
@@ -62,9 +65,9 @@ func heapTable(all []contestant, held [][]float64) table {
 	t := table{part: "memory", title: "Bytes of heap per key beyond the key itself"}
 	head := []string{"limiter", "algorithm"}
 	for _, n := range heapKeys {
-		head = append(head, fmt.Sprintf("%s keys", thousands(n)))
+		head = append(head, fmt.Sprintf("%s keys", paper.Grouped(n)))
 	}
-	t.add(append(head, "")...)
+	t.Add(append(head, "")...)
 	for i, c := range all {
 		if len(held[i]) == 0 {
 			continue
@@ -73,10 +76,10 @@ func heapTable(all []contestant, held [][]float64) table {
 		for j, bytes := range held[i] {
 			line = append(line, fmt.Sprintf("%.1f", bytes))
 			if bytes > mostBytes {
-				missed = append(missed, fmt.Sprintf("%s keys", thousands(heapKeys[j])))
+				missed = append(missed, fmt.Sprintf("%s keys", paper.Grouped(heapKeys[j])))
 			}
 		}
-		t.add(append(line, c.verdict(missed))...)
+		t.Add(append(line, c.verdict(missed))...)
 	}
 	return t
 }
@@ -90,19 +93,4 @@ func (c contestant) verdict(missed []string) string {
 		return "ok"
 	}
 	return "MISSED: " + strings.Join(missed, ", ")
-}
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
-
-// thousands writes a number with commas.
-func thousands(n int) string {
-	if n < 1000 {
-		return fmt.Sprint(n)
-	}
-	return fmt.Sprintf("%s,%03d", thousands(n/1000), n%1000)
 }

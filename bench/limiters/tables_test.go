@@ -26,15 +26,15 @@ func TestRatiosAreToTheFastestPeer(t *testing.T) {
 		{"slow", "", "200", "2.00", "300", "3.00", "0.00", ""},
 		{"fast", "", "100", "1.00", "100", "1.00", "0.00", ""},
 	}
-	if !slices.EqualFunc(got.lines[1:], want, slices.Equal[[]string]) {
-		t.Errorf("%q, want %q", got.lines[1:], want)
+	if !slices.EqualFunc(got.Table[1:], want, slices.Equal[[]string]) {
+		t.Errorf("%q, want %q", got.Table[1:], want)
 	}
 	measured[2] = timing{}
 	without := timeTable(keySet{}, all, measured)
-	if n := len(without.lines); n != 5 {
+	if n := len(without.Table); n != 5 {
 		t.Errorf("%d lines, want a heading and the four that were measured", n)
 	}
-	if v := without.lines[1][7]; v != "ok" {
+	if v := without.Table[1][7]; v != "ok" {
 		t.Errorf("%q where there is no goal for the ratio", v)
 	}
 }
@@ -43,29 +43,30 @@ func TestAllocationsMiss(t *testing.T) {
 	all := []contestant{{name: "us", ours: true, goals: true}, {name: "peer"}}
 	measured := []timing{runs(1, 1), runs(2, 2)}
 	measured[0].cores[1][0].allocs = 1
-	if v := timeTable(keySet{}, all, measured).lines[1][7]; v != "MISSED: allocations" {
+	if v := timeTable(keySet{}, all, measured).Table[1][7]; v != "MISSED: allocations" {
 		t.Errorf("%q with an allocation on two cores", v)
 	}
 }
 
 func TestHeapTable(t *testing.T) {
-	all := []contestant{{name: "us", ours: true, goals: true}, {name: "no keys", unkeyed: true}, {name: "peer"}}
+	all := []contestant{{name: "us", ours: true, goals: true}, {name: "no keys", unkeyed: true},
+		{name: "peer"}}
 	got := heapTable(all, [][]float64{{96, 96.1}, nil, {150, 60}})
 	want := [][]string{
 		{"limiter", "algorithm", "100,000 keys", "1,000,000 keys", ""},
 		{"us", "", "96.0", "96.1", "MISSED: 1,000,000 keys"},
 		{"peer", "", "150.0", "60.0", ""},
 	}
-	if !slices.EqualFunc(got.lines, want, slices.Equal[[]string]) {
-		t.Errorf("%q, want %q", got.lines, want)
+	if !slices.EqualFunc(got.Table, want, slices.Equal[[]string]) {
+		t.Errorf("%q, want %q", got.Table, want)
 	}
 }
 
 func TestPageHasTheTablesOfAPart(t *testing.T) {
 	r := report{machine: "a machine", rounds: 5, length: 200 * time.Millisecond}
 	mine := table{part: "memory", title: "One key"}
-	mine.add("limiter", "ns")
-	mine.add("us", "60")
+	mine.Add("limiter", "ns")
+	mine.Add("us", "60")
 	other := table{part: "elsewhere", title: "Another part"}
 	r.tables = []table{other, mine}
 	text, err := r.markdown()
