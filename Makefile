@@ -9,6 +9,7 @@ OUTAGE   ?= 10m
 CHAOS    ?= 3m
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 ERRCHECK    = github.com/kisielk/errcheck@v1.9.0
+GOTESTSUM   = gotest.tools/gotestsum@v1.13.0
 PLATFORMS   = darwin/arm64 windows/386
 
 .DEFAULT_GOAL := help
@@ -37,13 +38,21 @@ CLUSTERS  = ^Test(Law3ClusterLosesNothing|ARollingRestartRunsNoJobTwice|ThreeNod
 # Tests wait for half of their time, so there is room for two packages a processor. What takes longest begins first.
 AT_ONCE   = $$((2 * $$(getconf _NPROCESSORS_ONLN)))
 LONGEST   = ./workers ./queue ./algorithms/redisstore
+OTHERS    = $$(go list ./... | grep -vxF "$$(go list $(LONGEST) $(PROCESSES))")
+
+# $(call gotest,FLAGS,PACKAGES). With RERUN=1 tests that fail, if they are few, are run once more, alone: they are named at
+# the end, and those that fail again fail the run.
+gotest = CGO_ENABLED=1 go test -race $(1) $(2)
+ifdef RERUN
+gotest = CGO_ENABLED=1 go run $(GOTESTSUM) --format pkgname --rerun-fails=1 --rerun-fails-max-failures=6 \
+	--packages="$(2)" -- -race $(1)
+endif
 
 test: SEEDS = 1000
 test: test-race worlds ## what to run before a commit
 
 test-race: setup ## its part with the race detector, real servers included
-	CGO_ENABLED=1 go test -race -p $(AT_ONCE) -skip '^TestSimulation|$(CLUSTERS)' \
-		$(LONGEST) $$(go list ./... | grep -vxF "$$(go list $(PROCESSES))")
+	$(call gotest,-p $(AT_ONCE) -skip '^TestSimulation|$(CLUSTERS)',$(LONGEST) $(OTHERS))
 
 worlds: ## its part without: SEEDS=3000 simulated worlds, which share nothing; in test 1,000
 	go test ./workers/internal/core -run '^TestSimulation' -seeds $(SEEDS)
@@ -51,10 +60,10 @@ worlds: ## its part without: SEEDS=3000 simulated worlds, which share nothing; i
 test-all: test-race worlds clusters processes ## all tests
 
 clusters: setup ## the part of test-all with three servers
-	CGO_ENABLED=1 go test -race -run '$(CLUSTERS)' ./workers ./queue
+	$(call gotest,-run '$(CLUSTERS)',./workers ./queue)
 
 processes: setup ## the part of test-all with real processes, one package after the other, for they hold time to account
-	CGO_ENABLED=1 go test -race -p 1 -timeout 10m $(PROCESSES)
+	$(call gotest,-p 1 -timeout 10m,$(PROCESSES))
 
 lint: ## gofmt, go vet (also for macOS, Windows and 32 bit), staticcheck, errcheck, who imports whom, a tidy go.mod
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "gofmt -w is needed:"; echo "$$unformatted"; exit 1; }
@@ -103,4 +112,4 @@ accuracy: ## how wrong a sliding counter is, and the most each algorithm lets pa
 
 test-bench: setup ## the tests of that measurement
 	go -C bench vet ./...
-	CGO_ENABLED=1 go -C bench test -race ./...
+	cd bench && $(call gotest,,./...)
