@@ -8,7 +8,7 @@ import (
 // Performer carries out what the core wants done: the drainer, or a simulation. What one of them
 // forgets does not compile.
 type Performer interface {
-	Close(p *Partition)
+	Close(p *partition)
 	Open(o Opening)
 	Start(r Run)
 	StartElsewhere(r Run, worker string)
@@ -19,21 +19,27 @@ type Performer interface {
 	Read(p Put)
 	WorkOn(a Aside)
 	Delete(p Put)
-	Fetch(j *HeldJob)
+	Fetch(j *heldJob)
 	Save(s Save)
 	Bury(u Burial)
 	NoteDone(e Ending)
 	NoteEnd(e Ending)
 	Forget(f Forgotten)
 	Report(r Report)
-	TellAccepted(j *HeldJob)
-	TellCancelled(j *HeldJob)
+	TellAccepted(j *heldJob)
+	TellCancelled(j *heldJob)
 	TellBreaker(t Turned)
-	TellTakeover(p *Partition)
+	TellTakeover(p *partition)
 	TellVanished(jobs int)
 	TellStrange(records []string)
 	TellLost()
 }
+
+// Partition and HeldJob are what still crosses as it is; values are to take their places.
+type (
+	Partition = partition
+	HeldJob   = heldJob
+)
 
 // Perform hands p everything that is to be done, in the order in which it must begin: what is
 // closed goes before what is opened, and starts before what can wait.
@@ -91,14 +97,14 @@ type actions struct {
 	elsewhere []elsewhere // give to workers elsewhere
 	refusals  []string    // workers elsewhere for whose claim there is no job
 	acks      []Ref       // acknowledge, with confirmation
-	fetches   []*HeldJob  // read the body
+	fetches   []*heldJob  // read the body
 	saves     []Save      // write the attempt record, then call saved
 	burials   []Burial    // store the dead letter, then call buried
 	forgets   []Forgotten // delete the attempt record
 	done      []Ending    // note that a job with an Idempotency-Key is done, without waiting
 	endings   []Ending    // note how a job with an Idempotency-Key ended, then acknowledge it
-	cancelled []*HeldJob  // dropped on an operator's word
-	accepted  []*HeldJob  // seen for the first time, since they were stored
+	cancelled []*heldJob  // dropped on an operator's word
+	accepted  []*heldJob  // seen for the first time, since they were stored
 	breakers  []Turned    // opened or closed
 	offers    []string    // policies that need workers elsewhere
 	reports   []Report    // tell the new owner of a partition
@@ -107,8 +113,8 @@ type actions struct {
 	deletes   []Put       // delete a record
 	opens     []Opening   // open a backlog
 	asides    []Aside     // work on them anywhere, then call goOn
-	closes    []*Partition
-	takeovers []*Partition // of owners that crashed
+	closes    []*partition
+	takeovers []*partition // of owners that crashed
 	vanished  int          // jobs that were removed from the stream by others
 	strange   []string     // keys of records that this version cannot read
 	lost      int          // times that this process was declared dead
@@ -126,7 +132,7 @@ func (a *actions) reset() {
 
 // Ref names a stored job.
 type Ref struct {
-	Part *Partition
+	Part *partition
 	Seq  uint64
 }
 
@@ -144,7 +150,7 @@ type Ending struct {
 }
 
 // ended is how a job ends, if it has an Idempotency-Key. The sum is the admitter's.
-func (j *HeldJob) ended(how job.End) (e job.Ended, keyed bool) {
+func (j *heldJob) ended(how job.End) (e job.Ended, keyed bool) {
 	if job.HeaderValue(j.Header, job.HeaderIdempotencyKey) == "" {
 		return e, false
 	}
@@ -160,7 +166,7 @@ type Burial struct {
 
 // Turned tells that a breaker opened or closed, and by which job.
 type Turned struct {
-	*HeldJob
+	*heldJob
 	Open bool
 	All  bool // of all buckets
 }
@@ -230,7 +236,7 @@ const (
 // Opening asks for a partition's backlog by its epoch, and for what the predecessor left when
 // inherit is set.
 type Opening struct {
-	Part    *Partition
+	Part    *partition
 	Epoch   uint64
 	Inherit bool
 }

@@ -15,7 +15,7 @@ import (
 // starts wait meanwhile, and so does the lease.
 type question struct {
 	job.Question
-	part  *Partition
+	part  *partition
 	reply func(job.Answer)
 	wall  func(now pace.Instant) time.Time
 	until pace.Instant // when it is answered as well as can be, though it waits
@@ -26,7 +26,7 @@ type question struct {
 	starts []job.ExpectedStart
 
 	aside   func()     // what can be done elsewhere
-	purged  []*HeldJob // of OpPurge, those that are still to be dropped
+	purged  []*heldJob // of OpPurge, those that are still to be dropped
 	removed int        // by OpPurge
 	unnoted int        // jobs that an operator dropped, while it is not noted yet how they ended
 }
@@ -127,7 +127,7 @@ func (e Asked) apply(c *Core, now pace.Instant) {
 	}
 }
 
-func (c *Core) answerAtOnce(v *valve, p *Partition, q job.Question,
+func (c *Core) answerAtOnce(v *valve, p *partition, q job.Question,
 	now pace.Instant) (a job.Answer) {
 	switch q.Op {
 	case job.OpRoom:

@@ -14,7 +14,7 @@ import (
 type asked struct {
 	t       *testing.T
 	core    *Core
-	part    *Partition
+	part    *partition
 	now     pace.Instant
 	answers []job.Answer
 }

@@ -13,7 +13,7 @@ import (
 
 // Save asks for an attempt record to be written.
 type Save struct {
-	*HeldJob
+	*heldJob
 	Key      string // of the record
 	Record   AttemptRecord
 	Revision uint64 // of the record that it replaces, and then its own; 0: there is none
@@ -52,7 +52,7 @@ func (s *Save) Met(found Record) (end bool) {
 }
 
 func (e Saved) apply(c *Core, now pace.Instant) {
-	j := e.HeldJob
+	j := e.heldJob
 	if v := c.valves[j.Bucket.Part.Policy]; v != nil {
 		j.Bucket.Part.records[j.Seq] = e.Revision
 		j.Attempts = max(j.Attempts, e.Record.Attempts)

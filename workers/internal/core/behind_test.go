@@ -10,16 +10,16 @@ import (
 // finished ran again.
 func TestALeaderThatHasLessThanWasSeenIsNotBelieved(t *testing.T) {
 	created := originWall.Add(-time.Hour)
-	for name, prepare := range map[string]func(c *Core, part *Partition, found *Opened){
-		"by this owner": func(_ *Core, part *Partition, _ *Opened) {
+	for name, prepare := range map[string]func(c *Core, part *partition, found *Opened){
+		"by this owner": func(_ *Core, part *partition, _ *Opened) {
 			part.created, part.highest = created, 408
 		},
-		"by the former owner": func(c *Core, part *Partition, _ *Opened) {
+		"by the former owner": func(c *Core, part *partition, _ *Opened) {
 			part.fresh = true
 			c.shares["api.0"].before.record.handover = handover{Last: 408,
 				Stream: created.UnixNano()}
 		},
-		"by the former owner, which crashed": func(_ *Core, part *Partition, found *Opened) {
+		"by the former owner, which crashed": func(_ *Core, part *partition, found *Opened) {
 			part.fresh = true
 			found.Checkpoint.handover = handover{Last: 408, Stream: created.UnixNano()}
 		},

@@ -35,7 +35,7 @@ func BenchmarkValve(b *testing.B) {
 				for _, r := range v.out.starts {
 					r.Decide(whenever, nil)
 					v.busy--
-					v.settle(r.HeldJob, Outcome{Seq: r.Seq, Kind: OutcomeDone}, now)
+					v.settle(r.heldJob, Outcome{Seq: r.Seq, Kind: OutcomeDone}, now)
 					v.confirmed(part, r.Seq, now)
 				}
 				v.out.reset()

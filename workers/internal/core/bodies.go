@@ -25,7 +25,7 @@ const (
 //
 // What is being read counts as held, or a thousand buckets that fall due at once would all ask
 // while there was room.
-func (v *valve) hold(j *HeldJob) {
+func (v *valve) hold(j *heldJob) {
 	if !j.counted {
 		j.counted = true
 		j.Bucket.bodies++
@@ -34,7 +34,7 @@ func (v *valve) hold(j *HeldJob) {
 	}
 }
 
-func (v *valve) unhold(j *HeldJob) {
+func (v *valve) unhold(j *heldJob) {
 	if !j.counted {
 		return
 	}
@@ -55,7 +55,7 @@ func (v *valve) unload(b *bucket) {
 			return
 		}
 		if j.counted {
-			v.unhold(j.HeldJob)
+			v.unhold(j.heldJob)
 			j.Body, j.Lean = nil, true
 		}
 	}
@@ -77,11 +77,11 @@ func (v *valve) fetch(b *bucket) {
 			break // the heads of others go first
 		}
 		if j.Lean {
-			v.hold(j.HeldJob)
+			v.hold(j.heldJob)
 		}
 		if j.Lean && !j.fetching {
 			j.fetching = true
-			v.out.fetches = append(v.out.fetches, j.HeldJob)
+			v.out.fetches = append(v.out.fetches, j.heldJob)
 		}
 	}
 }
@@ -135,7 +135,7 @@ func (e Fetched) apply(c *Core, now pace.Instant) {
 //
 // It may have been purged, paused away or handed over while its body was read; then the body is
 // dropped.
-func (v *valve) loaded(j *HeldJob, body []byte, gone bool, now pace.Instant) {
+func (v *valve) loaded(j *heldJob, body []byte, gone bool, now pace.Instant) {
 	j.fetching = false
 	if j.Bucket.Part.state > partitionLive || j.stage != stageWaiting {
 		return
@@ -156,7 +156,7 @@ func (v *valve) loaded(j *HeldJob, body []byte, gone bool, now pace.Instant) {
 // unreadable buries a job that turned out to be none when its body was read.
 //
 // To try again would not help, and the bucket waits behind it.
-func (v *valve) unreadable(j *HeldJob, why error, now pace.Instant) {
+func (v *valve) unreadable(j *heldJob, why error, now pace.Instant) {
 	j.fetching = false
 	if j.Bucket.Part.state > partitionLive || j.stage != stageWaiting {
 		return

@@ -19,13 +19,13 @@ type breaker struct {
 	since    pace.Instant // when it opened: jobs that have begun later are probes
 	failures int          // that opened it or kept it open, in a row
 	at       pace.Instant // no probe before it
-	probe    *HeldJob     // the last one
+	probe    *heldJob     // the last one
 }
 
 // suspicion is what a bucket's jobs have told of its target since one of them found it up.
 type suspicion struct {
 	breaker
-	jobs []*HeldJob // that found it down, each once
+	jobs []*heldJob // that found it down, each once
 }
 
 const (
@@ -58,7 +58,7 @@ func (k *breaker) due() pace.Instant {
 }
 
 // asked reports whether a job that has ended was a probe.
-func (k *breaker) asked(j *HeldJob) bool { return k.open && j.began > k.since }
+func (k *breaker) asked(j *heldJob) bool { return k.open && j.began > k.since }
 
 // next is when the next probe is due, 0 when that depends on the one that runs.
 func (k *breaker) next(now pace.Instant) pace.Instant {
@@ -76,7 +76,7 @@ func (b *bucket) down() bool { return b.target != nil && b.target.open }
 // down, since one of them makes the better probe.
 //
 // Until one opens attempts count, since nobody knows yet whose fault it is (law 6).
-func (v *valve) unavailable(j *HeldJob, now pace.Instant) (counts bool) {
+func (v *valve) unavailable(j *heldJob, now pace.Instant) (counts bool) {
 	b := j.Bucket
 	if b.target == nil {
 		b.target = &suspicion{}
@@ -110,7 +110,7 @@ func (v *valve) unavailable(j *HeldJob, now pace.Instant) (counts bool) {
 
 // trip opens a bucket's breaker, or keeps it open because its probe failed. A failed probe of the
 // valve's opens that of its bucket too, so that the next is another's.
-func (v *valve) trip(j *HeldJob, now pace.Instant) {
+func (v *valve) trip(j *heldJob, now pace.Instant) {
 	b := j.Bucket
 	if !b.target.open {
 		v.broken++
@@ -135,7 +135,7 @@ func (v *valve) wait(k *breaker, now pace.Instant) {
 
 // available takes that a job found its target up. While a breaker is open only its probes say so:
 // others may have been under way for long.
-func (v *valve) available(j *HeldJob, now pace.Instant) {
+func (v *valve) available(j *heldJob, now pace.Instant) {
 	b := j.Bucket
 	if v.breaker.asked(j) {
 		v.recovered(now)

@@ -20,7 +20,7 @@ func (b *valveBench) down(r Run) {
 // record lets the recording of attempts succeed.
 func (b *valveBench) record() {
 	for _, s := range b.out.saves {
-		b.v.saved(s.HeldJob, b.now)
+		b.v.saved(s.heldJob, b.now)
 	}
 	b.out.saves = nil
 }
@@ -117,7 +117,7 @@ func TestAPoisonJobOpensNoBreaker(t *testing.T) {
 			}
 			ran := 0
 			b.until(time.Hour, func(r Run) {
-				if r.HeldJob == poison {
+				if r.heldJob == poison {
 					b.down(r)
 				} else {
 					b.done(r)
@@ -370,7 +370,7 @@ func TestEveryBucketIsProbed(t *testing.T) {
 	last := b.arrive("up")
 	var waited time.Duration
 	b.until(10*time.Minute, func(r Run) {
-		if r.HeldJob == last {
+		if r.heldJob == last {
 			waited = b.now.Since(origin)
 			b.done(r)
 			return

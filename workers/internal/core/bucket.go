@@ -24,8 +24,8 @@ const (
 	stageGone    // no longer in the stream
 )
 
-// HeldJob is one stored job of a partition that this drainer owns.
-type HeldJob struct {
+// heldJob is one stored job of a partition that this drainer owns.
+type heldJob struct {
 	job.Arrived
 	Bucket *bucket
 
@@ -56,13 +56,13 @@ type HeldJob struct {
 
 // ran reports whether a job that is being buried had started; one that had not can be judged again
 // by anybody.
-func (j *HeldJob) ran() bool {
+func (j *heldJob) ran() bool {
 	return j.reason != job.ReasonDeadline && j.reason != job.ReasonMalformed
 }
 
 // enter moves a job to another stage. Checkpoints list what has begun, four times a second, and
 // must not look for it among a million that wait.
-func (j *HeldJob) enter(next stage) {
+func (j *heldJob) enter(next stage) {
 	switch was, is := j.stage.begun(), next.begun(); {
 	case is && !was:
 		j.Bucket.Part.begun[j.Seq] = j
@@ -81,7 +81,7 @@ func (s stage) begun() bool { return s == stageRunning || s == stageSaving || s 
 //
 // Sequences are the order in which the stream accepted jobs, so they are law 4's order; nothing
 // else that is known of a job tells it.
-type orderedJob struct{ *HeldJob }
+type orderedJob struct{ *heldJob }
 
 func (j orderedJob) Before(k orderedJob) bool {
 	if j.tried != k.tried {
@@ -95,13 +95,13 @@ func (j orderedJob) Before(k orderedJob) bool {
 func (j orderedJob) Moved(i int) { j.inBucket = i }
 
 // laterJob orders the jobs of a bucket that may not start yet by when that changes.
-type laterJob struct{ *HeldJob }
+type laterJob struct{ *heldJob }
 
 func (j laterJob) Before(k laterJob) bool { return timedJob(j).Before(timedJob(k)) }
 func (j laterJob) Moved(i int)            { j.inBucket = i }
 
 // timedJob orders the jobs of a valve by when to look at them.
-type timedJob struct{ *HeldJob }
+type timedJob struct{ *heldJob }
 
 func (j timedJob) Before(k timedJob) bool { return j.at < k.at || j.at == k.at && j.Seq < k.Seq }
 func (j timedJob) Moved(i int)            { j.inTimers = i }
@@ -116,7 +116,7 @@ type bucket struct {
 	waiting int64                 // their slots
 	turns   float64               // taken under the total outflow, by weight: see valve
 
-	Part    *Partition
+	Part    *partition
 	clock   pace.Clock
 	later   heap.Heap[laterJob] // the jobs that back off or are not due yet
 	lanes   []lane
@@ -167,7 +167,7 @@ func (b *bucket) lane(priority int) *lane {
 // while those of its priority that came after it wait, else less than it could be.
 //
 // Every publisher is told when its job starts, so this must not take as long as the queue is.
-func (b *bucket) slotsBefore(j *HeldJob) (slots int64) {
+func (b *bucket) slotsBefore(j *heldJob) (slots int64) {
 	for _, l := range b.lanes {
 		switch {
 		case l.priority > j.Priority:
@@ -230,8 +230,8 @@ func (b dueBucket) Before(c dueBucket) bool {
 }
 func (b dueBucket) Moved(i int) { b.index = i }
 
-// Partition is a share of a policy's buckets that this drainer owns or has owned.
-type Partition struct {
+// partition is a share of a policy's buckets that this drainer owns or has owned.
+type partition struct {
 	Policy  string
 	Number  int
 	Epoch   uint64
@@ -240,9 +240,9 @@ type Partition struct {
 	list    []*bucket // the same, for walks
 	walks   []*walk   // that are under way
 	bodies  int64     // as of the valve
-	jobs    map[uint64]*HeldJob
+	jobs    map[uint64]*heldJob
 	// those of them that run, wherever, or whose outcome is being recorded
-	begun   map[uint64]*HeldJob
+	begun   map[uint64]*heldJob
 	crashes map[uint64]string // by job that counts any: whose was the last
 	records map[uint64]uint64 // revisions of attempt records, by job that has one
 
@@ -327,7 +327,7 @@ const (
 )
 
 // finish remembers a confirmed acknowledgement for finishedFor.
-func (p *Partition) finish(seq uint64, stored int64, now pace.Instant) {
+func (p *partition) finish(seq uint64, stored int64, now pace.Instant) {
 	p.stale = max(p.stale, len(p.recent)-mostFinished)
 	for p.stale < len(p.recent) && now.Since(p.recent[p.stale].at) > finishedFor {
 		p.stale++
@@ -344,7 +344,7 @@ func (p *Partition) finish(seq uint64, stored int64, now pace.Instant) {
 //
 // It goes back from the latest, because nearly all that comes again was finished within
 // milliseconds.
-func (p *Partition) finishedLately(seq uint64, stored int64, now pace.Instant) bool {
+func (p *partition) finishedLately(seq uint64, stored int64, now pace.Instant) bool {
 	for _, f := range slices.Backward(p.recent[p.stale:]) {
 		if f.seq == seq || now.Since(f.at) > staleFor {
 			return f.seq == seq && f.stored == stored
@@ -358,20 +358,20 @@ func (p *Partition) finishedLately(seq uint64, stored int64, now pace.Instant) b
 //
 // When the job was stored has to be the same, for in a stream that was restored from a backup
 // another one may have its sequence, and would be acknowledged unrun (law 3).
-func (p *Partition) done(seq uint64, stored int64) bool {
+func (p *partition) done(seq uint64, stored int64) bool {
 	at, known := p.finished[seq]
 	return known && (at == stored || at == 0 && !p.newer(stored))
 }
 
 // newer reports whether a job was stored later than all of which the predecessor said anything.
-func (p *Partition) newer(stored int64) bool { return p.through != 0 && stored > p.through }
+func (p *partition) newer(stored int64) bool { return p.through != 0 && stored > p.through }
 
 // tellsThrough is what a record says of that now; while anything may be inherited of which it is
 // not known, neither is this.
 //
 // To tell a later instant than is known would make later owners take new jobs for old ones; to tell
 // none makes them believe records as they did before there was this field.
-func (p *Partition) tellsThrough() int64 {
+func (p *partition) tellsThrough() int64 {
 	if p.through == 0 && p.sweeping && len(p.inherited)+len(p.finished) > 0 {
 		return 0
 	}

@@ -35,7 +35,7 @@ type checkpointState struct {
 
 // checkpointDue is when the next checkpoint of a partition may be written; never while nothing has
 // changed, nor before what the predecessor left is taken in, for it would be overwritten.
-func (p *Partition) checkpointDue() pace.Instant {
+func (p *partition) checkpointDue() pace.Instant {
 	s := &p.checkpointed
 	switch {
 	case p.fresh || p.state > partitionLive:
@@ -68,7 +68,7 @@ type heldClock struct {
 }
 
 // gather begins a gathering.
-func (p *Partition) gather() *gathering { return &gathering{walk: p.walk()} }
+func (p *partition) gather() *gathering { return &gathering{walk: p.walk()} }
 
 // some looks at up to n more buckets, and reports whether those were the last. What matters lies
 // after an instant: the fence, for a successor that comes by a crash comes no sooner; or now, when
@@ -173,7 +173,7 @@ func compareClocks(a, b listedClock) int {
 
 // handover tells all that a successor needs, by durations from now; fit bounds it. Only clocks that
 // are later than atLeast from now are listed.
-func (v *valve) handover(p *Partition, now pace.Instant, atLeast time.Duration) handover {
+func (v *valve) handover(p *partition, now pace.Instant, atLeast time.Duration) handover {
 	g := p.gather()
 	g.some(len(p.list), now, now.Add(atLeast))
 	h := v.handoverBut(p, now)
@@ -189,7 +189,7 @@ func (v *valve) handover(p *Partition, now pace.Instant, atLeast time.Duration) 
 //
 // A crash is told on for as long as it can matter to a bucket that is not listed: one interval of
 // the slowest key, and its spread (see Valve.bucket).
-func (v *valve) handoverBut(p *Partition, now pace.Instant) handover {
+func (v *valve) handoverBut(p *partition, now pace.Instant) handover {
 	h := handover{Rate: v.Policy.Outflow.String(), Burst: max(v.Policy.Burst, 1),
 		Total: v.Policy.OutflowTotal.String()}
 	if v.total != nil {
@@ -238,7 +238,7 @@ func jsonLength(s string) int {
 // They are listed because an acknowledgement is confirmed by the consumer, and the stream's leader
 // removes the job later, or never if the consumer is deleted first, as it is by the next owner (law
 // 3: it would run twice in a handover where nothing crashed).
-func (v *valve) doneJobs(p *Partition, now pace.Instant) (done []uint64) {
+func (v *valve) doneJobs(p *partition, now pace.Instant) (done []uint64) {
 	for seq, j := range p.jobs {
 		if j.stage == stageAcking {
 			done = append(done, seq)
@@ -264,7 +264,7 @@ func (v *valve) doneJobs(p *Partition, now pace.Instant) (done []uint64) {
 //
 // Names come back and sequences begin at 1 again; the instant at which a stream was made is all
 // that tells two apart.
-func (p *Partition) Stream() int64 {
+func (p *partition) Stream() int64 {
 	if p.created.IsZero() {
 		return 0
 	}
@@ -275,7 +275,7 @@ func (p *Partition) Stream() int64 {
 //
 // Jobs whose dead letter is being stored are among them if they ran: the next owner would else
 // start them. One that never ran can be judged again by anybody, to the same letter.
-func (v *valve) runningJobs(p *Partition) []runRecord {
+func (v *valve) runningJobs(p *partition) []runRecord {
 	var running []runRecord
 	for _, j := range p.begun {
 		if j.stage != stageBurying || j.ran() {
@@ -296,7 +296,7 @@ func (v *valve) runningJobs(p *Partition) []runRecord {
 
 // note works on a partition's checkpoint, for which it looks at up to n buckets, and returns how
 // many of these are left. To put it in writing takes the longest, and whoever writes it does that.
-func (c *Core) note(v *valve, p *Partition, n int, now pace.Instant) (left int) {
+func (c *Core) note(v *valve, p *partition, n int, now pace.Instant) (left int) {
 	s := &p.checkpointed
 	if s.gathering == nil {
 		s.gathering, s.changed, s.last = p.gather(), false, now

@@ -11,7 +11,7 @@ import (
 )
 
 // slowBuckets takes so many buckets over whose next start lies beyond the lease.
-func slowBuckets(t *testing.T, buckets int) (*Core, *Partition, pace.Instant) {
+func slowBuckets(t *testing.T, buckets int) (*Core, *partition, pace.Instant) {
 	c := coreBench(t, leaky("slow", "10/h"))
 	part, now := takeOver(c, Opened{})
 	for i := range buckets {

@@ -15,7 +15,7 @@ import (
 // offering is a valve without workers of its own, and an open partition.
 type offering struct {
 	*valve
-	part *Partition
+	part *partition
 	seq  uint64
 }
 

@@ -320,7 +320,7 @@ func (e Finished) apply(c *Core, now pace.Instant) {
 			r.turn.own.Refund(&r.Bucket.clock)
 			r.turn.total.Refund(&v.totalClock)
 		}
-		v.settle(r.HeldJob, o, now)
+		v.settle(r.heldJob, o, now)
 	case partitionSurrendered:
 		if r.stage == stageGone {
 			return // with its stream: the successor has other jobs under these sequences

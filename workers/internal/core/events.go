@@ -68,29 +68,29 @@ type (
 	}
 	// Broken is that a backlog lost its way.
 	Broken struct {
-		Part  *Partition
+		Part  *partition
 		Epoch uint64
 	}
 	// Arrived is jobs that a backlog delivered, in their order.
 	Arrived struct {
-		Part  *Partition
+		Part  *partition
 		Epoch uint64
 		Jobs  []job.Arrived
 	}
 	// Swept is that everything has arrived that was stored when a backlog was opened.
 	Swept struct {
-		Part  *Partition
+		Part  *partition
 		Epoch uint64
 	}
 	// Strayed is jobs that lie outside the partitions, which come in no order with others.
 	Strayed struct {
-		Part  *Partition
+		Part  *partition
 		Epoch uint64
 		Jobs  []job.Arrived
 	}
 	// Confirmed is acknowledgements that the server has confirmed.
 	Confirmed struct {
-		Part *Partition
+		Part *partition
 		Seqs []uint64
 	}
 )
@@ -104,7 +104,7 @@ type (
 	}
 	// Fetched is the body of a job.
 	Fetched struct {
-		Job       *HeldJob
+		Job       *heldJob
 		Body      []byte
 		Gone      bool  // from the stream: somebody else removed it
 		Malformed error // it turned out to be none
@@ -112,7 +112,7 @@ type (
 	// Saved is that the write of an attempt record is at its end.
 	Saved struct{ Save }
 	// Buried is that a dead letter is stored.
-	Buried struct{ Job *HeldJob }
+	Buried struct{ Job *heldJob }
 	// Noted is that it is noted how a job ended.
 	Noted struct{ Ending }
 	// Delivered is that a report reached the partition's new owner, or that nobody waits for it.
@@ -134,7 +134,7 @@ type (
 	// Asked is a question to the owner of a partition. It is answered now or while questions are
 	// worked on.
 	Asked struct {
-		Part     *Partition
+		Part     *partition
 		Question job.Question
 		Reply    func(job.Answer)
 	}

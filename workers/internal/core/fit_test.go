@@ -12,7 +12,7 @@ import (
 )
 
 // begin lets jobs of a bucket run, without a rate's saying so.
-func (b *valveBench) begin(n int) (jobs []*HeldJob) {
+func (b *valveBench) begin(n int) (jobs []*heldJob) {
 	for range n {
 		j := b.arrive(fmt.Sprintf("k%d", b.seq))
 		b.v.detach(j)

@@ -95,7 +95,7 @@ func (v *valve) newForecast(now pace.Instant) *forecast {
 
 // foresees reports whether what is asked about a partition's jobs can be told at now without a
 // walk.
-func (v *valve) foresees(p *Partition, now pace.Instant) bool {
+func (v *valve) foresees(p *partition, now pace.Instant) bool {
 	return v.total == nil || len(p.list) <= mostExact || v.forecast != nil &&
 		now.Since(v.forecast.made) < max(forecastFor, time.Duration(len(p.list))*forecastPerBucket)
 }
@@ -104,7 +104,7 @@ func (v *valve) foresees(p *Partition, now pace.Instant) bool {
 //
 // One walk serves all that ask meanwhile, and goes on only while somebody asks: one that was given
 // up is begun anew, for the first buckets of it have moved on.
-func (v *valve) foreseen(p *Partition, now pace.Instant) bool {
+func (v *valve) foreseen(p *partition, now pace.Instant) bool {
 	if v.foresees(p, now) {
 		return true
 	}
@@ -198,7 +198,7 @@ func (v *valve) slotsUntil(b *bucket, turn float64) int64 {
 
 // expectJob is expectBucket for a job that waits. One that is due and has no worker starts when one
 // becomes free, which nobody can tell.
-func (v *valve) expectJob(j *HeldJob, slots int64, now pace.Instant) *int64 {
+func (v *valve) expectJob(j *heldJob, slots int64, now pace.Instant) *int64 {
 	ms := v.expectBucket(j.Bucket, slots, now)
 	if ms != nil && *ms == 0 && !v.mayTakeWorker(j.Bucket) {
 		return nil
@@ -208,7 +208,7 @@ func (v *valve) expectJob(j *HeldJob, slots int64, now pace.Instant) *int64 {
 
 // expect says how long it will be until a job starts, while nothing fails: 0 when it has started.
 // It is not known for a job that has not arrived, and while nobody can tell: see expectBucket.
-func (v *valve) expect(p *Partition, seq uint64,
+func (v *valve) expect(p *partition, seq uint64,
 	now pace.Instant) (wait time.Duration, known bool) {
 	j := p.jobs[seq]
 	if j == nil {
@@ -236,7 +236,7 @@ const unknownRoom = time.Second
 //
 // It is the Retry-After of a full bucket (law 7). To come back sooner would be refused again; later
 // costs little.
-func (v *valve) room(p *Partition, key job.Key, now pace.Instant) time.Duration {
+func (v *valve) room(p *partition, key job.Key, now pace.Instant) time.Duration {
 	l, b := v.limitsOf(key), p.buckets[key]
 	wait := unknownRoom
 	switch {

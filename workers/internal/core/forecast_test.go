@@ -27,7 +27,7 @@ func (b *valveBench) deepest(offset, limit int) (states []job.BucketState, total
 func TestAWalkVisitsEachBucketOnce(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for round := range 300 {
-		p := &Partition{buckets: map[job.Key]*bucket{}}
+		p := &partition{buckets: map[job.Key]*bucket{}}
 		made := 0
 		add := func() {
 			p.add(&bucket{key: job.Key(fmt.Sprint(made)), Part: p})

@@ -10,7 +10,7 @@ import (
 )
 
 // ownerBench is a core that owns "api.0", and the instant.
-func ownerBench(t *testing.T) (*Core, *Partition, pace.Instant) {
+func ownerBench(t *testing.T) (*Core, *partition, pace.Instant) {
 	t.Helper()
 	c := coreBench(t, leaky("api", "10/s"))
 	part, now := takeOver(c, Opened{})
@@ -18,7 +18,7 @@ func ownerBench(t *testing.T) (*Core, *Partition, pace.Instant) {
 }
 
 // delivers lets a job arrive, which starts.
-func delivers(t *testing.T, c *Core, part *Partition, seq uint64, now pace.Instant) Run {
+func delivers(t *testing.T, c *Core, part *partition, seq uint64, now pace.Instant) Run {
 	t.Helper()
 	c.Handle(Arrived{part, part.Epoch,
 		[]job.Arrived{{Seq: seq, Key: "a", Cost: 1, Stored: originWall, Body: []byte{}}}}, now)

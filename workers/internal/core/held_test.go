@@ -16,20 +16,20 @@ func TestWhatHoldsAJob(t *testing.T) {
 	const unknown = -1
 	for name, c := range map[string]struct {
 		policy  func(*policy.Policy)
-		prepare func(b *valveBench) *HeldJob
+		prepare func(b *valveBench) *heldJob
 		want    string
 		until   time.Duration // from the origin
 	}{
-		"nothing": {prepare: func(b *valveBench) *HeldJob {
+		"nothing": {prepare: func(b *valveBench) *heldJob {
 			return b.arrive("a")
 		}, want: "", until: unknown},
-		"its rate": {prepare: func(b *valveBench) *HeldJob {
+		"its rate": {prepare: func(b *valveBench) *heldJob {
 			b.arrive("a")
 			b.start()
 			return b.arrive("a")
 		},
 			want: job.HeldByRate, until: 100 * ms},
-		"its rate, behind others": {prepare: func(b *valveBench) *HeldJob {
+		"its rate, behind others": {prepare: func(b *valveBench) *heldJob {
 			b.arrive("a")
 			b.start()
 			b.arrive("a", cost(9))
@@ -38,42 +38,42 @@ func TestWhatHoldsAJob(t *testing.T) {
 		"the rate of all": {policy: func(p *policy.Policy) {
 			p.OutflowTotal, p.Outflow = p.Outflow, p.OutflowTotal
 		},
-			prepare: func(b *valveBench) *HeldJob {
+			prepare: func(b *valveBench) *heldJob {
 				b.arrive("b")
 				b.start()
 				return b.arrive("a")
 			},
 			want: job.HeldByTotalRate, until: 100 * ms},
 		"its bucket's concurrency": {policy: func(p *policy.Policy) { p.Concurrency = 1 },
-			prepare: func(b *valveBench) *HeldJob {
+			prepare: func(b *valveBench) *heldJob {
 				b.arrive("a")
 				b.start()
 				return b.arrive("a")
 			},
 			want: job.HeldByConcurrency, until: unknown},
-		"a pause of its bucket": {prepare: func(b *valveBench) *HeldJob {
+		"a pause of its bucket": {prepare: func(b *valveBench) *heldJob {
 			b.v.setOverride("a", policy.Override{Paused: true}, b.now)
 			return b.arrive("a")
 		}, want: job.HeldByPaused, until: unknown},
-		"a pause of all": {prepare: func(b *valveBench) *HeldJob {
+		"a pause of all": {prepare: func(b *valveBench) *heldJob {
 			b.v.setPolicy(b.v.Policy, true, b.now)
 			return b.arrive("a", later(time.Minute))
 		}, want: job.HeldByPolicyPaused, until: unknown},
-		"a target that throttles": {prepare: func(b *valveBench) *HeldJob {
+		"a target that throttles": {prepare: func(b *valveBench) *heldJob {
 			j := b.arrive("a")
 			b.end(b.start()[0],
 				Outcome{Kind: OutcomeThrottled, RetryAfter: time.Minute, Error: "429"})
 			return j
 		}, want: job.HeldByCooling, until: time.Minute},
-		"a target that is down": {prepare: func(b *valveBench) *HeldJob {
-			var last *HeldJob
+		"a target that is down": {prepare: func(b *valveBench) *heldJob {
+			var last *heldJob
 			for range 10 {
 				last = b.arrive("a")
 			}
 			b.until(time.Second, b.down)
 			return last
 		}, want: job.HeldByBreaker, until: 1150 * ms},
-		"targets that are down": {prepare: func(b *valveBench) *HeldJob {
+		"targets that are down": {prepare: func(b *valveBench) *heldJob {
 			for _, key := range []string{"b", "c", "d"} {
 				b.arrive(key)
 			}
@@ -82,7 +82,7 @@ func TestWhatHoldsAJob(t *testing.T) {
 			}
 			return b.arrive("a")
 		}, want: job.HeldByBreaker, until: 750 * ms},
-		"a probe": {prepare: func(b *valveBench) *HeldJob {
+		"a probe": {prepare: func(b *valveBench) *heldJob {
 			for range 10 {
 				b.arrive("a")
 			}
@@ -91,50 +91,50 @@ func TestWhatHoldsAJob(t *testing.T) {
 			b.start()
 			return b.p.jobs[10]
 		}, want: job.HeldByBreaker, until: unknown},
-		"its backoff": {prepare: func(b *valveBench) *HeldJob {
+		"its backoff": {prepare: func(b *valveBench) *heldJob {
 			j := b.arrive("a")
 			b.end(b.start()[0], Outcome{Kind: OutcomeFailed, Error: "oops"})
 			b.record()
 			return j
 		}, want: job.HeldByBackoff, until: 750 * ms},
-		"its attempt's recording": {prepare: func(b *valveBench) *HeldJob {
+		"its attempt's recording": {prepare: func(b *valveBench) *heldJob {
 			j := b.arrive("a")
 			b.end(b.start()[0], Outcome{Kind: OutcomeFailed, Error: "oops"})
 			return j
 		}, want: job.HeldByStorage, until: unknown},
-		"its own date": {prepare: func(b *valveBench) *HeldJob {
+		"its own date": {prepare: func(b *valveBench) *heldJob {
 			return b.arrive("a", later(time.Hour))
 		},
 			want: job.HeldByNotBefore, until: time.Hour},
-		"no worker anywhere": {prepare: func(b *valveBench) *HeldJob {
+		"no worker anywhere": {prepare: func(b *valveBench) *heldJob {
 			b.v.local = false
 			j := b.arrive("a")
 			b.v.offered(OfferNobody, b.now)
 			return j
 		}, want: job.HeldByNoWorker, until: unknown},
-		"workers elsewhere that are busy": {prepare: func(b *valveBench) *HeldJob {
+		"workers elsewhere that are busy": {prepare: func(b *valveBench) *heldJob {
 			b.v.local = false
 			j := b.arrive("a")
 			b.v.offered(OfferBusy, b.now)
 			return j
 		}, want: job.HeldByWorkersBusy, until: unknown},
 		"workers here that are busy": {policy: func(p *policy.Policy) { p.Workers = 1 },
-			prepare: func(b *valveBench) *HeldJob {
+			prepare: func(b *valveBench) *heldJob {
 				b.arrive("b")
 				b.start()
 				return b.arrive("a")
 			},
 			want: job.HeldByWorkersBusy, until: unknown},
-		"a lease in doubt": {prepare: func(b *valveBench) *HeldJob {
+		"a lease in doubt": {prepare: func(b *valveBench) *heldJob {
 			b.v.advance(b.now, false)
 			return b.arrive("a")
 		}, want: job.HeldByStorage, until: unknown},
-		"a queue that is being read": {prepare: func(b *valveBench) *HeldJob {
+		"a queue that is being read": {prepare: func(b *valveBench) *heldJob {
 			j := b.arrive("a")
 			b.p.state = partitionOpening
 			return j
 		}, want: job.HeldByStorage, until: unknown},
-		"nothing, as it runs": {prepare: func(b *valveBench) *HeldJob {
+		"nothing, as it runs": {prepare: func(b *valveBench) *heldJob {
 			j := b.arrive("a")
 			b.start()
 			return j

@@ -14,12 +14,12 @@ import (
 //
 // It is fresh until its inheritance is known, and sweeping until everything has come that was
 // stored before: both keep it from saying what it cannot know yet.
-func (v *valve) own(number int, epoch uint64) *Partition {
+func (v *valve) own(number int, epoch uint64) *partition {
 	if len(v.parts) == 0 { // what it knew of the target, and expected, is of another time
 		v.breaker, v.suspects = breaker{}, nil
 		v.forecast, v.coming = nil, nil
 	}
-	p := &Partition{
+	p := &partition{
 		Policy:    v.Policy.Name,
 		Number:    number,
 		Epoch:     epoch,
@@ -27,8 +27,8 @@ func (v *valve) own(number int, epoch uint64) *Partition {
 		fresh:     true,
 		sweeping:  true,
 		buckets:   map[job.Key]*bucket{},
-		jobs:      map[uint64]*HeldJob{},
-		begun:     map[uint64]*HeldJob{},
+		jobs:      map[uint64]*heldJob{},
+		begun:     map[uint64]*heldJob{},
 		inherited: map[uint64]*inheritedJob{},
 		crashes:   map[uint64]string{},
 		records:   map[uint64]uint64{},
@@ -64,7 +64,7 @@ type inheritedAttempt struct {
 // the partition. So the takeover is as late as that, or later, and one interval from then on keeps
 // law 2 whatever the old owner did: that is why nothing needs to be known of it. It costs a bucket
 // at most one interval, and its burst.
-func (v *valve) inherit(p *Partition, in inheritance, now pace.Instant) {
+func (v *valve) inherit(p *partition, in inheritance, now pace.Instant) {
 	if in.crashed {
 		v.out.takeovers = append(v.out.takeovers, p)
 	}
@@ -151,7 +151,7 @@ func (v *valve) inherit(p *Partition, in inheritance, now pace.Instant) {
 // takeIn returns what is inherited of a job that has come. What is told of its sequence may be
 // about another job: when a backup of the stream is restored, jobs get the sequences of those that
 // it lacks. They would be lost if they ended with those.
-func (v *valve) takeIn(p *Partition, seq uint64, stored int64, now pace.Instant) *inheritedJob {
+func (v *valve) takeIn(p *partition, seq uint64, stored int64, now pace.Instant) *inheritedJob {
 	in := p.inherited[seq]
 	if in == nil {
 		return &inheritedJob{}
@@ -196,12 +196,12 @@ func (in inheritance) wind(c *pace.Clock, left clockRecord, p, before *pace.Pace
 }
 
 // live lets the jobs of an opened partition start.
-func (v *valve) live(p *Partition, now pace.Instant) {
+func (v *valve) live(p *partition, now pace.Instant) {
 	p.state = partitionLive
 	v.placeAll(p, now)
 }
 
-func (v *valve) placeAll(p *Partition, now pace.Instant) {
+func (v *valve) placeAll(p *partition, now pace.Instant) {
 	for _, b := range p.buckets {
 		v.place(b, now)
 	}
@@ -212,7 +212,7 @@ func (v *valve) placeAll(p *Partition, now pace.Instant) {
 //
 // A target's limits do not begin anew with a stream, so neither do the clocks, cool-downs and
 // breakers of buckets (law 2).
-func (v *valve) restart(p *Partition, now pace.Instant) {
+func (v *valve) restart(p *partition, now pace.Instant) {
 	for _, j := range p.jobs {
 		v.lose(j)
 	}
@@ -227,7 +227,7 @@ func (v *valve) restart(p *Partition, now pace.Instant) {
 //
 // A run of it that a worker here has goes on, for it cannot be called back, and still holds its
 // bucket's concurrency until it ends; one elsewhere will never report, and holds it no more.
-func (v *valve) lose(j *HeldJob) {
+func (v *valve) lose(j *heldJob) {
 	b, p := j.Bucket, j.Bucket.Part
 	v.detach(j)
 	delete(p.jobs, j.Seq)
@@ -255,7 +255,7 @@ func (v *valve) lose(j *HeldJob) {
 //
 // The jobs are kept, so that those which run are not started beside their runs, and so are those
 // that finished lately: a leader that had been cut off stores them still.
-func (v *valve) reopen(p *Partition, epoch uint64) {
+func (v *valve) reopen(p *partition, epoch uint64) {
 	p.Epoch = epoch
 	p.generation++
 	p.sweeping = true
@@ -275,16 +275,16 @@ func (v *valve) reopen(p *Partition, epoch uint64) {
 // Without it a job that was acknowledged while deliveries got lost would hold its place for ever:
 // its bucket's head, its concurrency, or the process that waits to end (law 5). A run that is under
 // way is left alone; how it ends tells the rest.
-func (v *valve) swept(p *Partition, now pace.Instant) {
+func (v *valve) swept(p *partition, now pace.Instant) {
 	p.sweeping = false
-	var missed []*HeldJob
+	var missed []*heldJob
 	for _, j := range p.jobs {
 		if j.generation != p.generation && j.Seq <= p.last {
 			missed = append(missed, j)
 		}
 	}
 	// so that a seed goes one way
-	slices.SortFunc(missed, func(a, b *HeldJob) int { return cmp.Compare(a.Seq, b.Seq) })
+	slices.SortFunc(missed, func(a, b *heldJob) int { return cmp.Compare(a.Seq, b.Seq) })
 	for _, j := range missed {
 		switch j.stage {
 		case stageAcking:
@@ -316,7 +316,7 @@ func (v *valve) swept(p *Partition, now pace.Instant) {
 //
 // While one is missing, no bucket of the partition knows whether its concurrency is taken, for a
 // run is told by sequence and not by key: none starts more than it may.
-func (v *valve) saw(p *Partition, now pace.Instant) {
+func (v *valve) saw(p *partition, now pace.Instant) {
 	if p.unseen == 0 {
 		return // it was waited for as long as an attempt may take
 	}
@@ -329,7 +329,7 @@ func (v *valve) saw(p *Partition, now pace.Instant) {
 //
 // They would otherwise hold every bucket of the partition back for good, if the jobs were removed
 // from the stream in the moment of the takeover.
-func (v *valve) lookFor(p *Partition, now pace.Instant) {
+func (v *valve) lookFor(p *partition, now pace.Instant) {
 	if p.unseen > 0 && now >= p.unseenUntil {
 		p.unseen = 0
 		v.placeAll(p, now)
@@ -339,14 +339,14 @@ func (v *valve) lookFor(p *Partition, now pace.Instant) {
 // drop ends a partition that another process took.
 //
 // What runs of it is another's to judge: outcomes that come from now on have no effect.
-func (v *valve) drop(p *Partition) { v.leave(p, partitionLost) }
+func (v *valve) drop(p *partition) { v.leave(p, partitionLost) }
 
 // surrender ends a partition in order and returns what its next owner needs. Outcomes that are
 // still to come, or that came but are not recorded yet, are reported to that owner.
 //
 // An outcome that is not recorded anywhere must not be lost with this owner: a failure would cost
 // no attempt, and a dead letter would be a run more.
-func (v *valve) surrender(p *Partition, now pace.Instant) handover {
+func (v *valve) surrender(p *partition, now pace.Instant) handover {
 	h := v.handover(p, now, 0)
 	for _, j := range p.jobs {
 		switch {
@@ -376,7 +376,7 @@ func (v *valve) surrender(p *Partition, now pace.Instant) handover {
 // quiesce keeps a partition but starts nothing of it any more.
 //
 // It still hears outcomes and confirms acknowledgements: only what waits stands still.
-func (v *valve) quiesce(p *Partition) {
+func (v *valve) quiesce(p *partition) {
 	if !p.quiesced {
 		v.leave(p, partitionOpening)
 		v.parts[p.Number], p.quiesced = p, true
@@ -385,14 +385,14 @@ func (v *valve) quiesce(p *Partition) {
 
 // report has an outcome told to the next owner. It says whose run it was and of which stream, since
 // by then another run of the job may be under way, or another job under its sequence.
-func (v *valve) report(j *HeldJob, o Outcome) {
+func (v *valve) report(j *heldJob, o Outcome) {
 	o.Holder, o.Stream = v.self, j.Bucket.Part.Stream()
 	v.out.reports = append(v.out.reports, Report{v.Policy.Name, j.Bucket.Part.Number, o})
 }
 
 // leave takes a partition out of all that decides about starts. Its buckets keep their clocks when
 // it is only quiesced, for the handover is still to be collected.
-func (v *valve) leave(p *Partition, state partitionState) {
+func (v *valve) leave(p *partition, state partitionState) {
 	p.state = state
 	delete(v.parts, p.Number)
 	if state != partitionOpening {
@@ -435,7 +435,7 @@ func (v *valve) resume(now pace.Instant) {
 //
 // It is heard even when the wait for it is over, unless the job has started again: it is true, and
 // saves a second run. An outcome that comes before its job is kept for it.
-func (v *valve) reported(p *Partition, o Outcome, now pace.Instant) {
+func (v *valve) reported(p *partition, o Outcome, now pace.Instant) {
 	if o.Stream != 0 && o.Stream != p.Stream() {
 		return
 	}

@@ -122,7 +122,7 @@ func (v *valve) held(b *bucket, now pace.Instant) (by string, until pace.Instant
 }
 
 // held says what a job waits for that may not start yet.
-func (j *HeldJob) held() string {
+func (j *heldJob) held() string {
 	if j.Attempts > 0 {
 		return job.HeldByBackoff
 	}
@@ -133,7 +133,7 @@ func (j *HeldJob) held() string {
 //
 // What holds its bucket holds it as well, but for a job that is not due yet: its own date is what
 // it waits for, unless somebody has paused it, which has no end.
-func (v *valve) heldJob(j *HeldJob, now pace.Instant) (by string, until pace.Instant) {
+func (v *valve) heldJob(j *heldJob, now pace.Instant) (by string, until pace.Instant) {
 	switch j.stage {
 	case stageSaving, stageBurying:
 		return job.HeldByStorage, 0
@@ -159,7 +159,7 @@ func hold(by string, until, now pace.Instant, wall time.Time) job.Hold {
 //
 // A key without a bucket is told of too: it is as good as one that has never been seen, and may be
 // paused.
-func (v *valve) bucketState(p *Partition, key job.Key, now pace.Instant,
+func (v *valve) bucketState(p *partition, key job.Key, now pace.Instant,
 	wall time.Time) job.BucketState {
 	l := v.limitsOf(key)
 	s := job.BucketState{Key: key, Paused: l.paused}
@@ -218,7 +218,7 @@ const mostPickedAtOnce = 1000
 //
 // The forecast that its expected starts need is made by the same walk, as both look at every
 // bucket.
-func (v *valve) deepest(p *Partition, offset, limit int, now pace.Instant) *listing {
+func (v *valve) deepest(p *partition, offset, limit int, now pace.Instant) *listing {
 	const most = 10_000
 	l := &listing{
 		walk: p.walk(), offset: min(max(offset, 0), most), limit: min(max(limit, 0), most),
@@ -279,7 +279,7 @@ func (v *valve) tell(l *listing, now pace.Instant, wall time.Time) (done bool) {
 }
 
 // jobState tells how a job stands; nil for one that is not held.
-func (v *valve) jobState(p *Partition, seq uint64, now pace.Instant, wall time.Time) *job.State {
+func (v *valve) jobState(p *partition, seq uint64, now pace.Instant, wall time.Time) *job.State {
 	j := p.jobs[seq]
 	if j == nil {
 		return nil
@@ -316,7 +316,7 @@ func (v *valve) jobState(p *Partition, seq uint64, now pace.Instant, wall time.T
 // long queue it is an estimate, as if all jobs of it had the same cost.
 //
 // To count a heap is to walk it, since it is not sorted.
-func (j *HeldJob) position() (jobs int, slots int64) {
+func (j *heldJob) position() (jobs int, slots int64) {
 	const mostCounted = 4096
 	b := j.Bucket
 	if len(b.ready) > mostCounted {
@@ -334,12 +334,12 @@ func (j *HeldJob) position() (jobs int, slots int64) {
 
 // jobsBefore is how many jobs of its bucket so many slots before a job are, as if all jobs had the
 // same cost.
-func (j *HeldJob) jobsBefore(slots int64) int {
+func (j *heldJob) jobsBefore(slots int64) int {
 	return int(slots * int64(len(j.Bucket.ready)) / j.Bucket.waiting)
 }
 
 // cancel drops a job on an operator's word, unless it runs.
-func (v *valve) cancel(p *Partition, seq uint64, now pace.Instant) (removed int) {
+func (v *valve) cancel(p *partition, seq uint64, now pace.Instant) (removed int) {
 	j := p.jobs[seq]
 	if j == nil {
 		return 0
@@ -352,7 +352,7 @@ func (v *valve) cancel(p *Partition, seq uint64, now pace.Instant) (removed int)
 // dismiss drops a job that does not run; its bucket must be placed afterwards.
 //
 // A job that runs is left to end: nobody can tell what it has done already.
-func (v *valve) dismiss(j *HeldJob, how job.End) (removed int) {
+func (v *valve) dismiss(j *heldJob, how job.End) (removed int) {
 	if j.stage != stageWaiting && j.stage != stageDelayed {
 		return 0
 	}
@@ -371,17 +371,17 @@ func (v *valve) dismiss(j *HeldJob, how job.End) (removed int) {
 // waiting lists the jobs of a bucket that do not run.
 //
 // A copy, because to drop one moves the others about in their heaps.
-func (p *Partition) waiting(key job.Key) (jobs []*HeldJob) {
+func (p *partition) waiting(key job.Key) (jobs []*heldJob) {
 	b := p.buckets[key]
 	if b == nil {
 		return nil
 	}
-	jobs = make([]*HeldJob, 0, len(b.ready)+len(b.later))
+	jobs = make([]*heldJob, 0, len(b.ready)+len(b.later))
 	for _, j := range b.ready {
-		jobs = append(jobs, j.HeldJob)
+		jobs = append(jobs, j.heldJob)
 	}
 	for _, j := range b.later {
-		jobs = append(jobs, j.HeldJob)
+		jobs = append(jobs, j.heldJob)
 	}
 	return jobs
 }
@@ -390,7 +390,7 @@ func (p *Partition) waiting(key job.Key) (jobs []*HeldJob) {
 //
 // Its bucket is placed once for all of them: in between it would only find a next job that goes as
 // well.
-func (v *valve) purge(jobs []*HeldJob, now pace.Instant) (removed int) {
+func (v *valve) purge(jobs []*heldJob, now pace.Instant) (removed int) {
 	for _, j := range jobs {
 		removed += v.dismiss(j, job.EndPurged)
 	}

@@ -117,7 +117,7 @@ func TestExpectedStartsCountSlots(t *testing.T) {
 				b.arrive("a", cost(7)) // behind it
 			}
 			first := b.arrive("a", cost(3), priority(1))
-			state := func(j *HeldJob) int64 {
+			state := func(j *heldJob) int64 {
 				ms := b.v.jobState(b.p, j.Seq, b.now, b.wall()).ExpectMS
 				wait, known := b.v.expect(b.p, j.Seq, b.now)
 				if ms == nil || !known || *ms != wait.Milliseconds() {
@@ -141,7 +141,7 @@ func TestExpectedStartsCountSlots(t *testing.T) {
 			}
 			var started time.Duration
 			b.until(20*second, func(r Run) {
-				if r.HeldJob == tail {
+				if r.heldJob == tail {
 					started = b.now.Since(origin)
 				}
 				b.done(r)
@@ -223,7 +223,7 @@ func TestSlotsAreCounted(t *testing.T) {
 // TestNobodyCanTellWithoutAWorker: a job that is due is not told to start now while nobody can run
 // it.
 func TestNobodyCanTellWithoutAWorker(t *testing.T) {
-	told := func(b *valveBench, j *HeldJob) string {
+	told := func(b *valveBench, j *heldJob) string {
 		wait, known := b.v.expect(b.p, j.Seq, b.now)
 		ms := b.v.jobState(b.p, j.Seq, b.now, b.wall()).ExpectMS
 		if known != (ms != nil) || known && *ms != wait.Milliseconds() {
@@ -247,7 +247,7 @@ func TestNobodyCanTellWithoutAWorker(t *testing.T) {
 			b.v.offered(OfferNobody, b.now)
 		}
 		b.start()
-		for _, j := range []*HeldJob{j, behind} {
+		for _, j := range []*heldJob{j, behind} {
 			if got := told(b, j); got != "unknown" {
 				t.Errorf("job %d, after nobody has answered: %s", j.Seq, got)
 			}

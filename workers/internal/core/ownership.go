@@ -30,7 +30,7 @@ type share struct {
 	seen     pace.Instant // when this process saw that, live; 0: it came later
 
 	state     shareState
-	part      *Partition   // owned, or being released
+	part      *partition   // owned, or being released
 	before    predecessor  // as the record stood when it was taken
 	freeSince pace.Instant // 0: it is not free
 	takenAt   pace.Instant
@@ -316,7 +316,7 @@ func (c *Core) ownerSeen(s *share, found Record, now pace.Instant) {
 
 // closeBacklog closes the backlog of a partition that this process gives up, also one that was to
 // be opened in this turn: it would stay open, and refuse for good what others ask the owner.
-func (c *Core) closeBacklog(p *Partition) {
+func (c *Core) closeBacklog(p *partition) {
 	c.out.opens = slices.DeleteFunc(c.out.opens, func(o Opening) bool { return o.Part == p })
 	c.out.closes = append(c.out.closes, p)
 }
@@ -390,7 +390,7 @@ func (c *Core) giveBack(s *share, now pace.Instant) {
 // They must be those that surrender and Finished report, one for one: with one too many this
 // process never ends (see Left), with one too few it is gone before its heir has heard of the last
 // outcome, and that job runs again.
-func (c *Core) unreported(p *Partition) (n int) {
+func (c *Core) unreported(p *partition) (n int) {
 	for _, j := range p.jobs {
 		if j.stage == stageSaving || j.stage == stageBurying && j.ran() ||
 			j.stage == stageRunning && j.holder == "" {

@@ -13,7 +13,7 @@ import (
 // buried the job and that is known.
 //
 // Nothing behind it in its bucket starts meanwhile, since it goes back to its place (law 4).
-func (v *valve) crashed(j *HeldJob, holder string) {
+func (v *valve) crashed(j *heldJob, holder string) {
 	j.crashes++
 	j.Bucket.Part.crashes[j.Seq] = holder
 	// a successor may find the record or not, and then has to know whose crash it was
@@ -28,7 +28,7 @@ func (v *valve) crashed(j *HeldJob, holder string) {
 // Only OutcomeFailed and OutcomePermanent count an attempt. What the job cannot help does not: a
 // target that asks for a pause or is down, a worker that went away, a check that did not pass (law
 // 6).
-func (v *valve) settle(j *HeldJob, o Outcome, now pace.Instant) {
+func (v *valve) settle(j *heldJob, o Outcome, now pace.Instant) {
 	b := j.Bucket
 	b.running--
 	local := j.holder == ""
@@ -142,7 +142,7 @@ func jittered(d time.Duration, draw float64) time.Duration {
 //
 // It is written first: if the owner crashed during the backoff, the next one would not know of the
 // attempt, and a job that always fails would outlive any number of attempts.
-func (v *valve) save(j *HeldJob, backoff time.Duration) {
+func (v *valve) save(j *heldJob, backoff time.Duration) {
 	j.enter(stageSaving)
 	j.backoff, j.recorded = backoff, true
 	p := j.Bucket.Part
@@ -160,7 +160,7 @@ func (v *valve) save(j *HeldJob, backoff time.Duration) {
 }
 
 // saved lets a job go on whose attempt record is stored.
-func (v *valve) saved(j *HeldJob, now pace.Instant) {
+func (v *valve) saved(j *heldJob, now pace.Instant) {
 	if j.Bucket.Part.state > partitionLive || j.stage != stageSaving {
 		return
 	}
@@ -180,13 +180,13 @@ func (v *valve) saved(j *HeldJob, now pace.Instant) {
 	}
 }
 
-func (v *valve) buryCrashed(j *HeldJob) {
+func (v *valve) buryCrashed(j *heldJob) {
 	v.bury(j, job.ReasonCrashed, "its drainer crashed while it ran, as often as this may happen")
 }
 
 // bury has a job's dead letter stored, and only then acknowledges it: in the other order a crash in
 // between would lose it (law 3). Twice stored is no harm, since letters have message ids.
-func (v *valve) bury(j *HeldJob, reason job.Reason, detail string) {
+func (v *valve) bury(j *heldJob, reason job.Reason, detail string) {
 	j.enter(stageBurying)
 	j.LastError, j.reason = detail, reason
 	v.out.burials = append(v.out.burials, Burial{j, reason, detail})
@@ -199,7 +199,7 @@ func (e Buried) apply(c *Core, _ pace.Instant) {
 }
 
 // buried is called when a job's dead letter is stored.
-func (v *valve) buried(j *HeldJob) {
+func (v *valve) buried(j *heldJob) {
 	if j.Bucket.Part.state <= partitionLive && j.stage == stageBurying {
 		v.ack(j)
 	}
@@ -207,7 +207,7 @@ func (v *valve) buried(j *HeldJob) {
 
 // ack asks for a job's acknowledgement. The job is kept until that is confirmed, for it holds its
 // place in the stream, and may be delivered again, until then. Its body is not wanted any more.
-func (v *valve) ack(j *HeldJob) {
+func (v *valve) ack(j *heldJob) {
 	j.enter(stageAcking)
 	j.Body, j.Header = nil, nil
 	v.out.acks = append(v.out.acks, Ref{j.Bucket.Part, j.Seq})
@@ -216,7 +216,7 @@ func (v *valve) ack(j *HeldJob) {
 // confirmed is called when the server has confirmed an acknowledgement: the job's place is free.
 //
 // What was confirmed is remembered for a while: the stream's leader may not have heard of it.
-func (v *valve) confirmed(p *Partition, seq uint64, now pace.Instant) {
+func (v *valve) confirmed(p *partition, seq uint64, now pace.Instant) {
 	j := p.jobs[seq]
 	if j == nil || j.stage != stageAcking {
 		return
@@ -230,7 +230,7 @@ func (v *valve) confirmed(p *Partition, seq uint64, now pace.Instant) {
 	v.remove(j, now)
 }
 
-func (v *valve) remove(j *HeldJob, now pace.Instant) {
+func (v *valve) remove(j *heldJob, now pace.Instant) {
 	b := j.Bucket
 	delete(b.Part.jobs, j.Seq)
 	delete(b.Part.begun, j.Seq)

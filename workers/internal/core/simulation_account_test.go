@@ -21,8 +21,8 @@ type account struct {
 	rests    time.Duration // it backs off, until when at least
 	// its record is that of a job of the same sequence, of another stream
 	muddled   bool
-	at        *Partition    // whose owner it was delivered to last
-	idle      *Partition    // whose owner heard how its last run ended …
+	at        *partition    // whose owner it was delivered to last
+	idle      *partition    // whose owner heard how its last run ended …
 	idleUntil time.Duration // … after which it backs off until then at most
 }
 
@@ -129,7 +129,7 @@ func (w *world) hears(s *stint, o Outcome, breaks bool) {
 // been through?
 func (w *world) asksToRecord(d *drainer, s Save) {
 	f := w.fateOf(s.Bucket.Part.Policy, &s.Arrived)
-	w.settles(d, s.HeldJob)
+	w.settles(d, s.heldJob)
 	if r := s.Record; d.consumes(s.Bucket.Part) && !f.muddled &&
 		(!f.failed.has(r.Attempts) || !f.crashed.has(r.Crashes)) {
 		w.fail("records: %s has %d attempts and %d crashes, and had %v and %v",
@@ -140,14 +140,14 @@ func (w *world) asksToRecord(d *drainer, s Save) {
 // settles is called when an owner asks for an outcome to be recorded, of another process's run as
 // well. Until that is stored its checkpoints list the job, and who takes over after its crash
 // cannot know that the run had ended.
-func (w *world) settles(d *drainer, j *HeldJob) {
+func (w *world) settles(d *drainer, j *heldJob) {
 	w.fateOf(j.Bucket.Part.Policy, &j.Arrived).under[d] = true
 }
 
 // isTold is called when an owner was told how another process's run of a job ended. Once that has
 // gone to whoever owns the partition, nobody else tells it: so until the job has come too, its
 // records list the job as its own, as above.
-func (w *world) isTold(p *Partition, d *drainer, f *fate) {
+func (w *world) isTold(p *partition, d *drainer, f *fate) {
 	if in := p.inherited[f.seq]; in != nil && in.outcome != nil {
 		f.under[d] = true
 	}
@@ -255,7 +255,7 @@ func (w *world) noted(s *stint) bool {
 }
 
 // arrives is called when jobs are delivered to an owner.
-func (w *world) arrives(p *Partition, jobs []job.Arrived) {
+func (w *world) arrives(p *partition, jobs []job.Arrived) {
 	for i := range jobs {
 		w.fateOf(p.Policy, &jobs[i]).at = p
 	}

@@ -13,7 +13,7 @@ import (
 
 // call does something on the server and then tells the owner of a partition, and repeats it until
 // the answer came or the partition's backlog is closed.
-func (d *drainer) call(on string, do func(), p *Partition, then func()) {
+func (d *drainer) call(on string, do func(), p *partition, then func()) {
 	w := d.w
 	if p.state > partitionLive {
 		return
@@ -37,7 +37,7 @@ func (d *drainer) call(on string, do func(), p *Partition, then func()) {
 }
 
 // fetch reads a body.
-func (d *drainer) fetch(j *HeldJob) {
+func (d *drainer) fetch(j *heldJob) {
 	w, name := d.w, j.Bucket.Part.Policy
 	w.after(w.latency(), func() {
 		if w.down || w.headless(name) || d.cut > w.now || w.chance(0.02) {

@@ -203,7 +203,7 @@ func (w *world) pauseKey(name string, key job.Key) {
 }
 
 // asks lets an operator's question reach the owner of a partition.
-func (w *world) asks(name string, number int, do func(d *drainer, v *valve, p *Partition)) {
+func (w *world) asks(name string, number int, do func(d *drainer, v *valve, p *partition)) {
 	w.after(w.latency(), func() {
 		for _, d := range w.drainers {
 			s := d.core.shares[ShareKey(name, number)]
@@ -225,7 +225,7 @@ func (w *world) cancelSome(name string) {
 		return
 	}
 	seq := stored[w.rng.IntN(len(stored))]
-	w.asks(name, w.streams[name].messages[seq].Partition, func(d *drainer, v *valve, p *Partition) {
+	w.asks(name, w.streams[name].messages[seq].Partition, func(d *drainer, v *valve, p *partition) {
 		j, removed := p.jobs[seq], 0
 		if w.sabotage != cancelForgotten {
 			removed = v.cancel(p, seq, d.clock())
@@ -241,7 +241,7 @@ func (w *world) cancelSome(name string) {
 // purge drops what a bucket holds and does not run.
 func (w *world) purge(name string, key job.Key) {
 	w.asks(name, partitionOf(key,
-		w.policyOf(name).Partitions), func(d *drainer, v *valve, p *Partition) {
+		w.policyOf(name).Partitions), func(d *drainer, v *valve, p *partition) {
 		var waiting []*fate
 		for _, j := range p.jobs {
 			if j.Key == key && (j.stage == stageWaiting || j.stage == stageDelayed) {

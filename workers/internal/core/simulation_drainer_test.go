@@ -157,7 +157,7 @@ func (d *drainer) opened(found Opened) {
 	}
 }
 
-func shareOf(p *Partition) string { return ShareKey(p.Policy, p.Number) }
+func shareOf(p *partition) string { return ShareKey(p.Policy, p.Number) }
 
 // step lets a drainer act, carries out what it wants, and sets its next wake-up.
 func (d *drainer) step() {
@@ -273,7 +273,7 @@ func (w *world) garble(a *job.Arrived) {
 // of a map, and the draws must not depend on it.
 func (d *drainer) perform() {
 	o := &d.core.out
-	order := func(a, b *HeldJob) int {
+	order := func(a, b *heldJob) int {
 		return cmp.Or(cmp.Compare(a.Bucket.Part.Policy, b.Bucket.Part.Policy),
 			cmp.Compare(a.Seq, b.Seq))
 	}
@@ -281,7 +281,7 @@ func (d *drainer) perform() {
 		return cmp.Or(cmp.Compare(shareOf(a.Part), shareOf(b.Part)), cmp.Compare(a.Seq, b.Seq))
 	})
 	slices.SortFunc(o.fetches, order)
-	slices.SortFunc(o.saves, func(a, b Save) int { return order(a.HeldJob, b.HeldJob) })
+	slices.SortFunc(o.saves, func(a, b Save) int { return order(a.heldJob, b.heldJob) })
 	slices.SortFunc(o.burials, func(a, b Burial) int { return order(a.HeldJob, b.HeldJob) })
 	slices.SortFunc(o.forgets, func(a, b Forgotten) int {
 		return cmp.Or(cmp.Compare(a.Part.Policy, b.Part.Policy), cmp.Compare(a.Seq, b.Seq))

@@ -24,7 +24,7 @@ type consumer struct {
 	stream  *stream
 	epoch   uint64
 	owner   *drainer
-	part    *Partition
+	part    *partition
 	last    uint64          // sequence of the stream when it was made
 	pending map[uint64]bool // delivered to someone
 	lastAt  time.Duration   // deliveries stay in order
@@ -149,7 +149,7 @@ func (w *world) lag(c *consumer, stored []*job.Arrived) (from uint64, late time.
 func (d *drainer) ack(a Ref) { d.ackSeq(a.Part, a.Seq) }
 
 // ackSeq acknowledges until it is confirmed or the backlog is closed.
-func (d *drainer) ackSeq(p *Partition, seq uint64) {
+func (d *drainer) ackSeq(p *partition, seq uint64) {
 	w := d.w
 	s := w.streams[p.Policy]
 	for _, c := range s.consumers[p.Number] {
@@ -353,7 +353,7 @@ func (d *drainer) open(o Opening) {
 }
 
 // consume makes the consumer of an epoch and returns what it has to deliver.
-func (w *world) consume(d *drainer, p *Partition,
+func (w *world) consume(d *drainer, p *partition,
 	epoch uint64) (c *consumer, stored []*job.Arrived) {
 	s := w.streams[p.Policy]
 	// by a consumer that sabotage leaves: until its acknowledgement wait ends
@@ -384,13 +384,13 @@ func (w *world) consume(d *drainer, p *Partition,
 }
 
 // consumes reports whether a partition's deliveries come to a drainer.
-func (d *drainer) consumes(p *Partition) bool {
+func (d *drainer) consumes(p *partition) bool {
 	return slices.ContainsFunc(d.w.streams[p.Policy].consumers[p.Number], func(c *consumer) bool {
 		return c.owner == d && c.part == p && !c.closed
 	})
 }
 
-func (d *drainer) closeConsumers(p *Partition) {
+func (d *drainer) closeConsumers(p *partition) {
 	w := d.w
 	for _, c := range w.streams[p.Policy].consumers[p.Number] {
 		if c.owner == d && c.part == p {

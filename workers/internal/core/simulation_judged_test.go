@@ -33,11 +33,11 @@ func newHeirs() *heirs {
 func (h *heirs) stintOf(name string, epoch uint64) *stint {
 	w, f := h.w, h.fate
 	d := &drainer{w: w, alive: true, core: New(Options{Name: name})}
-	p := &Partition{Policy: "api", Epoch: epoch, state: partitionLive}
-	j := &HeldJob{Arrived: *f.message, Bucket: &bucket{Part: p}}
+	p := &partition{Policy: "api", Epoch: epoch, state: partitionLive}
+	j := &heldJob{Arrived: *f.message, Bucket: &bucket{Part: p}}
 	w.drainers = append(w.drainers, d)
 	f.stream.consumers[0] = []*consumer{{stream: f.stream, epoch: epoch, owner: d, part: p}}
-	return &stint{Run: &Run{HeldJob: j, Part: p}, d: d, fate: f,
+	return &stint{Run: &Run{heldJob: j, Part: p}, d: d, fate: f,
 		slot: slot{number: int(epoch), at: time.Duration(epoch)}}
 }
 
@@ -47,7 +47,7 @@ func (h *heirs) told(s *stint, failed, crashes int) {
 }
 
 func (h *heirs) record(s *stint, attempts, crashes int) {
-	saved := Save{HeldJob: s.HeldJob,
+	saved := Save{heldJob: s.heldJob,
 		Record: AttemptRecord{V: Version, Attempts: attempts, Crashes: crashes}}
 	h.w.asksToRecord(s.d, saved)
 	h.w.noteAttempt(s.d, saved)

@@ -58,7 +58,7 @@ type idleShare struct {
 type idleBucket struct {
 	since time.Duration
 	told  *told
-	part  *Partition
+	part  *partition
 	// a job of it, or of its policy, found its target down last; 0: one that began later did not
 	down      time.Duration
 	throttles int           // in a row
@@ -121,7 +121,7 @@ func (w *world) lookForStandstill() {
 }
 
 // lookAtShare returns who owns a partition and lets its jobs start, nil when there is nobody.
-func (w *world) lookAtShare(name string, number int, quiet bool) (*drainer, *Partition) {
+func (w *world) lookAtShare(name string, number int, quiet bool) (*drainer, *partition) {
 	key := ShareKey(name, number)
 	s := w.stands.shares[key]
 	if s == nil {
@@ -176,7 +176,7 @@ func (w *world) lookAtShare(name string, number int, quiet bool) (*drainer, *Par
 
 // lookAtBucket checks that a bucket starts something, if it has work, and who owns its partition
 // can.
-func (w *world) lookAtBucket(name string, key job.Key, d *drainer, part *Partition) {
+func (w *world) lookAtBucket(name string, key job.Key, d *drainer, part *partition) {
 	b := w.stands.buckets[bucketOf(name, key)]
 	switch {
 	case d == nil, w.headless(name), d.told[name] != b.told, part != b.part,
@@ -197,7 +197,7 @@ func (w *world) lookAtBucket(name string, key job.Key, d *drainer, part *Partiti
 
 // mayStart reports whether nothing that people said, and no want of workers, keeps a bucket from
 // starting a job.
-func (w *world) mayStart(d *drainer, part *Partition, key job.Key) bool {
+func (w *world) mayStart(d *drainer, part *partition, key job.Key) bool {
 	t, bucket := d.told[part.Policy], bucketOf(part.Policy, key)
 	_, paused := w.set.paused[part.Policy]
 	_, keyPaused := w.set.paused[bucket]
@@ -223,7 +223,7 @@ func (w *world) mayStart(d *drainer, part *Partition, key job.Key) bool {
 }
 
 // hasWork reports whether a bucket's owner holds a job that is due.
-func (w *world) hasWork(d *drainer, part *Partition, key job.Key) bool {
+func (w *world) hasWork(d *drainer, part *partition, key job.Key) bool {
 	s := w.streams[part.Policy]
 	for _, m := range s.messages {
 		f := w.fateOf(part.Policy, m)

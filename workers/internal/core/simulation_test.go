@@ -207,7 +207,7 @@ type world struct {
 	decisions int            // jobs that valves have given to workers
 	// what runs, by bucket, as far as its process was not disturbed since
 	active    map[string]map[*stint]bool
-	contests  map[*Partition]*contest // by what an owner of a policy with a total outflow owns
+	contests  map[*partition]*contest // by what an owner of a policy with a total outflow owns
 	takeovers map[string][]takeover   // after crashes, by partition
 	changes   map[string][]change     // of rates and bursts, by bucket and by policy
 	// buckets whose target asked for a pause: until when at least
@@ -280,7 +280,7 @@ func emptyWorld(seed uint64, s sabotage) *world {
 		accepted:  map[identity]*fate{},
 		decided:   map[*turn]bool{},
 		active:    map[string]map[*stint]bool{},
-		contests:  map[*Partition]*contest{},
+		contests:  map[*partition]*contest{},
 		takeovers: map[string][]takeover{},
 		changes:   map[string][]change{},
 		orphaned:  map[string]time.Duration{},

@@ -14,7 +14,7 @@ import (
 // is never ahead by more than its own last job, nor the other by more than its own. A job that
 // comes back from its worker's last check has had its turn.
 type contest struct {
-	part    *Partition
+	part    *partition
 	stream  *stream
 	arrives int // jobs that were stored when the backlog was opened and have not been delivered
 	keys    map[job.Key]*contender
@@ -40,7 +40,7 @@ type rivalry struct {
 
 // opens is called when a backlog is opened, in which n jobs are stored. What has not come yet can
 // hold buckets back.
-func (w *world) opens(p *Partition, s *stream, n int) {
+func (w *world) opens(p *partition, s *stream, n int) {
 	if w.policyOf(p.Policy).OutflowTotal.IsZero() {
 		return
 	}
@@ -67,7 +67,7 @@ func (w *world) opens(p *Partition, s *stream, n int) {
 }
 
 // delivered is called when an owner is given jobs.
-func (w *world) delivered(p *Partition, jobs []job.Arrived) {
+func (w *world) delivered(p *partition, jobs []job.Arrived) {
 	w.arrives(p, jobs)
 	c := w.contests[p]
 	if c == nil {
@@ -194,7 +194,7 @@ func (w *world) finished(s *stint, o Outcome) {
 }
 
 // cancelled is called when an owner says that it dropped a job.
-func (w *world) cancelled(f *fate, p *Partition) {
+func (w *world) cancelled(f *fate, p *partition) {
 	f.cancelled = true
 	if c := w.contests[p]; c != nil {
 		delete(c.keys[f.key].waiting, f.seq)

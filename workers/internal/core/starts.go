@@ -13,7 +13,7 @@ import (
 // worker.
 func (v *valve) advance(now pace.Instant, open bool) {
 	for len(v.timers) > 0 && v.timers[0].at <= now {
-		v.timeout(v.timers.Remove(0).HeldJob, now)
+		v.timeout(v.timers.Remove(0).heldJob, now)
 	}
 	v.expire(now, !open)
 	if v.open = open; !open {
@@ -102,12 +102,12 @@ func (v *valve) mayTakeWorker(b *bucket) bool {
 // decided by a clock that does not know of this start. What comes back gives its slots back.
 func (v *valve) start(b *bucket, now pace.Instant, remote bool) Run {
 	due := b.nextAt
-	j := b.ready[0].HeldJob
+	j := b.ready[0].heldJob
 	v.detach(j)
 	j.enter(stageRunning)
 	j.began, j.holder = now, ""
 	b.running++
-	r := Run{HeldJob: j, Part: b.Part, Attempt: j.Attempts + 1, Due: due, remote: remote}
+	r := Run{heldJob: j, Part: b.Part, Attempt: j.Attempts + 1, Due: due, remote: remote}
 	r.giveTurn()
 	if v.total != nil {
 		r.Due = max(due, v.total.Next(&v.totalClock))
@@ -142,7 +142,7 @@ func (v *valve) start(b *bucket, now pace.Instant, remote bool) Run {
 }
 
 // timeout acts on a job whose timer went off.
-func (v *valve) timeout(j *HeldJob, now pace.Instant) {
+func (v *valve) timeout(j *heldJob, now pace.Instant) {
 	switch {
 	case j.stage == stageRunning: // in a process that did not report in time
 		holder := j.holder

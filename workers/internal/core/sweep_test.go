@@ -11,7 +11,7 @@ import (
 
 // heldElsewhere is a core that has taken api.0 over, with job 3 running in a process that lives,
 // while the stream goes up to a sequence.
-func heldElsewhere(t *testing.T, last uint64) (*Core, *Partition, pace.Instant) {
+func heldElsewhere(t *testing.T, last uint64) (*Core, *partition, pace.Instant) {
 	t.Helper()
 	p := leaky("api", "10/s")
 	p.Partitions, p.Concurrency = 1, 2
@@ -26,7 +26,7 @@ func heldElsewhere(t *testing.T, last uint64) (*Core, *Partition, pace.Instant) 
 	return c, part, now
 }
 
-func arrives(c *Core, p *Partition, now pace.Instant, seq uint64, key job.Key) {
+func arrives(c *Core, p *partition, now pace.Instant, seq uint64, key job.Key) {
 	j := job.Arrived{Seq: seq, Key: key, Cost: 1, Stored: originWall}
 	c.Handle(Arrived{p, p.Epoch, []job.Arrived{j}}, now)
 }

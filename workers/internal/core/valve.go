@@ -46,7 +46,7 @@ type valve struct {
 	suspects []job.Key // whose jobs found the target down since somebody found it up
 	broken   int       // buckets whose own breaker is open
 
-	parts    map[int]*Partition
+	parts    map[int]*partition
 	sched    heap.Heap[scheduledBucket]
 	due      heap.Heap[dueBucket]
 	unread   heap.Heap[dueBucket] // that would be due, or soon, if there were room for a body
@@ -67,8 +67,8 @@ type valve struct {
 // It holds what was decided, because its last check is made beside the loop: by then the job may
 // wait again, or be another owner's.
 type Run struct {
-	*HeldJob
-	Part     *Partition
+	*heldJob
+	Part     *partition
 	Attempt  int          // 1 is the first
 	Due      pace.Instant // when the job could have started
 	latest   pace.Instant // the last check passes until then; 0: whenever
@@ -94,7 +94,7 @@ func newValve(p policy.Policy, paused bool, self string, random func() float64,
 		self:   self,
 		random: random,
 		out:    out,
-		parts:  map[int]*Partition{},
+		parts:  map[int]*partition{},
 		gateAt: pace.Never,
 	}
 	v.setOverrides(nil)
@@ -110,7 +110,7 @@ func newValve(p policy.Policy, paused bool, self string, random func() float64,
 // What is known of it decides in this order. It was finished: it is acknowledged, and nothing else
 // counts. It is no job that can be read. Its outcome was told before it came. It has crashed too
 // many owners, or one more. It runs elsewhere. Only then is it a job that waits.
-func (v *valve) arrive(p *Partition, a *job.Arrived, now pace.Instant, wall time.Time) {
+func (v *valve) arrive(p *partition, a *job.Arrived, now pace.Instant, wall time.Time) {
 	again, stored := a.Seq <= p.highest, a.Stored.UnixNano()
 	p.highest, p.newest = max(p.highest, a.Seq), max(p.newest, stored)
 	if j, held := p.jobs[a.Seq]; held {
@@ -125,7 +125,7 @@ func (v *valve) arrive(p *Partition, a *job.Arrived, now pace.Instant, wall time
 		v.place(j.Bucket, now)
 	}
 	b := v.bucket(p, a.Key, now)
-	j := &HeldJob{Arrived: *a, Bucket: b, generation: p.generation, inBucket: -1, inTimers: -1}
+	j := &heldJob{Arrived: *a, Bucket: b, generation: p.generation, inBucket: -1, inTimers: -1}
 	j.Key = b.key
 	v.date(j, now, wall)
 	lane := b.lane(j.Priority)
@@ -180,7 +180,7 @@ func (v *valve) arrive(p *Partition, a *job.Arrived, now pace.Instant, wall time
 // date says when a job's deadline passes, or its age, by wall, JetStream's clock at now.
 //
 // Dates become instants here, once, so that nothing that is decided later asks what time it is.
-func (v *valve) date(j *HeldJob, now pace.Instant, wall time.Time) {
+func (v *valve) date(j *heldJob, now pace.Instant, wall time.Time) {
 	j.expires = now.Later(j.Stored.Add(time.Duration(v.Policy.MaxAge)).Sub(wall))
 	if !j.Deadline.IsZero() {
 		j.expires = min(j.expires, now.Later(j.Deadline.Sub(wall)))
@@ -218,7 +218,7 @@ func (v *valve) redate(now pace.Instant, wall time.Time) {
 // A bucket that is new to a partition which was taken over after a crash begins as if it had
 // started a job then, for its old owner may have: nothing was listed of it. One that is forgotten
 // and comes again does so too, which costs no more than an interval after the takeover.
-func (v *valve) bucket(p *Partition, key job.Key, now pace.Instant) *bucket {
+func (v *valve) bucket(p *partition, key job.Key, now pace.Instant) *bucket {
 	b := p.buckets[key]
 	if b == nil {
 		// a delivery's key would keep its whole subject in memory
@@ -237,7 +237,7 @@ func (v *valve) bucket(p *Partition, key job.Key, now pace.Instant) *bucket {
 }
 
 // makeReady puts a job among those that wait for a slot.
-func (v *valve) makeReady(j *HeldJob, now pace.Instant) {
+func (v *valve) makeReady(j *heldJob, now pace.Instant) {
 	b := j.Bucket
 	j.enter(stageWaiting)
 	if j.Body != nil && j.Size > leanSize {
@@ -251,13 +251,13 @@ func (v *valve) makeReady(j *HeldJob, now pace.Instant) {
 	b.lane(j.Priority).waiting += j.Cost
 	b.waiting += j.Cost
 	v.lookAt(j, j.expires)
-	if b.spot == spotNone || b.ready[0].HeldJob == j {
+	if b.spot == spotNone || b.ready[0].heldJob == j {
 		v.place(b, now)
 	}
 }
 
 // delay puts a job aside until an instant. Its body goes unless it is small: it may be hours.
-func (v *valve) delay(j *HeldJob, until pace.Instant) {
+func (v *valve) delay(j *heldJob, until pace.Instant) {
 	j.enter(stageDelayed)
 	if j.Size > leanSize {
 		j.Body, j.Lean = nil, true
@@ -270,7 +270,7 @@ func (v *valve) delay(j *HeldJob, until pace.Instant) {
 //
 // One timer for each job is enough: whatever comes first, its deadline, its backoff or its
 // time-out.
-func (v *valve) lookAt(j *HeldJob, at pace.Instant) {
+func (v *valve) lookAt(j *heldJob, at pace.Instant) {
 	j.at = at
 	if j.inTimers >= 0 {
 		v.timers.Fix(j.inTimers)
@@ -280,7 +280,7 @@ func (v *valve) lookAt(j *HeldJob, at pace.Instant) {
 }
 
 // detach takes a job out of the valve's heaps.
-func (v *valve) detach(j *HeldJob) {
+func (v *valve) detach(j *heldJob) {
 	v.unhold(j)
 	if j.inTimers >= 0 {
 		v.timers.Remove(j.inTimers)

@@ -22,7 +22,7 @@ var originWall = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 type valveBench struct {
 	t   *testing.T
 	v   *valve
-	p   *Partition
+	p   *partition
 	out *actions
 	now pace.Instant
 	seq uint64
@@ -52,7 +52,7 @@ func unownedValve(t *testing.T, p policy.Policy) *valveBench {
 	return b
 }
 
-func (b *valveBench) own() *Partition {
+func (b *valveBench) own() *partition {
 	b.p = b.v.own(0, 1)
 	return b.p
 }
@@ -67,13 +67,13 @@ func (b *valveBench) at(d time.Duration) *valveBench {
 }
 
 // arrive delivers a new job, which change may alter.
-func (b *valveBench) arrive(key string, change ...func(*job.Arrived)) *HeldJob {
+func (b *valveBench) arrive(key string, change ...func(*job.Arrived)) *heldJob {
 	b.seq++
 	return b.deliver(b.seq, key, change...)
 }
 
 // deliver delivers a job, or one that was delivered before once more.
-func (b *valveBench) deliver(seq uint64, key string, change ...func(*job.Arrived)) *HeldJob {
+func (b *valveBench) deliver(seq uint64, key string, change ...func(*job.Arrived)) *heldJob {
 	if b.stored[seq].IsZero() {
 		b.stored[seq] = b.wall()
 	}
@@ -130,7 +130,7 @@ func (b *valveBench) until(end time.Duration, each func(Run)) (starts []time.Dur
 func (b *valveBench) end(r Run, o Outcome) {
 	o.Seq = r.Seq
 	b.v.busy--
-	b.v.settle(r.HeldJob, o, b.now)
+	b.v.settle(r.heldJob, o, b.now)
 }
 
 // done finishes a run and confirms its acknowledgement.
@@ -210,8 +210,8 @@ func answerPuts(c *Core, now pace.Instant) (written []string) {
 }
 
 // takeOver lets a core take the partition "api.0" of one partition and finds there what is given.
-func takeOver(c *Core, found Opened) (*Partition, pace.Instant) {
-	var part *Partition
+func takeOver(c *Core, found Opened) (*partition, pace.Instant) {
+	var part *partition
 	now := origin
 	for ; part == nil || part.fresh; now = now.Add(20 * ms) {
 		c.advance(now)

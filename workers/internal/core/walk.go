@@ -12,12 +12,12 @@ import (
 // milliseconds, and it would keep those that are forgotten meanwhile in memory. A range over the
 // map cannot be left and taken up again.
 type walk struct {
-	part *Partition
+	part *partition
 	left int // the first so many of the partition's list are still to be visited
 }
 
 // walk begins one. Whoever does not go to its end must call stop.
-func (p *Partition) walk() *walk {
+func (p *partition) walk() *walk {
 	w := &walk{p, len(p.list)}
 	p.walks = append(p.walks, w)
 	return w
@@ -40,7 +40,7 @@ func (w *walk) stop() {
 }
 
 // add takes a bucket in.
-func (p *Partition) add(b *bucket) {
+func (p *partition) add(b *bucket) {
 	p.buckets[b.key] = b
 	b.inList = len(p.list)
 	p.list = append(p.list, b)
@@ -54,7 +54,7 @@ func (p *Partition) add(b *bucket) {
 // still to visit and what it has visited. The hole moves up from border to border, from the lowest
 // on: what lies right below each border fills it, and is still to be visited by that walk on both
 // sides.
-func (p *Partition) remove(b *bucket) {
+func (p *partition) remove(b *bucket) {
 	delete(p.buckets, b.key)
 	hole := b.inList
 	fill := func(with int) {
