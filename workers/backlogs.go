@@ -24,7 +24,7 @@ type backlogs struct {
 	questions *questions
 	observe   func(policy string, partitions int)
 	core      *core.Core
-	all       map[*core.Partition]*backlog
+	all       map[core.Partition]*backlog
 	owned     map[string]int // partitions, by policy
 }
 
@@ -106,7 +106,7 @@ func (bs *backlogs) began(b *backlog, open *queue.Backlog, found core.Opened, no
 }
 
 // feed passes what a backlog delivers and confirms on to the loop, until it is closed.
-func (bs *backlogs) feed(ctx context.Context, p *core.Partition, epoch uint64,
+func (bs *backlogs) feed(ctx context.Context, p core.Partition, epoch uint64,
 	open *queue.Backlog) {
 	for {
 		next, err := open.Next(ctx)
@@ -195,7 +195,7 @@ func (bs *backlogs) readInherited(ctx context.Context, found *core.Opened) error
 }
 
 // Close ends the connection of a partition that is no longer ours.
-func (bs *backlogs) Close(p *core.Partition) {
+func (bs *backlogs) Close(p core.Partition) {
 	b := bs.all[p]
 	if b == nil {
 		return
@@ -235,7 +235,7 @@ func (bs *backlogs) count(policy string, change int) {
 }
 
 // created is when a partition's stream was made.
-func (bs *backlogs) created(p *core.Partition) time.Time { return bs.all[p].created }
+func (bs *backlogs) created(p core.Partition) time.Time { return bs.all[p].created }
 
 // Ack acknowledges a job. One whose backlog is being opened arrives again, and is acknowledged
 // then.
@@ -247,7 +247,7 @@ func (bs *backlogs) Ack(r core.Ref) {
 
 // Fetch reads the body of a job that was delivered without it.
 func (bs *backlogs) Fetch(j *core.HeldJob) {
-	b := bs.all[j.Bucket.Part]
+	b := bs.all[j.Bucket.Part.Partition]
 	if b == nil {
 		return
 	}

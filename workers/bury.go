@@ -24,7 +24,7 @@ type letters struct {
 // Bury stores a dead letter, until which the job waits. It does so while the lease lasts: a process
 // that was cut off or stood still may not have heard yet that another owns the job, and has run it.
 func (l *letters) Bury(u core.Burial) {
-	b := l.backlogs.all[u.Bucket.Part]
+	b := l.backlogs.all[u.Bucket.Part.Partition]
 	if b == nil {
 		return
 	}

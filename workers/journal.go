@@ -26,7 +26,7 @@ type journal struct {
 
 // Save writes the attempts of a job.
 func (j *journal) Save(s core.Save) {
-	b := j.backlogs.all[s.Bucket.Part]
+	b := j.backlogs.all[s.Bucket.Part.Partition]
 	if b == nil {
 		return
 	}

@@ -18,7 +18,7 @@ type questions struct {
 }
 
 // serve takes questions to a partition's valve until stop is called.
-func (q *questions) serve(p *core.Partition) (stop func()) {
+func (q *questions) serve(p core.Partition) (stop func()) {
 	stop, err := q.broker.ServeValve(p.Policy, p.Number, func(asked job.Question,
 		reply func(job.Answer)) {
 		q.send(core.Asked{Part: p, Question: asked, Reply: reply})

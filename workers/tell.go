@@ -43,7 +43,7 @@ func (t *teller) TellBreaker(b core.Turned) {
 	t.broker.Tell(name, e)
 }
 
-func (t *teller) TellTakeover(p *core.Partition) {
+func (t *teller) TellTakeover(p core.Partition) {
 	t.log.Info("took a partition over: its owner is gone", "policy", p.Policy, "partition",
 		p.Number)
 }

@@ -302,34 +302,42 @@ var table = []mutant{
 		by:  "./workers/internal/core TestAnOutcomeThatComesAfterTheTimeoutIsHeard",
 	},
 	{
+		name: "tenure-unchecked", file: "workers/internal/core/handles.go",
+		old: "p != nil && p.Partition == name {",
+		new: "p != nil {",
+		by:  "./workers/internal/core TestAFormerTenureIsNotHeard",
+	},
+	{
 		name: "epoch-unchecked-arrived", file: "workers/internal/core/core.go",
-		old: "if p.Epoch != e.Epoch || p.state > partitionLive || v == nil {",
-		new: "if p.state > partitionLive || v == nil {",
+		old: "if p == nil || p.Epoch != e.Epoch {",
+		new: "if p == nil {",
 		by:  "./workers/internal/core TestABacklogOfAnEarlierEpochIsNotHeard",
 	},
 	{
 		name: "epoch-unchecked-opened", file: "workers/internal/core/takeover.go",
-		old: "s.part != p || p.Epoch != found.Epoch ||",
-		new: "s.part != p ||",
+		old: "s == nil || s.part.Epoch != found.Epoch ||",
+		new: "s == nil ||",
 		by:  "./workers/internal/core TestABacklogOfAnEarlierEpochIsNotHeard",
 	},
 	{
 		name: "epoch-unchecked-broke", file: "workers/internal/core/core.go",
-		old: "if p := e.Part; p.Epoch == e.Epoch && p.state <= partitionLive {",
-		new: "if p := e.Part; p.state <= partitionLive {",
-		by:  "./workers/internal/core TestABacklogOfAnEarlierEpochIsNotHeard",
+		old: `if p := c.part(e.Part); p != nil && p.Epoch == e.Epoch {
+		p.broken`,
+		new: `if p := c.part(e.Part); p != nil {
+		p.broken`,
+		by: "./workers/internal/core TestABacklogOfAnEarlierEpochIsNotHeard",
 	},
 	{
 		name: "epoch-unchecked-swept", file: "workers/internal/core/core.go",
-		old: `p.Epoch == e.Epoch && p.state <= partitionLive {
-		v.swept`,
-		new: `p.state <= partitionLive {
-		v.swept`,
+		old: `p != nil && p.Epoch == e.Epoch {
+		c.valves`,
+		new: `p != nil {
+		c.valves`,
 		by: "./workers/internal/core TestABacklogOfAnEarlierEpochIsNotHeard",
 	},
 	{
 		name: "epoch-unchecked-unopened", file: "workers/internal/core/takeover.go",
-		old: "&& e.Part.Epoch == e.Epoch {",
+		old: "&& s.part.Epoch == e.Epoch {",
 		new: "{",
 		by:  "./workers/internal/core TestABacklogOfAnEarlierEpochIsNotHeard",
 	},
@@ -886,7 +894,7 @@ func (Synced)`,
 		name: "ack-before-dead-letter", file: "workers/internal/core/settle.go",
 		old: "v.out.burials = append(v.out.burials, Burial{j, reason, detail})",
 		new: `v.out.burials = append(v.out.burials, Burial{j, reason, detail})
-	v.out.acks = append(v.out.acks, Ref{j.Bucket.Part, j.Seq})`,
+	v.out.acks = append(v.out.acks, Ref{j.Bucket.Part.Partition, j.Seq})`,
 		by: "./workers/internal/core TestMalformedJobsTakeNoSlot",
 	},
 	{

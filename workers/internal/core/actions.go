@@ -8,7 +8,7 @@ import (
 // Performer carries out what the core wants done: the drainer, or a simulation. What one of them
 // forgets does not compile.
 type Performer interface {
-	Close(p *partition)
+	Close(p Partition)
 	Open(o Opening)
 	Start(r Run)
 	StartElsewhere(r Run, worker string)
@@ -29,17 +29,14 @@ type Performer interface {
 	TellAccepted(j *heldJob)
 	TellCancelled(j *heldJob)
 	TellBreaker(t Turned)
-	TellTakeover(p *partition)
+	TellTakeover(p Partition)
 	TellVanished(jobs int)
 	TellStrange(records []string)
 	TellLost()
 }
 
-// Partition and HeldJob are what still crosses as it is; values are to take their places.
-type (
-	Partition = partition
-	HeldJob   = heldJob
-)
+// HeldJob is what still crosses as it is; a value is to take its place.
+type HeldJob = heldJob
 
 // Perform hands p everything that is to be done, in the order in which it must begin: what is
 // closed goes before what is opened, and starts before what can wait.
@@ -113,11 +110,11 @@ type actions struct {
 	deletes   []Put       // delete a record
 	opens     []Opening   // open a backlog
 	asides    []Aside     // work on them anywhere, then call goOn
-	closes    []*partition
-	takeovers []*partition // of owners that crashed
-	vanished  int          // jobs that were removed from the stream by others
-	strange   []string     // keys of records that this version cannot read
-	lost      int          // times that this process was declared dead
+	closes    []Partition
+	takeovers []Partition // of owners that crashed
+	vanished  int         // jobs that were removed from the stream by others
+	strange   []string    // keys of records that this version cannot read
+	lost      int         // times that this process was declared dead
 }
 
 // reset empties the lists and keeps the memory of those that are long.
@@ -132,7 +129,7 @@ func (a *actions) reset() {
 
 // Ref names a stored job.
 type Ref struct {
-	Part *partition
+	Part Partition
 	Seq  uint64
 }
 
@@ -236,7 +233,7 @@ const (
 // Opening asks for a partition's backlog by its epoch, and for what the predecessor left when
 // inherit is set.
 type Opening struct {
-	Part    *partition
+	Part    Partition
 	Epoch   uint64
 	Inherit bool
 }

@@ -79,10 +79,10 @@ func (e Worked) apply(c *Core, _ pace.Instant) {
 }
 
 func (e Asked) apply(c *Core, now pace.Instant) {
-	p, asked, reply := e.Part, e.Question, e.Reply
+	p, asked, reply := c.part(e.Part), e.Question, e.Reply
 	refuse := func(why string) { reply(job.Answer{Error: why}) }
 	q := &question{Question: asked, part: p, reply: reply, wall: c.Wall, until: pace.Never}
-	v := c.valves[p.Policy]
+	v := c.valves[e.Part.Policy]
 	switch q.Op {
 	case job.OpExpect:
 		if len(q.Jobs) > job.MaxExpected {
@@ -116,7 +116,7 @@ func (e Asked) apply(c *Core, now pace.Instant) {
 		return
 	}
 	switch {
-	case v == nil || p.state > partitionLive:
+	case p == nil:
 		refuse("the partition has another owner")
 	case q.work == nil:
 		reply(c.answerAtOnce(v, p, asked, now))

@@ -31,12 +31,12 @@ func crowded(t *testing.T, p policy.Policy, keys int) *asked {
 			Body: []byte{},
 		}
 	}
-	c.Handle(Arrived{part, part.Epoch, jobs}, now)
+	c.Handle(Arrived{part.Partition, part.Epoch, jobs}, now)
 	return &asked{t: t, core: c, part: part, now: now}
 }
 
 func (a *asked) ask(q job.Question) {
-	a.core.Handle(Asked{a.part, q, func(answer job.Answer) {
+	a.core.Handle(Asked{a.part.Partition, q, func(answer job.Answer) {
 		a.answers = append(a.answers, answer)
 	}}, a.now)
 }
@@ -141,7 +141,7 @@ func TestAPurgeLeavesTheLoopItsTime(t *testing.T) {
 			arrived = append(arrived,
 				job.Arrived{Seq: seq, Key: "k0", Cost: 1, Stored: originWall, Body: []byte{}})
 		}
-		a.core.Handle(Arrived{a.part, a.part.Epoch, arrived}, a.now)
+		a.core.Handle(Arrived{a.part.Partition, a.part.Epoch, arrived}, a.now)
 	}
 	arrive(2, jobs+2)
 	a.core.advance(a.now)

@@ -8,7 +8,7 @@ import (
 
 // saveOf is what an owner of an epoch writes of job 7, knowing of a revision of its record.
 func saveOf(epoch, known uint64, attempts, crashes int) *Save {
-	p := &partition{Policy: "api", Epoch: epoch}
+	p := &partition{Partition: Partition{Policy: "api"}, Epoch: epoch}
 	r := AttemptRecord{V: Version, Attempts: attempts, Crashes: crashes, Epoch: epoch, Stream: 1}
 	return &Save{&heldJob{Arrived: job.Arrived{Seq: 7}, Bucket: &bucket{Part: p}}, "api.0.7", r,
 		known}

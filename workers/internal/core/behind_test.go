@@ -26,7 +26,7 @@ func TestALeaderThatHasLessThanWasSeenIsNotBelieved(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, part, _ := ownerBench(t)
-			found := Opened{Opening: Opening{Part: part}, Created: created}
+			found := Opened{Opening: Opening{Part: part.Partition}, Created: created}
 			prepare(c, part, &found)
 			expect := func(last uint64, want bool, why string) {
 				t.Helper()

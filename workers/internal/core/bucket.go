@@ -232,8 +232,7 @@ func (b dueBucket) Moved(i int) { b.index = i }
 
 // partition is a share of a policy's buckets that this drainer owns or has owned.
 type partition struct {
-	Policy  string
-	Number  int
+	Partition
 	Epoch   uint64
 	state   partitionState
 	buckets map[job.Key]*bucket

@@ -16,6 +16,7 @@
 //   - answers.go: what others ask of a partition's owner; inspect.go, forecast.go, walk.go: how it
 //     stands, when jobs will start, and looking at many buckets in pieces;
 //   - core.go: these together; events.go: what they are told; actions.go: what they want done;
+//     handles.go: the names by which both speak of partitions;
 //   - ticket.go: the last check before a start, the one thing that runs beside the core.
 package core
 
@@ -64,6 +65,7 @@ type Core struct {
 	most      int // bytes of a record
 	// runs of handed-over partitions whose outcome is not delivered, by share
 	unsettled map[string]int
+	tenures   uint64 // of partitions, so far
 }
 
 type Options struct {
@@ -259,7 +261,7 @@ func (e Watched) apply(c *Core, now pace.Instant) {
 }
 
 func (e Broken) apply(c *Core, now pace.Instant) {
-	if p := e.Part; p.Epoch == e.Epoch && p.state <= partitionLive {
+	if p := c.part(e.Part); p != nil && p.Epoch == e.Epoch {
 		p.broken = true
 		c.TickAt = now
 	}
@@ -268,35 +270,36 @@ func (e Broken) apply(c *Core, now pace.Instant) {
 // An epoch is a backlog. Deliveries of an earlier one may still be on their way to the loop, and
 // would count as delivered by this one, so that a sweep of it missed nothing.
 func (e Arrived) apply(c *Core, now pace.Instant) {
-	v, p := c.valves[e.Part.Policy], e.Part
-	if p.Epoch != e.Epoch || p.state > partitionLive || v == nil {
+	p := c.part(e.Part)
+	if p == nil || p.Epoch != e.Epoch {
 		return
 	}
-	wall := c.Wall(now)
+	v, wall := c.valves[p.Policy], c.Wall(now)
 	for i := range e.Jobs {
 		v.arrive(p, &e.Jobs[i], now, wall)
 	}
 }
 
 func (e Swept) apply(c *Core, now pace.Instant) {
-	v, p := c.valves[e.Part.Policy], e.Part
-	if v != nil && p.Epoch == e.Epoch && p.state <= partitionLive {
-		v.swept(p, now)
+	if p := c.part(e.Part); p != nil && p.Epoch == e.Epoch {
+		c.valves[p.Policy].swept(p, now)
 	}
 }
 
 // Whoever knows the highest sequence of what came in order can tell what is delivered again; a
 // stray one of a higher sequence would make all that follows seem so.
 func (e Strayed) apply(c *Core, now pace.Instant) {
-	highest := e.Part.highest // of what came in order
-	Arrived(e).apply(c, now)
-	e.Part.highest = highest
+	if p := c.part(e.Part); p != nil {
+		highest := p.highest // of what came in order
+		Arrived(e).apply(c, now)
+		p.highest = highest
+	}
 }
 
 func (e Confirmed) apply(c *Core, now pace.Instant) {
-	if v, p := c.valves[e.Part.Policy], e.Part; v != nil && p.state <= partitionLive {
+	if p := c.part(e.Part); p != nil {
 		for _, seq := range e.Seqs {
-			v.confirmed(p, seq, now)
+			c.valves[p.Policy].confirmed(p, seq, now)
 		}
 	}
 }
@@ -313,9 +316,9 @@ func (e Finished) apply(c *Core, now pace.Instant) {
 	default:
 		v.busy--
 	}
-	switch r.Part.state {
+	switch p := r.Bucket.Part; p.state {
 	case partitionOpening, partitionLive:
-		r.Part.checkpointed.changed = true
+		p.checkpointed.changed = true
 		if o.Kind == OutcomeReturned && !r.turn.passed {
 			r.turn.own.Refund(&r.Bucket.clock)
 			r.turn.total.Refund(&v.totalClock)
@@ -328,15 +331,15 @@ func (e Finished) apply(c *Core, now pace.Instant) {
 		if o.Kind == OutcomeFailed {
 			o.Attempts = r.Attempt
 		}
-		o.Holder, o.Stream = r.Part.holder, r.Part.Stream()
-		c.out.reports = append(c.out.reports, Report{r.Part.Policy, r.Part.Number, o})
+		o.Holder, o.Stream = p.holder, p.Stream()
+		c.out.reports = append(c.out.reports, Report{p.Policy, p.Number, o})
 	}
 }
 
 // Progress is what the new owner of a partition is told of a run that this process still watches
 // over, and that goes on.
 func (r Run) Progress() (goesOn Report, handedOver bool) {
-	p := r.Part
+	p := r.Bucket.Part
 	return Report{p.Policy, p.Number,
 			Outcome{Seq: r.Seq, Kind: outcomeProgress, Stream: p.Stream()}},
 		p.state == partitionSurrendered && r.stage != stageGone
@@ -450,7 +453,7 @@ func (c *Core) given(r *Run, fence pace.Instant) {
 	if r.latest == 0 || r.latest >= fence {
 		r.latest = fence - 1
 	}
-	r.Part.checkpointed.changed = true
+	r.Bucket.Part.checkpointed.changed = true
 }
 
 // Checkpoint works on the checkpoints that are due. That takes longer than a start may be under

@@ -155,7 +155,7 @@ func (c *Core) considerRelease(s *share, now pace.Instant) {
 	switch {
 	case s.part.unopened: // nothing came of this epoch yet: it can be used again
 		s.part.unopened = false
-		c.out.opens = append(c.out.opens, Opening{s.part, s.part.Epoch, s.part.fresh})
+		c.out.opens = append(c.out.opens, Opening{s.part.Partition, s.part.Epoch, s.part.fresh})
 		return
 	case s.part.broken:
 		s.part.broken = false

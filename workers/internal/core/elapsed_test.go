@@ -65,7 +65,7 @@ func TestNoLeadersClockShortensAWait(t *testing.T) {
 				Record{Exists: true, Value: Encode(left), Revision: 8, Stored: stored}}, origin)
 			c.synced = true
 			part, now := takeOver(c, found)
-			c.Handle(Arrived{part, part.Epoch,
+			c.Handle(Arrived{part.Partition, part.Epoch,
 				[]job.Arrived{{Seq: 2, Key: "a", Cost: 1, Stored: originWall}}}, now)
 			at := firstStart(c, now).Since(origin)
 			if at < 9*second || at > 11*second+mostSpread {
@@ -101,7 +101,7 @@ func TestASlowRateGoesOnOverARestart(t *testing.T) {
 	c.synced = true
 	part, now := takeOver(c,
 		Opened{Taken: originWall, Read: originWall, Created: originWall.Add(-time.Hour), Last: 2})
-	c.Handle(Arrived{part, part.Epoch,
+	c.Handle(Arrived{part.Partition, part.Epoch,
 		[]job.Arrived{{Seq: 2, Key: "a", Cost: 1, Stored: originWall}}}, now)
 	if at := firstStart(c, now).Since(origin); at < 4*second || at > 4200*ms {
 		t.Errorf("4 s were left: the next job starts after %v", at)
@@ -133,7 +133,7 @@ func TestACheckpointThatIsStoredLateIsNoWordOnWhatBeganMeanwhile(t *testing.T) {
 		Taken: claimed, Read: claimed, Created: originWall.Add(-time.Hour), Last: 3,
 		Checkpoint: Checkpoint{V: Version, Owner: "old", Epoch: 8, handover: h}, Noted: stored,
 	})
-	c.Handle(Arrived{part, part.Epoch,
+	c.Handle(Arrived{part.Partition, part.Epoch,
 		[]job.Arrived{{Seq: 3, Key: "a", Cost: 1, Stored: originWall}}}, now)
 	starts := append(began, takeover+firstStart(c, now).Since(origin))
 	if len(starts) != 3 {
@@ -157,7 +157,7 @@ func TestAClockThatIsNotDueYetIsExactAfterACrash(t *testing.T) {
 		Checkpoint: Checkpoint{V: Version, Owner: "old", Epoch: 8, handover: h},
 		Noted:      originWall.Add(-noted),
 	})
-	c.Handle(Arrived{part, part.Epoch,
+	c.Handle(Arrived{part.Partition, part.Epoch,
 		[]job.Arrived{{Seq: 2, Key: "a", Cost: 1, Stored: originWall}}}, now)
 	if at := firstStart(c, now).Since(origin); at < 4*second || at > 4200*ms {
 		t.Errorf("4 s were left: the next job starts after %v", at)

@@ -13,35 +13,36 @@ func TestABacklogOfAnEarlierEpochIsNotHeard(t *testing.T) {
 	c := coreBench(t, leaky("api", "10/s"))
 	part, now := takeOver(c, Opened{})
 	former := part.Epoch
-	c.Handle(Broken{part, former}, now)
+	c.Handle(Broken{part.Partition, former}, now)
 	now = c.run(now, second, nil)
 	if part.Epoch == former || part.broken {
 		t.Fatalf("the partition is still at epoch %d", former)
 	}
 	jobs := []job.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall, Body: []byte{}}}
-	c.Handle(Arrived{part, former, jobs}, now)
-	c.Handle(Strayed{part, former, jobs}, now)
+	c.Handle(Arrived{part.Partition, former, jobs}, now)
+	c.Handle(Strayed{part.Partition, former, jobs}, now)
 	if len(part.jobs) > 0 {
 		t.Error("a job of the former backlog was taken in")
 	}
-	c.Handle(Broken{part, former}, now)
+	c.Handle(Broken{part.Partition, former}, now)
 	if part.broken {
 		t.Error("the former backlog broke the present one")
 	}
 	part.sweeping = true
-	if c.Handle(Swept{part, former}, now); !part.sweeping {
+	if c.Handle(Swept{part.Partition, former}, now); !part.sweeping {
 		t.Error("the sweep of the former backlog ended the present one")
 	}
 	created := part.created
-	c.Handle(Opened{Opening: Opening{part, former, false}, Created: created.Add(second)}, now)
+	c.Handle(Opened{Opening: Opening{part.Partition, former, false},
+		Created: created.Add(second)}, now)
 	if !part.created.Equal(created) {
 		t.Error("the opening of the former backlog was heard")
 	}
-	c.Handle(Unopened{Opening{part, former, false}, false}, now)
+	c.Handle(Unopened{Opening{part.Partition, former, false}, false}, now)
 	if part.unopened {
 		t.Error("the failed opening of the former backlog was heard")
 	}
-	c.Handle(Arrived{part, part.Epoch, jobs}, now)
+	c.Handle(Arrived{part.Partition, part.Epoch, jobs}, now)
 	if len(part.jobs) != 1 {
 		t.Error("the job of the present backlog was not taken in")
 	}

@@ -68,29 +68,29 @@ type (
 	}
 	// Broken is that a backlog lost its way.
 	Broken struct {
-		Part  *partition
+		Part  Partition
 		Epoch uint64
 	}
 	// Arrived is jobs that a backlog delivered, in their order.
 	Arrived struct {
-		Part  *partition
+		Part  Partition
 		Epoch uint64
 		Jobs  []job.Arrived
 	}
 	// Swept is that everything has arrived that was stored when a backlog was opened.
 	Swept struct {
-		Part  *partition
+		Part  Partition
 		Epoch uint64
 	}
 	// Strayed is jobs that lie outside the partitions, which come in no order with others.
 	Strayed struct {
-		Part  *partition
+		Part  Partition
 		Epoch uint64
 		Jobs  []job.Arrived
 	}
 	// Confirmed is acknowledgements that the server has confirmed.
 	Confirmed struct {
-		Part *partition
+		Part Partition
 		Seqs []uint64
 	}
 )
@@ -134,7 +134,7 @@ type (
 	// Asked is a question to the owner of a partition. It is answered now or while questions are
 	// worked on.
 	Asked struct {
-		Part     *partition
+		Part     Partition
 		Question job.Question
 		Reply    func(job.Answer)
 	}

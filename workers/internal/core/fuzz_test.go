@@ -125,10 +125,10 @@ func FuzzValveQuestion(f *testing.F) {
 			jobs = append(jobs,
 				job.Arrived{Seq: seq, Key: "a", Cost: 1, Stored: originWall, Body: []byte{}})
 		}
-		c.Handle(Arrived{part, part.Epoch, jobs}, now)
+		c.Handle(Arrived{part.Partition, part.Epoch, jobs}, now)
 
 		answers := 0
-		c.Handle(Asked{part, q, func(a job.Answer) {
+		c.Handle(Asked{part.Partition, q, func(a job.Answer) {
 			answers++
 			if _, err := json.Marshal(a); err != nil {
 				t.Fatalf("%s: the answer %+v: %v", data, a, err)

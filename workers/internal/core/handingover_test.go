@@ -20,7 +20,7 @@ func ownerBench(t *testing.T) (*Core, *partition, pace.Instant) {
 // delivers lets a job arrive, which starts.
 func delivers(t *testing.T, c *Core, part *partition, seq uint64, now pace.Instant) Run {
 	t.Helper()
-	c.Handle(Arrived{part, part.Epoch,
+	c.Handle(Arrived{part.Partition, part.Epoch,
 		[]job.Arrived{{Seq: seq, Key: "a", Cost: 1, Stored: originWall, Body: []byte{}}}}, now)
 	c.advance(now)
 	if len(c.out.starts) != 1 {

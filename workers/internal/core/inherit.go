@@ -20,8 +20,7 @@ func (v *valve) own(number int, epoch uint64) *partition {
 		v.forecast, v.coming = nil, nil
 	}
 	p := &partition{
-		Policy:    v.Policy.Name,
-		Number:    number,
+		Partition: Partition{Policy: v.Policy.Name, Number: number},
 		Epoch:     epoch,
 		state:     partitionOpening,
 		fresh:     true,
@@ -66,7 +65,7 @@ type inheritedAttempt struct {
 // at most one interval, and its burst.
 func (v *valve) inherit(p *partition, in inheritance, now pace.Instant) {
 	if in.crashed {
-		v.out.takeovers = append(v.out.takeovers, p)
+		v.out.takeovers = append(v.out.takeovers, p.Partition)
 	}
 	switch {
 	case in.crashed || in.handover.Partial:
@@ -240,7 +239,7 @@ func (v *valve) lose(j *heldJob) {
 		p.noting--
 	}
 	if j.recorded {
-		v.out.forgets = append(v.out.forgets, Forgotten{Ref{p, j.Seq}, p.records[j.Seq]})
+		v.out.forgets = append(v.out.forgets, Forgotten{Ref{p.Partition, j.Seq}, p.records[j.Seq]})
 	}
 	delete(p.crashes, j.Seq)
 	delete(p.records, j.Seq)
@@ -302,7 +301,7 @@ func (v *valve) swept(p *partition, now pace.Instant) {
 		}
 		delete(p.inherited, seq)
 		if in.saved {
-			v.out.forgets = append(v.out.forgets, Forgotten{Ref{p, seq}, p.records[seq]})
+			v.out.forgets = append(v.out.forgets, Forgotten{Ref{p.Partition, seq}, p.records[seq]})
 			delete(p.records, seq)
 		}
 		if in.runs() {

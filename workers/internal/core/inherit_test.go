@@ -164,7 +164,7 @@ func TestRunsOfAGoneHolderCountAsCrashed(t *testing.T) {
 		handover: handover{Running: []runRecord{{3, "holder"}}}}
 	ownedBefore(c, left, 8)
 	part, now := takeOver(c, Opened{Last: 100})
-	c.Handle(Arrived{part, part.Epoch,
+	c.Handle(Arrived{part.Partition, part.Epoch,
 		[]job.Arrived{{Seq: 3, Key: "a", Cost: 1, Stored: originWall}}}, now)
 	if j := part.jobs[3]; j.stage != stageSaving || j.crashes != 1 {
 		t.Errorf("stage %d, crashes %d; want the crash to be recorded", j.stage, j.crashes)
@@ -191,7 +191,7 @@ func TestARecordOfUnknownAgeIsReadBeforeItIsClaimed(t *testing.T) {
 	found.Stored = originWall
 	c.Handle(Found{asked, found}, now)
 	part, now := takeOver(c, Opened{Last: 100, Created: originWall.Add(-time.Hour)})
-	c.Handle(Arrived{part, part.Epoch,
+	c.Handle(Arrived{part.Partition, part.Epoch,
 		[]job.Arrived{{Seq: 3, Key: "a", Cost: 1, Stored: originWall}}}, now)
 	if j := part.jobs[3]; j.stage != stageRunning || j.holder != "holder" {
 		t.Errorf("stage %d, holder %q; want it to run where it ran", j.stage, j.holder)
@@ -204,7 +204,7 @@ func TestHandoverWaitsForCrashesToBeRecorded(t *testing.T) {
 	now := c.run(origin, 2*time.Second, nil)
 	s := c.shares["api.0"]
 	s.part.inherited[1] = &inheritedJob{crashed: "dead"}
-	c.Handle(Arrived{s.part, s.part.Epoch,
+	c.Handle(Arrived{s.part.Partition, s.part.Epoch,
 		[]job.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall}}},
 		now)
 	part := s.part
@@ -260,7 +260,7 @@ func TestRecordsOfAFormerStreamAreNotApplied(t *testing.T) {
 	for i := range jobs {
 		jobs[i].Stored = originWall.Add(2 * time.Minute)
 	}
-	c.Handle(Arrived{part, part.Epoch, jobs}, now)
+	c.Handle(Arrived{part.Partition, part.Epoch, jobs}, now)
 	if len(c.out.acks) > 0 {
 		t.Errorf("acknowledged %v, which never ran", c.out.acks)
 	}
@@ -280,7 +280,7 @@ func TestAStreamMadeAnewUnderItsOwner(t *testing.T) {
 	j := func(seq uint64, body string) job.Arrived {
 		return job.Arrived{Seq: seq, Key: "a", Cost: 1, Stored: originWall, Body: []byte(body)}
 	}
-	c.Handle(Arrived{part, part.Epoch, []job.Arrived{j(1, "old"), j(2, "old")}}, now)
+	c.Handle(Arrived{part.Partition, part.Epoch, []job.Arrived{j(1, "old"), j(2, "old")}}, now)
 	c.advance(now)
 	first := c.out.starts[0]
 	if _, passed := first.Decide(whenever, nil); !passed {
@@ -304,7 +304,7 @@ func TestAStreamMadeAnewUnderItsOwner(t *testing.T) {
 		}
 	}
 	c.Handle(Finished{first, Outcome{Seq: 1, Kind: OutcomeDone}}, now)
-	c.Handle(Arrived{part, part.Epoch, []job.Arrived{j(1, "new"), j(2, "new")}}, now)
+	c.Handle(Arrived{part.Partition, part.Epoch, []job.Arrived{j(1, "new"), j(2, "new")}}, now)
 	if len(c.out.acks) > 0 {
 		t.Errorf("acknowledged %d jobs of the new stream", len(c.out.acks))
 	}

@@ -66,7 +66,7 @@ func TestCheckpointListsWhatIsDueAfterTheLease(t *testing.T) {
 	}
 	now = now.Add(-ms)
 	part := c.shares["api.0"].part
-	c.Handle(Arrived{part, part.Epoch,
+	c.Handle(Arrived{part.Partition, part.Epoch,
 		[]job.Arrived{{Seq: 1, Key: "a", Cost: 8, Stored: originWall, Body: []byte{}}}}, now)
 	left := c.Lease.Fence.Since(now)
 	c.advance(now)
@@ -220,7 +220,7 @@ func TestTwoCrashesInARowForgetNoRuns(t *testing.T) {
 		Checkpoint: Checkpoint{V: Version, Owner: "first", Epoch: 8,
 			handover: handover{Running: []runRecord{{1, "third"}, {2, "first"}}}},
 	})
-	c.Handle(Arrived{part, part.Epoch,
+	c.Handle(Arrived{part.Partition, part.Epoch,
 		[]job.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall},
 			{Seq: 2, Key: "a", Cost: 1, Stored: originWall}}}, now)
 	if j := part.jobs[1]; j.stage != stageRunning || j.holder != "third" {
@@ -240,7 +240,7 @@ func TestAClaimPassesOnWhatRan(t *testing.T) {
 		handover: handover{Running: []runRecord{{1, "third"}}},
 	})
 	part, now := takeOver(c, Opened{Last: 100, Taken: originWall.Add(time.Minute)})
-	c.Handle(Arrived{part, part.Epoch,
+	c.Handle(Arrived{part.Partition, part.Epoch,
 		[]job.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall}}}, now)
 	if j := part.jobs[1]; j.stage != stageRunning || j.holder != "third" {
 		t.Errorf("stage %d, holder %q; want it to run where it runs", j.stage, j.holder)

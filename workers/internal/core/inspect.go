@@ -360,7 +360,7 @@ func (v *valve) dismiss(j *heldJob, how job.End) (removed int) {
 	if e, keyed := j.ended(how); keyed { // it is acknowledged once its repeats are told
 		j.enter(stageAcking)
 		v.out.endings = append(v.out.endings,
-			Ending{Ref: Ref{j.Bucket.Part, j.Seq}, Ended: e})
+			Ending{Ref: Ref{j.Bucket.Part.Partition, j.Seq}, Ended: e})
 	} else {
 		v.ack(j)
 	}

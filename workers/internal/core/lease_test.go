@@ -154,7 +154,7 @@ func TestAWorkerThatIsLateStartsNothingForItsFormerSelf(t *testing.T) {
 					{Worker: "w", Turn: NextTurn{Key: "a"}, Until: pace.Never},
 				}
 			}
-			c.Handle(Arrived{part, part.Epoch,
+			c.Handle(Arrived{part.Partition, part.Epoch,
 				[]job.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall}}}, now)
 			c.advance(now)
 			runs := c.out.starts

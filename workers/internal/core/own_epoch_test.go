@@ -14,7 +14,7 @@ func TestWhatStartsDuringAnEpochOfOnesOwnIsKnown(t *testing.T) {
 	c := coreBench(t, p)
 	now := c.run(origin, 2*second, nil)
 	s := c.shares["api.0"]
-	c.Handle(Arrived{s.part, s.part.Epoch,
+	c.Handle(Arrived{s.part.Partition, s.part.Epoch,
 		[]job.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall}}},
 		now)
 	c.out = actions{}

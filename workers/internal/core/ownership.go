@@ -225,11 +225,13 @@ func (c *Core) settleShare(s *share, now pace.Instant) {
 			return
 		}
 		s.part, s.state, s.takenAt, s.freeSince = v.own(s.number, s.revision), shareOwned, now, 0
-		c.out.opens = append(c.out.opens, Opening{s.part, s.part.Epoch, true})
+		c.tenures++
+		s.part.tenure = c.tenures
+		c.out.opens = append(c.out.opens, Opening{s.part.Partition, s.part.Epoch, true})
 	case s.part.Epoch != s.revision:
 		c.valves[s.policy].reopen(s.part, s.revision)
 		s.state = shareOwned
-		c.out.opens = append(c.out.opens, Opening{s.part, s.part.Epoch, s.part.fresh})
+		c.out.opens = append(c.out.opens, Opening{s.part.Partition, s.part.Epoch, s.part.fresh})
 	default:
 		s.state = shareOwned
 	}
@@ -317,8 +319,9 @@ func (c *Core) ownerSeen(s *share, found Record, now pace.Instant) {
 // closeBacklog closes the backlog of a partition that this process gives up, also one that was to
 // be opened in this turn: it would stay open, and refuse for good what others ask the owner.
 func (c *Core) closeBacklog(p *partition) {
-	c.out.opens = slices.DeleteFunc(c.out.opens, func(o Opening) bool { return o.Part == p })
-	c.out.closes = append(c.out.closes, p)
+	c.out.opens = slices.DeleteFunc(c.out.opens,
+		func(o Opening) bool { return o.Part == p.Partition })
+	c.out.closes = append(c.out.closes, p.Partition)
 }
 
 // dropShare forgets a partition that is no longer ours.

@@ -233,7 +233,7 @@ func Decode(data []byte, record any) error {
 func micros(d time.Duration) int64 { return int64((d + time.Microsecond - 1) / time.Microsecond) }
 
 // AttemptKey is where the attempts of a job are recorded.
-func AttemptKey(p *partition, seq uint64) string {
+func AttemptKey(p Partition, seq uint64) string {
 	return ShareKey(p.Policy, p.Number) + "." + strconv.FormatUint(seq, 10)
 }
 

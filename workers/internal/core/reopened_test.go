@@ -19,7 +19,7 @@ func TestAPartitionThatIsGivenUpIsNotOpenedAgain(t *testing.T) {
 			c.Handle(Connected{Up: true}, now)
 			c.advance(now)
 			answerPuts(c, now) // the claim of a new epoch, for which the backlog is opened anew
-			if len(c.out.opens) != 1 || c.out.opens[0].Part != part {
+			if len(c.out.opens) != 1 || c.out.opens[0].Part != part.Partition {
 				t.Fatalf("opens %v, want the partition", c.out.opens)
 			}
 			loses(c, now)

@@ -61,7 +61,7 @@ func (v *valve) settle(j *heldJob, o Outcome, now pace.Instant) {
 	case OutcomeDone:
 		b.throttles = 0
 		if e, keyed := j.ended(job.EndDone); keyed {
-			v.out.done = append(v.out.done, Ending{Ref: Ref{b.Part, j.Seq}, Ended: e})
+			v.out.done = append(v.out.done, Ending{Ref: Ref{b.Part.Partition, j.Seq}, Ended: e})
 		}
 		v.ack(j)
 	case OutcomePermanent:
@@ -146,7 +146,7 @@ func (v *valve) save(j *heldJob, backoff time.Duration) {
 	j.enter(stageSaving)
 	j.backoff, j.recorded = backoff, true
 	p := j.Bucket.Part
-	v.out.saves = append(v.out.saves, Save{j, AttemptKey(p, j.Seq), AttemptRecord{
+	v.out.saves = append(v.out.saves, Save{j, AttemptKey(p.Partition, j.Seq), AttemptRecord{
 		V:         Version,
 		Attempts:  j.Attempts,
 		DueIn:     micros(backoff),
@@ -210,7 +210,7 @@ func (v *valve) buried(j *heldJob) {
 func (v *valve) ack(j *heldJob) {
 	j.enter(stageAcking)
 	j.Body, j.Header = nil, nil
-	v.out.acks = append(v.out.acks, Ref{j.Bucket.Part, j.Seq})
+	v.out.acks = append(v.out.acks, Ref{j.Bucket.Part.Partition, j.Seq})
 }
 
 // confirmed is called when the server has confirmed an acknowledgement: the job's place is free.
@@ -238,7 +238,7 @@ func (v *valve) remove(j *heldJob, now pace.Instant) {
 	b.held--
 	if j.recorded {
 		v.out.forgets = append(v.out.forgets,
-			Forgotten{Ref{b.Part, j.Seq}, b.Part.records[j.Seq]})
+			Forgotten{Ref{b.Part.Partition, j.Seq}, b.Part.records[j.Seq]})
 		delete(b.Part.records, j.Seq)
 	}
 	if b.held == 0 {

@@ -67,7 +67,7 @@ func (w *world) give(s *stint) {
 		return g.given || g.final()
 	})
 	for _, g := range w.urgent[f.bucket] {
-		if g.priority > f.priority && g.at == s.Part && !g.excepted {
+		if g.priority > f.priority && g.at == s.Bucket.Part && !g.excepted {
 			w.fail("priority: %s starts before %s", id, job.ID(g.policy, g.seq))
 		}
 	}
@@ -99,10 +99,10 @@ func (w *world) tells(s *stint) {
 // hears is called when a core hears how a run ended. Nothing counts while a breaker is open.
 func (w *world) hears(s *stint, o Outcome, breaks bool) {
 	f, d := s.fate, s.d
-	ours := s.Part.state <= partitionLive && (d.lost == 0 || d.lost < s.slot.at)
+	ours := s.Bucket.Part.state <= partitionLive && (d.lost == 0 || d.lost < s.slot.at)
 	w.rests(s, o, ours)
 	switch {
-	case s.Part.state > partitionSurrendered:
+	case s.Bucket.Part.state > partitionSurrendered:
 	case o.Kind == OutcomePermanent:
 		f.hopeless = true
 	case o.Kind == OutcomeThrottled && ours:
@@ -200,7 +200,7 @@ func (w *world) letter(d *drainer, u Burial, asked time.Duration) {
 // forgets is called when a process died, or was declared dead: what only it knew is gone.
 func (w *world) forgets(d *drainer) {
 	for s := range w.stints() {
-		if s.d == d && !d.alive && s.Part.state <= partitionLive && w.noted(s) {
+		if s.d == d && !d.alive && s.Bucket.Part.state <= partitionLive && w.noted(s) {
 			s.fate.crashed.low++
 		}
 	}
@@ -241,7 +241,7 @@ func (w *world) leavesOut(share string, value []byte) {
 func (w *world) noted(s *stint) bool {
 	if r := w.records[TablePartitions][CheckpointKey(s.Part.Policy, s.Part.Number)]; r != nil {
 		var c Checkpoint
-		if Decode(r.Value, &c) == nil && c.Epoch == s.Part.Epoch &&
+		if Decode(r.Value, &c) == nil && c.Epoch == s.Bucket.Part.Epoch &&
 			w.composed[r.Revision] >= s.slot.number &&
 			c.Stream == s.fate.stream.created.UnixNano() &&
 			slices.ContainsFunc(c.Running, func(r runRecord) bool {

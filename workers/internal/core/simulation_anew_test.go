@@ -47,7 +47,7 @@ func (w *world) deleteStream(name string) {
 			clear(c.pending)
 			w.to(c.owner, w.between(10*time.Millisecond, 6*time.Second), func() {
 				c.closed = true
-				c.owner.core.Handle(Broken{c.part, c.epoch}, c.owner.clock())
+				c.owner.core.Handle(Broken{c.part.Partition, c.epoch}, c.owner.clock())
 			})
 		}
 	}

@@ -137,12 +137,12 @@ func (d *drainer) watched(t Table, key string, r Record) {
 
 // opened takes the success of an opening.
 func (d *drainer) opened(found Opened) {
-	w, p := d.w, found.Part
-	if share := d.core.shares[shareOf(p)]; w.sabotage == handedOverRunsAgain && share != nil {
-		share.before.record.Running = nil
+	w := d.w
+	if s := d.core.shares[shareOf(found.Part)]; w.sabotage == handedOverRunsAgain && s != nil {
+		s.before.record.Running = nil
 	}
 	d.core.Handle(found, d.clock())
-	if w.sabotage == noTakeoverWait {
+	if p := d.core.part(found.Part); p != nil && w.sabotage == noTakeoverWait {
 		p.crashedAt = 0
 		for _, b := range p.buckets {
 			b.clock = pace.Clock{}
@@ -157,7 +157,7 @@ func (d *drainer) opened(found Opened) {
 	}
 }
 
-func shareOf(p *partition) string { return ShareKey(p.Policy, p.Number) }
+func shareOf(p Partition) string { return ShareKey(p.Policy, p.Number) }
 
 // step lets a drainer act, carries out what it wants, and sets its next wake-up.
 func (d *drainer) step() {

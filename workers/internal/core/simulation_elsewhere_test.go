@@ -249,7 +249,7 @@ func (o *lendingProcess) take(key job.Key) (refusal string) {
 func (w *world) crowded(d *drainer, name string, key job.Key) {
 	d.core.Handle(Refused{name, key}, d.clock())
 	for _, c := range w.contests {
-		share, k := d.core.shares[shareOf(c.part)], c.keys[key]
+		share, k := d.core.shares[shareOf(c.part.Partition)], c.keys[key]
 		if c.part.Policy == name && share != nil && share.part == c.part && k != nil {
 			// an offer may be for no bucket
 			k.held = true

@@ -48,7 +48,7 @@ func (w *world) deliver(c *consumer, messages []*job.Arrived, gap time.Duration)
 		if !c.lost {
 			c.lost = true
 			w.to(c.owner, w.between(10*time.Millisecond, 6*time.Second), func() {
-				c.owner.core.Handle(Broken{c.part, c.epoch}, c.owner.clock())
+				c.owner.core.Handle(Broken{c.part.Partition, c.epoch}, c.owner.clock())
 			})
 		}
 		return
@@ -77,7 +77,7 @@ func (w *world) deliver(c *consumer, messages []*job.Arrived, gap time.Duration)
 		if c.epoch == c.part.Epoch && c.part.state <= partitionLive {
 			w.delivered(c.part, batch)
 		}
-		c.owner.core.Handle(Arrived{c.part, c.epoch, batch}, c.owner.clock())
+		c.owner.core.Handle(Arrived{c.part.Partition, c.epoch, batch}, c.owner.clock())
 		w.sweep(c, batch[len(batch)-1].Seq)
 		if w.has(twice) && w.chance(0.1) {
 			w.again(c, batch)
@@ -93,7 +93,7 @@ func (w *world) again(c *consumer, batch []job.Arrived) {
 		})
 		w.to(c.owner, w.between(0, staleFor/2), func() {
 			if !c.lost && !c.closed && len(batch) > 0 {
-				c.owner.core.Handle(Arrived{c.part, c.epoch, batch}, c.owner.clock())
+				c.owner.core.Handle(Arrived{c.part.Partition, c.epoch, batch}, c.owner.clock())
 			}
 		})
 	})
@@ -114,7 +114,7 @@ func (w *world) sweep(c *consumer, through uint64) {
 			w.after(500*time.Millisecond, func() { w.sweep(c, through) })
 		default:
 			c.swept = true
-			c.owner.core.Handle(Swept{c.part, c.epoch}, c.owner.clock())
+			c.owner.core.Handle(Swept{c.part.Partition, c.epoch}, c.owner.clock())
 		}
 	})
 }
@@ -149,11 +149,11 @@ func (w *world) lag(c *consumer, stored []*job.Arrived) (from uint64, late time.
 func (d *drainer) ack(a Ref) { d.ackSeq(a.Part, a.Seq) }
 
 // ackSeq acknowledges until it is confirmed or the backlog is closed.
-func (d *drainer) ackSeq(p *partition, seq uint64) {
+func (d *drainer) ackSeq(p Partition, seq uint64) {
 	w := d.w
 	s := w.streams[p.Policy]
 	for _, c := range s.consumers[p.Number] {
-		if c.owner != d || c.part != p || c.epoch != p.Epoch || !c.open {
+		if c.owner != d || c.part.Partition != p || c.epoch != c.part.Epoch || !c.open {
 			continue
 		}
 		var try func()
@@ -291,12 +291,13 @@ func (d *drainer) read(p Put) {
 func (d *drainer) open(o Opening) {
 	w := d.w
 	policy, number := o.Part.Policy, o.Part.Number
-	if o.Part.state > partitionLive {
+	part := d.core.part(o.Part)
+	if part == nil {
 		w.fail("ownership: %s opens %s, which it has given up", d.core.options.Name,
 			shareOf(o.Part))
 	}
 	for _, c := range w.streams[policy].consumers[number] {
-		if c.owner == d && c.part == o.Part {
+		if c.owner == d && c.part == part {
 			c.closed = true
 		}
 	}
@@ -324,14 +325,14 @@ func (d *drainer) open(o Opening) {
 			fails()
 			return
 		}
-		c, stored := w.consume(d, o.Part, o.Epoch)
+		c, stored := w.consume(d, part, o.Epoch)
 		found.Last, found.Created = c.last, s.created
 		if w.sabotage == streamsAlike {
 			found.Created = originWall
 		}
 		c.lastAt = w.now + w.latency()
 		w.to(d, c.lastAt-w.now, func() {
-			w.opens(o.Part, s, len(stored))
+			w.opens(part, s, len(stored))
 			d.says("has opened %s, with %d jobs", shareOf(o.Part), len(stored))
 			c.open = true
 			d.opened(found)
@@ -370,7 +371,7 @@ func (w *world) consume(d *drainer, p *partition,
 		for _, old := range s.consumers[p.Number] {
 			old.closed = true
 			w.to(old.owner, w.latency(), func() {
-				old.owner.core.Handle(Broken{old.part, old.epoch}, old.owner.clock())
+				old.owner.core.Handle(Broken{old.part.Partition, old.epoch}, old.owner.clock())
 			})
 		}
 		s.consumers[p.Number] = []*consumer{c}
@@ -390,16 +391,16 @@ func (d *drainer) consumes(p *partition) bool {
 	})
 }
 
-func (d *drainer) closeConsumers(p *partition) {
+func (d *drainer) closeConsumers(p Partition) {
 	w := d.w
 	for _, c := range w.streams[p.Policy].consumers[p.Number] {
-		if c.owner == d && c.part == p {
+		if c.owner == d && c.part.Partition == p {
 			c.closed = true
 		}
 	}
-	if p.state == partitionSurrendered {
+	if s := d.core.share(p); s != nil && s.part.state == partitionSurrendered {
 		for s := range w.stints() {
-			if s.Part == p {
+			if s.Part == p && s.d == d {
 				s.fate.handed, s.fate.heard = true, w.now
 			}
 		}

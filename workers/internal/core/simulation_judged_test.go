@@ -33,11 +33,11 @@ func newHeirs() *heirs {
 func (h *heirs) stintOf(name string, epoch uint64) *stint {
 	w, f := h.w, h.fate
 	d := &drainer{w: w, alive: true, core: New(Options{Name: name})}
-	p := &partition{Policy: "api", Epoch: epoch, state: partitionLive}
+	p := &partition{Partition: Partition{Policy: "api"}, Epoch: epoch, state: partitionLive}
 	j := &heldJob{Arrived: *f.message, Bucket: &bucket{Part: p}}
 	w.drainers = append(w.drainers, d)
 	f.stream.consumers[0] = []*consumer{{stream: f.stream, epoch: epoch, owner: d, part: p}}
-	return &stint{Run: &Run{heldJob: j, Part: p}, d: d, fate: f,
+	return &stint{Run: &Run{heldJob: j, Part: p.Partition}, d: d, fate: f,
 		slot: slot{number: int(epoch), at: time.Duration(epoch)}}
 }
 
@@ -112,8 +112,8 @@ func TestACrashMayCountOfWhoWasToldAnOutcomeBeforeItsJobCame(t *testing.T) {
 	} {
 		h := newHeirs()
 		h.told(h.former, 0, 0)
-		h.heir.Part.inherited = x.inherited
-		h.w.isTold(h.heir.Part, h.heir.d, h.fate)
+		h.heir.Bucket.Part.inherited = x.inherited
+		h.w.isTold(h.heir.Bucket.Part, h.heir.d, h.fate)
 		h.w.forgets(h.heir.d)
 		if h.record(h.stintOf("third", 30), 0, 1); len(h.w.broken) > 0 != x.broken {
 			t.Errorf("%s: %q", name, h.w.broken)
@@ -132,7 +132,7 @@ func TestACrashCountsWhereACheckpointToldOfTheRun(t *testing.T) {
 		h.w.hazards = []hazard{noLeader}
 		h.w.write(TablePartitions, CheckpointKey("api",
 			0), Record{Exists: true, Revision: 7, Value: Encode(Checkpoint{
-			V: Version, Epoch: s.Part.Epoch, handover: handover{
+			V: Version, Epoch: s.Bucket.Part.Epoch, handover: handover{
 				Running: []runRecord{{s.Seq, s.d.core.Lease.Id}},
 				Stream:  s.fate.stream.created.UnixNano(),
 			},
@@ -149,7 +149,7 @@ func TestACrashCountsWhereACheckpointToldOfTheRun(t *testing.T) {
 func TestABucketMayWaitForARunWhoseJobSomebodyRemoved(t *testing.T) {
 	for _, removed := range []bool{false, true} {
 		h := newHeirs()
-		p := h.heir.Part
+		p := h.heir.Bucket.Part
 		h.w.policyOf("api").OutflowTotal = leaky("api", "1/s").Outflow
 		h.heir.d.told = map[string]*told{"api": {Policy: *h.w.policyOf("api")}}
 		h.w.set.elsewhere["api"] = true
@@ -204,7 +204,7 @@ func TestAPauseHoldsABucketUpOnceItsOwnerHears(t *testing.T) {
 	h.w.watchStandstill()
 	api := &told{Policy: *h.w.policyOf("api")}
 	h.former.d.told = map[string]*told{"api": api}
-	h.former.Part.state = partitionSurrendered
+	h.former.Bucket.Part.state = partitionSurrendered
 	cool := func(key job.Key) time.Duration { return h.w.stands.buckets[bucketOf("api", key)].cool }
 	pause := Outcome{Kind: OutcomeThrottled, RetryAfter: time.Minute}
 	if h.w.hears(h.former, pause, false); cool("k0") != 0 {

@@ -3,7 +3,7 @@ package core
 // simulated is how a drainer of the simulation carries out what its core wants.
 type simulated struct{ *drainer }
 
-func (d simulated) Close(p *partition)  { d.closeConsumers(p) }
+func (d simulated) Close(p Partition)   { d.closeConsumers(p) }
 func (d simulated) Open(o Opening)      { d.open(o) }
 func (d simulated) Start(r Run)         { d.start(&r, nil) }
 func (d simulated) Refuse(name string)  { d.promised(name).refuse(d.drainer) }
@@ -61,9 +61,9 @@ func (d simulated) WorkOn(Aside)      { d.w.fail("a question was asked") }
 
 // What only people are told changes nothing.
 
-func (d simulated) TellAccepted(*heldJob)   {}
-func (d simulated) TellCancelled(*heldJob)  {}
-func (d simulated) TellBreaker(Turned)      {}
-func (d simulated) TellTakeover(*partition) {}
-func (d simulated) TellStrange([]string)    {}
-func (d simulated) TellLost()               {}
+func (d simulated) TellAccepted(*heldJob)  {}
+func (d simulated) TellCancelled(*heldJob) {}
+func (d simulated) TellBreaker(Turned)     {}
+func (d simulated) TellTakeover(Partition) {}
+func (d simulated) TellStrange([]string)   {}
+func (d simulated) TellLost()              {}

@@ -191,11 +191,11 @@ func (s *stint) end(o Outcome) {
 	f.forgiven = f.forgiven || !undisturbed
 	switch o.Kind {
 	case OutcomeDone:
-		f.done = f.done || s.Part.state <= partitionSurrendered
+		f.done = f.done || s.Bucket.Part.state <= partitionSurrendered
 	case OutcomeFailed, OutcomeUncounted, OutcomeThrottled:
 		f.excepted = true
 	}
-	if s.Part.state == partitionLost {
+	if s.Bucket.Part.state == partitionLost {
 		f.excepted = true
 	}
 	d.receive(func() { s.finish(o) })
@@ -228,7 +228,7 @@ func (s *stint) finish(o Outcome) {
 // breaks reports whether a breaker is open that the run obeys, so that no attempt may count.
 func (s *stint) breaks() bool {
 	v := s.d.core.valves[s.fate.policy]
-	return s.Part.state <= partitionLive && v != nil && (v.breaker.open || s.Bucket.down())
+	return s.Bucket.Part.state <= partitionLive && v != nil && (v.breaker.open || s.Bucket.down())
 }
 
 // stints are all runs whose process was not disturbed.

@@ -90,7 +90,7 @@ func (w *world) delivered(p *partition, jobs []job.Arrived) {
 
 // takeTurn is called when a valve gives a job to a worker.
 func (w *world) takeTurn(s *stint) {
-	c := w.contests[s.Part]
+	c := w.contests[s.Bucket.Part]
 	if c == nil {
 		return
 	}
@@ -184,7 +184,7 @@ func (w *world) able(d *drainer, c *contest, key job.Key) bool {
 
 // finished is called when the core hears how a run ended.
 func (w *world) finished(s *stint, o Outcome) {
-	if c := w.contests[s.Part]; c != nil {
+	if c := w.contests[s.Bucket.Part]; c != nil {
 		k := c.keys[s.fate.key]
 		k.running--
 		if o.Kind != OutcomeDone && o.Kind != OutcomeFailed || o.Unavailable {
@@ -207,7 +207,7 @@ func (w *world) hold(d *drainer) {
 		f.rests = 0 // its next owner may have heard of shorter ones
 	}
 	for _, c := range w.contests {
-		if share := d.core.shares[shareOf(c.part)]; share != nil && share.part == c.part {
+		if share := d.core.shares[shareOf(c.part.Partition)]; share != nil && share.part == c.part {
 			for _, k := range c.keys {
 				k.held = true
 			}

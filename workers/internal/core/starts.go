@@ -107,7 +107,7 @@ func (v *valve) start(b *bucket, now pace.Instant, remote bool) Run {
 	j.enter(stageRunning)
 	j.began, j.holder = now, ""
 	b.running++
-	r := Run{heldJob: j, Part: b.Part, Attempt: j.Attempts + 1, Due: due, remote: remote}
+	r := Run{heldJob: j, Part: b.Part.Partition, Attempt: j.Attempts + 1, Due: due, remote: remote}
 	r.giveTurn()
 	if v.total != nil {
 		r.Due = max(due, v.total.Next(&v.totalClock))

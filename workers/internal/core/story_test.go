@@ -257,7 +257,7 @@ func (s *story) restore(name string) {
 		for _, c := range consumers {
 			c.closed = true
 			s.to(c.owner, s.latency(), func() {
-				c.owner.core.Handle(Broken{c.part, c.epoch}, c.owner.clock())
+				c.owner.core.Handle(Broken{c.part.Partition, c.epoch}, c.owner.clock())
 			})
 		}
 	}

@@ -36,7 +36,7 @@ func TestAnOutcomeOfTheFormerStreamIsNotTakenForThatOfTheNext(t *testing.T) {
 	c, part, now := ownerBench(t)
 	j := job.Arrived{Seq: 1, Key: "a", Cost: 1, Stored: originWall, Body: []byte("body")}
 	start := func() Run {
-		c.Handle(Arrived{part, part.Epoch, []job.Arrived{j}}, now)
+		c.Handle(Arrived{part.Partition, part.Epoch, []job.Arrived{j}}, now)
 		for len(c.out.starts) == 0 {
 			now = now.Add(100 * ms)
 			c.Decide(now)

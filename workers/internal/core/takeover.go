@@ -33,12 +33,11 @@ type StoredAttempt struct {
 // It may come late, of an epoch that this process has replaced since, or of a partition that it has
 // given up; then it is no word on anything.
 func (found Opened) apply(c *Core, now pace.Instant) {
-	p := found.Part
-	s := c.shares[ShareKey(p.Policy, p.Number)]
-	if s == nil || s.part != p || p.Epoch != found.Epoch || p.state > partitionLive {
+	s := c.share(found.Part)
+	if s == nil || s.part.Epoch != found.Epoch || s.part.state > partitionLive {
 		return
 	}
-	v := c.valves[p.Policy]
+	p, v := s.part, c.valves[s.policy]
 	p.last = found.Last
 	s.failures, s.over = 0, false
 	if found.Inherit && p.fresh {
@@ -67,12 +66,11 @@ func (found Opened) apply(c *Core, now pace.Instant) {
 // A server was seen to answer so 8 s after it was back. To believe the first would run jobs again
 // that are long done; to believe none would leave a restored stream for ever.
 func (c *Core) Behind(found Opened) bool {
-	p := found.Part
-	s := c.shares[ShareKey(p.Policy, p.Number)]
-	if s == nil || s.part != p || s.failures >= mostFailures-1 {
+	s := c.share(found.Part)
+	if s == nil || s.failures >= mostFailures-1 {
 		return false
 	}
-	if !p.fresh {
+	if p := s.part; !p.fresh {
 		return found.Created.Equal(p.created) && found.Last < max(p.highest, p.last)
 	}
 	for _, h := range []handover{s.before.record.handover, found.Checkpoint.handover} {
@@ -188,9 +186,8 @@ func (c *Core) elapsed(found Opened, stored time.Time, at int64,
 // An opening that failed is not tried again at once: where a stream is missing, or its server
 // catches up, each try deletes and creates a consumer.
 func (e Unopened) apply(c *Core, now pace.Instant) {
-	s := c.shares[ShareKey(e.Part.Policy, e.Part.Number)]
-	if s != nil && s.part == e.Part && e.Part.Epoch == e.Epoch {
-		e.Part.unopened = true
+	if s := c.share(e.Part); s != nil && s.part.Epoch == e.Epoch {
+		s.part.unopened = true
 		s.over = e.Streamless && (!c.known[s.policy] || c.valves[s.policy].retired)
 		s.actAt = now.Add(doubled(reopenAfter, s.failures, reopenMost))
 		s.failures++

@@ -96,7 +96,7 @@ func (r *Run) Decide(gate func() (fence, now pace.Instant),
 	r.previous = nil
 	if t.passed {
 		r.Bucket.undecided.jobs.Add(-1)
-		r.Part.undecided.jobs.Add(-1)
+		r.Bucket.Part.undecided.jobs.Add(-1)
 	}
 	return now, t.passed
 }

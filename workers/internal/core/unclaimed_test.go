@@ -141,14 +141,14 @@ func TestAPartitionThatCannotBeOpenedAgainIsHandedOver(t *testing.T) {
 	c := coreBench(t, leaky("api", "10/s"))
 	now := c.run(origin, 2*time.Second, nil)
 	part := c.shares["api.0"].part
-	c.Handle(Arrived{part, part.Epoch,
+	c.Handle(Arrived{part.Partition, part.Epoch,
 		[]job.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall}}}, now)
 	c.Decide(now)
 	if len(c.out.starts) != 1 {
 		t.Fatal("it did not start")
 	}
 	c.out.starts[0].Decide(whenever, nil)
-	c.Handle(Broken{part, part.Epoch}, now)
+	c.Handle(Broken{part.Partition, part.Epoch}, now)
 	var left OwnerRecord
 	for end := now.Add(time.Minute); now < end && !left.Released; now = now.Add(50 * ms) {
 		bystander(c, now)
@@ -178,7 +178,7 @@ func TestAPartitionThatIsGivenUpIsOpenedAgainForWhatIsNotAcknowledged(t *testing
 			r.Decide(whenever, nil)
 			// its acknowledgement is lost
 			core.Handle(Finished{r, Outcome{Seq: 1, Kind: OutcomeDone}}, now)
-			core.Handle(Broken{part, part.Epoch}, now)
+			core.Handle(Broken{part.Partition, part.Epoch}, now)
 			tries := 0
 			for end := now.Add(time.Minute); now < end && !core.Left(); now = now.Add(second) {
 				core.advance(now)
@@ -197,7 +197,7 @@ func TestAPartitionThatIsGivenUpIsOpenedAgainForWhatIsNotAcknowledged(t *testing
 						core.Handle(Unopened{o, true}, now)
 					default:
 						core.Handle(Opened{Opening: o, Last: 1, Created: part.created}, now)
-						core.Handle(Confirmed{part, []uint64{1}}, now)
+						core.Handle(Confirmed{part.Partition, []uint64{1}}, now)
 					}
 				}
 				core.out = actions{}
@@ -278,9 +278,9 @@ func TestAPartitionOfARetiredPolicyIsNotOpenedForEver(t *testing.T) {
 			if live {
 				now = c.run(origin, 2*time.Second, nil)
 				part := c.shares["api.0"].part
-				c.Handle(Arrived{part, part.Epoch,
+				c.Handle(Arrived{part.Partition, part.Epoch,
 					[]job.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall}}}, now)
-				c.Handle(Broken{part, part.Epoch}, now)
+				c.Handle(Broken{part.Partition, part.Epoch}, now)
 			}
 			told(true, now)
 			opens, writes := 0, 0

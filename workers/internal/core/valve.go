@@ -68,7 +68,7 @@ type valve struct {
 // wait again, or be another owner's.
 type Run struct {
 	*heldJob
-	Part     *partition
+	Part     Partition
 	Attempt  int          // 1 is the first
 	Due      pace.Instant // when the job could have started
 	latest   pace.Instant // the last check passes until then; 0: whenever
@@ -117,7 +117,7 @@ func (v *valve) arrive(p *partition, a *job.Arrived, now pace.Instant, wall time
 		if j.Stored.Equal(a.Stored) {
 			j.generation = p.generation
 			if j.stage == stageAcking {
-				v.out.acks = append(v.out.acks, Ref{p, a.Seq})
+				v.out.acks = append(v.out.acks, Ref{p.Partition, a.Seq})
 			}
 			return
 		}

@@ -217,7 +217,7 @@ func takeOver(c *Core, found Opened) (*partition, pace.Instant) {
 		c.advance(now)
 		answerPuts(c, now)
 		for _, o := range c.out.opens {
-			part = o.Part
+			part = c.part(o.Part)
 			found.Opening = o
 			c.Handle(found, now)
 		}

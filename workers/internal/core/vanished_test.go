@@ -105,7 +105,7 @@ func TestAnOwnerWritesAVanishedRecordAgain(t *testing.T) {
 		a := newAnew(t)
 		a.run(2*time.Second, nil)
 		part := a.c.shares["api.0"].part
-		a.c.Handle(Arrived{part, part.Epoch,
+		a.c.Handle(Arrived{part.Partition, part.Epoch,
 			[]job.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall}}}, a.now)
 		a.c.Decide(a.now)
 		a.c.out.starts[0].Decide(whenever, nil)
@@ -291,7 +291,7 @@ func TestAStreamThatIsOlderThanTheRecordsMayHaveAnOwner(t *testing.T) {
 		older := found.Since.After(found.Created) || found.Checkpoint.V != 0
 		c := coreBench(t, leaky("api", "10/s"))
 		part, taken := takeOver(c, found)
-		c.Handle(Arrived{part, part.Epoch,
+		c.Handle(Arrived{part.Partition, part.Epoch,
 			[]job.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall}}},
 			taken)
 		var started pace.Instant

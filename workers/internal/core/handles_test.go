@@ -1,0 +1,38 @@
+package core
+
+import (
+	"testing"
+
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+// What is still under way for a partition that was given up says nothing of the same one once it is
+// taken again, even in the same epoch.
+func TestAFormerTenureIsNotHeard(t *testing.T) {
+	c := coreBench(t, leaky("api", "10/s"))
+	part, now := takeOver(c, Opened{})
+	former, s := part.Partition, c.shares["api.0"]
+	c.dropShare(s)
+	c.settleShare(s, now)
+	again := s.part
+	if again == nil || again.Epoch != part.Epoch || c.part(former) != nil {
+		t.Fatalf("it was not taken again: %+v", again)
+	}
+	jobs := []job.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall, Body: []byte{}}}
+	c.Handle(Arrived{former, part.Epoch, jobs}, now)
+	if len(again.jobs) > 0 {
+		t.Error("a job of the former backlog was taken in")
+	}
+	c.Handle(Arrived{again.Partition, again.Epoch, jobs}, now)
+	j := again.jobs[1]
+	c.valves["api"].detach(j)
+	c.valves["api"].ack(j)
+	c.Handle(Confirmed{former, []uint64{1}}, now)
+	if again.jobs[1] == nil {
+		t.Error("a confirmation by the former backlog was heard")
+	}
+	c.Handle(Confirmed{again.Partition, []uint64{1}}, now)
+	if again.jobs[1] != nil {
+		t.Error("the confirmation was not heard")
+	}
+}
