@@ -42,11 +42,12 @@ type batch struct {
 	starts   map[uint64]start
 }
 
-// start is when a job starts, as its valve expects; zero when no valve said so.
+// start is when a job starts, as its valve expects, and where it waits; zero when no valve said so.
 type start struct {
-	known    bool
+	known    bool          // the delay
 	delay    time.Duration // 0: it has started
 	position int           // how many of its bucket start before it
+	depth    int           // how many jobs its bucket holds; 0 unless it waits for its turn
 }
 
 func newExpectations(valves Valves) *expectations {
@@ -117,10 +118,8 @@ func (e *expectations) send(p partition, b *batch) {
 	}
 	b.starts = make(map[uint64]start, len(answer.Starts))
 	for _, s := range answer.Starts {
-		if s.Known {
-			b.starts[s.Seq] = start{true, max(0, time.Duration(s.DelayMS)*time.Millisecond),
-				s.Position}
-		}
+		b.starts[s.Seq] = start{s.Known, max(0, time.Duration(s.DelayMS)*time.Millisecond),
+			s.Position, s.Depth}
 	}
 }
 

@@ -47,12 +47,14 @@ type Outcome struct {
 	// Duplicate is whether the job had been accepted before.
 	Duplicate bool
 	// Delay is how long until the job starts, as its valve expects, and DelayKnown whether a valve
-	// said so. Unknown (no drainer, or none that answered in time) is always Queued.
+	// said so. Unknown is always Queued: there is no drainer, or none that answered in time, or the
+	// start depends on what nobody can tell, such as a pause or a busy worker.
 	Delay      time.Duration
 	DelayKnown bool
-	// Position is how many jobs of its bucket start before it, as the valve expects; 0 as well
-	// when DelayKnown is false.
-	Position int
+	// Position is how many jobs of its bucket start before it, and Depth how many the bucket holds,
+	// itself included, as its valve said, which also knows it where DelayKnown is false. Depth is 0
+	// when the job has started, or no valve said so.
+	Position, Depth int
 
 	// Quota is that of the limiter or the queue which decided.
 	Quota Quota

@@ -21,6 +21,9 @@ func TestSubmitVerdicts(t *testing.T) {
 	unknown := func(int, job.Question) (job.Answer, error) {
 		return job.Answer{Starts: []job.ExpectedStart{{Seq: 1}}}, nil
 	}
+	held := func(int, job.Question) (job.Answer, error) {
+		return job.Answer{Starts: []job.ExpectedStart{{Seq: 1, Position: 2, Depth: 4}}}, nil
+	}
 	for _, c := range []struct {
 		name    string
 		answer  func(int, job.Question) (job.Answer, error)
@@ -32,6 +35,7 @@ func TestSubmitVerdicts(t *testing.T) {
 		{"later", startsIn(120), Queued, 120 * time.Millisecond, true},
 		{"in the past", startsIn(-5), Allowed, 0, true},
 		{"the valve has not seen it", unknown, Queued, 0, false},
+		{"nobody can tell", held, Queued, 0, false},
 		{"no drainer", nil, Queued, 0, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -40,6 +44,9 @@ func TestSubmitVerdicts(t *testing.T) {
 			if o.Verdict != c.verdict || o.Delay != c.delay || o.DelayKnown != c.known ||
 				o.Job != "stripe:1" {
 				t.Errorf("got %+v", o)
+			}
+			if c.name == "nobody can tell" && (o.Position != 2 || o.Depth != 4) {
+				t.Errorf("got %+v, want its place in line", o)
 			}
 			if o.Remaining != -1 || o.Quota != (Quota{"stripe", 3, 300 * time.Millisecond}) {
 				t.Errorf("remaining %d, quota %+v", o.Remaining, o.Quota)

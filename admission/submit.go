@@ -145,7 +145,8 @@ func (s *Service) accepted(ctx context.Context, live *livePolicy, receipt queue.
 	o.Job, o.Duplicate = job.ID(live.policy.Name, receipt.Seq), receipt.Duplicate
 	if receipt.Partition >= 0 {
 		start := s.expected.ask(ctx, partition{live.policy.Name, receipt.Partition}, receipt.Seq)
-		o.Delay, o.DelayKnown, o.Position = start.delay, start.known, start.position
+		o.Delay, o.DelayKnown = start.delay, start.known
+		o.Position, o.Depth = start.position, start.depth
 	}
 	o.Verdict = Queued
 	if o.DelayKnown && o.Delay == 0 {

@@ -43,6 +43,8 @@ type accepted struct {
 	Verdict   admission.Verdict `json:"verdict"`
 	Job       string            `json:"job"`
 	DelayMS   *int64            `json:"delay_ms,omitempty"`
+	Position  *int              `json:"position,omitempty"` // with Depth, where DelayMS is not known
+	Depth     int               `json:"depth,omitempty"`
 	Duplicate bool              `json:"duplicate,omitempty"`
 }
 
@@ -74,6 +76,8 @@ func Submitted(o admission.Outcome) Answer {
 	if o.DelayKnown {
 		delay := milliseconds(o.Delay)
 		body.DelayMS = &delay
+	} else if o.Depth > 0 {
+		body.Position, body.Depth = &o.Position, o.Depth
 	}
 	fields := state.fields(contentJSON)
 	if o.Duplicate {

@@ -50,6 +50,14 @@ Content-Type: application/json
 X-Ratelimit-Limit: 5000
 RateLimit-Policy: "stripe";q=5000;w=53
 {"verdict":"allowed","job":"stripe:42","delay_ms":0}`},
+		{"queued, nobody can tell for how long",
+			admission.Outcome{Verdict: admission.Queued, Job: "stripe:44", Depth: 7, Position: 0,
+				Quota: quota, Remaining: -1}, `
+202
+Content-Type: application/json
+X-Ratelimit-Limit: 5000
+RateLimit-Policy: "stripe";q=5000;w=53
+{"verdict":"queued","job":"stripe:44","position":0,"depth":7}`},
 		{"queued",
 			admission.Outcome{Verdict: admission.Queued, Job: "stripe:43",
 				Delay:      119001 * time.Microsecond,

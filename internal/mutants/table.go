@@ -2108,4 +2108,23 @@ func (j orderedJob) Moved`,
 		new: "_ = b",
 		by:  "./workers/internal/core TestRoom",
 	},
+	{
+		name: "expected-starts-wait-for-workers", file: "workers/internal/core/answers.go",
+		old: "wait, known := v.expect(q.part, seq, now)",
+		new: "wait, known := v.expect(q.part, seq, now)\n\t\tif !known && now < q.until {\n" +
+			"\t\t\treturn waits\n\t\t}",
+		by: "./workers/internal/core TestAJobWhoseStartNobodyCanTellIsAnsweredAtOnce",
+	},
+	{
+		name: "expected-starts-do-not-wait-for-jobs", file: "workers/internal/core/answers.go",
+		old: "q.newest > q.part.highest && q.part.state == partitionLive",
+		new: "false",
+		by:  "./workers/internal/core TestAnAnswerWaitsForAJobThatHasNotArrived",
+	},
+	{
+		name: "an-unknown-start-has-no-position", file: "admission/expect.go",
+		old: "for _, s := range answer.Starts {",
+		new: "for _, s := range answer.Starts {\n\t\tif !s.Known {\n\t\t\tcontinue\n\t\t}",
+		by:  "./admission TestSubmitVerdicts",
+	},
 }

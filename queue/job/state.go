@@ -85,4 +85,6 @@ type ExpectedStart struct {
 	// Position is how many jobs of its bucket start before it, as if all had the same cost; 0
 	// unless it waits for its turn.
 	Position int `json:"position,omitempty"`
+	// Depth is how many jobs its bucket holds, itself included; 0 unless it waits for its turn.
+	Depth int `json:"depth,omitempty"`
 }

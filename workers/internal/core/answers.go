@@ -53,8 +53,8 @@ const (
 	mostWalks = 8
 	// purgePiece is how many jobs are dropped in one piece of work.
 	purgePiece = 256
-	// askPatience is how long a question about jobs waits for them to arrive: their publisher may
-	// be faster than their delivery. The admitter waits 20 ms for the answer.
+	// askPatience is how long a question about jobs waits for those that have not arrived. The
+	// admitter waits 20 ms for the answer.
 	askPatience = 15 * time.Millisecond
 	// notePatience is how long an answer waits until it is noted how the jobs ended that an
 	// operator dropped, so that whoever asked can rely on what repeats of them are told. The asker
@@ -195,14 +195,15 @@ func (qs *questions) due() pace.Instant {
 	return due
 }
 
-// expect says when jobs will start. It waits until that can be told of all of them.
+// expect says when jobs will start. It waits for those that have not arrived, because whoever
+// publishes asks at once, and may overtake the job's delivery by a millisecond or two; but not
+// while the partition is being opened, for then all that is stored there arrives first.
 //
-// Whoever publishes asks at once, and the answer may overtake the job's delivery by a millisecond
-// or two.
+// What cannot be told of a job that is here is not waited for: that depends on a worker, a target
+// or a person.
 func (q *question) expect(v *valve, now pace.Instant) progress {
-	late := now >= q.until
-	if !late {
-		if q.newest > q.part.highest {
+	if now < q.until {
+		if q.newest > q.part.highest && q.part.state == partitionLive {
 			return waits
 		}
 		if !v.foreseen(q.part, now) {
@@ -215,13 +216,9 @@ func (q *question) expect(v *valve, now pace.Instant) progress {
 		}
 		seq := q.Jobs[len(q.starts)]
 		wait, known := v.expect(q.part, seq, now)
-		if !known && !late {
-			q.starts = q.starts[:0]
-			return waits
-		}
 		start := job.ExpectedStart{Seq: seq, Known: known, DelayMS: ceilMillis(wait)}
 		if j := q.part.jobs[seq]; j != nil && j.stage == stageWaiting {
-			start.Position = j.jobsBefore(j.Bucket.slotsBefore(j))
+			start.Position, start.Depth = j.jobsBefore(j.Bucket.slotsBefore(j)), j.Bucket.held
 		}
 		q.starts = append(q.starts, start)
 	}

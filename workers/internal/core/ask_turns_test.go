@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -39,6 +40,16 @@ func (a *asked) ask(q job.Question) {
 	a.core.Handle(Asked{a.part.Partition, q, func(answer job.Answer) {
 		a.answers = append(a.answers, answer)
 	}}, a.now)
+}
+
+// arrive has jobs of a key arrive, from one sequence to before another.
+func (a *asked) arrive(key job.Key, from, to uint64) {
+	var arrived []job.Arrived
+	for seq := from; seq < to; seq++ {
+		arrived = append(arrived,
+			job.Arrived{Seq: seq, Key: key, Cost: 1, Stored: originWall, Body: []byte{}})
+	}
+	a.core.Handle(Arrived{a.part.Partition, a.part.Epoch, arrived}, a.now)
 }
 
 // aside does what can be done elsewhere.
@@ -135,15 +146,7 @@ func TestQuestionsLeaveTheLoopItsTime(t *testing.T) {
 func TestAPurgeLeavesTheLoopItsTime(t *testing.T) {
 	a := crowded(t, leaky("api", "1/h"), 1)
 	const jobs = 10_000
-	arrive := func(from, to uint64) {
-		var arrived []job.Arrived
-		for seq := from; seq < to; seq++ {
-			arrived = append(arrived,
-				job.Arrived{Seq: seq, Key: "k0", Cost: 1, Stored: originWall, Body: []byte{}})
-		}
-		a.core.Handle(Arrived{a.part.Partition, a.part.Epoch, arrived}, a.now)
-	}
-	arrive(2, jobs+2)
+	a.arrive("k0", 2, jobs+2)
 	a.core.advance(a.now)
 	a.ask(job.Question{Op: job.OpPurge, Key: "k0"})
 	a.core.Ponder(func() pace.Instant { return a.now })
@@ -151,13 +154,58 @@ func TestAPurgeLeavesTheLoopItsTime(t *testing.T) {
 		!a.core.questions.behind {
 		t.Errorf("after a turn %d of %d jobs are left", held, jobs)
 	}
-	arrive(jobs+2, jobs+5)
+	a.arrive("k0", jobs+2, jobs+5)
 	a.turns()
 	if len(a.answers) != 1 || a.answers[0].Removed < jobs {
 		t.Errorf("answered %+v", a.answers)
 	}
 	if left := len(a.part.buckets["k0"].ready); left != 3 {
 		t.Errorf("%d jobs are left, want the three that came meanwhile", left)
+	}
+}
+
+// A job whose start depends on a person, a target or a busy worker is answered in the turn that
+// asks, with its position and the depth of its bucket: nobody waits for what nobody can tell.
+func TestAJobWhoseStartNobodyCanTellIsAnsweredAtOnce(t *testing.T) {
+	for name, hold := range map[string]func(a *asked, v *valve){
+		"paused by an operator": func(a *asked, v *valve) {
+			v.setOverride("k0", policy.Override{Paused: true}, a.now)
+			v.setOverride("k1", policy.Override{Paused: true}, a.now)
+		},
+		"no worker here": func(_ *asked, v *valve) { v.local, v.claims.declined = false, true },
+		"a target down":  func(_ *asked, v *valve) { v.breaker.open = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := crowded(t, leaky("api", "10/s"), 2)
+			a.arrive("k1", 3, 6)
+			hold(a, a.core.valves["api"])
+			a.ask(job.Question{Op: job.OpExpect, Jobs: []uint64{1, 5}})
+			a.core.Ponder(func() pace.Instant { return a.now })
+			want := []job.ExpectedStart{{Seq: 1, Depth: 1}, {Seq: 5, Position: 3, Depth: 4}}
+			if len(a.answers) != 1 || !slices.Equal(a.answers[0].Starts, want) {
+				t.Errorf("answered %+v, want at once %+v", a.answers, want)
+			}
+		})
+	}
+}
+
+// A job that has not arrived is waited for, and answered in the turn in which it does. While its
+// partition is being opened it is not, for that takes as long as reading the whole backlog.
+func TestAnAnswerWaitsForAJobThatHasNotArrived(t *testing.T) {
+	a := crowded(t, leaky("api", "10/s"), 1)
+	ponder := func() { a.core.Ponder(func() pace.Instant { return a.now }) }
+	a.ask(job.Question{Op: job.OpExpect, Jobs: []uint64{2}})
+	if ponder(); len(a.answers) != 0 {
+		t.Fatalf("answered %+v about a job that has not arrived", a.answers)
+	}
+	a.arrive("k0", 2, 3)
+	if ponder(); len(a.answers) != 1 || a.answers[0].Starts[0].Depth != 2 {
+		t.Fatalf("answered %+v after it arrived", a.answers)
+	}
+	a.part.state = partitionOpening
+	a.ask(job.Question{Op: job.OpExpect, Jobs: []uint64{3}})
+	if ponder(); len(a.answers) != 2 || a.answers[1].Starts[0].Known {
+		t.Errorf("answered %+v while the partition is being opened", a.answers)
 	}
 }
 
