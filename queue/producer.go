@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/penstock-mq/penstock/internal/race"
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 	"github.com/penstock-mq/penstock/queue/job"
 )
@@ -23,7 +24,7 @@ const (
 	// time.
 	defaultInFlight = 4096
 	// publishTimeout bounds a Publish whose context has no deadline.
-	publishTimeout = 10 * time.Second
+	publishTimeout = 10 * time.Second * race.Slower
 	// doorPatience is how long a missing stream may be a door that is closed for a moment, or a
 	// leader being elected.
 	doorPatience = time.Second

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/penstock-mq/penstock/admission/manage"
 	"github.com/penstock-mq/penstock/queue"
@@ -50,15 +49,11 @@ func TestManageBuckets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	began := time.Now()
 	i.expect("GET", "/v1/buckets/stripe?limit=3", "", 200,
 		`{"buckets":[{"key":"b-0000","partition":1,"depth":2401,"waiting":1,"delayed":0,"running":0,"rate":0.5,`+
 			`"paused":false,"expect_ms":40},{"key":"a-0000","partition":0,"depth":2400,`,
 		`{"key":"b-0001"`,
 		`],"total":2400,"next_offset":3,"unanswered":[2,3]}`)
-	if took := time.Since(began); took > 3*time.Second {
-		t.Errorf("took %s", took)
-	}
 	stop()
 	var keys []string
 	for offset := 0; ; {

@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/internal/race"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
@@ -25,12 +26,12 @@ import (
 
 const (
 	// lookTimeout bounds the questions to valves that only look.
-	lookTimeout = time.Second
+	lookTimeout = time.Second * race.Slower
 	// listsAtOnce is how many lists of buckets are made at a time. Valves sort their buckets for
 	// it, between starts.
 	listsAtOnce = 2
 	// followTimeout bounds the wait for this process to know what was written.
-	followTimeout = time.Second
+	followTimeout = time.Second * race.Slower
 )
 
 // Options are what a [Service] can do without. The zero value works.
@@ -66,7 +67,7 @@ type Service struct {
 
 // New makes a service over an installation's broker. Replays go through the producer.
 func New(broker *queue.Broker, producer *queue.Producer, o Options) *Service {
-	o.Timeout = cmp.Or(o.Timeout, 5*time.Second)
+	o.Timeout = cmp.Or(o.Timeout, 5*time.Second*race.Slower)
 	o.BulkTimeout = cmp.Or(o.BulkTimeout, 20*time.Second)
 	if o.Possible == nil {
 		o.Possible = func(policy.Policy) []policy.Problem { return nil }

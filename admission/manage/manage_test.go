@@ -11,6 +11,7 @@ import (
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/internal/brokertest"
+	"github.com/penstock-mq/penstock/internal/waittest"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
@@ -114,8 +115,7 @@ func TestReplayAllInParts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	replayed, complete := 0, false
-	for deadline := time.Now().Add(20 * time.Second); !complete; {
+	waittest.Until(t, "all letters are replayed", func() bool {
 		r, err := s.ReplayAll(t.Context(), "stripe")
 		if err != nil && !errors.Is(err, admission.ErrUnavailable) {
 			t.Fatal(err)
@@ -123,11 +123,8 @@ func TestReplayAllInParts(t *testing.T) {
 		if r.Replayed == 0 {
 			s.options.BulkTimeout *= 2 // a slow machine must get on, too
 		}
-		if replayed += r.Replayed; time.Now().After(deadline) {
-			t.Fatalf("replayed %d", replayed)
-		}
-		complete = err == nil && r.Complete
-	}
+		return err == nil && r.Complete
+	})
 	depth, err := s.broker.Depth(t.Context(), "stripe")
 	if err != nil || depth != letters {
 		t.Errorf("%d jobs, %v, want %d: each letter once", depth, err, letters)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/internal/redistest"
+	"github.com/penstock-mq/penstock/internal/waittest"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -27,12 +28,11 @@ const (
 )
 
 const (
-	processes      = 8
-	callersOfEach  = 4
-	hammerLimit    = 1000
-	callsOfEach    = 150 // far more than the limit in all
-	refillCalls    = 10 * callsOfEach
-	slowestToStart = time.Minute
+	processes     = 8
+	callersOfEach = 4
+	hammerLimit   = 1000
+	callsOfEach   = 150 // far more than the limit in all
+	refillCalls   = 10 * callsOfEach
 )
 
 // year is a window in which a test surely fits.
@@ -82,12 +82,13 @@ func hammerChild() int {
 		ContextTimeoutEnabled: true})
 	defer rdb.Close()
 	open := hammers[os.Getenv(hammerRule)]
-	store := open(NewClient(rdb, Options{Prefix: os.Getenv(hammerPrefix), Timeout: patient}))
+	store := open(NewClient(rdb,
+		Options{Prefix: os.Getenv(hammerPrefix), Timeout: waittest.Patience()}))
 	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patient)
+	ctx, cancel := context.WithTimeout(context.Background(), waittest.Patience())
 	defer cancel()
 	calls := callsOfEach
 	if os.Getenv(hammerRule) == refilling {
@@ -130,7 +131,7 @@ func hammer(t *testing.T, s *redistest.Server, prefix, rule string) int64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), slowestToStart)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*waittest.Patience())
 	defer cancel()
 	type child struct {
 		cmd         *exec.Cmd

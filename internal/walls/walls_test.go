@@ -30,11 +30,11 @@ algorithms/memstore: algorithms
 algorithms/redisstore: algorithms go-redis
 policy: algorithms internal/nearest
 policy/store: policy queue queue/job queue/kv
-queue: internal/installation policy queue/internal/jsapi queue/job queue/kv nats.go
+queue: internal/installation internal/race policy queue/internal/jsapi queue/job queue/kv nats.go
 queue/embedded: internal/seldom policy nats-server nats.go sys
-queue/internal/jsapi: queue/job nats.go nuid
+queue/internal/jsapi: internal/race queue/job nats.go nuid
 queue/job: algorithms policy
-queue/kv: queue/internal/jsapi queue/job nats.go
+queue/kv: internal/race queue/internal/jsapi queue/job nats.go
 workers: internal/buildinfo internal/installation internal/seldom policy policy/store queue
 	queue/job queue/kv workers/internal/alarm workers/internal/core workers/internal/pace nats.go
 	sys
@@ -54,7 +54,7 @@ admission/answer: admission internal/seldom policy queue
 admission/httpapi: admission admission/answer admission/manage internal/hosts policy queue/job
 admission/limiter: admission algorithms algorithms/memstore policy gobreaker
 admission/limiter/inredis: admission/limiter algorithms algorithms/redisstore policy go-redis
-admission/manage: admission internal/redact policy policy/store queue queue/job workers nats.go
+admission/manage: admission internal/race internal/redact policy policy/store queue queue/job workers nats.go
 admission/natsapi: admission admission/answer queue queue/job nats.go
 
 .: admission admission/httpapi admission/limiter admission/manage admission/natsapi
@@ -84,6 +84,7 @@ internal/natstest: internal/waittest queue/embedded nats.go
 internal/nearest:
 internal/policytest: algorithms policy
 internal/proctest: internal/waittest
+internal/race:
 internal/reach:
 internal/redact:
 internal/redistest: internal/proctest internal/waittest go-redis

@@ -6,15 +6,16 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/race"
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 )
 
 const (
 	// lockTTL is how long the lock of a crashed process stays in the way; the server counts it.
-	lockTTL = 10 * time.Second
+	lockTTL = 10 * time.Second * race.Slower
 	// lockHold is how long its holder acts on it, from before it was asked for, by its own
 	// monotonic clock.
-	lockHold  = 6 * time.Second
+	lockHold  = 6 * time.Second * race.Slower
 	lockRetry = 50 * time.Millisecond
 )
 

@@ -13,11 +13,12 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
+	"github.com/penstock-mq/penstock/internal/race"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
 // CallTimeout bounds every JetStream call that has no shorter deadline.
-const CallTimeout = 2 * time.Second
+const CallTimeout = 2 * time.Second * race.Slower
 
 // Conn is a connection to NATS with the API of its JetStream.
 type Conn struct {
