@@ -12,6 +12,7 @@ import (
 
 	"github.com/penstock-mq/penstock"
 	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/internal/proctest"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
@@ -65,7 +66,7 @@ func TestEachMistakeInOptionsHasAnErrorOfItsOwn(t *testing.T) {
 }
 
 func TestOpenLeavesNothingBehindWhenItFails(t *testing.T) {
-	dir, address := t.TempDir(), freeAddress(t)
+	dir, address := t.TempDir(), proctest.FreeAddress(t)
 	o := penstock.Options{Server: embedded.Options{Dir: dir}, HTTP: penstock.HTTP{Listen: address}}
 	other := open(t, penstock.Options{Server: embedded.Options{Dir: dir}})
 	if _, err := penstock.Open(t.Context(), o); err == nil || !strings.Contains(err.Error(), dir) {
@@ -77,7 +78,7 @@ func TestOpenLeavesNothingBehindWhenItFails(t *testing.T) {
 
 func TestNoNATSAtTheURLIsAnErrorAtOnce(t *testing.T) {
 	_, err := penstock.Open(t.Context(),
-		penstock.Options{URL: "nats://me:secret@" + freeAddress(t)})
+		penstock.Options{URL: "nats://me:secret@" + proctest.FreeAddress(t)})
 	if err == nil || !strings.Contains(err.Error(), "connect to NATS at nats://127.0.0.1:") ||
 		strings.Contains(err.Error(), "secret") {
 		t.Errorf("got %v", err)
@@ -85,7 +86,7 @@ func TestNoNATSAtTheURLIsAnErrorAtOnce(t *testing.T) {
 }
 
 func TestStartWithoutNATSAnswersChecksUntilItIsThere(t *testing.T) {
-	address := freeAddress(t)
+	address := proctest.FreeAddress(t)
 	p := open(t, penstock.Options{URL: "nats://" + address, StartWithoutNATS: true,
 		Policies: []policy.Policy{door("signup"), paced("mail", 100, 10)}})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -147,8 +148,9 @@ func TestPoliciesAreKeptForAStartWithoutNATS(t *testing.T) {
 	if err := stop(); err != nil {
 		t.Error(err)
 	}
-	without := open(t, penstock.Options{URL: "nats://" + freeAddress(t), StartWithoutNATS: true,
-		Cache: cache})
+	without := open(t, penstock.Options{URL: "nats://" + proctest.FreeAddress(t),
+		StartWithoutNATS: true,
+		Cache:            cache})
 	run := make(chan error, 1)
 	go func() { run <- without.Run(t.Context()) }()
 	eventually(t, "checks are not answered", func() bool {

@@ -2,7 +2,6 @@ package penstock_test
 
 import (
 	"context"
-	"net"
 	"testing"
 	"time"
 
@@ -11,9 +10,6 @@ import (
 	"github.com/penstock-mq/penstock/internal/waittest"
 	"github.com/penstock-mq/penstock/policy"
 )
-
-// patience is how long a test waits for what must happen.
-const patience = 2 * time.Minute
 
 // paced is a policy that starts so many jobs a second of each key, and holds at most capacity.
 func paced(name string, perSecond, capacity int64) policy.Policy {
@@ -53,7 +49,7 @@ func run(t *testing.T, p *penstock.Penstock) (stop func() error) {
 	case <-p.Ready():
 	case err := <-ended:
 		t.Fatalf("Run returned %v", err)
-	case <-time.After(patience):
+	case <-time.After(waittest.Patience()):
 		t.Fatal("not ready in time")
 	}
 	return func() error {
@@ -68,21 +64,10 @@ func receive[T any](t *testing.T, from <-chan T) T {
 	select {
 	case v := <-from:
 		return v
-	case <-time.After(patience):
+	case <-time.After(waittest.Patience()):
 		t.Fatal("nothing came in time")
 	}
 	panic("unreachable")
 }
 
 var eventually = waittest.Until
-
-// freeAddress is one that nobody listens on.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}

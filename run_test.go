@@ -12,6 +12,7 @@ import (
 
 	"github.com/penstock-mq/penstock"
 	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/internal/waittest"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/workers"
 )
@@ -180,7 +181,7 @@ func TestTheAPIsAreServedWhenAsked(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	m, err := nc.Request("penstock.submit.mail.customer-1", []byte("letter"), patience)
+	m, err := nc.Request("penstock.submit.mail.customer-1", []byte("letter"), waittest.Patience())
 	if err != nil || string(m.Data) != `{"verdict":"queued","job":"mail:3"}` {
 		t.Errorf("%v, %v", m, err)
 	}

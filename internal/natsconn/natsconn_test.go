@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/internal/natsconn"
+	"github.com/penstock-mq/penstock/internal/proctest"
 	"github.com/penstock-mq/penstock/internal/waittest"
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
@@ -44,14 +45,7 @@ func connections(t *testing.T, w *natsconn.Watch, url string, n int) []*nats.Con
 // TestOneLinePerOutageAndOnePerReturn: three connections that a server's end takes with it are one
 // outage.
 func TestOneLinePerOutageAndOnePerReturn(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().String()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	address := proctest.FreeAddress(t)
 	log := &waittest.Log{}
 	w := natsconn.NewWatch(slog.New(slog.NewTextHandler(log, nil)))
 	all := connections(t, w, "nats://"+address, 3)

@@ -6,12 +6,16 @@ package proctest
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -184,13 +188,33 @@ func Main(m *testing.M, build ...string) {
 // Program returns the path of a program that [Main] has built.
 func Program(name string) string { return filepath.Join(os.Getenv(programs), name) }
 
-// FreeAddress returns an address of 127.0.0.1 that nobody listens on at the moment.
+// FreeAddress returns an address of 127.0.0.1 that nobody listens on, and that the system gives to
+// nobody who leaves the choice to it: a server finds it free, again and again.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := FreePort()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+}
+
+// Ports below those that systems choose from, and those that make chaos takes. Processes begin far
+// from one another, and none takes a port twice in a row.
+const firstPort, ports = 10000, 10000
+
+var nextPort atomic.Int64
+
+func init() { nextPort.Store(rand.Int64N(ports)) }
+
+// FreePort returns the port of a [FreeAddress].
+func FreePort() (int, error) {
+	for range ports {
+		port := firstPort + int(nextPort.Add(1)%ports)
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err == nil {
+			return port, l.Close()
+		}
+	}
+	return 0, errors.New("no free port")
 }

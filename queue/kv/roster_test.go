@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/proctest"
 	"github.com/penstock-mq/penstock/internal/waittest"
 
 	"github.com/nats-io/nats.go"
@@ -69,8 +70,8 @@ func TestRosterCountsTheLiving(t *testing.T) {
 // A process that could not reach NATS does not take the others for dead when it is back: they are
 // counted until they have had the time to be heard again.
 func TestRosterKeepsItsCountWhileNATSIsAway(t *testing.T) {
-	dir := t.TempDir()
-	s := natstest.Start(t, embedded.Options{Dir: dir, Listen: "127.0.0.1:0"})
+	dir, address := t.TempDir(), proctest.FreeAddress(t)
+	s := natstest.Start(t, embedded.Options{Dir: dir, Listen: address})
 	dial := func() *nats.Conn { return natstest.Reconnecting(t, s.URL()) }
 	counts := make(chan int, 100)
 	r := NewRoster(tableOver(t, dial()), time.Second, func(live int) { counts <- live })
@@ -81,11 +82,10 @@ func TestRosterKeepsItsCountWhileNATSIsAway(t *testing.T) {
 	other, leave := enlist(t, tableOver(t, dial()))
 	untilLive(t, 2, r, other)
 
-	address := s.URL()
 	s.Shutdown()
 	<-time.After(1500 * time.Millisecond) // longer than a lease: part of the script
 	back := time.Now()
-	s = natstest.Start(t, embedded.Options{Dir: dir, Listen: address[len("nats://"):]})
+	s = natstest.Start(t, embedded.Options{Dir: dir, Listen: address})
 	waittest.Until(t, "the lease is renewed", func() bool {
 		r.mu.Lock()
 		defer r.mu.Unlock()
