@@ -25,10 +25,8 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/internal/proctest"
+	"github.com/penstock-mq/penstock/internal/waittest"
 )
-
-// patience is how long a command may take.
-const patience = 2 * time.Minute
 
 // tools are the stand-ins: this test under their names.
 var tools = map[string]func(args []string) error{"curl": curl, "nats": natsCLI}
@@ -110,7 +108,7 @@ func (r *reader) say(command string) string {
 	end := fmt.Sprintf("end of command %d", r.count)
 	fmt.Fprintf(r.in, "%s\necho '%s'\n", command, end)
 	var out strings.Builder
-	for deadline := time.After(patience); ; {
+	for deadline := time.After(waittest.Patience()); ; {
 		select {
 		case line, open := <-r.shell.Lines:
 			if !open {
@@ -121,7 +119,7 @@ func (r *reader) say(command string) string {
 			}
 			out.WriteString(line + "\n")
 		case <-deadline:
-			r.t.Fatalf("no end after %v of\n%s\n%s", patience, command, &out)
+			r.t.Fatalf("no end after %v of\n%s\n%s", waittest.Patience(), command, &out)
 		}
 	}
 }
@@ -134,7 +132,7 @@ func (r *reader) background(command string) (file string) {
 	file = filepath.Join(r.dir, fmt.Sprintf("output-%d", r.count))
 	r.say(fmt.Sprintf("READY=%s.ready %s >%s 2>%s.log & STARTED=\"$STARTED $!\"", file, command,
 		file, file))
-	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(waittest.Patience()); ; time.Sleep(10 * time.Millisecond) {
 		_, err := os.Stat(file + ".ready")
 		out, _ := os.ReadFile(file)
 		log, _ := os.ReadFile(file + ".log")
@@ -227,15 +225,15 @@ func (r *reader) block(page string, all []step) int {
 			continue
 		}
 		got := r.say(command)
-		for deadline := time.Now().Add(patience); asks(command) && !matches(s.want, got) &&
-			time.Now().Before(deadline); got = r.say(command) {
+		for deadline := time.Now().Add(waittest.Patience()); asks(command) &&
+			!matches(s.want, got) && time.Now().Before(deadline); got = r.say(command) {
 			time.Sleep(100 * time.Millisecond) // what the commands before have begun takes its time
 		}
 		r.compare(page, s, got)
 	}
 	for file, s := range later {
 		got := ""
-		for deadline := time.Now().Add(patience); !matches(s.want, got) &&
+		for deadline := time.Now().Add(waittest.Patience()); !matches(s.want, got) &&
 			time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 			data, err := os.ReadFile(file)
 			if err != nil {

@@ -23,11 +23,9 @@ import (
 )
 
 const (
-	// patience is how long a test waits for what must come.
-	patience = 2 * time.Minute
 	// timeout bounds decisions where the store fails: more than a store needs on a machine that is
 	// busy.
-	timeout = 500 * time.Millisecond
+	timeout = 2 * time.Second
 )
 
 // shared is a factory over a Redis of its own, and what it told.
@@ -62,7 +60,7 @@ func (s *shared) isUp() bool {
 // share makes a factory over a Redis that answers, however busy the machine is.
 func share(t *testing.T, server *redistest.Server) *shared {
 	t.Helper()
-	return shareFor(t, server, server.Addr(), patience)
+	return shareFor(t, server, server.Addr(), waittest.Patience())
 }
 
 // shareFor makes a factory over the Redis at an address, which may fail to answer in time.

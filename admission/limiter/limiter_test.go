@@ -11,6 +11,7 @@ import (
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/admission/limiter"
 	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/internal/waittest"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 )
@@ -256,7 +257,7 @@ func TestReorderedLimitsDoNotWaitForEachOther(t *testing.T) {
 	}()
 	select {
 	case <-done:
-	case <-time.After(patience):
+	case <-time.After(waittest.Patience()):
 		t.Fatal("they wait for each other")
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
 const oneQueue = "policies: [{name: stripe, algorithm: leaking_bucket, outflow: 100/s, " +
@@ -35,7 +37,7 @@ func TestSlowClientsHoldNobodyUp(t *testing.T) {
 		fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\nx", what,
 			size)
 		go func() {
-			if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+			if err := conn.SetReadDeadline(time.Now().Add(waittest.Patience())); err != nil {
 				ended <- err
 				return
 			}

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
 // TestNoProducerCommandsWhatIsBehindATarget: of two chained policies, a job of the first that
@@ -58,7 +60,7 @@ policies:
 		{Subject: "penstock.jobs.narrow.a", Header: nats.Header{"Penstock-Path": {"/admin"}},
 			Data: []byte("x")},
 	} {
-		if _, err := nc.RequestMsg(m, patience); err != nil {
+		if _, err := nc.RequestMsg(m, waittest.Patience()); err != nil {
 			t.Fatal(err)
 		}
 	}

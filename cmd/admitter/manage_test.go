@@ -301,7 +301,7 @@ func TestAPolicyIsDeletedWithItsJobs(t *testing.T) {
 	for n := range 5 {
 		select {
 		case <-running:
-		case <-time.After(patience):
+		case <-time.After(waittest.Patience()):
 			t.Fatalf("only %d jobs ran", n)
 		}
 	}

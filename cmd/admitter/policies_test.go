@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
 // rewrite replaces the policies and what else follows the ports in a file that configure wrote.
@@ -60,7 +62,8 @@ func TestAPolicyThatLeavesItsFileStaysUntilItMayGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	if _, err := nc.Request("$JS.API.STREAM.PURGE.PENSTOCK_stripe", nil, patience); err != nil {
+	if _, err := nc.Request("$JS.API.STREAM.PURGE.PENSTOCK_stripe", nil,
+		waittest.Patience()); err != nil {
 		t.Fatal(err)
 	}
 	p.says("penstock_policy_retirements_total 5")
@@ -85,7 +88,7 @@ func TestAnAdmitterWithAnotherFileRetiresNothing(t *testing.T) {
 	defer nc.Close()
 	for name, record := range map[string]string{"nonsense": "{", "newer": `{"v":2,"policy":{}}`} {
 		if _, err := nc.Request(
-			"$KV.PENSTOCK_POLICIES."+name, []byte(record), patience); err != nil {
+			"$KV.PENSTOCK_POLICIES."+name, []byte(record), waittest.Patience()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -114,7 +117,7 @@ func TestAnAdmitterWithAnotherFileRetiresNothing(t *testing.T) {
 	// A record that is lost leaves a stream that nobody knows, until the policy is written again.
 	if _, err := nc.Request("$JS.API.STREAM.PURGE.KV_PENSTOCK_POLICIES",
 		[]byte(`{"filter":"$KV.PENSTOCK_POLICIES.stripe"}`),
-		patience); err != nil {
+		waittest.Patience()); err != nil {
 		t.Fatal(err)
 	}
 	third := launch(t, "--config", configure(t, other), "--nats-url", first.nats).ready()

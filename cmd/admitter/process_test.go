@@ -24,8 +24,6 @@ func TestMain(m *testing.M) {
 	proctest.Main(m, programs...)
 }
 
-const patience = 2 * time.Minute
-
 // process is a running admitter or drainer.
 type process struct {
 	*proctest.Process

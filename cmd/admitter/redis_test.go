@@ -24,6 +24,7 @@ import (
 	"github.com/penstock-mq/penstock/config"
 	"github.com/penstock-mq/penstock/internal/proctest"
 	"github.com/penstock-mq/penstock/internal/redistest"
+	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
 // What Redis must allow its user, and sentinels theirs: production.yaml says the same. HELLO and
@@ -64,7 +65,8 @@ func dial(t *testing.T, c config.Redis) (redis.UniversalClient, *redisstore.Clie
 			t.Errorf("close the client: %v", err)
 		}
 	})
-	return rdb, redisstore.NewClient(rdb, redisstore.Options{Prefix: c.Prefix, Timeout: patience})
+	return rdb, redisstore.NewClient(rdb, redisstore.Options{
+		Prefix: c.Prefix, Timeout: waittest.Patience()})
 }
 
 // expectRefused checks that no decision can be had, and that the client says why.

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
 // answered is what a process answered to a producer.
@@ -196,11 +198,11 @@ policies:
 		m := &nats.Msg{Subject: "penstock.submit.pay.nats", Data: []byte("n"),
 			Header: nats.Header{"Idempotency-Key": {"order " + body},
 				"Penstock-Not-Before": {"1h"}}}
-		if _, err := nc.RequestMsg(m, patience); err != nil {
+		if _, err := nc.RequestMsg(m, waittest.Patience()); err != nil {
 			t.Fatal(err)
 		}
 		m.Data = []byte(body)
-		answer, err := nc.RequestMsg(m, patience)
+		answer, err := nc.RequestMsg(m, waittest.Patience())
 		if err != nil || answer.Header.Get("Penstock-Status") != want ||
 			want == "202" && answer.Header.Get("Idempotent-Replayed") != "true" {
 			t.Errorf("a repeat over NATS with %q: %v %s, %v", body, answer.Header, answer.Data, err)

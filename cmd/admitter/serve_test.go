@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/internal/proctest"
+	"github.com/penstock-mq/penstock/internal/waittest"
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
@@ -55,12 +56,12 @@ func TestServeAndStop(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	answer, err := nc.Request("penstock.submit.stripe.other", []byte("pay"), patience)
+	answer, err := nc.Request("penstock.submit.stripe.other", []byte("pay"), waittest.Patience())
 	if err != nil || answer.Header.Get("Penstock-Status") != "202" {
 		t.Errorf("%v, %v", answer, err)
 	}
 	// A client that knows nothing of Penstock gets JetStream's own answer.
-	answer, err = nc.Request("penstock.jobs.stripe.third", []byte("pay"), patience)
+	answer, err = nc.Request("penstock.jobs.stripe.third", []byte("pay"), waittest.Patience())
 	if err != nil || !bytes.Contains(answer.Data, []byte(`"stream":"PENSTOCK_stripe"`)) {
 		t.Errorf("%v, %v", answer, err)
 	}
@@ -143,7 +144,7 @@ policies:
 		if got != "stripe:1 acme pay" {
 			t.Errorf("the target got %q", got)
 		}
-	case <-time.After(patience):
+	case <-time.After(waittest.Patience()):
 		t.Fatal("the job did not start")
 	}
 	// Once the partition has an owner, its valve says when jobs start.

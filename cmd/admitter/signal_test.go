@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/internal/proctest"
+	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
 // arrivals is a target that remembers when each job arrived.
@@ -348,7 +349,7 @@ func TestTryingThingsOut(t *testing.T) {
 	var lines []string
 	next := func(holds func(line string) bool) {
 		t.Helper()
-		for deadline := time.After(patience); ; {
+		for deadline := time.After(waittest.Patience()); ; {
 			select {
 			case line := <-p.Lines:
 				lines = append(lines, line)

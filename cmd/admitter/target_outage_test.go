@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
 // outage makes TestATargetThatIsDownBuriesNoJobs one with the default retries: make outage.
@@ -34,7 +35,7 @@ func TestATargetThatIsDownBuriesNoJobs(t *testing.T) {
 	if err := listener.Close(); err != nil {
 		t.Fatal(err)
 	}
-	retry, toBack := "{max_attempts: 3, backoff: 100ms, max_backoff: 200ms}", patience
+	retry, toBack := "{max_attempts: 3, backoff: 100ms, max_backoff: 200ms}", waittest.Patience()
 	if *outage > 0 {
 		retry, toBack = "{}", 3*time.Minute // probes are a minute apart
 	}

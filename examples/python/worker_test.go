@@ -26,9 +26,6 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// deadline is how long the test waits for what must happen.
-const deadline = 2 * time.Minute
-
 // script is what the worker runs for a job: it notes that it ran, and ends as the payload says.
 const script = `
 read -r payload
@@ -74,8 +71,8 @@ func start(t *testing.T, p policy.Policy) *installation {
 
 func (i *installation) publish(key, payload string) {
 	i.t.Helper()
-	if _, err := i.nc.Request("penstock.jobs.shell."+key, []byte(payload+"\n"), deadline); err !=
-		nil {
+	if _, err := i.nc.Request("penstock.jobs.shell."+key, []byte(payload+"\n"),
+		waittest.Patience()); err != nil {
 		i.t.Fatal(err)
 	}
 }
@@ -197,7 +194,7 @@ func TestAWorkerSaysThatItsTargetIsDown(t *testing.T) {
 	}
 	i.work()
 	for {
-		m, err := opened.NextMsg(deadline)
+		m, err := opened.NextMsg(waittest.Patience())
 		if err != nil {
 			t.Fatalf("no breaker opens: %v; it ran:\n%s", err, strings.Join(i.ran(), "\n"))
 		}

@@ -8,12 +8,11 @@ import (
 
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/internal/brokertest"
+	"github.com/penstock-mq/penstock/internal/waittest"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/embedded"
 	"github.com/penstock-mq/penstock/workers"
 )
-
-const patience = 2 * time.Minute
 
 // The worker runs good jobs once, makes a dead letter of a bad one, and stops with its context.
 func TestWorker(t *testing.T) {
@@ -23,8 +22,8 @@ func TestWorker(t *testing.T) {
 			Outflow: algorithms.Rate{Count: 20, Per: time.Second}}})
 	for _, body := range []string{`{"to":"ann@example.com"}`, `no JSON`,
 		`{"to":"bob@example.com"}`} {
-		if _, err := nc.Request("penstock.jobs.mail.customer-1", []byte(body), patience); err !=
-			nil {
+		if _, err := nc.Request("penstock.jobs.mail.customer-1", []byte(body),
+			waittest.Patience()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -53,7 +52,7 @@ func TestWorker(t *testing.T) {
 			got[r.job] = r.err
 		case err := <-ended:
 			t.Fatalf("the worker ended: %v", err)
-		case <-time.After(patience):
+		case <-time.After(waittest.Patience()):
 			t.Fatalf("only %v ran", got)
 		}
 	}
@@ -66,7 +65,7 @@ func TestWorker(t *testing.T) {
 		if err != nil {
 			t.Errorf("the worker ended with %v", err)
 		}
-	case <-time.After(patience):
+	case <-time.After(waittest.Patience()):
 		t.Fatal("the worker did not stop")
 	}
 	if depth, err := broker.Depth(t.Context(), "mail"); depth != 0 || err != nil {

@@ -9,9 +9,9 @@ import (
 	"os"
 	"testing"
 	"time"
-)
 
-const deadline = 20 * time.Second
+	"github.com/penstock-mq/penstock/internal/waittest"
+)
 
 // echo is a server that sends back what it gets, and a link to it.
 func echo(t *testing.T) *link {
@@ -48,7 +48,7 @@ func dial(t *testing.T, l *link) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	if err := c.SetDeadline(time.Now().Add(deadline)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(waittest.Patience())); err != nil {
 		t.Fatal(err)
 	}
 	return c
@@ -114,7 +114,7 @@ func TestAStalledLinkTellsNobodyAndLosesNothing(t *testing.T) {
 		if n, err := c.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Fatalf("%d bytes, %v over a stalled link", n, err)
 		}
-		if err := c.SetReadDeadline(time.Now().Add(deadline)); err != nil {
+		if err := c.SetReadDeadline(time.Now().Add(waittest.Patience())); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -27,9 +27,6 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// deadline is how long a test waits for what must happen.
-const deadline = 2 * time.Minute
-
 // actAsDrainer is the environment variable that turns this test binary into a drainer process, so
 // that a handler of ours can record when the last check before it passed.
 const actAsDrainer = "PENSTOCK_E2E_DRAINER"
@@ -273,7 +270,7 @@ func (c *cluster) publishTo(nc *nats.Conn, keys []string, takes time.Duration) (
 	var futures []nats.PubAckFuture
 	for _, key := range keys {
 		f, err := js.PublishAsync("penstock.jobs.api."+key, []byte(takes.String()),
-			nats.StallWait(deadline))
+			nats.StallWait(waittest.Patience()))
 		if err != nil {
 			c.t.Fatal(err)
 		}
@@ -287,7 +284,7 @@ func (c *cluster) publishTo(nc *nats.Conn, keys []string, takes time.Duration) (
 			if !strings.Contains(err.Error(), "maximum messages per subject exceeded") {
 				c.t.Fatalf("publish: %v", err)
 			}
-		case <-time.After(deadline):
+		case <-time.After(waittest.Patience()):
 			c.t.Fatal("a publish was not answered")
 		}
 	}

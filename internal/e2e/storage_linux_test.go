@@ -289,7 +289,7 @@ func TestADiskThatWasFullEndsTheProcess(t *testing.T) {
 		}
 		select {
 		case <-admitter.Exited:
-		case <-time.After(deadline):
+		case <-time.After(waittest.Patience()):
 			t.Fatal("the process goes on with broken files")
 		}
 		if status := admitter.Cmd.ProcessState.ExitCode(); status != 1 {

@@ -14,11 +14,10 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/penstock-mq/penstock/internal/waittest"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/workers"
 )
-
-const deadline = 2 * time.Minute
 
 func handlerFor(t *testing.T, base string) workers.Handler { return handlerWith(t, Client(), base) }
 
@@ -41,7 +40,7 @@ func serve(t *testing.T, answer http.HandlerFunc) string {
 }
 
 func within(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	ctx, cancel := context.WithTimeout(t.Context(), waittest.Patience())
 	t.Cleanup(cancel)
 	return ctx
 }

@@ -22,9 +22,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/natstarget"
 )
 
-// deadline is how long a test waits for what must happen.
-const deadline = 2 * time.Minute
-
 func connect(t *testing.T) *nats.Conn {
 	t.Helper()
 	_, nc := brokertest.Start(t, embedded.Options{})
@@ -260,7 +257,8 @@ func TestChain(t *testing.T) {
 	}()
 	const jobs = 10
 	for range jobs {
-		if _, err := nc.Request("penstock.jobs.first.a", []byte("x"), deadline); err != nil {
+		if _, err := nc.Request("penstock.jobs.first.a", []byte("x"),
+			waittest.Patience()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -281,7 +279,8 @@ func TestService(t *testing.T) {
 		Target: &policy.Target{NATS: &policy.NATSTarget{Subject: "billing.charge"}},
 		Retry:  policy.Retry{MaxAttempts: 2, Backoff: policy.Duration(time.Millisecond)},
 	})
-	if _, err := nc.Request("penstock.jobs.bills.a", []byte("12"), deadline); err != nil {
+	if _, err := nc.Request("penstock.jobs.bills.a", []byte("12"),
+		waittest.Patience()); err != nil {
 		t.Fatal(err)
 	}
 
