@@ -10,7 +10,8 @@ import (
 func attemptOf(epoch, known uint64, attempts, crashes int) *core.Save {
 	r := core.AttemptRecord{V: core.Version, Attempts: attempts, Crashes: crashes, Epoch: epoch,
 		Stream: 1}
-	return &core.Save{Key: "api.0.7", Record: r, Revision: known}
+	ref := core.Ref{Part: core.Partition{Policy: "api"}, Seq: 7}
+	return &core.Save{Ref: ref, Record: r, Revision: known}
 }
 
 // TestAnAttemptRecordIsFenced writes records of one job as two owners do, one after the other, of

@@ -246,25 +246,25 @@ func (bs *backlogs) Ack(r core.Ref) {
 }
 
 // Fetch reads the body of a job that was delivered without it.
-func (bs *backlogs) Fetch(j *core.HeldJob) {
-	b := bs.all[j.Bucket.Part.Partition]
+func (bs *backlogs) Fetch(r core.Ref) {
+	b := bs.all[r.Part]
 	if b == nil {
 		return
 	}
 	var found job.Arrived
 	gone := false
-	bs.persist(b.ctx, purpose{j.Bucket.Part.Policy, "read body"}, func() error {
+	bs.persist(b.ctx, purpose{r.Part.Policy, "read body"}, func() error {
 		open, err := bs.current(b)
 		if err != nil {
 			return err
 		}
-		found, err = open.Body(b.ctx, j.Seq)
+		found, err = open.Body(b.ctx, r.Seq)
 		if gone = errors.Is(err, queue.ErrNotFound); gone {
 			return nil
 		}
 		return err
 	}, func() core.Event {
-		e := core.Fetched{Job: j, Body: found.Body, Gone: gone}
+		e := core.Fetched{Ref: r, Body: found.Body, Gone: gone}
 		if e.Body == nil {
 			e.Body = []byte{}
 		}

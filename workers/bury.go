@@ -24,25 +24,23 @@ type letters struct {
 // Bury stores a dead letter, until which the job waits. It does so while the lease lasts: a process
 // that was cut off or stood still may not have heard yet that another owns the job, and has run it.
 func (l *letters) Bury(u core.Burial) {
-	b := l.backlogs.all[u.Bucket.Part.Partition]
+	b := l.backlogs.all[u.Part]
 	if b == nil {
 		return
 	}
 	letter := queue.DeadLetter{
-		Policy: u.Bucket.Part.Policy, Key: u.Key, Seq: u.Seq, Partition: u.Bucket.Part.Number,
-		Stored: u.Stored,
-		Reason: string(u.Reason), Error: u.Detail, Attempts: u.Attempts, Header: u.Header,
-		Body:        u.Body,
-		Idempotency: u.Arrived.Idempotency(u.Bucket.Part.Policy, b.created),
+		Policy: u.Part.Policy, Key: u.Key, Seq: u.Seq, Partition: u.Part.Number,
+		Stored: u.Job.Stored, Reason: string(u.Reason), Error: u.Detail, Attempts: u.Attempts,
+		Header: u.Job.Header, Body: u.Job.Body,
+		Idempotency: u.Job.Idempotency(u.Part.Policy, b.created),
 	}
 	letter.Bodyless = !l.catalog.policies[letter.Policy].Dead.KeepsBodies()
-	lean := u.Lean
 	var discarded uint64
 	l.persist(b.ctx, purpose{letter.Policy, "store dead letter"}, func() error {
 		if fence, now := l.gate.check(); now >= fence {
 			return errLeaseLost
 		}
-		if lean && letter.Body == nil {
+		if u.Job.Lean && letter.Body == nil {
 			open, err := l.backlogs.current(b)
 			if err != nil {
 				return err
@@ -68,6 +66,6 @@ func (l *letters) Bury(u core.Burial) {
 			Type: queue.EventDead, Job: job.ID(letter.Policy, u.Seq), Key: u.Key,
 			Attempt: letter.Attempts, Reason: letter.Reason, Error: u.Detail,
 		})
-		return core.Buried{Job: u.HeldJob}
+		return core.Buried{Ref: u.Ref}
 	})
 }

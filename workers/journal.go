@@ -26,12 +26,12 @@ type journal struct {
 
 // Save writes the attempts of a job.
 func (j *journal) Save(s core.Save) {
-	b := j.backlogs.all[s.Bucket.Part.Partition]
+	b := j.backlogs.all[s.Part]
 	if b == nil {
 		return
 	}
 	s.Record.At = j.core.Wall(j.now()).UnixMicro()
-	j.persist(b.ctx, purpose{s.Bucket.Part.Policy, "record attempt"}, func() error {
+	j.persist(b.ctx, purpose{s.Part.Policy, "record attempt"}, func() error {
 		return j.write(b.ctx, &s)
 	}, func() core.Event { return core.Saved{Save: s} })
 }
@@ -63,7 +63,7 @@ func (j *journal) NoteEnd(e core.Ending) {
 // Forget deletes the attempts of a job that has ended.
 func (j *journal) Forget(f core.Forgotten) {
 	j.call(j.life, purpose{f.Part.Policy, "delete attempt"}, func() error {
-		err := j.attempts.Delete(j.life, core.AttemptKey(f.Part, f.Seq), f.Revision)
+		err := j.attempts.Delete(j.life, f.AttemptKey(), f.Revision)
 		if err != nil {
 			j.log.Debug("attempt record not deleted", "job", job.ID(f.Part.Policy, f.Seq), "error",
 				err)
@@ -74,15 +74,15 @@ func (j *journal) Forget(f core.Forgotten) {
 
 // write tries once to write a save.
 func (j *journal) write(ctx context.Context, s *core.Save) error {
-	table := j.attempts
-	revision, err := table.Put(ctx, s.Key, core.Encode(s.Record), s.Revision)
+	table, key := j.attempts, s.AttemptKey()
+	revision, err := table.Put(ctx, key, core.Encode(s.Record), s.Revision)
 	if err == nil {
 		s.Revision = revision
 	}
 	if !errors.Is(err, queue.ErrConflict) {
 		return err
 	}
-	found, read := table.Read(ctx, s.Key)
+	found, read := table.Read(ctx, key)
 	if errors.Is(read, queue.ErrNotFound) {
 		found.Deleted, read = true, nil
 	}

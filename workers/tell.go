@@ -20,25 +20,25 @@ type teller struct {
 	core    *core.Core
 }
 
-func (t *teller) TellAccepted(j *core.HeldJob) { t.tellJob(queue.EventAccepted, j) }
+func (t *teller) TellAccepted(r core.Ref) { t.tellJob(queue.EventAccepted, r) }
 
-func (t *teller) TellCancelled(j *core.HeldJob) {
-	t.ended(j.Bucket.Part.Policy, "cancelled")
-	t.tellJob(queue.EventCancelled, j)
+func (t *teller) TellCancelled(r core.Ref) {
+	t.ended(r.Part.Policy, "cancelled")
+	t.tellJob(queue.EventCancelled, r)
 }
 
-func (t *teller) tellJob(event string, j *core.HeldJob) {
-	name := j.Bucket.Part.Policy
-	t.broker.Tell(name, queue.Event{Type: event, Job: job.ID(name, j.Seq), Key: j.Key})
+func (t *teller) tellJob(event string, r core.Ref) {
+	name := r.Part.Policy
+	t.broker.Tell(name, queue.Event{Type: event, Job: job.ID(name, r.Seq), Key: r.Key})
 }
 
 func (t *teller) TellBreaker(b core.Turned) {
-	name := b.Bucket.Part.Policy
+	name := b.Part.Policy
 	e := queue.Event{Type: queue.EventBreakerClosed, Job: job.ID(name, b.Seq), Key: b.Key,
 		All: b.All}
 	if b.Open {
-		e.Type, e.Error = queue.EventBreakerOpened, b.LastError
-		t.outages.opened(name, b.Key, b.LastError, t.now())
+		e.Type, e.Error = queue.EventBreakerOpened, b.Error
+		t.outages.opened(name, b.Key, b.Error, t.now())
 	}
 	t.broker.Tell(name, e)
 }

@@ -308,6 +308,12 @@ var table = []mutant{
 		by:  "./workers/internal/core TestAFormerTenureIsNotHeard",
 	},
 	{
+		name: "stored-unchecked", file: "workers/internal/core/handles.go",
+		old: "j != nil && j.Stored.UnixNano() == name.stored {",
+		new: "j != nil {",
+		by:  "./workers/internal/core TestAnAnswerAboutAnotherJobOfItsSequenceIsNotHeard",
+	},
+	{
 		name: "epoch-unchecked-arrived", file: "workers/internal/core/core.go",
 		old: "if p == nil || p.Epoch != e.Epoch {",
 		new: "if p == nil {",
@@ -892,9 +898,9 @@ func (Synced)`,
 
 	{
 		name: "ack-before-dead-letter", file: "workers/internal/core/settle.go",
-		old: "v.out.burials = append(v.out.burials, Burial{j, reason, detail})",
-		new: `v.out.burials = append(v.out.burials, Burial{j, reason, detail})
-	v.out.acks = append(v.out.acks, Ref{j.Bucket.Part.Partition, j.Seq})`,
+		old: "j.LastError, j.reason = detail, reason",
+		new: `j.LastError, j.reason = detail, reason
+	v.out.acks = append(v.out.acks, j.ref())`,
 		by: "./workers/internal/core TestMalformedJobsTakeNoSlot",
 	},
 	{

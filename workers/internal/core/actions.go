@@ -19,24 +19,21 @@ type Performer interface {
 	Read(p Put)
 	WorkOn(a Aside)
 	Delete(p Put)
-	Fetch(j *heldJob)
+	Fetch(r Ref)
 	Save(s Save)
 	Bury(u Burial)
 	NoteDone(e Ending)
 	NoteEnd(e Ending)
 	Forget(f Forgotten)
 	Report(r Report)
-	TellAccepted(j *heldJob)
-	TellCancelled(j *heldJob)
+	TellAccepted(r Ref)
+	TellCancelled(r Ref)
 	TellBreaker(t Turned)
 	TellTakeover(p Partition)
 	TellVanished(jobs int)
 	TellStrange(records []string)
 	TellLost()
 }
-
-// HeldJob is what still crosses as it is; a value is to take its place.
-type HeldJob = heldJob
 
 // Perform hands p everything that is to be done, in the order in which it must begin: what is
 // closed goes before what is opened, and starts before what can wait.
@@ -94,14 +91,14 @@ type actions struct {
 	elsewhere []elsewhere // give to workers elsewhere
 	refusals  []string    // workers elsewhere for whose claim there is no job
 	acks      []Ref       // acknowledge, with confirmation
-	fetches   []*heldJob  // read the body
+	fetches   []Ref       // read the body
 	saves     []Save      // write the attempt record, then call saved
 	burials   []Burial    // store the dead letter, then call buried
 	forgets   []Forgotten // delete the attempt record
 	done      []Ending    // note that a job with an Idempotency-Key is done, without waiting
 	endings   []Ending    // note how a job with an Idempotency-Key ended, then acknowledge it
-	cancelled []*heldJob  // dropped on an operator's word
-	accepted  []*heldJob  // seen for the first time, since they were stored
+	cancelled []Ref       // dropped on an operator's word
+	accepted  []Ref       // seen for the first time, since they were stored
 	breakers  []Turned    // opened or closed
 	offers    []string    // policies that need workers elsewhere
 	reports   []Report    // tell the new owner of a partition
@@ -127,12 +124,6 @@ func (a *actions) reset() {
 		accepted: a.accepted[:0]}
 }
 
-// Ref names a stored job.
-type Ref struct {
-	Part Partition
-	Seq  uint64
-}
-
 // elsewhere is a run for the worker elsewhere that made a claim.
 type elsewhere struct {
 	run    Run
@@ -155,17 +146,21 @@ func (j *heldJob) ended(how job.End) (e job.Ended, keyed bool) {
 		Sum: job.HeaderValue(j.Header, job.HeaderSum)}, true
 }
 
+// Burial is a job that is to become a dead letter.
 type Burial struct {
-	*HeldJob
-	Reason job.Reason
-	Detail string
+	Ref
+	Job      job.Arrived
+	Attempts int // that counted
+	Reason   job.Reason
+	Detail   string
 }
 
 // Turned tells that a breaker opened or closed, and by which job.
 type Turned struct {
-	*heldJob
-	Open bool
-	All  bool // of all buckets
+	Ref
+	Open  bool
+	All   bool   // of all buckets
+	Error string // that the job met
 }
 
 // Report is an outcome of a job whose partition was handed over.

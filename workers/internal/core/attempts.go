@@ -13,8 +13,7 @@ import (
 
 // Save asks for an attempt record to be written.
 type Save struct {
-	*heldJob
-	Key      string // of the record
+	Ref
 	Record   AttemptRecord
 	Revision uint64 // of the record that it replaces, and then its own; 0: there is none
 }
@@ -52,9 +51,10 @@ func (s *Save) Met(found Record) (end bool) {
 }
 
 func (e Saved) apply(c *Core, now pace.Instant) {
-	j := e.heldJob
-	if v := c.valves[j.Bucket.Part.Policy]; v != nil {
-		j.Bucket.Part.records[j.Seq] = e.Revision
+	if p := c.part(e.Part); p != nil {
+		p.records[e.Seq] = e.Revision
+	}
+	if v, j := c.held(e.Ref); j != nil {
 		j.Attempts = max(j.Attempts, e.Record.Attempts)
 		j.crashes = max(j.crashes, e.Record.Crashes)
 		v.saved(j, now)

@@ -1,17 +1,11 @@
 package core
 
-import (
-	"testing"
-
-	"github.com/penstock-mq/penstock/queue/job"
-)
+import "testing"
 
 // saveOf is what an owner of an epoch writes of job 7, knowing of a revision of its record.
 func saveOf(epoch, known uint64, attempts, crashes int) *Save {
-	p := &partition{Partition: Partition{Policy: "api"}, Epoch: epoch}
 	r := AttemptRecord{V: Version, Attempts: attempts, Crashes: crashes, Epoch: epoch, Stream: 1}
-	return &Save{&heldJob{Arrived: job.Arrived{Seq: 7}, Bucket: &bucket{Part: p}}, "api.0.7", r,
-		known}
+	return &Save{Ref{Part: Partition{Policy: "api"}, Seq: 7}, r, known}
 }
 
 // TestARecordThatWasDiscardedIsWrittenAnew: of too many records the oldest go, which leaves no

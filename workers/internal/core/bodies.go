@@ -81,7 +81,7 @@ func (v *valve) fetch(b *bucket) {
 		}
 		if j.Lean && !j.fetching {
 			j.fetching = true
-			v.out.fetches = append(v.out.fetches, j.heldJob)
+			v.out.fetches = append(v.out.fetches, j.ref())
 		}
 	}
 }
@@ -120,24 +120,23 @@ func (v *valve) makeRoom(now pace.Instant) bool {
 }
 
 func (e Fetched) apply(c *Core, now pace.Instant) {
-	v := c.valves[e.Job.Bucket.Part.Policy]
+	v, j := c.held(e.Ref)
 	switch {
-	case v == nil:
+	case j == nil:
 	case e.Malformed != nil:
-		v.unreadable(e.Job, e.Malformed, now)
+		v.unreadable(j, e.Malformed, now)
 	default:
-		v.loaded(e.Job, e.Body, e.Gone, now)
+		v.loaded(j, e.Body, e.Gone, now)
 	}
 }
 
 // loaded takes the body of a job that was asked for. A job that is gone from the stream was removed
 // by somebody else.
 //
-// It may have been purged, paused away or handed over while its body was read; then the body is
-// dropped.
+// It may have been purged or paused away while its body was read; then the body is dropped.
 func (v *valve) loaded(j *heldJob, body []byte, gone bool, now pace.Instant) {
 	j.fetching = false
-	if j.Bucket.Part.state > partitionLive || j.stage != stageWaiting {
+	if j.stage != stageWaiting {
 		return
 	}
 	if gone {
@@ -158,7 +157,7 @@ func (v *valve) loaded(j *heldJob, body []byte, gone bool, now pace.Instant) {
 // To try again would not help, and the bucket waits behind it.
 func (v *valve) unreadable(j *heldJob, why error, now pace.Instant) {
 	j.fetching = false
-	if j.Bucket.Part.state > partitionLive || j.stage != stageWaiting {
+	if j.stage != stageWaiting {
 		return
 	}
 	v.detach(j)

@@ -17,7 +17,8 @@ func bodyOf(bytes int) func(*job.Arrived) {
 func (b *valveBench) load() (n int) {
 	fetches := b.out.fetches
 	b.out.fetches = nil
-	for _, j := range fetches {
+	for _, r := range fetches {
+		j := b.p.jobs[r.Seq]
 		b.v.loaded(j, make([]byte, j.Size), false, b.now)
 	}
 	return len(fetches)

@@ -103,7 +103,7 @@ func (v *valve) unavailable(j *heldJob, now pace.Instant) (counts bool) {
 	}
 	if len(v.suspects) >= mostSuspectBuckets {
 		v.wait(&v.breaker, now)
-		v.out.breakers = append(v.out.breakers, Turned{j, true, true})
+		v.out.breakers = append(v.out.breakers, Turned{j.ref(), true, true, j.LastError})
 	}
 	return true
 }
@@ -114,7 +114,7 @@ func (v *valve) trip(j *heldJob, now pace.Instant) {
 	b := j.Bucket
 	if !b.target.open {
 		v.broken++
-		v.out.breakers = append(v.out.breakers, Turned{j, true, false})
+		v.out.breakers = append(v.out.breakers, Turned{j.ref(), true, false, j.LastError})
 	}
 	v.wait(&b.target.breaker, now)
 }
@@ -139,14 +139,14 @@ func (v *valve) available(j *heldJob, now pace.Instant) {
 	b := j.Bucket
 	if v.breaker.asked(j) {
 		v.recovered(now)
-		v.out.breakers = append(v.out.breakers, Turned{j, false, true})
+		v.out.breakers = append(v.out.breakers, Turned{j.ref(), false, true, j.LastError})
 	}
 	if !v.breaker.open {
 		v.suspects = v.suspects[:0]
 	}
 	if b.target != nil && (!b.target.open || b.target.asked(j)) {
 		if b.target.open {
-			v.out.breakers = append(v.out.breakers, Turned{j, false, false})
+			v.out.breakers = append(v.out.breakers, Turned{j.ref(), false, false, j.LastError})
 		}
 		v.clear(b, now)
 	}

@@ -20,7 +20,7 @@ func (b *valveBench) down(r Run) {
 // record lets the recording of attempts succeed.
 func (b *valveBench) record() {
 	for _, s := range b.out.saves {
-		b.v.saved(s.heldJob, b.now)
+		b.v.saved(b.p.jobs[s.Seq], b.now)
 	}
 	b.out.saves = nil
 }

@@ -16,7 +16,7 @@
 //   - answers.go: what others ask of a partition's owner; inspect.go, forecast.go, walk.go: how it
 //     stands, when jobs will start, and looking at many buckets in pieces;
 //   - core.go: these together; events.go: what they are told; actions.go: what they want done;
-//     handles.go: the names by which both speak of partitions;
+//     handles.go: the names by which both speak of partitions and jobs;
 //   - ticket.go: the last check before a start, the one thing that runs beside the core.
 package core
 

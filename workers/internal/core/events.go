@@ -104,7 +104,7 @@ type (
 	}
 	// Fetched is the body of a job.
 	Fetched struct {
-		Job       *heldJob
+		Ref
 		Body      []byte
 		Gone      bool  // from the stream: somebody else removed it
 		Malformed error // it turned out to be none
@@ -112,7 +112,7 @@ type (
 	// Saved is that the write of an attempt record is at its end.
 	Saved struct{ Save }
 	// Buried is that a dead letter is stored.
-	Buried struct{ Job *heldJob }
+	Buried struct{ Ref }
 	// Noted is that it is noted how a job ended.
 	Noted struct{ Ending }
 	// Delivered is that a report reached the partition's new owner, or that nobody waits for it.

@@ -1,5 +1,7 @@
 package core
 
+import "github.com/penstock-mq/penstock/queue/job"
+
 // What the core and its shell call what the core keeps: comparable values, so that events and
 // actions can be written down, and nothing of the core's state can be reached from outside.
 
@@ -20,6 +22,30 @@ func (c *Core) part(name Partition) *partition {
 		}
 	}
 	return nil
+}
+
+// Ref names a stored job of a partition. When it was stored is part of the name, for in a stream
+// that was restored from a backup another job may have its sequence.
+type Ref struct {
+	Part   Partition
+	Seq    uint64
+	Key    job.Key // its bucket
+	stored int64   // Unix ns
+}
+
+func (j *heldJob) ref() Ref {
+	return Ref{j.Bucket.Part.Partition, j.Seq, j.Key, j.Stored.UnixNano()}
+}
+
+// held returns the job that a name stands for, and its valve; nil: this core does not hold it any
+// more.
+func (c *Core) held(name Ref) (*valve, *heldJob) {
+	if p := c.part(name.Part); p != nil {
+		if j := p.jobs[name.Seq]; j != nil && j.Stored.UnixNano() == name.stored {
+			return c.valves[p.Policy], j
+		}
+	}
+	return nil, nil
 }
 
 // share returns the share whose partition has the name, also while it is being released.

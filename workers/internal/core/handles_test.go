@@ -2,6 +2,7 @@ package core
 
 import (
 	"testing"
+	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
 )
@@ -34,5 +35,26 @@ func TestAFormerTenureIsNotHeard(t *testing.T) {
 	c.Handle(Confirmed{again.Partition, []uint64{1}}, now)
 	if again.jobs[1] != nil {
 		t.Error("the confirmation was not heard")
+	}
+}
+
+// A stream was restored from a backup, and another job has the sequence of one whose dead letter is
+// being stored: the letter is not its own, and it must not end in that one's place.
+func TestAnAnswerAboutAnotherJobOfItsSequenceIsNotHeard(t *testing.T) {
+	c := coreBench(t, leaky("api", "10/s"))
+	part, now := takeOver(c, Opened{})
+	bury := func(stored time.Time) Burial {
+		a := job.Arrived{Seq: 1, Key: "a", Cost: 1, Stored: stored, Malformed: job.ErrInvalidKey}
+		c.Handle(Arrived{part.Partition, part.Epoch, []job.Arrived{a}}, now)
+		return c.out.burials[len(c.out.burials)-1]
+	}
+	former := bury(originWall)
+	later := bury(originWall.Add(time.Second))
+	if c.Handle(Buried{former.Ref}, now); len(c.out.acks) > 0 {
+		t.Error("the letter of the former job was taken for that of the later one")
+	}
+	c.Handle(Buried{later.Ref}, now)
+	if len(c.out.acks) != 1 || c.out.acks[0] != later.Ref {
+		t.Errorf("acknowledges %v, want %v", c.out.acks, later.Ref)
 	}
 }

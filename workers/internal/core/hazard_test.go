@@ -56,9 +56,9 @@ func TestThoseBehindAJobThatIsGoneAreReadNext(t *testing.T) {
 	first := b.out.fetches
 	b.out.fetches = nil
 	next := b.arrive("a", lean)
-	b.v.loaded(first[0], nil, true, b.now)
+	b.v.loaded(b.p.jobs[first[0].Seq], nil, true, b.now)
 	b.v.advance(b.now, true)
-	if len(b.out.fetches) != 1 || b.out.fetches[0] != next {
+	if len(b.out.fetches) != 1 || b.out.fetches[0] != next.ref() {
 		t.Errorf("reads %d bodies, want that of job %d", len(b.out.fetches), next.Seq)
 	}
 }

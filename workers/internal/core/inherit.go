@@ -239,7 +239,7 @@ func (v *valve) lose(j *heldJob) {
 		p.noting--
 	}
 	if j.recorded {
-		v.out.forgets = append(v.out.forgets, Forgotten{Ref{p.Partition, j.Seq}, p.records[j.Seq]})
+		v.out.forgets = append(v.out.forgets, Forgotten{j.ref(), p.records[j.Seq]})
 	}
 	delete(p.crashes, j.Seq)
 	delete(p.records, j.Seq)
@@ -301,7 +301,8 @@ func (v *valve) swept(p *partition, now pace.Instant) {
 		}
 		delete(p.inherited, seq)
 		if in.saved {
-			v.out.forgets = append(v.out.forgets, Forgotten{Ref{p.Partition, seq}, p.records[seq]})
+			v.out.forgets = append(v.out.forgets,
+				Forgotten{Ref{Part: p.Partition, Seq: seq}, p.records[seq]})
 			delete(p.records, seq)
 		}
 		if in.runs() {

@@ -360,11 +360,11 @@ func (v *valve) dismiss(j *heldJob, how job.End) (removed int) {
 	if e, keyed := j.ended(how); keyed { // it is acknowledged once its repeats are told
 		j.enter(stageAcking)
 		v.out.endings = append(v.out.endings,
-			Ending{Ref: Ref{j.Bucket.Part.Partition, j.Seq}, Ended: e})
+			Ending{Ref: j.ref(), Ended: e})
 	} else {
 		v.ack(j)
 	}
-	v.out.cancelled = append(v.out.cancelled, j)
+	v.out.cancelled = append(v.out.cancelled, j.ref())
 	return 1
 }
 

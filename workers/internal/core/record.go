@@ -233,8 +233,8 @@ func Decode(data []byte, record any) error {
 func micros(d time.Duration) int64 { return int64((d + time.Microsecond - 1) / time.Microsecond) }
 
 // AttemptKey is where the attempts of a job are recorded.
-func AttemptKey(p Partition, seq uint64) string {
-	return ShareKey(p.Policy, p.Number) + "." + strconv.FormatUint(seq, 10)
+func (r Ref) AttemptKey() string {
+	return ShareKey(r.Part.Policy, r.Part.Number) + "." + strconv.FormatUint(r.Seq, 10)
 }
 
 // Clip bounds a text.

@@ -61,7 +61,7 @@ func (v *valve) settle(j *heldJob, o Outcome, now pace.Instant) {
 	case OutcomeDone:
 		b.throttles = 0
 		if e, keyed := j.ended(job.EndDone); keyed {
-			v.out.done = append(v.out.done, Ending{Ref: Ref{b.Part.Partition, j.Seq}, Ended: e})
+			v.out.done = append(v.out.done, Ending{Ref: j.ref(), Ended: e})
 		}
 		v.ack(j)
 	case OutcomePermanent:
@@ -146,7 +146,7 @@ func (v *valve) save(j *heldJob, backoff time.Duration) {
 	j.enter(stageSaving)
 	j.backoff, j.recorded = backoff, true
 	p := j.Bucket.Part
-	v.out.saves = append(v.out.saves, Save{j, AttemptKey(p.Partition, j.Seq), AttemptRecord{
+	v.out.saves = append(v.out.saves, Save{j.ref(), AttemptRecord{
 		V:         Version,
 		Attempts:  j.Attempts,
 		DueIn:     micros(backoff),
@@ -161,7 +161,7 @@ func (v *valve) save(j *heldJob, backoff time.Duration) {
 
 // saved lets a job go on whose attempt record is stored.
 func (v *valve) saved(j *heldJob, now pace.Instant) {
-	if j.Bucket.Part.state > partitionLive || j.stage != stageSaving {
+	if j.stage != stageSaving {
 		return
 	}
 	if j.noting {
@@ -189,18 +189,18 @@ func (v *valve) buryCrashed(j *heldJob) {
 func (v *valve) bury(j *heldJob, reason job.Reason, detail string) {
 	j.enter(stageBurying)
 	j.LastError, j.reason = detail, reason
-	v.out.burials = append(v.out.burials, Burial{j, reason, detail})
+	v.out.burials = append(v.out.burials, Burial{j.ref(), j.Arrived, j.Attempts, reason, detail})
 }
 
 func (e Buried) apply(c *Core, _ pace.Instant) {
-	if v := c.valves[e.Job.Bucket.Part.Policy]; v != nil {
-		v.buried(e.Job)
+	if v, j := c.held(e.Ref); j != nil {
+		v.buried(j)
 	}
 }
 
 // buried is called when a job's dead letter is stored.
 func (v *valve) buried(j *heldJob) {
-	if j.Bucket.Part.state <= partitionLive && j.stage == stageBurying {
+	if j.stage == stageBurying {
 		v.ack(j)
 	}
 }
@@ -210,7 +210,7 @@ func (v *valve) buried(j *heldJob) {
 func (v *valve) ack(j *heldJob) {
 	j.enter(stageAcking)
 	j.Body, j.Header = nil, nil
-	v.out.acks = append(v.out.acks, Ref{j.Bucket.Part.Partition, j.Seq})
+	v.out.acks = append(v.out.acks, j.ref())
 }
 
 // confirmed is called when the server has confirmed an acknowledgement: the job's place is free.
@@ -238,7 +238,7 @@ func (v *valve) remove(j *heldJob, now pace.Instant) {
 	b.held--
 	if j.recorded {
 		v.out.forgets = append(v.out.forgets,
-			Forgotten{Ref{b.Part.Partition, j.Seq}, b.Part.records[j.Seq]})
+			Forgotten{j.ref(), b.Part.records[j.Seq]})
 		delete(b.Part.records, j.Seq)
 	}
 	if b.held == 0 {

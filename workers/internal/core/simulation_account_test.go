@@ -128,9 +128,9 @@ func (w *world) hears(s *stint, o Outcome, breaks bool) {
 // asksToRecord is called when an owner asks for an attempt record: does it know what the job has
 // been through?
 func (w *world) asksToRecord(d *drainer, s Save) {
-	f := w.fateOf(s.Bucket.Part.Policy, &s.Arrived)
-	w.settles(d, s.heldJob)
-	if r := s.Record; d.consumes(s.Bucket.Part) && !f.muddled &&
+	f := w.fateNamed(s.Ref)
+	w.settles(d, s.Ref)
+	if r := s.Record; d.consumes(s.Part) && !f.muddled &&
 		(!f.failed.has(r.Attempts) || !f.crashed.has(r.Crashes)) {
 		w.fail("records: %s has %d attempts and %d crashes, and had %v and %v",
 			job.ID(f.policy, f.seq), r.Attempts, r.Crashes, f.failed, f.crashed)
@@ -140,8 +140,8 @@ func (w *world) asksToRecord(d *drainer, s Save) {
 // settles is called when an owner asks for an outcome to be recorded, of another process's run as
 // well. Until that is stored its checkpoints list the job, and who takes over after its crash
 // cannot know that the run had ended.
-func (w *world) settles(d *drainer, j *heldJob) {
-	w.fateOf(j.Bucket.Part.Policy, &j.Arrived).under[d] = true
+func (w *world) settles(d *drainer, r Ref) {
+	w.fateNamed(r).under[d] = true
 }
 
 // isTold is called when an owner was told how another process's run of a job ended. Once that has
@@ -157,8 +157,8 @@ func (w *world) isTold(p *partition, d *drainer, f *fate) {
 // successor did not find, may be read by the next one, or by the successor when it comes to write
 // itself: what it tells may count from then on.
 func (w *world) noteAttempt(d *drainer, s Save) {
-	f := w.fateOf(s.Bucket.Part.Policy, &s.Arrived)
-	if d.consumes(s.Bucket.Part) {
+	f := w.fateNamed(s.Ref)
+	if d.consumes(s.Part) {
 		f.unsaved = max(0, f.failed.low-s.Record.Attempts)
 	} else {
 		f.failed.high, f.crashed.high = max(f.failed.high, s.Record.Attempts), max(f.crashed.high,
@@ -176,7 +176,7 @@ func (w *world) noteAttempt(d *drainer, s Save) {
 // letter is called when a dead letter is stored, asked for at a time: does its reason agree with
 // what happened?
 func (w *world) letter(d *drainer, u Burial, asked time.Duration) {
-	f := w.fateOf(u.Bucket.Part.Policy, &u.Arrived)
+	f := w.fateNamed(u.Ref)
 	f.dead = string(u.Reason)
 	d.says("buries %s: %s", job.ID(f.policy, f.seq), u.Reason)
 	f.forgiven = f.forgiven || d.lost >= asked

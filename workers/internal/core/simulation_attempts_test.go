@@ -5,7 +5,7 @@ package core
 
 // save writes an attempt record until it stands, or another does that is not to be replaced.
 func (d *drainer) save(s *Save) {
-	w, key, expected, conflict := d.w, s.Key, s.Revision, false
+	w, key, expected, conflict := d.w, s.AttemptKey(), s.Revision, false
 	d.call(attemptsName, func() {
 		stands := w.attempts[key]
 		if conflict = stands.Revision != expected && (expected != 0 || stands.V != 0); !conflict {
@@ -14,7 +14,7 @@ func (d *drainer) save(s *Save) {
 			w.attempts[key] = StoredAttempt{s.Record, w.stamp(attemptsName), w.revision}
 			w.noteAttempt(d, *s)
 		}
-	}, s.Bucket.Part, func() {
+	}, s.Part, func() {
 		if !conflict {
 			d.saved(s)
 			return
@@ -23,7 +23,7 @@ func (d *drainer) save(s *Save) {
 		d.call(attemptsName, func() {
 			a := w.attempts[key]
 			found = Record{Exists: a.V != 0, Value: Encode(a.AttemptRecord), Revision: a.Revision}
-		}, s.Bucket.Part, func() {
+		}, s.Part, func() {
 			if s.Met(found) {
 				d.saved(s)
 			} else {
@@ -36,15 +36,15 @@ func (d *drainer) save(s *Save) {
 // saved tells the core that an attempt record is stored.
 func (d *drainer) saved(s *Save) {
 	d.core.Handle(Saved{*s}, d.clock())
-	if v := d.core.valves[s.Bucket.Part.Policy]; v != nil && d.w.sabotage == savedForgotten &&
-		s.Bucket.Part.state == partitionLive {
-		v.unplace(s.Bucket)
+	if v, j := d.core.held(s.Ref); j != nil && d.w.sabotage == savedForgotten &&
+		j.Bucket.Part.state == partitionLive {
+		v.unplace(j.Bucket)
 	}
 }
 
 // deleteAttempt leaves the marker of a deletion.
 func (w *world) deleteAttempt(f Forgotten) {
-	key := AttemptKey(f.Part, f.Seq)
+	key := f.AttemptKey()
 	if f.Revision == 0 || w.attempts[key].Revision == f.Revision {
 		w.revision++
 		w.attempts[key] = StoredAttempt{Revision: w.revision}

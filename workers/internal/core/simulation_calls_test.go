@@ -13,9 +13,9 @@ import (
 
 // call does something on the server and then tells the owner of a partition, and repeats it until
 // the answer came or the partition's backlog is closed.
-func (d *drainer) call(on string, do func(), p *partition, then func()) {
+func (d *drainer) call(on string, do func(), p Partition, then func()) {
 	w := d.w
-	if p.state > partitionLive {
+	if d.core.part(p) == nil {
 		return
 	}
 	w.after(w.latency(), func() {
@@ -37,24 +37,24 @@ func (d *drainer) call(on string, do func(), p *partition, then func()) {
 }
 
 // fetch reads a body.
-func (d *drainer) fetch(j *heldJob) {
-	w, name := d.w, j.Bucket.Part.Policy
+func (d *drainer) fetch(r Ref) {
+	w, name := d.w, r.Part.Policy
 	w.after(w.latency(), func() {
 		if w.down || w.headless(name) || d.cut > w.now || w.chance(0.02) {
 			if d.alive {
-				w.after(simulatedPause, func() { d.fetch(j) })
+				w.after(simulatedPause, func() { d.fetch(r) })
 			}
 			return
 		}
-		m := w.streams[name].messages[j.Seq]
+		m := w.streams[name].messages[r.Seq]
 		w.to(d, w.latency(), func() {
 			before := d.core.out.vanished
-			e := Fetched{Job: j, Gone: m == nil}
+			e := Fetched{Ref: r, Gone: m == nil}
 			if m != nil {
 				e.Body = m.Body
 			}
 			d.core.Handle(e, d.clock())
-			if !d.consumes(j.Bucket.Part) {
+			if !d.consumes(r.Part) {
 				// its new owner finished it, of which this one has not heard yet
 				d.core.out.vanished = before
 			}

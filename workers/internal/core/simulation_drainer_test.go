@@ -273,19 +273,16 @@ func (w *world) garble(a *job.Arrived) {
 // of a map, and the draws must not depend on it.
 func (d *drainer) perform() {
 	o := &d.core.out
-	order := func(a, b *heldJob) int {
-		return cmp.Or(cmp.Compare(a.Bucket.Part.Policy, b.Bucket.Part.Policy),
-			cmp.Compare(a.Seq, b.Seq))
+	order := func(a, b Ref) int {
+		return cmp.Or(cmp.Compare(a.Part.Policy, b.Part.Policy), cmp.Compare(a.Seq, b.Seq))
 	}
 	slices.SortFunc(o.acks, func(a, b Ref) int {
 		return cmp.Or(cmp.Compare(shareOf(a.Part), shareOf(b.Part)), cmp.Compare(a.Seq, b.Seq))
 	})
 	slices.SortFunc(o.fetches, order)
-	slices.SortFunc(o.saves, func(a, b Save) int { return order(a.heldJob, b.heldJob) })
-	slices.SortFunc(o.burials, func(a, b Burial) int { return order(a.HeldJob, b.HeldJob) })
-	slices.SortFunc(o.forgets, func(a, b Forgotten) int {
-		return cmp.Or(cmp.Compare(a.Part.Policy, b.Part.Policy), cmp.Compare(a.Seq, b.Seq))
-	})
+	slices.SortFunc(o.saves, func(a, b Save) int { return order(a.Ref, b.Ref) })
+	slices.SortFunc(o.burials, func(a, b Burial) int { return order(a.Ref, b.Ref) })
+	slices.SortFunc(o.forgets, func(a, b Forgotten) int { return order(a.Ref, b.Ref) })
 	slices.SortFunc(o.reports, func(a, b Report) int {
 		return cmp.Or(cmp.Compare(a.Policy, b.Policy), cmp.Compare(a.Outcome.Seq, b.Outcome.Seq))
 	})

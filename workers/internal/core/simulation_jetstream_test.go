@@ -385,9 +385,9 @@ func (w *world) consume(d *drainer, p *partition,
 }
 
 // consumes reports whether a partition's deliveries come to a drainer.
-func (d *drainer) consumes(p *partition) bool {
+func (d *drainer) consumes(p Partition) bool {
 	return slices.ContainsFunc(d.w.streams[p.Policy].consumers[p.Number], func(c *consumer) bool {
-		return c.owner == d && c.part == p && !c.closed
+		return c.owner == d && c.part.Partition == p && !c.closed
 	})
 }
 

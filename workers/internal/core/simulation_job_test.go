@@ -24,6 +24,11 @@ func (w *world) fateOf(policy string, a *job.Arrived) *fate {
 	return w.accepted[identityOf(policy, a)]
 }
 
+// fateNamed returns what became of a job that an owner speaks of.
+func (w *world) fateNamed(r Ref) *fate {
+	return w.accepted[identity{r.Part.Policy, r.Seq, r.stored}]
+}
+
 // fate is what the world saw of one accepted job.
 type fate struct {
 	policy    string

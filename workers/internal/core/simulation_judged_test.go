@@ -47,7 +47,7 @@ func (h *heirs) told(s *stint, failed, crashes int) {
 }
 
 func (h *heirs) record(s *stint, attempts, crashes int) {
-	saved := Save{heldJob: s.heldJob,
+	saved := Save{Ref: s.ref(),
 		Record: AttemptRecord{V: Version, Attempts: attempts, Crashes: crashes}}
 	h.w.asksToRecord(s.d, saved)
 	h.w.noteAttempt(s.d, saved)

@@ -11,7 +11,7 @@ func (d simulated) Offer(policy string) { d.propose(policy) }
 func (d simulated) Ack(r Ref)           { d.ack(r) }
 func (d simulated) Write(p Put)         { d.put(p) }
 func (d simulated) Read(p Put)          { d.read(p) }
-func (d simulated) Fetch(j *heldJob)    { d.fetch(j) }
+func (d simulated) Fetch(r Ref)         { d.fetch(r) }
 func (d simulated) Report(r Report)     { d.tell(r) }
 
 func (d simulated) StartElsewhere(r Run, worker string) { d.start(&r, d.promised(worker)) }
@@ -36,9 +36,9 @@ func (d simulated) Save(s Save) {
 
 func (d simulated) Bury(u Burial) {
 	w, asked := d.w, d.w.now
-	w.settles(d.drainer, u.HeldJob)
-	d.call(lettersName, func() { w.letter(d.drainer, u, asked) }, u.Bucket.Part, func() {
-		d.core.Handle(Buried{u.HeldJob}, d.clock())
+	w.settles(d.drainer, u.Ref)
+	d.call(lettersName, func() { w.letter(d.drainer, u, asked) }, u.Part, func() {
+		d.core.Handle(Buried{u.Ref}, d.clock())
 	})
 }
 
@@ -61,8 +61,8 @@ func (d simulated) WorkOn(Aside)      { d.w.fail("a question was asked") }
 
 // What only people are told changes nothing.
 
-func (d simulated) TellAccepted(*heldJob)  {}
-func (d simulated) TellCancelled(*heldJob) {}
+func (d simulated) TellAccepted(Ref)       {}
+func (d simulated) TellCancelled(Ref)      {}
 func (d simulated) TellBreaker(Turned)     {}
 func (d simulated) TellTakeover(Partition) {}
 func (d simulated) TellStrange([]string)   {}

@@ -278,7 +278,7 @@ func TestIdleBucketsAreForgotten(t *testing.T) {
 	}
 	b.until(5*second, b.done)
 	for _, u := range b.out.burials {
-		b.v.buried(u.HeldJob)
+		b.v.buried(b.p.jobs[u.Seq])
 		b.v.confirmed(b.p, u.Seq, b.now)
 	}
 	b.until(20*second, b.done)

@@ -117,7 +117,7 @@ func (v *valve) arrive(p *partition, a *job.Arrived, now pace.Instant, wall time
 		if j.Stored.Equal(a.Stored) {
 			j.generation = p.generation
 			if j.stage == stageAcking {
-				v.out.acks = append(v.out.acks, Ref{p.Partition, a.Seq})
+				v.out.acks = append(v.out.acks, j.ref())
 			}
 			return
 		}
@@ -134,7 +134,7 @@ func (v *valve) arrive(p *partition, a *job.Arrived, now pace.Instant, wall time
 	p.jobs[a.Seq] = j
 	b.held++
 	if a.Seq > p.last {
-		v.out.accepted = append(v.out.accepted, j)
+		v.out.accepted = append(v.out.accepted, j.ref())
 	}
 	in := v.takeIn(p, a.Seq, stored, now)
 	j.Attempts, j.crashes, j.LastError, j.recorded = in.record.Attempts, in.record.Crashes,
