@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/penstock-mq/penstock/internal/race"
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 	"github.com/penstock-mq/penstock/queue/job"
 )
@@ -30,7 +31,7 @@ const (
 	openAttempts = 20
 	openRetry    = 50 * time.Millisecond
 
-	closeTimeout = 5 * time.Second
+	closeTimeout = 5 * time.Second * race.Slower
 )
 
 // BacklogOptions say which partition to open, and as which owner.

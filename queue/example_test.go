@@ -84,7 +84,7 @@ func ExampleBroker_NewProducer() {
 	}
 	defer nc.Close()
 
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	broker, err := queue.NewBroker(nc, queue.Options{})
 	if err != nil {

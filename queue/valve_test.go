@@ -69,7 +69,7 @@ func TestAskValve(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	for _, raw := range []string{`{"v":2,"op":"room"}`, `{`} {
-		m, err := asker.nc.Request(asker.names.Valve("stripe", 3), []byte(raw), 5*time.Second)
+		m, err := asker.nc.Request(asker.names.Valve("stripe", 3), []byte(raw), natstest.Patience)
 		if err != nil || !strings.Contains(string(m.Data), `"error"`) {
 			t.Errorf("%s is answered %v, %v", raw, m, err)
 		}

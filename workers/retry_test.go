@@ -5,11 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
 // callsBench counts what is under way.
@@ -79,17 +80,11 @@ func TestFewCallsAreTriedWhileTheyFail(t *testing.T) {
 	end := make(chan error)
 	until := func(n int) {
 		t.Helper()
-		for deadline := time.Now().Add(20 * time.Second); ; runtime.Gosched() {
+		waittest.Until(t, fmt.Sprint(n, " calls are under way"), func() bool {
 			b.mu.Lock()
-			under := b.under[p]
-			b.mu.Unlock()
-			if under == n {
-				return
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("%d calls are under way, want %d", under, n)
-			}
-		}
+			defer b.mu.Unlock()
+			return b.under[p] == n
+		})
 	}
 	for range 4 * mostCalls {
 		b.call(p, func() error { return <-end })

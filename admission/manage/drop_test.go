@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/internal/waittest"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
 )
@@ -84,7 +85,7 @@ func TestDropWithoutAnOwner(t *testing.T) {
 	for n := range 1104 {
 		select {
 		case <-cancelled:
-		case <-time.After(20 * time.Second):
+		case <-time.After(waittest.Patience()):
 			t.Fatalf("%d events only", n)
 		}
 	}

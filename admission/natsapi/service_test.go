@@ -17,6 +17,7 @@ import (
 
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/internal/waittest"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
@@ -106,7 +107,7 @@ func ask(t *testing.T, nc *nats.Conn, subject, body string, header ...string) *n
 	for i := 0; i < len(header); i += 2 {
 		m.Header[header[i]] = []string{header[i+1]}
 	}
-	answer, err := nc.RequestMsg(m, 5*time.Second)
+	answer, err := nc.RequestMsg(m, waittest.Patience())
 	if err != nil {
 		t.Fatalf("%s: %v", subject, err)
 	}
@@ -251,7 +252,7 @@ func TestRequestsAreAnsweredAtTheSameTime(t *testing.T) {
 	var asking sync.WaitGroup
 	for range together {
 		asking.Go(func() {
-			m, err := r.client.Request("penstock.submit.p.k", nil, 10*time.Second)
+			m, err := r.client.Request("penstock.submit.p.k", nil, waittest.Patience())
 			if err != nil || m.Header.Get("Penstock-Status") != "202" {
 				t.Errorf("%v, %v", m, err)
 			}
@@ -273,7 +274,8 @@ func TestTooManyRequestsGetAClearNo(t *testing.T) {
 	var asking sync.WaitGroup
 	for range 2 {
 		asking.Go(func() {
-			m, err := r.client.Request("penstock.submit.p.k", make([]byte, 50), 10*time.Second)
+			m, err := r.client.Request("penstock.submit.p.k", make([]byte, 50),
+				waittest.Patience())
 			if err != nil || m.Header.Get("Penstock-Status") != "202" {
 				t.Errorf("%v, %v", m, err)
 			}
@@ -312,7 +314,7 @@ func TestWhatHasArrivedIsAnsweredAtTheEnd(t *testing.T) {
 	}, Options{})
 	var asking sync.WaitGroup
 	asking.Go(func() {
-		m, err := r.client.Request("penstock.submit.p.k", nil, 10*time.Second)
+		m, err := r.client.Request("penstock.submit.p.k", nil, waittest.Patience())
 		if err != nil || m.Header.Get("Penstock-Status") != "202" {
 			t.Errorf("%v, %v", m, err)
 		}
@@ -320,15 +322,10 @@ func TestWhatHasArrivedIsAnsweredAtTheEnd(t *testing.T) {
 	<-entered
 	r.stop()
 	// The service has left the group while it still answers.
-	for deadline := time.Now().Add(5 * time.Second); ; {
-		_, err := r.client.Request("penstock.check.p.k", nil, 5*time.Second)
-		if errors.Is(err, nats.ErrNoResponders) {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the service still takes requests: %v", err)
-		}
-	}
+	waittest.Until(t, "the service takes no requests", func() bool {
+		_, err := r.client.Request("penstock.check.p.k", nil, waittest.Patience())
+		return errors.Is(err, nats.ErrNoResponders)
+	})
 	select {
 	case err := <-r.ended:
 		t.Fatalf("ended before it had answered: %v", err)
@@ -388,7 +385,7 @@ func TestHeadersThatCannotBeReadAreRefused(t *testing.T) {
 			header = "NATS/1.0\r\n" + header + "\r\n"
 			fmt.Fprintf(raw, "HPUB %s %s %d %d\r\n%spay\r\n", subject, inbox, len(header),
 				len(header)+3, header)
-			answer, err := answers.NextMsg(20 * time.Second)
+			answer, err := answers.NextMsg(waittest.Patience())
 			if err != nil {
 				t.Fatal(err)
 			}

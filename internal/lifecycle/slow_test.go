@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/internal/lifecycle"
+	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
 // listen serves a handler until the test ends.
@@ -44,7 +45,7 @@ func dial(t *testing.T, address, text string) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(waittest.Patience())); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := io.WriteString(conn, text); err != nil {
@@ -120,6 +121,7 @@ func TestABodyMustComeAtALeastRate(t *testing.T) {
 		t.Errorf("drops: %q", body)
 	}
 	// One that comes is taken, and the connection goes on with the next.
+	address = listen(t, readAll, lifecycle.HTTPOptions{BodyGrace: waittest.Patience()})
 	whole := dial(t, address, head+strings.Repeat("x", 100000))
 	if _, body := receive(t, whole); body != "100000 <nil>" {
 		t.Errorf("whole: %q", body)
@@ -128,15 +130,16 @@ func TestABodyMustComeAtALeastRate(t *testing.T) {
 
 // A handler that takes longer than bodies may is not cut off.
 func TestTheTimeOfABodyIsNotThatOfItsAnswer(t *testing.T) {
+	const grace = time.Second
 	late := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n, _ := io.Copy(io.Discard, r.Body)
 		select {
 		case <-r.Context().Done():
-		case <-time.After(500 * time.Millisecond):
+		case <-time.After(2 * grace):
 		}
 		fmt.Fprintf(w, "%d %v", n, r.Context().Err())
 	})
-	address := listen(t, late, lifecycle.HTTPOptions{BodyGrace: 100 * time.Millisecond})
+	address := listen(t, late, lifecycle.HTTPOptions{BodyGrace: grace})
 	for _, request := range []string{
 		"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc",
 		"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
@@ -169,13 +172,10 @@ func TestConnectionsAreCounted(t *testing.T) {
 				t.Errorf("%s %v %s", response.Status, response.Header, body)
 			}
 			kept[0].Close()
-			for deadline := time.Now().Add(30 * time.Second); ; {
-				if response, _ := receive(t, dial(t, address, whole)); response.StatusCode == 200 {
-					break
-				} else if time.Now().After(deadline) {
-					t.Fatal("what a connection took is not given back")
-				}
-			}
+			waittest.Until(t, "what a connection took is given back", func() bool {
+				response, _ := receive(t, dial(t, address, whole))
+				return response.StatusCode == 200
+			})
 		})
 	}
 	t.Run("a proxy's are not", func(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/waittest"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
@@ -27,7 +28,7 @@ func TestAnAlarmThatHasRungRingsAgainForTheSameInstant(t *testing.T) {
 			if a.Rang(); a.at == 0 {
 				t.Fatal("it counts as set for an instant at which it has rung")
 			}
-		case <-time.After(30 * time.Second):
+		case <-time.After(waittest.Patience()):
 			t.Fatalf("it does not ring in turn %d", turn)
 		}
 	}
