@@ -4,11 +4,12 @@ import (
 	"testing"
 
 	"github.com/penstock-mq/penstock/workers/internal/core"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 // attemptOf is what an owner of an epoch writes of job 7, knowing of a revision of its record.
 func attemptOf(epoch, known uint64, attempts, crashes int) *core.Save {
-	r := core.AttemptRecord{V: core.Version, Attempts: attempts, Crashes: crashes, Epoch: epoch,
+	r := record.Attempt{V: record.Version, Attempts: attempts, Crashes: crashes, Epoch: epoch,
 		Stream: 1}
 	ref := core.Ref{Part: core.Partition{Policy: "api"}, Seq: 7}
 	return &core.Save{Ref: ref, Record: r, Revision: known}
@@ -28,9 +29,9 @@ func TestAnAttemptRecordIsFenced(t *testing.T) {
 	stands := func(attempts, crashes int, epoch uint64) {
 		t.Helper()
 		r, err := b.broker.Tables().Attempts.Read(t.Context(), "api.0.7")
-		var got core.AttemptRecord
+		var got record.Attempt
 		if err == nil {
-			err = core.Decode(r.Value, &got)
+			err = record.Decode(r.Value, &got)
 		}
 		if err != nil || got.Attempts != attempts || got.Crashes != crashes || got.Epoch != epoch {
 			t.Fatalf("%+v stands (%v), want %d attempts and %d crashes, by the owner of epoch %d",

@@ -12,6 +12,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/core"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 // backlogs connects owned partitions to their streams: it opens a backlog with what the
@@ -169,10 +170,10 @@ func (bs *backlogs) readInherited(ctx context.Context, found *core.Opened) error
 		return fmt.Errorf("read checkpoint: %w", err)
 	default:
 		found.Revision, found.Noted = noted.Revision, noted.Stored
-		if err := core.Decode(noted.Value, &found.Checkpoint); err != nil {
+		if err := record.Decode(noted.Value, &found.Checkpoint); err != nil {
 			bs.log.Warn("checkpoint not used", "policy", p.Policy, "partition", p.Number, "error",
 				err)
-			found.Checkpoint = core.Checkpoint{V: core.Version}
+			found.Checkpoint = record.Checkpoint{V: record.Version}
 		}
 	}
 	records, err := bs.broker.Tables().Attempts.List(ctx, core.ShareKey(p.Policy, p.Number)+".*")
@@ -183,7 +184,7 @@ func (bs *backlogs) readInherited(ctx context.Context, found *core.Opened) error
 		seq, err := strconv.ParseUint(r.Key[strings.LastIndexByte(r.Key, '.')+1:], 10, 64)
 		a := core.StoredAttempt{Stored: r.Stored, Revision: r.Revision}
 		if err == nil {
-			err = core.Decode(r.Value, &a.AttemptRecord)
+			err = record.Decode(r.Value, &a.Attempt)
 		}
 		if err != nil {
 			bs.log.Warn("attempt record not used", "record", r.Key, "error", err)

@@ -19,8 +19,8 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/embedded"
 	"github.com/penstock-mq/penstock/queue/job"
-	"github.com/penstock-mq/penstock/workers/internal/core"
 	"github.com/penstock-mq/penstock/workers/internal/pace/pacetest"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 const ms, second = time.Millisecond, time.Second
@@ -337,7 +337,7 @@ func TestPlannedHandoverLosesAndRepeatsNothing(t *testing.T) {
 }
 
 // owner reads who owns a partition; a record that is not there names nobody.
-func (b *bench) owner(key string) (r core.OwnerRecord) {
+func (b *bench) owner(key string) (r record.Owner) {
 	b.t.Helper()
 	b.answered(func() error {
 		found, err := b.broker.Tables().Partitions.Read(b.t.Context(), key)
@@ -345,7 +345,7 @@ func (b *bench) owner(key string) (r core.OwnerRecord) {
 			return nil
 		}
 		if err == nil {
-			err = core.Decode(found.Value, &r)
+			err = record.Decode(found.Value, &r)
 		}
 		return err
 	})

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/queue"
-	"github.com/penstock-mq/penstock/workers/internal/core"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 // DrainerState is a drainer as its lease and its partitions tell, as of the lease's last renewal.
@@ -57,10 +57,10 @@ func Drainers(ctx context.Context, b *queue.Broker) ([]DrainerState, error) {
 	}
 	owned := map[string]map[string][]int{} // by drainer and policy
 	for _, found := range owners {
-		var r core.OwnerRecord
+		var r record.Owner
 		name, digits, _ := strings.Cut(found.Key, ".")
 		number, err := strconv.Atoi(digits)
-		if err != nil || core.Decode(found.Value, &r) != nil || r.Released {
+		if err != nil || record.Decode(found.Value, &r) != nil || r.Released {
 			continue // nobody's, or not for this version to say
 		}
 		if owned[r.Owner] == nil {
@@ -70,8 +70,8 @@ func Drainers(ctx context.Context, b *queue.Broker) ([]DrainerState, error) {
 	}
 	drainers := []DrainerState{}
 	for _, found := range leases {
-		var r core.LeaseRecord
-		err := core.Decode(found.Value, &r)
+		var r record.Lease
+		err := record.Decode(found.Value, &r)
 		if r.Tombstone {
 			continue
 		}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/workers/internal/core"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 // TestDrainersTellWhatTheyOwnAndHowBusyTheyAre: as of their leases' last renewal.
@@ -64,9 +64,9 @@ func TestDrainersTellWhatTheyOwnAndHowBusyTheyAre(t *testing.T) {
 	// What was not seen for longer than it lasts is not alive; what another declared dead is not
 	// told.
 	for id, value := range map[string][]byte{
-		"late": core.Encode(core.LeaseRecord{V: core.Version, Lease: 1, Host: "h",
+		"late": record.Encode(record.Lease{V: record.Version, Lease: 1, Host: "h",
 			Policies: []string{"api"}}),
-		"dead":   core.Encode(core.LeaseRecord{V: core.Version, Tombstone: true}),
+		"dead":   record.Encode(record.Lease{V: record.Version, Tombstone: true}),
 		"newest": []byte(`{"v":99}`),
 	} {
 		if err := b.broker.Tables().Drainers.Set(t.Context(), id, value, 0); err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/queue/kv"
 	"github.com/penstock-mq/penstock/workers/internal/core"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 // journal writes what must be known of single jobs when their stream does not tell: attempts that
@@ -75,7 +76,7 @@ func (j *journal) Forget(f core.Forgotten) {
 // write tries once to write a save.
 func (j *journal) write(ctx context.Context, s *core.Save) error {
 	table, key := j.attempts, s.AttemptKey()
-	revision, err := table.Put(ctx, key, core.Encode(s.Record), s.Revision)
+	revision, err := table.Put(ctx, key, record.Encode(s.Record), s.Revision)
 	if err == nil {
 		s.Revision = revision
 	}

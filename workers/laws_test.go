@@ -15,8 +15,8 @@ import (
 	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
-	"github.com/penstock-mq/penstock/workers/internal/core"
 	"github.com/penstock-mq/penstock/workers/internal/pace/pacetest"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 // The seven laws of DESIGN.md, one test each, on a real server. What they have in common with
@@ -248,9 +248,9 @@ func TestLaw6WaitingIsNotFailing(t *testing.T) {
 		records, err := b.broker.Tables().Partitions.List(t.Context(), "*.*")
 		owners := map[string]bool{}
 		for _, r := range records {
-			var o core.OwnerRecord
+			var o record.Owner
 			if err == nil {
-				err = core.Decode(r.Value, &o)
+				err = record.Decode(r.Value, &o)
 			}
 			owners[o.Owner] = true
 		}

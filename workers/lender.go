@@ -16,6 +16,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/core"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 // lender is the side that runs jobs of valves elsewhere: it hears their offers, reserves a worker
@@ -127,10 +128,10 @@ func (l *lender) close() {
 func (l *lender) idle() bool { return len(l.reservations) == 0 && l.pending == 0 }
 
 // count counts this process's workers.
-func (l *lender) count() map[string]core.CrewRecord {
-	crews := map[string]core.CrewRecord{}
+func (l *lender) count() map[string]record.Crew {
+	crews := map[string]record.Crew{}
 	for name := range l.catalog.running {
-		c := core.CrewRecord{All: l.catalog.policies[name].Workers}
+		c := record.Crew{All: l.catalog.policies[name].Workers}
 		if busy, _, known := l.core.Workers(name); known {
 			c.Busy = busy
 		} else if crew := l.crews[name]; crew != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/workers/internal/core"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 // cutDrainer runs a drainer whose connection can be cut; the returned function does that and waits
@@ -60,8 +61,8 @@ func TestPoisonJobCrashesThreeOwners(t *testing.T) {
 		})
 		b.until("the job runs", func() bool { return calls.Load() == crash+1 })
 		b.until("that is noted", func() bool {
-			var c core.Checkpoint
-			if core.Decode([]byte(b.checkpoint("api.0")), &c) != nil || c.Owner == before ||
+			var c record.Checkpoint
+			if record.Decode([]byte(b.checkpoint("api.0")), &c) != nil || c.Owner == before ||
 				len(c.Running) != 1 || c.Running[0].Holder != c.Owner {
 				return false
 			}

@@ -13,6 +13,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/kv"
 	"github.com/penstock-mq/penstock/workers/internal/core"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 // watchConnection tells the loop of the connection.
@@ -80,7 +81,7 @@ func (d *Drainer) watchRecords(t core.Table, filter string, synced func()) error
 
 // connected is that the connection was lost or is back, perhaps to a server with other bounds.
 func (d *Drainer) connected(up bool) core.Connected {
-	return core.Connected{Up: up, Most: core.RecordBytes(d.broker.Conn().MaxPayload())}
+	return core.Connected{Up: up, Most: record.Bytes(d.broker.Conn().MaxPayload())}
 }
 
 // SetPolicies changes [Options.Policies] while the drainer runs: partitions of policies that it may

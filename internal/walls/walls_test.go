@@ -36,14 +36,16 @@ queue/internal/jsapi: internal/race queue/job nats.go nuid
 queue/job: algorithms policy
 queue/kv: internal/race queue/internal/jsapi queue/job nats.go
 workers: internal/buildinfo internal/installation internal/seldom policy policy/store queue
-	queue/job queue/kv workers/internal/alarm workers/internal/core workers/internal/pace nats.go
-	sys
+	queue/job queue/kv workers/internal/alarm workers/internal/core workers/internal/pace
+	workers/internal/record nats.go sys
 workers/httptarget: internal/reach internal/redact policy queue/job workers
 workers/internal/alarm: workers/internal/pace sys
 workers/internal/core: policy queue/job workers/internal/heap workers/internal/pace
+	workers/internal/record
 workers/internal/heap:
 workers/internal/pace: algorithms policy
 workers/internal/pace/pacetest:
+workers/internal/record: queue/job
 workers/natstarget: internal/redact policy queue queue/job workers nats.go
 workers/workersprom: workers client_golang
 workers/workerstest: algorithms policy policy/store queue queue/embedded queue/job workers

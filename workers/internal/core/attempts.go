@@ -3,8 +3,10 @@ package core
 import (
 	"bytes"
 	"errors"
+	"strconv"
 
 	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 // Attempt records are written by compare-and-set. A process that was declared dead and goes on may
@@ -14,7 +16,7 @@ import (
 // Save asks for an attempt record to be written.
 type Save struct {
 	Ref
-	Record   AttemptRecord
+	Record   record.Attempt
 	Revision uint64 // of the record that it replaces, and then its own; 0: there is none
 }
 
@@ -34,13 +36,13 @@ func (s *Save) Met(found Record) (end bool) {
 		s.Revision = 0 // the oldest records go when there are too many of them
 		return found.Revision > 0
 	}
-	var r AttemptRecord
-	err := Decode(found.Value, &r)
+	var r record.Attempt
+	err := record.Decode(found.Value, &r)
 	if err == nil && r.Epoch > s.Record.Epoch {
 		return true
 	}
 	s.Revision = found.Revision
-	if errors.Is(err, errVersion) || bytes.Equal(found.Value, Encode(s.Record)) {
+	if errors.Is(err, record.ErrVersion) || bytes.Equal(found.Value, record.Encode(s.Record)) {
 		return true
 	}
 	if r.Stream == s.Record.Stream {
@@ -48,6 +50,11 @@ func (s *Save) Met(found Record) (end bool) {
 			r.Attempts), max(s.Record.Crashes, r.Crashes)
 	}
 	return false
+}
+
+// AttemptKey is where the attempts of a job are recorded.
+func (r Ref) AttemptKey() string {
+	return ShareKey(r.Part.Policy, r.Part.Number) + "." + strconv.FormatUint(r.Seq, 10)
 }
 
 func (e Saved) apply(c *Core, now pace.Instant) {

@@ -3,6 +3,8 @@ package core
 import (
 	"testing"
 	"time"
+
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 // A server that had been cut off said that it led the stream, 8 s after it was back, and that its
@@ -16,12 +18,12 @@ func TestALeaderThatHasLessThanWasSeenIsNotBelieved(t *testing.T) {
 		},
 		"by the former owner": func(c *Core, part *partition, _ *Opened) {
 			part.fresh = true
-			c.shares["api.0"].before.record.handover = handover{Last: 408,
+			c.shares["api.0"].before.record.Handover = record.Handover{Last: 408,
 				Stream: created.UnixNano()}
 		},
 		"by the former owner, which crashed": func(_ *Core, part *partition, found *Opened) {
 			part.fresh = true
-			found.Checkpoint.handover = handover{Last: 408, Stream: created.UnixNano()}
+			found.Checkpoint.Handover = record.Handover{Last: 408, Stream: created.UnixNano()}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

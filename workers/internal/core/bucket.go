@@ -8,6 +8,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/heap"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 // stage is where a held job is on its way from the stream to its acknowledgement.
@@ -296,7 +297,7 @@ const (
 type inheritedJob struct {
 	holder  string
 	crashed string // who ran it and crashed
-	record  AttemptRecord
+	record  record.Attempt
 	dueIn   time.Duration // of backoff, from the takeover
 	saved   bool          // there is an attempt record
 	outcome *Outcome

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 const (
@@ -61,10 +62,10 @@ type gathering struct {
 
 // heldClock is what is to be told of a bucket's clock, as instants.
 type heldClock struct {
-	clockRecord // but for what lies ahead
-	pace        *pace.Pace
-	clock       pace.Clock
-	cool, probe pace.Instant
+	record.Clock // but for what lies ahead
+	pace         *pace.Pace
+	clock        pace.Clock
+	cool, probe  pace.Instant
 }
 
 // gather begins a gathering.
@@ -116,41 +117,41 @@ func (b *bucket) heldClock(now, after pace.Instant) (c heldClock, matters bool) 
 //
 // Durations are what two processes can compare: neither knows the other's clock. Rates and bursts
 // are named only where they differ from the policy's, as records are small.
-func (g *gathering) records(now pace.Instant, of handover) (clocks []clockRecord) {
+func (g *gathering) records(now pace.Instant, of record.Handover) (clocks []record.Clock) {
 	var all []listedClock
 	for _, h := range slices.Concat(g.pieces...) {
-		c := listedClock{clockRecord: h.clockRecord}
+		c := listedClock{Clock: h.Clock}
 		if h.cool > 0 {
-			c.Cool = max(0, micros(h.cool.Since(now)))
+			c.Cool = max(0, record.Micros(h.cool.Since(now)))
 		}
 		if h.Down > 0 {
-			c.Probe = micros(h.probe.Since(now))
+			c.Probe = record.Micros(h.probe.Since(now))
 		}
 		if h.pace != nil {
 			// Lateness is not handed over, or the gap of the handover would be made up by the next
 			// owner: what is due is due now.
-			c.Due = micros(max(h.clock.Due, now.Add(-h.pace.Credit)).Since(now))
-			c.Tat = micros(h.clock.Tat.Since(now))
+			c.Due = record.Micros(max(h.clock.Due, now.Add(-h.pace.Credit)).Since(now))
+			c.Tat = record.Micros(h.clock.Tat.Since(now))
 			if own := h.pace.Rate.String(); own != of.Rate {
 				c.Rate = own
 			}
 			if h.pace.Burst != of.Burst {
 				c.Burst = h.pace.Burst
 			}
-			c.interval, c.wait = micros(h.pace.Interval), max(0,
-				micros(h.pace.Next(&h.clock).Since(now)))
+			c.interval, c.Wait = record.Micros(h.pace.Interval), max(0,
+				record.Micros(h.pace.Next(&h.clock).Since(now)))
 		}
 		all = append(all, c)
 	}
 	slices.SortFunc(all, compareClocks)
 	for _, c := range all {
-		clocks = append(clocks, c.clockRecord)
+		clocks = append(clocks, c.Clock)
 	}
 	return clocks
 }
 
 type listedClock struct {
-	clockRecord
+	record.Clock
 	interval int64 // between two starts, in µs; 0: the bucket is unpaced
 }
 
@@ -158,7 +159,7 @@ type listedClock struct {
 // interval, or for the longest that is left out. Waits that are longer go first, so that few
 // buckets wait for those of others. Of the others those lose most that are due soonest.
 func compareClocks(a, b listedClock) int {
-	waitA, waitB := max(a.wait, a.Cool), max(b.wait, b.Cool)
+	waitA, waitB := max(a.Wait, a.Cool), max(b.Wait, b.Cool)
 	longA, longB := waitA > a.interval, waitB > b.interval
 	switch {
 	case longA && longB:
@@ -173,7 +174,7 @@ func compareClocks(a, b listedClock) int {
 
 // handover tells all that a successor needs, by durations from now; fit bounds it. Only clocks that
 // are later than atLeast from now are listed.
-func (v *valve) handover(p *partition, now pace.Instant, atLeast time.Duration) handover {
+func (v *valve) handover(p *partition, now pace.Instant, atLeast time.Duration) record.Handover {
 	g := p.gather()
 	g.some(len(p.list), now, now.Add(atLeast))
 	h := v.handoverBut(p, now)
@@ -189,22 +190,22 @@ func (v *valve) handover(p *partition, now pace.Instant, atLeast time.Duration) 
 //
 // A crash is told on for as long as it can matter to a bucket that is not listed: one interval of
 // the slowest key, and its spread (see Valve.bucket).
-func (v *valve) handoverBut(p *partition, now pace.Instant) handover {
-	h := handover{Rate: v.Policy.Outflow.String(), Burst: max(v.Policy.Burst, 1),
+func (v *valve) handoverBut(p *partition, now pace.Instant) record.Handover {
+	h := record.Handover{Rate: v.Policy.Outflow.String(), Burst: max(v.Policy.Burst, 1),
 		Total: v.Policy.OutflowTotal.String()}
 	if v.total != nil {
-		h.Clocks = append(h.Clocks, clockRecord{
-			Due:  micros(max(v.totalClock.Due, now).Since(now)),
-			Tat:  micros(v.totalClock.Tat.Since(now)),
-			wait: micros(v.total.Next(&v.totalClock).Since(now)),
+		h.Clocks = append(h.Clocks, record.Clock{
+			Due:  record.Micros(max(v.totalClock.Due, now).Since(now)),
+			Tat:  record.Micros(v.totalClock.Tat.Since(now)),
+			Wait: record.Micros(v.total.Next(&v.totalClock).Since(now)),
 		})
 	}
 	h.Running, h.Stream, h.Last = v.runningJobs(p), p.Stream(), max(p.highest, p.last)
 	h.Through = p.tellsThrough()
 	if p.crashedAt != 0 && now.Since(p.crashedAt) < v.slowest()+time.Second {
-		h.Crashed = max(1, micros(now.Since(p.crashedAt)))
+		h.Crashed = max(1, record.Micros(now.Since(p.crashedAt)))
 	}
-	h.Rest = max(0, micros(p.restsUntil.Since(now)))
+	h.Rest = max(0, record.Micros(p.restsUntil.Since(now)))
 	return h
 }
 
@@ -219,17 +220,6 @@ func (v *valve) slowest() (longest time.Duration) {
 		}
 	}
 	return longest
-}
-
-// jsonLength is about the length of a text in JSON, without its quotes.
-func jsonLength(s string) int {
-	n := len(s)
-	for i := range len(s) {
-		if s[i] == '<' || s[i] == '>' || s[i] == '&' || s[i] == '"' || s[i] == '\\' {
-			n += 5
-		}
-	}
-	return n
 }
 
 // doneJobs lists jobs of a partition whose acknowledgement may not be seen yet, first those whose
@@ -275,22 +265,22 @@ func (p *partition) Stream() int64 {
 //
 // Jobs whose dead letter is being stored are among them if they ran: the next owner would else
 // start them. One that never ran can be judged again by anybody, to the same letter.
-func (v *valve) runningJobs(p *partition) []runRecord {
-	var running []runRecord
+func (v *valve) runningJobs(p *partition) []record.Run {
+	var running []record.Run
 	for _, j := range p.begun {
 		if j.stage != stageBurying || j.ran() {
-			running = append(running, runRecord{j.Seq, cmp.Or(j.holder, v.self)})
+			running = append(running, record.Run{Seq: j.Seq, Holder: cmp.Or(j.holder, v.self)})
 		}
 	}
 	for seq, in := range p.inherited {
 		switch {
 		case in.outcome != nil: // from now on it is ours to tell
-			running = append(running, runRecord{seq, v.self})
+			running = append(running, record.Run{Seq: seq, Holder: v.self})
 		case in.holder != "" || in.crashed != "": // a crash counts once the job is here
-			running = append(running, runRecord{seq, cmp.Or(in.holder, in.crashed)})
+			running = append(running, record.Run{Seq: seq, Holder: cmp.Or(in.holder, in.crashed)})
 		}
 	}
-	slices.SortFunc(running, func(a, b runRecord) int { return cmp.Compare(a.Seq, b.Seq) })
+	slices.SortFunc(running, func(a, b record.Run) int { return cmp.Compare(a.Seq, b.Seq) })
 	return running
 }
 
@@ -311,15 +301,15 @@ func (c *Core) note(v *valve, p *partition, n int, now pace.Instant) (left int) 
 	// gathering), but a run that has ended since would hold concurrency at a successor.
 	h, most := v.handoverBut(p, now), c.most
 	h.At = c.Wall(now).UnixMicro()
-	record := Checkpoint{V: Version, Owner: c.Lease.Id, Epoch: p.Epoch}
+	r := record.Checkpoint{V: record.Version, Owner: c.Lease.Id, Epoch: p.Epoch}
 	c.out.puts = append(c.out.puts, Put{
 		Table: TablePartitions, Key: CheckpointKey(p.Policy,
 			p.Number), Revision: s.revision, sent: now, Why: whyCheckpoint,
 		gathering: g, compose: func() []byte {
-			record.handover = h
-			record.Clocks = slices.Concat(h.Clocks, g.records(now, h))
-			record.fit(most)
-			return Encode(record)
+			r.Handover = h
+			r.Clocks = slices.Concat(h.Clocks, g.records(now, h))
+			r.Fit(most)
+			return record.Encode(r)
 		},
 	})
 	return left

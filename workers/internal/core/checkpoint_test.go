@@ -8,6 +8,7 @@ import (
 
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 // slowBuckets takes so many buckets over whose next start lies beyond the lease.
@@ -29,12 +30,12 @@ func TestACheckpointOfManyBucketsIsGatheredInTurns(t *testing.T) {
 	const buckets = 5*mostGathered + 7
 	c, part, now := slowBuckets(t, buckets)
 	turns := 0
-	var noted Checkpoint
+	var noted record.Checkpoint
 	for ; noted.V == 0; now = now.Add(ms) {
 		turns++
 		c.Checkpoint(now)
 		for _, w := range c.out.puts {
-			if err := Decode(w.Bytes(), &noted); err != nil {
+			if err := record.Decode(w.Bytes(), &noted); err != nil {
 				t.Fatal(err)
 			}
 			c.Handle(Written{w, PutOK, 99}, now)
@@ -59,7 +60,7 @@ func TestACheckpointOfManyBucketsIsGatheredInTurns(t *testing.T) {
 		t.Errorf("it lists %d clocks, partial: %v", n, noted.Partial)
 	}
 	wait := func(key job.Key) int64 {
-		i := slices.IndexFunc(noted.Clocks, func(c clockRecord) bool { return c.Key == key })
+		i := slices.IndexFunc(noted.Clocks, func(c record.Clock) bool { return c.Key == key })
 		if i < 0 {
 			return 0
 		}

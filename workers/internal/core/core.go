@@ -11,8 +11,8 @@
 //   - claims.go: when a valve asks for workers in other processes, and which of them gets a job;
 //   - lease.go, ownership.go: who is alive, and who owns which partition; distribute.go: who should
 //     own it;
-//   - checkpoint.go, record.go, fit.go: what one owner tells the next, and how it fits a message;
-//     takeover.go, inherit.go: what the next makes of it;
+//   - checkpoint.go: what one owner tells the next, as package record stores it; takeover.go,
+//     inherit.go: what the next makes of it;
 //   - answers.go: what others ask of a partition's owner; inspect.go, forecast.go, walk.go: how it
 //     stands, when jobs will start, and looking at many buckets in pieces;
 //   - core.go: these together; events.go: what they are told; actions.go: what they want done;
@@ -29,6 +29,7 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 // Core is everything that a drainer decides: its lease, which partitions it owns, and the valves of
@@ -82,7 +83,7 @@ type Options struct {
 
 	Version string
 	Started time.Time
-	Crews   func() map[string]CrewRecord // nil: not told
+	Crews   func() map[string]record.Crew // nil: not told
 }
 
 // tick is how often leases and ownership are looked at when nothing happens.
@@ -90,7 +91,7 @@ const tick = 100 * time.Millisecond
 
 func New(o Options) *Core {
 	c := &Core{
-		options: o, most: mostRecordBytes, peers: map[string]*peer{}, shares: map[string]*share{},
+		options: o, most: record.MostBytes, peers: map[string]*peer{}, shares: map[string]*share{},
 		owners: map[string]Record{},
 		valves: map[string]*valve{}, overrides: map[string]map[job.Key]policy.Override{},
 		unsettled: map[string]int{},

@@ -1,6 +1,10 @@
 package core
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/penstock-mq/penstock/workers/internal/record"
+)
 
 // A new owner knows what ran in one that crashed before the jobs arrive. When it crashes too, or
 // releases the partition, before that, the next one must know it as well.
@@ -13,7 +17,7 @@ func TestACrashIsNotForgottenBeforeTheJobArrives(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			second := unownedValve(t, leaky("api", "10/s")).inheritFrom(inheritance{
 				crashed: true, owner: "first",
-				handover: handover{Running: []runRecord{{1, "first"}}},
+				handover: record.Handover{Running: []record.Run{{Seq: 1, Holder: "first"}}},
 			})
 			second.v.self = "second"
 			next.handover = second.v.handover(second.p, second.now, simulatedLease)
@@ -31,21 +35,21 @@ func TestACrashIsNotForgottenBeforeTheJobArrives(t *testing.T) {
 // one crash.
 func TestACrashCountsOnce(t *testing.T) {
 	first := inheritance{crashed: true, owner: "first",
-		handover: handover{Running: []runRecord{{1, "first"}}}}
+		handover: record.Handover{Running: []record.Run{{Seq: 1, Holder: "first"}}}}
 	second := unownedValve(t, leaky("api", "10/s")).inheritFrom(first)
 	second.v.self = "second"
 	second.arrive("a")
 	if n := len(second.out.saves); n != 1 {
 		t.Fatalf("%d records of the crash", n)
 	}
-	record := second.out.saves[0].Record
+	noted := second.out.saves[0].Record
 	next := inheritance{
 		crashed: true, owner: "second",
 		handover: second.v.handover(second.p, second.now, simulatedLease),
 		gone:     map[string]bool{"first": true},
 	}
 	for stored, attempts := range map[string]map[uint64]inheritedAttempt{
-		"was stored": {1: {AttemptRecord: record}}, "was lost": {},
+		"was stored": {1: {Attempt: noted}}, "was lost": {},
 	} {
 		next.attempts = attempts
 		third := unownedValve(t, leaky("api", "10/s")).inheritFrom(next)
@@ -58,24 +62,24 @@ func TestACrashCountsOnce(t *testing.T) {
 // An owner has buried a job that crashed three, and crashes before its acknowledgement is
 // confirmed: the next one buries it again, whatever the checkpoint says.
 func TestAJobThatCrashedThreeOwnersNeverStartsAgain(t *testing.T) {
-	for name, running := range map[string][]runRecord{
-		"while its letter was stored":  {{1, "third"}},
-		"while its crash was recorded": {{1, "second"}},
+	for name, running := range map[string][]record.Run{
+		"while its letter was stored":  {{Seq: 1, Holder: "third"}},
+		"while its crash was recorded": {{Seq: 1, Holder: "second"}},
 		"after its letter was stored":  nil,
 	} {
 		t.Run(name, func(t *testing.T) {
-			record := AttemptRecord{Crashes: 2, CrashedBy: "first"}
-			inherit := func(owner string, running []runRecord) *valveBench {
+			noted := record.Attempt{Crashes: 2, CrashedBy: "first"}
+			inherit := func(owner string, running []record.Run) *valveBench {
 				return unownedValve(t, leaky("api", "10/s")).inheritFrom(inheritance{
-					crashed: true, owner: owner, handover: handover{Running: running},
-					attempts: map[uint64]inheritedAttempt{1: {AttemptRecord: record}},
+					crashed: true, owner: owner, handover: record.Handover{Running: running},
+					attempts: map[uint64]inheritedAttempt{1: {Attempt: noted}},
 					gone:     map[string]bool{"second": true},
 				})
 			}
-			third := inherit("second", []runRecord{{1, "second"}})
+			third := inherit("second", []record.Run{{Seq: 1, Holder: "second"}})
 			third.arrive("a")
 			for _, s := range third.out.saves {
-				record = s.Record
+				noted = s.Record
 			}
 			fourth := inherit("third", running)
 			fourth.arrive("a")
@@ -93,9 +97,9 @@ func TestAJobThatCrashedThreeOwnersNeverStartsAgain(t *testing.T) {
 // its tombstone.
 func TestACrashThatIsRecordedIsNotWaitedForAgain(t *testing.T) {
 	b := unownedValve(t, leaky("api", "10/s")).inheritFrom(inheritance{
-		handover: handover{Running: []runRecord{{1, "first"}}},
+		handover: record.Handover{Running: []record.Run{{Seq: 1, Holder: "first"}}},
 		attempts: map[uint64]inheritedAttempt{
-			1: {AttemptRecord: AttemptRecord{Crashes: 1, CrashedBy: "first"}}},
+			1: {Attempt: record.Attempt{Crashes: 1, CrashedBy: "first"}}},
 	})
 	j := b.arrive("a")
 	b.v.holderGone("first", b.now)

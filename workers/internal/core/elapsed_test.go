@@ -8,6 +8,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/pace/pacetest"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 // slowly is a policy whose buckets start a job in 10 s.
@@ -17,7 +18,7 @@ func slowly() policy.Policy {
 }
 
 // leftBehind is what an owner of a bucket at 1/10s leaves that started a job a second ago.
-func leftBehind(t *testing.T) handover {
+func leftBehind(t *testing.T) record.Handover {
 	old := newValveBench(t, slowly())
 	old.arrive("a")
 	old.done(old.start()[0])
@@ -53,16 +54,18 @@ func TestNoLeadersClockShortensAWait(t *testing.T) {
 			found := Opened{Taken: originWall.Add(x.claimed), Created: originWall.Add(-time.Hour),
 				Read: originWall, Last: 2}
 			c.synced = x.live
-			left := OwnerRecord{V: Version, Owner: "old", Released: true, handover: h}
+			left := record.Owner{V: record.Version, Owner: "old", Released: true, Handover: h}
 			if x.crashed {
-				left = OwnerRecord{V: Version, Owner: "old"}
-				found.Checkpoint, found.Noted = Checkpoint{V: Version, Owner: "old", Epoch: 8,
-					handover: h}, stored
+				left = record.Owner{V: record.Version, Owner: "old"}
+				found.Checkpoint, found.Noted = record.Checkpoint{V: record.Version, Owner: "old",
+					Epoch:    8,
+					Handover: h}, stored
 				c.Handle(Watched{TableDrainers, "old", Record{Revision: 3, Stored: originWall}},
 					origin)
 			}
 			c.Handle(Watched{TablePartitions, "api.0",
-				Record{Exists: true, Value: Encode(left), Revision: 8, Stored: stored}}, origin)
+				Record{Exists: true, Value: record.Encode(left), Revision: 8, Stored: stored}},
+				origin)
 			c.synced = true
 			part, now := takeOver(c, found)
 			c.Handle(Arrived{part.Partition, part.Epoch,
@@ -92,10 +95,10 @@ func TestASlowRateGoesOnOverARestart(t *testing.T) {
 	c := coreBench(t, slowly())
 	h := leftBehind(t)
 	h.At = originWall.Add(-5 * second).UnixMicro()
-	left := OwnerRecord{V: Version, Owner: "old", Released: true, handover: h}
+	left := record.Owner{V: record.Version, Owner: "old", Released: true, Handover: h}
 	c.synced = false
 	c.Handle(Watched{TablePartitions, "api.0",
-		Record{Exists: true, Value: Encode(left), Revision: 8,
+		Record{Exists: true, Value: record.Encode(left), Revision: 8,
 			Stored: originWall.Add(-5 * second)}},
 		origin)
 	c.synced = true
@@ -126,12 +129,13 @@ func TestACheckpointThatIsStoredLateIsNoWordOnWhatBeganMeanwhile(t *testing.T) {
 
 	c := coreBench(t, slowly())
 	c.Handle(Watched{TableDrainers, "old", Record{Revision: 3, Stored: originWall}}, origin)
-	ownedBefore(c, OwnerRecord{V: Version, Owner: "old"}, 8)
+	ownedBefore(c, record.Owner{V: record.Version, Owner: "old"}, 8)
 	const takeover = 15 * second
 	claimed := originWall.Add(takeover)
 	part, now := takeOver(c, Opened{
 		Taken: claimed, Read: claimed, Created: originWall.Add(-time.Hour), Last: 3,
-		Checkpoint: Checkpoint{V: Version, Owner: "old", Epoch: 8, handover: h}, Noted: stored,
+		Checkpoint: record.Checkpoint{V: record.Version, Owner: "old", Epoch: 8, Handover: h},
+		Noted:      stored,
 	})
 	c.Handle(Arrived{part.Partition, part.Epoch,
 		[]job.Arrived{{Seq: 3, Key: "a", Cost: 1, Stored: originWall}}}, now)
@@ -151,10 +155,10 @@ func TestAClockThatIsNotDueYetIsExactAfterACrash(t *testing.T) {
 	h := leftBehind(t)
 	h.At = originWall.Add(-noted).UnixMicro()
 	c.Handle(Watched{TableDrainers, "old", Record{Revision: 3, Stored: originWall}}, origin)
-	ownedBefore(c, OwnerRecord{V: Version, Owner: "old"}, 8)
+	ownedBefore(c, record.Owner{V: record.Version, Owner: "old"}, 8)
 	part, now := takeOver(c, Opened{
 		Taken: originWall, Read: originWall, Created: originWall.Add(-time.Hour), Last: 1,
-		Checkpoint: Checkpoint{V: Version, Owner: "old", Epoch: 8, handover: h},
+		Checkpoint: record.Checkpoint{V: record.Version, Owner: "old", Epoch: 8, Handover: h},
 		Noted:      originWall.Add(-noted),
 	})
 	c.Handle(Arrived{part.Partition, part.Epoch,
@@ -182,7 +186,7 @@ func TestAttemptsOfAnotherStreamAreToldApartByItsId(t *testing.T) {
 		in := c.inheritance(&share{policy: "api"},
 			Opened{Created: originWall, Taken: originWall.Add(time.Minute),
 				Attempts: map[uint64]StoredAttempt{
-					1: {AttemptRecord{V: Version, Attempts: 2, Stream: x.stream},
+					1: {record.Attempt{V: record.Version, Attempts: 2, Stream: x.stream},
 						originWall.Add(x.stored), 0}}}, origin)
 		if _, got := in.attempts[1]; got != x.want {
 			t.Errorf("stream %d, stored %v after it was made: heeded %v", x.stream, x.stored, got)

@@ -3,12 +3,12 @@ package core
 import (
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 // begin lets jobs of a bucket run, without a rate's saying so.
@@ -23,20 +23,20 @@ func (b *valveBench) begin(n int) (jobs []*heldJob) {
 }
 
 // stored is what a record says to who reads it.
-func stored(t *testing.T, h handover, most int) (read handover, size int) {
+func stored(t *testing.T, h record.Handover, most int) (read record.Handover, size int) {
 	t.Helper()
-	h.fit(most)
-	data := Encode(OwnerRecord{V: Version, handover: h})
-	var r OwnerRecord
-	if err := Decode(data, &r); err != nil {
+	h.Fit(most)
+	data := record.Encode(record.Owner{V: record.Version, Handover: h})
+	var r record.Owner
+	if err := record.Decode(data, &r); err != nil {
 		t.Fatal(err)
 	}
-	return r.handover, len(data)
+	return r.Handover, len(data)
 }
 
 // Nothing crashed, so nothing may run twice, however many jobs run.
 func TestAHandoverListsAllThatRunsAndHasFinished(t *testing.T) {
-	for _, n := range []int{1, mostListed, mostListed + 1, 60_000} {
+	for _, n := range []int{1, record.MostListed, record.MostListed + 1, 60_000} {
 		b := newValveBench(t, leaky("api", "1000/s"))
 		for i, j := range b.begin(2 * n) {
 			switch {
@@ -47,7 +47,7 @@ func TestAHandoverListsAllThatRunsAndHasFinished(t *testing.T) {
 			}
 		}
 		before := b.v.handover(b.p, b.now, 0)
-		h, size := stored(t, b.v.surrender(b.p, b.now), mostRecordBytes)
+		h, size := stored(t, b.v.surrender(b.p, b.now), record.MostBytes)
 		if !slices.Equal(h.Running, before.Running) || len(h.Running) != n {
 			t.Errorf("%d run; %d are handed over, of %d", n, len(h.Running), len(before.Running))
 		}
@@ -55,7 +55,7 @@ func TestAHandoverListsAllThatRunsAndHasFinished(t *testing.T) {
 			t.Errorf("%d are done and not confirmed; %d are handed over, of %d", n, len(h.Done),
 				len(before.Done))
 		}
-		if size > mostRecordBytes {
+		if size > record.MostBytes {
 			t.Errorf("with %d jobs the record has %d bytes", 2*n, size)
 		}
 	}
@@ -66,16 +66,18 @@ func TestFormerVersionsReadTheFirstJobsOfAHandover(t *testing.T) {
 	b := newValveBench(t, leaky("api", "1000/s"))
 	b.begin(10_000)
 	h := b.v.surrender(b.p, b.now)
-	h.fit(mostRecordBytes)
+	h.Fit(record.MostBytes)
 	var former struct {
-		V       int         `json:"v"`
-		Running []runRecord `json:"running"`
+		V       int          `json:"v"`
+		Running []record.Run `json:"running"`
 	}
-	if err := json.Unmarshal(Encode(OwnerRecord{V: Version, handover: h}), &former); err != nil {
+	if err := json.Unmarshal(record.Encode(record.Owner{V: record.Version, Handover: h}),
+		&former); err != nil {
 		t.Fatal(err)
 	}
-	if former.V != 1 || len(former.Running) != mostListed ||
-		former.Running[mostListed-1] != (runRecord{mostListed, "self"}) {
+	if former.V != 1 || len(former.Running) != record.MostListed ||
+		former.Running[record.MostListed-1] != (record.Run{Seq: record.MostListed,
+			Holder: "self"}) {
 		t.Errorf("version %d, %d jobs, the last is %v", former.V, len(former.Running),
 			former.Running[len(former.Running)-1])
 	}
@@ -94,7 +96,7 @@ func TestConfirmedJobsDoNotCrowdOutUnconfirmedOnes(t *testing.T) {
 	}
 	b.at(5 * second)
 	h := b.v.surrender(b.p, b.now)
-	h.fit(mostRecordBytes)
+	h.Fit(record.MostBytes)
 	for _, j := range jobs[9_000:] {
 		if !slices.Contains(h.Done, j.Seq) {
 			t.Fatalf("job %d is not confirmed, and not among the %d that all versions read", j.Seq,
@@ -107,22 +109,23 @@ func TestConfirmedJobsDoNotCrowdOutUnconfirmedOnes(t *testing.T) {
 // meanwhile.
 func TestAClaimListsAllThatRuns(t *testing.T) {
 	c := coreBench(t, leaky("api", "10/s"))
-	running := make([]runRecord, 20_000)
+	running := make([]record.Run, 20_000)
 	for i := range running {
-		running[i] = runRecord{uint64(i + 1), "before"}
+		running[i] = record.Run{Seq: uint64(i + 1), Holder: "before"}
 	}
-	left := handover{Running: slices.Clone(running)}
-	left.fit(c.most)
+	left := record.Handover{Running: slices.Clone(running)}
+	left.Fit(c.most)
 	c.Handle(Watched{TablePartitions, "api.0", Record{Exists: true, Revision: 8, Stored: originWall,
-		Value: Encode(OwnerRecord{V: Version, Owner: "before", Released: true, handover: left})}},
+		Value: record.Encode(record.Owner{V: record.Version, Owner: "before", Released: true,
+			Handover: left})}},
 		origin)
 	now := origin
-	var claim OwnerRecord
+	var claim record.Owner
 	for ; claim.V == 0; now = now.Add(20 * ms) {
 		c.advance(now)
 		for _, w := range c.out.puts {
 			if w.Why == whyTake {
-				if err := Decode(w.value, &claim); err != nil {
+				if err := record.Decode(w.value, &claim); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -134,39 +137,6 @@ func TestAClaimListsAllThatRuns(t *testing.T) {
 	}
 }
 
-func TestPackedSequencesComeBackAsTheyWere(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 2))
-	for range 200 {
-		var p, back packed
-		seq := uint64(0)
-		for range random.IntN(50) {
-			seq += 1 + random.Uint64N(1<<random.IntN(56))
-			p = append(p, seq)
-		}
-		text, err := p.MarshalText()
-		if err == nil {
-			err = back.UnmarshalText(text)
-		}
-		if err != nil || !slices.Equal(p, back) {
-			t.Fatalf("%v became %v: %v", p, back, err)
-		}
-		most := random.IntN(200)
-		some, size := p.within(most)
-		if text, err = some.MarshalText(); err != nil || len(text) != size || size > most {
-			t.Fatalf("%d of %d sequences take %d bytes, not %d of at most %d: %v", len(some),
-				len(p), len(text), size, most, err)
-		}
-	}
-	for _, text := range []string{"!", "gA", "////////////////"} {
-		var p packed
-		if err := p.UnmarshalText([]byte(text)); err == nil {
-			t.Errorf("%s is read as %v", text, p)
-		}
-	}
-}
-
-// A server may take small messages only. What runs is handed over all the same, and the clocks that
-// there is room for.
 func TestRecordsFitTheServersMessages(t *testing.T) {
 	b := newValveBench(t, leaky("slow", "10/h"))
 	for i := range 5000 {
@@ -175,7 +145,7 @@ func TestRecordsFitTheServersMessages(t *testing.T) {
 	}
 	b.begin(2000)
 	for _, payload := range []int64{16 << 10, 64 << 10, 256 << 10} {
-		h, size := stored(t, b.v.handover(b.p, b.now, 0), RecordBytes(payload))
+		h, size := stored(t, b.v.handover(b.p, b.now, 0), record.Bytes(payload))
 		if int64(size) > payload || len(h.Running) != 2000 || !h.Partial {
 			t.Errorf("of at most %d bytes: %d, with %d of 2000 running jobs; partial: %t", payload,
 				size, len(h.Running), h.Partial)
@@ -206,7 +176,7 @@ func TestAReleaseThatCannotBeWrittenIsTriedLessAndLessOften(t *testing.T) {
 			for _, r := range reads {
 				s := c.shares["api.0"]
 				c.Handle(Found{r.Put,
-					Record{Exists: true, Value: Encode(s.record), Revision: s.revision,
+					Record{Exists: true, Value: record.Encode(s.record), Revision: s.revision,
 						Stored: originWall}}, now)
 			}
 		}

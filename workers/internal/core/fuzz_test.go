@@ -12,45 +12,51 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/pace/pacetest"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-var checkpointSeed = Encode(Checkpoint{V: Version, Owner: "old", Epoch: 7, handover: handover{
-	Rate: "100/s", Total: "5/s", Crashed: 5, Partial: true,
-	Clocks: []clockRecord{{Due: 5},
-		{Key: "a", Due: 1_000_000, Tat: 2_000_000, Cool: 500_000, Throttles: 3, Rate: "7/s"}},
-	Running: []runRecord{{1, "old"}, {2, "other"}}, Done: []uint64{3},
-}})
+var checkpointSeed = record.Encode(record.Checkpoint{V: record.Version, Owner: "old", Epoch: 7,
+	Handover: record.Handover{
+		Rate: "100/s", Total: "5/s", Crashed: 5, Partial: true,
+		Clocks: []record.Clock{{Due: 5},
+			{Key: "a", Due: 1_000_000, Tat: 2_000_000, Cool: 500_000, Throttles: 3, Rate: "7/s"}},
+		Running: []record.Run{{Seq: 1, Holder: "old"}, {Seq: 2, Holder: "other"}},
+		Done:    []uint64{3},
+	}})
 
 // Records are read as they were written, and those of another format are not read at all.
 func FuzzRecords(f *testing.F) {
 	for _, seed := range []any{
-		LeaseRecord{V: Version, Nonce: 1, Lease: 5000, Host: "h", PID: 1, Policies: []string{"api"},
-			Leaving: true},
-		OwnerRecord{V: Version, Owner: "me", Nonce: 1, Released: true, After: 3,
-			handover: handover{Done: []uint64{1}}},
-		AttemptRecord{V: Version, Attempts: 2, DueIn: 5, LastError: "no", Crashes: 1},
-		AttemptRecord{V: Version + 1},
+		record.Lease{V: record.Version, Nonce: 1, Lease: 5000, Host: "h", PID: 1,
+			Policies: []string{"api"},
+			Leaving:  true},
+		record.Owner{V: record.Version, Owner: "me", Nonce: 1, Released: true, After: 3,
+			Handover: record.Handover{Done: []uint64{1}}},
+		record.Attempt{V: record.Version, Attempts: 2, DueIn: 5, LastError: "no", Crashes: 1},
+		record.Attempt{V: record.Version + 1},
 	} {
-		f.Add(Encode(seed))
+		f.Add(record.Encode(seed))
 	}
 	f.Add(checkpointSeed)
 	f.Add([]byte(`{"V":1,"v":2,"clocks":[null],"running":null}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		for _, r := range []any{&LeaseRecord{}, &OwnerRecord{}, &Checkpoint{}, &AttemptRecord{}} {
-			err := Decode(data, r)
+		for _, r := range []any{&record.Lease{}, &record.Owner{}, &record.Checkpoint{},
+			&record.Attempt{}} {
+			err := record.Decode(data, r)
 			v := reflect.ValueOf(r).Elem().FieldByName("V").Int()
 			switch {
-			case err != nil && v != 0 && errors.Is(err, errVersion):
+			case err != nil && v != 0 && errors.Is(err, record.ErrVersion):
 				t.Fatalf("%s is of another version, and yet read as %+v", data, r)
 			case err != nil:
 				continue
-			case v != Version:
+			case v != record.Version:
 				t.Fatalf("%s is read as %+v", data, r)
 			}
-			written := Encode(r)
+			written := record.Encode(r)
 			again := reflect.New(reflect.TypeOf(r).Elem()).Interface()
-			if err := Decode(written, again); err != nil || !bytes.Equal(Encode(again), written) {
-				t.Fatalf("%s is read as %s, %v", written, Encode(again), err)
+			if err := record.Decode(written, again); err != nil ||
+				!bytes.Equal(record.Encode(again), written) {
+				t.Fatalf("%s is read as %s, %v", written, record.Encode(again), err)
 			}
 		}
 	})
@@ -67,13 +73,13 @@ func FuzzInheritance(f *testing.F) {
 		[]byte(
 			`{"v":1,"clocks":[{"k":"a","f":9223372036854775807,"p":9223372036854775807,"s":1e308},{"k":"b","f":1,"s":-1}]}`), true, uint32(1))
 	f.Fuzz(func(t *testing.T, data []byte, crashed bool, elapsed uint32) {
-		var c Checkpoint
-		if Decode(data, &c) != nil {
+		var c record.Checkpoint
+		if record.Decode(data, &c) != nil {
 			return
 		}
 		b := unownedValve(t,
 			leaky("api", "100/s")).inheritFrom(inheritance{crashed: crashed, owner: "old",
-			elapsed: time.Duration(elapsed) * time.Microsecond, handover: c.handover})
+			elapsed: time.Duration(elapsed) * time.Microsecond, handover: c.Handover})
 		for range 150 {
 			b.arrive("a")
 		}
@@ -82,9 +88,10 @@ func FuzzInheritance(f *testing.F) {
 			t.Fatalf("%s: %s", data, why)
 		}
 		h := b.v.handover(b.p, b.now, 0)
-		h.fit(mostRecordBytes)
-		written := Encode(Checkpoint{V: Version, handover: h})
-		if err := Decode(written, &c); err != nil || len(written) > mostRecordBytes+len(data)*6 {
+		h.Fit(record.MostBytes)
+		written := record.Encode(record.Checkpoint{V: record.Version, Handover: h})
+		if err := record.Decode(written, &c); err != nil ||
+			len(written) > record.MostBytes+len(data)*6 {
 			t.Fatalf("%d bytes are handed on, %v", len(written), err)
 		}
 	})
@@ -118,8 +125,10 @@ func FuzzValveQuestion(f *testing.F) {
 			return
 		}
 		c := coreBench(t, leaky("api", "100/s"))
-		part, now := takeOver(c, Opened{Checkpoint: Checkpoint{V: Version, Owner: "old", Epoch: 1,
-			handover: handover{Running: []runRecord{{1, "old"}, {9, "old"}}}}})
+		part, now := takeOver(c, Opened{Checkpoint: record.Checkpoint{V: record.Version,
+			Owner: "old", Epoch: 1,
+			Handover: record.Handover{Running: []record.Run{{Seq: 1, Holder: "old"},
+				{Seq: 9, Holder: "old"}}}}})
 		var jobs []job.Arrived
 		for seq := uint64(1); seq < 5; seq++ {
 			jobs = append(jobs,

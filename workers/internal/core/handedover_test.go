@@ -7,6 +7,7 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 // timedOut is a valve that has given up waiting for job 1, which runs in another process; the
@@ -15,9 +16,9 @@ func timedOut(t *testing.T) *valveBench {
 	t.Helper()
 	p := leaky("api", "1/m")
 	p.Timeout = policy.Duration(30 * second)
-	b := unownedValve(t, p).inheritFrom(inheritance{owner: "old", handover: handover{
-		Running: []runRecord{{1, "old"}}, Rate: "1/m",
-		Clocks: []clockRecord{{Key: "a", Due: 60_000_000, Tat: 60_000_000}},
+	b := unownedValve(t, p).inheritFrom(inheritance{owner: "old", handover: record.Handover{
+		Running: []record.Run{{Seq: 1, Holder: "old"}}, Rate: "1/m",
+		Clocks: []record.Clock{{Key: "a", Due: 60_000_000, Tat: 60_000_000}},
 	}})
 	j := b.deliver(1, "a")
 	b.until(31*second, b.done)
@@ -111,11 +112,11 @@ func TestAPartitionThatStartsNoMoreIsStillCheckpointed(t *testing.T) {
 		runs[i].Decide(whenever, nil)
 	}
 	c.Handle(Stopped{}, now)
-	var noted Checkpoint
+	var noted record.Checkpoint
 	each := func(_ pace.Instant, written []Put) {
 		for _, w := range written {
 			if w.Why == whyCheckpoint {
-				if err := Decode(w.Bytes(), &noted); err != nil {
+				if err := record.Decode(w.Bytes(), &noted); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -138,8 +139,8 @@ func TestAPartitionThatStartsNoMoreIsStillCheckpointed(t *testing.T) {
 // partition has another owner.
 func TestAThawedProcessHearsNoOutcomes(t *testing.T) {
 	c := coreBench(t, leaky("api", "10/s"))
-	left := OwnerRecord{V: Version, Owner: "before", Released: true,
-		handover: handover{Running: []runRecord{{3, "holder"}}}}
+	left := record.Owner{V: record.Version, Owner: "before", Released: true,
+		Handover: record.Handover{Running: []record.Run{{Seq: 3, Holder: "holder"}}}}
 	ownedBefore(c, left, 8)
 	_, now := takeOver(c, Opened{Last: 100})
 	done := Outcome{Seq: 3, Kind: OutcomeDone, Holder: "holder"}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 // ownerBench is a core that owns "api.0", and the instant.
@@ -34,7 +35,7 @@ func delivers(t *testing.T, c *Core, part *partition, seq uint64, now pace.Insta
 // heir is another drainer that can have what this one leaves.
 func heir(c *Core, now pace.Instant) {
 	heardOf(c, "heir", uint64(now),
-		LeaseRecord{Lease: simulatedLease.Milliseconds(), Policies: []string{"api"}}, now)
+		record.Lease{Lease: simulatedLease.Milliseconds(), Policies: []string{"api"}}, now)
 }
 
 // A job that came back after the handover would be told to the next owner as one that runs.
@@ -102,7 +103,8 @@ func TestADrainerThatLeavesWithoutAnHeirWaitsForItsJobs(t *testing.T) {
 func TestAReleaseThatWasNotAppliedIsRepeated(t *testing.T) {
 	c, _, now := ownerBench(t)
 	s := c.shares["api.0"]
-	mine := Record{Exists: true, Value: Encode(s.record), Revision: s.revision, Stored: originWall}
+	mine := Record{Exists: true, Value: record.Encode(s.record), Revision: s.revision,
+		Stored: originWall}
 	c.release(s, now)
 	p := putFor(t, c, whyRelease)
 	c.Handle(Written{p, PutUnknown, 0}, now)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 // What the hazards of the simulation brought to light, each in a few lines.
@@ -95,8 +96,9 @@ func TestAClaimAnsweredWhenItsPolicyMayNotBeOwnedAnyMoreIsGivenBack(t *testing.T
 	released := false
 	c.run(now, 2*second, func(_ pace.Instant, written []Put) {
 		for _, w := range written {
-			var r OwnerRecord
-			released = released || w.Why == whyRelease && Decode(w.value, &r) == nil && r.Released
+			var r record.Owner
+			released = released || w.Why == whyRelease && record.Decode(w.value, &r) == nil &&
+				r.Released
 		}
 	})
 	if !released {
@@ -113,8 +115,9 @@ func TestInDoubtTheLongerWaitHoldsAfterACrash(t *testing.T) {
 	b.own()
 	b.v.inherit(b.p, inheritance{
 		crashed: true, owner: "gone", elapsed: 4 * second, age: 20 * second,
-		handover: handover{Rate: "1/5s",
-			Clocks: []clockRecord{{Key: "a", Due: micros(10 * second), Tat: micros(10 * second)}}},
+		handover: record.Handover{Rate: "1/5s",
+			Clocks: []record.Clock{{Key: "a", Due: record.Micros(10 * second),
+				Tat: record.Micros(10 * second)}}},
 	}, b.now)
 	if due := b.p.buckets["a"].clock.Due.Since(b.now); due != 6*second {
 		t.Errorf("its next start is due in %v, want 6s", due)

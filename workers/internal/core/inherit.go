@@ -8,6 +8,7 @@ import (
 
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 // own begins a partition: jobs arrive, and start once live is called.
@@ -43,14 +44,14 @@ type inheritance struct {
 	owner    string        // the predecessor
 	elapsed  time.Duration // from when handover was stored until the takeover, at least …
 	age      time.Duration // … and from when it was put together, at most
-	handover handover
+	handover record.Handover
 	attempts map[uint64]inheritedAttempt
 	fence    time.Duration   // after a crash: how long the predecessor may still start jobs
 	gone     map[string]bool // holders of running jobs that will not report any more
 }
 
 type inheritedAttempt struct {
-	AttemptRecord
+	record.Attempt
 	dueIn    time.Duration
 	revision uint64
 }
@@ -118,7 +119,7 @@ func (v *valve) inherit(p *partition, in inheritance, now pace.Instant) {
 	}
 	p.through, p.newest = in.handover.Through, max(p.newest, in.handover.Through)
 	for seq, a := range in.attempts {
-		p.inherited[seq] = &inheritedJob{record: a.AttemptRecord, dueIn: a.dueIn, saved: true}
+		p.inherited[seq] = &inheritedJob{record: a.Attempt, dueIn: a.dueIn, saved: true}
 		p.records[seq] = a.revision
 	}
 	for _, r := range in.handover.Running {
@@ -163,7 +164,7 @@ func (v *valve) takeIn(p *partition, seq uint64, stored int64, now pace.Instant)
 		in.holder, in.crashed, in.outcome = "", "", nil
 	}
 	if in.record.Job != 0 && in.record.Job != stored {
-		in.record, in.dueIn = AttemptRecord{}, 0
+		in.record, in.dueIn = record.Attempt{}, 0
 	}
 	return in
 }
@@ -175,7 +176,7 @@ func (v *valve) takeIn(p *partition, seq uint64, stored int64, now pace.Instant)
 //
 // The two are asked by different ages. Waits go by the least time that can have passed, or they
 // would end early; whether a start can have happened by the most, or one would be overlooked.
-func (in inheritance) wind(c *pace.Clock, left clockRecord, p, before *pace.Pace,
+func (in inheritance) wind(c *pace.Clock, left record.Clock, p, before *pace.Pace,
 	now pace.Instant) {
 	noted := func(at, adapted pace.Instant) pace.Clock {
 		c := pace.Clock{Due: at.Add(time.Duration(left.Due) * time.Microsecond),
@@ -346,7 +347,7 @@ func (v *valve) drop(p *partition) { v.leave(p, partitionLost) }
 //
 // An outcome that is not recorded anywhere must not be lost with this owner: a failure would cost
 // no attempt, and a dead letter would be a run more.
-func (v *valve) surrender(p *partition, now pace.Instant) handover {
+func (v *valve) surrender(p *partition, now pace.Instant) record.Handover {
 	h := v.handover(p, now, 0)
 	for _, j := range p.jobs {
 		switch {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 // inheritFrom takes a partition over with what a predecessor left.
@@ -73,13 +74,15 @@ func TestHandoverFitsAMessage(t *testing.T) {
 		}
 	}
 	h := b.v.handover(b.p, b.now, 0)
-	if h.fit(mostRecordBytes); len(Encode(OwnerRecord{V: Version, handover: h})) > fits {
+	if h.Fit(record.MostBytes); len(record.Encode(record.Owner{V: record.Version,
+		Handover: h})) > fits {
 		t.Errorf("a claim or checkpoint has %d bytes",
-			len(Encode(OwnerRecord{V: Version, handover: h})))
+			len(record.Encode(record.Owner{V: record.Version, Handover: h})))
 	}
 	h = b.v.surrender(b.p, b.now)
-	h.fit(mostRecordBytes)
-	if size := len(Encode(OwnerRecord{V: Version, handover: h})); size > fits || !h.Partial {
+	h.Fit(record.MostBytes)
+	if size := len(record.Encode(record.Owner{V: record.Version, Handover: h})); size > fits ||
+		!h.Partial {
 		t.Errorf("a handover has %d bytes; partial: %v", size, h.Partial)
 	}
 	// What is left out waits one interval more, so those must be listed that were due soonest.
@@ -102,7 +105,7 @@ func TestPartialHandoverKeepsLongWaits(t *testing.T) {
 	cooling := b.v.bucket(b.p, "cooling", b.now)
 	b.v.throttle(cooling, time.Hour, b.now)
 	h := b.v.handover(b.p, b.now, 0)
-	h.fit(mostRecordBytes)
+	h.Fit(record.MostBytes)
 	found := map[job.Key]bool{}
 	for _, c := range h.Clocks {
 		found[c.Key] = true
@@ -125,7 +128,7 @@ func TestWhatAPartialHandoverLeavesOutWaitsLongEnough(t *testing.T) {
 		bucket.pace.Take(&bucket.clock, first.now, cost)
 	}
 	h := first.v.surrender(first.p, first.now)
-	h.fit(2*clockBytes + 10)
+	h.Fit(2*record.ClockBytes + 10)
 	if len(h.Clocks) != 2 {
 		t.Fatalf("lists %d clocks, want a and b: %+v", len(h.Clocks), h.Clocks)
 	}
@@ -138,7 +141,7 @@ func TestWhatAPartialHandoverLeavesOutWaitsLongEnough(t *testing.T) {
 	const after = 3 * second
 	heir := unownedValve(t, p).inheritFrom(inheritance{owner: "first", handover: h}).at(after)
 	next := heir.v.surrender(heir.p, heir.now)
-	next.fit(mostRecordBytes)
+	next.Fit(record.MostBytes)
 	short := p.Outflow.Interval() * 550 / 551
 	for name, at := range map[string]time.Duration{
 		"at once": starts(inheritance{owner: "first", handover: h}, 0),
@@ -156,12 +159,12 @@ func TestWhatAPartialHandoverLeavesOutWaitsLongEnough(t *testing.T) {
 // A holder whose lease ended before the partition was opened will never report.
 func TestRunsOfAGoneHolderCountAsCrashed(t *testing.T) {
 	c := coreBench(t, leaky("api", "10/s"))
-	gone := LeaseRecord{V: Version, Tombstone: true}
+	gone := record.Lease{V: record.Version, Tombstone: true}
 	c.Handle(Watched{TableDrainers, "holder",
-		Record{Exists: true, Value: Encode(gone), Revision: 7}},
+		Record{Exists: true, Value: record.Encode(gone), Revision: 7}},
 		origin)
-	left := OwnerRecord{V: Version, Owner: "before", Released: true,
-		handover: handover{Running: []runRecord{{3, "holder"}}}}
+	left := record.Owner{V: record.Version, Owner: "before", Released: true,
+		Handover: record.Handover{Running: []record.Run{{Seq: 3, Holder: "holder"}}}}
 	ownedBefore(c, left, 8)
 	part, now := takeOver(c, Opened{Last: 100})
 	c.Handle(Arrived{part.Partition, part.Epoch,
@@ -177,9 +180,9 @@ func TestRunsOfAGoneHolderCountAsCrashed(t *testing.T) {
 func TestARecordOfUnknownAgeIsReadBeforeItIsClaimed(t *testing.T) {
 	p := leaky("api", "10/s")
 	c := coreBench(t, p)
-	left := OwnerRecord{V: Version, Owner: "before", Released: true,
-		handover: handover{Running: []runRecord{{3, "holder"}}}}
-	found := Record{Exists: true, Value: Encode(left), Revision: 8}
+	left := record.Owner{V: record.Version, Owner: "before", Released: true,
+		Handover: record.Handover{Running: []record.Run{{Seq: 3, Holder: "holder"}}}}
+	found := Record{Exists: true, Value: record.Encode(left), Revision: 8}
 	c.Handle(Watched{TablePartitions, "api.0", found}, origin)
 	now := origin.Add(2 * favouriteFirst)
 	c.advance(now)
@@ -247,12 +250,14 @@ func TestHandoverKeepsTheReasonOfADeadLetter(t *testing.T) {
 // nothing about them.
 func TestRecordsOfAFormerStreamAreNotApplied(t *testing.T) {
 	c := coreBench(t, leaky("api", "10/s"))
-	left := OwnerRecord{V: Version, Owner: "before", Released: true,
-		handover: handover{Done: []uint64{1}, Running: []runRecord{{2, "before"}}}}
+	left := record.Owner{V: record.Version, Owner: "before", Released: true,
+		Handover: record.Handover{Done: []uint64{1}, Running: []record.Run{{Seq: 2,
+			Holder: "before"}}}}
 	ownedBefore(c, left, 8)
 	part, now := takeOver(c, Opened{
 		Last: 100, Taken: originWall.Add(time.Hour), Created: originWall.Add(time.Minute),
-		Attempts: map[uint64]StoredAttempt{3: {AttemptRecord{V: Version, Attempts: 4}, originWall,
+		Attempts: map[uint64]StoredAttempt{3: {record.Attempt{V: record.Version, Attempts: 4},
+			originWall,
 			0}},
 	})
 	jobs := []job.Arrived{{Seq: 1, Key: "a", Cost: 1}, {Seq: 2, Key: "b", Cost: 1},
@@ -321,7 +326,7 @@ func TestInheritedRunsHoldConcurrency(t *testing.T) {
 	p := leaky("api", "100/s")
 	p.Concurrency = 1
 	b := unownedValve(t, p).inheritFrom(inheritance{
-		owner: "old", handover: handover{Running: []runRecord{{2, "old"}}},
+		owner: "old", handover: record.Handover{Running: []record.Run{{Seq: 2, Holder: "old"}}},
 	})
 	b.deliver(1, "a") // was backing off
 	if runs := b.at(100 * ms).start(); len(runs) > 0 {

@@ -8,11 +8,12 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 // lateAndCostly is a valve whose bucket a started a job of cost 6 as late as can be: 6 s until the
 // next, by the envelope alone.
-func lateAndCostly(t *testing.T) (*valveBench, handover) {
+func lateAndCostly(t *testing.T) (*valveBench, record.Handover) {
 	old := newValveBench(t, leaky("api", "1/s"))
 	old.arrive("a", cost(10))
 	old.arrive("a", cost(6))
@@ -78,8 +79,8 @@ func TestCheckpointListsWhatIsDueAfterTheLease(t *testing.T) {
 	if i < 0 {
 		t.Fatal("no checkpoint was written")
 	}
-	var noted Checkpoint
-	if err := Decode(c.out.puts[i].Bytes(), &noted); err != nil {
+	var noted record.Checkpoint
+	if err := record.Decode(c.out.puts[i].Bytes(), &noted); err != nil {
 		t.Fatal(err)
 	}
 	if len(noted.Clocks) != 1 || noted.Clocks[0].Key != "a" {
@@ -92,7 +93,7 @@ func TestCheckpointListsWhatIsDueAfterTheLease(t *testing.T) {
 func TestFinishedJobsAreKnownToASecondBacklog(t *testing.T) {
 	b := unownedValve(t,
 		leaky("api", "10/s")).
-		inheritFrom(inheritance{owner: "old", handover: handover{Done: []uint64{1}}})
+		inheritFrom(inheritance{owner: "old", handover: record.Handover{Done: []uint64{1}}})
 	b.v.reopen(b.p, 2)
 	b.deliver(1, "a")
 	if runs := b.start(); len(runs) > 0 || len(b.out.acks) != 1 {
@@ -106,7 +107,7 @@ func TestFinishedJobsAreKnownToTheOwnerAfterTheNext(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := unownedValve(t,
 				leaky("api", "10/s")).
-				inheritFrom(inheritance{owner: "old", handover: handover{Done: []uint64{1}}})
+				inheritFrom(inheritance{owner: "old", handover: record.Handover{Done: []uint64{1}}})
 			if comes {
 				b.deliver(1, "a")
 				b.v.swept(b.p, b.now)
@@ -124,10 +125,10 @@ func TestAnOutcomeThatWasToldIsTheTellersNoMore(t *testing.T) {
 	p := leaky("api", "10/s")
 	b := unownedValve(t,
 		p).inheritFrom(inheritance{owner: "old",
-		handover: handover{Running: []runRecord{{1, "old"}}}})
+		handover: record.Handover{Running: []record.Run{{Seq: 1, Holder: "old"}}}})
 	b.v.reported(b.p, Outcome{Seq: 1, Kind: OutcomeDone, Holder: "old"}, b.now)
 	h := b.v.surrender(b.p, b.now)
-	if !slices.Equal(h.Running, []runRecord{{1, "self"}}) {
+	if !slices.Equal(h.Running, []record.Run{{Seq: 1, Holder: "self"}}) {
 		t.Fatalf("hands over %+v as running", h.Running)
 	}
 	next := unownedValve(t,
@@ -158,7 +159,7 @@ func TestAnOutcomeOfAnEarlierRunIsNotThatOfTheNext(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := unownedValve(t,
 				p).inheritFrom(inheritance{owner: "second",
-				handover: handover{Running: []runRecord{{1, "second"}}}})
+				handover: record.Handover{Running: []record.Run{{Seq: 1, Holder: "second"}}}})
 			if arrived {
 				b.deliver(1, "a")
 			}
@@ -175,19 +176,19 @@ func TestAnOutcomeOfAnEarlierRunIsNotThatOfTheNext(t *testing.T) {
 
 // afterASecondCrash is a core that knows of three drainers: the first, whose record of api.0 is
 // given, is dead; so is the second, which claimed the partition and did no more; the third lives.
-func afterASecondCrash(t *testing.T, p policy.Policy, first OwnerRecord) *Core {
+func afterASecondCrash(t *testing.T, p policy.Policy, first record.Owner) *Core {
 	t.Helper()
-	gone := Encode(LeaseRecord{V: Version, Tombstone: true})
+	gone := record.Encode(record.Lease{V: record.Version, Tombstone: true})
 	c := coreBench(t, p)
 	c.Handle(Watched{TableDrainers, "first", Record{Exists: true, Value: gone, Revision: 5}},
 		origin)
 	ownedBefore(c, first, 8)
 
 	// What this process claims, the second one would have claimed alike.
-	var second OwnerRecord
+	var second record.Owner
 	c.run(origin, 2*favouriteFirst, func(_ pace.Instant, written []Put) {
 		if i := slices.IndexFunc(written, func(p Put) bool { return p.Why == whyTake }); i >= 0 {
-			if err := Decode(written[i].value, &second); err != nil {
+			if err := record.Decode(written[i].value, &second); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -198,7 +199,7 @@ func afterASecondCrash(t *testing.T, p policy.Policy, first OwnerRecord) *Core {
 	second.Owner = "second"
 
 	c = coreBench(t, p)
-	alive := Encode(LeaseRecord{V: Version, Lease: simulatedLease.Milliseconds(),
+	alive := record.Encode(record.Lease{V: record.Version, Lease: simulatedLease.Milliseconds(),
 		Policies: []string{"api"}})
 	c.Handle(Watched{TableDrainers, "first", Record{Exists: true, Value: gone, Revision: 5}},
 		origin)
@@ -214,11 +215,12 @@ func afterASecondCrash(t *testing.T, p policy.Policy, first OwnerRecord) *Core {
 // predecessor noted: the jobs of a third process run on.
 func TestTwoCrashesInARowForgetNoRuns(t *testing.T) {
 	p := leaky("api", "10/s")
-	c := afterASecondCrash(t, p, OwnerRecord{V: Version, Owner: "first"})
+	c := afterASecondCrash(t, p, record.Owner{V: record.Version, Owner: "first"})
 	part, now := takeOver(c, Opened{
 		Last: 100, Taken: originWall.Add(time.Minute), Noted: originWall.Add(-time.Second),
-		Checkpoint: Checkpoint{V: Version, Owner: "first", Epoch: 8,
-			handover: handover{Running: []runRecord{{1, "third"}, {2, "first"}}}},
+		Checkpoint: record.Checkpoint{V: record.Version, Owner: "first", Epoch: 8,
+			Handover: record.Handover{Running: []record.Run{{Seq: 1, Holder: "third"},
+				{Seq: 2, Holder: "first"}}}},
 	})
 	c.Handle(Arrived{part.Partition, part.Epoch,
 		[]job.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall},
@@ -235,9 +237,9 @@ func TestTwoCrashesInARowForgetNoRuns(t *testing.T) {
 // it replaced.
 func TestAClaimPassesOnWhatRan(t *testing.T) {
 	p := leaky("api", "10/s")
-	c := afterASecondCrash(t, p, OwnerRecord{
-		V: Version, Owner: "first", Released: true,
-		handover: handover{Running: []runRecord{{1, "third"}}},
+	c := afterASecondCrash(t, p, record.Owner{
+		V: record.Version, Owner: "first", Released: true,
+		Handover: record.Handover{Running: []record.Run{{Seq: 1, Holder: "third"}}},
 	})
 	part, now := takeOver(c, Opened{Last: 100, Taken: originWall.Add(time.Minute)})
 	c.Handle(Arrived{part.Partition, part.Epoch,

@@ -7,6 +7,7 @@ import (
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 // A cool-down goes on with the next owner, however the partition came to it, and so does the row of
@@ -42,24 +43,24 @@ func TestAClockThatMayHaveGoneOnIsNotBelieved(t *testing.T) {
 	late := leaky("api", "1/s")
 	all := total("1/s")
 	for name, c := range map[string]struct {
-		clocks  []clockRecord
+		clocks  []record.Clock
 		crashed bool
 		ofAll   bool
 		want    time.Duration
 		spread  time.Duration
 	}{
-		"it was due before the takeover": {[]clockRecord{{Key: "a", Due: 900_000}}, true, false,
+		"it was due before the takeover": {[]record.Clock{{Key: "a", Due: 900_000}}, true, false,
 			second, mostSpread},
-		"it is due after the takeover": {[]clockRecord{{Key: "a", Due: 8_000_000}}, true, false,
+		"it is due after the takeover": {[]record.Clock{{Key: "a", Due: 8_000_000}}, true, false,
 			7 * second, 0},
 		"it is not listed": {nil, true, false, second, mostSpread},
-		"nobody crashed": {[]clockRecord{{Key: "a", Due: 900_000}}, false, false,
+		"nobody crashed": {[]record.Clock{{Key: "a", Due: 900_000}}, false, false,
 			0, 0},
-		"that of all was due before": {[]clockRecord{{Due: 900_000}}, true, true, second, 0},
-		"that of all is due after": {[]clockRecord{{Due: 8_000_000}}, true, true, 7 * second,
+		"that of all was due before": {[]record.Clock{{Due: 900_000}}, true, true, second, 0},
+		"that of all is due after": {[]record.Clock{{Due: 8_000_000}}, true, true, 7 * second,
 			0},
 		"that of all is not listed": {nil, true, true, second, 0},
-		"nobody crashed, and that of all": {[]clockRecord{{Due: 1_500_000}}, false, true, 500 * ms,
+		"nobody crashed, and that of all": {[]record.Clock{{Due: 1_500_000}}, false, true, 500 * ms,
 			0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -69,7 +70,7 @@ func TestAClockThatMayHaveGoneOnIsNotBelieved(t *testing.T) {
 			}
 			b := unownedValve(t, p).inheritFrom(inheritance{
 				crashed: c.crashed, owner: "old", elapsed: second,
-				handover: handover{Clocks: c.clocks},
+				handover: record.Handover{Clocks: c.clocks},
 			})
 			b.arrive("a")
 			starts := b.until(20*second, func(Run) {})
@@ -84,7 +85,8 @@ func TestAClockThatMayHaveGoneOnIsNotBelieved(t *testing.T) {
 func TestAttemptsAndTheirBackoffAreInherited(t *testing.T) {
 	b := unownedValve(t, leaky("api", "10/s")).inheritFrom(inheritance{
 		owner: "old", attempts: map[uint64]inheritedAttempt{
-			1: {AttemptRecord: AttemptRecord{V: Version, Attempts: 2, LastError: "500", Crashes: 1},
+			1: {Attempt: record.Attempt{V: record.Version, Attempts: 2, LastError: "500",
+				Crashes: 1},
 				dueIn: 5 * second},
 		},
 	})
@@ -109,7 +111,7 @@ func TestAnInheritedRunTimesOut(t *testing.T) {
 	p := leaky("api", "10/s")
 	b := unownedValve(t,
 		p).inheritFrom(inheritance{owner: "old",
-		handover: handover{Running: []runRecord{{1, "old"}}}})
+		handover: record.Handover{Running: []record.Run{{Seq: 1, Holder: "old"}}}})
 	b.deliver(1, "a")
 	timeout := time.Duration(b.v.Policy.Timeout)
 	if until := b.v.wake(false).Since(b.now); until != timeout {
@@ -164,7 +166,7 @@ func TestRunsOfAHolderThatDiesBeforeTheyComeHoldNothing(t *testing.T) {
 	p.Concurrency = 1
 	b := unownedValve(t,
 		p).inheritFrom(inheritance{owner: "old",
-		handover: handover{Running: []runRecord{{2, "other"}}}})
+		handover: record.Handover{Running: []record.Run{{Seq: 2, Holder: "other"}}}})
 	b.deliver(1, "a")
 	b.v.holderGone("other", b.now)
 	if runs := b.at(second).start(); b.seqs(runs) != "[1]" {
@@ -219,10 +221,10 @@ func TestAJobStartsAtItsNotBefore(t *testing.T) {
 // an interval the shorter ones last, and of the others, which become an interval, those that are
 // due soonest first.
 func TestClocksThatLoseMostAreListedFirst(t *testing.T) {
-	minute := micros(time.Minute)
+	minute := record.Micros(time.Minute)
 	var clocks []listedClock
-	for _, c := range []clockRecord{
-		{Key: "5m", wait: 5 * minute}, {Key: "1h", wait: 60 * minute}, {Key: "1m", wait: minute},
+	for _, c := range []record.Clock{
+		{Key: "5m", Wait: 5 * minute}, {Key: "1h", Wait: 60 * minute}, {Key: "1m", Wait: minute},
 		{Key: "2h", Cool: 120 * minute},
 	} {
 		clocks = append(clocks, listedClock{c, 6 * minute})
@@ -241,15 +243,15 @@ func TestClocksThatLoseMostAreListedFirst(t *testing.T) {
 // told by its own claim.
 func TestACheckpointOfAFormerOwnerIsNoWordOnWhatRuns(t *testing.T) {
 	c := coreBench(t, leaky("api", "10/s"))
-	heardOf(c, "third", 6, LeaseRecord{Lease: simulatedLease.Milliseconds()}, origin)
-	heardOf(c, "second", 7, LeaseRecord{Tombstone: true}, origin)
-	claim := OwnerRecord{V: Version, Owner: "second",
-		handover: handover{Running: []runRecord{{1, "third"}}}}
+	heardOf(c, "third", 6, record.Lease{Lease: simulatedLease.Milliseconds()}, origin)
+	heardOf(c, "second", 7, record.Lease{Tombstone: true}, origin)
+	claim := record.Owner{V: record.Version, Owner: "second",
+		Handover: record.Handover{Running: []record.Run{{Seq: 1, Holder: "third"}}}}
 	ownedBefore(c, claim, 10)
 	part, now := takeOver(c, Opened{
 		Last: 2, Taken: originWall.Add(time.Minute), Noted: originWall.Add(-time.Hour),
-		Checkpoint: Checkpoint{V: Version, Owner: "first", Epoch: 5,
-			handover: handover{Running: []runRecord{{2, "first"}}}},
+		Checkpoint: record.Checkpoint{V: record.Version, Owner: "first", Epoch: 5,
+			Handover: record.Handover{Running: []record.Run{{Seq: 2, Holder: "first"}}}},
 	})
 	arrives(c, part, now, 1, "a")
 	arrives(c, part, now, 2, "b")

@@ -403,3 +403,11 @@ func (v *valve) purge(jobs []*heldJob, now pace.Instant) (removed int) {
 func ceilMillis(d time.Duration) int64 {
 	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }
+
+// Clip bounds a text.
+func Clip(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	return s[:most] + "…"
+}

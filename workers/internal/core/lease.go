@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 // lease is this process's proof that it is alive, and its fence: jobs may start only before it.
@@ -41,7 +42,7 @@ type send struct {
 type peer struct {
 	revision uint64
 	seen     pace.Instant // when a new revision was last seen, on our clock
-	record   LeaseRecord
+	record   record.Lease
 	gone     bool // its lease is a tombstone or was deleted
 	strange  bool // its lease is of another format version: it is not ours to judge
 	vanished bool // its lease is gone, though it did not give it up
@@ -62,18 +63,18 @@ func (c *Core) renew(now pace.Instant) {
 	if len(l.sends) > 16 {
 		l.sends = slices.Delete(l.sends, 0, 1)
 	}
-	record := LeaseRecord{
-		V: Version, Nonce: nonce, Lease: c.options.Lease.Milliseconds(), Host: c.options.Host,
-		PID:      c.options.Pid,
+	r := record.Lease{
+		V: record.Version, Nonce: nonce, Lease: c.options.Lease.Milliseconds(),
+		Host: c.options.Host, PID: c.options.Pid,
 		Policies: c.runnable(), Leaving: c.Leaving, Version: c.options.Version,
 		Started: c.options.Started,
 	}
 	if c.options.Crews != nil {
-		record.Workers = c.options.Crews()
+		r.Workers = c.options.Crews()
 	}
 	c.out.puts = append(c.out.puts, Put{
-		Table: TableDrainers, Key: l.Id, value: Encode(record), Revision: l.revision, nonce: nonce,
-		sent: now, Why: WhyRenew,
+		Table: TableDrainers, Key: l.Id, value: record.Encode(r), Revision: l.revision,
+		nonce: nonce, sent: now, Why: WhyRenew,
 	})
 }
 
@@ -149,8 +150,8 @@ func (c *Core) leaseRead(p Put, found Record, now pace.Instant) {
 		l.revision = 0
 		return
 	}
-	var r LeaseRecord
-	if err := Decode(found.Value, &r); err != nil || r.Tombstone {
+	var r record.Lease
+	if err := record.Decode(found.Value, &r); err != nil || r.Tombstone {
 		c.loseLease(now)
 		return
 	}
@@ -199,9 +200,9 @@ func (c *Core) identify() {
 // same revision is no sign of life.
 func (c *Core) leaseSeen(id string, found Record, now pace.Instant) {
 	if id == c.Lease.Id {
-		var r LeaseRecord
+		var r record.Lease
 		switch {
-		case !found.Exists || Decode(found.Value, &r) != nil:
+		case !found.Exists || record.Decode(found.Value, &r) != nil:
 		case !r.Tombstone:
 			c.stamped(r.Nonce, found.Stored, now)
 		case found.Revision > c.Lease.revision:
@@ -223,9 +224,9 @@ func (c *Core) leaseSeen(id string, found Record, now pace.Instant) {
 	}
 	before := *p
 	p.revision, p.seen, p.inFlight, p.vanished = found.Revision, now, false, false
-	p.record, p.strange = LeaseRecord{}, false
-	if found.Exists && Decode(found.Value, &p.record) != nil {
-		p.record, p.strange = LeaseRecord{}, true
+	p.record, p.strange = record.Lease{}, false
+	if found.Exists && record.Decode(found.Value, &p.record) != nil {
+		p.record, p.strange = record.Lease{}, true
 		if !before.strange {
 			c.out.strange = append(c.out.strange, id)
 		}
@@ -303,16 +304,16 @@ func (c *Core) buryPeers(now pace.Instant) {
 		case !p.gone && !p.strange && !p.inFlight &&
 			now.Since(p.seen) >= p.duration(c.options.Lease):
 			p.inFlight = true
-			r := LeaseRecord{V: Version, Nonce: c.nonce(), Tombstone: true, Host: p.record.Host,
-				PID: p.record.PID}
+			r := record.Lease{V: record.Version, Nonce: c.nonce(), Tombstone: true,
+				Host: p.record.Host, PID: p.record.PID}
 			revision := p.revision
 			// there is no record any more to write over
 			if p.vanished {
 				revision = 0
 			}
 			c.out.puts = append(c.out.puts, Put{
-				Table: TableDrainers, Key: id, value: Encode(r), Revision: revision, nonce: r.Nonce,
-				sent: now, Why: whyTombstone,
+				Table: TableDrainers, Key: id, value: record.Encode(r), Revision: revision,
+				nonce: r.Nonce, sent: now, Why: whyTombstone,
 			})
 		case p.gone && now.Since(p.goneAt) > 10*p.duration(c.options.Lease) && !c.named(id):
 			if p.record.Tombstone {

@@ -8,6 +8,7 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 // putFor takes the core's write for a reason out of its actions.
@@ -69,7 +70,8 @@ func TestARenewalOfUnknownResultIsReadBack(t *testing.T) {
 			}
 			c.Handle(Found{first,
 				Record{Exists: true, Revision: 2000,
-					Value: Encode(LeaseRecord{V: Version, Nonce: nonce})}}, first.sent.Add(second))
+					Value: record.Encode(record.Lease{V: record.Version, Nonce: nonce})}},
+				first.sent.Add(second))
 			if c.Fence() != want {
 				t.Errorf("the fence moved by %v, want %v", c.Fence().Since(before),
 					want.Since(before))
@@ -86,7 +88,8 @@ func TestRenewalsThatAreRefusedAtOnceAreSentAfterAPause(t *testing.T) {
 	for now, renewals := first.sent, 1; now < first.sent.Add(second); now = now.Add(ms) {
 		for _, r := range c.out.reads {
 			c.Handle(Found{r.Put,
-				Record{Exists: true, Revision: 1, Value: Encode(LeaseRecord{V: Version})}},
+				Record{Exists: true, Revision: 1,
+					Value: record.Encode(record.Lease{V: record.Version})}},
 				now)
 		}
 		c.out.reads = nil
@@ -109,7 +112,7 @@ func TestRenewalsThatAreRefusedAtOnceAreSentAfterAPause(t *testing.T) {
 func TestATombstoneOverTheOwnLeaseEndsAllOwnership(t *testing.T) {
 	p := leaky("api", "10/s")
 	tombstone := Record{Exists: true, Revision: 1 << 40,
-		Value: Encode(LeaseRecord{V: Version, Tombstone: true})}
+		Value: record.Encode(record.Lease{V: record.Version, Tombstone: true})}
 	for name, tell := range map[string]func(c *Core, now pace.Instant){
 		"watched": func(c *Core, now pace.Instant) {
 			c.Handle(Watched{TableDrainers, c.Lease.Id, tombstone}, now)
@@ -166,7 +169,7 @@ func TestAWorkerThatIsLateStartsNothingForItsFormerSelf(t *testing.T) {
 			}
 			c.out = actions{}
 			now = c.Lease.Fence.Add(second)
-			heardOf(c, c.Lease.Id, 1<<40, LeaseRecord{Tombstone: true}, now)
+			heardOf(c, c.Lease.Id, 1<<40, record.Lease{Tombstone: true}, now)
 			answerPuts(c, now)
 			if !c.Open(now) {
 				t.Fatal("under its new name nothing may start")
@@ -180,9 +183,10 @@ func TestAWorkerThatIsLateStartsNothingForItsFormerSelf(t *testing.T) {
 }
 
 // heardOf makes a core know a drainer by a lease of a revision.
-func heardOf(c *Core, id string, revision uint64, r LeaseRecord, now pace.Instant) {
-	r.V = Version
-	c.Handle(Watched{TableDrainers, id, Record{Exists: true, Revision: revision, Value: Encode(r)}},
+func heardOf(c *Core, id string, revision uint64, r record.Lease, now pace.Instant) {
+	r.V = record.Version
+	c.Handle(Watched{TableDrainers, id, Record{Exists: true, Revision: revision,
+		Value: record.Encode(r)}},
 		now)
 }
 
@@ -195,7 +199,7 @@ func TestAPeerIsDeclaredDeadAfterItsWholeLease(t *testing.T) {
 		"silent while we were cut off": second} {
 		t.Run(name, func(t *testing.T) {
 			c := coreBench(t)
-			heardOf(c, "peer", 10, LeaseRecord{Lease: lease.Milliseconds()}, origin)
+			heardOf(c, "peer", 10, record.Lease{Lease: lease.Milliseconds()}, origin)
 			if reconnect > 0 {
 				c.Handle(Connected{}, origin)
 				c.Handle(Connected{Up: true}, origin.Add(reconnect))

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 // An owner whose backlog lost its way takes an epoch of its own. What starts while that is under
@@ -26,8 +27,8 @@ func TestWhatStartsDuringAnEpochOfOnesOwnIsKnown(t *testing.T) {
 	if len(before.Running) != 0 || len(after.Running) != 1 {
 		t.Fatalf("running %v, then %v", before.Running, after.Running)
 	}
-	var r OwnerRecord
-	if err := Decode(claim.value, &r); err != nil {
+	var r record.Owner
+	if err := record.Decode(claim.value, &r); err != nil {
 		t.Fatal(err)
 	}
 	after.At = r.At
@@ -35,8 +36,9 @@ func TestWhatStartsDuringAnEpochOfOnesOwnIsKnown(t *testing.T) {
 	successor := &share{policy: "api",
 		before: predecessor{exists: true, record: r, revision: s.revision + 1}}
 	in := next.inheritance(successor, Opened{
-		Created:    s.part.created,
-		Checkpoint: Checkpoint{V: Version, Owner: r.Owner, Epoch: s.part.Epoch, handover: after},
+		Created: s.part.created,
+		Checkpoint: record.Checkpoint{V: record.Version, Owner: r.Owner, Epoch: s.part.Epoch,
+			Handover: after},
 	}, now)
 	if len(in.handover.Running) != 1 {
 		t.Errorf("inherited %+v, want what started after the claim was written",
@@ -45,8 +47,9 @@ func TestWhatStartsDuringAnEpochOfOnesOwnIsKnown(t *testing.T) {
 	r.Running, before.At = after.Running, r.At-1
 	successor.before.record = r
 	in = next.inheritance(successor, Opened{
-		Created:    s.part.created,
-		Checkpoint: Checkpoint{V: Version, Owner: r.Owner, Epoch: s.part.Epoch, handover: before},
+		Created: s.part.created,
+		Checkpoint: record.Checkpoint{V: record.Version, Owner: r.Owner, Epoch: s.part.Epoch,
+			Handover: before},
 	}, now)
 	if len(in.handover.Running) != 1 {
 		t.Errorf(

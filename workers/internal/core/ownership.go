@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 // share is one partition of one policy as all drainers see it, and what this one is doing about it.
@@ -25,7 +26,7 @@ type share struct {
 	strange  bool // the record is of another format version: nobody here may touch it
 	// 0, or when it was found that the record is gone though nobody deleted it; what it said stands
 	vanished pace.Instant
-	record   OwnerRecord
+	record   record.Owner
 	stored   time.Time    // when JetStream stored the record
 	seen     pace.Instant // when this process saw that, live; 0: it came later
 
@@ -34,11 +35,11 @@ type share struct {
 	before    predecessor  // as the record stood when it was taken
 	freeSince pace.Instant // 0: it is not free
 	takenAt   pace.Instant
-	actAt     pace.Instant // not before: a new attempt after one that failed
-	failures  int          // openings in a row
-	unwritten *OwnerRecord // a release to be written again
-	rewrites  int          // of it
-	over      bool         // its stream is gone for good, as far as is known
+	actAt     pace.Instant  // not before: a new attempt after one that failed
+	failures  int           // openings in a row
+	unwritten *record.Owner // a release to be written again
+	rewrites  int           // of it
+	over      bool          // its stream is gone for good, as far as is known
 }
 
 type shareState uint8
@@ -57,7 +58,7 @@ const (
 // read only when the backlog is open, and if that never succeeds it has to be given back.
 type predecessor struct {
 	exists   bool
-	record   OwnerRecord
+	record   record.Owner
 	revision uint64
 	stored   time.Time
 	seen     pace.Instant
@@ -145,7 +146,7 @@ func (c *Core) take(s *share, now pace.Instant) {
 	if s.part == nil {
 		s.before = predecessor{s.exists, s.record, s.revision, s.stored, s.seen}
 	}
-	r := OwnerRecord{V: Version, Owner: c.Lease.Id, Nonce: c.nonce()}
+	r := record.Owner{V: record.Version, Owner: c.Lease.Id, Nonce: c.nonce()}
 	switch {
 	case s.part != nil && !s.part.fresh:
 		r.Running, r.Stream, r.Through = c.valves[s.policy].runningJobs(s.part), s.part.Stream(),
@@ -167,16 +168,16 @@ func (c *Core) take(s *share, now pace.Instant) {
 // write has an ownership record written. Compare-and-set by the revision that the decision was made
 // by is what makes one writer: of two takings for one partition one is refused. Where there is no
 // record, or it went with its table, it must be created: revision 0.
-func (c *Core) write(s *share, r OwnerRecord, why reason, now pace.Instant) {
+func (c *Core) write(s *share, r record.Owner, why reason, now pace.Instant) {
 	r.Running, r.Done = slices.Clone(r.Running), slices.Clone(r.Done) // fit sorts them
-	r.fit(c.most)
+	r.Fit(c.most)
 	revision := s.revision
 	if !s.exists || s.vanished != 0 {
 		revision = 0
 	}
 	c.out.puts = append(c.out.puts, Put{
-		Table: TablePartitions, Key: s.key(), value: Encode(r), Revision: revision, nonce: r.Nonce,
-		sent: now, Why: why,
+		Table: TablePartitions, Key: s.key(), value: record.Encode(r), Revision: revision,
+		nonce: r.Nonce, sent: now, Why: why,
 	})
 }
 
@@ -193,8 +194,8 @@ func (c *Core) owned(p Put, result putResult, revision uint64, now pace.Instant)
 		c.out.reads = append(c.out.reads, read{p})
 		return
 	}
-	var r OwnerRecord
-	if err := Decode(p.value, &r); err != nil {
+	var r record.Owner
+	if err := record.Decode(p.value, &r); err != nil {
 		panic(fmt.Sprintf("workers: our own record: %v", err))
 	}
 	if revision < s.revision || r.Owner != c.Lease.Id {
@@ -252,8 +253,8 @@ func (c *Core) ownerRead(p Put, found Record, now pace.Instant) {
 	case s.state == shareReleasing && s.exists && s.record.Owner == c.Lease.Id &&
 		!s.record.Released:
 		if p.Why == whyRelease {
-			var r OwnerRecord
-			if Decode(p.value, &r) == nil {
+			var r record.Owner
+			if record.Decode(p.value, &r) == nil {
 				s.unwritten = &r // it was not applied: once more
 				s.actAt = now.Add(doubled(releaseAgain, s.rewrites, reopenMost))
 				s.rewrites++
@@ -296,11 +297,11 @@ func (c *Core) ownerSeen(s *share, found Record, now pace.Instant) {
 	}
 	s.revision, s.exists, s.stored, s.seen, s.vanished = found.Revision, found.Exists, found.Stored,
 		found.seen, 0
-	s.record, s.strange = OwnerRecord{}, false
+	s.record, s.strange = record.Owner{}, false
 	if found.Exists {
-		if err := Decode(found.Value, &s.record); err != nil {
+		if err := record.Decode(found.Value, &s.record); err != nil {
 			c.out.strange = append(c.out.strange, s.key())
-			s.record, s.strange = OwnerRecord{}, true
+			s.record, s.strange = record.Owner{}, true
 		}
 	}
 	if s.exists && !s.strange && s.record.Owner == c.Lease.Id {
@@ -350,7 +351,7 @@ func (c *Core) release(s *share, now pace.Instant) {
 		return
 	}
 	c.closeBacklog(s.part)
-	var h handover
+	var h record.Handover
 	if v := c.valves[s.policy]; s.over { // no successor will want to hear what becomes of the jobs
 		h = v.handover(s.part, now, 0)
 		v.drop(s.part)
@@ -363,7 +364,8 @@ func (c *Core) release(s *share, now pace.Instant) {
 	h.At = c.Wall(now).UnixMicro()
 	s.state, s.unwritten, s.rewrites = shareReleasing, nil, 0
 	c.write(s,
-		OwnerRecord{V: Version, Owner: c.Lease.Id, Nonce: c.nonce(), Released: true, handover: h},
+		record.Owner{V: record.Version, Owner: c.Lease.Id, Nonce: c.nonce(), Released: true,
+			Handover: h},
 		whyRelease, now)
 }
 
@@ -377,8 +379,8 @@ func (c *Core) giveBack(s *share, now pace.Instant) {
 	r := s.before.record
 	switch {
 	case !s.before.exists:
-		r = OwnerRecord{V: Version, Owner: c.Lease.Id, Released: true,
-			handover: handover{Partial: true}}
+		r = record.Owner{V: record.Version, Owner: c.Lease.Id, Released: true,
+			Handover: record.Handover{Partial: true}}
 	case !r.Released:
 		r.After = cmp.Or(r.After, s.before.revision)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 // fleet makes a core that knows n drainers, all of which can run two policies.
@@ -17,7 +18,7 @@ func fleet(t *testing.T, n int) *Core {
 	c := coreBench(t, a, z)
 	for i := range n - 1 {
 		heardOf(c, fmt.Sprintf("peer-%d", i), uint64(10+i),
-			LeaseRecord{Lease: 3000, Policies: []string{"alpha", "zeta"}}, origin)
+			record.Lease{Lease: 3000, Policies: []string{"alpha", "zeta"}}, origin)
 	}
 	return c
 }
@@ -59,9 +60,9 @@ func TestFavouritesAreBalancedAndFewMove(t *testing.T) {
 
 func TestFavouritesAreAmongThoseWhoCan(t *testing.T) {
 	c := fleet(t, 3)
-	heardOf(c, "peer-0", 50, LeaseRecord{Lease: 3000, Policies: []string{"zeta"}}, origin)
+	heardOf(c, "peer-0", 50, record.Lease{Lease: 3000, Policies: []string{"zeta"}}, origin)
 	heardOf(c, "peer-1", 51,
-		LeaseRecord{Lease: 3000, Policies: []string{"alpha", "zeta"}, Leaving: true}, origin)
+		record.Lease{Lease: 3000, Policies: []string{"alpha", "zeta"}, Leaving: true}, origin)
 	for key, id := range owners(c) {
 		if id == "peer-1" || key[:5] == "alpha" && id == "peer-0" {
 			t.Errorf("%s is for %s", key, id)
@@ -97,8 +98,8 @@ func TestPartitionsOfAPolicyThatCannotRunAreReleased(t *testing.T) {
 			released := map[string]bool{}
 			c.run(now, 3*time.Second, func(_ pace.Instant, written []Put) {
 				for _, w := range written {
-					var r OwnerRecord
-					if w.Why == whyRelease && Decode(w.value, &r) == nil && r.Released {
+					var r record.Owner
+					if w.Why == whyRelease && record.Decode(w.value, &r) == nil && r.Released {
 						released[w.Key] = true
 					}
 				}
@@ -171,7 +172,7 @@ func TestAFailedOpeningIsTriedAgainLessAndLessOften(t *testing.T) {
 func TestPeersAreForgotten(t *testing.T) {
 	c := coreBench(t, leaky("api", "10/s"))
 	for i := range 100 {
-		heardOf(c, fmt.Sprintf("peer-%d", i), uint64(10+i), LeaseRecord{Lease: 1000}, origin)
+		heardOf(c, fmt.Sprintf("peer-%d", i), uint64(10+i), record.Lease{Lease: 1000}, origin)
 	}
 	tombstones, deleted := 0, 0
 	now := origin
@@ -197,12 +198,13 @@ func TestPeersAreForgotten(t *testing.T) {
 // A tombstone stays while a record names who is dead: its successor must know.
 func TestATombstoneStaysWhileARecordNamesIt(t *testing.T) {
 	c := coreBench(t, leaky("api", "10/s"))
-	tombstone := Encode(LeaseRecord{V: Version, Tombstone: true})
+	tombstone := record.Encode(record.Lease{V: record.Version, Tombstone: true})
 	c.Handle(Watched{TableDrainers, "dead",
 		Record{Exists: true, Value: tombstone, Revision: 5, Stored: originWall}}, origin)
 	now := origin
-	deleted := func(named ...runRecord) (n int) {
-		r := Encode(OwnerRecord{V: Version, Owner: "another", handover: handover{Running: named}})
+	deleted := func(named ...record.Run) (n int) {
+		r := record.Encode(record.Owner{V: record.Version, Owner: "another",
+			Handover: record.Handover{Running: named}})
 		c.Handle(Watched{TablePartitions, "api.0",
 			Record{Exists: true, Value: r, Revision: uint64(now), Stored: originWall}}, now)
 		now = c.run(now, 20*simulatedLease, func(at pace.Instant, _ []Put) {
@@ -211,7 +213,7 @@ func TestATombstoneStaysWhileARecordNamesIt(t *testing.T) {
 		})
 		return n
 	}
-	if n := deleted(runRecord{3, "dead"}); n != 0 {
+	if n := deleted(record.Run{Seq: 3, Holder: "dead"}); n != 0 {
 		t.Errorf("%d leases deleted while a record names the holder of a job that runs", n)
 	}
 	if n := deleted(); n != 1 {
@@ -225,7 +227,7 @@ func TestOwnedPartitionsAreReleasedToANewcomerOnly(t *testing.T) {
 	c := coreBench(t, p)
 	now := c.run(origin, 4*time.Second, nil)
 	join := func(id string, revision uint64) {
-		heardOf(c, id, revision, LeaseRecord{Lease: 3000, Policies: []string{"api"}}, now)
+		heardOf(c, id, revision, record.Lease{Lease: 3000, Policies: []string{"api"}}, now)
 	}
 	join("newcomer", 100)
 	released := []string{}

@@ -3,6 +3,8 @@ package core
 import (
 	"testing"
 	"time"
+
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 // A drainer that hears late that a policy is gone, or that ends only then, hands over what it knows
@@ -13,9 +15,9 @@ func TestWhatIsHandedOverOfAnotherStreamIsNoWordOnThisOne(t *testing.T) {
 	for _, stream := range []int64{created.UnixNano(), created.Add(-time.Hour).UnixNano(), 0} {
 		s := &share{policy: "api",
 			before: predecessor{exists: true, revision: 7, stored: created.Add(time.Second),
-				record: OwnerRecord{V: Version, Owner: "old", Released: true,
-					handover: handover{Stream: stream, Done: []uint64{1},
-						Running: []runRecord{{Seq: 2, Holder: "old"}}}}}}
+				record: record.Owner{V: record.Version, Owner: "old", Released: true,
+					Handover: record.Handover{Stream: stream, Done: []uint64{1},
+						Running: []record.Run{{Seq: 2, Holder: "old"}}}}}}
 		in := c.inheritance(s, Opened{Created: created, Taken: created.Add(time.Minute)}, origin)
 		// one that does not say is of an older version
 		want := stream != created.Add(-time.Hour).UnixNano()

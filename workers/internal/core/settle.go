@@ -6,6 +6,7 @@ import (
 
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 // crashed counts that who ran a job crashed, and records it before anything else: a job that has
@@ -146,10 +147,10 @@ func (v *valve) save(j *heldJob, backoff time.Duration) {
 	j.enter(stageSaving)
 	j.backoff, j.recorded = backoff, true
 	p := j.Bucket.Part
-	v.out.saves = append(v.out.saves, Save{j.ref(), AttemptRecord{
-		V:         Version,
+	v.out.saves = append(v.out.saves, Save{j.ref(), record.Attempt{
+		V:         record.Version,
 		Attempts:  j.Attempts,
-		DueIn:     micros(backoff),
+		DueIn:     record.Micros(backoff),
 		LastError: j.LastError,
 		Crashes:   j.crashes,
 		Stream:    p.Stream(),

@@ -8,6 +8,7 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 func TestBackoffDoublesUpToItsLimit(t *testing.T) {
@@ -191,7 +192,7 @@ func TestLettersCountEveryAttempt(t *testing.T) {
 			b.v.saved(j, b.now)
 			b.now = b.now.Add(time.Minute)
 		}
-		saved := inheritedAttempt{AttemptRecord: AttemptRecord{V: Version, Attempts: j.Attempts}}
+		saved := inheritedAttempt{Attempt: record.Attempt{V: record.Version, Attempts: j.Attempts}}
 		b.end(b.start()[0], c.last)
 		if u := b.out.burials[0]; u.Attempts != c.want || u.Reason != c.reason {
 			t.Errorf("after %d failures and %s: a letter %q of %d attempts, want %q of %d",
@@ -304,13 +305,13 @@ func TestDeadlinesPassWhereverAJobWaits(t *testing.T) {
 
 func TestPoisonJobDiesAtItsThirdCrash(t *testing.T) {
 	p := leaky("api", "10/s")
-	var record AttemptRecord
+	var noted record.Attempt
 	for crash := 1; crash <= 3; crash++ {
 		owner := fmt.Sprint("old-", crash)
 		in := inheritance{crashed: true, owner: owner,
-			handover: handover{Running: []runRecord{{1, owner}}}}
-		if record.V != 0 {
-			in.attempts = map[uint64]inheritedAttempt{1: {AttemptRecord: record}}
+			handover: record.Handover{Running: []record.Run{{Seq: 1, Holder: owner}}}}
+		if noted.V != 0 {
+			in.attempts = map[uint64]inheritedAttempt{1: {Attempt: noted}}
 		}
 		b := unownedValve(t, p).inheritFrom(in)
 		j := b.deliver(1, "a")
@@ -321,9 +322,9 @@ func TestPoisonJobDiesAtItsThirdCrash(t *testing.T) {
 		if n := len(b.out.saves); n != 1 {
 			t.Fatalf("crash %d: %d records", crash, n)
 		}
-		record = b.out.saves[0].Record
-		if record.Crashes != crash || record.Attempts != 0 {
-			t.Fatalf("recorded %+v", record)
+		noted = b.out.saves[0].Record
+		if noted.Crashes != crash || noted.Attempts != 0 {
+			t.Fatalf("recorded %+v", noted)
 		}
 		b.v.saved(j, b.now)
 		if crash == 3 {

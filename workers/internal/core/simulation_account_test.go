@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 // account is what a job has been through as the world saw it. Its drainers must know the same: as
@@ -221,14 +222,14 @@ func (w *world) forgets(d *drainer) {
 // room for; of a bucket that is left out nobody knows any more that it cools down, and it counts as
 // having started a job (DESIGN.md, checkpoints).
 func (w *world) leavesOut(share string, value []byte) {
-	var r OwnerRecord
-	if err := Decode(value, &r); err != nil {
+	var r record.Owner
+	if err := record.Decode(value, &r); err != nil {
 		panic(err)
 	}
 	for _, p := range w.policies {
 		for _, key := range keys {
 			if r.Partial && share == ShareKey(p.Name, partitionOf(key, p.Partitions)) &&
-				!slices.ContainsFunc(r.Clocks, func(c clockRecord) bool { return c.Key == key }) {
+				!slices.ContainsFunc(r.Clocks, func(c record.Clock) bool { return c.Key == key }) {
 				delete(w.cool, bucketOf(p.Name, key))
 			}
 		}
@@ -240,11 +241,11 @@ func (w *world) leavesOut(share string, value []byte) {
 // two may be under way.
 func (w *world) noted(s *stint) bool {
 	if r := w.records[TablePartitions][CheckpointKey(s.Part.Policy, s.Part.Number)]; r != nil {
-		var c Checkpoint
-		if Decode(r.Value, &c) == nil && c.Epoch == s.Bucket.Part.Epoch &&
+		var c record.Checkpoint
+		if record.Decode(r.Value, &c) == nil && c.Epoch == s.Bucket.Part.Epoch &&
 			w.composed[r.Revision] >= s.slot.number &&
 			c.Stream == s.fate.stream.created.UnixNano() &&
-			slices.ContainsFunc(c.Running, func(r runRecord) bool {
+			slices.ContainsFunc(c.Running, func(r record.Run) bool {
 				return r.Seq == s.Seq && r.Holder == s.d.core.Lease.Id
 			}) {
 			return true

@@ -1,5 +1,7 @@
 package core
 
+import "github.com/penstock-mq/penstock/workers/internal/record"
+
 // Attempt records in the simulation: compare-and-set, and read back on a conflict, as attempts.go
 // has it.
 
@@ -22,7 +24,7 @@ func (d *drainer) save(s *Save) {
 		var found Record
 		d.call(attemptsName, func() {
 			a := w.attempts[key]
-			found = Record{Exists: a.V != 0, Value: Encode(a.AttemptRecord), Revision: a.Revision}
+			found = Record{Exists: a.V != 0, Value: record.Encode(a.Attempt), Revision: a.Revision}
 		}, s.Part, func() {
 			if s.Met(found) {
 				d.saved(s)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 // What a drainer of the simulation asks the server for single jobs and partitions, and what its
@@ -129,7 +130,7 @@ func (w *world) readLegacy(found *Opened) {
 		found.Taken = r.Stored
 	}
 	if r := w.records[TablePartitions][CheckpointKey(p.Policy, p.Number)]; r != nil {
-		if err := Decode(r.Value, &found.Checkpoint); err != nil {
+		if err := record.Decode(r.Value, &found.Checkpoint); err != nil {
 			w.fail("checkpoint: %v", err)
 		}
 		found.Noted, found.Revision = r.Stored, r.Revision

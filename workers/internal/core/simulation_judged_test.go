@@ -6,6 +6,7 @@ import (
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 // The judge of the simulation is judged itself, where the world obliges it to be lenient: by
@@ -48,7 +49,7 @@ func (h *heirs) told(s *stint, failed, crashes int) {
 
 func (h *heirs) record(s *stint, attempts, crashes int) {
 	saved := Save{Ref: s.ref(),
-		Record: AttemptRecord{V: Version, Attempts: attempts, Crashes: crashes}}
+		Record: record.Attempt{V: record.Version, Attempts: attempts, Crashes: crashes}}
 	h.w.asksToRecord(s.d, saved)
 	h.w.noteAttempt(s.d, saved)
 }
@@ -131,9 +132,9 @@ func TestACrashCountsWhereACheckpointToldOfTheRun(t *testing.T) {
 		// else what was put together long ago must have been stored
 		h.w.hazards = []hazard{noLeader}
 		h.w.write(TablePartitions, CheckpointKey("api",
-			0), Record{Exists: true, Revision: 7, Value: Encode(Checkpoint{
-			V: Version, Epoch: s.Bucket.Part.Epoch, handover: handover{
-				Running: []runRecord{{s.Seq, s.d.core.Lease.Id}},
+			0), Record{Exists: true, Revision: 7, Value: record.Encode(record.Checkpoint{
+			V: record.Version, Epoch: s.Bucket.Part.Epoch, Handover: record.Handover{
+				Running: []record.Run{{Seq: s.Seq, Holder: s.d.core.Lease.Id}},
 				Stream:  s.fate.stream.created.UnixNano(),
 			},
 		})})

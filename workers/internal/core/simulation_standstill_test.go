@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 // Nothing stands still for longer than the design needs: a partition without an owner, or a bucket
@@ -128,9 +129,9 @@ func (w *world) lookAtShare(name string, number int, quiet bool) (*drainer, *par
 		s = &idleShare{}
 		w.stands.shares[key] = s
 	}
-	var r OwnerRecord
+	var r record.Owner
 	found := w.records[TablePartitions][key]
-	strange := found != nil && found.Exists && Decode(found.Value, &r) != nil
+	strange := found != nil && found.Exists && record.Decode(found.Value, &r) != nil
 	var owner *drainer // a process that lives, under the name that the record says
 	if d := w.named(r.Owner); d != nil && d.alive && d.core.Lease.Id == r.Owner && !r.Released {
 		owner = d

@@ -17,6 +17,7 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 // TestStories plays the stories of testdata/stories: what drainers do with each other's partitions,
@@ -320,7 +321,7 @@ func (w *world) wrote(d *drainer, p Put, value []byte, before *Record, result pu
 
 // renewalWritten tells the first of a lease, and of one that says something new.
 func (w *world) renewalWritten(name, id string, value []byte, before *Record) {
-	var was, is LeaseRecord
+	var was, is record.Lease
 	w.decode(value, &is)
 	if before != nil && before.Exists {
 		w.decode(before.Value, &was)
@@ -334,7 +335,7 @@ func (w *world) renewalWritten(name, id string, value []byte, before *Record) {
 }
 
 func (w *world) ownerWritten(name, key string, value []byte, before *Record) {
-	var was, is OwnerRecord
+	var was, is record.Owner
 	w.decode(value, &is)
 	if before != nil && before.Exists {
 		w.decode(before.Value, &was)
@@ -360,8 +361,8 @@ func (w *world) ownerWritten(name, key string, value []byte, before *Record) {
 	}
 }
 
-func (w *world) decode(value []byte, record any) {
-	if err := Decode(value, record); err != nil {
+func (w *world) decode(value []byte, into any) {
+	if err := record.Decode(value, into); err != nil {
 		w.fail("%q: %v", value, err)
 	}
 }

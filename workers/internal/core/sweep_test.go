@@ -7,6 +7,7 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 // heldElsewhere is a core that has taken api.0 over, with job 3 running in a process that lives,
@@ -16,11 +17,11 @@ func heldElsewhere(t *testing.T, last uint64) (*Core, *partition, pace.Instant) 
 	p := leaky("api", "10/s")
 	p.Partitions, p.Concurrency = 1, 2
 	c := coreBench(t, p)
-	alive := LeaseRecord{V: Version, Lease: simulatedLease.Milliseconds()}
+	alive := record.Lease{V: record.Version, Lease: simulatedLease.Milliseconds()}
 	c.Handle(Watched{TableDrainers, "holder",
-		Record{Exists: true, Value: Encode(alive), Revision: 7}}, origin)
-	left := OwnerRecord{V: Version, Owner: "holder", Released: true,
-		handover: handover{Running: []runRecord{{3, "holder"}}}}
+		Record{Exists: true, Value: record.Encode(alive), Revision: 7}}, origin)
+	left := record.Owner{V: record.Version, Owner: "holder", Released: true,
+		Handover: record.Handover{Running: []record.Run{{Seq: 3, Holder: "holder"}}}}
 	ownedBefore(c, left, 8)
 	part, now := takeOver(c, Opened{Last: last})
 	return c, part, now
@@ -42,9 +43,10 @@ func startsWithin(c *Core, now pace.Instant, length time.Duration) (started []ui
 		answerPuts(c, now)
 		c.out = actions{}
 		revision++
-		alive := LeaseRecord{V: Version, Nonce: revision, Lease: simulatedLease.Milliseconds()}
+		alive := record.Lease{V: record.Version, Nonce: revision,
+			Lease: simulatedLease.Milliseconds()}
 		c.Handle(Watched{TableDrainers, "holder",
-			Record{Exists: true, Value: Encode(alive), Revision: revision}}, now)
+			Record{Exists: true, Value: record.Encode(alive), Revision: revision}}, now)
 	}
 	return started
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 // Opened is that a backlog was opened, whose arrivals may follow, and what was found then.
@@ -13,19 +14,22 @@ import (
 // of which nothing is told.
 type Opened struct {
 	Opening
-	Last       uint64     // sequence of the stream: what is stored up to there is delivered first
-	Created    time.Time  // of the stream
-	Taken      time.Time  // when JetStream stored the record by which the partition was taken
-	Read       time.Time  // when that record was read, by this machine's wall clock
-	Checkpoint Checkpoint // of the predecessors
-	Noted      time.Time  // when JetStream stored it
-	Revision   uint64     // of the checkpoint's record
-	Since      time.Time  // there being no checkpoint: when the table of these records was made
-	Attempts   map[uint64]StoredAttempt
+	// sequence of the stream: what is stored up to there is delivered first
+	Last    uint64
+	Created time.Time // of the stream
+	// when JetStream stored the record by which the partition was taken
+	Taken      time.Time
+	Read       time.Time         // when that record was read, by this machine's wall clock
+	Checkpoint record.Checkpoint // of the predecessors
+	Noted      time.Time         // when JetStream stored it
+	Revision   uint64            // of the checkpoint's record
+	// there being no checkpoint: when the table of these records was made
+	Since    time.Time
+	Attempts map[uint64]StoredAttempt
 }
 
 type StoredAttempt struct {
-	AttemptRecord
+	record.Attempt
 	Stored   time.Time
 	Revision uint64
 }
@@ -73,7 +77,7 @@ func (c *Core) Behind(found Opened) bool {
 	if p := s.part; !p.fresh {
 		return found.Created.Equal(p.created) && found.Last < max(p.highest, p.last)
 	}
-	for _, h := range []handover{s.before.record.handover, found.Checkpoint.handover} {
+	for _, h := range []record.Handover{s.before.record.Handover, found.Checkpoint.Handover} {
 		if h.Stream == found.Created.UnixNano() && found.Last < h.Last {
 			return true
 		}
@@ -102,14 +106,14 @@ func (c *Core) inheritance(s *share, found Opened, now pace.Instant) inheritance
 		in.crashed, in.fence = true, c.options.Lease
 	case !b.exists && found.Checkpoint.V == 0:
 	case b.exists && b.record.Released:
-		in.handover = b.record.handover
+		in.handover = b.record.Handover
 		in.elapsed, in.age = c.elapsed(found, noted, b.record.At, b.seen, now)
 	default:
 		if in.crashed = true; !b.exists {
 			// it was lost, which the writer of the checkpoint may not have heard either
 			in.fence = c.options.Lease
 		}
-		in.handover = found.Checkpoint.handover
+		in.handover = found.Checkpoint.Handover
 		in.elapsed, in.age = c.elapsed(found, found.Noted, in.handover.At, 0, now)
 		newer := found.Checkpoint.Epoch == b.revision ||
 			b.record.After != 0 && found.Checkpoint.Epoch >= b.record.After &&
@@ -134,7 +138,7 @@ func (c *Core) inheritance(s *share, found Opened, now pace.Instant) inheritance
 		}
 		passed, _ := c.elapsed(found, a.Stored, a.At, 0, now)
 		left := time.Duration(a.DueIn)*time.Microsecond - passed
-		in.attempts[seq] = inheritedAttempt{a.AttemptRecord, max(0, left), a.Revision}
+		in.attempts[seq] = inheritedAttempt{a.Attempt, max(0, left), a.Revision}
 	}
 	return in
 }

@@ -8,25 +8,29 @@ import (
 
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 // bystander lets another drainer renew its lease, which can own the policy api.
 func bystander(c *Core, now pace.Instant) {
-	alive := LeaseRecord{V: Version, Nonce: uint64(now), Lease: simulatedLease.Milliseconds(),
+	alive := record.Lease{V: record.Version, Nonce: uint64(now),
+		Lease:    simulatedLease.Milliseconds(),
 		Policies: []string{"api"}}
 	c.Handle(Watched{TableDrainers, "another",
-		Record{Exists: true, Value: Encode(alive), Revision: uint64(now), Stored: originWall}}, now)
+		Record{Exists: true, Value: record.Encode(alive), Revision: uint64(now),
+			Stored: originWall}}, now)
 }
 
 // released is what the former owner of api.0 left, as it comes back when this one does not take it
 // in.
-var released = OwnerRecord{V: Version, Owner: "before", Released: true, handover: handover{
-	Rate: "1/m", Clocks: []clockRecord{{Key: "a", Due: 60_000_000}},
-	Running: []runRecord{{3, "holder"}}, Done: []uint64{1},
-}}
+var released = record.Owner{V: record.Version, Owner: "before", Released: true,
+	Handover: record.Handover{
+		Rate: "1/m", Clocks: []record.Clock{{Key: "a", Due: 60_000_000}},
+		Running: []record.Run{{Seq: 3, Holder: "holder"}}, Done: []uint64{1},
+	}}
 
 // givenBack is a check that the record of api.0 says what it did before the claim.
-func givenBack(t *testing.T, c *Core, before OwnerRecord, revision uint64) {
+func givenBack(t *testing.T, c *Core, before record.Owner, revision uint64) {
 	t.Helper()
 	found := c.shares["api.0"].record
 	if found.Nonce == 0 {
@@ -35,24 +39,25 @@ func givenBack(t *testing.T, c *Core, before OwnerRecord, revision uint64) {
 	if before.Nonce = found.Nonce; !before.Released {
 		before.After = revision
 	}
-	if string(Encode(found)) != string(Encode(before)) {
-		t.Errorf("it says %s, and said %s", Encode(found), Encode(before))
+	if string(record.Encode(found)) != string(record.Encode(before)) {
+		t.Errorf("it says %s, and said %s", record.Encode(found), record.Encode(before))
 	}
 }
 
 // A drainer that cannot open a partition's backlog, of a stream in a newer format, say, lets others
 // try, with all that its former owner had left.
 func TestAPartitionThatCannotBeOpenedIsLeftToOthers(t *testing.T) {
-	for name, before := range map[string]OwnerRecord{
+	for name, before := range map[string]record.Owner{
 		"released": released,
-		"crashed": {V: Version, Owner: "before",
-			handover: handover{Running: []runRecord{{3, "holder"}}}},
+		"crashed": {V: record.Version, Owner: "before",
+			Handover: record.Handover{Running: []record.Run{{Seq: 3, Holder: "holder"}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := coreBench(t, leaky("api", "10/s"))
-			tombstone := LeaseRecord{V: Version, Tombstone: true}
+			tombstone := record.Lease{V: record.Version, Tombstone: true}
 			c.Handle(Watched{TableDrainers, "before",
-				Record{Exists: true, Value: Encode(tombstone), Revision: 3, Stored: originWall}},
+				Record{Exists: true, Value: record.Encode(tombstone), Revision: 3,
+					Stored: originWall}},
 				origin)
 			ownedBefore(c, before, 8)
 			claimed, free, now := 0, time.Duration(0), origin
@@ -112,12 +117,12 @@ func TestACrashBeforeTheOpeningKeepsWhatWasHandedOver(t *testing.T) {
 	p := leaky("api", "10/s")
 	c := coreBench(t, p)
 	ownedBefore(c, released, 8)
-	var claim OwnerRecord
+	var claim record.Owner
 	for now := origin; claim.Owner == ""; now = now.Add(20 * ms) {
 		c.advance(now)
 		for _, w := range c.out.puts {
 			if w.Why == whyTake {
-				if err := Decode(w.value, &claim); err != nil {
+				if err := record.Decode(w.value, &claim); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -149,7 +154,7 @@ func TestAPartitionThatCannotBeOpenedAgainIsHandedOver(t *testing.T) {
 	}
 	c.out.starts[0].Decide(whenever, nil)
 	c.Handle(Broken{part.Partition, part.Epoch}, now)
-	var left OwnerRecord
+	var left record.Owner
 	for end := now.Add(time.Minute); now < end && !left.Released; now = now.Add(50 * ms) {
 		bystander(c, now)
 		c.advance(now)
@@ -161,7 +166,7 @@ func TestAPartitionThatCannotBeOpenedAgainIsHandedOver(t *testing.T) {
 		c.out = actions{}
 	}
 	if !left.Released || len(left.Running) != 1 {
-		t.Errorf("a minute later the record says %s", Encode(left))
+		t.Errorf("a minute later the record says %s", record.Encode(left))
 	}
 }
 
@@ -235,7 +240,8 @@ func TestAClaimThatIsAppliedLateIsNotForgotten(t *testing.T) {
 			c.Handle(Written{late, PutUnknown, 0}, now)
 			// … and is not there yet
 			c.Handle(Found{late,
-				Record{Exists: true, Value: Encode(released), Revision: 8, Stored: originWall}},
+				Record{Exists: true, Value: record.Encode(released), Revision: 8,
+					Stored: originWall}},
 				now)
 			own := func(own bool) {
 				c.Handle(

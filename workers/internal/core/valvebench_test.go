@@ -9,6 +9,7 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 const ms, second = time.Millisecond, time.Second
@@ -182,9 +183,10 @@ func setPolicies(c *Core, now pace.Instant, policies ...policy.Policy) {
 }
 
 // ownedBefore lets a core find the record of api.0 that a former owner left.
-func ownedBefore(c *Core, r OwnerRecord, revision uint64) {
+func ownedBefore(c *Core, r record.Owner, revision uint64) {
 	c.Handle(Watched{TablePartitions, "api.0",
-		Record{Exists: true, Value: Encode(r), Revision: revision, Stored: originWall}}, origin)
+		Record{Exists: true, Value: record.Encode(r), Revision: revision, Stored: originWall}},
+		origin)
 }
 
 var benchRevision uint64 = 1000

@@ -6,6 +6,7 @@ import (
 
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 // A KV bucket may be deleted and made anew under the drainers' feet. Its records are gone then
@@ -42,7 +43,7 @@ func (a *anew) lose(t Table, told bool) {
 // set writes a record as another drainer.
 func (a *anew) set(t Table, key string, value any) {
 	benchRevision++
-	a.records[key] = Record{Exists: true, Value: Encode(value), Revision: benchRevision,
+	a.records[key] = Record{Exists: true, Value: record.Encode(value), Revision: benchRevision,
 		Stored: originWall.Add(a.now.Since(origin))}
 	a.c.Handle(Watched{t, key, a.records[key]}, a.now)
 }
@@ -52,7 +53,8 @@ func (a *anew) run(length time.Duration, each func()) {
 	for end := a.now.Add(length); a.now < end; a.now = a.now.Add(20 * ms) {
 		if a.renews && a.now.Since(origin)%(500*ms) == 0 {
 			a.set(TableDrainers, "another",
-				LeaseRecord{V: Version, Nonce: uint64(a.now), Lease: simulatedLease.Milliseconds(),
+				record.Lease{V: record.Version, Nonce: uint64(a.now),
+					Lease:    simulatedLease.Milliseconds(),
 					Policies: []string{"api"}})
 		}
 		a.c.advance(a.now)
@@ -92,8 +94,8 @@ func (a *anew) run(length time.Duration, each func()) {
 
 // owns reports whether the core owns the partition, by its own lights and by the record's.
 func (a *anew) owns() bool {
-	var r OwnerRecord
-	stands := a.records["api.0"].Exists && Decode(a.records["api.0"].Value, &r) == nil &&
+	var r record.Owner
+	stands := a.records["api.0"].Exists && record.Decode(a.records["api.0"].Value, &r) == nil &&
 		r.Owner == a.c.Lease.Id && !r.Released
 	s := a.c.shares["api.0"]
 	return stands && s.part != nil && s.part.state == partitionLive &&
@@ -114,14 +116,14 @@ func TestAnOwnerWritesAVanishedRecordAgain(t *testing.T) {
 			part.broken = true
 		}
 		a.run(time.Second, nil)
-		var r OwnerRecord
+		var r record.Owner
 		if !a.owns() || a.c.shares["api.0"].part != part ||
-			Decode(a.records["api.0"].Value, &r) != nil || len(r.Running) != 1 {
+			record.Decode(a.records["api.0"].Value, &r) != nil || len(r.Running) != 1 {
 			t.Errorf("told: %t; owned: %t; the record says %s", told, a.owns(),
 				a.records["api.0"].Value)
 		}
-		var noted Checkpoint
-		if Decode(a.records["api.0"+CheckpointSuffix].Value, &noted) != nil ||
+		var noted record.Checkpoint
+		if record.Decode(a.records["api.0"+CheckpointSuffix].Value, &noted) != nil ||
 			len(noted.Running) != 1 {
 			t.Errorf("told: %t; the checkpoint says %s", told,
 				a.records["api.0"+CheckpointSuffix].Value)
@@ -134,8 +136,8 @@ func TestAnOwnerWritesAVanishedRecordAgain(t *testing.T) {
 func TestAReleasedRecordThatVanishedIsClaimedAfterALease(t *testing.T) {
 	a := newAnew(t)
 	a.set(TablePartitions, "api.0",
-		OwnerRecord{V: Version, Owner: "before", Released: true,
-			handover: handover{Running: []runRecord{{3, "holder"}}}})
+		record.Owner{V: record.Version, Owner: "before", Released: true,
+			Handover: record.Handover{Running: []record.Run{{Seq: 3, Holder: "holder"}}}})
 	a.lose(TablePartitions, true)
 	var at pace.Instant
 	a.run(10*time.Second, func() {
@@ -155,8 +157,9 @@ func TestTheOwnerOfAVanishedRecordIsLeftInPeaceWhileItLives(t *testing.T) {
 	a := newAnew(t)
 	a.renews = true
 	a.set(TableDrainers, "another",
-		LeaseRecord{V: Version, Lease: simulatedLease.Milliseconds(), Policies: []string{"api"}})
-	a.set(TablePartitions, "api.0", OwnerRecord{V: Version, Owner: "another"})
+		record.Lease{V: record.Version, Lease: simulatedLease.Milliseconds(),
+			Policies: []string{"api"}})
+	a.set(TablePartitions, "api.0", record.Owner{V: record.Version, Owner: "another"})
 	a.run(time.Second, nil)
 	a.lose(TablePartitions, true)
 	a.lose(TableDrainers, true)
@@ -244,7 +247,7 @@ func TestADeletedLeaseIsWrittenAgainByWhoDoesNotLeave(t *testing.T) {
 // A drainer whose lease is gone may be dead: nothing is handed to it.
 func TestNothingIsHandedToWhoseLeaseIsGone(t *testing.T) {
 	c := coreBench(t)
-	heardOf(c, "peer", 10, LeaseRecord{Lease: simulatedLease.Milliseconds()}, origin)
+	heardOf(c, "peer", 10, record.Lease{Lease: simulatedLease.Milliseconds()}, origin)
 	p := c.peers["peer"]
 	alive := p.alive(origin, simulatedLease)
 	c.Handle(Watched{TableDrainers, "peer", Record{Revision: 11, Stored: originWall}}, origin)
@@ -273,8 +276,8 @@ func TestAReleaseIsWrittenThoughTheRecordVanished(t *testing.T) {
 	a.c.Handle(Stopped{}, a.now)
 	a.lose(TablePartitions, false)
 	a.run(5*time.Second, nil)
-	var r OwnerRecord
-	if Decode(a.records["api.0"].Value, &r) != nil || !r.Released || !a.c.Left() {
+	var r record.Owner
+	if record.Decode(a.records["api.0"].Value, &r) != nil || !r.Released || !a.c.Left() {
 		t.Errorf("left: %t; the record says %s", a.c.Left(), a.records["api.0"].Value)
 	}
 }
@@ -285,7 +288,7 @@ func TestAStreamThatIsOlderThanTheRecordsMayHaveAnOwner(t *testing.T) {
 	for name, found := range map[string]Opened{
 		"older": {Created: originWall, Since: originWall.Add(time.Second)},
 		"checkpointed": {Created: originWall,
-			Checkpoint: Checkpoint{V: Version, Owner: "owner", Epoch: 3}},
+			Checkpoint: record.Checkpoint{V: record.Version, Owner: "owner", Epoch: 3}},
 		"younger, so nobody's": {Created: originWall, Since: originWall.Add(-time.Second)},
 	} {
 		older := found.Since.After(found.Created) || found.Checkpoint.V != 0
@@ -315,7 +318,8 @@ func TestThatARecordVanishedMayBeOldNews(t *testing.T) {
 		t.Errorf("owned: %t", a.owns())
 	}
 	a.set(TableDrainers, "another",
-		LeaseRecord{V: Version, Lease: simulatedLease.Milliseconds(), Policies: []string{"api"}})
+		record.Lease{V: record.Version, Lease: simulatedLease.Milliseconds(),
+			Policies: []string{"api"}})
 	a.c.Handle(Watched{TableDrainers, "another", Record{Revision: 1}}, a.now)
 	if a.run(4*simulatedLease, nil); !a.c.peers["another"].gone {
 		t.Error("another has not renewed its lease for long, and counts as alive")

@@ -1,28 +1,30 @@
-package core
+// Package record is what drainers write down for each other: leases, who owns which partition, what
+// an owner tells the next, and how often a job has failed. It knows how these are stored, and that
+// they fit a message; what they mean is decided by who reads them.
+package record
 
 import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
 // Version is the format of every value in this file. A process that meets another one stands back:
-// see errVersion.
+// see ErrVersion.
 const Version = 1
 
-var errVersion = errors.New("written by another version of penstock")
+var ErrVersion = errors.New("written by another version of penstock")
 
-// LeaseRecord is a drainer's proof of life, renewed by compare-and-set. A tombstone is written over
+// Lease is a drainer's proof of life, renewed by compare-and-set. A tombstone is written over
 // it by whoever saw it expire.
 //
 // It tells how long it lasts, since others judge it, and which policies its writer can own, so that
 // favourites are only sought among those. A reader of an older version ignores fields that it does
 // not know, which is why new ones must be such that this is safe; otherwise Version goes up.
-type LeaseRecord struct {
+type Lease struct {
 	V         int      `json:"v"`
 	Nonce     uint64   `json:"nonce"`    // of the renewal, to recognize one whose answer was lost
 	Lease     int64    `json:"lease_ms"` // how long the lease lasts without a renewal
@@ -34,23 +36,23 @@ type LeaseRecord struct {
 
 	// For people: nobody decides anything by it.
 
-	Version string                `json:"version,omitempty"` // of the program
-	Started time.Time             `json:"started,omitzero"`  // by its own clock
-	Workers map[string]CrewRecord `json:"workers,omitempty"` // by policy
+	Version string          `json:"version,omitempty"` // of the program
+	Started time.Time       `json:"started,omitzero"`  // by its own clock
+	Workers map[string]Crew `json:"workers,omitempty"` // by policy
 }
 
-// CrewRecord is a drainer's own workers for a policy.
-type CrewRecord struct {
+// Crew is a drainer's own workers for a policy.
+type Crew struct {
 	All  int `json:"all"`
 	Busy int `json:"busy,omitempty"` // with jobs of this drainer's valve, or lent to another's
 }
 
-// OwnerRecord says who owns a partition; its revision is the epoch. A released one hands over what
+// Owner says who owns a partition; its revision is the epoch. A released one hands over what
 // the valve knew.
 //
 // The revision is an epoch because it only grows, whoever writes: consumers are named by it, and
 // what comes under an older one is not heard.
-type OwnerRecord struct {
+type Owner struct {
 	V        int    `json:"v"`
 	Owner    string `json:"owner"`
 	Nonce    uint64 `json:"nonce"`
@@ -59,7 +61,7 @@ type OwnerRecord struct {
 	// took another: a checkpoint of that or a later epoch tells what runs, unless Running was
 	// collected later.
 	After uint64 `json:"after,omitempty"`
-	handover
+	Handover
 }
 
 // Checkpoint is what an owner notes for the case that it crashes.
@@ -70,20 +72,20 @@ type Checkpoint struct {
 	V     int    `json:"v"`
 	Owner string `json:"owner"`
 	Epoch uint64 `json:"epoch"`
-	handover
+	Handover
 }
 
-// handover is what a valve tells its successor about one partition, in durations. How long ago it
-// told it is found by [Core.elapsed].
+// Handover is what a valve tells its successor about one partition, in durations. How long ago it
+// told it, the successor finds out.
 //
 // Everything is told by durations and sequences, for clocks of two processes have nothing in
 // common; what needs an age (cool-downs, backoffs) is aged by what elapsed has found.
-type handover struct {
+type Handover struct {
 	// when this was collected, by JetStream's clock as its owner knew it: Unix µs
-	At     int64         `json:"at,omitempty"`
-	Rate   string        `json:"rate,omitempty"`   // that the clocks were kept at
-	Burst  int64         `json:"burst,omitempty"`  // likewise; 0: not told
-	Clocks []clockRecord `json:"clocks,omitempty"` // of buckets that are not as good as new
+	At     int64   `json:"at,omitempty"`
+	Rate   string  `json:"rate,omitempty"`   // that the clocks were kept at
+	Burst  int64   `json:"burst,omitempty"`  // likewise; 0: not told
+	Clocks []Clock `json:"clocks,omitempty"` // of buckets that are not as good as new
 	// the total outflow that the clock without a key was kept at
 	Total   string `json:"total,omitempty"`
 	Partial bool   `json:"partial,omitempty"` // there were too many of them to list
@@ -92,7 +94,7 @@ type handover struct {
 	// µs since a crash after which buckets that are not listed may have started
 	Crashed int64 `json:"crashed,omitempty"`
 	// jobs that have no outcome yet, and who runs them
-	Running []runRecord `json:"running,omitempty"`
+	Running []Run `json:"running,omitempty"`
 	// when the stream of these jobs was made, Unix ns: another one repeats their sequences
 	Stream int64 `json:"stream,omitempty"`
 	// finished a moment ago: their acknowledgement may not be seen yet
@@ -106,13 +108,13 @@ type handover struct {
 
 	// The rest of Running and Done, only in the stored form: see fit and unpack.
 
-	MoreRunning []heldRuns `json:"more_running,omitempty"`
-	MoreDone    packed     `json:"more_done,omitempty"`
+	MoreRunning []Runs `json:"more_running,omitempty"`
+	MoreDone    packed `json:"more_done,omitempty"`
 }
 
-// clockRecord is what is told of a bucket's clock. Its names are short because there may be a
+// Clock is what is told of a bucket's clock. Its names are short because there may be a
 // hundred thousand of them in a record that must fit a message.
-type clockRecord struct {
+type Clock struct {
 	Key job.Key `json:"k"`
 	// µs until the next start is due, negative for burst credit
 	Due       int64 `json:"d,omitempty"`
@@ -127,27 +129,27 @@ type clockRecord struct {
 	Rate  string `json:"r,omitempty"`
 	Burst int64  `json:"b,omitempty"` // likewise
 
-	wait int64 // µs until its next start, before the record is fitted
+	Wait int64 `json:"-"` // µs until its next start, before the record is fitted
 }
 
-type runRecord struct {
+type Run struct {
 	Seq    uint64 `json:"s"`
 	Holder string `json:"h"`
 }
 
-// heldRuns is running jobs of one holder.
-type heldRuns struct {
+// Runs is running jobs of one holder.
+type Runs struct {
 	Holder string `json:"h"`
 	Seqs   packed `json:"s"`
 }
 
-// AttemptRecord is what is remembered of a job that failed at least once, or was running when its
+// Attempt is what is remembered of a job that failed at least once, or was running when its
 // owner crashed.
 //
 // It is kept apart from the ownership record, since there may be as many as jobs wait, and is
 // written before the backoff begins: an attempt that is not recorded would be forgotten with its
 // owner, and a job that fails for ever would be tried for ever.
-type AttemptRecord struct {
+type Attempt struct {
 	V         int    `json:"v"`
 	Attempts  int    `json:"attempts"`         // that counted
 	DueIn     int64  `json:"due_in,omitempty"` // µs of backoff
@@ -163,40 +165,6 @@ type AttemptRecord struct {
 	// whose crash was the last of them: it counts once, whoever hears of it
 	CrashedBy string `json:"crashed_by,omitempty"`
 }
-
-// Outcome is what became of one run of a job, as reported by a worker here or, after a handover, by
-// another process.
-type Outcome struct {
-	Seq    uint64      `json:"seq"`
-	Kind   OutcomeKind `json:"kind"`
-	Holder string      `json:"holder,omitempty"` // who ran it, when reported to a successor
-	Error  string      `json:"error,omitempty"`
-	// Unavailable says of a failed run that the target is down: see workers.Unavailable.
-	Unavailable bool `json:"unavailable,omitempty"`
-	// throttled: 0 when the target named no time
-	RetryAfter time.Duration `json:"retry_after,omitempty"`
-	// failed, permanent: how many that makes, when reported to a successor
-	Attempts int `json:"attempts,omitempty"`
-	// permanent: of the dead letter, when reported to a successor
-	Reason job.Reason `json:"reason,omitempty"`
-	// of the job, when reported to a successor: see [handover]
-	Stream int64 `json:"stream,omitempty"`
-}
-
-type OutcomeKind string
-
-const (
-	OutcomeDone      OutcomeKind = "done"
-	OutcomeFailed    OutcomeKind = "failed"
-	OutcomeThrottled OutcomeKind = "throttled"
-	OutcomePermanent OutcomeKind = "permanent"
-	OutcomeReturned  OutcomeKind = "returned" // never started: the last check failed
-	// OutcomeUncounted is that of a job that went back after its start: the slot is spent, but no
-	// attempt counts.
-	OutcomeUncounted OutcomeKind = "uncounted"
-	// OutcomeProgress is none yet: a job that was handed over while it ran goes on.
-	outcomeProgress OutcomeKind = "progress"
-)
 
 func Encode(record any) []byte {
 	data, err := json.Marshal(record)
@@ -219,7 +187,7 @@ func Decode(data []byte, record any) error {
 		return fmt.Errorf("decode %T: %w", record, err)
 	}
 	if head.V != Version {
-		return fmt.Errorf("format version %d: %w", head.V, errVersion)
+		return fmt.Errorf("format version %d: %w", head.V, ErrVersion)
 	}
 	if err := json.Unmarshal(data, record); err != nil {
 		return fmt.Errorf("decode %T: %w", record, err)
@@ -230,17 +198,4 @@ func Decode(data []byte, record any) error {
 	return nil
 }
 
-func micros(d time.Duration) int64 { return int64((d + time.Microsecond - 1) / time.Microsecond) }
-
-// AttemptKey is where the attempts of a job are recorded.
-func (r Ref) AttemptKey() string {
-	return ShareKey(r.Part.Policy, r.Part.Number) + "." + strconv.FormatUint(r.Seq, 10)
-}
-
-// Clip bounds a text.
-func Clip(s string, most int) string {
-	if len(s) <= most {
-		return s
-	}
-	return s[:most] + "…"
-}
+func Micros(d time.Duration) int64 { return int64((d + time.Microsecond - 1) / time.Microsecond) }

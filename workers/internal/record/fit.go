@@ -1,4 +1,4 @@
-package core
+package record
 
 import (
 	"cmp"
@@ -11,18 +11,18 @@ import (
 const (
 	// mostRecordBytes is how large a record may be, so that it fits a message of a NATS server with
 	// default settings (1 MiB).
-	mostRecordBytes = 896 << 10
+	MostBytes = 896 << 10
 	// mostListed is how many running, and how many finished jobs a record lists one by one, as
 	// versions before the packed lists read them.
-	mostListed = 8192
+	MostListed = 8192
 	// clockBytes, runBytes and doneBytes are about the sizes of a clock record without its key, of
 	// a running and of a finished job.
-	clockBytes, runBytes, doneBytes = 118, 60, 21
+	ClockBytes, runBytes, doneBytes = 118, 60, 21
 )
 
 // RecordBytes is how large a record may be that a server takes whose largest message has that many
 // bytes: the rest is for headers, and because sizes are estimated.
-func RecordBytes(payload int64) int { return int(min(mostRecordBytes, payload/8*7)) }
+func Bytes(payload int64) int { return int(min(MostBytes, payload/8*7)) }
 
 // packed is ascending sequences in a small form: the differences between them as varints, in
 // base64.
@@ -84,9 +84,9 @@ func (p packed) within(bytes int) (packed, int) {
 // these leave for clocks. An estimate of sizes is enough, as a message has an eighth more room
 // (RecordBytes); to encode it until it fits would keep the loop, which writes releases and takings,
 // from starts.
-func (h *handover) fit(most int) {
-	running := min(len(h.Running), mostListed, most/9*5/runBytes)
-	done := min(len(h.Done), mostListed, most/5/doneBytes)
+func (h *Handover) Fit(most int) {
+	running := min(len(h.Running), MostListed, most/9*5/runBytes)
+	done := min(len(h.Done), MostListed, most/5/doneBytes)
 	size := running*runBytes + done*doneBytes
 	h.Running, h.MoreRunning = h.Running[:running], byHolder(h.Running[running:])
 	h.Done, h.MoreDone = h.Done[:done], slices.Sorted(slices.Values(h.Done[done:]))
@@ -100,9 +100,9 @@ func (h *handover) fit(most int) {
 	h.MoreDone, n = h.MoreDone.within(most - size)
 	size += n
 	for i, c := range h.Clocks {
-		if size += clockBytes + jsonLength(string(c.Key)); size > most {
+		if size += ClockBytes + jsonLength(string(c.Key)); size > most {
 			for _, c := range h.Clocks[i:] {
-				h.Rest = max(h.Rest, c.wait)
+				h.Rest = max(h.Rest, c.Wait)
 			}
 			h.Clocks, h.Partial = h.Clocks[:i], true
 			break
@@ -110,14 +110,25 @@ func (h *handover) fit(most int) {
 	}
 }
 
+// jsonLength is about the length of a text in JSON, without its quotes.
+func jsonLength(s string) int {
+	n := len(s)
+	for i := range len(s) {
+		if s[i] == '<' || s[i] == '>' || s[i] == '&' || s[i] == '"' || s[i] == '\\' {
+			n += 5
+		}
+	}
+	return n
+}
+
 // byHolder groups running jobs by who runs them.
-func byHolder(running []runRecord) (groups []heldRuns) {
-	slices.SortStableFunc(running, func(a, b runRecord) int {
+func byHolder(running []Run) (groups []Runs) {
+	slices.SortStableFunc(running, func(a, b Run) int {
 		return cmp.Compare(a.Holder, b.Holder)
 	})
 	for _, r := range running {
 		if n := len(groups); n == 0 || groups[n-1].Holder != r.Holder {
-			groups = append(groups, heldRuns{Holder: r.Holder})
+			groups = append(groups, Runs{Holder: r.Holder})
 		}
 		last := &groups[len(groups)-1]
 		last.Seqs = append(last.Seqs, r.Seq)
@@ -126,16 +137,16 @@ func byHolder(running []runRecord) (groups []heldRuns) {
 }
 
 // unpack puts the packed jobs to those that are listed.
-func (h *handover) unpack() {
+func (h *Handover) unpack() {
 	if len(h.MoreRunning)+len(h.MoreDone) == 0 {
 		return
 	}
 	for _, more := range h.MoreRunning {
 		for _, seq := range more.Seqs {
-			h.Running = append(h.Running, runRecord{seq, more.Holder})
+			h.Running = append(h.Running, Run{seq, more.Holder})
 		}
 	}
-	slices.SortFunc(h.Running, func(a, b runRecord) int { return cmp.Compare(a.Seq, b.Seq) })
+	slices.SortFunc(h.Running, func(a, b Run) int { return cmp.Compare(a.Seq, b.Seq) })
 	h.Done = append(h.Done, h.MoreDone...)
 	h.MoreRunning, h.MoreDone = nil, nil
 }
