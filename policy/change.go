@@ -1,6 +1,19 @@
 package policy
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+)
+
+// Keeping returns the policy with the partitions of the one that it replaces unless it names its
+// own: they cannot change, and that one may be of a time with another default. With an
+// outflow_total there is no choice.
+func (p Policy) Keeping(before Policy) Policy {
+	if p.HasQueue() && p.OutflowTotal.IsZero() {
+		p.Partitions = cmp.Or(p.Partitions, before.Partitions)
+	}
+	return p
+}
 
 // CheckChange returns why a live policy cannot become another, nil when it can. The algorithm, the
 // partitions and having a queue at all belong to what is stored under the name: other partitions

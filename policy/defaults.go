@@ -10,10 +10,10 @@ const day = Duration(24 * time.Hour)
 
 // WithDefaults returns the policy with everything filled in that was not given: burst 1 (leaking
 // bucket), count all (sliding log; accepted among several limits), on_store_error closed where a
-// limit is asked and, for a policy with a queue, 64 workers, 8 partitions (1 with outflow_total), a
-// timeout of 30s, a max_age of 14d, a duplicate_window of 10m and a retry of 25 attempts, backoff
-// 1s up to 1h, cool-downs up to 1h. The queue: false of a door policy says nothing and is dropped.
-// The original is not changed. It may be applied again, and to a policy that is not valid.
+// limit is asked and, for a policy with a queue, 64 workers, 1 partition, a timeout of 30s, a
+// max_age of 14d, a duplicate_window of 10m and a retry of 25 attempts, backoff 1s up to 1h,
+// cool-downs up to 1h. The queue: false of a door policy says nothing and is dropped. The
+// original is not changed. It may be applied again, and to a policy that is not valid.
 func (p Policy) WithDefaults() Policy {
 	switch p.Algorithm {
 	case LeakingBucket:
@@ -40,10 +40,7 @@ func (p Policy) WithDefaults() Policy {
 		return p
 	}
 	p.Workers = cmp.Or(p.Workers, 64)
-	if !p.OutflowTotal.IsZero() {
-		p.Partitions = cmp.Or(p.Partitions, 1)
-	}
-	p.Partitions = cmp.Or(p.Partitions, 8)
+	p.Partitions = cmp.Or(p.Partitions, 1)
 	p.Timeout = cmp.Or(p.Timeout, Duration(30*time.Second))
 	p.MaxAge = cmp.Or(p.MaxAge, 14*day)
 	p.DuplicateWindow = cmp.Or(p.DuplicateWindow, Duration(10*time.Minute))

@@ -74,7 +74,7 @@ type Policy struct {
 	// how many jobs of this policy run at once in one drainer (default 64).
 	Concurrency int `json:"concurrency,omitempty" zero:"meant"`
 	Workers     int `json:"workers,omitempty"`
-	// default 8, with outflow_total 1; fixed at creation
+	// default 1; fixed at creation
 	Partitions int      `json:"partitions,omitempty"`
 	Timeout    Duration `json:"timeout,omitempty"` // of one attempt, default 30s
 	MaxAge     Duration `json:"max_age,omitempty"` // of a waiting job, default 14d

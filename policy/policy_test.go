@@ -219,7 +219,7 @@ func TestDefaults(t *testing.T) {
 		Rule: policy.Rule{Algorithm: policy.LeakingBucket, Capacity: 10,
 			Outflow: algorithms.Rate{Count: 1, Per: time.Second}}}
 	want := leaking
-	want.Burst, want.Workers, want.Partitions = 1, 64, 8
+	want.Burst, want.Workers, want.Partitions = 1, 64, 1
 	want.Timeout, want.MaxAge = policy.Duration(30*time.Second), policy.Duration(14*24*time.Hour)
 	want.DuplicateWindow = policy.Duration(10 * time.Minute)
 	want.Retry = policy.Retry{MaxAttempts: 25, Backoff: policy.Duration(time.Second),
@@ -229,11 +229,6 @@ func TestDefaults(t *testing.T) {
 	}
 	if got := want.WithDefaults(); !reflect.DeepEqual(got, want) {
 		t.Errorf("applied again: %+v", got)
-	}
-	total := leaking
-	total.OutflowTotal = leaking.Outflow
-	if got := total.WithDefaults().Partitions; got != 1 {
-		t.Errorf("outflow_total has %d partitions", got)
 	}
 	log := policy.Policy{Name: "b",
 		Rule: policy.Rule{Algorithm: policy.SlidingLog}, Queue: &policy.Queue{Off: true}}
@@ -290,7 +285,7 @@ func TestCheckChange(t *testing.T) {
 			"partitions: cannot change from 4 to 5: give the policy a new name"},
 		{"partitions by default", func(p *policy.Policy) {
 			p.Partitions = 0
-		}, "partitions: cannot change from 4 to 8"},
+		}, "partitions: cannot change from 4 to 1"},
 		{"algorithm", func(p *policy.Policy) {
 			p.Algorithm, p.Queue = policy.TokenBucket, &policy.Queue{Capacity: 5}
 		},
@@ -310,6 +305,11 @@ func TestCheckChange(t *testing.T) {
 			t.Errorf("%s: %v, want %q", test.name, err, test.want)
 		}
 	}
+	named := full()
+	named.Partitions = 0
+	if got := named.Keeping(full()).Partitions; got != 4 {
+		t.Errorf("kept %d partitions", got)
+	}
 	single, total := full(), full()
 	single.Partitions = 1
 	total.Partitions, total.OutflowTotal = 0, algorithms.Rate{Count: 100, Per: time.Second}
@@ -321,7 +321,7 @@ func TestCheckChange(t *testing.T) {
 			t.Errorf("outflow_total cannot change with one partition: %v", err)
 		}
 	}
-	if err := policy.CheckChange(full(), total); err == nil ||
+	if err := policy.CheckChange(full(), total.Keeping(full())); err == nil ||
 		!strings.Contains(err.Error(), "one partition") {
 		t.Errorf("outflow_total on four partitions: %v", err)
 	}

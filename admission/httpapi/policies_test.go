@@ -34,6 +34,9 @@ func TestManagePolicies(t *testing.T) {
 	i.expect("PUT", "/v1/policies/fair",
 		`{"algorithm":"leaking_bucket","outflow_total":"100/s","capacity":50}`, 201,
 		`"outflow_total":"100/s"`, `"partitions":1`)
+	// A policy that does not name its partitions keeps them.
+	i.expect("PUT", "/v1/policies/stripe",
+		`{"algorithm":"leaking_bucket","outflow":"50/s","capacity":2}`, 200, `"partitions":4`)
 	list := i.expect("GET", "/v1/policies", "", 200)
 	if fair, signup := strings.Index(list, `"fair"`), strings.Index(list, `"signup"`); fair < 0 ||
 		signup < fair {
@@ -60,9 +63,9 @@ func TestManagePolicies(t *testing.T) {
 	i.expect("PUT", "/v1/policies/stripe", `{"algorithm":"fixed_window","limit":1,"window":"1s"}`,
 		409, `"field":"algorithm"`,
 		`"field":"queue"`)
-	i.expect("PUT", "/v1/policies/fair",
-		`{"algorithm":"leaking_bucket","outflow":"100/s","capacity":50}`, 409,
-		`"field":"partitions"`)
+	i.expect("PUT", "/v1/policies/stripe",
+		`{"algorithm":"leaking_bucket","outflow_total":"100/s","capacity":2}`, 409,
+		`"field":"partitions"`, `outflow_total needs a policy created with one partition`)
 	i.expect("GET", "/v1/policies/bad", "", 404)
 
 	// Lowering the capacity below what waits is refused, and nothing is lost or written.

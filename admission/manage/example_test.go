@@ -49,7 +49,7 @@ func ExampleNew() {
 	bucket, err := service.Bucket(ctx, "stripe", "acme")
 	fmt.Println(bucket.Depth, bucket.Unanswered, err) // nobody drains here
 	// Output:
-	// 8 false true <nil>
+	// 1 false true <nil>
 	// acme true <nil>
-	// 0 [5] <nil>
+	// 0 [0] <nil>
 }

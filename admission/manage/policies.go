@@ -209,7 +209,7 @@ func (c *policyChange) fit(before policy.Entry, current *policy.Entry) (policy.P
 	if err != nil {
 		return policy.Policy{}, err
 	}
-	p = p.WithDefaults()
+	p = p.Keeping(before.Policy).WithDefaults()
 	return p, policy.Invalid(append(c.s.options.Possible(p),
 		p.CheckPrefix(c.s.broker.Names().Prefix())...))
 }

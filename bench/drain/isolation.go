@@ -31,7 +31,7 @@ func (b *bench) isolation(ctx context.Context) ([]figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, partitions := range []int{partitions, 1} {
+	for _, partitions := range []int{partitions, shared} {
 		f, err := b.aloneKeys(ctx, partitions)
 		if err != nil {
 			return figures, err

@@ -20,8 +20,8 @@ const (
 	mostDrainers = 8
 	// mostWaiting is what a policy's stream holds at most.
 	mostWaiting = 1_000_000
-	// partitions of a policy, unless it says otherwise: the default.
-	partitions = 8
+	// partitions of a policy, unless it says otherwise: the default, and what drainers share.
+	partitions, shared = 1, 8
 	// inFlight is how many publishes wait for their acknowledgement.
 	inFlight = 8192
 )

@@ -56,14 +56,14 @@ func (b *bench) rate(ctx context.Context, rate, drainers int) (r row, err error)
 	const policy = "paced"
 	backlog := rate * int((settling+lasting+b.duration)/time.Second)
 	p, err := b.startPenstock(ctx,
-		fmt.Sprintf("{name: %s, algorithm: leaking_bucket, outflow: %d/s, capacity: %d}", policy,
-			rate, backlog))
+		fmt.Sprintf("{name: %s, algorithm: leaking_bucket, outflow: %d/s, capacity: %d, "+
+			"partitions: %d}", policy, rate, backlog, shared))
 	if err != nil {
 		return r, err
 	}
 	defer p.stop()
 	if err := p.drain(ctx, drainerSpec{Policy: policy, Starts: backlog}, drainers,
-		partitions); err != nil {
+		shared); err != nil {
 		return r, err
 	}
 	by, err := b.watchMachine(ctx, max(time.Second/time.Duration(rate), time.Millisecond),

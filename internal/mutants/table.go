@@ -2133,4 +2133,10 @@ func (j orderedJob) Moved`,
 		new: "for _, s := range answer.Starts {\n\t\tif !s.Known {\n\t\t\tcontinue\n\t\t}",
 		by:  "./admission TestSubmitVerdicts",
 	},
+	{
+		name: "partitions-by-the-default-of-now", file: "policy/change.go",
+		old: "p.Partitions = cmp.Or(p.Partitions, before.Partitions)",
+		new: "p.Partitions = cmp.Or(p.Partitions, before.Partitions*0)",
+		by:  "./policy/store TestAPolicyThatNamesNoPartitionsKeepsItsOwn",
+	},
 }

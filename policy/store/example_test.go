@@ -55,7 +55,7 @@ func Example() {
 	_, err = policies.Policy(ctx, "github")
 	fmt.Println(errors.Is(err, queue.ErrNotFound))
 	// Output:
-	// put policy stripe: partitions: cannot change from 8 to 16: give the policy a new name
-	// 96/s 8 api
+	// put policy stripe: partitions: cannot change from 1 to 16: give the policy a new name
+	// 96/s 1 api
 	// true
 }

@@ -137,7 +137,11 @@ func (s *Store) putFromFile(ctx context.Context, set string,
 		if next == nil || err != nil {
 			return nil, err
 		}
-		change = &FileChange{After: p.WithDefaults()}
+		after, err := policy.Read(next.Policy)
+		if err != nil {
+			return nil, err
+		}
+		change = &FileChange{After: after}
 		if current = current.present(); current != nil {
 			change.Revived = current.Retired
 			if before, err := policy.Read(current.Policy); err == nil {

@@ -196,17 +196,19 @@ func (s *Store) room(ctx context.Context) error {
 // stored too: those that can never change must stay what they were at creation, whatever a later
 // version's are.
 func (s *Store) fill(ctx context.Context, next, current *record, p policy.Policy) error {
-	p = p.WithDefaults()
+	var before policy.Policy
+	var unreadable error
+	if current != nil {
+		next.Paused = current.Paused // a pause outlives changes of the content
+		before, unreadable = policy.Read(current.Policy)
+	}
+	p = p.Keeping(before).WithDefaults()
 	if err := policy.Invalid(p.Validate()); err != nil {
 		return err
 	}
 	if current != nil {
-		next.Paused = current.Paused // a pause outlives changes of the content
-		before, err := policy.Read(current.Policy)
-		if err == nil {
-			err = policy.CheckChange(before, p)
-		} else {
-			// the record does not say what it was, but the stream does
+		err := policy.CheckChange(before, p)
+		if unreadable != nil { // it does not say what it was, but the stream does
 			err = s.broker.CheckStream(ctx, p)
 		}
 		if err != nil && !s.isGone(ctx, current, p.Name) {

@@ -254,6 +254,38 @@ func absentStripe(t *testing.T, s *Store) policy.Policy {
 	return stripe
 }
 
+// TestAPolicyThatNamesNoPartitionsKeepsItsOwn: it may be of a time with another default.
+func TestAPolicyThatNamesNoPartitionsKeepsItsOwn(t *testing.T) {
+	s := newStore(t)
+	p := paced("stripe", 10, 8)
+	if _, err := s.Put(natstest.Context(t), p); err != nil {
+		t.Fatal(err)
+	}
+	kept := func() {
+		t.Helper()
+		entry, err := s.Policy(natstest.Context(t), "stripe")
+		if err != nil || entry.Policy.Partitions != 8 ||
+			entry.Policy.QueueCapacity() != p.QueueCapacity() {
+			t.Errorf("%+v, %v", entry.Policy, err)
+		}
+	}
+	p.Partitions, p.Capacity = 0, 20
+	if _, err := s.Put(natstest.Context(t), p); err != nil {
+		t.Fatal(err)
+	}
+	kept()
+	p.Capacity = 30
+	result, err := s.PutFile(natstest.Context(t), File{Policies: []policy.Policy{p}})
+	if err != nil || len(result.Written) != 1 {
+		t.Fatalf("%+v, %v", result, err)
+	}
+	change := result.Written[0]
+	if diff := policy.Diff(*change.Before, change.After); diff.String() != "capacity 20 → 30" {
+		t.Errorf("the file changed %s", diff)
+	}
+	kept()
+}
+
 // TestRetiredPolicyWithAQueueKeepsItsShape: while jobs wait, the name cannot come back with other
 // partitions.
 func TestRetiredPolicyWithAQueueKeepsItsShape(t *testing.T) {
