@@ -42,10 +42,10 @@ OTHERS    = $$(go list ./... | grep -vxF "$$(go list $(LONGEST) $(PROCESSES))")
 
 # $(call gotest,FLAGS,PACKAGES). With RERUN=1 tests that fail, if they are few, are run once more, alone: they are named at
 # the end, and those that fail again fail the run.
-gotest = CGO_ENABLED=1 go test -race $(1) $(2)
+gotest = CGO_ENABLED=1 go test -race -timeout 30m $(1) $(2)
 ifdef RERUN
 gotest = CGO_ENABLED=1 go run $(GOTESTSUM) --format pkgname --rerun-fails=1 --rerun-fails-max-failures=6 \
-	--packages="$(2)" -- -race $(1)
+	--packages="$(2)" -- -race -timeout 30m $(1)
 endif
 
 test: SEEDS = 1000
@@ -63,7 +63,7 @@ clusters: setup ## the part of test-all with three servers
 	$(call gotest,-run '$(CLUSTERS)',./workers ./queue)
 
 processes: setup ## the part of test-all with real processes, one package after the other, for they hold time to account
-	$(call gotest,-p 1 -timeout 10m,$(PROCESSES))
+	$(call gotest,-p 1,$(PROCESSES))
 
 lint: ## gofmt, go vet (also for macOS, Windows and 32 bit), staticcheck, errcheck, who imports whom, a tidy go.mod
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "gofmt -w is needed:"; echo "$$unformatted"; exit 1; }

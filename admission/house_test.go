@@ -11,7 +11,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -21,6 +20,7 @@ import (
 	"github.com/penstock-mq/penstock/admission/natsapi"
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/internal/lifecycle"
+	"github.com/penstock-mq/penstock/internal/waittest"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
@@ -155,7 +155,7 @@ func (h *house) overNATS(call, policy, key string, body []byte, header ...string
 	for i := 0; i < len(header); i += 2 {
 		m.Header.Add(header[i], header[i+1])
 	}
-	answer, err := h.client.RequestMsg(m, 10*time.Second)
+	answer, err := h.client.RequestMsg(m, waittest.Patience())
 	if err != nil {
 		h.t.Fatalf("%s: %v", m.Subject, err)
 	}

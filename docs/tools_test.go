@@ -9,9 +9,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
 // arguments reads a command line: the values of options that have one, and the rest.
@@ -68,7 +69,7 @@ func curl(args []string) error {
 		name, value, _ := strings.Cut(line, ":")
 		request.Header.Set(name, strings.TrimSpace(value))
 	}
-	response, err := (&http.Client{Timeout: 30 * time.Second}).Do(request)
+	response, err := (&http.Client{Timeout: waittest.Patience()}).Do(request)
 	if err != nil {
 		return err
 	}
@@ -113,7 +114,7 @@ func natsCLI(args []string) error {
 	}
 	switch rest[0] {
 	case "req", "request":
-		answer, err := nc.RequestMsg(m, 10*time.Second)
+		answer, err := nc.RequestMsg(m, waittest.Patience())
 		if errors.Is(err, nats.ErrNoResponders) {
 			fmt.Println("No responders are available")
 			return nil
@@ -152,7 +153,7 @@ func listen(nc *nats.Conn, subject, count string) error {
 		return err
 	}
 	for range n {
-		m, err := sub.NextMsg(30 * time.Second)
+		m, err := sub.NextMsg(waittest.Patience())
 		if err != nil {
 			return err
 		}

@@ -55,7 +55,7 @@ func ExampleNewBroker() {
 	fmt.Println(subject)
 	// Any NATS client can publish there; the server refuses what the bucket does not hold.
 	for range 3 {
-		answer, err := nc.Request(subject, []byte("charge"), time.Second)
+		answer, err := nc.Request(subject, []byte("charge"), time.Minute)
 		if err != nil {
 			log.Fatal(err)
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -58,7 +57,7 @@ func request(t testing.TB, nc *nats.Conn, subject, body string,
 	header nats.Header) (jsapi.PubAck, error) {
 	t.Helper()
 	m, err := nc.RequestMsg(&nats.Msg{Subject: subject, Header: header, Data: []byte(body)},
-		5*time.Second)
+		natstest.Patience)
 	if err != nil {
 		return jsapi.PubAck{}, err
 	}

@@ -144,7 +144,7 @@ func newClusterBench(t *testing.T, urls string) *bench {
 		t.Fatal(err)
 	}
 	b.until("JetStream is set up", func() bool {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), deadline/4)
 		defer cancel()
 		err := b.broker.Setup(ctx)
 		if err != nil {

@@ -149,7 +149,7 @@ func serve(p policy.Policy) (ctx context.Context, nc *nats.Conn, end func()) {
 // publish stores letters, as any NATS client can.
 func publish(nc *nats.Conn, key string, letters ...string) {
 	for _, letter := range letters {
-		if _, err := nc.Request("penstock.jobs.mail."+key, []byte(letter), 10*time.Second); err !=
+		if _, err := nc.Request("penstock.jobs.mail."+key, []byte(letter), time.Minute); err !=
 			nil {
 			log.Fatal(err)
 		}

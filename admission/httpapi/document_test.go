@@ -8,9 +8,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/penstock-mq/penstock/admission/manage"
+	"github.com/penstock-mq/penstock/internal/waittest"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
@@ -97,7 +97,7 @@ func (i *installation) retire(name string) {
 		i.t.Fatal(err)
 	}
 	if _, err := i.broker.Conn().Request("$KV.PENSTOCK_POLICIES."+name, record,
-		5*time.Second); err != nil {
+		waittest.Patience()); err != nil {
 		i.t.Fatal(err)
 	}
 	if gone, err := i.broker.Retire(i.t.Context(), name); err != nil || gone {
@@ -307,7 +307,7 @@ func TestADeletedPolicyLeavesItsNameFree(t *testing.T) {
 	i.want(200, []string{`"letter":1`}, "GET", "/v1/jobs/gone:7", "")
 	i.want(200, []string{`{"discarded":1}`}, "DELETE", "/v1/dead/gone", "")
 	if m, err := i.broker.Conn().Request("$JS.API.STREAM.INFO."+i.broker.Names().DeadStream("gone"),
-		nil, 5*time.Second); err != nil ||
+		nil, waittest.Patience()); err != nil ||
 		!strings.Contains(string(m.Data), `"code":404`) {
 		t.Errorf("its letters' stream is left: %s, %v", m.Data, err)
 	}
@@ -340,7 +340,7 @@ func TestAPolicyWithJobsIsDeletedOnlyWhenTheyAreDropped(t *testing.T) {
 			request := fmt.Sprintf(`{"filter":%q,"keep":1}`,
 				i.broker.Names().Queue("stripe", number, q.Key))
 			m, err := i.broker.Conn().Request("$JS.API.STREAM.PURGE.PENSTOCK_stripe",
-				[]byte(request), 5*time.Second)
+				[]byte(request), waittest.Patience())
 			var answer struct{ Purged int }
 			if err == nil {
 				err = json.Unmarshal(m.Data, &answer)
@@ -356,7 +356,7 @@ func TestAPolicyWithJobsIsDeletedOnlyWhenTheyAreDropped(t *testing.T) {
 	i.want(200, []string{`"retired":true`, `"deleting":true`}, "GET", path, "")
 	i.want(202, []string{`"deleted":false,"removed":0,"jobs":2`}, "DELETE", path, "")
 	if _, err := i.broker.Conn().Request("$JS.API.STREAM.PURGE.PENSTOCK_stripe", nil,
-		5*time.Second); err != nil {
+		waittest.Patience()); err != nil {
 		t.Fatal(err)
 	}
 	i.want(200, []string{`"deleted":true`}, "DELETE", path, "")

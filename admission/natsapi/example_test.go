@@ -51,7 +51,7 @@ func ExampleServe() {
 		return
 	}
 	defer theirs.Close()
-	answer, err := theirs.Request("penstock.submit.stripe.acme", []byte("pay"), 5*time.Second)
+	answer, err := theirs.Request("penstock.submit.stripe.acme", []byte("pay"), time.Minute)
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -61,10 +61,10 @@ func TestSIGHUPReadsTheConfigurationAgain(t *testing.T) {
 			name = "a drainer"
 		}
 		t.Run(name, func(t *testing.T) {
-			const jobs, longest = 300, 10 * time.Second // the lease is longer
+			const jobs, longest = 300, 50 * time.Second // the lease is longer
 			a := target(t)
 			text := func(level, outflow, more string) string {
-				return fmt.Sprintf("log: {level: %s}\ndrain: {lease: 20s}\ngrace: 30s\npolicies:\n"+
+				return fmt.Sprintf("log: {level: %s}\ndrain: {lease: 60s}\ngrace: 30s\npolicies:\n"+
 					"  - {name: stripe, algorithm: leaking_bucket, outflow: %s, capacity: %d, "+
 					"target: {http: {url: %q}}}\n%s",
 					level, outflow, jobs, a.URL, more)

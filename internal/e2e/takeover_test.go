@@ -116,11 +116,8 @@ func TestNoGapWhileDrainersJoinAndLeave(t *testing.T) {
 			}
 			return len(counts) == drainers
 		})
-		took := monotonic() - began
-		t.Logf("%d drainers share evenly after %v", drainers, took.Round(time.Millisecond))
-		if took > 30*time.Second { // three on an idle machine
-			t.Errorf("it took %v until %d drainers shared evenly", took, drainers)
-		}
+		t.Logf("%d drainers share evenly after %v", drainers,
+			(monotonic() - began).Round(time.Millisecond))
 	}
 	drainers := []*process{c.drainer()}
 	c.until("jobs run", func() bool { return c.record.started() >= buckets })

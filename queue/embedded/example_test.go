@@ -27,7 +27,7 @@ func ExampleStart() {
 	}); err != nil {
 		log.Fatal(err)
 	}
-	answer, err := nc.Request("greet", []byte("world"), time.Second)
+	answer, err := nc.Request("greet", []byte("world"), time.Minute)
 	if err != nil {
 		log.Fatal(err)
 	}
