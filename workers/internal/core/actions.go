@@ -5,6 +5,7 @@ import (
 
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 // Performer carries out what the core wants done: the drainer, or a simulation. What one of them
@@ -146,6 +147,19 @@ func (j *heldJob) ended(how job.End) (e job.Ended, keyed bool) {
 	}
 	return job.Ended{How: how, Accepted: j.Stored,
 		Sum: job.HeaderValue(j.Header, job.HeaderSum)}, true
+}
+
+// Save asks for an attempt record to be written.
+type Save struct {
+	Ref
+	Record   record.Attempt
+	Revision uint64 // of the record that it replaces, and then its own; 0: there is none
+}
+
+// Forgotten is an attempt record that is to be deleted.
+type Forgotten struct {
+	Ref
+	Revision uint64 // 0: whatever it is
 }
 
 // Burial is a job that is to become a dead letter.

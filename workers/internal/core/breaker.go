@@ -68,9 +68,6 @@ func (k *breaker) next(now pace.Instant) pace.Instant {
 	return max(k.at, now)
 }
 
-// down reports whether the bucket's own breaker is open.
-func (b *bucket) down() bool { return b.target != nil && b.target.open }
-
 // unavailable takes that a job found its target down, and reports whether that counts as an
 // attempt: not while a breaker is open. The job goes behind those that have not found the target
 // down, since one of them makes the better probe.
@@ -125,12 +122,12 @@ func (v *valve) trip(j *heldJob, now pace.Instant) {
 // Jitter keeps the breakers of many buckets from probing at once.
 func (v *valve) wait(k *breaker, now pace.Instant) {
 	most := min(time.Duration(v.Policy.Retry.MaxBackoff), mostProbeWait)
-	backoff := doubled(time.Duration(v.Policy.Retry.Backoff), k.failures, most)
+	backoff := pace.Doubled(time.Duration(v.Policy.Retry.Backoff), k.failures, most)
 	if !k.open {
 		k.since = now
 	}
 	*k = breaker{open: true, since: k.since, failures: k.failures + 1,
-		at: now.Add(jittered(backoff, v.random()))}
+		at: now.Add(pace.Jittered(backoff, v.random()))}
 }
 
 // available takes that a job found its target up. While a breaker is open only its probes say so:

@@ -55,6 +55,10 @@ type heldJob struct {
 	inBucket, inTimers int // heap indices, −1 outside; inBucket is that in ready or in later
 }
 
+func (j *heldJob) ref() Ref {
+	return Ref{j.Bucket.Part.Partition, j.Seq, j.Key, j.Stored.UnixNano()}
+}
+
 // ran reports whether a job that is being buried had started; one that had not can be judged again
 // by anybody.
 func (j *heldJob) ran() bool {
@@ -132,9 +136,7 @@ type bucket struct {
 	throttles int          // pauses in a row
 	target    *suspicion   // nil: nothing speaks against it
 
-	rate      float32      // starts per second, averaged over all time before rateAt
-	rateAt    pace.Instant // of its last start; 0: never
-	rateSince pace.Instant // before the first one that it counts
+	rate      pace.Average // of its starts
 	lastError string       // of the last run that did not end well, until one does
 
 	bodies int          // how many of its jobs are counted
@@ -194,6 +196,9 @@ func (b *bucket) slotsFor(priority int) (slots int64) {
 func (b *bucket) blocked() bool {
 	return b.paused || b.concurrency > 0 && b.running >= b.concurrency
 }
+
+// down reports whether the bucket's own breaker is open.
+func (b *bucket) down() bool { return b.target != nil && b.target.open }
 
 type spot uint8
 
@@ -325,6 +330,17 @@ const (
 	// second.
 	mostFinished = 1 << 17
 )
+
+// Stream tells the partition's stream from others of its name, 0 while it is not known.
+//
+// Names come back and sequences begin at 1 again; the instant at which a stream was made is all
+// that tells two apart.
+func (p *partition) Stream() int64 {
+	if p.created.IsZero() {
+		return 0
+	}
+	return p.created.UnixNano()
+}
 
 // finish remembers a confirmed acknowledgement for finishedFor.
 func (p *partition) finish(seq uint64, stored int64, now pace.Instant) {

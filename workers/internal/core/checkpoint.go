@@ -107,7 +107,7 @@ func (b *bucket) heldClock(now, after pace.Instant) (c heldClock, matters bool) 
 		}
 	}
 	if matters {
-		c.Starts = roundRate(b.rateNow(now))
+		c.Starts = b.rate.Now(b.pace, now)
 	}
 	return c, matters
 }
@@ -250,17 +250,6 @@ func (v *valve) doneJobs(p *partition, now pace.Instant) (done []uint64) {
 	return append(done, slices.Compact(confirmed)...)
 }
 
-// Stream tells the partition's stream from others of its name, 0 while it is not known.
-//
-// Names come back and sequences begin at 1 again; the instant at which a stream was made is all
-// that tells two apart.
-func (p *partition) Stream() int64 {
-	if p.created.IsZero() {
-		return 0
-	}
-	return p.created.UnixNano()
-}
-
 // runningJobs lists the jobs of a partition that have started and have no recorded outcome yet.
 //
 // Jobs whose dead letter is being stored are among them if they ran: the next owner would else
@@ -282,65 +271,4 @@ func (v *valve) runningJobs(p *partition) []record.Run {
 	}
 	slices.SortFunc(running, func(a, b record.Run) int { return cmp.Compare(a.Seq, b.Seq) })
 	return running
-}
-
-// note works on a partition's checkpoint, for which it looks at up to n buckets, and returns how
-// many of these are left. To put it in writing takes the longest, and whoever writes it does that.
-func (c *Core) note(v *valve, p *partition, n int, now pace.Instant) (left int) {
-	s := &p.checkpointed
-	if s.gathering == nil {
-		s.gathering, s.changed, s.last = p.gather(), false, now
-	}
-	g := s.gathering
-	left = max(0, n-g.walk.left)
-	if !g.some(n, now, c.Lease.Fence) {
-		return left
-	}
-	s.gathering, s.pending = nil, true
-	// Runs are collected last, at once and for this instant: of clocks a while is no harm (see
-	// gathering), but a run that has ended since would hold concurrency at a successor.
-	h, most := v.handoverBut(p, now), c.most
-	h.At = c.Wall(now).UnixMicro()
-	r := record.Checkpoint{V: record.Version, Owner: c.Lease.Id, Epoch: p.Epoch}
-	c.out.puts = append(c.out.puts, Put{
-		Table: TablePartitions, Key: CheckpointKey(p.Policy,
-			p.Number), Revision: s.revision, sent: now, Why: whyCheckpoint,
-		gathering: g, compose: func() []byte {
-			r.Handover = h
-			r.Clocks = slices.Concat(h.Clocks, g.records(now, h))
-			r.Fit(most)
-			return record.Encode(r)
-		},
-	})
-	return left
-}
-
-const CheckpointSuffix = ".clocks"
-
-func CheckpointKey(policy string, number int) string {
-	return ShareKey(policy, number) + CheckpointSuffix
-}
-
-func (c *Core) checkpointShare(p Put) *share {
-	s := c.shares[p.Key[:len(p.Key)-len(CheckpointSuffix)]]
-	if s == nil || s.part == nil {
-		return nil
-	}
-	return s
-}
-
-// checkpointed takes the answer to a checkpoint. On a conflict it is written over: whoever wrote it
-// owned the partition before us.
-//
-// A checkpoint that failed is not repeated as it was: its revision is read, and the next one is put
-// together anew.
-func (c *Core) checkpointed(p Put, result putResult, revision uint64, now pace.Instant) {
-	s := c.checkpointShare(p)
-	switch {
-	case s == nil:
-	case result == PutOK:
-		s.part.checkpointed.revision, s.part.checkpointed.pending = revision, false
-	default:
-		c.out.reads = append(c.out.reads, read{p})
-	}
 }

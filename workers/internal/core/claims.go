@@ -54,10 +54,6 @@ const (
 	// HoldFor is how long after its offer a claim is kept: shorter than the worker waits, for the
 	// job must still reach it.
 	HoldFor = ClaimWindow - 10*time.Millisecond
-	// mostLooks is how many buckets are looked at to see how many jobs are due soon, in every turn
-	// of the loop. The first of the heap are among those that are due first; more than mostOffers
-	// are not asked for anyway.
-	mostLooks = 32
 )
 
 // OfferResult is how an offer ended.
@@ -268,14 +264,6 @@ func (c *claims) wake() pace.Instant {
 	return at
 }
 
-// free is how many local workers have nothing to do.
-func (v *valve) free() int {
-	if !v.local {
-		return 0
-	}
-	return v.Policy.Workers - v.busy - v.reserved
-}
-
 // reserve takes a local worker for another drainer's valve.
 func (v *valve) reserve() bool {
 	if v.free() <= 0 {
@@ -283,24 +271,4 @@ func (v *valve) reserve() bool {
 	}
 	v.reserved++
 	return true
-}
-
-// Reservation is a local worker that runs a job for another drainer's valve. The zero one is of no
-// worker of this core's.
-type Reservation struct{ valve *valve }
-
-// Reserve takes a local worker for another drainer's valve.
-func (c *Core) Reserve(name string) (r Reservation, ok bool) {
-	v := c.valves[name]
-	if v == nil || c.Leaving || !v.reserve() {
-		return r, false
-	}
-	return Reservation{v}, true
-}
-
-// Release gives a worker back, unless its policy has gone meanwhile, and its valve with it.
-func (c *Core) Release(r Reservation) {
-	if v := r.valve; v != nil && c.valves[v.Policy.Name] == v {
-		v.reserved--
-	}
 }

@@ -6,8 +6,8 @@
 //   - valve.go, bucket.go: the buckets, jobs and workers of one policy; policies.go, limits.go: the
 //     numbers they obey; schedule.go: when the next job of a bucket may start; starts.go: which of
 //     them does; bodies.go: whether its body is at hand;
-//   - settle.go: what becomes of a job by its outcome; attempts.go, breaker.go: what is remembered
-//     of failures, and of a target that is down;
+//   - settle.go: what becomes of a job by its outcome, and what is noted of its failures;
+//     breaker.go: what is remembered of a target that is down;
 //   - claims.go: when a valve asks for workers in other processes, and which of them gets a job;
 //   - lease.go, ownership.go: who is alive, and who owns which partition; distribute.go: who should
 //     own it;
@@ -98,6 +98,36 @@ func New(o Options) *Core {
 	}
 	c.identify()
 	return c
+}
+
+// part returns what a name stands for; nil: this core does not have it any more.
+func (c *Core) part(name Partition) *partition {
+	if v := c.valves[name.Policy]; v != nil {
+		if p := v.parts[name.Number]; p != nil && p.Partition == name {
+			return p
+		}
+	}
+	return nil
+}
+
+// held returns the job that a name stands for, and its valve; nil: this core does not hold it any
+// more.
+func (c *Core) held(name Ref) (*valve, *heldJob) {
+	if p := c.part(name.Part); p != nil {
+		if j := p.jobs[name.Seq]; j != nil && j.Stored.UnixNano() == name.stored {
+			return c.valves[p.Policy], j
+		}
+	}
+	return nil, nil
+}
+
+// share returns the share whose partition has the name, also while it is being released.
+func (c *Core) share(name Partition) *share {
+	s := c.shares[ShareKey(name.Policy, name.Number)]
+	if s == nil || s.part == nil || s.part.Partition != name {
+		return nil
+	}
+	return s
 }
 
 func (c *Core) nonce() uint64 {
@@ -401,6 +431,26 @@ func (c *Core) Workers(name string) (busy, free int, known bool) {
 		return 0, 0, false
 	}
 	return v.busy + v.reserved, v.free(), true
+}
+
+// Reservation is a local worker that runs a job for another drainer's valve. The zero one is of no
+// worker of this core's.
+type Reservation struct{ valve *valve }
+
+// Reserve takes a local worker for another drainer's valve.
+func (c *Core) Reserve(name string) (r Reservation, ok bool) {
+	v := c.valves[name]
+	if v == nil || c.Leaving || !v.reserve() {
+		return r, false
+	}
+	return Reservation{v}, true
+}
+
+// Release gives a worker back, unless its policy has gone meanwhile, and its valve with it.
+func (c *Core) Release(r Reservation) {
+	if v := r.valve; v != nil && c.valves[v.Policy.Name] == v {
+		v.reserved--
+	}
 }
 
 // Running returns how many jobs run, here or elsewhere.

@@ -44,6 +44,12 @@ const (
 	turnBins = 48 << turnBits
 )
 
+// walkPiece and expectPiece are how many buckets are looked at, and how many expected starts are
+// told, in one piece of work.
+//
+// Either piece takes some ten microseconds.
+const walkPiece, expectPiece = 256, 16
+
 // turnBin is the bin of a number of turns ahead: bins get wider as floating-point numbers do.
 func turnBin(turns float64) int {
 	const mantissa, bias = 52, 1023
@@ -252,4 +258,8 @@ func (v *valve) room(p *partition, key job.Key, now pace.Instant) time.Duration 
 		wait = max(wait, v.startable(b).Since(now))
 	}
 	return wait
+}
+
+func ceilMillis(d time.Duration) int64 {
+	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }

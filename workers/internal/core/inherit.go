@@ -99,8 +99,7 @@ func (v *valve) inherit(p *partition, in inheritance, now pace.Instant) {
 			b.cool, b.throttles = cool, c.Throttles
 		}
 		if c.Starts > 0 {
-			b.rate, b.rateAt, b.rateSince = float32(min(c.Starts, 1e9)), left(0),
-				left(0).Add(-pace.Forever)
+			b.rate = pace.Averaged(min(c.Starts, 1e9), left(0))
 		}
 		// The breaker stays open over a change of owners, or each deployment during an outage would
 		// cost attempts again.

@@ -1,7 +1,6 @@
 package core
 
 import (
-	"math"
 	"slices"
 	"time"
 
@@ -9,74 +8,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/heap"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
-
-// walkPiece and expectPiece are how many buckets are looked at, and how many expected starts are
-// told, in one piece of work.
-//
-// Either piece takes some ten microseconds.
-const walkPiece, expectPiece = 256, 16
-
-// mostRates is how many buckets a partition has before those that have nothing to do are forgotten
-// although their rate of starts is not: what starts a job now and then would always be new.
-const mostRates = 10_000
-
-// rateMemory is the time over which a bucket's rate of starts is averaged, with exponentially
-// falling weights.
-//
-// A bucket of one job an hour has no rate to speak of in five seconds, so slow ones are averaged
-// over three of their intervals.
-func (b *bucket) rateMemory() time.Duration {
-	const least = 5 * time.Second
-	if b.pace == nil {
-		return least
-	}
-	return max(least, min(3*b.pace.Interval, time.Hour))
-}
-
-// faded is what is left of a weight after some time.
-func faded(after, memory time.Duration) float64 {
-	return math.Exp(-after.Seconds() / memory.Seconds())
-}
-
-// counted notes a start for the bucket's rate.
-//
-// Three numbers for each bucket are all that this takes, where a list of starts would grow with the
-// rate.
-func (b *bucket) counted(now pace.Instant) {
-	memory := b.rateMemory()
-	if b.rateAt == 0 {
-		b.rateAt, b.rateSince = now, now
-		if b.pace != nil {
-			// each start stands for half an interval before it, and half a one after it
-			b.rateSince = now.Add(-min(b.pace.Interval, memory) / 2)
-		}
-	}
-	b.rate = b.rate*float32(faded(now.Since(b.rateAt), memory)) + float32(1/memory.Seconds())
-	b.rateAt = now
-}
-
-// rateNow is how many jobs a second the bucket has started lately: over so much of the memory as
-// has been since its first.
-//
-// Without that a bucket would seem slow until its memory is full, which takes an hour where it is
-// slow.
-func (b *bucket) rateNow(now pace.Instant) float64 {
-	if b.rateAt == 0 {
-		return 0
-	}
-	memory := b.rateMemory()
-	seen := 1 - faded(max(time.Second, now.Since(b.rateSince)), memory)
-	return float64(b.rate) * faded(now.Since(b.rateAt), memory) / seen
-}
-
-// roundRate leaves three digits, also of ten a day.
-func roundRate(perSecond float64) float64 {
-	if perSecond < 1e-6 {
-		return 0
-	}
-	scale := math.Pow(10, 2-math.Floor(math.Log10(perSecond)))
-	return math.Round(perSecond*scale) / scale
-}
 
 // held says what keeps a bucket from starting its next job, and until when; 0 while nobody can
 // tell. It is nothing for a bucket without jobs that wait, and for one that starts one at this
@@ -172,7 +103,7 @@ func (v *valve) bucketState(p *partition, key job.Key, now pace.Instant,
 		return s
 	}
 	s.Depth, s.Waiting, s.Running = b.held, len(b.ready), b.running
-	s.Rate = roundRate(b.rateNow(now))
+	s.Rate = b.rate.Now(b.pace, now)
 	s.CoolingMS = max(0, ceilMillis(b.cool.Since(now)))
 	s.ExpectMS = v.expectBucket(b, b.slotsFor(0), now)
 	s.Delayed = len(b.later)
@@ -398,10 +329,6 @@ func (v *valve) purge(jobs []*heldJob, now pace.Instant) (removed int) {
 		v.place(jobs[0].Bucket, now)
 	}
 	return removed
-}
-
-func ceilMillis(d time.Duration) int64 {
-	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }
 
 // Clip bounds a text.

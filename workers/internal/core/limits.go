@@ -99,14 +99,6 @@ func (v *valve) setOverride(key job.Key, o policy.Override, now pace.Instant) {
 	}
 }
 
-// limitsOf is what a key's bucket obeys.
-func (v *valve) limitsOf(key job.Key) *limits {
-	if l := v.special[key]; l != nil {
-		return l
-	}
-	return v.base
-}
-
 // relimit gives a bucket the limits that are now its key's.
 //
 // The clock is fitted to the new pace and not begun anew, or each change of a number would be worth

@@ -256,7 +256,7 @@ func (c *Core) ownerRead(p Put, found Record, now pace.Instant) {
 			var r record.Owner
 			if record.Decode(p.value, &r) == nil {
 				s.unwritten = &r // it was not applied: once more
-				s.actAt = now.Add(doubled(releaseAgain, s.rewrites, reopenMost))
+				s.actAt = now.Add(pace.Doubled(releaseAgain, s.rewrites, reopenMost))
 				s.rewrites++
 			}
 		}
@@ -408,4 +408,65 @@ func (c *Core) unreported(p *partition) (n int) {
 		}
 	}
 	return n
+}
+
+// note works on a partition's checkpoint, for which it looks at up to n buckets, and returns how
+// many of these are left. To put it in writing takes the longest, and whoever writes it does that.
+func (c *Core) note(v *valve, p *partition, n int, now pace.Instant) (left int) {
+	s := &p.checkpointed
+	if s.gathering == nil {
+		s.gathering, s.changed, s.last = p.gather(), false, now
+	}
+	g := s.gathering
+	left = max(0, n-g.walk.left)
+	if !g.some(n, now, c.Lease.Fence) {
+		return left
+	}
+	s.gathering, s.pending = nil, true
+	// Runs are collected last, at once and for this instant: of clocks a while is no harm (see
+	// gathering), but a run that has ended since would hold concurrency at a successor.
+	h, most := v.handoverBut(p, now), c.most
+	h.At = c.Wall(now).UnixMicro()
+	r := record.Checkpoint{V: record.Version, Owner: c.Lease.Id, Epoch: p.Epoch}
+	c.out.puts = append(c.out.puts, Put{
+		Table: TablePartitions, Key: CheckpointKey(p.Policy,
+			p.Number), Revision: s.revision, sent: now, Why: whyCheckpoint,
+		gathering: g, compose: func() []byte {
+			r.Handover = h
+			r.Clocks = slices.Concat(h.Clocks, g.records(now, h))
+			r.Fit(most)
+			return record.Encode(r)
+		},
+	})
+	return left
+}
+
+const CheckpointSuffix = ".clocks"
+
+func CheckpointKey(policy string, number int) string {
+	return ShareKey(policy, number) + CheckpointSuffix
+}
+
+func (c *Core) checkpointShare(p Put) *share {
+	s := c.shares[p.Key[:len(p.Key)-len(CheckpointSuffix)]]
+	if s == nil || s.part == nil {
+		return nil
+	}
+	return s
+}
+
+// checkpointed takes the answer to a checkpoint. On a conflict it is written over: whoever wrote it
+// owned the partition before us.
+//
+// A checkpoint that failed is not repeated as it was: its revision is read, and the next one is put
+// together anew.
+func (c *Core) checkpointed(p Put, result putResult, revision uint64, now pace.Instant) {
+	s := c.checkpointShare(p)
+	switch {
+	case s == nil:
+	case result == PutOK:
+		s.part.checkpointed.revision, s.part.checkpointed.pending = revision, false
+	default:
+		c.out.reads = append(c.out.reads, read{p})
+	}
 }

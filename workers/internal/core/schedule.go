@@ -110,6 +110,10 @@ func (v *valve) startable(b *bucket) pace.Instant {
 	return at
 }
 
+// mostRates is how many buckets a partition has before those that have nothing to do are forgotten
+// although their rate of starts is not: what starts a job now and then would always be new.
+const mostRates = 10_000
+
 // forget drops an empty bucket once it is as good as new.
 //
 // Until then it holds something that its next job must obey: a clock, a cool-down, a breaker, or
@@ -125,8 +129,8 @@ func (v *valve) forget(b *bucket, now pace.Instant) {
 	if b.down() {
 		at = max(at, b.target.at)
 	}
-	if b.rateAt != 0 && len(b.Part.buckets) < mostRates {
-		at = max(at, b.rateAt.Add(2*b.rateMemory()))
+	if len(b.Part.buckets) < mostRates {
+		at = max(at, b.rate.Told(b.pace))
 	}
 	if ahead := b.turns - v.turns; v.total != nil && ahead > 0 {
 		// It has taken turns before others that wait, and would take more of them if that were

@@ -1,7 +1,9 @@
 package core
 
 import (
+	"bytes"
 	"cmp"
+	"errors"
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
@@ -83,7 +85,7 @@ func (v *valve) settle(j *heldJob, o Outcome, now pace.Instant) {
 			break
 		}
 		v.save(j,
-			jittered(doubled(time.Duration(retry.Backoff), j.Attempts-1,
+			pace.Jittered(pace.Doubled(time.Duration(retry.Backoff), j.Attempts-1,
 				time.Duration(retry.MaxBackoff)), v.random()))
 	case OutcomeThrottled:
 		v.throttle(b, o.RetryAfter, now)
@@ -119,24 +121,10 @@ func (v *valve) throttle(b *bucket, wait time.Duration, now pace.Instant) {
 		b.throttles++
 	}
 	if wait <= 0 {
-		wait = doubled(time.Duration(retry.Backoff), b.throttles-1,
+		wait = pace.Doubled(time.Duration(retry.Backoff), b.throttles-1,
 			time.Duration(retry.MaxCooldown))
 	}
 	b.cool = max(b.cool, now.Add(min(wait, time.Duration(retry.MaxCooldown))))
-}
-
-// doubled is d·2^n, at most limit.
-func doubled(d time.Duration, n int, limit time.Duration) time.Duration {
-	for ; n > 0 && d < limit; n-- {
-		d *= 2
-	}
-	return min(d, limit)
-}
-
-// jittered is between half of d and d, by a draw in [0, 1): jobs that failed together come back
-// apart, and none at once.
-func jittered(d time.Duration, draw float64) time.Duration {
-	return d/2 + time.Duration(draw*float64(d-d/2))
 }
 
 // save records a counted attempt or crash; the job backs off once saved confirms it.
@@ -178,6 +166,47 @@ func (v *valve) saved(j *heldJob, now pace.Instant) {
 		v.delay(j, now.Add(j.backoff))
 	default:
 		v.makeReady(j, now)
+	}
+}
+
+// Met takes what stands where a write of a save conflicted, and reports whether that is the end of
+// it: because it is this very write, whose answer was lost; because the job is finished; or because
+// an owner of a later epoch has written, so that this process owns the job no more. (Should epochs
+// have gone back, as in a table that was restored, the job goes on without a record.) Otherwise an
+// earlier owner wrote after its successor had read: what it counted counts, and is replaced.
+//
+// For attempt records are written by compare-and-set. A process that was declared dead and goes on
+// may still have a write under way, and so may one whose call was given up: neither takes back what
+// a later owner has counted.
+func (s *Save) Met(found Record) (end bool) {
+	if !found.Exists {
+		s.Revision = 0 // the oldest records go when there are too many of them
+		return found.Revision > 0
+	}
+	var r record.Attempt
+	err := record.Decode(found.Value, &r)
+	if err == nil && r.Epoch > s.Record.Epoch {
+		return true
+	}
+	s.Revision = found.Revision
+	if errors.Is(err, record.ErrVersion) || bytes.Equal(found.Value, record.Encode(s.Record)) {
+		return true
+	}
+	if r.Stream == s.Record.Stream {
+		s.Record.Attempts, s.Record.Crashes = max(s.Record.Attempts,
+			r.Attempts), max(s.Record.Crashes, r.Crashes)
+	}
+	return false
+}
+
+func (e Saved) apply(c *Core, now pace.Instant) {
+	if p := c.part(e.Part); p != nil {
+		p.records[e.Seq] = e.Revision
+	}
+	if v, j := c.held(e.Ref); j != nil {
+		j.Attempts = max(j.Attempts, e.Record.Attempts)
+		j.crashes = max(j.crashes, e.Record.Crashes)
+		v.saved(j, now)
 	}
 }
 

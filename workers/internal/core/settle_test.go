@@ -26,8 +26,8 @@ func TestBackoffDoublesUpToItsLimit(t *testing.T) {
 		{time.Hour, 999, 366 * 24 * time.Hour, 366 * 24 * time.Hour},
 		{time.Minute, 0, second, second},
 	} {
-		if got := doubled(c.first, c.n, c.limit); got != c.want {
-			t.Errorf("doubled(%v, %d, %v) = %v, want %v", c.first, c.n, c.limit, got, c.want)
+		if got := pace.Doubled(c.first, c.n, c.limit); got != c.want {
+			t.Errorf("pace.Doubled(%v, %d, %v) = %v, want %v", c.first, c.n, c.limit, got, c.want)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
@@ -122,7 +123,8 @@ func (w *world) hears(s *stint, o Outcome, breaks bool) {
 		f.unsaved++
 		retry := d.told[f.policy].Retry
 		f.rests = w.now +
-			doubled(time.Duration(retry.Backoff), f.failed.low-1, time.Duration(retry.MaxBackoff))/2
+			pace.Doubled(time.Duration(retry.Backoff), f.failed.low-1,
+				time.Duration(retry.MaxBackoff))/2
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
@@ -31,7 +32,7 @@ const (
 func takeoverWithin(failures int) time.Duration {
 	opening := answers
 	for n := range failures {
-		opening += doubled(reopenAfter, n, reopenMost) + tick
+		opening += pace.Doubled(reopenAfter, n, reopenMost) + tick
 	}
 	return simulatedLease + simulatedLease/1000 + tick + answers + tick + favouriteFirst + tick +
 		answers + opening
@@ -298,7 +299,7 @@ func (w *world) cools(bucket string, t *told, o Outcome) {
 	case b == nil:
 	case o.Kind == OutcomeThrottled:
 		wait := max(o.RetryAfter,
-			doubled(time.Duration(t.Retry.Backoff), b.throttles,
+			pace.Doubled(time.Duration(t.Retry.Backoff), b.throttles,
 				time.Duration(t.Retry.MaxCooldown)))
 		b.throttles++
 		b.cool = max(b.cool, w.now+wait+answers)

@@ -86,16 +86,6 @@ func (v *valve) admits(now pace.Instant) bool {
 	return true
 }
 
-// mayTakeWorker keeps one bucket from taking all workers, for a target that hangs for one key: a
-// bucket gets a worker while it runs at most three times as many jobs as would stay free. So it
-// uses three quarters of the workers at most, the next one like it three quarters of the rest, and
-// who runs nothing gets any that is free. (Choudhury and Hahne, "Dynamic queue length thresholds
-// for shared-memory packet switches", 1998.)
-func (v *valve) mayTakeWorker(b *bucket) bool {
-	free := v.free()
-	return free > 0 && b.running <= 3*(free-1)
-}
-
 // start gives the head of a bucket to a worker.
 //
 // The clocks are moved on now and not when the last check has passed, or the next bucket would be
@@ -130,7 +120,7 @@ func (v *valve) start(b *bucket, now pace.Instant, remote bool) Run {
 		r.latest = now.Add(b.pace.Undecided)
 	}
 	b.since = now
-	b.counted(now)
+	b.rate.Count(b.pace, now)
 	if remote {
 		v.claims.running++
 	} else {

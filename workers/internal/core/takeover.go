@@ -193,7 +193,7 @@ func (e Unopened) apply(c *Core, now pace.Instant) {
 	if s := c.share(e.Part); s != nil && s.part.Epoch == e.Epoch {
 		s.part.unopened = true
 		s.over = e.Streamless && (!c.known[s.policy] || c.valves[s.policy].retired)
-		s.actAt = now.Add(doubled(reopenAfter, s.failures, reopenMost))
+		s.actAt = now.Add(pace.Doubled(reopenAfter, s.failures, reopenMost))
 		s.failures++
 	}
 }

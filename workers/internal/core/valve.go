@@ -82,6 +82,10 @@ const (
 	// nothing of the job, and everything that ran then is under suspicion; a job that was there
 	// three times most likely is the reason.
 	MostCrashes = 3
+	// mostLooks is how many buckets are looked at to see how many jobs are due soon, in every turn
+	// of the loop. The first of the heap are among those that are due first; more than mostOffers
+	// are not asked for anyway.
+	mostLooks = 32
 )
 
 func newValve(p policy.Policy, paused bool, self string, random func() float64,
@@ -213,6 +217,14 @@ func (v *valve) redate(now pace.Instant, wall time.Time) {
 	}
 }
 
+// limitsOf is what a key's bucket obeys.
+func (v *valve) limitsOf(key job.Key) *limits {
+	if l := v.special[key]; l != nil {
+		return l
+	}
+	return v.base
+}
+
 // bucket returns the bucket of a key, which it makes when there is none.
 //
 // A bucket that is new to a partition which was taken over after a crash begins as if it had
@@ -292,4 +304,22 @@ func (v *valve) detach(j *heldJob) {
 		j.Bucket.lane(j.Priority).waiting -= j.Cost
 		j.Bucket.waiting -= j.Cost
 	}
+}
+
+// free is how many local workers have nothing to do.
+func (v *valve) free() int {
+	if !v.local {
+		return 0
+	}
+	return v.Policy.Workers - v.busy - v.reserved
+}
+
+// mayTakeWorker keeps one bucket from taking all workers, for a target that hangs for one key: a
+// bucket gets a worker while it runs at most three times as many jobs as would stay free. So it
+// uses three quarters of the workers at most, the next one like it three quarters of the rest, and
+// who runs nothing gets any that is free. (Choudhury and Hahne, "Dynamic queue length thresholds
+// for shared-memory packet switches", 1998.)
+func (v *valve) mayTakeWorker(b *bucket) bool {
+	free := v.free()
+	return free > 0 && b.running <= 3*(free-1)
 }

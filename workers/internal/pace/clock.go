@@ -1,5 +1,5 @@
 // Package pace decides when a bucket may start its next job, and holds the proof that law 2 of
-// DESIGN.md is kept by it. It knows neither jobs nor wall clocks.
+// DESIGN.md is kept by it. It counts starts as well, and knows neither jobs nor wall clocks.
 package pace
 
 import (
