@@ -61,7 +61,7 @@ func TestAProcessThatStoodStillBuriesNoJobOfAnother(t *testing.T) {
 	b.empty("api")
 	close(taken)
 	<-performed
-	js, err := b.nc.JetStream()
+	js, err := b.nc.JetStream(nats.MaxWait(deadline))
 	if err != nil {
 		t.Fatal(err)
 	}

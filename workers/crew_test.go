@@ -150,7 +150,7 @@ func (b *bench) send(policy, key, body string, headers ...string) {
 	for i := 0; i < len(headers); i += 2 {
 		m.Header.Set(headers[i], headers[i+1])
 	}
-	js, err := b.nc.JetStream()
+	js, err := b.nc.JetStream(nats.MaxWait(deadline))
 	if err == nil {
 		_, err = js.PublishMsg(m)
 	}

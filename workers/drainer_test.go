@@ -130,7 +130,7 @@ func (b *bench) connect() *nats.Conn {
 // publish sends jobs as any NATS client would.
 func (b *bench) publish(policy, key string, from, n int) {
 	b.t.Helper()
-	js, err := b.nc.JetStream()
+	js, err := b.nc.JetStream(nats.MaxWait(deadline))
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -285,7 +285,7 @@ func TestDrainerKeepsRateAndOrder(t *testing.T) {
 // deadLetter returns the reason of the last dead letter of a bucket.
 func (b *bench) deadLetter(policy, key string) string {
 	b.t.Helper()
-	js, err := b.nc.JetStream()
+	js, err := b.nc.JetStream(nats.MaxWait(deadline))
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/policy/store"
@@ -39,7 +41,7 @@ func TestOutcomesOfADeletedPolicyAreNotToldForEver(t *testing.T) {
 	b.answered(func() error {
 		return store.New(b.broker, nil).Delete(t.Context(), "api", true, nil)
 	})
-	js, err := b.nc.JetStream()
+	js, err := b.nc.JetStream(nats.MaxWait(deadline))
 	if err != nil {
 		t.Fatal(err)
 	}

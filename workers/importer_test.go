@@ -113,7 +113,7 @@ func TestDrainerOutcomes(t *testing.T) {
 		"map[done:4 failed:5 permanent:1 throttled:4] map[dead:2 done:4]" {
 		t.Errorf("the observer has heard %s", got)
 	}
-	js, err := nc.JetStream()
+	js, err := nc.JetStream(nats.MaxWait(deadline))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
+	"github.com/penstock-mq/penstock/internal/waittest"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
@@ -269,13 +270,9 @@ func TestADrainerWhoseServerHasNoJetStreamSaysSoAtOnce(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- d.Run(ctx) }()
-	for end := time.Now().Add(deadline); log.lines("level=WARN", "JetStream cannot be used",
-		"not enabled") == 0; {
-		if time.Now().After(end) {
-			t.Fatal("nothing is said")
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+	waittest.Until(t, "it is said", func() bool {
+		return log.lines("level=WARN", "JetStream cannot be used", "not enabled") > 0
+	})
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/workers/internal/core"
 	"github.com/penstock-mq/penstock/workers/internal/record"
@@ -247,7 +249,7 @@ func TestDeadLettersOfLargeBodies(t *testing.T) {
 	var ran seen
 	b.drain(Options{}, map[string]Handler{"api": ran.handle})
 	b.empty("api")
-	js, err := b.nc.JetStream()
+	js, err := b.nc.JetStream(nats.MaxWait(deadline))
 	if err != nil {
 		t.Fatal(err)
 	}

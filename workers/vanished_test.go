@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/workers/internal/core"
@@ -48,7 +50,7 @@ func TestDrainersOutliveTheirTables(t *testing.T) {
 			for range keys {
 				<-held
 			}
-			js, err := b.nc.JetStream()
+			js, err := b.nc.JetStream(nats.MaxWait(deadline))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -163,7 +163,7 @@ func TestWorker(t *testing.T) {
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("it ran %v, want %v", got, want)
 	}
-	js, err := i.nc.JetStream()
+	js, err := i.nc.JetStream(nats.MaxWait(waittest.Patience()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -263,7 +263,7 @@ func (c *cluster) publish(nc *nats.Conn, key string, n int, takes time.Duration)
 // publishTo is publish with a job for each key.
 func (c *cluster) publishTo(nc *nats.Conn, keys []string, takes time.Duration) (accepted int) {
 	c.t.Helper()
-	js, err := nc.JetStream()
+	js, err := nc.JetStream(nats.MaxWait(waittest.Patience()))
 	if err != nil {
 		c.t.Fatal(err)
 	}

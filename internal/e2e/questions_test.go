@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
 // TestQuestionsCostNoDrainerItsLease asks a drainer of 40,000 buckets under one outflow how they
@@ -99,7 +101,7 @@ func (c *cluster) owner(nc *nats.Conn) string {
 // read reads a record of a KV bucket.
 func (c *cluster) read(nc *nats.Conn, bucket, key string, record any) {
 	c.t.Helper()
-	js, err := nc.JetStream()
+	js, err := nc.JetStream(nats.MaxWait(waittest.Patience()))
 	if err != nil {
 		c.t.Fatal(err)
 	}

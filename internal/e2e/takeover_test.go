@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
@@ -84,7 +86,7 @@ func TestNoGapWhileDrainersJoinAndLeave(t *testing.T) {
 		}
 	}
 	owners := func() map[string]int {
-		js, err := nc.JetStream()
+		js, err := nc.JetStream(nats.MaxWait(waittest.Patience()))
 		if err != nil {
 			t.Fatal(err)
 		}

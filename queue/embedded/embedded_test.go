@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/penstock-mq/penstock/internal/seldom"
+	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
 func start(t *testing.T, o Options) *Server {
@@ -35,7 +36,7 @@ func stream(t *testing.T, s *Server) jetstream.Stream {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(waittest.Patience()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +186,7 @@ func TestMaxStore(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer nc.Close()
-		js, err := jetstream.New(nc)
+		js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(waittest.Patience()))
 		if err != nil {
 			t.Fatal(err)
 		}

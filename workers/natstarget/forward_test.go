@@ -7,6 +7,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/internal/waittest"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/workers"
 	"github.com/penstock-mq/penstock/workers/natstarget"
@@ -16,7 +17,7 @@ import (
 // with another's Nats-Msg-Id was taken for that other one and was lost.
 func TestNoJobCommandsTheStreamBehindItsTarget(t *testing.T) {
 	nc := connect(t)
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(waittest.Patience()))
 	if err != nil {
 		t.Fatal(err)
 	}
