@@ -30,9 +30,9 @@ func (l *letters) Bury(u core.Burial) {
 	}
 	letter := queue.DeadLetter{
 		Policy: u.Part.Policy, Key: u.Key, Seq: u.Seq, Partition: u.Part.Number,
-		Stored: u.Job.Stored, Reason: string(u.Reason), Error: u.Detail, Attempts: u.Attempts,
-		Header: u.Job.Header, Body: u.Job.Body,
-		Idempotency: u.Job.Idempotency(u.Part.Policy, b.created),
+		Stored: u.Stored, Reason: string(u.Reason), Error: u.Detail, Attempts: u.Attempts,
+		Header: u.Header, Body: u.Body,
+		Idempotency: job.Idempotency(u.Header, u.Part.Policy, b.created, u.Seq),
 	}
 	letter.Bodyless = !l.catalog.policies[letter.Policy].Dead.KeepsBodies()
 	var discarded uint64
@@ -40,7 +40,7 @@ func (l *letters) Bury(u core.Burial) {
 		if fence, now := l.gate.check(); now >= fence {
 			return errLeaseLost
 		}
-		if u.Job.Lean && letter.Body == nil {
+		if u.Lean && letter.Body == nil {
 			open, err := l.backlogs.current(b)
 			if err != nil {
 				return err

@@ -57,7 +57,7 @@ func (p *pool) work(r core.Run, handle Handler, timeout time.Duration, created t
 // report hands the loop a run's outcome.
 func (p *pool) report(r core.Run, o core.Outcome) {
 	select {
-	case p.results <- core.Finished{Run: r, Outcome: o}:
+	case p.results <- r.Finished(o):
 	case <-p.stopped:
 	}
 }
@@ -66,7 +66,7 @@ func (p *pool) report(r core.Run, o core.Outcome) {
 func newJob(r core.Run, created time.Time) Job {
 	return Job{
 		ID:          job.ID(r.Part.Policy, r.Seq),
-		Idempotency: r.Arrived.Idempotency(r.Part.Policy, created),
+		Idempotency: job.Idempotency(r.Header, r.Part.Policy, created, r.Seq),
 		Policy:      r.Part.Policy,
 		Key:         r.Key,
 		Body:        r.Body,

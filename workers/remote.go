@@ -281,7 +281,7 @@ func (r *remote) await(run core.Run, worker string, answers <-chan *nats.Msg,
 // progressed tells the new owner of a partition that a job which this drainer still watches over
 // goes on.
 func (r *remote) progressed(run core.Run) {
-	report, handedOver := run.Progress()
+	report, handedOver := r.core.Progress(run)
 	if !handedOver {
 		return
 	}

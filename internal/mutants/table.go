@@ -209,7 +209,7 @@ var table = []mutant{
 	},
 	{
 		name: "undecided-limit-unchecked", file: "workers/internal/core/ticket.go",
-		old: "&& (r.latest == 0 || now <= r.latest)",
+		old: "&& (t.latest == 0 || now <= t.latest)",
 		new: "",
 		by:  "./workers/internal/core TestAJobIsOnItsWayForAMillisecondAtMost",
 	},

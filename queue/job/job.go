@@ -53,10 +53,10 @@ func ParseID(id string) (policy string, seq uint64, ok bool) {
 // Idempotency is the Idempotency-Key that the runs of a job carry: its own, or one that no other
 // job has. A stream that was made again repeats sequences, so the second in which it was made is
 // part of it.
-func (a *Arrived) Idempotency(policy string, created time.Time) string {
-	if own := HeaderValue(a.Header, HeaderIdempotencyKey); own != "" {
+func Idempotency(header map[string][]string, policy string, created time.Time, seq uint64) string {
+	if own := HeaderValue(header, HeaderIdempotencyKey); own != "" {
 		return own
 	}
 	return policy + "-" + strconv.FormatInt(created.Unix(), 10) + "-" +
-		strconv.FormatUint(a.Seq, 10)
+		strconv.FormatUint(seq, 10)
 }

@@ -127,6 +127,22 @@ func (a *actions) reset() {
 		accepted: a.accepted[:0]}
 }
 
+// Run is a job that is given to a worker, with all that was decided of it: its last check is made
+// beside the loop, and by then the job may wait again, or be another owner's.
+type Run struct {
+	Ref
+	Stored  time.Time
+	Header  map[string][]string
+	Body    []byte
+	Attempt int          // 1 is the first
+	Due     pace.Instant // when the job could have started
+	number  uint64       // of the policy's runs here
+	*Ticket
+}
+
+// Finished is what the core is told when the run has come to its end.
+func (r Run) Finished(o Outcome) Finished { return Finished{r.Part.Policy, r.number, o} }
+
 // elsewhere is a run for the worker elsewhere that made a claim.
 type elsewhere struct {
 	run    Run
@@ -165,8 +181,11 @@ type Forgotten struct {
 // Burial is a job that is to become a dead letter.
 type Burial struct {
 	Ref
-	Job      job.Arrived
-	Attempts int // that counted
+	Stored   time.Time
+	Header   map[string][]string
+	Body     []byte
+	Lean     bool // Body was left out
+	Attempts int  // that counted
 	Reason   job.Reason
 	Detail   string
 }

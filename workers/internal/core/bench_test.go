@@ -34,8 +34,7 @@ func BenchmarkValve(b *testing.B) {
 				v.advance(now, true)
 				for _, r := range v.out.starts {
 					r.Decide(whenever, nil)
-					v.busy--
-					v.settle(r.heldJob, Outcome{Seq: r.Seq, Kind: OutcomeDone}, now)
+					v.finished(r.number, Outcome{Seq: r.Seq, Kind: OutcomeDone}, now)
 					v.confirmed(part, r.Seq, now)
 				}
 				v.out.reset()

@@ -117,7 +117,7 @@ func TestAPoisonJobOpensNoBreaker(t *testing.T) {
 			}
 			ran := 0
 			b.until(time.Hour, func(r Run) {
-				if r.heldJob == poison {
+				if r.Ref == poison.ref() {
 					b.down(r)
 				} else {
 					b.done(r)
@@ -179,7 +179,7 @@ func TestAnswersOfJobsUnderWayWhenABreakerOpens(t *testing.T) {
 	}
 	b.now = b.p.buckets["a"].target.at
 	probe := b.start()
-	if len(probe) != 1 || probe[0].tried != 0 {
+	if len(probe) != 1 || b.p.jobs[probe[0].Seq].tried != 0 {
 		t.Fatalf("probes: %s", b.seqs(probe))
 	}
 	if more := b.at(time.Minute).start(); len(more) > 0 {
@@ -370,7 +370,7 @@ func TestEveryBucketIsProbed(t *testing.T) {
 	last := b.arrive("up")
 	var waited time.Duration
 	b.until(10*time.Minute, func(r Run) {
-		if r.heldJob == last {
+		if r.Ref == last.ref() {
 			waited = b.now.Since(origin)
 			b.done(r)
 			return

@@ -127,7 +127,7 @@ type bucket struct {
 	lanes   []lane
 	running int // jobs that hold concurrency, wherever they run
 
-	last      *turn // the last start, which the next one follows
+	last      *Ticket // the last start, which the next one follows
 	undecided undecided
 	stalled   bool // one of those came back: nothing starts before all of them are decided
 	noting    int  // jobs whose crash is being recorded; those behind them wait

@@ -335,45 +335,24 @@ func (e Confirmed) apply(c *Core, now pace.Instant) {
 	}
 }
 
-// A worker is free whatever became of the partition. Only then is it asked whose the outcome is:
-// this process's, its successor's, or nobody's.
 func (e Finished) apply(c *Core, now pace.Instant) {
-	r, o := e.Run, e.Outcome
-	v := c.valves[r.Part.Policy]
-	switch {
-	case v == nil:
-	case r.remote:
-		v.claims.running--
-	default:
-		v.busy--
-	}
-	switch p := r.Bucket.Part; p.state {
-	case partitionOpening, partitionLive:
-		p.checkpointed.changed = true
-		if o.Kind == OutcomeReturned && !r.turn.passed {
-			r.turn.own.Refund(&r.Bucket.clock)
-			r.turn.total.Refund(&v.totalClock)
-		}
-		v.settle(r.heldJob, o, now)
-	case partitionSurrendered:
-		if r.stage == stageGone {
-			return // with its stream: the successor has other jobs under these sequences
-		}
-		if o.Kind == OutcomeFailed {
-			o.Attempts = r.Attempt
-		}
-		o.Holder, o.Stream = p.holder, p.Stream()
-		c.out.reports = append(c.out.reports, Report{p.Policy, p.Number, o})
+	if v := c.valves[e.Policy]; v != nil {
+		v.finished(e.Run, e.Outcome, now)
 	}
 }
 
 // Progress is what the new owner of a partition is told of a run that this process still watches
 // over, and that goes on.
-func (r Run) Progress() (goesOn Report, handedOver bool) {
-	p := r.Bucket.Part
+func (c *Core) Progress(r Run) (goesOn Report, handedOver bool) {
+	v := c.valves[r.Part.Policy]
+	if v == nil || v.runs[r.number].heldJob == nil {
+		return goesOn, false
+	}
+	j := v.runs[r.number].heldJob
+	p := j.Bucket.Part
 	return Report{p.Policy, p.Number,
 			Outcome{Seq: r.Seq, Kind: outcomeProgress, Stream: p.Stream()}},
-		p.state == partitionSurrendered && r.stage != stageGone
+		p.state == partitionSurrendered && j.stage != stageGone
 }
 
 // Matters reports whether there may be somebody to take a report: not once the policy or its stream
@@ -504,7 +483,6 @@ func (c *Core) given(r *Run, fence pace.Instant) {
 	if r.latest == 0 || r.latest >= fence {
 		r.latest = fence - 1
 	}
-	r.Bucket.Part.checkpointed.changed = true
 }
 
 // Checkpoint works on the checkpoints that are due. That takes longer than a start may be under

@@ -97,9 +97,10 @@ type (
 
 // Of single jobs.
 type (
-	// Finished is the outcome of a run.
+	// Finished is the outcome of a run: see [Run.Finished].
 	Finished struct {
-		Run     Run
+		Policy  string
+		Run     uint64 // its number
 		Outcome Outcome
 	}
 	// Fetched is the body of a job.

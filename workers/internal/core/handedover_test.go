@@ -86,7 +86,7 @@ func TestProgressAfterTheTimeoutKeepsTheJobFromStarting(t *testing.T) {
 func TestAnOutcomeThatComesAfterTheNextStartIsNotHeard(t *testing.T) {
 	b := timedOut(t)
 	b.at(61 * second)
-	again := b.start()[0]
+	again := b.p.jobs[b.start()[0].Seq]
 	b.v.reported(b.p, Outcome{Seq: 1, Kind: OutcomeFailed, Holder: "old", Attempts: 1}, b.now)
 	if again.stage != stageRunning {
 		t.Errorf("stage %d, want it to run", again.stage)
@@ -126,8 +126,8 @@ func TestAPartitionThatStartsNoMoreIsStillCheckpointed(t *testing.T) {
 	if len(noted.Running) != 2 {
 		t.Fatalf("two run; a checkpoint has %v", noted.Running)
 	}
-	c.Handle(Finished{runs[0],
-		Outcome{Seq: 1, Kind: OutcomeThrottled, RetryAfter: 10 * time.Minute}}, now)
+	throttled := Outcome{Seq: 1, Kind: OutcomeThrottled, RetryAfter: 10 * time.Minute}
+	c.Handle(runs[0].Finished(throttled), now)
 	c.run(now, 2*time.Second, each)
 	if len(noted.Running) != 1 || len(noted.Clocks) != 1 || noted.Clocks[0].Cool == 0 {
 		t.Errorf("one runs, and one cools down; a checkpoint has %v and %v", noted.Running,

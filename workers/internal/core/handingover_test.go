@@ -66,7 +66,7 @@ func TestADrainerEndsWhenItsOutcomesAreDelivered(t *testing.T) {
 	if part.state != partitionSurrendered || c.Left() {
 		t.Fatalf("state %d; left while a job of it runs: %v", part.state, c.Left())
 	}
-	c.Handle(Finished{r, Outcome{Seq: 1, Kind: OutcomeDone}}, now)
+	c.Handle(r.Finished(Outcome{Seq: 1, Kind: OutcomeDone}), now)
 	if len(c.out.reports) != 1 || c.Left() {
 		t.Fatalf("%d reports; left before it was delivered: %v", len(c.out.reports), c.Left())
 	}

@@ -308,7 +308,7 @@ func TestAStreamMadeAnewUnderItsOwner(t *testing.T) {
 			break
 		}
 	}
-	c.Handle(Finished{first, Outcome{Seq: 1, Kind: OutcomeDone}}, now)
+	c.Handle(first.Finished(Outcome{Seq: 1, Kind: OutcomeDone}), now)
 	c.Handle(Arrived{part.Partition, part.Epoch, []job.Arrived{j(1, "new"), j(2, "new")}}, now)
 	if len(c.out.acks) > 0 {
 		t.Errorf("acknowledged %d jobs of the new stream", len(c.out.acks))

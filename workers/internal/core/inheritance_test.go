@@ -19,7 +19,7 @@ func lateAndCostly(t *testing.T) (*valveBench, record.Handover) {
 	old.arrive("a", cost(6))
 	old.done(old.start()[0])
 	old.at(18 * second)
-	if runs := old.start(); len(runs) != 1 || runs[0].Cost != 6 {
+	if runs := old.start(); len(runs) != 1 || old.p.jobs[runs[0].Seq].Cost != 6 {
 		t.Fatalf("started %s", old.seqs(runs))
 	}
 	return old, old.at(18100*ms).v.handover(old.p, old.now, simulatedLease)
@@ -151,8 +151,7 @@ func TestAnOutcomeOfAnEarlierRunIsNotThatOfTheNext(t *testing.T) {
 	old.arrive("a")
 	run := old.start()[0]
 	old.v.surrender(old.p, old.now)
-	c := &Core{valves: map[string]*valve{"api": old.v}}
-	c.Handle(Finished{run, Outcome{Seq: 1, Kind: OutcomeFailed, Error: "500"}}, old.now)
+	old.end(run, Outcome{Kind: OutcomeFailed, Error: "500"})
 
 	for name, arrived := range map[string]bool{"the job came": true,
 		"the job did not come": false} {
@@ -163,7 +162,7 @@ func TestAnOutcomeOfAnEarlierRunIsNotThatOfTheNext(t *testing.T) {
 			if arrived {
 				b.deliver(1, "a")
 			}
-			b.v.reported(b.p, c.out.reports[0].Outcome, b.now)
+			b.v.reported(b.p, old.out.reports[0].Outcome, b.now)
 			if !arrived {
 				b.deliver(1, "a")
 			}

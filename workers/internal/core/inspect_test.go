@@ -141,7 +141,7 @@ func TestExpectedStartsCountSlots(t *testing.T) {
 			}
 			var started time.Duration
 			b.until(20*second, func(r Run) {
-				if r.heldJob == tail {
+				if r.Ref == tail.ref() {
 					started = b.now.Since(origin)
 				}
 				b.done(r)

@@ -34,7 +34,7 @@ func beforeARestore(t *testing.T) *valveBench {
 			b.end(r, Outcome{Kind: OutcomePermanent})
 		case "waiting":
 			b.end(r, Outcome{Kind: OutcomeUncounted})
-			b.v.throttle(r.Bucket, time.Hour, b.now)
+			b.v.throttle(b.p.buckets[r.Key], time.Hour, b.now)
 		}
 	})
 	return b
@@ -49,7 +49,7 @@ func (b *valveBench) expectAll() {
 		b.deliver(seq+1, "a", restored)
 	}
 	b.until(2*time.Minute, func(r Run) {
-		ran[r.Seq] = r.Attempt == 1 && r.crashes == 0
+		ran[r.Seq] = r.Attempt == 1 && b.p.jobs[r.Seq].crashes == 0
 		b.end(r, Outcome{Kind: OutcomeDone})
 	})
 	for seq := range uint64(6) {

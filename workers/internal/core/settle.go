@@ -26,6 +26,40 @@ func (v *valve) crashed(j *heldJob, holder string) {
 	v.save(j, 0)
 }
 
+// finished takes the outcome of a run that a worker had. The worker is free whatever became of the
+// partition. Only then is it asked whose the outcome is: this process's, its successor's, or
+// nobody's.
+func (v *valve) finished(number uint64, o Outcome, now pace.Instant) {
+	r, known := v.runs[number]
+	if !known {
+		return
+	}
+	delete(v.runs, number)
+	if r.remote {
+		v.claims.running--
+	} else {
+		v.busy--
+	}
+	switch p := r.Bucket.Part; p.state {
+	case partitionOpening, partitionLive:
+		p.checkpointed.changed = true
+		if o.Kind == OutcomeReturned && !r.ticket.passed {
+			r.own.Refund(&r.Bucket.clock)
+			r.total.Refund(&v.totalClock)
+		}
+		v.settle(r.heldJob, o, now)
+	case partitionSurrendered:
+		if r.stage == stageGone {
+			return // with its stream: the successor has other jobs under these sequences
+		}
+		if o.Kind == OutcomeFailed {
+			o.Attempts = r.attempt
+		}
+		o.Holder, o.Stream = p.holder, p.Stream()
+		v.out.reports = append(v.out.reports, Report{p.Policy, p.Number, o})
+	}
+}
+
 // settle applies the outcome of a running job.
 //
 // Only OutcomeFailed and OutcomePermanent count an attempt. What the job cannot help does not: a
@@ -219,7 +253,8 @@ func (v *valve) buryCrashed(j *heldJob) {
 func (v *valve) bury(j *heldJob, reason job.Reason, detail string) {
 	j.enter(stageBurying)
 	j.LastError, j.reason = detail, reason
-	v.out.burials = append(v.out.burials, Burial{j.ref(), j.Arrived, j.Attempts, reason, detail})
+	v.out.burials = append(v.out.burials, Burial{Ref: j.ref(), Stored: j.Stored, Header: j.Header,
+		Body: j.Body, Lean: j.Lean, Attempts: j.Attempts, Reason: reason, Detail: detail})
 }
 
 func (e Buried) apply(c *Core, _ pace.Instant) {

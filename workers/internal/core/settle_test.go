@@ -83,7 +83,7 @@ func TestFailedAttemptsBackOffWithJitter(t *testing.T) {
 		if runs := b.start(); len(runs) > 0 {
 			t.Fatal("it started before its attempt was recorded")
 		}
-		b.v.saved(r.heldJob, b.now)
+		b.v.saved(b.p.jobs[r.Seq], b.now)
 		if wake := b.v.wake(true); wake != b.now.Add(backoff) {
 			t.Fatalf("backs off for %v, want %v", wake.Since(b.now), backoff)
 		}

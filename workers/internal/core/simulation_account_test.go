@@ -69,7 +69,7 @@ func (w *world) give(s *stint) {
 		return g.given || g.final()
 	})
 	for _, g := range w.urgent[f.bucket] {
-		if g.priority > f.priority && g.at == s.Bucket.Part && !g.excepted {
+		if g.priority > f.priority && g.at == s.job.Bucket.Part && !g.excepted {
 			w.fail("priority: %s starts before %s", id, job.ID(g.policy, g.seq))
 		}
 	}
@@ -89,22 +89,22 @@ func (w *world) tells(s *stint) {
 		w.fail("attempts: %s is told of %d that failed, and had %v", id, failed, f.failed)
 	case failed >= most:
 		w.fail("attempts: %s goes on after %d, of at most %d", id, failed, most)
-	case !f.crashed.has(s.crashes):
-		w.fail("crashes: %s counts %d, and had %v", id, s.crashes, f.crashed)
+	case !f.crashed.has(s.job.crashes):
+		w.fail("crashes: %s counts %d, and had %v", id, s.job.crashes, f.crashed)
 	case f.crashed.low >= 3:
 		w.fail("crashes: %s starts after %d", id, f.crashed.low)
 	}
-	f.failed, f.unsaved, f.crashed = span{failed, failed}, 0, span{s.crashes, s.crashes}
+	f.failed, f.unsaved, f.crashed = span{failed, failed}, 0, span{s.job.crashes, s.job.crashes}
 	f.under = map[*drainer]bool{s.d: true}
 }
 
 // hears is called when a core hears how a run ended. Nothing counts while a breaker is open.
 func (w *world) hears(s *stint, o Outcome, breaks bool) {
 	f, d := s.fate, s.d
-	ours := s.Bucket.Part.state <= partitionLive && (d.lost == 0 || d.lost < s.slot.at)
+	ours := s.job.Bucket.Part.state <= partitionLive && (d.lost == 0 || d.lost < s.slot.at)
 	w.rests(s, o, ours)
 	switch {
-	case s.Bucket.Part.state > partitionSurrendered:
+	case s.job.Bucket.Part.state > partitionSurrendered:
 	case o.Kind == OutcomePermanent:
 		f.hopeless = true
 	case o.Kind == OutcomeThrottled && ours:
@@ -203,7 +203,7 @@ func (w *world) letter(d *drainer, u Burial, asked time.Duration) {
 // forgets is called when a process died, or was declared dead: what only it knew is gone.
 func (w *world) forgets(d *drainer) {
 	for s := range w.stints() {
-		if s.d == d && !d.alive && s.Bucket.Part.state <= partitionLive && w.noted(s) {
+		if s.d == d && !d.alive && s.job.Bucket.Part.state <= partitionLive && w.noted(s) {
 			s.fate.crashed.low++
 		}
 	}
@@ -244,7 +244,7 @@ func (w *world) leavesOut(share string, value []byte) {
 func (w *world) noted(s *stint) bool {
 	if r := w.records[TablePartitions][CheckpointKey(s.Part.Policy, s.Part.Number)]; r != nil {
 		var c record.Checkpoint
-		if record.Decode(r.Value, &c) == nil && c.Epoch == s.Bucket.Part.Epoch &&
+		if record.Decode(r.Value, &c) == nil && c.Epoch == s.job.Bucket.Part.Epoch &&
 			w.composed[r.Revision] >= s.slot.number &&
 			c.Stream == s.fate.stream.created.UnixNano() &&
 			slices.ContainsFunc(c.Running, func(r record.Run) bool {

@@ -344,7 +344,7 @@ func (s *stint) progress() {
 		return
 	}
 	s.wait()
-	report, handedOver := s.Progress()
+	report, handedOver := s.d.core.Progress(s.Run)
 	if !handedOver {
 		return
 	}

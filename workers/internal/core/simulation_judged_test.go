@@ -38,17 +38,17 @@ func (h *heirs) stintOf(name string, epoch uint64) *stint {
 	j := &heldJob{Arrived: *f.message, Bucket: &bucket{Part: p}}
 	w.drainers = append(w.drainers, d)
 	f.stream.consumers[0] = []*consumer{{stream: f.stream, epoch: epoch, owner: d, part: p}}
-	return &stint{Run: &Run{heldJob: j, Part: p.Partition}, d: d, fate: f,
+	return &stint{Run: Run{Ref: j.ref()}, job: j, d: d, fate: f,
 		slot: slot{number: int(epoch), at: time.Duration(epoch)}}
 }
 
 func (h *heirs) told(s *stint, failed, crashes int) {
-	s.Attempt, s.crashes = failed+1, crashes
+	s.Attempt, s.job.crashes = failed+1, crashes
 	h.w.tells(s)
 }
 
 func (h *heirs) record(s *stint, attempts, crashes int) {
-	saved := Save{Ref: s.ref(),
+	saved := Save{Ref: s.Ref,
 		Record: record.Attempt{V: record.Version, Attempts: attempts, Crashes: crashes}}
 	h.w.asksToRecord(s.d, saved)
 	h.w.noteAttempt(s.d, saved)
@@ -113,8 +113,8 @@ func TestACrashMayCountOfWhoWasToldAnOutcomeBeforeItsJobCame(t *testing.T) {
 	} {
 		h := newHeirs()
 		h.told(h.former, 0, 0)
-		h.heir.Bucket.Part.inherited = x.inherited
-		h.w.isTold(h.heir.Bucket.Part, h.heir.d, h.fate)
+		h.heir.job.Bucket.Part.inherited = x.inherited
+		h.w.isTold(h.heir.job.Bucket.Part, h.heir.d, h.fate)
 		h.w.forgets(h.heir.d)
 		if h.record(h.stintOf("third", 30), 0, 1); len(h.w.broken) > 0 != x.broken {
 			t.Errorf("%s: %q", name, h.w.broken)
@@ -133,7 +133,7 @@ func TestACrashCountsWhereACheckpointToldOfTheRun(t *testing.T) {
 		h.w.hazards = []hazard{noLeader}
 		h.w.write(TablePartitions, CheckpointKey("api",
 			0), Record{Exists: true, Revision: 7, Value: record.Encode(record.Checkpoint{
-			V: record.Version, Epoch: s.Bucket.Part.Epoch, Handover: record.Handover{
+			V: record.Version, Epoch: s.job.Bucket.Part.Epoch, Handover: record.Handover{
 				Running: []record.Run{{Seq: s.Seq, Holder: s.d.core.Lease.Id}},
 				Stream:  s.fate.stream.created.UnixNano(),
 			},
@@ -150,7 +150,7 @@ func TestACrashCountsWhereACheckpointToldOfTheRun(t *testing.T) {
 func TestABucketMayWaitForARunWhoseJobSomebodyRemoved(t *testing.T) {
 	for _, removed := range []bool{false, true} {
 		h := newHeirs()
-		p := h.heir.Bucket.Part
+		p := h.heir.job.Bucket.Part
 		h.w.policyOf("api").OutflowTotal = leaky("api", "1/s").Outflow
 		h.heir.d.told = map[string]*told{"api": {Policy: *h.w.policyOf("api")}}
 		h.w.set.elsewhere["api"] = true
@@ -205,7 +205,7 @@ func TestAPauseHoldsABucketUpOnceItsOwnerHears(t *testing.T) {
 	h.w.watchStandstill()
 	api := &told{Policy: *h.w.policyOf("api")}
 	h.former.d.told = map[string]*told{"api": api}
-	h.former.Bucket.Part.state = partitionSurrendered
+	h.former.job.Bucket.Part.state = partitionSurrendered
 	cool := func(key job.Key) time.Duration { return h.w.stands.buckets[bucketOf("api", key)].cool }
 	pause := Outcome{Kind: OutcomeThrottled, RetryAfter: time.Minute}
 	if h.w.hears(h.former, pause, false); cool("k0") != 0 {

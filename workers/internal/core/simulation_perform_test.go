@@ -5,7 +5,7 @@ type simulated struct{ *drainer }
 
 func (d simulated) Close(p Partition)   { d.closeConsumers(p) }
 func (d simulated) Open(o Opening)      { d.open(o) }
-func (d simulated) Start(r Run)         { d.start(&r, nil) }
+func (d simulated) Start(r Run)         { d.start(r, nil) }
 func (d simulated) Refuse(name string)  { d.promised(name).refuse(d.drainer) }
 func (d simulated) Offer(policy string) { d.propose(policy) }
 func (d simulated) Ack(r Ref)           { d.ack(r) }
@@ -14,7 +14,7 @@ func (d simulated) Read(p Put)          { d.read(p) }
 func (d simulated) Fetch(r Ref)         { d.fetch(r) }
 func (d simulated) Report(r Report)     { d.tell(r) }
 
-func (d simulated) StartElsewhere(r Run, worker string) { d.start(&r, d.promised(worker)) }
+func (d simulated) StartElsewhere(r Run, worker string) { d.start(r, d.promised(worker)) }
 
 func (d simulated) Delete(p Put) {
 	w := d.w

@@ -9,7 +9,8 @@ import (
 
 // stint is one run of a job, from the valve's decision on.
 type stint struct {
-	*Run
+	Run
+	job   *heldJob
 	d     *drainer
 	fate  *fate
 	given time.Duration // to a worker, when
@@ -23,12 +24,13 @@ type stint struct {
 }
 
 // start gives a job to a worker, here or elsewhere.
-func (d *drainer) start(r *Run, worker *promise) {
+func (d *drainer) start(r Run, worker *promise) {
 	w := d.w
 	w.decisions++
-	f := w.fateOf(r.Part.Policy, &r.Arrived)
+	f := w.fateNamed(r.Ref)
 	t := d.told[f.policy]
-	s := &stint{Run: r, d: d, fate: f, given: w.now, most: t.concurrency(f.key), worker: worker}
+	s := &stint{Run: r, job: d.core.valves[f.policy].runs[r.number].heldJob, d: d, fate: f,
+		given: w.now, most: t.concurrency(f.key), worker: worker}
 	if r.Body == nil {
 		w.fail("%s starts without its body", job.ID(f.policy, f.seq))
 	}
@@ -74,7 +76,7 @@ func (d *drainer) decide(s *stint) {
 		w.after(50*time.Microsecond, func() { d.decide(s) })
 		return
 	}
-	w.decided[s.turn] = true
+	w.decided[s.Ticket] = true
 	if w.sabotage == noUndecidedLimit {
 		s.latest = 0
 	}
@@ -131,7 +133,7 @@ func (d *drainer) ran(s *stint) {
 	f.handed = false
 	s.slot.at = w.now
 	w.aimed(d, atAStart, 300*time.Millisecond)
-	if w.poison && s.crashes > 0 && w.now < busy && w.chance(0.7) {
+	if w.poison && s.job.crashes > 0 && w.now < busy && w.chance(0.7) {
 		w.crash(d, 300*time.Millisecond)
 	}
 	f.slots = append(f.slots, s.slot)
@@ -191,11 +193,11 @@ func (s *stint) end(o Outcome) {
 	f.forgiven = f.forgiven || !undisturbed
 	switch o.Kind {
 	case OutcomeDone:
-		f.done = f.done || s.Bucket.Part.state <= partitionSurrendered
+		f.done = f.done || s.job.Bucket.Part.state <= partitionSurrendered
 	case OutcomeFailed, OutcomeUncounted, OutcomeThrottled:
 		f.excepted = true
 	}
-	if s.Bucket.Part.state == partitionLost {
+	if s.job.Bucket.Part.state == partitionLost {
 		f.excepted = true
 	}
 	d.receive(func() { s.finish(o) })
@@ -222,13 +224,14 @@ func (s *stint) finish(o Outcome) {
 		o.Kind = OutcomePermanent
 	}
 	s.d.w.finished(s, o)
-	s.d.core.Handle(Finished{*s.Run, o}, s.d.clock())
+	s.d.core.Handle(s.Finished(o), s.d.clock())
 }
 
 // breaks reports whether a breaker is open that the run obeys, so that no attempt may count.
 func (s *stint) breaks() bool {
 	v := s.d.core.valves[s.fate.policy]
-	return s.Bucket.Part.state <= partitionLive && v != nil && (v.breaker.open || s.Bucket.down())
+	return s.job.Bucket.Part.state <= partitionLive && v != nil &&
+		(v.breaker.open || s.job.Bucket.down())
 }
 
 // stints are all runs whose process was not disturbed.

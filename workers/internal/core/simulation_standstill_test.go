@@ -278,7 +278,7 @@ func (w *world) rests(s *stint, o Outcome, ours bool) {
 		return
 	}
 	retry := s.d.told[f.policy].Retry
-	f.idle, f.idleUntil = s.Bucket.Part, w.now+time.Duration(retry.MaxBackoff)+answers
+	f.idle, f.idleUntil = s.job.Bucket.Part, w.now+time.Duration(retry.MaxBackoff)+answers
 	switch {
 	case o.Kind == OutcomeDone:
 		b.throttles = 0

@@ -203,8 +203,8 @@ type world struct {
 	lenders  []*lendingProcess
 
 	accepted  map[identity]*fate
-	decided   map[*turn]bool // the last checks that were made
-	decisions int            // jobs that valves have given to workers
+	decided   map[*Ticket]bool // the last checks that were made
+	decisions int              // jobs that valves have given to workers
 	// what runs, by bucket, as far as its process was not disturbed since
 	active    map[string]map[*stint]bool
 	contests  map[*partition]*contest // by what an owner of a policy with a total outflow owns
@@ -278,7 +278,7 @@ func emptyWorld(seed uint64, s sabotage) *world {
 		set:       newSettings(),
 		streams:   map[string]*stream{},
 		accepted:  map[identity]*fate{},
-		decided:   map[*turn]bool{},
+		decided:   map[*Ticket]bool{},
 		active:    map[string]map[*stint]bool{},
 		contests:  map[*partition]*contest{},
 		takeovers: map[string][]takeover{},

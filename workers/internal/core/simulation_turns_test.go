@@ -90,7 +90,7 @@ func (w *world) delivered(p *partition, jobs []job.Arrived) {
 
 // takeTurn is called when a valve gives a job to a worker.
 func (w *world) takeTurn(s *stint) {
-	c := w.contests[s.Bucket.Part]
+	c := w.contests[s.job.Bucket.Part]
 	if c == nil {
 		return
 	}
@@ -184,7 +184,7 @@ func (w *world) able(d *drainer, c *contest, key job.Key) bool {
 
 // finished is called when the core hears how a run ended.
 func (w *world) finished(s *stint, o Outcome) {
-	if c := w.contests[s.Bucket.Part]; c != nil {
+	if c := w.contests[s.job.Bucket.Part]; c != nil {
 		k := c.keys[s.fate.key]
 		k.running--
 		if o.Kind != OutcomeDone && o.Kind != OutcomeFailed || o.Unavailable {

@@ -97,11 +97,14 @@ func (v *valve) start(b *bucket, now pace.Instant, remote bool) Run {
 	j.enter(stageRunning)
 	j.began, j.holder = now, ""
 	b.running++
-	r := Run{heldJob: j, Part: b.Part.Partition, Attempt: j.Attempts + 1, Due: due, remote: remote}
-	r.giveTurn()
+	b.Part.checkpointed.changed = true
+	v.given++
+	r := Run{Ref: j.ref(), Stored: j.Stored, Header: j.Header, Body: j.Body,
+		Attempt: j.Attempts + 1, Due: due, number: v.given, Ticket: b.ticket(j)}
+	kept := run{heldJob: j, attempt: r.Attempt, ticket: r.Ticket, remote: remote}
 	if v.total != nil {
 		r.Due = max(due, v.total.Next(&v.totalClock))
-		r.turn.total = v.total.Take(&v.totalClock, now, j.Cost)
+		kept.total = v.total.Take(&v.totalClock, now, j.Cost)
 		r.latest = now.Add(v.total.Undecided)
 		// who was held back while others started has missed its turns as well
 		v.turns = max(v.turns, b.turns)
@@ -116,9 +119,10 @@ func (v *valve) start(b *bucket, now pace.Instant, remote bool) Run {
 		b.target.probe = j
 	}
 	if b.pace != nil {
-		r.turn.own = b.pace.Take(&b.clock, now, j.Cost)
+		kept.own = b.pace.Take(&b.clock, now, j.Cost)
 		r.latest = now.Add(b.pace.Undecided)
 	}
+	v.runs[r.number] = kept
 	b.since = now
 	b.rate.Count(b.pace, now)
 	if remote {

@@ -280,8 +280,8 @@ func (d *drainer) says(format string, args ...any) {
 // started tells of a start, and of what is known of the runs before it.
 func (d *drainer) started(s *stint) {
 	before := ""
-	if s.crashes > 0 {
-		before = fmt.Sprintf(" (crashes: %d)", s.crashes)
+	if s.job.crashes > 0 {
+		before = fmt.Sprintf(" (crashes: %d)", s.job.crashes)
 	}
 	if s.Attempt > 1 {
 		before += fmt.Sprintf(" (attempt %d)", s.Attempt)

@@ -53,11 +53,11 @@ func TestAnOutcomeOfTheFormerStreamIsNotTakenForThatOfTheNext(t *testing.T) {
 	part.created = originWall.Add(time.Minute)
 	next := start()
 	h := v.surrender(part, now)
-	c.Handle(Finished{former, Outcome{Seq: 1, Kind: OutcomeDone}}, now)
+	c.Handle(former.Finished(Outcome{Seq: 1, Kind: OutcomeDone}), now)
 	if len(c.out.reports) > 0 {
 		t.Errorf("the next owner is told %+v", c.out.reports)
 	}
-	c.Handle(Finished{next, Outcome{Seq: 1, Kind: OutcomeDone}}, now)
+	c.Handle(next.Finished(Outcome{Seq: 1, Kind: OutcomeDone}), now)
 	if n := len(c.out.reports); n == 0 {
 		t.Fatal("the next owner is not told of what it waits for")
 	}

@@ -8,28 +8,30 @@ import (
 )
 
 // What the core shares with its workers, who run beside it: nothing else of it needs atomics or
-// locks.
+// locks, and nothing else that crosses to the shell is a pointer. Here a value would not do: the
+// last check of a job depends on what the worker of the job before has just found.
 
-// turn is one job's place in the order of starts. Workers run side by side, so each makes its last
-// check after the one before it has made its own; and a job before which another came back comes
-// back too, for otherwise it would overtake.
+// Ticket is one job's place in the order of starts. Workers run side by side, so each makes its
+// last check after the one before it has made its own; and a job before which another came back
+// comes back too, for otherwise it would overtake.
 //
-// Law 4 needs it: without turns, of two jobs given to two workers the second could pass while the
+// Law 4 needs it: without tickets, of two jobs given to two workers the second could pass while the
 // first one's goroutine waits for the processor.
-type turn struct {
+type Ticket struct {
 	priority int
 	seq      uint64
+	latest   pace.Instant // the last check passes until then; 0: whenever
+	previous *Ticket      // nil once decided
+	bucket   *undecided   // of the job's bucket …
+	part     *undecided   // … and of its partition
 	decided  sync.WaitGroup
 
 	// Once decided.
 	passed bool
-	back   *turn // of those up to this one that came back, the first in order; nil: none
-
-	// what the start took of the bucket's envelope, and of that of all buckets together
-	own, total pace.Spent
+	back   *Ticket // of those up to this one that came back, the first in order; nil: none
 }
 
-func (t *turn) before(u *turn) bool {
+func (t *Ticket) before(u *Ticket) bool {
 	return t.priority > u.priority || t.priority == u.priority && t.seq < u.seq
 }
 
@@ -39,16 +41,17 @@ type undecided struct{ jobs atomic.Int32 }
 
 func (u *undecided) any() bool { return u.jobs.Load() > 0 }
 
-// giveTurn puts a run that a worker is given at the end of its bucket's order.
+// ticket puts a job that a worker is given at the end of its bucket's order.
 //
 // It is counted at its partition as well, for a handover must wait until none is on its way.
-func (r *Run) giveTurn() {
-	b := r.Bucket
-	r.turn, r.previous = &turn{priority: r.Priority, seq: r.Seq}, b.last
-	r.turn.decided.Add(1)
-	b.last = r.turn
-	b.undecided.jobs.Add(1)
-	b.Part.undecided.jobs.Add(1)
+func (b *bucket) ticket(j *heldJob) *Ticket {
+	t := &Ticket{priority: j.Priority, seq: j.Seq, previous: b.last, bucket: &b.undecided,
+		part: &b.Part.undecided}
+	t.decided.Add(1)
+	t.bucket.jobs.Add(1)
+	t.part.jobs.Add(1)
+	b.last = t
+	return t
 }
 
 // cameBack is called when the valve has heard that a job of the bucket did not pass. It counts as
@@ -60,9 +63,9 @@ func (b *bucket) cameBack() {
 }
 
 // Passed waits for the last check, and reports whether it passed.
-func (r Run) Passed() bool {
-	r.turn.decided.Wait()
-	return r.turn.passed
+func (t *Ticket) Passed() bool {
+	t.decided.Wait()
+	return t.passed
 }
 
 // Decide makes the last check before a start, whoever runs the job, once all earlier starts of its
@@ -74,29 +77,26 @@ func (r Run) Passed() bool {
 // and not about decisions: between the two a goroutine may not get the processor, or the machine
 // may sleep. Both the lease and the millisecond are checked against the one reading of the clock
 // that was taken last.
-func (r *Run) Decide(gate func() (fence, now pace.Instant),
+func (t *Ticket) Decide(gate func() (fence, now pace.Instant),
 	begin func()) (now pace.Instant, passed bool) {
-	if r.previous != nil {
-		r.previous.decided.Wait()
-	}
-	t := r.turn
-	if r.previous != nil {
-		t.back = r.previous.back
+	if t.previous != nil {
+		t.previous.decided.Wait()
+		t.back = t.previous.back
 	}
 	overtakes := t.back != nil && t.back.before(t)
 	fence, now := gate()
-	t.passed = !overtakes && now < fence && (r.latest == 0 || now <= r.latest)
+	t.passed = !overtakes && now < fence && (t.latest == 0 || now <= t.latest)
 	switch {
 	case !t.passed && !overtakes:
 		t.back = t
 	case t.passed && begin != nil:
 		begin()
 	}
+	t.previous = nil
 	t.decided.Done()
-	r.previous = nil
 	if t.passed {
-		r.Bucket.undecided.jobs.Add(-1)
-		r.Bucket.Part.undecided.jobs.Add(-1)
+		t.bucket.jobs.Add(-1)
+		t.part.jobs.Add(-1)
 	}
 	return now, t.passed
 }

@@ -61,7 +61,7 @@ var scenes = []scene{
 		policy:   with(leaky("api", "10/s"), func(p *policy.Policy) { p.Burst = 3 }),
 		arrivals: []arrival{{at: 0, key: "a", n: 12}},
 		outcome: func(r Run) Outcome {
-			if r.Seq == 5 && r.Bucket.throttles == 0 {
+			if r.Seq == 5 && r.Due < origin.Add(second) { // its first run
 				return Outcome{Kind: OutcomeThrottled, RetryAfter: time.Second}
 			}
 			return Outcome{Kind: OutcomeDone}

@@ -182,7 +182,7 @@ func TestAPartitionThatIsGivenUpIsOpenedAgainForWhatIsNotAcknowledged(t *testing
 			r := delivers(t, core, part, 1, now)
 			r.Decide(whenever, nil)
 			// its acknowledgement is lost
-			core.Handle(Finished{r, Outcome{Seq: 1, Kind: OutcomeDone}}, now)
+			core.Handle(r.Finished(Outcome{Seq: 1, Kind: OutcomeDone}), now)
 			core.Handle(Broken{part.Partition, part.Epoch}, now)
 			tries := 0
 			for end := now.Add(time.Minute); now < end && !core.Left(); now = now.Add(second) {

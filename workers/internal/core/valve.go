@@ -60,21 +60,19 @@ type valve struct {
 	reserved int  // of them, with jobs of other drainers
 
 	claims claims // of workers elsewhere
+
+	runs  map[uint64]run // that workers have, here or elsewhere, by number
+	given uint64         // of them, so far
 }
 
-// Run is a job that was given to a worker.
-//
-// It holds what was decided, because its last check is made beside the loop: by then the job may
-// wait again, or be another owner's.
-type Run struct {
+// run is what the valve remembers of a job that a worker has, until it hears what came of that.
+type run struct {
 	*heldJob
-	Part     Partition
-	Attempt  int          // 1 is the first
-	Due      pace.Instant // when the job could have started
-	latest   pace.Instant // the last check passes until then; 0: whenever
-	turn     *turn
-	previous *turn // nil once decided
-	remote   bool  // the worker is in another process
+	attempt int
+	ticket  *Ticket
+	remote  bool // the worker is in another process
+	// what the start took of the bucket's envelope, and of that of all buckets together
+	own, total pace.Spent
 }
 
 const (
@@ -99,6 +97,7 @@ func newValve(p policy.Policy, paused bool, self string, random func() float64,
 		random: random,
 		out:    out,
 		parts:  map[int]*partition{},
+		runs:   map[uint64]run{},
 		gateAt: pace.Never,
 	}
 	v.setOverrides(nil)

@@ -130,8 +130,7 @@ func (b *valveBench) until(end time.Duration, each func(Run)) (starts []time.Dur
 // end reports what became of a run.
 func (b *valveBench) end(r Run, o Outcome) {
 	o.Seq = r.Seq
-	b.v.busy--
-	b.v.settle(r.heldJob, o, b.now)
+	b.v.finished(r.number, o, b.now)
 }
 
 // done finishes a run and confirms its acknowledgement.
