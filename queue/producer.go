@@ -84,6 +84,7 @@ type Producer struct {
 	b       *Broker
 	slots   chan struct{}
 	outages *outages // nil: wait
+	replies replies
 
 	mu      sync.Mutex
 	streams map[string]*streamFacts
@@ -107,7 +108,7 @@ func (b *Broker) NewProducer(o ProducerOptions) *Producer {
 		o.MaxInFlight = defaultInFlight
 	}
 	p := &Producer{b: b, slots: make(chan struct{}, o.MaxInFlight),
-		streams: map[string]*streamFacts{}}
+		replies: replies{nc: b.nc}, streams: map[string]*streamFacts{}}
 	if o.FailFast {
 		p.outages = &outages{b: b, streams: map[string]*streamOutage{}}
 	}
@@ -121,59 +122,87 @@ func (b *Broker) NewProducer(o ProducerOptions) *Producer {
 // queue or retires; [ErrOtherPayload] and [*EndedError] as of [Producer.Repeated]; [ErrUnavailable]
 // no answer, and the job may be stored all the same, unless it is [ErrNotSent], too.
 func (p *Producer) Publish(ctx context.Context, s Submission) (Receipt, error) {
-	r, err := p.submit(ctx, s, storedHeader(s))
-	if err == nil && r.Duplicate {
-		return p.Repeated(ctx, s, r)
-	}
-	return r, err
+	return p.Send(ctx, s)(ctx)
 }
 
-// submit is Publish with the header of the stored job, which holds its message id.
-func (p *Producer) submit(ctx context.Context, s Submission, header nats.Header) (Receipt, error) {
-	if _, hasDeadline := ctx.Deadline(); !hasDeadline {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, publishTimeout)
-		defer cancel()
+// Send is the first half of [Producer.Publish]: it sends the job, and returns the other half, which
+// must be called. Jobs that one goroutine sends reach the stream in that order, but for those that
+// JetStream does not answer and that are sent again.
+func (p *Producer) Send(ctx context.Context, s Submission) (
+	wait func(context.Context) (Receipt, error)) {
+
+	sent := p.send(ctx, s, storedHeader(s))
+	return func(ctx context.Context) (Receipt, error) {
+		r, err := sent(ctx)
+		if err == nil && r.Duplicate {
+			return p.Repeated(ctx, s, r)
+		}
+		return r, err
 	}
+}
+
+// send is Send with the header of the stored job, which holds its message id.
+func (p *Producer) send(ctx context.Context, s Submission, header nats.Header) (
+	wait func(context.Context) (Receipt, error)) {
+
 	subject := p.b.names.Jobs(s.Policy, s.Key)
 	if s.Admitted {
 		subject = p.b.names.Admitted(s.Policy, s.Key)
 	}
+	began := time.Now()
+	ctx, cancel := withDeadline(ctx, began)
+	defer cancel()
 	select {
 	case p.slots <- struct{}{}:
-		defer func() { <-p.slots }()
 	case <-ctx.Done():
-		return Receipt{}, fmt.Errorf("publish to %s: wait for a place: %w", subject,
+		err := fmt.Errorf("publish to %s: wait for a place: %w", subject,
 			jsapi.Translate(ctx.Err()))
+		return func(context.Context) (Receipt, error) { return Receipt{}, err }
 	}
-	ack, err := p.publish(ctx, s, &nats.Msg{Subject: subject, Header: header, Data: s.Body})
-	if err != nil {
-		return Receipt{}, fmt.Errorf("publish to %s: %w", subject, err)
+	m := &nats.Msg{Subject: subject, Header: header, Data: s.Body}
+	first := p.attempt(ctx, s.Policy, m)
+	return func(ctx context.Context) (Receipt, error) {
+		defer func() { <-p.slots }()
+		ctx, cancel := withDeadline(ctx, began)
+		defer cancel()
+		ack, err := p.publish(ctx, s, m, first, began)
+		if err != nil {
+			return Receipt{}, fmt.Errorf("publish to %s: %w", subject, err)
+		}
+		r := Receipt{Seq: ack.Seq, Partition: -1, Duplicate: ack.Duplicate}
+		if n := p.partitions(ctx, s.Policy); n > 0 {
+			r.Partition = job.Partition(subject, n)
+		}
+		return r, nil
 	}
-	r := Receipt{Seq: ack.Seq, Partition: -1, Duplicate: ack.Duplicate}
-	if n := p.partitions(ctx, s.Policy); n > 0 {
-		r.Partition = job.Partition(subject, n)
-	}
-	return r, nil
 }
 
-// publish sends m until it is answered, the context ends or waiting makes no sense.
-func (p *Producer) publish(ctx context.Context, s Submission, m *nats.Msg) (jsapi.PubAck, error) {
-	if reason := p.b.refusal.Load(); reason != nil {
-		return jsapi.PubAck{}, *reason
+// withDeadline gives a publish that began then a deadline, unless it has one.
+func withDeadline(ctx context.Context, began time.Time) (context.Context, context.CancelFunc) {
+	if _, has := ctx.Deadline(); has {
+		return ctx, func() {}
 	}
-	began, wait := time.Now(), retryFirst
+	return context.WithDeadline(ctx, began.Add(publishTimeout))
+}
+
+// publish sends m again until it is answered, the context ends or waiting makes no sense.
+func (p *Producer) publish(ctx context.Context, s Submission, m *nats.Msg, a attempt,
+	began time.Time) (jsapi.PubAck, error) {
+	wait := retryFirst
 	unknown := false // whether an attempt has stored it
 	for attempt := 1; ; attempt++ {
-		probe, err := p.outages.enter(ctx, s.Policy)
-		if err != nil {
+		if attempt > 1 {
+			a = p.attempt(ctx, s.Policy, m)
+		}
+		if err := a.senseless; err != nil {
 			if attempt > 1 {
 				err = fmt.Errorf("%w: attempt %d was not answered: %v", ErrUnavailable, attempt-1,
 					err)
 			}
 			return jsapi.PubAck{}, err
 		}
-		ack, err := p.attempt(ctx, m, probe)
+		probe := a.probe
+		ack, err := a.wait(ctx)
 		switch {
 		case err == nil:
 			p.outages.answered(s.Policy)
@@ -219,18 +248,32 @@ func (p *Producer) publish(ctx context.Context, s Submission, m *nats.Msg) (jsap
 	}
 }
 
-func (p *Producer) attempt(ctx context.Context, m *nats.Msg, probe bool) (jsapi.PubAck, error) {
-	timeout := jsapi.CallTimeout
-	if probe {
-		timeout = probeTimeout
+// attempt is a message on its way to the stream.
+type attempt struct {
+	senseless error // why it was not sent, when it is known that nobody answers
+	probe     bool
+	reply     *reply
+	err       error // why it was not sent
+}
+
+func (p *Producer) attempt(ctx context.Context, policy string, m *nats.Msg) (a attempt) {
+	if reason := p.b.refusal.Load(); reason != nil {
+		return attempt{senseless: *reason}
 	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	answer, err := p.b.nc.RequestMsgWithContext(ctx, m)
-	if err != nil {
-		return jsapi.PubAck{}, err
+	if a.probe, a.senseless = p.outages.enter(ctx, policy); a.senseless == nil {
+		a.reply, a.err = p.replies.send(m)
 	}
-	return jsapi.ParsePubAck(answer.Data)
+	return a
+}
+
+func (a attempt) wait(ctx context.Context) (jsapi.PubAck, error) {
+	switch {
+	case a.err != nil:
+		return jsapi.PubAck{}, a.err
+	case a.probe:
+		return a.reply.wait(ctx, probeTimeout)
+	}
+	return a.reply.wait(ctx, jsapi.CallTimeout)
 }
 
 // facts finds what is known of a policy's stream.
