@@ -25,7 +25,14 @@ type fakeQueue struct {
 	last      queue.Submission
 }
 
-func (f *fakeQueue) Publish(_ context.Context, s queue.Submission) (queue.Receipt, error) {
+func (f *fakeQueue) Send(_ context.Context, s queue.Submission) (
+	wait func(context.Context) (queue.Receipt, error)) {
+
+	r, err := f.publish(s)
+	return func(context.Context) (queue.Receipt, error) { return r, err }
+}
+
+func (f *fakeQueue) publish(s queue.Submission) (queue.Receipt, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.publishes++

@@ -44,9 +44,11 @@ type counted struct {
 	n *atomic.Int64
 }
 
-func (c counted) Publish(ctx context.Context, s queue.Submission) (queue.Receipt, error) {
+func (c counted) Send(ctx context.Context, s queue.Submission) (
+	wait func(context.Context) (queue.Receipt, error)) {
+
 	c.n.Add(1)
-	return c.Publisher.Publish(ctx, s)
+	return c.Publisher.Send(ctx, s)
 }
 
 func open(t testing.TB, policies ...policy.Policy) *house {

@@ -17,7 +17,9 @@ import (
 
 // Publisher stores jobs; [*queue.Producer] is one.
 type Publisher interface {
-	Publish(ctx context.Context, s queue.Submission) (queue.Receipt, error)
+	// Send sends a job, in the order of its calls, and returns what waits until it is stored.
+	Send(ctx context.Context, s queue.Submission) (
+		wait func(context.Context) (queue.Receipt, error))
 	// Repeated returns what became of the job that a submission repeats.
 	Repeated(ctx context.Context, s queue.Submission, first queue.Receipt) (queue.Receipt, error)
 }

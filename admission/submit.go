@@ -17,115 +17,141 @@ import (
 // [ErrTooLarge], [ErrUnavailable] (whether the job was stored may be unknown; with an
 // Idempotency-Key the request can be repeated without harm).
 func (s *Service) Submit(ctx context.Context, r SubmitRequest) (Outcome, error) {
-	live, err := s.live(r.Policy)
-	if err != nil {
-		return Outcome{}, err
-	}
-	if !live.policy.HasQueue() {
-		return Outcome{}, NoQueue(r.Policy)
-	}
-	if len(r.Body) > MaxBody {
-		return Outcome{}, bodyTooLarge()
-	}
-	job, err := readHeader(r.Header)
-	if err != nil {
-		return Outcome{}, err
-	}
-	if err := job.fit(live.policy, r.Body); err != nil {
-		return Outcome{}, err
-	}
-	if err := job.startable(live.policy, time.Now()); err != nil {
-		return Outcome{}, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	outcome, err := s.submit(ctx, live, r, job)
-	if err == nil {
-		s.metrics.Admitted(r.Policy, string(outcome.Verdict))
-	}
-	return outcome, err
+	return s.send(ctx, r, s.foretold)()
 }
 
-func (s *Service) submit(ctx context.Context, live *livePolicy, r SubmitRequest,
-	job jobHeader) (Outcome, error) {
+// sent is the second half of a submission: it waits until the job is stored, or refused.
+type sent func() (Outcome, error)
+
+func decided(o Outcome, err error) sent { return func() (Outcome, error) { return o, err } }
+
+// accepting completes the outcome of a stored job.
+type accepting func(ctx context.Context, live *livePolicy, r queue.Receipt, o Outcome) Outcome
+
+// send is Submit as far as it need not wait for the queue.
+func (s *Service) send(ctx context.Context, r SubmitRequest, complete accepting) sent {
+	live, job, err := s.read(r)
+	if err != nil {
+		return decided(Outcome{}, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	wait := s.submit(ctx, live, r, job, complete)
+	return func() (Outcome, error) {
+		defer cancel()
+		outcome, err := wait()
+		if err == nil {
+			s.metrics.Admitted(r.Policy, string(outcome.Verdict))
+		}
+		return outcome, err
+	}
+}
+
+// read returns what a sound request asks of which policy.
+func (s *Service) read(r SubmitRequest) (live *livePolicy, job jobHeader, err error) {
+	if live, err = s.live(r.Policy); err != nil {
+		return nil, job, err
+	}
+	if !live.policy.HasQueue() {
+		return nil, job, NoQueue(r.Policy)
+	}
+	if len(r.Body) > MaxBody {
+		return nil, job, bodyTooLarge()
+	}
+	if job, err = readHeader(r.Header); err != nil {
+		return nil, job, err
+	}
+	if err := job.fit(live.policy, r.Body); err != nil {
+		return nil, job, err
+	}
+	return live, job, job.startable(live.policy, time.Now())
+}
+
+func (s *Service) submit(ctx context.Context, live *livePolicy, r SubmitRequest, job jobHeader,
+	complete accepting) sent {
 	// A repeat of an accepted job must get its first answer even from a full bucket, and only the
 	// stream knows repeats.
 	if job.idempotency == "" {
 		if full := live.refusals.recall(r.Key); full != nil {
-			return live.full(ctx, full)
+			return func() (Outcome, error) { return live.full(ctx, full) }
 		}
 	}
 	if live.limit.Limiter == nil {
-		return s.publish(ctx, live, r, job, Outcome{Quota: live.queue, Remaining: -1})
+		return s.publish(ctx, live, r, job, complete)
 	}
-	return s.admit(ctx, live, r, job)
+	return s.admit(ctx, live, r, job, complete)
 }
 
 // admit asks the limiter of a door policy, and stores what it lets in.
-func (s *Service) admit(ctx context.Context, live *livePolicy, r SubmitRequest,
-	j jobHeader) (Outcome, error) {
+func (s *Service) admit(ctx context.Context, live *livePolicy, r SubmitRequest, j jobHeader,
+	complete accepting) sent {
 	if err := live.limit.affordable(job.HeaderCost, j.cost); err != nil {
-		return Outcome{}, err
+		return decided(Outcome{}, err)
 	}
 	from := Caller{r.Key, cmp.Or(j.ip, r.IP)}
 	if err := live.limit.reachable(from.IP); err != nil {
-		return Outcome{}, err
+		return decided(Outcome{}, err)
 	}
 	repeat := repeatKey{r.Key, j.idempotency}
 	if j.idempotency != "" {
 		if receipt, found := live.repeats.recall(repeat); found {
 			receipt, err := s.publisher.Repeated(ctx, live.submission(r, j), receipt)
 			if err != nil {
-				return s.refused(ctx, live, r, err)
+				return decided(s.refused(ctx, live, r, err))
 			}
-			return s.accepted(ctx, live, receipt,
-				Outcome{Quota: live.limit.Quota, Remaining: -1}), nil
+			return decided(complete(ctx, live, receipt,
+				Outcome{Quota: live.limit.Quota, Remaining: -1}), nil)
 		}
 	}
 	limiter := live.limit.Limiter
 	decision, err := limiter.Take(ctx, from, j.cost)
 	if err != nil {
-		return Outcome{}, limiterError(job.HeaderCost, r.Policy, err)
+		return decided(Outcome{}, limiterError(job.HeaderCost, r.Policy, err))
 	}
 	outcome := Outcome{Quota: decision.Quota, Remaining: decision.Remaining,
 		ResetAfter: decision.ResetAfter}
 	if !decision.Allowed {
 		outcome.Verdict = Rejected
 		outcome.RetryAfter = max(decision.RetryAfter, time.Millisecond)
-		return outcome, nil
+		return decided(outcome, nil)
 	}
-	receipt, err := s.publisher.Publish(ctx, live.submission(r, j))
-	if err == nil && !receipt.Duplicate {
-		if j.idempotency != "" {
+	wait := s.publisher.Send(ctx, live.submission(r, j))
+	return func() (Outcome, error) {
+		receipt, err := wait(ctx)
+		if err == nil && !receipt.Duplicate {
+			if j.idempotency != "" {
+				live.repeats.remember(repeat, receipt)
+			}
+			return complete(ctx, live, receipt, outcome), nil
+		}
+		// A repeat took nothing new, and what the queue refused, or was not sent to it, did not
+		// pass. When the result is unknown the units stay taken: the job may have been stored, and
+		// the limit is a promise.
+		if err == nil || errors.Is(err, queue.ErrNotSent) || errors.Is(err, queue.ErrStorage) ||
+			!errors.Is(err, queue.ErrUnavailable) && ctx.Err() == nil {
+			if refundErr := limiter.Refund(ctx, from, j.cost); refundErr != nil {
+				return Outcome{}, unavailable("refund the limiter of "+r.Policy, refundErr)
+			}
+			outcome.Remaining = -1 // it was not counted again
+		}
+		if err == nil {
 			live.repeats.remember(repeat, receipt)
+			return complete(ctx, live, receipt, outcome), nil
 		}
-		return s.accepted(ctx, live, receipt, outcome), nil
+		return s.refused(ctx, live, r, err)
 	}
-	// A repeat took nothing new, and what the queue refused, or was not sent to it, did not pass.
-	// When the result is unknown the units stay taken: the job may have been stored, and the limit
-	// is a promise.
-	if err == nil || errors.Is(err, queue.ErrNotSent) || errors.Is(err, queue.ErrStorage) ||
-		!errors.Is(err, queue.ErrUnavailable) && ctx.Err() == nil {
-		if refundErr := limiter.Refund(ctx, from, j.cost); refundErr != nil {
-			return Outcome{}, unavailable("refund the limiter of "+r.Policy, refundErr)
-		}
-		outcome.Remaining = -1 // it was not counted again
-	}
-	if err == nil {
-		live.repeats.remember(repeat, receipt)
-		return s.accepted(ctx, live, receipt, outcome), nil
-	}
-	return s.refused(ctx, live, r, err)
 }
 
 // publish stores a job of a queue policy.
 func (s *Service) publish(ctx context.Context, live *livePolicy, r SubmitRequest, job jobHeader,
-	o Outcome) (Outcome, error) {
-	receipt, err := s.publisher.Publish(ctx, live.submission(r, job))
-	if err != nil {
-		return s.refused(ctx, live, r, err)
+	complete accepting) sent {
+	wait := s.publisher.Send(ctx, live.submission(r, job))
+	return func() (Outcome, error) {
+		receipt, err := wait(ctx)
+		if err != nil {
+			return s.refused(ctx, live, r, err)
+		}
+		return complete(ctx, live, receipt, Outcome{Quota: live.queue, Remaining: -1}), nil
 	}
-	return s.accepted(ctx, live, receipt, o), nil
 }
 
 func (l *livePolicy) submission(req SubmitRequest, job jobHeader) queue.Submission {
@@ -139,16 +165,23 @@ func (l *livePolicy) submission(req SubmitRequest, job jobHeader) queue.Submissi
 	}
 }
 
-// accepted completes the outcome of a stored job with when it starts.
-func (s *Service) accepted(ctx context.Context, live *livePolicy, receipt queue.Receipt,
+// stored completes the outcome of a stored job, of which nobody asks when it starts.
+func (s *Service) stored(_ context.Context, live *livePolicy, receipt queue.Receipt,
 	o Outcome) Outcome {
 	o.Job, o.Duplicate = job.ID(live.policy.Name, receipt.Seq), receipt.Duplicate
+	o.Verdict = Queued
+	return o
+}
+
+// foretold completes the outcome of a stored job with when it starts.
+func (s *Service) foretold(ctx context.Context, live *livePolicy, receipt queue.Receipt,
+	o Outcome) Outcome {
+	o = s.stored(ctx, live, receipt, o)
 	if receipt.Partition >= 0 {
 		start := s.expected.ask(ctx, partition{live.policy.Name, receipt.Partition}, receipt.Seq)
 		o.Delay, o.DelayKnown = start.delay, start.known
 		o.Position, o.Depth = start.position, start.depth
 	}
-	o.Verdict = Queued
 	if o.DelayKnown && o.Delay == 0 {
 		o.Verdict = Allowed
 	}

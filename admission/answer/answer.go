@@ -6,6 +6,8 @@ package answer
 
 import (
 	"encoding/json"
+	"io"
+	"strconv"
 	"strings"
 	"time"
 
@@ -21,6 +23,9 @@ type Answer struct {
 	Header []Field
 	// Body is JSON or text, empty when there is nothing to tell.
 	Body []byte
+	// Stream, unless it is nil, writes in place of Body what is told little by little; flush sends
+	// what was written so far. It must be called.
+	Stream func(w io.Writer, flush func())
 }
 
 // Field is one header field.
@@ -83,7 +88,7 @@ func Submitted(o admission.Outcome) Answer {
 	if o.Duplicate {
 		fields = append(fields, Field{"Idempotent-Replayed", "true"})
 	}
-	return Answer{status, fields, encode(body)}
+	return Answer{Status: status, Header: fields, Body: encode(body)}
 }
 
 // Checked answers a check or a peek.
@@ -95,7 +100,7 @@ func Checked(c admission.Checked) Answer {
 	if !c.Allowed {
 		return refusal(state, body)
 	}
-	return Answer{200, state.fields(contentJSON), encode(body)}
+	return Answer{Status: 200, Header: state.fields(contentJSON), Body: encode(body)}
 }
 
 // Refunded answers a refund: without a body.
@@ -104,13 +109,31 @@ func Refunded() Answer { return Answer{Status: 204} }
 // JSON answers with any document. It panics when the document cannot be JSON, which no type of
 // admission/manage is.
 func JSON(status int, document any) Answer {
-	return Answer{status, []Field{{"Content-Type", contentJSON}}, encode(document)}
+	return Answer{Status: status, Header: []Field{{"Content-Type", contentJSON}},
+		Body: encode(document)}
 }
 
 // Text answers with lines for people, and for machines that look at the status.
 func Text(status int, lines ...string) Answer {
-	return Answer{status, []Field{{"Content-Type", "text/plain; charset=utf-8"}},
-		[]byte(strings.Join(lines, "\n") + "\n")}
+	return Answer{Status: status,
+		Header: []Field{{"Content-Type", "text/plain; charset=utf-8"}},
+		Body:   []byte(strings.Join(lines, "\n") + "\n")}
+}
+
+// Lines answers with a document per line, as stream writes them.
+func Lines(stream func(w io.Writer, flush func())) Answer {
+	return Answer{Status: 200, Header: []Field{{"Content-Type", "application/x-ndjson"}},
+		Stream: stream}
+}
+
+// AppendLine appends the answer to the n-th job of a batch as a line: its body, which is a JSON
+// object, with the job's number and the status in it.
+func (a Answer) AppendLine(line []byte, n int) []byte {
+	line = strconv.AppendInt(append(line, `{"n":`...), int64(n), 10)
+	if a.Status < 300 { // a problem says its status itself
+		line = strconv.AppendInt(append(line, `,"status":`...), int64(a.Status), 10)
+	}
+	return append(append(append(line, ','), a.Body[1:]...), '\n')
 }
 
 // milliseconds rounds up: nobody comes back, or goes ahead, too early.

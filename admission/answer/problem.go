@@ -82,7 +82,7 @@ func refusal(s quotaState, more any) Answer {
 	}
 	body, extra := encode(p), encode(more)
 	body = append(append(body[:len(body)-1], ','), extra[1:]...) // one object of the two
-	return Answer{p.Status, s.fields(contentProblem), body}
+	return Answer{Status: p.Status, Header: s.fields(contentProblem), Body: body}
 }
 
 // Problem answers with a status and, in words for the client, what was wrong. More header fields
@@ -106,7 +106,8 @@ func Unavailable(status int, detail string, err error) Answer {
 }
 
 func (p problem) answer(more ...Field) Answer {
-	return Answer{p.Status, append([]Field{{"Content-Type", contentProblem}}, more...), encode(p)}
+	return Answer{Status: p.Status,
+		Header: append([]Field{{"Content-Type", contentProblem}}, more...), Body: encode(p)}
 }
 
 // Errors turns errors into answers and logs what an operator must know.

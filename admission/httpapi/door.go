@@ -26,11 +26,11 @@ func (h *handler) submit(r *http.Request, at place) (answer.Answer, error) {
 		return answer.Answer{}, &admission.RequestError{Field: "query",
 			Reason: "a job has no query parameters; a question mark in a key is written %3F"}
 	}
-	client, err := h.client(r)
+	client, err := h.client(r.RemoteAddr, r.Header)
 	if err != nil {
 		return answer.Answer{}, err
 	}
-	body, held, err := h.read(r)
+	body, held, err := h.read(r, admission.MaxBody)
 	defer h.options.Budget.Release(held)
 	if err != nil {
 		return answer.Answer{}, bodyLeft{err}
@@ -55,17 +55,17 @@ func (b bodyLeft) Unwrap() error { return b.error }
 // smallBody is what a body takes of the budget before its first byte has come.
 const smallBody = 4 << 10
 
-// read reads a body of at most MaxBody bytes, and takes from the budget, as the bytes come, what
+// read reads a body of at most so many bytes, and takes from the budget, as the bytes come, what
 // holds them.
-func (h *handler) read(r *http.Request) (body []byte, held int64, err error) {
+func (h *handler) read(r *http.Request, most int64) (body []byte, held int64, err error) {
 	size := r.ContentLength
 	if size < 0 {
-		size = admission.MaxBody + 1
+		size = most + 1
 	}
 	for {
-		if size > admission.MaxBody && (r.ContentLength >= 0 || len(body) > admission.MaxBody) {
+		if size > most && (r.ContentLength >= 0 || int64(len(body)) > most) {
 			return nil, held, fmt.Errorf("%w: a body is at most %d bytes", admission.ErrTooLarge,
-				admission.MaxBody)
+				most)
 		}
 		room := min(max(smallBody, 2*held), size)
 		if err := h.options.Budget.Reserve(room - held); err != nil {
@@ -110,7 +110,7 @@ func (h *handler) check(r *http.Request, at place) (answer.Answer, error) {
 			return answer.Answer{}, err
 		}
 	}
-	client, err := h.client(r)
+	client, err := h.client(r.RemoteAddr, r.Header)
 	if err != nil {
 		return answer.Answer{}, err
 	}
@@ -135,14 +135,14 @@ func (h *handler) check(r *http.Request, at place) (answer.Answer, error) {
 	return answer.Checked(checked), nil
 }
 
-// client is the address that the request came from, as limits count it. It is an error that the
-// request names another one and comes from none of the trusted proxies.
-func (h *handler) client(r *http.Request) (string, error) {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
+// client is the address that a request came from, as limits count it. It is an error that its
+// headers name another one and it comes from none of the trusted proxies.
+func (h *handler) client(remote string, header http.Header) (string, error) {
+	host, _, err := net.SplitHostPort(remote)
 	if err != nil {
 		host = ""
 	}
-	if len(r.Header[http.CanonicalHeaderKey(admission.IPHeader)]) > 0 {
+	if len(header[http.CanonicalHeaderKey(admission.IPHeader)]) > 0 {
 		address, _ := netip.ParseAddr(host) // the zero address is in no network
 		address = address.Unmap().WithZone("")
 		trusted := func(p netip.Prefix) bool { return p.Contains(address) }

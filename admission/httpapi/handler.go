@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -28,6 +29,8 @@ import (
 // Service is what the handler asks; [*admission.Service] is one.
 type Service interface {
 	Submit(ctx context.Context, r admission.SubmitRequest) (admission.Outcome, error)
+	SubmitBatch(ctx context.Context, requests iter.Seq2[admission.SubmitRequest, error],
+		tell func(admission.Outcome, error) error) error
 	Check(ctx context.Context, r admission.CheckRequest) (admission.Checked, error)
 	Peek(ctx context.Context, r admission.CheckRequest) (admission.Checked, error)
 	Refund(ctx context.Context, r admission.CheckRequest) error
@@ -211,6 +214,11 @@ func write(w http.ResponseWriter, a answer.Answer) {
 	for _, field := range a.Header {
 		// as the draft spells it: RateLimit, not Ratelimit
 		header[field.Name] = []string{field.Value}
+	}
+	if a.Stream != nil {
+		w.WriteHeader(a.Status)
+		a.Stream(w, func() { _ = http.NewResponseController(w).Flush() }) // as below
+		return
 	}
 	if a.Status != http.StatusNoContent {
 		header.Set("Content-Length", strconv.Itoa(len(a.Body)))

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -41,6 +42,21 @@ func (f *fakeService) Submit(_ context.Context,
 	f.submitted = append(f.submitted, r)
 	return admission.Outcome{Verdict: admission.Queued, Job: r.Policy + ":1", Remaining: -1,
 		Quota: admission.Quota{Policy: r.Policy, Units: 5}}, f.err
+}
+
+func (f *fakeService) SubmitBatch(ctx context.Context,
+	requests iter.Seq2[admission.SubmitRequest, error],
+	tell func(admission.Outcome, error) error) error {
+	for r, err := range requests {
+		var o admission.Outcome
+		if err == nil {
+			o, err = f.Submit(ctx, r)
+		}
+		if err := tell(o, err); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (f *fakeService) Check(_ context.Context,

@@ -54,6 +54,7 @@ func (h *handler) routes() []route {
 	m := management{s}
 	return []route{
 		{"POST", "/v1/jobs/{policy}/{key...}", clients, h.submit},
+		{"POST", "/v1/jobs:batch", clients, h.submitBatch},
 		{"GET", "/v1/check/{policy}/{key...}", clients, h.check},
 		{"POST", "/v1/check/{policy}/{key...}", clients, h.check},
 		{"DELETE", "/v1/check/{policy}/{key...}", clients, h.check},

@@ -1582,14 +1582,14 @@ func (j orderedJob) Moved`,
 	{
 		name: "unknown-result-is-refunded", file: "admission/submit.go",
 		old: `||
-		!errors.Is(err, queue.ErrUnavailable) && ctx.Err() == nil {`,
+			!errors.Is(err, queue.ErrUnavailable) && ctx.Err() == nil {`,
 		new: "|| true {",
 		by:  "./admission TestDoorWithQueue",
 	},
 	{
 		name: "refused-job-keeps-its-units", file: "admission/submit.go",
 		old: `||
-		!errors.Is(err, queue.ErrUnavailable) && ctx.Err() == nil {`,
+			!errors.Is(err, queue.ErrUnavailable) && ctx.Err() == nil {`,
 		new: "|| false && ctx.Err() == nil {",
 		by:  "./admission TestDoorWithQueue",
 	},
@@ -2138,5 +2138,43 @@ func (j orderedJob) Moved`,
 		old: "p.Partitions = cmp.Or(p.Partitions, before.Partitions)",
 		new: "p.Partitions = cmp.Or(p.Partitions, before.Partitions*0)",
 		by:  "./policy/store TestAPolicyThatNamesNoPartitionsKeepsItsOwn",
+	},
+	{
+		name: "a-batch-is-stored-in-any-order", file: "admission/batch.go",
+		old: "wait = s.send(ctx, r, s.stored)",
+		new: "later := make(chan sent, 1)\n\t\t\t\tgo func() {\n\t\t\t\t\t" +
+			"later <- s.send(ctx, r, s.stored)\n\t\t\t\t}()\n\t\t\t\t" +
+			"wait = func() (Outcome, error) { return (<-later)() }",
+		by: "./admission TestABatchIsStoredInItsOrder",
+	},
+	{
+		name: "a-batch-asks-valves", file: "admission/batch.go",
+		old: "wait = s.send(ctx, r, s.stored)",
+		new: "wait = s.send(ctx, r, s.foretold)",
+		by:  "./admission TestABatchAsksNoValve",
+	},
+	{
+		name: "a-batch-believes-any-client", file: "admission/httpapi/batch.go",
+		old: "h.client(r.RemoteAddr, header)",
+		new: "h.client(r.RemoteAddr, nil)",
+		by:  "./admission/httpapi TestALineThatCannotBeReadIsRefusedAlone",
+	},
+	{
+		name: "a-batch-takes-any-name-of-a-header", file: "admission/httpapi/batch.go",
+		old: "if !token(name) {",
+		new: "if !token(name) && false {",
+		by:  "./admission/httpapi TestALineThatCannotBeReadIsRefusedAlone",
+	},
+	{
+		name: "a-batch-keeps-its-bytes", file: "admission/httpapi/batch.go",
+		old: "\t\tdefer release()",
+		new: "",
+		by:  "./admission/httpapi TestABatchGivesItsBytesBack",
+	},
+	{
+		name: "a-batch-takes-any-number", file: "admission/httpapi/batch.go",
+		old: "n > admission.MaxBatch {",
+		new: "n > 2*admission.MaxBatch {",
+		by:  "./admission/httpapi TestABatchHoldsSoManyJobsAndBytes",
 	},
 }

@@ -1,0 +1,100 @@
+package admission_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+// verdict is a line of the answer to a batch.
+type verdict struct {
+	N, Status    int
+	Verdict, Job string
+	Duplicate    bool
+	RetryAfterMS int64 `json:"retry_after_ms"`
+}
+
+func (h *house) batch(lines ...string) (verdicts []verdict) {
+	h.t.Helper()
+	response, err := http.Post(h.url+"/v1/jobs:batch", "application/x-ndjson",
+		strings.NewReader(strings.Join(lines, "\n")))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	for in := bufio.NewScanner(response.Body); in.Scan(); {
+		var v verdict
+		if err := json.Unmarshal(in.Bytes(), &v); err != nil {
+			h.t.Fatalf("%s: %v", in.Text(), err)
+		}
+		verdicts = append(verdicts, v)
+	}
+	return verdicts
+}
+
+// Each job of a batch gets the verdict that it would get alone: full buckets, limits, repeats,
+// policies that are not there.
+func TestEachJobOfABatchHasItsOwnVerdict(t *testing.T) {
+	h := open(t, stripe, search, door)
+	mail := func(key, headers string) string {
+		return fmt.Sprintf(`{"policy":"stripe","key":%q,"headers":{%s},"text":"x"}`, key, headers)
+	}
+	find := func(key string) string { return fmt.Sprintf(`{"policy":"search","key":%q}`, key) }
+	got := h.batch(
+		mail("a", ""), mail("a", `"Idempotency-Key":"o-1"`), mail("a", ""), mail("a", ""),
+		mail("a", `"Idempotency-Key":"o-1"`),
+		mail("b", `"Penstock-Cost":"9"`), mail("b", ""),
+		find("u"), find("u"), find("u"), find("u"),
+		`{"policy":"door","key":"a"}`, `{"policy":"none","key":"a"}`, mail("c", ""))
+	want := []int{202, 202, 202, 429, 202, 400, 202, 202, 202, 202, 429, 409, 404, 202}
+	if len(got) != len(want) {
+		t.Fatalf("%d verdicts, want %d: %+v", len(got), len(want), got)
+	}
+	for i, v := range got {
+		if v.N != i+1 || v.Status != want[i] || v.Status == 202 && v.Verdict != "queued" ||
+			v.Status == 429 && (v.Verdict != "rejected" || v.RetryAfterMS <= 0) {
+			t.Errorf("job %d: %+v, want status %d", i+1, v, want[i])
+		}
+	}
+	if !got[4].Duplicate || got[4].Job != got[1].Job {
+		t.Errorf("the repeat of %+v got %+v", got[1], got[4])
+	}
+}
+
+// Jobs of one bucket are stored in the order in which the batch has them (law 4).
+func TestABatchIsStoredInItsOrder(t *testing.T) {
+	p := stripe
+	p.Name, p.Capacity, p.Partitions = "order", 10_000, 1
+	h := open(t, p)
+	const jobs = 5000
+	lines := make([]string, jobs)
+	for i := range lines {
+		lines[i] = fmt.Sprintf(`{"policy":"order","key":"k%d","body":%d}`, i%7, i)
+	}
+	got := h.batch(lines...)
+	if len(got) != jobs {
+		t.Fatalf("%d verdicts", len(got))
+	}
+	for i, v := range got {
+		if v.N != i+1 || v.Job != job.ID("order", uint64(i+1)) {
+			t.Fatalf("job %d is stored as %+v", i+1, v)
+		}
+	}
+}
+
+// A batch asks no valve, so a drainer that is slow to answer does not hold it up.
+func TestABatchAsksNoValve(t *testing.T) {
+	h := open(t, stripe)
+	h.serveValves(stripe, func(q job.Question) job.Answer {
+		t.Errorf("a valve was asked %+v", q)
+		return job.Answer{}
+	})
+	if got := h.batch(`{"policy":"stripe","key":"a"}`); len(got) != 1 || got[0].Status != 202 {
+		t.Errorf("got %+v", got)
+	}
+}

@@ -1,0 +1,226 @@
+package httpapi
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"time"
+
+	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/admission/answer"
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+// Many jobs in one request: a line of JSON each, or one list of them.
+
+// batchJob is a job of a batch. Its body is one of the last three, or empty.
+type batchJob struct {
+	Policy  string            `json:"policy"`
+	Key     *string           `json:"key"`
+	Headers map[string]string `json:"headers"` // those of a job that is submitted alone
+	Body    json.RawMessage   `json:"body"`    // any JSON, stored as it is written
+	Text    *string           `json:"text"`
+	Base64  []byte            `json:"base64"`
+}
+
+// ipHeader is a trusted proxy's, for all jobs that name no other client.
+var ipHeader = http.CanonicalHeaderKey(admission.IPHeader)
+
+// tellEvery is how long a verdict may lie before it is sent.
+const tellEvery = 50 * time.Millisecond
+
+// submitBatch takes the jobs of a batch, and answers each as the submission of it alone would be,
+// in a line of its own. All of the batch is read first: how fast the queue takes it then does not
+// count as how fast its client sends.
+func (h *handler) submitBatch(r *http.Request, _ place) (answer.Answer, error) {
+	if r.URL.RawQuery != "" || r.URL.ForceQuery {
+		return answer.Answer{}, &admission.RequestError{Field: "query",
+			Reason: "a batch has no query parameters"}
+	}
+	for name := range r.Header {
+		if name == job.HeaderIdempotencyKey ||
+			name != ipHeader && job.HasPrefixFold(name, job.HeaderPrefix) {
+			return answer.Answer{}, &admission.RequestError{Field: name,
+				Reason: "belongs to a single job: give it among the headers of each"}
+		}
+	}
+	if _, err := h.client(r.RemoteAddr, r.Header); err != nil {
+		return answer.Answer{}, err
+	}
+	body, held, err := h.read(r, admission.MaxBatchBytes)
+	release := func() { h.options.Budget.Release(held) }
+	if err != nil {
+		release()
+		return answer.Answer{}, bodyLeft{err}
+	}
+	// What is decoded and under way is at most as much again.
+	if err := h.options.Budget.Reserve(held); err != nil {
+		release()
+		return answer.Answer{}, err
+	}
+	held *= 2
+	if len(bytes.TrimSpace(body)) == 0 {
+		release()
+		return answer.Answer{}, &admission.RequestError{Field: "body", Reason: "holds no job"}
+	}
+	return answer.Lines(func(w io.Writer, flush func()) {
+		defer release()
+		out := bufio.NewWriterSize(w, 32<<10)
+		defer out.Flush() // when it fails the client is gone
+		n, told := 0, time.Now()
+		var line []byte
+		// Its only error is that nobody reads the verdicts any more.
+		_ = h.service.SubmitBatch(r.Context(), h.jobs(r, body),
+			func(o admission.Outcome, err error) error {
+				n++
+				if err != nil {
+					line = h.errors.Answer(err).AppendLine(line[:0], n)
+				} else {
+					line = answer.Submitted(o).AppendLine(line[:0], n)
+				}
+				if _, err := out.Write(line); err != nil {
+					return err
+				}
+				if now := time.Now(); now.Sub(told) >= tellEvery {
+					told = now
+					if err := out.Flush(); err != nil {
+						return err
+					}
+					flush()
+				}
+				return nil
+			})
+	}), nil
+}
+
+// jobs returns the jobs of a batch, and errors in place of those that cannot be read.
+func (h *handler) jobs(r *http.Request, body []byte) iter.Seq2[admission.SubmitRequest, error] {
+	return func(yield func(admission.SubmitRequest, error) bool) {
+		n := 0
+		for text, err := range texts(body) {
+			var request admission.SubmitRequest
+			if n++; n > admission.MaxBatch {
+				yield(request, fmt.Errorf("%w: a batch is at most %d jobs, and this one and those "+
+					"behind it were not taken", admission.ErrTooLarge, admission.MaxBatch))
+				return
+			}
+			if err == nil {
+				request, err = h.job(r, text)
+			}
+			if !yield(request, err) {
+				return
+			}
+		}
+	}
+}
+
+// texts returns the JSON of each job: the elements of a list, or lines. What is wrong in a line
+// ends there; where a list is wrong nobody knows what the rest of it means.
+func texts(body []byte) iter.Seq2[[]byte, error] {
+	if trimmed := bytes.TrimSpace(body); trimmed[0] == '[' {
+		return elements(trimmed)
+	}
+	return func(yield func([]byte, error) bool) {
+		for line := range bytes.Lines(body) {
+			if line = bytes.TrimSpace(line); len(line) > 0 && !yield(line, nil) {
+				return
+			}
+		}
+	}
+}
+
+func elements(list []byte) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		in := json.NewDecoder(bytes.NewReader(list))
+		_, err := in.Token() // the bracket
+		for err == nil && in.More() {
+			var element json.RawMessage
+			if err = in.Decode(&element); err == nil && !yield(element, nil) {
+				return
+			}
+		}
+		if err == nil {
+			_, err = in.Token()
+		}
+		if err == nil && in.InputOffset() < int64(len(list)) {
+			err = fmt.Errorf("something follows the list")
+		}
+		if err != nil {
+			yield(nil, &admission.RequestError{Field: "body",
+				Reason: "the list cannot be read on from here: " + err.Error()})
+		}
+	}
+}
+
+// job reads a job of a batch.
+func (h *handler) job(r *http.Request, text []byte) (request admission.SubmitRequest, err error) {
+	var j batchJob
+	in := json.NewDecoder(bytes.NewReader(text))
+	in.DisallowUnknownFields()
+	if err := in.Decode(&j); err != nil {
+		return request, &admission.RequestError{Field: "job",
+			Reason: "cannot be read: " + err.Error()}
+	}
+	if in.InputOffset() < int64(len(text)) {
+		return request, &admission.RequestError{Field: "job", Reason: "has something behind it"}
+	}
+	request.Policy = j.Policy
+	if j.Key == nil {
+		return request, &admission.RequestError{Field: "key",
+			Reason: `is missing; the empty key is ""`}
+	}
+	if request.Key, err = job.EncodeKey(*j.Key); err != nil {
+		return request, admission.InvalidKey(err)
+	}
+	header := make(http.Header, len(j.Headers))
+	for name, value := range j.Headers {
+		if !token(name) {
+			return request, &admission.RequestError{Field: "headers",
+				Reason: fmt.Sprintf("%.64q is no name of a header", name)}
+		}
+		header.Add(name, value)
+	}
+	if given := r.Header[ipHeader]; given != nil && header[ipHeader] == nil {
+		header[ipHeader] = given
+	}
+	request.Header = header
+	if request.IP, err = h.client(r.RemoteAddr, header); err != nil {
+		return request, err
+	}
+	request.Body, err = j.body()
+	return request, err
+}
+
+// body returns the one body of the job.
+func (j *batchJob) body() (body []byte, err error) {
+	given := 0
+	if j.Body != nil {
+		given, body = given+1, j.Body
+	}
+	if j.Text != nil {
+		given, body = given+1, []byte(*j.Text)
+	}
+	if j.Base64 != nil {
+		given, body = given+1, j.Base64
+	}
+	if given > 1 {
+		return nil, &admission.RequestError{Field: "body",
+			Reason: "is given more than once, as body, text or base64"}
+	}
+	return body, nil
+}
+
+// token reports whether a name can be that of a header (RFC 9110, 5.6.2).
+func token(name string) bool {
+	for i := range len(name) {
+		c := name[i]
+		if c <= ' ' || c >= 0x7F || bytes.IndexByte([]byte(`"(),/:;<=>?@[\]{}`), c) >= 0 {
+			return false
+		}
+	}
+	return name != ""
+}

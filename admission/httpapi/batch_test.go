@@ -1,0 +1,149 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/penstock-mq/penstock/admission"
+)
+
+// batch posts a batch, and returns its answer and the lines of it.
+func batch(t *testing.T, address, body string, header ...string) (*http.Response, []string) {
+	t.Helper()
+	request := fmt.Sprintf("POST /v1/jobs:batch HTTP/1.1\r\nHost: localhost\r\n"+
+		"Content-Length: %d\r\nConnection: close\r\n%s\r\n%s", len(body),
+		strings.Join(append(header, ""), "\r\n"), body)
+	response, text := send(t, address, request)
+	return response, strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+}
+
+const threeJobs = `{"policy":"mail","key":"a b","body":{"n": 1}}
+{"policy":"api","key":"","headers":{"idempotency-key":"o-1"},"text":"plain"}
+
+{"policy":"mail","key":"c","base64":"AAE="}
+`
+
+// A batch is lines or a list: each job is asked for as it would be alone, and answered in its line.
+func TestABatchIsLinesOrAList(t *testing.T) {
+	lines := strings.Split(strings.TrimSpace(strings.ReplaceAll(threeJobs, "\n\n", "\n")), "\n")
+	for name, body := range map[string]string{
+		"lines": threeJobs, "a list": "[" + strings.Join(lines, ",\n") + "]\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			service := &fakeService{}
+			response, answers := batch(t, serve(t, service, Options{}), body)
+			if response.StatusCode != http.StatusOK ||
+				response.Header.Get("Content-Type") != "application/x-ndjson" {
+				t.Errorf("answered %d, %v", response.StatusCode, response.Header)
+			}
+			want := []string{`{"n":1,"status":202,"verdict":"queued","job":"mail:1"}`,
+				`{"n":2,"status":202,"verdict":"queued","job":"api:1"}`,
+				`{"n":3,"status":202,"verdict":"queued","job":"mail:1"}`}
+			if got := strings.Join(answers, "\n"); got != strings.Join(want, "\n") {
+				t.Errorf("answered\n%s", got)
+			}
+			var asked []string
+			for _, r := range service.submitted {
+				asked = append(asked, fmt.Sprintf("%s %s %q %v %s", r.Policy, r.Key, r.Body,
+					r.Header, r.IP))
+			}
+			wanted := []string{`mail a%20b "{\"n\": 1}" map[] 127.0.0.1`,
+				`api _ "plain" map[Idempotency-Key:[o-1]] 127.0.0.1`,
+				`mail c "\x00\x01" map[] 127.0.0.1`}
+			if got := strings.Join(asked, "\n"); got != strings.Join(wanted, "\n") {
+				t.Errorf("asked for\n%s", got)
+			}
+		})
+	}
+}
+
+// What cannot be read is refused by its number and sinks no other job.
+func TestALineThatCannotBeReadIsRefusedAlone(t *testing.T) {
+	good := `{"policy":"mail","key":"a"}`
+	for _, c := range []struct{ line, field string }{
+		{`{"policy":"mail","key":"a"`, "job"},
+		{`nonsense`, "job"},
+		{`{"policy":"mail","key":"a","polcy":1}`, "job"},
+		{good + good, "job"},
+		{`{"policy":"mail"}`, "key"},
+		{`{"policy":"mail","key":"` + strings.Repeat("x", 300) + `"}`, "key"},
+		{`{"policy":"mail","key":"a","body":1,"text":"b"}`, "body"},
+		{`{"policy":"mail","key":"a","headers":{"X: y\r\nZ":"b"}}`, "headers"},
+		{`{"policy":"mail","key":"a","headers":{"Penstock-IP":"10.0.0.1"}}`, "Penstock-IP"},
+	} {
+		service := &fakeService{}
+		_, answers := batch(t, serve(t, service, Options{}), good+"\n"+c.line+"\n"+good)
+		if len(answers) != 3 || len(service.submitted) != 2 {
+			t.Fatalf("%s: %d jobs were taken, answered %q", c.line, len(service.submitted), answers)
+		}
+		var refused struct {
+			N, Status int
+			Field     string
+		}
+		if err := json.Unmarshal([]byte(answers[1]), &refused); err != nil || refused.N != 2 ||
+			refused.Status != http.StatusBadRequest || refused.Field != c.field {
+			t.Errorf("%s: answered %s, %v", c.line, answers[1], err)
+		}
+	}
+}
+
+// A list that breaks off is taken up to there.
+func TestABrokenListIsTakenUpToThere(t *testing.T) {
+	for _, end := range []string{`,{"policy":`, ``, `]]`, `,oops]`} {
+		service := &fakeService{}
+		_, answers := batch(t, serve(t, service, Options{}), `[{"policy":"mail","key":"a"}`+end)
+		if len(answers) != 2 || len(service.submitted) != 1 ||
+			!strings.Contains(answers[1], `"n":2`) || !strings.Contains(answers[1], "from here") {
+			t.Errorf("%q: %d jobs were taken, answered %q", end, len(service.submitted), answers)
+		}
+	}
+}
+
+func TestABatchHoldsSoManyJobsAndBytes(t *testing.T) {
+	service := &fakeService{}
+	address := serve(t, service, Options{})
+	line := `{"policy":"mail","key":"a"}` + "\n"
+	_, answers := batch(t, address, strings.Repeat(line, admission.MaxBatch+7))
+	if len(service.submitted) != admission.MaxBatch || len(answers) != admission.MaxBatch+1 ||
+		!strings.Contains(answers[admission.MaxBatch], `"status":413`) {
+		t.Errorf("%d jobs were taken, and the last answer of %d is %s", len(service.submitted),
+			len(answers), answers[len(answers)-1])
+	}
+	response, _ := send(t, address, fmt.Sprintf("POST /v1/jobs:batch HTTP/1.1\r\nHost: localhost"+
+		"\r\nContent-Length: %d\r\nConnection: close\r\n\r\n", admission.MaxBatchBytes+1))
+	if response.StatusCode != http.StatusRequestEntityTooLarge {
+		t.Errorf("too many bytes are answered %d", response.StatusCode)
+	}
+	small := serve(t, service, Options{Budget: admission.NewBudget(150)})
+	if response, _ := batch(t, small, strings.Repeat(line, 4)); response.StatusCode != 503 {
+		t.Errorf("without room for what is decoded it is answered %d", response.StatusCode)
+	}
+}
+
+// What a batch holds of the budget is given back, whatever became of it.
+func TestABatchGivesItsBytesBack(t *testing.T) {
+	budget := admission.NewBudget(10_000)
+	address := serve(t, &fakeService{}, Options{Budget: budget})
+	for _, body := range []string{threeJobs, "[oops", " ", strings.Repeat("x", 6_000)} {
+		batch(t, address, body)
+	}
+	if err := budget.Reserve(10_000); err != nil {
+		t.Error(err)
+	}
+}
+
+// Headers of a single job mean nothing for a batch, and a repeated batch is no repeat.
+func TestABatchHasNoHeadersOfAJob(t *testing.T) {
+	service := &fakeService{}
+	address := serve(t, service, Options{})
+	for _, header := range []string{"Idempotency-Key: b-1", "Penstock-Cost: 2"} {
+		response, _ := batch(t, address, threeJobs, header)
+		if response.StatusCode != http.StatusBadRequest || len(service.submitted) != 0 {
+			t.Errorf("%s: answered %d, %d jobs were taken", header, response.StatusCode,
+				len(service.submitted))
+		}
+	}
+}
