@@ -1,0 +1,186 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http/httputil"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/penstock-mq/penstock/bench/paper"
+)
+
+// sample is one measurement: what one turn of a row came to.
+type sample struct {
+	perSecond float64
+	p50, p99  time.Duration // of a question; zero where there are no single questions
+}
+
+// client asks a question and waits for its answer, again and again.
+type client interface {
+	ask(ctx context.Context) error
+	close()
+}
+
+// load is so many clients at once, with so many jobs in a question.
+type load struct {
+	clients, jobs int
+	open          func(ctx context.Context, i int) (client, error)
+}
+
+// run has all clients ask for a while, and again for the time that is measured: what is asked first
+// finds connections, caches and pools as they are in a server that has served for long.
+func (l load) run(ctx context.Context, length time.Duration) (s sample, err error) {
+	clients := make([]client, l.clients)
+	defer func() {
+		for _, c := range clients {
+			if c != nil {
+				c.close()
+			}
+		}
+	}()
+	for i := range clients {
+		if clients[i], err = l.open(ctx, i); err != nil {
+			return s, err
+		}
+	}
+	if _, err := together(ctx, clients, length/4); err != nil {
+		return s, err
+	}
+	began := time.Now()
+	took, err := together(ctx, clients, length)
+	if err != nil {
+		return s, err
+	}
+	elapsed := time.Since(began)
+	slices.Sort(took)
+	return sample{float64(l.jobs*len(took)) / elapsed.Seconds(), paper.Quantile(took, 0.5),
+		paper.Quantile(took, 0.99)}, nil
+}
+
+// together has the clients ask, each one question after the other, and returns how long every
+// answer took.
+func together(ctx context.Context, clients []client,
+	length time.Duration) (took []time.Duration, err error) {
+	each := make([][]time.Duration, len(clients))
+	errs := make([]error, len(clients))
+	var asking sync.WaitGroup
+	for i, c := range clients {
+		asking.Go(func() {
+			begin := time.Now()
+			for end := begin.Add(length); begin.Before(end); {
+				if errs[i] = c.ask(ctx); errs[i] != nil {
+					return
+				}
+				now := time.Now()
+				each[i] = append(each[i], now.Sub(begin))
+				begin = now
+			}
+		})
+	}
+	asking.Wait()
+	return slices.Concat(each...), errors.Join(errs...)
+}
+
+// httpClient is a kept connection that sends one request again and again. It does as little as it
+// can, because it shares the machine with the server that it measures.
+type httpClient struct {
+	conn    net.Conn
+	in      *bufio.Reader
+	request []byte
+	want    int                     // status
+	inBody  func(body []byte) error // looks at the body of an answer; nil: nobody does
+}
+
+// overHTTP is a load of requests, each client's its own.
+func overHTTP(addr string, clients, want int, request func(client int) []byte) load {
+	return load{clients, 1, func(ctx context.Context, i int) (client, error) {
+		var d net.Dialer
+		conn, err := d.DialContext(ctx, "tcp", addr)
+		if err != nil {
+			return nil, err
+		}
+		return &httpClient{conn: conn, in: bufio.NewReader(conn), request: request(i),
+			want: want}, nil
+	}}
+}
+
+// request is the text of an HTTP request.
+func request(method, path string, body []byte) []byte {
+	return append(fmt.Appendf(nil, "%s %s HTTP/1.1\r\nHost: 127.0.0.1\r\n"+
+		"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n", method, path, len(body)),
+		body...)
+}
+
+func (c *httpClient) close() { _ = c.conn.Close() }
+
+func (c *httpClient) ask(context.Context) error {
+	if err := c.conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		return err
+	}
+	if _, err := c.conn.Write(c.request); err != nil {
+		return fmt.Errorf("send a request: %w", err)
+	}
+	status, length, err := c.head()
+	if err != nil {
+		return fmt.Errorf("read an answer: %w", err)
+	}
+	if status != c.want {
+		return fmt.Errorf("answered %d, want %d", status, c.want)
+	}
+	if c.inBody == nil && length >= 0 {
+		_, err := c.in.Discard(length)
+		return err
+	}
+	body, err := c.body(length)
+	if err != nil || c.inBody == nil {
+		return err
+	}
+	return c.inBody(body)
+}
+
+// head reads the head of an answer: its status, and how long its body is, -1 when it comes in
+// chunks.
+func (c *httpClient) head() (status, length int, err error) {
+	for first := true; ; first = false {
+		line, err := c.in.ReadSlice('\n')
+		if err != nil {
+			return 0, 0, err
+		}
+		line = bytes.TrimRight(line, "\r\n")
+		name, value, _ := bytes.Cut(line, []byte(": "))
+		switch {
+		case first && len(line) >= 12:
+			status, err = strconv.Atoi(string(line[9:12]))
+		case bytes.EqualFold(name, []byte("Content-Length")):
+			length, err = strconv.Atoi(string(value))
+		case bytes.EqualFold(name, []byte("Transfer-Encoding")):
+			length = -1
+		case len(line) == 0:
+			return status, length, nil
+		}
+		if err != nil {
+			return 0, 0, err
+		}
+	}
+}
+
+func (c *httpClient) body(length int) ([]byte, error) {
+	if length < 0 {
+		body, err := io.ReadAll(httputil.NewChunkedReader(c.in))
+		if err == nil {
+			_, err = c.in.Discard(len("\r\n")) // what ends the trailer, of which there is none
+		}
+		return body, err
+	}
+	body := make([]byte, length)
+	_, err := io.ReadFull(c.in, body)
+	return body, err
+}

@@ -1,0 +1,214 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/penstock-mq/penstock/internal/proctest"
+	"github.com/penstock-mq/penstock/internal/redistest"
+)
+
+// patience is how long a server may take to be ready, or to answer one question.
+const patience = 60 * time.Second
+
+// peerModule is envoyproxy/ratelimit, which has no releases for Go: this is a commit of it.
+const peerModule = "github.com/envoyproxy/ratelimit/src/service_cmd" +
+	"@v1.4.1-0.20260122083618-3fb702589d36"
+
+// server is a process that answers: where it does, by protocol.
+type server map[string]string
+
+// servers are all that are measured. They run all the time, and are asked in turns.
+type servers struct {
+	options
+	dir       string
+	processes []*proctest.Process
+	redis     *redistest.Server
+
+	plain    server
+	admitter server // without a drainer, with limits in memory
+	drainer  server // an admitter with a drainer inside
+	shared   server // an admitter with limits in Redis
+	peer     server // nil if it is not measured
+	noPeer   string // why not
+}
+
+func startServers(ctx context.Context, o options) (s *servers, err error) {
+	s = &servers{options: o}
+	if s.dir, err = os.MkdirTemp("", "penstock-bench-"); err != nil {
+		return s, err
+	}
+	if s.options.admitter == "" {
+		say("building the admitter")
+		s.options.admitter = filepath.Join(s.dir, "admitter")
+		if err := build(ctx, "build", "-o", s.options.admitter,
+			"github.com/penstock-mq/penstock/cmd/admitter"); err != nil {
+			return s, err
+		}
+	}
+	if s.redis, err = redistest.Open(s.dir); err != nil {
+		return s, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return s, err
+	}
+	if s.plain, err = s.start(ctx, self, plainCommand); err != nil {
+		return s, err
+	}
+	for _, a := range []struct {
+		name  string
+		state string
+		drain bool
+		into  *server
+	}{
+		{"admitter", "{store: memory}", false, &s.admitter},
+		{"drainer", "{store: memory}", true, &s.drainer},
+		{"shared", fmt.Sprintf("{store: redis, redis: {addrs: [%q], timeout: 1s}}",
+			s.redis.Addr()), false, &s.shared},
+	} {
+		file := filepath.Join(s.dir, a.name+".yaml")
+		if err := os.WriteFile(file, s.config(a.name, a.state), 0o600); err != nil {
+			return s, err
+		}
+		if *a.into, err = s.start(ctx, s.options.admitter, "--config", file,
+			fmt.Sprintf("--drain=%t", a.drain)); err != nil {
+			return s, err
+		}
+	}
+	if !o.peer {
+		s.noPeer = "it was left out"
+	} else if err := s.startPeer(ctx); err != nil {
+		s.noPeer = err.Error()
+		say("envoyproxy/ratelimit is not measured: %v", err)
+	}
+	return s, ctx.Err()
+}
+
+// config has a policy for each kind of question. Limits are far away; so are starts, that no row
+// measures the target.
+func (s *servers) config(name, state string) []byte {
+	return fmt.Appendf(nil, `http: {listen: "127.0.0.1:0"}
+nats: {embedded: {dir: %q, listen: "127.0.0.1:0"}}
+log: {level: error}
+state: %s
+policies:
+  - {name: told, algorithm: leaking_bucket, outflow: 1/m, capacity: 1000000,
+     target: {http: {url: "http://%s/"}}}
+  - {name: untold, algorithm: leaking_bucket, outflow: 1/m, capacity: 1000000}
+  - {name: batch, algorithm: leaking_bucket, outflow: 1/m, capacity: 1000000}
+  - {name: raw, algorithm: leaking_bucket, outflow: 1/m, capacity: 1000000}
+  - {name: limit, algorithm: token_bucket, capacity: 1000000, refill: 1000000/s}
+`, filepath.Join(s.dir, name), state, s.plain["http"])
+}
+
+func build(ctx context.Context, args ...string) error {
+	if out, err := exec.CommandContext(ctx, "go", args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, out)
+	}
+	return nil
+}
+
+func (s *servers) open(cmd *exec.Cmd) (*proctest.Process, error) {
+	cmd.Dir = s.dir
+	p, err := proctest.Open(cmd)
+	if err != nil {
+		return nil, err
+	}
+	s.processes = append(s.processes, p)
+	go func() {
+		for range p.Lines { // what nobody reads must not hold it up
+		}
+	}()
+	return p, nil
+}
+
+// start starts a program that says where it answers.
+func (s *servers) start(ctx context.Context, program string, args ...string) (server, error) {
+	p, err := s.open(exec.Command(program, args...))
+	if err != nil {
+		return nil, err
+	}
+	ready, err := p.Ready(ctx)
+	return ready, err
+}
+
+// startPeer builds envoyproxy/ratelimit outside of this module, and starts it on the same Redis.
+func (s *servers) startPeer(ctx context.Context) error {
+	say("building envoyproxy/ratelimit, which takes minutes when it is new here")
+	install := exec.CommandContext(ctx, "go", "install", peerModule)
+	install.Dir = s.dir
+	install.Env = append(install.Environ(), "GOBIN="+s.dir, "GOFLAGS=-mod=mod")
+	if out, err := install.CombinedOutput(); err != nil {
+		return fmt.Errorf("go install %s: %w: %s", peerModule, err, out)
+	}
+	config := filepath.Join(s.dir, "runtime", "ratelimit", "config")
+	err := os.MkdirAll(config, 0o700)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(config, "bench.yaml"), []byte(`domain: bench
+descriptors:
+  - key: key
+    rate_limit: {unit: hour, requests_per_unit: 1000000000}
+`), 0o600)
+	}
+	if err != nil {
+		return err
+	}
+	var ports [3]string
+	for i := range ports {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		_, ports[i], _ = net.SplitHostPort(l.Addr().String()) // it was made by its listener
+		l.Close()
+	}
+	cmd := exec.Command(filepath.Join(s.dir, "service_cmd"))
+	cmd.Env = append(os.Environ(), "USE_STATSD=false", "LOG_LEVEL=error", "HOST=127.0.0.1",
+		"GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1", "PORT="+ports[0], "GRPC_PORT="+ports[1],
+		"DEBUG_PORT="+ports[2], "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+s.redis.Addr(),
+		"RUNTIME_ROOT="+filepath.Join(s.dir, "runtime"), "RUNTIME_SUBDIRECTORY=ratelimit",
+		"RUNTIME_WATCH_ROOT=false")
+	p, err := s.open(cmd)
+	if err != nil {
+		return err
+	}
+	addr := "127.0.0.1:" + ports[0]
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		response, err := http.Get("http://" + addr + "/healthcheck")
+		if err == nil {
+			response.Body.Close()
+			if response.StatusCode == http.StatusOK {
+				s.peer = server{"http": addr}
+				return nil
+			}
+		}
+		select {
+		case <-p.Exited:
+			return fmt.Errorf("it ended: %s\n%s", p.Cmd.ProcessState, p.Log)
+		case <-ctx.Done():
+			return ctx.Err()
+		default:
+		}
+	}
+	return errors.New("it did not answer its health check")
+}
+
+func (s *servers) stop() {
+	for _, p := range s.processes {
+		p.Kill()
+	}
+	if s.redis != nil {
+		s.redis.Stop()
+	}
+	_ = os.RemoveAll(s.dir) // a temporary directory
+}
