@@ -314,6 +314,12 @@ var table = []mutant{
 		by:  "./workers/internal/core TestAnAnswerAboutAnotherJobOfItsSequenceIsNotHeard",
 	},
 	{
+		name: "run-kept", file: "workers/internal/core/settle.go",
+		old: "	delete(v.runs, number)\n",
+		new: "",
+		by:  "./workers/internal/core TestAnOutcomeIsHeardOnce",
+	},
+	{
 		name: "epoch-unchecked-arrived", file: "workers/internal/core/core.go",
 		old: "if p == nil || p.Epoch != e.Epoch {",
 		new: "if p == nil {",

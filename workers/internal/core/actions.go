@@ -153,7 +153,7 @@ type elsewhere struct {
 type Ending struct {
 	Ref
 	job.Ended
-	asked *question // for whose answer it must be noted; may be nil
+	asked uint64 // number of the question for whose answer it must be noted; 0: there is none
 }
 
 // ended is how a job ends, if it has an Idempotency-Key. The sum is the admitter's.

@@ -15,11 +15,12 @@ import (
 // starts wait meanwhile, and so does the lease.
 type question struct {
 	job.Question
-	part  *partition
-	reply func(job.Answer)
-	wall  func(now pace.Instant) time.Time
-	until pace.Instant // when it is answered as well as can be, though it waits
-	work  func(v *valve, now pace.Instant) progress
+	number uint64 // it is the how manieth
+	part   *partition
+	reply  func(job.Answer)
+	wall   func(now pace.Instant) time.Time
+	until  pace.Instant // when it is answered as well as can be, though it waits
+	work   func(v *valve, now pace.Instant) progress
 
 	// Of OpExpect.
 	newest uint64 // of its jobs
@@ -66,6 +67,7 @@ const (
 type questions struct {
 	waiting []*question
 	behind  bool // there was no time for all of them
+	asked   uint64
 }
 
 // Aside is a part of the work on a question that takes long and needs nothing of the core.
@@ -81,7 +83,9 @@ func (e Worked) apply(c *Core, _ pace.Instant) {
 func (e Asked) apply(c *Core, now pace.Instant) {
 	p, asked, reply := c.part(e.Part), e.Question, e.Reply
 	refuse := func(why string) { reply(job.Answer{Error: why}) }
-	q := &question{Question: asked, part: p, reply: reply, wall: c.Wall, until: pace.Never}
+	c.questions.asked++
+	q := &question{Question: asked, number: c.questions.asked, part: p, reply: reply, wall: c.Wall,
+		until: pace.Never}
 	v := c.valves[e.Part.Policy]
 	switch q.Op {
 	case job.OpExpect:
@@ -299,7 +303,7 @@ func (q *question) note(v *valve, drop func() (removed int)) (removed int) {
 	removed = drop()
 	for i := range v.out.endings[before:] {
 		q.unnoted++
-		v.out.endings[before+i].asked = q
+		v.out.endings[before+i].asked = q.number
 	}
 	return removed
 }
@@ -308,8 +312,10 @@ func (q *question) note(v *valve, drop func() (removed int)) (removed int) {
 // there, and is acknowledged then.
 func (e Noted) apply(c *Core, _ pace.Instant) {
 	c.out.acks = append(c.out.acks, e.Ref)
-	if e.asked != nil {
-		e.asked.unnoted--
+	for _, q := range c.questions.waiting {
+		if q.number == e.asked {
+			q.unnoted--
+		}
 	}
 }
 

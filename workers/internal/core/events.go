@@ -6,8 +6,9 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// Event is something that happened, which the core is told. Events are values: a history of them
-// can be written down, and played again in the simulation.
+// Event is something that happened, which the core is told. Events are values, which name what the
+// core keeps by handles: a history of them can be written down. Two hold functions, which whoever
+// writes it down leaves out: a question's answer, and work on one that was done aside.
 type Event interface {
 	apply(c *Core, now pace.Instant)
 }

@@ -58,3 +58,24 @@ func TestAnAnswerAboutAnotherJobOfItsSequenceIsNotHeard(t *testing.T) {
 		t.Errorf("acknowledges %v, want %v", c.out.acks, later.Ref)
 	}
 }
+
+// A run is known until its outcome was told, also when its job left the stream meanwhile; then its
+// number is nobody's.
+func TestAnOutcomeIsHeardOnce(t *testing.T) {
+	p := leaky("api", "10/s")
+	p.Workers = 2
+	b := newValveBench(t, p)
+	b.arrive("a")
+	b.arrive("b")
+	runs := b.start()
+	b.v.restart(b.p, b.now)
+	for range 2 {
+		b.end(runs[0], Outcome{Kind: OutcomeDone})
+	}
+	if b.v.busy != 1 || b.p.buckets["a"] != nil && b.p.buckets["a"].running != 0 {
+		t.Errorf("%d workers are busy, want the one of the other run", b.v.busy)
+	}
+	if b.end(runs[1], Outcome{Kind: OutcomeDone}); b.v.busy != 0 || len(b.v.runs) > 0 {
+		t.Errorf("%d workers are busy, and %d runs are remembered", b.v.busy, len(b.v.runs))
+	}
+}
