@@ -2,6 +2,6 @@
 
 package race
 
-// Slower is how many times as long a program waits for NATS before it gives up, because with the
-// race detector everything takes longer, the server inside included: five times at least.
+// Slower is how many times as long a program waits for NATS before it gives up: with the race
+// detector everything takes at least five times as long, the server inside included.
 const Slower = 5

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock/internal/race"
 )
 
 const (
@@ -18,7 +20,7 @@ const (
 	// pullSilence is how long no sign of life means that the consumer is gone. Most faults show in
 	// other ways, and sooner; so this is long enough for a busy machine, where a rebuild would only
 	// add to the load.
-	pullSilence = 5 * pullHeartbeat
+	pullSilence = 5 * pullHeartbeat * race.Slower
 
 	// Two pulls are open at a time, so that the server always has one to serve while the next is
 	// under way.
