@@ -99,7 +99,7 @@ func monotonic() time.Duration {
 }
 
 // lease of all drainers.
-const lease = 2 * time.Second
+const lease = 5 * time.Second
 
 // start is what a drainer recorded of a start.
 type start struct {

@@ -92,7 +92,7 @@ func newInstallation(t *testing.T, disk string) *installation {
 	config := fmt.Sprintf(`
 http: {listen: %q}
 nats: {embedded: {dir: %q, listen: ""}}
-drain: {lease: 2s}
+drain: {lease: 5s}
 grace: 1s
 policies:
   - {name: full, algorithm: leaking_bucket, outflow: 1000/s, capacity: 100000, partitions: 2}
@@ -222,7 +222,7 @@ func TestAFullPolicyStopsNobodyAndDrains(t *testing.T) {
 				strings.Contains(metrics, "penstock_lease_held 1") &&
 				strings.Contains(i.log.String(), `level=WARN msg="four fifths`)
 		})
-		after(3 * time.Second) // more than a lease
+		after(6 * time.Second) // more than a lease
 		i.others("later")
 		if log := i.log.String(); strings.Contains(log, "lease cannot be renewed") ||
 			strings.Contains(log, "declared dead") {
