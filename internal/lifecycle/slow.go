@@ -72,6 +72,9 @@ type crowd struct {
 
 // state follows the connections of a server.
 func (c *crowd) state(conn net.Conn, state http.ConnState) {
+	if state == http.StateActive || state == http.StateIdle {
+		return // with each request, and nothing to count
+	}
 	client, bounded := c.client(conn)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -152,19 +155,20 @@ var plainRefusal = regexp.MustCompile(
 
 func (c problemConn) Write(p []byte) (int, error) {
 	const longest = 1024 // its answers are short
-	if len(p) > longest {
+	const status = len("HTTP/1.1 ")
+	if len(p) > longest || len(p) <= status || p[status] != '4' && p[status] != '5' {
 		return c.Conn.Write(p)
 	}
 	found := plainRefusal.FindSubmatch(p)
 	if found == nil {
 		return c.Conn.Write(p)
 	}
-	status, _ := strconv.Atoi(string(found[1])) // three digits
+	code, _ := strconv.Atoi(string(found[1])) // three digits
 	body := fmt.Sprintf(`{"type":"about:blank","title":%q,"status":%d,"detail":%q}`,
-		http.StatusText(status), status, found[3])
+		http.StatusText(code), code, found[3])
 	_, err := fmt.Fprintf(c.Conn,
 		"HTTP/1.1 %d %s\r\nContent-Type: application/problem+json\r\nContent-Length: %d\r\n"+
-			"Connection: close\r\n\r\n%s", status, http.StatusText(status), len(body), body)
+			"Connection: close\r\n\r\n%s", code, http.StatusText(code), len(body), body)
 	return len(p), err
 }
 
