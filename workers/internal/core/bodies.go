@@ -86,11 +86,11 @@ func (v *valve) fetch(b *bucket) {
 	}
 }
 
-// read asks for the bodies of buckets that wait for that, while there is room: in the order in
+// readAhead asks for the bodies of buckets that wait for that, while there is room: in the order in
 // which buckets that are due get workers. One of those that may not take a worker now makes room
 // for one that goes before it, so that a target that hangs for some keys keeps no others from the
 // workers that are free.
-func (v *valve) read(now pace.Instant) {
+func (v *valve) readAhead(now pace.Instant) {
 	for len(v.unread) > 0 {
 		if v.bodies >= mostBodies && !v.makeRoom(now) {
 			return

@@ -51,7 +51,7 @@ func (v *valve) advance(now pace.Instant, open bool) {
 	if !blocked {
 		v.serve(now)
 	}
-	v.read(now)
+	v.readAhead(now)
 	if len(v.due)+len(v.unread) == 0 {
 		v.totalAwake = false
 		v.turns = v.mostTurns // nobody waits for another's turn: all begin anew
