@@ -23,7 +23,7 @@ func (v *valve) crashed(j *heldJob, holder string) {
 	j.noting, j.holder = true, holder
 	j.Bucket.noting++
 	j.Bucket.Part.noting++
-	v.save(j, 0)
+	v.recordFailure(j, 0)
 }
 
 // finished takes the outcome of a run that a worker had. The worker is free whatever became of the
@@ -118,7 +118,7 @@ func (v *valve) settle(j *heldJob, o Outcome, now pace.Instant) {
 			v.bury(j, job.ReasonAttempts, o.Error)
 			break
 		}
-		v.save(j,
+		v.recordFailure(j,
 			pace.Jittered(pace.Doubled(time.Duration(retry.Backoff), j.Attempts-1,
 				time.Duration(retry.MaxBackoff)), v.random()))
 	case OutcomeThrottled:
@@ -161,11 +161,11 @@ func (v *valve) throttle(b *bucket, wait time.Duration, now pace.Instant) {
 	b.cool = max(b.cool, now.Add(min(wait, time.Duration(retry.MaxCooldown))))
 }
 
-// save records a counted attempt or crash; the job backs off once saved confirms it.
+// recordFailure records a counted attempt or crash; the job backs off once saved confirms it.
 //
 // It is written first: if the owner crashed during the backoff, the next one would not know of the
 // attempt, and a job that always fails would outlive any number of attempts.
-func (v *valve) save(j *heldJob, backoff time.Duration) {
+func (v *valve) recordFailure(j *heldJob, backoff time.Duration) {
 	j.enter(stageSaving)
 	j.backoff, j.recorded = backoff, true
 	p := j.Bucket.Part
