@@ -19,8 +19,8 @@ var table = []mutant{
 	},
 	{
 		name: "renewal-timed-from-answer", file: "workers/internal/core/lease.go",
-		old: "c.hold(revision, p.sent)",
-		new: "c.hold(revision, now)",
+		old: "c.extend(revision, p.sent)",
+		new: "c.extend(revision, now)",
 		by:  "./workers/internal/core TestTheFenceComesAMarginBeforeTheEndOfTheLease",
 	},
 	{
@@ -53,12 +53,12 @@ var table = []mutant{
 		c.out.reads = append(c.out.reads, read{p})
 		return
 	}
-	c.hold(revision, p.sent)`,
+	c.extend(revision, p.sent)`,
 		new: `if result == PutConflict {
 		c.out.reads = append(c.out.reads, read{p})
 		return
 	}
-	c.hold(revision, p.sent)`,
+	c.extend(revision, p.sent)`,
 		by: "./workers/internal/core TestARenewalOfUnknownResultIsReadBack",
 	},
 	{

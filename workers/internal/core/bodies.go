@@ -21,11 +21,11 @@ const (
 	mostBodies = 64 << 20
 )
 
-// hold counts a body that is held, or read, while its job waits, until detach or unload.
+// keepBody counts a body that is held, or read, while its job waits, until detach or unload.
 //
 // What is being read counts as held, or a thousand buckets that fall due at once would all ask
 // while there was room.
-func (v *valve) hold(j *heldJob) {
+func (v *valve) keepBody(j *heldJob) {
 	if !j.counted {
 		j.counted = true
 		j.Bucket.bodies++
@@ -34,7 +34,7 @@ func (v *valve) hold(j *heldJob) {
 	}
 }
 
-func (v *valve) unhold(j *heldJob) {
+func (v *valve) freeBody(j *heldJob) {
 	if !j.counted {
 		return
 	}
@@ -55,7 +55,7 @@ func (v *valve) unload(b *bucket) {
 			return
 		}
 		if j.counted {
-			v.unhold(j.heldJob)
+			v.freeBody(j.heldJob)
 			j.Body, j.Lean = nil, true
 		}
 	}
@@ -77,7 +77,7 @@ func (v *valve) fetch(b *bucket) {
 			break // the heads of others go first
 		}
 		if j.Lean {
-			v.hold(j.heldJob)
+			v.keepBody(j.heldJob)
 		}
 		if j.Lean && !j.fetching {
 			j.fetching = true

@@ -77,8 +77,8 @@ func (v *valve) heldJob(j *heldJob, now pace.Instant) (by string, until pace.Ins
 	return by, until
 }
 
-// hold is what is said of it.
-func hold(by string, until, now pace.Instant, wall time.Time) job.Hold {
+// untilWhen is what is said of it.
+func untilWhen(by string, until, now pace.Instant, wall time.Time) job.Hold {
 	if until == 0 {
 		return job.Hold{By: by}
 	}
@@ -108,7 +108,7 @@ func (v *valve) bucketState(p *partition, key job.Key, now pace.Instant,
 	s.ExpectMS = v.expectBucket(b, b.slotsFor(0), now)
 	s.Delayed = len(b.later)
 	by, until := v.held(b, now)
-	s.Hold, s.LastError = hold(by, until, now, wall), b.lastError
+	s.Hold, s.LastError = untilWhen(by, until, now, wall), b.lastError
 	if len(b.ready) > 0 {
 		s.HeadAgeMS = max(0, wall.Sub(b.ready[0].Stored).Milliseconds())
 	}
@@ -239,7 +239,7 @@ func (v *valve) jobState(p *partition, seq uint64, now pace.Instant, wall time.T
 	default:
 		s.State, s.ExpectMS = job.Finishing, &zero
 	}
-	s.Hold = hold(by, until, now, wall)
+	s.Hold = untilWhen(by, until, now, wall)
 	return s
 }
 

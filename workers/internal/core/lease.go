@@ -87,7 +87,7 @@ func (c *Core) renewed(p Put, result putResult, revision uint64, now pace.Instan
 		c.out.reads = append(c.out.reads, read{p})
 		return
 	}
-	c.hold(revision, p.sent)
+	c.extend(revision, p.sent)
 	c.Lease.inFlight = false
 	// The clocks jumped while it was under way: it says nothing of the time since, and its stamp
 	// will not be believed.
@@ -96,11 +96,11 @@ func (c *Core) renewed(p Put, result putResult, revision uint64, now pace.Instan
 	}
 }
 
-// hold extends the lease by a renewal that is known to be stored: from when it was sent, for the
+// extend extends the lease by a renewal that is known to be stored: from when it was sent, for the
 // answer may have taken as long as its call was allowed to. A fence never goes back, because
 // answers, reads and the watch come in any order. A third of the lease leaves room for two renewals
 // to be lost before starts stop.
-func (c *Core) hold(revision uint64, sent pace.Instant) {
+func (c *Core) extend(revision uint64, sent pace.Instant) {
 	l := &c.Lease
 	if !l.Held {
 		c.changed = true
@@ -159,7 +159,7 @@ func (c *Core) leaseRead(p Put, found Record, now pace.Instant) {
 	// Whichever of them it is: an earlier one counts from its own sending.
 	for _, s := range l.sends {
 		if s.nonce == r.Nonce {
-			c.hold(found.Revision, s.at)
+			c.extend(found.Revision, s.at)
 			l.renewAt = again
 		}
 	}

@@ -255,7 +255,7 @@ func (v *valve) makeReady(j *heldJob, now pace.Instant) {
 		if len(b.ready) > 0 || v.bodies >= mostBodies {
 			j.Body, j.Lean = nil, true
 		} else {
-			v.hold(j)
+			v.keepBody(j)
 		}
 	}
 	b.ready.Push(orderedJob{j})
@@ -292,7 +292,7 @@ func (v *valve) lookAt(j *heldJob, at pace.Instant) {
 
 // detach takes a job out of the valve's heaps.
 func (v *valve) detach(j *heldJob) {
-	v.unhold(j)
+	v.freeBody(j)
 	if j.inTimers >= 0 {
 		v.timers.Remove(j.inTimers)
 	}
