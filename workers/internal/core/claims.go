@@ -240,12 +240,12 @@ func (v *valve) match() (b *bucket, claim int) {
 	return nil, 0
 }
 
-// expire tells workers elsewhere that have waited too long that there is no job for them, or all of
-// them.
+// refuseLate tells workers elsewhere that have waited too long, or all of them, that there is no
+// job for them.
 //
 // A worker that is told no is free at once, and one that is not told waits until its own window
 // ends. All of them are told when this drainer may start nothing: others may.
-func (v *valve) expire(now pace.Instant, all bool) {
+func (v *valve) refuseLate(now pace.Instant, all bool) {
 	c := &v.claims
 	n := 0
 	for n < len(c.held) && (all || c.held[n].Until <= now) {

@@ -116,7 +116,7 @@ func TestClaimsAreNotForHangingBuckets(t *testing.T) {
 		o.claim("hangs", 100, now+40*milli)
 		o.step(now)
 	}
-	o.expire(now, true)
+	o.refuseLate(now, true)
 	o.out.reset()
 	o.publish("fine", 1, now)
 	now += 10 * milli

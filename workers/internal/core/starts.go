@@ -15,7 +15,7 @@ func (v *valve) advance(now pace.Instant, open bool) {
 	for len(v.timers) > 0 && v.timers[0].at <= now {
 		v.timeout(v.timers.Remove(0).heldJob, now)
 	}
-	v.expire(now, !open)
+	v.refuseLate(now, !open)
 	if v.open = open; !open {
 		return
 	}
