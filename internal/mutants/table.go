@@ -376,7 +376,7 @@ var table = []mutant{
 	{
 		name: "late-claim-not-acted-on", file: "workers/internal/core/ownership.go",
 		old: `if c.Lease.Held {
-			c.settleShare(s, now)
+			c.takeUp(s, now)
 		}`,
 		new: "",
 		by:  "./workers/internal/core TestAReleaseWhoseAnswerIsLostIsOver",
@@ -455,7 +455,7 @@ func (Synced)`,
 	},
 	{
 		name: "partitions-move-at-once", file: "workers/internal/core/distribute.go",
-		old: "now < c.settledAt ||",
+		old: "now < c.steadyAt ||",
 		new: "",
 		by:  "./workers/internal/core TestPartitionsMoveWhenTheDrainersHaveBeenTheSameForAWhile",
 	},

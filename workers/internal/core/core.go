@@ -61,7 +61,7 @@ type Core struct {
 	wasOpen   bool // starts were allowed when last looked at
 	changed   bool // the favourites must be computed again
 	favourite map[*share]string
-	settledAt pace.Instant
+	steadyAt  pace.Instant
 	TickAt    pace.Instant
 	most      int // bytes of a record
 	// runs of handed-over partitions whose outcome is not delivered, by share

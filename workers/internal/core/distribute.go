@@ -80,7 +80,7 @@ func (c *Core) distribute(now pace.Instant) {
 	if c.changed {
 		c.changed = false
 		c.favourite = c.favourites()
-		c.settledAt = now.Add(settleTime)
+		c.steadyAt = now.Add(steadyFor)
 	}
 	c.prune()
 	for _, s := range c.sortedShares() {
@@ -94,7 +94,7 @@ func (c *Core) distribute(now pace.Instant) {
 			if v == nil || v.ending {
 				c.giveBack(s, now)
 			} else {
-				c.settleShare(s, now)
+				c.takeUp(s, now)
 			}
 			continue
 		case s.state == shareReleasing:
@@ -137,7 +137,7 @@ func (c *Core) considerTaking(s *share, now pace.Instant) {
 		// acknowledge only.
 		to := c.favourite[s]
 		heir := to != "" && c.peers[to].alive(now, c.options.Lease)
-		if c.unsettled[s.key()] > 0 && now.Since(s.freeSince) > settleTime && !heir {
+		if c.unsettled[s.key()] > 0 && now.Since(s.freeSince) > steadyFor && !heir {
 			c.take(s, now)
 		}
 	case c.favourite[s] == c.Lease.Id || now.Since(s.freeSince) >= favouriteFirst:
@@ -174,7 +174,7 @@ func (c *Core) considerRelease(s *share, now pace.Instant) {
 		c.release(s, now) // once begun it is done
 		return
 	}
-	if to == "" || to == c.Lease.Id || now < c.settledAt ||
+	if to == "" || to == c.Lease.Id || now < c.steadyAt ||
 		!c.peers[to].alive(now, c.options.Lease) {
 		return
 	}

@@ -158,8 +158,8 @@ func TestPartitionsMoveWhenTheDrainersHaveBeenTheSameForAWhile(t *testing.T) {
 		}
 		heir(c, at)
 	})
-	if moved < settleTime || moved > settleTime+3*tick {
-		t.Errorf("the first partition moved after %v, want %v", moved, settleTime)
+	if moved < steadyFor || moved > steadyFor+3*tick {
+		t.Errorf("the first partition moved after %v, want %v", moved, steadyFor)
 	}
 }
 

@@ -14,7 +14,7 @@ func TestAFormerTenureIsNotHeard(t *testing.T) {
 	part, now := takeOver(c, Opened{})
 	former, s := part.Partition, c.shares["api.0"]
 	c.dropShare(s)
-	c.settleShare(s, now)
+	c.takeUp(s, now)
 	again := s.part
 	if again == nil || again.Epoch != part.Epoch || c.part(former) != nil {
 		t.Fatalf("it was not taken again: %+v", again)

@@ -69,10 +69,10 @@ const (
 	// that not all take it at once and the one that gets it does not have to hand it on. A
 	// favourite that is frozen or cut off holds nothing up for longer.
 	favouriteFirst = time.Second
-	// settleTime is how long the set of drainers must have been the same before partitions move:
+	// steadyFor is how long the set of drainers must have been the same before partitions move:
 	// several that start or leave together, as in a rolling restart, would each move what the next
 	// one moves again.
-	settleTime = 500 * time.Millisecond
+	steadyFor = 500 * time.Millisecond
 	// reopenAfter is the wait before a backlog that could not be opened is tried again, doubled for
 	// each further failure up to reopenMost: its stream may not be there yet, or not any more.
 	reopenAfter = 500 * time.Millisecond
@@ -183,7 +183,7 @@ func (c *Core) write(s *share, r record.Owner, why reason, now pace.Instant) {
 
 // owned takes the answer to a taking or a release. One that was refused, or is not known, is read
 // back: it may be our own earlier write that is in the way, and an unknown write may still have
-// been applied. The answer and the watch come in either order, so that both end in settleShare,
+// been applied. The answer and the watch come in either order, so that both end in takeUp,
 // which does nothing the second time.
 func (c *Core) owned(p Put, result putResult, revision uint64, now pace.Instant) {
 	s := c.shares[p.Key]
@@ -205,14 +205,14 @@ func (c *Core) owned(p Put, result putResult, revision uint64, now pace.Instant)
 		s.stored, s.seen = time.Time{}, now // the watch will tell
 	}
 	s.revision, s.exists, s.record, s.vanished = revision, true, r, 0
-	c.settleShare(s, now)
+	c.takeUp(s, now)
 }
 
-// settleShare acts on a record of ours that is known to stand.
+// takeUp acts on a record of ours that is known to stand.
 //
 // It must be right in every state, since a write can be applied when it was given up long ago: a
 // taking whose policy has gone, or one that a release has followed.
-func (c *Core) settleShare(s *share, now pace.Instant) {
+func (c *Core) takeUp(s *share, now pace.Instant) {
 	switch {
 	case s.record.Released:
 		if s.state == shareReleasing {
@@ -306,7 +306,7 @@ func (c *Core) ownerSeen(s *share, found Record, now pace.Instant) {
 	}
 	if s.exists && !s.strange && s.record.Owner == c.Lease.Id {
 		if c.Lease.Held {
-			c.settleShare(s, now)
+			c.takeUp(s, now)
 		}
 		return
 	}
