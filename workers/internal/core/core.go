@@ -66,7 +66,7 @@ type Core struct {
 	most      int // bytes of a record
 	// runs of handed-over partitions whose outcome is not delivered, by share
 	unsettled map[string]int
-	tenures   uint64 // of partitions, so far
+	tenures   uint64 // of partitions and valves, so far
 }
 
 type Options struct {
@@ -414,7 +414,10 @@ func (c *Core) Workers(name string) (busy, free int, known bool) {
 
 // Reservation is a local worker that runs a job for another drainer's valve. The zero one is of no
 // worker of this core's.
-type Reservation struct{ valve *valve }
+type Reservation struct {
+	policy string
+	valve  uint64 // its tenure
+}
 
 // Reserve takes a local worker for another drainer's valve.
 func (c *Core) Reserve(name string) (r Reservation, ok bool) {
@@ -422,12 +425,12 @@ func (c *Core) Reserve(name string) (r Reservation, ok bool) {
 	if v == nil || c.Leaving || !v.reserve() {
 		return r, false
 	}
-	return Reservation{v}, true
+	return Reservation{name, v.tenure}, true
 }
 
 // Release gives a worker back, unless its policy has gone meanwhile, and its valve with it.
 func (c *Core) Release(r Reservation) {
-	if v := r.valve; v != nil && c.valves[v.Policy.Name] == v {
+	if v := c.valves[r.policy]; v != nil && v.tenure == r.valve {
 		v.reserved--
 	}
 }

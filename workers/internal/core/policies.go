@@ -113,6 +113,8 @@ func (e Configured) apply(c *Core, now pace.Instant) {
 		if v == nil {
 			v = newValve(p.Policy, p.Paused, c.Lease.Id, c.options.Random, &c.out)
 			v.setOverrides(c.overrides[p.Name])
+			c.tenures++
+			v.tenure = c.tenures
 			c.valves[p.Name] = v
 		}
 		v.local, v.retired, v.ending = p.Local, p.Retired, false

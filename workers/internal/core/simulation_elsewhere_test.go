@@ -266,8 +266,11 @@ func (c *promise) giveBack() {
 	o := c.from
 	o.busy--
 	o.keys[c.key]--
-	if o.d != nil {
-		o.d.core.Release(Reservation{o.d.core.valves[o.policy]})
+	if o.d == nil {
+		return
+	}
+	if v := o.d.core.valves[o.policy]; v != nil {
+		o.d.core.Release(Reservation{o.policy, v.tenure})
 	}
 }
 

@@ -63,6 +63,8 @@ type valve struct {
 
 	runs  map[uint64]run // that workers have, here or elsewhere, by number
 	given uint64         // of them, so far
+
+	tenure uint64 // counted by the core: a policy that comes back has another valve
 }
 
 // run is what the valve remembers of a job that a worker has, until it hears what came of that.
