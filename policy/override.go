@@ -13,13 +13,31 @@ const MaxWeight = 1000
 // stays the policy's.
 type Override struct {
 	Outflow *algorithms.Rate `json:"outflow,omitempty"`
-	Burst   *int64           `json:"burst,omitempty"`
+	// Peak is that of the key's outflow; without it the peak stands to the outflow as the policy's.
+	Peak  *algorithms.Rate `json:"peak,omitempty"`
+	Burst *int64           `json:"burst,omitempty"`
 	// no limit, whatever the policy says
 	Concurrency *int `json:"concurrency,omitempty" zero:"meant"`
 	// Weight is the key's share of the turns under the policy's outflow_total: 1 (what keys without
 	// one have) to 1000.
 	Weight *int64 `json:"weight,omitempty"`
 	Paused bool   `json:"paused,omitempty"` // the key's jobs wait until somebody resumes it
+}
+
+// PeakRatio returns the peak of the key as a multiple of its outflow.
+func (o Override) PeakRatio(p Policy) float64 {
+	if o.Peak == nil {
+		return p.PeakRatio()
+	}
+	return peakRatio(*o.Peak, o.outflow(p))
+}
+
+// outflow is the key's: its own or the policy's.
+func (o Override) outflow(p Policy) algorithms.Rate {
+	if o.Outflow != nil {
+		return *o.Outflow
+	}
+	return p.Outflow
 }
 
 // IsZero reports whether the override changes nothing.
@@ -56,6 +74,15 @@ func (o Override) Validate(p Policy) []Problem {
 	default:
 		c.rate("outflow", *o.Outflow)
 		c.drain("outflow", p.Capacity, *o.Outflow)
+	}
+	switch {
+	case o.Peak == nil:
+	case !p.Paced():
+		c.add("peak", "belongs to %s, not to %s", LeakingBucket, p.decider())
+	case o.Peak.IsZero():
+		c.add("peak", "must be positive; without one it stands to the outflow as the policy's")
+	default:
+		c.peak("peak", *o.Peak, "outflow", o.outflow(p))
 	}
 	switch {
 	case o.Burst == nil:

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"strings"
 	"testing"
@@ -33,7 +34,7 @@ func ExampleParseOverride() {
 func TestParseOverride(t *testing.T) {
 	for _, text := range []string{
 		`{}`, `{"outflow":"3/10s"}`, `{"burst":2,"concurrency":0}`, `{"weight":1000,"paused":true}`,
-		`{"outflow":"1/s","burst":1,"concurrency":5,"weight":1}`,
+		`{"outflow":"1/s","peak":"2/s","burst":1,"concurrency":5,"weight":1}`,
 	} {
 		o, err := policy.ParseOverride([]byte(text))
 		if err != nil {
@@ -92,6 +93,7 @@ func TestOverrideValidate(t *testing.T) {
 	check.Queue = nil
 	n := func(n int64) *int64 { return &n }
 	none, slow := 0, algorithms.Rate{Count: 1, Per: 365 * 24 * time.Hour}
+	twice := algorithms.Rate{Count: 2, Per: time.Second}
 	negative, huge := -1, policy.MaxConcurrency+1
 	for name, test := range map[string]struct {
 		policy   policy.Policy
@@ -101,6 +103,16 @@ func TestOverrideValidate(t *testing.T) {
 		"nothing": {paced, policy.Override{}, nil},
 		"all that paces": {paced,
 			policy.Override{Outflow: &slow, Burst: n(10), Concurrency: &none, Paused: true}, nil},
+		"peak":            {paced, policy.Override{Peak: &twice}, nil},
+		"peak of its own": {total, policy.Override{Outflow: &slow, Peak: &slow}, nil},
+		"peak below": {paced, policy.Override{Peak: &slow},
+			[]string{"peak: must be at least"}},
+		"peak under total": {total, policy.Override{Peak: &twice},
+			[]string{"peak: needs an outflow"}},
+		"peak from Go": {paced, policy.Override{Peak: &algorithms.Rate{}},
+			[]string{"peak: must be positive"}},
+		"peak of a door": {door, policy.Override{Peak: &twice},
+			[]string{"peak: belongs to leaking_bucket"}},
 		"weight":             {total, policy.Override{Weight: n(1000)}, nil},
 		"a pace under total": {total, policy.Override{Outflow: &paced.Outflow, Burst: n(2)}, nil},
 		"door":               {door, policy.Override{Concurrency: &none, Paused: true}, nil},
@@ -154,6 +166,35 @@ func TestParseOverrideKnowsEveryField(t *testing.T) {
 		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 		if _, err := policy.ParseOverride([]byte(`{"` + name + `":null}`)); err != nil {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A peak stands to its outflow: 4 % above stay 4 % above when a key has another outflow, and a key
+// may have a peak of its own.
+func TestPeaksStandToTheirOutflows(t *testing.T) {
+	rate := func(n int64) algorithms.Rate { return algorithms.Rate{Count: n, Per: time.Second} }
+	fast, peak := rate(500), rate(600)
+	p := policy.Policy{Rule: policy.Rule{Algorithm: policy.LeakingBucket, Outflow: rate(100)},
+		OutflowTotal: rate(1000)}
+	named := p
+	named.Peak, named.PeakTotal = rate(104), rate(1000)
+	faster := p
+	faster.Outflow = rate(900)
+	for name, c := range map[string]struct{ got, want float64 }{
+		"none":                 {p.PeakRatio(), policy.DefaultPeak},
+		"none in total":        {p.PeakTotalRatio(), policy.DefaultPeak},
+		"of an unpaced policy": {policy.Policy{}.PeakRatio(), policy.DefaultPeak},
+		"named":                {named.PeakRatio(), 1.04},
+		"named in total":       {named.PeakTotalRatio(), 1},
+		"of a faster key":      {policy.Override{Outflow: &fast}.PeakRatio(named), 1.04},
+		"of its own": {policy.Override{Outflow: &fast, Peak: &peak}.PeakRatio(named),
+			1.2},
+		"above the policy's rate":  {policy.Override{Peak: &peak}.PeakRatio(named), 6},
+		"overtaken by the outflow": {policy.Override{Peak: &fast}.PeakRatio(faster), 1},
+	} {
+		if math.Abs(c.got-c.want) > 1e-12 {
+			t.Errorf("%s: %v, want %v", name, c.got, c.want)
 		}
 	}
 }

@@ -64,6 +64,12 @@ type Policy struct {
 	// partition, which is the default then.
 	OutflowTotal algorithms.Rate `json:"outflow_total,omitzero"`
 
+	// Peak is the rate that a bucket's starts keep to in any window of a second or more while it
+	// makes up for lateness: at least the Outflow, which is the rate on average. Default 1.25 %
+	// above it. PeakTotal is the same beside OutflowTotal.
+	Peak      algorithms.Rate `json:"peak,omitzero"`
+	PeakTotal algorithms.Rate `json:"peak_total,omitzero"`
+
 	Queue *Queue `json:"queue,omitempty"`
 
 	// OnStoreError is how requests are answered while the store of the limits cannot be asked;

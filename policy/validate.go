@@ -69,7 +69,7 @@ var runFields = []string{"concurrency", "workers", "partitions", "timeout", "max
 var algorithmFields = map[Algorithm]struct{ demands, allows []string }{
 	TokenBucket: {demands: []string{"capacity", "refill"}},
 	LeakingBucket: {demands: []string{"outflow", "capacity"},
-		allows: []string{"outflow_total", "burst"}},
+		allows: []string{"outflow_total", "peak", "peak_total", "burst"}},
 	FixedWindow:    {demands: []string{"limit", "window"}},
 	SlidingLog:     {demands: []string{"limit", "window"}, allows: []string{"count"}},
 	SlidingCounter: {demands: []string{"limit", "window"}},
@@ -80,7 +80,7 @@ var algorithmNumbers = func() (names []string) {
 	for field := range reflect.TypeFor[Rule]().Fields() {
 		names = append(names, jsonName(field))
 		if field.Name == "Outflow" {
-			names = append(names, "outflow_total")
+			names = append(names, "outflow_total", "peak", "peak_total")
 		}
 	}
 	return names[1:] // what is first is the algorithm
@@ -181,6 +181,8 @@ func algorithmList(algorithms []Algorithm) string {
 func (p Policy) checkNumbers(c *checker) {
 	c.rate("outflow", p.Outflow)
 	c.rate("outflow_total", p.OutflowTotal)
+	c.peak("peak", p.Peak, "outflow", p.Outflow)
+	c.peak("peak_total", p.PeakTotal, "outflow_total", p.OutflowTotal)
 	c.rate("refill", p.Refill)
 	within := c.number("capacity", p.Capacity, MaxCapacity)
 	if c.number("burst", p.Burst, MaxCapacity) && within && p.Burst > p.Capacity &&
@@ -245,10 +247,14 @@ func (p Policy) checkQueue(c *checker, algorithmKnown bool) {
 		p.checkTotal(c)
 		return
 	}
-	if p.Algorithm == LeakingBucket && !p.OutflowTotal.IsZero() {
-		c.add("outflow_total", "belongs to policies with a queue")
-	}
 	given := given(p)
+	if p.Algorithm == LeakingBucket {
+		for _, field := range []string{"outflow_total", "peak", "peak_total"} {
+			if given[field] {
+				c.add(field, "belongs to policies with a queue")
+			}
+		}
+	}
 	for _, field := range runFields {
 		if given[field] {
 			c.add(field, "belongs to policies with a queue")
@@ -386,6 +392,19 @@ func (c *checker) rate(field string, r algorithms.Rate) {
 	}
 	if err := r.Validate(); err != nil {
 		c.add(field, "%d/%s: %v", r.Count, algorithms.FormatDuration(r.Per), err)
+	}
+}
+
+// peak checks a peak beside the rate on average.
+func (c *checker) peak(field string, peak algorithms.Rate, of string, outflow algorithms.Rate) {
+	switch {
+	case peak.IsZero():
+	case outflow.IsZero():
+		c.add(field, "needs an %s, beside which it stands", of)
+	case peak.Validate() != nil:
+		c.rate(field, peak)
+	case outflow.Validate() == nil && peak.PerSecond() < outflow.PerSecond()*(1-1e-12):
+		c.add(field, "must be at least the %s (%s), not %s", of, outflow, peak)
 	}
 }
 

@@ -147,6 +147,38 @@ func TestValidate(t *testing.T) {
 		}), []string{
 			"outflow_total: belongs to leaking_bucket, not to sliding_counter",
 		}},
+		"peaks": {leaking(func(p P) {
+			p.OutflowTotal, p.Partitions = perSecond, 1
+			p.Peak, p.PeakTotal = p.Outflow, algorithms.Rate{Count: 3, Per: 2 * time.Second}
+		}), nil},
+		"peaks below": {leaking(func(p P) {
+			p.OutflowTotal, p.Partitions = perSecond, 1
+			p.Outflow, p.Peak = perSecond, algorithms.Rate{Count: 59, Per: time.Minute}
+			p.PeakTotal = p.Peak
+		}), []string{
+			"peak: must be at least the outflow (1/s), not 59/m",
+			"peak_total: must be at least the outflow_total (1/s), not 59/m",
+		}},
+		"a peak of nothing": {leaking(func(p P) {
+			p.Outflow, p.Burst, p.OutflowTotal, p.Partitions = algorithms.Rate{}, 0, perSecond, 0
+			p.Peak = perSecond
+		}), []string{"peak: needs an outflow, beside which it stands"}},
+		"a total peak of nothing": {leaking(func(p P) { p.PeakTotal = perSecond }), []string{
+			"peak_total: needs an outflow_total, beside which it stands",
+		}},
+		"peak from Go": {leaking(func(p P) { p.Peak = algorithms.Rate{Count: 1} }), []string{
+			"peak: 1/0s: ",
+		}},
+		"peak of a meter": {policy.Policy{Name: "m",
+			Rule: policy.Rule{Algorithm: policy.LeakingBucket, Outflow: perSecond,
+				Capacity: 5},
+			Peak: perSecond, Queue: &policy.Queue{Off: true}}, []string{
+			"peak: belongs to policies with a queue",
+		}},
+		"peak at a door": {door(func(p P) { p.Peak = perSecond }), []string{
+			"peak: belongs to leaking_bucket, not to sliding_counter",
+			"peak: needs an outflow",
+		}},
 		"durations": {leaking(func(p P) {
 			p.Timeout, p.MaxAge, p.Retry.MaxCooldown = -1, math.MaxInt64, 1
 		}), []string{

@@ -189,7 +189,7 @@ func (r rule) exceeded(starts []start) (from, until int, most float64) {
 			if window > longestWindow {
 				break
 			}
-			most = r.rate*(1.002*max(window, shortestWindow).Seconds()+0.002) + r.burst
+			most = r.peak*(max(window, shortestWindow).Seconds()+0.002) + r.burst
 			if float64(until-from+1) > most {
 				return from, until + 1, most
 			}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
 )
@@ -16,6 +17,7 @@ type rule struct {
 	name       string
 	settings   string  // as in a configuration file
 	rate       float64 // starts per second of a bucket, 0 when they are not paced
+	peak       float64 // likewise
 	burst      float64
 	total      bool // the rate is that of all buckets together
 	capacity   int
@@ -37,16 +39,22 @@ func rules() []rule {
 		attemptTimeout)
 	return []rule{
 		{name: "steady", settings: "algorithm: leaking_bucket, outflow: 8/s, " + retry,
-			rate: 8, burst: 1, capacity: 60, partitions: 6, attempts: 6, keys: 6, offered: 10},
+			rate: 8, peak: 8 * policy.DefaultPeak, burst: 1, capacity: 60, partitions: 6,
+			attempts: 6, keys: 6, offered: 10},
 		{name: "burst",
-			settings: "algorithm: leaking_bucket, outflow: 20/s, burst: 5, concurrency: 3, " +
+			settings: "algorithm: leaking_bucket, outflow: 20/s, peak: 21/s, burst: 5, " +
+				"concurrency: 3, " +
 				"workers: 4, " + retry,
-			rate: 20, burst: 5, capacity: 100, partitions: 2, attempts: 6, keys: 3, offered: 8},
-		{name: "total", settings: "algorithm: leaking_bucket, outflow_total: 15/s, " + retry,
-			rate: 15, burst: 1, total: true, capacity: 40, partitions: 1, attempts: 6, keys: 4,
-			offered: 4.5},
+			rate: 20, peak: 21, burst: 5, capacity: 100, partitions: 2, attempts: 6, keys: 3,
+			offered: 8},
+		{name: "total",
+			settings: "algorithm: leaking_bucket, outflow_total: 15/s, peak_total: 15/s, " +
+				retry,
+			rate: 15, peak: 15, burst: 1, total: true, capacity: 40, partitions: 1, attempts: 6,
+			keys: 4, offered: 4.5},
 		{name: "slow", settings: "algorithm: leaking_bucket, outflow: 1/4s, " + retry,
-			rate: 0.25, burst: 1, capacity: 8, partitions: 2, attempts: 6, keys: 4, offered: 0.3},
+			rate: 0.25, peak: 0.25 * policy.DefaultPeak, burst: 1, capacity: 8, partitions: 2,
+			attempts: 6, keys: 4, offered: 0.3},
 		{name: "door",
 			settings: "algorithm: token_bucket, refill: 10/s, queue: {capacity: 50}, " + retry,
 			capacity: 50, partitions: 2, attempts: 6, keys: 2, offered: 4, door: true},

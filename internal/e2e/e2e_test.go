@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/internal/waittest"
+	"github.com/penstock-mq/penstock/policy"
 )
 
 // TestLawsHoldWhenOwnersAreKilledAndFrozen runs one bucket at 100/s over three drainer processes,
@@ -90,13 +91,14 @@ func resumed(starts []start, at time.Duration) time.Duration {
 	return 1<<63 - 1
 }
 
-// exceeds checks law 2: in any window of length T ≥ 1 s at most rate·(1.002·T + 2 ms) + burst
-// starts.
+// exceeds checks law 2 where no peak is given: in any window of length T ≥ 1 s at most peak·(T + 2
+// ms) + burst starts.
 func exceeds(starts []start, rate, burst float64) string {
 	for i := range starts {
 		for j := i; j < len(starts); j++ {
 			window := max(time.Second, starts[j].at-starts[i].at)
-			if most := rate*(1.002*window.Seconds()+0.002) + burst; float64(j-i+1) > most {
+			most := rate*policy.DefaultPeak*(window.Seconds()+0.002) + burst
+			if float64(j-i+1) > most {
 				return fmt.Sprintf("%d starts within %v", j-i+1, window)
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/internal/waittest"
+	"github.com/penstock-mq/penstock/policy"
 )
 
 // TestTakeoverOfALargeBacklog kills the owner of a bucket with 100,000 waiting jobs. Starts resume,
@@ -47,7 +48,7 @@ func TestTakeoverOfALargeBacklog(t *testing.T) {
 				window, func(s start, at time.Duration) int {
 				return int(s.at - at)
 			})
-			if most := rate*(1.002*window.Seconds()+0.002) + 1; float64(n) > most {
+			if most := rate*policy.DefaultPeak*(window.Seconds()+0.002) + 1; float64(n) > most {
 				t.Fatalf("law 2: %d starts within %v", n, window)
 			}
 		}

@@ -208,15 +208,21 @@ var table = []mutant{
 		by:  "./workers/internal/core TestWhatFollowsAJobThatComesBackComesBackToo",
 	},
 	{
-		name: "undecided-limit-unchecked", file: "workers/internal/core/ticket.go",
-		old: "&& (t.latest == 0 || now <= t.latest)",
+		name: "slots-untaken-at-the-start", file: "workers/internal/core/ticket.go",
+		old: " && t.takeSlots(now)",
 		new: "",
-		by:  "./workers/internal/core TestAJobIsOnItsWayForAMillisecondAtMost",
+		by:  "./workers/internal/core TestAStartTakesItsSlotWhenItBegins",
+	},
+	{
+		name: "total-slots-untaken-at-the-start", file: "workers/internal/core/ticket.go",
+		old: "(t.total == nil || t.total.Start(now, t.cost))",
+		new: "true",
+		by:  "./workers/internal/core TestAStartTakesItsSlotWhenItBegins",
 	},
 	{
 		name: "late-for-another-lease", file: "workers/internal/core/core.go",
-		old: "		r.latest = fence - 1",
-		new: "		_ = fence",
+		old: "	r.latest = fence - 1",
+		new: "	_ = fence",
 		by:  "./workers/internal/core TestAWorkerThatIsLateStartsNothingForItsFormerSelf",
 	},
 	{
@@ -226,10 +232,28 @@ var table = []mutant{
 		by:  "./config TestPoliciesAreAsTheFileHasThem",
 	},
 	{
-		name: "undecided-for-ten-milliseconds", file: "workers/internal/pace/clock.go",
-		old: "Undecided = time.Millisecond",
-		new: "Undecided = 10 * time.Millisecond",
-		by:  "./workers/internal/core TestAJobIsOnItsWayForAMillisecondAtMost",
+		name: "slots-as-of-the-plan", file: "workers/internal/pace/clock.go",
+		old: "max(Instant(tat), now).Add(Times(cost, p.short)); c.started",
+		new: "max(Instant(tat), 0).Add(Times(cost, p.short)); c.started",
+		by:  "./workers/internal/pace TestStartsTakeTheirSlotsWhenTheyBegin",
+	},
+	{
+		name: "starts-cost-nothing", file: "workers/internal/pace/clock.go",
+		old: "now).Add(Times(cost, p.short)); c.started",
+		new: "now).Add(0 * Times(cost, p.short)); c.started",
+		by:  "./workers/internal/pace TestClockKeepsLaw2",
+	},
+	{
+		name: "plan-deaf-to-starts", file: "workers/internal/pace/clock.go",
+		old: "return max(c.Tat, Instant(c.started.Load()))",
+		new: "return c.Tat",
+		by:  "./workers/internal/pace TestStartsTakeTheirSlotsWhenTheyBegin",
+	},
+	{
+		name: "change-of-pace-unheard-by-starts", file: "workers/internal/pace/clock.go",
+		old: "c.move(shorten)",
+		new: "",
+		by:  "./workers/internal/core TestAFasterRateEndsASlowWait",
 	},
 	{
 		name: "overtaking-allowed", file: "workers/internal/core/ticket.go",
@@ -251,16 +275,10 @@ var table = []mutant{
 		by:  "./workers/internal/core TestWhatFollowsAJobThatComesBackComesBackToo",
 	},
 	{
-		name: "refund-always", file: "workers/internal/pace/clock.go",
-		old: "if c.Tat == s.after {",
-		new: "if true {",
-		by:  "./workers/internal/pace TestARefundIsOnlyForTheLastThatWasTaken",
-	},
-	{
-		name: "refund-never", file: "workers/internal/pace/clock.go",
-		old: "if c.Tat == s.after {",
-		new: "if false {",
-		by:  "./workers/internal/pace TestARefundIsOnlyForTheLastThatWasTaken",
+		name: "returned-keeps-its-place-in-the-plan", file: "workers/internal/pace/clock.go",
+		old: "c.Tat = c.Tat.Add(-Times(cost, p.short))",
+		new: "",
+		by:  "./workers/internal/pace TestASlotThatIsGivenBackIsFree",
 	},
 	{
 		name: "spare-doubled", file: "workers/internal/pace/clock.go",
@@ -495,11 +513,11 @@ func (Synced)`,
 
 	{
 		name: "takeover-burst-credit", file: "workers/internal/pace/clock.go",
-		old: `c.Tat = max(c.Tat, t.Add(p.envelope-Earliness))
-	c.idle = 0`,
-		new: "c.idle = 0",
-		equivalent: "hold leaves no lateness and no idleness, so that take empties the envelope " +
-			"at the first start all the same",
+		old: `c.Tat = max(c.Tat, t.Add(p.envelope))
+	c.move(func(tat Instant) Instant { return max(tat, t.Add(p.envelope)) })`,
+		new: "",
+		equivalent: "due is moved on as well, and by it starts come no sooner than by an " +
+			"envelope that is empty then",
 	},
 	{
 		name: "inherited-run-not-counted", file: "workers/internal/core/valve.go",
@@ -1104,8 +1122,8 @@ func (j orderedJob) Moved`,
 
 	{
 		name: "smaller-burst-waits", file: "workers/internal/pace/clock.go",
-		old: "fewer > 0 && c.Tat > now",
-		new: "fewer > 0 && false",
+		old: "fewer > 0 {",
+		new: "fewer > 0 && false {",
 		by:  "./workers/internal/core TestASmallerBurstHoldsNothingUp",
 	},
 	{
@@ -1121,10 +1139,10 @@ func (j orderedJob) Moved`,
 		by:  "./workers/internal/core TestASmallerBurstHoldsNothingUp",
 	},
 	{
-		name: "late-start-keeps-burst", file: "workers/internal/pace/clock.go",
-		old: "if c.Due > c.idle {",
-		new: "if false {",
-		by:  "./workers/internal/core TestALateStartLeavesNoBurst",
+		name: "late-start-leaves-no-burst", file: "workers/internal/pace/clock.go",
+		old: "p.envelope = Times(burst-1, p.short) + tolerance",
+		new: "p.envelope = tolerance",
+		by:  "./workers/internal/core TestALateBucketUsesItsBurst",
 	},
 	{
 		name: "idle-credit-unlimited", file: "workers/internal/pace/clock.go",
@@ -1157,10 +1175,52 @@ func (j orderedJob) Moved`,
 		by:  "./workers/internal/core TestRenewalsThatAreRefusedAtOnceAreSentAfterAPause",
 	},
 	{
-		name: "catch-up-twice-as-fast", file: "workers/internal/pace/clock.go",
-		old: "catchUp = 550",
-		new: "catchUp = 250",
+		name: "tolerance-not-paid-for", file: "workers/internal/pace/clock.go",
+		old: "float64(rate.Count) * (time.Second + tolerance).Seconds() / most",
+		new: "float64(rate.Count) / most",
 		by:  "./workers/internal/pace TestClockKeepsLaw2",
+	},
+	{
+		name: "tolerance-of-every-peak", file: "workers/internal/pace/clock.go",
+		old: "slack + min(Tolerance-slack, max(0, above-slack)*2/3)",
+		new: "Tolerance + 0*above",
+		by:  "./workers/internal/pace TestClockLongRunRate",
+	},
+	{
+		name: "peak-ignored", file: "workers/internal/pace/clock.go",
+		old: "most := peak *",
+		new: "most := max(policy.DefaultPeak, 0*peak) *",
+		by:  "./workers/internal/pace TestClockKeepsLaw2",
+	},
+	{
+		name: "peak-of-a-policy-unheard", file: "workers/internal/core/limits.go",
+		old: "pace.New(p.Outflow, peak, p.Burst)",
+		new: "pace.New(p.Outflow, policy.DefaultPeak+0*peak, p.Burst)",
+		by:  "./workers/internal/core TestPeaksReachTheClocks",
+	},
+	{
+		name: "total-peak-of-a-policy-unheard", file: "workers/internal/core/valve.go",
+		old: "p.PeakTotalRatio()",
+		new: "p.PeakRatio()",
+		by:  "./workers/internal/core TestPeaksReachTheClocks",
+	},
+	{
+		name: "change-of-total-peak-unheard", file: "workers/internal/core/limits.go",
+		old: "p.PeakTotalRatio()",
+		new: "p.PeakRatio()",
+		by:  "./workers/internal/core TestPeaksReachTheClocks",
+	},
+	{
+		name: "peak-of-a-key-ignored", file: "policy/override.go",
+		old: "return peakRatio(*o.Peak, o.outflow(p))",
+		new: "return p.PeakRatio()",
+		by:  "./policy TestPeaksStandToTheirOutflows",
+	},
+	{
+		name: "peak-below-the-outflow", file: "policy/validate.go",
+		old: "peak.PerSecond() < outflow.PerSecond()*(1-1e-12)",
+		new: "peak.PerSecond() < 0",
+		by:  "./policy TestValidate",
 	},
 	{
 		name: "turns-without-weight", file: "workers/internal/core/starts.go",

@@ -44,7 +44,7 @@ workers/internal/core: policy queue/job workers/internal/heap workers/internal/p
 	workers/internal/record
 workers/internal/heap:
 workers/internal/pace: algorithms policy
-workers/internal/pace/pacetest:
+workers/internal/pace/pacetest: policy
 workers/internal/record: queue/job
 workers/natstarget: internal/redact policy queue queue/job workers nats.go
 workers/workersprom: workers client_golang
@@ -74,7 +74,7 @@ cmd/drainer: config internal/daemon internal/hosts internal/lifecycle internal/n
 
 internal/brokertest: internal/natstest policy policy/store queue queue/embedded nats.go
 internal/buildinfo:
-internal/chaos: queue queue/job nats.go
+internal/chaos: policy queue queue/job nats.go
 internal/daemon: config internal/buildinfo internal/nearest internal/telemetry policy queue pflag
 internal/demo: internal/proctest queue queue/job nats.go
 internal/hosts:

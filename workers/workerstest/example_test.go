@@ -18,5 +18,5 @@ func ExampleCheckRate() {
 	fmt.Println(workerstest.CheckRate(starts, 1, 1))
 	// Output:
 	// <nil>
-	// 3 starts within 1s, at 1/s
+	// 3 starts within 1s, at a peak of 1/s
 }

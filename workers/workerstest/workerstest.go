@@ -255,7 +255,7 @@ func (k *Kit) Jobs(policy, key string) []workers.Job {
 }
 
 // AssertRate fails the test when a bucket started more jobs than Penstock promises in any window of
-// a second or more: rate·(1.002·T + 2 ms) + burst. An empty key stands for each of the policy's
+// a second or more: peak·(T + 2 ms) + burst. An empty key stands for each of the policy's
 // buckets. With an outflow_total the same is asked of all buckets together, and of a bucket alone
 // only if the policy has an outflow too. Jobs are counted, not what they cost, and overrides of
 // keys are not known here.
@@ -275,27 +275,27 @@ func (k *Kit) AssertRate(policy, key string) {
 	}
 	if !p.Outflow.IsZero() {
 		for raw, starts := range buckets {
-			if err := CheckRate(starts, p.Outflow.PerSecond(), p.Burst); err != nil {
+			if err := CheckRate(starts, p.Outflow.PerSecond()*p.PeakRatio(), p.Burst); err != nil {
 				k.t.Errorf("workerstest: %s/%s: %v", policy, raw, err)
 			}
 		}
 	}
 	if !p.OutflowTotal.IsZero() {
-		if err := CheckRate(all, p.OutflowTotal.PerSecond(), 1); err != nil {
+		if err := CheckRate(all, p.OutflowTotal.PerSecond()*p.PeakTotalRatio(), 1); err != nil {
 			k.t.Errorf("workerstest: all of %s: %v", policy, err)
 		}
 	}
 }
 
-// CheckRate says in which window of a second or more there were more than rate·(1.002·T + 2 ms) +
-// burst starts, which come in order.
-func CheckRate(starts []time.Time, perSecond float64, burst int64) error {
+// CheckRate says in which window of a second or more there were more than peak·(T + 2 ms) + burst
+// starts, which come in order. The peak is in starts per second; of a policy that names none it is
+// 1.25 % above the outflow ([policy.DefaultPeak]).
+func CheckRate(starts []time.Time, peak float64, burst int64) error {
 	for i := range starts {
 		for j := i; j < len(starts); j++ {
 			window := max(time.Second, starts[j].Sub(starts[i]))
-			if n := j - i + 1; float64(n) >
-				perSecond*(1.002*window.Seconds()+0.002)+float64(burst) {
-				return fmt.Errorf("%d starts within %v, at %v/s", n, window, perSecond)
+			if n := j - i + 1; float64(n) > peak*(window.Seconds()+0.002)+float64(burst) {
+				return fmt.Errorf("%d starts within %v, at a peak of %v/s", n, window, peak)
 			}
 		}
 	}

@@ -33,7 +33,7 @@ func BenchmarkValve(b *testing.B) {
 				v.arrive(part, &a, now, originWall)
 				v.advance(now, true)
 				for _, r := range v.out.starts {
-					r.Decide(whenever, nil)
+					r.Decide(r.atOnce, nil)
 					v.finished(r.number, Outcome{Seq: r.Seq, Kind: OutcomeDone}, now)
 					v.confirmed(part, r.Seq, now)
 				}

@@ -64,7 +64,8 @@ type gathering struct {
 type heldClock struct {
 	record.Clock // but for what lies ahead
 	pace         *pace.Pace
-	clock        pace.Clock
+	due, tat     pace.Instant // of its clock
+	next         pace.Instant // when that allows a start
 	cool, probe  pace.Instant
 }
 
@@ -92,7 +93,7 @@ func (g *gathering) some(n int, now, after pace.Instant) (done bool) {
 // heldClock copies what a successor must know of a bucket, if that is anything: by value, since the
 // record is put together beside the loop while the bucket goes on.
 func (b *bucket) heldClock(now, after pace.Instant) (c heldClock, matters bool) {
-	c.Key, c.pace, c.clock = b.key, b.pace, b.clock
+	c.Key, c.pace = b.key, b.pace
 	if b.cool > after {
 		c.cool, c.Throttles, matters = b.cool, b.throttles, true
 	}
@@ -100,8 +101,9 @@ func (b *bucket) heldClock(now, after pace.Instant) (c heldClock, matters bool) 
 		c.Down, c.probe, matters = b.target.failures, b.target.at, true
 	}
 	if b.pace != nil {
+		c.due, c.tat, c.next = b.clock.Due, b.clock.TAT(), b.pace.Next(&b.clock)
 		if after > now {
-			matters = matters || b.pace.Next(&b.clock) > after
+			matters = matters || c.next > after
 		} else {
 			matters = matters || !b.pace.Fresh(&b.clock, now)
 		}
@@ -130,16 +132,16 @@ func (g *gathering) records(now pace.Instant, of record.Handover) (clocks []reco
 		if h.pace != nil {
 			// Lateness is not handed over, or the gap of the handover would be made up by the next
 			// owner: what is due is due now.
-			c.Due = record.Micros(max(h.clock.Due, now.Add(-h.pace.Credit)).Since(now))
-			c.Tat = record.Micros(h.clock.Tat.Since(now))
+			c.Due = record.Micros(max(h.due, now.Add(-h.pace.Credit)).Since(now))
+			c.Tat = record.Micros(h.tat.Since(now))
 			if own := h.pace.Rate.String(); own != of.Rate {
 				c.Rate = own
 			}
 			if h.pace.Burst != of.Burst {
 				c.Burst = h.pace.Burst
 			}
-			c.interval, c.Wait = record.Micros(h.pace.Interval), max(0,
-				record.Micros(h.pace.Next(&h.clock).Since(now)))
+			c.interval = record.Micros(h.pace.Interval)
+			c.Wait = max(0, record.Micros(h.next.Since(now)))
 		}
 		all = append(all, c)
 	}
@@ -196,7 +198,7 @@ func (v *valve) handoverBut(p *partition, now pace.Instant) record.Handover {
 	if v.total != nil {
 		h.Clocks = append(h.Clocks, record.Clock{
 			Due:  record.Micros(max(v.totalClock.Due, now).Since(now)),
-			Tat:  record.Micros(v.totalClock.Tat.Since(now)),
+			Tat:  record.Micros(v.totalClock.TAT().Since(now)),
 			Wait: record.Micros(v.total.Next(&v.totalClock).Since(now)),
 		})
 	}

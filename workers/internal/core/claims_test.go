@@ -41,7 +41,7 @@ func (o *offering) step(now pace.Instant) string {
 	var given []uint64
 	for _, l := range o.out.elsewhere {
 		given = append(given, l.run.Seq)
-		l.run.Decide(whenever, nil)
+		l.run.Decide(l.run.atOnce, nil)
 	}
 	said := fmt.Sprintf("%d offers, gives %v, refuses %v", len(o.out.offers), given, o.out.refusals)
 	o.out.reset()

@@ -483,9 +483,7 @@ func (c *Core) Decide(now pace.Instant) {
 // the fence of now: by the next one this process may be another drainer, whose lease says nothing
 // of what its former self owned.
 func (c *Core) given(r *Run, fence pace.Instant) {
-	if r.latest == 0 || r.latest >= fence {
-		r.latest = fence - 1
-	}
+	r.latest = fence - 1
 }
 
 // Checkpoint works on the checkpoints that are due. That takes longer than a start may be under

@@ -109,7 +109,7 @@ func TestAPartitionThatStartsNoMoreIsStillCheckpointed(t *testing.T) {
 		t.Fatalf("%d started", len(runs))
 	}
 	for i := range runs {
-		runs[i].Decide(whenever, nil)
+		runs[i].Decide(runs[i].atOnce, nil)
 	}
 	c.Handle(Stopped{}, now)
 	var noted record.Checkpoint

@@ -46,7 +46,7 @@ func TestAHandoverWaitsForJobsOnTheirWayToAWorker(t *testing.T) {
 	if part.state == partitionSurrendered {
 		t.Fatal("handed over while a job was on its way to a worker")
 	}
-	if _, passed := r.Decide(whenever, nil); !passed {
+	if _, passed := r.Decide(r.atOnce, nil); !passed {
 		t.Fatal("the job did not pass its last check")
 	}
 	c.release(c.shares["api.0"], now)
@@ -59,7 +59,7 @@ func TestAHandoverWaitsForJobsOnTheirWayToAWorker(t *testing.T) {
 func TestADrainerEndsWhenItsOutcomesAreDelivered(t *testing.T) {
 	c, part, now := ownerBench(t)
 	r := delivers(t, c, part, 1, now)
-	r.Decide(whenever, nil)
+	r.Decide(r.atOnce, nil)
 	heir(c, now)
 	c.Handle(Stopped{}, now)
 	now = c.run(now, second, func(at pace.Instant, _ []Put) { heir(c, at) })
@@ -82,7 +82,7 @@ func TestADrainerThatLeavesWithoutAnHeirWaitsForItsJobs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c, part, now := ownerBench(t)
 			r := delivers(t, c, part, 1, now)
-			r.Decide(whenever, nil)
+			r.Decide(r.atOnce, nil)
 			heir(c, now)
 			// it does not renew its lease, and is not dead yet
 			now = c.run(now, simulatedLease*3/4, nil)

@@ -177,21 +177,22 @@ func (v *valve) takeIn(p *partition, seq uint64, stored int64, now pace.Instant)
 // would end early; whether a start can have happened by the most, or one would be overlooked.
 func (in inheritance) wind(c *pace.Clock, left record.Clock, p, before *pace.Pace,
 	now pace.Instant) {
-	noted := func(at, adapted pace.Instant) pace.Clock {
-		c := pace.Clock{Due: at.Add(time.Duration(left.Due) * time.Microsecond),
-			Tat: at.Add(time.Duration(left.Tat) * time.Microsecond)}
-		p.Adapt(&c, before, adapted)
-		return c
+	noted := func(c *pace.Clock, at, adapted pace.Instant) {
+		c.Set(at.Add(time.Duration(left.Due)*time.Microsecond),
+			at.Add(time.Duration(left.Tat)*time.Microsecond))
+		p.Adapt(c, before, adapted)
 	}
-	wound := noted(now.Add(-in.elapsed), now)
+	var wound, first pace.Clock
+	noted(&wound, now.Add(-in.elapsed), now)
+	due, tat := wound.Due, wound.Tat
 	if in.crashed {
 		then := now.Add(-max(in.age, in.elapsed))
-		first := noted(then, then)
+		noted(&first, then, then)
 		if max(p.Next(&first), then.Add(time.Duration(left.Cool)*time.Microsecond)) <= now {
-			wound.Due, wound.Tat = max(wound.Due, c.Due), max(wound.Tat, c.Tat)
+			due, tat = max(due, c.Due), max(tat, c.Tat)
 		}
 	}
-	*c = wound
+	c.Set(due, tat)
 }
 
 // live lets the jobs of an opened partition start.

@@ -288,7 +288,7 @@ func TestAStreamMadeAnewUnderItsOwner(t *testing.T) {
 	c.Handle(Arrived{part.Partition, part.Epoch, []job.Arrived{j(1, "old"), j(2, "old")}}, now)
 	c.advance(now)
 	first := c.out.starts[0]
-	if _, passed := first.Decide(whenever, nil); !passed {
+	if _, passed := first.Decide(first.atOnce, nil); !passed {
 		t.Fatal("not started")
 	}
 	c.out = actions{}

@@ -27,14 +27,15 @@ type limits struct {
 // A key cannot be resumed while its policy is paused: whoever paused all of it did not mean all but
 // one.
 func limitsFor(p policy.Policy, o policy.Override, paused bool) *limits {
+	peak := o.PeakRatio(p)
 	if o.Outflow != nil {
 		p.Outflow = *o.Outflow
 	}
 	if o.Burst != nil {
 		p.Burst = *o.Burst
 	}
-	l := &limits{pace: pace.New(p.Outflow, p.Burst), concurrency: p.Concurrency, weight: 1,
-		paused: paused || o.Paused}
+	l := &limits{pace: pace.New(p.Outflow, peak, p.Burst), concurrency: p.Concurrency,
+		weight: 1, paused: paused || o.Paused}
 	if o.Concurrency != nil {
 		l.concurrency = *o.Concurrency
 	}
@@ -63,12 +64,13 @@ func (v *valve) setPolicy(p policy.Policy, paused bool, now pace.Instant) {
 	for key, o := range v.overrides {
 		v.special[key] = limitsFor(p, o, paused)
 	}
-	if total := pace.New(p.OutflowTotal, 1); v.total != nil && total != nil {
+	if total := pace.New(p.OutflowTotal, p.PeakTotalRatio(), 1); v.total != nil && total != nil {
 		before := v.total
 		v.total = total
 		v.total.Adapt(&v.totalClock, before, now)
 	} else {
-		v.total, v.totalClock = total, pace.Clock{}
+		v.total = total
+		v.totalClock.Reset()
 		if total != nil {
 			v.total.Hold(&v.totalClock, now)
 		}
@@ -108,7 +110,7 @@ func (v *valve) relimit(b *bucket, now pace.Instant) {
 	b.limits = v.limitsOf(b.key)
 	switch {
 	case b.pace == nil:
-		b.clock = pace.Clock{} // a rate that comes later has nothing to do with that of before
+		b.clock.Reset() // a rate that comes later has nothing to do with that of before
 	case before.pace != nil:
 		b.pace.Adapt(&b.clock, before.pace, now)
 	}

@@ -4,8 +4,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/pace/pacetest"
 )
 
@@ -199,5 +201,32 @@ func TestASmallerBurstHoldsNothingUp(t *testing.T) {
 				t.Errorf("the next start is at %v, want 1 s", starts)
 			}
 		})
+	}
+}
+
+// What a policy says of peaks, and an override, is what the clocks go by, from the start and after
+// a change.
+func TestPeaksReachTheClocks(t *testing.T) {
+	rate := func(n int64) algorithms.Rate { return algorithms.Rate{Count: n, Per: second} }
+	p := total("100/s")
+	p.Outflow, p.Peak, p.PeakTotal = rate(10), rate(15), rate(110)
+	b := newValveBench(t, p)
+	check := func(peak, totalPeak float64) {
+		t.Helper()
+		if want := pace.New(rate(10), peak, 1); *b.v.base.pace != *want {
+			t.Errorf("a bucket goes by %+v, want %+v", b.v.base.pace, want)
+		}
+		if want := pace.New(rate(100), totalPeak, 1); *b.v.total != *want {
+			t.Errorf("all buckets go by %+v, want %+v", b.v.total, want)
+		}
+	}
+	check(1.5, 1.1)
+	p.Peak, p.PeakTotal = rate(10), rate(200)
+	b.v.setPolicy(p.WithDefaults(), false, b.now)
+	check(1, 2)
+	peak := rate(30)
+	b.v.setOverride("a", policy.Override{Peak: &peak}, b.now)
+	if got, want := b.v.limitsOf("a").pace, pace.New(rate(10), 3, 1); *got != *want {
+		t.Errorf("the key goes by %+v, want %+v", got, want)
 	}
 }

@@ -43,10 +43,6 @@ func (v *valve) finished(number uint64, o Outcome, now pace.Instant) {
 	switch p := r.Bucket.Part; p.state {
 	case partitionOpening, partitionLive:
 		p.checkpointed.changed = true
-		if o.Kind == OutcomeReturned && !r.ticket.passed {
-			r.own.Refund(&r.Bucket.clock)
-			r.total.Refund(&v.totalClock)
-		}
 		v.settle(r.heldJob, o, now)
 	case partitionSurrendered:
 		if r.stage == stageGone {
@@ -127,8 +123,6 @@ func (v *valve) settle(j *heldJob, o Outcome, now pace.Instant) {
 	case OutcomeUncounted:
 		v.makeReady(j, now)
 	case OutcomeReturned:
-		// The slots go back to the rate. What the start took of the envelope has gone back already,
-		// where nothing was taken since (see Finished).
 		if local {
 			b.cameBack()
 			b.stalled = true

@@ -127,7 +127,7 @@ func TestCooldowns(t *testing.T) {
 		t.Fatalf("%d starts as the bucket opens", len(r))
 	}
 	b.done(r[0])
-	if gap := nextStart(b); gap < 100*ms-2*pace.Earliness || gap > 100*ms {
+	if gap := nextStart(b); gap < 100*ms-ms || gap > 100*ms {
 		t.Errorf("the second start is allowed %v after the first, want 100 ms", gap)
 	}
 	if got := throttleAfterDone(b); got != second {

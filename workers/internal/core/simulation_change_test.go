@@ -49,6 +49,20 @@ func someRate(w *world) algorithms.Rate {
 	return rate
 }
 
+// somePeak is a peak beside a rate, zero for the default.
+func somePeak(w *world, of algorithms.Rate) (peak algorithms.Rate) {
+	if of.IsZero() || w.chance(0.5) {
+		return peak
+	}
+	hundredths := []int64{100, 101, 104, 150}[w.rng.IntN(4)]
+	return algorithms.Rate{Count: of.Count * hundredths, Per: of.Per * 100}
+}
+
+// repeak gives a policy peaks beside its rates.
+func (w *world) repeak(p *policy.Policy) {
+	p.Peak, p.PeakTotal = somePeak(w, p.Outflow), somePeak(w, p.OutflowTotal)
+}
+
 // vary gives some policies a total outflow, with keys of different weight, and some no local
 // workers.
 func (w *world) vary(p *policy.Policy) {
@@ -64,6 +78,7 @@ func (w *world) vary(p *policy.Policy) {
 			}
 		}
 	}
+	w.repeak(p)
 	w.set.slow[p.Name] = w.chance(0.35)
 	if w.chance(0.3) {
 		w.set.elsewhere[p.Name] = true
@@ -112,7 +127,9 @@ var operations = []func(w *world, p *policy.Policy){
 		if !p.OutflowTotal.IsZero() {
 			p.OutflowTotal = someRate(w)
 		}
+		w.repeak(p)
 	},
+	(*world).repeak,
 	func(w *world, p *policy.Policy) { // another burst
 		if !p.Outflow.IsZero() {
 			p.Burst = 1 + w.rng.Int64N(5)
@@ -164,6 +181,11 @@ func (w *world) override(p *policy.Policy) {
 	if w.chance(0.4) {
 		rate := someRate(w)
 		o.Outflow = &rate
+	}
+	if rate := o.Outflow; rate != nil && w.chance(0.3) {
+		if peak := somePeak(w, *rate); !peak.IsZero() {
+			o.Peak = &peak
+		}
 	}
 	if (o.Outflow != nil || !p.Outflow.IsZero()) && w.chance(0.3) {
 		burst := 1 + w.rng.Int64N(5)
@@ -320,11 +342,11 @@ func (d *drainer) note(now *told) {
 	for _, key := range keys {
 		if before.own(key) != now.own(key) {
 			bucket := bucketOf(now.Name, key)
-			w.changes[bucket] = append(w.changes[bucket], change{w.decisions, now.own(key)})
+			w.changes[bucket] = append(w.changes[bucket], change{w.now, now.own(key)})
 		}
 	}
 	if before.total() != now.total() {
-		w.changes[now.Name] = append(w.changes[now.Name], change{w.decisions, now.total()})
+		w.changes[now.Name] = append(w.changes[now.Name], change{w.now, now.total()})
 	}
 	w.hold(d)
 }
@@ -342,7 +364,7 @@ func (t *told) own(key job.Key) pacing {
 	if rate.IsZero() {
 		return unpaced
 	}
-	return pacing{rate.PerSecond(), burst}
+	return pacing{rate.PerSecond(), rate.PerSecond() * o.PeakRatio(t.Policy), burst}
 }
 
 // total is what paces all buckets together.
@@ -350,7 +372,8 @@ func (t *told) total() pacing {
 	if t.OutflowTotal.IsZero() {
 		return unpaced
 	}
-	return pacing{t.OutflowTotal.PerSecond(), 1}
+	rate := t.OutflowTotal.PerSecond()
+	return pacing{rate, rate * t.PeakTotalRatio(), 1}
 }
 
 func (t *told) concurrency(key job.Key) int {
@@ -369,11 +392,12 @@ func (t *told) weight(key job.Key) int64 {
 
 // pacing is a rate per second and a burst.
 type pacing struct {
-	rate  float64
+	rate  float64 // starts per second
+	peak  float64 // likewise
 	burst int64
 }
 
-var unpaced = pacing{math.Inf(1), 1}
+var unpaced = pacing{math.Inf(1), math.Inf(1), 1}
 
 // startedWhilePaused checks that a pause is in force within a second, for a drainer that could hear
 // of it.

@@ -77,6 +77,9 @@ func (d *drainer) thaw() {
 	}
 }
 
+// mostDrift is how much faster or slower than true time a drainer's clock runs at most.
+const mostDrift = 1e-4
+
 // clock reads the drainer's own monotonic clock.
 func (d *drainer) clock() pace.Instant {
 	return pace.Instant(float64(d.w.now)*(1+d.drift)) + pace.Instant(d.offset)
@@ -87,7 +90,7 @@ func (w *world) join() {
 	w.names++
 	d := &drainer{
 		w: w, alive: true, offset: w.between(time.Second, time.Hour),
-		drift:  (w.rng.Float64() - 0.5) * 2e-4,
+		drift:  (2*w.rng.Float64() - 1) * mostDrift,
 		lastAt: map[string]time.Duration{}, gathered: map[*gathering]int{},
 		told: map[string]*told{}, local: map[string]int{},
 		lends: map[string]*lendingProcess{}, promises: map[string]*promise{},
@@ -145,7 +148,7 @@ func (d *drainer) opened(found Opened) {
 	if p := d.core.part(found.Part); p != nil && w.sabotage == noTakeoverWait {
 		p.crashedAt = 0
 		for _, b := range p.buckets {
-			b.clock = pace.Clock{}
+			b.clock.Reset()
 		}
 	}
 	for _, p := range d.core.out.takeovers {
@@ -153,7 +156,7 @@ func (d *drainer) opened(found Opened) {
 		if !known {
 			noted = -1
 		}
-		w.takeovers[shareOf(p)] = append(w.takeovers[shareOf(p)], takeover{w.decisions, noted})
+		w.takeovers[shareOf(p)] = append(w.takeovers[shareOf(p)], takeover{w.now, noted})
 	}
 }
 
@@ -222,7 +225,7 @@ func (d *drainer) tamper() {
 				}
 				for _, b := range p.buckets {
 					if d.w.sabotage == clumps {
-						b.clock.Tat = 0
+						b.clock.Set(b.clock.Due, 0)
 					} else if b.down() {
 						b.target.at = pace.Never
 					}

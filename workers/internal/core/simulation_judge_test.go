@@ -8,27 +8,29 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/pace/pacetest"
 )
 
 // slot is one start: when, and under which limits, as far as its drainer had heard.
 type slot struct {
-	// of the valve's decision: workers' last checks may overtake each other by that time
-	number int
+	number int // of the valve's decision
 	at     time.Duration
 	cost   int64
 	own    pacing // the bucket's
 	total  pacing // of all buckets together
 }
 
-// takeover is one after a crash: how many decisions there had been by then, and when the checkpoint
-// that it went by was put together, −1 if there was none.
-type takeover struct{ number, noted int }
+// takeover is one after a crash, and when the checkpoint that it went by was put together, −1 if
+// there was none.
+type takeover struct {
+	at    time.Duration
+	noted int
+}
 
-// change is that a drainer heard of another rate or burst: how many decisions there had been by
-// then.
+// change is that a drainer heard of another rate, peak or burst.
 type change struct {
-	number int
-	to     pacing
+	at time.Duration
+	to pacing
 }
 
 // judge checks the laws that are about whole histories.
@@ -92,16 +94,12 @@ func (w *world) fates() []*fate {
 	})
 }
 
-// overfull checks law 2 in slots: what starts in any window of length T ≥ 1 s takes at most
-// rate·(1.002·T + 2 ms) + burst slots, where the last job of the window counts as one.
+// overfull checks law 2 in slots: what starts in any window of length T ≥ 1 s takes at most peak·(T
+// + 2 ms) + burst slots, where the last job of the window counts as one.
 //
 // For a clock lets a job start as soon as there is one slot for it, and makes those behind it wait
-// for all that it takes. With costs c₁ … cₙ, tat is at least (c₁ + … + cₙ₋₁)·short after the first
-// decision, and the last comes no sooner than the envelope before it: (c₁ + … + cₙ₋₁)·short ≤ T + 1
-// ms undecided + (burst − 1)·short + 1 ms of earliness. As short is 550/551 of an interval, all
-// but the last take at most 551/550·rate·(T + 2 ms) + burst − 1 slots. So a single job may
-// overshoot the rate by its cost less one, at the end of a window and nowhere else. There are two
-// exceptions:
+// for all that it takes (the proof stands at pace.Clock). So a single job may overshoot the rate by
+// its cost less one, at the end of a window and nowhere else. There are two exceptions:
 //
 //   - After a crash its bucket counts as having started a job of cost one, unless a checkpoint
 //     knows better. So a job that started after the checkpoint was put together, and was the last
@@ -111,43 +109,45 @@ func (w *world) fates() []*fate {
 //     faster again forgets what the last job took.
 func overfull(starts []slot, paceOf func(slot) pacing, changes []change,
 	takeovers []takeover) string {
-	slices.SortFunc(starts, func(a, b slot) int { return cmp.Compare(a.number, b.number) })
+	slices.SortFunc(starts, func(a, b slot) int {
+		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.number, b.number))
+	})
 	takes := make([]int64, len(starts))
 	for i, s := range starts {
 		takes[i] = s.cost
 	}
-	before := func(number int) int {
-		i, _ := slices.BinarySearchFunc(starts, number+1, func(s slot, n int) int {
-			return cmp.Compare(s.number, n)
+	before := func(at time.Duration) int {
+		i, _ := slices.BinarySearchFunc(starts, at+1, func(s slot, at time.Duration) int {
+			return cmp.Compare(s.at, at)
 		})
 		return i - 1
 	}
 	for _, t := range takeovers {
-		if i := before(t.number); i >= 0 && starts[i].number > t.noted {
+		if i := before(t.at); i >= 0 && starts[i].number > t.noted {
 			takes[i] = min(takes[i], 1)
 		}
 	}
 	for _, c := range changes {
-		if i := before(c.number); i >= 0 {
+		if i := before(c.at); i >= 0 {
 			takes[i] = 0
 		}
 	}
 	first := 0
 	for i, from := range starts {
-		for first < len(changes) && changes[first].number < from.number {
+		for first < len(changes) && changes[first].at < from.at {
 			first++
 		}
 		most, taken, next := paceOf(from), int64(0), first
 		for j, to := range starts[i:] {
-			for ; next < len(changes) && changes[next].number < to.number; next++ {
+			for ; next < len(changes) && changes[next].at < to.at; next++ {
 				most = most.larger(changes[next].to)
 			}
 			most = most.larger(paceOf(to))
 			window := max(time.Second, to.at-from.at)
-			if float64(taken+1) >
-				most.rate*(1.002*window.Seconds()+0.002)+float64(most.burst)+1e-9 {
-				return fmt.Sprintf("%d slots at %v/s burst %d in %d starts within %v, %v to %v",
-					taken+1, most.rate, most.burst, j+1, window, from.at, to.at)
+			window += time.Duration(float64(window) * mostDrift) // as its drainer counts it
+			if float64(taken+1) > pacetest.Most(window, most.peak, most.burst) {
+				return fmt.Sprintf("%d slots, peak %v/s, burst %d, in %d starts within %v, "+
+					"%v to %v", taken+1, most.peak, most.burst, j+1, window, from.at, to.at)
 			}
 			taken += takes[i+j]
 		}
@@ -156,5 +156,5 @@ func overfull(starts []slot, paceOf func(slot) pacing, changes []change,
 }
 
 func (p pacing) larger(q pacing) pacing {
-	return pacing{max(p.rate, q.rate), max(p.burst, q.burst)}
+	return pacing{max(p.rate, q.rate), max(p.peak, q.peak), max(p.burst, q.burst)}
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
 // stint is one run of a job, from the valve's decision on.
@@ -43,8 +44,8 @@ func (d *drainer) start(r Run, worker *promise) {
 		d.countWorkers(f.policy)
 	}
 	delay := w.between(0, 200*time.Microsecond)
-	if w.chance(0.005) {
-		delay = w.between(0, 10*time.Millisecond)
+	if w.chance(0.005) { // it waits for a processor
+		delay = w.between(0, 50*time.Millisecond)
 	}
 	if w.sabotage == lossyAcks && w.chance(0.1) {
 		d.ackSeq(r.Part, r.Seq)
@@ -77,8 +78,11 @@ func (d *drainer) decide(s *stint) {
 		return
 	}
 	w.decided[s.Ticket] = true
-	if w.sabotage == noUndecidedLimit {
-		s.latest = 0
+	if w.sabotage == slotsOfPlans || w.sabotage == clumps {
+		forgetStarts(s.own)
+		if s.total != nil {
+			forgetStarts(s.total)
+		}
 	}
 	_, passed := s.Decide(d.gate, nil)
 	if !passed {
@@ -98,6 +102,13 @@ func (d *drainer) decide(s *stint) {
 	}
 	took, o := w.run(s)
 	w.after(took, func() { d.ends(s, o) })
+}
+
+// forgetStarts leaves of a clock what is planned.
+func forgetStarts(c *pace.Clock) {
+	planned := c.Tat
+	c.Set(c.Due, 0)
+	c.Tat = planned
 }
 
 // ran records a start, and checks that it was one that might be.
@@ -132,6 +143,9 @@ func (d *drainer) ran(s *stint) {
 	d.started(s)
 	f.handed = false
 	s.slot.at = w.now
+	// It obeys the limits of now, if its drainer has heard of others since.
+	now := d.told[f.policy]
+	s.slot.own, s.slot.total = s.slot.own.larger(now.own(f.key)), s.slot.total.larger(now.total())
 	w.aimed(d, atAStart, 300*time.Millisecond)
 	if w.poison && s.job.crashes > 0 && w.now < busy && w.chance(0.7) {
 		w.crash(d, 300*time.Millisecond)

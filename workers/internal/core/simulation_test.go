@@ -47,7 +47,7 @@ const (
 	handedOverRunsAgain sabotage = "handed-over jobs started again"
 	lossyAcks           sabotage = "acknowledged before the handler ran"
 	clumps              sabotage = "lateness made up at once"
-	noUndecidedLimit    sabotage = "a job may take any time to its worker"
+	slotsOfPlans        sabotage = "starts take no slots but when they are decided"
 	countThrottles      sabotage = "a throttle counts as an attempt"
 	costIgnored         sabotage = "every job costs one slot"
 	weightIgnored       sabotage = "every bucket weighs the same"
@@ -140,7 +140,7 @@ func TestSimulationNoticesSabotage(t *testing.T) {
 	for _, s := range []sabotage{
 		noFence, noTakeoverWait, oldConsumerStays, handedOverRunsAgain, lossyAcks, clumps,
 		countThrottles,
-		noUndecidedLimit, costIgnored, weightIgnored, noUnseenGate, cancelForgotten, workersIgnored,
+		slotsOfPlans, costIgnored, weightIgnored, noUnseenGate, cancelForgotten, workersIgnored,
 		breakerCounts,
 		buriesFailed, triesForever, crashesForgotten, deadlineIgnored, notBeforeIgnored,
 		backoffIgnored, cooldownIgnored,

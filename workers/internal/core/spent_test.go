@@ -2,7 +2,6 @@ package core
 
 import (
 	"testing"
-	"time"
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
@@ -41,21 +40,47 @@ func unhurried(t *testing.T) *valveBench {
 	return newValveBench(t, p)
 }
 
-// A job may be on its way to its worker for a millisecond, not more.
-func TestAJobIsOnItsWayForAMillisecondAtMost(t *testing.T) {
-	for name, c := range map[string]struct {
-		late time.Duration
-		want bool
-	}{"in time": {ms, true}, "late": {ms + 1, false}} {
+// decideAt makes a run's last check at an instant.
+func (r *Run) decideAt(at pace.Instant) (passed bool) {
+	_, passed = r.Decide(func() (fence, now pace.Instant) { return pace.Never, at }, nil)
+	return passed
+}
+
+// A job may be on its way to its worker for as long as it takes: its slot is that of its start.
+// When two that were decided an interval apart would begin together, the second comes back, and
+// keeps its distance; of one bucket as of all together.
+func TestAStartTakesItsSlotWhenItBegins(t *testing.T) {
+	for name, p := range map[string]policy.Policy{"a bucket": leaky("api", "10/s"),
+		"all buckets": total("10/s")} {
 		t.Run(name, func(t *testing.T) {
-			b := unhurried(t)
-			b.arrive("a")
+			b := newValveBench(t, p)
+			keys := []string{"a", "a"}
+			if p.Outflow.IsZero() {
+				keys[1] = "b"
+			}
+			for _, key := range keys {
+				b.arrive(key)
+			}
 			b.v.advance(b.now, true)
-			r := b.out.starts[0]
-			if _, passed := r.Decide(func() (fence, now pace.Instant) {
-				return pace.Never, b.now.Add(c.late)
-			}, nil); passed != c.want {
-				t.Errorf("after %v it passed: %v, want %v", c.late, passed, c.want)
+			b.at(100*ms).v.advance(b.now, true)
+			runs := b.out.starts
+			b.out.starts = nil
+			if len(runs) != 2 {
+				t.Fatalf("started %s, want two jobs", b.seqs(runs))
+			}
+			late := b.at(700 * ms).now
+			if !runs[0].decideAt(late) {
+				t.Error("the first did not pass, because it was late")
+			}
+			if runs[1].decideAt(late) {
+				t.Error("the second began together with the first")
+			}
+			b.done(runs[0])
+			b.end(runs[1], Outcome{Kind: OutcomeReturned})
+			if starts := b.until(second, b.done); len(starts) != 1 ||
+				starts[0] < 788*ms || starts[0] > 800*ms {
+				t.Errorf("the second began at %v, want one interval after the first, but for the "+
+					"tolerance", starts)
 			}
 		})
 	}
@@ -79,7 +104,7 @@ func TestWhatFollowsAJobThatComesBackComesBackToo(t *testing.T) {
 		t.Fatalf("started %s while jobs 2 and 3 were on their way", b.seqs(b.out.starts))
 	}
 	for _, r := range runs[1:] {
-		if _, passed := r.Decide(whenever, nil); passed {
+		if _, passed := r.Decide(r.atOnce, nil); passed {
 			t.Errorf("job %d overtook job 1", r.Seq)
 		}
 		b.end(r, Outcome{Kind: OutcomeReturned})
@@ -96,7 +121,7 @@ func TestWhatFollowsAJobThatComesBackComesBackToo(t *testing.T) {
 	b.v.advance(b.now, true)
 	runs = b.out.starts
 	b.comesBack(runs[0])
-	if _, passed := runs[1].Decide(whenever, nil); !passed {
+	if _, passed := runs[1].Decide(runs[1].atOnce, nil); !passed {
 		t.Error("a job of higher priority came back because one that it may overtake did")
 	}
 	b.end(runs[1], Outcome{Kind: OutcomeDone})
@@ -108,14 +133,14 @@ func TestWhatFollowsAJobThatComesBackComesBackToo(t *testing.T) {
 	b.arrive("a")
 	b.v.advance(b.now, true)
 	b.comesBack(b.out.starts[0])
-	if _, passed := b.out.starts[1].Decide(whenever, nil); passed {
+	if _, passed := b.out.starts[1].Decide(b.out.starts[1].atOnce, nil); passed {
 		t.Error("a job of lower priority overtook one that came back")
 	}
 }
 
-// A bucket that was late has no burst left: what was missed is made up a little faster, and not in
-// a clump.
-func TestALateStartLeavesNoBurst(t *testing.T) {
+// A bucket that is late uses its burst to catch up at once, and what is more than that is made up a
+// little faster than at the rate.
+func TestALateBucketUsesItsBurst(t *testing.T) {
 	p := leaky("api", "10/s")
 	p.Burst = 5
 	b := newValveBench(t, p)
@@ -124,8 +149,12 @@ func TestALateStartLeavesNoBurst(t *testing.T) {
 	}
 	b.until(second, b.done)
 	b.at(3 * second) // the machine stood still
-	if starts := b.until(3*second+450*ms, b.done); len(starts) != 5 {
-		t.Errorf("started at %v, want 5 in 450 ms", starts)
+	starts := b.until(4*second, b.done)
+	if len(starts) < 6 || starts[4] != 3*second || starts[5] == 3*second {
+		t.Errorf("started at %v, want 5 at once", starts)
+	}
+	if gap := starts[6] - starts[5]; gap < 99*ms || gap >= 100*ms {
+		t.Errorf("goes on by %v, want a little less than 100 ms", gap)
 	}
 }
 

@@ -88,8 +88,9 @@ func (v *valve) admits(now pace.Instant) bool {
 
 // start gives the head of a bucket to a worker.
 //
-// The clocks are moved on now and not when the last check has passed, or the next bucket would be
-// decided by a clock that does not know of this start. What comes back gives its slots back.
+// The clocks are moved on now, as planned, and not only when the last check has passed, or the next
+// bucket would be decided by a clock that does not know of this start. What comes back gives its
+// slots back.
 func (v *valve) start(b *bucket, now pace.Instant, remote bool) Run {
 	due := b.nextAt
 	j := b.ready[0].heldJob
@@ -101,11 +102,11 @@ func (v *valve) start(b *bucket, now pace.Instant, remote bool) Run {
 	v.given++
 	r := Run{Ref: j.ref(), Stored: j.Stored, Header: j.Header, Body: j.Body,
 		Attempt: j.Attempts + 1, Due: due, number: v.given, Ticket: b.ticket(j)}
-	kept := run{heldJob: j, attempt: r.Attempt, ticket: r.Ticket, remote: remote}
+	v.runs[r.number] = run{heldJob: j, attempt: r.Attempt, remote: remote}
 	if v.total != nil {
 		r.Due = max(due, v.total.Next(&v.totalClock))
-		kept.total = v.total.Take(&v.totalClock, now, j.Cost)
-		r.latest = now.Add(v.total.Undecided)
+		r.total = &v.totalClock
+		v.total.Take(r.total, now, j.Cost)
 		// who was held back while others started has missed its turns as well
 		v.turns = max(v.turns, b.turns)
 		b.turns = v.turns + float64(j.Cost)/float64(b.weight)
@@ -119,10 +120,8 @@ func (v *valve) start(b *bucket, now pace.Instant, remote bool) Run {
 		b.target.probe = j
 	}
 	if b.pace != nil {
-		kept.own = b.pace.Take(&b.clock, now, j.Cost)
-		r.latest = now.Add(b.pace.Undecided)
+		b.pace.Take(&b.clock, now, j.Cost)
 	}
-	v.runs[r.number] = kept
 	b.since = now
 	b.rate.Count(b.pace, now)
 	if remote {

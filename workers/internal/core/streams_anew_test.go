@@ -42,7 +42,7 @@ func TestAnOutcomeOfTheFormerStreamIsNotTakenForThatOfTheNext(t *testing.T) {
 			c.Decide(now)
 		}
 		r := c.out.starts[0]
-		r.Decide(whenever, nil)
+		r.Decide(r.atOnce, nil)
 		c.out = actions{}
 		return r
 	}

@@ -20,7 +20,10 @@ import (
 type Ticket struct {
 	priority int
 	seq      uint64
-	latest   pace.Instant // the last check passes until then; 0: whenever
+	cost     int64
+	own      *pace.Clock  // of the bucket
+	total    *pace.Clock  // of all buckets together; nil: there is none
+	latest   pace.Instant // the last check passes until then
 	previous *Ticket      // nil once decided
 	bucket   *undecided   // of the job's bucket …
 	part     *undecided   // … and of its partition
@@ -45,8 +48,8 @@ func (u *undecided) any() bool { return u.jobs.Load() > 0 }
 //
 // It is counted at its partition as well, for a handover must wait until none is on its way.
 func (b *bucket) ticket(j *heldJob) *Ticket {
-	t := &Ticket{priority: j.Priority, seq: j.Seq, previous: b.last, bucket: &b.undecided,
-		part: &b.Part.undecided}
+	t := &Ticket{priority: j.Priority, seq: j.Seq, cost: j.Cost, own: &b.clock,
+		latest: pace.Never, previous: b.last, bucket: &b.undecided, part: &b.Part.undecided}
 	t.decided.Add(1)
 	t.bucket.jobs.Add(1)
 	t.part.jobs.Add(1)
@@ -68,6 +71,14 @@ func (t *Ticket) Passed() bool {
 	return t.passed
 }
 
+// takeSlots reports whether the clocks let the job start at now, and takes its slots if they do.
+// The bucket's own clock is asked first: only the valve can move it meanwhile, for the bucket's
+// starts come one by one, and all buckets together lose no slot to one that may not start.
+func (t *Ticket) takeSlots(now pace.Instant) bool {
+	return t.own.May(now) && (t.total == nil || t.total.Start(now, t.cost)) &&
+		t.own.Start(now, t.cost)
+}
+
 // Decide makes the last check before a start, whoever runs the job, once all earlier starts of its
 // bucket are decided. gate tells the instant before which jobs may start and then reads the clock,
 // so that a freeze in between is noticed. begin, if there is one, begins the start before any later
@@ -75,8 +86,8 @@ func (t *Ticket) Passed() bool {
 //
 // It is made where the job runs, right before it does, for the fence and the rate are about starts
 // and not about decisions: between the two a goroutine may not get the processor, or the machine
-// may sleep. Both the lease and the millisecond are checked against the one reading of the clock
-// that was taken last.
+// may sleep. So here the start takes its slots, of the bucket's clock and of that of all buckets
+// together, and both lease and clocks are asked by the one reading of the time that was taken last.
 func (t *Ticket) Decide(gate func() (fence, now pace.Instant),
 	begin func()) (now pace.Instant, passed bool) {
 	if t.previous != nil {
@@ -85,7 +96,7 @@ func (t *Ticket) Decide(gate func() (fence, now pace.Instant),
 	}
 	overtakes := t.back != nil && t.back.before(t)
 	fence, now := gate()
-	t.passed = !overtakes && now < fence && (t.latest == 0 || now <= t.latest)
+	t.passed = !overtakes && now < fence && now <= t.latest && t.takeSlots(now)
 	switch {
 	case !t.passed && !overtakes:
 		t.back = t

@@ -11,7 +11,6 @@ import (
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
-	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -213,8 +212,7 @@ func TestValveTimeline(t *testing.T) {
 			}
 			b.until(time.Hour, take)
 			for i, r := range c.rows {
-				// A bucket that is behind may take up to the earliness of its tolerance.
-				if off := got[uint64(i+1)] - r.want; off > 0 || off < -2*pace.Earliness {
+				if off := got[uint64(i+1)] - r.want; off > 0 || off < -ms {
 					t.Errorf("job %d of %s, accepted at %v, started at %v, want %v", i+1, r.key,
 						r.at, got[uint64(i+1)], r.want)
 				}

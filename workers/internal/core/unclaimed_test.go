@@ -152,7 +152,7 @@ func TestAPartitionThatCannotBeOpenedAgainIsHandedOver(t *testing.T) {
 	if len(c.out.starts) != 1 {
 		t.Fatal("it did not start")
 	}
-	c.out.starts[0].Decide(whenever, nil)
+	c.out.starts[0].Decide(c.out.starts[0].atOnce, nil)
 	c.Handle(Broken{part.Partition, part.Epoch}, now)
 	var left record.Owner
 	for end := now.Add(time.Minute); now < end && !left.Released; now = now.Add(50 * ms) {
@@ -180,7 +180,7 @@ func TestAPartitionThatIsGivenUpIsOpenedAgainForWhatIsNotAcknowledged(t *testing
 		t.Run(name, func(t *testing.T) {
 			core, part, now := ownerBench(t)
 			r := delivers(t, core, part, 1, now)
-			r.Decide(whenever, nil)
+			r.Decide(r.atOnce, nil)
 			// its acknowledgement is lost
 			core.Handle(r.Finished(Outcome{Seq: 1, Kind: OutcomeDone}), now)
 			core.Handle(Broken{part.Partition, part.Epoch}, now)
@@ -302,7 +302,7 @@ func TestAPartitionOfARetiredPolicyIsNotOpenedForEver(t *testing.T) {
 					c.Handle(Unopened{o, true}, now)
 				}
 				for i := range c.out.starts { // and never finish
-					c.out.starts[i].Decide(whenever, nil)
+					c.out.starts[i].Decide(c.out.starts[i].atOnce, nil)
 				}
 				c.out = actions{}
 			}

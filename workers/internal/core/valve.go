@@ -71,10 +71,7 @@ type valve struct {
 type run struct {
 	*heldJob
 	attempt int
-	ticket  *Ticket
 	remote  bool // the worker is in another process
-	// what the start took of the bucket's envelope, and of that of all buckets together
-	own, total pace.Spent
 }
 
 const (
@@ -94,7 +91,7 @@ func newValve(p policy.Policy, paused bool, self string, random func() float64,
 		Policy: p,
 		paused: paused,
 		base:   limitsFor(p, policy.Override{}, paused),
-		total:  pace.New(p.OutflowTotal, 1),
+		total:  pace.New(p.OutflowTotal, p.PeakTotalRatio(), 1),
 		self:   self,
 		random: random,
 		out:    out,

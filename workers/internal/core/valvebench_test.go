@@ -91,8 +91,8 @@ func cost(n int64) func(*job.Arrived)    { return func(a *job.Arrived) { a.Cost 
 func priority(n int) func(*job.Arrived)  { return func(a *job.Arrived) { a.Priority = n } }
 func large(bytes int) func(*job.Arrived) { return func(a *job.Arrived) { a.Size = bytes } }
 
-// whenever is a gate that is open.
-func whenever() (fence, now pace.Instant) { return pace.Never, 0 }
+// atOnce is a gate that is open, at the instant at which the run could start.
+func (r *Run) atOnce() (fence, now pace.Instant) { return pace.Never, r.Due }
 
 // start lets the valve act now; every job that it starts passes its last check.
 func (b *valveBench) start() []Run {
@@ -100,7 +100,7 @@ func (b *valveBench) start() []Run {
 	runs := append([]Run(nil), b.out.starts...)
 	b.out.starts = nil
 	for i := range runs {
-		if _, passed := runs[i].Decide(whenever, nil); !passed {
+		if _, passed := runs[i].Decide(runs[i].atOnce, nil); !passed {
 			b.t.Fatalf("job %d did not pass its last check", runs[i].Seq)
 		}
 	}

@@ -110,7 +110,7 @@ func TestAnOwnerWritesAVanishedRecordAgain(t *testing.T) {
 		a.c.Handle(Arrived{part.Partition, part.Epoch,
 			[]job.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall}}}, a.now)
 		a.c.Decide(a.now)
-		a.c.out.starts[0].Decide(whenever, nil)
+		a.c.out.starts[0].Decide(a.c.out.starts[0].atOnce, nil)
 		a.lose(TablePartitions, told)
 		if !told {
 			part.broken = true

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"math"
 	"math/bits"
+	"sync/atomic"
 	"time"
 
 	"github.com/penstock-mq/penstock/algorithms"
@@ -28,51 +29,62 @@ func (t Instant) Later(d time.Duration) Instant { return t.Add(min(d, Forever)) 
 // Since returns how long t is after other.
 func (t Instant) Since(other Instant) time.Duration { return time.Duration(t - other) }
 
-// Law 2 of DESIGN.md allows rate·(1.002·T + 2 ms) + burst starts in a window of T ≥ 1 s. At the
-// least generous window that is 4 ms of the rate above rate·T, and a bucket divides them up like
-// this:
+// Law 2 of DESIGN.md allows peak·(T + 2 ms) + burst starts in a window of T ≥ 1 s. That is a
+// budget, and a clock spends it on two things:
+//
+//   - tolerance: so long may a start be late and its lateness be made up at once.
+//   - sped: so much faster than the outflow a bucket runs that is later than that.
+//
+// In windows of T the starts are at most sped·(T + tolerance) + burst, by the proof at [Clock]. The
+// least generous window is T = 1 s. There the two share what the peak has above the outflow, as
+// sped·(1 s + tolerance) = peak·(1 s + 2 ms); longer windows are no tighter as long as sped is at
+// most the peak, which it is when the tolerance is 2 ms or more.
+//
+// With the default peak, 1.25 % above the outflow, 14.5 ms of a second's starts can be spent: 10 ms
+// go to the tolerance, and the rest makes a bucket 0.45 % faster while it is late. With a peak
+// equal to the outflow all there is are the 2 ms, for timers are late; nothing else is made up.
 const (
-	// catchUp is how much faster than its rate a late bucket runs: 1 part in 550, 1.8 ms of each
-	// second.
-	catchUp = 550
-	// Earliness is how far ahead of the sped-up rate one start may come after a late one: timers
-	// are late by up to 1 ms at random, and without it every such delay would have to be caught up.
-	Earliness = time.Millisecond
-	// Undecided is the longest time between the valve's decision and the last check before the
-	// handler. A job that takes longer is not started and goes back to the head.
-	Undecided = time.Millisecond
+	// slack is what law 2 leaves beside the peak.
+	slack = 2 * time.Millisecond
+	// Tolerance is the largest tolerance, which there is with the default peak.
+	Tolerance = 10 * time.Millisecond
 	// mostLateness is the lateness that is remembered to be made up.
 	mostLateness = 10 * time.Second
 )
 
 // Pace is the rate of a policy's buckets in the form that clocks need.
 type Pace struct {
-	Rate      algorithms.Rate
-	Burst     int64
-	Interval  time.Duration // between two starts at the rate, rounded up
-	short     time.Duration // between two starts while making up for lateness, rounded up
-	Credit    time.Duration // what idleness can earn: (burst − 1) intervals
-	envelope  time.Duration // the same in short intervals
-	Undecided time.Duration
+	Rate     algorithms.Rate
+	Burst    int64
+	Interval time.Duration // between two starts at the rate, rounded up
+	short    time.Duration // between two starts while making up for lateness, rounded up
+	Credit   time.Duration // what idleness can earn: (burst − 1) intervals
+	envelope time.Duration // the same in short intervals, and the tolerance
 }
 
-// New returns nil for the zero rate: jobs start unpaced.
-func New(rate algorithms.Rate, burst int64) *Pace {
+// New returns nil for the zero rate: jobs start unpaced. The peak is given as a multiple of the
+// rate, at least 1.
+func New(rate algorithms.Rate, peak float64, burst int64) *Pace {
 	if rate.IsZero() {
 		return nil
 	}
 	burst = max(burst, 1)
 	interval := rate.Interval()
-	short := interval - interval/(catchUp+1)
-	return &Pace{
-		Rate:      rate,
-		Burst:     burst,
-		Interval:  interval,
-		short:     short,
-		Credit:    Times(burst-1, interval),
-		envelope:  Times(burst-1, short) + Earliness,
-		Undecided: Undecided,
+	most := peak * (time.Second + slack).Seconds() // starts of one second, in those of the rate
+	// A third of what the peak has above the rate is for speed, or the tolerance would be all there
+	// is, and what is later than it would never be made up.
+	above := time.Duration((most - 1) * float64(time.Second))
+	tolerance := slack + min(Tolerance-slack, max(0, above-slack)*2/3)
+	short := float64(rate.Per) / float64(rate.Count) * (time.Second + tolerance).Seconds() / most
+	p := &Pace{
+		Rate:     rate,
+		Burst:    burst,
+		Interval: interval,
+		short:    time.Duration(math.Ceil(short)),
+		Credit:   Times(burst-1, interval),
 	}
+	p.envelope = Times(burst-1, p.short) + tolerance
+	return p
 }
 
 // Clock says when one bucket's next job may start. It keeps two schedules and obeys the later one.
@@ -81,41 +93,89 @@ func New(rate algorithms.Rate, burst int64) *Pace {
 //   - due is the schedule of the configured rate. Each start moves it on by exactly one interval,
 //     however late the start was, so lateness is made up. Idleness moves it forward: it earns burst
 //     − 1 intervals and no more.
-//   - tat is the theoretical arrival time of a generic cell rate algorithm (ITU-T I.371) that runs
-//     catchUp faster than the rate. It is what keeps lateness from being made up in a clump.
+//   - tat is the theoretical arrival time of a generic cell rate algorithm (ITU-T I.371) that is
+//     sped. It is what bounds the clump in which lateness is made up.
+//
+// tat is kept twice. What started says of it is the law: whoever starts a job takes its slot there
+// at the instant of the start ([Clock.Start]), so that it does not matter how long a job was on its
+// way to its worker. What was planned says of it is what the valve decides by: there each job takes
+// its slot when it is decided ([Pace.Take]), since the next is decided before it starts. A plan
+// that was too hopeful, because the machine was busy, costs a start that comes back.
+//
+// Law 2 follows for a clock that nothing else changes. Let starts at t₁ ≤ … ≤ tₙ in a window of T
+// cost c₁ … cₙ. The first moves tat to t₁ + c₁·short or later, each further one by its cost·short.
+// The last passed, so that tₙ ≥ tat − envelope: (c₁ + … + cₙ₋₁)·short ≤ T + envelope, or c₁ + … +
+// cₙ₋₁ ≤ sped·(T + tolerance) + burst − 1. With costs of 1 that is n ≤ sped·(T + tolerance) +
+// burst. A hold moves tat on only, to where a start at its instant is the first of its own, so that
+// it is in the place of the starts of somebody else before it: they moved their tat no further than
+// one interval and the envelope after their last start.
 type Clock struct {
 	Due      Instant
-	fraction int64 // of due, in 1/Count ns
-	Tat      Instant
-	idle     Instant // starts due at or before it were earned in idleness and may come together
+	fraction int64        // of due, in 1/Count ns
+	Tat      Instant      // as planned
+	started  atomic.Int64 // tat as started
+	// the pace by which starts go, nil: unpaced; whoever decided them, they obey that of now
+	pace atomic.Pointer[Pace]
 }
+
+// TAT returns the theoretical arrival time, as planned or as started, whichever is later.
+func (c *Clock) TAT() Instant { return max(c.Tat, Instant(c.started.Load())) }
 
 // Next returns when a start is allowed.
 func (p *Pace) Next(c *Clock) Instant {
-	return max(c.Due, c.Tat.Add(-p.envelope))
+	return max(c.Due, c.TAT().Add(-p.envelope))
 }
 
-// Spent is what a start took of the envelope.
-type Spent struct{ before, after Instant } // the clock's tat
-
-// Refund returns to the envelope what a start took that did not happen, unless something else was
-// taken since.
-func (s Spent) Refund(c *Clock) {
-	if c.Tat == s.after {
-		c.Tat = s.before
-	}
-}
-
-// Take spends the slots of one start, and returns what it took of the envelope.
-func (p *Pace) Take(c *Clock, now Instant, cost int64) Spent {
-	before := c.Tat
-	if c.Due > c.idle {
-		c.Tat = max(c.Tat, now.Add(p.envelope-Earliness)) // late, not idle: no burst is left
-	}
-	c.Tat = max(c.Tat, now).Add(Times(cost, p.short))
+// Take plans a start: it spends its slots.
+func (p *Pace) Take(c *Clock, now Instant, cost int64) {
+	c.pace.Store(p)
+	c.Tat = max(c.TAT(), now).Add(Times(cost, p.short))
 	c.Due = max(c.Due, now.Add(-mostLateness-p.Credit))
 	p.advance(c, cost)
-	return Spent{before, c.Tat}
+}
+
+// May reports whether a start that was planned may happen at now, as far as what has started goes.
+func (c *Clock) May(now Instant) bool {
+	p := c.pace.Load()
+	return p == nil || now >= Instant(c.started.Load()).Add(-p.envelope)
+}
+
+// Start reports whether a start that was planned may happen at now, and takes its slots if it may.
+// It may be called beside the valve, and by several at once.
+func (c *Clock) Start(now Instant, cost int64) bool {
+	for {
+		tat, p := c.started.Load(), c.pace.Load()
+		switch {
+		case p == nil:
+			return true
+		case now < Instant(tat).Add(-p.envelope):
+			return false
+		}
+		if next := max(Instant(tat), now).Add(Times(cost, p.short)); c.started.CompareAndSwap(tat,
+			int64(next)) {
+			return true
+		}
+	}
+}
+
+// move changes what has started, while others may start.
+func (c *Clock) move(to func(tat Instant) Instant) {
+	for {
+		tat := c.started.Load()
+		if c.started.CompareAndSwap(tat, int64(to(Instant(tat)))) {
+			return
+		}
+	}
+}
+
+// Reset makes the clock that of a bucket which has been idle for ever.
+func (c *Clock) Reset() { c.Set(0, 0) }
+
+// Set sets a clock to what is known of another, and what has started to what was planned there.
+func (c *Clock) Set(due, tat Instant) {
+	c.pace.Store(nil) // until the next that is planned
+	c.Due, c.fraction, c.Tat = due, 0, tat
+	c.started.Store(int64(tat))
 }
 
 // advance moves due on by cost intervals without losing a fraction of a nanosecond.
@@ -145,10 +205,10 @@ func Times(n int64, d time.Duration) time.Duration {
 	return time.Duration(n) * d
 }
 
-// Spare gives the slots of a start that did not happen back to the rate, but not to the envelope:
-// the gap that it left is made up like any lateness.
+// Spare gives the slots of a start that did not happen back.
 func (p *Pace) Spare(c *Clock, cost int64) {
 	c.Due = c.Due.Add(-Times(cost, p.Interval))
+	c.Tat = c.Tat.Add(-Times(cost, p.short))
 }
 
 // Wake is called when a bucket has work again after it had none or was held back by its
@@ -157,7 +217,6 @@ func (p *Pace) Wake(c *Clock, now Instant) {
 	if earned := now.Add(-p.Credit); c.Due < earned {
 		c.Due, c.fraction = earned, 0
 	}
-	c.idle = now
 }
 
 // Hold is called when a bucket may start again at t after a cool-down, a takeover or a lost lease:
@@ -166,8 +225,8 @@ func (p *Pace) Hold(c *Clock, t Instant) {
 	if c.Due < t {
 		c.Due, c.fraction = t, 0
 	}
-	c.Tat = max(c.Tat, t.Add(p.envelope-Earliness))
-	c.idle = 0
+	c.Tat = max(c.Tat, t.Add(p.envelope))
+	c.move(func(tat Instant) Instant { return max(tat, t.Add(p.envelope)) })
 }
 
 // Adapt fits a clock to a pace that was another before. What is still to be waited for are slots:
@@ -175,9 +234,14 @@ func (p *Pace) Hold(c *Clock, t Instant) {
 // so that no wait becomes longer: tat is ahead by the burst that it leaves room for, and loses what
 // a smaller one leaves no room for.
 func (p *Pace) Adapt(c *Clock, before *Pace, now Instant) {
+	c.pace.Store(p)
 	c.fraction = min(c.fraction, p.Rate.Count-1)
-	if fewer := before.Burst - p.Burst; fewer > 0 && c.Tat > now {
-		c.Tat = max(now, c.Tat.Add(-Times(fewer, before.short)))
+	if fewer := before.Burst - p.Burst; fewer > 0 {
+		lower := func(tat Instant) Instant {
+			return max(min(tat, now), tat.Add(-Times(fewer, before.short)))
+		}
+		c.Tat = lower(c.Tat)
+		c.move(lower)
 	}
 	was := before.Interval
 	if was <= p.Interval {
@@ -191,21 +255,23 @@ func (p *Pace) Adapt(c *Clock, before *Pace, now Instant) {
 			time.Duration(math.Ceil(float64(t.Since(now)) * (float64(p.Interval) / float64(was)))))
 	}
 	c.Due, c.Tat = shorten(c.Due), shorten(c.Tat)
+	c.move(shorten)
 }
 
 // Fresh reports whether nothing distinguishes the clock from that of a bucket never seen.
 func (p *Pace) Fresh(c *Clock, now Instant) bool {
-	return c.Due <= now.Add(-p.Credit) && c.Tat <= now
+	return c.Due <= now.Add(-p.Credit) && c.TAT() <= now
 }
 
 // FreshAt is when Fresh will be true.
-func (p *Pace) FreshAt(c *Clock) Instant { return max(c.Due.Add(p.Credit), c.Tat) }
+func (p *Pace) FreshAt(c *Clock) Instant { return max(c.Due.Add(p.Credit), c.TAT()) }
 
-// Before returns the pace that a predecessor recorded, p itself where it recorded none.
+// Before returns the pace that a predecessor recorded, p itself where it recorded none. Of its peak
+// nothing is known, nor needed: what is fitted are slots of the rate.
 func (p *Pace) Before(rate string, burst int64) *Pace {
 	r, err := algorithms.ParseRate(rate)
 	if err != nil {
 		return p
 	}
-	return cmp.Or(New(r, burst), p)
+	return cmp.Or(New(r, policy.DefaultPeak, burst), p)
 }

@@ -1,6 +1,7 @@
 package pace
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -13,38 +14,60 @@ import (
 // began is when the clocks of these tests begin.
 const began = Instant(time.Hour)
 
+// flight is a start that was decided and has not happened.
+type flight struct {
+	at   Instant
+	cost int64
+}
+
+// slot is a start that has.
+type slot struct {
+	at   time.Duration
+	cost int64
+}
+
 // driven plays one bucket's clock: jobs come in batches with idleness between, cost what they like,
-// and are started late. It returns when they passed their last check, which is up to Undecided
-// after the clock's decision.
-func driven(rng *rand.Rand, p *Pace, jobs int, mostLate time.Duration,
-	costs bool) (starts []time.Duration) {
+// are decided late, and are on their way to their workers for a while, so that many may be under
+// way at once. It returns the starts.
+func driven(rng *rand.Rand, p *Pace, jobs int, mostLate time.Duration, costs bool) (starts []slot) {
 	var c Clock
+	var flights []flight
+	land := func(until Instant) {
+		for len(flights) > 0 && flights[0].at <= until {
+			f := flights[0]
+			flights = flights[1:]
+			if rng.IntN(50) > 0 && c.Start(f.at, f.cost) {
+				starts = append(starts, slot{f.at.Since(began), f.cost})
+			} else {
+				p.Spare(&c, f.cost)
+			}
+		}
+	}
+	late := func() time.Duration {
+		if rng.IntN(100) == 0 { // the machine stalls
+			return time.Duration(rng.Int64N(int64(20*mostLate) + 1))
+		}
+		return time.Duration(rng.Int64N(int64(mostLate) + 1))
+	}
 	now, last := began, began
 	for len(starts) < jobs {
 		if rng.IntN(3) == 0 { // idle, sometimes for long
 			now = now.Add(time.Duration(rng.Int64N(int64(20*p.Interval) + 1)))
 		}
+		land(now)
 		p.Wake(&c, now)
 		for range 1 + rng.IntN(40) {
-			now = max(now, p.Next(&c))
-			switch late := rng.IntN(100); {
-			case mostLate == 0:
-			case late == 0: // the machine stalls
-				now = now.Add(time.Duration(rng.Int64N(int64(20*mostLate) + 1)))
-			default:
-				now = now.Add(time.Duration(rng.Int64N(int64(mostLate) + 1)))
+			if at := p.Next(&c); at > now {
+				now = at.Add(late())
 			}
+			land(now)
 			cost := int64(1)
 			if costs && rng.IntN(10) == 0 {
 				cost = 1 + rng.Int64N(20)
 			}
 			p.Take(&c, now, cost)
-			if rng.IntN(50) == 0 { // it did not reach its worker in time
-				p.Spare(&c, cost)
-				continue
-			}
-			last = max(last, now.Add(time.Duration(rng.Int64N(int64(Undecided)+1))))
-			starts = append(starts, last.Since(began))
+			last = max(last, now.Add(late()))
+			flights = append(flights, flight{last, cost})
 		}
 	}
 	return starts
@@ -52,6 +75,25 @@ func driven(rng *rand.Rand, p *Pace, jobs int, mostLate time.Duration,
 
 var clockRates = []string{"1/w", "10/d", "7/h", "1/s", "7/10s", "10/s", "48/s", "100/s", "333/s",
 	"1000/s", "7000/s", "5000/100ms"}
+
+// peaks are multiples of the rate: nothing is made up, the default, and more.
+var peaks = []float64{1, 1.003, policy.DefaultPeak, 1.04, 1.5}
+
+// exceeds judges by law 2 in slots, of which the last start of a window counts as one.
+func exceeds(starts []slot, peak float64, burst int64) string {
+	for i, from := range starts {
+		taken := int64(0)
+		for _, to := range starts[i:] {
+			window := max(time.Second, to.at-from.at)
+			if most := pacetest.Most(window, peak, burst); float64(taken+1) > most {
+				return fmt.Sprintf("%d slots within %v, %v to %v, and %.1f are allowed", taken+1,
+					window, from.at, to.at, most)
+			}
+			taken += to.cost
+		}
+	}
+	return ""
+}
 
 func TestClockKeepsLaw2(t *testing.T) {
 	for _, text := range clockRates {
@@ -62,55 +104,134 @@ func TestClockKeepsLaw2(t *testing.T) {
 		for seed := range uint64(30) {
 			rng := rand.New(rand.NewPCG(seed, 1))
 			burst := 1 + rng.Int64N(1+rng.Int64N(10))
-			late := []time.Duration{0, time.Millisecond, 30 * time.Millisecond}[rng.IntN(3)]
-			starts := driven(rng, New(rate, burst), 600, late, rng.IntN(2) == 0)
-			if why := pacetest.Exceeds(starts, rate.PerSecond(), burst); why != "" {
-				t.Errorf("%s, burst %d, seed %d: %s", text, burst, seed, why)
+			peak := peaks[rng.IntN(len(peaks))]
+			late := []time.Duration{0, time.Millisecond, 10 * time.Millisecond,
+				30 * time.Millisecond}[rng.IntN(4)]
+			starts := driven(rng, New(rate, peak, burst), 600, late, rng.IntN(2) == 0)
+			if why := exceeds(starts, peak*rate.PerSecond(), burst); why != "" {
+				t.Errorf("%s, peak %v, burst %d, seed %d: %s", text, peak, burst, seed, why)
 			}
 		}
 	}
 }
 
 func FuzzClockKeepsLaw2(f *testing.F) {
-	f.Add(uint64(1), int64(100), int64(1000), int64(1), int64(1))
-	f.Add(uint64(2), int64(7), int64(10_000), int64(5), int64(40))
-	f.Add(uint64(3), int64(10), int64(86_400_000), int64(3), int64(0))
-	f.Fuzz(func(t *testing.T, seed uint64, count, perMS, burst, lateMS int64) {
+	f.Add(uint64(1), int64(100), int64(1000), uint(0), int64(1), int64(1))
+	f.Add(uint64(2), int64(7), int64(10_000), uint(12), int64(5), int64(40))
+	f.Add(uint64(3), int64(10), int64(86_400_000), uint(40), int64(3), int64(0))
+	f.Fuzz(func(t *testing.T, seed uint64, count, perMS int64, above uint, burst, lateMS int64) {
 		rate := algorithms.Rate{Count: count, Per: time.Duration(perMS) * time.Millisecond}
-		if rate.Validate() != nil || rate.PerSecond() > 10_000 || burst < 1 || burst > 1000 ||
-			lateMS < 0 || lateMS > 1000 {
+		if rate.Validate() != nil || rate.PerSecond() > 10_000 || above > 10_000 || burst < 1 ||
+			burst > 1000 || lateMS < 0 || lateMS > 1000 {
 			return // no rate that a bucket can have
 		}
-		starts := driven(rand.New(rand.NewPCG(seed, 2)), New(rate, burst), 300,
+		peak := 1 + float64(above)/1000
+		starts := driven(rand.New(rand.NewPCG(seed, 2)), New(rate, peak, burst), 300,
 			time.Duration(lateMS)*time.Millisecond, true)
-		if why := pacetest.Exceeds(starts, rate.PerSecond(), burst); why != "" {
-			t.Errorf("%v, burst %d: %s", rate, burst, why)
+		if why := exceeds(starts, peak*rate.PerSecond(), burst); why != "" {
+			t.Errorf("%v, peak %v, burst %d: %s", rate, peak, burst, why)
 		}
 	})
 }
 
-// Lateness of timers is made up: the long-run rate is the configured one.
+// TestClockLongRunRate: on average a bucket runs at its rate, whatever keeps its starts, as far as
+// the peak is made for it.
 func TestClockLongRunRate(t *testing.T) {
-	for _, text := range clockRates {
-		rate, err := algorithms.ParseRate(text)
-		if err != nil {
-			t.Fatal(err)
+	type lateness func(rng *rand.Rand, now Instant) time.Duration
+	upTo := func(most time.Duration) lateness {
+		return func(rng *rand.Rand, _ Instant) time.Duration {
+			return time.Duration(rng.Int64N(int64(most)))
 		}
-		rng := rand.New(rand.NewPCG(7, 7))
-		p := New(rate, 1)
-		var c Clock
-		now := began
-		p.Wake(&c, now)
-		n := min(20_000, int(Forever/2/p.Interval)) // starts in at most 50 years
-		for range n {
-			now = max(now,
-				p.Next(&c)).Add(time.Duration(rng.Int64N(int64(min(time.Millisecond, p.Interval)))))
-			p.Take(&c, now, 1)
+	}
+	// A stall of 50 ms in every two seconds, whenever something is to be decided then.
+	stalls := func(_ *rand.Rand, now Instant) time.Duration {
+		return max(0, 50*time.Millisecond-time.Duration(now)%(2*time.Second))
+	}
+	for name, c := range map[string]struct {
+		peak float64
+		late lateness
+	}{
+		"a comb, with timers that are late":   {1, upTo(time.Millisecond)},
+		"timers that are late":                {policy.DefaultPeak, upTo(time.Millisecond)},
+		"delays within the tolerance":         {policy.DefaultPeak, upTo(Tolerance)},
+		"stalls for less than the peak gives": {1.04, stalls},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, text := range clockRates {
+				rate, err := algorithms.ParseRate(text)
+				if err != nil {
+					t.Fatal(err)
+				}
+				rng := rand.New(rand.NewPCG(7, 7))
+				p := New(rate, c.peak, 1)
+				var k Clock
+				now := began
+				p.Wake(&k, now)
+				// for a minute at least, and at most 50 years
+				n := min(max(20_000, int(time.Minute/p.Interval)), int(Forever/2/p.Interval))
+				for range n {
+					if at := p.Next(&k); at > now {
+						now = at.Add(c.late(rng, at))
+					}
+					p.Take(&k, now, 1)
+					if !k.Start(now, 1) {
+						t.Fatalf("%s: a start as planned does not pass", text)
+					}
+				}
+				got := float64(n) / now.Since(began).Seconds()
+				if off := got/rate.PerSecond() - 1; off > 0.002 || off < -0.002 {
+					t.Errorf("%s runs at %.4f/s, %.3f %% off", text, got, off*100)
+				}
+			}
+		})
+	}
+}
+
+// With a peak equal to the rate nothing is made up but what a timer is late: the starts are a comb.
+func TestAPeakEqualToTheRateMakesNothingUp(t *testing.T) {
+	p := New(algorithms.Rate{Count: 100, Per: time.Second}, 1, 1)
+	var c Clock
+	now := began
+	p.Wake(&c, now)
+	for i := range 200 {
+		before := now
+		now = max(now, p.Next(&c))
+		if i == 100 { // it stalls
+			now = now.Add(500 * time.Millisecond)
 		}
-		got := float64(n) / now.Since(began).Seconds()
-		if off := got/rate.PerSecond() - 1; off > 0.001 || off < -0.001 {
-			t.Errorf("%s runs at %.4f/s, %.3f %% off", text, got, off*100)
+		p.Take(&c, now, 1)
+		c.Start(now, 1)
+		if gap := now.Since(before); i > 0 && gap < p.Interval-slack {
+			t.Fatalf("start %d came %v after the one before it", i, gap)
 		}
+	}
+}
+
+// How long a start was on its way does not matter: what counts is when it begins. Ten that were
+// decided one interval apart and begin together are one clump, of which the tolerance lets some
+// pass, and the rest come back.
+func TestStartsTakeTheirSlotsWhenTheyBegin(t *testing.T) {
+	p := New(algorithms.Rate{Count: 200, Per: time.Second}, policy.DefaultPeak, 1)
+	var c Clock
+	now := began
+	p.Wake(&c, now)
+	for range 10 {
+		now = max(now, p.Next(&c))
+		p.Take(&c, now, 1)
+	}
+	passed := 0
+	for range 10 {
+		if c.Start(now, 1) {
+			passed++
+		} else {
+			p.Spare(&c, 1)
+		}
+	}
+	if passed != 3 { // the first, and as many as 10 ms of 5 ms each
+		t.Errorf("%d of 10 began together, want 3", passed)
+	}
+	if next := p.Next(&c).Since(now); next < 4*time.Millisecond || next > 5*time.Millisecond {
+		t.Errorf("the next may start after %v, want an interval", next)
 	}
 }
 
@@ -126,7 +247,7 @@ func TestClockExtremes(t *testing.T) {
 		{Rule: policy.Rule{Outflow: algorithms.Rate{Count: 1_000_000_000,
 			Per: 366 * 24 * time.Hour}, Burst: 1, Capacity: 1}},
 	} {
-		p2 := New(p.Outflow, p.Burst)
+		p2 := New(p.Outflow, p.PeakRatio(), p.Burst)
 		for _, cost := range []int64{1, 2, 1_000_000} {
 			var c Clock
 			p2.Wake(&c, began)
@@ -154,7 +275,7 @@ func TestClockExtremes(t *testing.T) {
 // is lost by that.
 func TestClockLosesNoFraction(t *testing.T) {
 	for _, count := range []int64{3, 7_000, 600_000, 999_999, 1_000_000} {
-		p := New(algorithms.Rate{Count: count, Per: time.Second}, 1)
+		p := New(algorithms.Rate{Count: count, Per: time.Second}, 1, 1)
 		c := Clock{Due: began}
 		for range 10 * count / max(1, count/100_000) {
 			p.advance(&c, max(1, count/100_000))
@@ -165,14 +286,14 @@ func TestClockLosesNoFraction(t *testing.T) {
 	}
 }
 
-// A start that did not happen gives the envelope back what it took, unless something was taken
-// since: the clock would then forget that.
-func TestARefundIsOnlyForTheLastThatWasTaken(t *testing.T) {
-	last := Spent{before: 10, after: 20}
-	for _, c := range []struct{ tat, want Instant }{{20, 10}, {30, 30}} {
-		k := Clock{Tat: c.tat}
-		if last.Refund(&k); k.Tat != c.want {
-			t.Errorf("a clock at %d is at %d after a refund, want %d", c.tat, k.Tat, c.want)
-		}
+// A start that did not happen leaves the clock as if it had not been planned.
+func TestASlotThatIsGivenBackIsFree(t *testing.T) {
+	p := New(algorithms.Rate{Count: 10, Per: time.Second}, policy.DefaultPeak, 1)
+	var c Clock
+	p.Wake(&c, began)
+	p.Take(&c, began, 3)
+	p.Spare(&c, 3)
+	if wait := p.Next(&c).Since(began); wait > 0 {
+		t.Errorf("the next has to wait for %v", wait)
 	}
 }
