@@ -70,10 +70,9 @@ func (h *handler) submitBatch(r *http.Request, _ place) (answer.Answer, error) {
 	return answer.Lines(func(w io.Writer, flush func()) {
 		defer release()
 		out := bufio.NewWriterSize(w, 32<<10)
-		defer out.Flush() // when it fails the client is gone
 		n, told := 0, time.Now()
 		var line []byte
-		// Its only error is that nobody reads the verdicts any more.
+		// The only errors are that nobody reads the verdicts any more.
 		_ = h.service.SubmitBatch(r.Context(), h.jobs(r, body),
 			func(o admission.Outcome, err error) error {
 				n++
@@ -94,6 +93,7 @@ func (h *handler) submitBatch(r *http.Request, _ place) (answer.Answer, error) {
 				}
 				return nil
 			})
+		_ = out.Flush()
 	}), nil
 }
 

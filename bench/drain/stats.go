@@ -4,6 +4,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/penstock-mq/penstock/policy"
 )
 
 // Times here are readings of the shared clock in nanoseconds, in ascending order.
@@ -111,5 +113,7 @@ func within(at []int64, from, to int64) []int64 {
 	return at[i:j]
 }
 
-// mostIn1s is how many starts a bucket may make in any second where starts are measured.
-func mostIn1s(rate float64, burst int) int { return int(math.Floor(1.004*rate+1e-9)) + burst }
+// mostIn1s is how many starts a bucket with the default peak may make in any second: law 2.
+func mostIn1s(rate float64, burst int) int {
+	return int(math.Floor(policy.DefaultPeak*1.002*rate+1e-9)) + burst
+}
