@@ -89,9 +89,9 @@ func TestEachViolationIsNoticed(t *testing.T) {
 			h.starts[50].at = h.starts[49].at
 			h.starts[51].at = h.starts[49].at
 		}},
-		{"one percent too fast for twelve seconds", "rate", func(h *history) {
+		{"one percent above the peak for twelve seconds", "rate", func(h *history) {
 			for i := range h.starts {
-				h.starts[i].at = s + time.Duration(i)*123500*time.Microsecond
+				h.starts[i].at = s + time.Duration(i)*122200*time.Microsecond
 			}
 		}},
 		{"two owners at once", "rate", func(h *history) {
