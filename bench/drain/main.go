@@ -20,7 +20,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"runtime"
@@ -30,6 +29,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/penstock-mq/penstock/bench/build"
 	"github.com/penstock-mq/penstock/bench/paper"
 )
 
@@ -97,7 +97,7 @@ func run(ctx context.Context, args []string) (err error) {
 		}
 	}
 	b.say("building the admitter")
-	if b.admitter, err = buildAdmitter(ctx, b.dir); err != nil {
+	if b.admitter, err = build.Admitter(ctx, b.dir); err != nil {
 		return err
 	}
 	report := report{machine: paper.Machine("github.com/nats-io/nats-server/v2")}
@@ -219,24 +219,4 @@ func parseOptions(args []string) (o options, err error) {
 		return o, fmt.Errorf("-jobs %d: want 1000 to %d", o.jobs, mostWaiting)
 	}
 	return o, nil
-}
-
-// buildAdmitter builds the admitter of the module that this one measures.
-func buildAdmitter(ctx context.Context, dir string) (string, error) {
-	find := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}",
-		"github.com/penstock-mq/penstock")
-	var problems strings.Builder
-	find.Stderr = &problems
-	source, err := find.Output()
-	if err != nil {
-		return "", fmt.Errorf("find the sources (run this program within bench/): %w\n%s", err,
-			problems.String())
-	}
-	binary := filepath.Join(dir, "admitter")
-	build := exec.CommandContext(ctx, "go", "build", "-o", binary, "./cmd/admitter")
-	build.Dir = strings.TrimSpace(string(source))
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build the admitter: %w\n%s", err, out)
-	}
-	return binary, nil
 }

@@ -9,9 +9,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"time"
 
+	"github.com/penstock-mq/penstock/bench/build"
 	"github.com/penstock-mq/penstock/internal/proctest"
 	"github.com/penstock-mq/penstock/internal/redistest"
 )
@@ -48,9 +48,7 @@ func startServers(ctx context.Context, o options) (s *servers, err error) {
 	}
 	if s.options.admitter == "" {
 		say("building the admitter")
-		s.options.admitter = filepath.Join(s.dir, "admitter")
-		if err := build(ctx, "build", "-o", s.options.admitter,
-			"github.com/penstock-mq/penstock/cmd/admitter"); err != nil {
+		if s.options.admitter, err = build.Admitter(ctx, s.dir); err != nil {
 			return s, err
 		}
 	}
@@ -107,14 +105,7 @@ policies:
   - {name: batch, algorithm: leaking_bucket, outflow: 1/m, capacity: 1000000}
   - {name: raw, algorithm: leaking_bucket, outflow: 1/m, capacity: 1000000}
   - {name: limit, algorithm: token_bucket, capacity: 1000000, refill: 1000000/s}
-`, filepath.Join(s.dir, name), state, s.plain["http"])
-}
-
-func build(ctx context.Context, args ...string) error {
-	if out, err := exec.CommandContext(ctx, "go", args...).CombinedOutput(); err != nil {
-		return fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, out)
-	}
-	return nil
+`, filepath.Join(s.dir, name+".data"), state, s.plain["http"])
 }
 
 func (s *servers) open(cmd *exec.Cmd) (*proctest.Process, error) {
