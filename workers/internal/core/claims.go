@@ -272,3 +272,26 @@ func (v *valve) reserve() bool {
 	v.reserved++
 	return true
 }
+
+// Reservation is a local worker that runs a job for another drainer's valve. The zero one is of no
+// worker of this core's.
+type Reservation struct {
+	policy string
+	valve  uint64 // its tenure
+}
+
+// Reserve takes a local worker for another drainer's valve.
+func (c *Core) Reserve(name string) (r Reservation, ok bool) {
+	v := c.valves[name]
+	if v == nil || c.Leaving || !v.reserve() {
+		return r, false
+	}
+	return Reservation{name, v.tenure}, true
+}
+
+// Release gives a worker back, unless its policy has gone meanwhile, and its valve with it.
+func (c *Core) Release(r Reservation) {
+	if v := c.valves[r.policy]; v != nil && v.tenure == r.valve {
+		v.reserved--
+	}
+}

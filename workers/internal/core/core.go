@@ -412,29 +412,6 @@ func (c *Core) Workers(name string) (busy, free int, known bool) {
 	return v.busy + v.reserved, v.free(), true
 }
 
-// Reservation is a local worker that runs a job for another drainer's valve. The zero one is of no
-// worker of this core's.
-type Reservation struct {
-	policy string
-	valve  uint64 // its tenure
-}
-
-// Reserve takes a local worker for another drainer's valve.
-func (c *Core) Reserve(name string) (r Reservation, ok bool) {
-	v := c.valves[name]
-	if v == nil || c.Leaving || !v.reserve() {
-		return r, false
-	}
-	return Reservation{name, v.tenure}, true
-}
-
-// Release gives a worker back, unless its policy has gone meanwhile, and its valve with it.
-func (c *Core) Release(r Reservation) {
-	if v := c.valves[r.policy]; v != nil && v.tenure == r.valve {
-		v.reserved--
-	}
-}
-
 // Running returns how many jobs run, here or elsewhere.
 func (c *Core) Running() (jobs int) {
 	for _, v := range c.valves {
