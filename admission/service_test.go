@@ -55,15 +55,20 @@ func TestSubmitVerdicts(t *testing.T) {
 	}
 }
 
-// TestSubmitToAFullPolicy: a policy that holds as many bytes as it may is a refusal with the time
-// to come back.
+// TestSubmitToAFullPolicy: a policy that holds as many jobs or bytes as it may is a refusal with
+// the time to come back.
 func TestSubmitToAFullPolicy(t *testing.T) {
-	s := newTestService(t, &fakeQueue{capacity: 3, fail: queue.ErrStreamFull}, &fakeValves{},
-		stripe)
-	o, err := s.Submit(t.Context(), request("stripe"))
-	if err != nil || o.Verdict != Rejected || o.RetryAfter <= 0 ||
-		o.Quota.Policy != "stripe/max_bytes" {
-		t.Errorf("got %+v, %v", o, err)
+	for name, c := range map[string]struct {
+		why   error
+		units int64
+	}{"stripe/max_bytes": {queue.ErrStreamFull, 0},
+		"stripe/max_jobs": {queue.ErrMostJobs, policy.DefaultJobs}} {
+		s := newTestService(t, &fakeQueue{capacity: 3, fail: c.why}, &fakeValves{}, stripe)
+		o, err := s.Submit(t.Context(), request("stripe"))
+		if err != nil || o.Verdict != Rejected || o.RetryAfter <= 0 || o.Quota.Policy != name ||
+			o.Quota.Units != c.units {
+			t.Errorf("%s: got %+v, %v", name, o, err)
+		}
 	}
 }
 

@@ -202,6 +202,9 @@ func (s *Service) refused(ctx context.Context, live *livePolicy, r SubmitRequest
 	case errors.Is(err, queue.ErrStreamFull):
 		// Nobody knows which of its jobs leaves first, and when.
 		quota := Quota{Policy: r.Policy + "/max_bytes", Units: int64(live.policy.MaxBytes)}
+		if errors.Is(err, queue.ErrMostJobs) {
+			quota = Quota{Policy: r.Policy + "/max_jobs", Units: live.policy.QueueJobs()}
+		}
 		return Outcome{Verdict: Rejected, Quota: quota, RetryAfter: time.Second}, nil
 	case errors.Is(err, queue.ErrOtherPayload):
 		return Outcome{}, fmt.Errorf("%w: give a job of its own key", ErrOtherPayload)

@@ -91,6 +91,9 @@ type Policy struct {
 	DuplicateWindow Duration `json:"duplicate_window,omitempty"`
 
 	Target *Target `json:"target,omitempty"`
+	// MaxJobs is the most jobs that the policy holds over all its buckets; what is more is refused.
+	// See [Policy.QueueJobs].
+	MaxJobs int64 `json:"max_jobs,omitempty"`
 	// MaxBytes bounds what the policy's stream holds, over all buckets: headers, bodies and some 30
 	// bytes for each job. What does not fit is refused. Not given, it is a share of the store,
 	// where that has a known size.

@@ -50,7 +50,8 @@ func full() policy.Policy {
 		Retry: policy.Retry{MaxAttempts: 3, Backoff: policy.Duration(2 * time.Second),
 			MaxBackoff:  policy.Duration(time.Minute),
 			MaxCooldown: policy.Duration(30 * time.Minute)},
-		MaxBytes: 64 * policy.MiB, Dead: policy.Dead{MaxBytes: 5 * policy.MiB, Bodies: new(bool)},
+		MaxJobs: 2_000_000, MaxBytes: 64 * policy.MiB,
+		Dead: policy.Dead{MaxBytes: 5 * policy.MiB, Bodies: new(bool)},
 	}
 }
 

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -72,6 +73,18 @@ func (p Policy) QueueCapacity() int64 {
 	default:
 		return p.Queue.Capacity
 	}
+}
+
+// DefaultJobs is how many jobs a policy holds that says nothing of it.
+const DefaultJobs = 1_000_000
+
+// QueueJobs returns the most jobs that the queues of all buckets hold together: the policy's
+// number, or a million and at least the capacity; 0 when the policy has no queue.
+func (p Policy) QueueJobs() int64 {
+	if !p.HasQueue() {
+		return 0
+	}
+	return cmp.Or(p.MaxJobs, max(DefaultJobs, p.QueueCapacity()))
 }
 
 // decider names what decides for the policy, in messages.

@@ -17,8 +17,8 @@ import (
 
 // The largest values that Validate accepts. Every duration lies between a millisecond and 366 days.
 const (
-	// of a queue, and the tokens of a token bucket; a stream holds no more
-	MaxCapacity    = 1_000_000
+	MaxCapacity    = 1_000_000     // of a bucket that is not a queue
+	MaxJobs        = 10_000_000    // of a queue, and of all queues of a policy
 	MaxLimit       = 1_000_000_000 // of a fixed window and a sliding counter
 	MaxLogLimit    = algorithms.MaxLogLimit
 	MaxConcurrency = MaxCapacity
@@ -62,7 +62,7 @@ const reservedName = "dead"
 
 // runFields are the fields that say how queued jobs run.
 var runFields = []string{"concurrency", "workers", "partitions", "timeout", "max_age",
-	"duplicate_window", "target", "retry", "max_bytes", "dead"}
+	"duplicate_window", "target", "retry", "max_jobs", "max_bytes", "dead"}
 
 // algorithmFields says which fields each algorithm demands and which it may have, besides those of
 // its queue.
@@ -184,7 +184,11 @@ func (p Policy) checkNumbers(c *checker) {
 	c.peak("peak", p.Peak, "outflow", p.Outflow)
 	c.peak("peak_total", p.PeakTotal, "outflow_total", p.OutflowTotal)
 	c.rate("refill", p.Refill)
-	within := c.number("capacity", p.Capacity, MaxCapacity)
+	largest := int64(MaxCapacity)
+	if p.Paced() {
+		largest = MaxJobs
+	}
+	within := c.number("capacity", p.Capacity, largest)
 	if c.number("burst", p.Burst, MaxCapacity) && within && p.Burst > p.Capacity &&
 		p.Capacity != 0 {
 		c.add("burst", "must be at most the capacity (%d), not %d", p.Capacity, p.Burst)
@@ -222,6 +226,11 @@ func (p Policy) checkNumbers(c *checker) {
 			p.Retry.Backoff)
 	}
 	c.duration("retry.max_cooldown", p.Retry.MaxCooldown)
+	if deepest := p.QueueCapacity(); c.number("max_jobs", p.MaxJobs, MaxJobs) &&
+		p.MaxJobs != 0 && p.MaxJobs < deepest && deepest <= MaxJobs {
+		c.add("max_jobs", "must be at least the capacity of one key (%d), not %d", deepest,
+			p.MaxJobs)
+	}
 	c.size("max_bytes", p.MaxBytes)
 	c.size("dead.max_bytes", p.Dead.MaxBytes)
 }
@@ -239,9 +248,9 @@ func (p Policy) checkQueue(c *checker, algorithmKnown bool) {
 		c.add("queue",
 			"a leaking bucket's queue holds its capacity; give false for a meter, or leave it out")
 	case p.Queue.Capacity == 0:
-		c.add("queue.capacity", "is required: 1 to %d", MaxCapacity)
+		c.add("queue.capacity", "is required: 1 to %d", MaxJobs)
 	default:
-		c.number("queue.capacity", p.Queue.Capacity, MaxCapacity)
+		c.number("queue.capacity", p.Queue.Capacity, MaxJobs)
 	}
 	if p.HasQueue() {
 		p.checkTotal(c)

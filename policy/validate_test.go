@@ -89,20 +89,41 @@ func TestValidate(t *testing.T) {
 		"negative numbers": {leaking(func(p P) {
 			p.Capacity, p.Workers, p.Concurrency, p.Partitions = -1, -2, -3, -4
 		}), []string{
-			"capacity: must be 1 to 1000000, not -1", "concurrency: must be 1 to 1000000, not -3",
+			"capacity: must be 1 to 10000000, not -1",
+			"concurrency: must be 1 to 1000000, not -3",
 			"workers: must be 1 to 10000, not -2", "partitions: must be 1 to 256, not -4",
 		}},
 		"huge numbers": {leaking(func(p P) {
 			p.Capacity, p.Burst, p.Workers, p.Partitions = math.MaxInt64, math.MaxInt64,
 				math.MaxInt, 257
 		}), []string{
-			"capacity: must be 1 to 1000000", "burst: must be 1 to 1000000",
+			"capacity: must be 1 to 10000000", "burst: must be 1 to 1000000",
 			"workers: must be 1 to 10000",
 			"partitions: must be 1 to 256",
 		}},
 		"most of everything": {leaking(func(p P) {
-			p.Capacity, p.Burst, p.Workers, p.Partitions, p.Concurrency = 1e6, 1e6, 10_000, 256, 1e6
+			p.Capacity, p.Burst, p.Workers, p.Partitions, p.Concurrency = 1e7, 1e6, 10_000, 256, 1e6
+			p.MaxJobs = 1e7
 		}), nil},
+		"a meter's capacity": {policy.Policy{Name: "meter", Rule: policy.Rule{
+			Algorithm: policy.LeakingBucket, Outflow: perSecond, Capacity: 1e6 + 1},
+			Queue: &policy.Queue{Off: true},
+		}, []string{"capacity: must be 1 to 1000000, not 1000001"}},
+		"jobs, negative": {leaking(func(p P) { p.MaxJobs = -1 }), []string{
+			"max_jobs: must be 1 to 10000000, not -1",
+		}},
+		"jobs, too many": {leaking(func(p P) { p.MaxJobs = 1e7 + 1 }), []string{
+			"max_jobs: must be 1 to 10000000, not 10000001",
+		}},
+		"fewer jobs than one key may have": {leaking(func(p P) {
+			p.Capacity, p.MaxJobs = 10, 9
+		}), []string{"max_jobs: must be at least the capacity of one key (10), not 9"}},
+		"jobs at a door": {door(func(p P) { p.MaxJobs = 5 }), []string{
+			"max_jobs: belongs to policies with a queue",
+		}},
+		"jobs behind a door": {door(func(p P) {
+			p.Queue, p.MaxJobs = &policy.Queue{Capacity: 5}, 4
+		}), []string{"max_jobs: must be at least the capacity of one key (5), not 4"}},
 		"burst above capacity": {leaking(func(p P) { p.Capacity, p.Burst = 5, 6 }), []string{
 			"burst: must be at most the capacity (5), not 6",
 		}},
@@ -232,7 +253,7 @@ func TestValidate(t *testing.T) {
 		"door, queue negative": {door(func(p P) {
 			p.Queue = &policy.Queue{Capacity: -5}
 		}), []string{
-			"queue.capacity: must be 1 to 1000000, not -5",
+			"queue.capacity: must be 1 to 10000000, not -5",
 		}},
 		"leaking, capacities": {leaking(func(p P) {
 			p.Queue = &policy.Queue{Capacity: 5}

@@ -17,6 +17,8 @@ var (
 	// ErrStreamFull says that the policy's stream holds as many jobs or bytes, over all its
 	// buckets, as it may.
 	ErrStreamFull = jsapi.ErrStreamFull
+	// ErrMostJobs is an ErrStreamFull that is about the number of jobs.
+	ErrMostJobs = jsapi.ErrMostJobs
 	// ErrStorage says that JetStream as a whole has no room. It is an ErrUnavailable whose outcome
 	// is known: nothing was stored.
 	ErrStorage = jsapi.ErrStorage

@@ -164,18 +164,14 @@ func TestPublishErrors(t *testing.T) {
 
 func TestPublishToAFullStream(t *testing.T) {
 	b := newBroker(t)
-	p := paced("stripe", 100, 1)
+	p := paced("stripe", 3, 1)
+	p.MaxJobs = 3
 	apply(t, b, p)
-	config := b.streamConfig(p)
-	config.MaxMsgs = 3
-	if err := b.updateStream(natstest.Context(t), config); err != nil {
-		t.Fatal(err)
-	}
 	publish(t, b, "stripe", "a", 3)
 	_, err := b.NewProducer(ProducerOptions{}).Publish(natstest.Context(t),
 		Submission{Policy: "stripe", Key: "b"})
-	if !errors.Is(err, ErrStreamFull) || errors.Is(err, ErrFull) {
-		t.Errorf("got %v, want ErrStreamFull", err)
+	if !errors.Is(err, ErrMostJobs) || !errors.Is(err, ErrStreamFull) || errors.Is(err, ErrFull) {
+		t.Errorf("got %v, want ErrMostJobs", err)
 	}
 }
 

@@ -19,10 +19,6 @@ import (
 )
 
 const (
-	// MaxStreamJobs is the most jobs that one policy's stream holds over all its buckets, and that
-	// its valves must be able to keep in memory.
-	MaxStreamJobs = 1_000_000
-
 	// allSubjects also finds jobs that were published with wildcards for tokens, which are stored
 	// untransformed.
 	allSubjects = ">"
@@ -51,7 +47,7 @@ func (b *Broker) streamConfig(p policy.Policy) jetstream.StreamConfig {
 		Discard:              jetstream.DiscardNew,
 		DiscardNewPerSubject: true,
 		MaxMsgsPerSubject:    p.QueueCapacity(),
-		MaxMsgs:              MaxStreamJobs,
+		MaxMsgs:              p.QueueJobs(),
 		MaxBytes:             -1,
 		MaxConsumers:         -1,
 		MaxMsgSize:           int32(min(largest, 1<<30)),

@@ -243,6 +243,41 @@ func TestADoorThatWasClosedForNothingIsOpenedAgain(t *testing.T) {
 	publish(t, b, "stripe", "a", 10)
 }
 
+// TestFewerJobsThanThereAreDeletesNone: the number of a policy's jobs is lowered below what waits,
+// raised again, and left to its default, beside a capacity that stays.
+func TestFewerJobsThanThereAreDeletesNone(t *testing.T) {
+	b := newBroker(t)
+	p := paced("stripe", 2, 2)
+	p.MaxJobs = 9
+	apply(t, b, p)
+	for _, key := range []job.Key{"a", "b", "c", "d"} {
+		publish(t, b, "stripe", key, 2)
+	}
+	for _, c := range []struct {
+		jobs, stream int64
+		full         bool
+	}{{3, 3, true}, {9, 9, false}, {8, 8, true}, {0, policy.DefaultJobs, false}} {
+		p.MaxJobs = c.jobs
+		apply(t, b, p)
+		info, err := b.js.StreamInfo(natstest.Context(t), "PENSTOCK_stripe", "")
+		if err != nil || info.Config.MaxMsgs != c.stream || info.State.Msgs != 8 {
+			t.Fatalf("max_jobs %d: the stream takes %d and holds %d, %v", c.jobs,
+				info.Config.MaxMsgs, info.State.Msgs, err)
+		}
+		ack, err := request(t, b.nc, "penstock.jobs.stripe.e", "", nil)
+		if full := errors.Is(jsapi.Translate(err), ErrMostJobs); full != c.full {
+			t.Fatalf("max_jobs %d: one more job is %v", c.jobs, err)
+		}
+		if err == nil {
+			var answer struct{}
+			if err := b.js.Call(natstest.Context(t), "$JS.API.STREAM.MSG.DELETE.PENSTOCK_stripe",
+				map[string]uint64{"seq": ack.Seq}, &answer); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
 // TestLoweringUnderFlowLosesNothing lowers and raises a capacity while publishers hammer and a
 // drainer takes jobs out, and then finds every acknowledged job either done or stored.
 func TestLoweringUnderFlowLosesNothing(t *testing.T) {

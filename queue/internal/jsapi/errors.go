@@ -15,6 +15,7 @@ import (
 var (
 	ErrFull        = errors.New("queue full")
 	ErrStreamFull  = errors.New("stream full")
+	ErrMostJobs    = fmt.Errorf("%w: it holds as many jobs as it may", ErrStreamFull)
 	ErrStorage     = fmt.Errorf("%w: no room in JetStream's store", ErrUnavailable)
 	ErrTooLarge    = errors.New("message too large")
 	ErrNoStream    = errors.New("policy has no queue")
@@ -67,7 +68,9 @@ func (e *Refusal) kind() error {
 		switch e.Description {
 		case textMaxMsgsPerSubject:
 			return ErrFull
-		case textMaxMsgs, textMaxBytes:
+		case textMaxMsgs:
+			return ErrMostJobs
+		case textMaxBytes:
 			return ErrStreamFull
 		}
 		return ErrUnavailable

@@ -19,6 +19,7 @@ func TestStoreFailuresAreTheServers(t *testing.T) {
 		want error
 	}{
 		{server.ErrMaxMsgsPerSubject.Error(), ErrFull},
+		{server.ErrMaxMsgs.Error(), ErrMostJobs},
 		{server.ErrMaxMsgs.Error(), ErrStreamFull},
 		{server.ErrMaxBytes.Error(), ErrStreamFull},
 		{server.ErrStoreClosed.Error(), ErrUnavailable},
