@@ -101,7 +101,7 @@ bench: ## benchmarks of checks, submissions and draining
 
 .PHONY: bench-drain bench-limiters bench-service accuracy test-bench
 
-bench-drain: ## how exactly, fairly and fast jobs start: docs/bench-drain*, its numbers in bin, in about five minutes
+bench-drain: ## how exactly, fairly and fast jobs start: docs/bench-drain*, its numbers in bin, in about seven minutes
 	go -C bench run ./drain -out ../docs -data ../bin
 
 bench-limiters: ## how fast limiters decide, ours and others: docs/bench-limiters.md, in about four minutes

@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -18,7 +20,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/workers"
+	"github.com/penstock-mq/penstock/workers/httptarget"
 )
 
 // childCommand is the first argument of this program in a role; the role and its JSON follow.
@@ -29,6 +33,8 @@ const (
 	roleDrainer    = "drainer"
 	roleBystander  = "bystander"
 	roleThroughput = "throughput"
+	roleNeighbour  = "neighbour"
+	roleTarget     = "target"
 )
 
 func runChild(role string, spec []byte) error {
@@ -39,6 +45,10 @@ func runChild(role string, spec []byte) error {
 		return decodeAnd(spec, runBystander)
 	case roleThroughput:
 		return decodeAnd(spec, runThroughput)
+	case roleNeighbour:
+		return decodeAnd(spec, runNeighbour)
+	case roleTarget:
+		return runTarget()
 	}
 	return fmt.Errorf("no role %q", role)
 }
@@ -111,15 +121,17 @@ func readMark(body []byte) (m mark, err error) {
 type drainerSpec struct {
 	URL    string
 	Policy string
-	Starts int // about how many it will record
+	Starts int  // about how many it will record
+	Target bool // the policy has one
 
 	// file for the processor profile from the beginning to the first dump; empty: none
 	Profile string
 }
 
-// runDrainer is a drainer process: the library with a handler that does nothing but record its
-// start. It says how many partitions it owns; dump writes the starts to a file, count tells how
-// many a group of jobs had, heap tells the bytes in use, profile writes what they are.
+// runDrainer is a drainer process: the library with a handler that records its start and does
+// nothing else but call the policy's target, if it has one. It says how many partitions it owns;
+// dump writes the starts to a file, count tells how many a group of jobs had, heap tells the bytes
+// in use, profile writes what they are.
 func runDrainer(spec drainerSpec) error {
 	nc, err := nats.Connect(spec.URL, nats.Name("bench drainer"), nats.MaxReconnects(-1),
 		nats.PingInterval(2*time.Second))
@@ -127,21 +139,10 @@ func runDrainer(spec drainerSpec) error {
 		return fmt.Errorf("connect: %w", err)
 	}
 	defer nc.Close()
-	d, err := workers.New(nc, workers.Options{
-		Policies: []string{spec.Policy}, Ready: func() {
-			fmt.Println("ready")
-		}, Observer: workers.Observer{Owned: announce}})
-	if err != nil {
-		return err
-	}
-	endProfile, err := profileProcessor(spec.Profile)
-	if err != nil {
-		return err
-	}
 	offset := newClockOffset()
 	var mu sync.Mutex
 	starts := make([]start, 0, spec.Starts)
-	d.Handle(spec.Policy, func(_ context.Context, job workers.Job) error {
+	note := func(job workers.Job) error {
 		m, err := readMark(job.Body)
 		if err != nil {
 			return workers.Permanent(err)
@@ -150,7 +151,35 @@ func runDrainer(spec drainerSpec) error {
 		defer mu.Unlock()
 		starts = append(starts, start{offset.reads(job.Started), m})
 		return nil
-	})
+	}
+	target := httptarget.New(httptarget.Options{})
+	d, err := workers.New(nc, workers.Options{
+		Policies: []string{spec.Policy}, Ready: func() {
+			fmt.Println("ready")
+		}, Observer: workers.Observer{Owned: announce},
+		Target: func(entry policy.Entry) (workers.Handler, error) {
+			call, err := target(entry)
+			if call == nil || err != nil {
+				return nil, err
+			}
+			return func(ctx context.Context, job workers.Job) error {
+				if err := note(job); err != nil {
+					return err
+				}
+				return call(ctx, job)
+			}, nil
+		}})
+	if err != nil {
+		return err
+	}
+	if !spec.Target {
+		d.Handle(spec.Policy,
+			func(_ context.Context, job workers.Job) error { return note(job) })
+	}
+	endProfile, err := profileProcessor(spec.Profile)
+	if err != nil {
+		return err
+	}
 	ended := make(chan error, 2)
 	go func() { ended <- d.Run(context.Background()) }()
 	go func() {
@@ -216,6 +245,22 @@ func runBystander(spec bystanderSpec) error {
 			return "done", dump(file, wakes)
 		},
 	})
+}
+
+// runTarget is an HTTP server that answers every request at once.
+func runTarget() error {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	ended := make(chan error, 2)
+	go func() {
+		ended <- http.Serve(listener, http.HandlerFunc(
+			func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+	}()
+	fmt.Printf("ready url=http://%s/\n", listener.Addr())
+	go func() { ended <- obey(nil) }()
+	return <-ended
 }
 
 // dump writes records of a fixed size.

@@ -27,9 +27,13 @@ const (
 
 // isolation measures how little the jobs of some keys delay those of others.
 func (b *bench) isolation(ctx context.Context) ([]figure, error) {
-	figures, err := b.manyKeys(ctx)
-	if err != nil {
-		return nil, err
+	var figures []figure
+	for _, busy := range []bool{false, true} {
+		f, err := b.manyKeys(ctx, busy)
+		if err != nil {
+			return figures, err
+		}
+		figures = append(figures, f...)
 	}
 	for _, partitions := range []int{partitions, shared} {
 		f, err := b.aloneKeys(ctx, partitions)
@@ -42,9 +46,19 @@ func (b *bench) isolation(ctx context.Context) ([]figure, error) {
 }
 
 // manyKeys runs ten thousand keys at one job per second, their phases spread over the second,
-// beside a key with a long queue, and publishes single jobs to other keys meanwhile.
-func (b *bench) manyKeys(ctx context.Context) ([]figure, error) {
-	b.say("isolation: %d keys with %d jobs each at 1/s, one with %d", manyKeys, fewJobs, bigKey)
+// beside a key with a long queue, and publishes single jobs to other keys meanwhile. Busy, a
+// neighbour takes the processors now and then.
+func (b *bench) manyKeys(ctx context.Context, busy bool) ([]figure, error) {
+	b.say("isolation: %d keys with %d jobs each at 1/s, one with %d, busy: %v", manyKeys, fewJobs,
+		bigKey, busy)
+	const limit = 50 // ms, of the 99th percentiles
+	if busy {
+		neighbour, err := b.startNeighbour(ctx, patience)
+		if err != nil {
+			return nil, err
+		}
+		defer neighbour.Kill()
+	}
 	const policy = "keys"
 	p, err := b.startPenstock(ctx,
 		fmt.Sprintf("{name: %s, algorithm: leaking_bucket, outflow: 1/s, capacity: %d}", policy,
@@ -92,25 +106,35 @@ func (b *bench) manyKeys(ctx context.Context) ([]figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	delays, late := isolationOf(starts)
-	wakes = within(wakes, idle, idleEnd)
-	stall, _ := stalls(wakes, by.interval)
+	_, all := stalls(wakes, by.interval)
+	delays, late := isolationOf(starts, nil)
+	netDelays, netLate := isolationOf(starts, all)
 	what := fmt.Sprintf("%d keys at 1/s with %d jobs each, phases over %v, one key with %d: ",
 		manyKeys, fewJobs, spread.Round(10*time.Millisecond), bigKey)
-	return []figure{
-		milliseconds("isolation", what+"start delay of idle keys, p50",
-			paper.Quantile(delays, 0.5)),
-		milliseconds("isolation", what+"start delay of idle keys, p99",
-			paper.Quantile(delays, 0.99)).atMost(50),
-		milliseconds("isolation", what+"start delay of idle keys, longest",
-			paper.Quantile(delays, 1)),
-		milliseconds("isolation", what+"lateness of the others, p50", paper.Quantile(late, 0.5)),
-		milliseconds("isolation", what+"lateness of the others, p99",
-			paper.Quantile(late, 0.99)).atMost(50),
-		milliseconds("isolation", what+"lateness of the others, longest", paper.Quantile(late, 1)),
+	if busy {
+		what = "the same beside a neighbour: "
+	}
+	var figures []figure
+	for _, of := range []struct {
+		what       string
+		gross, net []time.Duration
+	}{{"start delay of idle keys", delays, netDelays},
+		{"lateness of the others", late, netLate}} {
+		p99 := milliseconds("isolation", what+of.what+", p99", paper.Quantile(of.gross, 0.99))
+		if !busy {
+			p99 = p99.atMost(limit)
+		}
+		figures = append(figures,
+			milliseconds("isolation", what+of.what+", p50", paper.Quantile(of.gross, 0.5)), p99,
+			milliseconds("isolation", what+of.what+", p99 net of stalls",
+				paper.Quantile(of.net, 0.99)).atMost(limit),
+			milliseconds("isolation", what+of.what+", longest", paper.Quantile(of.gross, 1)))
+	}
+	wakes = within(wakes, idle, idleEnd)
+	stall, _ := stalls(wakes, by.interval)
+	return append(figures,
 		milliseconds("isolation", what+"bystander's gap p99", paper.Quantile(gaps(wakes), 0.99)),
-		milliseconds("isolation", what+"bystander's longest stall", stall),
-	}, nil
+		milliseconds("isolation", what+"bystander's longest stall", stall)), nil
 }
 
 // publishFew gives each of many keys its jobs, key after key over one second.
@@ -166,21 +190,24 @@ func (p *penstock) started(ctx context.Context, group uint32, n int) error {
 }
 
 // isolationOf tells the times from publishing to starting of the jobs of idle keys, and how much
-// later than one, two, … seconds after their key's first job the others started. Both sorted.
-func isolationOf(starts []start) (delays, late []time.Duration) {
+// later than one, two, … seconds after their key's first job the others started. What stalls took
+// of these times is left out. Both sorted.
+func isolationOf(starts []start, stalls []stall) (delays, late []time.Duration) {
 	first := make([]int64, manyKeys)
 	for _, s := range starts {
 		if s.Group == groupFew && s.Number == 0 {
 			first[s.Key] = s.At
 		}
 	}
+	after := func(at, from int64) time.Duration {
+		return time.Duration(at-from) - lost(stalls, from, at)
+	}
 	for _, s := range starts {
 		switch {
 		case s.Group == groupIdle:
-			delays = append(delays, time.Duration(s.At-s.Published))
+			delays = append(delays, after(s.At, s.Published))
 		case s.Group == groupFew && s.Number > 0:
-			late = append(late,
-				time.Duration(s.At-first[s.Key])-time.Duration(s.Number)*time.Second)
+			late = append(late, after(s.At, first[s.Key]+int64(s.Number)*int64(time.Second)))
 		}
 	}
 	slices.Sort(delays)
@@ -221,11 +248,7 @@ func (b *bench) aloneKeys(ctx context.Context, partitions int) ([]figure, error)
 	if err != nil {
 		return nil, err
 	}
-	at := make([]int64, len(starts))
-	for i, s := range starts {
-		at[i] = s.At
-	}
-	slices.Sort(at)
+	at := instants(starts)
 	if len(at) != aloneKeys {
 		return nil, fmt.Errorf("%d of %d jobs started", len(at), aloneKeys)
 	}

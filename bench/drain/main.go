@@ -6,11 +6,12 @@
 //	go -C bench run ./drain -out ../docs             # and written to docs/bench-drain*
 //	go -C bench run ./drain -data ../bin             # the numbers as bin/bench-drain*.csv
 //	go -C bench run ./drain -only rate -rates 100 -drainers 4 -time 10s
+//	go -C bench run ./drain -only busy -busy 1000,1000/1040,1000/1010/10
 //	go -C bench run ./drain -only throughput,memory -profile /tmp/profiles
 //
 // It builds the admitter, starts real processes on loopback ports with a temporary directory for
-// everything, and leaves nothing behind. Drainers and bystanders are this program again, in another
-// role. For what the columns mean see docs/bench-drain.md.
+// everything, and leaves nothing behind. Drainers, bystanders, neighbours and targets are this
+// program again, in another role. For what the columns mean see docs/bench-drain.md.
 package main
 
 import (
@@ -34,13 +35,14 @@ import (
 )
 
 // parts are what can be measured, in this order.
-var parts = []string{"rate", "isolation", "throughput", "memory"}
+var parts = []string{"rate", "busy", "isolation", "throughput", "memory"}
 
 // options are the command line.
 type options struct {
 	only     []string
 	rates    []int
 	drainers []int
+	busy     []setting
 	duration time.Duration // of one row's measurement
 	jobs     int           // of the throughput's queue
 	waiting  []int         // jobs, when memory is measured
@@ -125,7 +127,7 @@ func (b *bench) measure(ctx context.Context, r *report) (failed error) {
 	if slices.Contains(b.only, "rate") {
 		for _, rate := range b.rates {
 			for _, drainers := range b.drainers {
-				row, err := b.rate(ctx, rate, drainers)
+				row, err := b.rate(ctx, setting{rate: rate, drainers: drainers})
 				if ctx.Err() != nil {
 					return ctx.Err()
 				}
@@ -137,6 +139,16 @@ func (b *bench) measure(ctx context.Context, r *report) (failed error) {
 				r.rows = append(r.rows, row)
 			}
 		}
+	}
+	if slices.Contains(b.only, "busy") {
+		rows, figures, err := b.busyRows(ctx)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			failed = errors.Join(failed, fmt.Errorf("busy: %w", err))
+		}
+		r.rows, r.figures = append(r.rows, rows...), append(r.figures, figures...)
 	}
 	for _, part := range []struct {
 		name    string
@@ -174,6 +186,8 @@ func parseOptions(args []string) (o options, err error) {
 	only := flags.String("only", strings.Join(parts, ","), "what to measure")
 	rates := flags.String("rates", "1,10,100,1000,5000", "outflows of the rate's rows, per second")
 	drainers := flags.String("drainers", "1,4", "numbers of drainer processes of the rate's rows")
+	busy := flags.String("busy", "100/104,1000/1040,3000/3120,5000/5200,1000",
+		"outflows of the busy rows, per second, each with /peak and /burst where not the default")
 	flags.DurationVar(&o.duration, "time", 15*time.Second,
 		"how long each row of the rate is measured")
 	flags.IntVar(&o.jobs, "jobs", 400_000, "jobs in the full queue of the throughput")
@@ -194,11 +208,20 @@ func parseOptions(args []string) (o options, err error) {
 			return o, fmt.Errorf("-only %s: want some of %s", name, strings.Join(parts, ","))
 		}
 	}
+	for text := range strings.SplitSeq(*busy, ",") {
+		s, ok := parseSetting(text)
+		if !ok {
+			return o, fmt.Errorf("-busy %s: want outflows up to %d, a /peak of at least as much "+
+				"and a /burst after each if it has them, with commas between", *busy, mostRate)
+		}
+		s.drainers, s.busy = 1, true
+		o.busy = append(o.busy, s)
+	}
 	for _, list := range []struct {
 		flag, value string
 		most        int
 		into        *[]int
-	}{{"-rates", *rates, 20_000, &o.rates}, {"-drainers", *drainers, mostDrainers, &o.drainers},
+	}{{"-rates", *rates, mostRate, &o.rates}, {"-drainers", *drainers, mostDrainers, &o.drainers},
 		{"-waiting", *waiting, mostWaiting, &o.waiting}} {
 		for text := range strings.SplitSeq(list.value, ",") {
 			n, err := strconv.Atoi(text)

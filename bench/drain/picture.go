@@ -41,7 +41,11 @@ func (r *report) draw(file string) error {
 }
 
 func (r row) title(what string) string {
-	return fmt.Sprintf("%d/s, %s: %s", r.rate, paper.Plural(r.drainers, "drainer"), what)
+	beside := paper.Plural(r.drainers, "drainer")
+	if r.busy {
+		beside = "busy"
+	}
+	return fmt.Sprintf("%s, %s: %s", r.setting, beside, what)
 }
 
 // seconds is when a start was, from the beginning of the measurement.
@@ -115,7 +119,7 @@ func (r row) countPlot() (*plot.Plot, error) {
 			most = 0
 		}
 	}
-	limit := float64(mostIn1s(float64(r.rate), 1))
+	limit := float64(r.mostIn1s())
 	p.Y.Min, p.Y.Max = 0.97*float64(r.rate)-1, 1.01*limit+1
 	return p, r.addCurve(p, curve, limit, paper.Limit)
 }

@@ -3,24 +3,103 @@ package main
 import (
 	"context"
 	"fmt"
+	"math"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/penstock-mq/penstock/bench/paper"
+	"github.com/penstock-mq/penstock/policy"
 )
 
 const (
-	// settling is how long starts go on before they are measured.
-	settling = 2 * time.Second
+	// settling is how long starts go on before they are measured; settlingBusy is it where more
+	// goes on than starts, so that what publishing the backlog made late is made up by then.
+	settling     = 2 * time.Second
+	settlingBusy = 6 * time.Second
 	// lasting is for how much longer than that the backlog is there, for slow publishing and slow
 	// ends.
 	lasting = 10 * time.Second
 )
 
-// row is one rate with one number of drainers.
-type row struct {
+// setting is what a row measures: one rate with one number of drainers.
+type setting struct {
 	rate, drainers int
+	peak, burst    int  // 0: the default
+	busy           bool // with an HTTP target, beside a neighbour
+}
+
+// ratio is the peak as a multiple of the rate.
+func (s setting) ratio() float64 {
+	if s.peak == 0 {
+		return policy.DefaultPeak
+	}
+	return float64(s.peak) / float64(s.rate)
+}
+
+// mostIn1s is how many starts there may be in any second: law 2.
+func (s setting) mostIn1s() int {
+	return int(math.Floor(s.ratio()*1.002*float64(s.rate)+1e-9)) + max(s.burst, 1)
+}
+
+// makesUp is the part of the time that stalls may take while the rate is kept, by what the peak
+// leaves beside the tolerance of 10 ms.
+func (s setting) makesUp() float64 { return max(0, s.ratio()*1.002/1.010-1) }
+
+// setting as people write it, and as it is given on the command line.
+func (s setting) String() string {
+	text := fmt.Sprintf("%d/s", s.rate)
+	if s.peak != 0 {
+		text += fmt.Sprintf(", peak %d/s", s.peak)
+	}
+	if s.burst != 0 {
+		text += fmt.Sprintf(", burst %d", s.burst)
+	}
+	return text
+}
+
+// parseSetting reads an outflow, its peak and its burst with / between; what is missing or 0 is as
+// by default.
+func parseSetting(text string) (s setting, ok bool) {
+	numbers := []*int{&s.rate, &s.peak, &s.burst}
+	parts := strings.Split(text, "/")
+	if len(parts) > len(numbers) {
+		return s, false
+	}
+	for i, part := range parts {
+		n, err := strconv.Atoi(part)
+		if err != nil || n < 0 || n > 2*mostRate {
+			return s, false
+		}
+		*numbers[i] = n
+	}
+	return s, s.rate >= 1 && s.rate <= mostRate && (s.peak == 0 || s.peak >= s.rate)
+}
+
+// mostRate is the highest outflow that is measured.
+const mostRate = 20_000
+
+// policy is a queue policy of the setting, with a target if it has a URL.
+func (s setting) policy(name string, capacity, partitions int, target string) string {
+	text := fmt.Sprintf("{name: %s, algorithm: leaking_bucket, outflow: %d/s, capacity: %d, "+
+		"partitions: %d", name, s.rate, capacity, partitions)
+	if s.peak != 0 {
+		text += fmt.Sprintf(", peak: %d/s", s.peak)
+	}
+	if s.burst != 0 {
+		text += fmt.Sprintf(", burst: %d", s.burst)
+	}
+	if target != "" {
+		text += fmt.Sprintf(", target: {http: {url: %q}}", target)
+	}
+	return text + "}"
+}
+
+// row is what a setting's starts tell.
+type row struct {
+	setting
 
 	pace         pace
 	net          float64 // error in percent, without what the machine's stalls explain
@@ -30,44 +109,58 @@ type row struct {
 	cpu          time.Duration    // per 1000 jobs; negative: not known
 	bystanderGap time.Duration    // p99
 	stall        time.Duration    // longest
-	stalled      time.Duration    // sum of those that count
+	stalled      float64          // of the time, by those that count
 
 	at   []int64 // the starts
 	from int64
 }
 
-// missed says which goals a row does not reach; none when it is as it must be.
+// missed says which goals a row does not reach; none when it is as it must be. A busy row must be
+// right as it is, as long as its peak can make up for the stalls.
 func (r row) missed() (which []string) {
-	if r.net < -0.5 || r.net > 0.5 {
+	wrong := r.net
+	if r.busy && r.stalled <= r.makesUp() {
+		wrong = r.pace.err(float64(r.rate))
+	}
+	if wrong < -0.5 || wrong > 0.5 {
 		which = append(which, "error")
 	}
-	if r.in1s > mostIn1s(float64(r.rate), 1) {
+	if r.in1s > r.mostIn1s() {
 		which = append(which, "1 s")
 	}
-	if r.rate <= 100 && r.gap[1] > r.bystanderGap+2*time.Millisecond {
+	if !r.busy && r.rate <= 100 && r.gap[1] > r.bystanderGap+2*time.Millisecond {
 		which = append(which, "gap p99")
 	}
 	return which
 }
 
 // rate measures one row.
-func (b *bench) rate(ctx context.Context, rate, drainers int) (r row, err error) {
-	b.say("rate: %d/s, %d drainers", rate, drainers)
+func (b *bench) rate(ctx context.Context, s setting) (r row, err error) {
 	const policy = "paced"
-	backlog := rate * int((settling+lasting+b.duration)/time.Second)
-	p, err := b.startPenstock(ctx,
-		fmt.Sprintf("{name: %s, algorithm: leaking_bucket, outflow: %d/s, capacity: %d, "+
-			"partitions: %d}", policy, rate, backlog, shared))
+	settle, owned, target := settling, shared, ""
+	what := fmt.Sprintf("rate: %s, %s", s, paper.Plural(s.drainers, "drainer"))
+	if s.busy {
+		settle, owned, what = settlingBusy, partitions, "busy: "+s.String()
+		beside, err := b.startBusy(ctx, settle+lasting+b.duration)
+		if err != nil {
+			return r, err
+		}
+		defer beside.stop()
+		target = beside.url
+	}
+	b.say("%s", what)
+	backlog := s.rate * int((settle+lasting+b.duration)/time.Second)
+	p, err := b.startPenstock(ctx, s.policy(policy, backlog, owned, target))
 	if err != nil {
 		return r, err
 	}
 	defer p.stop()
-	if err := p.drain(ctx, drainerSpec{Policy: policy, Starts: backlog}, drainers,
-		shared); err != nil {
+	if err := p.drain(ctx, drainerSpec{Policy: policy, Starts: backlog, Target: s.busy},
+		s.drainers, owned); err != nil {
 		return r, err
 	}
-	by, err := b.watchMachine(ctx, max(time.Second/time.Duration(rate), time.Millisecond),
-		b.duration)
+	by, err := b.watchMachine(ctx, max(time.Second/time.Duration(s.rate), time.Millisecond),
+		settle+b.duration)
 	if err != nil {
 		return r, err
 	}
@@ -75,7 +168,7 @@ func (b *bench) rate(ctx context.Context, rate, drainers int) (r row, err error)
 	if err := p.fill(ctx, policy, backlog, 1); err != nil {
 		return r, err
 	}
-	if err := pass(ctx, settling); err != nil {
+	if err := pass(ctx, settle); err != nil {
 		return r, err
 	}
 	from := monotonic()
@@ -97,16 +190,12 @@ func (b *bench) rate(ctx context.Context, rate, drainers int) (r row, err error)
 	if err != nil {
 		return r, err
 	}
-	at := make([]int64, len(starts))
-	for i, s := range starts {
-		at[i] = s.At
-	}
-	slices.Sort(at)
+	at := instants(starts)
 	wakes, err := by.wakes(ctx, p.dir)
 	if err != nil {
 		return r, err
 	}
-	r = rowOf(rate, drainers, within(at, from, to), within(wakes, from, to), by.interval)
+	r = rowOf(s, within(at, from, to), within(wakes, from, to), by.interval)
 	if r.pace.starts < 2 {
 		return r, fmt.Errorf("%d starts in %v", r.pace.starts, b.duration)
 	}
@@ -114,21 +203,38 @@ func (b *bench) rate(ctx context.Context, rate, drainers int) (r row, err error)
 	if cpuErr == nil {
 		r.cpu = (cpuTo - cpuFrom) * 1000 / time.Duration(r.pace.starts)
 	}
-	b.say("rate: %d/s, %d drainers: %.3f/s, error %+.3f %%, most in 1 s %d", rate, drainers,
-		r.pace.measured, r.pace.err(float64(rate)), r.in1s)
+	b.say("%s: %.3f/s, error %+.3f %%, most in 1 s %d, stalled %.2f %%", what, r.pace.measured,
+		r.pace.err(float64(s.rate)), r.in1s, 100*r.stalled)
 	return r, nil
 }
 
+// instants are when starts were, in order.
+func instants(starts []start) []int64 {
+	at := make([]int64, len(starts))
+	for i, s := range starts {
+		at[i] = s.At
+	}
+	slices.Sort(at)
+	return at
+}
+
 // rowOf computes a row from the starts and the bystander's wakes of the time that was measured.
-func rowOf(rate, drainers int, at, wakes []int64, interval time.Duration) row {
-	r := row{rate: rate, drainers: drainers, at: at, pace: paceOf(at, float64(rate))}
-	g, late := gaps(at), lateness(at, float64(rate))
+func rowOf(s setting, at, wakes []int64, interval time.Duration) row {
+	rate := float64(s.rate)
+	r := row{setting: s, at: at, pace: paceOf(at, rate)}
+	g, late := gaps(at), lateness(at, rate)
 	r.gap = [3]time.Duration{paper.Quantile(g, 0.5), paper.Quantile(g, 0.99), paper.Quantile(g, 1)}
 	r.late = [2]time.Duration{paper.Quantile(late, 0.5), paper.Quantile(late, 0.99)}
 	r.in1s, r.in100 = most(at, time.Second), most(at, 100*time.Millisecond)
 	r.bystanderGap = paper.Quantile(gaps(wakes), 0.99)
-	r.stall, r.stalled = stalls(wakes, interval)
-	r.net = r.pace.net(float64(rate), r.stalled.Seconds())
+	longest, all := stalls(wakes, interval)
+	r.stall = longest
+	if len(wakes) > 1 {
+		from, to := wakes[0], wakes[len(wakes)-1]
+		sum := lost(all, from, to).Seconds()
+		r.stalled = sum / time.Duration(to-from).Seconds()
+		r.net = r.pace.net(rate, sum)
+	}
 	return r
 }
 

@@ -83,6 +83,14 @@ var rowColumns = []struct {
 	value         func(row) string
 }{
 	{"outflow", "outflow_per_second", func(r row) string { return strconv.Itoa(r.rate) }},
+	{"peak", "peak_per_second", func(r row) string { return given(r.peak) }},
+	{"burst", "burst", func(r row) string { return given(r.burst) }},
+	{"beside", "beside", func(r row) string {
+		if r.busy {
+			return "target, neighbour"
+		}
+		return ""
+	}},
 	{"drainers", "drainers", func(r row) string { return strconv.Itoa(r.drainers) }},
 	{"measured /s", "measured_per_second", func(r row) string {
 		return fmt.Sprintf("%.3f", r.pace.measured)
@@ -94,7 +102,7 @@ var rowColumns = []struct {
 		return fmt.Sprintf("%+.3f", r.net)
 	}},
 	{"most in 1 s", "most_in_1s", func(r row) string { return strconv.Itoa(r.in1s) }},
-	{"may", "may_in_1s", func(r row) string { return strconv.Itoa(mostIn1s(float64(r.rate), 1)) }},
+	{"may", "may_in_1s", func(r row) string { return strconv.Itoa(r.mostIn1s()) }},
 	{"in 100 ms", "most_in_100ms", func(r row) string { return strconv.Itoa(r.in100) }},
 	{"gap p50 ms", "gap_p50_ms", func(r row) string { return ms(r.gap[0]) }},
 	{"p99", "gap_p99_ms", func(r row) string { return ms(r.gap[1]) }},
@@ -111,12 +119,23 @@ var rowColumns = []struct {
 		return ms(r.bystanderGap)
 	}},
 	{"longest stall ms", "bystander_stall_ms", func(r row) string { return ms(r.stall) }},
+	{"stalled %", "bystander_stalled_percent", func(r row) string {
+		return fmt.Sprintf("%.2f", 100*r.stalled)
+	}},
 	{"", "verdict", func(r row) string {
 		if missed := r.missed(); len(missed) > 0 {
 			return "MISSED: " + strings.Join(missed, ", ")
 		}
 		return "ok"
 	}},
+}
+
+// given is a number that a policy may leave out.
+func given(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.Itoa(n)
 }
 
 func ms(d time.Duration) string { return fmt.Sprintf("%.3f", float64(d)/1e6) }

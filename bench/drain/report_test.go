@@ -29,9 +29,8 @@ func TestReportWritesTablesAndPicture(t *testing.T) {
 	r := report{machine: "a machine"}
 	for _, rate := range []int{1, 5000} {
 		interval := time.Second / time.Duration(rate)
-		r.rows = append(r.rows,
-			rowOf(rate, 4, every(interval, 5*rate), every(time.Millisecond, 5000),
-				time.Millisecond))
+		r.rows = append(r.rows, rowOf(setting{rate: rate, drainers: 4}, every(interval, 5*rate),
+			every(time.Millisecond, 5000), time.Millisecond))
 	}
 	r.figures = []figure{perSecond("throughput", "jobs", 49_000).atLeast(50_000)}
 	if err := errors.Join(r.write(dir), r.writeData(dir)); err != nil {

@@ -1,11 +1,9 @@
 package main
 
 import (
-	"math"
+	"cmp"
 	"slices"
 	"time"
-
-	"github.com/penstock-mq/penstock/policy"
 )
 
 // Times here are readings of the shared clock in nanoseconds, in ascending order.
@@ -93,17 +91,35 @@ func lateness(at []int64, rate float64) []time.Duration {
 // stallLimit is the lateness above which a loop did not merely wake a little late.
 const stallLimit = 5 * time.Millisecond
 
+// stall is a time in which nobody woke, by readings of the shared clock.
+type stall struct{ from, to int64 }
+
 // stalls are what a timer loop of an interval saw of the machine: the longest lateness of a wake,
-// and the sum of those above stallLimit.
-func stalls(wakes []int64, interval time.Duration) (longest, sum time.Duration) {
+// and those above stallLimit.
+func stalls(wakes []int64, interval time.Duration) (longest time.Duration, all []stall) {
 	for i := 1; i < len(wakes); i++ {
-		late := time.Duration(wakes[i]-wakes[i-1]) - interval
+		due := wakes[i-1] + int64(interval)
+		late := time.Duration(wakes[i] - due)
 		longest = max(longest, late)
 		if late > stallLimit {
-			sum += late
+			all = append(all, stall{due, wakes[i]})
 		}
 	}
-	return longest, sum
+	return longest, all
+}
+
+// lost is how much of a time stalls took.
+func lost(all []stall, from, to int64) (sum time.Duration) {
+	first, _ := slices.BinarySearchFunc(all, from, func(s stall, t int64) int {
+		return cmp.Compare(s.to, t)
+	})
+	for _, s := range all[first:] {
+		if s.from >= to {
+			break
+		}
+		sum += time.Duration(min(s.to, to) - max(s.from, from))
+	}
+	return sum
 }
 
 // within are the instants from one to another.
@@ -111,9 +127,4 @@ func within(at []int64, from, to int64) []int64 {
 	i, _ := slices.BinarySearch(at, from)
 	j, _ := slices.BinarySearch(at, to)
 	return at[i:j]
-}
-
-// mostIn1s is how many starts a bucket with the default peak may make in any second: law 2.
-func mostIn1s(rate float64, burst int) int {
-	return int(math.Floor(policy.DefaultPeak*1.002*rate+1e-9)) + burst
 }

@@ -82,27 +82,106 @@ func TestLatenessIsFittedAtTheBeginning(t *testing.T) {
 
 func TestStallsAreWhatIsAboveTheLimit(t *testing.T) {
 	wakes := []int64{0, 10 * ms1, 24 * ms1, 30 * ms1, 48 * ms1} // gaps of 10, 14, 6 and 18 ms
-	longest, sum := stalls(wakes, 10*time.Millisecond)
-	if longest != 8*time.Millisecond || sum != 8*time.Millisecond {
-		t.Errorf("longest %v, sum %v, want 8ms and 8ms: 4 ms late is no stall", longest, sum)
+	longest, all := stalls(wakes, 10*time.Millisecond)
+	if want := []stall{{40 * ms1, 48 * ms1}}; longest != 8*time.Millisecond ||
+		!slices.Equal(all, want) {
+		t.Errorf("longest %v, all %v, want 8ms and %v: 4 ms late is no stall", longest, all, want)
 	}
 }
 
-func TestMostIn1s(t *testing.T) {
-	for rate, want := range map[float64]int{1: 2, 10: 11, 100: 102, 1000: 1015, 5000: 5073} {
-		if got := mostIn1s(rate, 1); got != want {
-			t.Errorf("at %v/s: %d, want %d", rate, got, want)
+func TestLostIsWhatStallsTookOfATime(t *testing.T) {
+	all := []stall{{10, 20}, {30, 50}, {70, 80}}
+	for _, c := range []struct {
+		from, to int64
+		want     time.Duration
+	}{{0, 10, 0}, {20, 30, 0}, {0, 100, 40}, {15, 35, 10}, {35, 40, 5}, {80, 90, 0}} {
+		if got := lost(all, c.from, c.to); got != c.want {
+			t.Errorf("of %d to %d: %d, want %d", c.from, c.to, got, c.want)
 		}
 	}
 }
 
+func TestMostIn1s(t *testing.T) {
+	for want, s := range map[int]setting{
+		2:    {rate: 1},
+		11:   {rate: 10},
+		102:  {rate: 100},
+		5073: {rate: 5000},
+		1043: {rate: 1000, peak: 1040},
+		1012: {rate: 1000, peak: 1000, burst: 10},
+	} {
+		if got := s.mostIn1s(); got != want {
+			t.Errorf("%s: %d, want %d", s, got, want)
+		}
+	}
+}
+
+func TestSettingsAreRead(t *testing.T) {
+	for text, want := range map[string]setting{
+		"100":         {rate: 100},
+		"100/104":     {rate: 100, peak: 104},
+		"100/104/5":   {rate: 100, peak: 104, burst: 5},
+		"100/0/5":     {rate: 100, burst: 5},
+		"20000/40000": {rate: 20_000, peak: 40_000},
+	} {
+		if got, ok := parseSetting(text); !ok || got != want {
+			t.Errorf("%s: %+v, %v", text, got, ok)
+		}
+	}
+	for _, text := range []string{"", "0", "-1", "100/99", "1/2/3/4", "20001", "100/x", "1e3"} {
+		if got, ok := parseSetting(text); ok {
+			t.Errorf("%q is %+v", text, got)
+		}
+	}
+}
+
+func TestABusyRowIsForgivenOnlyWhatItsPeakCannotMakeUp(t *testing.T) {
+	at := every(time.Millisecond, 14_800) // 1.3 % too slow …
+	for i := range at {
+		at[i] += at[i] / 74
+	}
+	wakes := every(time.Millisecond, 15_000) // … while the machine stalled for 2 % of the time
+	for i := range wakes {
+		wakes[i] += int64(i/1000) * 20 * ms1
+	}
+	for _, c := range []struct {
+		peak int
+		want []string
+	}{{1040, []string{"error"}}, {0, nil}} {
+		r := rowOf(setting{rate: 1000, peak: c.peak, busy: true}, at, wakes, time.Millisecond)
+		if missed := r.missed(); !slices.Equal(missed, c.want) {
+			t.Errorf("peak %d: misses %v, want %v (stalled %v)", c.peak, missed, c.want, r.stalled)
+		}
+	}
+}
+
+func TestANeighbourTakesItsShareOfTheTime(t *testing.T) {
+	const during = 10 * time.Minute
+	var sum, last time.Duration
+	for _, t2 := range thefts(busySeed, during) {
+		length := t2.end - t2.begin
+		if t2.begin < last || length < shortTheft[0] || length > longTheft[1] {
+			t.Fatalf("from %v to %v, after %v", t2.begin, t2.end, last)
+		}
+		sum, last = sum+length, t2.end
+	}
+	if share := sum.Seconds() / during.Seconds(); share < 0.018 || share > 0.022 {
+		t.Errorf("%v of the time, want %v", share, neighbourShare)
+	}
+	if !slices.Equal(thefts(1, during), thefts(1, during)) ||
+		slices.Equal(thefts(1, during), thefts(2, during)) {
+		t.Error("a seed has not its own")
+	}
+}
+
 func TestVerdictNamesWhatMisses(t *testing.T) {
-	good := rowOf(100, 1, every(10*time.Millisecond, 1500), every(10*time.Millisecond, 1500),
+	s := setting{rate: 100, drainers: 1}
+	good := rowOf(s, every(10*time.Millisecond, 1500), every(10*time.Millisecond, 1500),
 		10*time.Millisecond)
 	if missed := good.missed(); len(missed) > 0 {
 		t.Errorf("a perfect drain misses %v", missed)
 	}
-	bad := rowOf(100, 1, every(9*time.Millisecond, 1500), every(5*time.Millisecond, 1500),
+	bad := rowOf(s, every(9*time.Millisecond, 1500), every(5*time.Millisecond, 1500),
 		5*time.Millisecond)
 	if missed := bad.missed(); !slices.Equal(missed, []string{"error", "1 s", "gap p99"}) {
 		t.Errorf("a drain at 111/s misses %v", missed)

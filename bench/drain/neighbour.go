@@ -1,0 +1,88 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"runtime/debug"
+	"time"
+)
+
+// A neighbour is a process that takes the processors now and then, as another one on the same host
+// would: all of them together, mostly for a few milliseconds, sometimes for longer.
+const (
+	// neighbourShare is the part of the time that it takes.
+	neighbourShare = 0.02
+	longOneIn      = 4 // of its thefts
+)
+
+// How long they last, at least and at most.
+var (
+	shortTheft = [2]time.Duration{2 * time.Millisecond, 10 * time.Millisecond}
+	longTheft  = [2]time.Duration{20 * time.Millisecond, 50 * time.Millisecond}
+)
+
+// neighbourSpec is what a neighbour process is to do.
+type neighbourSpec struct {
+	Seed uint64
+	Time time.Duration // for how long it comes back at most
+}
+
+// theft is a time in which the neighbour has the processors.
+type theft struct{ begin, end time.Duration }
+
+// thefts are a seed's, in order, from the neighbour's beginning.
+func thefts(seed uint64, during time.Duration) (all []theft) {
+	r := rand.New(rand.NewPCG(seed, 0))
+	between := func(from, to time.Duration) time.Duration {
+		return from + time.Duration(r.Float64()*float64(to-from))
+	}
+	mean := (shortTheft[0]+shortTheft[1])/2*(longOneIn-1)/longOneIn +
+		(longTheft[0]+longTheft[1])/2/longOneIn
+	pause := time.Duration(float64(mean) * (1 - neighbourShare) / neighbourShare)
+	for now := time.Duration(0); ; {
+		now += between(pause/5, 2*pause-pause/5)
+		length := between(shortTheft[0], shortTheft[1])
+		if r.IntN(longOneIn) == 0 {
+			length = between(longTheft[0], longTheft[1])
+		}
+		if now+length > during {
+			return all
+		}
+		all = append(all, theft{now, now + length})
+		now += length
+	}
+}
+
+// runNeighbour is a neighbour process: one thread for each processor, which it takes from whatever
+// else runs there, at the same instants.
+func runNeighbour(spec neighbourSpec) error {
+	debug.SetGCPercent(-1)
+	processors := runtime.NumCPU()     // those that it may use
+	runtime.GOMAXPROCS(processors + 2) // who wakes finds one that is free
+	all := thefts(spec.Seed, spec.Time)
+	begin := monotonic() + int64(100*time.Millisecond)
+	failed := make(chan error, processors)
+	for i := range processors {
+		go func() {
+			runtime.LockOSThread()
+			err := seize(i)
+			failed <- err
+			if err != nil {
+				return
+			}
+			for _, t := range all {
+				sleepUntil(begin + int64(t.begin))
+				for monotonic() < begin+int64(t.end) {
+				}
+			}
+		}()
+	}
+	for range processors {
+		if err := <-failed; err != nil {
+			return fmt.Errorf("take the processors: %w", err)
+		}
+	}
+	fmt.Println("ready")
+	return obey(nil)
+}
