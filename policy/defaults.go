@@ -31,8 +31,9 @@ func peakRatio(peak, outflow algorithms.Rate) float64 {
 // bucket), count all (sliding log; accepted among several limits), on_store_error closed where a
 // limit is asked and, for a policy with a queue, 64 workers, 1 partition, a timeout of 30s, a
 // max_age of 14d, a duplicate_window of 10m and a retry of 25 attempts, backoff 1s up to 1h,
-// cool-downs up to 1h. The queue: false of a door policy says nothing and is dropped. The
-// original is not changed. It may be applied again, and to a policy that is not valid.
+// cool-downs up to 1h; with limits on starts, a guard of 50ms. The queue: false of a door policy
+// says nothing and is dropped. The original is not changed. It may be applied again, and to a
+// policy that is not valid.
 func (p Policy) WithDefaults() Policy {
 	switch p.Algorithm {
 	case LeakingBucket:
@@ -43,7 +44,16 @@ func (p Policy) WithDefaults() Policy {
 	if len(p.Limits) > 0 {
 		p.Limits = slices.Clone(p.Limits)
 		for i, l := range p.Limits {
+			if p.Paced() {
+				l.Key = cmp.Or(l.Key, PlaceholderKey)
+			}
 			p.Limits[i] = l.withDefaults()
+		}
+		if p.Paced() && p.Guard == 0 {
+			p.Guard = Duration(50 * time.Millisecond)
+			if w := p.shortestWindow(); w > 0 {
+				p.Guard = max(leastGuard, min(p.Guard, w/8))
+			}
 		}
 		if len(p.Limits) == 1 {
 			p.Limits[0].Name = cmp.Or(p.Limits[0].Name, p.Name)

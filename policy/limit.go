@@ -19,8 +19,11 @@ type Limit struct {
 	Name string `json:"name,omitempty"`
 	// Key is a template of what is counted together: "{key}" is the key of the request, "{ip}" the
 	// address of its client, and a text without either, such as "global", is one count for all
-	// requests.
+	// requests. Limits on starts count by "{key}", which is their default.
 	Key string `json:"key"`
+	// Cost is the name of what a limit on starts counts, when it is another thing than the slots of
+	// the job: with tokens a job takes what its header Penstock-Cost-Tokens says.
+	Cost string `json:"cost,omitempty"`
 	Rule
 }
 
@@ -43,7 +46,7 @@ const (
 // AllLimits returns what the policy decides by at the door: its limits, or its own rule by key. For
 // a policy whose queue alone decides it is what the rule says, too.
 func (p Policy) AllLimits() Limits {
-	if len(p.Limits) > 0 {
+	if p.Door() && len(p.Limits) > 0 {
 		return p.Limits
 	}
 	return Limits{{Name: p.Name, Key: PlaceholderKey, Rule: p.Rule}}
@@ -148,6 +151,11 @@ func (p Policy) checkLimits(c *checker) {
 			c.add(field, "stands beside limits: give it in one of them")
 		}
 	}
+	p.checkEach(c)
+}
+
+// checkEach checks the limits, and that their names differ.
+func (p Policy) checkEach(c *checker) {
 	if len(p.Limits) > MaxLimits {
 		c.add("limits", "must be at most %d, not %d", MaxLimits, len(p.Limits))
 		return
@@ -157,7 +165,11 @@ func (p Policy) checkLimits(c *checker) {
 		if l.Name == "" && len(p.Limits) == 1 {
 			l.Name = p.Name
 		}
-		l.check(&in)
+		if p.Paced() {
+			l.checkStarts(&in)
+		} else {
+			l.check(&in)
+		}
 		same := func(other Limit) bool { return other.Name == l.Name }
 		if first := slices.IndexFunc(p.Limits, same); first < i && l.Name != "" {
 			in.add("name", "%s is the name of limits[%d] already", quote(l.Name), first)
@@ -166,12 +178,84 @@ func (p Policy) checkLimits(c *checker) {
 	}
 }
 
-func (l Limit) check(c *checker) {
+func (l Limit) checkName(c *checker) {
 	switch {
 	case l.Name == "":
 		c.add("name", "is required among several limits, which keep their state by it")
 	case !namePattern.MatchString(l.Name):
 		c.add("name", "%s: %s", quote(l.Name), nameForm)
+	}
+}
+
+// checkStartLimits checks the limits of a policy whose starts obey them, and the guard beside them.
+func (p Policy) checkStartLimits(c *checker) {
+	if p.Meter() {
+		c.add("limits", "belong to policies with a queue, or take the place of the algorithm")
+		return
+	}
+	if p.Outflow.IsZero() && p.OutflowTotal.IsZero() && p.Burst > 1 {
+		c.add("burst", "needs an outflow")
+	}
+	c.add("limits", "do not hold starts back yet: those of a queue policy are refused")
+	p.checkEach(c)
+	longest := Duration(time.Minute)
+	if w := p.shortestWindow(); w > 0 {
+		longest = min(longest, w/8)
+	}
+	if p.Guard < leastGuard || p.Guard > longest {
+		c.add("guard", "must be %s to %s, an eighth of the shortest window, not %s", leastGuard,
+			longest, p.Guard)
+	}
+}
+
+const leastGuard = Duration(time.Millisecond)
+
+// shortestWindow is that of the limits; 0: none has one.
+func (p Policy) shortestWindow() (shortest Duration) {
+	for _, l := range p.Limits {
+		if l.Window > 0 && (shortest == 0 || l.Window < shortest) {
+			shortest = l.Window
+		}
+	}
+	return shortest
+}
+
+// leastWindow is that of a limit on starts: an eighth of it is a guard.
+const leastWindow = 8 * leastGuard
+
+// checkStarts checks a limit on starts. The queue holds what waits, so that a leaking bucket is the
+// rate at which units leave it.
+func (l Limit) checkStarts(c *checker) {
+	l.checkName(c)
+	if l.Key != PlaceholderKey {
+		c.add("key", "%s: want %s: starts are limited by key, and those of all keys together by "+
+			"outflow_total", quote(l.Key), PlaceholderKey)
+	}
+	if l.Cost != "" && !namePattern.MatchString(l.Cost) {
+		c.add("cost", "%s: %s", quote(l.Cost), nameForm)
+	}
+	if l.Window > 0 && l.Window < leastWindow {
+		c.add("window", "must be at least %s, not %s", leastWindow, l.Window)
+	}
+	p := Policy{Rule: l.Rule}
+	if l.Algorithm == LeakingBucket {
+		if l.Capacity != 0 {
+			c.add("capacity", "belongs to the policy: its queue holds what waits")
+		}
+		p.checkFields(c, []string{"outflow"}, []string{"burst", "capacity"})
+	} else {
+		p.checkAlgorithm(c)
+	}
+	p.checkNumbers(c)
+	if l.Count == CountAll {
+		c.add("count", "must be %s: what may not start waits, and is not refused", CountAccepted)
+	}
+}
+
+func (l Limit) check(c *checker) {
+	l.checkName(c)
+	if l.Cost != "" {
+		c.add("cost", "belongs to limits on starts, of a leaking bucket with a queue")
 	}
 	rest := strings.NewReplacer(PlaceholderKey, "", PlaceholderIP, "").Replace(l.Key)
 	switch {

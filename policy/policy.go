@@ -56,8 +56,14 @@ type Policy struct {
 	Rule
 
 	// Limits take the place of the rule: a request passes if all of them let it pass, and a refusal
-	// takes nothing from any.
+	// takes nothing from any. Those of a leaking bucket with a queue stand beside its rule: every
+	// start of a bucket obeys all of them, and the Outflow may be left out.
 	Limits Limits `json:"limits,omitempty"`
+
+	// Guard is by how much longer the windows of limits on starts are kept, since the other side
+	// counts what arrives there and not what starts here; default 50ms, or an eighth of the
+	// shortest window.
+	Guard Duration `json:"guard,omitempty"`
 
 	// OutflowTotal is the rate at which all buckets of a leaking bucket with a queue together start
 	// jobs, in fair turns. With it Outflow, the rate of each, may be left out. It needs one

@@ -89,7 +89,7 @@ func (p Policy) QueueJobs() int64 {
 
 // decider names what decides for the policy, in messages.
 func (p Policy) decider() string {
-	if len(p.Limits) > 0 {
+	if p.Algorithm == "" && len(p.Limits) > 0 {
 		return "limits"
 	}
 	return string(p.Algorithm)

@@ -107,10 +107,17 @@ func (p Policy) Validate() []Problem {
 			quote(p.Name))
 	}
 	known := true
-	if len(p.Limits) > 0 {
-		p.checkLimits(&c)
-	} else {
+	switch {
+	case len(p.Limits) > 0 && p.Algorithm == LeakingBucket:
 		known = p.checkAlgorithm(&c)
+		p.checkStartLimits(&c)
+	case len(p.Limits) > 0:
+		p.checkLimits(&c)
+	default:
+		known = p.checkAlgorithm(&c)
+	}
+	if p.Guard != 0 && (len(p.Limits) == 0 || !p.Paced()) {
+		c.add("guard", "belongs to limits on starts, of a leaking bucket with a queue")
 	}
 	p.checkNumbers(&c)
 	p.checkQueue(&c, known)
@@ -152,7 +159,8 @@ func (p Policy) checkFields(c *checker, demands, allows []string) {
 	given := given(p)
 	for _, field := range algorithmNumbers {
 		if slices.Contains(demands, field) {
-			if !given[field] && !(field == "outflow" && given["outflow_total"]) {
+			other := given["outflow_total"] || given["limits"]
+			if !given[field] && !(field == "outflow" && other) {
 				c.add(field, "is required by %s", p.Algorithm)
 			}
 		} else if given[field] && !slices.Contains(allows, field) {

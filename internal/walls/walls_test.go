@@ -45,6 +45,7 @@ workers/internal/core: policy queue/job workers/internal/heap workers/internal/p
 workers/internal/heap:
 workers/internal/pace: algorithms policy
 workers/internal/pace/pacetest: policy
+workers/internal/quota: algorithms policy
 workers/internal/record: queue/job
 workers/natstarget: internal/redact policy queue queue/job workers nats.go
 workers/workersprom: workers client_golang

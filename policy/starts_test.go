@@ -1,0 +1,41 @@
+package policy_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/penstock-mq/penstock/policy"
+)
+
+func TestLimitsOnStartsAreRefusedWithAReason(t *testing.T) {
+	for limits, reason := range map[string]string{
+		`{"name":"a","algorithm":"sliding_log","limit":5,"window":"1s"}`:                 "yet",
+		`{"name":"a","algorithm":"sliding_log","limit":5,"window":"1s","key":"global"}`:  "{key}",
+		`{"name":"a","algorithm":"leaking_bucket","outflow":"5/s","capacity":7}`:         "policy",
+		`{"name":"a","algorithm":"leaking_bucket"}`:                                      "required",
+		`{"name":"a","algorithm":"sliding_log","limit":5,"window":"1ms"}`:                "8ms",
+		`{"name":"a","algorithm":"sliding_log","limit":5,"window":"1s","count":"all"}`:   "accepted",
+		`{"name":"a","algorithm":"sliding_log","limit":5,"window":"1s","cost":"Tokens"}`: "a-z",
+		`{"name":"a","algorithm":"sliding_log","limit":5,"window":"1s","zone":"UTC"}`:    "unknown",
+		`{"shared":"account"}`: "unknown",
+		`{"algorithm":"sliding_log","limit":5,"window":"1s"},{"shared":"account"}`: "unknown",
+	} {
+		_, err := policy.Read([]byte(`{"name":"p","algorithm":"leaking_bucket","capacity":9,` +
+			`"limits":[` + limits + `]}`))
+		if err == nil || !strings.Contains(err.Error(), reason) {
+			t.Errorf("%s: %v", limits, err)
+		}
+	}
+	for fields, reason := range map[string]string{
+		`"guard":"10ms"`: "belongs to limits on starts",
+		`"queue":false,"limits":[{"algorithm":"sliding_log","limit":5,"window":"1s"}]`: "a queue",
+		`"guard":"1s","limits":[{"algorithm":"sliding_log","limit":5,"window":"1s"}]`:  "1ms to 125ms",
+		`"burst":2,"limits":[{"algorithm":"sliding_log","limit":5,"window":"1s"}]`:     "an outflow",
+	} {
+		_, err := policy.Read([]byte(`{"name":"p","algorithm":"leaking_bucket","capacity":9,` +
+			fields + `}`))
+		if err == nil || !strings.Contains(err.Error(), reason) {
+			t.Errorf("%s: %v", fields, err)
+		}
+	}
+}

@@ -1,0 +1,374 @@
+// Package quota decides when a bucket's next job may start by all limits of its policy at once,
+// with the rules of package algorithms. It is pure: instants and states in, waits and states out.
+//
+// # Arrivals
+//
+// Who sets a limit counts arrivals, not starts. What is decided at an instant t starts up to a lag
+// later, and arrives a little after that; where the other side's windows are aligned to the clock,
+// its clock is another as well. The guard bounds all of this: what is decided at t arrives from t
+// to t + guard. So each rule is asked by the earliest instant and charged by the latest:
+//
+//   - A sliding log, a token bucket and a leaking bucket are asked at t, and charged at t + guard.
+//     Of two arrivals in one window the earlier one counts then still when the later one is
+//     decided, and what a bucket has refilled it has refilled by the time of the arrival.
+//   - A fixed window and a sliding counter are asked and charged at t − guard, so that their
+//     windows begin a guard later; and nothing starts in the last two guards of one, which the
+//     other side may count in the next.
+//
+// The first costs a guard of each window; the second costs nothing while there is a backlog, for
+// what is left of a window is used before its end, or made up after it.
+package quota
+
+import (
+	"math"
+	"strings"
+	"time"
+
+	"github.com/penstock-mq/penstock/policy"
+)
+
+// Limits are those that each bucket of a policy obeys. They are replaced, and never changed.
+type Limits struct {
+	all   []limit
+	guard time.Duration
+	names string
+	none  *Set  // that of a bucket which has used nothing; never changed
+	most  uint8 // how often the lag may be doubled
+}
+
+type limit struct {
+	rule
+	name, cost string
+	aligned    bool // to the clock
+	// between two units where it is used up all the time
+	interval time.Duration
+}
+
+// New returns what a policy's limits are; nil: it has none.
+func New(p policy.Policy) *Limits {
+	if len(p.Limits) == 0 {
+		return nil
+	}
+	l := &Limits{guard: time.Duration(p.Guard)}
+	var names []string
+	for _, of := range p.Limits {
+		made := limit{rule: ruleOf(of.Rule), name: of.Name, cost: of.Cost}
+		switch of.Algorithm {
+		case policy.TokenBucket:
+			made.interval = of.Refill.Interval()
+		case policy.LeakingBucket:
+			made.interval = of.Outflow.Interval()
+		default:
+			made.aligned = of.Algorithm != policy.SlidingLog
+			made.interval = time.Duration(of.Window) / time.Duration(of.Limit)
+		}
+		l.all = append(l.all, made)
+		names = append(names, of.Name+"/"+string(of.Algorithm))
+	}
+	l.names, l.none = strings.Join(names, " "), &Set{states: make([]state, len(l.all))}
+	for l.most = mostLatency; l.most > 0 && !l.bears(l.most); l.most-- {
+	}
+	return l
+}
+
+// bears reports whether the clock's windows leave time for starts with a lag that is doubled so
+// often.
+func (l *Limits) bears(latency uint8) bool {
+	for i := range l.all {
+		if of := &l.all[i]; of.aligned && l.quiet(&Set{latency: latency}) > of.window()/2 {
+			return false
+		}
+	}
+	return true
+}
+
+// quiet is the end of a clock's window in which nothing starts.
+func (l *Limits) quiet(s *Set) time.Duration { return 2*l.guard + l.late(s) }
+
+// Now is an instant by two clocks.
+type Now struct {
+	Own  time.Duration // by the process's, which never steps
+	Wall time.Time     // by JetStream's, to which windows are aligned
+}
+
+// Cost is what a job takes: of each limit its own cost, or else that of the job.
+type Cost struct {
+	Job   int64
+	Named map[string]int64
+}
+
+func (c Cost) of(name string) int64 {
+	if n, ok := c.Named[name]; ok && name != "" {
+		return n
+	}
+	return c.Job
+}
+
+// Set is what one bucket has used of its limits; nil: nothing that counts.
+type Set struct {
+	states  []state
+	latest  time.Time // of the instants that were charged, by the process's clock
+	latency uint8     // how often the lag was too short lately
+}
+
+// Charge is what one start took, for the case that it does not happen, or used another amount.
+type Charge struct {
+	cost      Cost
+	own, wall time.Time
+	since     []int64 // what each limit had charged by then
+}
+
+// mostLatency bounds by how often the lag is doubled.
+const mostLatency = 8
+
+// Lag is for how long a start may be on its way from its decision to its last check: half of the
+// guard. Where a machine is too slow for that it is doubled, and so that part of the guard.
+func (l *Limits) Lag(s *Set) time.Duration {
+	lag := l.guard / 2
+	if s != nil {
+		lag <<= s.latency
+	}
+	return lag
+}
+
+// late is what the lag is longer than half of the guard.
+func (l *Limits) late(s *Set) time.Duration { return l.Lag(s) - l.guard/2 }
+
+// own is an instant of the process's clock in the form of the rules. Any origin would do that lies
+// after 1970 by more than a window.
+func own(at time.Duration) time.Time { return time.Unix(1<<31, 0).Add(at) }
+
+// asked is when a limit is asked.
+func (l *Limits) asked(of *limit, now Now) time.Time {
+	if of.aligned {
+		return now.Wall.Add(-l.guard)
+	}
+	return own(now.Own)
+}
+
+// chargedAt is when a limit is charged.
+func (l *Limits) chargedAt(of *limit, s *Set, now Now) time.Time {
+	if of.aligned {
+		return l.asked(of, now)
+	}
+	return s.latest
+}
+
+// reach moves the instant at which charges count on: it never goes back, since what a rule finds
+// ahead of it moves to it.
+func (l *Limits) reach(s *Set, now Now) {
+	if at := own(now.Own + l.guard + l.late(s)); at.After(s.latest) {
+		s.latest = at
+	}
+}
+
+// Check returns the first limit that can never be met by a cost, and the most that it can.
+func (l *Limits) Check(c Cost) (name, cost string, most int64, ok bool) {
+	for i := range l.all {
+		of := &l.all[i]
+		if n := c.of(of.cost); n > of.most() {
+			return of.name, of.cost, of.most(), false
+		}
+	}
+	return "", "", 0, true
+}
+
+// Next is how long the next start must wait, and for which limit.
+//
+// Where one limit holds it back the others are asked again by when it does not: of a window that
+// ends meanwhile all is different then.
+func (l *Limits) Next(s *Set, now Now, c Cost) (wait time.Duration, by string) {
+	if s == nil {
+		s = l.none
+	}
+	l.pay(s, now)
+	quiet := l.quiet(s)
+	for again := true; again; {
+		again = false
+		for i := range l.all {
+			of, st := &l.all[i], &s.states[i]
+			n := min(c.of(of.cost)+st.owed, of.most())
+			at := l.asked(of, now).Add(wait)
+			more := of.wait(st, at, n)
+			if of.aligned && more == 0 {
+				if left := of.end(at).Sub(at); left <= quiet {
+					more = left
+				}
+			}
+			if more > 0 {
+				wait, by, again = wait+more, of.name, true
+			}
+		}
+	}
+	return wait, by
+}
+
+// pay charges what is owed, as far as there is room for it.
+func (l *Limits) pay(s *Set, now Now) {
+	for i := range l.all {
+		if st := &s.states[i]; st.owed > 0 {
+			l.reach(s, now)
+			of := &l.all[i]
+			paid := of.takeUpTo(st, l.asked(of, now), l.chargedAt(of, s, now), st.owed)
+			st.owed -= paid
+			st.charged += paid
+		}
+	}
+}
+
+// Take charges a start, which Next lets happen now. It returns the set, which is made if there was
+// none, and what Return and Done must know of the start.
+func (l *Limits) Take(s *Set, now Now, c Cost) (*Set, *Charge) {
+	if s == nil {
+		s = &Set{states: make([]state, len(l.all))}
+	}
+	l.reach(s, now)
+	ch := &Charge{cost: c, own: s.latest, wall: now.Wall.Add(-l.guard),
+		since: make([]int64, len(l.all))}
+	for i := range l.all {
+		of, st, n := &l.all[i], &s.states[i], c.of(l.all[i].cost)
+		if of.take(st, l.asked(of, now), l.chargedAt(of, s, now), n) {
+			st.charged += n
+		} else {
+			st.owed += n // the clock of the windows stepped back
+		}
+		ch.since[i] = st.charged
+		st.out += n
+	}
+	return s, ch
+}
+
+// Return takes a start back that did not happen.
+func (l *Limits) Return(s *Set, ch *Charge, now Now) {
+	s.latency = min(s.latency+1, l.most)
+	for i := range l.all {
+		l.refund(s, i, ch, now, ch.cost.of(l.all[i].cost))
+	}
+	l.close(s, ch)
+}
+
+// Done is called when a run has ended. What it used is told by name, if it is: too much is given
+// back of the limits that count it, and too little is taken, also beyond a limit, so that the next
+// job waits for it.
+func (l *Limits) Done(s *Set, ch *Charge, now Now, used map[string]int64) {
+	s.latency -= min(s.latency, 1)
+	for i := range l.all {
+		if n, told := used[l.all[i].cost]; told && l.all[i].cost != "" {
+			l.settle(s, i, ch, now, ch.cost.of(l.all[i].cost), n)
+		}
+	}
+	l.close(s, ch)
+}
+
+// Late is Done for a run of a former owner: only what is too little is known.
+func (l *Limits) Late(s *Set, c Cost, now Now, used map[string]int64) *Set {
+	for i := range l.all {
+		n, told := used[l.all[i].cost]
+		if more := n - c.of(l.all[i].cost); told && more > 0 && l.all[i].cost != "" {
+			if s == nil {
+				s = &Set{states: make([]state, len(l.all))}
+			}
+			s.states[i].owed += more
+		}
+	}
+	return s
+}
+
+// close ends what could still be given back of a start.
+func (l *Limits) close(s *Set, ch *Charge) {
+	for i := range l.all {
+		st := &s.states[i]
+		st.out -= min(st.out, ch.cost.of(l.all[i].cost))
+	}
+}
+
+func (l *Limits) settle(s *Set, i int, ch *Charge, now Now, estimated, used int64) {
+	if used > estimated {
+		s.states[i].owed += used - estimated
+	} else {
+		l.refund(s, i, ch, now, estimated-used)
+	}
+}
+
+func (l *Limits) refund(s *Set, i int, ch *Charge, now Now, n int64) {
+	of, st := &l.all[i], &s.states[i]
+	if n <= 0 || i >= len(ch.since) {
+		return
+	}
+	at := ch.own
+	if of.aligned {
+		at = ch.wall
+	}
+	of.refund(st, l.asked(of, now), at, s.latest, n, st.charged-ch.since[i])
+}
+
+// Crashed charges the most that somebody can have started between two instants by the limits and by
+// what else is known of it: at most so many slots in all, of limits that count those.
+func (l *Limits) Crashed(s *Set, from, to Now, slots int64) *Set {
+	if s == nil {
+		s = &Set{states: make([]state, len(l.all))}
+	}
+	l.reach(s, to)
+	for i := range l.all {
+		of, st, most := &l.all[i], &s.states[i], int64(math.MaxInt64)
+		if of.cost == "" {
+			most = slots
+		}
+		at := l.chargedAt(of, s, to)
+		of.crashed(st, l.asked(of, from), l.asked(of, to), at, most, st.loose)
+		st.loose = 0
+	}
+	return s
+}
+
+// window is the length of a clock's window.
+func (of *limit) window() time.Duration {
+	switch r := of.rule.(type) {
+	case fixed:
+		return r.Window
+	case counter:
+		return r.Window
+	}
+	return 0
+}
+
+// FreshIn is how long it takes until a set is as good as none.
+func (l *Limits) FreshIn(s *Set, now Now) (wait time.Duration) {
+	if s == nil {
+		return 0
+	}
+	l.pay(s, now)
+	for i := range l.all {
+		of, st := &l.all[i], &s.states[i]
+		wait = max(wait, of.resetAfter(st, l.asked(of, now)))
+		if st.owed > 0 {
+			wait = max(wait, of.wait(st, l.asked(of, now), min(st.owed, of.most())), 1)
+		}
+	}
+	return wait
+}
+
+// Interval is how long a slot takes at the slowest of the limits.
+func (l *Limits) Interval() (longest time.Duration) {
+	for i := range l.all {
+		if l.all[i].cost == "" {
+			longest = max(longest, l.all[i].interval)
+		}
+	}
+	return longest
+}
+
+// Adapt fits a set to limits that were others before: those of the same name and algorithm keep
+// their state, and others begin with none.
+func (l *Limits) Adapt(s *Set, before *Limits) *Set {
+	if s == nil || before == nil || l.names == before.names {
+		return s
+	}
+	fitted := &Set{states: make([]state, len(l.all)), latest: s.latest, latency: s.latency}
+	for i, from := range places(before.names, l.names) {
+		if from >= 0 {
+			fitted.states[i] = s.states[from]
+		}
+	}
+	return fitted
+}

@@ -1,0 +1,312 @@
+package quota_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/workers/internal/quota"
+)
+
+// arrival is one start as the other side counts it.
+type arrival struct {
+	at    time.Duration
+	units map[string]int64 // by limit
+}
+
+// wall is what the clock of the windows says when a process's own says 0.
+var wall = time.Date(2026, 3, 28, 23, 59, 0, 0, time.UTC)
+
+func at(t time.Duration) quota.Now { return quota.Now{Own: t, Wall: wall.Add(t)} }
+
+// overfull is an independent count of what arrived, limit by limit: every window, every stretch of
+// time, in the words of the rule's own bound.
+func overfull(p policy.Policy, all []arrival) string {
+	slices.SortFunc(all, func(a, b arrival) int { return int(a.at - b.at) })
+	for _, l := range p.Limits {
+		w := time.Duration(l.Window)
+		before := wall.Truncate(max(w, 1)).Sub(wall) // the start of a window
+		perWindow := map[time.Duration]int64{}
+		first, held := 0, int64(0)
+		owed := 0.0 // of a token bucket, as it stands at the arrival before
+		for i, a := range all {
+			n := a.units[l.Name]
+			switch l.Algorithm {
+			case policy.SlidingLog:
+				for held += n; a.at-all[first].at >= w; first++ {
+					held -= all[first].units[l.Name]
+				}
+				if held > l.Limit {
+					return fmt.Sprintf("%s: %d from %v to %v", l.Name, held, all[first].at, a.at)
+				}
+			case policy.TokenBucket, policy.LeakingBucket:
+				rate, most := l.Refill, l.Capacity
+				if l.Algorithm == policy.LeakingBucket {
+					rate, most = l.Outflow, max(l.Burst, 1)
+				}
+				if i > 0 {
+					owed = max(0, owed-(a.at-all[i-1].at).Seconds()*rate.PerSecond())
+				}
+				if owed += float64(n); owed > float64(most)+1e-6 {
+					return fmt.Sprintf("%s: %.6f tokens too many at %v", l.Name,
+						owed-float64(most), a.at)
+				}
+			case policy.FixedWindow, policy.SlidingCounter:
+				window := (a.at - before) / w
+				perWindow[window] += n
+				most := float64(perWindow[window])
+				if l.Algorithm == policy.SlidingCounter {
+					elapsed := float64(a.at-before-window*w) / float64(w)
+					most += math.Floor(float64(perWindow[window-1])*(1-elapsed) + 1e-9)
+				}
+				if most > float64(l.Limit) {
+					return fmt.Sprintf("%s: %v in the window of %v", l.Name, most, a.at)
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// drawn is a policy with some limits.
+func drawn(rng *rand.Rand) policy.Policy {
+	p := policy.Policy{Name: "p", Rule: policy.Rule{Algorithm: policy.LeakingBucket,
+		Capacity: 1000}}
+	for i := range 1 + rng.IntN(4) {
+		l := policy.Limit{Name: fmt.Sprint("l", i)}
+		if rng.IntN(3) == 0 {
+			l.Cost = "tokens"
+		}
+		window := policy.Duration([]time.Duration{time.Second, 3 * time.Second,
+			time.Minute}[rng.IntN(3)])
+		rate := algorithms.Rate{Count: 1 + rng.Int64N(50), Per: time.Second}
+		switch rng.IntN(5) {
+		case 0:
+			l.Rule = policy.Rule{Algorithm: policy.TokenBucket, Capacity: 8 + rng.Int64N(50),
+				Refill: rate}
+		case 1:
+			l.Rule = policy.Rule{Algorithm: policy.LeakingBucket, Outflow: rate,
+				Burst: 8 + rng.Int64N(5)}
+		case 2:
+			l.Rule = policy.Rule{Algorithm: policy.FixedWindow, Window: window}
+		case 3:
+			l.Rule = policy.Rule{Algorithm: policy.SlidingLog, Window: window}
+		case 4:
+			l.Rule = policy.Rule{Algorithm: policy.SlidingCounter, Window: window}
+		}
+		if l.Window != 0 {
+			l.Limit = 8 + rng.Int64N(100)
+		}
+		p.Limits = append(p.Limits, l)
+	}
+	return p.WithDefaults()
+}
+
+func cost(rng *rand.Rand) quota.Cost {
+	c := quota.Cost{Job: 1}
+	if rng.IntN(4) == 0 {
+		c.Job = 1 + rng.Int64N(5)
+	}
+	if rng.IntN(2) == 0 {
+		c.Named = map[string]int64{"tokens": 1 + rng.Int64N(8)}
+	}
+	return c
+}
+
+func unitsOf(p policy.Policy, c quota.Cost) map[string]int64 {
+	units := map[string]int64{}
+	for _, l := range p.Limits {
+		units[l.Name] = c.Job
+		if n, ok := c.Named[l.Cost]; ok && l.Cost != "" {
+			units[l.Name] = n
+		}
+	}
+	return units
+}
+
+// TestNoLimitIsBrokenWhateverHappens: a bucket with a backlog and with pauses, under limits of all
+// kinds, whose starts arrive up to a guard after they were decided. Some do not happen, some have
+// used less than was thought, and owners hand over, and crash at any moment.
+func TestNoLimitIsBrokenWhateverHappens(t *testing.T) {
+	for seed := range uint64(200) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		p := drawn(rng)
+		l, guard := quota.New(p), time.Duration(p.Guard)
+		var all []arrival
+		var set *quota.Set
+		type underWay struct {
+			charge *quota.Charge
+			of     int // −1: it will not happen
+			cost   quota.Cost
+		}
+		var running []underWay
+		now := time.Duration(0)
+		noted, notedAt, since := "", time.Duration(0), int64(0)
+		for range 400 {
+			c := cost(rng)
+			wait, _ := l.Next(set, at(now), c)
+			now += wait
+			if again, by := l.Next(set, at(now), c); again != 0 {
+				t.Fatalf("seed %d: after %v %v more for %s", seed, wait, again, by)
+			}
+			if wait > time.Microsecond {
+				if early, _ := l.Next(set, at(now-2*time.Microsecond), c); early == 0 {
+					t.Fatalf("seed %d: it could have started before %v", seed, wait)
+				}
+			}
+			var charge *quota.Charge
+			set, charge = l.Take(set, at(now), c)
+			since += c.Job
+			u := underWay{charge, -1, c}
+			if rng.IntN(10) > 0 {
+				u.of = len(all)
+				all = append(all, arrival{now + rand64(rng, guard), unitsOf(p, c)})
+			}
+			running = append(running, u)
+			if rng.IntN(5) == 0 {
+				now += rand64(rng, 5*time.Second)
+			}
+			for len(running) > 0 && rng.IntN(2) == 0 {
+				i := rng.IntN(len(running))
+				u := running[i]
+				running = slices.Delete(running, i, i+1)
+				switch est := u.cost.Named["tokens"]; {
+				case u.charge == nil: // by another owner
+				case u.of < 0:
+					l.Return(set, u.charge, at(now))
+				case est <= 1 || rng.IntN(2) == 0:
+					l.Done(set, u.charge, at(now), nil)
+				default:
+					used := rng.Int64N(est)
+					l.Done(set, u.charge, at(now), map[string]int64{"tokens": used})
+					for _, limit := range p.Limits {
+						if limit.Cost == "tokens" {
+							all[u.of].units[limit.Name] = used
+						}
+					}
+				}
+			}
+			switch rng.IntN(40) {
+			case 0:
+				noted, notedAt, since = l.Encode(set, at(now)), now, 0
+			case 1: // a handover; by the new owner's clock it is another time
+				set = l.Decode(l.Encode(set, at(now)), l.Names(), at(now))
+				running = nil
+			case 2: // a crash
+				slots := int64(math.MaxInt64)
+				if rng.IntN(2) == 0 {
+					slots = since
+				}
+				fence := now + rand64(rng, 2*time.Second)
+				set = l.Decode(noted, l.Names(), at(notedAt))
+				set = l.Crashed(set, at(notedAt), at(fence), slots)
+				now, running = fence+rand64(rng, time.Second), nil
+			}
+		}
+		if why := overfull(p, slices.Clone(all)); why != "" {
+			t.Errorf("seed %d: %+v: %s", seed, p.Limits, why)
+		}
+	}
+}
+
+func rand64(rng *rand.Rand, below time.Duration) time.Duration {
+	return time.Duration(rng.Int64N(int64(below)))
+}
+
+// TestABacklogUsesWhatTheTightestLimitAllows starts what may start for ten minutes.
+func TestABacklogUsesWhatTheTightestLimitAllows(t *testing.T) {
+	for name, limits := range map[string]policy.Limits{
+		"log": {{Rule: policy.Rule{Algorithm: policy.SlidingLog, Limit: 500,
+			Window: policy.Duration(time.Minute)}}},
+		"tokens": {{Rule: policy.Rule{Algorithm: policy.TokenBucket, Capacity: 500,
+			Refill: algorithms.Rate{Count: 500, Per: time.Minute}}}},
+		"leaking": {{Rule: policy.Rule{Algorithm: policy.LeakingBucket, Burst: 3,
+			Outflow: algorithms.Rate{Count: 500, Per: time.Minute}}}},
+		"fixed": {{Rule: policy.Rule{Algorithm: policy.FixedWindow, Limit: 500,
+			Window: policy.Duration(time.Minute)}}},
+		"counter": {{Rule: policy.Rule{Algorithm: policy.SlidingCounter, Limit: 500,
+			Window: policy.Duration(time.Minute)}}},
+		"two": {{Name: "tight", Rule: policy.Rule{Algorithm: policy.SlidingLog, Limit: 500,
+			Window: policy.Duration(time.Minute)}}, {Name: "wide",
+			Rule: policy.Rule{Algorithm: policy.FixedWindow, Limit: 40_000,
+				Window: policy.Duration(time.Hour)}}},
+	} {
+		p := policy.Policy{Name: name, Limits: limits, Rule: policy.Rule{
+			Algorithm: policy.LeakingBucket, Capacity: 1}}.WithDefaults()
+		l := quota.New(p)
+		var set *quota.Set
+		started, c := 0, quota.Cost{Job: 1}
+		for now := time.Duration(0); ; started++ {
+			wait, _ := l.Next(set, at(now), c)
+			if now += wait; now > 10*time.Minute {
+				break
+			}
+			set, _ = l.Take(set, at(now), c)
+		}
+		if started < 4850 {
+			t.Errorf("%s: %d of 5000", name, started)
+		}
+	}
+}
+
+func TestWhatAJobUsedBeyondItsCostIsWaitedFor(t *testing.T) {
+	p := policy.Policy{Name: "p", Rule: policy.Rule{Algorithm: policy.LeakingBucket,
+		Capacity: 100}, Limits: policy.Limits{{Name: "tokens", Cost: "tokens",
+		Rule: policy.Rule{Algorithm: policy.TokenBucket, Capacity: 100,
+			Refill: algorithms.Rate{Count: 1, Per: time.Second}}}}}.WithDefaults()
+	l, c := quota.New(p), quota.Cost{Job: 1, Named: map[string]int64{"tokens": 60}}
+	set, charge := l.Take(nil, at(0), c)
+	l.Done(set, charge, at(0), map[string]int64{"tokens": 290})
+	set = l.Decode(l.Encode(set, at(0)), l.Names(), at(0))
+	now := time.Duration(0)
+	for {
+		wait, by := l.Next(set, at(now), c)
+		if wait == 0 {
+			break
+		}
+		if by != "tokens" {
+			t.Fatal("held by", by)
+		}
+		now += wait
+	}
+	// 290 and 60 units are 250 more than the bucket has held, and each takes a second
+	if want := 250 * time.Second; now < want || now > want+time.Second {
+		t.Errorf("the next job of 60 waits for %v", now)
+	}
+	if in := l.FreshIn(set, at(now)); in < 40*time.Second {
+		t.Errorf("as good as new in %v", in)
+	}
+}
+
+func TestStatesOfLimitsThatAreNoMoreAreReadPast(t *testing.T) {
+	limit := func(name string, algorithm policy.Algorithm) policy.Limit {
+		return policy.Limit{Name: name, Rule: policy.Rule{Algorithm: algorithm, Limit: 3,
+			Window: policy.Duration(time.Minute)}}
+	}
+	of := func(limits ...policy.Limit) *quota.Limits {
+		return quota.New(policy.Policy{Name: "p", Rule: policy.Rule{
+			Algorithm: policy.LeakingBucket, Capacity: 9}, Limits: limits}.WithDefaults())
+	}
+	a, b := limit("a", policy.SlidingLog), limit("b", policy.SlidingLog)
+	before, after := of(a, b, limit("c", policy.SlidingLog)), of(limit("c", policy.FixedWindow), b)
+	c := quota.Cost{Job: 3}
+	set, _ := before.Take(nil, at(0), c)
+	for name, fitted := range map[string]*quota.Set{
+		"told":  after.Decode(before.Encode(set, at(0)), before.Names(), at(0)),
+		"lived": after.Adapt(set, before),
+	} {
+		wait, by := after.Next(fitted, at(0), c)
+		if by != "b" || wait < time.Minute {
+			t.Errorf("%s: waits %v for %s", name, wait, by)
+		}
+	}
+	garbled := after.Decode("AAAA", before.Names(), at(0))
+	if wait, _ := after.Next(garbled, at(0), quota.Cost{Job: 1}); wait < 59*time.Second {
+		t.Errorf("what cannot be read is waited for only %v", wait)
+	}
+}

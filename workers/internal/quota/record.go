@@ -1,0 +1,108 @@
+package quota
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Names are the limits of a set that Encode has written, for Decode.
+func (l *Limits) Names() string {
+	if l == nil {
+		return ""
+	}
+	return l.names
+}
+
+// places says where each of some names stands among others, −1: nowhere.
+func places(among, names string) (found []int) {
+	all := strings.Fields(among)
+	for name := range strings.FieldsSeq(names) {
+		found = append(found, slices.Index(all, name))
+	}
+	return found
+}
+
+// Encode writes what a successor must know of a set; empty: nothing. Instants of the process's
+// clock are told as durations from now, those of the clock's windows as they are.
+//
+// All rules are written in one form, so that a successor whose policy has other limits can read
+// past those that it does not have.
+func (l *Limits) Encode(s *Set, now Now) string {
+	if l.FreshIn(s, now) == 0 {
+		return ""
+	}
+	at := own(now.Own)
+	data := binary.AppendVarint(nil, s.latest.Sub(at).Microseconds()+1)
+	for i := range l.all {
+		of, st := &l.all[i], s.states[i]
+		from := int64(0)
+		if !of.aligned {
+			from = at.UnixMicro()
+		}
+		if of.resetAfter(&st, l.asked(of, now)) == 0 {
+			st = state{a: from, owed: st.owed, out: st.out}
+		}
+		for _, n := range []int64{st.a - from, st.b, st.c, st.owed, st.out,
+			int64(len(st.times))} {
+			data = binary.AppendVarint(data, n)
+		}
+		for _, t := range st.times {
+			data = binary.AppendVarint(data, t-from)
+			from = t
+		}
+	}
+	return base64.RawStdEncoding.EncodeToString(data)
+}
+
+// Decode reads what Encode wrote at now for limits of these names. A limit that is not among them
+// begins with nothing; all of them count as used up where the text cannot be read.
+func (l *Limits) Decode(text, names string, now Now) *Set {
+	if text == "" {
+		return nil
+	}
+	data, err := base64.RawStdEncoding.DecodeString(text)
+	r := reader{data: data, bad: err != nil}
+	at := own(now.Own)
+	s := &Set{states: make([]state, len(l.all)),
+		latest: at.Add(time.Duration(min(r.next(), int64(time.Hour/time.Microsecond))) *
+			time.Microsecond)}
+	found := places(l.names, names)
+	for _, to := range found {
+		st, from := state{a: r.next(), b: r.next(), c: r.next(), owed: r.next(),
+			loose: r.next()}, int64(0)
+		if to >= 0 && !l.all[to].aligned {
+			from = at.UnixMicro()
+		}
+		st.a += from
+		for n := r.next(); n > 0 && !r.bad; n-- {
+			from += r.next()
+			st.times = append(st.times, from)
+		}
+		if to >= 0 {
+			s.states[to] = st
+		}
+	}
+	if r.bad || len(r.data) > 0 {
+		return l.Crashed(nil, now, now, math.MaxInt64)
+	}
+	return s
+}
+
+// reader reads numbers until one is bad.
+type reader struct {
+	data []byte
+	bad  bool
+}
+
+func (r *reader) next() int64 {
+	n, size := binary.Varint(r.data)
+	if r.bad = r.bad || size <= 0; r.bad {
+		return 0
+	}
+	r.data = r.data[size:]
+	return n
+}

@@ -1,0 +1,310 @@
+package quota
+
+import (
+	"slices"
+	"time"
+
+	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/policy"
+)
+
+// state is what is remembered of one limit for one bucket, for whichever rule it has.
+type state struct {
+	a, b, c int64
+	times   []int64
+	charged int64 // units that were ever charged
+	owed    int64 // units that a job used beyond what was charged, still to be charged
+	out     int64 // units of starts that may still be given back
+	loose   int64 // those of the predecessor, when it noted the state
+}
+
+// rule is one of the five algorithms, with the type of its state hidden, and what is asked of it
+// here beyond what a door asks.
+type rule interface {
+	most() int64
+	// wait is how long n units must wait at t.
+	wait(s *state, t time.Time, n int64) time.Duration
+	// take charges n units, and reports whether there was room. They were asked for at t, and count
+	// from at on, which is the same or later.
+	take(s *state, t, at time.Time, n int64) bool
+	// takeUpTo charges as many of n units as there is room for.
+	takeUpTo(s *state, t, at time.Time, n int64) int64
+	// refund takes back n of the units that were charged at an instant, after which others were
+	// charged, the latest at last.
+	refund(s *state, t, at, last time.Time, n, since int64)
+	// crashed charges at most n units that somebody else may have started until t, since before,
+	// loose of those that were charged already may have been given back, and charged again.
+	crashed(s *state, before, t, at time.Time, n, loose int64)
+	// resetAfter is how long it takes until the state is as good as new.
+	resetAfter(s *state, t time.Time) time.Duration
+	// end is when the clock's window that t lies in ends; zero for a rule without such windows.
+	end(t time.Time) time.Time
+}
+
+// ruleOf is the rule of a limit. That of a leaking bucket is the rate at which units leave it: what
+// it holds waits in the queue.
+func ruleOf(r policy.Rule) rule {
+	window := time.Duration(r.Window)
+	switch r.Algorithm {
+	case policy.TokenBucket:
+		return meter{algorithms.TokenBucket{Capacity: r.Capacity, Refill: r.Refill}}
+	case policy.LeakingBucket:
+		return meter{algorithms.TokenBucket{Capacity: max(r.Burst, 1), Refill: r.Outflow}}
+	case policy.SlidingLog:
+		return log{algorithms.SlidingLog{Limit: r.Limit, Window: window, CountAccepted: true}}
+	case policy.SlidingCounter:
+		return counter{algorithms.SlidingCounter{Limit: r.Limit, Window: window}}
+	default:
+		return fixed{algorithms.FixedWindow{Limit: r.Limit, Window: window}}
+	}
+}
+
+// meter is a token bucket, or a leaking bucket, which is the same arithmetic.
+type meter struct{ algorithms.TokenBucket }
+
+func (m meter) read(s *state) algorithms.TokenBucketState {
+	return algorithms.TokenBucketState{FullAt: s.a, Frac: s.b}
+}
+func (m meter) write(s *state, of algorithms.TokenBucketState) { s.a, s.b = of.FullAt, of.Frac }
+
+func (m meter) most() int64 { return m.Most() }
+
+func (m meter) wait(s *state, t time.Time, n int64) time.Duration {
+	return m.Peek(m.read(s), t, n).RetryAfter
+}
+
+// take finds room at the later instant if there was room at the earlier one.
+func (m meter) take(s *state, _, at time.Time, n int64) bool {
+	next, d := m.Take(m.read(s), at, n)
+	m.write(s, next)
+	return d.Allowed
+}
+
+func (m meter) takeUpTo(s *state, _, at time.Time, n int64) int64 {
+	next, d := m.TakeUpTo(m.read(s), at, n)
+	m.write(s, next)
+	return d.Granted
+}
+
+// refund gives back no more than if the units had never been charged. The bucket might have been
+// full for a while then, before what was charged since, and what would have spilled is not there.
+// When is not known; so all of that counts as charged last.
+func (m meter) refund(s *state, _, _, last time.Time, n, since int64) {
+	if since > m.Capacity {
+		return
+	}
+	before, span := m.read(s), m.span(n)
+	given := algorithms.TokenBucketState{FullAt: before.FullAt - span.FullAt,
+		Frac: before.Frac - span.Frac}
+	if given.Frac < 0 {
+		given.FullAt, given.Frac = given.FullAt-1, given.Frac+m.Refill.Count
+	}
+	if since > 0 {
+		alone, _ := m.Take(algorithms.TokenBucketState{}, last, since)
+		if later(alone, before) {
+			alone = before
+		}
+		if later(alone, given) {
+			given = alone
+		}
+	}
+	m.write(s, given)
+}
+
+// span is how long it takes to refill n units.
+func (m meter) span(n int64) algorithms.TokenBucketState {
+	s, _ := m.Take(algorithms.TokenBucketState{}, time.Unix(0, 0), n)
+	return s
+}
+
+// crashed makes the bucket empty where there is no room: how much of a unit was left when a start
+// took the last one is not known.
+func (m meter) crashed(s *state, _, t, at time.Time, n, _ int64) {
+	if m.takeUpTo(s, t, at, n) < n {
+		empty, _ := m.Take(algorithms.TokenBucketState{}, at, m.Capacity)
+		m.write(s, empty)
+	}
+}
+
+func later(a, b algorithms.TokenBucketState) bool {
+	return a.FullAt > b.FullAt || a.FullAt == b.FullAt && a.Frac > b.Frac
+}
+
+func (m meter) resetAfter(s *state, t time.Time) time.Duration {
+	return m.Peek(m.read(s), t, 1).ResetAfter
+}
+
+func (m meter) end(time.Time) time.Time { return time.Time{} }
+
+// log is a sliding log.
+type log struct{ algorithms.SlidingLog }
+
+func (l log) read(s *state) algorithms.SlidingLogState {
+	return algorithms.SlidingLogState{Times: s.times}
+}
+
+func (l log) most() int64 { return l.Most() }
+
+func (l log) wait(s *state, t time.Time, n int64) time.Duration {
+	return l.Peek(l.read(s), t, n).RetryAfter
+}
+
+func (l log) take(s *state, t, at time.Time, n int64) bool {
+	if n > l.Peek(l.read(s), t, 1).Remaining {
+		return false
+	}
+	l.record(s, t, at, n)
+	return true
+}
+
+func (l log) takeUpTo(s *state, t, at time.Time, n int64) int64 {
+	n = min(n, l.Peek(l.read(s), t, 1).Remaining)
+	l.record(s, t, at, n)
+	return n
+}
+
+// record notes units of a later instant than that at which they were asked for. The rule would let
+// go of what does not count then, and still does at t.
+func (l log) record(s *state, t, at time.Time, n int64) {
+	oldest := t.Add(-l.Window).UnixMicro()
+	old, _ := slices.BinarySearch(s.times, oldest+1)
+	if s.times = s.times[old:]; len(s.times) == 0 {
+		s.times = nil // lets go of the memory
+	}
+	for range n {
+		s.times = append(s.times, at.UnixMicro())
+	}
+}
+
+func (l log) refund(s *state, _, at, _ time.Time, n, _ int64) {
+	from, _ := slices.BinarySearch(s.times, at.UnixMicro())
+	to := from
+	for to < len(s.times) && s.times[to] == at.UnixMicro() && int64(to-from) < n {
+		to++
+	}
+	s.times = slices.Delete(s.times, from, to)
+}
+
+// crashed takes the oldest units for those that were given back: whichever they were, none of the
+// others counts for longer than is charged.
+func (l log) crashed(s *state, _, t, at time.Time, n, loose int64) {
+	n -= l.takeUpTo(s, t, at, n)
+	n = min(n, loose, int64(len(s.times)))
+	s.times = s.times[n:]
+	l.record(s, t, at, n)
+}
+
+func (l log) resetAfter(s *state, t time.Time) time.Duration {
+	return l.Peek(l.read(s), t, 1).ResetAfter
+}
+
+func (l log) end(time.Time) time.Time { return time.Time{} }
+
+// fixed is a fixed window.
+type fixed struct{ algorithms.FixedWindow }
+
+func (f fixed) read(s *state) algorithms.FixedWindowState {
+	return algorithms.FixedWindowState{Start: s.a, Used: s.b}
+}
+func (f fixed) write(s *state, of algorithms.FixedWindowState) { s.a, s.b = of.Start, of.Used }
+
+func (f fixed) most() int64 { return f.Most() }
+
+func (f fixed) wait(s *state, t time.Time, n int64) time.Duration {
+	return f.Peek(f.read(s), t, n).RetryAfter
+}
+
+func (f fixed) take(s *state, t, _ time.Time, n int64) bool {
+	next, d := f.Take(f.read(s), t, n)
+	f.write(s, next)
+	return d.Allowed
+}
+
+func (f fixed) takeUpTo(s *state, t, _ time.Time, n int64) int64 {
+	next, d := f.TakeUpTo(f.read(s), t, n)
+	f.write(s, next)
+	return d.Granted
+}
+
+func (f fixed) refund(s *state, t, at, _ time.Time, n, _ int64) {
+	if f.end(at).UnixMicro() == s.a+f.Window.Microseconds() {
+		f.write(s, f.Refund(f.read(s), t, n))
+	}
+}
+
+func (f fixed) crashed(s *state, _, t, at time.Time, n, _ int64) { f.takeUpTo(s, t, at, n) }
+
+func (f fixed) resetAfter(s *state, t time.Time) time.Duration {
+	return f.Peek(f.read(s), t, 1).ResetAfter
+}
+
+// end goes by what the rule says of a window in which one unit has passed.
+func (f fixed) end(t time.Time) time.Time { return windowEnd(t, f.Window) }
+
+func windowEnd(t time.Time, window time.Duration) time.Time {
+	_, d := algorithms.FixedWindow{Limit: 1, Window: window}.Take(algorithms.FixedWindowState{},
+		t, 1)
+	return t.Truncate(time.Microsecond).Add(d.ResetAfter)
+}
+
+// counter is a sliding counter.
+type counter struct{ algorithms.SlidingCounter }
+
+func (c counter) read(s *state) algorithms.SlidingCounterState {
+	return algorithms.SlidingCounterState{Start: s.a, Previous: s.b, Current: s.c}
+}
+func (c counter) write(s *state, of algorithms.SlidingCounterState) {
+	s.a, s.b, s.c = of.Start, of.Previous, of.Current
+}
+
+func (c counter) most() int64 { return c.Most() }
+
+func (c counter) wait(s *state, t time.Time, n int64) time.Duration {
+	return c.Peek(c.read(s), t, n).RetryAfter
+}
+
+func (c counter) take(s *state, t, _ time.Time, n int64) bool {
+	next, d := c.Take(c.read(s), t, n)
+	c.write(s, next)
+	return d.Allowed
+}
+
+func (c counter) takeUpTo(s *state, t, _ time.Time, n int64) int64 {
+	next, d := c.TakeUpTo(c.read(s), t, n)
+	c.write(s, next)
+	return d.Granted
+}
+
+func (c counter) refund(s *state, _, at, _ time.Time, n, _ int64) {
+	switch w := c.Window.Microseconds(); c.end(at).UnixMicro() {
+	case s.a + w:
+		s.c -= min(n, s.c)
+	case s.a:
+		s.b -= min(n, s.b)
+	}
+}
+
+// crashed charges both windows, each as if the other held as little as it may.
+func (c counter) crashed(s *state, before, t, at time.Time, n, loose int64) {
+	ended, least := *s, *s
+	least.b, least.c = least.b-min(loose, least.b), least.c-min(loose, least.c)
+	c.takeUpTo(&least, t, at, min(n, c.Limit)+min(loose, c.Limit))
+	was := c.read(s)
+	*s = state{a: least.a, b: s.b, c: least.c, charged: s.charged, owed: s.owed}
+	if least.a > was.Start { // what was counted as the current window is over
+		s.b = 0
+		if least.a == was.Start+c.Window.Microseconds() {
+			s.b = was.Current
+		}
+	}
+	if last := c.end(t.Add(-c.Window)).Add(-1); last.After(before) {
+		c.takeUpTo(&ended, last, last, n)
+		s.b = ended.c
+	}
+}
+
+func (c counter) resetAfter(s *state, t time.Time) time.Duration {
+	return c.Peek(c.read(s), t, 1).ResetAfter
+}
+
+func (c counter) end(t time.Time) time.Time { return windowEnd(t, c.Window) }
