@@ -12,7 +12,7 @@ import (
 
 const (
 	manyKeys  = 10_000 // with a few jobs each
-	fewJobs   = 5
+	fewJobs   = 5      // see publishFew
 	bigKey    = 10_000 // jobs of one key
 	idleRate  = 200    // jobs a second to keys that have none
 	aloneKeys = 100_000
@@ -88,7 +88,7 @@ func (b *bench) manyKeys(ctx context.Context, busy bool) ([]figure, error) {
 	}
 	spread := time.Duration(monotonic() - begin)
 	idle := monotonic()
-	sent, err := p.publishIdle(ctx, policy, (fewJobs-1)*time.Second)
+	sent, err := p.publishIdle(ctx, policy, (fewJobs-2)*time.Second)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +109,7 @@ func (b *bench) manyKeys(ctx context.Context, busy bool) ([]figure, error) {
 	_, all := stalls(wakes, by.interval)
 	delays, late := isolationOf(starts, nil)
 	netDelays, netLate := isolationOf(starts, all)
-	what := fmt.Sprintf("%d keys at 1/s with %d jobs each, phases over %v, one key with %d: ",
+	what := fmt.Sprintf("%d keys at 1/s with %d jobs each, published over %v, one key with %d: ",
 		manyKeys, fewJobs, spread.Round(10*time.Millisecond), bigKey)
 	if busy {
 		what = "the same beside a neighbour: "
@@ -137,18 +137,24 @@ func (b *bench) manyKeys(ctx context.Context, busy bool) ([]figure, error) {
 		milliseconds("isolation", what+"bystander's longest stall", stall)), nil
 }
 
-// publishFew gives each of many keys its jobs, key after key over one second.
+// publishFew gives each of many keys its jobs, key after key over one second, so that this is when
+// they start: two at first, so that one waits, and the rest in the next second. All at once are
+// more than two processors publish, store and deliver in a second, and then it would be measured
+// how far behind the server's deliveries are.
 func (p *penstock) publishFew(ctx context.Context, policy string) error {
 	begin := time.Now()
-	for key := range manyKeys {
-		if err := p.keepTime(ctx, begin.Add(time.Duration(key)*time.Second/manyKeys)); err != nil {
-			return err
-		}
-		subject := p.broker.Names().Jobs(policy, job.Key(keyName(key)))
-		for n := range fewJobs {
-			if err := send(p.js, subject,
-				mark{Group: groupFew, Key: uint32(key), Number: uint32(n)}); err != nil {
+	for second, numbers := range [][]uint32{{0, 1}, {2, 3, 4}} {
+		for key := range manyKeys {
+			at := begin.Add(time.Duration(second*manyKeys+key) * time.Second / manyKeys)
+			if err := p.keepTime(ctx, at); err != nil {
 				return err
+			}
+			subject := p.broker.Names().Jobs(policy, job.Key(keyName(key)))
+			for _, n := range numbers {
+				if err := send(p.js, subject,
+					mark{Group: groupFew, Key: uint32(key), Number: n}); err != nil {
+					return err
+				}
 			}
 		}
 	}
