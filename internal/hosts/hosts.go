@@ -47,3 +47,17 @@ func Of(listen string, names []string) Known {
 	}
 	return append(slices.Clone(names), host)
 }
+
+// IsLoopback reports whether only this machine can reach what listens at an address.
+func IsLoopback(listen string) bool {
+	host, _, err := net.SplitHostPort(listen)
+	if err != nil {
+		return false
+	}
+	address, err := netip.ParseAddr(host)
+	if err != nil {
+		host = strings.ToLower(host)
+		return matches("localhost", host) || matches("*.localhost", host)
+	}
+	return address.Unmap().IsLoopback()
+}

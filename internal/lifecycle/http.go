@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -47,6 +48,8 @@ type HTTPOptions struct {
 	// BodyGrace is how far a body may fall behind its least rate of 16 KiB/s, and how long it may
 	// take to begin; default 5 s. Reading on fails then with [os.ErrDeadlineExceeded].
 	BodyGrace time.Duration
+	// TLS secures connections; nil: they are plain. HTTP/2 is not spoken.
+	TLS *tls.Config
 	// Logger gets panics of handlers and faults of connections as warnings; default: discarded.
 	Logger *slog.Logger
 }
@@ -69,10 +72,14 @@ func HTTP(listener net.Listener, handler http.Handler, o HTTPOptions) func(conte
 		defer serving.Add(-1)
 		handler.ServeHTTP(w, r)
 	})
+	if o.TLS != nil {
+		listener = tls.NewListener(listener, o.TLS)
+	}
 	return func(ctx context.Context) error {
 		server := &http.Server{
-			Handler:           paced(counted, o.BodyGrace),
+			Handler:           secured(paced(counted, o.BodyGrace)),
 			ConnState:         crowd.state,
+			ConnContext:       withTLS,
 			ReadHeaderTimeout: headerTimeout,
 			WriteTimeout:      writeTimeout,
 			IdleTimeout:       idleTimeout,

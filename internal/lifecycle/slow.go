@@ -121,8 +121,12 @@ func (c *crowd) client(conn net.Conn) (netip.Addr, bool) {
 }
 
 // refuse answers a connection whose request nobody will read. It is new, so the answer finds room
-// in its buffers.
+// in its buffers; but one with TLS would have to be waited for, and gets none.
 func refuse(conn net.Conn, why string) {
+	if secure, ok := underTLS(conn); ok {
+		_ = secure.NetConn().Close()
+		return
+	}
 	const kind = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
 	body := fmt.Sprintf(
 		`{"type":%q,"title":"Temporarily reduced capacity","status":503,"detail":%q,"reason":"busy"}`, kind, why)

@@ -1,0 +1,128 @@
+// Package guard is what stands between a process's HTTP server and those who ask: TLS, and the
+// clients that are known. It follows their files.
+package guard
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/penstock-mq/penstock/admission/access"
+	"github.com/penstock-mq/penstock/internal/follow"
+	"github.com/penstock-mq/penstock/internal/hosts"
+)
+
+// Options say how a server is guarded.
+type Options struct {
+	Listen   string // "host:port"; empty: nothing is served
+	Tokens   string // the file of clients; empty: everybody may ask for everything
+	TLS      Files
+	Insecure bool // others may reach it although everybody may ask for everything
+}
+
+// Check returns what is wrong, without reading the files: the field that it is about, and why.
+func (o Options) Check() (field string, err error) {
+	if err := o.TLS.Check(); err != nil {
+		return "tls", err
+	}
+	switch {
+	case o.TLS.ClientCA != "" && o.Tokens == "":
+		return "tls.client_ca", errors.New(
+			"needs http.tokens, the file that says what each certificate may do")
+	case o.Listen != "" && o.Tokens == "" && !o.Insecure && !hosts.IsLoopback(o.Listen):
+		return "listen", fmt.Errorf("%q: others can reach this address, and without "+
+			"http.tokens everybody may do everything; name a file of clients there, listen on "+
+			"127.0.0.1, or say http.insecure: true", o.Listen)
+	}
+	return "", nil
+}
+
+// Warnings returns what is odd and no reason to refuse it.
+func (o Options) Warnings() []string {
+	var found []string
+	if o.Listen == "" || hosts.IsLoopback(o.Listen) {
+		return nil
+	}
+	if o.Tokens == "" {
+		found = append(found, "http.insecure: everybody who reaches "+o.Listen+
+			" may do everything")
+	} else if o.TLS.Cert == "" {
+		found = append(found, "http.tokens without http.tls: tokens are sent in the clear to "+
+			o.Listen+", unless a proxy in front of it has TLS")
+	}
+	return found
+}
+
+// Guard is one server's.
+type Guard struct {
+	options Options
+	clients *access.File // nil: there are none
+	tls     *Keeper      // nil: connections are plain
+	log     *slog.Logger
+}
+
+// Open reads the files.
+func Open(o Options, log *slog.Logger) (*Guard, error) {
+	g := &Guard{options: o, log: log}
+	if _, err := o.Check(); err != nil {
+		return nil, err
+	}
+	var problems [2]error
+	if o.Tokens != "" {
+		g.clients, problems[0] = access.Open(o.Tokens)
+	}
+	if o.TLS.Cert != "" {
+		g.tls, problems[1] = OpenTLS(o.TLS)
+	}
+	return g, errors.Join(problems[:]...)
+}
+
+// Clients returns who may ask; nil: everybody may.
+func (g *Guard) Clients() func() *access.Clients {
+	if g.clients == nil {
+		return nil
+	}
+	return g.clients.Clients
+}
+
+// TLS is what the server listens with; nil: connections are plain.
+func (g *Guard) TLS() *tls.Config {
+	if g.tls == nil {
+		return nil
+	}
+	return g.tls.Config()
+}
+
+// Reload reads the files again. What is bad stays as it was.
+func (g *Guard) Reload() error {
+	return errors.Join(g.reloadClients(), g.reloadTLS())
+}
+
+func (g *Guard) reloadClients() error {
+	if g.clients == nil {
+		return nil
+	}
+	return g.clients.Reload()
+}
+
+func (g *Guard) reloadTLS() error {
+	if g.tls == nil {
+		return nil
+	}
+	return g.tls.Reload()
+}
+
+// Run follows the files until ctx ends.
+func (g *Guard) Run(ctx context.Context) error {
+	certificates := follow.Files("the certificates", g.options.TLS.Names(), g.reloadTLS, g.log)
+	if g.clients == nil {
+		return certificates(ctx)
+	}
+	both := make(chan error, 1)
+	go func() { both <- certificates(ctx) }()
+	clients := []string{g.clients.Name()}
+	err := follow.Files("the clients", clients, g.reloadClients, g.log)(ctx)
+	return errors.Join(err, <-both)
+}

@@ -1,0 +1,101 @@
+package guard
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+)
+
+// Files names the files of a server: its certificate with those that lead to an authority, its
+// key, and the authorities of clients' certificates, which may be left out. The zero value is no
+// TLS.
+type Files struct{ Cert, Key, ClientCA string }
+
+// Names returns those that there are.
+func (f Files) Names() []string {
+	var names []string
+	for _, name := range []string{f.Cert, f.Key, f.ClientCA} {
+		if name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Check returns what is missing.
+func (f Files) Check() error {
+	switch {
+	case (f.Cert == "") != (f.Key == ""):
+		return errors.New("needs both cert and key, or neither")
+	case f.ClientCA != "" && f.Cert == "":
+		return errors.New("client_ca needs cert and key: certificates of clients are shown in TLS")
+	}
+	return nil
+}
+
+// Keeper has a server's certificate, and the authorities of its clients' ones, as their files last
+// had them.
+type Keeper struct {
+	files   Files
+	current atomic.Pointer[tls.Config]
+}
+
+// OpenTLS reads the files.
+func OpenTLS(files Files) (*Keeper, error) {
+	k := &Keeper{files: files}
+	return k, k.Reload()
+}
+
+// Reload reads the files again. Bad ones change nothing.
+func (k *Keeper) Reload() error {
+	config, err := k.files.Load()
+	if err == nil {
+		k.current.Store(config)
+	}
+	return err
+}
+
+// Load reads the files.
+func (f Files) Load() (*tls.Config, error) {
+	if err := f.Check(); err != nil {
+		return nil, err
+	}
+	certificate, err := tls.LoadX509KeyPair(f.Cert, f.Key)
+	if err != nil {
+		return nil, fmt.Errorf("read the certificate: %w", err)
+	}
+	config := &tls.Config{
+		Certificates: []tls.Certificate{certificate},
+		MinVersion:   tls.VersionTLS12,
+		NextProtos:   []string{"http/1.1"},
+		// A session that is resumed does not verify its client's certificate again.
+		SessionTicketsDisabled: true,
+	}
+	if f.ClientCA != "" {
+		text, err := os.ReadFile(f.ClientCA)
+		if err != nil {
+			return nil, fmt.Errorf("read the authorities of clients: %w", err)
+		}
+		config.ClientCAs = x509.NewCertPool()
+		if !config.ClientCAs.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("read the authorities of clients: %s has no certificate",
+				f.ClientCA)
+		}
+		// Who shows none may have a token, or ask whether the process lives.
+		config.ClientAuth = tls.VerifyClientCertIfGiven
+	}
+	return config, nil
+}
+
+// Config is what a server listens with: each connection gets what is in force when it begins.
+func (k *Keeper) Config() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			return k.current.Load(), nil
+		},
+	}
+}
