@@ -11,6 +11,7 @@ import (
 
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/admission/limiter"
+	"github.com/penstock-mq/penstock/internal/guard"
 	"github.com/penstock-mq/penstock/internal/installation"
 	"github.com/penstock-mq/penstock/internal/lifecycle"
 	"github.com/penstock-mq/penstock/policy"
@@ -89,8 +90,16 @@ type Options struct {
 // HTTP says where and how Run serves the HTTP API.
 type HTTP struct {
 	// Listen is a "host:port"; port 0 takes a free one, see [Penstock.HTTPAddr]. Empty: HTTP is not
-	// served. It has no authentication: keep it on a loopback or private address.
+	// served. An address that other machines can reach needs Tokens, or Insecure.
 	Listen string
+	// Tokens is a file of clients: who may ask, by a token or a certificate, and for what; see
+	// docs/operate.md. It is followed when it changes. Empty: everybody may ask for everything.
+	Tokens string
+	// TLS names the files of certificates, which are followed when they change; the zero value is
+	// plain HTTP.
+	TLS TLS
+	// Insecure permits an address that others can reach although everybody may ask for everything.
+	Insecure bool
 	// LameDuck is for how long at least HTTP is served after Run's context has ended, with /readyz
 	// answering 503, so that a load balancer notices before the port closes; default 0.
 	LameDuck time.Duration
@@ -105,6 +114,16 @@ type HTTP struct {
 	MaxConnections, MaxPerClient int
 	// Metrics serves /metrics; default: not found.
 	Metrics http.Handler
+}
+
+// TLS names the files of a server: its certificate, with those that lead to an authority behind it,
+// its key, and the authorities of clients' certificates, which may be left out.
+type TLS struct{ Cert, Key, ClientCA string }
+
+// guard says how HTTP is guarded.
+func (h HTTP) guard() guard.Options {
+	return guard.Options{Listen: h.Listen, Tokens: h.Tokens, TLS: guard.Files(h.TLS),
+		Insecure: h.Insecure}
 }
 
 // Limits makes the limiters of policies. [*limiter.Factory] is one.
@@ -151,6 +170,9 @@ func (o Options) check() error {
 	}
 	if o.Lease != 0 && o.Lease < time.Second {
 		add("Lease: must be at least 1s, not %s", o.Lease)
+	}
+	if field, err := o.HTTP.guard().Check(); err != nil {
+		add("HTTP, %s: %w", field, err)
 	}
 	if o.HTTP.LameDuck < 0 {
 		add("HTTP.LameDuck: must not be negative")

@@ -35,6 +35,7 @@ import (
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/admission/httpapi"
 	"github.com/penstock-mq/penstock/admission/manage"
+	"github.com/penstock-mq/penstock/internal/guard"
 	"github.com/penstock-mq/penstock/internal/hosts"
 	"github.com/penstock-mq/penstock/internal/natsconn"
 	"github.com/penstock-mq/penstock/internal/targets"
@@ -57,6 +58,7 @@ type Penstock struct {
 	options  Options
 	log      *slog.Logger
 	listener net.Listener // nil: HTTP is not served
+	guard    *guard.Guard
 	nats     *natsServer
 	closers  []func() // newest last
 
@@ -114,6 +116,9 @@ func (p *Penstock) open(ctx context.Context) (err error) {
 		}
 	}
 	if err := errors.Join(problems...); err != nil {
+		return err
+	}
+	if p.guard, err = guard.Open(o.HTTP.guard(), p.log); err != nil {
 		return err
 	}
 	if p.nats, err = openNATS(o); err != nil {
@@ -190,6 +195,7 @@ func (p *Penstock) api(producer *queue.Producer) http.Handler {
 			Followed: p.known.wait, Possible: possible, Logger: p.log}),
 		Budget:         p.budget,
 		Hosts:          hosts.Of(o.HTTP.Listen, o.HTTP.Hosts),
+		Clients:        p.guard.Clients(),
 		TrustedProxies: o.HTTP.TrustedProxies,
 		Logger:         p.log,
 	})
@@ -303,12 +309,16 @@ func (p *Penstock) NATSURL() string { return p.nats.shown() }
 func (p *Penstock) Connect(name string) (*nats.Conn, error) { return p.nats.connect(name) }
 
 // Reload takes over what of the options can change while Run runs: Policies, Set, Prune and
-// DrainPolicies. The rest is not looked at. If something is wrong with the policies, all stay as
-// they were. It waits while NATS is away.
+// DrainPolicies; and the files of clients and certificates are read again. The rest is not looked
+// at. If something is wrong with any of it, the policies stay as they were. It waits while NATS is
+// away.
 func (p *Penstock) Reload(ctx context.Context, o Options) error {
 	o.Set = cmp.Or(o.Set, policy.DefaultSet)
 	o.Prefix, o.Limits = p.options.Prefix, p.options.Limits
 	if err := o.checkPolicies(); err != nil {
+		return err
+	}
+	if err := p.guard.Reload(); err != nil {
 		return err
 	}
 	if !wait(ctx, p.prepared) {

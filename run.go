@@ -45,7 +45,7 @@ func (p *Penstock) serving() []func(context.Context) error {
 	owners := owners{broker: p.broker, known: p.known, observe: o.Observer.Unowned, log: p.log,
 		asked: map[string]*asked{}}
 	parts := []func(context.Context) error{
-		p.watch, p.announce, p.streams.run,
+		p.guard.Run, p.watch, p.announce, p.streams.run,
 		after(p.prepared, p.storage.run), after(p.prepared, p.policies.run),
 		after(p.prepared, owners.run),
 	}
@@ -57,7 +57,7 @@ func (p *Penstock) serving() []func(context.Context) error {
 			reportStatus(p.handler, o.Observer.Answered),
 			lifecycle.HTTPOptions{Grace: o.Grace, MaxConnections: o.HTTP.MaxConnections,
 				MaxPerClient: o.HTTP.MaxPerClient, Unbounded: o.HTTP.TrustedProxies,
-				Logger: p.log}))
+				TLS: p.guard.TLS(), Logger: p.log}))
 	}
 	if o.ServeNATS {
 		parts = append(parts, natsapi.Serve(p.requests, p.broker.Names(), p.service,

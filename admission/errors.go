@@ -34,6 +34,8 @@ var (
 	ErrNotFound = errors.New("not found")
 	// ErrPrecondition: what is there now is not what the caller demands of it.
 	ErrPrecondition = errors.New("precondition failed")
+	// ErrForbidden: the client has no right to what it asks for.
+	ErrForbidden = errors.New("forbidden")
 	// ErrNoDrainer: only the drainer that owns a partition can do this, and none answered. The
 	// request may be repeated.
 	ErrNoDrainer = errors.New("no drainer answered")

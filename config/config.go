@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/guard"
 	"github.com/penstock-mq/penstock/internal/installation"
 	"github.com/penstock-mq/penstock/internal/lifecycle"
 	"github.com/penstock-mq/penstock/policy"
@@ -44,6 +45,11 @@ type Config struct {
 // HTTP is the server of APIs, health and metrics.
 type HTTP struct {
 	Listen string // "host:port"; empty when not given, see [AdmitterListen]
+	// Tokens is the file of clients, who are known by tokens or certificates, and what they may do;
+	// empty: everybody may do everything, and Listen is a loopback address unless Insecure.
+	Tokens   string
+	TLS      ServerTLS
+	Insecure bool
 	// LameDuck is how long HTTP is served at least when the process is asked to stop, with /readyz
 	// answering 503, so that a load balancer notices before the listener closes: 0 to 5m, default
 	// 0.
@@ -57,6 +63,16 @@ type HTTP struct {
 	// MaxConnections is how many connections are served at once, default 16384, MaxPerClient how
 	// many of one address, default 1024: 1 to 1,000,000.
 	MaxConnections, MaxPerClient int
+}
+
+// ServerTLS names the files of a server's certificate and key, and of the authorities of clients'
+// certificates.
+type ServerTLS struct{ Cert, Key, ClientCA string }
+
+// guard says how HTTP is guarded.
+func (h HTTP) guard() guard.Options {
+	return guard.Options{Listen: h.Listen, Tokens: h.Tokens, TLS: guard.Files(h.TLS),
+		Insecure: h.Insecure}
 }
 
 // NATS says where JetStream is and how its streams are made.

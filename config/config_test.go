@@ -96,7 +96,9 @@ func TestFull(t *testing.T) {
 	}
 	want := config.Config{
 		HTTP: config.HTTP{Listen: "0.0.0.0:80", LameDuck: 10 * time.Second,
-			Hosts: []string{"penstock.example.com", "*.internal"},
+			Tokens: "tokens.yaml",
+			TLS:    config.ServerTLS{Cert: "cert.pem", Key: "key.pem", ClientCA: "ca.pem"},
+			Hosts:  []string{"penstock.example.com", "*.internal"},
 			TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"),
 				netip.MustParsePrefix("2001:db8::1/128")},
 			MaxConnections: 100, MaxPerClient: 10},

@@ -139,7 +139,7 @@ func Load(file io.Reader, flags *pflag.FlagSet) (Config, error) {
 	if err := yamlfile.Join(name, found); err != nil {
 		return Config{}, err
 	}
-	c.Warnings = strangers(os.Environ())
+	c.Warnings = append(strangers(os.Environ()), c.HTTP.guard().Warnings()...)
 	return c, nil
 }
 

@@ -82,6 +82,10 @@ func (p *problems) connections(place string, n int) {
 
 func (p *problems) ofHTTP(h HTTP) {
 	p.address("http.listen", h.Listen)
+	if field, err := h.guard().Check(); err != nil &&
+		(field != "listen" || badAddress(h.Listen) == "") {
+		p.add("http."+field, "%v", err)
+	}
 	p.between("http.lame_duck", h.LameDuck, 0, 5*time.Minute)
 	for _, name := range h.Hosts {
 		if !hostPattern.MatchString(name) {

@@ -227,6 +227,9 @@ func prometheus(t *testing.T, text []byte) {
 		RuleFiles     []string `yaml:"rule_files"`
 		ScrapeConfigs []struct {
 			JobName       string `yaml:"job_name"`
+			Authorization struct {
+				File string `yaml:"credentials_file"`
+			} `yaml:"authorization"`
 			StaticConfigs []struct {
 				Targets []string `yaml:"targets"`
 			} `yaml:"static_configs"`

@@ -59,6 +59,7 @@ var errorStatus = []struct {
 	status int
 	shown  bool
 }{
+	{admission.ErrForbidden, http.StatusForbidden, true},
 	{admission.ErrUnknownPolicy, http.StatusNotFound, true},
 	{admission.ErrNotFound, http.StatusNotFound, true},
 	{admission.ErrConflict, http.StatusConflict, true},

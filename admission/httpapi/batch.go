@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/admission/access"
 	"github.com/penstock-mq/penstock/admission/answer"
 	"github.com/penstock-mq/penstock/queue/job"
 )
@@ -36,7 +37,7 @@ const tellEvery = 50 * time.Millisecond
 // submitBatch takes the jobs of a batch, and answers each as the submission of it alone would be,
 // in a line of its own. All of the batch is read first: how fast the queue takes it then does not
 // count as how fast its client sends.
-func (h *handler) submitBatch(r *http.Request, _ place) (answer.Answer, error) {
+func (h *handler) submitBatch(r *http.Request, at place) (answer.Answer, error) {
 	if r.URL.RawQuery != "" || r.URL.ForceQuery {
 		return answer.Answer{}, &admission.RequestError{Field: "query",
 			Reason: "a batch has no query parameters"}
@@ -73,7 +74,7 @@ func (h *handler) submitBatch(r *http.Request, _ place) (answer.Answer, error) {
 		n, told := 0, time.Now()
 		var line []byte
 		// The only errors are that nobody reads the verdicts any more.
-		_ = h.service.SubmitBatch(r.Context(), h.jobs(r, body),
+		_ = h.service.SubmitBatch(r.Context(), h.jobs(r, at.client, body),
 			func(o admission.Outcome, err error) error {
 				n++
 				if err != nil {
@@ -98,7 +99,9 @@ func (h *handler) submitBatch(r *http.Request, _ place) (answer.Answer, error) {
 }
 
 // jobs returns the jobs of a batch, and errors in place of those that cannot be read.
-func (h *handler) jobs(r *http.Request, body []byte) iter.Seq2[admission.SubmitRequest, error] {
+func (h *handler) jobs(r *http.Request, client *access.Client,
+	body []byte) iter.Seq2[admission.SubmitRequest, error] {
+
 	return func(yield func(admission.SubmitRequest, error) bool) {
 		n := 0
 		for text, err := range texts(body) {
@@ -110,6 +113,9 @@ func (h *handler) jobs(r *http.Request, body []byte) iter.Seq2[admission.SubmitR
 			}
 			if err == nil {
 				request, err = h.job(r, text)
+			}
+			if err == nil {
+				err = permitSubmit(client, request)
 			}
 			if !yield(request, err) {
 				return

@@ -59,7 +59,7 @@ func writing(r *http.Request, at place) (w manage.Write, document []byte, err er
 	if err != nil {
 		return w, nil, err
 	}
-	w.DryRun = dry == 1
+	w.DryRun, w.Possible = dry == 1, within(at.client)
 	if w.If, err = precondition(r.Header); err != nil {
 		return w, nil, err
 	}

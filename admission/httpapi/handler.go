@@ -20,6 +20,7 @@ import (
 	"strings"
 
 	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/admission/access"
 	"github.com/penstock-mq/penstock/admission/answer"
 	"github.com/penstock-mq/penstock/admission/manage"
 	"github.com/penstock-mq/penstock/internal/hosts"
@@ -55,6 +56,9 @@ type Options struct {
 	// addresses, localhost and *.localhost; "*.example.com" stands for all names below example.com.
 	// Requests that name another host get 421: a page whose name was made to lead here sends them.
 	Hosts []string
+	// Clients returns who may ask, by token or certificate, and for what. Default: everybody may
+	// ask for everything.
+	Clients func() *access.Clients
 	// TrustedProxies are the addresses whose Penstock-IP is believed; from any other it is refused.
 	// Default: none.
 	TrustedProxies []netip.Prefix
@@ -106,7 +110,14 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}()
 	path := r.URL.EscapedPath()
 	found, names := h.find(path)
-	if a := h.forbid(r, path, found); a != nil {
+	open := found != nil && found.routes[0].right == 0 ||
+		found == nil && !strings.HasPrefix(path, root)
+	if a := h.forbid(r, path, open); a != nil {
+		write(w, *a)
+		return
+	}
+	client, a := h.identify(r)
+	if a != nil && !open {
 		write(w, *a)
 		return
 	}
@@ -119,7 +130,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		write(w, otherMethod(r, found.methods()))
 		return
 	}
-	h.serve(w, r, rt, names)
+	h.serve(w, r, rt, names, client)
 }
 
 // find returns the resource at a path, nil if there is none, and what the path has in place of the
@@ -133,25 +144,22 @@ func (h *handler) find(path string) (*resource, []string) {
 	return nil, nil
 }
 
-// forbid returns the answer for a client that may not ask, nil for one that may. Paths below /v1/
-// where there is nothing need a client's rights as well, so that nobody else learns where there is.
-func (h *handler) forbid(r *http.Request, path string, found *resource) *answer.Answer {
-	needed := machines
-	if found != nil {
-		needed = found.routes[0].rights
-	} else if strings.HasPrefix(path, root) {
-		needed = clients
-	}
+// forbid returns the answer to a request that nobody may send, nil for others: one that knows the
+// process by a name that is not its own, of another site's page, or of a job on its way to a
+// target. Paths below /v1/ where there is nothing are guarded as well, so that nobody learns where
+// there is.
+func (h *handler) forbid(r *http.Request, path string, open bool) *answer.Answer {
 	status, detail := 0, ""
+	below := strings.HasPrefix(path, root)
 	switch {
-	case needed >= named && !hosts.Known(h.options.Hosts).Has(r.Host):
+	case !open && !hosts.Known(h.options.Hosts).Has(r.Host):
 		status, detail = http.StatusMisdirectedRequest, fmt.Sprintf(
 			"the host %.256q is none of this process's; add it to http.hosts to permit it", r.Host)
-	case needed >= clients && len(r.Header[job.HeaderJob]) > 0:
+	case below && len(r.Header[job.HeaderJob]) > 0:
 		status, detail = http.StatusForbidden,
 			"this is the request of a job: no policy's target may "+
 				"be Penstock itself; chain policies with a NATS target"
-	case needed >= clients && h.sites.Check(r) != nil:
+	case below && h.sites.Check(r) != nil:
 		status, detail = http.StatusForbidden, "a page of another site may not ask for this"
 	default:
 		return nil
@@ -160,16 +168,41 @@ func (h *handler) forbid(r *http.Request, path string, found *resource) *answer.
 	return &a
 }
 
+// identify returns the client that asks, or the answer for one that is not known.
+func (h *handler) identify(r *http.Request) (*access.Client, *answer.Answer) {
+	if h.options.Clients == nil {
+		return access.Everyone, nil
+	}
+	client, err := h.options.Clients().Of(r)
+	delete(r.Header, "Authorization") // nothing behind this needs it
+	if err == nil {
+		return client, nil
+	}
+	a := answer.Problem(http.StatusUnauthorized, err.Error(),
+		answer.Field{Name: "WWW-Authenticate", Value: access.Challenge(err)})
+	return new(access.Client), &a // who may do nothing
+}
+
 // serve decodes what a request names, asks, and writes the answer.
-func (h *handler) serve(w http.ResponseWriter, r *http.Request, rt route, names []string) {
-	if rt.ask == nil {
+func (h *handler) serve(w http.ResponseWriter, r *http.Request, rt route, names []string,
+	client *access.Client) {
+
+	if rt.managed() {
+		from := r.RemoteAddr
+		if client.Name != "" {
+			from = client.Name + " at " + from
+		}
+		r = r.WithContext(manage.WithClient(r.Context(), from))
+	}
+	at, err := rt.place(r, names)
+	at.client = client
+	if err == nil && !rt.permits(at) {
+		err = notPermitted(rt, at)
+	}
+	if err == nil && rt.ask == nil {
 		h.options.Metrics.ServeHTTP(w, r)
 		return
 	}
-	if rt.rights == operators {
-		r = r.WithContext(manage.WithClient(r.Context(), r.RemoteAddr))
-	}
-	at, err := rt.place(r, names)
 	var a answer.Answer
 	if err == nil {
 		a, err = rt.ask(r, at)
@@ -177,7 +210,7 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, rt route, names 
 	if err != nil {
 		a = h.errors.Answer(err)
 		_, left := errors.AsType[bodyLeft](err)
-		if left || rt.rights == operators && r.ContentLength != 0 {
+		if left || rt.managed() && r.ContentLength != 0 {
 			w.Header().Set("Connection", "close") // what was not read of a body is not waited for
 		}
 	}
@@ -198,11 +231,17 @@ func (h *handler) health(*http.Request, place) (answer.Answer, error) {
 	return answer.Text(http.StatusOK, "ok"), nil
 }
 
-func (h *handler) ready(*http.Request, place) (answer.Answer, error) {
+// ready says whether the process has what it needs, and the notes to who may read: they name
+// policies.
+func (h *handler) ready(_ *http.Request, at place) (answer.Answer, error) {
 	if err := h.options.Ready(); err != nil {
 		return answer.Unavailable(http.StatusServiceUnavailable, err.Error(), err), nil
 	}
-	return answer.Text(http.StatusOK, append([]string{"ready"}, h.options.Notes()...)...), nil
+	lines := []string{"ready"}
+	if at.client.MayAll(access.Read) {
+		lines = append(lines, h.options.Notes()...)
+	}
+	return answer.Text(http.StatusOK, lines...), nil
 }
 
 func notFound(w http.ResponseWriter, _ *http.Request) {

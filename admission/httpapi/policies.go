@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 
 	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/admission/access"
 	"github.com/penstock-mq/penstock/admission/answer"
 	"github.com/penstock-mq/penstock/admission/manage"
 	"github.com/penstock-mq/penstock/policy"
@@ -15,8 +17,11 @@ import (
 // What operators ask about policies and the limits of single keys.
 
 func (m management) policies(r *http.Request, at place) (answer.Answer, error) {
-	return plain(func(ctx context.Context, _ place) (any, error) {
+	return plain(func(ctx context.Context, at place) (any, error) {
 		policies, err := m.service.Policies(ctx)
+		policies = slices.DeleteFunc(policies, func(p manage.Policy) bool {
+			return !at.client.MayPolicy(access.Read, p.Policy.Name)
+		})
 		return map[string]any{"policies": policies}, err
 	})(r, at)
 }

@@ -9,42 +9,43 @@ import (
 	"strings"
 
 	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/admission/access"
 	"github.com/penstock-mq/penstock/admission/answer"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// route is one row of the API: a method of a path, who may ask, and what answers. The first table
-// of docs/api.md lists the same, and a test compares the two.
+// route is one row of the API: a method of a path, who may ask for it, and what answers. The first
+// table of docs/api.md lists the same, and a test compares the two.
 type route struct {
 	method string
 	// path may hold {policy}, {job} and {id}, each one segment, and at its end {key...}, the rest
 	// of the path, slashes and all. Behind a question mark are the query parameters that an
 	// operator's call knows; a client's call reports by itself what is wrong with its query.
-	path   string
-	rights rights
-	ask    call
+	path string
+	// right is what a client needs for the policy and the key that the path names, and for all of
+	// them where it names none; see [route.each]. Zero: machines ask whether the process lives.
+	right access.Right
+	ask   call
 }
 
 // call answers a request. It does not write: an answer is spelled in one place.
 type call func(r *http.Request, at place) (answer.Answer, error)
 
-// rights are what a client needs in order to ask.
-type rights int
+// managed reports whether the route belongs to the management: what operators ask.
+func (rt route) managed() bool {
+	return rt.right&(access.Read|access.Operate|access.Admin) != 0 && rt.ask != nil
+}
 
-const (
-	// machines ask whether the process lives, by whatever name they know it.
-	machines rights = iota
-	// named are requests that know the process by one of its names.
-	named
-	// clients are named, and neither another site's page nor a job on its way to a target.
-	clients
-	// operators are clients where there is a management.
-	operators
-)
+// each reports whether the route names no policy and looks at each that it meets by itself: it is
+// for every client that has the right for some.
+func (rt route) each() bool { return rt.path == batchPath || rt.path == policiesPath }
 
 const (
 	root     = "/v1/"
 	jobsPath = "/v1/jobs/"
+
+	batchPath    = "/v1/jobs:batch"
+	policiesPath = "/v1/policies"
 )
 
 // routes are the API. Of the paths that fit a request the first counts, with all methods of its
@@ -53,51 +54,51 @@ func (h *handler) routes() []route {
 	s := h.options.Management
 	m := management{s}
 	return []route{
-		{"POST", "/v1/jobs/{policy}/{key...}", clients, h.submit},
-		{"POST", "/v1/jobs:batch", clients, h.submitBatch},
-		{"GET", "/v1/check/{policy}/{key...}", clients, h.check},
-		{"POST", "/v1/check/{policy}/{key...}", clients, h.check},
-		{"DELETE", "/v1/check/{policy}/{key...}", clients, h.check},
+		{"POST", "/v1/jobs/{policy}/{key...}", access.Submit, h.submit},
+		{"POST", batchPath, access.Submit, h.submitBatch},
+		{"GET", "/v1/check/{policy}/{key...}", access.Check, h.check},
+		{"POST", "/v1/check/{policy}/{key...}", access.Check, h.check},
+		{"DELETE", "/v1/check/{policy}/{key...}", access.Check, h.check},
 
-		{"POST", "/v1/jobs/{policy}", clients, noKey},
-		{"DELETE", "/v1/jobs/{job}", operators, numbered(s.Cancel)},
-		{"GET", "/v1/jobs/{job}", operators, numbered(m.job)},
-		{"GET", "/v1/check/{policy}", clients, noKey},
-		{"POST", "/v1/check/{policy}", clients, noKey},
-		{"DELETE", "/v1/check/{policy}", clients, noKey},
+		{"POST", "/v1/jobs/{policy}", access.Submit, noKey},
+		{"DELETE", "/v1/jobs/{job}", access.Operate, numbered(s.Cancel)},
+		{"GET", "/v1/jobs/{job}", access.Read, numbered(m.job)},
+		{"GET", "/v1/check/{policy}", access.Check, noKey},
+		{"POST", "/v1/check/{policy}", access.Check, noKey},
+		{"DELETE", "/v1/check/{policy}", access.Check, noKey},
 
-		{"GET", "/v1/policies", operators, m.policies},
-		{"GET", "/v1/policies/{policy}", operators, m.getPolicy},
-		{"PUT", "/v1/policies/{policy}?dry_run", operators, m.putPolicy},
-		{"PATCH", "/v1/policies/{policy}?dry_run", operators, m.patchPolicy},
-		{"DELETE", "/v1/policies/{policy}?purge", operators, m.deletePolicy},
-		{"GET", "/v1/policies/{policy}/keys?after&limit", operators, m.overrides},
-		{"GET", "/v1/policies/{policy}/keys/{key...}", operators, m.getOverride},
-		{"PUT", "/v1/policies/{policy}/keys/{key...}?dry_run", operators, m.putOverride},
-		{"PATCH", "/v1/policies/{policy}/keys/{key...}?dry_run", operators, m.patchOverride},
-		{"DELETE", "/v1/policies/{policy}/keys/{key...}", operators, m.deleteOverride},
-		{"POST", "/v1/pause/{policy}", operators, m.pausePolicy(true)},
-		{"POST", "/v1/pause/{policy}/{key...}", operators, m.pauseKey(true)},
-		{"POST", "/v1/resume/{policy}", operators, m.pausePolicy(false)},
-		{"POST", "/v1/resume/{policy}/{key...}", operators, m.pauseKey(false)},
+		{"GET", policiesPath, access.Read, m.policies},
+		{"GET", "/v1/policies/{policy}", access.Read, m.getPolicy},
+		{"PUT", "/v1/policies/{policy}?dry_run", access.Admin, m.putPolicy},
+		{"PATCH", "/v1/policies/{policy}?dry_run", access.Admin, m.patchPolicy},
+		{"DELETE", "/v1/policies/{policy}?purge", access.Admin, m.deletePolicy},
+		{"GET", "/v1/policies/{policy}/keys?after&limit", access.Read, m.overrides},
+		{"GET", "/v1/policies/{policy}/keys/{key...}", access.Read, m.getOverride},
+		{"PUT", "/v1/policies/{policy}/keys/{key...}?dry_run", access.Operate, m.putOverride},
+		{"PATCH", "/v1/policies/{policy}/keys/{key...}?dry_run", access.Operate, m.patchOverride},
+		{"DELETE", "/v1/policies/{policy}/keys/{key...}", access.Operate, m.deleteOverride},
+		{"POST", "/v1/pause/{policy}", access.Operate, m.pausePolicy(true)},
+		{"POST", "/v1/pause/{policy}/{key...}", access.Operate, m.pauseKey(true)},
+		{"POST", "/v1/resume/{policy}", access.Operate, m.pausePolicy(false)},
+		{"POST", "/v1/resume/{policy}/{key...}", access.Operate, m.pauseKey(false)},
 
-		{"GET", "/v1/buckets/{policy}?offset&limit", operators, m.buckets},
-		{"GET", "/v1/buckets/{policy}/{key...}", operators, keyed(s.Bucket)},
-		{"POST", "/v1/purge/{policy}", operators, notAWholePolicy},
-		{"POST", "/v1/purge/{policy}/{key...}", operators, keyed(s.Purge)},
+		{"GET", "/v1/buckets/{policy}?offset&limit", access.Read, m.buckets},
+		{"GET", "/v1/buckets/{policy}/{key...}", access.Read, keyed(s.Bucket)},
+		{"POST", "/v1/purge/{policy}", access.Operate, notAWholePolicy},
+		{"POST", "/v1/purge/{policy}/{key...}", access.Operate, keyed(s.Purge)},
 
-		{"GET", "/v1/dead/{policy}?after&limit", operators, m.deadLetters},
-		{"DELETE", "/v1/dead/{policy}?through", operators, m.discardAll},
-		{"POST", "/v1/dead/{policy}/replay", operators, m.replayAll},
-		{"GET", "/v1/dead/{policy}/{id}", operators, numbered(s.DeadLetter)},
-		{"DELETE", "/v1/dead/{policy}/{id}", operators, numbered(m.discard)},
-		{"POST", "/v1/dead/{policy}/{id}/replay", operators, m.replay},
-		{"GET", "/v1/drainers", operators, m.drainers},
+		{"GET", "/v1/dead/{policy}?after&limit", access.Read, m.deadLetters},
+		{"DELETE", "/v1/dead/{policy}?through", access.Operate, m.discardAll},
+		{"POST", "/v1/dead/{policy}/replay", access.Operate, m.replayAll},
+		{"GET", "/v1/dead/{policy}/{id}", access.Read, numbered(s.DeadLetter)},
+		{"DELETE", "/v1/dead/{policy}/{id}", access.Operate, numbered(m.discard)},
+		{"POST", "/v1/dead/{policy}/{id}/replay", access.Operate, m.replay},
+		{"GET", "/v1/drainers", access.Read, m.drainers},
 
-		{"GET", "/healthz", machines, h.health},
-		{"POST", "/healthz", machines, h.health}, // a target to try things out with
-		{"GET", "/readyz", machines, h.ready},
-		{"GET", "/metrics", named, nil}, // Options.Metrics answers by itself
+		{"GET", "/healthz", 0, h.health},
+		{"POST", "/healthz", 0, h.health}, // a target to try things out with
+		{"GET", "/readyz", 0, h.ready},
+		{"GET", "/metrics", access.Read, nil}, // Options.Metrics answers by itself
 	}
 }
 
@@ -111,7 +112,7 @@ type resource struct {
 func (h *handler) resources() []resource {
 	var all []resource
 	for _, r := range h.routes() {
-		if r.rights == operators && h.options.Management == nil {
+		if r.managed() && h.options.Management == nil {
 			continue
 		}
 		form := form(r.path)
@@ -192,6 +193,7 @@ type place struct {
 	key    job.Key
 	seq    uint64 // of a job or a dead letter
 	query  url.Values
+	client *access.Client // who asks
 }
 
 // place reads what a route's path holds in braces, and the query.
@@ -205,7 +207,7 @@ func (rt route) place(r *http.Request, found []string) (at place, err error) {
 		}
 		found = found[1:]
 	}
-	if rt.rights == operators {
+	if rt.managed() {
 		_, known, _ := strings.Cut(rt.path, "?")
 		isAnd := func(c rune) bool { return c == '&' }
 		at.query, err = parameters(r, strings.FieldsFunc(known, isAnd)...)

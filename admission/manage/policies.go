@@ -47,6 +47,9 @@ type Write struct {
 	// DryRun checks everything and writes nothing. The answer is what would be, with the present
 	// revision.
 	DryRun bool
+	// Possible returns what keeps the caller from writing a policy that is valid, as it would then
+	// be; nil: nothing does.
+	Possible func(p policy.Policy) []policy.Problem
 	// Paused is whether the caller takes the policy for paused, which is no part of its content;
 	// nil: it does not care. If the policy's pause is otherwise that is ErrConflict, so that no
 	// caller believes to have changed it.
@@ -210,8 +213,11 @@ func (c *policyChange) fit(before policy.Entry, current *policy.Entry) (policy.P
 		return policy.Policy{}, err
 	}
 	p = p.Keeping(before.Policy).WithDefaults()
-	return p, policy.Invalid(append(c.s.options.Possible(p),
-		p.CheckPrefix(c.s.broker.Names().Prefix())...))
+	problems := append(c.s.options.Possible(p), p.CheckPrefix(c.s.broker.Names().Prefix())...)
+	if c.w.Possible != nil {
+		problems = append(problems, c.w.Possible(p)...)
+	}
+	return p, policy.Invalid(problems)
 }
 
 // enforce makes the stream of a policy that was written, unless it was lowered before, and waits

@@ -5,6 +5,7 @@
 //	admitter --config FILE            serve
 //	admitter --config FILE --drain    serve, and run the jobs of policies with a target
 //	admitter validate FILE            say what is wrong with a configuration
+//	admitter token NAME --rights …    make a token for the file of http.tokens
 //
 // It prints one line that begins with "ready " when it can be used. SIGHUP reads the configuration
 // again. On SIGTERM or SIGINT /readyz says at once that it stops; it serves on while jobs finish,
@@ -17,6 +18,7 @@ package main
 
 import (
 	"context"
+	"os"
 
 	"github.com/spf13/pflag"
 
@@ -25,6 +27,9 @@ import (
 )
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == "token" {
+		os.Exit(token(os.Args[2:], os.Stdout, os.Stderr))
+	}
 	var drain bool
 	var echo string
 	daemon.Command{

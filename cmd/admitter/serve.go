@@ -85,6 +85,9 @@ func options(process *daemon.Process) penstock.Options {
 		AllowTargets:     c.Targets.Allow,
 		HTTP: penstock.HTTP{
 			Listen:         cmp.Or(c.HTTP.Listen, config.AdmitterListen),
+			Tokens:         c.HTTP.Tokens,
+			TLS:            penstock.TLS(c.HTTP.TLS),
+			Insecure:       c.HTTP.Insecure,
 			LameDuck:       c.HTTP.LameDuck,
 			Hosts:          c.HTTP.Hosts,
 			TrustedProxies: c.HTTP.TrustedProxies,

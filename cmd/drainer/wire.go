@@ -9,8 +9,10 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/penstock-mq/penstock/admission/access"
 	"github.com/penstock-mq/penstock/config"
 	"github.com/penstock-mq/penstock/internal/daemon"
+	"github.com/penstock-mq/penstock/internal/guard"
 	"github.com/penstock-mq/penstock/internal/hosts"
 	"github.com/penstock-mq/penstock/internal/lifecycle"
 	"github.com/penstock-mq/penstock/internal/natsconn"
@@ -23,6 +25,11 @@ import (
 // taken.
 func serve(ctx context.Context, p *daemon.Process) error {
 	c, log := p.Config, p.Log
+	guarded, err := guard.Open(guard.Options{Listen: c.HTTP.Listen, Tokens: c.HTTP.Tokens,
+		TLS: guard.Files(c.HTTP.TLS), Insecure: c.HTTP.Insecure}, log)
+	if err != nil {
+		return err
+	}
 	nc, err := nats.Connect(c.NATS.URL, natsconn.NewWatch(log).Options("penstock drainer")...)
 	if err != nil {
 		return fmt.Errorf("connect to NATS: %w", err)
@@ -49,7 +56,7 @@ func serve(ctx context.Context, p *daemon.Process) error {
 	work := []func(context.Context) error{
 		p.Reloads(func(_ context.Context, next config.Config) error {
 			drainer.SetPolicies(next.Drain.Policies)
-			return nil
+			return guarded.Reload()
 		}),
 		func(ctx context.Context) error {
 			if !natsconn.Connected(ctx, nc) {
@@ -75,27 +82,22 @@ func serve(ctx context.Context, p *daemon.Process) error {
 			return fmt.Errorf("listen for HTTP: %w", err)
 		}
 		defer listener.Close()
-		serving = append(serving, lifecycle.HTTP(listener,
-			routes(ctx, nc, drainer.Health, metrics.Handler(log),
-				hosts.Of(c.HTTP.Listen, c.HTTP.Hosts)),
+		known := hosts.Of(c.HTTP.Listen, c.HTTP.Hosts)
+		serving = append(serving, guarded.Run, lifecycle.HTTP(listener,
+			routes(ctx, nc, drainer.Health,
+				mayRead(guarded.Clients(), known, metrics.Handler(log))),
 			lifecycle.HTTPOptions{Grace: c.Grace, MaxConnections: c.HTTP.MaxConnections,
-				MaxPerClient: c.HTTP.MaxPerClient, Unbounded: c.HTTP.TrustedProxies, Logger: log}))
+				MaxPerClient: c.HTTP.MaxPerClient, Unbounded: c.HTTP.TrustedProxies,
+				TLS: guarded.TLS(), Logger: log}))
 	}
 	return lifecycle.Run(ctx, lifecycle.InTurn(c.HTTP.LameDuck, work, serving))
 }
 
 // routes serves what operators ask a drainer, which stops when ctx ends.
-func routes(ctx context.Context, nc *nats.Conn, health func() error, metrics http.Handler,
-	known hosts.Known) http.Handler {
+func routes(ctx context.Context, nc *nats.Conn, health func() error,
+	metrics http.Handler) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
-		if !known.Has(r.Host) {
-			http.Error(w, "the host is none of this process's; add it to http.hosts to permit it",
-				http.StatusMisdirectedRequest)
-			return
-		}
-		metrics.ServeHTTP(w, r)
-	})
+	mux.Handle("GET /metrics", metrics)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, "ok")
 	})
@@ -115,4 +117,30 @@ func routes(ctx context.Context, nc *nats.Conn, health func() error, metrics htt
 		fmt.Fprintln(w, "ready")
 	})
 	return mux
+}
+
+// mayRead serves what is for clients that may read, under one of the process's names; without
+// clients for everybody.
+func mayRead(clients func() *access.Clients, known hosts.Known, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !known.Has(r.Host) {
+			http.Error(w, "the host is none of this process's; add it to http.hosts to permit it",
+				http.StatusMisdirectedRequest)
+			return
+		}
+		if clients != nil {
+			client, err := clients().Of(r)
+			if err != nil {
+				w.Header().Set("WWW-Authenticate", access.Challenge(err))
+				http.Error(w, err.Error(), http.StatusUnauthorized)
+				return
+			}
+			if !client.MayAll(access.Read) {
+				http.Error(w, "the client has no right to read for all policies and keys",
+					http.StatusForbidden)
+				return
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
 }

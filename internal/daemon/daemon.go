@@ -19,8 +19,10 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/penstock-mq/penstock/admission/access"
 	"github.com/penstock-mq/penstock/config"
 	"github.com/penstock-mq/penstock/internal/buildinfo"
+	"github.com/penstock-mq/penstock/internal/guard"
 	"github.com/penstock-mq/penstock/internal/nearest"
 	"github.com/penstock-mq/penstock/internal/telemetry"
 	"github.com/penstock-mq/penstock/policy"
@@ -207,6 +209,12 @@ func (c Command) load(flags *pflag.FlagSet) (config.Config, error) {
 	cfg, err := config.LoadFile(flags)
 	if err == nil && c.Check != nil {
 		err = c.Check(cfg)
+	}
+	if err == nil && cfg.HTTP.Tokens != "" {
+		_, err = access.Load(cfg.HTTP.Tokens)
+	}
+	if err == nil && cfg.HTTP.TLS.Cert != "" {
+		_, err = guard.Files(cfg.HTTP.TLS).Load()
 	}
 	return cfg, err
 }

@@ -1553,9 +1553,47 @@ func (j orderedJob) Moved`,
 	},
 	{
 		name: "a-route-for-anyone", file: "admission/httpapi/routes.go",
-		old: `"/v1/purge/{policy}/{key...}", operators`,
-		new: `"/v1/purge/{policy}/{key...}", named`,
+		old: `"/v1/purge/{policy}/{key...}", access.Operate`,
+		new: `"/v1/purge/{policy}/{key...}", 0`,
 		by:  "./admission/httpapi TestEachRouteAsksForItsRights",
+	},
+	{
+		name: "rights-of-any-key", file: "admission/httpapi/permit.go",
+		old: "return at.client.MayPolicy(rt.right, at.policy)",
+		new: "return at.client.May(rt.right)",
+		by:  "./admission/httpapi TestEachRouteNeedsItsRight",
+	},
+	{
+		name: "a-batch-for-any-policy", file: "admission/httpapi/permit.go",
+		old: "if c.MayKey(access.Submit, r.Policy, r.Key.Raw()) {",
+		new: "if c.May(access.Submit) {",
+		by:  "./admission/httpapi TestABatchTakesTheJobsThatItsClientMayHandIn",
+	},
+	{
+		name: "any-path-for-nobody", file: "admission/httpapi/handler.go",
+		old: "found == nil && !strings.HasPrefix(path, root)",
+		new: "found == nil",
+		by:  "./admission/httpapi TestEachRouteNeedsItsRight",
+	},
+	{
+		name: "a-certificate-that-nobody-verified", file: "admission/access/request.go",
+		old: "len(r.TLS.VerifiedChains) > 0 {\n\t\t" +
+			"return cs.withCertificate(r.TLS.VerifiedChains[0][0])",
+		new: "len(r.TLS.PeerCertificates) > 0 {\n\t\t" +
+			"return cs.withCertificate(r.TLS.PeerCertificates[0])",
+		by: "./admission/access TestAClientIsKnownByTokenOrCertificate",
+	},
+	{
+		name: "a-bad-file-of-clients-counts", file: "admission/access/file.go",
+		old: "if err == nil {\n\t\tf.clients.Store(clients)",
+		new: "if clients != nil || err != nil {\n\t\tf.clients.Store(clients)",
+		by:  "./internal/guard TestClientsAreKnownOverTLSAndFilesAreFollowed",
+	},
+	{
+		name: "others-reach-it-unguarded", file: "internal/hosts/hosts.go",
+		old: "return address.Unmap().IsLoopback()",
+		new: "return address.Unmap().IsLoopback() || address.IsUnspecified()",
+		by:  "./internal/guard TestNobodyListensToOthersUnguarded",
 	},
 	{
 		name: "a-route-that-nobody-knows", file: "admission/httpapi/routes.go",

@@ -53,31 +53,37 @@ workers/workerstest: algorithms policy policy/store queue queue/embedded queue/j
 	nats.go
 
 admission: algorithms policy queue queue/job nats.go
+admission/access: internal/nearest internal/yamlfile
 admission/answer: admission internal/seldom policy queue
-admission/httpapi: admission admission/answer admission/manage internal/hosts policy queue/job
+admission/httpapi: admission admission/access admission/answer admission/manage internal/hosts
+	policy queue/job
 admission/limiter: admission algorithms algorithms/memstore policy gobreaker
 admission/limiter/inredis: admission/limiter algorithms algorithms/redisstore policy go-redis
 admission/manage: admission internal/race internal/redact policy policy/store queue queue/job workers nats.go
 admission/natsapi: admission admission/answer queue queue/job nats.go
 
 .: admission admission/httpapi admission/limiter admission/manage admission/natsapi
-	internal/buildinfo internal/hosts internal/installation internal/lifecycle internal/natsconn
+	internal/buildinfo internal/guard internal/hosts internal/installation internal/lifecycle
+	internal/natsconn
 	internal/nearest internal/seldom internal/targets internal/yamlfile policy policy/store queue
 	queue/embedded queue/job queue/kv workers nats.go
 
-config: algorithms internal/installation internal/lifecycle internal/nearest internal/yamlfile
+config: algorithms internal/guard internal/installation internal/lifecycle internal/nearest internal/yamlfile
 	policy pflag viper
-cmd/admitter: . admission/limiter admission/limiter/inredis config internal/buildinfo
+cmd/admitter: . admission/access admission/limiter admission/limiter/inredis config internal/buildinfo
 	internal/daemon internal/lifecycle internal/telemetry policy queue/embedded queue/job go-redis
 	pflag
-cmd/drainer: config internal/daemon internal/hosts internal/lifecycle internal/natsconn
+cmd/drainer: admission/access config internal/daemon internal/guard internal/hosts internal/lifecycle internal/natsconn
 	internal/targets internal/telemetry workers nats.go
 
 internal/brokertest: internal/natstest policy policy/store queue queue/embedded nats.go
 internal/buildinfo:
+internal/certtest:
 internal/chaos: policy queue queue/job nats.go
-internal/daemon: config internal/buildinfo internal/nearest internal/telemetry policy queue pflag
+internal/daemon: admission/access config internal/buildinfo internal/guard internal/nearest internal/telemetry policy queue pflag
 internal/demo: internal/proctest queue queue/job nats.go
+internal/follow:
+internal/guard: admission/access internal/follow internal/hosts
 internal/hosts:
 internal/installation:
 internal/lifecycle:

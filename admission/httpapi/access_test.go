@@ -1,0 +1,153 @@
+package httpapi
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/penstock-mq/penstock/admission/access"
+	"github.com/penstock-mq/penstock/admission/manage"
+	"github.com/penstock-mq/penstock/queue"
+)
+
+var allRights = []access.Right{access.Submit, access.Check, access.Read, access.Operate,
+	access.Admin}
+
+// clientsOf makes clients whose tokens are their names.
+func clientsOf(t *testing.T, lines ...string) func() *access.Clients {
+	t.Helper()
+	var text strings.Builder
+	text.WriteString("clients:\n")
+	for _, line := range lines {
+		name, rest, _ := strings.Cut(line, " ")
+		fmt.Fprintf(&text, "  - {name: %q, tokens: [%q], %s}\n", name, access.Sum(name), rest)
+	}
+	clients, err := access.Parse(strings.NewReader(text.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() *access.Clients { return clients }
+}
+
+// TestEachRouteNeedsItsRight asks each route as clients with every right but one, with one alone,
+// with it for other policies and keys, as nobody and with a wrong token. What is permitted panics
+// in a management without NATS, which is another answer than 401 and 403.
+func TestEachRouteNeedsItsRight(t *testing.T) {
+	var lines []string
+	for _, right := range allRights {
+		var others []string
+		for _, other := range allRights {
+			if other != right {
+				others = append(others, other.String())
+			}
+		}
+		lines = append(lines,
+			fmt.Sprintf("only-%s rights: [%[1]s], policies: ['*']", right),
+			fmt.Sprintf("never-%s rights: [%s], policies: ['*']", right,
+				strings.Join(others, ", ")),
+			fmt.Sprintf("policy-%s rights: [%[1]s], policies: [p*]", right),
+			fmt.Sprintf("key-%s rights: [%[1]s], policies: [p], keys: [k]", right),
+			fmt.Sprintf("elsewhere-%s rights: [%[1]s], policies: [q], keys: [k]", right),
+			fmt.Sprintf("other-key-%s rights: [%[1]s], policies: [p], keys: ['k?', 'kk*']", right))
+	}
+	h := New(&fakeService{}, Options{Hosts: testHosts, Clients: clientsOf(t, lines...),
+		Metrics:    http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),
+		Management: manage.New(new(queue.Broker), nil, manage.Options{})})
+	for _, rt := range h.(*handler).routes() {
+		path, _, _ := strings.Cut(rt.path, "?")
+		named := strings.Contains(path, "{")
+		keyed := strings.Contains(path, "{key...}")
+		path = strings.NewReplacer("{policy}", "p", "{key...}", "k", "{job}", "p:1", "{id}",
+			"1").Replace(path)
+		ask := func(token string) int {
+			r := httptest.NewRequest(rt.method, path, nil)
+			if token != "" {
+				r.Header.Set("Authorization", "Bearer "+token)
+			}
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			challenge := w.Header()["WWW-Authenticate"]
+			if (len(challenge) == 1) != (w.Code == http.StatusUnauthorized) {
+				t.Errorf("%s %s: %d with the challenge %q", rt.method, path, w.Code, challenge)
+			}
+			if w.Code == 401 || w.Code == 403 {
+				if kind := w.Header().Get("Content-Type"); kind != "application/problem+json" {
+					t.Errorf("%s %s: %d as %s", rt.method, path, w.Code, kind)
+				}
+			}
+			return w.Code
+		}
+		want := func(token string, status int) {
+			t.Helper()
+			got := ask(token)
+			if got != status && (status != 0 || got == 401 || got == 403) {
+				t.Errorf("%s %s as %q: %d, want %d", rt.method, path, token, got, status)
+			}
+		}
+		if rt.right == 0 {
+			want("", 0)
+			want("wrong", 0)
+			continue
+		}
+		permitted := func(yes bool) int {
+			if yes {
+				return 0
+			}
+			return http.StatusForbidden
+		}
+		right := rt.right.String()
+		want("", http.StatusUnauthorized)
+		want("wrong", http.StatusUnauthorized)
+		want("only-"+right, 0)
+		want("never-"+right, http.StatusForbidden)
+		want("policy-"+right, permitted(named || rt.each()))
+		want("key-"+right, permitted(keyed || rt.each()))
+		want("elsewhere-"+right, permitted(rt.each()))
+		want("other-key-"+right, permitted(rt.each()))
+	}
+	for _, path := range []string{"/v1/", "/v1/nothing", "/v1/policies/p/nothing"} {
+		r := httptest.NewRequest(http.MethodGet, path, nil)
+		w := httptest.NewRecorder()
+		if h.ServeHTTP(w, r); w.Code != http.StatusUnauthorized {
+			t.Errorf("%s as nobody: %d", path, w.Code)
+		}
+	}
+}
+
+func TestABatchTakesTheJobsThatItsClientMayHandIn(t *testing.T) {
+	service := &fakeService{}
+	h := New(service, Options{Hosts: testHosts, Clients: clientsOf(t,
+		"tenant rights: [submit], policies: [mail], keys: ['acme.*']")})
+	body := `{"policy":"mail","key":"acme.1"}
+{"policy":"mail","key":"other"}
+{"policy":"stripe","key":"acme.1"}
+{"policy":"mail","key":"acme.2"}`
+	r := httptest.NewRequest(http.MethodPost, "/v1/jobs:batch", strings.NewReader(body))
+	r.Header.Set("Authorization", "Bearer tenant")
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	lines := strings.Split(strings.TrimSpace(w.Body.String()), "\n")
+	if w.Code != 200 || len(lines) != 4 || len(service.submitted) != 2 {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	for i, status := range []string{"202", "403", "403", "202"} {
+		if !strings.Contains(lines[i], `"status":`+status) {
+			t.Errorf("want %s, not %s", status, lines[i])
+		}
+	}
+}
+
+// TestTheTokenOfARequestStaysOutOfItsJob: what a job keeps of its headers is for its target.
+func TestTheTokenOfARequestStaysOutOfItsJob(t *testing.T) {
+	service := &fakeService{}
+	h := New(service, Options{Hosts: testHosts,
+		Clients: clientsOf(t, "a rights: [submit], policies: ['*']")})
+	r := httptest.NewRequest(http.MethodPost, "/v1/jobs/p/k", nil)
+	r.Header.Set("Authorization", "Bearer a")
+	h.ServeHTTP(httptest.NewRecorder(), r)
+	if len(service.submitted) != 1 || service.submitted[0].Header["Authorization"] != nil {
+		t.Errorf("submitted %+v", service.submitted)
+	}
+}

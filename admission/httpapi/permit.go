@@ -1,0 +1,64 @@
+package httpapi
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/admission/access"
+	"github.com/penstock-mq/penstock/policy"
+)
+
+// permits reports whether the client may ask for what a request names. A job or a dead letter that
+// is named by its number may be of any key.
+func (rt route) permits(at place) bool {
+	switch {
+	case rt.right == 0:
+		return true
+	case rt.each():
+		return at.client.May(rt.right)
+	case strings.HasSuffix(rt.path, "{key...}"), strings.Contains(rt.path, "{key...}?"):
+		return at.client.MayKey(rt.right, at.policy, at.key.Raw())
+	case strings.Contains(rt.path, "{"):
+		return at.client.MayPolicy(rt.right, at.policy)
+	}
+	return at.client.MayAll(rt.right)
+}
+
+// notPermitted says what the client may not do. It asks nobody whether that would be there.
+func notPermitted(rt route, at place) error {
+	what := fmt.Sprintf("%s %s", rt.right, "for all policies and keys")
+	switch {
+	case rt.each():
+		what = rt.right.String()
+	case strings.Contains(rt.path, "{key...}"):
+		what = fmt.Sprintf("%s for key %.64q of policy %.64q", rt.right, at.key.Raw(), at.policy)
+	case strings.Contains(rt.path, "{"):
+		what = fmt.Sprintf("%s for policy %.64q with all its keys", rt.right, at.policy)
+	}
+	return forbidden(at.client, what)
+}
+
+func forbidden(c *access.Client, what string) error {
+	return fmt.Errorf("%w: the client %q has no right to %s", admission.ErrForbidden, c.Name, what)
+}
+
+// permitSubmit refuses a job of a batch that the client could not hand in alone.
+func permitSubmit(c *access.Client, r admission.SubmitRequest) error {
+	if c.MayKey(access.Submit, r.Policy, r.Key.Raw()) {
+		return nil
+	}
+	return forbidden(c, fmt.Sprintf("submit for key %.64q of policy %.64q", r.Key.Raw(), r.Policy))
+}
+
+// within returns what keeps a client from writing a policy. A NATS target publishes with the rights
+// of the drainers, also to other policies: that is for who may change them all.
+func within(c *access.Client) func(policy.Policy) []policy.Problem {
+	return func(p policy.Policy) []policy.Problem {
+		if p.Target == nil || p.Target.NATS == nil || c.MayAll(access.Admin) {
+			return nil
+		}
+		return []policy.Problem{{Field: "target.nats",
+			Reason: "needs the right admin for all policies, because it reaches them all"}}
+	}
+}
