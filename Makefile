@@ -34,7 +34,7 @@ setup: ## install what the tests need beside Go (C compiler, redis-server, pytho
 
 # What test leaves to test-all because it takes long: packages that start processes of ours, and clusters of three servers.
 PROCESSES = ./cmd/... ./docs ./examples/... ./internal/e2e
-CLUSTERS  = ^Test(Law3ClusterLosesNothing|ARollingRestartRunsNoJobTwice|ThreeNodesKeepRoomForLeases|AServerThatCameBackShowsNoOldState)$$
+CLUSTERS  = ^Test(Law3ClusterLosesNothing|ARollingRestartRunsNoJobTwice|ThreeNodesKeepRoomForLeases|AServerThatCameBackShowsNoOldState|JobsOutliveACopyThatLacksThem)$$
 # Tests wait for half of their time, so there is room for two packages a processor. What takes longest begins first.
 AT_ONCE   = $$((2 * $$(getconf _NPROCESSORS_ONLN)))
 LONGEST   = ./workers ./queue ./algorithms/redisstore
