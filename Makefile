@@ -99,7 +99,7 @@ bench: ## benchmarks of checks, submissions and draining
 		$$(grep -rl '^func Benchmark' --include='*_test.go' ./admission ./algorithms ./queue ./workers | \
 			xargs -n 1 dirname | sort -u)
 
-.PHONY: bench-drain bench-limiters bench-service accuracy test-bench
+.PHONY: bench-drain bench-limiters bench-service compare accuracy test-bench
 
 bench-drain: ## how exactly, fairly and fast jobs start: docs/bench-drain*, its numbers in bin, in about seven minutes
 	go -C bench run ./drain -out ../docs -data ../bin
@@ -109,6 +109,9 @@ bench-limiters: ## how fast limiters decide, ours and others: docs/bench-limiter
 
 bench-service: ## how fast submissions and checks are answered: docs/bench-service.md, in about four minutes
 	go -C bench run ./service -out ../docs
+
+compare: setup ## one limit for four workers, ours and those of other job queues: docs/compare.*, in about six minutes (npm)
+	go -C bench run ./compare -out ../docs
 
 accuracy: ## how wrong a sliding counter is, and the most each algorithm lets pass: docs/accuracy.*, in some 90 seconds
 	go -C bench run ./accuracy -out ../docs -data ../bin

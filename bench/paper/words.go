@@ -40,16 +40,24 @@ func Machine(modules ...string) string {
 	}
 	text := fmt.Sprintf("%s × %s, %s/%s, %s", Plural(runtime.NumCPU(), "core"), cpu, runtime.GOOS,
 		runtime.GOARCH, runtime.Version())
-	build, ok := debug.ReadBuildInfo()
-	if !ok {
-		return text
-	}
 	for _, path := range modules {
-		for _, m := range build.Deps {
-			if m.Path == path {
-				text += fmt.Sprintf(", %s %s", path, m.Version)
-			}
+		if version := Version(path); version != "" {
+			text += fmt.Sprintf(", %s %s", path, version)
 		}
 	}
 	return text
+}
+
+// Version returns that of a module that this program is built with; empty: it has no such module.
+func Version(module string) string {
+	build, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	for _, m := range build.Deps {
+		if m.Path == module {
+			return m.Version
+		}
+	}
+	return ""
 }

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+)
+
+// target is the server that jobs are posted to: it notes when, by one clock for all workers.
+type target struct {
+	url   string
+	began time.Time
+	http  *http.Server
+
+	mu       sync.Mutex
+	takes    time.Duration // to answer
+	arrivals []arrival
+}
+
+type arrival struct {
+	at     time.Duration
+	number int
+}
+
+func newTarget() (*target, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	t := &target{url: "http://" + l.Addr().String() + "/", began: time.Now()}
+	t.http = &http.Server{Handler: t}
+	go func() { _ = t.http.Serve(l) }() // until close
+	return t, nil
+}
+
+func (t *target) close() { _ = t.http.Close() } // nobody is left to ask it
+
+func (t *target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	at := time.Since(t.began)
+	text, err := io.ReadAll(io.LimitReader(r.Body, 1<<10))
+	if err != nil {
+		return // its sender is gone
+	}
+	number, err := numberOf(text)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	t.mu.Lock()
+	t.arrivals = append(t.arrivals, arrival{at, number})
+	takes := t.takes
+	t.mu.Unlock()
+	select {
+	case <-time.After(takes):
+	case <-r.Context().Done():
+	}
+}
+
+// begin forgets what has arrived; requests take so long from now on.
+func (t *target) begin(takes time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.takes, t.arrivals = takes, nil
+}
+
+// arrived returns what has arrived, in order.
+func (t *target) arrived() []arrival {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.SortedFunc(slices.Values(t.arrivals), func(a, b arrival) int {
+		return int(a.at - b.at)
+	})
+}
