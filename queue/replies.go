@@ -78,6 +78,10 @@ func (w *reply) forget() {
 	delete(w.from.waiting, w.token)
 }
 
+// timers are those of replies that are not waited for any more. There is one for each job, and most
+// come within a millisecond.
+var timers = sync.Pool{New: func() any { return time.NewTimer(time.Hour) }}
+
 // wait returns JetStream's answer, if it comes in time.
 func (w *reply) wait(ctx context.Context, within time.Duration) (jsapi.PubAck, error) {
 	select {
@@ -85,8 +89,12 @@ func (w *reply) wait(ctx context.Context, within time.Duration) (jsapi.PubAck, e
 		return readReply(m)
 	default:
 	}
-	timer := time.NewTimer(within)
-	defer timer.Stop()
+	timer := timers.Get().(*time.Timer)
+	timer.Reset(within)
+	defer func() {
+		timer.Stop()
+		timers.Put(timer)
+	}()
 	select {
 	case m := <-w.got:
 		return readReply(m)

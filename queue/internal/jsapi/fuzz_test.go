@@ -1,6 +1,7 @@
 package jsapi
 
 import (
+	"encoding/json"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -39,7 +40,8 @@ func FuzzAckSubject(f *testing.F) {
 // of them.
 func FuzzPubAck(f *testing.F) {
 	for _, seed := range []string{
-		`{"stream":"S","seq":5,"duplicate":true}`, `{"stream":"","seq":5}`, `{}`, `null`, `hello`,
+		`{"stream":"S","seq":5,"duplicate":true}`, `{"stream":"S","seq":18446744073709551615}`,
+		`{"stream":"S","domain":"D","seq":5}`, `{"stream":"","seq":5}`, `{}`, `null`, `hello`,
 		`{"error":{"code":503,"err_code":10077,"description":"maximum messages per subject exceeded"},"stream":"S","seq":0}`,
 		`{"error":{"code":400,"err_code":7,"description":"a service's own"}}`, `{"error":"text"}`,
 	} {
@@ -54,6 +56,11 @@ func FuzzPubAck(f *testing.F) {
 			t.Fatalf("%s: %+v beside the error %v", data, ack, err)
 		case err != nil && Translate(err) == nil:
 			t.Fatalf("%s: an error became none", data)
+		}
+		var whole PubAck
+		if json.Unmarshal(data, &whole) == nil && err == nil &&
+			(ack.Seq != whole.Seq || ack.Duplicate != whole.Duplicate) {
+			t.Fatalf("%s is read as %+v, by encoding/json as %+v", data, ack, whole)
 		}
 	})
 }
