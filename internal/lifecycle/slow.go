@@ -21,15 +21,18 @@ const leastRate = 16 << 10
 func paced(next http.Handler, grace time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 {
-			body := &pacedBody{ReadCloser: r.Body, conn: http.NewResponseController(w),
-				grace: grace,
-				until: time.Now().Add(grace)}
+			now := time.Now()
+			// a copy: net/http looks at what its own one has left
+			slow := &struct {
+				r    http.Request
+				body pacedBody
+			}{*r, pacedBody{ReadCloser: r.Body, conn: http.NewResponseController(w), grace: grace,
+				began: now, until: now.Add(grace)}}
 			// A connection without deadlines cannot be slow. The deadline also ends net/http's own
 			// reading of what no handler read.
-			if body.conn.SetReadDeadline(body.until) == nil {
-				// a copy: net/http looks at what its own one has left
-				r = r.WithContext(r.Context())
-				r.Body = body
+			if slow.body.conn.SetReadDeadline(slow.body.until) == nil {
+				r = &slow.r
+				r.Body = &slow.body
 			}
 		}
 		next.ServeHTTP(w, r)
@@ -41,6 +44,7 @@ type pacedBody struct {
 	io.ReadCloser
 	conn  *http.ResponseController
 	grace time.Duration
+	began time.Time // or when the answer was last given its whole time
 	until time.Time
 }
 
@@ -57,7 +61,10 @@ func (b *pacedBody) Read(p []byte) (int, error) {
 	}
 	// When a deadline cannot be set the connection is closed, which the next read will find.
 	_ = b.conn.SetReadDeadline(deadline)
-	_ = b.conn.SetWriteDeadline(now.Add(writeTimeout))
+	if now.Sub(b.began) > time.Second {
+		b.began = now
+		_ = b.conn.SetWriteDeadline(now.Add(writeTimeout))
+	}
 	return n, err
 }
 
