@@ -43,14 +43,22 @@ var verdictStatus = map[admission.Verdict]int{
 	admission.Rejected: 429,
 }
 
-// accepted is the body of an accepted job.
-type accepted struct {
-	Verdict   admission.Verdict `json:"verdict"`
-	Job       string            `json:"job"`
-	DelayMS   *int64            `json:"delay_ms,omitempty"`
-	Position  *int              `json:"position,omitempty"` // with Depth, where DelayMS is not known
-	Depth     int               `json:"depth,omitempty"`
-	Duplicate bool              `json:"duplicate,omitempty"`
+// appendAccepted appends the body of an accepted job, which says its place in the queue where its
+// delay is not known. It and the body of a check are all that answers in great numbers have, so
+// encoding/json does not spell them; an id needs no escapes.
+func appendAccepted(body []byte, o admission.Outcome) []byte {
+	body = append(append(body, `{"verdict":"`...), o.Verdict...)
+	body = append(append(append(body, `","job":"`...), o.Job...), '"')
+	if o.DelayKnown {
+		body = appendMember(body, `,"delay_ms":`, milliseconds(o.Delay))
+	} else if o.Depth > 0 {
+		body = appendMember(body, `,"position":`, int64(o.Position))
+		body = appendMember(body, `,"depth":`, int64(o.Depth))
+	}
+	if o.Duplicate {
+		body = append(body, `,"duplicate":true`...)
+	}
+	return append(body, '}')
 }
 
 // rejected is added to the problem of a rejected job.
@@ -59,15 +67,22 @@ type rejected struct {
 	RetryAfterMS int64             `json:"retry_after_ms"`
 }
 
-// decided is the body of a check; that of a refusal is a problem with these members.
-type decided struct {
-	Allowed      bool  `json:"allowed"`
-	Limit        int64 `json:"limit"`
-	Remaining    int64 `json:"remaining"`
-	DelayMS      int64 `json:"delay_ms"`
-	RetryAfterMS int64 `json:"retry_after_ms"`
-	ResetAfterMS int64 `json:"reset_after_ms"`
+// appendDecided appends the body of a check; that of a refusal is a problem with these members.
+func appendDecided(body []byte, c admission.Checked) []byte {
+	body = strconv.AppendBool(append(body, `{"allowed":`...), c.Allowed)
+	body = appendMember(body, `,"limit":`, c.Limit)
+	body = appendMember(body, `,"remaining":`, c.Remaining)
+	body = appendMember(body, `,"delay_ms":`, milliseconds(c.Delay))
+	body = appendMember(body, `,"retry_after_ms":`, milliseconds(c.RetryAfter))
+	return append(appendMember(body, `,"reset_after_ms":`, milliseconds(c.ResetAfter)), '}')
 }
+
+func appendMember(body []byte, name string, n int64) []byte {
+	return strconv.AppendInt(append(body, name...), n, 10)
+}
+
+// usualBody is room for either.
+const usualBody = 160
 
 // Submitted answers a job.
 func Submitted(o admission.Outcome) Answer {
@@ -75,32 +90,24 @@ func Submitted(o admission.Outcome) Answer {
 		o.Verdict == admission.Rejected}
 	status := verdictStatus[o.Verdict]
 	if o.Verdict == admission.Rejected {
-		return refusal(state, rejected{o.Verdict, milliseconds(o.RetryAfter)})
-	}
-	body := accepted{Verdict: o.Verdict, Job: o.Job, Duplicate: o.Duplicate}
-	if o.DelayKnown {
-		delay := milliseconds(o.Delay)
-		body.DelayMS = &delay
-	} else if o.Depth > 0 {
-		body.Position, body.Depth = &o.Position, o.Depth
+		return refusal(state, encode(rejected{o.Verdict, milliseconds(o.RetryAfter)}))
 	}
 	fields := state.fields(contentJSON)
 	if o.Duplicate {
 		fields = append(fields, Field{"Idempotent-Replayed", "true"})
 	}
-	return Answer{Status: status, Header: fields, Body: encode(body)}
+	return Answer{Status: status, Header: fields,
+		Body: appendAccepted(make([]byte, 0, usualBody), o)}
 }
 
 // Checked answers a check or a peek.
 func Checked(c admission.Checked) Answer {
 	state := quotaState{c.Quota, c.Remaining, c.ResetAfter, c.RetryAfter, !c.Allowed}
-	body := decided{c.Allowed, c.Limit, c.Remaining, milliseconds(c.Delay),
-		milliseconds(c.RetryAfter),
-		milliseconds(c.ResetAfter)}
+	body := appendDecided(make([]byte, 0, usualBody), c)
 	if !c.Allowed {
 		return refusal(state, body)
 	}
-	return Answer{Status: 200, Header: state.fields(contentJSON), Body: encode(body)}
+	return Answer{Status: 200, Header: state.fields(contentJSON), Body: body}
 }
 
 // Refunded answers a refund: without a body.

@@ -72,8 +72,9 @@ var errorStatus = []struct {
 	{admission.ErrUnavailable, http.StatusServiceUnavailable, false},
 }
 
-// refusal answers a question whose answer is no, with the members of more added to the problem.
-func refusal(s quotaState, more any) Answer {
+// refusal answers a question whose answer is no, with the members of more, a JSON object, added to
+// the problem.
+func refusal(s quotaState, more []byte) Answer {
 	p := problem{
 		Type:             typeQuotaExceeded,
 		Title:            "Quota exceeded",
@@ -81,8 +82,8 @@ func refusal(s quotaState, more any) Answer {
 		Detail:           "come back after the time in Retry-After",
 		ViolatedPolicies: []string{s.quota.Policy},
 	}
-	body, extra := encode(p), encode(more)
-	body = append(append(body[:len(body)-1], ','), extra[1:]...) // one object of the two
+	body := encode(p)
+	body = append(append(body[:len(body)-1], ','), more[1:]...) // one object of the two
 	return Answer{Status: p.Status, Header: s.fields(contentProblem), Body: body}
 }
 

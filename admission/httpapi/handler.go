@@ -250,9 +250,11 @@ func notFound(w http.ResponseWriter, _ *http.Request) {
 
 func write(w http.ResponseWriter, a answer.Answer) {
 	header := w.Header()
-	for _, field := range a.Header {
+	values := make([]string, len(a.Header)+1) // one piece of memory for all fields
+	for i, field := range a.Header {
+		values[i] = field.Value
 		// as the draft spells it: RateLimit, not Ratelimit
-		header[field.Name] = []string{field.Value}
+		header[field.Name] = values[i : i+1 : i+1]
 	}
 	if a.Stream != nil {
 		w.WriteHeader(a.Status)
@@ -260,7 +262,9 @@ func write(w http.ResponseWriter, a answer.Answer) {
 		return
 	}
 	if a.Status != http.StatusNoContent {
-		header.Set("Content-Length", strconv.Itoa(len(a.Body)))
+		last := values[len(a.Header):]
+		last[0] = strconv.Itoa(len(a.Body))
+		header["Content-Length"] = last
 	}
 	w.WriteHeader(a.Status)
 	_, _ = w.Write(a.Body) // when it fails the client is gone

@@ -198,7 +198,8 @@ type place struct {
 
 // place reads what a route's path holds in braces, and the query.
 func (rt route) place(r *http.Request, found []string) (at place, err error) {
-	for _, s := range segments(rt.path) {
+	path, known, _ := strings.Cut(rt.path, "?")
+	for s := range strings.SplitSeq(path, "/") {
 		if !strings.HasPrefix(s, "{") {
 			continue
 		}
@@ -208,7 +209,6 @@ func (rt route) place(r *http.Request, found []string) (at place, err error) {
 		found = found[1:]
 	}
 	if rt.managed() {
-		_, known, _ := strings.Cut(rt.path, "?")
 		isAnd := func(c rune) bool { return c == '&' }
 		at.query, err = parameters(r, strings.FieldsFunc(known, isAnd)...)
 	}
