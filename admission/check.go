@@ -32,8 +32,6 @@ func (s *Service) check(ctx context.Context, r CheckRequest,
 	if err != nil {
 		return Checked{}, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
 	checked, err := ask(limit.Limiter, ctx, Caller{r.Key, r.IP}, r.Cost)
 	if err != nil {
 		return Checked{}, limiterError("cost", r.Policy, err)
@@ -50,8 +48,6 @@ func (s *Service) Refund(ctx context.Context, r CheckRequest) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
 	if err := limit.Limiter.Refund(ctx, Caller{r.Key, r.IP}, r.Cost); err != nil {
 		return limiterError("cost", r.Policy, err)
 	}

@@ -17,7 +17,8 @@ type Caller struct {
 }
 
 // Limiter decides for the callers of one policy and remembers their state. It is safe for
-// concurrent use. An error means that the store cannot be asked, never a refusal.
+// concurrent use. An error means that the store cannot be asked, never a refusal. What asks another
+// process bounds by itself for how long.
 type Limiter interface {
 	// Take takes n units or none.
 	Take(ctx context.Context, from Caller, n int64) (Checked, error)

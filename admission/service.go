@@ -42,7 +42,7 @@ type Metrics interface {
 type Options struct {
 	// Metrics counts answers; nil counts nothing.
 	Metrics Metrics
-	// Timeout bounds one call of Submit, Check or Peek; default 5 s.
+	// Timeout bounds one call of Submit; default 5 s.
 	Timeout time.Duration
 }
 
