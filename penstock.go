@@ -167,7 +167,11 @@ func (p *Penstock) build() error {
 		}
 	}
 	producer := p.broker.NewProducer(queue.ProducerOptions{FailFast: true})
-	p.service = admission.New(p.broker.Names(), producer, p.broker, o.Limits.Limit,
+	var valves admission.Valves = p.broker
+	if p.drainer != nil {
+		valves = p.drainer
+	}
+	p.service = admission.New(p.broker.Names(), producer, valves, o.Limits.Limit,
 		admission.Options{Metrics: counted{o.Observer}})
 	p.known = &known{follow: p.follow}
 	p.streams = newStreams(recorded{p.broker, p.store}, p.known, o.Observer.ApplyFailed, p.log)

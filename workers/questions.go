@@ -1,8 +1,11 @@
 package workers
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
@@ -15,19 +18,56 @@ type questions struct {
 	*calls
 	broker *queue.Broker
 	core   *core.Core
+	served sync.Map // the core.Partition of each address that is served
+}
+
+// address is by what others know a partition.
+type address struct {
+	policy string
+	number int
 }
 
 // serve takes questions to a partition's valve until stop is called.
 func (q *questions) serve(p core.Partition) (stop func()) {
-	stop, err := q.broker.ServeValve(p.Policy, p.Number, func(asked job.Question,
+	stopNATS, err := q.broker.ServeValve(p.Policy, p.Number, func(asked job.Question,
 		reply func(job.Answer)) {
 		q.send(core.Asked{Part: p, Question: asked, Reply: reply})
 	})
 	if err != nil {
 		q.log.Warn("questions to the valve will not be answered", "policy", p.Policy, "error", err)
-		return func() {}
+		stopNATS = func() {}
 	}
-	return stop
+	at := address{p.Policy, p.Number}
+	q.served.Store(at, p)
+	return func() {
+		q.served.CompareAndDelete(at, p)
+		stopNATS()
+	}
+}
+
+// AskValve is [queue.Broker.AskValve], for a program that runs a drainer: what asks a valve of that
+// drainer does not go over NATS.
+func (d *Drainer) AskValve(ctx context.Context, policy string, partition int, q job.Question) (
+	job.Answer, error) {
+
+	p, mine := d.questions.served.Load(address{policy, partition})
+	if !mine {
+		return d.broker.AskValve(ctx, policy, partition, q)
+	}
+	answers := make(chan job.Answer, 1) // one comes
+	d.send(core.Asked{Part: p.(core.Partition), Question: q,
+		Reply: func(a job.Answer) { answers <- a }})
+	select {
+	case a := <-answers:
+		if a.Error != "" {
+			return a, errors.New(a.Error)
+		}
+		return a, nil
+	case <-ctx.Done():
+		return job.Answer{}, fmt.Errorf("%w: %w", queue.ErrUnavailable, ctx.Err())
+	case <-d.stopped:
+		return job.Answer{}, queue.ErrUnavailable
+	}
 }
 
 // WorkOn does the part of an answer that needs nothing of the loop's.

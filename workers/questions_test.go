@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
@@ -62,5 +64,48 @@ func TestAnExpectedStartTellsItsPosition(t *testing.T) {
 			}
 		}
 		return true
+	})
+}
+
+// The admitter asks for every job that it accepts, most often a drainer in its own process.
+func TestAValveOfTheSameProcessIsAskedWithoutNATS(t *testing.T) {
+	b := newBench(t, with(leaky("api", "1/h"), func(p *policy.Policy) { p.Partitions = 1 }))
+	var ran seen
+	owner, stop := b.drainer(Options{}, map[string]Handler{"api": ran.handle})
+	b.publish("api", "a", 0, 2)
+	overNATS := make(chan *nats.Msg, 1024)
+	if _, err := b.nc.ChanSubscribe("penstock.valve.>", overNATS); err != nil {
+		t.Fatal(err)
+	}
+	told := func(d *Drainer) func() bool {
+		return func() bool {
+			a, err := d.AskValve(t.Context(), "api", 0,
+				job.Question{Op: job.OpExpect, Jobs: []uint64{2}})
+			return err == nil && len(a.Starts) == 1 && a.Starts[0].Known
+		}
+	}
+	b.until("the start of a job is told", told(owner))
+	for len(overNATS) > 0 { // from before it owned the partition
+		<-overNATS
+	}
+	if !told(owner)() {
+		t.Error("the start is not told again")
+	}
+	if _, err := owner.AskValve(t.Context(), "api", 0, job.Question{Op: "dance"}); err == nil ||
+		errors.Is(err, queue.ErrUnavailable) {
+		t.Errorf("a refusal is %v", err)
+	}
+	if err := b.nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(overNATS); n > 0 {
+		t.Errorf("%d questions went over NATS", n)
+	}
+	other, _ := b.drainer(Options{}, nil)
+	b.until("it is told to another process, too", told(other))
+	stop()
+	b.until("nobody owns the partition, or another does", func() bool {
+		_, mine := owner.questions.served.Load(address{"api", 0})
+		return !mine
 	})
 }
