@@ -18,9 +18,10 @@ PLATFORMS   = darwin/arm64 windows/386
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: ## bin/admitter and bin/drainer
+build: ## bin/admitter, bin/drainer and the client, bin/penstock
 	@mkdir -p bin
 	go build -o bin ./cmd/admitter ./cmd/drainer
+	go build -C $(CLIENT) -o $(CURDIR)/bin/ .
 
 run: build ## an admitter that drains, with a policy of each algorithm, and a target that shows what arrives
 	bin/admitter --drain --echo 127.0.0.1:8081 --config deploy/quickstart.yaml
@@ -32,6 +33,8 @@ demo: build ## the whole main job in half a minute: bursts, a strict API, a kill
 setup: ## install what the tests need beside Go (C compiler, redis-server, python3), or say which command does
 	@scripts/setup
 
+# A module of its own, so that what it needs weighs on nobody who imports a package.
+CLIENT    = cmd/penstock
 # What test leaves to test-all because it takes long: packages that start processes of ours, and clusters of three servers.
 PROCESSES = ./cmd/... ./docs ./examples/... ./internal/e2e
 CLUSTERS  = ^Test(Law3ClusterLosesNothing|ARollingRestartRunsNoJobTwice|ThreeNodesKeepRoomForLeases|AServerThatCameBackShowsNoOldState|JobsOutliveACopyThatLacksThem)$$
@@ -64,8 +67,9 @@ clusters: setup ## the part of test-all with three servers
 
 processes: setup ## the part of test-all with real processes, one package after the other, for they hold time to account
 	$(call gotest,-p 1,$(PROCESSES))
+	cd $(CLIENT) && $(call gotest,,./...)
 
-lint: ## gofmt, go vet (also for macOS, Windows and 32 bit), staticcheck, errcheck, who imports whom, a tidy go.mod
+lint: ## gofmt, go vet (also for macOS, Windows and 32 bit), staticcheck, errcheck, who imports whom, tidy go.mods
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "gofmt -w is needed:"; echo "$$unformatted"; exit 1; }
 	go vet ./...
 	@for platform in $(PLATFORMS); do \
@@ -74,8 +78,12 @@ lint: ## gofmt, go vet (also for macOS, Windows and 32 bit), staticcheck, errche
 	done
 	go run $(STATICCHECK) ./...
 	go run $(ERRCHECK) -ignoretests -exclude scripts/errcheck.txt ./...
+	go -C $(CLIENT) vet ./...
+	go -C $(CLIENT) run $(STATICCHECK) ./...
+	go -C $(CLIENT) run $(ERRCHECK) -ignoretests -exclude $(CURDIR)/scripts/errcheck.txt ./...
 	go test ./internal/walls
 	go mod tidy -diff
+	go -C $(CLIENT) mod tidy -diff
 
 simulate: ## the laws in virtual time, with seeds that nobody has run before, for FOR=1h
 	go test ./workers/internal/core -run 'TestSimulation(Laws|OfAnOutage)' -timeout 0 -v -fresh $(FOR)

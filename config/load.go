@@ -197,9 +197,14 @@ func sourceOf(place string, flags *pflag.FlagSet) string {
 	return ""
 }
 
+// clients are the variables of the client, cmd/penstock, which say who it asks.
+var clients = []string{envPrefix + "SERVER", envPrefix + "TOKEN", envPrefix + "TOKEN_FILE",
+	envPrefix + "CACERT", envPrefix + "CERT", envPrefix + "CERT_KEY"}
+
 // strangers warns of environment variables that look like ours and are not.
 func strangers(environ []string) []string {
-	var warnings, names []string
+	var warnings []string
+	names := slices.Clone(clients)
 	for _, s := range settings {
 		names = append(names, env(s.key))
 	}

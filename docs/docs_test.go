@@ -39,7 +39,8 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	proctest.Main(m, "../cmd/admitter", "../cmd/drainer", "github.com/nats-io/nats-server/v2")
+	proctest.Main(m, "../cmd/admitter", "../cmd/drainer", "../cmd/penstock",
+		"github.com/nats-io/nats-server/v2")
 }
 
 // reader is somebody who tries what a page says, in a shell of his own.
@@ -85,7 +86,8 @@ func newReader(t *testing.T) *reader {
 	shell := exec.Command("sh", "-c", "exec sh 2>&1")
 	shell.Dir = r.dir
 	shell.Env = append(os.Environ(), "PATH="+strings.Join(path, ":"),
-		"NATS_URL="+r.here.Replace("nats://127.0.0.1:4222"))
+		"NATS_URL="+r.here.Replace("nats://127.0.0.1:4222"),
+		"PENSTOCK_SERVER="+r.here.Replace("http://127.0.0.1:8080"))
 	in, err := shell.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -248,8 +250,8 @@ func (r *reader) block(page string, all []step) int {
 
 // asks reports whether a command changes nothing.
 func asks(command string) bool {
-	return strings.HasPrefix(command, "curl ") && !strings.Contains(command, " -X ") &&
-		!strings.Contains(command, " -d ")
+	return looks.MatchString(command) || strings.HasPrefix(command, "curl ") &&
+		!strings.Contains(command, " -X ") && !strings.Contains(command, " -d ")
 }
 
 func (r *reader) compare(page string, s step, got string) {
@@ -285,6 +287,8 @@ var (
 	number = regexp.MustCompile(`-?[0-9]+(\.[0-9]+)?`)
 	blank  = regexp.MustCompile(`\s+`)
 	field  = regexp.MustCompile(`^[A-Z][A-Za-z-]*: `)
+	looks  = regexp.MustCompile(
+		`^penstock (why|job|buckets|drainers|policies (ls|show)|dead (ls|show))`)
 )
 
 // plain is a text without blanks and with all numbers alike.
@@ -337,6 +341,8 @@ func fields(answer string) (header []string, rest string) {
 func TestPublishing(t *testing.T) { newReader(t).follow("publish.md") }
 
 func TestTargets(t *testing.T) { newReader(t).follow("targets.md") }
+
+func TestTheClient(t *testing.T) { newReader(t).follow("cli.md") }
 
 func TestOperating(t *testing.T) { newReader(t).follow("operate.md") }
 

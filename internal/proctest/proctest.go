@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -160,7 +161,7 @@ func (p *Process) End() error {
 const programs = "PROCTEST_PROGRAMS"
 
 // Main builds programs, given as arguments of go build, runs the tests and exits. A TestMain ends
-// with it.
+// with it. Programs are named by their directory, which may be in another module, or by their path.
 func Main(m *testing.M, build ...string) {
 	os.Exit(func() int {
 		if os.Getenv(programs) != "" {
@@ -172,9 +173,8 @@ func Main(m *testing.M, build ...string) {
 			return 1
 		}
 		defer os.RemoveAll(dir)
-		command := exec.Command("go", append([]string{"build", "-o", dir + "/"}, build...)...)
-		if out, err := command.CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "%s: %v\n%s", command, err, out)
+		if err := buildInto(dir, build); err != nil {
+			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
 		if err := os.Setenv(programs, dir); err != nil {
@@ -183,6 +183,28 @@ func Main(m *testing.M, build ...string) {
 		}
 		return m.Run()
 	}())
+}
+
+// buildInto builds programs into a directory.
+func buildInto(dir string, build []string) error {
+	var flags []string
+	for _, program := range build {
+		within := "."
+		switch {
+		case strings.HasPrefix(program, "-"):
+			flags = append(flags, program)
+			continue
+		case strings.HasPrefix(program, "."):
+			within, program = program, "."
+		}
+		args := slices.Concat([]string{"build", "-C", within, "-o", dir + "/"}, flags,
+			[]string{program})
+		command := exec.Command("go", args...)
+		if out, err := command.CombinedOutput(); err != nil {
+			return fmt.Errorf("%s: %w\n%s", command, err, out)
+		}
+	}
+	return nil
 }
 
 // Program returns the path of a program that [Main] has built.

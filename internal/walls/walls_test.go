@@ -142,6 +142,9 @@ func anyFile(string) bool { return true }
 // core is the room of the core.
 const core = "workers/internal/core"
 
+// others are directories with a module of their own.
+var others = map[string]bool{"bench": true, "cmd/penstock": true}
+
 // sources are the files of this module that others compile: by their path in it, what they import.
 func sources(t *testing.T) map[string][]string {
 	t.Helper()
@@ -151,7 +154,7 @@ func sources(t *testing.T) map[string][]string {
 		switch {
 		case err != nil:
 			return err
-		case entry.IsDir() && (name == "bench" || name == "bin" || name != "." && name[0] == '.'):
+		case entry.IsDir() && (others[name] || name == "bin" || name != "." && name[0] == '.'):
 			return fs.SkipDir
 		case !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go"):
 			return nil

@@ -1,0 +1,374 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+// The jobs of a file, sent in batches. A line that is refused waits for its time in a list of its
+// own while others go on, so that a full bucket holds up no other one.
+
+const (
+	batchLines = 1000
+	batchBytes = 4 << 20
+	// lineBytes is the longest line that is sent: a body is at most 1 MiB, which base64 and escapes
+	// make longer.
+	lineBytes = 3 << 20
+	// mostRefused is how many lines wait to be sent again before nothing more is read.
+	mostRefused = 10_000
+	// patience is how long nothing need be taken before a file is given up.
+	patience = 5 * time.Minute
+	// told is of how many bad lines each is named.
+	told = 20
+)
+
+// totals are what became of the lines of a file.
+type totals struct {
+	Lines    int   `json:"lines"`
+	Accepted int   `json:"accepted"`
+	Repeats  int   `json:"repeats"`   // of those: they were there already
+	NotTaken int   `json:"not_taken"` // were refused to the end, or not answered
+	Bad      int   `json:"bad"`       // cannot be read, or are no jobs
+	Failed   int   `json:"failed"`    // of which it is not known, or that may not be
+	Refusals int   `json:"refusals"`  // answers; a line can have many
+	TookMS   int64 `json:"took_ms"`
+}
+
+// numbered is a line of a file, made a job.
+type numbered struct {
+	n     int
+	text  []byte
+	until time.Time // not before that
+}
+
+// loader submits the jobs of a file.
+type loader struct {
+	*app
+	submission
+	header http.Header
+	in     *bufio.Reader
+
+	waiting []numbered // were refused, in their order
+	ended   bool       // there is nothing more to read
+	total   totals
+	last    error // why a line failed last
+
+	began, taken time.Time // and when the last job was
+	meter        *meter
+}
+
+func (a *app) submitFile(ctx context.Context, s submission, header http.Header) error {
+	in, size := a.in, int64(-1)
+	if s.file != "-" {
+		file, err := os.Open(s.file)
+		if err != nil {
+			return usageError{err}
+		}
+		defer file.Close()
+		if info, err := file.Stat(); err == nil && info.Mode().IsRegular() {
+			size = info.Size()
+		}
+		in = file
+	}
+	l := &loader{app: a, submission: s, header: header, began: time.Now(), taken: time.Now(),
+		meter: newMeter(a.err, size, a.json)}
+	l.in = bufio.NewReaderSize(l.meter.reading(in), 64<<10)
+	err := l.load(ctx)
+	l.meter.end()
+	l.total.NotTaken = len(l.waiting)
+	l.total.TookMS = time.Since(l.began).Milliseconds()
+	if printErr := l.summary(); printErr != nil {
+		return printErr
+	}
+	if l.total.NotTaken > 0 || !l.ended {
+		fmt.Fprintln(l.err, "penstock: the same command goes on from here")
+	}
+	switch {
+	case err != nil:
+		return err
+	case l.last != nil:
+		return l.last
+	case l.total.Bad > 0:
+		return said(exitUsage)
+	case l.total.NotTaken > 0:
+		return said(exitRefused)
+	}
+	return nil
+}
+
+// load sends all lines, and those that are refused again. It returns an error when it cannot go on.
+func (l *loader) load(ctx context.Context) error {
+	for {
+		batch, err := l.batch()
+		if err != nil {
+			return err
+		}
+		if len(batch) > 0 {
+			if err := l.send(ctx, batch); err != nil {
+				return err
+			}
+			continue
+		}
+		if l.ended && len(l.waiting) == 0 {
+			return nil
+		}
+		next := l.next()
+		if time.Since(l.taken)+time.Until(next) > l.wait {
+			return nil // what waits was refused for too long
+		}
+		if !wait(ctx, time.Until(next)) {
+			return ctx.Err()
+		}
+	}
+}
+
+// next returns when the first of the refused lines may be sent again.
+func (l *loader) next() time.Time {
+	return slices.MinFunc(l.waiting, func(a, b numbered) int {
+		return a.until.Compare(b.until)
+	}).until
+}
+
+// batch takes the lines of the next batch: those that were refused and may come again, and then new
+// ones.
+func (l *loader) batch() (batch []numbered, err error) {
+	now, bytes := time.Now(), 0
+	l.waiting = slices.DeleteFunc(l.waiting, func(line numbered) bool {
+		if line.until.After(now) || len(batch) == batchLines || bytes > batchBytes {
+			return false
+		}
+		batch, bytes = append(batch, line), bytes+len(line.text)
+		return true
+	})
+	for !l.ended && len(batch) < batchLines && bytes < batchBytes &&
+		len(l.waiting)+len(batch) < mostRefused {
+		text, err := readLine(l.in)
+		switch {
+		case errors.Is(err, io.EOF):
+			l.ended = true
+			return batch, nil
+		case err != nil && !errors.Is(err, errLong):
+			return nil, fmt.Errorf("%s: %w", l.file, err)
+		}
+		l.total.Lines++
+		if err == nil && len(text) == 0 {
+			continue
+		}
+		if err == nil {
+			text, err = l.job(l.total.Lines, text)
+		}
+		if err != nil {
+			l.bad(l.total.Lines, err.Error())
+			continue
+		}
+		batch, bytes = append(batch, numbered{n: l.total.Lines, text: text}), bytes+len(text)
+	}
+	return batch, nil
+}
+
+// bad counts a line that is no job, and names it.
+func (l *loader) bad(n int, why string) {
+	switch l.total.Bad++; {
+	case l.total.Bad <= told:
+		l.meter.say("line %d: %s", n, line(why, 300))
+	case l.total.Bad == told+1:
+		l.meter.say("more lines are bad, which are counted and not named")
+	}
+}
+
+var errLong = fmt.Errorf("is longer than %d bytes", lineBytes)
+
+// readLine reads a line without its end. What is too long is passed over, and is errLong.
+func readLine(in *bufio.Reader) (text []byte, err error) {
+	long := false
+	for {
+		part, err := in.ReadSlice('\n')
+		if long = long || len(text)+len(part) > lineBytes; long {
+			text = nil
+		} else {
+			text = append(text, part...)
+		}
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+			continue
+		case err != nil && (len(text) == 0 && !long || !errors.Is(err, io.EOF)):
+			return nil, err
+		case long:
+			return nil, errLong
+		}
+		return bytes.TrimSpace(text), nil
+	}
+}
+
+// job completes a line by what the command line says, and by an Idempotency-Key.
+func (l *loader) job(n int, text []byte) ([]byte, error) {
+	var fields map[string]json.RawMessage
+	err := json.Unmarshal(text, &fields)
+	if _, other := errors.AsType[*json.UnmarshalTypeError](err); other || err == nil &&
+		fields == nil {
+		return nil, errors.New("want a JSON object")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("is no JSON: %w", err)
+	}
+	headers := map[string]string{}
+	for name := range l.header {
+		headers[name] = l.header.Get(name)
+	}
+	if given := fields["headers"]; given != nil {
+		var own map[string]string
+		if err := json.Unmarshal(given, &own); err != nil {
+			return nil, errors.New("headers: want an object of strings")
+		}
+		for name, value := range own {
+			headers[http.CanonicalHeaderKey(name)] = value
+		}
+	}
+	if headers[job.HeaderIdempotencyKey] == "" {
+		sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%d\n%s", l.submission.run, n, text))
+		headers[job.HeaderIdempotencyKey] = hex.EncodeToString(sum[:16])
+	}
+	set := func(name string, value any) {
+		if err == nil {
+			fields[name], err = json.Marshal(value)
+		}
+	}
+	set("headers", headers)
+	if fields["policy"] == nil && l.policy == "" {
+		return nil, errors.New("policy: is missing, in the line and on the command line")
+	}
+	if fields["policy"] == nil {
+		set("policy", l.policy)
+	}
+	if fields["key"] == nil {
+		set("key", l.key)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return object(fields), nil
+}
+
+// object is the JSON of fields whose text stays as it is, which [json.Marshal] would not leave it.
+func object(fields map[string]json.RawMessage) []byte {
+	var b bytes.Buffer
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		quoted, _ := json.Marshal(name) // a string can always be
+		fmt.Fprintf(&b, ",%s:%s", quoted, fields[name])
+	}
+	return append(append([]byte{'{'}, b.Bytes()[1:]...), '}')
+}
+
+// send submits a batch and takes its verdicts. Lines that nothing was said of go back to those that
+// wait, because their Idempotency-Keys make it safe to send them again.
+func (l *loader) send(ctx context.Context, batch []numbered) error {
+	var body bytes.Buffer
+	for _, one := range batch {
+		body.Write(one.text)
+		body.WriteByte('\n')
+	}
+	ctx, cancel := context.WithTimeout(ctx, l.timeout)
+	defer cancel()
+	r, err := l.request(ctx, http.MethodPost, "/v1/jobs:batch", body.Bytes(), nil)
+	if err != nil {
+		return err
+	}
+	response, err := l.client.send(r)
+	if err != nil {
+		return l.unanswered(batch, err)
+	}
+	defer response.Body.Close()
+	verdicts := json.NewDecoder(response.Body)
+	for i := range batch {
+		var v verdictAnswer
+		if err := verdicts.Decode(&v); err != nil {
+			return l.unanswered(batch[i:], &noAnswer{l.server, err})
+		}
+		l.verdict(batch[i], v)
+	}
+	return nil
+}
+
+// again is when lines are sent again of which nothing was said.
+const again = time.Second
+
+// unanswered puts lines back that nothing was said of. An error that will not pass is returned, and
+// so is one that lasts.
+func (l *loader) unanswered(batch []numbered, err error) error {
+	for i := range batch {
+		batch[i].until = time.Now().Add(again)
+	}
+	l.waiting = append(l.waiting, batch...)
+	p, said := errors.AsType[*problem](err)
+	passes := !said || statusOf(p.Status) == exitUnavailable || statusOf(p.Status) == exitRefused
+	if !passes || errors.Is(err, context.Canceled) || time.Since(l.taken) > l.wait ||
+		l.total.Accepted == 0 && !said {
+		return err
+	}
+	l.meter.say("%v: sending it again", err)
+	return nil
+}
+
+// verdict takes the answer to a line.
+func (l *loader) verdict(one numbered, v verdictAnswer) {
+	switch kind := statusOf(v.Status); {
+	case v.Status < 300:
+		l.total.Accepted++
+		if v.Duplicate {
+			l.total.Repeats++
+		}
+		l.taken = time.Now()
+	case kind == exitRefused || kind == exitUnavailable:
+		l.total.Refusals++
+		one.until = time.Now().Add(max(milliseconds(v.RetryAfterMS), again/10))
+		l.waiting = append(l.waiting, one)
+	case kind == exitUsage:
+		l.bad(one.n, v.Detail)
+	default:
+		l.total.Failed++
+		p := &problem{Status: v.Status, Detail: v.Detail}
+		l.last = fmt.Errorf("line %d: %w", one.n, p)
+	}
+	l.meter.count(l.total.Accepted, l.total.Refusals, len(l.waiting))
+}
+
+func (l *loader) summary() error {
+	t := l.total
+	if l.json {
+		text, err := json.Marshal(t)
+		if err == nil {
+			_, err = fmt.Fprintf(l.out, "%s\n", text)
+		}
+		return err
+	}
+	took := time.Since(l.began)
+	fmt.Fprintf(l.out, "%s: %d accepted", count(t.Lines, "line", "lines"), t.Accepted)
+	if t.Repeats > 0 {
+		fmt.Fprintf(l.out, " (%d of them before)", t.Repeats)
+	}
+	for _, part := range []struct {
+		n    int
+		what string
+	}{{t.NotTaken, "not taken"}, {t.Bad, "bad"}, {t.Failed, "failed"}} {
+		if part.n > 0 {
+			fmt.Fprintf(l.out, ", %d %s", part.n, part.what)
+		}
+	}
+	_, err := fmt.Fprintf(l.out, ", in %s (%.0f/s)\n", short(took),
+		float64(t.Accepted)/took.Seconds())
+	return err
+}

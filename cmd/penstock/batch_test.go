@@ -1,0 +1,123 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/penstock-mq/penstock/internal/waittest"
+)
+
+func write(t *testing.T, text string) (file string) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "jobs.ndjson")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func TestAFileOfJobsIsSubmittedAndWhatIsBadIsNamed(t *testing.T) {
+	to := newTarget(t, 200)
+	i := install(t, `
+  - {name: mail, algorithm: leaking_bucket, outflow: 1000/s, capacity: 100, target: {http: {url: `+
+		to.URL+`}}}
+`, "--drain")
+	const sent = `{"to":"<ann>",  "n":1.0}`
+	file := write(t, strings.Join([]string{
+		`{"key":"a","body":` + sent + `}`,
+		`not json`,
+		``,
+		`[1]`,
+		`null`,
+		`{"key":7}`,
+		`{"key":"a","headers":{"x":1}}`,
+		`{"key":"a","colour":"red"}`,
+		`{"key":"a","headers":{"Penstock-Cost":"0"}}`,
+		`{"text":"hello"}`,
+		`{"text":"` + strings.Repeat("x", lineBytes) + `"}`,
+		`{"text":"` + strings.Repeat("y", 1<<20+1) + `"}`,
+		`{"base64":"aGk="}`, // and no end of line
+	}, "\n"))
+	r := i.feed("", "submit", "mail", "--file", file)
+	if r.status != 2 || !strings.HasPrefix(r.out, "13 lines: 3 accepted, 9 bad, in ") {
+		t.Errorf("status %d, want 2: %s%s", r.status, r.out, r.err)
+	}
+	for _, want := range []string{
+		"line 2: is no JSON: invalid character", "line 4: want a JSON object",
+		"line 5: want a JSON object", "line 6: ", "line 7: headers: want an object of strings",
+		`line 8: job: cannot be read: json: unknown field "colour"`, "line 9: Penstock-Cost",
+		"line 11: is longer than", "line 12: too large",
+	} {
+		if !strings.Contains(r.err, want) {
+			t.Errorf("stderr is\n%s\nwant %q in it", r.err, want)
+		}
+	}
+	waittest.Until(t, "the jobs arrive", func() bool { return len(to.got()) == 3 })
+	if got := to.got(); !slices.Contains(got, sent) || !slices.Contains(got, "hello") ||
+		!slices.Contains(got, "hi") {
+		t.Errorf("the target got %q", got)
+	}
+
+	var totals map[string]any
+	i.document(2, &totals, "submit", "mail", "--file", file)
+	if totals["accepted"] != 3.0 || totals["repeats"] != 3.0 || totals["bad"] != 9.0 ||
+		totals["lines"] != 13.0 || totals["not_taken"] != 0.0 {
+		t.Errorf("the second time the totals are %v", totals)
+	}
+	i.document(2, &totals, "submit", "mail", "--file", file, "--run", "again")
+	if totals["accepted"] != 3.0 || totals["repeats"] != 0.0 {
+		t.Errorf("of another run the totals are %v", totals)
+	}
+}
+
+func TestWhatIsRefusedIsSentAgainWhenThereIsRoom(t *testing.T) {
+	to := newTarget(t, 200)
+	i := install(t, `
+  - {name: mail, algorithm: leaking_bucket, outflow: 50/s, capacity: 5, target: {http: {url: `+
+		to.URL+`}}}
+  - {name: stuck, algorithm: leaking_bucket, outflow: 50/s, capacity: 5}
+`, "--drain")
+	var lines strings.Builder
+	for n := range 40 {
+		fmt.Fprintf(&lines, "{\"key\":\"k%d\",\"body\":%d}\n", n%2, n)
+	}
+	r := i.feed(lines.String(), "submit", "mail", "--file", "-")
+	if r.status != 0 || !strings.HasPrefix(r.out, "40 lines: 40 accepted, in ") {
+		t.Errorf("status %d: %s%s", r.status, r.out, r.err)
+	}
+	waittest.Until(t, "the jobs arrive", func() bool { return len(to.got()) == 40 })
+
+	r = i.feed(lines.String(), "submit", "stuck", "--file", "-", "--wait", "1s")
+	if r.status != 3 || !strings.HasPrefix(r.out, "40 lines: 10 accepted, 30 not taken, in ") ||
+		!strings.Contains(r.err, "the same command goes on from here") {
+		t.Errorf("status %d, want 3: %s%s", r.status, r.out, r.err)
+	}
+	i.run(0, words("purge stuck --key k0")...)
+	var totals map[string]any
+	file := write(t, lines.String())
+	i.document(6, &totals, "submit", "stuck", "--file", file, "--wait", "1s")
+	if totals["accepted"] != 10.0 || totals["repeats"] != 5.0 || totals["failed"] != 5.0 ||
+		totals["not_taken"] != 25.0 {
+		t.Errorf("after a purge, which repeats do not undo, the totals are %v", totals)
+	}
+}
+
+func TestAFileIsRefusedAsAWhole(t *testing.T) {
+	i := install(t, "  - {name: mail, algorithm: leaking_bucket, outflow: 1/s, capacity: 9}\n")
+	i.says(2, words("submit mail --file /nowhere"), "no such file")
+	i.says(2, words("submit mail body --file -"), "not both")
+	i.says(2, words("submit mail --file - --id x"), "--id is for a single job")
+	i.says(2, words("submit mail --run x"), "--run is for the jobs of a --file")
+	i.says(2, words("submit mail --file - --wait -1s"), "want 0 or more")
+	i.says(0, words("submit mail --file -"), "0 lines: 0 accepted")
+	i.says(2, []string{"submit", "--file", write(t, "{\"key\":\"a\"}\n")},
+		"line 1: policy: is missing")
+	i.says(4, []string{"submit", "--file", write(t, "{\"policy\":\"nope\"}\n")},
+		"line 1: unknown policy")
+	away := at(t, "http://127.0.0.1:1")
+	away.says(7, []string{"submit", "mail", "--file", write(t, "{}\n")}, "no answer from")
+}

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/spf13/cobra"
+)
+
+func (a *app) check() *cobra.Command {
+	var key string
+	var cost int64
+	var peek, refund bool
+	cmd := &cobra.Command{
+		Use:   "check POLICY [--key KEY]",
+		Short: "Ask a limiter whether something may go ahead",
+		Long: "Takes units from a limiter and says whether that was allowed, by the exit status\n" +
+			"too: 0 allowed, 3 refused. It is for policies that decide at the door.",
+		Example:           "  penstock check signup --key 203.0.113.7 && ./sign-up",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.names,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a.policy = args[0]
+			method := http.MethodPost
+			switch {
+			case peek && refund:
+				return usageError{errors.New("--peek and --refund contradict each other")}
+			case peek:
+				method = http.MethodGet
+			case refund:
+				method = http.MethodDelete
+			}
+			answer, err := a.ask(cmd.Context(), method,
+				fmt.Sprintf("%s?cost=%d", path("check", a.policy, key), cost), nil, nil)
+			if p, ok := errors.AsType[*problem](err); ok &&
+				p.Status == http.StatusTooManyRequests {
+				return a.refused(p)
+			}
+			if err != nil || refund {
+				return err
+			}
+			return a.show(answer, func() error { return a.checked(answer) })
+		},
+	}
+	keyFlag(cmd, &key, "who or what is limited; none is a `key` too")
+	cmd.Flags().Int64Var(&cost, "cost", 1, "take so many `units`")
+	cmd.Flags().BoolVar(&peek, "peek", false, "look without taking")
+	cmd.Flags().BoolVar(&refund, "refund", false, "give units back that were taken and not used")
+	return cmd
+}
+
+func (a *app) checked(answer []byte) error {
+	var c checkAnswer
+	if err := read(answer, &c); err != nil {
+		return err
+	}
+	text := fmt.Sprintf("allowed, %d of %d remain", c.Remaining, c.Limit)
+	if c.DelayMS > 0 {
+		text += ", go ahead in " + short(milliseconds(c.DelayMS))
+	}
+	_, err := fmt.Fprintln(a.out, text)
+	return err
+}
+
+// refused prints that a limiter said no.
+func (a *app) refused(p *problem) error {
+	err := a.show(p.body, func() error {
+		_, err := fmt.Fprintln(a.out, "refused, come back in",
+			short(milliseconds(p.RetryAfterMS)))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return said(exitRefused)
+}

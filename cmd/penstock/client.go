@@ -1,0 +1,307 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/penstock-mq/penstock/internal/buildinfo"
+	"github.com/penstock-mq/penstock/internal/nearest"
+)
+
+// settings say which server is asked, and as whom.
+type settings struct {
+	server, token, tokenFile string
+	caCert, cert, certKey    string
+	timeout                  time.Duration
+}
+
+const defaultServer = "http://127.0.0.1:8080"
+
+func (s *settings) flags(flags *pflag.FlagSet) {
+	flags.StringVar(&s.server, "server", defaultServer, "`URL` of the admitter (PENSTOCK_SERVER)")
+	flags.StringVar(&s.token, "token", "", "`token` to ask with (PENSTOCK_TOKEN)")
+	flags.StringVar(&s.tokenFile, "token-file", "", "`file` that holds it (PENSTOCK_TOKEN_FILE)")
+	flags.StringVar(&s.caCert, "cacert", "",
+		"PEM `file` of the authorities to trust in place of the system's (PENSTOCK_CACERT)")
+	flags.StringVar(&s.cert, "cert", "", "PEM `file` of a certificate to show (PENSTOCK_CERT)")
+	flags.StringVar(&s.certKey, "cert-key", "", "PEM `file` of its key (PENSTOCK_CERT_KEY)")
+	flags.DurationVar(&s.timeout, "timeout", 30*time.Second, "how long an answer may take")
+}
+
+// environment fills in what no flag says. Where one of several ways to give a token is a flag, it
+// counts alone.
+func (s *settings) environment(flags *pflag.FlagSet) {
+	given := func(names ...string) bool {
+		for _, name := range names {
+			if flags.Changed(name) {
+				return true
+			}
+		}
+		return false
+	}
+	fill := func(to *string, variable string, flags ...string) {
+		if value := os.Getenv(variable); value != "" && !given(flags...) {
+			*to = value
+		}
+	}
+	fill(&s.server, "PENSTOCK_SERVER", "server")
+	fill(&s.token, "PENSTOCK_TOKEN", "token", "token-file")
+	fill(&s.tokenFile, "PENSTOCK_TOKEN_FILE", "token", "token-file")
+	fill(&s.caCert, "PENSTOCK_CACERT", "cacert")
+	fill(&s.cert, "PENSTOCK_CERT", "cert", "cert-key")
+	fill(&s.certKey, "PENSTOCK_CERT_KEY", "cert", "cert-key")
+}
+
+// client returns the client that the flags and the environment describe.
+func (s *settings) client(flags *pflag.FlagSet) (*client, error) {
+	s.environment(flags)
+	if !strings.Contains(s.server, "://") {
+		s.server = "http://" + s.server
+	}
+	server, err := url.Parse(s.server)
+	if err != nil || server.Host == "" || server.Scheme != "http" && server.Scheme != "https" ||
+		strings.Trim(server.Path, "/") != "" || server.RawQuery != "" {
+		return nil, fmt.Errorf("server: %q: want a URL such as %s", s.server, defaultServer)
+	}
+	if s.timeout <= 0 {
+		return nil, fmt.Errorf("timeout: %v: want more than 0", s.timeout)
+	}
+	token := s.token
+	if token == "" && s.tokenFile != "" {
+		text, err := os.ReadFile(s.tokenFile)
+		if err != nil {
+			return nil, fmt.Errorf("token: %w", err)
+		}
+		token = strings.TrimSpace(string(text))
+	}
+	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return nil, errors.New("token: holds a character that no token can hold")
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.TLSClientConfig, err = s.tls()
+	return &client{
+		server:  server.Scheme + "://" + server.Host,
+		token:   token,
+		timeout: s.timeout,
+		http:    &http.Client{Transport: transport, CheckRedirect: noRedirect},
+	}, err
+}
+
+// noRedirect keeps a token from going elsewhere; an admitter redirects nobody.
+func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+
+func (s *settings) tls() (*tls.Config, error) {
+	c := &tls.Config{MinVersion: tls.VersionTLS12}
+	if s.caCert != "" {
+		text, err := os.ReadFile(s.caCert)
+		if err != nil {
+			return nil, fmt.Errorf("cacert: %w", err)
+		}
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("cacert: %s holds no certificate", s.caCert)
+		}
+	}
+	if s.cert == "" && s.certKey == "" {
+		return c, nil
+	}
+	pair, err := tls.LoadX509KeyPair(s.cert, cmp.Or(s.certKey, s.cert))
+	if err != nil {
+		return nil, fmt.Errorf("cert: %w", err)
+	}
+	c.Certificates = []tls.Certificate{pair}
+	return c, nil
+}
+
+// client asks an admitter.
+type client struct {
+	server, token string
+	timeout       time.Duration
+	http          *http.Client
+}
+
+// problem is an answer that says no (RFC 9457).
+type problem struct {
+	Status   int    `json:"status"`
+	Title    string `json:"title"`
+	Detail   string `json:"detail"`
+	Reason   string `json:"reason"`
+	Problems []struct {
+		Field, Reason string
+	} `json:"problems"`
+	RetryAfterMS int64 `json:"retry_after_ms"`
+
+	body []byte // as it came
+}
+
+func (p *problem) Error() string {
+	if len(p.Problems) > 1 { // a line each
+		lines := make([]string, len(p.Problems))
+		for i, one := range p.Problems {
+			lines[i] = strings.TrimPrefix(one.Field+": "+one.Reason, ": ")
+		}
+		return strings.Join(lines, "\n")
+	}
+	said := cmp.Or(p.Detail, p.Title, http.StatusText(p.Status))
+	if p.Status >= 500 && p.Reason != "" {
+		said += " (" + p.Reason + ")"
+	}
+	return fmt.Sprintf("%s [%d]", said, p.Status)
+}
+
+// noAnswer is that no admitter answered.
+type noAnswer struct {
+	server string
+	err    error
+}
+
+func (n *noAnswer) Error() string {
+	err := n.err
+	if wrapped, ok := errors.AsType[*url.Error](err); ok {
+		err = wrapped.Err // without the URL once more
+	}
+	return fmt.Sprintf("no answer from %s: %v", n.server, err)
+}
+
+func (n *noAnswer) Unwrap() error { return n.err }
+
+// largeBody is from where on the server is asked before a body is sent: it need not be sent to
+// learn that it is too large.
+const largeBody = 512 << 10
+
+// request makes a request with the client's token.
+func (c *client) request(ctx context.Context, method, path string, body []byte,
+	header http.Header) (*http.Request, error) {
+	r, err := http.NewRequestWithContext(ctx, method, c.server+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	for name, values := range header {
+		r.Header[name] = values
+	}
+	r.Header.Set("User-Agent", "penstock/"+buildinfo.Version())
+	if c.token != "" {
+		r.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	if len(body) > largeBody {
+		r.Header.Set("Expect", "100-continue")
+	}
+	return r, nil
+}
+
+// send sends a request. A response is one with a status below 300; whoever gets it closes its body.
+func (c *client) send(r *http.Request) (*http.Response, error) {
+	response, err := c.http.Do(r)
+	if err != nil {
+		if parent := r.Context().Err(); errors.Is(parent, context.Canceled) {
+			return nil, parent
+		}
+		return nil, &noAnswer{c.server, err}
+	}
+	if response.StatusCode < 300 {
+		return response, nil
+	}
+	defer response.Body.Close()
+	return nil, readProblem(response)
+}
+
+// mostOfAProblem bounds what is read of an answer that says no.
+const mostOfAProblem = 1 << 20
+
+func readProblem(response *http.Response) error {
+	p := &problem{}
+	body, err := io.ReadAll(io.LimitReader(response.Body, mostOfAProblem))
+	if err != nil || json.Unmarshal(body, p) != nil { // no admitter's
+		*p = problem{Detail: "the answer is not one of an admitter: is the server right?"}
+	}
+	if p.Status, p.body = response.StatusCode, body; p.RetryAfterMS == 0 {
+		seconds, err := strconv.Atoi(response.Header.Get("Retry-After"))
+		if err == nil && seconds > 0 {
+			p.RetryAfterMS = int64(seconds) * 1000
+		}
+	}
+	return p
+}
+
+// ask sends a request and returns the document that answers it.
+func (c *client) ask(ctx context.Context, method, path string, body []byte,
+	header http.Header) (answer []byte, err error) {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	r, err := c.request(ctx, method, path, body, header)
+	if err != nil {
+		return nil, err
+	}
+	response, err := c.send(r)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	answer, err = io.ReadAll(response.Body)
+	if err != nil {
+		return nil, &noAnswer{c.server, err}
+	}
+	return answer, nil
+}
+
+// get asks for a document and reads it.
+func (c *client) get(ctx context.Context, path string, into any) (answer []byte, err error) {
+	answer, err = c.ask(ctx, http.MethodGet, path, nil, nil)
+	if err == nil {
+		err = read(answer, into)
+	}
+	return answer, err
+}
+
+func read(answer []byte, into any) error {
+	if err := json.Unmarshal(answer, into); err != nil {
+		return fmt.Errorf("the answer is not one of an admitter: %w", err)
+	}
+	return nil
+}
+
+// path joins segments, each escaped, to a path below /v1.
+func path(segments ...string) string {
+	var b strings.Builder
+	b.WriteString("/v1")
+	for _, s := range segments {
+		b.WriteString("/" + url.PathEscape(s))
+	}
+	return b.String()
+}
+
+// hinted adds to an error about a policy that there is not the name that was probably meant.
+func (a *app) hinted(ctx context.Context, err error) error {
+	p, ok := errors.AsType[*problem](err)
+	if !ok || p.Status != http.StatusNotFound || a.policy == "" {
+		return err
+	}
+	names, listErr := a.policyNames(ctx)
+	if listErr != nil {
+		return err
+	}
+	for _, name := range names {
+		if name == a.policy {
+			return err
+		}
+	}
+	if hint := nearest.Hint(a.policy, names); hint != "" {
+		return fmt.Errorf("%w%s", err, hint)
+	}
+	return err
+}

@@ -1,0 +1,233 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// Dead letters.
+
+func (a *app) dead() *cobra.Command {
+	return group("dead", "Look at dead letters, try them again, or drop them", a.deadList(),
+		a.deadShow(), a.deadReplay(), a.deadDrop())
+}
+
+func (a *app) deadList() *cobra.Command {
+	var after uint64
+	var limit int
+	cmd := &cobra.Command{
+		Use:               "ls POLICY",
+		Short:             "List the dead letters of a policy, oldest first",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.names,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a.policy = args[0]
+			var page lettersAnswer
+			answer, err := a.get(cmd.Context(), fmt.Sprintf("%s?after=%d&limit=%d",
+				path("dead", a.policy), after, limit), &page)
+			if err != nil {
+				return err
+			}
+			return a.show(answer, func() error { return a.letterTable(page) })
+		},
+	}
+	cmd.Flags().Uint64Var(&after, "after", 0, "only those behind this `id`")
+	cmd.Flags().IntVarP(&limit, "limit", "n", 100, "show at most this many")
+	return cmd
+}
+
+func (a *app) letterTable(page lettersAnswer) error {
+	now := time.Now()
+	rows := [][]string{{"ID", "KEY", "JOB", "REASON", "ATTEMPTS", "BURIED", "ERROR"}}
+	for _, l := range page.Letters {
+		rows = append(rows, []string{strconv.FormatUint(l.ID, 10), keyName(l.Key), l.Job, l.Reason,
+			strconv.Itoa(l.Attempts), clock(l.BuriedAt, now), line(l.Error, 100)})
+	}
+	if err := table(a.out, rows); err != nil {
+		return err
+	}
+	if page.Next != nil {
+		fmt.Fprintf(a.out, "there are more: --after %d\n", *page.Next)
+	}
+	if page.Discarded > 0 {
+		fmt.Fprintf(a.err, "%d older ones went to make room\n", page.Discarded)
+	}
+	return nil
+}
+
+// letterArgs takes a policy and the id of a dead letter, or a policy and what stands for many.
+func letterArgs(many func() bool) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) == 0 || len(args) > 2:
+			return fmt.Errorf("%s: want a policy and the id of a dead letter", cmd.CommandPath())
+		case many() && len(args) == 2:
+			return errors.New("want the id of a dead letter, or all of them, and not both")
+		case many():
+			return nil
+		case len(args) == 1:
+			return fmt.Errorf("%s: want the id of a dead letter%s", cmd.CommandPath(),
+				map[bool]string{true: ", or --all"}[cmd.Flags().Lookup("all") != nil])
+		}
+		if _, err := strconv.ParseUint(args[1], 10, 63); err != nil {
+			return fmt.Errorf("%q: want the number of a dead letter", args[1])
+		}
+		return nil
+	}
+}
+
+func (a *app) deadShow() *cobra.Command {
+	return &cobra.Command{
+		Use:               "show POLICY ID",
+		Short:             "Show a dead letter with its headers and its body",
+		Args:              letterArgs(func() bool { return false }),
+		ValidArgsFunction: a.names,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a.policy = args[0]
+			var l letterAnswer
+			answer, err := a.get(cmd.Context(), path("dead", args[0], args[1]), &l)
+			if err != nil {
+				return err
+			}
+			return a.show(answer, func() error { return a.letter(l) })
+		},
+	}
+}
+
+func (a *app) letter(l letterAnswer) error {
+	now := time.Now()
+	rows := [][]string{
+		{"id", strconv.FormatUint(l.ID, 10)}, {"key", keyName(l.Key)}, {"job", l.Job},
+		{"reason", l.Reason}, {"error", line(l.Error, 1000)},
+		{"failed attempts", strconv.Itoa(l.Attempts)}, {"accepted", clock(l.AcceptedAt, now)},
+		{"buried", clock(l.BuriedAt, now)}, {"size", strconv.Itoa(l.Size) + " bytes"},
+	}
+	for _, name := range slices.Sorted(maps.Keys(l.Header)) {
+		for _, value := range l.Header[name] {
+			rows = append(rows, []string{line(name, 100), line(value, 1000)})
+		}
+	}
+	if err := table(a.out, rows); err != nil {
+		return err
+	}
+	body := fmt.Sprintf("(%d bytes that are no text)", len(l.Bytes))
+	if l.Body != nil {
+		body = plain(*l.Body)
+	}
+	_, err := fmt.Fprintf(a.out, "\n%s\n", body)
+	return err
+}
+
+func (a *app) deadReplay() *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use:               "replay POLICY {ID | --all}",
+		Short:             "Make a dead letter a job again, or all of them",
+		Args:              letterArgs(func() bool { return all }),
+		ValidArgsFunction: a.names,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a.policy = args[0]
+			if all {
+				return a.replayAll(cmd)
+			}
+			var v verdictAnswer
+			answer, err := a.ask(cmd.Context(), http.MethodPost,
+				path("dead", args[0], args[1], "replay"), nil, nil)
+			if err == nil {
+				err = read(answer, &v)
+			}
+			if err != nil {
+				return err
+			}
+			return a.show(answer, func() error {
+				_, err := fmt.Fprintf(a.out, "dead letter %s is %s again\n", args[1], v.Job)
+				return err
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "all that there are now, in their order")
+	return cmd
+}
+
+// replayAll asks again until all letters have had their turn.
+func (a *app) replayAll(cmd *cobra.Command) error {
+	type counts struct {
+		Replayed int  `json:"replayed"`
+		Full     int  `json:"full"`
+		Unfit    int  `json:"unfit"`
+		Complete bool `json:"complete"`
+	}
+	var total counts
+	for !total.Complete {
+		answer, err := a.ask(cmd.Context(), http.MethodPost, path("dead", a.policy, "replay"), nil,
+			nil)
+		var now counts
+		if err == nil {
+			err = read(answer, &now)
+		}
+		if err != nil {
+			return err
+		}
+		total.Replayed += now.Replayed
+		total.Full, total.Unfit, total.Complete = now.Full, now.Unfit, now.Complete
+		if a.json {
+			fmt.Fprintf(a.out, "%s\n", answer)
+		}
+	}
+	if !a.json {
+		fmt.Fprintf(a.out, "%d replayed", total.Replayed)
+		if total.Full > 0 {
+			fmt.Fprintf(a.out, ", %d stay because their buckets are full", total.Full)
+		}
+		if total.Unfit > 0 {
+			fmt.Fprintf(a.out, ", %d stay because they cannot be jobs", total.Unfit)
+		}
+		fmt.Fprintln(a.out)
+	}
+	if total.Full > 0 {
+		return said(exitRefused)
+	}
+	return nil
+}
+
+func (a *app) deadDrop() *cobra.Command {
+	var all bool
+	var through uint64
+	cmd := &cobra.Command{
+		Use:               "drop POLICY {ID | --all | --through ID}",
+		Short:             "Discard a dead letter for good, or many",
+		Args:              letterArgs(func() bool { return all || through > 0 }),
+		ValidArgsFunction: a.names,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a.policy = args[0]
+			to := path(append([]string{"dead"}, args...)...)
+			if through > 0 {
+				to += "?through=" + strconv.FormatUint(through, 10)
+			}
+			answer, err := a.ask(cmd.Context(), http.MethodDelete, to, nil, nil)
+			var dropped struct{ Discarded int }
+			if err == nil {
+				err = read(answer, &dropped)
+			}
+			if err != nil {
+				return err
+			}
+			return a.show(answer, func() error {
+				_, err := fmt.Fprintf(a.out, "%s dropped\n",
+					count(dropped.Discarded, "dead letter", "dead letters"))
+				return err
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "all of the policy's")
+	cmd.Flags().Uint64Var(&through, "through", 0, "all up to this `id`")
+	cmd.MarkFlagsMutuallyExclusive("all", "through")
+	return cmd
+}

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestBadInputIsToldBeforeAnythingIsSent(t *testing.T) {
+	i := at(t, "http://127.0.0.1:1")
+	for args, want := range map[string]string{
+		"polices":                   "did you mean policies?",
+		"submit":                    "accepts between 1 and 2 arg(s)",
+		"submit mail x y":           "accepts between 1 and 2 arg(s)",
+		"submit mail x --kye a":     "unknown flag: --kye",
+		"submit mail x -H nonsense": `want "Name: value"`,
+		"submit mail @/nowhere":     "no such file",
+		"submit mail --cost 1 -H Penstock-Cost:2": "given twice",
+		"job 42":                            "want an id such as mail:42",
+		"why":                               "accepts 1 arg(s)",
+		"rate mail":                         "accepts 2 arg(s)",
+		"policies ls --server ftp://x":      "want a URL such as",
+		"policies ls --server http://x/sub": "want a URL such as",
+		"policies ls --timeout 0s":          "want more than 0",
+		"policies ls --token-file /no":      "no such file",
+		"policies ls --cacert /no":          "no such file",
+		"policies ls --cacert go.mod":       "holds no certificate",
+		"policies ls --cert go.mod":         "cert: ",
+		"buckets mail --limit many":         "invalid argument",
+	} {
+		i.says(2, words(args), want)
+	}
+	i.says(2, []string{"policies", "ls", "--token", "a b"}, "no token can hold")
+	i.says(7, words("policies ls"), "no answer from http://127.0.0.1:1", "connection refused")
+	i.says(7, words("policies ls --server 127.0.0.1:1"), "no answer from http://127.0.0.1:1")
+}
+
+func TestBadInputIsToldByTheServer(t *testing.T) {
+	i := install(t, "  - {name: mail, algorithm: leaking_bucket, outflow: 5/s, capacity: 10}\n")
+	big := filepath.Join(t.TempDir(), "big")
+	if err := os.WriteFile(big, make([]byte, 10<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	i.says(2, words("submit mail @"+big), "[413]")
+	i.says(2, []string{"submit", "mail", "x", "--key", strings.Repeat("k", 257)}, "256 bytes")
+	i.says(2, []string{"submit", "mail", "x", "--key", "\xff"}, "UTF-8")
+	i.says(0, []string{"submit", "mail", "x", "--key", "../é/?#%2F *>"}, "queued mail:1")
+	i.says(0, words("job mail:1"), "../é/?#%2F *>")
+	i.says(2, words("submit mail x --cost 0"), "Penstock-Cost")
+	i.says(2, words("submit mail x --deadline soon"), "Penstock-Deadline")
+	i.says(2, words("buckets mail --limit 0"), "limit")
+	i.says(4, words("submit mai x"), "did you mean mail?")
+	var p map[string]any
+	i.document(4, &p, "submit", "mai", "x")
+	if p["status"] != 404.0 {
+		t.Errorf("the problem is %v", p)
+	}
+}
+
+func TestATokenGoesAlongAndNowhereElse(t *testing.T) {
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		t.Error("a redirect was followed")
+	}))
+	defer elsewhere.Close()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/v1/drainers":
+			http.Redirect(w, r, elsewhere.URL, http.StatusFound)
+		case r.Header.Get("Authorization") != "Bearer secret":
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(http.StatusUnauthorized)
+			fmt.Fprint(w, `{"title":"Unauthorized","status":401,"detail":"no such token"}`)
+		case r.URL.Path == "/v1/jobs/mail:1":
+			fmt.Fprint(w, "<html>")
+		default:
+			fmt.Fprint(w, `{"policies":[]}`)
+		}
+	}))
+	defer server.Close()
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte("secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	i := at(t, server.URL)
+	i.says(5, words("policies ls"), "no such token [401]")
+	i.says(5, words("policies ls --token wrong"), "no such token [401]")
+	i.run(0, words("policies ls --token secret")...)
+	i.run(0, words("policies ls --token-file "+file)...)
+	i.says(1, words("job mail:1 --token secret"), "not one of an admitter")
+	i.run(1, words("drainers --token secret")...)
+	i.env = []string{"PENSTOCK_TOKEN=secret"}
+	i.run(0, words("policies ls")...)
+	i.run(5, words("policies ls --token wrong")...)
+	i.env = []string{"PENSTOCK_TOKEN_FILE=" + file}
+	i.run(0, words("policies ls")...)
+	i.env = []string{"PENSTOCK_TOKEN=wrong"}
+	i.run(0, words("policies ls --token-file "+file)...)
+}

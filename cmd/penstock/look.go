@@ -1,0 +1,231 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+// What shows how things stand: buckets, jobs and drainers.
+
+func (a *app) buckets() *cobra.Command {
+	var key string
+	var limit, offset int
+	cmd := &cobra.Command{
+		Use:               "buckets POLICY",
+		Short:             "List the buckets of a policy that hold jobs, deepest first",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.names,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a.policy = args[0]
+			var page bucketsAnswer
+			var answer []byte
+			var err error
+			if cmd.Flags().Changed("key") {
+				page.Buckets, page.Total = make([]bucketAnswer, 1), 1
+				answer, err = a.get(cmd.Context(), path("buckets", a.policy, key),
+					&page.Buckets[0])
+			} else {
+				answer, err = a.get(cmd.Context(), fmt.Sprintf("%s?offset=%d&limit=%d",
+					path("buckets", a.policy), offset, limit), &page)
+			}
+			if err != nil {
+				return err
+			}
+			return a.show(answer, func() error { return a.bucketTable(page) })
+		},
+	}
+	keyFlag(cmd, &key, "only the bucket of this `key`")
+	cmd.Flags().IntVarP(&limit, "limit", "n", 20, "show at most this many")
+	cmd.Flags().IntVar(&offset, "offset", 0, "leave out this many, the deepest")
+	return cmd
+}
+
+func (a *app) bucketTable(page bucketsAnswer) error {
+	rows := [][]string{{"KEY", "DEPTH", "WAITING", "DELAYED", "RUNNING", "RATE", "OLDEST",
+		"NEXT IN", "HELD BY"}}
+	for _, b := range page.Buckets {
+		rows = append(rows, bucketRow(b, time.Now()))
+	}
+	if err := table(a.out, rows); err != nil {
+		return err
+	}
+	if more := page.Total - len(page.Buckets); more > 0 {
+		fmt.Fprintf(a.out, "%d of %s\n", len(page.Buckets), count(page.Total, "bucket", "buckets"))
+	}
+	if len(page.Unanswered) > 0 {
+		fmt.Fprintln(a.err, "nobody answered for", partitions(page.Unanswered)+
+			": their buckets are missing")
+	}
+	return nil
+}
+
+func bucketRow(b bucketAnswer, now time.Time) []string {
+	if len(b.Unanswered) > 0 {
+		return []string{keyName(b.Key), strconv.Itoa(b.Depth), "?", "?", "?", "?", "?", "?",
+			b.By}
+	}
+	oldest, next := "", "?"
+	if b.HeadAgeMS > 0 {
+		oldest = short(milliseconds(b.HeadAgeMS))
+	}
+	if b.ExpectMS != nil {
+		next = short(milliseconds(*b.ExpectMS))
+	}
+	held := b.By
+	if b.Until != nil {
+		held += " until " + clock(*b.Until, now)
+	}
+	return []string{keyName(b.Key), strconv.Itoa(b.Depth), strconv.Itoa(b.Waiting),
+		strconv.Itoa(b.Delayed), strconv.Itoa(b.Running), fmt.Sprintf("%.4g/s", b.Rate), oldest,
+		next, held}
+}
+
+func partitions(numbers []int) string {
+	words := make([]string, len(numbers))
+	for i, n := range numbers {
+		words[i] = strconv.Itoa(n)
+	}
+	if len(words) == 1 {
+		return "partition " + words[0]
+	}
+	return "partitions " + strings.Join(words, ", ")
+}
+
+// jobArgs takes the id of a job.
+func jobArgs(cmd *cobra.Command, args []string) error {
+	if err := cobra.ExactArgs(1)(cmd, args); err != nil {
+		return err
+	}
+	if _, _, ok := job.ParseID(args[0]); !ok {
+		return fmt.Errorf("%q is no job: want an id such as mail:42", args[0])
+	}
+	return nil
+}
+
+func (a *app) jobCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "job JOB",
+		Short: "Show how a job stands, or what became of it",
+		Args:  jobArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var j jobAnswer
+			answer, err := a.get(cmd.Context(), path("jobs", args[0]), &j)
+			if err != nil {
+				return err
+			}
+			return a.show(answer, func() error { return table(a.out, j.rows(time.Now())) })
+		},
+	}
+}
+
+func (j *jobAnswer) rows(now time.Time) (rows [][]string) {
+	add := func(name, value string) {
+		if value != "" {
+			rows = append(rows, []string{name, value})
+		}
+	}
+	number := func(n *int) string {
+		if n == nil {
+			return ""
+		}
+		return strconv.Itoa(*n)
+	}
+	at := func(t *time.Time) string {
+		if t == nil {
+			return ""
+		}
+		return clock(*t, now)
+	}
+	add("job", j.Job)
+	add("key", keyName(j.Key))
+	add("state", j.State)
+	add("before it", number(j.Position))
+	if j.ExpectMS != nil {
+		add("starts in", short(milliseconds(*j.ExpectMS)))
+	}
+	add("held by", j.By)
+	add("until", at(j.Until))
+	add("accepted", fmt.Sprintf("%s, %s ago", clock(j.AcceptedAt, now),
+		short(now.Sub(j.AcceptedAt))))
+	add("failed attempts", number(j.Attempts))
+	add("reason", j.Reason)
+	add("last error", line(j.LastError, 300))
+	add("buried", at(j.BuriedAt))
+	if j.Letter > 0 {
+		add("dead letter", strconv.FormatUint(j.Letter, 10))
+	}
+	add("replayed as", j.ReplayedAs)
+	add("deadline", at(j.Deadline))
+	add("not before", at(j.NotBefore))
+	if j.Cost > 1 {
+		add("cost", strconv.FormatInt(j.Cost, 10))
+	}
+	if j.Priority != 0 {
+		add("priority", strconv.Itoa(j.Priority))
+	}
+	if j.Size != nil {
+		add("size", strconv.Itoa(*j.Size)+" bytes")
+	}
+	return rows
+}
+
+func (a *app) drainers() *cobra.Command {
+	return &cobra.Command{
+		Use:   "drainers",
+		Short: "List the drainers: who is alive, owns what, and how busy it is",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var all struct{ Drainers []drainerAnswer }
+			answer, err := a.get(cmd.Context(), path("drainers"), &all)
+			if err != nil {
+				return err
+			}
+			return a.show(answer, func() error { return a.drainerTable(all.Drainers) })
+		},
+	}
+}
+
+func (a *app) drainerTable(all []drainerAnswer) error {
+	if len(all) == 0 {
+		_, err := fmt.Fprintln(a.out, "no drainer holds a lease")
+		return err
+	}
+	rows := [][]string{{"DRAINER", "HOST", "VERSION", "UP", "STATE", "POLICY", "OWNS", "BUSY"}}
+	for _, d := range all {
+		state := "alive"
+		switch {
+		case !d.Alive:
+			state = "silent"
+		case d.Leaving:
+			state = "leaving"
+		}
+		row := []string{d.ID, fmt.Sprintf("%s:%d", cmp.Or(line(d.Host, 60), "?"), d.PID),
+			line(d.Version, 30), short(time.Since(d.StartedAt)), state}
+		for _, name := range slices.Sorted(maps.Keys(d.Policies)) {
+			p := d.Policies[name]
+			busy := "elsewhere"
+			if p.Workers > 0 {
+				busy = fmt.Sprintf("%d of %d", p.Busy, p.Workers)
+			}
+			owns := "nothing"
+			if len(p.Owned) > 0 {
+				owns = partitions(p.Owned)
+			}
+			rows = append(rows, append(row, name, owns, busy))
+			row = make([]string, 5)
+		}
+		if len(d.Policies) == 0 {
+			rows = append(rows, row)
+		}
+	}
+	return table(a.out, rows)
+}

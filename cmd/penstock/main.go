@@ -1,0 +1,154 @@
+// Command penstock is the client of an admitter, for people and scripts: it submits jobs, says why
+// they wait, and looks after policies, buckets and dead letters.
+//
+// All that it does goes over the HTTP API. With --json it prints the API's own answers; its exit
+// status says what became of a command (see status.go).
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/penstock-mq/penstock/internal/buildinfo"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr}
+	err := a.run(ctx, os.Args[1:])
+	stop()
+	if p, ok := errors.AsType[*problem](err); ok && a.json && len(p.body) > 0 {
+		fmt.Fprintf(a.out, "%s\n", p.body)
+	}
+	if err != nil && !errors.Is(err, errSaid) {
+		fmt.Fprintln(a.err, "penstock:", plain(err.Error()))
+	}
+	os.Exit(status(err))
+}
+
+// app is one call of the program.
+type app struct {
+	in       io.Reader
+	out, err io.Writer
+
+	settings settings
+	json     bool
+	*client  // of the server; nil until a command runs
+
+	// policy is the one that the command is about, for the hint when there is none of that name.
+	policy string
+}
+
+// run does what the arguments say.
+func (a *app) run(ctx context.Context, args []string) error {
+	root, running := a.root()
+	root.SetArgs(args)
+	root.SetIn(a.in)
+	root.SetOut(a.out)
+	root.SetErr(a.err)
+	err := root.ExecuteContext(ctx)
+	switch {
+	case err == nil:
+		return nil
+	case !*running: // cobra's own errors come before a command runs
+		return usageError{err}
+	}
+	return a.hinted(ctx, err)
+}
+
+// root returns the command with all others below it, and whether one of them has begun to run.
+func (a *app) root() (root *cobra.Command, running *bool) {
+	running = new(bool)
+	root = &cobra.Command{
+		Use:   "penstock",
+		Short: "Submit jobs to Penstock, see why they wait, and steer them",
+		Long: "penstock talks to an admitter over HTTP: it submits jobs, says why they wait,\n" +
+			"and looks after policies, buckets and dead letters.\n\n" + statusHelp,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			var err error
+			if a.client, err = a.settings.client(cmd.Root().PersistentFlags()); err == nil {
+				*running = true
+			}
+			return err
+		},
+	}
+	a.settings.flags(root.PersistentFlags())
+	root.PersistentFlags().BoolVar(&a.json, "json", false,
+		"print the answers of the API, for programs")
+	root.Args = func(_ *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return unknown(root, args[0])
+		}
+		return nil
+	}
+	root.RunE = func(*cobra.Command, []string) error { return root.Help() }
+	root.SuggestionsMinimumDistance = 2
+	root.AddCommand(a.submit(), a.check(), a.policies(), a.rate(), a.pause(true), a.pause(false),
+		a.buckets(), a.purge(), a.jobCommand(), a.cancel(), a.why(), a.dead(), a.drainers(),
+		a.version())
+	return root, running
+}
+
+func (a *app) version() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Say which version this is",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if a.json {
+				_, err := fmt.Fprintf(a.out, "{\"version\":%q}\n", buildinfo.Version())
+				return err
+			}
+			_, err := fmt.Fprintln(a.out, "penstock", buildinfo.Version())
+			return err
+		},
+	}
+}
+
+// group returns a command that only holds others. A word that is none of them is a mistake.
+func group(use, short string, commands ...*cobra.Command) *cobra.Command {
+	g := &cobra.Command{Use: use, Short: short, SuggestionsMinimumDistance: 2}
+	g.AddCommand(commands...)
+	g.Args = func(_ *cobra.Command, args []string) error {
+		var names []string
+		for _, c := range commands {
+			names = append(names, c.Name())
+		}
+		if len(args) == 0 {
+			return fmt.Errorf("%s: want one of %s", g.CommandPath(), strings.Join(names, ", "))
+		}
+		return unknown(g, args[0])
+	}
+	g.RunE = func(*cobra.Command, []string) error { return nil } // Args lets nothing come here
+	return g
+}
+
+// unknown is the mistake of a word that is no command below another.
+func unknown(parent *cobra.Command, word string) error {
+	hint := ""
+	if near := parent.SuggestionsFor(word); len(near) > 0 {
+		hint = "; did you mean " + near[0] + "?"
+	}
+	return fmt.Errorf("unknown command %q for %q%s", word, parent.CommandPath(), hint)
+}
+
+// wait waits, and reports whether the time has passed before the end of ctx.
+func wait(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

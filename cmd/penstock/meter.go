@@ -1,0 +1,60 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
+)
+
+// meter shows how far a file is, where somebody looks.
+type meter struct {
+	err io.Writer
+	bar *progressbar.ProgressBar // nil: nobody looks
+}
+
+// newMeter returns the meter of so many bytes, -1 when it is not known how many there are.
+func newMeter(err io.Writer, size int64, quiet bool) *meter {
+	m := &meter{err: err}
+	if file, ok := err.(*os.File); ok && !quiet && term.IsTerminal(int(file.Fd())) {
+		m.bar = progressbar.NewOptions64(size, progressbar.OptionSetWriter(err),
+			progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionFullWidth(),
+			progressbar.OptionSetDescription("0 accepted"),
+			progressbar.OptionSetPredictTime(true), progressbar.OptionClearOnFinish())
+	}
+	return m
+}
+
+// reading returns a reader whose bytes move the bar.
+func (m *meter) reading(in io.Reader) io.Reader {
+	if m.bar == nil {
+		return in
+	}
+	return io.TeeReader(in, m.bar)
+}
+
+func (m *meter) count(accepted, refusals, waiting int) {
+	if m.bar == nil {
+		return
+	}
+	rate := float64(accepted) / max(m.bar.State().SecondsSince, 0.001)
+	m.bar.Describe(fmt.Sprintf("%d accepted, %.0f/s, %d refusals, %d wait", accepted, rate,
+		refusals, waiting))
+}
+
+// say prints a line above the bar.
+func (m *meter) say(format string, args ...any) {
+	if m.bar != nil {
+		_ = m.bar.Clear() // it only clears a line of a terminal
+	}
+	fmt.Fprintf(m.err, "penstock: "+format+"\n", args...)
+}
+
+func (m *meter) end() {
+	if m.bar != nil {
+		_ = m.bar.Finish() // as above
+	}
+}

@@ -1,0 +1,381 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/penstock-mq/penstock/internal/proctest"
+	"github.com/penstock-mq/penstock/internal/waittest"
+)
+
+func TestMain(m *testing.M) { proctest.Main(m, ".", "../admitter") }
+
+// installation is an admitter, and somebody who asks it by the program.
+type installation struct {
+	t      *testing.T
+	server string
+	env    []string
+}
+
+// install starts an admitter with policies, which drains unless it is told otherwise.
+func install(t *testing.T, policies string, args ...string) *installation {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "penstock.yaml")
+	text := "http: {listen: '127.0.0.1:0'}\nnats: {embedded: {dir: '" + t.TempDir() +
+		"', listen: '127.0.0.1:0'}}\npolicies:\n" + policies
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	admitter := exec.Command(proctest.Program("admitter"),
+		append([]string{"--config", file}, args...)...)
+	words, err := proctest.Start(t, admitter).Ready(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return at(t, "http://"+words["http"])
+}
+
+// at is somebody who asks a server.
+func at(t *testing.T, server string) *installation {
+	return &installation{t: t, server: server}
+}
+
+// result is what a command came to.
+type result struct {
+	out, err string
+	status   int
+}
+
+// feed runs a command with a standard input.
+func (i *installation) feed(input string, args ...string) result {
+	i.t.Helper()
+	cmd := exec.CommandContext(i.t.Context(), proctest.Program("penstock"), args...)
+	for _, variable := range os.Environ() {
+		if !strings.HasPrefix(variable, "PENSTOCK_") {
+			cmd.Env = append(cmd.Env, variable)
+		}
+	}
+	cmd.Env = append(append(cmd.Env, "TZ=UTC", "PENSTOCK_SERVER="+i.server), i.env...)
+	var out, errs bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &out, &errs
+	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
+		i.t.Fatal(err)
+	}
+	return result{out.String(), errs.String(), cmd.ProcessState.ExitCode()}
+}
+
+// run runs a command that must end with a status, and returns what it printed.
+func (i *installation) run(status int, args ...string) string {
+	i.t.Helper()
+	r := i.feed("", args...)
+	if r.status != status {
+		i.t.Fatalf("penstock %q: status %d, want %d\n%s%s", args, r.status, status, r.out, r.err)
+	}
+	return r.out + r.err
+}
+
+// says runs a command that must print all of some words.
+func (i *installation) says(status int, args []string, words ...string) {
+	i.t.Helper()
+	out := i.run(status, args...)
+	for _, word := range words {
+		if !strings.Contains(out, word) {
+			i.t.Errorf("penstock %q says\n%s\nwant %q in it", args, out, word)
+		}
+	}
+}
+
+// until runs a command again and again until it prints some words.
+func (i *installation) until(words string, args ...string) {
+	i.t.Helper()
+	waittest.Until(i.t, fmt.Sprintf("penstock %q says %q", args, words), func() bool {
+		return strings.Contains(i.feed("", args...).out, words)
+	})
+}
+
+// document is what a command prints with --json.
+func (i *installation) document(status int, into any, args ...string) {
+	i.t.Helper()
+	r := i.feed("", append(args, "--json")...)
+	if err := json.Unmarshal([]byte(r.out), into); err != nil || r.status != status {
+		i.t.Fatalf("penstock %q --json: status %d, want %d, %v\n%s%s", args, r.status, status, err,
+			r.out, r.err)
+	}
+}
+
+// target is an HTTP target that answers all with a status, and remembers bodies.
+type target struct {
+	*httptest.Server
+	mu     sync.Mutex
+	bodies []string
+	status int
+}
+
+func newTarget(t *testing.T, status int) *target {
+	to := &target{status: status}
+	to.Server = httptest.NewServer(http.HandlerFunc(
+		func(w http.ResponseWriter, r *http.Request) {
+			var body bytes.Buffer
+			_, _ = body.ReadFrom(r.Body) // the test sees what is missing
+			to.mu.Lock()
+			defer to.mu.Unlock()
+			to.bodies = append(to.bodies, body.String())
+			w.WriteHeader(to.status)
+			fmt.Fprint(w, "so it is")
+		}))
+	t.Cleanup(to.Close)
+	return to
+}
+
+func (to *target) got() []string {
+	to.mu.Lock()
+	defer to.mu.Unlock()
+	return slices.Clone(to.bodies)
+}
+
+func words(s string) []string { return strings.Fields(s) }
+
+func TestAJobIsSubmittedExplainedAndSteered(t *testing.T) {
+	i := install(t, `
+  - {name: slow, algorithm: leaking_bucket, outflow: 1/h, capacity: 5, target: {http: {url: `+
+		newTarget(t, 200).URL+`}}}
+  - {name: other, algorithm: leaking_bucket, outflow: 1/h, capacity: 5}
+`, "--drain")
+	i.until("slow", "drainers")
+	i.until("allowed slow:1", "submit", "slow", `{"to":"ann"}`, "--key", "a b", "--id", "first")
+	i.says(0, words("submit slow {} --key=big --wait=1s"), "slow:2")
+	i.until("a b of slow holds no jobs", "why", "slow", "--key", "a b")
+	i.says(0, words("submit slow second --key big"), "queued slow:3, starts in 1h")
+	i.says(0, words("submit slow again --id=x --key=big"), "queued slow:4")
+	i.says(0, words("submit slow again --id=x --key=big"), "slow:4: a repeat")
+	i.says(2, words("submit slow other --id=x --key=big"), "another body")
+
+	var j map[string]any
+	i.document(0, &j, "job", "slow:4")
+	if j["job"] != "slow:4" || j["key"] != "big" || j["state"] != "waiting" ||
+		j["position"] != 1.0 {
+		t.Errorf("the job is %v", j)
+	}
+	i.says(0, words("job slow:4"), "before it", "held by", "5 bytes")
+	i.says(0, words("why slow:4"),
+		"slow:4 of big waits for its turn: 1 before it at 1/h, starts at")
+	i.says(0, words("buckets slow"), "KEY", "big", "rate until")
+	i.document(0, &j, "buckets", "slow", "--limit", "1")
+	if j["total"] != 1.0 {
+		t.Errorf("the buckets are %v", j)
+	}
+
+	i.says(0, words("rate slow 5/h --key big"), "big of slow changed: outflow none → 5/h")
+	i.until("1 before it at 5/h", "why", "slow:4")
+	i.says(0, words("rate slow default --key big"), "outflow 5/h → none")
+	i.says(0, words("rate other 2/h --dry-run"), "other would be changed: outflow 1/h → 2/h")
+	i.says(0, words("rate other 2/h --peak 3/h"), "other changed: outflow 1/h → 2/h, peak")
+	i.says(2, words("rate slow default"), "give a rate")
+	i.says(2, words("rate slow fast"), "want a rate such as")
+
+	i.says(0, words("pause slow --key big"), "big of slow is paused")
+	i.until("an operator paused the bucket; penstock resume slow --key big lets it go on", "why",
+		"slow:4")
+	i.says(0, words("resume slow --key big"), "big of slow goes on")
+	i.says(0, words("pause slow"), "slow is paused")
+	i.until("an operator paused the policy; penstock resume slow lets it go on", "why", "slow")
+	i.says(0, words("policies ls"), "paused")
+	i.says(0, words("resume slow"), "slow goes on")
+
+	i.says(0, words("submit slow x --key big"), "queued slow:5")
+	i.says(0, words("submit slow x --key big"), "queued slow:6")
+	i.says(0, words("submit slow x --key big"), "queued slow:7")
+	i.says(3, words("submit slow x --key big"), "refused, come back in")
+	i.says(3, words("submit slow x --key big --wait 1ms"), "refused, come back in")
+	i.until("big of slow holds 5 of 5 jobs and is full, so new ones are refused", "why", "slow",
+		"-k", "big")
+	i.document(3, &j, "submit", "slow", "x", "--key", "big")
+	if j["status"] != 429.0 || j["verdict"] != "rejected" {
+		t.Errorf("the refusal is %v", j)
+	}
+
+	i.says(0, words("cancel slow:4"), "slow:4 of big is cancelled")
+	i.says(0, words("why slow:4"), "slow:4 is cancelled")
+	i.says(4, words("cancel slow:999"), "has finished, or never was")
+	i.says(2, words("purge slow"), "want --key")
+	i.says(0, words("purge slow --key big"), "big of slow: 4 jobs dropped")
+	i.says(0, words("why slow --key big"), "big of slow holds no jobs")
+	i.says(0, words("why slow"), "slow holds no jobs")
+}
+
+func TestACheckSaysWhetherByItsStatus(t *testing.T) {
+	i := install(t, "  - {name: signup, algorithm: fixed_window, limit: 2, window: 1d}\n"+
+		"  - {name: mail, algorithm: leaking_bucket, outflow: 1/s, capacity: 1}\n")
+	i.says(0, words("check signup --key ann"), "allowed, 1 of 2 remain")
+	i.says(0, words("check signup --key ann --peek"), "allowed, 1 of 2 remain")
+	i.says(3, words("check signup --key ann --cost 2"), "refused, come back in")
+	i.run(0, words("check signup --key ann --refund")...)
+	i.says(0, words("check signup --key ann --cost 2"), "allowed, 0 of 2 remain")
+	i.says(2, words("check signup --cost 3"), "[400]")
+	i.says(2, words("check signup --peek --refund"), "contradict")
+	i.says(6, words("check mail"), "[409]")
+	var c map[string]any
+	i.document(3, &c, "check", "signup", "--key", "ann")
+	if c["allowed"] != false || c["limit"] != 2.0 {
+		t.Errorf("the answer is %v", c)
+	}
+}
+
+func TestWhySaysWhatBecomesOfAJob(t *testing.T) {
+	bad, down := newTarget(t, 422), newTarget(t, 500)
+	i := install(t, `
+  - {name: alone, algorithm: leaking_bucket, outflow: 100/s, capacity: 100}
+  - {name: bad, algorithm: leaking_bucket, outflow: 100/s, capacity: 100, target: {http: {url: `+
+		bad.URL+`}}}
+  - {name: down, algorithm: leaking_bucket, outflow: 100/s, capacity: 100,
+     retry: {backoff: 1h, max_backoff: 1h}, target: {http: {url: `+down.URL+`}}}
+`, "--drain")
+	i.run(0, words("submit alone x")...)
+	i.until("nobody has workers for policy alone", "why", "alone:1")
+	i.run(0, words("submit down x --not-before 1h")...)
+	i.until("is not due yet: it starts at", "why", "down:1")
+	i.run(0, words("submit down x --key first")...)
+	i.until("has failed 1 time and is tried again at", "why", "down:2")
+	for range 4 {
+		i.run(0, words("submit down x --key first")...)
+	}
+	waittest.Until(t, "the target is found down", func() bool { return len(down.got()) == 5 })
+	i.run(0, words("submit down x --key first")...)
+	i.until("the target is down, and one job looks at", "why", "down", "--key", "first")
+	i.run(0, words("submit bad x --key ann")...)
+	i.until("bad:1 of ann is dead: its target or handler said that no attempt can succeed, after "+
+		"1 attempt: target answered 422: so it is; penstock dead replay bad 1 tries it again",
+		"why", "bad:1")
+	i.says(4, words("why bad:77"), "has finished, or never was")
+	i.says(4, words("why bed"), "unknown policy: \"bed\" [404]; did you mean bad?")
+	i.says(2, words("why bad:1 --key x"), "one or the other")
+	var r map[string]any
+	i.document(0, &r, "why", "bad:1")
+	if r["job"] != "bad:1" || r["policy"] != "bad" || r["state"] != "dead" || r["why"] == nil {
+		t.Errorf("why --json is %v", r)
+	}
+	i.says(0, words("drainers"), "alive", "0 of 64", "elsewhere", "partition 0")
+}
+
+func TestWhySaysThatThereIsNoDrainer(t *testing.T) {
+	i := install(t, "  - {name: mail, algorithm: leaking_bucket, outflow: 1/s, capacity: 9}\n")
+	i.says(0, words("submit mail x --key ann"), "queued mail:1")
+	i.says(0, words("why mail:1"), "is stored and waits: no drainer answers for its partition")
+	i.says(0, words("why mail"), "no drainer answers for partition 0 of mail")
+	i.says(0, words("why mail --key ann"), "holds 1 of 9 jobs: no drainer answers")
+	i.says(0, words("drainers"), "no drainer holds a lease")
+	i.says(0, words("buckets mail"), "nobody answered for partition 0")
+}
+
+func TestDeadLettersAreReadReplayedAndDropped(t *testing.T) {
+	i := install(t, `
+  - {name: bad, algorithm: leaking_bucket, outflow: 100/s, capacity: 100, target: {http: {url: `+
+		newTarget(t, 422).URL+`}}}
+`, "--drain")
+	for range 3 {
+		i.run(0, "submit", "bad", "a \x1b[31mred\x1b[0m word", "--key", "ann\x07")
+	}
+	i.until("\n3  ", "dead", "ls", "bad")
+	i.says(0, words("dead ls bad"), "permanent", "target answered 422", `"ann\a"`)
+	i.says(0, words("dead ls bad --limit 2"), "there are more: --after 2")
+	i.says(0, words("dead show bad 1"), "reason", `"a \x1b[31mred\x1b[0m word"`)
+	if out := i.run(0, words("dead show bad 1")...); strings.ContainsAny(out, "\x1b\x07") {
+		t.Errorf("a terminal would obey %q", out)
+	}
+	var l map[string]any
+	i.document(0, &l, "dead", "show", "bad", "1")
+	if l["reason"] != "permanent" || l["body"] != "a \x1b[31mred\x1b[0m word" {
+		t.Errorf("the letter is %v", l)
+	}
+	i.says(0, words("dead replay bad 1"), "dead letter 1 is bad:4 again")
+	i.until("\n4  ", "dead", "ls", "bad")
+	i.says(0, words("dead drop bad 4"), "1 dead letter dropped")
+	i.says(4, words("dead show bad 4"), "no dead letter 4")
+	i.says(0, words("dead drop bad --through 2"), "1 dead letter dropped")
+	i.says(0, words("dead replay bad --all"), "1 replayed")
+	i.until("\n5  ", "dead", "ls", "bad")
+	i.says(0, words("dead drop bad --all"), "1 dead letter dropped")
+	i.says(2, words("dead drop bad"), "want the id of a dead letter, or --all")
+	i.says(2, words("dead drop bad 1 --all"), "not both")
+	i.says(2, words("dead show bad one"), "want the number")
+	i.says(2, words("dead lss bad"), "did you mean ls?")
+	i.says(4, words("dead ls bed"), "did you mean bad?")
+}
+
+func TestPoliciesAreListedShownAndApplied(t *testing.T) {
+	i := install(t, `
+  - {name: mail, algorithm: leaking_bucket, outflow: 5/s, capacity: 10}
+  - {name: signup, algorithm: fixed_window, limit: 10, window: 1d}
+`)
+	i.says(0, words("policies ls"), "mail    leaking_bucket  5/s       10        active  default",
+		"10 in 1d")
+	i.says(0, words("policies show mail"), "# active, revision", "name: mail\n", "outflow: 5/s\n",
+		"    max_attempts: 25\n")
+	var all struct {
+		Policies []struct{ Policy struct{ Name string } }
+	}
+	i.document(0, &all, "policies", "ls")
+	if len(all.Policies) != 2 || all.Policies[0].Policy.Name != "mail" {
+		t.Errorf("the policies are %v", all)
+	}
+
+	apply := func(status int, text string, args ...string) string {
+		t.Helper()
+		r := i.feed(text, append([]string{"policies", "apply", "-"}, args...)...)
+		if r.status != status {
+			t.Fatalf("status %d, want %d: %s%s", r.status, status, r.out, r.err)
+		}
+		return r.out + r.err
+	}
+	const file = `
+policies:
+  - {name: mail, algorithm: leaking_bucket, outflow: 7/s, capacity: 10}
+  - {name: new, algorithm: token_bucket, capacity: 2, refill: 2/s}
+`
+	for _, c := range []struct {
+		status int
+		text   string
+		args   []string
+		want   string
+	}{
+		{0, file, []string{"--dry-run"},
+			"mail would be changed: outflow 5/s → 7/s\nnew would be created\n"},
+		{0, file, nil, "mail changed: outflow 5/s → 7/s\nnew created\n"},
+		{0, file, nil, "mail unchanged\nnew unchanged\n"},
+		{0, `{"name":"mail","algorithm":"leaking_bucket","outflow":"8/s","capacity":10}`, nil,
+			"mail changed: outflow 7/s → 8/s\n"},
+		{2, "policies: [{name: x, algorithm: leaking_bucket, outflow: 9, capasity: 4}]", nil,
+			"want a rate such as"},
+		{2, "policies: [{algorithm: leaking_bucket}]", nil, "policy 1 has no name"},
+		{2, "http: {listen: x}", nil, `want a list "policies", or one policy`},
+		{2, "a: [", nil, "yaml"},
+		{6, "{name: mail, algorithm: token_bucket, capacity: 2, refill: 2/s}", nil, "mail: "},
+	} {
+		if out := apply(c.status, c.text, c.args...); !strings.Contains(out, c.want) {
+			t.Errorf("apply says\n%s\nwant %q", out, c.want)
+		}
+	}
+	i.says(2, words("policies apply /nowhere"), "no such file")
+	i.says(4, words("policies show mial"), `unknown policy: "mial"`)
+}
+
+func TestAShellCompletesCommandsAndPolicies(t *testing.T) {
+	i := install(t, "  - {name: mail, algorithm: leaking_bucket, outflow: 5/s, capacity: 10}\n")
+	for _, shell := range words("bash zsh fish powershell") {
+		i.says(0, words("completion "+shell), "penstock")
+	}
+	i.says(0, words("__complete pause m"), "mail\n")
+	i.says(0, words("__complete pol"), "policies\t")
+	i.says(0, words("version"), "penstock ")
+	i.says(0, words("--help"), "Exit status:", "PENSTOCK_TOKEN")
+}

@@ -1,0 +1,281 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
+)
+
+// show prints an answer as it came with --json, else what words prints of it.
+func (a *app) show(answer []byte, words func() error) error {
+	if a.json {
+		_, err := fmt.Fprintf(a.out, "%s\n", answer)
+		return err
+	}
+	return words()
+}
+
+func (a *app) allPolicies(ctx context.Context) (all []policyAnswer, answer []byte, err error) {
+	var page struct {
+		Policies []policyAnswer `json:"policies"`
+	}
+	answer, err = a.get(ctx, path("policies"), &page)
+	return page.Policies, answer, err
+}
+
+func (a *app) policyNames(ctx context.Context) (names []string, err error) {
+	all, _, err := a.allPolicies(ctx)
+	for _, p := range all {
+		names = append(names, p.Policy.Name)
+	}
+	return names, err
+}
+
+// names completes the name of a policy, by asking the server.
+func (a *app) names(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion,
+	cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var err error
+	if a.client, err = a.settings.client(cmd.Root().PersistentFlags()); err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	names, err := a.policyNames(cmd.Context())
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+func (a *app) policies() *cobra.Command {
+	g := group("policies", "List, show and write policies", a.policiesList(), a.policiesShow(),
+		a.policiesApply())
+	g.Aliases = []string{"policy"}
+	return g
+}
+
+func (a *app) policiesList() *cobra.Command {
+	return &cobra.Command{
+		Use:   "ls",
+		Short: "List all policies",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			all, answer, err := a.allPolicies(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return a.show(answer, func() error {
+				rows := [][]string{{"POLICY", "ALGORITHM", "RATE", "CAPACITY", "STATE", "FROM"}}
+				for _, p := range all {
+					rows = append(rows, []string{p.Policy.Name, p.Policy.Algorithm, p.rate(),
+						p.capacity(), p.state(), cmp.Or(p.Set, p.Source)})
+				}
+				return table(a.out, rows)
+			})
+		},
+	}
+}
+
+// rate is what a policy limits, in a few characters.
+func (p *policyAnswer) rate() string {
+	switch {
+	case len(p.Policy.Limits) > 0:
+		return count(len(p.Policy.Limits), "limit", "limits")
+	case p.Policy.OutflowTotal != "" && p.Policy.Outflow != "":
+		return p.Policy.Outflow + ", all " + p.Policy.OutflowTotal
+	case p.Policy.OutflowTotal != "":
+		return "all " + p.Policy.OutflowTotal
+	case p.Policy.Window != "":
+		return fmt.Sprintf("%d in %s", p.Policy.Limit, p.Policy.Window)
+	}
+	return cmp.Or(p.Policy.Outflow, p.Policy.Refill)
+}
+
+func (p *policyAnswer) capacity() string {
+	if p.Policy.Capacity == 0 {
+		return ""
+	}
+	return strconv.FormatInt(p.Policy.Capacity, 10)
+}
+
+func (p *policyAnswer) state() string {
+	switch {
+	case p.Deleting:
+		return "deleting"
+	case p.Retired:
+		return "retired"
+	case p.Paused:
+		return "paused"
+	}
+	return "active"
+}
+
+func (a *app) policiesShow() *cobra.Command {
+	return &cobra.Command{
+		Use:               "show POLICY",
+		Short:             "Show a policy with its defaults, as YAML",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.names,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a.policy = args[0]
+			var p struct {
+				Policy json.RawMessage `json:"policy"`
+				policyAnswer
+			}
+			answer, err := a.get(cmd.Context(), path("policies", a.policy), &p)
+			if err != nil {
+				return err
+			}
+			return a.show(answer, func() error {
+				text, err := asYAML(p.Policy)
+				if err != nil {
+					return err
+				}
+				_, err = fmt.Fprintf(a.out, "# %s, revision %d, from %s\n%s", p.state(),
+					p.Revision, strings.TrimSpace(p.Source+" "+p.Set), text)
+				return err
+			})
+		},
+	}
+}
+
+// asYAML spells JSON, which is YAML, as people write it, with its fields in their order.
+func asYAML(text []byte) ([]byte, error) {
+	var node yaml.Node
+	if err := yaml.Unmarshal(text, &node); err != nil {
+		return nil, fmt.Errorf("the answer is not one of an admitter: %w", err)
+	}
+	var unstyle func(n *yaml.Node)
+	unstyle = func(n *yaml.Node) {
+		n.Style = 0
+		for _, inner := range n.Content {
+			unstyle(inner)
+		}
+	}
+	unstyle(&node)
+	return yaml.Marshal(&node)
+}
+
+func (a *app) policiesApply() *cobra.Command {
+	var dry bool
+	cmd := &cobra.Command{
+		Use:   "apply FILE",
+		Short: "Create or replace the policies of a file",
+		Long: `Creates the policies of a YAML or JSON file, or replaces them as a whole. The file
+is a configuration file with a list "policies", or one policy; "-" is standard input.
+Policies that the file does not name are left alone.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			all, err := a.readPolicies(args[0])
+			if err != nil {
+				return usageError{err}
+			}
+			for _, p := range all {
+				if err := a.apply(cmd.Context(), p, dry); err != nil {
+					return fmt.Errorf("%s: %w", p.name, err)
+				}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "check everything and write nothing")
+	return cmd
+}
+
+// document is a policy of a file.
+type document struct {
+	name string
+	json []byte
+}
+
+func (a *app) readPolicies(name string) (all []document, err error) {
+	text, err := a.readFile(name)
+	if err != nil {
+		return nil, err
+	}
+	var file map[string]any
+	if err := yaml.Unmarshal(text, &file); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	list, isList := file["policies"].([]any)
+	if !isList {
+		if file["algorithm"] == nil && file["limits"] == nil || file["policies"] != nil {
+			return nil, fmt.Errorf("%s: want a list \"policies\", or one policy", name)
+		}
+		list = []any{file}
+	}
+	for i, p := range list {
+		fields, _ := p.(map[string]any)
+		d := document{}
+		if d.name, _ = fields["name"].(string); d.name == "" {
+			return nil, fmt.Errorf("%s: policy %d has no name", name, i+1)
+		}
+		if d.json, err = json.Marshal(fields); err != nil {
+			return nil, fmt.Errorf("%s: policy %s: %w", name, d.name, err)
+		}
+		all = append(all, d)
+	}
+	return all, nil
+}
+
+// readFile reads a file, "-" from standard input.
+func (a *app) readFile(name string) ([]byte, error) {
+	if name == "-" {
+		return io.ReadAll(a.in)
+	}
+	return os.ReadFile(name)
+}
+
+func (a *app) apply(ctx context.Context, d document, dry bool) error {
+	query := ""
+	if dry {
+		query = "?dry_run=1"
+	}
+	var before, after policyAnswer
+	_, err := a.get(ctx, path("policies", d.name), &before)
+	if p, ok := errors.AsType[*problem](err); ok && p.Status != http.StatusNotFound || err != nil &&
+		!ok {
+		return err
+	}
+	isNew := err != nil
+	answer, err := a.ask(ctx, http.MethodPut, path("policies", d.name)+query, d.json, nil)
+	if err == nil {
+		err = read(answer, &after)
+	}
+	if err != nil {
+		return err
+	}
+	return a.show(answer, func() error {
+		verb := "changed"
+		switch {
+		case isNew:
+			verb = "created"
+		case len(after.Changed) == 0:
+			verb = "unchanged"
+		}
+		return a.changed(d.name, verb, after.Changed, dry)
+	})
+}
+
+// changed prints what a change came to.
+func (a *app) changed(what, verb string, changes []string, dry bool) error {
+	if dry {
+		verb = "would be " + verb
+	}
+	if len(changes) > 0 {
+		verb += ": " + strings.Join(changes, ", ")
+	}
+	_, err := fmt.Fprintf(a.out, "%s %s\n", plain(what), verb)
+	return err
+}

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net/http"
+)
+
+// The exit status of a command, by which scripts go on.
+const (
+	exitDone        = 0
+	exitFailed      = 1
+	exitUsage       = 2
+	exitRefused     = 3
+	exitNotFound    = 4
+	exitForbidden   = 5
+	exitConflict    = 6
+	exitUnavailable = 7
+	exitInterrupted = 130
+)
+
+const statusHelp = `Exit status:
+  0    done
+  1    something else went wrong
+  2    the command line or what it sends is wrong
+  3    refused: a bucket is full, or a limit is used up
+  4    no such policy, job or dead letter
+  5    not permitted: the token, the host or the site
+  6    the state of a policy or a job does not allow it
+  7    no answer, or the service is not available for now
+  130  interrupted`
+
+// usageError is a mistake in the command line.
+type usageError struct{ error }
+
+func (u usageError) Unwrap() error { return u.error }
+
+// errSaid is the error of a command that has printed all there is to say.
+var errSaid = errors.New("said")
+
+// said is a printed answer that ends the program with a status.
+type said int
+
+func (said) Error() string { return errSaid.Error() }
+
+// Is makes every status one that has been said.
+func (said) Is(other error) bool { return other == errSaid }
+
+// status returns the exit status for the error of a command.
+func status(err error) int {
+	if err == nil {
+		return exitDone
+	}
+	if s, ok := errors.AsType[said](err); ok {
+		return int(s)
+	}
+	if _, ok := errors.AsType[usageError](err); ok {
+		return exitUsage
+	}
+	if p, ok := errors.AsType[*problem](err); ok {
+		return statusOf(p.Status)
+	}
+	if _, ok := errors.AsType[*noAnswer](err); ok {
+		return exitUnavailable
+	}
+	if errors.Is(err, context.Canceled) {
+		return exitInterrupted
+	}
+	return exitFailed
+}
+
+// statusOf returns the exit status for the status of an answer.
+func statusOf(code int) int {
+	switch code {
+	case http.StatusTooManyRequests, http.StatusInsufficientStorage:
+		return exitRefused
+	case http.StatusNotFound:
+		return exitNotFound
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusMisdirectedRequest:
+		return exitForbidden
+	case http.StatusConflict, http.StatusPreconditionFailed:
+		return exitConflict
+	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout,
+		http.StatusRequestTimeout:
+		return exitUnavailable
+	}
+	if code >= 400 && code < 500 {
+		return exitUsage
+	}
+	return exitFailed
+}

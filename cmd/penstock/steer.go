@@ -1,0 +1,179 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/spf13/cobra"
+)
+
+// What changes how jobs go: rates, pauses, purges and cancellations.
+
+// keyFlag adds the flag that names a bucket of a policy.
+func keyFlag(cmd *cobra.Command, key *string, usage string) {
+	cmd.Flags().StringVarP(key, "key", "k", "", usage)
+}
+
+// bucketName is a policy, or with a key its bucket, as people say it.
+func bucketName(policy, key string, keyed bool) string {
+	if !keyed {
+		return policy
+	}
+	return keyName(key) + " of " + policy
+}
+
+// place is the path of a policy, or with a key of its bucket.
+func place(what, policy, key string, keyed bool) string {
+	if keyed {
+		return path(what, policy, key)
+	}
+	return path(what, policy)
+}
+
+func (a *app) rate() *cobra.Command {
+	var key, peak string
+	var dry bool
+	cmd := &cobra.Command{
+		Use:   "rate POLICY RATE",
+		Short: "Change the outflow of a policy, or of one key",
+		Long: `Changes the outflow of a policy, or with --key of one bucket, for waiting jobs too.
+RATE is such as 50/s, 10/m or 3/10s; "default" lets a key follow its policy again.`,
+		Example:           "  penstock rate mail 50/s\n  penstock rate mail 5/s --key big",
+		Args:              cobra.ExactArgs(2),
+		ValidArgsFunction: a.names,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a.policy = args[0]
+			keyed := cmd.Flags().Changed("key")
+			fields := map[string]any{"outflow": args[1]}
+			if args[1] == "default" {
+				if !keyed {
+					return usageError{errors.New("a policy has no default outflow: give a rate")}
+				}
+				fields["outflow"] = nil
+			}
+			if cmd.Flags().Changed("peak") {
+				fields["peak"] = peak
+			}
+			patch, err := json.Marshal(fields)
+			if err != nil {
+				return err
+			}
+			to := path("policies", a.policy)
+			if keyed {
+				to = path("policies", a.policy, "keys", key)
+			}
+			if dry {
+				to += "?dry_run=1"
+			}
+			answer, err := a.ask(cmd.Context(), http.MethodPatch, to, patch, nil)
+			if err != nil {
+				return err
+			}
+			var changed struct{ Changed []string }
+			if err := read(answer, &changed); err != nil {
+				return err
+			}
+			return a.show(answer, func() error {
+				verb := "changed"
+				if len(changed.Changed) == 0 {
+					verb = "unchanged"
+				}
+				return a.changed(bucketName(a.policy, key, keyed), verb, changed.Changed, dry)
+			})
+		},
+	}
+	keyFlag(cmd, &key, "change it for this `key` alone")
+	cmd.Flags().StringVar(&peak, "peak", "", "also the `rate` that no second exceeds")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "check everything and write nothing")
+	return cmd
+}
+
+// pause holds jobs back, or lets them go on.
+func (a *app) pause(paused bool) *cobra.Command {
+	name, short, done := "pause", "Hold the jobs of a policy back, or of one key", "is paused"
+	if !paused {
+		name, short, done = "resume", "Let the jobs of a policy go on, or of one key", "goes on"
+	}
+	var key string
+	cmd := &cobra.Command{
+		Use:               name + " POLICY",
+		Short:             short,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.names,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a.policy = args[0]
+			keyed := cmd.Flags().Changed("key")
+			answer, err := a.ask(cmd.Context(), http.MethodPost, place(name, a.policy, key, keyed),
+				nil, nil)
+			if err != nil {
+				return err
+			}
+			return a.show(answer, func() error {
+				_, err := fmt.Fprintf(a.out, "%s %s\n", bucketName(a.policy, key, keyed), done)
+				return err
+			})
+		},
+	}
+	keyFlag(cmd, &key, "the bucket of this `key` alone")
+	return cmd
+}
+
+func (a *app) purge() *cobra.Command {
+	var key string
+	cmd := &cobra.Command{
+		Use:   "purge POLICY --key KEY",
+		Short: "Drop the jobs that wait in a bucket, for good",
+		Long: `Drops the jobs that wait in a bucket, for good and without dead letters. Those that
+run are left alone. A whole policy is not purged at once.`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if !cmd.Flags().Changed("key") {
+				return errors.New("want --key; --key '' is the bucket of the jobs without a key")
+			}
+			return cobra.ExactArgs(1)(cmd, args)
+		},
+		ValidArgsFunction: a.names,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a.policy = args[0]
+			answer, err := a.ask(cmd.Context(), http.MethodPost, path("purge", a.policy, key), nil,
+				nil)
+			if err != nil {
+				return err
+			}
+			var purged struct{ Removed int }
+			if err := read(answer, &purged); err != nil {
+				return err
+			}
+			return a.show(answer, func() error {
+				_, err := fmt.Fprintf(a.out, "%s: %s dropped\n", bucketName(a.policy, key, true),
+					count(purged.Removed, "job", "jobs"))
+				return err
+			})
+		},
+	}
+	keyFlag(cmd, &key, "the bucket's `key`")
+	return cmd
+}
+
+func (a *app) cancel() *cobra.Command {
+	return &cobra.Command{
+		Use:   "cancel JOB",
+		Short: "Drop a job that waits, for good and without a dead letter",
+		Args:  jobArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var j jobAnswer
+			answer, err := a.ask(cmd.Context(), http.MethodDelete, path("jobs", args[0]), nil, nil)
+			if err == nil {
+				err = read(answer, &j)
+			}
+			if err != nil {
+				return err
+			}
+			return a.show(answer, func() error {
+				_, err := fmt.Fprintf(a.out, "%s of %s is cancelled\n", j.Job, keyName(j.Key))
+				return err
+			})
+		},
+	}
+}

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+// submission is what the flags of submit say.
+type submission struct {
+	key     string
+	headers []string
+	file    string
+	run     string
+	wait    time.Duration
+
+	id, deadline, notBefore, cost, priority string
+}
+
+func (a *app) submit() *cobra.Command {
+	var s submission
+	cmd := &cobra.Command{
+		Use:   "submit POLICY [BODY] | submit [POLICY] --file FILE",
+		Short: "Submit a job, or those of a file",
+		Long: `Submits a job with BODY: a text, "@FILE" for what a file holds, or "-" for standard input.
+
+With --file it submits many, a line of JSON each (NDJSON; "-" is standard input):
+
+  {"policy":"mail","key":"acme","headers":{"Penstock-Priority":"2"},"body":{"to":"ann"}}
+
+All fields may be left out: policy and key then are those of the command line. Instead of body,
+which is any JSON, "text" is a string and "base64" is bytes. Lines that are refused are sent again
+when the answer says so. Each line has an Idempotency-Key made of its number and its text, unless
+it brings one: so the same command goes on where an interrupted one stopped. To submit the same
+file once more within the policy's duplicate_window, name the run: --run again.`,
+		Example: "  penstock submit mail '{\"to\":\"ann\"}' --key acme\n" +
+			"  penstock submit mail --file jobs.ndjson",
+		Args: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case s.file == "" && cmd.Flags().Changed("run"):
+				return errors.New("--run is for the jobs of a --file")
+			case s.file == "":
+				return cobra.RangeArgs(1, 2)(cmd, args)
+			case len(args) > 1:
+				return errors.New("want a BODY or a --file, and not both")
+			case s.id != "":
+				return errors.New("--id is for a single job: give it in the lines of the file")
+			}
+			return nil
+		},
+		ValidArgsFunction: a.names,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if s.wait < 0 {
+				return usageError{fmt.Errorf("wait: %v: want 0 or more", s.wait)}
+			}
+			header, err := s.header()
+			if err != nil {
+				return usageError{err}
+			}
+			if len(args) > 0 {
+				a.policy = args[0]
+			}
+			if s.file != "" {
+				if !cmd.Flags().Changed("wait") {
+					s.wait = patience
+				}
+				return a.submitFile(cmd.Context(), s, header)
+			}
+			body, err := a.body(args[1:])
+			if err != nil {
+				return usageError{err}
+			}
+			return a.submitOne(cmd.Context(), s, header, body)
+		},
+	}
+	keyFlag(cmd, &s.key, "the bucket's `key`; none is a key too")
+	f := cmd.Flags()
+	f.StringArrayVarP(&s.headers, "header", "H", nil, "a header, as \"Name: value\"; repeatable")
+	f.StringVar(&s.id, "id", "", "the job's Idempotency-Key: a repeat makes no second job")
+	f.StringVar(&s.deadline, "deadline", "", "a `time` (RFC 3339) or a duration: dead after that")
+	f.StringVar(&s.notBefore, "not-before", "", "a `time` (RFC 3339) or a duration")
+	f.StringVar(&s.cost, "cost", "", "how many `slots` of the rate it takes")
+	f.StringVar(&s.priority, "priority", "", "a `number`: higher ones of a bucket go first")
+	f.StringVarP(&s.file, "file", "f", "", "submit the jobs of this NDJSON `file`")
+	f.StringVar(&s.run, "run", "", "`name` this run of a file: its lines are new jobs")
+	f.DurationVar(&s.wait, "wait", 0,
+		"go on for so long while it is refused; for a file, while nothing is taken (default 5m)")
+	return cmd
+}
+
+// header returns the headers that the flags name.
+func (s *submission) header() (http.Header, error) {
+	header := http.Header{}
+	for _, text := range s.headers {
+		name, value, ok := strings.Cut(text, ":")
+		if name = strings.TrimSpace(name); !ok || name == "" {
+			return nil, fmt.Errorf("header: %q: want \"Name: value\"", text)
+		}
+		header.Add(name, strings.TrimSpace(value))
+	}
+	for name, value := range map[string]string{
+		job.HeaderIdempotencyKey: s.id,
+		job.HeaderDeadline:       s.deadline,
+		job.HeaderNotBefore:      s.notBefore,
+		job.HeaderCost:           s.cost,
+		job.HeaderPriority:       s.priority,
+	} {
+		if value == "" {
+			continue
+		}
+		if header.Get(name) != "" {
+			return nil, fmt.Errorf("%s is given twice, as a header and as a flag", name)
+		}
+		header.Set(name, value)
+	}
+	return header, nil
+}
+
+// body returns the body of a single job.
+func (a *app) body(args []string) ([]byte, error) {
+	if len(args) == 0 {
+		return nil, nil
+	}
+	if file, ok := strings.CutPrefix(args[0], "@"); ok {
+		return os.ReadFile(file)
+	}
+	if args[0] == "-" {
+		return a.readFile("-")
+	}
+	return []byte(args[0]), nil
+}
+
+// submitOne submits a job, again and again for as long as it is refused and there is time.
+func (a *app) submitOne(ctx context.Context, s submission, header http.Header,
+	body []byte) error {
+	for end := time.Now().Add(s.wait); ; {
+		answer, err := a.ask(ctx, http.MethodPost, path("jobs", a.policy, s.key), body, header)
+		if err == nil {
+			return a.show(answer, func() error { return a.submitted(answer) })
+		}
+		p, ok := errors.AsType[*problem](err)
+		if !ok || statusOf(p.Status) != exitRefused {
+			return err
+		}
+		again := milliseconds(max(p.RetryAfterMS, 1))
+		if s.wait > 0 && time.Now().Add(again).Before(end) {
+			if !wait(ctx, again) {
+				return ctx.Err()
+			}
+			continue
+		}
+		if p.Status != http.StatusTooManyRequests {
+			return err
+		}
+		return a.refused(p)
+	}
+}
+
+func (a *app) submitted(answer []byte) error {
+	var v verdictAnswer
+	if err := read(answer, &v); err != nil {
+		return err
+	}
+	text := v.Verdict + " " + v.Job
+	switch {
+	case v.Duplicate:
+		text += ": a repeat, which makes no second job"
+	case v.Verdict == "queued" && v.DelayMS != nil:
+		text += ", starts in " + short(milliseconds(*v.DelayMS))
+	case v.Position != nil:
+		text += fmt.Sprintf(", %d before it", *v.Position)
+	}
+	_, err := fmt.Fprintln(a.out, text)
+	return err
+}

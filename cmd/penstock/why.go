@@ -1,0 +1,387 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+// Why a job or a bucket waits, in a sentence.
+
+func (a *app) why() *cobra.Command {
+	var key string
+	cmd := &cobra.Command{
+		Use:   "why JOB | why POLICY [--key KEY]",
+		Short: "Say in a sentence why a job waits, or a bucket",
+		Long: "Says in a sentence why a job waits and when it starts, or what became of it. Of\n" +
+			"a policy it says why its deepest buckets wait, with --key why one of them does.",
+		Example:           "  penstock why mail:42\n  penstock why mail --key big",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.names,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			keyed := cmd.Flags().Changed("key")
+			_, _, isJob := job.ParseID(args[0])
+			switch {
+			case isJob && keyed:
+				return usageError{errors.New("a job has its key: give one or the other")}
+			case isJob:
+				return a.whyJob(cmd.Context(), args[0])
+			}
+			a.policy = args[0]
+			return a.whyBuckets(cmd.Context(), key, keyed)
+		},
+	}
+	keyFlag(cmd, &key, "the bucket of this `key`")
+	return cmd
+}
+
+// reason is an answer of why, for programs.
+type reason struct {
+	Job    string     `json:"job,omitempty"`
+	Policy string     `json:"policy"`
+	Key    *string    `json:"key,omitempty"`
+	State  string     `json:"state,omitempty"`
+	HeldBy string     `json:"held_by,omitempty"`
+	Until  *time.Time `json:"until,omitempty"`
+	Starts *time.Time `json:"starts_at,omitempty"`
+	Why    string     `json:"why"`
+}
+
+func (a *app) tell(r reason) error {
+	if !a.json {
+		_, err := fmt.Fprintln(a.out, plain(r.Why))
+		return err
+	}
+	text, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(a.out, "%s\n", text)
+	return err
+}
+
+func (a *app) whyJob(ctx context.Context, id string) error {
+	var j jobAnswer
+	if _, err := a.get(ctx, path("jobs", id), &j); err != nil {
+		return err
+	}
+	q := question{now: time.Now()}
+	q.policy, _, _ = job.ParseID(id)
+	q.key, q.hold, q.lastError = j.Key, j.Hold, j.LastError
+	if j.State == job.Waiting {
+		if err := a.limits(ctx, &q); err != nil {
+			return err
+		}
+	}
+	return a.tell(reason{Job: j.Job, Policy: q.policy, Key: &j.Key, State: j.State, HeldBy: j.By,
+		Until: j.Until, Starts: q.in(j.ExpectMS), Why: q.job(&j)})
+}
+
+// deepest is of how many buckets why tells.
+const deepest = 5
+
+func (a *app) whyBuckets(ctx context.Context, key string, keyed bool) error {
+	var page bucketsAnswer
+	var err error
+	if keyed {
+		page.Buckets, page.Total = make([]bucketAnswer, 1), 1
+		_, err = a.get(ctx, path("buckets", a.policy, key), &page.Buckets[0])
+	} else {
+		_, err = a.get(ctx, fmt.Sprintf("%s?limit=%d", path("buckets", a.policy), deepest), &page)
+	}
+	if err != nil {
+		return err
+	}
+	for _, b := range page.Buckets {
+		q := question{policy: a.policy, key: b.Key, now: time.Now(), hold: b.Hold,
+			lastError: b.LastError, unanswered: len(b.Unanswered) > 0}
+		if err := a.limits(ctx, &q); err != nil {
+			return err
+		}
+		err := a.tell(reason{Policy: q.policy, Key: &b.Key, HeldBy: b.By, Until: b.Until,
+			Starts: q.in(b.ExpectMS), Why: q.bucket(&b)})
+		if err != nil {
+			return err
+		}
+	}
+	switch {
+	case len(page.Unanswered) > 0:
+		err = a.tell(reason{Policy: a.policy, HeldBy: job.HeldByNoDrainer, Why: "no drainer " +
+			"answers for " + partitions(page.Unanswered) + " of " + a.policy +
+			": what waits there starts when there is one"})
+	case page.Total == 0:
+		err = a.tell(reason{Policy: a.policy, Why: a.policy + " holds no jobs"})
+	case page.Total > len(page.Buckets) && !a.json:
+		_, err = fmt.Fprintf(a.out, "and %s\n",
+			count(page.Total-len(page.Buckets), "more bucket", "more buckets"))
+	}
+	return err
+}
+
+// limits reads what limits the bucket of a question. A token may not be allowed to.
+func (a *app) limits(ctx context.Context, q *question) error {
+	var p policyAnswer
+	_, err := a.get(ctx, path("policies", q.policy), &p)
+	if err == nil {
+		q.rate, q.total, q.concurrency = p.Policy.Outflow, p.Policy.OutflowTotal,
+			p.Policy.Concurrency
+		q.capacity = p.Policy.Capacity
+		var o overrideAnswer
+		_, err = a.get(ctx, path("policies", q.policy, "keys", q.key), &o)
+		if err == nil && o.Override.Outflow != "" {
+			q.rate = o.Override.Outflow
+		}
+		if err == nil && o.Override.Concurrency != nil {
+			q.concurrency = *o.Override.Concurrency
+		}
+	}
+	if p, ok := errors.AsType[*problem](err); ok &&
+		(p.Status == http.StatusNotFound || statusOf(p.Status) == exitForbidden) {
+		return nil
+	}
+	return err
+}
+
+// question is what a sentence is made of.
+type question struct {
+	policy, key string
+	now         time.Time
+	hold        job.Hold
+	lastError   string
+	unanswered  bool
+
+	rate, total string // of the bucket and of the policy; empty: not known
+	concurrency int
+	capacity    int64
+}
+
+// in returns the instant so many milliseconds from now.
+func (q *question) in(ms *int64) *time.Time {
+	if ms == nil {
+		return nil
+	}
+	t := q.now.Add(milliseconds(*ms)).Truncate(time.Millisecond)
+	return &t
+}
+
+// at is " at 14:32:07", as far as that is known.
+func (q *question) at(t *time.Time) string {
+	if t == nil {
+		return ""
+	}
+	return " at " + clock(*t, q.now)
+}
+
+// starts is ", starts at 14:32:07", as far as that is known.
+func (q *question) starts(ms *int64) string {
+	switch {
+	case ms == nil:
+		return ""
+	case *ms < 1000:
+		return ", starts now"
+	}
+	return ", starts" + q.at(q.in(ms))
+}
+
+// job is the sentence about a job.
+func (q *question) job(j *jobAnswer) string {
+	name := j.Job
+	if j.Key != "" {
+		name += " of " + keyName(j.Key)
+	}
+	switch j.State {
+	case job.Waiting:
+		switch q.hold.By {
+		case "", job.HeldByRate, job.HeldByTotalRate:
+			return name + " waits for its turn: " + q.turn(j.Position) + q.starts(j.ExpectMS)
+		}
+		before := ""
+		if j.Position != nil && *j.Position > 0 {
+			before = fmt.Sprintf("; %d before it", *j.Position)
+		}
+		return name + " waits: " + q.cause() + before
+	case job.Delayed:
+		if q.hold.By == job.HeldByNotBefore || j.Attempts != nil && *j.Attempts == 0 {
+			return name + " is not due yet: it starts" + q.at(firstOf(j.NotBefore, q.hold.Until)) +
+				" at the earliest"
+		}
+		attempts := 0
+		if j.Attempts != nil {
+			attempts = *j.Attempts
+		}
+		return name + " has failed " + count(attempts, "time", "times") + " and is tried again" +
+			q.at(q.hold.Until) + q.because()
+	case job.Running:
+		return name + " runs now"
+	case job.Finishing:
+		return name + " has ended, and that is being written down"
+	case "stored":
+		if q.hold.By == job.HeldByNoDrainer {
+			return name + " is stored and waits: " + q.cause()
+		}
+		return name + " is stored, and a drainer takes it up in a moment"
+	case string(job.EndDone):
+		return name + " is done"
+	case string(job.EndDead):
+		return name + " is dead: " + q.dead(j)
+	case string(job.EndReplayed):
+		return name + " died and was replayed as " + j.ReplayedAs
+	}
+	return name + " is " + j.State
+}
+
+func firstOf(times ...*time.Time) *time.Time {
+	for _, t := range times {
+		if t != nil {
+			return t
+		}
+	}
+	return nil
+}
+
+// turn is how long the line before a job is, and how fast it moves.
+func (q *question) turn(position *int) string {
+	line := "it is the next"
+	if position == nil {
+		line = "its place is not known"
+	} else if *position > 0 {
+		line = fmt.Sprintf("%d before it", *position)
+	}
+	switch {
+	case q.hold.By == job.HeldByTotalRate && q.total != "":
+		return line + " in its bucket, at " + q.total + " for all keys together"
+	case q.rate != "":
+		return line + " at " + q.rate
+	case q.total != "":
+		return line + " in its bucket, at " + q.total + " for all keys together"
+	}
+	return line
+}
+
+// deadReasons are what the reasons of dead letters mean.
+var deadReasons = map[string]string{
+	string(job.ReasonPermanent): "its target or handler said that no attempt can succeed",
+	string(job.ReasonAttempts):  "all its attempts failed",
+	string(job.ReasonDeadline):  "its deadline passed, or it became too old, before it was done",
+	string(job.ReasonMalformed): "its key or its headers cannot be understood",
+	string(job.ReasonCrashed):   "its drainer crashed while it ran, three times",
+}
+
+func (q *question) dead(j *jobAnswer) string {
+	text := deadReasons[j.Reason]
+	if text == "" {
+		text = "reason " + j.Reason
+	}
+	if j.Reason == "" {
+		return "its dead letter is gone"
+	}
+	if j.Attempts != nil && *j.Attempts > 0 {
+		text += ", after " + count(*j.Attempts, "attempt", "attempts")
+	}
+	text += q.because()
+	if j.Letter > 0 && j.Reason != string(job.ReasonMalformed) {
+		text += fmt.Sprintf("; penstock dead replay %s %d tries it again", q.policy, j.Letter)
+	}
+	return text
+}
+
+// because is the last error, where there is one.
+func (q *question) because() string {
+	if q.lastError == "" {
+		return ""
+	}
+	return ": " + line(strings.TrimSuffix(strings.TrimSpace(q.lastError), ":"), 200)
+}
+
+// cause is what keeps a bucket's next job from starting.
+func (q *question) cause() string {
+	resume := "; penstock resume " + q.policy
+	switch q.hold.By {
+	case job.HeldByRate:
+		return "the bucket keeps to its rate" + amount(q.rate)
+	case job.HeldByTotalRate:
+		return "the policy keeps to its rate for all keys together" + amount(q.total)
+	case job.HeldByConcurrency:
+		if q.concurrency > 0 {
+			return fmt.Sprintf("as many jobs of its bucket run as may (%d)", q.concurrency)
+		}
+		return "as many jobs of its bucket run as may"
+	case job.HeldByPaused:
+		return "an operator paused the bucket" + resume + " --key " + word(q.key) +
+			" lets it go on"
+	case job.HeldByPolicyPaused:
+		return "an operator paused the policy" + resume + " lets it go on"
+	case job.HeldByCooling:
+		return "the target asked for a pause, which ends" + q.at(q.hold.Until) + q.because()
+	case job.HeldByBreaker:
+		return "the target is down, and one job looks" + q.at(q.hold.Until) +
+			" whether it is back" + q.because()
+	case job.HeldByBackoff:
+		return "what the bucket holds has failed, and is tried again" + q.at(q.hold.Until) +
+			q.because()
+	case job.HeldByNotBefore:
+		return "it is not due; the first job is" + q.at(q.hold.Until)
+	case job.HeldByNoWorker:
+		return "nobody has workers for policy " + q.policy +
+			": it has no target, and no program runs its jobs"
+	case job.HeldByWorkersBusy:
+		return "the workers all have jobs, or as many of this bucket as it may have"
+	case job.HeldByNoDrainer:
+		return "no drainer answers for its partition"
+	case job.HeldByStorage:
+		return "its drainer cannot write to JetStream, or is still reading the queue"
+	}
+	return "held by " + q.hold.By
+}
+
+func amount(rate string) string {
+	if rate == "" {
+		return ""
+	}
+	return " of " + rate
+}
+
+// bucket is the sentence about a bucket.
+func (q *question) bucket(b *bucketAnswer) string {
+	name := "the bucket " + keyName(b.Key) + " of " + q.policy
+	if b.Depth == 0 {
+		return name + " holds no jobs"
+	}
+	text := name + " holds " + count(b.Depth, "job", "jobs")
+	if q.capacity > 0 {
+		text = fmt.Sprintf("%s holds %d of %d jobs", name, b.Depth, q.capacity)
+		if int64(b.Depth) >= q.capacity {
+			text += " and is full, so new ones are refused"
+		}
+	}
+	var parts []string
+	for _, part := range []struct {
+		n    int
+		word string
+	}{{b.Waiting, "waiting"}, {b.Delayed, "delayed"}, {b.Running, "running"}} {
+		if part.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", part.n, part.word))
+		}
+	}
+	if len(parts) > 0 {
+		text += " (" + strings.Join(parts, ", ") + ")"
+	}
+	switch {
+	case q.hold.By != "":
+		text += ": " + q.cause()
+	case b.Waiting > 0:
+		text += ": its next job starts now"
+	}
+	if b.ExpectMS != nil && b.Depth > 1 {
+		text += "; a job accepted now would start" + q.at(q.in(b.ExpectMS))
+	}
+	return text
+}
