@@ -122,6 +122,7 @@ func production(t *testing.T, text []byte) {
 	for _, ps := range [][]policy.Policy{c.Policies, all.Policies} {
 		for i, p := range ps {
 			ps[i] = p.WithDefaults()
+			ps[i].MaxJobs = p.QueueJobs()
 		}
 	}
 	before, err := yaml.Marshal(c)
