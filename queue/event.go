@@ -80,8 +80,8 @@ const (
 
 // admit decides whether an event is published, and whether as the period's request.
 func (g *gate) admit(now time.Time) (publish, ask bool) {
-	if now.Sub(g.since) >= gatePeriod {
-		g.nobody = g.denied
+	if past := now.Sub(g.since); past >= gatePeriod {
+		g.nobody = g.denied && past < 2*gatePeriod // what was denied before a pause is no news
 		g.since, g.told, g.denied = now, 0, false
 	}
 	g.told++

@@ -33,7 +33,9 @@ func TestGateLeavesOutWhatNobodyHears(t *testing.T) {
 		{2 * gatePeriod, gateFree, false},
 		{3 * gatePeriod, 1000, false},                // all of it
 		{4 * gatePeriod, 1000, true},                 // he left
-		{5*gatePeriod + time.Second, gateFree, true}, // which the next period knows
+		{5 * gatePeriod, gateFree, true},             // which the next period knows
+		{6*gatePeriod + time.Second, 1000, true},     // somebody may have come in the pause
+		{7*gatePeriod + time.Second, gateFree, true}, // and has not
 	} {
 		published, asked := count(step.at, 1000)
 		if published != step.published || asked != 1 {
