@@ -11,6 +11,7 @@ import (
 
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/admission/limiter"
+	"github.com/penstock-mq/penstock/admission/watch"
 	"github.com/penstock-mq/penstock/internal/guard"
 	"github.com/penstock-mq/penstock/internal/installation"
 	"github.com/penstock-mq/penstock/internal/lifecycle"
@@ -278,15 +279,24 @@ func (o Observer) complete() Observer {
 }
 
 // counted are the metrics of the service of admission.
-type counted struct{ Observer }
+type counted struct {
+	Observer
+	watch *watch.Watch
+}
 
 // Admitted implements [admission.Metrics].
 func (c counted) Admitted(policy, verdict string) {
 	c.Observer.Admitted(policy, admission.Verdict(verdict))
+	if admission.Verdict(verdict) == admission.Rejected {
+		c.watch.Refused(policy)
+	}
 }
 
 // Checked implements [admission.Metrics].
-func (c counted) Checked(policy string, allowed bool) { c.Observer.Checked(policy, allowed) }
+func (c counted) Checked(policy string, allowed bool) {
+	c.Observer.Checked(policy, allowed)
+	c.watch.Checked(policy, allowed)
+}
 
 // reportStatus reports the statuses of a handler's answers.
 func reportStatus(handler http.Handler, answered func(api string, status int)) http.Handler {

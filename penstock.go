@@ -35,6 +35,7 @@ import (
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/admission/httpapi"
 	"github.com/penstock-mq/penstock/admission/manage"
+	"github.com/penstock-mq/penstock/admission/watch"
 	"github.com/penstock-mq/penstock/internal/guard"
 	"github.com/penstock-mq/penstock/internal/hosts"
 	"github.com/penstock-mq/penstock/internal/natsconn"
@@ -78,6 +79,7 @@ type Penstock struct {
 	listening latch // NATS requests arrive
 	ready     latch // all of it, and the policies' streams are there
 	stopping  atomic.Bool
+	watching  *watch.Watch
 
 	mu      sync.Mutex
 	handled map[string]bool
@@ -166,13 +168,14 @@ func (p *Penstock) build() error {
 			return err
 		}
 	}
+	p.watching = watch.New(p.broker)
 	producer := p.broker.NewProducer(queue.ProducerOptions{FailFast: true})
 	var valves admission.Valves = p.broker
 	if p.drainer != nil {
 		valves = p.drainer
 	}
 	p.service = admission.New(p.broker.Names(), producer, valves, o.Limits.Limit,
-		admission.Options{Metrics: counted{o.Observer}})
+		admission.Options{Metrics: counted{o.Observer, p.watching}})
 	p.known = &known{follow: p.follow}
 	p.streams = newStreams(recorded{p.broker, p.store}, p.known, o.Observer.ApplyFailed, p.log)
 	p.storage = &storage{broker: p.broker, observer: o.Observer, log: p.log}
@@ -196,7 +199,7 @@ func (p *Penstock) api(producer *queue.Producer) http.Handler {
 		Notes:   p.storage.notes,
 		Metrics: o.HTTP.Metrics,
 		Management: manage.New(p.broker, producer, manage.Options{
-			Followed: p.known.wait, Possible: possible, Logger: p.log}),
+			Followed: p.known.wait, Possible: possible, Watch: p.watching, Logger: p.log}),
 		Budget:         p.budget,
 		Hosts:          hosts.Of(o.HTTP.Listen, o.HTTP.Hosts),
 		Clients:        p.guard.Clients(),

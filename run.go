@@ -86,7 +86,10 @@ func (p *Penstock) begin(ctx context.Context) (_ context.Context, ended func(), 
 	}
 	ctx, p.stop = context.WithCancel(ctx)
 	p.ended = make(chan struct{})
-	context.AfterFunc(ctx, func() { p.stopping.Store(true) })
+	context.AfterFunc(ctx, func() {
+		p.stopping.Store(true)
+		p.watching.Close() // or whoever listens would be waited for
+	})
 	return ctx, sync.OnceFunc(func() { p.stop(); close(p.ended) }), nil
 }
 

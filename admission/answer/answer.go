@@ -133,6 +133,12 @@ func Lines(stream func(w io.Writer, flush func())) Answer {
 		Stream: stream}
 }
 
+// Events answers with server-sent events, as stream writes them.
+func Events(stream func(w io.Writer, flush func())) Answer {
+	return Answer{Status: 200, Header: []Field{{"Content-Type", "text/event-stream"},
+		{"Cache-Control", "no-store"}, {"X-Accel-Buffering", "no"}}, Stream: stream}
+}
+
 // AppendLine appends the answer to the n-th job of a batch as a line: its body, which is a JSON
 // object, with the job's number and the status in it.
 func (a Answer) AppendLine(line []byte, n int) []byte {

@@ -18,6 +18,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/admission/access"
@@ -248,6 +249,9 @@ func notFound(w http.ResponseWriter, _ *http.Request) {
 	write(w, answer.Problem(http.StatusNotFound, "there is nothing at this path"))
 }
 
+// readWithin is how long what is written of a stream may lie unread.
+const readWithin = time.Minute
+
 func write(w http.ResponseWriter, a answer.Answer) {
 	header := w.Header()
 	values := make([]string, len(a.Header)+1) // one piece of memory for all fields
@@ -258,7 +262,12 @@ func write(w http.ResponseWriter, a answer.Answer) {
 	}
 	if a.Stream != nil {
 		w.WriteHeader(a.Status)
-		a.Stream(w, func() { _ = http.NewResponseController(w).Flush() }) // as below
+		conn := http.NewResponseController(w)
+		a.Stream(w, func() {
+			// A stream may go on for longer than an answer, as long as somebody reads it.
+			_ = conn.SetWriteDeadline(time.Now().Add(readWithin)) // as below
+			_ = conn.Flush()
+		})
 		return
 	}
 	if a.Status != http.StatusNoContent {

@@ -38,7 +38,10 @@ func (rt route) managed() bool {
 
 // each reports whether the route names no policy and looks at each that it meets by itself: it is
 // for every client that has the right for some.
-func (rt route) each() bool { return rt.path == batchPath || rt.path == policiesPath }
+func (rt route) each() bool {
+	path, _, _ := strings.Cut(rt.path, "?")
+	return slices.Contains([]string{batchPath, policiesPath, eventsPath, statsPath}, path)
+}
 
 const (
 	root     = "/v1/"
@@ -46,6 +49,8 @@ const (
 
 	batchPath    = "/v1/jobs:batch"
 	policiesPath = "/v1/policies"
+	eventsPath   = "/v1/events"
+	statsPath    = "/v1/stats"
 )
 
 // routes are the API. Of the paths that fit a request the first counts, with all methods of its
@@ -94,6 +99,8 @@ func (h *handler) routes() []route {
 		{"DELETE", "/v1/dead/{policy}/{id}", access.Operate, numbered(m.discard)},
 		{"POST", "/v1/dead/{policy}/{id}/replay", access.Operate, m.replay},
 		{"GET", "/v1/drainers", access.Read, m.drainers},
+		{"GET", eventsPath + "?policy&key&type", access.Read, m.events},
+		{"GET", statsPath, access.Read, m.stats},
 
 		{"GET", "/healthz", 0, h.health},
 		{"POST", "/healthz", 0, h.health}, // a target to try things out with

@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/admission/watch"
 	"github.com/penstock-mq/penstock/internal/race"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/policy/store"
@@ -47,6 +48,8 @@ type Options struct {
 	// Possible returns what keeps this installation from following a policy that is valid
 	// elsewhere. Default: nothing does.
 	Possible func(p policy.Policy) []policy.Problem
+	// Watch tells what happens; default: a watch of the service's own.
+	Watch *watch.Watch
 	// Logger gets, at Info, what operators changed; nil: none.
 	Logger *slog.Logger
 }
@@ -78,9 +81,15 @@ func New(broker *queue.Broker, producer *queue.Producer, o Options) *Service {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	if o.Watch == nil {
+		o.Watch = watch.New(broker)
+	}
 	return &Service{broker, store.New(broker, o.Logger), producer, o,
 		make(chan struct{}, listsAtOnce)}
 }
+
+// Watch is what tells operators what happens.
+func (s *Service) Watch() *watch.Watch { return s.options.Watch }
 
 func (s *Service) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, s.options.Timeout)

@@ -55,14 +55,15 @@ workers/workerstest: algorithms policy policy/store queue queue/embedded queue/j
 admission: algorithms policy queue queue/job nats.go
 admission/access: internal/nearest internal/yamlfile
 admission/answer: admission internal/seldom policy queue
-admission/httpapi: admission admission/access admission/answer admission/manage internal/hosts
+admission/httpapi: admission admission/access admission/answer admission/manage admission/watch internal/hosts
 	policy queue/job
 admission/limiter: admission algorithms algorithms/memstore policy gobreaker
 admission/limiter/inredis: admission/limiter algorithms algorithms/redisstore policy go-redis
-admission/manage: admission internal/race internal/redact policy policy/store queue queue/job workers nats.go
+admission/manage: admission admission/watch internal/race internal/redact policy policy/store queue queue/job workers nats.go
+admission/watch: admission queue
 admission/natsapi: admission admission/answer queue queue/job nats.go
 
-.: admission admission/httpapi admission/limiter admission/manage admission/natsapi
+.: admission admission/watch admission/httpapi admission/limiter admission/manage admission/natsapi
 	internal/buildinfo internal/guard internal/hosts internal/installation internal/lifecycle
 	internal/natsconn
 	internal/nearest internal/seldom internal/targets internal/yamlfile policy policy/store queue

@@ -1,0 +1,108 @@
+package httpapi
+
+import (
+	"bufio"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/penstock-mq/penstock/admission/manage"
+	"github.com/penstock-mq/penstock/admission/watch"
+	"github.com/penstock-mq/penstock/internal/brokertest"
+	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/embedded"
+)
+
+// stream is an answer of events that goes on.
+type stream struct {
+	t     *testing.T
+	lines *bufio.Scanner
+}
+
+// expect reads on until a line begins with some words.
+func (s stream) expect(words string) (line string) {
+	s.t.Helper()
+	for s.lines.Scan() {
+		if line = s.lines.Text(); strings.HasPrefix(line, words) {
+			return line
+		}
+	}
+	s.t.Fatalf("the stream ends before %q: %v", words, s.lines.Err())
+	return ""
+}
+
+func TestEventsAreStreamedToThoseWhoMaySeeThem(t *testing.T) {
+	_, nc := brokertest.Start(t, embedded.Options{})
+	broker := brokertest.Open(t, nc)
+	w := watch.New(broker)
+	api := httptest.NewServer(New(&fakeService{}, Options{
+		Clients: clientsOf(t, "all rights: [read], policies: ['*']",
+			"one rights: [read], policies: [mail], keys: [ann]",
+			"none rights: [submit], policies: ['*']"),
+		Management: manage.New(broker, nil, manage.Options{Watch: w})}))
+	t.Cleanup(api.Close)
+	t.Cleanup(w.Close)
+	ask := func(status int, client, query string, header ...string) stream {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, api.URL+query, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+client)
+		if len(header) > 0 {
+			r.Header.Set("Last-Event-ID", header[0])
+		}
+		response, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { response.Body.Close() })
+		if response.StatusCode != status {
+			t.Fatalf("%s%s: %s, want %d", client, query, response.Status, status)
+		}
+		return stream{t, bufio.NewScanner(response.Body)}
+	}
+	all, one := ask(200, "all", "/v1/events"), ask(200, "one", "/v1/events")
+	some := ask(200, "all", "/v1/events?policy=mail&key=bob&type=dead,done")
+	for _, s := range []stream{all, one, some} {
+		s.expect(": events")
+	}
+	for _, e := range []queue.Event{
+		{Type: queue.EventStarted, Key: "bob", Job: "mail:1", WaitMS: 3},
+		{Type: queue.EventDone, Key: "bob", Job: "mail:1", DurationMS: 5},
+		{Type: queue.EventDone, Key: "ann", Job: "mail:2"},
+	} {
+		broker.Tell("mail", e)
+	}
+	first := strings.TrimPrefix(all.expect("id: "), "id: ")
+	all.expect("event: started")
+	if data := all.expect("data: "); !strings.Contains(data, `"type":"started","policy":"mail",`+
+		`"key":"bob","job":"mail:1","wait_ms":3}`) {
+		t.Errorf("the event is %s", data)
+	}
+	if data := one.expect("data: "); !strings.Contains(data, `"job":"mail:2"`) {
+		t.Errorf("who may see one key sees %s", data)
+	}
+	if data := some.expect("data: "); !strings.Contains(data, `"type":"done"`) {
+		t.Errorf("who asks for ends sees %s", data)
+	}
+	again := ask(200, "all", "/v1/events", first)
+	if data := again.expect("data: "); !strings.Contains(data, `"type":"done"`) {
+		t.Errorf("who comes back sees %s", data)
+	}
+	ask(200, "all", "/v1/events", "nonsense").expect("event: missed")
+	ask(403, "none", "/v1/events")
+	ask(400, "all", "/v1/events?type=dying")
+	ask(400, "all", "/v1/events?policy=")
+	ask(400, "all", "/v1/events?kind=dead")
+	ask(403, "none", "/v1/stats")
+	if body := ask(200, "one", "/v1/stats").expect("{"); !strings.Contains(body, `"policies":[]`) {
+		t.Errorf("who may see one key sees the figures of all: %s", body)
+	}
+	if body := ask(200, "all", "/v1/stats").expect("{"); !strings.Contains(body, `"done":2,`) {
+		t.Errorf("the figures are %s", body)
+	}
+	w.Close()
+	all.expect(`data: {"reason":"stopping"}`)
+}

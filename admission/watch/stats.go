@@ -1,0 +1,267 @@
+package watch
+
+import (
+	"maps"
+	"math/bits"
+	"slices"
+	"time"
+
+	"github.com/penstock-mq/penstock/queue"
+)
+
+// Stats are the figures of the last minute, or of as much of it as was heard.
+type Stats struct {
+	// WindowMS is for how long events were heard, a minute at most: 0 at the first question.
+	WindowMS int64  `json:"window_ms"`
+	Policies []Stat `json:"policies"` // of which something was heard
+}
+
+// Stat is what happened in one policy.
+type Stat struct {
+	Policy    string `json:"policy"`
+	Accepted  int64  `json:"accepted"`
+	Started   int64  `json:"started"`
+	Done      int64  `json:"done"`
+	Failed    int64  `json:"failed"` // attempts
+	Throttled int64  `json:"throttled"`
+	Dead      int64  `json:"dead"`
+	Cancelled int64  `json:"cancelled"`
+
+	// What this process answered; others have their own.
+
+	Refused       int64 `json:"refused"`
+	ChecksAllowed int64 `json:"checks_allowed"`
+	ChecksRefused int64 `json:"checks_refused"`
+
+	Rate     float64    `json:"rate"` // starts per second
+	Wait     *Quantiles `json:"wait_ms,omitempty"`
+	Duration *Quantiles `json:"duration_ms,omitempty"`
+	// Starts of each second of the window, the oldest first; the last one is not over yet.
+	Starts []int64 `json:"starts"`
+}
+
+// Quantiles are milliseconds, at most an eighth too large.
+type Quantiles struct {
+	P50 int64 `json:"p50"`
+	P99 int64 `json:"p99"`
+}
+
+const (
+	window = 60 // seconds
+	// Times are counted in parts of ten seconds.
+	partSeconds = 10
+	parts       = window/partSeconds + 1
+
+	// maxPolicies is how many policies have figures: there are no more.
+	maxPolicies = 1000
+)
+
+// figures are what was heard of a policy.
+type figures struct {
+	seconds [window]second
+	times   [parts]part
+}
+
+// second is what happened in one second.
+type second struct {
+	unix int64 // which one
+	n    [kinds]int64
+}
+
+// kind is something that is counted.
+type kind int
+
+const (
+	accepted kind = iota
+	started
+	done
+	failed
+	throttled
+	dead
+	cancelled
+	refused
+	checkAllowed
+	checkRefused
+	kinds
+)
+
+var kindOf = map[string]kind{queue.EventAccepted: accepted, queue.EventStarted: started,
+	queue.EventDone: done, queue.EventFailed: failed, queue.EventThrottled: throttled,
+	queue.EventDead: dead, queue.EventCancelled: cancelled}
+
+// part is how long jobs waited and ran in one part of the window.
+type part struct {
+	number         int64
+	wait, duration histogram
+}
+
+// of returns the figures of a policy; nil when there are too many.
+func (w *Watch) of(policy string) *figures {
+	f := w.figures[policy]
+	if f == nil && len(w.figures) < maxPolicies {
+		f = new(figures)
+		w.figures[policy] = f
+	}
+	return f
+}
+
+func (f *figures) count(now time.Time, k kind) {
+	s := &f.seconds[now.Unix()%window]
+	if s.unix != now.Unix() {
+		*s = second{unix: now.Unix()}
+	}
+	s.n[k]++
+}
+
+func (f *figures) heard(now time.Time, e queue.Event) {
+	k, counted := kindOf[e.Type]
+	if !counted {
+		return
+	}
+	f.count(now, k)
+	if k == accepted || k == cancelled || k == dead {
+		return
+	}
+	number := now.Unix() / partSeconds
+	p := &f.times[number%parts]
+	if p.number != number {
+		*p = part{number: number}
+	}
+	if k == started {
+		p.wait.add(e.WaitMS)
+	} else {
+		p.duration.add(e.DurationMS)
+	}
+}
+
+// Refused counts a job that this process refused.
+func (w *Watch) Refused(policy string) { w.answered(policy, refused) }
+
+// Checked counts what this process answered to a check.
+func (w *Watch) Checked(policy string, allowed bool) {
+	if allowed {
+		w.answered(policy, checkAllowed)
+	} else {
+		w.answered(policy, checkRefused)
+	}
+}
+
+func (w *Watch) answered(policy string, k kind) {
+	if !w.hears.Load() {
+		return // most of the time nobody looks, and this is on the way of each answer
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.stop == nil {
+		return
+	}
+	if f := w.of(policy); f != nil {
+		f.count(w.now(), k)
+	}
+}
+
+// Stats returns the figures of the policies that may be seen, by name, and has events heard for a
+// while: the first answer has none.
+func (w *Watch) Stats(may func(policy string) bool) (Stats, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.hear(); err != nil {
+		return Stats{}, err
+	}
+	now := w.now()
+	heard := min(now.Sub(w.began), window*time.Second)
+	all := Stats{WindowMS: heard.Milliseconds(), Policies: []Stat{}}
+	for _, name := range slices.Sorted(maps.Keys(w.figures)) {
+		if may(name) {
+			all.Policies = append(all.Policies, w.figures[name].stat(name, now, heard))
+		}
+	}
+	return all, nil
+}
+
+func (f *figures) stat(name string, now time.Time, heard time.Duration) Stat {
+	var n [kinds]int64
+	seconds := min(int64(heard/time.Second)+1, window)
+	starts := make([]int64, seconds)
+	for i := range starts {
+		unix := now.Unix() - seconds + 1 + int64(i)
+		if s := &f.seconds[unix%window]; s.unix == unix {
+			starts[i] = s.n[started]
+			for k := range n {
+				n[k] += s.n[k]
+			}
+		}
+	}
+	var wait, duration histogram
+	for i := range f.times {
+		if p := &f.times[i]; p.number > now.Unix()/partSeconds-parts {
+			wait.merge(&p.wait)
+			duration.merge(&p.duration)
+		}
+	}
+	return Stat{
+		Policy: name, Accepted: n[accepted], Started: n[started], Done: n[done],
+		Failed: n[failed], Throttled: n[throttled], Dead: n[dead], Cancelled: n[cancelled],
+		Refused: n[refused], ChecksAllowed: n[checkAllowed], ChecksRefused: n[checkRefused],
+		Rate: float64(n[started]) / max(heard.Seconds(), 1),
+		Wait: wait.quantiles(), Duration: duration.quantiles(),
+		Starts: starts,
+	}
+}
+
+// histogram counts milliseconds: eight bins for each doubling, up to nine hours.
+type histogram [bins]uint32
+
+const (
+	fine    = 3 // bits: the bins of a doubling are 1<<fine
+	doubles = 22
+	bins    = (doubles + 1) << fine
+)
+
+// bin returns where so many milliseconds are counted.
+func bin(ms int64) int {
+	if ms < 1<<fine {
+		return int(max(ms, 0))
+	}
+	e := bits.Len64(uint64(ms)) - 1 - fine
+	return min((e<<fine)+int(ms>>e), bins-1)
+}
+
+// most is the largest number of milliseconds of a bin.
+func most(bin int) int64 {
+	if bin < 2<<fine {
+		return int64(bin)
+	}
+	e := bin>>fine - 1
+	return int64(bin-e<<fine+1)<<e - 1
+}
+
+func (h *histogram) add(ms int64) { h[bin(ms)]++ }
+
+func (h *histogram) merge(other *histogram) {
+	for i, n := range other {
+		h[i] += n
+	}
+}
+
+// quantiles returns nil when nothing was counted.
+func (h *histogram) quantiles() *Quantiles {
+	var total uint64
+	for _, n := range h {
+		total += uint64(n)
+	}
+	if total == 0 {
+		return nil
+	}
+	at := func(percent uint64) int64 {
+		rank := (total*percent + 99) / 100
+		for i, n := range h {
+			if rank <= uint64(n) {
+				return most(i)
+			}
+			rank -= uint64(n)
+		}
+		return most(bins - 1)
+	}
+	return &Quantiles{P50: at(50), P99: at(99)}
+}

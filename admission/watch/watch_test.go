@@ -1,0 +1,242 @@
+package watch
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/internal/brokertest"
+	"github.com/penstock-mq/penstock/internal/waittest"
+	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/embedded"
+)
+
+func all(Event) bool { return true }
+
+func open(t *testing.T) (*Watch, *queue.Broker) {
+	t.Helper()
+	_, nc := brokertest.Start(t, embedded.Options{})
+	broker, err := queue.NewBroker(nc, queue.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := New(broker)
+	t.Cleanup(w.Close)
+	return w, broker
+}
+
+func listen(t *testing.T, w *Watch, after string, wants func(Event) bool) *Listener {
+	t.Helper()
+	l, err := w.Listen(after, wants)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.Leave)
+	return l
+}
+
+func (l *Listener) next(t *testing.T) Event {
+	t.Helper()
+	select {
+	case e, open := <-l.Events:
+		if !open {
+			t.Fatalf("the listener was ended: %s", l.Reason())
+		}
+		return e
+	case <-time.After(waittest.Patience()):
+		t.Fatal("no event")
+		panic("not reached")
+	}
+}
+
+// tell has n jobs started by somebody, and waits until the last was heard.
+func (w *Watch) tell(t *testing.T, broker *queue.Broker, n int) {
+	t.Helper()
+	w.mu.Lock()
+	want := w.number + uint64(n)
+	w.mu.Unlock()
+	for i := range n {
+		broker.Tell("mail", queue.Event{Type: queue.EventStarted, Key: "k",
+			Job: fmt.Sprintf("mail:%d", i+1), WaitMS: int64(i)})
+	}
+	waittest.Until(t, "the events are heard", func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.number == want
+	})
+}
+
+func TestAListenerHearsWhatItWantsToHear(t *testing.T) {
+	w, broker := open(t)
+	everything := listen(t, w, "", all)
+	dead := listen(t, w, "", func(e Event) bool { return e.Type == queue.EventDead })
+	broker.Tell("mail", queue.Event{Type: queue.EventStarted, Job: "mail:1", Key: "a%20b",
+		WaitMS: 7, Attempt: 1})
+	broker.Tell("bulk", queue.Event{Type: queue.EventDead, Job: "bulk:1", Key: "_",
+		Reason: "deadline"})
+	first, second := everything.next(t), everything.next(t)
+	if first.Policy != "mail" || first.Key != "a b" || first.WaitMS != 7 || first.At.IsZero() {
+		t.Errorf("the first event is %+v", first)
+	}
+	if second.Policy != "bulk" || second.Key != "" || second.Reason != "deadline" ||
+		second.ID == first.ID {
+		t.Errorf("the second event is %+v", second)
+	}
+	if e := dead.next(t); e != second {
+		t.Errorf("who wants letters hears %+v", e)
+	}
+}
+
+func TestWhoComesBackHearsWhatItMissedAsFarAsItIsKept(t *testing.T) {
+	w, broker := open(t)
+	first := listen(t, w, "", all)
+	w.tell(t, broker, 3)
+	last := first.next(t)
+	first.Leave()
+	back := listen(t, w, last.ID, all)
+	if e := back.next(t); back.Missed || e.Job != "mail:2" {
+		t.Errorf("after the first it hears %+v, missed: %t", e, back.Missed)
+	}
+	w.tell(t, broker, kept-2) // the second is kept, the first is not
+	if l := listen(t, w, last.ID, all); l.Missed || l.next(t).Job != "mail:2" {
+		t.Error("it missed an event that is kept")
+	}
+	w.tell(t, broker, 1)
+	if l := listen(t, w, last.ID, all); !l.Missed || l.next(t).Job != "mail:3" {
+		t.Error("it is not told that it missed an event")
+	}
+	for _, id := range []string{"nonsense", "-1", last.ID + "00000", "x" + last.ID,
+		strings.Repeat("9", 1000)} {
+		if l := listen(t, w, id, all); !l.Missed || len(l.Events) > 0 {
+			t.Errorf("after %.20q it hears something, or missed nothing", id)
+		}
+	}
+}
+
+func TestASlowListenerIsEndedAndHoldsNobodyUp(t *testing.T) {
+	w, broker := open(t)
+	slow, quick := listen(t, w, "", all), listen(t, w, "", all)
+	for range 3 * (behind + kept) / 600 {
+		w.tell(t, broker, 600)
+		for range 600 {
+			quick.next(t)
+		}
+	}
+	heard := 0
+	for range slow.Events {
+		heard++
+	}
+	if heard != behind+kept || slow.Reason() != Slow {
+		t.Errorf("it heard %d events and was ended because: %s", heard, slow.Reason())
+	}
+}
+
+func TestAWatchListensOnlyWhileItIsAsked(t *testing.T) {
+	w, broker := open(t)
+	heard := func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.stop != nil
+	}
+	if w.Refused("mail"); heard() {
+		t.Error("it hears events before anybody asks")
+	}
+	l := listen(t, w, "", all)
+	w.rest()
+	if !heard() {
+		t.Error("it rests while somebody listens")
+	}
+	w.tell(t, broker, 1)
+	before := l.next(t).ID
+	l.Leave()
+	if w.rest(); heard() {
+		t.Error("it hears events while nobody listens")
+	}
+	l = listen(t, w, before, all)
+	if w.tell(t, broker, 1); !l.Missed || l.next(t).ID == before {
+		t.Error("an event of before has the name of one of now")
+	}
+	w.Close()
+	if _, open := <-l.Events; open || l.Reason() != Stopping {
+		t.Errorf("at the end a listener hears on, or does not know why not: %q", l.Reason())
+	}
+	if _, err := w.Listen("", all); err == nil {
+		t.Error("it listens after its end")
+	}
+}
+
+func TestSoManyListenAndNoMore(t *testing.T) {
+	w, _ := open(t)
+	for range MaxListeners {
+		listen(t, w, "", all)
+	}
+	if _, err := w.Listen("", all); err == nil {
+		t.Error("one more listens")
+	}
+}
+
+func TestStatsAreThoseOfTheLastMinute(t *testing.T) {
+	w, broker := open(t)
+	now := time.Unix(1_800_000_000, 0)
+	w.now = func() time.Time { return now }
+	every := func(string) bool { return true }
+	stats := func() Stats {
+		t.Helper()
+		s, err := w.Stats(every)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	if s := stats(); s.WindowMS != 0 || len(s.Policies) != 0 {
+		t.Errorf("the first answer is %+v", s)
+	}
+	w.tell(t, broker, 100)
+	w.Refused("mail")
+	w.Checked("signup", true)
+	w.Checked("signup", false)
+	w.mu.Lock()
+	now = now.Add(10 * time.Second)
+	w.mu.Unlock()
+	w.tell(t, broker, 50)
+	s := stats()
+	if s.WindowMS != 10_000 || len(s.Policies) != 2 {
+		t.Fatalf("the figures are %+v", s)
+	}
+	mail, signup := s.Policies[0], s.Policies[1]
+	if mail.Policy != "mail" || mail.Started != 150 || mail.Refused != 1 || mail.Rate != 15 ||
+		mail.Starts[0] != 100 || mail.Starts[10] != 50 || len(mail.Starts) != 11 {
+		t.Errorf("mail: %+v", mail)
+	}
+	if p50, p99 := mail.Wait.P50, mail.Wait.P99; p50 < 37 || p50 > 45 || p99 < 98 || p99 > 112 {
+		t.Errorf("mail waits %+v", *mail.Wait)
+	}
+	if mail.Duration != nil {
+		t.Error("nothing has ended, and there is how long that took")
+	}
+	if signup.ChecksAllowed != 1 || signup.ChecksRefused != 1 {
+		t.Errorf("signup: %+v", signup)
+	}
+	if s, err := w.Stats(func(p string) bool { return p == "signup" }); err != nil ||
+		len(s.Policies) != 1 {
+		t.Errorf("who may see one policy sees %+v, %v", s, err)
+	}
+	w.mu.Lock()
+	now = now.Add(70 * time.Second)
+	w.mu.Unlock()
+	if mail := stats().Policies[0]; mail.Started != 0 || mail.Wait != nil {
+		t.Errorf("after more than a minute mail has %+v", mail)
+	}
+}
+
+func TestQuantilesAreAtMostAnEighthTooLarge(t *testing.T) {
+	for ms := int64(0); ms < 9*3_600_000; ms += 1 + ms/100 {
+		if got := most(bin(ms)); got < ms || got > ms+ms/8 {
+			t.Errorf("%d is counted as %d", ms, got)
+		}
+	}
+	if bin(-1) != 0 || bin(1<<62) != bins-1 {
+		t.Error("what no job can wait is counted somewhere else")
+	}
+}
