@@ -379,3 +379,22 @@ func TestAShellCompletesCommandsAndPolicies(t *testing.T) {
 	i.says(0, words("version"), "penstock ")
 	i.says(0, words("--help"), "Exit status:", "PENSTOCK_TOKEN")
 }
+
+// client asks the server from the test's own process.
+func (i *installation) client() *client {
+	return &client{server: i.server, timeout: proctest.Patience, http: http.DefaultClient}
+}
+
+// flaky is a server that breaks each of its streams of events off.
+func flaky(t *testing.T,
+	tell func(n int, last string, say func(format string, args ...any))) (url string) {
+	asked := 0
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked++
+		tell(asked, r.Header.Get("Last-Event-ID"), func(format string, args ...any) {
+			fmt.Fprintf(w, format, args...)
+		})
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
+}

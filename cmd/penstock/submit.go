@@ -175,7 +175,7 @@ func (a *app) submitted(answer []byte) error {
 		text += ": a repeat, which makes no second job"
 	case v.Verdict == "queued" && v.DelayMS != nil:
 		text += ", starts in " + short(milliseconds(*v.DelayMS))
-	case v.Position != nil:
+	case v.Position != nil && *v.Position > 0:
 		text += fmt.Sprintf(", %d before it", *v.Position)
 	}
 	_, err := fmt.Fprintln(a.out, text)

@@ -1,0 +1,236 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"charm.land/lipgloss/v2"
+	"github.com/charmbracelet/colorprofile"
+	"github.com/spf13/cobra"
+)
+
+// Events as they come.
+
+func (a *app) tail() *cobra.Command {
+	var policy, key string
+	var types []string
+	var most int
+	cmd := &cobra.Command{
+		Use:   "tail [POLICY]",
+		Short: "Print what happens to jobs, as it happens",
+		Long: `Prints the events of jobs as they come: of all policies, or of one, and of one bucket with
+--key. It goes on after a lost connection, with what it missed as far as the server keeps it.`,
+		Example:           "  penstock tail\n  penstock tail mail --key acme --type failed,dead",
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: a.names,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			query := url.Values{}
+			if len(args) > 0 {
+				policy = args[0]
+				query.Set("policy", policy)
+			}
+			if cmd.Flags().Changed("key") {
+				query.Set("key", key)
+			}
+			if len(types) > 0 {
+				query.Set("type", strings.Join(types, ","))
+			}
+			if a.policy = policy; policy != "" {
+				_, err := a.get(cmd.Context(), path("policies", policy), &policyAnswer{})
+				if err != nil {
+					return err
+				}
+			}
+			out := colorprofile.NewWriter(a.out, os.Environ())
+			return a.follow(cmd.Context(), query, func(e event) error {
+				err := a.print(out, e)
+				if most--; err == nil && most == 0 {
+					err = errEnough
+				}
+				return err
+			})
+		},
+	}
+	keyFlag(cmd, &key, "only the bucket of this `key`")
+	cmd.Flags().StringSliceVarP(&types, "type", "t", nil, "only events of these `types`")
+	_ = cmd.RegisterFlagCompletionFunc("type", // its only error is that there is no such flag
+		cobra.FixedCompletions(eventTypes, cobra.ShellCompDirectiveNoFileComp))
+	cmd.Flags().IntVarP(&most, "limit", "n", 0, "end after so many events")
+	return cmd
+}
+
+// event is what happened to a job.
+type event struct {
+	At         time.Time `json:"at"`
+	Type       string    `json:"type"`
+	Policy     string    `json:"policy"`
+	Key        string    `json:"key"`
+	Job        string    `json:"job"`
+	Attempt    int       `json:"attempt"`
+	WaitMS     int64     `json:"wait_ms"`
+	DurationMS int64     `json:"duration_ms"`
+	Reason     string    `json:"reason"`
+	Error      string    `json:"error"`
+	All        bool      `json:"all"`
+
+	text []byte
+}
+
+// errEnough ends the following of events without an error.
+var errEnough = errors.New("enough")
+
+// lost is how long a connection that was lost is left alone.
+const lost = time.Second
+
+// follow calls told for each event until the context ends, and asks again after a lost connection.
+func (a *app) follow(ctx context.Context, query url.Values, told func(event) error) error {
+	last := ""
+	for answered := false; ; {
+		err := a.listen(ctx, query, &last, func(e event) error {
+			answered = true
+			return told(e)
+		}, func() { answered = true })
+		switch {
+		case errors.Is(err, errEnough):
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil && !answered:
+			return err
+		}
+		if p, ok := errors.AsType[*problem](err); ok && statusOf(p.Status) != exitUnavailable {
+			return err // such as a right that was taken away
+		}
+		if err != nil {
+			fmt.Fprintln(a.err, "penstock:", plain(err.Error())+"; asking again")
+			if !wait(ctx, lost) {
+				return ctx.Err()
+			}
+		}
+	}
+}
+
+// quiet is how long a stream may say nothing before its connection counts as lost: it says that it
+// is alive three times in that.
+const quiet = 45 * time.Second
+
+// listen reads one stream of events.
+func (a *app) listen(ctx context.Context, query url.Values, last *string,
+	told func(event) error, answered func()) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	from := strings.TrimSuffix("/v1/events?"+query.Encode(), "?")
+	r, err := a.request(ctx, http.MethodGet, from, nil, nil)
+	if err != nil {
+		return err
+	}
+	if *last != "" {
+		r.Header.Set("Last-Event-ID", *last)
+	}
+	silence := time.AfterFunc(quiet, cancel)
+	defer silence.Stop()
+	response, err := a.send(r)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	answered()
+	in := bufio.NewReader(response.Body)
+	var kind, id string
+	for {
+		text, err := in.ReadString('\n')
+		if err != nil {
+			return &noAnswer{a.server, fmt.Errorf("the stream of events broke: %w", err)}
+		}
+		silence.Reset(quiet)
+		name, value, _ := strings.Cut(strings.TrimSuffix(text, "\n"), ": ")
+		switch name {
+		case "id":
+			id = value
+		case "event":
+			kind = value
+		case "data":
+			ended, err := a.take(kind, value, told)
+			if ended || err != nil {
+				return err
+			}
+			*last = id
+		}
+	}
+}
+
+// take takes the data of an event, and reports whether it ends the stream.
+func (a *app) take(kind, data string, told func(event) error) (ended bool, err error) {
+	switch kind {
+	case "end":
+		return true, nil
+	case "missed":
+		fmt.Fprintln(a.err, "penstock: some events are missing here")
+		return false, nil
+	}
+	var e event
+	if err := read([]byte(data), &e); err != nil {
+		return true, err
+	}
+	e.text = []byte(data)
+	return false, told(e)
+}
+
+// tones are the colours of events, of the sixteen that a terminal's user chooses.
+var tones = map[string]lipgloss.Style{
+	"accepted": tone("8"), "started": tone("4"), "done": tone("2"), "failed": tone("3"),
+	"throttled": tone("3"), "dead": tone("1"), "cancelled": tone("5"),
+	"breaker_opened": tone("1"), "breaker_closed": tone("2"),
+}
+
+func tone(colour string) lipgloss.Style {
+	return lipgloss.NewStyle().Foreground(lipgloss.Color(colour))
+}
+
+// print prints an event on a line.
+func (a *app) print(out io.Writer, e event) error {
+	if a.json {
+		_, err := fmt.Fprintf(a.out, "%s\n", e.text)
+		return err
+	}
+	_, err := fmt.Fprintf(out, "%s  %s  %s  %s%s\n", e.At.Local().Format("15:04:05.000"),
+		tones[e.Type].Render(fmt.Sprintf("%-9s", line(e.Type, 20))), line(e.Job, 60),
+		keyName(e.Key), e.details())
+	return err
+}
+
+// details is what an event says beside its job.
+func (e *event) details() string {
+	var b strings.Builder
+	if e.Attempt > 1 {
+		fmt.Fprintf(&b, "  attempt %d", e.Attempt)
+	}
+	switch e.Type {
+	case "started":
+		fmt.Fprintf(&b, "  waited %s", short(milliseconds(e.WaitMS)))
+	case "done", "failed", "throttled":
+		fmt.Fprintf(&b, "  took %s", short(milliseconds(e.DurationMS)))
+	}
+	if e.Reason != "" {
+		b.WriteString("  " + line(e.Reason, 40))
+	}
+	if e.All {
+		b.WriteString("  all buckets")
+	}
+	if e.Error != "" {
+		b.WriteString("  " + line(e.Error, 200))
+	}
+	return b.String()
+}
+
+// eventTypes completes the types of events.
+var eventTypes = []string{"accepted", "started", "done", "failed", "throttled", "dead",
+	"cancelled", "breaker_opened", "breaker_closed"}

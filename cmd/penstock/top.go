@@ -1,0 +1,340 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"charm.land/lipgloss/v2"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+)
+
+// The live view of an installation.
+
+const (
+	topEvery = time.Second
+	// topPolicies is of how many policies, the busiest ones, buckets are asked for.
+	topPolicies = 20
+	// topBuckets is how many are asked for of each.
+	topBuckets = 10
+	// topAtOnce is how many questions are under way.
+	topAtOnce = 4
+)
+
+func (a *app) top() *cobra.Command {
+	var once bool
+	cmd := &cobra.Command{
+		Use:   "top",
+		Short: "Show policies and their deepest buckets, live",
+		Long: `Shows what goes in, out and wrong in each policy, with the starts of the last minute, and
+the deepest buckets with what holds them. q ends it. --once prints one view, as does an output that
+is no terminal.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			first, err := a.look(cmd.Context())
+			if err != nil {
+				return err
+			}
+			file, isFile := a.out.(*os.File)
+			if once || a.json || !isFile || !term.IsTerminal(int(file.Fd())) {
+				return a.once(cmd.Context())
+			}
+			ctx, cancel := context.WithCancel(cmd.Context())
+			defer cancel()
+			_, err = tea.NewProgram(&screen{app: a, ctx: ctx, seen: first},
+				tea.WithContext(ctx), tea.WithInput(a.in), tea.WithOutput(a.out)).Run()
+			if errors.Is(err, tea.ErrProgramKilled) && cmd.Context().Err() != nil {
+				return cmd.Context().Err()
+			}
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&once, "once", false, "print one view and end")
+	return cmd
+}
+
+// once prints one view, of figures that the first look has begun.
+func (a *app) once(ctx context.Context) error {
+	if !wait(ctx, topEvery) {
+		return ctx.Err()
+	}
+	v, err := a.look(ctx)
+	if err != nil {
+		return err
+	}
+	return a.show(v.answer, func() error {
+		_, err := fmt.Fprint(a.out, v.text(1000, 1000))
+		return err
+	})
+}
+
+// view is what there is to see at one moment.
+type view struct {
+	server  string
+	at      time.Time
+	stats   statsAnswer
+	answer  []byte // the stats as they came
+	names   []string
+	limits  map[string]policyAnswer
+	buckets []placed
+	total   map[string]int // buckets that hold jobs
+	nobody  []string       // policies for which some partition has no answer
+}
+
+// placed is a bucket and whose it is.
+type placed struct {
+	bucketAnswer
+	policy string
+}
+
+type statsAnswer struct {
+	WindowMS int64        `json:"window_ms"`
+	Policies []statAnswer `json:"policies"`
+}
+
+type statAnswer struct {
+	Policy        string     `json:"policy"`
+	Accepted      int64      `json:"accepted"`
+	Started       int64      `json:"started"`
+	Done          int64      `json:"done"`
+	Failed        int64      `json:"failed"`
+	Throttled     int64      `json:"throttled"`
+	Dead          int64      `json:"dead"`
+	Refused       int64      `json:"refused"`
+	ChecksAllowed int64      `json:"checks_allowed"`
+	ChecksRefused int64      `json:"checks_refused"`
+	Rate          float64    `json:"rate"`
+	Wait          *quantiles `json:"wait_ms"`
+	Starts        []int64    `json:"starts"`
+}
+
+type quantiles struct{ P50, P99 int64 }
+
+// look asks for everything that a view shows.
+func (a *app) look(ctx context.Context) (v *view, err error) {
+	v = &view{server: a.server, at: time.Now(), limits: map[string]policyAnswer{},
+		total: map[string]int{}}
+	if v.answer, err = a.get(ctx, path("stats"), &v.stats); err != nil {
+		return nil, err
+	}
+	all, _, err := a.allPolicies(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range all {
+		v.names = append(v.names, p.Policy.Name)
+		v.limits[p.Policy.Name] = p
+	}
+	slices.SortStableFunc(v.names, func(a, b string) int {
+		return cmp.Compare(v.stat(b).busy(), v.stat(a).busy())
+	})
+	var mu sync.Mutex
+	var asked sync.WaitGroup
+	places := make(chan struct{}, topAtOnce)
+	for _, name := range v.names[:min(len(v.names), topPolicies)] {
+		if p := v.limits[name]; p.Policy.Outflow == "" && p.Policy.OutflowTotal == "" {
+			continue // most likely it has no queue
+		}
+		asked.Go(func() {
+			places <- struct{}{}
+			defer func() { <-places }()
+			var page bucketsAnswer
+			_, err := a.get(ctx, fmt.Sprintf("%s?limit=%d", path("buckets", name), topBuckets),
+				&page)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil || len(page.Unanswered) > 0 {
+				v.nobody = append(v.nobody, name)
+			}
+			v.total[name] = page.Total
+			for _, b := range page.Buckets {
+				v.buckets = append(v.buckets, placed{b, name})
+			}
+		})
+	}
+	asked.Wait()
+	slices.Sort(v.nobody)
+	slices.SortFunc(v.buckets, func(a, b placed) int {
+		return cmp.Or(cmp.Compare(b.Depth, a.Depth), cmp.Compare(a.policy, b.policy),
+			cmp.Compare(a.Key, b.Key))
+	})
+	return v, nil
+}
+
+// stat returns the figures of a policy, which are zero where nothing happened.
+func (v *view) stat(policy string) statAnswer {
+	i := slices.IndexFunc(v.stats.Policies, func(s statAnswer) bool { return s.Policy == policy })
+	if i < 0 {
+		return statAnswer{Policy: policy}
+	}
+	return v.stats.Policies[i]
+}
+
+// busy is how much happened.
+func (s statAnswer) busy() int64 {
+	return s.Accepted + s.Started + s.Refused + s.ChecksAllowed + s.ChecksRefused
+}
+
+// text is the view within so many columns and lines.
+func (v *view) text(width, height int) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "penstock %s  %s  the last %s\n\n", v.server, v.at.Format(time.TimeOnly),
+		short(milliseconds(v.stats.WindowMS)))
+	rows := [][]string{{"POLICY", "STARTS", "LIMIT", "", "ACCEPTED", "REFUSED", "FAILED", "DEAD",
+		"WAIT P50 P99", "BUCKETS", ""}}
+	room := max(height-8, 2)
+	for _, name := range v.names[:min(len(v.names), room/2)] {
+		rows = append(rows, v.policyRow(name))
+	}
+	_ = table(&b, rows) // into memory
+	if more := len(v.names) + 1 - len(rows); more > 0 {
+		fmt.Fprintf(&b, "and %s\n", count(more, "more policy", "more policies"))
+	}
+	if len(v.nobody) > 0 {
+		fmt.Fprintf(&b, "no drainer answers for all of %s\n", strings.Join(v.nobody, ", "))
+	}
+	if len(v.buckets) > 0 {
+		b.WriteByte('\n')
+		rows = [][]string{{"BUCKET", "DEPTH", "RUNNING", "RATE", "LIMIT", "OLDEST", "NEXT IN",
+			"HELD BY"}}
+		for _, p := range v.buckets[:min(len(v.buckets), room-room/2)] {
+			r := bucketRow(p.bucketAnswer, v.at)
+			limit := v.limits[p.policy]
+			rows = append(rows, []string{bucketName(p.policy, p.Key, true), r[1], r[4], r[5],
+				cmp.Or(limit.Policy.Outflow, limit.Policy.OutflowTotal), r[6], r[7], r[8]})
+		}
+		_ = table(&b, rows) // as above
+	}
+	return cut(b.String(), width)
+}
+
+func (v *view) policyRow(name string) []string {
+	s, p := v.stat(name), v.limits[name]
+	wait := ""
+	if s.Wait != nil {
+		wait = short(milliseconds(s.Wait.P50)) + " " + short(milliseconds(s.Wait.P99))
+	}
+	state := p.state()
+	if state == "active" {
+		state = ""
+	}
+	in, out := s.Accepted+s.ChecksAllowed, s.Refused+s.ChecksRefused
+	return []string{name, fmt.Sprintf("%.4g/s", s.Rate), p.rate(), sparks(s.Starts, 30),
+		strconv.FormatInt(in, 10), strconv.FormatInt(out, 10), strconv.FormatInt(s.Failed, 10),
+		strconv.FormatInt(s.Dead, 10), wait, strconv.Itoa(v.total[name]), state}
+}
+
+// sparks draws numbers in so many columns, the tallest as high as a line.
+func sparks(numbers []int64, columns int) string {
+	if len(numbers) > 1 {
+		numbers = numbers[:len(numbers)-1] // the last second is not over
+	}
+	each := max((len(numbers)+columns-1)/columns, 1)
+	var heights []int64
+	for part := range slices.Chunk(numbers, each) {
+		sum := int64(0)
+		for _, n := range part {
+			sum += n
+		}
+		heights = append(heights, sum*int64(each)/int64(len(part)))
+	}
+	if len(heights) == 0 || slices.Max(heights) == 0 {
+		return ""
+	}
+	const bars = "▁▂▃▄▅▆▇█"
+	levels := []rune(bars)
+	var b strings.Builder
+	for _, n := range heights {
+		if n == 0 {
+			b.WriteByte(' ')
+			continue
+		}
+		b.WriteRune(levels[n*int64(len(levels)-1)/slices.Max(heights)])
+	}
+	return strings.ReplaceAll(b.String(), " ", "·")
+}
+
+// cut cuts lines that are too wide.
+func cut(text string, width int) string {
+	lines := strings.Split(text, "\n")
+	for i, l := range lines {
+		if runes := []rune(l); len(runes) > width {
+			lines[i] = string(runes[:width])
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// screen is the live view as bubbletea wants it.
+type screen struct {
+	*app
+	ctx           context.Context
+	seen          *view
+	err           error
+	width, height int
+}
+
+// looked is what a look came to.
+type looked struct {
+	seen *view
+	err  error
+}
+
+// Init implements [tea.Model].
+func (s *screen) Init() tea.Cmd { return s.again }
+
+// again looks after a while.
+func (s *screen) again() tea.Msg {
+	if !wait(s.ctx, topEvery) {
+		return nil
+	}
+	v, err := s.look(s.ctx)
+	return looked{v, err}
+}
+
+// Update implements [tea.Model].
+func (s *screen) Update(message tea.Msg) (tea.Model, tea.Cmd) {
+	switch m := message.(type) {
+	case tea.WindowSizeMsg:
+		s.width, s.height = m.Width, m.Height
+	case tea.KeyPressMsg:
+		if k := m.String(); k == "q" || k == "ctrl+c" || k == "esc" {
+			return s, tea.Quit
+		}
+	case looked:
+		if s.err = m.err; m.err == nil {
+			s.seen = m.seen
+		}
+		return s, s.again
+	}
+	return s, nil
+}
+
+// heading shows the names of columns, and trouble what is wrong.
+var heading, trouble = lipgloss.NewStyle().Bold(true), tone("1")
+
+// View implements [tea.Model].
+func (s *screen) View() tea.View {
+	var b strings.Builder
+	for l := range strings.Lines(s.seen.text(max(s.width, 40), max(s.height, 10))) {
+		if strings.HasPrefix(l, "POLICY") || strings.HasPrefix(l, "BUCKET") {
+			l = heading.Render(strings.TrimSuffix(l, "\n")) + "\n"
+		}
+		b.WriteString(l)
+	}
+	if s.err != nil {
+		b.WriteString("\n" + trouble.Render(line(s.err.Error(), max(s.width, 40))))
+	}
+	v := tea.NewView(b.String())
+	v.AltScreen = true
+	return v
+}

@@ -1,0 +1,172 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/internal/proctest"
+)
+
+// watching is a command that prints while others run.
+func (i *installation) watching(args ...string) *proctest.Process {
+	i.t.Helper()
+	cmd := exec.Command(proctest.Program("penstock"), append(args, "--server", i.server)...)
+	return proctest.Start(i.t, cmd)
+}
+
+func TestTailPrintsWhatHappens(t *testing.T) {
+	i := install(t, `
+  - {name: mail, algorithm: leaking_bucket, outflow: 100/s, capacity: 100, target: {http: {url: `+
+		newTarget(t, 200).URL+`}}}
+  - {name: bad, algorithm: leaking_bucket, outflow: 100/s, capacity: 100, target: {http: {url: `+
+		newTarget(t, 422).URL+`}}}
+`, "--drain")
+	all := i.watching("tail")
+	dead := i.watching("tail", "bad", "--key", "a\x1bb", "--type", "dead", "--limit", "1", "--json")
+	ended := make(chan string)
+	go func() {
+		defer close(ended)
+		for l := range dead.Lines {
+			ended <- l
+		}
+	}()
+	seen := map[string]bool{}
+	var last string
+	for n := 0; last == "" || !seen["done"] || !seen["dead"]; n++ {
+		// Until both listen.
+		i.run(0, "submit", "mail", "x", "--key", "ann")
+		i.run(0, "submit", "bad", "x", "--key", "a\x1bb")
+		select {
+		case text, more := <-ended:
+			if more {
+				last = text
+			}
+		default:
+		}
+		for more := true; more; {
+			select {
+			case text := <-all.Lines:
+				if words := words(text); len(words) > 3 {
+					seen[words[1]] = true
+				}
+				if strings.Contains(text, "\x1b") {
+					t.Fatalf("a terminal would obey %q", text)
+				}
+			default:
+				more = false
+			}
+		}
+	}
+	var e event
+	if err := json.Unmarshal([]byte(last), &e); err != nil || e.Type != "dead" ||
+		e.Key != "a\x1bb" || e.Policy != "bad" || e.Reason != "permanent" {
+		t.Errorf("the dead job's event is %s: %v", last, err)
+	}
+	if err := dead.End(); err != nil {
+		t.Errorf("after its limit: %v", err)
+	}
+	if !seen["accepted"] || !seen["started"] || !seen["failed"] {
+		t.Errorf("it printed %v", seen)
+	}
+	i.says(2, words("tail --type dying"), "dying", "is none of accepted, started")
+	i.says(4, words("tail bed"), "did you mean bad?")
+	i.says(7, words("tail --server 127.0.0.1:1"), "no answer")
+}
+
+func TestTailGoesOnAfterALostConnection(t *testing.T) {
+	asked := make(chan string, 10)
+	server := flaky(t, func(n int, last string, say func(format string, args ...any)) {
+		asked <- last
+		say("id: x-%d\nevent: done\ndata: {\"type\":\"done\",\"job\":\"mail:%[1]d\"}\n\n", n)
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), proctest.Patience)
+	defer cancel()
+	a := &app{client: at(t, server).client(), out: t.Output(), err: t.Output()}
+	var jobs []string
+	err := a.follow(ctx, nil, func(e event) error {
+		if jobs = append(jobs, e.Job); len(jobs) == 3 {
+			return errEnough
+		}
+		return nil
+	})
+	if err != nil || fmt.Sprint(jobs) != "[mail:1 mail:2 mail:3]" {
+		t.Errorf("it told of %v, %v", jobs, err)
+	}
+	if got := []string{<-asked, <-asked, <-asked}; fmt.Sprint(got) != "[ x-1 x-2]" {
+		t.Errorf("it asked for what came after %q", got)
+	}
+}
+
+func TestTopShowsPoliciesAndTheirDeepestBuckets(t *testing.T) {
+	i := install(t, `
+  - {name: mail, algorithm: leaking_bucket, outflow: 1/h, capacity: 3, target: {http: {url: `+
+		newTarget(t, 200).URL+`}}}
+  - {name: signup, algorithm: fixed_window, limit: 1, window: 1d}
+`, "--drain")
+	i.run(0, words("top --once")...) // from here on it counts
+	for range 4 {
+		i.run(0, words("submit mail x --key big")...)
+	}
+	i.run(3, words("submit mail x --key big")...)
+	i.run(0, words("check signup")...)
+	i.run(3, words("check signup")...)
+	i.until("big of mail  3", "top", "--once")
+	i.until("mail    ", "top", "--once")
+	out := i.run(0, "top", "--once")
+	for _, want := range []string{"1/h", "rate until", "POLICY", "BUCKET", "1 in 1d"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("it prints\n%s\nwant %q in it", out, want)
+		}
+	}
+	var s statsAnswer
+	i.document(0, &s, "top")
+	if len(s.Policies) != 2 || s.Policies[0].Refused != 1 || s.Policies[0].Accepted != 4 ||
+		s.Policies[1].ChecksAllowed != 1 || s.Policies[1].ChecksRefused != 1 {
+		t.Errorf("the figures are %+v", s)
+	}
+}
+
+func TestAViewFitsTheTerminal(t *testing.T) {
+	v := &view{server: "http://x", at: time.Now(), limits: map[string]policyAnswer{},
+		total: map[string]int{}}
+	for n := range 50 {
+		name := fmt.Sprintf("policy-%d", n)
+		v.names = append(v.names, name)
+		b := placed{policy: name}
+		b.Key, b.Depth = strings.Repeat("k", 100), n
+		v.buckets = append(v.buckets, b)
+	}
+	text := v.text(40, 20)
+	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	if len(lines) > 20 {
+		t.Errorf("it has %d lines:\n%s", len(lines), text)
+	}
+	for _, l := range lines {
+		if len([]rune(l)) > 40 {
+			t.Errorf("too wide: %s", l)
+		}
+	}
+}
+
+func TestSparksAreAsHighAsTheirNumbers(t *testing.T) {
+	for _, c := range []struct {
+		numbers []int64
+		columns int
+		want    string
+	}{
+		{nil, 5, ""},
+		{[]int64{0, 0, 0}, 5, ""},
+		{[]int64{0, 1, 7, 9}, 5, "·▂█"},
+		{[]int64{1, 1, 2, 2, 4, 4, 0}, 3, "▂▄█"},
+		{[]int64{5}, 5, "█"},
+	} {
+		if got := sparks(c.numbers, c.columns); got != c.want {
+			t.Errorf("%v: %q, want %q", c.numbers, got, c.want)
+		}
+	}
+}
