@@ -13,7 +13,7 @@ GOTESTSUM   = gotest.tools/gotestsum@v1.13.0
 PLATFORMS   = darwin/arm64 windows/386
 
 .DEFAULT_GOAL := help
-.PHONY: help build run demo setup test test-race worlds test-all clusters processes lint simulate mutants outage chaos fuzz bench
+.PHONY: help build image release run demo setup test test-race worlds test-all clusters processes lint simulate mutants outage chaos fuzz bench
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,6 +22,21 @@ build: ## bin/admitter, bin/drainer and the client, bin/penstock
 	@mkdir -p bin
 	go build -o bin ./cmd/admitter ./cmd/drainer
 	go build -C $(CLIENT) -o $(CURDIR)/bin/ .
+
+# Programs that need no other file, for DIR/OS-ARCH: $(call static,DIR,OS,ARCH).
+static = CGO_ENABLED=0 GOOS=$(2) GOARCH=$(3) go build -trimpath -ldflags=-s -o $(1)/ ./cmd/admitter ./cmd/drainer && \
+	CGO_ENABLED=0 GOOS=$(2) GOARCH=$(3) go build -C $(CLIENT) -trimpath -ldflags=-s -o $(CURDIR)/$(1)/ .
+
+image: ## a container image of all programs, localhost/penstock:latest, by buildah, podman or docker
+	rm -rf bin/image && mkdir -p bin/image/data
+	$(call static,bin/image,linux,$(shell go env GOARCH))
+	cp "$$(ls /etc/ssl/certs/ca-certificates.crt /etc/ssl/cert.pem 2>/dev/null | head -n 1)" bin/image/ca-certificates.crt
+	@builder=$$(command -v buildah || command -v podman || command -v docker) || { \
+		echo "an image needs buildah, podman or docker" >&2; exit 1; }; \
+	$$builder build --file deploy/Dockerfile --tag localhost/penstock:latest bin/image
+
+release: ## bin/release: archives of all programs for each platform, and their checksums
+	scripts/release
 
 run: build ## an admitter that drains, with a policy of each algorithm, and a target that shows what arrives
 	bin/admitter --drain --echo 127.0.0.1:8081 --config deploy/quickstart.yaml
@@ -124,6 +139,7 @@ compare: setup ## one limit for four workers, ours and those of other job queues
 accuracy: ## how wrong a sliding counter is, and the most each algorithm lets pass: docs/accuracy.*, in some 90 seconds
 	go -C bench run ./accuracy -out ../docs -data ../bin
 
-test-bench: setup ## the tests of that measurement
+test-bench: setup ## the tests of that measurement, and what Prometheus makes of the expressions in deploy/
 	go -C bench vet ./...
 	cd bench && $(call gotest,,./...)
+	cd internal/promtest && go mod tidy -diff && go vet ./... && go test ./...

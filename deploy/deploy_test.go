@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http/httptest"
@@ -35,17 +36,21 @@ var checks = map[string]func(t *testing.T, text []byte){
 	"penstock-drainer.service":  unit,
 	"prometheus.yaml":           prometheus,
 	"penstock-alerts.yaml":      alerts,
+
+	"grafana/penstock.json": dashboard,
+
+	"Dockerfile":                       dockerfile,
+	"compose.yaml":                     compose,
+	"compose/penstock.yaml":            composed,
+	"compose/prometheus.yaml":          composedPrometheus,
+	"compose/grafana-datasources.yaml": provisioning,
+	"compose/grafana-dashboards.yaml":  provisioning,
 }
 
 func TestEveryFile(t *testing.T) {
-	entries, err := os.ReadDir(".")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, entry := range entries {
-		name := entry.Name()
-		if strings.HasSuffix(name, "_test.go") {
-			continue
+	err := fs.WalkDir(os.DirFS("."), ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || strings.HasSuffix(name, "_test.go") {
+			return err
 		}
 		t.Run(name, func(t *testing.T) {
 			text, err := os.ReadFile(name)
@@ -58,6 +63,10 @@ func TestEveryFile(t *testing.T) {
 			}
 			check(t, text)
 		})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -271,8 +280,7 @@ func alerts(t *testing.T, text []byte) {
 			t.Errorf("incomplete: %+v", rule)
 		}
 		for _, name := range names {
-			if !strings.Contains(exposed, "\n"+name+"{") &&
-				!strings.Contains(exposed, "\n"+name+" ") {
+			if !exposes(exposed, name) {
 				t.Errorf("%s: no metric %s", rule.Alert, name)
 			}
 		}
@@ -282,11 +290,18 @@ func alerts(t *testing.T, text []byte) {
 	}
 }
 
+// exposes reports whether there is a metric of a name, or a series of a histogram.
+func exposes(exposed, name string) bool {
+	return strings.Contains(exposed, "\n"+name+"{") || strings.Contains(exposed, "\n"+name+" ")
+}
+
 // exposition is what Prometheus reads from a process that is admitter and drainer.
 func exposition(t *testing.T) string {
 	t.Helper()
 	r := telemetry.NewRegistry()
-	r.Store().StoreUp(true)
+	store := r.Store()
+	store.StoreUp(true)
+	store.FellBack("p", "open")
 	r.Policies()
 	r.Storage().
 		Stored(queue.Storage{Fill: queue.Fill{Used: 1, Max: 2},
