@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	plotWidth  = 9 * vg.Centimeter
+	plotWidth  = 11 * vg.Centimeter
 	plotHeight = 5 * vg.Centimeter
 	titleSize  = 10 // points
 	// teeth are the departures that a comb shows.

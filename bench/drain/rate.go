@@ -195,13 +195,17 @@ func (b *bench) rate(ctx context.Context, s setting) (r row, err error) {
 	if err != nil {
 		return r, err
 	}
+	began := max(1, len(within(at, from, to)))
+	if s.busy {
+		from = caughtUp(at, float64(s.rate), from, to)
+	}
 	r = rowOf(s, within(at, from, to), within(wakes, from, to), by.interval)
 	if r.pace.starts < 2 {
 		return r, fmt.Errorf("%d starts in %v", r.pace.starts, b.duration)
 	}
 	r.from, r.cpu = from, -1
 	if cpuErr == nil {
-		r.cpu = (cpuTo - cpuFrom) * 1000 / time.Duration(r.pace.starts)
+		r.cpu = (cpuTo - cpuFrom) * 1000 / time.Duration(began)
 	}
 	b.say("%s: %.3f/s, error %+.3f %%, most in 1 s %d, stalled %.2f %%", what, r.pace.measured,
 		r.pace.err(float64(s.rate)), r.in1s, 100*r.stalled)

@@ -88,6 +88,19 @@ func lateness(at []int64, rate float64) []time.Duration {
 	return late
 }
 
+// caughtUp is when the first start of a time was no more than 10 ms late by the schedule that began
+// with the first of all, so that what is made up of an earlier time is not measured; the beginning
+// of that time, when there was none in its first half.
+func caughtUp(at []int64, rate float64, from, to int64) int64 {
+	for k, t := range at {
+		due := float64(at[0]) + float64(k)*1e9/rate
+		if t >= from && t < from+(to-from)/2 && float64(t)-due <= 10e6 {
+			return t
+		}
+	}
+	return from
+}
+
 // stallLimit is the lateness above which a loop did not merely wake a little late.
 const stallLimit = 5 * time.Millisecond
 

@@ -80,6 +80,21 @@ func TestLatenessIsFittedAtTheBeginning(t *testing.T) {
 	}
 }
 
+func TestWhatIsMadeUpIsNotMeasured(t *testing.T) {
+	at := every(10*time.Millisecond, 1000)
+	for i := 1; i < 500; i++ { // the second start is half a second late, and that is made up
+		at[i] += int64(500-i) * ms1
+	}
+	for from, want := range map[int64]int64{0: 0, 1000 * ms1: 4910 * ms1, 6000 * ms1: 6000 * ms1} {
+		if got := caughtUp(at, 100, from, 10_000*ms1); got != want {
+			t.Errorf("from %d ms: measured from %d ms, want %d", from/ms1, got/ms1, want/ms1)
+		}
+	}
+	if got := caughtUp(at, 100, 1000*ms1, 2000*ms1); got != 1000*ms1 {
+		t.Errorf("never made up: measured from %d ms, want all of it", got/ms1)
+	}
+}
+
 func TestStallsAreWhatIsAboveTheLimit(t *testing.T) {
 	wakes := []int64{0, 10 * ms1, 24 * ms1, 30 * ms1, 48 * ms1} // gaps of 10, 14, 6 and 18 ms
 	longest, all := stalls(wakes, 10*time.Millisecond)
