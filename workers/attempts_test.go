@@ -3,16 +3,17 @@ package workers
 import (
 	"testing"
 
-	"github.com/penstock-mq/penstock/workers/internal/core"
+	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/record"
+	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
 // attemptOf is what an owner of an epoch writes of job 7, knowing of a revision of its record.
-func attemptOf(epoch, known uint64, attempts, crashes int) *core.Save {
+func attemptOf(epoch, known uint64, attempts, crashes int) *valve.Save {
 	r := record.Attempt{V: record.Version, Attempts: attempts, Crashes: crashes, Epoch: epoch,
 		Stream: 1}
-	ref := core.Ref{Part: core.Partition{Policy: "api"}, Seq: 7}
-	return &core.Save{Ref: ref, Record: r, Revision: known}
+	ref := handle.Ref{Part: handle.Partition{Policy: "api"}, Seq: 7}
+	return &valve.Save{Ref: ref, Record: r, Revision: known}
 }
 
 // TestAnAttemptRecordIsFenced writes records of one job as two owners do, one after the other, of
@@ -20,7 +21,7 @@ func attemptOf(epoch, known uint64, attempts, crashes int) *core.Save {
 func TestAnAttemptRecordIsFenced(t *testing.T) {
 	b := newBench(t, leaky("api", "10/s"))
 	j := &journal{attempts: b.broker.Tables().Attempts}
-	write := func(s *core.Save) {
+	write := func(s *valve.Save) {
 		t.Helper()
 		if err := j.write(t.Context(), s); err != nil {
 			t.Fatal(err)

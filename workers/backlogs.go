@@ -11,6 +11,7 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/core"
+	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -25,7 +26,7 @@ type backlogs struct {
 	questions *questions
 	observe   func(policy string, partitions int)
 	core      *core.Core
-	all       map[core.Partition]*backlog
+	all       map[handle.Partition]*backlog
 	owned     map[string]int // partitions, by policy
 }
 
@@ -107,7 +108,7 @@ func (bs *backlogs) began(b *backlog, open *queue.Backlog, found core.Opened, no
 }
 
 // feed passes what a backlog delivers and confirms on to the loop, until it is closed.
-func (bs *backlogs) feed(ctx context.Context, p core.Partition, epoch uint64,
+func (bs *backlogs) feed(ctx context.Context, p handle.Partition, epoch uint64,
 	open *queue.Backlog) {
 	for {
 		next, err := open.Next(ctx)
@@ -152,14 +153,14 @@ func (bs *backlogs) readAndOpen(ctx context.Context, o core.Opening,
 // readInherited reads a partition's owner record, checkpoint and attempt records.
 func (bs *backlogs) readInherited(ctx context.Context, found *core.Opened) error {
 	p := found.Part
-	owned, err := bs.broker.Tables().Partitions.Read(ctx, core.ShareKey(p.Policy, p.Number))
+	owned, err := bs.broker.Tables().Partitions.Read(ctx, record.ShareKey(p.Policy, p.Number))
 	if err != nil {
 		return fmt.Errorf("read the ownership record: %w", err)
 	}
 	if owned.Revision == found.Epoch {
 		found.Taken, found.Read = owned.Stored, time.Now()
 	}
-	noted, err := bs.broker.Tables().Partitions.Read(ctx, core.CheckpointKey(p.Policy, p.Number))
+	noted, err := bs.broker.Tables().Partitions.Read(ctx, record.CheckpointKey(p.Policy, p.Number))
 	switch {
 	case errors.Is(err, queue.ErrNotFound):
 		found.Revision = noted.Revision
@@ -176,7 +177,7 @@ func (bs *backlogs) readInherited(ctx context.Context, found *core.Opened) error
 			found.Checkpoint = record.Checkpoint{V: record.Version}
 		}
 	}
-	records, err := bs.broker.Tables().Attempts.List(ctx, core.ShareKey(p.Policy, p.Number)+".*")
+	records, err := bs.broker.Tables().Attempts.List(ctx, record.ShareKey(p.Policy, p.Number)+".*")
 	if err != nil {
 		return fmt.Errorf("list attempts: %w", err)
 	}
@@ -196,7 +197,7 @@ func (bs *backlogs) readInherited(ctx context.Context, found *core.Opened) error
 }
 
 // Close ends the connection of a partition that is no longer ours.
-func (bs *backlogs) Close(p core.Partition) {
+func (bs *backlogs) Close(p handle.Partition) {
 	b := bs.all[p]
 	if b == nil {
 		return
@@ -236,18 +237,18 @@ func (bs *backlogs) count(policy string, change int) {
 }
 
 // created is when a partition's stream was made.
-func (bs *backlogs) created(p core.Partition) time.Time { return bs.all[p].created }
+func (bs *backlogs) created(p handle.Partition) time.Time { return bs.all[p].created }
 
 // Ack acknowledges a job. One whose backlog is being opened arrives again, and is acknowledged
 // then.
-func (bs *backlogs) Ack(r core.Ref) {
+func (bs *backlogs) Ack(r handle.Ref) {
 	if b := bs.all[r.Part]; b != nil && b.open != nil {
 		b.open.Done(r.Seq)
 	}
 }
 
 // Fetch reads the body of a job that was delivered without it.
-func (bs *backlogs) Fetch(r core.Ref) {
+func (bs *backlogs) Fetch(r handle.Ref) {
 	b := bs.all[r.Part]
 	if b == nil {
 		return

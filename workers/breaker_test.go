@@ -17,8 +17,8 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
-	"github.com/penstock-mq/penstock/workers/internal/core"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
 // A line when the target of a policy is down and one when it is back, however many breakers open
@@ -30,11 +30,11 @@ func TestOutagesAreToldOnce(t *testing.T) {
 		log: slog.New(slog.NewTextHandler(&out, nil)), policies: map[string]*outage{},
 		observe: func(_ string, open int) { observed = append(observed, open) },
 	}
-	stands := map[string]core.Breakers{}
+	stands := map[string]valve.Breakers{}
 	now := pace.Instant(time.Hour)
 	tell := func(buckets int) {
 		now = now.Add(100 * ms)
-		stands["api"] = core.Breakers{Buckets: buckets, All: buckets >= 3}
+		stands["api"] = valve.Breakers{Buckets: buckets, All: buckets >= 3}
 		o.tell(maps.All(stands), now)
 	}
 	for range 10 {

@@ -7,6 +7,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/core"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
 // letters stores dead letters and tells of them. Bury belongs to the loop; what it has under way
@@ -23,7 +24,7 @@ type letters struct {
 
 // Bury stores a dead letter, until which the job waits. It does so while the lease lasts: a process
 // that was cut off or stood still may not have heard yet that another owns the job, and has run it.
-func (l *letters) Bury(u core.Burial) {
+func (l *letters) Bury(u valve.Burial) {
 	b := l.backlogs.all[u.Part]
 	if b == nil {
 		return

@@ -6,7 +6,8 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
-	"github.com/penstock-mq/penstock/workers/internal/core"
+	"github.com/penstock-mq/penstock/workers/internal/record"
+	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
 // Reason says why a job became a dead letter.
@@ -99,20 +100,20 @@ func IsRetryAfter(err error) (pause time.Duration, throttled bool) {
 }
 
 // outcomeOf translates a handler's answer.
-func outcomeOf(seq uint64, err error) core.Outcome {
-	o := core.Outcome{Seq: seq, Kind: core.OutcomeFailed}
+func outcomeOf(seq uint64, err error) record.Outcome {
+	o := record.Outcome{Seq: seq, Kind: record.OutcomeFailed}
 	if err == nil {
-		o.Kind = core.OutcomeDone
+		o.Kind = record.OutcomeDone
 		return o
 	}
 	if pause, throttled := IsRetryAfter(err); throttled {
-		o.Kind, o.RetryAfter = core.OutcomeThrottled, pause
+		o.Kind, o.RetryAfter = record.OutcomeThrottled, pause
 	} else if IsPermanent(err) {
-		o.Kind = core.OutcomePermanent
+		o.Kind = record.OutcomePermanent
 	} else {
 		o.Unavailable = IsUnavailable(err)
 	}
-	o.Error = core.Clip(err.Error(), mostError)
+	o.Error = valve.Clip(err.Error(), mostError)
 	return o
 }
 

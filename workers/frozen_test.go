@@ -21,8 +21,8 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue/job"
-	"github.com/penstock-mq/penstock/workers/internal/core"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
 // actAsFreezer makes this test's binary the process that is frozen; its value is the URL of the
@@ -136,7 +136,7 @@ type freezing struct {
 	input *bufio.Reader
 }
 
-func (f freezing) Start(r core.Run) {
+func (f freezing) Start(r valve.Run) {
 	fmt.Println("decided")
 	if _, err := f.input.ReadString('\n'); err != nil {
 		panic(err)

@@ -11,6 +11,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/kv"
 	"github.com/penstock-mq/penstock/workers/internal/core"
 	"github.com/penstock-mq/penstock/workers/internal/record"
+	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
 // journal writes what must be known of single jobs when their stream does not tell: attempts that
@@ -26,7 +27,7 @@ type journal struct {
 }
 
 // Save writes the attempts of a job.
-func (j *journal) Save(s core.Save) {
+func (j *journal) Save(s valve.Save) {
 	b := j.backlogs.all[s.Part]
 	if b == nil {
 		return
@@ -38,7 +39,7 @@ func (j *journal) Save(s core.Save) {
 }
 
 // NoteDone notes that a job with an Idempotency-Key is done. Nothing waits for it.
-func (j *journal) NoteDone(e core.Ending) {
+func (j *journal) NoteDone(e valve.Ending) {
 	left := e.Accepted.Add(time.Duration(j.catalog.policies[e.Part.Policy].DuplicateWindow)).
 		Sub(j.core.Wall(j.now()))
 	if left <= 0 {
@@ -51,7 +52,7 @@ func (j *journal) NoteDone(e core.Ending) {
 }
 
 // NoteEnd notes how else a job with an Idempotency-Key ended, before it is acknowledged.
-func (j *journal) NoteEnd(e core.Ending) {
+func (j *journal) NoteEnd(e valve.Ending) {
 	b := j.backlogs.all[e.Part]
 	if b == nil {
 		return
@@ -62,7 +63,7 @@ func (j *journal) NoteEnd(e core.Ending) {
 }
 
 // Forget deletes the attempts of a job that has ended.
-func (j *journal) Forget(f core.Forgotten) {
+func (j *journal) Forget(f valve.Forgotten) {
 	j.call(j.life, purpose{f.Part.Policy, "delete attempt"}, func() error {
 		err := j.attempts.Delete(j.life, f.AttemptKey(), f.Revision)
 		if err != nil {
@@ -74,7 +75,7 @@ func (j *journal) Forget(f core.Forgotten) {
 }
 
 // write tries once to write a save.
-func (j *journal) write(ctx context.Context, s *core.Save) error {
+func (j *journal) write(ctx context.Context, s *valve.Save) error {
 	table, key := j.attempts, s.AttemptKey()
 	revision, err := table.Put(ctx, key, record.Encode(s.Record), s.Revision)
 	if err == nil {
@@ -84,13 +85,13 @@ func (j *journal) write(ctx context.Context, s *core.Save) error {
 		return err
 	}
 	found, read := table.Read(ctx, key)
-	if errors.Is(read, queue.ErrNotFound) {
-		found.Deleted, read = true, nil
-	}
-	if read != nil {
+	if read != nil && !errors.Is(read, queue.ErrNotFound) {
 		return fmt.Errorf("%w, read back: %w", err, read)
 	}
-	if s.Met(recordFrom(found)) {
+	if read != nil || found.Deleted {
+		found.Value = nil
+	}
+	if s.Met(found.Value, found.Revision) {
 		return nil
 	}
 	return err

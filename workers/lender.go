@@ -17,6 +17,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/core"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
+	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
 // lender is the side that runs jobs of valves elsewhere: it hears their offers, reserves a worker
@@ -178,7 +179,7 @@ func (l *lender) claim(name string, key job.Key, reply string) {
 		l.release(r)
 		return
 	}
-	r.timer = time.AfterFunc(core.ClaimWindow, func() {
+	r.timer = time.AfterFunc(valve.ClaimWindow, func() {
 		l.post(func(pace.Instant) {
 			if r.stop == nil {
 				l.release(r)
@@ -249,7 +250,7 @@ func (l *lender) told(m *nats.Msg, now pace.Instant) {
 	switch status := job.HeaderValue(m.Header, headerStatus); {
 	case status == statusGo && (r == nil || r.stop != nil):
 		l.pending++
-		l.spawn(func() { l.confirm(message(m.Reply, statusLate), core.ClaimWindow) })
+		l.spawn(func() { l.confirm(message(m.Reply, statusLate), valve.ClaimWindow) })
 	case status == statusGo:
 		r.timer.Stop()
 		var ctx context.Context
@@ -282,7 +283,7 @@ func (l *lender) run(ctx context.Context, r *reservation, m *nats.Msg, handle Ha
 			"policy", r.policy, "job", job.ID, "error", err)
 		answer = message(m.Reply, statusReturned)
 		timeout = time.Second
-	case now.Since(r.at) > core.ClaimWindow, l.clock.jumps.Load() != r.jumps:
+	case now.Since(r.at) > valve.ClaimWindow, l.clock.jumps.Load() != r.jumps:
 		answer = message(m.Reply, statusLate)
 	default:
 		job.Started = l.clock.date(now)
@@ -303,7 +304,7 @@ func (l *lender) run(ctx context.Context, r *reservation, m *nats.Msg, handle Ha
 
 // attempt runs the handler and says meanwhile that the job goes on.
 func (l *lender) attempt(ctx context.Context, job Job, valve string, timeout time.Duration,
-	handle Handler) core.Outcome {
+	handle Handler) record.Outcome {
 	began := l.now()
 	l.log.Debug("start for another drainer", "policy", job.Policy, "job", job.ID, "key",
 		job.Key.Raw(), "attempt", job.Attempt)
@@ -325,8 +326,8 @@ func (l *lender) attempt(ctx context.Context, job Job, valve string, timeout tim
 	err := call(attempt, handle, job)
 	close(returned)
 	o := outcomeOf(0, err)
-	if o.Kind == core.OutcomeFailed && ctx.Err() != nil {
-		o.Kind = core.OutcomeUncounted // this process or the valve's ends: no attempt
+	if o.Kind == record.OutcomeFailed && ctx.Err() != nil {
+		o.Kind = record.OutcomeUncounted // this process or the valve's ends: no attempt
 	}
 	logEnd(l.log, job, o, l.now().Since(began))
 	return o

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/workers/internal/core"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
 // notices tell operators of conditions under which nothing happens and nobody would say why: a line
@@ -91,10 +91,11 @@ type missing struct {
 const missingFor = 3 * time.Second
 
 // offered takes how an offer ended. local: the policy has workers here, which are busy.
-func (w *workerless) offered(policy string, local bool, result core.OfferResult, now pace.Instant) {
+func (w *workerless) offered(policy string, local bool, result valve.OfferResult,
+	now pace.Instant) {
 	m := w.policies[policy]
 	switch {
-	case result != core.OfferNobody || local:
+	case result != valve.OfferNobody || local:
 		w.over(policy, "the policy has workers again")
 	case m == nil:
 		w.policies[policy] = &missing{since: now, last: now}

@@ -10,6 +10,8 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/core"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/record"
+	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
 // pool runs the jobs of this drainer's valves in workers of this process, and does what all their
@@ -27,17 +29,17 @@ type pool struct {
 }
 
 // Start gives a job to a worker. The core counts what runs: nothing does when Run ends in order.
-func (p *pool) Start(r core.Run) {
+func (p *pool) Start(r valve.Run) {
 	handle := p.catalog.running[r.Part.Policy]
 	go p.work(r, handle, p.catalog.timeout(r.Part.Policy), p.backlogs.created(r.Part))
 }
 
 // work is one worker: it makes the last check, runs the handler and reports. The valve has counted
 // it among the policy's workers.
-func (p *pool) work(r core.Run, handle Handler, timeout time.Duration, created time.Time) {
+func (p *pool) work(r valve.Run, handle Handler, timeout time.Duration, created time.Time) {
 	now, passed := r.Decide(p.gate.check, nil)
 	if !passed {
-		p.report(r, core.Outcome{Seq: r.Seq, Kind: core.OutcomeReturned})
+		p.report(r, record.Outcome{Seq: r.Seq, Kind: record.OutcomeReturned})
 		return
 	}
 	job := newJob(r, created)
@@ -47,23 +49,23 @@ func (p *pool) work(r core.Run, handle Handler, timeout time.Duration, created t
 	err := call(ctx, handle, job)
 	cancel()
 	o := outcomeOf(r.Seq, err)
-	if o.Kind == core.OutcomeFailed && p.jobs.Err() != nil {
-		o.Kind = core.OutcomeUncounted // interrupted by this drainer's own end: no attempt
+	if o.Kind == record.OutcomeFailed && p.jobs.Err() != nil {
+		o.Kind = record.OutcomeUncounted // interrupted by this drainer's own end: no attempt
 	}
 	p.tellEnd(job, o, p.now().Since(now))
 	p.report(r, o)
 }
 
 // report hands the loop a run's outcome.
-func (p *pool) report(r core.Run, o core.Outcome) {
+func (p *pool) report(r valve.Run, o record.Outcome) {
 	select {
-	case p.results <- r.Finished(o):
+	case p.results <- core.Finish(r, o):
 	case <-p.stopped:
 	}
 }
 
 // newJob is the job of a run, but for when it started.
-func newJob(r core.Run, created time.Time) Job {
+func newJob(r valve.Run, created time.Time) Job {
 	return Job{
 		ID:          job.ID(r.Part.Policy, r.Seq),
 		Idempotency: job.Idempotency(r.Header, r.Part.Policy, created, r.Seq),
@@ -77,7 +79,7 @@ func newJob(r core.Run, created time.Time) Job {
 }
 
 // tellStart tells observers of a start.
-func (p *pool) tellStart(r core.Run, job Job, now pace.Instant) {
+func (p *pool) tellStart(r valve.Run, job Job, now pace.Instant) {
 	wait := max(0, job.Started.Sub(job.Accepted))
 	p.observer.Started(job.Policy, max(0, now.Since(r.Due)), wait)
 	if p.log.Enabled(context.Background(), slog.LevelDebug) {
@@ -91,17 +93,17 @@ func (p *pool) tellStart(r core.Run, job Job, now pace.Instant) {
 }
 
 // tellEnd tells observers how an attempt ended.
-func (p *pool) tellEnd(job Job, o core.Outcome, took time.Duration) {
+func (p *pool) tellEnd(job Job, o record.Outcome, took time.Duration) {
 	p.observer.Finished(job.Policy, string(o.Kind))
 	logEnd(p.log, job, o, took)
 	event := queue.EventFailed
 	switch o.Kind {
-	case core.OutcomeDone:
+	case record.OutcomeDone:
 		event = queue.EventDone
 		p.observer.Ended(job.Policy, string(o.Kind))
-	case core.OutcomeThrottled:
+	case record.OutcomeThrottled:
 		event = queue.EventThrottled
-	case core.OutcomeReturned, core.OutcomeUncounted:
+	case record.OutcomeReturned, record.OutcomeUncounted:
 		return
 	}
 	p.broker.Tell(job.Policy, queue.Event{
@@ -111,7 +113,7 @@ func (p *pool) tellEnd(job Job, o core.Outcome, took time.Duration) {
 }
 
 // logEnd writes the line of an attempt's end, which is that of its start with the outcome.
-func logEnd(log *slog.Logger, job Job, o core.Outcome, took time.Duration) {
+func logEnd(log *slog.Logger, job Job, o record.Outcome, took time.Duration) {
 	if !log.Enabled(context.Background(), slog.LevelDebug) {
 		return
 	}

@@ -10,7 +10,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/queue/job"
-	"github.com/penstock-mq/penstock/workers/internal/core"
+	"github.com/penstock-mq/penstock/workers/internal/record"
+	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
 // The protocol between a valve and the workers of other processes: see docs/workers-protocol.md.
@@ -172,11 +173,11 @@ func readJob(m *nats.Msg) (Job, time.Duration, error) {
 }
 
 // outcomeMessage tells the valve how a run ended.
-func outcomeMessage(to string, o core.Outcome) *nats.Msg {
-	status := map[core.OutcomeKind]string{
-		core.OutcomeDone: statusDone, core.OutcomeFailed: statusFail,
-		core.OutcomePermanent: statusPermanent,
-		core.OutcomeThrottled: statusRetryAfter, core.OutcomeUncounted: statusReturned,
+func outcomeMessage(to string, o record.Outcome) *nats.Msg {
+	status := map[record.OutcomeKind]string{
+		record.OutcomeDone: statusDone, record.OutcomeFailed: statusFail,
+		record.OutcomePermanent: statusPermanent,
+		record.OutcomeThrottled: statusRetryAfter, record.OutcomeUncounted: statusReturned,
 	}[o.Kind]
 	m := message(to, status)
 	if o.Error != "" {
@@ -193,18 +194,20 @@ func outcomeMessage(to string, o core.Outcome) *nats.Msg {
 }
 
 // readOutcome undoes outcomeMessage, and is lenient with what other workers send: no text, no time.
-func readOutcome(seq uint64, m *nats.Msg) (core.Outcome, error) {
-	o := core.Outcome{Seq: seq, Error: core.Clip(job.HeaderValue(m.Header, headerError), mostError)}
+func readOutcome(seq uint64, m *nats.Msg) (record.Outcome, error) {
+	o := record.Outcome{Seq: seq, Error: valve.Clip(job.HeaderValue(m.Header, headerError),
+		mostError)}
 	switch status := job.HeaderValue(m.Header, headerStatus); status {
 	case statusDone:
-		o.Kind, o.Error = core.OutcomeDone, ""
+		o.Kind, o.Error = record.OutcomeDone, ""
 	case statusFail:
-		o.Kind, o.Unavailable = core.OutcomeFailed, job.HeaderValue(m.Header, headerUnavailable) ==
+		o.Kind, o.Unavailable = record.OutcomeFailed, job.HeaderValue(m.Header,
+			headerUnavailable) ==
 			"true"
 	case statusPermanent:
-		o.Kind = core.OutcomePermanent
+		o.Kind = record.OutcomePermanent
 	case statusRetryAfter:
-		o.Kind = core.OutcomeThrottled
+		o.Kind = record.OutcomeThrottled
 		if text := job.HeaderValue(m.Header, headerRetryAfter); text != "" {
 			ms, err := strconv.ParseInt(text, 10, 64)
 			if err != nil {
@@ -214,11 +217,11 @@ func readOutcome(seq uint64, m *nats.Msg) (core.Outcome, error) {
 				mostRetryAfter.Milliseconds())) * time.Millisecond
 		}
 	case statusLate, statusReturned:
-		o.Kind = core.OutcomeUncounted
+		o.Kind = record.OutcomeUncounted
 	default:
 		return o, fmt.Errorf("%s %q is not known", headerStatus, status)
 	}
-	if o.Error == "" && (o.Kind == core.OutcomeFailed || o.Kind == core.OutcomePermanent) {
+	if o.Error == "" && (o.Kind == record.OutcomeFailed || o.Kind == record.OutcomePermanent) {
 		o.Error = "the worker gave no reason"
 	}
 	return o, nil

@@ -8,7 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/queue/job"
-	"github.com/penstock-mq/penstock/workers/internal/core"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 func TestProtocolRoundTrip(t *testing.T) {
@@ -36,12 +36,12 @@ func TestProtocolRoundTrip(t *testing.T) {
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("job %v, want %v", got, want)
 	}
-	for _, o := range []core.Outcome{
-		{Seq: 7, Kind: core.OutcomeDone}, {Seq: 7, Kind: core.OutcomeFailed, Error: "no"},
-		{Seq: 7, Kind: core.OutcomePermanent, Error: "never"},
-		{Seq: 7, Kind: core.OutcomeThrottled, RetryAfter: 1500 * time.Millisecond, Error: "slow"},
-		{Seq: 7, Kind: core.OutcomeThrottled},
-		{Seq: 7, Kind: core.OutcomeUncounted},
+	for _, o := range []record.Outcome{
+		{Seq: 7, Kind: record.OutcomeDone}, {Seq: 7, Kind: record.OutcomeFailed, Error: "no"},
+		{Seq: 7, Kind: record.OutcomePermanent, Error: "never"},
+		{Seq: 7, Kind: record.OutcomeThrottled, RetryAfter: 1500 * time.Millisecond, Error: "slow"},
+		{Seq: 7, Kind: record.OutcomeThrottled},
+		{Seq: 7, Kind: record.OutcomeUncounted},
 	} {
 		got, err := readOutcome(7, outcomeMessage("to", o))
 		if err != nil || got != o {

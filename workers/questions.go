@@ -10,6 +10,9 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/core"
+	"github.com/penstock-mq/penstock/workers/internal/handle"
+	"github.com/penstock-mq/penstock/workers/internal/record"
+	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
 // questions are what others ask the valves of this drainer, and what it tells valves elsewhere.
@@ -18,7 +21,7 @@ type questions struct {
 	*calls
 	broker *queue.Broker
 	core   *core.Core
-	served sync.Map // the core.Partition of each address that is served
+	served sync.Map // the handle.Partition of each address that is served
 }
 
 // address is by what others know a partition.
@@ -28,7 +31,7 @@ type address struct {
 }
 
 // serve takes questions to a partition's valve until stop is called.
-func (q *questions) serve(p core.Partition) (stop func()) {
+func (q *questions) serve(p handle.Partition) (stop func()) {
 	stopNATS, err := q.broker.ServeValve(p.Policy, p.Number, func(asked job.Question,
 		reply func(job.Answer)) {
 		q.send(core.Asked{Part: p, Question: asked, Reply: reply})
@@ -55,7 +58,7 @@ func (d *Drainer) AskValve(ctx context.Context, policy string, partition int, q 
 		return d.broker.AskValve(ctx, policy, partition, q)
 	}
 	answers := make(chan job.Answer, 1) // one comes
-	d.send(core.Asked{Part: p.(core.Partition), Question: q,
+	d.send(core.Asked{Part: p.(handle.Partition), Question: q,
 		Reply: func(a job.Answer) { answers <- a }})
 	select {
 	case a := <-answers:
@@ -71,7 +74,7 @@ func (d *Drainer) AskValve(ctx context.Context, policy string, partition int, q 
 }
 
 // WorkOn does the part of an answer that needs nothing of the loop's.
-func (q *questions) WorkOn(a core.Aside) {
+func (q *questions) WorkOn(a valve.Aside) {
 	q.spawn(func() {
 		a.Work()
 		q.send(core.Worked{Aside: a})
@@ -80,7 +83,7 @@ func (q *questions) WorkOn(a core.Aside) {
 
 // Report tells a partition's new owner an outcome until it is heard, or nobody can hear it any
 // more.
-func (q *questions) Report(r core.Report) {
+func (q *questions) Report(r record.Report) {
 	outcome := encodeOutcome(r.Outcome)
 	q.spawn(func() {
 		if q.retry(q.life, "report an outcome", func() error {
@@ -96,13 +99,13 @@ func (q *questions) Report(r core.Report) {
 }
 
 // matters asks the loop whether a report still concerns anybody.
-func (q *questions) matters(r core.Report) bool {
+func (q *questions) matters(r record.Report) bool {
 	known, _ := ask(q.loop, func() bool { return q.core.Matters(r) })
 	return known
 }
 
 // encodeOutcome is an outcome as the owner of its partition is told it.
-func encodeOutcome(o core.Outcome) job.Question {
+func encodeOutcome(o record.Outcome) job.Question {
 	data, err := json.Marshal(o)
 	if err != nil {
 		// strings and numbers only: cannot fail

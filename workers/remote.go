@@ -14,6 +14,8 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/core"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/record"
+	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
 // remote is the valves' side of work in other processes: it asks their workers on behalf of the
@@ -45,7 +47,7 @@ type remote struct {
 type offer struct {
 	token   string
 	policy  string
-	turn    core.NextTurn
+	turn    valve.NextTurn
 	at      pace.Instant
 	tries   int  // that are left
 	foreign bool // some worker of another process was asked
@@ -107,17 +109,17 @@ func (r *remote) propose(o *offer, now pace.Instant) {
 	o.tries--
 	r.offers[o.token] = o
 	token := o.token
-	o.timer = time.AfterFunc(core.ClaimWindow, func() {
+	o.timer = time.AfterFunc(valve.ClaimWindow, func() {
 		r.post(func(now pace.Instant) {
 			if o := r.offers[token]; o != nil {
-				r.declined(o, core.OfferBusy, now)
+				r.declined(o, valve.OfferBusy, now)
 			}
 		})
 	})
 	o.turn = r.core.Next(o.policy)
 	m := offerMessage(r.catalog.workSubject(o.policy), o.policy, o.turn.Key, r.inbox+o.token)
 	if err := r.nc.PublishMsg(m); err != nil {
-		r.declined(o, core.OfferBusy, now)
+		r.declined(o, valve.OfferBusy, now)
 	}
 }
 
@@ -131,7 +133,7 @@ func (r *remote) answered(token string, m *nats.Msg, now pace.Instant) {
 			r.say(m.Reply, statusNo)
 		}
 	case noResponders(m):
-		r.declined(o, core.OfferNobody, now)
+		r.declined(o, valve.OfferNobody, now)
 	case status != statusClaim:
 		o.foreign = true
 		r.others[o.policy] = now
@@ -142,14 +144,14 @@ func (r *remote) answered(token string, m *nats.Msg, now pace.Instant) {
 	default:
 		r.others[o.policy] = now
 		r.ended(o)
-		r.workerless.offered(o.policy, r.catalog.running[o.policy] != nil, core.OfferClaimed, now)
-		if until := o.at.Add(core.HoldFor); now < until {
-			r.core.Handle(
-				core.Claimed{Policy: o.policy, Worker: m.Reply, Turn: o.turn, Until: until}, now)
+		r.workerless.offered(o.policy, r.catalog.running[o.policy] != nil, valve.OfferClaimed, now)
+		if until := o.at.Add(valve.HoldFor); now < until {
+			claim := valve.Claim{Worker: m.Reply, Turn: o.turn, Until: until}
+			r.core.Handle(core.Claimed{Policy: o.policy, Claim: claim}, now)
 		} else {
 			r.say(m.Reply, statusNo)
 		}
-		r.core.Handle(core.Offered{Policy: o.policy, Result: core.OfferClaimed}, now)
+		r.core.Handle(core.Offered{Policy: o.policy, Result: valve.OfferClaimed}, now)
 	}
 }
 
@@ -168,13 +170,13 @@ func (r *remote) again(o *offer, now pace.Instant) {
 		r.ended(o)
 		r.propose(o, now)
 	case !o.foreign && (!known || now.Since(last) > remembered):
-		r.declined(o, core.OfferNobody, now)
+		r.declined(o, valve.OfferNobody, now)
 	default:
-		r.declined(o, core.OfferBusy, now)
+		r.declined(o, valve.OfferBusy, now)
 	}
 }
 
-func (r *remote) declined(o *offer, result core.OfferResult, now pace.Instant) {
+func (r *remote) declined(o *offer, result valve.OfferResult, now pace.Instant) {
 	r.ended(o)
 	r.workerless.offered(o.policy, r.catalog.running[o.policy] != nil, result, now)
 	r.core.Handle(core.Offered{Policy: o.policy, Result: result}, now)
@@ -192,14 +194,14 @@ func (r *remote) Refuse(worker string) { r.say(worker, statusNo) }
 
 // StartElsewhere gives a job to the worker that claimed it. The core counts it, as those of the
 // pool.
-func (r *remote) StartElsewhere(run core.Run, worker string) {
+func (r *remote) StartElsewhere(run valve.Run, worker string) {
 	timeout, created := r.catalog.timeout(run.Part.Policy), r.pool.backlogs.created(run.Part)
 	go r.work(run, worker, timeout, created)
 }
 
 // work is what [pool.work] is for local workers: it makes the last check, sends the job, and
 // reports what becomes of it.
-func (r *remote) work(run core.Run, worker string, timeout time.Duration, created time.Time) {
+func (r *remote) work(run valve.Run, worker string, timeout time.Duration, created time.Time) {
 	token, answers := r.follow()
 	defer r.unfollow(token)
 	job := newJob(run, created)
@@ -208,12 +210,12 @@ func (r *remote) work(run core.Run, worker string, timeout time.Duration, create
 	now, passed := run.Decide(r.pool.gate.check, func() { err = r.nc.PublishMsg(m) })
 	if !passed {
 		r.say(worker, statusNo)
-		r.pool.report(run, core.Outcome{Seq: run.Seq, Kind: core.OutcomeReturned})
+		r.pool.report(run, record.Outcome{Seq: run.Seq, Kind: record.OutcomeReturned})
 		return
 	}
 	job.Started = r.clock.date(now)
 	r.pool.tellStart(run, job, now)
-	o := core.Outcome{Seq: run.Seq, Kind: core.OutcomeUncounted}
+	o := record.Outcome{Seq: run.Seq, Kind: record.OutcomeUncounted}
 	if err == nil {
 		o = r.await(run, worker, answers, timeout)
 	}
@@ -222,14 +224,14 @@ func (r *remote) work(run core.Run, worker string, timeout time.Duration, create
 }
 
 // await waits for the outcome of a job that another process runs.
-func (r *remote) await(run core.Run, worker string, answers <-chan *nats.Msg,
-	timeout time.Duration) core.Outcome {
+func (r *remote) await(run valve.Run, worker string, answers <-chan *nats.Msg,
+	timeout time.Duration) record.Outcome {
 	patience := timeout + travel
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	interrupted := r.pool.jobs.Done()
-	overdue := core.Outcome{
-		Seq: run.Seq, Kind: core.OutcomeFailed,
+	overdue := record.Outcome{
+		Seq: run.Seq, Kind: record.OutcomeFailed,
 		Error: fmt.Sprintf("the worker sent neither progress nor an outcome for %v", timeout),
 	}
 	var forwarded pace.Instant
@@ -239,7 +241,7 @@ func (r *remote) await(run core.Run, worker string, answers <-chan *nats.Msg,
 			switch {
 			case noResponders(m):
 				// the worker left between its claim and the job, which so cannot have begun
-				return core.Outcome{Seq: run.Seq, Kind: core.OutcomeUncounted}
+				return record.Outcome{Seq: run.Seq, Kind: record.OutcomeUncounted}
 			case job.HeaderValue(m.Header, headerStatus) == statusProgress:
 				if interrupted == nil {
 					continue
@@ -269,7 +271,7 @@ func (r *remote) await(run core.Run, worker string, answers <-chan *nats.Msg,
 			return overdue
 		case <-interrupted: // this drainer's own end: no attempt
 			interrupted = nil
-			overdue = core.Outcome{Seq: run.Seq, Kind: core.OutcomeUncounted}
+			overdue = record.Outcome{Seq: run.Seq, Kind: record.OutcomeUncounted}
 			r.say(worker, statusStop)
 			timer.Reset(r.linger)
 		case <-r.stopped:
@@ -280,7 +282,7 @@ func (r *remote) await(run core.Run, worker string, answers <-chan *nats.Msg,
 
 // progressed tells the new owner of a partition that a job which this drainer still watches over
 // goes on.
-func (r *remote) progressed(run core.Run) {
+func (r *remote) progressed(run valve.Run) {
 	report, handedOver := r.core.Progress(run)
 	if !handedOver {
 		return

@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/workers/internal/core"
+	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
 // TestRemoteLate has workers that are late in both ways: with their claim, and with their start.
@@ -27,7 +27,7 @@ func TestRemoteLateCountsNoAttempt(t *testing.T) {
 		switch {
 		case !refused:
 			refused = true
-			wait(t.Context(), 2*core.ClaimWindow)
+			wait(t.Context(), 2*valve.ClaimWindow)
 			if answer := s.claim(offer); answer != nil {
 				answers <- answer.Header.Get("Penstock-Status")
 			}

@@ -15,8 +15,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/workers/internal/core"
 	"github.com/penstock-mq/penstock/workers/internal/record"
+	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
 // cutDrainer runs a drainer whose connection can be cut; the returned function does that and waits
@@ -55,7 +55,7 @@ func TestPoisonJobCrashesThreeOwners(t *testing.T) {
 	b.publish("api", "poison", 0, 1)
 	var calls atomic.Int32
 	var before string // the owner that crashed last, whose checkpoint lists the job as well
-	for crash := range int32(core.MostCrashes) {
+	for crash := range int32(valve.MostCrashes) {
 		cut := b.cutDrainer(func(ctx context.Context, _ Job) error {
 			calls.Add(1)
 			<-ctx.Done()
@@ -87,7 +87,7 @@ func TestPoisonJobCrashesThreeOwners(t *testing.T) {
 
 // checkpoint is what the owner of a partition noted, empty when there is nothing.
 func (b *bench) checkpoint(share string) string {
-	r, err := b.broker.Tables().Partitions.Read(b.t.Context(), share+core.CheckpointSuffix)
+	r, err := b.broker.Tables().Partitions.Read(b.t.Context(), share+record.CheckpointSuffix)
 	if err != nil {
 		return ""
 	}

@@ -8,7 +8,9 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/core"
+	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
 // teller tells operators, observers and whoever listens for events what the core has decided.
@@ -20,19 +22,19 @@ type teller struct {
 	core    *core.Core
 }
 
-func (t *teller) TellAccepted(r core.Ref) { t.tellJob(queue.EventAccepted, r) }
+func (t *teller) TellAccepted(r handle.Ref) { t.tellJob(queue.EventAccepted, r) }
 
-func (t *teller) TellCancelled(r core.Ref) {
+func (t *teller) TellCancelled(r handle.Ref) {
 	t.ended(r.Part.Policy, "cancelled")
 	t.tellJob(queue.EventCancelled, r)
 }
 
-func (t *teller) tellJob(event string, r core.Ref) {
+func (t *teller) tellJob(event string, r handle.Ref) {
 	name := r.Part.Policy
 	t.broker.Tell(name, queue.Event{Type: event, Job: job.ID(name, r.Seq), Key: r.Key})
 }
 
-func (t *teller) TellBreaker(b core.Turned) {
+func (t *teller) TellBreaker(b valve.Turned) {
 	name := b.Part.Policy
 	e := queue.Event{Type: queue.EventBreakerClosed, Job: job.ID(name, b.Seq), Key: b.Key,
 		All: b.All}
@@ -43,7 +45,7 @@ func (t *teller) TellBreaker(b core.Turned) {
 	t.broker.Tell(name, e)
 }
 
-func (t *teller) TellTakeover(p core.Partition) {
+func (t *teller) TellTakeover(p handle.Partition) {
 	t.log.Info("took a partition over: its owner is gone", "policy", p.Policy, "partition",
 		p.Number)
 }
@@ -149,7 +151,7 @@ func (o *outages) opened(policy string, key job.Key, err string, now pace.Instan
 }
 
 // tell writes what is due.
-func (o *outages) tell(all iter.Seq2[string, core.Breakers], now pace.Instant) {
+func (o *outages) tell(all iter.Seq2[string, valve.Breakers], now pace.Instant) {
 	for _, p := range o.policies {
 		p.known = false
 	}
@@ -174,7 +176,7 @@ func (o *outages) tell(all iter.Seq2[string, core.Breakers], now pace.Instant) {
 }
 
 // look tells of one policy.
-func (o *outages) look(name string, p *outage, b core.Breakers, now pace.Instant) {
+func (o *outages) look(name string, p *outage, b valve.Breakers, now pace.Instant) {
 	open := b.Open()
 	o.count(name, p, open, now)
 	switch recently := p.toldAt != 0 && now.Since(p.toldAt) < lettersEvery; {

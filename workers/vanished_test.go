@@ -12,8 +12,8 @@ import (
 
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/workers/internal/core"
 	"github.com/penstock-mq/penstock/workers/internal/pace/pacetest"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 // On a server, with jobs that run and wait: none is lost, none runs twice, and the rate is kept.
@@ -68,7 +68,7 @@ func TestDrainersOutliveTheirTables(t *testing.T) {
 			})
 			b.until("all partitions have owners again, with leases", func() bool {
 				for n := range p.Partitions {
-					r := b.owner(core.ShareKey("api", n))
+					r := b.owner(record.ShareKey("api", n))
 					if _, err := b.broker.Tables().Drainers.Read(t.Context(),
 						cmp.Or(r.Owner, "nobody")); err != nil || r.Released {
 						return false

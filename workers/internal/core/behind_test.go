@@ -13,8 +13,9 @@ import (
 func TestALeaderThatHasLessThanWasSeenIsNotBelieved(t *testing.T) {
 	created := originWall.Add(-time.Hour)
 	for name, prepare := range map[string]func(c *Core, part *partition, found *Opened){
-		"by this owner": func(_ *Core, part *partition, _ *Opened) {
-			part.created, part.highest = created, 408
+		"by this owner": func(c *Core, part *partition, _ *Opened) {
+			c.Handle(Opened{Opening: Opening{part.Partition, part.Epoch, false}, Last: 408,
+				Created: created}, origin)
 		},
 		"by the former owner": func(c *Core, part *partition, _ *Opened) {
 			part.fresh = true
@@ -45,18 +46,5 @@ func TestALeaderThatHasLessThanWasSeenIsNotBelieved(t *testing.T) {
 			c.shares["api.0"].failures = mostFailures - 1
 			expect(227, false, "and it stays so")
 		})
-	}
-}
-
-// What an owner has seen is told to its successor.
-func TestARecordTellsTheLastSequenceThatWasSeen(t *testing.T) {
-	b := newValveBench(t, leaky("api", "10/s"))
-	b.p.highest, b.p.last = 5, 9
-	if h := b.v.handover(b.p, b.now, 0); h.Last != 9 {
-		t.Errorf("told %d, want 9", h.Last)
-	}
-	b.p.highest = 12
-	if h := b.v.handover(b.p, b.now, second); h.Last != 12 {
-		t.Errorf("told %d, want 12", h.Last)
 	}
 }

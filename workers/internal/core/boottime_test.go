@@ -49,10 +49,10 @@ func TestDeadlinesGoByJetStreamsClock(t *testing.T) {
 		{Seq: 3, Key: "later", Cost: 1, Stored: stored, NotBefore: stored.Add(second)},
 	}}, now)
 	c.advance(now)
-	if len(c.out.burials) != 1 || c.out.burials[0].Seq != 1 || len(c.out.starts) != 1 ||
-		c.out.starts[0].Seq != 2 {
+	if len(c.out.Burials) != 1 || c.out.Burials[0].Seq != 1 || len(c.out.Starts) != 1 ||
+		c.out.Starts[0].Seq != 2 {
 		t.Errorf("buried %d, started %d: want job 1 buried, job 2 started, job 3 later",
-			len(c.out.burials), len(c.out.starts))
+			len(c.out.Burials), len(c.out.Starts))
 	}
 }
 
@@ -96,10 +96,10 @@ func TestDatesHoldAfterTheClocksStoodStill(t *testing.T) {
 	c.Handle(Watched{TableDrainers, renewal.Key, stamped}, now)
 	c.advance(now)
 	var buried, started []uint64
-	for _, u := range c.out.burials {
+	for _, u := range c.out.Burials {
 		buried = append(buried, u.Seq)
 	}
-	for _, r := range c.out.starts {
+	for _, r := range c.out.Starts {
 		started = append(started, r.Seq)
 	}
 	slices.Sort(buried)
@@ -111,7 +111,7 @@ func TestDatesHoldAfterTheClocksStoodStill(t *testing.T) {
 	c.out = actions{}
 	at := map[uint64]time.Duration{}
 	c.run(now, time.Minute, func(then pace.Instant, _ []Put) {
-		for _, r := range c.out.starts {
+		for _, r := range c.out.Starts {
 			at[r.Seq] = then.Since(now)
 		}
 	})

@@ -1,12 +1,12 @@
 package core
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
+	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
 const (
@@ -29,9 +29,8 @@ const (
 type checkpointState struct {
 	revision  uint64
 	pending   bool // being written
-	changed   bool // something started since the last one was begun
 	last      pace.Instant
-	gathering *gathering // of one that is under way; nil: none
+	gathering *valve.Gathering // of one that is under way; nil: none
 }
 
 // checkpointDue is when the next checkpoint of a partition may be written; never while nothing has
@@ -39,238 +38,69 @@ type checkpointState struct {
 func (p *partition) checkpointDue() pace.Instant {
 	s := &p.checkpointed
 	switch {
-	case p.fresh || p.state > partitionLive:
+	case p.fresh || !p.Owned():
 		return pace.Never
 	case s.gathering != nil:
 		return 0
-	case !s.changed || s.pending:
+	case !p.Changed || s.pending:
 		return pace.Never
 	case s.last == 0:
 		return 0
 	}
-	return s.last.Add(checkpointEvery + time.Duration(len(p.buckets))*checkpointPerBucket)
+	return s.last.Add(checkpointEvery + time.Duration(p.Buckets())*checkpointPerBucket)
 }
 
-// gathering is the part of a checkpoint or a handover that takes long, with many buckets: their
-// clocks, looked at some at a time. Of those that are looked at early nothing becomes untrue: what
-// is listed lies beyond the fence, and nobody can start before it; and what has started meanwhile
-// has changed the next checkpoint.
-type gathering struct {
-	walk   *walk
-	pieces [][]heldClock // so that none is copied when there are more
-}
-
-// heldClock is what is to be told of a bucket's clock, as instants.
-type heldClock struct {
-	record.Clock // but for what lies ahead
-	pace         *pace.Pace
-	due, tat     pace.Instant // of its clock
-	next         pace.Instant // when that allows a start
-	cool, probe  pace.Instant
-}
-
-// gather begins a gathering.
-func (p *partition) gather() *gathering { return &gathering{walk: p.walk()} }
-
-// some looks at up to n more buckets, and reports whether those were the last. What matters lies
-// after an instant: the fence, for a successor that comes by a crash comes no sooner; or now, when
-// all shall be told that is not as good as new.
-//
-// Most buckets are as good as new, or due before the fence, and are not listed: after a crash those
-// wait for one interval, which is the longest that they could have had to.
-func (g *gathering) some(n int, now, after pace.Instant) (done bool) {
-	piece := make([]heldClock, 0, min(n, g.walk.left))
-	done = g.walk.some(n, func(b *bucket) {
-		b.cooled(now)
-		if c, matters := b.heldClock(now, after); matters {
-			piece = append(piece, c)
-		}
+// note works on a partition's checkpoint, for which it looks at up to n buckets, and returns how
+// many of these are left. To put it in writing takes the longest, and whoever writes it does that.
+func (c *Core) note(v *livePolicy, p *partition, n int, now pace.Instant) (left int) {
+	s := &p.checkpointed
+	if s.gathering == nil {
+		s.gathering, p.Changed, s.last = p.Gather(), false, now
+	}
+	g := s.gathering
+	left = max(0, n-g.Walk.Left)
+	if !g.Some(n, now, c.Lease.Fence) {
+		return left
+	}
+	s.gathering, s.pending = nil, true
+	// Runs are collected last, at once and for this instant: of clocks a while is no harm (see
+	// gathering), but a run that has ended since would hold concurrency at a successor.
+	h, most := v.HandoverBut(p.Part, now), c.most
+	h.At = c.Wall(now).UnixMicro()
+	r := record.Checkpoint{V: record.Version, Owner: c.Lease.Id, Epoch: p.Epoch}
+	c.out.puts = append(c.out.puts, Put{
+		Table: TablePartitions, Key: record.CheckpointKey(p.Policy,
+			p.Number), Revision: s.revision, sent: now, Why: whyCheckpoint,
+		gathering: g, compose: func() []byte {
+			r.Handover = h
+			r.Clocks = slices.Concat(h.Clocks, g.Records(now, h))
+			r.Fit(most)
+			return record.Encode(r)
+		},
 	})
-	g.pieces = append(g.pieces, piece)
-	return done
+	return left
 }
 
-// heldClock copies what a successor must know of a bucket, if that is anything: by value, since the
-// record is put together beside the loop while the bucket goes on.
-func (b *bucket) heldClock(now, after pace.Instant) (c heldClock, matters bool) {
-	c.Key, c.pace = b.key, b.pace
-	if b.cool > after {
-		c.cool, c.Throttles, matters = b.cool, b.throttles, true
+func (c *Core) checkpointShare(p Put) *share {
+	s := c.shares[p.Key[:len(p.Key)-len(record.CheckpointSuffix)]]
+	if s == nil || s.part == nil {
+		return nil
 	}
-	if b.down() {
-		c.Down, c.probe, matters = b.target.failures, b.target.at, true
-	}
-	if b.pace != nil {
-		c.due, c.tat, c.next = b.clock.Due, b.clock.TAT(), b.pace.Next(&b.clock)
-		if after > now {
-			matters = matters || c.next > after
-		} else {
-			matters = matters || !b.pace.Fresh(&b.clock, now)
-		}
-	}
-	if matters {
-		c.Starts = b.rate.Now(b.pace, now)
-	}
-	return c, matters
+	return s
 }
 
-// records are the clocks as a record lists them, in its order, by durations from now. It touches
-// nothing that changes.
+// checkpointed takes the answer to a checkpoint. On a conflict it is written over: whoever wrote it
+// owned the partition before us.
 //
-// Durations are what two processes can compare: neither knows the other's clock. Rates and bursts
-// are named only where they differ from the policy's, as records are small.
-func (g *gathering) records(now pace.Instant, of record.Handover) (clocks []record.Clock) {
-	var all []listedClock
-	for _, h := range slices.Concat(g.pieces...) {
-		c := listedClock{Clock: h.Clock}
-		if h.cool > 0 {
-			c.Cool = max(0, record.Micros(h.cool.Since(now)))
-		}
-		if h.Down > 0 {
-			c.Probe = record.Micros(h.probe.Since(now))
-		}
-		if h.pace != nil {
-			// Lateness is not handed over, or the gap of the handover would be made up by the next
-			// owner: what is due is due now.
-			c.Due = record.Micros(max(h.due, now.Add(-h.pace.Credit)).Since(now))
-			c.Tat = record.Micros(h.tat.Since(now))
-			if own := h.pace.Rate.String(); own != of.Rate {
-				c.Rate = own
-			}
-			if h.pace.Burst != of.Burst {
-				c.Burst = h.pace.Burst
-			}
-			c.interval = record.Micros(h.pace.Interval)
-			c.Wait = max(0, record.Micros(h.next.Since(now)))
-		}
-		all = append(all, c)
-	}
-	slices.SortFunc(all, compareClocks)
-	for _, c := range all {
-		clocks = append(clocks, c.Clock)
-	}
-	return clocks
-}
-
-type listedClock struct {
-	record.Clock
-	interval int64 // between two starts, in µs; 0: the bucket is unpaced
-}
-
-// compareClocks orders clocks by what is lost when they are left out, which makes them wait for an
-// interval, or for the longest that is left out. Waits that are longer go first, so that few
-// buckets wait for those of others. Of the others those lose most that are due soonest.
-func compareClocks(a, b listedClock) int {
-	waitA, waitB := max(a.Wait, a.Cool), max(b.Wait, b.Cool)
-	longA, longB := waitA > a.interval, waitB > b.interval
+// A checkpoint that failed is not repeated as it was: its revision is read, and the next one is put
+// together anew.
+func (c *Core) checkpointed(p Put, result putResult, revision uint64, now pace.Instant) {
+	s := c.checkpointShare(p)
 	switch {
-	case longA && longB:
-		return cmp.Or(cmp.Compare(waitB, waitA), cmp.Compare(a.Key, b.Key))
-	case longA:
-		return -1
-	case longB:
-		return 1
+	case s == nil:
+	case result == PutOK:
+		s.part.checkpointed.revision, s.part.checkpointed.pending = revision, false
+	default:
+		c.out.reads = append(c.out.reads, read{p})
 	}
-	return cmp.Or(cmp.Compare(waitA, waitB), cmp.Compare(a.Key, b.Key))
-}
-
-// handover tells all that a successor needs, by durations from now; fit bounds it. Only clocks that
-// are later than atLeast from now are listed.
-func (v *valve) handover(p *partition, now pace.Instant, atLeast time.Duration) record.Handover {
-	g := p.gather()
-	g.some(len(p.list), now, now.Add(atLeast))
-	h := v.handoverBut(p, now)
-	h.Clocks = append(h.Clocks, g.records(now, h)...)
-	if atLeast == 0 {
-		h.Done = v.doneJobs(p, now)
-	}
-	return h
-}
-
-// handoverBut tells what a successor needs but for the clocks of buckets. That of all together goes
-// first, and is never left out.
-//
-// A crash is told on for as long as it can matter to a bucket that is not listed: one interval of
-// the slowest key, and its spread (see Valve.bucket).
-func (v *valve) handoverBut(p *partition, now pace.Instant) record.Handover {
-	h := record.Handover{Rate: v.Policy.Outflow.String(), Burst: max(v.Policy.Burst, 1),
-		Total: v.Policy.OutflowTotal.String()}
-	if v.total != nil {
-		h.Clocks = append(h.Clocks, record.Clock{
-			Due:  record.Micros(max(v.totalClock.Due, now).Since(now)),
-			Tat:  record.Micros(v.totalClock.TAT().Since(now)),
-			Wait: record.Micros(v.total.Next(&v.totalClock).Since(now)),
-		})
-	}
-	h.Running, h.Stream, h.Last = v.runningJobs(p), p.Stream(), max(p.highest, p.last)
-	h.Through = p.tellsThrough()
-	if p.crashedAt != 0 && now.Since(p.crashedAt) < v.slowest()+time.Second {
-		h.Crashed = max(1, record.Micros(now.Since(p.crashedAt)))
-	}
-	h.Rest = max(0, record.Micros(p.restsUntil.Since(now)))
-	return h
-}
-
-// slowest is the longest interval of any key.
-func (v *valve) slowest() (longest time.Duration) {
-	if v.base.pace != nil {
-		longest = v.base.pace.Interval
-	}
-	for _, l := range v.special {
-		if l.pace != nil {
-			longest = max(longest, l.pace.Interval)
-		}
-	}
-	return longest
-}
-
-// doneJobs lists jobs of a partition whose acknowledgement may not be seen yet, first those whose
-// acknowledgement is not confirmed: they will come again for certain.
-//
-// They are listed because an acknowledgement is confirmed by the consumer, and the stream's leader
-// removes the job later, or never if the consumer is deleted first, as it is by the next owner (law
-// 3: it would run twice in a handover where nothing crashed).
-func (v *valve) doneJobs(p *partition, now pace.Instant) (done []uint64) {
-	for seq, j := range p.jobs {
-		if j.stage == stageAcking {
-			done = append(done, seq)
-		}
-	}
-	slices.Sort(done)
-	var confirmed []uint64
-	for seq := range p.finished {
-		if p.jobs[seq] == nil {
-			confirmed = append(confirmed, seq)
-		}
-	}
-	for _, f := range p.recent {
-		if p.jobs[f.seq] == nil && now.Since(f.at) <= finishedFor {
-			confirmed = append(confirmed, f.seq)
-		}
-	}
-	slices.Sort(confirmed)
-	return append(done, slices.Compact(confirmed)...)
-}
-
-// runningJobs lists the jobs of a partition that have started and have no recorded outcome yet.
-//
-// Jobs whose dead letter is being stored are among them if they ran: the next owner would else
-// start them. One that never ran can be judged again by anybody, to the same letter.
-func (v *valve) runningJobs(p *partition) []record.Run {
-	var running []record.Run
-	for _, j := range p.begun {
-		if j.stage != stageBurying || j.ran() {
-			running = append(running, record.Run{Seq: j.Seq, Holder: cmp.Or(j.holder, v.self)})
-		}
-	}
-	for seq, in := range p.inherited {
-		switch {
-		case in.outcome != nil: // from now on it is ours to tell
-			running = append(running, record.Run{Seq: seq, Holder: v.self})
-		case in.holder != "" || in.crashed != "": // a crash counts once the job is here
-			running = append(running, record.Run{Seq: seq, Holder: cmp.Or(in.holder, in.crashed)})
-		}
-	}
-	slices.SortFunc(running, func(a, b record.Run) int { return cmp.Compare(a.Seq, b.Seq) })
-	return running
 }

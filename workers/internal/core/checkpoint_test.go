@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
@@ -14,20 +15,27 @@ import (
 // slowBuckets takes so many buckets over whose next start lies beyond the lease.
 func slowBuckets(t *testing.T, buckets int) (*Core, *partition, pace.Instant) {
 	c := coreBench(t, leaky("slow", "10/h"))
-	part, now := takeOver(c, Opened{})
+	left := record.Owner{V: record.Version, Owner: "before", Released: true}
 	for i := range buckets {
-		b := c.valves["slow"].bucket(part, job.Key(fmt.Sprintf("tenant.%06d", i)), now)
-		b.pace.Take(&b.clock, now.Add(-time.Duration(i)*ms), 1)
+		next := record.Micros(6*time.Minute - time.Duration(i)*ms)
+		left.Clocks = append(left.Clocks, record.Clock{Key: slowKey(i), Due: next, Tat: next})
 	}
-	part.checkpointed = checkpointState{revision: part.checkpointed.revision, changed: true}
+	c.Handle(Watched{TablePartitions, "slow.0",
+		Record{Exists: true, Value: record.Encode(left), Revision: 8, Stored: originWall}}, origin)
+	part, now := takeOver(c, Opened{Taken: originWall})
+	part.checkpointed = checkpointState{revision: part.checkpointed.revision}
+	part.Changed = true
 	c.out = actions{}
 	return c, part, now
 }
+
+func slowKey(i int) job.Key { return job.Key(fmt.Sprintf("tenant.%06d", i)) }
 
 // A checkpoint of many buckets looks at so many in a turn of the loop, which comes again at once;
 // what has started meanwhile is in the next one.
 func TestACheckpointOfManyBucketsIsGatheredInTurns(t *testing.T) {
 	const buckets = 5*mostGathered + 7
+	const before, after = buckets - mostGathered + 100, buckets / 2
 	c, part, now := slowBuckets(t, buckets)
 	turns := 0
 	var noted record.Checkpoint
@@ -42,11 +50,12 @@ func TestACheckpointOfManyBucketsIsGatheredInTurns(t *testing.T) {
 		}
 		c.out = actions{}
 		switch turns {
-		case 1: // its clock has been looked at, the last of the list is the first
-			last, first := part.list[len(part.list)-1], part.list[0]
-			last.pace.Take(&last.clock, now, 3)
-			first.pace.Take(&first.clock, now, 3)
-			part.checkpointed.changed = true
+		case 1: // the last of the list have been looked at
+			faster := leaky("", "1/s").Outflow
+			for _, i := range []int{before, after} {
+				c.Handle(Overridden{"slow", slowKey(i), policy.Override{Outflow: &faster}}, now)
+			}
+			part.Changed = true
 		case 2:
 			if at := c.Wake(now); at > now {
 				t.Errorf("the next turn comes in %v", at.Since(now))
@@ -66,14 +75,12 @@ func TestACheckpointOfManyBucketsIsGatheredInTurns(t *testing.T) {
 		}
 		return noted.Clocks[i].Due / 1_000_000
 	}
-	// At 10/h a job of three slots makes 18 minutes more.
-	if first := wait(part.list[0].key); first < 1400 {
-		t.Errorf(
-			"the next start of the bucket that was looked at after it started a job is in %d s",
-			first)
+	if next := wait(slowKey(after)); next > 1 {
+		t.Errorf("the next start of a bucket that was looked at after it became fast is in %d s",
+			next)
 	}
-	if last := wait(part.list[buckets-1].key); last > 360 {
-		t.Errorf("that of the one that was looked at before is in %d s", last)
+	if next := wait(slowKey(before)); next < 300 {
+		t.Errorf("that of one that was looked at before is in %d s", next)
 	}
 	if due := part.checkpointDue(); due == pace.Never {
 		t.Error("no other checkpoint is due, though jobs started meanwhile")
@@ -102,7 +109,7 @@ func BenchmarkCheckpoint(b *testing.B) {
 	c, part, now := slowBuckets(&testing.T{}, 100_000)
 	var s, outside stalls
 	for b.Loop() {
-		part.checkpointed = checkpointState{changed: true}
+		part.checkpointed, part.Changed = checkpointState{}, true
 		s.measure(func() bool { c.Checkpoint(now); return len(c.out.puts) > 0 })
 		s.round()
 		outside.measure(func() bool { c.out.puts[0].Bytes(); return true })

@@ -3,21 +3,13 @@
 // changed, time passed), and answers with what is to be done; it does no I/O and reads no clock, so
 // that the simulation beside it runs years of traffic, crashes and takeovers in virtual time.
 //
-//   - valve.go, bucket.go: the buckets, jobs and workers of one policy; policies.go, limits.go: the
-//     numbers they obey; schedule.go: when the next job of a bucket may start; starts.go: which of
-//     them does; bodies.go: whether its body is at hand;
-//   - settle.go: what becomes of a job by its outcome, and what is noted of its failures;
-//     breaker.go: what is remembered of a target that is down;
-//   - claims.go: when a valve asks for workers in other processes, and which of them gets a job;
 //   - lease.go, ownership.go: who is alive, and who owns which partition; distribute.go: who should
-//     own it;
-//   - checkpoint.go: what one owner tells the next, as package record stores it; takeover.go,
-//     inherit.go: what the next makes of it;
-//   - answers.go: what others ask of a partition's owner; inspect.go, forecast.go, walk.go: how it
-//     stands, when jobs will start, and looking at many buckets in pieces;
-//   - core.go: these together; events.go: what they are told; actions.go: what they want done;
-//     handles.go: the names by which both speak of partitions and jobs;
-//   - ticket.go: the last check before a start, the one thing that runs beside the core.
+//     own it; takeover.go: what is known of one that is taken over; checkpoint.go: when an owner
+//     notes how it stands;
+//   - policies.go: which policies have a valve (package valve), which decides when their jobs
+//     start; jobs.go, workers.go, asked.go: what their valves hear of jobs, of workers, and of
+//     those who ask;
+//   - core.go: these together; events.go: what they are told; actions.go: what they want done.
 package core
 
 import (
@@ -28,8 +20,10 @@ import (
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
+	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
 // Core is everything that a drainer decides: its lease, which partitions it owns, and the valves of
@@ -45,14 +39,14 @@ type Core struct {
 	// ownership records by key, also of policies that are not known yet
 	owners map[string]Record
 	order  []*share // the shares by key, nil when it must be made again
-	valves map[string]*valve
+	valves map[string]*livePolicy
 	// by policy, also of those that are not known yet
 	overrides map[string]map[job.Key]policy.Override
 	known     map[string]bool // the policies that exist
-	sorted    []*valve        // the same, by name
+	sorted    []*livePolicy   // the valves, by name
 	out       actions
 	spare     actions // empty lists, for their memory
-	questions questions
+	questions valve.Questions
 
 	server    serverClock
 	synced    bool // the records' first state was received
@@ -93,37 +87,25 @@ func New(o Options) *Core {
 	c := &Core{
 		options: o, most: record.MostBytes, peers: map[string]*peer{}, shares: map[string]*share{},
 		owners: map[string]Record{},
-		valves: map[string]*valve{}, overrides: map[string]map[job.Key]policy.Override{},
+		valves: map[string]*livePolicy{}, overrides: map[string]map[job.Key]policy.Override{},
 		unsettled: map[string]int{},
 	}
+	c.questions.Wall = c.Wall
 	c.identify()
 	return c
 }
 
-// part returns what a name stands for; nil: this core does not have it any more.
-func (c *Core) part(name Partition) *partition {
-	if v := c.valves[name.Policy]; v != nil {
-		if p := v.parts[name.Number]; p != nil && p.Partition == name {
-			return p
-		}
+// part returns the partition that has the name; nil: this core does not own it any more.
+func (c *Core) part(name handle.Partition) *partition {
+	if s := c.share(name); s != nil && s.part.Owned() {
+		return s.part
 	}
 	return nil
 }
 
-// held returns the job that a name stands for, and its valve; nil: this core does not hold it any
-// more.
-func (c *Core) held(name Ref) (*valve, *heldJob) {
-	if p := c.part(name.Part); p != nil {
-		if j := p.jobs[name.Seq]; j != nil && j.Stored.UnixNano() == name.stored {
-			return c.valves[p.Policy], j
-		}
-	}
-	return nil, nil
-}
-
 // share returns the share whose partition has the name, also while it is being released.
-func (c *Core) share(name Partition) *share {
-	s := c.shares[ShareKey(name.Policy, name.Number)]
+func (c *Core) share(name handle.Partition) *share {
+	s := c.shares[record.ShareKey(name.Policy, name.Number)]
 	if s == nil || s.part == nil || s.part.Partition != name {
 		return nil
 	}
@@ -163,35 +145,6 @@ func (c *Core) sortedShares() []*share {
 		})
 	}
 	return c.order
-}
-
-// Next is whose turn it is now or soon.
-func (c *Core) Next(name string) NextTurn {
-	if v := c.valves[name]; v != nil {
-		return v.next()
-	}
-	return NextTurn{}
-}
-
-func (e Refused) apply(c *Core, _ pace.Instant) {
-	if v := c.valves[e.Policy]; v != nil {
-		v.claims.refused(e.Key)
-	}
-}
-
-func (e Offered) apply(c *Core, now pace.Instant) {
-	if v := c.valves[e.Policy]; v != nil {
-		v.offered(e.Result, now)
-	}
-}
-
-// advance gives the worker the job whose turn it is, or refuses.
-func (e Claimed) apply(c *Core, _ pace.Instant) {
-	if v := c.valves[e.Policy]; v != nil {
-		v.claims.held = append(v.claims.held, e)
-	} else {
-		c.out.refusals = append(c.out.refusals, e.Worker)
-	}
 }
 
 // What was delivered, or said by others, while there was no connection is not known: the wait for
@@ -264,7 +217,7 @@ func (e Found) apply(c *Core, now pace.Instant) {
 		if s := c.checkpointShare(p); s != nil {
 			s.part.checkpointed.revision = found.Revision
 			s.part.checkpointed.pending = false
-			s.part.checkpointed.changed = true
+			s.part.Changed = true
 		}
 	}
 	c.TickAt = now
@@ -298,90 +251,6 @@ func (e Broken) apply(c *Core, now pace.Instant) {
 	}
 }
 
-// An epoch is a backlog. Deliveries of an earlier one may still be on their way to the loop, and
-// would count as delivered by this one, so that a sweep of it missed nothing.
-func (e Arrived) apply(c *Core, now pace.Instant) {
-	p := c.part(e.Part)
-	if p == nil || p.Epoch != e.Epoch {
-		return
-	}
-	v, wall := c.valves[p.Policy], c.Wall(now)
-	for i := range e.Jobs {
-		v.arrive(p, &e.Jobs[i], now, wall)
-	}
-}
-
-func (e Swept) apply(c *Core, now pace.Instant) {
-	if p := c.part(e.Part); p != nil && p.Epoch == e.Epoch {
-		c.valves[p.Policy].swept(p, now)
-	}
-}
-
-// Whoever knows the highest sequence of what came in order can tell what is delivered again; a
-// stray one of a higher sequence would make all that follows seem so.
-func (e Strayed) apply(c *Core, now pace.Instant) {
-	if p := c.part(e.Part); p != nil {
-		highest := p.highest // of what came in order
-		Arrived(e).apply(c, now)
-		p.highest = highest
-	}
-}
-
-func (e Confirmed) apply(c *Core, now pace.Instant) {
-	if p := c.part(e.Part); p != nil {
-		for _, seq := range e.Seqs {
-			c.valves[p.Policy].confirmed(p, seq, now)
-		}
-	}
-}
-
-func (e Finished) apply(c *Core, now pace.Instant) {
-	if v := c.valves[e.Policy]; v != nil {
-		v.finished(e.Run, e.Outcome, now)
-	}
-}
-
-// Progress is what the new owner of a partition is told of a run that this process still watches
-// over, and that goes on.
-func (c *Core) Progress(r Run) (goesOn Report, handedOver bool) {
-	v := c.valves[r.Part.Policy]
-	if v == nil || v.runs[r.number].heldJob == nil {
-		return goesOn, false
-	}
-	j := v.runs[r.number].heldJob
-	p := j.Bucket.Part
-	return Report{p.Policy, p.Number,
-			Outcome{Seq: r.Seq, Kind: outcomeProgress, Stream: p.Stream()}},
-		p.state == partitionSurrendered && j.stage != stageGone
-}
-
-// Matters reports whether there may be somebody to take a report: not once the policy or its stream
-// is gone.
-//
-// Else a drainer that ends would repeat it until its grace period is over.
-func (c *Core) Matters(r Report) bool {
-	s := c.shares[ShareKey(r.Policy, r.Partition)]
-	return c.known[r.Policy] && s != nil && !s.over
-}
-
-func (e Delivered) apply(c *Core, _ pace.Instant) {
-	key := ShareKey(e.Report.Policy, e.Report.Partition)
-	if c.unsettled[key]--; c.unsettled[key] <= 0 {
-		delete(c.unsettled, key)
-	}
-}
-
-// reported takes the outcome of a job that another process ran when it handed the partition over.
-// False: the partition is not ours, or may be another's by now, as when this process was frozen.
-func (c *Core) reported(policy string, number int, o Outcome, now pace.Instant) bool {
-	s := c.shares[ShareKey(policy, number)]
-	if !c.Open(now) || s == nil || s.part == nil || s.part.state > partitionLive || s.part.fresh {
-		return false
-	}
-	c.valves[policy].reported(s.part, o, now)
-	return true
-}
-
 // A process that is to end hands everything over.
 func (Stopped) apply(c *Core, now pace.Instant) {
 	if !c.Leaving {
@@ -400,24 +269,6 @@ func (c *Core) Left() bool {
 		}
 	}
 	return c.Running() == 0 && len(c.unsettled) == 0
-}
-
-// Workers returns how many local workers of a policy are busy, for its valve or for others', and
-// how many are free. It has a valve of the policy only if known.
-func (c *Core) Workers(name string) (busy, free int, known bool) {
-	v := c.valves[name]
-	if v == nil {
-		return 0, 0, false
-	}
-	return v.busy + v.reserved, v.free(), true
-}
-
-// Running returns how many jobs run, here or elsewhere.
-func (c *Core) Running() (jobs int) {
-	for _, v := range c.valves {
-		jobs += v.busy + v.reserved + v.claims.running
-	}
-	return jobs
 }
 
 // Decide does everything that is due at now but checkpoints.
@@ -440,27 +291,13 @@ func (c *Core) Decide(now pace.Instant) {
 	open := now < fence
 	if open && !c.wasOpen {
 		for _, v := range c.sorted {
-			v.resume(now)
+			v.Resume(now)
 		}
 	}
 	c.wasOpen = open
 	for _, v := range c.sorted {
-		started, before := len(c.out.starts), len(c.out.elsewhere)
-		v.advance(now, open)
-		for i := range c.out.starts[started:] {
-			c.given(&c.out.starts[started+i], fence)
-		}
-		for i := range c.out.elsewhere[before:] {
-			c.given(&c.out.elsewhere[before+i].run, fence)
-		}
+		v.Advance(now, fence)
 	}
-}
-
-// given takes that a valve has given a run to a worker. The worker's last check has to pass before
-// the fence of now: by the next one this process may be another drainer, whose lease says nothing
-// of what its former self owned.
-func (c *Core) given(r *Run, fence pace.Instant) {
-	r.latest = fence - 1
 }
 
 // Checkpoint works on the checkpoints that are due. That takes longer than a start may be under
@@ -483,15 +320,17 @@ func (c *Core) Checkpoint(now pace.Instant) {
 //
 // It may be too early, which costs a turn of the loop, and never too late.
 func (c *Core) Wake(now pace.Instant) pace.Instant {
-	at := min(c.TickAt, c.questions.due())
+	at := min(c.TickAt, c.questions.Due())
 	if !c.Lease.inFlight {
 		at = min(at, c.Lease.renewAt)
 	}
 	for _, v := range c.sorted {
-		at = min(at, v.wake(c.wasOpen))
-		if c.wasOpen {
-			for _, p := range v.parts {
-				at = min(at, p.checkpointDue())
+		at = min(at, v.Wake(c.wasOpen))
+	}
+	if c.wasOpen {
+		for _, s := range c.sortedShares() {
+			if s.part != nil {
+				at = min(at, s.part.checkpointDue())
 			}
 		}
 	}

@@ -86,7 +86,7 @@ func (c *Core) distribute(now pace.Instant) {
 	for _, s := range c.sortedShares() {
 		v := c.valves[s.policy]
 		if s.part != nil {
-			v.lookFor(s.part, now)
+			v.LookFor(s.part.Part, now)
 		}
 		switch {
 		case s.state == shareIdle && s.exists && s.record.Owner == c.Lease.Id && !s.record.Released:
@@ -170,7 +170,7 @@ func (c *Core) considerRelease(s *share, now pace.Instant) {
 		return
 	}
 	to := c.favourite[s]
-	if s.part.quiesced {
+	if s.part.Quiesced {
 		c.release(s, now) // once begun it is done
 		return
 	}
@@ -242,14 +242,6 @@ func (c *Core) canGo(s *share, now pace.Instant) bool {
 // from starting more.
 func (c *Core) quiet(s *share) bool {
 	v := c.valves[s.policy]
-	v.quiesce(s.part)
-	if v.busy+v.claims.running+c.unsettled[s.key()] > 0 {
-		return false
-	}
-	for _, j := range s.part.jobs {
-		if j.stage >= stageSaving || j.stage == stageRunning && j.holder == "" {
-			return false
-		}
-	}
-	return true
+	v.Quiesce(s.part.Part)
+	return c.unsettled[s.key()] == 0 && v.Quiet(s.part.Part)
 }

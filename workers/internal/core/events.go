@@ -3,7 +3,10 @@ package core
 import (
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/record"
+	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
 // Event is something that happened, which the core is told. Events are values, which name what the
@@ -69,29 +72,29 @@ type (
 	}
 	// Broken is that a backlog lost its way.
 	Broken struct {
-		Part  Partition
+		Part  handle.Partition
 		Epoch uint64
 	}
 	// Arrived is jobs that a backlog delivered, in their order.
 	Arrived struct {
-		Part  Partition
+		Part  handle.Partition
 		Epoch uint64
 		Jobs  []job.Arrived
 	}
 	// Swept is that everything has arrived that was stored when a backlog was opened.
 	Swept struct {
-		Part  Partition
+		Part  handle.Partition
 		Epoch uint64
 	}
 	// Strayed is jobs that lie outside the partitions, which come in no order with others.
 	Strayed struct {
-		Part  Partition
+		Part  handle.Partition
 		Epoch uint64
 		Jobs  []job.Arrived
 	}
 	// Confirmed is acknowledgements that the server has confirmed.
 	Confirmed struct {
-		Part Partition
+		Part handle.Partition
 		Seqs []uint64
 	}
 )
@@ -102,23 +105,23 @@ type (
 	Finished struct {
 		Policy  string
 		Run     uint64 // its number
-		Outcome Outcome
+		Outcome record.Outcome
 	}
 	// Fetched is the body of a job.
 	Fetched struct {
-		Ref
+		handle.Ref
 		Body      []byte
 		Gone      bool  // from the stream: somebody else removed it
 		Malformed error // it turned out to be none
 	}
 	// Saved is that the write of an attempt record is at its end.
-	Saved struct{ Save }
+	Saved struct{ valve.Save }
 	// Buried is that a dead letter is stored.
-	Buried struct{ Ref }
+	Buried struct{ handle.Ref }
 	// Noted is that it is noted how a job ended.
-	Noted struct{ Ending }
+	Noted struct{ valve.Ending }
 	// Delivered is that a report reached the partition's new owner, or that nobody waits for it.
-	Delivered struct{ Report Report }
+	Delivered struct{ Report record.Report }
 )
 
 // Of workers elsewhere, and of others who ask.
@@ -126,7 +129,12 @@ type (
 	// Offered is the end of an offer to workers elsewhere; the claim that it led to came before.
 	Offered struct {
 		Policy string
-		Result OfferResult
+		Result valve.OfferResult
+	}
+	// Claimed is that a worker elsewhere waits for a job.
+	Claimed struct {
+		Policy string
+		valve.Claim
 	}
 	// Refused is that a worker elsewhere has room, but not for a bucket.
 	Refused struct {
@@ -136,10 +144,10 @@ type (
 	// Asked is a question to the owner of a partition. It is answered now or while questions are
 	// worked on.
 	Asked struct {
-		Part     Partition
+		Part     handle.Partition
 		Question job.Question
 		Reply    func(job.Answer)
 	}
 	// Worked is that the part of a question is done that could be worked on elsewhere.
-	Worked struct{ Aside }
+	Worked struct{ valve.Aside }
 )

@@ -8,6 +8,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
+	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
 // ownerBench is a core that owns "api.0", and the instant.
@@ -19,16 +20,16 @@ func ownerBench(t *testing.T) (*Core, *partition, pace.Instant) {
 }
 
 // delivers lets a job arrive, which starts.
-func delivers(t *testing.T, c *Core, part *partition, seq uint64, now pace.Instant) Run {
+func delivers(t *testing.T, c *Core, part *partition, seq uint64, now pace.Instant) valve.Run {
 	t.Helper()
 	c.Handle(Arrived{part.Partition, part.Epoch,
 		[]job.Arrived{{Seq: seq, Key: "a", Cost: 1, Stored: originWall, Body: []byte{}}}}, now)
 	c.advance(now)
-	if len(c.out.starts) != 1 {
-		t.Fatalf("%d jobs started, want one", len(c.out.starts))
+	if len(c.out.Starts) != 1 {
+		t.Fatalf("%d jobs started, want one", len(c.out.Starts))
 	}
-	r := c.out.starts[0]
-	c.out.starts = nil
+	r := c.out.Starts[0]
+	c.out.Starts = nil
 	return r
 }
 
@@ -43,14 +44,14 @@ func TestAHandoverWaitsForJobsOnTheirWayToAWorker(t *testing.T) {
 	c, part, now := ownerBench(t)
 	r := delivers(t, c, part, 1, now)
 	c.release(c.shares["api.0"], now)
-	if part.state == partitionSurrendered {
+	if !part.Owned() {
 		t.Fatal("handed over while a job was on its way to a worker")
 	}
-	if _, passed := r.Decide(r.atOnce, nil); !passed {
+	if _, passed := r.Decide(atOnce(r), nil); !passed {
 		t.Fatal("the job did not pass its last check")
 	}
 	c.release(c.shares["api.0"], now)
-	if part.state != partitionSurrendered {
+	if part.Owned() {
 		t.Error("not handed over though the job runs")
 	}
 }
@@ -59,18 +60,18 @@ func TestAHandoverWaitsForJobsOnTheirWayToAWorker(t *testing.T) {
 func TestADrainerEndsWhenItsOutcomesAreDelivered(t *testing.T) {
 	c, part, now := ownerBench(t)
 	r := delivers(t, c, part, 1, now)
-	r.Decide(r.atOnce, nil)
+	r.Decide(atOnce(r), nil)
 	heir(c, now)
 	c.Handle(Stopped{}, now)
 	now = c.run(now, second, func(at pace.Instant, _ []Put) { heir(c, at) })
-	if part.state != partitionSurrendered || c.Left() {
-		t.Fatalf("state %d; left while a job of it runs: %v", part.state, c.Left())
+	if part.Owned() || c.Left() {
+		t.Fatalf("owned: %v; left while a job of it runs: %v", part.Owned(), c.Left())
 	}
-	c.Handle(r.Finished(Outcome{Seq: 1, Kind: OutcomeDone}), now)
-	if len(c.out.reports) != 1 || c.Left() {
-		t.Fatalf("%d reports; left before it was delivered: %v", len(c.out.reports), c.Left())
+	c.Handle(Finish(r, record.Outcome{Seq: 1, Kind: record.OutcomeDone}), now)
+	if len(c.out.Reports) != 1 || c.Left() {
+		t.Fatalf("%d reports; left before it was delivered: %v", len(c.out.Reports), c.Left())
 	}
-	c.Handle(Delivered{c.out.reports[0]}, now)
+	c.Handle(Delivered{c.out.Reports[0]}, now)
 	if !c.Left() {
 		t.Error("it does not end when everything is told")
 	}
@@ -82,7 +83,7 @@ func TestADrainerThatLeavesWithoutAnHeirWaitsForItsJobs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c, part, now := ownerBench(t)
 			r := delivers(t, c, part, 1, now)
-			r.Decide(r.atOnce, nil)
+			r.Decide(atOnce(r), nil)
 			heir(c, now)
 			// it does not renew its lease, and is not dead yet
 			now = c.run(now, simulatedLease*3/4, nil)
@@ -91,7 +92,7 @@ func TestADrainerThatLeavesWithoutAnHeirWaitsForItsJobs(t *testing.T) {
 			}
 			c.Handle(Stopped{}, now)
 			c.run(now, 200*ms, nil)
-			if handedOver := part.state == partitionSurrendered; handedOver != lives {
+			if handedOver := !part.Owned(); handedOver != lives {
 				t.Errorf("handed over: %v, want %v", handedOver, lives)
 			}
 		})
@@ -170,9 +171,9 @@ func TestBacklogsAreOpenedAnewAfterTheConnectionWasLost(t *testing.T) {
 	c.Handle(Connected{}, now)
 	c.Handle(Connected{Up: true}, now)
 	c.run(now, second, nil)
-	if part.Epoch == former || part.state != partitionLive {
-		t.Errorf("epoch %d and state %d, want a later one and the partition live", part.Epoch,
-			part.state)
+	if part.Epoch == former || !part.Live() {
+		t.Errorf("epoch %d, live: %v, want a later one and the partition live", part.Epoch,
+			part.Live())
 	}
 }
 
@@ -186,7 +187,7 @@ func TestAnOutcomeIsNotTakenBeforeTheInheritanceIsKnown(t *testing.T) {
 		answerPuts(c, now)
 	}
 	o := c.out.opens[0]
-	told := Outcome{Seq: 1, Kind: OutcomeDone, Holder: "old"}
+	told := record.Outcome{Seq: 1, Kind: record.OutcomeDone, Holder: "old"}
 	if c.reported("api", 0, told, now) {
 		t.Error("it was taken before the partition was opened")
 	}

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/record"
+	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
 // What is still under way for a partition that was given up says nothing of the same one once it is
@@ -21,19 +23,21 @@ func TestAFormerTenureIsNotHeard(t *testing.T) {
 	}
 	jobs := []job.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall, Body: []byte{}}}
 	c.Handle(Arrived{former, part.Epoch, jobs}, now)
-	if len(again.jobs) > 0 {
+	if stands(c, again, 1, now) != nil {
 		t.Error("a job of the former backlog was taken in")
 	}
 	c.Handle(Arrived{again.Partition, again.Epoch, jobs}, now)
-	j := again.jobs[1]
-	c.valves["api"].detach(j)
-	c.valves["api"].ack(j)
+	c.Handle(Opened{Opening: Opening{again.Partition, again.Epoch, true}}, now)
+	c.advance(now)
+	r := c.out.Starts[0]
+	r.Decide(atOnce(r), nil)
+	c.Handle(Finish(r, record.Outcome{Seq: 1, Kind: record.OutcomeDone}), now)
 	c.Handle(Confirmed{former, []uint64{1}}, now)
-	if again.jobs[1] == nil {
+	if stands(c, again, 1, now) == nil {
 		t.Error("a confirmation by the former backlog was heard")
 	}
 	c.Handle(Confirmed{again.Partition, []uint64{1}}, now)
-	if again.jobs[1] != nil {
+	if stands(c, again, 1, now) != nil {
 		t.Error("the confirmation was not heard")
 	}
 }
@@ -43,39 +47,18 @@ func TestAFormerTenureIsNotHeard(t *testing.T) {
 func TestAnAnswerAboutAnotherJobOfItsSequenceIsNotHeard(t *testing.T) {
 	c := coreBench(t, leaky("api", "10/s"))
 	part, now := takeOver(c, Opened{})
-	bury := func(stored time.Time) Burial {
+	bury := func(stored time.Time) valve.Burial {
 		a := job.Arrived{Seq: 1, Key: "a", Cost: 1, Stored: stored, Malformed: job.ErrInvalidKey}
 		c.Handle(Arrived{part.Partition, part.Epoch, []job.Arrived{a}}, now)
-		return c.out.burials[len(c.out.burials)-1]
+		return c.out.Burials[len(c.out.Burials)-1]
 	}
 	former := bury(originWall)
 	later := bury(originWall.Add(time.Second))
-	if c.Handle(Buried{former.Ref}, now); len(c.out.acks) > 0 {
+	if c.Handle(Buried{former.Ref}, now); len(c.out.Acks) > 0 {
 		t.Error("the letter of the former job was taken for that of the later one")
 	}
 	c.Handle(Buried{later.Ref}, now)
-	if len(c.out.acks) != 1 || c.out.acks[0] != later.Ref {
-		t.Errorf("acknowledges %v, want %v", c.out.acks, later.Ref)
-	}
-}
-
-// A run is known until its outcome was told, also when its job left the stream meanwhile; then its
-// number is nobody's.
-func TestAnOutcomeIsHeardOnce(t *testing.T) {
-	p := leaky("api", "10/s")
-	p.Workers = 2
-	b := newValveBench(t, p)
-	b.arrive("a")
-	b.arrive("b")
-	runs := b.start()
-	b.v.restart(b.p, b.now)
-	for range 2 {
-		b.end(runs[0], Outcome{Kind: OutcomeDone})
-	}
-	if b.v.busy != 1 || b.p.buckets["a"] != nil && b.p.buckets["a"].running != 0 {
-		t.Errorf("%d workers are busy, want the one of the other run", b.v.busy)
-	}
-	if b.end(runs[1], Outcome{Kind: OutcomeDone}); b.v.busy != 0 || len(b.v.runs) > 0 {
-		t.Errorf("%d workers are busy, and %d runs are remembered", b.v.busy, len(b.v.runs))
+	if len(c.out.Acks) != 1 || c.out.Acks[0] != later.Ref {
+		t.Errorf("acknowledges %v, want %v", c.out.Acks, later.Ref)
 	}
 }

@@ -189,7 +189,7 @@ func (c *Core) identify() {
 	c.identities++
 	c.Lease = lease{Id: fmt.Sprintf("%s-%d", c.options.Name, c.identities)}
 	for _, v := range c.valves {
-		v.self = c.Lease.Id
+		v.Self = c.Lease.Id
 	}
 	c.changed = true
 }
@@ -235,7 +235,7 @@ func (c *Core) leaseSeen(id string, found Record, now pace.Instant) {
 	if p.gone && !before.gone {
 		p.goneAt = now
 		for _, v := range c.valves {
-			v.holderGone(id, now)
+			v.HolderGone(id, now)
 		}
 	}
 	if p.gone != before.gone || p.record.Leaving != before.record.Leaving ||
@@ -392,7 +392,7 @@ func (c *Core) stamped(nonce uint64, stored time.Time, now pace.Instant) {
 	if off := c.Wall(0).Sub(s.dated); off.Abs() >= datesOff {
 		s.dated = c.Wall(0)
 		for _, v := range c.sorted {
-			v.redate(now, c.Wall(now))
+			v.Redate(now, c.Wall(now))
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
+	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
 // putFor takes the core's write for a reason out of its actions.
@@ -128,12 +129,12 @@ func TestATombstoneOverTheOwnLeaseEndsAllOwnership(t *testing.T) {
 			part, now := takeOver(c, Opened{})
 			dead := c.Lease.Id
 			tell(c, now)
-			if c.shares["api.0"].part != nil || part.state != partitionLost || c.Open(now) {
+			if c.shares["api.0"].part != nil || !part.Lost() || c.Open(now) {
 				t.Error("it goes on with its partition")
 			}
-			if c.Lease.Id == dead || c.valves["api"].self != c.Lease.Id || !c.peers[dead].gone {
+			if c.Lease.Id == dead || c.valves["api"].Self != c.Lease.Id || !c.peers[dead].gone {
 				t.Errorf("it was %s and goes on as %s, its valve as %s", dead, c.Lease.Id,
-					c.valves["api"].self)
+					c.valves["api"].Self)
 			}
 		})
 	}
@@ -152,17 +153,16 @@ func TestAWorkerThatIsLateStartsNothingForItsFormerSelf(t *testing.T) {
 			part, now := takeOver(c, Opened{})
 			if elsewhere {
 				v := c.valves["api"]
-				v.local = false
-				v.claims.held = []Claimed{
-					{Worker: "w", Turn: NextTurn{Key: "a"}, Until: pace.Never},
-				}
+				v.Local = false
+				v.Claimed(valve.Claim{Worker: "w", Turn: valve.NextTurn{Key: "a"},
+					Until: pace.Never})
 			}
 			c.Handle(Arrived{part.Partition, part.Epoch,
 				[]job.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall}}}, now)
 			c.advance(now)
-			runs := c.out.starts
-			for _, l := range c.out.elsewhere {
-				runs = append(runs, l.run)
+			runs := c.out.Starts
+			for _, l := range c.out.Elsewhere {
+				runs = append(runs, l.Run)
 			}
 			if len(runs) != 1 {
 				t.Fatalf("%d jobs are given to a worker", len(runs))

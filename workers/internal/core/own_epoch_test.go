@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
@@ -21,9 +22,9 @@ func TestWhatStartsDuringAnEpochOfOnesOwnIsKnown(t *testing.T) {
 	c.out = actions{}
 	c.take(s, now)
 	claim := c.out.puts[0]
-	before := c.valves["api"].handover(s.part, now, simulatedLease)
-	c.valves["api"].advance(now, true)
-	after := c.valves["api"].handover(s.part, now, simulatedLease)
+	before := c.valves["api"].Handover(s.part.Part, now, simulatedLease)
+	c.valves["api"].Advance(now, pace.Never)
+	after := c.valves["api"].Handover(s.part.Part, now, simulatedLease)
 	if len(before.Running) != 0 || len(after.Running) != 1 {
 		t.Fatalf("running %v, then %v", before.Running, after.Running)
 	}
@@ -36,24 +37,22 @@ func TestWhatStartsDuringAnEpochOfOnesOwnIsKnown(t *testing.T) {
 	successor := &share{policy: "api",
 		before: predecessor{exists: true, record: r, revision: s.revision + 1}}
 	in := next.inheritance(successor, Opened{
-		Created: s.part.created,
 		Checkpoint: record.Checkpoint{V: record.Version, Owner: r.Owner, Epoch: s.part.Epoch,
 			Handover: after},
 	}, now)
-	if len(in.handover.Running) != 1 {
+	if len(in.Handover.Running) != 1 {
 		t.Errorf("inherited %+v, want what started after the claim was written",
-			in.handover.Running)
+			in.Handover.Running)
 	}
 	r.Running, before.At = after.Running, r.At-1
 	successor.before.record = r
 	in = next.inheritance(successor, Opened{
-		Created: s.part.created,
 		Checkpoint: record.Checkpoint{V: record.Version, Owner: r.Owner, Epoch: s.part.Epoch,
 			Handover: before},
 	}, now)
-	if len(in.handover.Running) != 1 {
+	if len(in.Handover.Running) != 1 {
 		t.Errorf(
 			"inherited %+v, want what started before the claim was written and was not noted yet",
-			in.handover.Running)
+			in.Handover.Running)
 	}
 }

@@ -4,11 +4,12 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
+	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
+	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
 // share is one partition of one policy as all drainers see it, and what this one is doing about it.
@@ -40,6 +41,15 @@ type share struct {
 	unwritten *record.Owner // a release to be written again
 	rewrites  int           // of it
 	over      bool          // its stream is gone for good, as far as is known
+}
+
+// partition is one that this drainer owns, or releases.
+type partition struct {
+	*valve.Part
+	fresh        bool // what the predecessor left was not taken over yet
+	broken       bool // its backlog lost its way and must be opened anew
+	unopened     bool // its backlog could not be opened in this epoch
+	checkpointed checkpointState
 }
 
 type shareState uint8
@@ -88,9 +98,7 @@ const (
 	overFor = 10 * time.Minute
 )
 
-func ShareKey(policy string, number int) string { return policy + "." + strconv.Itoa(number) }
-
-func (s *share) key() string { return ShareKey(s.policy, s.number) }
+func (s *share) key() string { return record.ShareKey(s.policy, s.number) }
 
 // free reports whether anyone may take the partition.
 //
@@ -149,8 +157,8 @@ func (c *Core) take(s *share, now pace.Instant) {
 	r := record.Owner{V: record.Version, Owner: c.Lease.Id, Nonce: c.nonce()}
 	switch {
 	case s.part != nil && !s.part.fresh:
-		r.Running, r.Stream, r.Through = c.valves[s.policy].runningJobs(s.part), s.part.Stream(),
-			s.part.tellsThrough()
+		h := c.valves[s.policy].HandoverBut(s.part.Part, now)
+		r.Running, r.Stream, r.Through = h.Running, h.Stream, h.Through
 		// checkpoints go on under the old epoch until this is answered
 		r.After, r.At = s.part.Epoch, c.Wall(now).UnixMicro()
 	case s.before.exists: // not taken in yet
@@ -225,12 +233,13 @@ func (c *Core) takeUp(s *share, now pace.Instant) {
 			s.state = shareIdle // distribute gives it back
 			return
 		}
-		s.part, s.state, s.takenAt, s.freeSince = v.own(s.number, s.revision), shareOwned, now, 0
 		c.tenures++
-		s.part.tenure = c.tenures
+		name := handle.Partition{Policy: s.policy, Number: s.number, Tenure: c.tenures}
+		s.part = &partition{Part: v.Own(name, s.revision), fresh: true}
+		s.state, s.takenAt, s.freeSince = shareOwned, now, 0
 		c.out.opens = append(c.out.opens, Opening{s.part.Partition, s.part.Epoch, true})
 	case s.part.Epoch != s.revision:
-		c.valves[s.policy].reopen(s.part, s.revision)
+		c.valves[s.policy].Reopen(s.part.Part, s.revision)
 		s.state = shareOwned
 		c.out.opens = append(c.out.opens, Opening{s.part.Partition, s.part.Epoch, s.part.fresh})
 	default:
@@ -284,7 +293,7 @@ func (c *Core) ownerSeen(s *share, found Record, now pace.Instant) {
 			s.vanished = now
 		}
 		if s.state == shareOwned { // then its owner writes it again, for a new epoch
-			s.part.broken, s.part.checkpointed.changed = true, true
+			s.part.broken, s.part.Changed = true, true
 		}
 		return
 	}
@@ -331,8 +340,8 @@ func (c *Core) closeBacklog(p *partition) {
 // consumer's acknowledgements do nothing.
 func (c *Core) dropShare(s *share) {
 	c.closeBacklog(s.part)
-	if s.part.state <= partitionLive {
-		c.valves[s.policy].drop(s.part)
+	if s.part.Owned() {
+		c.valves[s.policy].Drop(s.part.Part)
 	}
 	s.part, s.state, s.freeSince = nil, shareIdle, 0
 }
@@ -345,19 +354,19 @@ func (c *Core) dropShare(s *share) {
 // start that the record does not tell of: its new owner would start it too (laws 2 and 3). While
 // the record is on its way nobody starts anything, which is the gap that a handover has.
 func (c *Core) release(s *share, now pace.Instant) {
-	c.valves[s.policy].quiesce(s.part)
-	if s.part.undecided.any() || s.part.noting > 0 { // nor may the record of a crash get lost
+	c.valves[s.policy].Quiesce(s.part.Part)
+	if s.part.Undecided() {
 		c.TickAt = min(c.TickAt, now.Add(time.Millisecond))
 		return
 	}
 	c.closeBacklog(s.part)
 	var h record.Handover
 	if v := c.valves[s.policy]; s.over { // no successor will want to hear what becomes of the jobs
-		h = v.handover(s.part, now, 0)
-		v.drop(s.part)
+		h = v.Handover(s.part.Part, now, 0)
+		v.Drop(s.part.Part)
 	} else {
-		h = v.surrender(s.part, now)
-		if n := c.unreported(s.part); n > 0 {
+		h = v.Surrender(s.part.Part, now)
+		if n := s.part.Unreported(); n > 0 {
 			c.unsettled[s.key()] += n
 		}
 	}
@@ -374,7 +383,7 @@ func (c *Core) release(s *share, now pace.Instant) {
 func (c *Core) giveBack(s *share, now pace.Instant) {
 	if s.part != nil {
 		c.closeBacklog(s.part)
-		c.valves[s.policy].drop(s.part)
+		c.valves[s.policy].Drop(s.part.Part)
 	}
 	r := s.before.record
 	switch {
@@ -387,86 +396,4 @@ func (c *Core) giveBack(s *share, now pace.Instant) {
 	r.Nonce = c.nonce()
 	s.state, s.unwritten, s.rewrites = shareReleasing, nil, 0
 	c.write(s, r, whyRelease, now)
-}
-
-// unreported counts the jobs of a surrendered partition whose outcome its next owner will hear from
-// us.
-//
-// They must be those that surrender and Finished report, one for one: with one too many this
-// process never ends (see Left), with one too few it is gone before its heir has heard of the last
-// outcome, and that job runs again.
-func (c *Core) unreported(p *partition) (n int) {
-	for _, j := range p.jobs {
-		if j.stage == stageSaving || j.stage == stageBurying && j.ran() ||
-			j.stage == stageRunning && j.holder == "" {
-			n++
-		}
-	}
-	for _, in := range p.inherited {
-		if in.outcome != nil {
-			n++
-		}
-	}
-	return n
-}
-
-// note works on a partition's checkpoint, for which it looks at up to n buckets, and returns how
-// many of these are left. To put it in writing takes the longest, and whoever writes it does that.
-func (c *Core) note(v *valve, p *partition, n int, now pace.Instant) (left int) {
-	s := &p.checkpointed
-	if s.gathering == nil {
-		s.gathering, s.changed, s.last = p.gather(), false, now
-	}
-	g := s.gathering
-	left = max(0, n-g.walk.left)
-	if !g.some(n, now, c.Lease.Fence) {
-		return left
-	}
-	s.gathering, s.pending = nil, true
-	// Runs are collected last, at once and for this instant: of clocks a while is no harm (see
-	// gathering), but a run that has ended since would hold concurrency at a successor.
-	h, most := v.handoverBut(p, now), c.most
-	h.At = c.Wall(now).UnixMicro()
-	r := record.Checkpoint{V: record.Version, Owner: c.Lease.Id, Epoch: p.Epoch}
-	c.out.puts = append(c.out.puts, Put{
-		Table: TablePartitions, Key: CheckpointKey(p.Policy,
-			p.Number), Revision: s.revision, sent: now, Why: whyCheckpoint,
-		gathering: g, compose: func() []byte {
-			r.Handover = h
-			r.Clocks = slices.Concat(h.Clocks, g.records(now, h))
-			r.Fit(most)
-			return record.Encode(r)
-		},
-	})
-	return left
-}
-
-const CheckpointSuffix = ".clocks"
-
-func CheckpointKey(policy string, number int) string {
-	return ShareKey(policy, number) + CheckpointSuffix
-}
-
-func (c *Core) checkpointShare(p Put) *share {
-	s := c.shares[p.Key[:len(p.Key)-len(CheckpointSuffix)]]
-	if s == nil || s.part == nil {
-		return nil
-	}
-	return s
-}
-
-// checkpointed takes the answer to a checkpoint. On a conflict it is written over: whoever wrote it
-// owned the partition before us.
-//
-// A checkpoint that failed is not repeated as it was: its revision is read, and the next one is put
-// together anew.
-func (c *Core) checkpointed(p Put, result putResult, revision uint64, now pace.Instant) {
-	s := c.checkpointShare(p)
-	switch {
-	case s == nil:
-	case result == PutOK:
-		s.part.checkpointed.revision, s.part.checkpointed.pending = revision, false
-	default:
-		c.out.reads = append(c.out.reads, read{p})
-	}
 }

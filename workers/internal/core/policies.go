@@ -8,7 +8,17 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/record"
+	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
+
+// livePolicy is a policy that this drainer runs jobs of, or did a moment ago.
+type livePolicy struct {
+	*valve.Valve
+	ending  bool   // this drainer may not own it any more
+	retired bool   // its stream goes when it is empty
+	tenure  uint64 // a policy that comes back has another valve
+}
 
 // runnable lists the policies whose valves this drainer may own.
 func (c *Core) runnable() []string {
@@ -51,7 +61,7 @@ func (c *Core) pruneEnding() {
 		}
 	}
 	for name, v := range c.valves {
-		if !v.ending || held[name] || v.busy+v.reserved+v.claims.running > 0 {
+		if !v.ending || held[name] || v.Running() > 0 {
 			continue
 		}
 		delete(c.valves, name)
@@ -88,7 +98,7 @@ func (e Configured) apply(c *Core, now pace.Instant) {
 	for _, p := range e.Policies {
 		c.known[p.Name] = true
 		for number := range p.Partitions {
-			key := ShareKey(p.Name, number)
+			key := record.ShareKey(p.Name, number)
 			s := c.shares[key]
 			if s == nil {
 				s = &share{policy: p.Name, number: number}
@@ -104,20 +114,20 @@ func (e Configured) apply(c *Core, now pace.Instant) {
 		}
 		v := c.valves[p.Name]
 		if v != nil {
-			v.change(p.Policy, p.Paused, now) // also while it ends: its workers may be lent
+			v.Change(p.Policy, p.Paused, now) // also while it ends: its workers may be lent
 		}
 		if !p.Own {
 			continue
 		}
 		seen[p.Name] = true
 		if v == nil {
-			v = newValve(p.Policy, p.Paused, c.Lease.Id, c.options.Random, &c.out)
-			v.setOverrides(c.overrides[p.Name])
 			c.tenures++
-			v.tenure = c.tenures
+			v = &livePolicy{tenure: c.tenures, Valve: valve.New(p.Policy, p.Paused, c.Lease.Id,
+				c.options.Random, &c.out.Actions)}
+			v.SetOverrides(c.overrides[p.Name])
 			c.valves[p.Name] = v
 		}
-		v.local, v.retired, v.ending = p.Local, p.Retired, false
+		v.Local, v.retired, v.ending = p.Local, p.Retired, false
 	}
 	for name, v := range c.valves {
 		v.ending = !seen[name]
@@ -127,8 +137,8 @@ func (e Configured) apply(c *Core, now pace.Instant) {
 			continue
 		}
 		shares[s.key()] = s // until it is released: nobody can take it from a live process
-		if s.part != nil && s.part.state <= partitionLive {
-			c.valves[s.policy].quiesce(s.part)
+		if s.part != nil && s.part.Owned() {
+			c.valves[s.policy].Quiesce(s.part.Part)
 		}
 	}
 	c.sortValves()
@@ -157,6 +167,6 @@ func (e Overridden) apply(c *Core, now pace.Instant) {
 		delete(all, key)
 	}
 	if v := c.valves[name]; v != nil {
-		v.setOverride(key, o, now)
+		v.SetOverride(key, o, now)
 	}
 }

@@ -21,8 +21,8 @@ func TestWhatIsHandedOverOfAnotherStreamIsNoWordOnThisOne(t *testing.T) {
 		in := c.inheritance(s, Opened{Created: created, Taken: created.Add(time.Minute)}, origin)
 		// one that does not say is of an older version
 		want := stream != created.Add(-time.Hour).UnixNano()
-		if got := len(in.handover.Done) == 1 && len(in.handover.Running) == 1; got != want {
-			t.Errorf("stream %d: heeded %t, want %t: %+v", stream, got, want, in.handover)
+		if got := len(in.Handover.Done) == 1 && len(in.Handover.Running) == 1; got != want {
+			t.Errorf("stream %d: heeded %t, want %t: %+v", stream, got, want, in.Handover)
 		}
 	}
 }

@@ -24,8 +24,8 @@ func TestAPartitionThatIsGivenUpIsNotOpenedAgain(t *testing.T) {
 			}
 			loses(c, now)
 			c.advance(now)
-			if part.state <= partitionLive || len(c.out.closes) != 1 || len(c.out.opens) != 0 {
-				t.Errorf("state %d; closes %d and opens %d", part.state, len(c.out.closes),
+			if part.Owned() || len(c.out.closes) != 1 || len(c.out.opens) != 0 {
+				t.Errorf("owned: %v; closes %d and opens %d", part.Owned(), len(c.out.closes),
 					len(c.out.opens))
 			}
 		})

@@ -6,8 +6,10 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
+	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
 // account is what a job has been through as the world saw it. Its drainers must know the same: as
@@ -69,7 +71,7 @@ func (w *world) give(s *stint) {
 		return g.given || g.final()
 	})
 	for _, g := range w.urgent[f.bucket] {
-		if g.priority > f.priority && g.at == s.job.Bucket.Part && !g.excepted {
+		if g.priority > f.priority && g.at == s.part && !g.excepted {
 			w.fail("priority: %s starts before %s", id, job.ID(g.policy, g.seq))
 		}
 	}
@@ -89,31 +91,31 @@ func (w *world) tells(s *stint) {
 		w.fail("attempts: %s is told of %d that failed, and had %v", id, failed, f.failed)
 	case failed >= most:
 		w.fail("attempts: %s goes on after %d, of at most %d", id, failed, most)
-	case !f.crashed.has(s.job.crashes):
-		w.fail("crashes: %s counts %d, and had %v", id, s.job.crashes, f.crashed)
+	case !f.crashed.has(s.Crashes):
+		w.fail("crashes: %s counts %d, and had %v", id, s.Crashes, f.crashed)
 	case f.crashed.low >= 3:
 		w.fail("crashes: %s starts after %d", id, f.crashed.low)
 	}
-	f.failed, f.unsaved, f.crashed = span{failed, failed}, 0, span{s.job.crashes, s.job.crashes}
+	f.failed, f.unsaved, f.crashed = span{failed, failed}, 0, span{s.Crashes, s.Crashes}
 	f.under = map[*drainer]bool{s.d: true}
 }
 
 // hears is called when a core hears how a run ended. Nothing counts while a breaker is open.
-func (w *world) hears(s *stint, o Outcome, breaks bool) {
+func (w *world) hears(s *stint, o record.Outcome, breaks bool) {
 	f, d := s.fate, s.d
-	ours := s.job.Bucket.Part.state <= partitionLive && (d.lost == 0 || d.lost < s.slot.at)
+	ours := s.part.Owned() && (d.lost == 0 || d.lost < s.slot.at)
 	w.rests(s, o, ours)
 	switch {
-	case s.job.Bucket.Part.state > partitionSurrendered:
-	case o.Kind == OutcomePermanent:
+	case s.part.Lost():
+	case o.Kind == record.OutcomePermanent:
 		f.hopeless = true
-	case o.Kind == OutcomeThrottled && ours:
+	case o.Kind == record.OutcomeThrottled && ours:
 		wait := o.RetryAfter
 		if wait == 0 {
 			wait = time.Duration(d.told[f.policy].Retry.Backoff)
 		}
 		w.cool[f.bucket] = max(w.cool[f.bucket], w.now+wait)
-	case o.Kind != OutcomeFailed || o.Unavailable && breaks:
+	case o.Kind != record.OutcomeFailed || o.Unavailable && breaks:
 	case !ours:
 		f.failed.high++ // if its owner hears of it
 		f.astray++
@@ -130,7 +132,7 @@ func (w *world) hears(s *stint, o Outcome, breaks bool) {
 
 // asksToRecord is called when an owner asks for an attempt record: does it know what the job has
 // been through?
-func (w *world) asksToRecord(d *drainer, s Save) {
+func (w *world) asksToRecord(d *drainer, s valve.Save) {
 	f := w.fateNamed(s.Ref)
 	w.settles(d, s.Ref)
 	if r := s.Record; d.consumes(s.Part) && !f.muddled &&
@@ -143,7 +145,7 @@ func (w *world) asksToRecord(d *drainer, s Save) {
 // settles is called when an owner asks for an outcome to be recorded, of another process's run as
 // well. Until that is stored its checkpoints list the job, and who takes over after its crash
 // cannot know that the run had ended.
-func (w *world) settles(d *drainer, r Ref) {
+func (w *world) settles(d *drainer, r handle.Ref) {
 	w.fateNamed(r).under[d] = true
 }
 
@@ -151,7 +153,8 @@ func (w *world) settles(d *drainer, r Ref) {
 // gone to whoever owns the partition, nobody else tells it: so until the job has come too, its
 // records list the job as its own, as above.
 func (w *world) isTold(p *partition, d *drainer, f *fate) {
-	if in := p.inherited[f.seq]; in != nil && in.outcome != nil {
+	h := d.core.valves[p.Policy].HandoverBut(p.Part, d.clock())
+	if slices.Contains(h.Running, record.Run{Seq: f.seq, Holder: d.core.Lease.Id}) {
 		f.under[d] = true
 	}
 }
@@ -159,7 +162,7 @@ func (w *world) isTold(p *partition, d *drainer, f *fate) {
 // noteAttempt is called when an attempt record is stored. One of a former owner, which its
 // successor did not find, may be read by the next one, or by the successor when it comes to write
 // itself: what it tells may count from then on.
-func (w *world) noteAttempt(d *drainer, s Save) {
+func (w *world) noteAttempt(d *drainer, s valve.Save) {
 	f := w.fateNamed(s.Ref)
 	if d.consumes(s.Part) {
 		f.unsaved = max(0, f.failed.low-s.Record.Attempts)
@@ -178,7 +181,7 @@ func (w *world) noteAttempt(d *drainer, s Save) {
 
 // letter is called when a dead letter is stored, asked for at a time: does its reason agree with
 // what happened?
-func (w *world) letter(d *drainer, u Burial, asked time.Duration) {
+func (w *world) letter(d *drainer, u valve.Burial, asked time.Duration) {
 	f := w.fateNamed(u.Ref)
 	f.dead = string(u.Reason)
 	d.says("buries %s: %s", job.ID(f.policy, f.seq), u.Reason)
@@ -203,7 +206,7 @@ func (w *world) letter(d *drainer, u Burial, asked time.Duration) {
 // forgets is called when a process died, or was declared dead: what only it knew is gone.
 func (w *world) forgets(d *drainer) {
 	for s := range w.stints() {
-		if s.d == d && !d.alive && s.job.Bucket.Part.state <= partitionLive && w.noted(s) {
+		if s.d == d && !d.alive && s.part.Owned() && w.noted(s) {
 			s.fate.crashed.low++
 		}
 	}
@@ -230,7 +233,7 @@ func (w *world) leavesOut(share string, value []byte) {
 	}
 	for _, p := range w.policies {
 		for _, key := range keys {
-			if r.Partial && share == ShareKey(p.Name, partitionOf(key, p.Partitions)) &&
+			if r.Partial && share == record.ShareKey(p.Name, partitionOf(key, p.Partitions)) &&
 				!slices.ContainsFunc(r.Clocks, func(c record.Clock) bool { return c.Key == key }) {
 				delete(w.cool, bucketOf(p.Name, key))
 			}
@@ -242,9 +245,10 @@ func (w *world) leavesOut(share string, value []byte) {
 // together before this run began tells of a former one, and one that was put together between the
 // two may be under way.
 func (w *world) noted(s *stint) bool {
-	if r := w.records[TablePartitions][CheckpointKey(s.Part.Policy, s.Part.Number)]; r != nil {
+	if r := w.records[TablePartitions][record.CheckpointKey(s.Part.Policy,
+		s.Part.Number)]; r != nil {
 		var c record.Checkpoint
-		if record.Decode(r.Value, &c) == nil && c.Epoch == s.job.Bucket.Part.Epoch &&
+		if record.Decode(r.Value, &c) == nil && c.Epoch == s.part.Epoch &&
 			w.composed[r.Revision] >= s.slot.number &&
 			c.Stream == s.fate.stream.created.UnixNano() &&
 			slices.ContainsFunc(c.Running, func(r record.Run) bool {

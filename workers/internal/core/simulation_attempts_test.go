@@ -1,13 +1,19 @@
 package core
 
-import "github.com/penstock-mq/penstock/workers/internal/record"
+import (
+	"github.com/penstock-mq/penstock/workers/internal/record"
+	"github.com/penstock-mq/penstock/workers/internal/valve"
+)
 
 // Attempt records in the simulation: compare-and-set, and read back on a conflict, as attempts.go
 // has it.
 
 // save writes an attempt record until it stands, or another does that is not to be replaced.
-func (d *drainer) save(s *Save) {
+func (d *drainer) save(s *valve.Save) {
 	w, key, expected, conflict := d.w, s.AttemptKey(), s.Revision, false
+	if w.sabotage == crashesForgotten {
+		s.Record.Crashes = 0
+	}
 	d.call(attemptsName, func() {
 		stands := w.attempts[key]
 		if conflict = stands.Revision != expected && (expected != 0 || stands.V != 0); !conflict {
@@ -21,12 +27,15 @@ func (d *drainer) save(s *Save) {
 			d.saved(s)
 			return
 		}
-		var found Record
+		var found []byte
+		var revision uint64
 		d.call(attemptsName, func() {
 			a := w.attempts[key]
-			found = Record{Exists: a.V != 0, Value: record.Encode(a.Attempt), Revision: a.Revision}
+			if found, revision = nil, a.Revision; a.V != 0 {
+				found = record.Encode(a.Attempt)
+			}
 		}, s.Part, func() {
-			if s.Met(found) {
+			if s.Met(found, revision) {
 				d.saved(s)
 			} else {
 				d.save(s)
@@ -36,16 +45,14 @@ func (d *drainer) save(s *Save) {
 }
 
 // saved tells the core that an attempt record is stored.
-func (d *drainer) saved(s *Save) {
-	d.core.Handle(Saved{*s}, d.clock())
-	if v, j := d.core.held(s.Ref); j != nil && d.w.sabotage == savedForgotten &&
-		j.Bucket.Part.state == partitionLive {
-		v.unplace(j.Bucket)
+func (d *drainer) saved(s *valve.Save) {
+	if d.w.sabotage != savedForgotten || s.Record.Crashes == 0 {
+		d.core.Handle(Saved{*s}, d.clock())
 	}
 }
 
 // deleteAttempt leaves the marker of a deletion.
-func (w *world) deleteAttempt(f Forgotten) {
+func (w *world) deleteAttempt(f valve.Forgotten) {
 	key := f.AttemptKey()
 	if f.Revision == 0 || w.attempts[key].Revision == f.Revision {
 		w.revision++

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
@@ -14,7 +15,7 @@ import (
 
 // call does something on the server and then tells the owner of a partition, and repeats it until
 // the answer came or the partition's backlog is closed.
-func (d *drainer) call(on string, do func(), p Partition, then func()) {
+func (d *drainer) call(on string, do func(), p handle.Partition, then func()) {
 	w := d.w
 	if d.core.part(p) == nil {
 		return
@@ -38,7 +39,7 @@ func (d *drainer) call(on string, do func(), p Partition, then func()) {
 }
 
 // fetch reads a body.
-func (d *drainer) fetch(r Ref) {
+func (d *drainer) fetch(r handle.Ref) {
 	w, name := d.w, r.Part.Policy
 	w.after(w.latency(), func() {
 		if w.down || w.headless(name) || d.cut > w.now || w.chance(0.02) {
@@ -49,7 +50,7 @@ func (d *drainer) fetch(r Ref) {
 		}
 		m := w.streams[name].messages[r.Seq]
 		w.to(d, w.latency(), func() {
-			before := d.core.out.vanished
+			before := d.core.out.Vanished
 			e := Fetched{Ref: r, Gone: m == nil}
 			if m != nil {
 				e.Body = m.Body
@@ -57,7 +58,7 @@ func (d *drainer) fetch(r Ref) {
 			d.core.Handle(e, d.clock())
 			if !d.consumes(r.Part) {
 				// its new owner finished it, of which this one has not heard yet
-				d.core.out.vanished = before
+				d.core.out.Vanished = before
 			}
 		})
 	})
@@ -70,9 +71,9 @@ func (d *drainer) costs() {
 		return
 	}
 	buckets := 0
-	for _, v := range d.core.sorted {
-		for _, p := range v.parts {
-			buckets += len(p.buckets)
+	for _, s := range d.core.shares {
+		if s.part != nil && s.part.Owned() {
+			buckets += s.part.Buckets()
 		}
 	}
 	most := time.Duration(buckets) * 100 * time.Microsecond
@@ -85,7 +86,7 @@ func (d *drainer) costs() {
 }
 
 // tell reports an outcome to whoever owns the partition now.
-func (d *drainer) tell(r Report) {
+func (d *drainer) tell(r record.Report) {
 	w := d.w
 	w.after(w.latency(), func() {
 		heard := !w.down && d.cut <= w.now && w.reported(r)
@@ -100,7 +101,7 @@ func (d *drainer) tell(r Report) {
 }
 
 // reported takes an outcome to the owner of a partition. False: nobody heard it.
-func (w *world) reported(r Report) bool {
+func (w *world) reported(r record.Report) bool {
 	for _, d := range w.drainers {
 		if d.reachable() && d.core.reported(r.Policy, r.Partition, r.Outcome, d.clock()) {
 			d.says("hears from %s: %s is %s", r.Outcome.Holder, job.ID(r.Policy, r.Outcome.Seq),
@@ -110,7 +111,7 @@ func (w *world) reported(r Report) bool {
 				r.Outcome.Stream == s.created.UnixNano() {
 				f := w.fateOf(r.Policy, m)
 				w.cools(f.bucket, d.told[r.Policy], r.Outcome)
-				w.isTold(d.core.shares[ShareKey(r.Policy, r.Partition)].part, d, f)
+				w.isTold(d.core.shares[record.ShareKey(r.Policy, r.Partition)].part, d, f)
 			}
 			d.step()
 			return true
@@ -125,17 +126,17 @@ func (d *drainer) reachable() bool { return d.alive && d.frozen <= d.w.now && d.
 // readLegacy reads what the former owners of a partition left.
 func (w *world) readLegacy(found *Opened) {
 	p := found.Part
-	if r := w.records[TablePartitions][ShareKey(p.Policy, p.Number)]; r != nil &&
+	if r := w.records[TablePartitions][record.ShareKey(p.Policy, p.Number)]; r != nil &&
 		r.Revision == found.Epoch {
 		found.Taken = r.Stored
 	}
-	if r := w.records[TablePartitions][CheckpointKey(p.Policy, p.Number)]; r != nil {
+	if r := w.records[TablePartitions][record.CheckpointKey(p.Policy, p.Number)]; r != nil {
 		if err := record.Decode(r.Value, &found.Checkpoint); err != nil {
 			w.fail("checkpoint: %v", err)
 		}
 		found.Noted, found.Revision = r.Stored, r.Revision
 	}
-	prefix := ShareKey(p.Policy, p.Number) + "."
+	prefix := record.ShareKey(p.Policy, p.Number) + "."
 	for key, a := range w.attempts {
 		var seq uint64
 		if rest, ok := strings.CutPrefix(key, prefix); ok && a.V != 0 {

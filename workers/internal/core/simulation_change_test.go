@@ -11,6 +11,8 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/record"
+	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
 // What operators say in the simulation: policies and overrides that change while jobs wait and run,
@@ -225,13 +227,13 @@ func (w *world) pauseKey(name string, key job.Key) {
 }
 
 // asks lets an operator's question reach the owner of a partition.
-func (w *world) asks(name string, number int, do func(d *drainer, v *valve, p *partition)) {
+func (w *world) asks(name string, number int, do func(d *drainer, p *partition)) {
 	w.after(w.latency(), func() {
 		for _, d := range w.drainers {
-			s := d.core.shares[ShareKey(name, number)]
+			s := d.core.shares[record.ShareKey(name, number)]
 			if !w.down && d.reachable() && s != nil && s.part != nil &&
-				s.part.state <= partitionLive && !s.part.fresh {
-				do(d, d.core.valves[name], s.part)
+				s.part.Owned() && !s.part.fresh {
+				do(d, s.part)
 				d.step()
 				return
 			}
@@ -247,37 +249,47 @@ func (w *world) cancelSome(name string) {
 		return
 	}
 	seq := stored[w.rng.IntN(len(stored))]
-	w.asks(name, w.streams[name].messages[seq].Partition, func(d *drainer, v *valve, p *partition) {
-		j, removed := p.jobs[seq], 0
+	w.asks(name, w.streams[name].messages[seq].Partition, func(d *drainer, p *partition) {
 		if w.sabotage != cancelForgotten {
-			removed = v.cancel(p, seq, d.clock())
-		} else if j != nil && j.stage == stageWaiting {
-			removed = 1
+			d.drop(p, job.Question{Op: job.OpCancel, Jobs: []uint64{seq}})
+			return
 		}
-		if removed > 0 {
-			w.cancelled(w.fateOf(name, &j.Arrived), p)
+		a := d.ask(p, job.Question{Op: job.OpJob, Jobs: []uint64{seq}})
+		if m := w.streams[name].messages[seq]; m != nil && a.Job != nil &&
+			a.Job.State == job.Waiting {
+			w.cancelled(w.fateOf(name, m), p)
 		}
 	})
 }
 
 // purge drops what a bucket holds and does not run.
 func (w *world) purge(name string, key job.Key) {
-	w.asks(name, partitionOf(key,
-		w.policyOf(name).Partitions), func(d *drainer, v *valve, p *partition) {
-		var waiting []*fate
-		for _, j := range p.jobs {
-			if j.Key == key && (j.stage == stageWaiting || j.stage == stageDelayed) {
-				waiting = append(waiting, w.fateOf(name, &j.Arrived))
-			}
-		}
-		if removed := v.purge(p.waiting(key), d.clock()); removed != len(waiting) {
-			w.fail("purge: %d jobs of %s were dropped, %d waited", removed, bucketOf(name, key),
-				len(waiting))
-		}
-		for _, f := range waiting {
-			w.cancelled(f, p)
+	w.asks(name, partitionOf(key, w.policyOf(name).Partitions), func(d *drainer, p *partition) {
+		b := d.ask(p, job.Question{Op: job.OpBucket, Key: key}).Bucket
+		if n := d.drop(p, job.Question{Op: job.OpPurge, Key: key}); n != b.Waiting+b.Delayed {
+			w.fail("purge: %d jobs of %s were dropped, %d waited", n, bucketOf(name, key),
+				b.Waiting+b.Delayed)
 		}
 	})
+}
+
+// ask asks an owner about a partition of its own, and waits for nothing.
+func (d *drainer) ask(p *partition, q job.Question) (a job.Answer) {
+	d.core.Handle(Asked{p.Partition, q, func(answer job.Answer) { a = answer }}, d.clock())
+	d.core.Ponder(d.clock)
+	d.core.questions = valve.Questions{Wall: d.core.Wall}
+	return a
+}
+
+// drop lets an operator drop jobs, and returns how many.
+func (d *drainer) drop(p *partition, q job.Question) int {
+	before := len(d.core.out.Cancelled)
+	d.ask(p, q)
+	dropped := d.core.out.Cancelled[before:]
+	for _, r := range dropped {
+		d.w.cancelled(d.w.fateNamed(r), p)
+	}
+	return len(dropped)
 }
 
 // tellAll lets the drainers hear of the settings: soon, and after a break as soon as they are
@@ -309,6 +321,12 @@ func (d *drainer) hearSettings() {
 		if w.sabotage == triesForever {
 			p.Retry.MaxAttempts = 1000
 		}
+		if w.sabotage == backoffIgnored {
+			p.Retry.Backoff, p.Retry.MaxBackoff = 1, 1
+		}
+		if w.sabotage == clumps && !p.Outflow.IsZero() {
+			p.Peak = leaky("", "100000/s").Outflow
+		}
 		all = append(all, QueuePolicy{
 			Policy: p, Paused: paused, Retired: r != nil, Own: !d.disowned[p.Name],
 			Local: !w.set.elsewhere[p.Name],
@@ -318,6 +336,9 @@ func (d *drainer) hearSettings() {
 	for _, p := range w.policies {
 		for _, key := range keys {
 			if o, said := w.set.overrides[p.Name][key]; said {
+				if w.sabotage == weightIgnored {
+					o.Weight = nil
+				}
 				d.core.Handle(Overridden{p.Name, key, o}, now)
 			}
 		}

@@ -9,7 +9,10 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/record"
+	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
 // drainer is one process: its core, its clock, its local workers, and what it was told.
@@ -34,8 +37,9 @@ type drainer struct {
 	// of a watched record's delivery: changes of one key stay in order
 	lastAt map[string]time.Duration
 	// decisions when a checkpoint was begun that is not yet put together
-	gathered map[*gathering]int
-	wakeup   int // number of the newest wake-up; older ones are void
+	gathered map[*valve.Gathering]int
+	latest   map[bucketAt]*valve.Ticket // given to a worker
+	wakeup   int                        // number of the newest wake-up; older ones are void
 
 	told map[string]*told // by policy
 	// jobs that its own valves have given to its workers, by policy
@@ -91,8 +95,9 @@ func (w *world) join() {
 	d := &drainer{
 		w: w, alive: true, offset: w.between(time.Second, time.Hour),
 		drift:  (2*w.rng.Float64() - 1) * mostDrift,
-		lastAt: map[string]time.Duration{}, gathered: map[*gathering]int{},
-		told: map[string]*told{}, local: map[string]int{},
+		lastAt: map[string]time.Duration{}, latest: map[bucketAt]*valve.Ticket{},
+		gathered: map[*valve.Gathering]int{},
+		told:     map[string]*told{}, local: map[string]int{},
 		lends: map[string]*lendingProcess{}, promises: map[string]*promise{},
 		disowned: map[string]bool{},
 	}
@@ -143,14 +148,11 @@ func (d *drainer) opened(found Opened) {
 	w := d.w
 	if s := d.core.shares[shareOf(found.Part)]; w.sabotage == handedOverRunsAgain && s != nil {
 		s.before.record.Running = nil
+	} else if w.sabotage == noTakeoverWait && s != nil { // as if there had been nothing
+		s.before.exists, s.before.record.Released = true, true
+		s.before.record.Clocks = nil
 	}
 	d.core.Handle(found, d.clock())
-	if p := d.core.part(found.Part); p != nil && w.sabotage == noTakeoverWait {
-		p.crashedAt = 0
-		for _, b := range p.buckets {
-			b.clock.Reset()
-		}
-	}
 	for _, p := range d.core.out.takeovers {
 		noted, known := w.composed[found.Revision]
 		if !known {
@@ -160,7 +162,7 @@ func (d *drainer) opened(found Opened) {
 	}
 }
 
-func shareOf(p Partition) string { return ShareKey(p.Policy, p.Number) }
+func shareOf(p handle.Partition) string { return record.ShareKey(p.Policy, p.Number) }
 
 // step lets a drainer act, carries out what it wants, and sets its next wake-up.
 func (d *drainer) step() {
@@ -216,43 +218,16 @@ func (d *drainer) tamper() {
 		if d.core.Lease.Held {
 			d.core.Lease.Fence = pace.Never
 		}
-	case clumps, noUnseenGate, probesForgotten:
-		for _, v := range d.core.valves {
-			for _, p := range v.parts {
-				if d.w.sabotage == noUnseenGate {
-					p.unseen = 0
-					continue
-				}
-				for _, b := range p.buckets {
-					if d.w.sabotage == clumps {
-						b.clock.Set(b.clock.Due, 0)
-					} else if b.down() {
-						b.target.at = pace.Never
-					}
-				}
-			}
-		}
-	case weightIgnored:
-		for _, v := range d.core.valves {
-			for _, l := range v.special {
-				l.weight = 1
+	case noUnseenGate:
+		for _, s := range d.core.shares {
+			if s.part != nil && s.part.Owned() {
+				d.core.valves[s.policy].LookFor(s.part.Part, pace.Never)
 			}
 		}
 	case deadKeep:
 		for _, s := range d.core.shares {
 			if s.state == shareIdle && s.exists && !s.record.Released {
 				s.actAt = pace.Never
-			}
-		}
-	case crashesForgotten, backoffIgnored:
-		for _, v := range d.core.sorted {
-			for _, p := range v.parts {
-				for _, j := range p.jobs {
-					j.crashes = 0
-					if j.stage == stageDelayed && d.w.sabotage == backoffIgnored {
-						v.lookAt(j, 0)
-					}
-				}
 			}
 		}
 	}
@@ -276,17 +251,17 @@ func (w *world) garble(a *job.Arrived) {
 // of a map, and the draws must not depend on it.
 func (d *drainer) perform() {
 	o := &d.core.out
-	order := func(a, b Ref) int {
+	order := func(a, b handle.Ref) int {
 		return cmp.Or(cmp.Compare(a.Part.Policy, b.Part.Policy), cmp.Compare(a.Seq, b.Seq))
 	}
-	slices.SortFunc(o.acks, func(a, b Ref) int {
+	slices.SortFunc(o.Acks, func(a, b handle.Ref) int {
 		return cmp.Or(cmp.Compare(shareOf(a.Part), shareOf(b.Part)), cmp.Compare(a.Seq, b.Seq))
 	})
-	slices.SortFunc(o.fetches, order)
-	slices.SortFunc(o.saves, func(a, b Save) int { return order(a.Ref, b.Ref) })
-	slices.SortFunc(o.burials, func(a, b Burial) int { return order(a.Ref, b.Ref) })
-	slices.SortFunc(o.forgets, func(a, b Forgotten) int { return order(a.Ref, b.Ref) })
-	slices.SortFunc(o.reports, func(a, b Report) int {
+	slices.SortFunc(o.Fetches, order)
+	slices.SortFunc(o.Saves, func(a, b valve.Save) int { return order(a.Ref, b.Ref) })
+	slices.SortFunc(o.Burials, func(a, b valve.Burial) int { return order(a.Ref, b.Ref) })
+	slices.SortFunc(o.Forgets, func(a, b valve.Forgotten) int { return order(a.Ref, b.Ref) })
+	slices.SortFunc(o.Reports, func(a, b record.Report) int {
 		return cmp.Or(cmp.Compare(a.Policy, b.Policy), cmp.Compare(a.Outcome.Seq, b.Outcome.Seq))
 	})
 	d.core.Perform(simulated{d})

@@ -7,6 +7,8 @@ import (
 
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/record"
+	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
 // What the loop around the core does, as remote.go and retry.go of the drainer have it.
@@ -41,7 +43,7 @@ type lendingProcess struct {
 type proposal struct {
 	d       *drainer
 	policy  string
-	turn    NextTurn
+	turn    valve.NextTurn
 	at      pace.Instant
 	asked   int // workers so far
 	foreign bool
@@ -51,7 +53,7 @@ type proposal struct {
 // promise is a worker that claimed, and then the job that it runs.
 type promise struct {
 	from  *lendingProcess
-	turn  NextTurn // that it was asked for
+	turn  valve.NextTurn // that it was asked for
 	key   job.Key
 	at    time.Duration
 	run   *stint
@@ -128,16 +130,16 @@ func (p *proposal) ask() {
 	p.asked++
 	p.at, p.turn = d.clock(), d.core.Next(p.policy)
 	n, turn := p.asked, p.turn
-	w.to(d, ClaimWindow, func() {
+	w.to(d, valve.ClaimWindow, func() {
 		if !p.ended && p.asked == n {
-			p.end(OfferBusy)
+			p.end(valve.OfferBusy)
 		}
 	})
 	o := w.lender(p.policy)
 	if o == nil {
 		w.message(nil, d, func() {
 			if !p.ended && p.asked == n {
-				p.end(OfferNobody)
+				p.end(valve.OfferNobody)
 			}
 		})
 		return
@@ -155,19 +157,19 @@ func (p *proposal) again(n int, foreign bool) {
 	case p.asked < simulatedTries:
 		p.ask()
 	case p.foreign:
-		p.end(OfferBusy)
+		p.end(valve.OfferBusy)
 	default:
-		p.end(OfferNobody)
+		p.end(valve.OfferNobody)
 	}
 }
 
-func (p *proposal) end(result OfferResult) {
+func (p *proposal) end(result valve.OfferResult) {
 	p.ended = true
 	p.d.core.Handle(Offered{p.policy, result}, p.d.clock())
 }
 
 // offered answers an offer: busy, or with a claim, which may be late or come twice.
-func (o *lendingProcess) offered(p *proposal, n int, turn NextTurn) {
+func (o *lendingProcess) offered(p *proposal, n int, turn valve.NextTurn) {
 	w := o.w
 	switch {
 	case o.gone():
@@ -188,14 +190,14 @@ func (o *lendingProcess) offered(p *proposal, n int, turn NextTurn) {
 	c := &promise{from: o, turn: turn, key: turn.Key, at: w.now}
 	claim := func() { w.message(o.d, p.d, func() { p.claimed(c, n) }) }
 	if w.chance(0.02) {
-		w.after(w.between(0, 2*ClaimWindow), claim)
+		w.after(w.between(0, 2*valve.ClaimWindow), claim)
 	} else {
 		claim()
 	}
 	if w.chance(0.02) {
 		claim()
 	}
-	o.after(ClaimWindow, func() {
+	o.after(valve.ClaimWindow, func() {
 		if c.run == nil {
 			c.giveBack()
 		}
@@ -219,11 +221,7 @@ func (o *lendingProcess) after(delay time.Duration, do func()) {
 func (o *lendingProcess) take(key job.Key) (refusal string) {
 	free := o.workers - o.busy
 	if o.d != nil {
-		v := o.d.core.valves[o.policy]
-		if v == nil {
-			return saysBusy
-		}
-		free = v.free()
+		_, free, _ = o.d.core.Workers(o.policy)
 	}
 	switch {
 	case free <= 0:
@@ -282,15 +280,16 @@ func (p *proposal) claimed(c *promise, n int) {
 		return
 	}
 	p.ended = true
-	if until := p.at.Add(HoldFor); d.clock() < until {
+	if until := p.at.Add(valve.HoldFor); d.clock() < until {
 		d.tokens++
 		token := strconv.Itoa(d.tokens)
 		d.promises[token] = c
-		d.core.Handle(Claimed{p.policy, token, p.turn, until}, d.clock())
+		claim := valve.Claim{Worker: token, Turn: p.turn, Until: until}
+		d.core.Handle(Claimed{p.policy, claim}, d.clock())
 	} else {
 		c.refuse(d)
 	}
-	d.core.Handle(Offered{p.policy, OfferClaimed}, d.clock())
+	d.core.Handle(Offered{p.policy, valve.OfferClaimed}, d.clock())
 }
 
 // promised returns the worker whose claim the core names.
@@ -316,7 +315,10 @@ func (s *stint) send() {
 	w.message(d, o.d, func() { s.worker.told(s) })
 	if o.gone() {
 		// nobody listens
-		w.message(nil, d, func() { s.hear(Outcome{Seq: s.Seq, Kind: OutcomeUncounted}) })
+		w.message(nil, d, func() {
+			s.hear(record.Outcome{Seq: s.Seq,
+				Kind: record.OutcomeUncounted})
+		})
 	}
 }
 
@@ -329,12 +331,13 @@ func (s *stint) wait() {
 			return
 		}
 		s.d.w.message(s.d, s.worker.from.d, func() { s.worker.stop(s) })
-		s.hear(Outcome{Seq: s.Seq, Kind: OutcomeFailed, Error: "neither progress nor an outcome"})
+		s.hear(record.Outcome{Seq: s.Seq, Kind: record.OutcomeFailed,
+			Error: "neither progress nor an outcome"})
 	})
 }
 
 // hear takes an outcome, the first one.
-func (s *stint) hear(o Outcome) {
+func (s *stint) hear(o record.Outcome) {
 	if !s.over {
 		s.over = true
 		s.end(o)
@@ -367,11 +370,11 @@ func (c *promise) told(s *stint) {
 	switch {
 	case c.from.gone():
 		return
-	case c.ended || c.run != nil || w.now-c.at > ClaimWindow:
+	case c.ended || c.run != nil || w.now-c.at > valve.ClaimWindow:
 		if c.run == nil {
 			c.giveBack()
 		}
-		c.confirm(s, Outcome{Seq: s.Seq, Kind: OutcomeUncounted}, 0)
+		c.confirm(s, record.Outcome{Seq: s.Seq, Kind: record.OutcomeUncounted}, 0)
 		return
 	}
 	c.run = s
@@ -405,12 +408,12 @@ func (c *promise) say(s *stint, every time.Duration, hangs bool) {
 // stop ends a job that nobody waits for.
 func (c *promise) stop(s *stint) {
 	if c.run == s {
-		c.ends(s, Outcome{Seq: s.Seq, Kind: OutcomeUncounted})
+		c.ends(s, record.Outcome{Seq: s.Seq, Kind: record.OutcomeUncounted})
 	}
 }
 
 // ends frees the worker and tells how the job ended.
-func (c *promise) ends(s *stint, o Outcome) {
+func (c *promise) ends(s *stint, o record.Outcome) {
 	if !c.ended && !c.from.gone() {
 		c.giveBack()
 		c.confirm(s, o, 0)
@@ -418,7 +421,7 @@ func (c *promise) ends(s *stint, o Outcome) {
 }
 
 // confirm repeats an outcome until the valve has answered, for as long as a time-out.
-func (c *promise) confirm(s *stint, o Outcome, said time.Duration) {
+func (c *promise) confirm(s *stint, o record.Outcome, said time.Duration) {
 	w := c.from.w
 	if c.from.gone() || said > s.timeout() {
 		return

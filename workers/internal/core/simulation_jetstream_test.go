@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/handle"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 // What JetStream stores and delivers in the simulation: streams, consumers, records.
@@ -74,7 +76,7 @@ func (w *world) deliver(c *consumer, messages []*job.Arrived, gap time.Duration)
 				batch[i].Body, batch[i].Lean = nil, true
 			}
 		}
-		if c.epoch == c.part.Epoch && c.part.state <= partitionLive {
+		if c.epoch == c.part.Epoch && c.part.Owned() {
 			w.delivered(c.part, batch)
 		}
 		c.owner.core.Handle(Arrived{c.part.Partition, c.epoch, batch}, c.owner.clock())
@@ -91,7 +93,7 @@ func (w *world) again(c *consumer, batch []job.Arrived) {
 		batch = slices.DeleteFunc(batch, func(a job.Arrived) bool {
 			return c.stream.messages[a.Seq] == nil
 		})
-		w.to(c.owner, w.between(0, staleFor/2), func() {
+		w.to(c.owner, w.between(0, 50*time.Millisecond), func() {
 			if !c.lost && !c.closed && len(batch) > 0 {
 				c.owner.core.Handle(Arrived{c.part.Partition, c.epoch, batch}, c.owner.clock())
 			}
@@ -146,10 +148,10 @@ func (w *world) lag(c *consumer, stored []*job.Arrived) (from uint64, late time.
 	return from, w.between(0, 4*time.Second)
 }
 
-func (d *drainer) ack(a Ref) { d.ackSeq(a.Part, a.Seq) }
+func (d *drainer) ack(a handle.Ref) { d.ackSeq(a.Part, a.Seq) }
 
 // ackSeq acknowledges until it is confirmed or the backlog is closed.
-func (d *drainer) ackSeq(p Partition, seq uint64) {
+func (d *drainer) ackSeq(p handle.Partition, seq uint64) {
 	w := d.w
 	s := w.streams[p.Policy]
 	for _, c := range s.consumers[p.Number] {
@@ -185,7 +187,7 @@ func (d *drainer) ackSeq(p Partition, seq uint64) {
 func (w *world) write(t Table, key string, r Record) {
 	r.Stored = w.stamp(tableNames[t])
 	w.records[t][key] = &r
-	if t == TablePartitions && strings.HasSuffix(key, CheckpointSuffix) {
+	if t == TablePartitions && strings.HasSuffix(key, record.CheckpointSuffix) {
 		return
 	}
 	for _, d := range w.drainers {
@@ -385,20 +387,20 @@ func (w *world) consume(d *drainer, p *partition,
 }
 
 // consumes reports whether a partition's deliveries come to a drainer.
-func (d *drainer) consumes(p Partition) bool {
+func (d *drainer) consumes(p handle.Partition) bool {
 	return slices.ContainsFunc(d.w.streams[p.Policy].consumers[p.Number], func(c *consumer) bool {
 		return c.owner == d && c.part.Partition == p && !c.closed
 	})
 }
 
-func (d *drainer) closeConsumers(p Partition) {
+func (d *drainer) closeConsumers(p handle.Partition) {
 	w := d.w
 	for _, c := range w.streams[p.Policy].consumers[p.Number] {
 		if c.owner == d && c.part.Partition == p {
 			c.closed = true
 		}
 	}
-	if s := d.core.share(p); s != nil && s.part.state == partitionSurrendered {
+	if s := d.core.share(p); s != nil && !s.part.Owned() && !s.part.Lost() {
 		for s := range w.stints() {
 			if s.Part == p && s.d == d {
 				s.fate.handed, s.fate.heard = true, w.now

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/handle"
 )
 
 // The jobs of the simulation: who publishes them, and what the world sees of them.
@@ -25,8 +26,8 @@ func (w *world) fateOf(policy string, a *job.Arrived) *fate {
 }
 
 // fateNamed returns what became of a job that an owner speaks of.
-func (w *world) fateNamed(r Ref) *fate {
-	return w.accepted[identity{r.Part.Policy, r.Seq, r.stored}]
+func (w *world) fateNamed(r handle.Ref) *fate {
+	return w.accepted[identity{r.Part.Policy, r.Seq, r.Stamp}]
 }
 
 // fate is what the world saw of one accepted job.
@@ -118,7 +119,7 @@ func (w *world) publish(name string, key job.Key, partition int) {
 		f.excepted = true
 	}
 	if w.has(leanBodies) {
-		a.Size = leanSize + w.rng.IntN(2)
+		a.Size = 4<<10 + w.rng.IntN(2)
 	}
 	f.cost, f.priority, f.message, f.under = a.Cost, a.Priority, a, map[*drainer]bool{}
 	w.urge(f)

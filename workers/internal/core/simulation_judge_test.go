@@ -9,6 +9,7 @@ import (
 
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace/pacetest"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 // slot is one start: when, and under which limits, as far as its drainer had heard.
@@ -70,7 +71,7 @@ func (w *world) judgeRates() {
 	for _, p := range w.policies {
 		for _, key := range keys {
 			bucket := bucketOf(p.Name, key)
-			takeovers := w.takeovers[ShareKey(p.Name, partitionOf(key, p.Partitions))]
+			takeovers := w.takeovers[record.ShareKey(p.Name, partitionOf(key, p.Partitions))]
 			own := func(s slot) pacing { return s.own }
 			if why := overfull(buckets[bucket], own, w.changes[bucket], takeovers); why != "" {
 				w.fail("law 2: %s: %s", bucket, why)
@@ -79,7 +80,7 @@ func (w *world) judgeRates() {
 		if !p.OutflowTotal.IsZero() { // then there is one partition
 			total := func(s slot) pacing { return s.total }
 			if why := overfull(totals[p.Name], total, w.changes[p.Name],
-				w.takeovers[ShareKey(p.Name, 0)]); why != "" {
+				w.takeovers[record.ShareKey(p.Name, 0)]); why != "" {
 				w.fail("law 2: %s in total: %s", p.Name, why)
 			}
 		}

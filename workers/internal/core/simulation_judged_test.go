@@ -6,7 +6,9 @@ import (
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/record"
+	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
 // The judge of the simulation is judged itself, where the world obliges it to be lenient: by
@@ -34,21 +36,22 @@ func newHeirs() *heirs {
 func (h *heirs) stintOf(name string, epoch uint64) *stint {
 	w, f := h.w, h.fate
 	d := &drainer{w: w, alive: true, core: New(Options{Name: name})}
-	p := &partition{Partition: Partition{Policy: "api"}, Epoch: epoch, state: partitionLive}
-	j := &heldJob{Arrived: *f.message, Bucket: &bucket{Part: p}}
+	setPolicies(d.core, 0, *w.policyOf("api"))
+	p := &partition{Part: d.core.valves["api"].Own(handle.Partition{Policy: "api"}, epoch)}
+	r := handle.Ref{Part: p.Partition, Seq: f.seq, Key: f.key, Stamp: f.message.Stored.UnixNano()}
 	w.drainers = append(w.drainers, d)
 	f.stream.consumers[0] = []*consumer{{stream: f.stream, epoch: epoch, owner: d, part: p}}
-	return &stint{Run: Run{Ref: j.ref()}, job: j, d: d, fate: f,
+	return &stint{Run: valve.Run{Ref: r}, part: p, d: d, fate: f,
 		slot: slot{number: int(epoch), at: time.Duration(epoch)}}
 }
 
 func (h *heirs) told(s *stint, failed, crashes int) {
-	s.Attempt, s.job.crashes = failed+1, crashes
+	s.Attempt, s.Crashes = failed+1, crashes
 	h.w.tells(s)
 }
 
 func (h *heirs) record(s *stint, attempts, crashes int) {
-	saved := Save{Ref: s.Ref,
+	saved := valve.Save{Ref: s.Ref,
 		Record: record.Attempt{V: record.Version, Attempts: attempts, Crashes: crashes}}
 	h.w.asksToRecord(s.d, saved)
 	h.w.noteAttempt(s.d, saved)
@@ -81,7 +84,7 @@ func TestWhatAFormerOwnerRecordsMayCountLater(t *testing.T) {
 		{"the owner records what was not", func(h *heirs) { h.record(h.heir, 1, 0) }, true},
 		{"the owner records a crash that was not", func(h *heirs) { h.record(h.heir, 0, 1) }, true},
 		{"the former takes back what the owner knew", func(h *heirs) {
-			h.w.hears(h.heir, Outcome{Kind: OutcomeFailed}, false)
+			h.w.hears(h.heir, record.Outcome{Kind: record.OutcomeFailed}, false)
 			h.record(h.heir, 1, 0)
 			h.record(h.former, 0, 0)
 			h.told(h.heir, 0, 0)
@@ -99,22 +102,29 @@ func TestWhatAFormerOwnerRecordsMayCountLater(t *testing.T) {
 // TestACrashMayCountOfWhoWasToldAnOutcomeBeforeItsJobCame: its records listed the job as its own;
 // and of nobody else who never ran it.
 func TestACrashMayCountOfWhoWasToldAnOutcomeBeforeItsJobCame(t *testing.T) {
-	failed := &Outcome{Kind: OutcomeFailed}
+	ran := func(seqs ...uint64) (running []record.Run) {
+		for _, seq := range seqs {
+			running = append(running, record.Run{Seq: seq, Holder: "former"})
+		}
+		return running
+	}
 	for name, x := range map[string]struct {
-		inherited map[uint64]*inheritedJob
+		inherited []record.Run
+		told      uint64
 		broken    bool
 	}{
-		"told": {map[uint64]*inheritedJob{1: {holder: "former", outcome: failed}},
-			false},
-		"not told": {map[uint64]*inheritedJob{1: {holder: "former"}}, true},
-		"told of another": {map[uint64]*inheritedJob{1: {holder: "former"}, 2: {outcome: failed}},
-			true},
-		"told, and had it": {nil, true},
+		"told":             {ran(1), 1, false},
+		"not told":         {ran(1), 0, true},
+		"told of another":  {ran(1, 2), 2, true},
+		"told, and had it": {nil, 1, true},
 	} {
 		h := newHeirs()
 		h.told(h.former, 0, 0)
-		h.heir.job.Bucket.Part.inherited = x.inherited
-		h.w.isTold(h.heir.job.Bucket.Part, h.heir.d, h.fate)
+		v, p := h.heir.d.core.valves["api"], h.heir.part.Part
+		v.Opened(p, time.Time{}, 0,
+			&valve.Inheritance{Handover: record.Handover{Running: x.inherited}}, 0)
+		v.Reported(p, record.Outcome{Seq: x.told, Kind: record.OutcomeFailed, Holder: "former"}, 0)
+		h.w.isTold(h.heir.part, h.heir.d, h.fate)
 		h.w.forgets(h.heir.d)
 		if h.record(h.stintOf("third", 30), 0, 1); len(h.w.broken) > 0 != x.broken {
 			t.Errorf("%s: %q", name, h.w.broken)
@@ -131,9 +141,9 @@ func TestACrashCountsWhereACheckpointToldOfTheRun(t *testing.T) {
 		s := h.heir
 		// else what was put together long ago must have been stored
 		h.w.hazards = []hazard{noLeader}
-		h.w.write(TablePartitions, CheckpointKey("api",
+		h.w.write(TablePartitions, record.CheckpointKey("api",
 			0), Record{Exists: true, Revision: 7, Value: record.Encode(record.Checkpoint{
-			V: record.Version, Epoch: s.job.Bucket.Part.Epoch, Handover: record.Handover{
+			V: record.Version, Epoch: s.part.Epoch, Handover: record.Handover{
 				Running: []record.Run{{Seq: s.Seq, Holder: s.d.core.Lease.Id}},
 				Stream:  s.fate.stream.created.UnixNano(),
 			},
@@ -150,7 +160,7 @@ func TestACrashCountsWhereACheckpointToldOfTheRun(t *testing.T) {
 func TestABucketMayWaitForARunWhoseJobSomebodyRemoved(t *testing.T) {
 	for _, removed := range []bool{false, true} {
 		h := newHeirs()
-		p := h.heir.job.Bucket.Part
+		p := h.heir.part
 		h.w.policyOf("api").OutflowTotal = leaky("api", "1/s").Outflow
 		h.heir.d.told = map[string]*told{"api": {Policy: *h.w.policyOf("api")}}
 		h.w.set.elsewhere["api"] = true
@@ -180,16 +190,19 @@ func TestABucketMayWaitForARunWhoseJobSomebodyRemoved(t *testing.T) {
 func TestAWorkerIsOneBucketsOrEverybodysThatRunsNoMore(t *testing.T) {
 	c := &contest{keys: map[job.Key]*contender{"k0": {running: 2}, "k1": {running: 2},
 		"k2": {running: 3}}}
+	turn := func(key job.Key, alone bool) valve.NextTurn {
+		return valve.NextTurn{Key: key, Running: 2, Alone: alone}
+	}
 	for _, x := range []struct {
-		turn NextTurn
+		turn valve.NextTurn
 		a, b job.Key
 		want bool
 	}{
-		{NextTurn{"k0", 2, false}, "k0", "k1", false},
-		{NextTurn{"k0", 2, false}, "k0", "k2", true},
-		{NextTurn{"k0", 2, false}, "k2", "k1", true},
-		{NextTurn{"k0", 2, true}, "k0", "k1", true},
-		{NextTurn{"k2", 2, false}, "k2", "k1", false},
+		{turn("k0", false), "k0", "k1", false},
+		{turn("k0", false), "k0", "k2", true},
+		{turn("k0", false), "k2", "k1", true},
+		{turn("k0", true), "k0", "k1", true},
+		{turn("k2", false), "k2", "k1", false},
 	} {
 		if got := (&promise{turn: x.turn}).notFor(c, x.a, x.b); got != x.want {
 			t.Errorf("a worker for %+v is not for %s or %s: %v, want %v", x.turn, x.a, x.b, got,
@@ -205,9 +218,9 @@ func TestAPauseHoldsABucketUpOnceItsOwnerHears(t *testing.T) {
 	h.w.watchStandstill()
 	api := &told{Policy: *h.w.policyOf("api")}
 	h.former.d.told = map[string]*told{"api": api}
-	h.former.job.Bucket.Part.state = partitionSurrendered
+	h.former.d.core.valves["api"].Surrender(h.former.part.Part, 0)
 	cool := func(key job.Key) time.Duration { return h.w.stands.buckets[bucketOf("api", key)].cool }
-	pause := Outcome{Kind: OutcomeThrottled, RetryAfter: time.Minute}
+	pause := record.Outcome{Kind: record.OutcomeThrottled, RetryAfter: time.Minute}
 	if h.w.hears(h.former, pause, false); cool("k0") != 0 {
 		t.Errorf("until %v, before it is reported", cool("k0"))
 	}

@@ -1,20 +1,26 @@
 package core
 
+import (
+	"github.com/penstock-mq/penstock/workers/internal/handle"
+	"github.com/penstock-mq/penstock/workers/internal/record"
+	"github.com/penstock-mq/penstock/workers/internal/valve"
+)
+
 // simulated is how a drainer of the simulation carries out what its core wants.
 type simulated struct{ *drainer }
 
-func (d simulated) Close(p Partition)   { d.closeConsumers(p) }
-func (d simulated) Open(o Opening)      { d.open(o) }
-func (d simulated) Start(r Run)         { d.start(r, nil) }
-func (d simulated) Refuse(name string)  { d.promised(name).refuse(d.drainer) }
-func (d simulated) Offer(policy string) { d.propose(policy) }
-func (d simulated) Ack(r Ref)           { d.ack(r) }
-func (d simulated) Write(p Put)         { d.put(p) }
-func (d simulated) Read(p Put)          { d.read(p) }
-func (d simulated) Fetch(r Ref)         { d.fetch(r) }
-func (d simulated) Report(r Report)     { d.tell(r) }
+func (d simulated) Close(p handle.Partition) { d.closeConsumers(p) }
+func (d simulated) Open(o Opening)           { d.open(o) }
+func (d simulated) Start(r valve.Run)        { d.start(r, nil) }
+func (d simulated) Refuse(name string)       { d.promised(name).refuse(d.drainer) }
+func (d simulated) Offer(policy string)      { d.propose(policy) }
+func (d simulated) Ack(r handle.Ref)         { d.ack(r) }
+func (d simulated) Write(p Put)              { d.put(p) }
+func (d simulated) Read(p Put)               { d.read(p) }
+func (d simulated) Fetch(r handle.Ref)       { d.fetch(r) }
+func (d simulated) Report(r record.Report)   { d.tell(r) }
 
-func (d simulated) StartElsewhere(r Run, worker string) { d.start(r, d.promised(worker)) }
+func (d simulated) StartElsewhere(r valve.Run, worker string) { d.start(r, d.promised(worker)) }
 
 func (d simulated) Delete(p Put) {
 	w := d.w
@@ -28,13 +34,13 @@ func (d simulated) Delete(p Put) {
 	})
 }
 
-func (d simulated) Save(s Save) {
+func (d simulated) Save(s valve.Save) {
 	s.Record.At = d.core.Wall(d.clock()).UnixMicro()
 	d.w.asksToRecord(d.drainer, s)
 	d.save(&s)
 }
 
-func (d simulated) Bury(u Burial) {
+func (d simulated) Bury(u valve.Burial) {
 	w, asked := d.w, d.w.now
 	w.settles(d.drainer, u.Ref)
 	d.call(lettersName, func() { w.letter(d.drainer, u, asked) }, u.Part, func() {
@@ -42,7 +48,7 @@ func (d simulated) Bury(u Burial) {
 	})
 }
 
-func (d simulated) Forget(f Forgotten) {
+func (d simulated) Forget(f valve.Forgotten) {
 	w := d.w
 	w.after(w.latency(), func() { w.deleteAttempt(f) })
 }
@@ -55,15 +61,15 @@ func (d simulated) TellVanished(int) {
 
 // Its jobs have no Idempotency-Key, and nobody asks questions.
 
-func (d simulated) NoteDone(e Ending) { d.w.fail("job %d is noted as done", e.Seq) }
-func (d simulated) NoteEnd(e Ending)  { d.w.fail("it is noted how job %d ended", e.Seq) }
-func (d simulated) WorkOn(Aside)      { d.w.fail("a question was asked") }
+func (d simulated) NoteDone(e valve.Ending) { d.w.fail("job %d is noted as done", e.Seq) }
+func (d simulated) NoteEnd(e valve.Ending)  { d.w.fail("it is noted how job %d ended", e.Seq) }
+func (d simulated) WorkOn(valve.Aside)      { d.w.fail("a question was asked") }
 
 // What only people are told changes nothing.
 
-func (d simulated) TellAccepted(Ref)       {}
-func (d simulated) TellCancelled(Ref)      {}
-func (d simulated) TellBreaker(Turned)     {}
-func (d simulated) TellTakeover(Partition) {}
-func (d simulated) TellStrange([]string)   {}
-func (d simulated) TellLost()              {}
+func (d simulated) TellAccepted(handle.Ref)       {}
+func (d simulated) TellCancelled(handle.Ref)      {}
+func (d simulated) TellBreaker(valve.Turned)      {}
+func (d simulated) TellTakeover(handle.Partition) {}
+func (d simulated) TellStrange([]string)          {}
+func (d simulated) TellLost()                     {}

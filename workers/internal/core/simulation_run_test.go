@@ -6,12 +6,14 @@ import (
 
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/record"
+	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
 // stint is one run of a job, from the valve's decision on.
 type stint struct {
-	Run
-	job   *heldJob
+	valve.Run
+	part  *partition
 	d     *drainer
 	fate  *fate
 	given time.Duration // to a worker, when
@@ -19,22 +21,36 @@ type stint struct {
 	most   int
 	slot   slot
 	worker *promise // elsewhere; nil: a local one
+	// when it was decided, by the drainer's clock
+	planned  pace.Instant
+	previous *valve.Ticket // of the bucket, here
 
 	patience int // number of the newest time-out of one that runs elsewhere
 	over     bool
 }
 
+// bucketAt is a bucket of an owner's.
+type bucketAt struct {
+	part *partition
+	key  job.Key
+}
+
 // start gives a job to a worker, here or elsewhere.
-func (d *drainer) start(r Run, worker *promise) {
+func (d *drainer) start(r valve.Run, worker *promise) {
 	w := d.w
 	w.decisions++
 	f := w.fateNamed(r.Ref)
-	t := d.told[f.policy]
-	s := &stint{Run: r, job: d.core.valves[f.policy].runs[r.number].heldJob, d: d, fate: f,
-		given: w.now, most: t.concurrency(f.key), worker: worker}
+	t, part := d.told[f.policy], d.core.part(r.Part)
+	if w.sabotage == probesForgotten && d.core.valves[f.policy].Down(part.Part, f.key) {
+		return
+	}
+	s := &stint{Run: r, part: part, d: d, fate: f,
+		given: w.now, most: t.concurrency(f.key), worker: worker, planned: d.clock()}
 	if r.Body == nil {
 		w.fail("%s starts without its body", job.ID(f.policy, f.seq))
 	}
+	of := bucketAt{part, f.key}
+	s.previous, d.latest[of] = d.latest[of], r.Ticket
 	s.slot = slot{number: w.decisions, cost: f.cost, own: t.own(f.key), total: t.total()}
 	w.give(s)
 	w.takeTurn(s)
@@ -78,20 +94,18 @@ func (d *drainer) decide(s *stint) {
 		return
 	}
 	w.decided[s.Ticket] = true
-	if w.sabotage == slotsOfPlans || w.sabotage == clumps {
-		forgetStarts(s.own)
-		if s.total != nil {
-			forgetStarts(s.total)
-		}
+	gate := d.gate
+	if w.sabotage == slotsOfPlans {
+		gate = func() (fence, now pace.Instant) { return d.core.Fence(), s.planned }
 	}
-	_, passed := s.Decide(d.gate, nil)
+	_, passed := s.Decide(gate, nil)
 	if !passed {
 		d.says("holds %s back", job.ID(s.fate.policy, s.Seq))
 		if s.worker != nil {
 			s.worker.refuse(d)
 		}
 		w.to(d, w.between(0, 100*time.Microsecond), func() {
-			s.finish(Outcome{Seq: s.Seq, Kind: OutcomeReturned})
+			s.finish(record.Outcome{Seq: s.Seq, Kind: record.OutcomeReturned})
 		})
 		return
 	}
@@ -102,13 +116,6 @@ func (d *drainer) decide(s *stint) {
 	}
 	took, o := w.run(s)
 	w.after(took, func() { d.ends(s, o) })
-}
-
-// forgetStarts leaves of a clock what is planned.
-func forgetStarts(c *pace.Clock) {
-	planned := c.Tat
-	c.Set(c.Due, 0)
-	c.Tat = planned
 }
 
 // ran records a start, and checks that it was one that might be.
@@ -147,47 +154,47 @@ func (d *drainer) ran(s *stint) {
 	now := d.told[f.policy]
 	s.slot.own, s.slot.total = s.slot.own.larger(now.own(f.key)), s.slot.total.larger(now.total())
 	w.aimed(d, atAStart, 300*time.Millisecond)
-	if w.poison && s.job.crashes > 0 && w.now < busy && w.chance(0.7) {
+	if w.poison && s.Crashes > 0 && w.now < busy && w.chance(0.7) {
 		w.crash(d, 300*time.Millisecond)
 	}
 	f.slots = append(f.slots, s.slot)
 }
 
 // run draws how long a handler takes, and how it ends.
-func (w *world) run(s *stint) (took time.Duration, o Outcome) {
+func (w *world) run(s *stint) (took time.Duration, o record.Outcome) {
 	took = w.between(time.Millisecond, 200*time.Millisecond)
 	switch {
 	case w.flawless:
-		return took, Outcome{Seq: s.Seq, Kind: OutcomeDone}
+		return took, record.Outcome{Seq: s.Seq, Kind: record.OutcomeDone}
 	case w.chance(0.01):
 		took = w.between(time.Second, 15*time.Second)
 	case w.set.slow[s.fate.policy]:
 		took *= 10
 	}
-	o = Outcome{Seq: s.Seq, Kind: OutcomeDone}
+	o = record.Outcome{Seq: s.Seq, Kind: record.OutcomeDone}
 	if w.targetIsDown(s.fate) {
 		if w.chance(0.9) {
 			took = w.between(time.Millisecond, 5*time.Millisecond) // refused, or else it hangs
 		}
-		o.Kind, o.Unavailable, o.Error = OutcomeFailed, true, "connection refused"
+		o.Kind, o.Unavailable, o.Error = record.OutcomeFailed, true, "connection refused"
 		return took, o
 	}
 	switch x := w.rng.Float64(); {
 	case x < 0.04:
-		o.Kind, o.Error = OutcomeFailed, "500"
+		o.Kind, o.Error = record.OutcomeFailed, "500"
 	case x < 0.05:
-		o.Kind = OutcomeThrottled
+		o.Kind = record.OutcomeThrottled
 		if w.chance(0.5) {
 			o.RetryAfter = w.between(0, 3*time.Second)
 		}
 	case x < 0.055:
-		o.Kind, o.Error = OutcomePermanent, "404"
+		o.Kind, o.Error = record.OutcomePermanent, "404"
 	}
 	return took, o
 }
 
 // ends is called when a local handler returns.
-func (d *drainer) ends(s *stint, o Outcome) {
+func (d *drainer) ends(s *stint, o record.Outcome) {
 	if d.alive && d.frozen > d.w.now {
 		d.w.after(d.frozen-d.w.now, func() { d.ends(s, o) })
 		return
@@ -196,7 +203,7 @@ func (d *drainer) ends(s *stint, o Outcome) {
 }
 
 // end takes a run's outcome to the core.
-func (s *stint) end(o Outcome) {
+func (s *stint) end(o record.Outcome) {
 	w, d, f := s.d.w, s.d, s.fate
 	undisturbed := w.active[f.bucket][s]
 	delete(w.active[f.bucket], s)
@@ -206,12 +213,12 @@ func (s *stint) end(o Outcome) {
 	}
 	f.forgiven = f.forgiven || !undisturbed
 	switch o.Kind {
-	case OutcomeDone:
-		f.done = f.done || s.job.Bucket.Part.state <= partitionSurrendered
-	case OutcomeFailed, OutcomeUncounted, OutcomeThrottled:
+	case record.OutcomeDone:
+		f.done = f.done || !s.part.Lost()
+	case record.OutcomeFailed, record.OutcomeUncounted, record.OutcomeThrottled:
 		f.excepted = true
 	}
-	if s.job.Bucket.Part.state == partitionLost {
+	if s.part.Lost() {
 		f.excepted = true
 	}
 	d.receive(func() { s.finish(o) })
@@ -221,7 +228,7 @@ func (s *stint) end(o Outcome) {
 func (s *stint) timeout() time.Duration { return time.Duration(s.d.told[s.fate.policy].Timeout) }
 
 // finish tells the core.
-func (s *stint) finish(o Outcome) {
+func (s *stint) finish(o record.Outcome) {
 	if s.worker == nil {
 		s.d.local[s.fate.policy]--
 	}
@@ -230,22 +237,21 @@ func (s *stint) finish(o Outcome) {
 	switch {
 	case breaks && s.d.w.sabotage == breakerCounts:
 		o.Unavailable = false
-	case o.Kind == OutcomeThrottled && s.d.w.sabotage == countThrottles:
-		o.Kind = OutcomeFailed
-	case o.Kind == OutcomeThrottled && s.d.w.sabotage == cooldownIgnored:
-		o.Kind = OutcomeUncounted
-	case o.Kind == OutcomeFailed && s.d.w.sabotage == buriesFailed:
-		o.Kind = OutcomePermanent
+	case o.Kind == record.OutcomeThrottled && s.d.w.sabotage == countThrottles:
+		o.Kind = record.OutcomeFailed
+	case o.Kind == record.OutcomeThrottled && s.d.w.sabotage == cooldownIgnored:
+		o.Kind = record.OutcomeUncounted
+	case o.Kind == record.OutcomeFailed && s.d.w.sabotage == buriesFailed:
+		o.Kind = record.OutcomePermanent
 	}
 	s.d.w.finished(s, o)
-	s.d.core.Handle(s.Finished(o), s.d.clock())
+	s.d.core.Handle(Finish(s.Run, o), s.d.clock())
 }
 
 // breaks reports whether a breaker is open that the run obeys, so that no attempt may count.
 func (s *stint) breaks() bool {
 	v := s.d.core.valves[s.fate.policy]
-	return s.job.Bucket.Part.state <= partitionLive && v != nil &&
-		(v.breaker.open || s.job.Bucket.down())
+	return s.part.Owned() && v != nil && v.Down(s.part.Part, s.fate.key)
 }
 
 // stints are all runs whose process was not disturbed.

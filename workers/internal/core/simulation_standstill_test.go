@@ -124,7 +124,7 @@ func (w *world) lookForStandstill() {
 
 // lookAtShare returns who owns a partition and lets its jobs start, nil when there is nobody.
 func (w *world) lookAtShare(name string, number int, quiet bool) (*drainer, *partition) {
-	key := ShareKey(name, number)
+	key := record.ShareKey(name, number)
 	s := w.stands.shares[key]
 	if s == nil {
 		s = &idleShare{}
@@ -140,7 +140,7 @@ func (w *world) lookAtShare(name string, number int, quiet bool) (*drainer, *par
 	fit := owner != nil && w.stands.fit[fitness{owner, name}] > 0
 	if owner != nil && max(owner.frozen, owner.cut) <= w.now {
 		c := owner.core.shares[key]
-		if c != nil && c.part != nil && c.part.state == partitionLive &&
+		if c != nil && c.part != nil && c.part.Live() &&
 			c.part.Epoch == found.Revision {
 			s.since, s.owner, w.stands.failures[key] = w.now, "", 0
 			if !fit {
@@ -203,10 +203,7 @@ func (w *world) mayStart(d *drainer, part *partition, key job.Key) bool {
 	t, bucket := d.told[part.Policy], bucketOf(part.Policy, key)
 	_, paused := w.set.paused[part.Policy]
 	_, keyPaused := w.set.paused[bucket]
-	running := 0
-	if b := part.buckets[key]; b != nil {
-		running = b.running
-	}
+	running := d.ask(part, job.Question{Op: job.OpBucket, Key: key}).Bucket.Running
 	if most := t.concurrency(key); paused || keyPaused || t.paused || t.overrides[key].Paused ||
 		most > 0 && len(w.active[bucket]) >= most {
 		return false
@@ -248,13 +245,13 @@ func (w *world) hasWork(d *drainer, part *partition, key job.Key) bool {
 func (w *world) startsWithin(b *idleBucket, key job.Key) time.Duration {
 	most := 2 * answers
 	if own := b.told.own(key); own != unpaced {
-		most += time.Duration(float64(b.cost+1)/own.rate*1e9) + mostSpread
+		most += time.Duration(float64(b.cost+1)/own.rate*1e9) + time.Second/4
 	}
 	if total := b.told.total(); total != unpaced {
 		most += time.Duration(float64(10*5*len(keys)+1) / total.rate * 1e9)
 	}
 	if b.down > 0 {
-		most += mostProbeWait + time.Duration(b.told.Timeout)
+		most += time.Minute + time.Duration(b.told.Timeout)
 	}
 	if b.told.concurrency(key) > 0 {
 		most += simulatedLease + 2*time.Duration(b.told.Timeout)
@@ -272,15 +269,15 @@ func (w *world) moves(s *stint) {
 
 // rests is called when an owner hears how a run ended, which holds its bucket up for a while, or
 // its job.
-func (w *world) rests(s *stint, o Outcome, ours bool) {
+func (w *world) rests(s *stint, o record.Outcome, ours bool) {
 	f, b := s.fate, w.stands.buckets[s.fate.bucket]
 	if b == nil || !ours {
 		return
 	}
 	retry := s.d.told[f.policy].Retry
-	f.idle, f.idleUntil = s.job.Bucket.Part, w.now+time.Duration(retry.MaxBackoff)+answers
+	f.idle, f.idleUntil = s.part, w.now+time.Duration(retry.MaxBackoff)+answers
 	switch {
-	case o.Kind == OutcomeDone:
+	case o.Kind == record.OutcomeDone:
 		b.throttles = 0
 		if s.given > b.down { // else it may have begun before a breaker opened, and closes none
 			b.down = 0
@@ -293,11 +290,11 @@ func (w *world) rests(s *stint, o Outcome, ours bool) {
 // cools is called when an owner hears from a target that is down or asks for a pause: from a run of
 // its own, or from one that a former owner reports to it, which holds the bucket up from then on as
 // well.
-func (w *world) cools(bucket string, t *told, o Outcome) {
+func (w *world) cools(bucket string, t *told, o record.Outcome) {
 	b := w.stands.buckets[bucket]
 	switch {
 	case b == nil:
-	case o.Kind == OutcomeThrottled:
+	case o.Kind == record.OutcomeThrottled:
 		wait := max(o.RetryAfter,
 			pace.Doubled(time.Duration(t.Retry.Backoff), b.throttles,
 				time.Duration(t.Retry.MaxCooldown)))

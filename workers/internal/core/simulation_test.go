@@ -17,6 +17,7 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/heap"
+	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
 // The simulation runs whole drainers (core, valves, clocks: everything but I/O) in virtual time
@@ -203,8 +204,8 @@ type world struct {
 	lenders  []*lendingProcess
 
 	accepted  map[identity]*fate
-	decided   map[*Ticket]bool // the last checks that were made
-	decisions int              // jobs that valves have given to workers
+	decided   map[*valve.Ticket]bool // the last checks that were made
+	decisions int                    // jobs that valves have given to workers
 	// what runs, by bucket, as far as its process was not disturbed since
 	active    map[string]map[*stint]bool
 	contests  map[*partition]*contest // by what an owner of a policy with a total outflow owns
@@ -278,7 +279,7 @@ func emptyWorld(seed uint64, s sabotage) *world {
 		set:       newSettings(),
 		streams:   map[string]*stream{},
 		accepted:  map[identity]*fate{},
-		decided:   map[*Ticket]bool{},
+		decided:   map[*valve.Ticket]bool{},
 		active:    map[string]map[*stint]bool{},
 		contests:  map[*partition]*contest{},
 		takeovers: map[string][]takeover{},

@@ -2,6 +2,7 @@ package core
 
 import (
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 // contest is the competition of a policy's buckets for the turns of its total outflow, under one
@@ -90,12 +91,12 @@ func (w *world) delivered(p *partition, jobs []job.Arrived) {
 
 // takeTurn is called when a valve gives a job to a worker.
 func (w *world) takeTurn(s *stint) {
-	c := w.contests[s.job.Bucket.Part]
+	c := w.contests[s.part]
 	if c == nil {
 		return
 	}
 	f, k := s.fate, c.keys[s.fate.key]
-	if s.d.core.valves[f.policy].breaker.open {
+	if s.d.core.valves[f.policy].Breakers().All {
 		clear(c.pairs) // every bucket is probed in its turn, whatever its weight
 	}
 	taken := float64(f.cost) / float64(s.d.told[f.policy].weight(f.key))
@@ -124,7 +125,7 @@ func (w *world) takeTurn(s *stint) {
 // fewer jobs then (see [nextTurn]).
 func (o *promise) notFor(c *contest, a, b job.Key) bool {
 	unfit := func(key job.Key) bool {
-		return key != o.turn.Key && (o.turn.alone || c.keys[key].running > o.turn.running)
+		return key != o.turn.Key && (o.turn.Alone || c.keys[key].running > o.turn.Running)
 	}
 	return unfit(a) || unfit(b)
 }
@@ -183,11 +184,11 @@ func (w *world) able(d *drainer, c *contest, key job.Key) bool {
 }
 
 // finished is called when the core hears how a run ended.
-func (w *world) finished(s *stint, o Outcome) {
-	if c := w.contests[s.job.Bucket.Part]; c != nil {
+func (w *world) finished(s *stint, o record.Outcome) {
+	if c := w.contests[s.part]; c != nil {
 		k := c.keys[s.fate.key]
 		k.running--
-		if o.Kind != OutcomeDone && o.Kind != OutcomeFailed || o.Unavailable {
+		if o.Kind != record.OutcomeDone && o.Kind != record.OutcomeFailed || o.Unavailable {
 			k.held = true
 		}
 	}

@@ -221,7 +221,7 @@ func (s *story) own() {
 	for _, d := range s.alive() {
 		var owned []string
 		for _, share := range d.core.sortedShares() {
-			if share.part != nil && share.part.state <= partitionLive {
+			if share.part != nil && share.part.Owned() {
 				owned = append(owned, share.key())
 			}
 		}
@@ -280,8 +280,8 @@ func (d *drainer) says(format string, args ...any) {
 // started tells of a start, and of what is known of the runs before it.
 func (d *drainer) started(s *stint) {
 	before := ""
-	if s.job.crashes > 0 {
-		before = fmt.Sprintf(" (crashes: %d)", s.job.crashes)
+	if s.Crashes > 0 {
+		before = fmt.Sprintf(" (crashes: %d)", s.Crashes)
 	}
 	if s.Attempt > 1 {
 		before += fmt.Sprintf(" (attempt %d)", s.Attempt)

@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
@@ -37,7 +36,7 @@ func startsWithin(c *Core, now pace.Instant, length time.Duration) (started []ui
 	revision := uint64(100_000)
 	for end := now.Add(length); now < end; now = now.Add(100 * ms) {
 		c.advance(now)
-		for _, r := range c.out.starts {
+		for _, r := range c.out.Starts {
 			started = append(started, r.Seq)
 		}
 		answerPuts(c, now)
@@ -54,9 +53,6 @@ func startsWithin(c *Core, now pace.Instant, length time.Duration) (started []ui
 func TestUntilTheSweepIsOverNothingInheritedIsForgotten(t *testing.T) {
 	c, part, now := heldElsewhere(t, 10)
 	arrives(c, part, now, 2, "b")
-	if !part.sweeping {
-		t.Fatal("the sweep is over after one arrival")
-	}
 	arrives(c, part, now, 3, "a")
 	if started := startsWithin(c, now, second); len(started) != 1 || started[0] != 2 {
 		t.Errorf("started %v; job 3 runs in a process that lives", started)
@@ -74,8 +70,8 @@ func TestASweepEndsTheWaitForRunsThatAreGone(t *testing.T) {
 	if started := startsWithin(c, now, second); len(started) != 1 {
 		t.Errorf("started %v, want job 4", started)
 	}
-	if len(part.inherited) > 0 {
-		t.Errorf("still waits for %d jobs", len(part.inherited))
+	if holder := runsAt(c, part, 3, now); holder != "" {
+		t.Errorf("still waits for what %s runs", holder)
 	}
 }
 
@@ -89,8 +85,8 @@ func TestRunsThatDoNotArriveHoldNothingUpForEver(t *testing.T) {
 		t.Fatalf("started %v, want job 4", started)
 	}
 	arrives(c, part, now, 3, "a") // late, and it runs all the same
-	if j := part.jobs[3]; j.stage != stageRunning || j.holder != "holder" || part.unseen != 0 {
-		t.Errorf("stage %d, holder %q, unseen %d", j.stage, j.holder, part.unseen)
+	if holder := runsAt(c, part, 3, now); holder != "holder" || stands(c, part, 3, now) == nil {
+		t.Errorf("holder %q", holder)
 	}
 }
 
@@ -104,48 +100,12 @@ func TestASweepSaysNothingOfWhatLiesBeyondIt(t *testing.T) {
 	}
 }
 
-// An owner whose backlog broke knows what it had finished, until all has come that was stored.
-func TestAFinishedJobThatComesLateDoesNotRunAgain(t *testing.T) {
-	b := newValveBench(t, leaky("api", "1000/s"))
-	b.arrive("a")
-	b.end(b.start()[0], Outcome{Kind: OutcomeDone})
-	b.at(10 * ms)
-	b.v.reopen(b.p, 2)
-	b.p.last = 1
-	b.at(500 * ms)
-	b.v.confirmed(b.p, 1, b.now)
-	b.at(2 * second)
-	b.deliver(1, "a") // by a consumer that lags
-	if runs := b.start(); len(runs) > 0 || len(b.out.acks) != 2 {
-		t.Errorf("started %s, acknowledged %v", b.seqs(runs), b.out.acks)
-	}
-}
-
-func TestASweepKeepsTheAttemptsOfWhatIsStillToCome(t *testing.T) {
-	p := leaky("api", "1000/s")
-	minute := policy.Duration(time.Minute)
-	p.Retry = policy.Retry{MaxAttempts: 3, Backoff: minute, MaxBackoff: minute}
-	b := newValveBench(t, p)
-	j := b.arrive("a")
-	b.end(b.start()[0], Outcome{Kind: OutcomeFailed, Error: "500"})
-	b.v.saved(j, b.now)
-	b.at(10 * ms)
-	b.v.reopen(b.p, 2)
-	b.at(second)
-	b.deliver(1, "a")
-	b.p.last = 1
-	b.v.swept(b.p, b.now)
-	if runs := b.start(); len(runs) > 0 || len(b.out.forgets) > 0 || j.Attempts != 1 {
-		t.Errorf("started %s, forgot %v, %d attempts", b.seqs(runs), b.out.forgets, j.Attempts)
-	}
-}
-
 func TestOnlyWhatWasAddedSinceIsToldAsAccepted(t *testing.T) {
 	c, part, now := heldElsewhere(t, 5)
 	for seq := uint64(4); seq <= 6; seq++ {
 		arrives(c, part, now, seq, "a")
 	}
-	if len(c.out.accepted) != 1 || c.out.accepted[0].Seq != 6 {
-		t.Errorf("told of %d jobs", len(c.out.accepted))
+	if len(c.out.Accepted) != 1 || c.out.Accepted[0].Seq != 6 {
+		t.Errorf("told of %d jobs", len(c.out.Accepted))
 	}
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
+	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
 // Opened is that a backlog was opened, whose arrivals may follow, and what was found then.
@@ -38,26 +39,27 @@ type StoredAttempt struct {
 // given up; then it is no word on anything.
 func (found Opened) apply(c *Core, now pace.Instant) {
 	s := c.share(found.Part)
-	if s == nil || s.part.Epoch != found.Epoch || s.part.state > partitionLive {
+	if s == nil || s.part.Epoch != found.Epoch || !s.part.Owned() {
 		return
 	}
 	p, v := s.part, c.valves[s.policy]
-	p.last = found.Last
 	s.failures, s.over = 0, false
+	var left *valve.Inheritance
 	if found.Inherit && p.fresh {
 		p.fresh = false
 		p.checkpointed.revision = found.Revision
-		p.checkpointed.changed = true
-		v.inherit(p, c.inheritance(s, found, now), now)
-	} else if !found.Created.Equal(p.created) {
-		v.restart(p, now)
+		p.Changed = true
+		in := c.inheritance(s, found, now)
+		if left = &in; in.Crashed {
+			c.out.takeovers = append(c.out.takeovers, p.Partition)
+		}
 	}
-	p.created = found.Created
+	v.Opened(p.Part, found.Created, found.Last, left, now)
 	switch {
 	case c.Leaving || v.ending:
-		v.quiesce(p)
-	case p.state == partitionOpening && !p.quiesced:
-		v.live(p, now)
+		v.Quiesce(p.Part)
+	default:
+		v.Live(p.Part, now)
 	}
 }
 
@@ -75,7 +77,7 @@ func (c *Core) Behind(found Opened) bool {
 		return false
 	}
 	if p := s.part; !p.fresh {
-		return found.Created.Equal(p.created) && found.Last < max(p.highest, p.last)
+		return p.Behind(found.Created, found.Last)
 	}
 	for _, h := range []record.Handover{s.before.record.Handover, found.Checkpoint.Handover} {
 		if h.Stream == found.Created.UnixNano() && found.Last < h.Last {
@@ -94,42 +96,42 @@ func (c *Core) Behind(found Opened) bool {
 // of any in a row of owners that crashed or took another epoch (After), is newer than the record if
 // it was put together later. An owner that crashed before its first checkpoint leaves one of an
 // owner before it, whose word on what runs is long untrue.
-func (c *Core) inheritance(s *share, found Opened, now pace.Instant) inheritance {
+func (c *Core) inheritance(s *share, found Opened, now pace.Instant) valve.Inheritance {
 	b := s.before
-	in := inheritance{owner: b.record.Owner, attempts: map[uint64]inheritedAttempt{},
-		gone: map[string]bool{}}
+	in := valve.Inheritance{Owner: b.record.Owner, Attempts: map[uint64]valve.InheritedAttempt{},
+		Gone: map[string]bool{}}
 	noted := b.stored
 	switch {
 	case !b.exists && found.Checkpoint.V == 0 && found.Created.Before(found.Since):
 		// The stream is older than the table, which was recreated: there may be an owner that has
 		// not heard of that.
-		in.crashed, in.fence = true, c.options.Lease
+		in.Crashed, in.Fence = true, c.options.Lease
 	case !b.exists && found.Checkpoint.V == 0:
 	case b.exists && b.record.Released:
-		in.handover = b.record.Handover
-		in.elapsed, in.age = c.elapsed(found, noted, b.record.At, b.seen, now)
+		in.Handover = b.record.Handover
+		in.Elapsed, in.Age = c.elapsed(found, noted, b.record.At, b.seen, now)
 	default:
-		if in.crashed = true; !b.exists {
+		if in.Crashed = true; !b.exists {
 			// it was lost, which the writer of the checkpoint may not have heard either
-			in.fence = c.options.Lease
+			in.Fence = c.options.Lease
 		}
-		in.handover = found.Checkpoint.Handover
-		in.elapsed, in.age = c.elapsed(found, found.Noted, in.handover.At, 0, now)
+		in.Handover = found.Checkpoint.Handover
+		in.Elapsed, in.Age = c.elapsed(found, found.Noted, in.Handover.At, 0, now)
 		newer := found.Checkpoint.Epoch == b.revision ||
 			b.record.After != 0 && found.Checkpoint.Epoch >= b.record.After &&
-				in.handover.At >= b.record.At
+				in.Handover.At >= b.record.At
 		if noted = found.Noted; !newer {
-			in.handover.Running, in.handover.Done = b.record.Running, b.record.Done
-			in.handover.Stream, in.handover.Through, noted = b.record.Stream, b.record.Through,
+			in.Handover.Running, in.Handover.Done = b.record.Running, b.record.Done
+			in.Handover.Stream, in.Handover.Through, noted = b.record.Stream, b.record.Through,
 				b.stored
 		}
 	}
-	if found.another(in.handover.Stream, noted) {
-		in.handover.Running, in.handover.Done = nil, nil
+	if found.another(in.Handover.Stream, noted) {
+		in.Handover.Running, in.Handover.Done = nil, nil
 	}
-	for _, r := range in.handover.Running {
+	for _, r := range in.Handover.Running {
 		if r.Holder != c.Lease.Id && c.peer(r.Holder, now).gone {
-			in.gone[r.Holder] = true
+			in.Gone[r.Holder] = true
 		}
 	}
 	for seq, a := range found.Attempts {
@@ -138,7 +140,8 @@ func (c *Core) inheritance(s *share, found Opened, now pace.Instant) inheritance
 		}
 		passed, _ := c.elapsed(found, a.Stored, a.At, 0, now)
 		left := time.Duration(a.DueIn)*time.Microsecond - passed
-		in.attempts[seq] = inheritedAttempt{a.Attempt, max(0, left), a.Revision}
+		in.Attempts[seq] = valve.InheritedAttempt{Attempt: a.Attempt, DueIn: max(0, left),
+			Revision: a.Revision}
 	}
 	return in
 }

@@ -134,8 +134,8 @@ func TestACrashBeforeTheOpeningKeepsWhatWasHandedOver(t *testing.T) {
 	successor := &share{policy: "api",
 		before: predecessor{exists: true, record: claim, revision: 9}}
 	in := next.inheritance(successor, Opened{}, origin)
-	if !in.crashed || !slices.Equal(in.handover.Running, released.Running) ||
-		!slices.Equal(in.handover.Done, released.Done) {
+	if !in.Crashed || !slices.Equal(in.Handover.Running, released.Running) ||
+		!slices.Equal(in.Handover.Done, released.Done) {
 		t.Errorf("inherited %+v, want what ran and what was done", in)
 	}
 }
@@ -149,10 +149,10 @@ func TestAPartitionThatCannotBeOpenedAgainIsHandedOver(t *testing.T) {
 	c.Handle(Arrived{part.Partition, part.Epoch,
 		[]job.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall}}}, now)
 	c.Decide(now)
-	if len(c.out.starts) != 1 {
+	if len(c.out.Starts) != 1 {
 		t.Fatal("it did not start")
 	}
-	c.out.starts[0].Decide(c.out.starts[0].atOnce, nil)
+	c.out.Starts[0].Decide(atOnce(c.out.Starts[0]), nil)
 	c.Handle(Broken{part.Partition, part.Epoch}, now)
 	var left record.Owner
 	for end := now.Add(time.Minute); now < end && !left.Released; now = now.Add(50 * ms) {
@@ -180,9 +180,9 @@ func TestAPartitionThatIsGivenUpIsOpenedAgainForWhatIsNotAcknowledged(t *testing
 		t.Run(name, func(t *testing.T) {
 			core, part, now := ownerBench(t)
 			r := delivers(t, core, part, 1, now)
-			r.Decide(r.atOnce, nil)
+			r.Decide(atOnce(r), nil)
 			// its acknowledgement is lost
-			core.Handle(r.Finished(Outcome{Seq: 1, Kind: OutcomeDone}), now)
+			core.Handle(Finish(r, record.Outcome{Seq: 1, Kind: record.OutcomeDone}), now)
 			core.Handle(Broken{part.Partition, part.Epoch}, now)
 			tries := 0
 			for end := now.Add(time.Minute); now < end && !core.Left(); now = now.Add(second) {
@@ -201,7 +201,7 @@ func TestAPartitionThatIsGivenUpIsOpenedAgainForWhatIsNotAcknowledged(t *testing
 					case c.streamless:
 						core.Handle(Unopened{o, true}, now)
 					default:
-						core.Handle(Opened{Opening: o, Last: 1, Created: part.created}, now)
+						core.Handle(Opened{Opening: o, Last: 1}, now)
 						core.Handle(Confirmed{part.Partition, []uint64{1}}, now)
 					}
 				}
@@ -261,7 +261,7 @@ func TestAClaimThatIsAppliedLateIsNotForgotten(t *testing.T) {
 			}
 			own(true)
 			c.run(now, 10*time.Second, nil)
-			if s := c.shares["api.0"]; s.part == nil || s.part.state != partitionLive {
+			if s := c.shares["api.0"]; s.part == nil || !s.part.Live() {
 				t.Errorf("state %d, owner %q, this is %q", s.state, s.record.Owner, c.Lease.Id)
 			}
 		})
@@ -301,8 +301,8 @@ func TestAPartitionOfARetiredPolicyIsNotOpenedForEver(t *testing.T) {
 					opens++
 					c.Handle(Unopened{o, true}, now)
 				}
-				for i := range c.out.starts { // and never finish
-					c.out.starts[i].Decide(c.out.starts[i].atOnce, nil)
+				for i := range c.out.Starts { // and never finish
+					c.out.Starts[i].Decide(atOnce(c.out.Starts[i]), nil)
 				}
 				c.out = actions{}
 			}
@@ -313,7 +313,7 @@ func TestAPartitionOfARetiredPolicyIsNotOpenedForEver(t *testing.T) {
 			}
 			told(false, now) // it is back
 			c.run(now, 5*time.Second, nil)
-			if s := c.shares["api.0"]; s.part == nil || s.part.state != partitionLive {
+			if s := c.shares["api.0"]; s.part == nil || !s.part.Live() {
 				t.Error("the policy came back, and nobody owns its partition")
 			}
 		})

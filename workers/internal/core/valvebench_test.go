@@ -1,7 +1,6 @@
 package core
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -10,149 +9,20 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
+	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-const ms, second = time.Millisecond, time.Second
+// aLease is that of the drainers.
+const ms, second, aLease = time.Millisecond, time.Second, 3 * time.Second
 
 // origin is the instant at which the valves and cores of tests begin.
 const origin = pace.Instant(time.Hour)
 
 var originWall = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// valveBench feeds a valve that owns one partition, without a drainer around it.
-type valveBench struct {
-	t   *testing.T
-	v   *valve
-	p   *partition
-	out *actions
-	now pace.Instant
-	seq uint64
-
-	stored map[uint64]time.Time // when jobs were, by sequence
-}
-
-func newValveBench(t *testing.T, p policy.Policy) *valveBench {
-	t.Helper()
-	b := unownedValve(t, p)
-	b.own()
-	b.v.live(b.p, b.now)
-	return b
-}
-
-// unownedValve has no partition yet.
-func unownedValve(t *testing.T, p policy.Policy) *valveBench {
-	t.Helper()
-	p.Partitions = 1
-	p = p.WithDefaults()
-	if problems := p.Validate(); len(problems) > 0 {
-		t.Fatal(problems)
-	}
-	b := &valveBench{t: t, out: &actions{}, now: origin, stored: map[uint64]time.Time{}}
-	b.v = newValve(p, false, "self", func() float64 { return 0.5 }, b.out)
-	b.v.local = true
-	return b
-}
-
-func (b *valveBench) own() *partition {
-	b.p = b.v.own(0, 1)
-	return b.p
-}
-
-// wall is the wall clock at now.
-func (b *valveBench) wall() time.Time { return originWall.Add(b.now.Since(origin)) }
-
-// at moves the clock to an instant after the origin.
-func (b *valveBench) at(d time.Duration) *valveBench {
-	b.now = origin.Add(d)
-	return b
-}
-
-// arrive delivers a new job, which change may alter.
-func (b *valveBench) arrive(key string, change ...func(*job.Arrived)) *heldJob {
-	b.seq++
-	return b.deliver(b.seq, key, change...)
-}
-
-// deliver delivers a job, or one that was delivered before once more.
-func (b *valveBench) deliver(seq uint64, key string, change ...func(*job.Arrived)) *heldJob {
-	if b.stored[seq].IsZero() {
-		b.stored[seq] = b.wall()
-	}
-	a := &job.Arrived{Seq: seq, Key: job.Key(key), Stored: b.stored[seq], Cost: 1, Size: 4,
-		Body: []byte("body")}
-	for _, f := range change {
-		f(a)
-	}
-	b.v.arrive(b.p, a, b.now, b.wall())
-	return b.p.jobs[seq]
-}
-
-func cost(n int64) func(*job.Arrived)    { return func(a *job.Arrived) { a.Cost = n } }
-func priority(n int) func(*job.Arrived)  { return func(a *job.Arrived) { a.Priority = n } }
-func large(bytes int) func(*job.Arrived) { return func(a *job.Arrived) { a.Size = bytes } }
-
-// atOnce is a gate that is open, at the instant at which the run could start.
-func (r *Run) atOnce() (fence, now pace.Instant) { return pace.Never, r.Due }
-
-// start lets the valve act now; every job that it starts passes its last check.
-func (b *valveBench) start() []Run {
-	b.v.advance(b.now, true)
-	runs := append([]Run(nil), b.out.starts...)
-	b.out.starts = nil
-	for i := range runs {
-		if _, passed := runs[i].Decide(runs[i].atOnce, nil); !passed {
-			b.t.Fatalf("job %d did not pass its last check", runs[i].Seq)
-		}
-	}
-	return runs
-}
-
-// until starts what may start up to an instant, as soon as it may, and returns when that was.
-func (b *valveBench) until(end time.Duration, each func(Run)) (starts []time.Duration) {
-	for {
-		runs := b.start()
-		for _, r := range runs {
-			starts = append(starts, b.now.Since(origin))
-			each(r)
-		}
-		if len(runs) > 0 {
-			continue // what they came to may let others start at once
-		}
-		next := b.v.wake(true)
-		if next > origin.Add(end) {
-			b.at(end)
-			return starts
-		}
-		b.now = max(b.now, next)
-	}
-}
-
-// end reports what became of a run.
-func (b *valveBench) end(r Run, o Outcome) {
-	o.Seq = r.Seq
-	b.v.finished(r.number, o, b.now)
-}
-
-// done finishes a run and confirms its acknowledgement.
-func (b *valveBench) done(r Run) {
-	b.end(r, Outcome{Kind: OutcomeDone})
-	b.v.confirmed(b.p, r.Seq, b.now)
-}
-
-func (b *valveBench) seqs(runs []Run) string {
-	all := []uint64{}
-	for _, r := range runs {
-		all = append(all, r.Seq)
-	}
-	return fmt.Sprint(all)
-}
-
-func (b *valveBench) reasons() string {
-	all := []job.Reason{}
-	for _, u := range b.out.burials {
-		all = append(all, u.Reason)
-	}
-	return fmt.Sprint(all)
+// atOnce is a gate that is open, at the instant at which a run could start.
+func atOnce(r valve.Run) func() (fence, now pace.Instant) {
+	return func() (fence, now pace.Instant) { return pace.Never, r.Due }
 }
 
 // advance does everything that is due at now.
@@ -200,7 +70,7 @@ func answerPuts(c *Core, now pace.Instant) (written []string) {
 			benchRevision++
 			written = append(written, p.Key)
 			c.Handle(Written{p, PutOK, benchRevision}, now)
-			if !strings.HasSuffix(p.Key, CheckpointSuffix) {
+			if !strings.HasSuffix(p.Key, record.CheckpointSuffix) {
 				c.Handle(Watched{p.Table, p.Key,
 					Record{Exists: true, Value: p.value, Revision: benchRevision,
 						Stored: originWall.Add(now.Since(origin))}}, now)
@@ -244,4 +114,22 @@ func (c *Core) run(from pace.Instant, length time.Duration,
 		c.out = actions{}
 	}
 	return now
+}
+
+// stands is how a job stands that an owner holds; nil: it does not.
+func stands(c *Core, part *partition, seq uint64, now pace.Instant) (s *job.State) {
+	c.Handle(Asked{part.Partition, job.Question{Op: job.OpJob, Jobs: []uint64{seq}},
+		func(a job.Answer) { s = a.Job }}, now)
+	c.Ponder(func() pace.Instant { return now })
+	return s
+}
+
+// runsAt is who runs a job as far as the owner of its partition knows; nobody: "".
+func runsAt(c *Core, part *partition, seq uint64, now pace.Instant) string {
+	for _, r := range c.valves[part.Policy].HandoverBut(part.Part, now).Running {
+		if r.Seq == seq {
+			return r.Holder
+		}
+	}
+	return ""
 }

@@ -30,9 +30,9 @@ func newAnew(t *testing.T) *anew {
 func (a *anew) lose(t Table, told bool) {
 	for key, r := range a.records {
 		if ownersKey := key == "api.0" ||
-			key == "api.0"+CheckpointSuffix; (t == TablePartitions) == ownersKey {
+			key == "api.0"+record.CheckpointSuffix; (t == TablePartitions) == ownersKey {
 			delete(a.records, key)
-			if told && key != "api.0"+CheckpointSuffix {
+			if told && key != "api.0"+record.CheckpointSuffix {
 				a.c.Handle(Watched{t, key, Record{Revision: r.Revision}}, a.now)
 			}
 		}
@@ -98,7 +98,7 @@ func (a *anew) owns() bool {
 	stands := a.records["api.0"].Exists && record.Decode(a.records["api.0"].Value, &r) == nil &&
 		r.Owner == a.c.Lease.Id && !r.Released
 	s := a.c.shares["api.0"]
-	return stands && s.part != nil && s.part.state == partitionLive &&
+	return stands && s.part != nil && s.part.Live() &&
 		s.part.Epoch == a.records["api.0"].Revision
 }
 
@@ -110,7 +110,7 @@ func TestAnOwnerWritesAVanishedRecordAgain(t *testing.T) {
 		a.c.Handle(Arrived{part.Partition, part.Epoch,
 			[]job.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall}}}, a.now)
 		a.c.Decide(a.now)
-		a.c.out.starts[0].Decide(a.c.out.starts[0].atOnce, nil)
+		a.c.out.Starts[0].Decide(atOnce(a.c.out.Starts[0]), nil)
 		a.lose(TablePartitions, told)
 		if !told {
 			part.broken = true
@@ -123,10 +123,10 @@ func TestAnOwnerWritesAVanishedRecordAgain(t *testing.T) {
 				a.records["api.0"].Value)
 		}
 		var noted record.Checkpoint
-		if record.Decode(a.records["api.0"+CheckpointSuffix].Value, &noted) != nil ||
+		if record.Decode(a.records["api.0"+record.CheckpointSuffix].Value, &noted) != nil ||
 			len(noted.Running) != 1 {
 			t.Errorf("told: %t; the checkpoint says %s", told,
-				a.records["api.0"+CheckpointSuffix].Value)
+				a.records["api.0"+record.CheckpointSuffix].Value)
 		}
 	}
 }
@@ -299,7 +299,7 @@ func TestAStreamThatIsOlderThanTheRecordsMayHaveAnOwner(t *testing.T) {
 			taken)
 		var started pace.Instant
 		c.run(taken, 10*time.Second, func(now pace.Instant, _ []Put) {
-			if started == 0 && len(c.out.starts) > 0 {
+			if started == 0 && len(c.out.Starts) > 0 {
 				started = now
 			}
 		})

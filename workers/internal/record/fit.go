@@ -75,7 +75,7 @@ func (p packed) within(bytes int) (packed, int) {
 	return p, base64.RawStdEncoding.EncodedLen(size)
 }
 
-// fit makes what is handed over small enough for a record of most bytes. Jobs come first: one that
+// Fit makes what is handed over small enough for a record of most bytes. Jobs come first: one that
 // is left out may run twice, while a bucket whose clock is left out counts as having started a job
 // at the takeover, or waits as long as any that is left out. Those that other versions have no list
 // for are packed.

@@ -1,6 +1,7 @@
-// Package record is what drainers write down for each other: leases, who owns which partition, what
-// an owner tells the next, and how often a job has failed. It knows how these are stored, and that
-// they fit a message; what they mean is decided by who reads them.
+// Package record is what drainers write down for each other, or tell: leases, who owns which
+// partition, what an owner tells the next, how often a job has failed, and how a run ended. It
+// knows how these are named and stored, and that they fit a message; what they mean is decided by
+// who reads them.
 package record
 
 import (

@@ -1,0 +1,42 @@
+package core
+
+import (
+	"encoding/json"
+
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/record"
+)
+
+func (e Asked) apply(c *Core, now pace.Instant) {
+	p := c.part(e.Part)
+	if p == nil {
+		e.Reply(job.Answer{Error: "the partition has another owner"})
+		return
+	}
+	v := c.valves[p.Policy]
+	switch e.Question.Op {
+	case job.OpOutcome:
+		var o record.Outcome
+		var a job.Answer
+		if err := json.Unmarshal(e.Question.Outcome, &o); err != nil {
+			a.Error = "outcome is not understood: " + err.Error()
+		} else if !c.reported(p.Policy, p.Number, o, now) {
+			a.Error = "the partition is being opened"
+		}
+		e.Reply(a)
+	case job.OpWorker:
+		var a job.Answer
+		if v.Policy.Target != nil {
+			a.Error = "the policy has a target, which runs all of its jobs"
+		}
+		e.Reply(a)
+	default:
+		c.questions.Ask(v.Valve, p.Part, e.Question, e.Reply, now)
+	}
+}
+
+func (e Worked) apply(c *Core, _ pace.Instant) { c.questions.GoOn(e.Aside) }
+
+// Ponder works on questions, in turns. It reads the clock itself, because it may take only so long.
+func (c *Core) Ponder(clock func() pace.Instant) { c.questions.Ponder(clock) }

@@ -1,0 +1,115 @@
+package core
+
+import (
+	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/record"
+	"github.com/penstock-mq/penstock/workers/internal/valve"
+)
+
+// An epoch is a backlog. Deliveries of an earlier one may still be on their way to the loop, and
+// would count as delivered by this one, so that a sweep of it missed nothing.
+func (e Arrived) apply(c *Core, now pace.Instant) {
+	p := c.part(e.Part)
+	if p == nil || p.Epoch != e.Epoch {
+		return
+	}
+	c.valves[p.Policy].Arrive(p.Part, e.Jobs, true, now, c.Wall(now))
+}
+
+func (e Swept) apply(c *Core, now pace.Instant) {
+	if p := c.part(e.Part); p != nil && p.Epoch == e.Epoch {
+		c.valves[p.Policy].Swept(p.Part, now)
+	}
+}
+
+func (e Strayed) apply(c *Core, now pace.Instant) {
+	if p := c.part(e.Part); p != nil && p.Epoch == e.Epoch {
+		c.valves[p.Policy].Arrive(p.Part, e.Jobs, false, now, c.Wall(now))
+	}
+}
+
+func (e Confirmed) apply(c *Core, now pace.Instant) {
+	if p := c.part(e.Part); p != nil {
+		for _, seq := range e.Seqs {
+			c.valves[p.Policy].Confirmed(p.Part, seq, now)
+		}
+	}
+}
+
+// Finish is what the core is told when a run has come to its end.
+func Finish(r valve.Run, o record.Outcome) Finished { return Finished{r.Part.Policy, r.Number, o} }
+
+func (e Finished) apply(c *Core, now pace.Instant) {
+	if v := c.valves[e.Policy]; v != nil {
+		v.Finished(e.Run, e.Outcome, now)
+	}
+}
+
+func (e Fetched) apply(c *Core, now pace.Instant) {
+	p := c.part(e.Part)
+	if p == nil {
+		return
+	}
+	switch v, j := c.valves[p.Policy], p.Held(e.Ref); {
+	case j == nil:
+	case e.Malformed != nil:
+		v.Unreadable(j, e.Malformed, now)
+	default:
+		v.Loaded(j, e.Body, e.Gone, now)
+	}
+}
+
+func (e Saved) apply(c *Core, now pace.Instant) {
+	if p := c.part(e.Part); p != nil {
+		c.valves[p.Policy].Written(p.Part, &e.Save, now)
+	}
+}
+
+func (e Buried) apply(c *Core, _ pace.Instant) {
+	if p := c.part(e.Part); p != nil {
+		c.valves[p.Policy].Buried(p.Held(e.Ref))
+	}
+}
+
+// A job whose end is noted is acknowledged. If its partition has another backlog by now it arrives
+// there, and is acknowledged then.
+func (e Noted) apply(c *Core, _ pace.Instant) {
+	c.out.Acks = append(c.out.Acks, e.Ref)
+	c.questions.Noted(e.Ending)
+}
+
+// Progress is what the new owner of a partition is told of a run that this process still watches
+// over, and that goes on.
+func (c *Core) Progress(r valve.Run) (goesOn record.Report, handedOver bool) {
+	if v := c.valves[r.Part.Policy]; v != nil {
+		return v.Progress(r)
+	}
+	return goesOn, false
+}
+
+// Matters reports whether there may be somebody to take a report: not once the policy or its stream
+// is gone.
+//
+// Else a drainer that ends would repeat it until its grace period is over.
+func (c *Core) Matters(r record.Report) bool {
+	s := c.shares[record.ShareKey(r.Policy, r.Partition)]
+	return c.known[r.Policy] && s != nil && !s.over
+}
+
+func (e Delivered) apply(c *Core, _ pace.Instant) {
+	key := record.ShareKey(e.Report.Policy, e.Report.Partition)
+	if c.unsettled[key]--; c.unsettled[key] <= 0 {
+		delete(c.unsettled, key)
+	}
+}
+
+// reported takes the outcome of a job that another process ran when it handed the partition over.
+// False: the partition is not ours, or may be another's by now, as when this process was frozen.
+func (c *Core) reported(policy string, number int, o record.Outcome, now pace.Instant) bool {
+	s := c.shares[record.ShareKey(policy, number)]
+	if !c.Open(now) || s == nil || s.part == nil || !s.part.Owned() || s.part.fresh {
+		return false
+	}
+	c.valves[policy].Reported(s.part.Part, o, now)
+	return true
+}

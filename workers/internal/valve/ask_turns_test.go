@@ -1,0 +1,243 @@
+package valve
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
+)
+
+// asked is a loop for questions about one partition, without a core.
+type asked struct {
+	*valveBench
+	qs      Questions
+	answers []job.Answer
+}
+
+// crowded owns a partition with a job for each of so many keys.
+func crowded(t *testing.T, p policy.Policy, keys int) *asked {
+	a := &asked{valveBench: newValveBench(t, p)}
+	a.qs.Wall = func(pace.Instant) time.Time { return a.wall() }
+	for i := range keys {
+		a.arrive(fmt.Sprintf("k%d", i))
+	}
+	return a
+}
+
+func (a *asked) ask(q job.Question) {
+	a.qs.Ask(a.v, a.p, q, func(answer job.Answer) { a.answers = append(a.answers, answer) }, a.now)
+}
+
+// arriveMany has so many jobs of a key arrive.
+func (a *asked) arriveMany(key string, n int) {
+	for range n {
+		a.arrive(key)
+	}
+}
+
+// ponder works on the questions for a turn that takes no time.
+func (a *asked) ponder() { a.qs.Ponder(func() pace.Instant { return a.now }) }
+
+// aside does what can be done elsewhere.
+func (a *asked) aside() {
+	for _, x := range a.out.Asides {
+		x.Work()
+		a.qs.GoOn(x)
+	}
+	a.out.Asides = nil
+}
+
+// turns lets the loop work on the questions until they are answered, each piece of work taking 50
+// µs, and returns how many turns of the loop that took. What the valve wants is done in between.
+func (a *asked) turns() (n int) {
+	for len(a.qs.waiting) > 0 {
+		began, readings := a.now, 0
+		a.qs.Ponder(func() pace.Instant {
+			readings++
+			a.now = a.now.Add(50 * time.Microsecond)
+			return a.now
+		})
+		if took := a.now.Since(began); took > questionsFor+100*time.Microsecond {
+			a.t.Fatalf("questions kept the loop for %v, in %d pieces of work", took, readings-1)
+		}
+		a.start()
+		a.aside()
+		a.out.Reset()
+		n++
+	}
+	return n
+}
+
+// A list of all buckets, many expected starts and a purge each take many turns of the loop, in
+// which jobs start.
+func TestQuestionsLeaveTheLoopItsTime(t *testing.T) {
+	const keys = 40_000
+	for name, c := range map[string]struct {
+		ask   func(a *asked)
+		least int // turns
+		check func(a *asked)
+	}{
+		"a list": {func(a *asked) {
+			a.ask(job.Question{Op: job.OpBuckets, Limit: 500})
+		}, keys / walkPiece / 11, func(a *asked) {
+			answer := a.answers[0]
+			if answer.Total < keys-100 || len(answer.Buckets) != 500 ||
+				answer.Buckets[0].ExpectMS == nil {
+				t.Errorf("%d buckets of %d: %+v", len(answer.Buckets), answer.Total,
+					answer.Buckets[0])
+			}
+		}},
+		"expected starts": {func(a *asked) {
+			for i := range 30 {
+				var jobs []uint64
+				for k := range 100 {
+					jobs = append(jobs, uint64(keys-100*i-k))
+				}
+				a.ask(job.Question{Op: job.OpExpect, Jobs: jobs})
+			}
+		}, keys / walkPiece / 11, func(a *asked) {
+			for _, answer := range a.answers {
+				if len(answer.Starts) != 100 || !answer.Starts[0].Known ||
+					answer.Starts[0].DelayMS < 1000 {
+					t.Errorf("%+v", answer)
+				}
+			}
+		}},
+		"a bucket": {func(a *asked) {
+			a.ask(job.Question{Op: job.OpBucket, Key: "k7"})
+		}, keys / walkPiece / 11, func(a *asked) {
+			if b := a.answers[0].Bucket; b == nil || b.Depth != 1 || b.ExpectMS == nil {
+				t.Errorf("%+v", a.answers[0])
+			}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := crowded(t, total("10/s"), keys)
+			c.ask(a)
+			if n := a.turns(); n < c.least {
+				t.Errorf("answered in %d turns, want at least %d", n, c.least)
+			}
+			if len(a.answers) == 0 {
+				t.Fatal("no answer")
+			}
+			c.check(a)
+		})
+	}
+}
+
+// A purge of many jobs drops some in a turn, and no job that comes meanwhile.
+func TestAPurgeLeavesTheLoopItsTime(t *testing.T) {
+	a := crowded(t, leaky("api", "1/h"), 1)
+	const jobs = 10_000
+	a.arriveMany("k0", jobs)
+	a.start()
+	a.ask(job.Question{Op: job.OpPurge, Key: "k0"})
+	a.ponder()
+	if held := len(a.p.buckets["k0"].ready); held < jobs-2*purgePiece ||
+		!a.qs.behind {
+		t.Errorf("after a turn %d of %d jobs are left", held, jobs)
+	}
+	a.arriveMany("k0", 3)
+	a.turns()
+	if len(a.answers) != 1 || a.answers[0].Removed < jobs {
+		t.Errorf("answered %+v", a.answers)
+	}
+	if left := len(a.p.buckets["k0"].ready); left != 3 {
+		t.Errorf("%d jobs are left, want the three that came meanwhile", left)
+	}
+}
+
+// A job whose start depends on a person, a target or a busy worker is answered in the turn that
+// asks, with its position and the depth of its bucket: nobody waits for what nobody can tell.
+func TestAJobWhoseStartNobodyCanTellIsAnsweredAtOnce(t *testing.T) {
+	for name, hold := range map[string]func(a *asked, v *Valve){
+		"paused by an operator": func(a *asked, v *Valve) {
+			v.SetOverride("k0", policy.Override{Paused: true}, a.now)
+			v.SetOverride("k1", policy.Override{Paused: true}, a.now)
+		},
+		"no worker here": func(_ *asked, v *Valve) { v.Local, v.claims.declined = false, true },
+		"a target down":  func(_ *asked, v *Valve) { v.breaker.open = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := crowded(t, leaky("api", "10/s"), 2)
+			a.arriveMany("k1", 3)
+			hold(a, a.v)
+			a.ask(job.Question{Op: job.OpExpect, Jobs: []uint64{1, 5}})
+			a.ponder()
+			want := []job.ExpectedStart{{Seq: 1, Depth: 1}, {Seq: 5, Position: 3, Depth: 4}}
+			if len(a.answers) != 1 || !slices.Equal(a.answers[0].Starts, want) {
+				t.Errorf("answered %+v, want at once %+v", a.answers, want)
+			}
+		})
+	}
+}
+
+// A job that has not arrived is waited for, and answered in the turn in which it does. While its
+// partition is being opened it is not, for that takes as long as reading the whole backlog.
+func TestAnAnswerWaitsForAJobThatHasNotArrived(t *testing.T) {
+	a := crowded(t, leaky("api", "10/s"), 1)
+	a.ask(job.Question{Op: job.OpExpect, Jobs: []uint64{2}})
+	if a.ponder(); len(a.answers) != 0 {
+		t.Fatalf("answered %+v about a job that has not arrived", a.answers)
+	}
+	a.arrive("k0")
+	if a.ponder(); len(a.answers) != 1 || a.answers[0].Starts[0].Depth != 2 {
+		t.Fatalf("answered %+v after it arrived", a.answers)
+	}
+	a.p.state = partitionOpening
+	a.ask(job.Question{Op: job.OpExpect, Jobs: []uint64{3}})
+	if a.ponder(); len(a.answers) != 2 || a.answers[1].Starts[0].Known {
+		t.Errorf("answered %+v while the partition is being opened", a.answers)
+	}
+}
+
+// So many questions wait, and another is refused.
+func TestSoManyQuestionsWait(t *testing.T) {
+	a := crowded(t, leaky("api", "10/s"), 1)
+	for range mostQuestions {
+		a.ask(job.Question{Op: job.OpExpect, Jobs: []uint64{1000}}) // has not arrived
+	}
+	a.ask(job.Question{Op: job.OpBuckets, Limit: 1})
+	if len(a.answers) != 1 || a.answers[0].Error == "" {
+		t.Errorf("answered %+v", a.answers)
+	}
+	if due := a.qs.Due(); due != a.now.Add(askPatience) {
+		t.Errorf("the questions are due in %v", due.Since(a.now))
+	}
+	a.now = a.now.Add(askPatience)
+	a.turns()
+	if len(a.answers) != 1+mostQuestions || a.answers[1].Starts[0].Known {
+		t.Errorf("%d answers: %+v", len(a.answers), a.answers[1])
+	}
+}
+
+// However many lists are asked for at once, only a few are in the making, for each of those holds
+// all buckets.
+func TestFewListsAreInTheMaking(t *testing.T) {
+	const keys = 10_000
+	a := crowded(t, leaky("api", "10/s"), keys)
+	for range mostQuestions {
+		a.ask(job.Question{Op: job.OpBuckets, Limit: 1})
+	}
+	most := 0
+	for len(a.qs.waiting) > 0 {
+		readings := pace.Instant(0)
+		a.qs.Ponder(func() pace.Instant {
+			most = max(most, len(a.p.walks))
+			readings++
+			return a.now.Add(time.Duration(readings) * 50 * time.Microsecond)
+		})
+		a.aside()
+	}
+	if most > mostWalks {
+		t.Errorf("%d lists were in the making", most)
+	}
+	if len(a.answers) != mostQuestions || a.answers[mostQuestions-1].Total < keys-100 {
+		t.Errorf("%d answers, the last of %d buckets", len(a.answers),
+			a.answers[len(a.answers)-1].Total)
+	}
+}

@@ -1,0 +1,53 @@
+package valve
+
+import (
+	"testing"
+
+	"github.com/penstock-mq/penstock/workers/internal/handle"
+	"github.com/penstock-mq/penstock/workers/internal/record"
+)
+
+// saveOf is what an owner of an epoch writes of job 7, knowing of a revision of its record.
+func saveOf(epoch, known uint64, attempts, crashes int) *Save {
+	r := record.Attempt{V: record.Version, Attempts: attempts, Crashes: crashes, Epoch: epoch,
+		Stream: 1}
+	return &Save{handle.Ref{Part: handle.Partition{Policy: "api"}, Seq: 7}, r, known}
+}
+
+// standing is what stands where a record is written; no value: nothing.
+type standing struct {
+	value    []byte
+	revision uint64
+}
+
+// TestARecordThatWasDiscardedIsWrittenAnew: of too many records the oldest go, which leaves no
+// marker.
+func TestARecordThatWasDiscardedIsWrittenAnew(t *testing.T) {
+	for _, x := range []struct {
+		name  string
+		found standing
+		end   bool
+	}{
+		{"discarded", standing{}, false},
+		{"deleted with its job", standing{nil, 9}, true},
+		{"of a later owner",
+			standing{record.Encode(saveOf(30, 0, 0, 0).Record), 9},
+			true},
+		{"of an earlier owner",
+			standing{record.Encode(saveOf(10, 0, 0, 0).Record), 9},
+			false},
+		{"this very one",
+			standing{record.Encode(saveOf(20, 0, 1, 0).Record), 9},
+			true},
+		{"of another version", standing{[]byte(`{"v":2}`), 9}, true},
+	} {
+		s := saveOf(20, 5, 1, 0)
+		if end := s.Met(x.found.value, x.found.revision); end != x.end {
+			t.Errorf("%s: the end: %v, want %v", x.name, end, x.end)
+		}
+		if !x.end && s.Revision != x.found.revision {
+			t.Errorf("%s: it goes on from revision %d, want %d", x.name, s.Revision,
+				x.found.revision)
+		}
+	}
+}

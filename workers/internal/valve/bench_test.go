@@ -1,0 +1,120 @@
+package valve
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/handle"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/record"
+)
+
+// BenchmarkValve measures what the valve itself costs a job: arrival, start, outcome, confirmed
+// acknowledgement.
+func BenchmarkValve(b *testing.B) {
+	for _, keys := range []int{1, 10_000} {
+		b.Run(fmt.Sprintf("keys=%d", keys), func(b *testing.B) {
+			p := leaky("api", "1000000/s").WithDefaults()
+			p.Workers = 1 << 20
+			v := New(p, false, "self", func() float64 { return 0.5 }, &Actions{})
+			v.Local = true
+			part := v.Own(handle.Partition{Policy: p.Name}, 1)
+			v.Live(part, origin)
+			names := make([]job.Key, keys)
+			for i := range names {
+				names[i] = job.Key(fmt.Sprintf("key-%d", i))
+			}
+			now, body := origin, make([]byte, 128)
+			b.ReportAllocs()
+			b.ResetTimer()
+			for i := range b.N {
+				now = now.Add(2 * time.Microsecond)
+				a := job.Arrived{Seq: uint64(i + 1), Key: names[i%keys], Stored: originWall,
+					Cost: 1, Size: 128, Body: body}
+				v.arrive(part, &a, now, originWall)
+				v.Advance(now, pace.Never)
+				for _, r := range v.out.Starts {
+					r.Decide(atOnce(r), nil)
+					v.Finished(r.Number, record.Outcome{Seq: r.Seq, Kind: record.OutcomeDone}, now)
+					v.Confirmed(part, r.Seq, now)
+				}
+				v.out.Reset()
+			}
+		})
+	}
+}
+
+// questionBench is a valve with buckets that share one rate.
+func questionBench(b *testing.B, buckets int) *valveBench {
+	vb := newValveBench(&testing.T{}, total("1000/s"))
+	for i := range buckets {
+		vb.arrive(fmt.Sprintf("tenant.%06d", i))
+	}
+	b.ResetTimer()
+	return vb
+}
+
+// stalls measures work in pieces: what it costs the loop in all, and the longest piece of it. Both
+// are the best of all rounds, because other processes stall them too.
+type stalls struct{ all, longest, bestAll, bestLongest time.Duration }
+
+func (s *stalls) measure(piece func() (done bool)) {
+	for done := false; !done; {
+		began := time.Now()
+		done = piece()
+		took := time.Since(began)
+		s.all, s.longest = s.all+took, max(s.longest, took)
+	}
+}
+
+func (s *stalls) round() {
+	if s.bestAll == 0 || s.all < s.bestAll {
+		s.bestAll = s.all
+	}
+	if s.bestLongest == 0 || s.longest < s.bestLongest {
+		s.bestLongest = s.longest
+	}
+	s.all, s.longest = 0, 0
+}
+
+func (s *stalls) report(b *testing.B) {
+	b.ReportMetric(float64(s.bestAll.Microseconds()), "µs-in-all")
+	b.ReportMetric(float64(s.bestLongest.Microseconds()), "µs-longest")
+}
+
+// BenchmarkList measures what a list of 500 buckets costs the loop under an outflow_total, forecast
+// included, and its longest piece.
+func BenchmarkList(b *testing.B) {
+	for _, buckets := range []int{1000, 10_000, 100_000} {
+		b.Run(fmt.Sprintf("buckets=%d", buckets), func(b *testing.B) {
+			vb := questionBench(b, buckets)
+			var s stalls
+			for b.Loop() {
+				vb.v.forecast = nil
+				list := vb.v.deepest(vb.p, 0, 500, vb.now)
+				s.measure(func() bool { return vb.v.find(list) })
+				list.pick()
+				s.measure(func() bool { return vb.v.tell(list, vb.now, originWall) })
+				s.round()
+			}
+			s.report(b)
+		})
+	}
+}
+
+// BenchmarkExpect measures what one job costs the loop that is asked about under an outflow_total,
+// while a forecast lasts.
+func BenchmarkExpect(b *testing.B) {
+	for _, buckets := range []int{1, 1000, 100_000} {
+		b.Run(fmt.Sprintf("buckets=%d", buckets), func(b *testing.B) {
+			vb := questionBench(b, buckets)
+			for !vb.v.foreseen(vb.p, vb.now) {
+			}
+			for b.Loop() {
+				vb.v.expect(vb.p, vb.seq, vb.now)
+			}
+		})
+	}
+}

@@ -1,0 +1,150 @@
+package valve
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/record"
+)
+
+// bodyOf is a job whose body is not delivered with it.
+func bodyOf(bytes int) func(*job.Arrived) {
+	return func(a *job.Arrived) { a.Size, a.Lean, a.Body = bytes, true, nil }
+}
+
+// load reads the bodies that are asked for, and returns how many those are.
+func (b *valveBench) load() (n int) {
+	fetches := b.out.Fetches
+	b.out.Fetches = nil
+	for _, r := range fetches {
+		j := b.p.jobs[r.Seq]
+		b.v.Loaded(j, make([]byte, j.Size), false, b.now)
+	}
+	return len(fetches)
+}
+
+// bodies sums up what bodies that are not small the jobs that wait hold, or wait for.
+func (b *valveBench) bodies() (bytes int64) {
+	for _, j := range b.p.jobs {
+		if j.stage == stageWaiting && (j.fetching || j.Size > leanSize && j.Body != nil) {
+			bytes += int64(j.Size)
+		}
+	}
+	return bytes
+}
+
+// One worker and many keys: so many bodies are read as there is room for, in the order of the
+// starts, and all jobs run.
+func TestBodiesAreReadWithinABudget(t *testing.T) {
+	const keys = 1000
+	for name, p := range map[string]int{"one worker": 1, "many": 500} {
+		t.Run(name, func(t *testing.T) {
+			policy := leaky("api", "10/s")
+			policy.Workers = p
+			b := newValveBench(t, policy)
+			for i := range keys {
+				b.arrive(fmt.Sprintf("k%d", i), bodyOf(1<<20))
+				b.arrive(fmt.Sprintf("k%d", i), bodyOf(1<<20))
+			}
+			started := map[job.Key]int{}
+			for turn := 0; len(b.p.jobs) > 0; turn++ {
+				if turn > 100*keys {
+					t.Fatalf("%d jobs are left", len(b.p.jobs))
+				}
+				b.load()
+				for _, r := range b.start() {
+					if len(r.Body) != 1<<20 {
+						t.Fatalf("job %d starts with a body of %d bytes", r.Seq, len(r.Body))
+					}
+					started[r.Key]++
+					if n := started[r.Key]; n == 2 && len(started) < keys {
+						t.Errorf("key %s starts a second job before others have started one", r.Key)
+					}
+					b.done(r)
+				}
+				if held := b.bodies(); held > mostBodies+1<<20 || held != b.v.bodies {
+					t.Fatalf("%d bytes of bodies are held, %d counted", held, b.v.bodies)
+				}
+				b.now = b.now.Add(ms)
+			}
+			if b.v.bodies != 0 {
+				t.Errorf("%d bytes are counted of no job", b.v.bodies)
+			}
+		})
+	}
+}
+
+// A bucket that may not start lets its bodies go, and reads them again when it may.
+func TestBodiesOfBucketsThatDoNotStartAreLetGo(t *testing.T) {
+	p := leaky("api", "10/s")
+	p.Workers = 1000
+	b := newValveBench(t, p)
+	for i := range 100 {
+		b.arrive(fmt.Sprintf("k%d", i), bodyOf(1<<20))
+	}
+	throttled := 0
+	for range 50 {
+		b.load()
+		for _, r := range b.start() {
+			throttled++
+			b.end(r, record.Outcome{Kind: record.OutcomeThrottled, RetryAfter: time.Hour,
+				Error: "429"})
+		}
+	}
+	if held := b.bodies(); throttled != 100 || held != 0 || b.v.bodies != 0 {
+		t.Errorf("%d jobs wait for an hour, with %d bytes of bodies, %d counted", throttled, held,
+			b.v.bodies)
+	}
+	b.at(time.Hour + second)
+	ran := 0
+	for range 50 {
+		b.load()
+		for _, r := range b.start() {
+			ran++
+			b.done(r)
+		}
+		b.now = b.now.Add(100 * ms)
+	}
+	if ran != 100 {
+		t.Errorf("%d of 100 ran an hour later", ran)
+	}
+}
+
+// Keys whose target hangs hold bodies that they cannot use. They let them go for a key that may
+// take a worker.
+func TestBodiesOfKeysThatHangKeepNoOtherFromTheWorkers(t *testing.T) {
+	p := leaky("api", "1000/s")
+	p.Workers = 400
+	b := newValveBench(t, p)
+	for i := range 100 {
+		for range 100 {
+			b.arrive(fmt.Sprintf("hangs%d", i), bodyOf(1<<20))
+		}
+	}
+	for range 1000 { // until no more of them get a worker
+		b.load()
+		b.start()
+		b.now = b.now.Add(ms)
+	}
+	if b.v.Free() == 0 || b.v.bodies < mostBodies {
+		t.Fatalf("%d workers are free, %d bytes of bodies are held", b.v.Free(), b.v.bodies)
+	}
+	b.arrive("other", bodyOf(1<<20))
+	ran := false
+	for range 10 {
+		b.load()
+		for _, r := range b.start() {
+			ran = ran || r.Key == "other"
+		}
+		b.now = b.now.Add(ms)
+	}
+	if !ran {
+		t.Error("a key whose target is well does not start")
+	}
+	b.v.Drop(b.p)
+	if b.v.bodies != 0 {
+		t.Errorf("%d bytes are counted of a partition that is lost", b.v.bodies)
+	}
+}

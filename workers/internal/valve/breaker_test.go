@@ -1,0 +1,488 @@
+package valve
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/handle"
+	"github.com/penstock-mq/penstock/workers/internal/pace/pacetest"
+	"github.com/penstock-mq/penstock/workers/internal/record"
+)
+
+// down is what a run reports whose target cannot be reached.
+func (b *valveBench) down(r Run) {
+	b.end(r, record.Outcome{Kind: record.OutcomeFailed, Unavailable: true,
+		Error: "connection refused"})
+	b.record()
+}
+
+// record lets the recording of attempts succeed.
+func (b *valveBench) record() {
+	for _, s := range b.out.Saves {
+		b.v.saved(b.p.jobs[s.Seq], b.now)
+	}
+	b.out.Saves = nil
+}
+
+// attempts is how many are counted of all jobs that are held.
+func (b *valveBench) attempts() (n int) {
+	for _, j := range b.p.jobs {
+		n += j.Attempts
+	}
+	return n
+}
+
+// For ten minutes the target of all buckets is down. The attempts of a few jobs count, one job a
+// minute looks whether it is back, and then every bucket goes on at its rate.
+func TestAnOutageCountsNoAttemptsAndEndsWithoutAClump(t *testing.T) {
+	const length = 10 * time.Minute
+	for name, c := range map[string]struct {
+		policy        policy.Policy
+		buckets, jobs int
+		counted       int
+	}{
+		"one bucket":                   {leaky("api", "10/s"), 1, 200, mostSuspectJobs},
+		"many buckets":                 {leaky("api", "10/s"), 40, 20, mostSuspectBuckets},
+		"many buckets of one job each": {leaky("api", "10/s"), 300, 1, mostSuspectBuckets},
+		"with a burst": {with(leaky("api", "10/s"), func(p *policy.Policy) {
+			p.Burst = 5
+		}), 10, 50, mostSuspectBuckets},
+		"a total outflow": {total("20/s"), 20, 20, mostSuspectBuckets},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newValveBench(t, c.policy)
+			for range c.jobs {
+				for k := range c.buckets {
+					b.arrive(fmt.Sprintf("key-%d", k))
+				}
+			}
+			var lost []time.Duration
+			b.until(length, func(r Run) {
+				lost = append(lost, b.now.Since(origin))
+				b.down(r)
+			})
+			if n := b.attempts(); n != c.counted {
+				t.Errorf("%d attempts were counted, want %d", n, c.counted)
+			}
+			// those began together
+			probes := slices.DeleteFunc(lost, func(at time.Duration) bool { return at < 500*ms })
+			if n := len(probes); n < 12 || n > 24 {
+				t.Errorf("%d probes in %v", n, length)
+			}
+			if b.reasons() != "[]" || b.v.Breakers().Open() == 0 {
+				t.Errorf("letters %s, %d breakers are open", b.reasons(), b.v.Breakers().Open())
+			}
+			starts := map[job.Key][]time.Duration{}
+			all := b.until(length+5*time.Minute, func(r Run) {
+				starts[r.Key] = append(starts[r.Key], b.now.Since(origin))
+				b.done(r)
+			})
+			if len(b.p.jobs) > 0 {
+				t.Errorf("%d jobs are left", len(b.p.jobs))
+			}
+			if b.v.Breakers().Open() != 0 {
+				t.Errorf("%d breakers are open", b.v.Breakers().Open())
+			}
+			// one more is the probe, for what the burst is
+			burst := min(2, max(1, c.policy.Burst))
+			for key, s := range starts {
+				if !c.policy.Outflow.IsZero() {
+					if why := pacetest.Exceeds(s, 10, burst); why != "" {
+						t.Errorf("%s: %s", key, why)
+					}
+				}
+			}
+			if !c.policy.OutflowTotal.IsZero() {
+				if why := pacetest.Exceeds(all, 20, 1); why != "" {
+					t.Error(why)
+				}
+			}
+			if first := all[0] - length; first > mostProbeWait {
+				t.Errorf("it was noticed after %v that the target is back", first)
+			}
+		})
+	}
+}
+
+// One job that its target cannot digest uses its attempts up and holds nobody up, also when its
+// bucket has no other.
+func TestAPoisonJobOpensNoBreaker(t *testing.T) {
+	for name, others := range map[string]int{"among others": 500, "alone": 0} {
+		t.Run(name, func(t *testing.T) {
+			p := leaky("api", "10/s")
+			p.Retry.MaxAttempts = 10
+			b := newValveBench(t, p)
+			poison := b.arrive("a")
+			for range others {
+				b.arrive("a")
+			}
+			ran := 0
+			b.until(time.Hour, func(r Run) {
+				if r.Ref == poison.ref() {
+					b.down(r)
+				} else {
+					b.done(r)
+					ran++
+				}
+				if b.v.Breakers().Open() > 0 {
+					t.Fatal("a breaker is open")
+				}
+			})
+			if b.reasons() != "[attempts]" || ran != others {
+				t.Errorf("letters %s, %d others ran", b.reasons(), ran)
+			}
+		})
+	}
+}
+
+// When there are so many of them at the head that the breaker opens, the first probe is a job that
+// did not fail.
+func TestPoisonJobsAtTheHeadHoldTheirBucketUpForOneProbe(t *testing.T) {
+	b := newValveBench(t, leaky("api", "100/s"))
+	for range 500 {
+		b.arrive("a")
+	}
+	healthy := 0
+	b.until(12*second, func(r Run) {
+		if r.Seq <= mostSuspectJobs {
+			b.down(r)
+		} else {
+			b.done(r)
+			healthy++
+		}
+	})
+	if healthy != 495 {
+		t.Errorf("%d of 495 healthy jobs ran", healthy)
+	}
+	if n := b.attempts(); n < 3*mostSuspectJobs {
+		t.Errorf("%d attempts were counted of %d poison jobs", n, mostSuspectJobs)
+	}
+}
+
+// What was under way when a breaker opened counts no attempts either, and finds its place again.
+func TestAnswersOfJobsUnderWayWhenABreakerOpens(t *testing.T) {
+	b := newValveBench(t, policy.Policy{Name: "door",
+		Rule: policy.Rule{Algorithm: policy.TokenBucket, Capacity: 10,
+			Refill: leaky("", "1/s").Outflow},
+		Queue: &policy.Queue{Capacity: 100}, Workers: 64})
+	for range 100 {
+		b.arrive("a")
+	}
+	runs := b.start()
+	for _, r := range runs {
+		b.down(r)
+	}
+	if n := b.attempts(); len(runs) < 20 || n != mostSuspectJobs {
+		t.Errorf("%d attempts of %d runs were counted, want %d", n, len(runs), mostSuspectJobs)
+	}
+	if more := b.start(); len(more) > 0 {
+		t.Errorf("%d jobs start while the breaker is open", len(more))
+	}
+	b.now = b.p.buckets["a"].target.at
+	probe := b.start()
+	if len(probe) != 1 || b.p.jobs[probe[0].Seq].tried != 0 {
+		t.Fatalf("probes: %s", b.seqs(probe))
+	}
+	if more := b.at(time.Minute).start(); len(more) > 0 {
+		t.Errorf("%d jobs start beside the probe", len(more))
+	}
+	b.done(probe[0])
+	if more := b.start(); len(more) == 0 || more[0].Seq != 1 {
+		t.Errorf("after the probe %s start", b.seqs(more))
+	}
+}
+
+// What was under way when a breaker opened is no probe: it neither closes the breaker nor puts off
+// the next probe.
+func TestWhatWasUnderWayIsNoProbe(t *testing.T) {
+	for name, keys := range map[string]int{"a bucket's breaker": 1,
+		"that of all buckets": 2 * mostSuspectBuckets} {
+		b := newValveBench(t, leaky("api", "1000/s"))
+		for i := range 60 {
+			b.arrive(fmt.Sprint("k", i%keys))
+		}
+		var runs []Run
+		b.until(second/10, func(r Run) { runs = append(runs, r) })
+		opened := func() breaker {
+			if keys == 1 && b.p.buckets["k0"].target != nil {
+				return b.p.buckets["k0"].target.breaker
+			}
+			return b.v.breaker
+		}
+		b.at(second)
+		for len(runs) > 4 && !opened().open {
+			b.down(runs[0])
+			runs = runs[1:]
+		}
+		before := opened()
+		if !before.open || len(runs) < 4 {
+			t.Fatalf("%s: open %v, %d runs are under way", name, before.open, len(runs))
+		}
+		b.down(runs[0])
+		b.done(runs[1])
+		if opened() != before {
+			t.Errorf("%s: at the same instant: %+v became %+v", name, before, opened())
+		}
+		b.at(second + ms)
+		b.down(runs[2])
+		b.done(runs[3])
+		if opened() != before {
+			t.Errorf("%s: later: %+v became %+v", name, before, opened())
+		}
+	}
+}
+
+// A bucket that had nothing to do while its breaker was open has earned no burst.
+func TestABreakerThatClosesIsNoBurst(t *testing.T) {
+	b := newValveBench(t, with(leaky("api", "10/s"), func(p *policy.Policy) { p.Burst = 5 }))
+	for range mostSuspectJobs {
+		b.arrive("a")
+	}
+	b.until(20*second, b.down)
+	for seq := uint64(2); seq <= mostSuspectJobs; seq++ {
+		b.v.cancel(b.p, seq, b.now)
+		b.v.Confirmed(b.p, seq, b.now)
+	}
+	b.now = b.p.buckets["a"].target.at
+	probe := b.start()
+	b.now = b.now.Add(10 * second)
+	for range 10 {
+		b.arrive("a")
+	}
+	b.done(probe[0])
+	if runs := b.start(); len(runs) != 1 {
+		t.Errorf("%d jobs start as the breaker closes", len(runs))
+	}
+}
+
+// Every outcome but one says that the target is up, or that nobody asked it.
+func TestWhatClosesABreaker(t *testing.T) {
+	for kind, want := range map[record.OutcomeKind]int{
+		record.OutcomeDone: 0, record.OutcomePermanent: 0, record.OutcomeThrottled: 0,
+		record.OutcomeFailed:   0,
+		record.OutcomeReturned: 1, record.OutcomeUncounted: 1,
+	} {
+		b := newValveBench(t, leaky("api", "1000/s"))
+		for range 20 {
+			b.arrive("a")
+		}
+		b.until(second/4, b.down)
+		if b.v.Breakers().Open() != 1 {
+			t.Fatalf("%d breakers are open", b.v.Breakers().Open())
+		}
+		b.now = b.p.buckets["a"].target.at
+		b.end(b.start()[0], record.Outcome{Kind: kind})
+		if n := b.v.Breakers().Open(); n != want {
+			t.Errorf("%d breakers are open after a probe that ended %s", n, kind)
+		}
+		b.now = b.now.Add(ms)
+		if again := b.start(); want == 1 && len(again) != 1 {
+			t.Errorf("%d probes after one that ended %s", len(again), kind)
+		}
+	}
+}
+
+// Jobs that run for long do not keep a bucket, or all of them, standing still until the probe has
+// ended: there is another one a minute, and whichever ends first tells of the target.
+func TestAProbeThatRunsForLongIsNotTheOnlyOne(t *testing.T) {
+	for name, keys := range map[string]int{"a bucket's breaker": 1,
+		"that of all buckets": 2 * mostSuspectBuckets} {
+		t.Run(name, func(t *testing.T) {
+			b := newValveBench(t, leaky("api", "10/s"))
+			for i := range 60 {
+				b.arrive(fmt.Sprint("k", i%keys))
+			}
+			b.until(2*second, b.down)
+			if b.v.Breakers().Open() == 0 {
+				t.Fatal("no breaker is open")
+			}
+			var probes []Run
+			b.until(5*time.Minute, func(r Run) { probes = append(probes, r) })
+			if n := len(probes); n < 4 || n > 5 {
+				t.Fatalf("%d probes in five minutes in which none ended", n)
+			}
+			b.done(probes[len(probes)-1])
+			if keys == 1 && b.v.Breakers().Open() > 0 || b.v.breaker.open {
+				t.Errorf("%d breakers are open after a probe that found the target up",
+					b.v.Breakers().Open())
+			}
+		})
+	}
+}
+
+// Law 5: a target that is down for one key is nothing to the others.
+func TestABucketsBreakerIsItsOwn(t *testing.T) {
+	b := newValveBench(t, leaky("api", "10/s"))
+	for range 100 {
+		for _, key := range []string{"down", "up", "fine"} {
+			b.arrive(key)
+		}
+	}
+	ran := 0
+	b.until(10*second, func(r Run) {
+		if r.Key == "down" {
+			b.down(r)
+		} else {
+			b.done(r)
+			ran++
+		}
+	})
+	if ran != 200 {
+		t.Errorf("%d of 200 jobs of healthy buckets ran", ran)
+	}
+	if b.v.Breakers().Open() != 1 {
+		t.Errorf("%d breakers are open, want that of the bucket", b.v.Breakers().Open())
+	}
+}
+
+// Buckets that find the target down open the breaker of all when there are enough in a row, and not
+// when another finds it up in between.
+func TestBucketsInARowOpenTheBreakerOfAll(t *testing.T) {
+	for name, up := range map[string]bool{"in a row": false, "with others in between": true} {
+		b := newValveBench(t, leaky("api", "10/s"))
+		for i := range mostSuspectBuckets {
+			b.arrive(fmt.Sprint("down-", i))
+			b.down(b.start()[0])
+			if up {
+				b.arrive(fmt.Sprint("up-", i))
+				b.done(b.start()[0])
+			}
+		}
+		if b.v.breaker.open == up {
+			t.Errorf("%s: the breaker of all is open: %v", name, b.v.breaker.open)
+		}
+	}
+}
+
+// Law 5: buckets that find the target down do not keep the probes from another that it is up for,
+// though it runs jobs and they do not.
+func TestEveryBucketIsProbed(t *testing.T) {
+	b := newValveBench(t, leaky("api", "10/s"))
+	for range 3 {
+		b.arrive("up")
+	}
+	b.until(second, func(Run) {}) // long jobs
+	for i := range 10 * mostSuspectBuckets {
+		b.arrive(fmt.Sprint("down-", i%mostSuspectBuckets))
+	}
+	b.until(2*second, b.down)
+	if !b.v.breaker.open {
+		t.Fatal("the breaker is closed")
+	}
+	last := b.arrive("up")
+	var waited time.Duration
+	b.until(10*time.Minute, func(r Run) {
+		if r.Ref == last.ref() {
+			waited = b.now.Since(origin)
+			b.done(r)
+			return
+		}
+		b.down(r)
+	})
+	if waited == 0 || waited > 30*second {
+		t.Errorf("the bucket whose target is up was probed after %v", waited)
+	}
+	if b.v.breaker.open {
+		t.Error("the breaker of all is open")
+	}
+}
+
+// A probe whose partition is handed over is nobody's any more: the next one need not wait for it.
+func TestAProbeThatWasHandedOverIsNotWaitedFor(t *testing.T) {
+	b := newValveBench(t, leaky("api", "10/s"))
+	other := b.v.Own(handle.Partition{Policy: b.v.Policy.Name, Number: 1}, 2)
+	b.v.Live(other, b.now)
+	for i := range mostSuspectBuckets + 1 {
+		b.arrive(fmt.Sprint(i))
+	}
+	for _, r := range b.start()[:mostSuspectBuckets] {
+		b.down(r)
+	}
+	b.now = b.v.breaker.at
+	if probe := b.start(); len(probe) != 1 {
+		t.Fatalf("%d probes", len(probe))
+	}
+	b.v.Surrender(b.p, b.now)
+	b.v.arrive(other,
+		&job.Arrived{Seq: 100, Key: "other", Stored: b.wall(), Cost: 1, Body: []byte("x")}, b.now,
+		b.wall())
+	if probe := b.at(time.Minute).start(); b.seqs(probe) != "[100]" {
+		t.Errorf("probes %s", b.seqs(probe))
+	}
+}
+
+// A new owner goes on probing where the last one stopped, and counts no attempts either.
+func TestAnOpenBreakerIsHandedOver(t *testing.T) {
+	p := leaky("api", "10/s")
+	old := newValveBench(t, p)
+	for range 20 {
+		old.arrive("a")
+	}
+	old.until(20*second, old.down)
+	left := old.p.buckets["a"].target.at.Since(old.now)
+	h := old.v.Surrender(old.p, old.now)
+	if old.v.Breakers().Open() != 0 {
+		t.Errorf("%d breakers are open of no partition", old.v.Breakers().Open())
+	}
+
+	b := unownedValve(t, p).inheritFrom(Inheritance{Owner: "old", Handover: h, Elapsed: second})
+	for range 20 {
+		b.arrive("a")
+	}
+	if b.v.Breakers().Open() != 1 {
+		t.Fatalf("%d breakers are open", b.v.Breakers().Open())
+	}
+	probes := b.until(time.Minute, b.down)
+	if off := probes[0] - (left - second); off.Abs() > ms {
+		t.Errorf("probed after %v, want %v", probes[0], left-second)
+	}
+	if n := b.attempts(); n != 0 || len(probes) > 4 {
+		t.Errorf("%d attempts were counted, %d probes", n, len(probes))
+	}
+}
+
+// What an operator changes may be the target: it is tried at once.
+func TestAChangedPolicyIsProbedAtOnce(t *testing.T) {
+	b := newValveBench(t, leaky("api", "10/s"))
+	for i := range 40 {
+		b.arrive(fmt.Sprint(i % 4))
+	}
+	b.until(5*time.Minute, b.down)
+	changed := b.v.Policy
+	changed.Target = &policy.Target{HTTP: &policy.HTTPTarget{URL: "http://new"}}
+	b.v.setPolicy(changed, false, b.now)
+	runs := b.start()
+	if len(runs) != 1 {
+		t.Fatalf("%d probes", len(runs))
+	}
+	b.done(runs[0])
+	starts := b.until(5*time.Minute+3*second, b.done)
+	if len(b.p.jobs) > 0 || len(starts) != 39 {
+		t.Errorf("%d jobs ran and %d are left, 3 s after the target was changed", len(starts),
+			len(b.p.jobs))
+	}
+}
+
+// A pause lasts, and its end is no burst; deadlines pass all the while.
+func TestABreakerWhileItsBucketIsPaused(t *testing.T) {
+	b := newValveBench(t, with(leaky("api", "10/s"), func(p *policy.Policy) { p.Burst = 5 }))
+	for range 30 {
+		b.arrive("a")
+	}
+	b.arrive("a", func(a *job.Arrived) { a.Deadline = a.Stored.Add(time.Minute) })
+	b.until(20*second, b.down)
+	b.v.setPolicy(b.v.Policy, true, b.now)
+	b.until(5*time.Minute, func(r Run) { t.Fatalf("job %d started during the pause", r.Seq) })
+	if b.reasons() != "[deadline]" {
+		t.Errorf("letters %s", b.reasons())
+	}
+	b.v.setPolicy(b.v.Policy, false, b.now)
+	if starts := b.until(6*time.Minute, b.done); pacetest.Exceeds(starts, 10, 1) != "" ||
+		len(starts) != 30 {
+		t.Errorf("%d started after the pause; %s", len(starts), pacetest.Exceeds(starts, 10, 1))
+	}
+}

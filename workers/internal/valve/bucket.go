@@ -1,0 +1,426 @@
+package valve
+
+import (
+	"hash/fnv"
+	"slices"
+	"time"
+
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/handle"
+	"github.com/penstock-mq/penstock/workers/internal/heap"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/record"
+)
+
+// stage is where a held job is on its way from the stream to its acknowledgement.
+type stage uint8
+
+const (
+	stageWaiting stage = iota // in its bucket, in order
+	stageDelayed              // not yet due, or backing off
+	stageRunning              // here or, when it has a holder, in another process
+	// its failed attempt or its crash is being recorded; then it backs off
+	stageSaving
+	stageBurying // its dead letter is being stored
+	stageAcking  // its acknowledgement is on the way, until it is confirmed
+	stageGone    // no longer in the stream
+)
+
+// heldJob is one stored job of a partition that this drainer owns.
+type heldJob struct {
+	job.Arrived
+	Bucket *bucket
+
+	stage      stage
+	generation uint8 // of the backlog that delivered it last
+	fetching   bool  // its body is being read
+	counted    bool  // its body is held or being read while it waits, and is not small
+	noting     bool  // its crash is being recorded
+	recorded   bool  // it has an attempt record to delete
+	// times that it found its target down since a job of its bucket found it up
+	tried     uint16
+	began     pace.Instant // its last start here
+	Attempts  int          // that counted
+	crashes   int
+	LastError string
+	reason    job.Reason // while its dead letter is being stored
+
+	// who runs it, when that is another process; while it waits: who did, and may still report; or
+	// crashed, while that is recorded
+	holder  string
+	mark    int64         // its lane's arrived slots when it came
+	expires pace.Instant  // deadline or largest age
+	at      pace.Instant  // while in the valve's timers: when to look at it
+	backoff time.Duration // while saving: how long it waits afterwards
+
+	inBucket, inTimers int // heap indices, −1 outside; inBucket is that in ready or in later
+}
+
+func (j *heldJob) ref() handle.Ref {
+	return handle.Ref{Part: j.Bucket.Part.Partition, Seq: j.Seq, Key: j.Key,
+		Stamp: j.Stored.UnixNano()}
+}
+
+// ran reports whether a job that is being buried had started; one that had not can be judged again
+// by anybody.
+func (j *heldJob) ran() bool {
+	return j.reason != job.ReasonDeadline && j.reason != job.ReasonMalformed
+}
+
+// enter moves a job to another stage. Checkpoints list what has begun, four times a second, and
+// must not look for it among a million that wait.
+func (j *heldJob) enter(next stage) {
+	switch was, is := j.stage.begun(), next.begun(); {
+	case is && !was:
+		j.Bucket.Part.begun[j.Seq] = j
+	case was && !is:
+		delete(j.Bucket.Part.begun, j.Seq)
+	}
+	j.stage = next
+}
+
+// begun reports whether a job in this stage has started and has no recorded outcome yet.
+func (s stage) begun() bool { return s == stageRunning || s == stageSaving || s == stageBurying }
+
+// orderedJob orders the jobs of a bucket: by priority, then as they were accepted. A retried job is
+// older than those behind it and so goes before them. A job that found the target down goes behind
+// those that did not, until one finds it up.
+//
+// Sequences are the order in which the stream accepted jobs, so they are law 4's order; nothing
+// else that is known of a job tells it.
+type orderedJob struct{ *heldJob }
+
+func (j orderedJob) Before(k orderedJob) bool {
+	if j.tried != k.tried {
+		return j.tried < k.tried
+	}
+	if j.Priority != k.Priority {
+		return j.Priority > k.Priority
+	}
+	return j.Seq < k.Seq
+}
+func (j orderedJob) Moved(i int) { j.inBucket = i }
+
+// laterJob orders the jobs of a bucket that may not start yet by when that changes.
+type laterJob struct{ *heldJob }
+
+func (j laterJob) Before(k laterJob) bool { return timedJob(j).Before(timedJob(k)) }
+func (j laterJob) Moved(i int)            { j.inBucket = i }
+
+// timedJob orders the jobs of a valve by when to look at them.
+type timedJob struct{ *heldJob }
+
+func (j timedJob) Before(k timedJob) bool { return j.at < k.at || j.at == k.at && j.Seq < k.Seq }
+func (j timedJob) Moved(i int)            { j.inTimers = i }
+
+// bucket is one key's jobs and clock.
+type bucket struct {
+	// What walks look at stands together.
+	*limits
+	key     job.Key
+	held    int                   // jobs in any stage
+	ready   heap.Heap[orderedJob] // the jobs that wait for a slot
+	waiting int64                 // their slots
+	turns   float64               // taken under the total outflow, by weight: see valve
+
+	Part    *Part
+	clock   pace.Clock
+	later   heap.Heap[laterJob] // the jobs that back off or are not due yet
+	lanes   []lane
+	running int // jobs that hold concurrency, wherever they run
+
+	last      *Ticket // the last start, which the next one follows
+	undecided undecided
+	stalled   bool // one of those came back: nothing starts before all of them are decided
+	noting    int  // jobs whose crash is being recorded; those behind them wait
+
+	cool      pace.Instant // until when the target asked for a pause
+	throttles int          // pauses in a row
+	target    *suspicion   // nil: nothing speaks against it
+
+	rate      pace.Average // of its starts
+	lastError string       // of the last run that did not end well, until one does
+
+	bodies int          // how many of its jobs are counted
+	inList int          // its place in the partition's list, −1 once it is forgotten
+	awake  bool         // it has work and may run it; asleep it earns burst credit
+	since  pace.Instant // when it last woke or started a job
+	spot   spot
+	index  int          // in the heap that spot names
+	nextAt pace.Instant // while in the valve's schedule: when to look at it
+}
+
+// lane counts the slots of a bucket's jobs of one priority, so that nobody has to walk the queue to
+// tell how long it is. A job takes as many slots as it costs.
+type lane struct {
+	priority int
+	waiting  int64 // of the jobs in ready
+	arrived  int64 // of all that have come
+}
+
+func (b *bucket) lane(priority int) *lane {
+	for i := range b.lanes {
+		if b.lanes[i].priority == priority {
+			return &b.lanes[i]
+		}
+	}
+	b.lanes = append(b.lanes, lane{priority: priority})
+	return &b.lanes[len(b.lanes)-1]
+}
+
+// slotsBefore is how many slots go to others before a waiting job, its own not among them: exact
+// while those of its priority that came after it wait, else less than it could be.
+//
+// Every publisher is told when its job starts, so this must not take as long as the queue is.
+func (b *bucket) slotsBefore(j *heldJob) (slots int64) {
+	for _, l := range b.lanes {
+		switch {
+		case l.priority > j.Priority:
+			slots += l.waiting
+		case l.priority == j.Priority:
+			slots += max(0, l.waiting-j.Cost-(l.arrived-j.mark))
+		}
+	}
+	return slots
+}
+
+// slotsFor is how many slots go to others before a job of a priority that comes now.
+func (b *bucket) slotsFor(priority int) (slots int64) {
+	for _, l := range b.lanes {
+		if l.priority >= priority {
+			slots += l.waiting
+		}
+	}
+	return slots
+}
+
+// blocked reports whether the bucket starts nothing, however long one waits for its clock.
+func (b *bucket) blocked() bool {
+	return b.paused || b.concurrency > 0 && b.running >= b.concurrency
+}
+
+// down reports whether the bucket's own breaker is open.
+func (b *bucket) down() bool { return b.target != nil && b.target.open }
+
+type spot uint8
+
+const (
+	spotNone   spot = iota
+	spotSched       // its next start lies ahead
+	spotUnread      // there is no room for the body of its head
+	spotDue         // it may start a job as soon as a worker is free
+)
+
+// scheduledBucket orders the buckets of a valve by when their next job may start. It says itself
+// when that is: where there are many buckets, to compare some must not fetch them from memory.
+type scheduledBucket struct {
+	*bucket
+	at pace.Instant // its nextAt
+}
+
+func (b scheduledBucket) Before(c scheduledBucket) bool {
+	return b.at < c.at || b.at == c.at && b.key < c.key
+}
+func (b scheduledBucket) Moved(i int) { b.index = i }
+
+// dueBucket orders the buckets that compete for workers: under a total outflow fewest turns taken
+// first, else fewest running, then longest due.
+type dueBucket struct{ *bucket }
+
+func (b dueBucket) Before(c dueBucket) bool {
+	if b.turns != c.turns {
+		return b.turns < c.turns
+	}
+	if b.running != c.running {
+		return b.running < c.running
+	}
+	return b.nextAt < c.nextAt || b.nextAt == c.nextAt && b.key < c.key
+}
+func (b dueBucket) Moved(i int) { b.index = i }
+
+// partition is a share of a policy's buckets that this drainer owns or has owned.
+type Part struct {
+	handle.Partition
+	Epoch   uint64
+	state   partitionState
+	buckets map[job.Key]*bucket
+	list    []*bucket // the same, for walks
+	walks   []*walk   // that are under way
+	bodies  int64     // as of the valve
+	jobs    map[uint64]*heldJob
+	// those of them that run, wherever, or whose outcome is being recorded
+	begun   map[uint64]*heldJob
+	crashes map[uint64]string // by job that counts any: whose was the last
+	records map[uint64]uint64 // revisions of attempt records, by job that has one
+
+	Quiesced bool // it starts no jobs any more, because this drainer leaves
+
+	undecided undecided // of all its buckets
+	noting    int       // likewise
+	// inherited jobs that run elsewhere and have not arrived: they hold concurrency somewhere …
+	unseen int
+
+	unseenUntil pace.Instant // … until then, for they may be gone
+
+	// once surrendered: of the jobs that it left running, as the successor knows them
+	holder     string
+	created    time.Time // of its stream, once known
+	generation uint8
+	highest    uint64 // largest sequence that arrived
+	// sequence of the stream when the backlog was opened: what is after it was added since
+	last     uint64
+	sweeping bool // until all that was stored by then has arrived
+
+	// What the predecessor left, until the jobs arrive. when a crashed owner's partition was taken
+	// over; 0 after a planned handover
+	crashedAt pace.Instant
+
+	restsUntil pace.Instant // buckets whose clock was not handed over start nothing before
+	inherited  map[uint64]*inheritedJob
+	through    int64 // as in [handover], of what is inherited
+	// when the newest job was stored that has come, or is inherited: likewise
+	newest int64
+	// acknowledged a moment ago, when they were stored, 0: by through. Deliveries of them are stale
+	finished map[uint64]int64
+	recent   []finishedJob
+	stale    int // so many of recent are older than finishedFor
+
+	// Changed is set when a job starts or ends: for checkpoints.
+	Changed bool
+}
+
+type partitionState uint8
+
+const (
+	partitionOpening partitionState = iota // owned, its backlog is being opened
+	partitionLive                          // owned, jobs start
+	// handed over: outcomes are reported to the successor
+	partitionSurrendered
+	partitionLost // another took it: outcomes have no effect
+)
+
+type inheritedJob struct {
+	holder  string
+	crashed string // who ran it and crashed
+	record  record.Attempt
+	dueIn   time.Duration // of backoff, from the takeover
+	saved   bool          // there is an attempt record
+	outcome *record.Outcome
+}
+
+// runs reports whether the job runs in another process, or did.
+func (in *inheritedJob) runs() bool { return in.holder != "" }
+
+type finishedJob struct {
+	seq    uint64
+	stored int64 // Unix ns
+	at     pace.Instant
+}
+
+const (
+	// staleFor is how long the backlog can still deliver a finished job again: on three nodes a
+	// place stays taken up to 5 ms after its acknowledgement.
+	staleFor = 100 * time.Millisecond
+	// finishedFor is how long a backlog that is opened anew may deliver one. A confirmed
+	// acknowledgement says that the consumer has it. The job is removed when the server that leads
+	// the stream has applied that too: seconds later where that server was away, and never where
+	// the consumer is deleted before.
+	finishedFor = 30 * time.Second
+	// mostFinished is how many of them a partition remembers: those of half a minute at 4,000 a
+	// second.
+	mostFinished = 1 << 17
+)
+
+// Owned reports whether this drainer owns the partition.
+func (p *Part) Owned() bool { return p.state <= partitionLive }
+
+// Lost reports whether another took it, so that what ends of it has no effect any more.
+func (p *Part) Lost() bool { return p.state == partitionLost }
+
+// isLive reports whether jobs of it start.
+func (p *Part) Live() bool { return p.state == partitionLive }
+
+// size is how many buckets it has.
+func (p *Part) Buckets() int { return len(p.buckets) }
+
+// Stream tells the partition's stream from others of its name, 0 while it is not known.
+//
+// Names come back and sequences begin at 1 again; the instant at which a stream was made is all
+// that tells two apart.
+func (p *Part) Stream() int64 {
+	if p.created.IsZero() {
+		return 0
+	}
+	return p.created.UnixNano()
+}
+
+// Held returns the job that a name stands for; nil: it is not held any more.
+func (p *Part) Held(name handle.Ref) *heldJob {
+	if j := p.jobs[name.Seq]; j != nil && j.Stored.UnixNano() == name.Stamp {
+		return j
+	}
+	return nil
+}
+
+// finish remembers a confirmed acknowledgement for finishedFor.
+func (p *Part) finish(seq uint64, stored int64, now pace.Instant) {
+	p.stale = max(p.stale, len(p.recent)-mostFinished)
+	for p.stale < len(p.recent) && now.Since(p.recent[p.stale].at) > finishedFor {
+		p.stale++
+	}
+	if p.stale > len(p.recent)/2 {
+		p.recent = append(p.recent[:0], p.recent[p.stale:]...)
+		p.stale = 0
+	}
+	p.recent = append(p.recent, finishedJob{seq, stored, now})
+}
+
+// finishedLately reports whether a job is among those whose acknowledgement was confirmed a moment
+// ago.
+//
+// It goes back from the latest, because nearly all that comes again was finished within
+// milliseconds.
+func (p *Part) finishedLately(seq uint64, stored int64, now pace.Instant) bool {
+	for _, f := range slices.Backward(p.recent[p.stale:]) {
+		if f.seq == seq || now.Since(f.at) > staleFor {
+			return f.seq == seq && f.stored == stored
+		}
+	}
+	return false
+}
+
+// done reports whether the job of a sequence that was stored then is among those that were
+// acknowledged before this backlog was opened.
+//
+// When the job was stored has to be the same, for in a stream that was restored from a backup
+// another one may have its sequence, and would be acknowledged unrun (law 3).
+func (p *Part) done(seq uint64, stored int64) bool {
+	at, known := p.finished[seq]
+	return known && (at == stored || at == 0 && !p.newer(stored))
+}
+
+// newer reports whether a job was stored later than all of which the predecessor said anything.
+func (p *Part) newer(stored int64) bool { return p.through != 0 && stored > p.through }
+
+// tellsThrough is what a record says of that now; while anything may be inherited of which it is
+// not known, neither is this.
+//
+// To tell a later instant than is known would make later owners take new jobs for old ones; to tell
+// none makes them believe records as they did before there was this field.
+func (p *Part) tellsThrough() int64 {
+	if p.through == 0 && p.sweeping && len(p.inherited)+len(p.finished) > 0 {
+		return 0
+	}
+	return p.newest
+}
+
+// mostSpread is the most that spread is asked for.
+const mostSpread = 250 * time.Millisecond
+
+// spread is the part of limit that the key's hash picks, so that many buckets do not start together
+// after a crash or an outage.
+func spread(key job.Key, limit time.Duration) time.Duration {
+	h := fnv.New32a()
+	h.Write([]byte(key))
+	return time.Duration(float64(limit) * float64(h.Sum32()) / (1 << 32))
+}

@@ -1,0 +1,240 @@
+package valve
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/handle"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
+)
+
+// offering is a valve without workers of its own, and an open partition.
+type offering struct {
+	*Valve
+	part *Part
+	seq  uint64
+}
+
+func newOffering(p policy.Policy) *offering {
+	v := New(p.WithDefaults(), false, "me", func() float64 { return 0 }, &Actions{})
+	o := &offering{Valve: v, part: v.Own(handle.Partition{Policy: p.Name}, 1)}
+	v.Live(o.part, 0)
+	return o
+}
+
+func (o *offering) publish(key job.Key, n int, now pace.Instant) {
+	for range n {
+		o.seq++
+		wall := time.Unix(1_800_000_000, 0)
+		o.arrive(o.part, &job.Arrived{Seq: o.seq, Key: key, Stored: wall, Cost: 1, Body: []byte{}},
+			now, wall)
+	}
+}
+
+// step lets the valve act, and returns what it wants: offers, jobs given out and claims refused.
+func (o *offering) step(now pace.Instant) string {
+	o.Advance(now, pace.Never)
+	var given []uint64
+	for _, l := range o.out.Elsewhere {
+		given = append(given, l.Run.Seq)
+		l.Run.Decide(atOnce(l.Run), nil)
+	}
+	said := fmt.Sprintf("%d offers, gives %v, refuses %v", len(o.out.Offers), given, o.out.Refusals)
+	o.out.Reset()
+	return said
+}
+
+func (o *offering) claim(key job.Key, running int, until pace.Instant) {
+	o.Offered(OfferClaimed, 0)
+	o.claims.offering = max(0, o.claims.offering)
+	o.claims.held = append(o.claims.held,
+		Claim{Worker: "w", Turn: NextTurn{Key: key, Running: running}, Until: until})
+}
+
+const milli = pace.Instant(time.Millisecond)
+
+func TestClaims(t *testing.T) {
+	o := newOffering(leaky("api", "10/s"))
+	expect := func(now pace.Instant, want string) {
+		t.Helper()
+		if got := o.step(now); got != want {
+			t.Fatalf("at %v: %s, want %s", time.Duration(now), got, want)
+		}
+	}
+	now := 1000 * milli
+	o.publish("a", 3, now)
+	expect(now, "1 offers, gives [], refuses []")
+	expect(now, "0 offers, gives [], refuses []") // one is under way
+	o.claim("a", 0, now+40*milli)
+	expect(now, "0 offers, gives [1], refuses []")
+
+	// The next is due 100 ms after the first: it is offered ahead, and given out when it is due.
+	if at := o.Wake(true); at != now+100*milli-pace.Instant(ahead) {
+		t.Fatalf("wakes at %v", time.Duration(at))
+	}
+	expect(now+80*milli, "1 offers, gives [], refuses []")
+	o.claim("a", 1, now+120*milli)
+	expect(now+99*milli, "0 offers, gives [], refuses []")
+	if at := o.Wake(true); at != now+100*milli {
+		t.Fatalf("wakes at %v", time.Duration(at))
+	}
+	expect(now+100*milli, "0 offers, gives [2], refuses []")
+
+	// A claim that finds no job in time is refused; whoever has no worker elsewhere asks again
+	// after a pause.
+	expect(now+180*milli, "1 offers, gives [], refuses []")
+	o.claim("a", 2, now+190*milli)
+	expect(now+180*milli, "0 offers, gives [], refuses []")
+	if at := o.Wake(true); at != now+190*milli {
+		t.Fatalf("wakes at %v", time.Duration(at))
+	}
+	expect(now+190*milli, "1 offers, gives [], refuses [w]")
+	o.Offered(OfferNobody, now+190*milli)
+	expect(now+200*milli, "0 offers, gives [], refuses []")
+	if at := o.Wake(true); at != now+190*milli+pace.Instant(nobodyPause) {
+		t.Fatalf("wakes at %v", time.Duration(at))
+	}
+	expect(now+190*milli+pace.Instant(nobodyPause), "1 offers, gives [], refuses []")
+	o.Offered(OfferBusy, now+440*milli)
+	expect(now+459*milli, "0 offers, gives [], refuses []")
+	expect(now+460*milli, "1 offers, gives [], refuses []")
+}
+
+// TestClaimsAreNotForHangingBuckets gives no bucket that runs many jobs the worker that another one
+// was promised.
+func TestClaimsAreNotForHangingBuckets(t *testing.T) {
+	o := newOffering(leaky("api", "1000/s"))
+	now := 1000 * milli
+	o.publish("hangs", 20, now)
+	for range 6 {
+		now += 10 * milli
+		o.step(now)
+		o.claim("hangs", 100, now+40*milli)
+		o.step(now)
+	}
+	o.refuseLate(now, true)
+	o.out.Reset()
+	o.publish("fine", 1, now)
+	now += 10 * milli
+	o.step(now)
+	o.claim("fine", 0, now+40*milli)
+	o.claim("fine", 0, now+40*milli)
+	if got := o.step(now); got != "0 offers, gives [21], refuses []" &&
+		got != "1 offers, gives [21], refuses []" {
+		t.Fatal(got)
+	}
+	if got := o.step(now + 10*milli); got[len(got)-len("gives [], refuses []"):] !=
+		"gives [], refuses []" {
+		t.Errorf("the bucket that hangs took another's worker: %s", got)
+	}
+}
+
+// A worker that has room for a bucket that runs nothing may have none for one that runs a job: when
+// another claim has served the bucket meanwhile and it is the turn of the one that hangs, that one
+// does not get the worker, nor does the worker wait.
+func TestAClaimIsNoRoomForABucketThatRunsMore(t *testing.T) {
+	o := newOffering(total("1000/s"))
+	now := 1000 * milli
+	o.publish("hangs", 3, now)
+	o.step(now)
+	o.claim("hangs", 0, now+40*milli)
+	if got := o.step(now); !strings.Contains(got, "gives [1]") {
+		t.Fatal(got)
+	}
+	now += 10 * milli
+	o.publish("fine", 3, now)
+	for range 3 {
+		o.claim("fine", 0, now+40*milli)
+	}
+	var given []uint64
+	for end := now + 5*milli; now < end; now += milli {
+		o.Advance(now, pace.Never)
+		for _, l := range o.out.Elsewhere {
+			given = append(given, l.Run.Seq)
+		}
+		o.out.Reset()
+	}
+	if want := []uint64{4, 5, 6}; !slices.Equal(given, want) {
+		t.Errorf("the claims were given %v, want the jobs of the bucket that is fine, %v", given,
+			want)
+	}
+}
+
+func TestClaimsWhenStartsAreForbidden(t *testing.T) {
+	o := newOffering(leaky("api", "1000/s"))
+	o.publish("a", 1, 1000*milli)
+	o.step(1000 * milli)
+	o.claim("a", 0, 1040*milli)
+	o.Advance(1001*milli, 0)
+	if !slices.Equal(o.out.Refusals, []string{"w"}) || len(o.out.Elsewhere) > 0 {
+		t.Errorf("refuses %v, gives %d", o.out.Refusals, len(o.out.Elsewhere))
+	}
+}
+
+// TestClaimsUnderTotal looks ahead to when the rate of all buckets together allows a start.
+func TestClaimsUnderTotal(t *testing.T) {
+	o := newOffering(total("10/s"))
+	now := 1000 * milli
+	o.publish("a", 5, now)
+	o.publish("b", 5, now)
+	o.step(now)
+	o.claim("a", 0, now+40*milli)
+	o.claim("b", 0, now+40*milli)
+	if got := o.step(now); got != "0 offers, gives [1], refuses []" {
+		t.Fatal(got)
+	}
+	if got := o.step(now + 40*milli); got != "0 offers, gives [], refuses [w]" {
+		t.Fatal(got)
+	}
+	if at := o.Wake(true); at != now+100*milli-pace.Instant(ahead) {
+		t.Fatalf("wakes at %v", time.Duration(at))
+	}
+	if got := o.step(now + 80*milli); got != "1 offers, gives [], refuses []" {
+		t.Fatal(got)
+	}
+	o.claim("b", 0, now+120*milli)
+	if got := o.step(now + 100*milli); got != "0 offers, gives [6], refuses []" {
+		t.Fatal(got)
+	}
+}
+
+// A worker that has room but refuses a bucket, whose target may hang, is asked for the next in
+// turn, and no other gets it instead. The buckets before that one are asked for again once somebody
+// claims.
+func TestWhatAWorkerRefusesHoldsNoOtherUp(t *testing.T) {
+	o := newOffering(total("1000/s"))
+	now := 1000 * milli
+	for _, key := range []job.Key{"a", "b", "c", "d"} {
+		o.publish(key, 2, now)
+	}
+	for _, want := range []job.Key{"a", "b", "c"} {
+		turn := o.Next()
+		if turn.Key != want {
+			t.Fatalf("the turn is %s's, want %s's", turn.Key, want)
+		}
+		if want != "c" {
+			o.Refused(want)
+		}
+	}
+	o.step(now)
+	turn := o.Next()
+	o.Offered(OfferClaimed, now)
+	o.claims.held = append(o.claims.held, Claim{Worker: "w", Turn: turn, Until: now + 40*milli})
+	if got := o.step(now); !strings.Contains(got, "gives [5]") {
+		t.Errorf("%s, want the first of c", got)
+	}
+	if turn := o.Next(); turn.Key != "a" || turn.Alone {
+		t.Errorf("then the turn is %+v, want a's", turn)
+	}
+	for _, key := range []job.Key{"a", "b", "c", "d"} {
+		o.Refused(key)
+	}
+	if turn := o.Next(); turn.Key != "a" || turn.Alone {
+		t.Errorf("when all were refused the turn is %+v, want a's", turn)
+	}
+}

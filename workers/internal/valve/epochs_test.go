@@ -1,0 +1,36 @@
+package valve
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/penstock-mq/penstock/workers/internal/record"
+)
+
+// What was stored when a backlog was opened and did not come is gone: it is not kept waiting for
+// ever, and an acknowledgement of it is confirmed. What came is not, nor what may have been stored
+// since.
+func TestASweepRemovesWhatIsGoneAndNothingElse(t *testing.T) {
+	b := newValveBench(t, leaky("api", "10/s"))
+	for range 5 {
+		// 1 starts; of the others 2 and 3 are gone, and 5 was stored after the opening
+		b.arrive("a")
+	}
+	b.end(b.start()[0], record.Outcome{Kind: record.OutcomeDone})
+	b.v.Reopen(b.p, 2)
+	b.p.finished[9] = 0
+	b.deliver(4, "a")
+	b.p.last = 4
+	b.v.Swept(b.p, b.now)
+	if b.p.jobs[1] != nil {
+		t.Error("the acknowledgement of job 1 is still waited for")
+	}
+	if _, known := b.p.finished[9]; !known {
+		t.Error("that job 9 is finished is forgotten before it can have come")
+	}
+	var seqs []uint64
+	b.until(second, func(r Run) { seqs = append(seqs, r.Seq); b.done(r) })
+	if !slices.Equal(seqs, []uint64{4, 5}) || b.out.Vanished != 2 {
+		t.Errorf("started %v, want 4 and 5; %d are told as gone, want 2", seqs, b.out.Vanished)
+	}
+}

@@ -1,0 +1,49 @@
+package valve
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/penstock-mq/penstock/workers/internal/record"
+)
+
+// The acknowledgement was confirmed, and the job was still stored: the server that leads the stream
+// removes it when it has heard of that, which one that had been cut off had not. Opened anew
+// seconds later, the backlog delivered it, and it ran again, here or at the next owner's.
+func TestAFinishedJobThatIsStillStoredIsKnownSecondsLater(t *testing.T) {
+	b := newValveBench(t, leaky("api", "10/s"))
+	b.arrive("a")
+	r := b.start()[0]
+	b.end(r, record.Outcome{Kind: record.OutcomeDone})
+	b.v.Confirmed(b.p, r.Seq, b.now)
+	b.now = b.now.Add(10 * second)
+	if h := b.v.Handover(b.p, b.now, 0); !slices.Equal(h.Done, []uint64{r.Seq}) {
+		t.Errorf("hands over %v as finished, want job %d", h.Done, r.Seq)
+	}
+	b.v.Reopen(b.p, 2)
+	if j := b.deliver(r.Seq, "a"); j.stage != stageAcking {
+		t.Errorf("delivered again, it is in stage %v, want it acknowledged", j.stage)
+	}
+	b.v.Confirmed(b.p, r.Seq, b.now)
+	b.p.last = r.Seq
+	b.v.Swept(b.p, b.now)
+	b.now = b.now.Add(2 * finishedFor)
+	if h := b.v.Handover(b.p, b.now, 0); len(h.Done) > 0 {
+		t.Errorf("hands over %v as finished long after", h.Done)
+	}
+}
+
+// However fast jobs finish, a partition remembers a bounded number of them: the latest.
+func TestSoManyFinishedJobsAreRemembered(t *testing.T) {
+	p := &Part{}
+	for seq := range uint64(3 * mostFinished) {
+		p.finish(seq, 0, origin)
+	}
+	if n := len(p.recent) - p.stale; n > mostFinished+1 || len(p.recent) > 2*mostFinished+2 {
+		t.Errorf("%d are remembered in %d places, at most %d may be", n, len(p.recent),
+			mostFinished)
+	}
+	if last := uint64(3*mostFinished - 1); !p.finishedLately(last, 0, origin) {
+		t.Errorf("job %d, which finished last, is forgotten", last)
+	}
+}

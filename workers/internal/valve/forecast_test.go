@@ -1,0 +1,248 @@
+package valve
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+// deepest lists buckets, however many pieces of work that takes.
+func (b *valveBench) deepest(offset, limit int) (states []job.BucketState, total int) {
+	l := b.v.deepest(b.p, offset, limit, b.now)
+	for !b.v.find(l) {
+	}
+	l.pick()
+	for !b.v.tell(l, b.now, b.wall()) {
+	}
+	return l.states, len(l.found)
+}
+
+// A walk visits what is there all the time once, whatever comes and goes, and however many walks
+// there are.
+func TestAWalkVisitsEachBucketOnce(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	for round := range 300 {
+		p := &Part{buckets: map[job.Key]*bucket{}}
+		made := 0
+		add := func() {
+			p.add(&bucket{key: job.Key(fmt.Sprint(made)), Part: p})
+			made++
+		}
+		for range random.IntN(40) {
+			add()
+		}
+		type seen struct {
+			w     *walk
+			begin int // buckets made by then
+			times map[*bucket]int
+			done  bool
+		}
+		var walks []*seen
+		gone := map[*bucket]bool{}
+		for range 60 {
+			switch random.IntN(6) {
+			case 0:
+				walks = append(walks, &seen{p.walk(), made, map[*bucket]int{}, false})
+			case 1:
+				add()
+			case 2, 3:
+				if len(p.list) > 0 {
+					b := p.list[random.IntN(len(p.list))]
+					gone[b] = true
+					p.remove(b)
+				}
+			default:
+				for _, s := range walks {
+					if !s.done {
+						s.done = s.w.some(random.IntN(5), func(b *bucket) { s.times[b]++ })
+					}
+				}
+			}
+		}
+		for _, s := range walks {
+			for !s.done {
+				s.done = s.w.some(7, func(b *bucket) { s.times[b]++ })
+			}
+			for b, n := range s.times {
+				if n != 1 {
+					t.Fatalf("round %d: bucket %s visited %d times", round, b.key, n)
+				}
+			}
+			for _, b := range p.list {
+				var number int
+				if _, err := fmt.Sscan(string(b.key), &number); err != nil {
+					t.Fatal(err)
+				}
+				if number < s.begin && s.times[b] == 0 {
+					t.Fatalf("round %d: bucket %s left out", round, b.key)
+				}
+			}
+		}
+		if len(p.walks) != 0 {
+			t.Fatalf("round %d: %d walks have not ended", round, len(p.walks))
+		}
+		for i, b := range p.list {
+			if b.inList != i || gone[b] || p.buckets[b.key] != b {
+				t.Fatalf("round %d: the list is wrong at %d", round, i)
+			}
+		}
+	}
+}
+
+// crowd is a valve with many buckets of different weights, costs and depths, whose turns are apart.
+func crowd(t *testing.T, buckets int) *valveBench {
+	b := newValveBench(t, total("1000/s"))
+	random := rand.New(rand.NewPCG(uint64(buckets), 1))
+	for i := range buckets {
+		key := fmt.Sprintf("tenant.%06d", i)
+		if weight := 1 + random.Int64N(4); weight > 1 && i%3 == 0 {
+			b.v.SetOverride(job.Key(key), policy.Override{Weight: &weight}, b.now)
+		}
+		for range 1 + random.IntN(6) {
+			b.arrive(key, cost(1+random.Int64N(3)))
+		}
+	}
+	return b
+}
+
+// What is told of many buckets is what a walk for each of them would tell, and at most a job of
+// each other bucket more.
+func TestAForecastIsNearWhatAWalkTells(t *testing.T) {
+	b := crowd(t, 3*mostExact)
+	b.until(second, b.done) // so that their turns differ
+	if b.v.expectBucket(b.p.list[0], 0, b.now) != nil {
+		t.Fatal("something is told before there is a forecast")
+	}
+	pieces := 0
+	for !b.v.foreseen(b.p, b.now) {
+		pieces++
+	}
+	if want := len(b.p.list) / walkPiece; pieces < want-1 || pieces > want+1 {
+		t.Errorf("made in %d pieces, want %d", pieces, want)
+	}
+	for i, asked := range b.p.list {
+		for _, slots := range []int64{0, 1, asked.waiting, 40} {
+			turn := max(asked.turns, b.v.turns) + float64(slots)/float64(asked.weight)
+			told, _, known := b.v.slotsOfOthers(asked, slots, b.now)
+			var exact int64
+			for _, other := range b.p.list {
+				if other != asked {
+					exact += b.v.slotsUntil(other, turn)
+				}
+			}
+			if off := float64(told - exact); !known || off < -0.02*float64(exact)-2 ||
+				off > 0.02*float64(exact)+2*float64(len(b.p.list)) {
+				t.Fatalf("bucket %d, %d slots: %d slots of others are told, a walk finds %d", i,
+					slots, told, exact)
+			}
+		}
+	}
+}
+
+// A bucket's own jobs are not counted among the others that go before its next.
+func TestAForecastCountsTheAskingBucketOnce(t *testing.T) {
+	b := newValveBench(t, total("1000/s"))
+	for i := range mostExact {
+		b.arrive(fmt.Sprint("other-", i))
+	}
+	for range 20_000 {
+		b.arrive("asked")
+	}
+	for !b.v.foreseen(b.p, b.now) {
+	}
+	asked := b.p.buckets["asked"]
+	told := b.v.expectBucket(asked, asked.waiting, b.now)
+	if told == nil || *told < 20_900 || *told > 22_100 {
+		t.Errorf("told %v ms, want those of 20,000 jobs and 1000 others at 1000/s", told)
+	}
+}
+
+// Starts come when a forecast has told them: within 10 %.
+func TestAForecastComesTrue(t *testing.T) {
+	b := crowd(t, 2*mostExact)
+	for !b.v.foreseen(b.p, b.now) {
+	}
+	told := map[uint64]time.Duration{}
+	for seq := range b.p.jobs {
+		wait, known := b.v.expect(b.p, seq, b.now)
+		if !known {
+			t.Fatalf("job %d: not known", seq)
+		}
+		told[seq] = wait
+	}
+	off, n := 0., 0.
+	b.until(time.Minute, func(r Run) {
+		actual := b.now.Since(origin)
+		if early := actual - told[r.Seq]; early > max(second, actual/10) {
+			t.Errorf("job %d was told %v and started after %v", r.Seq, told[r.Seq], actual)
+		}
+		off, n = off+math.Abs((told[r.Seq]-actual).Seconds()), n+1
+		b.done(r)
+	})
+	if mean := off / n; mean > 2 {
+		t.Errorf("starts are told wrong by %.2f s on average, of some 15 s", mean)
+	}
+}
+
+// A question about all of 100,000 buckets is answered in pieces, each of which looks at no more
+// than it may.
+func TestAListLooksAtEachBucketOnce(t *testing.T) {
+	const buckets = 5000
+	b := newValveBench(t, total("1000/s"))
+	for i := range buckets {
+		for range 1 + i%7 {
+			b.arrive(fmt.Sprintf("tenant.%06d", i))
+		}
+	}
+	pieces := 0
+	l := b.v.deepest(b.p, 100, 50, b.now)
+	for !b.v.find(l) {
+		pieces++
+	}
+	l.pick()
+	for !b.v.tell(l, b.now, b.wall()) {
+		pieces++
+	}
+	if most := buckets/walkPiece + 50/expectPiece + 2; pieces > most {
+		t.Errorf("%d pieces of work, want at most %d", pieces, most)
+	}
+	if len(l.found) != buckets || len(l.states) != 50 {
+		t.Fatalf("%d listed of %d", len(l.states), len(l.found))
+	}
+	for i, s := range l.states {
+		if want := job.Key(fmt.Sprintf("tenant.%06d", 6+7*(100+i))); s.Key != want ||
+			s.Depth != 7 || s.ExpectMS == nil {
+			t.Errorf("%d: %+v, want %s", i, s, want)
+		}
+	}
+	for range 10 { // the forecast is used again
+		if !b.v.foreseen(b.p, b.now.Add(forecastFor/2)) {
+			t.Fatal("another forecast is made at once")
+		}
+	}
+	if b.v.foreseen(b.p, b.now.Add(forecastFor)) {
+		t.Error("an old forecast is used")
+	}
+}
+
+// A forecast that was left half made, because nobody waited for it any more, is begun anew.
+func TestAForecastThatWasLeftHalfMadeIsBegunAnew(t *testing.T) {
+	b := crowd(t, 2*mostExact)
+	if b.v.foreseen(b.p, b.now) {
+		t.Fatal("made in one piece")
+	}
+	b.now = b.now.Add(time.Minute)
+	for !b.v.foreseen(b.p, b.now) {
+	}
+	if b.v.expectBucket(b.p.list[0], 0, b.now) == nil {
+		t.Error("nothing is told, for the forecast is too old")
+	}
+	if len(b.p.walks) != 0 {
+		t.Errorf("%d walks have not ended", len(b.p.walks))
+	}
+}

@@ -1,0 +1,96 @@
+package valve
+
+import (
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/record"
+)
+
+// timedOut is a valve that has given up waiting for job 1, which runs in another process; the
+// bucket's rate keeps it waiting for half a minute more.
+func timedOut(t *testing.T) *valveBench {
+	t.Helper()
+	p := leaky("api", "1/m")
+	p.Timeout = policy.Duration(30 * second)
+	b := unownedValve(t, p).inheritFrom(Inheritance{Owner: "old", Handover: record.Handover{
+		Running: []record.Run{{Seq: 1, Holder: "old"}}, Rate: "1/m",
+		Clocks: []record.Clock{{Key: "a", Due: 60_000_000, Tat: 60_000_000}},
+	}})
+	j := b.deliver(1, "a")
+	b.until(31*second, b.done)
+	if j.stage != stageWaiting {
+		t.Fatalf("stage %d, want it to wait", j.stage)
+	}
+	return b
+}
+
+// NATS may be away for longer than a job's time-out. Who ran it reports all the same, and what it
+// says is true.
+func TestAnOutcomeThatComesAfterTheTimeoutIsHeard(t *testing.T) {
+	for name, c := range map[string]struct {
+		said   record.Outcome
+		starts int // within ten minutes
+		acked  int
+		buried string
+	}{
+		"done": {said: record.Outcome{Kind: record.OutcomeDone}, acked: 1},
+		"permanent": {said: record.Outcome{Kind: record.OutcomePermanent,
+			Reason:   job.ReasonPermanent,
+			Attempts: 1}, buried: "[permanent]"},
+		"failed, for the last": {said: record.Outcome{Kind: record.OutcomeFailed, Attempts: 100},
+			buried: "[attempts]"},
+		"of another process": {said: record.Outcome{Kind: record.OutcomeDone, Holder: "another"},
+			starts: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := timedOut(t)
+			if c.said.Seq = 1; c.said.Holder == "" {
+				c.said.Holder = "old"
+			}
+			b.v.Reported(b.p, c.said, b.now)
+			acked, buried := len(b.out.Acks), b.reasons()
+			if buried == "[]" {
+				buried = ""
+			}
+			starts := len(b.until(10*time.Minute, func(Run) {}))
+			if starts != c.starts || acked != c.acked || buried != c.buried {
+				t.Errorf("%d starts, %d acknowledged, buried for %q; want %d, %d, %q", starts,
+					acked, buried, c.starts, c.acked, c.buried)
+			}
+			if n := b.p.buckets["a"].running; n != c.starts {
+				t.Errorf("%d hold concurrency", n)
+			}
+		})
+	}
+}
+
+// A run that was given up and says that it goes on is running again, and nobody starts it beside
+// that.
+func TestProgressAfterTheTimeoutKeepsTheJobFromStarting(t *testing.T) {
+	b := timedOut(t)
+	goesOn := record.Outcome{Seq: 1, Kind: record.OutcomeProgress, Holder: "old"}
+	for end := 31 * second; end < 5*time.Minute; end += 20 * second {
+		if b.v.Reported(b.p, goesOn, b.now); len(b.until(end, b.done)) > 0 {
+			t.Fatalf("it started at %v while it runs elsewhere", b.now.Since(origin))
+		}
+	}
+	b.v.Reported(b.p, record.Outcome{Seq: 1, Kind: record.OutcomeDone, Holder: "old"}, b.now)
+	if b.v.Confirmed(b.p, 1, b.now); len(b.p.jobs) > 0 {
+		t.Error("it is still held")
+	}
+}
+
+// Once the job has started anew, the word on the first run is none on the second.
+func TestAnOutcomeThatComesAfterTheNextStartIsNotHeard(t *testing.T) {
+	b := timedOut(t)
+	b.at(61 * second)
+	again := b.p.jobs[b.start()[0].Seq]
+	b.v.Reported(b.p, record.Outcome{Seq: 1, Kind: record.OutcomeFailed, Holder: "old",
+		Attempts: 1}, b.now)
+	if again.stage != stageRunning {
+		t.Errorf("stage %d, want it to run", again.stage)
+	}
+}

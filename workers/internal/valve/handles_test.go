@@ -1,0 +1,29 @@
+package valve
+
+import (
+	"testing"
+
+	"github.com/penstock-mq/penstock/workers/internal/record"
+)
+
+// A run is known until its outcome was told, also when its job left the stream meanwhile; then its
+// number is nobody's.
+func TestAnOutcomeIsHeardOnce(t *testing.T) {
+	p := leaky("api", "10/s")
+	p.Workers = 2
+	b := newValveBench(t, p)
+	b.arrive("a")
+	b.arrive("b")
+	runs := b.start()
+	b.v.restart(b.p, b.now)
+	for range 2 {
+		b.end(runs[0], record.Outcome{Kind: record.OutcomeDone})
+	}
+	if b.v.Busy != 1 || b.p.buckets["a"] != nil && b.p.buckets["a"].running != 0 {
+		t.Errorf("%d workers are busy, want the one of the other run", b.v.Busy)
+	}
+	if b.end(runs[1], record.Outcome{Kind: record.OutcomeDone}); b.v.Busy != 0 ||
+		len(b.v.runs) > 0 {
+		t.Errorf("%d workers are busy, and %d runs are remembered", b.v.Busy, len(b.v.runs))
+	}
+}

@@ -1,0 +1,84 @@
+package valve
+
+import (
+	"testing"
+
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/record"
+)
+
+// What the hazards of the simulation brought to light, each in a few lines.
+
+// A second delivery of a job can be on its way to the loop while the first one's acknowledgement is
+// confirmed: the two come by different channels.
+func TestADeliveryThatComesTwiceIsNoNewJob(t *testing.T) {
+	b := newValveBench(t, leaky("api", "1000/s"))
+	b.arrive("a")
+	b.arrive("a")
+	r := b.start()[0]
+	b.end(r, record.Outcome{Kind: record.OutcomeDone})
+	b.v.Confirmed(b.p, r.Seq, b.now)
+	b.deliver(r.Seq, "a")
+	if j := b.p.jobs[r.Seq]; j == nil || j.stage != stageAcking {
+		t.Errorf("a job that is done waits again: %+v", j)
+	}
+	b.now = b.now.Add(2 * staleFor)
+	if j := b.deliver(b.seq, "a"); j.stage != stageWaiting {
+		t.Errorf("one that waits came twice and is in stage %v", j.stage)
+	}
+}
+
+// lean makes a delivery one without a body, which is read before the job starts.
+func lean(a *job.Arrived) { a.Size, a.Body, a.Lean = 1<<20, nil, true }
+
+// Somebody removed the job whose body is about to be read. Those behind it wait for nothing else.
+func TestThoseBehindAJobThatIsGoneAreReadNext(t *testing.T) {
+	b := newValveBench(t, leaky("api", "1/10s"))
+	b.arrive("a", lean)
+	b.v.Advance(b.now, pace.Never)
+	first := b.out.Fetches
+	b.out.Fetches = nil
+	next := b.arrive("a", lean)
+	b.v.Loaded(b.p.jobs[first[0].Seq], nil, true, b.now)
+	b.v.Advance(b.now, pace.Never)
+	if len(b.out.Fetches) != 1 || b.out.Fetches[0] != next.ref() {
+		t.Errorf("reads %d bodies, want that of job %d", len(b.out.Fetches), next.Seq)
+	}
+}
+
+// A job that was removed from the stream is missed when its backlog was opened anew. The next one's
+// body is not there yet.
+func TestAJobBehindOneThatVanishedWaitsForItsBody(t *testing.T) {
+	b := newValveBench(t, leaky("api", "1000/s"))
+	gone := b.arrive("a")
+	b.arrive("a", lean)
+	b.v.Reopen(b.p, 2)
+	b.p.last = gone.Seq + 1
+	b.deliver(b.p.last, "a", lean)
+	b.v.Swept(b.p, b.now)
+	if runs := b.start(); len(runs) > 0 {
+		t.Errorf("job %d starts without its body", runs[0].Seq)
+	}
+	if len(b.out.Fetches) != 1 {
+		t.Errorf("reads %d bodies, want one", len(b.out.Fetches))
+	}
+}
+
+// A start of cost 2 was noted, its owner crashed, and nobody can tell how long ago: a leader's
+// clock was wrong. Then the bucket may have started another job meanwhile, but the wait for the one
+// that is known is no shorter for that.
+func TestInDoubtTheLongerWaitHoldsAfterACrash(t *testing.T) {
+	p := leaky("api", "1/5s")
+	b := unownedValve(t, p)
+	b.own()
+	b.v.inherit(b.p, Inheritance{
+		Crashed: true, Owner: "gone", Elapsed: 4 * second, Age: 20 * second,
+		Handover: record.Handover{Rate: "1/5s",
+			Clocks: []record.Clock{{Key: "a", Due: record.Micros(10 * second),
+				Tat: record.Micros(10 * second)}}},
+	}, b.now)
+	if due := b.p.buckets["a"].clock.Due.Since(b.now); due != 6*second {
+		t.Errorf("its next start is due in %v, want 6s", due)
+	}
+}

@@ -1,0 +1,557 @@
+package valve
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/handle"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/record"
+)
+
+// Own begins a partition: jobs arrive, and start once live is called.
+//
+// It is sweeping until everything has come that was stored before, which keeps it from saying what
+// it cannot know yet.
+func (v *Valve) Own(name handle.Partition, epoch uint64) *Part {
+	if len(v.parts) == 0 { // what it knew of the target, and expected, is of another time
+		v.breaker, v.suspects = breaker{}, nil
+		v.forecast, v.coming = nil, nil
+	}
+	p := &Part{
+		Partition: name,
+		Epoch:     epoch,
+		state:     partitionOpening,
+		sweeping:  true,
+		buckets:   map[job.Key]*bucket{},
+		jobs:      map[uint64]*heldJob{},
+		begun:     map[uint64]*heldJob{},
+		inherited: map[uint64]*inheritedJob{},
+		crashes:   map[uint64]string{},
+		records:   map[uint64]uint64{},
+	}
+	v.parts[name.Number] = p
+	return p
+}
+
+// inheritance is what a new owner knows of a partition.
+type Inheritance struct {
+	// the predecessor crashed: clocks that handover does not list are unknown
+	Crashed  bool
+	Owner    string        // the predecessor
+	Elapsed  time.Duration // from when handover was stored until the takeover, at least …
+	Age      time.Duration // … and from when it was put together, at most
+	Handover record.Handover
+	Attempts map[uint64]InheritedAttempt
+	Fence    time.Duration   // after a crash: how long the predecessor may still start jobs
+	Gone     map[string]bool // holders of running jobs that will not report any more
+}
+
+type InheritedAttempt struct {
+	record.Attempt
+	DueIn    time.Duration
+	Revision uint64
+}
+
+// inherit applies what the predecessor left. After a crash each bucket counts as having started a
+// job at the last moment its old owner could have, unless a checkpoint shows that its next start
+// was not due yet.
+//
+// The last moment that the old owner had was its fence, before which this process cannot have taken
+// the partition. So the takeover is as late as that, or later, and one interval from then on keeps
+// law 2 whatever the old owner did: that is why nothing needs to be known of it. It costs a bucket
+// at most one interval, and its burst.
+func (v *Valve) inherit(p *Part, in Inheritance, now pace.Instant) {
+	switch {
+	case in.Crashed || in.Handover.Partial:
+		p.crashedAt = now.Add(in.Fence)
+	case in.Handover.Crashed > 0:
+		p.crashedAt = now.Add(-time.Duration(in.Handover.Crashed)*time.Microsecond - in.Elapsed)
+	}
+	left := func(us int64) pace.Instant {
+		return now.Add(time.Duration(us)*time.Microsecond - in.Elapsed)
+	}
+	// There was no room for all clocks: those that are not listed wait for the longest of them.
+	if in.Handover.Rest > 0 {
+		p.restsUntil = left(in.Handover.Rest)
+	}
+	// What all buckets started together is not known either, or was not told.
+	if in.Crashed || in.Handover.Partial {
+		if v.total != nil {
+			v.total.Hold(&v.totalClock, max(now.Add(in.Fence+v.total.Interval), p.restsUntil))
+		}
+	}
+	for _, c := range in.Handover.Clocks {
+		if c.Key == "" {
+			if v.total != nil {
+				in.wind(&v.totalClock, c, v.total, v.total.Before(in.Handover.Total, 1), now)
+			}
+			continue
+		}
+		b := v.bucket(p, c.Key, now)
+		if cool := left(c.Cool); c.Cool > 0 && cool > now {
+			b.cool, b.throttles = cool, c.Throttles
+		}
+		if c.Starts > 0 {
+			b.rate = pace.Averaged(min(c.Starts, 1e9), left(0))
+		}
+		// The breaker stays open over a change of owners, or each deployment during an outage would
+		// cost attempts again.
+		if c.Down > 0 {
+			// may be now, and what begins then is a probe
+			probe := min(left(c.Probe), now.Add(mostProbeWait))
+			b.target = &suspicion{breaker: breaker{open: true, since: now - 1, failures: c.Down,
+				at: probe}}
+			v.broken++
+		}
+		if b.pace != nil {
+			before := b.pace.Before(cmp.Or(c.Rate, in.Handover.Rate),
+				cmp.Or(c.Burst, in.Handover.Burst))
+			in.wind(&b.clock, c, b.pace, before, now)
+		}
+	}
+	p.through, p.newest = in.Handover.Through, max(p.newest, in.Handover.Through)
+	for seq, a := range in.Attempts {
+		p.inherited[seq] = &inheritedJob{record: a.Attempt, dueIn: a.DueIn, saved: true}
+		p.records[seq] = a.Revision
+	}
+	for _, r := range in.Handover.Running {
+		j := p.inherited[r.Seq]
+		if j == nil {
+			j = &inheritedJob{}
+			p.inherited[r.Seq] = j
+		}
+		// Its crash is counted when the job comes. One whose crash is in the attempt record is
+		// counted already, and gone for certain, also where nobody here has met its lease or
+		// tombstone.
+		if in.Crashed && r.Holder == in.Owner || in.Gone[r.Holder] ||
+			r.Holder == j.record.CrashedBy {
+			j.crashed = r.Holder
+		} else {
+			j.holder = r.Holder
+			p.unseen++
+			p.unseenUntil = now.Add(time.Duration(v.Policy.Timeout))
+		}
+	}
+	if len(in.Handover.Done) > 0 {
+		p.finished = map[uint64]int64{}
+		for _, seq := range in.Handover.Done {
+			p.finished[seq] = 0
+		}
+	}
+}
+
+// takeIn returns what is inherited of a job that has come. What is told of its sequence may be
+// about another job: when a backup of the stream is restored, jobs get the sequences of those that
+// it lacks. They would be lost if they ended with those.
+func (v *Valve) takeIn(p *Part, seq uint64, stored int64, now pace.Instant) *inheritedJob {
+	in := p.inherited[seq]
+	if in == nil {
+		return &inheritedJob{}
+	}
+	delete(p.inherited, seq)
+	if p.newer(stored) {
+		if in.runs() {
+			v.saw(p, now)
+		}
+		in.holder, in.crashed, in.outcome = "", "", nil
+	}
+	if in.record.Job != 0 && in.record.Job != stored {
+		in.record, in.dueIn = record.Attempt{}, 0
+	}
+	return in
+}
+
+// wind sets a clock as the predecessor left it. After a crash that is all only if it is not due
+// yet, nor would be at the rate of now had that held ever since, or if its bucket still cools down:
+// nothing can have started since it was noted. Else it also waits as if a job had started just
+// before the takeover, for it may be due by some clocks and not by others.
+//
+// The two are asked by different ages. Waits go by the least time that can have passed, or they
+// would end early; whether a start can have happened by the most, or one would be overlooked.
+func (in Inheritance) wind(c *pace.Clock, left record.Clock, p, before *pace.Pace,
+	now pace.Instant) {
+	noted := func(c *pace.Clock, at, adapted pace.Instant) {
+		c.Set(at.Add(time.Duration(left.Due)*time.Microsecond),
+			at.Add(time.Duration(left.Tat)*time.Microsecond))
+		p.Adapt(c, before, adapted)
+	}
+	var wound, first pace.Clock
+	noted(&wound, now.Add(-in.Elapsed), now)
+	due, tat := wound.Due, wound.Tat
+	if in.Crashed {
+		then := now.Add(-max(in.Age, in.Elapsed))
+		noted(&first, then, then)
+		if max(p.Next(&first), then.Add(time.Duration(left.Cool)*time.Microsecond)) <= now {
+			due, tat = max(due, c.Due), max(tat, c.Tat)
+		}
+	}
+	c.Set(due, tat)
+}
+
+// Opened takes that a partition's backlog was opened: of which stream, what its last sequence is,
+// and what the predecessor left; nil: this is not the first opening.
+func (v *Valve) Opened(p *Part, created time.Time, last uint64, left *Inheritance,
+	now pace.Instant) {
+	p.last = last
+	switch {
+	case left != nil:
+		v.inherit(p, *left, now)
+	case !created.Equal(p.created):
+		v.restart(p, now)
+	}
+	p.created = created
+}
+
+// Behind reports whether less is known of a partition's stream than was seen of it before.
+func (p *Part) Behind(created time.Time, last uint64) bool {
+	return created.Equal(p.created) && last < max(p.highest, p.last)
+}
+
+// Live lets the jobs of an opened partition start, unless it is quiesced.
+func (v *Valve) Live(p *Part, now pace.Instant) {
+	if p.state == partitionOpening && !p.Quiesced {
+		p.state = partitionLive
+		v.placeAll(p, now)
+	}
+}
+
+func (v *Valve) placeAll(p *Part, now pace.Instant) {
+	for _, b := range p.buckets {
+		v.place(b, now)
+	}
+}
+
+// restart is called when a partition's stream was recreated, which counts from 1 again: what is
+// held of the old one is gone, and what still runs of it ends without effect. The clocks go on.
+//
+// A target's limits do not begin anew with a stream, so neither do the clocks, cool-downs and
+// breakers of buckets (law 2).
+func (v *Valve) restart(p *Part, now pace.Instant) {
+	for _, j := range p.jobs {
+		v.lose(j)
+	}
+	clear(p.inherited)
+	clear(p.crashes)
+	clear(p.records)
+	p.highest, p.unseen, p.finished, p.recent, p.stale = 0, 0, nil, nil, 0
+	v.placeAll(p, now)
+}
+
+// lose lets go of a job that is no longer in the stream, whatever was to become of it.
+//
+// A run of it that a worker here has goes on, for it cannot be called back, and still holds its
+// bucket's concurrency until it ends; one elsewhere will never report, and holds it no more.
+func (v *Valve) lose(j *heldJob) {
+	b, p := j.Bucket, j.Bucket.Part
+	v.detach(j)
+	delete(p.jobs, j.Seq)
+	b.held--
+	switch {
+	case j.stage == stageRunning && j.holder != "":
+		b.running--
+	case j.noting:
+		b.noting--
+		p.noting--
+	}
+	if j.recorded {
+		v.out.Forgets = append(v.out.Forgets, Forgotten{j.ref(), p.records[j.Seq]})
+	}
+	delete(p.crashes, j.Seq)
+	delete(p.records, j.Seq)
+	if j.stage != stageAcking {
+		v.out.Vanished++
+	}
+	j.enter(stageGone)
+}
+
+// Reopen is called when a partition's backlog is opened anew by the same owner: everything that is
+// still stored will be delivered again.
+//
+// The jobs are kept, so that those which run are not started beside their runs, and so are those
+// that finished lately: a leader that had been cut off stores them still.
+func (v *Valve) Reopen(p *Part, epoch uint64) {
+	p.Epoch = epoch
+	p.generation++
+	p.sweeping = true
+	if p.finished == nil { // else what the predecessor had finished is still to be delivered
+		p.finished = map[uint64]int64{}
+	}
+	for _, f := range p.recent {
+		p.finished[f.seq] = f.stored
+	}
+}
+
+// Swept is called when everything has been delivered that was stored when the backlog was opened. A
+// job that was not is gone from the stream: it was acknowledged without our hearing of it, or
+// somebody purged it. Of jobs after the last one of then nothing is said: who told which that was
+// may have been out of date.
+//
+// Without it a job that was acknowledged while deliveries got lost would hold its place for ever:
+// its bucket's head, its concurrency, or the process that waits to end (law 5). A run that is under
+// way is left alone; how it ends tells the rest.
+func (v *Valve) Swept(p *Part, now pace.Instant) {
+	p.sweeping = false
+	var missed []*heldJob
+	for _, j := range p.jobs {
+		if j.generation != p.generation && j.Seq <= p.last {
+			missed = append(missed, j)
+		}
+	}
+	// so that a seed goes one way
+	slices.SortFunc(missed, func(a, b *heldJob) int { return cmp.Compare(a.Seq, b.Seq) })
+	for _, j := range missed {
+		switch j.stage {
+		case stageAcking:
+			v.Confirmed(p, j.Seq, now)
+		case stageWaiting, stageDelayed:
+			v.out.Vanished++
+			v.detach(j)
+			v.remove(j, now)
+			v.place(j.Bucket, now)
+		}
+	}
+	for seq, in := range p.inherited {
+		if seq > p.last {
+			continue
+		}
+		delete(p.inherited, seq)
+		if in.saved {
+			v.out.Forgets = append(v.out.Forgets,
+				Forgotten{handle.Ref{Part: p.Partition, Seq: seq}, p.records[seq]})
+			delete(p.records, seq)
+		}
+		if in.runs() {
+			v.saw(p, now)
+		}
+	}
+	maps.DeleteFunc(p.finished, func(seq uint64, _ int64) bool { return seq <= p.last })
+}
+
+// saw counts that an inherited run has arrived, or never will.
+//
+// While one is missing, no bucket of the partition knows whether its concurrency is taken, for a
+// run is told by sequence and not by key: none starts more than it may.
+func (v *Valve) saw(p *Part, now pace.Instant) {
+	if p.unseen == 0 {
+		return // it was waited for as long as an attempt may take
+	}
+	if p.unseen--; p.unseen == 0 {
+		v.placeAll(p, now)
+	}
+}
+
+// LookFor ends the wait for inherited runs that do not arrive.
+//
+// They would otherwise hold every bucket of the partition back for good, if the jobs were removed
+// from the stream in the moment of the takeover.
+func (v *Valve) LookFor(p *Part, now pace.Instant) {
+	if p.unseen > 0 && now >= p.unseenUntil {
+		p.unseen = 0
+		v.placeAll(p, now)
+	}
+}
+
+// Drop ends a partition that another process took.
+//
+// What runs of it is another's to judge: outcomes that come from now on have no effect.
+func (v *Valve) Drop(p *Part) { v.leave(p, partitionLost) }
+
+// Surrender ends a partition in order and returns what its next owner needs. Outcomes that are
+// still to come, or that came but are not recorded yet, are reported to that owner.
+//
+// An outcome that is not recorded anywhere must not be lost with this owner: a failure would cost
+// no attempt, and a dead letter would be a run more.
+func (v *Valve) Surrender(p *Part, now pace.Instant) record.Handover {
+	h := v.Handover(p, now, 0)
+	for _, j := range p.jobs {
+		switch {
+		case j.stage == stageSaving:
+			v.report(j, record.Outcome{
+				Seq: j.Seq, Kind: record.OutcomeFailed, Error: j.LastError, Attempts: j.Attempts,
+			})
+		case j.stage == stageBurying && j.ran():
+			v.report(j, record.Outcome{
+				Seq: j.Seq, Kind: record.OutcomePermanent, Error: j.LastError, Reason: j.reason,
+				Attempts: j.Attempts,
+			})
+		}
+	}
+	for _, seq := range slices.Sorted(maps.Keys(p.inherited)) {
+		if in := p.inherited[seq]; in.outcome != nil {
+			// it was told to us, but the job has not arrived here
+			o := *in.outcome
+			o.Holder, o.Stream = v.Self, p.Stream()
+			v.passOn(p, o)
+		}
+	}
+	p.holder = v.Self
+	v.leave(p, partitionSurrendered)
+	return h
+}
+
+// Unreported counts the jobs of a surrendered partition whose outcome its next owner will hear from
+// us.
+//
+// They must be those that Surrender and Finished report, one for one: with one too many this
+// process never ends, with one too few it is gone before its heir has heard of the last outcome,
+// and that job runs again.
+func (p *Part) Unreported() (n int) {
+	for _, j := range p.jobs {
+		if j.stage == stageSaving || j.stage == stageBurying && j.ran() ||
+			j.stage == stageRunning && j.holder == "" {
+			n++
+		}
+	}
+	for _, in := range p.inherited {
+		if in.outcome != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// undecidedStill reports whether jobs are on their way to a worker, or the record of a crash is,
+// which must not get lost.
+func (p *Part) Undecided() bool { return p.undecided.any() || p.noting > 0 }
+
+// Quiet reports whether nothing of a partition is under way here, nor of others of its policy.
+func (v *Valve) Quiet(p *Part) bool {
+	if v.Busy+v.claims.running > 0 {
+		return false
+	}
+	for _, j := range p.jobs {
+		if j.stage >= stageSaving || j.stage == stageRunning && j.holder == "" {
+			return false
+		}
+	}
+	return true
+}
+
+// Quiesce keeps a partition but starts nothing of it any more.
+//
+// It still hears outcomes and confirms acknowledgements: only what waits stands still.
+func (v *Valve) Quiesce(p *Part) {
+	if !p.Quiesced {
+		v.leave(p, partitionOpening)
+		v.parts[p.Number], p.Quiesced = p, true
+	}
+}
+
+// report has an outcome told to the next owner. It says whose run it was and of which stream, since
+// by then another run of the job may be under way, or another job under its sequence.
+func (v *Valve) report(j *heldJob, o record.Outcome) {
+	o.Holder, o.Stream = v.Self, j.Bucket.Part.Stream()
+	v.passOn(j.Bucket.Part, o)
+}
+
+// passOn has the next owner of a partition told an outcome.
+func (v *Valve) passOn(p *Part, o record.Outcome) {
+	v.out.Reports = append(v.out.Reports,
+		record.Report{Policy: p.Policy, Partition: p.Number, Outcome: o})
+}
+
+// leave takes a partition out of all that decides about starts. Its buckets keep their clocks when
+// it is only quiesced, for the handover is still to be collected.
+func (v *Valve) leave(p *Part, state partitionState) {
+	p.state = state
+	delete(v.parts, p.Number)
+	if state != partitionOpening {
+		v.bodies -= p.bodies
+		for _, b := range p.buckets {
+			if b.down() {
+				v.broken--
+				b.target = nil
+			}
+		}
+	}
+	v.sched.Retain(func(b scheduledBucket) bool { return b.Part != p })
+	v.due.Retain(func(b dueBucket) bool { return b.Part != p })
+	v.unread.Retain(func(b dueBucket) bool { return b.Part != p })
+	v.timers.Retain(func(j timedJob) bool { return j.Bucket.Part != p })
+}
+
+// Resume is called when starts are allowed again after they were not, because the lease was in
+// doubt.
+//
+// What was missed meanwhile is not due at once, or each lapse would end in a clump (law 2), and it
+// was no idleness, which would earn a burst.
+func (v *Valve) Resume(now pace.Instant) {
+	if v.total != nil {
+		v.total.Hold(&v.totalClock, now)
+	}
+	for _, p := range v.parts {
+		for _, b := range p.buckets {
+			if b.pace != nil {
+				b.pace.Hold(&b.clock, now)
+			}
+			v.place(b, now)
+		}
+	}
+}
+
+// Reported takes the outcome of a job that was running in another process when its partition was
+// handed over. It is not that of the run which is known if it comes from a process that was
+// declared dead and had the job before, or if the stream was recreated since.
+//
+// It is heard even when the wait for it is over, unless the job has started again: it is true, and
+// saves a second run. An outcome that comes before its job is kept for it.
+func (v *Valve) Reported(p *Part, o record.Outcome, now pace.Instant) {
+	if o.Stream != 0 && o.Stream != p.Stream() {
+		return
+	}
+	if j := p.jobs[o.Seq]; j != nil {
+		if j.holder == "" || o.Holder != "" && o.Holder != j.holder {
+			return
+		}
+		switch j.stage {
+		case stageWaiting: // its time was up, but the process lives
+			v.detach(j)
+			j.enter(stageRunning)
+			j.Bucket.running++
+		case stageRunning:
+		default:
+			return
+		}
+		if o.Kind == record.OutcomeProgress {
+			v.lookAt(j, now.Add(time.Duration(v.Policy.Timeout)))
+			v.place(j.Bucket, now)
+		} else {
+			v.settle(j, o, now)
+		}
+		return
+	}
+	if in := p.inherited[o.Seq]; in != nil && in.holder != "" && in.outcome == nil &&
+		o.Kind != record.OutcomeProgress &&
+		(o.Holder == "" || o.Holder == in.holder) {
+		in.outcome = &o
+	}
+}
+
+// HolderGone is called when a process that may run handed-over jobs has crashed.
+//
+// Nobody else can tell what became of them. They go back to their places as after a crash of the
+// owner, and count a crash, so that a job that kills whoever runs it is found out wherever it runs.
+func (v *Valve) HolderGone(holder string, now pace.Instant) {
+	for _, p := range v.parts {
+		for _, in := range p.inherited {
+			if in.holder == holder && in.outcome == nil {
+				in.holder, in.crashed = "", holder
+				v.saw(p, now)
+			}
+		}
+		for _, seq := range slices.Sorted(maps.Keys(p.jobs)) {
+			if j := p.jobs[seq]; j.stage == stageRunning && j.holder == holder {
+				j.Bucket.running--
+				j.holder = ""
+				v.detach(j)
+				v.crashed(j, holder)
+				v.place(j.Bucket, now)
+			}
+		}
+		v.placeAll(p, now)
+	}
+}

@@ -1,0 +1,340 @@
+package valve
+
+import (
+	"slices"
+	"time"
+
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/heap"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
+)
+
+// held says what keeps a bucket from starting its next job, and until when; 0 while nobody can
+// tell. It is nothing for a bucket without jobs that wait, and for one that starts one at this
+// moment.
+//
+// The first that holds is told: while it does, what comes after it makes no difference.
+func (v *Valve) held(b *bucket, now pace.Instant) (by string, until pace.Instant) {
+	switch {
+	case len(b.ready)+len(b.later) == 0:
+		return "", 0
+	case v.paused:
+		return job.HeldByPolicyPaused, 0
+	case b.paused:
+		return job.HeldByPaused, 0
+	case b.Part.state != partitionLive || !v.open || b.noting > 0:
+		return job.HeldByStorage, 0
+	case len(b.ready) == 0:
+		return b.later[0].held(), b.later[0].at
+	case v.breaker.open:
+		return job.HeldByBreaker, v.breaker.next(now)
+	case b.down():
+		return job.HeldByBreaker, b.target.next(now)
+	case b.blocked() || b.concurrency > 0 && b.Part.unseen > 0:
+		return job.HeldByConcurrency, 0
+	case b.cool > now:
+		return job.HeldByCooling, b.cool
+	}
+	if at := v.startable(b); at > now {
+		return job.HeldByRate, at
+	}
+	if v.total != nil {
+		if at := v.total.Next(&v.totalClock); at > now {
+			return job.HeldByTotalRate, at
+		}
+	}
+	switch {
+	case v.mayTakeWorker(b) || !v.Local && !v.claims.declined:
+		return "", 0
+	case !v.Local && v.claims.nobody:
+		return job.HeldByNoWorker, 0
+	}
+	return job.HeldByWorkersBusy, 0
+}
+
+// held says what a job waits for that may not start yet.
+func (j *heldJob) held() string {
+	if j.Attempts > 0 {
+		return job.HeldByBackoff
+	}
+	return job.HeldByNotBefore
+}
+
+// heldJob is held for one job.
+//
+// What holds its bucket holds it as well, but for a job that is not due yet: its own date is what
+// it waits for, unless somebody has paused it, which has no end.
+func (v *Valve) heldJob(j *heldJob, now pace.Instant) (by string, until pace.Instant) {
+	switch j.stage {
+	case stageSaving, stageBurying:
+		return job.HeldByStorage, 0
+	case stageWaiting, stageDelayed:
+		by, until = v.held(j.Bucket, now)
+	}
+	if j.stage == stageDelayed && by != job.HeldByPaused && by != job.HeldByPolicyPaused {
+		return j.held(), j.at
+	}
+	return by, until
+}
+
+// untilWhen is what is said of it.
+func untilWhen(by string, until, now pace.Instant, wall time.Time) job.Hold {
+	if until == 0 {
+		return job.Hold{By: by}
+	}
+	at := wall.Add(until.Since(now)).UTC().Round(time.Millisecond)
+	return job.Hold{By: by, Until: &at}
+}
+
+// bucketState tells how a bucket stands.
+//
+// A key without a bucket is told of too: it is as good as one that has never been seen, and may be
+// paused.
+func (v *Valve) bucketState(p *Part, key job.Key, now pace.Instant,
+	wall time.Time) job.BucketState {
+	l := v.limitsOf(key)
+	s := job.BucketState{Key: key, Paused: l.paused}
+	b := p.buckets[key]
+	if b == nil {
+		if !l.paused {
+			b = &bucket{key: key, Part: p, limits: l}
+			s.ExpectMS = v.expectBucket(b, 0, now)
+		}
+		return s
+	}
+	s.Depth, s.Waiting, s.Running = b.held, len(b.ready), b.running
+	s.Rate = b.rate.Now(b.pace, now)
+	s.CoolingMS = max(0, ceilMillis(b.cool.Since(now)))
+	s.ExpectMS = v.expectBucket(b, b.slotsFor(0), now)
+	s.Delayed = len(b.later)
+	by, until := v.held(b, now)
+	s.Hold, s.LastError = untilWhen(by, until, now, wall), b.lastError
+	if len(b.ready) > 0 {
+		s.HeadAgeMS = max(0, wall.Sub(b.ready[0].Stored).Milliseconds())
+	}
+	return s
+}
+
+// listed orders buckets for a list that keeps the deepest: the one that would be left out first
+// comes first.
+type listed struct {
+	*bucket
+	depth int // when it was found
+}
+
+func (b listed) Before(c listed) bool {
+	return b.depth < c.depth || b.depth == c.depth && b.key > c.key
+}
+func (b listed) Moved(int) {}
+
+// listing is a list of the buckets of a partition that hold most, in the making.
+//
+// Buckets are found, sorted and told in pieces, each from what is so at its time. A list of one
+// instant would have to be made in one turn of the loop: with 40,000 buckets that cost a drainer
+// its lease.
+type listing struct {
+	walk          *walk
+	forecast      *forecast // made by the same walk, when there is none
+	offset, limit int
+	found         []listed          // all that hold jobs
+	page          heap.Heap[listed] // of them, once picked
+	states        []job.BucketState // of these
+}
+
+// mostPickedAtOnce is how many buckets the loop picks a page of by itself. In the worst order each
+// of them takes the place of another.
+const mostPickedAtOnce = 1000
+
+// deepest begins a list that leaves out the first so many.
+//
+// The forecast that its expected starts need is made by the same walk, as both look at every
+// bucket.
+func (v *Valve) deepest(p *Part, offset, limit int, now pace.Instant) *listing {
+	const most = 10_000
+	l := &listing{
+		walk: p.walk(), offset: min(max(offset, 0), most), limit: min(max(limit, 0), most),
+		found: make([]listed, 0, len(p.list)),
+	}
+	if !v.foresees(p, now) {
+		l.forecast = v.newForecast(now)
+	}
+	return l
+}
+
+// find looks at some more buckets, and reports whether those were the last.
+func (v *Valve) find(l *listing) (done bool) {
+	done = l.walk.some(walkPiece, func(b *bucket) {
+		if b.held > 0 {
+			l.found = append(l.found, listed{b, b.held})
+		}
+		if l.forecast != nil {
+			l.forecast.add(b, v.turns)
+		}
+	})
+	if done && l.forecast != nil {
+		l.forecast.sum()
+		v.forecast = l.forecast
+	}
+	return done
+}
+
+// pick sorts out what is on the page, as far as it must. It needs nothing of the loop, and must not
+// look at what may change.
+//
+// It sorts by the depth that was found, and not by that of now, for the loop changes that
+// meanwhile.
+func (l *listing) pick() {
+	for _, b := range l.found {
+		if len(l.page) < l.offset+l.limit {
+			l.page.Push(b)
+		} else if len(l.page) > 0 && l.page[0].Before(b) {
+			l.page[0] = b
+			l.page.Fix(0)
+		}
+	}
+}
+
+// tell looks at how some of the buckets stand, and reports whether those were the last.
+func (v *Valve) tell(l *listing, now pace.Instant, wall time.Time) (done bool) {
+	const mostListedError = 128 // bytes: many buckets must fit a message
+	for range expectPiece {
+		if len(l.page) <= l.offset {
+			slices.Reverse(l.states) // as they were when they were found
+			return true
+		}
+		state := v.bucketState(l.walk.part, l.page.Remove(0).key, now, wall)
+		state.LastError = Clip(state.LastError, mostListedError)
+		l.states = append(l.states, state)
+	}
+	return false
+}
+
+// jobState tells how a job stands; nil for one that is not held.
+func (v *Valve) jobState(p *Part, seq uint64, now pace.Instant, wall time.Time) *job.State {
+	j := p.jobs[seq]
+	if j == nil {
+		return nil
+	}
+	s := &job.State{Seq: seq, Key: j.Key, Attempts: j.Attempts, LastError: j.LastError,
+		AcceptedAt: j.Stored}
+	zero := int64(0)
+	by, until := v.heldJob(j, now)
+	switch j.stage {
+	case stageWaiting:
+		position, slots := j.position()
+		s.State, s.Position, s.ExpectMS = job.Waiting, &position, v.expectJob(j, slots, now)
+		if s.ExpectMS != nil && position > 0 &&
+			(by == job.HeldByRate || by == job.HeldByTotalRate) {
+			// and not when the first of them starts
+			until = now.Add(time.Duration(*s.ExpectMS) * time.Millisecond)
+		}
+	case stageDelayed:
+		s.State = job.Delayed
+		if !j.Bucket.paused {
+			wait := ceilMillis(max(0, j.at.Since(now)))
+			s.ExpectMS = &wait
+		}
+	case stageRunning:
+		s.State, s.ExpectMS = job.Running, &zero
+	default:
+		s.State, s.ExpectMS = job.Finishing, &zero
+	}
+	s.Hold = untilWhen(by, until, now, wall)
+	return s
+}
+
+// position is how many jobs, and how many slots, of its bucket start before a job that waits. Of a
+// long queue it is an estimate, as if all jobs of it had the same cost.
+//
+// To count a heap is to walk it, since it is not sorted.
+func (j *heldJob) position() (jobs int, slots int64) {
+	const mostCounted = 4096
+	b := j.Bucket
+	if len(b.ready) > mostCounted {
+		slots = b.slotsBefore(j)
+		return j.jobsBefore(slots), slots
+	}
+	for _, other := range b.ready {
+		if other.Before(orderedJob{j}) {
+			jobs++
+			slots += other.Cost
+		}
+	}
+	return jobs, slots
+}
+
+// jobsBefore is how many jobs of its bucket so many slots before a job are, as if all jobs had the
+// same cost.
+func (j *heldJob) jobsBefore(slots int64) int {
+	return int(slots * int64(len(j.Bucket.ready)) / j.Bucket.waiting)
+}
+
+// cancel drops a job on an operator's word, unless it runs.
+func (v *Valve) cancel(p *Part, seq uint64, now pace.Instant) (removed int) {
+	j := p.jobs[seq]
+	if j == nil {
+		return 0
+	}
+	removed = v.dismiss(j, job.EndCancelled)
+	v.place(j.Bucket, now)
+	return removed
+}
+
+// dismiss drops a job that does not run; its bucket must be placed afterwards.
+//
+// A job that runs is left to end: nobody can tell what it has done already.
+func (v *Valve) dismiss(j *heldJob, how job.End) (removed int) {
+	if j.stage != stageWaiting && j.stage != stageDelayed {
+		return 0
+	}
+	v.detach(j)
+	if e, keyed := j.ended(how); keyed { // it is acknowledged once its repeats are told
+		j.enter(stageAcking)
+		v.out.Endings = append(v.out.Endings,
+			Ending{Ref: j.ref(), Ended: e})
+	} else {
+		v.ack(j)
+	}
+	v.out.Cancelled = append(v.out.Cancelled, j.ref())
+	return 1
+}
+
+// waiting lists the jobs of a bucket that do not run.
+//
+// A copy, because to drop one moves the others about in their heaps.
+func (p *Part) waiting(key job.Key) (jobs []*heldJob) {
+	b := p.buckets[key]
+	if b == nil {
+		return nil
+	}
+	jobs = make([]*heldJob, 0, len(b.ready)+len(b.later))
+	for _, j := range b.ready {
+		jobs = append(jobs, j.heldJob)
+	}
+	for _, j := range b.later {
+		jobs = append(jobs, j.heldJob)
+	}
+	return jobs
+}
+
+// purge drops jobs of one bucket on an operator's word, unless they run by now.
+//
+// Its bucket is placed once for all of them: in between it would only find a next job that goes as
+// well.
+func (v *Valve) purge(jobs []*heldJob, now pace.Instant) (removed int) {
+	for _, j := range jobs {
+		removed += v.dismiss(j, job.EndPurged)
+	}
+	if len(jobs) > 0 {
+		v.place(jobs[0].Bucket, now)
+	}
+	return removed
+}
+
+// Clip bounds a text.
+func Clip(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	return s[:most] + "…"
+}

@@ -1,0 +1,122 @@
+package valve
+
+import (
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/record"
+)
+
+// A backup of a stream that is restored lacks what was stored since, and what clients publish then
+// gets the sequences of jobs that it lacks, in a stream that was made when the former one was. What
+// is known of those is no word on them.
+
+// restored is when a job was stored that has such a sequence.
+func restored(a *job.Arrived) { a.Stored = originWall.Add(time.Minute) }
+
+// beforeARestore is a valve with jobs of every kind under sequences 1 to 6; its job 7 is for an
+// owner that hears of none.
+func beforeARestore(t *testing.T) *valveBench {
+	b := newValveBench(t, leaky("api", "1000/s"))
+	b.p.created = originWall
+	for _, key := range []string{"done", "acking", "running", "failed", "burying", "waiting"} {
+		b.arrive(key)
+	}
+	b.until(10*ms, func(r Run) {
+		switch r.Key {
+		case "done":
+			b.done(r)
+		case "acking":
+			b.end(r, record.Outcome{Kind: record.OutcomeDone})
+		case "failed":
+			b.end(r, record.Outcome{Kind: record.OutcomeFailed})
+		case "burying":
+			b.end(r, record.Outcome{Kind: record.OutcomePermanent})
+		case "waiting":
+			b.end(r, record.Outcome{Kind: record.OutcomeUncounted})
+			b.v.throttle(b.p.buckets[r.Key], time.Hour, b.now)
+		}
+	})
+	return b
+}
+
+// expectAll checks that the six jobs of a restored stream run, each for the first time.
+func (b *valveBench) expectAll() {
+	b.t.Helper()
+	b.out.Acks, b.out.Burials = nil, nil
+	ran := map[uint64]bool{}
+	for seq := range uint64(6) {
+		b.deliver(seq+1, "a", restored)
+	}
+	b.until(2*time.Minute, func(r Run) {
+		ran[r.Seq] = r.Attempt == 1 && b.p.jobs[r.Seq].crashes == 0
+		b.end(r, record.Outcome{Kind: record.OutcomeDone})
+	})
+	for seq := range uint64(6) {
+		if !ran[seq+1] {
+			b.t.Errorf("job %d did not run, or not as the first attempt", seq+1)
+		}
+	}
+	if len(b.out.Acks) != 6 || len(b.out.Burials) != 0 {
+		b.t.Errorf("%d acknowledged, %d buried; want 6 and none", len(b.out.Acks),
+			len(b.out.Burials))
+	}
+}
+
+func TestJobsOfARestoredStreamAreNotThoseThatItsOwnerHolds(t *testing.T) {
+	b := beforeARestore(t)
+	b.v.Reopen(b.p, 2)
+	b.at(time.Minute).expectAll()
+}
+
+func TestJobsOfARestoredStreamAreNotThoseThatAFormerOwnerTold(t *testing.T) {
+	for name, crashed := range map[string]bool{"by a planned handover": false, "by a crash": true} {
+		t.Run(name, func(t *testing.T) {
+			old := beforeARestore(t)
+			in := Inheritance{Crashed: crashed, Owner: "self",
+				Attempts: map[uint64]InheritedAttempt{}}
+			for _, s := range old.out.Saves {
+				s.Record.Crashes = MostCrashes
+				in.Attempts[s.Seq] = InheritedAttempt{s.Record, time.Hour, 7}
+			}
+			in.Handover = old.v.Handover(old.p, old.now, 0)
+			if n, m := len(in.Handover.Running), len(in.Handover.Done); n < 2 || m != 2 ||
+				len(in.Attempts) != 1 {
+				t.Fatalf("tells of %d that run, of %d that are done and of attempts of %d", n, m,
+					len(in.Attempts))
+			}
+			b := unownedValve(t, old.v.Policy).at(time.Minute).inheritFrom(in)
+			// of the former job 3
+			b.v.Reported(b.p, record.Outcome{Seq: 3, Kind: record.OutcomeDone, Holder: "self"},
+				b.now)
+			b.expectAll()
+			if b.p.unseen != 0 {
+				t.Errorf("%d runs are waited for", b.p.unseen)
+			}
+		})
+	}
+}
+
+// What is told on of jobs that have not come is told with when those were stored, not those that
+// have.
+func TestWhatIsToldOnIsOfJobsThatTheFirstHadSeen(t *testing.T) {
+	old := beforeARestore(t)
+	h := old.v.Handover(old.p, old.now, 0)
+	second := unownedValve(t,
+		old.v.Policy).at(time.Minute).inheritFrom(Inheritance{Owner: "self", Handover: h})
+	again := second.v.Handover(second.p, second.now, 0)
+	third := unownedValve(t,
+		old.v.Policy).at(time.Minute).inheritFrom(Inheritance{Owner: "self", Handover: again})
+	third.expectAll()
+
+	third = unownedValve(t,
+		old.v.Policy).at(time.Minute).inheritFrom(Inheritance{Owner: "self", Handover: again})
+	for seq := range uint64(3) {
+		third.stored[seq+1] = originWall
+		third.deliver(seq+1, "a")
+	}
+	if starts := third.until(time.Minute+100*ms, third.done); len(starts) > 0 {
+		t.Errorf("jobs that are done or run start at %v", starts)
+	}
+}

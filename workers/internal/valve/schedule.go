@@ -1,0 +1,150 @@
+package valve
+
+import (
+	"time"
+
+	"github.com/penstock-mq/penstock/workers/internal/pace"
+)
+
+// place puts a bucket where its next event is: its start, the reading of its head's body, the
+// moment it can be forgotten.
+//
+// It is called after everything that may have changed that, and decides afresh from what is so;
+// nothing has to know where the bucket was before.
+func (v *Valve) place(b *bucket, now pace.Instant) {
+	if b.Part.state != partitionLive {
+		return
+	}
+	v.unplace(b)
+	b.cooled(now)
+	if len(b.ready) == 0 {
+		b.awake = false
+		if b.held+b.running == 0 { // what runs of a stream that is no more counts until it ends
+			v.forget(b, now)
+		}
+		return
+	}
+	// What stands before it in order is on its way back, or what takes its concurrency has not
+	// come.
+	if b.noting > 0 || b.concurrency > 0 && b.Part.unseen > 0 {
+		return
+	}
+	if b.stalled {
+		if b.undecided.any() {
+			v.schedule(b, now.Add(time.Millisecond))
+			return
+		}
+		b.stalled, b.last = false, nil // all are decided: who came back begins anew
+	}
+	if b.blocked() {
+		b.awake = false
+		v.unload(b)
+		return
+	}
+	if !b.awake {
+		b.awake, b.since = true, now
+		b.turns = max(b.turns, v.turns) // turns cannot be saved up
+		if b.pace != nil {
+			b.pace.Wake(&b.clock, now)
+		}
+	}
+	at := v.startable(b)
+	if at.Add(-lead) > now {
+		v.unload(b)
+	}
+	head := b.ready[0]
+	switch {
+	case head.fetching && head.counted:
+		return // loaded places the bucket again
+	case head.Lean && at.Add(-lead) > now:
+		v.schedule(b, at.Add(-lead))
+	case head.Lean:
+		b.nextAt, b.spot = max(at, b.since), spotUnread
+		v.unread.Push(dueBucket{b})
+	case at > now:
+		v.schedule(b, at)
+	default:
+		b.nextAt, b.spot = max(at, b.since), spotDue
+		v.due.Push(dueBucket{b})
+	}
+}
+
+// cooled ends a cool-down that is over, which is no burst. Until then the clock keeps what the rate
+// alone imposes, for a cool-down may be shortened.
+func (b *bucket) cooled(now pace.Instant) {
+	if b.cool > now || b.cool == 0 {
+		return
+	}
+	if b.pace != nil {
+		b.pace.Hold(&b.clock, b.cool)
+	}
+	b.cool = 0
+}
+
+func (v *Valve) schedule(b *bucket, at pace.Instant) {
+	b.nextAt, b.spot = at, spotSched
+	v.sched.Push(scheduledBucket{b, at})
+}
+
+func (v *Valve) unplace(b *bucket) {
+	switch b.spot {
+	case spotSched:
+		v.sched.Remove(b.index)
+	case spotDue:
+		v.due.Remove(b.index)
+	case spotUnread:
+		v.unread.Remove(b.index)
+	}
+	b.spot = spotNone
+}
+
+// startable is when the bucket's head may start.
+func (v *Valve) startable(b *bucket) pace.Instant {
+	at := b.cool
+	if b.pace != nil {
+		at = max(at, b.pace.Next(&b.clock))
+	}
+	if b.down() {
+		at = max(at, b.target.due())
+	}
+	return at
+}
+
+// mostRates is how many buckets a partition has before those that have nothing to do are forgotten
+// although their rate of starts is not: what starts a job now and then would always be new.
+const mostRates = 10_000
+
+// forget drops an empty bucket once it is as good as new.
+//
+// Until then it holds something that its next job must obey: a clock, a cool-down, a breaker, or
+// turns that it has taken. Keys come from the outside, so what is kept of each must end.
+func (v *Valve) forget(b *bucket, now pace.Instant) {
+	if b.inList < 0 {
+		return // it was forgotten before
+	}
+	at := b.cool
+	if b.pace != nil {
+		at = max(at, b.pace.FreshAt(&b.clock))
+	}
+	if b.down() {
+		at = max(at, b.target.at)
+	}
+	if len(b.Part.buckets) < mostRates {
+		at = max(at, b.rate.Told(b.pace))
+	}
+	if ahead := b.turns - v.turns; v.total != nil && ahead > 0 {
+		// It has taken turns before others that wait, and would take more of them if that were
+		// forgotten. They catch up in as many starts as there are of them, or more when they have
+		// weight.
+		wait := max(1, ahead*float64(len(v.due))) * float64(v.total.Interval)
+		at = max(at, now.Add(time.Duration(min(wait, float64(pace.Forever)))))
+	}
+	if at > now {
+		v.schedule(b, at)
+		return
+	}
+	if b.down() {
+		v.broken--
+	}
+	b.Part.remove(b)
+}

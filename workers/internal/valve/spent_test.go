@@ -1,0 +1,199 @@
+package valve
+
+import (
+	"testing"
+
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/record"
+)
+
+// comesBack lets a job's last check fail.
+func (b *valveBench) comesBack(r Run) {
+	if _, passed := r.Decide(func() (fence, now pace.Instant) { return 0, 0 }, nil); passed {
+		b.t.Fatalf("job %d passed a fence of long ago", r.Seq)
+	}
+	b.end(r, record.Outcome{Kind: record.OutcomeReturned})
+}
+
+// A job that comes back before its start gives its slots back to the rate, all of them and no more:
+// of the bucket's, and of that of all buckets together.
+func TestAJobThatComesBackGivesItsSlotsBack(t *testing.T) {
+	p := total("10/s")
+	p.Outflow = p.OutflowTotal
+	b := newValveBench(t, p)
+	j := b.arrive("a", cost(3))
+	b.v.Advance(b.now, pace.Never)
+	due, totalDue := j.Bucket.clock.Due, b.v.totalClock.Due
+	b.comesBack(b.out.Starts[0])
+	slots := 3 * b.v.base.pace.Interval
+	if back, ofTotal := due.Since(j.Bucket.clock.Due), totalDue.Since(b.v.totalClock.Due); back !=
+		slots || ofTotal != slots {
+		t.Errorf("it gave back %v, and %v of the total, want %v each", back, ofTotal, slots)
+	}
+}
+
+// unhurried is a policy of whose jobs many start together.
+func unhurried(t *testing.T) *valveBench {
+	t.Helper()
+	p := leaky("api", "10/s")
+	p.Burst = 4
+	return newValveBench(t, p)
+}
+
+// decideAt makes a run's last check at an instant.
+func (r *Run) decideAt(at pace.Instant) (passed bool) {
+	_, passed = r.Decide(func() (fence, now pace.Instant) { return pace.Never, at }, nil)
+	return passed
+}
+
+// A job may be on its way to its worker for as long as it takes: its slot is that of its start.
+// When two that were decided an interval apart would begin together, the second comes back, and
+// keeps its distance; of one bucket as of all together.
+func TestAStartTakesItsSlotWhenItBegins(t *testing.T) {
+	for name, p := range map[string]policy.Policy{"a bucket": leaky("api", "10/s"),
+		"all buckets": total("10/s")} {
+		t.Run(name, func(t *testing.T) {
+			b := newValveBench(t, p)
+			keys := []string{"a", "a"}
+			if p.Outflow.IsZero() {
+				keys[1] = "b"
+			}
+			for _, key := range keys {
+				b.arrive(key)
+			}
+			b.v.Advance(b.now, pace.Never)
+			b.at(100*ms).v.Advance(b.now, pace.Never)
+			runs := b.out.Starts
+			b.out.Starts = nil
+			if len(runs) != 2 {
+				t.Fatalf("started %s, want two jobs", b.seqs(runs))
+			}
+			late := b.at(700 * ms).now
+			if !runs[0].decideAt(late) {
+				t.Error("the first did not pass, because it was late")
+			}
+			if runs[1].decideAt(late) {
+				t.Error("the second began together with the first")
+			}
+			b.done(runs[0])
+			b.end(runs[1], record.Outcome{Kind: record.OutcomeReturned})
+			if starts := b.until(second, b.done); len(starts) != 1 ||
+				starts[0] < 788*ms || starts[0] > 800*ms {
+				t.Errorf("the second began at %v, want one interval after the first, but for the "+
+					"tolerance", starts)
+			}
+		})
+	}
+}
+
+// Those behind a job that came back come back too, but not one of a higher priority; and nothing
+// starts before all of them are decided.
+func TestWhatFollowsAJobThatComesBackComesBackToo(t *testing.T) {
+	b := unhurried(t)
+	for range 3 {
+		b.arrive("a")
+	}
+	b.v.Advance(b.now, pace.Never)
+	runs := b.out.Starts
+	b.out.Starts = nil
+	if len(runs) != 3 {
+		t.Fatalf("started %s, want three jobs", b.seqs(runs))
+	}
+	b.comesBack(runs[0])
+	if b.v.Advance(b.now, pace.Never); len(b.out.Starts) > 0 {
+		t.Fatalf("started %s while jobs 2 and 3 were on their way", b.seqs(b.out.Starts))
+	}
+	for _, r := range runs[1:] {
+		if _, passed := r.Decide(atOnce(r), nil); passed {
+			t.Errorf("job %d overtook job 1", r.Seq)
+		}
+		b.end(r, record.Outcome{Kind: record.OutcomeReturned})
+	}
+	b.at(second)
+	if again := b.start(); b.seqs(again) != "[1 2 3]" {
+		t.Errorf("started %s, want the three in their order", b.seqs(again))
+	}
+
+	b.at(2 * second)
+	b.arrive("a")
+	b.v.Advance(b.now, pace.Never)
+	b.arrive("a", priority(1))
+	b.v.Advance(b.now, pace.Never)
+	runs = b.out.Starts
+	b.comesBack(runs[0])
+	if _, passed := runs[1].Decide(atOnce(runs[1]), nil); !passed {
+		t.Error("a job of higher priority came back because one that it may overtake did")
+	}
+	b.end(runs[1], record.Outcome{Kind: record.OutcomeDone})
+	b.at(3 * second).out.Starts = nil
+	b.start() // the one that came back
+
+	b.at(4 * second)
+	b.arrive("a", priority(1))
+	b.arrive("a")
+	b.v.Advance(b.now, pace.Never)
+	b.comesBack(b.out.Starts[0])
+	if _, passed := b.out.Starts[1].Decide(atOnce(b.out.Starts[1]), nil); passed {
+		t.Error("a job of lower priority overtook one that came back")
+	}
+}
+
+// A bucket that is late uses its burst to catch up at once, and what is more than that is made up a
+// little faster than at the rate.
+func TestALateBucketUsesItsBurst(t *testing.T) {
+	p := leaky("api", "10/s")
+	p.Burst = 5
+	b := newValveBench(t, p)
+	for range 100 {
+		b.arrive("a")
+	}
+	b.until(second, b.done)
+	b.at(3 * second) // the machine stood still
+	starts := b.until(4*second, b.done)
+	if len(starts) < 6 || starts[4] != 3*second || starts[5] == 3*second {
+		t.Errorf("started at %v, want 5 at once", starts)
+	}
+	if gap := starts[6] - starts[5]; gap < 99*ms || gap >= 100*ms {
+		t.Errorf("goes on by %v, want a little less than 100 ms", gap)
+	}
+}
+
+// A rate for jobs that had none begins as after a start, whatever was idle before.
+func TestARateThatComesIsNoBurst(t *testing.T) {
+	b := newValveBench(t, total("1000/s"))
+	burst, fast := int64(5), leaky("", "10/s").Outflow
+	for range 20 {
+		b.arrive("a")
+	}
+	b.v.SetOverride("a", policy.Override{Outflow: &fast, Burst: &burst}, b.now)
+	if starts := b.until(450*ms, b.done); len(starts) != 5 {
+		t.Errorf("started at %v, want 5 in 450 ms", starts)
+	}
+}
+
+// Nor does a pause earn a burst, be it that of the policy or a key's.
+func TestAPauseEarnsNoBurst(t *testing.T) {
+	for name, pause := range map[string]func(b *valveBench, paused bool){
+		"of the policy": func(b *valveBench, paused bool) {
+			b.v.setPolicy(b.v.Policy, paused, b.now)
+		},
+		"of a key": func(b *valveBench, paused bool) {
+			b.v.SetOverride("a", policy.Override{Paused: paused}, b.now)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newValveBench(t,
+				with(leaky("api", "10/s"), func(p *policy.Policy) { p.Burst = 5 }))
+			pause(b, true)
+			for range 20 {
+				b.arrive("a")
+			}
+			b.until(10*second, func(r Run) { t.Errorf("job %d starts in the pause", r.Seq) })
+			pause(b, false)
+			if starts := b.until(10*second+450*ms, b.done); len(starts) != 5 {
+				t.Errorf("started at %v, want 5 in 450 ms", starts)
+			}
+		})
+	}
+}

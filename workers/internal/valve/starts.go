@@ -1,0 +1,175 @@
+package valve
+
+import (
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/record"
+)
+
+// Advance starts what may start at now, if that is before the fence: what it starts has to pass its
+// last check before it. By the next one this process may be another drainer, whose lease says
+// nothing of what its former self owned.
+//
+// The order matters. Time-outs come first, for what ends makes room. Then those that have become
+// due are placed, and all that are due compete. Local workers come before those elsewhere, which
+// cost two messages more. Bodies are read last, when it is known who could not start for want of a
+// worker.
+func (v *Valve) Advance(now, fence pace.Instant) {
+	for len(v.timers) > 0 && v.timers[0].at <= now {
+		v.timeout(v.timers.Remove(0).heldJob, now)
+	}
+	v.open, v.fence = now < fence, fence
+	v.refuseLate(now, !v.open)
+	if !v.open {
+		return
+	}
+	for len(v.sched) > 0 && v.sched[0].at <= now {
+		v.place(v.sched[0].bucket, now)
+	}
+	v.gateAt = pace.Never
+	blocked := false
+	var passed []*bucket // whose turn it is, but which run too much to get a worker
+	for len(v.due) > 0 {
+		if !v.admits(now) {
+			blocked = true
+			break
+		}
+		if v.Free() <= 0 {
+			break
+		}
+		b := v.nextDue(v.mayTakeWorker)
+		if v.mayTakeWorker(b) {
+			v.start(b, now, false)
+			continue
+		}
+		if v.total == nil {
+			break // the others run more
+		}
+		v.unplace(b)
+		passed = append(passed, b)
+	}
+	for _, b := range passed {
+		b.spot = spotDue
+		v.due.Push(dueBucket{b})
+	}
+	if !blocked {
+		v.serve(now)
+	}
+	v.readAhead(now)
+	if len(v.due)+len(v.unread) == 0 {
+		v.totalAwake = false
+		v.turns = v.mostTurns // nobody waits for another's turn: all begin anew
+	}
+	v.offer(now)
+}
+
+// admits reports whether a bucket that is due may start a job, as far as the breaker and the rate
+// of all buckets together go.
+//
+// Both go by one clock for all buckets, so when the answer is no it is no for all of them. What
+// else may hold jobs back belongs here or in place, and into what asks for itself: wanted, held,
+// expectBucket, competes and room.
+func (v *Valve) admits(now pace.Instant) bool {
+	if v.breaker.open {
+		if at := v.breaker.due(); at > now {
+			v.gateAt = at
+			return false
+		}
+	}
+	if v.total == nil {
+		return true
+	}
+	if !v.totalAwake {
+		v.totalAwake = true
+		v.total.Wake(&v.totalClock, now)
+	}
+	if at := v.total.Next(&v.totalClock); at > now {
+		v.gateAt = at
+		return false
+	}
+	return true
+}
+
+// start gives the head of a bucket to a worker.
+//
+// The clocks are moved on now, as planned, and not only when the last check has passed, or the next
+// bucket would be decided by a clock that does not know of this start. What comes back gives its
+// slots back.
+func (v *Valve) start(b *bucket, now pace.Instant, remote bool) Run {
+	due := b.nextAt
+	j := b.ready[0].heldJob
+	v.detach(j)
+	j.enter(stageRunning)
+	j.began, j.holder = now, ""
+	b.running++
+	b.Part.Changed = true
+	v.given++
+	r := Run{Ref: j.ref(), Stored: j.Stored, Header: j.Header, Body: j.Body,
+		Attempt: j.Attempts + 1, Crashes: j.crashes, Due: due, Number: v.given,
+		Ticket: b.ticket(j, v.fence)}
+	v.runs[r.Number] = run{heldJob: j, attempt: r.Attempt, remote: remote}
+	if v.total != nil {
+		r.Due = max(due, v.total.Next(&v.totalClock))
+		r.total = &v.totalClock
+		v.total.Take(r.total, now, j.Cost)
+		// who was held back while others started has missed its turns as well
+		v.turns = max(v.turns, b.turns)
+		b.turns = v.turns + float64(j.Cost)/float64(b.weight)
+		v.mostTurns = max(v.mostTurns, b.turns)
+	}
+	if v.breaker.open {
+		v.breaker.probe = j
+		r.Due = max(r.Due, v.breaker.at)
+	}
+	if b.down() {
+		b.target.probe = j
+	}
+	if b.pace != nil {
+		b.pace.Take(&b.clock, now, j.Cost)
+	}
+	b.since = now
+	b.rate.Count(b.pace, now)
+	if remote {
+		v.claims.running++
+	} else {
+		v.Busy++
+		v.out.Starts = append(v.out.Starts, r)
+	}
+	v.place(b, now)
+	return r
+}
+
+// timeout acts on a job whose timer went off.
+func (v *Valve) timeout(j *heldJob, now pace.Instant) {
+	switch {
+	case j.stage == stageRunning: // in a process that did not report in time
+		holder := j.holder
+		v.settle(j, record.Outcome{Seq: j.Seq, Kind: record.OutcomeReturned}, now)
+		j.holder = holder // what it reports late is heard until the job starts anew
+	case j.expires <= now:
+		v.detach(j)
+		v.bury(j, job.ReasonDeadline, "it waited longer than it may")
+		v.place(j.Bucket, now)
+	default:
+		v.detach(j)
+		v.makeReady(j, now)
+	}
+}
+
+// Wake is when advance has something to do next, never when only another event can change that.
+//
+// While starts are not allowed only timers count: deadlines pass all the same, and what is due
+// waits for the fence.
+func (v *Valve) Wake(open bool) pace.Instant {
+	at := pace.Never
+	if len(v.timers) > 0 {
+		at = v.timers[0].at
+	}
+	if open && len(v.sched) > 0 {
+		at = min(at, v.sched[0].at)
+	}
+	if open {
+		at = min(at, v.gateAt, v.claims.wake())
+	}
+	return at
+}

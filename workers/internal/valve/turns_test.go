@@ -1,0 +1,127 @@
+package valve
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/record"
+)
+
+// Turns that a key missed are not made up at the expense of others, whatever kept it from taking
+// them. Nor does their number hold back who comes meanwhile.
+func TestWhoWasHeldBackHasMissedItsTurns(t *testing.T) {
+	slow := leaky("", "1/s").Outflow
+	for name, c := range map[string]struct {
+		hold    func(b *valveBench) func(Run)
+		release func(b *valveBench)
+	}{
+		"by its target": {
+			hold: func(b *valveBench) func(Run) {
+				return func(r Run) {
+					if r.Key == "held" && b.now < origin.Add(second) {
+						b.end(r, record.Outcome{Kind: record.OutcomeThrottled,
+							RetryAfter: 10 * time.Second})
+						return
+					}
+					b.done(r)
+				}
+			},
+			release: func(*valveBench) {},
+		},
+		"by its own rate": {
+			hold: func(b *valveBench) func(Run) {
+				b.v.SetOverride("held", policy.Override{Outflow: &slow}, b.now)
+				return b.done
+			},
+			release: func(b *valveBench) { b.v.SetOverride("held", policy.Override{}, b.now) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newValveBench(t, total("100/s"))
+			for range 2000 {
+				b.arrive("held")
+				b.arrive("other")
+			}
+			b.until(11*second, c.hold(b))
+			c.release(b)
+			for range 2000 {
+				b.arrive("new")
+			}
+			counts := map[job.Key]int{}
+			b.until(14*second, func(r Run) {
+				counts[r.Key]++
+				b.done(r)
+			})
+			for _, key := range []job.Key{"held", "other", "new"} {
+				if n := counts[key]; n < 98 || n > 102 {
+					t.Errorf("%s started %d of 300 jobs, want a third", key, n)
+				}
+			}
+		})
+	}
+}
+
+// Who comes while others wait goes behind those who have waited longer, however few turns it has
+// taken before.
+func TestWhoComesTakesNoTurnBeforeThoseWhoWait(t *testing.T) {
+	b := newValveBench(t, total("10/s"))
+	for range 5 {
+		for _, key := range []string{"a", "b", "c", "d", "e"} {
+			b.arrive(key)
+		}
+	}
+	b.until(750*ms, b.done) // the second turns of a, b and c
+	b.arrive("late")
+	var order []job.Key
+	b.until(1150*ms, func(r Run) {
+		order = append(order, r.Key)
+		b.done(r)
+	})
+	if fmt.Sprint(order) != "[d e late a]" {
+		t.Errorf("then the turns are %v, want [d e late a]", order)
+	}
+}
+
+// A key that sends one job after the other has nothing waiting between them. It must not have a
+// turn for each.
+func TestTurnsAreRememberedWhileNothingWaits(t *testing.T) {
+	b := newValveBench(t, total("10/s"))
+	for i := range mostRates { // so that no bucket is kept for its rate alone
+		b.arrive(fmt.Sprint("later-", i), func(a *job.Arrived) {
+			a.NotBefore = a.Stored.Add(time.Hour)
+		})
+	}
+	for range 100 {
+		b.arrive("backlog")
+	}
+	counts := map[job.Key]int{}
+	b.arrive("single")
+	for at := 10 * ms; at < 6*second; at += 10 * ms {
+		b.until(at, func(r Run) {
+			counts[r.Key]++
+			b.done(r)
+		})
+		if single := b.p.buckets["single"]; single == nil || single.held == 0 {
+			b.arrive("single")
+		}
+	}
+	if n := counts["backlog"]; n < 29 || n > 31 {
+		t.Errorf("started %v, want as many of the one as of the other", counts)
+	}
+}
+
+// A bucket that is kept for the turns that it took is forgotten when the others have had as many.
+func TestBucketsAreNotKeptForTheirTurnsForEver(t *testing.T) {
+	b := newValveBench(t, total("10/s"))
+	for i := range 40 {
+		b.arrive("costly", cost(int64(1+i%4)))
+		b.arrive("cheap")
+	}
+	b.until(30*second, b.done)
+	if n := len(b.p.buckets); n != 0 {
+		t.Errorf("%d empty buckets are kept", n)
+	}
+}

@@ -1,0 +1,366 @@
+// Package valve decides when the jobs of one policy start in this drainer, and what becomes of
+// them. It is told what happened and when (a job arrived, a run ended, time passed, the partition
+// is another's) and adds to its Actions what is to be done; it does no I/O and reads no clock.
+//
+//   - valve.go, bucket.go, walk.go: the partitions, buckets, jobs and workers of a policy;
+//     limits.go: the numbers they obey;
+//   - schedule.go: when the next job of a bucket may start; starts.go: which of them does;
+//     bodies.go: whether its body is at hand; ticket.go: the last check before a start, the one
+//     thing that runs beside the valve;
+//   - settle.go: what becomes of a job by its outcome, and what is noted of its failures;
+//     breaker.go: what is remembered of a target that is down;
+//   - claims.go: when it asks for workers in other processes, and which of them gets a job;
+//   - inherit.go, handover.go: what a new owner of a partition makes of what the former one told,
+//     and what it tells the next;
+//   - questions.go: what others ask; inspect.go, forecast.go: how buckets and jobs stand, and when
+//     jobs will start;
+//   - actions.go: what it wants done.
+package valve
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/heap"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
+)
+
+// valve decides when the jobs of one policy start in this drainer: those of every partition that it
+// owns. It is a pure state machine: it is told what happened and when, and adds to its actions what
+// is to be done. It starts nothing, waits for nothing and reads no clock.
+//
+// Buckets are in one of three heaps, or in none: those whose start lies ahead by when that is,
+// those that are due by whose turn it is, and those that would be due but for a body. So a turn of
+// the loop costs by what happens in it, and not by how many buckets or jobs there are.
+type Valve struct {
+	Policy policy.Policy
+	paused bool           // by an operator, all of it
+	base   *limits        // what buckets without an override obey
+	Self   string         // this process, as holder of running jobs
+	random func() float64 // in [0, 1), for the jitter of backoffs
+	out    *Actions
+
+	overrides map[job.Key]policy.Override
+	special   map[job.Key]*limits // what the keys with an override obey
+
+	// One rate for all buckets together, and whose turn it is.
+	total      *pace.Pace // nil: there is none
+	totalClock pace.Clock
+	totalAwake bool // some bucket has work and waits for its turn
+	// turns are those that a bucket counts as having taken which had nothing to do, in starts by
+	// weight: start-time fair queueing (Goyal, Vin and Cheng, 1996). Turns cannot be saved up; but
+	// a bucket that is ahead of others stays so while it is empty.
+	turns     float64
+	mostTurns float64      // that any bucket has taken
+	forecast  *forecast    // of waits, when there are many buckets
+	coming    *coming      // the next
+	gateAt    pace.Instant // when admits may say yes, while a bucket waits for that; else never
+
+	breaker  breaker   // of all buckets
+	suspects []job.Key // whose jobs found the target down since somebody found it up
+	broken   int       // buckets whose own breaker is open
+
+	parts    map[int]*Part
+	sched    heap.Heap[scheduledBucket]
+	due      heap.Heap[dueBucket]
+	unread   heap.Heap[dueBucket] // that would be due, or soon, if there were room for a body
+	bodies   int64                // bytes of those that are not small, of jobs that wait
+	timers   heap.Heap[timedJob]
+	Local    bool         // there are local workers
+	open     bool         // it might start jobs when it last acted …
+	fence    pace.Instant // … and has to pass their last check before it
+	Busy     int          // of them, with jobs of this valve
+	Reserved int          // of them, with jobs of other drainers
+
+	claims claims // of workers elsewhere
+
+	runs  map[uint64]run // that workers have, here or elsewhere, by number
+	given uint64         // of them, so far
+}
+
+// run is what the valve remembers of a job that a worker has, until it hears what came of that.
+type run struct {
+	*heldJob
+	attempt int
+	remote  bool // the worker is in another process
+}
+
+const (
+	// MostCrashes is how many crashes of its owner a running job survives, plus one. One crash says
+	// nothing of the job, and everything that ran then is under suspicion; a job that was there
+	// three times most likely is the reason.
+	MostCrashes = 3
+	// mostLooks is how many buckets are looked at to see how many jobs are due soon, in every turn
+	// of the loop. The first of the heap are among those that are due first; more than mostOffers
+	// are not asked for anyway.
+	mostLooks = 32
+)
+
+func New(p policy.Policy, paused bool, self string, random func() float64,
+	out *Actions) *Valve {
+	v := &Valve{
+		Policy: p,
+		paused: paused,
+		base:   limitsFor(p, policy.Override{}, paused),
+		total:  pace.New(p.OutflowTotal, p.PeakTotalRatio(), 1),
+		Self:   self,
+		random: random,
+		out:    out,
+		parts:  map[int]*Part{},
+		runs:   map[uint64]run{},
+		gateAt: pace.Never,
+	}
+	v.SetOverrides(nil)
+	return v
+}
+
+// arriveAll takes delivered jobs in; those that are inOrder come in the order of their sequences.
+// Whoever knows the highest of these can tell what is delivered again; a stray one of a higher
+// sequence would make all that follows seem so.
+func (v *Valve) Arrive(p *Part, jobs []job.Arrived, inOrder bool, now pace.Instant,
+	wall time.Time) {
+	highest := p.highest
+	for i := range jobs {
+		v.arrive(p, &jobs[i], now, wall)
+	}
+	if !inOrder {
+		p.highest = highest
+	}
+}
+
+// arrive takes a delivered job in. wall is the wall clock at now, for deadlines.
+//
+// The same job may come more than once: its backlog was opened anew, its acknowledgement is not
+// applied yet, or two deliveries were under way. A job of the same sequence that was stored at
+// another time is another job.
+//
+// What is known of it decides in this order. It was finished: it is acknowledged, and nothing else
+// counts. It is no job that can be read. Its outcome was told before it came. It has crashed too
+// many owners, or one more. It runs elsewhere. Only then is it a job that waits.
+func (v *Valve) arrive(p *Part, a *job.Arrived, now pace.Instant, wall time.Time) {
+	again, stored := a.Seq <= p.highest, a.Stored.UnixNano()
+	p.highest, p.newest = max(p.highest, a.Seq), max(p.newest, stored)
+	if j, held := p.jobs[a.Seq]; held {
+		if j.Stored.Equal(a.Stored) {
+			j.generation = p.generation
+			if j.stage == stageAcking {
+				v.out.Acks = append(v.out.Acks, j.ref())
+			}
+			return
+		}
+		v.lose(j) // its stream was restored without it, and this one must not end in its place
+		v.place(j.Bucket, now)
+	}
+	b := v.bucket(p, a.Key, now)
+	j := &heldJob{Arrived: *a, Bucket: b, generation: p.generation, inBucket: -1, inTimers: -1}
+	j.Key = b.key
+	v.date(j, now, wall)
+	lane := b.lane(j.Priority)
+	lane.arrived += j.Cost
+	j.mark = lane.arrived
+	p.jobs[a.Seq] = j
+	b.held++
+	if a.Seq > p.last {
+		v.out.Accepted = append(v.out.Accepted, j.ref())
+	}
+	in := v.takeIn(p, a.Seq, stored, now)
+	j.Attempts, j.crashes, j.LastError, j.recorded = in.record.Attempts, in.record.Crashes,
+		in.record.LastError, in.saved
+	if in.record.CrashedBy != "" {
+		p.crashes[a.Seq] = in.record.CrashedBy
+	}
+	switch {
+	case p.done(a.Seq, stored), again && p.finishedLately(a.Seq, stored, now):
+		v.ack(j)
+	case a.Malformed != nil:
+		v.bury(j, job.ReasonMalformed, a.Malformed.Error())
+	case in.outcome != nil:
+		b.running++
+		v.settle(j, *in.outcome, now)
+	case j.crashes >= MostCrashes:
+		v.buryCrashed(j)
+	case in.crashed != "" && in.crashed != in.record.CrashedBy:
+		v.crashed(j, in.crashed)
+	case in.holder != "":
+		j.enter(stageRunning)
+		j.holder = in.holder
+		b.running++
+		v.lookAt(j, now.Add(time.Duration(v.Policy.Timeout)))
+	case v.Policy.Paced() && j.Cost > v.Policy.Capacity:
+		v.bury(j, job.ReasonMalformed,
+			fmt.Sprintf("%s: it costs %d, more than the bucket's capacity of %d",
+				job.HeaderCost, j.Cost, v.Policy.Capacity))
+	case in.dueIn > 0:
+		v.delay(j, now.Later(in.dueIn))
+	case !a.NotBefore.IsZero() && a.NotBefore.After(wall):
+		v.delay(j, now.Later(a.NotBefore.Sub(wall)))
+	default:
+		v.makeReady(j, now)
+		return
+	}
+	v.place(b, now)
+	if in.runs() {
+		v.saw(p, now)
+	}
+}
+
+// date says when a job's deadline passes, or its age, by wall, JetStream's clock at now.
+//
+// Dates become instants here, once, so that nothing that is decided later asks what time it is.
+func (v *Valve) date(j *heldJob, now pace.Instant, wall time.Time) {
+	j.expires = now.Later(j.Stored.Add(time.Duration(v.Policy.MaxAge)).Sub(wall))
+	if !j.Deadline.IsZero() {
+		j.expires = min(j.expires, now.Later(j.Deadline.Sub(wall)))
+	}
+}
+
+// Redate does that again for all jobs: JetStream's clock is another, or this process's own stood
+// still.
+//
+// Instants were made of dates by what was known of the two clocks then. It is rare, and costs a
+// look at every job.
+func (v *Valve) Redate(now pace.Instant, wall time.Time) {
+	for _, p := range v.parts {
+		for _, j := range p.jobs {
+			before := j.expires
+			v.date(j, now, wall)
+			at := j.expires
+			switch {
+			case j.inTimers < 0 || j.stage != stageWaiting && j.stage != stageDelayed:
+				continue
+			case j.stage == stageDelayed && !j.recorded: // it is not due yet
+				at = min(at, now.Later(j.NotBefore.Sub(wall)))
+			case j.at < before: // it backs off
+				at = min(at, j.at)
+			}
+			if v.lookAt(j, at); j.stage == stageDelayed {
+				j.Bucket.later.Fix(j.inBucket)
+			}
+		}
+	}
+}
+
+// limitsOf is what a key's bucket obeys.
+func (v *Valve) limitsOf(key job.Key) *limits {
+	if l := v.special[key]; l != nil {
+		return l
+	}
+	return v.base
+}
+
+// bucket returns the bucket of a key, which it makes when there is none.
+//
+// A bucket that is new to a partition which was taken over after a crash begins as if it had
+// started a job then, for its old owner may have: nothing was listed of it. One that is forgotten
+// and comes again does so too, which costs no more than an interval after the takeover.
+func (v *Valve) bucket(p *Part, key job.Key, now pace.Instant) *bucket {
+	b := p.buckets[key]
+	if b == nil {
+		// a delivery's key would keep its whole subject in memory
+		key = job.Key(strings.Clone(string(key)))
+		b = &bucket{key: key, Part: p, limits: v.limitsOf(key)}
+		if b.pace != nil && max(p.crashedAt, p.restsUntil) != 0 {
+			interval, from := b.pace.Interval, p.restsUntil
+			if p.crashedAt != 0 {
+				from = max(from, p.crashedAt.Add(interval))
+			}
+			b.pace.Hold(&b.clock, from.Add(spread(key, min(interval, mostSpread))))
+		}
+		p.add(b)
+	}
+	return b
+}
+
+// makeReady puts a job among those that wait for a slot.
+func (v *Valve) makeReady(j *heldJob, now pace.Instant) {
+	b := j.Bucket
+	j.enter(stageWaiting)
+	if j.Body != nil && j.Size > leanSize {
+		if len(b.ready) > 0 || v.bodies >= mostBodies {
+			j.Body, j.Lean = nil, true
+		} else {
+			v.keepBody(j)
+		}
+	}
+	b.ready.Push(orderedJob{j})
+	b.lane(j.Priority).waiting += j.Cost
+	b.waiting += j.Cost
+	v.lookAt(j, j.expires)
+	if b.spot == spotNone || b.ready[0].heldJob == j {
+		v.place(b, now)
+	}
+}
+
+// delay puts a job aside until an instant. Its body goes unless it is small: it may be hours.
+func (v *Valve) delay(j *heldJob, until pace.Instant) {
+	j.enter(stageDelayed)
+	if j.Size > leanSize {
+		j.Body, j.Lean = nil, true
+	}
+	v.lookAt(j, min(until, j.expires))
+	j.Bucket.later.Push(laterJob{j})
+}
+
+// lookAt sets the job's timer.
+//
+// One timer for each job is enough: whatever comes first, its deadline, its backoff or its
+// time-out.
+func (v *Valve) lookAt(j *heldJob, at pace.Instant) {
+	j.at = at
+	if j.inTimers >= 0 {
+		v.timers.Fix(j.inTimers)
+	} else {
+		v.timers.Push(timedJob{j})
+	}
+}
+
+// detach takes a job out of the valve's heaps.
+func (v *Valve) detach(j *heldJob) {
+	v.freeBody(j)
+	if j.inTimers >= 0 {
+		v.timers.Remove(j.inTimers)
+	}
+	if j.stage == stageDelayed {
+		j.Bucket.later.Remove(j.inBucket)
+	} else if j.inBucket >= 0 {
+		j.Bucket.ready.Remove(j.inBucket)
+		j.Bucket.lane(j.Priority).waiting -= j.Cost
+		j.Bucket.waiting -= j.Cost
+	}
+}
+
+// Free is how many local workers have nothing to do.
+func (v *Valve) Free() int {
+	if !v.Local {
+		return 0
+	}
+	return v.Policy.Workers - v.Busy - v.Reserved
+}
+
+// Reserve takes a local worker for another drainer's valve.
+func (v *Valve) Reserve() bool {
+	if v.Free() <= 0 {
+		return false
+	}
+	v.Reserved++
+	return true
+}
+
+// Release gives it back.
+func (v *Valve) Release() { v.Reserved-- }
+
+// Running is how many jobs run, here or elsewhere, those of other drainers' valves here included.
+func (v *Valve) Running() int { return v.Busy + v.Reserved + v.claims.running }
+
+// mayTakeWorker keeps one bucket from taking all workers, for a target that hangs for one key: a
+// bucket gets a worker while it runs at most three times as many jobs as would stay free. So it
+// uses three quarters of the workers at most, the next one like it three quarters of the rest, and
+// who runs nothing gets any that is free. (Choudhury and Hahne, "Dynamic queue length thresholds
+// for shared-memory packet switches", 1998.)
+func (v *Valve) mayTakeWorker(b *bucket) bool {
+	free := v.Free()
+	return free > 0 && b.running <= 3*(free-1)
+}

@@ -1,0 +1,159 @@
+package valve
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/handle"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/record"
+)
+
+// aLease is that of the drainers.
+const ms, second, aLease = time.Millisecond, time.Second, 3 * time.Second
+
+// origin is the instant at which the valves and cores of tests begin.
+const origin = pace.Instant(time.Hour)
+
+var originWall = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// valveBench feeds a valve that owns one partition, without a drainer around it.
+type valveBench struct {
+	t   *testing.T
+	v   *Valve
+	p   *Part
+	out *Actions
+	now pace.Instant
+	seq uint64
+
+	stored map[uint64]time.Time // when jobs were, by sequence
+}
+
+func newValveBench(t *testing.T, p policy.Policy) *valveBench {
+	t.Helper()
+	b := unownedValve(t, p)
+	b.own()
+	b.v.Live(b.p, b.now)
+	return b
+}
+
+// unownedValve has no partition yet.
+func unownedValve(t *testing.T, p policy.Policy) *valveBench {
+	t.Helper()
+	p.Partitions = 1
+	p = p.WithDefaults()
+	if problems := p.Validate(); len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	b := &valveBench{t: t, out: &Actions{}, now: origin, stored: map[uint64]time.Time{}}
+	b.v = New(p, false, "self", func() float64 { return 0.5 }, b.out)
+	b.v.Local = true
+	return b
+}
+
+func (b *valveBench) own() *Part {
+	b.p = b.v.Own(handle.Partition{Policy: b.v.Policy.Name}, 1)
+	return b.p
+}
+
+// wall is the wall clock at now.
+func (b *valveBench) wall() time.Time { return originWall.Add(b.now.Since(origin)) }
+
+// at moves the clock to an instant after the origin.
+func (b *valveBench) at(d time.Duration) *valveBench {
+	b.now = origin.Add(d)
+	return b
+}
+
+// arrive delivers a new job, which change may alter.
+func (b *valveBench) arrive(key string, change ...func(*job.Arrived)) *heldJob {
+	b.seq++
+	return b.deliver(b.seq, key, change...)
+}
+
+// deliver delivers a job, or one that was delivered before once more.
+func (b *valveBench) deliver(seq uint64, key string, change ...func(*job.Arrived)) *heldJob {
+	if b.stored[seq].IsZero() {
+		b.stored[seq] = b.wall()
+	}
+	a := &job.Arrived{Seq: seq, Key: job.Key(key), Stored: b.stored[seq], Cost: 1, Size: 4,
+		Body: []byte("body")}
+	for _, f := range change {
+		f(a)
+	}
+	b.v.arrive(b.p, a, b.now, b.wall())
+	return b.p.jobs[seq]
+}
+
+func cost(n int64) func(*job.Arrived)    { return func(a *job.Arrived) { a.Cost = n } }
+func priority(n int) func(*job.Arrived)  { return func(a *job.Arrived) { a.Priority = n } }
+func large(bytes int) func(*job.Arrived) { return func(a *job.Arrived) { a.Size = bytes } }
+
+// atOnce is a gate that is open, at the instant at which a run could start.
+func atOnce(r Run) func() (fence, now pace.Instant) {
+	return func() (fence, now pace.Instant) { return pace.Never, r.Due }
+}
+
+// start lets the valve act now; every job that it starts passes its last check.
+func (b *valveBench) start() []Run {
+	b.v.Advance(b.now, pace.Never)
+	runs := append([]Run(nil), b.out.Starts...)
+	b.out.Starts = nil
+	for i := range runs {
+		if _, passed := runs[i].Decide(atOnce(runs[i]), nil); !passed {
+			b.t.Fatalf("job %d did not pass its last check", runs[i].Seq)
+		}
+	}
+	return runs
+}
+
+// until starts what may start up to an instant, as soon as it may, and returns when that was.
+func (b *valveBench) until(end time.Duration, each func(Run)) (starts []time.Duration) {
+	for {
+		runs := b.start()
+		for _, r := range runs {
+			starts = append(starts, b.now.Since(origin))
+			each(r)
+		}
+		if len(runs) > 0 {
+			continue // what they came to may let others start at once
+		}
+		next := b.v.Wake(true)
+		if next > origin.Add(end) {
+			b.at(end)
+			return starts
+		}
+		b.now = max(b.now, next)
+	}
+}
+
+// end reports what became of a run.
+func (b *valveBench) end(r Run, o record.Outcome) {
+	o.Seq = r.Seq
+	b.v.Finished(r.Number, o, b.now)
+}
+
+// done finishes a run and confirms its acknowledgement.
+func (b *valveBench) done(r Run) {
+	b.end(r, record.Outcome{Kind: record.OutcomeDone})
+	b.v.Confirmed(b.p, r.Seq, b.now)
+}
+
+func (b *valveBench) seqs(runs []Run) string {
+	all := []uint64{}
+	for _, r := range runs {
+		all = append(all, r.Seq)
+	}
+	return fmt.Sprint(all)
+}
+
+func (b *valveBench) reasons() string {
+	all := []job.Reason{}
+	for _, u := range b.out.Burials {
+		all = append(all, u.Reason)
+	}
+	return fmt.Sprint(all)
+}
