@@ -38,7 +38,8 @@ func installWith(t *testing.T, httpMore, policies string, args ...string) *insta
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "penstock.yaml")
 	text := "http: {listen: '127.0.0.1:0'" + httpMore + "}\n" +
-		"nats: {embedded: {dir: '" + t.TempDir() + "', listen: '127.0.0.1:0'}}\npolicies:\n" + policies
+		"nats: {embedded: {dir: '" + t.TempDir() + "', listen: '127.0.0.1:0'}}\n" +
+		"policies:\n" + policies
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
