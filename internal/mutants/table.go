@@ -36,10 +36,10 @@ var table = []mutant{
 		by:  "./workers/internal/core TestTheFenceComesAMarginBeforeTheEndOfTheLease",
 	},
 	{
-		name: "host-clock-counts", file: "workers/boottime_linux.go",
+		name: "host-clock-counts", file: "workers/internal/timepiece/boottime_linux.go",
 		old: "unix.CLOCK_BOOTTIME, &t",
 		new: "unix.CLOCK_MONOTONIC, &t",
-		by:  "./workers TestTheTimeAsleepIsCounted",
+		by:  "./workers/internal/timepiece TestTheTimeAsleepIsCounted",
 	},
 	{
 		name: "rang-and-not-set-again", file: "workers/internal/alarm/alarm.go",
