@@ -2,6 +2,8 @@ package deploy_test
 
 import (
 	"bytes"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -215,6 +217,33 @@ func provisioning(t *testing.T, text []byte) {
 	for _, p := range c.Providers {
 		if !bytes.Contains(file, []byte(":"+filepath.ToSlash(p.Options.Path)+":ro")) {
 			t.Errorf("nothing is mounted at %s", p.Options.Path)
+		}
+	}
+}
+
+// kubernetes checks the configuration that the pods of kubernetes/ get.
+func kubernetes(t *testing.T, text []byte) {
+	c := load(t, bytes.Replace(text, []byte("nats: {"), []byte("nats: {url: nats://nats, "), 1))
+	if c.NATS.Replicas != 3 || c.HTTP.Tokens == "" || c.HTTP.LameDuck == 0 {
+		t.Errorf("got %+v", c)
+	}
+}
+
+// ofKubernetes checks that a file is made of objects, each of a kind. What Kubernetes makes of them
+// is tested in internal/deploytest.
+func ofKubernetes(t *testing.T, text []byte) {
+	in := yaml.NewDecoder(bytes.NewReader(text))
+	for n := 0; ; n++ {
+		var object struct {
+			APIVersion string `yaml:"apiVersion"`
+			Kind       string
+		}
+		err := in.Decode(&object)
+		if errors.Is(err, io.EOF) && n > 0 {
+			return
+		}
+		if err != nil || object.APIVersion == "" || object.Kind == "" {
+			t.Fatalf("object %d: %+v, %v", n+1, object, err)
 		}
 	}
 }

@@ -1,7 +1,7 @@
-// Package promtest reads the expressions in deploy/ as Prometheus does. It is a module of its own,
-// so that Prometheus weighs on nobody who imports a package. That the metrics in them exist is
-// tested in deploy/.
-package promtest
+// Package deploytest reads files of deploy/ as the programs do that they are for. It is a module of
+// its own, so that Prometheus and Kubernetes weigh on nobody who imports a package. What these
+// files say of Penstock is tested in deploy/.
+package deploytest
 
 import (
 	"encoding/json"
