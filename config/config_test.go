@@ -234,8 +234,7 @@ func TestDrainerFlags(t *testing.T) {
 			missing = append(missing, f.Name)
 		}
 	})
-	if want := []string{"nats-dir", "nats-listen", "nats-max-store", "nats-sync", "nats-users",
-		"redis-addrs",
+	if want := []string{"nats-dir", "nats-listen", "nats-max-store", "nats-sync", "redis-addrs",
 		"state-cache", "state-store"}; !slices.Equal(missing, want) {
 		t.Errorf("without %v, want %v", missing, want)
 	}

@@ -147,8 +147,9 @@ func (l *lender) count() map[string]record.Crew {
 func (l *lender) offered(name string) nats.MsgHandler {
 	return func(m *nats.Msg) {
 		switch {
-		case l.own != nil && strings.Contains(m.Reply, "."+l.own.id+"."):
-			l.post(func(now pace.Instant) { l.own.cameBack(m.Reply, now) })
+		case l.own != nil && strings.HasPrefix(m.Reply, l.own.inbox):
+			token := m.Reply[len(l.own.inbox):]
+			l.post(func(now pace.Instant) { l.own.cameBack(token, now) })
 		case job.HeaderValue(m.Header, headerV) != protocolVersion:
 			l.seldom.Log("offer "+name, slog.LevelWarn,
 				"stood back from an offer of another version", "policy", name, "version",
@@ -173,7 +174,7 @@ func (l *lender) claim(name string, key job.Key, reply string) {
 	l.reservations[r.token] = r
 	m := message(reply, statusClaim)
 	m.Reply = l.inbox + r.token
-	r.at, r.jumps = l.now(), l.clock.Jumps()
+	r.at, r.jumps = l.now(), l.clock.jumps.Load()
 	if err := l.nc.PublishMsg(m); err != nil {
 		l.release(r)
 		return
@@ -282,10 +283,10 @@ func (l *lender) run(ctx context.Context, r *reservation, m *nats.Msg, handle Ha
 			"policy", r.policy, "job", job.ID, "error", err)
 		answer = message(m.Reply, statusReturned)
 		timeout = time.Second
-	case now.Since(r.at) > valve.ClaimWindow, l.clock.Jumps() != r.jumps:
+	case now.Since(r.at) > valve.ClaimWindow, l.clock.jumps.Load() != r.jumps:
 		answer = message(m.Reply, statusLate)
 	default:
-		job.Started = l.clock.Date(now)
+		job.Started = l.clock.date(now)
 		answer = outcomeMessage(m.Reply, l.attempt(ctx, job, m.Reply, timeout, handle))
 	}
 	select {

@@ -46,6 +46,16 @@ type Observer struct {
 	// Started tells how late a start was for its time, and how long the job had waited since it was
 	// accepted.
 	Started func(policy string, lateness, wait time.Duration)
+	// Returned tells that a job which a worker was given came back to its queue before it started,
+	// without an attempt, and why: rate (its slot was not there at the last check, for the machine
+	// was late and too many would have begun together), lease (this drainer's was over) or order
+	// (one before it came back).
+	Returned func(policy, why string)
+	// Late tells, once a second, by how much the starts of a policy's buckets became later than
+	// their outflow allowed, and by what: processor (this process had none when they were due) or
+	// what held them: no_worker, workers_busy, total_rate, concurrency, paused, cooling, breaker,
+	// storage. What one cause holds is told when it ends.
+	Late func(policy, cause string, by time.Duration)
 	// Finished tells how an attempt ended: done, failed, throttled, permanent (no other can
 	// succeed), returned (not started after all) or uncounted (interrupted, or its worker elsewhere
 	// left).
@@ -74,6 +84,12 @@ type Observer struct {
 func (o Observer) complete() Observer {
 	if o.Started == nil {
 		o.Started = func(string, time.Duration, time.Duration) {}
+	}
+	if o.Returned == nil {
+		o.Returned = func(string, string) {}
+	}
+	if o.Late == nil {
+		o.Late = func(string, string, time.Duration) {}
 	}
 	if o.Finished == nil {
 		o.Finished = func(string, string) {}

@@ -11,7 +11,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/core"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
-	"github.com/penstock-mq/penstock/workers/internal/timepiece"
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
@@ -40,11 +39,12 @@ func (p *pool) Start(r valve.Run) {
 func (p *pool) work(r valve.Run, handle Handler, timeout time.Duration, created time.Time) {
 	now, passed := r.Decide(p.gate.check, nil)
 	if !passed {
+		p.observer.Returned(r.Part.Policy, string(r.Returned()))
 		p.report(r, record.Outcome{Seq: r.Seq, Kind: record.OutcomeReturned})
 		return
 	}
 	job := newJob(r, created)
-	job.Started = p.clock.Date(now)
+	job.Started = p.clock.date(now)
 	p.tellStart(r, job, now)
 	ctx, cancel := context.WithTimeout(p.jobs, timeout)
 	err := call(ctx, handle, job)
@@ -129,7 +129,7 @@ func logEnd(log *slog.Logger, job Job, o record.Outcome, took time.Duration) {
 // gate is what the last check before a start goes by. The loop opens it; workers ask it from their
 // own goroutines, at the moment of the start.
 type gate struct {
-	clock *timepiece.Timepiece
+	clock *timepiece
 	fence atomic.Int64  // instant before which jobs may start …
 	heard atomic.Uint64 // … as the core says, which has heard of so many jumps of the clock
 }
@@ -145,7 +145,7 @@ func (g *gate) set(fence pace.Instant, heard uint64) {
 func (g *gate) check() (fence, now pace.Instant) {
 	heard := g.heard.Load()
 	fence = pace.Instant(g.fence.Load())
-	if now = g.clock.Now(); g.clock.Jumps() != heard {
+	if now = g.clock.now(); g.clock.jumps.Load() != heard {
 		fence = 0
 	}
 	return fence, now

@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -130,8 +131,8 @@ type drainerSpec struct {
 
 // runDrainer is a drainer process: the library with a handler that records its start and does
 // nothing else but call the policy's target, if it has one. It says how many partitions it owns;
-// dump writes the starts to a file, count tells how many a group of jobs had, heap tells the bytes
-// in use, profile writes what they are.
+// dump writes the starts to a file, count tells how many a group of jobs had, returned how many
+// came back before they began, heap tells the bytes in use, profile writes what they are.
 func runDrainer(spec drainerSpec) error {
 	nc, err := nats.Connect(spec.URL, nats.Name("bench drainer"), nats.MaxReconnects(-1),
 		nats.PingInterval(2*time.Second))
@@ -152,11 +153,13 @@ func runDrainer(spec drainerSpec) error {
 		starts = append(starts, start{offset.reads(job.Started), m})
 		return nil
 	}
+	var returned atomic.Int64
 	target := httptarget.New(httptarget.Options{})
 	d, err := workers.New(nc, workers.Options{
 		Policies: []string{spec.Policy}, Ready: func() {
 			fmt.Println("ready")
-		}, Observer: workers.Observer{Owned: announce},
+		}, Observer: workers.Observer{Owned: announce,
+			Returned: func(string, string) { returned.Add(1) }},
 		Target: func(entry policy.Entry) (workers.Handler, error) {
 			call, err := target(entry)
 			if call == nil || err != nil {
@@ -201,8 +204,9 @@ func runDrainer(spec drainerSpec) error {
 				}
 				return strconv.Itoa(n), err
 			},
-			"heap":    func(string) (string, error) { return fmt.Sprint(heapInUse()), nil },
-			"profile": func(file string) (string, error) { return "done", writeHeapProfile(file) },
+			"returned": func(string) (string, error) { return fmt.Sprint(returned.Load()), nil },
+			"heap":     func(string) (string, error) { return fmt.Sprint(heapInUse()), nil },
+			"profile":  func(file string) (string, error) { return "done", writeHeapProfile(file) },
 		})
 	}()
 	return <-ended

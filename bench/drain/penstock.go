@@ -184,6 +184,22 @@ func (p *penstock) starts(ctx context.Context) ([]start, error) {
 	return all, nil
 }
 
+// returned is how many starts have come back from their workers.
+func (p *penstock) returned(ctx context.Context) (sum int, err error) {
+	for _, d := range p.drainers {
+		text, err := d.ask(ctx, "returned", "")
+		if err != nil {
+			return 0, err
+		}
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			return 0, fmt.Errorf("read what came back: %w", err)
+		}
+		sum += n
+	}
+	return sum, nil
+}
+
 // drained waits until a policy holds at most so many jobs, within a time.
 func (p *penstock) drained(ctx context.Context, policy string, left uint64,
 	most time.Duration) error {

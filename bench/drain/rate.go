@@ -110,6 +110,7 @@ type row struct {
 	bystanderGap time.Duration    // p99
 	stall        time.Duration    // longest
 	stalled      float64          // of the time, by those that count
+	returned     float64          // of the starts, that came back from their worker first
 
 	at   []int64 // the starts
 	from int64
@@ -171,9 +172,17 @@ func (b *bench) rate(ctx context.Context, s setting) (r row, err error) {
 	if err := pass(ctx, settle); err != nil {
 		return r, err
 	}
+	returned, err := p.returned(ctx)
+	if err != nil {
+		return r, err
+	}
 	from := monotonic()
 	cpuFrom, cpuErr := p.cpu()
 	if err := pass(ctx, b.duration); err != nil {
+		return r, err
+	}
+	returnedTo, err := p.returned(ctx)
+	if err != nil {
 		return r, err
 	}
 	cpuTo, err := p.cpu()
@@ -204,6 +213,7 @@ func (b *bench) rate(ctx context.Context, s setting) (r row, err error) {
 		return r, fmt.Errorf("%d starts in %v", r.pace.starts, b.duration)
 	}
 	r.from, r.cpu = from, -1
+	r.returned = float64(returnedTo-returned) / float64(began)
 	if cpuErr == nil {
 		r.cpu = (cpuTo - cpuFrom) * 1000 / time.Duration(began)
 	}

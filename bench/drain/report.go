@@ -109,6 +109,9 @@ var rowColumns = []struct {
 	{"max", "gap_max_ms", func(r row) string { return ms(r.gap[2]) }},
 	{"late p50 ms", "late_p50_ms", func(r row) string { return ms(r.late[0]) }},
 	{"p99", "late_p99_ms", func(r row) string { return ms(r.late[1]) }},
+	{"returned %", "returned_percent", func(r row) string {
+		return fmt.Sprintf("%.2f", 100*r.returned)
+	}},
 	{"CPU s/1000", "cpu_seconds_per_1000", func(r row) string {
 		if r.cpu < 0 {
 			return ""

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"time"
@@ -15,9 +14,7 @@ import (
 	"github.com/penstock-mq/penstock/admission/limiter/inredis"
 	"github.com/penstock-mq/penstock/config"
 	"github.com/penstock-mq/penstock/internal/daemon"
-	"github.com/penstock-mq/penstock/internal/follow"
 	"github.com/penstock-mq/penstock/internal/lifecycle"
-	"github.com/penstock-mq/penstock/internal/natsusers"
 	"github.com/penstock-mq/penstock/internal/telemetry"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/embedded"
@@ -26,14 +23,7 @@ import (
 // serve runs an admitter until ctx ends, and with an address to echo at a target beside it.
 func serve(ctx context.Context, process *daemon.Process, drain bool, echoAt string) error {
 	metrics := telemetry.NewRegistry()
-	var users []embedded.User
-	if file := process.Config.NATS.Embedded.Users; file != "" && process.Config.NATS.URL == "" {
-		var err error
-		if users, err = natsusers.Load(file); err != nil {
-			return err
-		}
-	}
-	o := options(process, users)
+	o := options(process)
 	o.AdmitOnly = !drain
 	o.HTTP.Metrics = metrics.Handler(process.Log)
 	o.Observer = metrics.Observer()
@@ -59,24 +49,11 @@ func serve(ctx context.Context, process *daemon.Process, drain bool, echoAt stri
 	metrics.QueueJobs(p.Depths)
 	metrics.NATS(p.Connected)
 
-	var usersFile []string
-	setUsers := func() error { return nil }
-	if users != nil {
-		usersFile = []string{process.Config.NATS.Embedded.Users}
-		setUsers = func() error {
-			users, err := natsusers.Load(usersFile[0])
-			if err != nil {
-				return err
-			}
-			return p.SetUsers(users)
-		}
-	}
 	work := []func(context.Context) error{
 		p.Run,
 		process.Reloads(func(ctx context.Context, next config.Config) error {
-			return errors.Join(p.Reload(ctx, reloadable(o, next)), setUsers())
+			return p.Reload(ctx, reloadable(o, next))
 		}),
-		follow.Files("the users of the NATS server", usersFile, setUsers, process.Log),
 		func(ctx context.Context) error { return announce(ctx, process, p, echoAt != "") },
 	}
 	var beside []func(context.Context) error
@@ -92,15 +69,14 @@ func serve(ctx context.Context, process *daemon.Process, drain bool, echoAt stri
 }
 
 // options returns what the configuration says.
-func options(process *daemon.Process, users []embedded.User) penstock.Options {
+func options(process *daemon.Process) penstock.Options {
 	c := process.Config
 	e := c.NATS.Embedded
 	o := penstock.Options{
 		URL: c.NATS.URL,
 		Server: embedded.Options{Dir: e.Dir, Listen: e.Listen, Sync: e.Sync,
 			SyncAlways: e.SyncAlways,
-			MaxStore:   int64(e.MaxStore), Users: users},
-		Credentials:      penstock.Credentials(c.NATS.Credentials),
+			MaxStore:   int64(e.MaxStore)},
 		StartWithoutNATS: true,
 		Prefix:           c.NATS.Prefix,
 		Replicas:         c.NATS.Replicas,

@@ -11,12 +11,6 @@ import (
 	"github.com/penstock-mq/penstock/admission/access"
 )
 
-// The exit status of commands that make something.
-const (
-	exitMade    = 0
-	exitInvalid = 2
-)
-
 // token makes a token: it prints it, which nothing does again, and how the file of http.tokens
 // lists its client. It returns the exit status.
 func token(args []string, stdout, stderr io.Writer) int {
@@ -34,7 +28,7 @@ func token(args []string, stdout, stderr io.Writer) int {
 	}
 	err := flags.Parse(args)
 	if errors.Is(err, pflag.ErrHelp) {
-		return exitMade
+		return 0
 	}
 	if err == nil && flags.NArg() != 1 {
 		err = errors.New("want one name of a client")
@@ -47,8 +41,8 @@ func token(args []string, stdout, stderr io.Writer) int {
 	}
 	if err != nil {
 		fmt.Fprintln(stderr, "admitter: token: "+err.Error())
-		return exitInvalid
+		return 2
 	}
 	fmt.Fprintf(stdout, "%s\nclients:\n%s\n", secret, line)
-	return exitMade
+	return 0
 }

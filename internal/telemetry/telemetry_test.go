@@ -60,6 +60,8 @@ func TestMetrics(t *testing.T) {
 	a.Checked("signup", false)
 	d.Started("stripe", 700*time.Microsecond, 90*time.Second)
 	d.Started("stripe", -time.Second, -time.Second)
+	d.Returned("stripe", "rate")
+	d.Late("stripe", "processor", 1500*time.Millisecond)
 	d.Finished("stripe", "done")
 	d.Ended("stripe", "done")
 	a.Answered(penstock.APINATS, 404)

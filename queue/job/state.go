@@ -30,15 +30,25 @@ const (
 	HeldByStorage = "storage"
 )
 
+// LateByProcessor is what makes starts late that nothing else does: the drainer had no processor
+// when they were due.
+const LateByProcessor = "processor"
+
 // BucketState is how a bucket stands at its valve.
 type BucketState struct {
 	Key   Key `json:"key"`
 	Depth int `json:"depth"` // accepted jobs: waiting, delayed and running
 	// jobs that could start as soon as the rate allows
-	Waiting int     `json:"waiting"`
-	Delayed int     `json:"delayed"` // jobs that back off or are not due yet
-	Running int     `json:"running"` // jobs that a worker has
-	Rate    float64 `json:"rate"`    // starts per second over the last seconds
+	Waiting int `json:"waiting"`
+	Delayed int `json:"delayed"` // jobs that back off or are not due yet
+	Running int `json:"running"` // jobs that a worker has
+	// starts per second that are configured; missing: unpaced
+	Outflow    float64 `json:"outflow,omitempty"`
+	Rate       float64 `json:"rate"`              // starts per second over the last seconds
+	RateMinute float64 `json:"rate_1m,omitempty"` // and over the last minute
+	// by how many milliseconds its starts became later in the last minute than its outflow allowed,
+	// by what: some HeldBy constant, or LateByProcessor
+	LateMS map[string]int64 `json:"late_ms,omitempty"`
 	// by an operator: the bucket, or its whole policy
 	Paused bool `json:"paused"`
 	// milliseconds until the pause that the target asked for ends

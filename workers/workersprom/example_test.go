@@ -36,7 +36,9 @@ func ExampleNew() {
 	// penstock_lease_held 1
 	// penstock_partitions_owned 1
 	// penstock_policy_workerless 1
+	// penstock_start_delay_seconds_total 1
 	// penstock_start_lateness_seconds 1
+	// penstock_starts_returned_total 3
 	// penstock_starts_total 1
 	// penstock_wait_seconds 1
 }

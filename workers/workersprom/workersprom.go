@@ -24,12 +24,15 @@ import (
 var (
 	attemptOutcomes = []string{"done", "failed", "throttled", "permanent", "returned", "uncounted"}
 	jobOutcomes     = []string{"done", "dead", "cancelled"}
+	// why starts come back: likewise
+	returns = []string{"rate", "lease", "order"}
 )
 
 // metrics are those of one drainer. There is no label per key: keys are as many as users have
 // users.
 type metrics struct {
 	starts, attempts, jobs *prometheus.CounterVec
+	returned, late         *prometheus.CounterVec
 	lateness               prometheus.Histogram
 	wait                   *prometheus.HistogramVec
 	owned, breakers        *prometheus.GaugeVec
@@ -45,6 +48,14 @@ type metrics struct {
 // its own; what is registered already, by another one, is an error.
 //
 //	penstock_starts_total{policy}                  attempts that began
+//	penstock_starts_returned_total{policy,reason}  starts that came back from their worker: rate (the
+//	                                               slot was not there at the last check), lease,
+//	                                               order (one before it came back)
+//	penstock_start_delay_seconds_total{policy,cause}
+//	                                               by how much starts became later than the outflow
+//	                                               allowed, by cause: processor, no_worker,
+//	                                               workers_busy, total_rate, concurrency, paused,
+//	                                               cooling, breaker, storage
 //	penstock_attempts_total{policy,outcome}        attempts that ended: done, failed, throttled,
 //	                                               permanent, returned, uncounted
 //	penstock_jobs_total{policy,outcome}            jobs that ended: done, dead, cancelled
@@ -63,6 +74,17 @@ func New(registerer prometheus.Registerer) (workers.Observer, error) {
 			Name: "penstock_starts_total",
 			Help: "Attempts of jobs that began.",
 		}, []string{"policy"}),
+		returned: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "penstock_starts_returned_total",
+			Help: "Jobs that came back from their worker before they started, by reason: rate " +
+				"(the slot was not there at the last check), lease or order (one before it came " +
+				"back).",
+		}, []string{"policy", "reason"}),
+		late: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "penstock_start_delay_seconds_total",
+			Help: "By how much starts became later than the outflow of their bucket allowed, by " +
+				"cause.",
+		}, []string{"policy", "cause"}),
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "penstock_attempts_total",
 			Help: "Attempts that ended, by outcome: done, failed, throttled, permanent, returned " +
@@ -112,14 +134,19 @@ func New(registerer prometheus.Registerer) (workers.Observer, error) {
 		known: map[string]bool{},
 	}
 	var problems []error
-	for _, c := range []prometheus.Collector{m.starts, m.attempts, m.jobs, m.lateness, m.wait,
-		m.owned, m.breakers,
-		m.workerless, m.lease, m.discarded} {
+	for _, c := range []prometheus.Collector{m.starts, m.returned, m.late, m.attempts, m.jobs,
+		m.lateness, m.wait, m.owned, m.breakers, m.workerless, m.lease, m.discarded} {
 		problems = append(problems, registerer.Register(c))
 	}
 	return workers.Observer{
 		Policy:  m.policy,
 		Started: m.started,
+		Returned: func(policy, why string) {
+			m.returned.WithLabelValues(policy, why).Inc()
+		},
+		Late: func(policy, cause string, by time.Duration) {
+			m.late.WithLabelValues(policy, cause).Add(by.Seconds())
+		},
 		Finished: func(policy, outcome string) {
 			m.attempts.WithLabelValues(policy, outcome).Inc()
 		},
@@ -152,7 +179,8 @@ func (m *metrics) policy(name string, known bool) {
 	if !known {
 		delete(m.known, name)
 		for _, c := range []interface{ DeletePartialMatch(prometheus.Labels) int }{
-			m.starts, m.attempts, m.jobs, m.wait, m.owned, m.breakers, m.workerless, m.discarded} {
+			m.starts, m.returned, m.late, m.attempts, m.jobs, m.wait, m.owned, m.breakers,
+			m.workerless, m.discarded} {
 			c.DeletePartialMatch(prometheus.Labels{"policy": name})
 		}
 		return
@@ -164,6 +192,10 @@ func (m *metrics) policy(name string, known bool) {
 	m.breakers.WithLabelValues(name)
 	m.workerless.WithLabelValues(name)
 	m.discarded.WithLabelValues(name)
+	for _, why := range returns {
+		m.returned.WithLabelValues(name, why)
+	}
+	m.late.WithLabelValues(name, "processor") // the others when they begin
 	for _, outcome := range attemptOutcomes {
 		m.attempts.WithLabelValues(name, outcome)
 	}

@@ -44,6 +44,8 @@ func TestSeriesOfAPolicyExistFromTheStartAndGoWithIt(t *testing.T) {
 	o.Policy("stripe", true)
 	all := values(t, r)
 	for _, want := range []string{"penstock_starts_total{stripe}",
+		"penstock_starts_returned_total{stripe,rate}",
+		"penstock_start_delay_seconds_total{processor,stripe}",
 		"penstock_attempts_total{failed,stripe}",
 		"penstock_jobs_total{dead,stripe}", "penstock_jobs_total{done,stripe}",
 		"penstock_jobs_total{cancelled,stripe}",
@@ -72,18 +74,22 @@ func TestAttemptsAndJobsAreTwoCounters(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.Started("stripe", time.Millisecond, time.Second)
+	o.Returned("stripe", "lease")
+	o.Late("stripe", "cooling", 3*time.Second)
 	o.Finished("stripe", "failed")
 	o.Started("stripe", time.Millisecond, time.Second)
 	o.Finished("stripe", "permanent")
 	o.Ended("stripe", "dead")
 	all := values(t, r)
 	for name, want := range map[string]float64{
-		"penstock_starts_total{stripe}":             2,
-		"penstock_attempts_total{failed,stripe}":    1,
-		"penstock_attempts_total{permanent,stripe}": 1,
-		"penstock_jobs_total{dead,stripe}":          1,
-		"penstock_wait_seconds{stripe}":             2,
-		"penstock_start_lateness_seconds{}":         2,
+		"penstock_starts_total{stripe}":                      2,
+		"penstock_starts_returned_total{stripe,lease}":       1,
+		"penstock_start_delay_seconds_total{cooling,stripe}": 3,
+		"penstock_attempts_total{failed,stripe}":             1,
+		"penstock_attempts_total{permanent,stripe}":          1,
+		"penstock_jobs_total{dead,stripe}":                   1,
+		"penstock_wait_seconds{stripe}":                      2,
+		"penstock_start_lateness_seconds{}":                  2,
 	} {
 		if all[name] != want {
 			t.Errorf("%s is %v, want %v", name, all[name], want)

@@ -2,6 +2,7 @@ package core
 
 import (
 	"iter"
+	"time"
 
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/valve"
@@ -85,5 +86,13 @@ func (c *Core) Breakers() iter.Seq2[string, valve.Breakers] {
 				return
 			}
 		}
+	}
+}
+
+// TakeLost hands out by how much starts became later than their buckets' rates allowed since it was
+// called last, by policy and cause.
+func (c *Core) TakeLost(tell func(policy, cause string, lost time.Duration)) {
+	for _, v := range c.sorted {
+		v.TakeLost(func(cause string, lost time.Duration) { tell(v.Policy.Name, cause, lost) })
 	}
 }

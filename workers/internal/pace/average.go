@@ -21,12 +21,14 @@ func Averaged(perSecond float64, at Instant) Average {
 	return Average{float32(perSecond), at, at.Add(-Forever)}
 }
 
+// few is the least time over which starts are averaged.
+const few = 5 * time.Second
+
 // memory is the time over which the starts at a pace are averaged.
 //
 // A bucket of one job an hour has no rate to speak of in five seconds, so slow ones are averaged
 // over three of their intervals.
-func memory(p *Pace) time.Duration {
-	const least = 5 * time.Second
+func memory(p *Pace, least time.Duration) time.Duration {
 	if p == nil {
 		return least
 	}
@@ -39,8 +41,12 @@ func faded(after, memory time.Duration) float64 {
 }
 
 // Count notes a start at a pace, which is nil for a bucket without one.
-func (a *Average) Count(p *Pace, now Instant) {
-	over := memory(p)
+func (a *Average) Count(p *Pace, now Instant) { a.count(p, memory(p, few), now) }
+
+// CountMinute is Count for an average over a minute at least.
+func (a *Average) CountMinute(p *Pace, now Instant) { a.count(p, memory(p, time.Minute), now) }
+
+func (a *Average) count(p *Pace, over time.Duration, now Instant) {
 	if a.last == 0 {
 		a.last, a.since = now, now
 		if p != nil {
@@ -57,11 +63,17 @@ func (a *Average) Count(p *Pace, now Instant) {
 //
 // Without that a bucket would seem slow until its memory is full, which takes an hour where it is
 // slow.
-func (a *Average) Now(p *Pace, now Instant) float64 {
+func (a *Average) Now(p *Pace, now Instant) float64 { return a.over(memory(p, few), now) }
+
+// NowMinute is Now for an average over a minute at least.
+func (a *Average) NowMinute(p *Pace, now Instant) float64 {
+	return a.over(memory(p, time.Minute), now)
+}
+
+func (a *Average) over(over time.Duration, now Instant) float64 {
 	if a.last == 0 {
 		return 0
 	}
-	over := memory(p)
 	seen := 1 - faded(max(time.Second, now.Since(a.since)), over)
 	perSecond := float64(a.perSecond) * faded(now.Since(a.last), over) / seen
 	if perSecond < 1e-6 {
@@ -76,5 +88,5 @@ func (a *Average) Told(p *Pace) Instant {
 	if a.last == 0 {
 		return 0
 	}
-	return a.last.Add(2 * memory(p))
+	return a.last.Add(2 * memory(p, few))
 }

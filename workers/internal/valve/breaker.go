@@ -171,6 +171,7 @@ func (v *Valve) clear(b *bucket, now pace.Instant) {
 // Their clocks begin now and are spread, because all have been due for the whole outage: a target
 // that has just come up would get the first job of every bucket in one instant.
 func (v *Valve) recovered(now pace.Instant) {
+	since := v.breaker.since
 	v.breaker = breaker{}
 	if v.total != nil {
 		v.total.Hold(&v.totalClock, now)
@@ -180,6 +181,7 @@ func (v *Valve) recovered(now pace.Instant) {
 			if b.target != nil && !b.target.open {
 				v.clear(b, now)
 			}
+			v.missed(b, byBreaker, since, now)
 			if b.pace != nil { // nor do all buckets begin at once
 				b.pace.Hold(&b.clock, now.Add(spread(b.key, min(b.pace.Interval, mostSpread))))
 			}

@@ -139,7 +139,9 @@ type bucket struct {
 	target    *suspicion   // nil: nothing speaks against it
 
 	rate      pace.Average // of its starts
-	lastError string       // of the last run that did not end well, until one does
+	minute    pace.Average // likewise, over a minute
+	late      lateness
+	lastError string // of the last run that did not end well, until one does
 
 	bodies int          // how many of its jobs are counted
 	inList int          // its place in the partition's list, −1 once it is forgotten

@@ -485,6 +485,7 @@ func (v *Valve) Resume(now pace.Instant) {
 	}
 	for _, p := range v.parts {
 		for _, b := range p.buckets {
+			v.missed(b, byStorage, v.acted, now)
 			if b.pace != nil {
 				b.pace.Hold(&b.clock, now)
 			}

@@ -94,6 +94,9 @@ func (v *Valve) bucketState(p *Part, key job.Key, now pace.Instant,
 	wall time.Time) job.BucketState {
 	l := v.limitsOf(key)
 	s := job.BucketState{Key: key, Paused: l.paused}
+	if l.pace != nil {
+		s.Outflow = l.pace.Rate.PerSecond()
+	}
 	b := p.buckets[key]
 	if b == nil {
 		if !l.paused {
@@ -104,6 +107,8 @@ func (v *Valve) bucketState(p *Part, key job.Key, now pace.Instant,
 	}
 	s.Depth, s.Waiting, s.Running = b.held, len(b.ready), b.running
 	s.Rate = b.rate.Now(b.pace, now)
+	s.RateMinute = b.minute.NowMinute(b.pace, now)
+	s.LateMS = v.lateMS(b, now)
 	s.CoolingMS = max(0, ceilMillis(b.cool.Since(now)))
 	s.ExpectMS = v.expectBucket(b, b.slotsFor(0), now)
 	s.Delayed = len(b.later)

@@ -16,6 +16,7 @@ func (v *Valve) place(b *bucket, now pace.Instant) {
 		return
 	}
 	v.unplace(b)
+	v.noteHold(b, now)
 	b.cooled(now)
 	if len(b.ready) == 0 {
 		b.awake = false
@@ -46,6 +47,7 @@ func (v *Valve) place(b *bucket, now pace.Instant) {
 		b.turns = max(b.turns, v.turns) // turns cannot be saved up
 		if b.pace != nil {
 			b.pace.Wake(&b.clock, now)
+			b.late.behind = max(0, now.Since(b.clock.Due))
 		}
 	}
 	at := v.startable(b)

@@ -197,3 +197,41 @@ func TestAPauseEarnsNoBurst(t *testing.T) {
 		})
 	}
 }
+
+// What comes back from its worker says why: its slot was not there, the lease was over, or one that
+// goes before it came back.
+func TestWhatComesBackSaysWhy(t *testing.T) {
+	b := unhurried(t)
+	for range 4 {
+		b.arrive("a")
+	}
+	b.v.Advance(b.now, pace.Never)
+	runs := b.out.Starts
+	expired := func() (fence, now pace.Instant) { return origin, origin }
+	for i, want := range []Return{"", ReturnLease, ReturnOrder} {
+		gate := atOnce(runs[i])
+		if want == ReturnLease {
+			gate = expired
+		}
+		if _, passed := runs[i].Decide(gate, nil); passed != (want == "") ||
+			runs[i].Returned() != want {
+			t.Errorf("job %d: passed %v, came back by %q, want %q", i+1, passed,
+				runs[i].Returned(), want)
+		}
+	}
+
+	b = newValveBench(t, leaky("api", "10/s"))
+	for range 2 {
+		b.arrive("a")
+		b.v.Advance(b.now, pace.Never)
+		b.at(100 * ms)
+	}
+	late := origin.Add(second)
+	for i, want := range []Return{"", ReturnRate} {
+		r := b.out.Starts[i]
+		if passed := r.decideAt(late); passed != (want == "") || r.Returned() != want {
+			t.Errorf("two at once: job %d passed %v, came back by %q, want %q", i+1, passed,
+				r.Returned(), want)
+		}
+	}
+}

@@ -23,6 +23,7 @@ func (v *Valve) Advance(now, fence pace.Instant) {
 	if !v.open {
 		return
 	}
+	v.acted = now
 	for len(v.sched) > 0 && v.sched[0].at <= now {
 		v.place(v.sched[0].bucket, now)
 	}
@@ -55,6 +56,7 @@ func (v *Valve) Advance(now, fence pace.Instant) {
 	if !blocked {
 		v.serve(now)
 	}
+	v.noteLeft(blocked, now)
 	v.readAhead(now)
 	if len(v.due)+len(v.unread) == 0 {
 		v.totalAwake = false
@@ -124,11 +126,13 @@ func (v *Valve) start(b *bucket, now pace.Instant, remote bool) Run {
 	if b.down() {
 		b.target.probe = j
 	}
+	v.noteStart(b, now)
 	if b.pace != nil {
 		b.pace.Take(&b.clock, now, j.Cost)
 	}
 	b.since = now
 	b.rate.Count(b.pace, now)
+	b.minute.CountMinute(b.pace, now)
 	if remote {
 		v.claims.running++
 	} else {

@@ -31,6 +31,7 @@ type Ticket struct {
 
 	// Once decided.
 	passed bool
+	why    Return  // it did not
 	back   *Ticket // of those up to this one that came back, the first in order; nil: none
 }
 
@@ -79,6 +80,19 @@ func (t *Ticket) takeSlots(now pace.Instant) bool {
 		t.own.Start(now, t.cost)
 }
 
+// Return says why a start came back that a worker was given.
+type Return string
+
+const (
+	ReturnRate  Return = "rate"  // too many would have begun together: its slot was not there yet
+	ReturnLease Return = "lease" // the lease was over, or another one than when it was decided
+	ReturnOrder Return = "order" // one that goes before it in its bucket came back
+)
+
+// Returned says why the job did not pass the last check; empty: it did. Only who made that check
+// may ask.
+func (t *Ticket) Returned() Return { return t.why }
+
 // Decide makes the last check before a start, whoever runs the job, once all earlier starts of its
 // bucket are decided. gate tells the instant before which jobs may start and then reads the clock,
 // so that a freeze in between is noticed. begin, if there is one, begins the start before any later
@@ -96,7 +110,15 @@ func (t *Ticket) Decide(gate func() (fence, now pace.Instant),
 	}
 	overtakes := t.back != nil && t.back.before(t)
 	fence, now := gate()
-	t.passed = !overtakes && now < fence && now <= t.latest && t.takeSlots(now)
+	switch {
+	case overtakes:
+		t.why = ReturnOrder
+	case now >= fence || now > t.latest:
+		t.why = ReturnLease
+	case !t.takeSlots(now):
+		t.why = ReturnRate
+	}
+	t.passed = t.why == ""
 	switch {
 	case !t.passed && !overtakes:
 		t.back = t

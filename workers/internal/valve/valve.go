@@ -77,6 +77,13 @@ type Valve struct {
 
 	claims claims // of workers elsewhere
 
+	acted pace.Instant // when it might last start jobs
+	left  struct {     // when buckets were last left that were due, and why
+		by cause
+		at pace.Instant
+	}
+	lost [causes]time.Duration // by its buckets, since that was told
+
 	runs  map[uint64]run // that workers have, here or elsewhere, by number
 	given uint64         // of them, so far
 }

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package timepiece
+package workers
 
 import "time"
 

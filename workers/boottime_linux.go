@@ -1,4 +1,4 @@
-package timepiece
+package workers
 
 import (
 	"fmt"

@@ -1,0 +1,193 @@
+package valve
+
+import (
+	"math"
+	"time"
+
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
+)
+
+// cause is what made starts late that their bucket's own rate allowed.
+type cause uint8
+
+const (
+	notLate     cause = iota
+	byProcessor       // nothing else: the loop came to it too late
+	byNoWorker        // and the others as job.HeldBy… has them
+	byWorkersBusy
+	byTotalRate
+	byConcurrency
+	byPaused
+	byCooling
+	byBreaker
+	byStorage
+	causes
+)
+
+// causeNames are what people and metrics call them.
+var causeNames = [causes]string{byProcessor: job.LateByProcessor, byNoWorker: job.HeldByNoWorker,
+	byWorkersBusy: job.HeldByWorkersBusy, byTotalRate: job.HeldByTotalRate,
+	byConcurrency: job.HeldByConcurrency, byPaused: job.HeldByPaused,
+	byCooling: job.HeldByCooling, byBreaker: job.HeldByBreaker, byStorage: job.HeldByStorage}
+
+// lateness is what a bucket knows of its late starts. Nothing of it decides anything.
+type lateness struct {
+	// how late starts are, but for what comes and goes within the tolerance, which costs nothing
+	behind time.Duration
+	hold   cause        // what keeps this bucket, and not the valve, from starting …
+	since  pace.Instant // … while the rate allows it
+	lost   *lost        // nil: nothing
+}
+
+// lost is the time that was lost lately, by cause: sums with exponentially falling weights.
+type lost struct {
+	last    pace.Instant
+	seconds [causes]float32
+}
+
+// lostMemory is what lately means.
+const lostMemory = time.Minute
+
+func (l *lost) fade(now pace.Instant) {
+	faded := float32(math.Exp(-now.Since(l.last).Seconds() / lostMemory.Seconds()))
+	for c := range l.seconds {
+		l.seconds[c] *= faded
+	}
+	l.last = now
+}
+
+// noteLost notes that a bucket has lost time.
+func (v *Valve) noteLost(b *bucket, by cause, d time.Duration, now pace.Instant) {
+	if d <= 0 {
+		return
+	}
+	l := b.late.lost
+	if l == nil {
+		l = &lost{last: now}
+		b.late.lost = l
+	}
+	l.fade(now)
+	l.seconds[by] += float32(d.Seconds())
+	v.lost[by] += d
+}
+
+// noteHold notes what keeps the bucket itself from starting jobs that wait.
+func (v *Valve) noteHold(b *bucket, now pace.Instant) {
+	if b.pace == nil {
+		return
+	}
+	l, by := &b.late, b.holding(now)
+	if by == l.hold {
+		return
+	}
+	if l.hold != notLate {
+		v.noteLost(b, l.hold, now.Since(l.since), now)
+	}
+	l.hold, l.since = by, max(now, b.pace.Next(&b.clock))
+}
+
+// holding is what that is now.
+func (b *bucket) holding(now pace.Instant) cause {
+	switch {
+	case len(b.ready) == 0:
+		return notLate
+	case b.paused:
+		return byPaused
+	case b.noting > 0:
+		return byStorage
+	case b.blocked() || b.concurrency > 0 && b.Part.unseen > 0:
+		return byConcurrency
+	case b.cool > now:
+		return byCooling
+	case b.down() && b.target.due() > now:
+		return byBreaker
+	}
+	return notLate
+}
+
+// missed notes what a bucket has lost because none started any job since an instant, 0 when none
+// ever did, before its clock is held.
+func (v *Valve) missed(b *bucket, by cause, since, now pace.Instant) {
+	if b.pace != nil && since > 0 && b.late.hold == notLate && len(b.ready) > 0 {
+		v.noteLost(b, by, now.Since(max(since, b.pace.Next(&b.clock))), now)
+	}
+}
+
+// noteStart notes how late a bucket's next start is by the schedule of its rate, before it takes
+// its slot there.
+func (v *Valve) noteStart(b *bucket, now pace.Instant) {
+	if b.pace == nil {
+		return
+	}
+	behind := now.Since(b.clock.Due)
+	switch more := behind - b.late.behind; {
+	case more > pace.Tolerance:
+		v.noteLost(b, v.why(b, now.Add(-more)), more, now)
+	case more > 0:
+		return
+	}
+	b.late.behind = behind
+}
+
+// why is the cause of what made a bucket that is due later since an instant: the last one for which
+// buckets were left that were due, or else the processor.
+func (v *Valve) why(b *bucket, since pace.Instant) cause {
+	if v.left.by != notLate && v.left.at >= max(since, b.nextAt) {
+		return v.left.by
+	}
+	return byProcessor
+}
+
+// noteLeft notes why buckets are left that are due.
+func (v *Valve) noteLeft(blocked bool, now pace.Instant) {
+	switch {
+	case len(v.due) == 0:
+		return
+	case blocked && v.breaker.open:
+		v.left.by = byBreaker
+	case blocked:
+		v.left.by = byTotalRate
+	case !v.Local && v.claims.nobody:
+		v.left.by = byNoWorker
+	default:
+		v.left.by = byWorkersBusy
+	}
+	v.left.at = now
+}
+
+// lateMS is what is told of a bucket's losses: those of the last minute, and what it loses now.
+func (v *Valve) lateMS(b *bucket, now pace.Instant) (ms map[string]int64) {
+	var sum lost
+	if b.late.lost != nil {
+		sum = *b.late.lost
+		sum.fade(now)
+	}
+	by, since := b.late.hold, b.late.since
+	if by == notLate && b.spot == spotDue {
+		by, since = v.why(b, b.nextAt), b.nextAt
+		if !v.open {
+			by = byStorage
+		}
+	}
+	sum.seconds[by] += float32(min(max(0, now.Since(since)), lostMemory).Seconds())
+	for c := notLate + 1; c < causes; c++ {
+		if lost := int64(sum.seconds[c] * 1000); lost > 0 {
+			if ms == nil {
+				ms = map[string]int64{}
+			}
+			ms[causeNames[c]] = lost
+		}
+	}
+	return ms
+}
+
+// TakeLost hands out what its buckets have lost since it was called last.
+func (v *Valve) TakeLost(tell func(cause string, lost time.Duration)) {
+	for by, lost := range v.lost {
+		if lost > 0 {
+			tell(causeNames[by], lost)
+			v.lost[by] = 0
+		}
+	}
+}

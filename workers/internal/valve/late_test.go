@@ -1,0 +1,174 @@
+package valve
+
+import (
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/record"
+)
+
+// A bucket runs punctually for a second; then something keeps it from starting until the third, of
+// which it tells what and for how long: from when its rate would have let it start the next job.
+func TestWhatMadeStartsLateIsTold(t *testing.T) {
+	const from, until = second, 3 * second
+	for name, c := range map[string]struct {
+		policy func(*policy.Policy)
+		run    func(b *valveBench, running Run)
+		want   map[string]time.Duration
+	}{
+		"nothing": {run: func(b *valveBench, running Run) {
+			b.done(running)
+			b.until(until, b.done)
+		}},
+		"timers": {run: func(b *valveBench, running Run) {
+			b.done(running)
+			for now := from; now < until; now += 7 * ms { // none within the tolerance
+				b.at(now)
+				for _, r := range b.start() {
+					b.done(r)
+				}
+			}
+		}},
+		"no processor": {run: func(b *valveBench, running Run) {
+			b.done(running)
+			b.at(until).start()
+		}, want: map[string]time.Duration{job.LateByProcessor: 1900 * ms}},
+		"no free worker": {policy: func(p *policy.Policy) { p.Workers = 1 },
+			run: func(b *valveBench, running Run) {
+				b.until(until, b.done)
+				b.done(running)
+				b.start()
+			}, want: map[string]time.Duration{job.HeldByWorkersBusy: 1900 * ms}},
+		"nobody": {run: func(b *valveBench, running Run) {
+			b.done(running)
+			b.v.Local = false
+			for now := from; now < until; now += 100 * ms {
+				b.at(now).start()
+				b.v.Offered(OfferNobody, b.now)
+			}
+			b.v.Local = true
+			b.at(until).start()
+		}, want: map[string]time.Duration{job.HeldByNoWorker: 1900 * ms}},
+		"concurrency": {policy: func(p *policy.Policy) { p.Concurrency = 1 },
+			run: func(b *valveBench, running Run) {
+				b.until(until, b.done)
+				b.done(running)
+				b.start()
+			}, want: map[string]time.Duration{job.HeldByConcurrency: 1900 * ms}},
+		"a pause": {run: func(b *valveBench, running Run) {
+			b.done(running)
+			b.v.SetOverride("a", policy.Override{Paused: true}, b.now)
+			b.at(until)
+			b.v.SetOverride("a", policy.Override{}, b.now)
+		}, want: map[string]time.Duration{job.HeldByPaused: 1900 * ms}},
+		"a pause that lasts": {run: func(b *valveBench, running Run) {
+			b.done(running)
+			b.v.SetOverride("a", policy.Override{Paused: true}, b.now)
+			b.at(until)
+		}, want: map[string]time.Duration{job.HeldByPaused: 1900 * ms}},
+		"a cool-down": {run: func(b *valveBench, running Run) {
+			b.end(running, record.Outcome{Kind: record.OutcomeThrottled, RetryAfter: until - from})
+			b.at(until).start()
+		}, want: map[string]time.Duration{job.HeldByCooling: 1900 * ms}},
+		"the lease": {run: func(b *valveBench, running Run) {
+			b.done(running)
+			b.v.Advance(b.now, 0)
+			b.at(until)
+			b.v.Resume(b.now)
+		}, want: map[string]time.Duration{job.HeldByStorage: 1900 * ms}},
+		"the lease, until now": {run: func(b *valveBench, running Run) {
+			b.done(running)
+			b.at(from + 100*ms)
+			b.v.place(b.p.buckets["a"], b.now)
+			b.at(until)
+			b.v.Advance(b.now, 0)
+		}, want: map[string]time.Duration{job.HeldByStorage: 1900 * ms}},
+		"the target": {run: func(b *valveBench, running Run) {
+			b.down(running)
+			for b.now < origin.Add(until) && !b.p.buckets["a"].down() {
+				b.until(b.now.Since(origin)+100*ms, b.down)
+			}
+			b.at(until)
+		}, want: map[string]time.Duration{job.HeldByBreaker: 1600 * ms}},
+		"others": {policy: func(p *policy.Policy) { p.OutflowTotal = p.Outflow },
+			run: func(b *valveBench, running Run) {
+				b.done(running)
+				for range 100 {
+					b.arrive("b")
+				}
+				b.until(until, b.done)
+			}, want: map[string]time.Duration{job.HeldByTotalRate: second}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := leaky("api", "10/s")
+			if c.policy != nil {
+				c.policy(&p)
+			}
+			b := newValveBench(t, p)
+			for range 100 {
+				b.arrive("a")
+			}
+			b.until(from-1, b.done)
+			runs := b.at(from).start()
+			if len(runs) != 1 {
+				t.Fatalf("%d starts after a second", len(runs))
+			}
+			c.run(b, runs[0])
+			got := b.v.bucketState(b.p, "a", b.now, b.wall()).LateMS
+			for cause, want := range c.want {
+				told := time.Duration(got[cause]) * ms
+				if told < want*9/10 || told > want*11/10 {
+					t.Errorf("late by %s: %v, want about %v", cause, told, want)
+				}
+			}
+			if len(got) != len(c.want) {
+				t.Errorf("told %v, want only %v", got, slices.Sorted(maps.Keys(c.want)))
+			}
+		})
+	}
+}
+
+// What is lost is told of the last minute, and forgotten, and to the policy's observers once.
+func TestLostTimeIsToldOnceAndForgotten(t *testing.T) {
+	v := newValveBench(t, leaky("api", "10/s")).v
+	b := &bucket{limits: v.base}
+	v.noteLost(b, byProcessor, second, origin)
+	v.noteLost(b, byCooling, 0, origin)
+	told := map[string]time.Duration{}
+	for range 2 {
+		v.TakeLost(func(cause string, lost time.Duration) { told[cause] += lost })
+	}
+	if want := map[string]time.Duration{job.LateByProcessor: second}; !maps.Equal(told, want) {
+		t.Errorf("told %v, want %v", told, want)
+	}
+	for _, c := range []struct {
+		after time.Duration
+		want  int64
+	}{{0, 1000}, {time.Minute, 367}, {time.Hour, 0}} {
+		if got := v.lateMS(b, origin.Add(c.after))[job.LateByProcessor]; got != c.want {
+			t.Errorf("after %v: %d ms, want %d", c.after, got, c.want)
+		}
+	}
+}
+
+// A bucket's state has the rate that is configured, of its key if that has one of its own, beside
+// what it achieves.
+func TestABucketTellsItsRateBesideWhatItAchieves(t *testing.T) {
+	b := newValveBench(t, leaky("api", "10/s"))
+	for range 2000 {
+		b.arrive("a")
+	}
+	b.until(time.Minute, b.done)
+	s := b.v.bucketState(b.p, "a", b.now, b.wall())
+	if s.Outflow != 10 || s.RateMinute < 9.9 || s.RateMinute > 10.1 {
+		t.Errorf("outflow %v, achieved %v", s.Outflow, s.RateMinute)
+	}
+	b.v.SetOverride("b", policy.Override{Outflow: &b.v.Policy.Outflow}, b.now)
+	if s := b.v.bucketState(b.p, "b", b.now, b.wall()); s.Outflow != 10 || s.RateMinute != 0 {
+		t.Errorf("a key without jobs: outflow %v, achieved %v", s.Outflow, s.RateMinute)
+	}
+}
