@@ -19,8 +19,9 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// The jobs of a file, sent in batches. A line that is refused waits for its time in a list of its
-// own while others go on, so that a full bucket holds up no other one.
+// The jobs of a file, sent in batches. Lines that are refused wait for their bucket's time in a
+// list of their own while others go on, so that a full bucket holds up no other one; and no line
+// of a bucket goes before one of it that waits.
 
 const (
 	batchLines = 1000
@@ -50,10 +51,22 @@ type totals struct {
 
 // numbered is a line of a file, made a job.
 type numbered struct {
-	n     int
-	text  []byte
-	until time.Time // not before that
+	n      int
+	bucket string
+	text   []byte
 }
+
+// gate is how many of a bucket's lines may be sent, and when: as many as were taken last, or twice
+// as many when all were.
+type gate struct {
+	until         time.Time
+	allow         int
+	sent, refused int           // in the present batch
+	again         time.Duration // what its last refusal said
+}
+
+// firstAllowed is how many lines a bucket may send after its first refusal.
+const firstAllowed = 8
 
 // loader submits the jobs of a file.
 type loader struct {
@@ -62,8 +75,10 @@ type loader struct {
 	header http.Header
 	in     *bufio.Reader
 
-	waiting []numbered // were refused, in their order
-	ended   bool       // there is nothing more to read
+	waiting []numbered // were refused, or stand behind such, in their order
+	gates   map[string]*gate
+	rest    time.Time // nothing is sent before that
+	ended   bool      // there is nothing more to read
 	total   totals
 	last    error // why a line failed last
 
@@ -85,7 +100,7 @@ func (a *app) submitFile(ctx context.Context, s submission, header http.Header) 
 		in = file
 	}
 	l := &loader{app: a, submission: s, header: header, began: time.Now(), taken: time.Now(),
-		meter: newMeter(a.err, size, a.json)}
+		gates: map[string]*gate{}, meter: newMeter(a.err, size, a.json)}
 	l.in = bufio.NewReaderSize(l.meter.reading(in), 64<<10)
 	err := l.load(ctx)
 	l.meter.end()
@@ -136,26 +151,50 @@ func (l *loader) load(ctx context.Context) error {
 	}
 }
 
-// next returns when the first of the refused lines may be sent again.
+// next returns when the first of the lines that wait may be sent.
 func (l *loader) next() time.Time {
-	return slices.MinFunc(l.waiting, func(a, b numbered) int {
-		return a.until.Compare(b.until)
-	}).until
+	var first time.Time
+	for i, one := range l.waiting {
+		var until time.Time
+		if g := l.gates[one.bucket]; g != nil {
+			until = g.until
+		}
+		if i == 0 || until.Before(first) {
+			first = until
+		}
+	}
+	if first.Before(l.rest) {
+		return l.rest
+	}
+	return first
 }
 
-// batch takes the lines of the next batch: those that were refused and may come again, and then new
-// ones.
+// batch takes the lines of the next batch: those that wait and may go, and then new ones.
 func (l *loader) batch() (batch []numbered, err error) {
-	now, bytes := time.Now(), 0
-	l.waiting = slices.DeleteFunc(l.waiting, func(line numbered) bool {
-		if line.until.After(now) || len(batch) == batchLines || bytes > batchBytes {
+	now, size := time.Now(), 0
+	if now.Before(l.rest) {
+		return nil, nil
+	}
+	if len(l.waiting) == 0 {
+		clear(l.gates)
+	}
+	full := func() bool { return len(batch) >= batchLines || size >= batchBytes }
+	held := map[string]bool{} // buckets of which a line stays
+	take := func(one numbered) bool {
+		g := l.gates[one.bucket]
+		if full() || held[one.bucket] ||
+			g != nil && (g.until.After(now) || g.sent >= g.allow) {
+			held[one.bucket] = true
 			return false
 		}
-		batch, bytes = append(batch, line), bytes+len(line.text)
+		if g != nil {
+			g.sent++
+		}
+		batch, size = append(batch, one), size+len(one.text)
 		return true
-	})
-	for !l.ended && len(batch) < batchLines && bytes < batchBytes &&
-		len(l.waiting)+len(batch) < mostRefused {
+	}
+	l.waiting = slices.DeleteFunc(l.waiting, take)
+	for !l.ended && !full() && len(l.waiting)+len(batch) < mostRefused {
 		text, err := readLine(l.in)
 		switch {
 		case errors.Is(err, io.EOF):
@@ -168,16 +207,36 @@ func (l *loader) batch() (batch []numbered, err error) {
 		if err == nil && len(text) == 0 {
 			continue
 		}
+		one := numbered{n: l.total.Lines}
 		if err == nil {
-			text, err = l.job(l.total.Lines, text)
+			one.text, one.bucket, err = l.job(one.n, text)
 		}
 		if err != nil {
-			l.bad(l.total.Lines, err.Error())
-			continue
+			l.bad(one.n, err.Error())
+		} else if !take(one) {
+			l.waiting = append(l.waiting, one)
 		}
-		batch, bytes = append(batch, numbered{n: l.total.Lines, text: text}), bytes+len(text)
 	}
 	return batch, nil
+}
+
+// settle ends a batch: buckets of which lines were refused send fewer, others more.
+func (l *loader) settle() {
+	for bucket, g := range l.gates {
+		switch {
+		case g.refused > 0 && g.sent > 0:
+			g.allow = max(g.sent-g.refused, 1)
+		case g.sent > 0:
+			g.allow *= 2
+		}
+		if g.refused > 0 {
+			g.until = time.Now().Add(max(g.again, again/10))
+		}
+		if g.sent, g.refused = 0, 0; g.allow >= batchLines {
+			delete(l.gates, bucket)
+		}
+	}
+	slices.SortFunc(l.waiting, func(a, b numbered) int { return a.n - b.n })
 }
 
 // bad counts a line that is no job, and names it.
@@ -214,16 +273,17 @@ func readLine(in *bufio.Reader) (text []byte, err error) {
 	}
 }
 
-// job completes a line by what the command line says, and by an Idempotency-Key.
-func (l *loader) job(n int, text []byte) ([]byte, error) {
+// job completes a line by what the command line says, and by an Idempotency-Key, and names its
+// bucket.
+func (l *loader) job(n int, text []byte) (complete []byte, bucket string, err error) {
 	var fields map[string]json.RawMessage
-	err := json.Unmarshal(text, &fields)
+	err = json.Unmarshal(text, &fields)
 	if _, other := errors.AsType[*json.UnmarshalTypeError](err); other || err == nil &&
 		fields == nil {
-		return nil, errors.New("want a JSON object")
+		return nil, "", errors.New("want a JSON object")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("is no JSON: %w", err)
+		return nil, "", fmt.Errorf("is no JSON: %w", err)
 	}
 	headers := map[string]string{}
 	for name := range l.header {
@@ -232,7 +292,7 @@ func (l *loader) job(n int, text []byte) ([]byte, error) {
 	if given := fields["headers"]; given != nil {
 		var own map[string]string
 		if err := json.Unmarshal(given, &own); err != nil {
-			return nil, errors.New("headers: want an object of strings")
+			return nil, "", errors.New("headers: want an object of strings")
 		}
 		for name, value := range own {
 			headers[http.CanonicalHeaderKey(name)] = value
@@ -249,7 +309,7 @@ func (l *loader) job(n int, text []byte) ([]byte, error) {
 	}
 	set("headers", headers)
 	if fields["policy"] == nil && l.policy == "" {
-		return nil, errors.New("policy: is missing, in the line and on the command line")
+		return nil, "", errors.New("policy: is missing, in the line and on the command line")
 	}
 	if fields["policy"] == nil {
 		set("policy", l.policy)
@@ -258,9 +318,9 @@ func (l *loader) job(n int, text []byte) ([]byte, error) {
 		set("key", l.key)
 	}
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	return object(fields), nil
+	return object(fields), string(fields["policy"]) + string(fields["key"]), nil
 }
 
 // object is the JSON of fields whose text stays as it is, which [json.Marshal] would not leave it.
@@ -276,6 +336,7 @@ func object(fields map[string]json.RawMessage) []byte {
 // send submits a batch and takes its verdicts. Lines that nothing was said of go back to those that
 // wait, because their Idempotency-Keys make it safe to send them again.
 func (l *loader) send(ctx context.Context, batch []numbered) error {
+	defer l.settle()
 	var body bytes.Buffer
 	for _, one := range batch {
 		body.Write(one.text)
@@ -309,10 +370,7 @@ const again = time.Second
 // unanswered puts lines back that nothing was said of. An error that will not pass is returned, and
 // so is one that lasts.
 func (l *loader) unanswered(batch []numbered, err error) error {
-	for i := range batch {
-		batch[i].until = time.Now().Add(again)
-	}
-	l.waiting = append(l.waiting, batch...)
+	l.waiting, l.rest = append(l.waiting, batch...), time.Now().Add(again)
 	p, said := errors.AsType[*problem](err)
 	passes := !said || statusOf(p.Status) == exitUnavailable || statusOf(p.Status) == exitRefused
 	if !passes || errors.Is(err, context.Canceled) || time.Since(l.taken) > l.wait ||
@@ -334,7 +392,12 @@ func (l *loader) verdict(one numbered, v verdictAnswer) {
 		l.taken = time.Now()
 	case kind == exitRefused || kind == exitUnavailable:
 		l.total.Refusals++
-		one.until = time.Now().Add(max(milliseconds(v.RetryAfterMS), again/10))
+		g := l.gates[one.bucket]
+		if g == nil {
+			g = &gate{allow: firstAllowed}
+			l.gates[one.bucket] = g
+		}
+		g.refused, g.again = g.refused+1, milliseconds(v.RetryAfterMS)
 		l.waiting = append(l.waiting, one)
 	case kind == exitUsage:
 		l.bad(one.n, v.Detail)

@@ -1,7 +1,12 @@
 package main
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -120,4 +125,63 @@ func TestAFileIsRefusedAsAWhole(t *testing.T) {
 		"line 1: unknown policy")
 	away := at(t, "http://127.0.0.1:1")
 	away.says(7, []string{"submit", "mail", "--file", write(t, "{}\n")}, "no answer from")
+}
+
+func TestNoLineGoesBeforeOneOfItsBucketThatWaits(t *testing.T) {
+	var taken []string
+	asked, lines := 0, 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked++
+		full := map[string]bool{}
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		in := json.NewDecoder(bytes.NewReader(body))
+		for in.More() {
+			var one struct {
+				Key  string
+				Text string
+			}
+			if err := in.Decode(&one); err != nil {
+				t.Error(err)
+			}
+			lines++
+			if full[one.Key] { // there is room for one
+				fmt.Fprintln(w, `{"status":429,"retry_after_ms":1}`)
+				continue
+			}
+			full[one.Key] = one.Key != "open"
+			taken = append(taken, one.Text)
+			fmt.Fprintln(w, `{"status":202,"verdict":"queued","job":"mail:1"}`)
+		}
+	}))
+	defer server.Close()
+	var file strings.Builder
+	for n := range 9 {
+		for _, key := range []string{"a", "b"} {
+			fmt.Fprintf(&file, "{\"key\":%q,\"text\":\"%[1]s%d\"}\n", key, n)
+		}
+	}
+	for n := range 2000 {
+		fmt.Fprintf(&file, "{\"key\":\"open\",\"text\":\"open %d\"}\n", n)
+	}
+	i := at(t, server.URL)
+	i.says(0, []string{"submit", "mail", "--file", write(t, file.String())},
+		"2018 lines: 2018 accepted")
+	var a, b strings.Builder
+	for _, text := range taken {
+		switch text[0] {
+		case 'a':
+			a.WriteString(text)
+		case 'b':
+			b.WriteString(text)
+		}
+	}
+	if a.String() != "a0a1a2a3a4a5a6a7a8" || b.String() != "b0b1b2b3b4b5b6b7b8" {
+		t.Errorf("taken were %s and %s", a.String(), b.String())
+	}
+	if asked > 20 || lines > 2018+100 {
+		t.Errorf("it asked %d times for %d lines", asked, lines)
+	}
 }
