@@ -27,6 +27,17 @@ func TestManageBuckets(t *testing.T) {
 	i.expect("GET", "/v1/buckets/stripe/tenant%207", "", 200,
 		fmt.Sprintf(
 			`{"key":"tenant 7","partition":%d,"depth":1,"held_by":"no_drainer","unanswered":[%[1]d]}`, receipt.Partition))
+	// A drainer that still reads the queue knows less than JetStream.
+	stopReading, err := i.broker.ServeValve("stripe", receipt.Partition,
+		func(q job.Question, reply func(job.Answer)) {
+			reply(job.Answer{Bucket: &job.BucketState{Key: q.Key, Reading: true}})
+		})
+	if err != nil {
+		t.Fatal(err)
+	}
+	i.expect("GET", "/v1/buckets/stripe/tenant%207", "", 200, `"depth":1,`, `"reading":true,`,
+		`"held_by":"storage"`)
+	stopReading()
 	i.expect("POST", "/v1/purge/stripe/tenant%207", "", 200, `{"key":"tenant 7","removed":1}`)
 
 	// Partition 2 has no owner, and 3 one that never answers.

@@ -151,18 +151,27 @@ func (s *Service) Bucket(ctx context.Context, name string, key job.Key) (Bucket,
 	look, cancelLook := context.WithTimeout(ctx, lookTimeout)
 	defer cancelLook()
 	a, err := s.ask(look, name, b.Partition, job.Question{Op: job.OpBucket, Key: key})
-	if err == nil && a.Bucket != nil {
+	answered := err == nil && a.Bucket != nil
+	if answered {
 		b.Depth, b.BucketState, b.Hold = a.Bucket.Depth, a.Bucket, a.Bucket.Hold
-		return b, nil
+		if !a.Bucket.Reading {
+			return b, nil
+		}
 	}
 	// JetStream knows the depth, with or without a drainer.
-	b.Unanswered = []int{b.Partition}
 	depth, err := s.broker.BucketDepth(ctx, name, b.Partition, key)
 	if err != nil && !errors.Is(err, queue.ErrNoStream) {
 		return Bucket{}, translate(err)
 	}
-	if b.Depth = int(depth); depth > 0 {
-		b.By = job.HeldByNoDrainer
+	b.Depth = int(depth)
+	switch {
+	case !answered:
+		b.Unanswered = []int{b.Partition}
+		if depth > 0 {
+			b.By = job.HeldByNoDrainer
+		}
+	case depth > 0 && b.By == "":
+		b.By = job.HeldByStorage
 	}
 	return b, nil
 }

@@ -49,6 +49,8 @@ type BucketState struct {
 	// by how many milliseconds its starts became later in the last minute than its outflow allowed,
 	// by what: some HeldBy constant, or LateByProcessor
 	LateMS map[string]int64 `json:"late_ms,omitempty"`
+	// Reading: the valve is new, and still reads what waits, so that it knows too few jobs.
+	Reading bool `json:"reading,omitempty"`
 	// by an operator: the bucket, or its whole policy
 	Paused bool `json:"paused"`
 	// milliseconds until the pause that the target asked for ends

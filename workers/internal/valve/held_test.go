@@ -173,6 +173,23 @@ func TestWhatHoldsAJob(t *testing.T) {
 	}
 }
 
+// A bucket that is still being read says so, also to those who ask for a key of which nothing has
+// come yet.
+func TestABucketTellsThatItsQueueIsBeingRead(t *testing.T) {
+	b := unownedValve(t, leaky("api", "10/s"))
+	b.own()
+	b.arrive("a")
+	for _, key := range []job.Key{"a", "b"} {
+		if !b.v.bucketState(b.p, key, b.now, b.wall()).Reading {
+			t.Errorf("%s: nothing is said while the queue is read", key)
+		}
+	}
+	b.v.Live(b.p, b.now)
+	if b.v.bucketState(b.p, "a", b.now, b.wall()).Reading {
+		t.Error("the queue is still read when jobs start")
+	}
+}
+
 // A bucket tells its last error until a job is done.
 func TestABucketTellsItsLastError(t *testing.T) {
 	b := newValveBench(t, leaky("api", "10/s"))

@@ -93,7 +93,7 @@ func untilWhen(by string, until, now pace.Instant, wall time.Time) job.Hold {
 func (v *Valve) bucketState(p *Part, key job.Key, now pace.Instant,
 	wall time.Time) job.BucketState {
 	l := v.limitsOf(key)
-	s := job.BucketState{Key: key, Paused: l.paused}
+	s := job.BucketState{Key: key, Paused: l.paused, Reading: p.state == partitionOpening}
 	if l.pace != nil {
 		s.Outflow = l.pace.Rate.PerSecond()
 	}
