@@ -25,6 +25,9 @@ type Job struct {
 	IdempotencyKey string
 	// Cost is how many slots of the rate the job takes; default 1.
 	Cost int64
+	// Costs are what the job takes of limits that count a cost of their own, by its name; those
+	// that are not named take Cost.
+	Costs map[string]int64
 	// Priority puts the job before those of its bucket with a lower one: -9 to 9, default 0.
 	Priority int
 	// NotBefore is when the job may start at the earliest; zero: at once.
@@ -72,6 +75,9 @@ func (j Job) header() http.Header {
 	}
 	if j.Cost != 0 {
 		set(job.HeaderCost, strconv.FormatInt(j.Cost, 10))
+	}
+	for name, n := range j.Costs {
+		set(job.CostHeader(name), strconv.FormatInt(n, 10))
 	}
 	if j.Priority != 0 {
 		set(job.HeaderPriority, strconv.Itoa(j.Priority))

@@ -3,6 +3,7 @@ package admission
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/textproto"
 	"slices"
 	"strconv"
@@ -52,9 +53,10 @@ type jobHeader struct {
 	stored      nats.Header // what is stored with the job; nil when there is nothing to store
 	idempotency string      // empty: none
 	cost        int64
-	deadline    time.Time // zero: none of its own
-	notBefore   time.Time // zero: at once
-	ip          string    // of the client; empty: not given
+	costs       map[string]int64 // of limits that count another, by its name
+	deadline    time.Time        // zero: none of its own
+	notBefore   time.Time        // zero: at once
+	ip          string           // of the client; empty: not given
 }
 
 // readHeader keeps what belongs to a stored job, and refuses what would make it a dead letter. A
@@ -75,6 +77,8 @@ func (j *jobHeader) read(given string, values []string) (err error) {
 	switch {
 	case strings.HasPrefix(key, job.HeaderForwardPrefix):
 		return j.keep(key, values, true)
+	case strings.HasPrefix(key, job.HeaderCostPrefix):
+		return j.keep(key, values, false)
 	case key == ipHeader:
 		j.ip, err = readIP(values)
 		return err
@@ -112,6 +116,12 @@ func (j *jobHeader) keep(name string, values []string, several bool) error {
 	parsed := job.ParseHeader(nats.Header{name: values}, time.Now())
 	if bad, ok := errors.AsType[*job.HeaderError](parsed.Malformed); ok {
 		return &RequestError{bad.Header, bad.Reason}
+	}
+	for cost, n := range parsed.Costs {
+		if j.costs == nil {
+			j.costs = map[string]int64{}
+		}
+		j.costs[cost] = n
 	}
 	switch name {
 	case job.HeaderCost:
@@ -158,6 +168,21 @@ func (j jobHeader) startable(p policy.Policy, now time.Time) error {
 	case p.Paced() && j.cost > p.Capacity:
 		return &RequestError{job.HeaderCost,
 			fmt.Sprintf("can never pass: the bucket's capacity is %d", p.Capacity)}
+	}
+	return j.withinLimits(p)
+}
+
+// withinLimits returns why a job could never start under the limits on a policy's starts.
+func (j jobHeader) withinLimits(p policy.Policy) error {
+	for _, cost := range slices.Sorted(maps.Keys(j.costs)) {
+		counts := func(l policy.Limit) bool { return l.Cost == cost }
+		if !p.Paced() || !slices.ContainsFunc(p.Limits, counts) {
+			return &RequestError{job.CostHeader(cost), "no limit of the policy counts that"}
+		}
+	}
+	if name, cost, most := p.BeyondLimits(j.cost, j.costs); name != "" {
+		return &RequestError{job.CostHeader(cost),
+			fmt.Sprintf("can never pass: the most of the limit %s is %d", name, most)}
 	}
 	return nil
 }

@@ -165,6 +165,12 @@ func (l *livePolicy) paced() {
 			l.queue.Window = max(l.queue.Window, FillTime(l.policy.Capacity, rate))
 		}
 	}
+	for _, limit := range l.policy.Limits {
+		if limit.Window > 0 && limit.Cost == "" {
+			each := time.Duration(limit.Window) / time.Duration(limit.Limit)
+			l.interval = max(l.interval, each)
+		}
+	}
 }
 
 // limited gives a door policy its limiter, and the repeats that its former form remembers.

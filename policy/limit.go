@@ -63,6 +63,43 @@ func (l Limit) withDefaults() Limit {
 	return l
 }
 
+// Most is the largest cost that the limit can ever let pass.
+func (l Limit) Most() int64 {
+	switch l.Algorithm {
+	case TokenBucket:
+		return l.Capacity
+	case LeakingBucket:
+		return max(l.Burst, 1)
+	}
+	return l.Limit
+}
+
+// Takes is what a job takes of a limit on starts: its cost of the name that the limit counts, or
+// else its cost.
+func (l Limit) Takes(cost int64, costs map[string]int64) int64 {
+	if n, given := costs[l.Cost]; given && l.Cost != "" {
+		return n
+	}
+	return cost
+}
+
+// BeyondLimits returns which limit on the policy's starts can never let a job of these costs start,
+// which of the costs is too large, and the most that the limit lets pass; empty when all can.
+func (p Policy) BeyondLimits(cost int64, costs map[string]int64) (limit, of string, most int64) {
+	if !p.Paced() {
+		return "", "", 0
+	}
+	for _, l := range p.Limits {
+		if l.Takes(cost, costs) > l.Most() {
+			if _, given := costs[l.Cost]; given {
+				of = l.Cost
+			}
+			return l.Name, of, l.Most()
+		}
+	}
+	return "", "", 0
+}
+
 // Expand returns what a request of a key and a client's address is counted by.
 func (l Limit) Expand(key, ip string) string {
 	if l.Key == PlaceholderKey {
@@ -196,7 +233,6 @@ func (p Policy) checkStartLimits(c *checker) {
 	if p.Outflow.IsZero() && p.OutflowTotal.IsZero() && p.Burst > 1 {
 		c.add("burst", "needs an outflow")
 	}
-	c.add("limits", "do not hold starts back yet: those of a queue policy are refused")
 	p.checkEach(c)
 	longest := Duration(time.Minute)
 	if w := p.shortestWindow(); w > 0 {

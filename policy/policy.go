@@ -157,6 +157,10 @@ type HTTPTarget struct {
 	// operator's file have them.
 	Headers TargetHeaders `json:"headers,omitempty"`
 
+	// Settle says where an answer tells what its job turned out to cost, by the names of costs that
+	// limits count.
+	Settle Settle `json:"settle,omitempty"`
+
 	// What producers may ask of the target. Forward are the headers that they may forward (default:
 	// all but those of [NeverForwarded]), Methods the methods of jobs, of which the first is the
 	// default (default: any, POST), PathPrefix where the paths of jobs lie (default: anywhere below

@@ -9,7 +9,6 @@ import (
 
 func TestLimitsOnStartsAreRefusedWithAReason(t *testing.T) {
 	for limits, reason := range map[string]string{
-		`{"name":"a","algorithm":"sliding_log","limit":5,"window":"1s"}`:                 "yet",
 		`{"name":"a","algorithm":"sliding_log","limit":5,"window":"1s","key":"global"}`:  "{key}",
 		`{"name":"a","algorithm":"leaking_bucket","outflow":"5/s","capacity":7}`:         "policy",
 		`{"name":"a","algorithm":"leaking_bucket"}`:                                      "required",

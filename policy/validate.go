@@ -302,6 +302,7 @@ func (p Policy) checkTarget(c *checker) {
 		p.Target.HTTP.check(c)
 		p.Target.HTTP.Headers.check(c)
 		p.Target.HTTP.checkProducers(c)
+		p.Target.HTTP.Settle.check(c, p.Limits)
 	case p.Target.NATS != nil:
 		p.Target.NATS.check(c)
 		p.Target.NATS.Forward.check(c, "target.nats.forward")

@@ -37,7 +37,7 @@ func FuzzWorkerMessages(f *testing.F) {
 			if o.Error == "" {
 				again.Error = ""
 			}
-			if err != nil || again != o {
+			if err != nil || !reflect.DeepEqual(again, o) {
 				t.Fatalf("outcome %+v is read as %+v, %v", o, again, err)
 			}
 		}

@@ -27,6 +27,8 @@ type Job struct {
 	Accepted    time.Time   // when JetStream stored the job
 	// when the last check before this call passed: the start that the rate limits
 	Started time.Time
+
+	settled *settled
 }
 
 // Handler runs one attempt of a job. It must return soon after its context ends, which happens
@@ -35,12 +37,14 @@ type Job struct {
 // error. A job may run twice after a crash, so a handler should be idempotent.
 type Handler func(ctx context.Context, job Job) error
 
-// call runs a handler and turns its panic into an error.
-func call(ctx context.Context, handle Handler, job Job) (err error) {
+// call runs a handler and turns its panic into an error. It also returns what the job used.
+func call(ctx context.Context, handle Handler, job Job) (used map[string]int64, err error) {
+	job.settled = &settled{}
+	defer func() { used = job.used() }()
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
 		}
 	}()
-	return handle(ctx, job)
+	return nil, handle(ctx, job)
 }

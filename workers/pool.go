@@ -47,9 +47,10 @@ func (p *pool) work(r valve.Run, handle Handler, timeout time.Duration, created 
 	job.Started = p.clock.date(now)
 	p.tellStart(r, job, now)
 	ctx, cancel := context.WithTimeout(p.jobs, timeout)
-	err := call(ctx, handle, job)
+	used, err := call(ctx, handle, job)
 	cancel()
 	o := outcomeOf(r.Seq, err)
+	o.Used = used
 	if o.Kind == record.OutcomeFailed && p.jobs.Err() != nil {
 		o.Kind = record.OutcomeUncounted // interrupted by this drainer's own end: no attempt
 	}

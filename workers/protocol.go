@@ -186,6 +186,9 @@ func outcomeMessage(to string, o record.Outcome) *nats.Msg {
 	if o.Unavailable {
 		m.Header[headerUnavailable] = []string{"true"}
 	}
+	for cost, n := range o.Used {
+		m.Header[job.HeaderUsedPrefix+cost] = []string{strconv.FormatInt(n, 10)}
+	}
 	if o.RetryAfter > 0 {
 		m.Header[headerRetryAfter] = []string{
 			strconv.FormatInt((o.RetryAfter + time.Millisecond - 1).Milliseconds(), 10)}
@@ -195,8 +198,9 @@ func outcomeMessage(to string, o record.Outcome) *nats.Msg {
 
 // readOutcome undoes outcomeMessage, and is lenient with what other workers send: no text, no time.
 func readOutcome(seq uint64, m *nats.Msg) (record.Outcome, error) {
-	o := record.Outcome{Seq: seq, Error: valve.Clip(job.HeaderValue(m.Header, headerError),
-		mostError)}
+	o := record.Outcome{Seq: seq, Used: job.ReadUsed(m.Header),
+		Error: valve.Clip(job.HeaderValue(m.Header, headerError),
+			mostError)}
 	switch status := job.HeaderValue(m.Header, headerStatus); status {
 	case statusDone:
 		o.Kind, o.Error = record.OutcomeDone, ""

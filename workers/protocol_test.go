@@ -2,6 +2,7 @@ package workers
 
 import (
 	"fmt"
+	"reflect"
 	"testing"
 	"time"
 
@@ -42,9 +43,10 @@ func TestProtocolRoundTrip(t *testing.T) {
 		{Seq: 7, Kind: record.OutcomeThrottled, RetryAfter: 1500 * time.Millisecond, Error: "slow"},
 		{Seq: 7, Kind: record.OutcomeThrottled},
 		{Seq: 7, Kind: record.OutcomeUncounted},
+		{Seq: 7, Kind: record.OutcomeDone, Used: map[string]int64{"tokens": 830, "calls": 0}},
 	} {
 		got, err := readOutcome(7, outcomeMessage("to", o))
-		if err != nil || got != o {
+		if err != nil || !reflect.DeepEqual(got, o) {
 			t.Errorf("outcome %+v, want %+v: %v", got, o, err)
 		}
 	}

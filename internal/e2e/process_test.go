@@ -25,6 +25,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/proctest"
 	"github.com/penstock-mq/penstock/internal/waittest"
 	"github.com/penstock-mq/penstock/workers"
+	"github.com/penstock-mq/penstock/workers/httptarget"
 )
 
 // actAsDrainer is the environment variable that turns this test binary into a drainer process, so
@@ -59,7 +60,8 @@ func drain(url string) error {
 		defer mu.Unlock()
 		fmt.Printf(format+"\n", args...)
 	}
-	d, err := workers.New(nc, workers.Options{Lease: lease, Ready: func() { say("ready") }})
+	d, err := workers.New(nc, workers.Options{Lease: lease, Ready: func() { say("ready") },
+		Target: httptarget.New(httptarget.Options{})})
 	if err != nil {
 		return err
 	}

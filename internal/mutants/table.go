@@ -2214,7 +2214,7 @@ func (j orderedJob) Moved`,
 	},
 	{
 		name: "room-at-once", file: "workers/internal/valve/forecast.go",
-		old: "wait = max(wait, v.startable(b).Since(now))",
+		old: "wait = max(wait, v.startable(b, now).Since(now))",
 		new: "_ = b",
 		by:  "./workers/internal/valve TestRoom",
 	},

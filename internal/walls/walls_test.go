@@ -49,7 +49,7 @@ workers/internal/pace/pacetest: policy
 workers/internal/quota: algorithms policy
 workers/internal/record: queue/job
 workers/internal/valve: policy queue/job workers/internal/handle workers/internal/heap
-	workers/internal/pace workers/internal/record
+	workers/internal/pace workers/internal/quota workers/internal/record
 workers/natstarget: internal/redact policy queue queue/job workers nats.go
 workers/workersprom: workers client_golang
 workers/workerstest: algorithms policy policy/store queue queue/embedded queue/job workers

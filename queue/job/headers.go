@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/url"
 	"slices"
 	"strconv"
@@ -22,6 +23,8 @@ const (
 	HeaderDeadline = "Penstock-Deadline"
 	// slots of its bucket's rate, 1 (default) to MaxCost and the bucket's capacity
 	HeaderCost = "Penstock-Cost"
+	// what limits on starts count that have a cost of this name: the rest, in any case
+	HeaderCostPrefix = "Penstock-Cost-"
 	// MinPriority to MaxPriority, default 0, higher goes first
 	HeaderPriority = "Penstock-Priority"
 	// RFC 3339, or a duration from the stored timestamp
@@ -45,6 +48,30 @@ const (
 	HeaderKey     = "Penstock-Key"
 	HeaderAttempt = "Penstock-Attempt"
 )
+
+// HeaderUsedPrefix begins the headers by which an answer says what a job turned out to cost: the
+// rest is the name of a cost.
+const HeaderUsedPrefix = "Penstock-Used-"
+
+// ReadUsed returns what an answer's headers say of costs, by their names in lower case; nil:
+// nothing. What is no whole number is left out, and so is what no policy could count.
+func ReadUsed(h map[string][]string) (used map[string]int64) {
+	for name, values := range h {
+		if !HasPrefixFold(name, HeaderUsedPrefix) || len(values) == 0 ||
+			len(used) == policy.MaxLimits {
+			continue
+		}
+		n, err := strconv.ParseInt(strings.TrimSpace(values[0]), 10, 64)
+		if err != nil || n < 0 {
+			continue
+		}
+		if used == nil {
+			used = map[string]int64{}
+		}
+		used[strings.ToLower(name[len(HeaderUsedPrefix):])] = min(n, policy.MaxLimit)
+	}
+	return used
+}
 
 // HeaderStatus is the status of an answer over NATS: to a producer, the one that the same request
 // would have over HTTP; between a valve and a worker elsewhere, a word of their protocol.
@@ -86,6 +113,13 @@ func (a *Arrived) ReadHeader(h map[string][]string) {
 			}
 			continue
 		}
+		if HasPrefixFold(name, HeaderCostPrefix) {
+			cost := strings.ToLower(name[len(HeaderCostPrefix):])
+			if err := a.readCost(cost, values); err != nil {
+				problems = append(problems, headerError(name, err))
+			}
+			continue
+		}
 		for i, known := range jobHeaders {
 			if !strings.EqualFold(name, known.name) {
 				continue
@@ -101,6 +135,41 @@ func (a *Arrived) ReadHeader(h map[string][]string) {
 	if len(problems) > 0 && a.Malformed == nil {
 		a.Malformed = errors.Join(problems...)
 	}
+}
+
+// CostHeader is the header of a cost; the one without a name is that of whatever counts no other.
+func CostHeader(name string) string {
+	if name == "" {
+		return HeaderCost
+	}
+	return HeaderCostPrefix + strings.ToUpper(name[:1]) + name[1:]
+}
+
+// readCost reads one of the costs by name.
+func (a *Arrived) readCost(name string, values []string) error {
+	if _, twice := a.Costs[name]; twice || len(values) != 1 {
+		return errTwice
+	}
+	if name == "" || len(name) > 32 || len(a.Costs) == policy.MaxLimits {
+		return fmt.Errorf("want at most %d costs, with names of 1 to 32 bytes", policy.MaxLimits)
+	}
+	n, err := parseCost(strings.TrimSpace(values[0]), math.MaxInt32)
+	if err != nil {
+		return err
+	}
+	if a.Costs == nil {
+		a.Costs = map[string]int64{}
+	}
+	a.Costs[name] = n
+	return nil
+}
+
+func parseCost(value string, most int64) (int64, error) {
+	n, err := strconv.ParseInt(value, 10, 64)
+	if err != nil || n < 1 || n > most {
+		return 0, fmt.Errorf("%q: want a whole number from 1 to %d", value, most)
+	}
+	return n, nil
 }
 
 // jobHeaders are the headers that are read here; others that begin with Penstock- are nobody's
@@ -123,13 +192,10 @@ var jobHeaders = []struct {
 		a.NotBefore, err = ParseInstant(value, a.Stored, 0)
 		return err
 	}},
-	{HeaderCost, func(a *Arrived, value string) error {
-		n, err := strconv.ParseInt(value, 10, 64)
-		if err != nil || n < 1 || n > MaxCost {
-			return fmt.Errorf("%q: want a whole number from 1 to %d", value, MaxCost)
-		}
-		a.Cost = n
-		return nil
+	{HeaderCost, func(a *Arrived, value string) (err error) {
+		n, err := parseCost(value, MaxCost)
+		a.Cost = max(n, 1)
+		return err
 	}},
 	{HeaderPriority, func(a *Arrived, value string) error {
 		n, err := strconv.Atoi(value)

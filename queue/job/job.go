@@ -26,10 +26,11 @@ type Arrived struct {
 	Size      int       // bytes of the body, also when Body was left out
 
 	// What the headers say; see DESIGN.md "The stored job".
-	Deadline  time.Time // zero: none
-	NotBefore time.Time // zero: none
-	Cost      int64     // at least 1
-	Priority  int       // higher goes first, default 0
+	Deadline  time.Time        // zero: none
+	NotBefore time.Time        // zero: none
+	Cost      int64            // at least 1
+	Costs     map[string]int64 // of limits that count another, by its name; nil: none
+	Priority  int              // higher goes first, default 0
 
 	// Malformed says why the headers or the subject cannot be understood; such a job becomes a dead
 	// letter.

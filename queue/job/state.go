@@ -13,6 +13,7 @@ const (
 // What keeps a job from starting, or a bucket from starting its next one.
 const (
 	HeldByRate         = "rate"          // of its bucket
+	HeldByLimit        = "limit:"        // on starts; its name follows
 	HeldByTotalRate    = "total_rate"    // of all buckets together
 	HeldByConcurrency  = "concurrency"   // as many of the bucket's jobs run as may
 	HeldByPaused       = "paused"        // the bucket, by an operator

@@ -122,7 +122,15 @@ func (t *target) handle(ctx context.Context, j workers.Job) error {
 	defer response.Body.Close()
 	// The status is the answer. When the rest of it is lost the request was served all the same,
 	// and must not be repeated.
-	body, _ := io.ReadAll(io.LimitReader(response.Body, mostAnswer))
+	most := int64(mostAnswer)
+	from := t.policy.HTTP.Settle
+	for _, at := range from {
+		if at.JSON != "" {
+			most = mostSettled
+		}
+	}
+	body, _ := io.ReadAll(io.LimitReader(response.Body, most))
+	settle(j, from, response.Header, body)
 	if response.StatusCode >= 300 { // what it says of the request is kept, and shown
 		body = []byte(redact.Text(string(body), hidden))
 	}

@@ -84,6 +84,9 @@ func (t *target) handle(ctx context.Context, j workers.Job) error {
 	case err != nil:
 		return workers.Unavailable(fmt.Errorf("request %s: %w", t.subject, err))
 	}
+	for cost, used := range job.ReadUsed(reply.Header) {
+		j.Settle(cost, used)
+	}
 	return judge(reply, redact.Values(job.Forwarded(j.Header))...)
 }
 

@@ -55,7 +55,7 @@ func (p *partition) checkpointDue() pace.Instant {
 func (c *Core) note(v *livePolicy, p *partition, n int, now pace.Instant) (left int) {
 	s := &p.checkpointed
 	if s.gathering == nil {
-		s.gathering, p.Changed, s.last = p.Gather(), false, now
+		s.gathering, p.Changed, s.last = v.Gather(p.Part), false, now
 	}
 	g := s.gathering
 	left = max(0, n-g.Walk.Left)
@@ -100,7 +100,9 @@ func (c *Core) checkpointed(p Put, result putResult, revision uint64, now pace.I
 	case s == nil:
 	case result == PutOK:
 		s.part.checkpointed.revision, s.part.checkpointed.pending = revision, false
+		s.part.Noted(true)
 	default:
+		s.part.Noted(false)
 		c.out.reads = append(c.out.reads, read{p})
 	}
 }

@@ -118,6 +118,9 @@ func (w *world) publish(name string, key job.Key, partition int) {
 		a.NotBefore = w.wall().Add(w.between(0, 5*time.Second))
 		f.excepted = true
 	}
+	if p := w.policyOf(name); len(p.Limits) > 0 && w.chance(0.7) {
+		a.Costs = map[string]int64{"tokens": 1 + w.rng.Int64N(20)}
+	}
 	if w.has(leanBodies) {
 		a.Size = 4<<10 + w.rng.IntN(2)
 	}

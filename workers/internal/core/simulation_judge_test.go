@@ -19,6 +19,7 @@ type slot struct {
 	cost   int64
 	own    pacing // the bucket's
 	total  pacing // of all buckets together
+	tokens int64  // that it used, where a limit counts them; 0: its cost
 }
 
 // takeover is one after a crash, and when the checkpoint that it went by was put together, −1 if

@@ -115,6 +115,11 @@ func (d *drainer) decide(s *stint) {
 		return
 	}
 	took, o := w.run(s)
+	if estimated := s.fate.message.Costs["tokens"]; estimated > 0 && w.chance(0.5) {
+		used := 1 + w.rng.Int64N(estimated*5/4)
+		o.Used = map[string]int64{"tokens": used}
+		s.fate.slots[len(s.fate.slots)-1].tokens = min(used, estimated)
+	}
 	w.after(took, func() { d.ends(s, o) })
 }
 
@@ -149,7 +154,7 @@ func (d *drainer) ran(s *stint) {
 	w.tells(s)
 	d.started(s)
 	f.handed = false
-	s.slot.at = w.now
+	s.slot.at, s.slot.tokens = w.now, f.message.Costs["tokens"]
 	// It obeys the limits of now, if its drainer has heard of others since.
 	now := d.told[f.policy]
 	s.slot.own, s.slot.total = s.slot.own.larger(now.own(f.key)), s.slot.total.larger(now.total())

@@ -42,8 +42,8 @@ type rivalry struct {
 // opens is called when a backlog is opened, in which n jobs are stored. What has not come yet can
 // hold buckets back.
 func (w *world) opens(p *partition, s *stream, n int) {
-	if w.policyOf(p.Policy).OutflowTotal.IsZero() {
-		return
+	if of := w.policyOf(p.Policy); of.OutflowTotal.IsZero() || len(of.Limits) > 0 {
+		return // or each may be held back by limits of its own
 	}
 	c := w.contests[p]
 	if c == nil {

@@ -120,6 +120,7 @@ func (c *Core) inheritance(s *share, found Opened, now pace.Instant) valve.Inher
 		newer := found.Checkpoint.Epoch == b.revision ||
 			b.record.After != 0 && found.Checkpoint.Epoch >= b.record.After &&
 				in.Handover.At >= b.record.At
+		in.Current = found.Checkpoint.Epoch == b.revision
 		if noted = found.Noted; !newer {
 			in.Handover.Running, in.Handover.Done = b.record.Running, b.record.Done
 			in.Handover.Stream, in.Handover.Through, noted = b.record.Stream, b.record.Through,

@@ -119,7 +119,7 @@ type Charge struct {
 }
 
 // mostLatency bounds by how often the lag is doubled.
-const mostLatency = 8
+const mostLatency = 5
 
 // Lag is for how long a start may be on its way from its decision to its last check: half of the
 // guard. Where a machine is too slow for that it is doubled, and so that part of the guard.
@@ -160,17 +160,6 @@ func (l *Limits) reach(s *Set, now Now) {
 	if at := own(now.Own + l.guard + l.late(s)); at.After(s.latest) {
 		s.latest = at
 	}
-}
-
-// Check returns the first limit that can never be met by a cost, and the most that it can.
-func (l *Limits) Check(c Cost) (name, cost string, most int64, ok bool) {
-	for i := range l.all {
-		of := &l.all[i]
-		if n := c.of(of.cost); n > of.most() {
-			return of.name, of.cost, of.most(), false
-		}
-	}
-	return "", "", 0, true
 }
 
 // Next is how long the next start must wait, and for which limit.
@@ -227,10 +216,10 @@ func (l *Limits) Take(s *Set, now Now, c Cost) (*Set, *Charge) {
 		since: make([]int64, len(l.all))}
 	for i := range l.all {
 		of, st, n := &l.all[i], &s.states[i], c.of(l.all[i].cost)
-		if of.take(st, l.asked(of, now), l.chargedAt(of, s, now), n) {
+		if n <= of.most() && of.take(st, l.asked(of, now), l.chargedAt(of, s, now), n) {
 			st.charged += n
 		} else {
-			st.owed += n // the clock of the windows stepped back
+			st.owed += n // more than a limit of now lets pass, or its clock stepped back
 		}
 		ch.since[i] = st.charged
 		st.out += n
@@ -261,7 +250,7 @@ func (l *Limits) Done(s *Set, ch *Charge, now Now, used map[string]int64) {
 }
 
 // Late is Done for a run of a former owner: only what is too little is known.
-func (l *Limits) Late(s *Set, c Cost, now Now, used map[string]int64) *Set {
+func (l *Limits) Late(s *Set, c Cost, used map[string]int64) *Set {
 	for i := range l.all {
 		n, told := used[l.all[i].cost]
 		if more := n - c.of(l.all[i].cost); told && more > 0 && l.all[i].cost != "" {
@@ -292,7 +281,9 @@ func (l *Limits) settle(s *Set, i int, ch *Charge, now Now, estimated, used int6
 
 func (l *Limits) refund(s *Set, i int, ch *Charge, now Now, n int64) {
 	of, st := &l.all[i], &s.states[i]
-	if n <= 0 || i >= len(ch.since) {
+	uncharged := min(n, st.owed)
+	st.owed -= uncharged
+	if n = min(n-uncharged, of.most()); n <= 0 {
 		return
 	}
 	at := ch.own
@@ -346,6 +337,32 @@ func (l *Limits) FreshIn(s *Set, now Now) (wait time.Duration) {
 		}
 	}
 	return wait
+}
+
+// MostLag is the longest lag.
+func (l *Limits) MostLag() time.Duration { return l.guard / 2 << l.most }
+
+// Longest is how long it takes until what counts now counts no more.
+func (l *Limits) Longest() (longest time.Duration) {
+	at := own(0)
+	for i := range l.all {
+		var full state
+		of := &l.all[i]
+		of.takeUpTo(&full, at, at, of.most())
+		longest = max(longest, of.resetAfter(&full, at)+of.window())
+	}
+	return longest + 3*l.guard + 2*l.MostLag()
+}
+
+// Most is how many slots can start within a time.
+func (l *Limits) Most(within time.Duration) int64 {
+	least := int64(math.MaxInt64)
+	for i := range l.all {
+		if of := &l.all[i]; of.cost == "" {
+			least = min(least, of.within(within+l.guard))
+		}
+	}
+	return least
 }
 
 // Interval is how long a slot takes at the slowest of the limits.

@@ -35,6 +35,8 @@ type rule interface {
 	// crashed charges at most n units that somebody else may have started until t, since before,
 	// loose of those that were charged already may have been given back, and charged again.
 	crashed(s *state, before, t, at time.Time, n, loose int64)
+	// within is how many units can start within a time.
+	within(d time.Duration) int64
 	// resetAfter is how long it takes until the state is as good as new.
 	resetAfter(s *state, t time.Time) time.Duration
 	// end is when the clock's window that t lies in ends; zero for a rule without such windows.
@@ -111,6 +113,10 @@ func (m meter) refund(s *state, _, _, last time.Time, n, since int64) {
 	m.write(s, given)
 }
 
+func (m meter) within(d time.Duration) int64 {
+	return m.Capacity + 1 + int64(min(d.Seconds()*m.Refill.PerSecond(), 1e15))
+}
+
 // span is how long it takes to refill n units.
 func (m meter) span(n int64) algorithms.TokenBucketState {
 	s, _ := m.Take(algorithms.TokenBucketState{}, time.Unix(0, 0), n)
@@ -162,6 +168,8 @@ func (l log) takeUpTo(s *state, t, at time.Time, n int64) int64 {
 	l.record(s, t, at, n)
 	return n
 }
+
+func (l log) within(d time.Duration) int64 { return l.Limit * int64(1+d/l.Window) }
 
 // record notes units of a later instant than that at which they were asked for. The rule would let
 // go of what does not count then, and still does at t.
@@ -232,6 +240,8 @@ func (f fixed) refund(s *state, t, at, _ time.Time, n, _ int64) {
 	}
 }
 
+func (f fixed) within(d time.Duration) int64 { return f.Limit * int64(2+d/f.Window) }
+
 func (f fixed) crashed(s *state, _, t, at time.Time, n, _ int64) { f.takeUpTo(s, t, at, n) }
 
 func (f fixed) resetAfter(s *state, t time.Time) time.Duration {
@@ -283,6 +293,8 @@ func (c counter) refund(s *state, _, at, _ time.Time, n, _ int64) {
 		s.b -= min(n, s.b)
 	}
 }
+
+func (c counter) within(d time.Duration) int64 { return c.Limit * int64(2+d/c.Window) }
 
 // crashed charges both windows, each as if the other held as little as it may.
 func (c counter) crashed(s *state, before, t, at time.Time, n, loose int64) {

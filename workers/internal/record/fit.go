@@ -100,7 +100,7 @@ func (h *Handover) Fit(most int) {
 	h.MoreDone, n = h.MoreDone.within(most - size)
 	size += n
 	for i, c := range h.Clocks {
-		if size += ClockBytes + jsonLength(string(c.Key)); size > most {
+		if size += ClockBytes + jsonLength(string(c.Key)) + len(c.Used); size > most {
 			for _, c := range h.Clocks[i:] {
 				h.Rest = max(h.Rest, c.Wait)
 			}

@@ -24,6 +24,8 @@ type Outcome struct {
 	Unavailable bool `json:"unavailable,omitempty"`
 	// throttled: 0 when the target named no time
 	RetryAfter time.Duration `json:"retry_after,omitempty"`
+	// Used is what the job turned out to cost, by the names of costs.
+	Used map[string]int64 `json:"used,omitempty"`
 	// failed, permanent: how many that makes, when reported to a successor
 	Attempts int `json:"attempts,omitempty"`
 	// permanent: of the dead letter, when reported to a successor

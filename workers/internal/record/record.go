@@ -92,6 +92,14 @@ type Handover struct {
 	Partial bool   `json:"partial,omitempty"` // there were too many of them to list
 	// µs after which all that are not listed may start
 	Rest int64 `json:"rest,omitempty"`
+	// Limits are the names of those on starts, as the clocks tell what is used of them. A successor
+	// after a crash may find nothing of what was started within Gap µs, and no job that cost more
+	// than Cost slots has started. Of buckets that are not listed so many Slots may have been,
+	// Crashed µs ago.
+	Limits string `json:"limits,omitempty"`
+	Gap    int64  `json:"gap,omitempty"`
+	Cost   int64  `json:"cost,omitempty"`
+	Slots  int64  `json:"slots,omitempty"`
 	// µs since a crash after which buckets that are not listed may have started
 	Crashed int64 `json:"crashed,omitempty"`
 	// jobs that have no outcome yet, and who runs them
@@ -129,6 +137,7 @@ type Clock struct {
 	// that the clock was kept at, when it is not the policy's
 	Rate  string `json:"r,omitempty"`
 	Burst int64  `json:"b,omitempty"` // likewise
+	Used  string `json:"u,omitempty"` // of the limits on starts, in package quota's form
 
 	Wait int64 `json:"-"` // µs until its next start, before the record is fitted
 }

@@ -18,7 +18,7 @@ func BenchmarkValve(b *testing.B) {
 		b.Run(fmt.Sprintf("keys=%d", keys), func(b *testing.B) {
 			p := leaky("api", "1000000/s").WithDefaults()
 			p.Workers = 1 << 20
-			v := New(p, false, "self", func() float64 { return 0.5 }, &Actions{})
+			v := New(p, false, "self", func() float64 { return 0.5 }, wallOfTests, &Actions{})
 			v.Local = true
 			part := v.Own(handle.Partition{Policy: p.Name}, 1)
 			v.Live(part, origin)

@@ -9,6 +9,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/heap"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/quota"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
@@ -52,6 +53,8 @@ type heldJob struct {
 	expires pace.Instant  // deadline or largest age
 	at      pace.Instant  // while in the valve's timers: when to look at it
 	backoff time.Duration // while saving: how long it waits afterwards
+
+	charge *quota.Charge // while it runs: what its start took of the limits
 
 	inBucket, inTimers int // heap indices, −1 outside; inBucket is that in ready or in later
 }
@@ -137,6 +140,7 @@ type bucket struct {
 	cool      pace.Instant // until when the target asked for a pause
 	throttles int          // pauses in a row
 	target    *suspicion   // nil: nothing speaks against it
+	used      *quota.Set   // of the limits on starts; nil: nothing that counts
 
 	rate      pace.Average // of its starts
 	minute    pace.Average // likewise, over a minute
@@ -289,6 +293,8 @@ type Part struct {
 
 	// Changed is set when a job starts or ends: for checkpoints.
 	Changed bool
+	unnoted unnoted
+	crash   *crash // nil: nothing is unknown of what was started
 }
 
 type partitionState uint8

@@ -21,7 +21,7 @@ type offering struct {
 }
 
 func newOffering(p policy.Policy) *offering {
-	v := New(p.WithDefaults(), false, "me", func() float64 { return 0 }, &Actions{})
+	v := New(p.WithDefaults(), false, "me", func() float64 { return 0 }, wallOfTests, &Actions{})
 	o := &offering{Valve: v, part: v.Own(handle.Partition{Policy: p.Name}, 1)}
 	v.Live(o.part, 0)
 	return o

@@ -149,7 +149,10 @@ func (v *Valve) expectBucket(b *bucket, slots int64, now pace.Instant) *int64 {
 		v.Free() <= 0 && v.claims.declined {
 		return nil
 	}
-	at := v.startable(b)
+	at := v.startable(b, now)
+	if v.quota != nil {
+		at = max(at, now.Add(pace.Times(slots, v.quota.Interval())))
+	}
 	if b.pace != nil {
 		at = max(at, now.Add(-b.pace.Credit)).Add(pace.Times(slots, b.pace.Interval))
 	}
@@ -250,12 +253,14 @@ func (v *Valve) room(p *Part, key job.Key, now pace.Instant) time.Duration {
 		wait = l.pace.Interval
 	case v.total != nil:
 		wait = v.total.Interval
+	case v.quota != nil:
+		wait = v.quota.Interval()
 	}
 	if l.paused || v.breaker.open || b != nil && (b.blocked() || b.down()) {
 		wait = max(wait, unknownRoom)
 	}
 	if b != nil {
-		wait = max(wait, v.startable(b).Since(now))
+		wait = max(wait, v.startable(b, now).Since(now))
 	}
 	return wait
 }

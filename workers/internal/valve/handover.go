@@ -14,6 +14,7 @@ import (
 // is listed lies beyond the fence, and nobody can start before it; and what has started meanwhile
 // has changed the next checkpoint.
 type Gathering struct {
+	v      *Valve // for the limits
 	Walk   *walk
 	pieces [][]heldClock // so that none is copied when there are more
 }
@@ -28,7 +29,10 @@ type heldClock struct {
 }
 
 // Gather begins a gathering.
-func (p *Part) Gather() *Gathering { return &Gathering{Walk: p.walk()} }
+func (v *Valve) Gather(p *Part) *Gathering {
+	p.unnoted.gathered()
+	return &Gathering{v: v, Walk: p.walk()}
+}
 
 // Some looks at up to n more buckets, and reports whether those were the last. What matters lies
 // after an instant: the fence, for a successor that comes by a crash comes no sooner; or now, when
@@ -40,7 +44,11 @@ func (g *Gathering) Some(n int, now, after pace.Instant) (done bool) {
 	piece := make([]heldClock, 0, min(n, g.Walk.Left))
 	done = g.Walk.some(n, func(b *bucket) {
 		b.cooled(now)
-		if c, matters := b.heldClock(now, after); matters {
+		c, matters := b.heldClock(now, after)
+		if g.v.quota != nil {
+			c.Used = g.v.quota.Encode(b.used, g.v.instant(now))
+		}
+		if matters || c.Used != "" {
 			piece = append(piece, c)
 		}
 	})
@@ -135,7 +143,7 @@ func compareClocks(a, b listedClock) int {
 // Handover tells all that a successor needs, by durations from now; fit bounds it. Only clocks that
 // are later than atLeast from now are listed.
 func (v *Valve) Handover(p *Part, now pace.Instant, atLeast time.Duration) record.Handover {
-	g := p.Gather()
+	g := v.Gather(p)
 	g.Some(len(p.list), now, now.Add(atLeast))
 	h := v.HandoverBut(p, now)
 	h.Clocks = append(h.Clocks, g.Records(now, h)...)
@@ -166,6 +174,7 @@ func (v *Valve) HandoverBut(p *Part, now pace.Instant) record.Handover {
 		h.Crashed = max(1, record.Micros(now.Since(p.crashedAt)))
 	}
 	h.Rest = max(0, record.Micros(p.restsUntil.Since(now)))
+	v.tellLimits(p, &h, now)
 	return h
 }
 

@@ -46,6 +46,7 @@ type Inheritance struct {
 	Age      time.Duration // … and from when it was put together, at most
 	Handover record.Handover
 	Attempts map[uint64]InheritedAttempt
+	Current  bool            // Handover is the last checkpoint of the owner that crashed
 	Fence    time.Duration   // after a crash: how long the predecessor may still start jobs
 	Gone     map[string]bool // holders of running jobs that will not report any more
 }
@@ -84,6 +85,7 @@ func (v *Valve) inherit(p *Part, in Inheritance, now pace.Instant) {
 			v.total.Hold(&v.totalClock, max(now.Add(in.Fence+v.total.Interval), p.restsUntil))
 		}
 	}
+	v.inheritCrash(p, in, now)
 	for _, c := range in.Handover.Clocks {
 		if c.Key == "" {
 			if v.total != nil {
@@ -92,6 +94,7 @@ func (v *Valve) inherit(p *Part, in Inheritance, now pace.Instant) {
 			continue
 		}
 		b := v.bucket(p, c.Key, now)
+		v.inheritUsed(b, c, in, now)
 		if cool := left(c.Cool); c.Cool > 0 && cool > now {
 			b.cool, b.throttles = cool, c.Throttles
 		}

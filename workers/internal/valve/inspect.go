@@ -35,7 +35,12 @@ func (v *Valve) held(b *bucket, now pace.Instant) (by string, until pace.Instant
 	case b.cool > now:
 		return job.HeldByCooling, b.cool
 	}
-	if at := v.startable(b); at > now {
+	if at := v.startable(b, now); at > now {
+		if within, by := v.withinLimits(b, now); within == at && by != "" {
+			return job.HeldByLimit + by, at
+		} else if within == at {
+			return job.HeldByStorage, 0
+		}
 		return job.HeldByRate, at
 	}
 	if v.total != nil {

@@ -7,6 +7,7 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/quota"
 )
 
 // limits are what buckets obey: a policy's numbers, or those of an override for a key. They are
@@ -75,6 +76,7 @@ func (v *Valve) setPolicy(p policy.Policy, paused bool, now pace.Instant) {
 			v.total.Hold(&v.totalClock, now)
 		}
 	}
+	v.setQuota(quota.New(p))
 	for _, part := range v.parts {
 		for _, b := range part.buckets {
 			b.cool = min(b.cool, now.Add(pace.Longest(p.Retry.MaxCooldown)))

@@ -50,7 +50,7 @@ func (v *Valve) place(b *bucket, now pace.Instant) {
 			b.late.behind = max(0, now.Since(b.clock.Due))
 		}
 	}
-	at := v.startable(b)
+	at := v.startable(b, now)
 	if at.Add(-lead) > now {
 		v.unload(b)
 	}
@@ -101,8 +101,9 @@ func (v *Valve) unplace(b *bucket) {
 }
 
 // startable is when the bucket's head may start.
-func (v *Valve) startable(b *bucket) pace.Instant {
-	at := b.cool
+func (v *Valve) startable(b *bucket, now pace.Instant) pace.Instant {
+	at, _ := v.withinLimits(b, now)
+	at = max(at, b.cool)
 	if b.pace != nil {
 		at = max(at, b.pace.Next(&b.clock))
 	}
@@ -127,6 +128,9 @@ func (v *Valve) forget(b *bucket, now pace.Instant) {
 	at := b.cool
 	if b.pace != nil {
 		at = max(at, b.pace.FreshAt(&b.clock))
+	}
+	if v.quota != nil {
+		at = max(at, now.Add(v.quota.FreshIn(b.used, v.instant(now))))
 	}
 	if b.down() {
 		at = max(at, b.target.at)

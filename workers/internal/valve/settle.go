@@ -79,6 +79,7 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 	b.running--
 	local := j.holder == ""
 	j.holder = ""
+	v.account(j, o, local, now)
 	if j.stage == stageGone {
 		switch o.Kind {
 		case record.OutcomeReturned:

@@ -40,7 +40,9 @@ func (v *Valve) Advance(now, fence pace.Instant) {
 		}
 		b := v.nextDue(v.mayTakeWorker)
 		if v.mayTakeWorker(b) {
-			v.start(b, now, false)
+			if v.stillWithin(b, now) {
+				v.start(b, now, false)
+			}
 			continue
 		}
 		if v.total == nil {
@@ -106,9 +108,11 @@ func (v *Valve) start(b *bucket, now pace.Instant, remote bool) Run {
 	b.running++
 	b.Part.Changed = true
 	v.given++
+	t := b.ticket(j, v.fence)
+	v.charge(j, t, now)
 	r := Run{Ref: j.ref(), Stored: j.Stored, Header: j.Header, Body: j.Body,
 		Attempt: j.Attempts + 1, Crashes: j.crashes, Due: due, Number: v.given,
-		Ticket: b.ticket(j, v.fence)}
+		Ticket: t}
 	v.runs[r.Number] = run{heldJob: j, attempt: r.Attempt, remote: remote}
 	if v.total != nil {
 		r.Due = max(due, v.total.Next(&v.totalClock))

@@ -26,6 +26,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/heap"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/quota"
 )
 
 // valve decides when the jobs of one policy start in this drainer: those of every partition that it
@@ -42,6 +43,9 @@ type Valve struct {
 	Self   string         // this process, as holder of running jobs
 	random func() float64 // in [0, 1), for the jitter of backoffs
 	out    *Actions
+
+	quota *quota.Limits                // on starts, of each bucket; nil: there are none
+	wall  func(pace.Instant) time.Time // JetStream's clock
 
 	overrides map[job.Key]policy.Override
 	special   map[job.Key]*limits // what the keys with an override obey
@@ -107,11 +111,13 @@ const (
 )
 
 func New(p policy.Policy, paused bool, self string, random func() float64,
-	out *Actions) *Valve {
+	wall func(pace.Instant) time.Time, out *Actions) *Valve {
 	v := &Valve{
 		Policy: p,
 		paused: paused,
 		base:   limitsFor(p, policy.Override{}, paused),
+		quota:  quota.New(p),
+		wall:   wall,
 		total:  pace.New(p.OutflowTotal, p.PeakTotalRatio(), 1),
 		Self:   self,
 		random: random,
@@ -165,6 +171,7 @@ func (v *Valve) arrive(p *Part, a *job.Arrived, now pace.Instant, wall time.Time
 	j := &heldJob{Arrived: *a, Bucket: b, generation: p.generation, inBucket: -1, inTimers: -1}
 	j.Key = b.key
 	v.date(j, now, wall)
+	p.unnoted.cost = max(p.unnoted.cost, j.Cost)
 	lane := b.lane(j.Priority)
 	lane.arrived += j.Cost
 	j.mark = lane.arrived
@@ -204,6 +211,7 @@ func (v *Valve) arrive(p *Part, a *job.Arrived, now pace.Instant, wall time.Time
 		v.delay(j, now.Later(in.dueIn))
 	case !a.NotBefore.IsZero() && a.NotBefore.After(wall):
 		v.delay(j, now.Later(a.NotBefore.Sub(wall)))
+	case v.costsTooMuch(j):
 	default:
 		v.makeReady(j, now)
 		return
@@ -276,6 +284,7 @@ func (v *Valve) bucket(p *Part, key job.Key, now pace.Instant) *bucket {
 			}
 			b.pace.Hold(&b.clock, from.Add(spread(key, min(interval, mostSpread))))
 		}
+		v.beginUsed(b, now)
 		p.add(b)
 	}
 	return b

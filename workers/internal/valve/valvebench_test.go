@@ -49,7 +49,7 @@ func unownedValve(t *testing.T, p policy.Policy) *valveBench {
 		t.Fatal(problems)
 	}
 	b := &valveBench{t: t, out: &Actions{}, now: origin, stored: map[uint64]time.Time{}}
-	b.v = New(p, false, "self", func() float64 { return 0.5 }, b.out)
+	b.v = New(p, false, "self", func() float64 { return 0.5 }, wallOfTests, b.out)
 	b.v.Local = true
 	return b
 }
@@ -157,3 +157,6 @@ func (b *valveBench) reasons() string {
 	}
 	return fmt.Sprint(all)
 }
+
+// wallOfTests is JetStream's clock of a valve without a core.
+func wallOfTests(now pace.Instant) time.Time { return originWall.Add(now.Since(origin)) }

@@ -1,0 +1,112 @@
+//go:build unix
+
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock/internal/waittest"
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+// limited is a target that counts as third parties do: what has arrived within each of its windows,
+// requests and tokens.
+type limited struct {
+	mu       sync.Mutex
+	arrivals []arrival
+	jobs     map[string]bool
+}
+
+type arrival struct {
+	at     time.Time
+	tokens int
+}
+
+// ServeHTTP answers what the job has used, which is less than was thought.
+func (l *limited) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	id := r.Header.Get(job.HeaderJob)
+	l.jobs[id] = true
+	used := 4 + len(id)%3
+	l.arrivals = append(l.arrivals, arrival{time.Now(), used})
+	fmt.Fprintf(w, `{"usage": {"total_tokens": %d}}`, used)
+}
+
+func (l *limited) done() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.jobs)
+}
+
+// violations counts the arrivals that a window did not have room for.
+func (l *limited) violations(window time.Duration, most int, units func(arrival) int) (n int) {
+	first, held := 0, 0
+	for _, a := range l.arrivals {
+		for held += units(a); a.at.Sub(l.arrivals[first].at) >= window; first++ {
+			held -= units(l.arrivals[first])
+		}
+		if held > most {
+			n++
+		}
+	}
+	return n
+}
+
+// TestATargetSeesNoneOfItsLimitsBroken: a target that counts requests and tokens in three windows,
+// a bucket that always has more to do, and a drainer that is killed on the way.
+func TestATargetSeesNoneOfItsLimitsBroken(t *testing.T) {
+	const jobs = 150
+	target := &limited{jobs: map[string]bool{}}
+	server := httptest.NewServer(target)
+	defer server.Close()
+	c := newCluster(t, `  - name: llm
+    algorithm: leaking_bucket
+    capacity: 1000
+    target: {http: {url: "`+server.URL+`", settle: {tokens: {json: usage.total_tokens}}}}
+    limits:
+      - {name: requests, algorithm: sliding_log, limit: 20, window: 1s}
+      - {name: tokens, algorithm: sliding_log, limit: 150, window: 1500ms, cost: tokens}
+      - {name: account, algorithm: sliding_log, limit: 50, window: 3s}`)
+	c.admitter()
+	js, err := c.connect().JetStream(nats.MaxWait(waittest.Patience()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range jobs {
+		m := nats.NewMsg("penstock.jobs.llm.key")
+		m.Header.Set("Penstock-Cost-Tokens", strconv.Itoa(7+i%5))
+		if _, err := js.PublishMsg(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	owner := c.drainer()
+	c.until("some jobs are done", func() bool { return target.done() > jobs/4 })
+	owner.Kill()
+	c.drainer()
+	for n := target.done(); n < jobs; n = target.done() {
+		c.until("more jobs are done", func() bool { return target.done() > n })
+	}
+
+	slices.SortFunc(target.arrivals, func(a, b arrival) int { return a.at.Compare(b.at) })
+	one := func(arrival) int { return 1 }
+	tokens := func(a arrival) int { return a.tokens }
+	for _, v := range []int{
+		target.violations(time.Second, 20, one),
+		target.violations(1500*time.Millisecond, 150, tokens),
+		target.violations(3*time.Second, 50, one),
+	} {
+		if v != 0 {
+			t.Errorf("%d violations", v)
+		}
+	}
+}

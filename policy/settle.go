@@ -1,0 +1,50 @@
+package policy
+
+import (
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Settle says where answers tell costs, by the costs' names.
+type Settle map[string]SettleFrom
+
+// SettleFrom is one place: a header of the answer, or a number in its JSON body, by the names on
+// the way to it with dots between them.
+type SettleFrom struct {
+	Header string `json:"header,omitempty"`
+	JSON   string `json:"json,omitempty"`
+}
+
+// UnmarshalJSON implements [json.Unmarshaler]. Its error is an [*InvalidError].
+func (s *Settle) UnmarshalJSON(data []byte) error {
+	members, problems := split(data, "")
+	read := Settle{}
+	for _, m := range members {
+		var from SettleFrom
+		problems = append(problems, decode(m.value, m.name+".", fieldsOf(&from))...)
+		read[m.name] = from
+	}
+	*s = read
+	return Invalid(problems)
+}
+
+// check demands one place for each cost, and that a limit counts it.
+func (s Settle) check(c *checker, limits Limits) {
+	for _, cost := range slices.Sorted(maps.Keys(s)) {
+		from, field := s[cost], "target.http.settle."+cost
+		if !slices.ContainsFunc(limits, func(l Limit) bool { return l.Cost == cost }) {
+			c.add(field, "no limit on starts counts a cost of this name")
+			continue
+		}
+		names := strings.Split(from.JSON, ".")
+		switch {
+		case (from.Header == "") == (from.JSON == ""):
+			c.add(field, "want {header: NAME} or {json: NAME.NAME}")
+		case from.Header != "" && !tokenPattern.MatchString(from.Header):
+			c.add(field+".header", "%s: is not a header's name", quote(from.Header))
+		case from.JSON != "" && (len(from.JSON) > maxTemplate || slices.Contains(names, "")):
+			c.add(field+".json", "%s: want names with single dots between them", quote(from.JSON))
+		}
+	}
+}

@@ -1,0 +1,143 @@
+package core
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/policy"
+)
+
+// limitWorld is a world whose policies limit starts, by a source of chance of its own.
+func limitWorld(seed uint64, s sabotage) *world {
+	w := newWorld(seed, s)
+	rng := rand.New(rand.NewPCG(seed, 22))
+	for i := range w.policies {
+		p := &w.policies[i]
+		for n := range 1 + rng.IntN(3) {
+			l := policy.Limit{Name: fmt.Sprint("l", n)}
+			most := 10 + rng.Int64N(20)
+			if rng.IntN(3) == 0 {
+				l.Cost, most = "tokens", 20+rng.Int64N(60)
+			}
+			window := policy.Duration(1000+rng.Int64N(12_000)) *
+				policy.Duration(time.Millisecond)
+			rate := algorithms.Rate{Count: most, Per: time.Duration(window)}
+			// where the clocks of servers step, windows that are aligned to them do
+			kinds := 5
+			if w.has(serverClocks) {
+				kinds = 3
+			}
+			switch l.Rule = (policy.Rule{Limit: most, Window: window}); rng.IntN(kinds) {
+			case 0:
+				l.Rule = policy.Rule{Algorithm: policy.TokenBucket, Capacity: most, Refill: rate}
+			case 1:
+				l.Rule = policy.Rule{Algorithm: policy.LeakingBucket, Burst: most, Outflow: rate}
+			case 2:
+				l.Algorithm = policy.SlidingLog
+			case 3:
+				l.Algorithm = policy.FixedWindow
+			case 4:
+				l.Algorithm = policy.SlidingCounter
+			}
+			p.Limits = append(p.Limits, l)
+		}
+		*p = p.WithDefaults()
+		w.valid(*p)
+	}
+	return w
+}
+
+// TestSimulationOfLimits: whatever happens to drainers and servers, no limit of a bucket lets more
+// start than it says.
+func TestSimulationOfLimits(t *testing.T) {
+	for seed := *firstSeed; seed < *firstSeed+uint64(*seeds); seed++ {
+		w := limitWorld(seed, noSabotage)
+		w.operators(busy)
+		w.targetsFail(busy)
+		w.live()
+		if w.judgeLimits(); len(w.broken) > 0 {
+			t.Errorf("seed %d, hazards %v: %s", seed, w.hazards, w.broken)
+		}
+	}
+}
+
+// judgeLimits counts what started, limit by limit, as whoever set it does.
+func (w *world) judgeLimits() {
+	buckets := map[string][]slot{}
+	for _, f := range w.fates() {
+		buckets[f.bucket] = append(buckets[f.bucket], f.slots...)
+	}
+	for _, p := range w.policies {
+		for _, key := range keys {
+			starts := buckets[bucketOf(p.Name, key)]
+			slices.SortFunc(starts, func(a, b slot) int { return int(a.at - b.at) })
+			for _, l := range p.Limits {
+				if why := w.beyond(l, starts); why != "" {
+					w.fail("limit %s/%s %+v: %s", p.Name, key, l, why)
+				}
+			}
+		}
+	}
+}
+
+func (w *world) beyond(l policy.Limit, starts []slot) string {
+	window := time.Duration(float64(l.Window) * (1 - 2*mostDrift))
+	epoch := w.wall().Add(-w.now)
+	first, held, owed := 0, int64(0), 0.0
+	counted := map[int64]int64{}
+	for i, s := range starts {
+		n := s.cost
+		if l.Cost != "" && s.tokens > 0 {
+			n = s.tokens
+		}
+		units := func(s slot) int64 {
+			if l.Cost != "" && s.tokens > 0 {
+				return s.tokens
+			}
+			return s.cost
+		}
+		switch l.Algorithm {
+		case policy.SlidingLog:
+			for held += n; s.at-starts[first].at >= window; first++ {
+				held -= units(starts[first])
+			}
+			if held > l.Limit {
+				return fmt.Sprintf("%d from %v to %v", held, starts[first].at, s.at)
+			}
+		case policy.TokenBucket, policy.LeakingBucket:
+			rate, most := l.Refill, l.Capacity
+			if l.Algorithm == policy.LeakingBucket {
+				rate, most = l.Outflow, l.Burst
+			}
+			if i > 0 {
+				owed = max(0, owed-(s.at-starts[i-1].at).Seconds()*rate.PerSecond()*
+					(1+2*mostDrift))
+			}
+			if owed += float64(n); owed > float64(most)+1e-6 {
+				return fmt.Sprintf("%.3f too many at %v", owed-float64(most), s.at)
+			}
+		default:
+			d := algorithms.FixedWindow{Limit: 1, Window: time.Duration(l.Window)}
+			at := epoch.Add(s.at)
+			_, in := d.Take(algorithms.FixedWindowState{}, at, 1)
+			ends := at.Add(in.ResetAfter).UnixMilli()
+			counted[ends] += n
+			most := float64(counted[ends])
+			if l.Algorithm == policy.SlidingCounter {
+				part := float64(in.ResetAfter) / float64(l.Window)
+				before := ends - time.Duration(l.Window).Milliseconds()
+				most += math.Floor(part * float64(max(counted[before], counted[before-1],
+					counted[before+1])) * (1 - 2*mostDrift))
+			}
+			if most > float64(l.Limit) {
+				return fmt.Sprintf("%v in the window of %v", most, s.at)
+			}
+		}
+	}
+	return ""
+}

@@ -1,0 +1,252 @@
+package valve
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/quota"
+	"github.com/penstock-mq/penstock/workers/internal/record"
+)
+
+// Limits on starts, which buckets obey besides their pace. A start is charged when it is decided,
+// and what its last check sends back is given back; for how long it may be on its way the guard of
+// the limits covers, and the last check comes no later.
+//
+// What a crash leaves unknown is what has started since the last checkpoint that is stored. That is
+// kept small: nothing starts under limits while a start of mostUnnoted ago is not in one, nor a job
+// that costs more than any of which one tells.
+
+const (
+	// mostUnnoted is for how long jobs start under limits without a checkpoint that tells of it.
+	mostUnnoted = 2 * time.Second
+	// askAgain is when a bucket looks whether one is stored now.
+	askAgain = 100 * time.Millisecond
+)
+
+// unnoted is what no stored checkpoint of a partition tells.
+type unnoted struct {
+	since   pace.Instant // the first start that none tells of; 0: there is none
+	writing pace.Instant // likewise, of those of which the one tells that is being written
+	cost    int64        // the largest of any job that has come
+	told    int64        // the largest of which a stored one tells
+	telling int64        // … and the one that is being written
+}
+
+// gathered is called when a checkpoint is begun: it tells of all starts until now.
+func (u *unnoted) gathered() {
+	if u.writing == 0 {
+		u.writing = u.since
+	}
+	u.since, u.telling = 0, u.cost
+}
+
+// Noted is called when the checkpoint that was begun last is stored, or when that is not known.
+func (p *Part) Noted(stored bool) {
+	u := &p.unnoted
+	switch {
+	case stored:
+		u.told = max(u.told, u.telling)
+	case u.writing != 0:
+		u.since = u.writing
+	}
+	u.writing = 0
+}
+
+// gap is how long ago the first start was that no stored checkpoint tells of.
+func (u *unnoted) gap(now pace.Instant) time.Duration {
+	switch {
+	case u.writing != 0:
+		return now.Since(u.writing)
+	case u.since != 0:
+		return now.Since(u.since)
+	}
+	return 0
+}
+
+// instant is one by the clocks that limits go by.
+func (v *Valve) instant(now pace.Instant) quota.Now {
+	return quota.Now{Own: time.Duration(now), Wall: v.wall(now)}
+}
+
+func (j *heldJob) takes() quota.Cost { return quota.Cost{Job: j.Cost, Named: j.Costs} }
+
+// withinLimits is when the limits let a bucket's head start, and which holds it back: empty for a
+// checkpoint. It is 0 when none does.
+func (v *Valve) withinLimits(b *bucket, now pace.Instant) (at pace.Instant, by string) {
+	if v.quota == nil || len(b.ready) == 0 {
+		return 0, ""
+	}
+	head := b.ready[0].heldJob
+	u := &b.Part.unnoted
+	if u.gap(now) > mostUnnoted || head.Cost > max(u.told, 1) {
+		b.Part.Changed = true
+		return now.Add(askAgain), ""
+	}
+	wait, by := v.quota.Next(b.used, v.instant(now), head.takes())
+	if wait == 0 {
+		return 0, ""
+	}
+	return now.Add(wait), by
+}
+
+// stillWithin asks again for a bucket that is due, and may have waited for a worker since. Not all
+// limits allow for ever what they allow once: nothing starts before the end of a clock's window.
+func (v *Valve) stillWithin(b *bucket, now pace.Instant) bool {
+	at, _ := v.withinLimits(b, now)
+	if at > now {
+		v.place(b, now)
+	}
+	return at <= now
+}
+
+// charge takes what a start costs of the limits, and bounds how long it may be on its way.
+func (v *Valve) charge(j *heldJob, t *Ticket, now pace.Instant) {
+	if v.quota == nil {
+		return
+	}
+	b := j.Bucket
+	t.latest = min(t.latest, now.Add(v.quota.Lag(b.used)))
+	b.used, j.charge = v.quota.Take(b.used, v.instant(now), j.takes())
+	if u := &b.Part.unnoted; u.since == 0 {
+		u.since = now
+	}
+}
+
+// account corrects what a start was charged by what came of it.
+func (v *Valve) account(j *heldJob, o record.Outcome, local bool, now pace.Instant) {
+	b, charge := j.Bucket, j.charge
+	j.charge = nil
+	switch {
+	case v.quota == nil:
+	case charge == nil:
+		if !local && len(o.Used) > 0 {
+			b.used = v.quota.Late(b.used, j.takes(), o.Used)
+		}
+	case b.used == nil: // as good as new since, or there were no limits meanwhile
+	case o.Kind == record.OutcomeReturned:
+		v.quota.Return(b.used, charge, v.instant(now))
+	default:
+		v.quota.Done(b.used, charge, v.instant(now), o.Used)
+	}
+}
+
+// setQuota changes the limits, and fits what has been used of them.
+func (v *Valve) setQuota(to *quota.Limits) {
+	before := v.quota
+	v.quota = to
+	for _, part := range v.parts {
+		for _, b := range part.buckets {
+			if to == nil || before == nil {
+				b.used = nil
+			} else {
+				b.used = to.Adapt(b.used, before)
+			}
+		}
+		for _, j := range part.jobs {
+			if before == nil || to == nil || to.Names() != before.Names() {
+				j.charge = nil // by limits that are no more
+			}
+		}
+	}
+}
+
+// crash is what former owners may have started between two instants: of buckets that a record
+// lists, beyond what it tells of them, and of the others.
+type crash struct {
+	from, to       pace.Instant
+	listed, others int64
+}
+
+// mostStarted is how many slots a bucket can have started within a time, by the limits that count
+// slots and by its pace.
+//
+// The pace is that of now, and may have been another. So nothing is said by it where it is another
+// than the record says, and its peak counts as twice the rate at least.
+func (v *Valve) mostStarted(in Inheritance, within time.Duration) int64 {
+	if within >= pace.Forever {
+		return math.MaxInt64
+	}
+	most := v.quota.Most(within)
+	p := v.base.pace
+	if p == nil || in.Handover.Rate != v.Policy.Outflow.String() {
+		return most
+	}
+	perSecond, burst := p.Rate.PerSecond(), p.Burst
+	for _, l := range v.special {
+		if l.pace == nil {
+			return most
+		}
+		perSecond, burst = max(perSecond, l.pace.Rate.PerSecond()), max(burst, l.pace.Burst)
+	}
+	paced := perSecond*max(2, v.Policy.PeakRatio())*(within+time.Second).Seconds() + float64(burst)
+	return min(most, int64(min(paced, 1e15))+max(in.Handover.Cost, 1))
+}
+
+// inheritCrash notes what former owners may have started of a partition that its records do not
+// tell.
+func (v *Valve) inheritCrash(p *Part, in Inheritance, now pace.Instant) {
+	if v.quota == nil {
+		return
+	}
+	p.unnoted.cost = max(p.unnoted.cost, in.Handover.Cost)
+	c := crash{from: now.Add(-max(in.Age, in.Elapsed)), to: p.crashedAt, others: in.Handover.Slots}
+	if in.Crashed {
+		within := in.Age + in.Fence
+		if gap := time.Duration(in.Handover.Gap) * time.Microsecond; gap > 0 && in.Current {
+			within = min(within, gap)
+		}
+		c.listed = v.mostStarted(in, within)
+	} else { // the crash was before that
+		c.from = c.to.Add(-v.quota.Longest())
+	}
+	if c.others += c.listed; in.Handover.Partial || c.others < c.listed {
+		c.others = math.MaxInt64
+	}
+	if c.others > 0 {
+		p.crash = &c
+	}
+}
+
+// beginUsed charges a bucket that is new here with what former owners may have started of it.
+func (v *Valve) beginUsed(b *bucket, now pace.Instant) {
+	if c := b.Part.crash; v.quota != nil && c != nil && now.Since(c.to) < v.quota.Longest() {
+		b.used = v.quota.Crashed(nil, v.instant(c.from), v.instant(c.to), c.others)
+	}
+}
+
+// inheritUsed takes what a predecessor told of a bucket's limits.
+func (v *Valve) inheritUsed(b *bucket, c record.Clock, in Inheritance, now pace.Instant) {
+	if v.quota == nil {
+		return
+	}
+	b.used = v.quota.Decode(c.Used, in.Handover.Limits, v.instant(now.Add(-in.Elapsed)))
+	if crash := b.Part.crash; crash != nil && crash.listed > 0 {
+		b.used = v.quota.Crashed(b.used, v.instant(crash.from), v.instant(crash.to), crash.listed)
+	}
+}
+
+// tellLimits tells a successor what it must know of the limits but for those of buckets.
+func (v *Valve) tellLimits(p *Part, h *record.Handover, now pace.Instant) {
+	if v.quota == nil {
+		return
+	}
+	h.Limits, h.Cost = v.quota.Names(), p.unnoted.cost
+	h.Gap = record.Micros(mostUnnoted + v.quota.MostLag())
+	if c := p.crash; c != nil && now.Since(c.to) < v.quota.Longest() {
+		h.Slots, h.Crashed = c.others, max(1, record.Micros(now.Since(c.to)))
+	}
+}
+
+// costsTooMuch buries a job that a limit can never let start.
+func (v *Valve) costsTooMuch(j *heldJob) bool {
+	limit, cost, most := v.Policy.BeyondLimits(j.Cost, j.Costs)
+	if limit == "" {
+		return false
+	}
+	v.bury(j, job.ReasonMalformed, fmt.Sprintf("%s: more than the limit %s ever lets pass, "+
+		"which is %d", job.CostHeader(cost), limit, most))
+	return true
+}
