@@ -50,6 +50,9 @@ import (
 // choose its leaders.
 const openTimeout = 30 * time.Second
 
+// publishTimeout bounds how long a submission waits for JetStream.
+const publishTimeout = 5 * time.Second
+
 // ErrClosed is what [Penstock.Run] returns after [Penstock.Close].
 var ErrClosed = errors.New("penstock: closed")
 
@@ -169,7 +172,8 @@ func (p *Penstock) build() error {
 		}
 	}
 	p.watching = watch.New(p.broker)
-	producer := p.broker.NewProducer(queue.ProducerOptions{FailFast: true})
+	producer := p.broker.NewProducer(queue.ProducerOptions{FailFast: true,
+		Timeout: publishTimeout})
 	var valves admission.Valves = p.broker
 	if p.drainer != nil {
 		valves = p.drainer

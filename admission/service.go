@@ -1,7 +1,6 @@
 package admission
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,7 +14,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Publisher stores jobs; [*queue.Producer] is one.
+// Publisher stores jobs; [*queue.Producer] is one. It bounds by itself for how long it waits.
 type Publisher interface {
 	// Send sends a job, in the order of its calls, and returns what waits until it is stored.
 	Send(ctx context.Context, s queue.Submission) (
@@ -42,8 +41,6 @@ type Metrics interface {
 type Options struct {
 	// Metrics counts answers; nil counts nothing.
 	Metrics Metrics
-	// Timeout bounds one call of Submit; default 5 s.
-	Timeout time.Duration
 }
 
 // Service answers for all policies of the moment. It is safe for concurrent use, and starts nothing
@@ -53,7 +50,6 @@ type Service struct {
 	publisher Publisher
 	newLimit  NewLimit
 	metrics   Metrics
-	timeout   time.Duration
 	expected  *expectations
 
 	changing sync.Mutex // held while a set of policies is built
@@ -86,7 +82,6 @@ func New(names queue.Names, publisher Publisher, valves Valves, newLimit NewLimi
 		publisher: publisher,
 		newLimit:  newLimit,
 		metrics:   o.Metrics,
-		timeout:   cmp.Or(o.Timeout, 5*time.Second),
 		expected:  newExpectations(valves),
 	}
 }

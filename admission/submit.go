@@ -34,10 +34,8 @@ func (s *Service) send(ctx context.Context, r SubmitRequest, complete accepting)
 	if err != nil {
 		return decided(Outcome{}, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	wait := s.submit(ctx, live, r, job, complete)
 	return func() (Outcome, error) {
-		defer cancel()
 		outcome, err := wait()
 		if err == nil {
 			s.metrics.Admitted(r.Policy, string(outcome.Verdict))

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -23,7 +24,7 @@ const (
 	// defaultInFlight is how many publishes of one producer wait for their acknowledgement at a
 	// time.
 	defaultInFlight = 4096
-	// publishTimeout bounds a Publish whose context has no deadline.
+	// publishTimeout is the default of ProducerOptions.Timeout.
 	publishTimeout = 10 * time.Second * race.Slower
 	// doorPatience is how long a missing stream may be a door that is closed for a moment, or a
 	// leader being elected.
@@ -52,6 +53,8 @@ type ProducerOptions struct {
 	// MaxInFlight bounds the publishes that wait for their acknowledgement; more wait for a place.
 	// Default 4096.
 	MaxInFlight int
+	// Timeout bounds a Publish whose context has no deadline; default 10 s.
+	Timeout time.Duration
 	// FailFast makes a Publish fail at once while NATS is known not to answer: when the connection
 	// has been away for 250 ms, or when JetStream left five attempts in a row for the policy's
 	// stream unanswered; then one publish a second tries again. It suits servers of clients
@@ -83,6 +86,7 @@ type Receipt struct {
 type Producer struct {
 	b       *Broker
 	slots   chan struct{}
+	timeout time.Duration
 	outages *outages // nil: wait
 	replies replies
 
@@ -108,6 +112,7 @@ func (b *Broker) NewProducer(o ProducerOptions) *Producer {
 		o.MaxInFlight = defaultInFlight
 	}
 	p := &Producer{b: b, slots: make(chan struct{}, o.MaxInFlight),
+		timeout: cmp.Or(o.Timeout, publishTimeout),
 		replies: replies{nc: b.nc}, streams: map[string]*streamFacts{}}
 	if o.FailFast {
 		p.outages = &outages{b: b, streams: map[string]*streamOutage{}}
@@ -116,11 +121,12 @@ func (b *Broker) NewProducer(o ProducerOptions) *Producer {
 }
 
 // Publish stores a job and returns when JetStream has confirmed it, or when the context ends (after
-// 10 seconds if it has no deadline). Every publish carries a message id, so one that got no answer
-// is repeated within that time without storing the job twice. The errors: [ErrFull] the bucket is
-// full; [ErrStreamFull] the policy's stream is; [ErrTooLarge]; [ErrNoStream] the policy has no
-// queue or retires; [ErrOtherPayload] and [*EndedError] as of [Producer.Repeated]; [ErrUnavailable]
-// no answer, and the job may be stored all the same, unless it is [ErrNotSent], too.
+// ProducerOptions.Timeout if it has no deadline). Every publish carries a message id, so one that
+// got no answer is repeated within that time without storing the job twice. The errors: [ErrFull]
+// the bucket is full; [ErrStreamFull] the policy's stream is; [ErrTooLarge]; [ErrNoStream] the
+// policy has no queue or retires; [ErrOtherPayload] and [*EndedError] as of [Producer.Repeated];
+// [ErrUnavailable] no answer, and the job may be stored all the same, unless it is [ErrNotSent],
+// too.
 func (p *Producer) Publish(ctx context.Context, s Submission) (Receipt, error) {
 	return p.Send(ctx, s)(ctx)
 }
@@ -150,21 +156,14 @@ func (p *Producer) send(ctx context.Context, s Submission, header nats.Header) (
 		subject = p.b.names.Admitted(s.Policy, s.Key)
 	}
 	began := time.Now()
-	ctx, cancel := withDeadline(ctx, began)
-	defer cancel()
-	select {
-	case p.slots <- struct{}{}:
-	case <-ctx.Done():
-		err := fmt.Errorf("publish to %s: wait for a place: %w", subject,
-			jsapi.Translate(ctx.Err()))
+	if err := p.enter(ctx, began); err != nil {
+		err := fmt.Errorf("publish to %s: wait for a place: %w", subject, jsapi.Translate(err))
 		return func(context.Context) (Receipt, error) { return Receipt{}, err }
 	}
 	m := &nats.Msg{Subject: subject, Header: header, Data: s.Body}
 	first := p.attempt(ctx, s.Policy, m)
 	return func(ctx context.Context) (Receipt, error) {
 		defer func() { <-p.slots }()
-		ctx, cancel := withDeadline(ctx, began)
-		defer cancel()
 		ack, err := p.publish(ctx, s, m, first, began)
 		if err != nil {
 			return Receipt{}, fmt.Errorf("publish to %s: %w", subject, err)
@@ -177,12 +176,31 @@ func (p *Producer) send(ctx context.Context, s Submission, header nats.Header) (
 	}
 }
 
-// withDeadline gives a publish that began then a deadline, unless it has one.
-func withDeadline(ctx context.Context, began time.Time) (context.Context, context.CancelFunc) {
+// enter takes one of the slots.
+func (p *Producer) enter(ctx context.Context, began time.Time) error {
+	select {
+	case p.slots <- struct{}{}:
+		return nil
+	default:
+	}
+	ctx, cancel := p.withDeadline(ctx, began)
+	defer cancel()
+	select {
+	case p.slots <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// withDeadline gives a publish that began then a deadline, unless it has one. The first attempt
+// needs none, and most need no second: a call of JetStream's has a shorter one of its own.
+func (p *Producer) withDeadline(ctx context.Context, began time.Time) (context.Context,
+	context.CancelFunc) {
 	if _, has := ctx.Deadline(); has {
 		return ctx, func() {}
 	}
-	return context.WithDeadline(ctx, began.Add(publishTimeout))
+	return context.WithDeadline(ctx, began.Add(p.timeout))
 }
 
 // publish sends m again until it is answered, the context ends or waiting makes no sense.
@@ -191,6 +209,11 @@ func (p *Producer) publish(ctx context.Context, s Submission, m *nats.Msg, a att
 	wait := retryFirst
 	unknown := false // whether an attempt has stored it
 	for attempt := 1; ; attempt++ {
+		if attempt == 2 {
+			var cancel context.CancelFunc
+			ctx, cancel = p.withDeadline(ctx, began)
+			defer cancel()
+		}
 		if attempt > 1 {
 			a = p.attempt(ctx, s.Policy, m)
 		}

@@ -142,7 +142,7 @@ func (h *handler) client(remote string, header http.Header) (string, error) {
 	if err != nil {
 		host = ""
 	}
-	if len(header[http.CanonicalHeaderKey(admission.IPHeader)]) > 0 {
+	if len(header[ipHeader]) > 0 {
 		address, _ := netip.ParseAddr(host) // the zero address is in no network
 		address = address.Unmap().WithZone("")
 		trusted := func(p netip.Prefix) bool { return p.Contains(address) }
