@@ -60,8 +60,14 @@ func (p *pool) work(r valve.Run, handle Handler, timeout time.Duration, created 
 
 // report hands the loop a run's outcome.
 func (p *pool) report(r valve.Run, o record.Outcome) {
+	finished := core.Finish(r, o)
 	select {
-	case p.results <- core.Finish(r, o):
+	case p.results <- finished: // there is room but in a clump, and this costs half
+		return
+	default:
+	}
+	select {
+	case p.results <- finished:
 	case <-p.stopped:
 	}
 }

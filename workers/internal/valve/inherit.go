@@ -147,13 +147,16 @@ func (v *Valve) inherit(p *Part, in Inheritance, now pace.Instant) {
 	}
 }
 
+// notInherited is nearly every job. Nobody changes it.
+var notInherited = &inheritedJob{}
+
 // takeIn returns what is inherited of a job that has come. What is told of its sequence may be
 // about another job: when a backup of the stream is restored, jobs get the sequences of those that
 // it lacks. They would be lost if they ended with those.
 func (v *Valve) takeIn(p *Part, seq uint64, stored int64, now pace.Instant) *inheritedJob {
 	in := p.inherited[seq]
 	if in == nil {
-		return &inheritedJob{}
+		return notInherited
 	}
 	delete(p.inherited, seq)
 	if p.newer(stored) {
