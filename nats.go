@@ -14,6 +14,7 @@ import (
 type natsServer struct {
 	inside *embedded.Server // nil: it is elsewhere
 	url    string
+	login  []nats.Option // at the URL
 	watch  *natsconn.Watch
 	later  bool // it need not be there yet
 }
@@ -21,10 +22,11 @@ type natsServer struct {
 // openNATS starts the server inside, or prepares connections to the one at URL.
 func openNATS(o Options) (*natsServer, error) {
 	s := &natsServer{url: o.URL, watch: natsconn.NewWatch(o.Logger), later: o.StartWithoutNATS}
-	if o.URL != "" {
-		return s, nil
-	}
 	var err error
+	if o.URL != "" {
+		s.login, err = natsconn.Credentials(o.Credentials).Options()
+		return s, err
+	}
 	s.inside, err = embedded.Start(o.Server)
 	return s, err
 }
@@ -34,7 +36,7 @@ func (s *natsServer) connect(name string) (*nats.Conn, error) {
 	if s.inside != nil {
 		return s.inside.Connect(options...)
 	}
-	nc, err := nats.Connect(s.url, options...)
+	nc, err := nats.Connect(s.url, append(options, s.login...)...)
 	if err != nil {
 		return nil, fmt.Errorf("connect to NATS at %s: %w", s.shown(), err)
 	}

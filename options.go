@@ -15,6 +15,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/guard"
 	"github.com/penstock-mq/penstock/internal/installation"
 	"github.com/penstock-mq/penstock/internal/lifecycle"
+	"github.com/penstock-mq/penstock/internal/natsconn"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
@@ -40,6 +41,8 @@ type Options struct {
 	// URL is where NATS is, 2.14 or newer: one URL, or several with commas between them. Empty: a
 	// server inside.
 	URL string
+	// Credentials show the NATS at URL who this process is, besides what the URL holds.
+	Credentials Credentials
 	// Server says how the server inside stores and listens; the zero value is a temporary directory
 	// and no port.
 	Server embedded.Options
@@ -86,6 +89,18 @@ type Options struct {
 	Logger *slog.Logger
 
 	shared bool // Limits were given
+}
+
+// Credentials are how a process shows a NATS server who it is, and knows the server: by user and
+// password, by a token, or by a file with the seed of an nkey, or with a JWT and a seed. Passwords
+// and tokens may be in files as well. CA, Cert and Key are files for TLS: authorities to trust, and
+// a certificate of our own. Files are read again for each connection.
+type Credentials struct {
+	User, Password, PasswordFile string
+	Token, TokenFile             string
+	NKeyFile, CredsFile          string
+
+	CA, Cert, Key string
 }
 
 // HTTP says where and how Run serves the HTTP API.
@@ -149,6 +164,7 @@ func (o Options) withDefaults() Options {
 	if o.Server.Logger == nil {
 		o.Server.Logger = o.Logger
 	}
+	o.Server.Prefix = cmp.Or(o.Server.Prefix, o.Prefix)
 	if o.shared = o.Limits != nil; !o.shared {
 		o.Limits = limiter.New(limiter.Options{Logger: o.Logger})
 	}
@@ -168,6 +184,9 @@ func (o Options) check() error {
 		add("Replicas: must be 1, not %d, for the server inside: it is a single one", o.Replicas)
 	} else if err := installation.CheckReplicas(o.Replicas); err != nil {
 		add("Replicas: %w", err)
+	}
+	if err := natsconn.Credentials(o.Credentials).Check(); err != nil {
+		add("Credentials: %w", err)
 	}
 	if o.Lease != 0 && o.Lease < time.Second {
 		add("Lease: must be at least 1s, not %s", o.Lease)

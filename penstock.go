@@ -43,6 +43,7 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/embedded"
 	"github.com/penstock-mq/penstock/workers"
 )
 
@@ -318,6 +319,15 @@ func (p *Penstock) NATSURL() string { return p.nats.shown() }
 // Connect opens one more connection to NATS under a name, with the options that Penstock's own
 // connections have: it retries for ever. The caller closes it.
 func (p *Penstock) Connect(name string) (*nats.Conn, error) { return p.nats.connect(name) }
+
+// SetUsers replaces the users of the server inside, which must have been opened with some: clients
+// that may do less now, or nothing, are disconnected.
+func (p *Penstock) SetUsers(users []embedded.User) error {
+	if p.nats.inside == nil {
+		return errors.New("penstock: NATS is elsewhere, and so are its users")
+	}
+	return p.nats.inside.SetUsers(users)
+}
 
 // Reload takes over what of the options can change while Run runs: Policies, Set, Prune and
 // DrainPolicies; and the files of clients and certificates are read again. The rest is not looked

@@ -9,6 +9,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/guard"
 	"github.com/penstock-mq/penstock/internal/installation"
 	"github.com/penstock-mq/penstock/internal/lifecycle"
+	"github.com/penstock-mq/penstock/internal/natsconn"
 	"github.com/penstock-mq/penstock/policy"
 )
 
@@ -81,7 +82,9 @@ type NATS struct {
 	URL      string
 	Prefix   string // of subjects, in upper case of streams and KV buckets; default penstock
 	Replicas int    // of streams and KV buckets: 1, 3 or 5, default 1
-	Embedded Embedded
+	// Credentials are for URL; a password or token is better in a file, or in the environment.
+	Credentials natsconn.Credentials
+	Embedded    Embedded
 }
 
 // Embedded is the NATS server inside the admitter.
@@ -89,6 +92,10 @@ type Embedded struct {
 	Dir string // where it stores, default ./data/nats
 	// "host:port", default 127.0.0.1:4222; empty: only this process can connect
 	Listen string
+	// Users is the file of users, and what each may do; empty: everybody who reaches Listen may do
+	// everything, and it is a loopback address unless Insecure.
+	Users    string
+	Insecure bool
 	// at most this long after it is acknowledged is a message on disk: 1ms to 1h, default 1s
 	Sync       time.Duration
 	SyncAlways bool // before it is acknowledged; Sync is 0

@@ -234,7 +234,8 @@ func TestDrainerFlags(t *testing.T) {
 			missing = append(missing, f.Name)
 		}
 	})
-	if want := []string{"nats-dir", "nats-listen", "nats-max-store", "nats-sync", "redis-addrs",
+	if want := []string{"nats-dir", "nats-listen", "nats-max-store", "nats-sync", "nats-users",
+		"redis-addrs",
 		"state-cache", "state-store"}; !slices.Equal(missing, want) {
 		t.Errorf("without %v, want %v", missing, want)
 	}

@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/internal/hosts"
 	"github.com/penstock-mq/penstock/internal/installation"
+	"github.com/penstock-mq/penstock/internal/natsconn"
 	"github.com/penstock-mq/penstock/internal/yamlfile"
 	"github.com/penstock-mq/penstock/policy"
 )
@@ -114,7 +116,18 @@ func (p *problems) ofNATS(n NATS) {
 	if n.Embedded.Dir == "" {
 		p.add("nats.embedded.dir", "must not be empty")
 	}
+	if err := n.Credentials.Check(); err != nil {
+		p.add("nats", "%v", err)
+	} else if n.URL == "" && n.Credentials != (natsconn.Credentials{}) {
+		p.add("nats", "has credentials, and no url that they are for")
+	}
 	p.address("nats.embedded.listen", n.Embedded.Listen)
+	if l := n.Embedded.Listen; l != "" && badAddress(l) == "" && !hosts.IsLoopback(l) &&
+		n.URL == "" && n.Embedded.Users == "" && !n.Embedded.Insecure {
+		p.add("nats.embedded.listen", "%q: others can reach this address, and without "+
+			"nats.embedded.users everybody may do everything; name a file of users there, listen "+
+			"on 127.0.0.1, or say nats.embedded.insecure: true", l)
+	}
 	if !n.Embedded.SyncAlways {
 		p.between("nats.embedded.sync", n.Embedded.Sync, time.Millisecond, time.Hour)
 	}

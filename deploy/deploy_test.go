@@ -38,6 +38,7 @@ var checks = map[string]func(t *testing.T, text []byte){
 	"penstock-alerts.yaml":      alerts,
 
 	"grafana/penstock.json": dashboard,
+	"nats/roles.conf":       func(t *testing.T, _ []byte) { rolesOf(t) },
 
 	"Dockerfile":                       dockerfile,
 	"compose.yaml":                     compose,

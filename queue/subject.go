@@ -133,6 +133,20 @@ func (n Names) Work(policy string) string { return n.lower + ".work." + policy }
 // WorkOfTarget is where drainers offer each other the jobs of a policy with a target.
 func (n Names) WorkOfTarget(policy string) string { return n.Work(policy) + ".target" }
 
+// Answers is where workers in other processes answer the valves of a policy in the process with an
+// id: one subject for each question, which a token ends. With "*" for the rest it matches all of
+// them. It is no inbox, so that workers can be permitted to publish there and nowhere else.
+func (n Names) Answers(policy, id, token string) string {
+	return n.lower + ".answer." + policy + "." + id + "." + token
+}
+
+// IsReply reports whether an answer may be sent to a subject that a client named. A client may name
+// any, also those of the server and of Penstock that it could not publish to by itself.
+func (n Names) IsReply(subject string) bool {
+	return subject != "" && subject[0] != '$' && subject != n.lower &&
+		!strings.HasPrefix(subject, n.lower+".")
+}
+
 // WorkGroup is the queue group of the workers that [Names.Work] reaches.
 const WorkGroup = "workers"
 

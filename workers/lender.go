@@ -147,9 +147,8 @@ func (l *lender) count() map[string]record.Crew {
 func (l *lender) offered(name string) nats.MsgHandler {
 	return func(m *nats.Msg) {
 		switch {
-		case l.own != nil && strings.HasPrefix(m.Reply, l.own.inbox):
-			token := m.Reply[len(l.own.inbox):]
-			l.post(func(now pace.Instant) { l.own.cameBack(token, now) })
+		case l.own != nil && strings.Contains(m.Reply, "."+l.own.id+"."):
+			l.post(func(now pace.Instant) { l.own.cameBack(m.Reply, now) })
 		case job.HeaderValue(m.Header, headerV) != protocolVersion:
 			l.seldom.Log("offer "+name, slog.LevelWarn,
 				"stood back from an offer of another version", "policy", name, "version",

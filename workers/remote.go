@@ -2,6 +2,7 @@ package workers
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"log/slog"
 	"strconv"
@@ -20,8 +21,8 @@ import (
 
 // remote is the valves' side of work in other processes: it asks their workers on behalf of the
 // core (Offer), and gives the job to the one that claimed (StartElsewhere). Everything comes back
-// to one inbox; a token at the end of the subject says what is answered. Offers belong to the loop;
-// a run elsewhere has a goroutine of its own, as one in the pool has, and tells the same of itself.
+// to the subjects of one id, each the answer to one offer or run. Offers belong to the loop; a run
+// elsewhere has a goroutine of its own, as one in the pool has, and tells the same of itself.
 type remote struct {
 	*calls
 	*wire
@@ -30,22 +31,22 @@ type remote struct {
 	core       *core.Core
 	workerless workerless
 	linger     time.Duration // how long runs that are told to stop may take at the drainer's end
-	inbox      string        // of all answers, with its last dot
+	id         string        // in the subjects of all answers
 	sub        *nats.Subscription
 
 	// Of the loop alone.
 	tokens uint64
-	offers map[string]*offer
+	offers map[string]*offer       // by the subject of the answer
 	others map[string]pace.Instant // by policy, when a worker of another process last answered
 
 	mu       sync.Mutex
 	followed uint64
-	runs     map[string]chan *nats.Msg // by token, what workers say about the job that they run
+	runs     map[string]chan *nats.Msg // by subject, what workers say about the job that they run
 }
 
 // offer is one of the core's offers, on its way through the workers until one claims.
 type offer struct {
-	token   string
+	reply   string // the subject of the answer
 	policy  string
 	turn    valve.NextTurn
 	at      pace.Instant
@@ -70,8 +71,9 @@ const (
 
 // listen begins to take answers of workers.
 func (r *remote) listen() (err error) {
-	r.inbox = r.nc.NewInbox() + "."
-	if r.sub, err = r.nc.Subscribe(r.inbox+"*", r.hear); err != nil {
+	r.id = rand.Text()
+	all := r.catalog.names.Answers("*", r.id, "*")
+	if r.sub, err = r.nc.Subscribe(all, r.hear); err != nil {
 		return fmt.Errorf("subscribe for workers' answers: %w", err)
 	}
 	return nil
@@ -79,13 +81,16 @@ func (r *remote) listen() (err error) {
 
 // hear passes a worker's message on to whoever waits for it.
 func (r *remote) hear(m *nats.Msg) {
-	token := strings.TrimPrefix(m.Subject, r.inbox)
+	if m.Reply != "" && !r.catalog.names.IsReply(m.Reply) {
+		return // what we say there would be said with our rights
+	}
+	_, token, _ := strings.Cut(m.Subject, "."+r.id+".")
 	if strings.HasPrefix(token, "o") {
-		r.post(func(now pace.Instant) { r.answered(token, m, now) })
+		r.post(func(now pace.Instant) { r.answered(m, now) })
 		return
 	}
 	r.mu.Lock()
-	answers := r.runs[token]
+	answers := r.runs[m.Subject]
 	r.mu.Unlock()
 	if answers == nil {
 		r.say(m.Reply, statusGone)
@@ -105,28 +110,29 @@ func (r *remote) Offer(policy string) {
 // propose sends an offer to one of the policy's workers, whichever the queue group picks.
 func (r *remote) propose(o *offer, now pace.Instant) {
 	r.tokens++
-	o.token, o.at = "o"+strconv.FormatUint(r.tokens, 36), now
+	o.reply = r.catalog.names.Answers(o.policy, r.id, "o"+strconv.FormatUint(r.tokens, 36))
+	o.at = now
 	o.tries--
-	r.offers[o.token] = o
-	token := o.token
+	r.offers[o.reply] = o
+	reply := o.reply
 	o.timer = time.AfterFunc(valve.ClaimWindow, func() {
 		r.post(func(now pace.Instant) {
-			if o := r.offers[token]; o != nil {
+			if o := r.offers[reply]; o != nil {
 				r.declined(o, valve.OfferBusy, now)
 			}
 		})
 	})
 	o.turn = r.core.Next(o.policy)
-	m := offerMessage(r.catalog.workSubject(o.policy), o.policy, o.turn.Key, r.inbox+o.token)
+	m := offerMessage(r.catalog.workSubject(o.policy), o.policy, o.turn.Key, o.reply)
 	if err := r.nc.PublishMsg(m); err != nil {
 		r.declined(o, valve.OfferBusy, now)
 	}
 }
 
 // answered takes what a worker said to an offer.
-func (r *remote) answered(token string, m *nats.Msg, now pace.Instant) {
+func (r *remote) answered(m *nats.Msg, now pace.Instant) {
 	status := job.HeaderValue(m.Header, headerStatus)
-	o := r.offers[token]
+	o := r.offers[m.Subject]
 	switch {
 	case o == nil:
 		if status == statusClaim { // too late
@@ -156,8 +162,8 @@ func (r *remote) answered(token string, m *nats.Msg, now pace.Instant) {
 }
 
 // cameBack takes that an offer came back to this very process.
-func (r *remote) cameBack(token string, now pace.Instant) {
-	if o := r.offers[token]; o != nil {
+func (r *remote) cameBack(reply string, now pace.Instant) {
+	if o := r.offers[reply]; o != nil {
 		r.again(o, now)
 	}
 }
@@ -184,7 +190,7 @@ func (r *remote) declined(o *offer, result valve.OfferResult, now pace.Instant) 
 
 func (r *remote) ended(o *offer) {
 	o.timer.Stop()
-	delete(r.offers, o.token)
+	delete(r.offers, o.reply)
 }
 
 func noResponders(m *nats.Msg) bool { return len(m.Data) == 0 && m.Header.Get("Status") == "503" }
@@ -202,10 +208,10 @@ func (r *remote) StartElsewhere(run valve.Run, worker string) {
 // work is what [pool.work] is for local workers: it makes the last check, sends the job, and
 // reports what becomes of it.
 func (r *remote) work(run valve.Run, worker string, timeout time.Duration, created time.Time) {
-	token, answers := r.follow()
-	defer r.unfollow(token)
+	reply, answers := r.follow(run.Part.Policy)
+	defer r.unfollow(reply)
 	job := newJob(run, created)
-	m := jobMessage(worker, r.inbox+token, job, timeout)
+	m := jobMessage(worker, reply, job, timeout)
 	var err error
 	now, passed := run.Decide(r.pool.gate.check, func() { err = r.nc.PublishMsg(m) })
 	if !passed {
@@ -301,19 +307,19 @@ func (r *remote) progressed(run valve.Run) {
 	})
 }
 
-// follow makes a token under which a worker reports on a job.
-func (r *remote) follow() (token string, answers chan *nats.Msg) {
+// follow makes a subject on which a worker reports on a job.
+func (r *remote) follow(policy string) (reply string, answers chan *nats.Msg) {
 	answers = make(chan *nats.Msg, mostUnread)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.followed++
-	token = "r" + strconv.FormatUint(r.followed, 36)
-	r.runs[token] = answers
-	return token, answers
+	reply = r.catalog.names.Answers(policy, r.id, "r"+strconv.FormatUint(r.followed, 36))
+	r.runs[reply] = answers
+	return reply, answers
 }
 
-func (r *remote) unfollow(token string) {
+func (r *remote) unfollow(reply string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.runs, token)
+	delete(r.runs, reply)
 }

@@ -312,10 +312,10 @@ func (s *server) check(ctx context.Context, r micro.Request, policy string, key 
 }
 
 // respond sends an answer, unless nobody waits for one: a job may be submitted without a reply
-// subject.
+// subject. One that is no reply's would be published to with our rights in place of the client's.
 func (s *server) respond(r micro.Request, a answer.Answer) {
 	s.options.Answered(a.Status)
-	if r.Reply() == "" {
+	if !s.names.IsReply(r.Reply()) {
 		return
 	}
 	if err := r.Respond(a.Body, micro.WithHeaders(encode(a))); err != nil {

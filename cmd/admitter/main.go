@@ -6,6 +6,7 @@
 //	admitter --config FILE --drain    serve, and run the jobs of policies with a target
 //	admitter validate FILE            say what is wrong with a configuration
 //	admitter token NAME --rights …    make a token for the file of http.tokens
+//	admitter nats-user NAME --role …  make a user for the file of nats.embedded.users
 //
 // It prints one line that begins with "ready " when it can be used. SIGHUP reads the configuration
 // again. On SIGTERM or SIGINT /readyz says at once that it stops; it serves on while jobs finish,
@@ -18,6 +19,7 @@ package main
 
 import (
 	"context"
+	"io"
 	"os"
 
 	"github.com/spf13/pflag"
@@ -27,8 +29,10 @@ import (
 )
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == "token" {
-		os.Exit(token(os.Args[2:], os.Stdout, os.Stderr))
+	makes := map[string]func(args []string, stdout, stderr io.Writer) int{
+		"token": token, "nats-user": natsUser}
+	if len(os.Args) > 1 && makes[os.Args[1]] != nil {
+		os.Exit(makes[os.Args[1]](os.Args[2:], os.Stdout, os.Stderr))
 	}
 	var drain bool
 	var echo string

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"time"
@@ -14,7 +15,9 @@ import (
 	"github.com/penstock-mq/penstock/admission/limiter/inredis"
 	"github.com/penstock-mq/penstock/config"
 	"github.com/penstock-mq/penstock/internal/daemon"
+	"github.com/penstock-mq/penstock/internal/follow"
 	"github.com/penstock-mq/penstock/internal/lifecycle"
+	"github.com/penstock-mq/penstock/internal/natsusers"
 	"github.com/penstock-mq/penstock/internal/telemetry"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/embedded"
@@ -23,7 +26,14 @@ import (
 // serve runs an admitter until ctx ends, and with an address to echo at a target beside it.
 func serve(ctx context.Context, process *daemon.Process, drain bool, echoAt string) error {
 	metrics := telemetry.NewRegistry()
-	o := options(process)
+	var users []embedded.User
+	if file := process.Config.NATS.Embedded.Users; file != "" && process.Config.NATS.URL == "" {
+		var err error
+		if users, err = natsusers.Load(file); err != nil {
+			return err
+		}
+	}
+	o := options(process, users)
 	o.AdmitOnly = !drain
 	o.HTTP.Metrics = metrics.Handler(process.Log)
 	o.Observer = metrics.Observer()
@@ -49,11 +59,24 @@ func serve(ctx context.Context, process *daemon.Process, drain bool, echoAt stri
 	metrics.QueueJobs(p.Depths)
 	metrics.NATS(p.Connected)
 
+	var usersFile []string
+	setUsers := func() error { return nil }
+	if users != nil {
+		usersFile = []string{process.Config.NATS.Embedded.Users}
+		setUsers = func() error {
+			users, err := natsusers.Load(usersFile[0])
+			if err != nil {
+				return err
+			}
+			return p.SetUsers(users)
+		}
+	}
 	work := []func(context.Context) error{
 		p.Run,
 		process.Reloads(func(ctx context.Context, next config.Config) error {
-			return p.Reload(ctx, reloadable(o, next))
+			return errors.Join(p.Reload(ctx, reloadable(o, next)), setUsers())
 		}),
+		follow.Files("the users of the NATS server", usersFile, setUsers, process.Log),
 		func(ctx context.Context) error { return announce(ctx, process, p, echoAt != "") },
 	}
 	var beside []func(context.Context) error
@@ -69,14 +92,15 @@ func serve(ctx context.Context, process *daemon.Process, drain bool, echoAt stri
 }
 
 // options returns what the configuration says.
-func options(process *daemon.Process) penstock.Options {
+func options(process *daemon.Process, users []embedded.User) penstock.Options {
 	c := process.Config
 	e := c.NATS.Embedded
 	o := penstock.Options{
 		URL: c.NATS.URL,
 		Server: embedded.Options{Dir: e.Dir, Listen: e.Listen, Sync: e.Sync,
 			SyncAlways: e.SyncAlways,
-			MaxStore:   int64(e.MaxStore)},
+			MaxStore:   int64(e.MaxStore), Users: users},
+		Credentials:      penstock.Credentials(c.NATS.Credentials),
 		StartWithoutNATS: true,
 		Prefix:           c.NATS.Prefix,
 		Replicas:         c.NATS.Replicas,

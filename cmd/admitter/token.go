@@ -11,6 +11,12 @@ import (
 	"github.com/penstock-mq/penstock/admission/access"
 )
 
+// The exit status of commands that make something.
+const (
+	exitMade    = 0
+	exitInvalid = 2
+)
+
 // token makes a token: it prints it, which nothing does again, and how the file of http.tokens
 // lists its client. It returns the exit status.
 func token(args []string, stdout, stderr io.Writer) int {
@@ -28,7 +34,7 @@ func token(args []string, stdout, stderr io.Writer) int {
 	}
 	err := flags.Parse(args)
 	if errors.Is(err, pflag.ErrHelp) {
-		return 0
+		return exitMade
 	}
 	if err == nil && flags.NArg() != 1 {
 		err = errors.New("want one name of a client")
@@ -41,8 +47,8 @@ func token(args []string, stdout, stderr io.Writer) int {
 	}
 	if err != nil {
 		fmt.Fprintln(stderr, "admitter: token: "+err.Error())
-		return 2
+		return exitInvalid
 	}
 	fmt.Fprintf(stdout, "%s\nclients:\n%s\n", secret, line)
-	return 0
+	return exitMade
 }

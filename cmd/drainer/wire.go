@@ -30,7 +30,12 @@ func serve(ctx context.Context, p *daemon.Process) error {
 	if err != nil {
 		return err
 	}
-	nc, err := nats.Connect(c.NATS.URL, natsconn.NewWatch(log).Options("penstock drainer")...)
+	login, err := c.NATS.Credentials.Options()
+	if err != nil {
+		return err
+	}
+	nc, err := nats.Connect(c.NATS.URL,
+		append(natsconn.NewWatch(log).Options("penstock drainer"), login...)...)
 	if err != nil {
 		return fmt.Errorf("connect to NATS: %w", err)
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/penstock-mq/penstock/config"
 	"github.com/penstock-mq/penstock/internal/buildinfo"
 	"github.com/penstock-mq/penstock/internal/guard"
+	"github.com/penstock-mq/penstock/internal/natsusers"
 	"github.com/penstock-mq/penstock/internal/nearest"
 	"github.com/penstock-mq/penstock/internal/telemetry"
 	"github.com/penstock-mq/penstock/policy"
@@ -215,6 +216,9 @@ func (c Command) load(flags *pflag.FlagSet) (config.Config, error) {
 	}
 	if err == nil && cfg.HTTP.TLS.Cert != "" {
 		_, err = guard.Files(cfg.HTTP.TLS).Load()
+	}
+	if file := cfg.NATS.Embedded.Users; err == nil && file != "" && cfg.NATS.URL == "" {
+		_, err = natsusers.Load(file)
 	}
 	return cfg, err
 }

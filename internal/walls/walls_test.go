@@ -31,9 +31,10 @@ algorithms/redisstore: algorithms go-redis
 policy: algorithms internal/nearest
 policy/store: policy queue queue/job queue/kv
 queue: internal/installation internal/race policy queue/internal/jsapi queue/job queue/kv nats.go
-queue/embedded: internal/seldom policy nats-server nats.go sys
+queue/embedded: internal/seldom policy queue/roles nats-server nats.go nkeys sys
 queue/internal/jsapi: internal/race queue/job nats.go nuid
 queue/job: algorithms policy
+queue/roles: policy
 queue/kv: internal/race queue/internal/jsapi queue/job nats.go
 workers: internal/buildinfo internal/installation internal/seldom policy policy/store queue
 	queue/job queue/kv workers/internal/alarm workers/internal/core workers/internal/handle
@@ -72,11 +73,11 @@ admission/natsapi: admission admission/answer queue queue/job nats.go
 	internal/nearest internal/seldom internal/targets internal/yamlfile policy policy/store queue
 	queue/embedded queue/job queue/kv workers nats.go
 
-config: algorithms internal/guard internal/installation internal/lifecycle internal/nearest internal/yamlfile
-	policy pflag viper
-cmd/admitter: . admission/access admission/limiter admission/limiter/inredis config internal/buildinfo
-	internal/daemon internal/lifecycle internal/telemetry policy queue/embedded queue/job go-redis
-	pflag
+config: algorithms internal/guard internal/hosts internal/installation internal/lifecycle
+	internal/natsconn internal/nearest internal/yamlfile policy pflag viper
+cmd/admitter: . admission/access admission/limiter admission/limiter/inredis config
+	internal/buildinfo internal/daemon internal/follow internal/lifecycle internal/natsusers
+	internal/telemetry policy queue/embedded queue/job go-redis nkeys pflag
 cmd/drainer: admission/access config internal/daemon internal/guard internal/hosts internal/lifecycle internal/natsconn
 	internal/targets internal/telemetry workers nats.go
 
@@ -84,7 +85,8 @@ internal/brokertest: internal/natstest policy policy/store queue queue/embedded 
 internal/buildinfo:
 internal/certtest:
 internal/chaos: policy queue queue/job nats.go
-internal/daemon: admission/access config internal/buildinfo internal/guard internal/nearest internal/telemetry policy queue pflag
+internal/daemon: admission/access config internal/buildinfo internal/guard internal/natsusers
+	internal/nearest internal/telemetry policy queue pflag
 internal/demo: internal/proctest queue queue/job nats.go
 internal/follow:
 internal/guard: admission/access internal/follow internal/hosts
@@ -93,6 +95,7 @@ internal/installation:
 internal/lifecycle:
 internal/mutants: internal/waittest
 internal/natsconn: internal/seldom nats.go
+internal/natsusers: internal/yamlfile queue/embedded queue/roles
 internal/natstest: internal/waittest queue/embedded nats.go
 internal/nearest:
 internal/policytest: algorithms policy

@@ -3,6 +3,7 @@
 package embedded
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,9 +51,16 @@ type Options struct {
 	// much. 0: half of what the disk has free or Dir takes. What is stored already, and a seventh
 	// more, is allowed in any case.
 	MaxStore int64
+	// Users are who may connect to Listen, and what each may do; none: everybody may connect and do
+	// everything. [Server.Connect] is not bound by them.
+	Users []User
+	// Prefix is what the subjects of Users begin with; default penstock.
+	Prefix string
 	// Logger gets the server's warnings and errors. Nil: they are dropped.
 	Logger *slog.Logger
 }
+
+func (o Options) prefix() string { return cmp.Or(o.Prefix, "penstock") }
 
 // Server is a running nats-server.
 type Server struct {
@@ -62,6 +70,9 @@ type Server struct {
 	listens   bool
 	storeDir  string
 	maxStore  int64
+	password  string          // of this process, when there are users
+	options   Options         // as they were given
+	given     *server.Options // as the server was started with them
 
 	once sync.Once
 }
@@ -69,7 +80,7 @@ type Server struct {
 // Start starts a server and returns when it is ready. A port in use, a directory that cannot be
 // written or one that another server has open are errors.
 func Start(o Options) (*Server, error) {
-	s := &Server{listens: o.Listen != ""}
+	s := &Server{listens: o.Listen != "", options: o}
 	options := &server.Options{
 		ServerName:   "penstock-embedded",
 		JetStream:    true,
@@ -89,6 +100,9 @@ func Start(o Options) (*Server, error) {
 			return nil, fmt.Errorf("start embedded NATS: %w", err)
 		}
 		options.Host, options.Port = host, port
+	}
+	if err := s.users(o, options); err != nil {
+		return nil, fmt.Errorf("start embedded NATS: %w", err)
 	}
 	if o.Dir == "" {
 		dir, err := os.MkdirTemp("", "penstock-nats-")
@@ -117,6 +131,7 @@ func Start(o Options) (*Server, error) {
 // run starts the server and waits until it is ready or says why it cannot be.
 func (s *Server) run(options *server.Options, logger *slog.Logger) error {
 	var err error
+	s.given = options.Clone()
 	if s.server, err = server.NewServer(options); err != nil {
 		return err
 	}
@@ -263,7 +278,7 @@ func (s *Server) Connect(opts ...nats.Option) (*nats.Conn, error) {
 		nats.InProcessServer(s.server),
 		nats.MaxReconnects(-1),
 		nats.PingInterval(2 * time.Second),
-	}, opts...)
+	}, append(s.login(), opts...)...)
 	nc, err := nats.Connect("", all...)
 	if err != nil {
 		return nil, fmt.Errorf("connect to embedded NATS: %w", err)

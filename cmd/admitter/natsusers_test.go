@@ -1,0 +1,298 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nkeys"
+
+	"github.com/penstock-mq/penstock/internal/waittest"
+	"github.com/penstock-mq/penstock/queue/roles"
+)
+
+// natsUsers are users of the embedded server, with their seeds.
+type natsUsers struct {
+	t     *testing.T
+	dir   string
+	file  string
+	lines []string
+}
+
+func newNATSUsers(t *testing.T) *natsUsers {
+	dir := t.TempDir()
+	return &natsUsers{t: t, dir: dir, file: filepath.Join(dir, "users.yaml")}
+}
+
+// add lists a user, and returns the file of its seed.
+func (u *natsUsers) add(name string, role roles.Role, more string) (seedFile string) {
+	u.t.Helper()
+	pair, err := nkeys.CreateUser()
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	public, err := pair.PublicKey()
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	seed, err := pair.Seed()
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	u.lines = append(u.lines,
+		fmt.Sprintf("  - {name: %s, role: %s, nkey: %s%s}", name, role, public, more))
+	u.write()
+	if err := os.WriteFile(u.seed(name), seed, 0o600); err != nil {
+		u.t.Fatal(err)
+	}
+	return u.seed(name)
+}
+
+func (u *natsUsers) seed(name string) string { return filepath.Join(u.dir, name+".nk") }
+
+func (u *natsUsers) write() {
+	u.t.Helper()
+	text := "users:\n" + strings.Join(u.lines, "\n") + "\n"
+	if err := os.WriteFile(u.file, []byte(text), 0o600); err != nil {
+		u.t.Fatal(err)
+	}
+}
+
+// as connects as a user, whose answers come to its own inbox.
+func (u *natsUsers) as(url, name string) *nats.Conn {
+	u.t.Helper()
+	option, err := nats.NkeyOptionFromSeed(u.seed(name))
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	nc, err := nats.Connect(url, option, nats.CustomInboxPrefix(roles.Inbox(name)),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	u.t.Cleanup(nc.Close)
+	return nc
+}
+
+const closedPolicies = `
+policies:
+  - {name: mail, algorithm: leaking_bucket, outflow: 1000/s, capacity: 100}
+  - {name: stripe, algorithm: leaking_bucket, outflow: 1000/s, capacity: 100}
+  - {name: polite, algorithm: token_bucket, capacity: 100, refill: 100/s}
+`
+
+// denied reports whether the server has refused what a connection did last.
+func denied(nc *nats.Conn) bool {
+	_ = nc.FlushTimeout(waittest.Patience())
+	err := nc.LastError()
+	return err != nil && errors.Is(err, nats.ErrPermissionViolation)
+}
+
+func TestEachUserOfTheServerInsideDoesItsOwnWorkAndNoOther(t *testing.T) {
+	users := newNATSUsers(t)
+	users.add("shop", roles.Producer, ", policies: [mail]")
+	users.add("gate", roles.Checker, ", policies: [polite]")
+	users.add("runner", roles.Worker, ", policies: [mail]")
+	users.add("ops", roles.Operator, ", policies: [mail]")
+	drainerSeed := users.add("drain", roles.Drainer, "")
+	admitterSeed := users.add("second", roles.Admitter, "")
+	p := launch(t, "--config", configure(t, closedPolicies), "--nats-users", users.file).ready()
+
+	if nc, err := nats.Connect(p.nats); !errors.Is(err, nats.ErrAuthorization) {
+		t.Errorf("nobody in particular gets %v, %v", nc, err)
+	}
+	// Other processes of the installation come with their own.
+	t.Setenv("PENSTOCK_NATS_NKEY_FILE", drainerSeed)
+	drainer := launchProgram(t, "drainer", "--nats-url", p.nats)
+	if _, err := drainer.Ready(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PENSTOCK_NATS_NKEY_FILE", admitterSeed)
+	second := launch(t, "--nats-url", p.nats, "--http-listen", "127.0.0.1:0").ready()
+	t.Setenv("PENSTOCK_NATS_NKEY_FILE", "")
+
+	shop, gate := users.as(p.nats, "shop"), users.as(p.nats, "gate")
+	runner, ops := users.as(p.nats, "runner"), users.as(p.nats, "ops")
+	asks := func(nc *nats.Conn, subject, status string) {
+		t.Helper()
+		m, err := nc.Request(subject, []byte("x"), waittest.Patience())
+		if err != nil || m.Header.Get("Penstock-Status") != status {
+			t.Errorf("%s: %+v, %v", subject, m, err)
+		}
+	}
+	asks(shop, "penstock.submit.mail.k", "202")
+	asks(gate, "penstock.check.polite.k", "200")
+	asks(shop, "penstock.submit.mail.k", "202")
+	second.posts("/v1/jobs/mail/k", "x", 202)
+	events, err := ops.SubscribeSync("penstock.event.mail.>")
+	if err != nil || ops.FlushTimeout(waittest.Patience()) != nil {
+		t.Fatal(err)
+	}
+
+	// A worker is given the jobs, and reports that they are done.
+	offers, err := runner.QueueSubscribeSync("penstock.work.mail", "workers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	claims, err := runner.SubscribeSync(roles.Inbox("runner") + ".claim")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var valve string // the id of the drainer, which its offers tell
+	for done := 0; done < 3; {
+		offer, err := offers.NextMsg(waittest.Patience())
+		if err != nil {
+			t.Fatal(err)
+		}
+		valve = strings.Split(offer.Reply, ".")[3]
+		claim := &nats.Msg{Subject: offer.Reply, Reply: claims.Subject,
+			Header: nats.Header{"Penstock-Status": {"claim"}}}
+		if err := runner.PublishMsg(claim); err != nil {
+			t.Fatal(err)
+		}
+		job, err := claims.NextMsg(waittest.Patience())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if job.Header.Get("Penstock-Status") != "go" {
+			continue // it came too late, on this machine
+		}
+		outcome := &nats.Msg{Subject: job.Reply, Header: nats.Header{"Penstock-Status": {"done"}}}
+		if answer, err := runner.RequestMsg(outcome, waittest.Patience()); err != nil ||
+			answer.Header.Get("Penstock-Status") != "ok" {
+			t.Fatalf("%+v, %v", answer, err)
+		}
+		done++
+	}
+	if _, err := events.NextMsg(waittest.Patience()); err != nil {
+		t.Errorf("the operator hears nothing: %v", err)
+	}
+	t.Run("attacks", func(t *testing.T) { attackNATS(t, users, p, valve) })
+
+	// A user that is taken out of the file is gone, and what the others do goes on.
+	users.lines = users.lines[1:]
+	users.write()
+	eventually(t, "the shop is locked out", func() bool { return !shop.IsConnected() })
+	asks(gate, "penstock.check.polite.k", "200")
+	second.posts("/v1/jobs/mail/k", "x", 202)
+	if log := p.Log.String(); strings.Contains(log, "SU") && strings.Contains(log, "seed") {
+		t.Errorf("the log has a seed:\n%s", log)
+	}
+}
+
+// attackNATS tries, as each user, what is not its own. Nothing may get through: what is published
+// or subscribed to is refused, and what a server or a process would do on an attacker's behalf has
+// no effect.
+func attackNATS(t *testing.T, users *natsUsers, p *process, valve string) {
+	const victim = "penstock.jobs.stripe.victim"
+	root := users.as(p.nats, "second")
+	kept, err := root.Request(victim, []byte("the victim's"), waittest.Patience())
+	if err != nil || !strings.Contains(string(kept.Data), `"seq":1`) {
+		t.Fatal(kept, err)
+	}
+	// what must not change: the policies, and the queue of which only one job is known
+	state := func() (text string) {
+		t.Helper()
+		for _, stream := range []string{"PENSTOCK_stripe", "KV_PENSTOCK_POLICIES"} {
+			m, err := root.Request("$JS.API.STREAM.INFO."+stream, nil, waittest.Patience())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var info struct {
+				State struct{ Messages, Last_seq uint64 }
+			}
+			if err := json.Unmarshal(m.Data, &info); err != nil || info.State.Messages == 0 {
+				t.Fatalf("%s, %v", m.Data, err)
+			}
+			text += fmt.Sprintln(stream, info.State)
+		}
+		return text
+	}
+	before := state()
+
+	type attack struct{ user, verb, subject string }
+	var attacks []attack
+	for _, user := range []string{"shop", "gate", "runner", "ops"} {
+		for _, subject := range []string{
+			"penstock.queue.mail.0.k",            // into the stream, past the door
+			victim,                               // another's policy
+			"penstock.submit.stripe.k",           //
+			"penstock.admitted.mail.k",           // the admitter's alone
+			"penstock.dead.mail.k",               // a dead letter that is none
+			"penstock.event.mail.k",              // an event that is none
+			"penstock.valve.mail.0",              // cancels and purges
+			"penstock.valve.stripe.0",            //
+			"penstock.work.mail",                 // an offer that is none
+			"penstock.answer.stripe.x.r1",        // the outcome of another's job
+			"$JS.API.STREAM.PURGE.PENSTOCK_mail", //
+			"$JS.API.STREAM.DELETE.PENSTOCK_stripe",
+			"$JS.API.STREAM.MSG.GET.PENSTOCK_stripe",
+			"$JS.API.STREAM.MSG.DELETE.PENSTOCK_stripe",
+			"$JS.API.DIRECT.GET.PENSTOCK_stripe",
+			"$JS.API.STREAM.UPDATE.PENSTOCK_mail",
+			"$JS.API.STREAM.CREATE.EVIL",
+			"$JS.API.STREAM.SNAPSHOT.PENSTOCK_stripe",
+			"$JS.API.CONSUMER.CREATE.PENSTOCK_stripe.evil",
+			"$JS.API.CONSUMER.DELETE.PENSTOCK_mail.valve-0-1",
+			"$JS.API.CONSUMER.MSG.NEXT.PENSTOCK_mail.valve-0-1",
+			"$JS.ACK.PENSTOCK_mail.valve-0-1.1.1.1.1.0",
+			"$KV.PENSTOCK_POLICIES.mail", // rewrite a policy
+			"$KV.PENSTOCK_PARTITIONS.mail.0",
+			"$SYS.REQ.SERVER.PING",
+			"_INBOX.victim.1", // answers that are none
+		} {
+			attacks = append(attacks, attack{user, "publish", subject})
+		}
+		for _, subject := range []string{">", "penstock.>", "penstock.jobs.>", "penstock.queue.>",
+			"penstock.submit.>", "penstock.event.>", "penstock.event.stripe.>", "_INBOX.>",
+			"_INBOX.*.>", "$JS.>", "$KV.>", "$SYS.>", "$SRV.>", "penstock.answer.>",
+			"penstock.work.stripe", "penstock.valve.>"} {
+			attacks = append(attacks, attack{user, "subscribe", subject})
+		}
+	}
+	for _, a := range attacks {
+		nc := users.as(p.nats, a.user)
+		if a.verb == "publish" {
+			err = nc.PublishRequest(a.subject, roles.Inbox(a.user)+".x", nil)
+		} else {
+			_, err = nc.SubscribeSync(a.subject)
+		}
+		if err != nil || !denied(nc) {
+			t.Errorf("%s may %s %s: %v, %v", a.user, a.verb, a.subject, err, nc.LastError())
+		}
+		nc.Close()
+	}
+
+	// What others would say on an attacker's behalf: a request names the subject of its answer.
+	replies := []string{"$JS.API.STREAM.PURGE.PENSTOCK_stripe", "$KV.PENSTOCK_POLICIES.mail",
+		"$JS.API.STREAM.DELETE.PENSTOCK_stripe", "penstock.jobs.stripe.k",
+		"penstock.queue.stripe.0.k", "penstock.valve.stripe.0"}
+	through := map[string]string{"shop": "penstock.submit.mail.k",
+		"gate":   "penstock.check.polite.k",
+		"runner": "penstock.answer.mail." + valve + ".r1"}
+	for user, subject := range through {
+		nc := users.as(p.nats, user)
+		for _, reply := range replies {
+			if err := nc.PublishRequest(subject, reply, nil); err != nil {
+				t.Error(err)
+			}
+		}
+		// One that may be answered comes behind those that may not.
+		if m, err := nc.Request(subject, nil, waittest.Patience()); err != nil {
+			t.Errorf("%s: %+v, %v", user, m, err)
+		}
+	}
+	if after := state(); after != before {
+		t.Errorf("before\n%s\nafter\n%s", before, after)
+	}
+	got, err := root.Request("$JS.API.DIRECT.GET.PENSTOCK_stripe", []byte(`{"seq":1}`),
+		waittest.Patience())
+	if err != nil || string(got.Data) != "the victim's" {
+		t.Errorf("the victim's job: %+v, %v", got, err)
+	}
+}

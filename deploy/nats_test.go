@@ -1,0 +1,131 @@
+package deploy_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/penstock-mq/penstock/internal/waittest"
+	"github.com/penstock-mq/penstock/queue/roles"
+)
+
+// rolesOf reads nats/roles.conf, as a server of this machine would.
+func rolesOf(t *testing.T) *server.Options {
+	t.Helper()
+	for _, name := range []string{"ADMITTER", "DRAINER", "PRODUCER", "CHECKER", "WORKER",
+		"OPERATOR", "PUBLISHER"} {
+		t.Setenv(name+"_PASSWORD", "secret")
+	}
+	text, err := os.ReadFile("nats/roles.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	name := filepath.Join(dir, "nats.conf")
+	text = append([]byte("listen: \"127.0.0.1:-1\"\njetstream {store_dir: \""+dir+"\"}\n"), text...)
+	if err := os.WriteFile(name, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	options, err := server.ProcessConfigFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return options
+}
+
+func TestTheRolesOfOnesOwnClusterAreThoseOfTheServerInside(t *testing.T) {
+	options := rolesOf(t)
+	found := map[roles.Role]bool{}
+	for _, user := range options.Users {
+		role := roles.Role(user.Username)
+		if user.Account.Name != "PENSTOCK" {
+			continue
+		}
+		found[role] = true
+		want := roles.Of(role, "penstock", user.Username, []string{"mail"})
+		may := user.Permissions
+		if !slices.Equal(may.Publish.Allow, want.Publish) ||
+			!slices.Equal(may.Subscribe.Allow, want.Subscribe) || may.Response != nil ||
+			len(want.Publish) == 0 && !slices.Equal(may.Publish.Deny, []string{">"}) {
+			t.Errorf("%s may publish to %+v and subscribe to %+v; want %+v", role, may.Publish,
+				may.Subscribe, want)
+		}
+	}
+	for _, role := range roles.All {
+		if !found[role] {
+			t.Errorf("no user has the role %s", role)
+		}
+	}
+}
+
+// TestAPublisherInAnAccountOfItsOwnReachesItsPolicyAndNothingElse: in the account of the streams,
+// an acknowledgement would go to whatever subject the publish names.
+func TestAPublisherInAnAccountOfItsOwnReachesItsPolicyAndNothingElse(t *testing.T) {
+	s, err := server.NewServer(rolesOf(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+	if !s.ReadyForConnections(waittest.Patience()) {
+		t.Fatal("the server is not ready")
+	}
+	as := func(user string) *nats.Conn {
+		nc, err := nats.Connect(s.ClientURL(), nats.UserInfo(user, "secret"),
+			nats.CustomInboxPrefix(roles.Inbox(user)),
+			nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(nc.Close)
+		return nc
+	}
+	js, err := jetstream.New(as("admitter"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	mail, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "PENSTOCK_mail",
+		Subjects: []string{"penstock.jobs.mail.>"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	policies, err := js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: "PENSTOCK_POLICIES"})
+	if err == nil {
+		_, err = policies.Create(ctx, "mail", []byte("a policy"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	publisher := as("publisher")
+	for _, reply := range []string{"$KV.PENSTOCK_POLICIES.mail", "penstock.jobs.mail.other",
+		"$JS.API.STREAM.PURGE.PENSTOCK_mail", "$JS.API.STREAM.DELETE.KV_PENSTOCK_POLICIES"} {
+		if err := publisher.PublishRequest("penstock.jobs.mail.k", reply, nil); err != nil {
+			t.Error(err)
+		}
+	}
+	ack, err := publisher.Request("penstock.jobs.mail.k", nil, waittest.Patience())
+	if err != nil || !strings.Contains(string(ack.Data), `"seq":5`) {
+		t.Fatalf("the fifth job: %+v, %v", ack, err)
+	}
+	if entry, err := policies.Get(ctx, "mail"); err != nil || string(entry.Value()) != "a policy" {
+		t.Errorf("the policy: %+v, %v", entry, err)
+	}
+	if info, err := mail.Info(ctx); err != nil || info.State.Msgs != 5 {
+		t.Errorf("the stream: %+v, %v", info, err)
+	}
+	for _, subject := range []string{"penstock.jobs.stripe.k", "penstock.queue.mail.0.k",
+		"$JS.API.STREAM.PURGE.PENSTOCK_mail", "$KV.PENSTOCK_POLICIES.mail"} {
+		other := as("publisher")
+		if err := other.Publish(subject, nil); err != nil || other.Flush() != nil ||
+			other.LastError() == nil {
+			t.Errorf("it may publish to %s: %v", subject, err)
+		}
+	}
+}

@@ -1,0 +1,98 @@
+package natsconn
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+)
+
+// Credentials are how a process shows the NATS server who it is, and knows the server. At most one
+// way of the first three lines; the zero value shows nothing but what the URL holds. Files are read
+// again for each connection.
+type Credentials struct {
+	User, Password, PasswordFile string
+	Token, TokenFile             string
+	NKeyFile, CredsFile          string // a seed; a JWT and a seed
+
+	CA, Cert, Key string // TLS: authorities to trust, and a certificate of our own
+}
+
+// Check returns what is wrong, without reading the files or quoting a secret.
+func (c Credentials) Check() error {
+	ways := 0
+	for _, given := range []bool{c.User != "" || c.Password != "" || c.PasswordFile != "",
+		c.Token != "" || c.TokenFile != "", c.NKeyFile != "", c.CredsFile != ""} {
+		if given {
+			ways++
+		}
+	}
+	switch {
+	case ways > 1:
+		return errors.New("give one of user and password, token, nkey_file and creds_file")
+	case c.User == "" && (c.Password != "" || c.PasswordFile != ""):
+		return errors.New("a password needs a user")
+	case c.Password != "" && c.PasswordFile != "":
+		return errors.New("password stands beside password_file")
+	case c.Token != "" && c.TokenFile != "":
+		return errors.New("token stands beside token_file")
+	case (c.Cert == "") != (c.Key == ""):
+		return errors.New("tls needs both cert and key, or neither")
+	}
+	return nil
+}
+
+// Options are those of a connection with the credentials. A file that cannot be read is an error
+// now, and later one of the attempt to connect.
+func (c Credentials) Options() ([]nats.Option, error) {
+	if err := c.Check(); err != nil {
+		return nil, err
+	}
+	var options []nats.Option
+	for _, name := range []string{c.PasswordFile, c.TokenFile, c.CredsFile} {
+		if _, err := secret(name, ""); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case c.User != "":
+		options = append(options, nats.UserInfoHandler(func() (string, string) {
+			password, _ := secret(c.PasswordFile, c.Password) // without it the server says no
+			return c.User, password
+		}))
+	case c.Token != "" || c.TokenFile != "":
+		options = append(options, nats.TokenHandler(func() string {
+			token, _ := secret(c.TokenFile, c.Token)
+			return token
+		}))
+	case c.NKeyFile != "":
+		option, err := nats.NkeyOptionFromSeed(c.NKeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", c.NKeyFile, err)
+		}
+		options = append(options, option)
+	case c.CredsFile != "":
+		options = append(options, nats.UserCredentials(c.CredsFile))
+	}
+	if c.CA != "" {
+		options = append(options, nats.RootCAs(c.CA))
+	}
+	if c.Cert != "" {
+		options = append(options, nats.ClientCert(c.Cert, c.Key))
+	}
+	return options, nil
+}
+
+// secret is what a file holds, without space around it, or without a file what was given.
+func secret(file, given string) (string, error) {
+	if file == "" {
+		return given, nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("read a secret: %w", err)
+	}
+	return strings.TrimSpace(string(text)), nil
+}
