@@ -58,3 +58,15 @@ func (t TargetHeaders) check(c *checker) {
 		}
 	}
 }
+
+// check demands a file that is found wherever the drainer was started.
+func (s *Signing) check(c *checker) {
+	const field = "target.http.sign.hmac_file"
+	switch {
+	case s == nil:
+	case s.HMACFile == "":
+		c.add(field, "is required")
+	case !strings.HasPrefix(s.HMACFile, "/"):
+		c.add(field, "%s: want a path from the root, as in /run/secrets/key", quote(s.HMACFile))
+	}
+}

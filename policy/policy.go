@@ -156,6 +156,9 @@ type HTTPTarget struct {
 	// Headers are added to each request, over those that jobs forward. Only policies of the
 	// operator's file have them.
 	Headers TargetHeaders `json:"headers,omitempty"`
+	// Sign has each request signed, so that the target knows that it comes from here and when. Only
+	// policies of the operator's file have it.
+	Sign *Signing `json:"sign,omitempty"`
 
 	// Settle says where an answer tells what its job turned out to cost, by the names of costs that
 	// limits count.
@@ -168,6 +171,11 @@ type HTTPTarget struct {
 	Forward    Forward  `json:"forward,omitzero"`
 	Methods    []string `json:"methods,omitzero"`
 	PathPrefix *string  `json:"path_prefix,omitempty"`
+}
+
+// Signing is where the key is that requests are signed with: a file of the drainer's machine.
+type Signing struct {
+	HMACFile string `json:"hmac_file"`
 }
 
 // Dead says how many dead letters of a policy are kept.

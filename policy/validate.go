@@ -301,6 +301,7 @@ func (p Policy) checkTarget(c *checker) {
 	case p.Target.HTTP != nil:
 		p.Target.HTTP.check(c)
 		p.Target.HTTP.Headers.check(c)
+		p.Target.HTTP.Sign.check(c)
 		p.Target.HTTP.checkProducers(c)
 		p.Target.HTTP.Settle.check(c, p.Limits)
 	case p.Target.NATS != nil:

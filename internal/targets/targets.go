@@ -34,7 +34,8 @@ func New(nc *nats.Conn, prefix string,
 }
 
 // Possible says what a policy that comes through the API may not have: a target at an address that
-// only the operator's own file may name, as far as the URL tells it, and headers from files.
+// only the operator's own file may name, as far as the URL tells it, and headers or keys from
+// files.
 func Possible(p policy.Policy, allow []netip.Prefix) []policy.Problem {
 	if p.Target == nil || p.Target.HTTP == nil {
 		return nil
@@ -49,6 +50,10 @@ func Possible(p policy.Policy, allow []netip.Prefix) []policy.Problem {
 	if len(p.Target.HTTP.Headers) > 0 {
 		problems = append(problems, policy.Problem{Field: "target.http.headers",
 			Reason: "are for policies of the operator's file: they read files of the drainers"})
+	}
+	if p.Target.HTTP.Sign != nil {
+		problems = append(problems, policy.Problem{Field: "target.http.sign",
+			Reason: "is for policies of the operator's file: it reads a file of the drainers"})
 	}
 	return problems
 }

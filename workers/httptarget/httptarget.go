@@ -70,6 +70,7 @@ func New(o Options) func(policy.Entry) (workers.Handler, error) {
 		t := &target{client: others, base: base, policy: p.Target}
 		if entry.Source == policy.SourceFile {
 			t.client, t.secrets = file, newSecrets(p.Target.HTTP.Headers)
+			t.key = newKey(p.Target.HTTP.Sign)
 		}
 		return t.handle, nil
 	}
@@ -100,6 +101,7 @@ type target struct {
 	base    *url.URL
 	policy  *policy.Target
 	secrets []*secret
+	key     *secret // nil: requests are not signed
 }
 
 func (t *target) handle(ctx context.Context, j workers.Job) error {
@@ -114,6 +116,12 @@ func (t *target) handle(ctx context.Context, j workers.Job) error {
 			return workers.Unavailable(err)
 		}
 		hidden = append(hidden, request.Header.Get(s.name))
+	}
+	if t.key != nil {
+		if err := t.key.sign(request.Header, j.Body, time.Now()); err != nil {
+			return workers.Unavailable(err)
+		}
+		hidden = append(hidden, request.Header.Get(signatureHeader))
 	}
 	response, err := t.client.Do(request)
 	if err != nil {
