@@ -2299,4 +2299,30 @@ func (j orderedJob) Moved`,
 		new: "n > 2*admission.MaxBatch {",
 		by:  "./admission/httpapi TestABatchHoldsSoManyJobsAndBytes",
 	},
+	// Limits on starts.
+
+	{
+		name: "crash-charges-no-limit", file: "workers/internal/valve/startlimits.go",
+		old: "c.listed = v.mostStarted(in, within)",
+		new: "_ = within",
+		by:  "./workers/internal/core TestSimulationOfLimits",
+	},
+	{
+		name: "late-for-its-limits", file: "workers/internal/valve/startlimits.go",
+		old: "t.latest = min(t.latest, now.Add(v.quota.Lag(b.used)))",
+		new: "_ = t.latest",
+		by:  "./workers/internal/valve TestAStartThatIsLateForItsLimitsGoesBack",
+	},
+	{
+		name: "limits-without-checkpoints", file: "workers/internal/valve/startlimits.go",
+		old: "u.gap(now) > mostUnnoted ||",
+		new: "",
+		by:  "./workers/internal/valve TestNothingStartsUnderLimitsForLongWithoutACheckpoint",
+	},
+	{
+		name: "guard-of-limits-ignored", file: "workers/internal/quota/quota.go",
+		old: "own(now.Own + l.guard + l.late(s))",
+		new: "own(now.Own + l.late(s))",
+		by:  "./workers/internal/quota TestNoLimitIsBrokenWhateverHappens",
+	},
 }
