@@ -13,7 +13,7 @@ GOTESTSUM   = gotest.tools/gotestsum@v1.13.0
 PLATFORMS   = darwin/arm64 windows/386
 
 .DEFAULT_GOAL := help
-.PHONY: help build image release run demo setup test test-race worlds test-all clusters processes lint simulate mutants outage chaos fuzz bench
+.PHONY: help build man image release run demo setup test test-race worlds test-all clusters processes lint simulate mutants outage chaos fuzz bench
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,6 +37,10 @@ image: ## a container image of all programs, localhost/penstock:latest, by build
 
 release: ## bin/release: archives of all programs for each platform, and their checksums
 	scripts/release
+
+man: ## the client's manual pages, in bin/man
+	@mkdir -p bin/man
+	go -C $(CLIENT) run . man $(CURDIR)/bin/man
 
 run: build ## an admitter that drains, with a policy of each algorithm, and a target that shows what arrives
 	bin/admitter --drain --echo 127.0.0.1:8081 --config deploy/quickstart.yaml

@@ -57,6 +57,18 @@ type Drainer struct {
 	interrupt func()           // ends the contexts of all handlers
 }
 
+// performer carries out what the core wants, in the loop: each part its own.
+type performer struct {
+	*backlogs  // Open, Close, Fetch, Ack
+	*pool      // Start
+	*remote    // Offer, Refuse, StartElsewhere
+	*records   // Read, Write, Delete
+	*journal   // Save, Forget, NoteDone, NoteEnd
+	*letters   // Bury
+	*questions // WorkOn, Report
+	*teller    // Tell…
+}
+
 // New makes a drainer on a connection. Nothing happens before [Drainer.Run]. The connection should
 // retry for ever (nats.MaxReconnects(-1)).
 func New(nc *nats.Conn, o Options) (*Drainer, error) {
@@ -326,7 +338,7 @@ func (d *Drainer) turn(now pace.Instant) {
 	if now >= d.core.TickAt && d.broker.Conn().IsConnected() != d.core.Connected {
 		d.core.Handle(d.connected(!d.core.Connected), now) // its status events can be dropped
 	}
-	jumps := d.clock.jumps.Load()
+	jumps := d.clock.Jumps()
 	if jumps != d.gate.heard.Load() {
 		d.log.Warn("the clocks of this machine jumped: nothing starts until the lease is renewed")
 		d.core.Handle(core.Jumped{}, now)

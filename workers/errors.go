@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
-	"github.com/penstock-mq/penstock/workers/internal/record"
-	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
 // Reason says why a job became a dead letter.
@@ -98,24 +96,3 @@ func IsRetryAfter(err error) (pause time.Duration, throttled bool) {
 	}
 	return e.after, true
 }
-
-// outcomeOf translates a handler's answer.
-func outcomeOf(seq uint64, err error) record.Outcome {
-	o := record.Outcome{Seq: seq, Kind: record.OutcomeFailed}
-	if err == nil {
-		o.Kind = record.OutcomeDone
-		return o
-	}
-	if pause, throttled := IsRetryAfter(err); throttled {
-		o.Kind, o.RetryAfter = record.OutcomeThrottled, pause
-	} else if IsPermanent(err) {
-		o.Kind = record.OutcomePermanent
-	} else {
-		o.Unavailable = IsUnavailable(err)
-	}
-	o.Error = valve.Clip(err.Error(), mostError)
-	return o
-}
-
-// mostError is how many bytes of an error are kept, which end up in headers and records.
-const mostError = 1024

@@ -9,6 +9,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/record"
+	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
 // Job is one attempt of a job, as its handler sees it.
@@ -48,3 +50,24 @@ func call(ctx context.Context, handle Handler, job Job) (used map[string]int64, 
 	}()
 	return nil, handle(ctx, job)
 }
+
+// outcomeOf translates a handler's answer.
+func outcomeOf(seq uint64, err error) record.Outcome {
+	o := record.Outcome{Seq: seq, Kind: record.OutcomeFailed}
+	if err == nil {
+		o.Kind = record.OutcomeDone
+		return o
+	}
+	if pause, throttled := IsRetryAfter(err); throttled {
+		o.Kind, o.RetryAfter = record.OutcomeThrottled, pause
+	} else if IsPermanent(err) {
+		o.Kind = record.OutcomePermanent
+	} else {
+		o.Unavailable = IsUnavailable(err)
+	}
+	o.Error = valve.Clip(err.Error(), mostError)
+	return o
+}
+
+// mostError is how many bytes of an error are kept, which end up in headers and records.
+const mostError = 1024

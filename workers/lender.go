@@ -173,7 +173,7 @@ func (l *lender) claim(name string, key job.Key, reply string) {
 	l.reservations[r.token] = r
 	m := message(reply, statusClaim)
 	m.Reply = l.inbox + r.token
-	r.at, r.jumps = l.now(), l.clock.jumps.Load()
+	r.at, r.jumps = l.now(), l.clock.Jumps()
 	if err := l.nc.PublishMsg(m); err != nil {
 		l.release(r)
 		return
@@ -282,10 +282,10 @@ func (l *lender) run(ctx context.Context, r *reservation, m *nats.Msg, handle Ha
 			"policy", r.policy, "job", job.ID, "error", err)
 		answer = message(m.Reply, statusReturned)
 		timeout = time.Second
-	case now.Since(r.at) > valve.ClaimWindow, l.clock.jumps.Load() != r.jumps:
+	case now.Since(r.at) > valve.ClaimWindow, l.clock.Jumps() != r.jumps:
 		answer = message(m.Reply, statusLate)
 	default:
-		job.Started = l.clock.date(now)
+		job.Started = l.clock.Date(now)
 		answer = outcomeMessage(m.Reply, l.attempt(ctx, job, m.Reply, timeout, handle))
 	}
 	select {

@@ -9,6 +9,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/seldom"
 	"github.com/penstock-mq/penstock/workers/internal/core"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/timepiece"
 )
 
 // loop is what every part of a drainer stands on. One goroutine alone touches the core and the
@@ -19,7 +20,7 @@ import (
 type loop struct {
 	log     *slog.Logger
 	seldom  *seldom.Log // for what others can cause again and again
-	clock   *timepiece
+	clock   *timepiece.Timepiece
 	events  chan event
 	life    context.Context // of what goes on until the loop has ended
 	end     func()          // ends it
@@ -48,13 +49,13 @@ func newLoop(log *slog.Logger) *loop {
 		end:     end,
 		log:     log,
 		seldom:  seldom.New(log),
-		clock:   newTimepiece(),
+		clock:   timepiece.New(),
 		events:  make(chan event, 256),
 		stopped: make(chan struct{}),
 	}
 }
 
-func (l *loop) now() pace.Instant { return l.clock.now() }
+func (l *loop) now() pace.Instant { return l.clock.Now() }
 
 // post has the loop call a function. It reports whether it will: not after the loop has ended.
 func (l *loop) post(do func(now pace.Instant)) bool { return l.put(event{do: do}) }

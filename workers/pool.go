@@ -11,6 +11,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/core"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
+	"github.com/penstock-mq/penstock/workers/internal/timepiece"
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
@@ -44,7 +45,7 @@ func (p *pool) work(r valve.Run, handle Handler, timeout time.Duration, created 
 		return
 	}
 	job := newJob(r, created)
-	job.Started = p.clock.date(now)
+	job.Started = p.clock.Date(now)
 	p.tellStart(r, job, now)
 	ctx, cancel := context.WithTimeout(p.jobs, timeout)
 	used, err := call(ctx, handle, job)
@@ -136,7 +137,7 @@ func logEnd(log *slog.Logger, job Job, o record.Outcome, took time.Duration) {
 // gate is what the last check before a start goes by. The loop opens it; workers ask it from their
 // own goroutines, at the moment of the start.
 type gate struct {
-	clock *timepiece
+	clock *timepiece.Timepiece
 	fence atomic.Int64  // instant before which jobs may start …
 	heard atomic.Uint64 // … as the core says, which has heard of so many jumps of the clock
 }
@@ -152,7 +153,7 @@ func (g *gate) set(fence pace.Instant, heard uint64) {
 func (g *gate) check() (fence, now pace.Instant) {
 	heard := g.heard.Load()
 	fence = pace.Instant(g.fence.Load())
-	if now = g.clock.now(); g.clock.jumps.Load() != heard {
+	if now = g.clock.Now(); g.clock.Jumps() != heard {
 		fence = 0
 	}
 	return fence, now

@@ -220,7 +220,7 @@ func (r *remote) work(run valve.Run, worker string, timeout time.Duration, creat
 		r.pool.report(run, record.Outcome{Seq: run.Seq, Kind: record.OutcomeReturned})
 		return
 	}
-	job.Started = r.clock.date(now)
+	job.Started = r.clock.Date(now)
 	r.pool.tellStart(run, job, now)
 	o := record.Outcome{Seq: run.Seq, Kind: record.OutcomeUncounted}
 	if err == nil {

@@ -65,6 +65,11 @@ func TestManageBuckets(t *testing.T) {
 			`"paused":false,"expect_ms":40},{"key":"a-0000","partition":0,"depth":2400,`,
 		`{"key":"b-0001"`,
 		`],"total":2400,"next_offset":3,"unanswered":[2,3]}`)
+	i.expect("GET", "/v1/buckets?limit=2", "", 200,
+		`{"buckets":[{"policy":"stripe","key":"b-0000","partition":1,"depth":2401,`,
+		`{"policy":"stripe","key":"a-0000",`, `],"total":2400,"unanswered":{"stripe":[2,3]}}`)
+	i.expect("GET", "/v1/buckets?limit=1001", "", 400)
+	i.expect("GET", "/v1/buckets?offset=1", "", 400)
 	stop()
 	var keys []string
 	for offset := 0; ; {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/admission/access"
 	"github.com/penstock-mq/penstock/admission/answer"
 	"github.com/penstock-mq/penstock/admission/manage"
 )
@@ -40,6 +41,16 @@ func (m management) buckets(r *http.Request, at place) (answer.Answer, error) {
 		return answer.Answer{}, err
 	}
 	return document(m.service.Buckets(r.Context(), at.policy, int(offset), int(limit)))
+}
+
+func (m management) allBuckets(r *http.Request, at place) (answer.Answer, error) {
+	limit, err := at.number("limit", defaultLimit, 1, maxLimit)
+	if err != nil {
+		return answer.Answer{}, err
+	}
+	return document(m.service.AllBuckets(r.Context(), func(policy string) bool {
+		return at.client.MayPolicy(access.Read, policy)
+	}, int(limit)))
 }
 
 // job returns a job, or what became of it.

@@ -40,7 +40,8 @@ func (rt route) managed() bool {
 // for every client that has the right for some.
 func (rt route) each() bool {
 	path, _, _ := strings.Cut(rt.path, "?")
-	return slices.Contains([]string{batchPath, policiesPath, eventsPath, statsPath}, path)
+	return slices.Contains([]string{batchPath, policiesPath, bucketsPath, eventsPath, statsPath},
+		path)
 }
 
 const (
@@ -49,6 +50,7 @@ const (
 
 	batchPath    = "/v1/jobs:batch"
 	policiesPath = "/v1/policies"
+	bucketsPath  = "/v1/buckets"
 	eventsPath   = "/v1/events"
 	statsPath    = "/v1/stats"
 )
@@ -87,6 +89,7 @@ func (h *handler) routes() []route {
 		{"POST", "/v1/resume/{policy}", access.Operate, m.pausePolicy(false)},
 		{"POST", "/v1/resume/{policy}/{key...}", access.Operate, m.pauseKey(false)},
 
+		{"GET", bucketsPath + "?limit", access.Read, m.allBuckets},
 		{"GET", "/v1/buckets/{policy}?offset&limit", access.Read, m.buckets},
 		{"GET", "/v1/buckets/{policy}/{key...}", access.Read, keyed(s.Bucket)},
 		{"POST", "/v1/purge/{policy}", access.Operate, notAWholePolicy},

@@ -95,6 +95,72 @@ func (s *Service) Buckets(ctx context.Context, name string, offset, limit int) (
 	return page, nil
 }
 
+// PlacedBucket is a bucket and the policy that it is of.
+type PlacedBucket struct {
+	Policy string `json:"policy"`
+	Bucket
+}
+
+// AllBuckets are the deepest buckets of all policies.
+type AllBuckets struct {
+	Buckets []PlacedBucket `json:"buckets"`
+	Total   int            `json:"total"` // buckets that hold jobs
+	// Unanswered are the partitions whose owner did not answer, by policy, as in [Buckets].
+	Unanswered map[string][]int `json:"unanswered,omitempty"`
+}
+
+// policiesAtOnce is of how many policies buckets are asked for at a time.
+const policiesAtOnce = 8
+
+// AllBuckets lists the deepest buckets of all policies that the caller may see.
+func (s *Service) AllBuckets(ctx context.Context, may func(policy string) bool, limit int) (
+	AllBuckets, error) {
+	policies, err := s.Policies(ctx)
+	if err != nil {
+		return AllBuckets{}, err
+	}
+	all := AllBuckets{Buckets: []PlacedBucket{}, Unanswered: map[string][]int{}}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	places := make(chan struct{}, policiesAtOnce)
+	for _, p := range policies {
+		if !p.Policy.HasQueue() || !may(p.Policy.Name) {
+			continue
+		}
+		places <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-places }()
+			page, pageErr := s.Buckets(ctx, p.Policy.Name, 0, limit)
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case errors.Is(pageErr, admission.ErrUnknownPolicy):
+				return // it has just been deleted
+			case pageErr != nil:
+				err = pageErr
+				return
+			}
+			all.Total += page.Total
+			for _, b := range page.Buckets {
+				all.Buckets = append(all.Buckets, PlacedBucket{p.Policy.Name, b})
+			}
+			if len(page.Unanswered) > 0 {
+				all.Unanswered[p.Policy.Name] = page.Unanswered
+			}
+		})
+	}
+	wg.Wait()
+	if err != nil {
+		return AllBuckets{}, err
+	}
+	slices.SortFunc(all.Buckets, func(a, b PlacedBucket) int {
+		return cmp.Or(cmp.Compare(b.Depth, a.Depth), cmp.Compare(a.Policy, b.Policy),
+			cmp.Compare(a.Key, b.Key))
+	})
+	all.Buckets = all.Buckets[:min(limit, len(all.Buckets))]
+	return all, nil
+}
+
 // listed is what one partition answered.
 type listed struct {
 	buckets  []job.BucketState

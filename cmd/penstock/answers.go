@@ -58,6 +58,15 @@ type bucketsAnswer struct {
 	Unanswered []int          `json:"unanswered"`
 }
 
+type allBucketsAnswer struct {
+	Buckets []struct {
+		Policy string `json:"policy"`
+		bucketAnswer
+	} `json:"buckets"`
+	Total      int              `json:"total"`
+	Unanswered map[string][]int `json:"unanswered"`
+}
+
 // jobAnswer is a job, or what became of it.
 type jobAnswer struct {
 	Job       string `json:"job"`

@@ -5,9 +5,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/penstock-mq/penstock/internal/proctest"
 )
 
 func TestBadInputIsToldBeforeAnythingIsSent(t *testing.T) {
@@ -58,6 +61,51 @@ func TestBadInputIsToldByTheServer(t *testing.T) {
 	i.document(4, &p, "submit", "mai", "x")
 	if p["status"] != 404.0 {
 		t.Errorf("the problem is %v", p)
+	}
+}
+
+func TestATokenOpensWhatItsClientMay(t *testing.T) {
+	token := func(args ...string) (token, line string) {
+		t.Helper()
+		out, err := exec.Command(proctest.Program("admitter"),
+			append([]string{"token"}, args...)...).Output()
+		lines := strings.Split(string(out), "\n")
+		if err != nil || len(lines) < 2 {
+			t.Fatalf("admitter token: %s%v", out, err)
+		}
+		for _, l := range lines[1:] {
+			if strings.Contains(l, "name:") {
+				line = l + "\n"
+			}
+		}
+		return lines[0], line
+	}
+	shop, shopLine := token("shop", "--rights", "submit", "--policies", "mail")
+	eye, eyeLine := token("eye", "--rights", "read", "--policies", "mail")
+	file := filepath.Join(t.TempDir(), "tokens.yaml")
+	err := os.WriteFile(file, []byte("clients:\n"+shopLine+eyeLine), 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := installWith(t, ", tokens: '"+file+"'", `
+  - {name: mail, algorithm: leaking_bucket, outflow: 5/s, capacity: 10}
+  - {name: other, algorithm: leaking_bucket, outflow: 5/s, capacity: 10}
+`)
+	i.says(5, words("policies ls"), "[401]")
+	i.says(5, words("submit mail x --token wrong"), "[401]")
+	i.env = []string{"PENSTOCK_TOKEN=" + shop}
+	i.says(0, words("submit mail x"), "queued mail:1")
+	i.says(5, words("submit other x"), "[403]")
+	i.says(5, words("why mail:1"), "[403]")
+	i.says(5, []string{"submit", "--file", write(t, `{"policy":"other"}`)}, "line 1: ", "[403]")
+	i.env = []string{"PENSTOCK_TOKEN=" + eye}
+	i.says(0, words("why mail:1"), "no drainer answers")
+	i.says(5, words("pause mail"), "[403]")
+	for _, command := range []string{"policies ls", "buckets", "top"} {
+		if out := i.run(0, words(command)...); strings.Contains(out, "other") ||
+			!strings.Contains(out, "mail") {
+			t.Errorf("%s shows\n%s", command, out)
+		}
 	}
 }
 

@@ -2,6 +2,8 @@ package main
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -20,11 +22,19 @@ func (a *app) buckets() *cobra.Command {
 	var key string
 	var limit, offset int
 	cmd := &cobra.Command{
-		Use:               "buckets POLICY",
-		Short:             "List the buckets of a policy that hold jobs, deepest first",
-		Args:              cobra.ExactArgs(1),
+		Use:   "buckets [POLICY]",
+		Short: "List the buckets that hold jobs, of a policy or of all, deepest first",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 && (cmd.Flags().Changed("key") || offset != 0) {
+				return errors.New("--key and --offset want a policy")
+			}
+			return cobra.MaximumNArgs(1)(cmd, args)
+		},
 		ValidArgsFunction: a.names,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return a.allBuckets(cmd.Context(), limit)
+			}
 			a.policy = args[0]
 			var page bucketsAnswer
 			var answer []byte
@@ -49,9 +59,40 @@ func (a *app) buckets() *cobra.Command {
 	return cmd
 }
 
+// allBuckets lists the deepest buckets of all policies.
+func (a *app) allBuckets(ctx context.Context, limit int) error {
+	var page allBucketsAnswer
+	answer, err := a.get(ctx, fmt.Sprintf("%s?limit=%d", path("buckets"), limit), &page)
+	if err != nil {
+		return err
+	}
+	return a.show(answer, func() error {
+		rows := [][]string{append([]string{"POLICY"}, bucketColumns...)}
+		for _, b := range page.Buckets {
+			rows = append(rows, append([]string{b.Policy}, bucketRow(b.bucketAnswer,
+				time.Now())...))
+		}
+		if err := table(a.out, rows); err != nil {
+			return err
+		}
+		if len(page.Buckets) < page.Total {
+			fmt.Fprintf(a.out, "%d of %s\n", len(page.Buckets),
+				count(page.Total, "bucket", "buckets"))
+		}
+		for _, name := range slices.Sorted(maps.Keys(page.Unanswered)) {
+			fmt.Fprintf(a.err, "nobody answered for %s of %s: their buckets are missing\n",
+				partitions(page.Unanswered[name]), name)
+		}
+		return nil
+	})
+}
+
+// bucketColumns are the names of what bucketRow returns.
+var bucketColumns = []string{"KEY", "DEPTH", "WAITING", "DELAYED", "RUNNING", "RATE", "OLDEST",
+	"NEXT IN", "HELD BY"}
+
 func (a *app) bucketTable(page bucketsAnswer) error {
-	rows := [][]string{{"KEY", "DEPTH", "WAITING", "DELAYED", "RUNNING", "RATE", "OLDEST",
-		"NEXT IN", "HELD BY"}}
+	rows := [][]string{bucketColumns}
 	for _, b := range page.Buckets {
 		rows = append(rows, bucketRow(b, time.Now()))
 	}

@@ -30,9 +30,16 @@ type installation struct {
 // install starts an admitter with policies, which drains unless it is told otherwise.
 func install(t *testing.T, policies string, args ...string) *installation {
 	t.Helper()
+	return installWith(t, "", policies, args...)
+}
+
+// installWith is install with more settings of http.
+func installWith(t *testing.T, httpMore, policies string, args ...string) *installation {
+	t.Helper()
 	file := filepath.Join(t.TempDir(), "penstock.yaml")
-	text := "http: {listen: '127.0.0.1:0'}\nnats: {embedded: {dir: '" + t.TempDir() +
-		"', listen: '127.0.0.1:0'}}\npolicies:\n" + policies
+	text := "http: {listen: '127.0.0.1:0'" + httpMore + "}\n" +
+		"nats: {embedded: {dir: '" + t.TempDir() + "', listen: '127.0.0.1:0'}}\n" +
+		"policies:\n" + policies
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -170,6 +177,7 @@ func TestAJobIsSubmittedExplainedAndSteered(t *testing.T) {
 	i.says(0, words("why slow:4"),
 		"slow:4 of big waits for its turn: 1 before it at 1/h, starts at")
 	i.says(0, words("buckets slow"), "KEY", "big", "rate until")
+	i.says(0, words("buckets"), "POLICY", "slow    big")
 	i.document(0, &j, "buckets", "slow", "--limit", "1")
 	if j["total"] != 1.0 {
 		t.Errorf("the buckets are %v", j)
@@ -275,6 +283,8 @@ func TestWhySaysThatThereIsNoDrainer(t *testing.T) {
 	i.says(0, words("why mail --key ann"), "holds 1 of 9 jobs: no drainer answers")
 	i.says(0, words("drainers"), "no drainer holds a lease")
 	i.says(0, words("buckets mail"), "nobody answered for partition 0")
+	i.says(0, words("buckets"), "nobody answered for partition 0 of mail")
+	i.says(2, words("buckets --key x"), "want a policy")
 }
 
 func TestDeadLettersAreReadReplayedAndDropped(t *testing.T) {
@@ -377,6 +387,12 @@ func TestAShellCompletesCommandsAndPolicies(t *testing.T) {
 	i.says(0, words("__complete pause m"), "mail\n")
 	i.says(0, words("__complete pol"), "policies\t")
 	i.says(0, words("version"), "penstock ")
+	pages := t.TempDir()
+	i.run(0, "man", pages)
+	if text, err := os.ReadFile(filepath.Join(pages, "penstock-dead-ls.1")); err != nil ||
+		!strings.Contains(string(text), "List the dead letters") {
+		t.Errorf("a manual page is %s, %v", text, err)
+	}
 	i.says(0, words("--help"), "Exit status:", "PENSTOCK_TOKEN")
 }
 

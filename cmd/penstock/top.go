@@ -5,11 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
@@ -22,12 +22,8 @@ import (
 
 const (
 	topEvery = time.Second
-	// topPolicies is of how many policies, the busiest ones, buckets are asked for.
-	topPolicies = 20
-	// topBuckets is how many are asked for of each.
-	topBuckets = 10
-	// topAtOnce is how many questions are under way.
-	topAtOnce = 4
+	// topBuckets is how many are asked for.
+	topBuckets = 100
 )
 
 func (a *app) top() *cobra.Command {
@@ -85,15 +81,7 @@ type view struct {
 	answer  []byte // the stats as they came
 	names   []string
 	limits  map[string]policyAnswer
-	buckets []placed
-	total   map[string]int // buckets that hold jobs
-	nobody  []string       // policies for which some partition has no answer
-}
-
-// placed is a bucket and whose it is.
-type placed struct {
-	bucketAnswer
-	policy string
+	buckets allBucketsAnswer
 }
 
 type statsAnswer struct {
@@ -121,8 +109,7 @@ type quantiles struct{ P50, P99 int64 }
 
 // look asks for everything that a view shows.
 func (a *app) look(ctx context.Context) (v *view, err error) {
-	v = &view{server: a.server, at: time.Now(), limits: map[string]policyAnswer{},
-		total: map[string]int{}}
+	v = &view{server: a.server, at: time.Now(), limits: map[string]policyAnswer{}}
 	if v.answer, err = a.get(ctx, path("stats"), &v.stats); err != nil {
 		return nil, err
 	}
@@ -137,37 +124,8 @@ func (a *app) look(ctx context.Context) (v *view, err error) {
 	slices.SortStableFunc(v.names, func(a, b string) int {
 		return cmp.Compare(v.stat(b).busy(), v.stat(a).busy())
 	})
-	var mu sync.Mutex
-	var asked sync.WaitGroup
-	places := make(chan struct{}, topAtOnce)
-	for _, name := range v.names[:min(len(v.names), topPolicies)] {
-		if p := v.limits[name]; p.Policy.Outflow == "" && p.Policy.OutflowTotal == "" {
-			continue // most likely it has no queue
-		}
-		asked.Go(func() {
-			places <- struct{}{}
-			defer func() { <-places }()
-			var page bucketsAnswer
-			_, err := a.get(ctx, fmt.Sprintf("%s?limit=%d", path("buckets", name), topBuckets),
-				&page)
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil || len(page.Unanswered) > 0 {
-				v.nobody = append(v.nobody, name)
-			}
-			v.total[name] = page.Total
-			for _, b := range page.Buckets {
-				v.buckets = append(v.buckets, placed{b, name})
-			}
-		})
-	}
-	asked.Wait()
-	slices.Sort(v.nobody)
-	slices.SortFunc(v.buckets, func(a, b placed) int {
-		return cmp.Or(cmp.Compare(b.Depth, a.Depth), cmp.Compare(a.policy, b.policy),
-			cmp.Compare(a.Key, b.Key))
-	})
-	return v, nil
+	_, err = a.get(ctx, fmt.Sprintf("%s?limit=%d", path("buckets"), topBuckets), &v.buckets)
+	return v, err
 }
 
 // stat returns the figures of a policy, which are zero where nothing happened.
@@ -190,8 +148,8 @@ func (v *view) text(width, height int) string {
 	fmt.Fprintf(&b, "penstock %s  %s  the last %s\n\n", v.server, v.at.Format(time.TimeOnly),
 		short(milliseconds(v.stats.WindowMS)))
 	rows := [][]string{{"POLICY", "STARTS", "LIMIT", "", "ACCEPTED", "REFUSED", "FAILED", "DEAD",
-		"WAIT P50 P99", "BUCKETS", ""}}
-	room := max(height-8, 2)
+		"WAIT P50 P99", ""}}
+	room := max(height-10, 2)
 	for _, name := range v.names[:min(len(v.names), room/2)] {
 		rows = append(rows, v.policyRow(name))
 	}
@@ -199,17 +157,18 @@ func (v *view) text(width, height int) string {
 	if more := len(v.names) + 1 - len(rows); more > 0 {
 		fmt.Fprintf(&b, "and %s\n", count(more, "more policy", "more policies"))
 	}
-	if len(v.nobody) > 0 {
-		fmt.Fprintf(&b, "no drainer answers for all of %s\n", strings.Join(v.nobody, ", "))
+	if nobody := slices.Sorted(maps.Keys(v.buckets.Unanswered)); len(nobody) > 0 {
+		fmt.Fprintf(&b, "no drainer answers for all of %s\n", strings.Join(nobody, ", "))
 	}
-	if len(v.buckets) > 0 {
-		b.WriteByte('\n')
+	if all := v.buckets.Buckets; len(all) > 0 {
+		fmt.Fprintf(&b, "\n%s\n", count(v.buckets.Total, "bucket holds jobs",
+			"buckets hold jobs"))
 		rows = [][]string{{"BUCKET", "DEPTH", "RUNNING", "RATE", "LIMIT", "OLDEST", "NEXT IN",
 			"HELD BY"}}
-		for _, p := range v.buckets[:min(len(v.buckets), room-room/2)] {
+		for _, p := range all[:min(len(all), room-room/2)] {
 			r := bucketRow(p.bucketAnswer, v.at)
-			limit := v.limits[p.policy]
-			rows = append(rows, []string{bucketName(p.policy, p.Key, true), r[1], r[4], r[5],
+			limit := v.limits[p.Policy]
+			rows = append(rows, []string{bucketName(p.Policy, p.Key, true), r[1], r[4], r[5],
 				cmp.Or(limit.Policy.Outflow, limit.Policy.OutflowTotal), r[6], r[7], r[8]})
 		}
 		_ = table(&b, rows) // as above
@@ -230,7 +189,7 @@ func (v *view) policyRow(name string) []string {
 	in, out := s.Accepted+s.ChecksAllowed, s.Refused+s.ChecksRefused
 	return []string{name, fmt.Sprintf("%.4g/s", s.Rate), p.rate(), sparks(s.Starts, 30),
 		strconv.FormatInt(in, 10), strconv.FormatInt(out, 10), strconv.FormatInt(s.Failed, 10),
-		strconv.FormatInt(s.Dead, 10), wait, strconv.Itoa(v.total[name]), state}
+		strconv.FormatInt(s.Dead, 10), wait, state}
 }
 
 // sparks draws numbers in so many columns, the tallest as high as a line.

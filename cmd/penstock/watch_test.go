@@ -132,14 +132,17 @@ func TestTopShowsPoliciesAndTheirDeepestBuckets(t *testing.T) {
 }
 
 func TestAViewFitsTheTerminal(t *testing.T) {
-	v := &view{server: "http://x", at: time.Now(), limits: map[string]policyAnswer{},
-		total: map[string]int{}}
+	v := &view{server: "http://x", at: time.Now(), limits: map[string]policyAnswer{}}
+	v.buckets.Unanswered = map[string][]int{"policy-1": {0}}
+	v.buckets.Buckets = make([]struct {
+		Policy string `json:"policy"`
+		bucketAnswer
+	}, 50)
 	for n := range 50 {
 		name := fmt.Sprintf("policy-%d", n)
 		v.names = append(v.names, name)
-		b := placed{policy: name}
-		b.Key, b.Depth = strings.Repeat("k", 100), n
-		v.buckets = append(v.buckets, b)
+		b := &v.buckets.Buckets[n]
+		b.Policy, b.Key, b.Depth = name, strings.Repeat("k", 100), n
 	}
 	text := v.text(40, 20)
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")

@@ -36,10 +36,10 @@ var table = []mutant{
 		by:  "./workers/internal/core TestTheFenceComesAMarginBeforeTheEndOfTheLease",
 	},
 	{
-		name: "host-clock-counts", file: "workers/boottime_linux.go",
+		name: "host-clock-counts", file: "workers/internal/timepiece/boottime_linux.go",
 		old: "unix.CLOCK_BOOTTIME, &t",
 		new: "unix.CLOCK_MONOTONIC, &t",
-		by:  "./workers TestTheTimeAsleepIsCounted",
+		by:  "./workers/internal/timepiece TestTheTimeAsleepIsCounted",
 	},
 	{
 		name: "rang-and-not-set-again", file: "workers/internal/alarm/alarm.go",
@@ -1612,6 +1612,30 @@ func (j orderedJob) Moved`,
 		old: "return address.Unmap().IsLoopback()",
 		new: "return address.Unmap().IsLoopback() || address.IsUnspecified()",
 		by:  "./internal/guard TestNobodyListensToOthersUnguarded",
+	},
+	{
+		name: "events-for-everybody", file: "admission/httpapi/events.go",
+		old: "at.client.MayKey(access.Read, e.Policy, e.Key)",
+		new: "at.client.May(access.Read)",
+		by:  "./admission/httpapi TestEventsAreStreamedToThoseWhoMaySeeThem",
+	},
+	{
+		name: "a-slow-listener-loses-events", file: "admission/watch/watch.go",
+		old: "			w.end(l, Slow)\n",
+		new: "",
+		by:  "./admission/watch TestASlowListenerIsEndedAndHoldsNobodyUp",
+	},
+	{
+		name: "events-heard-for-nobody", file: "admission/watch/watch.go",
+		old: "	w.silence()\n}\n\nfunc (w *Watch) silence",
+		new: "}\n\nfunc (w *Watch) silence",
+		by:  "./admission/watch TestAWatchListensOnlyWhileItIsAsked",
+	},
+	{
+		name: "missed-and-not-told", file: "admission/watch/watch.go",
+		old: "return first == from+1",
+		new: "return true",
+		by:  "./admission/watch TestWhoComesBackHearsWhatItMissedAsFarAsItIsKept",
 	},
 	{
 		name: "a-route-that-nobody-knows", file: "admission/httpapi/routes.go",

@@ -36,9 +36,10 @@ queue/internal/jsapi: internal/race queue/job nats.go nuid
 queue/job: algorithms policy
 queue/roles: policy
 queue/kv: internal/race queue/internal/jsapi queue/job nats.go
-workers: internal/buildinfo internal/installation internal/seldom policy policy/store queue
-	queue/job queue/kv workers/internal/alarm workers/internal/core workers/internal/handle
-	workers/internal/pace workers/internal/record workers/internal/valve nats.go sys
+workers: internal/buildinfo internal/installation internal/seldom policy policy/store
+	queue queue/job queue/kv workers/internal/alarm workers/internal/core
+	workers/internal/handle workers/internal/pace workers/internal/record
+	workers/internal/timepiece workers/internal/valve nats.go
 workers/httptarget: internal/reach internal/redact policy queue/job workers
 workers/internal/alarm: workers/internal/pace sys
 workers/internal/core: policy queue/job workers/internal/handle workers/internal/pace
@@ -49,6 +50,7 @@ workers/internal/pace: algorithms policy
 workers/internal/pace/pacetest: policy
 workers/internal/quota: algorithms policy
 workers/internal/record: queue/job
+workers/internal/timepiece: workers/internal/pace sys
 workers/internal/valve: policy queue/job workers/internal/handle workers/internal/heap
 	workers/internal/pace workers/internal/quota workers/internal/record
 workers/natstarget: internal/redact policy queue queue/job workers nats.go

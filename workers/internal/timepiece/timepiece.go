@@ -1,4 +1,7 @@
-package workers
+// Package timepiece is the clock of a drainer: instants that go on while the machine sleeps, and
+// how often the machine's clocks have jumped against each other. The core reads no clock; whoever
+// asks it something says when.
+package timepiece
 
 import (
 	"sync"
@@ -8,7 +11,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// timepiece reads instants. They go on while the machine sleeps, as the clocks of those do who take
+// Timepiece reads instants. They go on while the machine sleeps, as the clocks of those do who take
 // this process for dead meanwhile. Only a system call tells such a time: some 320 ns here, and it
 // would be five times for each job. So a reading is one of the runtime's monotonic clock (65 ns in
 // all), to which the time asleep is added. That is measured again when the wall clock has moved
@@ -16,8 +19,8 @@ import (
 //
 // A wall clock that has moved against the time since boot as well was set, or the host of this
 // virtual machine stopped all of its clocks for a while. Nobody can tell how old a lease is then:
-// see [core.jumped].
-type timepiece struct {
+// see the core's Jumped.
+type Timepiece struct {
 	began  time.Time     // of instants
 	booted time.Duration // the time since boot when they began
 	// ns that the wall clock was ahead of the monotonic one when last looked at closely
@@ -36,15 +39,20 @@ const (
 	jump = 10 * time.Millisecond
 )
 
-func newTimepiece() *timepiece {
-	c := &timepiece{began: time.Now().Add(-time.Second)} // 0 and less are no instants
+// New begins to count.
+func New() *Timepiece {
+	c := &Timepiece{began: time.Now().Add(-time.Second)} // 0 and less are no instants
 	boot, mono, ahead := c.measure()
 	c.booted = boot - mono
 	c.ahead.Store(int64(ahead))
 	return c
 }
 
-func (c *timepiece) now() pace.Instant {
+// Jumps is how often the clocks have jumped so far.
+func (c *Timepiece) Jumps() uint64 { return c.jumps.Load() }
+
+// Now is the present instant.
+func (c *Timepiece) Now() pace.Instant {
 	t := time.Now()
 	mono := t.Sub(c.began)
 	if off := time.Duration(t.UnixNano()-c.ahead.Load()) - mono; off > looseness ||
@@ -55,7 +63,7 @@ func (c *timepiece) now() pace.Instant {
 }
 
 // look finds out why the wall clock has moved against the monotonic one.
-func (c *timepiece) look() pace.Instant {
+func (c *Timepiece) look() pace.Instant {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	boot, mono, ahead := c.measure()
@@ -73,7 +81,7 @@ func (c *timepiece) look() pace.Instant {
 }
 
 // measure reads all three clocks without an interruption in between.
-func (c *timepiece) measure() (boot, mono, ahead time.Duration) {
+func (c *Timepiece) measure() (boot, mono, ahead time.Duration) {
 	for {
 		before := time.Now()
 		boot = sinceBoot()
@@ -84,8 +92,8 @@ func (c *timepiece) measure() (boot, mono, ahead time.Duration) {
 	}
 }
 
-// date is an instant by this machine's wall clock as it was when instants began.
-func (c *timepiece) date(t pace.Instant) time.Time {
+// Date is an instant by this machine's wall clock as it was when instants began.
+func (c *Timepiece) Date(t pace.Instant) time.Time {
 	// without the monotonic reading, which does not count sleep
 	return c.began.Round(0).Add(time.Duration(t))
 }
