@@ -37,7 +37,7 @@ const tokenPrefix = "pst_"
 // NewToken returns a new token, with 256 random bits.
 func NewToken() string {
 	bits := make([]byte, sha256.Size)
-	rand.Read(bits) // never fails
+	_, _ = rand.Read(bits) // never fails
 	return tokenPrefix + base64.RawURLEncoding.EncodeToString(bits)
 }
 

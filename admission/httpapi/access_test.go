@@ -68,7 +68,7 @@ func TestEachRouteNeedsItsRight(t *testing.T) {
 			}
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, r)
-			challenge := w.Header()["WWW-Authenticate"]
+			challenge := w.Header().Values("WWW-Authenticate")
 			if (len(challenge) == 1) != (w.Code == http.StatusUnauthorized) {
 				t.Errorf("%s %s: %d with the challenge %q", rt.method, path, w.Code, challenge)
 			}

@@ -339,6 +339,10 @@ func (q *question) cause() string {
 	case job.HeldByStorage:
 		return "its drainer cannot write to JetStream, or is still reading the queue"
 	}
+	if limit, ok := strings.CutPrefix(q.hold.By, job.HeldByLimit); ok {
+		return "the limit " + limit + " is used up, and lets the next job start" +
+			q.at(q.hold.Until)
+	}
 	return "held by " + q.hold.By
 }
 
