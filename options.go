@@ -65,6 +65,9 @@ type Options struct {
 	// Lease is how long this process's proof of life lasts, and so about how long its jobs stand
 	// still after it crashed; default 5 s, or 15 s with replicas; at least 1 s.
 	Lease time.Duration
+	// Memory is how much jobs that wait may take in this process, in bytes, about: default 512 MiB,
+	// at least 1 MiB. See [workers.Options].
+	Memory int64
 	// AllowTargets are networks that HTTP targets may be in besides the usual: link-local addresses
 	// are for no target, those of this machine and of metadata services not for policies that come
 	// through the API.
@@ -190,6 +193,9 @@ func (o Options) check() error {
 	}
 	if o.Lease != 0 && o.Lease < time.Second {
 		add("Lease: must be at least 1s, not %s", o.Lease)
+	}
+	if o.Memory != 0 && o.Memory < workers.LeastMemory {
+		add("Memory: must be at least %d bytes, not %d", workers.LeastMemory, o.Memory)
 	}
 	if field, err := o.HTTP.guard().Check(); err != nil {
 		add("HTTP, %s: %w", field, err)

@@ -223,6 +223,7 @@ func (p *Penstock) buildDrainer() error {
 		Prefix:   o.Prefix,
 		Replicas: o.Replicas,
 		Lease:    o.Lease,
+		Memory:   o.Memory,
 		Policies: o.DrainPolicies,
 		Target:   targets.New(connection, cmp.Or(o.Prefix, queue.DefaultPrefix), o.AllowTargets),
 		OwnAll:   true,

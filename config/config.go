@@ -147,7 +147,10 @@ type Drain struct {
 	// Lease is the drainer's proof that it is alive, and about the time that another needs to take
 	// over after a crash: 1s to 10m. The default is 5s, and 15s with replicas; see
 	// [installation.Lease].
-	Lease    time.Duration
+	Lease time.Duration
+	// Memory is how much jobs that wait may take in the drainer, about: default 512MiB, at least
+	// 1MiB. See [workers.Options].
+	Memory   policy.Size
 	Policies []string // whose partitions this drainer may own; empty: all
 }
 
@@ -184,6 +187,7 @@ func defaults() Config {
 			Addrs: []string{"127.0.0.1:6379"}, Prefix: "penstock", Timeout: 50 * time.Millisecond,
 		}},
 		Log:   Log{Level: "info", Format: "text"},
+		Drain: Drain{Memory: 512 * policy.MiB},
 		Grace: lifecycle.DefaultGrace,
 		Set:   policy.DefaultSet,
 	}

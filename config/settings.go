@@ -132,6 +132,8 @@ var settings = []setting{
 		text(func(c *Config) *string { return &c.State.Redis.TLS.ServerName })},
 	{"drain.lease", "drain-lease", "`duration` of the drainer's lease",
 		duration(func(c *Config) *time.Duration { return &c.Drain.Lease })},
+	{"drain.memory", "drain-memory", "`size` of the memory that jobs may wait in, about",
+		size(func(c *Config) *policy.Size { return &c.Drain.Memory })},
 	{"drain.policies", "drain-policies",
 		"`names` of the policies to drain, with commas between them; empty: all",
 		list(func(c *Config) *[]string { return &c.Drain.Policies })},

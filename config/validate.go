@@ -20,6 +20,9 @@ import (
 
 var hostPattern = regexp.MustCompile(`^(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
 
+// leastMemory is the least that jobs may wait in.
+const leastMemory = policy.MiB
+
 // leastStore is the smallest store that leaves room for what processes must write to go on.
 const leastStore = 16 * policy.MiB
 
@@ -32,6 +35,9 @@ func validate(c Config) []yamlfile.Problem {
 	found.oneOf("state.store", c.State.Store, "memory", "redis")
 	found = append(found, validateRedis(c.State.Redis)...)
 	found.between("drain.lease", c.Drain.Lease, time.Second, 10*time.Minute)
+	if m := c.Drain.Memory; m < leastMemory {
+		found.add("drain.memory", "must be at least %s, not %s", leastMemory, m)
+	}
 	for _, name := range c.Drain.Policies {
 		if !policy.IsName(name) {
 			found.add("drain.policies", "%q: want names of policies: 1 to 32 of a-z, 0-9 and -",

@@ -247,7 +247,7 @@ func (bs *backlogs) Ack(r handle.Ref) {
 	}
 }
 
-// Fetch reads the body of a job that was delivered without it.
+// Fetch reads the body and the headers of a job that was delivered without body, or was deep.
 func (bs *backlogs) Fetch(r handle.Ref) {
 	b := bs.all[r.Part]
 	if b == nil {
@@ -266,7 +266,7 @@ func (bs *backlogs) Fetch(r handle.Ref) {
 		}
 		return err
 	}, func() core.Event {
-		e := core.Fetched{Ref: r, Body: found.Body, Gone: gone}
+		e := core.Fetched{Ref: r, Body: found.Body, Header: found.Header, Gone: gone}
 		if e.Body == nil {
 			e.Body = []byte{}
 		}
@@ -275,6 +275,18 @@ func (bs *backlogs) Fetch(r handle.Ref) {
 		}
 		return e
 	})
+}
+
+// read reads a job that is stored; nothing of one that is gone.
+func (bs *backlogs) read(b *backlog, seq uint64) (found job.Arrived, err error) {
+	open, err := bs.current(b)
+	if err != nil {
+		return found, err
+	}
+	if found, err = open.Body(b.ctx, seq); errors.Is(err, queue.ErrNotFound) {
+		return found, nil
+	}
+	return found, err
 }
 
 // current asks the loop for the backlog that is open now.

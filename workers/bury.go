@@ -1,8 +1,6 @@
 package workers
 
 import (
-	"errors"
-
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/core"
@@ -29,11 +27,12 @@ func (l *letters) Bury(u valve.Burial) {
 	if b == nil {
 		return
 	}
+	created := b.created
 	letter := queue.DeadLetter{
 		Policy: u.Part.Policy, Key: u.Key, Seq: u.Seq, Partition: u.Part.Number,
 		Stored: u.Stored, Reason: string(u.Reason), Error: u.Detail, Attempts: u.Attempts,
 		Header: u.Header, Body: u.Body,
-		Idempotency: job.Idempotency(u.Header, u.Part.Policy, b.created, u.Seq),
+		Idempotency: job.Idempotency(u.Header, u.Part.Policy, created, u.Seq),
 	}
 	letter.Bodyless = !l.catalog.policies[letter.Policy].Dead.KeepsBodies()
 	var discarded uint64
@@ -42,15 +41,15 @@ func (l *letters) Bury(u valve.Burial) {
 			return errLeaseLost
 		}
 		if u.Lean && letter.Body == nil {
-			open, err := l.backlogs.current(b)
+			found, err := l.backlogs.read(b, u.Seq)
 			if err != nil {
 				return err
 			}
-			found, err := open.Body(b.ctx, u.Seq)
-			if err != nil && !errors.Is(err, queue.ErrNotFound) {
-				return err
-			}
 			letter.Body = found.Body
+			if u.Headless {
+				letter.Header = found.Header
+				letter.Idempotency = job.Idempotency(found.Header, u.Part.Policy, created, u.Seq)
+			}
 		}
 		n, err := l.broker.Bury(b.ctx, letter)
 		discarded += n

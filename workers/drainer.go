@@ -78,6 +78,12 @@ func New(nc *nats.Conn, o Options) (*Drainer, error) {
 	if o.Lease < time.Second {
 		return nil, fmt.Errorf("lease %v: must be at least 1s", o.Lease)
 	}
+	if o.Memory == 0 {
+		o.Memory = DefaultMemory
+	}
+	if o.Memory < LeastMemory {
+		return nil, fmt.Errorf("memory %d: must be at least %d bytes", o.Memory, LeastMemory)
+	}
 	if o.Grace == 0 {
 		o.Grace = 30 * time.Second
 	}
@@ -175,6 +181,7 @@ func (d *Drainer) Run(ctx context.Context) error {
 	}
 	d.have(core.New(core.Options{
 		Name: "d" + rand.Text()[:12], Lease: d.options.Lease, Host: host, Pid: os.Getpid(),
+		Memory:  d.options.Memory,
 		Random:  mathrand.Float64,
 		Version: buildinfo.Version(), Started: time.Now().UTC().Truncate(time.Millisecond),
 		Crews:      d.lender.count,

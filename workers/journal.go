@@ -58,6 +58,13 @@ func (j *journal) NoteEnd(e valve.Ending) {
 		return
 	}
 	j.persist(b.ctx, purpose{e.Part.Policy, "note how a job ended"}, func() error {
+		if e.Headless {
+			found, err := j.backlogs.read(b, e.Seq)
+			if err != nil {
+				return err
+			}
+			e.Sum = job.HeaderValue(found.Header, job.HeaderSum)
+		}
 		return j.ends.Note(b.ctx, e.Part.Policy, e.Seq, e.Ended)
 	}, func() core.Event { return core.Noted{Ending: e} })
 }

@@ -7,6 +7,12 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
+// DefaultMemory is [Options.Memory] where none is given.
+const DefaultMemory = 512 << 20
+
+// LeastMemory is the least that it can be.
+const LeastMemory = 1 << 20
+
 // Options of a [Drainer]. The zero value works.
 type Options struct {
 	// Prefix is nats.prefix of the configuration; default "penstock".
@@ -16,6 +22,10 @@ type Options struct {
 	// Lease is how long this process's proof of life lasts, and so about how long its work stands
 	// still after it crashed: default 5 s, or 15 s with replicas; at least 1 s.
 	Lease time.Duration
+	// Memory is how much jobs that wait may take here, in bytes, about: default 512 MiB. Above it
+	// only the jobs near the heads of buckets have their text in memory. Of the others it holds 60
+	// bytes each, and reads them again from their streams before they start.
+	Memory int64
 	// Policies are those whose valves this drainer may own; empty: all that it has workers for, or
 	// with OwnAll all.
 	Policies []string

@@ -106,6 +106,7 @@ func options(process *daemon.Process, users []embedded.User) penstock.Options {
 		Replicas:         c.NATS.Replicas,
 		DrainPolicies:    c.Drain.Policies,
 		Lease:            c.Drain.Lease,
+		Memory:           int64(c.Drain.Memory),
 		AllowTargets:     c.Targets.Allow,
 		HTTP: penstock.HTTP{
 			Listen:         cmp.Or(c.HTTP.Listen, config.AdmitterListen),

@@ -47,6 +47,7 @@ func serve(ctx context.Context, p *daemon.Process) error {
 		Prefix:   c.NATS.Prefix,
 		Replicas: c.NATS.Replicas,
 		Lease:    c.Drain.Lease,
+		Memory:   int64(c.Drain.Memory),
 		Policies: c.Drain.Policies,
 		Target:   targets.New(nc, c.NATS.Prefix, c.Targets.Allow),
 		OwnAll:   true,

@@ -962,21 +962,19 @@ func (Synced)`,
 	},
 	{
 		name: "retry-goes-last", file: "workers/internal/valve/bucket.go",
-		old: `return j.Seq < k.Seq
-}
-func (j orderedJob) Moved`,
-		new: `if (j.Attempts > 0) != (k.Attempts > 0) {
+		old: "{ return j.rank().before(k.rank()) }",
+		new: `{
+	if j.tried == k.tried && j.Priority == k.Priority && (j.Attempts > 0) != (k.Attempts > 0) {
 		return k.Attempts > 0
 	}
-	return j.Seq < k.Seq
-}
-func (j orderedJob) Moved`,
+	return j.rank().before(k.rank())
+}`,
 		by: "./workers/internal/valve TestPoisonJobsAtTheHeadHoldTheirBucketUpForOneProbe",
 	},
 	{
 		name: "priority-reversed", file: "workers/internal/valve/bucket.go",
-		old: "return j.Priority > k.Priority",
-		new: "return j.Priority < k.Priority",
+		old: "return r.priority > other.priority",
+		new: "return r.priority < other.priority",
 		by:  "./workers/internal/valve TestPriorityGoesFirst",
 	},
 	{
@@ -1324,8 +1322,8 @@ func (j orderedJob) Moved`,
 	},
 	{
 		name: "same-job-probes-again", file: "workers/internal/valve/bucket.go",
-		old: `if j.tried != k.tried {
-		return j.tried < k.tried
+		old: `if r.tried != other.tried {
+		return r.tried < other.tried
 	}`,
 		new: "",
 		by:  "./workers/internal/valve TestPoisonJobsAtTheHeadHoldTheirBucketUpForOneProbe",
@@ -2348,5 +2346,68 @@ func (j orderedJob) Moved`,
 		old: "own(now.Own + l.guard + l.late(s))",
 		new: "own(now.Own + l.late(s))",
 		by:  "./workers/internal/quota TestNoLimitIsBrokenWhateverHappens",
+	},
+
+	// Jobs that wait deep.
+
+	{
+		name: "known-jobs-go-deep", file: "workers/internal/valve/depth.go",
+		old: "return !known && (b.deep",
+		new: "return !(known && false) && (b.deep",
+		by:  "./workers/internal/valve TestWhatIsKnownOfAJobKeepsItNear",
+	},
+	{
+		name: "deep-jobs-overtaken", file: "workers/internal/valve/depth.go",
+		old: "next := n == 0 || first.before(b.ready[0].rank())",
+		new: "next := n == 0",
+		by:  "./workers/internal/valve TestWhatIsNearWaitsForTheDeepJobsThatGoBeforeIt",
+	},
+	{
+		name: "deep-jobs-not-swept", file: "workers/internal/valve/inherit.go",
+		old: "surfaced := v.sweepDeep(p)",
+		new: "var surfaced []*bucket",
+		by:  "./workers/internal/valve TestASweepFindsWhatIsMissingDeep",
+	},
+	{
+		name: "deep-jobs-never-expire", file: "workers/internal/valve/starts.go",
+		old: "v.lapse(now)",
+		new: "",
+		by:  "./workers/internal/valve TestAJobThatIsDeepExpires",
+	},
+	{
+		name: "deep-jobs-expire-without-end", file: "workers/internal/valve/depth.go",
+		old: "if p.burying >= mostLapsing {",
+		new: "if false {",
+		by:  "./workers/internal/valve TestManyThatExpireAtOnceDoSoInPortions",
+	},
+	{
+		name: "deep-redeliveries-taken-for-new", file: "workers/internal/valve/valve.go",
+		old: "if v.seen(p, a, now) {",
+		new: "if false {",
+		by:  "./workers/internal/valve TestASweepFindsWhatIsMissingDeep",
+	},
+	{
+		name: "budget-of-records-alone", file: "workers/internal/valve/depth.go",
+		old: "max(m.most/4, m.most-m.deep*deep.JobBytes)",
+		new: "m.most-m.deep*deep.JobBytes",
+		by:  "./workers/internal/valve TestMemoryIsABudget",
+	},
+	{
+		name: "letters-of-deep-jobs-headless", file: "workers/bury.go",
+		old: "if u.Headless {",
+		new: "if false {",
+		by:  "./workers TestWhatIsLeftOutOfMemoryIsKnownToLettersAndRepeats",
+	},
+	{
+		name: "ends-of-deep-jobs-without-sum", file: "workers/journal.go",
+		old: "if e.Headless {",
+		new: "if false {",
+		by:  "./workers TestWhatIsLeftOutOfMemoryIsKnownToLettersAndRepeats",
+	},
+	{
+		name: "pages-not-put-together", file: "workers/internal/deep/deep.go",
+		old: "into.live+from.live <= slots/2",
+		new: "into.live+from.live < 0",
+		by:  "./workers/internal/deep TestJobsThatStayKeepNoMoreThanTheirRoom",
 	},
 }

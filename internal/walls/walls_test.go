@@ -44,6 +44,7 @@ workers/httptarget: internal/reach internal/redact policy queue/job workers
 workers/internal/alarm: workers/internal/pace sys
 workers/internal/core: policy queue/job workers/internal/handle workers/internal/pace
 	workers/internal/record workers/internal/valve
+workers/internal/deep:
 workers/internal/handle: queue/job workers/internal/record
 workers/internal/heap:
 workers/internal/pace: algorithms policy
@@ -51,7 +52,7 @@ workers/internal/pace/pacetest: policy
 workers/internal/quota: algorithms policy
 workers/internal/record: queue/job
 workers/internal/timepiece: workers/internal/pace sys
-workers/internal/valve: policy queue/job workers/internal/handle workers/internal/heap
+workers/internal/valve: policy queue/job workers/internal/deep workers/internal/handle workers/internal/heap
 	workers/internal/pace workers/internal/quota workers/internal/record
 workers/natstarget: internal/redact policy queue queue/job workers nats.go
 workers/workersprom: workers client_golang

@@ -40,6 +40,7 @@ type Core struct {
 	owners map[string]Record
 	order  []*share // the shares by key, nil when it must be made again
 	valves map[string]*livePolicy
+	memory *valve.Memory
 	// by policy, also of those that are not known yet
 	overrides map[string]map[job.Key]policy.Override
 	known     map[string]bool // the policies that exist
@@ -69,7 +70,8 @@ type Options struct {
 	Host   string
 	Pid    int
 	Random func() float64
-	gather int // mostGathered, when it is not 0
+	Memory int64 // bytes that waiting jobs may take, about; 0: as many as they take
+	gather int   // mostGathered, when it is not 0
 	// OwnersMade is when the table of ownership records was made: anew, if policies are older.
 	OwnersMade time.Time
 
@@ -88,7 +90,7 @@ func New(o Options) *Core {
 		options: o, most: record.MostBytes, peers: map[string]*peer{}, shares: map[string]*share{},
 		owners: map[string]Record{},
 		valves: map[string]*livePolicy{}, overrides: map[string]map[job.Key]policy.Override{},
-		unsettled: map[string]int{},
+		unsettled: map[string]int{}, memory: valve.NewMemory(o.Memory),
 	}
 	c.questions.Wall = c.Wall
 	c.identify()

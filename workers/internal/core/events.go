@@ -107,10 +107,11 @@ type (
 		Run     uint64 // its number
 		Outcome record.Outcome
 	}
-	// Fetched is the body of a job.
+	// Fetched is the body and the headers of a job.
 	Fetched struct {
 		handle.Ref
 		Body      []byte
+		Header    map[string][]string
 		Gone      bool  // from the stream: somebody else removed it
 		Malformed error // it turned out to be none
 	}

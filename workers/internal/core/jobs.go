@@ -55,6 +55,9 @@ func (e Fetched) apply(c *Core, now pace.Instant) {
 	case e.Malformed != nil:
 		v.Unreadable(j, e.Malformed, now)
 	default:
+		if !e.Gone {
+			j.Read(e.Header)
+		}
 		v.Loaded(j, e.Body, e.Gone, now)
 	}
 }

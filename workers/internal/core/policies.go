@@ -124,6 +124,7 @@ func (e Configured) apply(c *Core, now pace.Instant) {
 			c.tenures++
 			v = &livePolicy{tenure: c.tenures, Valve: valve.New(p.Policy, p.Paused, c.Lease.Id,
 				c.options.Random, c.Wall, &c.out.Actions)}
+			v.Share(c.memory)
 			v.SetOverrides(c.overrides[p.Name])
 			c.valves[p.Name] = v
 		}

@@ -53,7 +53,7 @@ func (d *drainer) fetch(r handle.Ref) {
 			before := d.core.out.Vanished
 			e := Fetched{Ref: r, Gone: m == nil}
 			if m != nil {
-				e.Body = m.Body
+				e.Body, e.Header = m.Body, m.Header
 			}
 			d.core.Handle(e, d.clock())
 			if !d.consumes(r.Part) {

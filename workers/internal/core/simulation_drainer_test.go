@@ -105,8 +105,12 @@ func (w *world) join() {
 	for i := range w.policies {
 		d.disowned[w.policies[i].Name] = w.has(differingOwn) && w.now < busy && w.chance(0.4)
 	}
+	memory := int64(0)
+	if w.has(shortMemory) {
+		memory = 1 + 3000*int64(w.names%3)
+	}
 	d.core = New(Options{Name: fmt.Sprintf("d%d", w.names), Lease: simulatedLease,
-		Random: w.rng.Float64, gather: 1 + w.names%4})
+		Random: w.rng.Float64, Memory: memory, gather: 1 + w.names%4})
 	if w.has(tightRecords) {
 		d.core.most = 500 + w.rng.IntN(1000)
 	}

@@ -38,6 +38,8 @@ const (
 	tightRecords hazard = "tight-records" // not every key fits a record
 	// a drainer of another version takes partitions that are free, for a while
 	strangers hazard = "strangers"
+	// there is no memory for jobs that wait behind others
+	shortMemory hazard = "short-memory"
 )
 
 // hazards are those that are drawn, and what happens now and then in worlds that have them. New
@@ -65,6 +67,7 @@ var hazards = []struct {
 	{strangers, 0.2, nil},
 	{streamsAnew, 0.2, (*world).makeStreamAnew},
 	{retiring, 0.2, (*world).retire},
+	{shortMemory, 0.3, nil},
 }
 
 // pickHazards draws what a world is like: from a source of its own, so that a new hazard changes

@@ -163,7 +163,7 @@ func (w *world) able(d *drainer, c *contest, key job.Key) bool {
 			delete(k.before, seq)
 		}
 	}
-	if w.has(leanBodies) { // its head's body may not be there yet
+	if w.has(leanBodies) || w.has(shortMemory) { // its head's body may not be there yet
 		return false
 	}
 	if c.arrives > 0 || len(k.waiting) == 0 || k.held || len(k.before) > 0 || t.paused ||

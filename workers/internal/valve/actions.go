@@ -64,7 +64,8 @@ type Elsewhere struct {
 type Ending struct {
 	handle.Ref
 	job.Ended
-	asked uint64 // number of the question for whose answer it must be noted; 0: there is none
+	Headless bool   // its sum is not known: it is among the headers of the stored job
+	asked    uint64 // number of the question for whose answer it must be noted; 0: there is none
 }
 
 // Save asks for an attempt record to be written.
@@ -87,6 +88,7 @@ type Burial struct {
 	Header   map[string][]string
 	Body     []byte
 	Lean     bool // Body was left out
+	Headless bool // and Header
 	Attempts int  // that counted
 	Reason   job.Reason
 	Detail   string

@@ -119,6 +119,13 @@ func (v *Valve) makeRoom(now pace.Instant) bool {
 	return false
 }
 
+// Read takes the headers of a job that were left out.
+func (j *heldJob) Read(header map[string][]string) {
+	if j.headless {
+		j.Header, j.headless = header, false
+	}
+}
+
 // Loaded takes the body of a job that was asked for. A job that is gone from the stream was removed
 // by somebody else.
 //

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/deep"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/heap"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
@@ -36,6 +37,9 @@ type heldJob struct {
 	generation uint8 // of the backlog that delivered it last
 	fetching   bool  // its body is being read
 	counted    bool  // its body is held or being read while it waits, and is not small
+	headless   bool  // its headers were left out as well: it was deep
+	keyed      bool  // of one that is headless: it has an Idempotency-Key
+	raised     bool  // it was deep, and waits
 	noting     bool  // its crash is being recorded
 	recorded   bool  // it has an attempt record to delete
 	// times that it found its target down since a job of its bucket found it up
@@ -56,7 +60,8 @@ type heldJob struct {
 
 	charge *quota.Charge // while it runs: what its start took of the limits
 
-	inBucket, inTimers int // heap indices, −1 outside; inBucket is that in ready or in later
+	weight             int32 // see weigh
+	inBucket, inTimers int   // heap indices, −1 outside; inBucket is that in ready or in later
 }
 
 func (j *heldJob) ref() handle.Ref {
@@ -79,6 +84,12 @@ func (j *heldJob) enter(next stage) {
 	case was && !is:
 		delete(j.Bucket.Part.begun, j.Seq)
 	}
+	if j.stage == stageBurying {
+		j.Bucket.Part.burying--
+	}
+	if next == stageBurying {
+		j.Bucket.Part.burying++
+	}
 	j.stage = next
 }
 
@@ -93,14 +104,25 @@ func (s stage) begun() bool { return s == stageRunning || s == stageSaving || s 
 // else that is known of a job tells it.
 type orderedJob struct{ *heldJob }
 
-func (j orderedJob) Before(k orderedJob) bool {
-	if j.tried != k.tried {
-		return j.tried < k.tried
+func (j orderedJob) Before(k orderedJob) bool { return j.rank().before(k.rank()) }
+
+// rank is what a job is ordered by.
+type rank struct {
+	tried    uint16
+	priority int
+	seq      uint64
+}
+
+func (j *heldJob) rank() rank { return rank{j.tried, j.Priority, j.Seq} }
+
+func (r rank) before(other rank) bool {
+	if r.tried != other.tried {
+		return r.tried < other.tried
 	}
-	if j.Priority != k.Priority {
-		return j.Priority > k.Priority
+	if r.priority != other.priority {
+		return r.priority > other.priority
 	}
-	return j.Seq < k.Seq
+	return r.seq < other.seq
 }
 func (j orderedJob) Moved(i int) { j.inBucket = i }
 
@@ -122,8 +144,9 @@ type bucket struct {
 	*limits
 	key     job.Key
 	held    int                   // jobs in any stage
-	ready   heap.Heap[orderedJob] // the jobs that wait for a slot
-	waiting int64                 // their slots
+	ready   heap.Heap[orderedJob] // the jobs that wait for a slot, those that are deep excepted
+	deep    int                   // these
+	waiting int64                 // the slots of all of them
 	turns   float64               // taken under the total outflow, by weight: see valve
 
 	Part    *Part
@@ -148,6 +171,7 @@ type bucket struct {
 	lastError string // of the last run that did not end well, until one does
 
 	bodies int          // how many of its jobs are counted
+	raised int          // how many of its ready jobs were deep
 	inList int          // its place in the partition's list, −1 once it is forgotten
 	awake  bool         // it has work and may run it; asleep it earns burst credit
 	since  pace.Instant // when it last woke or started a job
@@ -160,8 +184,10 @@ type bucket struct {
 // tell how long it is. A job takes as many slots as it costs.
 type lane struct {
 	priority int
-	waiting  int64 // of the jobs in ready
+	waiting  int64 // of the jobs in ready, and of those that are deep
 	arrived  int64 // of all that have come
+	line     deep.Line
+	lined    bool // it has one
 }
 
 func (b *bucket) lane(priority int) *lane {
@@ -253,9 +279,12 @@ type Part struct {
 	list    []*bucket // the same, for walks
 	walks   []*walk   // that are under way
 	bodies  int64     // as of the valve
+	near    int64     // as of the valve's memory
 	jobs    map[uint64]*heldJob
+	deep    *deep.Store[deepLane] // those that wait, and are not near
 	// those of them that run, wherever, or whose outcome is being recorded
 	begun   map[uint64]*heldJob
+	burying int               // of these
 	crashes map[uint64]string // by job that counts any: whose was the last
 	records map[uint64]uint64 // revisions of attempt records, by job that has one
 

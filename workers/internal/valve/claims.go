@@ -186,7 +186,7 @@ func (v *Valve) wanted(now pace.Instant) (n int, next pace.Instant) {
 		case b.pace == nil:
 			n++
 		default:
-			n += 1 + min(len(b.ready)-1, int(soon.Since(b.nextAt)/b.pace.Interval))
+			n += 1 + min(b.queued()-1, int(soon.Since(b.nextAt)/b.pace.Interval))
 		}
 	}
 	return n, next

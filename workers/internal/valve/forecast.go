@@ -62,7 +62,7 @@ func (f *forecast) add(b *bucket, turns float64) {
 		return
 	}
 	waiting := float64(b.waiting)
-	perJob, weight := waiting/float64(len(b.ready)), float64(b.weight)
+	perJob, weight := waiting/float64(b.queued()), float64(b.weight)
 	first := max(0, max(b.turns, turns)-f.turns)
 	last := first + (waiting-perJob)/weight
 	f.line(first, perJob-first*weight, weight)
@@ -92,7 +92,7 @@ func (f *forecast) slotsBefore(turn float64) float64 {
 }
 
 // competes reports whether a bucket takes turns under the total outflow.
-func (b *bucket) competes() bool { return len(b.ready) > 0 && !b.paused }
+func (b *bucket) competes() bool { return b.queued() > 0 && !b.paused }
 
 // newForecast begins a forecast.
 func (v *Valve) newForecast(now pace.Instant) *forecast {
@@ -180,7 +180,7 @@ func (v *Valve) slotsOfOthers(b *bucket, slots int64,
 		before := f.slotsBefore(turn)
 		if b.competes() {
 			before -= min(float64(b.waiting),
-				float64(slots)+float64(b.waiting)/float64(len(b.ready)))
+				float64(slots)+float64(b.waiting)/float64(b.queued()))
 		}
 		return int64(max(0, before)), f.from, true
 	}
@@ -197,7 +197,7 @@ func (v *Valve) slotsUntil(b *bucket, turn float64) int64 {
 	if !b.competes() {
 		return 0
 	}
-	perJob := float64(b.waiting) / float64(len(b.ready))
+	perJob := float64(b.waiting) / float64(b.queued())
 	// It starts jobs as long as it is not past the turn, so the last one reaches beyond.
 	if ahead := (turn - max(b.turns, v.turns)) * float64(b.weight); ahead >= 0 {
 		return min(b.waiting, int64((math.Floor(ahead/perJob)+1)*perJob))
@@ -219,7 +219,7 @@ func (v *Valve) expectJob(j *heldJob, slots int64, now pace.Instant) *int64 {
 // It is not known for a job that has not arrived, and while nobody can tell: see expectBucket.
 func (v *Valve) expect(p *Part, seq uint64,
 	now pace.Instant) (wait time.Duration, known bool) {
-	j := p.jobs[seq]
+	j := v.seek(p, seq)
 	if j == nil {
 		return 0, seq <= p.highest
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/deep"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
@@ -28,6 +29,7 @@ func (v *Valve) Own(name handle.Partition, epoch uint64) *Part {
 		sweeping:  true,
 		buckets:   map[job.Key]*bucket{},
 		jobs:      map[uint64]*heldJob{},
+		deep:      deep.New[deepLane](),
 		begun:     map[uint64]*heldJob{},
 		inherited: map[uint64]*inheritedJob{},
 		crashes:   map[uint64]string{},
@@ -240,6 +242,7 @@ func (v *Valve) restart(p *Part, now pace.Instant) {
 	for _, j := range p.jobs {
 		v.lose(j)
 	}
+	v.loseDeep(p)
 	clear(p.inherited)
 	clear(p.crashes)
 	clear(p.records)
@@ -254,6 +257,7 @@ func (v *Valve) restart(p *Part, now pace.Instant) {
 func (v *Valve) lose(j *heldJob) {
 	b, p := j.Bucket, j.Bucket.Part
 	v.detach(j)
+	v.unweigh(j)
 	delete(p.jobs, j.Seq)
 	b.held--
 	switch {
@@ -309,6 +313,7 @@ func (v *Valve) Swept(p *Part, now pace.Instant) {
 	}
 	// so that a seed goes one way
 	slices.SortFunc(missed, func(a, b *heldJob) int { return cmp.Compare(a.Seq, b.Seq) })
+	surfaced := v.sweepDeep(p)
 	for _, j := range missed {
 		switch j.stage {
 		case stageAcking:
@@ -319,6 +324,9 @@ func (v *Valve) Swept(p *Part, now pace.Instant) {
 			v.remove(j, now)
 			v.place(j.Bucket, now)
 		}
+	}
+	for _, b := range surfaced {
+		v.place(b, now)
 	}
 	for seq, in := range p.inherited {
 		if seq > p.last {
@@ -467,6 +475,9 @@ func (v *Valve) leave(p *Part, state partitionState) {
 	delete(v.parts, p.Number)
 	if state != partitionOpening {
 		v.bodies -= p.bodies
+		v.memory.near -= p.near
+		v.memory.deep -= int64(p.deep.Len())
+		p.deep.Clear() // what still runs may keep the rest for long
 		for _, b := range p.buckets {
 			if b.down() {
 				v.broken--

@@ -16,7 +16,7 @@ import (
 // The first that holds is told: while it does, what comes after it makes no difference.
 func (v *Valve) held(b *bucket, now pace.Instant) (by string, until pace.Instant) {
 	switch {
-	case len(b.ready)+len(b.later) == 0:
+	case b.queued()+len(b.later) == 0:
 		return "", 0
 	case v.paused:
 		return job.HeldByPolicyPaused, 0
@@ -110,7 +110,7 @@ func (v *Valve) bucketState(p *Part, key job.Key, now pace.Instant,
 		}
 		return s
 	}
-	s.Depth, s.Waiting, s.Running = b.held, len(b.ready), b.running
+	s.Depth, s.Waiting, s.Running = b.held, b.queued(), b.running
 	s.Rate = b.rate.Now(b.pace, now)
 	s.RateMinute = b.minute.NowMinute(b.pace, now)
 	s.LateMS = v.lateMS(b, now)
@@ -221,7 +221,7 @@ func (v *Valve) tell(l *listing, now pace.Instant, wall time.Time) (done bool) {
 
 // jobState tells how a job stands; nil for one that is not held.
 func (v *Valve) jobState(p *Part, seq uint64, now pace.Instant, wall time.Time) *job.State {
-	j := p.jobs[seq]
+	j := v.seek(p, seq)
 	if j == nil {
 		return nil
 	}
@@ -260,7 +260,7 @@ func (v *Valve) jobState(p *Part, seq uint64, now pace.Instant, wall time.Time) 
 func (j *heldJob) position() (jobs int, slots int64) {
 	const mostCounted = 4096
 	b := j.Bucket
-	if len(b.ready) > mostCounted {
+	if b.deep > 0 || len(b.ready) > mostCounted {
 		slots = b.slotsBefore(j)
 		return j.jobsBefore(slots), slots
 	}
@@ -276,12 +276,15 @@ func (j *heldJob) position() (jobs int, slots int64) {
 // jobsBefore is how many jobs of its bucket so many slots before a job are, as if all jobs had the
 // same cost.
 func (j *heldJob) jobsBefore(slots int64) int {
-	return int(slots * int64(len(j.Bucket.ready)) / j.Bucket.waiting)
+	return int(slots * int64(j.Bucket.queued()) / j.Bucket.waiting)
 }
 
 // cancel drops a job on an operator's word, unless it runs.
 func (v *Valve) cancel(p *Part, seq uint64, now pace.Instant) (removed int) {
 	j := p.jobs[seq]
+	if j == nil {
+		j = v.raise(p, seq)
+	}
 	if j == nil {
 		return 0
 	}
@@ -301,7 +304,7 @@ func (v *Valve) dismiss(j *heldJob, how job.End) (removed int) {
 	if e, keyed := j.ended(how); keyed { // it is acknowledged once its repeats are told
 		j.enter(stageAcking)
 		v.out.Endings = append(v.out.Endings,
-			Ending{Ref: j.ref(), Ended: e})
+			Ending{Ref: j.ref(), Ended: e, Headless: j.headless})
 	} else {
 		v.ack(j)
 	}

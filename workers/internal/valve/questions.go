@@ -196,7 +196,7 @@ func (q *question) expect(now pace.Instant) progress {
 		seq := q.Jobs[len(q.starts)]
 		wait, known := q.valve.expect(q.part, seq, now)
 		start := job.ExpectedStart{Seq: seq, Known: known, DelayMS: ceilMillis(wait)}
-		if j := q.part.jobs[seq]; j != nil && j.stage == stageWaiting {
+		if j := q.valve.seek(q.part, seq); j != nil && j.stage == stageWaiting {
 			start.Position, start.Depth = j.jobsBefore(j.Bucket.slotsBefore(j)), j.Bucket.held
 		}
 		q.starts = append(q.starts, start)
@@ -260,11 +260,16 @@ func (q *question) cancel(now pace.Instant) progress {
 
 // purge drops the jobs that the bucket holds when it begins, those that run excepted.
 func (q *question) purge(now pace.Instant) progress {
-	q.purged = q.part.waiting(q.Key)
+	last := q.part.highest
+	q.purged = q.valve.purges(q.part, q.Key, last)
 	q.work = func(now pace.Instant) progress {
 		n := min(purgePiece, len(q.purged))
 		q.removed += q.note(func() int { return q.valve.purge(q.purged[:n], now) })
-		if q.purged = q.purged[n:]; len(q.purged) > 0 {
+		q.purged = q.purged[n:]
+		if b := q.part.buckets[q.Key]; len(q.purged) == 0 && b != nil && b.deep > 0 {
+			q.purged = q.valve.purges(q.part, q.Key, last)
+		}
+		if len(q.purged) > 0 {
 			return goesOnLater // what this piece wants done comes first
 		}
 		return q.whenNoted(job.Answer{Removed: q.removed}, now)

@@ -18,6 +18,7 @@ func (v *Valve) place(b *bucket, now pace.Instant) {
 	v.unplace(b)
 	v.noteHold(b, now)
 	b.cooled(now)
+	v.surface(b, now)
 	if len(b.ready) == 0 {
 		b.awake = false
 		if b.held+b.running == 0 { // what runs of a stream that is no more counts until it ends
@@ -152,5 +153,6 @@ func (v *Valve) forget(b *bucket, now pace.Instant) {
 	if b.down() {
 		v.broken--
 	}
+	b.unline()
 	b.Part.remove(b)
 }

@@ -266,7 +266,8 @@ func (v *Valve) bury(j *heldJob, reason job.Reason, detail string) {
 	j.enter(stageBurying)
 	j.LastError, j.reason = detail, reason
 	v.out.Burials = append(v.out.Burials, Burial{Ref: j.ref(), Stored: j.Stored, Header: j.Header,
-		Body: j.Body, Lean: j.Lean, Attempts: j.Attempts, Reason: reason, Detail: detail})
+		Body: j.Body, Lean: j.Lean, Headless: j.headless, Attempts: j.Attempts, Reason: reason,
+		Detail: detail})
 }
 
 // Buried is called when a job's dead letter is stored.
@@ -303,6 +304,7 @@ func (v *Valve) Confirmed(p *Part, seq uint64, now pace.Instant) {
 
 func (v *Valve) remove(j *heldJob, now pace.Instant) {
 	b := j.Bucket
+	v.unweigh(j)
 	delete(b.Part.jobs, j.Seq)
 	delete(b.Part.begun, j.Seq)
 	delete(b.Part.crashes, j.Seq)
@@ -319,6 +321,9 @@ func (v *Valve) remove(j *heldJob, now pace.Instant) {
 
 // ended is how a job ends, if it has an Idempotency-Key. The sum is the admitter's.
 func (j *heldJob) ended(how job.End) (e job.Ended, keyed bool) {
+	if j.headless {
+		return job.Ended{How: how, Accepted: j.Stored}, j.keyed
+	}
 	if job.HeaderValue(j.Header, job.HeaderIdempotencyKey) == "" {
 		return e, false
 	}

@@ -18,6 +18,7 @@ func (v *Valve) Advance(now, fence pace.Instant) {
 	for len(v.timers) > 0 && v.timers[0].at <= now {
 		v.timeout(v.timers.Remove(0).heldJob, now)
 	}
+	v.lapse(now)
 	v.open, v.fence = now < fence, fence
 	v.refuseLate(now, !v.open)
 	if !v.open {
@@ -173,6 +174,7 @@ func (v *Valve) Wake(open bool) pace.Instant {
 	if len(v.timers) > 0 {
 		at = v.timers[0].at
 	}
+	at = min(at, v.lapsesAt())
 	if open && len(v.sched) > 0 {
 		at = min(at, v.sched[0].at)
 	}

@@ -73,6 +73,9 @@ type Valve struct {
 	unread   heap.Heap[dueBucket] // that would be due, or soon, if there were room for a body
 	bodies   int64                // bytes of those that are not small, of jobs that wait
 	timers   heap.Heap[timedJob]
+	memory   *Memory
+	told     stamp        // what was said last of JetStream's clock
+	lapsed   pace.Instant // lapse does nothing before
 	Local    bool         // there are local workers
 	open     bool         // it might start jobs when it last acted …
 	fence    pace.Instant // … and has to pass their last check before it
@@ -120,6 +123,7 @@ func New(p policy.Policy, paused bool, self string, random func() float64,
 		wall:   wall,
 		total:  pace.New(p.OutflowTotal, p.PeakTotalRatio(), 1),
 		Self:   self,
+		memory: &Memory{},
 		random: random,
 		out:    out,
 		parts:  map[int]*Part{},
@@ -167,6 +171,10 @@ func (v *Valve) arrive(p *Part, a *job.Arrived, now pace.Instant, wall time.Time
 		v.lose(j) // its stream was restored without it, and this one must not end in its place
 		v.place(j.Bucket, now)
 	}
+	v.told = stamp{now, wall}
+	if v.seen(p, a, now) {
+		return
+	}
 	b := v.bucket(p, a.Key, now)
 	j := &heldJob{Arrived: *a, Bucket: b, generation: p.generation, inBucket: -1, inTimers: -1}
 	j.Key = b.key
@@ -176,6 +184,7 @@ func (v *Valve) arrive(p *Part, a *job.Arrived, now pace.Instant, wall time.Time
 	lane.arrived += j.Cost
 	j.mark = lane.arrived
 	p.jobs[a.Seq] = j
+	v.weigh(j)
 	b.held++
 	if a.Seq > p.last {
 		v.out.Accepted = append(v.out.Accepted, j.ref())
@@ -212,6 +221,9 @@ func (v *Valve) arrive(p *Part, a *job.Arrived, now pace.Instant, wall time.Time
 	case !a.NotBefore.IsZero() && a.NotBefore.After(wall):
 		v.delay(j, now.Later(a.NotBefore.Sub(wall)))
 	case v.costsTooMuch(j):
+	case v.sinks(j):
+		v.sink(j)
+		return
 	default:
 		v.makeReady(j, now)
 		return
@@ -238,6 +250,7 @@ func (v *Valve) date(j *heldJob, now pace.Instant, wall time.Time) {
 // Instants were made of dates by what was known of the two clocks then. It is rare, and costs a
 // look at every job.
 func (v *Valve) Redate(now pace.Instant, wall time.Time) {
+	v.told = stamp{now, wall}
 	for _, p := range v.parts {
 		for _, j := range p.jobs {
 			before := j.expires
@@ -301,13 +314,19 @@ func (v *Valve) makeReady(j *heldJob, now pace.Instant) {
 			v.keepBody(j)
 		}
 	}
+	v.enqueue(j)
+	if b.spot == spotNone || b.ready[0].heldJob == j {
+		v.place(b, now)
+	}
+}
+
+// enqueue puts a job into its bucket's heap and sets its timer.
+func (v *Valve) enqueue(j *heldJob) {
+	b := j.Bucket
 	b.ready.Push(orderedJob{j})
 	b.lane(j.Priority).waiting += j.Cost
 	b.waiting += j.Cost
 	v.lookAt(j, j.expires)
-	if b.spot == spotNone || b.ready[0].heldJob == j {
-		v.place(b, now)
-	}
 }
 
 // delay puts a job aside until an instant. Its body goes unless it is small: it may be hours.
@@ -345,6 +364,10 @@ func (v *Valve) detach(j *heldJob) {
 		j.Bucket.ready.Remove(j.inBucket)
 		j.Bucket.lane(j.Priority).waiting -= j.Cost
 		j.Bucket.waiting -= j.Cost
+		if j.raised {
+			j.raised = false
+			j.Bucket.raised--
+		}
 	}
 }
 

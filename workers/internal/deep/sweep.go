@@ -1,0 +1,51 @@
+package deep
+
+import "iter"
+
+// See notes that a job was delivered again, in a generation of deliveries, and reports whether
+// there is such a job, stored at that time.
+func (s *Store[O]) See(seq uint64, stored int64, generation uint8) bool {
+	at := s.find(seq)
+	if at == nowhere || s.at(at).stored != stored {
+		return false
+	}
+	r, p := s.at(at), s.pages[at>>slotBits]
+	if p.generation != generation {
+		p.generation, p.seen = generation, 0
+	}
+	if uint8(r.rest) != generation {
+		r.rest = r.rest&^(generations-1) | uint32(generation)
+		p.seen++
+	}
+	return true
+}
+
+// Unseen are the jobs up to a sequence that were not delivered in a generation, in order. Pages of
+// which all were are passed over, so it costs little when few are missing.
+func (s *Store[O]) Unseen(generation uint8, last uint64) (missing []uint64) {
+	for _, p := range s.order {
+		if p.generation == generation && p.seen == p.live {
+			continue
+		}
+		for i := range p.records[:p.used] {
+			r := &p.records[i]
+			if r.line != gone && uint8(r.rest) != generation && r.seq <= last {
+				missing = append(missing, r.seq)
+			}
+		}
+	}
+	return missing
+}
+
+// Line are the jobs of a line, in order. None may be added or taken meanwhile.
+func (s *Store[O]) Line(l Line) iter.Seq[Job] {
+	return func(yield func(Job) bool) {
+		for at := s.lines[l].first; at != nowhere; {
+			r := s.at(at)
+			if !yield(r.job()) {
+				return
+			}
+			at = r.next
+		}
+	}
+}

@@ -1,0 +1,278 @@
+package valve
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+// shallow is a bench whose memory is short: what waits behind another job of its bucket is deep.
+func shallow(t *testing.T, p policy.Policy) *valveBench {
+	t.Helper()
+	b := newValveBench(t, p)
+	b.v.memory.most = 1
+	return b
+}
+
+// text gives what was read ahead its headers and its body.
+func (b *valveBench) text() {
+	for _, r := range b.out.Fetches {
+		if j := b.p.jobs[r.Seq]; j != nil {
+			j.Read(map[string][]string{"Seq": {fmt.Sprint(r.Seq)}})
+			b.v.Loaded(j, []byte("body"), false, b.now)
+		}
+	}
+	b.out.Fetches = nil
+}
+
+// counts fails unless what is counted of the jobs is so, wherever they wait.
+func (b *valveBench) counts() {
+	b.t.Helper()
+	held, deep, near := 0, 0, int64(0)
+	for _, bucket := range b.p.list {
+		raised, slots := 0, int64(0)
+		for _, j := range bucket.ready {
+			if j.raised {
+				raised++
+			}
+			slots += j.Cost
+		}
+		lanes := 0
+		for _, l := range bucket.lanes {
+			for j := range b.p.deepIn(l) {
+				lanes++
+				slots += j.Cost
+			}
+		}
+		if bucket.deep != lanes || bucket.raised != raised || bucket.waiting != slots {
+			b.t.Fatalf("%s: %d deep, %d raised, %d slots, counted %d, %d and %d", bucket.key, lanes,
+				raised, slots, bucket.deep, bucket.raised, bucket.waiting)
+		}
+		held, deep = held+bucket.held, deep+bucket.deep
+	}
+	for _, j := range b.p.jobs {
+		near += int64(j.weight)
+	}
+	if held != len(b.p.jobs)+deep || deep != b.p.deep.Len() || b.v.memory.deep != int64(deep) ||
+		b.v.memory.near != near || b.p.near != near {
+		b.t.Fatalf("%d held, %d near of %d bytes, %d deep; counted %d deep and %+v", held,
+			len(b.p.jobs), near, b.p.deep.Len(), deep, b.v.memory)
+	}
+}
+
+// TestJobsThatWaitDeepStartInTheirOrder: by priority, then as they came, each with its text, and
+// the memory of what ended is free.
+func TestJobsThatWaitDeepStartInTheirOrder(t *testing.T) {
+	b := shallow(t, with(leaky("api", "1000/s"), func(p *policy.Policy) { p.Workers = 3 }))
+	r := rand.New(rand.NewPCG(1, 2))
+	ranks := map[string][]rank{}
+	for range 3000 {
+		key := fmt.Sprint("k", r.IntN(4))
+		b.arrive(key, priority(r.IntN(3)-1), cost(1+r.Int64N(3)), func(a *job.Arrived) {
+			ranks[key] = append(ranks[key], rank{priority: a.Priority, seq: a.Seq})
+		})
+	}
+	b.counts()
+	if len(b.p.jobs) > 20 {
+		t.Fatalf("%d jobs are near", len(b.p.jobs))
+	}
+	for key := range ranks {
+		slices.SortFunc(ranks[key], func(a, b rank) int {
+			return cmp.Or(cmp.Compare(b.priority, a.priority), cmp.Compare(a.seq, b.seq))
+		})
+	}
+	for turn := 0; len(b.p.jobs) > 0; turn++ {
+		if turn > 100_000 {
+			t.Fatalf("%d jobs are left", len(b.p.jobs)+b.p.deep.Len())
+		}
+		b.text()
+		for _, run := range b.start() {
+			next := ranks[string(run.Key)][0].seq
+			// what came first of its bucket was never deep, and has no headers
+			if run.Seq != next || string(run.Body) != "body" ||
+				run.Header != nil && run.Header["Seq"][0] != fmt.Sprint(run.Seq) {
+				t.Fatalf("job %d starts with %s and %v, want job %d", run.Seq, run.Body, run.Header,
+					next)
+			}
+			ranks[string(run.Key)] = ranks[string(run.Key)][1:]
+			b.done(run)
+		}
+		if turn%100 == 0 {
+			b.counts()
+		}
+		b.now = b.now.Add(ms)
+	}
+	b.counts()
+	if b.v.memory.near != 0 || b.v.bodies != 0 {
+		t.Errorf("nothing waits, and %+v and %d bytes of bodies are counted", b.v.memory,
+			b.v.bodies)
+	}
+}
+
+// TestAJobThatIsDeepIsAskedForLikeAnyOther: where it stands, when it starts, and that it goes.
+func TestAJobThatIsDeepIsAskedForLikeAnyOther(t *testing.T) {
+	b := shallow(t, leaky("api", "10/s"))
+	b.arrive("k")
+	for range 10 {
+		b.arrive("k", func(a *job.Arrived) {
+			a.Header = map[string][]string{job.HeaderIdempotencyKey: {"order"}}
+		})
+	}
+	s := b.v.jobState(b.p, 6, b.now, b.wall())
+	if s == nil || s.State != job.Waiting || *s.Position != 5 || s.ExpectMS == nil ||
+		*s.ExpectMS != 500 || !s.AcceptedAt.Equal(b.stored[6]) {
+		t.Errorf("job 6 stands so: %+v", s)
+	}
+	if wait, known := b.v.expect(b.p, 11, b.now); !known || wait != time.Second {
+		t.Errorf("the last starts in %v, %v", wait, known)
+	}
+	if s := b.v.bucketState(b.p, "k", b.now, b.wall()); s.Depth != 11 || s.Waiting != 11 {
+		t.Errorf("its bucket stands so: %+v", s)
+	}
+	// Its key was not kept, only that it has one: whoever notes its end reads it.
+	if b.v.cancel(b.p, 6, b.now) != 1 || b.v.cancel(b.p, 6, b.now) != 0 ||
+		len(b.out.Endings) != 1 || !b.out.Endings[0].Headless || b.out.Endings[0].Seq != 6 {
+		t.Errorf("to cancel it wants %+v", b.out.Endings)
+	}
+	b.counts()
+	removed := 0
+	for jobs := b.v.purges(b.p, "k", 10); len(jobs) > 0; jobs = b.v.purges(b.p, "k", 10) {
+		removed += b.v.purge(jobs, b.now)
+	}
+	if removed != 9 || b.p.buckets["k"].queued() != 1 || len(b.out.Endings) != 9 {
+		t.Errorf("%d jobs were purged, %d are left, %d ends are to be noted", removed,
+			b.p.buckets["k"].queued(), len(b.out.Endings))
+	}
+	b.counts()
+}
+
+// TestAJobThatIsDeepExpires becomes a dead letter whose text is read, also when its deadline comes
+// before those of the jobs in front of it.
+func TestAJobThatIsDeepExpires(t *testing.T) {
+	b := shallow(t, leaky("api", "1/h"))
+	for i := range 5 {
+		b.arrive("k", func(a *job.Arrived) {
+			a.Deadline = b.wall().Add(time.Duration(20-i) * time.Minute)
+		})
+	}
+	b.start()
+	if at := b.v.Wake(true); at != origin.Add(16*time.Minute) {
+		t.Errorf("the first deadline is looked for after %v", at.Since(origin))
+	}
+	b.at(17 * time.Minute).start()
+	var buried []uint64
+	for _, u := range b.out.Burials {
+		if u.Reason != job.ReasonDeadline || !u.Lean || !u.Headless {
+			t.Errorf("a letter of %+v", u)
+		}
+		buried = append(buried, u.Seq)
+	}
+	if !slices.Equal(buried, []uint64{5, 4}) {
+		t.Errorf("after 17 minutes %v expired", buried)
+	}
+	b.counts()
+}
+
+// TestManyThatExpireAtOnceDoSoInPortions: none of them may fill the memory.
+func TestManyThatExpireAtOnceDoSoInPortions(t *testing.T) {
+	b := shallow(t, leaky("api", "1/h"))
+	for range 3 * mostLapsing {
+		b.arrive("k")
+	}
+	b.at(15 * 24 * time.Hour).start()
+	if n := len(b.p.jobs); n > mostLapsing+2 || b.v.Wake(true) <= b.now {
+		t.Errorf("%d are on their way to their letters; the next look is %v from now", n,
+			b.v.Wake(true).Since(b.now))
+	}
+}
+
+// TestASweepFindsWhatIsMissingDeep: after a backlog was opened anew, what does not come is gone.
+func TestASweepFindsWhatIsMissingDeep(t *testing.T) {
+	b := shallow(t, leaky("api", "1/h"))
+	for range 9 {
+		b.arrive("k")
+	}
+	b.p.last = 9
+	b.v.Reopen(b.p, 2)
+	for _, seq := range []uint64{4, 6, 7, 9, 9} { // the head is missing, and what would be next
+		b.deliver(seq, "k")
+	}
+	b.stored[8] = b.wall().Add(time.Second) // another job: its stream was restored
+	b.deliver(8, "k")
+	b.v.Swept(b.p, b.now)
+	if b.out.Vanished != 5 || b.p.buckets["k"].held != 5 {
+		t.Errorf("%d vanished, %d are held", b.out.Vanished, b.p.buckets["k"].held)
+	}
+	b.counts()
+	b.v.restart(b.p, b.now)
+	b.counts()
+	if n := len(b.p.jobs) + b.p.deep.Len(); n != 0 || b.out.Vanished != 10 {
+		t.Errorf("of a stream that is no more %d jobs are held, %d vanished", n, b.out.Vanished)
+	}
+	b.arrive("k")
+	b.arrive("k")
+	b.v.Drop(b.p)
+	if b.v.memory.near != 0 || b.v.memory.deep != 0 {
+		t.Errorf("of a partition that is lost is counted %+v", b.v.memory)
+	}
+}
+
+// TestWhatIsKnownOfAJobKeepsItNear: attempts and crashes are not in the stream.
+func TestWhatIsKnownOfAJobKeepsItNear(t *testing.T) {
+	b := shallow(t, leaky("api", "1/h"))
+	b.p.inherited[2] = &inheritedJob{saved: true}
+	b.p.inherited[2].record.Attempts = 3
+	b.arrive("k")
+	if b.arrive("k") == nil || b.p.jobs[2].Attempts != 3 || b.arrive("k") != nil {
+		t.Error("a job that has failed is deep, or one that has not is near")
+	}
+}
+
+// TestMemoryIsABudget: jobs are near as long as there is room, and however many are deep, some.
+func TestMemoryIsABudget(t *testing.T) {
+	b := newValveBench(t, leaky("api", "1/h"))
+	b.v.memory.most = 100_000
+	for range 20_000 {
+		b.arrive("k")
+	}
+	if near := b.v.memory.near; near < 90_000 || near > 101_000 {
+		t.Errorf("%d bytes are near", near)
+	}
+	b.v.memory.near = 20_000
+	if b.v.memory.short() {
+		t.Error("there are so many deep jobs that there is no room for others")
+	}
+}
+
+// TestWhatIsNearWaitsForTheDeepJobsThatGoBeforeIt: also when as many are near as are read ahead.
+func TestWhatIsNearWaitsForTheDeepJobsThatGoBeforeIt(t *testing.T) {
+	b := shallow(t, leaky("api", "1/s"))
+	var order []uint64
+	start := func() {
+		b.text()
+		for _, r := range b.start() {
+			order = append(order, r.Seq)
+			b.done(r)
+		}
+		b.now = b.now.Add(50 * ms)
+	}
+	for range 5 {
+		b.arrive("k")
+	}
+	start()
+	b.arrive("k", priority(5))
+	b.arrive("k", priority(5)) // waits deep, for the one before it is near
+	for turn := 0; len(order) < 7 && turn < 1000; turn++ {
+		start()
+	}
+	if !slices.Equal(order, []uint64{1, 6, 7, 2, 3, 4, 5}) {
+		t.Errorf("they start in the order %v", order)
+	}
+	b.counts()
+}
