@@ -12,6 +12,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"runtime/metrics"
 	"runtime/pprof"
 	"strconv"
 	"strings"
@@ -122,8 +123,10 @@ func readMark(body []byte) (m mark, err error) {
 type drainerSpec struct {
 	URL    string
 	Policy string
-	Starts int  // about how many it will record
-	Target bool // the policy has one
+	Starts int   // about how many it will record
+	Target bool  // the policy has one
+	Memory int64 // budget for jobs that wait, in bytes; 0: the default
+	Watch  bool  // it says every second how much of its heap is live
 
 	// file for the processor profile from the beginning to the first dump; empty: none
 	Profile string
@@ -156,7 +159,7 @@ func runDrainer(spec drainerSpec) error {
 	var returned atomic.Int64
 	target := httptarget.New(httptarget.Options{})
 	d, err := workers.New(nc, workers.Options{
-		Policies: []string{spec.Policy}, Ready: func() {
+		Memory: spec.Memory, Policies: []string{spec.Policy}, Ready: func() {
 			fmt.Println("ready")
 		}, Observer: workers.Observer{Owned: announce,
 			Returned: func(string, string) { returned.Add(1) }},
@@ -183,6 +186,14 @@ func runDrainer(spec drainerSpec) error {
 	if err != nil {
 		return err
 	}
+	if spec.Watch {
+		go func() {
+			for {
+				time.Sleep(time.Second)
+				fmt.Println("live", liveHeap())
+			}
+		}()
+	}
 	ended := make(chan error, 2)
 	go func() { ended <- d.Run(context.Background()) }()
 	go func() {
@@ -203,6 +214,17 @@ func runDrainer(spec drainerSpec) error {
 					}
 				}
 				return strconv.Itoa(n), err
+			},
+			"keys": func(string) (string, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				keys := map[uint32]bool{}
+				for _, s := range starts {
+					if s.Group == groupDeep {
+						keys[s.Key] = true
+					}
+				}
+				return strconv.Itoa(len(keys)), nil
 			},
 			"returned": func(string) (string, error) { return fmt.Sprint(returned.Load()), nil },
 			"heap":     func(string) (string, error) { return fmt.Sprint(heapInUse()), nil },
@@ -304,6 +326,13 @@ func heapInUse() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc
+}
+
+// liveHeap is what the last collection found in use. It is read without another one.
+func liveHeap() uint64 {
+	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(live)
+	return live[0].Value.Uint64()
 }
 
 // profileProcessor begins a processor profile, when there is a file for it; end may be called more

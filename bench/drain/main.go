@@ -8,6 +8,7 @@
 //	go -C bench run ./drain -only rate -rates 100 -drainers 4 -time 10s
 //	go -C bench run ./drain -only busy -busy 1000,1000/1040,1000/1010/10
 //	go -C bench run ./drain -only throughput,memory -profile /tmp/profiles
+//	go -C bench run ./drain -only depth -deep 10000000 -out ../docs   # docs/bench-depth*
 //
 // It builds the admitter, starts real processes on loopback ports with a temporary directory for
 // everything, and leaves nothing behind. Drainers, bystanders, neighbours and targets are this
@@ -37,6 +38,9 @@ import (
 // parts are what can be measured, in this order.
 var parts = []string{"rate", "busy", "isolation", "throughput", "memory"}
 
+// partDepth is measured only when it is asked for: see [bench.depth].
+const partDepth = "depth"
+
 // options are the command line.
 type options struct {
 	only     []string
@@ -46,6 +50,8 @@ type options struct {
 	duration time.Duration // of one row's measurement
 	jobs     int           // of the throughput's queue
 	waiting  []int         // jobs, when memory is measured
+	deep     int           // jobs, when depth is measured
+	budget   int64         // of the drainer's memory then, in bytes; 0: the default
 	out      string        // directory of the page and the picture; empty: print only
 	data     string        // directory of the numbers; empty: none
 	profile  string        // directory; empty: none
@@ -102,7 +108,11 @@ func run(ctx context.Context, args []string) (err error) {
 	if b.admitter, err = build.Admitter(ctx, b.dir); err != nil {
 		return err
 	}
-	report := report{machine: paper.Machine("github.com/nats-io/nats-server/v2")}
+	report := report{name: "bench-drain",
+		machine: paper.Machine("github.com/nats-io/nats-server/v2")}
+	if slices.Equal(b.only, []string{partDepth}) {
+		report.name = "bench-depth"
+	}
 	failed := b.measure(ctx, &report)
 	if err := report.print(os.Stdout); err != nil {
 		return fmt.Errorf("print: %w", err)
@@ -153,7 +163,8 @@ func (b *bench) measure(ctx context.Context, r *report) (failed error) {
 	for _, part := range []struct {
 		name    string
 		measure func(context.Context) ([]figure, error)
-	}{{"isolation", b.isolation}, {"throughput", b.throughput}, {"memory", b.memory}} {
+	}{{"isolation", b.isolation}, {"throughput", b.throughput}, {"memory", b.memory},
+		{partDepth, b.depth}} {
 		if !slices.Contains(b.only, part.name) {
 			continue
 		}
@@ -193,6 +204,8 @@ func parseOptions(args []string) (o options, err error) {
 	flags.IntVar(&o.jobs, "jobs", 400_000, "jobs in the full queue of the throughput")
 	waiting := flags.String("waiting", "300000,1000000",
 		"waiting jobs of the memory, ascending, at most 1000000")
+	flags.IntVar(&o.deep, "deep", 1_000_000, "jobs of the depth, at most 10000000")
+	flags.Int64Var(&o.budget, "budget", 0, "memory of the depth's drainer, in bytes")
 	flags.StringVar(&o.out, "out", "",
 		"directory to write bench-drain.svg and -table.md to; none: print only")
 	flags.StringVar(&o.data, "data", "",
@@ -204,7 +217,7 @@ func parseOptions(args []string) (o options, err error) {
 	}
 	o.only = strings.Split(*only, ",")
 	for _, name := range o.only {
-		if !slices.Contains(parts, name) {
+		if name != partDepth && !slices.Contains(parts, name) {
 			return o, fmt.Errorf("-only %s: want some of %s", name, strings.Join(parts, ","))
 		}
 	}
@@ -236,6 +249,8 @@ func parseOptions(args []string) (o options, err error) {
 	switch {
 	case flags.NArg() > 0:
 		return o, fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	case o.deep < 2*shallowJobs || o.deep > mostDepth:
+		return o, fmt.Errorf("-deep %d: want %d to %d", o.deep, 2*shallowJobs, mostDepth)
 	case o.duration < 3*time.Second || o.duration > time.Hour:
 		return o, fmt.Errorf("-time %v: want 3s to 1h", o.duration)
 	case o.jobs < 1000 || o.jobs > mostWaiting:

@@ -73,6 +73,7 @@ func number(x float64) string {
 // report is everything that was measured.
 type report struct {
 	machine string
+	name    string // of the target that makes it, and of its files
 	rows    []row
 	figures []figure
 }
@@ -191,7 +192,7 @@ func (r *report) write(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make the directory of the report: %w", err)
 	}
-	name := func(ending string) string { return filepath.Join(dir, "bench-drain"+ending) }
+	name := func(ending string) string { return filepath.Join(dir, r.name+ending) }
 	err := os.WriteFile(name("-table.md"), r.markdown(), 0o644)
 	if len(r.rows) > 0 {
 		err = errors.Join(err, r.draw(name(".svg")))
@@ -204,15 +205,15 @@ func (r *report) write(dir string) error {
 
 // writeData writes the numbers for programs.
 func (r *report) writeData(dir string) error {
-	return errors.Join(r.rowTable(programs).WriteCSV(dir, "bench-drain.csv"),
-		r.figureTable().WriteCSV(dir, "bench-drain-figures.csv"))
+	return errors.Join(r.rowTable(programs).WriteCSV(dir, r.name+".csv"),
+		r.figureTable().WriteCSV(dir, r.name+"-figures.csv"))
 }
 
 // markdown is both tables for a page.
 func (r *report) markdown() []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "Made by `make bench-drain` on %s. [What the columns mean](bench-drain.md).\n",
-		r.machine)
+	fmt.Fprintf(&b, "Made by `make %s` on %s. [What the columns mean](bench-drain.md).\n",
+		r.name, r.machine)
 	for _, table := range []paper.Table{r.rowTable(people), r.figureTable()} {
 		if len(table) == 1 {
 			continue

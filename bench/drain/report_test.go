@@ -26,7 +26,7 @@ func TestFigureVerdict(t *testing.T) {
 
 func TestReportWritesTablesAndPicture(t *testing.T) {
 	dir := t.TempDir()
-	r := report{machine: "a machine"}
+	r := report{name: "bench-drain", machine: "a machine"}
 	for _, rate := range []int{1, 5000} {
 		interval := time.Second / time.Duration(rate)
 		r.rows = append(r.rows, rowOf(setting{rate: rate, drainers: 4}, every(interval, 5*rate),

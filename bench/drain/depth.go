@@ -1,0 +1,425 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/penstock-mq/penstock/bench/paper"
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+// What waits in the measurement of depth, and how long each of its states is watched.
+const (
+	depthPolicy = "deep"
+	depthKeys   = 1000
+	depthBytes  = 1 << 10
+	shallowJobs = 10_000
+	watchFor    = 15 * time.Second
+	// mostDepth is what a policy holds at most.
+	mostDepth = 10_000_000
+	// depthLease is the drainers', by default.
+	depthLease = 5 * time.Second
+)
+
+// The groups of jobs in it.
+const (
+	groupDeep uint32 = iota
+	groupProbe
+)
+
+// depths is a run of the measurement of depth.
+type depths struct {
+	*penstock
+	spec    drainerSpec
+	begin   int64
+	mu      sync.Mutex
+	samples []sample
+	phases  []phase
+	starts  []start
+	filled  int // jobs so far
+}
+
+// sample is what the processes hold at one moment.
+type sample struct {
+	at              int64
+	server, drainer float64 // bytes of memory that are the process's
+	heap            float64 // bytes that the drainer's last collection found in use
+	jobs            float64 // waiting
+}
+
+// phase is a part of the time, with what submitting took in it.
+type phase struct {
+	name     string
+	from, to int64
+	acks     []time.Duration // from publishing to the acknowledgement, sorted
+}
+
+// depth measures a policy with very many waiting jobs: memory, lateness, submissions, questions and
+// a takeover, each beside what the same policy shows with few jobs.
+//
+// A thousand keys start one job a second each all the time, so the depth of all of them can be seen
+// in how late each is.
+func (b *bench) depth(ctx context.Context) (figures []figure, err error) {
+	b.say("depth: %d jobs of %d bytes, %d keys at 1/s", b.deep, depthBytes, depthKeys)
+	p, err := b.startPenstock(ctx, fmt.Sprintf(
+		"{name: %s, algorithm: leaking_bucket, outflow: 1/s, capacity: %d, max_jobs: %d}",
+		depthPolicy, mostDepth, mostDepth))
+	if err != nil {
+		return nil, err
+	}
+	defer p.stop()
+	d := &depths{penstock: p, begin: monotonic(), spec: drainerSpec{Policy: depthPolicy,
+		Starts: depthKeys * 600, Watch: true, Memory: b.budget}}
+	if err := p.drain(ctx, d.spec, 1, partitions); err != nil {
+		return nil, err
+	}
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	go d.watch(watching)
+	for _, step := range []func(context.Context) ([]figure, error){
+		d.shallow, d.fillUp, d.deep, d.questions, d.takeover,
+	} {
+		f, err := step(ctx)
+		if err != nil {
+			return figures, err
+		}
+		figures = append(figures, f...)
+	}
+	stop()
+	pull, err := d.rawPull(ctx)
+	if err != nil {
+		return figures, err
+	}
+	for i, f := range figures {
+		if f.what == firstStarts {
+			figures[i] = f.atMost((depthLease + 2*time.Second).Seconds() + pull.Seconds())
+		}
+	}
+	figures = append(figures, figure{part: "depth", what: "raw pull of the backlog",
+		value: pull.Seconds(), unit: "s"})
+	if b.out == "" {
+		return figures, nil
+	}
+	return figures, d.draw(b.out)
+}
+
+// watch takes a sample every second.
+func (d *depths) watch(ctx context.Context) {
+	for pass(ctx, time.Second) == nil {
+		s := sample{at: monotonic()}
+		s.server, _ = resident(d.admitter)
+		d.mu.Lock()
+		if len(d.drainers) > 0 {
+			s.drainer, _ = resident(d.drainers[0])
+			text, _ := d.drainers[0].heard("live")
+			s.heap, _ = strconv.ParseFloat(text, 64)
+		}
+		d.mu.Unlock()
+		n, _ := d.broker.Depth(ctx, depthPolicy)
+		s.jobs = float64(n)
+		d.mu.Lock()
+		d.samples = append(d.samples, s)
+		d.mu.Unlock()
+	}
+}
+
+// resident is how many bytes of memory a process has, without those of files.
+func resident(p *process) (float64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Cmd.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if rest, found := strings.CutPrefix(line, "RssAnon:"); found {
+			kilobytes, err := strconv.ParseFloat(strings.TrimSuffix(strings.TrimSpace(rest),
+				" kB"), 64)
+			return kilobytes * 1024, err
+		}
+	}
+	return 0, errors.New("no RssAnon")
+}
+
+// shallow and deep watch the policy with few jobs and with all.
+func (d *depths) shallow(ctx context.Context) ([]figure, error) {
+	if err := d.add(ctx, shallowJobs*2); err != nil {
+		return nil, err
+	}
+	return d.observe(ctx, fmt.Sprintf("%s jobs", paper.Grouped(shallowJobs)), false)
+}
+
+func (d *depths) deep(ctx context.Context) ([]figure, error) {
+	figures, err := d.observe(ctx, fmt.Sprintf("%s jobs", paper.Grouped(d.b.deep)), true)
+	if err != nil {
+		return nil, err
+	}
+	heap, err := d.heap(ctx)
+	if err != nil {
+		return nil, err
+	}
+	server, err := resident(d.admitter)
+	if err != nil {
+		return nil, err
+	}
+	return append(figures,
+		figure{part: "depth", what: "heap of the drainer", value: heap / (1 << 20),
+			unit: "MiB"}.atMost(1024),
+		figure{part: "depth", what: "heap of the drainer per job",
+			value: heap / float64(d.b.deep), unit: "bytes"},
+		figure{part: "depth", what: "memory of the server per job",
+			value: server / float64(d.b.deep), unit: "bytes"}), nil
+}
+
+// add publishes jobs of all keys in turn.
+func (d *depths) add(ctx context.Context, n int) error {
+	subjects := make([]string, depthKeys)
+	for i := range subjects {
+		subjects[i] = d.broker.Names().Jobs(depthPolicy, job.Key(keyName(i)))
+	}
+	body := make([]byte, depthBytes)
+	for range n {
+		m := mark{Group: groupDeep, Key: uint32(d.filled % depthKeys),
+			Number: uint32(d.filled / depthKeys), Published: monotonic()}
+		copy(body, m.body())
+		if _, err := d.js.PublishAsync(subjects[m.Key], slices.Clone(body),
+			jetstream.WithStallWait(patience)); err != nil {
+			return fmt.Errorf("publish: %w", err)
+		}
+		d.filled++
+	}
+	return stored(ctx, d.js, d.refused)
+}
+
+// fillUp publishes the rest.
+func (d *depths) fillUp(ctx context.Context) ([]figure, error) {
+	from, n := monotonic(), d.b.deep-d.filled
+	if err := d.add(ctx, n); err != nil {
+		return nil, err
+	}
+	took := time.Duration(monotonic() - from)
+	d.phases = append(d.phases, phase{name: "filling", from: from, to: monotonic()})
+	if err := d.arrivedLate(ctx); err != nil {
+		return nil, err
+	}
+	return []figure{perSecond("depth", fmt.Sprintf("submissions of %s jobs",
+		paper.Grouped(d.b.deep)), float64(n)/took.Seconds())}, nil
+}
+
+// arrivedLate waits until the valve holds all that was published: a new job is known to it.
+func (d *depths) arrivedLate(ctx context.Context) error {
+	ack, err := d.js.Publish(ctx, d.broker.Names().Jobs(depthPolicy, "last"),
+		mark{Group: groupProbe}.body())
+	if err != nil {
+		return fmt.Errorf("publish: %w", err)
+	}
+	return until(ctx, 10*patience, "all has arrived", func() (bool, error) {
+		a, err := d.broker.AskValve(ctx, depthPolicy, 0,
+			job.Question{Op: job.OpExpect, Jobs: []uint64{ack.Sequence}})
+		// an owner under load may be slow to answer
+		return err == nil && len(a.Starts) == 1 && a.Starts[0].Known, nil
+	})
+}
+
+// observe publishes single jobs to keys that have none, one after another, for a while.
+func (d *depths) observe(ctx context.Context, name string, judged bool) ([]figure, error) {
+	d.b.say("depth: watching %s", name)
+	ph := phase{name: name, from: monotonic()}
+	for i := 0; monotonic()-ph.from < int64(watchFor); i++ {
+		next := time.Now().Add(10 * time.Millisecond)
+		m := mark{Group: groupProbe, Number: uint32(i), Published: monotonic()}
+		subject := d.broker.Names().Jobs(depthPolicy,
+			job.Key(fmt.Sprintf("probe-%d-%d", len(d.phases), i)))
+		if _, err := d.js.Publish(ctx, subject, m.body()); err != nil {
+			return nil, fmt.Errorf("publish: %w", err)
+		}
+		ph.acks = append(ph.acks, time.Duration(monotonic()-m.Published))
+		if err := d.keepTime(ctx, next); err != nil {
+			return nil, err
+		}
+	}
+	ph.to = monotonic()
+	slices.Sort(ph.acks)
+	d.phases = append(d.phases, ph)
+	starts, err := d.penstock.starts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d.starts = starts
+	late, delays := lateIn(starts, ph)
+	figures := []figure{
+		milliseconds("depth", name+": a submission, p50", paper.Quantile(ph.acks, 0.5)),
+		milliseconds("depth", name+": a submission, p99", paper.Quantile(ph.acks, 0.99)),
+		milliseconds("depth", name+": start delay of idle keys, p99", paper.Quantile(delays, 0.99)),
+		milliseconds("depth", name+": lateness, p50", paper.Quantile(late, 0.5)),
+		milliseconds("depth", name+": lateness, p99", paper.Quantile(late, 0.99)),
+		milliseconds("depth", name+": lateness, longest", paper.Quantile(late, 1)),
+	}
+	if judged {
+		figures[4] = figures[4].atMost(50)
+	}
+	return figures, nil
+}
+
+// lateIn tells how late jobs started in a phase, against one a second from the first of their key
+// in it, and how long those of idle keys took from publishing to starting. Both sorted.
+func lateIn(starts []start, ph phase) (late, delays []time.Duration) {
+	for _, s := range latenesses(starts, ph.from, ph.to) {
+		late = append(late, s.late)
+	}
+	for _, s := range starts {
+		if s.Group == groupProbe && s.Published >= ph.from && s.Published < ph.to {
+			delays = append(delays, time.Duration(s.At-s.Published))
+		}
+	}
+	slices.Sort(late)
+	slices.Sort(delays)
+	return late, delays
+}
+
+// lateStart is a start with its lateness.
+type lateStart struct {
+	at   int64
+	late time.Duration
+}
+
+// latenesses are those of a time. A key's schedule is the earliest one that no start of it in the
+// time is before.
+func latenesses(starts []start, from, to int64) (all []lateStart) {
+	of := map[uint32][]start{}
+	for _, s := range starts {
+		if s.Group == groupDeep && s.At >= from && s.At < to {
+			of[s.Key] = append(of[s.Key], s)
+		}
+	}
+	ideal := func(s start) int64 { return s.At - int64(s.Number)*int64(time.Second) }
+	for _, starts := range of {
+		origin := ideal(starts[0])
+		for _, s := range starts {
+			origin = min(origin, ideal(s))
+		}
+		for _, s := range starts {
+			all = append(all, lateStart{s.At, time.Duration(ideal(s) - origin)})
+		}
+	}
+	return all
+}
+
+// questions measures what operators ask.
+func (d *depths) questions(ctx context.Context) (figures []figure, err error) {
+	for _, q := range []struct {
+		what string
+		job.Question
+	}{
+		{"the 100 deepest keys", job.Question{Op: job.OpBuckets, Limit: 100}},
+		{"how a key stands", job.Question{Op: job.OpBucket, Key: "key-1"}},
+		{"cancelling a job", job.Question{Op: job.OpCancel, Jobs: []uint64{uint64(d.b.deep / 2)}}},
+		{"purging a key", job.Question{Op: job.OpPurge, Key: "key-2"}},
+	} {
+		from := time.Now()
+		a, err := d.broker.AskValve(ctx, depthPolicy, 0, q.Question)
+		if err != nil {
+			return figures, fmt.Errorf("%s: %w", q.what, err)
+		}
+		if q.Op == job.OpPurge || q.Op == job.OpCancel {
+			d.b.say("depth: %s removed %d", q.what, a.Removed)
+		}
+		figures = append(figures, milliseconds("depth", q.what, time.Since(from)))
+	}
+	return figures, nil
+}
+
+const firstStarts = "takeover after a crash: until all keys have started a job"
+
+// takeover kills the drainer and has another one take its place.
+func (d *depths) takeover(ctx context.Context) ([]figure, error) {
+	d.b.say("depth: takeover")
+	starts, err := d.penstock.starts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	from := monotonic()
+	d.mu.Lock()
+	d.dismiss()
+	d.mu.Unlock()
+	if err := d.begun(ctx); err != nil {
+		return nil, err
+	}
+	if err := until(ctx, 5*patience, "all keys have started a job", func() (bool, error) {
+		count, err := d.drainers[0].ask(ctx, "keys", "")
+		n, _ := strconv.Atoi(count)
+		return n >= depthKeys-1, err // one was purged
+	}); err != nil {
+		return nil, err
+	}
+	all := time.Duration(monotonic() - from)
+	if err := pass(ctx, watchFor/2); err != nil {
+		return nil, err
+	}
+	d.phases = append(d.phases, phase{name: "takeover", from: from, to: monotonic()})
+	more, err := d.penstock.starts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d.starts = append(starts, more...)
+	return []figure{{part: "depth", what: firstStarts, value: all.Seconds(), unit: "s"}}, nil
+}
+
+// begun starts the drainer that takes over. Samples go on meanwhile.
+func (d *depths) begun(ctx context.Context) error {
+	d.spec.URL = d.url
+	next, err := d.b.startChild(ctx, "successor", roleDrainer, d.spec)
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.drainers = append(d.drainers, next)
+	return nil
+}
+
+// rawPull measures how long a plain consumer takes for what is stored, when no drainer is there.
+func (d *depths) rawPull(ctx context.Context) (took time.Duration, err error) {
+	d.dismiss()
+	stream, err := d.js.Stream(ctx, d.broker.Names().Stream(depthPolicy))
+	if err != nil {
+		return 0, fmt.Errorf("find the stream: %w", err)
+	}
+	for name := range stream.ConsumerNames(ctx).Name() {
+		if err := stream.DeleteConsumer(ctx, name); err != nil {
+			return 0, fmt.Errorf("delete the drainer's consumer: %w", err)
+		}
+	}
+	info, err := stream.Info(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("look at the stream: %w", err)
+	}
+	consumer, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
+		AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: -1, MemoryStorage: true})
+	if err != nil {
+		return 0, fmt.Errorf("make a consumer: %w", err)
+	}
+	from, left, done := time.Now(), info.State.Msgs, make(chan struct{})
+	consuming, err := consumer.Consume(func(jetstream.Msg) {
+		if left--; left == 0 {
+			close(done)
+		}
+	}, jetstream.PullMaxMessages(4096))
+	if err != nil {
+		return 0, fmt.Errorf("pull: %w", err)
+	}
+	defer consuming.Stop()
+	select {
+	case <-done:
+		return time.Since(from), nil
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"image/color"
+	"maps"
+	"math"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+
+	"github.com/penstock-mq/penstock/bench/paper"
+)
+
+// draw makes the picture of a measurement of depth: jobs, memory and lateness over time.
+func (d *depths) draw(dir string) error {
+	var plots [][]*plot.Plot
+	for _, row := range []struct {
+		title, y string
+		curves   []curve
+	}{
+		{"waiting jobs", "jobs", []curve{{"", paper.Ink, d.over(func(s sample) float64 {
+			return s.jobs
+		})}}},
+		{"memory", "MiB", []curve{
+			{"server", paper.Limit, d.over(func(s sample) float64 { return s.server / (1 << 20) })},
+			{"drainer", paper.Ink, d.over(func(s sample) float64 { return s.drainer / (1 << 20) })},
+			{"its live heap", paper.Ideal, d.over(func(s sample) float64 {
+				return s.heap / (1 << 20)
+			})},
+		}},
+		{"lateness, p99 of each second", "ms", []curve{{"", paper.Ink, d.lateness()}}},
+	} {
+		p := paper.NewPlot(titleSize, row.title, "s", row.y)
+		p.Y.Min = 0
+		for _, c := range row.curves {
+			line, err := plotter.NewLine(c.points)
+			if err != nil {
+				return err
+			}
+			line.Color, line.Width = c.color, vg.Points(0.8)
+			p.Add(line)
+			if c.name != "" {
+				p.Legend.Add(c.name, line)
+			}
+		}
+		if err := d.markPhases(p); err != nil {
+			return err
+		}
+		plots = append(plots, []*plot.Plot{p})
+	}
+	return paper.WriteSVG(filepath.Join(dir, "bench-depth.svg"), plots, 2*plotWidth, plotHeight,
+		vg.Centimeter/2)
+}
+
+type curve struct {
+	name   string
+	color  color.Color
+	points plotter.XYs
+}
+
+func (d *depths) since(at int64) float64 { return float64(at-d.begin) / 1e9 }
+
+func (d *depths) over(value func(sample) float64) (points plotter.XYs) {
+	for _, s := range d.samples {
+		points = append(points, plotter.XY{X: d.since(s.at), Y: value(s)})
+	}
+	return points
+}
+
+// lateness is the 99th percentile of each second in which jobs started.
+func (d *depths) lateness() (points plotter.XYs) {
+	for _, ph := range d.phases {
+		of := map[int64][]time.Duration{}
+		for _, s := range latenesses(d.starts, ph.from, ph.to) {
+			second := (s.at - d.begin) / 1e9
+			of[second] = append(of[second], s.late)
+		}
+		for _, second := range slices.Sorted(maps.Keys(of)) {
+			slices.Sort(of[second])
+			points = append(points, plotter.XY{X: float64(second),
+				Y: float64(paper.Quantile(of[second], 0.99)) / 1e6})
+		}
+	}
+	return points
+}
+
+// markPhases draws a line where each phase begins, with its name.
+func (d *depths) markPhases(p *plot.Plot) error {
+	var names plotter.XYLabels
+	for _, ph := range d.phases {
+		names.XYs = append(names.XYs, plotter.XY{X: d.since(ph.from), Y: 0})
+		names.Labels = append(names.Labels, ph.name)
+	}
+	labels, err := plotter.NewLabels(names)
+	if err != nil {
+		return err
+	}
+	for i := range labels.TextStyle {
+		labels.TextStyle[i].Rotation = math.Pi / 2
+		labels.TextStyle[i].Font.Size = vg.Points(titleSize - 3)
+		labels.TextStyle[i].Color = paper.Limit
+	}
+	p.Add(labels)
+	return nil
+}
