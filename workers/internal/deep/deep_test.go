@@ -23,10 +23,6 @@ type model struct {
 	lines map[uint64]Line
 }
 
-func (m *model) find(seq uint64) int {
-	return slices.IndexFunc(m.jobs, func(j Job) bool { return j.Seq == seq })
-}
-
 // TestAStoreIsAListOfJobs does what can be done to a store, in an order that a seed draws, and
 // compares it with a list: so that pages are filled, emptied and put together.
 func TestAStoreIsAListOfJobs(t *testing.T) {
