@@ -27,8 +27,9 @@ func TestEachReasonToWaitIsASentence(t *testing.T) {
 		job.HeldByWorkersBusy:  `the workers all have jobs, or as many of this bucket as it may have`,
 		job.HeldByNoDrainer:    "no drainer answers for its partition",
 		job.HeldByStorage:      `its drainer cannot write to JetStream, or is still reading the queue`,
-		"limit:tokens":         "the limit tokens is used up, and lets the next job start at 14:32:07",
-		"moon":                 "held by moon",
+		"limit:tokens": "the limit tokens is used up, and lets the next job start at " +
+			"14:32:07",
+		"moon": "held by moon",
 	} {
 		q.hold = job.Hold{By: by, Until: &later}
 		if got := q.cause(); got != want {
