@@ -924,7 +924,7 @@ func (Synced)`,
 		name: "ack-before-dead-letter", file: "workers/internal/valve/settle.go",
 		old: "j.LastError, j.reason = detail, reason",
 		new: `j.LastError, j.reason = detail, reason
-	v.out.acks = append(v.out.acks, j.ref())`,
+	v.out.Acks = append(v.out.Acks, j.ref())`,
 		by: "./workers/internal/valve TestMalformedJobsTakeNoSlot",
 	},
 	{
@@ -1372,7 +1372,7 @@ func (Synced)`,
 	{
 		name: "claim-waits-beside-its-own-bucket", file: "workers/internal/valve/claims.go",
 		old: "b != nil && b.spot == spotDue",
-		new: "c.Turn.alone && b != nil && b.spot == spotDue",
+		new: "c.Turn.Alone && b != nil && b.spot == spotDue",
 		by:  "./workers/internal/valve TestAClaimIsNoRoomForABucketThatRunsMore",
 	},
 	{
