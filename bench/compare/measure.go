@@ -118,6 +118,7 @@ func paced(ctx context.Context, s system, t *target, jobs int,
 
 // load adds many jobs, sees what they cost while they wait, and has them done as fast as it can be.
 func (r *result) load(ctx context.Context, s system, many int) error {
+	s.unlimited()
 	if err := s.pause(ctx); err != nil {
 		return err
 	}

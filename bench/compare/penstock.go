@@ -154,10 +154,9 @@ func (p *penstock) left(ctx context.Context) (int, error) {
 	return bucket.Depth, err
 }
 
+func (p *penstock) unlimited() { p.policy = policyFree }
+
 func (p *penstock) work(url string) *exec.Cmd {
-	if url == "" {
-		p.policy = policyFree
-	}
 	return child(rolePenstock, workSpec{p.nats, url})
 }
 

@@ -38,6 +38,9 @@ func (s *store) servers(ctx context.Context) ([]int, error) {
 	return []int{pid}, err
 }
 
+// unlimited changes nothing: in these systems a limit is the workers'.
+func (s *store) unlimited() {}
+
 func (s *store) close() {
 	if s.Server != nil {
 		_ = s.client.Close() // its connections end with the server

@@ -36,6 +36,8 @@ type system interface {
 	pause(ctx context.Context) error
 	resume(ctx context.Context) error
 	left(ctx context.Context) (int, error) // jobs that have not ended
+	// unlimited has all calls from now on be about a queue whose starts nothing limits.
+	unlimited()
 	// work is the command of a worker that posts each job's number to a URL at the limit; without a
 	// URL it does nothing with jobs, and knows no limit.
 	work(url string) *exec.Cmd
