@@ -3,7 +3,7 @@
 FUZZTIME ?= 20s
 # A minute of worlds, which are fixed: of 16,600 that nobody had run before (make simulate) three broke a rule of the judge,
 # and a test that fails by chance in one of two runs tells nothing about a change. Those three are mended.
-SEEDS    ?= 3000
+SEEDS    ?= 1500
 FOR      ?= 1h
 OUTAGE   ?= 10m
 CHAOS    ?= 3m
@@ -76,7 +76,7 @@ test: test-race worlds ## what to run before a commit
 test-race: setup ## its part with the race detector, real servers included
 	$(call gotest,-p $(AT_ONCE) -skip '^TestSimulation|$(CLUSTERS)',$(LONGEST) $(OTHERS))
 
-worlds: ## its part without: SEEDS=3000 simulated worlds, which share nothing; in test 1,000
+worlds: ## its part without: SEEDS=1500 simulated worlds, which share nothing; in test 1,000
 	go test ./workers/internal/core -run '^TestSimulation' -seeds $(SEEDS)
 
 test-all: test-race worlds clusters processes ## all tests
