@@ -406,20 +406,6 @@ func (l *Backlog) look(ctx context.Context) {
 	}
 }
 
-// Body reads a job with its body, for deliveries that came without. A sequence that is not in the
-// stream any more is [ErrNotFound]; what cannot be understood is Malformed, as in a delivery.
-func (l *Backlog) Body(ctx context.Context, seq uint64) (job.Arrived, error) {
-	m, err := l.b.js.Direct(ctx, l.stream, seq)
-	if errors.Is(err, ErrNotFound) || err == nil && m.Time.Before(l.created) {
-		// of a stream that is gone
-		m, err = l.b.js.Message(ctx, l.stream, map[string]uint64{"seq": seq})
-	}
-	if err != nil {
-		return job.Arrived{}, fmt.Errorf("read job %s: %w", job.ID(l.o.Policy, seq), err)
-	}
-	return l.b.arrived(m, false), nil
-}
-
 // Close stops pulling and waits until all acknowledgements are confirmed or the context ends, at
 // most 5 seconds; then the error says how many were not. They are at most repeated work: the jobs
 // arrive again at the next owner. After a break it does not wait for confirmations, which may not

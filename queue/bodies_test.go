@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/penstock-mq/penstock/internal/waittest"
@@ -44,6 +46,77 @@ func TestLeanBacklog(t *testing.T) {
 	}
 	if _, err := l.Body(natstest.Context(t), 99); !errors.Is(err, ErrNotFound) {
 		t.Errorf("got %v, want ErrNotFound", err)
+	}
+}
+
+// TestBodiesAreReadTogether: many by few requests, whatever else lies between them, and those that
+// are gone are left out.
+func TestBodiesAreReadTogether(t *testing.T) {
+	b := newBroker(t)
+	apply(t, b, paced("stripe", 1000, 1))
+	const jobs = 300
+	for i := range jobs {
+		header := nats.Header{"Number": {fmt.Sprint(i + 1)}}
+		if _, err := request(t, b.nc, b.names.Jobs("stripe", job.Key(fmt.Sprint(i%7))),
+			strings.Repeat("x", 20_000), header); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l := open(t, b, BacklogOptions{Policy: "stripe", Epoch: 1})
+	receive(t, l, jobs)
+	stream, err := b.js.Stream(natstest.Context(t), "PENSTOCK_stripe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for seq := uint64(100); seq <= 110; seq++ {
+		if err := stream.DeleteMsg(natstest.Context(t), seq); err != nil {
+			t.Fatal(err)
+		}
+	}
+	requests, err := b.nc.SubscribeSync("$JS.API.DIRECT.GET.PENSTOCK_stripe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wanted, want, got []uint64
+	for seq := uint64(3); seq < jobs; seq += 1 + seq%3 {
+		wanted = append(wanted, seq)
+		if seq < 100 || seq > 110 {
+			want = append(want, seq)
+		}
+	}
+	if n := Together(wanted); n != len(wanted) {
+		t.Errorf("only %d of %d are read together", n, len(wanted))
+	}
+	found, err := l.Bodies(natstest.Context(t), wanted)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range found {
+		got = append(got, a.Seq)
+		if a.Lean || len(a.Body) != 20_000 || len(a.Header) != 1 ||
+			a.Header["Number"][0] != fmt.Sprint(a.Seq) {
+			t.Fatalf("job %d is %d bytes with %v", a.Seq, len(a.Body), a.Header)
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("read %v, want %v", got, want)
+	}
+	// 6 MB come in pieces of one; each job that is gone is asked for alone.
+	gone := len(wanted) - len(want)
+	if n, _, err := requests.Pending(); err != nil || n > 8+gone {
+		t.Errorf("%d requests for %d jobs, %d of them gone: %v", n, len(wanted), gone, err)
+	}
+}
+
+// TestWhatLiesFarApartIsReadAlone: what is between them would be read for nothing.
+func TestWhatLiesFarApartIsReadAlone(t *testing.T) {
+	for _, c := range []struct {
+		seqs []uint64
+		want int
+	}{{[]uint64{7}, 1}, {[]uint64{7, 8, 12, 17}, 3}, {[]uint64{7, 1000}, 1}} {
+		if got := Together(c.seqs); got != c.want {
+			t.Errorf("%d of %v are read together, want %d", got, c.seqs, c.want)
+		}
 	}
 }
 

@@ -1,9 +1,11 @@
 package workers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -247,33 +249,55 @@ func (bs *backlogs) Ack(r handle.Ref) {
 	}
 }
 
-// Fetch reads the body and the headers of a job that was delivered without body, or was deep.
-func (bs *backlogs) Fetch(r handle.Ref) {
-	b := bs.all[r.Part]
+// Fetch reads the bodies and the headers of jobs that were delivered without body, or were deep:
+// those that lie close to each other in the stream together.
+func (bs *backlogs) Fetch(refs []handle.Ref) {
+	slices.SortFunc(refs, func(a, b handle.Ref) int {
+		return cmp.Or(cmp.Compare(a.Part.Policy, b.Part.Policy),
+			cmp.Compare(a.Part.Number, b.Part.Number), cmp.Compare(a.Seq, b.Seq))
+	})
+	seqs := make([]uint64, len(refs))
+	for i, r := range refs {
+		seqs[i] = r.Seq
+	}
+	for from := 0; from < len(refs); {
+		to := from + 1
+		for to < len(refs) && refs[to].Part == refs[from].Part {
+			to++
+		}
+		to = from + queue.Together(seqs[from:to])
+		bs.fetch(refs[from:to], seqs[from:to])
+		from = to
+	}
+}
+
+// fetch reads those of one partition.
+func (bs *backlogs) fetch(refs []handle.Ref, seqs []uint64) {
+	b := bs.all[refs[0].Part]
 	if b == nil {
 		return
 	}
-	var found job.Arrived
-	gone := false
-	bs.persist(b.ctx, purpose{r.Part.Policy, "read body"}, func() error {
+	var found []job.Arrived
+	bs.persist(b.ctx, purpose{refs[0].Part.Policy, "read bodies"}, func() error {
 		open, err := bs.current(b)
-		if err != nil {
-			return err
-		}
-		found, err = open.Body(b.ctx, r.Seq)
-		if gone = errors.Is(err, queue.ErrNotFound); gone {
-			return nil
+		if err == nil {
+			found, err = open.Bodies(b.ctx, seqs)
 		}
 		return err
 	}, func() core.Event {
-		e := core.Fetched{Ref: r, Body: found.Body, Header: found.Header, Gone: gone}
-		if e.Body == nil {
-			e.Body = []byte{}
+		texts := make(core.Fetched, len(refs))
+		for i, r := range refs {
+			texts[i] = core.Text{Ref: r, Gone: true}
+			if len(found) > 0 && found[0].Seq == r.Seq {
+				a := found[0]
+				texts[i] = core.Text{Ref: r, Body: a.Body, Header: a.Header, Malformed: a.Malformed}
+				found = found[1:]
+			}
+			if texts[i].Body == nil {
+				texts[i].Body = []byte{}
+			}
 		}
-		if !gone {
-			e.Malformed = found.Malformed
-		}
-		return e
+		return texts
 	})
 }
 

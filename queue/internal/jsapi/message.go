@@ -82,6 +82,43 @@ func (c *Conn) Direct(ctx context.Context, stream string, seq uint64) (Message, 
 	return read, nil
 }
 
+// batchBytes is about the most that is asked for at once.
+const batchBytes = 1 << 20
+
+// Batch reads up to n messages from a sequence on, in order, from any replica: as many of them as
+// come within [batchBytes], but one at least if there is any. What a replica lacks is left out, and
+// so is what is strange: Direct tells more of it.
+func (c *Conn) Batch(ctx context.Context, stream string, from uint64, n int) (read []Message,
+	err error) {
+	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
+	defer cancel()
+	inbox := c.NATS.NewInbox()
+	sub, err := c.NATS.SubscribeSync(inbox)
+	if err != nil {
+		return nil, Translate(err)
+	}
+	defer func() { _ = sub.Unsubscribe() }() // fails only where the connection is gone
+	request := fmt.Appendf(nil, `{"seq":%d,"batch":%d,"max_bytes":%d}`, from, n, batchBytes)
+	if err := c.NATS.PublishRequest("$JS.API.DIRECT.GET."+stream, inbox, request); err != nil {
+		return nil, Translate(err)
+	}
+	for {
+		m, err := sub.NextMsgWithContext(ctx)
+		if err != nil {
+			return nil, Translate(err)
+		}
+		switch status := m.Header.Get("Status"); {
+		case len(m.Data) == 0 && status == "204", len(m.Data) == 0 && status == "404":
+			return read, nil
+		case len(m.Data) == 0 && status == "503":
+			return nil, Translate(nats.ErrNoResponders)
+		}
+		if found, ok := ReadDirect(m); ok {
+			read = append(read, found)
+		}
+	}
+}
+
 // ReadDirect reads the reply to a direct get.
 func ReadDirect(m *nats.Msg) (Message, bool) {
 	stored, err := time.Parse(time.RFC3339Nano, ServerSays(m.Header, "Nats-Time-Stamp"))
@@ -91,7 +128,7 @@ func ReadDirect(m *nats.Msg) (Message, bool) {
 		return Message{}, false
 	}
 	for _, name := range []string{"Nats-Stream", "Nats-Subject", "Nats-Sequence",
-		"Nats-Time-Stamp"} {
+		"Nats-Time-Stamp", "Nats-Num-Pending", "Nats-Last-Sequence"} {
 		delete(m.Header, name)
 	}
 	return Message{Subject: subject, Seq: seq, Time: stored, Header: m.Header, Data: m.Data}, true

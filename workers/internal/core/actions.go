@@ -21,7 +21,7 @@ type Performer interface {
 	Read(p Put)
 	WorkOn(a valve.Aside)
 	Delete(p Put)
-	Fetch(r handle.Ref)
+	Fetch(refs []handle.Ref)
 	Save(s valve.Save)
 	Bury(u valve.Burial)
 	NoteDone(e valve.Ending)
@@ -57,7 +57,9 @@ func (c *Core) Perform(p Performer) {
 	}
 	each(out.Asides, p.WorkOn)
 	each(out.deletes, p.Delete)
-	each(out.Fetches, p.Fetch)
+	if len(out.Fetches) > 0 {
+		p.Fetch(out.Fetches)
+	}
 	each(out.Saves, p.Save)
 	each(out.Burials, p.Bury)
 	each(out.Done, p.NoteDone)

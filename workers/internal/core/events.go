@@ -107,8 +107,10 @@ type (
 		Run     uint64 // its number
 		Outcome record.Outcome
 	}
-	// Fetched is the body and the headers of a job.
-	Fetched struct {
+	// Fetched is the bodies and the headers of jobs.
+	Fetched []Text
+	// Text is that of one job.
+	Text struct {
 		handle.Ref
 		Body      []byte
 		Header    map[string][]string

@@ -46,6 +46,12 @@ func (e Finished) apply(c *Core, now pace.Instant) {
 }
 
 func (e Fetched) apply(c *Core, now pace.Instant) {
+	for _, t := range e {
+		c.read(t, now)
+	}
+}
+
+func (c *Core) read(e Text, now pace.Instant) {
 	p := c.part(e.Part)
 	if p == nil {
 		return

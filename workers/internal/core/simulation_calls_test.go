@@ -51,11 +51,11 @@ func (d *drainer) fetch(r handle.Ref) {
 		m := w.streams[name].messages[r.Seq]
 		w.to(d, w.latency(), func() {
 			before := d.core.out.Vanished
-			e := Fetched{Ref: r, Gone: m == nil}
+			e := Text{Ref: r, Gone: m == nil}
 			if m != nil {
 				e.Body, e.Header = m.Body, m.Header
 			}
-			d.core.Handle(e, d.clock())
+			d.core.Handle(Fetched{e}, d.clock())
 			if !d.consumes(r.Part) {
 				// its new owner finished it, of which this one has not heard yet
 				d.core.out.Vanished = before

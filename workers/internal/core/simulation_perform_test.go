@@ -17,7 +17,7 @@ func (d simulated) Offer(policy string)      { d.propose(policy) }
 func (d simulated) Ack(r handle.Ref)         { d.ack(r) }
 func (d simulated) Write(p Put)              { d.put(p) }
 func (d simulated) Read(p Put)               { d.read(p) }
-func (d simulated) Fetch(r handle.Ref)       { d.fetch(r) }
+func (d simulated) Fetch(refs []handle.Ref)  { each(refs, d.fetch) }
 func (d simulated) Report(r record.Report)   { d.tell(r) }
 
 func (d simulated) StartElsewhere(r valve.Run, worker string) { d.start(r, d.promised(worker)) }
