@@ -15,6 +15,7 @@ package algorithmstest
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -41,6 +42,10 @@ type Limiter interface {
 // steps back by less then finds the same decisions as if the key had been kept.
 const Grace = time.Minute
 
+// histories is how many histories are played of each rule, half of them of each kind.
+var histories = flag.Uint64("algorithmstest.histories", 6,
+	"how many random histories the suite of stores plays of each rule")
+
 // Run checks a store against the rule it was opened with. open returns a new, empty store that
 // reads the time from now, which may be called by several goroutines. Failures print the seed of
 // their history.
@@ -49,7 +54,7 @@ func Run[S any](t *testing.T, rule algorithms.Rule[S],
 	if err := rule.Validate(); err != nil {
 		t.Fatalf("the suite was given a rule that is not valid: %v", err)
 	}
-	for seed := range uint64(12) {
+	for seed := range *histories {
 		t.Run(fmt.Sprintf("history %d", seed), func(t *testing.T) { history(t, rule, open, seed) })
 	}
 	t.Run("costs", func(t *testing.T) { costs(newPair(t, rule, open)) })
@@ -248,7 +253,7 @@ func cost(random *rand.Rand, most int64) int64 {
 // new. Its callers have keys of their own; the clock stands still while they ask.
 func manyKeys[S any](t *testing.T, rule algorithms.Rule[S],
 	open func(t *testing.T, now func() time.Time) Limiter) {
-	const callers, keys = 15, 100
+	const callers, keys = 15, 20
 	all := newPair(t, rule, open)
 	var pairs []*pair[S]
 	for range callers {

@@ -46,7 +46,7 @@ var groupRules = GroupRules{
 // RunGroup checks a group of stores against the bare rules. open returns a group of new, empty
 // stores that read the time from now, which may be called by several goroutines.
 func RunGroup(t *testing.T, open func(t *testing.T, now func() time.Time, rules GroupRules) Group) {
-	for seed := range uint64(8) {
+	for seed := range *histories {
 		t.Run(fmt.Sprintf("history %d", seed), func(t *testing.T) { groupHistory(t, open, seed) })
 	}
 	t.Run("callers at once", func(t *testing.T) { groupCallersAtOnce(t, open) })

@@ -84,15 +84,15 @@ func pairsOf(t *testing.T, dir string) map[pair]bool {
 // upward are the pairs that point to a file further up, in the best order that a search finds which
 // moves one file at a time.
 func upward(pairs map[pair]bool) (best []pair) {
-	var order []string
+	var files []string
 	for p := range pairs {
-		order = append(order, p.from, p.to)
+		files = append(files, p.from, p.to)
 	}
-	slices.Sort(order)
-	order = slices.Compact(order)
-	up := func(order []string) (up []pair) {
-		for i, from := range order {
-			for _, to := range order[:i] {
+	slices.Sort(files)
+	files = slices.Compact(files)
+	up := func() (up []pair) {
+		for i, from := range files {
+			for _, to := range files[:i] {
 				if p := (pair{from, to}); pairs[p] {
 					up = append(up, p)
 				}
@@ -100,22 +100,34 @@ func upward(pairs map[pair]bool) (best []pair) {
 		}
 		return up
 	}
-	best = up(order)
+	one := map[bool]int{true: 1}
+	// gain is how many pairs fewer point upwards when a goes from above b to below it.
+	gain := func(a, b string) int { return one[pairs[pair{b, a}]] - one[pairs[pair{a, b}]] }
+	best = up()
 	draw := rand.New(rand.NewPCG(1, 1))
 	for range 30 {
-		draw.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+		draw.Shuffle(len(files), func(i, j int) { files[i], files[j] = files[j], files[i] })
 		for better := true; better; {
 			better = false
-			for i := range order {
-				for j := range order {
-					moved := slices.Insert(slices.Delete(slices.Clone(order), i, i+1), j, order[i])
-					if len(up(moved)) < len(up(order)) {
-						order, better = moved, true
+			for i, file := range files {
+				to, most := i, 0
+				for j, sum := i+1, 0; j < len(files); j++ {
+					if sum += gain(file, files[j]); sum > most {
+						to, most = j, sum
 					}
+				}
+				for j, sum := i-1, 0; j >= 0; j-- {
+					if sum += gain(files[j], file); sum > most {
+						to, most = j, sum
+					}
+				}
+				if most > 0 {
+					files = slices.Insert(slices.Delete(files, i, i+1), to, file)
+					better = true
 				}
 			}
 		}
-		if now := up(order); len(now) < len(best) {
+		if now := up(); len(now) < len(best) {
 			best = now
 		}
 	}

@@ -1,0 +1,54 @@
+package walls
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var alone = regexp.MustCompile(`(?m)^ALONE\s*= ((?:.*\\\n)*.*)$`)
+
+// What make test runs without the race detector starts no goroutine, nor do its tests.
+func TestNothingRunsBesideAnythingInTheRoomsThatSaySo(t *testing.T) {
+	text, err := os.ReadFile("../../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := alone.FindSubmatch(text)
+	if found == nil {
+		t.Fatal("the Makefile names no such rooms")
+	}
+	for room := range strings.FieldsSeq(strings.ReplaceAll(string(found[1]), "\\", "")) {
+		names, err := filepath.Glob(filepath.Join("../..", room, "*.go"))
+		if err != nil || len(names) == 0 {
+			t.Fatalf("%s: %v, %v", room, names, err)
+		}
+		for _, name := range names {
+			set := token.NewFileSet()
+			file, err := parser.ParseFile(set, name, nil, parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ast.Inspect(file, func(n ast.Node) bool {
+				starts := false
+				switch n := n.(type) {
+				case *ast.GoStmt:
+					starts = true
+				case *ast.SelectorExpr:
+					starts = n.Sel.Name == "Go" || n.Sel.Name == "Parallel" ||
+						n.Sel.Name == "RunParallel"
+				}
+				if starts {
+					t.Errorf("%s starts a goroutine: take %s out of ALONE in the Makefile",
+						set.Position(n.Pos()), room)
+				}
+				return true
+			})
+		}
+	}
+}
