@@ -37,6 +37,7 @@ import (
 	"github.com/penstock-mq/penstock/admission/manage"
 	"github.com/penstock-mq/penstock/admission/watch"
 	"github.com/penstock-mq/penstock/internal/guard"
+	"github.com/penstock-mq/penstock/internal/health"
 	"github.com/penstock-mq/penstock/internal/hosts"
 	"github.com/penstock-mq/penstock/internal/natsconn"
 	"github.com/penstock-mq/penstock/internal/targets"
@@ -200,8 +201,7 @@ func (p *Penstock) api(producer *queue.Producer) http.Handler {
 		return append(o.Limits.Possible(policy), targets.Possible(policy, o.AllowTargets)...)
 	}
 	return httpapi.New(p.service, httpapi.Options{
-		Ready:   p.Health,
-		Notes:   p.storage.notes,
+		Parts:   p.parts,
 		Metrics: o.HTTP.Metrics,
 		Management: manage.New(p.broker, producer, manage.Options{
 			Followed: p.known.wait, Possible: possible, Watch: p.watching, Logger: p.log}),
@@ -272,23 +272,7 @@ func (p *Penstock) Ready() <-chan struct{} { return p.ready }
 
 // Health returns why jobs are not taken or not started now, nil when all is well. It is what
 // /readyz answers.
-func (p *Penstock) Health() error {
-	switch {
-	case p.stopping.Load():
-		return admission.ErrStopping
-	case !p.Connected():
-		return errors.New("not connected to NATS: checks are answered, jobs are not taken")
-	case !p.ready.isClosed():
-		return fmt.Errorf("%w, or their streams not prepared", admission.ErrStarting)
-	}
-	if err := p.storage.fit(); err != nil {
-		return err
-	}
-	if p.drainer != nil {
-		return p.drainer.Health()
-	}
-	return nil
-}
+func (p *Penstock) Health() error { return health.Err(p.parts()) }
 
 // Connected reports whether this process is connected to NATS.
 func (p *Penstock) Connected() bool { return p.broker.Conn().IsConnected() }

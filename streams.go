@@ -3,6 +3,7 @@ package penstock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -72,6 +73,9 @@ type streams struct {
 	applied latch // closed when every policy of the first set has been tried once
 
 	work map[string]*streamWork // of the caller of pass
+
+	mu      sync.Mutex
+	trouble map[string]error // why the last change of a policy cannot be applied
 }
 
 // streamWork is what is known of one policy's stream.
@@ -87,7 +91,28 @@ func newStreams(
 	broker streamBroker, known *known, failed func(policy string, failed bool), log *slog.Logger,
 ) *streams {
 	return &streams{broker: broker, known: known, failed: failed, log: log, lines: seldom.New(log),
-		applied: make(latch), work: map[string]*streamWork{}}
+		applied: make(latch), work: map[string]*streamWork{}, trouble: map[string]error{}}
+}
+
+// note keeps why a policy's change cannot be applied; nil: it is.
+func (s *streams) note(name string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.trouble[name] = err; err == nil {
+		delete(s.trouble, name)
+	}
+}
+
+// troubles returns the policies whose last change cannot be applied, and why.
+func (s *streams) troubles() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var lines []string
+	for _, name := range slices.Sorted(maps.Keys(s.trouble)) {
+		lines = append(lines, fmt.Sprintf("the stream of %s stays as it is, for now: %v", name,
+			s.trouble[name]))
+	}
+	return lines
 }
 
 // run is a part of Run.
@@ -111,6 +136,9 @@ func (s *streams) pass(ctx context.Context, set policy.Entries) (next time.Time)
 	places := make(chan struct{}, applyAtOnce)
 	maps.DeleteFunc(s.work, func(name string, _ *streamWork) bool {
 		_, found := set[name]
+		if !found {
+			s.note(name, nil)
+		}
 		return !found
 	})
 	for _, name := range slices.Sorted(maps.Keys(set)) {
@@ -162,6 +190,7 @@ func (s *streams) do(ctx context.Context, name string, entry policy.Entry, work 
 	// Of all streams alike, or of one without a leader; it has nothing to do with the change.
 	away := errors.Is(err, queue.ErrUnavailable)
 	s.failed(name, err != nil && !away)
+	s.note(name, err)
 	if err != nil {
 		again = min(applyFirst<<min(work.failures, 10), applyLast)
 		s.logFailure(name, entry, work, err, again)

@@ -24,6 +24,7 @@ import (
 	"github.com/penstock-mq/penstock/admission/access"
 	"github.com/penstock-mq/penstock/admission/answer"
 	"github.com/penstock-mq/penstock/admission/manage"
+	"github.com/penstock-mq/penstock/internal/health"
 	"github.com/penstock-mq/penstock/internal/hosts"
 	"github.com/penstock-mq/penstock/queue/job"
 )
@@ -40,12 +41,10 @@ type Service interface {
 
 // Options are what a handler can do without. The zero value works.
 type Options struct {
-	// Ready returns why the process is not ready, nil when it is. It answers /readyz and must not
-	// take long; [admission.Reason] gives the answer's reason. Default: always ready.
-	Ready func() error
-	// Notes are what else an operator should know of a process that is ready; /readyz says them, a
-	// line each. Default: none.
-	Notes func() []string
+	// Parts returns what each part of the process says of itself. It answers /readyz and must not
+	// take long; [admission.Reason] of the first error gives the answer's reason. Notes are for
+	// clients that may read everything. Default: none, which is ready.
+	Parts func() []health.Part
 	// Metrics serves /metrics. Default: not found.
 	Metrics http.Handler
 	// Management serves the management API. Default: not found.
@@ -69,11 +68,8 @@ type Options struct {
 
 // New makes the handler. It does its own routing, because an http.ServeMux cleans paths.
 func New(service Service, o Options) http.Handler {
-	if o.Ready == nil {
-		o.Ready = func() error { return nil }
-	}
-	if o.Notes == nil {
-		o.Notes = func() []string { return nil }
+	if o.Parts == nil {
+		o.Parts = func() []health.Part { return nil }
 	}
 	if o.Metrics == nil {
 		o.Metrics = http.HandlerFunc(notFound)
@@ -232,15 +228,27 @@ func (h *handler) health(*http.Request, place) (answer.Answer, error) {
 	return answer.Text(http.StatusOK, "ok"), nil
 }
 
-// ready says whether the process has what it needs, and the notes to who may read: they name
-// policies.
-func (h *handler) ready(_ *http.Request, at place) (answer.Answer, error) {
-	if err := h.options.Ready(); err != nil {
+// ready says whether the process has what it needs, with ?verbose of each part, and the notes to
+// who may read: they name policies.
+func (h *handler) ready(r *http.Request, at place) (answer.Answer, error) {
+	parts := h.options.Parts()
+	err, notes := health.Err(parts), at.client.MayAll(access.Read)
+	if r.URL.Query().Has("verbose") {
+		report, status := health.Of(parts, notes), http.StatusOK
+		if err != nil {
+			status = http.StatusServiceUnavailable
+		}
+		if strings.Contains(r.Header.Get("Accept"), "application/json") {
+			return answer.JSON(status, report), nil
+		}
+		return answer.Text(status, report.Lines()...), nil
+	}
+	if err != nil {
 		return answer.Unavailable(http.StatusServiceUnavailable, err.Error(), err), nil
 	}
 	lines := []string{"ready"}
-	if at.client.MayAll(access.Read) {
-		lines = append(lines, h.options.Notes()...)
+	if notes {
+		lines = append(lines, health.Notes(parts)...)
 	}
 	return answer.Text(http.StatusOK, lines...), nil
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/internal/health"
 )
 
 // fakeService remembers what it was asked.
@@ -441,7 +442,7 @@ func TestOperation(t *testing.T) {
 		fmt.Fprint(w, "metrics")
 	})
 	handler := New(&fakeService{}, Options{Hosts: testHosts, Metrics: metrics,
-		Ready: func() error { return notReady }})
+		Parts: func() []health.Part { return []health.Part{{Name: "policies", Err: notReady}} }})
 	get := func(path string) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
 		handler.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
@@ -455,6 +456,19 @@ func TestOperation(t *testing.T) {
 	}
 	notReady = errors.New("no policies yet")
 	if w := get("/readyz"); w.Code != 503 || !strings.Contains(w.Body.String(), "no policies yet") {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	if w := get("/readyz?verbose"); w.Code != 503 ||
+		w.Body.String() != "[-] policies: no policies yet\nnot ready\n" {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	asked := httptest.NewRequest("GET", "/readyz?verbose", nil)
+	asked.Header.Set("Accept", "application/json")
+	w := httptest.NewRecorder()
+	handler.ServeHTTP(w, asked)
+	if want := `{"ready":false,"parts":[{"name":"policies","ok":false,` +
+		`"status":"no policies yet"}]}`; w.Code != 503 ||
+		strings.TrimSpace(w.Body.String()) != want {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 	if w := get("/healthz"); w.Code != 200 {

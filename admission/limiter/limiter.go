@@ -4,10 +4,13 @@ package limiter
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/sony/gobreaker/v2"
 
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/algorithms"
@@ -71,7 +74,8 @@ func (unheard) FellBack(string, string) {}
 // Factory makes limiters that share a store. It is safe for concurrent use.
 type Factory struct {
 	options Options
-	shared  Place        // nil in memory
+	shared  Place // nil in memory
+	breaker *gobreaker.TwoStepCircuitBreaker[struct{}]
 	live    atomic.Int64 // admitters that share limits while each decides by itself
 
 	mu     sync.Mutex
@@ -91,10 +95,22 @@ func New(o Options) *Factory {
 	f.live.Store(1)
 	if o.Shared.Open != nil {
 		o.Metrics.StoreUp(true)
-		f.shared = o.Shared.Open(newBreaker(o, f.dropShares))
+		f.breaker = newBreaker(o, f.dropShares)
+		f.shared = o.Shared.Open(f.breaker)
 	}
 	return f
 }
+
+// Health returns that the shared store does not answer, so that policies go on by their
+// on_store_error; nil while it does, and in memory.
+func (f *Factory) Health() error {
+	if f.breaker != nil && f.breaker.State() == gobreaker.StateOpen {
+		return errAway
+	}
+	return nil
+}
+
+var errAway = errors.New("the shared store does not answer: policies go on by their on_store_error")
 
 // SetLive sets how many admitters are alive, this one among them: with on_store_error: local each
 // decides by its share.

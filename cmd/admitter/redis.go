@@ -6,7 +6,9 @@ import (
 	"crypto/x509"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -21,12 +23,25 @@ func (l redisLog) Printf(ctx context.Context, format string, args ...any) {
 	l.log.DebugContext(ctx, fmt.Sprintf(format, args...))
 }
 
+// dialTimeout bounds how long a connection to Redis may take to be made; decisions wait for less.
+const dialTimeout = 5 * time.Second
+
 // openRedis returns the client of the store of limits. It does not connect: Redis may be down, and
-// come later.
+// come later. The files of certificates are read for each connection.
 func openRedis(c config.Redis) (redis.UniversalClient, error) {
-	secured, err := secure(c.TLS)
-	if err != nil {
+	if _, err := secure(c.TLS); err != nil {
 		return nil, fmt.Errorf("state.redis.tls: %w", err)
+	}
+	var dial func(ctx context.Context, network, address string) (net.Conn, error)
+	if c.TLS.Enabled {
+		dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			secured, err := secure(c.TLS) // as the files are now
+			if err != nil {
+				return nil, fmt.Errorf("state.redis.tls: %w", err)
+			}
+			return (&tls.Dialer{NetDialer: &net.Dialer{Timeout: dialTimeout}, Config: secured}).
+				DialContext(ctx, network, address)
+		}
 	}
 	return redis.NewUniversalClient(&redis.UniversalOptions{
 		Addrs:                 c.Addrs,
@@ -38,7 +53,7 @@ func openRedis(c config.Redis) (redis.UniversalClient, error) {
 		Password:              c.Password,
 		SentinelUsername:      c.SentinelUsername,
 		SentinelPassword:      c.SentinelPassword,
-		TLSConfig:             secured,
+		Dialer:                dial,
 		ContextTimeoutEnabled: true,
 		DialerRetries:         1, // the next decision tries again
 	}), nil

@@ -38,6 +38,11 @@ func TestServeAndStop(t *testing.T) {
 			t.Errorf("%s: %d %s", path, status, body)
 		}
 	}
+	const parts = "[+] process: running\n[+] nats: connected\n[+] policies: 6 are followed, with " +
+		"their streams\n[+] storage: can be written\n[+] files: as they were read last\nready\n"
+	if status, body := p.get("/readyz?verbose"); status != 200 || body != parts {
+		t.Errorf("/readyz?verbose: %d %s", status, body)
+	}
 	for i, want := range []int{202, 202, 202, 429} {
 		if status, body := p.post("/v1/jobs/stripe/acme", "pay"); status != want {
 			t.Errorf("job %d: %d %s", i+1, status, body)

@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 
@@ -13,6 +15,7 @@ import (
 	"github.com/penstock-mq/penstock/config"
 	"github.com/penstock-mq/penstock/internal/daemon"
 	"github.com/penstock-mq/penstock/internal/guard"
+	"github.com/penstock-mq/penstock/internal/health"
 	"github.com/penstock-mq/penstock/internal/hosts"
 	"github.com/penstock-mq/penstock/internal/lifecycle"
 	"github.com/penstock-mq/penstock/internal/natsconn"
@@ -90,7 +93,8 @@ func serve(ctx context.Context, p *daemon.Process) error {
 		defer listener.Close()
 		known := hosts.Of(c.HTTP.Listen, c.HTTP.Hosts)
 		serving = append(serving, guarded.Run, lifecycle.HTTP(listener,
-			routes(ctx, nc, drainer.Health,
+			routes(func() []health.Part { return parts(ctx, nc, drainer, guarded) },
+				guarded.Clients(),
 				mayRead(guarded.Clients(), known, metrics.Handler(log))),
 			lifecycle.HTTPOptions{Grace: c.Grace, MaxConnections: c.HTTP.MaxConnections,
 				MaxPerClient: c.HTTP.MaxPerClient, Unbounded: c.HTTP.TrustedProxies,
@@ -99,28 +103,51 @@ func serve(ctx context.Context, p *daemon.Process) error {
 	return lifecycle.Run(ctx, lifecycle.InTurn(c.HTTP.LameDuck, work, serving))
 }
 
-// routes serves what operators ask a drainer, which stops when ctx ends.
-func routes(ctx context.Context, nc *nats.Conn, health func() error,
+// parts returns what each part of a drainer that stops when ctx ends says of itself.
+func parts(ctx context.Context, nc *nats.Conn, drainer *workers.Drainer,
+	guarded *guard.Guard) []health.Part {
+	process := health.Part{Name: "process", Status: "running"}
+	if ctx.Err() != nil {
+		process.Err = errors.New("stopping")
+	}
+	connection := health.Part{Name: "nats", Status: "connected"}
+	if !nc.IsConnected() {
+		connection.Err = errors.New("not connected to NATS")
+	}
+	return []health.Part{process, connection,
+		{Name: "drainer", Err: drainer.Health(), Status: "holds its lease"},
+		{Name: "files", Status: "as they were read last", Notes: guarded.Problems()}}
+}
+
+// routes serves what operators ask a drainer.
+func routes(parts func() []health.Part, clients func() *access.Clients,
 	metrics http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", metrics)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, "ok")
 	})
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if ctx.Err() != nil {
-			http.Error(w, "stopping", http.StatusServiceUnavailable)
-			return
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		now, all := parts(), clients == nil
+		if !all {
+			client, err := clients().Of(r)
+			all = err == nil && client.MayAll(access.Read)
 		}
-		err := health()
-		if !nc.IsConnected() {
-			err = errors.New("not connected to NATS")
+		err, text := health.Err(now), "ready"
+		switch verbose := r.URL.Query().Has("verbose"); {
+		case verbose && strings.Contains(r.Header.Get("Accept"), "application/json"):
+			w.Header().Set("Content-Type", "application/json")
+			document, _ := json.Marshal(health.Of(now, all)) // cannot fail
+			text = string(document)
+		case verbose:
+			text = strings.Join(health.Of(now, all).Lines(), "\n")
+		case err != nil:
+			text = err.Error()
 		}
 		if err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-			return
+			w.WriteHeader(http.StatusServiceUnavailable)
 		}
-		fmt.Fprintln(w, "ready")
+		fmt.Fprintln(w, text)
 	})
 	return mux
 }

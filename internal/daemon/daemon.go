@@ -22,6 +22,7 @@ import (
 	"github.com/penstock-mq/penstock/admission/access"
 	"github.com/penstock-mq/penstock/config"
 	"github.com/penstock-mq/penstock/internal/buildinfo"
+	"github.com/penstock-mq/penstock/internal/follow"
 	"github.com/penstock-mq/penstock/internal/guard"
 	"github.com/penstock-mq/penstock/internal/natsusers"
 	"github.com/penstock-mq/penstock/internal/nearest"
@@ -69,6 +70,7 @@ type Process struct {
 	flags   *pflag.FlagSet
 	level   *slog.LevelVar
 	last    config.Config
+	file    *follow.Watch // of the configuration
 	reloads <-chan os.Signal
 }
 
@@ -148,6 +150,7 @@ func (c Command) run(ctx context.Context, args []string, stdout, stderr io.Write
 		return exitInvalid
 	}
 
+	file := follow.Watching(config.FileName(flags))
 	cfg, err := c.load(flags)
 	if err != nil {
 		report(err)
@@ -181,6 +184,7 @@ func (c Command) run(ctx context.Context, args []string, stdout, stderr io.Write
 		flags:   flags,
 		level:   level,
 		last:    cfg,
+		file:    file,
 		reloads: reloads,
 	}
 	running.Store(p)
@@ -242,19 +246,32 @@ func setLevel(level *slog.LevelVar, c config.Config) error {
 	return level.UnmarshalText([]byte(c.Log.Level))
 }
 
-// Reloads is a part of the process that reads the configuration again at each SIGHUP, checks all of
-// it, and only then hands it to apply. A bad one, also in the eyes of apply, changes nothing and is
-// an error in the log with every problem. The log level is applied here; settings that need a
-// restart are named in a warning.
+// Reloads is a part of the process that reads the configuration again at each SIGHUP and when its
+// file has changed, checks all of it, and only then hands it to apply. A bad one, also in the eyes
+// of apply, changes nothing and is an error in the log with every problem. The log level is applied
+// here; settings that need a restart are named in a warning.
 func (p *Process) Reloads(
 	apply func(context.Context, config.Config) error) func(context.Context) error {
+	// A connection is known by the nkey that it was made with, also when it is made again.
+	nkey := follow.Watching(p.Config.NATS.Credentials.NKeyFile)
 	return func(ctx context.Context) error {
+		looks := time.NewTicker(follow.Every)
+		defer looks.Stop()
 		for {
 			select {
 			case <-ctx.Done():
 				return nil
 			case <-p.reloads:
+				p.file.Seen()
 				p.reload(ctx, apply)
+			case <-looks.C:
+				if p.file.Changed() {
+					p.reload(ctx, apply)
+				}
+				if nkey.Changed() {
+					p.Log.Warn("nats.nkey_file has changed, which needs a restart: connections "+
+						"keep the former nkey", "file", p.Config.NATS.Credentials.NKeyFile)
+				}
 			}
 		}
 	}

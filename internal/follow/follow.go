@@ -6,25 +6,59 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"slices"
 	"time"
 )
 
-// every is how often it looks.
-const every = time.Second
+// Every is how often files are looked at. What is seen changed is read when the next look sees the
+// same, so that nobody reads a file that is half written; so within a second.
+const Every = 500 * time.Millisecond
 
-// Files returns a part of a process that calls reload when one of the files has changed: by its
-// time, its size, or because another file has taken its name, as Kubernetes does it. When reload
-// fails it says so, once for each change, and what was there stands. It ends with its context.
+// Watch knows how files looked. It is for one goroutine.
+type Watch struct {
+	names     []string
+	seen, now []fs.FileInfo
+}
+
+// Watching begins with the files as they are.
+func Watching(names ...string) *Watch {
+	w := &Watch{names: slices.DeleteFunc(names, func(name string) bool { return name == "" })}
+	w.Seen()
+	return w
+}
+
+// Seen takes the files as they are for known.
+func (w *Watch) Seen() {
+	w.seen = look(w.names)
+	w.now = w.seen
+}
+
+// Changed looks once, and reports whether a file is another than the one that is known and has not
+// changed since the look before: then it is known. Another is one with another time or size, or one
+// that has taken the name, as Kubernetes does it.
+func (w *Watch) Changed() bool {
+	before := w.now
+	w.now = look(w.names)
+	if same(w.now, w.seen) || !same(w.now, before) {
+		return false
+	}
+	w.seen = w.now
+	return true
+}
+
+// Files returns a part of a process that calls reload when one of the files has changed. When
+// reload fails it says so, once for each change, and what was there stands. It ends with its
+// context.
 func Files(what string, names []string, reload func() error,
 	log *slog.Logger) func(context.Context) error {
 
-	seen := look(names)
+	w := Watching(names...)
 	return func(ctx context.Context) error {
-		if len(names) == 0 {
+		if len(w.names) == 0 {
 			<-ctx.Done()
 			return nil
 		}
-		timer := time.NewTicker(every)
+		timer := time.NewTicker(Every)
 		defer timer.Stop()
 		for {
 			select {
@@ -32,11 +66,9 @@ func Files(what string, names []string, reload func() error,
 			case <-ctx.Done():
 				return nil
 			}
-			now := look(names)
-			if same(seen, now) {
+			if !w.Changed() {
 				continue
 			}
-			seen = now
 			if err := reload(); err != nil {
 				log.Error(what+" have changed and are bad: the former ones stand", "error", err)
 			} else {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 
 	"github.com/penstock-mq/penstock/admission/access"
 	"github.com/penstock-mq/penstock/internal/follow"
@@ -61,6 +62,30 @@ type Guard struct {
 	clients *access.File // nil: there are none
 	tls     *Keeper      // nil: connections are plain
 	log     *slog.Logger
+
+	mu       sync.Mutex
+	problems [2]error // why the files of clients, and of certificates, could not be read again
+}
+
+// Problems returns what is wrong with files that have changed, so that the former ones stand.
+func (g *Guard) Problems() []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var lines []string
+	for i, of := range []string{"the clients", "the certificates"} {
+		if err := g.problems[i]; err != nil {
+			lines = append(lines, fmt.Sprintf("%s have changed and are bad, the former ones "+
+				"stand: %v", of, err))
+		}
+	}
+	return lines
+}
+
+func (g *Guard) note(i int, err error) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.problems[i] = err
+	return err
 }
 
 // Open reads the files.
@@ -104,14 +129,14 @@ func (g *Guard) reloadClients() error {
 	if g.clients == nil {
 		return nil
 	}
-	return g.clients.Reload()
+	return g.note(0, g.clients.Reload())
 }
 
 func (g *Guard) reloadTLS() error {
 	if g.tls == nil {
 		return nil
 	}
-	return g.tls.Reload()
+	return g.note(1, g.tls.Reload())
 }
 
 // Run follows the files until ctx ends.

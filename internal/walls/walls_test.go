@@ -62,7 +62,8 @@ workers/workerstest: algorithms policy policy/store queue queue/embedded queue/j
 admission: algorithms policy queue queue/job nats.go
 admission/access: internal/nearest internal/yamlfile
 admission/answer: admission internal/seldom policy queue
-admission/httpapi: admission admission/access admission/answer admission/manage admission/watch internal/hosts
+admission/httpapi: admission admission/access admission/answer admission/manage admission/watch internal/health
+	internal/hosts
 	policy queue/job
 admission/limiter: admission algorithms algorithms/memstore policy gobreaker
 admission/limiter/inredis: admission/limiter algorithms algorithms/redisstore policy go-redis
@@ -71,8 +72,8 @@ admission/watch: admission queue
 admission/natsapi: admission admission/answer queue queue/job nats.go
 
 .: admission admission/watch admission/httpapi admission/limiter admission/manage admission/natsapi
-	internal/buildinfo internal/guard internal/hosts internal/installation internal/lifecycle
-	internal/natsconn
+	internal/buildinfo internal/guard internal/health internal/hosts internal/installation
+	internal/lifecycle internal/natsconn
 	internal/nearest internal/seldom internal/targets internal/yamlfile policy policy/store queue
 	queue/embedded queue/job queue/kv workers nats.go
 
@@ -81,18 +82,20 @@ config: algorithms internal/guard internal/hosts internal/installation internal/
 cmd/admitter: . admission/access admission/limiter admission/limiter/inredis config
 	internal/buildinfo internal/daemon internal/follow internal/lifecycle internal/natsusers
 	internal/telemetry policy queue/embedded queue/job go-redis nkeys pflag
-cmd/drainer: admission/access config internal/daemon internal/guard internal/hosts internal/lifecycle internal/natsconn
+cmd/drainer: admission/access config internal/daemon internal/guard internal/health internal/hosts
+	internal/lifecycle internal/natsconn
 	internal/targets internal/telemetry workers nats.go
 
 internal/brokertest: internal/natstest policy policy/store queue queue/embedded nats.go
 internal/buildinfo:
 internal/certtest:
 internal/chaos: policy queue queue/job nats.go
-internal/daemon: admission/access config internal/buildinfo internal/guard internal/natsusers
+internal/daemon: admission/access config internal/buildinfo internal/follow internal/guard internal/natsusers
 	internal/nearest internal/telemetry policy queue pflag
 internal/demo: internal/proctest queue queue/job nats.go
 internal/follow:
 internal/guard: admission/access internal/follow internal/hosts
+internal/health:
 internal/hosts:
 internal/installation:
 internal/lifecycle:

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/penstock-mq/penstock/internal/proctest"
+)
+
+// A configuration counts as soon as its file is there, without a signal: what mounts files, as
+// Kubernetes does, sends none.
+func TestAConfigurationIsFollowed(t *testing.T) {
+	t.Parallel() // it mostly waits
+	file := configure(t, "policies: [{name: a, algorithm: token_bucket, capacity: 2, "+
+		"refill: 1/s}]\n")
+	p := launch(t, "--config", file).ready()
+	p.posts("/v1/check/a/acme", "", 200)
+	p.posts("/v1/check/b/acme", "", 404)
+
+	rewrite(t, file, "policies: [{name: b, algorithm: nonsense}]\n")
+	p.logs(1, "level=ERROR")
+	p.posts("/v1/check/a/acme", "", 200)
+
+	rewrite(t, file, "log: {level: debug}\npolicies: [{name: b, algorithm: token_bucket, "+
+		"capacity: 2, refill: 1/s}]\n")
+	p.logs(1, `msg="the configuration was read again"`)
+	eventually(t, "the new policy counts", func() bool {
+		status, _ := p.post("/v1/check/b/acme", "")
+		return status == 200
+	})
+	p.stop()
+}
+
+// Secrets of a connection that is there already count when it is made again, which the server sees
+// to when it does not take the former one any more.
+func TestAPasswordAtNATSIsFollowed(t *testing.T) {
+	t.Parallel() // it mostly waits
+	users := newNATSUsers(t)
+	secret := filepath.Join(users.dir, "password")
+	password := func(text, hash string) {
+		t.Helper()
+		if err := os.WriteFile(secret, []byte(text+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		users.lines = []string{fmt.Sprintf("  - {name: far, role: drainer, password: %q}", hash)}
+		users.write()
+	}
+	password("tide", "$2a$04$wDElD6NzrfF1U3ZHZk.MV./05bk5Rp7pd7G7tA0f7t2r7pqnvlDXC")
+	p := launch(t, "--config", configure(t, ""), "--nats-users", users.file).ready()
+	address := proctest.FreeAddress(t)
+	file := filepath.Join(users.dir, "drainer.yaml")
+	text := fmt.Sprintf("http: {listen: %q}\nnats: {url: %q, user: far, password_file: %q}\n",
+		address, p.nats, secret)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d := launchProgram(t, "drainer", "--config", file).ready()
+	d.http = address
+
+	password("ebb", "$2a$04$rFfYQriA4IUr0Dgu.suQ5.KvTdgVi4r/3NEzYsDbefF6EgJd9Vmse")
+	d.logs(1, "connected to NATS again")
+	eventually(t, "the drainer is well", func() bool {
+		status, body := d.get("/readyz?verbose")
+		return status == 200 && strings.Contains(body, "[+] nats: connected")
+	})
+	d.stop()
+	p.stop()
+}

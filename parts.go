@@ -1,0 +1,56 @@
+package penstock
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/internal/health"
+)
+
+// parts returns what each part of the process says of itself, in the order in which one needs the
+// other: the first error is the cause of those behind it.
+func (p *Penstock) parts() []health.Part {
+	process := health.Part{Name: "process", Status: "running"}
+	if p.stopping.Load() {
+		process.Err = admission.ErrStopping
+	}
+	nats := health.Part{Name: "nats", Status: "connected"}
+	if !p.Connected() {
+		nats.Err = errors.New("not connected to NATS: checks are answered, jobs are not taken")
+	}
+	set := p.known.policies()
+	policies := health.Part{Name: "policies",
+		Status: fmt.Sprintf("%d are followed, with their streams", len(set)),
+		Notes:  p.streams.troubles()}
+	if !p.ready.isClosed() {
+		policies.Err = fmt.Errorf("%w, or their streams not prepared", admission.ErrStarting)
+	}
+	parts := []health.Part{process, nats, policies,
+		{Name: "storage", Err: p.storage.fit(), Status: "can be written",
+			Notes: p.storage.notes()}}
+	if p.drainer != nil {
+		parts = append(parts, health.Part{Name: "drainer", Err: p.drainer.Health(),
+			Status: "holds its lease"})
+	}
+	if p.options.shared {
+		parts = append(parts, limitsPart(p.options.Limits))
+	}
+	if p.listener != nil {
+		parts = append(parts, health.Part{Name: "files", Status: "as they were read last",
+			Notes: p.guard.Problems()})
+	}
+	return parts
+}
+
+// limitsPart says how the store of limits is. That it does not answer is no reason to take the
+// process out of service: its policies say what goes on without.
+func limitsPart(l Limits) health.Part {
+	part := health.Part{Name: "limits", Status: "the shared store is asked"}
+	if store, ok := l.(interface{ Health() error }); ok {
+		if err := store.Health(); err != nil {
+			part.Status = err.Error()
+		}
+	}
+	return part
+}
