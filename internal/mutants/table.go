@@ -2348,6 +2348,39 @@ func (Synced)`,
 		by:  "./workers/internal/quota TestNoLimitIsBrokenWhateverHappens",
 	},
 
+	// Why starts are late.
+
+	{
+		name: "limits-make-nothing-late", file: "workers/internal/valve/schedule.go",
+		old: "b.noteLimited(until, limit, now)",
+		new: "_, _ = until, limit",
+		by:  "./workers/internal/valve TestWhatMadeStartsLateIsTold",
+	},
+	{
+		name: "late-by-what-timers-are", file: "workers/internal/valve/late.go",
+		old: "case more > pace.Tolerance:",
+		new: "case more > 0:",
+		by:  "./workers/internal/valve TestWhatMadeStartsLateIsTold",
+	},
+	{
+		name: "late-by-the-processor-alone", file: "workers/internal/valve/late.go",
+		old: "return v.left.by",
+		new: "return byProcessor",
+		by:  "./workers/internal/valve TestWhatMadeStartsLateIsTold",
+	},
+	{
+		name: "late-for-ever", file: "workers/internal/valve/late.go",
+		old: "sum.fade(now)",
+		new: "",
+		by:  "./workers/internal/valve TestLostTimeIsToldOnceAndForgotten",
+	},
+	{
+		name: "late-told-twice", file: "workers/internal/valve/late.go",
+		old: "v.lost[by] = 0",
+		new: "",
+		by:  "./workers/internal/valve TestLostTimeIsToldOnceAndForgotten",
+	},
+
 	// Jobs that wait deep.
 
 	{

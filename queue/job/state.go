@@ -35,6 +35,10 @@ const (
 // when they were due.
 const LateByProcessor = "processor"
 
+// LateByLimit is what makes starts late that a limit on starts holds back although the outflow
+// would let them begin.
+const LateByLimit = "limit"
+
 // BucketState is how a bucket stands at its valve.
 type BucketState struct {
 	Key   Key `json:"key"`
@@ -48,7 +52,7 @@ type BucketState struct {
 	Rate       float64 `json:"rate"`              // starts per second over the last seconds
 	RateMinute float64 `json:"rate_1m,omitempty"` // and over the last minute
 	// by how many milliseconds its starts became later in the last minute than its outflow allowed,
-	// by what: some HeldBy constant, or LateByProcessor
+	// by what: some HeldBy constant, LateByLimit or LateByProcessor
 	LateMS map[string]int64 `json:"late_ms,omitempty"`
 	// Reading: the valve is new, and still reads what waits, so that it knows too few jobs.
 	Reading bool `json:"reading,omitempty"`

@@ -54,8 +54,8 @@ type metrics struct {
 //	penstock_start_delay_seconds_total{policy,cause}
 //	                                               by how much starts became later than the outflow
 //	                                               allowed, by cause: processor, no_worker,
-//	                                               workers_busy, total_rate, concurrency, paused,
-//	                                               cooling, breaker, storage
+//	                                               workers_busy, total_rate, limit, concurrency,
+//	                                               paused, cooling, breaker, storage
 //	penstock_attempts_total{policy,outcome}        attempts that ended: done, failed, throttled,
 //	                                               permanent, returned, uncounted
 //	penstock_jobs_total{policy,outcome}            jobs that ended: done, dead, cancelled

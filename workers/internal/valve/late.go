@@ -17,6 +17,7 @@ const (
 	byNoWorker        // and the others as job.HeldBy… has them
 	byWorkersBusy
 	byTotalRate
+	byLimit
 	byConcurrency
 	byPaused
 	byCooling
@@ -28,6 +29,7 @@ const (
 // causeNames are what people and metrics call them.
 var causeNames = [causes]string{byProcessor: job.LateByProcessor, byNoWorker: job.HeldByNoWorker,
 	byWorkersBusy: job.HeldByWorkersBusy, byTotalRate: job.HeldByTotalRate,
+	byLimit:       job.LateByLimit,
 	byConcurrency: job.HeldByConcurrency, byPaused: job.HeldByPaused,
 	byCooling: job.HeldByCooling, byBreaker: job.HeldByBreaker, byStorage: job.HeldByStorage}
 
@@ -37,7 +39,10 @@ type lateness struct {
 	behind time.Duration
 	hold   cause        // what keeps this bucket, and not the valve, from starting …
 	since  pace.Instant // … while the rate allows it
-	lost   *lost        // nil: nothing
+	// until when a limit on starts holds the next job, or the want of a checkpoint that it needs
+	limited   pace.Instant
+	limitedBy cause
+	lost      *lost // nil: nothing
 }
 
 // lost is the time that was lost lately, by cause: sums with exponentially falling weights.
@@ -123,11 +128,32 @@ func (v *Valve) noteStart(b *bucket, now pace.Instant) {
 	behind := now.Since(b.clock.Due)
 	switch more := behind - b.late.behind; {
 	case more > pace.Tolerance:
-		v.noteLost(b, v.why(b, now.Add(-more)), more, now)
+		since := now.Add(-more)
+		if l := b.late; l.limited > since {
+			limited := l.limited.Since(since)
+			if more -= limited; more <= pace.Tolerance {
+				limited, more = limited+more, 0
+			}
+			v.noteLost(b, l.limitedBy, limited, now)
+			since = l.limited
+		}
+		v.noteLost(b, v.why(b, since), more, now)
 	case more > 0:
 		return
 	}
 	b.late.behind = behind
+}
+
+// noteLimited notes until when limits on starts hold a bucket's next job, if longer than its rate;
+// by is which of them, empty for a checkpoint.
+func (b *bucket) noteLimited(until pace.Instant, by string, now pace.Instant) {
+	if b.pace == nil || until <= max(now, b.pace.Next(&b.clock)) {
+		return
+	}
+	b.late.limited, b.late.limitedBy = until, byLimit
+	if by == "" {
+		b.late.limitedBy = byStorage
+	}
 }
 
 // why is the cause of what made a bucket that is due later since an instant: the last one for which
@@ -164,6 +190,9 @@ func (v *Valve) lateMS(b *bucket, now pace.Instant) (ms map[string]int64) {
 		sum.fade(now)
 	}
 	by, since := b.late.hold, b.late.since
+	if by == notLate && b.late.limited > now {
+		by, since = b.late.limitedBy, b.pace.Next(&b.clock)
+	}
 	if by == notLate && b.spot == spotDue {
 		by, since = v.why(b, b.nextAt), b.nextAt
 		if !v.open {

@@ -94,6 +94,14 @@ func TestWhatMadeStartsLateIsTold(t *testing.T) {
 			}
 			b.at(until)
 		}, want: map[string]time.Duration{job.HeldByBreaker: 1600 * ms}},
+		"a limit": {policy: slowed(2), run: func(b *valveBench, running Run) {
+			b.done(running)
+			b.until(until, noted(b))
+		}, want: map[string]time.Duration{job.LateByLimit: second}},
+		"a limit that lasts": {policy: slowed(60), run: func(b *valveBench, running Run) {
+			b.done(running)
+			b.until(until, noted(b))
+		}, want: map[string]time.Duration{job.LateByLimit: 1900 * ms}},
 		"others": {policy: func(p *policy.Policy) { p.OutflowTotal = p.Outflow },
 			run: func(b *valveBench, running Run) {
 				b.done(running)
@@ -112,7 +120,7 @@ func TestWhatMadeStartsLateIsTold(t *testing.T) {
 			for range 100 {
 				b.arrive("a")
 			}
-			b.until(from-1, b.done)
+			b.until(from-1, noted(b))
 			runs := b.at(from).start()
 			if len(runs) != 1 {
 				t.Fatalf("%d starts after a second", len(runs))
@@ -129,6 +137,23 @@ func TestWhatMadeStartsLateIsTold(t *testing.T) {
 				t.Errorf("told %v, want only %v", got, slices.Sorted(maps.Keys(c.want)))
 			}
 		})
+	}
+}
+
+// noted ends a run and has a checkpoint tell of it.
+func noted(b *valveBench) func(Run) {
+	return func(r Run) {
+		b.done(r)
+		b.noted()
+	}
+}
+
+// slowed gives a policy a limit of 11 jobs in so many seconds, beside its outflow.
+func slowed(seconds int64) func(*policy.Policy) {
+	return func(p *policy.Policy) {
+		p.Limits = policy.Limits{{Name: "jobs", Rule: policy.Rule{
+			Algorithm: policy.SlidingLog, Limit: 11, Window: policy.Duration(seconds) *
+				policy.Duration(time.Second)}}}
 	}
 }
 

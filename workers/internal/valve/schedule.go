@@ -52,6 +52,8 @@ func (v *Valve) place(b *bucket, now pace.Instant) {
 		}
 	}
 	at := v.startable(b, now)
+	until, limit := v.withinLimits(b, now)
+	b.noteLimited(until, limit, now)
 	if at.Add(-lead) > now {
 		v.unload(b)
 	}
