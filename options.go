@@ -91,6 +91,10 @@ type Options struct {
 	// Logger gets what people should know; default: discarded.
 	Logger *slog.Logger
 
+	// Audit has Run listen to all starts and judge them by their limits. Package workers/audit says
+	// what that costs.
+	Audit bool
+
 	shared bool // Limits were given
 }
 

@@ -45,7 +45,9 @@ import (
 	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/embedded"
+	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers"
+	"github.com/penstock-mq/penstock/workers/audit"
 )
 
 // openTimeout bounds what Open asks of NATS. A cluster that has just started needs seconds to
@@ -85,6 +87,7 @@ type Penstock struct {
 	ready     latch // all of it, and the policies' streams are there
 	stopping  atomic.Bool
 	watching  *watch.Watch
+	auditor   *audit.Auditor // nil: nobody audits
 
 	mu      sync.Mutex
 	handled map[string]bool
@@ -173,6 +176,11 @@ func (p *Penstock) build() error {
 			return err
 		}
 	}
+	if o.Audit {
+		if err := p.buildAuditor(); err != nil {
+			return err
+		}
+	}
 	p.watching = watch.New(p.broker)
 	producer := p.broker.NewProducer(queue.ProducerOptions{FailFast: true,
 		Timeout: publishTimeout})
@@ -204,7 +212,8 @@ func (p *Penstock) api(producer *queue.Producer) http.Handler {
 		Parts:   p.parts,
 		Metrics: o.HTTP.Metrics,
 		Management: manage.New(p.broker, producer, manage.Options{
-			Followed: p.known.wait, Possible: possible, Watch: p.watching, Logger: p.log}),
+			Followed: p.known.wait, Possible: possible, Watch: p.watching,
+			Audited: p.audited(), Logger: p.log}),
 		Budget:         p.budget,
 		Hosts:          hosts.Of(o.HTTP.Listen, o.HTTP.Hosts),
 		Clients:        p.guard.Clients(),
@@ -235,6 +244,35 @@ func (p *Penstock) buildDrainer() error {
 		return fmt.Errorf("make the drainer: %w", err)
 	}
 	return nil
+}
+
+func (p *Penstock) buildAuditor() error {
+	connection, err := p.connect("penstock admitter auditor")
+	if err != nil {
+		return err
+	}
+	broker, err := queue.NewBroker(connection,
+		queue.Options{Prefix: p.options.Prefix, Replicas: p.options.Replicas, Logger: p.log})
+	if err == nil {
+		p.auditor = audit.New(broker, audit.Options{Logger: p.log})
+	}
+	return err
+}
+
+// audited returns what tells of a bucket's starts; nil where nobody audits.
+func (p *Penstock) audited() func(policy string, key job.Key) (audit.Standing, bool) {
+	if p.auditor == nil {
+		return nil
+	}
+	return p.auditor.Bucket
+}
+
+// Audit returns what was seen of the limits on starts; nil without [Options.Audit].
+func (p *Penstock) Audit() []audit.Figure {
+	if p.auditor == nil {
+		return nil
+	}
+	return p.auditor.Figures()
 }
 
 // connect opens a connection that Close closes.

@@ -52,6 +52,9 @@ func (p *Penstock) serving() []func(context.Context) error {
 	if o.StartWithoutNATS {
 		parts = append(parts, p.meanwhile)
 	}
+	if p.auditor != nil {
+		parts = append(parts, after(p.prepared, p.auditor.Run))
+	}
 	if p.listener != nil {
 		parts = append(parts, lifecycle.HTTP(p.listener,
 			reportStatus(p.handler, o.Observer.Answered),

@@ -36,6 +36,8 @@ type Config struct {
 	// Prune retires policies of the set that are not in the file any more, once no job waits in
 	// them. Without it they stay, with a warning.
 	Prune bool
+	// Audit has the admitter listen to all starts and judge them by the limits.
+	Audit bool
 	// Policies are valid and named differently. What the file leaves out is left out here, too:
 	// [policy.Policy.WithDefaults] fills it in.
 	Policies []policy.Policy

@@ -148,6 +148,7 @@ var settings = []setting{
 		duration(func(c *Config) *time.Duration { return &c.Grace })},
 	{"set", "", "", text(func(c *Config) *string { return &c.Set })},
 	{"prune", "", "", boolean(func(c *Config) *bool { return &c.Prune })},
+	{"audit", "", "", boolean(func(c *Config) *bool { return &c.Audit })},
 }
 
 // Changed lists the keys of the settings in which two configurations differ, in the order of the

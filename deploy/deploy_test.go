@@ -25,6 +25,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/telemetry"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/workers/audit"
 )
 
 // checks says how each file is loaded. A file without a check fails TestEveryFile.
@@ -321,6 +322,7 @@ func exposition(t *testing.T) string {
 	admission.Policies(policy.Entries{"p": {Policy: policy.Policy{Name: "p",
 		Rule: policy.Rule{Algorithm: policy.LeakingBucket}}}})
 	r.NATS(func() bool { return true })
+	r.Audit(func() []audit.Figure { return []audit.Figure{{Policy: "p", Limit: "outflow"}} })
 	drain.Discarded("p", 1)
 	drain.Owned("p", 1)
 	recorder := httptest.NewRecorder()

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -27,6 +28,9 @@ const (
 	// attempt counts; and it is back.
 	EventBreakerOpened = "breaker_opened"
 	EventBreakerClosed = "breaker_closed"
+
+	// An auditor saw starts that broke a limit; Reason says which, and by what.
+	EventLimitBroken = "limit_broken"
 )
 
 // Event is one step of a job, as it is published on penstock.event.<policy>.<key>. Events are core
@@ -47,6 +51,19 @@ type Event struct {
 	// All says that the breaker is not the bucket's own, but that of all buckets of the policy
 	// whose valve is in the same drainer.
 	All bool `json:"all,omitempty"`
+
+	// At is the instant of a start: that of its last check, by the drainer's clock. Cost and Costs
+	// are what it takes of limits, where that is not one; Used is what an attempt told that it
+	// cost.
+	At    time.Time        `json:"at,omitzero"`
+	Cost  int64            `json:"cost,omitempty"`
+	Costs map[string]int64 `json:"costs,omitempty"`
+	Used  map[string]int64 `json:"used,omitempty"`
+
+	// From is the process that tells, and N the number of this event among all that it had to tell
+	// of the policy: what is missing was lost, or left out while nobody listened.
+	From string `json:"from,omitempty"`
+	N    uint64 `json:"n,omitempty"`
 }
 
 // Event is where the events of a bucket are published; ">" for a key and "*" for a policy are
@@ -59,10 +76,11 @@ func (n Names) Event(policy string, k job.Key) string {
 // but only after both sides have worked for them. The first event of a policy in each period is
 // sent as a request, and the server answers at once when nobody subscribes to its subject.
 type events struct {
-	once  sync.Once
-	inbox string // with its last dot; a policy's name follows
-	mu    sync.Mutex
-	gates map[string]*gate
+	once    sync.Once
+	inbox   string // with its last dot; a policy's name follows
+	process string // an id of this process
+	mu      sync.Mutex
+	gates   map[string]*gate
 }
 
 // gate is one policy's.
@@ -71,6 +89,9 @@ type gate struct {
 	told   int       // events in it
 	denied bool      // the server said in it that nobody listens
 	nobody bool      // and it said so when it was last asked
+
+	telling sync.Mutex // events are published in the order of their numbers
+	number  uint64     // of the last event
 }
 
 const (
@@ -101,16 +122,16 @@ func (b *Broker) deny(m *nats.Msg) {
 	}
 }
 
-// admit is gate.admit for a policy.
-func (b *Broker) admit(policy string) (publish, ask bool) {
+// gate returns a policy's.
+func (b *Broker) gate(policy string) *gate {
 	e := &b.events
 	e.once.Do(func() {
 		e.inbox, e.gates = b.nc.NewInbox()+".", map[string]*gate{}
+		e.process = rand.Text()[:12]
 		if _, err := b.nc.Subscribe(e.inbox+"*", b.deny); err != nil {
 			b.log.Debug("events are published whether or not anybody listens", "error", err)
 		}
 	})
-	now := time.Now()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	g := e.gates[policy]
@@ -118,16 +139,23 @@ func (b *Broker) admit(policy string) (publish, ask bool) {
 		g = &gate{}
 		e.gates[policy] = g
 	}
-	return g.admit(now)
+	return g
 }
 
 // Tell publishes an event, without waiting for anything.
 func (b *Broker) Tell(policy string, e Event) {
-	publish, ask := b.admit(policy)
+	g := b.gate(policy)
+	g.telling.Lock()
+	defer g.telling.Unlock()
+	g.number++
+	now := time.Now()
+	b.events.mu.Lock()
+	publish, ask := g.admit(now)
+	b.events.mu.Unlock()
 	if !publish {
 		return
 	}
-	e.V = job.FormatVersion
+	e.V, e.From, e.N = job.FormatVersion, b.events.process, g.number
 	body, err := json.Marshal(e)
 	switch subject := b.names.Event(policy, e.Key); {
 	case err != nil:

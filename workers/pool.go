@@ -95,10 +95,14 @@ func (p *pool) tellStart(r valve.Run, job Job, now pace.Instant) {
 		p.log.Debug("start", "policy", job.Policy, "job", job.ID, "key", job.Key.Raw(), "attempt",
 			job.Attempt, "wait", wait, "started", job.Started)
 	}
-	p.broker.Tell(job.Policy, queue.Event{
+	e := queue.Event{
 		Type: queue.EventStarted, Job: job.ID, Key: job.Key, Attempt: job.Attempt,
-		WaitMS: wait.Milliseconds(),
-	})
+		WaitMS: wait.Milliseconds(), At: job.Started, Costs: r.Costs,
+	}
+	if r.Cost != 1 {
+		e.Cost = r.Cost
+	}
+	p.broker.Tell(job.Policy, e)
 }
 
 // tellEnd tells observers how an attempt ended.
@@ -117,7 +121,7 @@ func (p *pool) tellEnd(job Job, o record.Outcome, took time.Duration) {
 	}
 	p.broker.Tell(job.Policy, queue.Event{
 		Type: event, Job: job.ID, Key: job.Key, Attempt: job.Attempt,
-		DurationMS: took.Milliseconds(), Error: o.Error,
+		DurationMS: took.Milliseconds(), Error: o.Error, Used: o.Used,
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/audit"
 )
 
 const (
@@ -31,6 +32,8 @@ type Bucket struct {
 	Depth     int    `json:"depth"` // accepted jobs: waiting, delayed and running
 	*job.BucketState
 	job.Hold
+	// what an auditor saw of its starts, for one bucket alone
+	Audit *audit.Standing `json:"audit,omitempty"`
 	// the bucket's partition, when nobody answered for it
 	Unanswered []int `json:"unanswered,omitempty"`
 }
@@ -214,6 +217,9 @@ func (s *Service) Bucket(ctx context.Context, name string, key job.Key) (Bucket,
 		return Bucket{}, err
 	}
 	b := Bucket{Key: key.Raw(), Partition: s.partitionOf(entry.Policy, key)}
+	if seen, known := s.options.Audited(name, key); known {
+		b.Audit = &seen
+	}
 	look, cancelLook := context.WithTimeout(ctx, lookTimeout)
 	defer cancelLook()
 	a, err := s.ask(look, name, b.Partition, job.Question{Op: job.OpBucket, Key: key})

@@ -23,6 +23,7 @@ import (
 	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/audit"
 )
 
 const (
@@ -50,6 +51,8 @@ type Options struct {
 	Possible func(p policy.Policy) []policy.Problem
 	// Watch tells what happens; default: a watch of the service's own.
 	Watch *watch.Watch
+	// Audited returns what an auditor saw of a bucket's starts. Default: nobody audits.
+	Audited func(policy string, key job.Key) (audit.Standing, bool)
 	// Logger gets, at Info, what operators changed; nil: none.
 	Logger *slog.Logger
 }
@@ -77,6 +80,9 @@ func New(broker *queue.Broker, producer *queue.Producer, o Options) *Service {
 	}
 	if o.Followed == nil {
 		o.Followed = func(context.Context, string, uint64) {}
+	}
+	if o.Audited == nil {
+		o.Audited = func(string, job.Key) (s audit.Standing, known bool) { return s, false }
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

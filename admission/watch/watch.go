@@ -55,7 +55,7 @@ type Event struct {
 // Types are those that an event can have.
 var Types = []string{queue.EventAccepted, queue.EventStarted, queue.EventDone, queue.EventFailed,
 	queue.EventThrottled, queue.EventDead, queue.EventCancelled, queue.EventBreakerOpened,
-	queue.EventBreakerClosed}
+	queue.EventBreakerClosed, queue.EventLimitBroken}
 
 // Listener hears events until Events is closed, and must be left.
 type Listener struct {

@@ -58,6 +58,7 @@ func serve(ctx context.Context, process *daemon.Process, drain bool, echoAt stri
 	defer p.Close()
 	metrics.QueueJobs(p.Depths)
 	metrics.NATS(p.Connected)
+	metrics.Audit(p.Audit)
 
 	var usersFile []string
 	setUsers := func() error { return nil }
@@ -122,6 +123,7 @@ func options(process *daemon.Process, users []embedded.User) penstock.Options {
 		ServeNATS: true,
 		Grace:     max(c.Grace, time.Nanosecond), // zero is none
 		Cache:     c.State.Cache,
+		Audit:     c.Audit,
 		Logger:    process.Log,
 	}
 	if process.HasFile {

@@ -15,7 +15,9 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/internal/waittest"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/audit"
 )
 
 // limited is a target that counts as third parties do: what has arrived within each of its windows,
@@ -89,6 +91,20 @@ func TestATargetSeesNoneOfItsLimitsBroken(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	broker, err := queue.NewBroker(c.connect(), queue.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	auditor := audit.New(broker, audit.Options{})
+	go auditor.Run(t.Context())
+	c.until("the starts are audited", func() bool {
+		select {
+		case <-auditor.Ready():
+			return true
+		default:
+			return false
+		}
+	})
 	owner := c.drainer()
 	c.until("some jobs are done", func() bool { return target.done() > jobs/4 })
 	owner.Kill()
@@ -97,6 +113,14 @@ func TestATargetSeesNoneOfItsLimitsBroken(t *testing.T) {
 		c.until("more jobs are done", func() bool { return target.done() > n })
 	}
 
+	for _, b := range auditor.Breaches() {
+		t.Errorf("key %s: %s", b.Key.Raw(), b)
+	}
+	seen, known := auditor.Bucket("llm", "key")
+	if !known || len(seen.Worst) != 3 || !seen.Incomplete {
+		t.Errorf("the auditor saw %+v: want three windows, and that one drainer followed another",
+			seen)
+	}
 	slices.SortFunc(target.arrivals, func(a, b arrival) int { return a.at.Compare(b.at) })
 	one := func(arrival) int { return 1 }
 	tokens := func(a arrival) int { return a.tokens }

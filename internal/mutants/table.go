@@ -3,6 +3,27 @@ package main
 // table is all mutants, the part of the program that they break as headings. Texts are as short as
 // they can be and still occur once, so that they go stale only when what they break changes.
 var table = []mutant{
+	// The auditor.
+
+	{
+		name: "audit-forgets-where-windows-begin", file: "workers/audit/law.go",
+		old: "l.take(&l.low, l.recent[l.near])",
+		new: "",
+		by:  "./workers/audit TestTheRateOfAllWindowsIsJudgedFromTheFewThatAreRemembered",
+	},
+	{
+		name: "audit-blind-to-lost-events", file: "workers/audit/judge.go",
+		old: "if e.N != s.number+1 {",
+		new: "if false {",
+		by:  "./workers/audit TestLostEventsMakeFiguresIncomplete",
+	},
+	{
+		name: "audit-judges-by-limits-of-before", file: "workers/audit/judge.go",
+		old: "if e.At.Before(b.ignore) {",
+		new: "if false {",
+		by:  "./workers/audit TestStartsAfterAChangeAreNotJudgedUntilAllFollowIt",
+	},
+
 	// The lease, its fence and the leases of others.
 
 	{

@@ -16,6 +16,7 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/workers/audit"
 )
 
 // scrape returns the lines that Prometheus would see, without comments.
@@ -53,6 +54,10 @@ func TestMetrics(t *testing.T) {
 		return map[string]uint64{"stripe": 4711}
 	})
 	r.NATS(func() bool { return true })
+	r.Audit(func() []audit.Figure {
+		return []audit.Figure{{Policy: "stripe", Limit: "outflow", Worst: 0.95, Broken: 2,
+			Incomplete: true}}
+	})
 	a.Admitted("stripe", "queued")
 	a.Admitted("stripe", "queued")
 	a.Admitted("stripe", "rejected")

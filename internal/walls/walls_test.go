@@ -40,6 +40,7 @@ workers: internal/buildinfo internal/installation internal/seldom policy policy/
 	queue queue/job queue/kv workers/internal/alarm workers/internal/core
 	workers/internal/handle workers/internal/pace workers/internal/record
 	workers/internal/timepiece workers/internal/valve nats.go
+workers/audit: algorithms policy policy/store queue queue/job
 workers/httptarget: internal/reach internal/redact policy queue/job workers
 workers/internal/alarm: workers/internal/pace sys
 workers/internal/core: policy queue/job workers/internal/handle workers/internal/pace
@@ -57,7 +58,7 @@ workers/internal/valve: policy queue/job workers/internal/deep workers/internal/
 workers/natstarget: internal/redact policy queue queue/job workers nats.go
 workers/workersprom: workers client_golang
 workers/workerstest: algorithms policy policy/store queue queue/embedded queue/job workers
-	nats.go
+	workers/audit nats.go
 
 admission: algorithms policy queue queue/job nats.go
 admission/access: internal/nearest internal/yamlfile
@@ -67,7 +68,7 @@ admission/httpapi: admission admission/access admission/answer admission/manage 
 	policy queue/job
 admission/limiter: admission algorithms algorithms/memstore policy gobreaker
 admission/limiter/inredis: admission/limiter algorithms algorithms/redisstore policy go-redis
-admission/manage: admission admission/watch internal/race internal/redact policy policy/store queue queue/job workers nats.go
+admission/manage: admission admission/watch internal/race internal/redact policy policy/store queue queue/job workers workers/audit nats.go
 admission/watch: admission queue
 admission/natsapi: admission admission/answer queue queue/job nats.go
 
@@ -75,7 +76,7 @@ admission/natsapi: admission admission/answer queue queue/job nats.go
 	internal/buildinfo internal/guard internal/health internal/hosts internal/installation
 	internal/lifecycle internal/natsconn
 	internal/nearest internal/seldom internal/targets internal/yamlfile policy policy/store queue
-	queue/embedded queue/job queue/kv workers nats.go
+	queue/embedded queue/job queue/kv workers workers/audit nats.go
 
 config: algorithms internal/guard internal/hosts internal/installation internal/lifecycle
 	internal/natsconn internal/nearest internal/yamlfile policy pflag viper
@@ -112,7 +113,7 @@ internal/redact:
 internal/redistest: internal/proctest internal/waittest go-redis
 internal/seldom:
 internal/targets: internal/reach policy workers workers/httptarget workers/natstarget nats.go
-internal/telemetry: . admission policy policy/store queue workers workers/workersprom
+internal/telemetry: . admission policy policy/store queue workers workers/audit workers/workersprom
 	client_golang
 internal/waittest:
 internal/yamlfile: policy yaml

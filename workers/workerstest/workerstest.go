@@ -26,6 +26,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/embedded"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers"
+	"github.com/penstock-mq/penstock/workers/audit"
 )
 
 // Patience is how long a [Kit] waits for what must happen before it fails the test.
@@ -123,6 +124,30 @@ func (k *Kit) SetPolicy(p policy.Policy) {
 		k.t.Fatalf("workerstest: %v", err)
 	}
 	k.policies[p.Name] = p
+}
+
+// Audit hears of all starts from now on, and fails the test at its end when they broke a limit.
+func (k *Kit) Audit() *audit.Auditor {
+	k.t.Helper()
+	auditor := audit.New(k.broker, audit.Options{})
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- auditor.Run(ctx) }()
+	select {
+	case <-auditor.Ready():
+	case <-time.After(Patience):
+		k.t.Errorf("workerstest: the auditor knew no policies within %v", Patience)
+	}
+	k.t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			k.t.Errorf("workerstest: auditor: %v", err)
+		}
+		for _, b := range auditor.Breaches() {
+			k.t.Errorf("%s, key %s: %s", b.Policy, b.Key.Raw(), b)
+		}
+	})
+	return auditor
 }
 
 // Handle registers the handler of a policy, before the first [Kit.Start]. A nil handler does

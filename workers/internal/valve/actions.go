@@ -47,6 +47,8 @@ type Run struct {
 	Stored  time.Time
 	Header  map[string][]string
 	Body    []byte
+	Cost    int64 // of its bucket's rate, in slots
+	Costs   map[string]int64
 	Attempt int          // 1 is the first
 	Crashes int          // of owners of which it ran
 	Due     pace.Instant // when the job could have started

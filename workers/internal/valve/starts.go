@@ -112,8 +112,8 @@ func (v *Valve) start(b *bucket, now pace.Instant, remote bool) Run {
 	t := b.ticket(j, v.fence)
 	v.charge(j, t, now)
 	r := Run{Ref: j.ref(), Stored: j.Stored, Header: j.Header, Body: j.Body,
-		Attempt: j.Attempts + 1, Crashes: j.crashes, Due: due, Number: v.given,
-		Ticket: t}
+		Cost: j.Cost, Costs: j.Costs, Attempt: j.Attempts + 1, Crashes: j.crashes, Due: due,
+		Number: v.given, Ticket: t}
 	v.runs[r.Number] = run{heldJob: j, attempt: r.Attempt, remote: remote}
 	if v.total != nil {
 		r.Due = max(due, v.total.Next(&v.totalClock))

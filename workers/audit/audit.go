@@ -1,0 +1,150 @@
+// Package audit is an independent eye on the rate at which jobs start: it hears of every start,
+// over all drainers, and keeps how full the fullest window of each limit was.
+//
+//	auditor := audit.New(broker, audit.Options{})
+//	go auditor.Run(ctx)
+//	<-auditor.Ready()
+//	…
+//	if broken := auditor.Breaches(); len(broken) > 0 {
+//		t.Errorf("limits were broken: %v", broken)
+//	}
+//
+// It shares nothing with what starts jobs but the policies and the events (see [queue.Event]), and
+// compares instants by the drainers' clocks, which agree between hosts as well as NTP has them.
+// Events have numbers, so an auditor knows of those that it missed, and says so.
+//
+// While one listens drainers publish all events of all policies: some 4 µs of a drainer's
+// processor for each of the four events of a job, and the messages.
+package audit
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/policy/store"
+	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+// DefaultStarts is how many starts an [Auditor] remembers: they take some 100 MB.
+const DefaultStarts = 2_000_000
+
+// mostBreaches is how many breaches are kept.
+const mostBreaches = 1000
+
+// Options of [New]. The zero value works.
+type Options struct {
+	// Starts is how many starts are remembered, about; default [DefaultStarts]. Of what does not
+	// fit, the bucket that has been idle for longest is forgotten first.
+	Starts int
+	// Logger gets a warning for each limit that was broken; nil: none.
+	Logger *slog.Logger
+}
+
+// Auditor hears of starts and judges them. It is safe for concurrent use.
+type Auditor struct {
+	broker *queue.Broker
+	log    *slog.Logger
+	ready  chan struct{}
+
+	mu     sync.Mutex
+	judge  *Judge
+	broken []Breach
+}
+
+// New makes an auditor, which hears nothing before [Auditor.Run].
+func New(broker *queue.Broker, o Options) *Auditor {
+	if o.Starts == 0 {
+		o.Starts = DefaultStarts
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Auditor{broker: broker, log: o.Logger, ready: make(chan struct{}),
+		judge: NewJudge(o.Starts)}
+}
+
+// Ready returns a channel that is closed when the auditor hears of starts and knows the policies.
+func (a *Auditor) Ready() <-chan struct{} { return a.ready }
+
+// Run listens until ctx ends, and returns nil then. It may be called once.
+func (a *Auditor) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop, err := a.broker.Listen("*", ">", a.heard)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	policies := store.New(a.broker, a.log)
+	followed := make(chan struct{})
+	first := sync.OnceFunc(func() { close(followed) })
+	ended := make(chan error, 1)
+	go func() {
+		ended <- policies.Watch(ctx, func(set policy.Entries) {
+			a.mu.Lock()
+			a.judge.Follow(set, time.Now())
+			a.mu.Unlock()
+			first()
+		})
+	}()
+	select {
+	case <-followed:
+	case err := <-ended:
+		return err
+	}
+	err = policies.WatchOverrides(ctx, a.override, func() { close(a.ready) })
+	cancel()
+	return errors.Join(err, <-ended)
+}
+
+func (a *Auditor) override(name string, key job.Key, o policy.Override, _ bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.judge.Override(name, key, o, time.Now())
+}
+
+// heard takes an event, and tells what it shows to be broken.
+func (a *Auditor) heard(name string, e queue.Event) {
+	a.mu.Lock()
+	broken := a.judge.Heard(name, e, time.Now())
+	if room := mostBreaches - len(a.broken); len(broken) > 0 && room > 0 {
+		a.broken = append(a.broken, broken[:min(room, len(broken))]...)
+	}
+	a.mu.Unlock()
+	for _, b := range broken {
+		a.log.Warn("a limit on starts was broken", "policy", b.Policy, "key", b.Key.Raw(),
+			"limit", b.Window.Limit, "units", b.Window.Units, "most", b.Window.Most, "window",
+			time.Duration(b.Window.Length), "from", b.Window.From, "to", b.Window.To, "starts",
+			b.Starts)
+		a.broker.Tell(b.Policy, queue.Event{Type: queue.EventLimitBroken, Key: b.Key,
+			Job: b.Starts[len(b.Starts)-1], Reason: b.String()})
+	}
+}
+
+// Breaches returns the limits that were broken, the first thousand of them.
+func (a *Auditor) Breaches() []Breach {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.broken)
+}
+
+// Bucket returns what was seen of a bucket, and of all keys together where something limits them;
+// false: nothing was.
+func (a *Auditor) Bucket(policy string, key job.Key) (Standing, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.judge.Bucket(policy, key, time.Now())
+}
+
+// Figures returns what was seen of all limits of all policies.
+func (a *Auditor) Figures() []Figure {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.judge.Figures(time.Now())
+}

@@ -1,0 +1,70 @@
+package audit_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/internal/waittest"
+	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/workers/audit"
+	"github.com/penstock-mq/penstock/workers/workerstest"
+)
+
+func TestAnAuditorSeesWhatDrainersStart(t *testing.T) {
+	kit := workerstest.New(t, workerstest.Policy("stripe", "50/s"))
+	kit.Handle("stripe", nil)
+	auditor := kit.Audit()
+	kit.Publish("stripe", "tenant", nil, 60)
+	kit.Wait("stripe", 60)
+	waittest.Until(t, "it has heard of them", func() bool {
+		seen, known := auditor.Bucket("stripe", "tenant")
+		return known && !seen.Incomplete && seen.Broken == 0 && len(seen.Worst) == 2 &&
+			seen.Worst[0].Units >= 40 && seen.Worst[0].Share() <= 1
+	})
+	if f := auditor.Figures(); len(f) != 1 || f[0].Worst < 0.8 || f[0].Worst > 1 {
+		t.Errorf("figures %+v", f)
+	}
+}
+
+// A process that starts too much has nothing to do with what judges it.
+func TestABrokenLimitIsTold(t *testing.T) {
+	kit := workerstest.New(t, workerstest.Policy("stripe", "50/s"))
+	auditor := audit.New(kit.Broker(), audit.Options{})
+	ended := make(chan error, 1)
+	go func() { ended <- auditor.Run(t.Context()) }()
+	t.Cleanup(func() {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	<-auditor.Ready()
+	told := make(chan queue.Event, 100)
+	stop, err := kit.Broker().Listen("stripe", ">", func(_ string, e queue.Event) {
+		if e.Type == queue.EventLimitBroken {
+			told <- e
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	at := time.Now()
+	for i := range 60 {
+		kit.Broker().Tell("stripe", queue.Event{Type: queue.EventStarted, Key: "k",
+			Job: fmt.Sprint("stripe:", i), At: at.Add(time.Duration(i) * 10 * time.Millisecond)})
+	}
+	select {
+	case e := <-told:
+		if e.Key != "k" || !strings.HasPrefix(e.Reason, "outflow: ") ||
+			!strings.Contains(e.Reason, "stripe:") {
+			t.Errorf("told %+v", e)
+		}
+	case <-time.After(waittest.Patience()):
+		t.Fatal("nobody was told")
+	}
+	if b := auditor.Breaches(); len(b) == 0 || b[0].Policy != "stripe" {
+		t.Errorf("breaches %v", b)
+	}
+}

@@ -1,0 +1,356 @@
+package audit
+
+import (
+	"slices"
+	"time"
+
+	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/policy"
+)
+
+// start is one as a law counts it.
+type start struct {
+	at    int64 // Unix nanoseconds
+	seq   uint64
+	units int64
+}
+
+// law is one limit on the starts of one bucket, with what it must remember of them.
+//
+// Starts may be told a little out of order. Nothing here counts more than there was, so that no law
+// is found broken that was kept.
+type law interface {
+	// add counts a start, and returns the fullest window that it is in, as far as can be known.
+	add(s start) view
+	// settle corrects what a start counts.
+	settle(s start, diff int64)
+	// size is how many starts are remembered.
+	size() int
+}
+
+// view is a window of a law.
+type view struct {
+	units    int64
+	most     float64
+	length   time.Duration
+	from, to int64
+	starts   []start // of those in it the last ones that are known, and the first
+}
+
+// spec is what a law demands.
+type spec struct {
+	limit  string
+	cost   string // what a start takes: its cost of this name, or else its cost
+	kind   kind
+	window time.Duration
+	most   float64 // units: of a window, and of a rate at once
+	rate   float64 // units per second
+	// slots: the last start of a window counts one, as it may take slots that are not there yet
+	slots bool
+}
+
+type kind int
+
+const (
+	byRate    kind = iota // any window T from a length on: most + rate·T
+	byWindow              // any window of one length
+	byClock               // the clock's windows
+	byCounter             // a sliding counter
+)
+
+// reorder is how late a start may be told.
+const reorder = 250 * time.Millisecond
+
+// law2 are the windows of the law of rate: any of a second or more, and those of a second and of
+// the rate's own period for themselves, which people read.
+func law2(limit string, outflow algorithms.Rate, ratio float64, burst int64) []spec {
+	if outflow.IsZero() {
+		return nil
+	}
+	const slack = 2 * time.Millisecond
+	peak := outflow.PerSecond() * ratio
+	most := func(t time.Duration) float64 { return peak*(t+slack).Seconds() + float64(burst) }
+	specs := []spec{
+		{limit: limit, kind: byRate, window: time.Second, rate: peak, most: most(0), slots: true},
+		{limit: limit, kind: byWindow, window: time.Second, most: most(time.Second), slots: true},
+	}
+	if outflow.Per > time.Second && outflow.Count <= mostRemembered {
+		specs = append(specs, spec{limit: limit, kind: byWindow, window: outflow.Per,
+			most: most(outflow.Per), slots: true})
+	}
+	return specs
+}
+
+// mostRemembered is how many starts the windows of a rate remember. Its law needs no more than
+// those of a second.
+const mostRemembered = 100_000
+
+// specOf is that of a limit on starts.
+func specOf(l policy.Limit) spec {
+	s := spec{limit: l.Name, cost: l.Cost, window: time.Duration(l.Window), most: float64(l.Limit)}
+	switch l.Algorithm {
+	case policy.TokenBucket:
+		s.kind, s.window, s.most, s.rate = byRate, 0, float64(l.Capacity), l.Refill.PerSecond()
+	case policy.LeakingBucket:
+		s.kind, s.window, s.rate = byRate, 0, l.Outflow.PerSecond()
+		s.most = float64(max(l.Burst, 1))
+	case policy.SlidingLog:
+		s.kind = byWindow
+	case policy.SlidingCounter:
+		s.kind = byCounter
+	default:
+		s.kind = byClock
+	}
+	return s
+}
+
+func (s spec) law() law {
+	switch s.kind {
+	case byRate:
+		return &rateLaw{spec: s}
+	case byWindow:
+		return &windowLaw{spec: s}
+	}
+	return &clockLaw{spec: s}
+}
+
+// taken is what the last start of a window counts in it.
+func (s spec) taken(last start) int64 {
+	if s.slots {
+		return min(last.units, 1)
+	}
+	return last.units
+}
+
+// rateLaw judges all windows of a length or more at once. With S the units before a start, and t
+// its instant, a window from start i to start j breaks the law when
+//
+//	(S_j + last) − S_i − rate·(t_j − t_i) > most
+//
+// so of all that begin early enough the one with the least S_i − rate·t_i is the fullest, and no
+// other needs to be remembered.
+type rateLaw struct {
+	spec
+	origin int64
+	sum    int64     // units of all starts that are forgotten
+	recent []counted // starts in order
+	near   int       // how many of them are a shortest window before the last
+	far    lowest    // of those that are forgotten
+	low    lowest    // … and of the near ones
+}
+
+type counted struct {
+	start
+	before int64 // units of all starts before it
+}
+
+// lowest is where the fullest window begins.
+type lowest struct {
+	counted
+	level float64
+	known bool
+}
+
+func (l *rateLaw) take(low *lowest, c counted) {
+	level := float64(c.before) - l.rate*time.Duration(c.at-l.origin).Seconds()
+	if !low.known || level <= low.level {
+		*low = lowest{c, level, true}
+	}
+}
+
+func (l *rateLaw) size() int { return len(l.recent) }
+
+func (l *rateLaw) add(s start) view {
+	if l.origin == 0 {
+		l.origin = s.at
+	}
+	p := l.insert(s)
+	fullest := l.judge(p)
+	for j := p + 1; j < len(l.recent); j++ {
+		if v := l.judge(j); float64(v.units)/v.most > float64(fullest.units)/fullest.most {
+			fullest = v
+		}
+	}
+	return fullest
+}
+
+// settle counts the difference from the last start on, which is when it can be known.
+func (l *rateLaw) settle(_ start, diff int64) {
+	if n := len(l.recent); n > 0 {
+		l.insert(start{at: l.recent[n-1].at, units: diff})
+	}
+}
+
+// insert puts a start in its place, and returns that.
+func (l *rateLaw) insert(s start) (p int) {
+	p = len(l.recent)
+	for p > 0 && l.recent[p-1].at > s.at {
+		p--
+	}
+	c := counted{s, l.sum}
+	if p > 0 {
+		c.before = l.recent[p-1].before + l.recent[p-1].units
+	}
+	l.recent = slices.Insert(l.recent, p, c)
+	for i := p + 1; i < len(l.recent); i++ {
+		l.recent[i].before += s.units
+	}
+	newest := l.recent[len(l.recent)-1].at
+	forgotten := 0
+	for l.recent[forgotten].at < newest-int64(l.window+reorder) {
+		l.take(&l.far, l.recent[forgotten])
+		l.sum += l.recent[forgotten].units
+		forgotten++
+	}
+	l.recent = l.recent[forgotten:]
+	if l.near -= forgotten; l.near < 0 || p-forgotten < l.near {
+		l.near, l.low = 0, l.far
+	}
+	for l.near < len(l.recent) && l.recent[l.near].at <= newest-int64(l.window) {
+		l.take(&l.low, l.recent[l.near])
+		l.near++
+	}
+	return max(p-forgotten, 0)
+}
+
+// judge is the fullest window that ends with a start.
+func (l *rateLaw) judge(j int) view {
+	last := l.recent[j]
+	low, first := l.low, l.near
+	if j < len(l.recent)-1 { // it was told late
+		low, first = l.far, 0
+		for first <= j && l.recent[first].at <= last.at-int64(l.window) {
+			l.take(&low, l.recent[first])
+			first++
+		}
+	}
+	v := l.from(l.recent[min(first, j)], last, j)
+	if low.known {
+		if w := l.from(low.counted, last, j); float64(w.units)-w.most > float64(v.units)-v.most {
+			v = w
+		}
+	}
+	return v
+}
+
+func (l *rateLaw) from(first, last counted, j int) view {
+	length := max(l.window, time.Duration(last.at-first.at))
+	v := view{units: last.before - first.before + l.taken(last.start), length: length,
+		most: l.most + l.rate*length.Seconds(), from: first.at, to: last.at}
+	for i := max(0, j-mostNamed+1); i <= j; i++ {
+		if c := l.recent[i]; c.at >= first.at && c.units >= 0 {
+			v.starts = append(v.starts, c.start)
+		}
+	}
+	if len(v.starts) == 0 || v.starts[0].seq != first.seq {
+		v.starts = slices.Insert(v.starts, 0, first.start)
+	}
+	return v
+}
+
+// windowLaw judges all windows of one length.
+type windowLaw struct {
+	spec
+	recent []start // within the window of the last one, in order
+	sum    int64
+}
+
+func (l *windowLaw) size() int { return len(l.recent) }
+
+func (l *windowLaw) add(s start) view {
+	p := len(l.recent)
+	for p > 0 && l.recent[p-1].at > s.at {
+		p--
+	}
+	l.recent = slices.Insert(l.recent, p, s)
+	l.sum += s.units
+	n := 0
+	for newest := l.recent[len(l.recent)-1].at; l.recent[n].at <= newest-int64(l.window); n++ {
+		l.sum -= l.recent[n].units
+	}
+	l.recent = l.recent[n:]
+	last := len(l.recent) - 1
+	v := l.view(0, last, l.sum)
+	for j := max(p-n, 0); j < last; j++ { // it was told late
+		i, units := j, int64(0)
+		for ; i >= 0 && l.recent[i].at > l.recent[j].at-int64(l.window); i-- {
+			units += l.recent[i].units
+		}
+		if w := l.view(i+1, j, units); w.units > v.units {
+			v = w
+		}
+	}
+	return v
+}
+
+func (l *windowLaw) view(i, j int, units int64) view {
+	last := l.recent[j]
+	return view{units: units - last.units + l.taken(last), most: l.most, length: l.window,
+		from: l.recent[i].at, to: last.at, starts: l.recent[max(i, j+1-mostNamed) : j+1]}
+}
+
+func (l *windowLaw) settle(s start, diff int64) {
+	for i := len(l.recent) - 1; i >= 0 && l.recent[i].at >= s.at; i-- {
+		if l.recent[i].seq == s.seq {
+			l.recent[i].units += diff
+			l.sum += diff
+			return
+		}
+	}
+}
+
+// clockLaw judges the clock's windows, and the estimate of a sliding counter from two of them.
+type clockLaw struct {
+	spec
+	end          int64 // of the current window
+	before, here int64 // units in the window before, and in this one
+	first        int64
+	last         []start
+}
+
+func (l *clockLaw) size() int { return len(l.last) }
+
+func (l *clockLaw) add(s start) view {
+	if l.turn(s.at); s.at < l.end-int64(l.window) { // told late
+		l.before += s.units
+		return view{most: l.most}
+	}
+	if l.here == 0 {
+		l.first, l.last = s.at, nil
+	}
+	l.here += s.units
+	if l.last = append(l.last, s); len(l.last) > mostNamed {
+		l.last = slices.Clone(l.last[1:])
+	}
+	v := view{units: l.here, most: l.most, length: l.window, from: l.first, to: s.at,
+		starts: l.last}
+	if l.kind == byCounter {
+		left := float64(l.end-s.at) / float64(l.window)
+		v.units += int64(float64(l.before) * left)
+	}
+	return v
+}
+
+// turn begins the window that an instant is in.
+func (l *clockLaw) turn(at int64) {
+	if at < l.end {
+		return
+	}
+	t := time.Unix(0, at)
+	_, d := algorithms.FixedWindow{Limit: 1, Window: l.window}.Take(
+		algorithms.FixedWindowState{}, t, 1)
+	end := t.Truncate(time.Microsecond).Add(d.ResetAfter).UnixNano()
+	if l.before = 0; end == l.end+int64(l.window) {
+		l.before = l.here
+	}
+	l.end, l.here = end, 0
+}
+
+func (l *clockLaw) settle(s start, diff int64) {
+	switch begin := l.end - int64(l.window); {
+	case s.at >= begin:
+		l.here += diff
+	case s.at >= begin-int64(l.window):
+		l.before += diff
+	}
+}
