@@ -14,12 +14,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -59,16 +59,11 @@ func newReader(t *testing.T) *reader {
 	exchange := []string{"/run/secrets", r.dir}
 	for _, port := range []string{"8080", "8081", "4222", "4223", "4224", "4225", "6222", "6223",
 		"6224"} {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		free, err := proctest.FreePort()
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer l.Close()
-		_, free, err := net.SplitHostPort(l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		exchange = append(exchange, ":"+port, ":"+free)
+		exchange = append(exchange, ":"+port, ":"+strconv.Itoa(free))
 	}
 	r.here = strings.NewReplacer(exchange...)
 
@@ -134,18 +129,17 @@ func (r *reader) background(command string) (file string) {
 	file = filepath.Join(r.dir, fmt.Sprintf("output-%d", r.count))
 	r.say(fmt.Sprintf("READY=%s.ready %s >%s 2>%s.log & STARTED=\"$STARTED $!\"", file, command,
 		file, file))
-	for deadline := time.Now().Add(waittest.Patience()); ; time.Sleep(10 * time.Millisecond) {
+	var out, log []byte
+	if !waittest.Eventually(func() bool {
 		_, err := os.Stat(file + ".ready")
-		out, _ := os.ReadFile(file)
-		log, _ := os.ReadFile(file + ".log")
-		if err == nil || strings.HasPrefix(string(out), "ready ") && r.settled(command) ||
-			bytes.Contains(log, []byte("Server is ready")) {
-			return file
-		}
-		if time.Now().After(deadline) {
-			r.t.Fatalf("not ready: %s\n%s%s", command, out, log)
-		}
+		out, _ = os.ReadFile(file)
+		log, _ = os.ReadFile(file + ".log")
+		return err == nil || strings.HasPrefix(string(out), "ready ") && r.settled(command) ||
+			bytes.Contains(log, []byte("Server is ready"))
+	}) {
+		r.t.Fatalf("not ready: %s\n%s%s", command, out, log)
 	}
+	return file
 }
 
 // settled reports whether all partitions have an owner, as they have by the time a reader has read
@@ -226,23 +220,23 @@ func (r *reader) block(page string, all []step) int {
 			later[r.background(before)] = s
 			continue
 		}
-		got := r.say(command)
-		for deadline := time.Now().Add(waittest.Patience()); asks(command) &&
-			!matches(s.want, got) && time.Now().Before(deadline); got = r.say(command) {
-			time.Sleep(100 * time.Millisecond) // what the commands before have begun takes its time
-		}
+		var got string
+		waittest.Eventually(func() bool { // what the commands before have begun takes its time
+			got = r.say(command)
+			return matches(s.want, got) || !asks(command)
+		})
 		r.compare(page, s, got)
 	}
 	for file, s := range later {
-		got := ""
-		for deadline := time.Now().Add(waittest.Patience()); !matches(s.want, got) &&
-			time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		var got string
+		waittest.Eventually(func() bool {
 			data, err := os.ReadFile(file)
 			if err != nil {
 				r.t.Fatal(err)
 			}
 			got = string(data)
-		}
+			return matches(s.want, got)
+		})
 		r.compare(page, s, got)
 	}
 	return len(all)

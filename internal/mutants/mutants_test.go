@@ -74,7 +74,7 @@ type sums[T any] struct{ all []T }
 
 func (s *sums[T]) add(x ...T) { s.all = append(s.all, x...) }
 
-func seven(int) int { return 7 }
+func Seven(int) int { return 7 }
 
 func Sum(n int) (s int) {
 	for i := range n {
@@ -83,9 +83,27 @@ func Sum(n int) (s int) {
 	return s
 }
 `,
+		"program/main.go": `package main
+
+import (
+	"fmt"
+	"sum"
+)
+
+func main() { fmt.Print(sum.Sum(4), " ", sum.Seven(0)) }
+`,
 		"sum_test.go": `package sum
 
-import "testing"
+import (
+	"os/exec"
+	"testing"
+)
+
+func TestProgram(t *testing.T) {
+	if out, err := exec.Command("go", "run", "./program").CombinedOutput(); string(out) != "6 7" {
+		t.Fatalf("%v: %s", err, out)
+	}
+}
 
 func TestSum(t *testing.T) {
 	if Sum(4) != 6 {
@@ -95,7 +113,7 @@ func TestSum(t *testing.T) {
 
 func TestOthers(t *testing.T) {
 	var s sums[int]
-	if s.add(1, 2); len(s.all) != 2 || first != 0 || seven(0) != 7 {
+	if s.add(1, 2); len(s.all) != 2 || first != 0 || Seven(0) != 7 {
 		t.Fatal()
 	}
 }
@@ -105,7 +123,11 @@ func TestNothing(t *testing.T) {}
 func TestFails(t *testing.T) { t.Run("always", func(t *testing.T) { t.Fatal() }) }
 `,
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -122,6 +144,8 @@ func TestFails(t *testing.T) { t.Run("always", func(t *testing.T) { t.Fatal() })
 		{row("in a method of a generic type", "s.all, x...)", "s.all, x[0])", ". TestOthers"),
 			caught},
 		{row("in a function without names of parameters", "7", "8", ". TestOthers"), caught},
+		{row("in a program that a test builds", "s += i", "s += i + 1", ". TestProgram"), caught},
+		{row("in that, and built alone", "7", "8", ". TestProgram"), caught},
 		{row("outside of functions", "first = 0", "first = 1", ". TestOthers"), caught},
 		{row("panics", "s += i", "panic(i)", ". Test[S]um"), caught},
 		{same, equivalent},

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -58,7 +59,7 @@ type result struct {
 	took    time.Duration
 }
 
-// play plays mutants on all processors, after their tests have passed without any, and tells each
+// play plays mutants, some at once, after their tests have passed without any, and tells each
 // result when it is there.
 func play(ctx context.Context, dir string, rows []mutant,
 	tell func(result)) (results []result, err error) {
@@ -73,34 +74,26 @@ func play(ctx context.Context, dir string, rows []mutant,
 		return nil, err
 	}
 	failing := t.unmutated(ctx, rows)
-	var wait sync.WaitGroup
 	var telling sync.Mutex
-	next := make(chan int)
-	for range runtime.GOMAXPROCS(0) {
-		wait.Go(func() {
-			for i := range next {
-				begun := time.Now()
-				r := result{mutant: rows[i]}
-				_, pattern, _ := rows[i].test()
-				if why := failing[pattern+" "+rows[i].group()]; why != "" {
-					r.verdict, r.detail = broken, "fails without a mutant: "+why
-				} else {
-					r.verdict, r.detail = t.play(ctx, filepath.Join(scratch, strconv.Itoa(i)),
-						rows[i])
-				}
-				r.took = time.Since(begun)
-				results[i] = r
-				telling.Lock()
-				tell(r)
-				telling.Unlock()
-			}
-		})
+	numbers := make([]int, len(rows))
+	for i := range numbers {
+		numbers[i] = i
 	}
-	for i := range rows {
-		next <- i
-	}
-	close(next)
-	wait.Wait()
+	each(numbers, func(i int) {
+		begun := time.Now()
+		r := result{mutant: rows[i]}
+		_, pattern, _ := rows[i].test()
+		if why := failing[pattern+" "+rows[i].group()]; why != "" {
+			r.verdict, r.detail = broken, "fails without a mutant: "+why
+		} else {
+			r.verdict, r.detail = t.play(ctx, filepath.Join(scratch, strconv.Itoa(i)), rows[i])
+		}
+		r.took = time.Since(begun)
+		results[i] = r
+		telling.Lock()
+		tell(r)
+		telling.Unlock()
+	})
 	return results, nil
 }
 
@@ -133,17 +126,40 @@ func (t *tests) unmutated(ctx context.Context, rows []mutant) map[string]string 
 		}
 	}
 	failing := map[string]string{}
-	for group, all := range patterns {
+	var mu sync.Mutex
+	each(slices.Collect(maps.Keys(patterns)), func(group string) {
+		all := patterns[group]
 		if v, _ := t.run(ctx, group, strings.Join(all, "|"), 0); v == survived {
-			continue
+			return
 		}
 		for _, pattern := range all {
 			if v, detail := t.run(ctx, group, pattern, 0); v != survived {
+				mu.Lock()
 				failing[pattern+" "+group] = detail
+				mu.Unlock()
 			}
 		}
-	}
+	})
 	return failing
+}
+
+// each does something for all of a list, as much at once as a machine can whose tests wait for half
+// of their time.
+func each[T any](all []T, do func(T)) {
+	var wait sync.WaitGroup
+	next := make(chan T)
+	for range 2 * runtime.GOMAXPROCS(0) {
+		wait.Go(func() {
+			for one := range next {
+				do(one)
+			}
+		})
+	}
+	for _, one := range all {
+		next <- one
+	}
+	close(next)
+	wait.Wait()
 }
 
 func (t *tests) play(ctx context.Context, scratch string, m mutant) (v verdict, detail string) {
@@ -198,10 +214,7 @@ func (t *tests) run(ctx context.Context, group, pattern string, number int) (ver
 	}
 	cmd := exec.CommandContext(ctx, binary, args...)
 	cmd.Dir = filepath.Join(t.dir, pkg)
-	cmd.Env = append(os.Environ(), played+"="+strconv.Itoa(number))
-	if number > 0 { // what it is to notice may never come; without a mutant, tests take their time
-		cmd.Env = append(cmd.Env, waittest.Impatient+"=1")
-	}
+	cmd.Env = append(environment(t.overlay, number > 0), played+"="+strconv.Itoa(number))
 	return judged(ctx, cmd, group, pattern)
 }
 
@@ -210,8 +223,18 @@ func (t *tests) build(ctx context.Context, group, pattern, overlay string) (verd
 	args := slices.Concat([]string{"test", "-overlay", overlay}, cheaply, limits(pattern),
 		strings.Fields(group))
 	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Dir = t.dir
+	cmd.Dir, cmd.Env = t.dir, environment(overlay, overlay != "")
 	return judged(ctx, cmd, group, pattern)
+}
+
+// environment is that of tests: the programs that they build have the mutants in them as well. What
+// is to notice a mutant may never come; without one, tests take their time.
+func environment(overlay string, mutated bool) []string {
+	env := append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -overlay="+overlay)
+	if mutated {
+		env = append(env, waittest.Impatient+"=1")
+	}
+	return env
 }
 
 // limits are the flags for tests that match a pattern.

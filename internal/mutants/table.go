@@ -2464,4 +2464,13 @@ func (Synced)`,
 		new: "into.live+from.live < 0",
 		by:  "./workers/internal/deep TestJobsThatStayKeepNoMoreThanTheirRoom",
 	},
+
+	// Programs, as their tests build them.
+
+	{
+		name: "unreadable-file-is-a-bad-configuration", file: "internal/daemon/daemon.go",
+		old: "case unreadable:",
+		new: "case unreadable && false:",
+		by:  "./cmd/admitter TestBadStarts",
+	},
 }

@@ -21,7 +21,8 @@ const played = "PENSTOCK_MUTANT"
 
 // tests are those of the mutants, built.
 type tests struct {
-	dir string // of the module
+	dir     string // of the module
+	overlay string // with all mutants
 	// by their package's directory; "" for one that cannot be built with all mutants
 	binaries map[string]string
 	numbers  map[mutant]int // by which the binaries know the mutants that are woven in
@@ -74,7 +75,7 @@ func newTests(ctx context.Context, dir, scratch string, rows []mutant) (*tests, 
 		}
 		binaries[m.pkg()] = path
 	}
-	return &tests{dir, binaries, numbers}, nil
+	return &tests{dir, overlay, binaries, numbers}, nil
 }
 
 // woven is a file of Go into which mutants are woven.

@@ -17,7 +17,7 @@ const glance = 5 * time.Millisecond
 // Patience returns how long a test waits for what takes a moment: a machine may have much to do.
 func Patience() time.Duration {
 	if os.Getenv(Impatient) != "" {
-		return 20 * time.Second
+		return 10 * time.Second
 	}
 	return 2 * time.Minute
 }
@@ -26,15 +26,24 @@ func Patience() time.Duration {
 // looks again and again, from the test's own goroutine.
 func Until(t testing.TB, what string, holds func() bool) {
 	t.Helper()
+	if !Eventually(holds) {
+		t.Fatalf("waited %v in vain until %s", Patience(), what)
+	}
+}
+
+// Eventually is [Until] for tests that have more to say about what does not hold than its name: it
+// reports whether something holds within [Patience].
+func Eventually(holds func() bool) bool {
 	ticker := time.NewTicker(glance)
 	defer ticker.Stop()
-	patience := Patience()
-	end := time.After(patience)
-	for !holds() {
+	for end := time.After(Patience()); ; {
+		if holds() {
+			return true
+		}
 		select {
 		case <-ticker.C:
 		case <-end:
-			t.Fatalf("waited %v in vain until %s", patience, what)
+			return false
 		}
 	}
 }
