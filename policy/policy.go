@@ -164,6 +164,10 @@ type HTTPTarget struct {
 	// limits count.
 	Settle Settle `json:"settle,omitempty"`
 
+	// Hints is whether the bucket of a job pauses when an answer says that nothing is left of what
+	// the target allows, until there is; default true.
+	Hints *bool `json:"hints,omitempty"`
+
 	// What producers may ask of the target. Forward are the headers that they may forward (default:
 	// all but those of [NeverForwarded]), Methods the methods of jobs, of which the first is the
 	// default (default: any, POST), PathPrefix where the paths of jobs lie (default: anywhere below
@@ -172,6 +176,9 @@ type HTTPTarget struct {
 	Methods    []string `json:"methods,omitzero"`
 	PathPrefix *string  `json:"path_prefix,omitempty"`
 }
+
+// ReadsHints reports whether answers are looked at for what they say of the target's limits.
+func (t *HTTPTarget) ReadsHints() bool { return t.Hints == nil || *t.Hints }
 
 // Signing is where the key is that requests are signed with: a file of the drainer's machine.
 type Signing struct {

@@ -48,6 +48,10 @@ type Event struct {
 	DurationMS int64   `json:"duration_ms,omitempty"` // done, failed, throttled: of the attempt
 	Reason     string  `json:"reason,omitempty"`      // dead: why
 	Error      string  `json:"error,omitempty"`
+	// PauseMS is for how long the bucket starts nothing: done, failed or dead, because the target
+	// said that nothing is left of what it allows; throttled, because it asked for it, missing when
+	// it named no time.
+	PauseMS int64 `json:"pause_ms,omitempty"`
 	// All says that the breaker is not the bucket's own, but that of all buckets of the policy
 	// whose valve is in the same drainer.
 	All bool `json:"all,omitempty"`

@@ -39,16 +39,22 @@ type Job struct {
 // error. A job may run twice after a crash, so a handler should be idempotent.
 type Handler func(ctx context.Context, job Job) error
 
-// call runs a handler and turns its panic into an error. It also returns what the job used.
-func call(ctx context.Context, handle Handler, job Job) (used map[string]int64, err error) {
+// call runs a handler and returns what that came to.
+func call(ctx context.Context, handle Handler, seq uint64, job Job) record.Outcome {
 	job.settled = &settled{}
-	defer func() { used = job.used() }()
+	o := outcomeOf(seq, caught(ctx, handle, job))
+	job.settled.tell(&o)
+	return o
+}
+
+// caught runs a handler and turns its panic into an error.
+func caught(ctx context.Context, handle Handler, job Job) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
 		}
 	}()
-	return nil, handle(ctx, job)
+	return handle(ctx, job)
 }
 
 // outcomeOf translates a handler's answer.

@@ -322,10 +322,8 @@ func (l *lender) attempt(ctx context.Context, job Job, valve string, timeout tim
 			}
 		}
 	})
-	used, err := call(attempt, handle, job)
+	o := call(attempt, handle, 0, job)
 	close(returned)
-	o := outcomeOf(0, err)
-	o.Used = used
 	if o.Kind == record.OutcomeFailed && ctx.Err() != nil {
 		o.Kind = record.OutcomeUncounted // this process or the valve's ends: no attempt
 	}

@@ -70,6 +70,9 @@ type Observer struct {
 	// succeed), returned (not started after all) or uncounted (interrupted, or its worker elsewhere
 	// left).
 	Finished func(policy, outcome string)
+	// Hinted tells that a target which did not throttle said that nothing is left of what it
+	// allows, and for how long: see [Job.CoolDown].
+	Hinted func(policy string, pause time.Duration)
 	// Ended tells how a job ended: done; dead, once the dead letter is stored, whatever its reason;
 	// or cancelled, by an operator.
 	Ended func(policy, outcome string)
@@ -103,6 +106,9 @@ func (o Observer) complete() Observer {
 	}
 	if o.Finished == nil {
 		o.Finished = func(string, string) {}
+	}
+	if o.Hinted == nil {
+		o.Hinted = func(string, time.Duration) {}
 	}
 	if o.Ended == nil {
 		o.Ended = func(string, string) {}

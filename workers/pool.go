@@ -48,10 +48,8 @@ func (p *pool) work(r valve.Run, handle Handler, timeout time.Duration, created 
 	job.Started = p.clock.Date(now)
 	p.tellStart(r, job, now)
 	ctx, cancel := context.WithTimeout(p.jobs, timeout)
-	used, err := call(ctx, handle, job)
+	o := call(ctx, handle, r.Seq, job)
 	cancel()
-	o := outcomeOf(r.Seq, err)
-	o.Used = used
 	if o.Kind == record.OutcomeFailed && p.jobs.Err() != nil {
 		o.Kind = record.OutcomeUncounted // interrupted by this drainer's own end: no attempt
 	}
@@ -108,6 +106,9 @@ func (p *pool) tellStart(r valve.Run, job Job, now pace.Instant) {
 // tellEnd tells observers how an attempt ended.
 func (p *pool) tellEnd(job Job, o record.Outcome, took time.Duration) {
 	p.observer.Finished(job.Policy, string(o.Kind))
+	if o.Kind != record.OutcomeThrottled && o.RetryAfter > 0 {
+		p.observer.Hinted(job.Policy, o.RetryAfter)
+	}
 	logEnd(p.log, job, o, took)
 	event := queue.EventFailed
 	switch o.Kind {
@@ -122,6 +123,7 @@ func (p *pool) tellEnd(job Job, o record.Outcome, took time.Duration) {
 	p.broker.Tell(job.Policy, queue.Event{
 		Type: event, Job: job.ID, Key: job.Key, Attempt: job.Attempt,
 		DurationMS: took.Milliseconds(), Error: o.Error, Used: o.Used,
+		PauseMS: o.RetryAfter.Milliseconds(),
 	})
 }
 

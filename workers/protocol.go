@@ -212,18 +212,18 @@ func readOutcome(seq uint64, m *nats.Msg) (record.Outcome, error) {
 		o.Kind = record.OutcomePermanent
 	case statusRetryAfter:
 		o.Kind = record.OutcomeThrottled
-		if text := job.HeaderValue(m.Header, headerRetryAfter); text != "" {
-			ms, err := strconv.ParseInt(text, 10, 64)
-			if err != nil {
-				return o, fmt.Errorf("%s %q: want milliseconds", headerRetryAfter, text)
-			}
-			o.RetryAfter = time.Duration(min(max(ms, 0),
-				mostRetryAfter.Milliseconds())) * time.Millisecond
-		}
 	case statusLate, statusReturned:
 		o.Kind = record.OutcomeUncounted
 	default:
 		return o, fmt.Errorf("%s %q is not known", headerStatus, status)
+	}
+	if text := job.HeaderValue(m.Header, headerRetryAfter); text != "" {
+		ms, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return o, fmt.Errorf("%s %q: want milliseconds", headerRetryAfter, text)
+		}
+		o.RetryAfter = time.Duration(min(max(ms, 0),
+			mostRetryAfter.Milliseconds())) * time.Millisecond
 	}
 	if o.Error == "" && (o.Kind == record.OutcomeFailed || o.Kind == record.OutcomePermanent) {
 		o.Error = "the worker gave no reason"

@@ -43,6 +43,8 @@ func TestProtocolRoundTrip(t *testing.T) {
 		{Seq: 7, Kind: record.OutcomeThrottled, RetryAfter: 1500 * time.Millisecond, Error: "slow"},
 		{Seq: 7, Kind: record.OutcomeThrottled},
 		{Seq: 7, Kind: record.OutcomeUncounted},
+		{Seq: 7, Kind: record.OutcomeDone, RetryAfter: 2 * time.Second},
+		{Seq: 7, Kind: record.OutcomeFailed, RetryAfter: time.Minute, Error: "no"},
 		{Seq: 7, Kind: record.OutcomeDone, Used: map[string]int64{"tokens": 830, "calls": 0}},
 	} {
 		got, err := readOutcome(7, outcomeMessage("to", o))

@@ -49,6 +49,7 @@ type Event struct {
 	DurationMS int64     `json:"duration_ms,omitempty"`
 	Reason     string    `json:"reason,omitempty"`
 	Error      string    `json:"error,omitempty"`
+	PauseMS    int64     `json:"pause_ms,omitempty"`
 	All        bool      `json:"all,omitempty"`
 }
 
@@ -236,7 +237,7 @@ func (w *Watch) heard(policy string, heard queue.Event) {
 	e := Event{ID: w.id(w.number), At: now.UTC().Round(time.Microsecond), Type: heard.Type,
 		Policy: policy, Key: heard.Key.Raw(), Job: heard.Job, Attempt: heard.Attempt,
 		WaitMS: heard.WaitMS, DurationMS: heard.DurationMS, Reason: heard.Reason,
-		Error: heard.Error, All: heard.All}
+		Error: heard.Error, PauseMS: heard.PauseMS, All: heard.All}
 	w.recent[w.number%kept] = e
 	for l := range w.listeners {
 		if !l.wants(e) {

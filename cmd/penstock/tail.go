@@ -79,6 +79,7 @@ type event struct {
 	DurationMS int64     `json:"duration_ms"`
 	Reason     string    `json:"reason"`
 	Error      string    `json:"error"`
+	PauseMS    int64     `json:"pause_ms"`
 	All        bool      `json:"all"`
 
 	text []byte
@@ -218,6 +219,9 @@ func (e *event) details() string {
 		fmt.Fprintf(&b, "  waited %s", short(milliseconds(e.WaitMS)))
 	case "done", "failed", "throttled":
 		fmt.Fprintf(&b, "  took %s", short(milliseconds(e.DurationMS)))
+	}
+	if e.PauseMS > 0 {
+		fmt.Fprintf(&b, "  pause %s", short(milliseconds(e.PauseMS)))
 	}
 	if e.Reason != "" {
 		b.WriteString("  " + line(e.Reason, 40))

@@ -956,13 +956,13 @@ func (Synced)`,
 	},
 	{
 		name: "cooldown-ignored", file: "workers/internal/valve/settle.go",
-		old: "b.cool = max(b.cool, now.Add(min(wait, time.Duration(retry.MaxCooldown))))",
+		old: "b.cool = max(b.cool, now.Add(min(wait, time.Duration(v.Policy.Retry.MaxCooldown))))",
 		new: "",
 		by:  "./workers/internal/valve TestCooldowns",
 	},
 	{
 		name: "throttle-without-limit", file: "workers/internal/valve/settle.go",
-		old: "now.Add(min(wait, time.Duration(retry.MaxCooldown)))",
+		old: "now.Add(min(wait, time.Duration(v.Policy.Retry.MaxCooldown)))",
 		new: "now.Add(wait)",
 		by:  "./workers/internal/valve TestCooldowns",
 	},
@@ -2472,5 +2472,33 @@ func (Synced)`,
 		old: "case unreadable:",
 		new: "case unreadable && false:",
 		by:  "./cmd/admitter TestBadStarts",
+	},
+
+	// What targets say of their limits.
+
+	{
+		name: "hints-unheard", file: "workers/internal/valve/settle.go",
+		old: "if o.Kind != record.OutcomeThrottled {",
+		new: "if false {",
+		by: "./workers/internal/valve " +
+			"TestATargetThatHasNothingLeftPausesItsBucketBeforeItThrottles",
+	},
+	{
+		name: "hints-not-read", file: "workers/httptarget/httptarget.go",
+		old: "j.CoolDown(left)",
+		new: "_ = left",
+		by:  "./workers/httptarget TestAnAnswerThatNothingIsLeftPausesTheBucket",
+	},
+	{
+		name: "unix-dates-taken-for-seconds", file: "workers/internal/hints/hints.go",
+		old: "case n < 1e9:",
+		new: "case n < 1e15:",
+		by:  "./workers/internal/hints TestNothingLeftIsReadInEverySpelling",
+	},
+	{
+		name: "hints-by-this-hosts-clock", file: "workers/internal/hints/hints.go",
+		old: "now = Clock(header, now)",
+		new: "_ = Clock",
+		by:  "./workers/internal/hints TestADateIsJudgedByTheTargetsClock",
 	},
 }

@@ -41,13 +41,14 @@ workers: internal/buildinfo internal/installation internal/seldom policy policy/
 	workers/internal/handle workers/internal/pace workers/internal/record
 	workers/internal/timepiece workers/internal/valve nats.go
 workers/audit: algorithms policy policy/store queue queue/job
-workers/httptarget: internal/reach internal/redact policy queue/job workers
+workers/httptarget: internal/reach internal/redact policy queue/job workers workers/internal/hints
 workers/internal/alarm: workers/internal/pace sys
 workers/internal/core: policy queue/job workers/internal/handle workers/internal/pace
 	workers/internal/record workers/internal/valve
 workers/internal/deep:
 workers/internal/handle: queue/job workers/internal/record
 workers/internal/heap:
+workers/internal/hints: httpsfv
 workers/internal/pace: algorithms policy
 workers/internal/pace/pacetest: policy
 workers/internal/quota: algorithms policy

@@ -22,6 +22,7 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers"
+	"github.com/penstock-mq/penstock/workers/internal/hints"
 )
 
 const (
@@ -142,8 +143,16 @@ func (t *target) handle(ctx context.Context, j workers.Job) error {
 	if response.StatusCode >= 300 { // what it says of the request is kept, and shown
 		body = []byte(redact.Text(string(body), hidden))
 	}
-	return judge(response, body, time.Now())
+	now, left := time.Now(), noHints
+	if t.policy.HTTP.ReadsHints() {
+		left = hints.Pause(response.Header, now)
+		j.CoolDown(left)
+	}
+	return judge(response, body, left, now)
 }
+
+// noHints stands for the pause that an answer asks for where nobody looks at that.
+const noHints = time.Duration(-1)
 
 // request makes the HTTP request of a job.
 func (t *target) request(ctx context.Context, j workers.Job) (*http.Request, error) {
@@ -258,17 +267,22 @@ func (t *target) resolve(path string) (string, error) {
 
 // judge says how an attempt ended that was answered: see DESIGN.md, "Outcomes of a job". A date is
 // judged by the target's own clock where it tells it, for that is the clock that the date is of.
-func judge(response *http.Response, body []byte, now time.Time) error {
+//
+// Where the target has nothing left for a while, that is how long a pause is for which it names no
+// time; and a 403 is what GitHub answers then, as it does with Retry-After for its other limits.
+func judge(response *http.Response, body []byte, left time.Duration, now time.Time) error {
 	status := response.StatusCode
-	if theirs, err := http.ParseTime(response.Header.Get("Date")); err == nil {
-		now = theirs
+	after, named := hints.RetryAfter(response.Header.Get("Retry-After"),
+		hints.Clock(response.Header, now))
+	if !named {
+		after = max(0, left)
 	}
-	after, named := retryAfter(response.Header.Get("Retry-After"), now)
 	answer := fmt.Errorf("target answered %d: %s", status, detail(body))
 	switch {
 	case status >= 200 && status < 300:
 		return nil
-	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable && named:
+	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable && named,
+		status == http.StatusForbidden && (left > 0 || left == 0 && named):
 		return workers.RetryAfter(after, answer)
 	case status >= 500:
 		return workers.Unavailable(answer)
@@ -276,22 +290,6 @@ func judge(response *http.Response, body []byte, now time.Time) error {
 		return answer
 	}
 	return workers.Permanent(answer)
-}
-
-// retryAfter reads seconds or an HTTP date (RFC 9110, section 10.2.3).
-func retryAfter(value string, now time.Time) (after time.Duration, named bool) {
-	value = strings.TrimSpace(value)
-	if value == "" {
-		return 0, false
-	}
-	if seconds, err := strconv.ParseInt(value, 10, 64); err == nil {
-		const most = int64(100 * 365 * 24 * time.Hour / time.Second)
-		return time.Duration(min(max(seconds, 0), most)) * time.Second, true
-	}
-	if at, err := http.ParseTime(value); err == nil {
-		return max(0, at.Sub(now)), true
-	}
-	return 0, false
 }
 
 func detail(body []byte) string {

@@ -74,7 +74,7 @@ func TestStatuses(t *testing.T) {
 		{408, "", "failed"},
 		{429, "", "throttled 0s"}, {429, "7", "throttled 7s"}, {429, "0", "throttled 0s"},
 		{429, "-3", "throttled 0s"},
-		{429, "soon", "throttled 0s"}, {429, "99999999999999999999", "throttled 0s"},
+		{429, "soon", "throttled 0s"}, {429, "99999999999999999999", "throttled 876000h0m0s"},
 		{429, " 2 ", "throttled 2s"},
 		{500, "", "unavailable"}, {500, "9", "unavailable"}, {502, "", "unavailable"},
 		{504, "", "unavailable"}, {599, "", "unavailable"},
@@ -92,23 +92,33 @@ func TestStatuses(t *testing.T) {
 	}
 }
 
-func TestRetryAfterDates(t *testing.T) {
-	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
-	for value, want := range map[string]time.Duration{
-		"Tue, 01 Jan 2030 00:00:30 GMT":   30 * time.Second,
-		"Tuesday, 01-Jan-30 00:01:00 GMT": time.Minute, // RFC 850
-		"Tue Jan  1 01:00:00 2030":        time.Hour,   // asctime
-		"Mon, 31 Dec 2029 23:59:59 GMT":   0,
-		"9223372036854775807":             100 * 365 * 24 * time.Hour,
-		"Fri, 31 Dec 9999 23:59:59 GMT":   1<<63 - 1,
+// TestARefusalWhenNothingIsLeftIsAPause: also one with a 403, as GitHub's are, of which a dead
+// letter would be the end.
+func TestARefusalWhenNothingIsLeftIsAPause(t *testing.T) {
+	for _, c := range []struct {
+		hints   *bool
+		status  int
+		left    string
+		verdict string
+	}{
+		{nil, 404, "0", "permanent"}, {nil, 500, "0", "unavailable"},
+		{nil, 429, "0", "throttled 30s"}, {nil, 403, "0", "throttled 30s"},
+		{nil, 403, "9", "permanent"},
+		{new(bool), 403, "0", "permanent"}, {new(bool), 429, "0", "throttled 0s"},
 	} {
-		if got, named := retryAfter(value, now); got != want || !named {
-			t.Errorf("%q is %v, %v; want %v", value, got, named, want)
+		base := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("X-RateLimit-Remaining", c.left)
+			w.Header().Set("X-RateLimit-Reset", "30")
+			w.WriteHeader(c.status)
+		})
+		handle, err := New(Options{Client: Client()})(policy.Entry{Policy: policy.Policy{
+			Name:   "api",
+			Target: &policy.Target{HTTP: &policy.HTTPTarget{URL: base, Hints: c.hints}}}})
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	for _, value := range []string{"", "  ", "1.5", "5s", "1e3", "tomorrow"} {
-		if got, named := retryAfter(value, now); named {
-			t.Errorf("%q is %v", value, got)
+		if got := verdict(handle(within(t), workers.Job{})); got != c.verdict {
+			t.Errorf("%d with %s left: %s, want %s", c.status, c.left, got, c.verdict)
 		}
 	}
 }
@@ -298,7 +308,7 @@ func TestRetryAfterADateGoesByTheTargetsClock(t *testing.T) {
 		err := judge(&http.Response{StatusCode: http.StatusTooManyRequests, Header: http.Header{
 			"Date":        {theirs.Format(http.TimeFormat)},
 			"Retry-After": {theirs.Add(5 * time.Second).Format(http.TimeFormat)},
-		}}, nil, now)
+		}}, nil, noHints, now)
 		if pause, throttled := workers.IsRetryAfter(err); !throttled || pause != 5*time.Second {
 			t.Errorf("the target's clock is %v off: throttled %v, for %v", off, throttled, pause)
 		}

@@ -38,7 +38,7 @@ type metrics struct {
 	owned, breakers        *prometheus.GaugeVec
 	workerless             *prometheus.GaugeVec
 	lease                  prometheus.Gauge
-	discarded              *prometheus.CounterVec
+	discarded, hints       *prometheus.CounterVec
 
 	mu    sync.Mutex
 	known map[string]bool
@@ -58,6 +58,8 @@ type metrics struct {
 //	                                               paused, cooling, breaker, storage
 //	penstock_attempts_total{policy,outcome}        attempts that ended: done, failed, throttled,
 //	                                               permanent, returned, uncounted
+//	penstock_hints_total{policy}                   answers of targets that have nothing left, but did
+//	                                               not throttle
 //	penstock_jobs_total{policy,outcome}            jobs that ended: done, dead, cancelled
 //	penstock_start_lateness_seconds                how late a job started, by the valve
 //	penstock_wait_seconds{policy}                  from the acceptance of a job to its start
@@ -91,6 +93,11 @@ func New(registerer prometheus.Registerer) (workers.Observer, error) {
 				"(not started after all) or " +
 				"uncounted (interrupted).",
 		}, []string{"policy", "outcome"}),
+		hints: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "penstock_hints_total",
+			Help: "Answers of targets that did not throttle, and said that nothing is left of " +
+				"what they allow: the bucket pauses.",
+		}, []string{"policy"}),
 		jobs: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "penstock_jobs_total",
 			Help: "Jobs that ended, by outcome: done, dead (a dead letter of any reason) or " +
@@ -135,7 +142,7 @@ func New(registerer prometheus.Registerer) (workers.Observer, error) {
 	}
 	var problems []error
 	for _, c := range []prometheus.Collector{m.starts, m.returned, m.late, m.attempts, m.jobs,
-		m.lateness, m.wait, m.owned, m.breakers, m.workerless, m.lease, m.discarded} {
+		m.lateness, m.wait, m.owned, m.breakers, m.workerless, m.lease, m.discarded, m.hints} {
 		problems = append(problems, registerer.Register(c))
 	}
 	return workers.Observer{
@@ -150,6 +157,7 @@ func New(registerer prometheus.Registerer) (workers.Observer, error) {
 		Finished: func(policy, outcome string) {
 			m.attempts.WithLabelValues(policy, outcome).Inc()
 		},
+		Hinted:  func(policy string, _ time.Duration) { m.hints.WithLabelValues(policy).Inc() },
 		Ended:   func(policy, outcome string) { m.jobs.WithLabelValues(policy, outcome).Inc() },
 		Owned:   func(policy string, partitions int) { m.set(m.owned, policy, partitions) },
 		Breaker: func(policy string, open int) { m.set(m.breakers, policy, open) },
@@ -180,7 +188,7 @@ func (m *metrics) policy(name string, known bool) {
 		delete(m.known, name)
 		for _, c := range []interface{ DeletePartialMatch(prometheus.Labels) int }{
 			m.starts, m.returned, m.late, m.attempts, m.jobs, m.wait, m.owned, m.breakers,
-			m.workerless, m.discarded} {
+			m.workerless, m.discarded, m.hints} {
 			c.DeletePartialMatch(prometheus.Labels{"policy": name})
 		}
 		return
@@ -192,6 +200,7 @@ func (m *metrics) policy(name string, known bool) {
 	m.breakers.WithLabelValues(name)
 	m.workerless.WithLabelValues(name)
 	m.discarded.WithLabelValues(name)
+	m.hints.WithLabelValues(name)
 	for _, why := range returns {
 		m.returned.WithLabelValues(name, why)
 	}

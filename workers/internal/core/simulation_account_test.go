@@ -105,6 +105,9 @@ func (w *world) hears(s *stint, o record.Outcome, breaks bool) {
 	f, d := s.fate, s.d
 	ours := s.part.Owned() && (d.lost == 0 || d.lost < s.slot.at)
 	w.rests(s, o, ours)
+	if o.Kind == record.OutcomeDone && ours {
+		w.cool[f.bucket] = max(w.cool[f.bucket], w.now+o.RetryAfter)
+	}
 	switch {
 	case s.part.Lost():
 	case o.Kind == record.OutcomePermanent:

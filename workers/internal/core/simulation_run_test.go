@@ -194,6 +194,8 @@ func (w *world) run(s *stint) (took time.Duration, o record.Outcome) {
 		}
 	case x < 0.055:
 		o.Kind, o.Error = record.OutcomePermanent, "404"
+	case x < 0.065: // it is done, and the target has nothing left
+		o.RetryAfter = w.between(time.Millisecond, 3*time.Second)
 	}
 	return took, o
 }
@@ -246,6 +248,8 @@ func (s *stint) finish(o record.Outcome) {
 		o.Kind = record.OutcomeFailed
 	case o.Kind == record.OutcomeThrottled && s.d.w.sabotage == cooldownIgnored:
 		o.Kind = record.OutcomeUncounted
+	case o.Kind == record.OutcomeDone && s.d.w.sabotage == hintsIgnored:
+		o.RetryAfter = 0
 	case o.Kind == record.OutcomeFailed && s.d.w.sabotage == buriesFailed:
 		o.Kind = record.OutcomePermanent
 	}

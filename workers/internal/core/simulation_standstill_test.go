@@ -279,7 +279,7 @@ func (w *world) rests(s *stint, o record.Outcome, ours bool) {
 	f.idle, f.idleUntil = s.part, w.now+time.Duration(retry.MaxBackoff)+answers
 	switch {
 	case o.Kind == record.OutcomeDone:
-		b.throttles = 0
+		b.throttles, b.cool = 0, max(b.cool, w.now+o.RetryAfter+answers)
 		if s.given > b.down { // else it may have begun before a breaker opened, and closes none
 			b.down = 0
 		}
@@ -301,6 +301,8 @@ func (w *world) cools(bucket string, t *told, o record.Outcome) {
 				time.Duration(t.Retry.MaxCooldown)))
 		b.throttles++
 		b.cool = max(b.cool, w.now+wait+answers)
+	case o.Kind == record.OutcomeDone:
+		b.cool = max(b.cool, w.now+o.RetryAfter+answers)
 	case o.Unavailable:
 		for _, key := range keys { // all of them may wait for it
 			w.stands.buckets[bucketOf(t.Name, key)].down = w.now

@@ -63,6 +63,7 @@ const (
 	notBeforeIgnored    sabotage = "jobs that are not due yet start"
 	backoffIgnored      sabotage = "nothing backs off"
 	cooldownIgnored     sabotage = "no bucket cools down"
+	hintsIgnored        sabotage = "no bucket cools down whose target has nothing left"
 	priorityReversed    sabotage = "the least priority goes first"
 	jumpsUnheard        sabotage = "nobody minds that the clocks jumped"
 	streamsAlike        sabotage = "a stream made anew is taken for the former one"
@@ -144,7 +145,7 @@ func TestSimulationNoticesSabotage(t *testing.T) {
 		slotsOfPlans, costIgnored, weightIgnored, noUnseenGate, cancelForgotten, workersIgnored,
 		breakerCounts,
 		buriesFailed, triesForever, crashesForgotten, deadlineIgnored, notBeforeIgnored,
-		backoffIgnored, cooldownIgnored,
+		backoffIgnored, cooldownIgnored, hintsIgnored,
 		priorityReversed, jumpsUnheard, streamsAlike, countsBelieved, deadKeep, savedForgotten,
 		probesForgotten,
 	} {

@@ -188,7 +188,8 @@ func (w *world) finished(s *stint, o record.Outcome) {
 	if c := w.contests[s.part]; c != nil {
 		k := c.keys[s.fate.key]
 		k.running--
-		if o.Kind != record.OutcomeDone && o.Kind != record.OutcomeFailed || o.Unavailable {
+		if o.Kind != record.OutcomeDone && o.Kind != record.OutcomeFailed || o.Unavailable ||
+			o.RetryAfter > 0 {
 			k.held = true
 		}
 	}

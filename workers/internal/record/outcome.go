@@ -22,7 +22,8 @@ type Outcome struct {
 	Error  string      `json:"error,omitempty"`
 	// Unavailable says of a failed run that the target is down: see workers.Unavailable.
 	Unavailable bool `json:"unavailable,omitempty"`
-	// throttled: 0 when the target named no time
+	// RetryAfter is for how long the bucket pauses: throttled, 0 when the target named no time;
+	// any other, when the target has nothing left of what it allows.
 	RetryAfter time.Duration `json:"retry_after,omitempty"`
 	// Used is what the job turned out to cost, by the names of costs.
 	Used map[string]int64 `json:"used,omitempty"`

@@ -80,6 +80,9 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 	local := j.holder == ""
 	j.holder = ""
 	v.account(j, o, local, now)
+	if o.Kind != record.OutcomeThrottled {
+		v.coolDown(b, o.RetryAfter, now)
+	}
 	if j.stage == stageGone {
 		switch o.Kind {
 		case record.OutcomeReturned:
@@ -170,7 +173,15 @@ func (v *Valve) throttle(b *bucket, wait time.Duration, now pace.Instant) {
 		wait = pace.Doubled(time.Duration(retry.Backoff), b.throttles-1,
 			time.Duration(retry.MaxCooldown))
 	}
-	b.cool = max(b.cool, now.Add(min(wait, time.Duration(retry.MaxCooldown))))
+	v.coolDown(b, wait, now)
+}
+
+// coolDown has a bucket start nothing for a while: because its target throttles, or before it has
+// to, when an answer says that nothing is left.
+func (v *Valve) coolDown(b *bucket, wait time.Duration, now pace.Instant) {
+	if wait > 0 {
+		b.cool = max(b.cool, now.Add(min(wait, time.Duration(v.Policy.Retry.MaxCooldown))))
+	}
 }
 
 // recordFailure records a counted attempt or crash; the job backs off once saved confirms it.

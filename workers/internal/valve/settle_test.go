@@ -164,6 +164,48 @@ func TestAnswersToJobsUnderWayTogetherMakeOneCooldown(t *testing.T) {
 	}
 }
 
+// TestATargetThatHasNothingLeftPausesItsBucketBeforeItThrottles: the job that learnt it is done.
+func TestATargetThatHasNothingLeftPausesItsBucketBeforeItThrottles(t *testing.T) {
+	p := leaky("api", "10/s")
+	p.Retry = policy.Retry{MaxCooldown: policy.Duration(5 * second)}
+	b := newValveBench(t, p)
+	for range 4 {
+		b.arrive("a")
+		b.arrive("b")
+	}
+	for _, c := range []struct {
+		kind        record.OutcomeKind
+		says, pause time.Duration
+	}{
+		{record.OutcomeDone, 2 * second, 2 * second},
+		{record.OutcomePermanent, 100 * 365 * 24 * time.Hour, 5 * second},
+		{record.OutcomeDone, 0, 0},
+	} {
+		r := b.start()
+		if len(r) == 0 {
+			t.Fatal("nothing starts")
+		}
+		for _, r := range r {
+			o := record.Outcome{Kind: record.OutcomeDone}
+			if r.Key == "a" {
+				o = record.Outcome{Kind: c.kind, RetryAfter: c.says}
+			}
+			b.end(r, o)
+		}
+		pause := b.p.buckets["a"].cool.Since(b.now)
+		if c.pause > 0 && pause != c.pause {
+			t.Fatalf("%v says that nothing is left for %v: it pauses for %v", c.kind, c.says, pause)
+		}
+		if cool := b.p.buckets["b"].cool; cool != 0 {
+			t.Fatalf("the other bucket cools down until %v", cool)
+		}
+		b.now = b.now.Add(max(c.pause, 100*ms))
+	}
+	if attempts := b.reasons(); attempts != "[permanent]" || len(b.out.Saves) != 0 {
+		t.Errorf("buried for %s, %d attempts are recorded", attempts, len(b.out.Saves))
+	}
+}
+
 func throttleAfterDone(b *valveBench) time.Duration {
 	r := b.start()[0]
 	b.end(r, record.Outcome{Kind: record.OutcomeThrottled})
