@@ -24,8 +24,14 @@ import (
 type FixedWindow struct {
 	// Limit is how many units pass per window: 1 to [MaxLimit].
 	Limit int64
-	// Window is the length of a window: [MinWindow] to [MaxWindow], in whole microseconds.
+	// Window is the length of a window: [MinWindow] to [MaxWindow], in whole microseconds. Whole
+	// [Month]s are months of the calendar, from the first, and as many of these as divide a year
+	// begin with it.
 	Window time.Duration
+	// Zone is whose days, weeks or months the windows are, which Window must be whole ones of; nil
+	// is UTC. A day in which clocks are set has 23 or 25 hours, in most zones. It begins at the
+	// first instant at which clocks show it, also where midnight comes twice or not at all.
+	Zone *time.Location
 }
 
 // FixedWindowState is a window, by its start in Unix microseconds, and how many units passed in it.
@@ -49,21 +55,26 @@ func loadStart(start, current, t, w int64) int64 {
 	return windowStart(max(0, min(start, t+w)), w)
 }
 
+// load is the state at t. Its window is at most one ahead of t's, which is the current one.
 func (f FixedWindow) load(s FixedWindowState, t int64) FixedWindowState {
-	w := f.Window.Microseconds()
-	current := windowStart(t, w)
-	start := loadStart(s.Start, current, t, w)
-	if start < current || s.Used <= 0 {
-		return FixedWindowState{Start: current}
+	start, end := f.window(t)
+	switch {
+	case s.Start < start || s.Used <= 0:
+		return FixedWindowState{Start: start}
+	case s.Start < end:
+		s.Start = start
+	default:
+		s.Start = end
 	}
-	return FixedWindowState{Start: start, Used: s.Used}
+	return s
 }
 
 func (f FixedWindow) resetAfter(s FixedWindowState, t int64) time.Duration {
 	if s.Used == 0 {
 		return 0
 	}
-	return micros(s.Start + f.Window.Microseconds() - t)
+	_, end := f.window(s.Start)
+	return micros(end - t)
 }
 
 // describe writes in place, as a meter does.
@@ -131,5 +142,9 @@ func (f FixedWindow) Most() int64 { return f.Limit }
 
 // Validate says what is wrong with the parameters.
 func (f FixedWindow) Validate() error {
-	return errors.Join(checkLimit("limit", f.Limit, MaxLimit), checkWindow(f.Window))
+	err := checkWindow(f.Window)
+	if f.Zone != nil && f.Window%day != 0 && f.Window%Month != 0 {
+		err = errors.Join(err, errors.New("the window must be whole days or months of its zone"))
+	}
+	return errors.Join(checkLimit("limit", f.Limit, MaxLimit), err)
 }

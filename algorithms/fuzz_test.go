@@ -16,7 +16,7 @@ import (
 func TestHistories(t *testing.T) {
 	for name, playOne := range map[string]func(*testing.T, []byte){
 		"token bucket": playTokenBucket, "leaking bucket": playLeakingBucket,
-		"fixed window":    playFixedWindow,
+		"fixed window": playFixedWindow, "calendar window": playCalendarWindow,
 		"sliding counter": playSlidingCounter, "sliding log": playSlidingLog,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -158,6 +158,33 @@ func playFixedWindow(t *testing.T, data []byte) {
 	history := play(t, rule, algorithms.FixedWindowState{}, in, false, nil)
 	checkBound(t, history, func(forward int64) int64 {
 		if forward > rule.Window.Microseconds() {
+			return -1
+		}
+		return 2 * rule.Limit
+	})
+}
+
+func FuzzCalendarWindow(f *testing.F) {
+	seeds(f)
+	f.Fuzz(playCalendarWindow)
+}
+
+func playCalendarWindow(t *testing.T, data []byte) {
+	in := &script{data}
+	rule := algorithms.FixedWindow{Limit: 1 + in.number(algorithms.MaxLimit-1),
+		Window: []time.Duration{24 * time.Hour, 7 * 24 * time.Hour,
+			algorithms.Month}[in.number(2)]}
+	zones := []string{"UTC", "Europe/Berlin", "America/Havana", "Australia/Lord_Howe"}
+	rule.Zone = location(t, zones[in.number(3)])
+	if in.byte()%2 == 0 {
+		s := algorithms.FixedWindowState{Start: in.number(math.MaxInt64),
+			Used: in.number(math.MaxInt64)}
+		play(t, rule, s, in, true, nil)
+		return
+	}
+	history := play(t, rule, algorithms.FixedWindowState{}, in, false, nil)
+	checkBound(t, history, func(forward int64) int64 {
+		if forward > rule.Window.Microseconds()*3/4 {
 			return -1
 		}
 		return 2 * rule.Limit

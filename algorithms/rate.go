@@ -117,8 +117,9 @@ func (r *Rate) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// ParseDuration is [time.ParseDuration] with days and weeks in front: "1d", "2w", "1d12h", "1.5d".
-// A day is 24 h and a week 7 days. A bare number has no unit and is refused, 0 included.
+// ParseDuration is [time.ParseDuration] with months, weeks and days in front: "1d", "2w", "1d12h",
+// "1.5d", "1mo". A day is 24 h, a week 7 days, and a month one on average, [Month]. A bare number
+// has no unit and is refused, 0 included.
 func ParseDuration(s string) (time.Duration, error) {
 	rest, negative := strings.CutPrefix(s, "-")
 	if rest == "" || rest == "0" || rest[0] == '-' || rest[0] == '+' {
@@ -126,20 +127,20 @@ func ParseDuration(s string) (time.Duration, error) {
 	}
 	var total time.Duration
 	for _, unit := range []struct {
-		name  string
-		hours time.Duration
-	}{{"w", 7 * 24}, {"d", 24}} {
+		name    string
+		seconds time.Duration
+	}{{"mo", Month / time.Second}, {"w", week / time.Second}, {"d", day / time.Second}} {
 		number, after, found := strings.Cut(rest, unit.name)
 		if !found {
 			continue
 		}
-		// Read as hours, which time.ParseDuration does exactly, and multiplied.
-		d, err := time.ParseDuration(number + "h")
+		// Read as seconds, which time.ParseDuration does exactly, and multiplied.
+		d, err := time.ParseDuration(number + "s")
 		if err != nil || strings.Trim(number, "0123456789.") != "" ||
-			d > (math.MaxInt64-total)/unit.hours {
+			d > (math.MaxInt64-total)/unit.seconds {
 			return 0, badDuration(s)
 		}
-		total += d * unit.hours
+		total += d * unit.seconds
 		rest = after
 	}
 	if rest != "" {
@@ -165,10 +166,13 @@ func badDuration(s string) error {
 	return fmt.Errorf("%q: want a duration with a unit, such as 250ms, 30s, 5m, 1d or 1w", s)
 }
 
-// FormatDuration writes a short form that [ParseDuration] reads: whole weeks and days as "2w" and
-// "3d", anything else as [time.Duration.String] does, without zeros at the end ("36h", "1m30s").
+// FormatDuration writes a short form that [ParseDuration] reads: whole months, weeks and days as
+// "1mo", "2w" and "3d", anything else as [time.Duration.String] does, without zeros at the end
+// ("36h", "1m30s").
 func FormatDuration(d time.Duration) string {
 	switch {
+	case d != 0 && d%Month == 0:
+		return strconv.FormatInt(int64(d/Month), 10) + "mo"
 	case d != 0 && d%week == 0:
 		return strconv.FormatInt(int64(d/week), 10) + "w"
 	case d != 0 && d%day == 0:

@@ -145,10 +145,14 @@ func Load(file io.Reader, flags *pflag.FlagSet) (Config, error) {
 
 // possible returns what keeps the store of limits from having those of a policy.
 func (c Config) possible(p policy.Policy) []policy.Problem {
-	if c.State.Store == "redis" && c.State.Redis.Cluster {
-		return p.OnCluster()
+	if c.State.Store != "redis" {
+		return nil
 	}
-	return nil
+	problems := p.OnRedis()
+	if c.State.Redis.Cluster {
+		problems = append(problems, p.OnCluster()...)
+	}
+	return problems
 }
 
 // layer puts flags over variables over the file. The defaults are not viper's: it would take them

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/internal/zones"
 )
 
 // Limit is one of several under the name of a policy: a rule, and what it counts by.
@@ -147,9 +148,64 @@ func slower(r algorithms.Rate, n int) algorithms.Rate {
 	return r
 }
 
+// checkCalendar checks windows that are days or months of a zone.
+func (r Rule) checkCalendar(c *checker) {
+	months := r.Window > 0 && time.Duration(r.Window)%algorithms.Month == 0
+	switch {
+	case r.Algorithm != FixedWindow:
+		if months {
+			c.add("window", "%s: months are windows of %s: give days, such as 31d", r.Window,
+				FixedWindow)
+		}
+	case r.Zone == "":
+	case !months && r.Window%day != 0:
+		c.add("window", "must be whole days, weeks or months of the zone, not %s", r.Window)
+		fallthrough
+	default:
+		if _, err := zones.Load(r.Zone); err != nil {
+			c.add("zone", "%v", err)
+		}
+	}
+}
+
+// Fixed returns the rule of a fixed window. Its zone is one that Validate has found.
+func (r Rule) Fixed() algorithms.FixedWindow {
+	rule := algorithms.FixedWindow{Limit: r.Limit, Window: time.Duration(r.Window)}
+	if zone, err := zones.Load(r.Zone); err == nil && zone.String() != "UTC" {
+		rule.Zone = zone
+	}
+	return rule
+}
+
+// OnRedis reports why the limits of a policy cannot be kept in Redis, whose scripts know no zones
+// and no months.
+func (p Policy) OnRedis() (problems []Problem) {
+	if p.Paced() {
+		return nil // what limits starts is not kept there
+	}
+	for i, l := range p.AllLimits() {
+		if l.Algorithm != FixedWindow || !l.Fixed().ByCalendar() {
+			continue
+		}
+		at, field := "", "zone"
+		if len(p.Limits) > 0 {
+			at = fmt.Sprintf("limits[%d].", i)
+		}
+		if l.Zone == "" {
+			field = "window"
+		}
+		problems = append(problems, Problem{at + field, "days of a zone and months need a policy " +
+			"with a queue, or state.store: memory: Redis knows only days and weeks in UTC"})
+	}
+	return problems
+}
+
 // OnCluster reports why the limits cannot be kept in a Redis Cluster: the keys of one question must
 // lie in one slot there, which they do when all limits count by the same.
 func (p Policy) OnCluster() []Problem {
+	if p.Paced() {
+		return nil // what limits starts is not kept there
+	}
 	var problems []Problem
 	for i, l := range p.Limits {
 		if l.Key != p.Limits[0].Key {

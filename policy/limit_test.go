@@ -171,3 +171,36 @@ func TestShare(t *testing.T) {
 		}
 	}
 }
+
+func TestDaysOfAZoneAreNotKeptInRedis(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"name":"a","algorithm":"fixed_window","limit":5,"window":"1d"}`:                     "",
+		`{"name":"a","algorithm":"fixed_window","limit":5,"window":"1w","zone":"UTC"}`:        "",
+		`{"name":"a","algorithm":"fixed_window","limit":5,"window":"1mo"}`:                    "window",
+		`{"name":"a","algorithm":"fixed_window","limit":5,"window":"1d","zone":"Asia/Tokyo"}`: "zone",
+		`{"name":"a","limits":[{"key":"all","algorithm":"fixed_window","limit":5,"window":"1mo",` +
+			`"zone":"Asia/Tokyo"}]}`: "limits[0].zone",
+		`{"name":"a","algorithm":"leaking_bucket","capacity":1,"limits":[{` +
+			`"algorithm":"fixed_window","limit":5,"window":"1mo"}]}`: "",
+	} {
+		p, err := policy.Read([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var fields []string
+		for _, problem := range p.OnRedis() {
+			fields = append(fields, problem.Field)
+		}
+		if got := strings.Join(fields, " "); got != want {
+			t.Errorf("%s: problems of %q, want %q", text, got, want)
+		}
+	}
+}
+
+func TestAMonthIsWrittenAsItIsRead(t *testing.T) {
+	p, err := policy.Read([]byte(`{"name":"a","algorithm":"fixed_window","limit":5,` +
+		`"window":"1mo","zone":"Europe/Berlin"}`))
+	if err != nil || p.Window.String() != "1mo" || p.Fixed().Zone.String() != "Europe/Berlin" {
+		t.Errorf("%s in %v: %v", p.Window, p.Fixed().Zone, err)
+	}
+}

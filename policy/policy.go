@@ -45,6 +45,10 @@ type Rule struct {
 	Limit  int64           `json:"limit,omitempty"`  // fixed window, sliding log, sliding counter
 	Window Duration        `json:"window,omitempty"` // the same three
 
+	// Zone is whose days, weeks or months the windows of a fixed window are, which Window must be
+	// whole ones of; default UTC.
+	Zone string `json:"zone,omitempty"`
+
 	// Count is what a sliding log records: default all, accepted in one of several limits.
 	Count Count `json:"count,omitempty"`
 }

@@ -15,7 +15,11 @@ func TestLimitsOnStartsAreRefusedWithAReason(t *testing.T) {
 		`{"name":"a","algorithm":"sliding_log","limit":5,"window":"1ms"}`:                "8ms",
 		`{"name":"a","algorithm":"sliding_log","limit":5,"window":"1s","count":"all"}`:   "accepted",
 		`{"name":"a","algorithm":"sliding_log","limit":5,"window":"1s","cost":"Tokens"}`: "a-z",
-		`{"name":"a","algorithm":"sliding_log","limit":5,"window":"1s","zone":"UTC"}`:    "unknown",
+		`{"name":"a","algorithm":"sliding_log","limit":5,"window":"1s","zone":"UTC"}`:    "fixed_window",
+		`{"name":"a","algorithm":"fixed_window","limit":5,"window":"1h","zone":"UTC"}`:   "whole days",
+		`{"name":"a","algorithm":"fixed_window","limit":5,"window":"1d","zone":"berlin"}`: "did you " +
+			"mean Europe/Berlin?",
+		`{"name":"a","algorithm":"sliding_log","limit":5,"window":"1mo"}`: "give days, such as 31d",
 		`{"shared":"account"}`: "unknown",
 		`{"algorithm":"sliding_log","limit":5,"window":"1s"},{"shared":"account"}`: "unknown",
 	} {

@@ -70,7 +70,7 @@ var algorithmFields = map[Algorithm]struct{ demands, allows []string }{
 	TokenBucket: {demands: []string{"capacity", "refill"}},
 	LeakingBucket: {demands: []string{"outflow", "capacity"},
 		allows: []string{"outflow_total", "peak", "peak_total", "burst"}},
-	FixedWindow:    {demands: []string{"limit", "window"}},
+	FixedWindow:    {demands: []string{"limit", "window"}, allows: []string{"zone"}},
 	SlidingLog:     {demands: []string{"limit", "window"}, allows: []string{"count"}},
 	SlidingCounter: {demands: []string{"limit", "window"}},
 }
@@ -209,6 +209,7 @@ func (p Policy) checkNumbers(c *checker) {
 	if c.duration("window", p.Window) && time.Duration(p.Window)%time.Microsecond != 0 {
 		c.add("window", "must be whole microseconds, not %s", p.Window)
 	}
+	p.checkCalendar(c)
 	if p.Count != "" && p.Count != CountAll && p.Count != CountAccepted {
 		c.add("count", "%s: want %s or %s", quote(string(p.Count)), CountAll, CountAccepted)
 	}

@@ -137,13 +137,16 @@ func (f *Factory) Limit(p policy.Policy, previous admission.Limiter) (admission.
 	return made, nil
 }
 
-// Possible says what keeps the store from having a policy's limits: a cluster cannot have all of
-// them.
-func (f *Factory) Possible(p policy.Policy) []policy.Problem {
-	if f.options.Shared.Cluster {
-		return p.OnCluster()
+// Possible says what keeps the store from having a policy's limits: Redis knows no zones, and a
+// cluster cannot have all of them.
+func (f *Factory) Possible(p policy.Policy) (problems []policy.Problem) {
+	if f.shared != nil {
+		problems = p.OnRedis()
 	}
-	return nil
+	if f.options.Shared.Cluster {
+		problems = append(problems, p.OnCluster()...)
+	}
+	return problems
 }
 
 // share is what a policy decides by without the store; nil unless it decides locally.

@@ -49,7 +49,7 @@ func open(s site, before Store) (limitStore, error) {
 		rule := algorithms.LeakingBucket{Capacity: l.Capacity, Outflow: l.Outflow, Burst: l.Burst}
 		return openStore(s, rule, admission.FillTime(l.Capacity, l.Outflow), before)
 	case policy.FixedWindow:
-		return openStore(s, algorithms.FixedWindow{Limit: l.Limit, Window: window}, window, before)
+		return openStore(s, l.Fixed(), window, before)
 	case policy.SlidingLog:
 		rule := algorithms.SlidingLog{Limit: l.Limit, Window: window,
 			CountAccepted: l.Count == policy.CountAccepted}

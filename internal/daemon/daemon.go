@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+	_ "time/tzdata" // an image from scratch has no zones
 
 	"github.com/spf13/pflag"
 

@@ -28,7 +28,7 @@ algorithms:
 algorithms/algorithmstest: algorithms
 algorithms/memstore: algorithms
 algorithms/redisstore: algorithms go-redis
-policy: algorithms internal/nearest
+policy: algorithms internal/nearest internal/zones
 policy/store: policy queue queue/job queue/kv
 queue: internal/installation internal/race policy queue/internal/jsapi queue/job queue/kv nats.go
 queue/embedded: internal/seldom policy queue/roles nats-server nats.go nkeys sys
@@ -118,6 +118,7 @@ internal/telemetry: . admission policy policy/store queue workers workers/audit 
 	client_golang
 internal/waittest:
 internal/yamlfile: policy yaml
+internal/zones: internal/nearest
 
 examples/embedded: . algorithms policy workers
 examples/limited: . algorithms policy

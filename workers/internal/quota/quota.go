@@ -349,7 +349,7 @@ func (l *Limits) Longest() (longest time.Duration) {
 		var full state
 		of := &l.all[i]
 		of.takeUpTo(&full, at, at, of.most())
-		longest = max(longest, of.resetAfter(&full, at)+of.window())
+		longest = max(longest, of.resetAfter(&full, at)+of.window()*5/4) // of a calendar
 	}
 	return longest + 3*l.guard + 2*l.MostLag()
 }

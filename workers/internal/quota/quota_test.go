@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 	"time"
+	_ "time/tzdata" // wherever tests run
 
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/policy"
@@ -58,6 +59,14 @@ func overfull(p policy.Policy, all []arrival) string {
 				}
 			case policy.FixedWindow, policy.SlidingCounter:
 				window := (a.at - before) / w
+				if l.Zone != "" {
+					zone, err := time.LoadLocation(l.Zone)
+					if err != nil {
+						return err.Error()
+					}
+					day := wall.Add(a.at).In(zone)
+					window = time.Duration(day.Year()*1000 + day.YearDay())
+				}
 				perWindow[window] += n
 				most := float64(perWindow[window])
 				if l.Algorithm == policy.SlidingCounter {
@@ -98,6 +107,9 @@ func drawn(rng *rand.Rand) policy.Policy {
 			l.Rule = policy.Rule{Algorithm: policy.SlidingLog, Window: window}
 		case 4:
 			l.Rule = policy.Rule{Algorithm: policy.SlidingCounter, Window: window}
+		}
+		if l.Algorithm == policy.FixedWindow && rng.IntN(2) == 0 {
+			l.Window, l.Zone = policy.Duration(24*time.Hour), "Europe/London" // 23 hours long
 		}
 		if l.Window != 0 {
 			l.Limit = 8 + rng.Int64N(100)

@@ -57,7 +57,7 @@ func ruleOf(r policy.Rule) rule {
 	case policy.SlidingCounter:
 		return counter{algorithms.SlidingCounter{Limit: r.Limit, Window: window}}
 	default:
-		return fixed{algorithms.FixedWindow{Limit: r.Limit, Window: window}}
+		return fixed{r.Fixed()}
 	}
 }
 
@@ -235,12 +235,13 @@ func (f fixed) takeUpTo(s *state, t, _ time.Time, n int64) int64 {
 }
 
 func (f fixed) refund(s *state, t, at, _ time.Time, n, _ int64) {
-	if f.end(at).UnixMicro() == s.a+f.Window.Microseconds() {
+	if start, _ := f.Bounds(at); start.UnixMicro() == s.a {
 		f.write(s, f.Refund(f.read(s), t, n))
 	}
 }
 
-func (f fixed) within(d time.Duration) int64 { return f.Limit * int64(2+d/f.Window) }
+// within takes windows of a calendar for as short as they may be.
+func (f fixed) within(d time.Duration) int64 { return f.Limit * int64(2+d/(f.Window*3/4)) }
 
 func (f fixed) crashed(s *state, _, t, at time.Time, n, _ int64) { f.takeUpTo(s, t, at, n) }
 
@@ -248,14 +249,11 @@ func (f fixed) resetAfter(s *state, t time.Time) time.Duration {
 	return f.Peek(f.read(s), t, 1).ResetAfter
 }
 
-// end goes by what the rule says of a window in which one unit has passed.
-func (f fixed) end(t time.Time) time.Time { return windowEnd(t, f.Window) }
-
-func windowEnd(t time.Time, window time.Duration) time.Time {
-	_, d := algorithms.FixedWindow{Limit: 1, Window: window}.Take(algorithms.FixedWindowState{},
-		t, 1)
-	return t.Truncate(time.Microsecond).Add(d.ResetAfter)
+func (f fixed) end(t time.Time) time.Time {
+	_, end := f.Bounds(t)
+	return end
 }
+
 
 // counter is a sliding counter.
 type counter struct{ algorithms.SlidingCounter }
@@ -319,4 +317,7 @@ func (c counter) resetAfter(s *state, t time.Time) time.Duration {
 	return c.Peek(c.read(s), t, 1).ResetAfter
 }
 
-func (c counter) end(t time.Time) time.Time { return windowEnd(t, c.Window) }
+// end is that of a fixed window, which is aligned in the same way.
+func (c counter) end(t time.Time) time.Time {
+	return fixed{algorithms.FixedWindow{Window: c.Window}}.end(t)
+}

@@ -1,0 +1,81 @@
+package algorithms
+
+import "time"
+
+// Month is a month on average, a twelfth of 365.2425 days: as the window of a [FixedWindow] it
+// stands for a month of the calendar. No whole number of days up to [MaxWindow] is one of months.
+const Month = 2_629_746 * time.Second
+
+// ByCalendar reports whether windows are days or months of a calendar, which differ in length.
+func (f FixedWindow) ByCalendar() bool { return f.Zone != nil || f.Window%Month == 0 }
+
+// Bounds returns when the window begins and ends that an instant lies in.
+func (f FixedWindow) Bounds(now time.Time) (start, end time.Time) {
+	from, to := f.window(unixMicros(now))
+	return time.UnixMicro(from), time.UnixMicro(to)
+}
+
+// window is the window that t lies in, in Unix microseconds.
+func (f FixedWindow) window(t int64) (start, end int64) {
+	if !f.ByCalendar() {
+		w := f.Window.Microseconds()
+		start = windowStart(t, w)
+		return start, start + w
+	}
+	zone := f.Zone
+	if zone == nil {
+		zone = time.UTC
+	}
+	at := time.UnixMicro(t).In(zone)
+	for date := at; ; {
+		first, next := f.dates(date.Date())
+		if end := begin(next, zone); at.Before(end) {
+			return begin(first, zone).UnixMicro(), end.UnixMicro()
+		}
+		// Clocks were set back across midnight, so that the last of a day comes twice, and the
+		// second time lies in the next window, which has begun.
+		date = next
+	}
+}
+
+// dates are the first day of the window that a date lies in, and that of the next one, as midnights
+// in UTC.
+func (f FixedWindow) dates(year int, month time.Month, day int) (first, next time.Time) {
+	date := func(year, month, day int) time.Time {
+		return time.Date(year, time.Month(month), day, 0, 0, 0, 0, time.UTC)
+	}
+	if f.Window%Month == 0 {
+		months := int(f.Window / Month)
+		n := year*12 + int(month) - 1
+		n -= n % months
+		return date(0, n+1, 1), date(0, n+months+1, 1)
+	}
+	days := int(f.Window / (24 * time.Hour))
+	monday := date(1969, 12, 29)
+	n := int(date(year, int(month), day).Sub(monday) / (24 * time.Hour))
+	n -= n % days
+	return monday.AddDate(0, 0, n), monday.AddDate(0, 0, n+days)
+}
+
+// begin is the first instant at which clocks in a zone show a date or a later one: midnight, or the
+// first of two, or what comes instead of one that is left out.
+func begin(date time.Time, zone *time.Location) time.Time {
+	// before any zone's clocks show it
+	for from := date.Add(-24 * time.Hour); ; {
+		in := from.In(zone)
+		_, offset := in.Zone()
+		_, until := in.ZoneBounds()
+		if !until.IsZero() && !until.After(from) {
+			// what package time says on 31 December of leap years that a zone's file leaves out
+			until = from.Add(time.Hour)
+		}
+		at := date.Add(-time.Duration(offset) * time.Second)
+		if at.Before(from) {
+			at = from
+		}
+		if until.IsZero() || at.Before(until) {
+			return at
+		}
+		from = until
+	}
+}

@@ -1,0 +1,55 @@
+// Package zones finds time zones by their names.
+//
+// A program that may run where no zones are installed imports time/tzdata.
+package zones
+
+import (
+	_ "embed"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/penstock-mq/penstock/internal/nearest"
+)
+
+// names of the IANA's zones, the former ones too: as of Go 1.26. Of others only their spelling is
+// not known.
+//
+//go:embed names.txt
+var names string
+
+// Load returns a zone by its name, such as Europe/Berlin or UTC. That of the machine has none: what
+// it is differs from process to process. The error of an unknown one says which was probably meant.
+func Load(name string) (*time.Location, error) {
+	likely := near(name)
+	known := likely == name
+	// some file systems would find it in any case
+	misspelt := !known && strings.EqualFold(likely, name)
+	if name != "" && name != "Local" && !misspelt {
+		if zone, err := time.LoadLocation(name); err == nil {
+			return zone, nil
+		}
+	}
+	switch {
+	case known && name != "":
+		return nil, fmt.Errorf("%q: no time zones are installed here: import time/tzdata", name)
+	case likely != "":
+		return nil, fmt.Errorf("%q is no time zone; did you mean %s?", name, likely)
+	}
+	return nil, fmt.Errorf("%q is no time zone: want the name of one, such as Europe/Berlin", name)
+}
+
+// near is the known name that is nearest, or that of the place.
+func near(name string) string {
+	all := strings.Fields(names)
+	if found := nearest.To(name, all); found != "" {
+		return found
+	}
+	place := strings.ReplaceAll(name, " ", "_")
+	for _, known := range all {
+		if i := strings.LastIndexByte(known, '/'); strings.EqualFold(known[i+1:], place) {
+			return known
+		}
+	}
+	return ""
+}

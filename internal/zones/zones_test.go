@@ -1,0 +1,38 @@
+package zones_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+	_ "time/tzdata" // wherever tests run
+
+	"github.com/penstock-mq/penstock/internal/zones"
+)
+
+func TestZonesAreFoundByTheirNames(t *testing.T) {
+	names, err := os.ReadFile("names.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range strings.FieldsSeq(string(names)) {
+		if zone, err := zones.Load(name); err != nil || zone.String() != name {
+			t.Errorf("%s: %v, %v", name, zone, err)
+		}
+	}
+}
+
+func TestAnUnknownZoneIsRefusedWithTheOneThatWasMeant(t *testing.T) {
+	for name, want := range map[string]string{
+		"Europe/Berln":  `"Europe/Berln" is no time zone; did you mean Europe/Berlin?`,
+		"europe/berlin": `"europe/berlin" is no time zone; did you mean Europe/Berlin?`,
+		"berlin":        `"berlin" is no time zone; did you mean Europe/Berlin?`,
+		"new york":      `"new york" is no time zone; did you mean America/New_York?`,
+		"Local":         `"Local" is no time zone: want the name of one, such as Europe/Berlin`,
+		"":              `"" is no time zone: want the name of one, such as Europe/Berlin`,
+		"../etc/passwd": `"../etc/passwd" is no time zone: want the name of one, such as Europe/Berlin`,
+	} {
+		if _, err := zones.Load(name); err == nil || err.Error() != want {
+			t.Errorf("%s: %v, want %s", name, err, want)
+		}
+	}
+}
