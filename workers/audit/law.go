@@ -43,8 +43,9 @@ type spec struct {
 	cost   string // what a start takes: its cost of this name, or else its cost
 	kind   kind
 	window time.Duration
-	most   float64 // units: of a window, and of a rate at once
-	rate   float64 // units per second
+	clock  algorithms.FixedWindow // when the clock's windows begin
+	most   float64                // units: of a window, and of a rate at once
+	rate   float64                // units per second
 	// slots: the last start of a window counts one, as it may take slots that are not there yet
 	slots bool
 }
@@ -97,9 +98,9 @@ func specOf(l policy.Limit) spec {
 	case policy.SlidingLog:
 		s.kind = byWindow
 	case policy.SlidingCounter:
-		s.kind = byCounter
+		s.kind, s.clock = byCounter, l.Fixed()
 	default:
-		s.kind = byClock
+		s.kind, s.clock = byClock, l.Fixed()
 	}
 	return s
 }
@@ -302,7 +303,7 @@ func (l *windowLaw) settle(s start, diff int64) {
 // clockLaw judges the clock's windows, and the estimate of a sliding counter from two of them.
 type clockLaw struct {
 	spec
-	end          int64 // of the current window
+	begin, end   int64 // of the current window
 	before, here int64 // units in the window before, and in this one
 	first        int64
 	last         []start
@@ -311,7 +312,7 @@ type clockLaw struct {
 func (l *clockLaw) size() int { return len(l.last) }
 
 func (l *clockLaw) add(s start) view {
-	if l.turn(s.at); s.at < l.end-int64(l.window) { // told late
+	if l.turn(s.at); s.at < l.begin { // told late
 		l.before += s.units
 		return view{most: l.most}
 	}
@@ -336,21 +337,18 @@ func (l *clockLaw) turn(at int64) {
 	if at < l.end {
 		return
 	}
-	t := time.Unix(0, at)
-	_, d := algorithms.FixedWindow{Limit: 1, Window: l.window}.Take(
-		algorithms.FixedWindowState{}, t, 1)
-	end := t.Truncate(time.Microsecond).Add(d.ResetAfter).UnixNano()
-	if l.before = 0; end == l.end+int64(l.window) {
+	begin, end := l.clock.Bounds(time.Unix(0, at))
+	if l.before = 0; begin.UnixNano() == l.end {
 		l.before = l.here
 	}
-	l.end, l.here = end, 0
+	l.begin, l.end, l.here = begin.UnixNano(), end.UnixNano(), 0
 }
 
 func (l *clockLaw) settle(s start, diff int64) {
-	switch begin := l.end - int64(l.window); {
-	case s.at >= begin:
+	switch {
+	case s.at >= l.begin:
 		l.here += diff
-	case s.at >= begin-int64(l.window):
+	case s.at >= l.begin-int64(l.window):
 		l.before += diff
 	}
 }

@@ -254,7 +254,6 @@ func (f fixed) end(t time.Time) time.Time {
 	return end
 }
 
-
 // counter is a sliding counter.
 type counter struct{ algorithms.SlidingCounter }
 
