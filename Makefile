@@ -13,7 +13,7 @@ GOTESTSUM   = gotest.tools/gotestsum@v1.13.0
 PLATFORMS   = darwin/arm64 windows/386
 
 .DEFAULT_GOAL := help
-.PHONY: help build man image release run demo setup test test-race worlds test-all clusters processes lint simulate mutants outage chaos fuzz bench
+.PHONY: help build man image release run demo setup test test-race worlds test-all clusters programs processes lint simulate mutants outage chaos fuzz bench
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,7 +55,8 @@ setup: ## install what the tests need beside Go (C compiler, redis-server, pytho
 # A module of its own, so that what it needs weighs on nobody who imports a package.
 CLIENT    = cmd/penstock
 # What test leaves to test-all because it takes long: packages that start processes of ours, and clusters of three servers.
-PROCESSES = ./cmd/... ./docs ./examples/... ./internal/e2e
+PROGRAMS  = ./cmd/... ./docs ./examples/...
+PROCESSES = ./internal/e2e
 CLUSTERS  = ^Test(Law3ClusterLosesNothing|ARollingRestartRunsNoJobTwice|ThreeNodesKeepRoomForLeases|AServerThatCameBackShowsNoOldState|JobsOutliveACopyThatLacksThem)$$
 # Tests wait for half of their time, so there is room for two packages a processor. What takes longest begins first.
 AT_ONCE   = $$((2 * $$(getconf _NPROCESSORS_ONLN)))
@@ -64,7 +65,7 @@ LONGEST   = ./workers ./queue ./algorithms/redisstore
 # to find there, and makes what computes ten times as slow.
 ALONE     = ./algorithms ./policy ./queue/job ./workers/internal/deep ./workers/internal/heap ./workers/internal/pace \
 	./workers/internal/quota ./workers/internal/valve
-OTHERS    = $$(go list ./... | grep -vxF "$$(go list $(LONGEST) $(PROCESSES) $(ALONE))")
+OTHERS    = $$(go list ./... | grep -vxF "$$(go list $(LONGEST) $(PROGRAMS) $(PROCESSES) $(ALONE))")
 
 # $(call gotest,FLAGS,PACKAGES). With RERUN=1 tests that fail, if they are few, are run once more, alone: they are named at
 # the end, and those that fail again fail the run.
@@ -86,14 +87,17 @@ worlds: ## its part without: what shares nothing, and SEEDS=1500 simulated world
 	nice go test $(ALONE)
 	nice go test ./workers/internal/core -run '^TestSimulation' -seeds $(SEEDS)
 
-test-all: test-race worlds clusters processes ## all tests
+test-all: test-race worlds clusters programs processes ## all tests
 
 clusters: setup ## the part of test-all with three servers
 	$(call gotest,-run '$(CLUSTERS)',./workers ./queue)
 
-processes: setup ## the part of test-all with real processes, one package after the other, for they hold time to account
-	$(call gotest,-p 1,$(PROCESSES))
+programs: setup ## the part of test-all that runs our programs as users do
+	$(call gotest,-p 2,$(PROGRAMS))
 	cd $(CLIENT) && $(call gotest,,./...)
+
+processes: setup ## the part of test-all whose processes are killed, frozen and held to account for their time
+	$(call gotest,,$(PROCESSES))
 
 lint: ## gofmt, go vet (also for macOS, Windows and 32 bit), staticcheck, errcheck, who imports whom, tidy go.mods
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "gofmt -w is needed:"; echo "$$unformatted"; exit 1; }

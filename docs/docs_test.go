@@ -332,13 +332,25 @@ func fields(answer string) (header []string, rest string) {
 	return header, rest
 }
 
-func TestPublishing(t *testing.T) { newReader(t).follow("publish.md") }
+func TestPublishing(t *testing.T) {
+	t.Parallel()
+	newReader(t).follow("publish.md")
+}
 
-func TestTargets(t *testing.T) { newReader(t).follow("targets.md") }
+func TestTargets(t *testing.T) {
+	t.Parallel()
+	newReader(t).follow("targets.md")
+}
 
-func TestTheClient(t *testing.T) { newReader(t).follow("cli.md") }
+func TestTheClient(t *testing.T) {
+	t.Parallel()
+	newReader(t).follow("cli.md")
+}
 
-func TestOperating(t *testing.T) { newReader(t).follow("operate.md") }
+func TestOperating(t *testing.T) {
+	t.Parallel()
+	newReader(t).follow("operate.md")
+}
 
 func TestEveryAlertHasARunbook(t *testing.T) {
 	alerts, err := os.ReadFile("../deploy/penstock-alerts.yaml")

@@ -80,6 +80,7 @@ func (c *detoured) Close() error {
 // in its socket; the client went to another one, where the bucket was full; then a place became
 // free, and the first publish was read.
 func TestAFullBucketIsNoCertainRefusalWhileAnAttemptIsUnderWay(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t, embedded.Options{Listen: "127.0.0.1:0"})
 	d := &detour{}
 	nc, err := nats.Connect(s.URL(), nats.SetCustomDialer(d),

@@ -240,6 +240,7 @@ func TestPublishIsRepeated(t *testing.T) {
 // TestPublishIsRepeatedOverAReconnect: a server that stops and starts again between publish and
 // answer costs patience, not jobs and not duplicates.
 func TestPublishIsRepeatedOverAReconnect(t *testing.T) {
+	t.Parallel()
 	dir, address := t.TempDir(), proctest.FreeAddress(t)
 	s := natstest.Start(t, embedded.Options{Dir: dir, Listen: address})
 	nc := natstest.Reconnecting(t, s.URL())

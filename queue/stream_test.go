@@ -281,6 +281,7 @@ func TestFewerJobsThanThereAreDeletesNone(t *testing.T) {
 // TestLoweringUnderFlowLosesNothing lowers and raises a capacity while publishers hammer and a
 // drainer takes jobs out, and then finds every acknowledged job either done or stored.
 func TestLoweringUnderFlowLosesNothing(t *testing.T) {
+	t.Parallel()
 	s := natstest.Start(t, embedded.Options{})
 	b := brokerOver(t, natstest.Connect(t, s))
 	const keys, most, least = 4, 40, 15

@@ -15,6 +15,7 @@ import (
 // A job may outlast its policy: then nobody wants to hear what became of it, and the process that
 // ran it can end.
 func TestOutcomesOfADeletedPolicyAreNotToldForEver(t *testing.T) {
+	t.Parallel()
 	p := policy.Policy{Name: "api",
 		Rule: policy.Rule{Algorithm: policy.LeakingBucket, Capacity: 100,
 			Outflow: algorithms.Rate{Count: 1000, Per: time.Second}},

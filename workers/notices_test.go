@@ -202,6 +202,7 @@ func TestDrainersLendEachOtherTheirTargets(t *testing.T) {
 }
 
 func TestAProcessThatOnlyLendsSaysThatNoDrainerOwnsThePolicy(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, leaky("api", "10/s"))
 	log := &logged{t: t}
 	var ran seen
@@ -219,6 +220,7 @@ func TestAProcessThatOnlyLendsSaysThatNoDrainerOwnsThePolicy(t *testing.T) {
 }
 
 func TestJobsWithoutAnyWorkerAreTold(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, leaky("api", "100/s"))
 	log := &logged{t: t}
 	var mu sync.Mutex

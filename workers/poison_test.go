@@ -108,6 +108,7 @@ func TestNoHeaderOfAPublisherBlocksABucket(t *testing.T) {
 // TestADeadlineFreesThePlaceOfPoison: with a deadline, such a job was not buried either, and held
 // its place for ever.
 func TestADeadlineFreesThePlaceOfPoison(t *testing.T) {
+	t.Parallel()
 	p := leaky("api", "1/h")
 	p.Partitions = 1
 	b := newBench(t, p)

@@ -69,6 +69,7 @@ func TestAnExpectedStartTellsItsPosition(t *testing.T) {
 
 // The admitter asks for every job that it accepts, most often a drainer in its own process.
 func TestAValveOfTheSameProcessIsAskedWithoutNATS(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, with(leaky("api", "1/h"), func(p *policy.Policy) { p.Partitions = 1 }))
 	var ran seen
 	owner, stop := b.drainer(Options{}, map[string]Handler{"api": ran.handle})

@@ -13,6 +13,7 @@ import (
 // TestAPolicyThatComesBackAtOnceRunsAllItsJobs: its new stream counts from 1 again, and what
 // drainers remember of the old one's sequences says nothing about the jobs of the new one.
 func TestAPolicyThatComesBackAtOnceRunsAllItsJobs(t *testing.T) {
+	t.Parallel()
 	p := policy.Policy{Name: "api",
 		Rule: policy.Rule{Algorithm: policy.LeakingBucket, Capacity: 100,
 			Outflow: algorithms.Rate{Count: 1000, Per: time.Second}},

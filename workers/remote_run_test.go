@@ -106,6 +106,7 @@ func TestRemoteWorkerLeavesBeforeItsJob(t *testing.T) {
 }
 
 func TestRemoteProgressExtendsAnAttempt(t *testing.T) {
+	t.Parallel()
 	p := leaky("api", "50/s")
 	// a busy machine may well need one to send a message and to take it
 	p.Timeout = policy.Duration(2 * time.Second)
@@ -192,6 +193,7 @@ func TestRemoteOutcomes(t *testing.T) {
 // TestRemoteHandover hands a partition over while a job runs elsewhere, for longer than its
 // time-out.
 func TestRemoteHandoverRepeatsNothing(t *testing.T) {
+	t.Parallel()
 	p := leaky("api", "50/s")
 	p.Partitions, p.Timeout, p.Retry.MaxAttempts = 1, policy.Duration(time.Second), 1
 	b := newBench(t, p)

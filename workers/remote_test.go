@@ -133,6 +133,7 @@ func TestRemoteConcurrencyIsExact(t *testing.T) {
 }
 
 func TestRemoteKeepsRateAndOrder(t *testing.T) {
+	t.Parallel()
 	for _, rate := range []struct {
 		text string
 		n    int
@@ -196,6 +197,7 @@ func TestRemoteOneBucketDoesNotTakeAllWorkers(t *testing.T) {
 // Under a total outflow it is the turn of the bucket that hangs, for it has had the fewest: a
 // worker with room left that refuses it is asked for another.
 func TestRemoteAWorkerRefusesABucketAndNotItsPolicy(t *testing.T) {
+	t.Parallel()
 	p := total("1000/s")
 	p.Partitions, p.Workers = 1, 2
 	b := newBench(t, p)

@@ -49,6 +49,7 @@ func (b *bench) cutDrainer(handle Handler) (cut func()) {
 }
 
 func TestPoisonJobCrashesThreeOwners(t *testing.T) {
+	t.Parallel()
 	p := leaky("api", "100/s")
 	p.Partitions = 1
 	b := newBench(t, p)
@@ -95,6 +96,7 @@ func (b *bench) checkpoint(share string) string {
 }
 
 func TestAttemptsSurviveACrash(t *testing.T) {
+	t.Parallel()
 	p := leaky("api", "1000/s")
 	p.Retry = policy.Retry{MaxAttempts: 4, Backoff: policy.Duration(ms),
 		MaxBackoff: policy.Duration(ms)}

@@ -45,6 +45,7 @@ func (b *bench) hog() (release func()) {
 // TestALeaseThatCannotBeRenewedIsSaid: when the store has no room for a lease, the drainer's log,
 // its observer and its health say so, and again when there is room.
 func TestALeaseThatCannotBeRenewedIsSaid(t *testing.T) {
+	t.Parallel()
 	s, err := embedded.Start(embedded.Options{Dir: t.TempDir(), MaxStore: 16 << 20})
 	if err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 // TestWildcardPublishesHoldNobodyUp: who publishes with wildcards for tokens, again and again, gets
 // dead letters and does not make the owner of partition 0 begin anew.
 func TestWildcardPublishesHoldNobodyUp(t *testing.T) {
+	t.Parallel()
 	p := leaky("api", "50/s")
 	p.Partitions = 4
 	b := newBench(t, p)

@@ -18,6 +18,7 @@ import (
 
 // On a server, with jobs that run and wait: none is lost, none runs twice, and the rate is kept.
 func TestDrainersOutliveTheirTables(t *testing.T) {
+	t.Parallel()
 	for name, buckets := range map[string][]string{
 		"ownership": {"KV_PENSTOCK_PARTITIONS"},
 		"leases":    {"KV_PENSTOCK_DRAINERS"},
