@@ -49,7 +49,7 @@ demo: build ## the whole main job in half a minute: bursts, a strict API, a kill
 	go build -o bin/demo ./internal/demo
 	@bin/demo
 
-setup: ## install what the tests need beside Go (C compiler, redis-server, python3), or say which command does
+setup: ## install what the tests need beside Go (C compiler, redis-server, python3, chromium), or say which command does
 	@scripts/setup
 
 # A module of its own, so that what it needs weighs on nobody who imports a package.
@@ -157,7 +157,9 @@ compare: setup ## one limit for four workers, ours and those of other job queues
 accuracy: ## how wrong a sliding counter is, and the most each algorithm lets pass: docs/accuracy.*, in some 90 seconds
 	go -C bench run ./accuracy -out ../docs -data ../bin
 
-test-bench: setup ## the tests of that measurement, and what Prometheus makes of the expressions in deploy/
+test-bench: setup ## the tests of that measurement, of the console in Chromium, and what Prometheus makes of deploy/
 	go -C bench vet ./...
 	cd bench && $(call gotest,,./...)
 	cd internal/deploytest && go mod tidy -diff && go vet ./... && go test ./...
+	cd internal/consoletest && go mod tidy -diff && go vet ./... && go test ./...
+

@@ -33,6 +33,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/admission/console"
 	"github.com/penstock-mq/penstock/admission/httpapi"
 	"github.com/penstock-mq/penstock/admission/manage"
 	"github.com/penstock-mq/penstock/admission/watch"
@@ -211,6 +212,7 @@ func (p *Penstock) api(producer *queue.Producer) http.Handler {
 	return httpapi.New(p.service, httpapi.Options{
 		Parts:   p.parts,
 		Metrics: o.HTTP.Metrics,
+		Console: console.New(),
 		Management: manage.New(p.broker, producer, manage.Options{
 			Followed: p.known.wait, Possible: possible, Watch: p.watching,
 			Audited: p.audited(), Logger: p.log}),

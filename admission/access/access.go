@@ -28,6 +28,9 @@ const (
 	Admin
 )
 
+// Any is all rights. A client needs one of them where any will do.
+const Any = Submit | Check | Read | Operate | Admin
+
 // words are the rights as the file spells them, in the order of their bits.
 var words = []string{"submit", "check", "read", "operate", "admin"}
 
@@ -48,6 +51,19 @@ type Client struct {
 	rights   Right
 	policies patterns
 	keys     patterns
+}
+
+// Grant is what a client may do, as the file says it.
+type Grant struct {
+	Name     string   `json:"name"` // empty where no clients are listed
+	Rights   []string `json:"rights"`
+	Policies []string `json:"policies"` // * stands for any bytes, or for none
+	Keys     []string `json:"keys"`
+}
+
+// Grant returns what the client may do.
+func (c *Client) Grant() Grant {
+	return Grant{c.Name, strings.Split((c.rights & Any).String(), ","), c.policies, c.keys}
 }
 
 // Everyone may do everything, and has no name: who asks where no clients are listed.

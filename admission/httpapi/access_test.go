@@ -105,6 +105,13 @@ func TestEachRouteNeedsItsRight(t *testing.T) {
 		right := rt.right.String()
 		want("", http.StatusUnauthorized)
 		want("wrong", http.StatusUnauthorized)
+		if rt.right == access.Any {
+			for _, any := range allRights {
+				want("only-"+any.String(), 0)
+				want("elsewhere-"+any.String(), 0)
+			}
+			continue
+		}
 		want("only-"+right, 0)
 		want("never-"+right, http.StatusForbidden)
 		want("policy-"+right, permitted(named || rt.each()))
@@ -154,5 +161,37 @@ func TestTheTokenOfARequestStaysOutOfItsJob(t *testing.T) {
 	h.ServeHTTP(httptest.NewRecorder(), r)
 	if len(service.submitted) != 1 || service.submitted[0].Header["Authorization"] != nil {
 		t.Errorf("submitted %+v", service.submitted)
+	}
+}
+
+func TestAClientIsToldWhoItIs(t *testing.T) {
+	h := New(&fakeService{}, Options{Hosts: testHosts, Clients: clientsOf(t,
+		"tenant rights: [submit, read], policies: [mail], keys: ['acme.*']"),
+		Management: manage.New(new(queue.Broker), nil, manage.Options{})})
+	r := httptest.NewRequest(http.MethodGet, clientPath, nil)
+	r.Header.Set("Authorization", "Bearer tenant")
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	want := `{"name":"tenant","rights":["submit","read"],"policies":["mail"],"keys":["acme.*"]}`
+	if w.Code != http.StatusOK || w.Body.String() != want {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+func TestTheConsoleIsServedToEverybodyByItsOwnNames(t *testing.T) {
+	h := New(&fakeService{}, Options{Hosts: testHosts,
+		Clients: clientsOf(t, "a rights: [read], policies: [mail]"),
+		Console: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusTeapot)
+		})})
+	for target, want := range map[string]int{"/": http.StatusTeapot,
+		"/console": http.StatusTeapot, "/console/main.js": http.StatusTeapot,
+		"/consoles": http.StatusNotFound, "http://elsewhere.test/console/": 421,
+		"/v1/client": http.StatusUnauthorized} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, target, nil))
+		if w.Code != want {
+			t.Errorf("%s: %d, want %d", target, w.Code, want)
+		}
 	}
 }

@@ -67,7 +67,7 @@ func TestManageBuckets(t *testing.T) {
 		`],"total":2400,"next_offset":3,"unanswered":[2,3]}`)
 	i.expect("GET", "/v1/buckets?limit=2", "", 200,
 		`{"buckets":[{"policy":"stripe","key":"b-0000","partition":1,"depth":2401,`,
-		`{"policy":"stripe","key":"a-0000",`, `],"total":2400,"unanswered":{"stripe":[2,3]}}`)
+		`{"policy":"stripe","key":"a-0000",`, `],"total":2400,"depths":{},"unanswered":{"stripe":[2,3]}}`)
 	i.expect("GET", "/v1/buckets?limit=1001", "", 400)
 	i.expect("GET", "/v1/buckets?offset=1", "", 400)
 	stop()

@@ -47,7 +47,11 @@ func (m management) events(r *http.Request, at place) (answer.Answer, error) {
 	if r.Method == http.MethodHead {
 		return answer.Events(func(io.Writer, func()) {}), nil
 	}
-	l, err := m.service.Watch().Listen(r.Header.Get("Last-Event-ID"), wants)
+	recent, err := at.number("recent", 0, 0, watch.MaxRecent)
+	if err != nil {
+		return answer.Answer{}, err
+	}
+	l, err := m.service.Watch().Listen(r.Header.Get("Last-Event-ID"), int(recent), wants)
 	if err != nil {
 		return answer.Answer{}, err
 	}

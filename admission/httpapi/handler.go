@@ -47,6 +47,9 @@ type Options struct {
 	Parts func() []health.Part
 	// Metrics serves /metrics. Default: not found.
 	Metrics http.Handler
+	// Console serves pages at / and below /console, to everybody: they ask the API for all that
+	// they show. Default: not found.
+	Console http.Handler
 	// Management serves the management API. Default: not found.
 	Management *manage.Service
 	// Budget bounds the bodies held at once; default [admission.DefaultBudget] bytes for this
@@ -107,10 +110,16 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}()
 	path := r.URL.EscapedPath()
 	found, names := h.find(path)
+	page := h.options.Console != nil && (path == "/" || path == console ||
+		strings.HasPrefix(path, console+"/"))
 	open := found != nil && found.routes[0].right == 0 ||
-		found == nil && !strings.HasPrefix(path, root)
+		found == nil && !strings.HasPrefix(path, root) && !page
 	if a := h.forbid(r, path, open); a != nil {
 		write(w, *a)
+		return
+	}
+	if page {
+		h.options.Console.ServeHTTP(w, r)
 		return
 	}
 	client, a := h.identify(r)

@@ -24,6 +24,15 @@ const (
 	maxID = 1<<63 - 1
 )
 
+// client tells who asks, and what that client may do, so that a page need not offer what is
+// refused.
+func (m management) client(r *http.Request, at place) (answer.Answer, error) {
+	if err := noBody(r); err != nil {
+		return answer.Answer{}, err
+	}
+	return answer.JSON(http.StatusOK, at.client.Grant()), nil
+}
+
 func (m management) drainers(r *http.Request, at place) (answer.Answer, error) {
 	return plain(func(ctx context.Context, _ place) (any, error) {
 		drainers, err := m.service.Drainers(ctx)

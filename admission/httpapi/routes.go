@@ -40,12 +40,13 @@ func (rt route) managed() bool {
 // for every client that has the right for some.
 func (rt route) each() bool {
 	path, _, _ := strings.Cut(rt.path, "?")
-	return slices.Contains([]string{batchPath, policiesPath, bucketsPath, eventsPath, statsPath},
-		path)
+	return slices.Contains([]string{batchPath, policiesPath, bucketsPath, eventsPath, statsPath,
+		clientPath}, path)
 }
 
 const (
 	root     = "/v1/"
+	console  = "/console"
 	jobsPath = "/v1/jobs/"
 
 	batchPath    = "/v1/jobs:batch"
@@ -53,6 +54,7 @@ const (
 	bucketsPath  = "/v1/buckets"
 	eventsPath   = "/v1/events"
 	statsPath    = "/v1/stats"
+	clientPath   = "/v1/client"
 )
 
 // routes are the API. Of the paths that fit a request the first counts, with all methods of its
@@ -102,8 +104,9 @@ func (h *handler) routes() []route {
 		{"DELETE", "/v1/dead/{policy}/{id}", access.Operate, numbered(m.discard)},
 		{"POST", "/v1/dead/{policy}/{id}/replay", access.Operate, m.replay},
 		{"GET", "/v1/drainers", access.Read, m.drainers},
-		{"GET", eventsPath + "?policy&key&type", access.Read, m.events},
+		{"GET", eventsPath + "?policy&key&type&recent", access.Read, m.events},
 		{"GET", statsPath, access.Read, m.stats},
+		{"GET", clientPath, access.Any, m.client},
 
 		{"GET", "/healthz", 0, h.health},
 		{"POST", "/healthz", 0, h.health}, // a target to try things out with

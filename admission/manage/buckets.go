@@ -34,6 +34,8 @@ type Bucket struct {
 	job.Hold
 	// what an auditor saw of its starts, for one bucket alone
 	Audit *audit.Standing `json:"audit,omitempty"`
+	// the limits of its key's own, when it has some; only of a single bucket
+	Override *policy.Override `json:"override,omitempty"`
 	// the bucket's partition, when nobody answered for it
 	Unanswered []int `json:"unanswered,omitempty"`
 }
@@ -108,6 +110,9 @@ type PlacedBucket struct {
 type AllBuckets struct {
 	Buckets []PlacedBucket `json:"buckets"`
 	Total   int            `json:"total"` // buckets that hold jobs
+	// Depths are the jobs that each policy holds, as JetStream counts them: with or without a
+	// drainer. Those that hold none are missing.
+	Depths map[string]uint64 `json:"depths"`
 	// Unanswered are the partitions whose owner did not answer, by policy, as in [Buckets].
 	Unanswered map[string][]int `json:"unanswered,omitempty"`
 }
@@ -122,7 +127,8 @@ func (s *Service) AllBuckets(ctx context.Context, may func(policy string) bool, 
 	if err != nil {
 		return AllBuckets{}, err
 	}
-	all := AllBuckets{Buckets: []PlacedBucket{}, Unanswered: map[string][]int{}}
+	all := AllBuckets{Buckets: []PlacedBucket{}, Depths: map[string]uint64{},
+		Unanswered: map[string][]int{}}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	places := make(chan struct{}, policiesAtOnce)
@@ -134,6 +140,10 @@ func (s *Service) AllBuckets(ctx context.Context, may func(policy string) bool, 
 		wg.Go(func() {
 			defer func() { <-places }()
 			page, pageErr := s.Buckets(ctx, p.Policy.Name, 0, limit)
+			depth, depthErr := s.broker.Depth(ctx, p.Policy.Name)
+			if depthErr != nil && !errors.Is(depthErr, queue.ErrNoStream) {
+				pageErr = cmp.Or(pageErr, translate(depthErr))
+			}
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
@@ -144,6 +154,9 @@ func (s *Service) AllBuckets(ctx context.Context, may func(policy string) bool, 
 				return
 			}
 			all.Total += page.Total
+			if depth > 0 {
+				all.Depths[p.Policy.Name] = depth
+			}
 			for _, b := range page.Buckets {
 				all.Buckets = append(all.Buckets, PlacedBucket{p.Policy.Name, b})
 			}
@@ -219,6 +232,12 @@ func (s *Service) Bucket(ctx context.Context, name string, key job.Key) (Bucket,
 	b := Bucket{Key: key.Raw(), Partition: s.partitionOf(entry.Policy, key)}
 	if seen, known := s.options.Audited(name, key); known {
 		b.Audit = &seen
+	}
+	switch own, err := s.policies.Override(ctx, name, key); {
+	case err == nil:
+		b.Override = &own.Override
+	case !errors.Is(err, queue.ErrNotFound):
+		return Bucket{}, translate(err)
 	}
 	look, cancelLook := context.WithTimeout(ctx, lookTimeout)
 	defer cancelLook()

@@ -8,6 +8,7 @@ package watch
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,6 +24,8 @@ const (
 	linger = 2 * time.Minute
 	// kept is how many events are kept for listeners that come back.
 	kept = 1024
+	// MaxRecent is how many of them a listener can be told that has heard none.
+	MaxRecent = kept
 	// behind is how many events a listener may be behind.
 	behind = 256
 	// MaxListeners is how many may listen at once.
@@ -38,8 +41,9 @@ const (
 // Event is one step of a job. ID orders the events of one process: they have numbers without gaps,
 // but for filters.
 type Event struct {
-	ID         string    `json:"-"`
-	At         time.Time `json:"at"` // by the clock of the process that tells it
+	ID string `json:"-"`
+	// At is the instant of a start by its drainer's clock, else when the event was heard.
+	At         time.Time `json:"at"`
 	Type       string    `json:"type"`
 	Policy     string    `json:"policy"`
 	Key        string    `json:"key"`
@@ -104,8 +108,9 @@ func (w *Watch) Close() {
 }
 
 // Listen returns a listener for the events that wants returns true for. After the id of an event
-// that it heard before, it hears those in between first, as far as they are kept.
-func (w *Watch) Listen(after string, wants func(Event) bool) (*Listener, error) {
+// that it heard before, it hears those in between first, as far as they are kept; without an id the
+// last ones that are kept, at most so many as recent says.
+func (w *Watch) Listen(after string, recent int, wants func(Event) bool) (*Listener, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.listeners) >= MaxListeners {
@@ -116,7 +121,11 @@ func (w *Watch) Listen(after string, wants func(Event) bool) (*Listener, error) 
 	}
 	l := &Listener{w: w, events: make(chan Event, behind+kept), wants: wants}
 	l.Events = l.events
-	l.Missed = !w.repeat(l, after)
+	if after == "" {
+		w.recall(l, recent)
+	} else {
+		l.Missed = !w.repeat(l, after)
+	}
 	w.listeners[l] = true
 	return l, nil
 }
@@ -201,11 +210,21 @@ func (w *Watch) numberOf(id string) (uint64, error) {
 	return n, nil
 }
 
+// recall tells a listener the last events that it wants, at most so many.
+func (w *Watch) recall(l *Listener, most int) {
+	var found []Event
+	for n := w.number; n > 0 && n+kept > w.number && len(found) < most; n-- {
+		if e := w.recent[n%kept]; l.wants(e) {
+			found = append(found, e)
+		}
+	}
+	for _, e := range slices.Backward(found) {
+		l.events <- e // there is room for all of them
+	}
+}
+
 // repeat tells a listener what it has missed, and reports whether that is all of it.
 func (w *Watch) repeat(l *Listener, after string) bool {
-	if after == "" {
-		return true
-	}
 	from, err := w.numberOf(after)
 	if err != nil {
 		return false
@@ -234,7 +253,11 @@ func (w *Watch) heard(policy string, heard queue.Event) {
 		f.heard(now, heard)
 	}
 	w.number++
-	e := Event{ID: w.id(w.number), At: now.UTC().Round(time.Microsecond), Type: heard.Type,
+	if heard.At.IsZero() {
+		heard.At = now
+	}
+	heard.At = heard.At.UTC().Round(time.Microsecond)
+	e := Event{ID: w.id(w.number), At: heard.At, Type: heard.Type,
 		Policy: policy, Key: heard.Key.Raw(), Job: heard.Job, Attempt: heard.Attempt,
 		WaitMS: heard.WaitMS, DurationMS: heard.DurationMS, Reason: heard.Reason,
 		Error: heard.Error, PauseMS: heard.PauseMS, All: heard.All}

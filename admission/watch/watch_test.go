@@ -28,7 +28,7 @@ func open(t *testing.T) (*Watch, *queue.Broker) {
 
 func listen(t *testing.T, w *Watch, after string, wants func(Event) bool) *Listener {
 	t.Helper()
-	l, err := w.Listen(after, wants)
+	l, err := w.Listen(after, 0, wants)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +165,7 @@ func TestAWatchListensOnlyWhileItIsAsked(t *testing.T) {
 	if _, open := <-l.Events; open || l.Reason() != Stopping {
 		t.Errorf("at the end a listener hears on, or does not know why not: %q", l.Reason())
 	}
-	if _, err := w.Listen("", all); err == nil {
+	if _, err := w.Listen("", 0, all); err == nil {
 		t.Error("it listens after its end")
 	}
 }
@@ -175,7 +175,7 @@ func TestSoManyListenAndNoMore(t *testing.T) {
 	for range MaxListeners {
 		listen(t, w, "", all)
 	}
-	if _, err := w.Listen("", all); err == nil {
+	if _, err := w.Listen("", 0, all); err == nil {
 		t.Error("one more listens")
 	}
 }
@@ -242,5 +242,39 @@ func TestQuantilesAreAtMostAnEighthTooLarge(t *testing.T) {
 	}
 	if bin(-1) != 0 || bin(1<<62) != bins-1 {
 		t.Error("what no job can wait is counted somewhere else")
+	}
+}
+
+func TestAListenerThatComesIsToldOfTheLastEventsThatItWants(t *testing.T) {
+	w, broker := open(t)
+	listen(t, w, "", all)
+	w.tell(t, broker, kept+50)
+	l, err := w.Listen("", 3, func(e Event) bool { return e.WaitMS%2 == 0 })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.Leave)
+	for _, want := range []string{"mail:1069", "mail:1071", "mail:1073"} {
+		if got := l.next(t); got.Job != want {
+			t.Errorf("told of %s, want %s", got.Job, want)
+		}
+	}
+	everything, err := w.Listen("", MaxRecent, all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(everything.Leave)
+	if n := len(everything.Events); n != kept || everything.Missed {
+		t.Errorf("told of %d events, want the %d that are kept", n, kept)
+	}
+}
+
+func TestAStartIsToldWithItsInstant(t *testing.T) {
+	w, broker := open(t)
+	l := listen(t, w, "", all)
+	at := time.Date(2026, 3, 1, 12, 0, 0, 123456000, time.UTC)
+	broker.Tell("mail", queue.Event{Type: queue.EventStarted, Job: "mail:1", Key: "k", At: at})
+	if e := l.next(t); !e.At.Equal(at) {
+		t.Errorf("told of a start at %v, want %v", e.At, at)
 	}
 }

@@ -64,6 +64,7 @@ workers/workerstest: algorithms policy policy/store queue queue/embedded queue/j
 admission: algorithms policy queue queue/job nats.go
 admission/access: internal/nearest internal/yamlfile
 admission/answer: admission internal/seldom policy queue
+admission/console:
 admission/httpapi: admission admission/access admission/answer admission/manage admission/watch internal/health
 	internal/hosts
 	policy queue/job
@@ -73,7 +74,7 @@ admission/manage: admission admission/watch internal/race internal/redact policy
 admission/watch: admission queue
 admission/natsapi: admission admission/answer queue queue/job nats.go
 
-.: admission admission/watch admission/httpapi admission/limiter admission/manage admission/natsapi
+.: admission admission/console admission/watch admission/httpapi admission/limiter admission/manage admission/natsapi
 	internal/buildinfo internal/guard internal/health internal/hosts internal/installation
 	internal/lifecycle internal/natsconn
 	internal/nearest internal/seldom internal/targets internal/yamlfile policy policy/store queue
@@ -164,7 +165,7 @@ func pure(file string) bool {
 }
 
 // others are directories with a module of their own.
-var others = map[string]bool{"bench": true, "cmd/penstock": true}
+var others = map[string]bool{"bench": true, "cmd/penstock": true, "internal/consoletest": true}
 
 // sources are the files of this module that others compile: by their path in it, what they import.
 func sources(t *testing.T) map[string][]string {

@@ -55,6 +55,7 @@ const (
 // Pace is the rate of a policy's buckets in the form that clocks need.
 type Pace struct {
 	Rate     algorithms.Rate
+	Peak     float64 // starts per second while making up for lateness, at most
 	Burst    int64
 	Interval time.Duration // between two starts at the rate, rounded up
 	short    time.Duration // between two starts while making up for lateness, rounded up
@@ -78,6 +79,7 @@ func New(rate algorithms.Rate, peak float64, burst int64) *Pace {
 	short := float64(rate.Per) / float64(rate.Count) * (time.Second + tolerance).Seconds() / most
 	p := &Pace{
 		Rate:     rate,
+		Peak:     peak * rate.PerSecond(),
 		Burst:    burst,
 		Interval: interval,
 		short:    time.Duration(math.Ceil(short)),

@@ -100,7 +100,7 @@ func (v *Valve) bucketState(p *Part, key job.Key, now pace.Instant,
 	l := v.limitsOf(key)
 	s := job.BucketState{Key: key, Paused: l.paused, Reading: p.state == partitionOpening}
 	if l.pace != nil {
-		s.Outflow = l.pace.Rate.PerSecond()
+		s.Outflow, s.Peak, s.Burst = l.pace.Rate.PerSecond(), l.pace.Peak, l.pace.Burst
 	}
 	b := p.buckets[key]
 	if b == nil {

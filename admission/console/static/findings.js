@@ -1,0 +1,90 @@
+// Is anything refused, late, failing, stuck, unowned? Each question has its answers, in sentences.
+
+import { count, key, plural, span } from "./format.js";
+import { to } from "./ui.js";
+import { HARMLESS, held, heldBy, late } from "./words.js";
+
+const MOST = 3; // sentences to one question
+
+/**
+ * findings answers the five questions from what the API says: policies, stats of the last minute,
+ * the buckets that stand out, the jobs that each policy holds, drainers (null: not to be seen).
+ * Each answer is {text, link, level}: "bad" wants somebody, "warn" should be known.
+ */
+export function findings({ policies, stats, buckets, depths, unanswered, drainers }) {
+  return [
+    { question: "Refused?", none: "No job was refused in the last minute.", found: refused(stats, buckets) },
+    { question: "Late?", none: "Starts are on time.", found: tardy(buckets) },
+    { question: "Failing?", none: "No attempt failed in the last minute.", found: failing(stats, buckets) },
+    { question: "Stuck?", none: "Nothing that waits is held up.", found: stuck(policies, buckets, depths) },
+    { question: "Unowned?", none: "Every queue with jobs has its drainer.", found: unowned(unanswered, depths, drainers) },
+  ].map((q) => ({ ...q, more: Math.max(0, q.found.length - MOST), found: q.found.slice(0, MOST) }));
+}
+
+function refused(stats, buckets) {
+  return stats.filter((s) => s.refused > 0).sort((a, b) => b.refused - a.refused).map((s) => {
+    const deepest = buckets.find((b) => b.policy === s.policy);
+    return { level: "bad", link: deepest ? to.bucket(s.policy, deepest.key) : to.policy(s.policy),
+      text: `${s.policy} refused ${count(s.refused)} of ${plural(s.refused + s.accepted, "job")}` +
+        (deepest ? `; its deepest bucket is ${key(deepest.key)}, with ${plural(deepest.depth, "job")}.` : ".") };
+  });
+}
+
+function tardy(buckets) {
+  return buckets.map((b) => ({ b, late: late(b.late_ms) }))
+    .filter(({ late }) => late && late.ms >= 500).sort((x, y) => y.late.ms - x.late.ms)
+    .map(({ b, late }) => ({ level: late.ms >= 10_000 ? "bad" : "warn", link: to.bucket(b.policy, b.key),
+      text: `${b.policy}/${key(b.key)} became ${span(late.ms)} later than its outflow in the last minute: ${late.why}.` }));
+}
+
+function failing(stats, buckets) {
+  const down = {};
+  for (const b of buckets.filter((b) => b.held_by === "breaker")) (down[b.policy] ??= []).push(b);
+  const targets = Object.entries(down).map(([policy, held]) => ({ level: "bad",
+    link: held.length > 1 ? to.policy(policy) : to.bucket(policy, held[0].key),
+    text: `The target of ${policy} is down` + (held.length > 1 ? ` for ${count(held.length)} buckets` :
+      ` for ${key(held[0].key)}`) + (held[0].last_error ? `: ${held[0].last_error}` : ".") }));
+  const attempts = stats.filter((s) => s.failed + s.dead + s.throttled > 0)
+    .sort((a, b) => b.dead - a.dead || b.failed - a.failed).map((s) => ({
+      level: s.dead || s.failed > s.done ? "bad" : "warn",
+      link: s.dead ? to.dead(s.policy) : to.policy(s.policy),
+      text: `${s.policy}: ` + [
+        s.failed && plural(s.failed, "attempt") + " failed",
+        s.throttled && `the target asked for a pause ${plural(s.throttled, "time")}`,
+        s.dead && plural(s.dead, "job") + " became " + (s.dead === 1 ? "a dead letter" : "dead letters"),
+      ].filter(Boolean).join(", ") + `; ${count(s.done)} done.` }));
+  return [...targets, ...attempts];
+}
+
+function stuck(policies, buckets, depths) {
+  const paused = policies.filter((p) => p.paused && depths[p.policy.name]).map((p) => ({ level: "warn",
+    link: to.policy(p.policy.name),
+    text: `${p.policy.name} is paused by an operator: ${plural(depths[p.policy.name], "job")} wait.` }));
+  const held1 = buckets.filter((b) => b.held_by && ![...HARMLESS, "breaker", "policy_paused", "no_drainer"].includes(b.held_by))
+    .filter((b) => !b.running || b.held_by === "paused").filter((b) => b.held_by !== "backoff" || b.head_age_ms > 60_000)
+    .sort((a, b) => (b.head_age_ms ?? 0) - (a.head_age_ms ?? 0))
+    .map((b) => ({ level: b.held_by === "paused" || b.held_by === "cooling" ? "warn" : "bad", link: to.bucket(b.policy, b.key),
+      text: `${b.policy}/${key(b.key)} holds ${plural(b.depth, "job")}` +
+        (b.head_age_ms ? `, the oldest for ${span(b.head_age_ms)}` : "") + `: ${heldBy(b.held_by)}.` }));
+  return [...paused, ...held1];
+}
+
+function unowned(unanswered, depths, drainers) {
+  const lost = Object.entries(unanswered ?? {}).filter(([policy]) => depths[policy])
+    .map(([policy, partitions]) => ({ level: "bad", link: "#/drainers",
+      text: `No drainer answers for ${policy}` + (partitions.length > 1 ? ` (${plural(partitions.length, "partition")})` : "") +
+        `: ${plural(depths[policy], "job")} wait.` }));
+  const dead = (drainers ?? []).filter((d) => !d.alive).map((d) => ({ level: "bad", link: "#/drainers",
+    text: `The drainer ${d.host}:${d.pid} has not renewed its lease for ${span(d.lease_age_ms)}.` }));
+  return [...lost, ...dead];
+}
+
+/** state is how a bucket is, in a word or two and a level. */
+export function state(b) {
+  const by = b.held_by ?? "";
+  if (b.reading) return { text: "being read", level: "warn" };
+  if (!by) return { text: b.running ? "running" : b.depth ? "starting" : "idle", level: "" };
+  if (HARMLESS.includes(by)) return { text: "keeps its pace", level: "" };
+  return { text: held(by), level: ["paused", "policy_paused", "cooling", "concurrency", "backoff"].includes(by) ||
+    by.startsWith("limit:") ? "warn" : "bad" };
+}

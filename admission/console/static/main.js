@@ -1,0 +1,247 @@
+// The page: which view is shown, when it asks again, and what stands above it.
+
+import { Refused, get, may, now, token } from "./api.js";
+import { h, show } from "./dom.js";
+import { clock, span } from "./format.js";
+import { listen } from "./live.js";
+import { dialog, field } from "./ui.js";
+import * as bucket from "./views/bucket.js";
+import * as doors from "./views/doors.js";
+import * as drainers from "./views/drainers.js";
+import * as overview from "./views/overview.js";
+import * as policy from "./views/policy.js";
+
+// A view has a title(params), load(params, page), which asks for all that it shows, and
+// view(data, page), which makes it. It may say with events(params) which events it wants; they
+// come to heard(event, page), and have it ask again.
+const views = { "": overview, policy, bucket, drainers, doors };
+const tabs = [["", "Overview", "o"], ["drainers", "Drainers", "r"], ["doors", "Door policies", "l"]];
+
+const SOONEST = 1000, OFTEN = 2000; // ms between two questions
+const MODEST = 10; // a question that takes long is asked so many times less often
+
+const page = {
+  client: null, // who asks, as /v1/client says
+  params: [],
+  state: {}, // of the view, until another one is shown
+  may: (right, policy, key) => may(page.client, right, policy, key),
+  now,
+  get width() { return document.getElementById("content").clientWidth; },
+  refresh: () => soon(0),
+  draw,
+  /** does asks for a change, says what came of it, and asks again. */
+  async does(change, done) {
+    try {
+      const answer = await change();
+      tell(typeof done === "function" ? done(answer) : done, "good");
+    } catch (error) {
+      tell(describe(error), "bad");
+    }
+    soon(0);
+  },
+};
+
+let shown = overview, data = null, failed = null, timer = 0, asking = false, asked = 0, took = 0;
+let hears = () => {}, connection = "", lostAt = 0, told = null, generation = 0;
+
+function describe(error) {
+  if (!(error instanceof Refused)) return String(error);
+  return error.message + (error.retryAfter ? `; try again in ${error.retryAfter} s` : "");
+}
+
+/** soon asks again after so many ms, or when that is due anyway. */
+function soon(ms) {
+  const due = Date.now() + ms;
+  if (timer && soon.due <= due) return;
+  clearTimeout(timer);
+  soon.due = due;
+  timer = setTimeout(load, ms);
+}
+
+async function load() {
+  timer = 0;
+  if (asking) return soon(SOONEST / 4);
+  if (document.hidden) return; // until somebody looks
+  asking = true;
+  const mine = generation, began = performance.now();
+  try {
+    page.client ??= await get("/v1/client");
+    const found = await shown.load(page.params, page);
+    if (mine === generation) [data, failed] = [found, null];
+  } catch (error) {
+    if (mine === generation) failed = error;
+    if (error.status === 401) page.client = null;
+  }
+  asking = false;
+  if (mine !== generation) return soon(0);
+  asked = Date.now();
+  took = performance.now() - began;
+  draw();
+  if (failed?.status === 401) return login();
+  soon(Math.max(OFTEN, MODEST * took));
+}
+
+function route() {
+  const [name, ...params] = location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
+  generation++;
+  hears();
+  shown = views[name] ?? overview;
+  Object.assign(page, { params, state: {}, name: views[name] ? name : "" });
+  [data, failed, connection] = [null, null, ""];
+  document.title = [...new Set([shown.title(params), "Penstock"])].join(" · ");
+  draw();
+  hear();
+  soon(0);
+}
+
+/** hear listens to the view's events. */
+function hear() {
+  const query = shown.events?.(page.params);
+  hears = () => {};
+  if (!query) return;
+  let redraw = 0;
+  hears = listen(query, {
+    event(event) {
+      shown.heard?.(event, page);
+      soon(Math.max(0, Math.max(SOONEST, MODEST * took) - (Date.now() - asked)));
+      redraw ||= requestAnimationFrame(() => {
+        redraw = 0;
+        if (data) draw();
+      });
+    },
+    state(state, lostFor, since) {
+      connection = state;
+      if (state === "lost") lostAt = now();
+      if (state === "live" && lostFor) {
+        tell(`Connected again. The connection was lost for ${span(lostFor)} from ${clock(since)} on; ` +
+          "all that is shown was asked for anew.");
+        shown.lost?.(since, Date.now(), page);
+        soon(0);
+      }
+      draw();
+    },
+    missed() {
+      tell("Some events between then and now are gone; what is shown was asked for anew.");
+    },
+  });
+}
+
+/** tell says something that happened, for a while. */
+function tell(text, level = "") {
+  clearTimeout(told?.timer);
+  told = { text, level, timer: setTimeout(() => { told = null; draw(); }, 12_000) };
+  draw();
+}
+
+function draw() {
+  show(document.getElementById("bar"),
+    h("a", { class: "name", href: "#/" }, h("img", { src: "mark.svg", alt: "", width: 20, height: 20 }), "Penstock"),
+    h("nav", { "aria-label": "views" }, tabs.map(([name, label, key]) => h("a", {
+      href: "#/" + name, "aria-current": name === page.name ? "page" : null, title: `g ${key}`,
+    }, label))),
+    h("div", { class: "side" }, live(),
+      page.client?.name ? h("span", { class: "who", title: "rights: " + page.client.rights.join(", ") },
+        page.client.name) : null,
+      token.get() ? h("button", { type: "button", onclick: logout }, "Forget token") : null,
+      h("button", { type: "button", onclick: turnTheme, "aria-label": "Theme: " + theme(), title: "t" },
+        { light: "☀", dark: "☾", "as the system": "◐" }[theme()])));
+  show(document.getElementById("notice"), !told ? null :
+    h("p", { class: told.level || null }, told.text,
+      h("button", { type: "button", "aria-label": "Dismiss", onclick: () => { told = null; draw(); } }, "×")));
+  const stale = failed && data ? h("p", { class: "bad banner" },
+    `${describe(failed)}. What is shown is of ${clock(asked)}.`) : null;
+  const main = document.getElementById("content");
+  if (data) show(main, stale, shown.view(data, page));
+  else if (failed) show(main, problem(failed));
+  else show(main, h("p", { class: "quiet" }, "Asking…"));
+}
+
+function problem(error) {
+  const text = {
+    401: "This admitter wants a token.",
+    403: "Your token has no right to see this.",
+    404: "There is nothing of that name.",
+  }[error.status] ?? "This cannot be shown now.";
+  return h("section", { class: "problem" }, h("h1", null, text), h("p", null, describe(error)),
+    error.status === 401 ? h("button", { type: "button", onclick: login }, "Enter a token") : null);
+}
+
+function live() {
+  const text = { live: "live", lost: `lost at ${clock(lostAt)}, trying again`, refused: "no events" }[connection];
+  return !text ? null : h("span", { class: "live " + connection, role: "status" }, text);
+}
+
+async function login() {
+  if (document.querySelector("dialog")) return;
+  const wrong = token.get() !== "";
+  const given = await dialog({
+    title: "A token, please", go: "Use it",
+    content: [
+      h("p", null, wrong ? "The token is no client's. " : "", "This admitter answers to those whom it knows. The token ",
+        "is kept in this tab until it is closed, and sent to this admitter alone."),
+      field("Token", "token", { type: "password", required: true, autofocus: true, placeholder: "pst_…" }),
+    ],
+  });
+  if (!given) return;
+  token.set(given.token.trim());
+  again();
+}
+
+function logout() {
+  token.set("");
+  again();
+}
+
+function again() {
+  page.client = null;
+  route();
+}
+
+const themes = ["as the system", "light", "dark"];
+const theme = () => localStorage.getItem("penstock-theme") ?? themes[0];
+
+function turnTheme() {
+  const next = themes[(themes.indexOf(theme()) + 1) % themes.length];
+  if (next === themes[0]) localStorage.removeItem("penstock-theme");
+  else localStorage.setItem("penstock-theme", next);
+  paint();
+  draw();
+}
+
+function paint() {
+  const chosen = theme();
+  if (chosen === themes[0]) delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = chosen;
+}
+
+const help = () => dialog({
+  title: "Keys", go: "Close", content: h("dl", { class: "keys" }, [
+    ...tabs.map(([, label, key]) => [`g ${key}`, label]),
+    ["/", "Search"], ["r", "Ask again now"], ["t", "Light, dark, or as the system"], ["?", "This"],
+  ].map(([key, what]) => h("div", null, h("dt", null, h("kbd", null, key)), h("dd", null, what)))),
+});
+
+let goes = false; // g was pressed
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog") ||
+    event.target.matches("input, textarea, select")) return;
+  const tab = goes && tabs.find(([, , key]) => key === event.key);
+  const was = goes;
+  goes = event.key === "g" && !was;
+  if (tab) location.hash = "#/" + tab[0];
+  else if (event.key === "/" && document.querySelector("[data-search]")) {
+    event.preventDefault();
+    document.querySelector("[data-search]").focus();
+  } else if (!was && event.key === "r") soon(0);
+  else if (!was && event.key === "t") turnTheme();
+  else if (event.key === "?") help();
+});
+document.addEventListener("visibilitychange", () => document.hidden || soon(0));
+addEventListener("hashchange", () => {
+  route();
+  document.getElementById("content").focus({ preventScroll: true });
+  scrollTo(0, 0);
+});
+addEventListener("resize", () => data && draw());
+paint();
+route();

@@ -1,0 +1,106 @@
+// What views are made of: tables, actions, dialogs.
+
+import { h, show } from "./dom.js";
+
+/** link leads to a view. */
+export const link = (hash, ...text) => h("a", { href: hash }, ...text);
+
+export const to = {
+  policy: (name) => "#/policy/" + encodeURIComponent(name),
+  bucket: (policy, key) => `#/bucket/${encodeURIComponent(policy)}/${encodeURIComponent(key)}`,
+  job: (id) => "#/job/" + encodeURIComponent(id),
+  dead: (policy) => "#/dead/" + encodeURIComponent(policy),
+  letter: (policy, id) => `#/dead/${encodeURIComponent(policy)}/${id}`,
+};
+
+/**
+ * table shows rows. Columns are {head, cell(row), number, wide}; the first cell of a row is its
+ * header. Without rows it says why.
+ */
+export function table(caption, columns, rows, empty, keyOf) {
+  if (!rows.length) return h("p", { class: "empty" }, empty);
+  return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption },
+    h("table", null,
+      h("caption", { class: "out" }, caption),
+      h("thead", null, h("tr", null, columns.map((c) =>
+        h("th", { scope: "col", class: c.number ? "number" : null, title: c.title }, c.head)))),
+      h("tbody", null, rows.map((row) => h("tr", { key: keyOf?.(row) }, columns.map((c, i) =>
+        h(i ? "td" : "th", { scope: i ? null : "row",
+          class: [c.number && "number", c.wide && "wide"].filter(Boolean).join(" ") || null },
+        c.cell(row))))))));
+}
+
+/** facts are names with their values; null values are left out. */
+export const facts = (...pairs) => h("dl", { class: "facts" }, pairs
+  .filter(([, value]) => value !== null && value !== undefined && value !== "")
+  .map(([name, value, level]) => h("div", { class: level || null },
+    h("dt", null, name), h("dd", null, value))));
+
+/** action is a button; why says why it may not be pressed, empty when it may. */
+export const action = (label, run, { why = "", danger = false, id = null } = {}) =>
+  h("button", { type: "button", id, class: danger ? "danger" : null, disabled: why !== "",
+    title: why || null, onclick: run }, label, why && h("span", { class: "out" }, ` (${why})`));
+
+/** noRight says why a client may not do something; empty when it may. */
+export const noRight = (may, right) =>
+  may ? "" : `needs the right “${right}” for it, which your token has not`;
+
+/**
+ * dialog asks something. It returns what its form holds when the button named go is pressed, null
+ * otherwise. check may look at it before, and return what is wrong.
+ */
+export function dialog({ title, content, go, danger, check }) {
+  return new Promise((resolve) => {
+    const wrong = h("p", { class: "bad", role: "alert" });
+    const form = h("form", { method: "dialog" },
+      h("h2", { id: "asked" }, title), content, wrong,
+      h("div", { class: "actions" },
+        h("button", { type: "button", onclick: () => box.close(), autofocus: danger }, "Cancel"),
+        h("button", { type: "submit", class: danger ? "danger go" : "go" }, go)));
+    form.onsubmit = async (event) => {
+      event.preventDefault();
+      const values = Object.fromEntries(new FormData(form));
+      const problem = await check?.(values);
+      if (problem) {
+        show(wrong, problem);
+        form.querySelector("input")?.focus();
+        return;
+      }
+      box.result = values;
+      box.close();
+    };
+    const box = h("dialog", { "aria-labelledby": "asked" }, form);
+    box.onclose = () => {
+      box.remove();
+      resolve(box.result ?? null);
+    };
+    document.body.append(box);
+    box.showModal();
+  });
+}
+
+/** confirm asks before something that cannot be undone, or stops work. */
+export const confirm = async (title, text, go, danger = true) =>
+  await dialog({ title, content: h("p", null, text), go, danger }) !== null;
+
+/** field is a labelled input of a form. */
+export const field = (label, name, props = {}, hint = "") =>
+  h("label", null, h("span", null, label), h("input", { name, autocomplete: "off", ...props }),
+    hint && h("small", null, hint));
+
+/** search is a field that leads somewhere. */
+export function search(label, placeholder, found) {
+  const input = h("input", { type: "search", "aria-label": label, placeholder, "data-search": true,
+    autocomplete: "off", spellcheck: "false" });
+  return h("form", { class: "search", role: "search", onsubmit(event) {
+    event.preventDefault();
+    const text = event.target.querySelector("input").value;
+    if (text !== "") found(text);
+  } }, input, h("button", null, "Go"));
+}
+
+/** pager leads to the next page and back. */
+export const pager = (back, forth, at) => back || forth ? h("nav", { class: "pager", "aria-label": "pages" },
+  h("button", { type: "button", disabled: !back, onclick: back ?? null }, "‹ Back"),
+  h("span", null, at),
+  h("button", { type: "button", disabled: !forth, onclick: forth ?? null }, "Next ›")) : null;

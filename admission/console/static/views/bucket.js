@@ -1,0 +1,141 @@
+// A bucket: the comb of its last starts, what holds it, and what can be done about it.
+
+import { ask, get, path } from "../api.js";
+import { Starts, comb } from "../comb.js";
+import { h } from "../dom.js";
+import { state } from "../findings.js";
+import { clock, count, key as shownKey, plural, rate, span } from "../format.js";
+import { action, confirm, dialog, facts, field, link, noRight, table, to } from "../ui.js";
+import { eta, heldBy, late } from "../words.js";
+
+const KEPT = 12; // events that are listed
+
+export const title = ([policy, key]) => `${policy}/${shownKey(key)}`;
+
+export const events = ([policy, key]) => "recent=1024&policy=" + encodeURIComponent(policy) +
+  "&key=" + encodeURIComponent(key);
+
+export async function load([policy, key], page) {
+  const [p, b] = await Promise.all([get(path("policies", policy)), get(path("buckets", policy, key))]);
+  page.state.starts ??= new Starts();
+  return { p: p.policy, paused: p.paused, b, override: b.override ?? {} };
+}
+
+export function heard(event, page) {
+  if (event.type === "started") (page.state.starts ??= new Starts()).add(Date.parse(event.at));
+  page.state.events = [event, ...page.state.events ?? []].slice(0, KEPT);
+}
+
+export function lost(from, until, page) {
+  page.state.starts?.gaps.push([from, until]);
+}
+
+export function view({ p, paused, b, override }, page) {
+  const name = p.name, key = b.key, is = state(b), delay = late(b.late_ms);
+  const capacity = p.queue?.capacity ?? p.capacity;
+  return [
+    h("div", { class: "head" },
+      h("h1", null, link(to.policy(name), name), h("span", { class: "slash" }, " / "), shownKey(key)),
+      h("span", { class: "tag " + is.level }, is.text),
+      h("div", { class: "actions" }, actions(name, key, b, override, page))),
+    h("p", { class: "lead" }, sentence(b, paused)),
+    comb(page.state.starts, { outflow: b.outflow, peak: b.peak, burst: b.burst }, page.now(),
+      Math.max(300, page.width)),
+    h("div", { class: "columns" },
+      facts(
+        ["Holds", `${plural(b.depth, "job")} of ${count(capacity)}`, b.depth >= capacity ? "bad" : ""],
+        ["Waiting", b.waiting === undefined ? null : count(b.waiting)],
+        ["Delayed", b.delayed ? count(b.delayed) + ", backing off or not due" : null],
+        ["Running", b.running === undefined ? null : count(b.running) + (p.concurrency || override.concurrency ?
+          ` of ${override.concurrency ?? p.concurrency}` : "")],
+        ["Oldest waits for", b.head_age_ms ? span(b.head_age_ms) : null],
+        ["A job now starts", b.waiting === undefined ? null : eta(b.expect_ms)]),
+      facts(
+        ["Starts, 5 s", b.rate === undefined ? null : rate(b.rate)],
+        ["Starts, a minute", b.rate_1m ? rate(b.rate_1m) : null],
+        ["Outflow", b.outflow ? rate(b.outflow) + (override.outflow ? ", its own" : "") : "unpaced"],
+        ["Late in the last minute", delay ? `${span(delay.ms)}: ${delay.why}` : null, "warn"],
+        ["Last error", b.last_error, "bad"],
+        ["Own pace", own(override)],
+        ["Partition", p.partitions > 1 ? b.partition : null])),
+    h("section", null, h("h2", null, "Last events"),
+      table("Last events of the bucket", [
+        { head: "At", cell: (e) => clock(e.at) },
+        { head: "Event", cell: (e) => h("span", { class: "event " + e.type }, e.type.replace("_", " ")) },
+        { head: "Job", cell: (e) => e.job },
+        { head: "", wide: true, cell: (e) => told(e) },
+      ], page.state.events ?? [], "None since this page was opened.", (e) => e.at + e.type + e.job)),
+  ];
+}
+
+const told = (e) => [
+  e.attempt > 1 && `attempt ${e.attempt}`, e.type === "started" && `waited ${span(e.wait_ms ?? 0)}`,
+  e.duration_ms && `took ${span(e.duration_ms)}`, e.reason, e.error,
+].filter(Boolean).join(", ");
+
+/** sentence says how the bucket is, in one. */
+function sentence(b, paused) {
+  if (b.held_by === "no_drainer") return `It holds ${plural(b.depth, "job")}, and no drainer owns its partition: start one.`;
+  if (b.unanswered) return "It is empty, and no drainer owns its partition.";
+  if (b.paused || paused) {
+    return `It is paused${paused ? " with its whole policy" : ""}: ` +
+      (b.depth ? `${plural(b.depth, "job")} wait until an operator resumes it.` : "it takes jobs and starts none.");
+  }
+  if (!b.depth) return "It is empty: a job starts at once.";
+  const all = `It holds ${plural(b.depth, "job")}`;
+  if (!b.held_by) return all + (b.running ? `, and ${plural(b.running, "runs", "run")}.` : ".");
+  return `${all} and ${heldBy(b.held_by, b.held_by === "rate" ? null : b.until)}.` +
+    (b.expect_ms > 1000 ? ` A job that came now would start in ${span(b.expect_ms)}.` : "");
+}
+
+const own = (o) => Object.entries(o).filter(([name]) => name !== "paused")
+  .map(([name, value]) => `${name} ${value}`).join(", ");
+
+function actions(name, key, b, override, page) {
+  const why = noRight(page.may("operate", name, key), "operate"), shown = `${name}/${shownKey(key)}`;
+  const waits = b.depth - (b.running ?? 0);
+  return [
+    override.paused ?
+      action("Resume", () => page.does(() => ask("POST", path("resume", name, key)), `${shown} goes on.`), { why, id: "resume" }) :
+      action("Pause", async () => {
+        if (await confirm(`Pause ${shown}?`, `${plural(waits, "job")} of it will wait until it is resumed. ` +
+          "What runs goes on, and new jobs are taken until the bucket is full.", "Pause it")) {
+          await page.does(() => ask("POST", path("pause", name, key)), `${shown} is paused.`);
+        }
+      }, { why, id: "pause" }),
+    action("Own pace…", () => pace(name, key, override, page), { why, id: "pace" }),
+    action("Purge…", async () => {
+      if (await confirm(`Purge ${shown}?`, `${plural(waits, "job")} that wait are dropped for good, without dead letters. ` +
+        `${b.running ? plural(b.running, "job") + " that run go on. " : ""}This cannot be undone.`,
+      `Drop ${plural(waits, "job")}`)) {
+        await page.does(() => ask("POST", path("purge", name, key)), ({ removed }) => `${plural(removed, "job")} of ${shown} dropped.`);
+      }
+    }, { why: why || (waits > 0 ? "" : "nothing waits"), danger: true, id: "purge" }),
+  ];
+}
+
+/** pace gives the key limits of its own, after the admitter has looked at them. */
+async function pace(name, key, override, page) {
+  const at = path("policies", name, "keys", key);
+  const wanted = (form) => ({
+    outflow: form.outflow || null, peak: form.peak || null, burst: form.burst ? Number(form.burst) : null,
+    concurrency: form.concurrency === "" ? null : Number(form.concurrency),
+    weight: form.weight ? Number(form.weight) : null,
+  });
+  const number = { type: "number", min: 0, step: 1 };
+  const given = await dialog({
+    title: `A pace of its own for ${shownKey(key)}`, go: "Set it",
+    content: [h("p", null, "What is left empty is the policy's. It is in force within a second, for jobs that wait, too."),
+      h("div", { class: "fields" },
+        field("Outflow", "outflow", { value: override.outflow ?? "", placeholder: "20/s", autofocus: true }),
+        field("Peak", "peak", { value: override.peak ?? "", placeholder: "1.25 % above" }),
+        field("Burst", "burst", { ...number, value: override.burst ?? "" }),
+        field("Concurrency", "concurrency", { ...number, value: override.concurrency ?? "" }),
+        field("Weight", "weight", { ...number, value: override.weight ?? "" }))],
+    check: (form) => ask("PATCH", at + "?dry_run=1", wanted(form)).then(() => null, (error) => error.message),
+  });
+  if (given) {
+    await page.does(() => ask("PATCH", at, wanted(given)),
+      ({ changed }) => `${name}/${shownKey(key)}: ${changed?.join(", ") || "nothing changed"}.`);
+  }
+}

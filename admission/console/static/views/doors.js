@@ -1,0 +1,52 @@
+// Door policies: what this admitter allowed and refused.
+
+import { get } from "../api.js";
+import { h } from "../dom.js";
+import { count, plural, span } from "../format.js";
+import { link, table, to } from "../ui.js";
+
+export const title = () => "Door policies";
+
+export const events = () => null; // checks make none
+
+export async function load(_, page) {
+  const [{ policies }, stats] = await Promise.all([get("/v1/policies"), get("/v1/stats")]);
+  const seen = page.state.seen ??= {};
+  for (const s of stats.policies) {
+    (seen[s.policy] ??= []).push({ at: Date.now(), allowed: s.checks_allowed, refused: s.checks_refused });
+    seen[s.policy] = seen[s.policy].slice(-90);
+  }
+  return { policies: policies.filter(({ policy: p }) => p.algorithm !== "leaking_bucket" || p.queue === false),
+    stats: stats.policies, window: stats.window_ms };
+}
+
+export function view({ policies, stats, window }) {
+  const rows = policies.map(({ policy: p }) => ({ p, s: stats.find((s) => s.policy === p.name) }))
+    .map(({ p, s }) => ({ p, allowed: s?.checks_allowed ?? 0, refused: s?.checks_refused ?? 0 }))
+    .sort((a, b) => b.refused - a.refused || b.allowed - a.allowed || (a.p.name < b.p.name ? -1 : 1));
+  return [
+    h("h1", null, "Door policies"),
+    h("p", { class: "quiet" }, `What this admitter answered to checks in the last ${span(Math.max(window, 1000))}; other admitters have their own figures.`),
+    table("Checks by policy", [
+      { head: "Policy", cell: ({ p }) => link(to.policy(p.name), p.name) },
+      { head: "Rule", wide: true, cell: ({ p }) => rule(p) },
+      { head: "Allowed", number: true, cell: (r) => count(r.allowed) },
+      { head: "Refused", number: true, cell: (r) => r.refused ? h("strong", { class: "warn" }, count(r.refused)) : "0" },
+      { head: "", cell: (r) => share(r) },
+    ], rows, "There is no policy that decides at the door.", ({ p }) => p.name),
+    h("p", { class: "quiet" }, "Which keys ask most is not known: nothing counts by key."),
+  ];
+}
+
+const rule = (p) => p.limits ? plural(p.limits.length, "limit") : {
+  token_bucket: () => `token bucket: ${count(p.capacity)}, ${p.refill}`,
+  fixed_window: () => `fixed window: ${count(p.limit)} in ${p.window}`,
+  sliding_log: () => `sliding log: ${count(p.limit)} in ${p.window}`,
+  sliding_counter: () => `sliding counter: ${count(p.limit)} in ${p.window}`,
+  leaking_bucket: () => `meter: ${p.outflow}, ${count(p.capacity)} deep`,
+}[p.algorithm]();
+
+const share = ({ allowed, refused }) => allowed + refused ? h("meter", {
+  min: 0, max: allowed + refused, value: refused, low: (allowed + refused) / 20,
+  title: `${Math.round(refused / (allowed + refused) * 100)} % refused`,
+}, `${Math.round(refused / (allowed + refused) * 100)} % refused`) : null;

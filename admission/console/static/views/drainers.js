@@ -1,0 +1,65 @@
+// Drainers: who is alive, owns what, and how busy the workers are.
+
+import { get } from "../api.js";
+import { h } from "../dom.js";
+import { clock, count, plural, span } from "../format.js";
+import { link, table, to } from "../ui.js";
+
+import { hasQueue } from "./overview.js";
+
+export const title = () => "Drainers";
+
+export const events = () => null; // they tell nothing of drainers
+
+export async function load() {
+  const [{ drainers }, { policies }] = await Promise.all([get("/v1/drainers"), get("/v1/policies")]);
+  return { drainers, policies };
+}
+
+export function view({ drainers, policies }) {
+  const rows = drainers.flatMap((d) => Object.entries(d.policies).sort()
+    .map(([policy, is]) => ({ d, policy, ...is })).filter((r) => r.owned.length || r.workers));
+  const owned = (name) => drainers.reduce((n, d) => n + (d.policies[name]?.owned.length ?? 0), 0);
+  const nobodys = policies.filter(({ policy: p, retired }) => !retired && hasQueue(p) &&
+    owned(p.name) < p.partitions);
+  return [
+    h("h1", null, "Drainers"),
+    nobodys.length ? h("ul", { class: "bare" }, nobodys.slice(0, 20).map(({ policy: p }) => h("li", { class: "bad" },
+      link(to.policy(p.name), p.name), `: nobody owns ${p.partitions - owned(p.name)} of ${plural(p.partitions, "partition")}.`))) : null,
+    table("Drainers and their leases", [
+      { head: "Drainer", cell: (d) => `${d.host}:${d.pid}` },
+      { head: "State", cell: (d) => d.unreadable ? h("span", { class: "state warn" }, "of another version") :
+        !d.alive ? h("span", { class: "state bad" }, "lease over") :
+          d.leaving ? h("span", { class: "state warn" }, "leaving") : h("span", { class: "state" }, "alive") },
+      { head: "Lease renewed", number: true, cell: (d) => `${span(d.lease_age_ms)} ago, lasts ${span(d.lease_ms)}` },
+      { head: "Partitions", number: true, cell: (d) => count(Object.values(d.policies).reduce((n, p) => n + p.owned.length, 0)) },
+      { head: "Workers busy", number: true, cell: (d) => busy(Object.values(d.policies)) },
+      { head: "Since", cell: (d) => clock(d.started_at) },
+      { head: "Version", cell: (d) => d.version },
+    ], drainers, "No drainer has a lease: jobs wait, and nobody starts them. Start admitter --drain, or a drainer.", (d) => d.id),
+    h("p", { class: "quiet" }, "As of each lease's last renewal. Processes that only lend workers have no lease."),
+    rows.length ? h("section", null, h("h2", null, "Who owns what"),
+      table("Partitions and workers by policy", [
+        { head: "Policy", cell: (r) => link(to.policy(r.policy), r.policy) },
+        { head: "Drainer", cell: (r) => `${r.d.host}:${r.d.pid}` },
+        { head: "Partitions", wide: true, cell: (r) => ranges(r.owned) },
+        { head: "Workers busy", number: true, cell: (r) => r.workers ? busy([r]) : "elsewhere" },
+      ], rows, "", (r) => r.d.id + r.policy)) : null,
+  ];
+}
+
+function busy(all) {
+  const sum = (field) => all.reduce((n, p) => n + p[field], 0);
+  return `${count(sum("busy"))} of ${count(sum("workers"))}`;
+}
+
+/** ranges is 0–3, 5 for 0, 1, 2, 3, 5. */
+function ranges(numbers) {
+  const all = [];
+  for (const n of numbers) {
+    const last = all[all.length - 1];
+    if (last && last[1] === n - 1) last[1] = n;
+    else all.push([n, n]);
+  }
+  return all.map(([a, b]) => a === b ? a : `${a}–${b}`).join(", ") || "none";
+}

@@ -1,0 +1,98 @@
+// Is anything refused, late, failing, stuck, unowned? And each policy: its rate against its limit.
+
+import { get, withQuery } from "../api.js";
+import { spark } from "../comb.js";
+import { h } from "../dom.js";
+import { findings } from "../findings.js";
+import { count, key, perSecond, plural, rate, span } from "../format.js";
+import { link, search, table, to } from "../ui.js";
+
+const ROWS = 50; // policies that are shown; the rest is found by name
+
+export const title = () => "Overview";
+
+export const events = () =>
+  "type=failed,throttled,dead,cancelled,breaker_opened,breaker_closed,limit_broken";
+
+export async function load(_, page) {
+  const all = page.may("read");
+  const [{ policies }, stats, deep, drainers] = await Promise.all([
+    get("/v1/policies"), get("/v1/stats"), get(withQuery("/v1/buckets", { limit: 100 })),
+    all ? get("/v1/drainers").then((d) => d.drainers) : null,
+  ]);
+  return { policies, stats: stats.policies, window: stats.window_ms, buckets: deep.buckets,
+    depths: deep.depths, unanswered: deep.unanswered, drainers };
+}
+
+export function view(data, page) {
+  const wanted = (page.state.filter ?? "").toLowerCase();
+  const rows = data.policies.filter((p) => p.policy.name.includes(wanted))
+    .map((p) => ({ p, queue: hasQueue(p.policy), depth: data.depths[p.policy.name] ?? 0,
+      stat: data.stats.find((s) => s.policy === p.policy.name),
+      deepest: data.buckets.find((b) => b.policy === p.policy.name) }))
+    .sort((a, b) => weight(b) - weight(a) || (a.p.policy.name < b.p.policy.name ? -1 : 1));
+  const queues = rows.filter((r) => r.queue), doors = rows.filter((r) => !r.queue);
+  return [
+    h("h1", { class: "out" }, "Overview"),
+    h("section", { class: "findings", "aria-label": "What is wrong" },
+      findings(data).map(answer)),
+    h("section", null,
+      h("div", { class: "head" }, h("h2", null, "Policies"),
+        h("p", { class: "quiet" }, data.window >= 59_000 ? "of the last minute" :
+          `of the last ${span(Math.max(data.window, 1000))}: nobody looked before`),
+        data.policies.length > 8 ? h("label", { class: "filter" }, h("span", { class: "out" }, "Filter policies"),
+          h("input", { type: "search", placeholder: "filter", "data-search": true, oninput(event) {
+            page.state.filter = event.target.value;
+            page.draw();
+          } })) : null),
+      policies(queues.slice(0, ROWS)),
+      queues.length > ROWS ? h("p", { class: "quiet" }, `and ${count(queues.length - ROWS)} more: filter by name`) : null),
+    doors.length ? h("p", { class: "quiet" }, link("#/doors", plural(doors.length, "policy", "policies")),
+      doors.length === 1 ? " decides at the door and holds no jobs." : " decide at the door and hold no jobs.") : null,
+  ];
+}
+
+export const hasQueue = (p) => p.queue ? true : p.algorithm === "leaking_bucket" && p.queue !== false;
+
+const weight = ({ depth, stat }) => depth + 60 * (stat?.rate ?? 0) + 1000 * (stat?.refused ?? 0);
+
+const answer = ({ question, none, found, more }) =>
+  h("div", { class: "finding " + (found.some((f) => f.level === "bad") ? "bad" : found.length ? "warn" : "good") },
+    h("h2", null, question),
+    found.length ? h("ul", null,
+      found.map((f) => h("li", { class: f.level }, link(f.link, f.text))),
+      more ? h("li", { class: "quiet" }, `and ${more} more`) : null) : h("p", null, none));
+
+const policies = (rows) => table("Policies with a queue", [
+  { head: "Policy", cell: ({ p }) => [link(to.policy(p.policy.name), p.policy.name),
+    p.paused ? h("span", { class: "tag warn" }, "paused") : null,
+    p.retired ? h("span", { class: "tag" }, "retired") : null] },
+  { head: "Last minute", cell: ({ p, stat }) => spark(stat?.starts ?? [], perSecond(p.policy.outflow_total)) },
+  { head: "Starts", number: true, cell: ({ stat }) => rate(stat?.rate) },
+  { head: "Limit", number: true, cell: ({ p }) => limit(p.policy) },
+  { head: "Holds", number: true, cell: ({ depth }) => count(depth) },
+  { head: "Deepest bucket", wide: true, cell: ({ p, deepest }) => deepest ? [
+    link(to.bucket(p.policy.name, deepest.key), key(deepest.key)), " ",
+    h("span", { class: "quiet" }, share(deepest.depth, p.policy))] : h("span", { class: "quiet" }, "none") },
+  { head: "Wait p50", number: true, cell: ({ stat }) => stat?.wait_ms ? span(stat.wait_ms.p50) : "–" },
+  { head: "p99", number: true, cell: ({ stat }) => stat?.wait_ms ? span(stat.wait_ms.p99) : "–" },
+  { head: "In", number: true, title: "accepted in the last minute", cell: ({ stat }) => count(stat?.accepted) },
+  { head: "Refused", number: true, cell: ({ stat }) => bad(stat?.refused) },
+  { head: "Failed", number: true, cell: ({ stat }) => bad(stat?.failed) },
+  { head: "Dead", number: true, cell: ({ p, stat }) => stat?.dead ? link(to.dead(p.policy.name), bad(stat.dead)) : "0" },
+], rows, "There is no policy with a queue. Put one into the configuration file, or PUT /v1/policies/NAME.",
+({ p }) => p.policy.name);
+
+const bad = (n) => n ? h("strong", { class: "bad" }, count(n)) : "0";
+
+const share = (depth, p) => {
+  const capacity = p.queue?.capacity ?? p.capacity;
+  return `${count(depth)} of ${count(capacity)}`;
+};
+
+/** limit is what a policy's starts keep to, as it says it. */
+export function limit(p) {
+  const all = p.outflow_total && p.outflow_total + " in all", each = p.outflow && p.outflow + " a key";
+  return [all, each].filter(Boolean).join(", ") ||
+    (p.limits ? plural(p.limits.length, "limit") + " a key" : "unpaced");
+}

@@ -1,0 +1,111 @@
+// A policy: what it says, and its deepest buckets.
+
+import { ask, get, path, withQuery } from "../api.js";
+import { spark } from "../comb.js";
+import { h } from "../dom.js";
+import { state } from "../findings.js";
+import { count, key, perSecond, plural, rate, span } from "../format.js";
+import { action, confirm, facts, link, noRight, pager, search, table, to } from "../ui.js";
+import { eta, late } from "../words.js";
+import { limit } from "./overview.js";
+
+const PAGE = 50;
+
+export const title = ([name]) => name;
+
+export const events = ([name]) => "policy=" + encodeURIComponent(name) +
+  "&type=failed,throttled,dead,cancelled,breaker_opened,breaker_closed,limit_broken";
+
+export async function load([name], page) {
+  const [p, stats] = await Promise.all([get(path("policies", name)), get("/v1/stats")]);
+  const buckets = await get(withQuery(path("buckets", name),
+    { offset: page.state.offset || "", limit: PAGE })).catch((error) => {
+    if (error.status === 409 || error.status === 404) return null; // it has no queue
+    throw error;
+  });
+  return { ...p, stat: stats.policies.find((s) => s.policy === name), buckets };
+}
+
+export function view({ policy: p, paused, retired, source, set, stat, buckets }, page) {
+  const name = p.name, why = noRight(page.may("operate", name), "operate");
+  const held = buckets?.buckets.reduce((sum, b) => sum + b.depth, 0);
+  return [
+    h("div", { class: "head" },
+      h("h1", null, name),
+      paused ? h("span", { class: "tag warn" }, "paused") : null,
+      retired ? h("span", { class: "tag" }, "retired") : null,
+      h("div", { class: "actions" },
+        buckets ? paused ?
+          action("Resume", () => page.does(() => ask("POST", path("resume", name)), `${name} goes on.`), { why, id: "resume" }) :
+          action("Pause", () => pause(page, name, buckets), { why, id: "pause" }) : null,
+        buckets ? link(to.dead(name), "Dead letters") : null)),
+    h("div", { class: "columns" },
+      facts(
+        ["Algorithm", p.algorithm?.replaceAll("_", " ")],
+        ["Limit", limit(p)],
+        ["Peak", p.peak ?? p.peak_total],
+        ["Burst", p.burst],
+        ["Capacity of a key", p.queue?.capacity ?? p.capacity],
+        ["Concurrency of a key", p.concurrency || null],
+        ["Partitions", p.partitions],
+        ["Target", target(p)],
+        ["From", source === "file" ? `the file of set “${set}”` : "the API"]),
+      facts(
+        ["Starts", [rate(stat?.rate), " ", spark(stat?.starts ?? [], perSecond(p.outflow_total), 200, 30)]],
+        ["Accepted", count(stat?.accepted)],
+        ["Refused", count(stat?.refused), stat?.refused ? "bad" : ""],
+        ["Done", count(stat?.done)],
+        ["Failed attempts", count(stat?.failed), stat?.failed ? "bad" : ""],
+        ["Throttled", count(stat?.throttled), stat?.throttled ? "warn" : ""],
+        ["Dead", count(stat?.dead), stat?.dead ? "bad" : ""],
+        ["Wait p50, p99", stat?.wait_ms ? `${span(stat.wait_ms.p50)}, ${span(stat.wait_ms.p99)}` : "–"],
+        ["Run p50, p99", stat?.duration_ms ? `${span(stat.duration_ms.p50)}, ${span(stat.duration_ms.p99)}` : "–"])),
+    buckets ? h("section", null,
+      h("div", { class: "head" }, h("h2", null, "Deepest buckets"),
+        h("p", { class: "quiet" }, `${plural(buckets.total, "bucket holds", "buckets hold")} jobs`),
+        search("A key", "key", (text) => { location.hash = to.bucket(name, text); })),
+      buckets.unanswered ? h("p", { class: "bad" }, `No drainer answers for ` +
+        plural(buckets.unanswered.length, "partition") + `: their buckets are missing here.`) : null,
+      table("Deepest buckets of " + name, columns(name), buckets.buckets,
+        "No bucket holds jobs.", (b) => b.key),
+      pages(page, buckets, held)) :
+      h("p", { class: "quiet" }, "It decides at the door: its figures are among the ", link("#/doors", "door policies"), "."),
+  ];
+}
+
+const target = (p) => p.target?.http?.url ?? (p.target?.nats ? "NATS " + p.target.nats.subject : "workers");
+
+const columns = (name) => [
+  { head: "Key", cell: (b) => link(to.bucket(name, b.key), key(b.key)) },
+  { head: "Holds", number: true, cell: (b) => count(b.depth) },
+  { head: "Running", number: true, cell: (b) => count(b.running) },
+  { head: "Delayed", number: true, cell: (b) => count(b.delayed) },
+  { head: "Starts", number: true, cell: (b) => rate(b.rate_1m ?? b.rate) },
+  { head: "Outflow", number: true, cell: (b) => b.outflow ? rate(b.outflow) : "–" },
+  { head: "Oldest", number: true, cell: (b) => b.head_age_ms ? span(b.head_age_ms) : "–" },
+  { head: "A job now starts", number: true, cell: (b) => eta(b.expect_ms) },
+  { head: "State", cell: (b) => {
+    const is = state(b), lost = late(b.late_ms);
+    return [h("span", { class: "state " + is.level }, is.text),
+      lost && lost.ms >= 500 ? h("span", { class: "tag warn" }, span(lost.ms) + " late") : null];
+  } },
+];
+
+function pages(page, buckets, held) {
+  const at = page.state.offset ?? 0;
+  const turn = (offset) => () => {
+    page.state.offset = offset;
+    page.refresh();
+  };
+  return pager(at > 0 ? turn(Math.max(0, at - PAGE)) : null,
+    buckets.next_offset ? turn(buckets.next_offset) : null,
+    `${count(at + 1)} to ${count(at + buckets.buckets.length)} of ${count(buckets.total)}, with ${plural(held, "job")}`);
+}
+
+async function pause(page, name, buckets) {
+  if (await confirm(`Pause ${name}?`, `Nothing of ${name} starts until it is resumed: ` +
+    `${plural(buckets.total, "bucket holds", "buckets hold")} jobs. Jobs are accepted until their buckets are full, ` +
+    "and what runs goes on.", "Pause it")) {
+    await page.does(() => ask("POST", path("pause", name)), `${name} is paused.`);
+  }
+}

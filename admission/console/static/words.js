@@ -1,0 +1,59 @@
+// What the API says in one word, in a sentence.
+
+import { clock, span } from "./format.js";
+
+const HELD = {
+  rate: "waits for its turn: its rate is all that holds it",
+  total_rate: "waits for its turn under the rate of all keys together",
+  concurrency: "as many of its jobs run as may run at once",
+  paused: "an operator paused it",
+  policy_paused: "an operator paused the whole policy",
+  cooling: "the target asked for a pause",
+  breaker: "the target is down: one job at a time looks whether it is back, and no attempt counts",
+  backoff: "all that it holds has failed and will be tried again",
+  not_before: "all that it holds is not due yet",
+  no_worker: "nobody has workers for it",
+  workers_busy: "all workers have jobs, or as many of this bucket as it may have",
+  no_drainer: "no drainer owns its partition: start one",
+  storage: "its drainer cannot write its lease or an outcome, or still reads the queue",
+};
+
+/** heldBy says what keeps a bucket, or a job, from starting. */
+export function heldBy(by, until) {
+  if (!by) return "";
+  const words = by.startsWith("limit:") ? `the limit ${by.slice(6)} is used up` : HELD[by] ?? by;
+  return words + (until ? `, until ${clock(until)}` : "");
+}
+
+/** HARMLESS is what holds buckets that keep their pace. */
+export const HARMLESS = ["rate", "total_rate", "not_before"];
+
+const short = {
+  total_rate: "rate of all keys", policy_paused: "policy paused", breaker: "target down",
+  not_before: "not due", no_worker: "no worker", workers_busy: "workers busy",
+  no_drainer: "no drainer", cooling: "target asked for a pause",
+};
+
+/** held is heldBy in a word or two. */
+export const held = (by) => short[by] ?? (by ?? "").replace("limit:", "limit ");
+
+const LATE = {
+  processor: "its drainer's machine was busy", rate: "its rate",
+  workers_busy: "all workers had jobs", no_worker: "there were no workers",
+  storage: "its drainer waited for storage", cooling: "the target asked for a pause",
+  concurrency: "as many of its jobs ran as may run at once", breaker: "the target was down",
+  total_rate: "other keys had their turns",
+};
+
+/** late says by how much starts were late, and why: the worst cause, but that somebody paused them. */
+export function late(ms) {
+  const [cause, most] = Object.entries(ms ?? {}).filter(([by]) => !by.endsWith("paused"))
+    .sort((a, b) => b[1] - a[1])[0] ?? [];
+  if (!cause) return null;
+  return { ms: most, why: LATE[cause] ?? (cause.startsWith("limit:") ?
+    `the limit ${cause.slice(6)} was used up` : cause.replaceAll("_", " ")) };
+}
+
+/** eta says when a job that is accepted now would start. */
+export const eta = (ms) => ms === null || ms === undefined ? "nobody can tell" :
+  ms < 1000 ? "at once" : "in " + span(ms);

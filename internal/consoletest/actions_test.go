@@ -1,0 +1,109 @@
+package consoletest
+
+import (
+	"testing"
+
+	"github.com/penstock-mq/penstock/internal/waittest"
+)
+
+// bucket is what a test reads of a bucket's state.
+type bucket struct {
+	Depth    int
+	HeldBy   string `json:"held_by"`
+	Override struct {
+		Outflow     string
+		Concurrency int
+		Paused      bool
+	}
+}
+
+// becomes waits until a bucket is as it should be.
+func (w *world) becomes(what, path string, so func(bucket) bool) {
+	w.Helper()
+	waittest.Until(w.T, what, func() bool {
+		var b bucket
+		return w.ask("GET", "/v1/buckets/"+path, "", &b) == 200 && so(b)
+	})
+}
+
+func TestABucketIsPausedPacedAndPurged(t *testing.T) {
+	w := quick(t)
+	w.submit("mail", "acme", 300, "hello")
+	b := visit(t, w.base, desk)
+	b.open("bucket/mail/acme")
+	b.press("Pause")
+	b.sees("Pause mail/acme?", "will wait until it is resumed")
+	b.press("Cancel")
+	b.holds(`!document.querySelector("dialog")`)
+	b.press("Pause")
+	b.press("Pause it")
+	b.sees("mail/acme is paused.", "wait until an operator resumes it", "Resume")
+	w.becomes("it is paused", "mail/acme", func(b bucket) bool { return b.HeldBy == "paused" })
+
+	b.press("Own pace")
+	b.sees("A pace of its own for acme")
+	b.types("5/y")
+	b.press("Set it")
+	b.expect("status of 400") // the page asks whether that can be
+	b.sees("want a rate per s, m, h, d, w")
+	b.selectAll()
+	b.types("5/s")
+	b.press("Set it")
+	b.sees("outflow none → 5/s", "5/s, its own")
+	w.becomes("its pace is its own", "mail/acme", func(b bucket) bool {
+		return b.Override.Outflow == "5/s" && b.Override.Paused
+	})
+
+	b.press("Purge")
+	b.sees("Purge mail/acme?", "dropped for good", "Drop")
+	b.press("Drop")
+	b.sees("jobs of mail/acme dropped.")
+	w.becomes("it is empty", "mail/acme", func(b bucket) bool { return b.Depth == 0 })
+	b.holds(`document.getElementById("purge").disabled`)
+	b.press("Resume")
+	b.sees("mail/acme goes on.", "It is empty")
+}
+
+func TestAPolicyIsPaused(t *testing.T) {
+	w := quick(t)
+	w.submit("mail", "acme", 50, "hello")
+	b := visit(t, w.base, phone)
+	b.open("policy/mail")
+	b.sees("acme")
+	b.press("Pause")
+	b.sees("Pause mail?", "1 bucket holds jobs")
+	b.press("Pause it")
+	b.sees("mail is paused.", "policy paused")
+	b.open("")
+	b.sees("mail is paused by an operator")
+	b.open("policy/mail")
+	b.press("Resume")
+	b.sees("mail goes on.")
+	w.becomes("it goes on", "mail/acme", func(b bucket) bool { return b.HeldBy != "policy_paused" })
+}
+
+// TestAKeyIsFoundByTheKeyboardAlone: from the overview, without a mouse.
+func TestAKeyIsFoundByTheKeyboardAlone(t *testing.T) {
+	w := quick(t)
+	w.submit("mail", "a/b c", 40, "hello")
+	b := visit(t, w.base, desk)
+	b.open("policy/mail")
+	b.sees("Deepest buckets")
+	b.types("/")
+	b.holds(`document.activeElement.matches("[data-search]")`)
+	b.selectAll() // the driver types the slash although the page has prevented it
+	b.types("a/b c\r")
+	b.sees("mail / a/b c", "law 2")
+	b.types("g")
+	b.types("r")
+	b.sees("Who owns what")
+	b.types("?")
+	b.sees("Ask again now")
+	b.types("\x1b")
+	b.holds(`!document.querySelector("dialog")`)
+	b.types("t")
+	b.holds(`document.documentElement.dataset.theme === "light"`)
+	b.types("t")
+	b.holds(`document.documentElement.dataset.theme === "dark"`)
+	b.legible()
+}

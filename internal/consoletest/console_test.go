@@ -1,0 +1,67 @@
+package consoletest
+
+import (
+	_ "embed"
+	"testing"
+
+	"github.com/penstock-mq/penstock"
+	"github.com/penstock-mq/penstock/workers"
+)
+
+// legible is what is wrong with how a page can be read: text that stands out too little, things
+// without a name, and what is wider than the page.
+//
+//go:embed legible.js
+var legible string
+
+func (b *tab) legible() {
+	b.Helper()
+	for _, wrong := range value[[]string](b, legible) {
+		b.Errorf("%s: %s", value[string](b, "location.hash"), wrong)
+	}
+}
+
+// quick is an installation with a policy that is deep, one that is quick, and one at the door.
+func quick(t *testing.T) *world {
+	return settle(t, penstock.Options{Policies: policies(t,
+		`mail {"algorithm":"leaking_bucket","outflow":"20/s","capacity":500}`,
+		`batch {"algorithm":"leaking_bucket","outflow_total":"50/s","capacity":10000}`,
+		`signup {"algorithm":"fixed_window","limit":10,"window":"1d"}`)},
+		map[string]workers.Handler{"mail": done, "batch": done})
+}
+
+func TestEachViewInEachLook(t *testing.T) {
+	w := quick(t)
+	w.submit("mail", "acme", 400, "hello")
+	w.submit("mail", "with space/and slash", 3, "hello")
+	for range 12 {
+		w.ask("POST", "/v1/check/signup/203.0.113.7", "", nil)
+	}
+	for _, l := range looks {
+		t.Run(l.String(), func(t *testing.T) {
+			b := visit(t, w.base, l)
+			b.open("")
+			b.sees("Refused?", "Late?", "Failing?", "Stuck?", "Unowned?", "mail", "20/s a key",
+				"acme", "50/s in all")
+			b.legible()
+			b.shoot("overview-" + l.String())
+			b.open("policy/mail")
+			b.sees("Deepest buckets", "leaking bucket", "acme", "keeps its pace")
+			b.legible()
+			b.shoot("policy-" + l.String())
+			b.open("bucket/mail/acme")
+			b.sees("waits for its turn", "law 2: at most 21 in any second", "started", "live")
+			b.holds(`document.querySelector(".teeth").getAttribute("d").length > 100`)
+			b.legible()
+			b.shoot("bucket-" + l.String())
+			b.open("drainers")
+			b.sees("Who owns what", "alive", "mail")
+			b.legible()
+			b.shoot("drainers-" + l.String())
+			b.open("doors")
+			b.sees("fixed window: 10 in 1d")
+			b.legible()
+			b.shoot("doors-" + l.String())
+		})
+	}
+}
