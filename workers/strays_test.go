@@ -60,8 +60,10 @@ func TestWildcardPublishesHoldNobodyUp(t *testing.T) {
 	if letters != strays {
 		t.Errorf("%d letters of %d strays", letters, strays)
 	}
-	if strings.Contains(log.String(), "opens a backlog anew") {
-		t.Errorf("log:\n%s", log.String())
+	for line := range strings.Lines(log.String()) { // but a busy machine may be silent
+		if strings.Contains(line, "opens a backlog anew") && !strings.Contains(line, "no heartbeat") {
+			t.Errorf("log:\n%s", log.String())
+		}
 	}
 	var starts []time.Duration
 	for _, job := range ran.all() {
