@@ -16,6 +16,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/installation"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/alarm"
 	"github.com/penstock-mq/penstock/workers/internal/core"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
@@ -158,6 +159,26 @@ func patience(lease time.Duration) time.Duration {
 // warning.
 func (d *Drainer) Handle(policy string, handle Handler) {
 	d.catalog.handlers[policy] = handle
+}
+
+// Health is nil while this drainer takes part, and otherwise says why it starts nothing: it has no
+// lease yet, or its lease could not be renewed, as when JetStream does not answer or has no room.
+func (d *Drainer) Health() error {
+	if err := d.proof.health.Load(); err != nil {
+		return *err
+	}
+	if d.options.LendOnly {
+		return nil
+	}
+	return errNoLease
+}
+
+// AskValve is [queue.Broker.AskValve], for a program that runs a drainer: what asks a valve of that
+// drainer does not go over NATS.
+func (d *Drainer) AskValve(ctx context.Context, policy string, partition int, q job.Question) (
+	job.Answer, error) {
+
+	return d.questions.valve(ctx, policy, partition, q)
 }
 
 // Run drains until the context ends. Then it hands its partitions over, lets running jobs finish

@@ -28,18 +28,6 @@ var (
 	errLeaseLost = errors.New("the lease cannot be renewed, and nothing starts without it")
 )
 
-// Health is nil while this drainer takes part, and otherwise says why it starts nothing: it has no
-// lease yet, or its lease could not be renewed, as when JetStream does not answer or has no room.
-func (d *Drainer) Health() error {
-	if err := d.proof.health.Load(); err != nil {
-		return *err
-	}
-	if d.options.LendOnly {
-		return nil
-	}
-	return errNoLease
-}
-
 // tell tells when the lease is lost and when it is held again. An outage of the connection is told
 // by others.
 func (p *proof) tell(c *core.Core, now pace.Instant) {

@@ -48,17 +48,16 @@ func (q *questions) serve(p handle.Partition) (stop func()) {
 	}
 }
 
-// AskValve is [queue.Broker.AskValve], for a program that runs a drainer: what asks a valve of that
-// drainer does not go over NATS.
-func (d *Drainer) AskValve(ctx context.Context, policy string, partition int, q job.Question) (
-	job.Answer, error) {
+// valve asks the valve of a partition, over NATS unless it is this drainer's.
+func (q *questions) valve(ctx context.Context, policy string, partition int,
+	question job.Question) (job.Answer, error) {
 
-	p, mine := d.questions.served.Load(address{policy, partition})
+	p, mine := q.served.Load(address{policy, partition})
 	if !mine {
-		return d.broker.AskValve(ctx, policy, partition, q)
+		return q.broker.AskValve(ctx, policy, partition, question)
 	}
 	answers := make(chan job.Answer, 1) // one comes
-	d.send(core.Asked{Part: p.(handle.Partition), Question: q,
+	q.send(core.Asked{Part: p.(handle.Partition), Question: question,
 		Reply: func(a job.Answer) { answers <- a }})
 	select {
 	case a := <-answers:
@@ -68,7 +67,7 @@ func (d *Drainer) AskValve(ctx context.Context, policy string, partition int, q 
 		return a, nil
 	case <-ctx.Done():
 		return job.Answer{}, fmt.Errorf("%w: %w", queue.ErrUnavailable, ctx.Err())
-	case <-d.stopped:
+	case <-q.stopped:
 		return job.Answer{}, queue.ErrUnavailable
 	}
 }

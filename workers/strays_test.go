@@ -61,7 +61,8 @@ func TestWildcardPublishesHoldNobodyUp(t *testing.T) {
 		t.Errorf("%d letters of %d strays", letters, strays)
 	}
 	for line := range strings.Lines(log.String()) { // but a busy machine may be silent
-		if strings.Contains(line, "opens a backlog anew") && !strings.Contains(line, "no heartbeat") {
+		if strings.Contains(line, "opens a backlog anew") &&
+			!strings.Contains(line, "no heartbeat") {
 			t.Errorf("log:\n%s", log.String())
 		}
 	}
