@@ -22,9 +22,9 @@ type Options struct {
 	// Lease is how long this process's proof of life lasts, and so about how long its work stands
 	// still after it crashed: default 5 s, or 15 s with replicas; at least 1 s.
 	Lease time.Duration
-	// Memory is how much jobs that wait may take here, in bytes, about: default 512 MiB. Above it
-	// only the jobs near the heads of buckets have their text in memory. Of the others it holds 60
-	// bytes each, and reads them again from their streams before they start.
+	// Memory is how much jobs that wait may take here, in bytes, about: default 512 MiB. When those
+	// whose text is in memory take a quarter of it, it holds only 64 bytes of each further one, and
+	// reads it again from its stream before it starts.
 	Memory int64
 	// Policies are those whose valves this drainer may own; empty: all that it has workers for, or
 	// with OwnAll all.

@@ -2406,8 +2406,8 @@ func (Synced)`,
 
 	{
 		name: "known-jobs-go-deep", file: "workers/internal/valve/depth.go",
-		old: "return !known && (b.deep",
-		new: "return !(known && false) && (b.deep",
+		old: "j.recorded || j.Attempts > 0 || j.crashes > 0 || len(j.Costs) > 0,",
+		new: "false,",
 		by:  "./workers/internal/valve TestWhatIsKnownOfAJobKeepsItNear",
 	},
 	{
@@ -2441,10 +2441,34 @@ func (Synced)`,
 		by:  "./workers/internal/valve TestASweepFindsWhatIsMissingDeep",
 	},
 	{
-		name: "budget-of-records-alone", file: "workers/internal/valve/depth.go",
-		old: "max(m.most/4, m.most-m.deep*deep.JobBytes)",
-		new: "m.most-m.deep*deep.JobBytes",
+		name: "memory-for-near-jobs-alone", file: "workers/internal/valve/depth.go",
+		old: "m.near >= m.most/4",
+		new: "m.near >= m.most",
 		by:  "./workers/internal/valve TestMemoryIsABudget",
+	},
+	{
+		name: "deep-jobs-never-due", file: "workers/internal/valve/depth.go",
+		old: "if at == d.Due {",
+		new: "if false {",
+		by:  "./workers/internal/valve TestJobsThatAreNotDueYetWaitDeep",
+	},
+	{
+		name: "every-bucket-keeps-a-job-near", file: "workers/internal/valve/depth.go",
+		old: "|| readAt(v.startable(b, now)) > now)",
+		new: ")",
+		by:  "./workers/internal/valve TestBucketsThatStartNothingSoonHaveNoJobNear",
+	},
+	{
+		name: "bucket-of-a-deep-job-forgotten", file: "workers/internal/valve/valve.go",
+		old: "b.spot == spotNone || b.queued() == 1 {",
+		new: "b.spot == spotNone {",
+		by:  "./workers/internal/valve TestBucketsThatStartNothingSoonHaveNoJobNear",
+	},
+	{
+		name: "texts-read-when-none-is-left", file: "workers/internal/valve/schedule.go",
+		old: "v.readOn(b)",
+		new: "",
+		by:  "./workers/internal/valve TestAFastBucketDoesNotWaitForTexts",
 	},
 	{
 		name: "letters-of-deep-jobs-headless", file: "workers/bury.go",

@@ -1,14 +1,19 @@
 // Package deep keeps the jobs that wait far from their turn, of which there may be ten million, in
-// 60 bytes each, and in nothing that a garbage collector would have to look at.
+// 64 bytes each, and in nothing that a garbage collector would have to look at.
 //
 // Jobs are kept in pages, in the order of their sequences, which is also that in which they come:
 // so a sequence is found by two searches, and the pages of a queue that drains empty one after the
-// other. Links between the jobs make the lines in which they wait; a heap has those first that
-// expire first. Pages of which little is left are put together, so that jobs which wait for long
-// between others that do not keep no more than their own room.
+// other. The lines in which jobs wait are heaps: of those that may start the smallest sequence is
+// first, of the others what is due first. One more heap has first what becomes due, or expires,
+// before all others. Pages of which little is left are put together, so that jobs which wait for
+// long between others that do not keep no more than their own room.
 package deep
 
-import "slices"
+import (
+	"math"
+	"slices"
+	"time"
+)
 
 // Job is what is known of a job while it waits deep. The rest lies in its stream.
 type Job struct {
@@ -16,6 +21,7 @@ type Job struct {
 	Stored     int64 // when the stream stored it, Unix ns
 	Expires    int64 // when it has waited too long, Unix ns by the stream's clock
 	Mark       int64 // whatever its line counts by
+	Due        int64 // before when it may not start, Unix ns, to the next ms; 0: it may
 	Cost       int64 // 1 to MostCost
 	Size       int32 // bytes of its body
 	Keyed      bool  // it has an Idempotency-Key
@@ -24,14 +30,16 @@ type Job struct {
 
 const (
 	// JobBytes is what a job takes.
-	JobBytes = 60
+	JobBytes = 64
+	// MostDelay is how long after it was stored a job is due at most.
+	MostDelay = math.MaxUint32 * time.Millisecond
 	// MostCost is what fits.
 	MostCost = 1 << 23
 
 	generations = 1 << 8
 	keyed       = 1 << 8
 	costBit     = 9
-	// nowhere is the link of a job that is the first or the last one of its line.
+	// nowhere is where a job is that is not there.
 	nowhere ref = -1
 	// slots is how many jobs a page has room for: the page then takes one of the sizes that Go
 	// allocates, 57,344 bytes.
@@ -39,7 +47,7 @@ const (
 	slotBits = 10
 )
 
-// Line names a line of jobs: those of one bucket and priority.
+// Line names a line of jobs; 0: none.
 type Line int32
 
 // ref is where a record is: its page's number, and its slot.
@@ -54,13 +62,12 @@ type record struct {
 	size    int32
 	rest    uint32 // cost, whether it is keyed, generation
 	line    Line
-	next    ref // in its line
-	prev    ref
-	timer   int32 // index in the heap of those that expire
+	due     uint32 // ms after it was stored; 0: it may start
+	places  [heaps]int32
 }
 
 // gone marks the slot of a job that was taken.
-const gone Line = -1
+const gone Line = 0
 
 type page struct {
 	records    [slots]record
@@ -71,31 +78,29 @@ type page struct {
 }
 
 type line[O any] struct {
-	owner       O
-	first, last ref
-	jobs        int
+	owner O
+	jobs  []ref // a heap
 }
 
 // Store keeps the jobs of one partition. Each line has an owner, whoever asked for it.
 type Store[O any] struct {
-	pages   []*page // by number
-	free    []ref   // numbers without a page
-	order   []*page // by sequence
-	lines   []line[O]
-	unused  []Line
-	expires []ref // a heap
-	jobs    int
+	pages  []*page // by number
+	free   []ref   // numbers without a page
+	order  []*page // by sequence
+	lines  []line[O]
+	unused []Line
+	times  []ref // a heap
 }
 
 // New returns an empty store.
-func New[O any]() *Store[O] { return &Store[O]{} }
+func New[O any]() *Store[O] { return &Store[O]{lines: make([]line[O], 1)} }
 
 // Len is how many jobs there are.
-func (s *Store[O]) Len() int { return s.jobs }
+func (s *Store[O]) Len() int { return len(s.times) }
 
 // Open makes a line.
 func (s *Store[O]) Open(owner O) Line {
-	l := line[O]{owner: owner, first: nowhere, last: nowhere}
+	l := line[O]{owner: owner}
 	if n := len(s.unused); n > 0 {
 		id := s.unused[n-1]
 		s.unused = s.unused[:n-1]
@@ -106,14 +111,17 @@ func (s *Store[O]) Open(owner O) Line {
 	return Line(len(s.lines) - 1)
 }
 
-// Close ends a line, which must be empty.
+// Close ends a line, which must be empty, or none.
 func (s *Store[O]) Close(l Line) {
+	if l == 0 {
+		return
+	}
 	s.lines[l] = line[O]{}
 	s.unused = append(s.unused, l)
 }
 
 // InLine is how many jobs a line has.
-func (s *Store[O]) InLine(l Line) int { return s.lines[l].jobs }
+func (s *Store[O]) InLine(l Line) int { return len(s.lines[l].jobs) }
 
 // Takes reports whether a job with this sequence can be added: only after all that are there.
 func (s *Store[O]) Takes(seq uint64) bool {
@@ -124,31 +132,42 @@ func (s *Store[O]) Takes(seq uint64) bool {
 	return seq > last.records[last.used-1].seq
 }
 
-// Add puts a job at the end of a line. The store must take it.
+// Add puts a job into a line, whose jobs are all due or all not. The store must take it.
 func (s *Store[O]) Add(to Line, j Job) {
 	p := s.lastPage()
 	at := p.at(p.used)
-	l := &s.lines[to]
 	rest := uint32(j.Cost-1)<<costBit | uint32(j.Generation)
 	if j.Keyed {
 		rest |= keyed
 	}
 	p.records[p.used] = record{seq: j.Seq, stored: j.Stored, expires: j.Expires, mark: j.Mark,
-		size: j.Size, rest: rest, line: to, next: nowhere, prev: l.last}
+		size: j.Size, rest: rest, line: to, due: after(j)}
 	p.used++
 	p.live++
 	if p.seen++; p.generation != j.Generation {
 		p.generation, p.seen = j.Generation, 1
 	}
-	s.jobs++
-	if l.jobs++; l.last == nowhere {
-		l.first = at
-	} else {
-		s.at(l.last).next = at
+	s.push(byLine, &s.lines[to].jobs, at)
+	s.push(byTime, &s.times, at)
+}
+
+// after is how long after it was stored a job is due, in ms.
+func after(j Job) uint32 {
+	if j.Due == 0 {
+		return 0
 	}
-	l.last = at
-	s.expires = append(s.expires, at)
-	s.rise(len(s.expires)-1, at)
+	return uint32(max(1, (time.Duration(j.Due-j.Stored)+time.Millisecond-1)/time.Millisecond))
+}
+
+// Ripen puts a job that is there into another line, as one that may start.
+func (s *Store[O]) Ripen(seq uint64, to Line) {
+	at := s.find(seq)
+	r := s.at(at)
+	s.pull(byLine, &s.lines[r.line].jobs, at)
+	s.pull(byTime, &s.times, at)
+	r.line, r.due = to, 0
+	s.push(byLine, &s.lines[to].jobs, at)
+	s.push(byTime, &s.times, at)
 }
 
 // lastPage is the one that has room.
@@ -176,15 +195,19 @@ func (s *Store[O]) at(r ref) *record {
 }
 
 func (r *record) job() Job {
-	return Job{Seq: r.seq, Stored: r.stored, Expires: r.expires, Mark: r.mark,
+	due := int64(0)
+	if r.due != 0 {
+		due = r.dueAt()
+	}
+	return Job{Seq: r.seq, Stored: r.stored, Expires: r.expires, Mark: r.mark, Due: due,
 		Cost: int64(r.rest>>costBit) + 1, Size: r.size, Keyed: r.rest&keyed != 0,
 		Generation: uint8(r.rest)}
 }
 
 // First is the job that a line begins with.
 func (s *Store[O]) First(l Line) (j Job, ok bool) {
-	if first := s.lines[l].first; first != nowhere {
-		return s.at(first).job(), true
+	if jobs := s.lines[l].jobs; len(jobs) > 0 {
+		return s.at(jobs[0]).job(), true
 	}
 	return j, false
 }
@@ -232,32 +255,15 @@ func (s *Store[O]) Take(seq uint64) (ok bool) {
 	if at == nowhere {
 		return false
 	}
-	s.unlink(at)
-	s.lapse(int(s.at(at).timer))
 	r, p := s.at(at), s.pages[at>>slotBits]
+	s.pull(byLine, &s.lines[r.line].jobs, at)
+	s.pull(byTime, &s.times, at)
 	if p.live--; uint8(r.rest) == p.generation {
 		p.seen--
 	}
 	r.line = gone
-	s.jobs--
 	s.shrink(p)
 	return true
-}
-
-// unlink takes a record out of its line.
-func (s *Store[O]) unlink(at ref) {
-	r := s.at(at)
-	l := &s.lines[r.line]
-	if l.jobs--; r.prev == nowhere {
-		l.first = r.next
-	} else {
-		s.at(r.prev).next = r.next
-	}
-	if r.next == nowhere {
-		l.last = r.prev
-	} else {
-		s.at(r.next).prev = r.prev
-	}
 }
 
 // shrink lets go of a page of which nothing is left, and puts one of which little is left together
@@ -318,24 +324,14 @@ func (s *Store[O]) move(from, to ref) {
 	}
 	r := s.at(to)
 	*r = *s.at(from)
-	l := &s.lines[r.line]
-	if r.prev == nowhere {
-		l.first = to
-	} else {
-		s.at(r.prev).next = to
-	}
-	if r.next == nowhere {
-		l.last = to
-	} else {
-		s.at(r.next).prev = to
-	}
-	s.expires[r.timer] = to
+	s.lines[r.line].jobs[r.places[byLine]] = to
+	s.times[r.places[byTime]] = to
 }
 
 // Clear forgets all jobs; the lines stay, and are empty.
 func (s *Store[O]) Clear() {
 	for i := range s.lines {
-		s.lines[i].first, s.lines[i].last, s.lines[i].jobs = nowhere, nowhere, 0
+		s.lines[i].jobs = nil
 	}
-	s.pages, s.free, s.order, s.expires, s.jobs = nil, nil, nil, nil, 0
+	s.pages, s.free, s.order, s.times = nil, nil, nil, nil
 }

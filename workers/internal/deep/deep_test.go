@@ -1,15 +1,17 @@
 package deep
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 	"unsafe"
 )
 
-func TestAJobTakes60Bytes(t *testing.T) {
-	if size := unsafe.Sizeof(record{}) + unsafe.Sizeof(ref(0)); size != JobBytes {
+func TestAJobTakes64Bytes(t *testing.T) {
+	if size := unsafe.Sizeof(record{}) + uintptr(heaps)*unsafe.Sizeof(ref(0)); size != JobBytes {
 		t.Errorf("a record and its place among those that expire take %d bytes", size)
 	}
 	if size := unsafe.Sizeof(page{}); size > 57_344 || size < 57_000 {
@@ -61,6 +63,7 @@ func FuzzStore(f *testing.F) {
 func play(t *testing.T, r *rand.Rand, steps int) {
 	t.Helper()
 	s, m := New[int](), model{lines: map[uint64]Line{}}
+	s.Close(0)
 	lines := make([]Line, 5)
 	for i := range lines {
 		lines[i] = s.Open(i)
@@ -77,7 +80,12 @@ func play(t *testing.T, r *rand.Rand, steps int) {
 			j := Job{Seq: seq, Stored: int64(seq) * 7, Expires: int64(r.IntN(1000)),
 				Mark: r.Int64(), Cost: 1 + r.Int64N(MostCost), Size: int32(r.IntN(1 << 20)),
 				Keyed: r.IntN(2) == 0, Generation: generation}
-			to := lines[r.IntN(len(lines))]
+			i := r.IntN(len(lines))
+			if i%2 == 1 { // an odd line is for what is not due
+				j.Due = j.Stored + (1+r.Int64N(1000))*int64(time.Millisecond)
+				j.Expires = j.Stored + r.Int64N(int64(time.Second))
+			}
+			to := lines[i]
 			if n := len(m.jobs); !s.Takes(seq) || n > 0 && s.Takes(m.jobs[n-1].Seq) {
 				t.Fatalf("step %d: it does not know which sequences come next", step)
 			}
@@ -85,6 +93,13 @@ func play(t *testing.T, r *rand.Rand, steps int) {
 			m.jobs, m.lines[seq] = append(m.jobs, j), to
 		case r.IntN(300) == 0:
 			generation++
+		case r.IntN(5) == 0:
+			i := r.IntN(len(m.jobs))
+			if j := &m.jobs[i]; j.Due != 0 {
+				to := lines[2*r.IntN(2)]
+				s.Ripen(j.Seq, to)
+				j.Due, m.lines[j.Seq] = 0, to
+			}
 		case r.IntN(3) == 0:
 			i := r.IntN(len(m.jobs))
 			if !s.See(m.jobs[i].Seq, m.jobs[i].Stored, generation) ||
@@ -125,9 +140,12 @@ func compare(t *testing.T, s *Store[int], m model, lines []Line, generation uint
 				want = append(want, j)
 			}
 		}
-		if got := slices.Collect(s.Line(l)); !slices.Equal(got, want) || s.InLine(l) != len(want) {
+		bySeq := func(a, b Job) int { return cmp.Compare(a.Seq, b.Seq) }
+		if got := slices.SortedFunc(s.Line(l), bySeq); !slices.Equal(got, want) ||
+			s.InLine(l) != len(want) {
 			t.Fatalf("line %d has %v, want %v", i, got, want)
 		}
+		slices.SortStableFunc(want, func(a, b Job) int { return cmp.Compare(a.Due, b.Due) })
 		if first, ok := s.First(l); ok != (len(want) > 0) || ok && first != want[0] {
 			t.Fatalf("line %d begins with %v", i, first)
 		}
@@ -150,9 +168,12 @@ func compare(t *testing.T, s *Store[int], m model, lines []Line, generation uint
 	first := int64(math.MaxInt64)
 	for _, j := range m.jobs {
 		first = min(first, j.Expires)
+		if j.Due != 0 {
+			first = min(first, j.Due)
+		}
 	}
-	if at, _, ok := s.NextExpiry(); ok != (len(m.jobs) > 0) || ok && at != first {
-		t.Fatalf("the first expires at %d, want %d", at, first)
+	if _, at, ok := s.Soonest(); ok != (len(m.jobs) > 0) || ok && at != first {
+		t.Fatalf("the first expires or is due at %d, want %d", at, first)
 	}
 	if room := len(s.order) * slots; room > 4*len(m.jobs)+3*slots {
 		t.Errorf("%d jobs take the room of %d", len(m.jobs), room)

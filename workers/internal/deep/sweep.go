@@ -37,15 +37,13 @@ func (s *Store[O]) Unseen(generation uint8, last uint64) (missing []uint64) {
 	return missing
 }
 
-// Line are the jobs of a line, in order. None may be added or taken meanwhile.
+// Line are the jobs of a line, in no order. None may be added or taken meanwhile.
 func (s *Store[O]) Line(l Line) iter.Seq[Job] {
 	return func(yield func(Job) bool) {
-		for at := s.lines[l].first; at != nowhere; {
-			r := s.at(at)
-			if !yield(r.job()) {
+		for _, at := range s.lines[l].jobs {
+			if !yield(s.at(at).job()) {
 				return
 			}
-			at = r.next
 		}
 	}
 }

@@ -14,8 +14,10 @@ const (
 	leanSize = 4 << 10
 	// lead is how long before its start a job's body is read, when it is not held.
 	lead = 500 * time.Millisecond
+	// readEvery has bodies read together that are wanted at about the same time.
+	readEvery = 25 * time.Millisecond
 	// mostFetches is how many bodies of one bucket are read ahead.
-	mostFetches = 64
+	mostFetches = 1024
 	// mostBodies is how many bytes of bodies that are not small a valve holds or reads, for jobs
 	// that wait; one body more when the last of them does not fit.
 	mostBodies = 64 << 20
@@ -68,11 +70,7 @@ func (v *Valve) unload(b *bucket) {
 // is read: a fast bucket with large bodies would fill all of it, and the others would wait for
 // their first (law 5).
 func (v *Valve) fetch(b *bucket) {
-	n := mostFetches
-	if b.pace != nil {
-		n = min(n, int(lead/b.pace.Interval)+1)
-	}
-	for i, j := range b.ready[:min(n, len(b.ready))] {
+	for i, j := range b.ready[:min(b.ahead(), len(b.ready))] {
 		if i > 0 && v.bodies >= mostBodies/2 {
 			break // the heads of others go first
 		}
@@ -97,6 +95,34 @@ func (v *Valve) readAhead(now pace.Instant) {
 		}
 		b := v.unread[0].bucket
 		v.unplace(b) // loaded places it again
+		v.surface(b, now)
+		if len(b.ready) == 0 { // its first has expired, and waits for its turn to be buried
+			v.schedule(b, now.Add(lapsePause))
+			continue
+		}
+		v.fetch(b)
+	}
+}
+
+// ahead is how many jobs of a bucket are read ahead: what it can start within lead.
+func (b *bucket) ahead() int {
+	if b.pace == nil {
+		return mostFetches
+	}
+	return min(mostFetches, int(lead/b.pace.Interval)+1)
+}
+
+// readAt is when bodies are read of a bucket that starts its next job at an instant.
+func readAt(start pace.Instant) pace.Instant {
+	return start.Add(-lead) / pace.Instant(readEvery) * pace.Instant(readEvery)
+}
+
+// readOn asks for more bodies of a bucket that starts jobs, when about half of those are used up
+// that were read ahead.
+func (v *Valve) readOn(b *bucket) {
+	half := b.ahead() / 2
+	if half > 0 && half < len(b.ready) && b.ready[half].Lean && !b.ready[half].fetching &&
+		v.bodies < mostBodies/2 {
 		v.fetch(b)
 	}
 }

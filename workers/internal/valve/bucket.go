@@ -142,12 +142,14 @@ func (j timedJob) Moved(i int)            { j.inTimers = i }
 type bucket struct {
 	// What walks look at stands together.
 	*limits
-	key     job.Key
-	held    int                   // jobs in any stage
-	ready   heap.Heap[orderedJob] // the jobs that wait for a slot, those that are deep excepted
-	deep    int                   // these
-	waiting int64                 // the slots of all of them
-	turns   float64               // taken under the total outflow, by weight: see valve
+	key   job.Key
+	held  int                   // jobs in any stage
+	ready heap.Heap[orderedJob] // the jobs that wait for a slot, those that are deep excepted
+	deep  int                   // these
+	// of its jobs that are not due yet, those that are deep
+	deepLater int
+	waiting   int64   // the slots of all of them
+	turns     float64 // taken under the total outflow, by weight: see valve
 
 	Part    *Part
 	clock   pace.Clock
@@ -184,11 +186,14 @@ type bucket struct {
 // tell how long it is. A job takes as many slots as it costs.
 type lane struct {
 	priority int
-	waiting  int64 // of the jobs in ready, and of those that are deep
-	arrived  int64 // of all that have come
-	line     deep.Line
-	lined    bool // it has one
+	waiting  int64     // of the jobs in ready, and of those that are deep
+	arrived  int64     // of all that have come
+	line     deep.Line // of those that are deep and may start; 0: there are none
+	later    deep.Line // likewise, of those that are not due yet
 }
+
+// queued is how many jobs of a bucket wait for a slot.
+func (b *bucket) queued() int { return len(b.ready) + b.deep }
 
 func (b *bucket) lane(priority int) *lane {
 	for i := range b.lanes {

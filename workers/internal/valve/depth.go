@@ -1,7 +1,6 @@
 package valve
 
 import (
-	"iter"
 	"math"
 	"slices"
 	"time"
@@ -16,15 +15,16 @@ import (
 // job that comes near is a held job like all others, but lean, and what was left out of it comes
 // with its body: see fetch.
 //
-// Only a job goes deep of which nothing is known but what its headers say, that waits behind
-// another of its bucket, and that came after all that are deep: those are nearly all. What is near
-// of a bucket may be more than what goes before the deep ones; but its first job is always near.
+// Only a job goes deep of which nothing is known but what its headers say, and that came after all
+// that are deep: those are nearly all. It waits behind another of its bucket, or for a date, or for
+// its bucket, which starts nothing soon. What is near of a bucket may be more than what goes before
+// the deep ones. Before a job starts, though, those that go before it are near: see surface.
 
 // Memory is how much of it the waiting jobs of a process may take, in all its valves. It is a
 // budget, and no bound: what must be near is near.
 type Memory struct {
 	most int64 // bytes; 0: as many as it takes
-	near int64 // bytes that near jobs take, about
+	near int64 // bytes that buckets and near jobs take, about
 	deep int64 // how many are deep
 }
 
@@ -36,20 +36,21 @@ func (v *Valve) Share(m *Memory) { v.memory = m }
 
 const (
 	// nearBytes is what a near job takes besides its text: itself, and its places in the maps and
-	// heaps. headerBytes is what its headers take besides theirs.
+	// heaps; headerBytes what its headers take besides theirs, and bucketBytes what a bucket takes.
 	nearBytes   = 400
 	headerBytes = 350
+	bucketBytes = 550
 	// mostLapsing is how many jobs that expired may be on their way to their letters before more of
 	// those that are deep expire, and lapsePause when it is looked again.
 	mostLapsing = 1000
 	lapsePause  = 100 * time.Millisecond
+	// mostRipe is how many deep jobs become due in one turn of the loop.
+	mostRipe = 512
 )
 
-// short reports whether new jobs go deep, if they can. However many are deep, a quarter of the
-// memory is for those that are near.
-func (m *Memory) short() bool {
-	return m.most > 0 && m.near >= max(m.most/4, m.most-m.deep*deep.JobBytes)
-}
+// short reports whether new jobs go deep, if they can: those that are near may take a quarter of
+// the memory, and do not make room for deep ones once they are there.
+func (m *Memory) short() bool { return m.most > 0 && m.near >= m.most/4 }
 
 // weigh counts a near job's memory, until unweigh or until its partition is left.
 func (v *Valve) weigh(j *heldJob) {
@@ -75,44 +76,70 @@ func (v *Valve) unweigh(j *heldJob) {
 	j.weight = 0
 }
 
+// weighBucket counts a bucket's memory, or, if that is less than none, no more.
+func (v *Valve) weighBucket(b *bucket, bytes int64) {
+	b.Part.near += bytes
+	v.memory.near += bytes
+}
+
 // lane of the jobs that are deep: their bucket and priority own it.
 type deepLane struct {
 	*bucket
 	priority int
 }
 
-// queued is how many jobs of a bucket wait for a slot.
-func (b *bucket) queued() int { return len(b.ready) + b.deep }
-
-// sinks reports whether a job that has just come is to wait deep.
-func (v *Valve) sinks(j *heldJob) bool {
+// sinks reports whether a job that has just come is to wait deep, until a date if it is later.
+func (v *Valve) sinks(j *heldJob, later bool, now pace.Instant) bool {
 	b := j.Bucket
-	known := j.recorded || j.Attempts > 0 || j.crashes > 0 || len(j.Costs) > 0
-	return !known && (b.deep > 0 || v.memory.short()) && len(b.ready) > 0 &&
-		!j.rank().before(b.ready[0].rank()) && b.Part.deep.Takes(j.Seq)
+	switch {
+	case j.recorded || j.Attempts > 0 || j.crashes > 0 || len(j.Costs) > 0,
+		!b.Part.deep.Takes(j.Seq):
+		return false
+	case later:
+		return v.memory.short() && j.NotBefore.Sub(j.Stored) <= deep.MostDelay
+	case len(b.ready) > 0:
+		return (b.deep > 0 || v.memory.short()) && !j.rank().before(b.ready[0].rank())
+	case b.deep > 0:
+		return true
+	}
+	return v.memory.short() && (b.Part.state != partitionLive || b.blocked() ||
+		len(v.due)+len(v.unread) > 0 || readAt(v.startable(b, now)) > now)
 }
 
 // sink has it wait deep: from now on it is no held job.
-func (v *Valve) sink(j *heldJob) {
+func (v *Valve) sink(j *heldJob, later bool) {
 	b := j.Bucket
 	p, l := b.Part, b.lane(j.Priority)
-	if !l.lined {
-		l.line, l.lined = p.deep.Open(deepLane{b, j.Priority}), true
+	line, due := &l.line, int64(0)
+	if later {
+		line, due = &l.later, j.NotBefore.UnixNano()
+	}
+	if *line == 0 {
+		*line = p.deep.Open(deepLane{b, j.Priority})
 	}
 	expires := j.Stored.Add(time.Duration(v.Policy.MaxAge))
 	if !j.Deadline.IsZero() && j.Deadline.Before(expires) {
 		expires = j.Deadline
 	}
 	_, keyed := j.ended(job.EndCancelled)
-	p.deep.Add(l.line, deep.Job{Seq: j.Seq, Stored: j.Stored.UnixNano(),
-		Expires: expires.UnixNano(), Mark: j.mark, Cost: j.Cost,
+	p.deep.Add(*line, deep.Job{Seq: j.Seq, Stored: j.Stored.UnixNano(),
+		Expires: expires.UnixNano(), Mark: j.mark, Due: due, Cost: j.Cost,
 		Size: int32(min(j.Size, math.MaxInt32)), Keyed: keyed, Generation: j.generation})
 	delete(p.jobs, j.Seq)
 	v.unweigh(j)
 	v.memory.deep++
-	b.deep++
-	b.waiting += j.Cost
-	l.waiting += j.Cost
+	if later {
+		b.deepLater++
+		return
+	}
+	b.queueDeep(l, 1, j.Cost)
+}
+
+// queueDeep counts deep jobs of a lane that may start, or, if they are fewer than none, no more.
+func (b *bucket) queueDeep(l *lane, jobs int, slots int64) {
+	b.deep += jobs
+	b.waiting += slots
+	l.waiting += slots
 }
 
 // lift takes a job that is deep away and returns it as one that nobody holds: waiting, and nowhere
@@ -122,10 +149,11 @@ func (v *Valve) lift(p *Part, seq uint64) *heldJob {
 	if j != nil {
 		p.deep.Take(seq)
 		v.memory.deep--
-		b, l := j.Bucket, j.Bucket.lane(j.Priority)
-		b.deep--
-		b.waiting -= j.Cost
-		l.waiting -= j.Cost
+		if b := j.Bucket; j.stage == stageDelayed {
+			b.deepLater--
+		} else {
+			b.queueDeep(b.lane(j.Priority), -1, -j.Cost)
+		}
 	}
 	return j
 }
@@ -136,7 +164,7 @@ func (v *Valve) fathom(p *Part, seq uint64) *heldJob {
 	if !ok {
 		return nil
 	}
-	return &heldJob{
+	j := &heldJob{
 		Arrived: job.Arrived{Seq: seq, Key: of.key, Partition: p.Number,
 			Stored: time.Unix(0, d.Stored).UTC(), Size: int(d.Size),
 			Deadline: time.Unix(0, d.Expires).UTC(), Cost: d.Cost, Priority: of.priority,
@@ -144,6 +172,11 @@ func (v *Valve) fathom(p *Part, seq uint64) *heldJob {
 		Bucket: of.bucket, headless: true, keyed: d.Keyed, generation: d.Generation,
 		mark: d.Mark, expires: v.dateAt(d.Expires), inBucket: -1, inTimers: -1,
 	}
+	if d.Due != 0 {
+		j.stage, j.NotBefore = stageDelayed, time.Unix(0, d.Due).UTC()
+		j.at = min(v.dateAt(d.Due), j.expires)
+	}
+	return j
 }
 
 // seek returns a job of a partition, wherever it waits; one that is deep is only to be looked at.
@@ -160,6 +193,10 @@ func (v *Valve) raise(p *Part, seq uint64) *heldJob {
 	if j != nil {
 		p.jobs[seq] = j
 		v.weigh(j)
+		if j.stage == stageDelayed {
+			v.delay(j, j.at)
+			return j
+		}
 		v.enqueue(j)
 		j.raised = true
 		j.Bucket.raised++
@@ -168,7 +205,8 @@ func (v *Valve) raise(p *Part, seq uint64) *heldJob {
 }
 
 // surface raises what a bucket starts next, as far ahead as their text is read. It is called before
-// the first of those that are near is looked at, which so is the bucket's first (law 4).
+// the first of those that are near is looked at, which so is the bucket's first (law 4). Where none
+// is near it is called when there is room for its text.
 //
 // Among those that are near may be many that go behind: more are raised only while the last of them
 // is one, and then no more than can be read ahead.
@@ -190,7 +228,7 @@ func (v *Valve) surface(b *bucket, now pace.Instant) {
 func (b *bucket) firstDeep() (first rank, expires int64) {
 	for i := range b.lanes {
 		l := &b.lanes[i]
-		if !l.lined || first.seq != 0 && l.priority <= first.priority {
+		if l.line == 0 || first.seq != 0 && l.priority <= first.priority {
 			continue
 		}
 		if d, some := b.Part.deep.First(l.line); some {
@@ -198,14 +236,6 @@ func (b *bucket) firstDeep() (first rank, expires int64) {
 		}
 	}
 	return first, expires
-}
-
-// ahead is how many jobs of a bucket are read ahead: what it can start within lead.
-func (b *bucket) ahead() int {
-	if b.pace == nil {
-		return mostFetches
-	}
-	return min(mostFetches, int(lead/b.pace.Interval)+1)
 }
 
 // seen takes the delivery of a job that is deep already, and reports whether it is one. Another job
@@ -239,28 +269,19 @@ func (v *Valve) sweepDeep(p *Part) (of []*bucket) {
 	return of
 }
 
-// deepIn are the jobs of a lane that are deep.
-func (p *Part) deepIn(l lane) iter.Seq[deep.Job] {
-	if !l.lined {
-		return func(func(deep.Job) bool) {}
-	}
-	return p.deep.Line(l.line)
-}
-
 // loseDeep lets go of all that are deep: their stream is gone.
 func (v *Valve) loseDeep(p *Part) {
 	v.out.Vanished += p.deep.Len()
 	v.memory.deep -= int64(p.deep.Len())
 	for _, b := range p.list {
+		b.held -= b.deep + b.deepLater
+		b.deepLater = 0
 		for i := range b.lanes {
 			l := &b.lanes[i]
-			for d := range p.deepIn(*l) {
-				l.waiting -= d.Cost
-				b.waiting -= d.Cost
+			for d := range p.deep.Line(l.line) {
+				b.queueDeep(l, -1, -d.Cost)
 			}
 		}
-		b.held -= b.deep
-		b.deep = 0
 	}
 	p.deep.Clear()
 }
@@ -268,10 +289,10 @@ func (v *Valve) loseDeep(p *Part) {
 // unline gives the lines of a bucket back that is forgotten.
 func (b *bucket) unline() {
 	for i := range b.lanes {
-		if l := &b.lanes[i]; l.lined {
-			b.Part.deep.Close(l.line)
-			l.lined = false
-		}
+		l := &b.lanes[i]
+		b.Part.deep.Close(l.line)
+		b.Part.deep.Close(l.later)
+		l.line, l.later = 0, 0
 	}
 }
 
@@ -289,14 +310,22 @@ func (v *Valve) purges(p *Part, key job.Key, last uint64) (jobs []*heldJob) {
 	if b == nil {
 		return jobs
 	}
+	var seqs []uint64
 	for i := range b.lanes {
-		for l := &b.lanes[i]; l.lined && len(jobs) < purgePiece; {
-			first, ok := p.deep.First(l.line)
-			if !ok || first.Seq > last {
-				break
+		for _, line := range []deep.Line{b.lanes[i].line, b.lanes[i].later} {
+			for d := range p.deep.Line(line) {
+				if len(seqs) == purgePiece {
+					break
+				}
+				if d.Seq <= last {
+					seqs = append(seqs, d.Seq)
+				}
 			}
-			jobs = append(jobs, v.raise(p, first.Seq))
 		}
+	}
+	slices.Sort(seqs)
+	for _, seq := range seqs {
+		jobs = append(jobs, v.raise(p, seq))
 	}
 	return jobs
 }
@@ -306,31 +335,66 @@ func (v *Valve) dateAt(date int64) pace.Instant {
 	return v.told.now.Later(time.Unix(0, date).Sub(v.told.wall))
 }
 
-// lapse lets jobs expire that are deep.
+// lapse lets jobs that are deep become due, or expire.
 func (v *Valve) lapse(now pace.Instant) {
 	if v.lapsesAt() > now {
 		return
 	}
 	for _, p := range v.sortedParts() {
-		for {
-			at, seq, ok := p.deep.NextExpiry()
-			if !ok || v.dateAt(at) > now {
+		for ripe := 0; ; {
+			d, at, some := p.deep.Soonest()
+			if !some || v.dateAt(at) > now {
 				break
+			}
+			if at == d.Due {
+				if ripe++; ripe > mostRipe {
+					v.lapsed = now + 1
+					break
+				}
+				v.ripen(p, d, now)
+				continue
 			}
 			if p.burying >= mostLapsing {
 				v.lapsed = now.Add(lapsePause)
 				break
 			}
-			v.timeout(v.raise(p, seq), now)
+			v.timeout(v.raise(p, d.Seq), now)
 		}
 	}
+}
+
+// ripen lets a job that is deep wait for a slot from now on, still deep.
+func (v *Valve) ripen(p *Part, d deep.Job, now pace.Instant) {
+	_, of, _ := p.deep.Find(d.Seq)
+	l := of.lane(of.priority)
+	if l.line == 0 {
+		l.line = p.deep.Open(of)
+	}
+	p.deep.Ripen(d.Seq, l.line)
+	of.deepLater--
+	of.queueDeep(l, 1, d.Cost)
+	v.place(of.bucket, now)
+}
+
+// laterAt is when the first of a bucket's jobs that are not due yet is looked at.
+func (v *Valve) laterAt(b *bucket) pace.Instant {
+	at := pace.Never
+	if len(b.later) > 0 {
+		at = b.later[0].at
+	}
+	for _, l := range b.lanes {
+		if d, some := b.Part.deep.First(l.later); some {
+			at = min(at, v.dateAt(d.Due), v.dateAt(d.Expires))
+		}
+	}
+	return at
 }
 
 // lapsesAt is when it is to be called.
 func (v *Valve) lapsesAt() pace.Instant {
 	next := pace.Never
 	for _, p := range v.parts {
-		if at, _, ok := p.deep.NextExpiry(); ok && p.state == partitionLive {
+		if _, at, ok := p.deep.Soonest(); ok && p.state == partitionLive {
 			next = min(next, max(v.lapsed, v.dateAt(at)))
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
 // shallow is a bench whose memory is short: what waits behind another job of its bucket is deep.
@@ -34,7 +35,7 @@ func (b *valveBench) text() {
 // counts fails unless what is counted of the jobs is so, wherever they wait.
 func (b *valveBench) counts() {
 	b.t.Helper()
-	held, deep, near := 0, 0, int64(0)
+	held, deep, near := 0, 0, bucketBytes*int64(len(b.p.list))
 	for _, bucket := range b.p.list {
 		raised, slots := 0, int64(0)
 		for _, j := range bucket.ready {
@@ -45,7 +46,7 @@ func (b *valveBench) counts() {
 		}
 		lanes := 0
 		for _, l := range bucket.lanes {
-			for j := range b.p.deepIn(l) {
+			for j := range b.p.deep.Line(l.line) {
 				lanes++
 				slots += j.Cost
 			}
@@ -54,7 +55,14 @@ func (b *valveBench) counts() {
 			b.t.Fatalf("%s: %d deep, %d raised, %d slots, counted %d, %d and %d", bucket.key, lanes,
 				raised, slots, bucket.deep, bucket.raised, bucket.waiting)
 		}
-		held, deep = held+bucket.held, deep+bucket.deep
+		later := 0
+		for _, l := range bucket.lanes {
+			later += b.p.deep.InLine(l.later)
+		}
+		if bucket.deepLater != later {
+			b.t.Fatalf("%s: %d not due, counted %d", bucket.key, later, bucket.deepLater)
+		}
+		held, deep = held+bucket.held, deep+bucket.deep+later
 	}
 	for _, j := range b.p.jobs {
 		near += int64(j.weight)
@@ -109,7 +117,7 @@ func TestJobsThatWaitDeepStartInTheirOrder(t *testing.T) {
 		b.now = b.now.Add(ms)
 	}
 	b.counts()
-	if b.v.memory.near != 0 || b.v.bodies != 0 {
+	if b.v.memory.near != bucketBytes*int64(len(b.p.list)) || b.v.bodies != 0 {
 		t.Errorf("nothing waits, and %+v and %d bytes of bodies are counted", b.v.memory,
 			b.v.bodies)
 	}
@@ -234,19 +242,155 @@ func TestWhatIsKnownOfAJobKeepsItNear(t *testing.T) {
 	}
 }
 
-// TestMemoryIsABudget: jobs are near as long as there is room, and however many are deep, some.
+// TestMemoryIsABudget: a quarter of it is for what is near.
 func TestMemoryIsABudget(t *testing.T) {
 	b := newValveBench(t, leaky("api", "1/h"))
-	b.v.memory.most = 100_000
+	b.v.memory.most = 400_000
 	for range 20_000 {
 		b.arrive("k")
 	}
 	if near := b.v.memory.near; near < 90_000 || near > 101_000 {
 		t.Errorf("%d bytes are near", near)
 	}
-	b.v.memory.near = 20_000
-	if b.v.memory.short() {
-		t.Error("there are so many deep jobs that there is no room for others")
+}
+
+// TestJobsThatAreNotDueYetWaitDeep: also when they are due, which they are at their dates and in
+// their order; and they are told of, dropped and expire as those that are near.
+func TestJobsThatAreNotDueYetWaitDeep(t *testing.T) {
+	b := shallow(t, leaky("api", "100/s"))
+	const jobs = 3 * mostRipe
+	due := func(seq int) time.Duration { return time.Duration(seq^1)*ms + 10*second } // in pairs
+	for seq := range jobs {
+		b.arrive("k", func(a *job.Arrived) {
+			a.NotBefore = b.wall().Add(due(seq + 1))
+			if seq%100 == 99 {
+				a.Deadline = b.wall().Add(5 * second)
+			}
+		})
+	}
+	b.counts()
+	bucket := b.p.buckets["k"]
+	if len(b.p.jobs) > 0 || bucket.deepLater != jobs {
+		t.Fatalf("%d jobs are near, %d are deep and not due", len(b.p.jobs), bucket.deepLater)
+	}
+	b.start()
+	first := b.wall().Add(due(1))
+	s := b.v.bucketState(b.p, "k", b.now, b.wall())
+	if s.Delayed != jobs || s.By != job.HeldByNotBefore || !s.Until.Equal(first) {
+		t.Errorf("their bucket stands so: %+v", s)
+	}
+	if j := b.v.jobState(b.p, 5, b.now, b.wall()); j.State != job.Delayed ||
+		*j.ExpectMS != due(5).Milliseconds() {
+		t.Errorf("job 5 stands so: %+v", j)
+	}
+	if b.v.cancel(b.p, 7, b.now) != 1 || b.v.cancel(b.p, 7, b.now) != 0 {
+		t.Error("job 7 is not cancelled once")
+	}
+	b.at(6 * second).start()
+	if n := len(b.out.Burials); n != jobs/100 {
+		t.Errorf("%d jobs have expired", n)
+	}
+	b.counts()
+	b.at(10*second + jobs*ms/2)
+	for range 4 {
+		b.v.Advance(b.now, pace.Never)
+		b.now++
+	}
+	if n := bucket.queued(); n < jobs/2-jobs/100 || n > jobs/2+1 {
+		t.Errorf("%d jobs are due after half of the time", n)
+	}
+	if n := len(b.p.jobs); n > jobs/100+60 {
+		t.Errorf("%d jobs are near", n)
+	}
+	b.counts()
+	last := uint64(0)
+	b.at(30 * second)
+	for bucket.held > bucket.running+jobs/100+1 {
+		b.text()
+		for _, r := range b.start() {
+			if r.Seq < last {
+				t.Fatalf("job %d starts after %d", r.Seq, last)
+			}
+			last = r.Seq
+			b.done(r)
+		}
+		b.now = b.now.Add(ms)
+		if b.now > origin.Add(time.Minute) {
+			t.Fatalf("%d jobs have not started", bucket.queued())
+		}
+	}
+	b.counts()
+}
+
+// TestBucketsThatStartNothingSoonHaveNoJobNear: however many there are.
+func TestBucketsThatStartNothingSoonHaveNoJobNear(t *testing.T) {
+	b := shallow(t, leaky("api", "1/m"))
+	const keys = 500
+	for key := range keys {
+		b.arrive(fmt.Sprint(key))
+	}
+	for started := 0; started < keys; b.text() {
+		for _, r := range b.start() {
+			started++
+			b.done(r)
+		}
+	}
+	for key := range keys {
+		b.arrive(fmt.Sprint(key))
+	}
+	b.counts()
+	if len(b.p.jobs) > 0 {
+		t.Fatalf("%d jobs are near", len(b.p.jobs))
+	}
+	starts := map[job.Key]time.Duration{}
+	for range 100 {
+		b.at(b.v.Wake(true).Since(origin)).v.Advance(b.now, pace.Never)
+		b.text()
+		for runs := b.start(); len(runs) > 0; runs = b.start() {
+			for _, r := range runs {
+				starts[r.Key] = b.now.Since(origin)
+				b.done(r)
+			}
+		}
+	}
+	b.counts()
+	if len(starts) != keys || starts["7"] != time.Minute {
+		t.Errorf("%d jobs have started, one of them after %v", len(starts), starts["7"])
+	}
+}
+
+// TestAFastBucketDoesNotWaitForTexts: they take 20 ms to read, in which it starts 100 jobs.
+func TestAFastBucketDoesNotWaitForTexts(t *testing.T) {
+	b := shallow(t, leaky("api", "5000/s"))
+	for range 12_000 {
+		b.arrive("k")
+	}
+	b.at(second)
+	reads, idle := 0, 0
+	for turn := range 2000 {
+		if turn%20 == 0 {
+			if len(b.out.Fetches) > 0 {
+				reads++
+			}
+			b.text()
+		}
+		runs := b.start()
+		for _, r := range runs {
+			if r.Body == nil {
+				t.Fatalf("job %d starts without its text", r.Seq)
+			}
+			b.done(r)
+		}
+		if turn > 40 && len(runs) == 0 {
+			idle++
+		}
+		b.now = b.now.Add(ms)
+	}
+	if idle > 0 {
+		t.Errorf("in %d of 2000 ms nothing started, want five jobs in each", idle)
+	}
+	if reads > 50 {
+		t.Errorf("their texts were asked for %d times", reads)
 	}
 }
 
@@ -265,7 +409,9 @@ func TestWhatIsNearWaitsForTheDeepJobsThatGoBeforeIt(t *testing.T) {
 	for range 5 {
 		b.arrive("k")
 	}
-	start()
+	for b.now < origin.Add(700*ms) {
+		start() // the second one is near now
+	}
 	b.arrive("k", priority(5))
 	b.arrive("k", priority(5)) // waits deep, for the one before it is near
 	for turn := 0; len(order) < 7 && turn < 1000; turn++ {

@@ -16,7 +16,7 @@ import (
 // The first that holds is told: while it does, what comes after it makes no difference.
 func (v *Valve) held(b *bucket, now pace.Instant) (by string, until pace.Instant) {
 	switch {
-	case b.queued()+len(b.later) == 0:
+	case b.queued()+len(b.later)+b.deepLater == 0:
 		return "", 0
 	case v.paused:
 		return job.HeldByPolicyPaused, 0
@@ -24,8 +24,10 @@ func (v *Valve) held(b *bucket, now pace.Instant) (by string, until pace.Instant
 		return job.HeldByPaused, 0
 	case b.Part.state != partitionLive || !v.open || b.noting > 0:
 		return job.HeldByStorage, 0
-	case len(b.ready) == 0:
+	case b.queued() == 0 && len(b.later) > 0 && b.later[0].at == v.laterAt(b):
 		return b.later[0].held(), b.later[0].at
+	case b.queued() == 0:
+		return job.HeldByNotBefore, v.laterAt(b)
 	case v.breaker.open:
 		return job.HeldByBreaker, v.breaker.next(now)
 	case b.down():
@@ -116,11 +118,14 @@ func (v *Valve) bucketState(p *Part, key job.Key, now pace.Instant,
 	s.LateMS = v.lateMS(b, now)
 	s.CoolingMS = max(0, ceilMillis(b.cool.Since(now)))
 	s.ExpectMS = v.expectBucket(b, b.slotsFor(0), now)
-	s.Delayed = len(b.later)
+	s.Delayed = len(b.later) + b.deepLater
 	by, until := v.held(b, now)
 	s.Hold, s.LastError = untilWhen(by, until, now, wall), b.lastError
 	if len(b.ready) > 0 {
 		s.HeadAgeMS = max(0, wall.Sub(b.ready[0].Stored).Milliseconds())
+	} else if first, _ := b.firstDeep(); first.seq != 0 {
+		head := v.fathom(p, first.seq)
+		s.HeadAgeMS = max(0, wall.Sub(head.Stored).Milliseconds())
 	}
 	return s
 }

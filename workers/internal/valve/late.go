@@ -95,7 +95,7 @@ func (v *Valve) noteHold(b *bucket, now pace.Instant) {
 // holding is what that is now.
 func (b *bucket) holding(now pace.Instant) cause {
 	switch {
-	case len(b.ready) == 0:
+	case b.queued() == 0:
 		return notLate
 	case b.paused:
 		return byPaused
@@ -114,7 +114,7 @@ func (b *bucket) holding(now pace.Instant) cause {
 // missed notes what a bucket has lost because none started any job since an instant, 0 when none
 // ever did, before its clock is held.
 func (v *Valve) missed(b *bucket, by cause, since, now pace.Instant) {
-	if b.pace != nil && since > 0 && b.late.hold == notLate && len(b.ready) > 0 {
+	if b.pace != nil && since > 0 && b.late.hold == notLate && b.queued() > 0 {
 		v.noteLost(b, by, now.Since(max(since, b.pace.Next(&b.clock))), now)
 	}
 }

@@ -266,7 +266,7 @@ func (q *question) purge(now pace.Instant) progress {
 		n := min(purgePiece, len(q.purged))
 		q.removed += q.note(func() int { return q.valve.purge(q.purged[:n], now) })
 		q.purged = q.purged[n:]
-		if b := q.part.buckets[q.Key]; len(q.purged) == 0 && b != nil && b.deep > 0 {
+		if b := q.part.buckets[q.Key]; len(q.purged) == 0 && b != nil && b.deep+b.deepLater > 0 {
 			q.purged = q.valve.purges(q.part, q.Key, last)
 		}
 		if len(q.purged) > 0 {

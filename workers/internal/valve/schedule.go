@@ -18,8 +18,7 @@ func (v *Valve) place(b *bucket, now pace.Instant) {
 	v.unplace(b)
 	v.noteHold(b, now)
 	b.cooled(now)
-	v.surface(b, now)
-	if len(b.ready) == 0 {
+	if b.queued() == 0 {
 		b.awake = false
 		if b.held+b.running == 0 { // what runs of a stream that is no more counts until it ends
 			v.forget(b, now)
@@ -51,24 +50,33 @@ func (v *Valve) place(b *bucket, now pace.Instant) {
 			b.late.behind = max(0, now.Since(b.clock.Due))
 		}
 	}
+	if len(b.ready) > 0 {
+		v.surface(b, now)
+	}
 	at := v.startable(b, now)
 	until, limit := v.withinLimits(b, now)
 	b.noteLimited(until, limit, now)
-	if at.Add(-lead) > now {
+	read := readAt(at)
+	if read > now {
 		v.unload(b)
 	}
-	head := b.ready[0]
+	near := len(b.ready) > 0
 	switch {
-	case head.fetching && head.counted:
+	case near && b.ready[0].fetching && b.ready[0].counted:
 		return // loaded places the bucket again
-	case head.Lean && at.Add(-lead) > now:
-		v.schedule(b, at.Add(-lead))
-	case head.Lean:
+	case (!near || b.ready[0].Lean) && read > now:
+		v.schedule(b, read)
+	case !near || b.ready[0].Lean:
 		b.nextAt, b.spot = max(at, b.since), spotUnread
 		v.unread.Push(dueBucket{b})
-	case at > now:
-		v.schedule(b, at)
 	default:
+		if read <= now {
+			v.readOn(b)
+		}
+		if at > now {
+			v.schedule(b, at)
+			return
+		}
 		b.nextAt, b.spot = max(at, b.since), spotDue
 		v.due.Push(dueBucket{b})
 	}
@@ -156,5 +164,6 @@ func (v *Valve) forget(b *bucket, now pace.Instant) {
 		v.broken--
 	}
 	b.unline()
+	v.weighBucket(b, -bucketBytes)
 	b.Part.remove(b)
 }

@@ -219,10 +219,17 @@ func (v *Valve) arrive(p *Part, a *job.Arrived, now pace.Instant, wall time.Time
 	case in.dueIn > 0:
 		v.delay(j, now.Later(in.dueIn))
 	case !a.NotBefore.IsZero() && a.NotBefore.After(wall):
+		if v.sinks(j, true, now) {
+			v.sink(j, true)
+			return
+		}
 		v.delay(j, now.Later(a.NotBefore.Sub(wall)))
 	case v.costsTooMuch(j):
-	case v.sinks(j):
-		v.sink(j)
+	case v.sinks(j, false, now):
+		v.sink(j, false)
+		if b.spot == spotNone || b.queued() == 1 {
+			v.place(b, now)
+		}
 		return
 	default:
 		v.makeReady(j, now)
@@ -299,6 +306,7 @@ func (v *Valve) bucket(p *Part, key job.Key, now pace.Instant) *bucket {
 		}
 		v.beginUsed(b, now)
 		p.add(b)
+		v.weighBucket(b, bucketBytes)
 	}
 	return b
 }
