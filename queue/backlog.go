@@ -49,6 +49,7 @@ type Backlog struct {
 	o        BacklogOptions
 	stream   string
 	created  time.Time
+	restored []time.Time // from a backup, each time
 	lean     bool
 	strays   strays
 	filter   string // of the consumer; empty: none
@@ -104,6 +105,7 @@ func (b *Broker) openBacklog(ctx context.Context, o BacklogOptions) (*Backlog, e
 	}
 	l := &Backlog{
 		b: b, o: o, stream: stream, created: info.Created, last: info.State.LastSeq,
+		restored: jsapi.Instants(info.Config.Metadata, jsapi.MetaRestored),
 		lean:     isLean(info.State),
 		sweep:    sweep{wake: make(chan struct{}, 1), ended: make(chan struct{}, 1)},
 		arrivals: make(chan []job.Arrived), broken: make(chan error, 1),
@@ -310,6 +312,18 @@ func (l *Backlog) Next(ctx context.Context) (Update, error) {
 // Last is the stream's last sequence when the backlog was opened, by the word of the stream's
 // leader.
 func (l *Backlog) Last() uint64 { return l.last }
+
+// Born is what tells a job's sequence from the same one of another stream of the policy: when the
+// stream was created, or of jobs that were stored after it was restored from a backup, when it was.
+func (l *Backlog) Born(stored time.Time) time.Time {
+	born := l.created
+	for _, at := range l.restored {
+		if !stored.Before(at) {
+			born = at
+		}
+	}
+	return born
+}
 
 // StreamCreated is when the policy's stream was created: sequences are unique only together with
 // it.

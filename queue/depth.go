@@ -73,6 +73,22 @@ func (b *Broker) Stream(ctx context.Context, policy string) (Stream, error) {
 
 // Streams names the policies that have a stream.
 func (b *Broker) Streams(ctx context.Context) ([]string, error) {
+	all, err := b.streams(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var policies []string
+	for _, stream := range all {
+		name, ours := strings.CutPrefix(stream, b.names.Stream(""))
+		if ours && policy.IsName(name) {
+			policies = append(policies, name)
+		}
+	}
+	return policies, nil
+}
+
+// streams names all streams that the account has.
+func (b *Broker) streams(ctx context.Context) ([]string, error) {
 	type request struct {
 		Offset int `json:"offset"`
 	}
@@ -80,20 +96,15 @@ func (b *Broker) Streams(ctx context.Context) ([]string, error) {
 		Total   int      `json:"total"`
 		Streams []string `json:"streams"`
 	}
-	var policies []string
+	var all []string
 	for offset := 0; ; {
 		var page response
 		if err := b.js.Call(ctx, "$JS.API.STREAM.NAMES", request{offset}, &page); err != nil {
 			return nil, jsapi.Translate(err)
 		}
-		for _, stream := range page.Streams {
-			name, ours := strings.CutPrefix(stream, b.names.Stream(""))
-			if ours && policy.IsName(name) {
-				policies = append(policies, name)
-			}
-		}
+		all = append(all, page.Streams...)
 		if offset += len(page.Streams); len(page.Streams) == 0 || offset >= page.Total {
-			return policies, nil
+			return all, nil
 		}
 	}
 }

@@ -37,9 +37,9 @@ type backlog struct {
 	ctx      context.Context // until the partition is no longer ours
 	cancel   func()
 	epoch    uint64
-	open     *queue.Backlog // nil while it is being opened
-	created  time.Time      // of the stream
-	answers  func()         // stops answering questions
+	open     *queue.Backlog                   // nil while it is being opened
+	born     func(stored time.Time) time.Time // see queue.Backlog.Born
+	answers  func()                           // stops answering questions
 	unopened context.CancelFunc
 }
 
@@ -98,7 +98,7 @@ func (bs *backlogs) began(b *backlog, open *queue.Backlog, found core.Opened, no
 			"server", lack.Server, "policy", p.Policy, "partition", p.Number, "jobs",
 			lack.Jobs)
 	}
-	b.open, b.created = open, open.StreamCreated()
+	b.open, b.born = open, open.Born
 	if b.answers == nil {
 		b.answers = bs.questions.serve(p)
 		bs.count(p.Policy, 1)
@@ -238,8 +238,10 @@ func (bs *backlogs) count(policy string, change int) {
 	bs.observe(policy, bs.owned[policy])
 }
 
-// created is when a partition's stream was made.
-func (bs *backlogs) created(p handle.Partition) time.Time { return bs.all[p].created }
+// born tells a job of a partition from others that had its number: see [queue.Backlog.Born].
+func (bs *backlogs) born(p handle.Partition, stored time.Time) time.Time {
+	return bs.all[p].born(stored)
+}
 
 // Ack acknowledges a job. One whose backlog is being opened arrives again, and is acknowledged
 // then.

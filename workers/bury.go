@@ -27,7 +27,7 @@ func (l *letters) Bury(u valve.Burial) {
 	if b == nil {
 		return
 	}
-	created := b.created
+	created := b.born(u.Stored)
 	letter := queue.DeadLetter{
 		Policy: u.Part.Policy, Key: u.Key, Seq: u.Seq, Partition: u.Part.Number,
 		Stored: u.Stored, Reason: string(u.Reason), Error: u.Detail, Attempts: u.Attempts,

@@ -32,7 +32,7 @@ type pool struct {
 // Start gives a job to a worker. The core counts what runs: nothing does when Run ends in order.
 func (p *pool) Start(r valve.Run) {
 	handle := p.catalog.running[r.Part.Policy]
-	go p.work(r, handle, p.catalog.timeout(r.Part.Policy), p.backlogs.created(r.Part))
+	go p.work(r, handle, p.catalog.timeout(r.Part.Policy), p.backlogs.born(r.Part, r.Stored))
 }
 
 // work is one worker: it makes the last check, runs the handler and reports. The valve has counted

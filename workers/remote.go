@@ -201,7 +201,8 @@ func (r *remote) Refuse(worker string) { r.say(worker, statusNo) }
 // StartElsewhere gives a job to the worker that claimed it. The core counts it, as those of the
 // pool.
 func (r *remote) StartElsewhere(run valve.Run, worker string) {
-	timeout, created := r.catalog.timeout(run.Part.Policy), r.pool.backlogs.created(run.Part)
+	timeout := r.catalog.timeout(run.Part.Policy)
+	created := r.pool.backlogs.born(run.Part, run.Stored)
 	go r.work(run, worker, timeout, created)
 }
 

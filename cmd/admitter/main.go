@@ -7,6 +7,8 @@
 //	admitter validate FILE            say what is wrong with a configuration
 //	admitter token NAME --rights …    make a token for the file of http.tokens
 //	admitter nats-user NAME --role …  make a user for the file of nats.embedded.users
+//	admitter backup FILE              write jobs, policies and all else into a file
+//	admitter restore FILE             make that again, where nothing is
 //
 // It prints one line that begins with "ready " when it can be used. SIGHUP reads the configuration
 // again. On SIGTERM or SIGINT /readyz says at once that it stops; it serves on while jobs finish,
@@ -30,7 +32,7 @@ import (
 
 func main() {
 	makes := map[string]func(args []string, stdout, stderr io.Writer) int{
-		"token": token, "nats-user": natsUser}
+		"token": token, "nats-user": natsUser, "backup": makeBackup, "restore": restore}
 	if len(os.Args) > 1 && makes[os.Args[1]] != nil {
 		os.Exit(makes[os.Args[1]](os.Args[2:], os.Stdout, os.Stderr))
 	}

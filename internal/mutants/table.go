@@ -2525,4 +2525,31 @@ func (Synced)`,
 		new: "_ = Clock",
 		by:  "./workers/internal/hints TestADateIsJudgedByTheTargetsClock",
 	},
+
+	// Backups.
+
+	{
+		name: "queues-saved-before-what-is-known-of-jobs", file: "queue/kept.go",
+		old: "return 1\n",
+		new: "return 3\n",
+		by:  "./queue/backup TestARestoredInstallationHasWhatTheBackupHad",
+	},
+	{
+		name: "sums-of-a-backup-not-compared", file: "queue/backup/backup.go",
+		old: "hex.EncodeToString(sum.Sum(nil)) != s.SHA256 ||",
+		new: "",
+		by:  "./queue/backup TestHalfABackupIsNone",
+	},
+	{
+		name: "restored-over-what-is-there", file: "queue/backup/restore.go",
+		old: "len(there) > 0",
+		new: "false",
+		by:  "./queue/backup TestARestoredInstallationHasWhatTheBackupHad",
+	},
+	{
+		name: "half-a-restore-stays", file: "queue/backup/restore.go",
+		old: "for _, name := range r.done {",
+		new: "for _, name := range r.done[:0] {",
+		by:  "./queue/backup TestARestoreThatFailsLeavesNothing",
+	},
 }

@@ -31,6 +31,7 @@ algorithms/redisstore: algorithms go-redis
 policy: algorithms internal/nearest internal/zones
 policy/store: policy queue queue/job queue/kv
 queue: internal/installation internal/race policy queue/internal/jsapi queue/job queue/kv nats.go
+queue/backup: queue queue/internal/jsapi nats.go
 queue/embedded: internal/seldom policy queue/roles nats-server nats.go nkeys sys
 queue/internal/jsapi: internal/race queue/job nats.go nuid
 queue/job: algorithms policy
@@ -84,7 +85,7 @@ config: algorithms internal/guard internal/hosts internal/installation internal/
 	internal/natsconn internal/nearest internal/yamlfile policy pflag viper
 cmd/admitter: . admission/access admission/limiter admission/limiter/inredis config
 	internal/buildinfo internal/daemon internal/follow internal/lifecycle internal/natsusers
-	internal/telemetry policy queue/embedded queue/job go-redis nkeys pflag
+	internal/telemetry policy queue queue/backup queue/embedded queue/job nats.go go-redis nkeys pflag
 cmd/drainer: admission/access config internal/daemon internal/guard internal/health internal/hosts
 	internal/lifecycle internal/natsconn
 	internal/targets internal/telemetry workers nats.go

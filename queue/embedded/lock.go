@@ -11,7 +11,8 @@ import (
 // be its own, and the server itself does not notice.
 type dirLock struct{ file *os.File }
 
-var errLocked = errors.New("another server uses it")
+// ErrInUse says that another server has the directory open.
+var ErrInUse = errors.New("another server uses it")
 
 // lockDir creates the directory and takes its lock, which also finds out whether it can be written.
 // The lock ends with the process, however that ends.

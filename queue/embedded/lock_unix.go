@@ -12,7 +12,7 @@ import (
 func tryLock(f *os.File) error {
 	err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return errLocked
+		return ErrInUse
 	}
 	if err != nil {
 		return fmt.Errorf("lock: %w", err)

@@ -67,6 +67,7 @@ func Of(role Role, prefix, user string, policies []string) Permissions {
 	case Admitter:
 		p := Of(Drainer, prefix, user, policies)
 		p.Subscribe = append(p.Subscribe, "$SRV.>")
+		p.Publish = append(p.Publish, "$JS.SNAPSHOT.>") // backups, and restores
 		return p
 	}
 	return Permissions{}

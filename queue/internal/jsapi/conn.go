@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -37,6 +38,28 @@ func New(nc *nats.Conn) (*Conn, error) {
 
 // MetaVersion is the key of a stream's metadata that holds the version of its format.
 const MetaVersion = "penstock.v"
+
+// Keys of the metadata of a stream that was restored from a backup, in nanoseconds of Unix time.
+const (
+	// MetaCreated is when the stream was created first: JetStream says when it was restored, which
+	// is after what it holds was stored.
+	MetaCreated = "penstock.created"
+	// MetaRestored is when it was restored, each time that it was. Jobs that are stored from then
+	// on get numbers that were given before, to jobs that came after the backup; by it they are
+	// told apart.
+	MetaRestored = "penstock.restored"
+)
+
+// Instants reads instants from a stream's metadata.
+func Instants(metadata map[string]string, key string) []time.Time {
+	var found []time.Time
+	for word := range strings.FieldsSeq(metadata[key]) {
+		if at, err := strconv.ParseInt(word, 10, 64); err == nil { // else somebody else's
+			found = append(found, time.Unix(0, at))
+		}
+	}
+	return found
+}
 
 // createTries is how often a stream is created that other processes create at the same time.
 const createTries = 10
@@ -113,6 +136,9 @@ func (c *Conn) StreamInfo(ctx context.Context,
 		}
 		if all == nil {
 			all = &page.StreamInfo
+			if created := Instants(all.Config.Metadata, MetaCreated); len(created) > 0 {
+				all.Created = created[0]
+			}
 		} else {
 			for subject, n := range page.State.Subjects {
 				all.State.Subjects[subject] = n
@@ -127,26 +153,37 @@ func (c *Conn) StreamInfo(ctx context.Context,
 
 // Call makes one JetStream API request with a deadline of its own. A refusal is an *Refusal.
 func (c *Conn) Call(ctx context.Context, subject string, request, response any) error {
+	return c.CallWithin(ctx, CallTimeout, subject, request, response)
+}
+
+// CallWithin is Call of what may take longer.
+func (c *Conn) CallWithin(ctx context.Context, within time.Duration, subject string,
+	request, response any) error {
 	body, err := json.Marshal(request)
 	if err != nil {
 		return fmt.Errorf("encode request: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	m, err := c.NATS.RequestWithContext(ctx, subject, body)
 	if err != nil {
 		return err
 	}
+	return Answered(m.Data, response)
+}
+
+// Answered reads what JetStream answers to a request of its API. A refusal is an *Refusal.
+func Answered(answer []byte, response any) error {
 	var refusal struct {
 		Error *Refusal `json:"error"`
 	}
-	if err := json.Unmarshal(m.Data, &refusal); err != nil {
+	if err := json.Unmarshal(answer, &refusal); err != nil {
 		return fmt.Errorf("read answer: %w", err)
 	}
 	if refusal.Error != nil {
 		return refusal.Error
 	}
-	if err := json.Unmarshal(m.Data, response); err != nil {
+	if err := json.Unmarshal(answer, response); err != nil {
 		return fmt.Errorf("read answer: %w", err)
 	}
 	return nil

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/nats-io/nats.go"
+	"github.com/spf13/pflag"
+
+	"github.com/penstock-mq/penstock/config"
+	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/backup"
+	"github.com/penstock-mq/penstock/queue/embedded"
+)
+
+// exitFailed says that something broke, and not that it was asked for in a wrong way.
+const exitFailed = 1
+
+const notInIt = `not in it: leases and locks, which end by themselves; which jobs were done, for repeats of their
+Idempotency-Keys; counters of limits; configuration, tokens, certificates and other files
+`
+
+func makeBackup(args []string, stdout, stderr io.Writer) int {
+	return overInstallation("backup", "Writes the installation (jobs, dead letters, policies, "+
+		"limits of keys, attempts) into FILE,\nwhile it runs or not.", args, stderr,
+		func(ctx context.Context, b *queue.Broker, file string) error {
+			c, err := writeWhole(ctx, b, file)
+			if err == nil {
+				tell(stdout, "wrote "+file, c)
+				fmt.Fprint(stdout, notInIt)
+			}
+			return err
+		})
+}
+
+func restore(args []string, stdout, stderr io.Writer) int {
+	return overInstallation("restore", "Makes the installation of a backup again, where there is "+
+		"none: all of it or nothing.", args, stderr,
+		func(ctx context.Context, b *queue.Broker, file string) error {
+			from, err := os.Open(file)
+			if err != nil {
+				return err
+			}
+			defer from.Close()
+			c, err := backup.Restore(ctx, b, from)
+			if err == nil {
+				tell(stdout, "restored "+file+" of "+c.Made.Format("2006-01-02 15:04:05 MST"), c)
+			}
+			return err
+		})
+}
+
+// tell says what a backup has.
+func tell(to io.Writer, what string, c backup.Contents) {
+	fmt.Fprintln(to, what+":")
+	for _, s := range c.Streams {
+		fmt.Fprintf(to, "  %s: %d messages\n", s.Name, s.Messages)
+	}
+}
+
+// writeWhole writes a backup under another name, and gives it its own when it is whole.
+func writeWhole(ctx context.Context, b *queue.Broker, file string) (backup.Contents, error) {
+	dir, name := filepath.Split(file)
+	part, err := os.CreateTemp(cmp.Or(dir, "."), name+".*.partial") // for its owner alone
+	if err != nil {
+		return backup.Contents{}, err
+	}
+	defer func() { _ = os.Remove(part.Name()) }() // not there any more when all went well
+	defer part.Close()
+	c, err := backup.Write(ctx, b, part)
+	if err == nil {
+		err = part.Sync()
+	}
+	if err == nil {
+		err = part.Close()
+	}
+	if err == nil {
+		err = os.Rename(part.Name(), file)
+	}
+	return c, err
+}
+
+// overInstallation is a command that has to do with all that an installation stores. It returns the
+// exit status.
+func overInstallation(name, does string, args []string, stderr io.Writer,
+	do func(ctx context.Context, b *queue.Broker, file string) error) int {
+	flags := pflag.NewFlagSet("admitter "+name, pflag.ContinueOnError)
+	flags.SetOutput(stderr)
+	config.Flags(flags)
+	flags.Usage = func() {
+		fmt.Fprintf(stderr, "Usage: admitter %s FILE [flags]\n\n%s\n\n%s", name, does,
+			flags.FlagUsages())
+	}
+	report := func(err error, status int) int {
+		for line := range strings.Lines(err.Error()) {
+			fmt.Fprintln(stderr, "admitter: "+strings.TrimSuffix(line, "\n"))
+		}
+		return status
+	}
+	err := flags.Parse(args)
+	if errors.Is(err, pflag.ErrHelp) {
+		return exitMade
+	}
+	if err == nil && flags.NArg() != 1 {
+		err = errors.New("want one file")
+	}
+	var c config.Config
+	if err == nil {
+		c, err = config.LoadFile(flags)
+	}
+	if err != nil {
+		return report(err, exitInvalid)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	nc, leave, err := reach(c, name == "backup")
+	if err != nil {
+		return report(err, exitFailed)
+	}
+	defer leave()
+	b, err := queue.NewBroker(nc, queue.Options{Prefix: c.NATS.Prefix, Replicas: c.NATS.Replicas})
+	if err == nil {
+		err = do(ctx, b, flags.Arg(0))
+	}
+	if err != nil {
+		return report(fmt.Errorf("%s: %w", name, err), exitFailed)
+	}
+	return exitMade
+}
+
+// reach connects to the NATS of a configuration. An embedded server is started over its directory;
+// where an admitter has that open, a running one is asked at its address, if it may be running.
+func reach(c config.Config, running bool) (*nats.Conn, func(), error) {
+	if c.NATS.URL != "" {
+		login, err := c.NATS.Credentials.Options()
+		if err != nil {
+			return nil, nil, err
+		}
+		nc, err := nats.Connect(c.NATS.URL, append(login, nats.Name("penstock backup"))...)
+		if err != nil {
+			return nil, nil, fmt.Errorf("connect to NATS: %w", err)
+		}
+		return nc, nc.Close, nil
+	}
+	e := c.NATS.Embedded
+	if _, err := os.Stat(e.Dir); err != nil && running {
+		return nil, nil, fmt.Errorf("there is no embedded server to back up: %w", err)
+	}
+	server, err := embedded.Start(embedded.Options{Dir: e.Dir, MaxStore: int64(e.MaxStore),
+		Logger: slog.New(slog.DiscardHandler)})
+	if errors.Is(err, embedded.ErrInUse) && !running {
+		return nil, nil, fmt.Errorf("%w: stop the admitter that runs there", err)
+	}
+	if errors.Is(err, embedded.ErrInUse) {
+		return ask(e.Listen)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	nc, err := server.Connect()
+	if err != nil {
+		server.Shutdown()
+		return nil, nil, err
+	}
+	return nc, func() { nc.Close(); server.Shutdown() }, nil
+}
+
+// ask connects to a running admitter's server.
+func ask(listen string) (*nats.Conn, func(), error) {
+	if _, port, err := net.SplitHostPort(listen); err != nil || port == "0" {
+		return nil, nil, errors.New("an admitter runs, and nats.embedded.listen does not tell " +
+			"where: say --nats-url with its address")
+	}
+	nc, err := nats.Connect("nats://"+listen, nats.Name("penstock backup"))
+	if errors.Is(err, nats.ErrAuthorization) {
+		return nil, nil, fmt.Errorf("%w: an admitter runs at %s, with users: say --nats-url with "+
+			"that address, and the credentials of a user with the role admitter", err, listen)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("an admitter runs, and should answer at %s: %w", listen, err)
+	}
+	return nc, nc.Close, nil
+}

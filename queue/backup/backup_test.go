@@ -1,0 +1,177 @@
+package backup_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/internal/brokertest"
+	"github.com/penstock-mq/penstock/internal/natstest"
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/backup"
+	"github.com/penstock-mq/penstock/queue/embedded"
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+const jobs = 300
+
+// installed returns a broker of an installation in which jobs wait.
+func installed(t *testing.T, bytesEach int) *queue.Broker {
+	t.Helper()
+	b := brokertest.Open(t, natstest.New(t), policy.Policy{Name: "mail",
+		Rule: policy.Rule{Algorithm: policy.LeakingBucket, Capacity: 10_000,
+			Outflow: algorithms.Rate{Count: 1, Per: time.Hour}}})
+	p := b.NewProducer(queue.ProducerOptions{})
+	for i := range jobs {
+		key, err := job.EncodeKey(fmt.Sprint("tenant ", i%7))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Publish(t.Context(), queue.Submission{Policy: "mail", Key: key,
+			Body: bytes.Repeat([]byte{byte(i)}, bytesEach)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b
+}
+
+func write(t *testing.T, b *queue.Broker) ([]byte, backup.Contents) {
+	t.Helper()
+	var out bytes.Buffer
+	c, err := backup.Write(t.Context(), b, &out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes(), c
+}
+
+// empty returns a broker where nothing is.
+func empty(t *testing.T, prefix string, o embedded.Options) *queue.Broker {
+	t.Helper()
+	b, err := queue.NewBroker(natstest.Connect(t, natstest.Start(t, o)),
+		queue.Options{Prefix: prefix})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// streams are those that a broker's account has, with how many messages each holds.
+func streams(t *testing.T, b *queue.Broker) map[string]jetstream.StreamInfo {
+	t.Helper()
+	js, err := jetstream.New(b.Conn())
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]jetstream.StreamInfo{}
+	list := js.ListStreams(t.Context())
+	for info := range list.Info() {
+		found[info.Config.Name] = *info
+	}
+	if list.Err() != nil {
+		t.Fatal(list.Err())
+	}
+	return found
+}
+
+func TestARestoredInstallationHasWhatTheBackupHad(t *testing.T) {
+	before := installed(t, 3000)
+	file, c := write(t, before)
+	names := ""
+	for _, s := range c.Streams {
+		names += s.Name + " "
+	}
+	// What is known of jobs comes before them, and the policies at last.
+	const want = "KV_PENSTOCK_ATTEMPTS KV_PENSTOCK_ENDED KV_PENSTOCK_PARTITIONS PENSTOCK_mail " +
+		"KV_PENSTOCK_POLICIES "
+	const without = "[KV_PENSTOCK_ADMITTERS KV_PENSTOCK_DONE KV_PENSTOCK_DRAINERS " +
+		"KV_PENSTOCK_LOCKS]"
+	if names != want || fmt.Sprint(c.LeftOut) != without {
+		t.Errorf("has %s and leaves out %s", names, c.LeftOut)
+	}
+
+	after := empty(t, "", embedded.Options{})
+	restored, err := backup.Restore(t.Context(), after, bytes.NewReader(file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(restored.Streams) != len(c.Streams) {
+		t.Errorf("restored %+v", restored)
+	}
+	old, now := streams(t, before), streams(t, after)
+	for _, s := range c.Streams {
+		o, n := old[s.Name], now[s.Name]
+		if n.State.Msgs != o.State.Msgs || n.State.LastSeq != o.State.LastSeq ||
+			n.Config.Metadata["penstock.restored"] == "" ||
+			n.Config.Metadata["penstock.created"] != fmt.Sprint(o.Created.UnixNano()) {
+			t.Errorf("%s: %+v, was %+v", s.Name, n, o)
+		}
+	}
+	if len(now) != len(c.Streams) || now["PENSTOCK_mail"].State.Msgs != jobs {
+		t.Errorf("%d streams, %+v", len(now), now["PENSTOCK_mail"])
+	}
+
+	if _, err := backup.Restore(t.Context(), after, bytes.NewReader(file)); err == nil ||
+		!strings.Contains(err.Error(), "an installation is there already") ||
+		!strings.Contains(err.Error(), "PENSTOCK_mail") {
+		t.Errorf("over what is there: %v", err)
+	}
+	if n := len(streams(t, after)); n != len(c.Streams) {
+		t.Errorf("it was touched: %d streams", n)
+	}
+}
+
+// A backup that ended anywhere but at its end, or whose bytes are others, is none.
+func TestHalfABackupIsNone(t *testing.T) {
+	file, _ := write(t, installed(t, 3000))
+	b := empty(t, "", embedded.Options{})
+	expect := func(what string, text []byte) {
+		t.Helper()
+		if _, err := backup.Restore(t.Context(), b, bytes.NewReader(text)); !errors.Is(err,
+			backup.ErrCut) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	// 1,024 bytes of zeros end a tar; complete.json is before them.
+	for _, length := range []int{0, 100, 512, 2000, len(file) / 2, len(file) - 1024 - 600} {
+		expect(fmt.Sprint("cut at ", length), file[:length])
+	}
+	other := bytes.Clone(file)
+	other[len(other)/2] ^= 1
+	expect("another bit", other)
+	if n := len(streams(t, b)); n != 0 {
+		t.Errorf("%d streams", n)
+	}
+	if _, err := backup.Restore(t.Context(), empty(t, "other", embedded.Options{}),
+		bytes.NewReader(file)); err == nil || !strings.Contains(err.Error(), "nats.prefix") {
+		t.Errorf("another prefix: %v", err)
+	}
+	if _, err := backup.Write(t.Context(), b, &bytes.Buffer{}); err == nil ||
+		!strings.Contains(err.Error(), "no installation with the prefix penstock") {
+		t.Errorf("a backup of nothing: %v", err)
+	}
+}
+
+// What cannot be restored as a whole is not restored at all.
+func TestARestoreThatFailsLeavesNothing(t *testing.T) {
+	file, _ := write(t, installed(t, 30_000))
+	small := empty(t, "", embedded.Options{MaxStore: 1 << 19})
+	ctx, cancel := context.WithTimeout(t.Context(), natstest.Patience)
+	defer cancel()
+	if _, err := backup.Restore(ctx, small, bytes.NewReader(file)); err == nil {
+		t.Fatal("it found room where there is none")
+	} else {
+		t.Log(err)
+	}
+	if found := streams(t, small); len(found) != 0 {
+		t.Errorf("%d streams", len(found))
+	}
+}

@@ -1,0 +1,166 @@
+package backup
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/internal/jsapi"
+)
+
+// Restore makes the installation of a backup again, where there is none of its prefix: all of it,
+// or when it fails nothing. No admitter and no drainer may run there. Streams get the broker's
+// number of replicas, and their bounds in bytes from the first admitter.
+func Restore(ctx context.Context, b *queue.Broker, from io.ReadSeeker) (Contents, error) {
+	c, err := Read(from)
+	if err != nil {
+		return Contents{}, err
+	}
+	if prefix := b.Names().Prefix(); c.Prefix != prefix {
+		return Contents{}, fmt.Errorf("the backup is of an installation with nats.prefix %s, and "+
+			"the configuration says %s: subjects cannot change in a restore", c.Prefix, prefix)
+	}
+	kept, others, err := b.Kept(ctx)
+	if err != nil {
+		return Contents{}, fmt.Errorf("list the streams: %w", err)
+	}
+	if there := append(kept, others...); len(there) > 0 {
+		return Contents{}, fmt.Errorf("an installation is there already, which a restore does not "+
+			"touch (%s): restore into an empty account or directory, while no admitter and no "+
+			"drainer runs", strings.Join(there, ", "))
+	}
+	if _, err := from.Seek(0, io.SeekStart); err != nil {
+		return Contents{}, err
+	}
+	js, err := jsapi.New(b.Conn())
+	if err != nil {
+		return Contents{}, err
+	}
+	r := restoring{js: js, replicas: b.Replicas(), in: tar.NewReader(from),
+		at: strconv.FormatInt(time.Now().UnixNano(), 10)}
+	for _, s := range c.Streams {
+		if err := r.stream(ctx, s); err != nil {
+			return Contents{}, errors.Join(fmt.Errorf("restore %s: %w", s.Name, err), r.undo(ctx))
+		}
+	}
+	return c, nil
+}
+
+// restoring is a restore under way.
+type restoring struct {
+	js       *jsapi.Conn
+	replicas int
+	in       *tar.Reader
+	at       string // when it happens: see jsapi.MetaRestored
+	done     []string
+}
+
+// stream sends what the file has of the next stream.
+func (r *restoring) stream(ctx context.Context, s Stream) error {
+	text, err := r.next(s.Name, 0)
+	if err != nil {
+		return err
+	}
+	// Settings that this program does not know go along.
+	var about struct {
+		Config  map[string]any  `json:"config"`
+		State   json.RawMessage `json:"state"`
+		Created time.Time       `json:"created"`
+	}
+	exact := json.NewDecoder(bytes.NewReader(text))
+	exact.UseNumber()
+	if err := exact.Decode(&about); err != nil {
+		return err
+	}
+	metadata, _ := about.Config["metadata"].(map[string]any)
+	if metadata == nil {
+		metadata = map[string]any{}
+	}
+	metadata[jsapi.MetaCreated] = strconv.FormatInt(about.Created.UnixNano(), 10)
+	before, _ := metadata[jsapi.MetaRestored].(string)
+	metadata[jsapi.MetaRestored] = strings.TrimSpace(before + " " + r.at)
+	for key, value := range map[string]any{"num_replicas": r.replicas, "max_bytes": -1,
+		"metadata": metadata} {
+		about.Config[key] = value
+	}
+	delete(about.Config, "placement")
+	var opened struct {
+		Deliver string `json:"deliver_subject"`
+	}
+	err = r.js.CallWithin(ctx, idle, "$JS.API.STREAM.RESTORE."+s.Name,
+		map[string]any{"config": about.Config, "state": about.State}, &opened)
+	if err != nil {
+		return err
+	}
+	r.done = append(r.done, s.Name)
+	for n := 1; n <= s.Pieces; n++ {
+		piece, err := r.next(s.Name, n)
+		if err != nil {
+			return err
+		}
+		if err := r.send(ctx, opened.Deliver, piece); err != nil {
+			return err
+		}
+	}
+	return r.send(ctx, opened.Deliver, nil)
+}
+
+// next reads the next entry, which must be piece n of a stream; 0 is what is said of it.
+func (r *restoring) next(name string, n int) ([]byte, error) {
+	h, err := r.in.Next()
+	if err != nil {
+		return nil, err
+	}
+	if have, piece, err := place(h.Name); err != nil || have != name || piece != n {
+		return nil, fmt.Errorf("%w: %s stands where piece %d of it should", ErrCut, h.Name, n)
+	}
+	return io.ReadAll(r.in)
+}
+
+// send sends a piece, none for the end, and waits until the server has taken it.
+func (r *restoring) send(ctx context.Context, to string, piece []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, idle)
+	defer cancel()
+	answer, err := r.js.NATS.RequestWithContext(ctx, to, piece)
+	if err != nil {
+		return err
+	}
+	if len(answer.Data) == 0 {
+		return nil
+	}
+	return jsapi.Answered(answer.Data, &struct{}{})
+}
+
+// undo deletes what was restored.
+func (r *restoring) undo(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), idle)
+	defer cancel()
+	var problems []error
+	for _, name := range r.done {
+		err := r.js.DeleteStream(ctx, name)
+		if err != nil && !jsapi.HasCode(err, jsapi.CodeStreamNotFound) {
+			problems = append(problems, fmt.Errorf("delete %s again: %w", name, err))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// place reads the name of an entry: of which stream, and which piece.
+func place(name string) (stream string, piece int, err error) {
+	stream, what, _ := strings.Cut(name, "/")
+	if "/"+what == headName {
+		return stream, 0, nil
+	}
+	if piece, err = strconv.Atoi(what); err != nil || piece < 1 {
+		return "", 0, fmt.Errorf("%w: it has %.100q", ErrCut, name)
+	}
+	return stream, piece, nil
+}

@@ -1,0 +1,67 @@
+package queue
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/penstock-mq/penstock/policy"
+)
+
+// Kept lists the streams of the installation that there are, in the order in which a backup has to
+// take them, because each is taken at its own instant:
+//
+//   - first what is known of jobs: owners with their checkpoints, attempts, ends. Were it newer
+//     than the queues, it would speak of jobs that these do not have, or worse, of other jobs that
+//     get the same numbers after they are restored; and owners would wait for the missing ones;
+//   - then the queues, and after them dead letters: a job that is buried meanwhile is in both, and
+//     so never in neither;
+//   - policies last: one that is made meanwhile has a record and no stream, which is made again.
+//
+// Left out are leases and locks, which are their holders' while these live, and what is in memory.
+func (b *Broker) Kept(ctx context.Context) (kept, leftOut []string, err error) {
+	all, err := b.streams(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	slices.Sort(all)
+	t := b.tables
+	rank := func(stream string) int {
+		if table, ok := strings.CutPrefix(stream, "KV_"); ok {
+			switch table {
+			case t.Partitions.Bucket(), t.Attempts.Bucket(), t.ended.Bucket():
+				return 1
+			case t.Policies.Bucket():
+				return 4
+			case t.Drainers.Bucket(), t.Admitters.Bucket(), t.locks.Bucket(), t.done.Bucket():
+				return 5
+			}
+			return 0
+		}
+		name, ours := strings.CutPrefix(stream, b.names.Stream(""))
+		letters, dead := strings.CutPrefix(name, deadInfix)
+		switch {
+		case ours && policy.IsName(name):
+			return 2
+		case ours && (dead && policy.IsName(letters) || name+"_" == deadInfix):
+			return 3
+		}
+		return 0
+	}
+	for order := 1; order <= 5; order++ {
+		for _, stream := range all {
+			if rank(stream) != order {
+				continue
+			}
+			if order == 5 {
+				leftOut = append(leftOut, stream)
+			} else {
+				kept = append(kept, stream)
+			}
+		}
+	}
+	return kept, leftOut, nil
+}
+
+// Replicas is how many servers keep each stream.
+func (b *Broker) Replicas() int { return b.replicas }
