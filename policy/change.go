@@ -7,9 +7,9 @@ import (
 
 // Keeping returns the policy with the partitions of the one that it replaces unless it names its
 // own: they cannot change, and that one may be of a time with another default. With an
-// outflow_total there is no choice.
+// outflow_total, or a limit for all keys, there is no choice.
 func (p Policy) Keeping(before Policy) Policy {
-	if p.HasQueue() && p.OutflowTotal.IsZero() {
+	if p.HasQueue() && p.OutflowTotal.IsZero() && p.together() < 0 {
 		p.Partitions = cmp.Or(p.Partitions, before.Partitions)
 	}
 	return p

@@ -20,7 +20,8 @@ type Limit struct {
 	Name string `json:"name,omitempty"`
 	// Key is a template of what is counted together: "{key}" is the key of the request, "{ip}" the
 	// address of its client, and a text without either, such as "global", is one count for all
-	// requests. Limits on starts count by "{key}", which is their default.
+	// requests. Limits on starts count by "{key}", which is their default, or all starts of the
+	// policy together, by "global": that needs one partition.
 	Key string `json:"key"`
 	// Cost is the name of what a limit on starts counts, when it is another thing than the slots of
 	// the job: with tokens a job takes what its header Penstock-Cost-Tokens says.
@@ -30,6 +31,20 @@ type Limit struct {
 
 // Limits is the `limits:` field.
 type Limits []Limit
+
+// Together reports whether a limit on starts is one for all keys of its policy.
+func (l Limit) Together() bool { return l.Key == KeyGlobal }
+
+// together is which of the policy's limits on starts is one for all keys, −1: none.
+func (p Policy) together() int {
+	if !p.Paced() {
+		return -1
+	}
+	return slices.IndexFunc(p.Limits, Limit.Together)
+}
+
+// KeyGlobal is the [Limit.Key] of a limit on the starts of all keys together.
+const KeyGlobal = "global"
 
 // The placeholders of [Limit.Key].
 const (
@@ -290,6 +305,10 @@ func (p Policy) checkStartLimits(c *checker) {
 		c.add("burst", "needs an outflow")
 	}
 	p.checkEach(c)
+	if i := p.together(); i >= 0 && p.Partitions > 1 {
+		c.add("partitions", "must be 1 with key: %s of limits[%d], not %d: one valve must see all "+
+			"keys", KeyGlobal, i, p.Partitions)
+	}
 	longest := Duration(time.Minute)
 	if w := p.shortestWindow(); w > 0 {
 		longest = min(longest, w/8)
@@ -319,9 +338,9 @@ const leastWindow = 8 * leastGuard
 // rate at which units leave it.
 func (l Limit) checkStarts(c *checker) {
 	l.checkName(c)
-	if l.Key != PlaceholderKey {
-		c.add("key", "%s: want %s: starts are limited by key, and those of all keys together by "+
-			"outflow_total", quote(l.Key), PlaceholderKey)
+	if l.Key != PlaceholderKey && !l.Together() {
+		c.add("key", "%s: want %s, or %s for the starts of all keys together", quote(l.Key),
+			PlaceholderKey, KeyGlobal)
 	}
 	if l.Cost != "" && !namePattern.MatchString(l.Cost) {
 		c.add("cost", "%s: %s", quote(l.Cost), nameForm)

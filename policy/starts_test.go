@@ -9,7 +9,7 @@ import (
 
 func TestLimitsOnStartsAreRefusedWithAReason(t *testing.T) {
 	for limits, reason := range map[string]string{
-		`{"name":"a","algorithm":"sliding_log","limit":5,"window":"1s","key":"global"}`:  "{key}",
+		`{"name":"a","algorithm":"sliding_log","limit":5,"window":"1s","key":"all"}`:     "{key}, or global",
 		`{"name":"a","algorithm":"leaking_bucket","outflow":"5/s","capacity":7}`:         "policy",
 		`{"name":"a","algorithm":"leaking_bucket"}`:                                      "required",
 		`{"name":"a","algorithm":"sliding_log","limit":5,"window":"1ms"}`:                "8ms",
@@ -30,6 +30,8 @@ func TestLimitsOnStartsAreRefusedWithAReason(t *testing.T) {
 		}
 	}
 	for fields, reason := range map[string]string{
+		`"partitions":2,"limits":[{"algorithm":"sliding_log","limit":5,"window":"1s",` +
+			`"key":"global"}]`: "must be 1 with key: global",
 		`"guard":"10ms"`: "belongs to limits on starts",
 		`"queue":false,"limits":[{"algorithm":"sliding_log","limit":5,"window":"1s"}]`: "a queue",
 		`"guard":"1s","limits":[{"algorithm":"sliding_log","limit":5,"window":"1s"}]`:  "1ms to 125ms",

@@ -44,6 +44,9 @@ func limitWorld(seed uint64, s sabotage) *world {
 			case 4:
 				l.Algorithm = policy.SlidingCounter
 			}
+			if p.Partitions <= 1 && rng.IntN(3) == 0 {
+				l.Key = policy.KeyGlobal
+			}
 			p.Limits = append(p.Limits, l)
 		}
 		*p = p.WithDefaults()
@@ -73,14 +76,25 @@ func (w *world) judgeLimits() {
 		buckets[f.bucket] = append(buckets[f.bucket], f.slots...)
 	}
 	for _, p := range w.policies {
+		var all []slot
 		for _, key := range keys {
 			starts := buckets[bucketOf(p.Name, key)]
-			slices.SortFunc(starts, func(a, b slot) int { return int(a.at - b.at) })
-			for _, l := range p.Limits {
-				if why := w.beyond(l, starts); why != "" {
-					w.fail("limit %s/%s %+v: %s", p.Name, key, l, why)
-				}
-			}
+			all = append(all, starts...)
+			w.judgeStarts(p, string(key), starts)
+		}
+		w.judgeStarts(p, policy.KeyGlobal, all)
+	}
+}
+
+// judgeStarts judges those of a key, or of all together.
+func (w *world) judgeStarts(p policy.Policy, key string, starts []slot) {
+	slices.SortFunc(starts, func(a, b slot) int { return int(a.at - b.at) })
+	for _, l := range p.Limits {
+		if l.Together() != (key == policy.KeyGlobal) {
+			continue
+		}
+		if why := w.beyond(l, starts); why != "" {
+			w.fail("limit %s/%s %+v: %s", p.Name, key, l, why)
 		}
 	}
 }

@@ -44,14 +44,19 @@ type limit struct {
 	interval time.Duration
 }
 
-// New returns what a policy's limits are; nil: it has none.
-func New(p policy.Policy) *Limits {
-	if len(p.Limits) == 0 {
-		return nil
-	}
+// New returns what each bucket of a policy obeys; nil: nothing.
+func New(p policy.Policy) *Limits { return limitsOf(p, false) }
+
+// Together returns what all its buckets obey together; nil: nothing.
+func Together(p policy.Policy) *Limits { return limitsOf(p, true) }
+
+func limitsOf(p policy.Policy, together bool) *Limits {
 	l := &Limits{guard: time.Duration(p.Guard)}
 	var names []string
 	for _, of := range p.Limits {
+		if of.Together() != together {
+			continue
+		}
 		made := limit{rule: ruleOf(of.Rule), name: of.Name, cost: of.Cost}
 		switch of.Algorithm {
 		case policy.TokenBucket:
@@ -64,6 +69,9 @@ func New(p policy.Policy) *Limits {
 		}
 		l.all = append(l.all, made)
 		names = append(names, of.Name+"/"+string(of.Algorithm))
+	}
+	if len(l.all) == 0 {
+		return nil
 	}
 	l.names, l.none = strings.Join(names, " "), &Set{states: make([]state, len(l.all))}
 	for l.most = mostLatency; l.most > 0 && !l.bears(l.most); l.most-- {

@@ -100,6 +100,10 @@ type Handover struct {
 	Gap    int64  `json:"gap,omitempty"`
 	Cost   int64  `json:"cost,omitempty"`
 	Slots  int64  `json:"slots,omitempty"`
+	// Together is what is used of the limits on the starts of all buckets together, and AllLimits
+	// are their names.
+	Together  string `json:"together,omitempty"`
+	AllLimits string `json:"all_limits,omitempty"`
 	// µs since a crash after which buckets that are not listed may have started
 	Crashed int64 `json:"crashed,omitempty"`
 	// jobs that have no outcome yet, and who runs them

@@ -58,7 +58,8 @@ type heldJob struct {
 	at      pace.Instant  // while in the valve's timers: when to look at it
 	backoff time.Duration // while saving: how long it waits afterwards
 
-	charge *quota.Charge // while it runs: what its start took of the limits
+	charge *quota.Charge // while it runs: what its start took of the limits of its bucket
+	turn   turn          // likewise, of those of all
 
 	weight             int32 // see weigh
 	inBucket, inTimers int   // heap indices, −1 outside; inBucket is that in ready or in later
@@ -150,6 +151,7 @@ type bucket struct {
 	deepLater int
 	waiting   int64   // the slots of all of them
 	turns     float64 // taken under the total outflow, by weight: see valve
+	passing   passing
 
 	Part    *Part
 	clock   pace.Clock
@@ -229,6 +231,27 @@ func (b *bucket) slotsFor(priority int) (slots int64) {
 		}
 	}
 	return slots
+}
+
+// passing is until when a bucket lets others pass that cost less than its head.
+type passing struct {
+	seq   uint64
+	until pace.Instant
+	by    string // the limit
+}
+
+// turn is what a start took, and of which set.
+type turn struct {
+	charge *quota.Charge
+	of     *quota.Set
+}
+
+// passes is when a bucket wants its turn after all; 0: now.
+func (b *bucket) passes(now pace.Instant) pace.Instant {
+	if b.passing.until > now && len(b.ready) > 0 && b.ready[0].Seq == b.passing.seq {
+		return b.passing.until
+	}
+	return 0
 }
 
 // blocked reports whether the bucket starts nothing, however long one waits for its clock.

@@ -167,7 +167,7 @@ func (v *Valve) wanted(now pace.Instant) (n int, next pace.Instant) {
 		}
 		return 1, next
 	}
-	if v.total != nil && len(v.due) > 0 {
+	if v.takesTurns() && len(v.due) > 0 {
 		at := now
 		if !v.admits(now) {
 			at = v.gateAt
@@ -175,7 +175,7 @@ func (v *Valve) wanted(now pace.Instant) (n int, next pace.Instant) {
 		if at > soon {
 			return 0, at.Add(-ahead)
 		}
-		return 1 + int(soon.Since(at)/v.total.Interval), next
+		return 1 + int(soon.Since(at)/max(v.turnEvery(), 1)), next
 	}
 	n = len(v.due)
 	for _, b := range v.sched[:min(len(v.sched), mostLooks)] {

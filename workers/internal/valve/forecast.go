@@ -96,13 +96,13 @@ func (b *bucket) competes() bool { return b.queued() > 0 && !b.paused }
 
 // newForecast begins a forecast.
 func (v *Valve) newForecast(now pace.Instant) *forecast {
-	return &forecast{made: now, from: max(now, v.total.Next(&v.totalClock)), turns: v.turns}
+	return &forecast{made: now, from: v.turnsFrom(now), turns: v.turns}
 }
 
 // foresees reports whether what is asked about a partition's jobs can be told at now without a
 // walk.
 func (v *Valve) foresees(p *Part, now pace.Instant) bool {
-	return v.total == nil || len(p.list) <= mostExact || v.forecast != nil &&
+	return !v.takesTurns() || len(p.list) <= mostExact || v.forecast != nil &&
 		now.Since(v.forecast.made) < max(forecastFor, time.Duration(len(p.list))*forecastPerBucket)
 }
 
@@ -156,12 +156,12 @@ func (v *Valve) expectBucket(b *bucket, slots int64, now pace.Instant) *int64 {
 	if b.pace != nil {
 		at = max(at, now.Add(-b.pace.Credit)).Add(pace.Times(slots, b.pace.Interval))
 	}
-	if v.total != nil {
+	if v.takesTurns() {
 		others, from, known := v.slotsOfOthers(b, slots, now)
 		if !known {
 			return nil
 		}
-		at = max(at, from.Add(pace.Times(slots+others, v.total.Interval)))
+		at = max(at, from.Add(pace.Times(slots+others, v.turnEvery())))
 	}
 	ms := ceilMillis(max(0, at.Since(now)))
 	return &ms
@@ -189,7 +189,7 @@ func (v *Valve) slotsOfOthers(b *bucket, slots int64,
 			others += v.slotsUntil(other, turn)
 		}
 	}
-	return others, max(now, v.total.Next(&v.totalClock)), true
+	return others, v.turnsFrom(now), true
 }
 
 // slotsUntil is how many slots a bucket takes until a turn.
@@ -251,8 +251,8 @@ func (v *Valve) room(p *Part, key job.Key, now pace.Instant) time.Duration {
 	switch {
 	case l.pace != nil:
 		wait = l.pace.Interval
-	case v.total != nil:
-		wait = v.total.Interval
+	case v.takesTurns():
+		wait = v.turnEvery()
 	case v.quota != nil:
 		wait = v.quota.Interval()
 	}

@@ -59,6 +59,15 @@ type InheritedAttempt struct {
 	Revision uint64
 }
 
+// unknown is for how long a predecessor that crashed may have started jobs of which nothing tells.
+func (in Inheritance) unknown() time.Duration {
+	within := in.Age + in.Fence
+	if gap := time.Duration(in.Handover.Gap) * time.Microsecond; gap > 0 && in.Current {
+		within = min(within, gap)
+	}
+	return within
+}
+
 // inherit applies what the predecessor left. After a crash each bucket counts as having started a
 // job at the last moment its old owner could have, unless a checkpoint shows that its next start
 // was not due yet.
@@ -87,6 +96,7 @@ func (v *Valve) inherit(p *Part, in Inheritance, now pace.Instant) {
 			v.total.Hold(&v.totalClock, max(now.Add(in.Fence+v.total.Interval), p.restsUntil))
 		}
 	}
+	v.inheritTogether(in, now)
 	v.inheritCrash(p, in, now)
 	for _, c := range in.Handover.Clocks {
 		if c.Key == "" {

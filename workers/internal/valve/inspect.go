@@ -37,6 +37,9 @@ func (v *Valve) held(b *bucket, now pace.Instant) (by string, until pace.Instant
 	case b.cool > now:
 		return job.HeldByCooling, b.cool
 	}
+	if at := b.passes(now); at > now {
+		return job.HeldByLimit + b.passing.by, at
+	}
 	if at := v.startable(b, now); at > now {
 		if within, by := v.withinLimits(b, now); within == at && by != "" {
 			return job.HeldByLimit + by, at
@@ -45,10 +48,10 @@ func (v *Valve) held(b *bucket, now pace.Instant) (by string, until pace.Instant
 		}
 		return job.HeldByRate, at
 	}
-	if v.total != nil {
-		if at := v.total.Next(&v.totalClock); at > now {
-			return job.HeldByTotalRate, at
-		}
+	if at, by := v.nextTurn(now); at > now && by == "" {
+		return job.HeldByTotalRate, at
+	} else if at > now {
+		return job.HeldByLimit + by, at
 	}
 	switch {
 	case v.mayTakeWorker(b) || !v.Local && !v.claims.declined:

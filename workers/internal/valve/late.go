@@ -174,6 +174,9 @@ func (v *Valve) noteLeft(blocked bool, now pace.Instant) {
 		v.left.by = byBreaker
 	case blocked:
 		v.left.by = byTotalRate
+		if _, limit := v.nextTurn(now); limit != "" {
+			v.left.by = byLimit
+		}
 	case !v.Local && v.claims.nobody:
 		v.left.by = byNoWorker
 	default:

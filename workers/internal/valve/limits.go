@@ -77,6 +77,7 @@ func (v *Valve) setPolicy(p policy.Policy, paused bool, now pace.Instant) {
 		}
 	}
 	v.setQuota(quota.New(p))
+	v.setTogether(p)
 	for _, part := range v.parts {
 		for _, b := range part.buckets {
 			b.cool = min(b.cool, now.Add(pace.Longest(p.Retry.MaxCooldown)))

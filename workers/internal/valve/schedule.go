@@ -16,6 +16,9 @@ func (v *Valve) place(b *bucket, now pace.Instant) {
 		return
 	}
 	v.unplace(b)
+	if v.together != nil && v.together.first == b {
+		v.together.first = nil
+	}
 	v.noteHold(b, now)
 	b.cooled(now)
 	if b.queued() == 0 {
@@ -114,7 +117,7 @@ func (v *Valve) unplace(b *bucket) {
 // startable is when the bucket's head may start.
 func (v *Valve) startable(b *bucket, now pace.Instant) pace.Instant {
 	at, _ := v.withinLimits(b, now)
-	at = max(at, b.cool)
+	at = max(at, b.cool, b.passes(now))
 	if b.pace != nil {
 		at = max(at, b.pace.Next(&b.clock))
 	}
@@ -149,11 +152,11 @@ func (v *Valve) forget(b *bucket, now pace.Instant) {
 	if len(b.Part.buckets) < mostRates {
 		at = max(at, b.rate.Told(b.pace))
 	}
-	if ahead := b.turns - v.turns; v.total != nil && ahead > 0 {
+	if ahead := b.turns - v.turns; v.takesTurns() && ahead > 0 {
 		// It has taken turns before others that wait, and would take more of them if that were
 		// forgotten. They catch up in as many starts as there are of them, or more when they have
 		// weight.
-		wait := max(1, ahead*float64(len(v.due))) * float64(v.total.Interval)
+		wait := max(1, ahead*float64(len(v.due))) * float64(v.turnEvery())
 		at = max(at, now.Add(time.Duration(min(wait, float64(pace.Forever)))))
 	}
 	if at > now {

@@ -3,8 +3,10 @@ package valve
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
+	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/quota"
@@ -76,7 +78,7 @@ func (j *heldJob) takes() quota.Cost { return quota.Cost{Job: j.Cost, Named: j.C
 // withinLimits is when the limits let a bucket's head start, and which holds it back: empty for a
 // checkpoint. It is 0 when none does.
 func (v *Valve) withinLimits(b *bucket, now pace.Instant) (at pace.Instant, by string) {
-	if v.quota == nil || len(b.ready) == 0 {
+	if v.quota == nil && v.together == nil || len(b.ready) == 0 {
 		return 0, ""
 	}
 	head := b.ready[0].heldJob
@@ -84,6 +86,9 @@ func (v *Valve) withinLimits(b *bucket, now pace.Instant) (at pace.Instant, by s
 	if u.gap(now) > mostUnnoted || head.Cost > max(u.told, 1) {
 		b.Part.Changed = true
 		return now.Add(askAgain), ""
+	}
+	if v.quota == nil {
+		return 0, ""
 	}
 	wait, by := v.quota.Next(b.used, v.instant(now), head.takes())
 	if wait == 0 {
@@ -99,24 +104,25 @@ func (v *Valve) stillWithin(b *bucket, now pace.Instant) bool {
 	if at > now {
 		v.place(b, now)
 	}
-	return at <= now
+	return at <= now && v.fits(b, now)
 }
 
 // charge takes what a start costs of the limits, and bounds how long it may be on its way.
 func (v *Valve) charge(j *heldJob, t *Ticket, now pace.Instant) {
+	b := j.Bucket
+	if u := &b.Part.unnoted; u.since == 0 && (v.quota != nil || v.together != nil) {
+		u.since = now
+	}
 	if v.quota == nil {
 		return
 	}
-	b := j.Bucket
 	t.latest = min(t.latest, now.Add(v.quota.Lag(b.used)))
 	b.used, j.charge = v.quota.Take(b.used, v.instant(now), j.takes())
-	if u := &b.Part.unnoted; u.since == 0 {
-		u.since = now
-	}
 }
 
 // account corrects what a start was charged by what came of it.
 func (v *Valve) account(j *heldJob, o record.Outcome, local bool, now pace.Instant) {
+	v.accountTogether(j, o, local, now)
 	b, charge := j.Bucket, j.charge
 	j.charge = nil
 	switch {
@@ -174,31 +180,32 @@ func (v *Valve) mostStarted(in Inheritance, within time.Duration) int64 {
 	if p == nil || in.Handover.Rate != v.Policy.Outflow.String() {
 		return most
 	}
-	perSecond, burst := p.Rate.PerSecond(), p.Burst
+	paced := mostPaced(p, v.Policy.PeakRatio(), within)
 	for _, l := range v.special {
 		if l.pace == nil {
 			return most
 		}
-		perSecond, burst = max(perSecond, l.pace.Rate.PerSecond()), max(burst, l.pace.Burst)
+		paced = max(paced, mostPaced(l.pace, v.Policy.PeakRatio(), within))
 	}
-	paced := perSecond*max(2, v.Policy.PeakRatio())*(within+time.Second).Seconds() + float64(burst)
-	return min(most, int64(min(paced, 1e15))+max(in.Handover.Cost, 1))
+	return min(most, paced+max(in.Handover.Cost, 1))
+}
+
+// mostPaced is how many slots a pace lets start within a time.
+func mostPaced(p *pace.Pace, peak float64, within time.Duration) int64 {
+	slots := p.Rate.PerSecond()*max(2, peak)*(within+time.Second).Seconds() + float64(p.Burst)
+	return int64(min(slots, 1e15))
 }
 
 // inheritCrash notes what former owners may have started of a partition that its records do not
 // tell.
 func (v *Valve) inheritCrash(p *Part, in Inheritance, now pace.Instant) {
+	p.unnoted.cost = max(p.unnoted.cost, in.Handover.Cost)
 	if v.quota == nil {
 		return
 	}
-	p.unnoted.cost = max(p.unnoted.cost, in.Handover.Cost)
 	c := crash{from: now.Add(-max(in.Age, in.Elapsed)), to: p.crashedAt, others: in.Handover.Slots}
 	if in.Crashed {
-		within := in.Age + in.Fence
-		if gap := time.Duration(in.Handover.Gap) * time.Microsecond; gap > 0 && in.Current {
-			within = min(within, gap)
-		}
-		c.listed = v.mostStarted(in, within)
+		c.listed = v.mostStarted(in, in.unknown())
 	} else { // the crash was before that
 		c.from = c.to.Add(-v.quota.Longest())
 	}
@@ -230,14 +237,156 @@ func (v *Valve) inheritUsed(b *bucket, c record.Clock, in Inheritance, now pace.
 
 // tellLimits tells a successor what it must know of the limits but for those of buckets.
 func (v *Valve) tellLimits(p *Part, h *record.Handover, now pace.Instant) {
-	if v.quota == nil {
+	if v.quota == nil && v.together == nil {
 		return
 	}
-	h.Limits, h.Cost = v.quota.Names(), p.unnoted.cost
-	h.Gap = record.Micros(mostUnnoted + v.quota.MostLag())
-	if c := p.crash; c != nil && now.Since(c.to) < v.quota.Longest() {
-		h.Slots, h.Crashed = c.others, max(1, record.Micros(now.Since(c.to)))
+	var lag time.Duration
+	h.Cost = p.unnoted.cost
+	if v.quota != nil {
+		h.Limits, lag = v.quota.Names(), v.quota.MostLag()
+		if c := p.crash; c != nil && now.Since(c.to) < v.quota.Longest() {
+			h.Slots, h.Crashed = c.others, max(1, record.Micros(now.Since(c.to)))
+		}
 	}
+	if t := v.together; t != nil {
+		h.AllLimits, h.Together = t.Names(), t.Encode(t.used, v.instant(now))
+		lag = max(lag, t.MostLag())
+	}
+	h.Gap = record.Micros(mostUnnoted + lag)
+}
+
+// together are the limits on starts that all buckets obey together, in the turns that they take
+// under a total outflow, too.
+//
+// A job that costs more than is free now lets others pass, by which it holds nobody up: but only
+// until what it needs would have been free without them, and at most so many buckets at a time.
+// From then on they wait for it, so that nothing that costs little keeps it from starting for ever.
+type together struct {
+	*quota.Limits
+	used   *quota.Set
+	first  *bucket   // whose job all others wait for; nil: none
+	passed []*bucket // that let others pass
+}
+
+// mostPassed is how many buckets do that at a time: each may be looked at again for nothing.
+const mostPassed = 64
+
+// fits reports whether the head of a bucket whose turn it is may start by the limits of all. One
+// that may not lets others pass, or is waited for.
+func (v *Valve) fits(b *bucket, now pace.Instant) bool {
+	t := v.together
+	if t == nil {
+		return true
+	}
+	head := b.ready[0]
+	wait, by := t.Next(t.used, v.instant(now), head.takes())
+	if wait == 0 {
+		return true
+	}
+	t.passed = slices.DeleteFunc(t.passed, func(b *bucket) bool { return b.passes(now) == 0 })
+	if b.passing.seq == head.Seq || len(t.passed) >= mostPassed {
+		t.first = b
+		return false
+	}
+	b.passing = passing{head.Seq, now.Add(wait), by}
+	t.passed = append(t.passed, b)
+	v.place(b, now)
+	return false
+}
+
+// takeTurn takes what a start costs of what counts all buckets.
+func (v *Valve) takeTurn(b *bucket, j *heldJob, t *Ticket, now pace.Instant) {
+	if !v.takesTurns() {
+		return
+	}
+	// who was held back while others started has missed its turns as well
+	v.turns = max(v.turns, b.turns)
+	b.turns = v.turns + float64(j.Cost)/float64(b.weight)
+	v.mostTurns = max(v.mostTurns, b.turns)
+	b.passing = passing{}
+	if all := v.together; all != nil {
+		t.latest = min(t.latest, now.Add(all.Lag(all.used)))
+		all.used, j.turn.charge = all.Take(all.used, v.instant(now), j.takes())
+		j.turn.of = all.used
+	}
+}
+
+// setTogether changes the limits of all buckets, and fits what has been used of them.
+func (v *Valve) setTogether(p policy.Policy) {
+	before := v.together
+	v.together = nil
+	if to := quota.Together(p); to != nil {
+		v.together = &together{Limits: to}
+		if before != nil {
+			v.together.used = to.Adapt(before.used, before.Limits)
+		}
+	}
+	if before == nil || v.together == nil || v.together.Names() != before.Names() {
+		for _, part := range v.parts {
+			for _, j := range part.begun {
+				j.turn = turn{} // by limits that are no more
+			}
+		}
+	}
+}
+
+// accountTogether corrects what a start was charged by what came of it.
+func (v *Valve) accountTogether(j *heldJob, o record.Outcome, local bool, now pace.Instant) {
+	t, charge, of := v.together, j.turn.charge, j.turn.of
+	j.turn = turn{}
+	switch {
+	case t == nil:
+	case charge == nil:
+		if !local && len(o.Used) > 0 {
+			t.used = t.Late(t.used, j.takes(), o.Used)
+		}
+	case of != t.used: // another has owned the partition since
+	case o.Kind == record.OutcomeReturned:
+		t.Return(t.used, charge, v.instant(now))
+		v.callBack(now)
+	default:
+		t.Done(t.used, charge, v.instant(now), o.Used)
+		if len(o.Used) > 0 {
+			v.callBack(now)
+		}
+	}
+}
+
+// callBack looks again at who lets others pass, since something was given back.
+func (v *Valve) callBack(now pace.Instant) {
+	t := v.together
+	for _, b := range slices.Clone(t.passed) {
+		if b.passes(now) != 0 && b.Part.Live() {
+			wait, _ := t.Next(t.used, v.instant(now), b.ready[0].takes())
+			b.passing.until = min(b.passing.until, now.Add(wait))
+			v.place(b, now)
+		}
+	}
+}
+
+// inheritTogether takes what a predecessor told of the limits of all buckets, and after a crash
+// charges the most that it can have started since.
+func (v *Valve) inheritTogether(in Inheritance, now pace.Instant) {
+	t := v.together
+	if t == nil {
+		return
+	}
+	h := in.Handover
+	t.used, t.first, t.passed = t.Decode(h.Together, h.AllLimits,
+		v.instant(now.Add(-in.Elapsed))), nil, nil
+	within := in.unknown()
+	switch {
+	case h.Partial && h.AllLimits == "":
+		within = pace.Forever
+	case !in.Crashed:
+		return
+	}
+	most := t.Most(within)
+	if v.total != nil && h.Total == v.Policy.OutflowTotal.String() && within < pace.Forever {
+		most = min(most, mostPaced(v.total, v.Policy.PeakTotalRatio(), within)+max(h.Cost, 1))
+	}
+	t.used = t.Crashed(t.used, v.instant(now.Add(-max(in.Age, in.Elapsed))),
+		v.instant(now.Add(in.Fence)), most)
 }
 
 // costsTooMuch buries a job that a limit can never let start.

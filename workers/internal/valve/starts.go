@@ -46,7 +46,7 @@ func (v *Valve) Advance(now, fence pace.Instant) {
 			}
 			continue
 		}
-		if v.total == nil {
+		if !v.takesTurns() {
 			break // the others run more
 		}
 		v.unplace(b)
@@ -81,14 +81,11 @@ func (v *Valve) admits(now pace.Instant) bool {
 			return false
 		}
 	}
-	if v.total == nil {
-		return true
-	}
-	if !v.totalAwake {
+	if v.total != nil && !v.totalAwake {
 		v.totalAwake = true
 		v.total.Wake(&v.totalClock, now)
 	}
-	if at := v.total.Next(&v.totalClock); at > now {
+	if at, _ := v.nextTurn(now); at > now {
 		v.gateAt = at
 		return false
 	}
@@ -119,11 +116,8 @@ func (v *Valve) start(b *bucket, now pace.Instant, remote bool) Run {
 		r.Due = max(due, v.total.Next(&v.totalClock))
 		r.total = &v.totalClock
 		v.total.Take(r.total, now, j.Cost)
-		// who was held back while others started has missed its turns as well
-		v.turns = max(v.turns, b.turns)
-		b.turns = v.turns + float64(j.Cost)/float64(b.weight)
-		v.mostTurns = max(v.mostTurns, b.turns)
 	}
+	v.takeTurn(b, j, t, now)
 	if v.breaker.open {
 		v.breaker.probe = j
 		r.Due = max(r.Due, v.breaker.at)

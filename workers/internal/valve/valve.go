@@ -44,8 +44,9 @@ type Valve struct {
 	random func() float64 // in [0, 1), for the jitter of backoffs
 	out    *Actions
 
-	quota *quota.Limits                // on starts, of each bucket; nil: there are none
-	wall  func(pace.Instant) time.Time // JetStream's clock
+	quota    *quota.Limits                // on starts, of each bucket; nil: there are none
+	together *together                    // likewise, of all buckets together
+	wall     func(pace.Instant) time.Time // JetStream's clock
 
 	overrides map[job.Key]policy.Override
 	special   map[job.Key]*limits // what the keys with an override obey
@@ -130,6 +131,7 @@ func New(p policy.Policy, paused bool, self string, random func() float64,
 		runs:   map[uint64]run{},
 		gateAt: pace.Never,
 	}
+	v.setTogether(p)
 	v.SetOverrides(nil)
 	return v
 }
@@ -377,6 +379,46 @@ func (v *Valve) detach(j *heldJob) {
 			j.Bucket.raised--
 		}
 	}
+}
+
+// takesTurns reports whether buckets start jobs in turns, because something counts all of them.
+func (v *Valve) takesTurns() bool { return v.total != nil || v.together != nil }
+
+// nextTurn is when the next bucket may take its turn, and which limit is in the way; empty: the
+// total outflow.
+func (v *Valve) nextTurn(now pace.Instant) (at pace.Instant, by string) {
+	if v.total != nil {
+		at = v.total.Next(&v.totalClock)
+	}
+	t := v.together
+	if t == nil {
+		return at, ""
+	}
+	least := quota.Cost{Job: 1}
+	if b := t.first; b != nil && b.Part.Live() && len(b.ready) > 0 {
+		least = b.ready[0].takes()
+	}
+	if wait, limit := t.Next(t.used, v.instant(now), least); wait > 0 && now.Add(wait) > at {
+		return now.Add(wait), limit
+	}
+	return at, ""
+}
+
+// turnsFrom is when the policy could start its next job.
+func (v *Valve) turnsFrom(now pace.Instant) pace.Instant {
+	at, _ := v.nextTurn(now)
+	return max(at, now)
+}
+
+// turnEvery is the time between two turns on average.
+func (v *Valve) turnEvery() (every time.Duration) {
+	if v.total != nil {
+		every = v.total.Interval
+	}
+	if v.together != nil {
+		every = max(every, v.together.Interval())
+	}
+	return every
 }
 
 // Free is how many local workers have nothing to do.

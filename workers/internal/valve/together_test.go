@@ -1,0 +1,125 @@
+package valve
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/record"
+)
+
+// account is a policy whose keys share 10 tokens in any ten seconds.
+func account() policy.Policy {
+	return policy.Policy{Name: "api", Rule: policy.Rule{Algorithm: policy.LeakingBucket,
+		Capacity: 100_000}, Limits: policy.Limits{
+		{Name: "own", Rule: policy.Rule{Algorithm: policy.SlidingLog, Limit: 100,
+			Window: policy.Duration(time.Minute)}},
+		{Name: "account", Key: policy.KeyGlobal, Cost: "tokens", Rule: policy.Rule{
+			Algorithm: policy.SlidingLog, Limit: 10,
+			Window: policy.Duration(10 * time.Second)}}}}
+}
+
+// startedKeys lists whose jobs start until an instant, as "a@0s".
+func (b *valveBench) startedKeys(end time.Duration) string {
+	var all []string
+	b.until(end, func(r Run) {
+		all = append(all, fmt.Sprintf("%s@%v", r.Key, b.now.Since(origin).Round(10*ms)))
+		b.done(r)
+		b.noted()
+	})
+	return strings.Join(all, " ")
+}
+
+func TestALimitForAllKeysIsTakenInTurns(t *testing.T) {
+	b := newValveBench(t, account())
+	for range 9 {
+		b.arrive("a", tokens(2))
+	}
+	for range 2 {
+		b.arrive("b", tokens(2))
+	}
+	const want = "a@0s b@0s a@0s b@0s a@0s a@10.05s a@10.05s a@10.05s a@10.05s a@10.05s"
+	if got := b.startedKeys(11 * second); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if by, until := b.v.held(b.p.buckets["a"], b.now); by != "limit:account" || until <= b.now {
+		t.Errorf("held by %q until %v", by, until)
+	}
+}
+
+// A job that costs more than is left lets others pass, until what it needs would have been free
+// without them. From then on they wait for it.
+func TestAJobThatCostsMuchHoldsNobodyUpAndDoesNotStarve(t *testing.T) {
+	b := newValveBench(t, account())
+	b.arrive("small", tokens(2))
+	got := b.startedKeys(ms)
+	b.arrive("large", tokens(10)) // until 10.05 s
+	got += " " + b.startedKeys(5*second)
+	for range 30 {
+		b.arrive("small", tokens(2))
+	}
+	got += " " + b.startedKeys(26*second)
+	want := "small@0s  small@5s small@5s small@5s small@5s large@15.05s " +
+		"small@25.1s small@25.1s small@25.1s small@25.1s small@25.1s"
+	if got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+func TestALimitForAllKeysIsHandedOverAndChargedByACrash(t *testing.T) {
+	policy := account()
+	policy.Limits = policy.Limits[1:] // that of all
+	for _, crashed := range []bool{false, true} {
+		b := newValveBench(t, policy)
+		b.arrive("a", tokens(4))
+		b.done(b.start()[0])
+		b.noted()
+		h := b.v.Handover(b.p, b.now, 0)
+		next := unownedValve(t, policy)
+		next.own()
+		next.seq = b.seq
+		next.v.Opened(next.p, originWall, 0, &Inheritance{Handover: h, Crashed: crashed,
+			Current: true, Elapsed: second, Age: second, Fence: ms}, next.now)
+		next.v.Live(next.p, next.now)
+		next.arrive("b", tokens(6))
+		next.noted()
+		next.arrive("b", tokens(1))
+		want := "b@0s b@9.05s"
+		if crashed { // a cost of its own: all that was free counts as used
+			want = "b@10.05s b@10.05s"
+		}
+		if got := next.startedKeys(12 * second); got != want {
+			t.Errorf("crashed %v: %s, want %s", crashed, got, want)
+		}
+	}
+}
+
+func TestWhatAStartTookOfALimitForAllKeysIsSettled(t *testing.T) {
+	b := newValveBench(t, account())
+	b.arrive("a", tokens(9))
+	b.arrive("b", tokens(9))
+	b.v.Advance(b.now, pace.Never)
+	r := b.out.Starts[0]
+	b.out.Starts = nil
+	if _, passed := r.Decide(func() (fence, now pace.Instant) {
+		return pace.Never, b.now.Add(26 * ms)
+	}, nil); passed {
+		t.Fatal("it passes its last check after the guard")
+	}
+	b.end(r, record.Outcome{Kind: record.OutcomeReturned})
+	if got := b.startedKeys(second); len(strings.Fields(got)) != 1 {
+		t.Errorf("%s starts after one that did not happen", got)
+	}
+	b = newValveBench(t, account())
+	b.arrive("a", tokens(9))
+	b.arrive("b", tokens(9))
+	b.end(b.start()[0],
+		record.Outcome{Kind: record.OutcomeDone, Used: map[string]int64{"tokens": 1}})
+	b.noted()
+	if got := b.startedKeys(second); got != "b@0s" {
+		t.Errorf("%s starts though 1 of 9 was used", got)
+	}
+}
