@@ -15,7 +15,7 @@ import (
 )
 
 // route is one row of the API: a method of a path, who may ask for it, and what answers. The first
-// table of docs/api.md lists the same, and a test compares the two.
+// table of docs/api.md and openapi.yaml list the same, and tests compare them.
 type route struct {
 	method string
 	// path may hold {policy}, {job} and {id}, each one segment, and at its end {key...}, the rest
@@ -23,7 +23,7 @@ type route struct {
 	// operator's call knows; a client's call reports by itself what is wrong with its query.
 	path string
 	// right is what a client needs for the policy and the key that the path names, and for all of
-	// them where it names none; see [route.each]. Zero: machines ask whether the process lives.
+	// them where it names none; see [route.each]. Zero: anybody may ask, by any name of the host.
 	right access.Right
 	ask   call
 }
@@ -112,6 +112,7 @@ func (h *handler) routes() []route {
 		{"POST", "/healthz", 0, h.health}, // a target to try things out with
 		{"GET", "/readyz", 0, h.ready},
 		{"GET", "/metrics", access.Read, nil}, // Options.Metrics answers by itself
+		{"GET", "/openapi.yaml", 0, describe},
 	}
 }
 

@@ -1,0 +1,221 @@
+package httpapi
+
+import (
+	"errors"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/penstock-mq/penstock/admission/manage"
+	"github.com/penstock-mq/penstock/admission/watch"
+	"github.com/penstock-mq/penstock/internal/health"
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/workers"
+)
+
+// operation is what the test reads of an operation of openapi.yaml, or of a path.
+type operation struct {
+	Right       string `yaml:"x-right"`
+	OperationID string `yaml:"operationId"`
+	Parameters  []struct {
+		Name, In string
+		Ref      string `yaml:"$ref"`
+	}
+}
+
+// TestTheDescriptionHasTheRoutes compares openapi.yaml with the routes: methods, paths, rights and
+// the parameters of queries. What is wrong with it otherwise, and with answers by it, is for
+// internal/apitest to say.
+func TestTheDescriptionHasTheRoutes(t *testing.T) {
+	var described struct {
+		Paths      map[string]map[string]yaml.Node
+		Components struct {
+			Parameters map[string]struct{ Name, In string }
+		}
+	}
+	if err := yaml.Unmarshal(description, &described); err != nil {
+		t.Fatal(err)
+	}
+	queries := func(o operation) (names []string) {
+		for _, p := range o.Parameters {
+			if _, name, isRef := strings.Cut(p.Ref, "#/components/parameters/"); isRef {
+				p.Name, p.In = described.Components.Parameters[name].Name,
+					described.Components.Parameters[name].In
+			}
+			if p.In == "query" {
+				names = append(names, p.Name)
+			}
+		}
+		return names
+	}
+	known := map[string]bool{}
+	for _, rt := range allRoutes() {
+		path, query, _ := strings.Cut(rt.path, "?")
+		name := rt.method + " " + strings.Replace(path, "{key...}", "{key}", 1)
+		if slices.Contains(untold, rt.method+" "+path) {
+			continue
+		}
+		known[name] = true
+		_, path, _ = strings.Cut(name, " ")
+		item := described.Paths[path]
+		own, found := item[strings.ToLower(rt.method)]
+		if !found {
+			t.Errorf("openapi.yaml lacks %s: add it below paths:, beside one that is like it, "+
+				"and a request for it to internal/apitest", name)
+			continue
+		}
+		var all, o operation
+		shared := item["parameters"]
+		if err := errors.Join(own.Decode(&o), decodeIf(shared, &all.Parameters)); err != nil {
+			t.Fatal(err)
+		}
+		if right := rt.right.String(); rt.right != 0 && o.Right != right ||
+			rt.right == 0 && o.Right != "" {
+			t.Errorf("openapi.yaml: %s has x-right: %q, and needs the right %s", name, o.Right,
+				right)
+		}
+		want := strings.FieldsFunc(query, func(c rune) bool { return c == '&' })
+		got := append(queries(all), queries(o)...)
+		slices.Sort(want)
+		slices.Sort(got)
+		if rt.managed() && !slices.Equal(got, want) {
+			t.Errorf("openapi.yaml: %s has the parameters %q in its query, and takes %q", name, got,
+				want)
+		}
+	}
+	for path, item := range described.Paths {
+		for method := range item {
+			name := strings.ToUpper(method) + " " + path
+			if method != "parameters" && !known[name] {
+				t.Errorf("openapi.yaml describes %s, which is not served", name)
+			}
+		}
+	}
+}
+
+// decodeIf decodes what is there.
+func decodeIf(node yaml.Node, into any) error {
+	if node.IsZero() {
+		return nil
+	}
+	return node.Decode(into)
+}
+
+// TestTheDescriptionHasTheFields compares schemas with the types that are answered, because no
+// request makes all of their fields appear.
+func TestTheDescriptionHasTheFields(t *testing.T) {
+	var described struct {
+		Components struct{ Schemas map[string]schema }
+	}
+	if err := yaml.Unmarshal(description, &described); err != nil {
+		t.Fatal(err)
+	}
+	schemas := described.Components.Schemas
+	for name, of := range map[string]reflect.Type{
+		"Policy":           reflect.TypeFor[policy.Policy](),
+		"PolicyDocument":   reflect.TypeFor[manage.Policy](),
+		"Override":         reflect.TypeFor[policy.Override](),
+		"OverrideDocument": reflect.TypeFor[manage.Override](),
+		"Job":              reflect.TypeFor[manage.Job](),
+		"EndedJob":         reflect.TypeFor[manage.EndedJob](),
+		"Bucket":           reflect.TypeFor[manage.Bucket](),
+		"DeadLetter":       reflect.TypeFor[manage.DeadLetter](),
+		"Replayed":         reflect.TypeFor[manage.Replayed](),
+		"Drainer":          reflect.TypeFor[workers.DrainerState](),
+		"Event":            reflect.TypeFor[watch.Event](),
+		"Stats":            reflect.TypeFor[watch.Stats](),
+		"Readiness":        reflect.TypeFor[health.Report](),
+	} {
+		compareFields(t, name, schemas[name], of, schemas)
+	}
+}
+
+// schema is what the test reads of a schema.
+type schema struct {
+	Ref        string   `yaml:"$ref"`
+	AllOf      []schema `yaml:"allOf"`
+	AnyOf      []schema `yaml:"anyOf"`
+	Properties map[string]schema
+	Items      *schema
+}
+
+// flat returns the properties of a schema, those of all that it refers to among them.
+func (s schema) flat(all map[string]schema) map[string]schema {
+	properties := map[string]schema{}
+	if _, name, isRef := strings.Cut(s.Ref, "#/components/schemas/"); isRef {
+		maps.Copy(properties, all[name].flat(all))
+	}
+	for _, part := range slices.Concat(s.AllOf, s.AnyOf) {
+		maps.Copy(properties, part.flat(all))
+	}
+	maps.Copy(properties, s.Properties)
+	return properties
+}
+
+// compareFields compares the properties of a schema with the fields of a struct, and what is
+// inside these.
+func compareFields(t *testing.T, where string, s schema, of reflect.Type,
+	all map[string]schema) {
+
+	t.Helper()
+	fields, properties := jsonFields(of), s.flat(all)
+	for name := range properties {
+		if fields[name] == nil {
+			t.Errorf("openapi.yaml: %s has %s, which no answer has", where, name)
+		}
+	}
+	for name, field := range fields {
+		property, found := properties[name]
+		if !found {
+			t.Errorf("openapi.yaml: %s lacks %s", where, name)
+			continue
+		}
+		for field.Kind() == reflect.Pointer || field.Kind() == reflect.Slice {
+			if field.Kind() == reflect.Slice && property.Items != nil {
+				property = *property.Items
+			}
+			field = field.Elem()
+		}
+		if inside := property.flat(all); field.Kind() == reflect.Struct && len(inside) > 0 {
+			compareFields(t, where+"."+name, property, field, all)
+		}
+	}
+}
+
+// jsonFields are the fields of a struct by their names in JSON, with those of what it embeds.
+func jsonFields(of reflect.Type) map[string]reflect.Type {
+	fields := map[string]reflect.Type{}
+	for field := range of.Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		embedded := field.Type
+		if embedded.Kind() == reflect.Pointer {
+			embedded = embedded.Elem()
+		}
+		switch {
+		case field.Anonymous && name == "":
+			for inner, kind := range jsonFields(embedded) {
+				if fields[inner] == nil {
+					fields[inner] = kind
+				}
+			}
+		case name != "" && name != "-":
+			fields[name] = field.Type
+		}
+	}
+	return fields
+}
+
+func TestTheDescriptionIsForEverybody(t *testing.T) {
+	h := New(&fakeService{}, Options{Clients: clientsOf(t, "ci rights: [check], policies: [p]")})
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/openapi.yaml", nil))
+	if w.Code != http.StatusOK || !strings.HasPrefix(w.Body.String(), "# The HTTP API") {
+		t.Errorf("%d %.40q", w.Code, w.Body)
+	}
+}

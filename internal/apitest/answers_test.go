@@ -1,0 +1,472 @@
+package apitest
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock"
+	"github.com/penstock-mq/penstock/admission/access"
+	"github.com/penstock-mq/penstock/internal/waittest"
+)
+
+// server is a server whose answers are held to the description.
+type server struct {
+	t    *testing.T
+	d    *description
+	url  string
+	seen *seen
+}
+
+const (
+	allowed = "may-everything" // a token
+	nothing = "may-nothing"
+)
+
+// start runs a server. Its target answers as a request's body says: 422, or not before the test is
+// over.
+func start(t *testing.T, d *description, all *seen, o penstock.Options) *server {
+	t.Helper()
+	o.HTTP.Listen = "127.0.0.1:0"
+	o.HTTP.Tokens = filepath.Join(t.TempDir(), "clients.yaml")
+	o.HTTP.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; version=0.0.4")
+		fmt.Fprintln(w, "penstock_up 1")
+	})
+	o.AllowTargets = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	clients := fmt.Sprintf(`clients:
+  - {name: all, tokens: [%q], rights: [submit, check, read, operate, admin], policies: ['*']}
+  - {name: none, tokens: [%q], rights: [check], policies: [nobody-has-this]}
+`, access.Sum(allowed), access.Sum(nothing))
+	if err := os.WriteFile(o.HTTP.Tokens, []byte(clients), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p, err := penstock.Open(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	if !o.StartWithoutNATS {
+		select {
+		case <-p.Ready():
+		case <-time.After(waittest.Patience()):
+			t.Fatal("the server is not ready")
+		}
+	}
+	return &server{t, d, "http://" + p.HTTPAddr().String(), all}
+}
+
+// target starts a target, which answers when the test is over if a body says so.
+func target(t *testing.T) (url string, release func()) {
+	t.Helper()
+	over := make(chan struct{})
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body) // what is missing is no word that counts
+		switch {
+		case strings.Contains(string(body), "refuse"):
+			w.WriteHeader(http.StatusUnprocessableEntity)
+		case strings.Contains(string(body), "hang"):
+			<-over
+		}
+	}))
+	t.Cleanup(s.Close)
+	return s.URL, func() { close(over) }
+}
+
+// ask sends a request as a client that may do everything, unless a header, "Name: value", says
+// otherwise, and holds the answer to the description. It returns the body.
+func (s *server) ask(method, path, body string, want int, headers ...string) string {
+	s.t.Helper()
+	escaped, _, _ := strings.Cut(path, "?")
+	template, operation := s.d.find(method, escaped)
+	if operation == nil {
+		s.t.Fatalf("openapi.yaml does not describe %s %s", method, path)
+	}
+	r, answer := s.send(method, path, body, headers...)
+	if want != 0 && r.StatusCode != want {
+		s.t.Errorf("%s %s: %d %s, want %d", method, path, r.StatusCode, answer, want)
+	}
+	as := s.d.hold(s.t, template, operation, r, answer)
+	s.seen.add(operation.OperationId, as)
+	return string(answer)
+}
+
+func (s *server) send(method, path, body string, headers ...string) (*http.Response, []byte) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), waittest.Patience())
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, method, s.url+path, strings.NewReader(body))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+allowed)
+	for _, header := range headers {
+		name, value, _ := strings.Cut(header, ": ")
+		if r.Header.Set(name, value); name == "Host" {
+			r.Host = value
+		}
+	}
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if strings.HasPrefix(response.Header.Get("Content-Type"), "text/event-stream") {
+		return response, s.event(response)
+	}
+	answer, err := io.ReadAll(response.Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return response, answer
+}
+
+// event returns the data of the first event of a stream, and holds it to the description.
+func (s *server) event(response *http.Response) []byte {
+	s.t.Helper()
+	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
+		if data, is := strings.CutPrefix(lines.Text(), "data: "); is {
+			s.d.check(s.t, "Event", data)
+			return []byte(data)
+		}
+	}
+	s.t.Fatal("the stream of events ended without one")
+	return nil
+}
+
+// unfit asks an operation for what nobody gets.
+func (s *server) unfit(method, path string) {
+	s.t.Helper()
+	s.ask(method, path, "", 401, "Authorization: Bearer wrong")
+	if path != "/v1/client" { // which is for all clients
+		s.ask(method, path, "", 403, "Authorization: Bearer "+nothing)
+	}
+	s.ask(method, path, "", 421, "Host: elsewhere.test")
+	s.ask(method, path+"?nope=1", "", 0)
+	s.wrongMethod(path)
+}
+
+func (s *server) wrongMethod(path string) {
+	s.t.Helper()
+	if r, body := s.send("BREW", path, ""); r.StatusCode != 405 || r.Header.Get("Allow") == "" {
+		s.t.Errorf("BREW %s: %d, Allow: %q", path, r.StatusCode, r.Header.Get("Allow"))
+	} else {
+		s.d.check(s.t, "Problem", string(body))
+	}
+}
+
+// until asks until an answer has a text.
+func (s *server) until(path, text string) (answer string) {
+	s.t.Helper()
+	waittest.Until(s.t, "GET "+path+" says "+text, func() bool {
+		_, body := s.send("GET", path, "")
+		answer = string(body)
+		return strings.Contains(answer, text)
+	})
+	return answer
+}
+
+// TestEveryAnswerIsAsDescribed makes a running server give each answer that the description has,
+// and holds it to it.
+func TestEveryAnswerIsAsDescribed(t *testing.T) {
+	d := open(t)
+	all := &seen{answers: map[string]map[string]bool{}}
+	away, err := net.Listen("tcp", "127.0.0.1:0") // where a NATS might be
+	if err != nil {
+		t.Fatal(err)
+	}
+	nowhere := "nats://" + away.Addr().String()
+	if err := away.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, d, all, penstock.Options{})
+	without := start(t, d, all, penstock.Options{URL: nowhere, StartWithoutNATS: true,
+		AdmitOnly: true})
+	url, release := target(t)
+	defer release()
+
+	t.Run("policies", func(t *testing.T) { s.t = t; s.policies(url) })
+	t.Run("jobs", func(t *testing.T) { s.t = t; s.jobs() })
+	t.Run("checks", func(t *testing.T) { s.t = t; s.checks() })
+	t.Run("keys", func(t *testing.T) { s.t = t; s.keys() })
+	t.Run("buckets", func(t *testing.T) { s.t = t; s.buckets() })
+	t.Run("dead letters", func(t *testing.T) { s.t = t; s.deadLetters() })
+	t.Run("happenings", func(t *testing.T) { s.t = t; s.happenings() })
+	t.Run("deletion", func(t *testing.T) { s.t = t; s.deletion() })
+	t.Run("wrong requests", func(t *testing.T) { s.t = t; s.wrong() })
+	t.Run("without NATS", func(t *testing.T) { without.t = t; without.unavailable() })
+	if !t.Failed() {
+		all.complete(t, d)
+	}
+}
+
+const slow = `{"algorithm":"leaking_bucket","outflow":"1/d","capacity":%d,"target":{"http":{"url":%q}}}`
+
+func (s *server) policies(url string) {
+	fast := `{"algorithm":"leaking_bucket","outflow":"1000/s","capacity":100,` +
+		`"target":{"http":{"url":"` + url + `","forward":["X-Trace"]}}}`
+	s.ask("PUT", "/v1/policies/fast?dry_run=1", fast, 200)
+	s.ask("PUT", "/v1/policies/fast", fast, 201)
+	s.ask("PUT", "/v1/policies/fast", strings.Replace(fast, "1000/s", "900/s", 1), 200)
+	s.ask("PUT", "/v1/policies/fast", strings.Replace(fast, `"1000/s"`, `"900/s","partitions":2`,
+		1), 409)
+	s.ask("PUT", "/v1/policies/fast", fast, 412, `If-Match: "1"`)
+	s.ask("PUT", "/v1/policies/bad", `{"algorithm":"leaking_bucket","outflo":"1/s"}`, 400)
+	s.ask("PATCH", "/v1/policies/fast", `{"retry":{"max_attempts":3}}`, 200)
+	s.ask("PATCH", "/v1/policies/fast", `{"partitions":7}`, 409)
+	s.ask("PATCH", "/v1/policies/fast", `{"partitions":7}`, 412, `If-Match: "1"`)
+	s.ask("PATCH", "/v1/policies/fast", `[]`, 415, "Content-Type: application/json-patch+json")
+	s.ask("PUT", "/v1/policies/slow", fmt.Sprintf(slow, 2, url), 201)
+	s.ask("PUT", "/v1/policies/other", fmt.Sprintf(slow, 2, url), 201)
+	s.ask("PUT", "/v1/policies/signup", `{"algorithm":"fixed_window","limit":10,"window":"1d"}`,
+		201)
+	s.ask("PUT", "/v1/policies/door", `{"algorithm":"sliding_counter","limit":1,"window":"1d",`+
+		`"queue":{"capacity":5}}`, 201)
+	s.ask("PUT", "/v1/policies/many", `{"limits":[{"name":"a","key":"{key}","algorithm":`+
+		`"token_bucket","capacity":2,"refill":"1/d"},{"name":"b","key":"global","algorithm":`+
+		`"sliding_log","limit":3,"window":"1d"}]}`, 201)
+	s.ask("GET", "/v1/policies", "", 200)
+	s.ask("GET", "/v1/policies/fast", "", 200)
+	r, _ := s.send("GET", "/v1/policies/fast", "")
+	s.ask("GET", "/v1/policies/fast", "", 304, "If-None-Match: "+r.Header.Get("ETag"))
+	s.ask("GET", "/v1/policies/none", "", 404)
+	for _, what := range []string{"pause", "resume"} {
+		s.ask("POST", "/v1/"+what+"/fast", "", 200)
+		s.ask("POST", "/v1/"+what+"/none", "", 404)
+		s.ask("POST", "/v1/"+what+"/fast/a/b%20c", "", 200)
+		s.ask("POST", "/v1/"+what+"/none/a", "", 404)
+	}
+}
+
+// jobs leaves the dead letters of two jobs of fast, and the job fast:1 running.
+func (s *server) jobs() {
+	s.ask("POST", "/v1/jobs/fast/a", "hang", 202)
+	s.ask("POST", "/v1/jobs/fast/b", `{"refuse":1}`, 202, "Idempotency-Key: one",
+		"Penstock-Forward-X-Trace: x")
+	s.ask("POST", "/v1/jobs/fast/b", `{"refuse":2}`, 202)
+	s.until("/v1/dead/fast", `"id":2`)
+	s.ask("POST", "/v1/jobs/fast/b", `{"refuse":1}`, 409, "Idempotency-Key: one")
+	s.ask("POST", "/v1/jobs/slow/", "", 202)
+	s.ask("POST", "/v1/jobs/slow/a/b", "", 202)
+	s.until("/v1/buckets/slow/a/b", `"depth":0`) // it was due
+	s.ask("POST", "/v1/jobs/slow/a/b", "x", 202, "Idempotency-Key: two", "Penstock-Cost: 2",
+		"Penstock-Not-Before: 1h", "Penstock-Deadline: 3h")
+	s.ask("POST", "/v1/jobs/slow/a/b", "x", 202, "Idempotency-Key: two", "Penstock-Cost: 2",
+		"Penstock-Not-Before: 1h", "Penstock-Deadline: 3h")
+	s.ask("POST", "/v1/jobs/slow/a/b", "y", 422, "Idempotency-Key: two")
+	s.ask("POST", "/v1/jobs/slow/a/b", "", 202)
+	s.ask("POST", "/v1/jobs/slow/a/b", "", 429)
+	s.ask("POST", "/v1/jobs/door/a", "", 202)
+	s.ask("POST", "/v1/jobs/door/a", "", 429)
+	s.ask("POST", "/v1/jobs/signup/a", "", 409)
+	s.ask("POST", "/v1/jobs/none/a", "", 404)
+	s.ask("POST", "/v1/jobs/slow/a", "", 400, "Penstock-Cost: none")
+	s.ask("POST", "/v1/jobs:batch", `{"policy":"other","key":"a","body":{}}
+{"policy":"other"}
+{"policy":"other","key":"a","text":"x"}
+{"policy":"other","key":"a","text":"x"}
+{"policy":"other","key":"a","text":"x"}
+{"policy":"other","key":"b","base64":"QQ=="}
+`, 200)
+	s.ask("POST", "/v1/jobs:batch", "", 400)
+	s.until("/v1/jobs/fast:1", `"running"`)
+	s.ask("GET", "/v1/jobs/fast:1", "", 200)
+	s.ask("GET", "/v1/jobs/fast:2", "", 200) // is dead
+	s.ask("GET", "/v1/jobs/slow:3", "", 200)
+	s.ask("GET", "/v1/jobs/slow:99", "", 404)
+	s.ask("GET", "/v1/jobs/slow", "", 400)
+	s.ask("DELETE", "/v1/jobs/slow:3", "", 200)
+	s.ask("GET", "/v1/jobs/slow:3", "", 200) // was cancelled
+	s.ask("DELETE", "/v1/jobs/fast:1", "", 409)
+	s.ask("DELETE", "/v1/jobs/fast:99", "", 404)
+}
+
+func (s *server) checks() {
+	for _, method := range []string{"GET", "POST"} {
+		s.ask(method, "/v1/check/signup/a?cost=3", "", 200)
+		s.ask(method, "/v1/check/signup/a?cost=8", "", 0) // is too much for the second
+		s.ask(method, "/v1/check/fast/a", "", 409)
+		s.ask(method, "/v1/check/many/a?cost=2", "", 200)
+		s.ask(method, "/v1/check/signup/a?cost=11", "", 400)
+	}
+	s.ask("GET", "/v1/check/signup/a?cost=8", "", 429)
+	s.ask("POST", "/v1/check/many/a", "", 429)
+	s.ask("DELETE", "/v1/check/signup/a", "", 204)
+	s.ask("DELETE", "/v1/check/fast/a", "", 409)
+	s.ask("DELETE", "/v1/check/none/a", "", 404)
+}
+
+func (s *server) keys() {
+	const acme = "/v1/policies/fast/keys/acme"
+	s.ask("PUT", acme+"?dry_run=1", `{"outflow":"5/s"}`, 200)
+	s.ask("PUT", acme, `{"outflow":"5/s","peak":"6/s","burst":2,"concurrency":2}`, 200)
+	s.ask("PUT", acme, `{"outflow":"5/s"}`, 412, `If-Match: "1"`)
+	s.ask("PUT", "/v1/policies/signup/keys/a", `{"outflow":"5/s"}`, 409)
+	s.ask("PATCH", "/v1/policies/signup/keys/a", `{"outflow":"5/s"}`, 409)
+	s.ask("PATCH", acme, `{"burst":null}`, 200)
+	s.ask("PATCH", acme, `{"burst":3}`, 412, `If-Match: "1"`)
+	s.ask("PATCH", acme, `[]`, 415, "Content-Type: text/plain")
+	r, _ := s.send("GET", acme, "")
+	s.ask("GET", acme, "", 304, "If-None-Match: "+r.Header.Get("ETag"))
+	s.ask("GET", acme, "", 200)
+	s.ask("GET", "/v1/policies/none/keys/acme", "", 404)
+	s.ask("PUT", "/v1/policies/fast/keys/", `{"concurrency":1}`, 200)
+	s.ask("GET", "/v1/policies/fast/keys?limit=1", "", 200)
+	s.ask("GET", "/v1/policies/none/keys", "", 404)
+	s.ask("DELETE", acme, "", 412, `If-Match: "1"`)
+	s.ask("DELETE", acme, "", 200)
+	s.ask("DELETE", "/v1/policies/none/keys/acme", "", 404)
+}
+
+func (s *server) buckets() {
+	s.ask("GET", "/v1/buckets?limit=1", "", 200)
+	s.ask("GET", "/v1/buckets?limit=0", "", 400)
+	s.ask("GET", "/v1/buckets/slow?limit=1", "", 200)
+	s.ask("GET", "/v1/buckets/none", "", 404)
+	s.ask("GET", "/v1/buckets/slow/a/b", "", 200)
+	s.ask("GET", "/v1/buckets/none/a", "", 404)
+	s.ask("POST", "/v1/purge/other/a", "", 200)
+	s.ask("POST", "/v1/purge/none/a", "", 404)
+}
+
+func (s *server) deadLetters() {
+	s.ask("GET", "/v1/dead/fast?limit=1", "", 200)
+	s.ask("GET", "/v1/dead/none", "", 404)
+	s.ask("GET", "/v1/dead/fast/1", "", 200)
+	s.ask("GET", "/v1/dead/fast/99", "", 404)
+	s.ask("POST", "/v1/dead/fast/1/replay", "", 202)
+	s.ask("POST", "/v1/dead/fast/99/replay", "", 404)
+	s.until("/v1/dead/fast", `"id":3`)
+	s.ask("POST", "/v1/dead/fast/replay", "", 200)
+	s.ask("POST", "/v1/dead/none/replay", "", 404)
+	s.until("/v1/dead/fast", `"id":5`)
+
+	s.ask("PUT", "/v1/policies/full", `{"algorithm":"leaking_bucket","outflow":"1000/s",`+
+		`"capacity":1}`, 201)
+	s.ask("POST", "/v1/jobs/full/a", "", 202, "Penstock-Deadline: 1ms")
+	s.until("/v1/dead/full", `"id":1`)
+	s.until("/v1/buckets/full/a", `"depth":0`)
+	s.ask("POST", "/v1/jobs/full/a", "", 202)
+	s.ask("POST", "/v1/dead/full/1/replay", "", 429)
+	s.ask("DELETE", "/v1/policies/full?purge=1", "", 200)
+	s.ask("POST", "/v1/dead/full/1/replay", "", 409)
+	s.ask("POST", "/v1/dead/full/replay", "", 409)
+
+	s.ask("DELETE", "/v1/dead/fast/5", "", 200)
+	s.ask("DELETE", "/v1/dead/fast/99", "", 404)
+	s.ask("DELETE", "/v1/dead/fast?through=1", "", 200)
+	s.ask("DELETE", "/v1/dead/fast?through=0", "", 400)
+}
+
+func (s *server) happenings() {
+	s.ask("GET", "/v1/stats", "", 200)
+	published := make(chan struct{})
+	go func() { // until somebody hears one of them
+		tick := time.NewTicker(50 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-published:
+				return
+			case <-tick.C:
+				s.send("POST", "/v1/jobs/fast/c", "")
+			}
+		}
+	}()
+	s.ask("GET", "/v1/events?policy=fast&type=started,done", "", 200)
+	close(published)
+	s.ask("GET", "/v1/events?type=nope", "", 400)
+	s.until("/v1/stats", `"rate"`)
+	s.ask("GET", "/v1/stats", "", 200)
+	s.ask("GET", "/v1/drainers", "", 200)
+	s.ask("GET", "/v1/client", "", 200)
+	s.ask("GET", "/healthz", "", 200)
+	s.ask("GET", "/readyz", "", 200)
+	s.ask("GET", "/readyz?verbose", "", 200)
+	s.ask("GET", "/readyz?verbose", "", 200, "Accept: application/json")
+	s.ask("GET", "/metrics", "", 200)
+	s.ask("GET", "/openapi.yaml", "", 200)
+}
+
+// deletion ends the policy of a job that runs.
+func (s *server) deletion() {
+	s.ask("DELETE", "/v1/policies/slow", "", 409)
+	s.ask("DELETE", "/v1/policies/slow", "", 412, `If-Match: "1"`)
+	s.ask("DELETE", "/v1/policies/slow?purge=1", "", 200)
+	s.ask("DELETE", "/v1/policies/fast?purge=1", "", 202)
+	s.ask("DELETE", "/v1/policies/none", "", 404)
+}
+
+// wrong asks each operation for what nobody gets.
+func (s *server) wrong() {
+	for _, p := range s.d.paths {
+		for method, o := range p.item.GetOperations().FromOldest() {
+			method = strings.ToUpper(method)
+			path := request(s.t, method, p.template).URL.Path
+			if open := o.Security != nil && len(o.Security) == 0; open {
+				s.wrongMethod(path)
+				continue
+			}
+			s.unfit(method, path)
+		}
+	}
+	s.ask("POST", "/v1/jobs/fast/a", strings.Repeat("x", 1<<20+1), 413)
+}
+
+// unavailable asks what needs NATS, and there is none. Each waits for it, so all do at once.
+func (s *server) unavailable() {
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	s.ask("GET", "/readyz?verbose", "", 503)
+	s.ask("GET", "/readyz?verbose", "", 503, "Accept: application/json")
+	for _, p := range s.d.paths {
+		for method, o := range p.item.GetOperations().FromOldest() {
+			if _, described := response(o, 503); described == nil ||
+				o.OperationId == "listenToEvents" { // which are yet to come
+				continue
+			}
+			method = strings.ToUpper(method)
+			body := ""
+			if o.RequestBody != nil && strings.Contains(p.template, "policies") {
+				body = `{}`
+			}
+			path := request(s.t, method, p.template).URL.Path
+			asking.Go(func() { s.ask(method, path, body, 0) })
+		}
+	}
+}
+
+// check holds a document to a schema of the description.
+func (d *description) check(t *testing.T, name, text string) {
+	t.Helper()
+	var value any
+	if err := json.Unmarshal([]byte(text), &value); err != nil {
+		t.Errorf("%s: %v: %s", name, err, text)
+		return
+	}
+	schema := d.model.Components.Schemas.GetOrZero(name).Schema()
+	if ok, errs := strict().ValidateSchemaObject(schema, value); !ok {
+		t.Errorf("openapi.yaml: not a %s: %s\n%s", name, explain(errs), text)
+	}
+}
