@@ -64,7 +64,7 @@ LONGEST   = ./workers ./queue ./algorithms/redisstore
 # Rooms in which nothing runs beside anything else, which a test of internal/walls sees to: the race detector has nothing
 # to find there, and makes what computes ten times as slow.
 ALONE     = ./algorithms ./policy ./queue/job ./workers/internal/deep ./workers/internal/heap ./workers/internal/pace \
-	./workers/internal/quota ./workers/internal/valve
+	./workers/internal/quota ./workers/internal/valve ./workers/internal/walk
 OTHERS    = $$(go list ./... | grep -vxF "$$(go list $(LONGEST) $(PROGRAMS) $(PROCESSES) $(ALONE))")
 
 # $(call gotest,FLAGS,PACKAGES). With RERUN=1 tests that fail, if they are few, are run once more, alone: they are named at

@@ -2232,10 +2232,10 @@ func (Synced)`,
 	// Questions.
 
 	{
-		name: "walk-goes-astray-when-a-bucket-goes", file: "workers/internal/valve/walk.go",
-		old: "if hole < w.Left {",
+		name: "walk-goes-astray-when-an-item-goes", file: "workers/internal/walk/walk.go",
+		old: "if hole < w.left {",
 		new: "if false {",
-		by:  "./workers/internal/valve TestAWalkVisitsEachBucketOnce",
+		by:  "./workers/internal/walk TestAWalkVisitsEachItemOnce",
 	},
 	{
 		name: "forecast-sums-nothing", file: "workers/internal/valve/forecast.go",

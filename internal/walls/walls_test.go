@@ -56,7 +56,8 @@ workers/internal/quota: algorithms policy
 workers/internal/record: queue/job
 workers/internal/timepiece: workers/internal/pace sys
 workers/internal/valve: policy queue/job workers/internal/deep workers/internal/handle workers/internal/heap
-	workers/internal/pace workers/internal/quota workers/internal/record
+	workers/internal/pace workers/internal/quota workers/internal/record workers/internal/walk
+workers/internal/walk:
 workers/natstarget: internal/redact policy queue queue/job workers nats.go
 workers/workersprom: workers client_golang
 workers/workerstest: algorithms policy policy/store queue queue/embedded queue/job workers

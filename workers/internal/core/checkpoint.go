@@ -58,7 +58,7 @@ func (c *Core) note(v *livePolicy, p *partition, n int, now pace.Instant) (left 
 		s.gathering, p.Changed, s.last = v.Gather(p.Part), false, now
 	}
 	g := s.gathering
-	left = max(0, n-g.Walk.Left)
+	left = max(0, n-g.Walk.Left())
 	if !g.Some(n, now, c.Lease.Fence) {
 		return left
 	}

@@ -227,7 +227,7 @@ func TestFewListsAreInTheMaking(t *testing.T) {
 	for len(a.qs.waiting) > 0 {
 		readings := pace.Instant(0)
 		a.qs.Ponder(func() pace.Instant {
-			most = max(most, len(a.p.walks))
+			most = max(most, a.p.list.Walks())
 			readings++
 			return a.now.Add(time.Duration(readings) * 50 * time.Microsecond)
 		})

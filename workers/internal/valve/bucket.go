@@ -12,6 +12,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/quota"
 	"github.com/penstock-mq/penstock/workers/internal/record"
+	"github.com/penstock-mq/penstock/workers/internal/walk"
 )
 
 // stage is where a held job is on its way from the stream to its acknowledgement.
@@ -304,10 +305,9 @@ type Part struct {
 	Epoch   uint64
 	state   partitionState
 	buckets map[job.Key]*bucket
-	list    []*bucket // the same, for walks
-	walks   []*walk   // that are under way
-	bodies  int64     // as of the valve
-	near    int64     // as of the valve's memory
+	list    walk.List[*bucket] // the same
+	bodies  int64              // as of the valve
+	near    int64              // as of the valve's memory
 	jobs    map[uint64]*heldJob
 	deep    *deep.Store[deepLane] // those that wait, and are not near
 	// those of them that run, wherever, or whose outcome is being recorded
@@ -488,4 +488,17 @@ func spread(key job.Key, limit time.Duration) time.Duration {
 	h := fnv.New32a()
 	h.Write([]byte(key))
 	return time.Duration(float64(limit) * float64(h.Sum32()) / (1 << 32))
+}
+
+// Place implements [walk.Item].
+func (b *bucket) Place() *int { return &b.inList }
+
+func (p *Part) add(b *bucket) {
+	p.buckets[b.key] = b
+	p.list.Add(b)
+}
+
+func (p *Part) remove(b *bucket) {
+	delete(p.buckets, b.key)
+	p.list.Remove(b)
 }

@@ -273,7 +273,7 @@ func (v *Valve) sweepDeep(p *Part) (of []*bucket) {
 func (v *Valve) loseDeep(p *Part) {
 	v.out.Vanished += p.deep.Len()
 	v.memory.deep -= int64(p.deep.Len())
-	for _, b := range p.list {
+	for _, b := range p.list.All() {
 		b.held -= b.deep + b.deepLater
 		b.deepLater = 0
 		for i := range b.lanes {

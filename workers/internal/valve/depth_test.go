@@ -35,8 +35,8 @@ func (b *valveBench) text() {
 // counts fails unless what is counted of the jobs is so, wherever they wait.
 func (b *valveBench) counts() {
 	b.t.Helper()
-	held, deep, near := 0, 0, bucketBytes*int64(len(b.p.list))
-	for _, bucket := range b.p.list {
+	held, deep, near := 0, 0, bucketBytes*int64(b.p.list.Len())
+	for _, bucket := range b.p.list.All() {
 		raised, slots := 0, int64(0)
 		for _, j := range bucket.ready {
 			if j.raised {
@@ -117,7 +117,7 @@ func TestJobsThatWaitDeepStartInTheirOrder(t *testing.T) {
 		b.now = b.now.Add(ms)
 	}
 	b.counts()
-	if b.v.memory.near != bucketBytes*int64(len(b.p.list)) || b.v.bodies != 0 {
+	if b.v.memory.near != bucketBytes*int64(b.p.list.Len()) || b.v.bodies != 0 {
 		t.Errorf("nothing waits, and %+v and %d bytes of bodies are counted", b.v.memory,
 			b.v.bodies)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/walk"
 )
 
 // forecast tells under an outflow_total how many slots go to others before a bucket's turn comes.
@@ -102,8 +103,8 @@ func (v *Valve) newForecast(now pace.Instant) *forecast {
 // foresees reports whether what is asked about a partition's jobs can be told at now without a
 // walk.
 func (v *Valve) foresees(p *Part, now pace.Instant) bool {
-	return !v.takesTurns() || len(p.list) <= mostExact || v.forecast != nil &&
-		now.Since(v.forecast.made) < max(forecastFor, time.Duration(len(p.list))*forecastPerBucket)
+	return !v.takesTurns() || p.list.Len() <= mostExact || v.forecast != nil &&
+		now.Since(v.forecast.made) < max(forecastFor, time.Duration(p.list.Len())*forecastPerBucket)
 }
 
 // foreseen is foresees after a look at some more buckets for the next forecast, when it needs one.
@@ -115,16 +116,16 @@ func (v *Valve) foreseen(p *Part, now pace.Instant) bool {
 		return true
 	}
 	c := v.coming
-	if c != nil && (c.walk.part != p || now.Since(c.lookedAt) > forecastFor) { // it is out of date
-		c.walk.stop()
+	if c != nil && (c.part != p || now.Since(c.lookedAt) > forecastFor) { // it is out of date
+		c.walk.Stop()
 		c = nil
 	}
 	if c == nil {
-		c = &coming{walk: p.walk(), forecast: v.newForecast(now)}
+		c = &coming{part: p, walk: p.list.Walk(), forecast: v.newForecast(now)}
 		v.coming = c
 	}
 	c.lookedAt = now
-	if !c.walk.some(walkPiece, func(b *bucket) { c.forecast.add(b, v.turns) }) {
+	if !c.walk.Some(walkPiece, func(b *bucket) { c.forecast.add(b, v.turns) }) {
 		return false
 	}
 	c.forecast.sum()
@@ -134,7 +135,8 @@ func (v *Valve) foreseen(p *Part, now pace.Instant) bool {
 
 // coming is a forecast that is being made.
 type coming struct {
-	walk     *walk
+	part     *Part
+	walk     *walk.Walk[*bucket]
 	forecast *forecast
 	lookedAt pace.Instant // last: questions that are given up leave it half made
 }
@@ -172,7 +174,7 @@ func (v *Valve) expectBucket(b *bucket, slots int64, now pace.Instant) *int64 {
 func (v *Valve) slotsOfOthers(b *bucket, slots int64,
 	now pace.Instant) (others int64, from pace.Instant, known bool) {
 	turn := max(b.turns, v.turns) + float64(slots)/float64(b.weight)
-	if len(b.Part.list) > mostExact {
+	if b.Part.list.Len() > mostExact {
 		f := v.forecast
 		if f == nil || now.Since(f.made) > staleForecast {
 			return 0, 0, false
@@ -184,7 +186,7 @@ func (v *Valve) slotsOfOthers(b *bucket, slots int64,
 		}
 		return int64(max(0, before)), f.from, true
 	}
-	for _, other := range b.Part.list {
+	for _, other := range b.Part.list.All() {
 		if other != b {
 			others += v.slotsUntil(other, turn)
 		}

@@ -22,78 +22,6 @@ func (b *valveBench) deepest(offset, limit int) (states []job.BucketState, total
 	return l.states, len(l.found)
 }
 
-// A walk visits what is there all the time once, whatever comes and goes, and however many walks
-// there are.
-func TestAWalkVisitsEachBucketOnce(t *testing.T) {
-	random := rand.New(rand.NewPCG(3, 4))
-	for round := range 300 {
-		p := &Part{buckets: map[job.Key]*bucket{}}
-		made := 0
-		add := func() {
-			p.add(&bucket{key: job.Key(fmt.Sprint(made)), Part: p})
-			made++
-		}
-		for range random.IntN(40) {
-			add()
-		}
-		type seen struct {
-			w     *walk
-			begin int // buckets made by then
-			times map[*bucket]int
-			done  bool
-		}
-		var walks []*seen
-		gone := map[*bucket]bool{}
-		for range 60 {
-			switch random.IntN(6) {
-			case 0:
-				walks = append(walks, &seen{p.walk(), made, map[*bucket]int{}, false})
-			case 1:
-				add()
-			case 2, 3:
-				if len(p.list) > 0 {
-					b := p.list[random.IntN(len(p.list))]
-					gone[b] = true
-					p.remove(b)
-				}
-			default:
-				for _, s := range walks {
-					if !s.done {
-						s.done = s.w.some(random.IntN(5), func(b *bucket) { s.times[b]++ })
-					}
-				}
-			}
-		}
-		for _, s := range walks {
-			for !s.done {
-				s.done = s.w.some(7, func(b *bucket) { s.times[b]++ })
-			}
-			for b, n := range s.times {
-				if n != 1 {
-					t.Fatalf("round %d: bucket %s visited %d times", round, b.key, n)
-				}
-			}
-			for _, b := range p.list {
-				var number int
-				if _, err := fmt.Sscan(string(b.key), &number); err != nil {
-					t.Fatal(err)
-				}
-				if number < s.begin && s.times[b] == 0 {
-					t.Fatalf("round %d: bucket %s left out", round, b.key)
-				}
-			}
-		}
-		if len(p.walks) != 0 {
-			t.Fatalf("round %d: %d walks have not ended", round, len(p.walks))
-		}
-		for i, b := range p.list {
-			if b.inList != i || gone[b] || p.buckets[b.key] != b {
-				t.Fatalf("round %d: the list is wrong at %d", round, i)
-			}
-		}
-	}
-}
-
 // crowd is a valve with many buckets of different weights, costs and depths, whose turns are apart.
 func crowd(t *testing.T, buckets int) *valveBench {
 	b := newValveBench(t, total("1000/s"))
@@ -115,29 +43,29 @@ func crowd(t *testing.T, buckets int) *valveBench {
 func TestAForecastIsNearWhatAWalkTells(t *testing.T) {
 	b := crowd(t, 3*mostExact)
 	b.until(second, b.done) // so that their turns differ
-	if b.v.expectBucket(b.p.list[0], 0, b.now) != nil {
+	if b.v.expectBucket(b.p.list.All()[0], 0, b.now) != nil {
 		t.Fatal("something is told before there is a forecast")
 	}
 	pieces := 0
 	for !b.v.foreseen(b.p, b.now) {
 		pieces++
 	}
-	if want := len(b.p.list) / walkPiece; pieces < want-1 || pieces > want+1 {
+	if want := b.p.list.Len() / walkPiece; pieces < want-1 || pieces > want+1 {
 		t.Errorf("made in %d pieces, want %d", pieces, want)
 	}
-	for i := 0; i < len(b.p.list); i += 7 { // of all weights, for each costs a walk
-		asked := b.p.list[i]
+	for i := 0; i < b.p.list.Len(); i += 7 { // of all weights, for each costs a walk
+		asked := b.p.list.All()[i]
 		for _, slots := range []int64{0, 1, asked.waiting, 40} {
 			turn := max(asked.turns, b.v.turns) + float64(slots)/float64(asked.weight)
 			told, _, known := b.v.slotsOfOthers(asked, slots, b.now)
 			var exact int64
-			for _, other := range b.p.list {
+			for _, other := range b.p.list.All() {
 				if other != asked {
 					exact += b.v.slotsUntil(other, turn)
 				}
 			}
 			if off := float64(told - exact); !known || off < -0.02*float64(exact)-2 ||
-				off > 0.02*float64(exact)+2*float64(len(b.p.list)) {
+				off > 0.02*float64(exact)+2*float64(b.p.list.Len()) {
 				t.Fatalf("bucket %d, %d slots: %d slots of others are told, a walk finds %d", i,
 					slots, told, exact)
 			}
@@ -240,10 +168,10 @@ func TestAForecastThatWasLeftHalfMadeIsBegunAnew(t *testing.T) {
 	b.now = b.now.Add(time.Minute)
 	for !b.v.foreseen(b.p, b.now) {
 	}
-	if b.v.expectBucket(b.p.list[0], 0, b.now) == nil {
+	if b.v.expectBucket(b.p.list.All()[0], 0, b.now) == nil {
 		t.Error("nothing is told, for the forecast is too old")
 	}
-	if len(b.p.walks) != 0 {
-		t.Errorf("%d walks have not ended", len(b.p.walks))
+	if b.p.list.Walks() != 0 {
+		t.Errorf("%d walks have not ended", b.p.list.Walks())
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
+	"github.com/penstock-mq/penstock/workers/internal/walk"
 )
 
 // gathering is the part of a checkpoint or a handover that takes long, with many buckets: their
@@ -15,7 +16,7 @@ import (
 // has changed the next checkpoint.
 type Gathering struct {
 	v      *Valve // for the limits
-	Walk   *walk
+	Walk   *walk.Walk[*bucket]
 	pieces [][]heldClock // so that none is copied when there are more
 }
 
@@ -31,7 +32,7 @@ type heldClock struct {
 // Gather begins a gathering.
 func (v *Valve) Gather(p *Part) *Gathering {
 	p.unnoted.gathered()
-	return &Gathering{v: v, Walk: p.walk()}
+	return &Gathering{v: v, Walk: p.list.Walk()}
 }
 
 // Some looks at up to n more buckets, and reports whether those were the last. What matters lies
@@ -41,8 +42,8 @@ func (v *Valve) Gather(p *Part) *Gathering {
 // Most buckets are as good as new, or due before the fence, and are not listed: after a crash those
 // wait for one interval, which is the longest that they could have had to.
 func (g *Gathering) Some(n int, now, after pace.Instant) (done bool) {
-	piece := make([]heldClock, 0, min(n, g.Walk.Left))
-	done = g.Walk.some(n, func(b *bucket) {
+	piece := make([]heldClock, 0, min(n, g.Walk.Left()))
+	done = g.Walk.Some(n, func(b *bucket) {
 		b.cooled(now)
 		c, matters := b.heldClock(now, after)
 		if g.v.quota != nil {
@@ -144,7 +145,7 @@ func compareClocks(a, b listedClock) int {
 // are later than atLeast from now are listed.
 func (v *Valve) Handover(p *Part, now pace.Instant, atLeast time.Duration) record.Handover {
 	g := v.Gather(p)
-	g.Some(len(p.list), now, now.Add(atLeast))
+	g.Some(p.list.Len(), now, now.Add(atLeast))
 	h := v.HandoverBut(p, now)
 	h.Clocks = append(h.Clocks, g.Records(now, h)...)
 	if atLeast == 0 {

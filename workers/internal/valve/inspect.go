@@ -7,6 +7,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/heap"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/walk"
 )
 
 // held says what keeps a bucket from starting its next job, and until when; 0 while nobody can
@@ -151,7 +152,8 @@ func (b listed) Moved(int) {}
 // instant would have to be made in one turn of the loop: with 40,000 buckets that cost a drainer
 // its lease.
 type listing struct {
-	walk          *walk
+	part          *Part
+	walk          *walk.Walk[*bucket]
 	forecast      *forecast // made by the same walk, when there is none
 	offset, limit int
 	found         []listed          // all that hold jobs
@@ -170,8 +172,9 @@ const mostPickedAtOnce = 1000
 func (v *Valve) deepest(p *Part, offset, limit int, now pace.Instant) *listing {
 	const most = 10_000
 	l := &listing{
-		walk: p.walk(), offset: min(max(offset, 0), most), limit: min(max(limit, 0), most),
-		found: make([]listed, 0, len(p.list)),
+		part: p, walk: p.list.Walk(),
+		offset: min(max(offset, 0), most), limit: min(max(limit, 0), most),
+		found: make([]listed, 0, p.list.Len()),
 	}
 	if !v.foresees(p, now) {
 		l.forecast = v.newForecast(now)
@@ -181,7 +184,7 @@ func (v *Valve) deepest(p *Part, offset, limit int, now pace.Instant) *listing {
 
 // find looks at some more buckets, and reports whether those were the last.
 func (v *Valve) find(l *listing) (done bool) {
-	done = l.walk.some(walkPiece, func(b *bucket) {
+	done = l.walk.Some(walkPiece, func(b *bucket) {
 		if b.held > 0 {
 			l.found = append(l.found, listed{b, b.held})
 		}
@@ -220,7 +223,7 @@ func (v *Valve) tell(l *listing, now pace.Instant, wall time.Time) (done bool) {
 			slices.Reverse(l.states) // as they were when they were found
 			return true
 		}
-		state := v.bucketState(l.walk.part, l.page.Remove(0).key, now, wall)
+		state := v.bucketState(l.part, l.page.Remove(0).key, now, wall)
 		state.LastError = Clip(state.LastError, mostListedError)
 		l.states = append(l.states, state)
 	}

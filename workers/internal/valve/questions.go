@@ -209,7 +209,7 @@ func (q *question) expect(now pace.Instant) progress {
 }
 
 func (q *question) buckets(now pace.Instant) progress {
-	if len(q.part.walks) >= mostWalks {
+	if q.part.list.Walks() >= mostWalks {
 		return goesOnLater
 	}
 	l := q.valve.deepest(q.part, q.Offset, q.Limit, now)
