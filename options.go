@@ -249,6 +249,9 @@ type Observer struct {
 	Admitted func(policy string, verdict admission.Verdict)
 	// Checked gets the answer to each check, but not to peeks.
 	Checked func(policy string, allowed bool)
+	// Shadowed gets what a limit with shadow: true would have done: over says that it would have
+	// refused or delayed a request, by that time.
+	Shadowed func(policy, limit string, over bool, by time.Duration)
 	// Answered gets the status of each answer of an API, [APIHTTP] or [APINATS].
 	Answered func(api string, status int)
 
@@ -279,6 +282,9 @@ func (o Observer) complete() Observer {
 	}
 	if o.Checked == nil {
 		o.Checked = func(string, bool) {}
+	}
+	if o.Shadowed == nil {
+		o.Shadowed = func(string, string, bool, time.Duration) {}
 	}
 	if o.Answered == nil {
 		o.Answered = func(string, int) {}
@@ -325,6 +331,12 @@ func (c counted) Admitted(policy, verdict string) {
 func (c counted) Checked(policy string, allowed bool) {
 	c.Observer.Checked(policy, allowed)
 	c.watch.Checked(policy, allowed)
+}
+
+// Shadowed implements [admission.Metrics].
+func (c counted) Shadowed(policy, limit string, over bool, by time.Duration) {
+	c.Observer.Shadowed(policy, limit, over, by)
+	c.watch.Shadowed(policy, limit, over, by)
 }
 
 // reportStatus reports the statuses of a handler's answers.

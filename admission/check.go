@@ -16,6 +16,7 @@ func (s *Service) Check(ctx context.Context, r CheckRequest) (Checked, error) {
 	checked, err := s.check(ctx, r, Limiter.Take)
 	if err == nil {
 		s.metrics.Checked(r.Policy, checked.Allowed)
+		s.shadowed(r.Policy, checked.Shadow)
 	}
 	return checked, err
 }
@@ -85,7 +86,7 @@ func (l Limit) affordable(field string, cost int64) error {
 	switch {
 	case cost < 1:
 		return &RequestError{field, "must be a whole number of at least 1"}
-	case cost > l.Quota.Units:
+	case cost > l.Quota.Units && !l.Shadow:
 		return &RequestError{field,
 			fmt.Sprintf("can never pass: the policy's limit is %d", l.Quota.Units)}
 	}

@@ -139,13 +139,14 @@ func (l *tokens) Take(_ context.Context, from Caller, n int64) (Checked, error) 
 	next, d := l.rule.Take(l.states[from], time.Now(), n)
 	l.states[from] = next
 	l.taken += d.Granted
-	return Checked{d, l.quota}, nil
+	return Checked{Decision: d, Quota: l.quota}, nil
 }
 
 func (l *tokens) Peek(_ context.Context, from Caller, n int64) (Checked, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return Checked{l.rule.Peek(l.states[from], time.Now(), n), l.quota}, l.fail
+	return Checked{Decision: l.rule.Peek(l.states[from], time.Now(), n), Quota: l.quota},
+		l.fail
 }
 
 func (l *tokens) Refund(_ context.Context, from Caller, n int64) error {

@@ -36,6 +36,8 @@ type Limit struct {
 	Quota Quota
 	// ByIP says that callers must have an IP.
 	ByIP bool
+	// Shadow says that nothing is refused, a cost beyond the quota neither.
+	Shadow bool
 	// Commit puts the policy's numbers in force on a limiter taken over from before a change; nil
 	// when there is nothing left to do. It is called at most once, and cannot fail.
 	Commit func()

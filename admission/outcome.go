@@ -71,4 +71,13 @@ type Outcome struct {
 type Checked struct {
 	algorithms.Decision
 	Quota Quota
+	// Shadow is what limits would have done that hold nothing back.
+	Shadow []Shadowed
+}
+
+// Shadowed is what one limit would have done: refused or delayed the request, and by how much.
+type Shadowed struct {
+	Limit string
+	Over  bool
+	By    time.Duration
 }

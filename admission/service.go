@@ -35,6 +35,9 @@ type Metrics interface {
 	Admitted(policy, verdict string)
 	// Checked counts a check that got an answer; peeks are not counted.
 	Checked(policy string, allowed bool)
+	// Shadowed counts what a limit that holds nothing back would have done: over says that it would
+	// have refused or delayed the request, by that time.
+	Shadowed(policy, limit string, over bool, by time.Duration)
 }
 
 // Options are what a [Service] can do without. The zero value works.
@@ -90,6 +93,15 @@ type uncounted struct{}
 
 func (uncounted) Admitted(string, string) {}
 func (uncounted) Checked(string, bool)    {}
+
+func (uncounted) Shadowed(string, string, bool, time.Duration) {}
+
+// shadowed counts what limits would have done that hold nothing back.
+func (s *Service) shadowed(policy string, all []Shadowed) {
+	for _, one := range all {
+		s.metrics.Shadowed(policy, one.Limit, one.Over, one.By)
+	}
+}
 
 // SetPolicies replaces all policies by those of the set. Everything is built before one pointer is
 // swapped, so no request sees half a change. Limiters keep the state of their keys where the
@@ -160,7 +172,7 @@ func (l *livePolicy) paced() {
 			l.queue.Window = max(l.queue.Window, FillTime(l.policy.Capacity, rate))
 		}
 	}
-	for _, limit := range l.policy.Limits {
+	for _, limit := range l.policy.Enforced() {
 		if limit.Window > 0 && limit.Cost == "" {
 			each := time.Duration(limit.Window) / time.Duration(limit.Limit)
 			l.interval = max(l.interval, each)

@@ -105,6 +105,7 @@ func (s *Service) admit(ctx context.Context, live *livePolicy, r SubmitRequest, 
 	if err != nil {
 		return decided(Outcome{}, limiterError(job.HeaderCost, r.Policy, err))
 	}
+	s.shadowed(r.Policy, decision.Shadow)
 	outcome := Outcome{Quota: decision.Quota, Remaining: decision.Remaining,
 		ResetAfter: decision.ResetAfter}
 	if !decision.Allowed {

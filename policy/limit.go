@@ -26,6 +26,9 @@ type Limit struct {
 	// Cost is the name of what a limit on starts counts, when it is another thing than the slots of
 	// the job: with tokens a job takes what its header Penstock-Cost-Tokens says.
 	Cost string `json:"cost,omitempty"`
+	// Shadow has the limit decide and hold nothing back: what it would have refused or delayed is
+	// counted. It decides by itself, about what the others refuse too.
+	Shadow bool `json:"shadow,omitempty"`
 	Rule
 }
 
@@ -68,6 +71,24 @@ func (p Policy) AllLimits() Limits {
 	return Limits{{Name: p.Name, Key: PlaceholderKey, Rule: p.Rule}}
 }
 
+// Enforced returns those of Limits that hold something back.
+func (p Policy) Enforced() Limits {
+	return slices.DeleteFunc(slices.Clone(p.Limits), func(l Limit) bool {
+		return l.Shadow || p.Shadow
+	})
+}
+
+// Candidates returns the limits that only count what they would have done.
+func (p Policy) Candidates() Limits {
+	of := p.Limits
+	if p.Door() || p.Meter() {
+		of = p.AllLimits()
+	}
+	return slices.DeleteFunc(slices.Clone(of), func(l Limit) bool {
+		return !l.Shadow && !p.Shadow
+	})
+}
+
 // withDefaults returns the limit as one of several.
 func (l Limit) withDefaults() Limit {
 	switch l.Algorithm {
@@ -105,7 +126,7 @@ func (p Policy) BeyondLimits(cost int64, costs map[string]int64) (limit, of stri
 	if !p.Paced() {
 		return "", "", 0
 	}
-	for _, l := range p.Limits {
+	for _, l := range p.Enforced() {
 		if l.Takes(cost, costs) > l.Most() {
 			if _, given := costs[l.Cost]; given {
 				of = l.Cost
@@ -222,12 +243,13 @@ func (p Policy) OnCluster() []Problem {
 		return nil // what limits starts is not kept there
 	}
 	var problems []Problem
-	for i, l := range p.Limits {
-		if l.Key != p.Limits[0].Key {
+	enforced := p.Enforced()
+	for i, l := range enforced {
+		if l.Key != enforced[0].Key {
 			problems = append(problems, Problem{fmt.Sprintf("limits[%d].key", i), fmt.Sprintf(
 				"%s: must be %s as in the first limit with a Redis Cluster, where all that one "+
 					"question asks lies in one slot",
-				quote(l.Key), quote(p.Limits[0].Key))})
+				quote(l.Key), quote(enforced[0].Key))})
 		}
 	}
 	return problems
@@ -338,6 +360,9 @@ const leastWindow = 8 * leastGuard
 // rate at which units leave it.
 func (l Limit) checkStarts(c *checker) {
 	l.checkName(c)
+	if l.Shadow && l.Together() {
+		c.add("shadow", "belongs to limits of each key: what all keys share holds back or is left out")
+	}
 	if l.Key != PlaceholderKey && !l.Together() {
 		c.add("key", "%s: want %s, or %s for the starts of all keys together", quote(l.Key),
 			PlaceholderKey, KeyGlobal)

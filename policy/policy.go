@@ -64,6 +64,10 @@ type Policy struct {
 	// start of a bucket obeys all of them, and the Outflow may be left out.
 	Limits Limits `json:"limits,omitempty"`
 
+	// Shadow has a policy that decides at the door, or a meter, refuse nothing and count what it
+	// would have refused.
+	Shadow bool `json:"shadow,omitempty"`
+
 	// Guard is by how much longer the windows of limits on starts are kept, since the other side
 	// counts what arrives there and not what starts here; default 50ms, or an eighth of the
 	// shortest window.

@@ -22,6 +22,8 @@ func TestLimitsOnStartsAreRefusedWithAReason(t *testing.T) {
 		`{"name":"a","algorithm":"sliding_log","limit":5,"window":"1mo"}`: "give days, such as 31d",
 		`{"shared":"account"}`: "unknown",
 		`{"algorithm":"sliding_log","limit":5,"window":"1s"},{"shared":"account"}`: "unknown",
+		`{"name":"a","algorithm":"sliding_log","limit":5,"window":"1s","shadow":true,` +
+			`"key":"global"}`: "each key",
 	} {
 		_, err := policy.Read([]byte(`{"name":"p","algorithm":"leaking_bucket","capacity":9,` +
 			`"limits":[` + limits + `]}`))
@@ -35,6 +37,7 @@ func TestLimitsOnStartsAreRefusedWithAReason(t *testing.T) {
 		`"guard":"10ms"`: "belongs to limits on starts",
 		`"queue":false,"limits":[{"algorithm":"sliding_log","limit":5,"window":"1s"}]`: "a queue",
 		`"guard":"1s","limits":[{"algorithm":"sliding_log","limit":5,"window":"1s"}]`:  "1ms to 125ms",
+		`"shadow":true,"outflow":"5/s"`:                                                "give it to one of the limits",
 		`"burst":2,"limits":[{"algorithm":"sliding_log","limit":5,"window":"1s"}]`:     "an outflow",
 	} {
 		_, err := policy.Read([]byte(`{"name":"p","algorithm":"leaking_bucket","capacity":9,` +

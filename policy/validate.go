@@ -119,6 +119,11 @@ func (p Policy) Validate() []Problem {
 	if p.Guard != 0 && (len(p.Limits) == 0 || !p.Paced()) {
 		c.add("guard", "belongs to limits on starts, of a leaking bucket with a queue")
 	}
+	if p.Shadow && p.Paced() {
+		c.add("shadow", "belongs to policies that decide at the door, for a queue is there to "+
+			"hold jobs back; give it to one of the limits, such as {name: pace, algorithm: "+
+			"leaking_bucket, outflow: 10/s, shadow: true}, beside an outflow or in its place")
+	}
 	p.checkNumbers(&c)
 	p.checkQueue(&c, known)
 	p.checkStoreError(&c)

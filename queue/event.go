@@ -63,6 +63,8 @@ type Event struct {
 	Cost  int64            `json:"cost,omitempty"`
 	Costs map[string]int64 `json:"costs,omitempty"`
 	Used  map[string]int64 `json:"used,omitempty"`
+	// Shadow is by how many milliseconds limits would have delayed a start that hold nothing back.
+	Shadow map[string]int64 `json:"shadow,omitempty"`
 
 	// From is the process that tells, and N the number of this event among all that it had to tell
 	// of the policy: what is missing was lost, or left out while nobody listened.

@@ -61,6 +61,8 @@ type Observer struct {
 	// was late and too many would have begun together), lease (this drainer's was over) or order
 	// (one before it came back).
 	Returned func(policy, why string)
+	// Shadowed tells by how much a limit with shadow: true would have delayed a start.
+	Shadowed func(policy, limit string, by time.Duration)
 	// Late tells, once a second, by how much the starts of a policy's buckets became later than
 	// their outflow allowed, and by what: processor (this process had none when they were due) or
 	// what held them: no_worker, workers_busy, total_rate, concurrency, paused, cooling, breaker,
@@ -100,6 +102,9 @@ func (o Observer) complete() Observer {
 	}
 	if o.Returned == nil {
 		o.Returned = func(string, string) {}
+	}
+	if o.Shadowed == nil {
+		o.Shadowed = func(string, string, time.Duration) {}
 	}
 	if o.Late == nil {
 		o.Late = func(string, string, time.Duration) {}

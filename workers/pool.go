@@ -100,6 +100,13 @@ func (p *pool) tellStart(r valve.Run, job Job, now pace.Instant) {
 	if r.Cost != 1 {
 		e.Cost = r.Cost
 	}
+	for limit, by := range r.Shadow {
+		p.observer.Shadowed(job.Policy, limit, by)
+		if e.Shadow == nil {
+			e.Shadow = map[string]int64{}
+		}
+		e.Shadow[limit] = by.Milliseconds()
+	}
 	p.broker.Tell(job.Policy, e)
 }
 

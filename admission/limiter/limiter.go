@@ -118,6 +118,17 @@ func (f *Factory) SetLive(n int) { f.live.Store(int64(max(n, 1))) }
 
 // Limit makes the limiter of a policy; it is an [admission.NewLimit]. The policy must be valid.
 func (f *Factory) Limit(p policy.Policy, previous admission.Limiter) (admission.Limit, error) {
+	if len(p.Candidates()) > 0 {
+		return f.shadow(p, previous)
+	}
+	if before, ok := previous.(*shadow); ok {
+		previous = before.enforced
+	}
+	return f.enforced(p, previous)
+}
+
+// enforced is Limit for a policy all of whose limits hold something back.
+func (f *Factory) enforced(p policy.Policy, previous admission.Limiter) (admission.Limit, error) {
 	if f.shared == nil {
 		return makeLimit(p, memory{}, asLimits(previous))
 	}

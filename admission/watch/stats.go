@@ -33,11 +33,22 @@ type Stat struct {
 	ChecksAllowed int64 `json:"checks_allowed"`
 	ChecksRefused int64 `json:"checks_refused"`
 
+	// Shadow is what limits would have done that hold nothing back, by their names: those of starts
+	// in the whole installation, those at the door by what this process answered.
+	Shadow map[string]Shadow `json:"shadow,omitempty"`
+
 	Rate     float64    `json:"rate"` // starts per second
 	Wait     *Quantiles `json:"wait_ms,omitempty"`
 	Duration *Quantiles `json:"duration_ms,omitempty"`
 	// Starts of each second of the window, the oldest first; the last one is not over yet.
 	Starts []int64 `json:"starts"`
+}
+
+// Shadow is how many requests or starts a limit would have refused or delayed, and by how much
+// all of them together.
+type Shadow struct {
+	Over int64 `json:"over"`
+	ByMS int64 `json:"by_ms"`
 }
 
 // Quantiles are milliseconds, at most an eighth too large.
@@ -64,8 +75,17 @@ type figures struct {
 
 // second is what happened in one second.
 type second struct {
-	unix int64 // which one
-	n    [kinds]int64
+	unix   int64 // which one
+	n      [kinds]int64
+	shadow map[string]Shadow
+}
+
+func (s *second) shadowed(limit string, ms int64) {
+	if s.shadow == nil {
+		s.shadow = map[string]Shadow{}
+	}
+	before := s.shadow[limit]
+	s.shadow[limit] = Shadow{before.Over + 1, before.ByMS + ms}
 }
 
 // kind is something that is counted.
@@ -105,12 +125,14 @@ func (w *Watch) of(policy string) *figures {
 	return f
 }
 
-func (f *figures) count(now time.Time, k kind) {
+func (f *figures) count(now time.Time, k kind) { f.second(now).n[k]++ }
+
+func (f *figures) second(now time.Time) *second {
 	s := &f.seconds[now.Unix()%window]
 	if s.unix != now.Unix() {
 		*s = second{unix: now.Unix()}
 	}
-	s.n[k]++
+	return s
 }
 
 func (f *figures) heard(now time.Time, e queue.Event) {
@@ -119,6 +141,9 @@ func (f *figures) heard(now time.Time, e queue.Event) {
 		return
 	}
 	f.count(now, k)
+	for limit, ms := range e.Shadow {
+		f.second(now).shadowed(limit, ms)
+	}
 	if k == accepted || k == cancelled || k == dead {
 		return
 	}
@@ -146,7 +171,18 @@ func (w *Watch) Checked(policy string, allowed bool) {
 	}
 }
 
+// Shadowed counts what a limit that holds nothing back would have done to a request.
+func (w *Watch) Shadowed(policy, limit string, over bool, by time.Duration) {
+	if over {
+		w.note(policy, func(f *figures) { f.second(w.now()).shadowed(limit, by.Milliseconds()) })
+	}
+}
+
 func (w *Watch) answered(policy string, k kind) {
+	w.note(policy, func(f *figures) { f.count(w.now(), k) })
+}
+
+func (w *Watch) note(policy string, count func(*figures)) {
 	if !w.hears.Load() {
 		return // most of the time nobody looks, and this is on the way of each answer
 	}
@@ -156,7 +192,7 @@ func (w *Watch) answered(policy string, k kind) {
 		return
 	}
 	if f := w.of(policy); f != nil {
-		f.count(w.now(), k)
+		count(f)
 	}
 }
 
@@ -183,12 +219,20 @@ func (f *figures) stat(name string, now time.Time, heard time.Duration) Stat {
 	var n [kinds]int64
 	seconds := min(int64(heard/time.Second)+1, window)
 	starts := make([]int64, seconds)
+	var shadow map[string]Shadow
 	for i := range starts {
 		unix := now.Unix() - seconds + 1 + int64(i)
 		if s := &f.seconds[unix%window]; s.unix == unix {
 			starts[i] = s.n[started]
 			for k := range n {
 				n[k] += s.n[k]
+			}
+			for limit, more := range s.shadow {
+				if shadow == nil {
+					shadow = map[string]Shadow{}
+				}
+				before := shadow[limit]
+				shadow[limit] = Shadow{before.Over + more.Over, before.ByMS + more.ByMS}
 			}
 		}
 	}
@@ -203,8 +247,9 @@ func (f *figures) stat(name string, now time.Time, heard time.Duration) Stat {
 		Policy: name, Accepted: n[accepted], Started: n[started], Done: n[done],
 		Failed: n[failed], Throttled: n[throttled], Dead: n[dead], Cancelled: n[cancelled],
 		Refused: n[refused], ChecksAllowed: n[checkAllowed], ChecksRefused: n[checkRefused],
-		Rate: float64(n[started]) / max(heard.Seconds(), 1),
-		Wait: wait.quantiles(), Duration: duration.quantiles(),
+		Shadow: shadow,
+		Rate:   float64(n[started]) / max(heard.Seconds(), 1),
+		Wait:   wait.quantiles(), Duration: duration.quantiles(),
 		Starts: starts,
 	}
 }

@@ -234,6 +234,31 @@ func TestStatsAreThoseOfTheLastMinute(t *testing.T) {
 	}
 }
 
+func TestStatsTellWhatLimitsInShadowWouldHaveDone(t *testing.T) {
+	w, broker := open(t)
+	stats := func() Stats {
+		s, err := w.Stats(func(string) bool { return true })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	stats()
+	w.Shadowed("mail", "next", false, 0)
+	w.Shadowed("mail", "next", true, 2*time.Second)
+	w.Shadowed("mail", "next", true, time.Second)
+	broker.Tell("mail", queue.Event{Type: queue.EventStarted, Key: "k", Job: "mail:1",
+		Shadow: map[string]int64{"pace": 250}})
+	waittest.Until(t, "the event is counted", func() bool {
+		s := stats()
+		return len(s.Policies) == 1 && s.Policies[0].Started == 1
+	})
+	if s := stats().Policies[0].Shadow; s["next"] != (Shadow{2, 3000}) ||
+		s["pace"] != (Shadow{1, 250}) {
+		t.Errorf("%+v", s)
+	}
+}
+
 func TestQuantilesAreAtMostAnEighthTooLarge(t *testing.T) {
 	for ms := int64(0); ms < 9*3_600_000; ms += 1 + ms/100 {
 		if got := most(bin(ms)); got < ms || got > ms+ms/8 {

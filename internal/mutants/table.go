@@ -3,8 +3,32 @@ package main
 // table is all mutants, the part of the program that they break as headings. Texts are as short as
 // they can be and still occur once, so that they go stale only when what they break changes.
 var table = []mutant{
-	// The auditor.
+	// The auditor, and limits in shadow.
 
+	{
+		name: "shadow-holds-back-at-the-door", file: "admission/limiter/shadow.go",
+		old: "checked.Allowed, checked.Granted = true, n",
+		new: "",
+		by:  "./admission/limiter TestAPolicyInShadowRefusesNothing",
+	},
+	{
+		name: "shadow-holds-starts-back", file: "workers/internal/quota/quota.go",
+		old: "slices.DeleteFunc(p.Enforced(),",
+		new: "slices.DeleteFunc(slices.Clone(p.Limits),",
+		by:  "./workers/internal/quota TestACandidateTellsByHowMuchItWouldHaveDelayed",
+	},
+	{
+		name: "shadow-begins-with-the-first-change", file: "workers/internal/valve/valve.go",
+		old: "candidates: quota.NewCandidates(p),",
+		new: "",
+		by:  "./workers TestALimitInShadowHoldsNothingBack",
+	},
+	{
+		name: "shadow-tells-no-delays", file: "workers/internal/quota/shadow.go",
+		old: "at.Own > now.Own {",
+		new: "false {",
+		by:  "./workers/internal/quota TestACandidateTellsByHowMuchItWouldHaveDelayed",
+	},
 	{
 		name: "audit-forgets-where-windows-begin", file: "workers/audit/law.go",
 		old: "l.take(&l.low, l.recent[l.near])",

@@ -53,6 +53,7 @@ func (r *Registry) Observer() penstock.Observer {
 	return penstock.Observer{
 		Admitted:    admission.Admitted,
 		Checked:     admission.Checked,
+		Shadowed:    admission.Shadowed,
 		Answered:    admission.Answered,
 		Policies:    admission.Policies,
 		Unowned:     admission.Unowned,
@@ -67,6 +68,7 @@ func (r *Registry) Observer() penstock.Observer {
 // Admission counts what the admitter answers. Its methods may be called from anywhere at once.
 type Admission struct {
 	admissions, checks     *prometheus.CounterVec
+	shadowed, shadowedBy   *prometheus.CounterVec
 	httpErrors, natsErrors *prometheus.CounterVec
 	unowned, applyFailed   *prometheus.GaugeVec
 
@@ -93,6 +95,12 @@ func (r *Registry) Admission() *Admission {
 		admissions: counter("penstock_admissions_total",
 			"Submitted jobs by verdict: allowed, queued or rejected.", "policy", "verdict"),
 		checks: counter("penstock_checks_total", "Answered checks.", "policy", "allowed"),
+		shadowed: counter("penstock_shadow_decisions_total",
+			"What limits decided at the door that hold nothing back: over is true for what they "+
+				"would have refused or delayed.", "policy", "limit", "over"),
+		shadowedBy: counter("penstock_shadow_wait_seconds_total",
+			"By how much limits at the door that hold nothing back would have delayed, or have "+
+				"others come back later.", "policy", "limit"),
 		httpErrors: counter("penstock_http_errors_total",
 			"Requests over HTTP that were answered with a status of 400 or more.", "status"),
 		natsErrors: counter("penstock_nats_errors_total",
@@ -105,7 +113,7 @@ func (r *Registry) Admission() *Admission {
 		known: map[string]bool{},
 	}
 	r.prometheus.MustRegister(a.admissions, a.checks, a.httpErrors, a.natsErrors, a.unowned,
-		a.applyFailed)
+		a.applyFailed, a.shadowed, a.shadowedBy)
 	for _, status := range errorStatuses {
 		a.httpErrors.WithLabelValues(strconv.Itoa(status))
 		a.natsErrors.WithLabelValues(strconv.Itoa(status))
@@ -122,7 +130,7 @@ func (a *Admission) Policies(set policy.Entries) {
 		if _, found := set[name]; !found {
 			delete(a.known, name)
 			for _, c := range []interface{ DeletePartialMatch(prometheus.Labels) int }{
-				a.admissions, a.checks, a.unowned, a.applyFailed} {
+				a.admissions, a.checks, a.unowned, a.applyFailed, a.shadowed, a.shadowedBy} {
 				c.DeletePartialMatch(prometheus.Labels{"policy": name})
 			}
 		}
@@ -151,6 +159,12 @@ func (a *Admission) Admitted(policy string, verdict admission.Verdict) {
 // Checked counts one answer to a check.
 func (a *Admission) Checked(policy string, allowed bool) {
 	a.checks.WithLabelValues(policy, strconv.FormatBool(allowed)).Inc()
+}
+
+// Shadowed counts what a limit would have done that holds nothing back.
+func (a *Admission) Shadowed(policy, limit string, over bool, by time.Duration) {
+	a.shadowed.WithLabelValues(policy, limit, strconv.FormatBool(over)).Inc()
+	a.shadowedBy.WithLabelValues(policy, limit).Add(by.Seconds())
 }
 
 // Unowned tells whether jobs of a policy wait while no drainer owns it.

@@ -235,7 +235,7 @@ func specsOf(p policy.Policy, o policy.Override) []spec {
 		p.Burst = *o.Burst
 	}
 	specs := law2("outflow", p.Outflow, ratio, max(p.Burst, 1))
-	for _, l := range p.Limits {
+	for _, l := range p.Enforced() {
 		if l.Key == policy.PlaceholderKey {
 			specs = append(specs, specOf(l))
 		}
@@ -249,7 +249,7 @@ func totals(p policy.Policy) []spec {
 		return nil
 	}
 	specs := law2("outflow_total", p.OutflowTotal, p.PeakTotalRatio(), 1)
-	for _, l := range p.Limits {
+	for _, l := range p.Enforced() {
 		if l.Key != policy.PlaceholderKey {
 			specs = append(specs, specOf(l))
 		}

@@ -33,6 +33,7 @@ var (
 type metrics struct {
 	starts, attempts, jobs *prometheus.CounterVec
 	returned, late         *prometheus.CounterVec
+	shadowed, shadowedBy   *prometheus.CounterVec
 	lateness               prometheus.Histogram
 	wait                   *prometheus.HistogramVec
 	owned, breakers        *prometheus.GaugeVec
@@ -56,6 +57,10 @@ type metrics struct {
 //	                                               allowed, by cause: processor, no_worker,
 //	                                               workers_busy, total_rate, limit, concurrency,
 //	                                               paused, cooling, breaker, storage
+//	penstock_shadow_delayed_total{policy,limit}    starts that limits with shadow: true would have
+//	                                               delayed
+//	penstock_shadow_delay_seconds_total{policy,limit}
+//	                                               … by how much
 //	penstock_attempts_total{policy,outcome}        attempts that ended: done, failed, throttled,
 //	                                               permanent, returned, uncounted
 //	penstock_hints_total{policy}                   answers of targets that have nothing left, but did
@@ -87,6 +92,14 @@ func New(registerer prometheus.Registerer) (workers.Observer, error) {
 			Help: "By how much starts became later than the outflow of their bucket allowed, by " +
 				"cause.",
 		}, []string{"policy", "cause"}),
+		shadowed: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "penstock_shadow_delayed_total",
+			Help: "Starts that limits would have delayed that hold nothing back.",
+		}, []string{"policy", "limit"}),
+		shadowedBy: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "penstock_shadow_delay_seconds_total",
+			Help: "By how much limits would have delayed starts that hold nothing back.",
+		}, []string{"policy", "limit"}),
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "penstock_attempts_total",
 			Help: "Attempts that ended, by outcome: done, failed, throttled, permanent, returned " +
@@ -142,7 +155,8 @@ func New(registerer prometheus.Registerer) (workers.Observer, error) {
 	}
 	var problems []error
 	for _, c := range []prometheus.Collector{m.starts, m.returned, m.late, m.attempts, m.jobs,
-		m.lateness, m.wait, m.owned, m.breakers, m.workerless, m.lease, m.discarded, m.hints} {
+		m.lateness, m.wait, m.owned, m.breakers, m.workerless, m.lease, m.discarded,
+		m.hints, m.shadowed, m.shadowedBy} {
 		problems = append(problems, registerer.Register(c))
 	}
 	return workers.Observer{
@@ -153,6 +167,10 @@ func New(registerer prometheus.Registerer) (workers.Observer, error) {
 		},
 		Late: func(policy, cause string, by time.Duration) {
 			m.late.WithLabelValues(policy, cause).Add(by.Seconds())
+		},
+		Shadowed: func(policy, limit string, by time.Duration) {
+			m.shadowed.WithLabelValues(policy, limit).Inc()
+			m.shadowedBy.WithLabelValues(policy, limit).Add(by.Seconds())
 		},
 		Finished: func(policy, outcome string) {
 			m.attempts.WithLabelValues(policy, outcome).Inc()
@@ -188,7 +206,7 @@ func (m *metrics) policy(name string, known bool) {
 		delete(m.known, name)
 		for _, c := range []interface{ DeletePartialMatch(prometheus.Labels) int }{
 			m.starts, m.returned, m.late, m.attempts, m.jobs, m.wait, m.owned, m.breakers,
-			m.workerless, m.discarded, m.hints} {
+			m.workerless, m.discarded, m.hints, m.shadowed, m.shadowedBy} {
 			c.DeletePartialMatch(prometheus.Labels{"policy": name})
 		}
 		return

@@ -21,6 +21,7 @@ package quota
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -51,12 +52,15 @@ func New(p policy.Policy) *Limits { return limitsOf(p, false) }
 func Together(p policy.Policy) *Limits { return limitsOf(p, true) }
 
 func limitsOf(p policy.Policy, together bool) *Limits {
+	return newLimits(p, slices.DeleteFunc(p.Enforced(), func(l policy.Limit) bool {
+		return l.Together() != together
+	}))
+}
+
+func newLimits(p policy.Policy, all policy.Limits) *Limits {
 	l := &Limits{guard: time.Duration(p.Guard)}
 	var names []string
-	for _, of := range p.Limits {
-		if of.Together() != together {
-			continue
-		}
+	for _, of := range all {
 		made := limit{rule: ruleOf(of.Rule), name: of.Name, cost: of.Cost}
 		switch of.Algorithm {
 		case policy.TokenBucket:

@@ -53,6 +53,8 @@ type Run struct {
 	Crashes int          // of owners of which it ran
 	Due     pace.Instant // when the job could have started
 	Number  uint64       // of the policy's runs here
+	// by how much limits would have delayed it that hold nothing back
+	Shadow map[string]time.Duration
 	*Ticket
 }
 

@@ -169,6 +169,7 @@ type bucket struct {
 	throttles int          // pauses in a row
 	target    *suspicion   // nil: nothing speaks against it
 	used      *quota.Set   // of the limits on starts; nil: nothing that counts
+	trial     *quota.Trial // of those that hold nothing back
 
 	rate      pace.Average // of its starts
 	minute    pace.Average // likewise, over a minute

@@ -76,7 +76,7 @@ func (v *Valve) setPolicy(p policy.Policy, paused bool, now pace.Instant) {
 			v.total.Hold(&v.totalClock, now)
 		}
 	}
-	v.setQuota(quota.New(p))
+	v.setQuota(quota.New(p), quota.NewCandidates(p))
 	v.setTogether(p)
 	for _, part := range v.parts {
 		for _, b := range part.buckets {

@@ -146,6 +146,9 @@ func (v *Valve) forget(b *bucket, now pace.Instant) {
 	if v.quota != nil {
 		at = max(at, now.Add(v.quota.FreshIn(b.used, v.instant(now))))
 	}
+	if v.candidates != nil {
+		at = max(at, now.Add(v.candidates.FreshIn(b.trial, v.instant(now))))
+	}
 	if b.down() {
 		at = max(at, b.target.at)
 	}

@@ -120,6 +120,15 @@ func (v *Valve) charge(j *heldJob, t *Ticket, now pace.Instant) {
 	b.used, j.charge = v.quota.Take(b.used, v.instant(now), j.takes())
 }
 
+// try has the limits that hold nothing back say by how much they would have delayed a start.
+func (v *Valve) try(j *heldJob, now pace.Instant) (delays map[string]time.Duration) {
+	if v.candidates != nil {
+		b := j.Bucket
+		b.trial, delays = v.candidates.Start(b.trial, v.instant(now), j.takes())
+	}
+	return delays
+}
+
 // account corrects what a start was charged by what came of it.
 func (v *Valve) account(j *heldJob, o record.Outcome, local bool, now pace.Instant) {
 	v.accountTogether(j, o, local, now)
@@ -140,11 +149,12 @@ func (v *Valve) account(j *heldJob, o record.Outcome, local bool, now pace.Insta
 }
 
 // setQuota changes the limits, and fits what has been used of them.
-func (v *Valve) setQuota(to *quota.Limits) {
+func (v *Valve) setQuota(to *quota.Limits, candidates *quota.Candidates) {
 	before := v.quota
-	v.quota = to
+	v.quota, v.candidates = to, candidates
 	for _, part := range v.parts {
 		for _, b := range part.buckets {
+			b.trial = nil
 			if to == nil || before == nil {
 				b.used = nil
 			} else {

@@ -110,7 +110,7 @@ func (v *Valve) start(b *bucket, now pace.Instant, remote bool) Run {
 	v.charge(j, t, now)
 	r := Run{Ref: j.ref(), Stored: j.Stored, Header: j.Header, Body: j.Body,
 		Cost: j.Cost, Costs: j.Costs, Attempt: j.Attempts + 1, Crashes: j.crashes, Due: due,
-		Number: v.given, Ticket: t}
+		Number: v.given, Shadow: v.try(j, now), Ticket: t}
 	v.runs[r.Number] = run{heldJob: j, attempt: r.Attempt, remote: remote}
 	if v.total != nil {
 		r.Due = max(due, v.total.Next(&v.totalClock))

@@ -44,9 +44,10 @@ type Valve struct {
 	random func() float64 // in [0, 1), for the jitter of backoffs
 	out    *Actions
 
-	quota    *quota.Limits                // on starts, of each bucket; nil: there are none
-	together *together                    // likewise, of all buckets together
-	wall     func(pace.Instant) time.Time // JetStream's clock
+	quota      *quota.Limits                // on starts, of each bucket; nil: there are none
+	together   *together                    // likewise, of all buckets together
+	candidates *quota.Candidates            // likewise, which hold nothing back
+	wall       func(pace.Instant) time.Time // JetStream's clock
 
 	overrides map[job.Key]policy.Override
 	special   map[job.Key]*limits // what the keys with an override obey
@@ -120,7 +121,7 @@ func New(p policy.Policy, paused bool, self string, random func() float64,
 		Policy: p,
 		paused: paused,
 		base:   limitsFor(p, policy.Override{}, paused),
-		quota:  quota.New(p),
+		quota:  quota.New(p), candidates: quota.NewCandidates(p),
 		wall:   wall,
 		total:  pace.New(p.OutflowTotal, p.PeakTotalRatio(), 1),
 		Self:   self,
