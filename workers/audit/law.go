@@ -43,9 +43,9 @@ type spec struct {
 	cost   string // what a start takes: its cost of this name, or else its cost
 	kind   kind
 	window time.Duration
-	clock  algorithms.FixedWindow // when the clock's windows begin
-	most   float64                // units: of a window, and of a rate at once
-	rate   float64                // units per second
+	zone   string  // whose clock's windows
+	most   float64 // units: of a window, and of a rate at once
+	rate   float64 // units per second
 	// slots: the last start of a window counts one, as it may take slots that are not there yet
 	slots bool
 }
@@ -88,7 +88,8 @@ const mostRemembered = 100_000
 
 // specOf is that of a limit on starts.
 func specOf(l policy.Limit) spec {
-	s := spec{limit: l.Name, cost: l.Cost, window: time.Duration(l.Window), most: float64(l.Limit)}
+	s := spec{limit: l.Name, cost: l.Cost, window: time.Duration(l.Window), zone: l.Zone,
+		most: float64(l.Limit)}
 	switch l.Algorithm {
 	case policy.TokenBucket:
 		s.kind, s.window, s.most, s.rate = byRate, 0, float64(l.Capacity), l.Refill.PerSecond()
@@ -98,9 +99,9 @@ func specOf(l policy.Limit) spec {
 	case policy.SlidingLog:
 		s.kind = byWindow
 	case policy.SlidingCounter:
-		s.kind, s.clock = byCounter, l.Fixed()
+		s.kind = byCounter
 	default:
-		s.kind, s.clock = byClock, l.Fixed()
+		s.kind = byClock
 	}
 	return s
 }
@@ -112,7 +113,9 @@ func (s spec) law() law {
 	case byWindow:
 		return &windowLaw{spec: s}
 	}
-	return &clockLaw{spec: s}
+	// a zone is another value each time that it is read, so it is no part of what is compared
+	rule := policy.Rule{Limit: 1, Window: policy.Duration(s.window), Zone: s.zone}
+	return &clockLaw{spec: s, clock: rule.Fixed()}
 }
 
 // taken is what the last start of a window counts in it.
@@ -303,8 +306,9 @@ func (l *windowLaw) settle(s start, diff int64) {
 // clockLaw judges the clock's windows, and the estimate of a sliding counter from two of them.
 type clockLaw struct {
 	spec
-	begin, end   int64 // of the current window
-	before, here int64 // units in the window before, and in this one
+	clock        algorithms.FixedWindow // when its windows begin
+	begin, end   int64                  // of the current window
+	before, here int64                  // units in the window before, and in this one
 	first        int64
 	last         []start
 }

@@ -87,6 +87,26 @@ func TestAWindowHoldsWhatStartedInItsLength(t *testing.T) {
 	}
 }
 
+// On 29 March 2026 clocks in Berlin go forward, so the day has 23 hours.
+func TestWindowsOfTheClockAreThoseOfTheirZone(t *testing.T) {
+	l := policy.Limit{Rule: policy.Rule{Algorithm: policy.FixedWindow, Limit: 3,
+		Window: policy.Duration(24 * time.Hour), Zone: "Europe/Berlin"}}
+	if again := specOf(l); again != specOf(l) {
+		t.Error("the law is another for each start, so that none is remembered")
+	}
+	law := specOf(l).law()
+	begin := time.Date(2026, 3, 28, 23, 0, 0, 0, time.UTC)
+	for i, step := range []struct {
+		after time.Duration
+		units int64
+	}{{0, 1}, {23*time.Hour - 1, 2}, {23 * time.Hour, 1}, {47*time.Hour - 1, 2}} {
+		v := law.add(start{begin.Add(step.after).UnixNano(), uint64(i), 1})
+		if v.units != step.units {
+			t.Errorf("%v: %d units in the window, want %d", step.after, v.units, step.units)
+		}
+	}
+}
+
 func TestWindowsOfTheClockBeginAnew(t *testing.T) {
 	fixed := specOf(policy.Limit{Rule: policy.Rule{Algorithm: policy.FixedWindow, Limit: 3,
 		Window: policy.Duration(time.Minute)}}).law()
