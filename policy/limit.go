@@ -361,7 +361,7 @@ const leastWindow = 8 * leastGuard
 func (l Limit) checkStarts(c *checker) {
 	l.checkName(c)
 	if l.Shadow && l.Together() {
-		c.add("shadow", "belongs to limits of each key: what all keys share holds back or is left out")
+		c.add("shadow", "belongs to limits of each key: what all keys share, enforce or leave out")
 	}
 	if l.Key != PlaceholderKey && !l.Together() {
 		c.add("key", "%s: want %s, or %s for the starts of all keys together", quote(l.Key),
