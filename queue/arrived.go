@@ -14,6 +14,11 @@ const headerNATSStatus = "Status"
 // headerSize is what the server puts in place of a body that it leaves out.
 const headerSize = "Nats-Msg-Size"
 
+// isBare reports whether a message was delivered without its body.
+func isBare(m jsapi.Message) bool {
+	return len(m.Data) == 0 && jsapi.ServerSays(m.Header, headerSize) != ""
+}
+
 // arrived reads a stored job. Whatever is in it, it is some job: one that cannot be understood is
 // Malformed.
 func (b *Broker) arrived(m jsapi.Message, lean bool) job.Arrived {

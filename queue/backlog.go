@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -21,6 +22,9 @@ const (
 	leanBytes = 4 << 10
 	// shapeBytes is how large a stream must be before a wrong choice is worth starting over.
 	shapeBytes = 16 << 20
+	// bareBytes is how large one must be for what it holds to come without bodies, whatever their
+	// size: it is more than its owner keeps of it. What is new comes with them.
+	bareBytes = 64 << 20
 	// lookEvery is how often an open backlog checks that it was opened in the right way.
 	lookEvery = 5 * time.Second
 
@@ -50,7 +54,9 @@ type Backlog struct {
 	stream   string
 	created  time.Time
 	restored []time.Time // from a backup, each time
-	lean     bool
+	lean     bool        // all comes without bodies
+	bare     atomic.Bool // so does what was stored before
+	current  atomic.Bool // all of that has come
 	strays   strays
 	filter   string // of the consumer; empty: none
 	last     uint64 // sequence of the stream
@@ -113,6 +119,7 @@ func (b *Broker) openBacklog(ctx context.Context, o BacklogOptions) (*Backlog, e
 		strays: strays{next: 1, known: map[uint64]bool{}, wake: make(chan struct{}, 1),
 			out: make(chan []job.Arrived)},
 	}
+	l.bare.Store(!l.lean && info.State.Bytes > bareBytes)
 	l.chooseFilter(info.Config)
 	if info.Cluster != nil {
 		l.leader = info.Cluster.Leader
@@ -241,8 +248,34 @@ func (l *Backlog) deleteConsumer(ctx context.Context, name string) error {
 
 // createConsumer returns the server that leads the new consumer, empty when it is not replicated.
 func (l *Backlog) createConsumer(ctx context.Context) (leader string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, jsapi.CallTimeout)
+	defer cancel()
+	consumer, err := l.b.js.CreateConsumer(ctx, l.stream, l.consumer())
+	if err == nil && consumer.CachedInfo().Cluster != nil {
+		leader = consumer.CachedInfo().Cluster.Leader
+	}
+	return leader, err
+}
+
+// dress has bodies come again once all that was stored has come without. A consumer takes that
+// while it delivers, and who gets a message sees what it is.
+func (l *Backlog) dress(ctx context.Context) {
+	if !l.bare.Load() || !l.current.Load() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, jsapi.CallTimeout)
+	defer cancel()
+	config := l.consumer()
+	config.HeadersOnly = false
+	if _, err := l.b.js.UpdateConsumer(ctx, l.stream, config); err == nil {
+		l.bare.Store(false)
+	}
+}
+
+// consumer is the settings of this epoch's.
+func (l *Backlog) consumer() jetstream.ConsumerConfig {
 	name := l.b.names.Consumer(l.o.Partition, l.o.Epoch)
-	config := jetstream.ConsumerConfig{
+	return jetstream.ConsumerConfig{
 		Name: name,
 		// A durable consumer without an inactive threshold stays while nobody pulls, as a slow
 		// owner may for a while.
@@ -252,17 +285,10 @@ func (l *Backlog) createConsumer(ctx context.Context) (leader string, err error)
 		AckWait:       ackWait,
 		MaxAckPending: -1,
 		MaxDeliver:    -1,
-		HeadersOnly:   l.lean,
+		HeadersOnly:   l.lean || l.bare.Load(),
 		MemoryStorage: true,
 		FilterSubject: l.filter,
 	}
-	ctx, cancel := context.WithTimeout(ctx, jsapi.CallTimeout)
-	defer cancel()
-	consumer, err := l.b.js.CreateConsumer(ctx, l.stream, config)
-	if err == nil && consumer.CachedInfo().Cluster != nil {
-		leader = consumer.CachedInfo().Cluster.Leader
-	}
-	return leader, err
 }
 
 // Update is what a backlog has for its owner: one of the fields is set.
@@ -358,7 +384,7 @@ func (l *Backlog) pull(ctx context.Context, astray []job.Arrived) {
 		}
 		arrived := make([]job.Arrived, len(batch))
 		for i, d := range batch {
-			arrived[i] = l.b.arrived(d.Message, l.lean)
+			arrived[i] = l.b.arrived(d.Message, l.lean || isBare(d.Message))
 		}
 		last := batch[len(batch)-1]
 		clear(batch)
@@ -366,6 +392,7 @@ func (l *Backlog) pull(ctx context.Context, astray []job.Arrived) {
 			return
 		}
 		if last.Pending == 0 || last.Seq > l.last {
+			l.current.Store(true)
 			signal(l.sweep.wake)
 		}
 	}
@@ -404,6 +431,7 @@ func (l *Backlog) look(ctx context.Context) {
 		case <-ticker.C:
 		}
 		// What is wrong with the stream shows in the pulls, so errors are left to the next look.
+		l.dress(ctx)
 		l.remove(ctx)
 		astray, _ := l.gather(ctx)
 		if !l.hand(astray) {

@@ -11,6 +11,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/waittest"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/penstock-mq/penstock/internal/natstest"
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
@@ -47,6 +48,34 @@ func TestLeanBacklog(t *testing.T) {
 	if _, err := l.Body(natstest.Context(t), 99); !errors.Is(err, ErrNotFound) {
 		t.Errorf("got %v, want ErrNotFound", err)
 	}
+}
+
+// TestALargeBacklogComesWithoutBodies: and what is published once it has come, with them.
+func TestALargeBacklogComesWithoutBodies(t *testing.T) {
+	b := newBroker(t)
+	apply(t, b, paced("stripe", 1_000_000, 1))
+	const jobs, size = bareBytes/4000 + 100, 4000
+	for range jobs {
+		if _, err := b.js.PublishAsync(b.names.Jobs("stripe", "k"), make([]byte, size),
+			jetstream.WithStallWait(waittest.Patience())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-b.js.PublishAsyncComplete()
+	l := open(t, b, BacklogOptions{Policy: "stripe", Epoch: 1})
+	for _, a := range receive(t, l, jobs) {
+		if !a.Lean || a.Body != nil || a.Size != size || a.Header != nil {
+			t.Fatalf("of the backlog comes %+v", a)
+		}
+	}
+	waittest.Until(t, "bodies come again", func() bool {
+		publish(t, b, "stripe", "k", 1)
+		a := receive(t, l, 1)[0]
+		if a.Lean == (a.Body != nil) {
+			t.Fatalf("a new job is %+v", a)
+		}
+		return !a.Lean
+	})
 }
 
 // TestBodiesAreReadTogether: many by few requests, whatever else lies between them, and those that

@@ -2012,6 +2012,18 @@ func (Synced)`,
 		by:  "./queue TestConsumerOfTheContract",
 	},
 	{
+		name: "large-backlogs-with-bodies", file: "queue/backlog.go",
+		old: "!l.lean && info.State.Bytes > bareBytes",
+		new: "false",
+		by:  "./queue TestALargeBacklogComesWithoutBodies",
+	},
+	{
+		name: "bodies-come-never-again", file: "queue/backlog.go",
+		old: "config.HeadersOnly = false",
+		new: "",
+		by:  "./queue TestALargeBacklogComesWithoutBodies",
+	},
+	{
 		name: "bodies-for-ever", file: "queue/backlog.go",
 		old: "state.Bytes/state.Msgs > leanBytes",
 		new: "false",

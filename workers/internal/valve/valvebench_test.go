@@ -22,7 +22,7 @@ var originWall = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // valveBench feeds a valve that owns one partition, without a drainer around it.
 type valveBench struct {
-	t   *testing.T
+	t   testing.TB
 	v   *Valve
 	p   *Part
 	out *Actions
@@ -32,7 +32,7 @@ type valveBench struct {
 	stored map[uint64]time.Time // when jobs were, by sequence
 }
 
-func newValveBench(t *testing.T, p policy.Policy) *valveBench {
+func newValveBench(t testing.TB, p policy.Policy) *valveBench {
 	t.Helper()
 	b := unownedValve(t, p)
 	b.own()
@@ -41,7 +41,7 @@ func newValveBench(t *testing.T, p policy.Policy) *valveBench {
 }
 
 // unownedValve has no partition yet.
-func unownedValve(t *testing.T, p policy.Policy) *valveBench {
+func unownedValve(t testing.TB, p policy.Policy) *valveBench {
 	t.Helper()
 	p.Partitions = 1
 	p = p.WithDefaults()
