@@ -77,6 +77,7 @@ func TestSetupDoesNothingWhereNothingIsMissing(t *testing.T) {
 	m.tool("compiler", "exit 0")
 	m.tool("redis-server", "exit 1")
 	m.tool("python3", "exit 1")
+	m.tool("chromium", "exit 1")
 	m.packages("apt-get")
 	if status, said, installed := m.setup(); status != 0 || said != "" || installed != "" {
 		t.Errorf("status %d, %q, installed %q", status, said, installed)
@@ -93,14 +94,14 @@ func TestSetupInstallsWhatIsMissingWhereItMay(t *testing.T) {
 	}{
 		"apt-get by root": {"apt-get", root,
 			"apt-get update\napt-get install -y --no-install-recommends gcc libc6-dev " +
-				"redis-server python3\n"},
+				"redis-server python3 chromium\n"},
 		"apt-get by sudo": {"apt-get", sudo,
 			"apt-get update\napt-get install -y --no-install-recommends gcc libc6-dev " +
-				"redis-server python3\n"},
-		"apk by root": {"apk", root, "apk add --no-cache gcc musl-dev redis python3\n"},
+				"redis-server python3 chromium\n"},
+		"apk by root": {"apk", root, "apk add --no-cache gcc musl-dev redis python3 chromium\n"},
 		"brew by any": {"brew", func(m machine) {
 			m.tool("uname", "echo Darwin")
-		}, "brew install redis python3\n"},
+		}, "brew install redis python3 chromium\n"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -130,6 +131,7 @@ func TestSetupSaysTheOneCommandWhereItMayNotInstall(t *testing.T) {
 			m.tool("go", "echo compiler")
 			m.tool("compiler", "exit 0")
 			m.tool("python3", "exit 1")
+			m.tool("chromium", "exit 1")
 			m.packages("apt-get")
 			if test.sudo != "" {
 				m.tool("sudo", test.sudo)
