@@ -92,6 +92,7 @@ func (p *Penstock) begin(ctx context.Context) (_ context.Context, ended func(), 
 	context.AfterFunc(ctx, func() {
 		p.stopping.Store(true)
 		p.watching.Close() // or whoever listens would be waited for
+		p.service.EndWaits()
 	})
 	return ctx, sync.OnceFunc(func() { p.stop(); close(p.ended) }), nil
 }

@@ -37,6 +37,9 @@ type Job struct {
 	Deadline time.Time
 	// IP is the client's address, for policies that count by it.
 	IP string
+	// Wait is for how long Submit waits for the job's end, which then is the ticket's Told; at most
+	// [admission.MaxWait]. 0: Submit returns when the job is stored.
+	Wait time.Duration
 	// Header holds what else is stored with a job: Content-Type, traceparent, and for an HTTP
 	// target Penstock-Method, Penstock-Path and Penstock-Forward-<Name>; see docs/publish.md. The
 	// fields above go before it.
@@ -57,7 +60,7 @@ func (p *Penstock) Submit(ctx context.Context, j Job) (Ticket, error) {
 		return Ticket{}, admission.InvalidKey(err)
 	}
 	return p.service.Submit(ctx, admission.SubmitRequest{Policy: j.Policy, Key: key,
-		Header: j.header(), IP: admission.ClientIP(j.IP), Body: j.Body})
+		Header: j.header(), IP: admission.ClientIP(j.IP), Body: j.Body, Wait: j.Wait})
 }
 
 // header returns the job's header with its fields in it; nil when there is none.

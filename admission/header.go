@@ -57,6 +57,7 @@ type jobHeader struct {
 	deadline    time.Time        // zero: none of its own
 	notBefore   time.Time        // zero: at once
 	ip          string           // of the client; empty: not given
+	waits       bool             // the submission is to wait for the job's end
 }
 
 // readHeader keeps what belongs to a stored job, and refuses what would make it a dead letter. A
@@ -82,6 +83,9 @@ func (j *jobHeader) read(given string, values []string) (err error) {
 	case key == ipHeader:
 		j.ip, err = readIP(values)
 		return err
+	case key == WaitHeader:
+		j.waits = true // for how long is not for who stores the job
+		return nil
 	case known:
 		return j.keep(name, values, false)
 	case strings.HasPrefix(key, job.HeaderPrefix):

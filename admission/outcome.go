@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
 // Verdict is the service's answer to a submitted job.
@@ -55,6 +56,13 @@ type Outcome struct {
 	// itself included, as its valve said, which also knows it where DelayKnown is false. Depth is 0
 	// when the job has started, or no valve said so.
 	Position, Depth int
+
+	// Told is how the job ended, for which the caller waited; nil when it has not, or nobody
+	// waited.
+	Told *job.Told
+	// NotWaited is why Told is not there although the caller wants to wait: one of the NotWaited
+	// words.
+	NotWaited string
 
 	// Quota is that of the limiter or the queue which decided.
 	Quota Quota

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"net/netip"
+	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
 )
@@ -22,9 +23,14 @@ type SubmitRequest struct {
 	// IP is the address of the client as the transport knows it; empty when it does not. The header
 	// Penstock-IP goes before it.
 	IP string
+	// Wait is for how long [Service.Submit] waits for the job's end, at most [MaxWait]; 0: not.
+	Wait time.Duration
 	// Body is the job's payload, at most [MaxBody]. The service does not change it and does not
 	// keep it.
 	Body []byte
+
+	single bool   // it is no job of a batch
+	waiter string // the token of who waits for its end; empty: nobody
 }
 
 // CheckRequest asks whether a request may go ahead.

@@ -44,6 +44,8 @@ type Metrics interface {
 type Options struct {
 	// Metrics counts answers; nil counts nothing.
 	Metrics Metrics
+	// Outcomes let submissions wait for the end of their jobs; default: none can.
+	Outcomes Outcomes
 }
 
 // Service answers for all policies of the moment. It is safe for concurrent use, and starts nothing
@@ -54,6 +56,7 @@ type Service struct {
 	newLimit  NewLimit
 	metrics   Metrics
 	expected  *expectations
+	waiters   waiters
 
 	changing sync.Mutex // held while a set of policies is built
 	policies atomic.Pointer[map[string]*livePolicy]
@@ -86,6 +89,7 @@ func New(names queue.Names, publisher Publisher, valves Valves, newLimit NewLimi
 		newLimit:  newLimit,
 		metrics:   o.Metrics,
 		expected:  newExpectations(valves),
+		waiters:   newWaiters(o.Outcomes),
 	}
 }
 

@@ -12,11 +12,20 @@ import (
 )
 
 // Submit takes a job, or says when to come back. The job is stored when Submit returns without an
-// error and its verdict is not [Rejected]. Errors: [*RequestError], [ErrUnknownPolicy],
+// error and its verdict is not [Rejected]. With a Wait it returns when the job has ended, or with
+// why it does not know of that. Errors: [*RequestError], [ErrUnknownPolicy],
 // [ErrConflict] (the policy has no queue), [*EndedError] and [ErrOtherPayload] (of a repeat),
 // [ErrTooLarge], [ErrUnavailable] (whether the job was stored may be unknown; with an
 // Idempotency-Key the request can be repeated without harm).
 func (s *Service) Submit(ctx context.Context, r SubmitRequest) (Outcome, error) {
+	wait, err := r.waits()
+	if err != nil {
+		return Outcome{}, err
+	}
+	r.single = true
+	if wait > 0 {
+		return s.await(ctx, r, wait)
+	}
 	return s.send(ctx, r, s.foretold)()
 }
 
@@ -31,9 +40,13 @@ type accepting func(ctx context.Context, live *livePolicy, r queue.Receipt, o Ou
 // send is Submit as far as it need not wait for the queue.
 func (s *Service) send(ctx context.Context, r SubmitRequest, complete accepting) sent {
 	live, job, err := s.read(r)
+	if err == nil && job.waits && !r.single {
+		err = &RequestError{WaitHeader, "is for a single job, and not for one of a batch"}
+	}
 	if err != nil {
 		return decided(Outcome{}, err)
 	}
+	job.awaited(r.waiter)
 	wait := s.submit(ctx, live, r, job, complete)
 	return func() (Outcome, error) {
 		outcome, err := wait()

@@ -99,4 +99,5 @@ func (b *Broker) noteDropped(ctx context.Context, policy string, j job.Arrived, 
 
 func (b *Broker) tellDropped(policy string, j job.Arrived) {
 	b.Tell(policy, Event{Type: EventCancelled, Job: job.ID(policy, j.Seq), Key: j.Key})
+	b.TellOutcome(j.Header, job.Told{Job: job.ID(policy, j.Seq), End: job.EndCancelled})
 }

@@ -62,6 +62,10 @@ func (l *letters) Bury(u valve.Burial) {
 			"key", u.Key.Raw(), "reason", u.Reason, "error", u.Detail)
 		l.post(func(pace.Instant) { l.tallies.add(letter, discarded) })
 		l.observer.Ended(letter.Policy, "dead")
+		if u.Reason != job.ReasonPermanent { // which was told with the reply when the run ended
+			l.broker.TellOutcome(letter.Header, job.Told{Job: job.ID(letter.Policy, u.Seq),
+				End: job.EndDead, Reason: u.Reason, Error: u.Detail, Attempts: u.Attempts})
+		}
 		l.broker.Tell(letter.Policy, queue.Event{
 			Type: queue.EventDead, Job: job.ID(letter.Policy, u.Seq), Key: u.Key,
 			Attempt: letter.Attempts, Reason: letter.Reason, Error: u.Detail,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/http"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -71,6 +72,29 @@ func (j Job) Settle(cost string, used int64) {
 	j.settled.costs[name] = min(max(used, 0), policy.MaxLimit)
 }
 
+// Awaited reports whether somebody waits for the outcome of the job, and so for what
+// [Job.Reply] says.
+func (j Job) Awaited() bool {
+	return job.IsWaiter(job.HeaderValue(j.Header, job.HeaderWaiter)) && j.settled != nil
+}
+
+// Reply says what the job came to, for who waits for it; the last word before the handler returns
+// counts, if the job is done or dead then. Nobody keeps it, and without a waiter it says nothing. A
+// body of more than [job.MaxReply] bytes is left out. The status and the header are for what has
+// them, such as HTTP; 0 and nil say nothing.
+func (j Job) Reply(status int, header http.Header, body []byte) {
+	if !j.Awaited() {
+		return
+	}
+	r := &job.Reply{Status: status, Header: header, Body: body}
+	if len(body) > job.MaxReply {
+		r.Body, r.Cut = nil, true
+	}
+	j.settled.mu.Lock()
+	defer j.settled.mu.Unlock()
+	j.settled.reply = r
+}
+
 // Handler runs one attempt of a job. It must return soon after its context ends, which happens
 // after the policy's timeout and when the drainer stops. nil means done; see [Permanent],
 // [RetryAfter] and [Unavailable] for the errors that mean more than "try again". A panic is an
@@ -79,7 +103,9 @@ type Handler func(ctx context.Context, job Job) error
 
 // call runs a handler and returns what that came to.
 func call(ctx context.Context, handle Handler, seq uint64, job Job) record.Outcome {
-	job.settled = &settled{}
+	if job.settled == nil {
+		job.settled = &settled{}
+	}
 	o := outcomeOf(seq, caught(ctx, handle, job))
 	job.settled.tell(&o)
 	return o
@@ -116,11 +142,13 @@ func outcomeOf(seq uint64, err error) record.Outcome {
 // mostError is how many bytes of an error are kept, which end up in headers and records.
 const mostError = 1024
 
-// settled is what a run says of its job's costs, and of what the other side has left.
+// settled is what a run says of its job's costs, of what the other side has left, and to who waits
+// for the job.
 type settled struct {
 	mu    sync.Mutex
 	costs map[string]int64
 	pause time.Duration
+	reply *job.Reply
 }
 
 // tell adds what was settled to how the run ended.

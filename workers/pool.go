@@ -45,7 +45,7 @@ func (p *pool) work(r valve.Run, handle Handler, timeout time.Duration, created 
 		return
 	}
 	job := newJob(r, created)
-	job.Started = p.clock.Date(now)
+	job.Started, job.settled = p.clock.Date(now), &settled{}
 	p.tellStart(r, job, now)
 	ctx, cancel := context.WithTimeout(p.jobs, timeout)
 	o := call(ctx, handle, r.Seq, job)
@@ -117,6 +117,9 @@ func (p *pool) tellEnd(job Job, o record.Outcome, took time.Duration) {
 		p.observer.Hinted(job.Policy, o.RetryAfter)
 	}
 	logEnd(p.log, job, o, took)
+	if t, ended := told(job, o); ended {
+		p.broker.TellOutcome(job.Header, t)
+	}
 	event := queue.EventFailed
 	switch o.Kind {
 	case record.OutcomeDone:
@@ -132,6 +135,27 @@ func (p *pool) tellEnd(job Job, o record.Outcome, took time.Duration) {
 		DurationMS: took.Milliseconds(), Error: o.Error, Used: o.Used,
 		PauseMS: o.RetryAfter.Milliseconds(),
 	})
+}
+
+// told is how a job ended by a run, for who waits for it; false: it did not end. A job whose
+// attempts are used up ends when it is buried, and so do those that did not run.
+func told(j Job, o record.Outcome) (t job.Told, ended bool) {
+	t = job.Told{Job: j.ID, Attempts: j.Attempt - 1}
+	switch o.Kind {
+	case record.OutcomeDone:
+		t.End = job.EndDone
+	case record.OutcomePermanent:
+		t.End, t.Reason, t.Error = job.EndDead, job.ReasonPermanent, o.Error
+		t.Attempts = j.Attempt
+	default:
+		return t, false
+	}
+	if j.settled != nil { // it ran here
+		j.settled.mu.Lock()
+		defer j.settled.mu.Unlock()
+		t.Reply = j.settled.reply
+	}
+	return t, true
 }
 
 // logEnd writes the line of an attempt's end, which is that of its start with the outcome.

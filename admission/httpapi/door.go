@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/admission/answer"
@@ -22,9 +23,15 @@ import (
 func (h *handler) submit(r *http.Request, at place) (answer.Answer, error) {
 	// An unescaped question mark in a key would otherwise cut it short, and mix two buckets without
 	// a word.
-	if r.URL.RawQuery != "" || r.URL.ForceQuery {
-		return answer.Answer{}, &admission.RequestError{Field: "query",
-			Reason: "a job has no query parameters; a question mark in a key is written %3F"}
+	query, err := parameters(r, "wait")
+	if err != nil {
+		return answer.Answer{}, err
+	}
+	var wait time.Duration
+	if query.Has("wait") {
+		if wait, err = admission.ParseWait("wait", query.Get("wait")); err != nil {
+			return answer.Answer{}, err
+		}
 	}
 	client, err := h.client(r.RemoteAddr, r.Header)
 	if err != nil {
@@ -36,7 +43,7 @@ func (h *handler) submit(r *http.Request, at place) (answer.Answer, error) {
 		return answer.Answer{}, bodyLeft{err}
 	}
 	outcome, err := h.service.Submit(r.Context(), admission.SubmitRequest{
-		Policy: at.policy, Key: at.key, Header: r.Header, Body: body, IP: client})
+		Policy: at.policy, Key: at.key, Header: r.Header, Body: body, IP: client, Wait: wait})
 	if err != nil {
 		return answer.Answer{}, err
 	}

@@ -287,6 +287,9 @@ func write(w http.ResponseWriter, a answer.Answer) {
 		})
 		return
 	}
+	if a.Late {
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(readWithin)) // as above
+	}
 	if a.Status != http.StatusNoContent {
 		last := values[len(a.Header):]
 		last[0] = strconv.Itoa(len(a.Body))

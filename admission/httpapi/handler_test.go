@@ -170,7 +170,7 @@ func TestBadRequests(t *testing.T) {
 	}{
 		{"key of 300 bytes", "POST /v1/jobs/p/" + long, 400, "key"},
 		{"key that is not UTF-8", "POST /v1/jobs/p/%ff%fe", 400, "key"},
-		{"question mark in a job's key", "POST /v1/jobs/p/what?really=1", 400, "query"},
+		{"question mark in a job's key", "POST /v1/jobs/p/what?really=1", 400, "really"},
 		{"question mark at its end", "POST /v1/jobs/p/what?", 400, "query"},
 		{"question mark in a check's key", "POST /v1/check/p/what?", 400, "query"},
 		{"misspelt cost", "POST /v1/check/p/k?costs=1", 400, "costs"},

@@ -38,12 +38,15 @@ type Job struct {
 	Cost       int64      `json:"cost"`
 	Priority   int        `json:"priority"`
 	Size       int        `json:"size"` // bytes of the body
+
+	header map[string][]string
 }
 
 func storedJob(policy string, stored job.Arrived) Job {
 	j := Job{Job: job.ID(policy, stored.Seq), Key: stored.Key.Raw(), Partition: stored.Partition,
 		State:      JobStored,
-		AcceptedAt: stored.Stored, Cost: stored.Cost, Priority: stored.Priority, Size: stored.Size}
+		AcceptedAt: stored.Stored, Cost: stored.Cost, Priority: stored.Priority, Size: stored.Size,
+		header: stored.Header}
 	if !stored.Deadline.IsZero() {
 		j.Deadline = &stored.Deadline
 	}
@@ -121,6 +124,7 @@ func (s *Service) Cancel(ctx context.Context, name string, seq uint64) (Job, err
 	case err != nil:
 		return Job{}, err
 	case a.Removed > 0:
+		s.broker.TellOutcome(j.header, job.Told{Job: j.Job, End: job.EndCancelled})
 		if a.Job != nil {
 			j.set(a.Job)
 		}

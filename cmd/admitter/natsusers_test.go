@@ -219,17 +219,18 @@ func attackNATS(t *testing.T, users *natsUsers, p *process, valve string) {
 	var attacks []attack
 	for _, user := range []string{"shop", "gate", "runner", "ops"} {
 		for _, subject := range []string{
-			"penstock.queue.mail.0.k",            // into the stream, past the door
-			victim,                               // another's policy
-			"penstock.submit.stripe.k",           //
-			"penstock.admitted.mail.k",           // the admitter's alone
-			"penstock.dead.mail.k",               // a dead letter that is none
-			"penstock.event.mail.k",              // an event that is none
-			"penstock.valve.mail.0",              // cancels and purges
-			"penstock.valve.stripe.0",            //
-			"penstock.work.mail",                 // an offer that is none
-			"penstock.answer.stripe.x.r1",        // the outcome of another's job
-			"$JS.API.STREAM.PURGE.PENSTOCK_mail", //
+			"penstock.queue.mail.0.k",                     // into the stream, past the door
+			victim,                                        // another's policy
+			"penstock.submit.stripe.k",                    //
+			"penstock.admitted.mail.k",                    // the admitter's alone
+			"penstock.dead.mail.k",                        // a dead letter that is none
+			"penstock.event.mail.k",                       // an event that is none
+			"penstock.valve.mail.0",                       // cancels and purges
+			"penstock.valve.stripe.0",                     //
+			"penstock.work.mail",                          // an offer that is none
+			"penstock.answer.stripe.x.r1",                 // the outcome of another's job
+			"penstock.outcome.ABCDEFGHIJKLMNOPQRSTUVWXYZ", // the same, to who waits for it
+			"$JS.API.STREAM.PURGE.PENSTOCK_mail",          //
 			"$JS.API.STREAM.DELETE.PENSTOCK_stripe",
 			"$JS.API.STREAM.MSG.GET.PENSTOCK_stripe",
 			"$JS.API.STREAM.MSG.DELETE.PENSTOCK_stripe",
@@ -251,7 +252,7 @@ func attackNATS(t *testing.T, users *natsUsers, p *process, valve string) {
 		for _, subject := range []string{">", "penstock.>", "penstock.jobs.>", "penstock.queue.>",
 			"penstock.submit.>", "penstock.event.>", "penstock.event.stripe.>", "_INBOX.>",
 			"_INBOX.*.>", "$JS.>", "$KV.>", "$SYS.>", "$SRV.>", "penstock.answer.>",
-			"penstock.work.stripe", "penstock.valve.>"} {
+			"penstock.work.stripe", "penstock.valve.>", "penstock.outcome.>"} {
 			attacks = append(attacks, attack{user, "subscribe", subject})
 		}
 	}

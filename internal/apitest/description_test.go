@@ -176,7 +176,8 @@ func explain(errs []*errors.ValidationError) string {
 // strictly has documents hold no members that are not described. What has names of its users'
 // choice must be listed.
 var strictly = []config.Option{config.WithStrictMode(), config.WithFormatAssertions(),
-	config.WithStrictIgnorePaths("$.body.header.*", "$.body.drainers[*].policies.*",
+	config.WithStrictIgnorePaths("$.body.header.*", "$.body.reply.header.*",
+		"$.body.drainers[*].policies.*",
 		"$.body.unanswered.*", "$.body.depths.*", "$.body.late_ms.*",
 		"$.body.buckets[*].late_ms.*")}
 

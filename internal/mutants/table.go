@@ -2587,6 +2587,27 @@ func (Synced)`,
 		by:  "./workers/internal/hints TestADateIsJudgedByTheTargetsClock",
 	},
 
+	// Who waits for the end of a job.
+
+	{
+		name: "outcome-told-to-any-subject", file: "queue/job/told.go",
+		old: "return len(token) == waiterToken",
+		new: "return true",
+		by:  ". TestNobodyIsToldOfAnOutcomeElsewhere",
+	},
+	{
+		name: "outcome-kept-from-who-waits", file: "workers/pool.go",
+		old: "p.broker.TellOutcome(job.Header, t)",
+		new: "",
+		by:  ". TestASubmissionCanWaitForTheEndOfItsJob",
+	},
+	{
+		name: "credentials-shown-to-who-waits", file: "workers/httptarget/httptarget.go",
+		old: "[]byte(redact.Text(string(body), hidden)))",
+		new: "body)",
+		by:  ". TestWhoWaitsGetsTheAnswerOfTheTarget",
+	},
+
 	// Backups.
 
 	{

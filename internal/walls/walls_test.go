@@ -65,7 +65,7 @@ workers/workerstest: algorithms policy policy/store queue queue/embedded queue/j
 
 admission: algorithms policy queue queue/job nats.go
 admission/access: internal/nearest internal/yamlfile
-admission/answer: admission internal/seldom policy queue
+admission/answer: admission internal/seldom policy queue queue/job
 admission/console:
 admission/httpapi: admission admission/access admission/answer admission/manage admission/watch internal/health
 	internal/hosts

@@ -138,8 +138,15 @@ func (t *target) handle(ctx context.Context, j workers.Job) error {
 			most = mostSettled
 		}
 	}
+	if j.Awaited() {
+		most = job.MaxReply + 1
+	}
 	body, _ := io.ReadAll(io.LimitReader(response.Body, most))
 	settle(j, from, response.Header, body)
+	if j.Awaited() {
+		j.Reply(response.StatusCode, shown(response.Header, hidden),
+			[]byte(redact.Text(string(body), hidden)))
+	}
 	if response.StatusCode >= 300 { // what it says of the request is kept, and shown
 		body = []byte(redact.Text(string(body), hidden))
 	}
@@ -153,6 +160,26 @@ func (t *target) handle(ctx context.Context, j workers.Job) error {
 
 // noHints stands for the pause that an answer asks for where nobody looks at that.
 const noHints = time.Duration(-1)
+
+// connections are header fields of an answer that are about its way here (RFC 9110, 7.6.1).
+var connections = []string{"Connection", "Keep-Alive", "Proxy-Authenticate",
+	"Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Content-Length",
+	"Set-Cookie"}
+
+// shown is the header of an answer as who waits for the job sees it: without the hidden texts, and
+// without what is the connection's or is meant to be sent by who asked.
+func shown(header http.Header, hidden []string) http.Header {
+	header = header.Clone()
+	for _, name := range connections {
+		header.Del(name)
+	}
+	for _, values := range header {
+		for i, value := range values {
+			values[i] = redact.Text(value, hidden)
+		}
+	}
+	return header
+}
 
 // request makes the HTTP request of a job.
 func (t *target) request(ctx context.Context, j workers.Job) (*http.Request, error) {

@@ -1,0 +1,186 @@
+package penstock_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock"
+	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/internal/waittest"
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue/embedded"
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers"
+)
+
+// TestASubmissionCanWaitForTheEndOfItsJob: of one that is done, one that is dead, one that nobody
+// runs in time, a repeat, and one whose process stops meanwhile.
+func TestASubmissionCanWaitForTheEndOfItsJob(t *testing.T) {
+	slow := paced("slow", 1, 10)
+	slow.Timeout = policy.Duration(time.Hour)
+	p := open(t, penstock.Options{Policies: []policy.Policy{paced("mail", 1000, 10), slow}})
+	p.Handle("mail", func(_ context.Context, j workers.Job) error {
+		j.Reply(0, nil, append([]byte("got "), j.Body...))
+		if string(j.Body) == "bad" {
+			return workers.Permanent(errors.New("no such address"))
+		}
+		return nil
+	})
+	stop := run(t, p)
+	submit := func(j penstock.Job) penstock.Ticket {
+		t.Helper()
+		ticket, err := p.Submit(t.Context(), j)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ticket
+	}
+	long := admission.MaxWait
+	done := submit(penstock.Job{Policy: "mail", Body: []byte("good"), Wait: long}).Told
+	if done == nil || done.End != job.EndDone || done.Job != "mail:1" ||
+		string(done.Reply.Body) != "got good" {
+		t.Errorf("a job that is done: %+v", done)
+	}
+	dead := submit(penstock.Job{Policy: "mail", Body: []byte("bad"), Wait: long}).Told
+	if dead == nil || dead.End != job.EndDead || dead.Reason != job.ReasonPermanent ||
+		dead.Error != "no such address" || dead.Attempts != 1 ||
+		string(dead.Reply.Body) != "got bad" {
+		t.Errorf("a job that is dead: %+v", dead)
+	}
+	late := submit(penstock.Job{Policy: "slow", Wait: long,
+		Header: http.Header{job.HeaderDeadline: {"50ms"}}}).Told
+	if late == nil || late.End != job.EndDead || late.Reason != job.ReasonDeadline {
+		t.Errorf("a job that nobody ran: %+v", late)
+	}
+	one := penstock.Job{Policy: "slow", IdempotencyKey: "one", Wait: time.Millisecond}
+	for _, why := range []string{admission.NotWaitedTime, admission.NotWaitedRepeat} {
+		if got := submit(one); got.Told != nil || got.NotWaited != why || got.Job != "slow:2" {
+			t.Errorf("%+v, want it not to wait because of %s", got, why)
+		}
+	}
+	waits := make(chan penstock.Ticket, 1)
+	go func() {
+		ticket, err := p.Submit(t.Context(), penstock.Job{Policy: "slow", Wait: long})
+		if err != nil {
+			t.Error(err)
+		}
+		waits <- ticket
+	}()
+	waittest.Until(t, "the job that is waited for is stored",
+		func() bool { return p.Depths(t.Context())["slow"] == 2 })
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	if got := receive(t, waits); got.NotWaited != admission.NotWaitedStopping {
+		t.Errorf("a submission that waits while the process stops: %+v", got)
+	}
+}
+
+// TestWhoWaitsGetsTheAnswerOfTheTarget over HTTP, but no credential that it was sent.
+func TestWhoWaitsGetsTheAnswerOfTheTarget(t *testing.T) {
+	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		w.Header().Set("X-Seen", r.Header.Get("Authorization"))
+		w.Header().Set("Set-Cookie", "session=1")
+		w.WriteHeader(http.StatusCreated)
+		switch string(body) {
+		case "large":
+			_, err = io.WriteString(w, strings.Repeat("x", job.MaxReply+1))
+		default:
+			_, err = io.WriteString(w, "made by "+r.Header.Get("Authorization"))
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}))
+	defer target.Close()
+	pay := paced("pay", 1000, 10)
+	pay.Target = &policy.Target{HTTP: &policy.HTTPTarget{URL: target.URL}}
+	p := open(t, penstock.Options{Policies: []policy.Policy{pay},
+		AllowTargets: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+	stop := run(t, p)
+	ask := func(query, body string) (int, string) {
+		t.Helper()
+		r := httptest.NewRequest("POST", "/v1/jobs/pay/a"+query, strings.NewReader(body))
+		r.Host = "localhost"
+		r.Header.Set("Penstock-Forward-Authorization", "Bearer abcdefgh")
+		w := httptest.NewRecorder()
+		p.Handler().ServeHTTP(w, r)
+		return w.Code, w.Body.String()
+	}
+	status, body := ask("?wait=1m", "pay")
+	if status != 200 || !strings.Contains(body, `"end":"done"`) ||
+		!strings.Contains(body, `"status":201`) ||
+		!strings.Contains(body, `"body":"made by [redacted]"`) ||
+		!strings.Contains(body, `"X-Seen":["[redacted]"]`) ||
+		strings.Contains(body, "abcdefgh") || strings.Contains(body, "Cookie") {
+		t.Errorf("%d %s", status, body)
+	}
+	if status, body := ask("?wait=1m", "large"); status != 200 || len(body) > 1000 ||
+		!strings.Contains(body, `"body_too_large":true`) {
+		t.Errorf("a large answer: %d %.300s", status, body)
+	}
+	for _, query := range []string{"?wait=", "?wait=0s", "?wait=6m", "?wait=1s&wait=1s", "?x=1"} {
+		if status, body := ask(query, ""); status != 400 {
+			t.Errorf("%s: %d %s", query, status, body)
+		}
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestNobodyIsToldOfAnOutcomeElsewhere: whatever a producer writes into the header of a job, its
+// outcome goes below penstock.outcome, to one token.
+func TestNobodyIsToldOfAnOutcomeElsewhere(t *testing.T) {
+	p := open(t, penstock.Options{Policies: []policy.Policy{paced("mail", 1000, 100)},
+		Server: embedded.Options{Listen: "127.0.0.1:0"}})
+	ran := make(chan workers.Job, 1)
+	p.Handle("mail", func(_ context.Context, j workers.Job) error { ran <- j; return nil })
+	stop := run(t, p)
+	nc, err := p.Connect("producer")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	heard, err := nc.SubscribeSync(">")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const token = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	for _, waiter := range []string{"x", "valve.mail.0", "*", ">", "../jobs", token + ".x",
+		token + "A", "$JS.API.STREAM.DELETE.x", "abcdefghijklmnopqrstuvwxyz", token} {
+		m := nats.NewMsg("penstock.jobs.mail.a")
+		m.Header.Set(job.HeaderWaiter, waiter)
+		if err := nc.PublishMsg(m); err != nil {
+			t.Fatal(err)
+		}
+		receive(t, ran)
+	}
+	var told []string
+	waittest.Until(t, "the last outcome is told", func() bool {
+		m, err := heard.NextMsg(time.Second)
+		if err == nil && m.Header.Get("Penstock-Outcome") != "" {
+			told = append(told, m.Subject)
+		}
+		return len(told) > 0 && told[len(told)-1] == "penstock.outcome."+token
+	})
+	if len(told) != 1 {
+		t.Errorf("outcomes were told on %q", told)
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}
