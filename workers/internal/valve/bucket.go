@@ -493,13 +493,3 @@ func spread(key job.Key, limit time.Duration) time.Duration {
 
 // Place implements [walk.Item].
 func (b *bucket) Place() *int { return &b.inList }
-
-func (p *Part) add(b *bucket) {
-	p.buckets[b.key] = b
-	p.list.Add(b)
-}
-
-func (p *Part) remove(b *bucket) {
-	delete(p.buckets, b.key)
-	p.list.Remove(b)
-}

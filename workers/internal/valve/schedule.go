@@ -171,5 +171,6 @@ func (v *Valve) forget(b *bucket, now pace.Instant) {
 	}
 	b.unline()
 	v.weighBucket(b, -bucketBytes)
-	b.Part.remove(b)
+	delete(b.Part.buckets, b.key)
+	b.Part.list.Remove(b)
 }

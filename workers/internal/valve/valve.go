@@ -308,7 +308,8 @@ func (v *Valve) bucket(p *Part, key job.Key, now pace.Instant) *bucket {
 			b.pace.Hold(&b.clock, from.Add(spread(key, min(interval, mostSpread))))
 		}
 		v.beginUsed(b, now)
-		p.add(b)
+		p.buckets[key] = b
+		p.list.Add(b)
 		v.weighBucket(b, bucketBytes)
 	}
 	return b
