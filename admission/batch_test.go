@@ -7,7 +7,9 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
@@ -96,5 +98,36 @@ func TestABatchAsksNoValve(t *testing.T) {
 	})
 	if got := h.batch(`{"policy":"stripe","key":"a"}`); len(got) != 1 || got[0].Status != 202 {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// Costs by name go along with a job of a batch as with any other, and are refused alike.
+func TestABatchHasCostsByName(t *testing.T) {
+	p := policy.Policy{Name: "llm", Rule: policy.Rule{Algorithm: policy.LeakingBucket,
+		Capacity: 10}, Limits: policy.Limits{{Name: "tokens", Cost: "tokens", Rule: policy.Rule{
+		Algorithm: policy.SlidingLog, Limit: 5000, Window: policy.Duration(time.Minute)}}}}
+	h := open(t, p)
+	line := func(headers string) string {
+		return `{"policy":"llm","key":"a","headers":{` + headers + `}}`
+	}
+	got := h.batch(line(`"Penstock-Cost-Tokens":"1200"`), line(`"penstock-cost-tokens":"5001"`),
+		line(`"Penstock-Cost-Tokns":"1"`), line(`"penstock-cost-tokens":"5000"`))
+	for i, want := range []int{202, 400, 400, 202} {
+		if len(got) != 4 || got[i].Status != want {
+			t.Fatalf("%+v, want status %d of job %d", got, want, i+1)
+		}
+	}
+	stream, err := h.client.JetStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for seq, want := range map[uint64]string{1: "1200", 2: "5000"} {
+		m, err := stream.GetMsg("PENSTOCK_llm", seq)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := m.Header.Get("Penstock-Cost-Tokens"); got != want {
+			t.Errorf("job %d costs %q tokens, want %s", seq, got, want)
+		}
 	}
 }

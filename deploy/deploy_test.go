@@ -320,6 +320,7 @@ func exposition(t *testing.T) string {
 	drain.Shadowed("p", "next", time.Second)
 	drain.Started("p", 0, 0)
 	drain.Ended("p", "dead")
+	drain.LimitHeld("p", "daily", time.Second)
 	drain.Policy("p", true)
 	admission.Policies(policy.Entries{"p": {Policy: policy.Policy{Name: "p",
 		Rule: policy.Rule{Algorithm: policy.LeakingBucket}}}})

@@ -68,6 +68,9 @@ type Observer struct {
 	// what held them: no_worker, workers_busy, total_rate, concurrency, paused, cooling, breaker,
 	// storage. What one cause holds is told when it ends.
 	Late func(policy, cause string, by time.Duration)
+	// LimitHeld tells, once a second, for how long a limit on starts has held buckets of a policy
+	// with jobs that wait: of several buckets the times of all.
+	LimitHeld func(policy, limit string, held time.Duration)
 	// Finished tells how an attempt ended: done, failed, throttled, permanent (no other can
 	// succeed), returned (not started after all) or uncounted (interrupted, or its worker elsewhere
 	// left).
@@ -108,6 +111,9 @@ func (o Observer) complete() Observer {
 	}
 	if o.Late == nil {
 		o.Late = func(string, string, time.Duration) {}
+	}
+	if o.LimitHeld == nil {
+		o.LimitHeld = func(string, string, time.Duration) {}
 	}
 	if o.Finished == nil {
 		o.Finished = func(string, string) {}

@@ -69,6 +69,7 @@ func TestMetrics(t *testing.T) {
 	d.Started("stripe", -time.Second, -time.Second)
 	d.Returned("stripe", "rate")
 	d.Late("stripe", "processor", 1500*time.Millisecond)
+	d.LimitHeld("stripe", "daily", 3*time.Second)
 	d.Finished("stripe", "done")
 	d.Ended("stripe", "done")
 	a.Answered(penstock.APINATS, 404)

@@ -34,6 +34,7 @@ type metrics struct {
 	starts, attempts, jobs *prometheus.CounterVec
 	returned, late         *prometheus.CounterVec
 	shadowed, shadowedBy   *prometheus.CounterVec
+	held                   *prometheus.CounterVec
 	lateness               prometheus.Histogram
 	wait                   *prometheus.HistogramVec
 	owned, breakers        *prometheus.GaugeVec
@@ -61,6 +62,9 @@ type metrics struct {
 //	                                               delayed
 //	penstock_shadow_delay_seconds_total{policy,limit}
 //	                                               … by how much
+//	penstock_limit_held_seconds_total{policy,limit}
+//	                                               for how long limits on starts held buckets with
+//	                                               jobs that wait: the times of all of them
 //	penstock_attempts_total{policy,outcome}        attempts that ended: done, failed, throttled,
 //	                                               permanent, returned, uncounted
 //	penstock_hints_total{policy}                   answers of targets that have nothing left, but did
@@ -99,6 +103,11 @@ func New(registerer prometheus.Registerer) (workers.Observer, error) {
 		shadowedBy: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "penstock_shadow_delay_seconds_total",
 			Help: "By how much limits would have delayed starts that hold nothing back.",
+		}, []string{"policy", "limit"}),
+		held: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "penstock_limit_held_seconds_total",
+			Help: "For how long a limit on starts held buckets with jobs that wait: the times " +
+				"of all of them.",
 		}, []string{"policy", "limit"}),
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "penstock_attempts_total",
@@ -156,7 +165,7 @@ func New(registerer prometheus.Registerer) (workers.Observer, error) {
 	var problems []error
 	for _, c := range []prometheus.Collector{m.starts, m.returned, m.late, m.attempts, m.jobs,
 		m.lateness, m.wait, m.owned, m.breakers, m.workerless, m.lease, m.discarded,
-		m.hints, m.shadowed, m.shadowedBy} {
+		m.held, m.hints, m.shadowed, m.shadowedBy} {
 		problems = append(problems, registerer.Register(c))
 	}
 	return workers.Observer{
@@ -171,6 +180,9 @@ func New(registerer prometheus.Registerer) (workers.Observer, error) {
 		Shadowed: func(policy, limit string, by time.Duration) {
 			m.shadowed.WithLabelValues(policy, limit).Inc()
 			m.shadowedBy.WithLabelValues(policy, limit).Add(by.Seconds())
+		},
+		LimitHeld: func(policy, limit string, held time.Duration) {
+			m.held.WithLabelValues(policy, limit).Add(held.Seconds())
 		},
 		Finished: func(policy, outcome string) {
 			m.attempts.WithLabelValues(policy, outcome).Inc()
@@ -206,7 +218,7 @@ func (m *metrics) policy(name string, known bool) {
 		delete(m.known, name)
 		for _, c := range []interface{ DeletePartialMatch(prometheus.Labels) int }{
 			m.starts, m.returned, m.late, m.attempts, m.jobs, m.wait, m.owned, m.breakers,
-			m.workerless, m.discarded, m.hints, m.shadowed, m.shadowedBy} {
+			m.workerless, m.discarded, m.held, m.hints, m.shadowed, m.shadowedBy} {
 			c.DeletePartialMatch(prometheus.Labels{"policy": name})
 		}
 		return

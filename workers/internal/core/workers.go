@@ -89,6 +89,14 @@ func (c *Core) Breakers() iter.Seq2[string, valve.Breakers] {
 	}
 }
 
+// TakeHeld hands out for how long limits on starts have held buckets since it was called last, by
+// policy and limit.
+func (c *Core) TakeHeld(now pace.Instant, tell func(policy, limit string, held time.Duration)) {
+	for _, v := range c.sorted {
+		v.TakeHeld(now, func(limit string, held time.Duration) { tell(v.Policy.Name, limit, held) })
+	}
+}
+
 // TakeLost hands out by how much starts became later than their buckets' rates allowed since it was
 // called last, by policy and cause.
 func (c *Core) TakeLost(tell func(policy, cause string, lost time.Duration)) {

@@ -247,12 +247,18 @@ func TestABacklogUsesWhatTheTightestLimitAllows(t *testing.T) {
 			Window: policy.Duration(time.Minute)}}, {Name: "wide",
 			Rule: policy.Rule{Algorithm: policy.FixedWindow, Limit: 40_000,
 				Window: policy.Duration(time.Hour)}}},
+		"three, and costs": {{Name: "tokens", Cost: "tokens", Rule: policy.Rule{
+			Algorithm: policy.SlidingLog, Limit: 3500, Window: policy.Duration(time.Minute)}},
+			{Name: "requests", Rule: policy.Rule{Algorithm: policy.TokenBucket, Capacity: 100,
+				Refill: algorithms.Rate{Count: 600, Per: time.Minute}}},
+			{Name: "hour", Rule: policy.Rule{Algorithm: policy.SlidingCounter, Limit: 40_000,
+				Window: policy.Duration(time.Hour)}}},
 	} {
 		p := policy.Policy{Name: name, Limits: limits, Rule: policy.Rule{
 			Algorithm: policy.LeakingBucket, Capacity: 1}}.WithDefaults()
 		l := quota.New(p)
 		var set *quota.Set
-		started, c := 0, quota.Cost{Job: 1}
+		started, c := 0, quota.Cost{Job: 1, Named: map[string]int64{"tokens": 7}}
 		for now := time.Duration(0); ; started++ {
 			wait, _ := l.Next(set, at(now), c)
 			if now += wait; now > 10*time.Minute {

@@ -153,6 +153,7 @@ type bucket struct {
 	waiting   int64   // the slots of all of them
 	turns     float64 // taken under the total outflow, by weight: see valve
 	passing   passing
+	heldBy    string // the limit on starts that holds its next job
 
 	Part    *Part
 	clock   pace.Clock

@@ -214,6 +214,22 @@ func (v *Valve) lateMS(b *bucket, now pace.Instant) (ms map[string]int64) {
 	return ms
 }
 
+// TakeHeld hands out for how long limits on starts have held buckets with jobs that wait, since it
+// was called last: of several buckets the times of all.
+func (v *Valve) TakeHeld(now pace.Instant, tell func(limit string, held time.Duration)) {
+	since := now.Since(v.heldTold)
+	if v.heldTold == 0 {
+		since = 0
+	}
+	v.heldTold = now
+	for limit, buckets := range v.holding {
+		tell(limit, time.Duration(buckets)*since)
+	}
+	if at, limit := v.nextTurn(now); limit != "" && at > now && len(v.due) > 0 {
+		tell(limit, time.Duration(len(v.due))*since)
+	}
+}
+
 // TakeLost hands out what its buckets have lost since it was called last.
 func (v *Valve) TakeLost(tell func(cause string, lost time.Duration)) {
 	for by, lost := range v.lost {

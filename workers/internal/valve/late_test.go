@@ -197,3 +197,41 @@ func TestABucketTellsItsRateBesideWhatItAchieves(t *testing.T) {
 		t.Errorf("a key without jobs: outflow %v, achieved %v", s.Outflow, s.RateMinute)
 	}
 }
+
+// What limits hold is counted while it lasts, for each bucket that they hold.
+func TestTheTimesForWhichLimitsHoldAreTold(t *testing.T) {
+	b := newValveBench(t, limited())
+	told := map[string]time.Duration{}
+	take := func() map[string]time.Duration {
+		clear(told)
+		b.v.TakeHeld(b.now, func(limit string, held time.Duration) { told[limit] += held })
+		return told
+	}
+	for range 4 {
+		b.arrive("a", tokens(5))
+		b.arrive("b", tokens(1))
+		b.arrive("c", tokens(1))
+	}
+	b.until(second, noted(b))
+	take()
+	b.at(3 * second)
+	if got := take(); !maps.Equal(got, map[string]time.Duration{"tokens": 2 * second,
+		"jobs": 4 * second}) {
+		t.Errorf("in two seconds %v", got)
+	}
+	b.v.Drop(b.p)
+	b.at(4 * second)
+	if got := take(); len(got) > 0 {
+		t.Errorf("%v of a partition that is lost", got)
+	}
+	b = newValveBench(t, account())
+	for range 8 {
+		b.arrive("a", tokens(2))
+	}
+	b.until(second, noted(b))
+	take()
+	b.at(3 * second)
+	if got := take(); !maps.Equal(got, map[string]time.Duration{"account": 2 * second}) {
+		t.Errorf("of all keys in two seconds %v", got)
+	}
+}

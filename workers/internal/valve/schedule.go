@@ -20,6 +20,7 @@ func (v *Valve) place(b *bucket, now pace.Instant) {
 		v.together.first = nil
 	}
 	v.noteHold(b, now)
+	v.noteHeld(b, "")
 	b.cooled(now)
 	if b.queued() == 0 {
 		b.awake = false
@@ -59,6 +60,10 @@ func (v *Valve) place(b *bucket, now pace.Instant) {
 	at := v.startable(b, now)
 	until, limit := v.withinLimits(b, now)
 	b.noteLimited(until, limit, now)
+	if b.passes(now) != 0 {
+		limit = b.passing.by
+	}
+	v.noteHeld(b, limit)
 	read := readAt(at)
 	if read > now {
 		v.unload(b)

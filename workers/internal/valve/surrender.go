@@ -124,6 +124,9 @@ func (v *Valve) leave(p *Part, state partitionState) {
 			}
 		}
 	}
+	for _, b := range p.buckets {
+		v.noteHeld(b, "")
+	}
 	v.sched.Retain(func(b scheduledBucket) bool { return b.Part != p })
 	v.due.Retain(func(b dueBucket) bool { return b.Part != p })
 	v.unread.Retain(func(b dueBucket) bool { return b.Part != p })

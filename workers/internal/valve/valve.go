@@ -93,6 +93,9 @@ type Valve struct {
 	}
 	lost [causes]time.Duration // by its buckets, since that was told
 
+	holding  map[string]int // how many buckets wait, by the limit on starts that holds them
+	heldTold pace.Instant   // when that was told last
+
 	runs  map[uint64]run // that workers have, here or elsewhere, by number
 	given uint64         // of them, so far
 }
@@ -131,6 +134,8 @@ func New(p policy.Policy, paused bool, self string, random func() float64,
 		parts:  map[int]*Part{},
 		runs:   map[uint64]run{},
 		gateAt: pace.Never,
+
+		holding: map[string]int{},
 	}
 	v.setTogether(p)
 	v.SetOverrides(nil)
@@ -421,6 +426,19 @@ func (v *Valve) turnEvery() (every time.Duration) {
 		every = max(every, v.together.Interval())
 	}
 	return every
+}
+
+// noteHeld notes which limit on starts holds a bucket's next job; empty: none.
+func (v *Valve) noteHeld(b *bucket, by string) {
+	if b.heldBy == by {
+		return
+	}
+	if v.holding[b.heldBy]--; v.holding[b.heldBy] <= 0 {
+		delete(v.holding, b.heldBy)
+	}
+	if b.heldBy = by; by != "" {
+		v.holding[by]++
+	}
 }
 
 // Free is how many local workers have nothing to do.
