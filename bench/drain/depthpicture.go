@@ -32,10 +32,11 @@ func (d *depths) draw(dir string) error {
 				return s.heap / (1 << 20)
 			})},
 		}},
-		{"lateness, p99 of each second", "ms", []curve{{"", paper.Ink, d.lateness()}}},
+		{"lateness, p99 of each second", "ms", d.lateness()},
 	} {
 		p := paper.NewPlot(titleSize, row.title, "s", row.y)
 		p.Y.Min = 0
+		p.Legend.TextStyle.Font.Size = vg.Points(titleSize - 2)
 		for _, c := range row.curves {
 			line, err := plotter.NewLine(c.points)
 			if err != nil {
@@ -47,7 +48,7 @@ func (d *depths) draw(dir string) error {
 				p.Legend.Add(c.name, line)
 			}
 		}
-		if err := d.markPhases(p); err != nil {
+		if err := d.markPhases(p, len(plots) == 0); err != nil {
 			return err
 		}
 		plots = append(plots, []*plot.Plot{p})
@@ -71,9 +72,10 @@ func (d *depths) over(value func(sample) float64) (points plotter.XYs) {
 	return points
 }
 
-// lateness is the 99th percentile of each second in which jobs started.
-func (d *depths) lateness() (points plotter.XYs) {
+// lateness is the 99th percentile of each second in which jobs started, a curve for each phase.
+func (d *depths) lateness() (curves []curve) {
 	for _, ph := range d.phases {
+		var points plotter.XYs
 		of := map[int64][]time.Duration{}
 		for _, s := range latenesses(d.starts, ph.from, ph.to) {
 			second := (s.at - d.begin) / 1e9
@@ -84,16 +86,29 @@ func (d *depths) lateness() (points plotter.XYs) {
 			points = append(points, plotter.XY{X: float64(second),
 				Y: float64(paper.Quantile(of[second], 0.99)) / 1e6})
 		}
+		if len(points) > 0 {
+			curves = append(curves, curve{"", paper.Ink, points})
+		}
 	}
-	return points
+	return curves
 }
 
-// markPhases draws a line where each phase begins, with its name.
-func (d *depths) markPhases(p *plot.Plot) error {
+// markPhases draws a line where each phase begins, with its name or without.
+func (d *depths) markPhases(p *plot.Plot, named bool) error {
 	var names plotter.XYLabels
 	for _, ph := range d.phases {
-		names.XYs = append(names.XYs, plotter.XY{X: d.since(ph.from), Y: 0})
-		names.Labels = append(names.Labels, ph.name)
+		at := d.since(ph.from)
+		line, err := plotter.NewLine(plotter.XYs{{X: at, Y: 0}, {X: at, Y: p.Y.Max}})
+		if err != nil {
+			return err
+		}
+		line.Color, line.Width = paper.Ideal, vg.Points(0.4)
+		p.Add(line)
+		names.XYs = append(names.XYs, plotter.XY{X: at, Y: 0})
+		names.Labels = append(names.Labels, " "+ph.name)
+	}
+	if !named {
+		return nil
 	}
 	labels, err := plotter.NewLabels(names)
 	if err != nil {

@@ -151,6 +151,37 @@ func TestAPurgeLeavesTheLoopItsTime(t *testing.T) {
 	}
 }
 
+// Jobs that are dropped take memory until their acknowledgement is confirmed, so a purge of very
+// many waits for that.
+func TestAPurgeOfDeepJobsWaitsForWhatItHasDropped(t *testing.T) {
+	a := crowded(t, leaky("api", "1/h"), 1)
+	a.v.memory.most = 1
+	const jobs = 2 * mostPurging
+	a.arriveMany("k0", jobs)
+	a.start()
+	a.ask(job.Question{Op: job.OpPurge, Key: "k0"})
+	for range 200 {
+		a.ponder()
+		a.now = a.now.Add(purgePause)
+	}
+	if n := len(a.p.jobs); n < mostPurging || n > mostPurging+2*purgePiece {
+		t.Errorf("%d jobs that are dropped are in memory", n)
+	}
+	for range 2 {
+		for _, r := range a.out.Acks {
+			a.v.Confirmed(a.p, r.Seq, a.now)
+		}
+		a.out.Acks = nil
+		for range 200 {
+			a.ponder()
+			a.now = a.now.Add(purgePause)
+		}
+	}
+	if len(a.answers) != 1 || a.answers[0].Removed < jobs {
+		t.Errorf("answered %+v", a.answers)
+	}
+}
+
 // A job whose start depends on a person, a target or a busy worker is answered in the turn that
 // asks, with its position and the depth of its bucket: nobody waits for what nobody can tell.
 func TestAJobWhoseStartNobodyCanTellIsAnsweredAtOnce(t *testing.T) {

@@ -92,6 +92,12 @@ func (j *heldJob) enter(next stage) {
 	if next == stageBurying {
 		j.Bucket.Part.burying++
 	}
+	if j.stage == stageAcking {
+		j.Bucket.Part.acking--
+	}
+	if next == stageAcking {
+		j.Bucket.Part.acking++
+	}
 	j.stage = next
 }
 
@@ -315,6 +321,7 @@ type Part struct {
 	// those of them that run, wherever, or whose outcome is being recorded
 	begun   map[uint64]*heldJob
 	burying int               // of these
+	acking  int               // jobs that are finished, and not confirmed yet
 	crashes map[uint64]string // by job that counts any: whose was the last
 	records map[uint64]uint64 // revisions of attempt records, by job that has one
 

@@ -54,6 +54,10 @@ const (
 	mostWalks = 8
 	// purgePiece is how many jobs are dropped in one piece of work.
 	purgePiece = 256
+	// mostPurging is how many jobs may wait for their acknowledgement before more of those that are
+	// deep are dropped, and purgePause when it is looked again.
+	mostPurging = 20_000
+	purgePause  = 10 * time.Millisecond
 	// askPatience is how long a question about jobs waits for those that have not arrived. The
 	// admitter waits 20 ms for the answer.
 	askPatience = 15 * time.Millisecond
@@ -267,6 +271,10 @@ func (q *question) purge(now pace.Instant) progress {
 		q.removed += q.note(func() int { return q.valve.purge(q.purged[:n], now) })
 		q.purged = q.purged[n:]
 		if b := q.part.buckets[q.Key]; len(q.purged) == 0 && b != nil && b.deep+b.deepLater > 0 {
+			if q.part.acking >= mostPurging {
+				q.until = now.Add(purgePause)
+				return waits // for what is dropped to be gone: until then it takes memory
+			}
 			q.purged = q.valve.purges(q.part, q.Key, last)
 		}
 		if len(q.purged) > 0 {

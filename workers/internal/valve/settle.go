@@ -316,6 +316,7 @@ func (v *Valve) Confirmed(p *Part, seq uint64, now pace.Instant) {
 func (v *Valve) remove(j *heldJob, now pace.Instant) {
 	b := j.Bucket
 	v.unweigh(j)
+	j.enter(stageGone)
 	delete(b.Part.jobs, j.Seq)
 	delete(b.Part.begun, j.Seq)
 	delete(b.Part.crashes, j.Seq)

@@ -35,6 +35,7 @@ func BenchmarkHeapOfShapes(b *testing.B) {
 					a.NotBefore = v.wall().Add(time.Hour + time.Duration(i%3600)*time.Second)
 				}
 				v.v.Arrive(v.p, []job.Arrived{a}, true, v.now, v.wall())
+				v.out.Reset()
 			}
 			b.StopTimer()
 			runtime.GC()
