@@ -73,6 +73,10 @@ type Policy struct {
 	// shortest window.
 	Guard Duration `json:"guard,omitempty"`
 
+	// Adapt has each bucket learn at which rate its target throttles, below the Outflow: for
+	// targets whose limit is not known.
+	Adapt *Adapt `json:"adapt,omitempty"`
+
 	// OutflowTotal is the rate at which all buckets of a leaking bucket with a queue together start
 	// jobs, in fair turns. With it Outflow, the rate of each, may be left out. It needs one
 	// partition, which is the default then.
@@ -192,6 +196,16 @@ func (t *HTTPTarget) ReadsHints() bool { return t.Hints == nil || *t.Hints }
 type Signing struct {
 	HMACFile string `json:"hmac_file"`
 }
+
+// Adapt says how buckets learn the limit of their target.
+type Adapt struct {
+	// Min is the rate that a bucket keeps however often its target throttles; default a hundredth
+	// of the outflow.
+	Min algorithms.Rate `json:"min,omitzero"`
+}
+
+// DefaultAdaptMin is the least rate of [Adapt] as a part of the outflow.
+const DefaultAdaptMin = 0.01
 
 // Dead says how many dead letters of a policy are kept.
 type Dead struct {

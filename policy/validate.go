@@ -124,6 +124,7 @@ func (p Policy) Validate() []Problem {
 			"hold jobs back; give it to one of the limits, such as {name: pace, algorithm: "+
 			"leaking_bucket, outflow: 10/s, shadow: true}, beside an outflow or in its place")
 	}
+	p.checkAdapt(&c)
 	p.checkNumbers(&c)
 	p.checkQueue(&c, known)
 	p.checkStoreError(&c)
@@ -143,6 +144,21 @@ func (p Policy) checkAlgorithm(c *checker) bool {
 	}
 	p.checkFields(c, known.demands, known.allows)
 	return true
+}
+
+func (p Policy) checkAdapt(c *checker) {
+	switch a := p.Adapt; {
+	case a == nil:
+	case !p.Paced() || p.Outflow.IsZero():
+		c.add("adapt",
+			"belongs to leaking buckets with a queue and an outflow, below which it learns")
+	case !a.Min.IsZero() && a.Min.Validate() != nil:
+		c.rate("adapt.min", a.Min)
+	case p.Outflow.Validate() == nil && a.Min.PerSecond() > p.Outflow.PerSecond():
+		c.add("adapt.min", "must be at most the outflow (%s), not %s", p.Outflow, a.Min)
+	default:
+		c.drain("adapt.min", p.Capacity, a.Min)
+	}
 }
 
 func (p Policy) checkStoreError(c *checker) {

@@ -29,6 +29,9 @@ const (
 	EventBreakerOpened = "breaker_opened"
 	EventBreakerClosed = "breaker_closed"
 
+	// EventAdapted says that a bucket has lowered its rate, because the target throttled.
+	EventAdapted = "adapted"
+
 	// An auditor saw starts that broke a limit; Reason says which, and by what.
 	EventLimitBroken = "limit_broken"
 )
@@ -52,6 +55,8 @@ type Event struct {
 	// said that nothing is left of what it allows; throttled, because it asked for it, missing when
 	// it named no time.
 	PauseMS int64 `json:"pause_ms,omitempty"`
+	// Outflow is the rate of now, in starts per second: adapted.
+	Outflow float64 `json:"outflow,omitempty"`
 	// All says that the breaker is not the bucket's own, but that of all buckets of the policy
 	// whose valve is in the same drainer.
 	All bool `json:"all,omitempty"`

@@ -92,6 +92,9 @@ type Observer struct {
 	// Breaker tells how many breakers of a policy are open in this drainer: those of single
 	// buckets, and the one of all of them together. See [Unavailable].
 	Breaker func(policy string, open int)
+	// Adapted tells, once a second, how many buckets of a policy that this drainer owns are slower
+	// than their outflow because of what they have learnt of their target's limit (adapt).
+	Adapted func(policy string, buckets int)
 	// Lease tells whether this drainer holds its lease. Without it nothing starts.
 	Lease func(held bool)
 	// Discarded tells that old dead letters of a policy were discarded, to make room for new ones.
@@ -135,6 +138,9 @@ func (o Observer) complete() Observer {
 	}
 	if o.Breaker == nil {
 		o.Breaker = func(string, int) {}
+	}
+	if o.Adapted == nil {
+		o.Adapted = func(string, int) {}
 	}
 	if o.Lease == nil {
 		o.Lease = func(bool) {}

@@ -45,6 +45,12 @@ func (t *teller) TellBreaker(b valve.Turned) {
 	t.broker.Tell(name, e)
 }
 
+func (t *teller) TellAdapted(a valve.Adapted) {
+	name := a.Part.Policy
+	t.broker.Tell(name, queue.Event{Type: queue.EventAdapted, Job: job.ID(name, a.Seq), Key: a.Key,
+		Outflow: a.PerSecond})
+}
+
 func (t *teller) TellTakeover(p handle.Partition) {
 	t.log.Info("took a partition over: its owner is gone", "policy", p.Policy, "partition",
 		p.Number)

@@ -54,13 +54,14 @@ type Event struct {
 	Reason     string    `json:"reason,omitempty"`
 	Error      string    `json:"error,omitempty"`
 	PauseMS    int64     `json:"pause_ms,omitempty"`
+	Outflow    float64   `json:"outflow,omitempty"`
 	All        bool      `json:"all,omitempty"`
 }
 
 // Types are those that an event can have.
 var Types = []string{queue.EventAccepted, queue.EventStarted, queue.EventDone, queue.EventFailed,
 	queue.EventThrottled, queue.EventDead, queue.EventCancelled, queue.EventBreakerOpened,
-	queue.EventBreakerClosed, queue.EventLimitBroken}
+	queue.EventBreakerClosed, queue.EventAdapted, queue.EventLimitBroken}
 
 // Listener hears events until Events is closed, and must be left.
 type Listener struct {
@@ -260,7 +261,7 @@ func (w *Watch) heard(policy string, heard queue.Event) {
 	e := Event{ID: w.id(w.number), At: heard.At, Type: heard.Type,
 		Policy: policy, Key: heard.Key.Raw(), Job: heard.Job, Attempt: heard.Attempt,
 		WaitMS: heard.WaitMS, DurationMS: heard.DurationMS, Reason: heard.Reason,
-		Error: heard.Error, PauseMS: heard.PauseMS, All: heard.All}
+		Error: heard.Error, PauseMS: heard.PauseMS, Outflow: heard.Outflow, All: heard.All}
 	w.recent[w.number%kept] = e
 	for l := range w.listeners {
 		if !l.wants(e) {

@@ -296,7 +296,7 @@ var table = []mutant{
 	},
 	{
 		name: "change-of-pace-unheard-by-starts", file: "workers/internal/pace/clock.go",
-		old: "c.move(shorten)",
+		old: "c.move(stretched)",
 		new: "",
 		by:  "./workers/internal/valve TestAFasterRateEndsASlowWait",
 	},
@@ -992,9 +992,9 @@ func (Synced)`,
 	},
 	{
 		name: "throttle-counts-an-attempt", file: "workers/internal/valve/settle.go",
-		old: `v.throttle(b, o.RetryAfter, now)
+		old: `v.throttle(j, o.RetryAfter, local, now)
 		v.makeReady(j, now)`,
-		new: `v.throttle(b, o.RetryAfter, now)
+		new: `v.throttle(j, o.RetryAfter, local, now)
 		j.Attempts++
 		v.makeReady(j, now)`,
 		by: "./workers/internal/valve TestCooldowns",
@@ -2639,5 +2639,62 @@ func (Synced)`,
 		old: "for _, name := range r.done {",
 		new: "for _, name := range r.done[:0] {",
 		by:  "./queue/backup TestARestoreThatFailsLeavesNothing",
+	},
+
+	// Rates that are learnt.
+
+	{
+		name: "every-throttle-lowers", file: "workers/internal/adapt/adapt.go",
+		old: "if s.Known() && began < s.since {",
+		new: "if false {",
+		by:  "./workers/internal/adapt TestThrottlesInARowLowerTheRateEverMore",
+	},
+	{
+		name: "throttles-halve", file: "workers/internal/adapt/adapt.go",
+		old: "Step*math.Pow(2, float64(row))",
+		new: "MostStep",
+		by:  "./workers/internal/valve TestABucketFindsItsTargetsHiddenLimit",
+	},
+	{
+		name: "throttles-in-a-row-alike", file: "workers/internal/adapt/adapt.go",
+		old: "row = min(s.row+1, mostRow)",
+		new: "row = 0",
+		by:  "./workers/internal/adapt TestThrottlesInARowLowerTheRateEverMore",
+	},
+	{
+		name: "learnt-above-the-outflow", file: "workers/internal/adapt/adapt.go",
+		old: "min(most, s.ceiling*(1+MostStep*x*x*x))",
+		new: "s.ceiling*(1+MostStep*x*x*x)",
+		by:  "./workers/internal/adapt TestTheRateComesBackInAMinuteOrTwo",
+	},
+	{
+		name: "slower-clocks-forget-slots", file: "workers/internal/pace/clock.go",
+		old: "if slower {",
+		new: "if false {",
+		by:  "./workers/internal/pace TestAClockThatIsRefittedKeepsLaw2",
+	},
+	{
+		name: "learnt-not-inherited", file: "workers/internal/valve/inherit.go",
+		old: "v.inheritLearnt(b, c.Learnt, left(0), now)",
+		new: "",
+		by:  "./workers/internal/valve TestWhatABucketHasLearntIsHandedOver",
+	},
+	{
+		name: "learnt-not-in-checkpoints", file: "workers/internal/valve/handover.go",
+		old: "c.learnt, matters = *b.learnt, true",
+		new: "c.learnt = *b.learnt",
+		by:  "./workers/internal/valve TestWhatABucketHasLearntIsHandedOver",
+	},
+	{
+		name: "learnt-outlives-its-policy", file: "workers/internal/valve/adapt.go",
+		old: "if anew || b.pace == nil",
+		new: "if b.pace == nil",
+		by:  "./workers/internal/valve TestWhatABucketHasLearntIsSeenAndForgotten",
+	},
+	{
+		name: "learnt-is-kept-with-its-bucket", file: "workers/internal/valve/schedule.go",
+		old: "at = max(at, pace.Instant(b.learnt.Until(b.learnt.under.pace.Rate.PerSecond())))",
+		new: "",
+		by:  "./workers/internal/valve TestABucketIsForgottenWithWhatItHasLearnt",
 	},
 }

@@ -43,6 +43,7 @@ workers: internal/buildinfo internal/installation internal/seldom policy policy/
 	workers/internal/timepiece workers/internal/valve nats.go
 workers/audit: algorithms policy policy/store queue queue/job
 workers/httptarget: internal/reach internal/redact policy queue/job workers workers/internal/hints
+workers/internal/adapt:
 workers/internal/alarm: workers/internal/pace sys
 workers/internal/core: policy queue/job workers/internal/handle workers/internal/pace
 	workers/internal/record workers/internal/valve
@@ -55,7 +56,7 @@ workers/internal/pace/pacetest: policy
 workers/internal/quota: algorithms policy
 workers/internal/record: queue/job
 workers/internal/timepiece: workers/internal/pace sys
-workers/internal/valve: policy queue/job workers/internal/deep workers/internal/handle workers/internal/heap
+workers/internal/valve: policy queue/job workers/internal/adapt workers/internal/deep workers/internal/handle workers/internal/heap
 	workers/internal/pace workers/internal/quota workers/internal/record workers/internal/walk
 workers/internal/walk:
 workers/natstarget: internal/redact policy queue queue/job workers nats.go

@@ -50,8 +50,10 @@ type BucketState struct {
 	// starts per second that are configured; missing: unpaced
 	Outflow float64 `json:"outflow,omitempty"`
 	// of law 2: starts in any T of a second or more are at most peak·(T + 2 ms) + burst
-	Peak       float64 `json:"peak,omitempty"`
-	Burst      int64   `json:"burst,omitempty"`
+	Peak  float64 `json:"peak,omitempty"`
+	Burst int64   `json:"burst,omitempty"`
+	// starts per second that it has learnt to keep below the target's limit; missing: as configured
+	Adapted    float64 `json:"adapted,omitempty"`
 	Rate       float64 `json:"rate"`              // starts per second over the last seconds
 	RateMinute float64 `json:"rate_1m,omitempty"` // and over the last minute
 	// by how many milliseconds its starts became later in the last minute than its outflow allowed,

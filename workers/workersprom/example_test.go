@@ -29,6 +29,7 @@ func ExampleNew() {
 		fmt.Println(family.GetName(), len(family.GetMetric()))
 	}
 	// Output:
+	// penstock_adapted_buckets 1
 	// penstock_attempts_total 6
 	// penstock_breaker_open 1
 	// penstock_dead_letters_discarded_total 1

@@ -38,7 +38,7 @@ type metrics struct {
 	lateness               prometheus.Histogram
 	wait                   *prometheus.HistogramVec
 	owned, breakers        *prometheus.GaugeVec
-	workerless             *prometheus.GaugeVec
+	workerless, adapted    *prometheus.GaugeVec
 	lease                  prometheus.Gauge
 	discarded, hints       *prometheus.CounterVec
 
@@ -74,6 +74,8 @@ type metrics struct {
 //	penstock_wait_seconds{policy}                  from the acceptance of a job to its start
 //	penstock_partitions_owned{policy}              partitions whose valve is in this process
 //	penstock_breaker_open{policy}                  buckets whose target is down, and one for all
+//	penstock_adapted_buckets{policy}               buckets that are slower than their outflow, below
+//	                                               the limit that they have learnt
 //	penstock_policy_workerless{policy}             1 while jobs are due that no worker takes
 //	penstock_lease_held                            1 or 0: without it nothing starts
 //	penstock_dead_letters_discarded_total{policy}  old dead letters that made room for new ones
@@ -147,6 +149,11 @@ func New(registerer prometheus.Registerer) (workers.Observer, error) {
 			Help: "Open breakers in this process: one for each bucket whose target is down, and " +
 				"one for all of its buckets.",
 		}, []string{"policy"}),
+		adapted: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "penstock_adapted_buckets",
+			Help: "Buckets in this process that are slower than their outflow, because of what " +
+				"they have learnt of their target's limit.",
+		}, []string{"policy"}),
 		workerless: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "penstock_policy_workerless",
 			Help: "1 while jobs are due that no worker takes, neither in the process that owns " +
@@ -191,6 +198,7 @@ func New(registerer prometheus.Registerer) (workers.Observer, error) {
 		Ended:   func(policy, outcome string) { m.jobs.WithLabelValues(policy, outcome).Inc() },
 		Owned:   func(policy string, partitions int) { m.set(m.owned, policy, partitions) },
 		Breaker: func(policy string, open int) { m.set(m.breakers, policy, open) },
+		Adapted: func(policy string, buckets int) { m.set(m.adapted, policy, buckets) },
 		Workerless: func(policy string, workerless bool) {
 			value := 0
 			if workerless {
@@ -231,6 +239,7 @@ func (m *metrics) policy(name string, known bool) {
 	m.workerless.WithLabelValues(name)
 	m.discarded.WithLabelValues(name)
 	m.hints.WithLabelValues(name)
+	m.adapted.WithLabelValues(name)
 	for _, why := range returns {
 		m.returned.WithLabelValues(name, why)
 	}

@@ -31,6 +31,7 @@ type Performer interface {
 	TellAccepted(r handle.Ref)
 	TellCancelled(r handle.Ref)
 	TellBreaker(t valve.Turned)
+	TellAdapted(a valve.Adapted)
 	TellTakeover(p handle.Partition)
 	TellVanished(jobs int)
 	TellStrange(records []string)
@@ -69,6 +70,7 @@ func (c *Core) Perform(p Performer) {
 	each(out.Accepted, p.TellAccepted)
 	each(out.Cancelled, p.TellCancelled)
 	each(out.Breakers, p.TellBreaker)
+	each(out.Adapted, p.TellAdapted)
 	each(out.takeovers, p.TellTakeover)
 	if out.Vanished > 0 {
 		p.TellVanished(out.Vanished)

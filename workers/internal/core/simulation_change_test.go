@@ -60,8 +60,13 @@ func somePeak(w *world, of algorithms.Rate) (peak algorithms.Rate) {
 	return algorithms.Rate{Count: of.Count * hundredths, Per: of.Per * 100}
 }
 
-// repeak gives a policy peaks beside its rates.
+// repeak gives a policy peaks beside its rates, and if it learns a least rate.
 func (w *world) repeak(p *policy.Policy) {
+	if p.Adapt != nil {
+		least := p.Outflow
+		least.Per *= 4
+		p.Adapt = &policy.Adapt{Min: least}
+	}
 	p.Peak, p.PeakTotal = somePeak(w, p.Outflow), somePeak(w, p.OutflowTotal)
 }
 
@@ -79,6 +84,9 @@ func (w *world) vary(p *policy.Policy) {
 				w.overridesOf(p.Name)[key] = policy.Override{Weight: &weight}
 			}
 		}
+	}
+	if !p.Outflow.IsZero() && w.chance(0.3) {
+		p.Adapt = &policy.Adapt{}
 	}
 	w.repeak(p)
 	w.set.slow[p.Name] = w.chance(0.35)

@@ -70,6 +70,7 @@ func (d simulated) WorkOn(valve.Aside)      { d.w.fail("a question was asked") }
 func (d simulated) TellAccepted(handle.Ref)       {}
 func (d simulated) TellCancelled(handle.Ref)      {}
 func (d simulated) TellBreaker(valve.Turned)      {}
+func (d simulated) TellAdapted(valve.Adapted)     {}
 func (d simulated) TellTakeover(handle.Partition) {}
 func (d simulated) TellStrange([]string)          {}
 func (d simulated) TellLost()                     {}

@@ -246,7 +246,11 @@ func (w *world) hasWork(d *drainer, part *partition, key job.Key) bool {
 func (w *world) startsWithin(b *idleBucket, key job.Key) time.Duration {
 	most := 2 * answers
 	if own := b.told.own(key); own != unpaced {
-		most += time.Duration(float64(b.cost+1)/own.rate*1e9) + time.Second/4
+		rate := own.rate
+		if a := b.told.Adapt; a != nil {
+			rate = min(rate, a.Min.PerSecond())
+		}
+		most += time.Duration(float64(b.cost+1)/rate*1e9) + time.Second/4
 	}
 	if total := b.told.total(); total != unpaced {
 		most += time.Duration(float64(10*5*len(keys)+1) / total.rate * 1e9)

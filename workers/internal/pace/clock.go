@@ -57,6 +57,7 @@ type Pace struct {
 	Rate     algorithms.Rate
 	Peak     float64 // starts per second while making up for lateness, at most
 	Burst    int64
+	peak     float64
 	Interval time.Duration // between two starts at the rate, rounded up
 	short    time.Duration // between two starts while making up for lateness, rounded up
 	Credit   time.Duration // what idleness can earn: (burst − 1) intervals
@@ -81,6 +82,7 @@ func New(rate algorithms.Rate, peak float64, burst int64) *Pace {
 		Rate:     rate,
 		Peak:     peak * rate.PerSecond(),
 		Burst:    burst,
+		peak:     peak,
 		Interval: interval,
 		short:    time.Duration(math.Ceil(short)),
 		Credit:   Times(burst-1, interval),
@@ -245,19 +247,48 @@ func (p *Pace) Adapt(c *Clock, before *Pace, now Instant) {
 		c.Tat = lower(c.Tat)
 		c.move(lower)
 	}
-	was := before.Interval
-	if was <= p.Interval {
-		return
+	if before.Interval > p.Interval {
+		p.stretch(c, before, now)
 	}
-	shorten := func(t Instant) Instant {
+}
+
+// stretch keeps the slots that are still to be waited for, which become longer or shorter.
+func (p *Pace) stretch(c *Clock, before *Pace, now Instant) {
+	stretched := func(t Instant) Instant {
 		if t <= now {
 			return t
 		}
-		return now.Add(
-			time.Duration(math.Ceil(float64(t.Since(now)) * (float64(p.Interval) / float64(was)))))
+		by := float64(p.Interval) / float64(before.Interval)
+		return now.Add(time.Duration(
+			math.Ceil(min(float64(t.Since(now))*by, float64(Forever)))))
 	}
-	c.Due, c.Tat = shorten(c.Due), shorten(c.Tat)
-	c.move(shorten)
+	c.Due, c.Tat = stretched(c.Due), stretched(c.Tat)
+	c.move(stretched)
+}
+
+// At is the pace at another rate, in starts per second, with the same burst and ratio of the peak.
+func (p *Pace) At(perSecond float64) *Pace {
+	const count = 1000
+	per := time.Duration(min(count/perSecond*float64(time.Second), float64(Forever)))
+	return New(algorithms.Rate{Count: count, Per: max(per, 1)}, p.peak, p.Burst)
+}
+
+// Refit fits a clock to a pace that was another before, of the same burst. What is still to be
+// waited for are slots, as many as before, whether they have become longer or shorter. So a clock
+// that is refitted any number of times starts no more than one that was at the fastest of its paces
+// all the time: in slots, what is ahead of now shrinks by time alone, and at that pace the fastest.
+//
+// A start that is decided beside it meets the old pace with the longer wait, or waits for longer.
+func (p *Pace) Refit(c *Clock, before *Pace, now Instant) {
+	slower := p.Interval > before.Interval
+	if slower {
+		p.stretch(c, before, now)
+	}
+	c.pace.Store(p)
+	c.fraction = min(c.fraction, p.Rate.Count-1)
+	if !slower {
+		p.stretch(c, before, now)
+	}
 }
 
 // Fresh reports whether nothing distinguishes the clock from that of a bucket never seen.

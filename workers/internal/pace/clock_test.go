@@ -115,6 +115,41 @@ func TestClockKeepsLaw2(t *testing.T) {
 	}
 }
 
+// TestAClockThatIsRefittedKeepsLaw2: by the fastest of its paces, however often and whenever it
+// gets another one.
+func TestAClockThatIsRefittedKeepsLaw2(t *testing.T) {
+	rate := algorithms.Rate{Count: 50, Per: time.Second}
+	for seed := range uint64(100) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		burst := 1 + rng.Int64N(10)
+		fastest := New(rate, policy.DefaultPeak, burst)
+		p, c, now := fastest, Clock{}, Instant(time.Hour)
+		var starts []slot
+		for len(starts) < 400 {
+			if rng.IntN(3) == 0 {
+				before := p
+				p = fastest.At(rate.PerSecond() * (0.1 + 0.9*rng.Float64()))
+				if rng.IntN(2) == 0 {
+					p = fastest
+				}
+				p.Refit(&c, before, now)
+			}
+			if at := p.Next(&c); at > now {
+				now = min(at, now.Add(time.Duration(rng.Int64N(int64(50*time.Millisecond)))))
+				continue
+			}
+			p.Take(&c, now, 1)
+			if !c.Start(now, 1) {
+				t.Fatalf("seed %d: a start that was planned may not be", seed)
+			}
+			starts = append(starts, slot{time.Duration(now), 1})
+		}
+		if why := exceeds(starts, policy.DefaultPeak*rate.PerSecond(), burst); why != "" {
+			t.Errorf("burst %d, seed %d: %s", burst, seed, why)
+		}
+	}
+}
+
 func FuzzClockKeepsLaw2(f *testing.F) {
 	f.Add(uint64(1), int64(100), int64(1000), uint(0), int64(1), int64(1))
 	f.Add(uint64(2), int64(7), int64(10_000), uint(12), int64(5), int64(40))

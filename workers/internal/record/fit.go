@@ -100,7 +100,8 @@ func (h *Handover) Fit(most int) {
 	h.MoreDone, n = h.MoreDone.within(most - size)
 	size += n
 	for i, c := range h.Clocks {
-		if size += ClockBytes + jsonLength(string(c.Key)) + len(c.Used); size > most {
+		size += ClockBytes + jsonLength(string(c.Key)) + len(c.Used) + len(c.Learnt)
+		if size > most {
 			for _, c := range h.Clocks[i:] {
 				h.Rest = max(h.Rest, c.Wait)
 			}

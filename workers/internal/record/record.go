@@ -141,7 +141,9 @@ type Clock struct {
 	// that the clock was kept at, when it is not the policy's
 	Rate  string `json:"r,omitempty"`
 	Burst int64  `json:"b,omitempty"` // likewise
-	Used  string `json:"u,omitempty"` // of the limits on starts, in package quota's form
+	// of the target's limit, in package adapt's form
+	Learnt string `json:"a,omitempty"`
+	Used   string `json:"u,omitempty"` // of the limits on starts, in package quota's form
 
 	Wait int64 `json:"-"` // µs until its next start, before the record is fitted
 }

@@ -24,6 +24,7 @@ type Actions struct {
 	Cancelled []handle.Ref    // dropped on an operator's word
 	Accepted  []handle.Ref    // seen for the first time, since they were stored
 	Breakers  []Turned        // opened or closed
+	Adapted   []Adapted       // rates that were lowered
 	Offers    []string        // policies that need workers elsewhere
 	Reports   []record.Report // tell the new owner of a partition
 	Asides    []Aside         // work on them anywhere, then call goOn
@@ -83,6 +84,12 @@ type Save struct {
 type Forgotten struct {
 	handle.Ref
 	Revision uint64 // 0: whatever it is
+}
+
+// Adapted tells that a bucket's rate was lowered, below the limit that its target seems to have.
+type Adapted struct {
+	handle.Ref         // of the job that was throttled
+	PerSecond  float64 // the rate of now
 }
 
 // Burial is a job that is to become a dead letter.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/adapt"
 	"github.com/penstock-mq/penstock/workers/internal/deep"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/heap"
@@ -175,6 +176,7 @@ type bucket struct {
 	cool      pace.Instant // until when the target asked for a pause
 	throttles int          // pauses in a row
 	target    *suspicion   // nil: nothing speaks against it
+	learnt    *learnt      // of the target's limit; nil: nothing
 	used      *quota.Set   // of the limits on starts; nil: nothing that counts
 	trial     *quota.Trial // of those that hold nothing back
 
@@ -270,6 +272,13 @@ func (b *bucket) blocked() bool {
 
 // down reports whether the bucket's own breaker is open.
 func (b *bucket) down() bool { return b.target != nil && b.target.open }
+
+// learnt is what a bucket has learnt of its target's limit, a third layer over the policy and its
+// key's override. It only ever lowers the rate of these, so law 2 holds as without it.
+type learnt struct {
+	adapt.State
+	under *limits // of its key
+}
 
 type spot uint8
 

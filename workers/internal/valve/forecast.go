@@ -249,6 +249,9 @@ const unknownRoom = time.Second
 // costs little.
 func (v *Valve) room(p *Part, key job.Key, now pace.Instant) time.Duration {
 	l, b := v.limitsOf(key), p.buckets[key]
+	if b != nil {
+		l = b.limits
+	}
 	wait := unknownRoom
 	switch {
 	case l.pace != nil:

@@ -27,6 +27,7 @@ type heldClock struct {
 	due, tat     pace.Instant // of its clock
 	next         pace.Instant // when that allows a start
 	cool, probe  pace.Instant
+	learnt       learnt
 }
 
 // Gather begins a gathering.
@@ -67,6 +68,9 @@ func (b *bucket) heldClock(now, after pace.Instant) (c heldClock, matters bool) 
 	if b.down() {
 		c.Down, c.probe, matters = b.target.failures, b.target.at, true
 	}
+	if b.learnt != nil {
+		c.learnt, matters = *b.learnt, true
+	}
 	if b.pace != nil {
 		c.due, c.tat, c.next = b.clock.Due, b.clock.TAT(), b.pace.Next(&b.clock)
 		if after > now {
@@ -95,6 +99,9 @@ func (g *Gathering) Records(now pace.Instant, of record.Handover) (clocks []reco
 		}
 		if h.Down > 0 {
 			c.Probe = record.Micros(h.probe.Since(now))
+		}
+		if l := h.learnt; l.Known() {
+			c.Learnt = l.Text(time.Duration(now), l.under.pace.Rate.PerSecond())
 		}
 		if h.pace != nil {
 			// Lateness is not handed over, or the gap of the handover would be made up by the next

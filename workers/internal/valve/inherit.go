@@ -107,6 +107,7 @@ func (v *Valve) inherit(p *Part, in Inheritance, now pace.Instant) {
 		}
 		b := v.bucket(p, c.Key, now)
 		v.inheritUsed(b, c, in, now)
+		v.inheritLearnt(b, c.Learnt, left(0), now)
 		if cool := left(c.Cool); c.Cool > 0 && cool > now {
 			b.cool, b.throttles = cool, c.Throttles
 		}

@@ -103,7 +103,7 @@ func TestPartialHandoverKeepsLongWaits(t *testing.T) {
 	costly := b.v.bucket(b.p, "costly", b.now)
 	costly.pace.Take(&costly.clock, b.now, 100)
 	cooling := b.v.bucket(b.p, "cooling", b.now)
-	b.v.throttle(cooling, time.Hour, b.now)
+	b.v.coolDown(cooling, time.Hour, b.now)
 	h := b.v.Handover(b.p, b.now, 0)
 	h.Fit(record.MostBytes)
 	found := map[job.Key]bool{}

@@ -116,6 +116,9 @@ func (v *Valve) bucketState(p *Part, key job.Key, now pace.Instant,
 		}
 		return s
 	}
+	if b.learnt != nil {
+		s.Adapted = b.pace.Rate.PerSecond()
+	}
 	s.Depth, s.Waiting, s.Running = b.held, b.queued(), b.running
 	s.Rate = b.rate.Now(b.pace, now)
 	s.RateMinute = b.minute.NowMinute(b.pace, now)

@@ -60,6 +60,7 @@ func (v *Valve) Change(p policy.Policy, paused bool, now pace.Instant) {
 // under the numbers of before ends with them. News of a policy may be news of its target as well,
 // so breakers probe at once.
 func (v *Valve) setPolicy(p policy.Policy, paused bool, now pace.Instant) {
+	anew := !reflect.DeepEqual(p, v.Policy)
 	v.Policy, v.paused = p, paused
 	v.base = limitsFor(p, policy.Override{}, paused)
 	for key, o := range v.overrides {
@@ -81,7 +82,7 @@ func (v *Valve) setPolicy(p policy.Policy, paused bool, now pace.Instant) {
 	for _, part := range v.parts {
 		for _, b := range part.buckets {
 			b.cool = min(b.cool, now.Add(pace.Longest(p.Retry.MaxCooldown)))
-			v.relimit(b, now)
+			v.relimit(b, anew, now)
 			v.probeNow(b, now) // perhaps it has another target
 		}
 	}
@@ -99,18 +100,20 @@ func (v *Valve) SetOverride(key job.Key, o policy.Override, now pace.Instant) {
 	}
 	for _, part := range v.parts {
 		if b := part.buckets[key]; b != nil {
-			v.relimit(b, now)
+			v.relimit(b, false, now)
 		}
 	}
 }
 
-// relimit gives a bucket the limits that are now its key's.
+// relimit gives a bucket the limits that are now its key's. Under a policy that is another, or at
+// another outflow, it begins to learn anew.
 //
 // The clock is fitted to the new pace and not begun anew, or each change of a number would be worth
 // a burst (law 2).
-func (v *Valve) relimit(b *bucket, now pace.Instant) {
+func (v *Valve) relimit(b *bucket, anew bool, now pace.Instant) {
 	before := b.limits
 	b.limits = v.limitsOf(b.key)
+	v.relearn(b, anew, before.pace)
 	switch {
 	case b.pace == nil:
 		b.clock.Reset() // a rate that comes later has nothing to do with that of before

@@ -35,7 +35,7 @@ func beforeARestore(t *testing.T) *valveBench {
 			b.end(r, record.Outcome{Kind: record.OutcomePermanent})
 		case "waiting":
 			b.end(r, record.Outcome{Kind: record.OutcomeUncounted})
-			b.v.throttle(b.p.buckets[r.Key], time.Hour, b.now)
+			b.v.coolDown(b.p.buckets[r.Key], time.Hour, b.now)
 		}
 	})
 	return b

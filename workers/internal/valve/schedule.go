@@ -19,6 +19,7 @@ func (v *Valve) place(b *bucket, now pace.Instant) {
 	if v.together != nil && v.together.first == b {
 		v.together.first = nil
 	}
+	v.tune(b, now)
 	v.noteHold(b, now)
 	v.noteHeld(b, "")
 	b.cooled(now)
@@ -73,7 +74,7 @@ func (v *Valve) place(b *bucket, now pace.Instant) {
 	case near && b.ready[0].fetching && b.ready[0].counted:
 		return // loaded places the bucket again
 	case (!near || b.ready[0].Lean) && read > now:
-		v.schedule(b, read)
+		v.schedule(b, b.tunedAt(read, now))
 	case !near || b.ready[0].Lean:
 		b.nextAt, b.spot = max(at, b.since), spotUnread
 		v.unread.Push(dueBucket{b})
@@ -82,7 +83,7 @@ func (v *Valve) place(b *bucket, now pace.Instant) {
 			v.readOn(b)
 		}
 		if at > now {
-			v.schedule(b, at)
+			v.schedule(b, b.tunedAt(at, now))
 			return
 		}
 		b.nextAt, b.spot = max(at, b.since), spotDue
@@ -148,6 +149,9 @@ func (v *Valve) forget(b *bucket, now pace.Instant) {
 	if b.pace != nil {
 		at = max(at, b.pace.FreshAt(&b.clock))
 	}
+	if b.learnt != nil {
+		at = max(at, pace.Instant(b.learnt.Until(b.learnt.under.pace.Rate.PerSecond())))
+	}
 	if v.quota != nil {
 		at = max(at, now.Add(v.quota.FreshIn(b.used, v.instant(now))))
 	}
@@ -174,6 +178,7 @@ func (v *Valve) forget(b *bucket, now pace.Instant) {
 	if b.down() {
 		v.broken--
 	}
+	v.remember(b, nil)
 	b.unline()
 	v.weighBucket(b, -bucketBytes)
 	delete(b.Part.buckets, b.key)

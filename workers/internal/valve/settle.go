@@ -89,7 +89,7 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 			b.cameBack()
 			b.stalled = true
 		case record.OutcomeThrottled: // the target means the bucket, whatever became of the job
-			v.throttle(b, o.RetryAfter, now)
+			v.throttle(j, o.RetryAfter, local, now)
 		}
 		v.place(b, now)
 		return
@@ -139,7 +139,7 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 			pace.Jittered(pace.Doubled(time.Duration(retry.Backoff), j.Attempts-1,
 				time.Duration(retry.MaxBackoff)), v.random()))
 	case record.OutcomeThrottled:
-		v.throttle(b, o.RetryAfter, now)
+		v.throttle(j, o.RetryAfter, local, now)
 		v.makeReady(j, now)
 	case record.OutcomeUncounted:
 		v.makeReady(j, now)
@@ -164,8 +164,8 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 //
 // The bucket waits and not the job: a 429 is about all that the target gets for this key, and the
 // job that met it is as good as any other.
-func (v *Valve) throttle(b *bucket, wait time.Duration, now pace.Instant) {
-	retry := v.Policy.Retry
+func (v *Valve) throttle(j *heldJob, wait time.Duration, local bool, now pace.Instant) {
+	b, retry := j.Bucket, v.Policy.Retry
 	if now >= b.cool { // answers to jobs that were under way when a pause began do not make another
 		b.throttles++
 	}
@@ -174,6 +174,11 @@ func (v *Valve) throttle(b *bucket, wait time.Duration, now pace.Instant) {
 			time.Duration(retry.MaxCooldown))
 	}
 	v.coolDown(b, wait, now)
+	began := j.began
+	if !local {
+		began = 0
+	}
+	v.learn(b, j, began, now)
 }
 
 // coolDown has a bucket start nothing for a while: because its target throttles, or before it has

@@ -122,6 +122,7 @@ func (v *Valve) leave(p *Part, state partitionState) {
 				v.broken--
 				b.target = nil
 			}
+			v.remember(b, nil)
 		}
 	}
 	for _, b := range p.buckets {

@@ -3,7 +3,7 @@
 // is another's) and adds to its Actions what is to be done; it does no I/O and reads no clock.
 //
 //   - valve.go, bucket.go, walk.go: the partitions, buckets, jobs and workers of a policy;
-//     limits.go: the numbers they obey;
+//     limits.go: the numbers they obey; adapt.go: what they have learnt of their target's limit;
 //   - schedule.go: when the next job of a bucket may start; starts.go: which of them does;
 //     bodies.go: whether its body is at hand; ticket.go: the last check before a start, the one
 //     thing that runs beside the valve;
@@ -68,6 +68,7 @@ type Valve struct {
 	breaker  breaker   // of all buckets
 	suspects []job.Key // whose jobs found the target down since somebody found it up
 	broken   int       // buckets whose own breaker is open
+	lowered  int       // buckets that have learnt a lower rate
 
 	parts    map[int]*Part
 	sched    heap.Heap[scheduledBucket]

@@ -1,0 +1,285 @@
+package valve
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/workers/internal/adapt"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/pace/pacetest"
+	"github.com/penstock-mq/penstock/workers/internal/record"
+)
+
+func adapting(outflow string) policy.Policy {
+	p := leaky("api", outflow)
+	p.Adapt = &policy.Adapt{}
+	p.Capacity = policy.MaxCapacity
+	return p
+}
+
+// target is a simulated one: it allows so many requests in any second, which changes, says nothing
+// of it but 429 and Retry-After: 1, and answers after a while.
+type target struct {
+	limit  func(at time.Duration) int
+	within []pace.Instant // that it served in the last second
+}
+
+func (t *target) serves(now pace.Instant) bool {
+	for len(t.within) > 0 && t.within[0] <= now.Add(-second) {
+		t.within = t.within[1:]
+	}
+	if len(t.within) >= t.limit(now.Since(origin)) {
+		return false
+	}
+	t.within = append(t.within, now)
+	return true
+}
+
+// calls runs a valve with a backlog against a target until an instant, and tells of each call.
+func (b *valveBench) calls(t *target, latency, until time.Duration,
+	each func(at time.Duration, served bool)) {
+	type answer struct {
+		run Run
+		at  pace.Instant
+		record.Outcome
+	}
+	var under []answer
+	for b.now < origin.Add(until) {
+		for len(b.p.buckets) == 0 || b.p.buckets["a"].queued() < 100 {
+			b.arrive("a")
+		}
+		for _, r := range b.start() {
+			o := record.Outcome{Kind: record.OutcomeDone}
+			served := t.serves(b.now)
+			if !served {
+				o = record.Outcome{Kind: record.OutcomeThrottled, RetryAfter: second}
+			}
+			each(b.now.Since(origin), served)
+			under = append(under, answer{r, b.now.Add(latency), o})
+		}
+		next := b.v.Wake(true)
+		if len(under) > 0 && under[0].at <= next {
+			a := under[0]
+			under = under[1:]
+			b.now = max(b.now, a.at)
+			b.end(a.run, a.Outcome)
+			b.out.Reset()
+			if a.Kind == record.OutcomeDone {
+				b.v.Confirmed(b.p, a.run.Seq, b.now)
+			}
+			continue
+		}
+		b.now = max(b.now, next)
+	}
+}
+
+// TestABucketFindsItsTargetsHiddenLimit is the promise of docs/targets.md: of a target at rest
+// fewer than one call in 200 is throttled, and more than 95 % of what it allows is used; and what
+// changes is found.
+func TestABucketFindsItsTargetsHiddenLimit(t *testing.T) {
+	for _, c := range []struct {
+		limit   int
+		latency time.Duration
+	}{{5, 50 * ms}, {30, 50 * ms}, {30, second}, {150, 50 * ms}} {
+		b := newValveBench(t, adapting("300/s"))
+		var served, throttled int
+		b.calls(&target{limit: func(time.Duration) int { return c.limit }}, c.latency,
+			20*time.Minute, func(at time.Duration, ok bool) {
+				switch {
+				case at < 3*time.Minute:
+				case ok:
+					served++
+				default:
+					throttled++
+				}
+			})
+		share := 100 * float64(throttled) / float64(served+throttled)
+		use := 100 * float64(served) / (17 * 60 * float64(c.limit))
+		t.Logf("%3d/s of an outflow of 300/s, answers after %v: %.2f %% throttled, %.1f %% used",
+			c.limit, c.latency, share, use)
+		if share >= 0.5 || use <= 95 {
+			t.Errorf("%d/s: %.2f %% throttled, %.1f %% used", c.limit, share, use)
+		}
+	}
+}
+
+// TestABucketFollowsALimitThatChanges: a limit that falls is found within seconds, one that rises
+// within minutes.
+func TestABucketFollowsALimitThatChanges(t *testing.T) {
+	const change = 10 * time.Minute
+	for _, c := range []struct {
+		from, to int
+		most     time.Duration
+	}{{100, 50, time.Minute}, {100, 10, time.Minute}, {50, 75, 2 * time.Minute},
+		{20, 100, 3 * time.Minute}} {
+		b := newValveBench(t, adapting("120/s"))
+		limit := func(at time.Duration) int {
+			if at < change {
+				return c.from
+			}
+			return c.to
+		}
+		// It is found when a minute from then on uses 90 % of it, and is throttled in 1 %.
+		seconds := make([]struct{ served, throttled int }, 20*60+1)
+		b.calls(&target{limit: limit}, 50*ms, 20*time.Minute, func(at time.Duration, ok bool) {
+			if s := &seconds[int(at/second)]; ok {
+				s.served++
+			} else {
+				s.throttled++
+			}
+		})
+		found := time.Duration(0)
+		for ; ; found += second {
+			var served, throttled int
+			for _, s := range seconds[int((change+found)/second):][:60] {
+				served += s.served
+				throttled += s.throttled
+			}
+			if served >= c.to*60*9/10 && throttled*100 <= served {
+				break
+			}
+		}
+		t.Logf("from %d to %d/s: found after %v", c.from, c.to, found)
+		if found > c.most {
+			t.Errorf("from %d to %d/s: found after %v, want %v", c.from, c.to, found, c.most)
+		}
+	}
+}
+
+// TestWhatABucketLearnsOnlyLowersItsRate: however often the rate falls and rises, no window has
+// more starts than the outflow's peak allows (law 2).
+func TestWhatABucketLearnsOnlyLowersItsRate(t *testing.T) {
+	for seed := range uint64(10) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		p := adapting("20/s")
+		p.Burst = 1 + r.Int64N(5)
+		p.Retry.Backoff = policy.Duration(ms)
+		b := newValveBench(t, p)
+		var starts []time.Duration
+		limit, until := 100, time.Duration(0)
+		b.calls(&target{limit: func(at time.Duration) int {
+			if at > until {
+				limit, until = r.IntN(30), at+time.Duration(r.Int64N(int64(30*second)))
+			}
+			return limit
+		}}, 20*ms, 3*time.Minute, func(at time.Duration, _ bool) { starts = append(starts, at) })
+		if law := pacetest.Exceeds(starts, 20, p.Burst); law != "" {
+			t.Errorf("seed %d: %s", seed, law)
+		}
+	}
+}
+
+// TestWhatABucketHasLearntIsSeenAndForgotten: it is told in its state and as an event, gone when
+// the policy is another one, and kept when the policy was only paused.
+func TestWhatABucketHasLearntIsSeenAndForgotten(t *testing.T) {
+	b := newValveBench(t, adapting("10/s"))
+	throttle := func() {
+		b.arrive("a")
+		b.arrive("a")
+		b.end(b.start()[0], record.Outcome{Kind: record.OutcomeThrottled, RetryAfter: second})
+		b.now = b.now.Add(second)
+	}
+	adapted := func() float64 { return b.v.bucketState(b.p, "a", b.now, b.wall()).Adapted }
+	throttle()
+	if got := adapted(); math.Abs(got-9.5) > 1e-6 || b.v.Lowered() != 1 {
+		t.Fatalf("after a throttle its rate is %v, and %d buckets are slower", got, b.v.Lowered())
+	}
+	if told := b.out.Adapted; len(told) != 1 || math.Abs(told[0].PerSecond-9.5) > 1e-6 ||
+		told[0].Key != "a" {
+		t.Errorf("told: %+v", b.out.Adapted)
+	}
+	if at := b.v.room(b.p, "a", b.now); at < 100*ms*20/19 {
+		t.Errorf("a place comes free after %v", at)
+	}
+	b.v.Change(b.v.Policy, true, b.now)
+	b.v.Change(b.v.Policy, false, b.now)
+	b.v.SetOverride("a", policy.Override{Paused: true}, b.now)
+	b.v.SetOverride("a", policy.Override{}, b.now)
+	if got := adapted(); got < 9.5 || got > 9.7 {
+		t.Errorf("after a pause its rate is %v", got)
+	}
+	p := b.v.Policy
+	p.Timeout *= 2
+	b.v.Change(p, false, b.now)
+	if got := adapted(); got != 0 || b.v.Lowered() != 0 {
+		t.Errorf("under another policy its rate is %v, and %d buckets are slower", got,
+			b.v.Lowered())
+	}
+	b.now = b.now.Add(second)
+	throttle()
+	b.v.SetOverride("a", policy.Override{Outflow: &algorithms.Rate{Count: 5, Per: second}}, b.now)
+	if got := adapted(); got != 0 {
+		t.Errorf("with an outflow of its own its rate is %v", got)
+	}
+}
+
+// TestWhatABucketHasLearntIsHandedOver: exactly, and as well as by the last checkpoint of an owner
+// that crashed.
+func TestWhatABucketHasLearntIsHandedOver(t *testing.T) {
+	for _, crashed := range []bool{false, true} {
+		b := newValveBench(t, adapting("10/s"))
+		for range 5 {
+			b.arrive("a")
+		}
+		b.end(b.start()[0], record.Outcome{Kind: record.OutcomeThrottled, RetryAfter: second})
+		b.now = b.now.Add(1500 * ms)
+		g := b.v.Gather(b.p)
+		g.Some(10, b.now, b.now.Add(5*second))
+		h := b.v.HandoverBut(b.p, b.now)
+		h.Clocks = g.Records(b.now, h)
+		heir := unownedValve(t, adapting("10/s"))
+		heir.own()
+		heir.now = b.now.Add(2 * second)
+		heir.v.Opened(heir.p, time.Time{}, 0, &Inheritance{Crashed: crashed, Owner: "self",
+			Elapsed: 2 * second, Age: 2 * second, Handover: h}, heir.now)
+		if heir.p.buckets["a"] == nil || heir.p.buckets["a"].learnt == nil {
+			t.Fatalf("crashed %v: nothing is known of %+v", crashed, h.Clocks)
+		}
+		b.now = heir.now
+		least, most := b.v.bounds(b.v.base.pace)
+		for after := range 60 {
+			at := time.Duration(b.now) + time.Duration(after)*second
+			was := b.p.buckets["a"].learnt.Rate(at, least, most)
+			is := heir.p.buckets["a"].learnt.Rate(at, least, most)
+			if math.Abs(is/was-1) > 1e-4 {
+				t.Fatalf("crashed %v: the rate is %v, and was %v", crashed, is, was)
+			}
+		}
+		if got := heir.v.bucketState(heir.p, "a", heir.now, heir.wall()).Adapted; got < 9.5 ||
+			got > 9.8 {
+			t.Errorf("crashed %v: the rate is %v", crashed, got)
+		}
+		other := adapting("20/s")
+		heir = unownedValve(t, other)
+		heir.own()
+		heir.v.Opened(heir.p, time.Time{}, 0, &Inheritance{Handover: h}, heir.now)
+		if heir.p.buckets["a"].learnt != nil {
+			t.Error("what was learnt below another outflow is inherited")
+		}
+	}
+}
+
+// TestABucketIsForgottenWithWhatItHasLearnt: not before its rate is the outflow again, and then.
+func TestABucketIsForgottenWithWhatItHasLearnt(t *testing.T) {
+	b := newValveBench(t, adapting("10/s"))
+	b.arrive("a")
+	r := b.start()[0]
+	b.end(r, record.Outcome{Kind: record.OutcomeThrottled, RetryAfter: second})
+	b.now = b.now.Add(second)
+	r = b.start()[0]
+	b.end(r, record.Outcome{Kind: record.OutcomeDone})
+	b.v.Confirmed(b.p, r.Seq, b.now)
+	began := b.now
+	for len(b.p.buckets) > 0 && b.now < origin.Add(time.Hour) {
+		b.now = max(b.now+1, b.v.Wake(true))
+		b.v.Advance(b.now, pace.Never)
+	}
+	if took := b.now.Since(began); took < 30*second || took > 2*adapt.Recovery ||
+		b.v.Lowered() != 0 {
+		t.Errorf("it is forgotten after %v, %d buckets are slower", took, b.v.Lowered())
+	}
+}
