@@ -137,13 +137,16 @@ bench: ## benchmarks of checks, submissions and draining
 		$$(grep -rl '^func Benchmark' --include='*_test.go' ./admission ./algorithms ./queue ./workers | \
 			xargs -n 1 dirname | sort -u)
 
-.PHONY: bench-drain bench-depth bench-limiters bench-service compare accuracy test-bench
+.PHONY: bench-drain bench-depth bench-limits bench-limiters bench-service compare accuracy test-bench
 
 bench-drain: ## how exactly, fairly and fast jobs start: docs/bench-drain*, its numbers in bin, in about seven minutes
 	go -C bench run ./drain -out ../docs -data ../bin
 
 bench-depth: ## a policy with JOBS waiting jobs (1000000, at most 10000000): docs/bench-depth*, in about two minutes
 	go -C bench run ./drain -only depth -deep $(or $(JOBS),1000000) -out ../docs -data ../bin
+
+bench-limits: ## what three limits on starts cost 100,000 keys beside an outflow, in about a minute
+	go test -run '^$$' -bench BenchmarkLimits ./workers/internal/valve
 
 bench-limiters: ## how fast limiters decide, ours and others: docs/bench-limiters.md, in about four minutes
 	go -C bench run ./limiters -out ../docs
