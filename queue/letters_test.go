@@ -219,7 +219,7 @@ func TestReplay(t *testing.T) {
 	if _, err := p.Replay(ctx, "gone", gone); !errors.Is(err, ErrNoStream) {
 		t.Errorf("of a policy that is gone: %v", err)
 	}
-	if _, err := p.ReplayAll(ctx, "gone"); !errors.Is(err, ErrNoStream) {
+	if _, err := p.ReplaySome(ctx, "gone", Some{}); !errors.Is(err, ErrNoStream) {
 		t.Errorf("all of a policy that is gone: %v", err)
 	}
 }
@@ -250,7 +250,7 @@ func TestReplayAll(t *testing.T) {
 	bury(t, b, DeadLetter{Policy: "signup", Key: "%!.x", Seq: 8})
 	bury(t, b, DeadLetter{Policy: "signup", Key: "b", Seq: 9, Body: []byte("b")})
 	bury(t, b, DeadLetter{Policy: "other", Key: "a", Seq: 1})
-	got, err := p.ReplayAll(ctx, "signup")
+	got, err := p.ReplaySome(ctx, "signup", Some{})
 	if err != nil || got != (Replayed{Replayed: 3, Full: 2, Unfit: 1}) {
 		t.Fatalf("got %+v, %v", got, err)
 	}

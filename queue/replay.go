@@ -26,8 +26,8 @@ var errReplayedAlready = errors.New("replayed by somebody else at the same time"
 // message id made of a key and an idempotency key begins with it.
 const replayPrefix = "%!replay/"
 
-// replayPage is how many letters ReplayAll lists at a time.
-const replayPage = 500
+// lettersPage is how many letters are listed at a time to do something with each.
+const lettersPage = 500
 
 // Replay submits a dead letter as a new job of its bucket, behind those that wait there, and
 // deletes the letter when the job is stored. A door policy's limiter is not asked: it let the job
@@ -140,58 +140,46 @@ type Replayed struct {
 	Unfit    int // stay, because they cannot be jobs: see ErrUnfit
 }
 
-// ReplayAll replays the dead letters that a policy has when it is called, in their order; those
-// that come while it works are left for another time, or a job that fails at once would be replayed
-// for ever. A full bucket keeps its letters from the first that did not fit, and holds up no other
-// bucket. The result holds what was done until an error, or until the context ended.
-func (p *Producer) ReplayAll(ctx context.Context, policy string) (Replayed, error) {
-	r, err := p.replayAll(ctx, policy)
+// ReplaySome replays those of a policy's dead letters that are meant and that there are when it is
+// called, in their order; those that come while it works are left for another time, or a job that
+// fails at once would be replayed for ever. A full bucket keeps its letters from the first that did
+// not fit, and holds up no other bucket. The result holds what was done until an error, or until
+// the context ended.
+func (p *Producer) ReplaySome(ctx context.Context, policy string, some Some) (Replayed, error) {
+	r, err := p.replaySome(ctx, policy, some)
 	if err != nil {
 		return r, fmt.Errorf("replay the dead letters of %s: %w", policy, err)
 	}
 	return r, nil
 }
 
-func (p *Producer) replayAll(ctx context.Context, policy string) (r Replayed, err error) {
+func (p *Producer) replaySome(ctx context.Context, policy string, some Some) (r Replayed,
+	err error) {
+
 	admitted, err := p.admitted(ctx, policy)
 	if err != nil {
 		return r, err
 	}
-	info, err := p.b.js.StreamInfo(ctx, p.b.names.DeadStream(policy), "")
-	if jsapi.HasCode(err, jsapi.CodeStreamNotFound) {
-		return r, nil
-	}
-	if err != nil {
-		return r, jsapi.Translate(err)
-	}
 	full := map[job.Key]bool{}
-	for after, last := uint64(0), info.State.LastSeq; after < last; {
-		letters, err := p.b.Letters(policy).list(ctx, after, replayPage)
-		if err != nil || len(letters) == 0 {
-			return r, err
+	err = p.b.Letters(policy).each(ctx, some, func(letter StoredLetter) error {
+		if full[letter.Key] {
+			r.Full++
+			return nil
 		}
-		for _, letter := range letters {
-			if after = letter.ID; after > last {
-				break
-			}
-			if full[letter.Key] {
-				r.Full++
-				continue
-			}
-			switch _, err := p.replay(ctx, policy, admitted, letter.ID); {
-			case err == nil:
-				r.Replayed++
-			case errors.Is(err, ErrFull):
-				full[letter.Key] = true
-				r.Full++
-			case errors.Is(err, ErrUnfit):
-				r.Unfit++
-			case errors.Is(err, ErrNotFound), errors.Is(err, errReplayedAlready):
-				// or discarded, by somebody else
-			default:
-				return r, err
-			}
+		switch _, err := p.replay(ctx, policy, admitted, letter.ID); {
+		case err == nil:
+			r.Replayed++
+		case errors.Is(err, ErrFull):
+			full[letter.Key] = true
+			r.Full++
+		case errors.Is(err, ErrUnfit):
+			r.Unfit++
+		case errors.Is(err, ErrNotFound), errors.Is(err, errReplayedAlready):
+			// or discarded, by somebody else
+		default:
+			return err
 		}
-	}
-	return r, nil
+		return nil
+	})
+	return r, err
 }

@@ -80,7 +80,7 @@ func TestReplaysAtOnceCountEachLetterOnce(t *testing.T) {
 	replayed := 0
 	for range 4 {
 		wg.Go(func() {
-			r, err := p.ReplayAll(ctx, "stripe")
+			r, err := p.ReplaySome(ctx, "stripe", Some{})
 			if err != nil {
 				t.Error(err)
 			}

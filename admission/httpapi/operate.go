@@ -3,12 +3,18 @@ package httpapi
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"slices"
+	"time"
 
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/admission/access"
 	"github.com/penstock-mq/penstock/admission/answer"
 	"github.com/penstock-mq/penstock/admission/manage"
+	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
 // What operators ask about buckets, jobs, dead letters and drainers.
@@ -87,11 +93,14 @@ func (m management) deadLetters(r *http.Request, at place) (answer.Answer, error
 }
 
 func (m management) discardAll(r *http.Request, at place) (answer.Answer, error) {
-	through, err := at.number("through", 0, 1, maxID)
+	some, err := at.some()
+	if err == nil {
+		some.Through, err = at.number("through", 0, 1, maxID)
+	}
 	if err != nil {
 		return answer.Answer{}, err
 	}
-	return document(m.service.DiscardAll(r.Context(), at.policy, through))
+	return document(m.service.DiscardSome(r.Context(), at.policy, some))
 }
 
 func (m management) discard(ctx context.Context, policy string, id uint64) (
@@ -101,8 +110,12 @@ func (m management) discard(ctx context.Context, policy string, id uint64) (
 }
 
 func (m management) replayAll(r *http.Request, at place) (answer.Answer, error) {
+	some, err := at.some()
+	if err != nil {
+		return answer.Answer{}, err
+	}
 	return plain(func(ctx context.Context, at place) (manage.Replayed, error) {
-		return m.service.ReplayAll(ctx, at.policy)
+		return m.service.ReplaySome(ctx, at.policy, some)
 	})(r, at)
 }
 
@@ -112,4 +125,33 @@ func (m management) replay(r *http.Request, at place) (answer.Answer, error) {
 		return answer.Answer{}, err
 	}
 	return answer.Submitted(outcome), nil
+}
+
+// some reads which dead letters are meant. A time may be how long ago it was.
+func (at place) some() (some queue.Some, err error) {
+	if some.Keyed = at.query.Has("key"); some.Keyed {
+		if some.Key, err = job.EncodeKey(at.query.Get("key")); err != nil {
+			return some, admission.InvalidKey(err)
+		}
+	}
+	if at.query.Has("reason") {
+		some.Reason = job.Reason(at.query.Get("reason"))
+		if !slices.Contains(job.Reasons, some.Reason) {
+			return some, &admission.RequestError{Field: "reason",
+				Reason: fmt.Sprintf("%.64q is none of %v", some.Reason, job.Reasons)}
+		}
+	}
+	for name, into := range map[string]*time.Time{"since": &some.Since, "before": &some.Before} {
+		if !at.query.Has(name) {
+			continue
+		}
+		text, now := at.query.Get(name), time.Now()
+		if ago, ok := algorithms.ParseDuration(text); ok == nil && ago > 0 {
+			*into = now.Add(-ago)
+		} else if *into, err = time.Parse(time.RFC3339, text); err != nil {
+			return some, &admission.RequestError{Field: name, Reason: fmt.Sprintf(
+				"%.64q: want RFC 3339, or how long ago, such as 90m or 2d", text)}
+		}
+	}
+	return some, nil
 }

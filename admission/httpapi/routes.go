@@ -98,8 +98,9 @@ func (h *handler) routes() []route {
 		{"POST", "/v1/purge/{policy}/{key...}", access.Operate, keyed(s.Purge)},
 
 		{"GET", "/v1/dead/{policy}?after&limit", access.Read, m.deadLetters},
-		{"DELETE", "/v1/dead/{policy}?through", access.Operate, m.discardAll},
-		{"POST", "/v1/dead/{policy}/replay", access.Operate, m.replayAll},
+		{"DELETE", "/v1/dead/{policy}?through&key&reason&since&before", access.Operate,
+			m.discardAll},
+		{"POST", "/v1/dead/{policy}/replay?key&reason&since&before", access.Operate, m.replayAll},
 		{"GET", "/v1/dead/{policy}/{id}", access.Read, numbered(s.DeadLetter)},
 		{"DELETE", "/v1/dead/{policy}/{id}", access.Operate, numbered(m.discard)},
 		{"POST", "/v1/dead/{policy}/{id}/replay", access.Operate, m.replay},

@@ -178,9 +178,11 @@ type Replayed struct {
 	Complete bool `json:"complete"` // false: there are more; ask again
 }
 
-// ReplayAll replays all dead letters of a policy as Replay does, in their order, and says how far
-// it came within Options.BulkTimeout. A full bucket holds up no other.
-func (s *Service) ReplayAll(ctx context.Context, name string) (Replayed, error) {
+// ReplaySome replays dead letters of a policy as Replay does, in their order, and says how far it
+// came within Options.BulkTimeout. A full bucket holds up no other.
+func (s *Service) ReplaySome(ctx context.Context, name string, some queue.Some) (
+	Replayed, error) {
+
 	ctx, cancel := context.WithTimeout(ctx, s.options.BulkTimeout)
 	defer cancel()
 	entry, err := s.lettered(ctx, name)
@@ -190,7 +192,7 @@ func (s *Service) ReplayAll(ctx context.Context, name string) (Replayed, error) 
 	if err != nil {
 		return Replayed{}, err
 	}
-	r, err := s.producer.ReplayAll(ctx, name)
+	r, err := s.producer.ReplaySome(ctx, name, some)
 	s.log(ctx, "dead letters replayed", "policy", name, "replayed", r.Replayed, "full", r.Full,
 		"unfit", r.Unfit, "error", err)
 	done := Replayed{r.Replayed, r.Full, r.Unfit, err == nil}
@@ -217,26 +219,39 @@ func (s *Service) Discard(ctx context.Context, name string, id uint64) error {
 // Discarded says how many dead letters were deleted.
 type Discarded struct {
 	Discarded uint64 `json:"discarded"`
+	// Incomplete: there are more; ask again.
+	Incomplete bool `json:"incomplete,omitempty"`
 }
 
-// DiscardAll deletes the dead letters of a policy for good: those with an id up to through, or all
-// when it is 0.
-func (s *Service) DiscardAll(ctx context.Context, name string, through uint64) (Discarded, error) {
-	ctx, cancel := s.bounded(ctx)
+// DiscardSome deletes dead letters of a policy for good, and says how far it came within
+// Options.BulkTimeout. All, and all up to an id, go at once.
+func (s *Service) DiscardSome(ctx context.Context, name string, some queue.Some) (
+	Discarded, error) {
+
+	ctx, cancel := context.WithTimeout(ctx, s.options.BulkTimeout)
 	defer cancel()
 	if _, err := s.lettered(ctx, name); err != nil {
 		return Discarded{}, err
 	}
-	n, err := s.broker.Letters(name).DiscardThrough(ctx, through)
-	if err != nil {
+	n, err := s.discard(ctx, name, some)
+	if err != nil && n == 0 {
 		return Discarded{}, translate(err)
 	}
+	done := Discarded{n, err != nil}
 	if _, err := s.entry(ctx, name); errors.Is(err, admission.ErrUnknownPolicy) {
 		// they were the last of it
 		if err := s.broker.Letters(name).DropEmpty(ctx); err != nil {
 			return Discarded{}, translate(err)
 		}
 	}
-	s.log(ctx, "dead letters discarded", "policy", name, "discarded", n, "through", through)
-	return Discarded{n}, nil
+	s.log(ctx, "dead letters discarded", "policy", name, "discarded", n, "through", some.Through,
+		"reason", some.Reason, "error", err)
+	return done, nil
+}
+
+func (s *Service) discard(ctx context.Context, name string, some queue.Some) (uint64, error) {
+	if some == (queue.Some{Through: some.Through}) {
+		return s.broker.Letters(name).DiscardThrough(ctx, some.Through)
+	}
+	return s.broker.Letters(name).DiscardSome(ctx, some)
 }

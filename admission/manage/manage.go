@@ -38,9 +38,9 @@ const (
 
 // Options are what a [Service] can do without. The zero value works.
 type Options struct {
-	// Timeout bounds every call but ReplayAll; default 5 s.
+	// Timeout bounds every call but those for many dead letters; default 5 s.
 	Timeout time.Duration
-	// BulkTimeout bounds ReplayAll, which says how far it came; default 20 s.
+	// BulkTimeout bounds these, which say how far they came; default 20 s.
 	BulkTimeout time.Duration
 	// Followed returns when this process follows a policy in at least the given revision, 0 when it
 	// no longer knows the policy, or when the context ends, so that a client that wrote a policy

@@ -116,7 +116,7 @@ func TestReplayAllInParts(t *testing.T) {
 		}
 	}
 	waittest.Until(t, "all letters are replayed", func() bool {
-		r, err := s.ReplayAll(t.Context(), "stripe")
+		r, err := s.ReplaySome(t.Context(), "stripe", queue.Some{})
 		if err != nil && !errors.Is(err, admission.ErrUnavailable) {
 			t.Fatal(err)
 		}
@@ -159,7 +159,8 @@ func TestPolicyRevivesAndPausesTogether(t *testing.T) {
 	if _, err := s.Replay(t.Context(), "stripe", 1); !errors.Is(err, admission.ErrConflict) {
 		t.Errorf("replay for a retired policy: %v", err)
 	}
-	if _, err := s.ReplayAll(t.Context(), "stripe"); !errors.Is(err, admission.ErrConflict) {
+	if _, err := s.ReplaySome(t.Context(), "stripe", queue.Some{}); !errors.Is(err,
+		admission.ErrConflict) {
 		t.Errorf("replay all for a retired policy: %v", err)
 	}
 	put(t, s, stripe(5))
@@ -216,7 +217,8 @@ func TestDeadLettersOutliveTheirPolicy(t *testing.T) {
 	if _, err := s.Replay(t.Context(), "gone", id); !errors.Is(err, admission.ErrConflict) {
 		t.Errorf("a replay for a policy that is gone: %v", err)
 	}
-	if _, err := s.ReplayAll(t.Context(), "gone"); !errors.Is(err, admission.ErrConflict) {
+	if _, err := s.ReplaySome(t.Context(), "gone", queue.Some{}); !errors.Is(err,
+		admission.ErrConflict) {
 		t.Errorf("all of them: %v", err)
 	}
 	if err := s.Discard(t.Context(), "gone", id); err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"time"
@@ -125,17 +126,46 @@ func (a *app) letter(l letterAnswer) error {
 	return err
 }
 
+// some is which dead letters are meant, as the API takes it.
+type some map[string]*string
+
+func someFlags(cmd *cobra.Command) some {
+	f, s := cmd.Flags(), some{}
+	s["key"] = f.String("key", "", "only those of this `key`")
+	s["reason"] = f.String("reason", "", "only those buried for this `reason`, such as attempts")
+	s["since"] = f.String("since", "", "only those buried at a `time` (RFC 3339, or how long ago)")
+	s["before"] = f.String("before", "", "only those buried before a `time`")
+	return s
+}
+
+// query is that of a request, with a question mark; empty: all are meant.
+func (s some) query(cmd *cobra.Command) string {
+	values := url.Values{}
+	for name, value := range s {
+		if cmd.Flags().Changed(name) {
+			values.Set(name, *value)
+		}
+	}
+	if len(values) == 0 {
+		return ""
+	}
+	return "?" + values.Encode()
+}
+
 func (a *app) deadReplay() *cobra.Command {
 	var all bool
-	cmd := &cobra.Command{
-		Use:               "replay POLICY {ID | --all}",
-		Short:             "Make a dead letter a job again, or all of them",
-		Args:              letterArgs(func() bool { return all }),
+	var s some
+	var cmd *cobra.Command
+	many := func() bool { return all || s.query(cmd) != "" }
+	cmd = &cobra.Command{
+		Use:               "replay POLICY {ID | --all | --key … --reason … --since … --before …}",
+		Short:             "Make a dead letter a job again, or many",
+		Args:              letterArgs(many),
 		ValidArgsFunction: a.names,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			a.policy = args[0]
-			if all {
-				return a.replayAll(cmd)
+			if many() {
+				return a.replayAll(cmd, s.query(cmd))
 			}
 			var v verdictAnswer
 			answer, err := a.ask(cmd.Context(), http.MethodPost,
@@ -153,11 +183,12 @@ func (a *app) deadReplay() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "all that there are now, in their order")
+	s = someFlags(cmd)
 	return cmd
 }
 
-// replayAll asks again until all letters have had their turn.
-func (a *app) replayAll(cmd *cobra.Command) error {
+// replayAll asks again until all letters that are meant have had their turn.
+func (a *app) replayAll(cmd *cobra.Command, query string) error {
 	type counts struct {
 		Replayed int  `json:"replayed"`
 		Full     int  `json:"full"`
@@ -166,8 +197,8 @@ func (a *app) replayAll(cmd *cobra.Command) error {
 	}
 	var total counts
 	for !total.Complete {
-		answer, err := a.ask(cmd.Context(), http.MethodPost, path("dead", a.policy, "replay"), nil,
-			nil)
+		answer, err := a.ask(cmd.Context(), http.MethodPost,
+			path("dead", a.policy, "replay")+query, nil, nil)
 		var now counts
 		if err == nil {
 			err = read(answer, &now)
@@ -200,34 +231,57 @@ func (a *app) replayAll(cmd *cobra.Command) error {
 func (a *app) deadDrop() *cobra.Command {
 	var all bool
 	var through uint64
-	cmd := &cobra.Command{
-		Use:               "drop POLICY {ID | --all | --through ID}",
-		Short:             "Discard a dead letter for good, or many",
-		Args:              letterArgs(func() bool { return all || through > 0 }),
+	var s some
+	var cmd *cobra.Command
+	cmd = &cobra.Command{
+		Use: "drop POLICY {ID | --all | --through ID | " +
+			"--key … --reason … --since … --before …}",
+		Short: "Discard a dead letter for good, or many",
+		Args: letterArgs(func() bool {
+			return all || through > 0 || s.query(cmd) != ""
+		}),
 		ValidArgsFunction: a.names,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			a.policy = args[0]
 			to := path(append([]string{"dead"}, args...)...)
 			if through > 0 {
 				to += "?through=" + strconv.FormatUint(through, 10)
+			} else {
+				to += s.query(cmd)
 			}
-			answer, err := a.ask(cmd.Context(), http.MethodDelete, to, nil, nil)
-			var dropped struct{ Discarded int }
-			if err == nil {
-				err = read(answer, &dropped)
-			}
-			if err != nil {
-				return err
-			}
-			return a.show(answer, func() error {
-				_, err := fmt.Fprintf(a.out, "%s dropped\n",
-					count(dropped.Discarded, "dead letter", "dead letters"))
-				return err
-			})
+			return a.drop(cmd, to)
 		},
 	}
+	s = someFlags(cmd)
 	cmd.Flags().BoolVar(&all, "all", false, "all of the policy's")
 	cmd.Flags().Uint64Var(&through, "through", 0, "all up to this `id`")
 	cmd.MarkFlagsMutuallyExclusive("all", "through")
+	for name := range s {
+		cmd.MarkFlagsMutuallyExclusive("through", name)
+	}
 	return cmd
+}
+
+// drop asks again until all letters that are meant are gone.
+func (a *app) drop(cmd *cobra.Command, to string) error {
+	for total, more := 0, true; more; {
+		answer, err := a.ask(cmd.Context(), http.MethodDelete, to, nil, nil)
+		var dropped struct {
+			Discarded  int
+			Incomplete bool
+		}
+		if err == nil {
+			err = read(answer, &dropped)
+		}
+		if err != nil {
+			return err
+		}
+		total, more = total+dropped.Discarded, dropped.Incomplete
+		if a.json {
+			fmt.Fprintf(a.out, "%s\n", answer)
+		} else if !more {
+			fmt.Fprintf(a.out, "%s dropped\n", count(total, "dead letter", "dead letters"))
+		}
+	}
+	return nil
 }

@@ -377,6 +377,10 @@ func (s *server) deadLetters() {
 	s.ask("POST", "/v1/dead/full/1/replay", "", 409)
 	s.ask("POST", "/v1/dead/full/replay", "", 409)
 
+	s.ask("POST", "/v1/dead/fast/replay?reason=attempts&before=1d", "", 200)
+	s.ask("POST", "/v1/dead/fast/replay?reason=nope", "", 400)
+	s.ask("DELETE", "/v1/dead/fast?reason=deadline&key=b&since=2026-01-01T00:00:00Z", "", 200)
+	s.ask("DELETE", "/v1/dead/fast?before=soon", "", 400)
 	s.ask("DELETE", "/v1/dead/fast/5", "", 200)
 	s.ask("DELETE", "/v1/dead/fast/99", "", 404)
 	s.ask("DELETE", "/v1/dead/fast?through=1", "", 200)

@@ -69,8 +69,8 @@ admission/access: internal/nearest internal/yamlfile
 admission/answer: admission internal/seldom policy queue queue/job
 admission/console:
 admission/httpapi: admission admission/access admission/answer admission/manage admission/watch internal/health
-	internal/hosts
-	policy queue/job
+	internal/hosts algorithms
+	policy queue queue/job
 admission/limiter: admission algorithms algorithms/memstore policy gobreaker
 admission/limiter/inredis: admission/limiter algorithms algorithms/redisstore policy go-redis
 admission/manage: admission admission/watch internal/race internal/redact policy policy/store queue queue/job workers workers/audit nats.go

@@ -85,3 +85,7 @@ const (
 	ReasonMalformed Reason = "malformed"
 	ReasonCrashed   Reason = "crashed" // its drainer crashed while it ran, three times
 )
+
+// Reasons are all of them.
+var Reasons = []Reason{ReasonPermanent, ReasonAttempts, ReasonDeadline, ReasonMalformed,
+	ReasonCrashed}
