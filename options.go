@@ -9,6 +9,8 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/admission/limiter"
 	"github.com/penstock-mq/penstock/admission/watch"
@@ -245,6 +247,8 @@ const (
 // goroutines and must return at once. Policies are known ones only, so that their number is
 // bounded.
 type Observer struct {
+	// Submitting is [admission.Options.Submitting]: for traces.
+	Submitting func(policy string, stored nats.Header) (nats.Header, func(Ticket, error))
 	// Admitted gets the verdict on each submitted job.
 	Admitted func(policy string, verdict admission.Verdict)
 	// Checked gets the answer to each check, but not to peeks.

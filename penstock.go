@@ -190,7 +190,8 @@ func (p *Penstock) build() error {
 		valves = p.drainer
 	}
 	p.service = admission.New(p.broker.Names(), producer, valves, o.Limits.Limit,
-		admission.Options{Metrics: counted{o.Observer, p.watching}, Outcomes: p.broker})
+		admission.Options{Metrics: counted{o.Observer, p.watching}, Outcomes: p.broker,
+			Submitting: o.Observer.Submitting})
 	p.known = &known{follow: p.follow}
 	p.streams = newStreams(recorded{p.broker, p.store}, p.known, o.Observer.ApplyFailed, p.log)
 	p.storage = &storage{broker: p.broker, observer: o.Observer, log: p.log}

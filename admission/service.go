@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
@@ -46,6 +48,10 @@ type Options struct {
 	Metrics Metrics
 	// Outcomes let submissions wait for the end of their jobs; default: none can.
 	Outcomes Outcomes
+	// Submitting hears of each sound submission what will be stored beside the body, and returns
+	// what shall be instead, such as with another traceparent, and what hears the outcome. It may
+	// change the header that it is given. Nil: nothing is changed.
+	Submitting func(policy string, stored nats.Header) (nats.Header, func(Outcome, error))
 }
 
 // Service answers for all policies of the moment. It is safe for concurrent use, and starts nothing
@@ -55,6 +61,7 @@ type Service struct {
 	publisher Publisher
 	newLimit  NewLimit
 	metrics   Metrics
+	begin     func(policy string, stored nats.Header) (nats.Header, func(Outcome, error))
 	expected  *expectations
 	waiters   waiters
 
@@ -88,6 +95,7 @@ func New(names queue.Names, publisher Publisher, valves Valves, newLimit NewLimi
 		publisher: publisher,
 		newLimit:  newLimit,
 		metrics:   o.Metrics,
+		begin:     o.Submitting,
 		expected:  newExpectations(valves),
 		waiters:   newWaiters(o.Outcomes),
 	}

@@ -47,9 +47,14 @@ func (s *Service) send(ctx context.Context, r SubmitRequest, complete accepting)
 		return decided(Outcome{}, err)
 	}
 	job.awaited(r.waiter)
+	end := func(Outcome, error) {}
+	if s.begin != nil {
+		job.stored, end = s.begin(r.Policy, job.stored)
+	}
 	wait := s.submit(ctx, live, r, job, complete)
 	return func() (Outcome, error) {
 		outcome, err := wait()
+		end(outcome, err)
 		if err == nil {
 			s.metrics.Admitted(r.Policy, string(outcome.Verdict))
 		}

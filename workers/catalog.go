@@ -1,6 +1,7 @@
 package workers
 
 import (
+	"context"
 	"log/slog"
 	"time"
 
@@ -17,6 +18,20 @@ type catalog struct {
 	target   func(policy.Entry) (Handler, error) // may be nil
 	policies map[string]policy.Policy            // also of jobs that run on when theirs has gone
 	running  map[string]Handler                  // registered or made of a target
+	attempt  func(context.Context, Job) (context.Context, Job, func(error))
+}
+
+// observed is a handler whose attempts an observer hears of; nil: nobody does.
+func observed(handle Handler,
+	attempt func(context.Context, Job) (context.Context, Job, func(error))) Handler {
+	if attempt == nil {
+		return handle
+	}
+	return func(ctx context.Context, job Job) (err error) {
+		ctx, job, ended := attempt(ctx, job)
+		defer func() { ended(err) }()
+		return caught(ctx, handle, job)
+	}
 }
 
 // learn takes the set of policies, as it is now.
@@ -28,7 +43,7 @@ func (c *catalog) learn(set policy.Entries) {
 		}
 		c.policies[name] = entry.Policy
 		if handle := c.handlerOf(entry); handle != nil {
-			c.running[name] = handle
+			c.running[name] = observed(handle, c.attempt)
 		}
 	}
 }

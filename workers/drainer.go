@@ -107,6 +107,7 @@ func New(nc *nats.Conn, o Options) (*Drainer, error) {
 	d := &Drainer{
 		calls: c, options: o, broker: broker, interrupt: interrupt,
 		catalog: &catalog{log: o.Logger, names: broker.Names(), target: o.Target,
+			attempt:  o.Observer.Attempt,
 			handlers: map[string]Handler{}, policies: map[string]policy.Policy{}},
 		gate:      &gate{clock: l.clock},
 		questions: &questions{calls: c, broker: broker},

@@ -1,6 +1,7 @@
 package workers
 
 import (
+	"context"
 	"log/slog"
 	"time"
 
@@ -56,6 +57,10 @@ type Observer struct {
 	// Started tells how late a start was for its time, and how long the job had waited since it was
 	// accepted.
 	Started func(policy string, lateness, wait time.Duration)
+	// Attempt hears of each attempt that runs in this process, before its handler does, which gets
+	// the context and the job that it returns; and it returns what hears how the attempt ended. It
+	// is for traces. Job.Header is what is stored: to change it, change a clone.
+	Attempt func(context.Context, Job) (context.Context, Job, func(error))
 	// Returned tells that a job which a worker was given came back to its queue before it started,
 	// without an attempt, and why: rate (its slot was not there at the last check, for the machine
 	// was late and too many would have begun together), lease (this drainer's was over) or order

@@ -19,12 +19,13 @@ import (
 	"github.com/penstock-mq/penstock/internal/lifecycle"
 	"github.com/penstock-mq/penstock/internal/natsusers"
 	"github.com/penstock-mq/penstock/internal/telemetry"
+	"github.com/penstock-mq/penstock/internal/tracing"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
 // serve runs an admitter until ctx ends, and with an address to echo at a target beside it.
-func serve(ctx context.Context, process *daemon.Process, drain bool, echoAt string) error {
+func serve(ctx context.Context, process *daemon.Process, drain bool, echoAt string) (err error) {
 	metrics := telemetry.NewRegistry()
 	var users []embedded.User
 	if file := process.Config.NATS.Embedded.Users; file != "" && process.Config.NATS.URL == "" {
@@ -37,8 +38,15 @@ func serve(ctx context.Context, process *daemon.Process, drain bool, echoAt stri
 	o.AdmitOnly = !drain
 	o.HTTP.Metrics = metrics.Handler(process.Log)
 	o.Observer = metrics.Observer()
+	traces, err := tracing.Open(ctx, "admitter", process.Log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, traces.Close()) }()
+	o.Observer.Submitting = traces.Submitting()
 	if drain {
 		o.Observer.Drain = metrics.Drain()
+		o.Observer.Drain.Attempt = traces.Attempt()
 	}
 	if c := process.Config.State; c.Store == "redis" {
 		rdb, err := openRedis(c.Redis)

@@ -21,12 +21,13 @@ import (
 	"github.com/penstock-mq/penstock/internal/natsconn"
 	"github.com/penstock-mq/penstock/internal/targets"
 	"github.com/penstock-mq/penstock/internal/telemetry"
+	"github.com/penstock-mq/penstock/internal/tracing"
 	"github.com/penstock-mq/penstock/workers"
 )
 
 // serve drains until ctx ends. What can fail at once (ports, options) fails before anything is
 // taken.
-func serve(ctx context.Context, p *daemon.Process) error {
+func serve(ctx context.Context, p *daemon.Process) (err error) {
 	c, log := p.Config, p.Log
 	guarded, err := guard.Open(guard.Options{Listen: c.HTTP.Listen, Tokens: c.HTTP.Tokens,
 		TLS: guard.Files(c.HTTP.TLS), Insecure: c.HTTP.Insecure}, log)
@@ -46,6 +47,13 @@ func serve(ctx context.Context, p *daemon.Process) error {
 	metrics := telemetry.NewRegistry()
 	metrics.NATS(nc.IsConnected)
 	ready := make(chan struct{})
+	traces, err := tracing.Open(ctx, "drainer", log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, traces.Close()) }()
+	observer := metrics.Drain()
+	observer.Attempt = traces.Attempt()
 	drainer, err := workers.New(nc, workers.Options{
 		Prefix:   c.NATS.Prefix,
 		Replicas: c.NATS.Replicas,
@@ -56,7 +64,7 @@ func serve(ctx context.Context, p *daemon.Process) error {
 		OwnAll:   true,
 		Grace:    c.Grace,
 		Ready:    func() { close(ready) },
-		Observer: metrics.Drain(),
+		Observer: observer,
 		Logger:   log,
 	})
 	if err != nil {

@@ -133,6 +133,8 @@ func (c Command) run(ctx context.Context, args []string, stdout, stderr io.Write
 			flags.FlagUsages())
 	}
 	c.Flags(flags)
+	profile := flags.String("pprof", "",
+		"serve Go's profiles at this `host:port` of the own machine, such as 127.0.0.1:6060")
 	version := flags.Bool("version", false, "say which version this is")
 	err := flags.Parse(args)
 	if errors.Is(err, pflag.ErrHelp) {
@@ -188,6 +190,12 @@ func (c Command) run(ctx context.Context, args []string, stdout, stderr io.Write
 		file:    file,
 		reloads: reloads,
 	}
+	stop, err := profiles(*profile)
+	if err != nil {
+		report(err)
+		return exitInvalid
+	}
+	defer stop()
 	running.Store(p)
 	if err := c.Serve(ctx, p); err != nil {
 		report(err)

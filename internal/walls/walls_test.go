@@ -87,16 +87,16 @@ config: algorithms internal/guard internal/hosts internal/installation internal/
 	internal/natsconn internal/nearest internal/yamlfile policy pflag viper
 cmd/admitter: . admission/access admission/limiter admission/limiter/inredis config
 	internal/buildinfo internal/daemon internal/follow internal/lifecycle internal/natsusers
-	internal/telemetry policy queue queue/backup queue/embedded queue/job nats.go go-redis nkeys pflag
+	internal/telemetry internal/tracing policy queue queue/backup queue/embedded queue/job nats.go go-redis nkeys pflag
 cmd/drainer: admission/access config internal/daemon internal/guard internal/health internal/hosts
 	internal/lifecycle internal/natsconn
-	internal/targets internal/telemetry workers nats.go
+	internal/targets internal/telemetry internal/tracing workers nats.go
 
 internal/brokertest: internal/natstest policy policy/store queue queue/embedded nats.go
 internal/buildinfo:
 internal/certtest:
 internal/chaos: policy queue queue/job nats.go
-internal/daemon: admission/access config internal/buildinfo internal/follow internal/guard internal/natsusers
+internal/daemon: admission/access config internal/buildinfo internal/follow internal/guard internal/hosts internal/natsusers
 	internal/nearest internal/telemetry policy queue pflag
 internal/demo: internal/proctest queue queue/job nats.go
 internal/follow:
@@ -118,6 +118,8 @@ internal/redact:
 internal/redistest: internal/proctest internal/waittest go-redis
 internal/seldom:
 internal/targets: internal/reach policy workers workers/httptarget workers/natstarget nats.go
+internal/tracing: admission internal/buildinfo internal/seldom queue/job workers nats.go otel
+	otlptrace otlptracehttp sdk trace
 internal/telemetry: . admission policy policy/store queue workers workers/audit workers/workersprom
 	client_golang
 internal/waittest:
@@ -278,6 +280,23 @@ func TestNobodyImportsWhatIsNotForHim(t *testing.T) {
 				if rule.files(file) && slices.ContainsFunc(rule.imports, denied) {
 					t.Errorf("%s imports %s: %s", file, imported, rule.why)
 				}
+			}
+		}
+	}
+}
+
+// Who imports the libraries links none of what only the programs use.
+func TestLibrariesBringNoTelemetry(t *testing.T) {
+	list := exec.Command("go", "list", "-deps", ".", "./workers", "./admission/...")
+	list.Dir = "../.."
+	text, err := list.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for imported := range strings.Lines(string(text)) {
+		for _, heavy := range []string{"opentelemetry.io", "google.golang.org/grpc", "prometheus"} {
+			if strings.Contains(imported, heavy) {
+				t.Errorf("the libraries depend on %s", strings.TrimSpace(imported))
 			}
 		}
 	}

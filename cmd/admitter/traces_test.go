@@ -1,0 +1,115 @@
+package main
+
+import (
+	"encoding/hex"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	spans "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
+)
+
+// collected is an OTLP collector, with the spans that came by the first word of their names.
+type collected struct {
+	t  *testing.T
+	mu sync.Mutex
+	by map[string][]*spans.Span
+}
+
+func (c *collected) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
+	text, err := io.ReadAll(r.Body)
+	var request collector.ExportTraceServiceRequest
+	if err == nil {
+		err = proto.Unmarshal(text, &request)
+	}
+	if err != nil || r.URL.Path != "/v1/traces" {
+		c.t.Errorf("%s: %v", r.URL, err)
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, resource := range request.ResourceSpans {
+		for _, scope := range resource.ScopeSpans {
+			for _, s := range scope.Spans {
+				name, _, _ := strings.Cut(s.Name, " ")
+				c.by[name] = append(c.by[name], s)
+			}
+		}
+	}
+}
+
+// TestAJobIsOneTrace: from the client's span to the target's, over the submission, the wait and
+// each attempt.
+func TestAJobIsOneTrace(t *testing.T) {
+	c := &collected{t: t, by: map[string][]*spans.Span{}}
+	otlp := httptest.NewServer(c)
+	defer otlp.Close()
+	var mu sync.Mutex
+	var arrived []string
+	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		if arrived = append(arrived, r.Header.Get("traceparent")); len(arrived) == 1 {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+	}))
+	defer target.Close()
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", otlp.URL)
+	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
+	p := launch(t, "--drain", "--config", configure(t, "policies:\n  - {name: mail, algorithm: "+
+		"leaking_bucket, outflow: 100/s, capacity: 5, retry: {backoff: 1ms}, "+
+		"target: {http: {url: '"+target.URL+"'}}}\n")).ready()
+	const trace, span = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+	p.sends("POST", "/v1/jobs/mail/acme", "x", 202, "traceparent", "00-"+trace+"-"+span+"-01",
+		"tracestate", "vendor=1")
+	eventually(t, "all spans have come", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return len(c.by["attempt"]) == 2 && len(c.by["wait"]) == 1 && len(c.by["submit"]) == 1
+	})
+	p.stop()
+	submitted, waited, tries := c.by["submit"][0], c.by["wait"][0], c.by["attempt"]
+	for i, s := range append([]*spans.Span{submitted, waited}, tries...) {
+		parent := hex.EncodeToString(submitted.SpanId)
+		if i == 0 {
+			parent = span
+		}
+		if hex.EncodeToString(s.TraceId) != trace || hex.EncodeToString(s.ParentSpanId) != parent ||
+			s.TraceState != "vendor=1" {
+			t.Errorf("%s is not below %s: %v", s.Name, parent, s)
+		}
+	}
+	for i, s := range tries {
+		if want := "00-" + trace + "-" + hex.EncodeToString(s.SpanId) + "-01"; arrived[i] != want {
+			t.Errorf("attempt %d: the target is told %s, want %s", i+1, arrived[i], want)
+		}
+	}
+	if failed, done := tries[0].Status.GetCode(), tries[1].Status.GetCode(); failed !=
+		spans.Status_STATUS_CODE_ERROR || done != spans.Status_STATUS_CODE_UNSET {
+		t.Errorf("the attempts are %s and %s", failed, done)
+	}
+	if waited.EndTimeUnixNano != tries[0].StartTimeUnixNano {
+		t.Errorf("the wait ends at %d, and the first attempt begins at %d", waited.EndTimeUnixNano,
+			tries[0].StartTimeUnixNano)
+	}
+}
+
+// What this program cannot send to is said at once, and not found out later.
+func TestTracesThatCannotBeSentAreRefused(t *testing.T) {
+	for name, value := range map[string]string{"OTEL_TRACES_EXPORTER": "zipkin",
+		"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")
+			t.Setenv(name, value)
+			p := launch(t, "--config", configure(t, ""))
+			if status := p.end(); status == 0 || !strings.Contains(p.Log.String(), name+" is ") {
+				t.Errorf("%d %s", status, p.Log)
+			}
+		})
+	}
+}

@@ -1,0 +1,45 @@
+package daemon
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"time"
+
+	"github.com/penstock-mq/penstock/internal/hosts"
+)
+
+// profiles serves net/http/pprof at an address of this machine until the returned function is
+// called; empty: nowhere. They show what is in memory, so nobody else may ask, and no page whose
+// name was made to lead here.
+func profiles(address string) (stop func(), err error) {
+	if address == "" {
+		return func() {}, nil
+	}
+	if !hosts.IsLoopback(address) {
+		return nil, fmt.Errorf("--pprof %q: profiles show what is in memory: want an address that "+
+			"only this machine reaches, such as 127.0.0.1:6060", address)
+	}
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("listen for --pprof: %w", err)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	known := hosts.Of(address, nil)
+	server := &http.Server{ReadHeaderTimeout: 10 * time.Second,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if !known.Has(r.Host) {
+				http.Error(w, "the host is none of this process's", http.StatusMisdirectedRequest)
+				return
+			}
+			mux.ServeHTTP(w, r)
+		})}
+	go func() { _ = server.Serve(listener) }() // until it is closed
+	return func() { _ = server.Close() }, nil
+}
