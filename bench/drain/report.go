@@ -212,8 +212,8 @@ func (r *report) writeData(dir string) error {
 // markdown is both tables for a page.
 func (r *report) markdown() []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "Made by `make %s` on %s. [What the columns mean](bench-drain.md).\n",
-		r.name, r.machine)
+	fmt.Fprintf(&b, "Made by `make %s` on %s. [What the columns mean](%s.md).\n",
+		r.name, r.machine, r.name)
 	for _, table := range []paper.Table{r.rowTable(people), r.figureTable()} {
 		if len(table) == 1 {
 			continue
