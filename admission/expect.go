@@ -22,8 +22,9 @@ type expectations struct {
 	valves Valves
 	within time.Duration // askTimeout, longer in a test
 
-	mu    sync.Mutex
-	lines map[partition]*line // of the partitions with a request on its way
+	mu     sync.Mutex
+	silent map[partition]time.Time // those whose valve did not say when a job would start: until …
+	lines  map[partition]*line     // of the partitions with a request on its way
 }
 
 type partition struct {
@@ -51,7 +52,8 @@ type start struct {
 }
 
 func newExpectations(valves Valves) *expectations {
-	return &expectations{valves: valves, within: askTimeout, lines: make(map[partition]*line)}
+	return &expectations{valves: valves, within: askTimeout, lines: make(map[partition]*line),
+		silent: make(map[partition]time.Time)}
 }
 
 // ask returns when the job starts.
@@ -121,6 +123,35 @@ func (e *expectations) send(p partition, b *batch) {
 		b.starts[s.Seq] = start{s.Known, max(0, time.Duration(s.DelayMS)*time.Millisecond),
 			s.Position, s.Depth}
 	}
+}
+
+// silence is how long a valve that did not answer is not asked where jobs are to be refused: so
+// deadlines hold nobody up for longer than one question.
+const silence = time.Second
+
+// start returns in how long a job of a bucket would start that is accepted now; known is false when
+// no valve can tell, or none answered in time.
+func (e *expectations) start(ctx context.Context, p partition, key job.Key,
+	priority int) (delay time.Duration, known bool) {
+	e.mu.Lock()
+	silent := time.Now().Before(e.silent[p])
+	e.mu.Unlock()
+	if silent {
+		return 0, false
+	}
+	ctx, cancel := context.WithTimeout(ctx, e.within)
+	defer cancel()
+	answer, err := e.valves.AskValve(ctx, p.policy, p.number,
+		job.Question{Op: job.OpRoom, Key: key, Priority: priority})
+	if err != nil {
+		e.mu.Lock()
+		e.silent[p] = time.Now().Add(silence)
+		e.mu.Unlock()
+	}
+	if err != nil || answer.Error != "" || answer.StartMS == nil {
+		return 0, false
+	}
+	return max(0, time.Duration(*answer.StartMS)*time.Millisecond), true
 }
 
 // room returns in how long the bucket has room for one more job; known is false when no valve

@@ -56,8 +56,9 @@ type jobHeader struct {
 	costs       map[string]int64 // of limits that count another, by its name
 	deadline    time.Time        // zero: none of its own
 	notBefore   time.Time        // zero: at once
-	ip          string           // of the client; empty: not given
-	waits       bool             // the submission is to wait for the job's end
+	priority    int
+	ip          string // of the client; empty: not given
+	waits       bool   // the submission is to wait for the job's end
 }
 
 // readHeader keeps what belongs to a stored job, and refuses what would make it a dead letter. A
@@ -132,6 +133,8 @@ func (j *jobHeader) keep(name string, values []string, several bool) error {
 		j.cost = parsed.Cost
 	case job.HeaderDeadline:
 		j.deadline = parsed.Deadline
+	case job.HeaderPriority:
+		j.priority = parsed.Priority
 	case job.HeaderNotBefore:
 		j.notBefore = parsed.NotBefore
 	}

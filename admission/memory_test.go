@@ -12,7 +12,7 @@ import (
 
 func TestRefusalsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRefusals(time.Hour)
+		r := newRefusals(time.Hour, time.Hour)
 		for i := range maxRefusals + 100 {
 			known, mine := r.remember(job.Key(fmt.Sprint(i)))
 			if !mine {
@@ -31,6 +31,40 @@ func TestRefusalsAreBounded(t *testing.T) {
 		r.settle(known, time.Hour)
 		if !mine || r.recall("new") != known || len(r.buckets) != 1 {
 			t.Errorf("expired refusals were not forgotten: %d remain", len(r.buckets))
+		}
+	})
+}
+
+// TestARefusedCrowdIsToldPlacesOneByOne: as they come free, and none of them twice; but nobody to
+// come back later than a full bucket takes to drain.
+func TestARefusedCrowdIsToldPlacesOneByOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const interval, places = 10 * time.Millisecond, 5
+		r := newRefusals(interval, places*interval)
+		began := time.Now()
+		told := func(free time.Duration) time.Duration {
+			return r.place("a", &refusal{free: began.Add(free)}).Sub(began)
+		}
+		for i := range time.Duration(places + 1) {
+			if at := told(interval); at != interval+i*interval {
+				t.Errorf("refusal %d is told %v", i+1, at)
+			}
+		}
+		if at := told(interval); at != interval {
+			t.Errorf("when all places are promised it is told %v", at)
+		}
+		time.Sleep(2 * interval)
+		if at := told(3 * interval); at != 3*interval {
+			t.Errorf("when the crowd could have come it is told %v", at)
+		}
+		if at := told(3 * interval); at != 4*interval {
+			t.Errorf("and the next %v", at)
+		}
+		for i := range maxRefusals + 100 {
+			r.place(job.Key(fmt.Sprint(i)), &refusal{free: time.Now()})
+		}
+		if len(r.crowds) > maxRefusals {
+			t.Errorf("%d crowds are remembered", len(r.crowds))
 		}
 	})
 }

@@ -73,6 +73,9 @@ type Outcome struct {
 	ResetAfter time.Duration
 	// RetryAfter is when to come back; positive exactly when Rejected.
 	RetryAfter time.Duration
+	// Unreachable is when the job would start that was rejected because its deadline is before
+	// that; zero: it was not. RetryAfter is then when one with as long a deadline is in time.
+	Unreachable time.Time
 }
 
 // Checked is the answer to a check: a rule's decision, and the quota it belongs to.

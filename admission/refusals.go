@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -21,11 +22,14 @@ const (
 // refusals remembers which buckets of one policy were full a moment ago, so that a flood at a full
 // bucket is answered from memory. A policy's change starts a new one.
 type refusals struct {
-	hold time.Duration // how long a bucket counts as full
-	now  func() time.Time
+	hold     time.Duration // how long a bucket counts as full
+	interval time.Duration // between two places that come free
+	drains   time.Duration // how long a full bucket takes to drain
+	now      func() time.Time
 
 	mu      sync.Mutex
 	buckets map[job.Key]*refusal
+	crowds  map[job.Key]time.Time // when the next place comes free that nobody was told of
 	swept   time.Time
 }
 
@@ -40,9 +44,32 @@ type refusal struct {
 
 // newRefusals returns a memory that keeps each bucket for one interval of the policy, at most a
 // second.
-func newRefusals(interval time.Duration) *refusals {
-	return &refusals{hold: min(interval, maxHold), now: time.Now,
-		buckets: make(map[job.Key]*refusal)}
+//
+// The crowd that a full bucket refuses is told places that come free one interval apart, over at
+// most the time in which a full bucket drains: whoever comes then finds few others, and nobody a
+// wait that is longer than the queue.
+func newRefusals(interval, drains time.Duration) *refusals {
+	return &refusals{hold: min(interval, maxHold), interval: interval, drains: drains,
+		now: time.Now, buckets: make(map[job.Key]*refusal), crowds: make(map[job.Key]time.Time)}
+}
+
+// place returns when one more who is refused may hope for a place: the n-th of them when the n-th
+// place comes free. What is remembered of a bucket is when the next one does that nobody was told
+// of; so it decays at the outflow, and is forgotten when that instant has passed.
+func (r *refusals) place(key job.Key, known *refusal) time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	at := r.crowds[key]
+	if at.Before(known.free) || at.After(known.free.Add(r.drains)) {
+		at = known.free // it is the first, or all places of a full bucket are promised
+	}
+	if len(r.crowds) >= maxRefusals {
+		r.sweep(r.now())
+	}
+	if _, crowded := r.crowds[key]; crowded || len(r.crowds) < maxRefusals {
+		r.crowds[key] = at.Add(r.interval)
+	}
+	return at
 }
 
 // recall returns the refusal of a bucket that still counts as full, nil when there is none.
@@ -94,9 +121,8 @@ func (r *refusals) sweep(now time.Time) {
 		return
 	}
 	r.swept = now
-	for key, known := range r.buckets {
-		if !now.Before(known.until) {
-			delete(r.buckets, key)
-		}
-	}
+	maps.DeleteFunc(r.buckets, func(_ job.Key, known *refusal) bool {
+		return !now.Before(known.until)
+	})
+	maps.DeleteFunc(r.crowds, func(_ job.Key, next time.Time) bool { return !now.Before(next) })
 }

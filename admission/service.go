@@ -171,7 +171,7 @@ func (s *Service) build(entry policy.Entry, former *livePolicy) (*livePolicy, er
 	} else if err := s.limited(l, former); err != nil {
 		return nil, err
 	}
-	l.refusals = newRefusals(l.interval)
+	l.refusals = newRefusals(l.interval, l.queue.Window)
 	return l, nil
 }
 

@@ -128,11 +128,13 @@ func TestFloodAtAFullBucketCostsNoPublishes(t *testing.T) {
 		for range 3 {
 			submit(t, s, "stripe")
 		}
-		for range 1000 {
+		places := 1 + int(time.Duration(stripe.Capacity)*stripe.Outflow.Interval()/
+			stripe.Outflow.Interval())
+		for i := range 1000 {
 			o := submit(t, s, "stripe")
-			if o.Verdict != Rejected || o.RetryAfter != 70*time.Millisecond || o.Job != "" ||
-				o.Remaining != 0 {
-				t.Fatalf("got %+v", o)
+			want := 70*time.Millisecond + time.Duration(i%places)*stripe.Outflow.Interval()
+			if o.Verdict != Rejected || o.RetryAfter != want || o.Job != "" || o.Remaining != 0 {
+				t.Fatalf("refusal %d: %+v, want %v", i+1, o, want)
 			}
 		}
 		if n := q.count(); n != 4 {
@@ -153,6 +155,53 @@ func TestFloodAtAFullBucketCostsNoPublishes(t *testing.T) {
 		submit(t, s, "stripe")
 		if q.count() != before+1 {
 			t.Error("a refusal was remembered beyond its retry-after")
+		}
+	})
+}
+
+// TestAJobThatCannotMeetItsDeadlineIsRefusedAtTheDoor: without a publish, with the expected start,
+// and never when the valve does not know, nor where it may be a repeat.
+func TestAJobThatCannotMeetItsDeadlineIsRefusedAtTheDoor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start, priority := new(int64(5000)), 0
+		v := &fakeValves{answer: func(_ int, q job.Question) (job.Answer, error) {
+			if q.Op == job.OpRoom {
+				priority = q.Priority
+				return job.Answer{StartMS: start}, nil
+			}
+			return startsIn(5000)(0, q)
+		}}
+		q := &fakeQueue{capacity: 100}
+		s := newTestService(t, q, v, stripe)
+		o := submit(t, s, "stripe", "Penstock-Deadline", "2s", "Penstock-Priority", "3")
+		if want := time.Now().Add(5 * time.Second); o.Verdict != Rejected ||
+			!o.Unreachable.Equal(want) || o.RetryAfter != 3*time.Second || q.count() != 0 {
+			t.Errorf("refused with %+v after %d publishes, want %v", o, q.count(), want)
+		}
+		if priority != 3 {
+			t.Errorf("the valve was asked for priority %d", priority)
+		}
+		accepted := func(why string, header ...string) {
+			t.Helper()
+			if o := submit(t, s, "stripe", header...); o.Verdict == Rejected {
+				t.Errorf("%s: %+v", why, o)
+			}
+		}
+		accepted("its deadline is later", "Penstock-Deadline", "6s")
+		accepted("it may be a repeat", "Penstock-Deadline", "2s", "Idempotency-Key", "a")
+		asked := v.questions(job.OpRoom)
+		accepted("it has no deadline")
+		if v.questions(job.OpRoom) != asked {
+			t.Error("the valve is asked about a job without a deadline")
+		}
+		start = nil
+		accepted("the valve does not know", "Penstock-Deadline", "2s")
+		v.answer = nil
+		accepted("the valve does not answer", "Penstock-Deadline", "2s")
+		asked = v.questions(job.OpRoom)
+		accepted("nor did it a moment ago", "Penstock-Deadline", "2s")
+		if v.questions(job.OpRoom) != asked {
+			t.Error("a silent valve is asked again at once")
 		}
 	})
 }

@@ -88,8 +88,11 @@ func (s *Service) submit(ctx context.Context, live *livePolicy, r SubmitRequest,
 	// stream knows repeats.
 	if job.idempotency == "" {
 		if full := live.refusals.recall(r.Key); full != nil {
-			return func() (Outcome, error) { return live.full(ctx, full) }
+			return func() (Outcome, error) { return live.full(ctx, r.Key, full) }
 		}
+	}
+	if late, ok := s.unreachable(ctx, live, r.Key, job); ok {
+		return decided(late, nil)
 	}
 	if live.limit.Limiter == nil {
 		return s.publish(ctx, live, r, job, complete)
@@ -215,7 +218,7 @@ func (s *Service) refused(ctx context.Context, live *livePolicy, r SubmitRequest
 		if mine {
 			live.refusals.settle(full, s.room(ctx, live, r.Key))
 		}
-		return live.full(ctx, full)
+		return live.full(ctx, r.Key, full)
 	case errors.Is(err, queue.ErrStreamFull):
 		// Nobody knows which of its jobs leaves first, and when.
 		quota := Quota{Policy: r.Policy + "/max_bytes", Units: int64(live.policy.MaxBytes)}
@@ -240,33 +243,59 @@ func (s *Service) refused(ctx context.Context, live *livePolicy, r SubmitRequest
 	}
 }
 
-// room returns when the bucket has room again, as its valve expects. Without a valve that is one
-// interval: a full bucket loses a job per interval once it is drained.
-func (s *Service) room(ctx context.Context, live *livePolicy, key job.Key) time.Duration {
+// partition is the one that a key of a policy is in.
+func (s *Service) partition(live *livePolicy, key job.Key) partition {
 	name := live.policy.Name
 	subject := s.names.Jobs(name, key)
 	if live.policy.Door() {
 		subject = s.names.Admitted(name, key)
 	}
-	p := partition{name, job.Partition(subject, live.policy.Partitions)}
-	if delay, known := s.expected.room(ctx, p, key); known {
+	return partition{name, job.Partition(subject, live.policy.Partitions)}
+}
+
+// unreachable refuses a job with a deadline that its bucket cannot meet, as far as its valve knows:
+// it costs no publish, and the caller knows at once.
+//
+// A repeat of an accepted job must get its first answer, so jobs with an Idempotency-Key are not
+// refused.
+func (s *Service) unreachable(ctx context.Context, live *livePolicy, key job.Key,
+	j jobHeader) (o Outcome, ok bool) {
+	if j.deadline.IsZero() || j.idempotency != "" {
+		return o, false
+	}
+	delay, known := s.expected.start(ctx, s.partition(live, key), key, j.priority)
+	now := time.Now()
+	late := now.Add(delay).Sub(j.deadline)
+	if !known || late <= 0 {
+		return o, false
+	}
+	return Outcome{Verdict: Rejected, Quota: live.queue, Remaining: -1,
+		ResetAfter: live.queue.Window, RetryAfter: max(late, time.Millisecond),
+		Unreachable: now.Add(delay)}, true
+}
+
+// room returns when the bucket has room again, as its valve expects. Without a valve that is one
+// interval: a full bucket loses a job per interval once it is drained.
+func (s *Service) room(ctx context.Context, live *livePolicy, key job.Key) time.Duration {
+	if delay, known := s.expected.room(ctx, s.partition(live, key), key); known {
 		return delay
 	}
 	return live.interval
 }
 
 // full returns the outcome for a bucket that is full, or was a moment ago.
-func (l *livePolicy) full(ctx context.Context, full *refusal) (Outcome, error) {
+func (l *livePolicy) full(ctx context.Context, key job.Key, full *refusal) (Outcome, error) {
 	select {
 	case <-full.settled:
 	case <-ctx.Done():
 		return Outcome{}, unavailable("wait for the room of a full bucket", ctx.Err())
 	}
+	now, free := l.refusals.now(), l.refusals.place(key, full)
 	return Outcome{
 		Verdict:    Rejected,
 		Quota:      l.queue,
-		RetryAfter: max(full.free.Sub(l.refusals.now()), time.Millisecond),
-		ResetAfter: max(full.free.Sub(l.refusals.now()), l.queue.Window),
+		RetryAfter: max(free.Sub(now), time.Millisecond),
+		ResetAfter: max(free.Sub(now), l.queue.Window),
 	}, nil
 }
 

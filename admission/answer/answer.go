@@ -97,6 +97,9 @@ func Submitted(o admission.Outcome) Answer {
 		o.Verdict == admission.Rejected}
 	status := verdictStatus[o.Verdict]
 	if o.Verdict == admission.Rejected {
+		if !o.Unreachable.IsZero() {
+			return unreachable(state, o)
+		}
 		return refusal(state, encode(rejected{o.Verdict, milliseconds(o.RetryAfter)}))
 	}
 	fields := state.fields(contentJSON)

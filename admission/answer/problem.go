@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"time"
 
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/internal/seldom"
@@ -16,6 +17,7 @@ import (
 // "about:blank": its status says all.
 const (
 	typeQuotaExceeded   = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+	typeUnreachable     = "urn:penstock:problem:deadline-unreachable"
 	typeReducedCapacity = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
 )
 
@@ -85,6 +87,23 @@ func refusal(s quotaState, more []byte) Answer {
 	body := encode(p)
 	body = append(append(body[:len(body)-1], ','), more[1:]...) // one object of the two
 	return Answer{Status: p.Status, Header: s.fields(contentProblem), Body: body}
+}
+
+// unreachable refuses a job whose deadline its bucket cannot meet.
+func unreachable(s quotaState, o admission.Outcome) Answer {
+	body := encode(struct {
+		problem
+		rejected
+		ExpectedStart time.Time `json:"expected_start"`
+	}{problem{
+		Type:   typeUnreachable,
+		Title:  "Deadline unreachable",
+		Status: http.StatusTooManyRequests,
+		Detail: "the job would start after its deadline",
+		Reason: "deadline-unreachable", ViolatedPolicies: []string{o.Quota.Policy},
+	}, rejected{o.Verdict, milliseconds(o.RetryAfter)},
+		o.Unreachable.UTC().Truncate(time.Millisecond)})
+	return Answer{Status: http.StatusTooManyRequests, Header: s.fields(contentProblem), Body: body}
 }
 
 // Problem answers with a status and, in words for the client, what was wrong. More header fields

@@ -2565,6 +2565,39 @@ func (Synced)`,
 		by:  "./cmd/admitter TestBadStarts",
 	},
 
+	// Deadlines and crowds at the door.
+
+	{
+		name: "deadlines-not-looked-at", file: "admission/submit.go",
+		old: "if !known || late <= 0 {",
+		new: "if !known || late <= 0 || late > 0 {",
+		by:  "./admission TestAJobThatCannotMeetItsDeadlineIsRefusedAtTheDoor",
+	},
+	{
+		name: "deadlines-of-repeats-refused", file: "admission/submit.go",
+		old: `j.deadline.IsZero() || j.idempotency != ""`,
+		new: "j.deadline.IsZero()",
+		by:  "./admission TestAJobThatCannotMeetItsDeadlineIsRefusedAtTheDoor",
+	},
+	{
+		name: "silent-valves-asked-again", file: "admission/expect.go",
+		old: "e.silent[p] = time.Now().Add(silence)",
+		new: "_ = silence",
+		by:  "./admission TestAJobThatCannotMeetItsDeadlineIsRefusedAtTheDoor",
+	},
+	{
+		name: "crowds-come-back-together", file: "admission/refusals.go",
+		old: "r.crowds[key] = at.Add(r.interval)",
+		new: "r.crowds[key] = at",
+		by:  "./admission TestARefusedCrowdIsToldPlacesOneByOne",
+	},
+	{
+		name: "crowds-without-bound", file: "admission/refusals.go",
+		old: "crowded || len(r.crowds) < maxRefusals",
+		new: "crowded || true",
+		by:  "./admission TestARefusedCrowdIsToldPlacesOneByOne",
+	},
+
 	// What targets say of their limits.
 
 	{

@@ -24,9 +24,11 @@ type Question struct {
 	V  int    `json:"v"` // format version; AskValve fills it in
 	Op string `json:"op"`
 	// stream sequences; OpJob and OpCancel: exactly one; OpExpect: at most MaxExpected
-	Jobs  []uint64 `json:"jobs,omitempty"`
-	Key   Key      `json:"key,omitempty"`   // OpRoom, OpBucket and OpPurge: the bucket
-	Limit int      `json:"limit,omitempty"` // OpBuckets: most buckets to answer
+	Jobs []uint64 `json:"jobs,omitempty"`
+	Key  Key      `json:"key,omitempty"` // OpRoom, OpBucket and OpPurge: the bucket
+	// OpRoom: of the job whose start is asked for
+	Priority int `json:"priority,omitempty"`
+	Limit    int `json:"limit,omitempty"` // OpBuckets: most buckets to answer
 	// OpBuckets: how many of the deepest to leave out
 	Offset  int             `json:"offset,omitempty"`
 	Outcome json.RawMessage `json:"outcome,omitempty"` // OpOutcome: the drainers' own format
@@ -39,6 +41,8 @@ type Answer struct {
 	Starts []ExpectedStart `json:"starts,omitempty"`
 	// OpRoom: milliseconds until the bucket has room
 	DelayMS int64 `json:"delay_ms"`
+	// OpRoom: milliseconds until a job starts that is accepted now; nil: nobody can tell
+	StartMS *int64 `json:"start_ms,omitempty"`
 	// not empty: the question could not be answered
 	Error string `json:"error,omitempty"`
 

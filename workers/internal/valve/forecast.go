@@ -270,6 +270,15 @@ func (v *Valve) room(p *Part, key job.Key, now pace.Instant) time.Duration {
 	return wait
 }
 
+// tail is how long a job of a priority waits that is accepted now, in milliseconds; nil while
+// nobody can tell, and where no job waits.
+func (v *Valve) tail(p *Part, key job.Key, priority int, now pace.Instant) *int64 {
+	if b := p.buckets[key]; b != nil && b.queued() > 0 {
+		return v.expectBucket(b, b.slotsFor(priority), now)
+	}
+	return nil
+}
+
 func ceilMillis(d time.Duration) int64 {
 	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }

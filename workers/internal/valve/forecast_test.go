@@ -175,3 +175,25 @@ func TestAForecastThatWasLeftHalfMadeIsBegunAnew(t *testing.T) {
 		t.Errorf("%d walks have not ended", b.p.list.Walks())
 	}
 }
+
+// TestTheTailIsWhenAJobStartsThatComesNow: behind all that wait of its priority and above, and
+// unknown where none waits or nobody can tell.
+func TestTheTailIsWhenAJobStartsThatComesNow(t *testing.T) {
+	b := newValveBench(t, leaky("api", "10/s"))
+	if at := b.v.tail(b.p, "a", 0, b.now); at != nil {
+		t.Errorf("of a key that nobody has seen it is %d", *at)
+	}
+	for i := range 21 {
+		b.arrive("a", func(a *job.Arrived) { a.Priority = i % 2 })
+	}
+	b.start() // the first of priority 1
+	for priority, slots := range map[int]int64{0: 20, 1: 9, 2: 0} {
+		if at := b.v.tail(b.p, "a", priority, b.now); at == nil || *at != 100*(slots+1) {
+			t.Errorf("of priority %d it is %v, want %d", priority, at, 100*(slots+1))
+		}
+	}
+	b.v.Change(b.v.Policy, true, b.now)
+	if at := b.v.tail(b.p, "a", 0, b.now); at != nil {
+		t.Errorf("while it is paused it is %d", *at)
+	}
+}

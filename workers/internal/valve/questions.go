@@ -119,7 +119,8 @@ func (qs *Questions) Ask(v *Valve, p *Part, asked job.Question, reply func(job.A
 	case job.OpPurge:
 		q.work = q.purge
 	case job.OpRoom:
-		reply(job.Answer{DelayMS: ceilMillis(v.room(p, q.Key, now))})
+		reply(job.Answer{DelayMS: ceilMillis(v.room(p, q.Key, now)),
+			StartMS: v.tail(p, q.Key, q.Priority, now)})
 		return
 	default:
 		refuse("unknown op " + q.Op)
