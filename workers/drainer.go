@@ -223,6 +223,7 @@ func (d *Drainer) Run(ctx context.Context) error {
 	d.watch()
 	d.every(noticeEvery, func(now pace.Instant) {
 		d.core.TakeLost(d.options.Observer.Late)
+		d.core.Lowered(d.options.Observer.Adapted)
 		d.core.TakeHeld(now, d.options.Observer.LimitHeld)
 		d.remote.workerless.look(now)
 		d.lender.look(now)

@@ -172,7 +172,7 @@ func New(registerer prometheus.Registerer) (workers.Observer, error) {
 	var problems []error
 	for _, c := range []prometheus.Collector{m.starts, m.returned, m.late, m.attempts, m.jobs,
 		m.lateness, m.wait, m.owned, m.breakers, m.workerless, m.lease, m.discarded,
-		m.held, m.hints, m.shadowed, m.shadowedBy} {
+		m.held, m.hints, m.adapted, m.shadowed, m.shadowedBy} {
 		problems = append(problems, registerer.Register(c))
 	}
 	return workers.Observer{
@@ -226,7 +226,8 @@ func (m *metrics) policy(name string, known bool) {
 		delete(m.known, name)
 		for _, c := range []interface{ DeletePartialMatch(prometheus.Labels) int }{
 			m.starts, m.returned, m.late, m.attempts, m.jobs, m.wait, m.owned, m.breakers,
-			m.workerless, m.discarded, m.held, m.hints, m.shadowed, m.shadowedBy} {
+			m.workerless, m.discarded, m.held, m.hints, m.adapted, m.shadowed,
+			m.shadowedBy} {
 			c.DeletePartialMatch(prometheus.Labels{"policy": name})
 		}
 		return

@@ -89,6 +89,13 @@ func (c *Core) Breakers() iter.Seq2[string, valve.Breakers] {
 	}
 }
 
+// Lowered hands out how many buckets of each policy have learnt to be slower than their outflow.
+func (c *Core) Lowered(tell func(policy string, buckets int)) {
+	for _, v := range c.sorted {
+		tell(v.Policy.Name, v.Lowered())
+	}
+}
+
 // TakeHeld hands out for how long limits on starts have held buckets since it was called last, by
 // policy and limit.
 func (c *Core) TakeHeld(now pace.Instant, tell func(policy, limit string, held time.Duration)) {
