@@ -48,7 +48,7 @@ func (l *Backlog) Bodies(ctx context.Context, seqs []uint64) (found []job.Arrive
 		var read []jsapi.Message
 		if last := seqs[len(seqs)-1]; last > seqs[0] {
 			n := min(int(last-seqs[0])+1, 2*len(seqs))
-			if read, err = l.b.js.Batch(ctx, l.stream, seqs[0], n); err != nil {
+			if read, err = l.b.js.Batch(ctx, l.stream, "", seqs[0], n); err != nil {
 				return nil, fmt.Errorf("read %d jobs from %s on: %w", n,
 					job.ID(l.o.Policy, seqs[0]), err)
 			}

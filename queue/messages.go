@@ -19,6 +19,36 @@ func (b *Broker) StoredJob(ctx context.Context, policy string, seq uint64) (job.
 	return b.arrived(m, false), nil
 }
 
+// mostListedBytes is about how many bytes of bodies are read for one list of jobs.
+const mostListedBytes = 8 << 20
+
+// StoredJobs reads up to n jobs of a bucket that wait, back off or run, in the order in which they
+// were accepted, from a sequence on: fewer when their bodies are large, but one at least if there
+// is any. A policy without a stream has none.
+func (b *Broker) StoredJobs(ctx context.Context, policy string, partition int, k job.Key,
+	from uint64, n int) (found []job.Arrived, err error) {
+
+	if _, err := job.ParseKey(string(k)); err != nil { // a wildcard would match other buckets
+		return nil, fmt.Errorf("jobs of bucket %s.%s: %w", policy, k, err)
+	}
+	stream, subject := b.names.Stream(policy), b.names.Queue(policy, partition, k)
+	for bytes := 0; len(found) < n && bytes < mostListedBytes; {
+		read, err := b.js.Batch(ctx, stream, subject, max(from, 1), n-len(found))
+		if err != nil {
+			return nil, fmt.Errorf("jobs of bucket %s.%s: %w", policy, k, err)
+		}
+		if len(read) == 0 {
+			break
+		}
+		for _, m := range read {
+			found = append(found, b.arrived(m, false))
+			bytes += len(m.Data)
+			from = m.Seq + 1
+		}
+	}
+	return found, nil
+}
+
 // messageBySeq reads one message from a stream's leader. JetStream takes the sequence 0, which none
 // has, for a bad request.
 func (b *Broker) messageBySeq(ctx context.Context, stream string,

@@ -67,13 +67,13 @@ func TestManageJobs(t *testing.T) {
 	i.expect("GET", "/v1/jobs/*:1", "", 404, `unknown policy`)
 	for path, want := range map[string]string{
 		"/v1/jobs/stripe:1": "POST, DELETE, GET, HEAD, OPTIONS",
-		"/v1/jobs/stripe/x": "POST, OPTIONS"} {
+		"/v1/jobs/stripe/x": "POST, GET, HEAD, OPTIONS"} {
 		response, _ := i.do("PATCH", path, "")
 		if got := response.Header.Get("Allow"); response.StatusCode != 405 || got != want {
 			t.Errorf("%s: %s, allow %q", path, response.Status, got)
 		}
 	}
-	i.expect("GET", "/v1/jobs/stripe/x", "", 405)
+	i.expect("GET", "/v1/jobs/stripe/x", "", 200, `{"jobs":[]}`)
 }
 
 func TestADeadJobLeadsToItsLetter(t *testing.T) {
@@ -162,4 +162,68 @@ func TestManageDeadLetters(t *testing.T) {
 	i.expect("GET", "/v1/dead/stripe/1/replay", "", 405)
 	i.expect("POST", "/v1/dead/stripe", "", 405)
 	i.expect("DELETE", "/v1/dead/nobody", "", 404)
+}
+
+func TestTheJobsOfABucketAreListedInPages(t *testing.T) {
+	i := install(t, manage.Options{})
+	i.expect("GET", "/v1/jobs/stripe/a", "", 404, `unknown policy`)
+	i.expect("PUT", "/v1/policies/stripe", strings.Replace(stripe, `y":2`, `y":50`, 1), 201)
+	key, other := keyIn(t, 1), keyIn(t, 2)
+	i.expect("GET", "/v1/jobs/stripe/"+key, "", 200, `{"jobs":[]}`)
+	for range 7 {
+		i.publish("stripe", key, nil)
+		i.publish("stripe", other, nil)
+	}
+	// without a drainer: those of the bucket alone, with what is stored of them
+	list := "/v1/jobs/stripe/" + key
+	i.expect("GET", list+"?limit=2", "", 200, `{"jobs":[{"job":"stripe:1",`, `"state":"stored"`, `"held_by":"no_drainer"`, `"job":"stripe:3"`, `],"next":3}`)
+	i.expect("GET", list+"?limit=2&after=3", "", 200, `{"jobs":[{"job":"stripe:5",`,
+		`"job":"stripe:7"`, `"next":7}`)
+	last := i.expect("GET", list+"?limit=3&after=7", "", 200, `"stripe:13"`)
+	if strings.Contains(last, "next") {
+		t.Errorf("the last page has a next one: %s", last)
+	}
+	i.valve("stripe", 1, func(q job.Question) (a job.Answer) {
+		if q.Op != job.OpJobs {
+			return job.Answer{Error: "not asked for"}
+		}
+		for _, seq := range q.Jobs {
+			if seq == 5 {
+				continue // it has not arrived there
+			}
+			state := job.Waiting
+			if seq == 9 {
+				state = job.Running
+			}
+			a.States = append(a.States, job.State{Seq: seq, State: state, Attempts: int(seq)})
+		}
+		return a
+	})
+	i.expect("GET", list, "", 200,
+		`"job":"stripe:3","key":"`+key+`","partition":1,"state":"waiting"`, `"attempts":3`,
+		`"job":"stripe:5","key":"`+key+`","partition":1,"state":"stored"`,
+		`"job":"stripe:9","key":"`+key+`","partition":1,"state":"running"`)
+	i.expect("GET", list+"?state=running&limit=1", "", 200,
+		`{"jobs":[{"job":"stripe:9"`, `],"next":9}`)
+	i.expect("GET", list+"?state=delayed", "", 200, `{"jobs":[]}`)
+	for query, field := range map[string]string{"state=lost": "state", "state=": "state",
+		"limit=0": "limit", "after=x": "after", "stat=running": "stat"} {
+		i.expect("GET", list+"?"+query, "", 400, `"field":"`+field+`"`)
+	}
+}
+
+func TestABodyIsShownToWhoAsksForIt(t *testing.T) {
+	i := install(t, manage.Options{})
+	i.expect("PUT", "/v1/policies/stripe", stripe, 201)
+	i.publish("stripe", "a", nats.Header{"Penstock-Forward-Authorization": {"Bearer secret"},
+		"Content-Type": {"text/plain"}})
+	if without := i.expect("GET", "/v1/jobs/stripe:1", "", 200); strings.Contains(without, "body") {
+		t.Errorf("a body that nobody asked for: %s", without)
+	}
+	whole := i.expect("GET", "/v1/jobs/stripe:1?body=1", "", 200, `"body":"body"`,
+		`"Content-Type":["text/plain"]`, `[redacted]`)
+	if strings.Contains(whole, "secret") {
+		t.Errorf("a credential is shown: %s", whole)
+	}
+	i.expect("GET", "/v1/jobs/stripe:1?body=2", "", 400, `"field":"body"`)
 }

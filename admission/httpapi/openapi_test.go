@@ -123,6 +123,7 @@ func TestTheDescriptionHasTheFields(t *testing.T) {
 		"Override":         reflect.TypeFor[policy.Override](),
 		"OverrideDocument": reflect.TypeFor[manage.Override](),
 		"Job":              reflect.TypeFor[manage.Job](),
+		"Jobs":             reflect.TypeFor[manage.Jobs](),
 		"EndedJob":         reflect.TypeFor[manage.EndedJob](),
 		"Bucket":           reflect.TypeFor[manage.Bucket](),
 		"DeadLetter":       reflect.TypeFor[manage.DeadLetter](),

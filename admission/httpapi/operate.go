@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/penstock-mq/penstock/admission"
@@ -68,9 +69,48 @@ func (m management) allBuckets(r *http.Request, at place) (answer.Answer, error)
 	}, int(limit)))
 }
 
+// jobs lists the jobs of a bucket.
+func (m management) jobs(r *http.Request, at place) (answer.Answer, error) {
+	if err := noBody(r); err != nil {
+		return answer.Answer{}, err
+	}
+	limit, err := at.number("limit", defaultLimit, 1, maxLimit)
+	if err != nil {
+		return answer.Answer{}, err
+	}
+	after, err := at.number("after", 0, 0, maxID)
+	if err != nil {
+		return answer.Answer{}, err
+	}
+	state := at.query.Get("state")
+	if at.query.Has("state") && !slices.Contains(manage.JobStates, state) {
+		return answer.Answer{}, &admission.RequestError{Field: "state", Reason: fmt.Sprintf(
+			"%.64q is none of %s", state, strings.Join(manage.JobStates, ", "))}
+	}
+	return document(m.service.Jobs(r.Context(), at.policy, at.key, after, int(limit), state))
+}
+
 // job returns a job, or what became of it.
-func (m management) job(ctx context.Context, policy string, seq uint64) (any, error) {
-	job, err := m.service.Job(ctx, policy, seq)
+func (m management) job(r *http.Request, at place) (answer.Answer, error) {
+	body, err := at.number("body", 0, 0, 1)
+	if err != nil {
+		return answer.Answer{}, err
+	}
+	look := m.service.Job
+	if body == 1 {
+		look = m.service.WholeJob
+	}
+	return plain(func(ctx context.Context, at place) (any, error) {
+		return m.jobOr(ctx, look, at.policy, at.seq)
+	})(r, at)
+}
+
+// jobOr returns a job by look, or what became of it.
+func (m management) jobOr(ctx context.Context,
+	look func(ctx context.Context, policy string, seq uint64) (manage.Job, error),
+	policy string, seq uint64) (any, error) {
+
+	job, err := look(ctx, policy, seq)
 	if errors.Is(err, admission.ErrNotFound) || errors.Is(err, admission.ErrUnknownPolicy) {
 		ended, endedErr := m.service.Ended(ctx, policy, seq)
 		if !errors.Is(endedErr, admission.ErrNotFound) {

@@ -64,6 +64,7 @@ func (h *handler) routes() []route {
 	m := management{s}
 	return []route{
 		{"POST", "/v1/jobs/{policy}/{key...}", access.Submit, h.submit},
+		{"GET", "/v1/jobs/{policy}/{key...}?after&limit&state", access.Read, m.jobs},
 		{"POST", batchPath, access.Submit, h.submitBatch},
 		{"GET", "/v1/check/{policy}/{key...}", access.Check, h.check},
 		{"POST", "/v1/check/{policy}/{key...}", access.Check, h.check},
@@ -71,7 +72,7 @@ func (h *handler) routes() []route {
 
 		{"POST", "/v1/jobs/{policy}", access.Submit, noKey},
 		{"DELETE", "/v1/jobs/{job}", access.Operate, numbered(s.Cancel)},
-		{"GET", "/v1/jobs/{job}", access.Read, numbered(m.job)},
+		{"GET", "/v1/jobs/{job}?body", access.Read, m.job},
 		{"GET", "/v1/check/{policy}", access.Check, noKey},
 		{"POST", "/v1/check/{policy}", access.Check, noKey},
 		{"DELETE", "/v1/check/{policy}", access.Check, noKey},

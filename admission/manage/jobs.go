@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
+	"unicode/utf8"
 
 	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/internal/redact"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
 )
@@ -39,7 +42,90 @@ type Job struct {
 	Priority   int        `json:"priority"`
 	Size       int        `json:"size"` // bytes of the body
 
+	// Only of a single job, when they are asked for.
+
+	Header http.Header `json:"header,omitempty"` // forwarded credentials do not show
+	Body   *string     `json:"body,omitempty"`   // when it is UTF-8
+	Bytes  []byte      `json:"body_base64,omitempty"`
+
 	header map[string][]string
+}
+
+// Jobs is one page of a bucket's jobs, in the order in which they were accepted.
+type Jobs struct {
+	Jobs []Job `json:"jobs"`
+	// the page after this one begins after this sequence; nil: this is the last
+	Next *uint64 `json:"next,omitempty"`
+}
+
+// JobStates are those that jobs of a list may have.
+var JobStates = []string{job.Waiting, job.Delayed, job.Running, job.Finishing, JobStored}
+
+// mostSought is how many jobs one page looks at for those in a wanted state.
+const mostSought = 2000
+
+// Jobs lists at most limit jobs of a bucket that were accepted after the one of a sequence, those
+// in a state, or all if that is empty. A page of those in a state may hold fewer, even none,
+// although there are more: it looks only so far. Bodies are read to be counted.
+func (s *Service) Jobs(ctx context.Context, name string, key job.Key, after uint64, limit int,
+	state string) (Jobs, error) {
+
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	entry, err := s.queued(ctx, name)
+	if err != nil {
+		return Jobs{}, err
+	}
+	partition, page, sought := s.partitionOf(entry.Policy, key), Jobs{Jobs: []Job{}}, 0
+	for {
+		want := min(limit-len(page.Jobs), job.MaxExpected)
+		found, err := s.broker.StoredJobs(ctx, name, partition, key, after+1, want)
+		if errors.Is(err, queue.ErrNoStream) || err == nil && len(found) == 0 {
+			return page, nil
+		}
+		if err != nil {
+			return Jobs{}, translate(err)
+		}
+		for _, j := range s.standing(ctx, name, partition, found) {
+			if state == "" || j.State == state {
+				page.Jobs = append(page.Jobs, j)
+			}
+		}
+		after, sought = found[len(found)-1].Seq, sought+len(found)
+		more := sought < mostSought && (state != "" || len(found) == want)
+		if more && len(page.Jobs) < limit {
+			continue
+		}
+		rest, err := s.broker.StoredJobs(ctx, name, partition, key, after+1, 1)
+		if len(rest) > 0 {
+			page.Next = &after
+		}
+		return page, translate(err)
+	}
+}
+
+// standing asks the valve of a partition how jobs of it stand.
+func (s *Service) standing(ctx context.Context, name string, partition int,
+	found []job.Arrived) []Job {
+
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	q := job.Question{Op: job.OpJobs}
+	for _, j := range found {
+		q.Jobs = append(q.Jobs, j.Seq)
+	}
+	a, err := s.ask(ctx, name, partition, q)
+	jobs := make([]Job, len(found))
+	for i, stored := range found {
+		jobs[i] = storedJob(name, stored)
+		if err != nil {
+			jobs[i].By = job.HeldByNoDrainer
+		} else if len(a.States) > 0 && a.States[0].Seq == stored.Seq {
+			jobs[i].set(&a.States[0])
+			a.States = a.States[1:]
+		}
+	}
+	return jobs
 }
 
 func storedJob(policy string, stored job.Arrived) Job {
@@ -63,15 +149,23 @@ func (j *Job) set(state *job.State) {
 
 // stored reads a job from its stream.
 func (s *Service) stored(ctx context.Context, name string, seq uint64) (Job, error) {
-	stored, err := s.broker.StoredJob(ctx, name, seq)
-	if errors.Is(err, queue.ErrNotFound) || errors.Is(err, queue.ErrNoStream) {
-		return Job{}, fmt.Errorf("%w: job %s has finished, or never was", admission.ErrNotFound,
-			job.ID(name, seq))
-	}
+	stored, err := s.readJob(ctx, name, seq)
 	if err != nil {
-		return Job{}, translate(err)
+		return Job{}, err
 	}
 	return storedJob(name, stored), nil
+}
+
+func (s *Service) readJob(ctx context.Context, name string, seq uint64) (job.Arrived, error) {
+	stored, err := s.broker.StoredJob(ctx, name, seq)
+	if errors.Is(err, queue.ErrNotFound) || errors.Is(err, queue.ErrNoStream) {
+		return job.Arrived{}, fmt.Errorf("%w: job %s has finished, or never was",
+			admission.ErrNotFound, job.ID(name, seq))
+	}
+	if err != nil {
+		return job.Arrived{}, translate(err)
+	}
+	return stored, nil
 }
 
 // Job returns the state of a job that has not finished; one that has is ErrNotFound.
@@ -97,6 +191,32 @@ func (s *Service) Job(ctx context.Context, name string, seq uint64) (Job, error)
 	}
 	j.set(a.Job)
 	return j, nil
+}
+
+// WholeJob is Job with the job's headers and body.
+func (s *Service) WholeJob(ctx context.Context, name string, seq uint64) (Job, error) {
+	j, err := s.Job(ctx, name, seq)
+	if err != nil {
+		return Job{}, err
+	}
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	stored, err := s.readJob(ctx, name, seq)
+	if err != nil {
+		return Job{}, err
+	}
+	j.Header = redact.Header(stored.Header)
+	j.Body, j.Bytes = shown(stored.Body)
+	return j, nil
+}
+
+// shown is a body as JSON can hold it.
+func shown(body []byte) (text *string, bytes []byte) {
+	if !utf8.Valid(body) {
+		return nil, body
+	}
+	s := string(body)
+	return &s, nil
 }
 
 // Cancel drops a job that waits, backs off or is not yet due, for good and without a dead letter.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"time"
-	"unicode/utf8"
 
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/internal/redact"
@@ -105,11 +104,7 @@ func (s *Service) DeadLetter(ctx context.Context, name string, id uint64) (DeadL
 	}
 	l := letter(found)
 	l.Header = redact.Header(found.Header)
-	if body := string(found.Body); utf8.ValidString(body) {
-		l.Body = &body
-	} else {
-		l.Bytes = found.Body
-	}
+	l.Body, l.Bytes = shown(found.Body)
 	return l, nil
 }
 

@@ -298,6 +298,10 @@ func (s *server) jobs() {
 	s.ask("GET", "/v1/jobs/fast:1", "", 200)
 	s.ask("GET", "/v1/jobs/fast:2", "", 200) // is dead
 	s.ask("GET", "/v1/jobs/slow:3", "", 200)
+	s.ask("GET", "/v1/jobs/slow:3?body=1", "", 200)
+	s.ask("GET", "/v1/jobs/slow/a/b?limit=1", "", 200)
+	s.ask("GET", "/v1/jobs/slow/a/b?state=delayed", "", 200)
+	s.ask("GET", "/v1/jobs/slow/a/b?state=lost", "", 400)
 	s.ask("GET", "/v1/jobs/slow:99", "", 404)
 	s.ask("GET", "/v1/jobs/slow", "", 400)
 	s.ask("DELETE", "/v1/jobs/slow:3", "", 200)

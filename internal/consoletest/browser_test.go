@@ -206,7 +206,8 @@ func (b *tab) sees(texts ...string) {
 func (b *tab) press(name string) {
 	b.Helper()
 	const find = `[...(document.querySelector("dialog") ?? document).querySelectorAll("button, a")]
-		.filter(e => e.textContent.trim().startsWith(%q) && !e.disabled)[0]`
+		.filter(e => e.textContent.trim().startsWith(%[1]q) && !e.disabled)
+		.sort((a, b) => (b.textContent.trim() === %[1]q) - (a.textContent.trim() === %[1]q))[0]`
 	button := fmt.Sprintf(find, name)
 	b.holds(button)
 	at := value[[]float64](b, `(() => { const e = `+button+`; e.scrollIntoView({block: "center"});

@@ -12,18 +12,20 @@ const (
 	OpBuckets = "buckets" // which buckets hold most?
 	OpBucket  = "bucket"  // how does this bucket stand?
 	OpJob     = "job"     // how does this job stand?
+	OpJobs    = "jobs"    // how do these jobs stand?
 	OpCancel  = "cancel"  // drop this job, unless it runs
 	OpPurge   = "purge"   // drop this bucket's jobs, those that run excepted
 )
 
-// MaxExpected is how many jobs one question of OpExpect may name. Starts wait while it is answered.
+// MaxExpected is how many jobs one question of OpExpect or OpJobs may name. Starts wait while it is
+// answered.
 const MaxExpected = 512
 
 // Question is what anyone asks or tells the owner of a partition.
 type Question struct {
 	V  int    `json:"v"` // format version; AskValve fills it in
 	Op string `json:"op"`
-	// stream sequences; OpJob and OpCancel: exactly one; OpExpect: at most MaxExpected
+	// stream sequences; OpJob and OpCancel: exactly one; OpExpect, OpJobs: at most MaxExpected
 	Jobs []uint64 `json:"jobs,omitempty"`
 	Key  Key      `json:"key,omitempty"` // OpRoom, OpBucket and OpPurge: the bucket
 	// OpRoom: of the job whose start is asked for
@@ -53,6 +55,8 @@ type Answer struct {
 	Total int `json:"total,omitempty"`
 	// OpJob, OpCancel: as it was; nil for one it does not hold
 	Job *State `json:"job,omitempty"`
+	// OpJobs: as they are, those that it holds, in the order asked
+	States []State `json:"states,omitempty"`
 	// OpCancel, OpPurge: how many jobs were dropped
 	Removed int `json:"removed,omitempty"`
 }

@@ -6,16 +6,19 @@ import { clock, span } from "./format.js";
 import { listen } from "./live.js";
 import { dialog, field } from "./ui.js";
 import * as bucket from "./views/bucket.js";
+import * as dead from "./views/dead.js";
 import * as doors from "./views/doors.js";
 import * as drainers from "./views/drainers.js";
+import * as job from "./views/job.js";
+import * as jobs from "./views/jobs.js";
 import * as overview from "./views/overview.js";
 import * as policy from "./views/policy.js";
 
 // A view has a title(params), load(params, page), which asks for all that it shows, and
 // view(data, page), which makes it. It may say with events(params) which events it wants; they
 // come to heard(event, page), and have it ask again.
-const views = { "": overview, policy, bucket, drainers, doors };
-const tabs = [["", "Overview", "o"], ["drainers", "Drainers", "r"], ["doors", "Door policies", "l"]];
+const views = { "": overview, policy, bucket, jobs, job, dead, drainers, doors };
+const tabs = [["", "Overview", "o"], ["dead", "Dead letters", "d"], ["drainers", "Drainers", "r"], ["doors", "Door policies", "l"]];
 
 const SOONEST = 1000, OFTEN = 2000; // ms between two questions
 const MODEST = 10; // a question that takes long is asked so many times less often
@@ -29,11 +32,12 @@ const page = {
   get width() { return document.getElementById("content").clientWidth; },
   refresh: () => soon(0),
   draw,
-  /** does asks for a change, says what came of it, and asks again. */
-  async does(change, done) {
+  /** does asks for a change, says what came of it, and asks again, or leads to another view. */
+  async does(change, done, next) {
     try {
       const answer = await change();
       tell(typeof done === "function" ? done(answer) : done, "good");
+      if (next) location.hash = next;
     } catch (error) {
       tell(describe(error), "bad");
     }

@@ -8,6 +8,7 @@ export const link = (hash, ...text) => h("a", { href: hash }, ...text);
 export const to = {
   policy: (name) => "#/policy/" + encodeURIComponent(name),
   bucket: (policy, key) => `#/bucket/${encodeURIComponent(policy)}/${encodeURIComponent(key)}`,
+  jobs: (policy, key) => `#/jobs/${encodeURIComponent(policy)}/${encodeURIComponent(key)}`,
   job: (id) => "#/job/" + encodeURIComponent(id),
   dead: (policy) => "#/dead/" + encodeURIComponent(policy),
   letter: (policy, id) => `#/dead/${encodeURIComponent(policy)}/${id}`,
@@ -103,4 +104,4 @@ export function search(label, placeholder, found) {
 export const pager = (back, forth, at) => back || forth ? h("nav", { class: "pager", "aria-label": "pages" },
   h("button", { type: "button", disabled: !back, onclick: back ?? null }, "‹ Back"),
   h("span", null, at),
-  h("button", { type: "button", disabled: !forth, onclick: forth ?? null }, "Next ›")) : null;
+  h("button", { type: "button", disabled: !forth, onclick: forth ?? null }, "Next ›")) : h("p", { class: "quiet" }, at);

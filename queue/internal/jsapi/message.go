@@ -2,6 +2,7 @@ package jsapi
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -85,11 +86,13 @@ func (c *Conn) Direct(ctx context.Context, stream string, seq uint64) (Message, 
 // batchBytes is about the most that is asked for at once.
 const batchBytes = 1 << 20
 
-// Batch reads up to n messages from a sequence on, in order, from any replica: as many of them as
-// come within [batchBytes], but one at least if there is any. What a replica lacks is left out, and
+// Batch reads up to n messages from a sequence on, in order, from any replica: those of a subject,
+// or all if that is empty, as many of them as come within [batchBytes], but one at least if there
+// is any. What a replica lacks is left out, and
 // so is what is strange: Direct tells more of it.
-func (c *Conn) Batch(ctx context.Context, stream string, from uint64, n int) (read []Message,
-	err error) {
+func (c *Conn) Batch(ctx context.Context, stream, subject string, from uint64, n int) (
+	read []Message, err error) {
+
 	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
 	defer cancel()
 	inbox := c.NATS.NewInbox()
@@ -98,7 +101,15 @@ func (c *Conn) Batch(ctx context.Context, stream string, from uint64, n int) (re
 		return nil, Translate(err)
 	}
 	defer func() { _ = sub.Unsubscribe() }() // fails only where the connection is gone
-	request := fmt.Appendf(nil, `{"seq":%d,"batch":%d,"max_bytes":%d}`, from, n, batchBytes)
+	request, err := json.Marshal(struct {
+		Seq      uint64 `json:"seq"`
+		Subject  string `json:"next_by_subj,omitempty"`
+		Batch    int    `json:"batch"`
+		MaxBytes int    `json:"max_bytes"`
+	}{from, subject, n, batchBytes})
+	if err != nil {
+		return nil, err // numbers and a text: cannot be
+	}
 	if err := c.NATS.PublishRequest("$JS.API.DIRECT.GET."+stream, inbox, request); err != nil {
 		return nil, Translate(err)
 	}

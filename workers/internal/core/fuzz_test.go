@@ -16,7 +16,7 @@ func FuzzValveQuestion(f *testing.F) {
 		{Op: job.OpExpect, Jobs: []uint64{1, 2, 99}}, {Op: job.OpRoom, Key: "a"},
 		{Op: job.OpBuckets, Limit: 5, Offset: -1},
 		{Op: job.OpBuckets, Limit: math.MaxInt, Offset: math.MaxInt}, {Op: job.OpBucket, Key: "b"},
-		{Op: job.OpJob, Jobs: []uint64{2}},
+		{Op: job.OpJob, Jobs: []uint64{2}}, {Op: job.OpJobs, Jobs: []uint64{2, 99, 1}},
 		{Op: job.OpCancel, Jobs: []uint64{3}}, {Op: job.OpPurge, Key: "a"}, {Op: "dance"},
 		{Op: job.OpOutcome,
 			Outcome: json.RawMessage(`{"seq":1,"kind":"failed","attempts":-5,"retry_after":-1}`)},

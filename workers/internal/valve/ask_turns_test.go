@@ -272,3 +272,34 @@ func TestFewListsAreInTheMaking(t *testing.T) {
 			a.answers[len(a.answers)-1].Total)
 	}
 }
+
+// TestManyJobsAreLookedAtOneByOne: to say how many start before a job may take a while, so a page
+// of jobs takes many turns, and those that are not held are left out.
+func TestManyJobsAreLookedAtOneByOne(t *testing.T) {
+	a := crowded(t, leaky("api", "1/h"), 0)
+	a.arriveMany("a", 300)
+	a.start()
+	seqs := []uint64{9999}
+	for seq := uint64(1); seq <= 300; seq++ {
+		seqs = append(seqs, seq)
+	}
+	a.ask(job.Question{Op: job.OpJobs, Jobs: seqs})
+	if turns, least := a.turns(), 300*50/600; turns < least {
+		t.Errorf("%d turns, want at least %d", turns, least)
+	}
+	states := a.answers[0].States
+	if len(states) != 300 {
+		t.Fatalf("%d states", len(states))
+	}
+	if states[0].State != job.Running || states[0].Position != nil {
+		t.Errorf("the first is %+v", states[0])
+	}
+	last := states[299]
+	if last.Seq != 300 || last.Position == nil || *last.Position != 298 {
+		t.Errorf("the last is %+v", last)
+	}
+	a.ask(job.Question{Op: job.OpJobs, Jobs: make([]uint64, job.MaxExpected+1)})
+	if len(a.answers) != 2 || a.answers[1].Error == "" {
+		t.Errorf("too many jobs are answered with %+v", a.answers[1:])
+	}
+}

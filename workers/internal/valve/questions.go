@@ -26,10 +26,11 @@ type question struct {
 	newest uint64 // of its jobs
 	starts []job.ExpectedStart
 
-	aside   func()     // what can be done elsewhere
-	purged  []*heldJob // of OpPurge, those that are still to be dropped
-	removed int        // by OpPurge
-	unnoted int        // jobs that an operator dropped, while it is not noted yet how they ended
+	states  []job.State // of OpJobs
+	aside   func()      // what can be done elsewhere
+	purged  []*heldJob  // of OpPurge, those that are still to be dropped
+	removed int         // by OpPurge
+	unnoted int         // jobs that an operator dropped, while it is not noted yet how they ended
 }
 
 // progress is what a piece of work came to.
@@ -92,7 +93,7 @@ func (qs *Questions) Ask(v *Valve, p *Part, asked job.Question, reply func(job.A
 	q := &question{Question: asked, number: qs.asked, valve: v, part: p, reply: reply,
 		wall: qs.Wall, until: pace.Never}
 	switch q.Op {
-	case job.OpExpect:
+	case job.OpExpect, job.OpJobs:
 		if len(q.Jobs) > job.MaxExpected {
 			refuse(fmt.Sprintf("at most %d jobs can be asked for at once, not %d", job.MaxExpected,
 				len(q.Jobs)))
@@ -102,7 +103,9 @@ func (qs *Questions) Ask(v *Valve, p *Part, asked job.Question, reply func(job.A
 			reply(job.Answer{})
 			return
 		}
-		q.work, q.newest, q.until = q.expect, slices.Max(q.Jobs), now.Add(askPatience)
+		if q.work = q.jobs; q.Op == job.OpExpect {
+			q.work, q.newest, q.until = q.expect, slices.Max(q.Jobs), now.Add(askPatience)
+		}
 	case job.OpBuckets:
 		q.work = q.buckets
 	case job.OpBucket:
@@ -254,6 +257,22 @@ func (q *question) job(now pace.Instant) progress {
 		return goesOn
 	}
 	q.reply(job.Answer{Job: q.valve.jobState(q.part, q.Jobs[0], now, q.wall(now))})
+	return answered
+}
+
+// jobs looks at one of them in each piece: to count those before it may take ten microseconds.
+func (q *question) jobs(now pace.Instant) progress {
+	if !q.valve.foreseen(q.part, now) {
+		return goesOn
+	}
+	state := q.valve.jobState(q.part, q.Jobs[0], now, q.wall(now))
+	if state != nil {
+		q.states = append(q.states, *state)
+	}
+	if q.Jobs = q.Jobs[1:]; len(q.Jobs) > 0 {
+		return goesOn
+	}
+	q.reply(job.Answer{States: q.states})
 	return answered
 }
 

@@ -58,11 +58,12 @@ export function view({ p, paused, b, override }, page) {
         ["Last error", b.last_error, "bad"],
         ["Own pace", own(override)],
         ["Partition", p.partitions > 1 ? b.partition : null])),
-    h("section", null, h("h2", null, "Last events"),
+    h("section", null,
+      h("div", { class: "head" }, h("h2", null, "Last events"), link(to.jobs(name, key), `All ${plural(b.depth, "job")}`)),
       table("Last events of the bucket", [
         { head: "At", cell: (e) => clock(e.at) },
         { head: "Event", cell: (e) => h("span", { class: "event " + e.type }, e.type.replace("_", " ")) },
-        { head: "Job", cell: (e) => e.job },
+        { head: "Job", cell: (e) => link(to.job(e.job), e.job) },
         { head: "", wide: true, cell: (e) => told(e) },
       ], page.state.events ?? [], "None since this page was opened.", (e) => e.at + e.type + e.job)),
   ];

@@ -1,0 +1,132 @@
+// Dead letters: of a policy, and one of them.
+
+import { Refused, ask, get, path, withQuery } from "../api.js";
+import { h } from "../dom.js";
+import { bytes, clock, count, key as shownKey, plural } from "../format.js";
+import { action, confirm, facts, link, noRight, pager, table, to } from "../ui.js";
+import { content } from "./job.js";
+import { hasQueue } from "./overview.js";
+
+const PAGE = 100;
+const SOUGHT = 20; // pages that a search looks through
+
+export const title = ([policy, id]) => policy ? `Dead letters of ${policy}${id ? ` · ${id}` : ""}` : "Dead letters";
+
+export const events = ([policy, id]) => policy && !id ? "type=dead&policy=" + encodeURIComponent(policy) : null;
+
+export async function load([policy, id], page) {
+  if (id) return { letter: await get(path("dead", policy, id)) };
+  if (!policy) return { policies: (await get("/v1/policies")).policies };
+  const { after = [0], sought = "" } = page.state;
+  const read = (from) => get(withQuery(path("dead", policy), { after: from || "", limit: PAGE })).catch((error) => {
+    if (error instanceof Refused && error.status === 409) return { letters: [] };
+    throw error;
+  });
+  const found = { letters: [] };
+  for (let from = after.at(-1), pages = 0; pages < (sought ? SOUGHT : 1) && found.letters.length < PAGE; pages++) {
+    const { letters, next, discarded } = await read(from);
+    found.letters.push(...letters.filter((l) => matches(l, sought)));
+    Object.assign(found, { discarded, next });
+    if (!next) break;
+    from = next;
+  }
+  return found;
+}
+
+const matches = (l, text) => !text || [l.key, l.job, l.reason, l.error ?? ""].some((field) => field.includes(text));
+
+export function view(data, page) {
+  const [policy] = page.params;
+  if (data.policies) return choice(data.policies);
+  return data.letter ? one(policy, data.letter, page) : list(policy, data, page);
+}
+
+const choice = (policies) => [
+  h("h1", null, "Dead letters"),
+  h("p", { class: "quiet" }, "Jobs that will not be tried again, with the reason, for 14 days."),
+  table("Policies with a queue", [{ head: "Of policy", cell: ({ policy: p }) => link(to.dead(p.name), p.name) },
+    { head: "Target", wide: true, cell: ({ policy: p }) => p.target?.http?.url ?? "" }],
+  policies.filter(({ policy: p }) => hasQueue(p)).slice(0, 200), "No policy has a queue."),
+];
+
+function list(policy, { letters, next, discarded }, page) {
+  const { after = [0], sought = "" } = page.state, why = noRight(page.may("operate", policy), "operate");
+  const all = why || (letters.length ? "" : "there are none");
+  const turn = (change) => () => {
+    Object.assign(page.state, change);
+    page.refresh();
+  };
+  const last = letters.at(-1)?.id;
+  return [
+    h("div", { class: "head" },
+      h("h1", null, "Dead letters of ", link(to.policy(policy), policy)),
+      h("div", { class: "actions" },
+        action("Replay all…", () => replayAll(policy, letters, next, page), { why: all || (sought ? "replays all, not only what is found" : ""), id: "replay-all" }),
+        action("Drop these…", () => dropThrough(policy, letters, last, page), { why: all || (sought || after.length > 1 ? "drops the oldest, so from the first page on, without a search" : ""), danger: true, id: "drop-all" }))),
+    h("form", { class: "search", role: "search", onsubmit(event) {
+      event.preventDefault();
+      turn({ sought: event.target.querySelector("input").value.trim(), after: [0] })();
+    } }, h("input", { type: "search", "aria-label": "Search key, job, reason or error", "data-search": true,
+      placeholder: "key, job, reason or error" }), h("button", null, "Search"),
+    sought ? h("p", { class: "quiet" }, `${plural(letters.length, "letter")} with “${sought}”`) : null),
+    table("Dead letters of " + policy, [
+      { head: "Letter", cell: (l) => link(to.letter(policy, l.id), String(l.id)) },
+      { head: "Key", cell: (l) => link(to.bucket(policy, l.key), shownKey(l.key)) },
+      { head: "Reason", cell: (l) => h("span", { class: "state bad" }, l.reason) },
+      { head: "Error", wide: true, cell: (l) => l.error ?? "" },
+      { head: "Attempts", number: true, cell: (l) => count(l.attempts) },
+      { head: "Buried", cell: (l) => clock(l.buried_at) },
+      { head: "Body", number: true, cell: (l) => bytes(l.size) },
+      { head: "", cell: (l) => action("Replay", () => replay(policy, l, page), { why }) },
+    ], letters, sought ? "Nothing is found." : "There are no dead letters: every job that ended was done.", (l) => l.id),
+    pager(after.length > 1 ? turn({ after: after.slice(0, -1) }) : null,
+      next ? turn({ after: [...after, next] }) : null, plural(letters.length, "letter") + " here, the oldest first"),
+    discarded ? h("p", { class: "warn" }, `${plural(discarded, "older letter")} went to make room.`) : null,
+  ];
+}
+
+function one(policy, l, page) {
+  const why = noRight(page.may("operate", policy), "operate");
+  return [
+    h("div", { class: "head" },
+      h("h1", null, link(to.dead(policy), "Dead letters of " + policy), h("span", { class: "slash" }, " / "), String(l.id)),
+      h("span", { class: "tag bad" }, l.reason),
+      h("div", { class: "actions" },
+        action("Replay…", () => replay(policy, l, page), { why, id: "replay" }),
+        action("Drop…", async () => {
+          if (await confirm(`Drop letter ${l.id}?`, "One job is gone for good: it can be replayed no more.", "Drop it")) {
+            await page.does(() => ask("DELETE", path("dead", policy, String(l.id))), `Letter ${l.id} is dropped.`,
+              to.dead(policy));
+          }
+        }, { why, danger: true, id: "drop" }))),
+    h("p", { class: "lead" }, `It was tried ${l.attempts === 0 ? "never" : plural(l.attempts, "time")}, and ended with: ${l.error || l.reason}.`),
+    facts(["Job", link(to.job(l.job), l.job)], ["Bucket", link(to.bucket(policy, l.key), `${policy} / ${shownKey(l.key)}`)],
+      ["Accepted", clock(l.accepted_at)], ["Buried", clock(l.buried_at)], ["Body", bytes(l.size)]),
+    content(l),
+  ];
+}
+
+async function replay(policy, l, page) {
+  if (!await confirm(`Replay letter ${l.id}?`, `One job becomes a job of ${policy}/${shownKey(l.key)} again, ` +
+    "at the end of its bucket.", "Replay it", false)) return;
+  await page.does(() => ask("POST", path("dead", policy, String(l.id), "replay")), ({ job }) => `Letter ${l.id} is the job ${job} now.`,
+    page.params[1] && to.dead(policy));
+}
+
+async function replayAll(policy, letters, next, page) {
+  const how = next ? `More than ${plural(letters.length, "job")}` : plural(letters.length, "job");
+  if (await confirm(`Replay all of ${policy}?`, `${how} become jobs again, each at the end of its bucket. ` +
+    "Letters of full buckets stay.", "Replay all", false)) {
+    await page.does(() => ask("POST", path("dead", policy, "replay")), (r) => `${plural(r.replayed, "job")} replayed` +
+      (r.full ? `, ${count(r.full)} stay because their buckets are full` : "") +
+      (r.unfit ? `, ${count(r.unfit)} cannot be jobs` : "") + (r.complete ? "." : "; there are more: again."));
+  }
+}
+
+async function dropThrough(policy, letters, last, page) {
+  if (await confirm(`Drop ${plural(letters.length, "letter")} of ${policy}?`, `${plural(letters.length, "job")}, up to letter ${last}, ` +
+    "are gone for good: they can be replayed no more.", `Drop ${plural(letters.length, "letter")}`)) {
+    await page.does(() => ask("DELETE", withQuery(path("dead", policy), { through: last })),
+      ({ discarded }) => `${plural(discarded, "letter")} dropped.`);
+  }
+}

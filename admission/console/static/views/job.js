@@ -1,0 +1,103 @@
+// A job: where it stands, what it holds, what happened to it; or what became of it.
+
+import { ask, get, path } from "../api.js";
+import { h } from "../dom.js";
+import { bytes, clock, count, key as shownKey, span } from "../format.js";
+import { action, confirm, facts, link, noRight, table, to } from "../ui.js";
+import { eta, heldBy } from "../words.js";
+
+export const title = ([id]) => id;
+
+const policyOf = (id) => id.slice(0, id.lastIndexOf(":"));
+
+export const events = ([id]) => "recent=1024&policy=" + encodeURIComponent(policyOf(id));
+
+export async function load([id], page) {
+  const whole = page.state.whole; // bodies do not change: asked for once
+  const j = await get(path("jobs", id) + (whole ? "" : "?body=1"));
+  if (j.header || j.body !== undefined || j.body_base64 !== undefined) page.state.whole = j;
+  return { ...page.state.whole && { header: page.state.whole.header, body: page.state.whole.body,
+    body_base64: page.state.whole.body_base64 }, ...j };
+}
+
+export function heard(event, page) {
+  if (event.job === page.params[0]) page.state.events = [...page.state.events ?? [], event].slice(-50);
+}
+
+export function view(j, page) {
+  const policy = policyOf(j.job), waits = ["waiting", "delayed", "stored"].includes(j.state);
+  const why = noRight(page.may("operate", policy), "operate");
+  return [
+    h("div", { class: "head" },
+      h("h1", null, j.job),
+      h("span", { class: "tag " + ({ dead: "bad", delayed: "warn" }[j.state] ?? "") }, j.state),
+      h("div", { class: "actions" },
+        waits ? action("Cancel…", () => cancel(j, page), { why, danger: true, id: "cancel" }) : null,
+        j.letter ? link(to.letter(policy, j.letter), "Its dead letter") : null,
+        j.replayed_as ? link(to.job(j.replayed_as), "Replayed as " + j.replayed_as) : null)),
+    h("p", { class: "lead" }, sentence(j)),
+    h("div", { class: "columns" },
+      facts(
+        ["Bucket", j.key === undefined ? null : link(to.bucket(policy, j.key), `${policy} / ${shownKey(j.key)}`)],
+        ["Accepted", clock(j.accepted_at)],
+        ["Before it", j.position === null || j.position === undefined ? null : count(j.position)],
+        ["Starts", j.expect_ms === undefined || !waits ? null : eta(j.expect_ms)],
+        ["Failed attempts", j.attempts === undefined ? null : count(j.attempts), j.attempts ? "bad" : ""],
+        ["Last error", j.last_error, "bad"]),
+      facts(
+        ["Deadline", j.deadline && clock(j.deadline)], ["Not before", j.not_before && clock(j.not_before)],
+        ["Cost", j.cost], ["Priority", j.priority || null], ["Body", j.size === undefined ? null : bytes(j.size)],
+        ["Reason", j.reason, "bad"], ["Buried", j.buried_at && clock(j.buried_at)])),
+    history(page.state.events ?? []),
+    content(j),
+  ];
+}
+
+function sentence(j) {
+  switch (j.state) {
+    case "running": return "It runs.";
+    case "finishing": return "It has ended, which is being written down.";
+    case "done": return "It is done.";
+    case "dead": return `It will not be tried again: ${j.last_error ?? j.reason ?? "its dead letter is gone"}.`;
+    case "replayed": return "Its dead letter was made a job again.";
+    case "cancelled": case "purged": return `It was ${j.state} by an operator.`;
+  }
+  const before = j.position ? ` ${count(j.position)} jobs of its bucket start before it.` : "";
+  const turn = ["rate", "total_rate"].includes(j.held_by);
+  return `It ${j.state === "delayed" ? "is delayed" : turn ? "waits for its turn" : "waits"}` +
+    `${j.held_by && !turn ? ": " + heldBy(j.held_by, j.until) : ""}.${before}`;
+}
+
+/** history is what was heard of a job, in the order of time. */
+const history = (events) => h("section", null, h("h2", null, "History"),
+  table("What was heard of the job", [
+    { head: "At", cell: (e) => clock(e.at) },
+    { head: "Event", cell: (e) => h("span", { class: "event " + e.type }, e.type.replace("_", " ")) },
+    { head: "", wide: true, cell: (e) => [e.attempt && `attempt ${e.attempt}`, e.wait_ms && `waited ${span(e.wait_ms)}`,
+      e.duration_ms && `took ${span(e.duration_ms)}`, e.reason, e.error].filter(Boolean).join(", ") },
+  ], events, "Nothing was heard of it since somebody last looked."));
+
+/** content is the headers and the body of a job or a dead letter, as text and nothing else. */
+export function content(j) {
+  const headers = Object.entries(j.header ?? {}).sort();
+  if (!headers.length && j.body === undefined && j.body_base64 === undefined) return null;
+  return h("section", null, h("h2", null, "What it holds"),
+    headers.length ? facts(...headers.map(([name, values]) => [name, h("span", { class: "mono" }, values.join(", "))])) : null,
+    h("pre", { class: "body", tabindex: 0, "aria-label": "body" }, j.body !== undefined ? indented(j.body) :
+      j.body_base64 !== undefined ? "base64: " + j.body_base64 : "(no body)"));
+}
+
+function indented(text) {
+  try {
+    return JSON.stringify(JSON.parse(text), null, 2);
+  } catch {
+    return text || "(an empty body)";
+  }
+}
+
+async function cancel(j, page) {
+  if (await confirm(`Cancel ${j.job}?`, "One job is dropped for good, without a dead letter.", "Cancel the job")) {
+    await page.does(() => ask("DELETE", path("jobs", j.job)), `${j.job} is cancelled.`,
+      to.bucket(policyOf(j.job), j.key));
+  }
+}

@@ -1,0 +1,49 @@
+// The jobs of a bucket, in the order in which they were accepted.
+
+import { get, path, withQuery } from "../api.js";
+import { h } from "../dom.js";
+import { bytes, clock, count, key as shownKey, plural } from "../format.js";
+import { link, pager, table, to } from "../ui.js";
+import { eta, held } from "../words.js";
+
+const PAGE = 50;
+const STATES = ["", "waiting", "delayed", "running", "finishing", "stored"];
+
+export const title = ([policy, key]) => `Jobs of ${policy}/${shownKey(key)}`;
+
+export const events = ([policy, key]) => "policy=" + encodeURIComponent(policy) + "&key=" + encodeURIComponent(key);
+
+export async function load([policy, key], page) {
+  const { after = [0], state = "" } = page.state;
+  return get(withQuery(path("jobs", policy, key), { after: after.at(-1) || "", limit: PAGE, state }));
+}
+
+export function view({ jobs, next }, page) {
+  const [policy, key] = page.params, { after = [0], state = "" } = page.state;
+  const turn = (change) => () => {
+    Object.assign(page.state, change);
+    page.refresh();
+  };
+  return [
+    h("div", { class: "head" },
+      h("h1", null, "Jobs of ", link(to.bucket(policy, key), `${policy} / ${shownKey(key)}`)),
+      h("label", { class: "filter" }, h("span", null, "State "),
+        h("select", { onchange: (e) => turn({ state: e.target.value, after: [0] })() },
+          STATES.map((s) => h("option", { value: s, selected: s === state }, s || "all"))))),
+    table("Jobs in the order in which they were accepted", [
+      { head: "Job", cell: (j) => link(to.job(j.job), j.job) },
+      { head: "State", cell: (j) => h("span", { class: "state " + level(j) }, j.state) },
+      { head: "Before it", number: true, cell: (j) => j.position === null ? "–" : count(j.position) },
+      { head: "Starts", number: true, cell: (j) => j.state === "running" || j.state === "finishing" ? "has" : eta(j.expect_ms) },
+      { head: "Held by", cell: (j) => held(j.held_by) || "–" },
+      { head: "Accepted", cell: (j) => clock(j.accepted_at) },
+      { head: "Failed", number: true, cell: (j) => count(j.attempts) },
+      { head: "Last error", wide: true, cell: (j) => j.last_error ?? "" },
+      { head: "Body", number: true, cell: (j) => bytes(j.size) },
+    ], jobs, state ? next ? `None of those here are ${state}; the next page looks further.` : `None is ${state}.` : "It holds no jobs.", (j) => j.job),
+    pager(after.length > 1 ? turn({ after: after.slice(0, -1) }) : null,
+      next ? turn({ after: [...after, next] }) : null, plural(jobs.length, "job") + " here"),
+  ];
+}
+
+const level = (j) => j.attempts ? "bad" : j.state === "running" ? "good" : "";

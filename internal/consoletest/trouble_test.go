@@ -1,0 +1,172 @@
+package consoletest
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/penstock-mq/penstock"
+	"github.com/penstock-mq/penstock/admission/access"
+	"github.com/penstock-mq/penstock/workers"
+)
+
+// TestTheConsoleHasTheRightsOfItsToken: without a token and with a wrong one it shows nothing, with
+// one that may only read it offers nothing else, and it keeps it in the tab alone.
+func TestTheConsoleHasTheRightsOfItsToken(t *testing.T) {
+	boss, looker, one := access.NewToken(), access.NewToken(), access.NewToken()
+	file := filepath.Join(t.TempDir(), "tokens.yaml")
+	all := []string{"*"}
+	lines := access.Line("boss", []string{"read", "operate", "submit"}, all, nil, boss) + "\n" +
+		access.Line("looker", []string{"read"}, []string{"*"}, nil, looker) + "\n" +
+		access.Line("one", []string{"read"}, []string{"batch"}, nil, one) + "\n"
+	if err := os.WriteFile(file, []byte("clients:\n"+lines), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := settle(t, penstock.Options{HTTP: penstock.HTTP{Tokens: file}, Policies: policies(t,
+		`mail {"algorithm":"leaking_bucket","outflow":"20/s","capacity":500}`,
+		`batch {"algorithm":"leaking_bucket","outflow":"20/s","capacity":500}`)},
+		map[string]workers.Handler{"mail": done, "batch": done})
+	w.token = boss
+	w.submit("mail", "acme", 200, "x")
+	b := visit(t, w.base, desk)
+	b.expect("status of 401", "status of 403")
+	b.open("bucket/mail/acme")
+	enter := func(token string) {
+		t.Helper()
+		b.sees("A token, please")
+		b.holds(`document.activeElement.name === "token"`)
+		b.types(token + "\r")
+	}
+	b.sees("This admitter wants a token.")
+	enter("pst_wrong")
+	b.sees("The token is no client's.")
+	enter(looker)
+	b.sees("looker", "waits for its turn", "live")
+	b.holds(`["pause", "pace", "purge"].every(id => document.getElementById(id).disabled)`)
+	b.holds(`document.getElementById("pause").title.includes("operate")`)
+	b.holds(`!JSON.stringify(localStorage).includes("pst_") && !document.cookie`)
+	b.press("Forget token")
+	enter(boss)
+	b.sees("boss")
+	b.holds(`!document.getElementById("pause").disabled`)
+	b.press("Forget token")
+	enter(one)
+	b.sees("Your token has no right to see this.")
+	b.open("")
+	b.sees("batch", "Unowned?")
+	b.holds(`!document.body.innerText.includes("mail")`)
+}
+
+// wire leads to an address, until it is cut.
+type wire struct {
+	address string
+	mu      sync.Mutex
+	cut     bool
+	open    map[net.Conn]bool
+}
+
+func lay(t *testing.T, to string) *wire {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &wire{address: l.Addr().String(), open: map[net.Conn]bool{}}
+	t.Cleanup(func() { l.Close(); w.set(true) })
+	go func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("tcp", to)
+			if err != nil || !w.join(in, out) {
+				in.Close()
+				continue
+			}
+			go func() { _, _ = io.Copy(in, out); in.Close() }() // ends with either
+			go func() { _, _ = io.Copy(out, in); out.Close() }()
+		}
+	}()
+	return w
+}
+
+// join notes a connection, unless the wire is cut.
+func (w *wire) join(in, out net.Conn) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.open[in], w.open[out] = true, true
+	return !w.cut
+}
+
+// set cuts the wire, or mends it.
+func (w *wire) set(cut bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.cut = cut; cut {
+		for c := range w.open {
+			c.Close()
+		}
+		clear(w.open)
+	}
+}
+
+func TestALostConnectionIsToldAndMadeGood(t *testing.T) {
+	w := quick(t)
+	wire := lay(t, strings.TrimPrefix(w.base, "http://"))
+	w.submit("mail", "acme", 100, "x")
+	b := visit(t, "http://"+wire.address, desk)
+	b.expect("net::ERR_")
+	b.open("bucket/mail/acme")
+	b.sees("live", "started")
+	wire.set(true)
+	b.sees("lost at", "trying again", "the admitter does not answer. What is shown is of")
+	b.legible()
+	w.submit("mail", "acme", 333, "x") // which the page cannot know
+	w.ask("POST", "/v1/pause/mail/acme", "", nil)
+	wire.set(false)
+	b.sees("Connected again. The connection was lost for", "It is paused", "live")
+	b.holds(`document.querySelector(".comb .gap")`)
+	b.holds(`!document.body.innerText.includes("does not answer")`)
+}
+
+// TestAHundredThousandBucketsAreNotAHundredThousandRows: what is asked for and shown is a page.
+func TestAHundredThousandBucketsAreNotAHundredThousandRows(t *testing.T) {
+	w := quick(t)
+	w.ask("POST", "/v1/pause/batch", "", nil)
+	for n := 0; n < 100_000; n += 10_000 {
+		var lines strings.Builder
+		for key := n; key < n+10_000; key++ {
+			fmt.Fprintf(&lines, `{"policy":"batch","key":"key-%06d"}`+"\n", key)
+		}
+		if got := w.ask("POST", "/v1/jobs:batch", lines.String(), nil); got != 200 {
+			t.Fatal(got)
+		}
+	}
+	w.submit("batch", "key-077777", 9, "x")
+	b := visit(t, w.base, desk)
+	b.open("")
+	b.sees("100,009", "key-077777", "10 of 10,000",
+		"batch is paused by an operator: 100,009 jobs wait.")
+	few := func() {
+		t.Helper()
+		if n := value[int](b, `document.querySelectorAll("*").length`); n > 2500 {
+			t.Errorf("%d elements", n)
+		}
+	}
+	few()
+	b.open("policy/batch")
+	b.sees("100,000 buckets hold jobs", "key-077777", "1 to 50 of 100,000")
+	few()
+	b.press("Next")
+	b.sees("51 to 100 of 100,000")
+	few()
+	b.types("/")
+	b.selectAll()
+	b.types("key-054321\r")
+	b.sees("batch / key-054321", "It is paused with its whole policy: 1 job")
+}

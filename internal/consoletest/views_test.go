@@ -1,0 +1,142 @@
+package consoletest
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+
+	"github.com/penstock-mq/penstock"
+	"github.com/penstock-mq/penstock/internal/waittest"
+	"github.com/penstock-mq/penstock/workers"
+)
+
+// refusing is an installation whose jobs of the policy bad end as dead letters.
+func refusing(t *testing.T) *world {
+	return settle(t, penstock.Options{Policies: policies(t,
+		`bad {"algorithm":"leaking_bucket","outflow":"100/s","capacity":500}`,
+		`still {"algorithm":"leaking_bucket","outflow":"1/h","capacity":5000}`)},
+		map[string]workers.Handler{"still": done,
+			"bad": func(_ context.Context, job workers.Job) error {
+				return workers.Permanent(errors.New("no such customer: " + string(job.Body)))
+			}})
+}
+
+// letters waits until a policy has so many dead letters.
+func (w *world) letters(policy string, n int) {
+	w.Helper()
+	waittest.Until(w.T, "the dead letters are there", func() bool {
+		var page struct{ Letters []struct{ ID int } }
+		return w.ask("GET", "/v1/dead/"+policy, "", &page) == 200 && len(page.Letters) == n
+	})
+}
+
+func TestJobsAreListedShownAndCancelled(t *testing.T) {
+	w := refusing(t)
+	w.submit("still", "acme", 130, `{"amount": 1, "note": "<img src=x onerror=alert(1)>"}`)
+	for _, l := range []look{desk, phone} {
+		b := visit(t, w.base, l)
+		b.open("jobs/still/acme")
+		b.sees("still:2", "waiting", "50 jobs here")
+		b.legible()
+		b.shoot("jobs-" + l.String())
+		b.press("Next")
+		b.sees("still:52")
+		b.press("‹ Back")
+		b.sees("still:2")
+		b.press("still:5")
+		b.sees("waits for its turn", `"note": "<img src=x onerror=alert(1)>"`, "jobs of its bucket start before it")
+		b.holds(`!document.querySelector("pre img")`)
+		b.legible()
+		b.shoot("job-" + l.String())
+		b.press("Cancel…")
+		b.sees("Cancel still:5", "One job is dropped for good")
+		b.press("Cancel the job")
+		b.sees("is cancelled.", "Last events")
+	}
+	if got := w.ask("GET", "/v1/jobs/still:5", "", nil); got != http.StatusNotFound {
+		t.Errorf("the cancelled job: %d", got)
+	}
+}
+
+func TestJobsAreListedByTheirState(t *testing.T) {
+	w := refusing(t)
+	w.submit("still", "acme", 20, "x")
+	if got := w.ask("POST", "/v1/jobs:batch", `{"policy":"still","key":"acme","text":"later",`+
+		`"headers":{"Penstock-Not-Before":"1h"}}`, nil); got != http.StatusOK {
+		t.Fatal(got)
+	}
+	b := visit(t, w.base, desk)
+	b.open("jobs/still/acme")
+	b.sees("still:2", "still:21")
+	b.holds(`(s => { s.value = "delayed"; return s.dispatchEvent(new Event("change")) })(
+		document.querySelector("select"))`)
+	b.sees("still:21", "1 job here", "not due")
+	b.holds(`!document.body.innerText.includes("still:2\t")`)
+}
+
+func TestDeadLettersAreSearchedReplayedAndDropped(t *testing.T) {
+	w := refusing(t)
+	w.submit("bad", "ann", 3, "7")
+	w.submit("bad", "bob", 1, "8")
+	w.letters("bad", 4)
+	for _, l := range []look{desk, phone} {
+		t.Run(l.String(), func(t *testing.T) {
+			b := visit(t, w.base, l)
+			b.open("dead")
+			b.sees("Jobs that will not be tried again")
+			b.press("bad")
+			b.sees("no such customer: 7", "permanent", "4 letters here")
+			b.legible()
+			b.shoot("dead-" + l.String())
+			b.types("/")
+			b.selectAll()
+			b.types("customer: 8\r")
+			b.sees("1 letter with “customer: 8”")
+			b.holds(`!document.body.innerText.includes("customer: 7")`)
+			b.holds(`document.getElementById("drop-all").disabled`)
+			b.open("dead/bad/1")
+			b.sees("It was tried 1 time", "no such customer: 7", "What it holds")
+			b.legible()
+			b.shoot("letter-" + l.String())
+		})
+	}
+	b := visit(t, w.base, desk)
+	b.open("dead/bad/1")
+	b.press("Replay…")
+	b.sees("One job becomes a job of bad/ann again")
+	b.press("Replay it")
+	b.sees("Letter 1 is the job bad:5 now.")
+	w.letters("bad", 4) // it is refused again
+	b.open("dead/bad/2")
+	b.press("Drop…")
+	b.press("Drop it")
+	b.sees("Letter 2 is dropped.")
+	b.open("dead/bad")
+	b.sees("3 letters here")
+	b.press("Replay all…")
+	b.sees("3 jobs become jobs again")
+	b.press("Replay all")
+	b.sees("3 jobs replayed.")
+	w.letters("bad", 3)
+	b.holds(`[...document.querySelectorAll("tbody th")].map(e => e.textContent).join() === "6,7,8"`)
+	b.press("Drop these…")
+	b.sees("Drop 3 letters of bad?", "are gone for good")
+	b.press("Drop 3 letters")
+	b.sees("3 letters dropped.", "There are no dead letters")
+	w.letters("bad", 0)
+}
+
+// TestTheConsoleKeepsWhatIsTypedWhileItAsksAnew: a field that is being filled keeps its text and
+// the focus while the view around it is drawn again.
+func TestTheConsoleKeepsWhatIsTypedWhileItAsksAnew(t *testing.T) {
+	w := quick(t)
+	b := visit(t, w.base, desk)
+	b.open("policy/mail")
+	b.sees("No bucket holds jobs.")
+	b.holds(`document.querySelector("[data-search]").focus() ?? true`)
+	b.types("half a k")
+	w.submit("mail", "acme", 300, "x")
+	b.sees("acme")
+	b.holds(`document.activeElement.value === "half a k"`)
+}
