@@ -44,7 +44,7 @@ func TestASubmissionCanWaitForTheEndOfItsJob(t *testing.T) {
 		}
 		return ticket
 	}
-	long := admission.MaxWait
+	long := waittest.Patience()
 	done := submit(penstock.Job{Policy: "mail", Body: []byte("good"), Wait: long}).Told
 	if done == nil || done.End != job.EndDone || done.Job != "mail:1" ||
 		string(done.Reply.Body) != "got good" {
