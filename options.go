@@ -256,6 +256,9 @@ type Observer struct {
 	// Shadowed gets what a limit with shadow: true would have done: over says that it would have
 	// refused or delayed a request, by that time.
 	Shadowed func(policy, limit string, over bool, by time.Duration)
+	// Ticked gets what became of a tick of a schedule: submitted, refused (its bucket is full, and
+	// it is tried again) or missed.
+	Ticked func(policy, outcome string)
 	// Answered gets the status of each answer of an API, [APIHTTP] or [APINATS].
 	Answered func(api string, status int)
 
@@ -289,6 +292,9 @@ func (o Observer) complete() Observer {
 	}
 	if o.Shadowed == nil {
 		o.Shadowed = func(string, string, bool, time.Duration) {}
+	}
+	if o.Ticked == nil {
+		o.Ticked = func(string, string) {}
 	}
 	if o.Answered == nil {
 		o.Answered = func(string, int) {}

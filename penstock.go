@@ -36,6 +36,7 @@ import (
 	"github.com/penstock-mq/penstock/admission/console"
 	"github.com/penstock-mq/penstock/admission/httpapi"
 	"github.com/penstock-mq/penstock/admission/manage"
+	"github.com/penstock-mq/penstock/admission/schedules"
 	"github.com/penstock-mq/penstock/admission/watch"
 	"github.com/penstock-mq/penstock/internal/guard"
 	"github.com/penstock-mq/penstock/internal/health"
@@ -88,6 +89,7 @@ type Penstock struct {
 	ready     latch // all of it, and the policies' streams are there
 	stopping  atomic.Bool
 	watching  *watch.Watch
+	schedules *schedules.Service
 	auditor   *audit.Auditor // nil: nobody audits
 
 	mu      sync.Mutex
@@ -192,6 +194,8 @@ func (p *Penstock) build() error {
 	p.service = admission.New(p.broker.Names(), producer, valves, o.Limits.Limit,
 		admission.Options{Metrics: counted{o.Observer, p.watching}, Outcomes: p.broker,
 			Submitting: o.Observer.Submitting})
+	p.schedules = schedules.New(p.broker, p.service,
+		schedules.Options{Ticked: o.Observer.Ticked, Logger: p.log})
 	p.known = &known{follow: p.follow}
 	p.streams = newStreams(recorded{p.broker, p.store}, p.known, o.Observer.ApplyFailed, p.log)
 	p.storage = &storage{broker: p.broker, observer: o.Observer, log: p.log}
@@ -217,6 +221,7 @@ func (p *Penstock) api(producer *queue.Producer) http.Handler {
 		Management: manage.New(p.broker, producer, manage.Options{
 			Followed: p.known.wait, Possible: possible, Watch: p.watching,
 			Audited: p.audited(), Logger: p.log}),
+		Schedules:      p.schedules,
 		Budget:         p.budget,
 		Hosts:          hosts.Of(o.HTTP.Listen, o.HTTP.Hosts),
 		Clients:        p.guard.Clients(),

@@ -52,6 +52,7 @@ func (p *Penstock) serving() []func(context.Context) error {
 	if o.StartWithoutNATS {
 		parts = append(parts, p.meanwhile)
 	}
+	parts = append(parts, after(p.prepared, p.schedules.Run))
 	if p.auditor != nil {
 		parts = append(parts, after(p.prepared, p.auditor.Run))
 	}

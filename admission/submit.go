@@ -29,6 +29,13 @@ func (s *Service) Submit(ctx context.Context, r SubmitRequest) (Outcome, error) 
 	return s.send(ctx, r, s.foretold)()
 }
 
+// Sound returns the headers that a submission's job would be stored with, or what is wrong with the
+// request.
+func (s *Service) Sound(r SubmitRequest) (map[string][]string, error) {
+	_, job, err := s.read(r)
+	return job.stored, err
+}
+
 // sent is the second half of a submission: it waits until the job is stored, or refused.
 type sent func() (Outcome, error)
 

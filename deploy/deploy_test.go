@@ -316,6 +316,7 @@ func exposition(t *testing.T) string {
 	r.QueueJobs(func(context.Context) map[string]uint64 { return map[string]uint64{"p": 1} })
 	admission.Admitted("p", "rejected")
 	admission.Checked("p", true)
+	admission.Ticked("p", "missed")
 	admission.Shadowed("p", "next", true, time.Second)
 	drain.Shadowed("p", "next", time.Second)
 	drain.Started("p", 0, 0)

@@ -24,6 +24,7 @@ import (
 	"github.com/penstock-mq/penstock/admission/access"
 	"github.com/penstock-mq/penstock/admission/answer"
 	"github.com/penstock-mq/penstock/admission/manage"
+	"github.com/penstock-mq/penstock/admission/schedules"
 	"github.com/penstock-mq/penstock/internal/health"
 	"github.com/penstock-mq/penstock/internal/hosts"
 	"github.com/penstock-mq/penstock/queue/job"
@@ -52,6 +53,8 @@ type Options struct {
 	Console http.Handler
 	// Management serves the management API. Default: not found.
 	Management *manage.Service
+	// Schedules keeps schedules. Default: not found.
+	Schedules *schedules.Service
 	// Budget bounds the bodies held at once; default [admission.DefaultBudget] bytes for this
 	// handler alone.
 	Budget *admission.Budget

@@ -92,6 +92,12 @@ func (h *handler) routes() []route {
 		{"POST", "/v1/resume/{policy}", access.Operate, m.pausePolicy(false)},
 		{"POST", "/v1/resume/{policy}/{key...}", access.Operate, m.pauseKey(false)},
 
+		{"GET", "/v1/schedules/{policy}", access.Read, h.listSchedules},
+		{"POST", "/v1/schedules/{policy}/{key...}", access.Submit, h.putSchedule},
+		{"PATCH", "/v1/schedules/{policy}/{key...}?name&paused", access.Operate,
+			h.changeSchedule},
+		{"DELETE", "/v1/schedules/{policy}/{key...}?name", access.Operate, h.deleteSchedule},
+
 		{"GET", bucketsPath + "?limit", access.Read, m.allBuckets},
 		{"GET", "/v1/buckets/{policy}?offset&limit", access.Read, m.buckets},
 		{"GET", "/v1/buckets/{policy}/{key...}", access.Read, keyed(s.Bucket)},

@@ -61,7 +61,8 @@ type Event struct {
 // Types are those that an event can have.
 var Types = []string{queue.EventAccepted, queue.EventStarted, queue.EventDone, queue.EventFailed,
 	queue.EventThrottled, queue.EventDead, queue.EventCancelled, queue.EventBreakerOpened,
-	queue.EventBreakerClosed, queue.EventAdapted, queue.EventLimitBroken}
+	queue.EventBreakerClosed, queue.EventAdapted, queue.EventLimitBroken,
+	queue.EventScheduleRefused, queue.EventScheduleMissed}
 
 // Listener hears events until Events is closed, and must be left.
 type Listener struct {

@@ -251,6 +251,11 @@ func (s *server) policies(url string) {
 	r, _ := s.send("GET", "/v1/policies/fast", "")
 	s.ask("GET", "/v1/policies/fast", "", 304, "If-None-Match: "+r.Header.Get("ETag"))
 	s.ask("GET", "/v1/policies/none", "", 404)
+	s.ask("POST", "/v1/schedules/fast/a", "tick", 201, "Penstock-Schedule: 30 6 * * 1-5",
+		"Penstock-Schedule-Zone: Europe/Berlin")
+	s.ask("GET", "/v1/schedules/fast", "", 200)
+	s.ask("PATCH", "/v1/schedules/fast/a?paused=1", "", 200)
+	s.ask("DELETE", "/v1/schedules/fast/a", "", 204)
 	for _, what := range []string{"pause", "resume"} {
 		s.ask("POST", "/v1/"+what+"/fast", "", 200)
 		s.ask("POST", "/v1/"+what+"/none", "", 404)

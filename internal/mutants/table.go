@@ -3,8 +3,26 @@ package main
 // table is all mutants, the part of the program that they break as headings. Texts are as short as
 // they can be and still occur once, so that they go stale only when what they break changes.
 var table = []mutant{
-	// The auditor, and limits in shadow.
+	// The auditor, limits in shadow, and schedules.
 
+	{
+		name: "ticks-of-a-schedule-are-one", file: "queue/schedule.go",
+		old: "tick.ID += \" \" + next",
+		new: "_ = next",
+		by:  ". TestEachTickBecomesOneJob",
+	},
+	{
+		name: "ticks-without-an-id", file: "admission/schedules/schedules.go",
+		old: "header[job.HeaderIdempotencyKey] = []string{t.ID}",
+		new: "",
+		by:  ". TestATickThatComesTwiceIsOneJob",
+	},
+	{
+		name: "pause-leaves-the-schedule", file: "queue/schedule.go",
+		old: "return b.purgeSchedules(ctx, stale)",
+		new: "return nil",
+		by:  ". TestEachTickBecomesOneJob",
+	},
 	{
 		name: "shadow-holds-back-at-the-door", file: "admission/limiter/shadow.go",
 		old: "checked.Allowed, checked.Granted = true, n",

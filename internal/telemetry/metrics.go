@@ -54,6 +54,7 @@ func (r *Registry) Observer() penstock.Observer {
 		Admitted:    admission.Admitted,
 		Checked:     admission.Checked,
 		Shadowed:    admission.Shadowed,
+		Ticked:      admission.Ticked,
 		Answered:    admission.Answered,
 		Policies:    admission.Policies,
 		Unowned:     admission.Unowned,
@@ -69,6 +70,7 @@ func (r *Registry) Observer() penstock.Observer {
 type Admission struct {
 	admissions, checks     *prometheus.CounterVec
 	shadowed, shadowedBy   *prometheus.CounterVec
+	ticks                  *prometheus.CounterVec
 	httpErrors, natsErrors *prometheus.CounterVec
 	unowned, applyFailed   *prometheus.GaugeVec
 
@@ -101,6 +103,9 @@ func (r *Registry) Admission() *Admission {
 		shadowedBy: counter("penstock_shadow_wait_seconds_total",
 			"By how much limits at the door that hold nothing back would have delayed, or have "+
 				"others come back later.", "policy", "limit"),
+		ticks: counter("penstock_schedule_ticks_total",
+			"What became of ticks of schedules: submitted, refused (each time that the bucket was "+
+				"full) or missed.", "policy", "outcome"),
 		httpErrors: counter("penstock_http_errors_total",
 			"Requests over HTTP that were answered with a status of 400 or more.", "status"),
 		natsErrors: counter("penstock_nats_errors_total",
@@ -113,7 +118,8 @@ func (r *Registry) Admission() *Admission {
 		known: map[string]bool{},
 	}
 	r.prometheus.MustRegister(a.admissions, a.checks, a.httpErrors, a.natsErrors, a.unowned,
-		a.applyFailed, a.shadowed, a.shadowedBy)
+		a.applyFailed, a.shadowed, a.shadowedBy,
+		a.ticks)
 	for _, status := range errorStatuses {
 		a.httpErrors.WithLabelValues(strconv.Itoa(status))
 		a.natsErrors.WithLabelValues(strconv.Itoa(status))
@@ -130,7 +136,8 @@ func (a *Admission) Policies(set policy.Entries) {
 		if _, found := set[name]; !found {
 			delete(a.known, name)
 			for _, c := range []interface{ DeletePartialMatch(prometheus.Labels) int }{
-				a.admissions, a.checks, a.unowned, a.applyFailed, a.shadowed, a.shadowedBy} {
+				a.admissions, a.checks, a.unowned, a.applyFailed, a.shadowed, a.shadowedBy,
+				a.ticks} {
 				c.DeletePartialMatch(prometheus.Labels{"policy": name})
 			}
 		}
@@ -165,6 +172,11 @@ func (a *Admission) Checked(policy string, allowed bool) {
 func (a *Admission) Shadowed(policy, limit string, over bool, by time.Duration) {
 	a.shadowed.WithLabelValues(policy, limit, strconv.FormatBool(over)).Inc()
 	a.shadowedBy.WithLabelValues(policy, limit).Add(by.Seconds())
+}
+
+// Ticked counts what became of a tick of a schedule.
+func (a *Admission) Ticked(policy, outcome string) {
+	a.ticks.WithLabelValues(policy, outcome).Inc()
 }
 
 // Unowned tells whether jobs of a policy wait while no drainer owns it.

@@ -63,6 +63,7 @@ func TestMetrics(t *testing.T) {
 	a.Admitted("stripe", "rejected")
 	a.Checked("signup", true)
 	a.Checked("signup", false)
+	a.Ticked("stripe", "missed")
 	a.Shadowed("signup", "next", true, 1500*time.Millisecond)
 	d.Shadowed("stripe", "next", 250*time.Millisecond)
 	d.Started("stripe", 700*time.Microsecond, 90*time.Second)

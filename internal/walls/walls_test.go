@@ -68,16 +68,18 @@ admission: algorithms policy queue queue/job nats.go
 admission/access: internal/nearest internal/yamlfile
 admission/answer: admission internal/seldom policy queue queue/job
 admission/console:
-admission/httpapi: admission admission/access admission/answer admission/manage admission/watch internal/health
+admission/httpapi: admission admission/access admission/answer admission/manage admission/schedules admission/watch internal/health
 	internal/hosts algorithms
 	policy queue queue/job
 admission/limiter: admission algorithms algorithms/memstore policy gobreaker
 admission/limiter/inredis: admission/limiter algorithms algorithms/redisstore policy go-redis
 admission/manage: admission admission/watch internal/race internal/redact policy policy/store queue queue/job workers workers/audit nats.go
+admission/schedules: admission policy queue queue/job nats.go
 admission/watch: admission queue
 admission/natsapi: admission admission/answer queue queue/job nats.go
 
 .: admission admission/console admission/watch admission/httpapi admission/limiter admission/manage admission/natsapi
+	admission/schedules
 	internal/buildinfo internal/guard internal/health internal/hosts internal/installation
 	internal/lifecycle internal/natsconn
 	internal/nearest internal/seldom internal/targets internal/yamlfile policy policy/store queue

@@ -43,6 +43,8 @@ const (
 	CodeStorageResources      = 10047
 	CodeWorkQueueUnfiltered   = 10099
 	CodeWorkQueueFilter       = 10100
+	CodeSchedulePattern       = 10189
+	CodeScheduleZone          = 10223
 )
 
 // JetStream answers [CodeStoreFailed] for every message its store did not take; only the

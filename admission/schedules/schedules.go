@@ -1,0 +1,248 @@
+// Package schedules makes jobs of ticks: schedules are JetStream's own (package queue), and each of
+// their ticks is submitted by one admitter at a time, under an Idempotency-Key made of the schedule
+// and the instant, so that it becomes one job however often it is tried.
+package schedules
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+// What became of a tick, as [Options.Ticked] names it.
+const (
+	Submitted = "submitted" // its job is stored
+	Refused   = "refused"   // the bucket is full: it is tried again until the schedule's next tick
+	Missed    = "missed"    // it became no job
+)
+
+// DefaultName is that of a schedule without a name: a key's only one, most often.
+const DefaultName = "default"
+
+const (
+	// again is when a tick is tried again while nothing can be submitted.
+	again = time.Second
+	// patience is for how long a tick that comes once is tried while its bucket is full.
+	patience = time.Hour
+)
+
+// Options are what a [Service] can do without. The zero value works.
+type Options struct {
+	// Ticked hears what became of a tick.
+	Ticked func(policy, outcome string)
+	// Logger gets what became no job; nil: none.
+	Logger *slog.Logger
+}
+
+// Service keeps schedules, and submits the jobs of their ticks. It is safe for concurrent use.
+type Service struct {
+	broker  *queue.Broker
+	jobs    *admission.Service
+	options Options
+}
+
+// New makes a service that submits to jobs.
+func New(broker *queue.Broker, jobs *admission.Service, o Options) *Service {
+	if o.Ticked == nil {
+		o.Ticked = func(string, string) {}
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Service{broker, jobs, o}
+}
+
+// Schedule is one as its users see it.
+type Schedule struct {
+	Policy string `json:"policy"`
+	Key    string `json:"key"`
+	Name   string `json:"name"`
+	When   string `json:"when"`
+	Zone   string `json:"zone,omitempty"`
+	Paused bool   `json:"paused"`
+	Bytes  int    `json:"bytes"` // of its jobs' body
+}
+
+func shown(s queue.Schedule) Schedule {
+	return Schedule{Policy: s.Policy, Key: s.Key.Raw(), Name: s.Name, When: s.When, Zone: s.Zone,
+		Paused: s.Paused, Bytes: len(s.Body)}
+}
+
+// Request asks for a schedule of jobs like one.
+type Request struct {
+	admission.SubmitRequest
+	Name, When, Zone string
+}
+
+// Put stores a schedule, in place of one of the same policy, key and name. Errors:
+// [*admission.RequestError], [admission.ErrUnknownPolicy], [admission.ErrConflict],
+// [admission.ErrTooLarge], [admission.ErrUnavailable].
+func (s *Service) Put(ctx context.Context, r Request) (Schedule, error) {
+	if r.Name == "" {
+		r.Name = DefaultName
+	}
+	switch {
+	case !policy.IsName(r.Name):
+		return Schedule{}, &admission.RequestError{Field: "name",
+			Reason: "want 1 to 32 of a-z, 0-9 and -"}
+	case r.When == "":
+		return Schedule{}, &admission.RequestError{Field: queue.HeaderSchedule, Reason: wanted}
+	case len(r.Body) > queue.MaxScheduledBody:
+		return Schedule{}, fmt.Errorf("%w: the body of a schedule's jobs is at most %d bytes",
+			admission.ErrTooLarge, queue.MaxScheduledBody)
+	}
+	stored, err := s.jobs.Sound(r.SubmitRequest)
+	if err != nil {
+		return Schedule{}, err
+	}
+	if _, given := stored[job.HeaderIdempotencyKey]; given {
+		return Schedule{}, &admission.RequestError{Field: job.HeaderIdempotencyKey,
+			Reason: "belongs to single jobs: each tick of a schedule has its own"}
+	}
+	made := queue.Schedule{Policy: r.Policy, Key: r.Key, Name: r.Name, When: pattern(r.When),
+		Zone: r.Zone, Header: stored, Body: r.Body}
+	if err := s.broker.PutSchedule(ctx, made); err != nil {
+		return Schedule{}, translate(err)
+	}
+	return shown(made), nil
+}
+
+const wanted = "want a cron pattern such as 30 6 * * 1-5 (with a sixth field in front: seconds), " +
+	"@every 90s, @hourly, @daily, @weekly, @monthly, @yearly, or @at 2030-01-31T12:00:00Z; only " +
+	"cron patterns have a zone, such as Europe/Berlin"
+
+// pattern is a pattern as the server wants it: cron with a field for seconds.
+func pattern(when string) string {
+	if !strings.HasPrefix(when, "@") && len(strings.Fields(when)) == 5 {
+		return "0 " + when
+	}
+	return when
+}
+
+// List returns the schedules of a policy.
+func (s *Service) List(ctx context.Context, policyName string) ([]Schedule, error) {
+	all, err := s.broker.Schedules(ctx, policyName)
+	if err != nil {
+		return nil, translate(err)
+	}
+	listed := []Schedule{}
+	for _, one := range all {
+		listed = append(listed, shown(one))
+	}
+	return listed, nil
+}
+
+// SetPaused pauses a schedule or lets it go on: ticks of the meantime are not made up for.
+func (s *Service) SetPaused(ctx context.Context, policyName string, key job.Key, name string,
+	paused bool) (Schedule, error) {
+	found, err := s.broker.Schedule(ctx, policyName, key, name)
+	if err == nil && found.Paused != paused {
+		found.Paused = paused
+		err = s.broker.PutSchedule(ctx, found)
+	}
+	return shown(found), translate(err)
+}
+
+// Remove ends a schedule.
+func (s *Service) Remove(ctx context.Context, policyName string, key job.Key, name string) error {
+	return translate(s.broker.RemoveSchedule(ctx, policyName, key, name))
+}
+
+func translate(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, queue.ErrSchedule):
+		return &admission.RequestError{Field: queue.HeaderSchedule,
+			Reason: err.Error() + ": " + wanted}
+	case errors.Is(err, queue.ErrNotFound):
+		return fmt.Errorf("%w: there is no such schedule", admission.ErrNotFound)
+	case errors.Is(err, queue.ErrStreamFull):
+		return fmt.Errorf("%w: %w", admission.ErrConflict, err)
+	}
+	return fmt.Errorf("%w: %w", admission.ErrUnavailable, err)
+}
+
+// Run submits the jobs of ticks until ctx ends, and returns nil then.
+func (s *Service) Run(ctx context.Context) error {
+	for {
+		err := s.broker.SetUpSchedules(ctx)
+		if err == nil {
+			err = s.broker.Ticks(ctx, func(t queue.Tick) (time.Duration, bool) {
+				return s.tick(ctx, t)
+			})
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		s.options.Logger.Debug("ticks of schedules are not heard", "error", err)
+		select {
+		case <-time.After(again):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// tick submits the job of a tick.
+func (s *Service) tick(ctx context.Context, t queue.Tick) (wait time.Duration, done bool) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	header := nats.Header{}
+	for name, values := range t.Header {
+		header[name] = values
+	}
+	header[job.HeaderIdempotencyKey] = []string{t.ID}
+	outcome, err := s.jobs.Submit(ctx, admission.SubmitRequest{Policy: t.Policy, Key: t.Key,
+		Header: header, Body: t.Body})
+	_, ended := errors.AsType[*admission.EndedError](err)
+	switch {
+	case ended, err == nil && outcome.Verdict != admission.Rejected:
+		s.options.Ticked(t.Policy, Submitted)
+		return 0, true
+	case err == nil:
+		return s.full(t, outcome.RetryAfter)
+	case errors.Is(err, admission.ErrUnavailable), ctx.Err() != nil:
+		return again, false
+	}
+	s.missed(t, err.Error())
+	return 0, true
+}
+
+// full decides whether a tick is tried again that met a full bucket.
+func (s *Service) full(t queue.Tick, retry time.Duration) (wait time.Duration, done bool) {
+	s.options.Ticked(t.Policy, Refused)
+	until := t.Next
+	if until.IsZero() {
+		until = t.Stored.Add(patience)
+	}
+	if time.Now().Add(retry).After(until) {
+		s.missed(t, "the bucket is full, and the schedule's next tick comes first")
+		return 0, true
+	}
+	if t.First {
+		s.tell(t, queue.EventScheduleRefused, "the bucket is full")
+	}
+	return retry, false
+}
+
+func (s *Service) missed(t queue.Tick, why string) {
+	s.options.Ticked(t.Policy, Missed)
+	s.options.Logger.Warn("a tick of a schedule became no job", "policy", t.Policy, "key",
+		t.Key.Raw(), "schedule", t.Name, "reason", why)
+	s.tell(t, queue.EventScheduleMissed, why)
+}
+
+func (s *Service) tell(t queue.Tick, event, why string) {
+	s.broker.Tell(t.Policy, queue.Event{Type: event, Key: t.Key, Reason: t.Name + ": " + why})
+}

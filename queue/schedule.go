@@ -1,0 +1,346 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/penstock-mq/penstock/queue/internal/jsapi"
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+// Schedules are JetStream's own: a message with a pattern in its header, from which the server
+// makes a message for each tick. They lie in one stream, under
+//
+//	penstock.schedule.on.<policy>.<name>.<key>    the server ticks by it
+//	penstock.schedule.off.<policy>.<name>.<key>   paused: the same without the pattern's header
+//	penstock.schedule.tick.<policy>.<name>.<key>  a tick, until its job is stored
+//
+// where the first counts when a crash has left two.
+const (
+	scheduleOn   = "on"
+	scheduleOff  = "off"
+	scheduleTick = "tick"
+)
+
+// MaxSchedules is how many schedules an installation has, and MaxScheduledBody how large the body
+// of their jobs may be: nothing else bounds their stream.
+const (
+	MaxSchedules     = 10_000
+	MaxScheduledBody = 64 << 10
+)
+
+// Headers of a stored schedule: what it ticks by, and in whose time.
+const (
+	HeaderSchedule     = "Penstock-Schedule"
+	HeaderScheduleZone = "Penstock-Schedule-Zone"
+)
+
+// ErrSchedule says that the server does not understand when a schedule ticks.
+var ErrSchedule = errors.New("no schedule")
+
+// Schedule makes jobs of one key at its times.
+type Schedule struct {
+	Policy string
+	Key    job.Key
+	Name   string // distinguishes those of a key
+	// When is a cron pattern with six fields, the first of which is seconds, @every and a duration,
+	// @hourly, @daily, @weekly, @monthly, @yearly, or @at and an instant.
+	When   string
+	Zone   string // of a cron pattern; empty: UTC
+	Paused bool
+
+	Header map[string][]string // of its jobs
+	Body   []byte
+}
+
+// Tick is one time of a schedule.
+type Tick struct {
+	Schedule
+	// ID is the same for the same time of a schedule.
+	ID string
+	// Next is when the schedule ticks again; zero: it does not.
+	Next time.Time
+	// Stored is when the server made it.
+	Stored time.Time
+	// First says that nobody has been told of it before.
+	First bool
+}
+
+func (n Names) schedules() string { return n.upper + "_SCHEDULES" }
+
+func (n Names) schedule(kind string, s Schedule) string {
+	return n.lower + ".schedule." + kind + "." + s.Policy + "." + s.Name + "." + string(s.Key)
+}
+
+// parseSchedule reads what a subject names.
+func (n Names) parseSchedule(subject string) (s Schedule, ok bool) {
+	words := strings.SplitN(strings.TrimPrefix(subject, n.lower+".schedule."), ".", 4)
+	if len(words) != 4 {
+		return s, false
+	}
+	return Schedule{Policy: words[1], Name: words[2], Key: job.Key(words[3]),
+		Paused: words[0] == scheduleOff}, true
+}
+
+// SetUpSchedules makes the stream of schedules, unless it is there.
+func (b *Broker) SetUpSchedules(ctx context.Context) error {
+	err := b.js.Ensure(ctx, jetstream.StreamConfig{
+		Name: b.names.schedules(), Subjects: []string{b.names.lower + ".schedule.>"},
+		Retention: jetstream.WorkQueuePolicy, Storage: jetstream.FileStorage,
+		Discard: jetstream.DiscardOld, MaxMsgs: -1, MaxBytes: -1, Replicas: b.replicas,
+		AllowMsgSchedules: true, AllowRollup: true, AllowDirect: true,
+	})
+	if err != nil {
+		return fmt.Errorf("set up schedules: %w", err)
+	}
+	return nil
+}
+
+// PutSchedule stores a schedule, in place of one of its policy, key and name. [ErrSchedule] says
+// that the server does not understand its times; too many are [ErrStreamFull].
+func (b *Broker) PutSchedule(ctx context.Context, s Schedule) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*jsapi.CallTimeout)
+	defer cancel()
+	if err := b.SetUpSchedules(ctx); err != nil {
+		return err
+	}
+	others, err := b.scheduleSubjects(ctx, "*")
+	if err != nil {
+		return err
+	}
+	on, off := b.names.schedule(scheduleOn, s), b.names.schedule(scheduleOff, s)
+	if len(others) >= MaxSchedules && !slices.Contains(others, on) &&
+		!slices.Contains(others, off) {
+		return fmt.Errorf("%w: there are %d schedules", ErrStreamFull, len(others))
+	}
+	m := nats.NewMsg(on)
+	for name, values := range s.Header {
+		m.Header[name] = values
+	}
+	m.Header.Set(HeaderSchedule, s.When)
+	if s.Zone != "" {
+		m.Header.Set(HeaderScheduleZone, s.Zone)
+	}
+	m.Data = s.Body
+	stale := off
+	if s.Paused {
+		m.Subject, stale = off, on
+		m.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject)
+	} else {
+		m.Header.Set("Nats-Schedule", s.When)
+		m.Header.Set("Nats-Schedule-Target", b.names.schedule(scheduleTick, s))
+		if s.Zone != "" {
+			m.Header.Set("Nats-Schedule-Time-Zone", s.Zone)
+		}
+	}
+	if _, err := b.js.PublishMsg(ctx, m); err != nil {
+		if jsapi.HasCode(err, jsapi.CodeSchedulePattern, jsapi.CodeScheduleZone) {
+			return fmt.Errorf("%w: %q in zone %q", ErrSchedule, s.When, cmp.Or(s.Zone, "UTC"))
+		}
+		return fmt.Errorf("store a schedule: %w", jsapi.Translate(err))
+	}
+	return b.purgeSchedules(ctx, stale)
+}
+
+// Schedule reads one; [ErrNotFound].
+func (b *Broker) Schedule(ctx context.Context, policy string, key job.Key,
+	name string) (Schedule, error) {
+	ctx, cancel := context.WithTimeout(ctx, jsapi.CallTimeout)
+	defer cancel()
+	s := Schedule{Policy: policy, Key: key, Name: name}
+	for _, kind := range []string{scheduleOn, scheduleOff} {
+		found, err := b.readSchedule(ctx, b.names.schedule(kind, s))
+		if err == nil || !errors.Is(err, ErrNotFound) {
+			return found, err
+		}
+	}
+	return s, fmt.Errorf("schedule %s: %w", name, ErrNotFound)
+}
+
+func (b *Broker) readSchedule(ctx context.Context, subject string) (s Schedule, err error) {
+	stream, err := b.js.Stream(ctx, b.names.schedules())
+	if jsapi.HasCode(err, jsapi.CodeStreamNotFound) {
+		return s, ErrNotFound
+	}
+	if err != nil {
+		return s, jsapi.Translate(err)
+	}
+	m, err := stream.GetLastMsgForSubject(ctx, subject)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return s, ErrNotFound
+	}
+	if err != nil {
+		return s, jsapi.Translate(err)
+	}
+	return b.scheduleOf(subject, m.Header, m.Data)
+}
+
+// scheduleOf reads a stored schedule, or a tick of one.
+func (b *Broker) scheduleOf(subject string, h nats.Header, body []byte) (Schedule, error) {
+	s, ok := b.names.parseSchedule(subject)
+	if !ok {
+		return s, fmt.Errorf("%w: subject %s", ErrSchedule, subject)
+	}
+	s.When, s.Zone, s.Body = h.Get(HeaderSchedule), h.Get(HeaderScheduleZone), body
+	s.Header = map[string][]string{}
+	for name, values := range h {
+		if !strings.HasPrefix(name, "Nats-") && !strings.HasPrefix(name, HeaderSchedule) {
+			s.Header[name] = values
+		}
+	}
+	return s, nil
+}
+
+// Schedules lists those of a policy, "*" for all.
+func (b *Broker) Schedules(ctx context.Context, policy string) (all []Schedule, err error) {
+	subjects, err := b.scheduleSubjects(ctx, policy)
+	if err != nil {
+		return nil, err
+	}
+	known := map[string]bool{}
+	for _, subject := range subjects { // those that tick come first
+		s, err := b.readSchedule(ctx, subject)
+		if errors.Is(err, ErrNotFound) {
+			continue // it has just ended
+		}
+		if err != nil {
+			return nil, err
+		}
+		if id := s.Policy + "." + s.Name + "." + string(s.Key); !known[id] {
+			known[id] = true
+			all = append(all, s)
+		}
+	}
+	return all, nil
+}
+
+// scheduleSubjects are those of stored schedules: first those that tick.
+func (b *Broker) scheduleSubjects(ctx context.Context, policy string) (all []string, err error) {
+	for _, kind := range []string{scheduleOn, scheduleOff} {
+		filter := b.names.lower + ".schedule." + kind + "." + policy + ".>"
+		info, err := b.js.StreamInfo(ctx, b.names.schedules(), filter)
+		if jsapi.HasCode(err, jsapi.CodeStreamNotFound) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list schedules: %w", jsapi.Translate(err))
+		}
+		of := len(all)
+		for subject := range info.State.Subjects {
+			all = append(all, subject)
+		}
+		slices.Sort(all[of:])
+	}
+	return all, nil
+}
+
+// RemoveSchedule ends a schedule; a tick that waits for room still becomes a job.
+func (b *Broker) RemoveSchedule(ctx context.Context, policy string, key job.Key,
+	name string) error {
+	if _, err := b.Schedule(ctx, policy, key, name); err != nil {
+		return err
+	}
+	s := Schedule{Policy: policy, Key: key, Name: name}
+	return b.purgeSchedules(ctx, b.names.schedule(scheduleOn, s),
+		b.names.schedule(scheduleOff, s))
+}
+
+func (b *Broker) purgeSchedules(ctx context.Context, subjects ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, jsapi.CallTimeout)
+	defer cancel()
+	stream, err := b.js.Stream(ctx, b.names.schedules())
+	for _, subject := range subjects {
+		if err == nil {
+			err = stream.Purge(ctx, jetstream.WithPurgeSubject(subject))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("remove a schedule: %w", jsapi.Translate(err))
+	}
+	return nil
+}
+
+// ticksWait is for how long a tick is a process's own: if it says nothing, another gets it.
+const ticksWait = 30 * time.Second
+
+// Ticks calls take for each tick, one at a time, until ctx ends. Any number of processes may: each
+// tick is one of theirs at a time, and comes again, after the time that take returns, until take is
+// done with it.
+func (b *Broker) Ticks(ctx context.Context,
+	take func(Tick) (again time.Duration, done bool)) error {
+	making, cancel := context.WithTimeout(ctx, jsapi.CallTimeout)
+	defer cancel()
+	consumer, err := b.js.CreateOrUpdateConsumer(making, b.names.schedules(),
+		jetstream.ConsumerConfig{Durable: "ticks", AckPolicy: jetstream.AckExplicitPolicy,
+			AckWait: ticksWait, MaxAckPending: MaxSchedules,
+			FilterSubject: b.names.lower + ".schedule." + scheduleTick + ".>"})
+	if err != nil {
+		return fmt.Errorf("hear of ticks: %w", jsapi.Translate(err))
+	}
+	ended := make(chan error, 1)
+	consuming, err := consumer.Consume(func(m jetstream.Msg) { b.ticked(m, take) },
+		jetstream.PullMaxMessages(100),
+		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
+			if errors.Is(err, jetstream.ErrConsumerDeleted) ||
+				errors.Is(err, jetstream.ErrConsumerNotFound) ||
+				errors.Is(err, jetstream.ErrNoHeartbeat) {
+				select {
+				case ended <- err:
+				default:
+				}
+			}
+		}))
+	if err != nil {
+		return fmt.Errorf("hear of ticks: %w", jsapi.Translate(err))
+	}
+	defer func() {
+		consuming.Drain()
+		<-consuming.Closed()
+	}()
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-ended:
+		return fmt.Errorf("hear of ticks: %w", err)
+	}
+}
+
+// ticked takes one message of the consumer.
+func (b *Broker) ticked(m jetstream.Msg, take func(Tick) (time.Duration, bool)) {
+	s, err := b.scheduleOf(m.Subject(), m.Headers(), m.Data())
+	if err != nil {
+		b.log.Warn("a tick is dropped that no schedule has made", "error", err)
+		_ = m.Term() // else it comes again, and is dropped then
+		return
+	}
+	tick := Tick{Schedule: s, ID: "schedule " + s.Name + " " + s.When}
+	// the server tells a tick by when the next one is
+	if next := m.Headers().Get("Nats-Schedule-Next"); next != "purge" {
+		tick.ID += " " + next
+		if at, err := time.Parse(time.RFC3339Nano, next); err == nil {
+			tick.Next = at
+		}
+	}
+	if meta, err := m.Metadata(); err == nil {
+		tick.First, tick.Stored = meta.NumDelivered == 1, meta.Timestamp
+	}
+	again, done := take(tick)
+	if done {
+		err = m.Ack()
+	} else {
+		err = m.NakWithDelay(max(again, time.Millisecond))
+	}
+	if err != nil {
+		b.log.LogAttrs(context.Background(), slog.LevelDebug, "a tick comes again",
+			slog.Any("error", err))
+	}
+}

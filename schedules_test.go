@@ -1,0 +1,245 @@
+package penstock_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/penstock-mq/penstock"
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue/embedded"
+	"github.com/penstock-mq/penstock/workers"
+)
+
+// ask asks the API of a process.
+func ask(t *testing.T, p *penstock.Penstock, method, path, body string,
+	header ...string) (int, string) {
+	t.Helper()
+	r := httptest.NewRequest(method, "http://localhost"+path, strings.NewReader(body))
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	p.Handler().ServeHTTP(w, r)
+	return w.Code, w.Body.String()
+}
+
+// scheduled are the bodies of the jobs that ran, by id.
+type scheduled struct {
+	mu   sync.Mutex
+	jobs map[string]string
+}
+
+func (s *scheduled) run(_ context.Context, j workers.Job) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.jobs[j.ID] = string(j.Body)
+	return nil
+}
+
+func (s *scheduled) count(body string) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, b := range s.jobs {
+		if b == body {
+			n++
+		}
+	}
+	return n
+}
+
+// TestEachTickBecomesOneJob: two admitters hear of the ticks, and the server is started anew.
+func TestEachTickBecomesOneJob(t *testing.T) {
+	dir := t.TempDir()
+	ran := &scheduled{jobs: map[string]string{}}
+	var mu sync.Mutex
+	submitted := map[string]int{}
+	observer := penstock.Observer{Ticked: func(policy, outcome string) {
+		mu.Lock()
+		defer mu.Unlock()
+		submitted[outcome]++
+	}}
+	begin := func() (first, second *penstock.Penstock) {
+		first = open(t, penstock.Options{Observer: observer,
+			Server:   embedded.Options{Dir: dir, Listen: "127.0.0.1:0"},
+			Policies: []policy.Policy{paced("report", 100, 1000)}})
+		first.Handle("report", ran.run)
+		run(t, first)
+		second = open(t, penstock.Options{URL: first.NATSURL(), AdmitOnly: true,
+			Observer: observer})
+		run(t, second)
+		return first, second
+	}
+	first, second := begin()
+	status, body := ask(t, first, "POST", "/v1/schedules/report/acme", "tick",
+		"Penstock-Schedule", "@every 1s", "Penstock-Priority", "3")
+	if status != http.StatusCreated || !strings.Contains(body, `"name":"default"`) {
+		t.Fatalf("%d %s", status, body)
+	}
+	at := time.Now().Add(2 * time.Second).UTC().Format(time.RFC3339)
+	if status, body := ask(t, second, "POST", "/v1/schedules/report/acme", "once",
+		"Penstock-Schedule", "@at "+at, "Penstock-Schedule-Name", "later"); status != 201 {
+		t.Fatalf("%d %s", status, body)
+	}
+	eventually(t, "ticks became jobs", func() bool {
+		return ran.count("tick") >= 3 && ran.count("once") == 1
+	})
+	second.Close()
+	first.Close()
+	before := ran.count("tick")
+	first, second = begin()
+	eventually(t, "the schedule goes on", func() bool { return ran.count("tick") >= before+3 })
+
+	if status, body := ask(t, second, "PATCH", "/v1/schedules/report/acme?paused=1", ""); status !=
+		200 || !strings.Contains(body, `"paused":true`) {
+		t.Fatalf("%d %s", status, body)
+	}
+	var listed struct {
+		Schedules []struct {
+			Key, Name, When string
+			Paused          bool
+		}
+	}
+	list := func() string {
+		t.Helper()
+		status, body := ask(t, first, "GET", "/v1/schedules/report", "")
+		if err := json.Unmarshal([]byte(body), &listed); err != nil || status != 200 {
+			t.Fatalf("%d %s", status, body)
+		}
+		return fmt.Sprintf("%v", listed.Schedules)
+	}
+	if got := list(); got != "[{acme default @every 1s true}]" { // the other one is over
+		t.Errorf("listed %s", got)
+	}
+	for _, paused := range []string{"1", "0"} {
+		if status, body := ask(t, first, "PATCH", "/v1/schedules/report/acme?paused="+paused,
+			""); status != 200 {
+			t.Fatalf("%d %s", status, body)
+		}
+	}
+	resumed := ran.count("tick")
+	eventually(t, "it goes on", func() bool { return ran.count("tick") > resumed })
+	if status, _ := ask(t, first, "DELETE", "/v1/schedules/report/acme", ""); status != 204 {
+		t.Errorf("deleted: %d", status)
+	}
+	if status, _ := ask(t, first, "DELETE", "/v1/schedules/report/acme", ""); status != 404 {
+		t.Errorf("deleted again: %d", status)
+	}
+	if got := list(); got != "[]" {
+		t.Errorf("listed %s", got)
+	}
+	eventually(t, "each tick is one job", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return submitted["submitted"] == ran.count("tick")+ran.count("once")
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	if len(submitted) != 1 {
+		t.Errorf("outcomes %v", submitted)
+	}
+}
+
+// TestATickThatComesTwiceIsOneJob: an admitter that dies before it has acknowledged one leaves it
+// to another.
+func TestATickThatComesTwiceIsOneJob(t *testing.T) {
+	ran := &scheduled{jobs: map[string]string{}}
+	outcomes := make(chan string, 1000)
+	p := open(t, penstock.Options{
+		Observer: penstock.Observer{Ticked: func(_, outcome string) { outcomes <- outcome }},
+		Policies: []policy.Policy{paced("report", 100, 100)}})
+	p.Handle("report", ran.run)
+	run(t, p)
+	nc, err := p.Connect("the server")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, body := range []string{"twice", "twice", "other"} {
+		m := nats.NewMsg("penstock.schedule.tick.report." + body + ".k")
+		m.Header.Set("Penstock-Schedule", "@daily")
+		m.Data = []byte(body)
+		eventually(t, "the stream is there", func() bool {
+			_, err = js.PublishMsg(t.Context(), m)
+			return err == nil
+		})
+		if got := receive(t, outcomes); got != "submitted" {
+			t.Errorf("%s: %s", body, got)
+		}
+	}
+	eventually(t, "the last one has run", func() bool { return ran.count("other") == 1 })
+	if n := ran.count("twice"); n != 1 {
+		t.Errorf("%d jobs of one tick", n)
+	}
+}
+
+// TestATickThatMeetsAFullBucketIsTold, tried until the next one, and then given up.
+func TestATickThatMeetsAFullBucketIsTold(t *testing.T) {
+	outcomes := make(chan string, 1000)
+	p := open(t, penstock.Options{AdmitOnly: true,
+		Observer: penstock.Observer{Ticked: func(_, outcome string) { outcomes <- outcome }},
+		Policies: []policy.Policy{paced("report", 1, 1)}})
+	run(t, p)
+	if _, err := p.Submit(t.Context(), penstock.Job{Policy: "report", Key: "k"}); err != nil {
+		t.Fatal(err)
+	}
+	if status, body := ask(t, p, "POST", "/v1/schedules/report/k", "x", "Penstock-Schedule",
+		"@every 2s"); status != 201 {
+		t.Fatalf("%d %s", status, body)
+	}
+	for _, want := range []string{"refused", "missed"} {
+		for receive(t, outcomes) != want { // the other ones of the same kind, and of other ticks
+		}
+	}
+}
+
+func TestSchedulesThatCannotBeAreRefused(t *testing.T) {
+	p := open(t, penstock.Options{AdmitOnly: true,
+		Policies: []policy.Policy{paced("report", 1, 1), door("api")}})
+	run(t, p)
+	for _, one := range []struct {
+		path   string
+		header []string
+		status int
+		says   string
+	}{
+		{"report/k", nil, 400, "cron pattern"},
+		{"report/k", []string{"Penstock-Schedule", "now and then"}, 400, "cron pattern"},
+		{"report/k", []string{"Penstock-Schedule", "@every 1ms"}, 400, "cron pattern"},
+		{"report/k", []string{"Penstock-Schedule", "0 6 * * *", "Penstock-Schedule-Zone",
+			"Europe/Atlantis"}, 400, "Atlantis"},
+		{"report/k", []string{"Penstock-Schedule", "@daily", "Penstock-Schedule-Name", "A B"}, 400,
+			"a-z"},
+		{"report/k", []string{"Penstock-Schedule", "@daily", "Idempotency-Key", "a"}, 400,
+			"each tick"},
+		{"report/k", []string{"Penstock-Schedule", "@daily", "Penstock-Cost", "2"}, 400, "Cost"},
+		{"nothing/k", []string{"Penstock-Schedule", "@daily"}, 404, "nothing"},
+		{"api/k", []string{"Penstock-Schedule", "@daily"}, 409, "queue"},
+		{"report/k", []string{"Penstock-Schedule", "30 6 * * 1-5", "Penstock-Schedule-Zone",
+			"Europe/Berlin"}, 201, `"when":"0 30 6 * * 1-5"`},
+	} {
+		status, body := ask(t, p, "POST", "/v1/schedules/"+one.path, "x", one.header...)
+		if status != one.status || !strings.Contains(body, one.says) {
+			t.Errorf("%s %q: %d %s", one.path, one.header, status, body)
+		}
+	}
+	for _, path := range []string{"report/k?paused=1&name=none", "report/k?paused=maybe"} {
+		if status, _ := ask(t, p, "PATCH", "/v1/schedules/"+path, ""); status != 404 &&
+			status != 400 {
+			t.Errorf("%s: %d", path, status)
+		}
+	}
+}
