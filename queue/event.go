@@ -31,6 +31,7 @@ const (
 
 	// EventAdapted says that a bucket has lowered its rate, because the target throttled.
 	EventAdapted = "adapted"
+
 	// A tick of a schedule met a full bucket, and is tried again; and it became no job, because the
 	// schedule ticks again or its job cannot be. Reason says why.
 	EventScheduleRefused = "schedule_refused"
