@@ -354,6 +354,7 @@ func (c *Core) entombedRead(p Put, found Record, now pace.Instant) {
 type serverClock struct {
 	least, most int64
 	known       bool
+	at          pace.Instant // when a stamp was seen last
 	vague       int          // stamps in a row that would not tell it well enough
 	since       pace.Instant // the clocks jumped: renewals that were sent before tell nothing
 	// what it showed at instant 0 when the dates of all jobs were put into instants last
@@ -367,12 +368,16 @@ const (
 	// mostVague is how many renewals in a row may be slow until it is taken that they all are: a
 	// drainer behind a slow link must not stand still for ever.
 	mostVague = 3
+	// clockDrift is by how much two clocks of quartz differ in rate at most: 100 parts per million
+	// each, seven times what NTP reckons with (PHI of RFC 5905). So what is known grows old
+	// between two stamps.
+	clockDrift = 200e-6
 )
 
 // stamped takes the time at which JetStream stored a renewal: after it was sent, and before it was
 // seen. All that is known together tells most; what contradicts it is news: of another leader's
-// clock, of a clock that was set, or of drift. News that leaves more open than dates may be off by
-// is not acted on: as after a jump, a renewal is sent at once to tell better.
+// clock, or of a clock that was set. News that leaves more open than dates may be off by is not
+// acted on: as after a jump, a renewal is sent at once to tell better.
 func (c *Core) stamped(nonce uint64, stored time.Time, now pace.Instant) {
 	i := slices.IndexFunc(c.Lease.sends, func(s send) bool { return s.nonce == nonce })
 	s := &c.server
@@ -380,6 +385,8 @@ func (c *Core) stamped(nonce uint64, stored time.Time, now pace.Instant) {
 		return
 	}
 	least, most := stored.UnixNano()-int64(now), stored.UnixNano()-int64(c.Lease.sends[i].at)
+	drift := int64(float64(now.Since(s.at)) * clockDrift)
+	s.least, s.most, s.at = s.least-drift, s.most+drift, now
 	if !s.known || most < s.least || least > s.most {
 		if s.vague++; most-least > 2*int64(datesOff) && s.vague < mostVague {
 			c.Handle(Jumped{}, now)
