@@ -2422,6 +2422,18 @@ func (Synced)`,
 		new: "own(now.Own + l.late(s))",
 		by:  "./workers/internal/quota TestNoLimitIsBrokenWhateverHappens",
 	},
+	{
+		name: "crash-charges-a-young-record", file: "workers/internal/quota/rules.go",
+		old: "min(c.slack, l.Window)",
+		new: "0*min(c.slack, l.Window)",
+		by:  "./workers/internal/quota TestNoLimitIsBrokenWhateverHappens",
+	},
+	{
+		name: "known-clock-does-not-grow-old", file: "workers/internal/core/lease.go",
+		old: "now.Since(s.at)) * clockDrift",
+		new: "now.Since(s.at)) * 0",
+		by:  "./workers/internal/core TestAClockThatDriftsStaysKnown",
+	},
 
 	{
 		name: "crash-charges-no-limit-of-all", file: "workers/internal/valve/startlimits.go",

@@ -306,8 +306,9 @@ func (l *Limits) refund(s *Set, i int, ch *Charge, now Now, n int64) {
 }
 
 // Crashed charges the most that somebody can have started between two instants by the limits and by
-// what else is known of it: at most so many slots in all, of limits that count those.
-func (l *Limits) Crashed(s *Set, from, to Now, slots int64) *Set {
+// what else is known of it: at most so many slots in all, of limits that count those. What the set
+// tells of may have been slack earlier than it says.
+func (l *Limits) Crashed(s *Set, from, to Now, slack time.Duration, slots int64) *Set {
 	if s == nil {
 		s = &Set{states: make([]state, len(l.all))}
 	}
@@ -318,7 +319,8 @@ func (l *Limits) Crashed(s *Set, from, to Now, slots int64) *Set {
 			most = slots
 		}
 		at := l.chargedAt(of, s, to)
-		of.crashed(st, l.asked(of, from), l.asked(of, to), at, most, st.loose)
+		of.crashed(st, crashed{from: l.asked(of, from), to: l.asked(of, to), at: at, slack: slack,
+			most: most, loose: st.loose})
 		st.loose = 0
 	}
 	return s

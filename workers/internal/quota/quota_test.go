@@ -215,8 +215,12 @@ func TestNoLimitIsBrokenWhateverHappens(t *testing.T) {
 					slots = since
 				}
 				fence := now + rand64(rng, 2*time.Second)
-				set = l.Decode(noted, l.Names(), at(notedAt))
-				set = l.Crashed(set, at(notedAt), at(fence), slots)
+				slack := time.Duration(0) // by which it seems to have been noted later
+				if rng.IntN(2) == 0 {
+					slack = rand64(rng, fence-notedAt)
+				}
+				set = l.Decode(noted, l.Names(), at(notedAt+slack))
+				set = l.Crashed(set, at(notedAt), at(fence), slack, slots)
 				now, running = fence+rand64(rng, time.Second), nil
 			}
 		}

@@ -87,7 +87,7 @@ func (l *Limits) Decode(text, names string, now Now) *Set {
 		}
 	}
 	if r.bad || len(r.data) > 0 {
-		return l.Crashed(nil, now, now, math.MaxInt64)
+		return l.Crashed(nil, now, now, 0, math.MaxInt64)
 	}
 	return s
 }

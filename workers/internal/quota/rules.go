@@ -32,15 +32,23 @@ type rule interface {
 	// refund takes back n of the units that were charged at an instant, after which others were
 	// charged, the latest at last.
 	refund(s *state, t, at, last time.Time, n, since int64)
-	// crashed charges at most n units that somebody else may have started until t, since before,
-	// loose of those that were charged already may have been given back, and charged again.
-	crashed(s *state, before, t, at time.Time, n, loose int64)
+	// crashed charges what somebody else may have started.
+	crashed(s *state, c crashed)
 	// within is how many units can start within a time.
 	within(d time.Duration) int64
 	// resetAfter is how long it takes until the state is as good as new.
 	resetAfter(s *state, t time.Time) time.Duration
 	// end is when the clock's window that t lies in ends; zero for a rule without such windows.
 	end(t time.Time) time.Time
+}
+
+// crashed is what somebody else may have started: at most so many units, from an instant to
+// another, which count from at on. Of those that were charged already, which may have been slack
+// earlier than they say, loose may have been given back, and charged again.
+type crashed struct {
+	from, to, at time.Time
+	slack        time.Duration
+	most, loose  int64
 }
 
 // ruleOf is the rule of a limit. That of a leaking bucket is the rate at which units leave it: what
@@ -125,9 +133,9 @@ func (m meter) span(n int64) algorithms.TokenBucketState {
 
 // crashed makes the bucket empty where there is no room: how much of a unit was left when a start
 // took the last one is not known.
-func (m meter) crashed(s *state, _, t, at time.Time, n, _ int64) {
-	if m.takeUpTo(s, t, at, n) < n {
-		empty, _ := m.Take(algorithms.TokenBucketState{}, at, m.Capacity)
+func (m meter) crashed(s *state, c crashed) {
+	if m.takeUpTo(s, c.to, c.at, c.most) < c.most {
+		empty, _ := m.Take(algorithms.TokenBucketState{}, c.at, m.Capacity)
 		m.write(s, empty)
 	}
 }
@@ -193,13 +201,15 @@ func (l log) refund(s *state, _, at, _ time.Time, n, _ int64) {
 	s.times = slices.Delete(s.times, from, to)
 }
 
-// crashed takes the oldest units for those that were given back: whichever they were, none of the
-// others counts for longer than is charged.
-func (l log) crashed(s *state, _, t, at time.Time, n, loose int64) {
-	n -= l.takeUpTo(s, t, at, n)
-	n = min(n, loose, int64(len(s.times)))
+// crashed takes the oldest units for those that were given back, and for those that made room
+// before they seem to: whichever they were, none of the others counts for longer than is charged.
+func (l log) crashed(s *state, c crashed) {
+	before, later := l.read(s), c.to.Add(min(c.slack, l.Window))
+	c.loose += l.Peek(before, later, 1).Remaining - l.Peek(before, c.to, 1).Remaining
+	n := c.most - l.takeUpTo(s, c.to, c.at, c.most)
+	n = min(n, c.loose, int64(len(s.times)))
 	s.times = s.times[n:]
-	l.record(s, t, at, n)
+	l.record(s, c.to, c.at, n)
 }
 
 func (l log) resetAfter(s *state, t time.Time) time.Duration {
@@ -243,7 +253,7 @@ func (f fixed) refund(s *state, t, at, _ time.Time, n, _ int64) {
 // within takes windows of a calendar for as short as they may be.
 func (f fixed) within(d time.Duration) int64 { return f.Limit * int64(2+d/(f.Window*3/4)) }
 
-func (f fixed) crashed(s *state, _, t, at time.Time, n, _ int64) { f.takeUpTo(s, t, at, n) }
+func (f fixed) crashed(s *state, c crashed) { f.takeUpTo(s, c.to, c.at, c.most) }
 
 func (f fixed) resetAfter(s *state, t time.Time) time.Duration {
 	return f.Peek(f.read(s), t, 1).ResetAfter
@@ -294,10 +304,10 @@ func (c counter) refund(s *state, _, at, _ time.Time, n, _ int64) {
 func (c counter) within(d time.Duration) int64 { return c.Limit * int64(2+d/c.Window) }
 
 // crashed charges both windows, each as if the other held as little as it may.
-func (c counter) crashed(s *state, before, t, at time.Time, n, loose int64) {
+func (c counter) crashed(s *state, by crashed) {
 	ended, least := *s, *s
-	least.b, least.c = least.b-min(loose, least.b), least.c-min(loose, least.c)
-	c.takeUpTo(&least, t, at, min(n, c.Limit)+min(loose, c.Limit))
+	least.b, least.c = least.b-min(by.loose, least.b), least.c-min(by.loose, least.c)
+	c.takeUpTo(&least, by.to, by.at, min(by.most, c.Limit)+min(by.loose, c.Limit))
 	was := c.read(s)
 	*s = state{a: least.a, b: s.b, c: least.c, charged: s.charged, owed: s.owed}
 	if least.a > was.Start { // what was counted as the current window is over
@@ -306,8 +316,8 @@ func (c counter) crashed(s *state, before, t, at time.Time, n, loose int64) {
 			s.b = was.Current
 		}
 	}
-	if last := c.end(t.Add(-c.Window)).Add(-1); last.After(before) {
-		c.takeUpTo(&ended, last, last, n)
+	if last := c.end(by.to.Add(-c.Window)).Add(-1); last.After(by.from) {
+		c.takeUpTo(&ended, last, last, by.most)
 		s.b = ended.c
 	}
 }

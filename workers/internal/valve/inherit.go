@@ -59,6 +59,9 @@ type InheritedAttempt struct {
 	Revision uint64
 }
 
+// slack is by how much what a predecessor told may be older than it counts here.
+func (in Inheritance) slack() time.Duration { return max(0, in.Age-in.Elapsed) }
+
 // unknown is for how long a predecessor that crashed may have started jobs of which nothing tells.
 func (in Inheritance) unknown() time.Duration {
 	within := in.Age + in.Fence

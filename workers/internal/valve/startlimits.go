@@ -230,7 +230,7 @@ func (v *Valve) inheritCrash(p *Part, in Inheritance, now pace.Instant) {
 // beginUsed charges a bucket that is new here with what former owners may have started of it.
 func (v *Valve) beginUsed(b *bucket, now pace.Instant) {
 	if c := b.Part.crash; v.quota != nil && c != nil && now.Since(c.to) < v.quota.Longest() {
-		b.used = v.quota.Crashed(nil, v.instant(c.from), v.instant(c.to), c.others)
+		b.used = v.quota.Crashed(nil, v.instant(c.from), v.instant(c.to), 0, c.others)
 	}
 }
 
@@ -241,7 +241,8 @@ func (v *Valve) inheritUsed(b *bucket, c record.Clock, in Inheritance, now pace.
 	}
 	b.used = v.quota.Decode(c.Used, in.Handover.Limits, v.instant(now.Add(-in.Elapsed)))
 	if crash := b.Part.crash; crash != nil && crash.listed > 0 {
-		b.used = v.quota.Crashed(b.used, v.instant(crash.from), v.instant(crash.to), crash.listed)
+		b.used = v.quota.Crashed(b.used, v.instant(crash.from), v.instant(crash.to),
+			in.slack(), crash.listed)
 	}
 }
 
@@ -396,7 +397,7 @@ func (v *Valve) inheritTogether(in Inheritance, now pace.Instant) {
 		most = min(most, mostPaced(v.total, v.Policy.PeakTotalRatio(), within)+max(h.Cost, 1))
 	}
 	t.used = t.Crashed(t.used, v.instant(now.Add(-max(in.Age, in.Elapsed))),
-		v.instant(now.Add(in.Fence)), most)
+		v.instant(now.Add(in.Fence)), in.slack(), most)
 }
 
 // costsTooMuch buries a job that a limit can never let start.
