@@ -14,6 +14,8 @@ import (
 //   - first what is known of jobs: owners with their checkpoints, attempts, ends. Were it newer
 //     than the queues, it would speak of jobs that these do not have, or worse, of other jobs that
 //     get the same numbers after they are restored; and owners would wait for the missing ones;
+//   - then schedules with the ticks that are no jobs yet, before the queues: a tick that becomes
+//     one meanwhile is in both, and makes no second job, for its Idempotency-Key is the same;
 //   - then the queues, and after them dead letters: a job that is buried meanwhile is in both, and
 //     so never in neither;
 //   - policies last: one that is made meanwhile has a record and no stream, which is made again.
@@ -32,28 +34,30 @@ func (b *Broker) Kept(ctx context.Context) (kept, leftOut []string, err error) {
 			case t.Partitions.Bucket(), t.Attempts.Bucket(), t.ended.Bucket():
 				return 1
 			case t.Policies.Bucket():
-				return 4
-			case t.Drainers.Bucket(), t.Admitters.Bucket(), t.locks.Bucket(), t.done.Bucket():
 				return 5
+			case t.Drainers.Bucket(), t.Admitters.Bucket(), t.locks.Bucket(), t.done.Bucket():
+				return 6
 			}
 			return 0
 		}
 		name, ours := strings.CutPrefix(stream, b.names.Stream(""))
 		letters, dead := strings.CutPrefix(name, deadInfix)
 		switch {
-		case ours && policy.IsName(name):
+		case stream == b.names.schedules():
 			return 2
-		case ours && (dead && policy.IsName(letters) || name+"_" == deadInfix):
+		case ours && policy.IsName(name):
 			return 3
+		case ours && (dead && policy.IsName(letters) || name+"_" == deadInfix):
+			return 4
 		}
 		return 0
 	}
-	for order := 1; order <= 5; order++ {
+	for order := 1; order <= 6; order++ {
 		for _, stream := range all {
 			if rank(stream) != order {
 				continue
 			}
-			if order == 5 {
+			if order == 6 {
 				leftOut = append(leftOut, stream)
 			} else {
 				kept = append(kept, stream)

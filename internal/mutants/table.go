@@ -2686,6 +2686,12 @@ func (Synced)`,
 		by:  "./queue/backup TestARestoredInstallationHasWhatTheBackupHad",
 	},
 	{
+		name: "schedules-saved-after-the-queues", file: "queue/kept.go",
+		old: "return 2\n",
+		new: "return 4\n",
+		by:  "./queue/backup TestARestoredInstallationHasWhatTheBackupHad",
+	},
+	{
 		name: "sums-of-a-backup-not-compared", file: "queue/backup/backup.go",
 		old: "hex.EncodeToString(sum.Sum(nil)) != s.SHA256 ||",
 		new: "",

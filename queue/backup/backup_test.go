@@ -40,6 +40,19 @@ func installed(t *testing.T, bytesEach int) *queue.Broker {
 			t.Fatal(err)
 		}
 	}
+	key, err := job.EncodeKey("tenant 1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []queue.Schedule{
+		{Name: "leap", When: "0 30 2 29 2 *", Zone: "Europe/Berlin", Body: []byte("report")},
+		{Name: "paused", When: "@hourly", Paused: true},
+	} {
+		s.Policy, s.Key = "mail", key
+		if err := b.PutSchedule(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+	}
 	return b
 }
 
@@ -90,12 +103,15 @@ func TestARestoredInstallationHasWhatTheBackupHad(t *testing.T) {
 		names += s.Name + " "
 	}
 	// What is known of jobs comes before them, and the policies at last.
-	const want = "KV_PENSTOCK_ATTEMPTS KV_PENSTOCK_ENDED KV_PENSTOCK_PARTITIONS PENSTOCK_mail " +
-		"KV_PENSTOCK_POLICIES "
+	const want = "KV_PENSTOCK_ATTEMPTS KV_PENSTOCK_ENDED KV_PENSTOCK_PARTITIONS " +
+		"PENSTOCK_SCHEDULES PENSTOCK_mail KV_PENSTOCK_POLICIES "
 	const without = "[KV_PENSTOCK_ADMITTERS KV_PENSTOCK_DONE KV_PENSTOCK_DRAINERS " +
 		"KV_PENSTOCK_LOCKS]"
 	if names != want || fmt.Sprint(c.LeftOut) != without {
 		t.Errorf("has %s and leaves out %s", names, c.LeftOut)
+	}
+	if n := len(streams(t, before)); n != len(c.Streams)+len(c.LeftOut) {
+		t.Errorf("it speaks of %d streams of %d", len(c.Streams)+len(c.LeftOut), n)
 	}
 
 	after := empty(t, "", embedded.Options{})
@@ -173,5 +189,48 @@ func TestARestoreThatFailsLeavesNothing(t *testing.T) {
 	}
 	if found := streams(t, small); len(found) != 0 {
 		t.Errorf("%d streams", len(found))
+	}
+}
+
+// Schedules go on in a restored installation, with what was due before it was backed up and had
+// become no job.
+func TestRestoredSchedulesTick(t *testing.T) {
+	before := installed(t, 10)
+	ctx, cancel := context.WithTimeout(t.Context(), natstest.Patience)
+	defer cancel()
+	soon := queue.Schedule{Policy: "mail", Key: job.NoKey, Name: "every", When: "@every 1s"}
+	if err := before.PutSchedule(ctx, soon); err != nil {
+		t.Fatal(err)
+	}
+	once := queue.Schedule{Policy: "mail", Key: job.NoKey, Name: "once",
+		When: "@at " + time.Now().Add(time.Second).UTC().Format(time.RFC3339)}
+	if err := before.PutSchedule(ctx, once); err != nil {
+		t.Fatal(err)
+	}
+	file, _ := write(t, before)
+	after := empty(t, "", embedded.Options{})
+	if _, err := backup.Restore(ctx, after, bytes.NewReader(file)); err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	all, err := after.Schedules(ctx, "*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range all {
+		names[s.Name] = s.Paused
+	}
+	if paused, ok := names["paused"]; !ok || !paused || len(names) < 3 {
+		t.Errorf("restored %+v", all)
+	}
+	ticked := map[string]int{}
+	err = after.Ticks(ctx, func(tick queue.Tick) (time.Duration, bool) {
+		if ticked[tick.Name]++; ticked["every"] > 2 && ticked["once"] > 0 {
+			cancel()
+		}
+		return 0, true
+	})
+	if err != nil || ticked["every"] < 3 || ticked["once"] != 1 {
+		t.Errorf("ticks %v: %v", ticked, err)
 	}
 }
