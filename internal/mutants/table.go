@@ -20,7 +20,7 @@ var table = []mutant{
 	{
 		name: "pause-leaves-the-schedule", file: "queue/schedule.go",
 		old: "return b.purgeSchedules(ctx, stale)",
-		new: "return nil",
+		new: "return b.purgeSchedules(ctx, stale[:0])",
 		by:  ". TestEachTickBecomesOneJob",
 	},
 	{
@@ -2598,6 +2598,12 @@ func (Synced)`,
 	// Deadlines and crowds at the door.
 
 	{
+		name: "deadlines-have-no-expected-start", file: "admission/answer/problem.go",
+		old: "o.Unreachable.UTC().Truncate(time.Millisecond)})",
+		new: "time.Time{}})",
+		by:  ". TestADeadlineThatCannotBeMetIsRefusedAtEachDoor",
+	},
+	{
 		name: "deadlines-not-looked-at", file: "admission/submit.go",
 		old: "if !known || late <= 0 {",
 		new: "if !known || late <= 0 || late > 0 {",
@@ -2735,6 +2741,12 @@ func (Synced)`,
 		old: "min(most, s.ceiling*(1+MostStep*x*x*x))",
 		new: "s.ceiling*(1+MostStep*x*x*x)",
 		by:  "./workers/internal/adapt TestTheRateComesBackInAMinuteOrTwo",
+	},
+	{
+		name: "adapted-buckets-not-told", file: "workers/drainer.go",
+		old: "d.core.Lowered(d.options.Observer.Adapted)",
+		new: "",
+		by:  "./internal/e2e TestABucketLearnsTheLimitOfARealTarget",
 	},
 	{
 		name: "slower-clocks-forget-slots", file: "workers/internal/pace/clock.go",
