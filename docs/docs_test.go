@@ -19,10 +19,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"go.yaml.in/yaml/v3"
 
 	"github.com/penstock-mq/penstock/internal/proctest"
 	"github.com/penstock-mq/penstock/internal/waittest"
@@ -352,22 +355,47 @@ func TestOperating(t *testing.T) {
 	newReader(t).follow("operate.md")
 }
 
+func TestRunbooks(t *testing.T) {
+	t.Parallel()
+	newReader(t).follow("runbooks.md")
+}
+
+// Each alert leads to the heading of its name, and each heading is an alert's.
 func TestEveryAlertHasARunbook(t *testing.T) {
-	alerts, err := os.ReadFile("../deploy/penstock-alerts.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	page, err := os.ReadFile("operate.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := regexp.MustCompile(`alert: (\w+)`).FindAllSubmatch(alerts, -1)
-	if len(found) == 0 {
-		t.Error("no alerts")
-	}
-	for _, alert := range found {
-		if !bytes.Contains(page, append([]byte("| `"), append(alert[1], "` |"...)...)) {
-			t.Errorf("operate.md does not say what to do about %s", alert[1])
+	var rules struct {
+		Groups []struct {
+			Rules []struct {
+				Alert       string
+				Annotations map[string]string
+			}
 		}
+	}
+	text, err := os.ReadFile("../deploy/penstock-alerts.yaml")
+	if err == nil {
+		err = yaml.Unmarshal(text, &rules)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("runbooks.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var alerts, headings []string
+	const link = "https://github.com/penstock-mq/penstock/blob/main/docs/runbooks.md#"
+	for _, group := range rules.Groups {
+		for _, rule := range group.Rules {
+			alerts = append(alerts, rule.Alert)
+			want := link + strings.ToLower(rule.Alert)
+			if got := rule.Annotations["runbook"]; got != want {
+				t.Errorf("%s leads to %q, want %s", rule.Alert, got, want)
+			}
+		}
+	}
+	for _, heading := range regexp.MustCompile(`(?m)^## (.+)$`).FindAllSubmatch(page, -1) {
+		headings = append(headings, string(heading[1]))
+	}
+	if len(alerts) == 0 || !slices.Equal(alerts, headings) {
+		t.Errorf("alerts are\n%s\nand headings\n%s", alerts, headings)
 	}
 }
