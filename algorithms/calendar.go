@@ -29,6 +29,9 @@ func (f FixedWindow) window(t int64) (start, end int64) {
 	at := time.UnixMicro(t).In(zone)
 	for date := at; ; {
 		first, next := f.dates(date.Date())
+		if start, end, ok := steady(first, next, at); ok {
+			return start, end
+		}
 		if end := begin(next, zone); at.Before(end) {
 			return begin(first, zone).UnixMicro(), end.UnixMicro()
 		}
@@ -36,6 +39,18 @@ func (f FixedWindow) window(t int64) (start, end int64) {
 		// second time lies in the next window, which has begun.
 		date = next
 	}
+}
+
+// steady returns when two dates begin if clocks are not set from a day before the first until the
+// second, by what they are set to at an instant between them.
+func steady(first, next, at time.Time) (start, end int64, ok bool) {
+	_, offset := at.Zone()
+	set, until := at.ZoneBounds()
+	shift := time.Duration(offset) * time.Second
+	before := first.Add(-24 * time.Hour)
+	first, next = first.Add(-shift), next.Add(-shift)
+	return first.UnixMicro(), next.UnixMicro(), (set.IsZero() || !set.After(before)) &&
+		(until.IsZero() || next.Before(until)) && !at.Before(first) && at.Before(next)
 }
 
 // dates are the first day of the window that a date lies in, and that of the next one, as midnights
@@ -50,11 +65,13 @@ func (f FixedWindow) dates(year int, month time.Month, day int) (first, next tim
 		n -= n % months
 		return date(0, n+1, 1), date(0, n+months+1, 1)
 	}
-	days := int(f.Window / (24 * time.Hour))
-	monday := date(1969, 12, 29)
-	n := int(date(year, int(month), day).Sub(monday) / (24 * time.Hour))
+	const seconds = 24 * 60 * 60
+	days := int64(f.Window / (24 * time.Hour))
+	monday := date(1969, 12, 29).Unix()
+	n := (date(year, int(month), day).Unix() - monday) / seconds
 	n -= n % days
-	return monday.AddDate(0, 0, n), monday.AddDate(0, 0, n+days)
+	at := func(n int64) time.Time { return time.Unix(monday+n*seconds, 0).UTC() }
+	return at(n), at(n + days)
 }
 
 // begin is the first instant at which clocks in a zone show a date or a later one: midnight, or the

@@ -55,43 +55,40 @@ func loadStart(start, current, t, w int64) int64 {
 	return windowStart(max(0, min(start, t+w)), w)
 }
 
-// load is the state at t. Its window is at most one ahead of t's, which is the current one.
-func (f FixedWindow) load(s FixedWindowState, t int64) FixedWindowState {
+// load is the state at t, and when its window ends, which is at most one ahead of t's, the current
+// one.
+func (f FixedWindow) load(s FixedWindowState, t int64) (_ FixedWindowState, end int64) {
 	start, end := f.window(t)
 	switch {
 	case s.Start < start || s.Used <= 0:
-		return FixedWindowState{Start: start}
+		return FixedWindowState{Start: start}, end
 	case s.Start < end:
 		s.Start = start
 	default:
-		s.Start = end
+		s.Start, end = f.window(end)
 	}
-	return s
-}
-
-func (f FixedWindow) resetAfter(s FixedWindowState, t int64) time.Duration {
-	if s.Used == 0 {
-		return 0
-	}
-	_, end := f.window(s.Start)
-	return micros(end - t)
+	return s, end
 }
 
 // describe writes in place, as a meter does.
-func (f FixedWindow) describe(d *Decision, s FixedWindowState, t int64) {
+func (f FixedWindow) describe(d *Decision, s FixedWindowState, end, t int64) {
 	d.Limit = f.Limit
 	d.Remaining = max(0, f.Limit-s.Used)
-	d.ResetAfter = f.resetAfter(s, t)
+	if s.Used != 0 {
+		d.ResetAfter = micros(end - t)
+	}
 }
 
-func (f FixedWindow) takeLoaded(d *Decision, s FixedWindowState, t, n int64) FixedWindowState {
+func (f FixedWindow) takeLoaded(d *Decision, s FixedWindowState,
+	end, t, n int64) FixedWindowState {
 	if n <= f.Limit-s.Used {
 		s.Used += n
 		d.Allowed, d.Granted = true, n
-	} else {
-		d.RetryAfter = f.resetAfter(s, t)
 	}
-	f.describe(d, s, t)
+	f.describe(d, s, end, t)
+	if !d.Allowed {
+		d.RetryAfter = d.ResetAfter
+	}
 	return s
 }
 
@@ -100,7 +97,8 @@ func (f FixedWindow) Take(s FixedWindowState, now time.Time,
 	n int64) (_ FixedWindowState, d Decision) {
 	mustPass(n, f.Limit)
 	t := unixMicros(now)
-	s = f.takeLoaded(&d, f.load(s, t), t, n)
+	s, end := f.load(s, t)
+	s = f.takeLoaded(&d, s, end, t, n)
 	return s, d
 }
 
@@ -109,8 +107,8 @@ func (f FixedWindow) TakeUpTo(s FixedWindowState, now time.Time,
 	n int64) (_ FixedWindowState, d Decision) {
 	mustBePositive(n, f.Limit)
 	t := unixMicros(now)
-	s = f.load(s, t)
-	s = f.takeLoaded(&d, s, t, max(1, min(n, f.Limit-s.Used)))
+	s, end := f.load(s, t)
+	s = f.takeLoaded(&d, s, end, t, max(1, min(n, f.Limit-s.Used)))
 	return s, d
 }
 
@@ -118,8 +116,8 @@ func (f FixedWindow) TakeUpTo(s FixedWindowState, now time.Time,
 func (f FixedWindow) Peek(s FixedWindowState, now time.Time, n int64) (d Decision) {
 	mustPass(n, f.Limit)
 	t := unixMicros(now)
-	s = f.load(s, t)
-	f.describe(&d, s, t)
+	s, end := f.load(s, t)
+	f.describe(&d, s, end, t)
 	if n <= d.Remaining {
 		d.Allowed = true
 	} else {
@@ -132,7 +130,7 @@ func (f FixedWindow) Peek(s FixedWindowState, now time.Time, n int64) (d Decisio
 // count no more.
 func (f FixedWindow) Refund(s FixedWindowState, now time.Time, n int64) FixedWindowState {
 	mustBePositive(n, f.Limit)
-	s = f.load(s, unixMicros(now))
+	s, _ = f.load(s, unixMicros(now))
 	s.Used -= min(n, s.Used)
 	return s
 }

@@ -123,11 +123,11 @@ func (l Limit) Takes(cost int64, costs map[string]int64) int64 {
 // BeyondLimits returns which limit on the policy's starts can never let a job of these costs start,
 // which of the costs is too large, and the most that the limit lets pass; empty when all can.
 func (p Policy) BeyondLimits(cost int64, costs map[string]int64) (limit, of string, most int64) {
-	if !p.Paced() {
+	if !p.Paced() || p.Shadow {
 		return "", "", 0
 	}
-	for _, l := range p.Enforced() {
-		if l.Takes(cost, costs) > l.Most() {
+	for _, l := range p.Limits { // those that are enforced, without copying them
+		if !l.Shadow && l.Takes(cost, costs) > l.Most() {
 			if _, given := costs[l.Cost]; given {
 				of = l.Cost
 			}

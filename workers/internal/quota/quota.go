@@ -128,6 +128,7 @@ type Charge struct {
 	cost      Cost
 	own, wall time.Time
 	since     []int64 // what each limit had charged by then
+	few       [4]int64
 }
 
 // mostLatency bounds by how often the lag is doubled.
@@ -224,8 +225,8 @@ func (l *Limits) Take(s *Set, now Now, c Cost) (*Set, *Charge) {
 		s = &Set{states: make([]state, len(l.all))}
 	}
 	l.reach(s, now)
-	ch := &Charge{cost: c, own: s.latest, wall: now.Wall.Add(-l.guard),
-		since: make([]int64, len(l.all))}
+	ch := &Charge{cost: c, own: s.latest, wall: now.Wall.Add(-l.guard)}
+	ch.since = ch.few[:0]
 	for i := range l.all {
 		of, st, n := &l.all[i], &s.states[i], c.of(l.all[i].cost)
 		if n <= of.most() && of.take(st, l.asked(of, now), l.chargedAt(of, s, now), n) {
@@ -233,7 +234,7 @@ func (l *Limits) Take(s *Set, now Now, c Cost) (*Set, *Charge) {
 		} else {
 			st.owed += n // more than a limit of now lets pass, or its clock stepped back
 		}
-		ch.since[i] = st.charged
+		ch.since = append(ch.since, st.charged)
 		st.out += n
 	}
 	return s, ch

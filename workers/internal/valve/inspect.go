@@ -41,8 +41,9 @@ func (v *Valve) held(b *bucket, now pace.Instant) (by string, until pace.Instant
 	if at := b.passes(now); at > now {
 		return job.HeldByLimit + b.passing.by, at
 	}
-	if at := v.startable(b, now); at > now {
-		if within, by := v.withinLimits(b, now); within == at && by != "" {
+	within, by := v.withinLimits(b, now)
+	if at := b.startable(within, now); at > now {
+		if within == at && by != "" {
 			return job.HeldByLimit + by, at
 		} else if within == at {
 			return job.HeldByStorage, 0

@@ -58,8 +58,8 @@ func (v *Valve) place(b *bucket, now pace.Instant) {
 	if len(b.ready) > 0 {
 		v.surface(b, now)
 	}
-	at := v.startable(b, now)
 	until, limit := v.withinLimits(b, now)
+	at := b.startable(until, now)
 	b.noteLimited(until, limit, now)
 	if b.passes(now) != 0 {
 		limit = b.passing.by
@@ -122,8 +122,13 @@ func (v *Valve) unplace(b *bucket) {
 
 // startable is when the bucket's head may start.
 func (v *Valve) startable(b *bucket, now pace.Instant) pace.Instant {
-	at, _ := v.withinLimits(b, now)
-	at = max(at, b.cool, b.passes(now))
+	within, _ := v.withinLimits(b, now)
+	return b.startable(within, now)
+}
+
+// startable is when the bucket's head may start that the limits let start at an instant.
+func (b *bucket) startable(within, now pace.Instant) pace.Instant {
+	at := max(within, b.cool, b.passes(now))
 	if b.pace != nil {
 		at = max(at, b.pace.Next(&b.clock))
 	}
