@@ -148,10 +148,10 @@ bench-depth: ## a policy with JOBS waiting jobs (1000000, at most 10000000): doc
 bench-limits: ## what three limits on starts cost 100,000 keys beside an outflow, in about a minute
 	go test -run '^$$' -bench BenchmarkLimits ./workers/internal/valve
 
-bench-limiters: ## how fast limiters decide, ours and others: docs/bench-limiters.md, in about four minutes
+bench-limiters: setup ## how fast limiters decide, ours and others: docs/bench-limiters.md, in about four minutes
 	go -C bench run ./limiters -out ../docs
 
-bench-service: ## how fast submissions and checks are answered: docs/bench-service.md, in about four minutes
+bench-service: setup ## how fast submissions and checks are answered: docs/bench-service.md, in about four minutes
 	go -C bench run ./service -out ../docs
 
 compare: setup ## one limit for four workers, ours and those of other job queues: docs/compare.*, in about six minutes (npm)
