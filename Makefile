@@ -137,7 +137,7 @@ bench: ## benchmarks of checks, submissions and draining
 		$$(grep -rl '^func Benchmark' --include='*_test.go' ./admission ./algorithms ./queue ./workers | \
 			xargs -n 1 dirname | sort -u)
 
-.PHONY: bench-drain bench-depth bench-limits bench-limiters bench-service compare accuracy test-bench
+.PHONY: bench-drain bench-depth bench-limits bench-limiters bench-service compare accuracy screenshots test-bench
 
 bench-drain: ## how exactly, fairly and fast jobs start: docs/bench-drain*, its numbers in bin, in about seven minutes
 	go -C bench run ./drain -out ../docs -data ../bin
@@ -159,6 +159,9 @@ compare: setup ## one limit for four workers, ours and those of other job queues
 
 accuracy: ## how wrong a sliding counter is, and the most each algorithm lets pass: docs/accuracy.*, in some 90 seconds
 	go -C bench run ./accuracy -out ../docs -data ../bin
+
+screenshots: setup ## pictures of the console in Chromium, with five incidents: docs/console/, in about a minute
+	go -C internal/consoletest test -count=1 -run Documented -shots $(CURDIR)/docs/console
 
 test-bench: setup ## the tests of that measurement, of the API's description, of the console in Chromium, and of deploy/
 	go -C bench vet ./...

@@ -78,6 +78,7 @@ func TestJobsAreListedByTheirState(t *testing.T) {
 func TestDeadLettersAreSearchedReplayedAndDropped(t *testing.T) {
 	w := refusing(t)
 	w.submit("bad", "ann", 3, "7")
+	w.letters("bad", 3) // before bob's, which could be the first otherwise
 	w.submit("bad", "bob", 1, "8")
 	w.letters("bad", 4)
 	for _, l := range []look{desk, phone} {

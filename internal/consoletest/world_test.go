@@ -54,7 +54,8 @@ func settle(t *testing.T, o penstock.Options, handlers map[string]workers.Handle
 	for name, handle := range handlers {
 		p.Handle(name, handle)
 	}
-	ctx, stop := context.WithCancel(t.Context())
+	// The context of the test ends before its pages are closed, which then would miss the admitter.
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
 	go func() { ended <- p.Run(ctx) }()
 	t.Cleanup(func() {

@@ -1,7 +1,7 @@
 // The comb of a bucket: its last starts on time, and above them the bound of law 2.
 
 import { s, h } from "./dom.js";
-import { clock, count, rate, span } from "./format.js";
+import { clock, count, plural, rate, span } from "./format.js";
 
 const MOST = 4096; // starts that are kept
 
@@ -62,8 +62,8 @@ export function comb(starts, pace, now, width) {
   const here = starts.at.filter((t) => t >= from).length;
   const every = window === 1000 ? "second" : span(window);
   const said = limit === null ?
-    `${count(here)} starts in the last ${span(shown)}, unpaced; at most ${count(most)} in any ${every}.` :
-    `${count(here)} starts in the last ${span(shown)}: at most ${count(most)} in any ${every}, ` +
+    `${plural(here, "start")} in the last ${span(shown)}, unpaced; at most ${count(most)} in any ${every}.` :
+    `${plural(here, "start")} in the last ${span(shown)}: at most ${count(most)} in any ${every}, ` +
     `where law 2 allows ${count(Math.floor(limit))}.`;
   const step = tick(shown);
   const ticks = [];
