@@ -52,9 +52,12 @@ func TestLeanBacklog(t *testing.T) {
 
 // TestALargeBacklogComesWithoutBodies: and what is published once it has come, with them.
 func TestALargeBacklogComesWithoutBodies(t *testing.T) {
+	large := bareBytes
+	t.Cleanup(func() { bareBytes = large })
+	bareBytes = 16 << 20
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 1_000_000, 1))
-	const jobs, size = bareBytes/4000 + 100, 4000
+	const jobs, size = 16<<20/4000 + 100, 4000
 	for range jobs {
 		if _, err := b.js.PublishAsync(b.names.Jobs("stripe", "k"), make([]byte, size),
 			jetstream.WithStallWait(waittest.Patience())); err != nil {

@@ -24,7 +24,7 @@ type Options struct {
 	// still after it crashed: default 5 s, or 15 s with replicas; at least 1 s.
 	Lease time.Duration
 	// Memory is how much jobs that wait may take here, in bytes, about: default 512 MiB. When those
-	// whose text is in memory take a quarter of it, it holds only 64 bytes of each further one, and
+	// whose text is in memory take half of it, it holds only 64 bytes of each further one, and
 	// reads it again from its stream before it starts.
 	Memory int64
 	// Policies are those whose valves this drainer may own; empty: all that it has workers for, or

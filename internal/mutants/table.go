@@ -2533,7 +2533,7 @@ func (Synced)`,
 	},
 	{
 		name: "memory-for-near-jobs-alone", file: "workers/internal/valve/depth.go",
-		old: "m.near >= m.most/4",
+		old: "m.near >= m.most/2",
 		new: "m.near >= m.most",
 		by:  "./workers/internal/valve TestMemoryIsABudget",
 	},

@@ -48,9 +48,9 @@ const (
 	mostRipe = 512
 )
 
-// short reports whether new jobs go deep, if they can: those that are near may take a quarter of
+// short reports whether new jobs go deep, if they can: those that are near may take half of
 // the memory, and do not make room for deep ones once they are there.
-func (m *Memory) short() bool { return m.most > 0 && m.near >= m.most/4 }
+func (m *Memory) short() bool { return m.most > 0 && m.near >= m.most/2 }
 
 // weigh counts a near job's memory, until unweigh or until its partition is left.
 func (v *Valve) weigh(j *heldJob) {
