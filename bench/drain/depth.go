@@ -403,7 +403,9 @@ func (d *depths) rawPull(ctx context.Context) (took time.Duration, err error) {
 		}
 	}
 	consumer, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
-		AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: -1, MemoryStorage: true})
+		AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: -1, MemoryStorage: true,
+		AckWait: 24 * time.Hour, // nothing is acknowledged, nor to be delivered again meanwhile
+	})
 	if err != nil {
 		return 0, fmt.Errorf("make a consumer: %w", err)
 	}
