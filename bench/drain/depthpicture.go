@@ -4,7 +4,6 @@ import (
 	"image/color"
 	"maps"
 	"math"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -15,15 +14,15 @@ import (
 	"github.com/penstock-mq/penstock/bench/paper"
 )
 
-// draw makes the picture of a measurement of depth: jobs, memory and lateness over time.
-func (d *depths) draw(dir string) error {
+// draw writes the picture of a measurement of depth: jobs, memory and lateness over time.
+func (d *depths) draw(file string) error {
 	var plots [][]*plot.Plot
 	for _, row := range []struct {
 		title, y string
 		curves   []curve
 	}{
-		{"waiting jobs", "jobs", []curve{{"", paper.Ink, d.over(func(s sample) float64 {
-			return s.jobs
+		{"waiting jobs", "thousands", []curve{{"", paper.Ink, d.over(func(s sample) float64 {
+			return s.jobs / 1000
 		})}}},
 		{"memory", "MiB", []curve{
 			{"server", paper.Limit, d.over(func(s sample) float64 { return s.server / (1 << 20) })},
@@ -53,7 +52,7 @@ func (d *depths) draw(dir string) error {
 		}
 		plots = append(plots, []*plot.Plot{p})
 	}
-	return paper.WriteSVG(filepath.Join(dir, "bench-depth.svg"), plots, 2*plotWidth, plotHeight,
+	return paper.WriteSVG(file, plots, 2*plotWidth, plotHeight,
 		vg.Centimeter/2)
 }
 

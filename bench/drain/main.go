@@ -8,7 +8,7 @@
 //	go -C bench run ./drain -only rate -rates 100 -drainers 4 -time 10s
 //	go -C bench run ./drain -only busy -busy 1000,1000/1040,1000/1010/10
 //	go -C bench run ./drain -only throughput,memory -profile /tmp/profiles
-//	go -C bench run ./drain -only depth -deep 10000000 -out ../docs   # docs/bench-depth*
+//	go -C bench run ./drain -only depth -deep 10000000 -out ../docs   # docs/bench-depth-10000000*
 //
 // It builds the admitter, starts real processes on loopback ports with a temporary directory for
 // everything, and leaves nothing behind. Drainers, bystanders, neighbours and targets are this
@@ -111,7 +111,7 @@ func run(ctx context.Context, args []string) (err error) {
 	report := report{name: "bench-drain",
 		machine: paper.Machine("github.com/nats-io/nats-server/v2")}
 	if slices.Equal(b.only, []string{partDepth}) {
-		report.name = "bench-depth"
+		report.name = b.depthPage()
 	}
 	failed := b.measure(ctx, &report)
 	if err := report.print(os.Stdout); err != nil {
