@@ -22,6 +22,9 @@ type Options struct {
 	// Shared keeps the state of all limiters where other processes have it, too: see package
 	// inredis. The zero value: each limiter keeps its own in memory.
 	Shared Shared
+	// Now tells limiters in memory the time, in place of the machine's wall clock: for a world that
+	// is played.
+	Now func() time.Time
 	// Metrics hears whether the shared store answers; nil: nobody does.
 	Metrics Metrics
 	// Logger gets one line when the shared store stops answering and one when it answers again;
@@ -130,7 +133,7 @@ func (f *Factory) Limit(p policy.Policy, previous admission.Limiter) (admission.
 // enforced is Limit for a policy all of whose limits hold something back.
 func (f *Factory) enforced(p policy.Policy, previous admission.Limiter) (admission.Limit, error) {
 	if f.shared == nil {
-		return makeLimit(p, memory{}, asLimits(previous))
+		return makeLimit(p, f.memory(), asLimits(previous))
 	}
 	if err := policy.Invalid(f.Possible(p)); err != nil {
 		return admission.Limit{}, err
@@ -147,6 +150,8 @@ func (f *Factory) enforced(p policy.Policy, previous admission.Limiter) (admissi
 		quota: made.Quota, local: f.share(p)}
 	return made, nil
 }
+
+func (f *Factory) memory() memory { return memory{now: f.options.Now} }
 
 // Possible says what keeps the store from having a policy's limits: Redis knows no zones, and a
 // cluster cannot have all of them.

@@ -34,7 +34,7 @@ func (f *Factory) shadow(p policy.Policy, previous admission.Limiter) (admission
 	s := &shadow{}
 	var made admission.Limit
 	var commits []func()
-	of, place := p, Place(memory{})
+	of, place := p, Place(f.memory())
 	if f.shared != nil {
 		s.timeout, place = f.options.Shared.Timeout, f.shared
 	}

@@ -18,8 +18,11 @@ type site struct {
 }
 
 // memory is the place of states that no other process has. Its stores are made by openStore,
-// which knows their types.
-type memory struct{ Place }
+// which knows their types. Now is their clock; nil: the machine's.
+type memory struct {
+	Place
+	now func() time.Time
+}
 
 // Group implements [Place].
 func (memory) Group(_ string, stores []Store) Group {
@@ -81,8 +84,8 @@ func openStore[S any](s site, rule algorithms.Rule[S], window time.Duration,
 		o.commit = func() { _ = same.SetRule(rule) } // its only error is that of Validate
 		return o, nil
 	}
-	if _, here := s.place.(memory); here {
-		o.store = memstore.New(rule)
+	if m, here := s.place.(memory); here {
+		o.store = memstore.New(rule, memstore.Clock(m.now))
 	} else {
 		o.store = s.place.Store(s.policy, s.limit, rule)
 	}

@@ -51,7 +51,10 @@ const (
 // Option changes a setting of [New].
 type Option func(*options)
 
-type options struct{ maxKeys, maxBytes int64 }
+type options struct {
+	maxKeys, maxBytes int64
+	now               func() time.Time
+}
 
 // MaxKeys sets the most keys that a store holds; n below 1 means [DefaultMaxKeys]. For one more,
 // the store forgets the coldest of a few others: the one that would be as good as new first. So
@@ -68,12 +71,17 @@ func MaxBytes(n int64) Option {
 	return func(o *options) { o.maxBytes = n }
 }
 
+// Clock sets what tells the time, in place of the machine's wall clock.
+func Clock(now func() time.Time) Option {
+	return func(o *options) { o.now = now }
+}
+
 // Store holds one state per key. All methods are safe for concurrent use. They never block for
 // long, so contexts are not looked at.
 type Store[S any] struct {
 	shards  [1 << shardBits]shard[S] // first, so that each begins with a line of the cache
 	rule    atomic.Pointer[algorithms.Rule[S]]
-	now     func() time.Time // that of a clock, but for the tests
+	now     func() time.Time // that of a clock, unless an option says otherwise
 	seed    maphash.Seed
 	options options
 	keys    atomic.Int64
@@ -97,7 +105,10 @@ func New[S any](rule algorithms.Rule[S], opts ...Option) *Store[S] {
 	if o.maxBytes < 1 {
 		o.maxBytes = DefaultMaxBytes
 	}
-	s := &Store[S]{now: new(clock).now, seed: maphash.MakeSeed(), options: o, number: stores.Add(1)}
+	if o.now == nil {
+		o.now = new(clock).now
+	}
+	s := &Store[S]{now: o.now, seed: maphash.MakeSeed(), options: o, number: stores.Add(1)}
 	_, s.logs = any(new(S)).(*algorithms.SlidingLogState)
 	if err := s.SetRule(rule); err != nil {
 		panic(err)

@@ -2778,4 +2778,50 @@ func (Synced)`,
 		new: "",
 		by:  "./workers/internal/valve TestABucketIsForgottenWithWhatItHasLearnt",
 	},
+
+	// Traces that are played.
+
+	{
+		name: "played-bucket-holds-one-more", file: "workers/whatif/play.go",
+		old: "of.held >= w.policy.QueueCapacity()",
+		new: "of.held > w.policy.QueueCapacity()",
+		by:  "./workers/whatif TestSmallCasesComeOutAsByHand",
+	},
+	{
+		name: "played-runs-hold-no-place", file: "workers/whatif/drainer.go",
+		old: "d.account.started(d.account.of(r.Key), d.now, r.Stored.UnixNano(), r.Cost)",
+		new: "d.account.started(d.account.of(r.Key), d.now, r.Stored.UnixNano(), r.Cost)\n" +
+			"d.account.left(d.account.of(r.Key), d.now)",
+		by: "./workers/whatif TestSmallCasesComeOutAsByHand",
+	},
+	{
+		name: "played-refusals-cost-units", file: "workers/whatif/play.go",
+		old: "return w.door.Limiter.Refund(ctx, from, r.Cost)",
+		new: "return nil",
+		by:  "./workers/whatif TestSmallCasesComeOutAsByHand",
+	},
+	{
+		name: "played-by-the-machines-clock", file: "workers/whatif/play.go",
+		old: "limiter.Options{Now: w.wall}",
+		new: "limiter.Options{}",
+		by:  "./workers/whatif TestSmallCasesComeOutAsByHand",
+	},
+	{
+		name: "played-without-checkpoints", file: "workers/whatif/drainer.go",
+		old: "d.part.Noted(true)",
+		new: "d.part.Noted(false)",
+		by:  "./workers/whatif TestSmallCasesComeOutAsByHand",
+	},
+	{
+		name: "played-jobs-stay-deep", file: "workers/whatif/drainer.go",
+		old: "d.valve.Loaded(j, body, false, now)",
+		new: "",
+		by:  "./workers/whatif TestTheLawsHoldInWhatIsPlayed",
+	},
+	{
+		name: "played-window-keeps-what-is-over", file: "workers/whatif/account.go",
+		old: "k.in -= k.last[gone].cost",
+		new: "",
+		by:  "./workers/whatif TestSmallCasesComeOutAsByHand",
+	},
 }

@@ -59,6 +59,8 @@ workers/internal/timepiece: workers/internal/pace sys
 workers/internal/valve: policy queue/job workers/internal/adapt workers/internal/deep workers/internal/handle workers/internal/heap
 	workers/internal/pace workers/internal/quota workers/internal/record workers/internal/walk
 workers/internal/walk:
+workers/whatif: admission admission/limiter policy queue/job workers/internal/handle workers/internal/heap
+	workers/internal/pace workers/internal/record workers/internal/valve
 workers/natstarget: internal/redact policy queue queue/job workers nats.go
 workers/workersprom: workers client_golang
 workers/workerstest: algorithms policy policy/store queue queue/embedded queue/job workers

@@ -1,0 +1,256 @@
+package whatif
+
+import (
+	"cmp"
+	"encoding/json"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+// Reason is why a request is refused.
+type Reason string
+
+// A bucket's queue is full, or that of all buckets; a limit at the door is used up; the job's turn
+// would come after its deadline, as far as its drainer can tell; what it costs can never pass.
+const (
+	Capacity Reason = "capacity"
+	Jobs     Reason = "max_jobs"
+	Limit    Reason = "limit"
+	Deadline Reason = "deadline"
+	Cost     Reason = "cost"
+)
+
+// Report is what became of a trace under a policy.
+type Report struct {
+	Policy string `json:"policy"`
+	Figures
+	// Refusals are the refused requests by why they were.
+	Refusals map[Reason]int64 `json:"refusals"`
+	// Buckets is how many keys there were, and Keys what became of those with most requests.
+	Buckets int           `json:"buckets"`
+	Keys    []KeyFigures  `json:"keys,omitempty"`
+	Width   time.Duration `json:"-"` // of a bin
+	Bins    []Bin         `json:"-"` // from the first request to the last that happened
+}
+
+// KeyFigures are those of one key.
+type KeyFigures struct {
+	Key job.Key `json:"key"`
+	Figures
+}
+
+// Figures tell what became of some requests. Depth and Worst of a whole policy are those of the
+// bucket where they are largest.
+type Figures struct {
+	Requests int64 `json:"requests"`
+	Accepted int64 `json:"accepted"`
+	Refused  int64 `json:"refused"`
+	// Started is how many of the accepted ones started, or went ahead; Stale, how many became dead
+	// letters because their deadline passed, or their policy's max_age.
+	Started int64 `json:"started"`
+	Stale   int64 `json:"stale"`
+	// Wait is how long it took from the request to the start, of those that started.
+	Wait Waits `json:"wait"`
+	// Depth is the most jobs that a bucket held, waiting and running.
+	Depth int64 `json:"depth"`
+	// Worst is the most that started of one bucket in any window, in units of cost, and WorstAt
+	// when that window ended.
+	Worst   int64     `json:"worst"`
+	WorstAt time.Time `json:"worst_at,omitzero"`
+}
+
+// RefusedShare is the part of the requests that was refused, 0 to 1.
+func (f Figures) RefusedShare() float64 {
+	return float64(f.Refused) / float64(max(f.Requests, 1))
+}
+
+// Waits are quantiles of waits: the shortest that the given part of them does not exceed.
+type Waits struct {
+	P50 Millis `json:"p50_ms"`
+	P99 Millis `json:"p99_ms"`
+	Max Millis `json:"max_ms"`
+}
+
+// Millis is a duration that JSON has in milliseconds.
+type Millis time.Duration
+
+// MarshalJSON implements [json.Marshaler].
+func (m Millis) MarshalJSON() ([]byte, error) {
+	return json.Marshal(float64(m) / float64(time.Millisecond))
+}
+
+// Bin is a piece of the time that was played.
+type Bin struct {
+	Requests, Refused int64
+	Started           int64         // units of cost
+	Depth             int64         // the most jobs of all buckets
+	Wait              time.Duration // the longest of those that started
+}
+
+// account counts what happens, for a report.
+type account struct {
+	options Options
+	policy  string
+	keys    map[job.Key]*keyAccount
+	reasons map[Reason]int64
+	held    int64 // accepted jobs of all buckets that have not ended
+	first   int64 // Unix ns of the first request
+	width   time.Duration
+	bins    []Bin
+}
+
+// keyAccount is that of one key.
+type keyAccount struct {
+	key job.Key
+	Figures
+	held  int64
+	waits []time.Duration
+	last  []slot // starts of the window that ends now
+	in    int64  // their units
+}
+
+// slot is a start.
+type slot struct{ at, cost int64 }
+
+func newAccount(policy string, o Options) *account {
+	return &account{options: o, policy: policy, keys: map[job.Key]*keyAccount{},
+		reasons: map[Reason]int64{}, width: time.Millisecond}
+}
+
+func (a *account) of(key job.Key) *keyAccount { return a.keys[key] }
+
+func (a *account) requested(r *Request) *keyAccount {
+	k := a.keys[r.Key]
+	if k == nil {
+		if len(a.keys) == 0 {
+			a.first = r.At
+		}
+		k = &keyAccount{key: r.Key}
+		a.keys[r.Key] = k
+	}
+	k.Requests++
+	a.bin(r.At, func(b *Bin) { b.Requests++ })
+	return k
+}
+
+func (a *account) refused(k *keyAccount, at int64, why Reason) {
+	k.Refused++
+	a.reasons[why]++
+	a.bin(at, func(b *Bin) { b.Refused++ })
+}
+
+func (a *account) accepted(k *keyAccount) { k.Accepted++ }
+
+// stored counts that a job waits, and left that it is gone.
+func (a *account) stored(k *keyAccount, at int64) {
+	a.held++
+	k.held++
+	k.Depth = max(k.Depth, k.held)
+	a.bin(at, func(*Bin) {})
+}
+
+func (a *account) left(k *keyAccount, at int64) {
+	a.bin(at, func(*Bin) {})
+	a.held--
+	k.held--
+}
+
+func (a *account) stale(k *keyAccount) { k.Stale++ }
+
+func (a *account) started(k *keyAccount, at, came, cost int64) {
+	k.Started++
+	wait := time.Duration(at - came)
+	k.waits = append(k.waits, wait)
+	gone := 0
+	for gone < len(k.last) && k.last[gone].at <= at-int64(a.options.Window) {
+		k.in -= k.last[gone].cost
+		gone++
+	}
+	k.last = append(k.last[gone:], slot{at, cost})
+	if k.in += cost; k.in > k.Worst {
+		k.Worst, k.WorstAt = k.in, time.Unix(0, at).UTC()
+	}
+	a.bin(at, func(b *Bin) {
+		b.Started += cost
+		b.Wait = max(b.Wait, wait)
+	})
+}
+
+// bin changes the piece of time of an instant. There are more and more, until two become one.
+func (a *account) bin(at int64, change func(*Bin)) {
+	if a.options.Bins == 0 {
+		return
+	}
+	i := (at - a.first) / int64(a.width)
+	for ; i >= int64(2*a.options.Bins); i /= 2 {
+		a.halve()
+	}
+	for int64(len(a.bins)) <= i {
+		a.bins = append(a.bins, Bin{Depth: a.held})
+	}
+	change(&a.bins[i])
+	a.bins[i].Depth = max(a.bins[i].Depth, a.held)
+}
+
+func (a *account) halve() {
+	a.width *= 2
+	for i := 0; i < len(a.bins); i += 2 {
+		b := a.bins[i]
+		if i+1 < len(a.bins) {
+			c := a.bins[i+1]
+			b = Bin{b.Requests + c.Requests, b.Refused + c.Refused, b.Started + c.Started,
+				max(b.Depth, c.Depth), max(b.Wait, c.Wait)}
+		}
+		a.bins[i/2] = b
+	}
+	a.bins = a.bins[:(len(a.bins)+1)/2]
+}
+
+func (a *account) report() *Report {
+	r := &Report{Policy: a.policy, Refusals: a.reasons, Buckets: len(a.keys), Width: a.width,
+		Bins: a.bins}
+	var waits []time.Duration
+	var keys []*keyAccount
+	for _, k := range a.keys {
+		waits = append(waits, k.waits...)
+		keys = append(keys, k)
+		r.add(k.Figures)
+	}
+	r.Wait = waitsOf(waits)
+	slices.SortFunc(keys, func(a, b *keyAccount) int {
+		return cmp.Or(cmp.Compare(b.Requests, a.Requests), cmp.Compare(a.key, b.key))
+	})
+	for _, k := range keys[:min(len(keys), a.options.Keys)] {
+		k.Wait = waitsOf(k.waits)
+		r.Keys = append(r.Keys, KeyFigures{k.key, k.Figures})
+	}
+	return r
+}
+
+// add counts those of a key in.
+func (f *Figures) add(k Figures) {
+	f.Requests += k.Requests
+	f.Accepted += k.Accepted
+	f.Refused += k.Refused
+	f.Started += k.Started
+	f.Stale += k.Stale
+	f.Depth = max(f.Depth, k.Depth)
+	if k.Worst > f.Worst || k.Worst == f.Worst && k.WorstAt.Before(f.WorstAt) {
+		f.Worst, f.WorstAt = k.Worst, k.WorstAt
+	}
+}
+
+// waitsOf sorts.
+func waitsOf(waits []time.Duration) Waits {
+	if len(waits) == 0 {
+		return Waits{}
+	}
+	slices.Sort(waits)
+	quantile := func(q float64) Millis {
+		return Millis(waits[max(0, int(math.Ceil(q*float64(len(waits))))-1)])
+	}
+	return Waits{quantile(0.5), quantile(0.99), quantile(1)}
+}

@@ -1,0 +1,183 @@
+package whatif
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/handle"
+	"github.com/penstock-mq/penstock/workers/internal/heap"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/record"
+	"github.com/penstock-mq/penstock/workers/internal/valve"
+)
+
+// drainer is what a process does around the valve of a policy: it hands events in and does what
+// comes out, at once.
+type drainer struct {
+	*world
+	valve     *valve.Valve
+	part      *valve.Part
+	out       valve.Actions
+	questions valve.Questions
+	began     int64 // Unix ns at which the valve's clock showed origin
+	wakes     pace.Instant
+	turned    pace.Instant // when it last had a turn
+	seq       uint64
+	ends      heap.Heap[ending]
+	one       [1]job.Arrived
+}
+
+// ending is when a run ends.
+type ending struct {
+	at  pace.Instant
+	run uint64
+}
+
+func (e ending) Before(f ending) bool {
+	return e.at < f.at || e.at == f.at && e.run < f.run
+}
+func (e ending) Moved(int) {}
+
+const (
+	// origin is some time after a clock's zero, which means "never" in places.
+	origin = pace.Instant(time.Hour)
+	// memory is how much of it near jobs may take, as by default in production; what is more waits
+	// deep.
+	memory = 512 << 20
+	// soon is when a valve is asked again that wants to be asked at the instant at which it was.
+	soon = pace.Instant(time.Microsecond)
+)
+
+// body is that of all jobs: a trace tells none.
+var body = []byte{}
+
+func newDrainer(w *world, began int64) *drainer {
+	d := &drainer{world: w, began: began, wakes: pace.Never}
+	half := func() float64 { return 0.5 }
+	d.valve = valve.New(w.policy, false, "whatif", half, d.date, &d.out)
+	d.valve.Share(valve.NewMemory(cmp.Or(w.options.memory, memory)))
+	d.valve.Local = true
+	d.questions.Wall = d.date
+	d.part = d.valve.Own(handle.Partition{Policy: w.policy.Name}, 1)
+	d.valve.Opened(d.part, time.Unix(0, began), 0, nil, origin)
+	d.valve.Live(d.part, origin)
+	d.valve.Swept(d.part, origin)
+	return d
+}
+
+// instant is the valve's clock at a date, and date the other way round.
+func (d *drainer) instant(at int64) pace.Instant       { return origin + pace.Instant(at-d.began) }
+func (d *drainer) date(now pace.Instant) time.Time     { return time.Unix(0, d.unix(now)).UTC() }
+func (d *drainer) unix(at pace.Instant) (unixNS int64) { return int64(at-origin) + d.began }
+
+// next is when something happens if nobody asks; the end of time: nothing does.
+func (d *drainer) next() int64 {
+	at := max(d.wakes, d.turned+soon)
+	if len(d.ends) > 0 {
+		at = min(at, d.ends[0].at)
+	}
+	if at == pace.Never || int64(at-origin) > math.MaxInt64-d.began {
+		return math.MaxInt64
+	}
+	return d.unix(at)
+}
+
+// late reports whether the valve knows that a job would start after its deadline.
+func (d *drainer) late(r *Request, deadline time.Duration) (late bool) {
+	ask := job.Question{Op: job.OpRoom, Key: r.Key, Priority: r.Priority}
+	d.questions.Ask(d.valve, d.part, ask, func(a job.Answer) {
+		late = a.StartMS != nil && time.Duration(*a.StartMS)*time.Millisecond > deadline
+	}, d.instant(d.now))
+	return late
+}
+
+// arrive hands an accepted job to the valve.
+func (d *drainer) arrive(r *Request, deadline time.Duration) error {
+	d.seq++
+	at := d.wall()
+	a := &d.one[0]
+	*a = job.Arrived{Seq: d.seq, Key: r.Key, Stored: at, Cost: r.Cost, Priority: r.Priority,
+		Body: body}
+	if deadline > 0 {
+		a.Deadline = at.Add(deadline)
+	}
+	d.valve.Arrive(d.part, d.one[:], true, d.instant(d.now), at)
+	return d.turn()
+}
+
+// turn does all that is due now.
+func (d *drainer) turn() error {
+	now := d.instant(d.now)
+	for len(d.ends) > 0 && d.ends[0].at <= now {
+		d.end(d.ends.Remove(0).run, record.OutcomeDone, now)
+	}
+	for more := true; more; {
+		d.note()
+		d.valve.Advance(now, pace.Never)
+		var err error
+		if more, err = d.perform(now); err != nil {
+			return err
+		}
+	}
+	d.turned, d.wakes = now, d.valve.Wake(true)
+	return nil
+}
+
+// note has a checkpoint stored, without which nothing starts under limits for long.
+func (d *drainer) note() {
+	if len(d.policy.Limits) > 0 && d.part.Changed {
+		d.part.Changed = false
+		d.valve.Gather(d.part).Walk.Stop()
+		d.part.Noted(true)
+	}
+}
+
+func (d *drainer) end(run uint64, how record.OutcomeKind, now pace.Instant) {
+	d.valve.Finished(run, record.Outcome{Kind: how}, now)
+}
+
+// perform does what the valve wants done, and reports whether that was anything. What is done may
+// add to the lists that come after.
+func (d *drainer) perform(now pace.Instant) (more bool, err error) {
+	out := &d.out
+	more = len(out.Starts)+len(out.Burials)+len(out.Acks)+len(out.Fetches) > 0
+	if n := len(out.Saves); n > 0 {
+		return false, fmt.Errorf("%d jobs failed, where none can", n)
+	}
+	for _, r := range out.Starts {
+		d.start(r, now)
+	}
+	for _, b := range out.Burials {
+		d.account.stale(d.account.of(b.Key))
+		d.valve.Buried(d.part.Held(b.Ref))
+	}
+	for _, a := range out.Acks {
+		d.account.left(d.account.of(a.Key), d.now)
+		d.valve.Confirmed(d.part, a.Seq, now)
+	}
+	for i := 0; i < len(out.Fetches); i++ { // to have one may make another wanted
+		if j := d.part.Held(out.Fetches[i]); j != nil {
+			d.valve.Loaded(j, body, false, now)
+		}
+	}
+	out.Reset()
+	return more, nil
+}
+
+// start makes the last check of a run, and lets it run.
+func (d *drainer) start(r valve.Run, now pace.Instant) {
+	gate := func() (fence, at pace.Instant) { return pace.Never, now }
+	if _, passed := r.Decide(gate, nil); !passed {
+		d.end(r.Number, record.OutcomeReturned, now)
+		return
+	}
+	d.account.started(d.account.of(r.Key), d.now, r.Stored.UnixNano(), r.Cost)
+	if d.options.Duration > 0 {
+		d.ends.Push(ending{now.Add(d.options.Duration), r.Number})
+		return
+	}
+	d.end(r.Number, record.OutcomeDone, now)
+}

@@ -1,0 +1,214 @@
+// Package whatif plays a trace of requests through a policy in virtual time and tells what would
+// have become of them: what is refused and why, how long jobs wait, how many wait, how many start
+// in the worst window, and which are stale before it is their turn.
+//
+// What decides is what decides in production: at the door the limiter of package admission/limiter,
+// behind it the valve of a drainer. A world that has no delays of its own is all that is made up
+// here: one drainer owns all partitions, clocks are exact, messages take no time, every run ends
+// well. The stream's bounds are counted, as JetStream counts them: accepted jobs that are waiting
+// or running.
+package whatif
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"math"
+	"time"
+
+	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/admission/limiter"
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/heap"
+)
+
+// Request is one of a trace.
+type Request struct {
+	At       int64 // Unix ns, 0 or later
+	Key      job.Key
+	IP       string        // of the client; empty when it is not known
+	Cost     int64         // at least 1
+	Deadline time.Duration // from At on; 0: that of the [Options]
+	Priority int
+}
+
+// Options of [Play]. The zero value is of use.
+type Options struct {
+	Duration time.Duration // of each run
+	Workers  int           // of all drainers together; 0: as many as the policy gives one
+	Deadline time.Duration // of jobs that name none; 0: they have none
+	Window   time.Duration // in which the most starts are looked for; default 1s
+	Keys     int           // how many keys are told of, those with most requests; 0: none
+	Bins     int           // pieces of the [Report]'s line of time, at most twice as many; 0: none
+
+	memory int64 // of near jobs in bytes; 0: as much as in production
+}
+
+// Play plays requests, which must come in the order of their instants, through a policy, and then
+// lets time pass until all that was accepted has come to an end, or nothing more happens: in a
+// paused policy jobs wait for ever. Errors are those of a policy that is not valid, and of requests
+// that are out of order.
+func Play(p policy.Policy, requests iter.Seq[Request], o Options) (*Report, error) {
+	p = p.WithDefaults()
+	if err := policy.Invalid(p.Validate()); err != nil {
+		return nil, err
+	}
+	if o.Workers > 0 {
+		p.Workers = o.Workers
+	}
+	if o.Window <= 0 {
+		o.Window = time.Second
+	}
+	w := &world{policy: p, options: o, account: newAccount(p.Name, o)}
+	if !p.Paced() {
+		made, err := limiter.New(limiter.Options{Now: w.wall}).Limit(p, nil)
+		if err != nil {
+			return nil, err
+		}
+		w.door = &made
+	}
+	last := int64(0)
+	for r := range requests {
+		if r.At < last {
+			return nil, fmt.Errorf("a request at %v comes after one at %v", time.Unix(0, r.At),
+				time.Unix(0, last))
+		}
+		last = r.At
+		if w.drainer == nil && p.HasQueue() {
+			w.drainer = newDrainer(w, r.At)
+		}
+		if err := w.pass(r.At); err != nil {
+			return nil, err
+		}
+		if err := w.request(&r); err != nil {
+			return nil, err
+		}
+	}
+	if err := w.pass(math.MaxInt64); err != nil {
+		return nil, err
+	}
+	return w.account.report(), nil
+}
+
+// world is one policy, whoever asks it, and what it starts.
+type world struct {
+	policy  policy.Policy
+	options Options
+	now     int64            // Unix ns
+	door    *admission.Limit // nil: the queue alone decides
+	drainer *drainer         // nil: there is no queue, or no request yet
+	leaving heap.Heap[departure]
+	account *account
+}
+
+// departure is a request that a meter has let pass, and that goes ahead later.
+type departure struct {
+	at, came int64
+	of       *keyAccount
+	cost     int64
+}
+
+func (d departure) Before(e departure) bool { return d.at < e.at }
+func (d departure) Moved(int)               {}
+
+func (w *world) wall() time.Time { return time.Unix(0, w.now).UTC() }
+
+// pass lets time pass until an instant, and what happens by then.
+func (w *world) pass(until int64) error {
+	for {
+		next := int64(math.MaxInt64)
+		if len(w.leaving) > 0 {
+			next = w.leaving[0].at
+		}
+		if w.drainer != nil {
+			next = min(next, w.drainer.next())
+		}
+		if next > until || next == math.MaxInt64 {
+			break
+		}
+		w.now = max(w.now, next)
+		for len(w.leaving) > 0 && w.leaving[0].at <= w.now {
+			d := w.leaving.Remove(0)
+			w.account.started(d.of, w.now, d.came, d.cost)
+		}
+		if w.drainer != nil {
+			if err := w.drainer.turn(); err != nil {
+				return err
+			}
+		}
+	}
+	if until != math.MaxInt64 {
+		w.now = until
+	}
+	return nil
+}
+
+// request does what an admitter does with one: see [admission.Service.Submit], or for a policy
+// without a queue [admission.Service.Check].
+func (w *world) request(r *Request) error {
+	of := w.account.requested(r)
+	if !w.possible(r) {
+		w.account.refused(of, r.At, Cost)
+		return nil
+	}
+	deadline := r.Deadline
+	if deadline == 0 {
+		deadline = w.options.Deadline
+	}
+	if w.drainer != nil && deadline > 0 && w.drainer.late(r, deadline) {
+		w.account.refused(of, r.At, Deadline)
+		return nil
+	}
+	from, ctx := admission.Caller{Key: r.Key, IP: r.IP}, context.Background()
+	if w.door != nil {
+		d, err := w.door.Limiter.Take(ctx, from, r.Cost)
+		switch {
+		case err != nil:
+			return err
+		case !d.Allowed:
+			w.account.refused(of, r.At, Limit)
+			return nil
+		case w.drainer == nil:
+			w.account.accepted(of)
+			if d.Delay == 0 {
+				w.account.started(of, r.At, r.At, r.Cost)
+			} else {
+				w.leaving.Push(departure{r.At + int64(d.Delay), r.At, of, r.Cost})
+			}
+			return nil
+		}
+	}
+	full := w.full(of)
+	if full != "" {
+		w.account.refused(of, r.At, full)
+		if w.door != nil {
+			return w.door.Limiter.Refund(ctx, from, r.Cost)
+		}
+		return nil
+	}
+	w.account.accepted(of)
+	w.account.stored(of, r.At)
+	return w.drainer.arrive(r, deadline)
+}
+
+// full is which of the stream's bounds keeps another job of a bucket out; empty: none.
+func (w *world) full(of *keyAccount) Reason {
+	switch {
+	case of.held >= w.policy.QueueCapacity():
+		return Capacity
+	case w.account.held >= w.policy.QueueJobs():
+		return Jobs
+	}
+	return ""
+}
+
+// possible reports whether a request's cost can ever pass. One that is limited by an address that
+// the trace does not tell cannot either.
+func (w *world) possible(r *Request) bool {
+	if w.door != nil {
+		return (r.Cost <= w.door.Quota.Units || w.door.Shadow) && (r.IP != "" || !w.door.ByIP)
+	}
+	limit, _, _ := w.policy.BeyondLimits(r.Cost, nil)
+	return r.Cost <= w.policy.Capacity && limit == ""
+}
