@@ -3,6 +3,39 @@ package main
 // table is all mutants, the part of the program that they break as headings. Texts are as short as
 // they can be and still occur once, so that they go stale only when what they break changes.
 var table = []mutant{
+	// Envoy's rate limit service.
+
+	{
+		name: "envoy-wildcards-in-any-order", file: "admission/envoy/envoy.go",
+		old: "return n.children[w], n.children[w].pattern",
+		new: "found = n.children[w]",
+		by:  "./admission/envoy TestDecisionsInMemory",
+	},
+	{
+		name: "envoy-replaced-limits-count", file: "admission/envoy/service.go",
+		old: "found[i].limit = nil",
+		new: "_ = i",
+		by:  "./admission/envoy TestDecisionsInMemory",
+	},
+	{
+		name: "envoy-what-does-not-fit-takes-nothing", file: "admission/envoy/service.go",
+		old: "ask.Take(ctx, from, checked.Remaining)",
+		new: "ask.Peek(ctx, from, checked.Remaining)",
+		by:  "./admission/envoy TestDecisionsInMemory",
+	},
+	{
+		name: "envoy-counts-begin-anew-with-a-file", file: "admission/envoy/service.go",
+		old: "previous = same.counter.limiter",
+		new: "",
+		by:  "./admission/envoy TestFilesAreReadAgain",
+	},
+	{
+		name: "envoy-shadow-fails-with-the-store", file: "admission/envoy/service.go",
+		old: "if err != nil && !l.Shadow {",
+		new: "if err != nil {",
+		by:  "./admission/envoy TestWithoutTheStore",
+	},
+
 	// The auditor, limits in shadow, and schedules.
 
 	{

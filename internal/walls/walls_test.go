@@ -70,6 +70,7 @@ admission: algorithms policy queue queue/job nats.go
 admission/access: internal/nearest internal/yamlfile
 admission/answer: admission internal/seldom policy queue queue/job
 admission/console:
+admission/envoy: admission algorithms internal/nearest internal/yamlfile policy queue/job yaml
 admission/httpapi: admission admission/access admission/answer admission/manage admission/schedules admission/watch internal/health
 	internal/hosts algorithms
 	policy queue queue/job

@@ -1,0 +1,335 @@
+package envoy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+const (
+	// mostDescriptors is how many a request may ask about.
+	mostDescriptors = 256
+	// mostOwn is how many different limits requests may bring along.
+	mostOwn = 1000
+)
+
+// Options of a [Service]. NewLimit is needed.
+type Options struct {
+	// NewLimit makes the limiters: [limiter.Factory.Limit].
+	NewLimit admission.NewLimit
+	// OnStoreError is what happens while their store does not answer; default closed: the request
+	// fails, and the gateway does as it is configured for that.
+	OnStoreError policy.OnStoreError
+	// Shared says that a decision waits for another process: then those of a request are asked for
+	// at the same time.
+	Shared bool
+	// Files are what [Load] reads.
+	Files    []string
+	Observer Observer
+}
+
+// Observer hears of decisions. Functions may be nil. Limits are named by [Prefix] and their path.
+type Observer struct {
+	// Limits gets the names of all limits that the files have from now on.
+	Limits func(names []string)
+	// Checked gets each decision.
+	Checked func(limit string, allowed bool)
+	// Shadowed gets what a limit would have done that refuses nothing.
+	Shadowed func(policy, limit string, over bool, by time.Duration)
+}
+
+// counter is what counts for a limit.
+type counter struct {
+	name    string // in metrics
+	limiter admission.Limiter
+}
+
+// Service answers gateways. It may be used by many goroutines at once.
+type Service struct {
+	options Options
+	config  atomic.Pointer[Config]
+
+	mu  sync.Mutex
+	own map[string]*Limit // that requests bring along
+}
+
+// New reads the files.
+func New(o Options) (*Service, error) {
+	if o.Observer.Limits == nil {
+		o.Observer.Limits = func([]string) {}
+	}
+	if o.Observer.Checked == nil {
+		o.Observer.Checked = func(string, bool) {}
+	}
+	if o.Observer.Shadowed == nil {
+		o.Observer.Shadowed = func(string, string, bool, time.Duration) {}
+	}
+	s := &Service{options: o, own: map[string]*Limit{}}
+	s.config.Store(&Config{})
+	return s, s.Reload()
+}
+
+// Reload reads the files again. Bad ones change nothing; what limits have counted goes on
+// counting, unless their unit has changed.
+func (s *Service) Reload() error {
+	next, err := Load(s.options.Files)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := map[string]*Limit{}
+	for _, l := range s.config.Load().limits {
+		before[l.Path] = l
+	}
+	var names []string
+	var commits []func()
+	for _, l := range next.limits {
+		var previous admission.Limiter
+		if same := before[l.Path]; same != nil && same.Unit == l.Unit {
+			previous = same.counter.limiter
+		}
+		commit, err := s.count(l, Prefix+l.Path, previous)
+		if err != nil {
+			return err
+		}
+		commits, names = append(commits, commit), append(names, l.counter.name)
+	}
+	for _, commit := range commits {
+		commit()
+	}
+	s.config.Store(next)
+	s.options.Observer.Limits(names)
+	return nil
+}
+
+// count gives a limit what counts for it. A limit that lets nothing pass, or everything, needs no
+// limiter.
+func (s *Service) count(l *Limit, name string, previous admission.Limiter) (func(), error) {
+	l.counter.name = name
+	if l.Unlimited || l.Requests == 0 {
+		return func() {}, nil
+	}
+	made, err := s.options.NewLimit(policy.Policy{Name: name,
+		OnStoreError: s.options.OnStoreError, Rule: policy.Rule{Algorithm: policy.FixedWindow,
+			Limit: int64(l.Requests), Window: policy.Duration(l.Unit.Window())}}.WithDefaults(),
+		previous)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", l.Path, err)
+	}
+	l.counter.limiter = made.Limiter
+	return made.Commit, nil
+}
+
+// Answer is what a request is answered.
+type Answer struct {
+	Over     bool // a descriptor is over its limit
+	Statuses []Status
+}
+
+// Status is what is answered about one descriptor.
+type Status struct {
+	Over      bool
+	Limit     *Rate // nil: it has none
+	Unlimited bool
+	Remaining uint32
+	Reset     time.Duration // until the window ends; 0 without a limit
+}
+
+// Tightest is the status that tells most of what is left: the last one over its limit, or the first
+// of those with the least; nil when none has a limit.
+func (a Answer) Tightest() (tightest *Status) {
+	for i := range a.Statuses {
+		s := &a.Statuses[i]
+		if s.Limit != nil &&
+			(s.Over || tightest == nil || !tightest.Over && s.Remaining < tightest.Remaining) {
+			tightest = s
+		}
+	}
+	return tightest
+}
+
+// asked is a question to one limit.
+type asked struct {
+	limit   *Limit
+	counted string
+	hits    uint64
+	refund  bool
+}
+
+// Decide counts a request in a domain: hits for each descriptor, at least 1, unless the descriptor
+// has a number of its own. Each is counted by its own limit, also when another refuses. Errors:
+// [*admission.RequestError], and what the limiters answer, [admission.ErrStore] above all.
+func (s *Service) Decide(ctx context.Context, domain string, descriptors []Descriptor,
+	hits uint32) (Answer, error) {
+
+	questions, err := s.questions(domain, descriptors, hits)
+	if err != nil {
+		return Answer{}, err
+	}
+	answer := Answer{Statuses: make([]Status, len(questions))}
+	errs := make([]error, len(questions))
+	var asking sync.WaitGroup
+	for i, q := range questions {
+		ask := func() { answer.Statuses[i], errs[i] = s.ask(ctx, q) }
+		if s.options.Shared && i < len(questions)-1 && q.limit != nil {
+			asking.Go(ask)
+		} else {
+			ask()
+		}
+	}
+	asking.Wait()
+	for _, status := range answer.Statuses {
+		answer.Over = answer.Over || status.Over
+	}
+	return answer, errors.Join(errs...)
+}
+
+// questions finds the limits of descriptors, less those that others of them replace.
+func (s *Service) questions(domain string, descriptors []Descriptor,
+	hits uint32) ([]asked, error) {
+
+	switch {
+	case domain == "":
+		return nil, &admission.RequestError{Field: "domain", Reason: "must not be empty"}
+	case len(descriptors) == 0:
+		return nil, &admission.RequestError{Field: "descriptors", Reason: "must not be empty"}
+	case len(descriptors) > mostDescriptors:
+		return nil, &admission.RequestError{Field: "descriptors",
+			Reason: fmt.Sprintf("must be at most %d", mostDescriptors)}
+	}
+	config := s.config.Load()
+	found := make([]asked, len(descriptors))
+	var replaced map[string]bool
+	for i, d := range descriptors {
+		q := &found[i]
+		if d.Limit == nil {
+			q.limit, q.counted = config.Find(domain, d.Entries)
+		} else if config.domains[domain] != nil {
+			var err error
+			if q.limit, err = s.ownLimit(domain, *d.Limit); err != nil {
+				return nil, err
+			}
+			q.counted = counts(d.Limit.Unit, d.Entries, nil)
+		}
+		q.hits, q.refund = uint64(max(hits, 1)), d.Refund
+		if d.Hits != nil {
+			q.hits = *d.Hits
+		}
+		if q.limit != nil && len(q.limit.Replaces) > 0 {
+			if replaced == nil {
+				replaced = map[string]bool{}
+			}
+			for _, name := range q.limit.Replaces {
+				replaced[name] = true
+			}
+		}
+	}
+	for i, q := range found {
+		if q.limit != nil && !q.limit.Unlimited && q.limit.Name != "" && replaced[q.limit.Name] {
+			found[i].limit = nil
+		}
+	}
+	return found, nil
+}
+
+// ownLimit returns the limit that a request brings along.
+func (s *Service) ownLimit(domain string, r Rate) (*Limit, error) {
+	if r.Unit.Window() == 0 {
+		return nil, &admission.RequestError{Field: "limit", Reason: "the unit is not known"}
+	}
+	name := r.own(domain)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l := s.own[name]; l != nil {
+		return l, nil
+	}
+	if len(s.own) >= mostOwn {
+		return nil, &admission.RequestError{Field: "limit", Reason: fmt.Sprintf(
+			"requests have brought %d different limits already: put them into a file", mostOwn)}
+	}
+	l := &Limit{Rate: r}
+	commit, err := s.count(l, name, nil)
+	if err != nil {
+		return nil, err
+	}
+	commit()
+	s.own[name] = l
+	return l, nil
+}
+
+// ask asks one limit.
+func (s *Service) ask(ctx context.Context, q asked) (Status, error) {
+	l := q.limit
+	switch {
+	case l == nil:
+		return Status{}, nil
+	case l.Unlimited:
+		return Status{Unlimited: true, Remaining: math.MaxUint32}, nil
+	}
+	status := Status{Limit: &l.Rate}
+	decision, err := l.decide(ctx, q)
+	if err != nil && !l.Shadow {
+		return status, err
+	}
+	over := !decision.Allowed && err == nil
+	status.Over = over && !l.Shadow
+	status.Remaining = uint32(decision.Remaining) // at most the limit, which is one
+	if status.Reset = decision.ResetAfter; status.Reset <= 0 {
+		status.Reset = l.rest()
+	}
+	if l.Shadow {
+		s.options.Observer.Shadowed(l.counter.name, l.counter.name, over, decision.RetryAfter)
+	}
+	s.options.Observer.Checked(l.counter.name, !status.Over)
+	return status, nil
+}
+
+// decide counts the hits of a request. Those that do not fit use up what is left, as they do where
+// a counter only grows: so a gateway that learns afterwards what a request cost can count it.
+func (l *Limit) decide(ctx context.Context, q asked) (algorithms.Decision, error) {
+	if l.counter.limiter == nil {
+		return algorithms.Decision{}, nil
+	}
+	ask, from := l.counter.limiter, admission.Caller{Key: job.Key(q.counted)}
+	var checked admission.Checked
+	var err error
+	switch most := uint64(l.Requests); {
+	case q.refund:
+		if err = ask.Refund(ctx, from, int64(min(max(q.hits, 1), most))); err == nil {
+			checked, err = ask.Peek(ctx, from, 1)
+		}
+		checked.Allowed = true
+	case q.hits == 0:
+		checked, err = ask.Peek(ctx, from, 1)
+	case q.hits <= most:
+		checked, err = ask.Take(ctx, from, int64(q.hits))
+	default:
+		checked, err = ask.Peek(ctx, from, 1)
+		checked.Allowed = false
+	}
+	if err != nil || checked.Allowed || checked.Remaining <= 0 || q.hits <= 1 {
+		return checked.Decision, err
+	}
+	if used, err := ask.Take(ctx, from, checked.Remaining); err == nil {
+		checked.ResetAfter = used.ResetAfter
+	}
+	checked.Remaining, checked.RetryAfter = 0, checked.ResetAfter
+	return checked.Decision, nil
+}
+
+// rest is how long the window of now lasts, by this machine's clock.
+func (l *Limit) rest() time.Duration {
+	_, d := algorithms.FixedWindow{Limit: 1, Window: l.Unit.Window()}.Take(
+		algorithms.FixedWindowState{}, time.Now(), 1)
+	return d.ResetAfter
+}

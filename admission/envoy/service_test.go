@@ -1,0 +1,321 @@
+package envoy_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/admission/envoy"
+	"github.com/penstock-mq/penstock/admission/limiter"
+	"github.com/penstock-mq/penstock/admission/limiter/inredis"
+	"github.com/penstock-mq/penstock/internal/redistest"
+	"github.com/penstock-mq/penstock/internal/waittest"
+	"github.com/penstock-mq/penstock/policy"
+)
+
+// edge has windows that no test run sees the end of.
+const edge = `
+domain: edge
+descriptors:
+- {key: ip, rate_limit: {unit: year, requests_per_unit: 3, name: per-ip}}
+- {key: vip, rate_limit: {unlimited: true, replaces: [{name: per-ip}]}}
+- {key: tried, shadow_mode: true, rate_limit: {unit: year, requests_per_unit: 1}}
+- {key: closed, rate_limit: {unit: minute, requests_per_unit: 0}}
+- key: path
+  value: /files/*
+  share_threshold: true
+  rate_limit: {unit: year, requests_per_unit: 2, name: files}
+- {key: tokens, rate_limit: {unit: year, requests_per_unit: 1000}}
+`
+
+// told is what a service has told.
+type told struct {
+	mu     sync.Mutex
+	counts map[string]int
+	names  []string
+}
+
+func (o *told) count(what string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.counts[what]++
+}
+
+func (o *told) observer() envoy.Observer {
+	return envoy.Observer{
+		Limits: func(names []string) { o.names = names },
+		Checked: func(limit string, allowed bool) {
+			o.count(limit + map[bool]string{true: " allowed", false: " refused"}[allowed])
+		},
+		Shadowed: func(policy, limit string, over bool, _ time.Duration) {
+			o.count(policy + map[bool]string{true: " over", false: " within"}[over])
+		},
+	}
+}
+
+func serve(t *testing.T, o envoy.Options, text string) (*envoy.Service, string, *told) {
+	t.Helper()
+	heard := &told{counts: map[string]int{}}
+	if o.Observer = heard.observer(); o.NewLimit == nil {
+		o.NewLimit = limiter.New(limiter.Options{}).Limit
+	}
+	file := write(t, t.TempDir(), "edge.yaml", text)
+	o.Files = []string{file}
+	s, err := envoy.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, file, heard
+}
+
+func of(key, value string) envoy.Descriptor {
+	return envoy.Descriptor{Entries: []envoy.Entry{{Key: key, Value: value}}}
+}
+
+func hits(n uint64, d envoy.Descriptor) envoy.Descriptor {
+	d.Hits = &n
+	return d
+}
+
+// asking makes a function that asks, and wants what is left, or −1 for over the limit, for each
+// descriptor; −2: it has no limit.
+func asking(t *testing.T, s *envoy.Service) func(n uint32, want []int64, d ...envoy.Descriptor) {
+	return func(n uint32, want []int64, d ...envoy.Descriptor) {
+		t.Helper()
+		a, err := s.Decide(t.Context(), "edge", d, n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []int64
+		for _, status := range a.Statuses {
+			switch {
+			case status.Over:
+				got = append(got, -1)
+			case status.Limit == nil && !status.Unlimited:
+				got = append(got, -2)
+			default:
+				got = append(got, int64(status.Remaining))
+			}
+			if status.Limit != nil &&
+				(status.Reset <= 0 || status.Reset > status.Limit.Unit.Window()) {
+				t.Errorf("the window of %+v ends in %s", status.Limit, status.Reset)
+			}
+		}
+		if !slices.Equal(got, want) || a.Over != slices.Contains(want, -1) {
+			t.Errorf("%+v: %v, over %v; want %v", d, got, a.Over, want)
+		}
+	}
+}
+
+func testDecisions(t *testing.T, o envoy.Options) {
+	s, _, heard := serve(t, o, edge)
+	ask := asking(t, s)
+	a, b := of("ip", "a"), of("ip", "é ✓")
+	ask(0, []int64{2}, a)
+	ask(1, []int64{1}, a)
+	ask(1, []int64{2}, b)
+	ask(1, []int64{-2, -2, -2}, of("unknown", "a"), of("", ""), envoy.Descriptor{})
+
+	// Each counts by itself, also when another refuses; the answer is that of the strictest.
+	ask(2, []int64{-1, 0}, a, b) // one was left of a, which is used up
+	ask(1, []int64{-1, -1}, a, b)
+
+	// A number of its own goes before the request's; 0 asks only.
+	ask(9, []int64{2}, hits(1, of("ip", "c")))
+	ask(9, []int64{2}, hits(0, of("ip", "c")))
+	ask(9, []int64{0}, hits(2, of("ip", "c")))
+	ask(9, []int64{-1}, hits(0, of("ip", "c")))
+
+	// What can never fit uses up what is left: a gateway may learn afterwards what it had to count.
+	ask(1, []int64{-1}, hits(math.MaxUint64, of("tokens", "k")))
+	ask(1, []int64{-1}, hits(0, of("tokens", "k")))
+	ask(600, []int64{400}, of("tokens", "l"))
+	ask(600, []int64{-1}, of("tokens", "l"))
+	ask(1, []int64{-1}, of("tokens", "l"))
+	ask(math.MaxUint32, []int64{-1}, of("tokens", "m"))
+
+	back := of("tokens", "l")
+	back.Refund = true
+	ask(300, []int64{300}, back)
+	ask(1, []int64{299}, of("tokens", "l"))
+	ask(math.MaxUint32, []int64{1000}, back)
+
+	ask(1, []int64{math.MaxUint32}, of("vip", "x"))
+	ask(1, []int64{-2, math.MaxUint32}, a, of("vip", "x")) // a is replaced
+	ask(1, []int64{1, -2, math.MaxUint32}, of("path", "/files/1"), a, of("vip", "x"))
+	ask(1, []int64{0}, of("path", "/files/2")) // counted with the first
+	ask(1, []int64{-1}, of("path", "/files/"))
+	ask(1, []int64{-2}, of("path", "/other"))
+	ask(0, []int64{-1}, of("closed", ""))
+	ask(0, []int64{-1}, hits(0, of("closed", "")))
+
+	ask(1, []int64{0}, of("tried", "x"))
+	ask(1, []int64{0}, of("tried", "x"))
+
+	own := of("any", "thing")
+	own.Limit = &envoy.Rate{Requests: 2, Unit: 6}
+	ask(1, []int64{1}, own)
+	ask(1, []int64{0}, own)
+	ask(1, []int64{-1}, own)
+	other := of("any", "other")
+	other.Limit = own.Limit
+	ask(1, []int64{1}, other)
+	none, err := s.Decide(t.Context(), "elsewhere", []envoy.Descriptor{own}, 1)
+	if err != nil || none.Over || none.Statuses[0].Limit != nil {
+		t.Errorf("an unknown domain: %+v, %v", none, err)
+	}
+
+	heard.mu.Lock()
+	defer heard.mu.Unlock()
+	if want := []string{"envoy.edge.ip", "envoy.edge.vip", "envoy.edge.tried", "envoy.edge.closed",
+		"envoy.edge.path_/files/*", "envoy.edge.tokens"}; !slices.Equal(heard.names, want) {
+		t.Errorf("the limits are %q", heard.names)
+	}
+	for what, want := range map[string]int{"envoy.edge.tried allowed": 2,
+		"envoy.edge.tried within": 1, "envoy.edge.tried over": 1, "envoy.edge.closed refused": 2,
+		"envoy.edge.path_/files/* refused": 1, "envoy.edge.:2/year allowed": 3,
+		"envoy.edge.:2/year refused": 1, "envoy.edge.vip allowed": 0} {
+		if heard.counts[what] != want {
+			t.Errorf("%s: %d, want %d", what, heard.counts[what], want)
+		}
+	}
+}
+
+func TestDecisionsInMemory(t *testing.T) { testDecisions(t, envoy.Options{}) }
+
+func TestDecisionsInRedis(t *testing.T) {
+	rdb := redistest.Start(t).Client()
+	factory := limiter.New(limiter.Options{
+		Shared: inredis.New(rdb, inredis.Options{Timeout: waittest.Patience()})})
+	testDecisions(t, envoy.Options{NewLimit: factory.Limit, Shared: true})
+}
+
+func TestBadRequestsAreToldOf(t *testing.T) {
+	s, _, _ := serve(t, envoy.Options{}, edge)
+	many := make([]envoy.Descriptor, 257)
+	unit := of("ip", "a")
+	unit.Limit = &envoy.Rate{Requests: 1, Unit: 99}
+	for want, ask := range map[string]func() (envoy.Answer, error){
+		"domain: must not be empty": func() (envoy.Answer, error) {
+			return s.Decide(t.Context(), "", []envoy.Descriptor{of("ip", "a")}, 1)
+		},
+		"descriptors: must not be empty": func() (envoy.Answer, error) {
+			return s.Decide(t.Context(), "edge", nil, 1)
+		},
+		"descriptors: must be at most 256": func() (envoy.Answer, error) {
+			return s.Decide(t.Context(), "edge", many, 1)
+		},
+		"limit: the unit is not known": func() (envoy.Answer, error) {
+			return s.Decide(t.Context(), "edge", []envoy.Descriptor{unit}, 1)
+		},
+	} {
+		_, err := ask()
+		bad, ok := errors.AsType[*admission.RequestError](err)
+		if !ok || bad.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	// What requests bring along does not grow without a bound.
+	var err error
+	for n := range uint32(1001) {
+		unit.Limit = &envoy.Rate{Requests: n, Unit: 6}
+		_, err = s.Decide(t.Context(), "edge", []envoy.Descriptor{unit}, 1)
+	}
+	if err == nil || !strings.Contains(err.Error(), "1000 different limits") {
+		t.Error(err)
+	}
+}
+
+// A changed file counts on with what has been counted; a bad one changes nothing.
+func TestFilesAreReadAgain(t *testing.T) {
+	s, file, heard := serve(t, envoy.Options{}, edge)
+	ask := asking(t, s)
+	a := of("ip", "a")
+	ask(2, []int64{1}, a)
+	ask(500, []int64{500}, of("tokens", "k"))
+	change := func(text string) error {
+		t.Helper()
+		write(t, "", file, text)
+		return s.Reload()
+	}
+	if err := change("domain: edge\ndescriptors:\n- {key: ip, rate_limit: {unit: eon}}\n"); err ==
+		nil || !strings.Contains(err.Error(), file+":3: unit") {
+		t.Errorf("a bad file: %v", err)
+	}
+	ask(1, []int64{0}, a)
+	if err := change("domain: edge\ndescriptors:\n" +
+		"- {key: ip, rate_limit: {unit: year, requests_per_unit: 10}}\n" +
+		"- {key: tokens, rate_limit: {unit: month, requests_per_unit: 1000}}\n"); err != nil {
+		t.Fatal(err)
+	}
+	ask(1, []int64{6}, a)
+	ask(1, []int64{999}, of("tokens", "k")) // another window counts anew
+	ask(1, []int64{-2}, of("vip", "a"))
+	if !slices.Equal(heard.names, []string{"envoy.edge.ip", "envoy.edge.tokens"}) {
+		t.Errorf("the limits are %q", heard.names)
+	}
+}
+
+func TestTheTightestIsTold(t *testing.T) {
+	s, _, _ := serve(t, envoy.Options{}, edge)
+	for _, c := range []struct {
+		of   []envoy.Descriptor
+		want string
+	}{
+		{[]envoy.Descriptor{of("unknown", ""), of("vip", "")}, ""},
+		{[]envoy.Descriptor{of("tokens", "a"), of("ip", "a"), of("path", "/files/")}, "files"},
+		{[]envoy.Descriptor{of("ip", "b"), of("closed", ""), of("tried", "b")}, ""},
+	} {
+		a, err := s.Decide(t.Context(), "edge", c.of, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch tightest := a.Tightest(); {
+		case a.Over && (tightest == nil || !tightest.Over):
+			t.Errorf("%+v: %+v is tightest", c.of, tightest)
+		case !a.Over && c.want == "" && tightest != nil,
+			c.want != "" && (tightest == nil || tightest.Limit.Name != c.want):
+			t.Errorf("%+v: %+v is tightest, want %s", c.of, tightest, c.want)
+		}
+	}
+}
+
+// Without its store a request fails, or passes, or is decided by a share, as the options say. What
+// refuses nothing fails nobody.
+func TestWithoutTheStore(t *testing.T) {
+	for mode, want := range map[policy.OnStoreError]string{policy.Closed: "error", "": "error",
+		policy.Open: "allowed allowed", policy.Local: "allowed refused"} {
+		server := redistest.Start(t)
+		factory := limiter.New(limiter.Options{
+			Shared: inredis.New(server.Client(), inredis.Options{Timeout: 200 * time.Millisecond})})
+		s, _, _ := serve(t, envoy.Options{NewLimit: factory.Limit, Shared: true,
+			OnStoreError: mode}, edge)
+		server.Stop()
+		var got []string
+		for range 2 {
+			a, err := s.Decide(context.Background(), "edge",
+				[]envoy.Descriptor{of("ip", "a"), of("tokens", "a")}, 3)
+			if err != nil {
+				if !errors.Is(err, admission.ErrStore) {
+					t.Error(err)
+				}
+				got = []string{"error"}
+				continue
+			}
+			got = append(got, map[bool]string{true: "refused", false: "allowed"}[a.Over])
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%q: %q, want %s", mode, got, want)
+		}
+		a, err := s.Decide(t.Context(), "edge", []envoy.Descriptor{of("tried", "a")}, 5)
+		if err != nil || a.Over {
+			t.Errorf("%q, shadow: %+v, %v", mode, a, err)
+		}
+	}
+}

@@ -1,0 +1,245 @@
+// Package envoytest holds package envoy and its service to Envoy's own: to the types of its API,
+// and to what envoyproxy/ratelimit makes of the same files. It is a module of its own, so that
+// nobody else needs these.
+package envoytest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	reference "github.com/envoyproxy/ratelimit/src/config"
+	"github.com/envoyproxy/ratelimit/src/limiter"
+	"github.com/envoyproxy/ratelimit/src/settings"
+	"github.com/envoyproxy/ratelimit/src/stats"
+	gostats "github.com/lyft/gostats"
+	"gopkg.in/yaml.v2"
+
+	"github.com/penstock-mq/penstock/admission/envoy"
+)
+
+// theirs reads files as envoyproxy/ratelimit does.
+func theirs(files []string) (c reference.RateLimitConfig, err error) {
+	defer func() {
+		if told := recover(); told != nil {
+			err = fmt.Errorf("%v", told)
+		}
+	}()
+	var all []reference.RateLimitConfigToLoad
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, reference.RateLimitConfigToLoad{Name: name,
+			ConfigYaml: reference.ConfigFileContentToYaml(name, string(text))})
+	}
+	manager := stats.NewStatManager(gostats.NewStore(gostats.NewNullSink(), false),
+		settings.Settings{})
+	return reference.NewRateLimitConfigImpl(all, manager, true), nil
+}
+
+// both holds what is found by us to what is found by them.
+type both struct {
+	t      *testing.T
+	ours   *envoy.Config
+	theirs reference.RateLimitConfig
+	keys   limiter.CacheKeyGenerator
+	// what is counted together by one is by the other
+	toOurs, toTheirs map[string]string
+	found            int
+}
+
+func compare(t *testing.T, files ...string) *both {
+	t.Helper()
+	ours, err := envoy.Load(files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	their, err := theirs(files)
+	if err != nil {
+		t.Fatalf("they refuse what is accepted here: %v", err)
+	}
+	return &both{t: t, ours: ours, theirs: their, keys: limiter.NewCacheKeyGenerator(""),
+		toOurs: map[string]string{}, toTheirs: map[string]string{}}
+}
+
+// find looks for a descriptor of keys and values in turn.
+func (b *both) find(domain string, words ...string) {
+	b.t.Helper()
+	var mine []envoy.Entry
+	asked := &common.RateLimitDescriptor{}
+	for i := 0; i+1 < len(words); i += 2 {
+		mine = append(mine, envoy.Entry{Key: words[i], Value: words[i+1]})
+		asked.Entries = append(asked.Entries,
+			&common.RateLimitDescriptor_Entry{Key: words[i], Value: words[i+1]})
+	}
+	want := b.theirs.GetLimit(b.t.Context(), domain, asked)
+	got, counted := b.ours.Find(domain, mine)
+	if (got == nil) != (want == nil) {
+		b.t.Errorf("%s %q: %+v, they have %+v", domain, words, got, want)
+	}
+	if got == nil || want == nil {
+		return
+	}
+	b.found++
+	if got.Requests != want.Limit.RequestsPerUnit || int32(got.Unit) != int32(want.Limit.Unit) ||
+		got.Unlimited != want.Unlimited || got.Shadow != (want.ShadowMode || want.QuotaMode) ||
+		got.Name != want.Name || !slices.Equal(got.Replaces, want.Replaces) {
+		b.t.Errorf("%s %q: %+v, they have %+v", domain, words, got, want)
+	}
+	if want.Unlimited {
+		return
+	}
+	theirs := b.keys.GenerateCacheKey(domain, asked, want, 0).Key
+	// what passes between two windows is not one of ours: the unit is
+	theirs, counted = theirs+got.Unit.String(), domain+" "+counted
+	if before, known := b.toOurs[theirs]; known && before != counted {
+		b.t.Errorf("%s %q: counted as %q, and as %q, which they count together", domain, words,
+			counted, before)
+	}
+	if before, known := b.toTheirs[counted]; known && before != theirs {
+		b.t.Errorf("%s %q: counted as %q, which they tell apart", domain, words, counted)
+	}
+	b.toOurs[theirs], b.toTheirs[counted] = counted, theirs
+}
+
+// Each file of envoyproxy/ratelimit's own tests is read or refused as it does it, and descriptors
+// made of its words find what they find there.
+func TestFilesOfTheReferenceMeanTheSame(t *testing.T) {
+	list := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/envoyproxy/ratelimit")
+	dir, err := list.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := strings.TrimSpace(string(dir))
+	var files []string
+	for _, pattern := range []string{"test/config/*.yaml", "examples/ratelimit/config/*.yaml"} {
+		found, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil || len(found) == 0 {
+			t.Fatalf("%s: %v, %v", pattern, found, err)
+		}
+		files = append(files, found...)
+	}
+	accepted := 0
+	for _, name := range files {
+		_, ours := envoy.Load([]string{name})
+		_, their := theirs([]string{name})
+		if (ours == nil) != (their == nil) {
+			t.Errorf("%s: %v; they say %v", name, ours, their)
+		}
+		if ours != nil {
+			t.Logf("%s is refused:\n%v\nthey say %v", filepath.Base(name), ours, their)
+			continue
+		}
+		accepted++
+		b := compare(t, name)
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var tree reference.YamlRoot
+		if err := yaml.Unmarshal(text, &tree); err != nil {
+			t.Fatal(err)
+		}
+		b.walk(tree.Domain, tree.Descriptors, nil)
+		if len(tree.Descriptors) > 0 && b.found == 0 {
+			t.Errorf("%s: nothing was found", name)
+		}
+	}
+	if accepted < 7 || len(files)-accepted < 10 {
+		t.Errorf("%d of %d files were accepted", accepted, len(files))
+	}
+	b := compare(t, filepath.Join(root, "test/config/merge_domain_key1.yaml"),
+		filepath.Join(root, "test/config/merge_domain_key2.yaml"))
+	b.find("test-domain", "key1", "value1")
+	b.find("test-domain", "key2", "value2")
+	if b.found != 2 {
+		t.Error("domains do not add up")
+	}
+}
+
+// walk asks for every descriptor of a file, and for ones like it.
+func (b *both) walk(domain string, descriptors []reference.YamlDescriptor, path []string) {
+	b.find(domain, path...)
+	b.find("another", path...)
+	for _, d := range descriptors {
+		stem := strings.TrimSuffix(d.Value, "*")
+		for _, value := range []string{d.Value, stem, stem + "1", stem + "/x", "x" + stem, "other",
+			"", d.Value + "*"} {
+			on := append(slices.Clip(path), d.Key, value)
+			b.find(domain, append(slices.Clip(on), "more", "of it")...)
+			b.walk(domain, d.Descriptors, on)
+		}
+	}
+}
+
+// drawn is a list of descriptors from few words, so that much collides.
+func drawn(draw *rand.Rand, depth int) (list []reference.YamlDescriptor) {
+	keys, values := []string{"a", "b", "ab"}, []string{"", "", "x", "xy", "x*", "xy*", "*", "x*y"}
+	for range draw.IntN(5) {
+		d := reference.YamlDescriptor{Key: keys[draw.IntN(len(keys))],
+			Value:      values[draw.IntN(len(values))],
+			ShadowMode: draw.IntN(4) == 0, QuotaMode: draw.IntN(6) == 0,
+			DetailedMetric: draw.IntN(4) == 0, ValueToMetric: draw.IntN(4) == 0}
+		d.ShareThreshold = strings.HasSuffix(d.Value, "*") && draw.IntN(2) == 0
+		same := func(other reference.YamlDescriptor) bool {
+			return other.Key == d.Key && other.Value == d.Value
+		}
+		if slices.ContainsFunc(list, same) {
+			continue
+		}
+		if draw.IntN(3) > 0 {
+			d.RateLimit = &reference.YamlRateLimit{RequestsPerUnit: draw.Uint32N(9),
+				Unit: []string{"second", "Minute", "HOUR", "day", "week", "month",
+					"year"}[draw.IntN(7)]}
+			if draw.IntN(5) == 0 {
+				d.RateLimit = &reference.YamlRateLimit{Unlimited: true}
+			}
+		}
+		if depth > 0 {
+			d.Descriptors = drawn(draw, depth-1)
+		}
+		list = append(list, d)
+	}
+	return list
+}
+
+// Whatever a file says, the limit of a descriptor is that of envoyproxy/ratelimit, and what it
+// counts together is counted together.
+func TestDrawnFilesMeanTheSame(t *testing.T) {
+	found := 0
+	for seed := range uint64(300) {
+		draw := rand.New(rand.NewPCG(seed, 1))
+		text, err := yaml.Marshal(reference.YamlRoot{Domain: "d", Descriptors: drawn(draw, 2)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := filepath.Join(t.TempDir(), "drawn.yaml")
+		// what is left out is written as null, or as nothing
+		if err := os.WriteFile(name, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		b := compare(t, name)
+		for range 300 {
+			var words []string
+			for range 1 + draw.IntN(3) {
+				words = append(words, []string{"a", "b", "ab", "c"}[draw.IntN(4)],
+					[]string{"", "x", "xy", "xyz", "*", "x*", "y"}[draw.IntN(7)])
+			}
+			b.find("d", words...)
+		}
+		if found += b.found; t.Failed() {
+			t.Fatalf("seed %d:\n%s", seed, text)
+		}
+	}
+	if found < 3000 {
+		t.Errorf("only %d descriptors have a limit", found)
+	}
+}
