@@ -35,9 +35,8 @@ const maxIdempotencyKey = 256
 // canonical form of a name is stored. What a drainer reads of them is among job's jobHeaders.
 var storedNames = canonical(
 	job.HeaderVersion, job.HeaderDeadline, job.HeaderCost, job.HeaderPriority, job.HeaderNotBefore,
-	job.HeaderMethod, job.HeaderPath, job.HeaderIdempotencyKey, contentType, "Content-Encoding",
-	"traceparent",
-	"tracestate",
+	job.HeaderMethod, job.HeaderPath, job.HeaderTag, job.HeaderIdempotencyKey, contentType,
+	"Content-Encoding", "traceparent", "tracestate",
 )
 
 func canonical(names ...string) map[string]string {
@@ -88,7 +87,7 @@ func (j *jobHeader) read(given string, values []string) (err error) {
 		j.waits = true // for how long is not for who stores the job
 		return nil
 	case known:
-		return j.keep(name, values, false)
+		return j.keep(name, values, name == job.HeaderTag)
 	case strings.HasPrefix(key, job.HeaderPrefix):
 		return unknownHeader(given)
 	}

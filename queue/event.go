@@ -47,15 +47,17 @@ const (
 // process that publishes more than 1,000 a second of one policy leaves the rest out while nobody
 // listens, and notices a listener within half a second.
 type Event struct {
-	V          int     `json:"v"`
-	Type       string  `json:"type"`
-	Job        string  `json:"job"` // "<policy>:<stream sequence>"
-	Key        job.Key `json:"key"`
-	Attempt    int     `json:"attempt,omitempty"`     // 1 is the first
-	WaitMS     int64   `json:"wait_ms,omitempty"`     // started: since the job was accepted
-	DurationMS int64   `json:"duration_ms,omitempty"` // done, failed, throttled: of the attempt
-	Reason     string  `json:"reason,omitempty"`      // dead: why
-	Error      string  `json:"error,omitempty"`
+	V    int     `json:"v"`
+	Type string  `json:"type"`
+	Job  string  `json:"job"` // "<policy>:<stream sequence>"
+	Key  job.Key `json:"key"`
+	// Tags are the job's; missing where who tells has its headers no longer at hand.
+	Tags       []string `json:"tags,omitempty"`
+	Attempt    int      `json:"attempt,omitempty"`     // 1 is the first
+	WaitMS     int64    `json:"wait_ms,omitempty"`     // started: since the job was accepted
+	DurationMS int64    `json:"duration_ms,omitempty"` // done, failed, throttled: of the attempt
+	Reason     string   `json:"reason,omitempty"`      // dead: why
+	Error      string   `json:"error,omitempty"`
 	// PauseMS is for how long the bucket starts nothing: done, failed or dead, because the target
 	// said that nothing is left of what it allows; throttled, because it asked for it, missing when
 	// it named no time.

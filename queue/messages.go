@@ -3,6 +3,8 @@ package queue
 import (
 	"context"
 	"fmt"
+	"math"
+	"time"
 
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 	"github.com/penstock-mq/penstock/queue/job"
@@ -47,6 +49,56 @@ func (b *Broker) StoredJobs(ctx context.Context, policy string, partition int, k
 		}
 	}
 	return found, nil
+}
+
+// Where is which jobs of a policy are meant: those of a bucket, or all.
+type Where struct {
+	Key       job.Key // empty: all of them
+	Partition int     // that holds the bucket
+}
+
+// LastJob returns the sequence of the job that was stored last in a policy's stream, as its leader
+// knows it; 0 when there never was one. A policy without a stream is [ErrNoStream].
+func (b *Broker) LastJob(ctx context.Context, policy string) (uint64, error) {
+	info, err := b.js.StreamInfo(ctx, b.names.Stream(policy), "")
+	if err != nil {
+		return 0, fmt.Errorf("last job of %s: %w", policy, jsapi.Translate(err))
+	}
+	return info.State.LastSeq, nil
+}
+
+// ScanJobs reads up to n jobs that wait, back off or run, in the order in which they were accepted,
+// from a sequence on, and with their bodies: fewer when these are large, but one at least if there
+// is any.
+func (b *Broker) ScanJobs(ctx context.Context, policy string, w Where, from uint64, n int) (
+	found []job.Arrived, err error) {
+
+	stream, subject := b.names.Stream(policy), ""
+	if w.Key != "" {
+		if _, err := job.ParseKey(string(w.Key)); err != nil { // a wildcard would match others
+			return nil, fmt.Errorf("jobs of bucket %s.%s: %w", policy, w.Key, err)
+		}
+		subject = b.names.Queue(policy, w.Partition, w.Key)
+	}
+	for {
+		read, err := b.js.Batch(ctx, stream, subject, max(from, 1), n)
+		for _, m := range read {
+			found = append(found, b.arrived(m, false))
+		}
+		if err != nil || len(found) > 0 {
+			return found, err
+		}
+		// A replica that lags has not all of them: the leader knows whether there are more.
+		next, err := b.js.NextStored(ctx, stream, subject, from)
+		if err != nil || next == math.MaxUint64 {
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, jsapi.Translate(ctx.Err())
+		case <-time.After(lettersEvery):
+		}
+	}
 }
 
 // messageBySeq reads one message from a stream's leader. JetStream takes the sequence 0, which none

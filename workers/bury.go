@@ -68,7 +68,8 @@ func (l *letters) Bury(u valve.Burial) {
 		}
 		l.broker.Tell(letter.Policy, queue.Event{
 			Type: queue.EventDead, Job: job.ID(letter.Policy, u.Seq), Key: u.Key,
-			Attempt: letter.Attempts, Reason: letter.Reason, Error: u.Detail,
+			Tags: job.Tags(letter.Header), Attempt: letter.Attempts,
+			Reason: letter.Reason, Error: u.Detail,
 		})
 		return core.Buried{Ref: u.Ref}
 	})

@@ -38,6 +38,9 @@ type Job struct {
 	settled *settled
 }
 
+// Tags are what the job belongs to, as its submitter said; nil: nothing.
+func (j Job) Tags() []string { return job.Tags(j.Header) }
+
 // CoolDown says that the other side has nothing left of what it allows, for d. The job's whole
 // bucket then starts nothing for so long, or for the policy's max_cooldown if that is less, however
 // the attempt ends: one that is done is done. Of several calls the longest counts, and 0 or less

@@ -94,8 +94,9 @@ func (p *pool) tellStart(r valve.Run, job Job, now pace.Instant) {
 			job.Attempt, "wait", wait, "started", job.Started)
 	}
 	e := queue.Event{
-		Type: queue.EventStarted, Job: job.ID, Key: job.Key, Attempt: job.Attempt,
-		WaitMS: wait.Milliseconds(), At: job.Started, Costs: r.Costs,
+		Type: queue.EventStarted, Job: job.ID, Key: job.Key, Tags: job.Tags(),
+		Attempt: job.Attempt,
+		WaitMS:  wait.Milliseconds(), At: job.Started, Costs: r.Costs,
 	}
 	if r.Cost != 1 {
 		e.Cost = r.Cost
@@ -131,7 +132,7 @@ func (p *pool) tellEnd(job Job, o record.Outcome, took time.Duration) {
 		return
 	}
 	p.broker.Tell(job.Policy, queue.Event{
-		Type: event, Job: job.ID, Key: job.Key, Attempt: job.Attempt,
+		Type: event, Job: job.ID, Key: job.Key, Tags: job.Tags(), Attempt: job.Attempt,
 		DurationMS: took.Milliseconds(), Error: o.Error, Used: o.Used,
 		PauseMS: o.RetryAfter.Milliseconds(),
 	})

@@ -22,16 +22,17 @@ type teller struct {
 	core    *core.Core
 }
 
-func (t *teller) TellAccepted(r handle.Ref) { t.tellJob(queue.EventAccepted, r) }
+func (t *teller) TellAccepted(j valve.Seen) { t.tellJob(queue.EventAccepted, j) }
 
-func (t *teller) TellCancelled(r handle.Ref) {
-	t.ended(r.Part.Policy, "cancelled")
-	t.tellJob(queue.EventCancelled, r)
+func (t *teller) TellCancelled(j valve.Seen) {
+	t.ended(j.Part.Policy, "cancelled")
+	t.tellJob(queue.EventCancelled, j)
 }
 
-func (t *teller) tellJob(event string, r handle.Ref) {
-	name := r.Part.Policy
-	t.broker.Tell(name, queue.Event{Type: event, Job: job.ID(name, r.Seq), Key: r.Key})
+func (t *teller) tellJob(event string, j valve.Seen) {
+	name := j.Part.Policy
+	t.broker.Tell(name, queue.Event{Type: event, Job: job.ID(name, j.Seq), Key: j.Key,
+		Tags: job.Tags(j.Header)})
 }
 
 func (t *teller) TellBreaker(b valve.Turned) {

@@ -87,7 +87,43 @@ func (m management) jobs(r *http.Request, at place) (answer.Answer, error) {
 		return answer.Answer{}, &admission.RequestError{Field: "state", Reason: fmt.Sprintf(
 			"%.64q is none of %s", state, strings.Join(manage.JobStates, ", "))}
 	}
-	return document(m.service.Jobs(r.Context(), at.policy, at.key, after, int(limit), state))
+	only := manage.Only{State: state}
+	if at.query.Has("tag") {
+		if only.Tag, err = at.tag(); err != nil {
+			return answer.Answer{}, err
+		}
+	}
+	return document(m.service.Jobs(r.Context(), at.policy, at.key, after, int(limit), only))
+}
+
+// cancelTagged cancels the jobs of a tag: those of the policy, or of one bucket.
+func (m management) cancelTagged(keyed bool) call {
+	return func(r *http.Request, at place) (answer.Answer, error) {
+		after, err := at.number("after", 0, 0, maxID)
+		if err != nil {
+			return answer.Answer{}, err
+		}
+		tag, err := at.tag()
+		if err != nil {
+			return answer.Answer{}, err
+		}
+		var key *job.Key
+		if keyed {
+			key = &at.key
+		}
+		return plain(func(ctx context.Context, at place) (manage.CancelledTagged, error) {
+			return m.service.CancelTagged(ctx, at.policy, key, tag, after)
+		})(r, at)
+	}
+}
+
+// tag reads the tag of a query.
+func (at place) tag() (string, error) {
+	tag := at.query.Get("tag")
+	if err := job.CheckTag(tag); err != nil {
+		return "", &admission.RequestError{Field: "tag", Reason: err.Error()}
+	}
+	return tag, nil
 }
 
 // job returns a job, or what became of it.

@@ -64,7 +64,7 @@ func (h *handler) routes() []route {
 	m := management{s}
 	return []route{
 		{"POST", "/v1/jobs/{policy}/{key...}", access.Submit, h.submit},
-		{"GET", "/v1/jobs/{policy}/{key...}?after&limit&state", access.Read, m.jobs},
+		{"GET", "/v1/jobs/{policy}/{key...}?after&limit&state&tag", access.Read, m.jobs},
 		{"POST", batchPath, access.Submit, h.submitBatch},
 		{"GET", "/v1/check/{policy}/{key...}", access.Check, h.check},
 		{"POST", "/v1/check/{policy}/{key...}", access.Check, h.check},
@@ -91,6 +91,8 @@ func (h *handler) routes() []route {
 		{"POST", "/v1/pause/{policy}/{key...}", access.Operate, m.pauseKey(true)},
 		{"POST", "/v1/resume/{policy}", access.Operate, m.pausePolicy(false)},
 		{"POST", "/v1/resume/{policy}/{key...}", access.Operate, m.pauseKey(false)},
+		{"POST", "/v1/cancel/{policy}?tag&after", access.Operate, m.cancelTagged(false)},
+		{"POST", "/v1/cancel/{policy}/{key...}?tag&after", access.Operate, m.cancelTagged(true)},
 
 		{"GET", "/v1/schedules/{policy}", access.Read, h.listSchedules},
 		{"POST", "/v1/schedules/{policy}/{key...}", access.Submit, h.putSchedule},

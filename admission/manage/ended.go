@@ -26,6 +26,7 @@ type EndedJob struct {
 	Reason    string     `json:"reason,omitempty"`
 	LastError string     `json:"last_error,omitempty"`
 	Attempts  *int       `json:"attempts,omitempty"`
+	Tags      []string   `json:"tags,omitempty"`
 	BuriedAt  *time.Time `json:"buried_at,omitempty"`
 	Size      *int       `json:"size,omitempty"` // bytes of the body
 
@@ -68,6 +69,6 @@ func (s *Service) Ended(ctx context.Context, name string, seq uint64) (EndedJob,
 	}
 	l := letter(found)
 	j.Key, j.Letter, j.Reason, j.LastError = &l.Key, l.ID, l.Reason, l.Error
-	j.Attempts, j.BuriedAt, j.Size = &l.Attempts, &l.BuriedAt, &l.Size
+	j.Attempts, j.BuriedAt, j.Tags, j.Size = &l.Attempts, &l.BuriedAt, l.Tags, &l.Size
 	return j, nil
 }

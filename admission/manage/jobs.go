@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -40,6 +41,7 @@ type Job struct {
 	NotBefore  *time.Time `json:"not_before,omitempty"`
 	Cost       int64      `json:"cost"`
 	Priority   int        `json:"priority"`
+	Tags       []string   `json:"tags,omitempty"`
 	Size       int        `json:"size"` // bytes of the body
 
 	// Only of a single job, when they are asked for.
@@ -61,14 +63,17 @@ type Jobs struct {
 // JobStates are those that jobs of a list may have.
 var JobStates = []string{job.Waiting, job.Delayed, job.Running, job.Finishing, JobStored}
 
-// mostSought is how many jobs one page looks at for those in a wanted state.
+// Only says which jobs of a bucket are meant: those in a state, and those with a tag; empty: any.
+type Only struct{ State, Tag string }
+
+// mostSought is how many jobs one page looks at for those that are meant.
 const mostSought = 2000
 
 // Jobs lists at most limit jobs of a bucket that were accepted after the one of a sequence, those
-// in a state, or all if that is empty. A page of those in a state may hold fewer, even none,
-// although there are more: it looks only so far. Bodies are read to be counted.
+// that are meant. Where not all are, a page may hold fewer, even none, although there are more: it
+// looks only so far. Bodies are read to be counted.
 func (s *Service) Jobs(ctx context.Context, name string, key job.Key, after uint64, limit int,
-	state string) (Jobs, error) {
+	only Only) (Jobs, error) {
 
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -86,13 +91,16 @@ func (s *Service) Jobs(ctx context.Context, name string, key job.Key, after uint
 		if err != nil {
 			return Jobs{}, translate(err)
 		}
+		after, sought = found[len(found)-1].Seq, sought+len(found)
+		more := sought < mostSought && (only != Only{} || len(found) == want)
+		found = slices.DeleteFunc(found, func(j job.Arrived) bool {
+			return only.Tag != "" && !slices.Contains(job.Tags(j.Header), only.Tag)
+		})
 		for _, j := range s.standing(ctx, name, partition, found) {
-			if state == "" || j.State == state {
+			if only.State == "" || j.State == only.State {
 				page.Jobs = append(page.Jobs, j)
 			}
 		}
-		after, sought = found[len(found)-1].Seq, sought+len(found)
-		more := sought < mostSought && (state != "" || len(found) == want)
 		if more && len(page.Jobs) < limit {
 			continue
 		}
@@ -108,6 +116,9 @@ func (s *Service) Jobs(ctx context.Context, name string, key job.Key, after uint
 func (s *Service) standing(ctx context.Context, name string, partition int,
 	found []job.Arrived) []Job {
 
+	if len(found) == 0 {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	q := job.Question{Op: job.OpJobs}
@@ -131,8 +142,8 @@ func (s *Service) standing(ctx context.Context, name string, partition int,
 func storedJob(policy string, stored job.Arrived) Job {
 	j := Job{Job: job.ID(policy, stored.Seq), Key: stored.Key.Raw(), Partition: stored.Partition,
 		State:      JobStored,
-		AcceptedAt: stored.Stored, Cost: stored.Cost, Priority: stored.Priority, Size: stored.Size,
-		header: stored.Header}
+		AcceptedAt: stored.Stored, Cost: stored.Cost, Priority: stored.Priority,
+		Tags: job.Tags(stored.Header), Size: stored.Size, header: stored.Header}
 	if !stored.Deadline.IsZero() {
 		j.Deadline = &stored.Deadline
 	}
@@ -232,6 +243,15 @@ func (s *Service) Cancel(ctx context.Context, name string, seq uint64) (Job, err
 	if err != nil {
 		return Job{}, err
 	}
+	if j, err = s.cancel(ctx, name, j); err == nil {
+		s.log(ctx, "job cancelled", "job", j.Job, "key", j.Key)
+	}
+	return j, err
+}
+
+// cancel is Cancel for a job that was read.
+func (s *Service) cancel(ctx context.Context, name string, j Job) (Job, error) {
+	_, seq, _ := job.ParseID(j.Job)
 	a, err := s.ask(ctx, name, j.Partition, job.Question{Op: job.OpCancel, Jobs: []uint64{seq}})
 	if errors.Is(err, errNobody) {
 		err = s.broker.DropJob(ctx, name, seq)
@@ -249,7 +269,6 @@ func (s *Service) Cancel(ctx context.Context, name string, seq uint64) (Job, err
 			j.set(a.Job)
 		}
 		j.State, j.Position, j.ExpectMS, j.Hold = JobCancelled, nil, nil, job.Hold{}
-		s.log(ctx, "job cancelled", "job", j.Job, "key", j.Key)
 		return j, nil
 	case a.Job == nil:
 		if _, err := s.stored(ctx, name, seq); err != nil {

@@ -24,6 +24,7 @@ type DeadLetter struct {
 	Attempts   int       `json:"attempts"`
 	AcceptedAt time.Time `json:"accepted_at"`
 	BuriedAt   time.Time `json:"buried_at"`
+	Tags       []string  `json:"tags,omitempty"`
 	Size       int       `json:"size"` // bytes of the body
 
 	// The rest is only there of a single letter.
@@ -61,7 +62,8 @@ func (s *Service) lettered(ctx context.Context, name string) (policy.Entry, erro
 func letter(l queue.StoredLetter) DeadLetter {
 	return DeadLetter{ID: l.ID, Key: l.Key.Raw(), Job: job.ID(l.Policy, l.Seq), Reason: l.Reason,
 		Error:    l.Error,
-		Attempts: l.Attempts, AcceptedAt: l.Stored, BuriedAt: l.Buried, Size: l.Size}
+		Attempts: l.Attempts, AcceptedAt: l.Stored, BuriedAt: l.Buried,
+		Tags: job.Tags(l.Header), Size: l.Size}
 }
 
 // DeadLetters lists at most limit dead letters of a policy with an id greater than after.

@@ -48,6 +48,7 @@ type Event struct {
 	Policy     string    `json:"policy"`
 	Key        string    `json:"key"`
 	Job        string    `json:"job,omitempty"`
+	Tags       []string  `json:"tags,omitempty"`
 	Attempt    int       `json:"attempt,omitempty"`
 	WaitMS     int64     `json:"wait_ms,omitempty"`
 	DurationMS int64     `json:"duration_ms,omitempty"`
@@ -260,7 +261,8 @@ func (w *Watch) heard(policy string, heard queue.Event) {
 	}
 	heard.At = heard.At.UTC().Round(time.Microsecond)
 	e := Event{ID: w.id(w.number), At: heard.At, Type: heard.Type,
-		Policy: policy, Key: heard.Key.Raw(), Job: heard.Job, Attempt: heard.Attempt,
+		Policy: policy, Key: heard.Key.Raw(), Job: heard.Job,
+		Tags: heard.Tags, Attempt: heard.Attempt,
 		WaitMS: heard.WaitMS, DurationMS: heard.DurationMS, Reason: heard.Reason,
 		Error: heard.Error, PauseMS: heard.PauseMS, Outflow: heard.Outflow, All: heard.All}
 	w.recent[w.number%kept] = e

@@ -2,6 +2,7 @@ package watch
 
 import (
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -83,7 +84,7 @@ func TestAListenerHearsWhatItWantsToHear(t *testing.T) {
 		second.ID == first.ID {
 		t.Errorf("the second event is %+v", second)
 	}
-	if e := dead.next(t); e != second {
+	if e := dead.next(t); !reflect.DeepEqual(e, second) {
 		t.Errorf("who wants letters hears %+v", e)
 	}
 }

@@ -83,6 +83,7 @@ type jobAnswer struct {
 	NotBefore  *time.Time `json:"not_before"`
 	Cost       int64      `json:"cost"`
 	Priority   int        `json:"priority"`
+	Tags       []string   `json:"tags"`
 	Size       *int       `json:"size"`
 
 	Letter     uint64     `json:"letter"`

@@ -213,6 +213,7 @@ func (j *jobAnswer) rows(now time.Time) (rows [][]string) {
 	if j.Priority != 0 {
 		add("priority", strconv.Itoa(j.Priority))
 	}
+	add("tags", line(strings.Join(j.Tags, ", "), 300))
 	if j.Size != nil {
 		add("size", strconv.Itoa(*j.Size)+" bytes")
 	}

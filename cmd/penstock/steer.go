@@ -1,10 +1,13 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
+	"strconv"
 
 	"github.com/spf13/cobra"
 )
@@ -157,11 +160,28 @@ run are left alone. A whole policy is not purged at once.`,
 }
 
 func (a *app) cancel() *cobra.Command {
-	return &cobra.Command{
-		Use:   "cancel JOB",
-		Short: "Drop a job that waits, for good and without a dead letter",
-		Args:  jobArgs,
+	var tag, key string
+	cmd := &cobra.Command{
+		Use:   "cancel JOB | cancel POLICY --tag TAG",
+		Short: "Drop a job that waits, or those of a tag, for good and without dead letters",
+		Long: `Drops a job that waits, for good and without a dead letter; with --tag all jobs of a
+policy that have the tag, or with --key of one bucket. Those that run are left alone.`,
+		Example: "  penstock cancel mail:42\n  penstock cancel mail --tag campaign-7",
+		Args: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case cmd.Flags().Changed("tag"):
+				return cobra.ExactArgs(1)(cmd, args)
+			case cmd.Flags().Changed("key"):
+				return errors.New("--key is for --tag: penstock purge drops all jobs of a bucket")
+			}
+			return jobArgs(cmd, args)
+		},
+		ValidArgsFunction: a.names,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("tag") {
+				a.policy = args[0]
+				return a.cancelTagged(cmd.Context(), tag, key, cmd.Flags().Changed("key"))
+			}
 			var j jobAnswer
 			answer, err := a.ask(cmd.Context(), http.MethodDelete, path("jobs", args[0]), nil, nil)
 			if err == nil {
@@ -176,4 +196,43 @@ func (a *app) cancel() *cobra.Command {
 			})
 		},
 	}
+	cmd.Flags().StringVar(&tag, "tag", "", "drop the jobs of POLICY that have this `tag`")
+	keyFlag(cmd, &key, "with --tag: only those of this `key`")
+	return cmd
+}
+
+// cancelTagged drops the jobs of a tag, and asks again for as long as the answer says that there
+// may be more.
+func (a *app) cancelTagged(ctx context.Context, tag, key string, keyed bool) error {
+	var all struct {
+		Cancelled int     `json:"cancelled"`
+		Left      int     `json:"left"`
+		Next      *uint64 `json:"next,omitempty"`
+	}
+	for again := true; again; again = all.Next != nil {
+		to := place("cancel", a.policy, key, keyed) + "?tag=" + url.QueryEscape(tag)
+		if all.Next != nil {
+			to += "&after=" + strconv.FormatUint(*all.Next, 10)
+		}
+		some := all
+		some.Cancelled, some.Left, some.Next = 0, 0, nil
+		answer, err := a.ask(ctx, http.MethodPost, to, nil, nil)
+		if err == nil {
+			err = read(answer, &some)
+		}
+		if err != nil {
+			return err
+		}
+		some.Cancelled, some.Left = some.Cancelled+all.Cancelled, some.Left+all.Left
+		all = some
+	}
+	answer, err := json.Marshal(all)
+	if err != nil {
+		return err
+	}
+	return a.show(answer, func() error {
+		_, err := fmt.Fprintf(a.out, "%s: %s with the tag %s cancelled, %d left alone\n",
+			bucketName(a.policy, key, keyed), count(all.Cancelled, "job", "jobs"), tag, all.Left)
+		return err
+	})
 }

@@ -18,6 +18,7 @@ import (
 type submission struct {
 	key     string
 	headers []string
+	tags    []string
 	file    string
 	run     string
 	wait    time.Duration
@@ -88,6 +89,7 @@ file once more within the policy's duplicate_window, name the run: --run again.`
 	f.StringVar(&s.deadline, "deadline", "", "a `time` (RFC 3339) or a duration: dead after that")
 	f.StringVar(&s.notBefore, "not-before", "", "a `time` (RFC 3339) or a duration")
 	f.StringVar(&s.cost, "cost", "", "how many `slots` of the rate it takes")
+	f.StringArrayVar(&s.tags, "tag", nil, "a `tag`, to find the job again; repeatable")
 	f.StringVar(&s.priority, "priority", "", "a `number`: higher ones of a bucket go first")
 	f.StringVarP(&s.file, "file", "f", "", "submit the jobs of this NDJSON `file`")
 	f.StringVar(&s.run, "run", "", "`name` this run of a file: its lines are new jobs")
@@ -112,6 +114,7 @@ func (s *submission) header() (http.Header, error) {
 		job.HeaderNotBefore:      s.notBefore,
 		job.HeaderCost:           s.cost,
 		job.HeaderPriority:       s.priority,
+		job.HeaderTag:            strings.Join(s.tags, ","),
 	} {
 		if value == "" {
 			continue

@@ -277,8 +277,8 @@ func (s *server) jobs() {
 	s.ask("POST", "/v1/jobs/other/w?wait=1ms", "", 202, "Penstock-Not-Before: 1h")
 	s.ask("POST", "/v1/jobs/fast/b", `{"refuse":1}`, 409, "Idempotency-Key: one")
 	s.ask("POST", "/v1/jobs/slow/", "", 202)
-	s.ask("POST", "/v1/jobs/slow/a/b", "", 202)
-	s.until("/v1/buckets/slow/a/b", `"depth":0`) // it was due
+	s.ask("POST", "/v1/jobs/slow/a/b?wait=1m", "", 200) // it was due
+	s.until("/v1/buckets/slow/a/b", `"depth":0`)
 	s.ask("POST", "/v1/jobs/slow/a/b", "x", 202, "Idempotency-Key: two", "Penstock-Cost: 2",
 		"Penstock-Not-Before: 1h", "Penstock-Deadline: 3h")
 	s.ask("POST", "/v1/jobs/slow/a/b", "x", 202, "Idempotency-Key: two", "Penstock-Cost: 2",
@@ -309,6 +309,16 @@ func (s *server) jobs() {
 	s.ask("GET", "/v1/jobs/slow/a/b?state=lost", "", 400)
 	s.ask("GET", "/v1/jobs/slow:99", "", 404)
 	s.ask("GET", "/v1/jobs/slow", "", 400)
+	s.ask("POST", "/v1/jobs/other/tagged", "", 202, "Penstock-Tag: eu, x",
+		"Penstock-Not-Before: 1h")
+	s.until("/v1/jobs/other/tagged", `"delayed"`)
+	s.ask("GET", "/v1/jobs/other/tagged?tag=eu", "", 200)
+	s.ask("GET", "/v1/jobs/other/tagged?tag=", "", 400)
+	for _, path := range []string{"/v1/cancel/other/tagged", "/v1/cancel/other"} {
+		s.ask("POST", path+"?tag=eu", "", 200)
+		s.ask("POST", path, "", 400)
+		s.ask("POST", strings.Replace(path, "other", "none", 1)+"?tag=eu", "", 404)
+	}
 	s.ask("DELETE", "/v1/jobs/slow:3", "", 200)
 	s.ask("GET", "/v1/jobs/slow:3", "", 200) // was cancelled
 	s.ask("DELETE", "/v1/jobs/fast:1", "", 409)

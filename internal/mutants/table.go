@@ -36,6 +36,21 @@ var table = []mutant{
 		by:  "./admission/envoy TestWithoutTheStore",
 	},
 
+	// Tags.
+
+	{
+		name: "tags-of-others-are-cancelled", file: "admission/manage/tagged.go",
+		old: "|| !slices.Contains(job.Tags(j.Header), tag)",
+		new: "",
+		by:  ". TestJobsAreCancelledByTheirTag",
+	},
+	{
+		name: "a-tag-is-looked-for-in-one-page", file: "admission/manage/tagged.go",
+		old: "for err == nil && after < last {",
+		new: "for err == nil && after == start && after < last {",
+		by:  ". TestJobsAreCancelledByTheirTag",
+	},
+
 	// The auditor, limits in shadow, and schedules.
 
 	{

@@ -28,7 +28,9 @@ const (
 	// MinPriority to MaxPriority, default 0, higher goes first
 	HeaderPriority = "Penstock-Priority"
 	// RFC 3339, or a duration from the stored timestamp
-	HeaderNotBefore      = "Penstock-Not-Before"
+	HeaderNotBefore = "Penstock-Not-Before"
+	// what the job belongs to, to find it again: several, or one with commas between tags
+	HeaderTag            = "Penstock-Tag"
 	HeaderMethod         = "Penstock-Method"   // for HTTP targets
 	HeaderPath           = "Penstock-Path"     // for HTTP targets: see ParsePath
 	HeaderForwardPrefix  = "Penstock-Forward-" // for targets: the rest is a header's name
@@ -82,6 +84,8 @@ const (
 	MaxCost     = 1_000_000
 	MinPriority = -9
 	MaxPriority = 9
+	MaxTags     = 8
+	MaxTag      = 64 // bytes
 )
 
 // mostDecodings is how often a path may be escaped.
@@ -102,7 +106,7 @@ func (a *Arrived) ReadHeader(h map[string][]string) {
 	a.Cost = 1
 	a.Header = h
 	var problems []error
-	seen := 0 // bits of known, to notice one header in two spellings
+	seen, tagged := 0, false // seen: bits of known, to notice one header in two spellings
 	for name, values := range h {
 		if !HasPrefixFold(name, HeaderPrefix) {
 			continue
@@ -120,6 +124,10 @@ func (a *Arrived) ReadHeader(h map[string][]string) {
 			}
 			continue
 		}
+		if strings.EqualFold(name, HeaderTag) {
+			tagged = true
+			continue
+		}
 		for i, known := range jobHeaders {
 			if !strings.EqualFold(name, known.name) {
 				continue
@@ -132,9 +140,51 @@ func (a *Arrived) ReadHeader(h map[string][]string) {
 			seen |= 1 << i
 		}
 	}
+	if tagged {
+		if err := checkTags(Tags(h)); err != nil {
+			problems = append(problems, headerError(HeaderTag, err))
+		}
+	}
 	if len(problems) > 0 && a.Malformed == nil {
 		a.Malformed = errors.Join(problems...)
 	}
+}
+
+// Tags are those that a job's headers give it; nil: none.
+func Tags(h map[string][]string) (tags []string) {
+	for name, values := range h {
+		if !strings.EqualFold(name, HeaderTag) {
+			continue
+		}
+		for _, value := range values {
+			for tag := range strings.SplitSeq(value, ",") {
+				tags = append(tags, strings.TrimSpace(tag))
+			}
+		}
+	}
+	return tags
+}
+
+func checkTags(tags []string) error {
+	if len(tags) > MaxTags {
+		return fmt.Errorf("%d are given: want at most %d", len(tags), MaxTags)
+	}
+	for _, tag := range tags {
+		if err := CheckTag(tag); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// CheckTag returns what is wrong with one tag.
+func CheckTag(tag string) error {
+	bad := func(r rune) bool { return r <= ' ' || r >= 0x7F || r == ',' }
+	if tag == "" || len(tag) > MaxTag || strings.ContainsFunc(tag, bad) {
+		return fmt.Errorf("%.80q: want 1 to %d printable ASCII characters, without spaces and "+
+			"commas", tag, MaxTag)
+	}
+	return nil
 }
 
 // CostHeader is the header of a cost; the one without a name is that of whatever counts no other.

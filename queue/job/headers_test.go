@@ -2,6 +2,8 @@ package job
 
 import (
 	"errors"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -46,6 +48,8 @@ func TestHeaders(t *testing.T) {
 		"Penstock-Path": {"", "x", "/a b", "http://x/", "/%zz", "//host/x", "//", "//?x",
 			"//user@/x", "/../x", "/a/..", "/./x",
 			"/%2e%2E/x", "/a%2f../x", "/\x00"},
+		"Penstock-Tag": {"", "a b", "a,", "ü", "a\x00", strings.Repeat("x", MaxTag+1),
+			"1,2,3,4,5,6,7,8,9"},
 		"Penstock-Forward-":    {"x"},
 		"Penstock-Forward-a b": {"x"},
 	} {
@@ -61,6 +65,17 @@ func TestHeaders(t *testing.T) {
 			t.Errorf("path %q: %v", path, a.Malformed)
 		}
 	}
+	t.Run("tags, several and with commas", func(t *testing.T) {
+		h := nats.Header{"penstock-tag": {"a, b/c:1", "d"}}
+		want := []string{"a", "b/c:1", "d"}
+		if a := parse(h); a.Malformed != nil || !slices.Equal(Tags(h), want) {
+			t.Errorf("%q, %v", Tags(h), a.Malformed)
+		}
+		two := nats.Header{"Penstock-Tag": {"1,2,3,4,5"}, "penstock-tag": {"6,7,8,9"}}
+		if a := parse(two); a.Malformed == nil {
+			t.Errorf("%d tags are understood", len(Tags(two)))
+		}
+	})
 	t.Run("twice", func(t *testing.T) {
 		if a := parse(nats.Header{"Penstock-Cost": {"1", "2"}}); a.Malformed == nil {
 			t.Error("two values are understood")

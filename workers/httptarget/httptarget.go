@@ -218,6 +218,9 @@ func (t *target) request(ctx context.Context, j workers.Job) (*http.Request, err
 	header.Set(job.HeaderPolicy, j.Policy)
 	header.Set(job.HeaderKey, string(j.Key))
 	header.Set(job.HeaderAttempt, strconv.Itoa(j.Attempt))
+	if tags := j.Tags(); tags != nil {
+		header.Set(job.HeaderTag, strings.Join(tags, ", "))
+	}
 	header.Set("Idempotency-Key", j.Idempotency)
 	if err := sendable(header); err != nil {
 		return nil, err

@@ -105,6 +105,9 @@ func (t *target) request(j workers.Job) *nats.Msg {
 	m.Header.Set(job.HeaderPolicy, j.Policy)
 	m.Header.Set(job.HeaderKey, string(j.Key))
 	m.Header.Set(job.HeaderAttempt, strconv.Itoa(j.Attempt))
+	if tags := j.Tags(); tags != nil { // also what a job of another policy belongs to
+		m.Header[job.HeaderTag] = tags
+	}
 	m.Header.Set("Idempotency-Key", j.Idempotency)
 	m.Header.Set(nats.MsgIdHdr, queue.ChainedID(j.Policy, j.Key, j.Idempotency))
 	return m

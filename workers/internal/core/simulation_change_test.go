@@ -295,7 +295,7 @@ func (d *drainer) drop(p *partition, q job.Question) int {
 	d.ask(p, q)
 	dropped := d.core.out.Cancelled[before:]
 	for _, r := range dropped {
-		d.w.cancelled(d.w.fateNamed(r), p)
+		d.w.cancelled(d.w.fateNamed(r.Ref), p)
 	}
 	return len(dropped)
 }

@@ -67,8 +67,8 @@ func (d simulated) WorkOn(valve.Aside)      { d.w.fail("a question was asked") }
 
 // What only people are told changes nothing.
 
-func (d simulated) TellAccepted(handle.Ref)       {}
-func (d simulated) TellCancelled(handle.Ref)      {}
+func (d simulated) TellAccepted(valve.Seen)       {}
+func (d simulated) TellCancelled(valve.Seen)      {}
 func (d simulated) TellBreaker(valve.Turned)      {}
 func (d simulated) TellAdapted(valve.Adapted)     {}
 func (d simulated) TellTakeover(handle.Partition) {}

@@ -21,8 +21,8 @@ type Actions struct {
 	Forgets   []Forgotten     // delete the attempt record
 	Done      []Ending        // note that a job with an Idempotency-Key is done, without waiting
 	Endings   []Ending        // note how a job with an Idempotency-Key ended, then acknowledge it
-	Cancelled []handle.Ref    // dropped on an operator's word
-	Accepted  []handle.Ref    // seen for the first time, since they were stored
+	Cancelled []Seen          // dropped on an operator's word
+	Accepted  []Seen          // seen for the first time, since they were stored
 	Breakers  []Turned        // opened or closed
 	Adapted   []Adapted       // rates that were lowered
 	Offers    []string        // policies that need workers elsewhere
@@ -39,6 +39,13 @@ func (a *Actions) Reset() {
 	clear(a.Accepted)
 	*a = Actions{Starts: a.Starts[:0], Elsewhere: a.Elsewhere[:0], Acks: a.Acks[:0],
 		Accepted: a.Accepted[:0]}
+}
+
+// Seen is a job that is told of, with its headers; nil: it has none, or they are in the stream
+// alone.
+type Seen struct {
+	handle.Ref
+	Header map[string][]string
 }
 
 // Run is a job that is given to a worker, with all that was decided of it: its last check is made

@@ -316,6 +316,7 @@ func (v *Valve) dismiss(j *heldJob, how job.End) (removed int) {
 		return 0
 	}
 	v.detach(j)
+	v.out.Cancelled = append(v.out.Cancelled, Seen{j.ref(), j.Header})
 	if e, keyed := j.ended(how); keyed { // it is acknowledged once its repeats are told
 		j.enter(stageAcking)
 		v.out.Endings = append(v.out.Endings,
@@ -323,7 +324,6 @@ func (v *Valve) dismiss(j *heldJob, how job.End) (removed int) {
 	} else {
 		v.ack(j)
 	}
-	v.out.Cancelled = append(v.out.Cancelled, j.ref())
 	return 1
 }
 

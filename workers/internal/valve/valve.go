@@ -196,7 +196,7 @@ func (v *Valve) arrive(p *Part, a *job.Arrived, now pace.Instant, wall time.Time
 	v.weigh(j)
 	b.held++
 	if a.Seq > p.last {
-		v.out.Accepted = append(v.out.Accepted, j.ref())
+		v.out.Accepted = append(v.out.Accepted, Seen{j.ref(), a.Header})
 	}
 	in := v.takeIn(p, a.Seq, stored, now)
 	j.Attempts, j.crashes, j.LastError, j.recorded = in.record.Attempts, in.record.Crashes,

@@ -1,0 +1,105 @@
+package manage
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+const (
+	// taggedPage is how many stored jobs are read at a time to look at their tags.
+	taggedPage = 1000
+	// cancelsAtOnce is how many of them are cancelled at a time.
+	cancelsAtOnce = 16
+)
+
+// CancelledTagged says what became of the jobs of a tag.
+type CancelledTagged struct {
+	Cancelled int `json:"cancelled"`
+	// Left is how many were left alone: they run, or had just ended.
+	Left int `json:"left"`
+	// Next is where to go on: jobs behind this sequence were not looked at; nil: all were.
+	Next *uint64 `json:"next,omitempty"`
+}
+
+// CancelTagged cancels the jobs of a policy, or of one of its buckets, that have a tag and were
+// accepted after the one of a sequence, each as [Service.Cancel] does. No valve knows tags: the
+// queue is read, bodies and all, at some 100,000 jobs a second, and it ends after
+// Options.BulkTimeout with where it is to go on. Jobs that come meanwhile are left alone.
+func (s *Service) CancelTagged(ctx context.Context, name string, key *job.Key, tag string,
+	after uint64) (done CancelledTagged, err error) {
+
+	ctx, cancel := context.WithTimeout(ctx, s.options.BulkTimeout)
+	defer cancel()
+	entry, err := s.queued(ctx, name)
+	if err != nil {
+		return done, err
+	}
+	where, began, start := queue.Where{}, time.Now(), after
+	if key != nil {
+		where = queue.Where{Key: *key, Partition: s.partitionOf(entry.Policy, *key)}
+	}
+	last, err := s.broker.LastJob(ctx, name)
+	for err == nil && after < last {
+		var page []job.Arrived
+		page, err = s.broker.ScanJobs(ctx, name, where, after+1, taggedPage)
+		if err != nil || len(page) == 0 {
+			break
+		}
+		through := page[len(page)-1].Seq
+		page = slices.DeleteFunc(page, func(j job.Arrived) bool {
+			return j.Seq > last || j.Malformed != nil || !slices.Contains(job.Tags(j.Header), tag)
+		})
+		if through, err = s.cancelAll(ctx, name, page, through, &done); through > after {
+			after = through
+		}
+	}
+	if errors.Is(err, queue.ErrNoStream) {
+		return done, nil
+	}
+	s.log(ctx, "jobs cancelled by their tag", "policy", name, "tag", tag, "cancelled",
+		done.Cancelled, "left", done.Left, "took", time.Since(began), "error", err)
+	if err != nil {
+		if after == start && done == (CancelledTagged{}) {
+			return done, translate(err)
+		}
+		done.Next = &after
+	}
+	return done, nil
+}
+
+// cancelAll cancels the jobs of a page, and counts them. It returns up to which sequence that is
+// done: with an error, before the first job of which it is not known that it is cancelled.
+func (s *Service) cancelAll(ctx context.Context, name string, page []job.Arrived, through uint64,
+	done *CancelledTagged) (uint64, error) {
+
+	var mu sync.Mutex
+	var failed error
+	var cancelling sync.WaitGroup
+	places := make(chan struct{}, cancelsAtOnce)
+	for _, stored := range page {
+		places <- struct{}{}
+		cancelling.Go(func() {
+			defer func() { <-places }()
+			_, err := s.cancel(ctx, name, storedJob(name, stored))
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err == nil:
+				done.Cancelled++
+			case errors.Is(err, admission.ErrConflict), errors.Is(err, admission.ErrNotFound):
+				done.Left++
+			default:
+				through, failed = min(through, stored.Seq-1), err
+			}
+		})
+	}
+	cancelling.Wait()
+	return through, failed
+}

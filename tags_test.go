@@ -1,0 +1,157 @@
+package penstock_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock"
+	"github.com/penstock-mq/penstock/internal/waittest"
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers"
+)
+
+// askAPI sends a request to the API, and reads the answer into a value.
+func askAPI(t *testing.T, p *penstock.Penstock, method, path string, into any) {
+	t.Helper()
+	status, answer := ask(t, p, method, path, "")
+	if err := json.Unmarshal([]byte(answer), into); err != nil || status != http.StatusOK {
+		t.Fatalf("%s %s: %d %s, %v", method, path, status, answer, err)
+	}
+}
+
+// tagged submits a job with tags.
+func tagged(t *testing.T, p *penstock.Penstock, name, key string, tags ...string) {
+	t.Helper()
+	ticket, err := p.Submit(t.Context(), penstock.Job{Policy: name, Key: key,
+		Header: http.Header{job.HeaderTag: tags}})
+	if err != nil || ticket.Job == "" {
+		t.Fatalf("submitted: %+v, %v", ticket, err)
+	}
+}
+
+// TestTagsGoWithTheirJob to its handler, events, listings and its dead letter.
+func TestTagsGoWithTheirJob(t *testing.T) {
+	slow := paced("slow", 1, 10)
+	slow.Outflow.Per = 24 * time.Hour
+	p := open(t, penstock.Options{Policies: []policy.Policy{paced("mail", 1000, 10), slow}})
+	seen := make(chan []string, 1)
+	p.Handle("mail", func(_ context.Context, j workers.Job) error {
+		seen <- j.Tags()
+		return workers.Permanent(errors.New("no such address"))
+	})
+	nc, err := p.Connect("events")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	broker, err := queue.NewBroker(nc, queue.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	events := make(chan queue.Event, 20)
+	stop, err := broker.Listen("*", ">", func(_ string, e queue.Event) { events <- e })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	run(t, p)
+	tagged(t, p, "mail", "a", "campaign-7, eu", "x")
+	want := []string{"campaign-7", "eu", "x"}
+	if got := receive(t, seen); !slices.Equal(got, want) {
+		t.Errorf("the handler sees %q", got)
+	}
+	for last := ""; last != queue.EventDead; {
+		e := receive(t, events)
+		if last = e.Type; !slices.Equal(e.Tags, want) {
+			t.Errorf("an event has the tags %q: %+v", e.Tags, e)
+		}
+	}
+	type withTags struct{ Tags []string }
+	var letters struct{ Letters []withTags }
+	askAPI(t, p, "GET", "/v1/dead/mail", &letters)
+	var ended withTags
+	askAPI(t, p, "GET", "/v1/jobs/mail:1", &ended)
+	for _, got := range append(letters.Letters, ended) {
+		if !slices.Equal(got.Tags, want) {
+			t.Errorf("what became of it has the tags %q", got.Tags)
+		}
+	}
+
+	for i := range 6 {
+		tagged(t, p, "slow", "a", fmt.Sprintf("n-%d", i%2))
+	}
+	var page struct{ Jobs []struct{ Job string } }
+	askAPI(t, p, "GET", "/v1/jobs/slow/a?tag=n-1", &page)
+	if got := fmt.Sprint(page.Jobs); got != "[{slow:2} {slow:4} {slow:6}]" {
+		t.Errorf("the jobs of a tag are %s", got)
+	}
+}
+
+// TestJobsAreCancelledByTheirTag: of a policy, of one of its buckets, wherever they lie, and those
+// that run are left alone. The bodies take more than the valve may hold, so most jobs are deep.
+func TestJobsAreCancelledByTheirTag(t *testing.T) {
+	slow := paced("slow", 1, 10_000)
+	slow.Outflow.Per = 24 * time.Hour
+	p := open(t, penstock.Options{Policies: []policy.Policy{slow}, Memory: workers.LeastMemory})
+	release := make(chan struct{})
+	defer close(release)
+	running := make(chan struct{}, 1)
+	p.Handle("slow", func(context.Context, workers.Job) error {
+		running <- struct{}{}
+		<-release
+		return nil
+	})
+	run(t, p)
+	tagged(t, p, "slow", "runs", "odd")
+	receive(t, running)
+	const jobs = 1500
+	body := []byte(strings.Repeat("x", 4096))
+	for i := range jobs {
+		header := http.Header{}
+		if i%2 == 1 {
+			header[job.HeaderTag] = []string{"odd", "of-" + fmt.Sprint(i%3)}
+		}
+		if _, err := p.Submit(t.Context(), penstock.Job{Policy: "slow", Key: fmt.Sprint(i % 5),
+			Header: header, Body: body}); err != nil {
+			t.Fatal(err)
+		}
+		if i < 5 {
+			receive(t, running) // the first of its bucket
+		}
+	}
+	cancel := func(query string) (answer struct {
+		Cancelled, Left int
+		Next            *uint64
+	}) {
+		t.Helper()
+		askAPI(t, p, "POST", "/v1/cancel/slow"+query, &answer)
+		return answer
+	}
+	depth := func(want uint64) {
+		t.Helper()
+		waittest.Until(t, fmt.Sprintf("%d jobs are left", want),
+			func() bool { return p.Depths(t.Context())["slow"] == want })
+	}
+	depth(1 + jobs)
+	if got := cancel("/1?tag=odd"); got.Cancelled != jobs/10-1 || got.Left != 1 || got.Next != nil {
+		t.Errorf("one bucket: %+v", got)
+	}
+	depth(1 + jobs - (jobs/10 - 1))
+	if got := cancel("?tag=none"); got.Cancelled != 0 || got.Left != 0 || got.Next != nil {
+		t.Errorf("a tag that no job has: %+v", got)
+	}
+	if got := cancel("?tag=odd"); got.Cancelled != jobs/2-jobs/10-1 || got.Left != 3 ||
+		got.Next != nil {
+		t.Errorf("the policy: %+v", got)
+	}
+	depth(1 + jobs/2 + 2) // with those that run
+}
