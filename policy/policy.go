@@ -108,6 +108,10 @@ type Policy struct {
 	// the ids of all jobs of that time in memory, at some 150 bytes.
 	DuplicateWindow Duration `json:"duplicate_window,omitempty"`
 
+	// KeepDone is for how long it is kept how jobs ended, the last 100,000 of them at most; not
+	// given, only dead letters and what repeats need are. 1s to 7d.
+	KeepDone Duration `json:"keep_done,omitempty"`
+
 	Target *Target `json:"target,omitempty"`
 	// MaxJobs is the most jobs that the policy holds over all its buckets; what is more is refused.
 	// See [Policy.QueueJobs].

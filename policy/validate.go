@@ -62,7 +62,7 @@ const reservedName = "dead"
 
 // runFields are the fields that say how queued jobs run.
 var runFields = []string{"concurrency", "workers", "partitions", "timeout", "max_age",
-	"duplicate_window", "target", "retry", "max_jobs", "max_bytes", "dead"}
+	"duplicate_window", "keep_done", "target", "retry", "max_jobs", "max_bytes", "dead"}
 
 // algorithmFields says which fields each algorithm demands and which it may have, besides those of
 // its queue.
@@ -245,9 +245,8 @@ func (p Policy) checkNumbers(c *checker) {
 	c.number("partitions", int64(p.Partitions), MaxPartitions)
 	c.duration("timeout", p.Timeout)
 	c.duration("max_age", p.MaxAge)
-	if w := p.DuplicateWindow; w != 0 && (w < Duration(time.Second) || w > 7*day) {
-		c.add("duplicate_window", "must be 1s to 7d, not %s", w)
-	}
+	c.remembered("duplicate_window", p.DuplicateWindow)
+	c.remembered("keep_done", p.KeepDone)
 	c.number("retry.max_attempts", int64(p.Retry.MaxAttempts), MaxAttempts)
 	first := c.duration("retry.backoff", p.Retry.Backoff)
 	last := c.duration("retry.max_backoff", p.Retry.MaxBackoff)
@@ -419,6 +418,13 @@ func (c *checker) duration(field string, d Duration) bool {
 		return c.add(field, "must be %s to 366d, not %s", shortest, d)
 	}
 	return true
+}
+
+// remembered checks for how long a server is to remember something of each job.
+func (c *checker) remembered(field string, d Duration) {
+	if d != 0 && (d < Duration(time.Second) || d > 7*day) {
+		c.add(field, "must be 1s to 7d, not %s", d)
+	}
 }
 
 func (c *checker) size(field string, s Size) {

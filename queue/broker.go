@@ -55,7 +55,8 @@ type Broker struct {
 
 	tables Tables
 
-	events events
+	events    events
+	chronicle chronicle
 
 	discarding sync.Map // by policy, a channel of one place, held to discard dead letters
 

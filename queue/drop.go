@@ -99,6 +99,6 @@ func (b *Broker) noteDropped(ctx context.Context, policy string, j job.Arrived, 
 
 func (b *Broker) tellDropped(policy string, j job.Arrived) {
 	b.Tell(policy, Event{Type: EventCancelled, Job: job.ID(policy, j.Seq), Key: j.Key,
-		Tags: job.Tags(j.Header)})
+		Tags: job.Tags(j.Header), Accepted: j.Stored})
 	b.TellOutcome(j.Header, job.Told{Job: job.ID(policy, j.Seq), End: job.EndCancelled})
 }

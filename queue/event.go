@@ -78,6 +78,11 @@ type Event struct {
 	// Shadow is by how many milliseconds limits would have delayed a start that hold nothing back.
 	Shadow map[string]int64 `json:"shadow,omitempty"`
 
+	// Accepted and Reply are for the history of the policy: when the job was stored, and what ran
+	// it had to say. They are not published.
+	Accepted time.Time  `json:"-"`
+	Reply    *job.Reply `json:"-"`
+
 	// From is the process that tells, and N the number of this event among all that it had to tell
 	// of the policy: what is missing was lost, or left out while nobody listened.
 	From string `json:"from,omitempty"`
@@ -160,8 +165,10 @@ func (b *Broker) gate(policy string) *gate {
 	return g
 }
 
-// Tell publishes an event, without waiting for anything.
+// Tell publishes an event, without waiting for anything, and has the history of its policy keep a
+// job that ended: see [Broker.KeepHistory].
 func (b *Broker) Tell(policy string, e Event) {
+	b.chronicled(policy, e)
 	g := b.gate(policy)
 	g.telling.Lock()
 	defer g.telling.Unlock()

@@ -20,7 +20,8 @@ import (
 //     so never in neither;
 //   - policies last: one that is made meanwhile has a record and no stream, which is made again.
 //
-// Left out are leases and locks, which are their holders' while these live, and what is in memory.
+// Left out are leases and locks, which are their holders' while these live, what is in memory, and
+// the histories of ended jobs, which are for watching.
 func (b *Broker) Kept(ctx context.Context) (kept, leftOut []string, err error) {
 	all, err := b.streams(ctx)
 	if err != nil {
@@ -42,6 +43,7 @@ func (b *Broker) Kept(ctx context.Context) (kept, leftOut []string, err error) {
 		}
 		name, ours := strings.CutPrefix(stream, b.names.Stream(""))
 		letters, dead := strings.CutPrefix(name, deadInfix)
+		past, history := strings.CutPrefix(name, historyInfix)
 		switch {
 		case stream == b.names.schedules():
 			return 2
@@ -49,6 +51,8 @@ func (b *Broker) Kept(ctx context.Context) (kept, leftOut []string, err error) {
 			return 3
 		case ours && (dead && policy.IsName(letters) || name+"_" == deadInfix):
 			return 4
+		case ours && history && policy.IsName(past):
+			return 6
 		}
 		return 0
 	}

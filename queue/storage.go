@@ -49,6 +49,7 @@ type Storage struct {
 	Fill
 	Jobs    map[string]Fill // by policy
 	Letters map[string]Fill // by policy
+	History map[string]Fill // of those with keep_done
 	// policies whose max_bytes, of jobs or of letters, do not fit the store and are obeyed in part
 	Scaled []string
 }
@@ -68,7 +69,7 @@ func (b *Broker) Ration(ctx context.Context) (Storage, error) {
 
 // bounded is one policy in the sharing of a part of the store.
 type bounded struct {
-	policy string
+	policy string                // of a history with historyInfix
 	stream *jetstream.StreamInfo // nil: not there yet
 	own    int64                 // bytes that the policy says; 0: none
 	used   int64
@@ -89,7 +90,8 @@ func (b *Broker) ration(ctx context.Context, coming string,
 	if err != nil {
 		return Storage{}, err
 	}
-	s := Storage{Fill: Fill{used, size}, Jobs: map[string]Fill{}, Letters: map[string]Fill{}}
+	s := Storage{Fill: Fill{used, size}, Jobs: map[string]Fill{}, Letters: map[string]Fill{},
+		History: map[string]Fill{}}
 	free := size
 	if size > 0 {
 		free = max(1, size-foreign)
@@ -109,6 +111,10 @@ func (b *Broker) ration(ctx context.Context, coming string,
 		for _, x := range part.streams {
 			if size == 0 {
 				x.bound = cmp.Or(x.own, part.anyhow)
+			}
+			if name, history := strings.CutPrefix(x.policy, historyInfix); history {
+				s.History[name] = Fill{x.used, x.bound}
+				continue
 			}
 			if x.bound < x.own && !slices.Contains(s.Scaled, x.policy) {
 				s.Scaled = append(s.Scaled, x.policy)
@@ -211,8 +217,8 @@ func (b *Broker) storeSize(ctx context.Context) (size, used int64, err error) {
 	return max(0, info.Limits.MaxStore) / n, int64(info.Store) / n, nil
 }
 
-// boundedStreams finds the streams of jobs and of letters, and how many bytes of the store are
-// somebody else's.
+// boundedStreams finds the streams of jobs and of letters, histories among these, and how many
+// bytes of the store are somebody else's.
 func (b *Broker) boundedStreams(ctx context.Context, coming string, meta map[string]string) (
 	jobs, letters []*bounded, foreign int64, err error) {
 
@@ -222,6 +228,9 @@ func (b *Broker) boundedStreams(ctx context.Context, coming string, meta map[str
 		name, ours := strings.CutPrefix(info.Config.Name, b.names.upper+"_")
 		x := &bounded{stream: info, used: int64(info.State.Bytes)}
 		switch letter, dead := strings.CutPrefix(name, deadInfix); {
+		case ours && strings.HasPrefix(name, historyInfix):
+			x.policy = name
+			letters = append(letters, x)
 		case ours && dead:
 			x.policy = letter
 			letters = append(letters, x)
@@ -237,6 +246,8 @@ func (b *Broker) boundedStreams(ctx context.Context, coming string, meta map[str
 	}
 	if name, dead := strings.CutPrefix(coming, deadInfix); dead {
 		letters = append(letters, &bounded{policy: name})
+	} else if strings.HasPrefix(coming, historyInfix) {
+		letters = append(letters, &bounded{policy: coming})
 	} else if coming != "" {
 		own[coming] = meta
 		jobs = append(jobs, &bounded{policy: coming})
@@ -246,6 +257,9 @@ func (b *Broker) boundedStreams(ctx context.Context, coming string, meta map[str
 	}
 	for _, x := range letters {
 		x.own = metaBytes(own[x.policy], metaDeadMaxBytes)
+		if strings.HasPrefix(x.policy, historyInfix) {
+			x.own = historyBytes
+		}
 	}
 	return jobs, letters, foreign, nil
 }

@@ -118,10 +118,10 @@ func (b *Broker) apply(ctx context.Context, p policy.Policy) error {
 	}
 }
 
-// createBounded creates a policy's stream of jobs or letters with the bound in bytes that
-// [Broker.Ration] gives it. Streams that are created at the same time do not know of each other
-// when they are given theirs: one finds no room and tries again, and the last one corrects the
-// bounds of all.
+// createBounded creates a policy's stream of jobs, letters or ended jobs with the bound in bytes
+// that [Broker.Ration] gives it. Streams that are created at the same time do not know of each
+// other when they are given theirs: one finds no room and tries again, and the last one corrects
+// the bounds of all.
 func (b *Broker) createBounded(ctx context.Context, policy string,
 	config jetstream.StreamConfig) error {
 	name := strings.TrimPrefix(config.Name, b.names.upper+"_")
@@ -131,7 +131,10 @@ func (b *Broker) createBounded(ctx context.Context, policy string,
 			return unbound
 		}
 		fill := storage.Jobs[policy]
-		if name != policy {
+		switch {
+		case strings.HasPrefix(name, historyInfix):
+			fill = storage.History[policy]
+		case name != policy:
 			fill = storage.Letters[policy]
 		}
 		config.MaxBytes = cmp.Or(fill.Max, -1)

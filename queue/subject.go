@@ -114,6 +114,18 @@ func (n Names) Dead(policy string, k job.Key) string {
 // DeadStream is the stream of a policy's dead letters.
 func (n Names) DeadStream(policy string) string { return n.upper + "_" + deadInfix + policy }
 
+// history joins the subject of what is kept of a policy's ended jobs: its name, a job's sequence,
+// and its key.
+func (n Names) history(tokens ...string) string {
+	return strings.Join(append([]string{n.lower, "history"}, tokens...), ".")
+}
+
+// historyStream is the stream of a policy's jobs that have ended.
+func (n Names) historyStream(policy string) string { return n.upper + "_" + historyInfix + policy }
+
+// historyInfix tells those streams from others, as deadInfix does.
+const historyInfix = "HISTORY_"
+
 // deadInfix tells the streams of dead letters from those of jobs: policies' names have no capital
 // letters.
 const deadInfix = "DEAD_"

@@ -33,7 +33,7 @@ func (b *Broker) TellOutcome(header map[string][]string, t job.Told) {
 	m := nats.NewMsg(b.names.Outcome(token))
 	if r := t.Reply; r != nil {
 		reply := *r
-		if most := b.nc.MaxPayload() - roomForHeader; int64(len(r.Body)) > most {
+		if most := b.nc.MaxPayload() - roomForHeader; r.Cut || int64(len(r.Body)) > most {
 			reply.Body, reply.Cut = nil, true
 		}
 		m.Data, t.Reply = reply.Body, &reply

@@ -70,6 +70,7 @@ func (l *letters) Bury(u valve.Burial) {
 			Type: queue.EventDead, Job: job.ID(letter.Policy, u.Seq), Key: u.Key,
 			Tags: job.Tags(letter.Header), Attempt: letter.Attempts,
 			Reason: letter.Reason, Error: u.Detail,
+			Accepted: u.Stored,
 		})
 		return core.Buried{Ref: u.Ref}
 	})

@@ -19,6 +19,7 @@ type catalog struct {
 	policies map[string]policy.Policy            // also of jobs that run on when theirs has gone
 	running  map[string]Handler                  // registered or made of a target
 	attempt  func(context.Context, Job) (context.Context, Job, func(error))
+	keep     func(policy string, keep time.Duration) // a history of ended jobs
 }
 
 // observed is a handler whose attempts an observer hears of; nil: nobody does.
@@ -42,6 +43,7 @@ func (c *catalog) learn(set policy.Entries) {
 			continue
 		}
 		c.policies[name] = entry.Policy
+		c.keep(name, time.Duration(entry.Policy.KeepDone))
 		if handle := c.handlerOf(entry); handle != nil {
 			c.running[name] = observed(handle, c.attempt)
 		}

@@ -107,7 +107,10 @@ func New(nc *nats.Conn, o Options) (*Drainer, error) {
 	d := &Drainer{
 		calls: c, options: o, broker: broker, interrupt: interrupt,
 		catalog: &catalog{log: o.Logger, names: broker.Names(), target: o.Target,
-			attempt:  o.Observer.Attempt,
+			attempt: o.Observer.Attempt,
+			keep: func(policy string, keep time.Duration) {
+				broker.KeepHistory(policy, keep, func() { o.Observer.HistoryLost(policy) })
+			},
 			handlers: map[string]Handler{}, policies: map[string]policy.Policy{}},
 		gate:      &gate{clock: l.clock},
 		questions: &questions{calls: c, broker: broker},

@@ -75,23 +75,27 @@ func (j Job) Settle(cost string, used int64) {
 	j.settled.costs[name] = min(max(used, 0), policy.MaxLimit)
 }
 
-// Awaited reports whether somebody waits for the outcome of the job, and so for what
+// Awaited reports whether somebody waits for the outcome of the job, and so for all that
 // [Job.Reply] says.
 func (j Job) Awaited() bool {
 	return job.IsWaiter(job.HeaderValue(j.Header, job.HeaderWaiter)) && j.settled != nil
 }
 
-// Reply says what the job came to, for who waits for it; the last word before the handler returns
-// counts, if the job is done or dead then. Nobody keeps it, and without a waiter it says nothing. A
-// body of more than [job.MaxReply] bytes is left out. The status and the header are for what has
-// them, such as HTTP; 0 and nil say nothing.
+// Kept reports whether the policy has a history of ended jobs (keep_done), which keeps the status
+// and the first [job.KeptReply] bytes of what [Job.Reply] says.
+func (j Job) Kept() bool { return j.settled != nil && j.settled.kept }
+
+// Reply says what the job came to, for who waits for it and for the history of its policy; the last
+// word before the handler returns counts, if the job is done or dead then. Where nobody does either
+// it says nothing. A body of more than [job.MaxReply] bytes is left out. The status and the header
+// are for what has them, such as HTTP; 0 and nil say nothing.
 func (j Job) Reply(status int, header http.Header, body []byte) {
-	if !j.Awaited() {
+	if !j.Awaited() && !j.Kept() {
 		return
 	}
 	r := &job.Reply{Status: status, Header: header, Body: body}
 	if len(body) > job.MaxReply {
-		r.Body, r.Cut = nil, true
+		r.Body, r.Cut = body[:job.KeptReply], true
 	}
 	j.settled.mu.Lock()
 	defer j.settled.mu.Unlock()
@@ -145,6 +149,16 @@ func outcomeOf(seq uint64, err error) record.Outcome {
 // mostError is how many bytes of an error are kept, which end up in headers and records.
 const mostError = 1024
 
+// said is what the run replied; nil: nothing, or it did not run here.
+func (s *settled) said() *job.Reply {
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.reply
+}
+
 // settled is what a run says of its job's costs, of what the other side has left, and to who waits
 // for the job.
 type settled struct {
@@ -152,6 +166,7 @@ type settled struct {
 	costs map[string]int64
 	pause time.Duration
 	reply *job.Reply
+	kept  bool // the history of the policy keeps some of it
 }
 
 // tell adds what was settled to how the run ended.

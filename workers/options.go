@@ -104,6 +104,9 @@ type Observer struct {
 	Lease func(held bool)
 	// Discarded tells that old dead letters of a policy were discarded, to make room for new ones.
 	Discarded func(policy string, letters uint64)
+	// HistoryLost tells that it was not kept how a job of a policy with keep_done ended: the server
+	// did not take it, or not in time.
+	HistoryLost func(policy string)
 }
 
 // complete is the observer with functions that do nothing in place of those that are missing.
@@ -152,6 +155,9 @@ func (o Observer) complete() Observer {
 	}
 	if o.Discarded == nil {
 		o.Discarded = func(string, uint64) {}
+	}
+	if o.HistoryLost == nil {
+		o.HistoryLost = func(string) {}
 	}
 	return o
 }

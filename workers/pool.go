@@ -32,12 +32,15 @@ type pool struct {
 // Start gives a job to a worker. The core counts what runs: nothing does when Run ends in order.
 func (p *pool) Start(r valve.Run) {
 	handle := p.catalog.running[r.Part.Policy]
-	go p.work(r, handle, p.catalog.timeout(r.Part.Policy), p.backlogs.born(r.Part, r.Stored))
+	said := &settled{kept: p.catalog.policies[r.Part.Policy].KeepDone > 0}
+	go p.work(r, handle, p.catalog.timeout(r.Part.Policy), p.backlogs.born(r.Part, r.Stored), said)
 }
 
 // work is one worker: it makes the last check, runs the handler and reports. The valve has counted
 // it among the policy's workers.
-func (p *pool) work(r valve.Run, handle Handler, timeout time.Duration, created time.Time) {
+func (p *pool) work(r valve.Run, handle Handler, timeout time.Duration, created time.Time,
+	said *settled) {
+
 	now, passed := r.Decide(p.gate.check, nil)
 	if !passed {
 		p.observer.Returned(r.Part.Policy, string(r.Returned()))
@@ -45,7 +48,7 @@ func (p *pool) work(r valve.Run, handle Handler, timeout time.Duration, created 
 		return
 	}
 	job := newJob(r, created)
-	job.Started, job.settled = p.clock.Date(now), &settled{}
+	job.Started, job.settled = p.clock.Date(now), said
 	p.tellStart(r, job, now)
 	ctx, cancel := context.WithTimeout(p.jobs, timeout)
 	o := call(ctx, handle, r.Seq, job)
@@ -133,6 +136,7 @@ func (p *pool) tellEnd(job Job, o record.Outcome, took time.Duration) {
 	}
 	p.broker.Tell(job.Policy, queue.Event{
 		Type: event, Job: job.ID, Key: job.Key, Tags: job.Tags(), Attempt: job.Attempt,
+		Accepted: job.Accepted, Reply: job.settled.said(),
 		DurationMS: took.Milliseconds(), Error: o.Error, Used: o.Used,
 		PauseMS: o.RetryAfter.Milliseconds(),
 	})
@@ -151,11 +155,7 @@ func told(j Job, o record.Outcome) (t job.Told, ended bool) {
 	default:
 		return t, false
 	}
-	if j.settled != nil { // it ran here
-		j.settled.mu.Lock()
-		defer j.settled.mu.Unlock()
-		t.Reply = j.settled.reply
-	}
+	t.Reply = j.settled.said()
 	return t, true
 }
 

@@ -32,7 +32,7 @@ func (t *teller) TellCancelled(j valve.Seen) {
 func (t *teller) tellJob(event string, j valve.Seen) {
 	name := j.Part.Policy
 	t.broker.Tell(name, queue.Event{Type: event, Job: job.ID(name, j.Seq), Key: j.Key,
-		Tags: job.Tags(j.Header)})
+		Tags: job.Tags(j.Header), Accepted: time.Unix(0, j.Stamp)})
 }
 
 func (t *teller) TellBreaker(b valve.Turned) {

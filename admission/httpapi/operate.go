@@ -141,6 +141,22 @@ func (m management) job(r *http.Request, at place) (answer.Answer, error) {
 	})(r, at)
 }
 
+// history lists the jobs of a bucket that have ended, or of a policy.
+func (m management) history(r *http.Request, at place) (answer.Answer, error) {
+	if err := noBody(r); err != nil {
+		return answer.Answer{}, err
+	}
+	limit, err := at.number("limit", defaultLimit, 1, maxLimit)
+	if err != nil {
+		return answer.Answer{}, err
+	}
+	before, err := at.number("before", 0, 0, maxID)
+	if err != nil {
+		return answer.Answer{}, err
+	}
+	return document(m.service.History(r.Context(), at.policy, at.key, before, int(limit)))
+}
+
 // jobOr returns a job by look, or what became of it.
 func (m management) jobOr(ctx context.Context,
 	look func(ctx context.Context, policy string, seq uint64) (manage.Job, error),

@@ -106,6 +106,9 @@ func (h *handler) routes() []route {
 		{"POST", "/v1/purge/{policy}", access.Operate, notAWholePolicy},
 		{"POST", "/v1/purge/{policy}/{key...}", access.Operate, keyed(s.Purge)},
 
+		{"GET", "/v1/history/{policy}?before&limit", access.Read, m.history},
+		{"GET", "/v1/history/{policy}/{key...}?before&limit", access.Read, m.history},
+
 		{"GET", "/v1/dead/{policy}?after&limit", access.Read, m.deadLetters},
 		{"DELETE", "/v1/dead/{policy}?through&key&reason&since&before", access.Operate,
 			m.discardAll},

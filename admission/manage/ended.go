@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"time"
+	"unicode/utf8"
 
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/policy"
@@ -32,10 +33,82 @@ type EndedJob struct {
 
 	// of a replayed one: the id of the job that was made of its letter
 	ReplayedAs string `json:"replayed_as,omitempty"`
+
+	// What the history of the policy has besides, where it says keep_done.
+
+	ID         uint64     `json:"id,omitempty"` // in the history
+	EndedAt    *time.Time `json:"ended_at,omitempty"`
+	DurationMS *int64     `json:"duration_ms,omitempty"` // of the last attempt
+	Status     int        `json:"status,omitempty"`      // that its target answered
+	Answer     *string    `json:"answer,omitempty"`      // its first KiB, when that is UTF-8
+	Bytes      []byte     `json:"answer_base64,omitempty"`
+}
+
+// EndedJobs is one page of a history, the job that ended last first.
+type EndedJobs struct {
+	Jobs []EndedJob `json:"jobs"`
+	// the page after this one is of what ended before this id; nil: this is the last
+	Next *uint64 `json:"next,omitempty"`
+}
+
+// History lists at most limit jobs that ended before the one with an id of the history, or from the
+// last one on if that is 0: those of a key, or of all if it is empty. A page may hold fewer, even
+// none, although there are more: it looks only so far. A policy without keep_done has none.
+func (s *Service) History(ctx context.Context, name string, key job.Key, before uint64,
+	limit int) (EndedJobs, error) {
+
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	if _, err := s.queued(ctx, name); err != nil {
+		return EndedJobs{}, err
+	}
+	found, next, err := s.broker.History(name).List(ctx, key, before, limit)
+	if err != nil {
+		return EndedJobs{}, translate(err)
+	}
+	page := EndedJobs{Jobs: make([]EndedJob, len(found))}
+	for i, past := range found {
+		page.Jobs[i] = EndedJob{Job: job.ID(name, past.Seq)}
+		page.Jobs[i].past(past)
+	}
+	if next > 0 {
+		page.Next = &next
+	}
+	return page, nil
+}
+
+// past adds what a history has.
+func (j *EndedJob) past(p queue.Past) {
+	key := p.Key.Raw()
+	j.Key, j.State, j.AcceptedAt, j.EndedAt, j.ID = &key, p.How, p.Accepted, &p.Ended, p.ID
+	j.Reason, j.LastError, j.Status = string(p.Reason), p.Error, p.Status
+	if failed := p.Attempt; failed > 0 {
+		if p.How == job.EndDone {
+			failed--
+			j.DurationMS = &p.DurationMS
+		}
+		j.Attempts = &failed
+	}
+	if len(p.Answer) > 0 {
+		j.Answer, j.Bytes = shown(whole(p.Answer))
+	}
+}
+
+// whole is the start of a text without the character that its end cuts in two.
+func whole(text []byte) []byte {
+	for i := 1; i < utf8.UTFMax && i <= len(text); i++ {
+		if last := text[len(text)-i:]; utf8.RuneStart(last[0]) {
+			if !utf8.FullRune(last) {
+				return text[:len(text)-i]
+			}
+			break
+		}
+	}
+	return text
 }
 
 // Ended returns what became of a job that has ended: ErrNotFound when that is not remembered, see
-// [queue.Ends.Read]. Its policy may be gone.
+// [queue.Ends.Read] and [queue.History]. Its policy may be gone.
 func (s *Service) Ended(ctx context.Context, name string, seq uint64) (EndedJob, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -44,12 +117,22 @@ func (s *Service) Ended(ctx context.Context, name string, seq uint64) (EndedJob,
 	if !policy.IsName(name) {
 		return EndedJob{}, notFound
 	}
-	end, err := s.broker.Ends().Read(ctx, name, seq)
-	if errors.Is(err, queue.ErrNotFound) {
-		return EndedJob{}, notFound
-	}
-	if err != nil {
+	past, err := s.broker.History(name).Read(ctx, seq)
+	if err == nil {
+		j.past(past)
+	} else if !errors.Is(err, queue.ErrNotFound) {
 		return EndedJob{}, translate(err)
+	}
+	end, err := s.broker.Ends().Read(ctx, name, seq)
+	switch {
+	case errors.Is(err, queue.ErrNotFound) && j.ID > 0:
+		return j, nil
+	case errors.Is(err, queue.ErrNotFound):
+		return EndedJob{}, notFound
+	case err != nil:
+		return EndedJob{}, translate(err)
+	case !end.Accepted.Equal(j.AcceptedAt):
+		j = EndedJob{Job: j.Job} // ids begin again when a policy is deleted and created again
 	}
 	j.State, j.AcceptedAt = end.How, end.Accepted
 	if end.Job > 0 {

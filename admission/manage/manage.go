@@ -119,6 +119,9 @@ func (s *Service) queued(ctx context.Context, name string) (policy.Entry, error)
 	if err == nil && !entry.Policy.HasQueue() {
 		err = admission.NoQueue(name)
 	}
+	if err == nil { // of jobs that are dropped where no drainer does it
+		s.broker.KeepHistory(name, time.Duration(entry.Policy.KeepDone), nil)
+	}
 	return entry, err
 }
 

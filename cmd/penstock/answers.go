@@ -90,6 +90,16 @@ type jobAnswer struct {
 	Reason     string     `json:"reason"`
 	BuriedAt   *time.Time `json:"buried_at"`
 	ReplayedAs string     `json:"replayed_as"`
+
+	EndedAt    *time.Time `json:"ended_at"`
+	DurationMS *int64     `json:"duration_ms"`
+	Status     int        `json:"status"`
+	Answer     string     `json:"answer"`
+}
+
+type historyAnswer struct {
+	Jobs []jobAnswer `json:"jobs"`
+	Next *uint64     `json:"next"`
 }
 
 // verdictAnswer is what became of a job that was submitted, alone or in a batch.

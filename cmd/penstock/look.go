@@ -205,6 +205,11 @@ func (j *jobAnswer) rows(now time.Time) (rows [][]string) {
 		add("dead letter", strconv.FormatUint(j.Letter, 10))
 	}
 	add("replayed as", j.ReplayedAs)
+	add("ended", at(j.EndedAt))
+	if j.DurationMS != nil {
+		add("took", short(milliseconds(*j.DurationMS)))
+	}
+	add("answer", j.answered(300))
 	add("deadline", at(j.Deadline))
 	add("not before", at(j.NotBefore))
 	if j.Cost > 1 {
@@ -218,6 +223,61 @@ func (j *jobAnswer) rows(now time.Time) (rows [][]string) {
 		add("size", strconv.Itoa(*j.Size)+" bytes")
 	}
 	return rows
+}
+
+// answered is what the target of a job that has ended said.
+func (j *jobAnswer) answered(most int) string {
+	if j.Status == 0 {
+		return line(j.Answer, most)
+	}
+	return strings.TrimSpace(strconv.Itoa(j.Status) + " " + line(j.Answer, most))
+}
+
+func (a *app) history() *cobra.Command {
+	var key string
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "history POLICY [--key KEY]",
+		Short: "List the jobs that have ended, the last one first",
+		Long: "Lists the jobs of a policy that have ended, or of one of its buckets, the last\n" +
+			"one first. The policy must say keep_done: for how long they are to be known.",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.names,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a.policy = args[0]
+			at := path("history", a.policy)
+			if cmd.Flags().Changed("key") {
+				at = path("history", a.policy, key)
+			}
+			var page historyAnswer
+			answer, err := a.get(cmd.Context(), fmt.Sprintf("%s?limit=%d", at, limit), &page)
+			if err != nil {
+				return err
+			}
+			return a.show(answer, func() error { return a.historyTable(page.Jobs) })
+		},
+	}
+	keyFlag(cmd, &key, "only those of this `key`")
+	cmd.Flags().IntVarP(&limit, "limit", "n", 20, "show at most this many")
+	return cmd
+}
+
+func (a *app) historyTable(jobs []jobAnswer) error {
+	if len(jobs) == 0 {
+		_, err := fmt.Fprintln(a.out, "none is known: a policy keeps them if it says keep_done")
+		return err
+	}
+	rows := [][]string{{"JOB", "KEY", "STATE", "ENDED", "WAITED AND RAN", "FAILED", "ANSWER"}}
+	for _, j := range jobs {
+		failed := "?"
+		if j.Attempts != nil {
+			failed = strconv.Itoa(*j.Attempts)
+		}
+		said := cmp.Or(j.answered(60), strings.TrimSpace(j.Reason+" "+line(j.LastError, 60)))
+		rows = append(rows, []string{j.Job, keyName(j.Key), j.State,
+			clock(*j.EndedAt, time.Now()), short(j.EndedAt.Sub(j.AcceptedAt)), failed, said})
+	}
+	return table(a.out, rows)
 }
 
 func (a *app) drainers() *cobra.Command {

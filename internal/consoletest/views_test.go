@@ -75,6 +75,39 @@ func TestJobsAreListedByTheirState(t *testing.T) {
 	b.holds(`!document.body.innerText.includes("still:2\t")`)
 }
 
+// TestTheHistoryShowsHowJobsEnded, of a bucket and of its policy, and a job what it came to.
+func TestTheHistoryShowsHowJobsEnded(t *testing.T) {
+	w := settle(t, penstock.Options{Policies: policies(t,
+		`mail {"algorithm":"leaking_bucket","outflow":"100/s","capacity":500,"keep_done":"1h"}`)},
+		map[string]workers.Handler{"mail": func(_ context.Context, j workers.Job) error {
+			j.Reply(201, nil, append([]byte("sent to "), j.Body...))
+			if string(j.Body) == "nobody" {
+				return workers.Permanent(errors.New("no such address"))
+			}
+			return nil
+		}})
+	w.submit("mail", "acme", 60, "ann")
+	w.submit("mail", "globex", 1, "nobody")
+	w.letters("mail", 1)
+	for _, l := range []look{desk, phone} {
+		b := visit(t, w.base, l)
+		b.open("policy/mail")
+		b.press("History")
+		b.sees("mail:60", "201 sent to ann", "50 jobs here", "last 1h")
+		b.legible()
+		b.shoot("history-" + l.String())
+		b.press("Next")
+		b.sees("mail:61", "no such address", "dead", "11 jobs here")
+		b.open("bucket/mail/acme")
+		b.press("Jobs that have ended")
+		b.sees("History of mail / acme", "mail:60", "201 sent to ann")
+		b.holds(`!document.body.innerText.includes("mail:61")`)
+		b.press("mail:60")
+		b.sees("It is done.", "What the target answered", "sent to ann", "Took")
+		b.legible()
+	}
+}
+
 func TestDeadLettersAreSearchedReplayedAndDropped(t *testing.T) {
 	w := refusing(t)
 	w.submit("bad", "ann", 3, "7")

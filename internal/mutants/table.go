@@ -51,6 +51,39 @@ var table = []mutant{
 		by:  ". TestJobsAreCancelledByTheirTag",
 	},
 
+	// Histories of ended jobs.
+
+	{
+		name: "history-outlives-its-time", file: "queue/history.go",
+		old: "max(h.keep, time.Second).Truncate(time.Second)",
+		new: "time.Hour",
+		by:  "./queue TestAHistoryForgets",
+	},
+	{
+		name: "history-loses-in-silence", file: "queue/history.go",
+		old: "h.lost()\n\t\tif errors.Is",
+		new: "if errors.Is",
+		by:  "./queue TestWhatAHistoryDoesNotTakeIsCounted",
+	},
+	{
+		name: "history-is-not-made-again", file: "queue/history.go",
+		old: "if errors.Is(err, jetstream.ErrNoStreamResponse) {",
+		new: "if false {",
+		by:  "./queue TestWhatAHistoryDoesNotTakeIsCounted",
+	},
+	{
+		name: "history-keeps-no-answer", file: "workers/handler.go",
+		old: "!j.Awaited() && !j.Kept()",
+		new: "!j.Awaited()",
+		by:  ". TestAPolicyMayKeepHowJobsEnded",
+	},
+	{
+		name: "history-in-backups", file: "queue/kept.go",
+		old: "policy.IsName(past):\n\t\t\treturn 6",
+		new: "policy.IsName(past):\n\t\t\treturn 4",
+		by:  "./queue TestAHistoryIsReadFromItsEnd",
+	},
+
 	// The auditor, limits in shadow, and schedules.
 
 	{

@@ -83,6 +83,9 @@ func (s *Store) forget(ctx context.Context, name string) (gone bool, err error) 
 	if err := s.broker.Letters(name).DropEmpty(ctx); err != nil {
 		return false, err
 	}
+	if err := s.broker.History(name).Drop(ctx); err != nil {
+		return false, err
+	}
 	if current.File == "" || current.Left {
 		err = s.table.Delete(ctx, name, current.revision)
 	} else {

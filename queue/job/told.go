@@ -25,8 +25,11 @@ func IsWaiter(token string) bool {
 // MaxReply is the largest body of a [Reply], in bytes.
 const MaxReply = 1 << 20
 
+// KeptReply is how many bytes of a reply's body the history of a policy keeps.
+const KeptReply = 1 << 10
+
 // Reply is what ran a job, such as the target of its policy, has to say to who waits for it. Nobody
-// keeps it.
+// keeps more of it than a history does, see [KeptReply].
 type Reply struct {
 	// Status is that of an HTTP target; 0 where nothing has one.
 	Status int `json:"status,omitempty"`

@@ -143,7 +143,7 @@ func (t *target) handle(ctx context.Context, j workers.Job) error {
 	}
 	body, _ := io.ReadAll(io.LimitReader(response.Body, most))
 	settle(j, from, response.Header, body)
-	if j.Awaited() {
+	if j.Awaited() || j.Kept() {
 		j.Reply(response.StatusCode, shown(response.Header, hidden),
 			[]byte(redact.Text(string(body), hidden)))
 	}

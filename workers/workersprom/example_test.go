@@ -34,6 +34,7 @@ func ExampleNew() {
 	// penstock_breaker_open 1
 	// penstock_dead_letters_discarded_total 1
 	// penstock_hints_total 1
+	// penstock_history_lost_total 1
 	// penstock_jobs_total 3
 	// penstock_lease_held 1
 	// penstock_partitions_owned 1

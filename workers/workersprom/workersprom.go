@@ -41,6 +41,7 @@ type metrics struct {
 	workerless, adapted    *prometheus.GaugeVec
 	lease                  prometheus.Gauge
 	discarded, hints       *prometheus.CounterVec
+	historyLost            *prometheus.CounterVec
 
 	mu    sync.Mutex
 	known map[string]bool
@@ -79,6 +80,7 @@ type metrics struct {
 //	penstock_policy_workerless{policy}             1 while jobs are due that no worker takes
 //	penstock_lease_held                            1 or 0: without it nothing starts
 //	penstock_dead_letters_discarded_total{policy}  old dead letters that made room for new ones
+//	penstock_history_lost_total{policy}            jobs that are missing in a history (keep_done)
 //
 // A policy's series begin, at zero, when the drainer hears of it, and go when it is gone.
 func New(registerer prometheus.Registerer) (workers.Observer, error) {
@@ -167,12 +169,17 @@ func New(registerer prometheus.Registerer) (workers.Observer, error) {
 			Name: "penstock_dead_letters_discarded_total",
 			Help: "Dead letters that were discarded, oldest first, to make room for new ones.",
 		}, []string{"policy"}),
+		historyLost: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "penstock_history_lost_total",
+			Help: "Jobs of policies with keep_done whose end the history does not have, because " +
+				"the server did not take it, or not in time.",
+		}, []string{"policy"}),
 		known: map[string]bool{},
 	}
 	var problems []error
 	for _, c := range []prometheus.Collector{m.starts, m.returned, m.late, m.attempts, m.jobs,
 		m.lateness, m.wait, m.owned, m.breakers, m.workerless, m.lease, m.discarded,
-		m.held, m.hints, m.adapted, m.shadowed, m.shadowedBy} {
+		m.held, m.hints, m.adapted, m.shadowed, m.shadowedBy, m.historyLost} {
 		problems = append(problems, registerer.Register(c))
 	}
 	return workers.Observer{
@@ -215,6 +222,7 @@ func New(registerer prometheus.Registerer) (workers.Observer, error) {
 		Discarded: func(policy string, letters uint64) {
 			m.discarded.WithLabelValues(policy).Add(float64(letters))
 		},
+		HistoryLost: func(policy string) { m.historyLost.WithLabelValues(policy).Inc() },
 	}, errors.Join(problems...)
 }
 
@@ -227,7 +235,7 @@ func (m *metrics) policy(name string, known bool) {
 		for _, c := range []interface{ DeletePartialMatch(prometheus.Labels) int }{
 			m.starts, m.returned, m.late, m.attempts, m.jobs, m.wait, m.owned, m.breakers,
 			m.workerless, m.discarded, m.held, m.hints, m.adapted, m.shadowed,
-			m.shadowedBy} {
+			m.shadowedBy, m.historyLost} {
 			c.DeletePartialMatch(prometheus.Labels{"policy": name})
 		}
 		return
@@ -239,6 +247,7 @@ func (m *metrics) policy(name string, known bool) {
 	m.breakers.WithLabelValues(name)
 	m.workerless.WithLabelValues(name)
 	m.discarded.WithLabelValues(name)
+	m.historyLost.WithLabelValues(name)
 	m.hints.WithLabelValues(name)
 	m.adapted.WithLabelValues(name)
 	for _, why := range returns {

@@ -9,6 +9,7 @@ import * as bucket from "./views/bucket.js";
 import * as dead from "./views/dead.js";
 import * as doors from "./views/doors.js";
 import * as drainers from "./views/drainers.js";
+import * as history from "./views/history.js";
 import * as job from "./views/job.js";
 import * as jobs from "./views/jobs.js";
 import * as overview from "./views/overview.js";
@@ -17,7 +18,7 @@ import * as policy from "./views/policy.js";
 // A view has a title(params), load(params, page), which asks for all that it shows, and
 // view(data, page), which makes it. It may say with events(params) which events it wants; they
 // come to heard(event, page), and have it ask again.
-const views = { "": overview, policy, bucket, jobs, job, dead, drainers, doors };
+const views = { "": overview, policy, bucket, jobs, job, history, dead, drainers, doors };
 const tabs = [["", "Overview", "o"], ["dead", "Dead letters", "d"], ["drainers", "Drainers", "r"], ["doors", "Door policies", "l"]];
 
 const SOONEST = 1000, OFTEN = 2000; // ms between two questions

@@ -9,6 +9,8 @@ export const to = {
   policy: (name) => "#/policy/" + encodeURIComponent(name),
   bucket: (policy, key) => `#/bucket/${encodeURIComponent(policy)}/${encodeURIComponent(key)}`,
   jobs: (policy, key) => `#/jobs/${encodeURIComponent(policy)}/${encodeURIComponent(key)}`,
+  history: (policy, key) => "#/history/" + encodeURIComponent(policy) +
+    (key === undefined ? "" : "/" + encodeURIComponent(key)),
   job: (id) => "#/job/" + encodeURIComponent(id),
   dead: (policy) => "#/dead/" + encodeURIComponent(policy),
   letter: (policy, id) => `#/dead/${encodeURIComponent(policy)}/${id}`,

@@ -59,7 +59,8 @@ export function view({ p, paused, b, override }, page) {
         ["Own pace", own(override)],
         ["Partition", p.partitions > 1 ? b.partition : null])),
     h("section", null,
-      h("div", { class: "head" }, h("h2", null, "Last events"), link(to.jobs(name, key), `All ${plural(b.depth, "job")}`)),
+      h("div", { class: "head" }, h("h2", null, "Last events"), link(to.jobs(name, key), `All ${plural(b.depth, "job")}`),
+        p.keep_done ? link(to.history(name, key), "Jobs that have ended") : null),
       table("Last events of the bucket", [
         { head: "At", cell: (e) => clock(e.at) },
         { head: "Event", cell: (e) => h("span", { class: "event " + e.type }, e.type.replace("_", " ")) },

@@ -47,7 +47,11 @@ export function view(j, page) {
       facts(
         ["Deadline", j.deadline && clock(j.deadline)], ["Not before", j.not_before && clock(j.not_before)],
         ["Cost", j.cost], ["Priority", j.priority || null], ["Body", j.size === undefined ? null : bytes(j.size)],
-        ["Reason", j.reason, "bad"], ["Buried", j.buried_at && clock(j.buried_at)])),
+        ["Reason", j.reason, "bad"], ["Buried", j.buried_at && clock(j.buried_at)],
+        ["Ended", j.ended_at && clock(j.ended_at)],
+        ["Took", j.duration_ms === undefined ? null : span(j.duration_ms)],
+        ["Answer", j.status])),
+    answer(j),
     history(page.state.events ?? []),
     content(j),
   ];
@@ -67,6 +71,11 @@ function sentence(j) {
   return `It ${j.state === "delayed" ? "is delayed" : turn ? "waits for its turn" : "waits"}` +
     `${j.held_by && !turn ? ": " + heldBy(j.held_by, j.until) : ""}.${before}`;
 }
+
+/** answer is the first KiB of what the target of a job that has ended answered. */
+const answer = (j) => j.answer === undefined && j.answer_base64 === undefined ? null :
+  h("section", null, h("h2", null, "What the target answered"),
+    h("pre", { class: "body", tabindex: 0, "aria-label": "answer" }, j.answer ?? "base64: " + j.answer_base64));
 
 /** history is what was heard of a job, in the order of time. */
 const history = (events) => h("section", null, h("h2", null, "History"),

@@ -38,6 +38,7 @@ export function view({ policy: p, paused, retired, source, set, stat, buckets },
         buckets ? paused ?
           action("Resume", () => page.does(() => ask("POST", path("resume", name)), `${name} goes on.`), { why, id: "resume" }) :
           action("Pause", () => pause(page, name, buckets), { why, id: "pause" }) : null,
+        p.keep_done ? link(to.history(name), "History") : null,
         buckets ? link(to.dead(name), "Dead letters") : null)),
     h("div", { class: "columns" },
       facts(

@@ -1,0 +1,48 @@
+// Jobs that have ended, of a bucket or of a whole policy, the last one first.
+
+import { get, path, withQuery } from "../api.js";
+import { h } from "../dom.js";
+import { clock, count, key as shownKey, plural, span } from "../format.js";
+import { link, pager, table, to } from "../ui.js";
+
+const PAGE = 50;
+
+export const title = ([policy, key]) => `History of ${policy}${key === undefined ? "" : "/" + shownKey(key)}`;
+
+export const events = ([policy, key]) => "type=done,dead,cancelled&policy=" + encodeURIComponent(policy) +
+  (key === undefined ? "" : "&key=" + encodeURIComponent(key));
+
+export async function load([policy, key], page) {
+  const { before = [0] } = page.state, at = key === undefined ? [policy] : [policy, key];
+  const [p, found] = await Promise.all([get(path("policies", policy)),
+    get(withQuery(path("history", ...at), { before: before.at(-1) || "", limit: PAGE }))]);
+  return { keep: p.policy.keep_done, ...found };
+}
+
+export function view({ keep, jobs, next }, page) {
+  const [policy, key] = page.params, { before = [0] } = page.state;
+  const turn = (before) => () => {
+    page.state.before = before;
+    page.refresh();
+  };
+  return [
+    h("h1", null, "History of ", key === undefined ? link(to.policy(policy), policy) :
+      link(to.bucket(policy, key), `${policy} / ${shownKey(key)}`)),
+    h("p", { class: "quiet" }, keep ? `How jobs ended in the last ${keep}, the last one first; of 100,000 jobs at most.` :
+      "The policy keeps none: with keep_done: 1h it would keep for an hour how its jobs ended."),
+    table("Jobs that have ended, the last one first", [
+      { head: "Job", cell: (j) => link(to.job(j.job), j.job) },
+      { head: "Ended", cell: (j) => clock(j.ended_at) },
+      { head: "How", cell: (j) => h("span", { class: "event " + j.state }, j.state) },
+      ...key === undefined ? [{ head: "Key", cell: (j) => link(to.bucket(policy, j.key), shownKey(j.key)) }] : [],
+      { head: "After", number: true, title: "since it was accepted", cell: (j) => span(Date.parse(j.ended_at) - Date.parse(j.accepted_at)) },
+      { head: "Ran", number: true, cell: (j) => j.duration_ms === undefined ? "–" : span(j.duration_ms) },
+      { head: "Failed", number: true, cell: (j) => j.attempts === undefined ? "–" : count(j.attempts) },
+      { head: "Answer", wide: true, cell: said },
+    ], jobs, next ? "None of those here; the next page looks further." : "None has ended.", (j) => j.id),
+    pager(before.length > 1 ? turn(before.slice(0, -1)) : null, next ? turn([...before, next]) : null,
+      plural(jobs.length, "job") + " here"),
+  ];
+}
+
+const said = (j) => [j.status, j.answer?.slice(0, 120), j.reason, j.last_error].filter(Boolean).join(" ");
