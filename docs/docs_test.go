@@ -350,6 +350,11 @@ func TestTheClient(t *testing.T) {
 	newReader(t).follow("cli.md")
 }
 
+func TestSimulating(t *testing.T) {
+	t.Parallel()
+	newReader(t).follow("simulate.md")
+}
+
 func TestOperating(t *testing.T) {
 	t.Parallel()
 	newReader(t).follow("operate.md")

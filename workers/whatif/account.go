@@ -67,6 +67,9 @@ func (f Figures) RefusedShare() float64 {
 	return float64(f.Refused) / float64(max(f.Requests, 1))
 }
 
+// StaleShare is the part of the requests that was accepted and became stale, 0 to 1.
+func (f Figures) StaleShare() float64 { return float64(f.Stale) / float64(max(f.Requests, 1)) }
+
 // Waits are quantiles of waits: the shortest that the given part of them does not exceed.
 type Waits struct {
 	P50 Millis `json:"p50_ms"`

@@ -1,0 +1,213 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/penstock-mq/penstock/cmd/penstock/trace"
+	"github.com/penstock-mq/penstock/internal/nearest"
+	"github.com/penstock-mq/penstock/internal/yamlfile"
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/workers/whatif"
+)
+
+// What simulate and advise share: a trace, policies of files, and how one is played.
+
+// traceFlags say which trace is played, and how.
+type traceFlags struct {
+	file, format, key string
+	options           whatif.Options
+}
+
+func (f *traceFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.file, "trace", "", "the `file` of requests, - for standard input")
+	flags.StringVar(&f.format, "format", string(trace.Auto),
+		fmt.Sprintf("of the trace, one of %v", trace.Formats))
+	flags.StringVar(&f.key, "key", "", "the `column` or field of the key, of logs ip, path or user")
+	flags.DurationVar(&f.options.Duration, "duration", 0, "how long each job runs")
+	flags.DurationVar(&f.options.Deadline, "deadline", 0,
+		"of jobs for which the trace tells none: they are of no use later")
+	flags.IntVar(&f.options.Workers, "workers", 0,
+		"of all drainers together (default those of one)")
+	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions( // there is such a flag
+		formatNames(), cobra.ShellCompDirectiveNoFileComp))
+}
+
+func formatNames() (names []string) {
+	for _, f := range trace.Formats {
+		names = append(names, string(f))
+	}
+	return names
+}
+
+// read reads the trace, and says on standard error what was left out.
+func (f *traceFlags) read(a *app) (*trace.Trace, error) {
+	in := a.in
+	if f.file == "" {
+		return nil, usageError{errors.New("want --trace FILE")}
+	}
+	if f.file != "-" {
+		file, err := os.Open(f.file)
+		if err != nil {
+			return nil, usageError{err}
+		}
+		defer file.Close()
+		in = file
+	}
+	t, err := trace.Read(in, trace.Options{Format: trace.Format(f.format), Key: f.key})
+	if err != nil {
+		return nil, usageError{fmt.Errorf("%s: %w", f.file, err)}
+	}
+	for _, p := range t.Problems {
+		fmt.Fprintf(a.err, "penstock: %s:%d: %s: %s\n", f.file, p.Line, plain(p.Reason),
+			line(p.Text, 60))
+	}
+	if more := t.Skipped - len(t.Problems); more > 0 {
+		fmt.Fprintf(a.err, "penstock: %s: and %s more\n", f.file, count(more, "line", "lines"))
+	}
+	if len(t.Requests) == 0 {
+		return nil, usageError{fmt.Errorf("%s: holds no requests", f.file)}
+	}
+	return t, nil
+}
+
+// traced is what is printed of a trace.
+type traced struct {
+	File     string          `json:"file"`
+	Format   trace.Format    `json:"format"`
+	Requests int             `json:"requests"`
+	Skipped  int             `json:"skipped"`
+	Problems []trace.Problem `json:"problems,omitempty"`
+	First    time.Time       `json:"first"`
+	Last     time.Time       `json:"last"`
+}
+
+func (f *traceFlags) told(t *trace.Trace) traced {
+	date := func(r trace.Request) time.Time { return time.Unix(0, r.At).UTC() }
+	return traced{f.file, t.Format, len(t.Requests), t.Skipped, t.Problems, date(t.Requests[0]),
+		date(t.Requests[len(t.Requests)-1])}
+}
+
+func (t traced) String() string {
+	text := fmt.Sprintf("%s of %s, from %s to %s", count(t.Requests, "request", "requests"),
+		t.File, t.First.Format(time.DateTime), t.Last.Format(time.DateTime))
+	if t.Skipped > 0 {
+		text += fmt.Sprintf("; %s skipped", count(t.Skipped, "line", "lines"))
+	}
+	return text
+}
+
+// policiesOf are those of a configuration file, whatever else it says.
+func policiesOf(name string) ([]policy.Policy, error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	defer file.Close()
+	doc, err := yamlfile.Read(io.LimitReader(file, 16<<20))
+	if p, ok := errors.AsType[yamlfile.Problem](err); ok {
+		return nil, usageError{yamlfile.Join(name, []yamlfile.Problem{p})}
+	}
+	if err != nil {
+		return nil, err
+	}
+	possible := func(policy.Policy) []policy.Problem { return nil }
+	policies, problems := yamlfile.Policies(doc.Tree["policies"], possible)
+	for i := range problems {
+		problems[i].Line = doc.Line(problems[i].Place)
+	}
+	if err := yamlfile.Join(name, append(doc.Problems, problems...)); err != nil {
+		return nil, usageError{err}
+	}
+	return policies, nil
+}
+
+// play is a policy that a trace is played through, and what came of it.
+type play struct {
+	Config string `json:"config"`
+	*whatif.Report
+	policy policy.Policy
+}
+
+// plays are the policies of a file that are asked for, all if none is.
+func plays(config string, only []string) (all []*play, err error) {
+	policies, err := policiesOf(config)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, p := range policies {
+		names = append(names, p.Name)
+		if len(only) == 0 || slices.Contains(only, p.Name) {
+			all = append(all, &play{Config: config, policy: p})
+		}
+	}
+	for _, name := range only {
+		if !slices.Contains(names, name) {
+			return nil, usageError{fmt.Errorf("%s: there is no policy %q%s", config, name,
+				nearest.Hint(name, names))}
+		}
+	}
+	if len(all) == 0 {
+		return nil, usageError{fmt.Errorf("%s: holds no policies", config)}
+	}
+	return all, nil
+}
+
+// of are a trace's requests for a policy: those that name it, and those that name none.
+func of(policy string, t *trace.Trace) func(func(whatif.Request) bool) {
+	return func(yield func(whatif.Request) bool) {
+		for i := range t.Requests {
+			r := &t.Requests[i]
+			if (r.Policy == "" || r.Policy == policy) && !yield(r.Request) {
+				return
+			}
+		}
+	}
+}
+
+// playAll plays a trace through several policies, as many at once as there are processors.
+func playAll(all []*play, t *trace.Trace, o whatif.Options) error {
+	var g errgroup.Group
+	g.SetLimit(runtime.GOMAXPROCS(0))
+	for _, p := range all {
+		g.Go(func() (err error) {
+			p.Report, err = whatif.Play(p.policy, of(p.policy.Name, t), o)
+			return err
+		})
+	}
+	return g.Wait()
+}
+
+// titles tell plays from each other, by no more than that takes.
+func titles(all []*play) (titles []string) {
+	var configs, names []string
+	for _, p := range all {
+		configs, names = append(configs, p.Config), append(names, p.policy.Name)
+	}
+	slices.Sort(configs)
+	slices.Sort(names)
+	many := len(slices.Compact(configs)) > 1
+	alone := len(slices.Compact(names)) == 1
+	for _, p := range all {
+		switch config := strings.TrimSuffix(p.Config, ".yaml"); {
+		case !many:
+			titles = append(titles, p.policy.Name)
+		case alone:
+			titles = append(titles, config)
+		default:
+			titles = append(titles, config+" "+p.policy.Name)
+		}
+	}
+	return titles
+}

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/penstock-mq/penstock/workers/whatif"
+)
+
+func (a *app) simulate() *cobra.Command {
+	var f traceFlags
+	var configs, only []string
+	var html string
+	cmd := &cobra.Command{
+		Use:   "simulate --config FILE --trace FILE",
+		Short: "Play yesterday's requests through policies, in virtual time",
+		Long: `Plays a trace through the policies of a configuration file and says what would have
+become of it: what is refused, how long jobs wait, how deep buckets get, how many start in the
+worst window. What decides is what decides in production; time is virtual, and nobody is asked.
+
+Requests that name a policy go through that one; all others through each policy.`,
+		Example: "  penstock simulate --config penstock.yaml --trace access.log --policy api\n" +
+			"  penstock simulate --config now.yaml --config new.yaml --trace day.csv --html r.html",
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			t, err := f.read(a)
+			if err != nil {
+				return err
+			}
+			if len(configs) == 0 {
+				return usageError{errors.New("want --config FILE")}
+			}
+			var all []*play
+			for _, config := range configs {
+				some, err := plays(config, only)
+				if err != nil {
+					return err
+				}
+				all = append(all, some...)
+			}
+			if html != "" {
+				f.options.Bins = 240
+			}
+			if err := playAll(all, t, f.options); err != nil {
+				return err
+			}
+			if html != "" {
+				if err := writePage(html, f.told(t), all, f.options.Window); err != nil {
+					return err
+				}
+			}
+			return a.played(f.told(t), all, f.options)
+		},
+	}
+	f.add(cmd)
+	flags := cmd.Flags()
+	flags.StringArrayVar(&configs, "config", nil,
+		"the `file` with the policies; several are compared")
+	flags.StringSliceVar(&only, "policy", nil, "only these `policies`")
+	flags.DurationVar(&f.options.Window, "window", time.Second,
+		"in which most starts are looked for")
+	flags.IntVar(&f.options.Keys, "keys", 0, "tell of so many `keys`, those with most requests")
+	flags.StringVar(&html, "html", "", "write a report with pictures to this `file`")
+	return cmd
+}
+
+// played prints what came of a trace.
+func (a *app) played(t traced, all []*play, o whatif.Options) error {
+	if a.json {
+		out := json.NewEncoder(a.out)
+		return out.Encode(struct {
+			Trace   traced  `json:"trace"`
+			Results []*play `json:"results"`
+		}{t, all})
+	}
+	fmt.Fprintln(a.out, plain(t.String()))
+	if err := table(a.out, playTable(all, o)); err != nil {
+		return err
+	}
+	for i, p := range all {
+		if len(p.Keys) == 0 {
+			continue
+		}
+		fmt.Fprintf(a.out, "\n%s: %s\n", plain(titles(all)[i]), count(p.Buckets, "key", "keys"))
+		rows := [][]string{append([]string{"KEY"}, figureNames(o)...)}
+		for _, k := range p.Keys {
+			rows = append(rows, append([]string{line(string(k.Key), 60)}, figures(k.Figures)...))
+		}
+		if err := table(a.out, rows); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func playTable(all []*play, o whatif.Options) [][]string {
+	rows := [][]string{append([]string{"POLICY"}, figureNames(o)...)}
+	for i, title := range titles(all) {
+		rows = append(rows, append([]string{plain(title)}, figures(all[i].Figures)...))
+	}
+	return rows
+}
+
+func figureNames(o whatif.Options) []string {
+	return []string{"REQUESTS", "REFUSED", "", "STALE", "WAIT P50", "P99", "MAX", "DEPTH",
+		"WORST " + spell(o.Window)}
+}
+
+// spell is a duration without the zeros that Go puts behind it.
+func spell(d time.Duration) string {
+	text := d.String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if n := len(text); n > 3 && text[n-len(zero):] == zero {
+			text = text[:n-2]
+		}
+	}
+	return text
+}
+
+func figures(f whatif.Figures) []string {
+	n := func(n int64) string { return strconv.FormatInt(n, 10) }
+	return []string{n(f.Requests), n(f.Refused), percent(f.RefusedShare()), n(f.Stale),
+		short(time.Duration(f.Wait.P50)), short(time.Duration(f.Wait.P99)),
+		short(time.Duration(f.Wait.Max)), n(f.Depth), n(f.Worst)}
+}
+
+// percent has two digits that count, but no more than two behind the point.
+func percent(share float64) string {
+	if share > 0 && share < 0.0001 {
+		return "<0.01%"
+	}
+	digits := 2
+	if share >= 0.1 {
+		digits = 1
+	}
+	return strconv.FormatFloat(100*share, 'f', digits, 64) + "%"
+}
+
+// writeFile writes a file as a whole, or says why not.
+func writeFile(name string, text []byte) error {
+	if err := os.WriteFile(name, text, 0o644); err != nil {
+		return usageError{err}
+	}
+	return nil
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// written writes a file of a test's, and returns its name.
+func written(t *testing.T, name, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+const fiveAtOnce = "time,key\n1893456000,a\n1893456000,a\n1893456000,a\n1893456000,a\n" +
+	"1893456000,a\nyesterday,a\n"
+
+func TestATraceIsPlayedThroughTheProductionsRules(t *testing.T) {
+	i := at(t, "http://127.0.0.1:1") // nobody is asked
+	now := written(t, "now.yaml", `http: {listen: "127.0.0.1:0"}
+policies:
+  - {name: mail, algorithm: leaking_bucket, outflow: 2/s, capacity: 3}
+  - {name: signup, algorithm: fixed_window, limit: 2, window: 1d}
+`)
+	then := written(t, "then.yaml",
+		"policies: [{name: mail, algorithm: leaking_bucket, outflow: 1/s, capacity: 2}]\n")
+	csv := written(t, "trace.csv", fiveAtOnce)
+	i.says(0, []string{"simulate", "--config", now, "--trace", csv},
+		"5 requests of", "1 line skipped", `trace.csv:7: time "yesterday": want one such as`,
+		"POLICY  REQUESTS  REFUSED         STALE  WAIT P50  P99   MAX   DEPTH  WORST 1s\n"+
+			"mail    5         1        20.0%  0      500ms     1.5s  1.5s  3      2\n"+
+			"signup  5         3        60.0%  0      0s        0s    0s    0      2\n")
+	page := filepath.Join(t.TempDir(), "report.html")
+	i.says(0, []string{"simulate", "--config", now, "--config", then, "--trace", csv, "--policy",
+		"mail", "--keys", "3", "--window", "1m", "--html", page}, "WORST 1m", "now: 1 key", "then")
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"<title>Simulation — Penstock</title>", "<td>20.0%",
+		"The longest wait", "</html>"} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("the report lacks %q", want)
+		}
+	}
+	if n := strings.Count(string(text), "<svg"); n != 4 || strings.Contains(string(text), "src=") {
+		t.Errorf("the report has %d pictures, want 4, and nothing from elsewhere", n)
+	}
+
+	var answer struct {
+		Trace struct {
+			Requests, Skipped int
+			Problems          []struct{ Line int }
+		}
+		Results []struct {
+			Policy, Config string
+			Refusals       map[string]int
+			Wait           map[string]float64
+			Keys           []struct{ Key string }
+		}
+	}
+	i.document(0, &answer, "simulate", "--config", then, "--trace", csv, "--keys=1")
+	if r := answer.Results[0]; answer.Trace.Skipped != 1 || answer.Trace.Problems[0].Line != 7 ||
+		r.Config != then || r.Refusals["capacity"] != 2 || r.Wait["max_ms"] != 2000 ||
+		r.Keys[0].Key != "a" {
+		t.Errorf("the answer is %+v", answer)
+	}
+}
+
+func TestATraceThatCannotBePlayedIsAMistake(t *testing.T) {
+	i := at(t, "http://127.0.0.1:1")
+	config := written(t, "now.yaml",
+		"policies: [{name: mail, algorithm: leaking_bucket, outflow: 2/s, capacity: 3}]\n")
+	csv := written(t, "trace.csv", fiveAtOnce)
+	i.says(2, []string{"simulate", "--config", config}, "want --trace FILE")
+	i.says(2, []string{"simulate", "--trace", csv}, "want --config FILE")
+	i.says(2, []string{"simulate", "--config", config, "--trace", config + "x"}, "no such file")
+	i.says(2, []string{"simulate", "--config", config, "--trace", "-"}, "-: holds no requests")
+	i.says(2, []string{"simulate", "--config", config, "--trace", csv, "--format", "xml"},
+		`format "xml": want one of`)
+	i.says(2, []string{"simulate", "--config", config, "--trace", csv, "--policy", "mai"},
+		`there is no policy "mai"`, "did you mean mail?")
+	bad := written(t, "bad.yaml", "policies:\n  - {name: mail, algorithm: leaking_bucket}\n")
+	i.says(2, []string{"simulate", "--config", bad, "--trace", csv}, "bad.yaml:2: policies[0]")
+	i.says(2, []string{"simulate", "--config", csv, "--trace", csv}, "trace.csv")
+	none := written(t, "none.yaml", "http: {}\n")
+	i.says(2, []string{"simulate", "--config", none, "--trace", csv}, "holds no policies")
+}

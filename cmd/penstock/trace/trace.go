@@ -1,0 +1,269 @@
+// Package trace reads what was requested yesterday: CSV, lines of JSON, access logs in the common
+// and combined format, and Penstock's own events. A line that cannot be understood is counted,
+// shown if it is among the first, and left out.
+package trace
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/whatif"
+)
+
+// Format is how a trace is written.
+type Format string
+
+// The formats. Auto goes by the first line.
+const (
+	Auto   Format = "auto"
+	CSV    Format = "csv"
+	NDJSON Format = "ndjson" // also events, such as penstock tail --json prints
+	Log    Format = "log"    // common or combined
+)
+
+// Formats are all of them.
+var Formats = []Format{Auto, CSV, NDJSON, Log}
+
+// Options of [Read]. The zero value is of use.
+type Options struct {
+	Format Format // default Auto
+	// Key names the column or the field of the key, default "key"; of a log "ip", "path" or "user",
+	// default "ip".
+	Key string
+}
+
+// Trace is what was requested, in the order of time.
+type Trace struct {
+	Format   Format
+	Requests []Request
+	Lines    int
+	// Skipped is how many lines were no requests though they should be, and Problems what is wrong
+	// with the first of them.
+	Skipped  int
+	Problems []Problem
+	Unsorted bool // they were put in order
+}
+
+// Request is one of a trace, and of which policy; empty: the trace does not say.
+type Request struct {
+	whatif.Request
+	Policy string
+}
+
+// Problem is what is wrong with a line.
+type Problem struct {
+	Line   int    `json:"line"`
+	Reason string `json:"reason"`
+	Text   string `json:"text"` // of the line, its beginning
+}
+
+const (
+	mostProblems = 5
+	mostText     = 60      // bytes of a line that are shown
+	mostLine     = 1 << 20 // bytes of a line
+	mostCost     = 1e12
+)
+
+// The instants that rules know: 1970 to 2255.
+var latest = time.Date(2255, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano()
+
+// line is a line as a format reads it: what it says, or what is wrong with it.
+type line struct {
+	at       time.Time
+	key, ip  string
+	policy   string
+	cost     int64
+	deadline time.Duration
+	priority int
+	aside    bool // it is no request, and need not be one: a head line, another event
+}
+
+// reader reads the lines of a format.
+type reader interface {
+	read(text []byte, number int) (line, error)
+}
+
+// Read reads a trace. Its errors are those of in, and of a format that there is not.
+func Read(in io.Reader, o Options) (*Trace, error) {
+	t, keys := &Trace{Format: o.Format}, map[string]job.Key{}
+	var of reader
+	buffered := bufio.NewReaderSize(in, 1<<16)
+	for number := 1; ; number++ {
+		text, err := readLine(buffered)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil && !errors.Is(err, errTooLong) {
+			return nil, err
+		}
+		if number == 1 {
+			text = bytes.TrimPrefix(text, []byte("\ufeff"))
+		}
+		text = bytes.TrimSpace(text)
+		if len(text) == 0 {
+			continue
+		}
+		t.Lines++
+		if of == nil {
+			if t.Format == "" || t.Format == Auto {
+				t.Format = guess(text)
+			}
+			if of = readerOf(t.Format, o.Key); of == nil {
+				return nil, fmt.Errorf("format %q: want one of %v", t.Format, Formats)
+			}
+		}
+		var l line
+		if err == nil {
+			l, err = of.read(text, t.Lines)
+		}
+		var r Request
+		if err == nil && !l.aside {
+			r, err = request(&l, keys)
+		}
+		switch {
+		case err != nil:
+			t.leaveOut(number, text, err)
+		case !l.aside:
+			t.Requests = append(t.Requests, r)
+		}
+	}
+	byTime := func(a, b Request) int { return int(max(-1, min(1, a.At-b.At))) }
+	if t.Unsorted = !slices.IsSortedFunc(t.Requests, byTime); t.Unsorted {
+		slices.SortStableFunc(t.Requests, byTime)
+	}
+	if t.Format == Log {
+		spread(t.Requests)
+	}
+	return t, nil
+}
+
+func readerOf(f Format, key string) reader {
+	switch f {
+	case CSV:
+		return &csvReader{key: key}
+	case NDJSON:
+		return &jsonReader{key: key}
+	case Log:
+		return &logReader{key: key}
+	}
+	return nil
+}
+
+// guess is the format of a trace that begins with a line.
+func guess(text []byte) Format {
+	switch {
+	case text[0] == '{':
+		return NDJSON
+	case logLine.Match(text):
+		return Log
+	}
+	return CSV
+}
+
+var errTooLong = fmt.Errorf("is longer than %d bytes", mostLine)
+
+// readLine returns the next line, cut off where it is too long.
+func readLine(in *bufio.Reader) (text []byte, err error) {
+	for {
+		piece, err := in.ReadSlice('\n')
+		if len(text) <= mostLine {
+			if text == nil && err == nil {
+				return piece, nil
+			}
+			text = append(text, piece...)
+		}
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+		case err == nil, errors.Is(err, io.EOF) && len(text) > 0:
+			if len(text) > mostLine {
+				return text[:mostText], errTooLong
+			}
+			return text, nil
+		default:
+			return nil, err
+		}
+	}
+}
+
+func (t *Trace) leaveOut(number int, text []byte, why error) {
+	if t.Skipped++; len(t.Problems) < mostProblems {
+		shown := strings.ToValidUTF8(string(text[:min(len(text), mostText)]), "\ufffd")
+		t.Problems = append(t.Problems, Problem{number, why.Error(), shown})
+	}
+}
+
+// request checks what a line says.
+func request(l *line, keys map[string]job.Key) (r Request, err error) {
+	ns := l.at.UnixNano()
+	if year := l.at.Year(); year < 1970 || year > 2255 || ns < 0 || ns > latest {
+		return r, fmt.Errorf("time %v: want one of the years 1970 to 2254",
+			l.at.Format(time.RFC3339))
+	}
+	if l.cost < 1 || l.cost > mostCost {
+		return r, fmt.Errorf("cost %d: want 1 to %d", l.cost, int64(mostCost))
+	}
+	if l.deadline < 0 {
+		return r, fmt.Errorf("deadline %v: want no less than none", l.deadline)
+	}
+	key, known := keys[l.key]
+	if !known {
+		if key, err = job.EncodeKey(l.key); err != nil {
+			return r, fmt.Errorf("key: %w", err)
+		}
+		keys[strings.Clone(l.key)] = key
+	}
+	return Request{whatif.Request{At: ns, Key: key, IP: strings.Clone(l.ip), Cost: l.cost,
+		Deadline: l.deadline, Priority: l.priority}, l.policy}, nil
+}
+
+// spread spreads the requests of a second, which is all that logs tell, evenly over it: else each
+// would begin with a burst that nobody made.
+func spread(all []Request) {
+	for i := 0; i < len(all); {
+		n := 1
+		for i+n < len(all) && all[i+n].At == all[i].At {
+			n++
+		}
+		for j := range n {
+			all[i+j].At += int64(j) * int64(time.Second) / int64(n)
+		}
+		i += n
+	}
+}
+
+// instant reads a time: a date, or seconds, milliseconds, microseconds or nanoseconds since 1970,
+// which of them by how many there are.
+func instant(text string) (time.Time, error) {
+	for _, layout := range []string{time.RFC3339Nano, "2006-01-02 15:04:05.999999999",
+		"2006-01-02T15:04:05.999999999"} {
+		if t, err := time.Parse(layout, text); err == nil {
+			return t, nil
+		}
+		if len(text) < 11 || text[4] != '-' {
+			break
+		}
+	}
+	whole, part, _ := strings.Cut(text, ".")
+	n, err := strconv.ParseInt(whole, 10, 64)
+	if err != nil || n < 0 || len(part) > 9 || strings.Trim(part, "0123456789") != "" {
+		return time.Time{}, fmt.Errorf("time %q: want one such as 2026-11-23T14:32:07.113Z, or "+
+			"seconds since 1970", text)
+	}
+	unit := int64(time.Second)
+	for _, most := range []int64{1e11, 1e14, 1e17} {
+		if n >= most {
+			unit /= 1000
+		}
+	}
+	fraction, _ := strconv.ParseInt((part + "000000000")[:9], 10, 64) // they are digits
+	return time.Unix(n/(int64(time.Second)/unit),
+		n%(int64(time.Second)/unit)*unit+fraction*unit/int64(time.Second)), nil
+}
