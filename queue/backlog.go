@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,13 +17,9 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// bareBytes is how large a stream must be for what it holds to come without bodies, whatever their
-// size: it is more than its owner keeps of it. What is new comes with them. Where most of them are
-// kept that is a loss: unpaced jobs whose texts are read again start at a tenth of the rate. (A
-// variable for tests.)
-var bareBytes uint64 = 512 << 20
-
 const (
+	// defaultHolds is [BacklogOptions.Holds] where none is given.
+	defaultHolds = 512 << 20
 	// leanBytes is the average size of a stored message above which a backlog is delivered without
 	// bodies.
 	leanBytes = 4 << 10
@@ -47,6 +44,11 @@ type BacklogOptions struct {
 	Partition  int
 	Partitions int    // of the policy; must be what its stream was created with
 	Epoch      uint64 // the revision of the ownership record
+	// Holds is how many bytes of jobs the owner holds, default 512 MiB. What a stream that is
+	// larger holds comes without bodies, whatever their size, and with them what is new. Where most
+	// of them are held that would be a loss: unpaced jobs whose texts are read again start at half
+	// the rate.
+	Holds int64
 }
 
 // Backlog is what a partition holds, as its owner of one epoch sees it: everything that is stored,
@@ -122,7 +124,7 @@ func (b *Broker) openBacklog(ctx context.Context, o BacklogOptions) (*Backlog, e
 		strays: strays{next: 1, known: map[uint64]bool{}, wake: make(chan struct{}, 1),
 			out: make(chan []job.Arrived)},
 	}
-	l.bare.Store(!l.lean && info.State.Bytes > bareBytes)
+	l.bare.Store(!l.lean && info.State.Bytes > uint64(cmp.Or(o.Holds, defaultHolds)))
 	l.chooseFilter(info.Config)
 	if info.Cluster != nil {
 		l.leader = info.Cluster.Leader

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
@@ -23,54 +22,23 @@ func (l *Backlog) Body(ctx context.Context, seq uint64) (job.Arrived, error) {
 	return l.b.arrived(m, false), nil
 }
 
-const (
-	// mostTogether is how many jobs are read by one call of Bodies, and mostApart how far apart
-	// they may lie in the stream: what lies between two of them is read as well, and dropped.
-	mostTogether = 512
-	mostApart    = 4
-)
-
-// Together is how many of the first of some sequences, which ascend, are best read by one call of
-// Bodies: those that lie close to each other.
-func Together(seqs []uint64) int {
-	n := 1
-	for n < min(len(seqs), mostTogether) && seqs[n]-seqs[n-1] <= mostApart {
-		n++
-	}
-	return n
-}
-
-// Bodies is Body for jobs that lie close to each other in the stream, in the order of their
-// sequences: it takes one request for many of them. Those that are not in the stream any more are
-// left out.
+// Bodies is Body for many jobs, in the order of their sequences, wherever they lie. Those that are
+// not in the stream any more are left out.
 func (l *Backlog) Bodies(ctx context.Context, seqs []uint64) (found []job.Arrived, err error) {
-	for len(seqs) > 0 {
-		var read []jsapi.Message
-		if last := seqs[len(seqs)-1]; last > seqs[0] {
-			n := min(int(last-seqs[0])+1, 2*len(seqs))
-			if read, err = l.b.js.Batch(ctx, l.stream, "", seqs[0], n); err != nil {
-				return nil, fmt.Errorf("read %d jobs from %s on: %w", n,
-					job.ID(l.o.Policy, seqs[0]), err)
-			}
+	read, err := l.b.js.Directs(ctx, l.stream, seqs)
+	if err != nil {
+		return nil, fmt.Errorf("read %d jobs of %s: %w", len(seqs), l.o.Policy, err)
+	}
+	for i, m := range read {
+		if m.Seq == seqs[i] && !m.Time.Before(l.created) {
+			found = append(found, l.b.arrived(m, false))
+			continue
 		}
-		through := seqs[0]
-		if len(read) > 0 {
-			through = max(through, read[len(read)-1].Seq)
-		}
-		for len(seqs) > 0 && seqs[0] <= through {
-			for len(read) > 0 && read[0].Seq < seqs[0] {
-				read = read[1:]
-			}
-			a := job.Arrived{}
-			if len(read) > 0 && read[0].Seq == seqs[0] && !read[0].Time.Before(l.created) {
-				a = l.b.arrived(read[0], false)
-			} else if a, err = l.Body(ctx, seqs[0]); err != nil && !errors.Is(err, ErrNotFound) {
-				return nil, err
-			}
-			if err == nil {
-				found = append(found, a)
-			}
-			seqs, err = seqs[1:], nil
+		switch a, err := l.Body(ctx, seqs[i]); {
+		case err == nil:
+			found = append(found, a)
+		case !errors.Is(err, ErrNotFound):
+			return nil, err
 		}
 	}
 	return found, nil

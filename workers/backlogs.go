@@ -27,6 +27,7 @@ type backlogs struct {
 	catalog   *catalog
 	questions *questions
 	observe   func(policy string, partitions int)
+	memory    int64
 	core      *core.Core
 	all       map[handle.Partition]*backlog
 	owned     map[string]int // partitions, by policy
@@ -144,6 +145,7 @@ func (bs *backlogs) readAndOpen(ctx context.Context, o core.Opening,
 	}
 	open, err := bs.broker.OpenBacklog(ctx, queue.BacklogOptions{
 		Policy: o.Part.Policy, Partition: o.Part.Number, Partitions: partitions, Epoch: o.Epoch,
+		Holds: bs.memory,
 	})
 	if err != nil {
 		return found, nil, err
@@ -251,8 +253,10 @@ func (bs *backlogs) Ack(r handle.Ref) {
 	}
 }
 
-// Fetch reads the bodies and the headers of jobs that were delivered without body, or were deep:
-// those that lie close to each other in the stream together.
+// mostTexts is how many jobs are read by one call.
+const mostTexts = 256
+
+// Fetch reads the bodies and the headers of jobs that were delivered without body, or were deep.
 func (bs *backlogs) Fetch(refs []handle.Ref) {
 	slices.SortFunc(refs, func(a, b handle.Ref) int {
 		return cmp.Or(cmp.Compare(a.Part.Policy, b.Part.Policy),
@@ -264,10 +268,9 @@ func (bs *backlogs) Fetch(refs []handle.Ref) {
 	}
 	for from := 0; from < len(refs); {
 		to := from + 1
-		for to < len(refs) && refs[to].Part == refs[from].Part {
+		for to < len(refs) && to-from < mostTexts && refs[to].Part == refs[from].Part {
 			to++
 		}
-		to = from + queue.Together(seqs[from:to])
 		bs.fetch(refs[from:to], seqs[from:to])
 		from = to
 	}

@@ -18,7 +18,14 @@ import (
 
 // BenchmarkDrain measures unpaced drain throughput, from a full queue to every job acknowledged:
 // one process with its server, a handler that does nothing, payloads of 128 bytes.
-func BenchmarkDrain(b *testing.B) {
+func BenchmarkDrain(b *testing.B) { benchDrain(b, 128, Options{}) }
+
+// BenchmarkDrainDeep is the same of jobs of 1 KiB, nearly all of which wait deep: their texts are
+// read again before they start.
+func BenchmarkDrainDeep(b *testing.B) { benchDrain(b, 1<<10, Options{Memory: 16 << 20}) }
+
+func benchDrain(b *testing.B, size int, o Options) {
+	b.Helper()
 	server, err := embedded.Start(embedded.Options{Dir: b.TempDir()})
 	if err != nil {
 		b.Fatal(err)
@@ -56,7 +63,7 @@ func BenchmarkDrain(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	payload := bytes.Repeat([]byte("x"), 128)
+	payload := bytes.Repeat([]byte("x"), size)
 	for i := range b.N {
 		if _, err := js.PublishAsync(fmt.Sprintf("penstock.admitted.bench.key-%d", i%100),
 			payload); err != nil {
@@ -65,7 +72,7 @@ func BenchmarkDrain(b *testing.B) {
 	}
 	<-js.PublishAsyncComplete()
 
-	d, err := New(connect(), Options{})
+	d, err := New(connect(), o)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -121,7 +121,8 @@ func New(nc *nats.Conn, o Options) (*Drainer, error) {
 		proof:   &proof{log: o.Logger, observe: o.Observer.Lease, patient: o.Lease},
 	}
 	d.backlogs = &backlogs{calls: c, broker: broker, catalog: d.catalog, questions: d.questions,
-		observe: o.Observer.Owned, all: map[handle.Partition]*backlog{}, owned: map[string]int{}}
+		observe: o.Observer.Owned, memory: o.Memory, all: map[handle.Partition]*backlog{},
+		owned: map[string]int{}}
 	d.pool = &pool{loop: l, gate: d.gate, broker: broker, catalog: d.catalog, backlogs: d.backlogs,
 		observer: o.Observer, jobs: jobs, results: make(chan core.Finished, 1024)}
 	d.remote = &remote{calls: c, wire: w, pool: d.pool, catalog: d.catalog, linger: o.Lease / 2,

@@ -28,12 +28,15 @@ const (
 	pauseBetween = 2 * time.Millisecond
 	// timesRequest is how many times longer than a request's p99 that of publish-to-start may be.
 	timesRequest = 5
+	// littleMemory holds few of the jobs near: what is not waits deep, and is read again.
+	littleMemory = 16 << 20
 )
 
 // throughputSpec is what a throughput process is to do.
 type throughputSpec struct {
 	Jobs       int
 	Partitions int
+	Memory     int64  // of the drainer; 0: the default
 	Profile    string // file for the processor profile; empty: none
 	Raw, Idle  bool   // measure these too
 }
@@ -47,17 +50,23 @@ type throughputResult struct {
 
 // throughput measures unpaced jobs in one process with the embedded server.
 func (b *bench) throughput(ctx context.Context) (figures []figure, err error) {
-	for _, partitions := range []int{partitions, shared} {
+	for _, spec := range []throughputSpec{{Partitions: partitions, Raw: true, Idle: true},
+		{Partitions: shared}, {Partitions: partitions, Memory: littleMemory}} {
 		main := len(figures) == 0
-		spec := throughputSpec{Jobs: b.jobs, Partitions: partitions, Raw: main, Idle: main}
-		b.say("throughput: %d jobs, partitions: %d", spec.Jobs, partitions)
-		spec.Profile = b.profileFile(fmt.Sprintf("throughput-%d.cpu", partitions))
+		spec.Jobs = b.jobs
+		what := fmt.Sprintf("%d jobs of %d keys, %s", spec.Jobs, throughputKeys,
+			paper.Plural(spec.Partitions, "partition"))
+		if spec.Memory != 0 {
+			what += fmt.Sprintf(", nearly all of them deep in %d MiB", spec.Memory>>20)
+		}
+		what += ": "
+		b.say("throughput: %s", what)
+		spec.Profile = b.profileFile(fmt.Sprintf("throughput-%d-%d.cpu", spec.Partitions,
+			spec.Memory>>20))
 		r, err := b.throughputOf(ctx, spec)
 		if err != nil {
 			return nil, err
 		}
-		what := fmt.Sprintf("%d jobs of %d keys, %s: ", spec.Jobs, throughputKeys,
-			paper.Plural(partitions, "partition"))
 		drained := perSecond("throughput", what+"full queue to acknowledged", r.Drained)
 		if main {
 			drained = drained.atLeast(r.Raw / 2)
@@ -262,7 +271,8 @@ func (t *throughputRun) drained(ctx context.Context, r throughputResult) (throug
 		return r, err
 	}
 	defer nc.Close()
-	d, err := workers.New(nc, workers.Options{Policies: []string{drainedPolicy}})
+	d, err := workers.New(nc, workers.Options{Policies: []string{drainedPolicy},
+		Memory: t.Memory})
 	if err != nil {
 		return r, err
 	}

@@ -2112,9 +2112,21 @@ func (Synced)`,
 	},
 	{
 		name: "large-backlogs-with-bodies", file: "queue/backlog.go",
-		old: "!l.lean && info.State.Bytes > bareBytes",
+		old: "!l.lean && info.State.Bytes > uint64(cmp.Or(o.Holds, defaultHolds))",
 		new: "false",
 		by:  "./queue TestALargeBacklogComesWithoutBodies",
+	},
+	{
+		name: "bodies-without-an-answer-are-gone", file: "queue/bodies.go",
+		old: "case !errors.Is(err, ErrNotFound):",
+		new: "case false:",
+		by:  "./queue TestBodiesOfNobodyAreAnError",
+	},
+	{
+		name: "bodies-of-others-with-many", file: "queue/internal/jsapi/message.go",
+		old: "read[i] = found",
+		new: "read[i/2*2] = found",
+		by:  "./queue TestBodiesAreReadTogether",
 	},
 	{
 		name: "bodies-come-never-again", file: "queue/backlog.go",

@@ -83,6 +83,72 @@ func (c *Conn) Direct(ctx context.Context, stream string, seq uint64) (Message, 
 	return read, nil
 }
 
+// mostGets is how many single messages are asked for at a time. A batch would be fewer requests,
+// but the server counts all that is stored behind it, which takes milliseconds in a stream with
+// gaps: as every one that drains.
+const mostGets = 128
+
+// Directs is Direct for many messages, wherever they lie. The Seq of those that it cannot make out
+// is 0. It fails when nothing comes for a while, and not while a slow connection brings what is
+// large.
+func (c *Conn) Directs(ctx context.Context, stream string, seqs []uint64) ([]Message, error) {
+	inbox, answers := c.NATS.NewInbox()+".", make(chan *nats.Msg, mostGets)
+	sub, err := c.NATS.ChanSubscribe(inbox+"*", answers)
+	if err != nil {
+		return nil, Translate(err)
+	}
+	defer func() { _ = sub.Unsubscribe() }() // fails only where the connection is gone
+	silence := time.NewTimer(CallTimeout)
+	defer silence.Stop()
+	subject, sent := "$JS.API.DIRECT.GET."+stream, 0
+	ask := func(n int) error {
+		for range n {
+			request := append(strconv.AppendUint([]byte(`{"seq":`), seqs[sent], 10), '}')
+			answer := inbox + strconv.Itoa(sent)
+			if err := c.NATS.PublishRequest(subject, answer, request); err != nil {
+				return Translate(err)
+			}
+			sent++
+		}
+		return nil
+	}
+	read := make([]Message, len(seqs))
+	for got := range seqs {
+		if sent-got <= mostGets/2 { // many requests in one write
+			if err := ask(min(len(seqs), got+mostGets) - sent); err != nil {
+				return nil, err
+			}
+		}
+		m, err := next(ctx, answers, silence.C)
+		if err != nil {
+			return nil, err
+		}
+		silence.Reset(CallTimeout)
+		i, err := strconv.Atoi(m.Subject[len(inbox):])
+		if found, ok := ReadDirect(m); ok && err == nil && i < sent && found.Seq == seqs[i] {
+			read[i] = found
+		}
+	}
+	return read, nil
+}
+
+// next waits for an answer, until the patience is at its end.
+func next(ctx context.Context, answers <-chan *nats.Msg, patience <-chan time.Time) (
+	m *nats.Msg, err error) {
+
+	select {
+	case m = <-answers:
+		if m == nil {
+			err = nats.ErrConnectionClosed
+		}
+	case <-patience:
+		err = nats.ErrTimeout
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	return m, Translate(err)
+}
+
 // batchBytes is about the most that is asked for at once.
 const batchBytes = 1 << 20
 
@@ -95,8 +161,8 @@ func (c *Conn) Batch(ctx context.Context, stream, subject string, from uint64, n
 
 	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
 	defer cancel()
-	inbox := c.NATS.NewInbox()
-	sub, err := c.NATS.SubscribeSync(inbox)
+	inbox, answers := c.NATS.NewInbox(), make(chan *nats.Msg, n+1)
+	sub, err := c.NATS.ChanSubscribe(inbox, answers)
 	if err != nil {
 		return nil, Translate(err)
 	}
@@ -114,9 +180,9 @@ func (c *Conn) Batch(ctx context.Context, stream, subject string, from uint64, n
 		return nil, Translate(err)
 	}
 	for {
-		m, err := sub.NextMsgWithContext(ctx)
+		m, err := next(ctx, answers, nil)
 		if err != nil {
-			return nil, Translate(err)
+			return nil, err
 		}
 		switch status := m.Header.Get("Status"); {
 		case len(m.Data) == 0 && status == "204", len(m.Data) == 0 && status == "404":
