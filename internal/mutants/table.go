@@ -413,7 +413,7 @@ var table = []mutant{
 	},
 	{
 		name: "stalled-ignored", file: "workers/internal/valve/settle.go",
-		old: `b.stalled = true
+		old: `b.own().stalled = true
 			if b.pace != nil {`,
 		new: "if b.pace != nil {",
 		by:  "./workers/internal/valve TestWhatFollowsAJobThatComesBackComesBackToo",
@@ -666,7 +666,7 @@ func (Synced)`,
 	{
 		name: "inherited-run-not-counted", file: "workers/internal/valve/valve.go",
 		old: `j.holder = in.holder
-		b.running++`,
+		b.own().running++`,
 		new: "j.holder = in.holder",
 		by:  "./workers/internal/valve TestInheritedRunsHoldConcurrency",
 	},
@@ -1197,8 +1197,20 @@ func (Synced)`,
 		by:  "./workers/internal/valve TestACrashThatIsRecordedIsNotWaitedForAgain",
 	},
 	{
+		name: "buckets-write-to-what-they-share", file: "workers/internal/valve/bucket.go",
+		old: "b.near = &near{}",
+		new: "",
+		by:  "./workers/internal/valve TestAKeyWhoseJobsAreDeepTakesLittle",
+	},
+	{
+		name: "deep-buckets-have-all", file: "workers/internal/valve/bucket.go",
+		old: "limits: l, near: nothingNear}",
+		new: "limits: l, near: &near{}}",
+		by:  "./workers/internal/valve TestAKeyWhoseJobsAreDeepTakesLittle",
+	},
+	{
 		name: "crash-note-does-not-hold-bucket", file: "workers/internal/valve/settle.go",
-		old: "j.Bucket.noting++",
+		old: "j.Bucket.own().noting++",
 		new: "j.Bucket.noting += 0",
 		by:  "./workers/internal/valve TestPoisonJobDiesAtItsThirdCrash",
 	},

@@ -47,7 +47,14 @@ func (s *Store[O]) set(k kind, h []ref, i int, r ref) {
 	s.at(r).places[k] = int32(i)
 }
 
+// Short lines grow by a few places and not to their double, as append has them: there may be a
+// million.
+const fewInLine, stepInLine = 64, 4
+
 func (s *Store[O]) push(k kind, h *[]ref, r ref) {
+	if n := len(*h); n == cap(*h) && n < fewInLine {
+		*h = append(make([]ref, 0, n+stepInLine), *h...)
+	}
 	*h = append(*h, r)
 	s.rise(k, *h, len(*h)-1, r)
 }

@@ -49,12 +49,14 @@ func (v *Valve) learn(b *bucket, j *heldJob, began, now pace.Instant) {
 // remember gives a bucket what it has learnt, or takes it away: nil.
 func (v *Valve) remember(b *bucket, l *learnt) {
 	switch {
-	case l != nil && b.learnt == nil:
+	case l == b.learnt:
+		return
+	case b.learnt == nil:
 		v.lowered++
-	case l == nil && b.learnt != nil:
+	case l == nil:
 		v.lowered--
 	}
-	b.learnt = l
+	b.own().learnt = l
 }
 
 // tune fits a bucket to how far its rate has risen.

@@ -30,7 +30,7 @@ const (
 func (v *Valve) keepBody(j *heldJob) {
 	if !j.counted {
 		j.counted = true
-		j.Bucket.bodies++
+		j.Bucket.own().bodies++
 		j.Bucket.Part.bodies += int64(j.Size)
 		v.bodies += int64(j.Size)
 	}

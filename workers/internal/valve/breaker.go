@@ -76,7 +76,7 @@ func (k *breaker) next(now pace.Instant) pace.Instant {
 func (v *Valve) unavailable(j *heldJob, now pace.Instant) (counts bool) {
 	b := j.Bucket
 	if b.target == nil {
-		b.target = &suspicion{}
+		b.own().target = &suspicion{}
 	}
 	if j.tried == 0 {
 		b.target.jobs = append(b.target.jobs, j)

@@ -137,7 +137,7 @@ func (v *Valve) sink(j *heldJob, later bool) {
 
 // queueDeep counts deep jobs of a lane that may start, or, if they are fewer than none, no more.
 func (b *bucket) queueDeep(l *lane, jobs int, slots int64) {
-	b.deep += jobs
+	b.deep += int32(jobs)
 	b.waiting += slots
 	l.waiting += slots
 }
@@ -274,7 +274,7 @@ func (v *Valve) loseDeep(p *Part) {
 	v.out.Vanished += p.deep.Len()
 	v.memory.deep -= int64(p.deep.Len())
 	for _, b := range p.list.All() {
-		b.held -= b.deep + b.deepLater
+		b.held -= int(b.deep + b.deepLater)
 		b.deepLater = 0
 		for i := range b.lanes {
 			l := &b.lanes[i]

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
@@ -51,7 +52,7 @@ func (b *valveBench) counts() {
 				slots += j.Cost
 			}
 		}
-		if bucket.deep != lanes || bucket.raised != raised || bucket.waiting != slots {
+		if int(bucket.deep) != lanes || bucket.raised != raised || bucket.waiting != slots {
 			b.t.Fatalf("%s: %d deep, %d raised, %d slots, counted %d, %d and %d", bucket.key, lanes,
 				raised, slots, bucket.deep, bucket.raised, bucket.waiting)
 		}
@@ -59,10 +60,10 @@ func (b *valveBench) counts() {
 		for _, l := range bucket.lanes {
 			later += b.p.deep.InLine(l.later)
 		}
-		if bucket.deepLater != later {
+		if int(bucket.deepLater) != later {
 			b.t.Fatalf("%s: %d not due, counted %d", bucket.key, later, bucket.deepLater)
 		}
-		held, deep = held+bucket.held, deep+bucket.deep+later
+		held, deep = held+bucket.held, deep+int(bucket.deep)+later
 	}
 	for _, j := range b.p.jobs {
 		near += int64(j.weight)
@@ -252,6 +253,30 @@ func TestMemoryIsABudget(t *testing.T) {
 	if near := b.v.memory.near; near < 190_000 || near > 201_000 {
 		t.Errorf("%d bytes are near", near)
 	}
+}
+
+// TestAKeyWhoseJobsAreDeepTakesLittle: what it has when one of its jobs starts is its own. What
+// others share is never written to, which [TestMain] looks after.
+func TestAKeyWhoseJobsAreDeepTakesLittle(t *testing.T) {
+	if size := unsafe.Sizeof(bucket{}); size > 176 {
+		t.Errorf("a bucket takes %d bytes, and Go allocates more than 176 for it", size)
+	}
+	b := shallow(t, leaky("api", "1/s"))
+	later := func(a *job.Arrived) { a.NotBefore = b.wall().Add(3 * second) }
+	b.arrive("other", later)
+	b.arrive("k", later)
+	b.start()
+	k, other := b.p.buckets["k"], b.p.buckets["other"]
+	if k.near != other.near {
+		t.Fatal("buckets whose jobs are deep have what only others need")
+	}
+	b.at(3 * second).start()
+	b.text()
+	b.start()
+	if k.near == other.near || k.running != 1 || other.running != 1 {
+		t.Errorf("%d jobs of one key run, and %d of the other", k.running, other.running)
+	}
+	b.counts()
 }
 
 // TestJobsThatAreNotDueYetWaitDeep: also when they are due, which they are at their dates and in

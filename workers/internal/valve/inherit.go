@@ -112,18 +112,18 @@ func (v *Valve) inherit(p *Part, in Inheritance, now pace.Instant) {
 		v.inheritUsed(b, c, in, now)
 		v.inheritLearnt(b, c.Learnt, left(0), now)
 		if cool := left(c.Cool); c.Cool > 0 && cool > now {
-			b.cool, b.throttles = cool, c.Throttles
+			b.cool, b.own().throttles = cool, c.Throttles
 		}
 		if c.Starts > 0 {
-			b.rate = pace.Averaged(min(c.Starts, 1e9), left(0))
+			b.own().rate = pace.Averaged(min(c.Starts, 1e9), left(0))
 		}
 		// The breaker stays open over a change of owners, or each deployment during an outage would
 		// cost attempts again.
 		if c.Down > 0 {
 			// may be now, and what begins then is a probe
 			probe := min(left(c.Probe), now.Add(mostProbeWait))
-			b.target = &suspicion{breaker: breaker{open: true, since: now - 1, failures: c.Down,
-				at: probe}}
+			b.own().target = &suspicion{breaker: breaker{open: true, since: now - 1,
+				failures: c.Down, at: probe}}
 			v.broken++
 		}
 		if b.pace != nil {
@@ -421,7 +421,7 @@ func (v *Valve) Reported(p *Part, o record.Outcome, now pace.Instant) {
 		case stageWaiting: // its time was up, but the process lives
 			v.detach(j)
 			j.enter(stageRunning)
-			j.Bucket.running++
+			j.Bucket.own().running++
 		case stageRunning:
 		default:
 			return

@@ -17,7 +17,7 @@ import (
 // The first that holds is told: while it does, what comes after it makes no difference.
 func (v *Valve) held(b *bucket, now pace.Instant) (by string, until pace.Instant) {
 	switch {
-	case b.queued()+len(b.later)+b.deepLater == 0:
+	case b.queued()+len(b.later)+int(b.deepLater) == 0:
 		return "", 0
 	case v.paused:
 		return job.HeldByPolicyPaused, 0
@@ -112,7 +112,7 @@ func (v *Valve) bucketState(p *Part, key job.Key, now pace.Instant,
 	b := p.buckets[key]
 	if b == nil {
 		if !l.paused {
-			b = &bucket{key: key, Part: p, limits: l}
+			b = newBucket(p, key, l)
 			s.ExpectMS = v.expectBucket(b, 0, now)
 		}
 		return s
@@ -126,7 +126,7 @@ func (v *Valve) bucketState(p *Part, key job.Key, now pace.Instant,
 	s.LateMS = v.lateMS(b, now)
 	s.CoolingMS = max(0, ceilMillis(b.cool.Since(now)))
 	s.ExpectMS = v.expectBucket(b, b.slotsFor(0), now)
-	s.Delayed = len(b.later) + b.deepLater
+	s.Delayed = len(b.later) + int(b.deepLater)
 	by, until := v.held(b, now)
 	s.Hold, s.LastError = untilWhen(by, until, now, wall), b.lastError
 	if len(b.ready) > 0 {

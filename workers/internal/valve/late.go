@@ -70,7 +70,7 @@ func (v *Valve) noteLost(b *bucket, by cause, d time.Duration, now pace.Instant)
 	l := b.late.lost
 	if l == nil {
 		l = &lost{last: now}
-		b.late.lost = l
+		b.own().late.lost = l
 	}
 	l.fade(now)
 	l.seconds[by] += float32(d.Seconds())
@@ -82,10 +82,11 @@ func (v *Valve) noteHold(b *bucket, now pace.Instant) {
 	if b.pace == nil {
 		return
 	}
-	l, by := &b.late, b.holding(now)
-	if by == l.hold {
+	by := b.holding(now)
+	if by == b.late.hold {
 		return
 	}
+	l := &b.own().late
 	if l.hold != notLate {
 		v.noteLost(b, l.hold, now.Since(l.since), now)
 	}
@@ -141,7 +142,7 @@ func (v *Valve) noteStart(b *bucket, now pace.Instant) {
 	case more > 0:
 		return
 	}
-	b.late.behind = behind
+	b.own().late.behind = behind
 }
 
 // noteLimited notes until when limits on starts hold a bucket's next job, if longer than its rate;
@@ -150,9 +151,9 @@ func (b *bucket) noteLimited(until pace.Instant, by string, now pace.Instant) {
 	if b.pace == nil || until <= max(now, b.pace.Next(&b.clock)) {
 		return
 	}
-	b.late.limited, b.late.limitedBy = until, byLimit
-	if by == "" {
-		b.late.limitedBy = byStorage
+	l := &b.own().late
+	if l.limited, l.limitedBy = until, byLimit; by == "" {
+		l.limitedBy = byStorage
 	}
 }
 

@@ -160,7 +160,7 @@ func slowed(seconds int64) func(*policy.Policy) {
 // What is lost is told of the last minute, and forgotten, and to the policy's observers once.
 func TestLostTimeIsToldOnceAndForgotten(t *testing.T) {
 	v := newValveBench(t, leaky("api", "10/s")).v
-	b := &bucket{limits: v.base}
+	b := newBucket(nil, "k", v.base)
 	v.noteLost(b, byProcessor, second, origin)
 	v.noteLost(b, byCooling, 0, origin)
 	told := map[string]time.Duration{}

@@ -52,7 +52,9 @@ func (v *Valve) place(b *bucket, now pace.Instant) {
 		b.turns = max(b.turns, v.turns) // turns cannot be saved up
 		if b.pace != nil {
 			b.pace.Wake(&b.clock, now)
-			b.late.behind = max(0, now.Since(b.clock.Due))
+			if behind := max(0, now.Since(b.clock.Due)); behind != b.late.behind {
+				b.own().late.behind = behind
+			}
 		}
 	}
 	if len(b.ready) > 0 {
@@ -111,11 +113,11 @@ func (v *Valve) schedule(b *bucket, at pace.Instant) {
 func (v *Valve) unplace(b *bucket) {
 	switch b.spot {
 	case spotSched:
-		v.sched.Remove(b.index)
+		v.sched.Remove(int(b.index))
 	case spotDue:
-		v.due.Remove(b.index)
+		v.due.Remove(int(b.index))
 	case spotUnread:
-		v.unread.Remove(b.index)
+		v.unread.Remove(int(b.index))
 	}
 	b.spot = spotNone
 }

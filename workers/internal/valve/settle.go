@@ -21,7 +21,7 @@ func (v *Valve) crashed(j *heldJob, holder string) {
 	j.Bucket.Part.crashes[j.Seq] = holder
 	// a successor may find the record or not, and then has to know whose crash it was
 	j.noting, j.holder = true, holder
-	j.Bucket.noting++
+	j.Bucket.own().noting++
 	j.Bucket.Part.noting++
 	v.recordFailure(j, 0)
 }
@@ -87,7 +87,7 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 		switch o.Kind {
 		case record.OutcomeReturned:
 			b.cameBack()
-			b.stalled = true
+			b.own().stalled = true
 		case record.OutcomeThrottled: // the target means the bucket, whatever became of the job
 			v.throttle(j, o.RetryAfter, local, now)
 		}
@@ -97,9 +97,9 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 	v.detach(j)
 	switch o.Kind {
 	case record.OutcomeDone:
-		b.lastError = ""
+		b.own().lastError = ""
 	case record.OutcomeFailed, record.OutcomeThrottled, record.OutcomePermanent:
-		b.lastError = o.Error
+		b.own().lastError = o.Error
 	}
 	// Whoever says no is up.
 	switch o.Kind {
@@ -113,7 +113,7 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 	retry := v.Policy.Retry
 	switch o.Kind {
 	case record.OutcomeDone:
-		b.throttles = 0
+		b.own().throttles = 0
 		if e, keyed := j.ended(job.EndDone); keyed {
 			v.out.Done = append(v.out.Done, Ending{Ref: j.ref(), Ended: e})
 		}
@@ -146,7 +146,7 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 	case record.OutcomeReturned:
 		if local {
 			b.cameBack()
-			b.stalled = true
+			b.own().stalled = true
 			if b.pace != nil {
 				b.pace.Spare(&b.clock, j.Cost)
 			}
@@ -167,7 +167,7 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 func (v *Valve) throttle(j *heldJob, wait time.Duration, local bool, now pace.Instant) {
 	b, retry := j.Bucket, v.Policy.Retry
 	if now >= b.cool { // answers to jobs that were under way when a pause began do not make another
-		b.throttles++
+		b.own().throttles++
 	}
 	if wait <= 0 {
 		wait = pace.Doubled(time.Duration(retry.Backoff), b.throttles-1,

@@ -117,14 +117,14 @@ func (v *Valve) charge(j *heldJob, t *Ticket, now pace.Instant) {
 		return
 	}
 	t.latest = min(t.latest, now.Add(v.quota.Lag(b.used)))
-	b.used, j.charge = v.quota.Take(b.used, v.instant(now), j.takes())
+	b.own().used, j.charge = v.quota.Take(b.used, v.instant(now), j.takes())
 }
 
 // try has the limits that hold nothing back say by how much they would have delayed a start.
 func (v *Valve) try(j *heldJob, now pace.Instant) (delays map[string]time.Duration) {
 	if v.candidates != nil {
 		b := j.Bucket
-		b.trial, delays = v.candidates.Start(b.trial, v.instant(now), j.takes())
+		b.own().trial, delays = v.candidates.Start(b.trial, v.instant(now), j.takes())
 	}
 	return delays
 }
@@ -138,7 +138,7 @@ func (v *Valve) account(j *heldJob, o record.Outcome, local bool, now pace.Insta
 	case v.quota == nil:
 	case charge == nil:
 		if !local && len(o.Used) > 0 {
-			b.used = v.quota.Late(b.used, j.takes(), o.Used)
+			b.own().used = v.quota.Late(b.used, j.takes(), o.Used)
 		}
 	case b.used == nil: // as good as new since, or there were no limits meanwhile
 	case o.Kind == record.OutcomeReturned:
@@ -154,6 +154,9 @@ func (v *Valve) setQuota(to *quota.Limits, candidates *quota.Candidates) {
 	v.quota, v.candidates = to, candidates
 	for _, part := range v.parts {
 		for _, b := range part.buckets {
+			if b.near == nothingNear {
+				continue
+			}
 			b.trial = nil
 			if to == nil || before == nil {
 				b.used = nil
@@ -230,7 +233,7 @@ func (v *Valve) inheritCrash(p *Part, in Inheritance, now pace.Instant) {
 // beginUsed charges a bucket that is new here with what former owners may have started of it.
 func (v *Valve) beginUsed(b *bucket, now pace.Instant) {
 	if c := b.Part.crash; v.quota != nil && c != nil && now.Since(c.to) < v.quota.Longest() {
-		b.used = v.quota.Crashed(nil, v.instant(c.from), v.instant(c.to), 0, c.others)
+		b.own().used = v.quota.Crashed(nil, v.instant(c.from), v.instant(c.to), 0, c.others)
 	}
 }
 
@@ -239,9 +242,9 @@ func (v *Valve) inheritUsed(b *bucket, c record.Clock, in Inheritance, now pace.
 	if v.quota == nil {
 		return
 	}
-	b.used = v.quota.Decode(c.Used, in.Handover.Limits, v.instant(now.Add(-in.Elapsed)))
+	b.own().used = v.quota.Decode(c.Used, in.Handover.Limits, v.instant(now.Add(-in.Elapsed)))
 	if crash := b.Part.crash; crash != nil && crash.listed > 0 {
-		b.used = v.quota.Crashed(b.used, v.instant(crash.from), v.instant(crash.to),
+		b.own().used = v.quota.Crashed(b.used, v.instant(crash.from), v.instant(crash.to),
 			in.slack(), crash.listed)
 	}
 }
@@ -299,7 +302,7 @@ func (v *Valve) fits(b *bucket, now pace.Instant) bool {
 		t.first = b
 		return false
 	}
-	b.passing = passing{head.Seq, now.Add(wait), by}
+	b.own().passing = passing{head.Seq, now.Add(wait), by}
 	t.passed = append(t.passed, b)
 	v.place(b, now)
 	return false
@@ -314,7 +317,7 @@ func (v *Valve) takeTurn(b *bucket, j *heldJob, t *Ticket, now pace.Instant) {
 	v.turns = max(v.turns, b.turns)
 	b.turns = v.turns + float64(j.Cost)/float64(b.weight)
 	v.mostTurns = max(v.mostTurns, b.turns)
-	b.passing = passing{}
+	b.own().passing = passing{}
 	if all := v.together; all != nil {
 		t.latest = min(t.latest, now.Add(all.Lag(all.used)))
 		all.used, j.turn.charge = all.Take(all.used, v.instant(now), j.takes())

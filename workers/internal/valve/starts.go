@@ -103,7 +103,7 @@ func (v *Valve) start(b *bucket, now pace.Instant, remote bool) Run {
 	v.detach(j)
 	j.enter(stageRunning)
 	j.began, j.holder = now, ""
-	b.running++
+	b.own().running++
 	b.Part.Changed = true
 	v.given++
 	t := b.ticket(j, v.fence)
@@ -130,8 +130,8 @@ func (v *Valve) start(b *bucket, now pace.Instant, remote bool) Run {
 		b.pace.Take(&b.clock, now, j.Cost)
 	}
 	b.since = now
-	b.rate.Count(b.pace, now)
-	b.minute.CountMinute(b.pace, now)
+	b.own().rate.Count(b.pace, now)
+	b.own().minute.CountMinute(b.pace, now)
 	if remote {
 		v.claims.running++
 	} else {

@@ -50,7 +50,7 @@ func (u *undecided) any() bool { return u.jobs.Load() > 0 }
 // It is counted at its partition as well, for a handover must wait until none is on its way.
 func (b *bucket) ticket(j *heldJob, fence pace.Instant) *Ticket {
 	t := &Ticket{priority: j.Priority, seq: j.Seq, cost: j.Cost, own: &b.clock,
-		latest: fence - 1, previous: b.last, bucket: &b.undecided, part: &b.Part.undecided}
+		latest: fence - 1, previous: b.last, bucket: &b.own().undecided, part: &b.Part.undecided}
 	t.decided.Add(1)
 	t.bucket.jobs.Add(1)
 	t.part.jobs.Add(1)

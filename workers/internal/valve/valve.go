@@ -210,7 +210,7 @@ func (v *Valve) arrive(p *Part, a *job.Arrived, now pace.Instant, wall time.Time
 	case a.Malformed != nil:
 		v.bury(j, job.ReasonMalformed, a.Malformed.Error())
 	case in.outcome != nil:
-		b.running++
+		b.own().running++
 		v.settle(j, *in.outcome, now)
 	case j.crashes >= MostCrashes:
 		v.buryCrashed(j)
@@ -219,7 +219,7 @@ func (v *Valve) arrive(p *Part, a *job.Arrived, now pace.Instant, wall time.Time
 	case in.holder != "":
 		j.enter(stageRunning)
 		j.holder = in.holder
-		b.running++
+		b.own().running++
 		v.lookAt(j, now.Add(time.Duration(v.Policy.Timeout)))
 	case v.Policy.Paced() && j.Cost > v.Policy.Capacity:
 		v.bury(j, job.ReasonMalformed,
@@ -305,7 +305,7 @@ func (v *Valve) bucket(p *Part, key job.Key, now pace.Instant) *bucket {
 	if b == nil {
 		// a delivery's key would keep its whole subject in memory
 		key = job.Key(strings.Clone(string(key)))
-		b = &bucket{key: key, Part: p, limits: v.limitsOf(key)}
+		b = newBucket(p, key, v.limitsOf(key))
 		if b.pace != nil && max(p.crashedAt, p.restsUntil) != 0 {
 			interval, from := b.pace.Interval, p.restsUntil
 			if p.crashedAt != 0 {
@@ -341,7 +341,7 @@ func (v *Valve) makeReady(j *heldJob, now pace.Instant) {
 // enqueue puts a job into its bucket's heap and sets its timer.
 func (v *Valve) enqueue(j *heldJob) {
 	b := j.Bucket
-	b.ready.Push(orderedJob{j})
+	b.own().ready.Push(orderedJob{j})
 	b.lane(j.Priority).waiting += j.Cost
 	b.waiting += j.Cost
 	v.lookAt(j, j.expires)
@@ -354,7 +354,7 @@ func (v *Valve) delay(j *heldJob, until pace.Instant) {
 		j.Body, j.Lean = nil, true
 	}
 	v.lookAt(j, min(until, j.expires))
-	j.Bucket.later.Push(laterJob{j})
+	j.Bucket.own().later.Push(laterJob{j})
 }
 
 // lookAt sets the job's timer.
@@ -437,7 +437,7 @@ func (v *Valve) noteHeld(b *bucket, by string) {
 	if v.holding[b.heldBy]--; v.holding[b.heldBy] <= 0 {
 		delete(v.holding, b.heldBy)
 	}
-	if b.heldBy = by; by != "" {
+	if b.own().heldBy = by; by != "" {
 		v.holding[by]++
 	}
 }
