@@ -20,6 +20,7 @@ const AdmitterListen = "127.0.0.1:8080"
 // Config is the whole configuration of a process.
 type Config struct {
 	HTTP  HTTP
+	Envoy Envoy
 	NATS  NATS
 	State State
 	Drain Drain
@@ -76,6 +77,25 @@ type ServerTLS struct{ Cert, Key, ClientCA string }
 func (h HTTP) guard() guard.Options {
 	return guard.Options{Listen: h.Listen, Tokens: h.Tokens, TLS: guard.Files(h.TLS),
 		Insecure: h.Insecure}
+}
+
+// Envoy is the server of Envoy's rate limit service, for gateways. It knows who asks as HTTP does:
+// by its tokens and certificates.
+type Envoy struct {
+	Listen string   // "host:port"; empty: it is not served
+	Files  []string // of envoyproxy/ratelimit, or directories of such
+	// Headers has gateways tell their clients of the limits.
+	Headers bool
+	// OnStoreError is what happens while the store of limits does not answer: open, closed or
+	// local; default closed, where the gateway does as it is configured to.
+	OnStoreError string
+}
+
+// guard says how the service is guarded, beside a server of HTTP.
+func (e Envoy) guard(h HTTP) guard.Options {
+	o := h.guard()
+	o.Listen = e.Listen
+	return o
 }
 
 // NATS says where JetStream is and how its streams are made.
@@ -180,6 +200,7 @@ func defaults() Config {
 			MaxConnections: lifecycle.DefaultMaxConnections,
 			MaxPerClient:   lifecycle.DefaultMaxPerClient,
 		},
+		Envoy: Envoy{OnStoreError: string(policy.Closed)},
 		NATS: NATS{
 			Prefix:   installation.DefaultPrefix,
 			Replicas: 1,

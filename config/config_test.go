@@ -58,6 +58,7 @@ func TestEmpty(t *testing.T) {
 	want := config.Config{
 		HTTP: config.HTTP{MaxConnections: 16384, MaxPerClient: 1024, TrustedProxies: []netip.Prefix{
 			netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}},
+		Envoy: config.Envoy{OnStoreError: "closed"},
 		NATS: config.NATS{Prefix: "penstock", Replicas: 1,
 			Embedded: config.Embedded{Dir: "./data/nats", Listen: "127.0.0.1:4222",
 				Sync: time.Second}},
@@ -102,6 +103,8 @@ func TestFull(t *testing.T) {
 			TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"),
 				netip.MustParsePrefix("2001:db8::1/128")},
 			MaxConnections: 100, MaxPerClient: 10},
+		Envoy: config.Envoy{Listen: ":8081", Files: []string{"edge.yaml", "limits"}, Headers: true,
+			OnStoreError: "local"},
 		NATS: config.NATS{URL: "nats://a:4222,tls://b.example:4222", Prefix: "staging", Replicas: 3,
 			Embedded: config.Embedded{Dir: "/var/lib/penstock", SyncAlways: true,
 				MaxStore: 10 * policy.GiB}},
@@ -235,9 +238,9 @@ func TestDrainerFlags(t *testing.T) {
 			missing = append(missing, f.Name)
 		}
 	})
-	if want := []string{"nats-dir", "nats-listen", "nats-max-store", "nats-sync", "nats-users",
-		"redis-addrs",
-		"state-cache", "state-store"}; !slices.Equal(missing, want) {
+	if want := []string{"envoy-files", "envoy-listen", "nats-dir", "nats-listen", "nats-max-store",
+		"nats-sync", "nats-users", "redis-addrs", "state-cache",
+		"state-store"}; !slices.Equal(missing, want) {
 		t.Errorf("without %v, want %v", missing, want)
 	}
 	if err := drainer.Parse([]string{"--nats-url=nats://flag:1", "--drain-lease=7s"}); err != nil {

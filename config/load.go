@@ -26,11 +26,12 @@ const (
 // file says.
 func Flags(flags *pflag.FlagSet) { define(flags, settings) }
 
-// DrainerFlags is [Flags] for a program without an embedded server and without limits: those of the
-// two are left out.
+// DrainerFlags is [Flags] for a program without an embedded server, without limits and without
+// gateways: those of the three are left out.
 func DrainerFlags(flags *pflag.FlagSet) {
 	define(flags, slices.DeleteFunc(slices.Clone(settings), func(s setting) bool {
-		return strings.HasPrefix(s.key, "nats.embedded.") || strings.HasPrefix(s.key, "state.")
+		group, _, _ := strings.Cut(s.key, ".")
+		return strings.HasPrefix(s.key, "nats.embedded.") || group == "state" || group == "envoy"
 	}))
 }
 
@@ -139,7 +140,8 @@ func Load(file io.Reader, flags *pflag.FlagSet) (Config, error) {
 	if err := yamlfile.Join(name, found); err != nil {
 		return Config{}, err
 	}
-	c.Warnings = append(strangers(os.Environ()), c.HTTP.guard().Warnings()...)
+	c.Warnings = slices.Concat(strangers(os.Environ()), c.HTTP.guard().Warnings(),
+		c.Envoy.guard(c.HTTP).Warnings())
 	return c, nil
 }
 

@@ -31,6 +31,7 @@ const leastStore = 16 * policy.MiB
 func validate(c Config) []yamlfile.Problem {
 	var found problems
 	found.ofHTTP(c.HTTP)
+	found.ofEnvoy(c.Envoy, c.HTTP)
 	found.ofNATS(c.NATS)
 	found.oneOf("state.store", c.State.Store, "memory", "redis")
 	found = append(found, validateRedis(c.State.Redis)...)
@@ -104,6 +105,22 @@ func (p *problems) ofHTTP(h HTTP) {
 	}
 	p.connections("http.max_connections", h.MaxConnections)
 	p.connections("http.max_per_client", h.MaxPerClient)
+}
+
+func (p *problems) ofEnvoy(e Envoy, h HTTP) {
+	p.address("envoy.listen", e.Listen)
+	if field, err := e.guard(h).Check(); err != nil && field == "listen" &&
+		badAddress(e.Listen) == "" {
+		p.add("envoy.listen", "%v", err)
+	}
+	switch {
+	case e.Listen != "" && len(e.Files) == 0:
+		p.add("envoy.listen", "needs envoy.files, which have the limits")
+	case e.Listen == "" && len(e.Files) > 0:
+		p.add("envoy.files", "needs envoy.listen, where gateways ask")
+	}
+	p.oneOf("envoy.on_store_error", e.OnStoreError, string(policy.Open), string(policy.Closed),
+		string(policy.Local))
 }
 
 func (p *problems) ofNATS(n NATS) {

@@ -313,6 +313,7 @@ func exposition(t *testing.T) string {
 		Stored(queue.Storage{Fill: queue.Fill{Used: 1, Max: 2},
 			Jobs: map[string]queue.Fill{"stripe": {Used: 1, Max: 2}}})
 	admission, drain := r.Admission(), r.Drain()
+	r.Envoy()
 	r.QueueJobs(func(context.Context) map[string]uint64 { return map[string]uint64{"p": 1} })
 	admission.Admitted("p", "rejected")
 	admission.Checked("p", true)

@@ -360,6 +360,11 @@ func TestOperating(t *testing.T) {
 	newReader(t).follow("operate.md")
 }
 
+func TestEnvoy(t *testing.T) {
+	t.Parallel()
+	newReader(t).follow("envoy.md")
+}
+
 func TestRunbooks(t *testing.T) {
 	t.Parallel()
 	newReader(t).follow("runbooks.md")

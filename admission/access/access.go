@@ -31,6 +31,10 @@ const (
 // Any is all rights. A client needs one of them where any will do.
 const Any = Submit | Check | Read | Operate | Admin
 
+// Envoy begins the names by which clients have the right to check for domains of Envoy's rate limit
+// service: envoy.DOMAIN. No policy has such a name.
+const Envoy = "envoy."
+
 // words are the rights as the file spells them, in the order of their bits.
 var words = []string{"submit", "check", "read", "operate", "admin"}
 

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/penstock-mq/penstock/internal/nearest"
@@ -161,7 +162,11 @@ func (p *parser) client(place string, item any) {
 	}
 	c.policies = p.texts(place, "policies", fields, true)
 	for _, pattern := range c.policies {
-		if strings.ContainsFunc(pattern, notForPolicies) || pattern == "" {
+		not := notForPolicies
+		if strings.HasPrefix(pattern, Envoy) {
+			not = notForDomains
+		}
+		if strings.ContainsFunc(pattern, not) || pattern == "" {
 			p.bad(place+".policies",
 				"%.64q: want names of policies, in which * stands for anything", pattern)
 		}
@@ -242,6 +247,8 @@ func notForNames(c rune) bool {
 	return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
 		strings.ContainsRune("._-@/", c))
 }
+
+func notForDomains(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }
 
 func notForPolicies(c rune) bool {
 	return !(c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-' || c == '*')

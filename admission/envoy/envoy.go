@@ -12,11 +12,13 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/penstock-mq/penstock/admission/access"
 )
 
 // Prefix begins the names by which metrics, fallbacks and the rights of clients know a domain and
 // its limits. No policy has such a name.
-const Prefix = "envoy."
+const Prefix = access.Envoy
 
 // Unit is the length of a window, by its number in Envoy's API.
 type Unit int32

@@ -81,12 +81,12 @@ func New(o Options) (*Service, error) {
 // Reload reads the files again. Bad ones change nothing; what limits have counted goes on
 // counting, unless their unit has changed.
 func (s *Service) Reload() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	next, err := Load(s.options.Files)
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	before := map[string]*Limit{}
 	for _, l := range s.config.Load().limits {
 		before[l.Path] = l

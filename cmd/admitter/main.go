@@ -49,7 +49,8 @@ func main() {
 				"to try things out: say what there is to try, and print what arrives at a target "+
 					"at this `host:port`")
 		},
-		Live: []string{"set", "prune", "drain.policies"},
+		Check: checkEnvoy,
+		Live:  []string{"set", "prune", "drain.policies"},
 		Serve: func(ctx context.Context, p *daemon.Process) error {
 			return serve(ctx, p, drain, echo)
 		},

@@ -48,6 +48,7 @@ func serve(ctx context.Context, process *daemon.Process, drain bool, echoAt stri
 		o.Observer.Drain = metrics.Drain()
 		o.Observer.Drain.Attempt = traces.Attempt()
 	}
+	limits := limiter.New(limiter.Options{Logger: process.Log}) // of gateways
 	if c := process.Config.State; c.Store == "redis" {
 		rdb, err := openRedis(c.Redis)
 		if err != nil {
@@ -55,9 +56,15 @@ func serve(ctx context.Context, process *daemon.Process, drain bool, echoAt stri
 		}
 		defer rdb.Close()
 		redis.SetLogger(redisLog{process.Log})
-		o.Limits = limiter.New(limiter.Options{Metrics: metrics.Store(), Logger: process.Log,
+		limits = limiter.New(limiter.Options{Metrics: metrics.Store(), Logger: process.Log,
 			Shared: inredis.New(rdb,
 				inredis.Options{Prefix: c.Redis.Prefix, Timeout: c.Redis.Timeout})})
+		o.Limits = limits
+	}
+	gateways, err := openGateways(process, limits, metrics)
+	defer gateways.close()
+	if err != nil {
+		return err
 	}
 	p, err := penstock.Open(ctx, o)
 	if err != nil {
@@ -83,12 +90,14 @@ func serve(ctx context.Context, process *daemon.Process, drain bool, echoAt stri
 	work := []func(context.Context) error{
 		p.Run,
 		process.Reloads(func(ctx context.Context, next config.Config) error {
-			return errors.Join(p.Reload(ctx, reloadable(o, next)), setUsers())
+			return errors.Join(gateways.reload(), p.Reload(ctx, reloadable(o, next)), setUsers())
 		}),
 		follow.Files("the users of the NATS server", usersFile, setUsers, process.Log),
-		func(ctx context.Context) error { return announce(ctx, process, p, echoAt != "") },
+		func(ctx context.Context) error {
+			return announce(ctx, process, p, gateways.ready(), echoAt != "")
+		},
 	}
-	var beside []func(context.Context) error
+	beside := gateways.serving(ctx)
 	if echoAt != "" {
 		target, err := net.Listen("tcp", echoAt)
 		if err != nil {
@@ -150,13 +159,12 @@ func reloadable(o penstock.Options, c config.Config) penstock.Options {
 }
 
 // announce prints the line that says that the process can be used.
-func announce(
-	ctx context.Context, process *daemon.Process, p *penstock.Penstock, toTry bool,
-) error {
+func announce(ctx context.Context, process *daemon.Process, p *penstock.Penstock, more string,
+	toTry bool) error {
 	select {
 	case <-p.Ready():
 		http, nats := p.HTTPAddr().String(), cmp.Or(p.NATSURL(), "in-process")
-		fmt.Fprintf(process.Stdout, "ready http=%s nats=%s\n", http, nats)
+		fmt.Fprintf(process.Stdout, "ready http=%s nats=%s%s\n", http, nats, more)
 		process.Log.Info("ready", "http", http, "nats", nats)
 		if toTry {
 			fmt.Fprint(process.Stdout, banner(http, nats, p.Policies()))

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 )
@@ -46,7 +47,8 @@ func (w *Watch) Changed() bool {
 	return true
 }
 
-// Files returns a part of a process that calls reload when one of the files has changed. When
+// Files returns a part of a process that calls reload when one of the files has changed, or what is
+// in one of them that is a directory. When
 // reload fails it says so, once for each change, and what was there stands. It ends with its
 // context.
 func Files(what string, names []string, reload func() error,
@@ -78,18 +80,33 @@ func Files(what string, names []string, reload func() error,
 	}
 }
 
-// look returns what there is to know of files without reading them; nil of one that is not there.
+// look returns what there is to know of files without reading them, and of directories what is in
+// them; nil of what is not there.
 func look(names []string) []fs.FileInfo {
-	infos := make([]fs.FileInfo, len(names))
-	for i, name := range names {
-		if info, err := os.Stat(name); err == nil {
-			infos[i] = info
+	infos := make([]fs.FileInfo, 0, len(names))
+	for _, name := range names {
+		info, err := os.Stat(name)
+		if err != nil {
+			info = nil
+		}
+		if infos = append(infos, info); info == nil || !info.IsDir() {
+			continue
+		}
+		inside, _ := os.ReadDir(name) // what cannot be read looks as if it were not there
+		for _, entry := range inside {
+			info, err := os.Stat(filepath.Join(name, entry.Name()))
+			if err == nil {
+				infos = append(infos, info)
+			}
 		}
 	}
 	return infos
 }
 
 func same(before, now []fs.FileInfo) bool {
+	if len(before) != len(now) {
+		return false
+	}
 	for i := range before {
 		a, b := before[i], now[i]
 		if a == nil || b == nil {

@@ -50,3 +50,30 @@ func TestAChangeCountsWhenItStandsStill(t *testing.T) {
 	look("another has the name", false)
 	look("and keeps it", true)
 }
+
+// Of a directory it counts what is in it.
+func TestADirectoryChangesWithItsFiles(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("one", "1")
+	w := follow.Watching(dir)
+	changes := func(what string) {
+		t.Helper()
+		if now, then, after := w.Changed(), w.Changed(), w.Changed(); now || !then || after {
+			t.Errorf("%s: changed %v, %v, %v", what, now, then, after)
+		}
+	}
+	write("one", "one")
+	changes("a file is another")
+	write("two", "2")
+	changes("a file more")
+	if err := os.Remove(filepath.Join(dir, "one")); err != nil {
+		t.Fatal(err)
+	}
+	changes("a file less")
+}

@@ -6,6 +6,24 @@ var table = []mutant{
 	// Envoy's rate limit service.
 
 	{
+		name: "envoy-health-says-nothing-of-the-end", file: "cmd/admitter/envoy.go",
+		old: "context.AfterFunc(stopping, g.server.Stopping)",
+		new: "",
+		by:  "./cmd/admitter TestGatewaysAreAnswered",
+	},
+	{
+		name: "envoy-limits-that-went-stay-in-metrics", file: "internal/telemetry/envoy.go",
+		old: "if !slices.Contains(names, name) {",
+		new: "if false {",
+		by:  "./internal/telemetry TestLimitsOfGatewaysComeAndGo",
+	},
+	{
+		name: "files-in-directories-are-not-followed", file: "internal/follow/follow.go",
+		old: "inside, _ := os.ReadDir(name)",
+		new: "inside, _ := os.ReadDir(\"\")",
+		by:  "./internal/follow TestADirectoryChangesWithItsFiles",
+	},
+	{
 		name: "envoy-wildcards-in-any-order", file: "admission/envoy/envoy.go",
 		old: "return n.children[w], n.children[w].pattern",
 		new: "found = n.children[w]",

@@ -26,14 +26,17 @@ const scrapeDeadline = time.Second
 
 // Registry holds the metrics of one process, with those of the Go runtime and the process. There is
 // no label per key: keys are as many as users have users.
-type Registry struct{ prometheus *prometheus.Registry }
+type Registry struct {
+	prometheus *prometheus.Registry
+	admission  *Admission // nil before it is registered
+}
 
 // NewRegistry makes a registry of its own; nothing global is touched.
 func NewRegistry() *Registry {
 	r := prometheus.NewRegistry()
 	r.MustRegister(collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	return &Registry{r}
+	return &Registry{prometheus: r}
 }
 
 // Handler serves the metrics to Prometheus. What cannot be collected is left out and logged as a
@@ -120,6 +123,7 @@ func (r *Registry) Admission() *Admission {
 	r.prometheus.MustRegister(a.admissions, a.checks, a.httpErrors, a.natsErrors, a.unowned,
 		a.applyFailed, a.shadowed, a.shadowedBy,
 		a.ticks)
+	r.admission = a
 	for _, status := range errorStatuses {
 		a.httpErrors.WithLabelValues(strconv.Itoa(status))
 		a.natsErrors.WithLabelValues(strconv.Itoa(status))

@@ -70,7 +70,7 @@ admission: algorithms policy queue queue/job nats.go
 admission/access: internal/nearest internal/yamlfile
 admission/answer: admission internal/seldom policy queue queue/job
 admission/console:
-admission/envoy: admission algorithms internal/nearest internal/yamlfile policy queue/job yaml
+admission/envoy: admission admission/access algorithms internal/nearest internal/yamlfile policy queue/job yaml
 admission/httpapi: admission admission/access admission/answer admission/manage admission/schedules admission/watch internal/health
 	internal/hosts algorithms
 	policy queue queue/job
@@ -90,8 +90,8 @@ admission/natsapi: admission admission/answer queue queue/job nats.go
 
 config: algorithms internal/guard internal/hosts internal/installation internal/lifecycle
 	internal/natsconn internal/nearest internal/yamlfile policy pflag viper
-cmd/admitter: . admission/access admission/limiter admission/limiter/inredis config
-	internal/buildinfo internal/daemon internal/follow internal/lifecycle internal/natsusers
+cmd/admitter: . admission/access admission/envoy admission/limiter admission/limiter/inredis config
+	internal/buildinfo internal/daemon internal/envoyapi internal/follow internal/guard internal/lifecycle internal/natsusers
 	internal/telemetry internal/tracing policy queue queue/backup queue/embedded queue/job nats.go go-redis nkeys pflag
 cmd/drainer: admission/access config internal/daemon internal/guard internal/health internal/hosts
 	internal/lifecycle internal/natsconn
@@ -104,6 +104,7 @@ internal/chaos: policy queue queue/job nats.go
 internal/daemon: admission/access config internal/buildinfo internal/follow internal/guard internal/hosts internal/natsusers
 	internal/nearest internal/telemetry policy queue pflag
 internal/demo: internal/proctest queue queue/job nats.go
+internal/envoyapi: admission admission/access admission/envoy internal/guard grpc net protobuf
 internal/follow:
 internal/guard: admission/access internal/follow internal/hosts
 internal/health:
@@ -125,7 +126,7 @@ internal/seldom:
 internal/targets: internal/reach policy workers workers/httptarget workers/natstarget nats.go
 internal/tracing: admission internal/buildinfo internal/seldom queue/job workers nats.go otel
 	otlptrace otlptracehttp sdk trace
-internal/telemetry: . admission policy policy/store queue workers workers/audit workers/workersprom
+internal/telemetry: . admission admission/envoy policy policy/store queue workers workers/audit workers/workersprom
 	client_golang
 internal/waittest:
 internal/yamlfile: policy yaml
@@ -291,15 +292,16 @@ func TestNobodyImportsWhatIsNotForHim(t *testing.T) {
 }
 
 // Who imports the libraries links none of what only the programs use.
-func TestLibrariesBringNoTelemetry(t *testing.T) {
-	list := exec.Command("go", "list", "-deps", ".", "./workers", "./admission/...")
+func TestLibrariesBringNeitherTelemetryNorRPC(t *testing.T) {
+	list := exec.Command("go", "list", "-deps", ".", "./workers/httptarget", "./workers/natstarget",
+		"./workers", "./queue/...", "./policy/...", "./algorithms/...", "./admission/...")
 	list.Dir = "../.."
 	text, err := list.Output()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for imported := range strings.Lines(string(text)) {
-		for _, heavy := range []string{"opentelemetry.io", "google.golang.org/grpc", "prometheus"} {
+		for _, heavy := range []string{"opentelemetry.io", "google.golang.org/", "prometheus"} {
 			if strings.Contains(imported, heavy) {
 				t.Errorf("the libraries depend on %s", strings.TrimSpace(imported))
 			}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+
+	"github.com/penstock-mq/penstock/admission/envoy"
+	"github.com/penstock-mq/penstock/admission/limiter"
+	"github.com/penstock-mq/penstock/config"
+	"github.com/penstock-mq/penstock/internal/daemon"
+	"github.com/penstock-mq/penstock/internal/envoyapi"
+	"github.com/penstock-mq/penstock/internal/follow"
+	"github.com/penstock-mq/penstock/internal/guard"
+	"github.com/penstock-mq/penstock/internal/telemetry"
+	"github.com/penstock-mq/penstock/policy"
+)
+
+// checkEnvoy says what is wrong with the files of limits for gateways.
+func checkEnvoy(c config.Config) error {
+	_, err := envoy.Load(c.Envoy.Files)
+	return err
+}
+
+// gateways answers Envoy's rate limit service; the zero value serves nobody.
+type gateways struct {
+	files    []string
+	service  *envoy.Service // nil: it is not served
+	guard    *guard.Guard
+	server   *envoyapi.Server
+	listener net.Listener
+	process  *daemon.Process
+}
+
+// openGateways listens, if the configuration says where.
+func openGateways(process *daemon.Process, limits *limiter.Factory,
+	metrics *telemetry.Registry) (g gateways, err error) {
+	c := process.Config
+	if c.Envoy.Listen == "" {
+		return g, nil
+	}
+	g.files, g.process = c.Envoy.Files, process
+	decisions, failed := metrics.Envoy()
+	if g.service, err = envoy.New(envoy.Options{NewLimit: limits.Limit, Files: g.files,
+		Shared:       c.State.Store == "redis",
+		OnStoreError: policy.OnStoreError(c.Envoy.OnStoreError), Observer: decisions}); err != nil {
+		return g, err
+	}
+	if g.guard, err = guard.Open(guard.Options{Listen: c.Envoy.Listen, Tokens: c.HTTP.Tokens,
+		TLS: guard.Files(c.HTTP.TLS), Insecure: c.HTTP.Insecure}, process.Log); err != nil {
+		return g, err
+	}
+	if g.listener, err = net.Listen("tcp", c.Envoy.Listen); err != nil {
+		return g, fmt.Errorf("listen for gateways: %w", err)
+	}
+	g.server = envoyapi.New(g.service, g.listener, envoyapi.Options{Guard: g.guard,
+		MaxConnections: c.HTTP.MaxConnections, Headers: c.Envoy.Headers, Failed: failed,
+		Logger: process.Log})
+	return g, nil
+}
+
+// close stops listening.
+func (g gateways) close() {
+	if g.listener != nil {
+		g.listener.Close()
+	}
+}
+
+// reload reads all files again.
+func (g gateways) reload() error {
+	if g.service == nil {
+		return nil
+	}
+	if err := g.service.Reload(); err != nil {
+		return err
+	}
+	return g.guard.Reload()
+}
+
+// serving are the parts that go on until the work of the process is done. When it is told to stop,
+// which stopping is, health checks say so at once.
+func (g gateways) serving(stopping context.Context) []func(context.Context) error {
+	if g.service == nil {
+		return nil
+	}
+	context.AfterFunc(stopping, g.server.Stopping)
+	return []func(context.Context) error{g.server.Run, g.guard.Run,
+		follow.Files("the limits of gateways", g.files, g.service.Reload, g.process.Log)}
+}
+
+// ready is what the ready line says.
+func (g gateways) ready() string {
+	if g.listener == nil {
+		return ""
+	}
+	return " envoy=" + g.listener.Addr().String()
+}

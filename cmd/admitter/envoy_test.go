@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/penstock-mq/penstock/internal/redistest"
+	"github.com/penstock-mq/penstock/internal/waittest"
+)
+
+// bare sends and takes messages as they are; internal/envoytest asks with Envoy's own types.
+type bare struct{}
+
+func (bare) Marshal(v any) ([]byte, error)         { return *v.(*[]byte), nil }
+func (bare) Unmarshal(text []byte, into any) error { *into.(*[]byte) = text; return nil }
+func (bare) Name() string                          { return "proto" }
+
+// gateway asks an admitter.
+type gateway struct {
+	t    *testing.T
+	conn *grpc.ClientConn
+}
+
+// gateway connects to the address of the ready line.
+func (p *process) gateway() gateway {
+	p.t.Helper()
+	words, err := p.Ready(p.t.Context())
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.http = words["http"]
+	conn, err := grpc.NewClient(words["envoy"],
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { conn.Close() })
+	return gateway{p.t, conn}
+}
+
+// passes asks about a descriptor of the domain edge, whose answer begins with its code: 1 or 2.
+func (g gateway) passes(key, value string) bool {
+	g.t.Helper()
+	text := func(to []byte, number protowire.Number, text string) []byte {
+		return protowire.AppendString(protowire.AppendTag(to, number, protowire.BytesType), text)
+	}
+	entry := string(text(text(nil, 1, key), 2, value))
+	request := text(text(nil, 1, "edge"), 2, string(text(nil, 1, entry)))
+	ctx, cancel := context.WithTimeout(g.t.Context(), waittest.Patience())
+	defer cancel()
+	var answer []byte
+	err := g.conn.Invoke(ctx, "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
+		&request, &answer, grpc.ForceCodec(bare{}))
+	if err != nil || len(answer) < 2 {
+		g.t.Fatalf("%q, %v", answer, err)
+	}
+	return answer[1] == 1
+}
+
+func limits(t *testing.T, dir, name, more string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, name), []byte("domain: edge\ndescriptors:\n"+more),
+		0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Gateways are answered beside everything else, and files are followed.
+func TestGatewaysAreAnswered(t *testing.T) {
+	t.Parallel() // it mostly waits
+	dir := t.TempDir()
+	limits(t, dir, "a.yaml", "- {key: ip, rate_limit: {unit: year, requests_per_unit: 2}}\n")
+	p := launch(t, "--config", configure(t, "envoy: {listen: '127.0.0.1:0', files: ['"+dir+"']}\n"))
+	g := p.gateway()
+	if !g.passes("ip", "a") || !g.passes("ip", "a") || g.passes("ip", "a") {
+		t.Error("two of three must pass")
+	}
+	if _, text := p.get("/metrics"); !strings.Contains(text,
+		`penstock_checks_total{allowed="false",policy="envoy.edge.ip"} 1`) {
+		t.Error("the refusal is in no metric")
+	}
+	limits(t, dir, "b.yaml", "- {key: path, rate_limit: {unit: eon}}\n")
+	p.logs(1, "the limits of gateways have changed and are bad")
+	p.logs(1, "b.yaml:3: unit: ")
+	if g.passes("ip", "a") {
+		t.Error("a bad file changes what is there")
+	}
+	limits(t, dir, "b.yaml", "- {key: path, rate_limit: {unit: day, requests_per_unit: 0}}\n")
+	limits(t, dir, "a.yaml", "- {key: ip, rate_limit: {unit: year, requests_per_unit: 3}}\n")
+	eventually(t, "the new limit counts", func() bool { return !g.passes("path", "/") })
+	if !g.passes("ip", "a") || g.passes("ip", "a") {
+		t.Error("the count of before must go on")
+	}
+
+	watch, err := grpc_health_v1.NewHealthClient(g.conn).Watch(t.Context(),
+		&grpc_health_v1.HealthCheckRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := func(want grpc_health_v1.HealthCheckResponse_ServingStatus) {
+		t.Helper()
+		if answer, err := watch.Recv(); err != nil || answer.Status != want {
+			t.Errorf("%v, %v; want %s", answer, err, want)
+		}
+	}
+	told(grpc_health_v1.HealthCheckResponse_SERVING)
+	p.Signal(syscall.SIGTERM)
+	told(grpc_health_v1.HealthCheckResponse_NOT_SERVING)
+	if status := p.end(); status != 0 {
+		t.Errorf("ended with status %d", status)
+	}
+}
+
+// Two admitters count together where limits are in Redis.
+func TestGatewaysShareLimits(t *testing.T) {
+	t.Parallel() // it mostly waits
+	redis := redistest.Start(t)
+	dir := t.TempDir()
+	limits(t, dir, "a.yml", "- {key: ip, rate_limit: {unit: year, requests_per_unit: 2}}\n")
+	more := "envoy: {listen: '127.0.0.1:0', files: ['" + dir + "']}\n" +
+		"state: {store: redis, redis: {addrs: ['" + redis.Addr() + "'], timeout: 2s}}\n"
+	one := launch(t, "--config", configure(t, more))
+	other := launch(t, "--config", configure(t, more))
+	first, second := one.gateway(), other.gateway()
+	if !first.passes("ip", "a") || !second.passes("ip", "a") || first.passes("ip", "a") ||
+		second.passes("ip", "a") {
+		t.Error("two of four must pass")
+	}
+	one.stop()
+	other.stop()
+}
+
+func TestBadLimitsOfGatewaysAreToldOf(t *testing.T) {
+	t.Parallel() // it mostly waits
+	dir := t.TempDir()
+	limits(t, dir, "bad.yaml", "- {key: ip, rate_limits: {}}\n")
+	limits(t, dir, "worse.yaml", "- {}\n")
+	file := configure(t, "envoy: {listen: '127.0.0.1:0', files: ['"+dir+"']}\n")
+	for _, args := range [][]string{{"--config", file}, {"validate", file}} {
+		p := launch(t, args...)
+		if status := p.end(); status != 2 {
+			t.Errorf("%v: status %d", args, status)
+		}
+		for _, line := range []string{"bad.yaml:3: rate_limits: unknown key; did you mean " +
+			"rate_limit?", "worse.yaml:3: key: is missing"} {
+			if log := p.Log.String(); !strings.Contains(log, line) {
+				t.Errorf("%v says %s, want %s", args, log, line)
+			}
+		}
+	}
+}

@@ -1,0 +1,181 @@
+// Package envoyapi serves package envoy over gRPC, as envoy.service.ratelimit.v3 does, and
+// grpc.health.v1. Only programs link it: gRPC is heavy.
+package envoyapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	"golang.org/x/net/netutil"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/admission/access"
+	"github.com/penstock-mq/penstock/admission/envoy"
+	"github.com/penstock-mq/penstock/internal/guard"
+)
+
+// Name is the service's.
+const Name = "envoy.service.ratelimit.v3.RateLimitService"
+
+const (
+	// mostBytes is how long a request may be: hundreds of descriptors with long values.
+	mostBytes = 256 << 10
+	// mostStreams is how many requests of a connection are answered at once.
+	mostStreams = 1000
+	// stopWithin is how long requests may take that are being answered at the end: longer than any
+	// store of limits is waited for.
+	stopWithin = 3 * time.Second
+)
+
+// Options of [New].
+type Options struct {
+	// Guard knows who may ask, and has the certificates.
+	Guard *guard.Guard
+	// MaxConnections is how many are served at once; more wait.
+	MaxConnections int
+	// Headers has gateways tell their clients of the limits, in RateLimit-Limit,
+	// RateLimit-Remaining and RateLimit-Reset.
+	Headers bool
+	// Failed gets the code of each request that failed; nil: nobody does.
+	Failed func(code string)
+	// Logger gets panics.
+	Logger *slog.Logger
+}
+
+// Server answers gateways.
+type Server struct {
+	service  *envoy.Service
+	options  Options
+	listener net.Listener
+	grpc     *grpc.Server
+	health   *health.Server
+}
+
+// New makes a server, which answers as soon as it runs.
+func New(service *envoy.Service, listener net.Listener, o Options) *Server {
+	if o.Failed == nil {
+		o.Failed = func(string) {}
+	}
+	options := []grpc.ServerOption{
+		grpc.ForceServerCodecV2(codec{encoding.GetCodecV2("proto")}),
+		grpc.MaxRecvMsgSize(mostBytes),
+		grpc.MaxHeaderListSize(16 << 10),
+		grpc.MaxConcurrentStreams(mostStreams),
+		grpc.ConnectionTimeout(10 * time.Second),
+		// Gateways may look more often than every five minutes whether they are still connected.
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second,
+			PermitWithoutStream: true}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute}),
+	}
+	if secured := o.Guard.TLS(); secured != nil {
+		options = append(options, grpc.Creds(credentials.NewTLS(secured)))
+	}
+	s := &Server{service: service, options: o, health: health.NewServer(),
+		listener: netutil.LimitListener(listener, o.MaxConnections),
+		grpc:     grpc.NewServer(options...)}
+	for _, name := range []string{Name, "ratelimit"} { // the latter is envoyproxy/ratelimit's word
+		s.health.SetServingStatus(name, grpc_health_v1.HealthCheckResponse_SERVING)
+	}
+	grpc_health_v1.RegisterHealthServer(s.grpc, s.health)
+	s.grpc.RegisterService(&grpc.ServiceDesc{ServiceName: Name, HandlerType: (*any)(nil),
+		Methods: []grpc.MethodDesc{{MethodName: "ShouldRateLimit", Handler: s.handle}}}, s)
+	return s
+}
+
+// Stopping has health checks say from now on that the server is about to stop.
+func (s *Server) Stopping() { s.health.Shutdown() }
+
+// Run serves until ctx ends; requests that are being answered are, within seconds.
+func (s *Server) Run(ctx context.Context) error {
+	served := make(chan error, 1)
+	go func() { served <- s.grpc.Serve(s.listener) }()
+	select {
+	case err := <-served:
+		return fmt.Errorf("serve gRPC on %s: %w", s.listener.Addr(), err)
+	case <-ctx.Done():
+	}
+	s.Stopping()
+	hurry := time.AfterFunc(stopWithin, s.grpc.Stop) // somebody may watch the health for ever
+	defer hurry.Stop()
+	s.grpc.GracefulStop()
+	return <-served
+}
+
+// handle is ShouldRateLimit.
+func (s *Server) handle(_ any, ctx context.Context, read func(any) error,
+	_ grpc.UnaryServerInterceptor) (_ any, err error) {
+	defer func() {
+		if broken := recover(); broken != nil {
+			s.options.Logger.Error("a request panicked", "panic", broken,
+				"stack", string(debug.Stack()))
+			err = status.Error(codes.Internal, "internal error")
+		}
+		if err != nil {
+			s.options.Failed(status.Code(err).String())
+		}
+	}()
+	var r request
+	if err := read(&r); err != nil {
+		return nil, err
+	}
+	if err := s.may(ctx, r.domain); err != nil {
+		return nil, err
+	}
+	answer, err := s.service.Decide(ctx, r.domain, r.descriptors, r.hits)
+	if err != nil {
+		return nil, translate(ctx, err)
+	}
+	return &response{answer, s.options.Headers}, nil
+}
+
+func translate(ctx context.Context, err error) error {
+	if _, bad := errors.AsType[*admission.RequestError](err); bad {
+		return status.Error(codes.InvalidArgument, err.Error())
+	}
+	if ctx.Err() != nil {
+		return status.FromContextError(ctx.Err()).Err()
+	}
+	return status.Error(codes.Unavailable, "the store of limits does not answer")
+}
+
+// may returns why a client may not ask about a domain.
+func (s *Server) may(ctx context.Context, domain string) error {
+	known := s.options.Guard.Clients()
+	if known == nil {
+		return nil
+	}
+	as := &http.Request{Header: http.Header{}}
+	if given, ok := metadata.FromIncomingContext(ctx); ok && len(given["authorization"]) > 0 {
+		as.Header["Authorization"] = given["authorization"]
+	}
+	if p, ok := peer.FromContext(ctx); ok {
+		if info, ok := p.AuthInfo.(credentials.TLSInfo); ok {
+			as.TLS = &info.State
+		}
+	}
+	client, err := known().Of(as)
+	if err != nil {
+		return status.Error(codes.Unauthenticated, err.Error())
+	}
+	if !client.MayPolicy(access.Check, envoy.Prefix+domain) {
+		return status.Error(codes.PermissionDenied,
+			"want the right check for "+envoy.Prefix+domain)
+	}
+	return nil
+}
