@@ -1,9 +1,11 @@
 package queue
 
 import (
+	"context"
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -61,6 +63,63 @@ func BenchmarkPull(b *testing.B) {
 		}
 		arrived += len(u.Arrived)
 	}
+}
+
+// BenchmarkLetters tells what is asked of b.N dead letters of 1 KiB, of a hundredth as many keys:
+// -benchtime 1000000x for a million.
+func BenchmarkLetters(b *testing.B) {
+	broker := newBroker(b)
+	apply(b, broker, paced("stripe", 1_000_000, 1))
+	if err := broker.openLetters(b.Context(), "stripe"); err != nil {
+		b.Fatal(err)
+	}
+	keys := max(1, b.N/100)
+	for i := range b.N {
+		m := broker.deadMessage(DeadLetter{Policy: "stripe", Key: job.Key(fmt.Sprint("k", i%keys)),
+			Seq: uint64(i + 1), Stored: time.Now(), Reason: "attempts", Body: make([]byte, 1<<10)})
+		if _, err := broker.js.PublishMsgAsync(m,
+			jetstream.WithStallWait(natstest.Patience)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	<-broker.js.PublishAsyncComplete()
+	letters, producer := broker.Letters("stripe"), broker.NewProducer(ProducerOptions{})
+	b.ResetTimer()
+	for _, op := range []struct {
+		unit string
+		do   func() error
+	}{
+		{"ms/first-page", func() error { return page(letters, 0) }},
+		{"ms/page", func() error { return page(letters, uint64(b.N/2)) }},
+		{"ms/replay", func() error {
+			_, err := producer.Replay(b.Context(), "stripe", uint64(b.N/2+1))
+			return err
+		}},
+		{"ms/replay-a-key", func() error {
+			_, err := producer.ReplaySome(b.Context(), "stripe", Some{Keyed: true, Key: "k0"})
+			return err
+		}},
+		{"ms/page-after", func() error { return page(letters, uint64(b.N/2)) }},
+		{"ms/discard-a-key", func() error {
+			_, err := letters.DiscardSome(b.Context(), Some{Keyed: true, Key: "k1"})
+			return err
+		}},
+		{"ms/discard-all", func() error {
+			_, err := letters.DiscardThrough(b.Context(), 0)
+			return err
+		}},
+	} {
+		from := time.Now()
+		if err := op.do(); err != nil {
+			b.Fatalf("%s: %v", op.unit, err)
+		}
+		b.ReportMetric(float64(time.Since(from).Microseconds())/1000, op.unit)
+	}
+}
+
+func page(l Letters, after uint64) error {
+	_, err := l.List(context.Background(), after, 500)
+	return err
 }
 
 // stored is a broker whose policy holds as many jobs as the benchmark asks for, in 1,000 buckets.

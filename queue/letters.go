@@ -34,14 +34,17 @@ const lettersEvery = 50 * time.Millisecond
 // List returns the letters in the order in which they were stored, without bodies: at most limit
 // (up to 10,000) of those whose ID is greater than after. A policy that nobody knows has none.
 func (l Letters) List(ctx context.Context, after uint64, limit int) ([]StoredLetter, error) {
-	letters, err := l.list(ctx, after, min(limit, maxLetters))
+	letters, err := l.list(ctx, "", after, min(limit, maxLetters))
 	if err != nil {
 		return nil, fmt.Errorf("dead letters of %s: %w", l.policy, err)
 	}
 	return letters, nil
 }
 
-func (l Letters) list(ctx context.Context, after uint64, limit int) ([]StoredLetter, error) {
+// list is List of the letters of a subject, all if that is empty.
+func (l Letters) list(ctx context.Context, subject string, after uint64, limit int) (
+	[]StoredLetter, error) {
+
 	if limit <= 0 {
 		return nil, nil
 	}
@@ -53,7 +56,7 @@ func (l Letters) list(ctx context.Context, after uint64, limit int) ([]StoredLet
 	}
 	var letters []StoredLetter
 	for {
-		page, err := l.b.someLetters(ctx, stream, after, limit-len(letters))
+		page, err := l.b.someLetters(ctx, stream, subject, after, limit-len(letters))
 		if err != nil {
 			return nil, err
 		}
@@ -65,7 +68,7 @@ func (l Letters) list(ctx context.Context, after uint64, limit int) ([]StoredLet
 			after = page[len(page)-1].ID
 		}
 		// A server that catches up has not all of them, and needs a while.
-		next, err := l.b.js.NextStored(ctx, stream, "", after+1)
+		next, err := l.b.js.NextStored(ctx, stream, subject, after+1)
 		if errors.Is(err, ErrNoStream) || err == nil && next == math.MaxUint64 {
 			return letters, nil
 		}
@@ -82,12 +85,13 @@ func (l Letters) list(ctx context.Context, after uint64, limit int) ([]StoredLet
 
 // someLetters lists dead letters as one server has them.
 func (b *Broker) someLetters(
-	ctx context.Context, stream string, after uint64, limit int,
+	ctx context.Context, stream, subject string, after uint64, limit int,
 ) ([]StoredLetter, error) {
 	consumer, err := b.js.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
 		Name:              "list-" + jsapi.NewID(),
 		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
 		OptStartSeq:       after + 1,
+		FilterSubject:     subject,
 		AckPolicy:         jetstream.AckNonePolicy,
 		HeadersOnly:       true,
 		MemoryStorage:     true,

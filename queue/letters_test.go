@@ -269,6 +269,48 @@ func TestReplayAll(t *testing.T) {
 	}
 }
 
+// TestLettersOfAKeyAreFoundAmongMany: without those of other keys being read, those included whose
+// name begins as its own.
+func TestLettersOfAKeyAreFoundAmongMany(t *testing.T) {
+	b := newBroker(t)
+	apply(t, b, paced("stripe", 100, 1))
+	for i := range 6 {
+		for _, key := range []job.Key{"a", "a.b"} {
+			bury(t, b, DeadLetter{Policy: "stripe", Key: key, Seq: uint64(10 + i),
+				Reason: []string{"attempts", "deadline"}[i%2]})
+		}
+	}
+	consumers, err := b.nc.SubscribeSync("$JS.API.CONSUMER.CREATE.PENSTOCK_DEAD_stripe.>")
+	if err != nil {
+		t.Fatal(err)
+	}
+	some := Some{Keyed: true, Key: "a", Reason: "deadline"}
+	if n, err := b.Letters("stripe").DiscardSome(natstest.Context(t), some); n != 3 || err != nil {
+		t.Errorf("discarded %d, %v", n, err)
+	}
+	some = Some{Keyed: true, Key: "a", Through: 5}
+	r, err := b.NewProducer(ProducerOptions{}).ReplaySome(natstest.Context(t), "stripe", some)
+	if r != (Replayed{Replayed: 2}) || err != nil {
+		t.Errorf("replayed %+v, %v", r, err)
+	}
+	asked, _, err := consumers.Pending() // they came before what they made was answered
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range asked {
+		m, err := consumers.NextMsg(natstest.Patience)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasSuffix(m.Subject, ".penstock.dead.stripe.a") {
+			t.Errorf("letters are read by %s", m.Subject)
+		}
+	}
+	if ids := letterIDs(t, b, "stripe"); asked == 0 || fmt.Sprint(ids) != "[2 4 6 8 9 10 12]" {
+		t.Errorf("%v are left, %d pages were read", ids, asked)
+	}
+}
+
 func TestStoredJob(t *testing.T) {
 	b := newBroker(t)
 	if _, err := b.StoredJob(natstest.Context(t), "stripe", 1); !errors.Is(err, ErrNoStream) {

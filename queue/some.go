@@ -25,7 +25,8 @@ func (s Some) has(l StoredLetter) bool {
 }
 
 // each calls do for those of the policy's letters that are meant and that there are now, in their
-// order, a page at a time: those that come meanwhile are left for another time.
+// order, a page at a time: those that come meanwhile are left for another time. Of one bucket only
+// its own are read, however many there are of others.
 func (l Letters) each(ctx context.Context, some Some, do func(StoredLetter) error) error {
 	info, err := l.b.js.StreamInfo(ctx, l.b.names.DeadStream(l.policy), "")
 	if jsapi.HasCode(err, jsapi.CodeStreamNotFound) {
@@ -38,8 +39,12 @@ func (l Letters) each(ctx context.Context, some Some, do func(StoredLetter) erro
 	if some.Through > 0 {
 		last = min(last, some.Through)
 	}
+	subject := ""
+	if _, err := job.ParseKey(string(some.Key)); some.Keyed && err == nil {
+		subject = l.b.names.Dead(l.policy, some.Key)
+	}
 	for after := uint64(0); after < last; {
-		letters, err := l.list(ctx, after, lettersPage)
+		letters, err := l.list(ctx, subject, after, lettersPage)
 		if err != nil || len(letters) == 0 {
 			return err
 		}

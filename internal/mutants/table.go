@@ -2159,6 +2159,12 @@ func (Synced)`,
 		by:  "./queue TestBodiesAreReadTogether",
 	},
 	{
+		name: "letters-of-a-key-by-reading-all", file: "queue/some.go",
+		old: "subject = l.b.names.Dead(l.policy, some.Key)",
+		new: "",
+		by:  "./queue TestLettersOfAKeyAreFoundAmongMany",
+	},
+	{
 		name: "bodies-come-never-again", file: "queue/backlog.go",
 		old: "config.HeadersOnly = false",
 		new: "",
