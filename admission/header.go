@@ -35,8 +35,8 @@ const maxIdempotencyKey = 256
 // canonical form of a name is stored. What a drainer reads of them is among job's jobHeaders.
 var storedNames = canonical(
 	job.HeaderVersion, job.HeaderDeadline, job.HeaderCost, job.HeaderPriority, job.HeaderNotBefore,
-	job.HeaderMethod, job.HeaderPath, job.HeaderTag, job.HeaderIdempotencyKey, contentType,
-	"Content-Encoding", "traceparent", "tracestate",
+	job.HeaderMethod, job.HeaderPath, job.HeaderTag, job.HeaderCallback, job.HeaderIdempotencyKey,
+	contentType, "Content-Encoding", "traceparent", "tracestate",
 )
 
 func canonical(names ...string) map[string]string {

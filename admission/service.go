@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,6 +49,8 @@ type Options struct {
 	Metrics Metrics
 	// Outcomes let submissions wait for the end of their jobs; default: none can.
 	Outcomes Outcomes
+	// Callback says why the outcome of a job may not be posted to a URL; nil: it may be to any.
+	Callback func(to *url.URL) error
 	// Submitting hears of each sound submission what will be stored beside the body, and returns
 	// what shall be instead, such as with another traceparent, and what hears the outcome. It may
 	// change the header that it is given. Nil: nothing is changed.
@@ -62,6 +65,7 @@ type Service struct {
 	newLimit  NewLimit
 	metrics   Metrics
 	begin     func(policy string, stored nats.Header) (nats.Header, func(Outcome, error))
+	callback  func(to *url.URL) error
 	expected  *expectations
 	waiters   waiters
 
@@ -90,12 +94,16 @@ func New(names queue.Names, publisher Publisher, valves Valves, newLimit NewLimi
 	if o.Metrics == nil {
 		o.Metrics = uncounted{}
 	}
+	if o.Callback == nil {
+		o.Callback = func(*url.URL) error { return nil }
+	}
 	return &Service{
 		names:     names,
 		publisher: publisher,
 		newLimit:  newLimit,
 		metrics:   o.Metrics,
 		begin:     o.Submitting,
+		callback:  o.Callback,
 		expected:  newExpectations(valves),
 		waiters:   newWaiters(o.Outcomes),
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
 )
@@ -84,6 +85,9 @@ func (s *Service) read(r SubmitRequest) (live *livePolicy, job jobHeader, err er
 		return nil, job, err
 	}
 	if err := job.fit(live.policy, r.Body); err != nil {
+		return nil, job, err
+	}
+	if err := s.callable(live.policy, job); err != nil {
 		return nil, job, err
 	}
 	return live, job, job.startable(live.policy, time.Now())
@@ -304,6 +308,35 @@ func (l *livePolicy) full(ctx context.Context, key job.Key, full *refusal) (Outc
 		RetryAfter: max(free.Sub(now), time.Millisecond),
 		ResetAfter: max(free.Sub(now), l.queue.Window),
 	}, nil
+}
+
+// callable returns why the outcome of a job cannot be posted, and who may hand in what is posted:
+// nobody, since it is signed as an outcome.
+func (s *Service) callable(p policy.Policy, j jobHeader) error {
+	if p.Target.Calls() {
+		return fmt.Errorf("%w %q: its jobs are the outcomes of others, which drainers queue",
+			ErrConflict, p.Name)
+	}
+	to := job.HeaderValue(j.stored, job.HeaderCallback)
+	if to == "" {
+		return nil
+	}
+	if p.Callbacks == "" {
+		return &RequestError{job.HeaderCallback, "the policy has no callbacks"}
+	}
+	through, err := s.live(p.Callbacks)
+	if err != nil || !through.policy.Target.Calls() || !through.policy.Paced() {
+		return fmt.Errorf("%w %q: its callbacks go through %q, which is not there, or does not "+
+			"post any", ErrConflict, p.Name, p.Callbacks)
+	}
+	u, err := job.ParseCallback(to)
+	if err == nil {
+		err = s.callback(u)
+	}
+	if err != nil {
+		return &RequestError{job.HeaderCallback, err.Error()}
+	}
+	return nil
 }
 
 func bodyTooLarge() error {

@@ -113,6 +113,9 @@ type Policy struct {
 	KeepDone Duration `json:"keep_done,omitempty"`
 
 	Target *Target `json:"target,omitempty"`
+	// Callbacks names the queue policy through which the outcomes of jobs are posted to the URLs
+	// that their submitters name: one whose target's URL is [CallbackURL]. Empty: none may.
+	Callbacks string `json:"callbacks,omitempty"`
 	// MaxJobs is the most jobs that the policy holds over all its buckets; what is more is refused.
 	// See [Policy.QueueJobs].
 	MaxJobs int64 `json:"max_jobs,omitempty"`
@@ -164,6 +167,14 @@ type NATSTarget struct {
 	// headers that producers may forward; default: see [NeverForwarded]
 	Forward Forward `json:"forward,omitzero"`
 }
+
+// CallbackURL stands for the URL of a policy's target whose jobs are outcomes of others, and go
+// where these say.
+const CallbackURL = "{callback}"
+
+// Calls reports whether the jobs of a target are outcomes of others, on their way to those who
+// asked for them.
+func (t *Target) Calls() bool { return t != nil && t.HTTP != nil && t.HTTP.URL == CallbackURL }
 
 // HTTPTarget is the base URL that an HTTP target's requests go to; a job's path is appended.
 type HTTPTarget struct {

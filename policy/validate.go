@@ -62,7 +62,8 @@ const reservedName = "dead"
 
 // runFields are the fields that say how queued jobs run.
 var runFields = []string{"concurrency", "workers", "partitions", "timeout", "max_age",
-	"duplicate_window", "keep_done", "target", "retry", "max_jobs", "max_bytes", "dead"}
+	"duplicate_window", "keep_done", "target", "callbacks", "retry", "max_jobs", "max_bytes",
+	"dead"}
 
 // algorithmFields says which fields each algorithm demands and which it may have, besides those of
 // its queue.
@@ -247,6 +248,16 @@ func (p Policy) checkNumbers(c *checker) {
 	c.duration("max_age", p.MaxAge)
 	c.remembered("duplicate_window", p.DuplicateWindow)
 	c.remembered("keep_done", p.KeepDone)
+	switch {
+	case p.Callbacks == "":
+	case !IsName(p.Callbacks):
+		c.add("callbacks", "%s: %s", quote(p.Callbacks), nameForm)
+	case p.Target.Calls():
+		c.add("callbacks", "are not for a policy whose jobs are callbacks")
+	}
+	if p.Target.Calls() && !p.Paced() {
+		c.add("target.http.url", "%s is for a leaking bucket with a queue", CallbackURL)
+	}
 	c.number("retry.max_attempts", int64(p.Retry.MaxAttempts), MaxAttempts)
 	first := c.duration("retry.backoff", p.Retry.Backoff)
 	last := c.duration("retry.max_backoff", p.Retry.MaxBackoff)
@@ -369,6 +380,9 @@ func (t *HTTPTarget) check(c *checker) {
 	text := t.URL
 	if text == "" {
 		c.add(field, "is required")
+		return
+	}
+	if text == CallbackURL {
 		return
 	}
 	u, err := url.Parse(text)

@@ -37,6 +37,10 @@ const (
 	EventScheduleRefused = "schedule_refused"
 	EventScheduleMissed  = "schedule_missed"
 
+	// The outcome of a job will not be posted to the URL that its submitter named. Reason says why:
+	// full, because the queue of the callbacks is, or refused.
+	EventCallbackLost = "callback_lost"
+
 	// An auditor saw starts that broke a limit; Reason says which, and by what.
 	EventLimitBroken = "limit_broken"
 )

@@ -12,12 +12,13 @@ import (
 // asks the gate.
 type letters struct {
 	*calls
-	broker   *queue.Broker
-	catalog  *catalog
-	backlogs *backlogs
-	gate     *gate
-	observer Observer
-	tallies  *tallies
+	broker    *queue.Broker
+	catalog   *catalog
+	backlogs  *backlogs
+	gate      *gate
+	callbacks *callbacks
+	observer  Observer
+	tallies   *tallies
 }
 
 // Bury stores a dead letter, until which the job waits. It does so while the lease lasts: a process
@@ -35,6 +36,11 @@ func (l *letters) Bury(u valve.Burial) {
 		Idempotency: job.Idempotency(u.Header, u.Part.Policy, created, u.Seq),
 	}
 	letter.Bodyless = !l.catalog.policies[letter.Policy].Dead.KeepsBodies()
+	through := l.catalog.policies[letter.Policy].Callbacks
+	end := job.Told{Job: job.ID(letter.Policy, u.Seq), End: job.EndDead, Reason: u.Reason,
+		Error: u.Detail, Attempts: u.Attempts}
+	// of one that a run ended, whoever ran it told, with the reply
+	called := u.Reason == job.ReasonPermanent
 	var discarded uint64
 	l.persist(b.ctx, purpose{letter.Policy, "store dead letter"}, func() error {
 		if fence, now := l.gate.check(); now >= fence {
@@ -51,6 +57,13 @@ func (l *letters) Bury(u valve.Burial) {
 				letter.Idempotency = job.Idempotency(found.Header, u.Part.Policy, created, u.Seq)
 			}
 		}
+		if !called {
+			owed := l.callbacks.of(through, letter.Policy, u.Key, letter.Header, created, u.Seq)
+			if err := owed.queue(b.ctx, end); err != nil {
+				return err
+			}
+			called = true
+		}
 		n, err := l.broker.Bury(b.ctx, letter)
 		discarded += n
 		return err
@@ -63,8 +76,7 @@ func (l *letters) Bury(u valve.Burial) {
 		l.post(func(pace.Instant) { l.tallies.add(letter, discarded) })
 		l.observer.Ended(letter.Policy, "dead")
 		if u.Reason != job.ReasonPermanent { // which was told with the reply when the run ended
-			l.broker.TellOutcome(letter.Header, job.Told{Job: job.ID(letter.Policy, u.Seq),
-				End: job.EndDead, Reason: u.Reason, Error: u.Detail, Attempts: u.Attempts})
+			l.broker.TellOutcome(letter.Header, end)
 		}
 		l.broker.Tell(letter.Policy, queue.Event{
 			Type: queue.EventDead, Job: job.ID(letter.Policy, u.Seq), Key: u.Key,

@@ -123,8 +123,11 @@ func New(nc *nats.Conn, o Options) (*Drainer, error) {
 	d.backlogs = &backlogs{calls: c, broker: broker, catalog: d.catalog, questions: d.questions,
 		observe: o.Observer.Owned, memory: o.Memory, all: map[handle.Partition]*backlog{},
 		owned: map[string]int{}}
-	d.pool = &pool{loop: l, gate: d.gate, broker: broker, catalog: d.catalog, backlogs: d.backlogs,
-		observer: o.Observer, jobs: jobs, results: make(chan core.Finished, 1024)}
+	owed := &callbacks{calls: c, broker: broker, lost: o.Observer.CallbackLost,
+		producer: broker.NewProducer(queue.ProducerOptions{Timeout: c.patience})}
+	d.pool = &pool{loop: l, gate: d.gate, broker: broker, catalog: d.catalog,
+		backlogs: d.backlogs, callbacks: owed, observer: o.Observer, jobs: jobs,
+		results: make(chan core.Finished, 1024)}
 	d.remote = &remote{calls: c, wire: w, pool: d.pool, catalog: d.catalog, linger: o.Lease / 2,
 		workerless: workerless{log: o.Logger, observe: o.Observer.Workerless,
 			policies: map[string]*missing{}},
@@ -138,7 +141,7 @@ func New(nc *nats.Conn, o Options) (*Drainer, error) {
 		&journal{calls: c, attempts: broker.Tables().Attempts, ends: broker.Ends(),
 			catalog: d.catalog, backlogs: d.backlogs},
 		&letters{calls: c, broker: broker, catalog: d.catalog, backlogs: d.backlogs, gate: d.gate,
-			observer: o.Observer, tallies: d.tallies},
+			callbacks: owed, observer: o.Observer, tallies: d.tallies},
 		d.questions,
 		&teller{loop: l, broker: broker, ended: o.Observer.Ended, outages: d.outages}}
 	return d, nil

@@ -75,10 +75,11 @@ func (j Job) Settle(cost string, used int64) {
 	j.settled.costs[name] = min(max(used, 0), policy.MaxLimit)
 }
 
-// Awaited reports whether somebody waits for the outcome of the job, and so for all that
-// [Job.Reply] says.
+// Awaited reports whether somebody waits for the outcome of the job, or wants to be called with it,
+// and so for all that [Job.Reply] says.
 func (j Job) Awaited() bool {
-	return job.IsWaiter(job.HeaderValue(j.Header, job.HeaderWaiter)) && j.settled != nil
+	return (job.IsWaiter(job.HeaderValue(j.Header, job.HeaderWaiter)) ||
+		job.HeaderValue(j.Header, job.HeaderCallback) != "") && j.settled != nil
 }
 
 // Kept reports whether the policy has a history of ended jobs (keep_done), which keeps the status

@@ -107,6 +107,9 @@ type Observer struct {
 	// HistoryLost tells that it was not kept how a job of a policy with keep_done ended: the server
 	// did not take it, or not in time.
 	HistoryLost func(policy string)
+	// CallbackLost tells that the outcome of a job will not be posted to the URL that its submitter
+	// named, and why: full (the queue of the callbacks is) or refused.
+	CallbackLost func(policy, reason string)
 }
 
 // complete is the observer with functions that do nothing in place of those that are missing.
@@ -158,6 +161,9 @@ func (o Observer) complete() Observer {
 	}
 	if o.HistoryLost == nil {
 		o.HistoryLost = func(string) {}
+	}
+	if o.CallbackLost == nil {
+		o.CallbackLost = func(string, string) {}
 	}
 	return o
 }

@@ -20,25 +20,38 @@ import (
 // which touches nothing of the loop's: it asks the gate, and reports to the loop.
 type pool struct {
 	*loop
-	gate     *gate
-	broker   *queue.Broker
-	catalog  *catalog
-	backlogs *backlogs
-	observer Observer
-	jobs     context.Context // of all handlers
-	results  chan core.Finished
+	gate      *gate
+	broker    *queue.Broker
+	catalog   *catalog
+	backlogs  *backlogs
+	callbacks *callbacks
+	observer  Observer
+	jobs      context.Context // of all handlers
+	results   chan core.Finished
 }
 
 // Start gives a job to a worker. The core counts what runs: nothing does when Run ends in order.
 func (p *pool) Start(r valve.Run) {
 	handle := p.catalog.running[r.Part.Policy]
 	said := &settled{kept: p.catalog.policies[r.Part.Policy].KeepDone > 0}
-	go p.work(r, handle, p.catalog.timeout(r.Part.Policy), p.backlogs.born(r.Part, r.Stored), said)
+	go p.work(r, handle, p.catalog.timeout(r.Part.Policy), p.born(r), said)
+}
+
+// born is a run's job as it was stored.
+type born struct {
+	created time.Time // its stream
+	owed    callback  // who is to hear of its end
+}
+
+func (p *pool) born(r valve.Run) born {
+	name, created := r.Part.Policy, p.backlogs.born(r.Part, r.Stored)
+	return born{created, p.callbacks.of(p.catalog.policies[name].Callbacks, name, r.Key, r.Header,
+		created, r.Seq)}
 }
 
 // work is one worker: it makes the last check, runs the handler and reports. The valve has counted
 // it among the policy's workers.
-func (p *pool) work(r valve.Run, handle Handler, timeout time.Duration, created time.Time,
+func (p *pool) work(r valve.Run, handle Handler, timeout time.Duration, born born,
 	said *settled) {
 
 	now, passed := r.Decide(p.gate.check, nil)
@@ -47,7 +60,7 @@ func (p *pool) work(r valve.Run, handle Handler, timeout time.Duration, created 
 		p.report(r, record.Outcome{Seq: r.Seq, Kind: record.OutcomeReturned})
 		return
 	}
-	job := newJob(r, created)
+	job := newJob(r, born.created)
 	job.Started, job.settled = p.clock.Date(now), said
 	p.tellStart(r, job, now)
 	ctx, cancel := context.WithTimeout(p.jobs, timeout)
@@ -56,7 +69,7 @@ func (p *pool) work(r valve.Run, handle Handler, timeout time.Duration, created 
 	if o.Kind == record.OutcomeFailed && p.jobs.Err() != nil {
 		o.Kind = record.OutcomeUncounted // interrupted by this drainer's own end: no attempt
 	}
-	p.tellEnd(job, o, p.now().Since(now))
+	o = p.end(job, o, born.owed, p.now().Since(now))
 	p.report(r, o)
 }
 
@@ -114,6 +127,20 @@ func (p *pool) tellStart(r valve.Run, job Job, now pace.Instant) {
 	p.broker.Tell(job.Policy, e)
 }
 
+// end settles what an attempt's end is owed to others, and tells of it. It returns what the attempt
+// came to.
+func (p *pool) end(job Job, o record.Outcome, owed callback, took time.Duration) record.Outcome {
+	if t, ended := told(job, o); ended {
+		if !owed.settle(p.jobs, t) {
+			o = record.Outcome{Seq: o.Seq, Kind: record.OutcomeUncounted}
+		} else {
+			p.broker.TellOutcome(job.Header, t)
+		}
+	}
+	p.tellEnd(job, o, took)
+	return o
+}
+
 // tellEnd tells observers how an attempt ended.
 func (p *pool) tellEnd(job Job, o record.Outcome, took time.Duration) {
 	p.observer.Finished(job.Policy, string(o.Kind))
@@ -121,9 +148,6 @@ func (p *pool) tellEnd(job Job, o record.Outcome, took time.Duration) {
 		p.observer.Hinted(job.Policy, o.RetryAfter)
 	}
 	logEnd(p.log, job, o, took)
-	if t, ended := told(job, o); ended {
-		p.broker.TellOutcome(job.Header, t)
-	}
 	event := queue.EventFailed
 	switch o.Kind {
 	case record.OutcomeDone:

@@ -202,16 +202,15 @@ func (r *remote) Refuse(worker string) { r.say(worker, statusNo) }
 // pool.
 func (r *remote) StartElsewhere(run valve.Run, worker string) {
 	timeout := r.catalog.timeout(run.Part.Policy)
-	created := r.pool.backlogs.born(run.Part, run.Stored)
-	go r.work(run, worker, timeout, created)
+	go r.work(run, worker, timeout, r.pool.born(run))
 }
 
 // work is what [pool.work] is for local workers: it makes the last check, sends the job, and
 // reports what becomes of it.
-func (r *remote) work(run valve.Run, worker string, timeout time.Duration, created time.Time) {
+func (r *remote) work(run valve.Run, worker string, timeout time.Duration, born born) {
 	reply, answers := r.follow(run.Part.Policy)
 	defer r.unfollow(reply)
-	job := newJob(run, created)
+	job := newJob(run, born.created)
 	m := jobMessage(worker, reply, job, timeout)
 	var err error
 	now, passed := run.Decide(r.pool.gate.check, func() { err = r.nc.PublishMsg(m) })
@@ -227,7 +226,7 @@ func (r *remote) work(run valve.Run, worker string, timeout time.Duration, creat
 	if err == nil {
 		o = r.await(run, worker, answers, timeout)
 	}
-	r.pool.tellEnd(job, o, r.now().Since(now))
+	o = r.pool.end(job, o, born.owed, r.now().Since(now))
 	r.pool.report(run, o)
 }
 

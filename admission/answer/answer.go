@@ -10,10 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/penstock-mq/penstock/admission"
-	"github.com/penstock-mq/penstock/queue/job"
 )
 
 // Answer is what a transport sends back.
@@ -104,45 +102,13 @@ func Submitted(o admission.Outcome) Answer {
 	}
 	fields := state.fields(contentJSON)
 	if o.Told != nil {
-		return Answer{Status: 200, Header: fields, Body: encode(newEnded(*o.Told)), Late: true}
+		return Answer{Status: 200, Header: fields, Body: o.Told.Document(), Late: true}
 	}
 	if o.Duplicate {
 		fields = append(fields, Field{"Idempotent-Replayed", "true"})
 	}
 	return Answer{Status: status, Header: fields, Late: o.NotWaited != "",
 		Body: appendAccepted(make([]byte, 0, usualBody), o)}
-}
-
-// ended is how a job ended, for who waited for it.
-type ended struct {
-	Job      string     `json:"job"`
-	End      job.End    `json:"end"`
-	Reason   job.Reason `json:"reason,omitempty"`
-	Error    string     `json:"error,omitempty"`
-	Attempts int        `json:"attempts"` // that failed
-	Reply    *reply     `json:"reply,omitempty"`
-}
-
-// reply is what ran the job answered.
-type reply struct {
-	Status int                 `json:"status,omitempty"`
-	Header map[string][]string `json:"header,omitempty"`
-	Body   *string             `json:"body,omitempty"` // when it is UTF-8
-	Bytes  []byte              `json:"body_base64,omitempty"`
-	Cut    bool                `json:"body_too_large,omitempty"`
-}
-
-func newEnded(t job.Told) ended {
-	e := ended{Job: t.Job, End: t.End, Reason: t.Reason, Error: t.Error, Attempts: t.Attempts}
-	if t.Reply != nil {
-		e.Reply = &reply{Status: t.Reply.Status, Header: t.Reply.Header, Cut: t.Reply.Cut}
-		if body := string(t.Reply.Body); utf8.ValidString(body) {
-			e.Reply.Body = &body
-		} else {
-			e.Reply.Bytes = t.Reply.Body
-		}
-	}
-	return e
 }
 
 // Checked answers a check or a peek.

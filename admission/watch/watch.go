@@ -63,7 +63,7 @@ type Event struct {
 var Types = []string{queue.EventAccepted, queue.EventStarted, queue.EventDone, queue.EventFailed,
 	queue.EventThrottled, queue.EventDead, queue.EventCancelled, queue.EventBreakerOpened,
 	queue.EventBreakerClosed, queue.EventAdapted, queue.EventLimitBroken,
-	queue.EventScheduleRefused, queue.EventScheduleMissed}
+	queue.EventScheduleRefused, queue.EventScheduleMissed, queue.EventCallbackLost}
 
 // Listener hears events until Events is closed, and must be left.
 type Listener struct {

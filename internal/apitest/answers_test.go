@@ -100,6 +100,7 @@ func (s *server) jobs() {
 	s.until("/v1/history/fast/d", `"done"`)
 	s.ask("POST", "/v1/jobs/fast/d", `{"refuse":3}`, 200, "Penstock-Wait: 1m")
 	s.ask("POST", "/v1/jobs/fast/d?wait=soon", "", 400)
+	s.ask("POST", "/v1/jobs/fast/d", "", 400, "Penstock-Callback: http://example.test/")
 	s.ask("POST", "/v1/jobs/other/w?wait=1ms", "", 202, "Penstock-Not-Before: 1h")
 	s.ask("POST", "/v1/jobs/fast/b", `{"refuse":1}`, 409, "Idempotency-Key: one")
 	s.ask("POST", "/v1/jobs/slow/", "", 202)

@@ -102,6 +102,33 @@ var table = []mutant{
 		by:  "./queue TestAHistoryIsReadFromItsEnd",
 	},
 
+	// Callbacks.
+
+	{
+		name: "outcome-of-a-second-run-is-another", file: "workers/callback.go",
+		old: "job.Idempotency(nil, policy, created, seq), job.Tags(header)}",
+		new: "time.Now().String(), job.Tags(header)}",
+		by:  ". TestACrashBehindACallbackMakesNoSecondOne",
+	},
+	{
+		name: "callback-lost-in-silence", file: "workers/callback.go",
+		old: "c.lost(c.policy, reason)",
+		new: "",
+		by:  ". TestACallbackThatFindsNoRoomIsTold",
+	},
+	{
+		name: "callbacks-of-a-file-reach-this-machine", file: "workers/httptarget/httptarget.go",
+		old: "if !p.Target.Calls() {",
+		new: "if true {",
+		by:  ". TestWhereCallbacksMayNotGo",
+	},
+	{
+		name: "anybody-posts-outcomes", file: "admission/submit.go",
+		old: "if p.Target.Calls() {",
+		new: "if false {",
+		by:  ". TestWhereCallbacksMayNotGo",
+	},
+
 	// The auditor, limits in shadow, and schedules.
 
 	{

@@ -33,6 +33,12 @@ func New(nc *nats.Conn, prefix string,
 	}
 }
 
+// Callback returns what says why no outcome may be posted to a URL, as far as it tells that: names
+// are looked up when it is posted, and nothing is where it may not be.
+func Callback(allow []netip.Prefix) func(*url.URL) error {
+	return func(to *url.URL) error { return reach.Rules{Allow: allow}.CheckHost(to.Hostname()) }
+}
+
 // Possible says what a policy that comes through the API may not have: a target at an address that
 // only the operator's own file may name, as far as the URL tells it, and headers or keys from
 // files.

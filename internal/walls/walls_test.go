@@ -68,7 +68,7 @@ workers/workerstest: algorithms policy policy/store queue queue/embedded queue/j
 
 admission: algorithms policy queue queue/job nats.go
 admission/access: internal/nearest internal/yamlfile
-admission/answer: admission internal/seldom policy queue queue/job
+admission/answer: admission internal/seldom policy queue
 admission/console:
 admission/envoy: admission admission/access algorithms internal/nearest internal/yamlfile policy queue/job yaml
 admission/httpapi: admission admission/access admission/answer admission/manage admission/schedules admission/watch internal/health

@@ -266,6 +266,10 @@ var jobHeaders = []struct {
 		_, err := ParsePath(value)
 		return err
 	}},
+	{HeaderCallback, func(_ *Arrived, value string) error {
+		_, err := ParseCallback(value)
+		return err
+	}},
 }
 
 // checkForwarded says why a job cannot forward a header of this name, whatever its policy.

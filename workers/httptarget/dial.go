@@ -2,6 +2,7 @@ package httptarget
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -13,6 +14,8 @@ import (
 
 	"github.com/penstock-mq/penstock/internal/reach"
 )
+
+var errOutOfReach = errors.New("the target may not be there")
 
 func dialer() *net.Dialer {
 	return &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second}
@@ -28,7 +31,7 @@ func guarded(rules reach.Rules, proxyOf func(*http.Request) (*url.URL, error)) *
 			err = rules.Check(to.Addr())
 		}
 		if err != nil {
-			return fmt.Errorf("the target may not be there: %w", err)
+			return fmt.Errorf("%w: %w", errOutOfReach, err)
 		}
 		return nil
 	}

@@ -70,7 +70,10 @@ func New(o Options) func(policy.Entry) (workers.Handler, error) {
 		}
 		t := &target{client: others, base: base, policy: p.Target}
 		if entry.Source == policy.SourceFile {
-			t.client, t.secrets = file, newSecrets(p.Target.HTTP.Headers)
+			if !p.Target.Calls() { // where those go is no word of the operator's
+				t.client = file
+			}
+			t.secrets = newSecrets(p.Target.HTTP.Headers)
 			t.key = newKey(p.Target.HTTP.Sign)
 		}
 		return t.handle, nil
@@ -125,8 +128,11 @@ func (t *target) handle(ctx context.Context, j workers.Job) error {
 		hidden = append(hidden, request.Header.Get(signatureHeader))
 	}
 	response, err := t.client.Do(request)
+	if errors.Is(err, errOutOfReach) && t.policy.Calls() {
+		return workers.Permanent(fmt.Errorf("call target: %w", withoutURL(err)))
+	}
 	if err != nil {
-		return workers.Unavailable(fmt.Errorf("call target: %w", withoutURL(err)))
+		return t.down(fmt.Errorf("call target: %w", withoutURL(err)))
 	}
 	defer response.Body.Close()
 	// The status is the answer. When the rest of it is lost the request was served all the same,
@@ -155,7 +161,20 @@ func (t *target) handle(ctx context.Context, j workers.Job) error {
 		left = hints.Pause(response.Header, now)
 		j.CoolDown(left)
 	}
-	return judge(response, body, left, now)
+	err = judge(response, body, left, now)
+	if workers.IsUnavailable(err) {
+		return t.down(err)
+	}
+	return err
+}
+
+// down is the error of a target that is down. Where each job has a target of its own, one that is
+// says nothing of others: it opens no breaker, and costs its job an attempt.
+func (t *target) down(err error) error {
+	if t.policy.Calls() {
+		return errors.New(err.Error())
+	}
+	return workers.Unavailable(err)
 }
 
 // noHints stands for the pause that an answer asks for where nobody looks at that.
@@ -207,6 +226,10 @@ func (t *target) request(ctx context.Context, j workers.Job) (*http.Request, err
 		header[http.CanonicalHeaderKey(name)] = values
 	}
 	to, err := t.resolve(path)
+	if t.policy.Calls() { // where it goes is in its header
+		to = job.HeaderValue(j.Header, job.HeaderCallbackTo)
+		_, err = job.ParseCallback(to)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -41,7 +41,7 @@ type metrics struct {
 	workerless, adapted    *prometheus.GaugeVec
 	lease                  prometheus.Gauge
 	discarded, hints       *prometheus.CounterVec
-	historyLost            *prometheus.CounterVec
+	historyLost, callbacks *prometheus.CounterVec
 
 	mu    sync.Mutex
 	known map[string]bool
@@ -79,6 +79,7 @@ type metrics struct {
 //	                                               the limit that they have learnt
 //	penstock_policy_workerless{policy}             1 while jobs are due that no worker takes
 //	penstock_lease_held                            1 or 0: without it nothing starts
+//	penstock_callbacks_lost_total{policy,reason}   outcomes that are not posted
 //	penstock_dead_letters_discarded_total{policy}  old dead letters that made room for new ones
 //	penstock_history_lost_total{policy}            jobs that are missing in a history (keep_done)
 //
@@ -165,6 +166,11 @@ func New(registerer prometheus.Registerer) (workers.Observer, error) {
 			Name: "penstock_lease_held",
 			Help: "Whether this drainer holds its lease: 1, or 0 while nothing starts.",
 		}),
+		callbacks: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "penstock_callbacks_lost_total",
+			Help: "Outcomes of jobs that are not posted to the URL that their submitter named, " +
+				"by reason: full (the queue of the callbacks is) or refused.",
+		}, []string{"policy", "reason"}),
 		discarded: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "penstock_dead_letters_discarded_total",
 			Help: "Dead letters that were discarded, oldest first, to make room for new ones.",
@@ -178,7 +184,7 @@ func New(registerer prometheus.Registerer) (workers.Observer, error) {
 	}
 	var problems []error
 	for _, c := range []prometheus.Collector{m.starts, m.returned, m.late, m.attempts, m.jobs,
-		m.lateness, m.wait, m.owned, m.breakers, m.workerless, m.lease, m.discarded,
+		m.lateness, m.wait, m.owned, m.breakers, m.workerless, m.lease, m.discarded, m.callbacks,
 		m.held, m.hints, m.adapted, m.shadowed, m.shadowedBy, m.historyLost} {
 		problems = append(problems, registerer.Register(c))
 	}
@@ -219,6 +225,9 @@ func New(registerer prometheus.Registerer) (workers.Observer, error) {
 				m.lease.Set(1)
 			}
 		},
+		CallbackLost: func(policy, reason string) {
+			m.callbacks.WithLabelValues(policy, reason).Inc()
+		},
 		Discarded: func(policy string, letters uint64) {
 			m.discarded.WithLabelValues(policy).Add(float64(letters))
 		},
@@ -234,7 +243,7 @@ func (m *metrics) policy(name string, known bool) {
 		delete(m.known, name)
 		for _, c := range []interface{ DeletePartialMatch(prometheus.Labels) int }{
 			m.starts, m.returned, m.late, m.attempts, m.jobs, m.wait, m.owned, m.breakers,
-			m.workerless, m.discarded, m.held, m.hints, m.adapted, m.shadowed,
+			m.workerless, m.discarded, m.callbacks, m.held, m.hints, m.adapted, m.shadowed,
 			m.shadowedBy, m.historyLost} {
 			c.DeletePartialMatch(prometheus.Labels{"policy": name})
 		}

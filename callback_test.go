@@ -1,0 +1,291 @@
+package penstock_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock"
+	"github.com/penstock-mq/penstock/internal/waittest"
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers"
+	"github.com/penstock-mq/penstock/workers/httptarget"
+)
+
+// receiver hears callbacks.
+type receiver struct {
+	*httptest.Server
+	called chan call
+}
+
+type call struct{ path, id, signature, body string }
+
+func receiving(t *testing.T) *receiver {
+	t.Helper()
+	r := &receiver{called: make(chan call, 100)}
+	r.Server = httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, got *http.Request) {
+		body, err := io.ReadAll(got.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		r.called <- call{got.URL.RequestURI(), got.Header.Get("Idempotency-Key"),
+			got.Header.Get("Penstock-Signature"), string(body)}
+	}))
+	t.Cleanup(r.Close)
+	return r
+}
+
+// calling are a policy whose outcomes are posted, and the one that they go through.
+func calling(t *testing.T, capacity int64) []policy.Policy {
+	t.Helper()
+	key := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(key, []byte("a key of some length"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	mail, calls := paced("mail", 1000, 100), paced("calls", 1000, capacity)
+	mail.Callbacks, mail.Retry.MaxAttempts = "calls", 1
+	calls.Target = &policy.Target{HTTP: &policy.HTTPTarget{URL: policy.CallbackURL,
+		Sign: &policy.Signing{HMACFile: key}}}
+	return []policy.Policy{mail, calls}
+}
+
+var here = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+
+// TestTheOutcomeOfAJobIsPosted: of one that is done with what it answered, of dead ones, and of one
+// that nobody ran; signed, and by an id that a receiver can tell repeats by.
+func TestTheOutcomeOfAJobIsPosted(t *testing.T) {
+	r := receiving(t)
+	p := open(t, penstock.Options{Policies: calling(t, 100), AllowTargets: here})
+	p.Handle("mail", func(_ context.Context, j workers.Job) error {
+		j.Reply(201, http.Header{"X-Id": {"7"}}, j.Body)
+		switch string(j.Body) {
+		case "bad":
+			return workers.Permanent(errors.New("no such address"))
+		case "fails":
+			return errors.New("try again")
+		}
+		return nil
+	})
+	run(t, p)
+	for body, want := range map[string]string{
+		"good": `,"end":"done","attempts":0,"reply":{"status":201,"header":{"X-Id":["7"]},` +
+			`"body":"good"}}`,
+		"\x80": `"body_base64":"gA=="}}`,
+		"bad": `"end":"dead","reason":"permanent","error":"no such address","attempts":1,` +
+			`"reply":{"status":201,`,
+		"fails": `"end":"dead","reason":"attempts","error":"try again","attempts":1}`,
+		"late":  `"end":"dead","reason":"deadline",`,
+	} {
+		header := http.Header{job.HeaderCallback: {r.URL + "/hook?of=1"}}
+		if body == "late" {
+			header[job.HeaderDeadline] = []string{"30ms"}
+			ask(t, p, "POST", "/v1/pause/mail/late", "")
+			waittest.Until(t, "the drainer knows of the pause", func() bool {
+				_, answer := ask(t, p, "GET", "/v1/buckets/mail/late", "")
+				return strings.Contains(answer, `"paused":true`)
+			})
+		}
+		ticket, err := p.Submit(t.Context(), penstock.Job{Policy: "mail",
+			Key: strings.ToValidUTF8(body, "x"), Body: []byte(body), Header: header})
+		if err != nil || ticket.Job == "" {
+			t.Fatalf("%+v, %v", ticket, err)
+		}
+		got := receive(t, r.called)
+		_, seq, _ := strings.Cut(ticket.Job, ":")
+		if !strings.HasPrefix(got.body, `{"job":"`+ticket.Job+`"`) ||
+			!strings.Contains(got.body, want) || got.path != "/hook?of=1" ||
+			!strings.HasPrefix(got.id, "mail-") || !strings.HasSuffix(got.id, "-"+seq) ||
+			!strings.HasPrefix(got.signature, "t=") {
+			t.Errorf("%q: posted %+v", body, got)
+		}
+	}
+}
+
+// TestWhereCallbacksMayNotGo is refused at the door, and by the drainer, which nobody gets round.
+func TestWhereCallbacksMayNotGo(t *testing.T) {
+	r := receiving(t)
+	policies := append(calling(t, 100), paced("mute", 1000, 10))
+	elsewhere := paced("elsewhere", 1000, 10)
+	elsewhere.Callbacks = "mute"
+	p := open(t, penstock.Options{Policies: append(policies, elsewhere)})
+	p.Handle("mail", func(context.Context, workers.Job) error { return nil })
+	run(t, p)
+	for _, c := range []struct {
+		policy, url string
+		status      int
+		want        string
+	}{
+		{"mail", r.URL, 400, "targets.allow"},
+		{"mail", "http://localhost/", 400, "targets.allow"},
+		{"mail", "http://[::ffff:169.254.169.254]/", 400, "link-local"},
+		{"mail", "http://user:pw@example.test/", 400, "password"},
+		{"mail", "gopher://example.test/", 400, "want http://"},
+		{"mail", "/hook", 400, "want http://"},
+		{"mail", "http://" + strings.Repeat("x", 2100), 400, "2048"},
+		{"mute", "http://example.test/", 400, "no callbacks"},
+		{"elsewhere", "http://example.test/", 409, "does not post any"},
+		{"calls", "", 409, "outcomes of others"},
+	} {
+		var header []string
+		if c.url != "" {
+			header = []string{job.HeaderCallback, c.url}
+		}
+		status, answer := ask(t, p, "POST", "/v1/jobs/"+c.policy+"/a", "x", header...)
+		if status != c.status || !strings.Contains(answer, c.want) {
+			t.Errorf("%s to %.80s: %d %s", c.policy, c.url, status, answer)
+		}
+	}
+	// A plain publish does not pass the door.
+	nc, err := p.Connect("plain")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	broker, err := queue.NewBroker(nc, queue.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := broker.NewProducer(queue.ProducerOptions{}).Publish(t.Context(),
+		queue.Submission{Policy: "mail", Key: "a",
+			Header: map[string][]string{job.HeaderCallback: {r.URL}}}); err != nil {
+		t.Fatal(err)
+	}
+	waittest.Until(t, "the callback is a dead letter", func() bool {
+		_, answer := ask(t, p, "GET", "/v1/dead/calls", "")
+		return strings.Contains(answer, `"reason":"permanent"`) &&
+			strings.Contains(answer, "the target may not be there")
+	})
+	if len(r.called) > 0 {
+		t.Errorf("posted %+v", <-r.called)
+	}
+}
+
+// TestACrashBehindACallbackMakesNoSecondOne: the drainer that ran the job queues its outcome, and
+// dies before it can acknowledge the job. The next one runs it again, and its outcome is a repeat.
+func TestACrashBehindACallbackMakesNoSecondOne(t *testing.T) {
+	r := receiving(t)
+	p := open(t, penstock.Options{Policies: calling(t, 100), AdmitOnly: true,
+		AllowTargets: here})
+	run(t, p)
+	drain := func(o workers.Options) *nats.Conn {
+		t.Helper()
+		nc, err := p.Connect("drainer")
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Lease, o.Target = time.Second, httptarget.New(httptarget.Options{Allow: here})
+		d, err := workers.New(nc, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.Handle("mail", func(context.Context, workers.Job) error { return nil })
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_ = d.Run(ctx) // one of them ends with its connection
+		}()
+		t.Cleanup(func() {
+			cancel()
+			receive(t, ended)
+			nc.Close()
+		})
+		return nc
+	}
+	finished, crashed := make(chan struct{}), make(chan struct{})
+	first := drain(workers.Options{Policies: []string{"mail"}, Observer: workers.Observer{
+		Finished: func(string, string) {
+			close(finished)
+			<-crashed
+		}}})
+	if status, answer := ask(t, p, "POST", "/v1/jobs/mail/a", "x", job.HeaderCallback,
+		r.URL); status != 202 {
+		t.Fatal(answer)
+	}
+	receive(t, finished)
+	if n := p.Depths(t.Context())["mail"]; n != 1 {
+		t.Errorf("%d jobs are left", n)
+	}
+	first.Close()
+	close(crashed)
+	again := make(chan struct{}, 10)
+	drain(workers.Options{Observer: workers.Observer{
+		Finished: func(policy, _ string) {
+			if policy == "mail" {
+				again <- struct{}{}
+			}
+		}}})
+	receive(t, again)
+	waittest.Until(t, "nothing is left to do", func() bool {
+		depths := p.Depths(t.Context())
+		return depths["mail"]+depths["calls"] == 0
+	})
+	if n := len(r.called); n != 1 {
+		t.Errorf("posted %d times", n)
+	}
+}
+
+// TestACallbackThatFindsNoRoomIsTold: its job is done all the same.
+func TestACallbackThatFindsNoRoomIsTold(t *testing.T) {
+	r := receiving(t)
+	var mu sync.Mutex
+	lost := map[string]int{}
+	o := penstock.Options{Policies: calling(t, 2), AllowTargets: here}
+	o.Observer.Drain.CallbackLost = func(policy, reason string) {
+		mu.Lock()
+		defer mu.Unlock()
+		lost[policy+" "+reason]++
+	}
+	p := open(t, o)
+	p.Handle("mail", func(context.Context, workers.Job) error { return nil })
+	run(t, p)
+	if status, answer := ask(t, p, "POST", "/v1/pause/calls", ""); status != 200 {
+		t.Fatal(answer)
+	}
+	nc, err := p.Connect("events")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	broker, err := queue.NewBroker(nc, queue.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := make(chan queue.Event, 10)
+	stop, err := broker.Listen("mail", ">", func(_ string, e queue.Event) {
+		if e.Type == queue.EventCallbackLost {
+			told <- e
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	for range 3 {
+		if status, answer := ask(t, p, "POST", "/v1/jobs/mail/a?wait=1m", "x",
+			job.HeaderCallback, r.URL); status != 200 || !strings.Contains(answer, `"done"`) {
+			t.Fatalf("%d %s", status, answer)
+		}
+	}
+	if e := receive(t, told); e.Job != "mail:3" || e.Reason != "full" {
+		t.Errorf("told %+v", e)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if len(lost) != 1 || lost["mail full"] != 1 {
+		t.Errorf("counted %v", lost)
+	}
+}

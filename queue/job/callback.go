@@ -1,0 +1,70 @@
+package job
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"unicode/utf8"
+)
+
+const (
+	// HeaderCallback of a job is the URL to which its outcome is posted.
+	HeaderCallback = "Penstock-Callback"
+	// HeaderCallbackTo of a job that is such an outcome is the same. Drainers set it.
+	HeaderCallbackTo = "Penstock-Callback-To"
+)
+
+// maxCallback is the longest URL, in bytes.
+const maxCallback = 2048
+
+// ParseCallback reads the URL of a [HeaderCallback]: of HTTP, with a host, and without a password,
+// which would be shown with the job.
+func ParseCallback(text string) (*url.URL, error) {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil, len(text) > maxCallback, strings.ContainsFunc(text, isControlOr(" ")):
+		return nil, fmt.Errorf("%.80q: want a URL of at most %d bytes", text, maxCallback)
+	case u.Scheme != "http" && u.Scheme != "https", u.Hostname() == "":
+		return nil, fmt.Errorf("%.80q: want http://HOST or https://HOST", text)
+	case u.User != nil:
+		return nil, errors.New("must not hold a user name or password")
+	case u.Fragment != "":
+		return nil, errors.New("must not hold a fragment")
+	}
+	return u, nil
+}
+
+// Document is how a job ended, as JSON: the answer to who waited for it, and the body of a
+// callback.
+func (t Told) Document() []byte {
+	type reply struct {
+		Status int                 `json:"status,omitempty"`
+		Header map[string][]string `json:"header,omitempty"`
+		Body   *string             `json:"body,omitempty"` // when it is UTF-8
+		Bytes  []byte              `json:"body_base64,omitempty"`
+		Cut    bool                `json:"body_too_large,omitempty"`
+	}
+	document := struct {
+		Job      string `json:"job"`
+		End      End    `json:"end"`
+		Reason   Reason `json:"reason,omitempty"`
+		Error    string `json:"error,omitempty"`
+		Attempts int    `json:"attempts"` // that failed
+		Reply    *reply `json:"reply,omitempty"`
+	}{t.Job, t.End, t.Reason, t.Error, t.Attempts, nil}
+	if r := t.Reply; r != nil {
+		document.Reply = &reply{Status: r.Status, Header: r.Header, Cut: r.Cut}
+		if body := string(r.Body); utf8.ValidString(body) {
+			document.Reply.Body = &body
+		} else {
+			document.Reply.Bytes = r.Body
+		}
+	}
+	data, err := json.Marshal(document)
+	if err != nil {
+		panic(fmt.Sprintf("job: encode an outcome: %v", err)) // strings and numbers: cannot fail
+	}
+	return data
+}

@@ -1,0 +1,109 @@
+package workers
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/url"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+// callbacks queue the outcomes of jobs for the URLs that their submitters named, as jobs of another
+// policy, before the jobs themselves are acknowledged. So an outcome comes at least once; and since
+// its Idempotency-Key is made of the job, one that is queued again after a crash is a repeat.
+type callbacks struct {
+	*calls
+	broker   *queue.Broker
+	producer *queue.Producer
+	lost     func(policy, reason string) // the observer's
+}
+
+// callback is an outcome that is owed.
+type callback struct {
+	*callbacks
+	through string // the policy that it goes through; empty: none does
+	to      string // the URL; empty: nobody asked for it
+	policy  string // of the job
+	key     job.Key
+	id      string // that no other job has, also where sequences repeat
+	tags    []string
+}
+
+// of returns what is owed for a job of a policy whose callbacks go through another.
+func (c *callbacks) of(through, policy string, key job.Key, header map[string][]string,
+	created time.Time, seq uint64) callback {
+
+	return callback{c, through, job.HeaderValue(header, job.HeaderCallback), policy, key,
+		job.Idempotency(nil, policy, created, seq), job.Tags(header)}
+}
+
+// settle queues the outcome of a run that ended its job, however long that takes: its worker is
+// busy meanwhile. It reports whether it did, and not where the context ends before: then the run
+// must not count, and there is another one.
+func (c callback) settle(ctx context.Context, t job.Told) bool {
+	return c.to == "" ||
+		c.retry(ctx, "queue a callback", func() error { return c.queue(ctx, t) })
+}
+
+// queue tries once to queue an outcome. The error is that it is not known whether it is; where it
+// is certain that it will never be, that is told, and no error.
+func (c callback) queue(ctx context.Context, t job.Told) error {
+	if c.to == "" {
+		return nil
+	}
+	to, err := job.ParseCallback(c.to)
+	if err == nil && c.through == "" {
+		err = errors.New("the policy has no callbacks")
+	}
+	if err != nil {
+		c.lose(t, "refused", err)
+		return nil
+	}
+	err = c.publish(ctx, to, t)
+	if errors.Is(err, queue.ErrTooLarge) && t.Reply != nil {
+		reply := *t.Reply
+		reply.Body, reply.Cut = nil, true
+		t.Reply = &reply
+		err = c.publish(ctx, to, t)
+	}
+	var ended *queue.EndedError
+	switch {
+	case err == nil, errors.Is(err, queue.ErrOtherPayload), errors.As(err, &ended):
+	case errors.Is(err, queue.ErrFull), errors.Is(err, queue.ErrStreamFull):
+		c.lose(t, "full", err)
+	case errors.Is(err, queue.ErrUnavailable):
+		return err
+	default:
+		c.lose(t, "refused", err)
+	}
+	return nil
+}
+
+// publish stores an outcome in the bucket of its host, so that no receiver holds up others.
+func (c callback) publish(ctx context.Context, to *url.URL, t job.Told) error {
+	key, err := job.EncodeKey(to.Host)
+	if err != nil {
+		return err
+	}
+	header := nats.Header{job.HeaderCallbackTo: {c.to}, "Content-Type": {"application/json"}}
+	if c.tags != nil {
+		header[job.HeaderTag] = c.tags
+	}
+	_, err = c.producer.Publish(ctx, queue.Submission{Policy: c.through, Key: key, Header: header,
+		Body: t.Document(), IdempotencyKey: c.id})
+	return err
+}
+
+// lose tells that an outcome will not be posted.
+func (c callback) lose(t job.Told, reason string, err error) {
+	c.lost(c.policy, reason)
+	c.seldom.Log("callback "+c.policy, slog.LevelWarn, "the outcome of a job is not posted",
+		"policy", c.policy, "job", t.Job, "through", c.through, "reason", reason, "error", err)
+	c.broker.Tell(c.policy, queue.Event{Type: queue.EventCallbackLost, Job: t.Job, Key: c.key,
+		Tags: c.tags, Reason: reason, Error: err.Error()})
+}
