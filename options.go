@@ -22,6 +22,7 @@ import (
 	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/embedded"
+	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers"
 )
 
@@ -338,9 +339,9 @@ func (c counted) Admitted(policy, verdict string) {
 }
 
 // Checked implements [admission.Metrics].
-func (c counted) Checked(policy string, allowed bool) {
+func (c counted) Checked(policy string, k job.Key, allowed bool) {
 	c.Observer.Checked(policy, allowed)
-	c.watch.Checked(policy, allowed)
+	c.watch.Checked(policy, k, allowed)
 }
 
 // Shadowed implements [admission.Metrics].

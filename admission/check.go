@@ -15,7 +15,7 @@ import (
 func (s *Service) Check(ctx context.Context, r CheckRequest) (Checked, error) {
 	checked, err := s.check(ctx, r, Limiter.Take)
 	if err == nil {
-		s.metrics.Checked(r.Policy, checked.Allowed)
+		s.metrics.Checked(r.Policy, r.Key, checked.Allowed)
 		s.shadowed(r.Policy, checked.Shadow)
 	}
 	return checked, err

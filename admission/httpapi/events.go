@@ -30,9 +30,13 @@ func (m management) stats(r *http.Request, at place) (answer.Answer, error) {
 	if err := noBody(r); err != nil {
 		return answer.Answer{}, err
 	}
+	keys, err := at.number("keys", 0, 0, watch.MostKeys)
+	if err != nil {
+		return answer.Answer{}, err
+	}
 	return document(m.service.Watch().Stats(func(policy string) bool {
 		return at.client.MayPolicy(access.Read, policy)
-	}))
+	}, int(keys)))
 }
 
 // events streams server-sent events. The header Last-Event-ID continues a stream.

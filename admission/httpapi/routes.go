@@ -118,7 +118,7 @@ func (h *handler) routes() []route {
 		{"POST", "/v1/dead/{policy}/{id}/replay", access.Operate, m.replay},
 		{"GET", "/v1/drainers", access.Read, m.drainers},
 		{"GET", eventsPath + "?policy&key&type&recent", access.Read, m.events},
-		{"GET", statsPath, access.Read, m.stats},
+		{"GET", statsPath + "?keys", access.Read, m.stats},
 		{"GET", clientPath, access.Any, m.client},
 
 		{"GET", "/healthz", 0, h.health},

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
 // Stats are the figures of the last minute, or of as much of it as was heard.
@@ -32,6 +33,9 @@ type Stat struct {
 	Refused       int64 `json:"refused"`
 	ChecksAllowed int64 `json:"checks_allowed"`
 	ChecksRefused int64 `json:"checks_refused"`
+
+	// Keys are those that asked this process most for checks, if they are asked for.
+	Keys []KeyStat `json:"keys,omitempty"`
 
 	// Shadow is what limits would have done that hold nothing back, by their names: those of starts
 	// in the whole installation, those at the door by what this process answered.
@@ -71,6 +75,7 @@ const (
 type figures struct {
 	seconds [window]second
 	times   [parts]part
+	hot     [parts]hottest
 }
 
 // second is what happened in one second.
@@ -162,13 +167,16 @@ func (f *figures) heard(now time.Time, e queue.Event) {
 // Refused counts a job that this process refused.
 func (w *Watch) Refused(policy string) { w.answered(policy, refused) }
 
-// Checked counts what this process answered to a check.
-func (w *Watch) Checked(policy string, allowed bool) {
+// Checked counts what this process answered to a check of a key.
+func (w *Watch) Checked(policy string, k job.Key, allowed bool) {
+	answer := checkRefused
 	if allowed {
-		w.answered(policy, checkAllowed)
-	} else {
-		w.answered(policy, checkRefused)
+		answer = checkAllowed
 	}
+	w.note(policy, func(f *figures) {
+		f.count(w.now(), answer)
+		f.asked(w.now(), k, allowed)
+	})
 }
 
 // Shadowed counts what a limit that holds nothing back would have done to a request.
@@ -196,9 +204,9 @@ func (w *Watch) note(policy string, count func(*figures)) {
 	}
 }
 
-// Stats returns the figures of the policies that may be seen, by name, and has events heard for a
-// while: the first answer has none.
-func (w *Watch) Stats(may func(policy string) bool) (Stats, error) {
+// Stats returns the figures of the policies that may be seen, by name, with at most so many keys of
+// each, and has events heard for a while: the first answer has none.
+func (w *Watch) Stats(may func(policy string) bool, keys int) (Stats, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err := w.hear(); err != nil {
@@ -209,7 +217,11 @@ func (w *Watch) Stats(may func(policy string) bool) (Stats, error) {
 	all := Stats{WindowMS: heard.Milliseconds(), Policies: []Stat{}}
 	for _, name := range slices.Sorted(maps.Keys(w.figures)) {
 		if may(name) {
-			all.Policies = append(all.Policies, w.figures[name].stat(name, now, heard))
+			s := w.figures[name].stat(name, now, heard)
+			if keys > 0 {
+				s.Keys = w.figures[name].hottest(now, keys)
+			}
+			all.Policies = append(all.Policies, s)
 		}
 	}
 	return all, nil

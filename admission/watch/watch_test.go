@@ -188,7 +188,7 @@ func TestStatsAreThoseOfTheLastMinute(t *testing.T) {
 	every := func(string) bool { return true }
 	stats := func() Stats {
 		t.Helper()
-		s, err := w.Stats(every)
+		s, err := w.Stats(every, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -199,8 +199,8 @@ func TestStatsAreThoseOfTheLastMinute(t *testing.T) {
 	}
 	w.tell(t, broker, 100)
 	w.Refused("mail")
-	w.Checked("signup", true)
-	w.Checked("signup", false)
+	w.Checked("signup", "a", true)
+	w.Checked("signup", "a", false)
 	w.mu.Lock()
 	now = now.Add(10 * time.Second)
 	w.mu.Unlock()
@@ -223,7 +223,7 @@ func TestStatsAreThoseOfTheLastMinute(t *testing.T) {
 	if signup.ChecksAllowed != 1 || signup.ChecksRefused != 1 {
 		t.Errorf("signup: %+v", signup)
 	}
-	if s, err := w.Stats(func(p string) bool { return p == "signup" }); err != nil ||
+	if s, err := w.Stats(func(p string) bool { return p == "signup" }, 0); err != nil ||
 		len(s.Policies) != 1 {
 		t.Errorf("who may see one policy sees %+v, %v", s, err)
 	}
@@ -238,7 +238,7 @@ func TestStatsAreThoseOfTheLastMinute(t *testing.T) {
 func TestStatsTellWhatLimitsInShadowWouldHaveDone(t *testing.T) {
 	w, broker := open(t)
 	stats := func() Stats {
-		s, err := w.Stats(func(string) bool { return true })
+		s, err := w.Stats(func(string) bool { return true }, 0)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -103,6 +103,10 @@ type statAnswer struct {
 	Rate          float64    `json:"rate"`
 	Wait          *quantiles `json:"wait_ms"`
 	Starts        []int64    `json:"starts"`
+	Keys          []struct {
+		Key              string
+		Allowed, Refused int64
+	} `json:"keys"`
 }
 
 type quantiles struct{ P50, P99 int64 }
@@ -110,7 +114,7 @@ type quantiles struct{ P50, P99 int64 }
 // look asks for everything that a view shows.
 func (a *app) look(ctx context.Context) (v *view, err error) {
 	v = &view{server: a.server, at: time.Now(), limits: map[string]policyAnswer{}}
-	if v.answer, err = a.get(ctx, path("stats"), &v.stats); err != nil {
+	if v.answer, err = a.get(ctx, path("stats")+"?keys=3", &v.stats); err != nil {
 		return nil, err
 	}
 	all, _, err := a.allPolicies(ctx)
@@ -149,13 +153,16 @@ func (v *view) text(width, height int) string {
 		short(milliseconds(v.stats.WindowMS)))
 	rows := [][]string{{"POLICY", "STARTS", "LIMIT", "", "ACCEPTED", "REFUSED", "FAILED", "DEAD",
 		"WAIT P50 P99", ""}}
-	room := max(height-10, 2)
+	room := max(height-11, 2)
 	for _, name := range v.names[:min(len(v.names), room/2)] {
 		rows = append(rows, v.policyRow(name))
 	}
 	_ = table(&b, rows) // into memory
 	if more := len(v.names) + 1 - len(rows); more > 0 {
 		fmt.Fprintf(&b, "and %s\n", count(more, "more policy", "more policies"))
+	}
+	if hot := v.hottest(); hot != "" {
+		fmt.Fprintf(&b, "hottest keys: %s\n", hot)
 	}
 	if nobody := slices.Sorted(maps.Keys(v.buckets.Unanswered)); len(nobody) > 0 {
 		fmt.Fprintf(&b, "no drainer answers for all of %s\n", strings.Join(nobody, ", "))
@@ -174,6 +181,18 @@ func (v *view) text(width, height int) string {
 		_ = table(&b, rows) // as above
 	}
 	return cut(b.String(), width)
+}
+
+// hottest names the keys that ask most for checks.
+func (v *view) hottest() string {
+	var hot []string
+	for _, s := range v.stats.Policies {
+		for _, k := range s.Keys {
+			hot = append(hot, fmt.Sprintf("%s %d allowed %d refused",
+				bucketName(s.Policy, k.Key, true), k.Allowed, k.Refused))
+		}
+	}
+	return strings.Join(hot, ", ")
 }
 
 func (v *view) policyRow(name string) []string {

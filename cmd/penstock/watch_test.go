@@ -118,7 +118,8 @@ func TestTopShowsPoliciesAndTheirDeepestBuckets(t *testing.T) {
 	i.until("big of mail  3", "top", "--once")
 	i.until("mail    ", "top", "--once")
 	out := i.run(0, "top", "--once")
-	for _, want := range []string{"1/h", "rate until", "POLICY", "BUCKET", "1 in 1d"} {
+	for _, want := range []string{"1/h", "rate until", "POLICY", "BUCKET", "1 in 1d",
+		"hottest keys: ", "of signup 1 allowed 1 refused"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("it prints\n%s\nwant %q in it", out, want)
 		}

@@ -60,6 +60,10 @@ func TestEachViewInEachLook(t *testing.T) {
 			b.shoot("drainers-" + l.String())
 			b.open("doors")
 			b.sees("fixed window: 10 in 1d")
+			for range 3 {
+				w.ask("POST", "/v1/check/signup/eve", "", nil)
+			}
+			b.sees("Hottest keys", "eve", "100 %")
 			b.legible()
 			b.shoot("doors-" + l.String())
 		})

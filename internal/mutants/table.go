@@ -69,7 +69,14 @@ var table = []mutant{
 		by:  ". TestJobsAreCancelledByTheirTag",
 	},
 
-	// Histories of ended jobs.
+	// The hottest keys, and histories of ended jobs.
+
+	{
+		name: "any-key-makes-room-for-a-hotter", file: "admission/watch/hottest.go",
+		old: "other.counted()+other.More <",
+		new: "other.counted()+other.More >",
+		by:  "./admission/watch TestTheHottestKeysAreFoundAmongMany",
+	},
 
 	{
 		name: "history-outlives-its-time", file: "queue/history.go",

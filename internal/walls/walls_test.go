@@ -78,7 +78,7 @@ admission/limiter: admission algorithms algorithms/memstore policy gobreaker
 admission/limiter/inredis: admission/limiter algorithms algorithms/redisstore policy go-redis
 admission/manage: admission admission/watch internal/race internal/redact policy policy/store queue queue/job workers workers/audit nats.go
 admission/schedules: admission policy queue queue/job nats.go
-admission/watch: admission queue
+admission/watch: admission queue queue/job
 admission/natsapi: admission admission/answer queue queue/job nats.go
 
 .: admission admission/console admission/watch admission/httpapi admission/limiter admission/manage admission/natsapi

@@ -2,7 +2,7 @@
 
 import { get } from "../api.js";
 import { h } from "../dom.js";
-import { count, plural, span } from "../format.js";
+import { count, key as shownKey, plural, span } from "../format.js";
 import { link, table, to } from "../ui.js";
 
 export const title = () => "Door policies";
@@ -10,7 +10,7 @@ export const title = () => "Door policies";
 export const events = () => null; // checks make none
 
 export async function load(_, page) {
-  const [{ policies }, stats] = await Promise.all([get("/v1/policies"), get("/v1/stats")]);
+  const [{ policies }, stats] = await Promise.all([get("/v1/policies"), get("/v1/stats?keys=5")]);
   const seen = page.state.seen ??= {};
   for (const s of stats.policies) {
     (seen[s.policy] ??= []).push({ at: Date.now(), allowed: s.checks_allowed, refused: s.checks_refused });
@@ -22,7 +22,7 @@ export async function load(_, page) {
 
 export function view({ policies, stats, window }) {
   const rows = policies.map(({ policy: p }) => ({ p, s: stats.find((s) => s.policy === p.name) }))
-    .map(({ p, s }) => ({ p, allowed: s?.checks_allowed ?? 0, refused: s?.checks_refused ?? 0 }))
+    .map(({ p, s }) => ({ p, allowed: s?.checks_allowed ?? 0, refused: s?.checks_refused ?? 0, keys: s?.keys ?? [] }))
     .sort((a, b) => b.refused - a.refused || b.allowed - a.allowed || (a.p.name < b.p.name ? -1 : 1));
   return [
     h("h1", null, "Door policies"),
@@ -34,7 +34,16 @@ export function view({ policies, stats, window }) {
       { head: "Refused", number: true, cell: (r) => r.refused ? h("strong", { class: "warn" }, count(r.refused)) : "0" },
       { head: "", cell: (r) => share(r) },
     ], rows, "There is no policy that decides at the door.", ({ p }) => p.name),
-    h("p", { class: "quiet" }, "Which keys ask most is not known: nothing counts by key."),
+    h("h2", null, "Hottest keys"),
+    table("Keys that ask most, of each policy", [
+      { head: "Key", cell: (k) => shownKey(k.key) },
+      { head: "Policy", cell: (k) => link(to.policy(k.policy), k.policy) },
+      { head: "Allowed", number: true, cell: (k) => count(k.allowed) },
+      { head: "Refused", number: true, cell: (k) => k.refused ? h("strong", { class: "warn" }, count(k.refused)) : "0" },
+      { head: "Of its policy", number: true, title: "of all checks of the policy", cell: (k) =>
+        `${Math.round((k.allowed + k.refused) / Math.max(k.all, 1) * 100)} %` },
+    ], rows.flatMap((r) => r.keys.map((k) => ({ ...k, policy: r.p.name, all: r.allowed + r.refused }))),
+    "Nobody has asked.", (k) => k.policy + "/" + k.key),
   ];
 }
 
