@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"image/color"
 	"math"
+	"strings"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -41,7 +42,6 @@ type chart struct {
 	title, x, y string
 	curves      []curve
 	dots        []dots
-	log         bool // the scale of y
 }
 
 // dots are marks of a chart.
@@ -61,6 +61,7 @@ func (c chart) svg() (string, error) {
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = c.title, c.x, c.y
 	p.Title.TextStyle.Font.Size, p.Legend.TextStyle.Font.Size = vg.Points(11), vg.Points(9)
 	for _, axis := range []*plot.Axis{&p.X, &p.Y} {
+		axis.Tick.Marker = plainTicks{}
 		axis.Label.TextStyle.Font.Size, axis.Tick.Label.Font.Size = vg.Points(9), vg.Points(8)
 	}
 	grid := plotter.NewGrid()
@@ -101,11 +102,7 @@ func (c chart) svg() (string, error) {
 			p.Legend.Add(d.name, s)
 		}
 	}
-	if c.log {
-		p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, decades{}
-	} else {
-		p.Y.Min = math.Min(0, p.Y.Min)
-	}
+	p.Y.Min = math.Min(0, p.Y.Min)
 	if p.Y.Max <= p.Y.Min {
 		p.Y.Max = p.Y.Min + 1
 	}
@@ -134,10 +131,16 @@ func drawn(p *plot.Plot) (string, error) {
 	return string(text), err
 }
 
-// decades marks powers of ten.
-type decades struct{}
+// plainTicks are plot's own ticks without zeros behind the point.
+type plainTicks struct{ plot.DefaultTicks }
 
 // Ticks implements [plot.Ticker].
-func (decades) Ticks(least, most float64) []plot.Tick {
-	return plot.LogTicks{Prec: -1}.Ticks(least, most)
+func (s plainTicks) Ticks(least, most float64) []plot.Tick {
+	ticks := s.DefaultTicks.Ticks(least, most)
+	for i, t := range ticks {
+		if strings.Contains(t.Label, ".") {
+			ticks[i].Label = strings.TrimRight(strings.TrimRight(t.Label, "0"), ".")
+		}
+	}
+	return ticks
 }

@@ -96,7 +96,8 @@ func (a *app) root() (root *cobra.Command, running *bool) {
 	root.SuggestionsMinimumDistance = 2
 	root.AddCommand(a.submit(), a.check(), a.policies(), a.rate(), a.pause(true), a.pause(false),
 		a.buckets(), a.purge(), a.jobCommand(), a.history(), a.cancel(), a.why(), a.dead(),
-		a.drainers(), a.tail(), a.top(), a.simulate(), a.man(), a.version())
+		a.drainers(), a.tail(), a.top(), a.simulate(), a.advise(), a.man(),
+		a.version())
 	return root, running
 }
 

@@ -132,7 +132,10 @@ func figures(f whatif.Figures) []string {
 
 // percent has two digits that count, but no more than two behind the point.
 func percent(share float64) string {
-	if share > 0 && share < 0.0001 {
+	switch {
+	case share == 0:
+		return "0%"
+	case share < 0.0001:
 		return "<0.01%"
 	}
 	digits := 2

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -90,4 +91,63 @@ func TestATraceThatCannotBePlayedIsAMistake(t *testing.T) {
 	i.says(2, []string{"simulate", "--config", csv, "--trace", csv}, "trace.csv")
 	none := written(t, "none.yaml", "http: {}\n")
 	i.says(2, []string{"simulate", "--config", none, "--trace", csv}, "holds no policies")
+}
+
+// manyBursts is ten minutes of a request a second, and bursts of ten of which the last is larger.
+func manyBursts() string {
+	var b strings.Builder
+	for s := range 600 {
+		n := 1
+		switch {
+		case s%60 == 30:
+			n = 10
+		case s == 595:
+			n = 14
+		}
+		b.WriteString(strings.Repeat(fmt.Sprintf("%d,a\n", 1893456000+s), n))
+	}
+	return b.String()
+}
+
+func TestAPolicyIsAdvisedThatKeepsToGoals(t *testing.T) {
+	i := at(t, "http://127.0.0.1:1")
+	csv := written(t, "trace.csv", manyBursts())
+	page := filepath.Join(t.TempDir(), "advice.html")
+	goal := "refused <= 0.1%, wait p99 <= 20s, outflow <= 4/s"
+	out := i.run(0, "advise", "--trace", csv, "--goal", goal, "--policy", "api", "--html", page)
+	for _, want := range []string{"policies played", ">  leaking_bucket", "\npolicies:\n",
+		"- name: api\n", "algorithm: leaking_bucket\n", "sliding_log"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("it says\n%s\nwant %q in it", out, want)
+		}
+	}
+	text, err := os.ReadFile(page)
+	if err != nil || strings.Count(string(text), "<svg") != 2 ||
+		!strings.Contains(string(text), "algorithm: leaking_bucket") {
+		t.Errorf("the page is %q, %v", text, err)
+	}
+	// What is advised is a policy, and keeps to the goals when it is played.
+	_, advised, _ := strings.Cut(out, "\npolicies:\n")
+	config := written(t, "advised.yaml", "policies:\n"+advised)
+	i.says(0, []string{"simulate", "--config", config, "--trace", csv}, "703", " 0%")
+
+	var answer struct {
+		Meets  bool
+		Chosen int
+		Tried  []struct {
+			Policy  struct{ Name, Algorithm string }
+			Refused int
+		}
+	}
+	i.document(0, &answer, "advise", "--trace", csv, "--goal", goal)
+	if c := answer.Tried[answer.Chosen]; !answer.Meets || c.Policy.Name != "advised" ||
+		c.Refused != 0 {
+		t.Errorf("the answer is %+v", answer)
+	}
+	i.says(3, []string{"advise", "--trace", csv, "--goal",
+		"refused <= 0.1%, wait max <= 10s, outflow <= 3/m"},
+		"no policy that was tried keeps to the goals")
+	i.says(0, []string{"advise", "--trace", csv, "--goal", "refused <= 0.1%"}, "burst 25")
+	i.says(2, []string{"advise", "--trace", csv, "--goal", "speed <= 3"}, `goal "speed <= 3"`)
+	i.says(2, []string{"advise", "--goal", goal}, "want --trace FILE")
 }

@@ -1,0 +1,128 @@
+// Package advice looks for a policy under which a trace keeps to goals.
+package advice
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/workers/whatif"
+)
+
+// Goals are what a policy is to keep to.
+type Goals struct {
+	// Outflow is the most that may start of one bucket in any time of its Per, by what the policy's
+	// rule promises and not only in the trace; zero: any number.
+	Outflow algorithms.Rate
+	Bounds  []Bound
+}
+
+// Bound is the most that a figure of a play may be.
+type Bound struct {
+	Name  string // as it was given
+	Most  float64
+	value func(whatif.Figures) float64
+	wait  bool // it bounds the last waits, which a capacity can
+}
+
+// figures are what goals may bound, by name.
+var figures = map[string]struct {
+	value func(whatif.Figures) float64
+	read  func(string) (float64, error)
+	wait  bool
+}{
+	"refused":  {whatif.Figures.RefusedShare, share, false},
+	"stale":    {whatif.Figures.StaleShare, share, false},
+	"wait p50": {func(f whatif.Figures) float64 { return seconds(f.Wait.P50) }, duration, false},
+	"wait p99": {func(f whatif.Figures) float64 { return seconds(f.Wait.P99) }, duration, true},
+	"wait max": {func(f whatif.Figures) float64 { return seconds(f.Wait.Max) }, duration, true},
+	"depth":    {func(f whatif.Figures) float64 { return float64(f.Depth) }, number, false},
+}
+
+const want = "want goals such as refused <= 0.1%, stale <= 1%, wait p50 <= 1s, wait p99 <= 30s, " +
+	"wait max <= 1m, depth <= 1000, outflow <= 50/s"
+
+// ParseGoals reads goals with commas between them.
+func ParseGoals(text string) (g Goals, err error) {
+	for goal := range strings.SplitSeq(text, ",") {
+		name, most, ok := strings.Cut(goal, "<")
+		name, most = strings.Join(strings.Fields(name), " "), strings.TrimSpace(
+			strings.TrimPrefix(most, "="))
+		figure, known := figures[name]
+		switch {
+		case !ok || !known && name != "outflow":
+			return g, fmt.Errorf("goal %q: %s", strings.TrimSpace(goal), want)
+		case name == "outflow":
+			g.Outflow, err = algorithms.ParseRate(most)
+		default:
+			b := Bound{Name: name, value: figure.value, wait: figure.wait}
+			b.Most, err = figure.read(most)
+			g.Bounds = append(g.Bounds, b)
+		}
+		if err != nil {
+			return g, fmt.Errorf("goal %s: %w", name, err)
+		}
+	}
+	if len(g.Bounds) == 0 {
+		return g, errors.New("goals: " + want)
+	}
+	return g, nil
+}
+
+// Strain is how near figures come to the goal that they are nearest to: 1 is on it, more is beyond.
+func (g Goals) Strain(f whatif.Figures) (most float64) {
+	for _, b := range g.Bounds {
+		switch is := b.value(f); {
+		case is == 0:
+		case b.Most == 0:
+			return math.Inf(1)
+		default:
+			most = max(most, is/b.Most)
+		}
+	}
+	return most
+}
+
+// wait is the longest wait that the goals allow, 0: any.
+func (g Goals) wait() (most time.Duration) {
+	for _, b := range g.Bounds {
+		if d := time.Duration(b.Most * float64(time.Second)); b.wait && (most == 0 || d < most) {
+			most = d
+		}
+	}
+	return most
+}
+
+func seconds(m whatif.Millis) float64 { return time.Duration(m).Seconds() }
+
+func share(text string) (float64, error) {
+	digits, percent := strings.CutSuffix(text, "%")
+	n, err := number(strings.TrimSpace(digits))
+	if percent {
+		n /= 100
+	}
+	if err != nil || n > 1 {
+		return 0, fmt.Errorf("%q: want a share such as 0.1%%", text)
+	}
+	return n, nil
+}
+
+func number(text string) (float64, error) {
+	n, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(n >= 0) || math.IsInf(n, 0) {
+		return 0, fmt.Errorf("%q: want a number", text)
+	}
+	return n, nil
+}
+
+func duration(text string) (float64, error) {
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 {
+		return 0, fmt.Errorf("%q: want a duration such as 30s", text)
+	}
+	return d.Seconds(), nil
+}

@@ -1,0 +1,249 @@
+package advice
+
+import (
+	"cmp"
+	"errors"
+	"iter"
+	"math"
+	"runtime"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/whatif"
+)
+
+// Tried is a policy that was played.
+type Tried struct {
+	Policy policy.Policy
+	// Most is how many units can start of a bucket within the goals' time, by the policy's rule.
+	Most float64
+	*whatif.Report
+	Strain float64 // see [Goals.Strain]
+}
+
+// Advice is what was tried.
+type Advice struct {
+	Tried []Tried
+	// Per is the time that Most of all is about.
+	Per time.Duration
+	// Chosen is the index of the policy that starts the least of those that keep to the goals with
+	// half to spare; if none does, of the one that has most to spare.
+	Chosen int
+}
+
+// Meets reports whether the chosen policy keeps to the goals.
+func (a Advice) Meets() bool { return a.Tried[a.Chosen].Strain <= 1 }
+
+// OnFrontier reports whether none of those that were tried is as good as one in what starts, what
+// is refused and how long the last wait, and better in one of these.
+func (a Advice) OnFrontier(i int) bool {
+	figures := func(t Tried) [3]float64 {
+		return [3]float64{t.Most, t.RefusedShare(), seconds(t.Wait.P99)}
+	}
+	mine := figures(a.Tried[i])
+	return !slices.ContainsFunc(a.Tried, func(t Tried) bool {
+		other := figures(t)
+		return other != mine && other[0] <= mine[0] && other[1] <= mine[1] && other[2] <= mine[2]
+	})
+}
+
+// spare is the part of what the goals allow that a choice does not use if it can: another day is
+// another trace.
+const spare = 0.5
+
+const (
+	rates      = 8 // that are tried, from what the busiest key needs to what the goals allow
+	mostBursts = 3
+)
+
+// Search plays a trace under policies of each algorithm, and chooses one. Each of the leaking
+// bucket has the capacity with which no job waits longer than the goals allow, or half of it: what
+// is more is refused while it can still go elsewhere. If they allow any wait it has room for twice
+// of what waited. Where the goals say nothing of the outflow
+// all others would let everything pass, and are not tried. progress hears how many of how many have
+// been played; it may be nil.
+func Search(name string, requests iter.Seq[whatif.Request], g Goals, o whatif.Options,
+	progress func(done, of int)) (Advice, error) {
+	need, worst := demand(requests)
+	if need == 0 {
+		return Advice{}, errors.New("the trace is of one instant")
+	}
+	a := Advice{Per: cmp.Or(g.Outflow.Per, time.Second)}
+	for _, p := range append(queues(g, need, worst), doors(g)...) {
+		p.Name = name
+		same := func(t Tried) bool { return t.Policy.Rule == p.Rule }
+		valid := policy.Invalid(p.WithDefaults().Validate()) == nil
+		if valid && !slices.ContainsFunc(a.Tried, same) {
+			a.Tried = append(a.Tried, Tried{Policy: p, Most: promised(p, a.Per)})
+		}
+	}
+	if len(a.Tried) == 0 {
+		return a, errors.New("no policy keeps to that outflow")
+	}
+	o.Keys, o.Bins = 0, 0
+	var done atomic.Int64
+	var group errgroup.Group
+	group.SetLimit(runtime.GOMAXPROCS(0))
+	for i := range a.Tried {
+		group.Go(func() (err error) {
+			t := &a.Tried[i]
+			if t.Report, err = whatif.Play(t.Policy, requests, o); err != nil {
+				return err
+			}
+			t.Strain = g.Strain(t.Figures)
+			if g.wait() == 0 && t.Policy.Paced() && t.Depth < t.Policy.Capacity {
+				t.Policy.Capacity = max(t.Policy.Burst, min(t.Policy.Capacity, 2*t.Depth), 1)
+			}
+			if n := int(done.Add(1)); progress != nil {
+				progress(n, len(a.Tried))
+			}
+			return nil
+		})
+	}
+	err := group.Wait()
+	if err == nil {
+		a.Chosen = choose(a.Tried)
+	}
+	return a, err
+}
+
+func choose(all []Tried) (best int) {
+	for i := range all {
+		if better(&all[i], &all[best]) {
+			best = i
+		}
+	}
+	return best
+}
+
+func better(a, b *Tried) bool {
+	if easyA, easyB := a.Strain <= spare, b.Strain <= spare; easyA != easyB {
+		return easyA
+	} else if easyA { // room that was not needed may be on another day
+		return cmp.Or(cmp.Compare(a.Most, b.Most),
+			cmp.Compare(b.Policy.Capacity, a.Policy.Capacity),
+			cmp.Compare(a.Strain, b.Strain)) < 0
+	}
+	return cmp.Or(cmp.Compare(a.Strain, b.Strain), cmp.Compare(a.Most, b.Most)) < 0
+}
+
+// demand is what the busiest key takes a second on average, and the most in any second.
+func demand(requests iter.Seq[whatif.Request]) (need, worst float64) {
+	type key struct {
+		units, second, at int64
+	}
+	keys := map[job.Key]*key{}
+	var first, last int64
+	for r := range requests {
+		k := keys[r.Key]
+		if k == nil {
+			k = &key{}
+			keys[r.Key] = k
+		}
+		if first == 0 {
+			first = r.At
+		}
+		if last = r.At; r.At/1e9 != k.at {
+			k.at, k.second = r.At/1e9, 0
+		}
+		k.units, k.second = k.units+r.Cost, k.second+r.Cost
+		worst = max(worst, float64(k.second))
+	}
+	for _, k := range keys {
+		need = max(need, float64(k.units))
+	}
+	if last == first {
+		return 0, 0
+	}
+	return need / time.Duration(last-first).Seconds(), worst
+}
+
+// queues are leaking buckets. Law 2 of DESIGN.md is what they promise: peak·(T + 2 ms) + burst.
+func queues(g Goals, need, worst float64) (all []policy.Policy) {
+	bursts := []int64{1, 5, 25}
+	if !g.Outflow.IsZero() {
+		bursts = []int64{1, max(2, g.Outflow.Count/10), max(3, g.Outflow.Count/4)}
+	}
+	for _, burst := range bursts[:mostBursts] {
+		fastest := 2 * worst
+		if !g.Outflow.IsZero() {
+			per := (g.Outflow.Per + 2*time.Millisecond).Seconds()
+			fastest = float64(g.Outflow.Count-burst) / per / policy.DefaultPeak
+		}
+		slowest := min(need, fastest)
+		for i := range rates {
+			outflow := rate(slowest * math.Pow(fastest/slowest, float64(i+1)/rates))
+			if outflow.IsZero() {
+				continue
+			}
+			deepest := 1e6
+			if wait := g.wait(); wait > 0 {
+				deepest = outflow.PerSecond() * wait.Seconds()
+			}
+			for _, capacity := range []float64{deepest, deepest * spare} {
+				all = append(all, policy.Policy{Rule: policy.Rule{Algorithm: policy.LeakingBucket,
+					Outflow: outflow, Burst: burst, Capacity: max(burst, int64(capacity), 1)}})
+			}
+		}
+	}
+	return all
+}
+
+// doors are policies of the other algorithms, which promise no more than the goals allow.
+func doors(g Goals) (all []policy.Policy) {
+	if g.Outflow.IsZero() {
+		return nil
+	}
+	n, window := g.Outflow.Count, policy.Duration(g.Outflow.Per)
+	rules := []policy.Rule{
+		{Algorithm: policy.SlidingLog, Limit: n, Window: window, Count: policy.CountAccepted},
+		{Algorithm: policy.FixedWindow, Limit: n / 2, Window: window},
+		{Algorithm: policy.SlidingCounter, Limit: n / 2, Window: window},
+	}
+	for _, part := range []int64{20, 4, 2} {
+		burst := max(1, n/part)
+		rules = append(rules, policy.Rule{Algorithm: policy.TokenBucket, Capacity: burst,
+			Refill: rate(float64(n-burst) / g.Outflow.Per.Seconds())})
+	}
+	for _, r := range rules {
+		all = append(all, policy.Policy{Rule: r})
+	}
+	return all
+}
+
+// promised is how many units can start of a bucket within a time, by the bounds that the rules of
+// package algorithms state.
+func promised(p policy.Policy, per time.Duration) float64 {
+	switch p.Algorithm {
+	case policy.LeakingBucket:
+		return p.Outflow.PerSecond()*policy.DefaultPeak*(per+2*time.Millisecond).Seconds() +
+			float64(p.Burst)
+	case policy.TokenBucket:
+		return float64(p.Capacity) + p.Refill.PerSecond()*per.Seconds()
+	case policy.SlidingLog:
+		return float64(p.Limit)
+	}
+	return 2 * float64(p.Limit) // of two windows, the end and the begin
+}
+
+// rate is one of at least two digits that count and at most three, no faster than asked for; zero
+// when there is none.
+func rate(perSecond float64) algorithms.Rate {
+	for _, per := range []time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Hour} {
+		n := math.Floor(perSecond * per.Seconds() * (1 + 1e-12))
+		if n < 100 && per < 24*time.Hour {
+			continue
+		}
+		digits := math.Pow(10, max(0, math.Floor(math.Log10(n))-2))
+		if n = math.Floor(n/digits) * digits; n >= 1 {
+			return algorithms.Rate{Count: int64(n), Per: per}
+		}
+	}
+	return algorithms.Rate{}
+}

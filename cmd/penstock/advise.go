@@ -1,0 +1,242 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg/draw"
+
+	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/cmd/penstock/advice"
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/workers/whatif"
+)
+
+func (a *app) advise() *cobra.Command {
+	var f traceFlags
+	var goal, name, html string
+	cmd := &cobra.Command{
+		Use:   "advise --trace FILE --goal GOALS",
+		Short: "Look for a policy under which yesterday's requests keep to goals",
+		Long: `Plays a trace under policies of each algorithm, with many rates, capacities and bursts, and
+prints the one that starts the least of those that keep to the goals with half to spare; if none
+does, the one with most to spare. The status is 3 if none keeps to the goals at all.
+
+A bound of the outflow is about each key, and about what a policy's rule promises, in this trace and
+in any other.`,
+		Example: "  penstock advise --trace access.log --key user " +
+			"--goal 'refused <= 0.1%, wait p99 <= 30s, outflow <= 50/s'",
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			goals, err := advice.ParseGoals(goal)
+			if err != nil {
+				return usageError{err}
+			}
+			t, err := f.read(a)
+			if err != nil {
+				return err
+			}
+			found, err := advice.Search(name, of(name, t), goals, f.options, a.searching())
+			if err != nil {
+				return usageError{err}
+			}
+			if html != "" {
+				if err := writeAdvice(html, f.told(t), goal, goals, found); err != nil {
+					return err
+				}
+			}
+			if err := a.advised(f.told(t), found); err != nil {
+				return err
+			}
+			if !found.Meets() {
+				fmt.Fprintln(a.err, "penstock: no policy that was tried keeps to the goals;",
+					"this one comes nearest")
+				return said(exitRefused)
+			}
+			return nil
+		},
+	}
+	f.add(cmd)
+	flags := cmd.Flags()
+	flags.StringVar(&goal, "goal", "",
+		"`goals` such as 'refused <= 0.1%, wait p99 <= 30s, outflow <= 50/s'")
+	flags.StringVar(&name, "policy", "advised",
+		"the policy's `name`; requests of others are left out")
+	flags.StringVar(&html, "html", "", "write the frontier as a picture to this `file`")
+	return cmd
+}
+
+// searching says how far a search is, on a terminal.
+func (a *app) searching() func(done, of int) {
+	file, ok := a.err.(*os.File)
+	if !ok || !term.IsTerminal(int(file.Fd())) {
+		return nil
+	}
+	return func(done, of int) {
+		fmt.Fprintf(a.err, "\r%d of %d policies played", done, of)
+		if done == of {
+			fmt.Fprint(a.err, "\r\033[K")
+		}
+	}
+}
+
+// advised prints what was found: the frontier, and the chosen policy.
+func (a *app) advised(t traced, found advice.Advice) error {
+	chosen := found.Tried[found.Chosen]
+	if a.json {
+		type tried struct {
+			Policy policy.Policy `json:"policy"`
+			Most   float64       `json:"most"`
+			Strain *float64      `json:"strain"` // null: infinite
+			*whatif.Report
+		}
+		answer := struct {
+			Trace  traced  `json:"trace"`
+			Per    string  `json:"per"`
+			Meets  bool    `json:"meets"`
+			Chosen int     `json:"chosen"`
+			Tried  []tried `json:"tried"`
+		}{t, spell(found.Per), found.Meets(), found.Chosen, nil}
+		for _, p := range found.Tried {
+			one := tried{p.Policy, p.Most, &p.Strain, p.Report}
+			if math.IsInf(p.Strain, 0) {
+				one.Strain = nil
+			}
+			answer.Tried = append(answer.Tried, one)
+		}
+		return json.NewEncoder(a.out).Encode(answer)
+	}
+	fmt.Fprintln(a.out, plain(t.String()))
+	fmt.Fprintf(a.out, "%s played; better in one thing is worse in another among these:\n\n",
+		count(len(found.Tried), "policy", "policies"))
+	if err := table(a.out, frontier(found)); err != nil {
+		return err
+	}
+	text, err := inFile(chosen.Policy)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(a.out, "\n%s", text)
+	return err
+}
+
+// frontier is the table of those than which none is better, and the chosen one.
+func frontier(found advice.Advice) [][]string {
+	rows := [][]string{{"", "ALGORITHM", "NUMBERS", "MOST IN " + spell(found.Per), "REFUSED",
+		"WAIT P50", "P99", "MAX", "DEPTH", "OF THE GOALS"}}
+	for i, p := range found.Tried {
+		if !found.OnFrontier(i) && i != found.Chosen {
+			continue
+		}
+		mark := ""
+		if i == found.Chosen {
+			mark = ">"
+		}
+		rows = append(rows, []string{mark, string(p.Policy.Algorithm), numbers(p.Policy),
+			strconv.FormatFloat(p.Most, 'f', 1, 64), percent(p.RefusedShare()),
+			short(time.Duration(p.Wait.P50)), short(time.Duration(p.Wait.P99)),
+			short(time.Duration(p.Wait.Max)), strconv.FormatInt(p.Depth, 10), strained(p.Strain)})
+	}
+	return rows
+}
+
+func strained(strain float64) string {
+	if strain > 9.99 {
+		return "over 10×"
+	}
+	return fmt.Sprintf("%.0f%%", 100*strain)
+}
+
+// numbers are those of a policy's rule.
+func numbers(p policy.Policy) string {
+	switch p.Algorithm {
+	case policy.LeakingBucket:
+		return fmt.Sprintf("outflow %s burst %d capacity %d", p.Outflow, p.Burst, p.Capacity)
+	case policy.TokenBucket:
+		return fmt.Sprintf("capacity %d refill %s", p.Capacity, p.Refill)
+	}
+	return fmt.Sprintf("limit %d window %s", p.Limit,
+		algorithms.FormatDuration(time.Duration(p.Window)))
+}
+
+// inFile is a policy as a configuration file has it.
+func inFile(p policy.Policy) ([]byte, error) {
+	text, err := json.Marshal(map[string][]policy.Policy{"policies": {p}})
+	if err != nil {
+		return nil, err
+	}
+	return asYAML(text)
+}
+
+// writeAdvice writes a page with what was tried as pictures.
+func writeAdvice(file string, t traced, goal string, goals advice.Goals, a advice.Advice) error {
+	text, err := inFile(a.Tried[a.Chosen].Policy)
+	if err != nil {
+		return err
+	}
+	p := page{Title: "Advice", About: t.String() + ". Goals: " + goal, Policy: string(text),
+		Table: frontier(a)}
+	for _, c := range frontierCharts(goals, a) {
+		if err := p.add(c); err != nil {
+			return err
+		}
+	}
+	return p.write(file)
+}
+
+// frontierCharts show for each policy that was tried what it refuses, and how long the last wait,
+// by what it lets start.
+func frontierCharts(goals advice.Goals, a advice.Advice) []chart {
+	x := "most starts in " + spell(a.Per)
+	of := func(title, unit, name string, scale float64, value func(advice.Tried) float64) chart {
+		c := chart{title: title, x: x, y: unit}
+		point := func(i int) plotter.XY {
+			return plotter.XY{X: a.Tried[i].Most, Y: value(a.Tried[i])}
+		}
+		var names []string
+		marks := map[string]plotter.XYs{}
+		best, left, right := plotter.XYs{}, math.Inf(1), 0.0
+		for i, t := range a.Tried {
+			algorithm := strings.ReplaceAll(string(t.Policy.Algorithm), "_", " ")
+			if marks[algorithm] == nil {
+				names = append(names, algorithm)
+			}
+			marks[algorithm] = append(marks[algorithm], point(i))
+			left, right = min(left, 0.95*t.Most), max(right, 1.02*t.Most)
+			if a.OnFrontier(i) {
+				best = append(best, point(i))
+			}
+		}
+		for i, name := range names {
+			c.dots = append(c.dots, dots{name: name, color: ink(i), shape: draw.CircleGlyph{},
+				radius: 2.5, points: marks[name]})
+		}
+		for _, b := range goals.Bounds {
+			if b.Name == name {
+				y := b.Most * scale
+				c.curves = append(c.curves, curve{name: "goal", color: grey, dashed: true,
+					points: plotter.XYs{{X: left, Y: y}, {X: right, Y: y}}})
+			}
+		}
+		c.dots = append(c.dots,
+			dots{name: "frontier", color: rgb(0x333333), shape: draw.RingGlyph{}, radius: 4,
+				points: best},
+			dots{name: "chosen", color: rgb(0xc0392b), shape: draw.RingGlyph{}, radius: 7,
+				points: plotter.XYs{point(a.Chosen)}})
+		return c
+	}
+	return []chart{
+		of("Refused, by what may start", "%", "refused", 100,
+			func(t advice.Tried) float64 { return 100 * t.RefusedShare() }),
+		of("The 99th percentile of waits, by what may start", "s", "wait p99", 1,
+			func(t advice.Tried) float64 { return time.Duration(t.Wait.P99).Seconds() }),
+	}
+}
