@@ -76,6 +76,7 @@ type Penstock struct {
 	store    *store.Store
 	requests *nats.Conn // of the NATS API; nil: it is not served
 	service  *admission.Service
+	manage   *manage.Service
 	handler  http.Handler
 	budget   *admission.Budget
 	known    *known
@@ -215,13 +216,14 @@ func (p *Penstock) api(producer *queue.Producer) http.Handler {
 	possible := func(policy policy.Policy) []policy.Problem {
 		return append(o.Limits.Possible(policy), targets.Possible(policy, o.AllowTargets)...)
 	}
+	p.manage = manage.New(p.broker, producer, manage.Options{
+		Followed: p.known.wait, Possible: possible, Watch: p.watching,
+		Audited: p.audited(), Logger: p.log})
 	return httpapi.New(p.service, httpapi.Options{
-		Parts:   p.parts,
-		Metrics: o.HTTP.Metrics,
-		Console: console.New(),
-		Management: manage.New(p.broker, producer, manage.Options{
-			Followed: p.known.wait, Possible: possible, Watch: p.watching,
-			Audited: p.audited(), Logger: p.log}),
+		Parts:          p.parts,
+		Metrics:        o.HTTP.Metrics,
+		Console:        console.New(),
+		Management:     p.manage,
 		Schedules:      p.schedules,
 		Budget:         p.budget,
 		Hosts:          hosts.Of(o.HTTP.Listen, o.HTTP.Hosts),

@@ -65,7 +65,8 @@ func (p *Penstock) serving() []func(context.Context) error {
 	}
 	if o.ServeNATS {
 		parts = append(parts, natsapi.Serve(p.requests, p.broker.Names(), p.service,
-			natsapi.Options{Budget: p.budget, Grace: o.Grace, Version: buildinfo.Version(),
+			natsapi.Options{Job: p.jobOrEnd, Bucket: p.bucket,
+				Budget: p.budget, Grace: o.Grace, Version: buildinfo.Version(),
 				Started: func() { close(p.listening) }, Logger: p.log,
 				Answered: func(status int) { o.Observer.Answered(APINATS, status) }}))
 	} else {
@@ -76,6 +77,15 @@ func (p *Penstock) serving() []func(context.Context) error {
 		parts = append(parts, after(p.prepared, roster.Run))
 	}
 	return parts
+}
+
+// jobOrEnd and bucket are what is asked over NATS besides submissions and checks.
+func (p *Penstock) jobOrEnd(ctx context.Context, policy string, seq uint64) (any, error) {
+	return p.manage.JobOrEnd(ctx, p.manage.Job, policy, seq)
+}
+
+func (p *Penstock) bucket(ctx context.Context, policy string, key job.Key) (any, error) {
+	return p.manage.Bucket(ctx, policy, key)
 }
 
 // begin notes that Run has been called. What it returns as ended must be called at Run's end.

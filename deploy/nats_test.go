@@ -18,8 +18,8 @@ import (
 // rolesOf reads nats/roles.conf, as a server of this machine would.
 func rolesOf(t *testing.T) *server.Options {
 	t.Helper()
-	for _, name := range []string{"ADMITTER", "DRAINER", "PRODUCER", "CHECKER", "WORKER",
-		"OPERATOR", "PUBLISHER"} {
+	for _, name := range []string{"ADMITTER", "DRAINER", "PRODUCER", "CHECKER", "READER",
+		"WORKER", "OPERATOR", "PUBLISHER"} {
 		t.Setenv(name+"_PASSWORD", "secret")
 	}
 	text, err := os.ReadFile("nats/roles.conf")

@@ -169,6 +169,23 @@ func (n Names) Submit() string { return n.lower + ".submit.>" }
 // Check is the wildcard subject of the admitter's endpoint for checks.
 func (n Names) Check() string { return n.lower + ".check.>" }
 
+// Job is the wildcard subject of the admitter's endpoint for single jobs: two tokens after it are
+// the policy and the sequence of an id.
+func (n Names) Job() string { return n.lower + ".job.>" }
+
+// Bucket is the wildcard subject of the admitter's endpoint for buckets.
+func (n Names) Bucket() string { return n.lower + ".bucket.>" }
+
+// ParseJob reads the policy and the sequence from a subject that [Names.Job] matches.
+func (n Names) ParseJob(subject string) (policy, sequence string, ok bool) {
+	return n.parseEndpoint("job", subject)
+}
+
+// ParseBucket does for [Names.Bucket] what ParseSubmit does for [Names.Submit].
+func (n Names) ParseBucket(subject string) (policy, key string, ok bool) {
+	return n.parseEndpoint("bucket", subject)
+}
+
 // ParseSubmit reads the policy and the subject form of the key from a subject that [Names.Submit]
 // matches. A missing key is "_".
 func (n Names) ParseSubmit(subject string) (policy, key string, ok bool) {

@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -137,7 +136,7 @@ func (m management) job(r *http.Request, at place) (answer.Answer, error) {
 		look = m.service.WholeJob
 	}
 	return plain(func(ctx context.Context, at place) (any, error) {
-		return m.jobOr(ctx, look, at.policy, at.seq)
+		return m.service.JobOrEnd(ctx, look, at.policy, at.seq)
 	})(r, at)
 }
 
@@ -155,21 +154,6 @@ func (m management) history(r *http.Request, at place) (answer.Answer, error) {
 		return answer.Answer{}, err
 	}
 	return document(m.service.History(r.Context(), at.policy, at.key, before, int(limit)))
-}
-
-// jobOr returns a job by look, or what became of it.
-func (m management) jobOr(ctx context.Context,
-	look func(ctx context.Context, policy string, seq uint64) (manage.Job, error),
-	policy string, seq uint64) (any, error) {
-
-	job, err := look(ctx, policy, seq)
-	if errors.Is(err, admission.ErrNotFound) || errors.Is(err, admission.ErrUnknownPolicy) {
-		ended, endedErr := m.service.Ended(ctx, policy, seq)
-		if !errors.Is(endedErr, admission.ErrNotFound) {
-			return ended, endedErr
-		}
-	}
-	return job, err
 }
 
 func (m management) deadLetters(r *http.Request, at place) (answer.Answer, error) {

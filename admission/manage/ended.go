@@ -155,3 +155,18 @@ func (s *Service) Ended(ctx context.Context, name string, seq uint64) (EndedJob,
 	j.Attempts, j.BuriedAt, j.Tags, j.Size = &l.Attempts, &l.BuriedAt, l.Tags, &l.Size
 	return j, nil
 }
+
+// JobOrEnd returns a job by look, [Service.Job] or [Service.WholeJob], or what became of it.
+func (s *Service) JobOrEnd(ctx context.Context,
+	look func(ctx context.Context, policy string, seq uint64) (Job, error),
+	policy string, seq uint64) (any, error) {
+
+	job, err := look(ctx, policy, seq)
+	if errors.Is(err, admission.ErrNotFound) || errors.Is(err, admission.ErrUnknownPolicy) {
+		ended, endedErr := s.Ended(ctx, policy, seq)
+		if !errors.Is(endedErr, admission.ErrNotFound) {
+			return ended, endedErr
+		}
+	}
+	return job, err
+}

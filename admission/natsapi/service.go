@@ -3,6 +3,8 @@
 //	penstock.submit.<policy>.<key>   take a job
 //	penstock.check.<policy>.<key>    take from a limiter; with Penstock-Peek: true, only look;
 //	                                 with Penstock-Refund: true, give back what was not used
+//	penstock.job.<policy>.<sequence> how a job stands, or what became of it
+//	penstock.bucket.<policy>.<key>   how a bucket stands
 //
 // Keys are in their subject form. Bodies, headers and statuses are those of the HTTP interface, the
 // status in the header Penstock-Status; a check's cost is the header Penstock-Cost. A refusal is an
@@ -15,7 +17,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"runtime/debug"
+	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -44,6 +48,9 @@ const (
 
 // Options are what the service can do without. The zero value works.
 type Options struct {
+	// Job and Bucket answer how a job and a bucket stand, with a document; nil: nobody is asked.
+	Job    func(ctx context.Context, policy string, seq uint64) (any, error)
+	Bucket func(ctx context.Context, policy string, key job.Key) (any, error)
 	// MaxConcurrent is how many requests are answered at once; default 4096. More get 503 soon.
 	MaxConcurrent int
 	// Budget bounds the bytes of requests held at once; default [admission.DefaultBudget] for this
@@ -115,10 +122,17 @@ type question func(ctx context.Context, r micro.Request, policy string, key job.
 	answer.Answer, error)
 
 func (s *server) endpoints() []endpoint {
-	return []endpoint{
+	all := []endpoint{
 		{"submit", s.names.Submit(), s.names.ParseSubmit, s.submit},
 		{"check", s.names.Check(), s.names.ParseCheck, s.check},
 	}
+	if s.options.Job != nil {
+		all = append(all, endpoint{"job", s.names.Job(), s.names.ParseJob, s.job})
+	}
+	if s.options.Bucket != nil {
+		all = append(all, endpoint{"bucket", s.names.Bucket(), s.names.ParseBucket, s.bucket})
+	}
+	return all
 }
 
 // errBusy answers a request that finds no slot.
@@ -309,6 +323,36 @@ func (s *server) check(ctx context.Context, r micro.Request, policy string, key 
 		return answer.Answer{}, err
 	}
 	return answer.Checked(checked), nil
+}
+
+func (s *server) job(ctx context.Context, r micro.Request, policy string, sequence job.Key) (
+	answer.Answer, error) {
+
+	seq, err := strconv.ParseUint(string(sequence), 10, 64)
+	if err != nil {
+		return answer.Answer{}, &admission.RequestError{Field: "job",
+			Reason: "want the policy and the number of an id, such as stripe.42"}
+	}
+	return looked(r, func() (any, error) { return s.options.Job(ctx, policy, seq) })
+}
+
+func (s *server) bucket(ctx context.Context, r micro.Request, policy string, key job.Key) (
+	answer.Answer, error) {
+
+	return looked(r, func() (any, error) { return s.options.Bucket(ctx, policy, key) })
+}
+
+// looked answers with a document, to a request that says nothing beside its subject.
+func looked(r micro.Request, look func() (any, error)) (answer.Answer, error) {
+	if len(r.Data()) > 0 {
+		return answer.Answer{}, &admission.RequestError{Field: "body",
+			Reason: "is not asked for here"}
+	}
+	document, err := look()
+	if err != nil {
+		return answer.Answer{}, err
+	}
+	return answer.JSON(http.StatusOK, document), nil
 }
 
 // respond sends an answer, unless nobody waits for one: a job may be submitted without a reply

@@ -97,6 +97,7 @@ func TestEachUserOfTheServerInsideDoesItsOwnWorkAndNoOther(t *testing.T) {
 	users := newNATSUsers(t)
 	users.add("shop", roles.Producer, ", policies: [mail]")
 	users.add("gate", roles.Checker, ", policies: [polite]")
+	users.add("look", roles.Reader, ", policies: [mail]")
 	users.add("runner", roles.Worker, ", policies: [mail]")
 	users.add("ops", roles.Operator, ", policies: [mail]")
 	drainerSeed := users.add("drain", roles.Drainer, "")
@@ -128,6 +129,13 @@ func TestEachUserOfTheServerInsideDoesItsOwnWorkAndNoOther(t *testing.T) {
 	asks(shop, "penstock.submit.mail.k", "202")
 	asks(gate, "penstock.check.polite.k", "200")
 	asks(shop, "penstock.submit.mail.k", "202")
+	look := users.as(p.nats, "look")
+	for _, subject := range []string{"penstock.job.mail.1", "penstock.bucket.mail.k"} {
+		m, err := look.Request(subject, nil, waittest.Patience())
+		if err != nil || m.Header.Get("Penstock-Status") != "200" {
+			t.Errorf("%s: %+v, %v", subject, m, err)
+		}
+	}
 	second.posts("/v1/jobs/mail/k", "x", 202)
 	events, err := ops.SubscribeSync("penstock.event.mail.>")
 	if err != nil || ops.FlushTimeout(waittest.Patience()) != nil {
@@ -217,11 +225,13 @@ func attackNATS(t *testing.T, users *natsUsers, p *process, valve string) {
 
 	type attack struct{ user, verb, subject string }
 	var attacks []attack
-	for _, user := range []string{"shop", "gate", "runner", "ops"} {
+	for _, user := range []string{"shop", "gate", "look", "runner", "ops"} {
 		for _, subject := range []string{
 			"penstock.queue.mail.0.k",                     // into the stream, past the door
 			victim,                                        // another's policy
 			"penstock.submit.stripe.k",                    //
+			"penstock.job.stripe.1",                       //
+			"penstock.bucket.stripe.k",                    //
 			"penstock.admitted.mail.k",                    // the admitter's alone
 			"penstock.dead.mail.k",                        // a dead letter that is none
 			"penstock.event.mail.k",                       // an event that is none
@@ -275,6 +285,7 @@ func attackNATS(t *testing.T, users *natsUsers, p *process, valve string) {
 		"penstock.queue.stripe.0.k", "penstock.valve.stripe.0"}
 	through := map[string]string{"shop": "penstock.submit.mail.k",
 		"gate":   "penstock.check.polite.k",
+		"look":   "penstock.job.mail.1",
 		"runner": "penstock.answer.mail." + valve + ".r1"}
 	for user, subject := range through {
 		nc := users.as(p.nats, user)

@@ -17,6 +17,7 @@ type Role string
 const (
 	Producer Role = "producer" // hands in jobs, by asking an admitter
 	Checker  Role = "checker"  // takes from limits, looks at them and gives back
+	Reader   Role = "reader"   // asks how jobs and buckets stand
 	Worker   Role = "worker"   // runs jobs that drainers offer, by docs/workers-protocol.md
 	Operator Role = "operator" // hears events
 	Drainer  Role = "drainer"  // owns partitions and starts jobs
@@ -24,7 +25,7 @@ const (
 )
 
 // All are the roles.
-var All = []Role{Producer, Checker, Worker, Operator, Drainer, Admitter}
+var All = []Role{Producer, Checker, Reader, Worker, Operator, Drainer, Admitter}
 
 // Permissions are the subjects that a user may publish and subscribe to, and no others.
 type Permissions struct{ Publish, Subscribe []string }
@@ -55,6 +56,8 @@ func Of(role Role, prefix, user string, policies []string) Permissions {
 		return Permissions{Publish: each("submit.%s.>"), Subscribe: inbox}
 	case Checker:
 		return Permissions{Publish: each("check.%s.>"), Subscribe: inbox}
+	case Reader:
+		return Permissions{Publish: each("job.%s.*", "bucket.%s.>"), Subscribe: inbox}
 	case Worker:
 		return Permissions{Publish: each("answer.%s.>"),
 			Subscribe: append(each("work.%s"), inbox...)}
