@@ -59,7 +59,8 @@ func (r *report) verdict(x *row) string {
 	case x.atLeast == 0:
 		return ""
 	case r.ratio(x) < x.atLeast && (x.enough == 0 || x.perSecond() < x.enough),
-		x.likeP50 != "" && r.p50Ratio(x) > timesP50:
+		x.likeP50 != "" && r.p50Ratio(x) > timesP50,
+		x.lessP99 && x.p99() >= r.row(x.base).p99():
 		return "MISSED"
 	}
 	return "ok"

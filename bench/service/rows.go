@@ -32,6 +32,7 @@ type row struct {
 	atLeast    float64
 	likeP50    string  // name of the row whose p50 it is compared with; empty: none
 	enough     float64 // per second: then the ratio does not count; 0: it always does
+	lessP99    bool    // it must be below the base's
 	samples    []sample
 }
 
@@ -59,6 +60,7 @@ const (
 	noDrainer = "a job, no drainer"
 	rawJobs   = "raw asynchronous publishing"
 	peerRow   = "envoyproxy/ratelimit, in Redis"
+	peerGRPC  = "envoyproxy/ratelimit, in Redis, over gRPC"
 )
 
 func (s *servers) rows(ctx context.Context) ([]row, error) {
@@ -107,6 +109,7 @@ func (s *servers) rows(ctx context.Context) ([]row, error) {
 	if err != nil {
 		return nil, err
 	}
+	rows = append(rows, s.gateways()...)
 	return append(rows,
 		row{part: "NATS", name: bareNATS, load: bare},
 		row{part: "NATS", name: "a check, in memory, over NATS", load: checks, base: bareNATS,
@@ -115,6 +118,23 @@ func (s *servers) rows(ctx context.Context) ([]row, error) {
 		row{part: "batches", name: "POST /v1/jobs:batch", base: rawJobs, atLeast: 0.5,
 			enough: fastBatch, load: load{batchClients, batchJobs, s.batches}},
 	), nil
+}
+
+// gateways are the rows of Envoy's rate limit service.
+func (s *servers) gateways() []row {
+	shared := row{part: "gRPC", name: "ShouldRateLimit, in Redis",
+		load: overGRPC(s.shared["envoy"])}
+	memory := row{part: "gRPC", name: "ShouldRateLimit, in memory",
+		load: overGRPC(s.admitter["envoy"])}
+	switch {
+	case s.shared["envoy"] == "": // a build that does not answer gateways
+		return nil
+	case s.peer == nil:
+		return []row{shared, memory}
+	}
+	shared.base, shared.atLeast, shared.lessP99 = peerGRPC, 1.5, true
+	memory.base = peerGRPC
+	return []row{{part: "gRPC", name: peerGRPC, load: overGRPC(s.peer["grpc"])}, shared, memory}
 }
 
 // natsClient asks one thing again and again, over the connection that all share.

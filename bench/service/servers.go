@@ -59,6 +59,17 @@ func startServers(ctx context.Context, o options) (s *servers, err error) {
 	if err != nil {
 		return s, err
 	}
+	limits := filepath.Join(s.dir, "runtime", "ratelimit", "config")
+	if err = os.MkdirAll(limits, 0o700); err == nil {
+		err = os.WriteFile(filepath.Join(limits, "bench.yaml"), []byte(`domain: bench
+descriptors:
+  - key: key
+    rate_limit: {unit: hour, requests_per_unit: 1000000000}
+`), 0o600)
+	}
+	if err != nil {
+		return s, err
+	}
 	if s.plain, err = s.start(ctx, self, plainCommand); err != nil {
 		return s, err
 	}
@@ -122,9 +133,13 @@ func (s *servers) open(cmd *exec.Cmd) (*proctest.Process, error) {
 	return p, nil
 }
 
-// start starts a program that says where it answers.
+// start starts a program that says where it answers. One that knows nothing of gateways says that
+// their settings are none.
 func (s *servers) start(ctx context.Context, program string, args ...string) (server, error) {
-	p, err := s.open(exec.Command(program, args...))
+	cmd := exec.Command(program, args...)
+	cmd.Env = append(os.Environ(), "PENSTOCK_ENVOY_LISTEN=127.0.0.1:0",
+		"PENSTOCK_ENVOY_FILES="+filepath.Join(s.dir, "runtime", "ratelimit", "config"))
+	p, err := s.open(cmd)
 	if err != nil {
 		return nil, err
 	}
@@ -140,18 +155,6 @@ func (s *servers) startPeer(ctx context.Context) error {
 	install.Env = append(install.Environ(), "GOBIN="+s.dir, "GOFLAGS=-mod=mod")
 	if out, err := install.CombinedOutput(); err != nil {
 		return fmt.Errorf("go install %s: %w: %s", peerModule, err, out)
-	}
-	config := filepath.Join(s.dir, "runtime", "ratelimit", "config")
-	err := os.MkdirAll(config, 0o700)
-	if err == nil {
-		err = os.WriteFile(filepath.Join(config, "bench.yaml"), []byte(`domain: bench
-descriptors:
-  - key: key
-    rate_limit: {unit: hour, requests_per_unit: 1000000000}
-`), 0o600)
-	}
-	if err != nil {
-		return err
 	}
 	var ports [3]string
 	for i := range ports {
@@ -179,7 +182,7 @@ descriptors:
 		if err == nil {
 			response.Body.Close()
 			if response.StatusCode == http.StatusOK {
-				s.peer = server{"http": addr}
+				s.peer = server{"http": addr, "grpc": "127.0.0.1:" + ports[1]}
 				return nil
 			}
 		}
