@@ -110,6 +110,10 @@ func (bs *backlogs) began(b *backlog, open *queue.Backlog, found core.Opened, no
 	bs.spawn(func() { bs.feed(b.ctx, p, found.Epoch, open) })
 }
 
+// mostArrived is how many jobs arrive in one event: 512 would keep the loop for milliseconds from
+// what is due.
+const mostArrived = 64
+
 // feed passes what a backlog delivers and confirms on to the loop, until it is closed.
 func (bs *backlogs) feed(ctx context.Context, p handle.Partition, epoch uint64,
 	open *queue.Backlog) {
@@ -129,7 +133,9 @@ func (bs *backlogs) feed(ctx context.Context, p handle.Partition, epoch uint64,
 		case next.Confirmed != nil:
 			bs.send(core.Confirmed{Part: p, Seqs: next.Confirmed})
 		default:
-			bs.send(core.Arrived{Part: p, Epoch: epoch, Jobs: next.Arrived})
+			for jobs := range slices.Chunk(next.Arrived, mostArrived) {
+				bs.send(core.Arrived{Part: p, Epoch: epoch, Jobs: jobs})
+			}
 		}
 	}
 }

@@ -34,6 +34,9 @@ const (
 	depthLease = 5 * time.Second
 )
 
+// filling is the phase in which jobs are submitted, as fast as they are taken.
+const filling = "filling"
+
 // The groups of jobs in it.
 const (
 	groupDeep uint32 = iota
@@ -178,6 +181,16 @@ func (d *depths) deep(ctx context.Context) ([]figure, error) {
 	if err != nil {
 		return nil, err
 	}
+	for _, ph := range d.phases {
+		if ph.name == filling {
+			late, _ := lateIn(d.starts, ph)
+			figures = append(figures,
+				milliseconds("depth", "while they are submitted: lateness, p50",
+					paper.Quantile(late, 0.5)),
+				milliseconds("depth", "while they are submitted: lateness, p99",
+					paper.Quantile(late, 0.99)))
+		}
+	}
 	heap, err := d.heap(ctx)
 	if err != nil {
 		return nil, err
@@ -222,7 +235,7 @@ func (d *depths) fillUp(ctx context.Context) ([]figure, error) {
 		return nil, err
 	}
 	took := time.Duration(monotonic() - from)
-	d.phases = append(d.phases, phase{name: "filling", from: from, to: monotonic()})
+	d.phases = append(d.phases, phase{name: filling, from: from, to: monotonic()})
 	if err := d.arrivedLate(ctx); err != nil {
 		return nil, err
 	}

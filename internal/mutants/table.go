@@ -1264,6 +1264,18 @@ func (Synced)`,
 		by:  "./workers/internal/valve TestACrashThatIsRecordedIsNotWaitedForAgain",
 	},
 	{
+		name: "bodies-of-near-jobs-stay", file: "workers/internal/valve/depth.go",
+		old: "if !v.memory.tight() {",
+		new: "if true {",
+		by:  "./workers/internal/valve TestNearJobsLoseTheirBodiesWhereMemoryIsTight",
+	},
+	{
+		name: "bodies-of-jobs-that-start-are-dropped", file: "workers/internal/valve/depth.go",
+		old: "b.spot == spotSched && readAt(b.nextAt) > now",
+		new: "true",
+		by:  "./workers/internal/valve TestNearJobsLoseTheirBodiesWhereMemoryIsTight",
+	},
+	{
 		name: "buckets-write-to-what-they-share", file: "workers/internal/valve/bucket.go",
 		old: "b.near = &near{}",
 		new: "",

@@ -36,10 +36,11 @@ func (v *Valve) Share(m *Memory) { v.memory = m }
 
 const (
 	// nearBytes is what a near job takes besides its text: itself, and its places in the maps and
-	// heaps; headerBytes what its headers take besides theirs, and bucketBytes what a bucket takes.
-	nearBytes   = 400
+	// heaps; headerBytes what its headers take besides theirs, and bucketBytes what a bucket takes
+	// that has any.
+	nearBytes   = 480
 	headerBytes = 350
-	bucketBytes = 550
+	bucketBytes = 620
 	// mostLapsing is how many jobs that expired may be on their way to their letters before more of
 	// those that are deep expire, and lapsePause when it is looked again.
 	mostLapsing = 1000
@@ -51,6 +52,42 @@ const (
 // short reports whether new jobs go deep, if they can: those that are near may take half of
 // the memory, and do not make room for deep ones once they are there.
 func (m *Memory) short() bool { return m.most > 0 && m.near >= m.most/2 }
+
+// tight reports whether what waits takes more than the memory, as very many deep jobs or keys do.
+func (m *Memory) tight() bool { return m.most > 0 && m.near+m.deep*deep.JobBytes > m.most }
+
+// strip drops the body of one of a bucket's near jobs while memory is tight, as if it had come
+// without. It is called when a job of the bucket goes deep, and each time looks at one that the
+// job's sequence picks.
+func (v *Valve) strip(b *bucket, seq uint64, now pace.Instant) {
+	if !v.memory.tight() {
+		return
+	}
+	pick := seq * 0x9e3779b97f4a7c15 >> 32 // in no step with the keys
+	if n := uint64(len(b.later)); n > 0 {
+		v.stripJob(b.later[pick%n].heldJob)
+	}
+	n := len(b.ready)
+	if n == 0 {
+		return
+	}
+	i := int(pick % uint64(n))
+	far := b.blocked() || b.spot == spotSched && readAt(b.nextAt) > now
+	if (far || i >= b.ahead() || b.Part.state != partitionLive) && v.stripJob(b.ready[i].heldJob) {
+		v.place(b, now)
+	}
+}
+
+func (v *Valve) stripJob(j *heldJob) bool {
+	if len(j.Body) == 0 || j.fetching {
+		return false
+	}
+	v.freeBody(j)
+	v.unweigh(j)
+	j.Body, j.Lean = nil, true
+	v.weigh(j)
+	return true
+}
 
 // weigh counts a near job's memory, until unweigh or until its partition is left.
 func (v *Valve) weigh(j *heldJob) {

@@ -279,6 +279,43 @@ func TestAKeyWhoseJobsAreDeepTakesLittle(t *testing.T) {
 	b.counts()
 }
 
+// TestNearJobsLoseTheirBodiesWhereMemoryIsTight: but not those that start soon, and who has lost
+// its body gets it back in time.
+func TestNearJobsLoseTheirBodiesWhereMemoryIsTight(t *testing.T) {
+	b := shallow(t, leaky("api", "1/s"))
+	b.start()
+	b.v.memory.most = 0
+	b.arrive("k")
+	b.done(b.start()[0])
+	head := b.arrive("k")
+	later := b.arrive("k", func(a *job.Arrived) { a.NotBefore = b.wall().Add(9 * second) })
+	b.v.memory.most = 10 * (head.Bucket.Part.near + bucketBytes)
+	for range 9 { // behind, and deep while there is room
+		b.v.memory.near += b.v.memory.most / 2
+		b.arrive("k")
+		b.v.memory.near -= b.v.memory.most / 2
+	}
+	if head.Lean || later.Lean {
+		t.Error("bodies are dropped although there is room")
+	}
+	b.v.memory.most = 1
+	near := b.v.memory.near
+	b.arrive("k")
+	if !head.Lean || head.Body != nil || !later.Lean || b.v.memory.near != near-2*4 {
+		t.Errorf("memory is tight, and %d bytes less are near", near-b.v.memory.near)
+	}
+	b.counts()
+	b.at(second - lead).start()
+	b.text()
+	b.arrive("k")
+	b.at(second)
+	runs := b.start()
+	if len(runs) != 1 || runs[0].Seq != head.Seq || string(runs[0].Body) != "body" {
+		t.Errorf("at its time starts %+v", runs)
+	}
+	b.counts()
+}
+
 // TestJobsThatAreNotDueYetWaitDeep: also when they are due, which they are at their dates and in
 // their order; and they are told of, dropped and expire as those that are near.
 func TestJobsThatAreNotDueYetWaitDeep(t *testing.T) {

@@ -230,12 +230,14 @@ func (v *Valve) arrive(p *Part, a *job.Arrived, now pace.Instant, wall time.Time
 	case !a.NotBefore.IsZero() && a.NotBefore.After(wall):
 		if v.sinks(j, true, now) {
 			v.sink(j, true)
+			v.strip(b, a.Seq, now)
 			return
 		}
 		v.delay(j, now.Later(a.NotBefore.Sub(wall)))
 	case v.costsTooMuch(j):
 	case v.sinks(j, false, now):
 		v.sink(j, false)
+		v.strip(b, a.Seq, now)
 		if b.spot == spotNone || b.queued() == 1 {
 			v.place(b, now)
 		}
