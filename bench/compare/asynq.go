@@ -142,6 +142,7 @@ func post(ctx context.Context, url string, body []byte) error {
 const (
 	childCommand = "child"
 	roleAsynq    = "asynq"
+	roleRiver    = "river"
 	rolePenstock = "penstock"
 )
 
@@ -159,8 +160,12 @@ func runChild(role, spec string) error {
 	if err := json.Unmarshal([]byte(spec), &s); err != nil {
 		return err
 	}
-	if role == roleAsynq {
+	switch role {
+	case roleAsynq:
 		return workAsynq(s)
+	case roleRiver:
+		return workRiver(s)
+	default:
+		return workPenstock(s)
 	}
-	return workPenstock(s)
 }

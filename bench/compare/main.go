@@ -2,7 +2,7 @@
 // shows how they keep a limit that all of them share: every start as a dot on time, what one
 // killed worker does to that, and what the rest costs. Programs, settings and versions are what
 // docs/compare.md says; it is a measurement, and no test. It needs redis-server, node, npm and the
-// npm registry.
+// npm registry; River is left out where PostgreSQL is not installed.
 //
 //	go -C bench run ./compare                 # everything, printed
 //	go -C bench run ./compare -out ../docs    # and written to docs/compare.md and docs/compare.svg

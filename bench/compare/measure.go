@@ -31,7 +31,8 @@ type result struct {
 	back   bool // all of them had ended in time
 
 	one, bulk, free float64 // jobs per second: added one at a time, in bulk, and started
-	memory          float64 // bytes per waiting job, of all processes together; 0: not known
+	memory          float64 // bytes per waiting job, of all processes together
+	onDisk          bool    // what waits is not in memory
 }
 
 func measure(ctx context.Context, s system, o options) (r result, err error) {
@@ -131,6 +132,7 @@ func (r *result) load(ctx context.Context, s system, many int) error {
 	if err != nil {
 		return err
 	}
+	r.onDisk = len(everybody) == 0
 	for _, p := range all {
 		everybody = append(everybody, p.Cmd.Process.Pid)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"text/template"
 	"time"
 
@@ -122,7 +123,12 @@ func table(results []result) paper.Table {
 	add("started without a limit, /s",
 		once(func(r *result) string { return paper.Grouped(int(r.free)) }))
 	add("memory per waiting job, bytes",
-		once(func(r *result) string { return paper.Grouped(int(max(0, r.memory))) }))
+		once(func(r *result) string {
+			if r.onDisk {
+				return "on disk"
+			}
+			return paper.Grouped(int(max(0, r.memory)))
+		}))
 	return t
 }
 
@@ -138,6 +144,7 @@ func write(dir string, results []result, o options) error {
 	var b bytes.Buffer
 	err = made.Execute(&b, map[string]any{
 		"Machine": paper.Machine("github.com/nats-io/nats-server/v2"),
+		"River":   slices.ContainsFunc(results, func(r result) bool { return r.onDisk }),
 		"Table":   table(results).Markdown(), "Jobs": paper.Grouped(o.jobs),
 		"Killed": paper.Grouped(o.jobs / 2), "Many": paper.Grouped(o.many), "Limit": limit,
 		"Crew": crew, "Slots": slots, "Takes": takes, "Doomed": doomed, "ComeBack": comeBack,

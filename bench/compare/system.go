@@ -48,12 +48,17 @@ type system interface {
 }
 
 func systems(dir string) []system {
-	return []system{
+	all := []system{
 		&penstock{dir: dir},
 		&bull{dir: dir, max: limit, duration: 1000},
 		&bull{dir: dir, max: 1, duration: 1000 / limit},
 		&async{dir: dir},
 	}
+	if _, found := postgresPrograms(); found {
+		return append(all, &rivers{dir: dir})
+	}
+	say("River is left out, for want of PostgreSQL")
+	return all
 }
 
 // start starts a worker, which says when it is ready.
