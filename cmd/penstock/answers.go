@@ -114,6 +114,14 @@ type verdictAnswer struct {
 	Duplicate    bool   `json:"duplicate"`
 	Detail       string `json:"detail"`
 	RetryAfterMS int64  `json:"retry_after_ms"`
+
+	// of one that was waited for
+	End   string `json:"end"`
+	Error string `json:"error"`
+	Reply *struct {
+		Status int    `json:"status"`
+		Body   string `json:"body"`
+	} `json:"reply"`
 }
 
 type checkAnswer struct {

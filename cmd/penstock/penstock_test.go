@@ -160,7 +160,8 @@ func TestAJobIsSubmittedExplainedAndSteered(t *testing.T) {
 `, "--drain")
 	i.until("slow", "drainers")
 	i.until("allowed slow:1", "submit", "slow", `{"to":"ann"}`, "--key", "a b", "--id", "first")
-	i.says(0, words("submit slow {} --key=big --wait=1s"), "slow:2")
+	i.says(0, words("submit slow {} --key=big --wait=1m"),
+		"slow:2 is done, its target answered 200")
 	i.until("a b of slow holds no jobs", "why", "slow", "--key", "a b")
 	i.says(0, words("submit slow second --key big"), "queued slow:3, starts in 1h")
 	i.says(0, words("submit slow again --id=x --key=big"), "queued slow:4")

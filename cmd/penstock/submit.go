@@ -94,7 +94,8 @@ file once more within the policy's duplicate_window, name the run: --run again.`
 	f.StringVarP(&s.file, "file", "f", "", "submit the jobs of this NDJSON `file`")
 	f.StringVar(&s.run, "run", "", "`name` this run of a file: its lines are new jobs")
 	f.DurationVar(&s.wait, "wait", 0,
-		"go on for so long while it is refused; for a file, while nothing is taken (default 5m)")
+		"go on for so long while it is refused, and wait for its outcome; "+
+			"for a file, while nothing is taken (default 5m)")
 	return cmd
 }
 
@@ -141,13 +142,23 @@ func (a *app) body(args []string) ([]byte, error) {
 	return []byte(args[0]), nil
 }
 
-// submitOne submits a job, again and again for as long as it is refused and there is time.
+// mostWait is for how long the server waits for the end of a job.
+const mostWait = 5 * time.Minute
+
+// submitOne submits a job, again and again for as long as it is refused and there is time, and
+// waits for its end for the rest of it.
 func (a *app) submitOne(ctx context.Context, s submission, header http.Header,
 	body []byte) error {
+	patience := a.timeout
 	for end := time.Now().Add(s.wait); ; {
-		answer, err := a.ask(ctx, http.MethodPost, path("jobs", a.policy, s.key), body, header)
+		to := path("jobs", a.policy, s.key)
+		if left := min(time.Until(end), mostWait); s.wait > 0 {
+			to += fmt.Sprintf("?wait=%dms", max(left.Milliseconds(), 1))
+			a.timeout = patience + max(left, 0)
+		}
+		answer, err := a.ask(ctx, http.MethodPost, to, body, header)
 		if err == nil {
-			return a.show(answer, func() error { return a.submitted(answer) })
+			return a.taken(answer)
 		}
 		p, ok := errors.AsType[*problem](err)
 		if !ok || statusOf(p.Status) != exitRefused {
@@ -167,11 +178,25 @@ func (a *app) submitOne(ctx context.Context, s submission, header http.Header,
 	}
 }
 
-func (a *app) submitted(answer []byte) error {
+// taken shows what became of a job that was not refused. One that ended without being done has a
+// status of its own.
+func (a *app) taken(answer []byte) error {
 	var v verdictAnswer
 	if err := read(answer, &v); err != nil {
 		return err
 	}
+	show := a.submitted
+	if v.End != "" {
+		show = a.outcome
+	}
+	err := a.show(answer, func() error { return show(v) })
+	if err == nil && v.End != "" && v.End != string(job.EndDone) {
+		return said(exitFailed)
+	}
+	return err
+}
+
+func (a *app) submitted(v verdictAnswer) error {
 	text := v.Verdict + " " + v.Job
 	switch {
 	case v.Duplicate:
@@ -180,6 +205,24 @@ func (a *app) submitted(answer []byte) error {
 		text += ", starts in " + short(milliseconds(*v.DelayMS))
 	case v.Position != nil && *v.Position > 0:
 		text += fmt.Sprintf(", %d before it", *v.Position)
+	}
+	_, err := fmt.Fprintln(a.out, text)
+	return err
+}
+
+// outcome shows how a job ended that was waited for, and what its target answered.
+func (a *app) outcome(v verdictAnswer) error {
+	text := v.Job + " is " + v.End
+	if v.Error != "" {
+		text += ": " + line(v.Error, 300)
+	}
+	if r := v.Reply; r != nil {
+		if r.Status > 0 {
+			text += fmt.Sprintf(", its target answered %d", r.Status)
+		}
+		if r.Body != "" {
+			text += "\n" + plain(r.Body)
+		}
 	}
 	_, err := fmt.Fprintln(a.out, text)
 	return err
