@@ -23,12 +23,15 @@ type replies struct {
 	waiting map[string]chan *nats.Msg // by what follows the inbox
 }
 
-// reply is what one publish waits for.
+// reply is what one publish waits for. Who has got it may use it for another publish: see pooled.
 type reply struct {
 	from  *replies
 	token string
 	got   chan *nats.Msg
 }
+
+// pooled are replies that came: nobody knows of them any more. There is one for each job.
+var pooled = sync.Pool{New: func() any { return &reply{got: make(chan *nats.Msg, 1)} }}
 
 // send publishes m with a reply to come. What one goroutine sends is stored in that order.
 func (r *replies) send(m *nats.Msg) (*reply, error) {
@@ -36,9 +39,8 @@ func (r *replies) send(m *nats.Msg) (*reply, error) {
 	if err != nil {
 		return nil, err
 	}
-	sent := *m // the message of another attempt has another reply
-	sent.Reply = r.inbox + w.token
-	if err := r.nc.PublishMsg(&sent); err != nil {
+	m.Reply = r.inbox + w.token
+	if err := r.nc.PublishMsg(m); err != nil { // it keeps nothing of m
 		w.forget()
 		return nil, err
 	}
@@ -56,7 +58,8 @@ func (r *replies) expect() (*reply, error) {
 		r.inbox, r.waiting = inbox, map[string]chan *nats.Msg{}
 	}
 	r.last++
-	w := &reply{r, strconv.FormatUint(r.last, 36), make(chan *nats.Msg, 1)}
+	w := pooled.Get().(*reply)
+	w.from, w.token = r, strconv.FormatUint(r.last, 36)
 	r.waiting[w.token] = w.got
 	return w, nil
 }
@@ -86,7 +89,7 @@ var timers = sync.Pool{New: func() any { return time.NewTimer(time.Hour) }}
 func (w *reply) wait(ctx context.Context, within time.Duration) (jsapi.PubAck, error) {
 	select {
 	case m := <-w.got:
-		return readReply(m)
+		return w.read(m)
 	default:
 	}
 	timer := timers.Get().(*time.Timer)
@@ -97,7 +100,7 @@ func (w *reply) wait(ctx context.Context, within time.Duration) (jsapi.PubAck, e
 	}()
 	select {
 	case m := <-w.got:
-		return readReply(m)
+		return w.read(m)
 	case <-timer.C:
 		w.forget()
 		return jsapi.PubAck{}, context.DeadlineExceeded
@@ -107,7 +110,9 @@ func (w *reply) wait(ctx context.Context, within time.Duration) (jsapi.PubAck, e
 	}
 }
 
-func readReply(m *nats.Msg) (jsapi.PubAck, error) {
+// read is JetStream's answer. The reply is of no more use then.
+func (w *reply) read(m *nats.Msg) (jsapi.PubAck, error) {
+	pooled.Put(w)
 	const noResponders = "503"
 	if len(m.Data) == 0 && m.Header.Get("Status") == noResponders {
 		return jsapi.PubAck{}, nats.ErrNoResponders

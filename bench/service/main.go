@@ -7,6 +7,7 @@
 //	go -C bench run ./service -out ../docs    # and written to docs/bench-service.md
 //	go -C bench run ./service -rounds 1 -time 500ms -peer=false
 //	go -C bench run ./service -admitter ../bin/old   # of another build
+//	go -C bench run ./service -only drainer -time 10s   # for a look at a process with pprof
 //
 // The page that it writes describes what is compared, and what the columns mean.
 package main
@@ -33,6 +34,7 @@ type options struct {
 	peer     bool          // build and measure envoyproxy/ratelimit
 	admitter string        // program; empty: build it
 	out      string        // directory; empty: print only
+	only     string        // part of the names of the rows to measure; empty: all
 }
 
 func main() {
@@ -63,9 +65,11 @@ func run(ctx context.Context, args []string) error {
 	}
 	r := report{options: o, machine: paper.Machine("github.com/nats-io/nats-server/v2"),
 		noPeer: servers.noPeer, others: others}
-	if r.rows, err = servers.rows(ctx); err != nil {
+	all, err := servers.rows(ctx)
+	if err != nil {
 		return err
 	}
+	r.rows = pick(all, o.only)
 	for round := range o.rounds {
 		for i := range r.rows {
 			row := &r.rows[i]
@@ -104,6 +108,8 @@ func parseOptions(args []string) (o options, err error) {
 	flags.DurationVar(&o.length, "time", 2*time.Second, "how long each row of a round takes")
 	flags.BoolVar(&o.peer, "peer", true, "measure envoyproxy/ratelimit too")
 	flags.StringVar(&o.admitter, "admitter", "", "program to measure; default: it is built")
+	flags.StringVar(&o.only, "only", "",
+		"measure rows only whose names hold this, and what they are compared with")
 	flags.StringVar(&o.out, "out", "", "directory to write bench-service.md to; none: print only")
 	if err := flags.Parse(args); err != nil {
 		return o, err

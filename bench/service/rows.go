@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -46,6 +47,17 @@ func (r *row) p50() float64 {
 
 func (r *row) p99() float64 {
 	return paper.MedianBy(r.samples, func(s sample) float64 { return float64(s.p99) })
+}
+
+// pick returns the rows whose names hold a text, and those that they are compared with.
+func pick(all []row, text string) []row {
+	wanted := map[string]bool{}
+	for _, r := range all {
+		if strings.Contains(r.name, text) {
+			wanted[r.name], wanted[r.base], wanted[r.likeP50] = true, true, true
+		}
+	}
+	return slices.DeleteFunc(all, func(r row) bool { return !wanted[r.name] })
 }
 
 // timesP50 is how many times the p50 without a drainer that with one may be.

@@ -1821,6 +1821,12 @@ func (Synced)`,
 		by:  "./admission/httpapi TestABatchTakesTheJobsThatItsClientMayHandIn",
 	},
 	{
+		name: "a-plain-job-with-escapes", file: "admission/httpapi/batch.go",
+		old: "case c < ' ' || c > '~' || c == '\\\\':",
+		new: "case c < ' ' || c > '~':",
+		by:  "./admission/httpapi FuzzReadJob",
+	},
+	{
 		name: "any-path-for-nobody", file: "admission/httpapi/handler.go",
 		old: "found == nil && !strings.HasPrefix(path, root)",
 		new: "found == nil",
