@@ -164,9 +164,9 @@ func elements(list []byte) iter.Seq2[[]byte, error] {
 	}
 }
 
-// plainJob reads {"policy":"…","key":"…","body":…} whose strings hold no escapes, as nearly all jobs
-// of batches are written: encoding/json takes several times as long. What is not plain may be sound
-// all the same.
+// plainJob reads {"policy":"…","key":"…","body":…} whose strings hold no escapes, as nearly all
+// jobs of batches are written: encoding/json takes several times as long. What is not plain may be
+// sound all the same.
 func plainJob(text []byte) (j batchJob, plain bool) {
 	rest, plain := bytes.CutPrefix(text, []byte("{"))
 	for plain {

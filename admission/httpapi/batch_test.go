@@ -150,30 +150,44 @@ func TestABatchHasNoHeadersOfAJob(t *testing.T) {
 	}
 }
 
-// FuzzReadJob: what is read without encoding/json is what that reads.
-func FuzzReadJob(f *testing.F) {
-	for _, text := range append(strings.Split(threeJobs, "\n"),
-		`{ "key" : "a/b" , "policy":"mail", "body" : [1, {"x":"}"}] }`, `{"policy":"a","body":1}`,
-		`{"policy":"a","policy":"b","key":"c","body":"d"}`, `{"policy":"a","key":"c","body":}`,
-		`{"policy":"a","key":"\u0041","body":1}`, `{"policy":"ä","key":"b","body":1}`,
-		`{"policy":"a","body":1,"key":"b"}`, `{"Policy":"a","key":"b","body":null}`,
-		`{"policy":"a""key":"b","body":1}`, `{"policy":"a","key":"b","body":1}}`,
-		"{\"policy\":\"a\",\u00a0\"key\":\"b\",\"body\":1}", `{"policy":"a","key":"b","body":null}`) {
+// writtenJobs are plain, nearly plain, or wrong.
+var writtenJobs = append(strings.Split(threeJobs, "\n"),
+	`{ "key" : "a/b" , "policy":"mail", "body" : [1, {"x":"}"}] }`, `{"policy":"a","body":1}`,
+	`{"policy":"a","policy":"b","key":"c","body":"d"}`, `{"policy":"a","key":"c","body":}`,
+	`{"policy":"a","key":"\u0041","body":1}`, `{"policy":"ä","key":"b","body":1}`,
+	`{"policy":"a","body":1,"key":"b"}`, `{"Policy":"a","key":"b","body":null}`,
+	`{"policy":"a""key":"b","body":1}`, `{"policy":"a","key":"b","body":1}}`,
+	"{\"policy\":\"a\",\u00a0\"key\":\"b\",\"body\":1}", `{"policy":"a","key":"b","body":null}`)
+
+// What is read without encoding/json is what that reads.
+func readsAsJSON(t *testing.T, text []byte) {
+	got, plain := plainJob(bytes.TrimSpace(text))
+	if !plain {
+		return
+	}
+	var want batchJob
+	in := json.NewDecoder(bytes.NewReader(text))
+	in.DisallowUnknownFields()
+	if err := in.Decode(&want); err != nil || in.More() {
+		t.Fatalf("%q was read as plain: %v", text, err)
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%q: %+v, want %+v", text, got, want)
+	}
+}
+
+func TestPlainJobsAreReadAsJSON(t *testing.T) {
+	for _, text := range writtenJobs {
+		readsAsJSON(t, []byte(text))
+	}
+	if _, plain := plainJob([]byte(writtenJobs[0])); !plain {
+		t.Error("the first is not plain")
+	}
+}
+
+func FuzzPlainJob(f *testing.F) {
+	for _, text := range writtenJobs {
 		f.Add([]byte(text))
 	}
-	f.Fuzz(func(t *testing.T, text []byte) {
-		got, plain := plainJob(bytes.TrimSpace(text))
-		if !plain {
-			return
-		}
-		var want batchJob
-		in := json.NewDecoder(bytes.NewReader(text))
-		in.DisallowUnknownFields()
-		if err := in.Decode(&want); err != nil || in.More() {
-			t.Fatalf("%q was read as plain: %v", text, err)
-		}
-		if !reflect.DeepEqual(got, want) {
-			t.Errorf("%q: %+v, want %+v", text, got, want)
-		}
-	})
+	f.Fuzz(readsAsJSON)
 }

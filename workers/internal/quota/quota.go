@@ -77,7 +77,7 @@ func newLimits(p policy.Policy, all policy.Limits) *Limits {
 	if len(l.all) == 0 {
 		return nil
 	}
-	l.names, l.none = strings.Join(names, " "), &Set{states: make([]state, len(l.all))}
+	l.names, l.none = strings.Join(names, " "), l.newSet()
 	for l.most = mostLatency; l.most > 0 && !l.bears(l.most); l.most-- {
 	}
 	return l
@@ -121,6 +121,20 @@ type Set struct {
 	states  []state
 	latest  time.Time // of the instants that were charged, by the process's clock
 	latency uint8     // how often the lag was too short lately
+}
+
+// newSet returns a set that has used nothing. Nearly all have their states beside them: where there
+// are many sets, most of the time goes into waiting for memory.
+func (l *Limits) newSet() *Set {
+	if len(l.all) > 3 {
+		return &Set{states: make([]state, len(l.all))}
+	}
+	s := &struct {
+		Set
+		few [3]state
+	}{}
+	s.states = s.few[:len(l.all):len(l.all)]
+	return &s.Set
 }
 
 // Charge is what one start took, for the case that it does not happen, or used another amount.
@@ -176,25 +190,37 @@ func (l *Limits) reach(s *Set, now Now) {
 }
 
 // Next is how long the next start must wait, and for which limit.
+func (l *Limits) Next(s *Set, now Now, c Cost) (wait time.Duration, by string) {
+	wait, by, _ = l.Ask(s, now, c)
+	return wait, by
+}
+
+// Ask is Next that also says, of a start that need not wait, until when that is so while nothing
+// else is charged: nothing starts before the end of a clock's window.
 //
 // Where one limit holds it back the others are asked again by when it does not: of a window that
 // ends meanwhile all is different then.
-func (l *Limits) Next(s *Set, now Now, c Cost) (wait time.Duration, by string) {
+func (l *Limits) Ask(s *Set, now Now, c Cost) (wait time.Duration, by string,
+	until time.Duration) {
+
 	if s == nil {
 		s = l.none
 	}
 	l.pay(s, now)
 	quiet := l.quiet(s)
 	for again := true; again; {
-		again = false
+		again, until = false, math.MaxInt64
 		for i := range l.all {
 			of, st := &l.all[i], &s.states[i]
 			n := min(c.of(of.cost)+st.owed, of.most())
 			at := l.asked(of, now).Add(wait)
 			more := of.wait(st, at, n)
 			if of.aligned && more == 0 {
-				if left := of.end(at).Sub(at); left <= quiet {
+				left := of.end(at).Sub(at)
+				if left <= quiet {
 					more = left
+				} else {
+					until = min(until, now.Own+left-quiet)
 				}
 			}
 			if more > 0 {
@@ -202,7 +228,7 @@ func (l *Limits) Next(s *Set, now Now, c Cost) (wait time.Duration, by string) {
 			}
 		}
 	}
-	return wait, by
+	return wait, by, until
 }
 
 // pay charges what is owed, as far as there is room for it.
@@ -222,7 +248,7 @@ func (l *Limits) pay(s *Set, now Now) {
 // none, and what Return and Done must know of the start.
 func (l *Limits) Take(s *Set, now Now, c Cost) (*Set, *Charge) {
 	if s == nil {
-		s = &Set{states: make([]state, len(l.all))}
+		s = l.newSet()
 	}
 	l.reach(s, now)
 	ch := &Charge{cost: c, own: s.latest, wall: now.Wall.Add(-l.guard)}
@@ -268,7 +294,7 @@ func (l *Limits) Late(s *Set, c Cost, used map[string]int64) *Set {
 		n, told := used[l.all[i].cost]
 		if more := n - c.of(l.all[i].cost); told && more > 0 && l.all[i].cost != "" {
 			if s == nil {
-				s = &Set{states: make([]state, len(l.all))}
+				s = l.newSet()
 			}
 			s.states[i].owed += more
 		}
@@ -311,7 +337,7 @@ func (l *Limits) refund(s *Set, i int, ch *Charge, now Now, n int64) {
 // tells of may have been slack earlier than it says.
 func (l *Limits) Crashed(s *Set, from, to Now, slack time.Duration, slots int64) *Set {
 	if s == nil {
-		s = &Set{states: make([]state, len(l.all))}
+		s = l.newSet()
 	}
 	l.reach(s, to)
 	for i := range l.all {
@@ -396,7 +422,8 @@ func (l *Limits) Adapt(s *Set, before *Limits) *Set {
 	if s == nil || before == nil || l.names == before.names {
 		return s
 	}
-	fitted := &Set{states: make([]state, len(l.all)), latest: s.latest, latency: s.latency}
+	fitted := l.newSet()
+	fitted.latest, fitted.latency = s.latest, s.latency
 	for i, from := range places(before.names, l.names) {
 		if from >= 0 {
 			fitted.states[i] = s.states[from]

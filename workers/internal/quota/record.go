@@ -67,9 +67,9 @@ func (l *Limits) Decode(text, names string, now Now) *Set {
 	data, err := base64.RawStdEncoding.DecodeString(text)
 	r := reader{data: data, bad: err != nil}
 	at := own(now.Own)
-	s := &Set{states: make([]state, len(l.all)),
-		latest: at.Add(time.Duration(min(r.next(), int64(time.Hour/time.Microsecond))) *
-			time.Microsecond)}
+	s := l.newSet()
+	s.latest = at.Add(time.Duration(min(r.next(), int64(time.Hour/time.Microsecond))) *
+		time.Microsecond)
 	found := places(l.names, names)
 	for _, to := range found {
 		st, from := state{a: r.next(), b: r.next(), c: r.next(), owed: r.next(),

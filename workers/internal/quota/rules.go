@@ -65,7 +65,7 @@ func ruleOf(r policy.Rule) rule {
 	case policy.SlidingCounter:
 		return counter{algorithms.SlidingCounter{Limit: r.Limit, Window: window}}
 	default:
-		return fixed{r.Fixed()}
+		return fixed{r.Fixed(), new(span)}
 	}
 }
 
@@ -218,8 +218,39 @@ func (l log) resetAfter(s *state, t time.Time) time.Duration {
 
 func (l log) end(time.Time) time.Time { return time.Time{} }
 
-// fixed is a fixed window.
-type fixed struct{ algorithms.FixedWindow }
+// fixed is a fixed window. It remembers the last one that it looked up: where windows are days or
+// months of a zone that takes longer than all else in a decision.
+type fixed struct {
+	algorithms.FixedWindow
+	last *span
+}
+
+// span is a window, in Unix microseconds.
+type span struct{ start, end int64 }
+
+func (f fixed) window(t time.Time) span {
+	if us := t.UnixMicro(); us < f.last.start || us >= f.last.end {
+		start, end := f.Bounds(t)
+		*f.last = span{start.UnixMicro(), end.UnixMicro()}
+	}
+	return *f.last
+}
+
+// used is how much of its window is used at t; false: the clock stepped back out of the state's.
+func (f fixed) used(s *state, t time.Time) (units int64, in span, known bool) {
+	switch in = f.window(t); {
+	case s.a < in.start || s.b <= 0:
+		return 0, in, true
+	case s.a < in.end:
+		return s.b, in, true
+	}
+	return 0, in, false
+}
+
+// left is how long the window still lasts.
+func (w span) left(t time.Time) time.Duration {
+	return time.Duration(w.end-t.UnixMicro()) * time.Microsecond
+}
 
 func (f fixed) read(s *state) algorithms.FixedWindowState {
 	return algorithms.FixedWindowState{Start: s.a, Used: s.b}
@@ -229,10 +260,20 @@ func (f fixed) write(s *state, of algorithms.FixedWindowState) { s.a, s.b = of.S
 func (f fixed) most() int64 { return f.Most() }
 
 func (f fixed) wait(s *state, t time.Time, n int64) time.Duration {
+	switch used, in, known := f.used(s, t); {
+	case known && n <= f.Limit-used:
+		return 0
+	case known && n <= f.Limit:
+		return in.left(t)
+	}
 	return f.Peek(f.read(s), t, n).RetryAfter
 }
 
 func (f fixed) take(s *state, t, _ time.Time, n int64) bool {
+	if used, in, known := f.used(s, t); known && n <= f.Limit-used {
+		s.a, s.b = in.start, used+n
+		return true
+	}
 	next, d := f.Take(f.read(s), t, n)
 	f.write(s, next)
 	return d.Allowed
@@ -256,13 +297,15 @@ func (f fixed) within(d time.Duration) int64 { return f.Limit * int64(2+d/(f.Win
 func (f fixed) crashed(s *state, c crashed) { f.takeUpTo(s, c.to, c.at, c.most) }
 
 func (f fixed) resetAfter(s *state, t time.Time) time.Duration {
+	if used, in, known := f.used(s, t); known && used == 0 {
+		return 0
+	} else if known {
+		return in.left(t)
+	}
 	return f.Peek(f.read(s), t, 1).ResetAfter
 }
 
-func (f fixed) end(t time.Time) time.Time {
-	_, end := f.Bounds(t)
-	return end
-}
+func (f fixed) end(t time.Time) time.Time { return time.UnixMicro(f.window(t).end) }
 
 // counter is a sliding counter.
 type counter struct{ algorithms.SlidingCounter }
@@ -328,5 +371,6 @@ func (c counter) resetAfter(s *state, t time.Time) time.Duration {
 
 // end is that of a fixed window, which is aligned in the same way.
 func (c counter) end(t time.Time) time.Time {
-	return fixed{algorithms.FixedWindow{Window: c.Window}}.end(t)
+	_, end := algorithms.FixedWindow{Window: c.Window}.Bounds(t)
+	return end
 }

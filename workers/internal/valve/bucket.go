@@ -188,6 +188,7 @@ type near struct {
 	target    *suspicion   // nil: nothing speaks against it
 	learnt    *learnt      // of the target's limit; nil: nothing
 	used      *quota.Set   // of the limits on starts; nil: nothing that counts
+	allowed   allowed      // what they let start
 	trial     *quota.Trial // of those that hold nothing back
 
 	rate      pace.Average // of its starts
@@ -268,6 +269,13 @@ type passing struct {
 	seq   uint64
 	until pace.Instant
 	by    string // the limit
+}
+
+// allowed is the job that the limits let start, and before when: not for long, since JetStream's
+// clock may be another then.
+type allowed struct {
+	seq   uint64
+	until pace.Instant
 }
 
 // turn is what a start took, and of which set.

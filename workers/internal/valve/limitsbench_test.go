@@ -39,26 +39,37 @@ func threeLimits() policy.Policy {
 }
 
 func newLimitsBench(p policy.Policy) *limitsBench {
+	l := ownLimitsBench(p)
+	l.v.Live(l.part, origin)
+	return l
+}
+
+// ownLimitsBench has its partition, and starts nothing yet.
+func ownLimitsBench(p policy.Policy) *limitsBench {
 	p = p.WithDefaults()
 	p.Workers = 1 << 20
 	l := &limitsBench{now: origin}
 	l.v = New(p, false, "self", func() float64 { return 0.5 }, wallOfTests, &Actions{})
 	l.v.Local = true
 	l.part = l.v.Own(handle.Partition{Policy: p.Name}, 1)
-	l.v.Live(l.part, origin)
 	for i := range benchedKeys {
 		l.keys = append(l.keys, job.Key(fmt.Sprintf("key-%d", i)))
 	}
 	return l
 }
 
-// pass is a job's way through the valve, and a checkpoint of them now and then.
-func (l *limitsBench) pass(body []byte) {
+// arrive has the next key's next job come.
+func (l *limitsBench) arrive(body []byte) {
 	l.seq++
 	l.now = l.now.Add(2 * time.Microsecond)
 	a := job.Arrived{Seq: l.seq, Key: l.keys[l.seq%benchedKeys], Stored: originWall, Cost: 1,
 		Costs: map[string]int64{"tokens": 100}, Size: len(body), Body: body}
 	l.v.arrive(l.part, &a, l.now, originWall)
+}
+
+// pass is a job's way through the valve, and a checkpoint of them now and then.
+func (l *limitsBench) pass(body []byte) {
+	l.arrive(body)
 	l.v.Advance(l.now, pace.Never)
 	for _, r := range l.v.out.Starts {
 		r.Decide(func() (fence, now pace.Instant) { return pace.Never, max(l.now, r.Due) }, nil)
@@ -72,8 +83,28 @@ func (l *limitsBench) pass(body []byte) {
 	}
 }
 
+// record is what it leaves to its successor.
+func (l *limitsBench) record() []byte {
+	h := l.v.Handover(l.part, l.now, 0)
+	h.Fit(1 << 30)
+	return record.Encode(record.Owner{V: record.Version, Handover: h})
+}
+
+// inherit takes what a predecessor left, and returns how many keys that tells of.
+func (l *limitsBench) inherit(b *testing.B, data []byte) (keys int) {
+	var r record.Owner
+	if err := record.Decode(data, &r); err != nil {
+		b.Fatal(err)
+	}
+	l.v.Opened(l.part, originWall, 0, &Inheritance{Handover: r.Handover, Elapsed: time.Millisecond,
+		Age: time.Millisecond}, l.now)
+	return len(r.Clocks)
+}
+
 // BenchmarkLimits measures 100,000 keys with three limits each, beside as many with an outflow:
-// what a start costs, what is kept of a key that has started a job, and what a handover takes.
+// what a start costs, what is kept of a key that has started a job and of one with a job that waits
+// as well, what a handover takes, and how long it takes from the record that a successor has read
+// until it has given each key's next job to a worker.
 func BenchmarkLimits(b *testing.B) {
 	outflow := leaky("api", "1000/s")
 	for name, p := range map[string]policy.Policy{"outflow": outflow, "three": threeLimits()} {
@@ -84,42 +115,73 @@ func BenchmarkLimits(b *testing.B) {
 			}
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "starts/s")
 		})
-		b.Run("memory/"+name, func(b *testing.B) {
-			for b.Loop() {
-				l := newLimitsBench(p)
-				var before, after runtime.MemStats
-				runtime.GC()
-				runtime.ReadMemStats(&before)
-				for range benchedKeys {
-					l.pass(nil)
-				}
-				runtime.GC()
-				runtime.ReadMemStats(&after)
-				b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/float64(l.part.Buckets()),
-					"B/key")
-				b.ReportMetric(float64(l.part.Buckets()), "keys")
-				runtime.KeepAlive(l)
-			}
-		})
+		b.Run("memory/"+name, func(b *testing.B) { benchLimitsMemory(b, p) })
 		b.Run("handover/"+name, func(b *testing.B) {
 			l := newLimitsBench(p)
 			for range benchedKeys {
 				l.pass(nil)
 			}
 			for b.Loop() {
-				h := l.v.Handover(l.part, l.now, 0)
-				h.Fit(1 << 30)
-				data := record.Encode(record.Owner{V: record.Version, Handover: h})
-				var r record.Owner
-				if err := record.Decode(data, &r); err != nil {
-					b.Fatal(err)
-				}
-				next := newLimitsBench(p)
-				next.v.Opened(next.part, originWall, 0, &Inheritance{Handover: r.Handover,
-					Elapsed: time.Millisecond, Age: time.Millisecond}, next.now)
+				data := l.record()
+				keys := newLimitsBench(p).inherit(b, data)
 				b.ReportMetric(float64(len(data))/float64(l.part.Buckets()), "B/key")
-				b.ReportMetric(float64(len(r.Clocks)), "keys")
+				b.ReportMetric(float64(keys), "keys")
 			}
 		})
+		b.Run("takeover/"+name, func(b *testing.B) { benchLimitsTakeover(b, p) })
 	}
+}
+
+func benchLimitsMemory(b *testing.B, p policy.Policy) {
+	for b.Loop() {
+		l := newLimitsBench(p)
+		var stats runtime.MemStats
+		heap := func() uint64 {
+			runtime.GC()
+			runtime.ReadMemStats(&stats)
+			return stats.HeapAlloc
+		}
+		before := heap()
+		for range benchedKeys {
+			l.pass(nil)
+		}
+		perKey := func() float64 { return float64(heap()-before) / float64(l.part.Buckets()) }
+		b.ReportMetric(perKey(), "B/idle-key")
+		b.ReportMetric(float64(l.part.Buckets()), "idle-keys")
+		for range benchedKeys {
+			l.arrive(nil)
+		}
+		b.ReportMetric(perKey(), "B/active-key")
+		runtime.KeepAlive(l)
+	}
+}
+
+func benchLimitsTakeover(b *testing.B, p policy.Policy) {
+	l := newLimitsBench(p)
+	for range benchedKeys {
+		l.pass(nil)
+	}
+	data, inherited := l.record(), time.Duration(0)
+	for b.Loop() {
+		b.StopTimer()
+		next := ownLimitsBench(p)
+		next.now, next.seq = l.now, l.seq
+		runtime.GC()
+		b.StartTimer()
+		began := time.Now()
+		next.inherit(b, data)
+		inherited += time.Since(began)
+		for range benchedKeys {
+			next.arrive(nil)
+		}
+		next.v.Live(next.part, next.now)
+		for ; len(next.v.out.Starts) < benchedKeys; next.v.Advance(next.now, pace.Never) {
+			if next.now = next.now.Add(time.Millisecond); next.now.Since(l.now) > time.Second {
+				b.Fatalf("only %d keys have started a job", len(next.v.out.Starts))
+			}
+		}
+	}
+	perOp := func(d time.Duration) float64 { return d.Seconds() * 1e3 / float64(b.N) }
+	b.ReportMetric(perOp(inherited), "ms-inherited")
+	b.ReportMetric(perOp(b.Elapsed()), "ms-all-started")
 }

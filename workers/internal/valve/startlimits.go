@@ -76,7 +76,8 @@ func (v *Valve) instant(now pace.Instant) quota.Now {
 func (j *heldJob) takes() quota.Cost { return quota.Cost{Job: j.Cost, Named: j.Costs} }
 
 // withinLimits is when the limits let a bucket's head start, and which holds it back: empty for a
-// checkpoint. It is 0 when none does.
+// checkpoint. It is 0 when none does. Whatever changes what has been used of them is followed by
+// place, which asks.
 func (v *Valve) withinLimits(b *bucket, now pace.Instant) (at pace.Instant, by string) {
 	if v.quota == nil && v.together == nil || len(b.ready) == 0 {
 		return 0, ""
@@ -90,8 +91,9 @@ func (v *Valve) withinLimits(b *bucket, now pace.Instant) (at pace.Instant, by s
 	if v.quota == nil {
 		return 0, ""
 	}
-	wait, by := v.quota.Next(b.used, v.instant(now), head.takes())
-	if wait == 0 {
+	wait, by, until := v.quota.Ask(b.used, v.instant(now), head.takes())
+	if b.allowed = (allowed{}); wait == 0 {
+		b.allowed = allowed{head.Seq, min(pace.Instant(until), now.Add(askAgain))}
 		return 0, ""
 	}
 	return now.Add(wait), by
@@ -100,6 +102,10 @@ func (v *Valve) withinLimits(b *bucket, now pace.Instant) (at pace.Instant, by s
 // stillWithin asks again for a bucket that is due, and may have waited for a worker since. Not all
 // limits allow for ever what they allow once: nothing starts before the end of a clock's window.
 func (v *Valve) stillWithin(b *bucket, now pace.Instant) bool {
+	if a := b.allowed; v.quota != nil && a.seq == b.ready[0].Seq && now < a.until &&
+		b.Part.unnoted.gap(now) <= mostUnnoted {
+		return v.fits(b, now)
+	}
 	at, _ := v.withinLimits(b, now)
 	if at > now {
 		v.place(b, now)

@@ -147,3 +147,28 @@ func TestAJobThatALimitNeverLetsPassIsBuried(t *testing.T) {
 		t.Errorf("buried as %s", got)
 	}
 }
+
+// What the limits allowed before a job waited for a worker they may not allow any more: nothing
+// starts in the last two guards of a clock's window, which the other side may count in the next.
+func TestAJobThatHasWaitedForAWorkerAsksItsLimitsAgain(t *testing.T) {
+	p := policy.Policy{Name: "api", Workers: 1, Rule: policy.Rule{
+		Algorithm: policy.LeakingBucket, Capacity: 10}, Limits: policy.Limits{{Name: "jobs",
+		Rule: policy.Rule{Algorithm: policy.FixedWindow, Limit: 3,
+			Window: policy.Duration(time.Minute)}}}}
+	for _, came := range []time.Duration{50 * second, 120 * ms} { // before the window ends
+		b := newValveBench(t, p)
+		ends := b.wall().Truncate(time.Minute).Add(time.Minute).Sub(b.wall())
+		if came > ends {
+			ends += time.Minute
+		}
+		b.at(ends - came).arrive("a")
+		first := b.start()[0]
+		b.arrive("b")
+		b.at(ends - 40*ms).done(first)
+		b.noted()
+		starts := b.until(ends+time.Minute, func(Run) {})
+		if want := ends + 50*ms; len(starts) != 1 || starts[0].Round(ms) != want.Round(ms) {
+			t.Errorf("came %v before the end: starts at %v, want %v", came, starts, want)
+		}
+	}
+}
