@@ -320,7 +320,7 @@ func exposition(t *testing.T) string {
 	admission.Ticked("p", "missed")
 	admission.Shadowed("p", "next", true, time.Second)
 	drain.Shadowed("p", "next", time.Second)
-	drain.Started("p", 0, 0)
+	drain.Started("p", 0, 0, "")
 	drain.Ended("p", "dead")
 	drain.LimitHeld("p", "daily", time.Second)
 	drain.Policy("p", true)

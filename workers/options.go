@@ -54,9 +54,9 @@ type Options struct {
 // Observer hears what a drainer does. Each function may be nil; they are called from many
 // goroutines and must return at once.
 type Observer struct {
-	// Started tells how late a start was for its time, and how long the job had waited since it was
-	// accepted.
-	Started func(policy string, lateness, wait time.Duration)
+	// Started tells how late a start was for its time, how long the job had waited since it was
+	// accepted, and the id of the trace that it carries, when that is sampled; else empty.
+	Started func(policy string, lateness, wait time.Duration, trace string)
 	// Attempt hears of each attempt that runs in this process, before its handler does, which gets
 	// the context and the job that it returns; and it returns what hears how the attempt ended. It
 	// is for traces. Job.Header is what is stored: to change it, change a clone.
@@ -115,7 +115,7 @@ type Observer struct {
 // complete is the observer with functions that do nothing in place of those that are missing.
 func (o Observer) complete() Observer {
 	if o.Started == nil {
-		o.Started = func(string, time.Duration, time.Duration) {}
+		o.Started = func(string, time.Duration, time.Duration, string) {}
 	}
 	if o.Returned == nil {
 		o.Returned = func(string, string) {}

@@ -101,10 +101,13 @@ func newJob(r valve.Run, created time.Time) Job {
 	}
 }
 
+// trace is the id of the sampled trace that the job carries; empty: none.
+func (j Job) trace() string { return job.SampledTrace(j.Header) }
+
 // tellStart tells observers of a start.
 func (p *pool) tellStart(r valve.Run, job Job, now pace.Instant) {
 	wait := max(0, job.Started.Sub(job.Accepted))
-	p.observer.Started(job.Policy, max(0, now.Since(r.Due)), wait)
+	p.observer.Started(job.Policy, max(0, now.Since(r.Due)), wait, job.trace())
 	if p.log.Enabled(context.Background(), slog.LevelDebug) {
 		p.log.Debug("start", "policy", job.Policy, "job", job.ID, "key", job.Key.Raw(), "attempt",
 			job.Attempt, "wait", wait, "started", job.Started)

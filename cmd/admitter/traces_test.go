@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -72,6 +73,14 @@ func TestAJobIsOneTrace(t *testing.T) {
 		defer c.mu.Unlock()
 		return len(c.by["attempt"]) == 2 && len(c.by["wait"]) == 1 && len(c.by["submit"]) == 1
 	})
+	told := p.ask("GET", "/metrics", "", "Accept", "application/openmetrics-text").body
+	for _, metric := range []string{"penstock_start_lateness_seconds", "penstock_wait_seconds"} {
+		exemplar := regexp.MustCompile(`(?m)^` + metric + `_bucket\{.*\} [0-9]+ # \{trace_id="` +
+			trace + `"\} `)
+		if !exemplar.MatchString(told) {
+			t.Errorf("no exemplar of %s:\n%s", metric, told)
+		}
+	}
 	p.stop()
 	submitted, waited, tries := c.by["submit"][0], c.by["wait"][0], c.by["attempt"]
 	for i, s := range append([]*spans.Span{submitted, waited}, tries...) {

@@ -1845,6 +1845,18 @@ func (Synced)`,
 		by:  "./workers/internal/quota TestNoLimitIsBrokenWhateverHappens",
 	},
 	{
+		name: "exemplars-of-any-trace", file: "queue/job/headers.go",
+		old: "err != nil || flags&1 == 0 ||",
+		new: "err != nil ||",
+		by:  "./queue/job TestSampledTrace",
+	},
+	{
+		name: "no-exemplars", file: "internal/telemetry/metrics.go",
+		old: "EnableOpenMetrics:   true, // for exemplars",
+		new: "",
+		by:  "./cmd/admitter TestAJobIsOneTrace",
+	},
+	{
 		name: "any-path-for-nobody", file: "admission/httpapi/handler.go",
 		old: "found == nil && !strings.HasPrefix(path, root)",
 		new: "found == nil",

@@ -46,6 +46,7 @@ func (r *Registry) Handler(logger *slog.Logger) http.Handler {
 		ErrorLog:            slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
 		ErrorHandling:       promhttp.ContinueOnError,
 		MaxRequestsInFlight: 4,
+		EnableOpenMetrics:   true, // for exemplars
 	})
 }
 

@@ -365,6 +365,23 @@ func BelongsToBody(name string) bool {
 		func(n string) bool { return strings.EqualFold(n, name) })
 }
 
+// SampledTrace is the id of the trace that a job carries (W3C Trace Context), if it is one of those
+// that are kept; else empty.
+func SampledTrace(h map[string][]string) string {
+	const length = len("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+	parent := HeaderValue(h, "traceparent")
+	if len(parent) < length || parent[2] != '-' || parent[35] != '-' || parent[52] != '-' {
+		return ""
+	}
+	flags, err := strconv.ParseUint(parent[53:length], 16, 8)
+	id := parent[3:35]
+	if err != nil || flags&1 == 0 || strings.Trim(id, "0123456789abcdef") != "" ||
+		strings.Trim(id, "0") == "" {
+		return ""
+	}
+	return id
+}
+
 // ContentType is the type of a job's body. A JSON object or list that was given no type, or the one
 // of a form, which curl -d says of whatever it sends, is application/json; no form reads like that.
 // Otherwise it is what was given.

@@ -83,6 +83,8 @@ type metrics struct {
 //	penstock_dead_letters_discarded_total{policy}  old dead letters that made room for new ones
 //	penstock_history_lost_total{policy}            jobs that are missing in a history (keep_done)
 //
+// The histograms have exemplars: the trace_id of a job whose trace is sampled.
+//
 // A policy's series begin, at zero, when the drainer hears of it, and go when it is gone.
 func New(registerer prometheus.Registerer) (workers.Observer, error) {
 	m := &metrics{
@@ -271,10 +273,20 @@ func (m *metrics) policy(name string, known bool) {
 	}
 }
 
-func (m *metrics) started(policy string, lateness, wait time.Duration) {
+func (m *metrics) started(policy string, lateness, wait time.Duration, trace string) {
 	m.starts.WithLabelValues(policy).Inc()
-	m.lateness.Observe(max(0, lateness).Seconds())
-	m.wait.WithLabelValues(policy).Observe(max(0, wait).Seconds())
+	observe(m.lateness, lateness, trace)
+	observe(m.wait.WithLabelValues(policy), wait, trace)
+}
+
+// observe counts a duration, and keeps its trace as an example of its bucket.
+func observe(in prometheus.Observer, d time.Duration, trace string) {
+	seconds := max(0, d).Seconds()
+	if with, ok := in.(prometheus.ExemplarObserver); ok && trace != "" {
+		with.ObserveWithExemplar(seconds, prometheus.Labels{"trace_id": trace})
+		return
+	}
+	in.Observe(seconds)
 }
 
 // set tells how many there are. The last one of a policy that is gone is given up after its series

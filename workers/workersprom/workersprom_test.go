@@ -73,11 +73,11 @@ func TestAttemptsAndJobsAreTwoCounters(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Started("stripe", time.Millisecond, time.Second)
+	o.Started("stripe", time.Millisecond, time.Second, "")
 	o.Returned("stripe", "lease")
 	o.Late("stripe", "cooling", 3*time.Second)
 	o.Finished("stripe", "failed")
-	o.Started("stripe", time.Millisecond, time.Second)
+	o.Started("stripe", time.Millisecond, time.Second, "")
 	o.Finished("stripe", "permanent")
 	o.Ended("stripe", "dead")
 	all := values(t, r)
