@@ -11,6 +11,7 @@ import (
 	"net/http/httputil"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -112,11 +113,11 @@ func overHTTP(addr string, clients, want int, request func(client int) []byte) l
 	}}
 }
 
-// request is the text of an HTTP request.
-func request(method, path string, body []byte) []byte {
+// request is the text of an HTTP request, with further lines of its head.
+func request(method, path string, body []byte, head ...string) []byte {
 	return append(fmt.Appendf(nil, "%s %s HTTP/1.1\r\nHost: 127.0.0.1\r\n"+
-		"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n", method, path, len(body)),
-		body...)
+		"Content-Type: application/json\r\nContent-Length: %d\r\n%s\r\n", method, path, len(body),
+		strings.Join(append(head, ""), "\r\n")), body...)
 }
 
 func (c *httpClient) close() { _ = c.conn.Close() }

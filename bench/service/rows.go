@@ -76,11 +76,12 @@ const (
 )
 
 func (s *servers) rows(ctx context.Context) ([]row, error) {
-	job := func(to server, policy string) load {
+	job := func(to server, policy string, head ...string) load {
 		return overHTTP(to["http"], connections, 202, func(i int) []byte {
-			return request("POST", fmt.Sprintf("/v1/jobs/%s/k%d", policy, i), body)
+			return request("POST", fmt.Sprintf("/v1/jobs/%s/k%d", policy, i), body, head...)
 		})
 	}
+	authorized := "Authorization: Bearer " + s.token
 	check := func(to server) load {
 		return overHTTP(to["http"], connections, 200, func(i int) []byte {
 			return request("POST", fmt.Sprintf("/v1/check/limit/k%d", i), nil)
@@ -90,6 +91,12 @@ func (s *servers) rows(ctx context.Context) ([]row, error) {
 		{part: "HTTP", name: plainHTTP, load: overHTTP(s.plain["http"], connections, 202,
 			func(int) []byte { return request("POST", "/", body) })},
 		{part: "HTTP", name: noDrainer, load: job(s.admitter, "told"), base: plainHTTP},
+		{part: "HTTP", name: "a job, no drainer, tokens", load: job(s.guarded, "told", authorized),
+			base: plainHTTP, likeP50: noDrainer},
+		{part: "HTTP", name: "a job, no drainer, tokens, one in 100 traced",
+			load: job(s.sampled, "told", authorized), base: plainHTTP, likeP50: noDrainer},
+		{part: "HTTP", name: "a job, no drainer, tokens, all traced",
+			load: job(s.traced, "told", authorized), base: plainHTTP, likeP50: noDrainer},
 		{part: "HTTP", name: "a job, drainer inside, start told", load: job(s.drainer, "told"),
 			base: plainHTTP, atLeast: 0.45, likeP50: noDrainer},
 		{part: "HTTP", name: "a job, drainer inside, nobody can tell",

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/penstock-mq/penstock/admission/access"
 	"github.com/penstock-mq/penstock/bench/build"
 	"github.com/penstock-mq/penstock/internal/proctest"
 	"github.com/penstock-mq/penstock/internal/redistest"
@@ -37,8 +38,14 @@ type servers struct {
 	admitter server // without a drainer, with limits in memory
 	drainer  server // an admitter with a drainer inside
 	shared   server // an admitter with limits in Redis
-	peer     server // nil if it is not measured
-	noPeer   string // why not
+
+	// Admitters as the first, whose clients have tokens, and which trace no jobs, one in a hundred
+	// or all of them.
+	guarded, sampled, traced server
+	token                    string
+
+	peer   server // nil if it is not measured
+	noPeer string // why not
 }
 
 func startServers(ctx context.Context, o options) (s *servers, err error) {
@@ -70,26 +77,39 @@ descriptors:
 	if err != nil {
 		return s, err
 	}
-	if s.plain, err = s.start(ctx, self, plainCommand); err != nil {
+	if s.plain, err = s.start(ctx, exec.Command(self, plainCommand)); err != nil {
 		return s, err
 	}
+	tokens, err := s.clients()
+	if err != nil {
+		return s, err
+	}
+	const memory = "{store: memory}"
+	traces := "OTEL_EXPORTER_OTLP_ENDPOINT=http://" + s.plain["http"] // which takes anything
 	for _, a := range []struct {
-		name  string
-		state string
-		drain bool
-		into  *server
+		name          string
+		state, tokens string
+		drain         bool
+		into          *server
+		env           []string
 	}{
-		{"admitter", "{store: memory}", false, &s.admitter},
-		{"drainer", "{store: memory}", true, &s.drainer},
+		{"admitter", memory, "", false, &s.admitter, nil},
+		{"drainer", memory, "", true, &s.drainer, nil},
 		{"shared", fmt.Sprintf("{store: redis, redis: {addrs: [%q], timeout: 1s}}",
-			s.redis.Addr()), false, &s.shared},
+			s.redis.Addr()), "", false, &s.shared, nil},
+		{"guarded", memory, tokens, false, &s.guarded, nil},
+		{"sampled", memory, tokens, false, &s.sampled, []string{traces,
+			"OTEL_TRACES_SAMPLER=parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG=0.01"}},
+		{"traced", memory, tokens, false, &s.traced, []string{traces}},
 	} {
 		file := filepath.Join(s.dir, a.name+".yaml")
-		if err := os.WriteFile(file, s.config(a.name, a.state), 0o600); err != nil {
+		if err := os.WriteFile(file, s.config(a.name, a.state, a.tokens), 0o600); err != nil {
 			return s, err
 		}
-		if *a.into, err = s.start(ctx, s.options.admitter, "--config", file,
-			fmt.Sprintf("--drain=%t", a.drain)); err != nil {
+		admitter := exec.Command(s.options.admitter, "--config", file,
+			fmt.Sprintf("--drain=%t", a.drain))
+		admitter.Env = append(admitter.Environ(), a.env...)
+		if *a.into, err = s.start(ctx, admitter); err != nil {
 			return s, err
 		}
 	}
@@ -104,8 +124,8 @@ descriptors:
 
 // config has a policy for each kind of question. Limits are far away; so are starts, that no row
 // measures the target.
-func (s *servers) config(name, state string) []byte {
-	return fmt.Appendf(nil, `http: {listen: "127.0.0.1:0"}
+func (s *servers) config(name, state, tokens string) []byte {
+	return fmt.Appendf(nil, `http: {listen: "127.0.0.1:0", tokens: %q}
 nats: {embedded: {dir: %q, listen: "127.0.0.1:0"}}
 log: {level: error}
 state: %s
@@ -116,7 +136,19 @@ policies:
   - {name: batch, algorithm: leaking_bucket, outflow: 1/m, capacity: 1000000}
   - {name: raw, algorithm: leaking_bucket, outflow: 1/m, capacity: 1000000}
   - {name: limit, algorithm: token_bucket, capacity: 1000000, refill: 1000000/s}
-`, filepath.Join(s.dir, name+".data"), state, s.plain["http"])
+`, tokens, filepath.Join(s.dir, name+".data"), state, s.plain["http"])
+}
+
+// clients writes a file with a hundred of them, the last of which is ours.
+func (s *servers) clients() (file string, err error) {
+	text := "clients:\n"
+	for i := range 100 {
+		s.token = access.NewToken()
+		text += access.Line(fmt.Sprint("client-", i), []string{"submit"}, []string{"*"}, nil,
+			s.token) + "\n"
+	}
+	file = filepath.Join(s.dir, "tokens.yaml")
+	return file, os.WriteFile(file, []byte(text), 0o600)
 }
 
 func (s *servers) open(cmd *exec.Cmd) (*proctest.Process, error) {
@@ -135,11 +167,10 @@ func (s *servers) open(cmd *exec.Cmd) (*proctest.Process, error) {
 
 // start starts a program that says where it answers. One that knows nothing of gateways says that
 // their settings are none.
-func (s *servers) start(ctx context.Context, program string, args ...string) (server, error) {
-	cmd := exec.Command(program, args...)
-	cmd.Env = append(os.Environ(), "PENSTOCK_ENVOY_LISTEN=127.0.0.1:0",
+func (s *servers) start(ctx context.Context, program *exec.Cmd) (server, error) {
+	program.Env = append(program.Environ(), "PENSTOCK_ENVOY_LISTEN=127.0.0.1:0",
 		"PENSTOCK_ENVOY_FILES="+filepath.Join(s.dir, "runtime", "ratelimit", "config"))
-	p, err := s.open(cmd)
+	p, err := s.open(program)
 	if err != nil {
 		return nil, err
 	}
