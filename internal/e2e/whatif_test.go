@@ -1,0 +1,188 @@
+//go:build unix
+
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/internal/waittest"
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/workers/whatif"
+)
+
+// scale is how much faster the replay is than its trace.
+const scale = 4
+
+// asked is a request of a replay, and what was answered: of its job and of its check.
+type asked struct {
+	at      time.Duration // of the trace
+	sent    time.Duration // by the clock that all processes share
+	job     string        // empty: refused
+	allowed bool
+}
+
+// TestWhatIsForetoldHappens replays a trace of 100 seconds four times as fast to a real admitter
+// and two drainers, over HTTP, and holds to it what the trace comes to when it is played: refusals
+// and quantiles of waits within 5 %. The trace is what was really sent, as in an access log.
+//
+// What a busy machine adds to a way over two sockets and three processes is no part of it: the peak
+// lets the bucket make up for what starts late, and there is a floor of 1 % of the requests for
+// refusals, and for waits one of 50 ms and as long as this process stood still.
+func TestWhatIsForetoldHappens(t *testing.T) {
+	c := newCluster(t, `  - {name: api, algorithm: leaking_bucket, outflow: 16/s, peak: 48/s,
+     capacity: 50}
+  - {name: door, algorithm: token_bucket, capacity: 20, refill: 12/s}`)
+	c.admitter()
+	c.drainer()
+	c.drainer()
+	c.publish(c.connect(), "another", 1, 0) // so that the partition is owned, and all is warm
+	c.ended(1)
+	trace := drawn()
+	stalled := stalls()
+	replay(t, "http://"+c.http, trace)
+	slices.SortFunc(trace, func(a, b *asked) int { return int(a.sent - b.sent) })
+	accepted := 0
+	for _, a := range trace {
+		if a.job != "" {
+			accepted++
+		}
+	}
+	c.until("all have started", func() bool { return c.record.started() >= 1+accepted })
+
+	stood := stalled()
+	t.Logf("this process stood still for %v at most", stood)
+
+	starts := map[string]time.Duration{}
+	for _, s := range c.record.starts {
+		starts[s.job] = s.at
+	}
+	var waits []time.Duration
+	refused, denied := 0, 0
+	for _, a := range trace {
+		if a.job == "" {
+			refused++
+		} else {
+			waits = append(waits, max(0, starts[a.job]-a.sent))
+		}
+		if !a.allowed {
+			denied++
+		}
+	}
+	slices.Sort(waits)
+	at := func(q float64) time.Duration {
+		return waits[max(0, int(math.Ceil(q*float64(len(waits))))-1)]
+	}
+
+	foretold := played(t, trace, `{"name": "api", "algorithm": "leaking_bucket",
+		"outflow": "4/s", "peak": "12/s", "capacity": 50}`)
+	within := func(what string, is, should, floor float64) {
+		t.Helper()
+		t.Logf("%s: %.4g, foretold %.4g", what, is, should)
+		if math.Abs(is-should) > max(0.05*should, floor) {
+			t.Errorf("%s: %.4g, and it was foretold to be %.4g", what, is, should)
+		}
+	}
+	some := float64(len(trace)) / 100
+	within("refused jobs", float64(refused), float64(foretold.Refused), some)
+	for _, w := range []struct {
+		what   string
+		is     time.Duration
+		should whatif.Millis
+	}{{"p50", at(0.5), foretold.Wait.P50},
+		{"p99", at(0.99), foretold.Wait.P99}, {"max", at(1), foretold.Wait.Max}} {
+		within("wait "+w.what+", s", w.is.Seconds(), time.Duration(w.should).Seconds()/scale,
+			0.05+stood.Seconds())
+	}
+	foretold = played(t, trace, `{"name": "door", "algorithm": "token_bucket",
+		"capacity": 20, "refill": "3/s"}`)
+	within("refused checks", float64(denied), float64(foretold.Refused), some)
+}
+
+// drawn is a trace of 100 seconds: a wave around the rate of its policies, and bursts.
+func drawn() (all []*asked) {
+	rng := rand.New(rand.NewPCG(14, 4))
+	for s := 0.0; s < 100; {
+		s += rng.ExpFloat64() / (4.5 * (1 + 0.8*math.Sin(s/40*2*math.Pi)))
+		n := 1
+		if rng.IntN(60) == 0 {
+			n = 30
+		}
+		for range n {
+			all = append(all, &asked{at: time.Duration(s * float64(time.Second))})
+		}
+	}
+	return all
+}
+
+// replay sends the requests of a trace when their time has come.
+func replay(t *testing.T, server string, trace []*asked) {
+	transport := &http.Transport{MaxIdleConnsPerHost: 64, MaxConnsPerHost: 64}
+	client := &http.Client{Transport: transport, Timeout: waittest.Patience()}
+	defer transport.CloseIdleConnections()
+	post := func(path, body string) (status int, answer []byte) {
+		r, err := client.Post(server+path, "", strings.NewReader(body))
+		if err != nil {
+			t.Error(err)
+			return 0, nil
+		}
+		defer r.Body.Close()
+		answer, err = io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		return r.StatusCode, answer
+	}
+	var all sync.WaitGroup
+	begin := time.Now()
+	for _, a := range trace {
+		after(time.Until(begin.Add(a.at / scale)))
+		a.sent = monotonic()
+		all.Go(func() {
+			status, answer := post("/v1/jobs/api/key", "0s")
+			if status/100 == 2 {
+				var is struct{ Job string }
+				if err := json.Unmarshal(answer, &is); err != nil {
+					t.Errorf("%s: %v", answer, err)
+				}
+				a.job = is.Job
+			}
+		})
+		all.Go(func() {
+			status, _ := post("/v1/check/door/key", "")
+			a.allowed = status == http.StatusOK
+		})
+	}
+	all.Wait()
+}
+
+// played is what the requests come to that were sent, in the time of the trace.
+func played(t *testing.T, trace []*asked, text string) *whatif.Report {
+	t.Helper()
+	p, err := policy.Read([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	requests := func(yield func(whatif.Request) bool) {
+		for _, a := range trace {
+			at := 1_900_000_000*int64(time.Second) + int64(a.sent-trace[0].sent)*scale
+			if !yield(whatif.Request{At: at, Key: "key", Cost: 1}) {
+				return
+			}
+		}
+	}
+	r, err := whatif.Play(p, requests, whatif.Options{})
+	if err != nil {
+		t.Fatal(fmt.Errorf("play: %w", err))
+	}
+	return r
+}
