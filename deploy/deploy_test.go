@@ -323,6 +323,7 @@ func exposition(t *testing.T) string {
 	drain.Started("p", 0, 0, "")
 	drain.Ended("p", "dead")
 	drain.LimitHeld("p", "daily", time.Second)
+	drain.CallbackLost("p", "full")
 	drain.Policy("p", true)
 	admission.Policies(policy.Entries{"p": {Policy: policy.Policy{Name: "p",
 		Rule: policy.Rule{Algorithm: policy.LeakingBucket}}}})
