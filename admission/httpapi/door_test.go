@@ -41,7 +41,7 @@ func TestOptionsListTheMethods(t *testing.T) {
 	i := install(t, manage.Options{})
 	for path, allow := range map[string]string{
 		"/v1/jobs/stripe/acme": "POST, GET, HEAD, OPTIONS",
-		"/v1/jobs/stripe:1":    "POST, DELETE, GET, HEAD, OPTIONS",
+		"/v1/jobs/stripe:1":    "POST, DELETE, PATCH, GET, HEAD, OPTIONS",
 		"/v1/check/signup/x":   "GET, HEAD, POST, DELETE, OPTIONS",
 		"/v1/purge/stripe/x":   "POST, OPTIONS",
 		"/v1/purge/stripe":     "POST, OPTIONS",

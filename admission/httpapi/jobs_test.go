@@ -66,9 +66,9 @@ func TestManageJobs(t *testing.T) {
 	i.expect("GET", "/v1/jobs/stripe:0", "", 404)
 	i.expect("GET", "/v1/jobs/*:1", "", 404, `unknown policy`)
 	for path, want := range map[string]string{
-		"/v1/jobs/stripe:1": "POST, DELETE, GET, HEAD, OPTIONS",
+		"/v1/jobs/stripe:1": "POST, DELETE, PATCH, GET, HEAD, OPTIONS",
 		"/v1/jobs/stripe/x": "POST, GET, HEAD, OPTIONS"} {
-		response, _ := i.do("PATCH", path, "")
+		response, _ := i.do("BREW", path, "")
 		if got := response.Header.Get("Allow"); response.StatusCode != 405 || got != want {
 			t.Errorf("%s: %s, allow %q", path, response.Status, got)
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -138,6 +139,51 @@ func (m management) job(r *http.Request, at place) (answer.Answer, error) {
 	return plain(func(ctx context.Context, at place) (any, error) {
 		return m.service.JobOrEnd(ctx, look, at.policy, at.seq)
 	})(r, at)
+}
+
+// editJob changes a job that waits.
+func (m management) editJob(r *http.Request, at place) (answer.Answer, error) {
+	if err := noBody(r); err != nil {
+		return answer.Answer{}, err
+	}
+	want, err := at.edit(time.Now())
+	if err != nil {
+		return answer.Answer{}, err
+	}
+	return document(m.service.Edit(r.Context(), at.policy, at.seq, want))
+}
+
+// edit reads what is to be changed of a job.
+func (at place) edit(now time.Time) (want job.Edit, err error) {
+	if len(at.query) == 0 {
+		return want, &admission.RequestError{Field: "query",
+			Reason: "says nothing: want run=1, front=1, priority= or deadline="}
+	}
+	for name, into := range map[string]*bool{"run": &want.Run, "front": &want.Front} {
+		given, err := at.number(name, 0, 1, 1)
+		if err != nil {
+			return want, err
+		}
+		*into = given == 1
+	}
+	if at.query.Has("priority") {
+		priority, err := strconv.Atoi(at.query.Get("priority"))
+		if err != nil || priority < job.MinPriority || priority > job.MaxPriority {
+			return want, &admission.RequestError{Field: "priority", Reason: fmt.Sprintf(
+				"must be a whole number from %d to %d", job.MinPriority, job.MaxPriority)}
+		}
+		want.Priority = &priority
+	}
+	if at.query.Has("deadline") {
+		want.Deadline = new(time.Time)
+		if text := at.query.Get("deadline"); text != "none" {
+			if *want.Deadline, err = job.ParseInstant(text, now, 1); err != nil {
+				return want, &admission.RequestError{Field: "deadline", Reason: err.Error() +
+					", or none"}
+			}
+		}
+	}
+	return want, nil
 }
 
 // history lists the jobs of a bucket that have ended, or of a policy.

@@ -72,6 +72,7 @@ func (h *handler) routes() []route {
 
 		{"POST", "/v1/jobs/{policy}", access.Submit, noKey},
 		{"DELETE", "/v1/jobs/{job}", access.Operate, numbered(s.Cancel)},
+		{"PATCH", "/v1/jobs/{job}?run&front&priority&deadline", access.Operate, m.editJob},
 		{"GET", "/v1/jobs/{job}?body", access.Read, m.job},
 		{"GET", "/v1/check/{policy}", access.Check, noKey},
 		{"POST", "/v1/check/{policy}", access.Check, noKey},

@@ -43,6 +43,8 @@ type Job struct {
 	Priority   int        `json:"priority"`
 	Tags       []string   `json:"tags,omitempty"`
 	Size       int        `json:"size"` // bytes of the body
+	// Changed: an operator moved it, or changed what is told of it here.
+	Changed bool `json:"changed,omitempty"`
 
 	// Only of a single job, when they are asked for.
 
@@ -156,6 +158,20 @@ func storedJob(policy string, stored job.Arrived) Job {
 func (j *Job) set(state *job.State) {
 	j.State, j.Position, j.ExpectMS = state.State, state.Position, state.ExpectMS
 	j.Attempts, j.LastError, j.Hold = &state.Attempts, state.LastError, state.Hold
+	if e := state.Edit; e != nil {
+		j.Changed = true
+		if e.Priority != nil {
+			j.Priority = *e.Priority
+		}
+		if e.Deadline != nil {
+			if j.Deadline = e.Deadline; e.Deadline.IsZero() {
+				j.Deadline = nil
+			}
+		}
+		if e.Run {
+			j.NotBefore = nil
+		}
+	}
 }
 
 // stored reads a job from its stream.

@@ -85,6 +85,7 @@ type jobAnswer struct {
 	Priority   int        `json:"priority"`
 	Tags       []string   `json:"tags"`
 	Size       *int       `json:"size"`
+	Changed    bool       `json:"changed"`
 
 	Letter     uint64     `json:"letter"`
 	Reason     string     `json:"reason"`

@@ -153,7 +153,7 @@ func jobArgs(cmd *cobra.Command, args []string) error {
 }
 
 func (a *app) jobCommand() *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "job JOB",
 		Short: "Show how a job stands, or what became of it",
 		Args:  jobArgs,
@@ -166,6 +166,8 @@ func (a *app) jobCommand() *cobra.Command {
 			return a.show(answer, func() error { return table(a.out, j.rows(time.Now())) })
 		},
 	}
+	cmd.AddCommand(a.jobChanges()...)
+	return cmd
 }
 
 func (j *jobAnswer) rows(now time.Time) (rows [][]string) {
@@ -217,6 +219,9 @@ func (j *jobAnswer) rows(now time.Time) (rows [][]string) {
 	}
 	if j.Priority != 0 {
 		add("priority", strconv.Itoa(j.Priority))
+	}
+	if j.Changed {
+		add("changed", "by an operator")
 	}
 	add("tags", line(strings.Join(j.Tags, ", "), 300))
 	if j.Size != nil {

@@ -146,6 +146,10 @@ func (s *server) jobs() {
 		s.ask("POST", path, "", 400)
 		s.ask("POST", strings.Replace(path, "other", "none", 1)+"?tag=eu", "", 404)
 	}
+	s.ask("PATCH", "/v1/jobs/slow:3?front=1&priority=7&deadline=2h", "", 200)
+	s.ask("PATCH", "/v1/jobs/slow:3", "", 400)
+	s.ask("PATCH", "/v1/jobs/slow:99?run=1", "", 404)
+	s.ask("PATCH", "/v1/jobs/fast:1?run=1", "", 409)
 	s.ask("DELETE", "/v1/jobs/slow:3", "", 200)
 	s.ask("GET", "/v1/jobs/slow:3", "", 200) // was cancelled
 	s.ask("DELETE", "/v1/jobs/fast:1", "", 409)

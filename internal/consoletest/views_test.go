@@ -3,6 +3,7 @@ package consoletest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"testing"
 
@@ -34,28 +35,36 @@ func (w *world) letters(policy string, n int) {
 func TestJobsAreListedShownAndCancelled(t *testing.T) {
 	w := refusing(t)
 	w.submit("still", "acme", 130, `{"amount": 1, "note": "<img src=x onerror=alert(1)>"}`)
-	for _, l := range []look{desk, phone} {
+	for i, l := range []look{desk, phone} {
+		id := fmt.Sprintf("still:%d", 5+i)
 		b := visit(t, w.base, l)
 		b.open("jobs/still/acme")
 		b.sees("still:2", "waiting", "50 jobs here")
 		b.legible()
 		b.shoot("jobs-" + l.String())
 		b.press("Next")
-		b.sees("still:52")
+		b.sees("still:60")
 		b.press("‹ Back")
 		b.sees("still:2")
-		b.press("still:5")
+		b.press(id)
 		b.sees("waits for its turn", `"note": "<img src=x onerror=alert(1)>"`, "jobs of its bucket start before it")
 		b.holds(`!document.querySelector("pre img")`)
 		b.legible()
 		b.shoot("job-" + l.String())
+		b.press("To the front")
+		b.sees(id+" is changed.", "by an operator")
+		b.press("Change…")
+		b.sees("Change "+id, "What is left empty stays as it is")
+		b.types("7")
+		b.press("Change it")
+		b.sees(id+" is changed.", "Priority")
 		b.press("Cancel…")
-		b.sees("Cancel still:5", "One job is dropped for good")
+		b.sees("Cancel "+id, "One job is dropped for good")
 		b.press("Cancel the job")
 		b.sees("is cancelled.", "Last events")
-	}
-	if got := w.ask("GET", "/v1/jobs/still:5", "", nil); got != http.StatusNotFound {
-		t.Errorf("the cancelled job: %d", got)
+		if got := w.ask("GET", "/v1/jobs/"+id, "", nil); got != http.StatusNotFound {
+			t.Errorf("the cancelled job: %d", got)
+		}
 	}
 }
 

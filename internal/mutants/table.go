@@ -69,6 +69,45 @@ var table = []mutant{
 		by:  ". TestJobsAreCancelledByTheirTag",
 	},
 
+	// Changed jobs.
+
+	{
+		name: "an-edit-is-not-handed-over", file: "workers/internal/valve/handover.go",
+		old: "h.Through, h.Edits = p.tellsThrough(), p.edits.records()",
+		new: "h.Through = p.tellsThrough()",
+		by:  "./workers/internal/valve TestEditsSurviveTheirOwner",
+	},
+	{
+		name: "an-edit-is-answered-before-it-is-stored", file: "workers/internal/valve/handover.go",
+		old: "p.edits.telling = p.edits.made",
+		new: "p.edits.told = p.edits.made",
+		by:  "./workers/internal/valve TestEditsAreBoundedAndToldWhenStored",
+	},
+	{
+		name: "an-edit-of-another-stream", file: "workers/internal/valve/edits.go",
+		old: "known && edit.Job == stored {",
+		new: "known && edit.Job != 1 {",
+		by:  "./workers/internal/valve TestAnEditOfAnotherJobOfItsSequenceDoesNothing",
+	},
+	{
+		name: "an-edited-job-sinks", file: "workers/internal/valve/edits.go",
+		old: "j = v.raise(p, seq)",
+		new: "",
+		by:  "./workers/internal/valve TestAnOperatorChangesWhatWaits",
+	},
+	{
+		name: "edits-without-a-bound", file: "workers/internal/valve/edits.go",
+		old: "if !known && len(p.edits.jobs) >= MostEdits {",
+		new: "if false {",
+		by:  "./workers/internal/valve TestEditsAreBoundedAndToldWhenStored",
+	},
+	{
+		name: "every-backoff-is-cut-short", file: "workers/internal/valve/valve.go",
+		old: "&& edit.Run != j.Attempts+1:",
+		new: "&& edit.Run == 0:",
+		by:  "./workers/internal/valve TestABackoffIsCutShortOnce",
+	},
+
 	// The hottest keys, and histories of ended jobs.
 
 	{
@@ -842,7 +881,7 @@ func (Synced)`,
 	},
 	{
 		name: "backoff-not-inherited", file: "workers/internal/valve/valve.go",
-		old: "case in.dueIn > 0:",
+		old: "case in.dueIn > 0 && edit.Run != j.Attempts+1:",
 		new: "case in.dueIn > 0 && false:",
 		by:  "./workers/internal/valve TestAttemptsAndTheirBackoffAreInherited",
 	},

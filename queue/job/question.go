@@ -1,6 +1,9 @@
 package job
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"time"
+)
 
 // What a [Question] can ask.
 const (
@@ -14,6 +17,7 @@ const (
 	OpJob     = "job"     // how does this job stand?
 	OpJobs    = "jobs"    // how do these jobs stand?
 	OpCancel  = "cancel"  // drop this job, unless it runs
+	OpEdit    = "edit"    // change this job, unless it runs
 	OpPurge   = "purge"   // drop this bucket's jobs, those that run excepted
 )
 
@@ -25,7 +29,8 @@ const MaxExpected = 512
 type Question struct {
 	V  int    `json:"v"` // format version; AskValve fills it in
 	Op string `json:"op"`
-	// stream sequences; OpJob and OpCancel: exactly one; OpExpect, OpJobs: at most MaxExpected
+	// stream sequences; OpJob, OpCancel and OpEdit: exactly one; OpExpect, OpJobs: at most
+	// MaxExpected
 	Jobs []uint64 `json:"jobs,omitempty"`
 	Key  Key      `json:"key,omitempty"` // OpRoom, OpBucket and OpPurge: the bucket
 	// OpRoom: of the job whose start is asked for
@@ -34,6 +39,19 @@ type Question struct {
 	// OpBuckets: how many of the deepest to leave out
 	Offset  int             `json:"offset,omitempty"`
 	Outcome json.RawMessage `json:"outcome,omitempty"` // OpOutcome: the drainers' own format
+	Edit    *Edit           `json:"edit,omitempty"`    // OpEdit
+}
+
+// Edit is what an operator wants of a job that waits, backs off or is not due yet. Fields that are
+// zero change nothing.
+type Edit struct {
+	// Run has it wait for its turn from now on, whatever it waits for besides: its backoff, or its
+	// Penstock-Not-Before.
+	Run   bool `json:"run,omitempty"`
+	Front bool `json:"front,omitempty"` // before all that its bucket holds
+	// Priority and Deadline take the place of its own; the zero time is no deadline.
+	Priority *int       `json:"priority,omitempty"`
+	Deadline *time.Time `json:"deadline,omitempty"`
 }
 
 // Answer is the owner's answer.
@@ -53,10 +71,13 @@ type Answer struct {
 	Buckets []BucketState `json:"buckets,omitempty"` // OpBuckets: deepest first, then by key
 	// OpBuckets: how many buckets of the partition hold jobs
 	Total int `json:"total,omitempty"`
-	// OpJob, OpCancel: as it was; nil for one it does not hold
+	// OpJob, OpCancel: as it was; OpEdit: as it is; nil for one it does not hold
 	Job *State `json:"job,omitempty"`
 	// OpJobs: as they are, those that it holds, in the order asked
 	States []State `json:"states,omitempty"`
+	// OpEdit: the change is in force, and stored; or there are too many of the partition
+	Edited bool `json:"edited,omitempty"`
+	Full   bool `json:"full,omitempty"`
 	// OpCancel, OpPurge: how many jobs were dropped
 	Removed int `json:"removed,omitempty"`
 }

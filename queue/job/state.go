@@ -96,6 +96,7 @@ type State struct {
 	LastError  string    `json:"last_error,omitempty"` // of the last failed attempt
 	AcceptedAt time.Time `json:"accepted_at"`          // by the server's clock
 	Hold
+	Edit *Edit `json:"edit,omitempty"` // how it differs from what is stored; nil: it does not
 }
 
 // ExpectedStart says when a job will start as things stand.

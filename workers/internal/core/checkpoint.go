@@ -47,6 +47,9 @@ func (p *partition) checkpointDue() pace.Instant {
 	case s.last == 0:
 		return 0
 	}
+	if p.EditWaits() {
+		return s.last.Add(checkpointEvery) // for somebody waits for it
+	}
 	return s.last.Add(checkpointEvery + time.Duration(p.Buckets())*checkpointPerBucket)
 }
 

@@ -158,13 +158,14 @@ func (c *Core) take(s *share, now pace.Instant) {
 	switch {
 	case s.part != nil && !s.part.fresh:
 		h := c.valves[s.policy].HandoverBut(s.part.Part, now)
-		r.Running, r.Stream, r.Through = h.Running, h.Stream, h.Through
+		r.Running, r.Stream, r.Through, r.Edits = h.Running, h.Stream, h.Through, h.Edits
 		// checkpoints go on under the old epoch until this is answered
 		r.After, r.At = s.part.Epoch, c.Wall(now).UnixMicro()
 	case s.before.exists: // not taken in yet
 		b := s.before.record
 		r.Running, r.Done, r.Stream, r.Last, r.Through = b.Running, b.Done, b.Stream, b.Last,
 			b.Through
+		r.Edits = b.Edits
 		if !s.before.record.Released {
 			r.After = cmp.Or(s.before.record.After, s.before.revision)
 		}

@@ -123,6 +123,7 @@ func (c *Core) inheritance(s *share, found Opened, now pace.Instant) valve.Inher
 		in.Current = found.Checkpoint.Epoch == b.revision
 		if noted = found.Noted; !newer {
 			in.Handover.Running, in.Handover.Done = b.record.Running, b.record.Done
+			in.Handover.Edits = b.record.Edits
 			in.Handover.Stream, in.Handover.Through, noted = b.record.Stream, b.record.Through,
 				b.stored
 		}

@@ -18,6 +18,7 @@ const (
 	// clockBytes, runBytes and doneBytes are about the sizes of a clock record without its key, of
 	// a running and of a finished job.
 	ClockBytes, runBytes, doneBytes = 118, 60, 21
+	editBytes                       = 130 // of which there are few
 )
 
 // RecordBytes is how large a record may be that a server takes whose largest message has that many
@@ -87,7 +88,7 @@ func (p packed) within(bytes int) (packed, int) {
 func (h *Handover) Fit(most int) {
 	running := min(len(h.Running), MostListed, most/9*5/runBytes)
 	done := min(len(h.Done), MostListed, most/5/doneBytes)
-	size := running*runBytes + done*doneBytes
+	size := running*runBytes + done*doneBytes + len(h.Edits)*editBytes
 	h.Running, h.MoreRunning = h.Running[:running], byHolder(h.Running[running:])
 	h.Done, h.MoreDone = h.Done[:done], slices.Sorted(slices.Values(h.Done[done:]))
 	n := 0

@@ -119,6 +119,9 @@ type Handover struct {
 	// backup of the stream was restored.
 	Through int64 `json:"through,omitempty"`
 
+	// Edits are how jobs differ from what is stored of them.
+	Edits []Edit `json:"edits,omitempty"`
+
 	// The rest of Running and Done, only in the stored form: see fit and unpack.
 
 	MoreRunning []Runs `json:"more_running,omitempty"`
@@ -151,6 +154,19 @@ type Clock struct {
 type Run struct {
 	Seq    uint64 `json:"s"`
 	Holder string `json:"h"`
+}
+
+// Edit is how a job differs from what is stored of it, on an operator's word: see [job.Edit]. Its
+// names are short, as those of Clock.
+type Edit struct {
+	Seq      uint64     `json:"s"`
+	Job      int64      `json:"j"` // when it was stored, Unix ns: as in Attempt
+	Front    int64      `json:"f,omitempty"`
+	Priority *int       `json:"p,omitempty"`
+	Deadline *time.Time `json:"d,omitempty"`
+	// Run is for how many attempts, and one, that had failed it does not back off; its date counts
+	// no more. 0: nobody said so
+	Run int `json:"r,omitempty"`
 }
 
 // Runs is running jobs of one holder.

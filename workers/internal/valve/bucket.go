@@ -53,6 +53,7 @@ type heldJob struct {
 	// crashed, while that is recorded
 	holder  string
 	mark    int64         // its lane's arrived slots when it came
+	front   int64         // the larger, the later it was moved to the front; 0: it was not
 	expires pace.Instant  // deadline or largest age
 	at      pace.Instant  // while in the valve's timers: when to look at it
 	backoff time.Duration // while saving: how long it waits afterwards
@@ -104,7 +105,7 @@ func (s stage) begun() bool { return s == stageRunning || s == stageSaving || s 
 
 // orderedJob orders the jobs of a bucket: by priority, then as they were accepted. A retried job is
 // older than those behind it and so goes before them. A job that found the target down goes behind
-// those that did not, until one finds it up.
+// those that did not, until one finds it up. Operators move some to the front.
 //
 // Sequences are the order in which the stream accepted jobs, so they are law 4's order; nothing
 // else that is known of a job tells it.
@@ -115,15 +116,19 @@ func (j orderedJob) Before(k orderedJob) bool { return j.rank().before(k.rank())
 // rank is what a job is ordered by.
 type rank struct {
 	tried    uint16
+	front    int64
 	priority int
 	seq      uint64
 }
 
-func (j *heldJob) rank() rank { return rank{j.tried, j.Priority, j.Seq} }
+func (j *heldJob) rank() rank { return rank{j.tried, j.front, j.Priority, j.Seq} }
 
 func (r rank) before(other rank) bool {
 	if r.tried != other.tried {
 		return r.tried < other.tried
+	}
+	if r.front != other.front {
+		return r.front > other.front
 	}
 	if r.priority != other.priority {
 		return r.priority > other.priority
@@ -243,6 +248,9 @@ func (b *bucket) lane(priority int) *lane {
 //
 // Every publisher is told when its job starts, so this must not take as long as the queue is.
 func (b *bucket) slotsBefore(j *heldJob) (slots int64) {
+	if j.front > 0 {
+		return 0 // or the few that were moved there after it
+	}
 	for _, l := range b.lanes {
 		switch {
 		case l.priority > j.Priority:

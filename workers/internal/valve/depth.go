@@ -130,6 +130,7 @@ func (v *Valve) sinks(j *heldJob, later bool, now pace.Instant) bool {
 	b := j.Bucket
 	switch {
 	case j.recorded || j.Attempts > 0 || j.crashes > 0 || len(j.Costs) > 0,
+		len(b.Part.edits.jobs) > 0 && b.Part.edits.jobs[j.Seq].Job != 0,
 		!b.Part.deep.Takes(j.Seq):
 		return false
 	case later:

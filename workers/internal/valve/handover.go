@@ -33,6 +33,7 @@ type heldClock struct {
 // Gather begins a gathering.
 func (v *Valve) Gather(p *Part) *Gathering {
 	p.unnoted.gathered()
+	p.edits.telling = p.edits.made
 	return &Gathering{v: v, Walk: p.list.Walk()}
 }
 
@@ -177,7 +178,7 @@ func (v *Valve) HandoverBut(p *Part, now pace.Instant) record.Handover {
 		})
 	}
 	h.Running, h.Stream, h.Last = v.runningJobs(p), p.Stream(), max(p.highest, p.last)
-	h.Through = p.tellsThrough()
+	h.Through, h.Edits = p.tellsThrough(), p.edits.records()
 	if p.crashedAt != 0 && now.Since(p.crashedAt) < v.slowest()+time.Second {
 		h.Crashed = max(1, record.Micros(now.Since(p.crashedAt)))
 	}

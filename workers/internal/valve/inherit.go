@@ -132,6 +132,7 @@ func (v *Valve) inherit(p *Part, in Inheritance, now pace.Instant) {
 			in.wind(&b.clock, c, b.pace, before, now)
 		}
 	}
+	p.edits.inherit(in.Handover.Edits)
 	p.through, p.newest = in.Handover.Through, max(p.newest, in.Handover.Through)
 	for seq, a := range in.Attempts {
 		p.inherited[seq] = &inheritedJob{record: a.Attempt, dueIn: a.DueIn, saved: true}
@@ -286,6 +287,7 @@ func (v *Valve) lose(j *heldJob) {
 	}
 	delete(p.crashes, j.Seq)
 	delete(p.records, j.Seq)
+	delete(p.edits.jobs, j.Seq)
 	if j.stage != stageAcking {
 		v.out.Vanished++
 	}
@@ -357,6 +359,9 @@ func (v *Valve) Swept(p *Part, now pace.Instant) {
 		}
 	}
 	maps.DeleteFunc(p.finished, func(seq uint64, _ int64) bool { return seq <= p.last })
+	maps.DeleteFunc(p.edits.jobs, func(seq uint64, _ record.Edit) bool {
+		return seq <= p.last && p.jobs[seq] == nil
+	})
 }
 
 // saw counts that an inherited run has arrived, or never will.

@@ -242,6 +242,10 @@ func (v *Valve) jobState(p *Part, seq uint64, now pace.Instant, wall time.Time) 
 	}
 	s := &job.State{Seq: seq, Key: j.Key, Attempts: j.Attempts, LastError: j.LastError,
 		AcceptedAt: j.Stored}
+	if edit, known := p.edits.of(seq, j.Stored.UnixNano()); known {
+		s.Edit = &job.Edit{Run: edit.Run > 0, Front: edit.Front > 0, Priority: edit.Priority,
+			Deadline: edit.Deadline}
+	}
 	zero := int64(0)
 	by, until := v.heldJob(j, now)
 	switch j.stage {

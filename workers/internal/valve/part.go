@@ -65,6 +65,7 @@ type Part struct {
 	// Changed is set when a job starts or ends: for checkpoints.
 	Changed bool
 	unnoted unnoted
+	edits   edits
 	crash   *crash // nil: nothing is unknown of what was started
 }
 

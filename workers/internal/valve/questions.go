@@ -66,6 +66,8 @@ const (
 	// operator dropped, so that whoever asked can rely on what repeats of them are told. The asker
 	// waits for 2 s.
 	notePatience = time.Second
+	// editPatience is how long an answer waits until a checkpoint is stored that tells of an edit.
+	editPatience = 1500 * time.Millisecond
 )
 
 // Questions are those that wait for their answers, of all valves.
@@ -110,14 +112,18 @@ func (qs *Questions) Ask(v *Valve, p *Part, asked job.Question, reply func(job.A
 		q.work = q.buckets
 	case job.OpBucket:
 		q.work = q.bucket
-	case job.OpJob, job.OpCancel:
+	case job.OpJob, job.OpCancel, job.OpEdit:
 		if len(q.Jobs) != 1 {
 			refuse("exactly one job is asked for")
 			return
 		}
-		q.work = q.job
-		if q.Op == job.OpCancel {
+		switch q.Op {
+		case job.OpJob:
+			q.work = q.job
+		case job.OpCancel:
 			q.work = q.cancel
+		case job.OpEdit:
+			q.work = q.edit
 		}
 	case job.OpPurge:
 		q.work = q.purge
@@ -280,6 +286,35 @@ func (q *question) cancel(now pace.Instant) progress {
 	a := job.Answer{Job: q.valve.jobState(q.part, q.Jobs[0], now, q.wall(now))}
 	a.Removed = q.note(func() int { return q.valve.cancel(q.part, q.Jobs[0], now) })
 	return q.whenNoted(a, now)
+}
+
+// edit answers once a stored checkpoint tells of it, so that whoever asked can rely on it.
+func (q *question) edit(now pace.Instant) progress {
+	if q.Edit == nil {
+		q.reply(job.Answer{Error: "no change is asked for"})
+		return answered
+	}
+	done, full := q.valve.edit(q.part, q.Jobs[0], *q.Edit, now, q.wall(now))
+	if !done {
+		q.reply(job.Answer{Full: full,
+			Job: q.valve.jobState(q.part, q.Jobs[0], now, q.wall(now))})
+		return answered
+	}
+	number := q.part.edits.made
+	q.until = now.Add(editPatience)
+	q.work = func(now pace.Instant) progress {
+		switch {
+		case q.part.edits.told >= number:
+			q.reply(job.Answer{Edited: true,
+				Job: q.valve.jobState(q.part, q.Jobs[0], now, q.wall(now))})
+		case now < q.until:
+			return waits
+		default:
+			q.reply(job.Answer{Error: "the change is in force, and not stored yet"})
+		}
+		return answered
+	}
+	return waits
 }
 
 // purge drops the jobs that the bucket holds when it begins, those that run excepted.

@@ -325,6 +325,7 @@ func (v *Valve) remove(j *heldJob, now pace.Instant) {
 	delete(b.Part.jobs, j.Seq)
 	delete(b.Part.begun, j.Seq)
 	delete(b.Part.crashes, j.Seq)
+	delete(b.Part.edits.jobs, j.Seq)
 	b.held--
 	if j.recorded {
 		v.out.Forgets = append(v.out.Forgets,

@@ -51,6 +51,7 @@ func (p *Part) Noted(stored bool) {
 	switch {
 	case stored:
 		u.told = max(u.told, u.telling)
+		p.edits.told = p.edits.telling
 	case u.writing != 0:
 		u.since = u.writing
 	}

@@ -14,6 +14,7 @@
 //     and what it tells the next;
 //   - questions.go: what others ask; inspect.go, forecast.go: how buckets and jobs stand, and when
 //     jobs will start;
+//   - edits.go: how jobs differ from what is stored of them, because an operator wants that;
 //   - actions.go: what it wants done.
 package valve
 
@@ -184,8 +185,10 @@ func (v *Valve) arrive(p *Part, a *job.Arrived, now pace.Instant, wall time.Time
 	if v.seen(p, a, now) {
 		return
 	}
+	a, edit := p.edited(a)
 	b := v.bucket(p, a.Key, now)
-	j := &heldJob{Arrived: *a, Bucket: b, generation: p.generation, inBucket: -1, inTimers: -1}
+	j := &heldJob{Arrived: *a, Bucket: b, front: edit.Front, generation: p.generation,
+		inBucket: -1, inTimers: -1}
 	j.Key = b.key
 	v.date(j, now, wall)
 	p.unnoted.cost = max(p.unnoted.cost, j.Cost)
@@ -225,7 +228,7 @@ func (v *Valve) arrive(p *Part, a *job.Arrived, now pace.Instant, wall time.Time
 		v.bury(j, job.ReasonMalformed,
 			fmt.Sprintf("%s: it costs %d, more than the bucket's capacity of %d",
 				job.HeaderCost, j.Cost, v.Policy.Capacity))
-	case in.dueIn > 0:
+	case in.dueIn > 0 && edit.Run != j.Attempts+1:
 		v.delay(j, now.Later(in.dueIn))
 	case !a.NotBefore.IsZero() && a.NotBefore.After(wall):
 		if v.sinks(j, true, now) {

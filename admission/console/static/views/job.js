@@ -1,9 +1,9 @@
 // A job: where it stands, what it holds, what happened to it; or what became of it.
 
-import { ask, get, path } from "../api.js";
+import { ask, get, path, withQuery } from "../api.js";
 import { h } from "../dom.js";
 import { bytes, clock, count, key as shownKey, span } from "../format.js";
-import { action, confirm, facts, link, noRight, table, to } from "../ui.js";
+import { action, confirm, dialog, facts, field, link, noRight, table, to } from "../ui.js";
 import { eta, heldBy } from "../words.js";
 
 export const title = ([id]) => id;
@@ -32,6 +32,9 @@ export function view(j, page) {
       h("h1", null, j.job),
       h("span", { class: "tag " + ({ dead: "bad", delayed: "warn" }[j.state] ?? "") }, j.state),
       h("div", { class: "actions" },
+        waits ? action("Run now", () => change(j, page, { run: 1 }), { why: why || (j.state === "delayed" ? "" : "nothing but its turn holds it"), id: "run" }) : null,
+        waits ? action("To the front", () => change(j, page, { front: 1 }), { why, id: "front" }) : null,
+        waits ? action("Change…", () => set(j, page), { why, id: "change" }) : null,
         waits ? action("Cancel…", () => cancel(j, page), { why, danger: true, id: "cancel" }) : null,
         j.letter ? link(to.letter(policy, j.letter), "Its dead letter") : null,
         j.replayed_as ? link(to.job(j.replayed_as), "Replayed as " + j.replayed_as) : null)),
@@ -46,7 +49,7 @@ export function view(j, page) {
         ["Last error", j.last_error, "bad"]),
       facts(
         ["Deadline", j.deadline && clock(j.deadline)], ["Not before", j.not_before && clock(j.not_before)],
-        ["Cost", j.cost], ["Priority", j.priority || null], ["Body", j.size === undefined ? null : bytes(j.size)],
+        ["Cost", j.cost], ["Priority", j.priority || null], ["Changed", j.changed ? "by an operator" : null], ["Body", j.size === undefined ? null : bytes(j.size)],
         ["Reason", j.reason, "bad"], ["Buried", j.buried_at && clock(j.buried_at)],
         ["Ended", j.ended_at && clock(j.ended_at)],
         ["Took", j.duration_ms === undefined ? null : span(j.duration_ms)],
@@ -102,6 +105,21 @@ function indented(text) {
   } catch {
     return text || "(an empty body)";
   }
+}
+
+const change = (j, page, wanted) => page.does(() => ask("PATCH", withQuery(path("jobs", j.job), wanted)), `${j.job} is changed.`);
+
+/** set gives a job another priority or deadline. */
+async function set(j, page) {
+  const given = await dialog({
+    title: `Change ${j.job}`, go: "Change it",
+    content: [h("p", null, "What is left empty stays as it is. The change outlives drainers."),
+      h("div", { class: "fields" },
+        field("Priority", "priority", { type: "number", min: -9, max: 9, step: 1, placeholder: String(j.priority), autofocus: true }),
+        field("Deadline", "deadline", { placeholder: "90m, a time, or none" }))],
+    check: (form) => form.priority || form.deadline ? null : "Nothing is to be changed.",
+  });
+  if (given) await change(j, page, given);
 }
 
 async function cancel(j, page) {

@@ -1,0 +1,55 @@
+package manage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+// Edit changes a job that waits, backs off or is not yet due, as [job.Edit] says. It returns when
+// that is stored. A job that runs, or has just ended, is ErrConflict, and so is one of a partition
+// of which a thousand waiting jobs have been changed. Without the partition's owner nobody can do
+// it: ErrNoDrainer. After that error the change may be in force all the same.
+func (s *Service) Edit(ctx context.Context, name string, seq uint64, want job.Edit) (Job, error) {
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	if _, err := s.queued(ctx, name); err != nil {
+		return Job{}, err
+	}
+	j, err := s.stored(ctx, name, seq)
+	if err != nil {
+		return Job{}, err
+	}
+	a, err := s.ask(ctx, name, j.Partition,
+		job.Question{Op: job.OpEdit, Jobs: []uint64{seq}, Edit: &want})
+	switch {
+	case errors.Is(err, errNobody):
+		return Job{}, fmt.Errorf("%w: partition %d has no owner, which alone can change job %s",
+			admission.ErrNoDrainer, j.Partition, j.Job)
+	case err != nil:
+		return Job{}, err
+	case a.Full:
+		return Job{}, fmt.Errorf("%w: as many waiting jobs of partition %d have been changed as "+
+			"may be", admission.ErrConflict, j.Partition)
+	case a.Edited:
+		s.log(ctx, "job changed", "job", j.Job, "key", j.Key, "run", want.Run, "front", want.Front,
+			"priority", want.Priority, "deadline", want.Deadline)
+		if j.Changed = true; a.Job != nil { // else it has ended since
+			j.set(a.Job)
+		}
+		return j, nil
+	case a.Job == nil:
+		if _, err := s.stored(ctx, name, seq); err != nil {
+			return Job{}, err
+		}
+		return Job{}, fmt.Errorf("%w: the one of partition %d has not received job %s yet",
+			admission.ErrNoDrainer, j.Partition, j.Job)
+	}
+	if a.Job.State == job.Finishing {
+		return Job{}, fmt.Errorf("%w: job %s has just ended", admission.ErrConflict, j.Job)
+	}
+	return Job{}, fmt.Errorf("%w: job %s runs and cannot be changed", admission.ErrConflict, j.Job)
+}

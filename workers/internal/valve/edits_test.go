@@ -1,0 +1,194 @@
+package valve
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/record"
+)
+
+// edit changes a job that waits.
+func (b *valveBench) edit(seq uint64, want job.Edit) {
+	b.t.Helper()
+	if done, full := b.v.edit(b.p, seq, want, b.now, b.wall()); !done || full {
+		b.t.Fatalf("job %d is not changed; full: %t", seq, full)
+	}
+}
+
+func (b *valveBench) order(within time.Duration) string {
+	b.t.Helper()
+	var seqs []uint64
+	for end := b.now.Add(within); b.now < end; b.now = b.now.Add(20 * ms) {
+		for _, r := range b.start() {
+			seqs = append(seqs, r.Seq)
+			b.done(r)
+		}
+		b.text()
+		b.counts()
+	}
+	return fmt.Sprint(seqs)
+}
+
+// notBefore is a job that is not due for so long.
+func notBefore(d time.Duration) func(*job.Arrived) {
+	return func(a *job.Arrived) { a.NotBefore = originWall.Add(d) }
+}
+
+// edited is a bucket of ten jobs of which some have been changed: 9 and then 8 are at the front, 7
+// is of a higher priority, 2 of a lower, 10 was not due for an hour, and 5 expires soon. What is
+// short of memory holds some of them deep.
+func edited(t *testing.T, memory int64) *valveBench {
+	b := unownedValve(t, leaky("api", "1/s"))
+	b.v.Share(NewMemory(memory))
+	b.own()
+	b.v.Live(b.p, b.now)
+	fillEdited(b)
+	up, down, soon := 5, -1, originWall.Add(500*ms)
+	b.edit(9, job.Edit{Front: true})
+	b.edit(8, job.Edit{Front: true})
+	b.edit(7, job.Edit{Priority: &up})
+	b.edit(2, job.Edit{Priority: &down})
+	b.edit(10, job.Edit{Run: true})
+	b.edit(5, job.Edit{Deadline: &soon})
+	return b
+}
+
+func fillEdited(b *valveBench) {
+	for seq := range uint64(9) {
+		b.deliver(seq+1, "a")
+	}
+	b.deliver(10, "a", notBefore(time.Hour))
+	b.seq = 10
+}
+
+const editedOrder = "[8 9 7 1 3 4 6 10 2]"
+
+// TestAnOperatorChangesWhatWaits: the order, within the bucket's rate, and when a job expires; near
+// or deep.
+func TestAnOperatorChangesWhatWaits(t *testing.T) {
+	for _, memory := range []int64{0, 1} {
+		b := edited(t, memory)
+		if got := b.order(30 * second); got != editedOrder || b.reasons() != "[deadline]" {
+			t.Errorf("memory %d: they started as %s, and %s", memory, got, b.reasons())
+		}
+		if len(b.p.edits.jobs) != 1 { // the letter's
+			t.Errorf("what was changed of jobs that ended is known: %v", b.p.edits.jobs)
+		}
+	}
+}
+
+// TestAnEditedJobObeysTheRate of its bucket.
+func TestAnEditedJobObeysTheRate(t *testing.T) {
+	b := newValveBench(t, leaky("api", "1/s"))
+	for range 3 {
+		b.arrive("a", notBefore(time.Hour))
+	}
+	for seq := range uint64(3) {
+		b.edit(seq+1, job.Edit{Run: true})
+	}
+	if starts := b.until(10*second, b.done); len(starts) != 3 || starts[2] < 2*second-20*ms {
+		t.Errorf("they started at %v", starts)
+	}
+}
+
+// TestEditsSurviveTheirOwner: a handover, and a crash after a checkpoint. Another job that has the
+// sequence of one is not changed.
+func TestEditsSurviveTheirOwner(t *testing.T) {
+	for _, crashed := range []bool{false, true} {
+		from := edited(t, 0)
+		h := from.v.HandoverBut(from.p, from.now)
+		h.Rate = "1/s"
+		h.Fit(record.MostBytes)
+		var read record.Checkpoint
+		if err := record.Decode(record.Encode(record.Checkpoint{V: record.Version, Handover: h}),
+			&read); err != nil {
+			t.Fatal(err)
+		}
+		b := unownedValve(t, leaky("api", "1/s")).inheritFrom(Inheritance{Owner: "old",
+			Crashed: crashed, Current: crashed, Handover: read.Handover})
+		for seq, at := range from.stored {
+			b.stored[seq] = at
+		}
+		b.stored[4] = originWall.Add(-time.Hour)
+		fillEdited(b)
+		if got := b.order(40 * second); got != editedOrder || b.reasons() != "[deadline]" {
+			t.Errorf("crashed %t: they started as %s, and %s", crashed, got, b.reasons())
+		}
+	}
+}
+
+// TestAnEditOfAnotherJobOfItsSequenceDoesNothing: its stream was restored from a backup.
+func TestAnEditOfAnotherJobOfItsSequenceDoesNothing(t *testing.T) {
+	from := edited(t, 0)
+	b := unownedValve(t, leaky("api", "1/s")).inheritFrom(Inheritance{Owner: "old",
+		Handover: record.Handover{Edits: from.p.edits.records()}})
+	b.at(time.Second) // when others are stored
+	fillEdited(b)
+	if got := b.order(30 * second); got != "[1 2 3 4 5 6 7 8 9]" {
+		t.Errorf("they started as %s", got)
+	}
+}
+
+// TestABackoffIsCutShortOnce, over a change of owners too, and the next one is not.
+func TestABackoffIsCutShortOnce(t *testing.T) {
+	b := newValveBench(t, leaky("api", "10/s"))
+	b.arrive("a")
+	b.end(b.start()[0], record.Outcome{Kind: record.OutcomeFailed, Error: "no"})
+	s := b.out.Saves[0]
+	b.v.Written(b.p, &s, b.now)
+	b.edit(1, job.Edit{Run: true})
+	for attempts, want := range map[int]int{1: 1, 2: 0} {
+		next := unownedValve(t, leaky("api", "10/s")).inheritFrom(Inheritance{Owner: "old",
+			Handover: record.Handover{Edits: b.p.edits.records()},
+			Attempts: map[uint64]InheritedAttempt{1: {DueIn: time.Hour,
+				Attempt: record.Attempt{V: record.Version, Attempts: attempts}}}})
+		next.stored[1] = b.stored[1]
+		next.deliver(1, "a")
+		if got := len(next.until(2*second, next.done)); got != want {
+			t.Errorf("after %d attempts %d start, want %d", attempts, got, want)
+		}
+	}
+	if got := len(b.until(2*second, b.done)); got != 1 {
+		t.Errorf("%d start, want the one that backed off", got)
+	}
+}
+
+// TestEditsAreBoundedAndToldWhenStored.
+func TestEditsAreBoundedAndToldWhenStored(t *testing.T) {
+	b := newValveBench(t, leaky("api", "1/s"))
+	for range MostEdits + 1 {
+		b.arrive("a", notBefore(time.Hour))
+	}
+	for seq := range uint64(MostEdits) {
+		b.edit(seq+1, job.Edit{Front: true})
+	}
+	b.edit(1, job.Edit{Run: true}) // one more of the same job
+	if done, full := b.v.edit(b.p, MostEdits+1, job.Edit{Front: true}, b.now,
+		b.wall()); done || !full {
+		t.Errorf("one too many: %t, %t", done, full)
+	}
+	if !b.p.EditWaits() {
+		t.Error("nobody waits for a checkpoint")
+	}
+	b.p.Noted(true) // of one that began before
+	if !b.p.EditWaits() {
+		t.Error("a checkpoint tells of what came after it")
+	}
+	b.v.Gather(b.p)
+	b.p.Noted(false)
+	if !b.p.EditWaits() {
+		t.Error("a checkpoint that was not stored tells of it")
+	}
+	b.v.Gather(b.p)
+	b.p.Noted(true)
+	if b.p.EditWaits() {
+		t.Error("a stored checkpoint does not tell of it")
+	}
+	h := b.v.Handover(b.p, b.now, 0)
+	h.Fit(record.MostBytes)
+	if n := len(record.Encode(h)); len(h.Edits) != MostEdits || n > MostEdits*130 {
+		t.Errorf("%d edits take %d bytes", len(h.Edits), n)
+	}
+}
