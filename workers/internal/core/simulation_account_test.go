@@ -55,12 +55,14 @@ func (w *world) urge(f *fate) {
 func (w *world) give(s *stint) {
 	f := s.fate
 	id, wall := job.ID(f.policy, f.seq), w.wall()
-	if due := f.message.NotBefore; !due.IsZero() && wall.Before(due.Add(-wallOff)) {
+	if due := f.message.NotBefore; !due.IsZero() && wall.Before(due.Add(-wallOff)) &&
+		(f.edit == nil || !f.edit.Run) {
 		w.fail("not before: %s starts %v too early", id, due.Sub(wall))
 	}
-	if end := f.message.Deadline; !end.IsZero() && wall.After(end.Add(wallOff)) {
-		w.fail("deadline: %s starts %v too late", id, wall.Sub(end))
+	if _, ended := f.ended(wall); ended {
+		w.fail("deadline: %s starts too late, after %v", id, f.deadlines())
 	}
+	w.keepsEdit(s)
 	if w.now+roundOff < f.rests {
 		w.fail("backoff: %s starts although it backs off until %v at least", id, f.rests)
 	}
@@ -71,7 +73,7 @@ func (w *world) give(s *stint) {
 		return g.given || g.final()
 	})
 	for _, g := range w.urgent[f.bucket] {
-		if g.priority > f.priority && g.at == s.part && !g.excepted {
+		if g.priority > f.priority && g.at == s.part && !g.excepted && f.edit == nil {
 			w.fail("priority: %s starts before %s", id, job.ID(g.policy, g.seq))
 		}
 	}
@@ -189,7 +191,8 @@ func (w *world) letter(d *drainer, u valve.Burial, asked time.Duration) {
 	f.dead = string(u.Reason)
 	d.says("buries %s: %s", job.ID(f.policy, f.seq), u.Reason)
 	f.forgiven = f.forgiven || d.lost >= asked
-	id, ended := job.ID(f.policy, f.seq), f.message.Deadline.Add(-wallOff)
+	id := job.ID(f.policy, f.seq)
+	ended, _ := f.ended(w.wall().Add(asked - w.now))
 	switch least := w.set.tries[f.policy].low; {
 	case d.lost >= asked: // what it knew others have done again since
 	case u.Reason == job.ReasonAttempts && f.failed.high+f.astray < least:
@@ -198,8 +201,7 @@ func (w *world) letter(d *drainer, u valve.Burial, asked time.Duration) {
 		w.fail("letters: %s is told of %d attempts, and had %v", id, u.Attempts, f.failed)
 	case u.Reason == job.ReasonPermanent && !f.hopeless,
 		u.Reason == job.ReasonCrashed && f.crashed.high < 3,
-		u.Reason == job.ReasonDeadline &&
-			(f.message.Deadline.IsZero() || w.wall().Add(asked-w.now).Before(ended)),
+		u.Reason == job.ReasonDeadline && !ended,
 		u.Reason == job.ReasonMalformed:
 		w.fail("letters: %s is dead for reason %q, after %v attempts and %v crashes", id, u.Reason,
 			f.failed, f.crashed)

@@ -16,7 +16,7 @@ import (
 )
 
 // What operators say in the simulation: policies and overrides that change while jobs wait and run,
-// pauses, jobs that are cancelled and buckets that are purged.
+// pauses, jobs that are cancelled or changed, and buckets that are purged.
 
 // settings is what operators have said, as the world knows it.
 type settings struct {
@@ -162,6 +162,11 @@ var operations = []func(w *world, p *policy.Policy){
 			w.cancelSome(p.Name)
 		}
 	},
+	func(w *world, p *policy.Policy) {
+		for range 1 + w.rng.IntN(8) {
+			w.editSome(p.Name)
+		}
+	},
 	func(w *world, p *policy.Policy) { w.purge(p.Name, someKey(w)) },
 }
 
@@ -283,9 +288,11 @@ func (w *world) purge(name string, key job.Key) {
 
 // ask asks an owner about a partition of its own, and waits for nothing.
 func (d *drainer) ask(p *partition, q job.Question) (a job.Answer) {
+	before := d.core.questions
+	d.core.questions = valve.Questions{Wall: d.core.Wall}
 	d.core.Handle(Asked{p.Partition, q, func(answer job.Answer) { a = answer }}, d.clock())
 	d.core.Ponder(d.clock)
-	d.core.questions = valve.Questions{Wall: d.core.Wall}
+	d.core.questions = before
 	return a
 }
 

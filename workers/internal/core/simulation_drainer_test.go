@@ -156,6 +156,9 @@ func (d *drainer) opened(found Opened) {
 		s.before.exists, s.before.record.Released = true, true
 		s.before.record.Clocks = nil
 	}
+	if s := d.core.shares[shareOf(found.Part)]; w.sabotage == editsForgotten && s != nil {
+		forgetEdits(&found, &s.before.record)
+	}
 	d.core.Handle(found, d.clock())
 	for _, p := range d.core.out.takeovers {
 		noted, known := w.composed[found.Revision]
@@ -178,6 +181,7 @@ func (d *drainer) step() {
 	d.core.advance(now)
 	d.fences(open)
 	d.noteGathered()
+	d.core.Ponder(d.clock)
 	d.costs()
 	d.perform()
 	if d.leaving && d.core.Left() {

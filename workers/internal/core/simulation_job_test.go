@@ -42,6 +42,7 @@ type fate struct {
 	priority  int
 	message   *job.Arrived
 	account
+	edit *edited // nil: nobody wanted to change it
 
 	slots     []slot        // its starts
 	given     bool          // to a worker, at least once

@@ -145,7 +145,7 @@ func (d *drainer) ran(s *stint) {
 	}
 	w.startedWhilePaused(d, f.bucket)
 	if f.final() {
-		if !f.forgiven && !f.overdue(w.now, s.timeout()) {
+		if !f.forgiven && !f.overdue(w.now, s.timeout()) && !f.mayHaveEnded() {
 			w.fail("law 3: %s started although it was done (%v), dead (%q) or cancelled (%v)",
 				job.ID(f.policy, f.seq), f.done, f.dead, f.cancelled)
 		}

@@ -227,7 +227,7 @@ func (w *world) hasWork(d *drainer, part *partition, key job.Key) bool {
 	s := w.streams[part.Policy]
 	for _, m := range s.messages {
 		f := w.fateOf(part.Policy, m)
-		if f.key != key || f.at != part || f.final() || !m.Deadline.IsZero() ||
+		if f.key != key || f.at != part || f.final() || !m.Deadline.IsZero() || f.edit != nil ||
 			w.wall().Before(m.NotBefore.Add(wallOff)) {
 			continue
 		}

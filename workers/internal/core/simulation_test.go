@@ -26,9 +26,9 @@ import (
 //
 // This file holds the world. Its rooms: simulation_jetstream_test.go is what is stored,
 // simulation_drainer_test.go one process, simulation_job_test.go the jobs, simulation_run_test.go
-// the workers, simulation_elsewhere_test.go those of others, simulation_change_test.go the
-// operators, simulation_disturbance_test.go what goes wrong, simulation_judge_test.go and
-// simulation_turns_test.go the laws.
+// the workers, simulation_elsewhere_test.go those of others, simulation_change_test.go and
+// simulation_edit_test.go the operators, simulation_disturbance_test.go what goes wrong,
+// simulation_judge_test.go and simulation_turns_test.go the laws.
 
 var (
 	seeds     = flag.Int("seeds", 50, "how many seeds the simulation runs")
@@ -71,6 +71,7 @@ const (
 	deadKeep            sabotage = "nobody claims what a dead owner left"
 	savedForgotten      sabotage = "nothing behind a job starts when its crash is recorded"
 	probesForgotten     sabotage = "no job is a probe of a target that was down"
+	editsForgotten      sabotage = "a new owner knows of no changed job"
 )
 
 func TestSimulationLaws(t *testing.T) {
@@ -147,7 +148,7 @@ func TestSimulationNoticesSabotage(t *testing.T) {
 		buriesFailed, triesForever, crashesForgotten, deadlineIgnored, notBeforeIgnored,
 		backoffIgnored, cooldownIgnored, hintsIgnored,
 		priorityReversed, jumpsUnheard, streamsAlike, countsBelieved, deadKeep, savedForgotten,
-		probesForgotten,
+		probesForgotten, editsForgotten,
 	} {
 		t.Run(string(s), func(t *testing.T) {
 			t.Parallel()
