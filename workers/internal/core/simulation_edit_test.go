@@ -91,8 +91,8 @@ func (f *fate) ended(wall time.Time) (perhaps, surely bool) {
 	return perhaps, surely
 }
 
-// mayHaveEnded reports whether a former owner, and it alone, may know of a deadline: nobody was told
-// that it is in force.
+// mayHaveEnded reports whether a former owner, and it alone, may know of a deadline: nobody was
+// told that it is in force.
 func (f *fate) mayHaveEnded() bool {
 	return f.edit != nil && !f.edit.answered && f.edit.Deadline != nil
 }
