@@ -324,6 +324,7 @@ func exposition(t *testing.T) string {
 	drain.Ended("p", "dead")
 	drain.LimitHeld("p", "daily", time.Second)
 	drain.CallbackLost("p", "full")
+	drain.HistoryLost("p")
 	drain.Policy("p", true)
 	admission.Policies(policy.Entries{"p": {Policy: policy.Policy{Name: "p",
 		Rule: policy.Rule{Algorithm: policy.LeakingBucket}}}})

@@ -41,8 +41,8 @@ func TestEachViewInEachLook(t *testing.T) {
 		t.Run(l.String(), func(t *testing.T) {
 			b := visit(t, w.base, l)
 			b.open("")
-			b.sees("Refused?", "Late?", "Failing?", "Stuck?", "Unowned?", "mail", "20/s a key",
-				"acme", "50/s in all")
+			b.sees("Refused?", "Late?", "Deep?", "Failing?", "Stuck?", "Unowned?", "mail",
+				"20/s a key", "acme", "50/s in all")
 			b.legible()
 			b.shoot("overview-" + l.String())
 			b.open("policy/mail")

@@ -1,13 +1,15 @@
-// Is anything refused, late, failing, stuck, unowned? Each question has its answers, in sentences.
+// Is anything refused, late, deep, failing, stuck, unowned? Each question has its answers, in sentences. The dashboard for
+// Grafana asks the same ones in this order.
 
 import { count, key, plural, span } from "./format.js";
 import { to } from "./ui.js";
 import { HARMLESS, held, heldBy, late } from "./words.js";
 
 const MOST = 3; // sentences to one question
+const NEAR = 0.8; // of its capacity: a bucket that full is soon to refuse
 
 /**
- * findings answers the five questions from what the API says: policies, stats of the last minute,
+ * findings answers the six questions from what the API says: policies, stats of the last minute,
  * the buckets that stand out, the jobs that each policy holds, drainers (null: not to be seen).
  * Each answer is {text, link, level}: "bad" wants somebody, "warn" should be known.
  */
@@ -15,6 +17,7 @@ export function findings({ policies, stats, buckets, depths, unanswered, drainer
   return [
     { question: "Refused?", none: "No job was refused in the last minute.", found: refused(stats, buckets) },
     { question: "Late?", none: "Starts are on time.", found: tardy(buckets) },
+    { question: "Deep?", none: "No bucket is near its capacity.", found: deep(policies, buckets) },
     { question: "Failing?", none: "No attempt failed in the last minute.", found: failing(stats, buckets) },
     { question: "Stuck?", none: "Nothing that waits is held up.", found: stuck(policies, buckets, depths) },
     { question: "Unowned?", none: "Every queue with jobs has its drainer.", found: unowned(unanswered, depths, drainers) },
@@ -35,6 +38,14 @@ function tardy(buckets) {
     .filter(({ late }) => late && late.ms >= 500).sort((x, y) => y.late.ms - x.late.ms)
     .map(({ b, late }) => ({ level: late.ms >= 10_000 ? "bad" : "warn", link: to.bucket(b.policy, b.key),
       text: `${b.policy}/${key(b.key)} became ${span(late.ms)} later than its outflow in the last minute: ${late.why}.` }));
+}
+
+function deep(policies, buckets) {
+  const room = Object.fromEntries(policies.map(({ policy: p }) => [p.name, p.queue?.capacity ?? p.capacity]));
+  return buckets.filter((b) => b.depth >= NEAR * room[b.policy])
+    .sort((a, b) => b.depth / room[b.policy] - a.depth / room[a.policy])
+    .map((b) => ({ level: "warn", link: to.bucket(b.policy, b.key),
+      text: `${b.policy}/${key(b.key)} holds ${count(b.depth)} of the ${plural(room[b.policy], "job")} that it has room for.` }));
 }
 
 function failing(stats, buckets) {

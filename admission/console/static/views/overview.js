@@ -1,4 +1,4 @@
-// Is anything refused, late, failing, stuck, unowned? And each policy: its rate against its limit.
+// Is anything refused, late, deep, failing, stuck, unowned? And each policy: its rate against its limit.
 
 import { get, withQuery } from "../api.js";
 import { spark } from "../comb.js";
