@@ -28,7 +28,8 @@ type Job struct {
 	// Costs are what the job takes of limits that count a cost of their own, by its name; those
 	// that are not named take Cost.
 	Costs map[string]int64
-	// Priority puts the job before those of its bucket with a lower one: -9 to 9, default 0.
+	// Priority puts the job before those of its bucket with a lower one: -9 to 9, default 0. Where
+	// the policy has a priority_step, those that have waited for long go before it all the same.
 	Priority int
 	// NotBefore is when the job may start at the earliest; zero: at once.
 	NotBefore time.Time

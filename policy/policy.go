@@ -112,6 +112,12 @@ type Policy struct {
 	// given, only dead letters and what repeats need are. 1s to 7d.
 	KeepDone Duration `json:"keep_done,omitempty"`
 
+	// PriorityStep is the time of waiting that one step of priority is worth: a job goes before
+	// those of a lower priority that came less than a step earlier for each step between the two.
+	// So one of the least priority starts in the end, however many others come. Not given, the
+	// highest priority goes first, whoever waits.
+	PriorityStep Duration `json:"priority_step,omitempty"`
+
 	Target *Target `json:"target,omitempty"`
 	// Callbacks names the queue policy through which the outcomes of jobs are posted to the URLs
 	// that their submitters name: one whose target's URL is [CallbackURL]. Empty: none may.

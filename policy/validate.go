@@ -62,8 +62,8 @@ const reservedName = "dead"
 
 // runFields are the fields that say how queued jobs run.
 var runFields = []string{"concurrency", "workers", "partitions", "timeout", "max_age",
-	"duplicate_window", "keep_done", "target", "callbacks", "retry", "max_jobs", "max_bytes",
-	"dead"}
+	"duplicate_window", "keep_done", "priority_step", "target", "callbacks", "retry", "max_jobs",
+	"max_bytes", "dead"}
 
 // algorithmFields says which fields each algorithm demands and which it may have, besides those of
 // its queue.
@@ -258,6 +258,7 @@ func (p Policy) checkNumbers(c *checker) {
 	if p.Target.Calls() && !p.Paced() {
 		c.add("target.http.url", "%s is for a leaking bucket with a queue", CallbackURL)
 	}
+	c.duration("priority_step", p.PriorityStep)
 	c.number("retry.max_attempts", int64(p.Retry.MaxAttempts), MaxAttempts)
 	first := c.duration("retry.backoff", p.Retry.Backoff)
 	last := c.duration("retry.max_backoff", p.Retry.MaxBackoff)

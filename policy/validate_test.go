@@ -211,6 +211,12 @@ func TestValidate(t *testing.T) {
 		}), []string{"duplicate_window: must be 1s to 7d, not 8d"}},
 		"duplicate window too short": {leaking(func(p P) { p.DuplicateWindow = 1 }),
 			[]string{"duplicate_window: must be 1s to 7d"}},
+		"a step of priority below nothing": {leaking(func(p P) { p.PriorityStep = -1 }),
+			[]string{"priority_step: must be 1ms to 366d, not -1ns"}},
+		"a step of priority of ages": {leaking(func(p P) { p.PriorityStep = math.MaxInt64 }),
+			[]string{"priority_step: must be 1ms to 366d"}},
+		"a step of priority at a door": {door(func(p P) { p.PriorityStep = 1e9 }),
+			[]string{"priority_step: belongs to policies with a queue"}},
 		"sizes": {leaking(func(p P) { p.MaxBytes, p.Dead.MaxBytes = policy.MiB, -1 }), []string{
 			"max_bytes: must be 2MiB to 1024TiB, not 1MiB",
 			"dead.max_bytes: must be 2MiB to 1024TiB, not -1",

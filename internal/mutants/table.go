@@ -513,8 +513,8 @@ var table = []mutant{
 	},
 	{
 		name: "who-may-overtake-comes-back", file: "workers/internal/valve/ticket.go",
-		old: "return t.priority > u.priority || t.priority",
-		new: "return t.priority",
+		old: "t.back.rank.before(t.rank)",
+		new: "t.rank.before(t.back.rank)",
 		by:  "./workers/internal/valve TestWhatFollowsAJobThatComesBackComesBackToo",
 	},
 	{
@@ -1223,9 +1223,79 @@ func (Synced)`,
 	},
 	{
 		name: "priority-reversed", file: "workers/internal/valve/bucket.go",
-		old: "return r.priority > other.priority",
-		new: "return r.priority < other.priority",
+		old: "return -int64(priority)",
+		new: "return int64(priority)",
 		by:  "./workers/internal/valve TestPriorityGoesFirst",
+	},
+	{
+		name: "step-of-priority-worth-nothing", file: "workers/internal/valve/bucket.go",
+		old: "return came - int64(priority)*b.step",
+		new: "return came",
+		by:  "./workers/internal/valve TestAStepOfPriorityIsWorthATimeOfWaiting",
+	},
+	{
+		name: "high-priorities-starve-low-ones", file: "workers/internal/valve/bucket.go",
+		old: "if b.step == 0 {",
+		new: "if true {",
+		by:  "./workers/internal/valve TestNobodyStarvesBehindHigherPriorities",
+	},
+	{
+		name: "order-by-stamps-that-step-back", file: "workers/internal/valve/part.go",
+		old: "	if stored >= a.last {",
+		new: "	if true {",
+		by:  "./workers/internal/valve TestJobsStartInTheOrderOfTheirRanks",
+	},
+	{
+		name: "stamps-behind-forgotten-where-deep", file: "workers/internal/valve/part.go",
+		old: "return max(stored, a.flats[i].at)",
+		new: "return stored",
+		by:  "./workers/internal/valve TestJobsStartInTheOrderOfTheirRanks",
+	},
+	{
+		name: "what-came-in-between-forgotten", file: "workers/internal/valve/part.go",
+		old: "a.flats[1].from = a.flats[0].from",
+		new: "",
+		by:  "./workers/internal/valve TestArrivalsNeverStepBack",
+	},
+	{
+		name: "places-of-all-who-came-later-told", file: "workers/internal/valve/bucket.go",
+		old: "case b.step > 0 && latest < b.Part.arrivals.last:",
+		new: "case false:",
+		by:  "./workers/internal/valve TestPlacesByRankAreToldRoughly",
+	},
+	{
+		name: "front-behind-ranks", file: "workers/internal/valve/bucket.go",
+		old: `	if r.front != other.front {
+		return r.front > other.front
+	}
+	if r.place != other.place {
+		return r.place < other.place
+	}`,
+		new: `	if r.place != other.place {
+		return r.place < other.place
+	}
+	if r.front != other.front {
+		return r.front > other.front
+	}`,
+		by: "./workers/internal/valve TestWhatIsChangedHasAPlaceByItsOwnStamp",
+	},
+	{
+		name: "another-step-leaves-the-order", file: "workers/internal/valve/bucket.go",
+		old: "b.ready.Retain(func(orderedJob) bool { return true })",
+		new: "",
+		by:  "./workers/internal/valve TestAnotherStepOrdersWhatWaitsAnew",
+	},
+	{
+		name: "checks-of-two-steps-mixed", file: "workers/internal/valve/bucket.go",
+		old: "	b.stalled = true\n",
+		new: "",
+		by:  "./workers/internal/valve TestLastChecksOfBeforeAStepAreMadeFirst",
+	},
+	{
+		name: "places-by-rank-too-far-back", file: "workers/internal/valve/bucket.go",
+		old: "		if m.at > at {\n			break\n		}\n		arrived = m.arrived",
+		new: "		arrived = m.arrived\n		if m.at > at {\n			break\n		}",
+		by:  "./workers/internal/valve TestPlacesByRankAreToldRoughly",
 	},
 	{
 		name: "deadline-ignored", file: "workers/internal/valve/valve.go",

@@ -44,11 +44,21 @@ const (
 	surelyNoted = 2 * simulatedLease
 )
 
-// urge remembers a job of a higher priority than most.
+// urge remembers a job that may go before others of another priority.
 func (w *world) urge(f *fate) {
-	if f.priority > 0 {
+	if f.priority > 0 || w.has(prioritySteps) {
 		w.urgent[f.bucket] = append(w.urgent[f.bucket], f)
 	}
+}
+
+// precedes reports whether a job goes before another for its priority, or for how long it waits
+// when that is worth priority.
+func (f *fate) precedes(g *fate, step time.Duration) bool {
+	if step == 0 || f.priority == g.priority {
+		return f.priority > g.priority
+	}
+	return f.message.Stored.Add(-time.Duration(f.priority) * step).
+		Before(g.message.Stored.Add(-time.Duration(g.priority) * step))
 }
 
 // give is called when a valve gives a job to a worker: may it start now?
@@ -73,7 +83,8 @@ func (w *world) give(s *stint) {
 		return g.given || g.final()
 	})
 	for _, g := range w.urgent[f.bucket] {
-		if g.priority > f.priority && g.at == s.part && !g.excepted && f.edit == nil {
+		if g.precedes(f, time.Duration(s.d.told[f.policy].PriorityStep)) && g.at == s.part &&
+			!g.excepted && f.edit == nil {
 			w.fail("priority: %s starts before %s", id, job.ID(g.policy, g.seq))
 		}
 	}

@@ -181,6 +181,13 @@ func (w *world) resize(p *policy.Policy) {
 	p.Capacity = capacity
 }
 
+// changeStep lets a step of priority be worth another time of waiting, or the higher go first.
+func (w *world) changeStep() {
+	step := []time.Duration{0, time.Second, 3 * time.Second, 10 * time.Second}[w.rng.IntN(4)]
+	w.policies[w.rng.IntN(len(w.policies))].PriorityStep = policy.Duration(step)
+	w.tellAll()
+}
+
 func (w *world) pause(p *policy.Policy) {
 	name := p.Name
 	w.set.paused[name] = w.now
@@ -332,6 +339,9 @@ func (d *drainer) hearSettings() {
 		d.note(&told{p, maps.Clone(w.set.overrides[p.Name]), paused})
 		if w.sabotage == workersIgnored {
 			p.Workers = 16
+		}
+		if w.sabotage == stepsIgnored {
+			p.PriorityStep = 0
 		}
 		if w.sabotage == triesForever {
 			p.Retry.MaxAttempts = 1000

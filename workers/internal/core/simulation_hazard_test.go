@@ -40,6 +40,8 @@ const (
 	strangers hazard = "strangers"
 	// there is no memory for jobs that wait behind others
 	shortMemory hazard = "short-memory"
+	// steps of priority are worth a time of waiting, which changes
+	prioritySteps hazard = "steps-of-priority"
 )
 
 // hazards are those that are drawn, and what happens now and then in worlds that have them. New
@@ -68,6 +70,7 @@ var hazards = []struct {
 	{streamsAnew, 0.2, (*world).makeStreamAnew},
 	{retiring, 0.2, (*world).retire},
 	{shortMemory, 0.3, nil},
+	{prioritySteps, 0.3, (*world).changeStep},
 }
 
 // pickHazards draws what a world is like: from a source of its own, so that a new hazard changes

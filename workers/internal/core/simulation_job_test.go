@@ -111,6 +111,9 @@ func (w *world) publish(name string, key job.Key, partition int) {
 	if w.chance(0.1) {
 		a.Priority = 1 + w.rng.IntN(2)
 	}
+	if w.has(prioritySteps) {
+		a.Priority = w.rng.IntN(5) - 2
+	}
 	if w.chance(0.02) {
 		a.Deadline = w.wall().Add(w.between(0, 5*time.Second))
 		f.excepted = true

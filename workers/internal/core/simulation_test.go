@@ -65,6 +65,7 @@ const (
 	cooldownIgnored     sabotage = "no bucket cools down"
 	hintsIgnored        sabotage = "no bucket cools down whose target has nothing left"
 	priorityReversed    sabotage = "the least priority goes first"
+	stepsIgnored        sabotage = "the higher priority goes first, whoever waits"
 	jumpsUnheard        sabotage = "nobody minds that the clocks jumped"
 	streamsAlike        sabotage = "a stream made anew is taken for the former one"
 	countsBelieved      sabotage = "a sweep ends when as much has come as a consumer counted"
@@ -147,8 +148,8 @@ func TestSimulationNoticesSabotage(t *testing.T) {
 		breakerCounts,
 		buriesFailed, triesForever, crashesForgotten, deadlineIgnored, notBeforeIgnored,
 		backoffIgnored, cooldownIgnored, hintsIgnored,
-		priorityReversed, jumpsUnheard, streamsAlike, countsBelieved, deadKeep, savedForgotten,
-		probesForgotten, editsForgotten,
+		priorityReversed, stepsIgnored, jumpsUnheard, streamsAlike, countsBelieved, deadKeep,
+		savedForgotten, probesForgotten, editsForgotten,
 	} {
 		t.Run(string(s), func(t *testing.T) {
 			t.Parallel()
@@ -215,7 +216,7 @@ type world struct {
 	changes   map[string][]change     // of rates and bursts, by bucket and by policy
 	// buckets whose target asked for a pause: until when at least
 	cool   map[string]time.Duration
-	urgent map[string][]*fate // by bucket, jobs of a higher priority
+	urgent map[string][]*fate // by bucket, jobs that may go before others: of a higher priority
 	stands standstill
 	broken []string
 	// where a story is told; nil: this is none

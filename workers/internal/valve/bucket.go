@@ -2,6 +2,7 @@ package valve
 
 import (
 	"hash/fnv"
+	"slices"
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
@@ -54,6 +55,7 @@ type heldJob struct {
 	holder  string
 	mark    int64         // its lane's arrived slots when it came
 	front   int64         // the larger, the later it was moved to the front; 0: it was not
+	came    int64         // by its partition's arrivals
 	expires pace.Instant  // deadline or largest age
 	at      pace.Instant  // while in the valve's timers: when to look at it
 	backoff time.Duration // while saving: how long it waits afterwards
@@ -103,25 +105,30 @@ func (j *heldJob) enter(next stage) {
 // begun reports whether a job in this stage has started and has no recorded outcome yet.
 func (s stage) begun() bool { return s == stageRunning || s == stageSaving || s == stageBurying }
 
-// orderedJob orders the jobs of a bucket: by priority, then as they were accepted. A retried job is
-// older than those behind it and so goes before them. A job that found the target down goes behind
-// those that did not, until one finds it up. Operators move some to the front.
-//
-// Sequences are the order in which the stream accepted jobs, so they are law 4's order; nothing
-// else that is known of a job tells it.
+// orderedJob orders the jobs of a bucket: see rank.
 type orderedJob struct{ *heldJob }
 
 func (j orderedJob) Before(k orderedJob) bool { return j.rank().before(k.rank()) }
+func (j orderedJob) Moved(i int)              { j.inBucket = i }
 
-// rank is what a job is ordered by.
+// rank is what a job is ordered by: its priority, or, where a step of priority is worth a time of
+// waiting, when it came, so much earlier as its priority says; then as jobs were accepted. A job
+// that found the target down goes behind those that did not, until one finds it up. Operators move
+// some to the front.
+//
+// Place and seq stay as they are while a job waits, is retried or is handed over, so a retried job
+// goes before those behind it, and whoever has waited for 18 steps before all that come. Sequences
+// are the order in which the stream accepted jobs, so they are law 4's order.
 type rank struct {
-	tried    uint16
-	front    int64
-	priority int
-	seq      uint64
+	tried uint16
+	front int64
+	place int64
+	seq   uint64
 }
 
-func (j *heldJob) rank() rank { return rank{j.tried, j.front, j.Priority, j.Seq} }
+func (j *heldJob) rank() rank {
+	return rank{j.tried, j.front, j.Bucket.placeOf(j.Priority, j.came), j.Seq}
+}
 
 func (r rank) before(other rank) bool {
 	if r.tried != other.tried {
@@ -130,12 +137,31 @@ func (r rank) before(other rank) bool {
 	if r.front != other.front {
 		return r.front > other.front
 	}
-	if r.priority != other.priority {
-		return r.priority > other.priority
+	if r.place != other.place {
+		return r.place < other.place
 	}
 	return r.seq < other.seq
 }
-func (j orderedJob) Moved(i int) { j.inBucket = i }
+
+// placeOf is the place of a job of a priority that came at an instant: see arrivals.
+func (b *bucket) placeOf(priority int, came int64) int64 {
+	if b.step == 0 {
+		return -int64(priority)
+	}
+	return came - int64(priority)*b.step
+}
+
+// rerank orders a bucket's jobs anew, after a change of the step. The last checks that are under
+// way are made in the order of before: nothing starts until all of them are.
+func (b *bucket) rerank() {
+	for i := range b.lanes {
+		b.lanes[i].trail = nil
+	}
+	if b.near != nothingNear {
+		b.ready.Retain(func(orderedJob) bool { return true })
+		b.stalled = true
+	}
+}
 
 // laterJob orders the jobs of a bucket that may not start yet by when that changes.
 type laterJob struct{ *heldJob }
@@ -226,13 +252,85 @@ type lane struct {
 	priority int
 	waiting  int64     // of the jobs in ready, and of those that are deep
 	arrived  int64     // of all that have come
+	trail    *trail    // when they came; nil: the bucket's priorities have no step
 	line     deep.Line // of those that are deep and may start; 0: there are none
 	later    deep.Line // likewise, of those that are not due yet
+}
+
+// trail is a rough memory of when the jobs of a lane came.
+type trail struct {
+	newest int64 // when the last one did
+	marks  []trailMark
+}
+
+// trailMark says how many slots had arrived when a job came, its own included.
+type trailMark struct{ at, arrived int64 }
+
+// mostMarks is how many there are of a lane. They are about evenly spread over the time.
+const mostMarks = 32
+
+// came is when a job of the bucket came that the stream stored at an instant.
+func (b *bucket) came(seq uint64, stored int64) int64 { return b.Part.arrivals.came(seq, stored) }
+
+// join counts a job as the last of its lane.
+func (b *bucket) join(j *heldJob) {
+	l := b.lane(j.Priority)
+	l.arrived += j.Cost
+	if j.mark = l.arrived; b.step > 0 {
+		l.note(j.came)
+	}
+}
+
+// note remembers when a job of the lane came, which has been counted as arrived.
+func (l *lane) note(at int64) {
+	if l.trail == nil {
+		l.trail = &trail{}
+	}
+	t := l.trail
+	t.newest = max(t.newest, at)
+	if l.waiting == 0 {
+		t.marks = t.marks[:0]
+	}
+	if n := len(t.marks); n > 0 &&
+		at-t.marks[n-1].at < (t.marks[n-1].at-t.marks[0].at)/mostMarks {
+		return
+	}
+	if len(t.marks) == mostMarks {
+		left := l.arrived - l.waiting // about: these have started
+		t.marks = slices.DeleteFunc(t.marks, func(m trailMark) bool { return m.arrived < left })
+	}
+	if n := len(t.marks); n == mostMarks {
+		for i := range n / 2 {
+			t.marks[i] = t.marks[2*i+1]
+		}
+		t.marks = t.marks[:n/2]
+	}
+	t.marks = append(t.marks, trailMark{at, l.arrived})
+}
+
+// until is how many slots of a lane wait that came up to an instant, or less: by what came between
+// two marks, by what came since and does not wait, and by what came before there were marks.
+func (l *lane) until(at int64) int64 {
+	if l.trail == nil {
+		return 0
+	}
+	if at >= l.trail.newest {
+		return l.waiting
+	}
+	arrived := int64(0)
+	for _, m := range l.trail.marks {
+		if m.at > at {
+			break
+		}
+		arrived = m.arrived
+	}
+	return max(0, l.waiting-(l.arrived-arrived))
 }
 
 // queued is how many jobs of a bucket wait for a slot.
 func (b *bucket) queued() int { return len(b.ready) + int(b.deep) }
 
+// lane returns that of a priority, which it makes when there is none.
 func (b *bucket) lane(priority int) *lane {
 	for i := range b.lanes {
 		if b.lanes[i].priority == priority {
@@ -244,32 +342,44 @@ func (b *bucket) lane(priority int) *lane {
 }
 
 // slotsBefore is how many slots go to others before a waiting job, its own not among them: exact
-// while those of its priority that came after it wait, else less than it could be.
+// while those of its priority that came after it wait, else less than it could be. Where priorities
+// have a step, what waits of other ones is told less exactly: see until.
 //
 // Every publisher is told when its job starts, so this must not take as long as the queue is.
 func (b *bucket) slotsBefore(j *heldJob) (slots int64) {
 	if j.front > 0 {
 		return 0 // or the few that were moved there after it
 	}
-	for _, l := range b.lanes {
-		switch {
-		case l.priority > j.Priority:
-			slots += l.waiting
-		case l.priority == j.Priority:
+	for i := range b.lanes {
+		l := &b.lanes[i]
+		if l.priority == j.Priority {
 			slots += max(0, l.waiting-j.Cost-(l.arrived-j.mark))
+		} else {
+			slots += b.slotsOf(l, j.Priority, j.came)
 		}
 	}
 	return slots
 }
 
-// slotsFor is how many slots go to others before a job of a priority that comes now.
-func (b *bucket) slotsFor(priority int) (slots int64) {
-	for _, l := range b.lanes {
-		if l.priority >= priority {
-			slots += l.waiting
-		}
+// slotsFor is how many slots go to others before a job of a priority that comes now, in Unix ns by
+// JetStream's clock.
+func (b *bucket) slotsFor(priority int, now int64) (slots int64) {
+	now = max(now, b.Part.arrivals.last)
+	for i := range b.lanes {
+		slots += b.slotsOf(&b.lanes[i], priority, now)
 	}
 	return slots
+}
+
+// slotsOf is how many slots of a lane go before a job of a priority that came at an instant.
+func (b *bucket) slotsOf(l *lane, priority int, came int64) int64 {
+	switch latest := came + int64(l.priority-priority)*b.step; {
+	case b.step > 0 && latest < b.Part.arrivals.last:
+		return l.until(latest)
+	case b.step > 0, l.priority >= priority:
+		return l.waiting
+	}
+	return 0
 }
 
 // passing is until when a bucket lets others pass that cost less than its head.

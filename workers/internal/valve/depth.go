@@ -208,7 +208,8 @@ func (v *Valve) fathom(p *Part, seq uint64) *heldJob {
 			Deadline: time.Unix(0, d.Expires).UTC(), Cost: d.Cost, Priority: of.priority,
 			Lean: true},
 		Bucket: of.bucket, headless: true, keyed: d.Keyed, generation: d.Generation,
-		mark: d.Mark, expires: v.dateAt(d.Expires), inBucket: -1, inTimers: -1,
+		mark: d.Mark, came: of.came(seq, d.Stored), expires: v.dateAt(d.Expires),
+		inBucket: -1, inTimers: -1,
 	}
 	if d.Due != 0 {
 		j.stage, j.NotBefore = stageDelayed, time.Unix(0, d.Due).UTC()
@@ -266,11 +267,14 @@ func (v *Valve) surface(b *bucket, now pace.Instant) {
 func (b *bucket) firstDeep() (first rank, expires int64) {
 	for i := range b.lanes {
 		l := &b.lanes[i]
-		if l.line == 0 || first.seq != 0 && l.priority <= first.priority {
+		if l.line == 0 {
 			continue
 		}
 		if d, some := b.Part.deep.First(l.line); some {
-			first, expires = rank{priority: l.priority, seq: d.Seq}, d.Expires
+			r := rank{place: b.placeOf(l.priority, b.came(d.Seq, d.Stored)), seq: d.Seq}
+			if first.seq == 0 || r.before(first) {
+				first, expires = r, d.Expires
+			}
 		}
 	}
 	return first, expires

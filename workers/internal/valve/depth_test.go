@@ -84,7 +84,7 @@ func TestJobsThatWaitDeepStartInTheirOrder(t *testing.T) {
 	for range 3000 {
 		key := fmt.Sprint("k", r.IntN(4))
 		b.arrive(key, priority(r.IntN(3)-1), cost(1+r.Int64N(3)), func(a *job.Arrived) {
-			ranks[key] = append(ranks[key], rank{priority: a.Priority, seq: a.Seq})
+			ranks[key] = append(ranks[key], rank{place: -int64(a.Priority), seq: a.Seq})
 		})
 	}
 	b.counts()
@@ -93,7 +93,7 @@ func TestJobsThatWaitDeepStartInTheirOrder(t *testing.T) {
 	}
 	for key := range ranks {
 		slices.SortFunc(ranks[key], func(a, b rank) int {
-			return cmp.Or(cmp.Compare(b.priority, a.priority), cmp.Compare(a.seq, b.seq))
+			return cmp.Or(cmp.Compare(a.place, b.place), cmp.Compare(a.seq, b.seq))
 		})
 	}
 	for turn := 0; len(b.p.jobs) > 0; turn++ {

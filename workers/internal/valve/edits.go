@@ -122,9 +122,7 @@ func (v *Valve) reorder(j *heldJob, edit record.Edit, run bool, now pace.Instant
 	apply(&j.Arrived, edit)
 	j.front = edit.Front
 	if j.Priority != before {
-		lane := j.Bucket.lane(j.Priority)
-		lane.arrived += j.Cost
-		j.mark = lane.arrived
+		j.Bucket.join(j)
 	}
 	v.date(j, now, wall)
 	if !delayed || run {

@@ -274,7 +274,7 @@ func (v *Valve) room(p *Part, key job.Key, now pace.Instant) time.Duration {
 // nobody can tell, and where no job waits.
 func (v *Valve) tail(p *Part, key job.Key, priority int, now pace.Instant) *int64 {
 	if b := p.buckets[key]; b != nil && b.queued() > 0 {
-		return v.expectBucket(b, b.slotsFor(priority), now)
+		return v.expectBucket(b, b.slotsFor(priority, v.wall(now).UnixNano()), now)
 	}
 	return nil
 }

@@ -262,6 +262,7 @@ func (v *Valve) restart(p *Part, now pace.Instant) {
 	clear(p.crashes)
 	clear(p.records)
 	p.highest, p.unseen, p.finished, p.recent, p.stale = 0, 0, nil, nil, 0
+	p.arrivals = arrivals{}
 	v.placeAll(p, now)
 }
 

@@ -125,7 +125,7 @@ func (v *Valve) bucketState(p *Part, key job.Key, now pace.Instant,
 	s.RateMinute = b.minute.NowMinute(b.pace, now)
 	s.LateMS = v.lateMS(b, now)
 	s.CoolingMS = max(0, ceilMillis(b.cool.Since(now)))
-	s.ExpectMS = v.expectBucket(b, b.slotsFor(0), now)
+	s.ExpectMS = v.expectBucket(b, b.slotsFor(0, wall.UnixNano()), now)
 	s.Delayed = len(b.later) + int(b.deepLater)
 	by, until := v.held(b, now)
 	s.Hold, s.LastError = untilWhen(by, until, now, wall), b.lastError

@@ -213,11 +213,11 @@ func TestSlotsAreCounted(t *testing.T) {
 					record.OutcomeReturned}[random.IntN(3)]})
 		}
 	}
-	if a := b.p.buckets["a"]; a.slotsFor(job.MinPriority) == 0 || len(a.lanes) != 3 {
+	if a := b.p.buckets["a"]; a.slotsFor(job.MinPriority, 0) == 0 || len(a.lanes) != 3 {
 		t.Errorf("lanes %+v", a.lanes)
 	}
 	b.v.purge(b.p.waiting("a"), b.now)
-	if n := b.p.buckets["a"].slotsFor(job.MinPriority); n != 0 {
+	if n := b.p.buckets["a"].slotsFor(job.MinPriority, 0); n != 0 {
 		t.Errorf("%d slots wait in an empty bucket", n)
 	}
 }

@@ -19,6 +19,7 @@ type limits struct {
 	pace        *pace.Pace // nil: the bucket's jobs start unpaced
 	concurrency int        // 0: no limit
 	weight      int64      // of the bucket's turns under the policy's total outflow
+	step        int64      // of priority, in ns of waiting; 0: the higher one goes first
 	paused      bool
 }
 
@@ -36,7 +37,7 @@ func limitsFor(p policy.Policy, o policy.Override, paused bool) *limits {
 		p.Burst = *o.Burst
 	}
 	l := &limits{pace: pace.New(p.Outflow, peak, p.Burst), concurrency: p.Concurrency,
-		weight: 1, paused: paused || o.Paused}
+		weight: 1, step: int64(p.PriorityStep), paused: paused || o.Paused}
 	if o.Concurrency != nil {
 		l.concurrency = *o.Concurrency
 	}
@@ -114,6 +115,9 @@ func (v *Valve) relimit(b *bucket, anew bool, now pace.Instant) {
 	before := b.limits
 	b.limits = v.limitsOf(b.key)
 	v.relearn(b, anew, before.pace)
+	if b.step != before.step {
+		b.rerank()
+	}
 	switch {
 	case b.pace == nil:
 		b.clock.Reset() // a rate that comes later has nothing to do with that of before

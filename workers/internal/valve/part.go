@@ -2,6 +2,7 @@ package valve
 
 import (
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
@@ -56,7 +57,8 @@ type Part struct {
 	inherited  map[uint64]*inheritedJob
 	through    int64 // as in [handover], of what is inherited
 	// when the newest job was stored that has come, or is inherited: likewise
-	newest int64
+	newest   int64
+	arrivals arrivals
 	// acknowledged a moment ago, when they were stored, 0: by through. Deliveries of them are stale
 	finished map[uint64]int64
 	recent   []finishedJob
@@ -110,6 +112,59 @@ const (
 	// second.
 	mostFinished = 1 << 17
 )
+
+// arrivals tell when the jobs of a partition came, in Unix ns: when the stream stored them, but no
+// earlier than those before them. Stamps are of the stream's leader, so they step back with its
+// clock, and to that of another server; yet among equal priorities places are to be in the order of
+// sequences (law 4).
+//
+// A new owner does not know the stamps of jobs that are gone, so to it some came earlier, by as
+// much as the clock stepped back at most. Equal priorities keep their order also then.
+type arrivals struct {
+	seq   uint64 // of the last job
+	last  int64  // when it came
+	flats []flat // in the order of their jobs
+}
+
+// flat is a run of jobs of which none came earlier than the one before them, whatever their stamps.
+type flat struct {
+	from, until uint64
+	at          int64
+}
+
+// mostFlats is how many a partition remembers: of more, the first two become one, whose jobs count
+// as having come with the last of them.
+const mostFlats = 100
+
+// came is when a job came that the stream stored at an instant; one that is new comes now.
+func (a *arrivals) came(seq uint64, stored int64) int64 {
+	if seq > a.seq {
+		return a.comes(seq, stored)
+	}
+	i := sort.Search(len(a.flats), func(i int) bool { return a.flats[i].until >= seq })
+	if i < len(a.flats) && a.flats[i].from <= seq {
+		return max(stored, a.flats[i].at)
+	}
+	return stored
+}
+
+func (a *arrivals) comes(seq uint64, stored int64) int64 {
+	a.seq = seq
+	if stored >= a.last {
+		a.last = stored
+		return stored
+	}
+	if n := len(a.flats); n > 0 && a.flats[n-1].at == a.last {
+		a.flats[n-1].until = seq
+		return a.last
+	}
+	if len(a.flats) == mostFlats {
+		a.flats[1].from = a.flats[0].from
+		a.flats = slices.Delete(a.flats, 0, 1)
+	}
+	a.flats = append(a.flats, flat{seq, seq, a.last})
+	return a.last
+}
 
 // Owned reports whether this drainer owns the partition.
 func (p *Part) Owned() bool { return p.state <= partitionLive }

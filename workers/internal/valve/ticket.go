@@ -18,8 +18,7 @@ import (
 // Law 4 needs it: without tickets, of two jobs given to two workers the second could pass while the
 // first one's goroutine waits for the processor.
 type Ticket struct {
-	priority int
-	seq      uint64
+	rank     rank // but for how often it found the target down
 	cost     int64
 	own      *pace.Clock  // of the bucket
 	total    *pace.Clock  // of all buckets together; nil: there is none
@@ -35,10 +34,6 @@ type Ticket struct {
 	back   *Ticket // of those up to this one that came back, the first in order; nil: none
 }
 
-func (t *Ticket) before(u *Ticket) bool {
-	return t.priority > u.priority || t.priority == u.priority && t.seq < u.seq
-}
-
 // undecided counts the jobs that were given to a worker and have neither passed their last check
 // nor come back.
 type undecided struct{ jobs atomic.Int32 }
@@ -49,8 +44,10 @@ func (u *undecided) any() bool { return u.jobs.Load() > 0 }
 //
 // It is counted at its partition as well, for a handover must wait until none is on its way.
 func (b *bucket) ticket(j *heldJob, fence pace.Instant) *Ticket {
-	t := &Ticket{priority: j.Priority, seq: j.Seq, cost: j.Cost, own: &b.clock,
-		latest: fence - 1, previous: b.last, bucket: &b.own().undecided, part: &b.Part.undecided}
+	r := j.rank()
+	r.tried = 0
+	t := &Ticket{rank: r, cost: j.Cost, own: &b.clock, latest: fence - 1,
+		previous: b.last, bucket: &b.own().undecided, part: &b.Part.undecided}
 	t.decided.Add(1)
 	t.bucket.jobs.Add(1)
 	t.part.jobs.Add(1)
@@ -108,7 +105,7 @@ func (t *Ticket) Decide(gate func() (fence, now pace.Instant),
 		t.previous.decided.Wait()
 		t.back = t.previous.back
 	}
-	overtakes := t.back != nil && t.back.before(t)
+	overtakes := t.back != nil && t.back.rank.before(t.rank)
 	fence, now := gate()
 	switch {
 	case overtakes:

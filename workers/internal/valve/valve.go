@@ -192,9 +192,8 @@ func (v *Valve) arrive(p *Part, a *job.Arrived, now pace.Instant, wall time.Time
 	j.Key = b.key
 	v.date(j, now, wall)
 	p.unnoted.cost = max(p.unnoted.cost, j.Cost)
-	lane := b.lane(j.Priority)
-	lane.arrived += j.Cost
-	j.mark = lane.arrived
+	j.came = b.came(a.Seq, stored)
+	b.join(j)
 	p.jobs[a.Seq] = j
 	v.weigh(j)
 	b.held++
