@@ -196,3 +196,33 @@ func TestLargeBodiesFlowInBoundedPulls(t *testing.T) {
 		}
 	}
 }
+
+// TestJobsThatLookLikeTheServersWordAreRead: they have no body, and a header by which servers say
+// that there is no more.
+func TestJobsThatLookLikeTheServersWordAreRead(t *testing.T) {
+	b := newBroker(t)
+	apply(t, b, paced("stripe", 100, 1))
+	for _, status := range []string{"204", "404", "503"} {
+		header := nats.Header{"Status": {status}}
+		if _, err := request(t, b.nc, "penstock.jobs.stripe.a", "", header); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx := natstest.Context(t)
+	if all, err := b.ScanJobs(ctx, "stripe", Where{}, 1, 100); err != nil || len(all) != 3 {
+		t.Errorf("scanned %+v, %v", all, err)
+	}
+	if all, err := b.StoredJobs(ctx, "stripe", 0, "a", 1, 100); err != nil || len(all) != 3 {
+		t.Errorf("listed %+v, %v", all, err)
+	}
+	l := open(t, b, BacklogOptions{Policy: "stripe", Epoch: 1})
+	if all, err := l.Bodies(ctx, []uint64{1, 2, 3}); err != nil || len(all) != 3 {
+		t.Errorf("read %+v, %v", all, err)
+	}
+	receive(t, l, 3)
+	for seq := range uint64(3) {
+		if _, err := l.Body(ctx, seq+1); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -68,19 +68,15 @@ func (c *Conn) Message(ctx context.Context, stream string, request any) (Message
 // Direct reads a message from any replica. What it cannot make out, because the replica lags behind
 // or the message is strange, is [ErrNotFound]: then the leader's word counts.
 func (c *Conn) Direct(ctx context.Context, stream string, seq uint64) (Message, error) {
-	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
-	defer cancel()
-	body := strconv.AppendUint([]byte(`{"seq":`), seq, 10)
-	m, err := c.NATS.RequestWithContext(ctx, "$JS.API.DIRECT.GET."+stream, append(body, '}'))
+	// nats.Conn.Request would take a job with a header Status: 503 for nobody's answer
+	read, err := c.Directs(ctx, stream, []uint64{seq})
 	if err != nil {
-		return Message{}, Translate(err)
+		return Message{}, err
 	}
-	read, ok := ReadDirect(m)
-	if !ok || read.Seq != seq {
-		return Message{}, fmt.Errorf("%w: status %.32q %.64q", ErrNotFound, m.Header.Get("Status"),
-			m.Header.Get("Description"))
+	if read[0].Seq == 0 {
+		return Message{}, fmt.Errorf("%w: no replica has message %d", ErrNotFound, seq)
 	}
-	return read, nil
+	return read[0], nil
 }
 
 // mostGets is how many single messages are asked for at a time. A batch would be fewer requests,
@@ -184,14 +180,15 @@ func (c *Conn) Batch(ctx context.Context, stream, subject string, from uint64, n
 		if err != nil {
 			return nil, err
 		}
+		if found, ok := ReadDirect(m); ok { // first, for its publisher may have given it a Status
+			read = append(read, found)
+			continue
+		}
 		switch status := m.Header.Get("Status"); {
 		case len(m.Data) == 0 && status == "204", len(m.Data) == 0 && status == "404":
 			return read, nil
 		case len(m.Data) == 0 && status == "503":
 			return nil, Translate(nats.ErrNoResponders)
-		}
-		if found, ok := ReadDirect(m); ok {
-			read = append(read, found)
 		}
 	}
 }
