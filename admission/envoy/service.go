@@ -304,13 +304,13 @@ func (l *Limit) decide(ctx context.Context, q asked) (algorithms.Decision, error
 	var checked admission.Checked
 	var err error
 	switch most := uint64(l.Requests); {
+	case q.hits == 0:
+		checked, err = ask.Peek(ctx, from, 1)
 	case q.refund:
-		if err = ask.Refund(ctx, from, int64(min(max(q.hits, 1), most))); err == nil {
+		if err = ask.Refund(ctx, from, int64(min(q.hits, most))); err == nil {
 			checked, err = ask.Peek(ctx, from, 1)
 		}
 		checked.Allowed = true
-	case q.hits == 0:
-		checked, err = ask.Peek(ctx, from, 1)
 	case q.hits <= most:
 		checked, err = ask.Take(ctx, from, int64(q.hits))
 	default:

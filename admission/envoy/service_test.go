@@ -144,6 +144,9 @@ func testDecisions(t *testing.T, o envoy.Options) {
 	back.Refund = true
 	ask(300, []int64{300}, back)
 	ask(1, []int64{299}, of("tokens", "l"))
+	nothing := hits(0, back)
+	nothing.Refund = true
+	ask(1, []int64{299}, nothing) // which gives nothing back
 	ask(math.MaxUint32, []int64{1000}, back)
 
 	ask(1, []int64{math.MaxUint32}, of("vip", "x"))
