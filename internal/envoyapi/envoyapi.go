@@ -130,12 +130,17 @@ func (s *Server) handle(_ any, ctx context.Context, read func(any) error,
 			s.options.Failed(status.Code(err).String())
 		}
 	}()
-	var r request
-	if err := read(&r); err != nil {
+	client, err := s.client(ctx)
+	if err != nil {
 		return nil, err
 	}
-	if err := s.may(ctx, r.domain); err != nil {
+	var r request
+	if err := read(&r); err != nil { // which takes memory: not for anybody
 		return nil, err
+	}
+	if client != nil && !client.MayPolicy(access.Check, envoy.Prefix+r.domain) {
+		return nil, status.Error(codes.PermissionDenied,
+			"want the right check for "+envoy.Prefix+r.domain)
 	}
 	answer, err := s.service.Decide(ctx, r.domain, r.descriptors, r.hits)
 	if err != nil {
@@ -154,11 +159,11 @@ func translate(ctx context.Context, err error) error {
 	return status.Error(codes.Unavailable, "the store of limits does not answer")
 }
 
-// may returns why a client may not ask about a domain.
-func (s *Server) may(ctx context.Context, domain string) error {
+// client returns who asks; nil: whoever asks may.
+func (s *Server) client(ctx context.Context) (*access.Client, error) {
 	known := s.options.Guard.Clients()
 	if known == nil {
-		return nil
+		return nil, nil
 	}
 	as := &http.Request{Header: http.Header{}}
 	if given, ok := metadata.FromIncomingContext(ctx); ok && len(given["authorization"]) > 0 {
@@ -171,11 +176,7 @@ func (s *Server) may(ctx context.Context, domain string) error {
 	}
 	client, err := known().Of(as)
 	if err != nil {
-		return status.Error(codes.Unauthenticated, err.Error())
+		return nil, status.Error(codes.Unauthenticated, err.Error())
 	}
-	if !client.MayPolicy(access.Check, envoy.Prefix+domain) {
-		return status.Error(codes.PermissionDenied,
-			"want the right check for "+envoy.Prefix+domain)
-	}
-	return nil
+	return client, nil
 }

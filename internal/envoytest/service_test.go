@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -339,6 +340,12 @@ func TestWhoMayAsk(t *testing.T) {
 			t.Errorf("%s: %v, want %s", what, err, c.want)
 		}
 		cancel()
+	}
+	// Nothing of a request is read of whom nobody knows, so that they take no memory.
+	_, err := rls.NewRateLimitServiceClient(anyone).ShouldRateLimit(t.Context(),
+		&rls.RateLimitRequest{Domain: strings.Repeat("x", 300<<10)})
+	if status.Code(err) != codes.Unauthenticated {
+		t.Errorf("a large request of nobody: %v", err)
 	}
 	health := grpc_health_v1.NewHealthClient(anyone)
 	if _, err := health.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); err != nil {
