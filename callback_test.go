@@ -1,6 +1,7 @@
 package penstock_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -70,7 +71,11 @@ func TestTheOutcomeOfAJobIsPosted(t *testing.T) {
 	r := receiving(t)
 	p := open(t, penstock.Options{Policies: calling(t, 100), AllowTargets: here})
 	p.Handle("mail", func(_ context.Context, j workers.Job) error {
-		j.Reply(201, http.Header{"X-Id": {"7"}}, j.Body)
+		reply := j.Body
+		if string(reply) == "large" {
+			reply = bytes.Repeat([]byte("é"), job.MaxReply)
+		}
+		j.Reply(201, http.Header{"X-Id": {"7"}}, reply)
 		switch string(j.Body) {
 		case "bad":
 			return workers.Permanent(errors.New("no such address"))
@@ -83,7 +88,8 @@ func TestTheOutcomeOfAJobIsPosted(t *testing.T) {
 	for body, want := range map[string]string{
 		"good": `,"end":"done","attempts":0,"reply":{"status":201,"header":{"X-Id":["7"]},` +
 			`"body":"good"}}`,
-		"\x80": `"body_base64":"gA=="}}`,
+		"\x80":  `"body_base64":"gA=="}}`,
+		"large": `"reply":{"status":201,"header":{"X-Id":["7"]},"body_too_large":true}}`,
 		"bad": `"end":"dead","reason":"permanent","error":"no such address","attempts":1,` +
 			`"reply":{"status":201,`,
 		"fails": `"end":"dead","reason":"attempts","error":"try again","attempts":1}`,
@@ -111,6 +117,27 @@ func TestTheOutcomeOfAJobIsPosted(t *testing.T) {
 			!strings.HasPrefix(got.signature, "t=") {
 			t.Errorf("%q: posted %+v", body, got)
 		}
+	}
+}
+
+// TestAJobThatNobodyUnderstandsIsToldOf: what is wrong with it does not spoil its callback.
+func TestAJobThatNobodyUnderstandsIsToldOf(t *testing.T) {
+	r := receiving(t)
+	p := open(t, penstock.Options{Policies: calling(t, 100), AllowTargets: here})
+	p.Handle("mail", func(context.Context, workers.Job) error { return nil })
+	run(t, p)
+	nc, err := p.Connect("plain")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	m := nats.NewMsg("penstock.jobs.mail.a")
+	m.Header = nats.Header{job.HeaderCallback: {r.URL}, job.HeaderTag: {"good, b d"}}
+	if _, err := nc.RequestMsgWithContext(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	if got := receive(t, r.called); !strings.Contains(got.body, `"reason":"malformed"`) {
+		t.Errorf("posted %+v", got)
 	}
 }
 

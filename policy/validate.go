@@ -384,6 +384,10 @@ func (t *HTTPTarget) check(c *checker) {
 		return
 	}
 	if text == CallbackURL {
+		if len(t.Headers) > 0 {
+			c.add("target.http.headers", "are for one target, and %s is wherever "+
+				"producers say", CallbackURL)
+		}
 		return
 	}
 	u, err := url.Parse(text)

@@ -318,6 +318,10 @@ func TestValidate(t *testing.T) {
 			[]string{subject + "must have at most 1024 bytes, not 1025"}},
 		"server's subject": {requesting("$JS.API.INFO"),
 			[]string{subject + `"$JS.API.INFO": must not be a subject of the`}},
+		"secrets for whoever is called": {leaking(func(p P) {
+			p.Target = &policy.Target{HTTP: &policy.HTTPTarget{URL: policy.CallbackURL,
+				Headers: policy.TargetHeaders{"Authorization": {File: "/run/token"}}}}
+		}), []string{"target.http.headers: are for one target"}},
 		"two targets": {leaking(func(p P) {
 			p.Target = &policy.Target{HTTP: &policy.HTTPTarget{URL: "http://a"},
 				NATS: &policy.NATSTarget{Subject: "a"}}

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"net/url"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -38,8 +41,12 @@ type callback struct {
 func (c *callbacks) of(through, policy string, key job.Key, header map[string][]string,
 	created time.Time, seq uint64) callback {
 
+	// those that nobody understands would make the outcome malformed as well
+	tags := slices.DeleteFunc(job.Tags(header), func(t string) bool {
+		return job.CheckTag(t) != nil
+	})
 	return callback{c, through, job.HeaderValue(header, job.HeaderCallback), policy, key,
-		job.Idempotency(nil, policy, created, seq), job.Tags(header)}
+		job.Idempotency(nil, policy, created, seq), tags[:min(len(tags), job.MaxTags)]}
 }
 
 // settle queues the outcome of a run that ended its job, however long that takes: its worker is
@@ -84,14 +91,25 @@ func (c callback) queue(ctx context.Context, t job.Told) error {
 	return nil
 }
 
+// receiver is the bucket of whom a URL reaches: one, however it spells its host.
+func receiver(to *url.URL) (job.Key, error) {
+	host := strings.TrimSuffix(strings.ToLower(to.Hostname()), ".")
+	switch port := to.Port(); {
+	case port == "", to.Scheme == "http" && port == "80", to.Scheme == "https" && port == "443":
+		return job.EncodeKey(host)
+	default:
+		return job.EncodeKey(net.JoinHostPort(host, port))
+	}
+}
+
 // publish stores an outcome in the bucket of its host, so that no receiver holds up others.
 func (c callback) publish(ctx context.Context, to *url.URL, t job.Told) error {
-	key, err := job.EncodeKey(to.Host)
+	key, err := receiver(to)
 	if err != nil {
 		return err
 	}
 	header := nats.Header{job.HeaderCallbackTo: {c.to}, "Content-Type": {"application/json"}}
-	if c.tags != nil {
+	if len(c.tags) > 0 {
 		header[job.HeaderTag] = c.tags
 	}
 	_, err = c.producer.Publish(ctx, queue.Submission{Policy: c.through, Key: key, Header: header,

@@ -42,6 +42,12 @@ var table = []mutant{
 		by:  "./admission/envoy TestDecisionsInMemory",
 	},
 	{
+		name: "envoy-a-refund-of-none-gives-back", file: "admission/envoy/service.go",
+		old: "case q.hits == 0:",
+		new: "case q.hits == 0 && !q.refund:",
+		by:  "./admission/envoy TestDecisionsInMemory",
+	},
+	{
 		name: "envoy-counts-begin-anew-with-a-file", file: "admission/envoy/service.go",
 		old: "previous = same.counter.limiter",
 		new: "",
@@ -167,8 +173,8 @@ var table = []mutant{
 
 	{
 		name: "outcome-of-a-second-run-is-another", file: "workers/callback.go",
-		old: "job.Idempotency(nil, policy, created, seq), job.Tags(header)}",
-		new: "time.Now().String(), job.Tags(header)}",
+		old: "job.Idempotency(nil, policy, created, seq), tags",
+		new: "time.Now().String(), tags",
 		by:  ". TestACrashBehindACallbackMakesNoSecondOne",
 	},
 	{
@@ -176,6 +182,24 @@ var table = []mutant{
 		old: "c.lost(c.policy, reason)",
 		new: "",
 		by:  ". TestACallbackThatFindsNoRoomIsTold",
+	},
+	{
+		name: "tags-spoil-callbacks", file: "workers/callback.go",
+		old: "return job.CheckTag(t) != nil",
+		new: "return false",
+		by:  ". TestAJobThatNobodyUnderstandsIsToldOf",
+	},
+	{
+		name: "receivers-have-a-bucket-for-each-spelling", file: "workers/callback.go",
+		old: "strings.ToLower(to.Hostname())",
+		new: "to.Hostname()",
+		by:  "./workers TestAReceiverHasOneBucket",
+	},
+	{
+		name: "secrets-go-to-whoever-is-called", file: "policy/validate.go",
+		old: "if len(t.Headers) > 0 {",
+		new: "if false {",
+		by:  "./policy TestValidate",
 	},
 	{
 		name: "callbacks-of-a-file-reach-this-machine", file: "workers/httptarget/httptarget.go",
@@ -2363,6 +2387,12 @@ func (Synced)`,
 		old: "read[i] = found",
 		new: "read[i/2*2] = found",
 		by:  "./queue TestBodiesAreReadTogether",
+	},
+	{
+		name: "a-publishers-status-ends-a-batch", file: "queue/internal/jsapi/message.go",
+		old: "			read = append(read, found)\n			continue",
+		new: "			read = append(read, found)",
+		by:  "./queue TestJobsThatLookLikeTheServersWordAreRead",
 	},
 	{
 		name: "letters-of-a-key-by-reading-all", file: "queue/some.go",

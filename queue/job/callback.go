@@ -56,9 +56,11 @@ func (t Told) Document() []byte {
 	}{t.Job, t.End, t.Reason, t.Error, t.Attempts, nil}
 	if r := t.Reply; r != nil {
 		document.Reply = &reply{Status: r.Status, Header: r.Header, Cut: r.Cut}
-		if body := string(r.Body); utf8.ValidString(body) {
+		switch body := string(r.Body); {
+		case r.Cut: // what is left of it is for the history
+		case utf8.ValidString(body):
 			document.Reply.Body = &body
-		} else {
+		default:
 			document.Reply.Bytes = r.Body
 		}
 	}

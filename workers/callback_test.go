@@ -1,0 +1,27 @@
+package workers
+
+import (
+	"testing"
+
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+// TestAReceiverHasOneBucket: else whoever spells its host in another way gets another rate.
+func TestAReceiverHasOneBucket(t *testing.T) {
+	for text, want := range map[string]string{
+		"https://shop.example/done":    "shop.example",
+		"https://Shop.EXAMPLE.:443/":   "shop.example",
+		"http://shop.example:80/?a=b":  "shop.example",
+		"http://shop.example:443/":     "shop.example:443",
+		"https://[2001:DB8::1]/":       "2001:db8::1",
+		"https://[2001:db8::1]:8443/x": "[2001:db8::1]:8443",
+	} {
+		to, err := job.ParseCallback(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if key, err := receiver(to); err != nil || key.Raw() != want {
+			t.Errorf("%s is called in the bucket %s, %v", text, key.Raw(), err)
+		}
+	}
+}
