@@ -52,9 +52,12 @@ func formatNames() (names []string) {
 
 // read reads the trace, and says on standard error what was left out.
 func (f *traceFlags) read(a *app) (*trace.Trace, error) {
-	in := a.in
-	if f.file == "" {
+	in, o := a.in, f.options
+	switch {
+	case f.file == "":
 		return nil, usageError{errors.New("want --trace FILE")}
+	case min(o.Duration, o.Deadline, o.Window) < 0, min(o.Workers, o.Keys) < 0:
+		return nil, usageError{errors.New("durations and numbers must not be negative")}
 	}
 	if f.file != "-" {
 		file, err := os.Open(f.file)

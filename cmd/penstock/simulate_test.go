@@ -89,6 +89,11 @@ func TestATraceThatCannotBePlayedIsAMistake(t *testing.T) {
 	bad := written(t, "bad.yaml", "policies:\n  - {name: mail, algorithm: leaking_bucket}\n")
 	i.says(2, []string{"simulate", "--config", bad, "--trace", csv}, "bad.yaml:2: policies[0]")
 	i.says(2, []string{"simulate", "--config", csv, "--trace", csv}, "trace.csv")
+	for _, flag := range []string{"--keys=-1", "--workers=-1", "--duration=-1s", "--deadline=-1s",
+		"--window=-1s"} {
+		i.says(2, []string{"simulate", "--config", config, "--trace", csv, flag},
+			"must not be negative")
+	}
 	none := written(t, "none.yaml", "http: {}\n")
 	i.says(2, []string{"simulate", "--config", none, "--trace", csv}, "holds no policies")
 }

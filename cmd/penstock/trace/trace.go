@@ -221,7 +221,7 @@ func request(l *line, keys map[string]job.Key) (r Request, err error) {
 		keys[strings.Clone(l.key)] = key
 	}
 	return Request{whatif.Request{At: ns, Key: key, IP: strings.Clone(l.ip), Cost: l.cost,
-		Deadline: l.deadline, Priority: l.priority}, l.policy}, nil
+		Deadline: l.deadline, Priority: l.priority}, strings.Clone(l.policy)}, nil
 }
 
 // spread spreads the requests of a second, which is all that logs tell, evenly over it: else each
