@@ -63,6 +63,21 @@ func calling(t *testing.T, capacity int64) []policy.Policy {
 	return []policy.Policy{mail, calls}
 }
 
+// beside is a connection of another program's.
+func beside(t *testing.T, p *penstock.Penstock) *queue.Broker {
+	t.Helper()
+	nc, err := p.Connect("beside")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	broker, err := queue.NewBroker(nc, queue.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return broker
+}
+
 var here = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 
 // TestTheOutcomeOfAJobIsPosted: of one that is done with what it answered, of dead ones, and of one
@@ -161,6 +176,8 @@ func TestWhereCallbacksMayNotGo(t *testing.T) {
 		{"mail", "http://user:pw@example.test/", 400, "password"},
 		{"mail", "gopher://example.test/", 400, "want http://"},
 		{"mail", "/hook", 400, "want http://"},
+		{"mail", "http://example.test:65536/", 400, "port"},
+		{"mail", "http://example.test:0/", 400, "port"},
 		{"mail", "http://" + strings.Repeat("x", 2100), 400, "2048"},
 		{"mute", "http://example.test/", 400, "no callbacks"},
 		{"elsewhere", "http://example.test/", 409, "does not post any"},
@@ -176,15 +193,7 @@ func TestWhereCallbacksMayNotGo(t *testing.T) {
 		}
 	}
 	// A plain publish does not pass the door.
-	nc, err := p.Connect("plain")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	broker, err := queue.NewBroker(nc, queue.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	broker := beside(t, p)
 	if _, err := broker.NewProducer(queue.ProducerOptions{}).Publish(t.Context(),
 		queue.Submission{Policy: "mail", Key: "a",
 			Header: map[string][]string{job.HeaderCallback: {r.URL}}}); err != nil {
@@ -282,17 +291,12 @@ func TestACallbackThatFindsNoRoomIsTold(t *testing.T) {
 	if status, answer := ask(t, p, "POST", "/v1/pause/calls", ""); status != 200 {
 		t.Fatal(answer)
 	}
-	nc, err := p.Connect("events")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	broker, err := queue.NewBroker(nc, queue.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	waittest.Until(t, "the drainer knows of the pause", func() bool {
+		_, answer := ask(t, p, "GET", "/v1/buckets/calls/any", "")
+		return strings.Contains(answer, `"paused":true`)
+	})
 	told := make(chan queue.Event, 10)
-	stop, err := broker.Listen("mail", ">", func(_ string, e queue.Event) {
+	stop, err := beside(t, p).Listen("mail", ">", func(_ string, e queue.Event) {
 		if e.Type == queue.EventCallbackLost {
 			told <- e
 		}

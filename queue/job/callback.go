@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -23,11 +24,17 @@ const maxCallback = 2048
 // which would be shown with the job.
 func ParseCallback(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
+	port, bad := uint64(1), error(nil)
+	if err == nil && u.Port() != "" {
+		port, bad = strconv.ParseUint(u.Port(), 10, 16)
+	}
 	switch {
 	case err != nil, len(text) > maxCallback, strings.ContainsFunc(text, isControlOr(" ")):
 		return nil, fmt.Errorf("%.80q: want a URL of at most %d bytes", text, maxCallback)
 	case u.Scheme != "http" && u.Scheme != "https", u.Hostname() == "":
 		return nil, fmt.Errorf("%.80q: want http://HOST or https://HOST", text)
+	case bad != nil, port == 0:
+		return nil, fmt.Errorf("%.80q: the port must be 1 to 65535", text)
 	case u.User != nil:
 		return nil, errors.New("must not hold a user name or password")
 	case u.Fragment != "":
