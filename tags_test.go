@@ -48,17 +48,8 @@ func TestTagsGoWithTheirJob(t *testing.T) {
 		seen <- j.Tags()
 		return workers.Permanent(errors.New("no such address"))
 	})
-	nc, err := p.Connect("events")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	broker, err := queue.NewBroker(nc, queue.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
 	events := make(chan queue.Event, 20)
-	stop, err := broker.Listen("*", ">", func(_ string, e queue.Event) { events <- e })
+	stop, err := beside(t, p).Listen("*", ">", func(_ string, e queue.Event) { events <- e })
 	if err != nil {
 		t.Fatal(err)
 	}
