@@ -55,10 +55,7 @@ func serve(ctx context.Context, process *daemon.Process, drain bool, echoAt stri
 			return err
 		}
 		defer rdb.Close()
-		redis.SetLogger(redisLog{process.Log})
-		limits = limiter.New(limiter.Options{Metrics: metrics.Store(), Logger: process.Log,
-			Shared: inredis.New(rdb,
-				inredis.Options{Prefix: c.Redis.Prefix, Timeout: c.Redis.Timeout})})
+		limits = sharedLimits(process, rdb, metrics)
 		o.Limits = limits
 	}
 	gateways, err := openGateways(process, limits, metrics)
@@ -107,6 +104,16 @@ func serve(ctx context.Context, process *daemon.Process, drain bool, echoAt stri
 			lifecycle.HTTPOptions{Logger: process.Log}))
 	}
 	return lifecycle.Run(ctx, lifecycle.InTurn(0, work, beside))
+}
+
+// sharedLimits are limits that all admitters keep in Redis.
+func sharedLimits(process *daemon.Process, rdb redis.UniversalClient,
+	metrics *telemetry.Registry) *limiter.Factory {
+
+	redis.SetLogger(redisLog{process.Log})
+	c := process.Config.State.Redis
+	return limiter.New(limiter.Options{Metrics: metrics.Store(), Logger: process.Log,
+		Shared: inredis.New(rdb, inredis.Options{Prefix: c.Prefix, Timeout: c.Timeout})})
 }
 
 // options returns what the configuration says.
