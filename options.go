@@ -13,6 +13,7 @@ import (
 
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/admission/limiter"
+	"github.com/penstock-mq/penstock/admission/schedules"
 	"github.com/penstock-mq/penstock/admission/watch"
 	"github.com/penstock-mq/penstock/internal/guard"
 	"github.com/penstock-mq/penstock/internal/installation"
@@ -40,6 +41,10 @@ type Options struct {
 	// Prune retires policies of the set that are not among Policies any more, once no job waits in
 	// them. Without it they stay, with a warning in the log.
 	Prune bool
+	// Schedules are those of Set, of jobs of Policies. One is written when its content is not what
+	// it last was in Schedules, so that a restart undoes no change since, and removed when it has
+	// left them. Nil: those of before go on.
+	Schedules []schedules.Entry
 
 	// URL is where NATS is, 2.14 or newer: one URL, or several with commas between them. Empty: a
 	// server inside.
@@ -234,6 +239,9 @@ func (o Options) checkPolicies() error {
 	}
 	if err := policy.CheckSet(cmp.Or(o.Set, policy.DefaultSet)); err != nil {
 		problems = append(problems, fmt.Errorf("options: Set: %w", err))
+	}
+	for _, problem := range schedules.Check(o.Schedules, o.Policies) {
+		problems = append(problems, fmt.Errorf("options: Schedules%s", problem))
 	}
 	return errors.Join(problems...)
 }

@@ -363,10 +363,10 @@ func (p *Penstock) SetUsers(users []embedded.User) error {
 	return p.nats.inside.SetUsers(users)
 }
 
-// Reload takes over what of the options can change while Run runs: Policies, Set, Prune and
-// DrainPolicies; and the files of clients and certificates are read again. The rest is not looked
-// at. If something is wrong with any of it, the policies stay as they were. It waits while NATS is
-// away.
+// Reload takes over what of the options can change while Run runs: Policies, Set, Prune, Schedules
+// and DrainPolicies; and the files of clients and certificates are read again. The rest is not
+// looked at. If something is wrong with any of it, the policies stay as they were. It waits while
+// NATS is away.
 func (p *Penstock) Reload(ctx context.Context, o Options) error {
 	o.Set = cmp.Or(o.Set, policy.DefaultSet)
 	o.Prefix, o.Limits = p.options.Prefix, p.options.Limits

@@ -1,6 +1,7 @@
 package penstock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/admission/natsapi"
+	"github.com/penstock-mq/penstock/admission/schedules"
 	"github.com/penstock-mq/penstock/internal/buildinfo"
 	"github.com/penstock-mq/penstock/internal/lifecycle"
 	"github.com/penstock-mq/penstock/internal/natsconn"
@@ -164,13 +166,20 @@ func (p *Penstock) prepare(ctx context.Context) error {
 	return err
 }
 
-// write hands the policies of options to all processes.
+// write hands the policies of options, and then their schedules, to all processes.
 func (p *Penstock) write(ctx context.Context, o Options) error {
 	if o.Policies == nil {
 		return nil
 	}
-	return p.persist(ctx, "write the policies",
+	err := p.persist(ctx, "write the policies",
 		func(ctx context.Context) error { return p.policies.write(ctx, o) })
+	if err != nil {
+		return err
+	}
+	return p.persist(ctx, "write the schedules", func(ctx context.Context) error {
+		return p.schedules.Apply(ctx, schedules.File{Set: cmp.Or(o.Set, policy.DefaultSet),
+			Policies: o.Policies, Entries: o.Schedules})
+	})
 }
 
 // meanwhile is a part of Run: it follows the policies that were last known when NATS is not there

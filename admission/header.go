@@ -171,7 +171,13 @@ func (j jobHeader) startable(p policy.Policy, now time.Time) error {
 	case !j.notBefore.Before(last):
 		return &RequestError{job.HeaderNotBefore,
 			"is not before the job's deadline or the policy's max_age"}
-	case p.Paced() && j.cost > p.Capacity:
+	}
+	return j.affordable(p)
+}
+
+// affordable returns why a job is too dear ever to start under a policy.
+func (j jobHeader) affordable(p policy.Policy) error {
+	if p.Paced() && j.cost > p.Capacity {
 		return &RequestError{job.HeaderCost,
 			fmt.Sprintf("can never pass: the bucket's capacity is %d", p.Capacity)}
 	}

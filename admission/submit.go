@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"time"
 
 	"github.com/penstock-mq/penstock/policy"
@@ -34,6 +35,24 @@ func (s *Service) Submit(ctx context.Context, r SubmitRequest) (Outcome, error) 
 // request.
 func (s *Service) Sound(r SubmitRequest) (map[string][]string, error) {
 	_, job, err := s.read(r)
+	return job.stored, err
+}
+
+// Sound is [Service.Sound] by policies that need not be anywhere yet, at any time: what is wrong
+// with a request by its deadline, or with the address of its callback, is not looked for.
+func Sound(find func(name string) (policy.Policy, error),
+	r SubmitRequest) (map[string][]string, error) {
+	p, err := find(r.Policy)
+	if err != nil {
+		return nil, err
+	}
+	job, err := readJob(p, r)
+	if err == nil {
+		err = job.callable(p, find, func(*url.URL) error { return nil })
+	}
+	if err == nil {
+		err = job.affordable(p)
+	}
 	return job.stored, err
 }
 
@@ -75,22 +94,36 @@ func (s *Service) read(r SubmitRequest) (live *livePolicy, job jobHeader, err er
 	if live, err = s.live(r.Policy); err != nil {
 		return nil, job, err
 	}
-	if !live.policy.HasQueue() {
-		return nil, job, NoQueue(r.Policy)
-	}
-	if len(r.Body) > MaxBody {
-		return nil, job, bodyTooLarge()
-	}
-	if job, err = readHeader(r.Header); err != nil {
+	if job, err = readJob(live.policy, r); err != nil {
 		return nil, job, err
 	}
-	if err := job.fit(live.policy, r.Body); err != nil {
-		return nil, job, err
-	}
-	if err := s.callable(live.policy, job); err != nil {
+	if err := job.callable(live.policy, s.find, s.callback); err != nil {
 		return nil, job, err
 	}
 	return live, job, job.startable(live.policy, time.Now())
+}
+
+// find returns a policy that is followed.
+func (s *Service) find(name string) (policy.Policy, error) {
+	live, err := s.live(name)
+	if err != nil {
+		return policy.Policy{}, err
+	}
+	return live.policy, nil
+}
+
+// readJob returns what a request asks of a policy, as far as both alone show whether it is sound.
+func readJob(p policy.Policy, r SubmitRequest) (job jobHeader, err error) {
+	if !p.HasQueue() {
+		return job, NoQueue(r.Policy)
+	}
+	if len(r.Body) > MaxBody {
+		return job, bodyTooLarge()
+	}
+	if job, err = readHeader(r.Header); err != nil {
+		return job, err
+	}
+	return job, job.fit(p, r.Body)
 }
 
 func (s *Service) submit(ctx context.Context, live *livePolicy, r SubmitRequest, job jobHeader,
@@ -312,7 +345,8 @@ func (l *livePolicy) full(ctx context.Context, key job.Key, full *refusal) (Outc
 
 // callable returns why the outcome of a job cannot be posted, and who may hand in what is posted:
 // nobody, since it is signed as an outcome.
-func (s *Service) callable(p policy.Policy, j jobHeader) error {
+func (j jobHeader) callable(p policy.Policy, find func(string) (policy.Policy, error),
+	permitted func(*url.URL) error) error {
 	if p.Target.Calls() {
 		return fmt.Errorf("%w %q: its jobs are the outcomes of others, which drainers queue",
 			ErrConflict, p.Name)
@@ -324,14 +358,14 @@ func (s *Service) callable(p policy.Policy, j jobHeader) error {
 	if p.Callbacks == "" {
 		return &RequestError{job.HeaderCallback, "the policy has no callbacks"}
 	}
-	through, err := s.live(p.Callbacks)
-	if err != nil || !through.policy.Target.Calls() || !through.policy.Paced() {
+	through, err := find(p.Callbacks)
+	if err != nil || !through.Target.Calls() || !through.Paced() {
 		return fmt.Errorf("%w %q: its callbacks go through %q, which is not there, or does not "+
 			"post any", ErrConflict, p.Name, p.Callbacks)
 	}
 	u, err := job.ParseCallback(to)
 	if err == nil {
-		err = s.callback(u)
+		err = permitted(u)
 	}
 	if err != nil {
 		return &RequestError{job.HeaderCallback, err.Error()}

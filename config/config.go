@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/penstock-mq/penstock/admission/schedules"
 	"github.com/penstock-mq/penstock/internal/guard"
 	"github.com/penstock-mq/penstock/internal/installation"
 	"github.com/penstock-mq/penstock/internal/lifecycle"
@@ -42,6 +43,8 @@ type Config struct {
 	// Policies are valid and named differently. What the file leaves out is left out here, too:
 	// [policy.Policy.WithDefaults] fills it in.
 	Policies []policy.Policy
+	// Schedules are those of the file, which are possible with its policies; nil: it has no list.
+	Schedules []schedules.Entry
 	// Warnings are oddities to log that are no reason to refuse the configuration.
 	Warnings []string
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/penstock-mq/penstock/admission/schedules"
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/config"
 	"github.com/penstock-mq/penstock/policy"
@@ -156,6 +157,12 @@ func TestFull(t *testing.T) {
 					Rule: policy.Rule{Algorithm: policy.SlidingCounter, Limit: 10000,
 						Window: policy.Duration(time.Second)}},
 			}}.WithDefaults(),
+		},
+		Schedules: []schedules.Entry{
+			{Policy: "stripe", Key: "acme", Name: "rates", When: "30 6 * * 1-5",
+				Zone: "Europe/Berlin", Body: "{}", Priority: 3, Cost: 2},
+			{Policy: "search", When: "@every 90s", Paused: new(true), Headers: map[string]string{
+				"Penstock-Tag": "nightly", "Content-Type": "text/plain"}},
 		},
 	}
 	for i, p := range got.Policies {

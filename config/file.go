@@ -9,13 +9,16 @@ import (
 	"github.com/penstock-mq/penstock/internal/yamlfile"
 )
 
+// lists are what a file has beside settings.
+var lists = []string{"policies", "schedules"}
+
 // unknownKeys reports keys that are neither a setting nor lead to one, and removes them along with
 // groups that are not groups.
 func unknownKeys(tree map[string]any, at string) []yamlfile.Problem {
 	var problems []yamlfile.Problem
 	for _, key := range slices.Sorted(maps.Keys(tree)) {
 		place := at + key
-		if place == "policies" {
+		if slices.Contains(lists, place) {
 			continue
 		}
 		itself := func(s setting) bool { return s.key == place }
@@ -50,7 +53,7 @@ func unknownKeys(tree map[string]any, at string) []yamlfile.Problem {
 func siblings(at string) []string {
 	names := []string{}
 	if at == "" {
-		names = append(names, "policies")
+		names = append(names, lists...)
 	}
 	for _, s := range settings {
 		if rest, inside := strings.CutPrefix(s.key, at); inside {

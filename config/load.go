@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/spf13/viper"
 
+	"github.com/penstock-mq/penstock/admission/schedules"
 	"github.com/penstock-mq/penstock/internal/installation"
 	"github.com/penstock-mq/penstock/internal/yamlfile"
 	"github.com/penstock-mq/penstock/policy"
@@ -76,7 +77,8 @@ func LoadFile(flags *pflag.FlagSet) (Config, error) {
 
 // Load reads a YAML file, nil for none. Over it go the environment variables PENSTOCK_<KEY>, such
 // as PENSTOCK_NATS_URL or PENSTOCK_NATS_EMBEDDED_DIR, and over these the flags that were given
-// (flags may be nil). An empty variable counts as not set. Policies come from the file alone.
+// (flags may be nil). An empty variable counts as not set. Policies and schedules come from the
+// file alone.
 //
 // The error joins every problem that there is, in the order of the file, each with its line and its
 // place: `penstock.yaml:7: policies[2].outflow: "10/x": …`, or "line 7: …" when the file has no
@@ -97,7 +99,10 @@ func Load(file io.Reader, flags *pflag.FlagSet) (Config, error) {
 	}
 	found := append(doc.Problems, unknownKeys(doc.Tree, "")...)
 	policies := doc.Tree["policies"]
-	delete(doc.Tree, "policies") // viper would take the case off its keys
+	scheduled, schedule := doc.Tree["schedules"]
+	for _, list := range lists {
+		delete(doc.Tree, list) // viper would take the case off its keys
+	}
 	sources, err := layer(doc.Tree, flags)
 	if err != nil {
 		return Config{}, err
@@ -126,6 +131,10 @@ func Load(file io.Reader, flags *pflag.FlagSet) (Config, error) {
 				yamlfile.Problem{Place: fmt.Sprintf("policies[%d].%s", i, bad.Field),
 					Reason: bad.Reason})
 		}
+	}
+	if schedule {
+		c.Schedules, problems = schedules.Read(scheduled, c.Policies)
+		found = append(found, problems...)
 	}
 	for i, p := range found {
 		source := sourceOf(p.Place, flags)

@@ -23,6 +23,7 @@ import (
 //	penstock.schedule.on.<policy>.<name>.<key>    the server ticks by it
 //	penstock.schedule.off.<policy>.<name>.<key>   paused: the same without the pattern's header
 //	penstock.schedule.tick.<policy>.<name>.<key>  a tick, until its job is stored
+//	penstock.schedule.file.<set>                  what the files of a set have written: filed.go
 //
 // where the first counts when a crash has left two.
 const (
@@ -38,10 +39,13 @@ const (
 	MaxScheduledBody = 64 << 10
 )
 
-// Headers of a stored schedule: what it ticks by, and in whose time.
+// Headers of a stored schedule: what it ticks by, in whose time, and the set of the file that it
+// is from.
 const (
 	HeaderSchedule     = "Penstock-Schedule"
 	HeaderScheduleZone = "Penstock-Schedule-Zone"
+	HeaderScheduleName = "Penstock-Schedule-Name" // of a request; stored, it is in the subject
+	headerScheduleSet  = "Penstock-Schedule-Set"
 )
 
 // ErrSchedule says that the server does not understand when a schedule ticks.
@@ -57,10 +61,16 @@ type Schedule struct {
 	When   string
 	Zone   string // of a cron pattern; empty: UTC
 	Paused bool
+	Set    string // of the configuration file that it is from; empty: of none
 
 	Header map[string][]string // of its jobs
 	Body   []byte
+
+	seq uint64 // where it was read; 0: it was not
 }
+
+// ID distinguishes it from all others.
+func (s Schedule) ID() string { return s.Policy + "." + s.Name + "." + string(s.Key) }
 
 // Tick is one time of a schedule.
 type Tick struct {
@@ -122,6 +132,12 @@ func (b *Broker) PutSchedule(ctx context.Context, s Schedule) error {
 		!slices.Contains(others, off) {
 		return fmt.Errorf("%w: there are %d schedules", ErrStreamFull, len(others))
 	}
+	return b.storeSchedule(ctx, s)
+}
+
+func (b *Broker) storeSchedule(ctx context.Context, s Schedule,
+	o ...jetstream.PublishOpt) error {
+	on, off := b.names.schedule(scheduleOn, s), b.names.schedule(scheduleOff, s)
 	m := nats.NewMsg(on)
 	for name, values := range s.Header {
 		m.Header[name] = values
@@ -129,6 +145,9 @@ func (b *Broker) PutSchedule(ctx context.Context, s Schedule) error {
 	m.Header.Set(HeaderSchedule, s.When)
 	if s.Zone != "" {
 		m.Header.Set(HeaderScheduleZone, s.Zone)
+	}
+	if s.Set != "" {
+		m.Header.Set(headerScheduleSet, s.Set)
 	}
 	m.Data = s.Body
 	stale := off
@@ -142,7 +161,7 @@ func (b *Broker) PutSchedule(ctx context.Context, s Schedule) error {
 			m.Header.Set("Nats-Schedule-Time-Zone", s.Zone)
 		}
 	}
-	if _, err := b.js.PublishMsg(ctx, m); err != nil {
+	if _, err := b.js.PublishMsg(ctx, m, o...); err != nil {
 		if jsapi.HasCode(err, jsapi.CodeSchedulePattern, jsapi.CodeScheduleZone) {
 			return fmt.Errorf("%w: %q in zone %q", ErrSchedule, s.When, cmp.Or(s.Zone, "UTC"))
 		}
@@ -181,7 +200,9 @@ func (b *Broker) readSchedule(ctx context.Context, subject string) (s Schedule, 
 	if err != nil {
 		return s, jsapi.Translate(err)
 	}
-	return b.scheduleOf(subject, m.Header, m.Data)
+	s, err = b.scheduleOf(subject, m.Header, m.Data)
+	s.seq = m.Sequence
+	return s, err
 }
 
 // scheduleOf reads a stored schedule, or a tick of one.
@@ -191,6 +212,7 @@ func (b *Broker) scheduleOf(subject string, h nats.Header, body []byte) (Schedul
 		return s, fmt.Errorf("%w: subject %s", ErrSchedule, subject)
 	}
 	s.When, s.Zone, s.Body = h.Get(HeaderSchedule), h.Get(HeaderScheduleZone), body
+	s.Set = h.Get(headerScheduleSet)
 	s.Header = map[string][]string{}
 	for name, values := range h {
 		if !strings.HasPrefix(name, "Nats-") && !strings.HasPrefix(name, HeaderSchedule) {
@@ -215,8 +237,8 @@ func (b *Broker) Schedules(ctx context.Context, policy string) (all []Schedule, 
 		if err != nil {
 			return nil, err
 		}
-		if id := s.Policy + "." + s.Name + "." + string(s.Key); !known[id] {
-			known[id] = true
+		if !known[s.ID()] {
+			known[s.ID()] = true
 			all = append(all, s)
 		}
 	}

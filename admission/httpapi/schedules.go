@@ -13,8 +13,6 @@ import (
 
 // What makes jobs at times of its own.
 
-const headerScheduleName = queue.HeaderSchedule + "-Name"
-
 func (h *handler) schedules() (*schedules.Service, error) {
 	if h.options.Schedules == nil {
 		return nil, fmt.Errorf("%w: there are no schedules here", admission.ErrNotFound)
@@ -46,7 +44,7 @@ func (h *handler) putSchedule(r *http.Request, at place) (answer.Answer, error) 
 	made, err := s.Put(r.Context(), schedules.Request{
 		SubmitRequest: admission.SubmitRequest{Policy: at.policy, Key: at.key, Header: header,
 			Body: body},
-		Name: r.Header.Get(headerScheduleName), When: r.Header.Get(queue.HeaderSchedule),
+		Name: r.Header.Get(queue.HeaderScheduleName), When: r.Header.Get(queue.HeaderSchedule),
 		Zone: r.Header.Get(queue.HeaderScheduleZone)})
 	if err != nil {
 		return answer.Answer{}, err

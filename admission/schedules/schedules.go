@@ -4,11 +4,11 @@
 package schedules
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -70,12 +70,13 @@ type Schedule struct {
 	When   string `json:"when"`
 	Zone   string `json:"zone,omitempty"`
 	Paused bool   `json:"paused"`
-	Bytes  int    `json:"bytes"` // of its jobs' body
+	Bytes  int    `json:"bytes"`         // of its jobs' body
+	Set    string `json:"set,omitempty"` // of the configuration file that it is from
 }
 
 func shown(s queue.Schedule) Schedule {
 	return Schedule{Policy: s.Policy, Key: s.Key.Raw(), Name: s.Name, When: s.When, Zone: s.Zone,
-		Paused: s.Paused, Bytes: len(s.Body)}
+		Paused: s.Paused, Bytes: len(s.Body), Set: s.Set}
 }
 
 // Request asks for a schedule of jobs like one.
@@ -88,45 +89,46 @@ type Request struct {
 // [*admission.RequestError], [admission.ErrUnknownPolicy], [admission.ErrConflict],
 // [admission.ErrTooLarge], [admission.ErrUnavailable].
 func (s *Service) Put(ctx context.Context, r Request) (Schedule, error) {
-	if r.Name == "" {
-		r.Name = DefaultName
-	}
-	switch {
-	case !policy.IsName(r.Name):
-		return Schedule{}, &admission.RequestError{Field: "name",
-			Reason: "want 1 to 32 of a-z, 0-9 and -"}
-	case r.When == "":
-		return Schedule{}, &admission.RequestError{Field: queue.HeaderSchedule, Reason: wanted}
-	case len(r.Body) > queue.MaxScheduledBody:
-		return Schedule{}, fmt.Errorf("%w: the body of a schedule's jobs is at most %d bytes",
-			admission.ErrTooLarge, queue.MaxScheduledBody)
-	}
-	stored, err := s.jobs.Sound(r.SubmitRequest)
+	made, err := r.schedule(s.jobs.Sound)
 	if err != nil {
 		return Schedule{}, err
 	}
-	if _, given := stored[job.HeaderIdempotencyKey]; given {
-		return Schedule{}, &admission.RequestError{Field: job.HeaderIdempotencyKey,
-			Reason: "belongs to single jobs: each tick of a schedule has its own"}
-	}
-	made := queue.Schedule{Policy: r.Policy, Key: r.Key, Name: r.Name, When: pattern(r.When),
-		Zone: r.Zone, Header: stored, Body: r.Body}
 	if err := s.broker.PutSchedule(ctx, made); err != nil {
 		return Schedule{}, translate(err)
 	}
 	return shown(made), nil
 }
 
-const wanted = "want a cron pattern such as 30 6 * * 1-5 (with a sixth field in front: seconds), " +
-	"@every 90s, @hourly, @daily, @weekly, @monthly, @yearly, or @at 2030-01-31T12:00:00Z; only " +
-	"cron patterns have a zone, such as Europe/Berlin"
-
-// pattern is a pattern as the server wants it: cron with a field for seconds.
-func pattern(when string) string {
-	if !strings.HasPrefix(when, "@") && len(strings.Fields(when)) == 5 {
-		return "0 " + when
+// schedule is what a request asks for, when sound finds nothing wrong with its jobs.
+func (r Request) schedule(sound func(admission.SubmitRequest) (map[string][]string, error)) (
+	made queue.Schedule, err error) {
+	r.Name = cmp.Or(r.Name, DefaultName)
+	bad := func(field, reason string) error {
+		return &admission.RequestError{Field: field, Reason: reason}
 	}
-	return when
+	if !policy.IsName(r.Name) {
+		return made, bad(queue.HeaderScheduleName, "want 1 to 32 of a-z, 0-9 and -")
+	}
+	if err := checkWhen(r.When); err != nil {
+		return made, bad(queue.HeaderSchedule, err.Error())
+	}
+	if err := checkZone(r.When, r.Zone); err != nil {
+		return made, bad(queue.HeaderScheduleZone, err.Error())
+	}
+	if len(r.Body) > queue.MaxScheduledBody {
+		return made, fmt.Errorf("%w: the body of a schedule's jobs is at most %d bytes",
+			admission.ErrTooLarge, queue.MaxScheduledBody)
+	}
+	stored, err := sound(r.SubmitRequest)
+	if err != nil {
+		return made, err
+	}
+	if _, given := stored[job.HeaderIdempotencyKey]; given {
+		return made, bad(job.HeaderIdempotencyKey,
+			"belongs to single jobs: each tick of a schedule has its own")
+	}
+	return queue.Schedule{Policy: r.Policy, Key: r.Key, Name: r.Name, When: pattern(r.When),
+		Zone: r.Zone, Header: stored, Body: r.Body}, nil
 }
 
 // List returns the schedules of a policy.
@@ -163,8 +165,7 @@ func translate(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, queue.ErrSchedule):
-		return &admission.RequestError{Field: queue.HeaderSchedule,
-			Reason: err.Error() + ": " + wanted}
+		return &admission.RequestError{Field: queue.HeaderSchedule, Reason: err.Error()}
 	case errors.Is(err, queue.ErrNotFound):
 		return fmt.Errorf("%w: there is no such schedule", admission.ErrNotFound)
 	case errors.Is(err, queue.ErrStreamFull):

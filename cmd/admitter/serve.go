@@ -159,6 +159,7 @@ func options(process *daemon.Process, users []embedded.User) penstock.Options {
 // reloadable returns options with what a file says that can change.
 func reloadable(o penstock.Options, c config.Config) penstock.Options {
 	o.Policies, o.Set, o.Prune, o.DrainPolicies = c.Policies, c.Set, c.Prune, c.Drain.Policies
+	o.Schedules = c.Schedules
 	if o.Policies == nil {
 		o.Policies = []policy.Policy{} // the file has none
 	}

@@ -163,7 +163,11 @@ func (c Command) run(ctx context.Context, args []string, stdout, stderr io.Write
 		for _, warning := range cfg.Warnings {
 			report(errors.New("warning: " + warning))
 		}
-		fmt.Fprintf(stdout, "the configuration is valid: %d policies\n", len(cfg.Policies))
+		fmt.Fprintf(stdout, "the configuration is valid: %d policies", len(cfg.Policies))
+		if n := len(cfg.Schedules); n > 0 {
+			fmt.Fprintf(stdout, ", %d schedules", n)
+		}
+		fmt.Fprintln(stdout)
 		return exitStopped
 	}
 	level := new(slog.LevelVar)

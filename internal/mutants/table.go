@@ -235,6 +235,42 @@ var table = []mutant{
 		by:  ". TestEachTickBecomesOneJob",
 	},
 	{
+		name: "schedules-are-written-at-each-reading", file: "admission/schedules/file.go",
+		old: "if slices.Contains(written, brief(e)) {",
+		new: "if false {",
+		by:  ". TestASchedulesTextInTheFileCountsOnce",
+	},
+	{
+		name: "schedules-of-the-file-end-a-pause", file: "admission/schedules/file.go",
+		old: "wanted.Paused = was.Paused",
+		new: "_ = was.Paused",
+		by:  ". TestASchedulesTextInTheFileCountsOnce",
+	},
+	{
+		name: "schedules-of-others-leave-with-the-file", file: "admission/schedules/file.go",
+		old: "if left.Set != set {",
+		new: "if false {",
+		by:  ". TestASchedulesTextInTheFileCountsOnce",
+	},
+	{
+		name: "admitters-write-schedules-over-each-other", file: "queue/schedule.go",
+		old: "b.js.PublishMsg(ctx, m, o...)",
+		new: "b.js.PublishMsg(ctx, m, o[:0]...)",
+		by:  ". TestAdmittersWithOneFileWriteItOnce",
+	},
+	{
+		name: "instants-of-the-file-come-back", file: "admission/schedules/file.go",
+		old: "return ok && err == nil && t.Before(time.Now())",
+		new: "return ok && err != nil && t.Before(time.Now())",
+		by:  ". TestAnInstantOfTheFileIsOneJob",
+	},
+	{
+		name: "patterns-that-the-server-does-not-read", file: "admission/schedules/when.go",
+		old: "least <= most && most <= f.most",
+		new: "most <= f.most",
+		by:  "./admission/schedules TestPatternsAreReadAsTheServerReadsThem",
+	},
+	{
 		name: "shadow-holds-back-at-the-door", file: "admission/limiter/shadow.go",
 		old: "checked.Allowed, checked.Granted = true, n",
 		new: "",

@@ -77,7 +77,7 @@ admission/httpapi: admission admission/access admission/answer admission/manage 
 admission/limiter: admission algorithms algorithms/memstore policy gobreaker
 admission/limiter/inredis: admission/limiter algorithms algorithms/redisstore policy go-redis
 admission/manage: admission admission/watch internal/race internal/redact policy policy/store queue queue/job workers workers/audit nats.go
-admission/schedules: admission policy queue queue/job nats.go
+admission/schedules: admission internal/nearest internal/yamlfile internal/zones policy queue queue/job nats.go
 admission/watch: admission queue queue/job
 admission/natsapi: admission admission/answer queue queue/job nats.go
 
@@ -88,7 +88,7 @@ admission/natsapi: admission admission/answer queue queue/job nats.go
 	internal/nearest internal/seldom internal/targets internal/yamlfile policy policy/store queue
 	queue/embedded queue/job queue/kv workers workers/audit nats.go
 
-config: algorithms internal/guard internal/hosts internal/installation internal/lifecycle
+config: admission/schedules algorithms internal/guard internal/hosts internal/installation internal/lifecycle
 	internal/natsconn internal/nearest internal/yamlfile policy pflag viper
 cmd/admitter: . admission/access admission/envoy admission/limiter admission/limiter/inredis config
 	internal/buildinfo internal/daemon internal/envoyapi internal/follow internal/guard internal/lifecycle internal/natsusers

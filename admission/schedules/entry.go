@@ -1,0 +1,218 @@
+package schedules
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/internal/nearest"
+	"github.com/penstock-mq/penstock/internal/yamlfile"
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+// Entry is a schedule as a configuration file has it.
+type Entry struct {
+	Policy string `json:"policy"`         // of the same file
+	Key    string `json:"key,omitempty"`  // empty: that of jobs without one
+	Name   string `json:"name,omitempty"` // default [DefaultName]
+	// When is as in the header Penstock-Schedule, and Zone as in Penstock-Schedule-Zone.
+	When string `json:"when"`
+	Zone string `json:"zone,omitempty"`
+	// Paused says whether it is; nil: as it was, and a new one is not.
+	Paused *bool  `json:"paused,omitempty"`
+	Body   string `json:"body,omitempty"`
+	// Priority and Cost are short for two of Headers, which are those of a request for a job.
+	Priority int               `json:"priority,omitempty"`
+	Cost     int64             `json:"cost,omitempty"`
+	Headers  map[string]string `json:"headers,omitempty"`
+}
+
+// fields are what an entry of a file may have, by their headers; empty: they are in none.
+var fields = map[string]string{"policy": "", "key": "", "paused": "", "body": "", "headers": "",
+	"name": queue.HeaderScheduleName, "when": queue.HeaderSchedule,
+	"zone": queue.HeaderScheduleZone, "priority": job.HeaderPriority, "cost": job.HeaderCost}
+
+// Read reads the list `schedules` of a file beside its policies. Places of problems begin with
+// "schedules".
+func Read(list any, policies []policy.Policy) (entries []Entry, problems []yamlfile.Problem) {
+	items, ok := list.([]any)
+	if list != nil && !ok {
+		return nil, []yamlfile.Problem{{Place: "schedules",
+			Reason: yamlfile.Unfit(list, "a list").Error()}}
+	}
+	entries = []Entry{}
+	check := checking(policies)
+	if len(items) > queue.MaxSchedules {
+		problems = append(problems, yamlfile.Problem{Place: "schedules", Reason: tooMany(items)})
+	}
+	for i, item := range items {
+		e, found := readEntry(item)
+		if len(found) == 0 {
+			found = check.entry(i, e)
+		}
+		for _, p := range found {
+			place := strings.TrimSuffix(fmt.Sprintf("schedules[%d].%s", i, p.Field), ".")
+			problems = append(problems, yamlfile.Problem{Place: place, Reason: p.Reason})
+		}
+		entries = append(entries, e)
+	}
+	return entries, problems
+}
+
+func readEntry(item any) (e Entry, problems []policy.Problem) {
+	bad := func(field, reason string) {
+		problems = append(problems, policy.Problem{Field: field, Reason: reason})
+	}
+	given, ok := item.(map[string]any)
+	if !ok {
+		bad("", yamlfile.Unfit(item, "fields").Error())
+	}
+	known := slices.Sorted(maps.Keys(fields))
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		if !slices.Contains(known, name) {
+			bad(name, "unknown key"+nearest.Hint(name, known))
+		}
+	}
+	if len(problems) > 0 {
+		return e, problems
+	}
+	text, err := json.Marshal(item)
+	if err == nil {
+		err = json.NewDecoder(bytes.NewReader(text)).Decode(&e)
+	}
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		bad(wrong.Field, fmt.Sprintf("want %s, not a %s", typeNames[wrong.Type.Kind().String()],
+			wrong.Value))
+	} else if err != nil {
+		bad("", err.Error())
+	}
+	return e, problems
+}
+
+// typeNames are what a field wants, by the kind of Go's type.
+var typeNames = map[string]string{"string": "text", "int": "a number", "int64": "a number",
+	"bool": "true or false", "map": "fields"}
+
+// checker judges the entries of a file in turn.
+type checker struct {
+	find  func(string) (policy.Policy, error)
+	first map[string]int // by ID
+}
+
+// errUnsound is of policies of which is said elsewhere what is wrong with them.
+var errUnsound = errors.New("the policy itself is wrong")
+
+func checking(policies []policy.Policy) checker {
+	return checker{first: map[string]int{}, find: func(name string) (policy.Policy, error) {
+		var names []string
+		for _, p := range policies {
+			if p.Name == name && len(p.Validate()) > 0 {
+				return p, errUnsound
+			} else if p.Name == name {
+				return p.WithDefaults(), nil
+			}
+			names = append(names, p.Name)
+		}
+		return policy.Policy{}, &admission.RequestError{Field: "policy", Reason: fmt.Sprintf(
+			"%q is no policy of this file%s", name, nearest.Hint(name, names))}
+	}}
+}
+
+// Check returns what is wrong with entries beside the policies; problems are at "[2].when".
+func Check(entries []Entry, policies []policy.Policy) (problems []policy.Problem) {
+	check := checking(policies)
+	for i, e := range entries {
+		for _, p := range check.entry(i, e) {
+			p.Field = fmt.Sprintf("[%d].%s", i, p.Field)
+			problems = append(problems, p)
+		}
+	}
+	if len(entries) > queue.MaxSchedules {
+		problems = append(problems, policy.Problem{Reason: tooMany(entries)})
+	}
+	return problems
+}
+
+func tooMany[T any](list []T) string {
+	return fmt.Sprintf("must be at most %d, not %d", queue.MaxSchedules, len(list))
+}
+
+func (c checker) entry(i int, e Entry) []policy.Problem {
+	made, err := e.schedule("", c.find)
+	if errors.Is(err, errUnsound) {
+		return nil
+	}
+	if err != nil {
+		return []policy.Problem{e.problem(err)}
+	}
+	if before, twice := c.first[made.ID()]; twice {
+		return []policy.Problem{{Field: "name", Reason: fmt.Sprintf(
+			"%q is that of schedules[%d] already, for the same policy and key", made.Name, before)}}
+	}
+	c.first[made.ID()] = i
+	return nil
+}
+
+// problem tells of an error by the field that it is about.
+func (e Entry) problem(err error) policy.Problem {
+	bad, ok := errors.AsType[*admission.RequestError](err)
+	switch {
+	case errors.Is(err, admission.ErrTooLarge):
+		return policy.Problem{Field: "body", Reason: err.Error()}
+	case !ok:
+		return policy.Problem{Field: "policy", Reason: err.Error()}
+	}
+	for name := range e.Headers {
+		if strings.EqualFold(name, bad.Field) {
+			return policy.Problem{Field: "headers." + name, Reason: bad.Reason}
+		}
+	}
+	for name, header := range fields {
+		if header == bad.Field {
+			return policy.Problem{Field: name, Reason: bad.Reason}
+		}
+	}
+	return policy.Problem{Field: bad.Field, Reason: bad.Reason}
+}
+
+// schedule is what an entry of a set's file asks for, beside policies that find knows.
+func (e Entry) schedule(set string,
+	find func(string) (policy.Policy, error)) (s queue.Schedule, err error) {
+	r := Request{Name: e.Name, When: e.When, Zone: e.Zone}
+	r.Policy, r.Body, r.Header = e.Policy, []byte(e.Body), map[string][]string{}
+	if r.Key, err = job.EncodeKey(e.Key); err != nil {
+		return s, admission.InvalidKey(err)
+	}
+	for name, value := range e.Headers {
+		r.Header[name] = []string{value}
+	}
+	if e.Priority != 0 {
+		r.Header[job.HeaderPriority] = append(r.Header[job.HeaderPriority],
+			strconv.Itoa(e.Priority))
+	}
+	if e.Cost != 0 {
+		r.Header[job.HeaderCost] = append(r.Header[job.HeaderCost],
+			strconv.FormatInt(e.Cost, 10))
+	}
+	s, err = r.schedule(func(r admission.SubmitRequest) (map[string][]string, error) {
+		return admission.Sound(find, r)
+	})
+	s.Set, s.Paused = set, e.Paused != nil && *e.Paused
+	return s, err
+}
+
+// id distinguishes an entry from others, and from what it was before its text changed.
+func (e Entry) id() string {
+	e.Name = cmp.Or(e.Name, DefaultName)
+	text, _ := json.Marshal(e) // of text and numbers
+	return string(text)
+}

@@ -1,0 +1,196 @@
+package schedules
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
+)
+
+// File is the schedules of one configuration file.
+type File struct {
+	Set      string // as of its policies
+	Policies []policy.Policy
+	// Entries are the schedules; nil: the file does not say which there are.
+	Entries []Entry
+}
+
+// applyTries is how often a file is applied while others change the same schedules.
+const applyTries = 20
+
+// Apply writes the schedules of a file. One is written only if its text has changed since a file of
+// the set last wrote it, so that whoever reads a file again moves the phase of no @every, and
+// undoes no pause, change or deletion since. One that left the file is removed if it is from a file
+// of the set. Errors: [*policy.InvalidError], [queue.ErrUnavailable], and [queue.ErrConflict] when
+// others will not leave them alone.
+func (s *Service) Apply(ctx context.Context, f File) error {
+	var err error
+	for range applyTries {
+		if err = s.apply(ctx, f); !errors.Is(err, queue.ErrConflict) {
+			break
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("write the file's schedules: %w", err)
+	}
+	return nil
+}
+
+func (s *Service) apply(ctx context.Context, f File) error {
+	before, err := s.broker.Filed(ctx, f.Set)
+	if err != nil {
+		return err
+	}
+	if f.Entries == nil {
+		s.unsaid(f.Set, len(before.Texts))
+		return nil
+	}
+	var texts []string
+	for _, e := range f.Entries {
+		texts = append(texts, brief(e))
+	}
+	slices.Sort(texts)
+	if slices.Equal(texts, before.Texts) {
+		return nil
+	}
+	if err := s.broker.SetUpSchedules(ctx); err != nil {
+		return err
+	}
+	stored, err := s.stored(ctx)
+	if err != nil {
+		return err
+	}
+	gone, err := s.write(ctx, f, before.Texts, stored)
+	if err != nil {
+		return err
+	}
+	for _, left := range gone {
+		if err := s.leave(ctx, f.Set, left); err != nil {
+			return err
+		}
+	}
+	return s.broker.SetFiled(ctx, f.Set, before, texts)
+}
+
+// write stores what a file's entries ask for beyond the texts that are written already, and returns
+// what is stored of others.
+func (s *Service) write(ctx context.Context, f File, written []string,
+	stored map[string]queue.Schedule) (others map[string]queue.Schedule, err error) {
+	others = maps.Clone(stored)
+	total := len(stored)
+	var problems []policy.Problem
+	for i, e := range f.Entries {
+		wanted, err := e.schedule(f.Set, checking(f.Policies).find)
+		if err == nil {
+			was, there := stored[wanted.ID()]
+			delete(others, wanted.ID())
+			if slices.Contains(written, brief(e)) {
+				continue
+			}
+			if !there {
+				total++
+			}
+			err = s.file(ctx, e, was, wanted, total)
+		}
+		if errors.Is(err, queue.ErrUnavailable) || errors.Is(err, queue.ErrConflict) {
+			return nil, err
+		} else if err != nil {
+			p := e.problem(err)
+			p.Field = fmt.Sprintf("schedules[%d].%s", i, p.Field)
+			problems = append(problems, p)
+		}
+	}
+	return others, policy.Invalid(problems)
+}
+
+// brief is an entry's text, short enough for a record of all.
+func brief(e Entry) string {
+	sum := sha256.Sum256([]byte(e.id()))
+	return base64.RawURLEncoding.EncodeToString(sum[:12])
+}
+
+// unsaid says that schedules of a set go on of which its file no longer speaks.
+func (s *Service) unsaid(set string, n int) {
+	if n > 0 {
+		s.options.Logger.Warn("the file has no list of schedules any more: those that it had "+
+			"go on; schedules: [] ends them", "set", set, "schedules", n)
+	}
+}
+
+// stored are all schedules by their ID.
+func (s *Service) stored(ctx context.Context) (map[string]queue.Schedule, error) {
+	all, err := s.broker.Schedules(ctx, "*")
+	stored := map[string]queue.Schedule{}
+	for _, one := range all {
+		stored[one.ID()] = one
+	}
+	return stored, err
+}
+
+// file stores a schedule of a file in place of what is there, unless that is the same. With it
+// there are total ones.
+func (s *Service) file(ctx context.Context, e Entry, was, wanted queue.Schedule,
+	total int) error {
+	if e.Paused == nil {
+		wanted.Paused = was.Paused
+	}
+	log := s.options.Logger.With("policy", wanted.Policy, "key", e.Key, "schedule", wanted.Name,
+		"set", wanted.Set)
+	switch {
+	case same(was, wanted):
+		return nil
+	case over(wanted.When):
+		log.Warn("a schedule of the file is for an instant that has passed: it makes no job",
+			"when", wanted.When)
+		return nil
+	case total > queue.MaxSchedules:
+		return fmt.Errorf("%w: there are %d schedules", queue.ErrStreamFull, queue.MaxSchedules)
+	}
+	err := s.broker.ReplaceSchedule(ctx, was, wanted)
+	if errors.Is(err, queue.ErrSchedule) {
+		return translate(err)
+	}
+	if err != nil {
+		return err
+	}
+	log.Info("schedule written by the file", "when", wanted.When, "zone", wanted.Zone, "paused",
+		wanted.Paused, "new", was.When == "")
+	return nil
+}
+
+// leave removes a schedule that left the file, if it is from there.
+func (s *Service) leave(ctx context.Context, set string, left queue.Schedule) error {
+	if left.Set != set {
+		return nil
+	}
+	err := s.broker.RemoveSchedule(ctx, left.Policy, left.Key, left.Name)
+	if err != nil && !errors.Is(err, queue.ErrNotFound) {
+		return err
+	}
+	s.options.Logger.Info("schedule removed: it is not in the file any more", "policy",
+		left.Policy, "key", left.Key.Raw(), "schedule", left.Name, "set", set)
+	return nil
+}
+
+// same reports whether two schedules are the same to whoever reads them.
+func same(a, b queue.Schedule) bool {
+	return a.When == b.When && a.Zone == b.Zone && a.Paused == b.Paused && a.Set == b.Set &&
+		bytes.Equal(a.Body, b.Body) &&
+		maps.EqualFunc(a.Header, b.Header, slices.Equal[[]string])
+}
+
+// over reports whether a pattern is for an instant that has passed.
+func over(when string) bool {
+	instant, ok := strings.CutPrefix(when, at)
+	t, err := time.Parse(time.RFC3339, instant)
+	return ok && err == nil && t.Before(time.Now())
+}

@@ -1,0 +1,124 @@
+package schedules
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/penstock-mq/penstock/internal/zones"
+)
+
+const wanted = "want a cron pattern such as 30 6 * * 1-5 (with a sixth field in front: seconds), " +
+	"@every 90s, @hourly, @daily, @weekly, @monthly, @yearly, or @at 2030-01-31T12:00:00Z"
+
+// Prefixes of patterns that are no cron.
+const (
+	every = "@every "
+	at    = "@at "
+)
+
+var (
+	errZone  = errors.New("only cron patterns have one")
+	calendar = []string{"@hourly", "@daily", "@midnight", "@weekly", "@monthly", "@yearly",
+		"@annually"}
+)
+
+// pattern is a pattern as the server wants it: cron with a field for seconds.
+func pattern(when string) string {
+	if !strings.HasPrefix(when, "@") && len(strings.Fields(when)) == 5 {
+		return "0 " + when
+	}
+	return when
+}
+
+// checkWhen returns what is wrong with a pattern, as the server reads it, but for one that never
+// comes, such as the 30th of February.
+func checkWhen(when string) error {
+	var err error
+	switch {
+	case strings.HasPrefix(when, at):
+		_, err = time.Parse(time.RFC3339, strings.TrimPrefix(when, at))
+	case strings.HasPrefix(when, every):
+		var d time.Duration
+		d, err = time.ParseDuration(strings.TrimPrefix(when, every))
+		if err == nil && d < time.Second {
+			err = errors.New("less than 1s")
+		}
+	case slices.Contains(calendar, when):
+	default:
+		err = checkCron(when)
+	}
+	if err != nil {
+		return fmt.Errorf("%q: %s", when, wanted)
+	}
+	return nil
+}
+
+// checkZone returns what is wrong with the zone of a pattern.
+func checkZone(when, zone string) error {
+	if zone == "" {
+		return nil
+	}
+	if strings.HasPrefix(when, at) || strings.HasPrefix(when, every) {
+		return errZone
+	}
+	_, err := zones.Load(zone)
+	return err
+}
+
+// field is one of a cron pattern: its least and greatest number, and names for them, the first of
+// which is the least.
+type field struct {
+	least, most int
+	names       string
+}
+
+var cron = []field{{0, 59, ""}, {0, 59, ""}, {0, 23, ""}, {1, 31, ""},
+	{1, 12, "jan feb mar apr may jun jul aug sep oct nov dec"},
+	{0, 6, "sun mon tue wed thu fri sat"}}
+
+var errCron = errors.New("no cron pattern")
+
+func checkCron(when string) error {
+	words := strings.Fields(pattern(when))
+	if len(words) != len(cron) {
+		return errCron
+	}
+	for i, word := range words {
+		for part := range strings.SplitSeq(word, ",") {
+			if !cron[i].takes(part) {
+				return errCron
+			}
+		}
+	}
+	return nil
+}
+
+// takes reports whether a field may hold N, N-M, * or ?, each perhaps with /STEP behind it.
+func (f field) takes(part string) bool {
+	numbers, step, stepped := strings.Cut(part, "/")
+	if n, err := strconv.Atoi(step); stepped && (err != nil || n < 1) {
+		return false
+	}
+	first, last, ranges := strings.Cut(numbers, "-")
+	if first == "*" || first == "?" {
+		return !ranges
+	}
+	least, ok := f.number(first)
+	most := least
+	if ranges && ok {
+		most, ok = f.number(last)
+	}
+	return ok && f.least <= least && least <= most && most <= f.most
+}
+
+func (f field) number(word string) (n int, ok bool) {
+	if i := slices.Index(strings.Fields(f.names), strings.ToLower(word)); i >= 0 {
+		return f.least + i, true
+	}
+	n, err := strconv.Atoi(word)
+	return n, err == nil
+}

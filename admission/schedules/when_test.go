@@ -1,0 +1,43 @@
+package schedules
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/penstock-mq/penstock/internal/brokertest"
+	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/embedded"
+)
+
+// TestPatternsAreReadAsTheServerReadsThem, who has the last word.
+func TestPatternsAreReadAsTheServerReadsThem(t *testing.T) {
+	_, nc := brokertest.Start(t, embedded.Options{})
+	broker := brokertest.Open(t, nc)
+	for _, when := range []string{"30 6 * * 1-5", "0 30 6 * * 1-5", "*/5 * * * * *",
+		"0 0 0 1 jan-MAR ?", "0 0 0 1,15 * mon,wed", "0 5/15 * * * *", "@every 1s", "@every 1h30m",
+		"@hourly", "@daily", "@midnight", "@weekly", "@monthly", "@yearly", "@annually",
+		"@at 2031-01-31T12:00:00Z", "@at 2031-01-31T12:00:00+02:00",
+
+		"", "now", "* * * *", "* * * * * * *", "60 * * * * *", "0 60 * * * *", "0 0 24 * * *",
+		"0 0 0 0 * *", "0 0 0 32 * *", "0 0 0 * 13 *", "0 0 0 * 0 *", "0 0 0 * * 7",
+		"0 0 0 * * 5-1", "*/0 * * * * *", "0 1-2-3 * * * *", "0 1/2/3 * * * *", "0 x * * * *",
+		"0 -5 * * * *", "0 0 0 * mon *", "@every 1ms", "@every soon", "@every", "@fortnightly",
+		"@at noon", "@at 2031-01-31", "@Daily",
+	} {
+		for _, zone := range []string{"", "Europe/Berlin", "Europe/Atlantis"} {
+			ours := checkWhen(when) == nil && checkZone(when, zone) == nil
+			err := queue.ErrSchedule
+			if when != "" { // which would be no schedule at all
+				err = broker.PutSchedule(t.Context(), queue.Schedule{Policy: "p", Name: "n",
+					Key: "k", When: pattern(when), Zone: zone})
+			}
+			if err != nil && !errors.Is(err, queue.ErrSchedule) {
+				t.Fatal(err)
+			}
+			if ours != (err == nil) {
+				t.Errorf("%q in zone %q: the server says %v, and we %v, %v", when, zone, err,
+					checkWhen(when), checkZone(when, zone))
+			}
+		}
+	}
+}

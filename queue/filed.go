@@ -1,0 +1,78 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/penstock-mq/penstock/queue/internal/jsapi"
+)
+
+// Schedules of configuration files: what one has written is noted, so that it is written once,
+// however often the file is read, and whatever becomes of it.
+
+// ReplaceSchedule stores a schedule if what is stored is still before, as it was read; its zero
+// value: nothing. Else [ErrConflict]. [ErrSchedule] is as of [Broker.PutSchedule], and
+// [MaxSchedules] the caller's business.
+func (b *Broker) ReplaceSchedule(ctx context.Context, before, s Schedule) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*jsapi.CallTimeout)
+	defer cancel()
+	last := before.seq
+	if before.Paused != s.Paused {
+		last = 0 // of the other subject
+	}
+	return b.storeSchedule(ctx, s, jetstream.WithExpectLastSequencePerSubject(last))
+}
+
+// Filed is which schedules the files of a set have written, as they name them.
+type Filed struct {
+	Texts []string
+	seq   uint64
+}
+
+func (b *Broker) filed(set string) string { return b.names.lower + ".schedule.file." + set }
+
+// Filed reads what the files of a set have written; nothing yet is no error.
+func (b *Broker) Filed(ctx context.Context, set string) (f Filed, err error) {
+	ctx, cancel := context.WithTimeout(ctx, jsapi.CallTimeout)
+	defer cancel()
+	stream, err := b.js.Stream(ctx, b.names.schedules())
+	if jsapi.HasCode(err, jsapi.CodeStreamNotFound) {
+		return f, nil
+	}
+	var m *jetstream.RawStreamMsg
+	if err == nil {
+		m, err = stream.GetLastMsgForSubject(ctx, b.filed(set))
+	}
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return f, nil
+	}
+	if err == nil {
+		f.seq, err = m.Sequence, json.Unmarshal(m.Data, &f.Texts)
+	}
+	if err != nil {
+		return f, fmt.Errorf("read what a file has written: %w", jsapi.Translate(err))
+	}
+	return f, nil
+}
+
+// SetFiled notes what the files of a set have written if nobody has since before was read, or
+// returns [ErrConflict].
+func (b *Broker) SetFiled(ctx context.Context, set string, before Filed, texts []string) error {
+	ctx, cancel := context.WithTimeout(ctx, jsapi.CallTimeout)
+	defer cancel()
+	m := nats.NewMsg(b.filed(set))
+	m.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject)
+	var err error
+	if m.Data, err = json.Marshal(texts); err == nil {
+		_, err = b.js.PublishMsg(ctx, m, jetstream.WithExpectLastSequencePerSubject(before.seq))
+	}
+	if err != nil {
+		return fmt.Errorf("note what a file has written: %w", jsapi.Translate(err))
+	}
+	return nil
+}
