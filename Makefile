@@ -160,8 +160,9 @@ compare: setup ## one limit for four workers, ours and those of other job queues
 accuracy: ## how wrong a sliding counter is, and the most each algorithm lets pass: docs/accuracy.*, in some 90 seconds
 	go -C bench run ./accuracy -out ../docs -data ../bin
 
-screenshots: setup ## pictures of the console in Chromium, with five incidents: docs/console/, in about a minute
+screenshots: setup ## pictures of the console in Chromium, and of simulations: docs/console/, docs/simulate/, in about a minute
 	go -C internal/consoletest test -count=1 -run Documented -shots $(CURDIR)/docs/console
+	go test ./docs -count=1 -run Simulating -pictures simulate
 
 test-bench: setup ## the tests of that measurement, of the API's description, of Envoy's service, of the console in Chromium, and of deploy/
 	go -C bench vet ./...

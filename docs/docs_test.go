@@ -12,6 +12,7 @@ package docs
 import (
 	"bytes"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -30,6 +31,8 @@ import (
 	"github.com/penstock-mq/penstock/internal/proctest"
 	"github.com/penstock-mq/penstock/internal/waittest"
 )
+
+var pictures = flag.String("pictures", "", "a directory for pictures of simulate.md; without, none")
 
 // tools are the stand-ins: this test under their names.
 var tools = map[string]func(args []string) error{"curl": curl, "nats": natsCLI}
@@ -350,9 +353,33 @@ func TestTheClient(t *testing.T) {
 	newReader(t).follow("cli.md")
 }
 
+// TestSimulating has the page's pictures made, too. With -pictures they become those of the page.
 func TestSimulating(t *testing.T) {
 	t.Parallel()
-	newReader(t).follow("simulate.md")
+	r := newReader(t)
+	r.follow("simulate.md")
+	for name, from := range map[string]struct {
+		page string
+		nth  int
+	}{"starts": {"report.html", 0}, "waits": {"report.html", 3}, "advice": {"a.html", 0}} {
+		text, err := os.ReadFile(filepath.Join(r.dir, from.page))
+		if err != nil {
+			t.Fatal(err)
+		}
+		drawn := regexp.MustCompile(`(?s)<svg.*?</svg>`).FindAll(text, -1)
+		if len(drawn) <= from.nth {
+			t.Fatalf("%s has %d pictures", from.page, len(drawn))
+		}
+		if *pictures == "" {
+			continue
+		}
+		light := `<svg style="background:#fff"` // the ink is dark, and a reader's page may be
+		picture := light + strings.TrimPrefix(string(drawn[from.nth]), "<svg") + "\n"
+		file := filepath.Join(*pictures, name+".svg")
+		if err := os.WriteFile(file, []byte(picture), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 func TestOperating(t *testing.T) {
