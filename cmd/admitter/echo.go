@@ -48,8 +48,8 @@ func echo(out io.Writer) http.Handler {
 // banner returns the policies that there are, which of them are paused, and three things to try.
 func banner(address, nats string, set policy.Entries) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "\nPenstock %s serves HTTP at http://%s and NATS at %s. Policies:\n\n",
-		buildinfo.Version(), address, nats)
+	fmt.Fprintf(&b, "\nPenstock %s serves HTTP at http://%s and NATS at %s.\nIts console is "+
+		"http://%[2]s/console/. Policies:\n\n", buildinfo.Version(), address, nats)
 	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	var queued, checked string
 	for _, name := range slices.Sorted(maps.Keys(set)) {

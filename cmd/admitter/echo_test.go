@@ -23,6 +23,7 @@ func TestBanner(t *testing.T) {
 	})
 	for _, want := range []string{
 		"http://127.0.0.1:1 and NATS at nats://127.0.0.1:2",
+		"http://127.0.0.1:1/console/",
 		"2 limits",
 		"leaking bucket: 1/s per key, 1 wait  PAUSED: curl -X POST " +
 			"http://127.0.0.1:1/v1/resume/held",

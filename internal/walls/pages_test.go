@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"unicode"
 )
 
 var (
@@ -88,5 +89,88 @@ func TestDesignSendsToWhatExists(t *testing.T) {
 			continue
 		}
 		t.Errorf("DESIGN.md sends to %s, which is not there", name)
+	}
+}
+
+var (
+	code    = regexp.MustCompile("(?ms)^ *```.*?^ *```")
+	link    = regexp.MustCompile(`\]\(([^)\s]*)\)`)
+	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	item    = regexp.MustCompile(`(?m)^(?:-|\d+\.) (\[(?:.|\n  )+)$`)
+)
+
+// anchors are how GitHub names the headings of a page.
+func anchors(page string) map[string]bool {
+	names := map[string]bool{}
+	for _, h := range heading.FindAllStringSubmatch(code.ReplaceAllString(page, ""), -1) {
+		names[strings.Map(func(r rune) rune {
+			switch {
+			case r == ' ':
+				return '-'
+			case r == '-' || r == '_' || unicode.IsLetter(r) || unicode.IsNumber(r):
+				return r
+			}
+			return -1
+		}, strings.ToLower(h[1]))] = true
+	}
+	return names
+}
+
+// A link leads to a file that is there, and to one of its headings.
+func TestLinksLeadSomewhere(t *testing.T) {
+	links := 0
+	walk(t, ".md", func(name string, text []byte) {
+		if path.Base(name) == "page.md" {
+			return // a template, whose page is in docs/
+		}
+		for _, l := range link.FindAllStringSubmatch(code.ReplaceAllString(string(text), ""), -1) {
+			file, anchor, _ := strings.Cut(l[1], "#")
+			if strings.Contains(file, "://") {
+				continue
+			}
+			links++
+			where := "../../" + name
+			if file != "" {
+				where = path.Join(path.Dir(where), file)
+			}
+			if _, err := os.Stat(where); err != nil {
+				t.Errorf("%s leads to %s, which is not there", name, l[1])
+				continue
+			}
+			page, _ := os.ReadFile(where)
+			if anchor != "" && !anchors(string(page))[anchor] {
+				t.Errorf("%s leads to %s, which is no heading there", name, l[1])
+			}
+		}
+	})
+	if links < 100 {
+		t.Errorf("only %d links", links)
+	}
+}
+
+// Whoever begins at docs/README.md comes to every page, and is told in a sentence what it is for.
+func TestEveryPageIsReached(t *testing.T) {
+	text, err := os.ReadFile("../../docs/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := map[string]bool{"README.md": true}
+	for _, i := range item.FindAllStringSubmatch(string(text), -1) {
+		_, sentence, said := strings.Cut(i[1], "): ")
+		if !said || strings.Count(sentence, ". ") > 0 || !strings.HasSuffix(sentence, ".") {
+			t.Errorf("not a link, and a sentence on what is there: %s", i[1])
+		}
+		for _, l := range link.FindAllStringSubmatch(i[1], -1) {
+			told[l[1]] = true
+		}
+	}
+	pages, err := filepath.Glob("../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range pages {
+		if !told[filepath.Base(page)] {
+			t.Errorf("docs/README.md does not lead to %s", page)
+		}
 	}
 }
