@@ -2016,7 +2016,7 @@ func (Synced)`,
 	{
 		name: "exemplars-of-any-trace", file: "queue/job/headers.go",
 		old: "err != nil || flags&1 == 0 ||",
-		new: "err != nil ||",
+		new: "err != nil || flags > 255 ||",
 		by:  "./queue/job TestSampledTrace",
 	},
 	{
