@@ -1,6 +1,7 @@
 package valve
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -45,7 +46,7 @@ func (e *edits) records() (list []record.Edit) {
 	for _, edit := range e.jobs {
 		list = append(list, edit)
 	}
-	slices.SortFunc(list, func(a, b record.Edit) int { return int(a.Seq) - int(b.Seq) })
+	slices.SortFunc(list, func(a, b record.Edit) int { return cmp.Compare(a.Seq, b.Seq) })
 	return list
 }
 
