@@ -97,6 +97,7 @@ func (h *handler) routes() []route {
 
 		{"GET", "/v1/schedules/{policy}", access.Read, h.listSchedules},
 		{"POST", "/v1/schedules/{policy}/{key...}", access.Submit, h.putSchedule},
+		{"GET", "/v1/schedules/{policy}/{key...}?name", access.Read, h.getSchedule},
 		{"PATCH", "/v1/schedules/{policy}/{key...}?name&paused", access.Operate,
 			h.changeSchedule},
 		{"DELETE", "/v1/schedules/{policy}/{key...}?name", access.Operate, h.deleteSchedule},

@@ -68,6 +68,14 @@ func (at place) schedule() string {
 	return schedules.DefaultName
 }
 
+func (h *handler) getSchedule(r *http.Request, at place) (answer.Answer, error) {
+	s, err := h.schedules()
+	if err != nil {
+		return answer.Answer{}, err
+	}
+	return document(s.Get(r.Context(), at.policy, at.key, at.schedule()))
+}
+
 func (h *handler) changeSchedule(r *http.Request, at place) (answer.Answer, error) {
 	s, err := h.schedules()
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
 
@@ -142,6 +143,27 @@ func (s *Service) List(ctx context.Context, policyName string) ([]Schedule, erro
 		listed = append(listed, shown(one))
 	}
 	return listed, nil
+}
+
+// Detail is a schedule with what its jobs are made of.
+type Detail struct {
+	Schedule
+	Header map[string][]string `json:"header"`
+	Body   *string             `json:"body,omitempty"`   // if it is text
+	Base64 []byte              `json:"base64,omitempty"` // if it is not
+}
+
+// Get returns a schedule; [admission.ErrNotFound].
+func (s *Service) Get(ctx context.Context, policyName string, key job.Key,
+	name string) (Detail, error) {
+	found, err := s.broker.Schedule(ctx, policyName, key, name)
+	d := Detail{Schedule: shown(found), Header: found.Header}
+	if utf8.Valid(found.Body) {
+		d.Body = new(string(found.Body))
+	} else {
+		d.Base64 = found.Body
+	}
+	return d, translate(err)
 }
 
 // SetPaused pauses a schedule or lets it go on: ticks of the meantime are not made up for.

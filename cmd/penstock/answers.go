@@ -44,6 +44,23 @@ type overrideAnswer struct {
 	DryRun  bool     `json:"dry_run"`
 }
 
+type scheduleAnswer struct {
+	Policy string              `json:"policy"`
+	Key    string              `json:"key"`
+	Name   string              `json:"name"`
+	When   string              `json:"when"`
+	Zone   string              `json:"zone,omitempty"`
+	Paused bool                `json:"paused"`
+	Bytes  int                 `json:"bytes"`
+	Set    string              `json:"set,omitempty"`
+	Header map[string][]string `json:"header,omitempty"`
+	Body   *string             `json:"body,omitempty"`
+}
+
+type schedulesAnswer struct {
+	Schedules []scheduleAnswer `json:"schedules"`
+}
+
 type bucketAnswer struct {
 	Key   string `json:"key"`
 	Depth int    `json:"depth"`

@@ -94,10 +94,10 @@ func (a *app) root() (root *cobra.Command, running *bool) {
 	}
 	root.RunE = func(*cobra.Command, []string) error { return root.Help() }
 	root.SuggestionsMinimumDistance = 2
-	root.AddCommand(a.submit(), a.check(), a.policies(), a.rate(), a.pause(true), a.pause(false),
-		a.buckets(), a.purge(), a.jobCommand(), a.history(), a.cancel(), a.why(), a.dead(),
-		a.drainers(), a.tail(), a.top(), a.simulate(), a.advise(), a.man(),
-		a.version())
+	root.AddCommand(a.submit(), a.check(), a.policies(), a.rate(), a.pause(true),
+		a.pause(false), a.buckets(), a.purge(), a.jobCommand(), a.history(), a.cancel(),
+		a.why(), a.dead(), a.schedules(), a.drainers(), a.tail(), a.top(), a.simulate(),
+		a.advise(), a.man(), a.version())
 	return root, running
 }
 

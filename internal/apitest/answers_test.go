@@ -79,6 +79,8 @@ func (s *server) policies(url string) {
 	s.ask("POST", "/v1/schedules/fast/a", "tick", 201, "Penstock-Schedule: 30 6 * * 1-5",
 		"Penstock-Schedule-Zone: Europe/Berlin")
 	s.ask("GET", "/v1/schedules/fast", "", 200)
+	s.ask("GET", "/v1/schedules/fast/a", "", 200)
+	s.ask("GET", "/v1/schedules/fast/b", "", 404)
 	s.ask("PATCH", "/v1/schedules/fast/a?paused=1", "", 200)
 	s.ask("DELETE", "/v1/schedules/fast/a", "", 204)
 	for _, what := range []string{"pause", "resume"} {

@@ -1,0 +1,278 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/penstock-mq/penstock/internal/nearest"
+	"github.com/penstock-mq/penstock/queue"
+)
+
+// Schedules.
+
+func (a *app) schedules() *cobra.Command {
+	g := group("schedules", "Look at schedules, make, pause and end them", a.schedulesList(),
+		a.schedulesShow(), a.schedulesSet(), a.schedulesPause(true), a.schedulesPause(false),
+		a.schedulesRemove())
+	g.Aliases = []string{"schedule"}
+	return g
+}
+
+func (a *app) schedulesList() *cobra.Command {
+	return &cobra.Command{
+		Use:               "ls [POLICY]",
+		Short:             "List the schedules of a policy, or of all",
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: a.names,
+		RunE: func(cmd *cobra.Command, policies []string) (err error) {
+			if len(policies) == 1 {
+				a.policy = policies[0]
+			} else if policies, err = a.policyNames(cmd.Context()); err != nil {
+				return err
+			}
+			all := schedulesAnswer{Schedules: []scheduleAnswer{}}
+			for _, policy := range policies {
+				var of schedulesAnswer
+				if _, err := a.get(cmd.Context(), path("schedules", policy), &of); err != nil {
+					return err
+				}
+				all.Schedules = append(all.Schedules, of.Schedules...)
+			}
+			answer, err := json.Marshal(all)
+			if err != nil {
+				return err
+			}
+			return a.show(answer, func() error { return a.scheduleTable(all.Schedules) })
+		},
+	}
+}
+
+func (a *app) scheduleTable(all []scheduleAnswer) error {
+	rows := [][]string{{"POLICY", "KEY", "NAME", "WHEN", "ZONE", "STATE", "FROM"}}
+	for _, s := range all {
+		rows = append(rows, []string{s.Policy, keyName(s.Key), s.Name, line(s.When, 60),
+			line(s.Zone, 60), s.state(), s.from()})
+	}
+	return table(a.out, rows)
+}
+
+func (s scheduleAnswer) state() string {
+	if s.Paused {
+		return "paused"
+	}
+	return "active"
+}
+
+// from is the set of the file that it is from, or the API.
+func (s scheduleAnswer) from() string { return cmp.Or(s.Set, "api") }
+
+// scheduleName says which schedule of a policy is meant.
+type scheduleName struct{ key, name string }
+
+func (n *scheduleName) flags(cmd *cobra.Command) {
+	keyFlag(cmd, &n.key, "the `key` of its jobs; none is a key too")
+	cmd.Flags().StringVar(&n.name, "name", "default",
+		"its `name`, which tells several of a key apart")
+}
+
+// of is the schedule as people say it.
+func (n scheduleName) of(policy string) string {
+	return fmt.Sprintf("schedule %s of %s", plain(n.name), bucketName(policy, n.key, true))
+}
+
+// askSchedule sends a request about one schedule, with more in its query.
+func (a *app) askSchedule(ctx context.Context, method string, n scheduleName,
+	more url.Values) ([]byte, error) {
+	query := url.Values{"name": {n.name}}
+	maps.Copy(query, more)
+	answer, err := a.ask(ctx, method, path("schedules", a.policy, n.key)+"?"+query.Encode(), nil,
+		nil)
+	if p, ok := errors.AsType[*problem](err); ok && p.Status == http.StatusNotFound {
+		return nil, a.hintedSchedule(ctx, err, n)
+	}
+	return answer, err
+}
+
+// hintedSchedule adds to an error about a schedule that there is not the one that was probably
+// meant.
+func (a *app) hintedSchedule(ctx context.Context, err error, n scheduleName) error {
+	var of schedulesAnswer
+	if _, listErr := a.get(ctx, path("schedules", a.policy), &of); listErr != nil {
+		return err
+	}
+	var names, keys []string
+	for _, s := range of.Schedules {
+		if s.Key == n.key {
+			names = append(names, s.Name)
+		}
+		keys = append(keys, s.Key)
+	}
+	if len(names) == 0 {
+		return fmt.Errorf("%w%s", err, nearest.Hint(n.key, keys))
+	}
+	hint := nearest.Hint(n.name, names)
+	if hint == "" {
+		hint = "; there is --name " + names[0]
+	}
+	return fmt.Errorf("%w%s", err, hint)
+}
+
+func (a *app) schedulesShow() *cobra.Command {
+	var n scheduleName
+	cmd := &cobra.Command{
+		Use:               "show POLICY",
+		Short:             "Show a schedule with the headers and the body of its jobs",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.names,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a.policy = args[0]
+			var s scheduleAnswer
+			answer, err := a.askSchedule(cmd.Context(), http.MethodGet, n, nil)
+			if err == nil {
+				err = read(answer, &s)
+			}
+			if err != nil {
+				return err
+			}
+			return a.show(answer, func() error { return a.scheduleShown(s) })
+		},
+	}
+	n.flags(cmd)
+	return cmd
+}
+
+func (a *app) scheduleShown(s scheduleAnswer) error {
+	rows := [][]string{{"policy", s.Policy}, {"key", keyName(s.Key)}, {"name", s.Name},
+		{"when", line(s.When, 100)}, {"zone", cmp.Or(line(s.Zone, 100), "UTC")},
+		{"state", s.state()}, {"from", s.from()}, {"size", strconv.Itoa(s.Bytes) + " bytes"}}
+	for _, name := range slices.Sorted(maps.Keys(s.Header)) {
+		for _, value := range s.Header[name] {
+			rows = append(rows, []string{line(name, 100), line(value, 1000)})
+		}
+	}
+	if err := table(a.out, rows); err != nil {
+		return err
+	}
+	body := fmt.Sprintf("(%d bytes that are no text)", s.Bytes)
+	if s.Body != nil {
+		body = plain(*s.Body)
+	}
+	_, err := fmt.Fprintf(a.out, "\n%s\n", body)
+	return err
+}
+
+func (a *app) schedulesSet() *cobra.Command {
+	var n scheduleName
+	var s submission
+	var zone string
+	cmd := &cobra.Command{
+		Use:     "set POLICY WHEN [BODY]",
+		Aliases: []string{"add"},
+		Short:   "Make a schedule, or put another in its place",
+		Long: `Makes a schedule of jobs with BODY: a text, "@FILE" for what a file holds, or "-" for
+standard input. WHEN is one argument: a cron pattern with five fields, or six with seconds in
+front; "@every 90s", @hourly, @daily, @weekly, @monthly, @yearly; or "@at" and an instant. One of
+the same key and name is replaced.`,
+		Example: "  penstock schedules set mail '30 6 * * 1-5' report --key acme " +
+			"--zone Europe/Berlin\n" +
+			"  penstock schedules set mail '@every 90s' --key acme --name ping",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 3 {
+				return fmt.Errorf("%s: want POLICY WHEN [BODY]: quote WHEN, as in '30 6 * * 1-5'",
+					cmd.CommandPath())
+			}
+			return cobra.MinimumNArgs(2)(cmd, args)
+		},
+		ValidArgsFunction: a.names,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a.policy = args[0]
+			header, err := s.header()
+			if err != nil {
+				return usageError{err}
+			}
+			body, err := a.body(args[2:])
+			if err != nil {
+				return usageError{err}
+			}
+			header.Set(queue.HeaderSchedule, args[1])
+			header.Set(queue.HeaderScheduleName, n.name)
+			if zone != "" {
+				header.Set(queue.HeaderScheduleZone, zone)
+			}
+			var made scheduleAnswer
+			answer, err := a.ask(cmd.Context(), http.MethodPost,
+				path("schedules", a.policy, n.key), body, header)
+			if err == nil {
+				err = read(answer, &made)
+			}
+			if err != nil {
+				return err
+			}
+			return a.show(answer, func() error {
+				_, err := fmt.Fprintf(a.out, "%s: %s, %s\n", n.of(a.policy), plain(made.When),
+					cmp.Or(plain(made.Zone), "UTC"))
+				return err
+			})
+		},
+	}
+	n.flags(cmd)
+	f := cmd.Flags()
+	f.StringVar(&zone, "zone", "", "the time `zone` of a cron pattern; UTC by default")
+	f.StringArrayVarP(&s.headers, "header", "H", nil,
+		"a header of its jobs, as \"Name: value\"; repeatable")
+	f.StringVar(&s.cost, "cost", "", "how many `slots` of the rate a job takes")
+	f.StringVar(&s.priority, "priority", "", "a `number`: higher ones of a bucket go first")
+	f.StringVar(&s.deadline, "deadline", "", "a `duration` after the tick: dead after that")
+	f.StringArrayVar(&s.tags, "tag", nil, "a `tag` of its jobs; repeatable")
+	return cmd
+}
+
+// schedulesPause pauses a schedule, or lets it go on.
+func (a *app) schedulesPause(paused bool) *cobra.Command {
+	use, short, done, query := "pause", "Pause a schedule", "is paused", "1"
+	if !paused {
+		use, short, done, query = "resume", "Let a paused schedule go on", "goes on", "0"
+	}
+	return a.scheduleChange(use, short, http.MethodPatch, done, url.Values{"paused": {query}})
+}
+
+func (a *app) schedulesRemove() *cobra.Command {
+	return a.scheduleChange("rm", "End a schedule", http.MethodDelete, "is gone", nil)
+}
+
+// scheduleChange is a command that changes a schedule by one request.
+func (a *app) scheduleChange(use, short, method, done string, query url.Values) *cobra.Command {
+	var n scheduleName
+	cmd := &cobra.Command{
+		Use:               use + " POLICY",
+		Short:             short,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.names,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a.policy = args[0]
+			answer, err := a.askSchedule(cmd.Context(), method, n, query)
+			if err != nil {
+				return err
+			}
+			if len(answer) == 0 {
+				answer = []byte("{}")
+			}
+			return a.show(answer, func() error {
+				_, err := fmt.Fprintf(a.out, "%s %s\n", n.of(a.policy), done)
+				return err
+			})
+		},
+	}
+	n.flags(cmd)
+	return cmd
+}
