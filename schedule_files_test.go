@@ -162,6 +162,26 @@ func TestAdmittersWithOneFileWriteItOnce(t *testing.T) {
 	}
 }
 
+// TestWhatACrashLeftHalfDoneIsNotWrittenAgain: schedules are stored before it is noted that they
+// are.
+func TestWhatACrashLeftHalfDoneIsNotWrittenAgain(t *testing.T) {
+	o := penstock.Options{AdmitOnly: true, Server: embedded.Options{Dir: t.TempDir()},
+		Policies:  []policy.Policy{paced("report", 100, 100)},
+		Schedules: []schedules.Entry{everyHour("a"), everyHour("b")}}
+	p := open(t, o)
+	stream, before := scheduleStream(t, p)
+	if err := stream.Purge(t.Context(),
+		jetstream.WithPurgeSubject("penstock.schedule.file.default")); err != nil {
+		t.Fatal(err)
+	}
+	p.Close()
+	p = open(t, o)
+	_, after := scheduleStream(t, p)
+	if n := after.State.LastSeq - before.State.LastSeq; n != 1 { // the note
+		t.Errorf("%d messages are new", n)
+	}
+}
+
 // TestAnInstantOfTheFileIsOneJob, however often the file is read before and after.
 func TestAnInstantOfTheFileIsOneJob(t *testing.T) {
 	ran := &scheduled{jobs: map[string]string{}}

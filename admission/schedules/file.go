@@ -30,8 +30,7 @@ const applyTries = 20
 // Apply writes the schedules of a file. One is written only if its text has changed since a file of
 // the set last wrote it, so that whoever reads a file again moves the phase of no @every, and
 // undoes no pause, change or deletion since. One that left the file is removed if it is from a file
-// of the set. Errors: [*policy.InvalidError], [queue.ErrUnavailable], and [queue.ErrConflict] when
-// others will not leave them alone.
+// of the set. Errors: [*policy.InvalidError], [queue.ErrStreamFull] and [queue.ErrUnavailable].
 func (s *Service) Apply(ctx context.Context, f File) error {
 	var err error
 	for range applyTries {
@@ -39,7 +38,10 @@ func (s *Service) Apply(ctx context.Context, f File) error {
 			break
 		}
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, queue.ErrConflict): // or a server's copy is behind
+		return fmt.Errorf("%w: write the file's schedules: %w", queue.ErrUnavailable, err)
+	case err != nil:
 		return fmt.Errorf("write the file's schedules: %w", err)
 	}
 	return nil

@@ -265,6 +265,12 @@ var table = []mutant{
 		by:  ". TestAnInstantOfTheFileIsOneJob",
 	},
 	{
+		name: "schedules-that-are-there-are-written", file: "admission/schedules/file.go",
+		old: "case same(was, wanted):",
+		new: "case false:",
+		by:  ". TestWhatACrashLeftHalfDoneIsNotWrittenAgain",
+	},
+	{
 		name: "patterns-that-the-server-does-not-read", file: "admission/schedules/when.go",
 		old: "least <= most && most <= f.most",
 		new: "most <= f.most",
