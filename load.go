@@ -29,7 +29,7 @@ func LoadPolicies(name string) ([]policy.Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	policies, problems := yamlfile.Policies(doc.Tree["policies"],
+	policies, problems := yamlfile.Policies(doc.Tree,
 		func(policy.Policy) []policy.Problem { return nil })
 	problems = append(doc.Problems, problems...)
 	if _, given := doc.Tree["policies"]; !given {

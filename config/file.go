@@ -10,7 +10,7 @@ import (
 )
 
 // lists are what a file has beside settings.
-var lists = []string{"policies", "schedules"}
+var lists = []string{yamlfile.PoliciesKey, yamlfile.SharedKey, "schedules"}
 
 // unknownKeys reports keys that are neither a setting nor lead to one, and removes them along with
 // groups that are not groups.

@@ -98,9 +98,10 @@ func Load(file io.Reader, flags *pflag.FlagSet) (Config, error) {
 		return Config{}, err
 	}
 	found := append(doc.Problems, unknownKeys(doc.Tree, "")...)
-	policies := doc.Tree["policies"]
 	scheduled, schedule := doc.Tree["schedules"]
+	policies := map[string]any{}
 	for _, list := range lists {
+		policies[list] = doc.Tree[list]
 		delete(doc.Tree, list) // viper would take the case off its keys
 	}
 	sources, err := layer(doc.Tree, flags)

@@ -44,10 +44,11 @@ func (p Policy) WithDefaults() Policy {
 	if len(p.Limits) > 0 {
 		p.Limits = slices.Clone(p.Limits)
 		for i, l := range p.Limits {
+			l = l.withDefaults()
 			if p.Paced() {
 				l.Key = cmp.Or(l.Key, PlaceholderKey)
 			}
-			p.Limits[i] = l.withDefaults()
+			p.Limits[i] = l
 		}
 		if p.Paced() && p.Guard == 0 {
 			p.Guard = Duration(50 * time.Millisecond)

@@ -29,6 +29,10 @@ type Limit struct {
 	// Shadow has the limit decide and hold nothing back: what it would have refused or delayed is
 	// counted. It decides by itself, about what the others refuse too.
 	Shadow bool `json:"shadow,omitempty"`
+	// Shared is the name of a limit on starts that several policies obey together, whose rule this
+	// is. All of them have the same one, and one partition each. A file says it once, under
+	// shared_limits, and names it in the policies: see [ReadShared].
+	Shared string `json:"shared,omitempty"`
 	Rule
 }
 
@@ -91,6 +95,9 @@ func (p Policy) Candidates() Limits {
 
 // withDefaults returns the limit as one of several.
 func (l Limit) withDefaults() Limit {
+	if l.Shared != "" {
+		l.Name, l.Key = cmp.Or(l.Name, l.Shared), cmp.Or(l.Key, KeyGlobal)
+	}
 	switch l.Algorithm {
 	case LeakingBucket:
 		l.Burst = cmp.Or(l.Burst, 1)
@@ -328,8 +335,12 @@ func (p Policy) checkStartLimits(c *checker) {
 	}
 	p.checkEach(c)
 	if i := p.together(); i >= 0 && p.Partitions > 1 {
-		c.add("partitions", "must be 1 with key: %s of limits[%d], not %d: one valve must see all "+
-			"keys", KeyGlobal, i, p.Partitions)
+		what := "key: " + KeyGlobal
+		if shared := p.Limits[i].Shared; shared != "" {
+			what = "shared: " + shared
+		}
+		c.add("partitions", "must be 1 with %s of limits[%d], not %d: one valve must see all keys",
+			what, i, p.Partitions)
 	}
 	longest := Duration(time.Minute)
 	if w := p.shortestWindow(); w > 0 {
@@ -359,7 +370,20 @@ const leastWindow = 8 * leastGuard
 // checkStarts checks a limit on starts. The queue holds what waits, so that a leaking bucket is the
 // rate at which units leave it.
 func (l Limit) checkStarts(c *checker) {
-	l.checkName(c)
+	switch {
+	case l.Shared == "":
+		l.checkName(c)
+	case !namePattern.MatchString(l.Shared):
+		c.add("shared", "%s: %s", quote(l.Shared), nameForm)
+	case l.Name != l.Shared:
+		c.add("name", "must be that of the shared limit, %s, or left out", l.Shared)
+	case !l.Together():
+		c.add("key", "must be %s for a shared limit, or left out", KeyGlobal)
+	case l.Algorithm == "":
+		c.add("shared", "%s is not told here: a file says it under shared_limits; elsewhere give "+
+			"its algorithm and numbers, as the other policies that share it have them", l.Shared)
+		return
+	}
 	if l.Shadow && l.Together() {
 		c.add("shadow", "belongs to limits of each key: what all keys share, enforce or leave out")
 	}
@@ -390,6 +414,9 @@ func (l Limit) checkStarts(c *checker) {
 
 func (l Limit) check(c *checker) {
 	l.checkName(c)
+	if l.Shared != "" {
+		c.add("shared", "belongs to limits on starts, of a leaking bucket with a queue")
+	}
 	if l.Cost != "" {
 		c.add("cost", "belongs to limits on starts, of a leaking bucket with a queue")
 	}

@@ -18,8 +18,8 @@ type Override struct {
 	Burst *int64           `json:"burst,omitempty"`
 	// no limit, whatever the policy says
 	Concurrency *int `json:"concurrency,omitempty" zero:"meant"`
-	// Weight is the key's share of the turns under the policy's outflow_total: 1 (what keys without
-	// one have) to 1000.
+	// Weight is the key's share of the turns under the policy's outflow_total, and under limits for
+	// all keys or for several policies: 1 (what keys without one have) to 1000.
 	Weight *int64 `json:"weight,omitempty"`
 	Paused bool   `json:"paused,omitempty"` // the key's jobs wait until somebody resumes it
 }
@@ -98,8 +98,9 @@ func (o Override) Validate(p Policy) []Problem {
 	}
 	switch {
 	case o.Weight == nil:
-	case p.OutflowTotal.IsZero():
-		c.add("weight", "needs the policy's outflow_total, whose turns it shares out")
+	case p.OutflowTotal.IsZero() && p.together() < 0:
+		c.add("weight", "needs the policy's outflow_total, or a limit for all keys, whose turns "+
+			"it shares out")
 	case *o.Weight < 1 || *o.Weight > MaxWeight:
 		c.add("weight", "must be 1 to %d, not %d", MaxWeight, *o.Weight)
 	}

@@ -28,7 +28,7 @@ func ExampleParseOverride() {
 	}
 	// Output:
 	// 5/s <nil>
-	// weight: needs the policy's outflow_total, whose turns it shares out
+	// weight: needs the policy's outflow_total, or a limit for all keys, whose turns it shares out
 }
 
 func TestParseOverride(t *testing.T) {

@@ -20,8 +20,11 @@ func TestLimitsOnStartsAreRefusedWithAReason(t *testing.T) {
 		`{"name":"a","algorithm":"fixed_window","limit":5,"window":"1d","zone":"berlin"}`: "did you " +
 			"mean Europe/Berlin?",
 		`{"name":"a","algorithm":"sliding_log","limit":5,"window":"1mo"}`: "give days, such as 31d",
-		`{"shared":"account"}`: "unknown",
-		`{"algorithm":"sliding_log","limit":5,"window":"1s"},{"shared":"account"}`: "unknown",
+		`{"shared":"account"}`: "a file says it under shared_limits",
+		`{"shared":"account","name":"a","algorithm":"sliding_log","limit":5,"window":"1s"}`: "must " +
+			"be that of the shared limit, account",
+		`{"shared":"account","key":"{key}","algorithm":"sliding_log","limit":5,"window":"1s"}`: "global",
+		`{"shared":"Account","algorithm":"sliding_log","limit":5,"window":"1s"}`:               "a-z",
 		`{"name":"a","algorithm":"sliding_log","limit":5,"window":"1s","shadow":true,` +
 			`"key":"global"}`: "each key",
 	} {

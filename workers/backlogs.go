@@ -73,7 +73,9 @@ func (bs *backlogs) Open(o core.Opening) {
 				streamless := errors.Is(err, queue.ErrNoStream)
 				bs.core.Handle(core.Unopened{Opening: o, Streamless: streamless}, now)
 			case bs.all[o.Part] != b || b.epoch != o.Epoch:
-				bs.shut(open)
+				if open != nil {
+					bs.shut(open)
+				}
 			case bs.core.Behind(found):
 				bs.log.Info("what says that it leads the stream is behind: trying again", "policy",
 					o.Part.Policy,
@@ -92,6 +94,11 @@ func (bs *backlogs) Open(o core.Opening) {
 // began takes an opened backlog into use.
 func (bs *backlogs) began(b *backlog, open *queue.Backlog, found core.Opened, now pace.Instant) {
 	p := found.Part
+	if open == nil {
+		bs.log.Debug("keeps a shared limit", "limit", p.Policy, "epoch", found.Epoch)
+		bs.core.Handle(found, now)
+		return
+	}
 	for _, lack := range open.Lacks() {
 		bs.log.Warn(
 			"a server's copy of a stream lacks jobs that wait, and is passed over: give it an "+
@@ -140,7 +147,8 @@ func (bs *backlogs) feed(ctx context.Context, p handle.Partition, epoch uint64,
 	}
 }
 
-// readAndOpen does what a new owner or a new epoch needs.
+// readAndOpen does what a new owner or a new epoch needs. A limit that policies share has no
+// backlog.
 func (bs *backlogs) readAndOpen(ctx context.Context, o core.Opening,
 	partitions int) (core.Opened, *queue.Backlog, error) {
 	found := core.Opened{Opening: o, Attempts: map[uint64]core.StoredAttempt{}}
@@ -148,6 +156,9 @@ func (bs *backlogs) readAndOpen(ctx context.Context, o core.Opening,
 		if err := bs.readInherited(ctx, &found); err != nil {
 			return found, nil, err
 		}
+	}
+	if _, shared := record.Shared(o.Part.Policy); shared {
+		return found, nil, nil // it has no jobs
 	}
 	open, err := bs.broker.OpenBacklog(ctx, queue.BacklogOptions{
 		Policy: o.Part.Policy, Partition: o.Part.Number, Partitions: partitions, Epoch: o.Epoch,

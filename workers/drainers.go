@@ -29,6 +29,8 @@ type DrainerState struct {
 	Leaving bool  `json:"leaving"`      // it hands its partitions over
 	// Policies are those whose partitions it may own, and those that it has workers for.
 	Policies map[string]DrainerPolicy `json:"policies"`
+	// SharedLimits are the limits that policies share and whose state it keeps.
+	SharedLimits []string `json:"shared_limits,omitempty"`
 	// Unreadable: the lease is of another format version.
 	Unreadable bool `json:"unreadable,omitempty"`
 }
@@ -90,18 +92,25 @@ func Drainers(ctx context.Context, b *queue.Broker) ([]DrainerState, error) {
 			Unreadable: err != nil,
 		}
 		for _, name := range r.Policies {
-			d.Policies[name] = DrainerPolicy{Owned: []int{}}
+			if _, shared := record.Shared(name); !shared {
+				d.Policies[name] = DrainerPolicy{Owned: []int{}}
+			}
 		}
 		for name, c := range r.Workers {
 			d.Policies[name] = DrainerPolicy{Owned: []int{}, Workers: c.All, Busy: c.Busy,
 				Free: max(0, c.All-c.Busy)}
 		}
 		for name, numbers := range owned[found.Key] {
+			if limit, shared := record.Shared(name); shared {
+				d.SharedLimits = append(d.SharedLimits, limit)
+				continue
+			}
 			p := d.Policies[name]
 			p.Owned = numbers
 			slices.Sort(p.Owned)
 			d.Policies[name] = p
 		}
+		slices.Sort(d.SharedLimits)
 		drainers = append(drainers, d)
 	}
 	slices.SortFunc(drainers, func(a, b DrainerState) int {

@@ -125,7 +125,7 @@ func policiesOf(name string) ([]policy.Policy, error) {
 		return nil, err
 	}
 	possible := func(policy.Policy) []policy.Problem { return nil }
-	policies, problems := yamlfile.Policies(doc.Tree["policies"], possible)
+	policies, problems := yamlfile.Policies(doc.Tree, possible)
 	for i := range problems {
 		problems[i].Line = doc.Line(problems[i].Place)
 	}

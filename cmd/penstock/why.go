@@ -339,7 +339,9 @@ func (q *question) cause() string {
 	case job.HeldByStorage:
 		return "its drainer cannot write to JetStream, or is still reading the queue"
 	}
-	if limit, ok := strings.CutPrefix(q.hold.By, job.HeldByLimit); ok {
+	if limit, ok := strings.CutPrefix(q.hold.By, job.HeldByLimit); ok && q.hold.Until == nil {
+		return "the limit " + limit + " is shared with other policies, and another drainer keeps it"
+	} else if ok {
 		return "the limit " + limit + " is used up, and lets the next job start" +
 			q.at(q.hold.Until)
 	}

@@ -129,7 +129,7 @@ internal/tracing: admission internal/buildinfo internal/seldom queue/job workers
 internal/telemetry: . admission admission/envoy policy policy/store queue workers workers/audit workers/workersprom
 	client_golang
 internal/waittest:
-internal/yamlfile: policy yaml
+internal/yamlfile: internal/nearest policy yaml
 internal/zones: internal/nearest
 
 examples/embedded: . algorithms policy workers

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"regexp"
 	"slices"
@@ -15,6 +16,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/penstock-mq/penstock/internal/nearest"
 	"github.com/penstock-mq/penstock/policy"
 )
 
@@ -163,34 +165,37 @@ func repeatedKeys(n *yaml.Node, at string) []Problem {
 	return problems
 }
 
-// Policies reads a list of policies, each as it is written: a default is not what the file says,
-// and may be another in the next version, which must not take the file for changed. check says what
-// is wrong with one, its defaults filled in, beyond what [policy.Read] finds.
-func Policies(value any, check func(policy.Policy) []policy.Problem) ([]policy.Policy, []Problem) {
-	if value == nil {
-		return nil, nil
+// The keys of a file that [Policies] reads: the list of policies, and what some of them share.
+const (
+	PoliciesKey = "policies"
+	SharedKey   = "shared_limits"
+)
+
+// Policies reads the policies of a file, each as it is written: a default is not what the file
+// says, and may be another in the next version, which must not take the file for changed. What they
+// share is put in where they name it. check says what is wrong with one, its defaults filled in,
+// beyond what [policy.Read] finds.
+func Policies(tree map[string]any,
+	check func(policy.Policy) []policy.Problem) ([]policy.Policy, []Problem) {
+
+	shared, problems := sharedLimits(tree[SharedKey])
+	list, err := listOf(tree[PoliciesKey])
+	if err != nil {
+		return nil, append(problems, Problem{Place: PoliciesKey, Reason: err.Error()})
 	}
-	list, ok := value.([]any)
-	if !ok {
-		return nil, []Problem{{Place: "policies", Reason: Unfit(value, "a list").Error()}}
-	}
-	var problems []Problem
 	var policies []policy.Policy
 	first := map[string]int{}
 	for i, item := range list {
 		place := fmt.Sprintf("policies[%d]", i)
+		item, unknown := withShared(item, shared)
 		p, err := readPolicy(item)
 		if err == nil {
 			err = policy.Invalid(check(p.WithDefaults()))
 		}
-		if invalid, ok := errors.AsType[*policy.InvalidError](err); ok {
-			for _, found := range invalid.Problems {
-				field := strings.TrimSuffix(place+"."+found.Field, ".")
-				problems = append(problems, Problem{Place: field, Reason: found.Reason})
-			}
-		} else if err != nil {
-			problems = append(problems, Problem{Place: place, Reason: err.Error()})
+		if len(unknown) > 0 {
+			err = policy.Invalid(unknown)
 		}
+		problems = append(problems, problemsOf(place, err)...)
 		if fields, ok := item.(map[string]any); ok {
 			p.Name, _ = fields["name"].(string)
 		}
@@ -203,6 +208,95 @@ func Policies(value any, check func(policy.Policy) []policy.Problem) ([]policy.P
 		policies = append(policies, p)
 	}
 	return policies, problems
+}
+
+// listOf is a list that may be left out.
+func listOf(value any) (list []any, err error) {
+	list, ok := value.([]any)
+	if !ok && value != nil {
+		return nil, Unfit(value, "a list")
+	}
+	return list, nil
+}
+
+// problemsOf are those of an error at a place.
+func problemsOf(place string, err error) (problems []Problem) {
+	invalid, ok := errors.AsType[*policy.InvalidError](err)
+	if !ok && err != nil {
+		return []Problem{{Place: place, Reason: err.Error()}}
+	}
+	for ok && len(invalid.Problems) > len(problems) {
+		found := invalid.Problems[len(problems)]
+		problems = append(problems, Problem{Reason: found.Reason,
+			Place: strings.TrimSuffix(place+"."+found.Field, ".")})
+	}
+	return problems
+}
+
+// sharedLimits reads the limits that policies share, by name, as a policy has them. Those that are
+// not good are among them, so that each is reported once.
+func sharedLimits(value any) (limits map[string]map[string]any, problems []Problem) {
+	list, err := listOf(value)
+	if err != nil {
+		return nil, []Problem{{Place: SharedKey, Reason: err.Error()}}
+	}
+	limits = map[string]map[string]any{}
+	for i, item := range list {
+		place := fmt.Sprintf("%s[%d]", SharedKey, i)
+		text, err := json.Marshal(item)
+		var l policy.Limit
+		if err == nil {
+			l, err = policy.ReadShared(text)
+		}
+		problems = append(problems, problemsOf(place, err)...)
+		if limits[l.Name] != nil && l.Name != "" {
+			problems = append(problems, Problem{Place: place + ".name",
+				Reason: fmt.Sprintf("%q is the name of another one already", l.Name)})
+		}
+		fields, _ := item.(map[string]any)
+		if err != nil { // in its place one that nobody complains of once more
+			fields = map[string]any{"algorithm": policy.SlidingLog, "limit": 1, "window": "1m"}
+		}
+		limits[l.Name] = maps.Clone(fields)
+		delete(limits[l.Name], "name")
+		limits[l.Name]["shared"] = l.Name
+	}
+	return limits, problems
+}
+
+// withShared puts the limits that a policy shares where it names them, and reports those that are
+// nowhere.
+func withShared(item any,
+	shared map[string]map[string]any) (with any, problems []policy.Problem) {
+
+	fields, _ := item.(map[string]any)
+	list, _ := fields["limits"].([]any)
+	limits := slices.Clone(list)
+	for i, limit := range limits {
+		named, _ := limit.(map[string]any)
+		name, ok := named["shared"].(string)
+		if !ok {
+			continue
+		}
+		field := fmt.Sprintf("limits[%d]", i)
+		switch said, known := shared[name]; {
+		case !known:
+			problems = append(problems, policy.Problem{Field: field + ".shared",
+				Reason: fmt.Sprintf("%q is not among the %s of this file%s", name, SharedKey,
+					nearest.Hint(name, slices.Sorted(maps.Keys(shared))))})
+		case len(named) > 1:
+			problems = append(problems, policy.Problem{Field: field, Reason: "stands alone: what " +
+				"the limit is, its entry under " + SharedKey + " says"})
+		default:
+			limits[i] = said
+		}
+	}
+	if len(list) == 0 {
+		return item, problems
+	}
+	fields = maps.Clone(fields)
+	fields["limits"] = limits
+	return fields, problems
 }
 
 // readPolicy reads one policy by way of JSON, so that one decoder decides what a policy is.

@@ -88,6 +88,7 @@ func (s *Store) putFile(ctx context.Context, set string,
 	for _, p := range ps {
 		_, err := s.fromFile(ctx, set, current[p.Name], p)
 		problem(p.Name, err)
+		problem(p.Name, sharedBeside(p, current, inFile))
 	}
 	if len(problems) > 0 {
 		return result, errors.Join(problems...)
@@ -113,6 +114,26 @@ func (s *Store) putFile(ctx context.Context, set string,
 		result.Absent = append(result.Absent, name)
 	}
 	return result, errors.Join(problems...)
+}
+
+// sharedBeside refuses limits that a policy of a file shares with others that are not in the file,
+// and that are not what these have.
+func sharedBeside(p policy.Policy, current map[string]*record, inFile map[string]bool) error {
+	if len(p.SharedLimits()) == 0 {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(current)) {
+		r := current[name]
+		if r == nil || inFile[name] || r.Retired || r.Deleted {
+			continue
+		}
+		if other, err := r.entry(0); err == nil {
+			if err := p.CheckShared(other.Policy); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // leave notes that the files of a set no longer name a policy.

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
@@ -159,7 +160,27 @@ func (s *Store) draft(ctx context.Context, name string, current *record,
 	if p.Name != name {
 		return nil, fmt.Errorf("the policy's name is %.64q", p.Name)
 	}
+	if err := s.agrees(ctx, p); err != nil {
+		return nil, err
+	}
 	return &next, s.fill(ctx, &next, current, p)
+}
+
+// agrees refuses limits that a policy shares with others, and that are not what these have.
+func (s *Store) agrees(ctx context.Context, p policy.Policy) error {
+	if len(p.SharedLimits()) == 0 {
+		return nil
+	}
+	set, err := s.Policies(ctx)
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(set)) {
+		if other := set[name]; err == nil && !other.Retired {
+			err = p.CheckShared(other.Policy)
+		}
+	}
+	return err
 }
 
 // present is the record unless its policy has been deleted.

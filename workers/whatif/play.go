@@ -47,13 +47,14 @@ type Options struct {
 
 // Play plays requests, which must come in the order of their instants, through a policy, and then
 // lets time pass until all that was accepted has come to an end, or nothing more happens: in a
-// paused policy jobs wait for ever. Errors are those of a policy that is not valid, and of requests
-// that are out of order.
+// paused policy jobs wait for ever. Limits that it shares with others are its own here. Errors are
+// those of a policy that is not valid, and of requests that are out of order.
 func Play(p policy.Policy, requests iter.Seq[Request], o Options) (*Report, error) {
 	p = p.WithDefaults()
 	if err := policy.Invalid(p.Validate()); err != nil {
 		return nil, err
 	}
+	p = p.Alone()
 	if o.Workers > 0 {
 		p.Workers = o.Workers
 	}

@@ -131,6 +131,11 @@ func TestSmallCasesComeOutAsByHand(t *testing.T) {
 			[{"algorithm": "sliding_log", "limit": 2, "window": "10s"}]`, Options{},
 		at("a", 0, 0, 0, 0, 0),
 		"5 of 5; started 5, waits 10.05s 20.1s 20.1s; depth 3, worst 2",
+	}, {
+		"a limit that others share", `"algorithm": "leaking_bucket", "capacity": 9, "limits":
+			[{"shared": "account", "algorithm": "sliding_log", "limit": 2, "window": "10s"}]`,
+		Options{}, at("a", 0, 0, 0, 0, 0),
+		"5 of 5; started 5, waits 10.05s 20.1s 20.1s; depth 3, worst 2",
 	}} {
 		t.Run(c.name, func(t *testing.T) {
 			p := read(t, `{"name": "api", `+c.policy+`}`)

@@ -9,6 +9,7 @@
 //   - policies.go: which policies have a valve (package valve), which decides when their jobs
 //     start; jobs.go, workers.go, asked.go: what their valves hear of jobs, of workers, and of
 //     those who ask;
+//   - shared.go: limits that several policies share, and what hangs together by them;
 //   - core.go: these together; events.go: what they are told; actions.go: what they want done.
 package core
 
@@ -44,7 +45,9 @@ type Core struct {
 	// by policy, also of those that are not known yet
 	overrides map[string]map[job.Key]policy.Override
 	known     map[string]bool // the policies that exist
-	sorted    []*livePolicy   // the valves, by name
+	// which hang together by limits that they share, and with these: by the first one's name
+	lines     map[string]string
+	sorted    []*livePolicy // the valves, by name
 	out       actions
 	spare     actions // empty lists, for their memory
 	questions valve.Questions
@@ -298,7 +301,9 @@ func (c *Core) Decide(now pace.Instant) {
 	}
 	c.wasOpen = open
 	for _, v := range c.sorted {
-		v.Advance(now, fence)
+		if v.Leads() {
+			v.Advance(now, fence)
+		}
 	}
 }
 

@@ -17,6 +17,10 @@ import (
 // moves few partitions when a drainer comes or goes; the quota is there because hashing alone is
 // uneven where partitions are few. It counts load in the order of the keys, which is why all must
 // go through the shares in the same order.
+//
+// What hangs together by limits that policies share goes to one drainer, of those that may own most
+// of it. It comes together as everything comes to its favourite: within half a lease of a takeover
+// in which some of it went elsewhere. Until then only what is with its limits starts.
 func (c *Core) favourites() map[*share]string {
 	able := map[string][]string{}
 	drainers := map[string]bool{}
@@ -40,15 +44,28 @@ func (c *Core) favourites() map[*share]string {
 	}
 	quota := (len(c.shares) + len(drainers) - 1) / len(drainers)
 	load := map[string]int{}
-	for _, s := range c.sortedShares() {
-		best := ""
-		for _, id := range able[s.policy] {
+	pick := func(from []string, key string) (best string) {
+		for _, id := range from {
 			if best == "" || cmp.Or(
 				cmp.Compare(max(load[best]+1, quota), max(load[id]+1, quota)),
-				cmp.Compare(weight(id, s.key()), weight(best, s.key())),
+				cmp.Compare(weight(id, key), weight(best, key)),
 				cmp.Compare(best, id)) > 0 {
 				best = id
 			}
+		}
+		return best
+	}
+	picked := map[string]string{} // by line
+	for _, s := range c.sortedShares() {
+		best := ""
+		if line := c.lines[s.policy]; line != "" {
+			if picked[line] == "" {
+				picked[line] = pick(c.ableOf(line, able), line)
+			}
+			best = picked[line]
+		}
+		if !slices.Contains(able[s.policy], best) {
+			best = pick(able[s.policy], s.key())
 		}
 		if best != "" {
 			load[best]++

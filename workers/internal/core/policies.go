@@ -15,9 +15,11 @@ import (
 // livePolicy is a policy that this drainer runs jobs of, or did a moment ago.
 type livePolicy struct {
 	*valve.Valve
-	ending  bool   // this drainer may not own it any more
-	retired bool   // its stream goes when it is empty
-	tenure  uint64 // a policy that comes back has another valve
+	ending  bool      // this drainer may not own it any more
+	retired bool      // its stream goes when it is empty
+	tenure  uint64    // a policy that comes back has another valve
+	shared  bool      // it is none but a limit that policies share …
+	stored  time.Time // … of which the first was stored then
 }
 
 // runnable lists the policies whose valves this drainer may own.
@@ -37,6 +39,7 @@ func (c *Core) sortValves() {
 	for _, name := range slices.Sorted(maps.Keys(c.valves)) {
 		c.sorted = append(c.sorted, c.valves[name])
 	}
+	c.link()
 }
 
 // prune forgets the valves of policies that this drainer may not own any more, once they own
@@ -85,6 +88,7 @@ type QueuePolicy struct {
 	Own     bool // this drainer may own its valve
 	Local   bool // there are workers in this process
 	Stored  time.Time
+	shared  bool // it is none but a limit that policies share
 }
 
 // It is told all of them each time, as they are: what is not among them is gone, also when the
@@ -94,8 +98,10 @@ func (e Configured) apply(c *Core, now pace.Instant) {
 	shares := map[string]*share{}
 	seen := map[string]bool{}
 	c.known = map[string]bool{}
-	before := c.runnable()
-	for _, p := range e.Policies {
+	before, lines := c.runnable(), c.lines
+	var policies []QueuePolicy
+	policies, c.lines = withShared(e.Policies)
+	for _, p := range policies {
 		c.known[p.Name] = true
 		for number := range p.Partitions {
 			key := record.ShareKey(p.Name, number)
@@ -129,6 +135,7 @@ func (e Configured) apply(c *Core, now pace.Instant) {
 			c.valves[p.Name] = v
 		}
 		v.Local, v.retired, v.ending = p.Local, p.Retired, false
+		v.shared, v.stored = p.shared, p.Stored
 	}
 	for name, v := range c.valves {
 		v.ending = !seen[name]
@@ -143,7 +150,8 @@ func (e Configured) apply(c *Core, now pace.Instant) {
 		}
 	}
 	c.sortValves()
-	if len(shares) != len(c.shares) || !slices.Equal(before, c.runnable()) {
+	if len(shares) != len(c.shares) || !slices.Equal(before, c.runnable()) ||
+		!maps.Equal(lines, c.lines) {
 		c.changed = true
 		if c.Lease.Held {
 			c.Lease.renewAt = now // so that others know

@@ -298,6 +298,10 @@ func (d *drainer) open(o Opening) {
 		w.fail("ownership: %s opens %s, which it has given up", d.core.options.Name,
 			shareOf(o.Part))
 	}
+	if _, shared := record.Shared(policy); shared {
+		d.openShared(o)
+		return
+	}
 	for _, c := range w.streams[policy].consumers[number] {
 		if c.owner == d && c.part == part {
 			c.closed = true
@@ -395,6 +399,9 @@ func (d *drainer) consumes(p handle.Partition) bool {
 
 func (d *drainer) closeConsumers(p handle.Partition) {
 	w := d.w
+	if _, shared := record.Shared(p.Policy); shared {
+		return
+	}
 	for _, c := range w.streams[p.Policy].consumers[p.Number] {
 		if c.owner == d && c.part.Partition == p {
 			c.closed = true

@@ -90,7 +90,7 @@ func (w *world) judgeLimits() {
 func (w *world) judgeStarts(p policy.Policy, key string, starts []slot) {
 	slices.SortFunc(starts, func(a, b slot) int { return int(a.at - b.at) })
 	for _, l := range p.Limits {
-		if l.Together() != (key == policy.KeyGlobal) {
+		if l.Together() != (key == policy.KeyGlobal) || l.Shared != "" {
 			continue
 		}
 		if why := w.beyond(l, starts); why != "" {

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
@@ -50,6 +51,7 @@ type standstill struct {
 	shares   map[string]*idleShare
 	buckets  map[string]*idleBucket
 	failures map[string]int // openings, by partition, since it was live
+	apart    apart
 }
 
 type idleShare struct {
@@ -73,6 +75,7 @@ func (w *world) watchStandstill() {
 	w.stands = standstill{
 		fit: map[fitness]time.Duration{}, shares: map[string]*idleShare{},
 		buckets: map[string]*idleBucket{}, failures: map[string]int{},
+		apart: apart{map[string]*drainer{}, map[string]time.Duration{}, 0},
 	}
 	for _, p := range w.policies {
 		for _, key := range keys {
@@ -99,20 +102,12 @@ func (d *drainer) able() bool {
 
 // lookForStandstill looks at all partitions and buckets.
 func (w *world) lookForStandstill() {
+	w.lookAtShared()
 	for _, p := range w.policies {
-		quiet := true // nobody's state is in doubt
-		for _, d := range w.drainers {
-			f := fitness{d, p.Name}
-			switch able := d.able(); {
-			case !able || d.leaving || d.disowned[p.Name] || w.set.retired[p.Name] != nil:
-				delete(w.stands.fit, f)
-				quiet = quiet && (able || !d.alive)
-			case w.stands.fit[f] == 0:
-				w.stands.fit[f] = w.now
-			}
-		}
+		quiet := w.lookAtDrainers(p.Name)
 		for number := range p.Partitions {
 			d, part := w.lookAtShare(p.Name, number, quiet)
+			w.lookApart(p, d, quiet)
 			for _, key := range keys {
 				// What limits on starts allow is judged by what starts in the end.
 				if partitionOf(key, p.Partitions) == number && len(p.Limits) == 0 {
@@ -121,6 +116,33 @@ func (w *world) lookForStandstill() {
 			}
 		}
 	}
+}
+
+// lookAtDrainers notes which may own a policy's partitions, and reports whether nobody's state is
+// in doubt.
+func (w *world) lookAtDrainers(name string) (quiet bool) {
+	quiet = true
+	for _, d := range w.drainers {
+		f := fitness{d, name}
+		switch able := d.able(); {
+		case !able || d.leaving || !d.mayOwn(name):
+			delete(w.stands.fit, f)
+			quiet = quiet && (able || !d.alive)
+		case w.stands.fit[f] == 0:
+			w.stands.fit[f] = w.now
+		}
+	}
+	return quiet
+}
+
+// mayOwn reports whether a drainer may own what is called so: of a limit that policies share, one
+// that may own any of these.
+func (d *drainer) mayOwn(name string) bool {
+	limit, shared := record.Shared(name)
+	return slices.ContainsFunc(d.w.policies, func(p policy.Policy) bool {
+		named := p.Name == name || shared && sharesLimit(p, limit)
+		return named && !d.disowned[p.Name] && d.w.set.retired[p.Name] == nil
+	})
 }
 
 // lookAtShare returns who owns a partition and lets its jobs start, nil when there is nobody.
@@ -156,7 +178,7 @@ func (w *world) lookAtShare(name string, number int, quiet bool) (*drainer, *par
 			longest = min(longest, since)
 		}
 	}
-	givesUp := owner != nil && (owner.leaving || owner.disowned[name])
+	givesUp := owner != nil && (owner.leaving || !owner.mayOwn(name))
 	switch {
 	case strange, w.down, w.headless(name), w.headless(attemptsName),
 		w.headless(tableNames[TablePartitions]),

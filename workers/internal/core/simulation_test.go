@@ -296,9 +296,15 @@ func emptyWorld(seed uint64, s sabotage) *world {
 
 // newWorld draws a world from a seed: what there is and what comes.
 func newWorld(seed uint64, s sabotage) *world {
+	return newWorldWith(seed, s, func(*world) {})
+}
+
+// newWorldWith draws one whose policies are changed before anything happens.
+func newWorldWith(seed uint64, s sabotage, change func(w *world)) *world {
 	w := emptyWorld(seed, s)
 	w.pickHazards(seed)
 	w.pickPolicies()
+	change(w)
 	for range 1 + w.rng.IntN(4) {
 		w.join()
 	}
@@ -351,9 +357,9 @@ func (w *world) history() string {
 }
 
 func (w *world) pickPolicies() {
-	for i := range 1 + w.rng.IntN(2) {
+	for range 1 + w.rng.IntN(2) {
 		p := policy.Policy{
-			Name: fmt.Sprintf("p%d", i),
+			Name: fmt.Sprintf("p%d", len(w.policies)),
 			Rule: policy.Rule{Algorithm: policy.LeakingBucket, Outflow: someRate(w),
 				Capacity: 10 + w.rng.Int64N(40), Burst: 1},
 			Concurrency: []int{0, 0, 1, 2, 4, 8}[w.rng.IntN(6)], Workers: 16,

@@ -202,6 +202,11 @@ func (s *story) define(name string, numbers []string) {
 			p.Partitions, err = strconv.Atoi(value)
 		case "concurrency":
 			p.Concurrency, err = strconv.Atoi(value)
+		case "shared": // starts in any 10 s, of all policies that share it
+			l := policy.Limit{Shared: "account", Rule: policy.Rule{Algorithm: policy.SlidingLog,
+				Window: policy.Duration(10 * time.Second)}}
+			l.Limit, err = strconv.ParseInt(value, 10, 64)
+			p.Limits = policy.Limits{l}
 		case "slow": // jobs take 2 s, in place of 200 ms
 			s.set.slow[name] = true
 		default:

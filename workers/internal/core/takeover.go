@@ -44,6 +44,9 @@ func (found Opened) apply(c *Core, now pace.Instant) {
 	}
 	p, v := s.part, c.valves[s.policy]
 	s.failures, s.over = 0, false
+	if v.shared {
+		found.Created = v.stored // for it has no stream
+	}
 	var left *valve.Inheritance
 	if found.Inherit && p.fresh {
 		p.fresh = false

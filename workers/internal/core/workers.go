@@ -82,7 +82,7 @@ func (c *Core) Running() (jobs int) {
 func (c *Core) Breakers() iter.Seq2[string, valve.Breakers] {
 	return func(yield func(string, valve.Breakers) bool) {
 		for _, v := range c.sorted {
-			if !yield(v.Policy.Name, v.Breakers()) {
+			if !v.shared && !yield(v.Policy.Name, v.Breakers()) {
 				return
 			}
 		}
@@ -92,7 +92,9 @@ func (c *Core) Breakers() iter.Seq2[string, valve.Breakers] {
 // Lowered hands out how many buckets of each policy have learnt to be slower than their outflow.
 func (c *Core) Lowered(tell func(policy string, buckets int)) {
 	for _, v := range c.sorted {
-		tell(v.Policy.Name, v.Lowered())
+		if !v.shared {
+			tell(v.Policy.Name, v.Lowered())
+		}
 	}
 }
 

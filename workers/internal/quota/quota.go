@@ -53,7 +53,7 @@ func Together(p policy.Policy) *Limits { return limitsOf(p, true) }
 
 func limitsOf(p policy.Policy, together bool) *Limits {
 	return newLimits(p, slices.DeleteFunc(p.Enforced(), func(l policy.Limit) bool {
-		return l.Together() != together
+		return l.Together() != together || l.Shared != ""
 	}))
 }
 

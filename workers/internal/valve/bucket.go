@@ -61,7 +61,7 @@ type heldJob struct {
 	backoff time.Duration // while saving: how long it waits afterwards
 
 	charge *quota.Charge // while it runs: what its start took of the limits of its bucket
-	turn   turn          // likewise, of those of all
+	turn   *turn         // likewise, of those of all
 
 	weight             int32 // see weigh
 	inBucket, inTimers int   // heap indices, −1 outside; inBucket is that in ready or in later
@@ -394,12 +394,6 @@ type passing struct {
 type allowed struct {
 	seq   uint64
 	until pace.Instant
-}
-
-// turn is what a start took, and of which set.
-type turn struct {
-	charge *quota.Charge
-	of     *quota.Set
 }
 
 // passes is when a bucket wants its turn after all; 0: now.

@@ -216,12 +216,7 @@ func (v *Valve) serve(now pace.Instant) {
 		if b == nil {
 			return
 		}
-		if !v.stillWithin(b, now) {
-			continue
-		}
-		worker := c.held[i].Worker
-		c.held = slices.Delete(c.held, i, i+1)
-		v.out.Elsewhere = append(v.out.Elsewhere, Elsewhere{v.start(b, now, true), worker})
+		v.startBy(b, i, now)
 	}
 }
 

@@ -36,6 +36,9 @@ func (v *Valve) Own(name handle.Partition, epoch uint64) *Part {
 		records:   map[uint64]uint64{},
 	}
 	v.parts[name.Number] = p
+	if v.together != nil {
+		v.together.part = p
+	}
 	return p
 }
 

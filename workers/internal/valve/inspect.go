@@ -50,9 +50,12 @@ func (v *Valve) held(b *bucket, now pace.Instant) (by string, until pace.Instant
 		}
 		return job.HeldByRate, at
 	}
-	if at, by := v.nextTurn(now); at > now && by == "" {
+	switch at, by := v.nextTurn(now); {
+	case at == pace.Never: // that limit is not here
+		return job.HeldByLimit + by, 0
+	case at > now && by == "":
 		return job.HeldByTotalRate, at
-	} else if at > now {
+	case at > now:
 		return job.HeldByLimit + by, at
 	}
 	switch {
@@ -193,7 +196,7 @@ func (v *Valve) find(l *listing) (done bool) {
 			l.found = append(l.found, listed{b, b.held})
 		}
 		if l.forecast != nil {
-			l.forecast.add(b, v.turns)
+			l.forecast.add(b, v.line.turns)
 		}
 	})
 	if done && l.forecast != nil {

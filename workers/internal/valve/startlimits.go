@@ -3,10 +3,8 @@ package valve
 import (
 	"fmt"
 	"math"
-	"slices"
 	"time"
 
-	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/quota"
@@ -69,6 +67,25 @@ func (u *unnoted) gap(now pace.Instant) time.Duration {
 	return 0
 }
 
+// tells reports whether a job of a cost may start, as far as stored checkpoints go; else there is
+// to be another.
+func (p *Part) tells(cost int64, now pace.Instant) bool {
+	u := &p.unnoted
+	if u.gap(now) <= mostUnnoted && cost <= max(u.told, 1) {
+		return true
+	}
+	u.cost, p.Changed = max(u.cost, cost), true
+	return false
+}
+
+// starts notes a start that no checkpoint tells of.
+func (p *Part) starts(now pace.Instant) {
+	if p.unnoted.since == 0 {
+		p.unnoted.since = now
+	}
+	p.Changed = true
+}
+
 // instant is one by the clocks that limits go by.
 func (v *Valve) instant(now pace.Instant) quota.Now {
 	return quota.Now{Own: time.Duration(now), Wall: v.wall(now)}
@@ -80,13 +97,11 @@ func (j *heldJob) takes() quota.Cost { return quota.Cost{Job: j.Cost, Named: j.C
 // checkpoint. It is 0 when none does. Whatever changes what has been used of them is followed by
 // place, which asks.
 func (v *Valve) withinLimits(b *bucket, now pace.Instant) (at pace.Instant, by string) {
-	if v.quota == nil && v.together == nil || len(b.ready) == 0 {
+	if v.quota == nil && len(v.common) == 0 || len(b.ready) == 0 {
 		return 0, ""
 	}
 	head := b.ready[0].heldJob
-	u := &b.Part.unnoted
-	if u.gap(now) > mostUnnoted || head.Cost > max(u.told, 1) {
-		b.Part.Changed = true
+	if !v.tells(b.Part, head.Cost, now) {
 		return now.Add(askAgain), ""
 	}
 	if v.quota == nil {
@@ -103,8 +118,9 @@ func (v *Valve) withinLimits(b *bucket, now pace.Instant) (at pace.Instant, by s
 // stillWithin asks again for a bucket that is due, and may have waited for a worker since. Not all
 // limits allow for ever what they allow once: nothing starts before the end of a clock's window.
 func (v *Valve) stillWithin(b *bucket, now pace.Instant) bool {
-	if a := b.allowed; v.quota != nil && a.seq == b.ready[0].Seq && now < a.until &&
-		b.Part.unnoted.gap(now) <= mostUnnoted {
+	head := b.ready[0]
+	if a := b.allowed; v.quota != nil && a.seq == head.Seq && now < a.until &&
+		v.tells(b.Part, head.Cost, now) {
 		return v.fits(b, now)
 	}
 	at, _ := v.withinLimits(b, now)
@@ -117,8 +133,8 @@ func (v *Valve) stillWithin(b *bucket, now pace.Instant) bool {
 // charge takes what a start costs of the limits, and bounds how long it may be on its way.
 func (v *Valve) charge(j *heldJob, t *Ticket, now pace.Instant) {
 	b := j.Bucket
-	if u := &b.Part.unnoted; u.since == 0 && (v.quota != nil || v.together != nil) {
-		u.since = now
+	if v.quota != nil || v.together != nil {
+		b.Part.starts(now)
 	}
 	if v.quota == nil {
 		return
@@ -274,140 +290,6 @@ func (v *Valve) tellLimits(p *Part, h *record.Handover, now pace.Instant) {
 		lag = max(lag, t.MostLag())
 	}
 	h.Gap = record.Micros(mostUnnoted + lag)
-}
-
-// together are the limits on starts that all buckets obey together, in the turns that they take
-// under a total outflow, too.
-//
-// A job that costs more than is free now lets others pass, by which it holds nobody up: but only
-// until what it needs would have been free without them, and at most so many buckets at a time.
-// From then on they wait for it, so that nothing that costs little keeps it from starting for ever.
-type together struct {
-	*quota.Limits
-	used   *quota.Set
-	first  *bucket   // whose job all others wait for; nil: none
-	passed []*bucket // that let others pass
-}
-
-// mostPassed is how many buckets do that at a time: each may be looked at again for nothing.
-const mostPassed = 64
-
-// fits reports whether the head of a bucket whose turn it is may start by the limits of all. One
-// that may not lets others pass, or is waited for.
-func (v *Valve) fits(b *bucket, now pace.Instant) bool {
-	t := v.together
-	if t == nil {
-		return true
-	}
-	head := b.ready[0]
-	wait, by := t.Next(t.used, v.instant(now), head.takes())
-	if wait == 0 {
-		return true
-	}
-	t.passed = slices.DeleteFunc(t.passed, func(b *bucket) bool { return b.passes(now) == 0 })
-	if b.passing.seq == head.Seq || len(t.passed) >= mostPassed {
-		t.first = b
-		return false
-	}
-	b.own().passing = passing{head.Seq, now.Add(wait), by}
-	t.passed = append(t.passed, b)
-	v.place(b, now)
-	return false
-}
-
-// takeTurn takes what a start costs of what counts all buckets.
-func (v *Valve) takeTurn(b *bucket, j *heldJob, t *Ticket, now pace.Instant) {
-	if !v.takesTurns() {
-		return
-	}
-	// who was held back while others started has missed its turns as well
-	v.turns = max(v.turns, b.turns)
-	b.turns = v.turns + float64(j.Cost)/float64(b.weight)
-	v.mostTurns = max(v.mostTurns, b.turns)
-	b.own().passing = passing{}
-	if all := v.together; all != nil {
-		t.latest = min(t.latest, now.Add(all.Lag(all.used)))
-		all.used, j.turn.charge = all.Take(all.used, v.instant(now), j.takes())
-		j.turn.of = all.used
-	}
-}
-
-// setTogether changes the limits of all buckets, and fits what has been used of them.
-func (v *Valve) setTogether(p policy.Policy) {
-	before := v.together
-	v.together = nil
-	if to := quota.Together(p); to != nil {
-		v.together = &together{Limits: to}
-		if before != nil {
-			v.together.used = to.Adapt(before.used, before.Limits)
-		}
-	}
-	if before == nil || v.together == nil || v.together.Names() != before.Names() {
-		for _, part := range v.parts {
-			for _, j := range part.begun {
-				j.turn = turn{} // by limits that are no more
-			}
-		}
-	}
-}
-
-// accountTogether corrects what a start was charged by what came of it.
-func (v *Valve) accountTogether(j *heldJob, o record.Outcome, local bool, now pace.Instant) {
-	t, charge, of := v.together, j.turn.charge, j.turn.of
-	j.turn = turn{}
-	switch {
-	case t == nil:
-	case charge == nil:
-		if !local && len(o.Used) > 0 {
-			t.used = t.Late(t.used, j.takes(), o.Used)
-		}
-	case of != t.used: // another has owned the partition since
-	case o.Kind == record.OutcomeReturned:
-		t.Return(t.used, charge, v.instant(now))
-		v.callBack(now)
-	default:
-		t.Done(t.used, charge, v.instant(now), o.Used)
-		if len(o.Used) > 0 {
-			v.callBack(now)
-		}
-	}
-}
-
-// callBack looks again at who lets others pass, since something was given back.
-func (v *Valve) callBack(now pace.Instant) {
-	t := v.together
-	for _, b := range slices.Clone(t.passed) {
-		if b.passes(now) != 0 && b.Part.Live() {
-			wait, _ := t.Next(t.used, v.instant(now), b.ready[0].takes())
-			b.passing.until = min(b.passing.until, now.Add(wait))
-			v.place(b, now)
-		}
-	}
-}
-
-// inheritTogether takes what a predecessor told of the limits of all buckets, and after a crash
-// charges the most that it can have started since.
-func (v *Valve) inheritTogether(in Inheritance, now pace.Instant) {
-	t := v.together
-	if t == nil {
-		return
-	}
-	h := in.Handover
-	t.used, t.first, t.passed = t.Decode(h.Together, h.AllLimits,
-		v.instant(now.Add(-in.Elapsed))), nil, nil
-	within := in.unknown()
-	switch {
-	case h.Partial && h.AllLimits == "":
-		within = pace.Forever
-	case !in.Crashed:
-		return
-	}
-	most := t.Most(within)
-	if v.total != nil && h.Total == v.Policy.OutflowTotal.String() && within < pace.Forever {
-		most = min(most, mostPaced(v.total, v.Policy.PeakTotalRatio(), within)+max(h.Cost, 1))
-	}
-	t.used = t.Crashed(t.used, v.instant(now.Add(-max(in.Age, in.Elapsed))),
-		v.instant(now.Add(in.Fence)), in.slack(), most)
 }
 
 // costsTooMuch buries a job that a limit can never let start.

@@ -1,20 +1,55 @@
 package valve
 
 import (
+	"slices"
+
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// Advance starts what may start at now, if that is before the fence: what it starts has to pass its
-// last check before it. By the next one this process may be another drainer, whose lease says
-// nothing of what its former self owned.
+// Advance starts what may start at now in the line of the valve, if that is before the fence: what
+// it starts has to pass its last check before it. By the next one this process may be another
+// drainer, whose lease says nothing of what its former self owned.
 //
 // The order matters. Time-outs come first, for what ends makes room. Then those that have become
 // due are placed, and all that are due compete. Local workers come before those elsewhere, which
 // cost two messages more. Bodies are read last, when it is known who could not start for want of a
 // worker.
 func (v *Valve) Advance(now, fence pace.Instant) {
+	for _, v := range v.line.valves {
+		v.arrange(now, fence)
+	}
+	if now >= fence {
+		return
+	}
+	if len(v.line.valves) > 1 {
+		v.line.start(now)
+	}
+	for _, v := range v.line.valves {
+		for b := v.next(now); b != nil; b = v.next(now) {
+			v.startBy(b, here, now)
+		}
+		v.lookBack()
+		if !v.blocked {
+			v.serve(now)
+		}
+		v.noteLeft(v.blocked, now)
+		v.readAhead(now)
+	}
+	for _, v := range v.line.valves {
+		if len(v.due)+len(v.unread) == 0 {
+			v.totalAwake = false
+		}
+		v.offer(now)
+	}
+	if v.line.idle() {
+		v.line.turns = v.line.most // nobody waits for another's turn: all begin anew
+	}
+}
+
+// arrange does what comes before any start.
+func (v *Valve) arrange(now, fence pace.Instant) {
 	for len(v.timers) > 0 && v.timers[0].at <= now {
 		v.timeout(v.timers.Remove(0).heldJob, now)
 	}
@@ -28,44 +63,52 @@ func (v *Valve) Advance(now, fence pace.Instant) {
 	for len(v.sched) > 0 && v.sched[0].at <= now {
 		v.place(v.sched[0].bucket, now)
 	}
-	v.gateAt = pace.Never
-	blocked := false
-	var passed []*bucket // whose turn it is, but which run too much to get a worker
+	v.gateAt, v.blocked = pace.Never, false
+}
+
+// next is the bucket whose turn it is to get a local worker; nil: none gets one now.
+func (v *Valve) next(now pace.Instant) *bucket {
 	for len(v.due) > 0 {
-		if !v.admits(now) {
-			blocked = true
-			break
-		}
-		if v.Free() <= 0 {
-			break
+		if v.blocked = !v.admits(now); v.blocked || v.Free() <= 0 {
+			return nil
 		}
 		b := v.nextDue(v.mayTakeWorker)
 		if v.mayTakeWorker(b) {
-			if v.stillWithin(b, now) {
-				v.start(b, now, false)
-			}
-			continue
+			return b
 		}
 		if !v.takesTurns() {
-			break // the others run more
+			return nil // the others run more
 		}
 		v.unplace(b)
-		passed = append(passed, b)
+		v.overlooked = append(v.overlooked, b)
 	}
-	for _, b := range passed {
+	return nil
+}
+
+// lookBack has those compete again whose turn it was, but which ran too much to get a local worker.
+func (v *Valve) lookBack() {
+	for _, b := range v.overlooked {
 		b.spot = spotDue
 		v.due.Push(dueBucket{b})
 	}
-	if !blocked {
-		v.serve(now)
+	v.overlooked = v.overlooked[:0]
+}
+
+// here is the claim of a local worker.
+const here = -1
+
+// startBy starts the head of a bucket whose turn it is, unless it has to wait after all: here, or
+// by a claim of a worker elsewhere.
+func (v *Valve) startBy(b *bucket, claim int, now pace.Instant) {
+	switch c := &v.claims; {
+	case !v.stillWithin(b, now):
+	case claim == here:
+		v.start(b, now, false)
+	default:
+		worker := c.held[claim].Worker
+		c.held = slices.Delete(c.held, claim, claim+1)
+		v.out.Elsewhere = append(v.out.Elsewhere, Elsewhere{v.start(b, now, true), worker})
 	}
-	v.noteLeft(blocked, now)
-	v.readAhead(now)
-	if len(v.due)+len(v.unread) == 0 {
-		v.totalAwake = false
-		v.turns = v.mostTurns // nobody waits for another's turn: all begin anew
-	}
-	v.offer(now)
 }
 
 // admits reports whether a bucket that is due may start a job, as far as the breaker and the rate

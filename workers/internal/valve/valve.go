@@ -47,6 +47,8 @@ type Valve struct {
 
 	quota      *quota.Limits                // on starts, of each bucket; nil: there are none
 	together   *together                    // likewise, of all buckets together
+	shared     []*together                  // likewise, of several policies
+	common     []*together                  // these two
 	candidates *quota.Candidates            // likewise, which hold nothing back
 	wall       func(pace.Instant) time.Time // JetStream's clock
 
@@ -56,15 +58,13 @@ type Valve struct {
 	// One rate for all buckets together, and whose turn it is.
 	total      *pace.Pace // nil: there is none
 	totalClock pace.Clock
-	totalAwake bool // some bucket has work and waits for its turn
-	// turns are those that a bucket counts as having taken which had nothing to do, in starts by
-	// weight: start-time fair queueing (Goyal, Vin and Cheng, 1996). Turns cannot be saved up; but
-	// a bucket that is ahead of others stays so while it is empty.
-	turns     float64
-	mostTurns float64      // that any bucket has taken
-	forecast  *forecast    // of waits, when there are many buckets
-	coming    *coming      // the next
-	gateAt    pace.Instant // when admits may say yes, while a bucket waits for that; else never
+	totalAwake bool         // some bucket has work and waits for its turn
+	line       *line        // whose turn it is
+	forecast   *forecast    // of waits, when there are many buckets
+	coming     *coming      // the next
+	gateAt     pace.Instant // when admits may say yes, while a bucket waits for that; else never
+	blocked    bool         // admits said no, in this turn of the loop
+	overlooked []*bucket    // whose turn it is, but which run too much to get a worker
 
 	breaker  breaker   // of all buckets
 	suspects []job.Key // whose jobs found the target down since somebody found it up
@@ -139,6 +139,7 @@ func New(p policy.Policy, paused bool, self string, random func() float64,
 
 		holding: map[string]int{},
 	}
+	v.line = &line{valves: []*Valve{v}}
 	v.setTogether(p)
 	v.SetOverrides(nil)
 	return v
@@ -391,46 +392,6 @@ func (v *Valve) detach(j *heldJob) {
 			j.Bucket.raised--
 		}
 	}
-}
-
-// takesTurns reports whether buckets start jobs in turns, because something counts all of them.
-func (v *Valve) takesTurns() bool { return v.total != nil || v.together != nil }
-
-// nextTurn is when the next bucket may take its turn, and which limit is in the way; empty: the
-// total outflow.
-func (v *Valve) nextTurn(now pace.Instant) (at pace.Instant, by string) {
-	if v.total != nil {
-		at = v.total.Next(&v.totalClock)
-	}
-	t := v.together
-	if t == nil {
-		return at, ""
-	}
-	least := quota.Cost{Job: 1}
-	if b := t.first; b != nil && b.Part.Live() && len(b.ready) > 0 {
-		least = b.ready[0].takes()
-	}
-	if wait, limit := t.Next(t.used, v.instant(now), least); wait > 0 && now.Add(wait) > at {
-		return now.Add(wait), limit
-	}
-	return at, ""
-}
-
-// turnsFrom is when the policy could start its next job.
-func (v *Valve) turnsFrom(now pace.Instant) pace.Instant {
-	at, _ := v.nextTurn(now)
-	return max(at, now)
-}
-
-// turnEvery is the time between two turns on average.
-func (v *Valve) turnEvery() (every time.Duration) {
-	if v.total != nil {
-		every = v.total.Interval
-	}
-	if v.together != nil {
-		every = max(every, v.together.Interval())
-	}
-	return every
 }
 
 // noteHeld notes which limit on starts holds a bucket's next job; empty: none.

@@ -1,0 +1,61 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+)
+
+// ReadShared reads one of the limits that a file lists under shared_limits, with its defaults: a
+// limit on starts with a name, which policies share by that. The error is an [*InvalidError].
+func ReadShared(data []byte) (Limit, error) {
+	var l Limit
+	problems := decode(data, "", fieldsOf(&l))
+	var c checker
+	given := given(l)
+	for _, field := range []string{"key", "shadow", "shared"} {
+		if given[field] {
+			c.add(field, "does not belong to a shared limit, which counts the starts of all keys")
+		}
+	}
+	if l.Name == "" {
+		c.add("name", "is required: policies share it by its name")
+	} else if len(problems)+len(c.problems) == 0 {
+		l.Shared = l.Name
+		l = l.withDefaults()
+		l.checkStarts(&c)
+	}
+	return l, Invalid(append(problems, c.problems...))
+}
+
+// SharedLimits returns those of Limits that other policies may share.
+func (p Policy) SharedLimits() Limits {
+	return slices.DeleteFunc(slices.Clone(p.Limits), func(l Limit) bool {
+		return l.Shared == "" || !p.Paced()
+	})
+}
+
+// Alone returns the policy as if no other shared its limits.
+func (p Policy) Alone() Policy {
+	p.Limits = slices.Clone(p.Limits)
+	for i := range p.Limits {
+		p.Limits[i].Shared = ""
+	}
+	return p
+}
+
+// CheckShared returns where the limits that a policy shares with another are not the same, nil when
+// they are. The error is an [*InvalidError].
+func (p Policy) CheckShared(other Policy) error {
+	p, other = p.WithDefaults(), other.WithDefaults()
+	var problems []Problem
+	for i, l := range p.Limits {
+		for _, o := range other.Limits {
+			if l.Shared != "" && o.Shared == l.Shared && o != l && other.Name != p.Name {
+				problems = append(problems, Problem{fmt.Sprintf("limits[%d]", i), fmt.Sprintf(
+					"the shared limit %s is another one in policy %s: all that share it have the "+
+						"same, so change it in their file", l.Shared, other.Name)})
+			}
+		}
+	}
+	return Invalid(problems)
+}

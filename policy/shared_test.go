@@ -1,0 +1,65 @@
+package policy_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/penstock-mq/penstock/policy"
+)
+
+func TestSharedLimitsAreReadStrictly(t *testing.T) {
+	l, err := policy.ReadShared([]byte(
+		`{"name":"account","algorithm":"sliding_log","limit":5,"window":"1s"}`))
+	if err != nil || l.Shared != "account" || !l.Together() || l.Name != "account" {
+		t.Errorf("%+v, %v", l, err)
+	}
+	for text, reason := range map[string]string{
+		`{"algorithm":"sliding_log","limit":5,"window":"1s"}`:             "name: is required",
+		`{"name":"a","algorithm":"sliding_log"}`:                          "limit: is required",
+		`{"name":"a","algorithm":"sliding_log","window":"1s","shadow":1}`: "shadow",
+		`{"name":"a","key":"global","algorithm":"token_bucket"}`:          "key: does not belong",
+		`{"name":"a","capacty":3}`:                                        "did you mean capacity?",
+	} {
+		if _, err := policy.ReadShared([]byte(text)); err == nil ||
+			!strings.Contains(err.Error(), reason) {
+			t.Errorf("%s: %v, want %q", text, err, reason)
+		}
+	}
+}
+
+func TestWhoSharesALimitHasTheSame(t *testing.T) {
+	sharing := func(name, limits string) policy.Policy {
+		p, err := policy.Read([]byte(`{"name":"` + name +
+			`","algorithm":"leaking_bucket","capacity":9,"limits":[` + limits + `]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	const account = `{"shared":"account","algorithm":"sliding_log","limit":5,"window":"1s"}`
+	a := sharing("a", account)
+	for limits, agree := range map[string]bool{
+		account: true,
+		`{"name":"own","algorithm":"sliding_log","limit":7,"window":"1s"},` + account: true,
+		`{"shared":"other","algorithm":"sliding_log","limit":6,"window":"1s"}`:        true,
+		`{"shared":"account","algorithm":"sliding_log","limit":6,"window":"1s"}`:      false,
+		`{"shared":"account","algorithm":"token_bucket","capacity":6,"refill":"1/s"}`: false,
+	} {
+		if err := a.CheckShared(sharing("b", limits)); (err == nil) != agree {
+			t.Errorf("%s: %v", limits, err)
+		}
+	}
+	err := a.CheckShared(sharing("b", strings.Replace(account, "5", "6", 1)))
+	if err == nil || !strings.Contains(err.Error(), "limits[0]: the shared limit account is "+
+		"another one in policy b") {
+		t.Error(err)
+	}
+	if err := a.CheckShared(sharing("a", strings.Replace(account, "5", "6", 1))); err != nil {
+		t.Errorf("it does not change its own: %v", err)
+	}
+	partitioned := a
+	partitioned.Partitions = 2
+	if policy.Invalid(partitioned.Validate()) == nil {
+		t.Error("a policy that shares a limit has two partitions")
+	}
+}

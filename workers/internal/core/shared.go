@@ -1,0 +1,127 @@
+package core
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/workers/internal/record"
+	"github.com/penstock-mq/penstock/workers/internal/valve"
+)
+
+// A limit on starts that policies share is owned as a partition is, by a record of its own, and has
+// a valve of its own without jobs (together.go of the valve). So who may start jobs under it is one
+// process at any time, whatever policies come, go and share it, and whoever owns their partitions.
+// All that hangs together by what is shared is a line, which one drainer should own: see
+// favourites.
+
+// withShared returns the policies with one more for each limit that some of them share, and which
+// line each of them is in.
+func withShared(policies []QueuePolicy) (all []QueuePolicy, lines map[string]string) {
+	all, lines = slices.Clone(policies), map[string]string{}
+	limits := map[string]*QueuePolicy{}
+	newest := map[string]QueuePolicy{} // by limit, whose word on it is the last
+	for _, p := range policies {
+		for _, l := range p.SharedLimits() {
+			name := record.SharedName(l.Shared)
+			q := limits[name]
+			if q == nil {
+				q = &QueuePolicy{Stored: p.Stored, shared: true}
+				limits[name] = q
+			}
+			q.Own = q.Own || p.Own
+			if p.Stored.Before(q.Stored) {
+				q.Stored = p.Stored
+			}
+			guard := max(q.Guard, p.Guard)
+			if before, told := newest[name]; !told || p.says(before) > 0 {
+				newest[name] = p
+				l.Shared = ""
+				q.Policy = policy.Policy{Name: name, Limits: policy.Limits{l},
+					Rule: policy.Rule{Algorithm: policy.LeakingBucket, Capacity: 1}}
+			}
+			q.Guard = guard
+			joinLines(lines, p.Name, name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(limits)) {
+		q := *limits[name]
+		q.Policy = q.Policy.WithDefaults()
+		all = append(all, q)
+	}
+	return all, lines
+}
+
+// says orders policies by whose word on what they share is in force: while it changes they differ
+// for a moment.
+func (p QueuePolicy) says(other QueuePolicy) int {
+	if p.Retired != other.Retired {
+		if p.Retired {
+			return -1
+		}
+		return 1
+	}
+	return cmp.Or(p.Stored.Compare(other.Stored), cmp.Compare(p.Name, other.Name))
+}
+
+// joinLines puts two policies and all that hangs together with either into one line, which is
+// called as the first of them.
+func joinLines(lines map[string]string, a, b string) {
+	from, to := cmp.Or(lines[a], a), cmp.Or(lines[b], b)
+	if to > from {
+		from, to = to, from
+	}
+	lines[a], lines[b] = to, to
+	for name, line := range lines {
+		if line == from {
+			lines[name] = to
+		}
+	}
+}
+
+// link tells the valves which limits they share, and puts them into lines.
+func (c *Core) link() {
+	lines := map[string][]*valve.Valve{}
+	for _, v := range c.sorted {
+		var shared []valve.SharedLimit
+		for _, l := range v.Policy.SharedLimits() {
+			s := valve.SharedLimit{Name: l.Shared}
+			if of := c.valves[record.SharedName(l.Shared)]; of != nil {
+				s.Of = of.Valve
+			}
+			shared = append(shared, s)
+		}
+		v.ShareLimits(shared)
+		if line := c.lines[v.Policy.Name]; line != "" && !v.shared {
+			lines[line] = append(lines[line], v.Valve)
+		} else {
+			valve.Join([]*valve.Valve{v.Valve})
+		}
+	}
+	for _, line := range lines {
+		valve.Join(line)
+	}
+}
+
+// ableOf are those of the drainers that may own most of a line: it comes to one of them.
+func (c *Core) ableOf(line string, able map[string][]string) (ids []string) {
+	count := map[string]int{}
+	for name, in := range c.lines {
+		if in == line {
+			for _, id := range able[name] {
+				count[id]++
+			}
+		}
+	}
+	best := 0
+	for _, id := range slices.Sorted(maps.Keys(count)) {
+		if n := count[id]; n >= best {
+			if n > best {
+				ids = nil
+			}
+			best, ids = n, append(ids, id)
+		}
+	}
+	return ids
+}

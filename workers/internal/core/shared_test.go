@@ -1,0 +1,64 @@
+package core
+
+import (
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/policy"
+)
+
+func sharingPolicy(name string, most int64, stored int64, limits ...string) QueuePolicy {
+	p := policy.Policy{Name: name, Rule: policy.Rule{Algorithm: policy.LeakingBucket, Capacity: 10}}
+	for _, limit := range limits {
+		p.Limits = append(p.Limits, policy.Limit{Shared: limit, Rule: policy.Rule{
+			Algorithm: policy.SlidingLog, Limit: most, Window: policy.Duration(time.Second)}})
+	}
+	return QueuePolicy{Policy: p.WithDefaults(), Stored: time.Unix(stored, 0), Own: name != "c"}
+}
+
+// While a file changes a limit the policies that share it are written one after the other: the last
+// word is in force, but not that of one that has retired. Its guard is the longest.
+func TestWhoseWordOnASharedLimitIsInForce(t *testing.T) {
+	a, b, c := sharingPolicy("a", 5, 100, "account"), sharingPolicy("b", 6, 101, "account"),
+		sharingPolicy("c", 7, 102, "account")
+	c.Retired, a.Guard = true, policy.Duration(90*time.Millisecond)
+	for _, told := range [][]QueuePolicy{{a, b, c}, {c, b, a}, {b, a, c}} {
+		all, _ := withShared(told)
+		if len(all) != 4 {
+			t.Fatalf("%d policies", len(all))
+		}
+		of := all[3]
+		if of.Name != "=account" || of.Limits[0].Limit != 6 || of.Guard != a.Guard || !of.Own ||
+			!of.Stored.Equal(a.Stored) || of.Limits[0].Shared != "" {
+			t.Errorf("%+v", of)
+		}
+	}
+	if all, _ := withShared([]QueuePolicy{c}); all[1].Own || all[1].Limits[0].Limit != 7 {
+		t.Errorf("%+v", all[1])
+	}
+}
+
+func TestWhatHangsTogetherByLimitsIsALine(t *testing.T) {
+	policies := []QueuePolicy{sharingPolicy("a", 5, 1, "x"), sharingPolicy("b", 5, 1, "y"),
+		sharingPolicy("d", 5, 1), sharingPolicy("e", 5, 1, "x", "y"), sharingPolicy("f", 5, 1, "z")}
+	_, lines := withShared(policies)
+	for _, name := range []string{"b", "e", "=x", "=y"} {
+		if lines[name] == "" || lines[name] != lines["a"] {
+			t.Errorf("%s is in line %q, a in %q", name, lines[name], lines["a"])
+		}
+	}
+	if lines["d"] != "" || lines["f"] == lines["a"] || lines["f"] != lines["=z"] {
+		t.Errorf("lines %v", lines)
+	}
+}
+
+// A line goes to who may own most of it.
+func TestALineGoesToWhoMayOwnMostOfIt(t *testing.T) {
+	c := &Core{}
+	_, c.lines = withShared([]QueuePolicy{sharingPolicy("a", 5, 1, "x"),
+		sharingPolicy("b", 5, 1, "x")})
+	able := map[string][]string{"a": {"d1", "d2"}, "b": {"d2", "d3"}, "=x": {"d1", "d2", "d3"}}
+	if ids := c.ableOf(c.lines["a"], able); len(ids) != 1 || ids[0] != "d2" {
+		t.Errorf("it goes to one of %v, want d2", ids)
+	}
+}

@@ -1,0 +1,203 @@
+package core
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/workers/internal/record"
+)
+
+// sharedWorld is a world whose policies share limits on starts: all of them one, and some a second.
+func sharedWorld(seed uint64, s sabotage) *world {
+	rng := rand.New(rand.NewPCG(seed, 23))
+	return newWorldWith(seed, s, func(w *world) {
+		w.pickPolicies()
+		policies := w.policies
+		w.policies = nil
+		account, second := w.sharedLimit("account", rng), w.sharedLimit("second", rng)
+		for i, p := range policies {
+			p.Partitions, p.Limits = 1, policy.Limits{account}
+			if rng.IntN(3) == 0 {
+				p.Limits = append(p.Limits, second)
+			}
+			if i > 0 && rng.IntN(3) == 0 {
+				p.Limits = append(p.Limits, policy.Limit{Name: "own", Key: policy.KeyGlobal,
+					Rule: policy.Rule{Algorithm: policy.SlidingLog, Limit: 15,
+						Window: policy.Duration(3 * time.Second)}})
+			}
+			p = p.WithDefaults()
+			w.valid(p)
+			w.add(p)
+		}
+	})
+}
+
+func (w *world) sharedLimit(name string, rng *rand.Rand) policy.Limit {
+	l := policy.Limit{Shared: name}
+	most := 15 + rng.Int64N(20)
+	if rng.IntN(3) == 0 {
+		l.Cost, most = "tokens", 40+rng.Int64N(60)
+	}
+	window := policy.Duration(1000+rng.Int64N(12_000)) * policy.Duration(time.Millisecond)
+	kinds := 4
+	if w.has(serverClocks) {
+		kinds = 2
+	}
+	switch l.Rule = (policy.Rule{Limit: most, Window: window}); rng.IntN(kinds) {
+	case 0:
+		l.Rule = policy.Rule{Algorithm: policy.TokenBucket, Capacity: most,
+			Refill: algorithms.Rate{Count: most, Per: time.Duration(window)}}
+	case 1:
+		l.Algorithm = policy.SlidingLog
+	case 2:
+		l.Algorithm = policy.FixedWindow
+	case 3:
+		l.Algorithm = policy.SlidingCounter
+	}
+	return l
+}
+
+func sharesLimit(p policy.Policy, limit string) bool {
+	return slices.ContainsFunc(p.Limits, func(l policy.Limit) bool { return l.Shared == limit })
+}
+
+// openShared plays the opening of what a limit's state goes with: records are read, and no more.
+func (d *drainer) openShared(o Opening) {
+	w := d.w
+	w.after(w.between(time.Millisecond, 60*time.Millisecond), func() {
+		if w.down || d.cut > w.now || o.Inherit && w.headless(attemptsName) || w.chance(0.02) {
+			w.stands.failures[shareOf(o.Part)]++
+			d.says("cannot open %s", shareOf(o.Part))
+			w.to(d, w.latency(), func() { d.core.Handle(Unopened{o, false}, d.clock()) })
+			return
+		}
+		found := Opened{Opening: o, Attempts: map[uint64]StoredAttempt{}}
+		if o.Inherit {
+			w.readLegacy(&found)
+			found.Read = d.hosted()
+		}
+		w.to(d, w.latency(), func() {
+			d.says("has opened %s", shareOf(o.Part))
+			d.opened(found)
+		})
+	})
+}
+
+// apart is what the world knows of limits that are with another drainer than a policy that shares
+// them.
+type apart struct {
+	with     map[string]*drainer      // the limits
+	since    map[string]time.Duration // by policy and limit
+	drainers int                      // that live
+}
+
+// togetherWithin is how long that may last while the drainers are the same: until these have been
+// so for a while, and what moves was taken long enough ago to do so, by answers that are slow.
+const togetherWithin = steadyFor + simulatedLease/2 + 2*answers + 3*tick
+
+// lookAtShared checks that what is shared has an owner.
+func (w *world) lookAtShared() {
+	for _, limit := range w.sharedLimits() {
+		name := record.SharedName(limit)
+		w.stands.apart.with[limit], _ = w.lookAtShare(name, 0, w.lookAtDrainers(name))
+	}
+	if n := len(w.alive()); n != w.stands.apart.drainers {
+		w.stands.apart.drainers = n
+		clear(w.stands.apart.since)
+	}
+}
+
+// lookApart checks that a policy comes to where the limits are that it shares.
+func (w *world) lookApart(p policy.Policy, d *drainer, quiet bool) {
+	for _, l := range p.SharedLimits() {
+		with, key := w.stands.apart.with[l.Shared], p.Name+"/"+l.Shared
+		since := w.stands.apart.since[key]
+		settled := d != nil && with != nil && quiet &&
+			d.core.shares[record.ShareKey(p.Name, 0)].state == shareOwned // and waits for no answer
+		switch {
+		case !settled || d == with || since == 0 || w.has(differingOwn):
+			w.stands.apart.since[key] = w.now
+		case w.now-since > togetherWithin:
+			w.fail("%s has been apart from %s for %v", p.Name, l.Shared, w.now-since)
+		}
+	}
+}
+
+func (w *world) sharedLimits() (names []string) {
+	for _, p := range w.policies {
+		for _, l := range p.SharedLimits() {
+			if !slices.Contains(names, l.Shared) {
+				names = append(names, l.Shared)
+			}
+		}
+	}
+	return names
+}
+
+// TestSimulationOfSharedLimits: whatever happens to drainers and servers, and to the limit, the
+// policies that share it start no more together than it says, and none is left behind.
+func TestSimulationOfSharedLimits(t *testing.T) {
+	for seed := *firstSeed; seed < *firstSeed+uint64(*seeds); seed++ {
+		w := sharedWorld(seed, noSabotage)
+		w.operators(busy)
+		w.targetsFail(busy)
+		most := w.changeShared(seed)
+		w.live()
+		if w.judgeShared(most); len(w.broken) > 0 {
+			t.Errorf("seed %d, hazards %v: %s", seed, w.hazards, w.broken)
+		}
+	}
+}
+
+// changeShared has an operator change the limit that all share, in some worlds, and returns the
+// largest that it was.
+func (w *world) changeShared(seed uint64) map[string]policy.Limit {
+	rng := rand.New(rand.NewPCG(seed, 24))
+	most := map[string]policy.Limit{}
+	for _, p := range w.policies {
+		for _, l := range p.SharedLimits() {
+			most[l.Shared] = l
+		}
+	}
+	l := most["account"]
+	if rng.IntN(2) == 0 || l.Limit == 0 {
+		return most
+	}
+	to := l
+	if to.Limit *= 2; rng.IntN(2) == 0 {
+		to.Limit = l.Limit * 2 / 3
+	} else {
+		most["account"] = to
+	}
+	for _, limit := range []policy.Limit{to, l} {
+		w.after(time.Duration(rng.Int64N(int64(busy))), func() {
+			for i := range w.policies {
+				p := &w.policies[i]
+				p.Limits = slices.Clone(p.Limits)
+				p.Limits[0] = limit
+			}
+			w.tellAll()
+		})
+	}
+	return most
+}
+
+func (w *world) judgeShared(limits map[string]policy.Limit) {
+	w.judgeLimits()
+	for _, name := range w.sharedLimits() {
+		var starts []slot
+		for _, f := range w.fates() {
+			if sharesLimit(*w.policyOf(f.policy), name) {
+				starts = append(starts, f.slots...)
+			}
+		}
+		slices.SortFunc(starts, func(a, b slot) int { return int(a.at - b.at) })
+		if why := w.beyond(limits[name], starts); why != "" {
+			w.fail("shared limit %+v: %s", limits[name], why)
+		}
+	}
+}

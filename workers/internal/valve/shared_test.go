@@ -1,0 +1,281 @@
+package valve
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/record"
+)
+
+// sharing are valves of policies that share a limit of 10 tokens in any ten seconds.
+type sharing struct {
+	limit *valveBench
+	by    []*valveBench
+}
+
+func newSharing(t *testing.T, names ...string) *sharing { return newSharingBeside(t, nil, names...) }
+
+// newSharingBeside has policies with limits of their own besides.
+func newSharingBeside(t *testing.T, own policy.Limits, names ...string) *sharing {
+	account := policy.Limit{Name: "account", Key: policy.KeyGlobal, Cost: "tokens",
+		Rule: policy.Rule{Algorithm: policy.SlidingLog, Limit: 10,
+			Window: policy.Duration(10 * time.Second)}}
+	p := policy.Policy{Name: "account", Limits: policy.Limits{account},
+		Rule: policy.Rule{Algorithm: policy.LeakingBucket, Capacity: 100_000}}
+	s := &sharing{limit: unownedValve(t, p)}
+	var line []*Valve
+	for _, name := range names {
+		p.Name, p.Limits = name, append(policy.Limits{account}, own...)
+		p.Limits[0].Shared = "account"
+		b := newValveBench(t, p)
+		b.v.ShareLimits([]SharedLimit{{"account", s.limit.v}})
+		s.by, line = append(s.by, b), append(line, b.v)
+	}
+	Join(line)
+	return s
+}
+
+// comes has the limit come to where the policies are, with what its former owner left.
+func (s *sharing) comes(in *Inheritance) {
+	s.limit.own()
+	s.limit.v.Opened(s.limit.p, originWall, 0, in, s.limit.now)
+	s.limit.v.Live(s.limit.p, s.limit.now)
+}
+
+func (s *sharing) at(d time.Duration) {
+	s.limit.at(d)
+	for _, b := range s.by {
+		b.at(d)
+	}
+}
+
+// until lists what starts until an instant, as "mail/a@0s".
+func (s *sharing) until(end time.Duration) string {
+	var all []string
+	for {
+		next, some := pace.Never, false
+		s.by[0].v.Advance(s.by[0].now, pace.Never)
+		for _, b := range s.by {
+			for _, r := range b.out.Starts {
+				all, some = append(all, fmt.Sprintf("%s/%s@%v", r.Part.Policy, r.Key,
+					b.now.Since(origin).Round(10*ms))), true
+				if _, passed := r.Decide(atOnce(r), nil); !passed {
+					b.t.Fatal("a start did not pass its last check")
+				}
+				b.done(r)
+			}
+			b.out.Starts = nil
+			next = min(next, b.v.Wake(true))
+		}
+		if s.limit.p != nil {
+			s.limit.noted()
+		}
+		switch at := next.Since(origin); {
+		case some:
+		case next == pace.Never || at > end:
+			s.at(end)
+			return strings.Join(all, " ")
+		default:
+			s.at(max(at, s.by[0].now.Since(origin)))
+		}
+	}
+}
+
+func TestPoliciesTakeTurnsUnderALimitThatTheyShare(t *testing.T) {
+	s := newSharing(t, "import", "mail")
+	s.comes(nil)
+	weight := int64(3)
+	s.by[1].v.SetOverride("b", policy.Override{Weight: &weight}, s.by[1].now)
+	for range 9 {
+		s.by[0].arrive("a", tokens(1))
+		s.by[1].arrive("b", tokens(1))
+	}
+	s.limit.p.unnoted.cost = 1
+	got := s.until(9 * second)
+	if n := strings.Count(got, "mail/b@0s"); n != 7 || strings.Count(got, "import/a@0s") != 3 {
+		t.Errorf("%s, want ten starts, of which three quarters are mail's", got)
+	}
+	if after := s.until(11 * second); strings.Count(after, "@10.05s") != 8 {
+		t.Errorf("%s, want the rest when the window has passed", after)
+	}
+}
+
+func TestNothingStartsWhileASharedLimitIsElsewhere(t *testing.T) {
+	s := newSharing(t, "import", "mail")
+	b := s.by[0]
+	b.arrive("a", tokens(4))
+	if got := s.until(second); got != "" {
+		t.Fatalf("%s starts though nobody here knows what is left", got)
+	}
+	a := b.p.buckets["a"]
+	if by, until := b.v.held(a, b.now); by != job.HeldByLimit+"account" || until != 0 {
+		t.Errorf("held by %q until %v", by, until)
+	}
+	if ms := b.v.expectBucket(a, 0, b.now); ms != nil {
+		t.Errorf("a start is foretold, in %d ms", *ms)
+	}
+	told := time.Duration(0)
+	b.v.TakeHeld(b.now, func(string, time.Duration) {})
+	b.v.TakeHeld(b.now.Add(second), func(limit string, held time.Duration) {
+		if limit == "account" {
+			told += held
+		}
+	})
+	if told != second {
+		t.Errorf("the limit held it for %v, it is told, want 1s", told)
+	}
+	s.comes(nil)
+	if got := s.until(2 * second); got != "import/a@1s" {
+		t.Errorf("%q, want its job as soon as the limit is here", got)
+	}
+	s.limit.v.Quiesce(s.limit.p)
+	b.arrive("a", tokens(4))
+	if got := s.until(3 * second); got != "" {
+		t.Errorf("%s starts though the limit is handed over", got)
+	}
+}
+
+// What all have started goes with the limit, and after a crash it is charged with the most that can
+// have.
+func TestASharedLimitIsHandedOverAndChargedByACrash(t *testing.T) {
+	for crashed, want := range map[bool]string{false: "mail/b@0s mail/b@9.05s",
+		true: "mail/b@10.05s mail/b@10.05s"} {
+		s := newSharing(t, "import", "mail")
+		s.comes(nil)
+		s.by[0].arrive("a", tokens(4))
+		s.until(second)
+		if !s.limit.p.Changed {
+			t.Error("no checkpoint of the limit is due")
+		}
+		h := s.limit.v.Handover(s.limit.p, s.limit.now, 0)
+		next := newSharing(t, "import", "mail")
+		next.comes(&Inheritance{Handover: h, Crashed: crashed, Current: true,
+			Elapsed: 0, Age: second, Fence: ms})
+		next.by[1].arrive("b", tokens(6))
+		next.by[1].arrive("b", tokens(1))
+		if got := next.until(12 * second); got != want {
+			t.Errorf("crashed %v: %s, want %s", crashed, got, want)
+		}
+	}
+}
+
+func TestNothingStartsUnderASharedLimitForLongWithoutACheckpoint(t *testing.T) {
+	s := newSharing(t, "import", "mail")
+	s.comes(nil)
+	b := s.by[0]
+	b.arrive("a", cost(2), tokens(1))
+	if len(b.start()) > 0 {
+		t.Error("a job starts that costs more than is known")
+	}
+	s.limit.noted()
+	s.at(second)
+	b.done(b.start()[0])
+	s.at(3*second + ms)
+	s.by[1].arrive("b", tokens(1))
+	if len(s.by[1].start()) > 0 {
+		t.Error("a job starts two seconds after one of another policy that no checkpoint tells of")
+	}
+	s.limit.noted()
+	if got := s.until(5 * second); !strings.HasPrefix(got, "mail/b@") {
+		t.Errorf("%q once all are told of", got)
+	}
+}
+
+// keyed is a limit of each key that never is in the way.
+var keyed = policy.Limits{{Name: "own", Key: policy.PlaceholderKey, Rule: policy.Rule{
+	Algorithm: policy.SlidingLog, Limit: 100, Window: policy.Duration(10 * time.Second)}}}
+
+// What a bucket's own limits have allowed is not asked again; what it shares is, since a start of
+// another policy may have taken it meanwhile.
+func TestWhatIsAllowedIsNotWhatAnotherPolicyLeaves(t *testing.T) {
+	s := newSharingBeside(t, keyed, "import", "mail")
+	s.comes(nil)
+	for _, b := range s.by {
+		b.arrive("k", tokens(6))
+	}
+	for _, b := range s.by {
+		if b.p.buckets["k"].allowed.seq == 0 {
+			t.Fatal("a limit of its own has not let the job start")
+		}
+	}
+	if got, want := s.until(9*second), "import/k@0s"; got != want {
+		t.Errorf("starts %s, want %s: 12 of 10 tokens", got, want)
+	}
+}
+
+// Likewise of a checkpoint that is due by another policy's start.
+func TestWhatIsAllowedWaitsForACheckpointOfWhatIsShared(t *testing.T) {
+	s := newSharingBeside(t, keyed, "import", "mail")
+	s.comes(nil)
+	other, b := s.by[0], s.by[1]
+	other.arrive("a", tokens(1))
+	other.done(other.start()[0])
+	s.at(2*second - 20*ms)
+	b.arrive("b", tokens(1))
+	if b.p.buckets["b"].allowed.seq == 0 {
+		t.Fatal("a limit of its own has not let the job start")
+	}
+	s.at(2*second + 20*ms)
+	if n := len(b.start()); n > 0 {
+		t.Errorf("a job starts more than 2s after one that no checkpoint of the limit tells of")
+	}
+}
+
+// What a run turns out to have used counts also if the limit is not here then.
+func TestWhatIsUsedWhileASharedLimitIsElsewhereCounts(t *testing.T) {
+	s := newSharing(t, "import", "mail")
+	s.comes(nil)
+	b := s.by[0]
+	b.arrive("a", tokens(1))
+	b.v.Advance(b.now, pace.Never)
+	r := b.out.Starts[0]
+	b.out.Starts = nil
+	r.Decide(atOnce(r), nil)
+	h := s.limit.v.Surrender(s.limit.p, s.limit.now)
+	b.end(r, record.Outcome{Kind: record.OutcomeDone, Used: map[string]int64{"tokens": 10}})
+	s.comes(&Inheritance{Handover: h})
+	b.arrive("a", tokens(1))
+	if got := s.until(9 * second); got != "" {
+		t.Errorf("%s starts though 10 of 10 are used", got)
+	}
+}
+
+// A policy whose workers are elsewhere has its turns beside one that has its own.
+func TestAClaimIsATurnUnderASharedLimit(t *testing.T) {
+	s := newSharing(t, "import", "mail")
+	s.comes(nil)
+	far := s.by[1]
+	far.v.Local = false
+	for range 9 {
+		s.by[0].arrive("a", tokens(2))
+		far.arrive("b", tokens(2))
+	}
+	for i := range 3 {
+		far.v.Claimed(Claim{Worker: fmt.Sprint("w", i), Turn: NextTurn{Key: "b", Running: 8},
+			Until: far.now.Add(HoldFor)})
+	}
+	s.until(ms)
+	if n := len(far.out.Elsewhere); n < 2 {
+		t.Errorf("%d of five starts are of the policy whose workers are elsewhere", n)
+	}
+}
+
+// Who comes to share a limit begins where the others are.
+func TestWhoJoinsALineHasMissedItsTurns(t *testing.T) {
+	a, b := newValveBench(t, leaky("a", "1/s")), newValveBench(t, leaky("b", "1/s"))
+	b.arrive("k")
+	a.v.line.turns, b.v.line.turns, b.p.buckets["k"].turns = 100, 7, 9
+	Join([]*Valve{a.v, b.v})
+	if got := b.p.buckets["k"].turns; got != 102 || b.v.line != a.v.line || !a.v.Leads() {
+		t.Errorf("it has taken %v turns, want 102", got)
+	}
+	Join([]*Valve{b.v})
+	if !b.v.Leads() || b.p.buckets["k"].turns != 102 {
+		t.Error("it does not leave with what it has")
+	}
+}

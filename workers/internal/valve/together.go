@@ -1,0 +1,375 @@
+package valve
+
+import (
+	"slices"
+	"time"
+
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/quota"
+	"github.com/penstock-mq/penstock/workers/internal/record"
+)
+
+// together are limits on starts that all buckets of a policy obey together, in the turns that they
+// take under a total outflow, too; or all buckets of the policies that share one.
+//
+// A job that costs more than is free now lets others pass, by which it holds nobody up: but only
+// until what it needs would have been free without them, and at most so many buckets at a time.
+// From then on they wait for it, so that nothing that costs little keeps it from starting for ever.
+type together struct {
+	*quota.Limits
+	host   *Valve // which tells of it; nil: none here
+	part   *Part  // that it goes with; nil: none yet
+	name   string // of one that is shared
+	used   *quota.Set
+	first  *bucket  // whose job all others wait for; nil: none
+	passed []passer // that let others pass
+	late   []late   // what came while it was not here
+}
+
+// passer is a bucket that lets others pass.
+type passer struct {
+	*bucket
+	of *Valve
+}
+
+// mostPassed is how many buckets do that at a time: each may be looked at again for nothing.
+const mostPassed = 64
+
+// turn is what a start took of limits of all buckets, and of which set.
+type turn struct {
+	by     *together
+	charge *quota.Charge
+	of     *quota.Set
+	next   *turn // of other such limits
+}
+
+// takesTurns reports whether buckets start jobs in turns, because something counts all of them.
+func (v *Valve) takesTurns() bool { return v.total != nil || len(v.common) > 0 }
+
+// nextTurn is when the next bucket may take its turn, and which limit is in the way; empty: the
+// total outflow. Never is when a limit that is shared comes here.
+func (v *Valve) nextTurn(now pace.Instant) (at pace.Instant, by string) {
+	if v.total != nil {
+		at = v.total.Next(&v.totalClock)
+	}
+	for _, t := range v.common {
+		if v.elsewhere(t) {
+			return pace.Never, t.name
+		}
+		least := quota.Cost{Job: 1}
+		if b := t.first; b != nil && b.Part.Live() && len(b.ready) > 0 {
+			least = b.ready[0].takes()
+		}
+		wait, limit := t.Next(t.used, v.instant(now), least)
+		if wait > 0 && now.Add(wait) > at {
+			at, by = now.Add(wait), limit
+		}
+	}
+	return at, by
+}
+
+// turnsFrom is when the policy could start its next job.
+func (v *Valve) turnsFrom(now pace.Instant) pace.Instant {
+	at, _ := v.nextTurn(now)
+	return max(at, now)
+}
+
+// turnEvery is the time between two turns on average.
+func (v *Valve) turnEvery() (every time.Duration) {
+	if v.total != nil {
+		every = v.total.Interval
+	}
+	for _, t := range v.common {
+		if t.host != nil {
+			every = max(every, t.Interval())
+		}
+	}
+	return every
+}
+
+// fits reports whether the head of a bucket whose turn it is may start by the limits of all. One
+// that may not lets others pass, or is waited for.
+func (v *Valve) fits(b *bucket, now pace.Instant) bool {
+	if len(v.common) == 0 {
+		return true
+	}
+	var wait time.Duration
+	var by string
+	var t *together
+	head := b.ready[0]
+	for _, of := range v.common {
+		if more, limit := of.Next(of.used, v.instant(now), head.takes()); more > wait {
+			wait, by, t = more, limit, of
+		}
+	}
+	if wait == 0 {
+		return true
+	}
+	t.passed = slices.DeleteFunc(t.passed, func(p passer) bool { return p.passes(now) == 0 })
+	if b.passing.seq == head.Seq || len(t.passed) >= mostPassed {
+		t.first = b
+		return false
+	}
+	b.own().passing = passing{head.Seq, now.Add(wait), by}
+	t.passed = append(t.passed, passer{b, v})
+	v.place(b, now)
+	return false
+}
+
+// takeTurn takes what a start costs of what counts all buckets.
+func (v *Valve) takeTurn(b *bucket, j *heldJob, t *Ticket, now pace.Instant) {
+	if !v.takesTurns() {
+		return
+	}
+	// who was held back while others started has missed its turns as well
+	l := v.line
+	l.turns = max(l.turns, b.turns)
+	b.turns = l.turns + float64(j.Cost)/float64(b.weight)
+	l.most = max(l.most, b.turns)
+	b.own().passing = passing{}
+	j.turn = nil
+	for _, all := range v.common {
+		t.latest = min(t.latest, now.Add(all.Lag(all.used)))
+		taken := &turn{by: all, next: j.turn}
+		all.used, taken.charge = all.Take(all.used, v.instant(now), j.takes())
+		taken.of, j.turn = all.used, taken
+		if p := all.here(); p != nil && all.host != v {
+			p.starts(now)
+		}
+	}
+}
+
+// setTogether changes the limits of all buckets, and fits what has been used of them. What runs was
+// charged by those of before: their set is another where their names are others.
+func (v *Valve) setTogether(p policy.Policy) {
+	switch to, before := quota.Together(p), v.together; {
+	case to == nil:
+		v.together = nil
+	case before == nil:
+		v.together = &together{Limits: to, host: v}
+	default:
+		before.used, before.Limits = to.Adapt(before.used, before.Limits), to
+	}
+	v.gatherCommon()
+}
+
+// accountTogether corrects what a start was charged by what came of it.
+func (v *Valve) accountTogether(j *heldJob, o record.Outcome, local bool, now pace.Instant) {
+	charged := j.turn
+	j.turn = nil
+	if charged == nil && !local && len(o.Used) > 0 {
+		for _, t := range v.common {
+			v.tellLate(t, late{j.takes(), o.Used})
+		}
+	}
+	for ; charged != nil; charged = charged.next {
+		t, charge := charged.by, charged.charge
+		switch {
+		case t.host != v && t.here() == nil:
+			if len(o.Used) > 0 {
+				v.tellLate(t, late{j.takes(), o.Used})
+			}
+		case charged.of != t.used: // by limits that are no more, or another has owned it since
+		case o.Kind == record.OutcomeReturned:
+			t.Return(t.used, charge, v.instant(now))
+			t.callBack(now)
+		default:
+			t.Done(t.used, charge, v.instant(now), o.Used)
+			if len(o.Used) > 0 {
+				t.callBack(now)
+			}
+		}
+	}
+}
+
+// callBack looks again at who lets others pass, since something was given back.
+func (t *together) callBack(now pace.Instant) {
+	for _, p := range slices.Clone(t.passed) {
+		if b := p.bucket; b.passes(now) != 0 && b.Part.Live() {
+			wait, _ := t.Next(t.used, p.of.instant(now), b.ready[0].takes())
+			b.passing.until = min(b.passing.until, now.Add(wait))
+			p.of.place(b, now)
+		}
+	}
+}
+
+// inheritTogether takes what a predecessor told of the limits of all buckets, and after a crash
+// charges the most that it can have started since.
+func (v *Valve) inheritTogether(in Inheritance, now pace.Instant) {
+	t := v.together
+	if t == nil {
+		return
+	}
+	h := in.Handover
+	t.used, t.first, t.passed = t.Decode(h.Together, h.AllLimits,
+		v.instant(now.Add(-in.Elapsed))), nil, nil
+	defer t.countLate()
+	within := in.unknown()
+	switch {
+	case h.Partial && h.AllLimits == "":
+		within = pace.Forever
+	case !in.Crashed:
+		return
+	}
+	most := t.Most(within)
+	if v.total != nil && h.Total == v.Policy.OutflowTotal.String() && within < pace.Forever {
+		most = min(most, mostPaced(v.total, v.Policy.PeakTotalRatio(), within)+max(h.Cost, 1))
+	}
+	t.used = t.Crashed(t.used, v.instant(now.Add(-max(in.Age, in.Elapsed))),
+		v.instant(now.Add(in.Fence)), in.slack(), most)
+}
+
+// A limit on starts that several policies share has a valve of its own, without jobs. Its state is
+// that of this valve's limit on all buckets, and goes with its one partition: from owner to owner,
+// into checkpoints, and through crashes. The valves of the policies that share it ask, and charge,
+// it while this process owns that partition; else they start nothing.
+//
+// Their buckets stand in one line, and take their turns by weight as the buckets of one policy do.
+
+// line is whose turn it is among buckets that are counted together.
+type line struct {
+	valves []*Valve
+	// turns are those that a bucket counts as having taken which had nothing to do, in starts by
+	// weight: start-time fair queueing (Goyal, Vin and Cheng, 1996). Turns cannot be saved up; but
+	// a bucket that is ahead of others stays so while it is empty.
+	turns float64
+	most  float64 // that any bucket has taken
+}
+
+// late is what a run has used, and what it was thought to.
+type late struct {
+	cost quota.Cost
+	used map[string]int64
+}
+
+// mostLate is how many of them are kept for a limit that is not here.
+const mostLate = 1024
+
+// SharedLimit is a limit that other policies share; of is its valve, nil: there is none here.
+type SharedLimit struct {
+	Name string
+	Of   *Valve
+}
+
+// ShareLimits says which limits the policy shares with others.
+func (v *Valve) ShareLimits(all []SharedLimit) {
+	v.shared = v.shared[:0]
+	for _, l := range all {
+		t := &together{name: l.Name}
+		if l.Of != nil {
+			t = l.Of.together
+			t.name = l.Name
+		}
+		v.shared = append(v.shared, t)
+	}
+	v.gatherCommon()
+}
+
+func (v *Valve) gatherCommon() {
+	v.common = slices.Clone(v.shared)
+	if v.together != nil {
+		v.common = append(v.common, v.together)
+	}
+}
+
+// here is the partition of a limit that is shared while this process owns it; nil: it does not.
+func (t *together) here() *Part {
+	if t.part != nil && t.part.Live() {
+		return t.part
+	}
+	return nil
+}
+
+// elsewhere reports whether a limit is shared, and its state is not here.
+func (v *Valve) elsewhere(t *together) bool { return t.host != v && t.here() == nil }
+
+// tells reports whether a job of a cost may start, as far as stored checkpoints of its partition,
+// and of what is shared, go.
+func (v *Valve) tells(p *Part, cost int64, now pace.Instant) bool {
+	if (v.quota != nil || v.together != nil) && !p.tells(cost, now) {
+		return false
+	}
+	for _, t := range v.shared {
+		if p := t.here(); p != nil && !p.tells(cost, now) {
+			return false
+		}
+	}
+	return true
+}
+
+// tellLate takes what a run of a former owner has used, or one that ends while a limit's state is
+// not here: that is counted once it is.
+func (v *Valve) tellLate(t *together, l late) {
+	switch {
+	case !v.elsewhere(t):
+		t.used = t.Late(t.used, l.cost, l.used)
+	case len(t.late) < mostLate:
+		t.late = append(t.late, l)
+	}
+}
+
+func (t *together) countLate() {
+	for _, l := range t.late {
+		t.used = t.Late(t.used, l.cost, l.used)
+	}
+	t.late = nil
+}
+
+// Join puts the buckets of valves into one line; a valve alone has one of its own. What its buckets
+// have taken counts from where the others are.
+func Join(valves []*Valve) {
+	if slices.Equal(valves, valves[0].line.valves) {
+		return
+	}
+	to := &line{valves: valves}
+	for _, v := range valves {
+		to.turns = max(to.turns, v.line.turns)
+	}
+	for _, v := range valves {
+		ahead := to.turns - v.line.turns
+		to.most = max(to.most, v.line.most+ahead)
+		for _, p := range v.parts {
+			for _, b := range p.buckets {
+				b.turns += ahead
+			}
+		}
+		v.line = to
+	}
+}
+
+// Leads reports whether the valve is the first of its line, with which all of it advances.
+func (v *Valve) Leads() bool { return v.line.valves[0] == v }
+
+// start starts what may start in a line of several valves, bucket by bucket as it is their turn:
+// whoever has a worker for its own, here or by a claim of one elsewhere.
+func (l *line) start(now pace.Instant) {
+	for {
+		var of *Valve
+		var first *bucket
+		by := here
+		for _, v := range l.valves {
+			b, claim := v.next(now), here
+			if b == nil && !v.blocked && len(v.claims.held) > 0 {
+				v.lookBack()
+				if len(v.due) > 0 && v.admits(now) {
+					b, claim = v.match()
+				}
+			}
+			if b != nil && (first == nil || dueBucket{b}.Before(dueBucket{first})) {
+				of, first, by = v, b, claim
+			}
+		}
+		if of == nil {
+			return
+		}
+		of.startBy(first, by, now)
+	}
+}
+
+// idle reports whether no bucket waits for its turn.
+func (l *line) idle() bool {
+	return !slices.ContainsFunc(l.valves, func(v *Valve) bool {
+		return len(v.due)+len(v.unread) > 0
+	})
+}
