@@ -185,4 +185,5 @@ type drainerAnswer struct {
 		Workers int   `json:"workers"`
 		Busy    int   `json:"busy"`
 	} `json:"policies"`
+	SharedLimits []string `json:"shared_limits"`
 }

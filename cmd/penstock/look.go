@@ -330,7 +330,11 @@ func (a *app) drainerTable(all []drainerAnswer) error {
 			rows = append(rows, append(row, name, owns, busy))
 			row = make([]string, 5)
 		}
-		if len(d.Policies) == 0 {
+		for _, limit := range d.SharedLimits {
+			rows = append(rows, append(row, "limit "+line(limit, 60), "all of it", ""))
+			row = make([]string, 5)
+		}
+		if len(d.Policies)+len(d.SharedLimits) == 0 {
 			rows = append(rows, row)
 		}
 	}

@@ -2924,6 +2924,18 @@ func (Synced)`,
 		by:  "./workers/internal/valve TestWhatIsUsedWhileASharedLimitIsElsewhereCounts",
 	},
 	{
+		name: "shared-limit-waits-for-who-cannot", file: "workers/internal/valve/together.go",
+		old: "\t\tall.first = nil //",
+		new: "//",
+		by:  "./workers/internal/valve TestWhoIsHeldBackOtherwiseHoldsNobodyUp",
+	},
+	{
+		name: "shared-limit-is-two-in-a-file", file: "policy/store/files.go",
+		old: "problem(p.Name, p.CheckShared(other))",
+		new: "_ = other",
+		by:  "./policy/store TestASharedLimitIsOne",
+	},
+	{
 		name: "shared-limit-is-another", file: "policy/store/policies.go",
 		old: "err = p.CheckShared(other.Policy)",
 		new: "",

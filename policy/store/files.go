@@ -85,9 +85,12 @@ func (s *Store) putFile(ctx context.Context, set string,
 		current[r.Key], err = currentRecord(r.Value)
 		problem(r.Key, err)
 	}
-	for _, p := range ps {
+	for i, p := range ps {
 		_, err := s.fromFile(ctx, set, current[p.Name], p)
 		problem(p.Name, err)
+		for _, other := range ps[:i] {
+			problem(p.Name, p.CheckShared(other))
+		}
 		problem(p.Name, sharedBeside(p, current, inFile))
 	}
 	if len(problems) > 0 {

@@ -41,6 +41,9 @@ func TestASharedLimitIsOne(t *testing.T) {
 	if _, err := s.Put(ctx, sharing("new", 5)); err != nil {
 		t.Errorf("the same limit over the API: %v", err)
 	}
+	_, err = s.PutFile(ctx, File{Policies: []policy.Policy{sharing("import", 7),
+		sharing("mail", 8), sharing("new", 7)}})
+	refused("a file that says two things", err)
 	file.Policies = []policy.Policy{sharing("import", 7), sharing("mail", 7), sharing("new", 7)}
 	if _, err := s.PutFile(ctx, file); err != nil {
 		t.Fatalf("the file changes it for all: %v", err)

@@ -21,7 +21,8 @@ const HELD = {
 /** heldBy says what keeps a bucket, or a job, from starting. */
 export function heldBy(by, until) {
   if (!by) return "";
-  const words = by.startsWith("limit:") ? `the limit ${by.slice(6)} is used up` : HELD[by] ?? by;
+  const words = by.startsWith("limit:") ?
+    `the limit ${by.slice(6)} is used up` + (until ? "" : ", or kept by another drainer") : HELD[by] ?? by;
   return words + (until ? `, until ${clock(until)}` : "");
 }
 

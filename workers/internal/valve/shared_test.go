@@ -245,6 +245,29 @@ func TestWhatIsUsedWhileASharedLimitIsElsewhereCounts(t *testing.T) {
 	}
 }
 
+// A job for which others leave room, and which something else holds back, is waited for once.
+func TestWhoIsHeldBackOtherwiseHoldsNobodyUp(t *testing.T) {
+	s := newSharing(t, "import", "mail")
+	s.comes(nil)
+	second := newSharing(t, "import")
+	second.comes(nil)
+	costly, mail := s.by[0], s.by[1]
+	costly.v.ShareLimits([]SharedLimit{{"account", s.limit.v}, {"second", second.limit.v}})
+	mail.arrive("b", tokens(5))
+	s.until(ms)
+	costly.arrive("a", tokens(10))
+	s.until(6 * time.Second)
+	mail.arrive("b", tokens(4))
+	s.until(11 * time.Second) // from 10.05s on, others wait for what costs ten
+	second.limit.v.Quiesce(second.limit.p)
+	for range 3 {
+		mail.arrive("b", tokens(1))
+	}
+	if got := s.until(17 * time.Second); strings.Count(got, "mail/b@16.05s") != 3 {
+		t.Errorf("%q, want three of mail at 16.05s", got)
+	}
+}
+
 // A policy whose workers are elsewhere has its turns beside one that has its own.
 func TestAClaimIsATurnUnderASharedLimit(t *testing.T) {
 	s := newSharing(t, "import", "mail")

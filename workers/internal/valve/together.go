@@ -131,6 +131,7 @@ func (v *Valve) takeTurn(b *bucket, j *heldJob, t *Ticket, now pace.Instant) {
 	j.turn = nil
 	for _, all := range v.common {
 		t.latest = min(t.latest, now.Add(all.Lag(all.used)))
+		all.first = nil // or else it could have started now, and something else holds it back
 		taken := &turn{by: all, next: j.turn}
 		all.used, taken.charge = all.Take(all.used, v.instant(now), j.takes())
 		taken.of, j.turn = all.used, taken

@@ -33,6 +33,8 @@ export function view({ drainers, policies }) {
           d.leaving ? h("span", { class: "state warn" }, "leaving") : h("span", { class: "state" }, "alive") },
       { head: "Lease renewed", number: true, cell: (d) => `${span(d.lease_age_ms)} ago, lasts ${span(d.lease_ms)}` },
       { head: "Partitions", number: true, cell: (d) => count(Object.values(d.policies).reduce((n, p) => n + p.owned.length, 0)) },
+      ...(drainers.some((d) => d.shared_limits) ?
+        [{ head: "Shared limits", cell: (d) => (d.shared_limits ?? []).join(", ") || "–" }] : []),
       { head: "Workers busy", number: true, cell: (d) => busy(Object.values(d.policies)) },
       { head: "Since", cell: (d) => clock(d.started_at) },
       { head: "Version", cell: (d) => d.version },
