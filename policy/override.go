@@ -6,7 +6,7 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// MaxWeight is the largest weight of an [Override].
+// MaxWeight is the largest weight of a key, and of a policy.
 const MaxWeight = 1000
 
 // Override is what one key of a policy follows instead of the policy's own numbers. What is nil
@@ -18,7 +18,7 @@ type Override struct {
 	Burst *int64           `json:"burst,omitempty"`
 	// no limit, whatever the policy says
 	Concurrency *int `json:"concurrency,omitempty" zero:"meant"`
-	// Weight is the key's share of the turns under the policy's outflow_total, and under limits for
+	// Weight is the key's share of the policy's turns under its outflow_total, and under limits for
 	// all keys or for several policies: 1 (what keys without one have) to 1000.
 	Weight *int64 `json:"weight,omitempty"`
 	Paused bool   `json:"paused,omitempty"` // the key's jobs wait until somebody resumes it

@@ -82,6 +82,10 @@ type Policy struct {
 	// partition, which is the default then.
 	OutflowTotal algorithms.Rate `json:"outflow_total,omitzero"`
 
+	// Weight is the policy's share of the turns that it takes with those that share a limit with
+	// it, 1 to [MaxWeight]; default 1. Its keys share its turns by their own.
+	Weight int64 `json:"weight,omitempty"`
+
 	// Peak is the rate that a bucket's starts keep to in any window of a second or more while it
 	// makes up for lateness: at least the Outflow, which is the rate on average. Default 1.25 %
 	// above it. PeakTotal is the same beside OutflowTotal.

@@ -120,6 +120,13 @@ func (p Policy) Validate() []Problem {
 	if p.Guard != 0 && (len(p.Limits) == 0 || !p.Paced()) {
 		c.add("guard", "belongs to limits on starts, of a leaking bucket with a queue")
 	}
+	switch {
+	case p.Weight == 0:
+	case len(p.SharedLimits()) == 0:
+		c.add("weight", "needs a shared limit, of whose turns it is this policy's share")
+	case p.Weight < 1 || p.Weight > MaxWeight:
+		c.add("weight", "must be 1 to %d, not %d", MaxWeight, p.Weight)
+	}
 	if p.Shadow && p.Paced() {
 		c.add("shadow", "belongs to policies that decide at the door, for a queue is there to "+
 			"hold jobs back; give it to one of the limits, such as {name: pace, algorithm: "+

@@ -97,7 +97,7 @@ func (b *bucket) competes() bool { return b.queued() > 0 && !b.paused }
 
 // newForecast begins a forecast.
 func (v *Valve) newForecast(now pace.Instant) *forecast {
-	return &forecast{made: now, from: v.turnsFrom(now), turns: v.line.turns}
+	return &forecast{made: now, from: v.turnsFrom(now), turns: v.turns}
 }
 
 // foresees reports whether what is asked about a partition's jobs can be told at now without a
@@ -125,7 +125,7 @@ func (v *Valve) foreseen(p *Part, now pace.Instant) bool {
 		v.coming = c
 	}
 	c.lookedAt = now
-	if !c.walk.Some(walkPiece, func(b *bucket) { c.forecast.add(b, v.line.turns) }) {
+	if !c.walk.Some(walkPiece, func(b *bucket) { c.forecast.add(b, v.turns) }) {
 		return false
 	}
 	c.forecast.sum()
@@ -163,6 +163,7 @@ func (v *Valve) expectBucket(b *bucket, slots int64, now pace.Instant) *int64 {
 		if !known {
 			return nil
 		}
+		others += v.slotsOfLine(slots + others)
 		at = max(at, from.Add(pace.Times(slots+others, v.turnEvery())))
 	}
 	ms := ceilMillis(max(0, at.Since(now)))
@@ -173,7 +174,7 @@ func (v *Valve) expectBucket(b *bucket, slots int64, now pace.Instant) *int64 {
 // many and starts another job, while every bucket with work takes its turns by weight.
 func (v *Valve) slotsOfOthers(b *bucket, slots int64,
 	now pace.Instant) (others int64, from pace.Instant, known bool) {
-	turn := max(b.turns, v.line.turns) + float64(slots)/float64(b.weight)
+	turn := max(b.turns, v.turns) + float64(slots)/float64(b.weight)
 	if b.Part.list.Len() > mostExact {
 		f := v.forecast
 		if f == nil || f.from == pace.Never || now.Since(f.made) > staleForecast {
@@ -186,16 +187,9 @@ func (v *Valve) slotsOfOthers(b *bucket, slots int64,
 		}
 		return int64(max(0, before)), f.from, true
 	}
-	for _, u := range v.line.valves {
-		for _, p := range u.parts {
-			if p.list.Len() > mostExact {
-				continue // a start that comes later than was foretold is the price
-			}
-			for _, other := range p.list.All() {
-				if other != b {
-					others += u.slotsUntil(other, turn)
-				}
-			}
+	for _, other := range b.Part.list.All() {
+		if other != b {
+			others += v.slotsUntil(other, turn)
 		}
 	}
 	from = v.turnsFrom(now)
@@ -209,7 +203,7 @@ func (v *Valve) slotsUntil(b *bucket, turn float64) int64 {
 	}
 	perJob := float64(b.waiting) / float64(b.queued())
 	// It starts jobs as long as it is not past the turn, so the last one reaches beyond.
-	if ahead := (turn - max(b.turns, v.line.turns)) * float64(b.weight); ahead >= 0 {
+	if ahead := (turn - max(b.turns, v.turns)) * float64(b.weight); ahead >= 0 {
 		return min(b.waiting, int64((math.Floor(ahead/perJob)+1)*perJob))
 	}
 	return 0

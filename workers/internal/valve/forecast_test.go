@@ -56,7 +56,7 @@ func TestAForecastIsNearWhatAWalkTells(t *testing.T) {
 	for i := 0; i < b.p.list.Len(); i += 7 { // of all weights, for each costs a walk
 		asked := b.p.list.All()[i]
 		for _, slots := range []int64{0, 1, asked.waiting, 40} {
-			turn := max(asked.turns, b.v.line.turns) + float64(slots)/float64(asked.weight)
+			turn := max(asked.turns, b.v.turns) + float64(slots)/float64(asked.weight)
 			told, _, known := b.v.slotsOfOthers(asked, slots, b.now)
 			var exact int64
 			for _, other := range b.p.list.All() {

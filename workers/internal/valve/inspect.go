@@ -196,7 +196,7 @@ func (v *Valve) find(l *listing) (done bool) {
 			l.found = append(l.found, listed{b, b.held})
 		}
 		if l.forecast != nil {
-			l.forecast.add(b, v.line.turns)
+			l.forecast.add(b, v.turns)
 		}
 	})
 	if done && l.forecast != nil {

@@ -51,7 +51,7 @@ func (v *Valve) place(b *bucket, now pace.Instant) {
 	}
 	if !b.awake {
 		b.awake, b.since = true, now
-		b.turns = max(b.turns, v.line.turns) // turns cannot be saved up
+		b.turns = max(b.turns, v.turns) // turns cannot be saved up
 		if b.pace != nil {
 			b.pace.Wake(&b.clock, now)
 			if behind := max(0, now.Since(b.clock.Due)); behind != b.late.behind {
@@ -173,7 +173,7 @@ func (v *Valve) forget(b *bucket, now pace.Instant) {
 	if len(b.Part.buckets) < mostRates {
 		at = max(at, b.rate.Told(b.pace))
 	}
-	if ahead := b.turns - v.line.turns; v.takesTurns() && ahead > 0 {
+	if ahead := b.turns - v.turns; v.takesTurns() && ahead > 0 {
 		// It has taken turns before others that wait, and would take more of them if that were
 		// forgotten. They catch up in as many starts as there are of them, or more when they have
 		// weight.

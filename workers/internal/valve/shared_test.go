@@ -18,7 +18,9 @@ type sharing struct {
 	by    []*valveBench
 }
 
-func newSharing(t *testing.T, names ...string) *sharing { return newSharingBeside(t, nil, names...) }
+func newSharing(t *testing.T, names ...string) *sharing {
+	return newSharingBeside(t, nil, names...)
+}
 
 // newSharingBeside has policies with limits of their own besides.
 func newSharingBeside(t *testing.T, own policy.Limits, names ...string) *sharing {
@@ -86,22 +88,47 @@ func (s *sharing) until(end time.Duration) string {
 	}
 }
 
+// Policies take turns by their weight, however many keys one has.
 func TestPoliciesTakeTurnsUnderALimitThatTheyShare(t *testing.T) {
 	s := newSharing(t, "import", "mail")
 	s.comes(nil)
-	weight := int64(3)
-	s.by[1].v.SetOverride("b", policy.Override{Weight: &weight}, s.by[1].now)
+	crowd, mail := s.by[0], s.by[1]
+	heavy := mail.v.Policy
+	heavy.Weight = 3
+	mail.v.Change(heavy, false, mail.now)
+	for i := range 20 {
+		crowd.arrive(fmt.Sprintf("a%d", i), tokens(1))
+	}
 	for range 9 {
+		mail.arrive("b", tokens(1))
+	}
+	if of, to := crowd.v.slotsOfLine(5), mail.v.slotsOfLine(5); of != 9 || to != 2 {
+		t.Errorf("%d slots of mail come before five others, and %d of import, want 9 and 2", of, to)
+	}
+	got := s.until(9 * second)
+	if n := strings.Count(got, "mail/b@0s"); n != 7 || strings.Count(got, "import/") != 3 {
+		t.Errorf("%s, want ten starts, of which three quarters are mail's", got)
+	}
+	after := s.until(11 * second)
+	if strings.Count(after, "mail/b@10.05s") != 2 || strings.Count(after, "@10.05s") != 10 {
+		t.Errorf("%s, want ten more when the window has passed", after)
+	}
+}
+
+// What a policy was ahead by is forgotten when nobody waits.
+func TestWhoWasAheadInALineBeginsAnew(t *testing.T) {
+	s := newSharing(t, "import", "mail")
+	s.comes(nil)
+	s.by[0].arrive("a", tokens(1), cost(5))
+	s.limit.p.unnoted.cost = 5
+	s.limit.noted()
+	s.until(11 * second)
+	for range 10 {
 		s.by[0].arrive("a", tokens(1))
 		s.by[1].arrive("b", tokens(1))
 	}
-	s.limit.p.unnoted.cost = 1
-	got := s.until(9 * second)
-	if n := strings.Count(got, "mail/b@0s"); n != 7 || strings.Count(got, "import/a@0s") != 3 {
-		t.Errorf("%s, want ten starts, of which three quarters are mail's", got)
-	}
-	if after := s.until(11 * second); strings.Count(after, "@10.05s") != 8 {
-		t.Errorf("%s, want the rest when the window has passed", after)
+	if got := s.until(12 * second); strings.Count(got, "import/") != 5 {
+		t.Errorf("%s, want half of ten starts to be import's", got)
 	}
 }
 
@@ -288,17 +315,15 @@ func TestAClaimIsATurnUnderASharedLimit(t *testing.T) {
 	}
 }
 
-// Who comes to share a limit begins where the others are.
-func TestWhoJoinsALineHasMissedItsTurns(t *testing.T) {
+// Who comes to share a limit is not ahead by what it took elsewhere.
+func TestWhoJoinsALineBeginsAnew(t *testing.T) {
 	a, b := newValveBench(t, leaky("a", "1/s")), newValveBench(t, leaky("b", "1/s"))
-	b.arrive("k")
-	a.v.line.turns, b.v.line.turns, b.p.buckets["k"].turns = 100, 7, 9
+	a.v.taken = 100
 	Join([]*Valve{a.v, b.v})
-	if got := b.p.buckets["k"].turns; got != 102 || b.v.line != a.v.line || !a.v.Leads() {
-		t.Errorf("it has taken %v turns, want 102", got)
+	if a.v.taken != b.v.taken || b.v.line != a.v.line || !a.v.Leads() || b.v.Leads() {
+		t.Errorf("they have taken %v and %v turns", a.v.taken, b.v.taken)
 	}
-	Join([]*Valve{b.v})
-	if !b.v.Leads() || b.p.buckets["k"].turns != 102 {
-		t.Error("it does not leave with what it has")
+	if Join([]*Valve{b.v}); !b.v.Leads() {
+		t.Error("it does not leave")
 	}
 }

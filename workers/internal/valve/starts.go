@@ -40,12 +40,11 @@ func (v *Valve) Advance(now, fence pace.Instant) {
 	for _, v := range v.line.valves {
 		if len(v.due)+len(v.unread) == 0 {
 			v.totalAwake = false
+			v.turns = v.mostTurns // nobody waits for another's turn: all begin anew
 		}
 		v.offer(now)
 	}
-	if v.line.idle() {
-		v.line.turns = v.line.most // nobody waits for another's turn: all begin anew
-	}
+	v.line.rest()
 }
 
 // arrange does what comes before any start.

@@ -123,10 +123,11 @@ func (v *Valve) takeTurn(b *bucket, j *heldJob, t *Ticket, now pace.Instant) {
 		return
 	}
 	// who was held back while others started has missed its turns as well
-	l := v.line
-	l.turns = max(l.turns, b.turns)
-	b.turns = l.turns + float64(j.Cost)/float64(b.weight)
-	l.most = max(l.most, b.turns)
+	v.turns = max(v.turns, b.turns)
+	b.turns = v.turns + float64(j.Cost)/float64(b.weight)
+	v.mostTurns = max(v.mostTurns, b.turns)
+	v.line.turns = max(v.line.turns, v.taken)
+	v.taken = v.line.turns + float64(j.Cost)/v.weight()
 	b.own().passing = passing{}
 	j.turn = nil
 	for _, all := range v.common {
@@ -226,17 +227,17 @@ func (v *Valve) inheritTogether(in Inheritance, now pace.Instant) {
 // into checkpoints, and through crashes. The valves of the policies that share it ask, and charge,
 // it while this process owns that partition; else they start nothing.
 //
-// Their buckets stand in one line, and take their turns by weight as the buckets of one policy do.
+// These policies stand in a line and take turns by their weight, as buckets do by theirs within
+// each of them: so the many keys of one are no more than the single one of another.
 
-// line is whose turn it is among buckets that are counted together.
+// line is whose turn it is among policies.
 type line struct {
 	valves []*Valve
-	// turns are those that a bucket counts as having taken which had nothing to do, in starts by
-	// weight: start-time fair queueing (Goyal, Vin and Cheng, 1996). Turns cannot be saved up; but
-	// a bucket that is ahead of others stays so while it is empty.
-	turns float64
-	most  float64 // that any bucket has taken
+	turns  float64 // as those of a valve
 }
+
+// weight is the policy's share of the turns of its line.
+func (v *Valve) weight() float64 { return float64(max(v.Policy.Weight, 1)) }
 
 // late is what a run has used, and what it was thought to.
 type late struct {
@@ -317,33 +318,22 @@ func (t *together) countLate() {
 	t.late = nil
 }
 
-// Join puts the buckets of valves into one line; a valve alone has one of its own. What its buckets
-// have taken counts from where the others are.
+// Join puts valves into one line; a valve alone has one of its own. All begin anew in it.
 func Join(valves []*Valve) {
 	if slices.Equal(valves, valves[0].line.valves) {
 		return
 	}
 	to := &line{valves: valves}
 	for _, v := range valves {
-		to.turns = max(to.turns, v.line.turns)
-	}
-	for _, v := range valves {
-		ahead := to.turns - v.line.turns
-		to.most = max(to.most, v.line.most+ahead)
-		for _, p := range v.parts {
-			for _, b := range p.buckets {
-				b.turns += ahead
-			}
-		}
-		v.line = to
+		v.line, v.taken = to, 0
 	}
 }
 
 // Leads reports whether the valve is the first of its line, with which all of it advances.
 func (v *Valve) Leads() bool { return v.line.valves[0] == v }
 
-// start starts what may start in a line of several valves, bucket by bucket as it is their turn:
-// whoever has a worker for its own, here or by a claim of one elsewhere.
+// start starts what may start in a line of several valves, job by job as it is their turn: whoever
+// has a worker for its own, here or by a claim of one elsewhere.
 func (l *line) start(now pace.Instant) {
 	for {
 		var of *Valve
@@ -357,7 +347,7 @@ func (l *line) start(now pace.Instant) {
 					b, claim = v.match()
 				}
 			}
-			if b != nil && (first == nil || dueBucket{b}.Before(dueBucket{first})) {
+			if b != nil && (of == nil || v.taken < of.taken) {
 				of, first, by = v, b, claim
 			}
 		}
@@ -368,9 +358,37 @@ func (l *line) start(now pace.Instant) {
 	}
 }
 
-// idle reports whether no bucket waits for its turn.
-func (l *line) idle() bool {
-	return !slices.ContainsFunc(l.valves, func(v *Valve) bool {
-		return len(v.due)+len(v.unread) > 0
-	})
+// rest has all begin anew once nobody waits for another's turn.
+func (l *line) rest() {
+	for _, v := range l.valves {
+		if len(v.due)+len(v.unread) > 0 {
+			return
+		}
+	}
+	for _, v := range l.valves {
+		v.taken = l.turns
+	}
+}
+
+// slotsOfLine is how many slots go to other policies before one has taken so many.
+func (v *Valve) slotsOfLine(slots int64) (others int64) {
+	for _, u := range v.line.valves {
+		if u == v {
+			continue
+		}
+		share, waiting := int64(float64(slots+1)*u.weight()/v.weight()), int64(0)
+		for _, p := range u.parts {
+			if p.list.Len() > mostExact {
+				waiting = share // of so many keys some have work
+				break
+			}
+			for _, b := range p.list.All() {
+				if b.competes() {
+					waiting += b.waiting
+				}
+			}
+		}
+		others += min(share, waiting)
+	}
+	return others
 }

@@ -58,8 +58,14 @@ type Valve struct {
 	// One rate for all buckets together, and whose turn it is.
 	total      *pace.Pace // nil: there is none
 	totalClock pace.Clock
-	totalAwake bool         // some bucket has work and waits for its turn
-	line       *line        // whose turn it is
+	totalAwake bool // some bucket has work and waits for its turn
+	// turns are those that a bucket counts as having taken which had nothing to do, in starts by
+	// weight: start-time fair queueing (Goyal, Vin and Cheng, 1996). Turns cannot be saved up; but
+	// a bucket that is ahead of others stays so while it is empty.
+	turns      float64
+	mostTurns  float64      // that any bucket has taken
+	line       *line        // of policies that take turns
+	taken      float64      // of the line's turns, likewise
 	forecast   *forecast    // of waits, when there are many buckets
 	coming     *coming      // the next
 	gateAt     pace.Instant // when admits may say yes, while a bucket waits for that; else never
