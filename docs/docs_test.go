@@ -392,6 +392,11 @@ func TestEnvoy(t *testing.T) {
 	newReader(t).follow("envoy.md")
 }
 
+func TestIncidents(t *testing.T) {
+	t.Parallel()
+	newReader(t).follow("incidents.md")
+}
+
 func TestRunbooks(t *testing.T) {
 	t.Parallel()
 	newReader(t).follow("runbooks.md")

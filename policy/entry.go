@@ -13,6 +13,28 @@ type Entry struct {
 	Source   string    // SourceAPI or SourceFile: who wrote the content
 	// the set of the file that it is in, or was until it left the file; empty: it is in none
 	Set string
+	// what it became last, since it was made; nil: what it was made, or not known
+	Last *LastChange
+}
+
+// LastChange is the last change of a policy's content, by whoever wrote it.
+type LastChange struct {
+	At      time.Time `json:"at"`      // by the clock of the process that wrote it
+	Changed Changes   `json:"changed"` // at most [MaxTold] fields
+}
+
+// MaxTold is how many fields a [LastChange] tells of.
+const MaxTold = 10
+
+// Next returns the last change of a policy that becomes another, which is the one before if that
+// changes nothing.
+func (c *LastChange) Next(before, after Policy, at time.Time) *LastChange {
+	changed := Diff(before, after)
+	if len(changed) == 0 {
+		return c
+	}
+	return &LastChange{At: at.UTC().Truncate(time.Millisecond),
+		Changed: changed[:min(len(changed), MaxTold)]}
 }
 
 // Entries is all policies by name.

@@ -26,6 +26,8 @@ type Policy struct {
 	Retired bool `json:"retired"`
 
 	Deleting bool `json:"deleting,omitempty"` // it was deleted, and goes when its queue is empty
+	// what its content became last; nil: what it was made, or not known
+	Last *policy.LastChange `json:"last_change,omitempty"`
 
 	// Of a change only: what became of each field, and that nothing was written.
 
@@ -35,7 +37,7 @@ type Policy struct {
 
 func described(e policy.Entry) Policy {
 	return Policy{Policy: e.Policy, Revision: e.Revision, Source: e.Source, Set: e.Set,
-		Paused: e.Paused, Retired: e.Retired, Deleting: e.Deleting}
+		Paused: e.Paused, Retired: e.Retired, Deleting: e.Deleting, Last: e.Last}
 }
 
 // Write says how a policy or an override is written. The zero value writes over whatever is there.

@@ -31,6 +31,13 @@ type policyAnswer struct {
 	Deleting bool     `json:"deleting"`
 	Changed  []string `json:"changed"`
 	DryRun   bool     `json:"dry_run"`
+
+	Last *lastChange `json:"last_change"`
+}
+
+type lastChange struct {
+	At      time.Time `json:"at"`
+	Changed []string  `json:"changed"`
 }
 
 type overrideAnswer struct {

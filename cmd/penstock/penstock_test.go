@@ -189,6 +189,9 @@ func TestAJobIsSubmittedExplainedAndSteered(t *testing.T) {
 	i.says(0, words("rate slow default --key big"), "outflow 5/h → none")
 	i.says(0, words("rate other 2/h --dry-run"), "other would be changed: outflow 1/h → 2/h")
 	i.says(0, words("rate other 2/h --peak 3/h"), "other changed: outflow 1/h → 2/h, peak")
+	i.says(0, words("submit other x"), "other:1")
+	i.until("ago: outflow 1/h → 2/h, peak", "why", "other:1")
+	i.until("\nother was changed", "why", "other")
 	i.says(2, words("rate slow default"), "give a rate")
 	i.says(2, words("rate slow fast"), "want a rate such as")
 

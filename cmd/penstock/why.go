@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -81,8 +82,12 @@ func (a *app) whyJob(ctx context.Context, id string) error {
 			return err
 		}
 	}
+	why := q.job(&j)
+	if news := q.news(); news != "" {
+		why += "; " + news
+	}
 	return a.tell(reason{Job: j.Job, Policy: q.policy, Key: &j.Key, State: j.State, HeldBy: j.By,
-		Until: j.Until, Starts: q.in(j.ExpectMS), Why: q.job(&j)})
+		Until: j.Until, Starts: q.in(j.ExpectMS), Why: why})
 }
 
 // deepest is of how many buckets why tells.
@@ -100,6 +105,7 @@ func (a *app) whyBuckets(ctx context.Context, key string, keyed bool) error {
 	if err != nil {
 		return err
 	}
+	news := ""
 	for _, b := range page.Buckets {
 		q := question{policy: a.policy, key: b.Key, now: time.Now(), hold: b.Hold,
 			lastError: b.LastError, unanswered: len(b.Unanswered) > 0}
@@ -109,6 +115,12 @@ func (a *app) whyBuckets(ctx context.Context, key string, keyed bool) error {
 		err := a.tell(reason{Policy: q.policy, Key: &b.Key, HeldBy: b.By, Until: b.Until,
 			Starts: q.in(b.ExpectMS), Why: q.bucket(&b)})
 		if err != nil {
+			return err
+		}
+		news = cmp.Or(news, q.news())
+	}
+	if news != "" {
+		if err := a.tell(reason{Policy: a.policy, Why: news}); err != nil {
 			return err
 		}
 	}
@@ -133,7 +145,7 @@ func (a *app) limits(ctx context.Context, q *question) error {
 	if err == nil {
 		q.rate, q.total, q.concurrency = p.Policy.Outflow, p.Policy.OutflowTotal,
 			p.Policy.Concurrency
-		q.capacity = p.Policy.Capacity
+		q.capacity, q.last = p.Policy.Capacity, p.Last
 		var o overrideAnswer
 		_, err = a.get(ctx, path("policies", q.policy, "keys", q.key), &o)
 		if err == nil && o.Override.Outflow != "" {
@@ -161,6 +173,23 @@ type question struct {
 	rate, total string // of the bucket and of the policy; empty: not known
 	concurrency int
 	capacity    int64
+	last        *lastChange // of the policy; nil: not known
+}
+
+// recent is for how long a change of a policy is news.
+const recent = 24 * time.Hour
+
+// news is what the policy became lately, where that can be why its jobs wait; else empty.
+func (q *question) news() string {
+	switch q.hold.By {
+	case job.HeldByPaused, job.HeldByPolicyPaused, job.HeldByNoDrainer, job.HeldByStorage:
+		return ""
+	}
+	if q.last == nil || q.now.Sub(q.last.At) >= recent {
+		return ""
+	}
+	return q.policy + " was changed " + short(max(0, q.now.Sub(q.last.At))) + " ago: " +
+		line(strings.Join(q.last.Changed, ", "), 300)
 }
 
 // in returns the instant so many milliseconds from now.
@@ -359,6 +388,9 @@ func amount(rate string) string {
 func (q *question) bucket(b *bucketAnswer) string {
 	name := "the bucket " + keyName(b.Key) + " of " + q.policy
 	if b.Depth == 0 {
+		if b.ExpectMS != nil && *b.ExpectMS < 1000 {
+			return name + " holds no jobs, and one accepted now starts at once"
+		}
 		return name + " holds no jobs"
 	}
 	text := name + " holds " + count(b.Depth, "job", "jobs")

@@ -75,6 +75,21 @@ var table = []mutant{
 		by:  ". TestJobsAreCancelledByTheirTag",
 	},
 
+	// What a policy became last.
+
+	{
+		name: "a-file-forgets-what-a-policy-became", file: "policy/store/policies.go",
+		old: "next.Last = current.Last.Next(before, p, time.Now())",
+		new: "next.Last = current.Last",
+		by:  "./policy/store TestWhatAPolicyBecameLastIsKept",
+	},
+	{
+		name: "a-change-of-nothing-is-news", file: "policy/entry.go",
+		old: "if len(changed) == 0 {",
+		new: "if false {",
+		by:  "./policy/store TestWhatAPolicyBecameLastIsKept",
+	},
+
 	// Changed jobs.
 
 	{

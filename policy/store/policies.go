@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
@@ -62,6 +63,8 @@ type record struct {
 	// left because a file wrote it, so that the file brings it back only when its text changes.
 	Deleting bool `json:"deleting,omitempty"`
 	Deleted  bool `json:"deleted,omitempty"`
+	// what its content became last
+	Last *policy.LastChange `json:"last_change,omitempty"`
 
 	revision uint64 // of the record as it was read
 }
@@ -71,7 +74,7 @@ func (r *record) entry(revision uint64) (policy.Entry, error) {
 	p, err := policy.Read(r.Policy)
 	return policy.Entry{Policy: p, Revision: revision, Retired: r.Retired, Deleting: r.Deleting,
 		Paused: r.Paused,
-		Source: r.Source, Set: r.set()}, err
+		Source: r.Source, Set: r.set(), Last: r.Last}, err
 }
 
 // set is the set of the file that wrote the policy last, empty when none ever did.
@@ -241,6 +244,9 @@ func (s *Store) fill(ctx context.Context, next, current *record, p policy.Policy
 		return fmt.Errorf("encode: %w", err)
 	}
 	next.V, next.Policy = job.FormatVersion, content
+	if current != nil && unreadable == nil {
+		next.Last = current.Last.Next(before, p, time.Now())
+	}
 	return nil
 }
 

@@ -3,10 +3,11 @@
 
 import { count, key, plural, span } from "./format.js";
 import { to } from "./ui.js";
-import { HARMLESS, held, heldBy, late } from "./words.js";
+import { HARMLESS, changed, held, heldBy, late } from "./words.js";
 
 const MOST = 3; // sentences to one question
 const NEAR = 0.8; // of its capacity: a bucket that full is soon to refuse
+const LONG = 600_000; // ms: who waits longer in a policy that was changed lately is told of
 
 /**
  * findings answers the six questions from what the API says: policies, stats of the last minute,
@@ -16,7 +17,7 @@ const NEAR = 0.8; // of its capacity: a bucket that full is soon to refuse
 export function findings({ policies, stats, buckets, depths, unanswered, drainers }) {
   return [
     { question: "Refused?", none: "No job was refused in the last minute.", found: refused(stats, buckets) },
-    { question: "Late?", none: "Starts are on time.", found: tardy(buckets) },
+    { question: "Late?", none: "Starts are on time.", found: [...tardy(buckets), ...slowed(policies, buckets)] },
     { question: "Deep?", none: "No bucket is near its capacity.", found: deep(policies, buckets) },
     { question: "Failing?", none: "No attempt failed in the last minute.", found: failing(stats, buckets) },
     { question: "Stuck?", none: "Nothing that waits is held up.", found: stuck(policies, buckets, depths) },
@@ -46,6 +47,16 @@ function deep(policies, buckets) {
     .sort((a, b) => b.depth / room[b.policy] - a.depth / room[a.policy])
     .map((b) => ({ level: "warn", link: to.bucket(b.policy, b.key),
       text: `${b.policy}/${key(b.key)} holds ${count(b.depth)} of the ${plural(room[b.policy], "job")} that it has room for.` }));
+}
+
+/** slowed is policies that were changed lately, and in which jobs wait long for their turn. */
+function slowed(policies, buckets) {
+  return policies.flatMap((p) => {
+    const name = p.policy.name, what = changed(p.last_change);
+    const b = what && buckets.find((b) => b.policy === name && b.expect_ms >= LONG && HARMLESS.includes(b.held_by));
+    return b ? [{ level: "warn", link: to.bucket(name, b.key),
+      text: `${name} ${what}. A job that came now for ${key(b.key)} would start in ${span(b.expect_ms)}.` }] : [];
+  });
 }
 
 function failing(stats, buckets) {

@@ -55,6 +55,12 @@ export function late(ms) {
     `the limit ${cause.slice(6)} was used up` : cause.replaceAll("_", " ")) };
 }
 
+/** changed says what a policy became within the last day, and when; null: nothing. */
+export function changed(last) {
+  const ago = last ? Math.max(0, Date.now() - Date.parse(last.at)) : Infinity;
+  return ago < 86400e3 ? `was changed ${span(ago)} ago: ${last.changed.join(", ")}` : null;
+}
+
 /** eta says when a job that is accepted now would start. */
 export const eta = (ms) => ms === null || ms === undefined ? "nobody can tell" :
   ms < 1000 ? "at once" : "in " + span(ms);

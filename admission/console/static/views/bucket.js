@@ -6,7 +6,7 @@ import { h } from "../dom.js";
 import { state } from "../findings.js";
 import { clock, count, key as shownKey, plural, rate, span } from "../format.js";
 import { action, confirm, dialog, facts, field, link, noRight, table, to } from "../ui.js";
-import { eta, heldBy, late } from "../words.js";
+import { changed, eta, heldBy, late } from "../words.js";
 
 const KEPT = 12; // events that are listed
 
@@ -18,7 +18,7 @@ export const events = ([policy, key]) => "recent=1024&policy=" + encodeURICompon
 export async function load([policy, key], page) {
   const [p, b] = await Promise.all([get(path("policies", policy)), get(path("buckets", policy, key))]);
   page.state.starts ??= new Starts();
-  return { p: p.policy, paused: p.paused, b, override: b.override ?? {} };
+  return { p: p.policy, paused: p.paused, last: p.last_change, b, override: b.override ?? {} };
 }
 
 export function heard(event, page) {
@@ -30,7 +30,7 @@ export function lost(from, until, page) {
   page.state.starts?.gaps.push([from, until]);
 }
 
-export function view({ p, paused, b, override }, page) {
+export function view({ p, paused, last, b, override }, page) {
   const name = p.name, key = b.key, is = state(b), delay = late(b.late_ms);
   const capacity = p.queue?.capacity ?? p.capacity;
   return [
@@ -39,6 +39,7 @@ export function view({ p, paused, b, override }, page) {
       h("span", { class: "tag " + is.level }, is.text),
       h("div", { class: "actions" }, actions(name, key, b, override, page))),
     h("p", { class: "lead" }, sentence(b, paused)),
+    changed(last) ? h("p", { class: "quiet" }, `${name} ${changed(last)}.`) : null,
     comb(page.state.starts, { outflow: b.outflow, peak: b.peak, burst: b.burst }, page.now(),
       Math.max(300, page.width)),
     h("div", { class: "columns" },

@@ -6,7 +6,7 @@ import { h } from "../dom.js";
 import { state } from "../findings.js";
 import { count, key, perSecond, plural, rate, span } from "../format.js";
 import { action, confirm, facts, link, noRight, pager, search, table, to } from "../ui.js";
-import { eta, late } from "../words.js";
+import { changed, eta, late } from "../words.js";
 import { limit } from "./overview.js";
 
 const PAGE = 50;
@@ -26,7 +26,7 @@ export async function load([name], page) {
   return { ...p, stat: stats.policies.find((s) => s.policy === name), buckets };
 }
 
-export function view({ policy: p, paused, retired, source, set, stat, buckets }, page) {
+export function view({ policy: p, paused, retired, source, set, stat, buckets, last_change }, page) {
   const name = p.name, why = noRight(page.may("operate", name), "operate");
   const held = buckets?.buckets.reduce((sum, b) => sum + b.depth, 0);
   return [
@@ -50,7 +50,8 @@ export function view({ policy: p, paused, retired, source, set, stat, buckets },
         ["Concurrency of a key", p.concurrency || null],
         ["Partitions", p.partitions],
         ["Target", target(p)],
-        ["From", source === "file" ? `the file of set “${set}”` : "the API"]),
+        ["From", source === "file" ? `the file of set “${set}”` : "the API"],
+        ["Lately", changed(last_change)]),
       facts(
         ["Starts", [rate(stat?.rate), " ", spark(stat?.starts ?? [], perSecond(p.outflow_total), 200, 30)]],
         ["Accepted", count(stat?.accepted)],
