@@ -46,6 +46,15 @@ func TestManageBuckets(t *testing.T) {
 		return func(q job.Question) job.Answer {
 			const held = 1200
 			a := job.Answer{Total: held}
+			if q.Late { // a pause is no fault
+				for _, state := range []job.BucketState{
+					{Key: "late", LateMS: map[string]int64{job.HeldByCooling: int64(500 + first)}},
+					{Key: "rests", LateMS: map[string]int64{job.HeldByPaused: 60_000}}} {
+					state.Key = job.Key(prefix) + state.Key
+					a.Buckets = append(a.Buckets, state)
+				}
+				return a
+			}
 			for n := q.Offset; n < min(q.Offset+q.Limit, held); n++ {
 				a.Buckets = append(a.Buckets,
 					job.BucketState{Key: job.Key(fmt.Sprintf("%s-%04d", prefix, n)),
@@ -68,6 +77,9 @@ func TestManageBuckets(t *testing.T) {
 	i.expect("GET", "/v1/buckets?limit=2", "", 200,
 		`{"buckets":[{"policy":"stripe","key":"b-0000","partition":1,"depth":2401,`,
 		`{"policy":"stripe","key":"a-0000",`, `],"total":2400,"depths":{},"unanswered":{"stripe":[2,3]}}`)
+	i.expect("GET", "/v1/buckets?late=1&limit=3", "", 200, `{"buckets":[{"policy":"stripe","key":"blate"`,
+		`},{"policy":"stripe","key":"alate"`, `},{"policy":"stripe","key":"arests"`)
+	i.expect("GET", "/v1/buckets?late=0", "", 400)
 	i.expect("GET", "/v1/buckets?limit=1001", "", 400)
 	i.expect("GET", "/v1/buckets?offset=1", "", 400)
 	stop()

@@ -64,9 +64,13 @@ func (m management) allBuckets(r *http.Request, at place) (answer.Answer, error)
 	if err != nil {
 		return answer.Answer{}, err
 	}
+	late, err := at.number("late", 0, 1, 1)
+	if err != nil {
+		return answer.Answer{}, err
+	}
 	return document(m.service.AllBuckets(r.Context(), func(policy string) bool {
 		return at.client.MayPolicy(access.Read, policy)
-	}, int(limit)))
+	}, late == 1, int(limit)))
 }
 
 // jobs lists the jobs of a bucket.

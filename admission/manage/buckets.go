@@ -54,6 +54,28 @@ type Buckets struct {
 // Buckets lists the buckets of a policy that hold jobs, deepest first, over all its partitions at
 // once. They change while they are listed, so a bucket may stand on two pages or on none.
 func (s *Service) Buckets(ctx context.Context, name string, offset, limit int) (Buckets, error) {
+	return s.buckets(ctx, name, false, offset, limit)
+}
+
+// size is what buckets are listed by: the depth, or by how many ms starts became late lately, but
+// for pauses.
+func (b *Bucket) size(late bool) (n int64) {
+	if !late {
+		return int64(b.Depth)
+	}
+	if b.BucketState != nil {
+		for by, ms := range b.LateMS {
+			if by != job.HeldByPaused {
+				n += ms
+			}
+		}
+	}
+	return n
+}
+
+func (s *Service) buckets(ctx context.Context, name string, late bool, offset, limit int) (
+	Buckets, error) {
+
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	if offset+limit > MaxListed {
@@ -70,7 +92,7 @@ func (s *Service) Buckets(ctx context.Context, name string, offset, limit int) (
 	case <-ctx.Done():
 		return Buckets{}, translate(ctx.Err())
 	}
-	answers := s.askAll(ctx, entry.Policy, offset+limit)
+	answers := s.askAll(ctx, entry.Policy, late, offset+limit)
 	if ctx.Err() != nil {
 		return Buckets{}, translate(ctx.Err())
 	}
@@ -90,7 +112,7 @@ func (s *Service) Buckets(ctx context.Context, name string, offset, limit int) (
 		}
 	}
 	slices.SortFunc(all, func(a, b Bucket) int {
-		return cmp.Or(cmp.Compare(b.Depth, a.Depth), cmp.Compare(a.Key, b.Key))
+		return cmp.Or(cmp.Compare(b.size(late), a.size(late)), cmp.Compare(a.Key, b.Key))
 	})
 	from, to := min(offset, len(all)), min(offset+limit, len(all))
 	page.Buckets = append([]Bucket{}, all[from:to]...)
@@ -106,7 +128,7 @@ type PlacedBucket struct {
 	Bucket
 }
 
-// AllBuckets are the deepest buckets of all policies.
+// AllBuckets are the deepest buckets of all policies, or the latest.
 type AllBuckets struct {
 	Buckets []PlacedBucket `json:"buckets"`
 	Total   int            `json:"total"` // buckets that hold jobs
@@ -120,9 +142,11 @@ type AllBuckets struct {
 // policiesAtOnce is of how many policies buckets are asked for at a time.
 const policiesAtOnce = 8
 
-// AllBuckets lists the deepest buckets of all policies that the caller may see.
-func (s *Service) AllBuckets(ctx context.Context, may func(policy string) bool, limit int) (
-	AllBuckets, error) {
+// AllBuckets lists the deepest buckets of all policies that the caller may see, or those whose
+// starts became latest in the last minute, but for pauses.
+func (s *Service) AllBuckets(ctx context.Context, may func(policy string) bool, late bool,
+	limit int) (AllBuckets, error) {
+
 	policies, err := s.Policies(ctx)
 	if err != nil {
 		return AllBuckets{}, err
@@ -139,7 +163,7 @@ func (s *Service) AllBuckets(ctx context.Context, may func(policy string) bool, 
 		places <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-places }()
-			page, pageErr := s.Buckets(ctx, p.Policy.Name, 0, limit)
+			page, pageErr := s.buckets(ctx, p.Policy.Name, late, 0, limit)
 			depth, depthErr := s.broker.Depth(ctx, p.Policy.Name)
 			if depthErr != nil && !errors.Is(depthErr, queue.ErrNoStream) {
 				pageErr = cmp.Or(pageErr, translate(depthErr))
@@ -170,7 +194,7 @@ func (s *Service) AllBuckets(ctx context.Context, may func(policy string) bool, 
 		return AllBuckets{}, err
 	}
 	slices.SortFunc(all.Buckets, func(a, b PlacedBucket) int {
-		return cmp.Or(cmp.Compare(b.Depth, a.Depth), cmp.Compare(a.Policy, b.Policy),
+		return cmp.Or(cmp.Compare(b.size(late), a.size(late)), cmp.Compare(a.Policy, b.Policy),
 			cmp.Compare(a.Key, b.Key))
 	})
 	all.Buckets = all.Buckets[:min(limit, len(all.Buckets))]
@@ -184,24 +208,26 @@ type listed struct {
 	complete bool
 }
 
-// askAll asks all partitions of a policy for their deepest buckets.
-func (s *Service) askAll(ctx context.Context, p policy.Policy, deepest int) []listed {
+// askAll asks all partitions of a policy for their first buckets.
+func (s *Service) askAll(ctx context.Context, p policy.Policy, late bool, most int) []listed {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	answers := make([]listed, p.Partitions)
 	var wg sync.WaitGroup
 	for number := range answers {
-		wg.Go(func() { answers[number] = s.askDeepest(ctx, p.Name, number, deepest) })
+		wg.Go(func() { answers[number] = s.askFirst(ctx, p.Name, number, late, most) })
 	}
 	wg.Wait()
 	return answers
 }
 
-func (s *Service) askDeepest(ctx context.Context, policy string,
-	partition, deepest int) (l listed) {
+func (s *Service) askFirst(ctx context.Context, policy string, partition int, late bool,
+	most int) (l listed) {
+
 	known := map[job.Key]bool{} // the order may change between two questions
-	for offset := 0; offset < deepest; offset += askAtOnce {
-		q := job.Question{Op: job.OpBuckets, Offset: offset, Limit: min(askAtOnce, deepest-offset)}
+	for offset := 0; offset < most; offset += askAtOnce {
+		q := job.Question{Op: job.OpBuckets, Late: late, Offset: offset,
+			Limit: min(askAtOnce, most-offset)}
 		a, err := s.ask(ctx, policy, partition, q)
 		if err != nil {
 			return listed{}

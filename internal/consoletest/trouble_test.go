@@ -1,6 +1,8 @@
 package consoletest
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -9,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/penstock-mq/penstock"
 	"github.com/penstock-mq/penstock/admission/access"
@@ -132,6 +135,28 @@ func TestALostConnectionIsToldAndMadeGood(t *testing.T) {
 	b.sees("Connected again. The connection was lost for", "It is paused", "live")
 	b.holds(`document.querySelector(".comb .gap")`)
 	b.holds(`!document.body.innerText.includes("does not answer")`)
+}
+
+// TestWhatStandsStillIsToldBehindDeeperBuckets: the overview asks for the latest buckets, too.
+func TestWhatStandsStillIsToldBehindDeeperBuckets(t *testing.T) {
+	w := settle(t, penstock.Options{Policies: policies(t,
+		`mail {"algorithm":"leaking_bucket","outflow":"20/s","capacity":500}`,
+		`deep {"algorithm":"leaking_bucket","outflow":"1/h","capacity":500}`)},
+		map[string]workers.Handler{"deep": done,
+			"mail": func(context.Context, workers.Job) error {
+				return workers.RetryAfter(time.Hour, errors.New("not now"))
+			}})
+	var lines strings.Builder
+	for n := range 480 {
+		fmt.Fprintf(&lines, `{"policy":"deep","key":"key-%d"}`+"\n", n%120)
+	}
+	if got := w.ask("POST", "/v1/jobs:batch", lines.String(), nil); got != 200 {
+		t.Fatal(got)
+	}
+	w.submit("mail", "small", 1, "x")
+	b := visit(t, w.base, desk)
+	b.open("")
+	b.sees("mail/small holds 1 job", "the target asked for a pause")
 }
 
 // TestAHundredThousandBucketsAreNotAHundredThousandRows: what is asked for and shown is a page.

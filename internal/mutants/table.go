@@ -75,6 +75,21 @@ var table = []mutant{
 		by:  ". TestJobsAreCancelledByTheirTag",
 	},
 
+	// Buckets by lateness.
+
+	{
+		name: "the-latest-are-the-deepest", file: "workers/internal/valve/inspect.go",
+		old: "if l.late > 0 {",
+		new: "if false {",
+		by:  "./workers/internal/valve TestLatestBuckets",
+	},
+	{
+		name: "a-pause-is-lateness", file: "workers/internal/valve/late.go",
+		old: "if c != byPaused {",
+		new: "if c != notLate {",
+		by:  "./workers/internal/valve TestLatestBuckets",
+	},
+
 	// What a policy became last.
 
 	{

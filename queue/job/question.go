@@ -36,8 +36,10 @@ type Question struct {
 	// OpRoom: of the job whose start is asked for
 	Priority int `json:"priority,omitempty"`
 	Limit    int `json:"limit,omitempty"` // OpBuckets: most buckets to answer
-	// OpBuckets: how many of the deepest to leave out
-	Offset  int             `json:"offset,omitempty"`
+	// OpBuckets: how many of the first to leave out
+	Offset int `json:"offset,omitempty"`
+	// OpBuckets: those that became latest in the last minute come first, and not the deepest
+	Late    bool            `json:"late,omitempty"`
 	Outcome json.RawMessage `json:"outcome,omitempty"` // OpOutcome: the drainers' own format
 	Edit    *Edit           `json:"edit,omitempty"`    // OpEdit
 }
@@ -68,7 +70,7 @@ type Answer struct {
 
 	// OpBucket; all zero but the key for a bucket without jobs
 	Bucket  *BucketState  `json:"bucket,omitempty"`
-	Buckets []BucketState `json:"buckets,omitempty"` // OpBuckets: deepest first, then by key
+	Buckets []BucketState `json:"buckets,omitempty"` // OpBuckets: in the order asked, then by key
 	// OpBuckets: how many buckets of the partition hold jobs
 	Total int `json:"total,omitempty"`
 	// OpJob, OpCancel: as it was; OpEdit: as it is; nil for one it does not hold

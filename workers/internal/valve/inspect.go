@@ -141,25 +141,26 @@ func (v *Valve) bucketState(p *Part, key job.Key, now pace.Instant,
 	return s
 }
 
-// listed orders buckets for a list that keeps the deepest: the one that would be left out first
-// comes first.
+// listed orders buckets for a list that keeps the deepest, or the latest: the one that would be
+// left out first comes first.
 type listed struct {
 	*bucket
-	depth int // when it was found
+	size int64 // its depth when it was found, or by how many ms it was late
 }
 
 func (b listed) Before(c listed) bool {
-	return b.depth < c.depth || b.depth == c.depth && b.key > c.key
+	return b.size < c.size || b.size == c.size && b.key > c.key
 }
 func (b listed) Moved(int) {}
 
-// listing is a list of the buckets of a partition that hold most, in the making.
+// listing is a list of a partition's buckets, the deepest or the latest, in the making.
 //
 // Buckets are found, sorted and told in pieces, each from what is so at its time. A list of one
 // instant would have to be made in one turn of the loop: with 40,000 buckets that cost a drainer
 // its lease.
 type listing struct {
 	part          *Part
+	late          pace.Instant // when the latest were asked for; 0: the deepest are
 	walk          *walk.Walk[*bucket]
 	forecast      *forecast // made by the same walk, when there is none
 	offset, limit int
@@ -193,7 +194,11 @@ func (v *Valve) deepest(p *Part, offset, limit int, now pace.Instant) *listing {
 func (v *Valve) find(l *listing) (done bool) {
 	done = l.walk.Some(walkPiece, func(b *bucket) {
 		if b.held > 0 {
-			l.found = append(l.found, listed{b, b.held})
+			size := int64(b.held)
+			if l.late > 0 {
+				size = v.latest(b, l.late)
+			}
+			l.found = append(l.found, listed{b, size})
 		}
 		if l.forecast != nil {
 			l.forecast.add(b, v.turns)
@@ -209,7 +214,7 @@ func (v *Valve) find(l *listing) (done bool) {
 // pick sorts out what is on the page, as far as it must. It needs nothing of the loop, and must not
 // look at what may change.
 //
-// It sorts by the depth that was found, and not by that of now, for the loop changes that
+// It sorts by the size that was found, and not by that of now, for the loop changes that
 // meanwhile.
 func (l *listing) pick() {
 	for _, b := range l.found {

@@ -422,6 +422,39 @@ func TestCancelAndPurge(t *testing.T) {
 	}
 }
 
+// TestLatestBuckets lists what is held up before what is deep, and what a person holds up behind.
+func TestLatestBuckets(t *testing.T) {
+	b := newValveBench(t, leaky("api", "1/s"))
+	b.v.SetOverride("paused", policy.Override{Paused: true}, b.now)
+	for _, key := range []string{"stuck", "deep", "deep", "deep", "paused", "paused"} {
+		b.arrive(key)
+	}
+	b.arrive("stuck")
+	b.until(20*second, func(r Run) {
+		o := record.Outcome{Kind: record.OutcomeDone}
+		if r.Key == "stuck" {
+			o = record.Outcome{Kind: record.OutcomeThrottled, RetryAfter: time.Hour}
+		}
+		b.end(r, o)
+	})
+	for range 5 {
+		b.arrive("deep")
+	}
+	l := b.v.deepest(b.p, 0, 3, b.now)
+	l.late = b.now
+	for !b.v.find(l) {
+	}
+	l.pick()
+	for !b.v.tell(l, b.now, b.wall()) {
+	}
+	if len(l.states) != 3 || l.states[0].Key != "stuck" {
+		t.Errorf("%+v", l.states)
+	}
+	if got := b.v.latest(b.p.buckets["paused"], b.now); got != 0 {
+		t.Errorf("a paused bucket is %d ms late", got)
+	}
+}
+
 // TestDeepestBuckets lists in order, in pages.
 func TestDeepestBuckets(t *testing.T) {
 	b := newValveBench(t, leaky("api", "1/h"))

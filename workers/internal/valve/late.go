@@ -188,7 +188,31 @@ func (v *Valve) noteLeft(blocked bool, now pace.Instant) {
 
 // lateMS is what is told of a bucket's losses: those of the last minute, and what it loses now.
 func (v *Valve) lateMS(b *bucket, now pace.Instant) (ms map[string]int64) {
-	var sum lost
+	sum := v.late(b, now)
+	for c := notLate + 1; c < causes; c++ {
+		if lost := int64(sum.seconds[c] * 1000); lost > 0 {
+			if ms == nil {
+				ms = map[string]int64{}
+			}
+			ms[causeNames[c]] = lost
+		}
+	}
+	return ms
+}
+
+// latest is how many ms a bucket became late lately, but for an operator's pause.
+func (v *Valve) latest(b *bucket, now pace.Instant) (ms int64) {
+	sum := v.late(b, now)
+	for c := notLate + 1; c < causes; c++ {
+		if c != byPaused {
+			ms += int64(sum.seconds[c] * 1000)
+		}
+	}
+	return ms
+}
+
+// late is the time that a bucket has lost lately, with what it loses now.
+func (v *Valve) late(b *bucket, now pace.Instant) (sum lost) {
 	if b.late.lost != nil {
 		sum = *b.late.lost
 		sum.fade(now)
@@ -204,15 +228,7 @@ func (v *Valve) lateMS(b *bucket, now pace.Instant) (ms map[string]int64) {
 		}
 	}
 	sum.seconds[by] += float32(min(max(0, now.Since(since)), lostMemory).Seconds())
-	for c := notLate + 1; c < causes; c++ {
-		if lost := int64(sum.seconds[c] * 1000); lost > 0 {
-			if ms == nil {
-				ms = map[string]int64{}
-			}
-			ms[causeNames[c]] = lost
-		}
-	}
-	return ms
+	return sum
 }
 
 // TakeHeld hands out for how long limits on starts have held buckets with jobs that wait, since it

@@ -227,6 +227,9 @@ func (q *question) buckets(now pace.Instant) progress {
 		return goesOnLater
 	}
 	l := q.valve.deepest(q.part, q.Offset, q.Limit, now)
+	if q.Late {
+		l.late = now
+	}
 	tell := func(now pace.Instant) progress {
 		if !q.valve.tell(l, now, q.wall(now)) {
 			return goesOn

@@ -16,12 +16,19 @@ export const events = () =>
 
 export async function load(_, page) {
   const all = page.may("read");
-  const [{ policies }, stats, deep, drainers] = await Promise.all([
+  const [{ policies }, stats, deep, late, drainers] = await Promise.all([
     get("/v1/policies"), get("/v1/stats"), get(withQuery("/v1/buckets", { limit: 100 })),
+    get(withQuery("/v1/buckets", { late: 1, limit: 20 })),
     all ? get("/v1/drainers").then((d) => d.drainers) : null,
   ]);
-  return { policies, stats: stats.policies, window: stats.window_ms, buckets: deep.buckets,
+  return { policies, stats: stats.policies, window: stats.window_ms, buckets: both(deep.buckets, late.buckets),
     depths: deep.depths, unanswered: deep.unanswered, drainers };
+}
+
+/** both is the deepest buckets, and behind them those that stand out otherwise. */
+function both(deep, late) {
+  const known = new Set(deep.map((b) => b.policy + "/" + b.key));
+  return [...deep, ...late.filter((b) => !known.has(b.policy + "/" + b.key))];
 }
 
 export function view(data, page) {
