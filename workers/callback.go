@@ -41,11 +41,15 @@ type callback struct {
 func (c *callbacks) of(through, policy string, key job.Key, header map[string][]string,
 	created time.Time, seq uint64) callback {
 
+	to := job.HeaderValue(header, job.HeaderCallback)
+	if to == "" { // as nearly always, and the loop asks for each start
+		return callback{}
+	}
 	// those that nobody understands would make the outcome malformed as well
 	tags := slices.DeleteFunc(job.Tags(header), func(t string) bool {
 		return job.CheckTag(t) != nil
 	})
-	return callback{c, through, job.HeaderValue(header, job.HeaderCallback), policy, key,
+	return callback{c, through, to, policy, key,
 		job.Idempotency(nil, policy, created, seq), tags[:min(len(tags), job.MaxTags)]}
 }
 

@@ -2,6 +2,7 @@ package workers
 
 import (
 	"testing"
+	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
 )
@@ -23,5 +24,15 @@ func TestAReceiverHasOneBucket(t *testing.T) {
 		if key, err := receiver(to); err != nil || key.Raw() != want {
 			t.Errorf("%s is called in the bucket %s, %v", text, key.Raw(), err)
 		}
+	}
+}
+
+// TestAJobWithoutACallbackCostsItsStartNothing: the loop asks for each.
+func TestAJobWithoutACallbackCostsItsStartNothing(t *testing.T) {
+	header := map[string][]string{job.HeaderTag: {"campaign-7"}, "Content-Type": {"text/plain"}}
+	if n := testing.AllocsPerRun(100, func() {
+		(&callbacks{}).of("hooks", "mail", "a", header, time.Unix(1, 0), 7)
+	}); n > 0 {
+		t.Errorf("it takes %v allocations", n)
 	}
 }
