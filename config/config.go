@@ -121,12 +121,20 @@ type Embedded struct {
 	// everything, and it is a loopback address unless Insecure.
 	Users    string
 	Insecure bool
+	// TLS is what clients at Listen are served with; with ClientCA each must show a certificate.
+	TLS ServerTLS
 	// at most this long after it is acknowledged is a message on disk: 1ms to 1h, default 1s
 	Sync       time.Duration
 	SyncAlways bool // before it is acknowledged; Sync is 0
 	// MaxStore is how much it may store; 0, the default: half of what the disk has free or already
 	// holds of it.
 	MaxStore policy.Size
+}
+
+// guard says how the server inside is guarded.
+func (e Embedded) guard() guard.Options {
+	return guard.Options{Of: "nats.embedded", Listen: e.Listen, Tokens: e.Users,
+		TLS: guard.Files(e.TLS), Insecure: e.Insecure}
 }
 
 // State says where the limits of door policies and meters keep their state.

@@ -152,6 +152,9 @@ func Load(file io.Reader, flags *pflag.FlagSet) (Config, error) {
 	}
 	c.Warnings = slices.Concat(strangers(os.Environ()), c.HTTP.guard().Warnings(),
 		c.Envoy.guard(c.HTTP).Warnings())
+	if c.NATS.URL == "" {
+		c.Warnings = append(c.Warnings, c.NATS.Embedded.guard().Warnings()...)
+	}
 	return c, nil
 }
 

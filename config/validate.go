@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/algorithms"
-	"github.com/penstock-mq/penstock/internal/hosts"
 	"github.com/penstock-mq/penstock/internal/installation"
 	"github.com/penstock-mq/penstock/internal/natsconn"
 	"github.com/penstock-mq/penstock/internal/yamlfile"
@@ -145,11 +144,9 @@ func (p *problems) ofNATS(n NATS) {
 		p.add("nats", "has credentials, and no url that they are for")
 	}
 	p.address("nats.embedded.listen", n.Embedded.Listen)
-	if l := n.Embedded.Listen; l != "" && badAddress(l) == "" && !hosts.IsLoopback(l) &&
-		n.URL == "" && n.Embedded.Users == "" && !n.Embedded.Insecure {
-		p.add("nats.embedded.listen", "%q: others can reach this address, and without "+
-			"nats.embedded.users everybody may do everything; name a file of users there, listen "+
-			"on 127.0.0.1, or say nats.embedded.insecure: true", l)
+	if field, err := n.Embedded.guard().Check(); n.URL == "" && err != nil &&
+		(field != "listen" || badAddress(n.Embedded.Listen) == "") {
+		p.add("nats.embedded."+field, "%v", err)
 	}
 	if !n.Embedded.SyncAlways {
 		p.between("nats.embedded.sync", n.Embedded.Sync, time.Millisecond, time.Hour)

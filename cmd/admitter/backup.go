@@ -162,7 +162,7 @@ func reach(c config.Config, running bool) (*nats.Conn, func(), error) {
 		return nil, nil, fmt.Errorf("%w: stop the admitter that runs there", err)
 	}
 	if errors.Is(err, embedded.ErrInUse) {
-		return ask(e.Listen)
+		return ask(e)
 	}
 	if err != nil {
 		return nil, nil, err
@@ -176,15 +176,17 @@ func reach(c config.Config, running bool) (*nats.Conn, func(), error) {
 }
 
 // ask connects to a running admitter's server.
-func ask(listen string) (*nats.Conn, func(), error) {
+func ask(e config.Embedded) (*nats.Conn, func(), error) {
+	listen := e.Listen
 	if _, port, err := net.SplitHostPort(listen); err != nil || port == "0" {
 		return nil, nil, errors.New("an admitter runs, and nats.embedded.listen does not tell " +
 			"where: say --nats-url with its address")
 	}
 	nc, err := nats.Connect("nats://"+listen, nats.Name("penstock backup"))
-	if errors.Is(err, nats.ErrAuthorization) {
-		return nil, nil, fmt.Errorf("%w: an admitter runs at %s, with users: say --nats-url with "+
-			"that address, and the credentials of a user with the role admitter", err, listen)
+	if err != nil && (e.TLS.Cert != "" || errors.Is(err, nats.ErrAuthorization)) {
+		return nil, nil, fmt.Errorf("%w: an admitter runs at %s, with users or TLS: say "+
+			"--nats-url with that address, the credentials of a user with the role admitter, and "+
+			"nats.tls", err, listen)
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("an admitter runs, and should answer at %s: %w", listen, err)

@@ -15,9 +15,7 @@ import (
 	"github.com/penstock-mq/penstock/admission/limiter/inredis"
 	"github.com/penstock-mq/penstock/config"
 	"github.com/penstock-mq/penstock/internal/daemon"
-	"github.com/penstock-mq/penstock/internal/follow"
 	"github.com/penstock-mq/penstock/internal/lifecycle"
-	"github.com/penstock-mq/penstock/internal/natsusers"
 	"github.com/penstock-mq/penstock/internal/telemetry"
 	"github.com/penstock-mq/penstock/internal/tracing"
 	"github.com/penstock-mq/penstock/policy"
@@ -27,14 +25,11 @@ import (
 // serve runs an admitter until ctx ends, and with an address to echo at a target beside it.
 func serve(ctx context.Context, process *daemon.Process, drain bool, echoAt string) (err error) {
 	metrics := telemetry.NewRegistry()
-	var users []embedded.User
-	if file := process.Config.NATS.Embedded.Users; file != "" && process.Config.NATS.URL == "" {
-		var err error
-		if users, err = natsusers.Load(file); err != nil {
-			return err
-		}
+	server, err := openInside(process.Config.NATS)
+	if err != nil {
+		return err
 	}
-	o := options(process, users)
+	o := options(process, server.options())
 	o.AdmitOnly = !drain
 	o.HTTP.Metrics = metrics.Handler(process.Log)
 	o.Observer = metrics.Observer()
@@ -72,28 +67,16 @@ func serve(ctx context.Context, process *daemon.Process, drain bool, echoAt stri
 	metrics.NATS(p.Connected)
 	metrics.Audit(p.Audit)
 
-	var usersFile []string
-	setUsers := func() error { return nil }
-	if users != nil {
-		usersFile = []string{process.Config.NATS.Embedded.Users}
-		setUsers = func() error {
-			users, err := natsusers.Load(usersFile[0])
-			if err != nil {
-				return err
-			}
-			return p.SetUsers(users)
-		}
-	}
-	work := []func(context.Context) error{
+	work := append(server.follow(p, process.Log), []func(context.Context) error{
 		p.Run,
 		process.Reloads(func(ctx context.Context, next config.Config) error {
-			return errors.Join(gateways.reload(), p.Reload(ctx, reloadable(o, next)), setUsers())
+			return errors.Join(gateways.reload(), p.Reload(ctx, reloadable(o, next)),
+				server.reload(p))
 		}),
-		follow.Files("the users of the NATS server", usersFile, setUsers, process.Log),
 		func(ctx context.Context) error {
 			return announce(ctx, process, p, gateways.ready(), echoAt != "")
 		},
-	}
+	}...)
 	beside := gateways.serving(ctx)
 	if echoAt != "" {
 		target, err := net.Listen("tcp", echoAt)
@@ -117,14 +100,11 @@ func sharedLimits(process *daemon.Process, rdb redis.UniversalClient,
 }
 
 // options returns what the configuration says.
-func options(process *daemon.Process, users []embedded.User) penstock.Options {
+func options(process *daemon.Process, server embedded.Options) penstock.Options {
 	c := process.Config
-	e := c.NATS.Embedded
 	o := penstock.Options{
-		URL: c.NATS.URL,
-		Server: embedded.Options{Dir: e.Dir, Listen: e.Listen, Sync: e.Sync,
-			SyncAlways: e.SyncAlways,
-			MaxStore:   int64(e.MaxStore), Users: users},
+		URL:              c.NATS.URL,
+		Server:           server,
 		Credentials:      penstock.Credentials(c.NATS.Credentials),
 		StartWithoutNATS: true,
 		Prefix:           c.NATS.Prefix,

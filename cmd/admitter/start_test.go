@@ -34,6 +34,11 @@ policies:
 	problems := []string{"policies[0].name", "policies[0].algorithm", "policies[1].outflow",
 		"colour"}
 	good := configure(t, policies)
+	ofNATS := configure(t, "")
+	if err := os.WriteFile(ofNATS, fmt.Appendf(nil, "nats: {embedded: {dir: %s, tls: {cert: %s, "+
+		"key: %[2]s}}}", t.TempDir(), notDir), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	const inUse = "address already in use"
 	for _, c := range []struct {
 		name   string
@@ -60,6 +65,8 @@ policies:
 			[]string{"http.tls: needs both"}},
 		{"a certificate that is none", []string{"--config", good, "--http-tls-key", notDir,
 			"--http-tls-cert", notDir}, 2, 1, []string{"read the certificate"}},
+		{"a certificate of NATS that is none", []string{"validate", ofNATS}, 2, 1,
+			[]string{"read the certificate"}},
 		{"a token for nobody", []string{"token", "--rights", "read"}, 2, 1, []string{"one name"}},
 		{"a token without rights", []string{"token", "me"}, 2, 1, []string{"rights"}},
 		{"a token with a wrong right", []string{"token", "me", "--rights", "raed"}, 2, 1,

@@ -234,8 +234,12 @@ func (c Command) load(flags *pflag.FlagSet) (config.Config, error) {
 	if err == nil && cfg.HTTP.TLS.Cert != "" {
 		_, err = guard.Files(cfg.HTTP.TLS).Load()
 	}
-	if file := cfg.NATS.Embedded.Users; err == nil && file != "" && cfg.NATS.URL == "" {
-		_, err = natsusers.Load(file)
+	server := cfg.NATS.Embedded
+	if err == nil && server.Users != "" && cfg.NATS.URL == "" {
+		_, err = natsusers.Load(server.Users)
+	}
+	if err == nil && server.TLS.Cert != "" && cfg.NATS.URL == "" {
+		_, err = guard.Files(server.TLS).Load()
 	}
 	return cfg, err
 }

@@ -3,6 +3,7 @@
 package guard
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -21,6 +22,19 @@ type Options struct {
 	Tokens   string // the file of clients; empty: everybody may ask for everything
 	TLS      Files
 	Insecure bool // others may reach it although everybody may ask for everything
+	// Of is the section of the settings that say so; empty: http. The NATS server inside a process
+	// is guarded by the same rule, with users for tokens.
+	Of string
+}
+
+func (o Options) section() string { return cmp.Or(o.Of, "http") }
+
+// clients names the setting of the file of clients.
+func (o Options) clients() string {
+	if o.Of == "" {
+		return "http.tokens"
+	}
+	return o.Of + ".users"
 }
 
 // Check returns what is wrong, without reading the files: the field that it is about, and why.
@@ -29,13 +43,13 @@ func (o Options) Check() (field string, err error) {
 		return "tls", err
 	}
 	switch {
-	case o.TLS.ClientCA != "" && o.Tokens == "":
+	case o.Of == "" && o.TLS.ClientCA != "" && o.Tokens == "":
 		return "tls.client_ca", errors.New(
 			"needs http.tokens, the file that says what each certificate may do")
 	case o.Listen != "" && o.Tokens == "" && !o.Insecure && !hosts.IsLoopback(o.Listen):
-		return "listen", fmt.Errorf("%q: others can reach this address, and without "+
-			"http.tokens everybody may do everything; name a file of clients there, listen on "+
-			"127.0.0.1, or say http.insecure: true", o.Listen)
+		return "listen", fmt.Errorf("%q: others can reach this address, and without %s "+
+			"everybody may do everything; name a file of clients there, listen on "+
+			"127.0.0.1, or say %s.insecure: true", o.Listen, o.clients(), o.section())
 	}
 	return "", nil
 }
@@ -47,11 +61,12 @@ func (o Options) Warnings() []string {
 		return nil
 	}
 	if o.Tokens == "" {
-		found = append(found, "http.insecure: everybody who reaches "+o.Listen+
+		found = append(found, o.section()+".insecure: everybody who reaches "+o.Listen+
 			" may do everything")
 	} else if o.TLS.Cert == "" {
-		found = append(found, "http.tokens without http.tls: tokens are sent in the clear to "+
-			o.Listen+", unless a proxy in front of it has TLS")
+		found = append(found, fmt.Sprintf("%s without %s.tls: what clients send, and passwords "+
+			"and tokens with it, is in the clear to %s, unless a proxy in front of it has TLS",
+			o.clients(), o.section(), o.Listen))
 	}
 	return found
 }

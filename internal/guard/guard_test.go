@@ -40,6 +40,11 @@ func TestNobodyListensToOthersUnguarded(t *testing.T) {
 		{guard.Options{Listen: ":80", Tokens: "f"}, ""},
 		{guard.Options{Listen: ":80", TLS: guard.Files{Cert: "c", Key: "k"}}, "listen"},
 		{guard.Options{TLS: guard.Files{Cert: "c"}}, "tls"},
+		{guard.Options{Of: "nats.embedded", Listen: ":4222"}, "listen"},
+		{guard.Options{Of: "nats.embedded", Listen: ":4222",
+			TLS: guard.Files{Cert: "c", Key: "k", ClientCA: "a"}}, "listen"},
+		{guard.Options{Of: "nats.embedded", TLS: guard.Files{Cert: "c", Key: "k", ClientCA: "a"}},
+			""},
 		{guard.Options{TLS: guard.Files{ClientCA: "c"}}, "tls"},
 		{guard.Options{TLS: guard.Files{Cert: "c", Key: "k", ClientCA: "a"}}, "tls.client_ca"},
 	} {

@@ -90,6 +90,22 @@ func (f Files) Load() (*tls.Config, error) {
 	return config, nil
 }
 
+// Demanding is a Config for which every client must show a certificate, if there are authorities of
+// such, and that leaves the protocol to who serves it.
+func (k *Keeper) Demanding() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			config := k.current.Load().Clone()
+			config.NextProtos = nil
+			if config.ClientCAs != nil {
+				config.ClientAuth = tls.RequireAndVerifyClientCert
+			}
+			return config, nil
+		},
+	}
+}
+
 // Config is what a server listens with: each connection gets what is in force when it begins.
 func (k *Keeper) Config() *tls.Config {
 	return &tls.Config{

@@ -2082,6 +2082,12 @@ func (Synced)`,
 		by:  "./internal/guard TestClientsAreKnownOverTLSAndFilesAreFollowed",
 	},
 	{
+		name: "the-server-inside-demands-no-certificate", file: "internal/guard/tls.go",
+		old: "config.ClientAuth = tls.RequireAndVerifyClientCert",
+		new: "config.ClientAuth = tls.VerifyClientCertIfGiven",
+		by:  "./cmd/admitter TestTheServerInsideIsReachedOverTLSAndItsCertificateIsFollowed",
+	},
+	{
 		name: "others-reach-it-unguarded", file: "internal/hosts/hosts.go",
 		old: "return address.Unmap().IsLoopback()",
 		new: "return address.Unmap().IsLoopback() || address.IsUnspecified()",

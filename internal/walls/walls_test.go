@@ -88,7 +88,7 @@ admission/natsapi: admission admission/answer queue queue/job nats.go
 	internal/nearest internal/seldom internal/targets internal/yamlfile policy policy/store queue
 	queue/embedded queue/job queue/kv workers workers/audit nats.go
 
-config: admission/schedules algorithms internal/guard internal/hosts internal/installation internal/lifecycle
+config: admission/schedules algorithms internal/guard internal/installation internal/lifecycle
 	internal/natsconn internal/nearest internal/yamlfile policy pflag viper
 cmd/admitter: . admission/access admission/envoy admission/limiter admission/limiter/inredis config
 	internal/buildinfo internal/daemon internal/envoyapi internal/follow internal/guard internal/lifecycle internal/natsusers

@@ -5,6 +5,7 @@ package embedded
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -54,6 +55,9 @@ type Options struct {
 	// Users are who may connect to Listen, and what each may do; none: everybody may connect and do
 	// everything. [Server.Connect] is not bound by them.
 	Users []User
+	// TLS is what clients at Listen are served with; nil: connections are plain.
+	// Its GetConfigForClient can follow files that change. [Server.Connect] is not bound by it.
+	TLS *tls.Config
 	// Prefix is what the subjects of Users begin with; default penstock.
 	Prefix string
 	// Logger gets the server's warnings and errors. Nil: they are dropped.
@@ -90,6 +94,8 @@ func Start(o Options) (*Server, error) {
 		NoSigs:       true,
 		SyncInterval: o.Sync,
 		SyncAlways:   o.SyncAlways,
+		TLS:          o.TLS != nil,
+		TLSConfig:    o.TLS,
 		// The bound is the account's, which clients can ask for. The server's own would be in the
 		// way at a restart: it counts what streams may take twice.
 		JetStreamMaxStore: 1 << 60,

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/penstock-mq/penstock"
+	"github.com/penstock-mq/penstock/config"
+	"github.com/penstock-mq/penstock/internal/follow"
+	"github.com/penstock-mq/penstock/internal/guard"
+	"github.com/penstock-mq/penstock/internal/natsusers"
+	"github.com/penstock-mq/penstock/queue/embedded"
+)
+
+// inside is the NATS server inside this process, by its settings and the files that they name.
+type inside struct {
+	config.Embedded
+	users []embedded.User // nil: everybody
+	tls   *guard.Keeper   // nil: connections are plain
+}
+
+// openInside reads the files; those of a server that is elsewhere are not.
+func openInside(c config.NATS) (i inside, err error) {
+	i.Embedded = c.Embedded
+	if c.URL != "" {
+		i.Users, i.TLS = "", config.ServerTLS{}
+	}
+	if i.Users != "" {
+		if i.users, err = natsusers.Load(i.Users); err != nil {
+			return i, err
+		}
+	}
+	if i.TLS.Cert != "" {
+		i.tls, err = guard.OpenTLS(guard.Files(i.TLS))
+	}
+	return i, err
+}
+
+func (i inside) options() embedded.Options {
+	o := embedded.Options{Dir: i.Dir, Listen: i.Listen, Sync: i.Sync, SyncAlways: i.SyncAlways,
+		MaxStore: int64(i.MaxStore), Users: i.users}
+	if i.tls != nil {
+		o.TLS = i.tls.Demanding()
+	}
+	return o
+}
+
+func (i inside) reloadUsers(p *penstock.Penstock) error {
+	if i.users == nil {
+		return nil
+	}
+	users, err := natsusers.Load(i.Users)
+	if err != nil {
+		return err
+	}
+	return p.SetUsers(users)
+}
+
+func (i inside) reloadTLS() error {
+	if i.tls == nil {
+		return nil
+	}
+	return i.tls.Reload()
+}
+
+// reload reads the files again. What is bad stays as it was.
+func (i inside) reload(p *penstock.Penstock) error {
+	return errors.Join(i.reloadUsers(p), i.reloadTLS())
+}
+
+// follow reads the files again when they change, until ctx ends.
+func (i inside) follow(p *penstock.Penstock, log *slog.Logger) []func(context.Context) error {
+	return []func(context.Context) error{
+		follow.Files("the users of the NATS server", []string{i.Users},
+			func() error { return i.reloadUsers(p) }, log),
+		follow.Files("the certificates of the NATS server", guard.Files(i.TLS).Names(),
+			i.reloadTLS, log),
+	}
+}
