@@ -52,13 +52,21 @@ func permitSubmit(c *access.Client, r admission.SubmitRequest) error {
 }
 
 // within returns what keeps a client from writing a policy. A NATS target publishes with the rights
-// of the drainers, also to other policies: that is for who may change them all.
-func within(c *access.Client) func(policy.Policy) []policy.Problem {
-	return func(p policy.Policy) []policy.Problem {
-		if p.Target == nil || p.Target.NATS == nil || c.MayAll(access.Admin) {
-			return nil
+// of the drainers, also to other policies: that is for who may change them all. What another policy
+// posts is signed as its outcomes: that is for who may change it as well, but whoever had it so
+// before may leave it.
+func within(c *access.Client) func(before, p policy.Policy) []policy.Problem {
+	return func(before, p policy.Policy) []policy.Problem {
+		var found []policy.Problem
+		if p.Target != nil && p.Target.NATS != nil && !c.MayAll(access.Admin) {
+			found = append(found, policy.Problem{Field: "target.nats",
+				Reason: "needs the right admin for all policies, because it reaches them all"})
 		}
-		return []policy.Problem{{Field: "target.nats",
-			Reason: "needs the right admin for all policies, because it reaches them all"}}
+		if through := p.Callbacks; through != "" && through != before.Callbacks &&
+			!c.MayPolicy(access.Admin, through) {
+			found = append(found, policy.Problem{Field: "callbacks", Reason: fmt.Sprintf(
+				"needs the right admin for policy %.64q too, which signs what it posts", through)})
+		}
+		return found
 	}
 }

@@ -51,7 +51,7 @@ type Write struct {
 	DryRun bool
 	// Possible returns what keeps the caller from writing a policy that is valid, as it would then
 	// be; nil: nothing does.
-	Possible func(p policy.Policy) []policy.Problem
+	Possible func(before, p policy.Policy) []policy.Problem
 	// Paused is whether the caller takes the policy for paused, which is no part of its content;
 	// nil: it does not care. If the policy's pause is otherwise that is ErrConflict, so that no
 	// caller believes to have changed it.
@@ -217,7 +217,7 @@ func (c *policyChange) fit(before policy.Entry, current *policy.Entry) (policy.P
 	p = p.Keeping(before.Policy).WithDefaults()
 	problems := append(c.s.options.Possible(p), p.CheckPrefix(c.s.broker.Names().Prefix())...)
 	if c.w.Possible != nil {
-		problems = append(problems, c.w.Possible(p)...)
+		problems = append(problems, c.w.Possible(before.Policy, p)...)
 	}
 	return p, policy.Invalid(problems)
 }

@@ -2082,6 +2082,11 @@ func (Synced)`,
 		by:  "./internal/guard TestClientsAreKnownOverTLSAndFilesAreFollowed",
 	},
 	{
+		name: "outcomes-signed-by-anothers-policy", file: "admission/httpapi/permit.go",
+		old: "!c.MayPolicy(access.Admin, through)", new: "!c.May(access.Admin)",
+		by: "./cmd/admitter TestNoAttemptGetsThrough",
+	},
+	{
 		name: "the-server-inside-demands-no-certificate", file: "internal/guard/tls.go",
 		old: "config.ClientAuth = tls.RequireAndVerifyClientCert",
 		new: "config.ClientAuth = tls.VerifyClientCertIfGiven",
