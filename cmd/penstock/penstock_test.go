@@ -418,3 +418,19 @@ func flaky(t *testing.T,
 	t.Cleanup(s.Close)
 	return s.URL
 }
+
+// Policies of a file are applied with the limits that they share, and one drainer keeps these.
+func TestPoliciesAreAppliedWithWhatTheyShare(t *testing.T) {
+	i := install(t, "  - {name: other, algorithm: leaking_bucket, outflow: 1/s, capacity: 9}\n",
+		"--drain")
+	file := `shared_limits: [{name: account, algorithm: sliding_log, limit: 5, window: 1s}]
+policies:
+  - {name: mail, algorithm: leaking_bucket, capacity: 9, limits: [{shared: account}]}
+  - {name: push, algorithm: leaking_bucket, capacity: 9, limits: [{shared: account}]}
+`
+	i.run(0, "policies", "apply", written(t, "shared.yaml", file))
+	i.says(0, words("policies show push --json"), `"shared":"account"`, `"limit":5`)
+	i.until("limit account", "drainers")
+	i.says(2, []string{"policies", "apply", written(t, "bad.yaml",
+		strings.Replace(file, "shared: account", "shared: acount", 1))}, "did you mean account?")
+}

@@ -14,6 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/penstock-mq/penstock/internal/yamlfile"
 )
 
 // show prints an answer as it came with --json, else what words prints of it.
@@ -214,6 +216,12 @@ func (a *app) readPolicies(name string) (all []document, err error) {
 			return nil, fmt.Errorf("%s: want a list \"policies\", or one policy", name)
 		}
 		list = []any{file}
+	} else {
+		var problems []yamlfile.Problem
+		list, problems = yamlfile.PutShared(file)
+		if err := yamlfile.Join(name, problems); err != nil {
+			return nil, err
+		}
 	}
 	for i, p := range list {
 		fields, _ := p.(map[string]any)

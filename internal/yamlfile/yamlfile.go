@@ -264,6 +264,19 @@ func sharedLimits(value any) (limits map[string]map[string]any, problems []Probl
 	return limits, problems
 }
 
+// PutShared puts the limits that the policies of a file share where they name them.
+func PutShared(tree map[string]any) (policies []any, problems []Problem) {
+	shared, problems := sharedLimits(tree[SharedKey])
+	list, _ := tree[PoliciesKey].([]any)
+	for i, item := range list {
+		item, unknown := withShared(item, shared)
+		policies = append(policies, item)
+		problems = append(problems, problemsOf(fmt.Sprintf("policies[%d]", i),
+			policy.Invalid(unknown))...)
+	}
+	return policies, problems
+}
+
 // withShared puts the limits that a policy shares where it names them, and reports those that are
 // nowhere.
 func withShared(item any,
