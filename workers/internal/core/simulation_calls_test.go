@@ -111,7 +111,9 @@ func (w *world) reported(r record.Report) bool {
 				r.Outcome.Stream == s.created.UnixNano() {
 				f := w.fateOf(r.Policy, m)
 				w.cools(f.bucket, d.told[r.Policy], r.Outcome)
-				w.isTold(d.core.shares[record.ShareKey(r.Policy, r.Partition)].part, d, f)
+				part := d.core.shares[record.ShareKey(r.Policy, r.Partition)].part
+				w.isTold(part, d, f)
+				w.holdsBack(part, f.key, r.Outcome)
 			}
 			d.step()
 			return true

@@ -171,6 +171,11 @@ func TestABucketMayWaitForARunWhoseJobSomebodyRemoved(t *testing.T) {
 		h.w.delivered(p, []job.Arrived{*h.fate.message, *h.w.fates()[1].message})
 		c := h.w.contests[p]
 		c.keys["k0"].held = false
+		h.w.holdsBack(p, "k0", record.Outcome{Kind: record.OutcomeDone, RetryAfter: time.Second})
+		if !c.keys["k0"].held {
+			t.Error("a target that has nothing left does not hold a bucket back")
+		}
+		c.keys["k0"].held = false
 		if h.w.able(h.heir.d, c, "k0") {
 			t.Error("it may start a job beside one that runs")
 		}

@@ -186,12 +186,17 @@ func (w *world) able(d *drainer, c *contest, key job.Key) bool {
 // finished is called when the core hears how a run ended.
 func (w *world) finished(s *stint, o record.Outcome) {
 	if c := w.contests[s.part]; c != nil {
-		k := c.keys[s.fate.key]
-		k.running--
-		if o.Kind != record.OutcomeDone && o.Kind != record.OutcomeFailed || o.Unavailable ||
-			o.RetryAfter > 0 {
-			k.held = true
-		}
+		c.keys[s.fate.key].running--
+	}
+	w.holdsBack(s.part, s.fate.key, o)
+}
+
+// holdsBack is called when an owner hears how a run ended, its own or another's: that may hold the
+// bucket back.
+func (w *world) holdsBack(p *partition, key job.Key, o record.Outcome) {
+	if c := w.contests[p]; c != nil && (o.Kind != record.OutcomeDone &&
+		o.Kind != record.OutcomeFailed || o.Unavailable || o.RetryAfter > 0) {
+		c.keys[key].held = true
 	}
 }
 
