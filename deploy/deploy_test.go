@@ -25,6 +25,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/telemetry"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/audit"
 )
 
@@ -325,6 +326,7 @@ func exposition(t *testing.T) string {
 	drain.LimitHeld("p", "daily", time.Second)
 	drain.CallbackLost("p", "full")
 	drain.HistoryLost("p")
+	drain.LimitsLeft("p", []job.LimitLeft{{Name: "daily", Left: 1, Most: 2}})
 	drain.Policy("p", true)
 	admission.Policies(policy.Entries{"p": {Policy: policy.Policy{Name: "p",
 		Rule: policy.Rule{Algorithm: policy.LeakingBucket}}}})

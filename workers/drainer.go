@@ -231,6 +231,7 @@ func (d *Drainer) Run(ctx context.Context) error {
 	d.every(noticeEvery, func(now pace.Instant) {
 		d.core.TakeLost(d.options.Observer.Late)
 		d.core.Lowered(d.options.Observer.Adapted)
+		d.core.LimitsLeft(now, d.options.Observer.LimitsLeft)
 		d.core.TakeHeld(now, d.options.Observer.LimitHeld)
 		d.remote.workerless.look(now)
 		d.lender.look(now)

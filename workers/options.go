@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
 // DefaultMemory is [Options.Memory] where none is given.
@@ -76,6 +77,10 @@ type Observer struct {
 	// LimitHeld tells, once a second, for how long a limit on starts has held buckets of a policy
 	// with jobs that wait: of several buckets the times of all.
 	LimitHeld func(policy, limit string, held time.Duration)
+	// LimitsLeft tells, once a second, how much may start now of those limits on starts that count
+	// all keys of a policy (key: global) or of several policies, and whose state is with this
+	// drainer.
+	LimitsLeft func(policy string, left []LimitLeft)
 	// Finished tells how an attempt ended: done, failed, throttled, permanent (no other can
 	// succeed), returned (not started after all) or uncounted (interrupted, or its worker elsewhere
 	// left).
@@ -112,6 +117,9 @@ type Observer struct {
 	CallbackLost func(policy, reason string)
 }
 
+// LimitLeft is how many units of a limit on starts may start now, and how many may at most.
+type LimitLeft = job.LimitLeft
+
 // complete is the observer with functions that do nothing in place of those that are missing.
 func (o Observer) complete() Observer {
 	if o.Started == nil {
@@ -128,6 +136,9 @@ func (o Observer) complete() Observer {
 	}
 	if o.LimitHeld == nil {
 		o.LimitHeld = func(string, string, time.Duration) {}
+	}
+	if o.LimitsLeft == nil {
+		o.LimitsLeft = func(string, []LimitLeft) {}
 	}
 	if o.Finished == nil {
 		o.Finished = func(string, string) {}

@@ -59,6 +59,8 @@ type BucketState struct {
 	// by how many milliseconds its starts became later in the last minute than its outflow allowed,
 	// by what: some HeldBy constant, LateByLimit or LateByProcessor
 	LateMS map[string]int64 `json:"late_ms,omitempty"`
+	// what is left of the limits on its starts; of one bucket alone, and not in lists
+	Limits []LimitLeft `json:"limits,omitempty"`
 	// Reading: the valve is new, and still reads what waits, so that it knows too few jobs.
 	Reading bool `json:"reading,omitempty"`
 	// by an operator: the bucket, or its whole policy
@@ -72,6 +74,13 @@ type BucketState struct {
 	Hold
 	// of the last run that did not end well, until one does
 	LastError string `json:"last_error,omitempty"`
+}
+
+// LimitLeft is how many units of a limit on starts may start now, and how many may at most.
+type LimitLeft struct {
+	Name string `json:"name"`
+	Left int64  `json:"left"`
+	Most int64  `json:"most"`
 }
 
 // Hold is what keeps a job from starting, or a bucket from starting its next one.

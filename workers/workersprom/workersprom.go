@@ -11,6 +11,7 @@ package workersprom
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -39,12 +40,14 @@ type metrics struct {
 	wait                   *prometheus.HistogramVec
 	owned, breakers        *prometheus.GaugeVec
 	workerless, adapted    *prometheus.GaugeVec
+	units                  *prometheus.GaugeVec
 	lease                  prometheus.Gauge
 	discarded, hints       *prometheus.CounterVec
 	historyLost, callbacks *prometheus.CounterVec
 
 	mu    sync.Mutex
 	known map[string]bool
+	told  map[string][]workers.LimitLeft // by policy
 }
 
 // New registers a drainer's metrics and returns what counts them. A drainer needs an observer of
@@ -66,6 +69,9 @@ type metrics struct {
 //	penstock_limit_held_seconds_total{policy,limit}
 //	                                               for how long limits on starts held buckets with
 //	                                               jobs that wait: the times of all of them
+//	penstock_limit_units{policy,limit,kind}        of a limit on starts of all keys whose state is
+//	                                               here: left, of which so many may start now, and
+//	                                               max
 //	penstock_attempts_total{policy,outcome}        attempts that ended: done, failed, throttled,
 //	                                               permanent, returned, uncounted
 //	penstock_hints_total{policy}                   answers of targets that have nothing left, but did
@@ -182,12 +188,17 @@ func New(registerer prometheus.Registerer) (workers.Observer, error) {
 			Help: "Jobs of policies with keep_done whose end the history does not have, because " +
 				"the server did not take it, or not in time.",
 		}, []string{"policy"}),
-		known: map[string]bool{},
+		units: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "penstock_limit_units",
+			Help: "What may start now of a limit on starts that counts all keys, and at most: " +
+				"left and max. Who keeps the limit's state tells it.",
+		}, []string{"policy", "limit", "kind"}),
+		known: map[string]bool{}, told: map[string][]workers.LimitLeft{},
 	}
 	var problems []error
 	for _, c := range []prometheus.Collector{m.starts, m.returned, m.late, m.attempts, m.jobs,
 		m.lateness, m.wait, m.owned, m.breakers, m.workerless, m.lease, m.discarded, m.callbacks,
-		m.held, m.hints, m.adapted, m.shadowed, m.shadowedBy, m.historyLost} {
+		m.held, m.hints, m.adapted, m.shadowed, m.shadowedBy, m.historyLost, m.units} {
 		problems = append(problems, registerer.Register(c))
 	}
 	return workers.Observer{
@@ -206,6 +217,7 @@ func New(registerer prometheus.Registerer) (workers.Observer, error) {
 		LimitHeld: func(policy, limit string, held time.Duration) {
 			m.held.WithLabelValues(policy, limit).Add(held.Seconds())
 		},
+		LimitsLeft: m.limitsLeft,
 		Finished: func(policy, outcome string) {
 			m.attempts.WithLabelValues(policy, outcome).Inc()
 		},
@@ -243,10 +255,11 @@ func (m *metrics) policy(name string, known bool) {
 	defer m.mu.Unlock()
 	if !known {
 		delete(m.known, name)
+		delete(m.told, name)
 		for _, c := range []interface{ DeletePartialMatch(prometheus.Labels) int }{
 			m.starts, m.returned, m.late, m.attempts, m.jobs, m.wait, m.owned, m.breakers,
 			m.workerless, m.discarded, m.callbacks, m.held, m.hints, m.adapted, m.shadowed,
-			m.shadowedBy, m.historyLost} {
+			m.shadowedBy, m.historyLost, m.units} {
 			c.DeletePartialMatch(prometheus.Labels{"policy": name})
 		}
 		return
@@ -287,6 +300,23 @@ func observe(in prometheus.Observer, d time.Duration, trace string) {
 		return
 	}
 	in.Observe(seconds)
+}
+
+// limitsLeft tells what is left of limits, and no more of those that are not here.
+func (m *metrics) limitsLeft(policy string, left []workers.LimitLeft) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, l := range m.told[policy] {
+		here := func(is workers.LimitLeft) bool { return is.Name == l.Name }
+		if !slices.ContainsFunc(left, here) {
+			m.units.DeletePartialMatch(prometheus.Labels{"policy": policy, "limit": l.Name})
+		}
+	}
+	m.told[policy] = left
+	for _, l := range left {
+		m.units.WithLabelValues(policy, l.Name, "left").Set(float64(l.Left))
+		m.units.WithLabelValues(policy, l.Name, "max").Set(float64(l.Most))
+	}
 }
 
 // set tells how many there are. The last one of a policy that is gone is given up after its series

@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/penstock-mq/penstock/workers"
 	"github.com/penstock-mq/penstock/workers/workersprom"
 )
 
@@ -116,4 +117,33 @@ func TestWhoUsesNoPrometheusLinksNone(t *testing.T) {
 	if strings.Contains(string(deps), "prometheus") {
 		t.Error("package workers imports Prometheus")
 	}
+}
+
+func TestWhatIsLeftOfLimitsIsToldWhileItIsKnown(t *testing.T) {
+	r := prometheus.NewRegistry()
+	o, err := workersprom.New(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Policy("mail", true)
+	all := []workers.LimitLeft{{Name: "daily", Left: 7, Most: 100},
+		{Name: "account", Left: 2, Most: 5}}
+	told := func(want string) {
+		t.Helper()
+		found := map[string]float64{}
+		for name, value := range values(t, r) {
+			if strings.HasPrefix(name, "penstock_limit_units{") {
+				found[strings.TrimPrefix(name, "penstock_limit_units")] = value
+			}
+		}
+		if got := fmt.Sprint(found); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	o.LimitsLeft("mail", all)
+	told("map[{left,account,mail}:2 {left,daily,mail}:7 {max,account,mail}:5 {max,daily,mail}:100]")
+	o.LimitsLeft("mail", all[1:]) // the other's state is elsewhere now
+	told("map[{left,account,mail}:2 {max,account,mail}:5]")
+	o.Policy("mail", false)
+	told("map[]")
 }

@@ -4,6 +4,7 @@ import (
 	"iter"
 	"time"
 
+	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
@@ -94,6 +95,16 @@ func (c *Core) Lowered(tell func(policy string, buckets int)) {
 	for _, v := range c.sorted {
 		if !v.shared {
 			tell(v.Policy.Name, v.Lowered())
+		}
+	}
+}
+
+// LimitsLeft hands out what is left of the limits that all buckets of a policy obey together, of
+// those whose state is here.
+func (c *Core) LimitsLeft(now pace.Instant, tell func(policy string, left []job.LimitLeft)) {
+	for _, v := range c.sorted {
+		if !v.shared {
+			tell(v.Policy.Name, v.LeftOfAll(now))
 		}
 	}
 }

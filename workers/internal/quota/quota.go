@@ -231,6 +231,18 @@ func (l *Limits) Ask(s *Set, now Now, c Cost) (wait time.Duration, by string,
 	return wait, by, until
 }
 
+// Left tells how many units of each limit may start now, and how many may at most.
+func (l *Limits) Left(s *Set, now Now, tell func(name string, left, most int64)) {
+	if s == nil {
+		s = l.none
+	}
+	l.pay(s, now)
+	for i := range l.all {
+		of, st := &l.all[i], &s.states[i]
+		tell(of.name, of.left(st, l.asked(of, now)), of.most())
+	}
+}
+
 // pay charges what is owed, as far as there is room for it.
 func (l *Limits) pay(s *Set, now Now) {
 	for i := range l.all {

@@ -332,3 +332,46 @@ func TestStatesOfLimitsThatAreNoMoreAreReadPast(t *testing.T) {
 		t.Errorf("what cannot be read is waited for only %v", wait)
 	}
 }
+
+// What is said to be left may start, and no more.
+func TestWhatIsLeftMayStart(t *testing.T) {
+	at := quota.Now{Own: time.Hour, Wall: time.Date(2030, 1, 1, 12, 0, 1, 0, time.UTC)}
+	minute := policy.Duration(time.Minute)
+	perMinute := algorithms.Rate{Count: 10, Per: time.Minute}
+	for _, rule := range []policy.Rule{
+		{Algorithm: policy.TokenBucket, Capacity: 10, Refill: perMinute},
+		{Algorithm: policy.LeakingBucket, Burst: 10, Outflow: perMinute},
+		{Algorithm: policy.SlidingLog, Limit: 10, Window: minute},
+		{Algorithm: policy.FixedWindow, Limit: 10, Window: minute},
+		{Algorithm: policy.SlidingCounter, Limit: 10, Window: minute},
+	} {
+		l := quota.New(policy.Policy{Guard: policy.Duration(time.Millisecond),
+			Limits: policy.Limits{{Name: "l", Cost: "tokens", Rule: rule}}})
+		left := func(s *quota.Set, at quota.Now) (n int64) {
+			l.Left(s, at, func(name string, left, most int64) {
+				if n = left; name != "l" || most != 10 {
+					t.Errorf("%s: %s of at most %d", rule.Algorithm, name, most)
+				}
+			})
+			return n
+		}
+		before := left(nil, at)
+		s, charge := l.Take(nil, at, quota.Cost{Job: 3})
+		// behind the guard
+		at := quota.Now{Own: at.Own + time.Second, Wall: at.Wall.Add(time.Second)}
+		n := left(s, at)
+		if before != 10 || n != 7 {
+			t.Errorf("%s: %d were left, and after 3 of them %d", rule.Algorithm, before, n)
+		}
+		if now, _ := l.Next(s, at, quota.Cost{Job: n}); now != 0 {
+			t.Errorf("%s: what is left waits for %v", rule.Algorithm, now)
+		}
+		if more, _ := l.Next(s, at, quota.Cost{Job: n + 1}); more == 0 {
+			t.Errorf("%s: more may start than is left", rule.Algorithm)
+		}
+		l.Done(s, charge, at, map[string]int64{"tokens": 100})
+		if n := left(s, at); n != 0 {
+			t.Errorf("%s: %d are left though more was used than is there", rule.Algorithm, n)
+		}
+	}
+}

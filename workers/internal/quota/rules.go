@@ -22,6 +22,8 @@ type state struct {
 // here beyond what a door asks.
 type rule interface {
 	most() int64
+	// left is how many units may start at t.
+	left(s *state, t time.Time) int64
 	// wait is how long n units must wait at t.
 	wait(s *state, t time.Time, n int64) time.Duration
 	// take charges n units, and reports whether there was room. They were asked for at t, and count
@@ -78,6 +80,8 @@ func (m meter) read(s *state) algorithms.TokenBucketState {
 func (m meter) write(s *state, of algorithms.TokenBucketState) { s.a, s.b = of.FullAt, of.Frac }
 
 func (m meter) most() int64 { return m.Most() }
+
+func (m meter) left(s *state, t time.Time) int64 { return m.Peek(m.read(s), t, 1).Remaining }
 
 func (m meter) wait(s *state, t time.Time, n int64) time.Duration {
 	return m.Peek(m.read(s), t, n).RetryAfter
@@ -158,6 +162,8 @@ func (l log) read(s *state) algorithms.SlidingLogState {
 }
 
 func (l log) most() int64 { return l.Most() }
+
+func (l log) left(s *state, t time.Time) int64 { return l.Peek(l.read(s), t, 1).Remaining }
 
 func (l log) wait(s *state, t time.Time, n int64) time.Duration {
 	return l.Peek(l.read(s), t, n).RetryAfter
@@ -259,6 +265,8 @@ func (f fixed) write(s *state, of algorithms.FixedWindowState) { s.a, s.b = of.S
 
 func (f fixed) most() int64 { return f.Most() }
 
+func (f fixed) left(s *state, t time.Time) int64 { return f.Peek(f.read(s), t, 1).Remaining }
+
 func (f fixed) wait(s *state, t time.Time, n int64) time.Duration {
 	switch used, in, known := f.used(s, t); {
 	case known && n <= f.Limit-used:
@@ -318,6 +326,8 @@ func (c counter) write(s *state, of algorithms.SlidingCounterState) {
 }
 
 func (c counter) most() int64 { return c.Most() }
+
+func (c counter) left(s *state, t time.Time) int64 { return c.Peek(c.read(s), t, 1).Remaining }
 
 func (c counter) wait(s *state, t time.Time, n int64) time.Duration {
 	return c.Peek(c.read(s), t, n).RetryAfter

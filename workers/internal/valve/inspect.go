@@ -7,6 +7,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/heap"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/quota"
 	"github.com/penstock-mq/penstock/workers/internal/walk"
 )
 
@@ -113,6 +114,14 @@ func (v *Valve) bucketState(p *Part, key job.Key, now pace.Instant,
 		s.Outflow, s.Peak, s.Burst = l.pace.Rate.PerSecond(), l.pace.Peak, l.pace.Burst
 	}
 	b := p.buckets[key]
+	if v.quota != nil {
+		var used *quota.Set
+		if b != nil {
+			used = b.used
+		}
+		s.Limits = left(nil, v.quota, used, v.instant(now))
+	}
+	s.Limits = append(s.Limits, v.LeftOfAll(now)...)
 	if b == nil {
 		if !l.paused {
 			b = newBucket(p, key, l)
@@ -139,6 +148,34 @@ func (v *Valve) bucketState(p *Part, key job.Key, now pace.Instant,
 		s.HeadAgeMS = max(0, wall.Sub(head.Stored).Milliseconds())
 	}
 	return s
+}
+
+// LeftOfAll is what is left of the limits that all buckets obey together, where their state is
+// here.
+func (v *Valve) LeftOfAll(now pace.Instant) (all []job.LimitLeft) {
+	for _, t := range v.common {
+		if t.host == v && v.live() || t.here() != nil {
+			all = left(all, t.Limits, t.used, v.instant(now))
+		}
+	}
+	return all
+}
+
+// live reports whether any partition's jobs may start here.
+func (v *Valve) live() bool {
+	for _, p := range v.parts {
+		if p.Live() {
+			return true
+		}
+	}
+	return false
+}
+
+func left(all []job.LimitLeft, of *quota.Limits, used *quota.Set, now quota.Now) []job.LimitLeft {
+	of.Left(used, now, func(name string, left, most int64) {
+		all = append(all, job.LimitLeft{Name: name, Left: left, Most: most})
+	})
+	return all
 }
 
 // listed orders buckets for a list that keeps the deepest, or the latest: the one that would be
@@ -236,7 +273,7 @@ func (v *Valve) tell(l *listing, now pace.Instant, wall time.Time) (done bool) {
 			return true
 		}
 		state := v.bucketState(l.part, l.page.Remove(0).key, now, wall)
-		state.LastError = Clip(state.LastError, mostListedError)
+		state.LastError, state.Limits = Clip(state.LastError, mostListedError), nil
 		l.states = append(l.states, state)
 	}
 	return false

@@ -327,3 +327,19 @@ func TestWhoJoinsALineBeginsAnew(t *testing.T) {
 		t.Error("it does not leave")
 	}
 }
+
+func TestWhatIsLeftOfASharedLimitIsToldWhereItIs(t *testing.T) {
+	s := newSharing(t, "import", "mail")
+	if got := s.by[0].v.LeftOfAll(s.by[0].now); got != nil {
+		t.Errorf("%s is left, says who does not know", told(got))
+	}
+	s.comes(nil)
+	s.limit.p.unnoted.cost = 1
+	s.by[0].arrive("a", tokens(3))
+	s.until(second)
+	for _, b := range s.by {
+		if got := told(b.v.LeftOfAll(b.now)); got != "account 7/10" {
+			t.Errorf("%s is left", got)
+		}
+	}
+}

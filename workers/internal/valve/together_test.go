@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -121,5 +122,36 @@ func TestWhatAStartTookOfALimitForAllKeysIsSettled(t *testing.T) {
 	b.noted()
 	if got := b.startedKeys(second); got != "b@0s" {
 		t.Errorf("%s starts though 1 of 9 was used", got)
+	}
+}
+
+// told writes what is left of limits.
+func told(all []job.LimitLeft) string {
+	var words []string
+	for _, l := range all {
+		words = append(words, fmt.Sprintf("%s %d/%d", l.Name, l.Left, l.Most))
+	}
+	return strings.Join(words, ", ")
+}
+
+func TestWhatIsLeftOfLimitsIsTold(t *testing.T) {
+	b := newValveBench(t, account())
+	b.arrive("a", tokens(4))
+	b.startedKeys(second)
+	for key, want := range map[job.Key]string{"a": "own 99/100, account 6/10",
+		"never seen": "own 100/100, account 6/10"} {
+		if got := told(b.v.bucketState(b.p, key, b.now, b.wall()).Limits); got != want {
+			t.Errorf("of %s %s is left, want %s", key, got, want)
+		}
+	}
+	if got := told(b.v.LeftOfAll(b.now)); got != "account 6/10" {
+		t.Errorf("of all keys %s is left", got)
+	}
+	if got := told(b.at(11 * second).v.LeftOfAll(b.now)); got != "account 10/10" {
+		t.Errorf("after the window %s is left", got)
+	}
+	elsewhere := unownedValve(t, account())
+	if got := elsewhere.v.LeftOfAll(elsewhere.now); got != nil {
+		t.Errorf("%s is left, says who does not know", told(got))
 	}
 }

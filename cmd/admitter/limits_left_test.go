@@ -1,0 +1,44 @@
+package main
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+// What is left of a limit of all keys, and of one that policies share, stands in metrics and in the
+// state of a bucket.
+func TestWhatIsLeftOfLimitsIsTold(t *testing.T) {
+	t.Parallel() // it mostly waits
+	target := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer target.Close()
+	p := launch(t, "--drain", "--config", configure(t, `drain: {lease: 2s}
+policies:
+  - name: mail
+    algorithm: leaking_bucket
+    capacity: 10
+    target: {http: {url: '`+target.URL+`'}}
+    limits:
+      - {name: daily, algorithm: fixed_window, limit: 100, window: 366d, key: global}
+      - {shared: account}
+shared_limits:
+  - {name: account, algorithm: token_bucket, capacity: 20, refill: 1/d}
+`)).ready()
+	p.posts("/v1/jobs/mail/acme", "", 202)
+	for path, wants := range map[string][]string{
+		"/metrics": {`penstock_limit_units{kind="left",limit="daily",policy="mail"} 99`,
+			`penstock_limit_units{kind="max",limit="daily",policy="mail"} 100`,
+			`penstock_limit_units{kind="left",limit="account",policy="mail"} 19`},
+		"/v1/buckets/mail/acme": {`{"name":"daily","left":99,"most":100}`,
+			`{"name":"account","left":19,"most":20}`},
+	} {
+		for _, want := range wants {
+			eventually(t, path+" has "+want, func() bool {
+				_, text := p.get(path)
+				return strings.Contains(text, want)
+			})
+		}
+	}
+	p.stop()
+}
