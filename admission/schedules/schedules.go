@@ -219,7 +219,12 @@ func (s *Service) Run(ctx context.Context) error {
 
 // tick submits the job of a tick.
 func (s *Service) tick(ctx context.Context, t queue.Tick) (wait time.Duration, done bool) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	if ctx.Err() != nil {
+		return again, false // for another admitter
+	}
+	// One that has begun is acknowledged, also at the end: a server that is started anew meanwhile
+	// may not know a job any more that is done, and would take it twice.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	header := nats.Header{}
 	for name, values := range t.Header {
