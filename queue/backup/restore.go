@@ -12,9 +12,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 )
+
+// unknown is for how long a server of a cluster may not know what another has subscribed to.
+const unknown = 5 * time.Second
 
 // Restore makes the installation of a backup again, where there is none of its prefix: all of it,
 // or when it fails nothing. No admitter and no drainer may run there. Streams get the broker's
@@ -130,6 +135,17 @@ func (r *restoring) send(ctx context.Context, to string, piece []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, idle)
 	defer cancel()
 	answer, err := r.js.NATS.RequestWithContext(ctx, to, piece)
+	// In a cluster another server may be the one that restores, and ours not know yet that it
+	// listens. Nobody has the piece then, so it is sent again.
+	for end := time.Now().Add(unknown); errors.Is(err, nats.ErrNoResponders) &&
+		time.Now().Before(end); {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(unknown / 100):
+		}
+		answer, err = r.js.NATS.RequestWithContext(ctx, to, piece)
+	}
 	if err != nil {
 		return err
 	}
