@@ -7,6 +7,7 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
@@ -171,11 +172,6 @@ func TestABucketMayWaitForARunWhoseJobSomebodyRemoved(t *testing.T) {
 		h.w.delivered(p, []job.Arrived{*h.fate.message, *h.w.fates()[1].message})
 		c := h.w.contests[p]
 		c.keys["k0"].held = false
-		h.w.holdsBack(p, "k0", record.Outcome{Kind: record.OutcomeDone, RetryAfter: time.Second})
-		if !c.keys["k0"].held {
-			t.Error("a target that has nothing left does not hold a bucket back")
-		}
-		c.keys["k0"].held = false
 		if h.w.able(h.heir.d, c, "k0") {
 			t.Error("it may start a job beside one that runs")
 		}
@@ -232,5 +228,44 @@ func TestAPauseHoldsABucketUpOnceItsOwnerHears(t *testing.T) {
 	if h.w.cools("api/k0", api, pause); cool("k0") != time.Minute+answers || cool("k1") != 0 {
 		t.Errorf("k0 until %v, want a minute and %v more; k1 until %v, want 0", cool("k0"), answers,
 			cool("k1"))
+	}
+}
+
+// TestAPauseThatIsReportedIsNoTurnThatABucketMisses: the target asks it of the bucket, whoever ran
+// the job. What says nothing of a pause takes no bucket out of the contest, unless it was reported
+// before its job came, when the owner does nothing yet about what it says.
+func TestAPauseThatIsReportedIsNoTurnThatABucketMisses(t *testing.T) {
+	for _, x := range []struct {
+		outcome record.Outcome
+		arrives bool // its job comes after the report
+		held    bool
+	}{
+		{outcome: record.Outcome{Kind: record.OutcomeDone}},
+		{outcome: record.Outcome{Kind: record.OutcomeProgress}},
+		{outcome: record.Outcome{Kind: record.OutcomeDone, RetryAfter: time.Minute}, held: true},
+		{outcome: record.Outcome{Kind: record.OutcomeThrottled}, held: true},
+		{outcome: record.Outcome{Kind: record.OutcomeFailed, Unavailable: true}, held: true},
+		{outcome: record.Outcome{Kind: record.OutcomeDone}, arrives: true, held: true},
+	} {
+		h := newHeirs()
+		h.w.policyOf("api").OutflowTotal = leaky("api", "1/s").Outflow
+		p, d, f := h.heir.part, h.heir.d, h.fate
+		d.told = map[string]*told{"api": {Policy: *h.w.policyOf("api")}}
+		c := d.core
+		c.Lease.Held, c.Lease.Fence, c.Connected, c.server.known = true, pace.Never, true, true
+		c.shares[shareOf(p.Partition)] = &share{policy: "api", part: p, state: shareOwned}
+		h.w.opens(p, f.stream, 1)
+		k := h.w.contests[p].keys[f.key]
+		f.given, k.held = true, false
+		x.outcome.Seq, x.outcome.Stream = f.seq, f.stream.created.UnixNano()
+		if !h.w.reported(record.Report{Policy: "api", Outcome: x.outcome}) {
+			t.Fatal("nobody hears the report")
+		}
+		if x.arrives {
+			h.w.delivered(p, []job.Arrived{*f.message})
+		}
+		if k.held != x.held {
+			t.Errorf("%+v: held %v, want %v", x, k.held, x.held)
+		}
 	}
 }

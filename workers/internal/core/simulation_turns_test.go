@@ -82,6 +82,7 @@ func (w *world) delivered(p *partition, jobs []job.Arrived) {
 		case k.jobs[f.seq]:
 		case f.given:
 			k.before[f.seq] = f
+			k.held = true // what was reported of it before it came counts from now on
 		case !f.excepted && !f.final():
 			k.waiting[f.seq] = true
 		}
@@ -191,11 +192,12 @@ func (w *world) finished(s *stint, o record.Outcome) {
 	w.holdsBack(s.part, s.fate.key, o)
 }
 
-// holdsBack is called when an owner hears how a run ended, its own or another's: that may hold the
-// bucket back.
+// holdsBack is called when an owner hears how a run ended, its own or another's, or that it goes
+// on: unless that is all, it may hold the bucket back.
 func (w *world) holdsBack(p *partition, key job.Key, o record.Outcome) {
-	if c := w.contests[p]; c != nil && (o.Kind != record.OutcomeDone &&
-		o.Kind != record.OutcomeFailed || o.Unavailable || o.RetryAfter > 0) {
+	harmless := o.Kind == record.OutcomeDone || o.Kind == record.OutcomeFailed ||
+		o.Kind == record.OutcomeProgress
+	if c := w.contests[p]; c != nil && (!harmless || o.Unavailable || o.RetryAfter > 0) {
 		c.keys[key].held = true
 	}
 }
