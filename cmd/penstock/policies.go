@@ -210,18 +210,15 @@ func (a *app) readPolicies(name string) (all []document, err error) {
 	if err := yaml.Unmarshal(text, &file); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	list, isList := file["policies"].([]any)
-	if !isList {
-		if file["algorithm"] == nil && file["limits"] == nil || file["policies"] != nil {
-			return nil, fmt.Errorf("%s: want a list \"policies\", or one policy", name)
-		}
-		list = []any{file}
-	} else {
+	list := []any{file}
+	if _, isList := file["policies"].([]any); isList {
 		var problems []yamlfile.Problem
 		list, problems = yamlfile.PutShared(file)
 		if err := yamlfile.Join(name, problems); err != nil {
 			return nil, err
 		}
+	} else if file["algorithm"] == nil && file["limits"] == nil || file["policies"] != nil {
+		return nil, fmt.Errorf("%s: want a list \"policies\", or one policy", name)
 	}
 	for i, p := range list {
 		fields, _ := p.(map[string]any)
