@@ -339,10 +339,10 @@ type counted struct {
 }
 
 // Admitted implements [admission.Metrics].
-func (c counted) Admitted(policy, verdict string) {
+func (c counted) Admitted(policy string, k job.Key, verdict string) {
 	c.Observer.Admitted(policy, admission.Verdict(verdict))
 	if admission.Verdict(verdict) == admission.Rejected {
-		c.watch.Refused(policy)
+		c.watch.Refused(policy, k)
 	}
 }
 

@@ -238,3 +238,47 @@ func TestACrowdAtAFullBucketIsToldOnePlaceAfterTheOther(t *testing.T) {
 		})
 	}
 }
+
+// TestBucketsAreListedByRefusals: those of the last minute, once somebody has asked for them.
+func TestBucketsAreListedByRefusals(t *testing.T) {
+	p := open(t, penstock.Options{Policies: []policy.Policy{hourly(1)}, AdmitOnly: true})
+	run(t, p)
+	api := httptest.NewServer(p.Handler())
+	defer api.Close()
+	type list struct {
+		Buckets []struct {
+			Policy, Key    string
+			Depth, Refused int
+		}
+		Total  int
+		Window *int64 `json:"window_ms"`
+	}
+	ask := func() (l list) {
+		t.Helper()
+		response, err := http.Get(api.URL + "/v1/buckets?by=refused&limit=2")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		if err := json.NewDecoder(response.Body).Decode(&l); err != nil {
+			t.Fatal(response.Status, err)
+		}
+		return l
+	}
+	if l := ask(); l.Window == nil || l.Total != 0 {
+		t.Errorf("before anything is refused: %+v", l)
+	}
+	for key, times := range map[string]int{"taken": 1, "once": 2, "three/times": 4, "twice": 3} {
+		for n := range times {
+			response, body := post(t, api.URL+"/v1/jobs/mail/"+key, "letter")
+			if want := map[bool]int{true: 202, false: 429}[n == 0]; response.StatusCode != want {
+				t.Fatalf("%s: %d %s", key, response.StatusCode, body)
+			}
+		}
+	}
+	l := ask()
+	if got := fmt.Sprint(l.Buckets); got != "[{mail three/times 1 3} {mail twice 1 2}]" ||
+		l.Total != 3 {
+		t.Errorf("%s of %d", got, l.Total)
+	}
+}

@@ -35,7 +35,7 @@ type Valves interface {
 // that their number is bounded.
 type Metrics interface {
 	// Admitted counts a submitted job that got a verdict.
-	Admitted(policy, verdict string)
+	Admitted(policy string, k job.Key, verdict string)
 	// Checked counts a check of a key that got an answer; peeks are not counted.
 	Checked(policy string, k job.Key, allowed bool)
 	// Shadowed counts what a limit that holds nothing back would have done: over says that it would
@@ -111,8 +111,8 @@ func New(names queue.Names, publisher Publisher, valves Valves, newLimit NewLimi
 
 type uncounted struct{}
 
-func (uncounted) Admitted(string, string)       {}
-func (uncounted) Checked(string, job.Key, bool) {}
+func (uncounted) Admitted(string, job.Key, string) {}
+func (uncounted) Checked(string, job.Key, bool)    {}
 
 func (uncounted) Shadowed(string, string, bool, time.Duration) {}
 

@@ -83,7 +83,7 @@ func (s *Service) send(ctx context.Context, r SubmitRequest, complete accepting)
 		outcome, err := wait()
 		end(outcome, err)
 		if err == nil {
-			s.metrics.Admitted(r.Policy, string(outcome.Verdict))
+			s.metrics.Admitted(r.Policy, r.Key, string(outcome.Verdict))
 		}
 		return outcome, err
 	}

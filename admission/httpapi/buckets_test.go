@@ -46,7 +46,14 @@ func TestManageBuckets(t *testing.T) {
 		return func(q job.Question) job.Answer {
 			const held = 1200
 			a := job.Answer{Total: held}
-			if q.Late { // a pause is no fault
+			if q.By == job.ByAge {
+				for n := range 2 {
+					a.Buckets = append(a.Buckets, job.BucketState{
+						Key: job.Key(fmt.Sprint(prefix, n)), HeadAgeMS: int64(9 - n + first)})
+				}
+				return a
+			}
+			if q.By == job.ByLate { // a pause is no fault
 				for _, state := range []job.BucketState{
 					{Key: "late", LateMS: map[string]int64{job.HeldByCooling: int64(500 + first)}},
 					{Key: "rests", LateMS: map[string]int64{job.HeldByPaused: 60_000}}} {
@@ -77,9 +84,14 @@ func TestManageBuckets(t *testing.T) {
 	i.expect("GET", "/v1/buckets?limit=2", "", 200,
 		`{"buckets":[{"policy":"stripe","key":"b-0000","partition":1,"depth":2401,`,
 		`{"policy":"stripe","key":"a-0000",`, `],"total":2400,"depths":{},"unanswered":{"stripe":[2,3]}}`)
-	i.expect("GET", "/v1/buckets?late=1&limit=3", "", 200, `{"buckets":[{"policy":"stripe","key":"blate"`,
+	i.expect("GET", "/v1/buckets?by=late&limit=3", "", 200, `{"buckets":[{"policy":"stripe","key":"blate"`,
 		`},{"policy":"stripe","key":"alate"`, `},{"policy":"stripe","key":"arests"`)
-	i.expect("GET", "/v1/buckets?late=0", "", 400)
+	i.expect("GET", "/v1/buckets?by=age&limit=3", "", 200, `{"buckets":[{"policy":"stripe","key":"b0"`,
+		`},{"policy":"stripe","key":"a0"`, `},{"policy":"stripe","key":"b1"`)
+	for by, want := range map[string]string{"": "none of depth, age, late, refused",
+		"refuse": "did you mean refused?"} {
+		i.expect("GET", "/v1/buckets?by="+by, "", 400, `"field":"by"`, want)
+	}
 	i.expect("GET", "/v1/buckets?limit=1001", "", 400)
 	i.expect("GET", "/v1/buckets?offset=1", "", 400)
 	stop()

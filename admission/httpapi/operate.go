@@ -14,6 +14,7 @@ import (
 	"github.com/penstock-mq/penstock/admission/answer"
 	"github.com/penstock-mq/penstock/admission/manage"
 	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/internal/nearest"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
 )
@@ -64,13 +65,18 @@ func (m management) allBuckets(r *http.Request, at place) (answer.Answer, error)
 	if err != nil {
 		return answer.Answer{}, err
 	}
-	late, err := at.number("late", 0, 1, 1)
-	if err != nil {
-		return answer.Answer{}, err
+	by := job.ByDepth
+	if at.query.Has("by") {
+		by = at.query.Get("by")
+	}
+	if !slices.Contains(job.BucketOrders, by) {
+		return answer.Answer{}, &admission.RequestError{Field: "by", Reason: fmt.Sprintf(
+			"%.64q is none of %s%s", by, strings.Join(job.BucketOrders, ", "),
+			nearest.Hint(by, job.BucketOrders))}
 	}
 	return document(m.service.AllBuckets(r.Context(), func(policy string) bool {
 		return at.client.MayPolicy(access.Read, policy)
-	}, late == 1, int(limit)))
+	}, by, int(limit)))
 }
 
 // jobs lists the jobs of a bucket.

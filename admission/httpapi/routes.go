@@ -102,7 +102,7 @@ func (h *handler) routes() []route {
 			h.changeSchedule},
 		{"DELETE", "/v1/schedules/{policy}/{key...}?name", access.Operate, h.deleteSchedule},
 
-		{"GET", bucketsPath + "?late&limit", access.Read, m.allBuckets},
+		{"GET", bucketsPath + "?by&limit", access.Read, m.allBuckets},
 		{"GET", "/v1/buckets/{policy}?offset&limit", access.Read, m.buckets},
 		{"GET", "/v1/buckets/{policy}/{key...}", access.Read, keyed(s.Bucket)},
 		{"POST", "/v1/purge/{policy}", access.Operate, notAWholePolicy},

@@ -54,26 +54,26 @@ type Buckets struct {
 // Buckets lists the buckets of a policy that hold jobs, deepest first, over all its partitions at
 // once. They change while they are listed, so a bucket may stand on two pages or on none.
 func (s *Service) Buckets(ctx context.Context, name string, offset, limit int) (Buckets, error) {
-	return s.buckets(ctx, name, false, offset, limit)
+	return s.buckets(ctx, name, job.ByDepth, offset, limit)
 }
 
-// size is what buckets are listed by: the depth, or by how many ms starts became late lately, but
-// for pauses.
-func (b *Bucket) size(late bool) (n int64) {
-	if !late {
-		return int64(b.Depth)
-	}
-	if b.BucketState != nil {
-		for by, ms := range b.LateMS {
-			if by != job.HeldByPaused {
+// size is what buckets that a valve told of are listed by.
+func (b *Bucket) size(by string) (n int64) {
+	switch by {
+	case job.ByAge:
+		return b.HeadAgeMS
+	case job.ByLate:
+		for cause, ms := range b.LateMS {
+			if cause != job.HeldByPaused {
 				n += ms
 			}
 		}
+		return n
 	}
-	return n
+	return int64(b.Depth)
 }
 
-func (s *Service) buckets(ctx context.Context, name string, late bool, offset, limit int) (
+func (s *Service) buckets(ctx context.Context, name, by string, offset, limit int) (
 	Buckets, error) {
 
 	ctx, cancel := s.bounded(ctx)
@@ -92,7 +92,7 @@ func (s *Service) buckets(ctx context.Context, name string, late bool, offset, l
 	case <-ctx.Done():
 		return Buckets{}, translate(ctx.Err())
 	}
-	answers := s.askAll(ctx, entry.Policy, late, offset+limit)
+	answers := s.askAll(ctx, entry.Policy, by, offset+limit)
 	if ctx.Err() != nil {
 		return Buckets{}, translate(ctx.Err())
 	}
@@ -112,7 +112,7 @@ func (s *Service) buckets(ctx context.Context, name string, late bool, offset, l
 		}
 	}
 	slices.SortFunc(all, func(a, b Bucket) int {
-		return cmp.Or(cmp.Compare(b.size(late), a.size(late)), cmp.Compare(a.Key, b.Key))
+		return cmp.Or(cmp.Compare(b.size(by), a.size(by)), cmp.Compare(a.Key, b.Key))
 	})
 	from, to := min(offset, len(all)), min(offset+limit, len(all))
 	page.Buckets = append([]Bucket{}, all[from:to]...)
@@ -126,15 +126,20 @@ func (s *Service) buckets(ctx context.Context, name string, late bool, offset, l
 type PlacedBucket struct {
 	Policy string `json:"policy"`
 	Bucket
+	// Refused is how many jobs of it this process refused in the last minute, at least, where that
+	// is asked for.
+	Refused int64 `json:"refused,omitempty"`
 }
 
-// AllBuckets are the deepest buckets of all policies, or the latest.
+// AllBuckets are the first buckets of all policies in some order.
 type AllBuckets struct {
 	Buckets []PlacedBucket `json:"buckets"`
-	Total   int            `json:"total"` // buckets that hold jobs
+	Total   int            `json:"total"` // buckets that hold jobs, or are known to be refused some
+	// WindowMS is for how long refusals were counted, where they are asked for.
+	WindowMS *int64 `json:"window_ms,omitempty"`
 	// Depths are the jobs that each policy holds, as JetStream counts them: with or without a
-	// drainer. Those that hold none are missing.
-	Depths map[string]uint64 `json:"depths"`
+	// drainer. Those that hold none are missing. It is nil where refusals are asked for.
+	Depths map[string]uint64 `json:"depths,omitzero"`
 	// Unanswered are the partitions whose owner did not answer, by policy, as in [Buckets].
 	Unanswered map[string][]int `json:"unanswered,omitempty"`
 }
@@ -142,11 +147,14 @@ type AllBuckets struct {
 // policiesAtOnce is of how many policies buckets are asked for at a time.
 const policiesAtOnce = 8
 
-// AllBuckets lists the deepest buckets of all policies that the caller may see, or those whose
-// starts became latest in the last minute, but for pauses.
-func (s *Service) AllBuckets(ctx context.Context, may func(policy string) bool, late bool,
+// AllBuckets lists the first buckets of all policies that the caller may see, by one of
+// [job.BucketOrders].
+func (s *Service) AllBuckets(ctx context.Context, may func(policy string) bool, by string,
 	limit int) (AllBuckets, error) {
 
+	if by == job.ByRefused {
+		return s.refused(ctx, may, limit)
+	}
 	policies, err := s.Policies(ctx)
 	if err != nil {
 		return AllBuckets{}, err
@@ -163,7 +171,7 @@ func (s *Service) AllBuckets(ctx context.Context, may func(policy string) bool, 
 		places <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-places }()
-			page, pageErr := s.buckets(ctx, p.Policy.Name, late, 0, limit)
+			page, pageErr := s.buckets(ctx, p.Policy.Name, by, 0, limit)
 			depth, depthErr := s.broker.Depth(ctx, p.Policy.Name)
 			if depthErr != nil && !errors.Is(depthErr, queue.ErrNoStream) {
 				pageErr = cmp.Or(pageErr, translate(depthErr))
@@ -182,7 +190,7 @@ func (s *Service) AllBuckets(ctx context.Context, may func(policy string) bool, 
 				all.Depths[p.Policy.Name] = depth
 			}
 			for _, b := range page.Buckets {
-				all.Buckets = append(all.Buckets, PlacedBucket{p.Policy.Name, b})
+				all.Buckets = append(all.Buckets, PlacedBucket{Policy: p.Policy.Name, Bucket: b})
 			}
 			if len(page.Unanswered) > 0 {
 				all.Unanswered[p.Policy.Name] = page.Unanswered
@@ -194,7 +202,7 @@ func (s *Service) AllBuckets(ctx context.Context, may func(policy string) bool, 
 		return AllBuckets{}, err
 	}
 	slices.SortFunc(all.Buckets, func(a, b PlacedBucket) int {
-		return cmp.Or(cmp.Compare(b.size(late), a.size(late)), cmp.Compare(a.Policy, b.Policy),
+		return cmp.Or(cmp.Compare(b.size(by), a.size(by)), cmp.Compare(a.Policy, b.Policy),
 			cmp.Compare(a.Key, b.Key))
 	})
 	all.Buckets = all.Buckets[:min(limit, len(all.Buckets))]
@@ -209,24 +217,24 @@ type listed struct {
 }
 
 // askAll asks all partitions of a policy for their first buckets.
-func (s *Service) askAll(ctx context.Context, p policy.Policy, late bool, most int) []listed {
+func (s *Service) askAll(ctx context.Context, p policy.Policy, by string, most int) []listed {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	answers := make([]listed, p.Partitions)
 	var wg sync.WaitGroup
 	for number := range answers {
-		wg.Go(func() { answers[number] = s.askFirst(ctx, p.Name, number, late, most) })
+		wg.Go(func() { answers[number] = s.askFirst(ctx, p.Name, number, by, most) })
 	}
 	wg.Wait()
 	return answers
 }
 
-func (s *Service) askFirst(ctx context.Context, policy string, partition int, late bool,
+func (s *Service) askFirst(ctx context.Context, policy string, partition int, by string,
 	most int) (l listed) {
 
 	known := map[job.Key]bool{} // the order may change between two questions
 	for offset := 0; offset < most; offset += askAtOnce {
-		q := job.Question{Op: job.OpBuckets, Late: late, Offset: offset,
+		q := job.Question{Op: job.OpBuckets, By: by, Offset: offset,
 			Limit: min(askAtOnce, most-offset)}
 		a, err := s.ask(ctx, policy, partition, q)
 		if err != nil {

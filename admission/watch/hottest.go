@@ -11,8 +11,9 @@ import (
 // MostKeys is how many keys of a policy are known that ask most.
 const MostKeys = 64
 
-// KeyStat is what a key of a policy that decides at the door was answered. It is counted from when
-// the key was among those that ask most, so there may be More before that, at most so many.
+// KeyStat is what a key was answered: to checks, or to jobs, of which only refusals count. It is
+// counted from when the key was among those that ask most, so there may be More before that, at
+// most so many.
 type KeyStat struct {
 	Key     string `json:"key"`
 	Allowed int64  `json:"allowed"`
@@ -56,10 +57,13 @@ func (h *hottest) add(k job.Key, allowed bool) {
 	}
 }
 
-// asked counts a check of a key.
-func (f *figures) asked(now time.Time, k job.Key, allowed bool) {
+// heat is a hottest for each part of the window.
+type heat [parts]hottest
+
+// asked counts what a key was answered.
+func (all *heat) asked(now time.Time, k job.Key, allowed bool) {
 	number := now.Unix() / partSeconds
-	h := &f.hot[number%parts]
+	h := &all[number%parts]
 	if h.number != number || h.at == nil {
 		*h = hottest{number: number, at: map[job.Key]int{}}
 	}
@@ -67,19 +71,19 @@ func (f *figures) asked(now time.Time, k job.Key, allowed bool) {
 }
 
 // hottest returns the keys that asked most in the window, at most so many.
-func (f *figures) hottest(now time.Time, most int) []KeyStat {
-	all := map[string]KeyStat{}
-	for i := range f.hot {
-		if h := &f.hot[i]; h.number > now.Unix()/partSeconds-parts {
+func (all *heat) hottest(now time.Time, most int) []KeyStat {
+	sums := map[string]KeyStat{}
+	for i := range all {
+		if h := &all[i]; h.number > now.Unix()/partSeconds-parts {
 			for _, k := range h.keys {
-				sum := all[k.Key]
-				all[k.Key] = KeyStat{k.Key, sum.Allowed + k.Allowed, sum.Refused + k.Refused,
+				sum := sums[k.Key]
+				sums[k.Key] = KeyStat{k.Key, sum.Allowed + k.Allowed, sum.Refused + k.Refused,
 					sum.More + k.More}
 			}
 		}
 	}
-	keys := make([]KeyStat, 0, len(all))
-	for form, k := range all {
+	keys := make([]KeyStat, 0, len(sums))
+	for form, k := range sums {
 		k.Key = job.Key(form).Raw()
 		keys = append(keys, k)
 	}
@@ -87,4 +91,25 @@ func (f *figures) hottest(now time.Time, most int) []KeyStat {
 		return cmp.Or(cmp.Compare(b.counted(), a.counted()), cmp.Compare(a.Key, b.Key))
 	})
 	return keys[:min(len(keys), most)]
+}
+
+// Refusals are of which keys most jobs were refused in the last minute, by policy.
+type Refusals struct {
+	Window time.Duration        // for how long they were counted, a minute at most
+	Keys   map[string][]KeyStat // at most [MostKeys] of each policy
+}
+
+// Refusals returns what this process refused of the policies that may be seen, and has refusals
+// counted for a while: the first answer has none.
+func (w *Watch) Refusals(may func(policy string) bool) (Refusals, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now, heard, err := w.asked()
+	all := Refusals{heard, map[string][]KeyStat{}}
+	for name, f := range w.figures {
+		if may(name) {
+			all.Keys[name] = f.full.hottest(now, MostKeys)
+		}
+	}
+	return all, err
 }

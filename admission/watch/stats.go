@@ -75,7 +75,8 @@ const (
 type figures struct {
 	seconds [window]second
 	times   [parts]part
-	hot     [parts]hottest
+	hot     heat // the keys that ask most for checks
+	full    heat // those of which most jobs are refused
 }
 
 // second is what happened in one second.
@@ -164,8 +165,13 @@ func (f *figures) heard(now time.Time, e queue.Event) {
 	}
 }
 
-// Refused counts a job that this process refused.
-func (w *Watch) Refused(policy string) { w.answered(policy, refused) }
+// Refused counts a job of a key that this process refused.
+func (w *Watch) Refused(policy string, k job.Key) {
+	w.note(policy, func(f *figures) {
+		f.count(w.now(), refused)
+		f.full.asked(w.now(), k, false)
+	})
+}
 
 // Checked counts what this process answered to a check of a key.
 func (w *Watch) Checked(policy string, k job.Key, allowed bool) {
@@ -175,7 +181,7 @@ func (w *Watch) Checked(policy string, k job.Key, allowed bool) {
 	}
 	w.note(policy, func(f *figures) {
 		f.count(w.now(), answer)
-		f.asked(w.now(), k, allowed)
+		f.hot.asked(w.now(), k, allowed)
 	})
 }
 
@@ -184,10 +190,6 @@ func (w *Watch) Shadowed(policy, limit string, over bool, by time.Duration) {
 	if over {
 		w.note(policy, func(f *figures) { f.second(w.now()).shadowed(limit, by.Milliseconds()) })
 	}
-}
-
-func (w *Watch) answered(policy string, k kind) {
-	w.note(policy, func(f *figures) { f.count(w.now(), k) })
 }
 
 func (w *Watch) note(policy string, count func(*figures)) {
@@ -209,22 +211,30 @@ func (w *Watch) note(policy string, count func(*figures)) {
 func (w *Watch) Stats(may func(policy string) bool, keys int) (Stats, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if err := w.hear(); err != nil {
+	now, heard, err := w.asked()
+	if err != nil {
 		return Stats{}, err
 	}
-	now := w.now()
-	heard := min(now.Sub(w.began), window*time.Second)
 	all := Stats{WindowMS: heard.Milliseconds(), Policies: []Stat{}}
 	for _, name := range slices.Sorted(maps.Keys(w.figures)) {
 		if may(name) {
 			s := w.figures[name].stat(name, now, heard)
 			if keys > 0 {
-				s.Keys = w.figures[name].hottest(now, keys)
+				s.Keys = w.figures[name].hot.hottest(now, keys)
 			}
 			all.Policies = append(all.Policies, s)
 		}
 	}
 	return all, nil
+}
+
+// asked has events heard for a while, and says for how long they were, a window at most.
+func (w *Watch) asked() (now time.Time, heard time.Duration, err error) {
+	if err = w.hear(); err != nil {
+		return now, 0, err
+	}
+	now = w.now()
+	return now, min(now.Sub(w.began), window*time.Second), nil
 }
 
 func (f *figures) stat(name string, now time.Time, heard time.Duration) Stat {

@@ -144,7 +144,7 @@ func TestAWatchListensOnlyWhileItIsAsked(t *testing.T) {
 		defer w.mu.Unlock()
 		return w.stop != nil
 	}
-	if w.Refused("mail"); heard() {
+	if w.Refused("mail", "a"); heard() {
 		t.Error("it hears events before anybody asks")
 	}
 	l := listen(t, w, "", all)
@@ -198,7 +198,7 @@ func TestStatsAreThoseOfTheLastMinute(t *testing.T) {
 		t.Errorf("the first answer is %+v", s)
 	}
 	w.tell(t, broker, 100)
-	w.Refused("mail")
+	w.Refused("mail", "a")
 	w.Checked("signup", "a", true)
 	w.Checked("signup", "a", false)
 	w.mu.Lock()

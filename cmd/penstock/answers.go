@@ -82,12 +82,16 @@ type bucketsAnswer struct {
 	Unanswered []int          `json:"unanswered"`
 }
 
+type placedAnswer struct {
+	Policy string `json:"policy"`
+	bucketAnswer
+	Refused int64 `json:"refused"`
+}
+
 type allBucketsAnswer struct {
-	Buckets []struct {
-		Policy string `json:"policy"`
-		bucketAnswer
-	} `json:"buckets"`
+	Buckets    []placedAnswer   `json:"buckets"`
 	Total      int              `json:"total"`
+	WindowMS   int64            `json:"window_ms"`
 	Unanswered map[string][]int `json:"unanswered"`
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,12 +20,15 @@ import (
 // What shows how things stand: buckets, jobs and drainers.
 
 func (a *app) buckets() *cobra.Command {
-	var key string
+	var key, by string
 	var limit, offset int
 	cmd := &cobra.Command{
 		Use:   "buckets [POLICY]",
 		Short: "List the buckets that hold jobs, of a policy or of all, deepest first",
 		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 && cmd.Flags().Changed("by") {
+				return errors.New("--by is for the buckets of all policies")
+			}
 			if len(args) == 0 && (cmd.Flags().Changed("key") || offset != 0) {
 				return errors.New("--key and --offset want a policy")
 			}
@@ -33,7 +37,7 @@ func (a *app) buckets() *cobra.Command {
 		ValidArgsFunction: a.names,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return a.allBuckets(cmd.Context(), limit)
+				return a.allBuckets(cmd.Context(), by, limit)
 			}
 			a.policy = args[0]
 			var page bucketsAnswer
@@ -56,13 +60,18 @@ func (a *app) buckets() *cobra.Command {
 	keyFlag(cmd, &key, "only the bucket of this `key`")
 	cmd.Flags().IntVarP(&limit, "limit", "n", 20, "show at most this many")
 	cmd.Flags().IntVar(&offset, "offset", 0, "leave out this many, the deepest")
+	cmd.Flags().StringVar(&by, "by", job.ByDepth, "of all policies, what comes first: depth, age, "+
+		"late (in\nthe last minute) or refused (in it, by the admitter asked)")
+	_ = cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions( // there is such a flag
+		job.BucketOrders, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
-// allBuckets lists the deepest buckets of all policies.
-func (a *app) allBuckets(ctx context.Context, limit int) error {
+// allBuckets lists the first buckets of all policies.
+func (a *app) allBuckets(ctx context.Context, by string, limit int) error {
 	var page allBucketsAnswer
-	answer, err := a.get(ctx, fmt.Sprintf("%s?limit=%d", path("buckets"), limit), &page)
+	answer, err := a.get(ctx, fmt.Sprintf("%s?by=%s&limit=%d", path("buckets"),
+		url.QueryEscape(by), limit), &page)
 	if err != nil {
 		return err
 	}
@@ -71,6 +80,14 @@ func (a *app) allBuckets(ctx context.Context, limit int) error {
 		for _, b := range page.Buckets {
 			rows = append(rows, append([]string{b.Policy}, bucketRow(b.bucketAnswer,
 				time.Now())...))
+		}
+		if by == job.ByRefused {
+			fmt.Fprintln(a.err, "refusals by this admitter, counted for",
+				short(milliseconds(page.WindowMS)))
+			rows[0] = append(rows[0], "REFUSED")
+			for i, b := range page.Buckets {
+				rows[i+1] = append(rows[i+1], strconv.FormatInt(b.Refused, 10))
+			}
 		}
 		if err := table(a.out, rows); err != nil {
 			return err

@@ -289,6 +289,14 @@ func TestWhySaysThatThereIsNoDrainer(t *testing.T) {
 	i.says(0, words("buckets mail"), "nobody answered for partition 0")
 	i.says(0, words("buckets"), "nobody answered for partition 0 of mail")
 	i.says(2, words("buckets --key x"), "want a policy")
+	i.says(2, words("buckets mail --by age"), "all policies")
+	i.says(2, words("buckets --by agee"), "did you mean age?")
+	i.says(0, []string{"__complete", "buckets", "--by", ""}, "refused")
+
+	i.says(0, words("buckets --by refused"), "counted for")
+	for i.feed("", "submit", "mail", "x", "--key", "full").status == 0 {
+	}
+	i.says(0, words("buckets --by refused"), "REFUSED", "full", "no_drainer")
 }
 
 func TestDeadLettersAreReadReplayedAndDropped(t *testing.T) {

@@ -135,10 +135,7 @@ func TestTopShowsPoliciesAndTheirDeepestBuckets(t *testing.T) {
 func TestAViewFitsTheTerminal(t *testing.T) {
 	v := &view{server: "http://x", at: time.Now(), limits: map[string]policyAnswer{}}
 	v.buckets.Unanswered = map[string][]int{"policy-1": {0}}
-	v.buckets.Buckets = make([]struct {
-		Policy string `json:"policy"`
-		bucketAnswer
-	}, 50)
+	v.buckets.Buckets = make([]placedAnswer, 50)
 	for n := range 50 {
 		name := fmt.Sprintf("policy-%d", n)
 		v.names = append(v.names, name)

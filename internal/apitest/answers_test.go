@@ -198,6 +198,8 @@ func (s *server) keys() {
 func (s *server) buckets() {
 	s.ask("GET", "/v1/buckets?limit=1", "", 200)
 	s.ask("GET", "/v1/buckets?limit=0", "", 400)
+	s.ask("GET", "/v1/buckets?by=refused", "", 200)
+	s.ask("GET", "/v1/buckets?by=age", "", 200)
 	s.ask("GET", "/v1/buckets/slow?limit=1", "", 200)
 	s.ask("GET", "/v1/buckets/none", "", 404)
 	s.ask("GET", "/v1/buckets/slow/a/b", "", 200)

@@ -75,13 +75,37 @@ var table = []mutant{
 		by:  ". TestJobsAreCancelledByTheirTag",
 	},
 
-	// Buckets by lateness.
+	// Buckets by age, lateness and refusals.
 
 	{
+		name: "the-oldest-are-last", file: "workers/internal/valve/inspect.go",
+		old: "return -stored.UnixNano()",
+		new: "return stored.UnixNano()",
+		by:  "./workers/internal/valve TestOldestBuckets",
+	},
+	{
+		name: "what-only-runs-is-old", file: "workers/internal/valve/inspect.go",
+		old: "return math.MinInt64",
+		new: "return 0",
+		by:  "./workers/internal/valve TestOldestBuckets",
+	},
+	{
 		name: "the-latest-are-the-deepest", file: "workers/internal/valve/inspect.go",
-		old: "if l.late > 0 {",
-		new: "if false {",
+		old: "return v.latest(b, l.asked)",
+		new: "return int64(b.held)",
 		by:  "./workers/internal/valve TestLatestBuckets",
+	},
+	{
+		name: "policies-are-listed-by-depth-alone", file: "admission/manage/buckets.go",
+		old: "return b.HeadAgeMS",
+		new: "return int64(b.Depth)",
+		by:  "./admission/httpapi TestManageBuckets",
+	},
+	{
+		name: "the-most-refused-are-in-no-order", file: "admission/manage/refused.go",
+		old: "cmp.Compare(b.Refused, a.Refused), ",
+		new: "",
+		by:  ". TestBucketsAreListedByRefusals",
 	},
 	{
 		name: "a-pause-is-lateness", file: "workers/internal/valve/late.go",

@@ -72,7 +72,7 @@ admission/answer: admission internal/seldom policy queue
 admission/console:
 admission/envoy: admission admission/access algorithms internal/nearest internal/yamlfile policy queue/job yaml
 admission/httpapi: admission admission/access admission/answer admission/manage admission/schedules admission/watch internal/health
-	internal/hosts algorithms
+	internal/hosts internal/nearest algorithms
 	policy queue queue/job
 admission/limiter: admission algorithms algorithms/memstore policy gobreaker
 admission/limiter/inredis: admission/limiter algorithms algorithms/redisstore policy go-redis

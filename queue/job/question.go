@@ -12,7 +12,7 @@ const (
 	OpOutcome = "outcome" // this is how a job that was handed over as running ended
 	OpWorker  = "worker"  // is a worker elsewhere of use? An error says why not
 
-	OpBuckets = "buckets" // which buckets hold most?
+	OpBuckets = "buckets" // which buckets come first?
 	OpBucket  = "bucket"  // how does this bucket stand?
 	OpJob     = "job"     // how does this job stand?
 	OpJobs    = "jobs"    // how do these jobs stand?
@@ -20,6 +20,18 @@ const (
 	OpEdit    = "edit"    // change this job, unless it runs
 	OpPurge   = "purge"   // drop this bucket's jobs, those that run excepted
 )
+
+// What buckets can be listed by, the largest first.
+const (
+	ByDepth = "depth"
+	ByAge   = "age"  // for how long the job has waited that starts next
+	ByLate  = "late" // by how much starts became later in the last minute, but for pauses
+	// ByRefused is by how many jobs were refused in the last minute. Valves do not know that.
+	ByRefused = "refused"
+)
+
+// BucketOrders are all of these.
+var BucketOrders = []string{ByDepth, ByAge, ByLate, ByRefused}
 
 // MaxExpected is how many jobs one question of OpExpect or OpJobs may name. Starts wait while it is
 // answered.
@@ -38,8 +50,8 @@ type Question struct {
 	Limit    int `json:"limit,omitempty"` // OpBuckets: most buckets to answer
 	// OpBuckets: how many of the first to leave out
 	Offset int `json:"offset,omitempty"`
-	// OpBuckets: those that became latest in the last minute come first, and not the deepest
-	Late    bool            `json:"late,omitempty"`
+	// OpBuckets: ByDepth, which empty is, too, ByAge or ByLate
+	By      string          `json:"by,omitempty"`
 	Outcome json.RawMessage `json:"outcome,omitempty"` // OpOutcome: the drainers' own format
 	Edit    *Edit           `json:"edit,omitempty"`    // OpEdit
 }

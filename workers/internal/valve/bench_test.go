@@ -93,7 +93,7 @@ func BenchmarkList(b *testing.B) {
 			var s stalls
 			for b.Loop() {
 				vb.v.forecast = nil
-				list := vb.v.deepest(vb.p, 0, 500, vb.now)
+				list := vb.v.list(vb.p, job.ByDepth, 0, 500, vb.now)
 				s.measure(func() bool { return vb.v.find(list) })
 				list.pick()
 				s.measure(func() bool { return vb.v.tell(list, vb.now, originWall) })

@@ -13,7 +13,11 @@ import (
 
 // deepest lists buckets, however many pieces of work that takes.
 func (b *valveBench) deepest(offset, limit int) (states []job.BucketState, total int) {
-	l := b.v.deepest(b.p, offset, limit, b.now)
+	return b.list(job.ByDepth, offset, limit)
+}
+
+func (b *valveBench) list(by string, offset, limit int) (states []job.BucketState, total int) {
+	l := b.v.list(b.p, by, offset, limit, b.now)
 	for !b.v.find(l) {
 	}
 	l.pick()
@@ -129,7 +133,7 @@ func TestAListLooksAtEachBucketOnce(t *testing.T) {
 		}
 	}
 	pieces := 0
-	l := b.v.deepest(b.p, 100, 50, b.now)
+	l := b.v.list(b.p, job.ByDepth, 100, 50, b.now)
 	for !b.v.find(l) {
 		pieces++
 	}

@@ -1,6 +1,7 @@
 package valve
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -141,13 +142,20 @@ func (v *Valve) bucketState(p *Part, key job.Key, now pace.Instant,
 	s.Delayed = len(b.later) + int(b.deepLater)
 	by, until := v.held(b, now)
 	s.Hold, s.LastError = untilWhen(by, until, now, wall), b.lastError
-	if len(b.ready) > 0 {
-		s.HeadAgeMS = max(0, wall.Sub(b.ready[0].Stored).Milliseconds())
-	} else if first, _ := b.firstDeep(); first.seq != 0 {
-		head := v.fathom(p, first.seq)
-		s.HeadAgeMS = max(0, wall.Sub(head.Stored).Milliseconds())
+	if stored, waits := b.headStored(); waits {
+		s.HeadAgeMS = max(0, wall.Sub(stored).Milliseconds())
 	}
 	return s
+}
+
+// headStored is when the job was accepted that a bucket starts next, if any waits.
+func (b *bucket) headStored() (stored time.Time, waits bool) {
+	if len(b.ready) > 0 {
+		return b.ready[0].Stored, true
+	}
+	first, _ := b.firstDeep()
+	head, _, waits := b.Part.deep.Find(first.seq)
+	return time.Unix(0, head.Stored), waits
 }
 
 // LeftOfAll is what is left of the limits that all buckets obey together, where their state is
@@ -178,11 +186,11 @@ func left(all []job.LimitLeft, of *quota.Limits, used *quota.Set, now quota.Now)
 	return all
 }
 
-// listed orders buckets for a list that keeps the deepest, or the latest: the one that would be
-// left out first comes first.
+// listed orders buckets for a list that keeps the largest: the one that would be left out first
+// comes first.
 type listed struct {
 	*bucket
-	size int64 // its depth when it was found, or by how many ms it was late
+	size int64 // when it was found, by what the list is by
 }
 
 func (b listed) Before(c listed) bool {
@@ -190,14 +198,15 @@ func (b listed) Before(c listed) bool {
 }
 func (b listed) Moved(int) {}
 
-// listing is a list of a partition's buckets, the deepest or the latest, in the making.
+// listing is a list of the first of a partition's buckets, in the making.
 //
 // Buckets are found, sorted and told in pieces, each from what is so at its time. A list of one
 // instant would have to be made in one turn of the loop: with 40,000 buckets that cost a drainer
 // its lease.
 type listing struct {
 	part          *Part
-	late          pace.Instant // when the latest were asked for; 0: the deepest are
+	by            string       // job.ByDepth, job.ByAge or job.ByLate
+	asked         pace.Instant // when
 	walk          *walk.Walk[*bucket]
 	forecast      *forecast // made by the same walk, when there is none
 	offset, limit int
@@ -210,14 +219,14 @@ type listing struct {
 // of them takes the place of another.
 const mostPickedAtOnce = 1000
 
-// deepest begins a list that leaves out the first so many.
+// list begins a list that leaves out the first so many.
 //
 // The forecast that its expected starts need is made by the same walk, as both look at every
 // bucket.
-func (v *Valve) deepest(p *Part, offset, limit int, now pace.Instant) *listing {
+func (v *Valve) list(p *Part, by string, offset, limit int, now pace.Instant) *listing {
 	const most = 10_000
 	l := &listing{
-		part: p, walk: p.list.Walk(),
+		part: p, by: by, asked: now, walk: p.list.Walk(),
 		offset: min(max(offset, 0), most), limit: min(max(limit, 0), most),
 		found: make([]listed, 0, p.list.Len()),
 	}
@@ -227,15 +236,25 @@ func (v *Valve) deepest(p *Part, offset, limit int, now pace.Instant) *listing {
 	return l
 }
 
+// size is what the list has a bucket sorted by.
+func (v *Valve) size(b *bucket, l *listing) int64 {
+	switch l.by {
+	case job.ByAge:
+		if stored, waits := b.headStored(); waits {
+			return -stored.UnixNano()
+		}
+		return math.MinInt64
+	case job.ByLate:
+		return v.latest(b, l.asked)
+	}
+	return int64(b.held)
+}
+
 // find looks at some more buckets, and reports whether those were the last.
 func (v *Valve) find(l *listing) (done bool) {
 	done = l.walk.Some(walkPiece, func(b *bucket) {
 		if b.held > 0 {
-			size := int64(b.held)
-			if l.late > 0 {
-				size = v.latest(b, l.late)
-			}
-			l.found = append(l.found, listed{b, size})
+			l.found = append(l.found, listed{b, v.size(b, l)})
 		}
 		if l.forecast != nil {
 			l.forecast.add(b, v.turns)

@@ -422,36 +422,31 @@ func TestCancelAndPurge(t *testing.T) {
 	}
 }
 
-// TestLatestBuckets lists what is held up before what is deep, and what a person holds up behind.
-func TestLatestBuckets(t *testing.T) {
-	b := newValveBench(t, leaky("api", "1/s"))
-	b.v.SetOverride("paused", policy.Override{Paused: true}, b.now)
-	for _, key := range []string{"stuck", "deep", "deep", "deep", "paused", "paused"} {
-		b.arrive(key)
-	}
-	b.arrive("stuck")
-	b.until(20*second, func(r Run) {
-		o := record.Outcome{Kind: record.OutcomeDone}
-		if r.Key == "stuck" {
-			o = record.Outcome{Kind: record.OutcomeThrottled, RetryAfter: time.Hour}
+// TestOldestBuckets lists by what waits longest, be it near or deep, and behind it what only runs.
+func TestOldestBuckets(t *testing.T) {
+	for name, b := range map[string]*valveBench{"near": newValveBench(t, leaky("api", "1/h")),
+		"deep": shallow(t, leaky("api", "1/h"))} {
+		later := func(a *job.Arrived) { a.NotBefore = a.Stored.Add(5 * time.Second) }
+		b.arrive("runs")
+		b.start()
+		b.arrive("old", later)
+		b.at(second)
+		for range 3 {
+			b.arrive("young", later)
 		}
-		b.end(r, o)
-	})
-	for range 5 {
-		b.arrive("deep")
-	}
-	l := b.v.deepest(b.p, 0, 3, b.now)
-	l.late = b.now
-	for !b.v.find(l) {
-	}
-	l.pick()
-	for !b.v.tell(l, b.now, b.wall()) {
-	}
-	if len(l.states) != 3 || l.states[0].Key != "stuck" {
-		t.Errorf("%+v", l.states)
-	}
-	if got := b.v.latest(b.p.buckets["paused"], b.now); got != 0 {
-		t.Errorf("a paused bucket is %d ms late", got)
+		b.at(7*second).v.Advance(b.now, b.now) // all are due, and none starts
+		old := b.p.buckets["old"]
+		if old.queued() != 1 || (len(old.ready) == 0) != (name == "deep") {
+			t.Fatalf("%s: %d of %d are near", name, len(old.ready), old.queued())
+		}
+		states, _ := b.list(job.ByAge, 0, 3)
+		var keys []job.Key
+		for _, s := range states {
+			keys = append(keys, s.Key)
+		}
+		if got := fmt.Sprint(keys); got != "[old young runs]" {
+			t.Errorf("%s: %s", name, got)
+		}
 	}
 }
 

@@ -235,3 +235,29 @@ func TestTheTimesForWhichLimitsHoldAreTold(t *testing.T) {
 		t.Errorf("of all keys in two seconds %v", got)
 	}
 }
+
+// TestLatestBuckets lists what is held up before what is deep, and what a person holds up behind.
+func TestLatestBuckets(t *testing.T) {
+	b := newValveBench(t, leaky("api", "1/s"))
+	b.v.SetOverride("paused", policy.Override{Paused: true}, b.now)
+	for _, key := range []string{"stuck", "deep", "deep", "deep", "paused", "paused"} {
+		b.arrive(key)
+	}
+	b.arrive("stuck")
+	b.until(20*second, func(r Run) {
+		o := record.Outcome{Kind: record.OutcomeDone}
+		if r.Key == "stuck" {
+			o = record.Outcome{Kind: record.OutcomeThrottled, RetryAfter: time.Hour}
+		}
+		b.end(r, o)
+	})
+	for range 5 {
+		b.arrive("deep")
+	}
+	if states, _ := b.list(job.ByLate, 0, 3); len(states) != 3 || states[0].Key != "stuck" {
+		t.Errorf("%+v", states)
+	}
+	if got := b.v.latest(b.p.buckets["paused"], b.now); got != 0 {
+		t.Errorf("a paused bucket is %d ms late", got)
+	}
+}

@@ -226,10 +226,7 @@ func (q *question) buckets(now pace.Instant) progress {
 	if q.part.list.Walks() >= mostWalks {
 		return goesOnLater
 	}
-	l := q.valve.deepest(q.part, q.Offset, q.Limit, now)
-	if q.Late {
-		l.late = now
-	}
+	l := q.valve.list(q.part, q.By, q.Offset, q.Limit, now)
 	tell := func(now pace.Instant) progress {
 		if !q.valve.tell(l, now, q.wall(now)) {
 			return goesOn

@@ -18,7 +18,7 @@ export async function load(_, page) {
   const all = page.may("read");
   const [{ policies }, stats, deep, late, drainers] = await Promise.all([
     get("/v1/policies"), get("/v1/stats"), get(withQuery("/v1/buckets", { limit: 100 })),
-    get(withQuery("/v1/buckets", { late: 1, limit: 20 })),
+    get(withQuery("/v1/buckets", { by: "late", limit: 20 })),
     all ? get("/v1/drainers").then((d) => d.drainers) : null,
   ]);
   return { policies, stats: stats.policies, window: stats.window_ms, buckets: both(deep.buckets, late.buckets),

@@ -1,0 +1,73 @@
+package manage
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+// refusedAtOnce is of how many buckets it is asked at a time how they stand.
+const refusedAtOnce = 64
+
+// refused lists the buckets of which this process refused most jobs in the last minute. It counts
+// them while somebody asks, so the first answer has none.
+func (s *Service) refused(ctx context.Context, may func(policy string) bool, limit int) (
+	AllBuckets, error) {
+
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	policies, err := s.Policies(ctx)
+	if err != nil {
+		return AllBuckets{}, err
+	}
+	seen, err := s.Watch().Refusals(func(name string) bool {
+		return may(name) && slices.ContainsFunc(policies, func(p Policy) bool {
+			return p.Policy.Name == name && p.Policy.HasQueue()
+		})
+	})
+	if err != nil {
+		return AllBuckets{}, err
+	}
+	window := seen.Window.Milliseconds()
+	all := AllBuckets{Buckets: []PlacedBucket{}, WindowMS: &window}
+	for name, keys := range seen.Keys {
+		for _, k := range keys {
+			all.Buckets = append(all.Buckets, PlacedBucket{name, Bucket{Key: k.Key}, k.Refused})
+		}
+	}
+	slices.SortFunc(all.Buckets, func(a, b PlacedBucket) int {
+		return cmp.Or(cmp.Compare(b.Refused, a.Refused), cmp.Compare(a.Policy, b.Policy),
+			cmp.Compare(a.Key, b.Key))
+	})
+	all.Total = len(all.Buckets)
+	all.Buckets = all.Buckets[:min(limit, all.Total)]
+	return all, s.stand(ctx, all.Buckets)
+}
+
+// stand asks how buckets stand, and leaves those as they are whose policy has just been deleted.
+func (s *Service) stand(ctx context.Context, buckets []PlacedBucket) error {
+	var wg sync.WaitGroup
+	errs := make([]error, len(buckets))
+	places := make(chan struct{}, refusedAtOnce)
+	for i := range buckets {
+		places <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-places }()
+			b := &buckets[i]
+			key, _ := job.EncodeKey(b.Key) // it was one
+			switch found, err := s.Bucket(ctx, b.Policy, key); {
+			case err == nil:
+				b.Bucket = found
+			case !errors.Is(err, admission.ErrUnknownPolicy):
+				errs[i] = err
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
