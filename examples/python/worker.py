@@ -17,6 +17,7 @@ function of your own.
 import argparse
 import json
 import os
+import queue
 import secrets
 import signal
 import socket
@@ -360,10 +361,10 @@ def main():
 
     client = Client(arguments.nats_url)
     worker = Worker(client, arguments.policy, arguments.room, command(arguments.command), arguments.prefix)
-    told = threading.Event()
+    told = queue.SimpleQueue()  # unlike an Event, fit for handlers of signals: its put never waits
     for name in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(name, lambda *_: told.set())
-    told.wait()
+        signal.signal(name, lambda *_: told.put(None))
+    told.get()
     worker.stop()  # the threads of running jobs keep the process until they have reported
 
 
