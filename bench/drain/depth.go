@@ -121,12 +121,23 @@ func (b *bench) depth(ctx context.Context) (figures []figure, err error) {
 	return figures, d.draw(filepath.Join(b.out, b.depthPage()+".svg"))
 }
 
+// usualDepth is how many jobs wait when nobody says how many.
+const usualDepth = 1_000_000
+
 // depthPage is what the files of a run begin with.
 func (b *bench) depthPage() string {
-	if b.deep == 1_000_000 {
+	if b.deep == usualDepth {
 		return "bench-depth"
 	}
 	return fmt.Sprintf("bench-depth-%d", b.deep)
+}
+
+// depthCommand is make's target of the depth, and the jobs that it is given.
+func (b *bench) depthCommand() string {
+	if b.deep == usualDepth {
+		return "bench-depth"
+	}
+	return fmt.Sprintf("bench-depth JOBS=%d", b.deep)
 }
 
 // watch takes a sample every second.

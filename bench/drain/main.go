@@ -108,10 +108,10 @@ func run(ctx context.Context, args []string) (err error) {
 	if b.admitter, err = build.Admitter(ctx, b.dir); err != nil {
 		return err
 	}
-	report := report{name: "bench-drain",
+	report := report{name: "bench-drain", command: "bench-drain",
 		machine: paper.Machine("github.com/nats-io/nats-server/v2")}
 	if slices.Equal(b.only, []string{partDepth}) {
-		report.name = b.depthPage()
+		report.name, report.command = b.depthPage(), b.depthCommand()
 	}
 	failed := b.measure(ctx, &report)
 	if err := report.print(os.Stdout); err != nil {
@@ -204,7 +204,7 @@ func parseOptions(args []string) (o options, err error) {
 	flags.IntVar(&o.jobs, "jobs", 400_000, "jobs in the full queue of the throughput")
 	waiting := flags.String("waiting", "300000,1000000",
 		"waiting jobs of the memory, ascending, at most 1000000")
-	flags.IntVar(&o.deep, "deep", 1_000_000, "jobs of the depth, at most 10000000")
+	flags.IntVar(&o.deep, "deep", usualDepth, "jobs of the depth, at most 10000000")
 	flags.Int64Var(&o.budget, "budget", 0, "memory of the depth's drainer, in bytes")
 	flags.StringVar(&o.out, "out", "",
 		"directory to write bench-drain.svg and -table.md to; none: print only")

@@ -73,7 +73,8 @@ func number(x float64) string {
 // report is everything that was measured.
 type report struct {
 	machine string
-	name    string // of the target that makes it, and of its files
+	name    string // of its files
+	command string // of make; its first word is also the page that says what the columns mean
 	rows    []row
 	figures []figure
 }
@@ -213,7 +214,7 @@ func (r *report) writeData(dir string) error {
 func (r *report) markdown() []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "Made by `make %s` on %s. [What the columns mean](%s.md).\n",
-		r.name, r.machine, r.name)
+		r.command, r.machine, strings.Fields(r.command)[0])
 	for _, table := range []paper.Table{r.rowTable(people), r.figureTable()} {
 		if len(table) == 1 {
 			continue

@@ -26,7 +26,7 @@ func TestFigureVerdict(t *testing.T) {
 
 func TestReportWritesTablesAndPicture(t *testing.T) {
 	dir := t.TempDir()
-	r := report{name: "bench-drain", machine: "a machine"}
+	r := report{name: "bench-drain", command: "bench-depth JOBS=7", machine: "a machine"}
 	for _, rate := range []int{1, 5000} {
 		interval := time.Second / time.Duration(rate)
 		r.rows = append(r.rows, rowOf(setting{rate: rate, drainers: 4}, every(interval, 5*rate),
@@ -56,8 +56,11 @@ func TestReportWritesTablesAndPicture(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(string(page), "| throughput | jobs | 49000 | /s | ≥ 50000 | MISSED |") {
-		t.Errorf("page:\n%s", page)
+	for _, line := range []string{"| throughput | jobs | 49000 | /s | ≥ 50000 | MISSED |",
+		"Made by `make bench-depth JOBS=7` on a machine.", "mean](bench-depth.md)."} {
+		if !strings.Contains(string(page), line) {
+			t.Errorf("the page lacks %s:\n%s", line, page)
+		}
 	}
 	picture, err := os.ReadFile(filepath.Join(dir, "bench-drain.svg"))
 	if err != nil {
