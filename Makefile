@@ -119,7 +119,7 @@ simulate: ## the laws in virtual time, with seeds that nobody has run before, fo
 	go test ./workers/internal/core -run 'TestSimulation(Laws|OfAnOutage)' -timeout 0 -v -fresh $(FOR)
 
 mutants: ## small sabotages of the code, all or ONLY=pattern, in a minute or two: a test must notice each
-	nice go run ./internal/mutants $(if $(ONLY),-only '$(ONLY)')
+	nice go run ./internal/mutants $(if $(RERUN),,-v) $(if $(ONLY),-only '$(ONLY)')
 
 outage: ## a target that is down for OUTAGE=10m, with the default retries, on a real process
 	go test ./cmd/admitter -run TestATargetThatIsDown -count 1 -v -timeout 2h -outage $(OUTAGE)

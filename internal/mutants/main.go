@@ -7,7 +7,7 @@
 // package are built once, with the mutants of all its functions in them (weave.go); each is then
 // played alone.
 //
-//	go run ./internal/mutants [-only pattern]
+//	go run ./internal/mutants [-v] [-only pattern]
 package main
 
 import (
@@ -24,6 +24,7 @@ import (
 
 func main() {
 	only := flag.String("only", "", "play those alone whose name matches this regular expression")
+	verbose := flag.Bool("v", false, "tell also what is as it should be, when it is known")
 	dir := flag.String("dir", ".", "the module's directory")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -38,7 +39,11 @@ func main() {
 		return !named.MatchString(m.name)
 	})
 	begun := time.Now()
-	results, err := play(ctx, *dir, rows, func(r result) { fmt.Println(r) })
+	results, err := play(ctx, *dir, rows, func(r result) {
+		if *verbose || !r.verdict.good() {
+			fmt.Println(r)
+		}
+	})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

@@ -95,9 +95,17 @@ func main() { fmt.Print(sum.Sum(4), " ", sum.Seven(0)) }
 		"sum_test.go": `package sum
 
 import (
+	"os"
 	"os/exec"
 	"testing"
 )
+
+// TestLate lets what is wrong pass once.
+func TestLate(t *testing.T) {
+	if Sum(4) != 6 && os.Mkdir("late", 0o700) != nil {
+		t.Fatal()
+	}
+}
 
 func TestProgram(t *testing.T) {
 	if out, err := exec.Command("go", "run", "./program").CombinedOutput(); string(out) != "6 7" {
@@ -148,6 +156,7 @@ func TestFails(t *testing.T) { t.Run("always", func(t *testing.T) { t.Fatal() })
 		{row("in that, and built alone", "7", "8", ". TestProgram"), caught},
 		{row("outside of functions", "first = 0", "first = 1", ". TestOthers"), caught},
 		{row("panics", "s += i", "panic(i)", ". Test[S]um"), caught},
+		{row("noticed at the second try", "s += i", "s += i + 1", ". TestLate"), caught},
 		{same, equivalent},
 		{row("unnoticed", "s += i", "s -= i", ". TestNothing"), survived},
 		{row("not there", "s *= i", "s += i", ". TestSum"), outdated},

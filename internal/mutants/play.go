@@ -60,7 +60,8 @@ type result struct {
 }
 
 // play plays mutants, some at once, after their tests have passed without any, and tells each
-// result when it is there.
+// result when it is there. What is not as it should be may be the doing of a busy machine, so it is
+// played once more, one after the other.
 func play(ctx context.Context, dir string, rows []mutant,
 	tell func(result)) (results []result, err error) {
 	scratch, err := os.MkdirTemp("", "mutants")
@@ -68,18 +69,36 @@ func play(ctx context.Context, dir string, rows []mutant,
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
-	results = make([]result, len(rows))
 	t, err := newTests(ctx, dir, scratch, rows)
 	if err != nil {
 		return nil, err
 	}
-	failing := t.unmutated(ctx, rows)
+	// As much at once as a machine can whose tests wait for half of their time.
+	results = t.all(ctx, scratch, rows, 2*runtime.GOMAXPROCS(0), tell)
+	var doubtful []mutant
+	var at []int
+	for i, r := range results {
+		if !r.verdict.good() && r.verdict != outdated {
+			doubtful, at = append(doubtful, r.mutant), append(at, i)
+		}
+	}
+	for i, r := range t.all(ctx, scratch, doubtful, 1, tell) {
+		results[at[i]] = r
+	}
+	return results, nil
+}
+
+// all plays mutants, some at once.
+func (t *tests) all(ctx context.Context, scratch string, rows []mutant, atOnce int,
+	tell func(result)) []result {
+	results := make([]result, len(rows))
+	failing := t.unmutated(ctx, rows, atOnce)
 	var telling sync.Mutex
 	numbers := make([]int, len(rows))
 	for i := range numbers {
 		numbers[i] = i
 	}
-	each(numbers, func(i int) {
+	each(numbers, atOnce, func(i int) {
 		begun := time.Now()
 		r := result{mutant: rows[i]}
 		_, pattern, _ := rows[i].test()
@@ -94,7 +113,7 @@ func play(ctx context.Context, dir string, rows []mutant,
 		tell(r)
 		telling.Unlock()
 	})
-	return results, nil
+	return results
 }
 
 // test takes apart what by says.
@@ -117,7 +136,7 @@ func (m mutant) group() string {
 
 // unmutated says of the tests that fail without a mutant what fails, by the pattern and the group.
 // Those of a group run together, and one by one only if that does not go well.
-func (t *tests) unmutated(ctx context.Context, rows []mutant) map[string]string {
+func (t *tests) unmutated(ctx context.Context, rows []mutant, atOnce int) map[string]string {
 	patterns := map[string][]string{}
 	for _, m := range rows {
 		if _, pattern, _ := m.test(); pattern != "" &&
@@ -127,7 +146,7 @@ func (t *tests) unmutated(ctx context.Context, rows []mutant) map[string]string 
 	}
 	failing := map[string]string{}
 	var mu sync.Mutex
-	each(slices.Collect(maps.Keys(patterns)), func(group string) {
+	each(slices.Collect(maps.Keys(patterns)), atOnce, func(group string) {
 		all := patterns[group]
 		if v, _ := t.run(ctx, group, strings.Join(all, "|"), 0); v == survived {
 			return
@@ -143,12 +162,11 @@ func (t *tests) unmutated(ctx context.Context, rows []mutant) map[string]string 
 	return failing
 }
 
-// each does something for all of a list, as much at once as a machine can whose tests wait for half
-// of their time.
-func each[T any](all []T, do func(T)) {
+// each does something for all of a list.
+func each[T any](all []T, atOnce int, do func(T)) {
 	var wait sync.WaitGroup
 	next := make(chan T)
-	for range 2 * runtime.GOMAXPROCS(0) {
+	for range atOnce {
 		wait.Go(func() {
 			for one := range next {
 				do(one)
