@@ -116,7 +116,7 @@ func fill(ctx context.Context, l openLimiter, names []string) error {
 const batch = 2000
 
 // timeDecisions asks a limiter for as long as told, with a goroutine on each of so many cores. They
-// go through the same requests, from places far apart.
+// go through the same requests, from places far apart, and each asks at least one batch.
 func timeDecisions(ctx context.Context, l openLimiter, requests []string, cores int,
 	length time.Duration) (
 	sample, error) {
@@ -131,7 +131,7 @@ func timeDecisions(ctx context.Context, l openLimiter, requests []string, cores 
 	for core := range cores {
 		wait.Go(func() {
 			next := core * len(requests) / cores
-			for time.Since(start) < length && ctx.Err() == nil {
+			for going := true; going; going = time.Since(start) < length && ctx.Err() == nil {
 				for range batch {
 					if err := l.decide(ctx, requests[next]); err != nil {
 						failed[core] = err

@@ -31,6 +31,7 @@ func (b *bench) flood(ctx context.Context, server *redisServer) (table, error) {
 	return floodTable(all, measured), nil
 }
 
+// floodOne has each caller ask at least once, so there are refusals even where a machine is busy.
 func (b *bench) floodOne(ctx context.Context, server *redisServer,
 	c contestant) (f flooding, err error) {
 	if err := server.reset(ctx); err != nil {
@@ -49,7 +50,7 @@ func (b *bench) floodOne(ctx context.Context, server *redisServer,
 	)
 	for i := range callers {
 		wait.Go(func() {
-			for time.Since(start) < b.length && ctx.Err() == nil {
+			for going := true; going; going = time.Since(start) < b.length && ctx.Err() == nil {
 				switch err := l.decide(ctx, "key-00000"); {
 				case errors.Is(err, errRefused):
 					refusals[i]++
