@@ -124,8 +124,14 @@ func (c *grpcClient) answer() error {
 			if !f.IsAck() {
 				err = c.frames.WritePing(true, f.Data)
 			}
-		case *http2.RSTStreamFrame, *http2.GoAwayFrame:
-			return fmt.Errorf("the server sent %v", f)
+		case *http2.RSTStreamFrame:
+			// One of a stream that has ended says that the server had answered before it saw the
+			// request's end.
+			if f.StreamID == c.stream-2 {
+				err = fmt.Errorf("the server sent %v", f)
+			}
+		case *http2.GoAwayFrame:
+			err = fmt.Errorf("the server sent %v", f)
 		}
 		if err != nil {
 			return err
