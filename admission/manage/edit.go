@@ -16,10 +16,7 @@ import (
 func (s *Service) Edit(ctx context.Context, name string, seq uint64, want job.Edit) (Job, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	if _, err := s.queued(ctx, name); err != nil {
-		return Job{}, err
-	}
-	j, err := s.stored(ctx, name, seq)
+	j, err := s.lookedUp(ctx, name, seq)
 	if err != nil {
 		return Job{}, err
 	}
@@ -41,15 +38,24 @@ func (s *Service) Edit(ctx context.Context, name string, seq uint64, want job.Ed
 			j.set(a.Job)
 		}
 		return j, nil
-	case a.Job == nil:
+	}
+	return Job{}, s.untouched(ctx, name, seq, j, a.Job, "changed")
+}
+
+// untouched says why the owner of a job's partition has left the job alone, which stands as it
+// tells: it knows no such job, or the job runs, or has ended.
+func (s *Service) untouched(ctx context.Context, name string, seq uint64, j Job, stands *job.State,
+	verb string) error {
+
+	switch {
+	case stands == nil:
 		if _, err := s.stored(ctx, name, seq); err != nil {
-			return Job{}, err
+			return err
 		}
-		return Job{}, fmt.Errorf("%w: the one of partition %d has not received job %s yet",
+		return fmt.Errorf("%w: the one of partition %d has not received job %s yet",
 			admission.ErrNoDrainer, j.Partition, j.Job)
+	case stands.State == job.Finishing:
+		return fmt.Errorf("%w: job %s has just ended", admission.ErrConflict, j.Job)
 	}
-	if a.Job.State == job.Finishing {
-		return Job{}, fmt.Errorf("%w: job %s has just ended", admission.ErrConflict, j.Job)
-	}
-	return Job{}, fmt.Errorf("%w: job %s runs and cannot be changed", admission.ErrConflict, j.Job)
+	return fmt.Errorf("%w: job %s runs and cannot be %s", admission.ErrConflict, j.Job, verb)
 }

@@ -174,6 +174,14 @@ func (j *Job) set(state *job.State) {
 	}
 }
 
+// lookedUp is stored for a job of a policy that is yet to be looked up.
+func (s *Service) lookedUp(ctx context.Context, name string, seq uint64) (Job, error) {
+	if _, err := s.queued(ctx, name); err != nil {
+		return Job{}, err
+	}
+	return s.stored(ctx, name, seq)
+}
+
 // stored reads a job from its stream.
 func (s *Service) stored(ctx context.Context, name string, seq uint64) (Job, error) {
 	stored, err := s.readJob(ctx, name, seq)
@@ -199,10 +207,7 @@ func (s *Service) readJob(ctx context.Context, name string, seq uint64) (job.Arr
 func (s *Service) Job(ctx context.Context, name string, seq uint64) (Job, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	if _, err := s.queued(ctx, name); err != nil {
-		return Job{}, err
-	}
-	j, err := s.stored(ctx, name, seq)
+	j, err := s.lookedUp(ctx, name, seq)
 	if err != nil {
 		return Job{}, err
 	}
@@ -252,10 +257,7 @@ func shown(body []byte) (text *string, bytes []byte) {
 func (s *Service) Cancel(ctx context.Context, name string, seq uint64) (Job, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	if _, err := s.queued(ctx, name); err != nil {
-		return Job{}, err
-	}
-	j, err := s.stored(ctx, name, seq)
+	j, err := s.lookedUp(ctx, name, seq)
 	if err != nil {
 		return Job{}, err
 	}
@@ -286,17 +288,6 @@ func (s *Service) cancel(ctx context.Context, name string, j Job) (Job, error) {
 		}
 		j.State, j.Position, j.ExpectMS, j.Hold = JobCancelled, nil, nil, job.Hold{}
 		return j, nil
-	case a.Job == nil:
-		if _, err := s.stored(ctx, name, seq); err != nil {
-			return Job{}, err
-		}
-		return Job{}, fmt.Errorf("%w: the one of partition %d has not received job %s yet",
-			admission.ErrNoDrainer,
-			j.Partition, j.Job)
-	case a.Job.State == job.Finishing:
-		return Job{}, fmt.Errorf("%w: job %s has just ended", admission.ErrConflict, j.Job)
-	default:
-		return Job{}, fmt.Errorf("%w: job %s runs and cannot be cancelled", admission.ErrConflict,
-			j.Job)
 	}
+	return Job{}, s.untouched(ctx, name, seq, j, a.Job, "cancelled")
 }

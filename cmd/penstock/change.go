@@ -24,12 +24,9 @@ func (a *app) jobChange(use, short, long string, query func() (url.Values, error
 			if err != nil {
 				return err
 			}
-			answer, err := a.ask(cmd.Context(), http.MethodPatch,
-				path("jobs", args[0])+"?"+change.Encode(), nil, nil)
 			var j jobAnswer
-			if err == nil {
-				err = read(answer, &j)
-			}
+			answer, err := a.askFor(cmd.Context(), http.MethodPatch,
+				path("jobs", args[0])+"?"+change.Encode(), nil, nil, &j)
 			if err != nil {
 				return err
 			}

@@ -12,16 +12,13 @@ func (a *app) check() *cobra.Command {
 	var key string
 	var cost int64
 	var peek, refund bool
-	cmd := &cobra.Command{
+	cmd := a.ofPolicy(&cobra.Command{
 		Use:   "check POLICY [--key KEY]",
 		Short: "Ask a limiter whether something may go ahead",
 		Long: "Takes units from a limiter and says whether that was allowed, by the exit status\n" +
 			"too: 0 allowed, 3 refused. It is for policies that decide at the door.",
-		Example:           "  penstock check signup --key 203.0.113.7 && ./sign-up",
-		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: a.names,
+		Example: "  penstock check signup --key 203.0.113.7 && ./sign-up",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a.policy = args[0]
 			method := http.MethodPost
 			switch {
 			case peek && refund:
@@ -42,7 +39,7 @@ func (a *app) check() *cobra.Command {
 			}
 			return a.show(answer, func() error { return a.checked(answer) })
 		},
-	}
+	})
 	keyFlag(cmd, &key, "who or what is limited; none is a `key` too")
 	cmd.Flags().Int64Var(&cost, "cost", 1, "take so many `units`")
 	cmd.Flags().BoolVar(&peek, "peek", false, "look without taking")

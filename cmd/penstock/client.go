@@ -261,8 +261,13 @@ func (c *client) ask(ctx context.Context, method, path string, body []byte,
 
 // get asks for a document and reads it.
 func (c *client) get(ctx context.Context, path string, into any) (answer []byte, err error) {
-	answer, err = c.ask(ctx, http.MethodGet, path, nil, nil)
-	if err == nil {
+	return c.askFor(ctx, http.MethodGet, path, nil, nil, into)
+}
+
+// askFor asks, and reads the document that answers.
+func (c *client) askFor(ctx context.Context, method, path string, body []byte, header http.Header,
+	into any) (answer []byte, err error) {
+	if answer, err = c.ask(ctx, method, path, body, header); err == nil {
 		err = read(answer, into)
 	}
 	return answer, err

@@ -23,13 +23,10 @@ func (a *app) dead() *cobra.Command {
 func (a *app) deadList() *cobra.Command {
 	var after uint64
 	var limit int
-	cmd := &cobra.Command{
-		Use:               "ls POLICY",
-		Short:             "List the dead letters of a policy, oldest first",
-		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: a.names,
+	cmd := a.ofPolicy(&cobra.Command{
+		Use:   "ls POLICY",
+		Short: "List the dead letters of a policy, oldest first",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a.policy = args[0]
 			var page lettersAnswer
 			answer, err := a.get(cmd.Context(), fmt.Sprintf("%s?after=%d&limit=%d",
 				path("dead", a.policy), after, limit), &page)
@@ -38,7 +35,7 @@ func (a *app) deadList() *cobra.Command {
 			}
 			return a.show(answer, func() error { return a.letterTable(page) })
 		},
-	}
+	})
 	cmd.Flags().Uint64Var(&after, "after", 0, "only those behind this `id`")
 	cmd.Flags().IntVarP(&limit, "limit", "n", 100, "show at most this many")
 	return cmd
@@ -85,13 +82,11 @@ func letterArgs(many func() bool) cobra.PositionalArgs {
 }
 
 func (a *app) deadShow() *cobra.Command {
-	return &cobra.Command{
-		Use:               "show POLICY ID",
-		Short:             "Show a dead letter with its headers and its body",
-		Args:              letterArgs(func() bool { return false }),
-		ValidArgsFunction: a.names,
+	return a.ofPolicy(&cobra.Command{
+		Use:   "show POLICY ID",
+		Short: "Show a dead letter with its headers and its body",
+		Args:  letterArgs(func() bool { return false }),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a.policy = args[0]
 			var l letterAnswer
 			answer, err := a.get(cmd.Context(), path("dead", args[0], args[1]), &l)
 			if err != nil {
@@ -99,7 +94,7 @@ func (a *app) deadShow() *cobra.Command {
 			}
 			return a.show(answer, func() error { return a.letter(l) })
 		},
-	}
+	})
 }
 
 func (a *app) letter(l letterAnswer) error {
@@ -110,17 +105,23 @@ func (a *app) letter(l letterAnswer) error {
 		{"failed attempts", strconv.Itoa(l.Attempts)}, {"accepted", clock(l.AcceptedAt, now)},
 		{"buried", clock(l.BuriedAt, now)}, {"size", strconv.Itoa(l.Size) + " bytes"},
 	}
-	for _, name := range slices.Sorted(maps.Keys(l.Header)) {
-		for _, value := range l.Header[name] {
+	return a.message(rows, l.Header, l.Body, len(l.Bytes))
+}
+
+// message prints what rows tell of a message, its header below them, and its body, of which the
+// API tells the text, or only how many bytes it has.
+func (a *app) message(rows [][]string, header map[string][]string, text *string, size int) error {
+	for _, name := range slices.Sorted(maps.Keys(header)) {
+		for _, value := range header[name] {
 			rows = append(rows, []string{line(name, 100), line(value, 1000)})
 		}
 	}
 	if err := table(a.out, rows); err != nil {
 		return err
 	}
-	body := fmt.Sprintf("(%d bytes that are no text)", len(l.Bytes))
-	if l.Body != nil {
-		body = plain(*l.Body)
+	body := fmt.Sprintf("(%d bytes that are no text)", size)
+	if text != nil {
+		body = plain(*text)
 	}
 	_, err := fmt.Fprintf(a.out, "\n%s\n", body)
 	return err
@@ -157,22 +158,17 @@ func (a *app) deadReplay() *cobra.Command {
 	var s some
 	var cmd *cobra.Command
 	many := func() bool { return all || s.query(cmd) != "" }
-	cmd = &cobra.Command{
-		Use:               "replay POLICY {ID | --all | --key … --reason … --since … --before …}",
-		Short:             "Make a dead letter a job again, or many",
-		Args:              letterArgs(many),
-		ValidArgsFunction: a.names,
+	cmd = a.ofPolicy(&cobra.Command{
+		Use:   "replay POLICY {ID | --all | --key … --reason … --since … --before …}",
+		Short: "Make a dead letter a job again, or many",
+		Args:  letterArgs(many),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a.policy = args[0]
 			if many() {
 				return a.replayAll(cmd, s.query(cmd))
 			}
 			var v verdictAnswer
-			answer, err := a.ask(cmd.Context(), http.MethodPost,
-				path("dead", args[0], args[1], "replay"), nil, nil)
-			if err == nil {
-				err = read(answer, &v)
-			}
+			answer, err := a.askFor(cmd.Context(), http.MethodPost,
+				path("dead", args[0], args[1], "replay"), nil, nil, &v)
 			if err != nil {
 				return err
 			}
@@ -181,7 +177,7 @@ func (a *app) deadReplay() *cobra.Command {
 				return err
 			})
 		},
-	}
+	})
 	cmd.Flags().BoolVar(&all, "all", false, "all that there are now, in their order")
 	s = someFlags(cmd)
 	return cmd
@@ -197,12 +193,9 @@ func (a *app) replayAll(cmd *cobra.Command, query string) error {
 	}
 	var total counts
 	for !total.Complete {
-		answer, err := a.ask(cmd.Context(), http.MethodPost,
-			path("dead", a.policy, "replay")+query, nil, nil)
 		var now counts
-		if err == nil {
-			err = read(answer, &now)
-		}
+		answer, err := a.askFor(cmd.Context(), http.MethodPost,
+			path("dead", a.policy, "replay")+query, nil, nil, &now)
 		if err != nil {
 			return err
 		}
@@ -233,16 +226,14 @@ func (a *app) deadDrop() *cobra.Command {
 	var through uint64
 	var s some
 	var cmd *cobra.Command
-	cmd = &cobra.Command{
+	cmd = a.ofPolicy(&cobra.Command{
 		Use: "drop POLICY {ID | --all | --through ID | " +
 			"--key … --reason … --since … --before …}",
 		Short: "Discard a dead letter for good, or many",
 		Args: letterArgs(func() bool {
 			return all || through > 0 || s.query(cmd) != ""
 		}),
-		ValidArgsFunction: a.names,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a.policy = args[0]
 			to := path(append([]string{"dead"}, args...)...)
 			if through > 0 {
 				to += "?through=" + strconv.FormatUint(through, 10)
@@ -251,7 +242,7 @@ func (a *app) deadDrop() *cobra.Command {
 			}
 			return a.drop(cmd, to)
 		},
-	}
+	})
 	s = someFlags(cmd)
 	cmd.Flags().BoolVar(&all, "all", false, "all of the policy's")
 	cmd.Flags().Uint64Var(&through, "through", 0, "all up to this `id`")
@@ -265,14 +256,11 @@ func (a *app) deadDrop() *cobra.Command {
 // drop asks again until all letters that are meant are gone.
 func (a *app) drop(cmd *cobra.Command, to string) error {
 	for total, more := 0, true; more; {
-		answer, err := a.ask(cmd.Context(), http.MethodDelete, to, nil, nil)
 		var dropped struct {
 			Discarded  int
 			Incomplete bool
 		}
-		if err == nil {
-			err = read(answer, &dropped)
-		}
+		answer, err := a.askFor(cmd.Context(), http.MethodDelete, to, nil, nil, &dropped)
 		if err != nil {
 			return err
 		}

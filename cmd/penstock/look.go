@@ -258,15 +258,12 @@ func (j *jobAnswer) answered(most int) string {
 func (a *app) history() *cobra.Command {
 	var key string
 	var limit int
-	cmd := &cobra.Command{
+	cmd := a.ofPolicy(&cobra.Command{
 		Use:   "history POLICY [--key KEY]",
 		Short: "List the jobs that have ended, the last one first",
 		Long: "Lists the jobs of a policy that have ended, or of one of its buckets, the last\n" +
 			"one first. The policy must say keep_done: for how long they are to be known.",
-		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: a.names,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a.policy = args[0]
 			at := path("history", a.policy)
 			if cmd.Flags().Changed("key") {
 				at = path("history", a.policy, key)
@@ -278,7 +275,7 @@ func (a *app) history() *cobra.Command {
 			}
 			return a.show(answer, func() error { return a.historyTable(page.Jobs) })
 		},
-	}
+	})
 	keyFlag(cmd, &key, "only those of this `key`")
 	cmd.Flags().IntVarP(&limit, "limit", "n", 20, "show at most this many")
 	return cmd

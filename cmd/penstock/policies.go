@@ -60,6 +60,21 @@ func (a *app) names(cmd *cobra.Command, args []string, _ string) ([]cobra.Comple
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
+// ofPolicy makes a command one about the policy that its first argument names, and takes no other
+// argument unless the command says what it takes.
+func (a *app) ofPolicy(cmd *cobra.Command) *cobra.Command {
+	if cmd.Args == nil {
+		cmd.Args = cobra.ExactArgs(1)
+	}
+	cmd.ValidArgsFunction = a.names
+	run := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		a.policy = args[0]
+		return run(cmd, args)
+	}
+	return cmd
+}
+
 func (a *app) policies() *cobra.Command {
 	g := group("policies", "List, show and write policies", a.policiesList(), a.policiesShow(),
 		a.policiesApply())
@@ -124,13 +139,10 @@ func (p *policyAnswer) state() string {
 }
 
 func (a *app) policiesShow() *cobra.Command {
-	return &cobra.Command{
-		Use:               "show POLICY",
-		Short:             "Show a policy with its defaults, as YAML",
-		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: a.names,
+	return a.ofPolicy(&cobra.Command{
+		Use:   "show POLICY",
+		Short: "Show a policy with its defaults, as YAML",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a.policy = args[0]
 			var p struct {
 				Policy json.RawMessage `json:"policy"`
 				policyAnswer
@@ -149,7 +161,7 @@ func (a *app) policiesShow() *cobra.Command {
 				return err
 			})
 		},
-	}
+	})
 }
 
 // asYAML spells JSON, which is YAML, as people write it, with its fields in their order.
@@ -254,10 +266,8 @@ func (a *app) apply(ctx context.Context, d document, dry bool) error {
 		return err
 	}
 	isNew := err != nil
-	answer, err := a.ask(ctx, http.MethodPut, path("policies", d.name)+query, d.json, nil)
-	if err == nil {
-		err = read(answer, &after)
-	}
+	answer, err := a.askFor(ctx, http.MethodPut, path("policies", d.name)+query, d.json, nil,
+		&after)
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,6 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -129,13 +128,10 @@ func (a *app) hintedSchedule(ctx context.Context, err error, n scheduleName) err
 
 func (a *app) schedulesShow() *cobra.Command {
 	var n scheduleName
-	cmd := &cobra.Command{
-		Use:               "show POLICY",
-		Short:             "Show a schedule with the headers and the body of its jobs",
-		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: a.names,
+	cmd := a.ofPolicy(&cobra.Command{
+		Use:   "show POLICY",
+		Short: "Show a schedule with the headers and the body of its jobs",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a.policy = args[0]
 			var s scheduleAnswer
 			answer, err := a.askSchedule(cmd.Context(), http.MethodGet, n, nil)
 			if err == nil {
@@ -146,7 +142,7 @@ func (a *app) schedulesShow() *cobra.Command {
 			}
 			return a.show(answer, func() error { return a.scheduleShown(s) })
 		},
-	}
+	})
 	n.flags(cmd)
 	return cmd
 }
@@ -155,27 +151,14 @@ func (a *app) scheduleShown(s scheduleAnswer) error {
 	rows := [][]string{{"policy", s.Policy}, {"key", keyName(s.Key)}, {"name", s.Name},
 		{"when", line(s.When, 100)}, {"zone", cmp.Or(line(s.Zone, 100), "UTC")},
 		{"state", s.state()}, {"from", s.from()}, {"size", strconv.Itoa(s.Bytes) + " bytes"}}
-	for _, name := range slices.Sorted(maps.Keys(s.Header)) {
-		for _, value := range s.Header[name] {
-			rows = append(rows, []string{line(name, 100), line(value, 1000)})
-		}
-	}
-	if err := table(a.out, rows); err != nil {
-		return err
-	}
-	body := fmt.Sprintf("(%d bytes that are no text)", s.Bytes)
-	if s.Body != nil {
-		body = plain(*s.Body)
-	}
-	_, err := fmt.Fprintf(a.out, "\n%s\n", body)
-	return err
+	return a.message(rows, s.Header, s.Body, s.Bytes)
 }
 
 func (a *app) schedulesSet() *cobra.Command {
 	var n scheduleName
 	var s submission
 	var zone string
-	cmd := &cobra.Command{
+	cmd := a.ofPolicy(&cobra.Command{
 		Use:     "set POLICY WHEN [BODY]",
 		Aliases: []string{"add"},
 		Short:   "Make a schedule, or put another in its place",
@@ -193,9 +176,7 @@ the same key and name is replaced.`,
 			}
 			return cobra.MinimumNArgs(2)(cmd, args)
 		},
-		ValidArgsFunction: a.names,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a.policy = args[0]
 			header, err := s.header()
 			if err != nil {
 				return usageError{err}
@@ -210,11 +191,8 @@ the same key and name is replaced.`,
 				header.Set(queue.HeaderScheduleZone, zone)
 			}
 			var made scheduleAnswer
-			answer, err := a.ask(cmd.Context(), http.MethodPost,
-				path("schedules", a.policy, n.key), body, header)
-			if err == nil {
-				err = read(answer, &made)
-			}
+			answer, err := a.askFor(cmd.Context(), http.MethodPost,
+				path("schedules", a.policy, n.key), body, header, &made)
 			if err != nil {
 				return err
 			}
@@ -224,7 +202,7 @@ the same key and name is replaced.`,
 				return err
 			})
 		},
-	}
+	})
 	n.flags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&zone, "zone", "", "the time `zone` of a cron pattern; UTC by default")
@@ -253,13 +231,10 @@ func (a *app) schedulesRemove() *cobra.Command {
 // scheduleChange is a command that changes a schedule by one request.
 func (a *app) scheduleChange(use, short, method, done string, query url.Values) *cobra.Command {
 	var n scheduleName
-	cmd := &cobra.Command{
-		Use:               use + " POLICY",
-		Short:             short,
-		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: a.names,
+	cmd := a.ofPolicy(&cobra.Command{
+		Use:   use + " POLICY",
+		Short: short,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a.policy = args[0]
 			answer, err := a.askSchedule(cmd.Context(), method, n, query)
 			if err != nil {
 				return err
@@ -272,7 +247,7 @@ func (a *app) scheduleChange(use, short, method, done string, query url.Values) 
 				return err
 			})
 		},
-	}
+	})
 	n.flags(cmd)
 	return cmd
 }

@@ -38,16 +38,14 @@ func place(what, policy, key string, keyed bool) string {
 func (a *app) rate() *cobra.Command {
 	var key, peak string
 	var dry bool
-	cmd := &cobra.Command{
+	cmd := a.ofPolicy(&cobra.Command{
 		Use:   "rate POLICY RATE",
 		Short: "Change the outflow of a policy, or of one key",
 		Long: `Changes the outflow of a policy, or with --key of one bucket, for waiting jobs too.
 RATE is such as 50/s, 10/m or 3/10s; "default" lets a key follow its policy again.`,
-		Example:           "  penstock rate mail 50/s\n  penstock rate mail 5/s --key big",
-		Args:              cobra.ExactArgs(2),
-		ValidArgsFunction: a.names,
+		Example: "  penstock rate mail 50/s\n  penstock rate mail 5/s --key big",
+		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a.policy = args[0]
 			keyed := cmd.Flags().Changed("key")
 			fields := map[string]any{"outflow": args[1]}
 			if args[1] == "default" {
@@ -70,12 +68,9 @@ RATE is such as 50/s, 10/m or 3/10s; "default" lets a key follow its policy agai
 			if dry {
 				to += "?dry_run=1"
 			}
-			answer, err := a.ask(cmd.Context(), http.MethodPatch, to, patch, nil)
-			if err != nil {
-				return err
-			}
 			var changed struct{ Changed []string }
-			if err := read(answer, &changed); err != nil {
+			answer, err := a.askFor(cmd.Context(), http.MethodPatch, to, patch, nil, &changed)
+			if err != nil {
 				return err
 			}
 			return a.show(answer, func() error {
@@ -86,7 +81,7 @@ RATE is such as 50/s, 10/m or 3/10s; "default" lets a key follow its policy agai
 				return a.changed(bucketName(a.policy, key, keyed), verb, changed.Changed, dry)
 			})
 		},
-	}
+	})
 	keyFlag(cmd, &key, "change it for this `key` alone")
 	cmd.Flags().StringVar(&peak, "peak", "", "also the `rate` that no second exceeds")
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "check everything and write nothing")
@@ -100,13 +95,10 @@ func (a *app) pause(paused bool) *cobra.Command {
 		name, short, done = "resume", "Let the jobs of a policy go on, or of one key", "goes on"
 	}
 	var key string
-	cmd := &cobra.Command{
-		Use:               name + " POLICY",
-		Short:             short,
-		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: a.names,
+	cmd := a.ofPolicy(&cobra.Command{
+		Use:   name + " POLICY",
+		Short: short,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a.policy = args[0]
 			keyed := cmd.Flags().Changed("key")
 			answer, err := a.ask(cmd.Context(), http.MethodPost, place(name, a.policy, key, keyed),
 				nil, nil)
@@ -118,14 +110,14 @@ func (a *app) pause(paused bool) *cobra.Command {
 				return err
 			})
 		},
-	}
+	})
 	keyFlag(cmd, &key, "the bucket of this `key` alone")
 	return cmd
 }
 
 func (a *app) purge() *cobra.Command {
 	var key string
-	cmd := &cobra.Command{
+	cmd := a.ofPolicy(&cobra.Command{
 		Use:   "purge POLICY --key KEY",
 		Short: "Drop the jobs that wait in a bucket, for good",
 		Long: `Drops the jobs that wait in a bucket, for good and without dead letters. Those that
@@ -136,16 +128,11 @@ run are left alone. A whole policy is not purged at once.`,
 			}
 			return cobra.ExactArgs(1)(cmd, args)
 		},
-		ValidArgsFunction: a.names,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a.policy = args[0]
-			answer, err := a.ask(cmd.Context(), http.MethodPost, path("purge", a.policy, key), nil,
-				nil)
-			if err != nil {
-				return err
-			}
 			var purged struct{ Removed int }
-			if err := read(answer, &purged); err != nil {
+			answer, err := a.askFor(cmd.Context(), http.MethodPost,
+				path("purge", a.policy, key), nil, nil, &purged)
+			if err != nil {
 				return err
 			}
 			return a.show(answer, func() error {
@@ -154,7 +141,7 @@ run are left alone. A whole policy is not purged at once.`,
 				return err
 			})
 		},
-	}
+	})
 	keyFlag(cmd, &key, "the bucket's `key`")
 	return cmd
 }
@@ -183,10 +170,8 @@ policy that have the tag, or with --key of one bucket. Those that run are left a
 				return a.cancelTagged(cmd.Context(), tag, key, cmd.Flags().Changed("key"))
 			}
 			var j jobAnswer
-			answer, err := a.ask(cmd.Context(), http.MethodDelete, path("jobs", args[0]), nil, nil)
-			if err == nil {
-				err = read(answer, &j)
-			}
+			answer, err := a.askFor(cmd.Context(), http.MethodDelete, path("jobs", args[0]), nil,
+				nil, &j)
 			if err != nil {
 				return err
 			}
@@ -216,11 +201,7 @@ func (a *app) cancelTagged(ctx context.Context, tag, key string, keyed bool) err
 		}
 		some := all
 		some.Cancelled, some.Left, some.Next = 0, 0, nil
-		answer, err := a.ask(ctx, http.MethodPost, to, nil, nil)
-		if err == nil {
-			err = read(answer, &some)
-		}
-		if err != nil {
+		if _, err := a.askFor(ctx, http.MethodPost, to, nil, nil, &some); err != nil {
 			return err
 		}
 		some.Cancelled, some.Left = some.Cancelled+all.Cancelled, some.Left+all.Left

@@ -20,30 +20,8 @@ func limitWorld(seed uint64, s sabotage) *world {
 		p := &w.policies[i]
 		for n := range 1 + rng.IntN(3) {
 			l := policy.Limit{Name: fmt.Sprint("l", n)}
-			most := 10 + rng.Int64N(20)
-			if rng.IntN(3) == 0 {
-				l.Cost, most = "tokens", 20+rng.Int64N(60)
-			}
-			window := policy.Duration(1000+rng.Int64N(12_000)) *
-				policy.Duration(time.Millisecond)
-			rate := algorithms.Rate{Count: most, Per: time.Duration(window)}
-			// where the clocks of servers step, windows that are aligned to them do
-			kinds := 5
-			if w.has(serverClocks) {
-				kinds = 3
-			}
-			switch l.Rule = (policy.Rule{Limit: most, Window: window}); rng.IntN(kinds) {
-			case 0:
-				l.Rule = policy.Rule{Algorithm: policy.TokenBucket, Capacity: most, Refill: rate}
-			case 1:
-				l.Rule = policy.Rule{Algorithm: policy.LeakingBucket, Burst: most, Outflow: rate}
-			case 2:
-				l.Algorithm = policy.SlidingLog
-			case 3:
-				l.Algorithm = policy.FixedWindow
-			case 4:
-				l.Algorithm = policy.SlidingCounter
-			}
+			w.drawLimit(&l, rng, 10, 20, policy.TokenBucket, policy.LeakingBucket,
+				policy.SlidingLog)
 			if p.Partitions <= 1 && rng.IntN(3) == 0 {
 				l.Key = policy.KeyGlobal
 			}
@@ -53,6 +31,30 @@ func limitWorld(seed uint64, s sabotage) *world {
 		w.valid(*p)
 	}
 	return w
+}
+
+// drawLimit draws the numbers of a limit, at least so many jobs or tokens, and its algorithm: one
+// of those given, or one whose windows are aligned to the servers' clocks, unless these step.
+func (w *world) drawLimit(l *policy.Limit, rng *rand.Rand, jobs, tokens int64,
+	kinds ...policy.Algorithm) {
+
+	most := jobs + rng.Int64N(20)
+	if rng.IntN(3) == 0 {
+		l.Cost, most = "tokens", tokens+rng.Int64N(60)
+	}
+	window := policy.Duration(1000+rng.Int64N(12_000)) * policy.Duration(time.Millisecond)
+	if !w.has(serverClocks) {
+		kinds = append(kinds, policy.FixedWindow, policy.SlidingCounter)
+	}
+	rate := algorithms.Rate{Count: most, Per: time.Duration(window)}
+	switch l.Algorithm = kinds[rng.IntN(len(kinds))]; l.Algorithm {
+	case policy.TokenBucket:
+		l.Capacity, l.Refill = most, rate
+	case policy.LeakingBucket:
+		l.Burst, l.Outflow = most, rate
+	default:
+		l.Limit, l.Window = most, window
+	}
 }
 
 // TestSimulationOfLimits: whatever happens to drainers and servers, no limit of a bucket lets more

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -38,26 +37,7 @@ func sharedWorld(seed uint64, s sabotage) *world {
 
 func (w *world) sharedLimit(name string, rng *rand.Rand) policy.Limit {
 	l := policy.Limit{Shared: name}
-	most := 15 + rng.Int64N(20)
-	if rng.IntN(3) == 0 {
-		l.Cost, most = "tokens", 40+rng.Int64N(60)
-	}
-	window := policy.Duration(1000+rng.Int64N(12_000)) * policy.Duration(time.Millisecond)
-	kinds := 4
-	if w.has(serverClocks) {
-		kinds = 2
-	}
-	switch l.Rule = (policy.Rule{Limit: most, Window: window}); rng.IntN(kinds) {
-	case 0:
-		l.Rule = policy.Rule{Algorithm: policy.TokenBucket, Capacity: most,
-			Refill: algorithms.Rate{Count: most, Per: time.Duration(window)}}
-	case 1:
-		l.Algorithm = policy.SlidingLog
-	case 2:
-		l.Algorithm = policy.FixedWindow
-	case 3:
-		l.Algorithm = policy.SlidingCounter
-	}
+	w.drawLimit(&l, rng, 15, 40, policy.TokenBucket, policy.SlidingLog)
 	return l
 }
 
