@@ -1,9 +1,9 @@
 # `make` lists the targets. Go is all that they need, the tests apart: `make setup` sees to the rest.
 
 FUZZTIME ?= 20s
-# A minute of worlds, which are fixed: of 16,600 that nobody had run before (make simulate) three broke a rule of the judge,
-# and a test that fails by chance in one of two runs tells nothing about a change. Those three are mended.
-SEEDS    ?= 1500
+# Some of a minute of worlds, which are fixed: of 16,600 that nobody had run before (make simulate) three broke a rule of the
+# judge, and a test that fails by chance in one of two runs tells nothing about a change. Those three are mended.
+SEEDS    ?= 1000
 FOR      ?= 1h
 OUTAGE   ?= 10m
 CHAOS    ?= 3m
@@ -76,14 +76,13 @@ gotest = CGO_ENABLED=1 go run $(GOTESTSUM) --format pkgname --rerun-fails=1 --re
 endif
 
 # The two parts at once, because the first waits for half of its time.
-test: SEEDS = 1000
 test: setup ## what to run before a commit
-	@$(MAKE) --no-print-directory -j 2 test-race worlds SEEDS=$(SEEDS)
+	@$(MAKE) --no-print-directory -j 2 test-race worlds
 
 test-race: setup ## its part with the race detector, real servers included
 	$(call gotest,-p $(AT_ONCE) -skip '^TestSimulation|$(CLUSTERS)',$(LONGEST) $(OTHERS))
 
-worlds: ## its part without: what shares nothing, and SEEDS=1500 simulated worlds; in test 1,000
+worlds: ## its part without: what shares nothing, and SEEDS=1000 simulated worlds
 	nice go test $(ALONE)
 	nice go test ./workers/internal/core -run '^TestSimulation' -seeds $(SEEDS)
 
@@ -118,8 +117,8 @@ lint: ## gofmt, go vet (also for macOS, Windows and 32 bit), staticcheck, errche
 simulate: ## the laws in virtual time, with seeds that nobody has run before, for FOR=1h
 	go test ./workers/internal/core -run 'TestSimulation(Laws|OfAnOutage)' -timeout 0 -v -fresh $(FOR)
 
-mutants: ## small sabotages of the code, all or ONLY=pattern, in a minute or two: a test must notice each
-	nice go run ./internal/mutants $(if $(RERUN),,-v) $(if $(ONLY),-only '$(ONLY)')
+mutants: ## small sabotages of the code, all or ONLY=pattern, in five minutes: a test must notice each
+	nice go run ./internal/mutants $(if $(RERUN),,-v) $(if $(ONLY),-only '$(ONLY)') $(if $(SHARE),-share $(SHARE))
 
 outage: ## a target that is down for OUTAGE=10m, with the default retries, on a real process
 	go test ./cmd/admitter -run TestATargetThatIsDown -count 1 -v -timeout 2h -outage $(OUTAGE)
@@ -165,7 +164,7 @@ screenshots: setup ## pictures of the console in Chromium, and of simulations: d
 	go test ./docs -count=1 -run Simulating -pictures simulate
 
 test-bench: setup ## the tests of that measurement, of the API's description, of Envoy's service, of the console in Chromium, and of deploy/
-	go -C bench vet ./...
+	go -C bench vet -race ./...
 	cd bench && $(call gotest,,./...)
 	cd internal/deploytest && go mod tidy -diff && go vet ./... && go test ./...
 	cd internal/apitest && go mod tidy -diff && go vet ./... && go test ./...

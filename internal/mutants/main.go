@@ -7,7 +7,7 @@
 // package are built once, with the mutants of all its functions in them (weave.go); each is then
 // played alone.
 //
-//	go run ./internal/mutants [-v] [-only pattern]
+//	go run ./internal/mutants [-v] [-only pattern] [-share n]
 package main
 
 import (
@@ -24,6 +24,7 @@ import (
 
 func main() {
 	only := flag.String("only", "", "play those alone whose name matches this regular expression")
+	share := flag.Int("share", 1, "play those of one package in so many, of others each day")
 	verbose := flag.Bool("v", false, "tell also what is as it should be, when it is known")
 	dir := flag.String("dir", ".", "the module's directory")
 	flag.Parse()
@@ -39,6 +40,7 @@ func main() {
 		return !named.MatchString(m.name)
 	})
 	begun := time.Now()
+	rows = shareOf(rows, *share, int(begun.Unix()/(24*60*60)))
 	results, err := play(ctx, *dir, rows, func(r result) {
 		if *verbose || !r.verdict.good() {
 			fmt.Println(r)
@@ -53,4 +55,18 @@ func main() {
 	if !good || ctx.Err() != nil {
 		os.Exit(1)
 	}
+}
+
+// shareOf is the rows whose tests lie in one package in n. So many days together have all.
+func shareOf(rows []mutant, n, day int) (share []mutant) {
+	pkgs := map[string]int{}
+	for _, m := range rows {
+		if _, known := pkgs[m.pkg()]; !known {
+			pkgs[m.pkg()] = len(pkgs)
+		}
+		if (pkgs[m.pkg()]+day)%max(n, 1) == 0 {
+			share = append(share, m)
+		}
+	}
+	return share
 }

@@ -41,6 +41,25 @@ func TestEachRowIsAboutTheCodeAsItIs(t *testing.T) {
 	}
 }
 
+// TestSharesAreTheWhole has each row played on one day of three.
+func TestSharesAreTheWhole(t *testing.T) {
+	played := map[string]int{}
+	for day := range 3 {
+		share := shareOf(table, 3, day)
+		if len(share) == 0 || len(share) == len(table) {
+			t.Errorf("day %d: %d of %d rows", day, len(share), len(table))
+		}
+		for _, m := range share {
+			played[m.name]++
+		}
+	}
+	for _, m := range table {
+		if played[m.name] != 1 {
+			t.Errorf("%s is played %d times in three days", m.name, played[m.name])
+		}
+	}
+}
+
 // testsOf names the tests of a package.
 func testsOf(t *testing.T, dir string) (names []string) {
 	t.Helper()
