@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/admission/access"
+	"github.com/penstock-mq/penstock/algorithms"
 )
 
 // Prefix begins the names by which metrics, fallbacks and the rights of clients know a domain and
@@ -56,7 +57,28 @@ func (u Unit) Window() time.Duration { return units[u].length }
 type Rate struct {
 	Requests uint32
 	Unit     Unit
-	Name     string // of the limit in its file; may be empty
+	Units    *uint32 // that a window lasts; nil: one
+	Name     string  // of the limit in its file; may be empty
+}
+
+// Window is how long a window is; 0 when that is no length, or longer than windows may be.
+func (r Rate) Window() time.Duration {
+	length, n := r.Unit.Window(), uint32(1)
+	if r.Units != nil {
+		n = *r.Units
+	}
+	if length == 0 || int64(n) > int64(algorithms.MaxWindow/length) {
+		return 0
+	}
+	return time.Duration(n) * length
+}
+
+// per is the length of a window, as what is counted and metrics name it: day, 30second.
+func (r Rate) per() string {
+	if r.Units == nil {
+		return r.Unit.String()
+	}
+	return strconv.FormatUint(uint64(*r.Units), 10) + r.Unit.String()
 }
 
 // Limit is what a file says of a descriptor with a rate_limit.
@@ -141,7 +163,7 @@ func (c *Config) Find(domain string, entries []Entry) (l *Limit, counted string)
 	if at.limit == nil || at.limit.Unlimited {
 		return at.limit, ""
 	}
-	return at.limit, counts(at.limit.Unit, entries, patterns)
+	return at.limit, counts(at.limit.per(), entries, patterns)
 }
 
 // longestKey is how long, in bytes, what is counted by may be as it is.
@@ -149,9 +171,9 @@ const longestKey = 256
 
 // counts is what a descriptor is counted by, with the patterns of some entries in place of their
 // values. It is one to one, up to a hash.
-func counts(u Unit, entries []Entry, patterns map[int]string) string {
+func counts(per string, entries []Entry, patterns map[int]string) string {
 	var room [longestKey]byte
-	text := append(append(room[:0], u.String()...), ':')
+	text := append(append(room[:0], per...), ':')
 	for i, e := range entries {
 		value := e.Value
 		if pattern, shared := patterns[i]; shared {
@@ -164,7 +186,7 @@ func counts(u Unit, entries []Entry, patterns map[int]string) string {
 	}
 	if len(text) > longestKey {
 		sum := sha256.Sum256(text)
-		return u.String() + ":" + hex.EncodeToString(sum[:])
+		return per + ":" + hex.EncodeToString(sum[:])
 	}
 	return string(text)
 }
@@ -186,5 +208,5 @@ func appendEscaped(to []byte, text string) []byte {
 // own names the limit that a request brings along.
 func (r Rate) own(domain string) string {
 	return Prefix + domain + ".:" + strconv.FormatUint(uint64(r.Requests), 10) + "/" +
-		r.Unit.String()
+		r.per()
 }

@@ -167,7 +167,11 @@ func (p *parser) descriptor(into *node, path string, at *yaml.Node) {
 }
 
 func (p *parser) limit(at *yaml.Node, path string) *Limit {
-	fields := p.fields(at, "unit", "requests_per_unit", "unlimited", "name", "replaces")
+	fields := p.fields(at, "unit", "requests_per_unit", "unlimited", "name", "replaces",
+		"unit_multiplier")
+	if n := fields["unit_multiplier"]; n != nil {
+		p.bad(n, "unit_multiplier: files have none, as in envoyproxy/ratelimit")
+	}
 	l := &Limit{Path: path, Unlimited: p.flag(fields["unlimited"])}
 	l.Name = p.text(fields["name"])
 	known := false

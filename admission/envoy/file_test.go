@@ -50,6 +50,8 @@ func TestABadFileIsToldOfByItsLines(t *testing.T) {
 			"  rate_limit: {unit: fortnight, requests_per_unit: -1}": {
 			`:4: unit: "fortnight": want second, minute`,
 			":4: requests_per_unit: want a whole number"},
+		"domain: a\ndescriptors:\n- key: b\n  rate_limit: {unit: second, unit_multiplier: 30}": {
+			":4: unit_multiplier: files have none"},
 		"domain: a\ndescriptors:\n- key: b\n  rate_limit: {unlimited: true, unit: day}": {
 			":4: unit: stands beside unlimited"},
 		"domain: a\ndescriptors:\n- key: b\n  rate_limit:\n    name: n\n    unit: day\n" +

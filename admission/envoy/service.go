@@ -121,7 +121,7 @@ func (s *Service) count(l *Limit, name string, previous admission.Limiter) (func
 	}
 	made, err := s.options.NewLimit(policy.Policy{Name: name,
 		OnStoreError: s.options.OnStoreError, Rule: policy.Rule{Algorithm: policy.FixedWindow,
-			Limit: int64(l.Requests), Window: policy.Duration(l.Unit.Window())}}.WithDefaults(),
+			Limit: int64(l.Requests), Window: policy.Duration(l.Window())}}.WithDefaults(),
 		previous)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", l.Path, err)
@@ -219,7 +219,7 @@ func (s *Service) questions(domain string, descriptors []Descriptor,
 			if q.limit, err = s.ownLimit(domain, *d.Limit); err != nil {
 				return nil, err
 			}
-			q.counted = counts(d.Limit.Unit, d.Entries, nil)
+			q.counted = counts(d.Limit.per(), d.Entries, nil)
 		}
 		q.hits, q.refund = uint64(max(hits, 1)), d.Refund
 		if d.Hits != nil {
@@ -246,6 +246,10 @@ func (s *Service) questions(domain string, descriptors []Descriptor,
 func (s *Service) ownLimit(domain string, r Rate) (*Limit, error) {
 	if r.Unit.Window() == 0 {
 		return nil, &admission.RequestError{Field: "limit", Reason: "the unit is not known"}
+	}
+	if r.Window() == 0 {
+		return nil, &admission.RequestError{Field: "limit",
+			Reason: "the unit_multiplier must be at least 1, and a window at most 366 days"}
 	}
 	name := r.own(domain)
 	s.mu.Lock()
@@ -329,7 +333,7 @@ func (l *Limit) decide(ctx context.Context, q asked) (algorithms.Decision, error
 
 // rest is how long the window of now lasts, by this machine's clock.
 func (l *Limit) rest() time.Duration {
-	_, d := algorithms.FixedWindow{Limit: 1, Window: l.Unit.Window()}.Take(
+	_, d := algorithms.FixedWindow{Limit: 1, Window: l.Window()}.Take(
 		algorithms.FixedWindowState{}, time.Now(), 1)
 	return d.ResetAfter
 }

@@ -103,7 +103,7 @@ func asking(t *testing.T, s *envoy.Service) func(n uint32, want []int64, d ...en
 				got = append(got, int64(status.Remaining))
 			}
 			if status.Limit != nil &&
-				(status.Reset <= 0 || status.Reset > status.Limit.Unit.Window()) {
+				(status.Reset <= 0 || status.Reset > status.Limit.Window()) {
 				t.Errorf("the window of %+v ends in %s", status.Limit, status.Reset)
 			}
 		}
@@ -169,6 +169,13 @@ func testDecisions(t *testing.T, o envoy.Options) {
 	other := of("any", "other")
 	other.Limit = own.Limit
 	ask(1, []int64{1}, other)
+	four := uint32(4) // units make another window, which counts by itself
+	for range 2 {
+		own.Limit = &envoy.Rate{Requests: 1, Unit: 7, Units: &four}
+		ask(1, []int64{0}, own)
+		ask(1, []int64{-1}, own)
+		four++
+	}
 	none, err := s.Decide(t.Context(), "elsewhere", []envoy.Descriptor{own}, 1)
 	if err != nil || none.Over || none.Statuses[0].Limit != nil {
 		t.Errorf("an unknown domain: %+v, %v", none, err)
@@ -183,7 +190,8 @@ func testDecisions(t *testing.T, o envoy.Options) {
 	for what, want := range map[string]int{"envoy.edge.tried allowed": 2,
 		"envoy.edge.tried within": 1, "envoy.edge.tried over": 1, "envoy.edge.closed refused": 2,
 		"envoy.edge.path_/files/* refused": 1, "envoy.edge.:2/year allowed": 3,
-		"envoy.edge.:2/year refused": 1, "envoy.edge.vip allowed": 0} {
+		"envoy.edge.:2/year refused": 1, "envoy.edge.:1/4week refused": 1,
+		"envoy.edge.vip allowed": 0} {
 		if heard.counts[what] != want {
 			t.Errorf("%s: %d, want %d", what, heard.counts[what], want)
 		}
@@ -204,6 +212,14 @@ func TestBadRequestsAreToldOf(t *testing.T) {
 	many := make([]envoy.Descriptor, 257)
 	unit := of("ip", "a")
 	unit.Limit = &envoy.Rate{Requests: 1, Unit: 99}
+	const wrong = "limit: the unit_multiplier must be at least 1, and a window at most 366 days"
+	for u, n := range map[envoy.Unit]uint32{1: 0, 4: 367, 6: 2, 7: math.MaxUint32} {
+		long := envoy.Descriptor{Limit: &envoy.Rate{Requests: 1, Unit: u, Units: &n}}
+		_, err := s.Decide(t.Context(), "edge", []envoy.Descriptor{long}, 1)
+		if err == nil || err.Error() != wrong {
+			t.Errorf("%d × %s: %v, want %s", n, u, err, wrong)
+		}
+	}
 	for want, ask := range map[string]func() (envoy.Answer, error){
 		"domain: must not be empty": func() (envoy.Answer, error) {
 			return s.Decide(t.Context(), "", []envoy.Descriptor{of("ip", "a")}, 1)

@@ -120,22 +120,34 @@ func descriptor(text []byte) (d envoy.Descriptor, err error) {
 					d.Limit.Requests = uint32(f.n)
 				case 2:
 					d.Limit.Unit = envoy.Unit(int32(f.n))
+				case 3:
+					n, err := wrapped(f.text)
+					units := uint32(n)
+					d.Limit.Units = &units
+					return err
 				}
 				return nil
 			})
 		case 3:
-			d.Hits = new(uint64)
-			return fields(f.text, func(f field) error {
-				if f.number == 1 {
-					*d.Hits = f.n
-				}
-				return nil
-			})
+			n, err := wrapped(f.text)
+			d.Hits = &n
+			return err
 		case 4:
 			d.Refund = f.n != 0
 		}
 		return nil
 	})
+}
+
+// wrapped reads a number that has a message of its own, so that 0 is not nothing.
+func wrapped(text []byte) (n uint64, err error) {
+	err = fields(text, func(f field) error {
+		if f.number == 1 {
+			n = f.n
+		}
+		return nil
+	})
+	return n, err
 }
 
 // The codes of an answer.
@@ -180,7 +192,12 @@ func appendStatus(to []byte, s envoy.Status) []byte {
 		to = appendMessage(to, 2, func(to []byte) []byte {
 			to = appendNumber(to, 1, uint64(s.Limit.Requests))
 			to = appendNumber(to, 2, uint64(s.Limit.Unit))
-			return appendText(to, 3, s.Limit.Name)
+			if to = appendText(to, 3, s.Limit.Name); s.Limit.Units != nil {
+				to = appendMessage(to, 4, func(to []byte) []byte {
+					return appendNumber(to, 1, uint64(*s.Limit.Units))
+				})
+			}
+			return to
 		})
 	}
 	to = appendNumber(to, 3, uint64(s.Remaining))

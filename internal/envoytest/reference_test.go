@@ -165,6 +165,22 @@ func TestFilesOfTheReferenceMeanTheSame(t *testing.T) {
 	}
 }
 
+// Envoy's API knows windows of several units, and files of limits do not.
+func TestFilesHaveNoMultiplierOfUnits(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "file.yaml")
+	if err := os.WriteFile(name, []byte("domain: d\ndescriptors:\n- key: a\n  rate_limit: "+
+		"{unit: second, requests_per_unit: 5, unit_multiplier: 30}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, ours := envoy.Load([]string{name})
+	_, their := theirs([]string{name})
+	if ours == nil || their == nil ||
+		!strings.HasPrefix(ours.Error(), name+":4: unit_multiplier: files have none") ||
+		!strings.Contains(their.Error(), "unknown key 'unit_multiplier'") {
+		t.Errorf("%v; they say %v", ours, their)
+	}
+}
+
 // walk asks for every descriptor of a file, and for ones like it.
 func (b *both) walk(domain string, descriptors []reference.YamlDescriptor, path []string) {
 	b.find(domain, path...)

@@ -154,7 +154,7 @@ func testAnswers(t *testing.T, factory *limiter.Factory) {
 	}
 	own, asks, back := of("any", "x"), of("ip", "a"), of("ip", "a")
 	own.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 7,
-		Unit: kinds.RateLimitUnit_DAY}
+		Unit: kinds.RateLimitUnit_DAY, UnitMultiplier: wrapperspb.UInt32(10)}
 	asks.HitsAddend = wrapperspb.UInt64(0)
 	back.HitsAddend, back.IsNegativeHits = wrapperspb.UInt64(2), true
 	type statuses = []*rls.RateLimitResponse_DescriptorStatus
@@ -189,7 +189,8 @@ func testAnswers(t *testing.T, factory *limiter.Factory) {
 		{3, []*common.RateLimitDescriptor{own}, &rls.RateLimitResponse{OverallCode: ok,
 			Statuses: statuses{{Code: ok, LimitRemaining: 4,
 				CurrentLimit: &rls.RateLimitResponse_RateLimit{RequestsPerUnit: 7,
-					Unit: rls.RateLimitResponse_RateLimit_DAY}}},
+					Unit:           rls.RateLimitResponse_RateLimit_DAY,
+					UnitMultiplier: wrapperspb.UInt32(10)}}},
 			ResponseHeadersToAdd: headers("7", "4")}},
 	} {
 		got := ask(t, client, &rls.RateLimitRequest{Domain: "edge", Descriptors: c.of,
@@ -239,6 +240,10 @@ func TestBadRequestsHaveACode(t *testing.T) {
 	unit.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1}
 	fails(codes.InvalidArgument, "limit: the unit is not known", &rls.RateLimitRequest{
 		Domain: "edge", Descriptors: []*common.RateLimitDescriptor{unit}})
+	unit.Limit.Unit, unit.Limit.UnitMultiplier = kinds.RateLimitUnit_DAY, wrapperspb.UInt32(0)
+	fails(codes.InvalidArgument, "limit: the unit_multiplier must be at least 1, and a window at "+
+		"most 366 days", &rls.RateLimitRequest{Domain: "edge",
+		Descriptors: []*common.RateLimitDescriptor{unit}})
 	fails(codes.ResourceExhausted, "", &rls.RateLimitRequest{Domain: string(make([]byte, 1<<20))})
 	fine := &rls.RateLimitRequest{Domain: "edge",
 		Descriptors: []*common.RateLimitDescriptor{of("ip", "a")}}

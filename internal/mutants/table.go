@@ -30,6 +30,12 @@ var table = []mutant{
 		by:  "./admission/envoy TestDecisionsInMemory",
 	},
 	{
+		name: "envoy-windows-of-several-units-are-of-one", file: "admission/envoy/envoy.go",
+		old: "n = *r.Units",
+		new: "n = min(*r.Units, 1)",
+		by:  "./admission/envoy TestBadRequestsAreToldOf",
+	},
+	{
 		name: "envoy-replaced-limits-count", file: "admission/envoy/service.go",
 		old: "found[i].limit = nil",
 		new: "_ = i",
