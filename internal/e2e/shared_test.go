@@ -47,6 +47,7 @@ shared_limits:
 			}
 		}
 	}
+	auditor := c.auditor()
 	first, second := c.drainer(), c.drainer()
 	for i, owner := range []interface{ Kill() }{first, second} {
 		c.until("some jobs are done", func() bool { return target.done() > (i+1)*jobs/4 })
@@ -57,6 +58,14 @@ shared_limits:
 		c.until("more jobs are done", func() bool { return target.done() > n })
 	}
 
+	for _, b := range auditor.Breaches() {
+		t.Errorf("%s, key %s: %s", b.Policy, b.Key.Raw(), b)
+	}
+	// Their turns are equal, so each for itself would have some ten.
+	seen, known := auditor.Bucket("import", "key")
+	if !known || len(seen.Worst) != 1 || seen.Worst[0].Units < 15 {
+		t.Errorf("the auditor saw %+v: want most of 20 starts of both policies", seen)
+	}
 	slices.SortFunc(target.arrivals, func(a, b arrival) int { return a.at.Compare(b.at) })
 	one := func(arrival) int { return 1 }
 	if v := target.violations(2*time.Second, 20, one); v != 0 {

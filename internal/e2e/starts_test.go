@@ -93,20 +93,7 @@ func TestATargetSeesNoneOfItsLimitsBroken(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	broker, err := queue.NewBroker(c.connect(), queue.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	auditor := audit.New(broker, audit.Options{})
-	go auditor.Run(t.Context())
-	c.until("the starts are audited", func() bool {
-		select {
-		case <-auditor.Ready():
-			return true
-		default:
-			return false
-		}
-	})
+	auditor := c.auditor()
 	for _, some := range []int{jobs / 4, jobs / 2} {
 		owner := c.drainer()
 		c.until("some jobs are done", func() bool { return target.done() > some })
@@ -137,4 +124,24 @@ func TestATargetSeesNoneOfItsLimitsBroken(t *testing.T) {
 			t.Errorf("%d violations", v)
 		}
 	}
+}
+
+// auditor hears of all starts from now on.
+func (c *cluster) auditor() *audit.Auditor {
+	c.t.Helper()
+	broker, err := queue.NewBroker(c.connect(), queue.Options{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	auditor := audit.New(broker, audit.Options{})
+	go auditor.Run(c.t.Context())
+	c.until("the starts are audited", func() bool {
+		select {
+		case <-auditor.Ready():
+			return true
+		default:
+			return false
+		}
+	})
+	return auditor
 }

@@ -368,9 +368,27 @@ var table = []mutant{
 	},
 	{
 		name: "audit-blind-to-lost-events", file: "workers/audit/judge.go",
-		old: "if e.N != s.number+1 {",
-		new: "if false {",
+		old: "lost := e.N != s.number+1",
+		new: "lost := false",
 		by:  "./workers/audit TestLostEventsMakeFiguresIncomplete",
+	},
+	{
+		name: "audit-judges-who-shares-alone", file: "workers/audit/judge.go",
+		old: "b := j.shared[l.Shared]",
+		new: "b := j.shared[a.policy.Name]",
+		by:  "./workers/audit TestPoliciesThatShareALimitAreCountedTogether",
+	},
+	{
+		name: "audit-mistakes-jobs-of-policies", file: "workers/audit/judge.go",
+		old: "return uint64(i)<<inStream | seq",
+		new: "return seq",
+		by:  "./workers/audit TestPoliciesThatShareALimitAreCountedTogether",
+	},
+	{
+		name: "audit-trusts-others-who-share", file: "workers/audit/judge.go",
+		old: "s.starts.lostAt = now",
+		new: "s.starts.since = now",
+		by:  "./workers/audit TestPoliciesThatShareALimitAreCountedTogether",
 	},
 	{
 		name: "audit-judges-by-limits-of-before", file: "workers/audit/judge.go",

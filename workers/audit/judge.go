@@ -2,8 +2,6 @@ package audit
 
 import (
 	"container/list"
-	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -14,57 +12,6 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
 )
-
-// Window is how full a window of a limit was.
-type Window struct {
-	// Limit is outflow, outflow_total, or the name of one of the policy's limits.
-	Limit string `json:"limit"`
-	// Length is that of the window, for limits that hold for any length that of the fullest.
-	Length policy.Duration `json:"window"`
-	Units  int64           `json:"units"` // that started in it
-	Most   float64         `json:"most"`  // that may
-	From   time.Time       `json:"from"`  // its first start, and its last
-	To     time.Time       `json:"to"`
-}
-
-// Share is how much of what it may hold the window held; more than 1: the limit was broken.
-func (w Window) Share() float64 { return float64(w.Units) / w.Most }
-
-// Breach is a limit that was broken.
-type Breach struct {
-	Policy string
-	Key    job.Key // of the last of the starts
-	Window Window
-	// Starts are the ids of jobs that started in the window: its first one, as far as it is known,
-	// and its last ones.
-	Starts []string
-}
-
-// String says what was broken, and by which starts.
-func (b Breach) String() string {
-	return fmt.Sprintf("%s: %d units started within %s, of at most %.1f, the last ones %s",
-		b.Window.Limit, b.Window.Units, time.Duration(b.Window.Length), b.Window.Most,
-		strings.Join(b.Starts, " "))
-}
-
-// Standing is what was seen of a bucket.
-type Standing struct {
-	Since time.Time `json:"since"` // it is watched
-	// Worst are the fullest windows of the last hour or two, one for each limit and length.
-	Worst []Window `json:"worst"`
-	// Broken is how often a limit was broken since.
-	Broken uint64 `json:"broken"`
-	// Incomplete says that events were lost that could have told of more starts in these windows.
-	Incomplete bool `json:"incomplete,omitempty"`
-}
-
-// Figure is what was seen of one limit of a policy, over all its buckets.
-type Figure struct {
-	Policy, Limit string
-	Worst         float64 // the largest [Window.Share] of the last hour or two
-	Broken        uint64
-	Incomplete    bool
-}
 
 const (
 	// mostNamed is how many starts of a window are named.
@@ -86,6 +33,7 @@ type Judge struct {
 	most     int // starts that are remembered, about
 	policies map[string]*audited
 	special  map[string]map[job.Key]policy.Override // by policy
+	shared   map[string]*bucket                     // what policies share, by the limit's name
 	held     int
 	recent   *list.List // of *bucket: the one that started something last in front
 }
@@ -96,9 +44,16 @@ type audited struct {
 	changed time.Time // its limits, or those of a key
 	buckets map[job.Key]*bucket
 	all     *bucket // what limits all keys together
+	shared  []shared
 	sources map[string]*source
 	lostAt  time.Time // an event
 	figures map[string]*figure
+}
+
+// shared is a limit that the policy shares with others.
+type shared struct {
+	specs  []spec
+	starts *bucket // of all of them
 }
 
 // source is a process that tells of starts.
@@ -112,9 +67,10 @@ type figure struct {
 	broken uint64
 }
 
-// bucket is one that is active.
+// bucket is one that is active, or what counts the starts of several.
 type bucket struct {
-	of      *audited
+	of      *audited // nil: it counts several policies
+	names   []string // of those that it counts
 	key     job.Key
 	place   *list.Element
 	specs   []spec
@@ -177,7 +133,8 @@ func larger(a, b float64) bool { return a > b }
 // NewJudge makes a judge that remembers about so many starts.
 func NewJudge(most int) *Judge {
 	return &Judge{most: most, policies: map[string]*audited{},
-		special: map[string]map[job.Key]policy.Override{}, recent: list.New()}
+		special: map[string]map[job.Key]policy.Override{}, shared: map[string]*bucket{},
+		recent: list.New()}
 }
 
 // Follow takes the policies that there are.
@@ -195,12 +152,32 @@ func (j *Judge) Follow(set policy.Entries, now time.Time) {
 		if a == nil {
 			a = &audited{policy: entry.Policy, buckets: map[job.Key]*bucket{},
 				sources: map[string]*source{}, figures: map[string]*figure{}}
-			a.all = &bucket{of: a, since: now}
+			a.all = &bucket{of: a, names: []string{name}, since: now}
 			j.policies[name] = a
 		} else if !reflect.DeepEqual(a.policy, entry.Policy) {
 			a.changed = now
 		}
 		a.policy = entry.Policy
+	}
+	j.share(now)
+}
+
+// share finds what policies share.
+func (j *Judge) share(now time.Time) {
+	before := j.shared
+	j.shared = map[string]*bucket{}
+	for _, a := range j.policies {
+		a.shared = nil
+		for _, l := range a.policy.SharedLimits() {
+			b := j.shared[l.Shared]
+			if b == nil {
+				if b = before[l.Shared]; b == nil {
+					b = &bucket{since: now}
+				}
+				j.shared[l.Shared] = b
+			}
+			a.shared = append(a.shared, shared{[]spec{specOf(l)}, b})
+		}
 	}
 }
 
@@ -250,7 +227,7 @@ func totals(p policy.Policy) []spec {
 	}
 	specs := law2("outflow_total", p.OutflowTotal, p.PeakTotalRatio(), 1)
 	for _, l := range p.Enforced() {
-		if l.Key != policy.PlaceholderKey {
+		if l.Key != policy.PlaceholderKey && l.Shared == "" {
 			specs = append(specs, specOf(l))
 		}
 	}
@@ -263,30 +240,48 @@ func (j *Judge) Heard(name string, e queue.Event, now time.Time) []Breach {
 	if a == nil || !a.policy.Paced() {
 		return nil
 	}
-	a.number(e, now)
+	if a.lost(e, now) {
+		j.lost(a, now)
+	}
 	seq, err := strconv.ParseUint(e.Job[strings.IndexByte(e.Job, ':')+1:], 10, 64)
 	switch {
 	case err != nil:
 		return nil
 	case e.Type == queue.EventStarted && !e.At.IsZero():
-		return append(j.started(a.bucket(j, e), j.specs(a.policy, e.Key), seq, e, now),
-			j.started(a.all, totals(a.policy), seq, e, now)...)
+		broken := append(j.started(a, a.bucket(j, e), j.specs(a.policy, e.Key), seq, e, now),
+			j.started(a, a.all, totals(a.policy), seq, e, now)...)
+		for _, s := range a.shared {
+			broken = append(broken, j.started(a, s.starts, s.specs, seq, e, now)...)
+		}
+		return broken
 	case e.Type == queue.EventStarted:
-		a.lostAt = now // an older version does not tell when
+		j.lost(a, now) // an older version does not tell when
 	case e.Type != queue.EventAccepted:
-		for _, b := range []*bucket{a.buckets[e.Key], a.all} {
+		counted := []*bucket{a.buckets[e.Key], a.all}
+		for _, s := range a.shared {
+			counted = append(counted, s.starts)
+		}
+		for _, b := range counted {
 			if b != nil {
-				b.settle(seq, e.Used)
+				b.settle(b.number(name, seq), e.Used)
 			}
 		}
 	}
 	return nil
 }
 
-// number sees whether events were lost.
-func (a *audited) number(e queue.Event, now time.Time) {
+// lost notes that events of a policy were.
+func (j *Judge) lost(a *audited, now time.Time) {
+	a.lostAt = now
+	for _, s := range a.shared {
+		s.starts.lostAt = now
+	}
+}
+
+// lost reports whether there were events before this one that were not heard.
+func (a *audited) lost(e queue.Event, now time.Time) bool {
 	if e.N == 0 {
-		return
+		return false
 	}
 	s := a.sources[e.From]
 	if s == nil {
@@ -296,20 +291,19 @@ func (a *audited) number(e queue.Event, now time.Time) {
 		s = &source{number: e.N - 1, ahead: time.Duration(1<<63 - 1)}
 		a.sources[e.From] = s
 	}
-	if e.N != s.number+1 {
-		a.lostAt = now
-	}
-	s.number = e.N
 	if !e.At.IsZero() {
 		s.ahead = min(s.ahead, now.Sub(e.At))
 	}
+	lost := e.N != s.number+1
+	s.number = e.N
+	return lost
 }
 
 // bucket returns that of a start.
 func (a *audited) bucket(j *Judge, e queue.Event) *bucket {
 	b := a.buckets[e.Key]
 	if b == nil {
-		b = &bucket{of: a, key: e.Key, since: e.At}
+		b = &bucket{of: a, names: a.all.names, key: e.Key, since: e.At}
 		b.place = j.recent.PushFront(b)
 		a.buckets[e.Key] = b
 		j.held += bucketSize
@@ -323,6 +317,23 @@ func (a *audited) bucket(j *Judge, e queue.Event) *bucket {
 		j.forget(old)
 	}
 	return b
+}
+
+// inStream is how many bits of a start's number are that of its job in its policy's stream.
+const inStream = 48
+
+// number is that of a start among those that are counted.
+func (b *bucket) number(policy string, seq uint64) uint64 {
+	i := slices.Index(b.names, policy)
+	if i < 0 {
+		i, b.names = len(b.names), append(b.names, policy)
+	}
+	return uint64(i)<<inStream | seq
+}
+
+// id is that of a start's job.
+func (b *bucket) id(number uint64) string {
+	return job.ID(b.names[number>>inStream], number&(1<<inStream-1))
 }
 
 // bucketSize is what a bucket takes, in starts.
@@ -344,37 +355,37 @@ func (j *Judge) forget(b *bucket) {
 	j.held -= b.held + bucketSize
 }
 
-// started counts a start in all laws of a bucket.
-func (j *Judge) started(b *bucket, specs []spec, seq uint64, e queue.Event,
+// started counts a policy's start in all laws of a bucket.
+func (j *Judge) started(a *audited, b *bucket, specs []spec, seq uint64, e queue.Event,
 	now time.Time) (broken []Breach) {
 	if !slices.Equal(b.specs, specs) {
 		if b.specs != nil {
-			b.ignore = b.of.changed.Add(settling)
+			b.ignore = a.changed.Add(settling)
 		}
 		b.begin(specs)
 	}
 	if len(specs) == 0 {
 		return nil
 	}
-	b.handedOver(e, now)
+	b.handedOver(a, e, now)
 	if e.At.Before(b.ignore) {
 		return nil
 	}
-	cost := max(e.Cost, 1)
+	cost, number := max(e.Cost, 1), b.number(a.policy.Name, seq)
 	if len(b.running) < mostRunning && slices.ContainsFunc(specs, func(s spec) bool {
 		return s.cost != ""
 	}) {
-		b.running[seq] = running{e.At.UnixNano(), cost, e.Costs}
+		b.running[number] = running{e.At.UnixNano(), cost, e.Costs}
 	}
 	held := 0
 	for i, s := range b.specs {
 		units := policy.Limit{Cost: s.cost}.Takes(cost, e.Costs)
-		v := b.laws[i].add(start{e.At.UnixNano(), seq, units})
+		v := b.laws[i].add(start{e.At.UnixNano(), number, units})
 		held += b.laws[i].size()
 		w := Window{Limit: s.limit, Length: policy.Duration(v.length), Units: v.units,
 			Most: v.most, From: time.Unix(0, v.from).UTC(), To: time.Unix(0, v.to).UTC()}
 		b.worst[i].note(e.At, w, fuller)
-		f := b.of.figure(s.limit)
+		f := a.figure(s.limit)
 		f.worst.note(e.At, w.Share(), larger)
 		if float64(v.units) <= v.most+1e-6 || v.from <= b.broken[i] {
 			continue
@@ -384,9 +395,9 @@ func (j *Judge) started(b *bucket, specs []spec, seq uint64, e queue.Event,
 			continue // by another of its windows
 		}
 		f.broken++
-		breach := Breach{Policy: b.of.policy.Name, Key: e.Key, Window: w}
+		breach := Breach{Policy: a.policy.Name, Key: e.Key, Window: w}
 		for _, s := range v.starts {
-			breach.Starts = append(breach.Starts, job.ID(b.of.policy.Name, s.seq))
+			breach.Starts = append(breach.Starts, b.id(s.seq))
 		}
 		broken = append(broken, breach)
 	}
@@ -408,8 +419,8 @@ func (b *bucket) begin(specs []spec) {
 
 // handedOver sees that another drainer starts the bucket's jobs than before: the last events of one
 // that crashed are lost, and where clocks differ nothing of before can be compared.
-func (b *bucket) handedOver(e queue.Event, now time.Time) {
-	before, is := b.of.sources[b.source], b.of.sources[e.From]
+func (b *bucket) handedOver(a *audited, e queue.Event, now time.Time) {
+	before, is := a.sources[b.source], a.sources[e.From]
 	if b.source != "" && b.source != e.From {
 		b.lostAt = now
 		if before == nil || is == nil || (before.ahead-is.ahead).Abs() > apart {
@@ -420,16 +431,16 @@ func (b *bucket) handedOver(e queue.Event, now time.Time) {
 }
 
 // settle corrects what a start took by what it turned out to cost.
-func (b *bucket) settle(seq uint64, used map[string]int64) {
-	r, known := b.running[seq]
+func (b *bucket) settle(number uint64, used map[string]int64) {
+	r, known := b.running[number]
 	if !known {
 		return
 	}
-	delete(b.running, seq)
+	delete(b.running, number)
 	for i, s := range b.specs {
 		if n, told := used[s.cost]; told && s.cost != "" {
 			units := policy.Limit{Cost: s.cost}.Takes(r.cost, r.costs)
-			b.laws[i].settle(start{r.at, seq, units}, n-units)
+			b.laws[i].settle(start{r.at, number, units}, n-units)
 		}
 	}
 }
@@ -441,51 +452,4 @@ func (a *audited) figure(limit string) *figure {
 		a.figures[limit] = f
 	}
 	return f
-}
-
-// missing reports whether what was lost at an instant could have counted in windows that are told.
-func missing(lost time.Time, specs []spec, now time.Time) bool {
-	longest := period
-	for _, s := range specs {
-		longest = max(longest, period+2*s.window)
-	}
-	return !lost.IsZero() && now.Sub(lost) < period+longest
-}
-
-// Bucket returns what was seen of a bucket, and of all keys together where something limits them;
-// false: nothing was.
-func (j *Judge) Bucket(name string, key job.Key, now time.Time) (s Standing, known bool) {
-	a := j.policies[name]
-	if a == nil || a.buckets[key] == nil {
-		return Standing{}, false
-	}
-	s, all := a.buckets[key].standing(now), a.all.standing(now)
-	s.Worst, s.Broken = append(s.Worst, all.Worst...), s.Broken+all.Broken
-	s.Incomplete = s.Incomplete || all.Incomplete
-	return s, true
-}
-
-func (b *bucket) standing(now time.Time) Standing {
-	s := Standing{Since: b.since.UTC(), Worst: []Window{}, Broken: b.breaks,
-		Incomplete: missing(b.lostAt, b.specs, now) || missing(b.of.lostAt, b.specs, now)}
-	for i := range b.worst {
-		if w := b.worst[i].largest(now, fuller); w.Most > 0 {
-			s.Worst = append(s.Worst, w)
-		}
-	}
-	return s
-}
-
-// Figures returns what was seen of all limits of all policies.
-func (j *Judge) Figures(now time.Time) (all []Figure) {
-	for _, name := range slices.Sorted(maps.Keys(j.policies)) {
-		a := j.policies[name]
-		incomplete := missing(a.lostAt, j.specs(a.policy, ""), now)
-		for _, limit := range slices.Sorted(maps.Keys(a.figures)) {
-			f := a.figures[limit]
-			all = append(all, Figure{name, limit, f.worst.largest(now, larger), f.broken,
-				incomplete})
-		}
-	}
-	return all
 }

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -150,6 +151,66 @@ func TestCostsAreSettled(t *testing.T) {
 	}
 	if b := run("api:4", 3*time.Second, 1, 1); len(b) != 1 || b[0].Window.Units != 101 {
 		t.Errorf("all is used up: %v", b)
+	}
+}
+
+// TestPoliciesThatShareALimitAreCountedTogether: their jobs may have the same numbers.
+func TestPoliciesThatShareALimitAreCountedTogether(t *testing.T) {
+	j, set := NewJudge(1000), policy.Entries{}
+	for _, name := range []string{"mail", "push"} {
+		set[name] = policy.Entry{Policy: policy.Policy{Name: name, Rule: policy.Rule{
+			Algorithm: policy.LeakingBucket, Capacity: 1000},
+			Limits: policy.Limits{{Name: "account", Shared: "account", Key: policy.KeyGlobal,
+				Cost: "tokens", Rule: policy.Rule{Algorithm: policy.SlidingLog, Limit: 100,
+					Window: policy.Duration(time.Minute)}}}}.WithDefaults()}
+	}
+	j.Follow(set, began)
+	numbers := map[string]uint64{}
+	run := func(name string, seq uint64, after time.Duration, estimated, used int64) []Breach {
+		numbers[name] += 2
+		at := began.Add(after)
+		e := queue.Event{Type: queue.EventStarted, Job: job.ID(name, seq), Key: "k", From: "d",
+			N: numbers[name] - 1, At: at, Costs: map[string]int64{"tokens": estimated}}
+		broken := j.Heard(name, e, at)
+		e.Type, e.N, e.Used = queue.EventDone, numbers[name], map[string]int64{"tokens": used}
+		return append(broken, j.Heard(name, e, at)...)
+	}
+	for i, broken := range [][]Breach{
+		run("mail", 1, 0, 90, 10), run("push", 1, 0, 90, 40), run("mail", 2, time.Second, 50, 50),
+	} {
+		if len(broken) > 0 {
+			t.Errorf("start %d: %v", i, broken)
+		}
+	}
+	at := began.Add(2 * time.Second)
+	for name := range set {
+		if b, _ := j.Bucket(name, "k", at); len(b.Worst) != 1 || b.Worst[0].Units != 100 ||
+			b.Broken > 0 || b.Incomplete {
+			t.Errorf("%s, while nothing is broken: %+v", name, b)
+		}
+	}
+	broken := run("push", 2, 2*time.Second, 1, 1)
+	if len(broken) != 1 || broken[0].Policy != "push" || broken[0].Window.Units != 101 ||
+		!slices.Equal(broken[0].Starts, []string{"mail:1", "push:1", "mail:2", "push:2"}) {
+		t.Errorf("one too many: %v", broken)
+	}
+	numbers["push"]++ // lost
+	run("push", 3, 2*time.Minute, 1, 1)
+	if b, _ := j.Bucket("mail", "k", at); !b.Incomplete || b.Broken != 1 {
+		t.Errorf("an event of the other policy is lost: %+v", b)
+	}
+	for _, f := range j.Figures(at) {
+		if !f.Incomplete || f.Limit != "account" {
+			t.Errorf("an event of the other policy is lost: %+v", f)
+		}
+	}
+	delete(set, "push")
+	if j.Follow(set, at); len(j.shared) != 1 {
+		t.Errorf("a policy is gone: %v", j.shared)
+	}
+	delete(set, "mail")
+	if j.Follow(set, at); len(j.shared) != 0 {
+		t.Errorf("all who shared the limit are gone: %v", j.shared)
 	}
 }
 

@@ -1,0 +1,121 @@
+package audit
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+// Window is how full a window of a limit was.
+type Window struct {
+	// Limit is outflow, outflow_total, or the name of one of the policy's limits.
+	Limit string `json:"limit"`
+	// Length is that of the window, for limits that hold for any length that of the fullest.
+	Length policy.Duration `json:"window"`
+	Units  int64           `json:"units"` // that started in it
+	Most   float64         `json:"most"`  // that may
+	From   time.Time       `json:"from"`  // its first start, and its last
+	To     time.Time       `json:"to"`
+}
+
+// Share is how much of what it may hold the window held; more than 1: the limit was broken.
+func (w Window) Share() float64 { return float64(w.Units) / w.Most }
+
+// Breach is a limit that was broken.
+type Breach struct {
+	Policy string
+	Key    job.Key // of the last of the starts
+	Window Window
+	// Starts are the ids of jobs that started in the window: its first one, as far as it is known,
+	// and its last ones.
+	Starts []string
+}
+
+// String says what was broken, and by which starts.
+func (b Breach) String() string {
+	return fmt.Sprintf("%s: %d units started within %s, of at most %.1f, the last ones %s",
+		b.Window.Limit, b.Window.Units, time.Duration(b.Window.Length), b.Window.Most,
+		strings.Join(b.Starts, " "))
+}
+
+// Standing is what was seen of a bucket.
+type Standing struct {
+	Since time.Time `json:"since"` // it is watched
+	// Worst are the fullest windows of the last hour or two, one for each limit and length.
+	Worst []Window `json:"worst"`
+	// Broken is how often a limit was broken since.
+	Broken uint64 `json:"broken"`
+	// Incomplete says that events were lost that could have told of more starts in these windows.
+	Incomplete bool `json:"incomplete,omitempty"`
+}
+
+// Figure is what was seen of one limit of a policy, over all its buckets.
+type Figure struct {
+	Policy, Limit string
+	Worst         float64 // the largest [Window.Share] of the last hour or two
+	Broken        uint64
+	Incomplete    bool
+}
+
+// missing reports whether what was lost at an instant could have counted in windows that are told.
+func missing(lost time.Time, specs []spec, now time.Time) bool {
+	longest := period
+	for _, s := range specs {
+		longest = max(longest, period+2*s.window)
+	}
+	return !lost.IsZero() && now.Sub(lost) < period+longest
+}
+
+// Bucket returns what was seen of a bucket, and of all keys together where something limits them,
+// and of all policies that share a limit; false: nothing was.
+func (j *Judge) Bucket(name string, key job.Key, now time.Time) (s Standing, known bool) {
+	a := j.policies[name]
+	if a == nil || a.buckets[key] == nil {
+		return Standing{}, false
+	}
+	s = a.buckets[key].standing(now)
+	s.add(a.all.standing(now))
+	for _, l := range a.shared {
+		s.add(l.starts.standing(now))
+	}
+	return s, true
+}
+
+func (s *Standing) add(other Standing) {
+	s.Worst, s.Broken = append(s.Worst, other.Worst...), s.Broken+other.Broken
+	s.Incomplete = s.Incomplete || other.Incomplete
+}
+
+func (b *bucket) standing(now time.Time) Standing {
+	s := Standing{Since: b.since.UTC(), Worst: []Window{}, Broken: b.breaks,
+		Incomplete: missing(b.lostAt, b.specs, now) ||
+			b.of != nil && missing(b.of.lostAt, b.specs, now)}
+	for i := range b.worst {
+		if w := b.worst[i].largest(now, fuller); w.Most > 0 {
+			s.Worst = append(s.Worst, w)
+		}
+	}
+	return s
+}
+
+// Figures returns what was seen of all limits of all policies.
+func (j *Judge) Figures(now time.Time) (all []Figure) {
+	for _, name := range slices.Sorted(maps.Keys(j.policies)) {
+		a := j.policies[name]
+		incomplete := missing(a.lostAt, j.specs(a.policy, ""), now)
+		for _, limit := range slices.Sorted(maps.Keys(a.figures)) {
+			f := a.figures[limit]
+			lost := slices.ContainsFunc(a.shared, func(s shared) bool {
+				return s.specs[0].limit == limit && missing(s.starts.lostAt, s.specs, now)
+			})
+			all = append(all, Figure{name, limit, f.worst.largest(now, larger), f.broken,
+				incomplete || lost})
+		}
+	}
+	return all
+}
