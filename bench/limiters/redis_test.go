@@ -90,7 +90,7 @@ func TestKeysAreWeighed(t *testing.T) {
 // did.
 func TestWhatIsRecordedIsReplayed(t *testing.T) {
 	server := testServer(t)
-	b := &bench{options{length: 20 * time.Millisecond}}
+	b := &bench{options{length: 200 * time.Millisecond}} // so that callers wait for each other
 	all := redisContestants(server.Addr())
 	ceilings, err := b.ceilings(t.Context(), server, all[:1])
 	if err != nil {
