@@ -21,8 +21,7 @@ import (
 const (
 	// aliveEvery is how often a quiet stream of events says that it is one.
 	aliveEvery = 15 * time.Second
-	// streamFor is how long a stream of events goes on before the client asks again, which is when
-	// its rights are looked at again.
+	// streamFor is how long a stream of events goes on before the client asks again.
 	streamFor = 15 * time.Minute
 )
 
@@ -62,7 +61,7 @@ func (m management) events(r *http.Request, at place) (answer.Answer, error) {
 	return answer.Events(func(w io.Writer, flush func()) {
 		defer l.Leave()
 		flush()
-		tell(r, w, flush, l)
+		m.tell(r, w, flush, l)
 	}), nil
 }
 
@@ -92,12 +91,16 @@ func (at place) events() (func(watch.Event) bool, error) {
 }
 
 // tell writes what a listener hears until the client leaves, the listener is ended, or it is time
-// to ask again.
-func tell(r *http.Request, w io.Writer, flush func(), l *watch.Listener) {
-	alive, end := time.NewTicker(aliveEvery), time.After(streamFor)
+// to ask again. That it is also when who may ask has changed: this client may be gone from them.
+func (m management) tell(r *http.Request, w io.Writer, flush func(), l *watch.Listener) {
+	alive, end, rights := time.NewTicker(aliveEvery), time.After(streamFor), m.rights()
 	defer alive.Stop()
 	say := func(event, reason string) {
 		fmt.Fprintf(w, "event: %s\ndata: {\"reason\":%q}\n\n", event, reason)
+	}
+	askAgain := func() {
+		say("end", "ask again")
+		flush()
 	}
 	fmt.Fprint(w, ": events\n\n")
 	if l.Missed {
@@ -108,6 +111,10 @@ func tell(r *http.Request, w io.Writer, flush func(), l *watch.Listener) {
 		var err error
 		select {
 		case e, more := <-l.Events:
+			if m.rights() != rights {
+				askAgain()
+				return
+			}
 			for n := len(l.Events); more && err == nil; n-- {
 				if err = writeEvent(w, e); n <= 0 {
 					break
@@ -120,10 +127,13 @@ func tell(r *http.Request, w io.Writer, flush func(), l *watch.Listener) {
 				return
 			}
 		case <-alive.C:
+			if m.rights() != rights {
+				askAgain()
+				return
+			}
 			_, err = fmt.Fprint(w, ": alive\n\n")
 		case <-end:
-			say("end", "ask again")
-			flush()
+			askAgain()
 			return
 		case <-r.Context().Done():
 			return

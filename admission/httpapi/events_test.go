@@ -5,8 +5,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 
+	"github.com/penstock-mq/penstock/admission/access"
 	"github.com/penstock-mq/penstock/admission/manage"
 	"github.com/penstock-mq/penstock/admission/watch"
 	"github.com/penstock-mq/penstock/internal/brokertest"
@@ -36,10 +38,11 @@ func TestEventsAreStreamedToThoseWhoMaySeeThem(t *testing.T) {
 	_, nc := brokertest.Start(t, embedded.Options{})
 	broker := brokertest.Open(t, nc)
 	w := watch.New(broker)
-	api := httptest.NewServer(New(&fakeService{}, Options{
-		Clients: clientsOf(t, "all rights: [read], policies: ['*']",
-			"one rights: [read], policies: [mail], keys: [ann]",
-			"none rights: [submit], policies: ['*']"),
+	var clients atomic.Pointer[access.Clients]
+	clients.Store(clientsOf(t, "all rights: [read], policies: ['*']",
+		"one rights: [read], policies: [mail], keys: [ann]",
+		"none rights: [submit], policies: ['*']")())
+	api := httptest.NewServer(New(&fakeService{}, Options{Clients: clients.Load,
 		Management: manage.New(broker, nil, manage.Options{Watch: w})}))
 	t.Cleanup(api.Close)
 	t.Cleanup(w.Close)
@@ -103,6 +106,16 @@ func TestEventsAreStreamedToThoseWhoMaySeeThem(t *testing.T) {
 	if body := ask(200, "all", "/v1/stats").expect("{"); !strings.Contains(body, `"done":2,`) {
 		t.Errorf("the figures are %s", body)
 	}
+
+	clients.Store(clientsOf(t, "all rights: [read], policies: ['*']")())
+	broker.Tell("mail", queue.Event{Type: queue.EventDone, Key: "ann", Job: "mail:3"})
+	if data := one.expect("data: "); data != `data: {"reason":"ask again"}` {
+		t.Errorf("who may no longer see anything sees %s", data)
+	}
+	ask(401, "one", "/v1/events")
+	for all.expect("data: ") != `data: {"reason":"ask again"}` {
+	}
+	all = ask(200, "all", "/v1/events")
 	w.Close()
 	all.expect(`data: {"reason":"stopping"}`)
 }

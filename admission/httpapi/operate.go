@@ -22,7 +22,18 @@ import (
 // What operators ask about buckets, jobs, dead letters and drainers.
 
 // management is what answers operators.
-type management struct{ service *manage.Service }
+type management struct {
+	service *manage.Service
+	clients func() *access.Clients // nil: everybody may ask for everything
+}
+
+// rights is who may ask now, and for what; another value once that has changed.
+func (m management) rights() *access.Clients {
+	if m.clients == nil {
+		return nil
+	}
+	return m.clients()
+}
 
 const (
 	defaultLimit = 100  // entries of a page

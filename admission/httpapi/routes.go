@@ -61,7 +61,7 @@ const (
 // form.
 func (h *handler) routes() []route {
 	s := h.options.Management
-	m := management{s}
+	m := management{s, h.options.Clients}
 	return []route{
 		{"POST", "/v1/jobs/{policy}/{key...}", access.Submit, h.submit},
 		{"GET", "/v1/jobs/{policy}/{key...}?after&limit&state&tag", access.Read, m.jobs},

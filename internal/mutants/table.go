@@ -2147,6 +2147,12 @@ func (Synced)`,
 		by:  "./internal/guard TestNobodyListensToOthersUnguarded",
 	},
 	{
+		name: "events-for-who-is-no-longer-known", file: "admission/httpapi/events.go",
+		old: "case e, more := <-l.Events:\n\t\t\tif m.rights() != rights {",
+		new: "case e, more := <-l.Events:\n\t\t\tif false {",
+		by:  "./admission/httpapi TestEventsAreStreamedToThoseWhoMaySeeThem",
+	},
+	{
 		name: "events-for-everybody", file: "admission/httpapi/events.go",
 		old: "at.client.MayKey(access.Read, e.Policy, e.Key)",
 		new: "at.client.May(access.Read)",
