@@ -339,19 +339,15 @@ func fields(answer string) (header []string, rest string) {
 	return header, rest
 }
 
-func TestPublishing(t *testing.T) {
+func TestReadersSeeWhatPagesShow(t *testing.T) {
 	t.Parallel()
-	newReader(t).follow("publish.md")
-}
-
-func TestTargets(t *testing.T) {
-	t.Parallel()
-	newReader(t).follow("targets.md")
-}
-
-func TestTheClient(t *testing.T) {
-	t.Parallel()
-	newReader(t).follow("cli.md")
+	for _, page := range []string{"publish.md", "targets.md", "cli.md", "operate.md", "envoy.md",
+		"incidents.md", "runbooks.md"} {
+		t.Run(page, func(t *testing.T) {
+			t.Parallel()
+			newReader(t).follow(page)
+		})
+	}
 }
 
 // TestSimulating has the page's pictures made, too. With -pictures they become those of the page.
@@ -381,26 +377,6 @@ func TestSimulating(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-}
-
-func TestOperating(t *testing.T) {
-	t.Parallel()
-	newReader(t).follow("operate.md")
-}
-
-func TestEnvoy(t *testing.T) {
-	t.Parallel()
-	newReader(t).follow("envoy.md")
-}
-
-func TestIncidents(t *testing.T) {
-	t.Parallel()
-	newReader(t).follow("incidents.md")
-}
-
-func TestRunbooks(t *testing.T) {
-	t.Parallel()
-	newReader(t).follow("runbooks.md")
 }
 
 // Each alert leads to the heading of its name, and each heading is an alert's.
