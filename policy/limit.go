@@ -133,8 +133,8 @@ func (p Policy) BeyondLimits(cost int64, costs map[string]int64) (limit, of stri
 	if !p.Paced() || p.Shadow {
 		return "", "", 0
 	}
-	for _, l := range p.Limits { // those that are enforced, without copying them
-		if !l.Shadow && l.Takes(cost, costs) > l.Most() {
+	for i := range p.Limits { // those that are enforced, without copying them
+		if l := &p.Limits[i]; !l.Shadow && l.Takes(cost, costs) > l.Most() {
 			if _, given := costs[l.Cost]; given {
 				of = l.Cost
 			}

@@ -2919,9 +2919,15 @@ func (Synced)`,
 		by:  "./workers/internal/valve TestNothingStartsUnderLimitsForLongWithoutACheckpoint",
 	},
 	{
+		name: "what-a-limit-counts-is-forgotten", file: "workers/internal/valve/schedule.go",
+		old: "b.used != nil && b.fresh <= now {",
+		new: "b.used != nil && b.fresh == 0 {",
+		by:  "./workers/internal/valve TestABucketIsForgottenOnceItsLimitsCountNothing",
+	},
+	{
 		name: "guard-of-limits-ignored", file: "workers/internal/quota/quota.go",
-		old: "own(now.Own + l.guard + l.late(s))",
-		new: "own(now.Own + l.late(s))",
+		old: "asked.own.Add(l.guard + l.late(s))",
+		new: "asked.own.Add(l.late(s))",
 		by:  "./workers/internal/quota TestNoLimitIsBrokenWhateverHappens",
 	},
 	{

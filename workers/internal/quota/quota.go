@@ -110,8 +110,10 @@ type Cost struct {
 }
 
 func (c Cost) of(name string) int64 {
-	if n, ok := c.Named[name]; ok && name != "" {
-		return n
+	if name != "" {
+		if n, told := c.Named[name]; told {
+			return n
+		}
 	}
 	return c.Job
 }
@@ -139,11 +141,13 @@ func (l *Limits) newSet() *Set {
 
 // Charge is what one start took, for the case that it does not happen, or used another amount.
 type Charge struct {
-	cost      Cost
-	own, wall time.Time
-	since     []int64 // what each limit had charged by then
-	few       [4]int64
+	at  times
+	of  []charged // each limit
+	few [3]charged
 }
+
+// charged is how many units a start took of a limit, which then had charged so many in all.
+type charged struct{ units, by int64 }
 
 // mostLatency bounds by how often the lag is doubled.
 const mostLatency = 5
@@ -165,28 +169,26 @@ func (l *Limits) late(s *Set) time.Duration { return l.Lag(s) - l.guard/2 }
 // after 1970 by more than a window.
 func own(at time.Duration) time.Time { return time.Unix(1<<31, 0).Add(at) }
 
-// asked is when a limit is asked.
-func (l *Limits) asked(of *limit, now Now) time.Time {
-	if of.aligned {
-		return now.Wall.Add(-l.guard)
+// times is an instant by the clocks that limits go by.
+type times struct{ own, wall time.Time }
+
+func (t times) of(l *limit) time.Time {
+	if l.aligned {
+		return t.wall
 	}
-	return own(now.Own)
+	return t.own
 }
 
-// chargedAt is when a limit is charged.
-func (l *Limits) chargedAt(of *limit, s *Set, now Now) time.Time {
-	if of.aligned {
-		return l.asked(of, now)
-	}
-	return s.latest
-}
+// asked is when limits are asked.
+func (l *Limits) asked(now Now) times { return times{own(now.Own), now.Wall.Add(-l.guard)} }
 
-// reach moves the instant at which charges count on: it never goes back, since what a rule finds
-// ahead of it moves to it.
-func (l *Limits) reach(s *Set, now Now) {
-	if at := own(now.Own + l.guard + l.late(s)); at.After(s.latest) {
+// charges is when limits are charged that are asked at an instant. By the process's clock it never
+// goes back, since what a rule finds ahead of it moves to it.
+func (l *Limits) charges(s *Set, asked times) times {
+	if at := asked.own.Add(l.guard + l.late(s)); at.After(s.latest) {
 		s.latest = at
 	}
+	return times{s.latest, asked.wall}
 }
 
 // Next is how long the next start must wait, and for which limit.
@@ -206,14 +208,14 @@ func (l *Limits) Ask(s *Set, now Now, c Cost) (wait time.Duration, by string,
 	if s == nil {
 		s = l.none
 	}
-	l.pay(s, now)
-	quiet := l.quiet(s)
+	asked, quiet := l.asked(now), l.quiet(s)
+	l.pay(s, asked)
 	for again := true; again; {
 		again, until = false, math.MaxInt64
 		for i := range l.all {
 			of, st := &l.all[i], &s.states[i]
 			n := min(c.of(of.cost)+st.owed, of.most())
-			at := l.asked(of, now).Add(wait)
+			at := asked.of(of)
 			more := of.wait(st, at, n)
 			if of.aligned && more == 0 {
 				left := of.end(at).Sub(at)
@@ -225,6 +227,7 @@ func (l *Limits) Ask(s *Set, now Now, c Cost) (wait time.Duration, by string,
 			}
 			if more > 0 {
 				wait, by, again = wait+more, of.name, true
+				asked = times{asked.own.Add(more), asked.wall.Add(more)}
 			}
 		}
 	}
@@ -236,20 +239,20 @@ func (l *Limits) Left(s *Set, now Now, tell func(name string, left, most int64))
 	if s == nil {
 		s = l.none
 	}
-	l.pay(s, now)
+	asked := l.asked(now)
+	l.pay(s, asked)
 	for i := range l.all {
 		of, st := &l.all[i], &s.states[i]
-		tell(of.name, of.left(st, l.asked(of, now)), of.most())
+		tell(of.name, of.left(st, asked.of(of)), of.most())
 	}
 }
 
 // pay charges what is owed, as far as there is room for it.
-func (l *Limits) pay(s *Set, now Now) {
+func (l *Limits) pay(s *Set, asked times) {
 	for i := range l.all {
 		if st := &s.states[i]; st.owed > 0 {
-			l.reach(s, now)
 			of := &l.all[i]
-			paid := of.takeUpTo(st, l.asked(of, now), l.chargedAt(of, s, now), st.owed)
+			paid := of.takeUpTo(st, asked.of(of), l.charges(s, asked).of(of), st.owed)
 			st.owed -= paid
 			st.charged += paid
 		}
@@ -262,17 +265,17 @@ func (l *Limits) Take(s *Set, now Now, c Cost) (*Set, *Charge) {
 	if s == nil {
 		s = l.newSet()
 	}
-	l.reach(s, now)
-	ch := &Charge{cost: c, own: s.latest, wall: now.Wall.Add(-l.guard)}
-	ch.since = ch.few[:0]
+	asked := l.asked(now)
+	ch := &Charge{at: l.charges(s, asked)}
+	ch.of = ch.few[:0]
 	for i := range l.all {
 		of, st, n := &l.all[i], &s.states[i], c.of(l.all[i].cost)
-		if n <= of.most() && of.take(st, l.asked(of, now), l.chargedAt(of, s, now), n) {
+		if n <= of.most() && of.take(st, asked.of(of), ch.at.of(of), n) {
 			st.charged += n
 		} else {
 			st.owed += n // more than a limit of now lets pass, or its clock stepped back
 		}
-		ch.since = append(ch.since, st.charged)
+		ch.of = append(ch.of, charged{n, st.charged})
 		st.out += n
 	}
 	return s, ch
@@ -282,7 +285,7 @@ func (l *Limits) Take(s *Set, now Now, c Cost) (*Set, *Charge) {
 func (l *Limits) Return(s *Set, ch *Charge, now Now) {
 	s.latency = min(s.latency+1, l.most)
 	for i := range l.all {
-		l.refund(s, i, ch, now, ch.cost.of(l.all[i].cost))
+		l.refund(s, i, ch, now, ch.of[i].units)
 	}
 	l.close(s, ch)
 }
@@ -294,7 +297,7 @@ func (l *Limits) Done(s *Set, ch *Charge, now Now, used map[string]int64) {
 	s.latency -= min(s.latency, 1)
 	for i := range l.all {
 		if n, told := used[l.all[i].cost]; told && l.all[i].cost != "" {
-			l.settle(s, i, ch, now, ch.cost.of(l.all[i].cost), n)
+			l.settle(s, i, ch, now, ch.of[i].units, n)
 		}
 	}
 	l.close(s, ch)
@@ -318,7 +321,7 @@ func (l *Limits) Late(s *Set, c Cost, used map[string]int64) *Set {
 func (l *Limits) close(s *Set, ch *Charge) {
 	for i := range l.all {
 		st := &s.states[i]
-		st.out -= min(st.out, ch.cost.of(l.all[i].cost))
+		st.out -= min(st.out, ch.of[i].units)
 	}
 }
 
@@ -337,11 +340,7 @@ func (l *Limits) refund(s *Set, i int, ch *Charge, now Now, n int64) {
 	if n = min(n-uncharged, of.most()); n <= 0 {
 		return
 	}
-	at := ch.own
-	if of.aligned {
-		at = ch.wall
-	}
-	of.refund(st, l.asked(of, now), at, s.latest, n, st.charged-ch.since[i])
+	of.refund(st, l.asked(now).of(of), ch.at.of(of), s.latest, n, st.charged-ch.of[i].by)
 }
 
 // Crashed charges the most that somebody can have started between two instants by the limits and by
@@ -351,15 +350,15 @@ func (l *Limits) Crashed(s *Set, from, to Now, slack time.Duration, slots int64)
 	if s == nil {
 		s = l.newSet()
 	}
-	l.reach(s, to)
+	asked := l.asked(to)
+	charges := l.charges(s, asked)
 	for i := range l.all {
 		of, st, most := &l.all[i], &s.states[i], int64(math.MaxInt64)
 		if of.cost == "" {
 			most = slots
 		}
-		at := l.chargedAt(of, s, to)
-		of.crashed(st, crashed{from: l.asked(of, from), to: l.asked(of, to), at: at, slack: slack,
-			most: most, loose: st.loose})
+		of.crashed(st, crashed{from: l.asked(from).of(of), to: asked.of(of), at: charges.of(of),
+			slack: slack, most: most, loose: st.loose})
 		st.loose = 0
 	}
 	return s
@@ -368,7 +367,7 @@ func (l *Limits) Crashed(s *Set, from, to Now, slack time.Duration, slots int64)
 // window is the length of a clock's window.
 func (of *limit) window() time.Duration {
 	switch r := of.rule.(type) {
-	case fixed:
+	case *fixed:
 		return r.Window
 	case counter:
 		return r.Window
@@ -381,12 +380,13 @@ func (l *Limits) FreshIn(s *Set, now Now) (wait time.Duration) {
 	if s == nil {
 		return 0
 	}
-	l.pay(s, now)
+	asked := l.asked(now)
+	l.pay(s, asked)
 	for i := range l.all {
 		of, st := &l.all[i], &s.states[i]
-		wait = max(wait, of.resetAfter(st, l.asked(of, now)))
+		wait = max(wait, of.resetAfter(st, asked.of(of)))
 		if st.owed > 0 {
-			wait = max(wait, of.wait(st, l.asked(of, now), min(st.owed, of.most())), 1)
+			wait = max(wait, of.wait(st, asked.of(of), min(st.owed, of.most())), 1)
 		}
 	}
 	return wait

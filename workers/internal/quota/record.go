@@ -43,7 +43,7 @@ func (l *Limits) Encode(s *Set, now Now) string {
 		if !of.aligned {
 			from = at.UnixMicro()
 		}
-		if of.resetAfter(&st, l.asked(of, now)) == 0 {
+		if of.resetAfter(&st, l.asked(now).of(of)) == 0 {
 			st = state{a: from, owed: st.owed, out: st.out}
 		}
 		for _, n := range []int64{st.a - from, st.b, st.c, st.owed, st.out,

@@ -65,9 +65,9 @@ func ruleOf(r policy.Rule) rule {
 	case policy.SlidingLog:
 		return log{algorithms.SlidingLog{Limit: r.Limit, Window: window, CountAccepted: true}}
 	case policy.SlidingCounter:
-		return counter{algorithms.SlidingCounter{Limit: r.Limit, Window: window}}
+		return counter{algorithms.SlidingCounter{Limit: r.Limit, Window: window}, fixedOf(r)}
 	default:
-		return fixed{r.Fixed(), new(span)}
+		return fixedOf(r)
 	}
 }
 
@@ -228,22 +228,24 @@ func (l log) end(time.Time) time.Time { return time.Time{} }
 // months of a zone that takes longer than all else in a decision.
 type fixed struct {
 	algorithms.FixedWindow
-	last *span
+	last span
 }
+
+func fixedOf(r policy.Rule) *fixed { return &fixed{FixedWindow: r.Fixed()} }
 
 // span is a window, in Unix microseconds.
 type span struct{ start, end int64 }
 
-func (f fixed) window(t time.Time) span {
+func (f *fixed) window(t time.Time) span {
 	if us := t.UnixMicro(); us < f.last.start || us >= f.last.end {
 		start, end := f.Bounds(t)
-		*f.last = span{start.UnixMicro(), end.UnixMicro()}
+		f.last = span{start.UnixMicro(), end.UnixMicro()}
 	}
-	return *f.last
+	return f.last
 }
 
 // used is how much of its window is used at t; false: the clock stepped back out of the state's.
-func (f fixed) used(s *state, t time.Time) (units int64, in span, known bool) {
+func (f *fixed) used(s *state, t time.Time) (units int64, in span, known bool) {
 	switch in = f.window(t); {
 	case s.a < in.start || s.b <= 0:
 		return 0, in, true
@@ -258,16 +260,16 @@ func (w span) left(t time.Time) time.Duration {
 	return time.Duration(w.end-t.UnixMicro()) * time.Microsecond
 }
 
-func (f fixed) read(s *state) algorithms.FixedWindowState {
+func (f *fixed) read(s *state) algorithms.FixedWindowState {
 	return algorithms.FixedWindowState{Start: s.a, Used: s.b}
 }
-func (f fixed) write(s *state, of algorithms.FixedWindowState) { s.a, s.b = of.Start, of.Used }
+func (f *fixed) write(s *state, of algorithms.FixedWindowState) { s.a, s.b = of.Start, of.Used }
 
-func (f fixed) most() int64 { return f.Most() }
+func (f *fixed) most() int64 { return f.Most() }
 
-func (f fixed) left(s *state, t time.Time) int64 { return f.Peek(f.read(s), t, 1).Remaining }
+func (f *fixed) left(s *state, t time.Time) int64 { return f.Peek(f.read(s), t, 1).Remaining }
 
-func (f fixed) wait(s *state, t time.Time, n int64) time.Duration {
+func (f *fixed) wait(s *state, t time.Time, n int64) time.Duration {
 	switch used, in, known := f.used(s, t); {
 	case known && n <= f.Limit-used:
 		return 0
@@ -277,7 +279,7 @@ func (f fixed) wait(s *state, t time.Time, n int64) time.Duration {
 	return f.Peek(f.read(s), t, n).RetryAfter
 }
 
-func (f fixed) take(s *state, t, _ time.Time, n int64) bool {
+func (f *fixed) take(s *state, t, _ time.Time, n int64) bool {
 	if used, in, known := f.used(s, t); known && n <= f.Limit-used {
 		s.a, s.b = in.start, used+n
 		return true
@@ -287,24 +289,24 @@ func (f fixed) take(s *state, t, _ time.Time, n int64) bool {
 	return d.Allowed
 }
 
-func (f fixed) takeUpTo(s *state, t, _ time.Time, n int64) int64 {
+func (f *fixed) takeUpTo(s *state, t, _ time.Time, n int64) int64 {
 	next, d := f.TakeUpTo(f.read(s), t, n)
 	f.write(s, next)
 	return d.Granted
 }
 
-func (f fixed) refund(s *state, t, at, _ time.Time, n, _ int64) {
-	if start, _ := f.Bounds(at); start.UnixMicro() == s.a {
+func (f *fixed) refund(s *state, t, at, _ time.Time, n, _ int64) {
+	if f.window(at).start == s.a {
 		f.write(s, f.Refund(f.read(s), t, n))
 	}
 }
 
 // within takes windows of a calendar for as short as they may be.
-func (f fixed) within(d time.Duration) int64 { return f.Limit * int64(2+d/(f.Window*3/4)) }
+func (f *fixed) within(d time.Duration) int64 { return f.Limit * int64(2+d/(f.Window*3/4)) }
 
-func (f fixed) crashed(s *state, c crashed) { f.takeUpTo(s, c.to, c.at, c.most) }
+func (f *fixed) crashed(s *state, c crashed) { f.takeUpTo(s, c.to, c.at, c.most) }
 
-func (f fixed) resetAfter(s *state, t time.Time) time.Duration {
+func (f *fixed) resetAfter(s *state, t time.Time) time.Duration {
 	if used, in, known := f.used(s, t); known && used == 0 {
 		return 0
 	} else if known {
@@ -313,10 +315,13 @@ func (f fixed) resetAfter(s *state, t time.Time) time.Duration {
 	return f.Peek(f.read(s), t, 1).ResetAfter
 }
 
-func (f fixed) end(t time.Time) time.Time { return time.UnixMicro(f.window(t).end) }
+func (f *fixed) end(t time.Time) time.Time { return time.UnixMicro(f.window(t).end) }
 
-// counter is a sliding counter.
-type counter struct{ algorithms.SlidingCounter }
+// counter is a sliding counter, whose windows are aligned as those of a fixed one.
+type counter struct {
+	algorithms.SlidingCounter
+	aligned *fixed
+}
 
 func (c counter) read(s *state) algorithms.SlidingCounterState {
 	return algorithms.SlidingCounterState{Start: s.a, Previous: s.b, Current: s.c}
@@ -379,8 +384,4 @@ func (c counter) resetAfter(s *state, t time.Time) time.Duration {
 	return c.Peek(c.read(s), t, 1).ResetAfter
 }
 
-// end is that of a fixed window, which is aligned in the same way.
-func (c counter) end(t time.Time) time.Time {
-	_, end := algorithms.FixedWindow{Window: c.Window}.Bounds(t)
-	return end
-}
+func (c counter) end(t time.Time) time.Time { return c.aligned.end(t) }

@@ -219,6 +219,7 @@ type near struct {
 	target    *suspicion   // nil: nothing speaks against it
 	learnt    *learnt      // of the target's limit; nil: nothing
 	used      *quota.Set   // of the limits on starts; nil: nothing that counts
+	fresh     pace.Instant // when to look whether that is so again
 	allowed   allowed      // what they let start
 	trial     *quota.Trial // of those that hold nothing back
 

@@ -142,6 +142,17 @@ func (b *bucket) startable(within, now pace.Instant) pace.Instant {
 	return at
 }
 
+// freshAt is when to look whether a bucket has used nothing of its limits that counts: not before
+// the instant that was found last, for what it uses moves that on, and not for all buckets in one
+// turn of the loop, since windows of a clock end for all of them.
+func (v *Valve) freshAt(b *bucket, now pace.Instant) pace.Instant {
+	if b.used != nil && b.fresh <= now {
+		in := v.quota.FreshIn(b.used, v.instant(now))
+		b.fresh = now.Add(in + spread(b.key, min(in/64, time.Second)))
+	}
+	return b.fresh
+}
+
 // mostRates is how many buckets a partition has before those that have nothing to do are forgotten
 // although their rate of starts is not: what starts a job now and then would always be new.
 const mostRates = 10_000
@@ -161,9 +172,7 @@ func (v *Valve) forget(b *bucket, now pace.Instant) {
 	if b.learnt != nil {
 		at = max(at, pace.Instant(b.learnt.Until(b.learnt.under.pace.Rate.PerSecond())))
 	}
-	if v.quota != nil {
-		at = max(at, now.Add(v.quota.FreshIn(b.used, v.instant(now))))
-	}
+	at = max(at, v.freshAt(b, now))
 	if v.candidates != nil {
 		at = max(at, now.Add(v.candidates.FreshIn(b.trial, v.instant(now))))
 	}

@@ -323,7 +323,6 @@ func (v *Valve) remove(j *heldJob, now pace.Instant) {
 	v.unweigh(j)
 	j.enter(stageGone)
 	delete(b.Part.jobs, j.Seq)
-	delete(b.Part.begun, j.Seq)
 	delete(b.Part.crashes, j.Seq)
 	delete(b.Part.edits.jobs, j.Seq)
 	b.held--

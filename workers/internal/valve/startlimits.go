@@ -180,7 +180,7 @@ func (v *Valve) setQuota(to *quota.Limits, candidates *quota.Candidates) {
 			if b.near == nothingNear {
 				continue
 			}
-			b.trial = nil
+			b.trial, b.fresh = nil, 0
 			if to == nil || before == nil {
 				b.used = nil
 			} else {

@@ -58,6 +58,22 @@ func TestALimitHoldsItsBucketAndNoOther(t *testing.T) {
 	}
 }
 
+// It is kept until then, and not longer: keys come from the outside.
+func TestABucketIsForgottenOnceItsLimitsCountNothing(t *testing.T) {
+	b := newValveBench(t, limited())
+	for _, at := range []time.Duration{0, 50 * second} {
+		b.at(at).arrive("a", tokens(1))
+		b.until(at+second, b.done)
+		b.noted()
+	}
+	if b.until(109*second, nil); b.p.Buckets() != 1 {
+		t.Error("what counts of its limits is forgotten")
+	}
+	if b.until(112*second, nil); b.p.Buckets() != 0 {
+		t.Error("it is kept for ever")
+	}
+}
+
 // A start is charged when it is decided. One that is on its way for longer than the guard covers
 // goes back, and what it took of the limits with it.
 func TestAStartThatIsLateForItsLimitsGoesBack(t *testing.T) {
