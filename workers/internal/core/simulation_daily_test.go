@@ -8,59 +8,80 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// mail is a policy whose keys share what may start in a day of Berlin.
-func mail() policy.Policy {
+// mail is a policy whose keys share what may start in a day of Berlin: so many jobs.
+func mail(daily int64) policy.Policy {
 	return policy.Policy{Name: "mail", Rule: policy.Rule{Algorithm: policy.LeakingBucket,
 		Outflow: algorithms.Rate{Count: 1, Per: time.Second}, Capacity: 1000},
 		Partitions: 1, Workers: 16,
 		Limits: policy.Limits{{Name: "daily", Key: policy.KeyGlobal, Rule: policy.Rule{
-			Algorithm: policy.FixedWindow, Limit: 100,
+			Algorithm: policy.FixedWindow, Limit: daily,
 			Window: policy.Duration(24 * time.Hour), Zone: "Europe/Berlin"}}}}
 }
 
-// TestACrashDoesNotForgetTheDay: what all keys may start in a day is counted through the crash of
-// who counts it, before and after a checkpoint and while it is written: never more start in the
-// day. The crash costs what docs/recipes.md says: eight seconds of an outflow of all keys, three of
-// another limit, and else the rest of the day, but nothing of the next one.
+// TestACrashDoesNotForgetTheDay: what may start in a day is counted through the crash of who counts
+// it, before and after a checkpoint and while it is written: never more start in the day. The crash
+// costs what docs/recipes.md says: eight seconds of an outflow of all keys, three of another limit,
+// or a sixteenth of the limit, and nothing of the next day.
 func TestACrashDoesNotForgetTheDay(t *testing.T) {
-	const midnight = 23 * time.Hour // in Berlin, by the world's clock, which shows UTC
 	perSecond := algorithms.Rate{Count: 3, Per: time.Second}
-	total, second, alone := mail(), mail(), mail()
+	total, second, alone, each := mail(480), mail(480), mail(96), mail(96)
 	total.OutflowTotal = perSecond
 	second.Limits = append(second.Limits, policy.Limit{Name: "second", Key: policy.KeyGlobal,
 		Rule: policy.Rule{Algorithm: policy.TokenBucket, Capacity: 9, Refill: perSecond}})
-	for _, c := range []struct {
+	alone.Outflow, alone.Workers = algorithms.Rate{}, 64
+	each.Outflow, each.Workers, each.Limits[0].Key = algorithms.Rate{}, 64, ""
+	for name, c := range map[string]struct {
 		policy policy.Policy
+		keys   int // that have a day of their own
 		costs  int
-	}{{total, 8 * 3}, {second, 9 + 3*3}, {alone, 100}} {
-		for early := range 8 {
-			s := newStory(t)
-			p := c.policy.WithDefaults()
-			s.valid(p)
-			s.add(p)
-			s.until(midnight - 5*time.Minute)
-			s.join()
-			for _, key := range keys {
-				for range 200 {
-					s.publish(p.Name, key, 0)
-				}
+	}{"total": {total, 1, 8 * 3}, "second": {second, 1, 9 + 3*3}, "alone": {alone, 1, 96 / 16},
+		"each": {each, len(keys), 96 / 16}} {
+		t.Run(name, func(t *testing.T) {
+			for early := range 8 {
+				crashOnADay(t, c.policy.WithDefaults(), c.keys, c.costs,
+					7*time.Second+time.Duration(early)*137*time.Millisecond)
 			}
-			crash := s.now + 7*time.Second + time.Duration(early)*137*time.Millisecond
-			s.until(crash)
-			s.join()
-			s.named("d1").crash()
-			before := s.startedFrom(0)
-			s.until(midnight)
-			least, day := max(before, 100-c.costs), s.startedFrom(0)
-			if before < 15 || before > 60 || day < least || day > 100 {
-				t.Errorf("%d started until the crash at %v, and %d in the day, want %d to 100",
-					before, crash, day, least)
-			}
-			s.until(midnight + 5*time.Minute)
-			if next := s.startedFrom(midnight); next != 100 {
-				t.Errorf("%d started on the day after the crash at %v", next, crash)
+		})
+	}
+}
+
+// crashOnADay has an owner crash a while after it came, shortly before a day ends, and sees how
+// many jobs have started by then, and start afterwards.
+func crashOnADay(t *testing.T, p policy.Policy, days, costs int, after time.Duration) {
+	const midnight = 23 * time.Hour // in Berlin, by the world's clock, which shows UTC
+	s, most := newStory(t), days*int(p.Limits[0].Limit)
+	s.valid(p)
+	s.add(p)
+	s.until(midnight - 5*time.Minute)
+	s.join()
+	publish := func(jobs int) {
+		for _, key := range keys {
+			for range jobs {
+				s.publish(p.Name, key, 0)
 			}
 		}
+	}
+	paced, crash := !p.Outflow.IsZero(), s.now+after
+	if paced {
+		publish(600)
+	}
+	s.until(crash - 20*time.Millisecond)
+	if !paced { // as many as can start at once
+		publish(200)
+	}
+	s.until(crash)
+	s.join()
+	s.named("d1").crash()
+	before := s.startedFrom(0)
+	s.until(midnight)
+	least, day := max(before, most-days*costs), s.startedFrom(0)
+	if before < min(15, costs) || before > most*2/3 || day < least || day > most {
+		t.Errorf("%d started until the crash after %v, and %d in the day, want %d to %d", before,
+			after, day, least, most)
+	}
+	s.until(midnight + 5*time.Minute)
+	if next := s.startedFrom(midnight); next != most {
+		t.Errorf("%d started on the day after the crash after %v, want %d", next, after, most)
 	}
 }
 

@@ -27,10 +27,24 @@ func limitWorld(seed uint64, s sabotage) *world {
 			}
 			p.Limits = append(p.Limits, l)
 		}
+		if rng.IntN(3) == 0 && p.Adapt == nil {
+			p.Outflow, p.Peak, p.Burst = algorithms.Rate{}, algorithms.Rate{}, 0
+		}
 		*p = p.WithDefaults()
 		w.valid(*p)
 	}
 	return w
+}
+
+// last makes a limit one that lasts for minutes, so that a budget is kept.
+func last(l *policy.Limit) {
+	for _, n := range []*int64{&l.Limit, &l.Capacity, &l.Burst, &l.Refill.Count, &l.Outflow.Count} {
+		*n *= 4
+	}
+	for _, d := range []*time.Duration{(*time.Duration)(&l.Window), &l.Refill.Per,
+		&l.Outflow.Per} {
+		*d *= 20
+	}
 }
 
 // drawLimit draws the numbers of a limit, at least so many jobs or tokens, and its algorithm: one
@@ -54,6 +68,9 @@ func (w *world) drawLimit(l *policy.Limit, rng *rand.Rand, jobs, tokens int64,
 		l.Burst, l.Outflow = most, rate
 	default:
 		l.Limit, l.Window = most, window
+	}
+	if rng.IntN(6) == 0 {
+		last(l)
 	}
 }
 

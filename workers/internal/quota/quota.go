@@ -35,6 +35,8 @@ type Limits struct {
 	names string
 	none  *Set  // that of a bucket which has used nothing; never changed
 	most  uint8 // how often the lag may be doubled
+
+	budget int64 // see Budget
 }
 
 type limit struct {
@@ -71,7 +73,7 @@ func newLimits(p policy.Policy, all policy.Limits) *Limits {
 			made.aligned = of.Algorithm != policy.SlidingLog
 			made.interval = time.Duration(of.Window) / time.Duration(of.Limit)
 		}
-		l.all = append(l.all, made)
+		l.all, l.budget = append(l.all, made), Least(l.budget, made.budget())
 		names = append(names, of.Name+"/"+string(of.Algorithm))
 	}
 	if len(l.all) == 0 {
@@ -123,6 +125,7 @@ type Set struct {
 	states  []state
 	latest  time.Time // of the instants that were charged, by the process's clock
 	latency uint8     // how often the lag was too short lately
+	untold  untold
 }
 
 // newSet returns a set that has used nothing. Nearly all have their states beside them: where there
@@ -435,7 +438,7 @@ func (l *Limits) Adapt(s *Set, before *Limits) *Set {
 		return s
 	}
 	fitted := l.newSet()
-	fitted.latest, fitted.latency = s.latest, s.latency
+	fitted.latest, fitted.latency, fitted.untold = s.latest, s.latency, s.untold
 	for i, from := range places(before.names, l.names) {
 		if from >= 0 {
 			fitted.states[i] = s.states[from]

@@ -95,15 +95,18 @@ type Handover struct {
 	// Limits are the names of those on starts, as the clocks tell what is used of them. A successor
 	// after a crash may find nothing of what was started within Gap µs, and no job that cost more
 	// than Cost slots has started. Of buckets that are not listed so many Slots may have been,
-	// Crashed µs ago.
+	// Crashed µs ago. Once a successor after a crash would find nothing of Budget slots of a
+	// bucket, none of its jobs has started; 0: any number may have.
 	Limits string `json:"limits,omitempty"`
 	Gap    int64  `json:"gap,omitempty"`
 	Cost   int64  `json:"cost,omitempty"`
 	Slots  int64  `json:"slots,omitempty"`
+	Budget int64  `json:"budget,omitempty"`
 	// Together is what is used of the limits on the starts of all buckets together, and AllLimits
-	// are their names.
+	// are their names, AllBudget likewise.
 	Together  string `json:"together,omitempty"`
 	AllLimits string `json:"all_limits,omitempty"`
+	AllBudget int64  `json:"all_budget,omitempty"`
 	// µs since a crash after which buckets that are not listed may have started
 	Crashed int64 `json:"crashed,omitempty"`
 	// jobs that have no outcome yet, and who runs them

@@ -32,7 +32,7 @@ type heldClock struct {
 
 // Gather begins a gathering.
 func (v *Valve) Gather(p *Part) *Gathering {
-	p.unnoted.gathered()
+	v.gathered(p)
 	p.edits.telling = p.edits.made
 	return &Gathering{v: v, Walk: p.list.Walk()}
 }

@@ -74,6 +74,15 @@ func (in Inheritance) unknown() time.Duration {
 	return within
 }
 
+// within is the most slots that a predecessor that crashed has started of which nothing tells, if
+// it kept to a budget: the last job may have cost more than was left of that. 0: it kept none.
+func (in Inheritance) within(most, budget int64) int64 {
+	if in.Current && budget > 0 {
+		most = min(most, budget-1+max(in.Handover.Cost, 1))
+	}
+	return most
+}
+
 // inherit applies what the predecessor left. After a crash each bucket counts as having started a
 // job at the last moment its old owner could have, unless a checkpoint shows that its next start
 // was not due yet.

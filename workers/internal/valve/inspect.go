@@ -59,6 +59,8 @@ func (v *Valve) held(b *bucket, now pace.Instant) (by string, until pace.Instant
 		return job.HeldByTotalRate, at
 	case at > now:
 		return job.HeldByLimit + by, at
+	case v.spent():
+		return job.HeldByStorage, 0
 	}
 	switch {
 	case v.mayTakeWorker(b) || !v.Local && !v.claims.declined:

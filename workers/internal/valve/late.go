@@ -173,6 +173,8 @@ func (v *Valve) noteLeft(blocked bool, now pace.Instant) {
 		return
 	case blocked && v.breaker.open:
 		v.left.by = byBreaker
+	case blocked && v.spent():
+		v.left.by = byStorage
 	case blocked:
 		v.left.by = byTotalRate
 		if _, limit := v.nextTurn(now); limit != "" {

@@ -80,7 +80,7 @@ func (l *limitsBench) pass(body []byte) {
 	}
 	l.v.out.Reset()
 	if l.seq%1000 == 0 {
-		l.part.unnoted.gathered()
+		l.v.gathered(l.part)
 		l.part.Noted(true)
 	}
 }

@@ -17,13 +17,16 @@ import (
 //
 // What a crash leaves unknown is what has started since the last checkpoint that is stored. That is
 // kept small: nothing starts under limits while a start of mostUnnoted ago is not in one, nor a job
-// that costs more than any of which one tells.
+// that costs more than any of which one tells, nor once the budget of the limits is used up. A
+// budget is one that a stored checkpoint tells of, too: a successor goes by that.
 
 const (
 	// mostUnnoted is for how long jobs start under limits without a checkpoint that tells of it.
 	mostUnnoted = 2 * time.Second
-	// askAgain is when a bucket looks whether one is stored now.
+	// askAgain is when a bucket looks whether one is stored now …
 	askAgain = 100 * time.Millisecond
+	// … and how much later where there are many, whose checkpoints are rarer.
+	askAgainPerBucket = 10 * time.Microsecond
 )
 
 // unnoted is what no stored checkpoint of a partition tells.
@@ -31,16 +34,28 @@ type unnoted struct {
 	since   pace.Instant // the first start that none tells of; 0: there is none
 	writing pace.Instant // likewise, of those of which the one tells that is being written
 	cost    int64        // the largest of any job that has come
-	told    int64        // the largest of which a stored one tells
-	telling int64        // … and the one that is being written
+	noted   quota.Noted
+	told    bounds // of what is stored; budgets also of what may be
+	telling bounds // of what is being written
 }
 
+// bounds are what a checkpoint says of starts of which none tells: the largest cost of a job, and
+// the budgets of a bucket and of all of them together.
+type bounds struct{ cost, each, all int64 }
+
 // gathered is called when a checkpoint is begun: it tells of all starts until now.
-func (u *unnoted) gathered() {
+func (v *Valve) gathered(p *Part) {
+	u := &p.unnoted
 	if u.writing == 0 {
 		u.writing = u.since
 	}
-	u.since, u.telling = 0, u.cost
+	u.since, u.telling = 0, bounds{cost: u.cost, each: v.quota.Budget()}
+	if t := v.together; t != nil {
+		u.telling.all = t.Budget()
+	}
+	u.told.each = quota.Least(u.told.each, u.telling.each)
+	u.told.all = quota.Least(u.told.all, u.telling.all)
+	u.noted.Begun++
 }
 
 // Noted is called when the checkpoint that was begun last is stored, or when that is not known.
@@ -48,7 +63,7 @@ func (p *Part) Noted(stored bool) {
 	u := &p.unnoted
 	switch {
 	case stored:
-		u.told = max(u.told, u.telling)
+		u.told, u.noted.Stored = u.telling, u.noted.Begun
 		p.edits.told = p.edits.telling
 	case u.writing != 0:
 		u.since = u.writing
@@ -71,11 +86,22 @@ func (u *unnoted) gap(now pace.Instant) time.Duration {
 // to be another.
 func (p *Part) tells(cost int64, now pace.Instant) bool {
 	u := &p.unnoted
-	if u.gap(now) <= mostUnnoted && cost <= max(u.told, 1) {
+	if u.gap(now) <= mostUnnoted && cost <= max(u.told.cost, 1) {
 		return true
 	}
 	u.cost, p.Changed = max(u.cost, cost), true
 	return false
+}
+
+// spent reports whether a set has used its budget up, and no job may start; then there is to be
+// another checkpoint.
+func (p *Part) spent(l *quota.Limits, used *quota.Set, told int64) bool {
+	budget := quota.Least(l.Budget(), told)
+	if budget == 0 || used.Untold(p.unnoted.noted) < budget {
+		return false
+	}
+	p.Changed = true
+	return true
 }
 
 // starts notes a start that no checkpoint tells of.
@@ -106,6 +132,9 @@ func (v *Valve) withinLimits(b *bucket, now pace.Instant) (at pace.Instant, by s
 	}
 	if v.quota == nil {
 		return 0, ""
+	}
+	if p := b.Part; p.spent(v.quota, b.used, p.unnoted.told.each) {
+		return now.Add(askAgain + time.Duration(p.Buckets())*askAgainPerBucket), ""
 	}
 	wait, by, until := v.quota.Ask(b.used, v.instant(now), head.takes())
 	if b.allowed = (allowed{}); wait == 0 {
@@ -141,6 +170,7 @@ func (v *Valve) charge(j *heldJob, t *Ticket, now pace.Instant) {
 	}
 	t.latest = min(t.latest, now.Add(v.quota.Lag(b.used)))
 	b.own().used, j.charge = v.quota.Take(b.used, v.instant(now), j.takes())
+	b.used.Started(j.Cost, b.Part.unnoted.noted)
 }
 
 // try has the limits that hold nothing back say by how much they would have delayed a start.
@@ -241,7 +271,7 @@ func (v *Valve) inheritCrash(p *Part, in Inheritance, now pace.Instant) {
 	}
 	c := crash{from: now.Add(-max(in.Age, in.Elapsed)), to: p.crashedAt, others: in.Handover.Slots}
 	if in.Crashed {
-		c.listed = v.mostStarted(in, in.unknown())
+		c.listed = in.within(v.mostStarted(in, in.unknown()), in.Handover.Budget)
 	} else { // the crash was before that
 		c.from = c.to.Add(-v.quota.Longest())
 	}
@@ -278,7 +308,7 @@ func (v *Valve) tellLimits(p *Part, h *record.Handover, now pace.Instant) {
 		return
 	}
 	var lag time.Duration
-	h.Cost = p.unnoted.cost
+	h.Cost, h.Budget, h.AllBudget = p.unnoted.cost, p.unnoted.telling.each, p.unnoted.telling.all
 	if v.quota != nil {
 		h.Limits, lag = v.quota.Names(), v.quota.MostLag()
 		if c := p.crash; c != nil && now.Since(c.to) < v.quota.Longest() {

@@ -28,7 +28,7 @@ func tokens(n int64) func(*job.Arrived) {
 
 // noted is that a checkpoint tells of all that has started.
 func (b *valveBench) noted() {
-	b.p.unnoted.gathered()
+	b.v.gathered(b.p)
 	b.p.Noted(true)
 }
 
@@ -122,7 +122,7 @@ func TestNothingStartsUnderLimitsForLongWithoutACheckpoint(t *testing.T) {
 	if b.start(); b.p.buckets["b"].running != 0 {
 		t.Error("a job starts two seconds after one that no checkpoint tells of")
 	}
-	b.p.unnoted.gathered()
+	b.v.gathered(b.p)
 	b.p.Noted(false)
 	if b.at(4 * second).start(); b.p.buckets["b"].running != 0 {
 		t.Error("a job starts although the checkpoint was not stored")
@@ -186,5 +186,122 @@ func TestAJobThatHasWaitedForAWorkerAsksItsLimitsAgain(t *testing.T) {
 		if want := ends + 50*ms; len(starts) != 1 || starts[0].Round(ms) != want.Round(ms) {
 			t.Errorf("came %v before the end: starts at %v, want %v", came, starts, want)
 		}
+	}
+}
+
+// daily is a policy without an outflow: so many jobs a day, of each key, or of all.
+func daily(limit int64, key string) policy.Policy {
+	return policy.Policy{Name: "api", Workers: 1000, Rule: policy.Rule{
+		Algorithm: policy.LeakingBucket, Capacity: 100_000}, Limits: policy.Limits{{Name: "daily",
+		Key: key, Rule: policy.Rule{Algorithm: policy.SlidingLog, Limit: limit,
+			Window: policy.Duration(24 * time.Hour)}}}}
+}
+
+// crowd has many jobs of a key come.
+func (b *valveBench) crowd(key string) *valveBench {
+	for range 500 {
+		b.arrive(key)
+	}
+	return b
+}
+
+// soon is how many start in a moment, of which no more time is unknown than may be.
+func (b *valveBench) soon(noted func(Run)) int {
+	return len(b.until(b.now.Since(origin)+300*ms, func(r Run) { b.done(r); noted(r) }))
+}
+
+// A successor believes in a budget if the owner that crashed says that it kept one, and no other.
+func TestABudgetIsBelievedOfWhoKeptIt(t *testing.T) {
+	for _, key := range []string{"", policy.KeyGlobal} {
+		p := daily(160, key)
+		b := newValveBench(t, p)
+		b.crowd("a").noted()
+		if n := b.soon(func(Run) {}); n != 10 {
+			t.Fatalf("key %q: %d start without a checkpoint, want a sixteenth", key, n)
+		}
+		b.noted()
+		h := b.v.Handover(b.p, b.now, 0)
+		old := h
+		old.Budget, old.AllBudget = 0, 0
+		for name, c := range map[string]struct {
+			told    record.Handover
+			current bool
+			want    int
+		}{"its own": {h, true, 160 - 10 - 10}, "of an owner before it": {h, false, 0},
+			"of another version": {old, true, 0}} {
+			next := unownedValve(t, p)
+			next.seq = b.seq
+			next.inheritFrom(Inheritance{Handover: c.told, Crashed: true, Current: c.current,
+				Elapsed: second, Age: second, Fence: ms}).crowd("a").noted()
+			if n := next.soon(func(Run) { next.noted() }); n != c.want {
+				t.Errorf("key %q, a budget %s: %d start, want %d", key, name, n, c.want)
+			}
+		}
+	}
+}
+
+// A job that costs more than is left of a budget starts, and counts after a crash.
+func TestAJobMayCostMoreThanABudget(t *testing.T) {
+	b := newValveBench(t, daily(160, ""))
+	for range 2 {
+		b.arrive("a", cost(30))
+	}
+	b.noted()
+	if n := b.soon(func(Run) {}); n != 1 {
+		t.Errorf("%d of two jobs start that cost more than the budget", n)
+	}
+	in := Inheritance{Current: true, Handover: b.v.Handover(b.p, b.now, 0)}
+	if n := in.within(1000, in.Handover.Budget); n != 10-1+30 {
+		t.Errorf("%d slots are charged", n)
+	}
+}
+
+// Limits change while a record tells of a smaller budget, or of none; and records are lost. A
+// successor finds no more unknown than the record that it may find says.
+func TestABudgetIsThatOfARecordToo(t *testing.T) {
+	large := daily(1600, "")
+	large.Limits = append(large.Limits, policy.Limit{Name: "more", Rule: policy.Rule{
+		Algorithm: policy.SlidingLog, Limit: 3200, Window: policy.Duration(24 * time.Hour)}})
+	none := func(Run) {}
+	b := newValveBench(t, daily(160, ""))
+	b.noted()
+	for range 6 {
+		b.arrive("a")
+	}
+	if n := b.soon(none); n != 6 {
+		t.Fatalf("%d of six start", n)
+	}
+	b.v.Change(large.WithDefaults(), false, b.now)
+	b.v.gathered(b.p)
+	if n := b.crowd("a").soon(none); n != 4 {
+		t.Errorf("%d more start while the record is written, want what was left of ten", n)
+	}
+	b.p.Noted(true)
+	if n := b.soon(none); n != 100-4 {
+		t.Errorf("%d start by the larger budget, want what is left of a hundred", n)
+	}
+	for range 3 {
+		b.v.gathered(b.p)
+		b.p.Noted(false)
+		if n := b.soon(none); n != 0 {
+			t.Errorf("%d start though the record was not stored", n)
+		}
+	}
+	b.noted()
+	b.v.Change(daily(160, "").WithDefaults(), false, b.now)
+	b.v.gathered(b.p)
+	b.p.Noted(false) // or it was
+	b.v.Change(large.WithDefaults(), false, b.now)
+	if n := b.soon(none); n != 10 {
+		t.Errorf("%d start though the record of a smaller budget may be stored, want 10", n)
+	}
+	b.noted()
+	b.v.gathered(b.p) // tells of none of the next
+	if n := b.soon(none); n != 100 {
+		t.Errorf("%d start once all is told, want 100", n)
+	}
+	b.p.Noted(true)
+	if n := b.soon(none); n != 0 {
+		t.Errorf("%d start though none is told of the last hundred", n)
 	}
 }

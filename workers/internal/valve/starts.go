@@ -131,6 +131,10 @@ func (v *Valve) admits(now pace.Instant) bool {
 		v.gateAt = at
 		return false
 	}
+	if v.spent() {
+		v.gateAt = now.Add(askAgain)
+		return false
+	}
 	return true
 }
 

@@ -136,8 +136,9 @@ func (v *Valve) takeTurn(b *bucket, j *heldJob, t *Ticket, now pace.Instant) {
 		taken := &turn{by: all, next: j.turn}
 		all.used, taken.charge = all.Take(all.used, v.instant(now), j.takes())
 		taken.of, j.turn = all.used, taken
-		if p := all.here(); p != nil && all.host != v {
+		if p := all.here(); p != nil {
 			p.starts(now)
+			all.used.Started(j.Cost, p.unnoted.noted)
 		}
 	}
 }
@@ -150,6 +151,9 @@ func (v *Valve) setTogether(p policy.Policy) {
 		v.together = nil
 	case before == nil:
 		v.together = &together{Limits: to, host: v}
+		for _, p := range v.parts {
+			v.together.part = p
+		}
 	default:
 		before.used, before.Limits = to.Adapt(before.used, before.Limits), to
 	}
@@ -214,7 +218,7 @@ func (v *Valve) inheritTogether(in Inheritance, now pace.Instant) {
 	case !in.Crashed:
 		return
 	}
-	most := t.Most(within)
+	most := in.within(t.Most(within), h.AllBudget)
 	if v.total != nil && h.Total == v.Policy.OutflowTotal.String() && within < pace.Forever {
 		most = min(most, mostPaced(v.total, v.Policy.PeakTotalRatio(), within)+max(h.Cost, 1))
 	}
@@ -298,6 +302,14 @@ func (v *Valve) tells(p *Part, cost int64, now pace.Instant) bool {
 		}
 	}
 	return true
+}
+
+// spent reports whether all buckets together, or those of what is shared, have used a budget up.
+func (v *Valve) spent() bool {
+	return slices.ContainsFunc(v.common, func(t *together) bool {
+		p := t.here()
+		return p != nil && p.spent(t.Limits, t.used, p.unnoted.told.all)
+	})
 }
 
 // tellLate takes what a run of a former owner has used, or one that ends while a limit's state is
