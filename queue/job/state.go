@@ -27,7 +27,8 @@ const (
 	// all workers have jobs, or as many of this bucket as it may have
 	HeldByWorkersBusy = "workers_busy"
 	HeldByNoDrainer   = "no_drainer" // nobody owns its partition; said by admitters
-	// the drainer's lease, or what the job came to, cannot be written, or the queue is being read
+	// the drainer's lease, or what the job came to, or a checkpoint without which nothing more
+	// starts under limits, is not written yet, or the queue is being read
 	HeldByStorage = "storage"
 )
 
