@@ -794,6 +794,12 @@ var table = []mutant{
 		by:  "./workers/internal/core TestAReleaseWhoseAnswerIsLostIsOver",
 	},
 	{
+		name: "answers-of-a-former-tenure-count", file: "workers/internal/core/checkpoint.go",
+		old: " || s.part.Part != p.gathering.Of {",
+		new: " {",
+		by:  "./workers/internal/core TestAnAnswerToACheckpointOfBeforeCountsForNone",
+	},
+	{
 		name: "older-checkpoint-believed", file: "workers/internal/core/takeover.go",
 		old: "newer := found.Checkpoint.Epoch == b.revision ||",
 		new: "newer := true || found.Checkpoint.Epoch == b.revision ||",

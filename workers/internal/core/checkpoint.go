@@ -84,9 +84,11 @@ func (c *Core) note(v *livePolicy, p *partition, n int, now pace.Instant) (left 
 	return left
 }
 
+// checkpointShare is the share whose checkpoint a write is; nil: it has been lost since, and maybe
+// taken again.
 func (c *Core) checkpointShare(p Put) *share {
 	s := c.shares[p.Key[:len(p.Key)-len(record.CheckpointSuffix)]]
-	if s == nil || s.part == nil {
+	if s == nil || s.part == nil || s.part.Part != p.gathering.Of {
 		return nil
 	}
 	return s

@@ -103,6 +103,35 @@ func TestACheckpointOfALostPartitionIsNotWritten(t *testing.T) {
 	}
 }
 
+// What becomes of a checkpoint that was begun before a partition was lost tells nothing of those
+// since it is owned again.
+func TestAnAnswerToACheckpointOfBeforeCountsForNone(t *testing.T) {
+	c, part, now := slowBuckets(t, 10)
+	c.Checkpoint(now)
+	before := c.out.puts[0]
+	c.out = actions{}
+	s := c.shares["slow.0"]
+	c.dropShare(s)
+	now = c.run(now, 10*time.Second, nil)
+	if s.part == nil || s.part == part || !s.part.Owned() {
+		t.Fatalf("it is not owned again: %+v", s)
+	}
+	s.part.Changed, s.part.checkpointed.last = true, 0
+	if c.Checkpoint(now); len(c.out.puts) != 1 {
+		t.Fatalf("%d checkpoints are written", len(c.out.puts))
+	}
+	for _, answer := range []Event{Written{before, PutOK, 9999}, Written{before, PutConflict, 0},
+		Found{before, Record{Revision: 9999}}} {
+		if c.Handle(answer, now); !s.part.checkpointed.pending ||
+			s.part.checkpointed.revision == 9999 || len(c.out.reads) > 0 {
+			t.Errorf("%T counts for the one that is written now", answer)
+		}
+	}
+	if c.Handle(Written{c.out.puts[0], PutOK, 9999}, now); s.part.checkpointed.pending {
+		t.Error("the answer to that counts for nothing")
+	}
+}
+
 // BenchmarkCheckpoint measures what a checkpoint of 100,000 slow buckets costs the loop, its
 // longest turn, and what it costs outside.
 func BenchmarkCheckpoint(b *testing.B) {

@@ -15,6 +15,7 @@ import (
 // is listed lies beyond the fence, and nobody can start before it; and what has started meanwhile
 // has changed the next checkpoint.
 type Gathering struct {
+	Of     *Part
 	v      *Valve // for the limits
 	Walk   *walk.Walk[*bucket]
 	pieces [][]heldClock // so that none is copied when there are more
@@ -34,7 +35,7 @@ type heldClock struct {
 func (v *Valve) Gather(p *Part) *Gathering {
 	v.gathered(p)
 	p.edits.telling = p.edits.made
-	return &Gathering{v: v, Walk: p.list.Walk()}
+	return &Gathering{Of: p, v: v, Walk: p.list.Walk()}
 }
 
 // Some looks at up to n more buckets, and reports whether those were the last. What matters lies
