@@ -27,6 +27,7 @@ type settings struct {
 	slow       map[string]bool          // policies whose targets are
 	down       map[string]time.Duration // targets, of a policy or of a bucket: until when
 	retired    map[string]*retirement
+	cheap      bool // no job costs more than a slot
 	operations []func(w *world, p *policy.Policy)
 }
 

@@ -125,6 +125,9 @@ func (w *world) publish(name string, key job.Key, partition int) {
 	if p := w.policyOf(name); len(p.Limits) > 0 && w.chance(0.7) {
 		a.Costs = map[string]int64{"tokens": 1 + w.rng.Int64N(20)}
 	}
+	if w.set.cheap {
+		a.Cost = 1
+	}
 	if w.has(leanBodies) {
 		a.Size = 4<<10 + w.rng.IntN(2)
 	}

@@ -77,8 +77,12 @@ func (w *world) drawLimit(l *policy.Limit, rng *rand.Rand, jobs, tokens int64,
 // TestSimulationOfLimits: whatever happens to drainers and servers, no limit of a bucket lets more
 // start than it says.
 func TestSimulationOfLimits(t *testing.T) {
+	testLimits(t, limitWorld)
+}
+
+func testLimits(t *testing.T, worldOf func(seed uint64, s sabotage) *world) {
 	for seed := *firstSeed; seed < *firstSeed+uint64(*seeds); seed++ {
-		w := limitWorld(seed, noSabotage)
+		w := worldOf(seed, noSabotage)
 		w.operators(busy)
 		w.targetsFail(busy)
 		w.live()

@@ -211,7 +211,7 @@ type world struct {
 	decisions int                    // jobs that valves have given to workers
 	// what runs, by bucket, as far as its process was not disturbed since
 	active    map[string]map[*stint]bool
-	contests  map[*partition]*contest // by what an owner of a policy with a total outflow owns
+	contests  map[*partition]*contest // by what an owner of a policy with turns owns
 	takeovers map[string][]takeover   // after crashes, by partition
 	changes   map[string][]change     // of rates and bursts, by bucket and by policy
 	// buckets whose target asked for a pause: until when at least

@@ -1,12 +1,19 @@
 package core
 
 import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// contest is the competition of a policy's buckets for the turns of its total outflow, under one
-// owner.
+// contest is the competition of a policy's buckets for the turns of its total outflow, or of limits
+// on the starts of all, under one owner.
 //
 // The turns are start-time fair queueing (Goyal, Vin and Cheng, 1996), whose bound is the law:
 // while two buckets can start jobs all the time, what they start, by cost and divided by weight,
@@ -24,7 +31,7 @@ type contest struct {
 
 // contender is one key of a contest.
 type contender struct {
-	jobs map[uint64]bool // that were delivered to the owner
+	jobs map[uint64]*fate // that were delivered to the owner
 	// of them, those that it has not given to a worker and that nothing holds back
 	waiting map[uint64]bool
 	before  map[uint64]*fate // of them, those that were given to a worker under an earlier owner
@@ -42,14 +49,16 @@ type rivalry struct {
 // opens is called when a backlog is opened, in which n jobs are stored. What has not come yet can
 // hold buckets back.
 func (w *world) opens(p *partition, s *stream, n int) {
-	if of := w.policyOf(p.Policy); of.OutflowTotal.IsZero() || len(of.Limits) > 0 {
+	own := func(l policy.Limit) bool { return !l.Together() && l.Shared == "" }
+	of := w.policyOf(p.Policy)
+	if of.OutflowTotal.IsZero() && len(of.Limits) == 0 || slices.ContainsFunc(of.Limits, own) {
 		return // or each may be held back by limits of its own
 	}
 	c := w.contests[p]
 	if c == nil {
 		c = &contest{part: p, keys: map[job.Key]*contender{}, pairs: map[[2]job.Key]*rivalry{}}
 		for _, key := range keys {
-			c.keys[key] = &contender{jobs: map[uint64]bool{}, waiting: map[uint64]bool{},
+			c.keys[key] = &contender{jobs: map[uint64]*fate{}, waiting: map[uint64]bool{},
 				before: map[uint64]*fate{}, held: true}
 		}
 		w.contests[p] = c
@@ -79,14 +88,14 @@ func (w *world) delivered(p *partition, jobs []job.Arrived) {
 		f := w.fateOf(p.Policy, &jobs[i])
 		k := c.keys[f.key]
 		switch {
-		case k.jobs[f.seq]:
+		case k.jobs[f.seq] != nil:
 		case f.given:
 			k.before[f.seq] = f
 			k.held = true // what was reported of it before it came counts from now on
 		case !f.excepted && !f.final():
 			k.waiting[f.seq] = true
 		}
-		k.jobs[f.seq] = true
+		k.jobs[f.seq] = f
 	}
 }
 
@@ -105,9 +114,12 @@ func (w *world) takeTurn(s *stint) {
 		for _, b := range keys[i+1:] {
 			winner := a == f.key || b == f.key
 			switch {
-			case winner && s.worker != nil && s.worker.notFor(c, a, b):
+			case winner && s.worker != nil && s.worker.notFor(c, a, b),
+				// whoever goes first may have no right to it: then it is for whom it was asked for
+				winner && s.worker != nil && s.worker.turn.Key == f.key &&
+					s.worker.notFor(c, keys...):
 				delete(c.pairs, [2]job.Key{a, b})
-			case (a == f.key || w.able(s.d, c, a)) && (b == f.key || w.able(s.d, c, b)):
+			case w.rivals(s, c, a) && w.rivals(s, c, b):
 				w.compete(c, [2]job.Key{a, b}, f.key, taken)
 			default:
 				delete(c.pairs, [2]job.Key{a, b})
@@ -121,14 +133,13 @@ func (w *world) takeTurn(s *stint) {
 	k.last = taken
 }
 
-// notFor reports whether one of two keys has no right to a worker, though it may have more right to
-// any: one that was asked for with the word that it is for that key alone, or for a key that ran
-// fewer jobs then (see [nextTurn]).
-func (o *promise) notFor(c *contest, a, b job.Key) bool {
-	unfit := func(key job.Key) bool {
+// notFor reports whether one of some keys has no right to a worker, though it may have more right
+// to any: one that was asked for with the word that it is for that key alone, or for a key that ran
+// fewer jobs then (see [valve.NextTurn]).
+func (o *promise) notFor(c *contest, some ...job.Key) bool {
+	return slices.ContainsFunc(some, func(key job.Key) bool {
 		return key != o.turn.Key && (o.turn.Alone || c.keys[key].running > o.turn.Running)
-	}
-	return unfit(a) || unfit(b)
+	})
 }
 
 // compete counts a turn among two keys that both could have had it.
@@ -152,6 +163,40 @@ func (w *world) compete(c *contest, pair [2]job.Key, winner job.Key, taken float
 			c.part.Policy, pair[0], pair[1],
 			r.high-r.low, r.most[0], r.most[1])
 	}
+}
+
+// rivals reports whether a bucket certainly had the right to a start that one of a contest was
+// given: it may start jobs itself, as far as its own state goes, and so may whichever is its next
+// by the limits of all.
+//
+// Of these its jobs take one unit each, before which nobody is looked at. What takes more and does
+// not fit lets others pass, and for how long it knows only about: so who takes what comes free then
+// is by chance. Nor may there be a checkpoint to wait for that tells of its cost.
+func (w *world) rivals(s *stint, c *contest, key job.Key) bool {
+	if key == s.fate.key {
+		return true
+	}
+	limits := s.d.told[c.part.Policy].Limits
+	if len(limits) > 0 && (w.has(lateCheckpoints) || w.has(noLeader) ||
+		w.now-max(s.d.cut, s.d.frozen, s.d.hindered) < time.Second) {
+		return false
+	}
+	for _, g := range c.keys[key].jobs {
+		for _, l := range limits { // of a job that others removed the owner may not know yet
+			if (!g.final() || g.removed) && max(g.cost, g.takes(l)) > 1 {
+				return false
+			}
+		}
+	}
+	return w.able(s.d, c, key)
+}
+
+// takes is how many units of a limit a job takes.
+func (f *fate) takes(l policy.Limit) int64 {
+	if n, named := f.message.Costs[l.Cost]; named {
+		return n
+	}
+	return f.cost
 }
 
 // able reports whether a bucket could certainly start a job now, but for the total outflow.
@@ -223,3 +268,33 @@ func (w *world) hold(d *drainer) {
 		}
 	}
 }
+
+// turnsWorld is a world with one policy, whose buckets take turns under limits of all.
+func turnsWorld(seed uint64, s sabotage) *world {
+	rng := rand.New(rand.NewPCG(seed, 25))
+	return newWorldWith(seed, s, func(w *world) {
+		w.policies = w.policies[:1]
+		p := &w.policies[0]
+		p.Partitions, p.Burst, p.Adapt = 1, 0, nil
+		p.Outflow, p.Peak = algorithms.Rate{}, algorithms.Rate{}
+		for _, name := range []string{"l0", "l1"}[:1+rng.IntN(2)] {
+			l := policy.Limit{Name: name, Key: policy.KeyGlobal}
+			w.drawLimit(&l, rng, 10, 20, policy.TokenBucket, policy.LeakingBucket,
+				policy.SlidingLog)
+			l.Cost = ""
+			p.Limits = append(p.Limits, l)
+		}
+		for _, key := range keys {
+			weight := 1 + rng.Int64N(4)
+			w.overridesOf(p.Name)[key] = policy.Override{Weight: &weight}
+		}
+		w.set.cheap = true
+		*p = p.WithDefaults()
+		w.valid(*p)
+		w.publishers(busy) // more than others have, for the limits are narrow
+	})
+}
+
+// TestSimulationOfTurnsUnderLimits: whatever happens to drainers and servers, buckets take turns by
+// their weight under limits of all, as they do under a total outflow.
+func TestSimulationOfTurnsUnderLimits(t *testing.T) { testLimits(t, turnsWorld) }

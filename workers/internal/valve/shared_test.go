@@ -115,6 +115,23 @@ func TestPoliciesTakeTurnsUnderALimitThatTheyShare(t *testing.T) {
 	}
 }
 
+// So they do where what is left is less than any job takes.
+func TestPoliciesTakeTurnsWithCostlyJobs(t *testing.T) {
+	s := newSharing(t, "import", "mail")
+	s.comes(nil)
+	heavy := s.by[1].v.Policy
+	heavy.Weight = 3
+	s.by[1].v.Change(heavy, false, s.by[1].now)
+	for range 20 {
+		s.by[0].arrive("a", tokens(4))
+		s.by[1].arrive("b", tokens(4))
+	}
+	got := s.until(75 * second)
+	if n := strings.Count(got, "mail/"); n != 12 || strings.Count(got, "import/") != 4 {
+		t.Errorf("%s, want three quarters of 16 to be of mail", got)
+	}
+}
+
 // What a policy was ahead by is forgotten when nobody waits.
 func TestWhoWasAheadInALineBeginsAnew(t *testing.T) {
 	s := newSharing(t, "import", "mail")

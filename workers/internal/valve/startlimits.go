@@ -127,7 +127,14 @@ func (v *Valve) withinLimits(b *bucket, now pace.Instant) (at pace.Instant, by s
 		return 0, ""
 	}
 	head := b.ready[0].heldJob
-	if !v.tells(b.Part, head.Cost, now) {
+	switch turns := len(v.common) > 0; {
+	case turns && now < v.untold: // all ask again together, or the first would go before them
+		return v.untold, ""
+	case v.tells(b.Part, head.Cost, now):
+	case turns && !v.tells(b.Part, 1, now):
+		v.untold = now.Add(askAgain)
+		return v.untold, ""
+	default:
 		return now.Add(askAgain), ""
 	}
 	if v.quota == nil {

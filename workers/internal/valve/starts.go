@@ -40,11 +40,13 @@ func (v *Valve) Advance(now, fence pace.Instant) {
 	for _, v := range v.line.valves {
 		if len(v.due)+len(v.unread) == 0 {
 			v.totalAwake = false
-			v.turns = v.mostTurns // nobody waits for another's turn: all begin anew
+		}
+		if !v.contested(now) {
+			v.turns = v.mostTurns // all begin anew
 		}
 		v.offer(now)
 	}
-	v.line.rest()
+	v.line.rest(now)
 }
 
 // arrange does what comes before any start.

@@ -117,6 +117,14 @@ func (v *Valve) fits(b *bucket, now pace.Instant) bool {
 	return false
 }
 
+// contested reports whether a bucket waits for its turn: it is due, lets others pass, or waits, as
+// all do, for a checkpoint that tells of their starts.
+func (v *Valve) contested(now pace.Instant) bool {
+	passes := func(p passer) bool { return p.of == v && p.passes(now) != 0 }
+	return len(v.due)+len(v.unread) > 0 || v.untold > now || slices.ContainsFunc(v.common,
+		func(t *together) bool { return slices.ContainsFunc(t.passed, passes) })
+}
+
 // takeTurn takes what a start costs of what counts all buckets.
 func (v *Valve) takeTurn(b *bucket, j *heldJob, t *Ticket, now pace.Instant) {
 	if !v.takesTurns() {
@@ -371,9 +379,9 @@ func (l *line) start(now pace.Instant) {
 }
 
 // rest has all begin anew once nobody waits for another's turn.
-func (l *line) rest() {
+func (l *line) rest(now pace.Instant) {
 	for _, v := range l.valves {
-		if len(v.due)+len(v.unread) > 0 {
+		if v.contested(now) {
 			return
 		}
 	}

@@ -51,6 +51,59 @@ func TestALimitForAllKeysIsTakenInTurns(t *testing.T) {
 	}
 }
 
+// Weights count where what is left of a limit is less than any job takes: although nothing is due
+// then, for all let others pass, nobody begins anew.
+func TestWhoLetsOthersPassKeepsItsTurn(t *testing.T) {
+	p := account()
+	p.Limits = p.Limits[1:] // that of all: two jobs of 4 tokens, and 2 are left
+	b := newValveBench(t, p)
+	weight := int64(3)
+	b.v.SetOverride("a", policy.Override{Weight: &weight}, b.now)
+	for range 20 {
+		b.arrive("a", tokens(4))
+		b.arrive("b", tokens(4))
+	}
+	got := b.startedKeys(75 * second)
+	if n := strings.Count(got, "a@"); n != 12 || strings.Count(got, "b@") != 4 {
+		t.Errorf("%s, want three quarters of 16 to be a's", got)
+	}
+}
+
+// Nor does anybody begin anew, or go first, while all wait for a checkpoint.
+func TestWhoWaitsForACheckpointKeepsItsTurn(t *testing.T) {
+	p := account()
+	p.Limits = p.Limits[1:]
+	b := newValveBench(t, p)
+	weight := int64(3)
+	b.v.SetOverride("a", policy.Override{Weight: &weight}, b.now)
+	for range 20 {
+		b.arrive("a", tokens(5))
+		b.arrive("b", tokens(5))
+	}
+	counts := map[job.Key]int{}
+	for n := range 8 { // what starts in a window is not told of before the next one
+		b.until(time.Duration(n+1)*11*second, func(r Run) {
+			counts[r.Key]++
+			b.done(r)
+		})
+		b.noted()
+	}
+	if counts["a"] != 12 || counts["b"] != 4 {
+		t.Errorf("%v, want three quarters of 16 to be a's", counts)
+	}
+
+	b = newValveBench(t, p)
+	b.arrive("a", tokens(1))
+	b.done(b.start()[0])
+	b.at(2*second+ms).arrive("b", tokens(1))
+	b.start()
+	b.noted()
+	b.at(2*second+50*ms).arrive("c", tokens(1))
+	if got, want := b.startedKeys(3*second), "b@2.1s c@2.1s"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
 // A job that costs more than is left lets others pass, until what it needs would have been free
 // without them. From then on they wait for it.
 func TestAJobThatCostsMuchHoldsNobodyUpAndDoesNotStarve(t *testing.T) {

@@ -64,6 +64,7 @@ type Valve struct {
 	// a bucket that is ahead of others stays so while it is empty.
 	turns      float64
 	mostTurns  float64      // that any bucket has taken
+	untold     pace.Instant // until when a bucket waits for a checkpoint
 	line       *line        // of policies that take turns
 	taken      float64      // of the line's turns, likewise
 	forecast   *forecast    // of waits, when there are many buckets
