@@ -75,6 +75,9 @@ gotest = CGO_ENABLED=1 go run $(GOTESTSUM) --format pkgname --rerun-fails=1 --re
 	--packages="$(2)" -- -race -timeout 30m $(1)
 endif
 
+# The same without the race detector.
+plaintest = $(subst -race ,,$(call gotest,$(1),$(2)))
+
 # The two parts at once, because the first waits for half of its time.
 test: setup ## what to run before a commit
 	@$(MAKE) --no-print-directory -j 2 test-race worlds
@@ -166,8 +169,8 @@ screenshots: setup ## pictures of the console in Chromium, and of simulations: d
 test-bench: setup ## the tests of that measurement, of the API's description, of Envoy's service, of the console in Chromium, and of deploy/
 	go -C bench vet -race ./...
 	cd bench && $(call gotest,,./...)
-	cd internal/deploytest && go mod tidy -diff && go vet ./... && go test ./...
-	cd internal/apitest && go mod tidy -diff && go vet ./... && go test ./...
-	cd internal/envoytest && go mod tidy -diff && go vet ./... && go test ./...
-	cd internal/consoletest && go mod tidy -diff && go vet ./... && go test ./...
+	cd internal/deploytest && go mod tidy -diff && go vet ./... && $(call plaintest,,./...)
+	cd internal/apitest && go mod tidy -diff && go vet ./... && $(call plaintest,,./...)
+	cd internal/envoytest && go mod tidy -diff && go vet ./... && $(call plaintest,,./...)
+	cd internal/consoletest && go mod tidy -diff && go vet ./... && $(call plaintest,,./...)
 
