@@ -24,7 +24,7 @@ func (b *tab) legible() {
 // quick is an installation with a policy that is deep, one that is quick, and one at the door.
 func quick(t *testing.T) *world {
 	return settle(t, penstock.Options{Policies: policies(t,
-		`mail {"algorithm":"leaking_bucket","outflow":"20/s","capacity":500}`,
+		`mail {"algorithm":"leaking_bucket","outflow":"20/s","capacity":5000}`,
 		`batch {"algorithm":"leaking_bucket","outflow_total":"50/s","capacity":10000}`,
 		`signup {"algorithm":"fixed_window","limit":10,"window":"1d"}`)},
 		map[string]workers.Handler{"mail": done, "batch": done})
@@ -32,7 +32,7 @@ func quick(t *testing.T) *world {
 
 func TestEachViewInEachLook(t *testing.T) {
 	w := quick(t)
-	w.submit("mail", "acme", 400, "hello")
+	w.submit("mail", "acme", 4000, "hello") // more than are started while all is looked at
 	w.submit("mail", "with space/and slash", 3, "hello")
 	for range 12 {
 		w.ask("POST", "/v1/check/signup/203.0.113.7", "", nil)
