@@ -35,6 +35,7 @@ const (
 
 // streamBroker is the part of queue.Broker that is needed.
 type streamBroker interface {
+	Ration(ctx context.Context, coming ...policy.Policy) (queue.Storage, error)
 	Apply(ctx context.Context, p policy.Policy) error
 	Retire(ctx context.Context, name string) (gone bool, err error)
 	Forget(ctx context.Context, name string) (gone bool, err error)
@@ -51,6 +52,9 @@ type recorded struct {
 
 // Apply implements streamBroker.
 func (r recorded) Apply(ctx context.Context, p policy.Policy) error {
+	if r.Fits(p) {
+		return nil
+	}
 	entry, err := r.Policy(ctx, p.Name)
 	if errors.Is(err, queue.ErrNotFound) || err == nil && entry.Retired {
 		return nil
@@ -141,23 +145,19 @@ func (s *streams) pass(ctx context.Context, set policy.Entries) (next time.Time)
 		}
 		return !found
 	})
-	for _, name := range slices.Sorted(maps.Keys(set)) {
-		entry := set[name]
-		if !entry.Policy.HasQueue() && !entry.Deleting {
-			continue
+	due, coming := s.due(set)
+	if len(coming) > 1 {
+		// One look at all streams in place of one at each, and bounds that have room for all. If it
+		// cannot be had, each is looked at.
+		if _, err := s.broker.Ration(ctx, coming...); err != nil {
+			s.log.Debug("the store is not shared out for new policies yet", "error", err)
 		}
-		work := s.work[name]
-		if work == nil || work.revision != entry.Revision {
-			work = &streamWork{revision: entry.Revision}
-			s.work[name] = work
-		}
-		if work.gone || time.Now().Before(work.due) {
-			continue
-		}
+	}
+	for _, name := range due {
 		places <- struct{}{}
 		doing.Go(func() {
 			defer func() { <-places }()
-			s.do(ctx, name, entry, work)
+			s.do(ctx, name, set[name], s.work[name])
 		})
 	}
 	doing.Wait()
@@ -171,6 +171,29 @@ func (s *streams) pass(ctx context.Context, set policy.Entries) (next time.Time)
 		}
 	}
 	return next
+}
+
+// due returns what is to be looked at now, and the policies among it that are new or have changed.
+func (s *streams) due(set policy.Entries) (names []string, changed []policy.Policy) {
+	now := time.Now()
+	for _, name := range slices.Sorted(maps.Keys(set)) {
+		entry := set[name]
+		if !entry.Policy.HasQueue() && !entry.Deleting {
+			continue
+		}
+		work := s.work[name]
+		if work == nil || work.revision != entry.Revision {
+			work = &streamWork{revision: entry.Revision}
+			s.work[name] = work
+			if !entry.Retired {
+				changed = append(changed, entry.Policy)
+			}
+		}
+		if !work.gone && !now.Before(work.due) {
+			names = append(names, name)
+		}
+	}
+	return names, changed
 }
 
 // do makes one stream what its policy says, and notes when to look again.

@@ -28,6 +28,10 @@ type fakeStreams struct {
 	retired []string
 }
 
+func (f *fakeStreams) Ration(context.Context, ...policy.Policy) (queue.Storage, error) {
+	return queue.Storage{}, nil
+}
+
 func (f *fakeStreams) Apply(_ context.Context, p policy.Policy) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

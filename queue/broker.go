@@ -60,7 +60,8 @@ type Broker struct {
 
 	discarding sync.Map // by policy, a channel of one place, held to discard dead letters
 
-	refusal atomic.Pointer[error] // why nothing can be stored now: see Refuse
+	surveyed atomic.Pointer[survey] // nil: the store was not shared out yet
+	refusal  atomic.Pointer[error]  // why nothing can be stored now: see Refuse
 }
 
 // Refuse makes every Publish fail at once with [ErrStorage] and the given reason, when it is known

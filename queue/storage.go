@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -26,6 +27,9 @@ const (
 
 	// lettersAnyhow bounds a policy's letters where the size of the store is not known.
 	lettersAnyhow = 1 << 30
+
+	// listTimeout bounds the listing of all streams, of which there may be tens of thousands.
+	listTimeout = 10 * jsapi.CallTimeout
 )
 
 // Metadata of a policy's stream: what the policy itself says of bounds, in bytes.
@@ -55,19 +59,26 @@ type Storage struct {
 }
 
 // Ration gives every policy's streams their bounds in bytes: what the policy says, or, where the
-// store's size is known, a share of it. Jobs and letters have a part of the store each, which those
-// policies share that have no number of their own; numbers that do not fit are cut down. Lowering a
-// bound deletes no job: the stream takes nothing until it holds less. Call it whenever the policies
-// change and from time to time: shares grow as a stream that held more than its own drains.
-func (b *Broker) Ration(ctx context.Context) (Storage, error) {
-	s, err := b.ration(ctx, "", nil)
+// store's size is known, a share of it. Jobs and letters have a part of the store each, which
+// policies without a number of their own share equally, in powers of two, so that one policy more
+// policies without a number of their own share equally, in powers of two, so that one policy more
+// changes no other bound as a rule; numbers that do not fit are cut down. Lowering a bound deletes
+//
+// It lists all streams once. Call it before the streams of many policies are created, with these,
+// and from time to time: shares grow as a stream that held more than its own drains.
+func (b *Broker) Ration(ctx context.Context, coming ...policy.Policy) (Storage, error) {
+	configs := make([]jetstream.StreamConfig, len(coming))
+	for i, p := range coming {
+		configs[i] = b.streamConfig(p.WithDefaults())
+	}
+	s, err := b.ration(ctx, configs)
 	if err != nil {
 		return Storage{}, fmt.Errorf("share the store: %w", err)
 	}
 	return s, nil
 }
 
-// bounded is one policy in the sharing of a part of the store.
+// bounded is one stream in the sharing of a part of the store.
 type bounded struct {
 	policy string                // of a history with historyInfix
 	stream *jetstream.StreamInfo // nil: not there yet
@@ -76,63 +87,88 @@ type bounded struct {
 	bound  int64 // the result; 0: none
 }
 
-// ration is Ration with another stream that is about to be created, the one of a policy's jobs or
-// letters: its bound is found in the Storage, and there is room for it.
-func (b *Broker) ration(ctx context.Context, coming string,
-	meta map[string]string) (Storage, error) {
-	look, cancel := context.WithTimeout(ctx, jsapi.CallTimeout)
-	defer cancel()
-	size, used, err := b.storeSize(look)
+// survey is what the last Ration found, by which streams are created until the next one.
+type survey struct {
+	jobs, letters share
+	streams       map[string]jetstream.StreamConfig // of jobs, by policy
+	said          map[string]map[string]string      // their metadata, and of those to come
+}
+
+// bound is that of a policy's stream of jobs, letters or ended jobs.
+func (s *survey) bound(policy string, config jetstream.StreamConfig) int64 {
+	switch {
+	case config.MaxBytes > 0: // a history, whose bound is the same everywhere
+		return s.letters.bound(config.MaxBytes)
+	case config.Metadata[metaPartitions] != "":
+		return s.jobs.bound(metaBytes(config.Metadata, metaMaxBytes))
+	}
+	return s.letters.bound(metaBytes(s.said[policy], metaDeadMaxBytes))
+}
+
+// share is how the streams of one part of the store are bounded.
+type share struct {
+	level int64   // bytes of each stream without a number of its own; 0: not bounded
+	scale float64 // of numbers of their own
+}
+
+// bound is that of a stream whose policy says own bytes, 0 for none.
+func (s share) bound(own int64) int64 {
+	switch {
+	case own == 0:
+		return s.level
+	case s.scale < 1:
+		return max(1, rounded(int64(float64(own)*s.scale)))
+	}
+	return own
+}
+
+// ration is Ration with streams that are about to be created, for which there is room then.
+func (b *Broker) ration(ctx context.Context, coming []jetstream.StreamConfig) (Storage, error) {
+	size, used, err := b.storeSize(ctx)
 	if err != nil {
 		return Storage{}, err
 	}
-	jobs, letters, foreign, err := b.boundedStreams(look, coming, meta)
+	found := &survey{jobs: share{0, 1}, letters: share{lettersAnyhow, 1},
+		streams: map[string]jetstream.StreamConfig{}, said: map[string]map[string]string{}}
+	jobs, letters, foreign, err := b.boundedStreams(ctx, found, coming)
 	if err != nil {
 		return Storage{}, err
 	}
 	s := Storage{Fill: Fill{used, size}, Jobs: map[string]Fill{}, Letters: map[string]Fill{},
 		History: map[string]Fill{}}
-	free := size
 	if size > 0 {
-		free = max(1, size-foreign)
+		free := max(1, size-foreign)
+		found.jobs = divide(free/storeDenominator*jobsNumerator, jobs)
+		found.letters = divide(free/storeDenominator*lettersNumerator, letters)
 	}
-	for _, part := range []struct {
-		streams   []*bounded
-		numerator int64
-		anyhow    int64
-		into      map[string]Fill
-	}{
-		{jobs, jobsNumerator, 0, s.Jobs},
-		{letters, lettersNumerator, lettersAnyhow, s.Letters},
-	} {
-		if size > 0 {
-			divide(free/storeDenominator*part.numerator, part.streams)
-		}
-		for _, x := range part.streams {
-			if size == 0 {
-				x.bound = cmp.Or(x.own, part.anyhow)
-			}
-			if name, history := strings.CutPrefix(x.policy, historyInfix); history {
-				s.History[name] = Fill{x.used, x.bound}
-				continue
-			}
-			if x.bound < x.own && !slices.Contains(s.Scaled, x.policy) {
-				s.Scaled = append(s.Scaled, x.policy)
-			}
-			part.into[x.policy] = Fill{x.used, x.bound}
+	for _, x := range jobs {
+		x.bound = found.jobs.bound(x.own)
+		s.Jobs[x.policy] = Fill{x.used, x.bound}
+	}
+	for _, x := range letters {
+		x.bound = found.letters.bound(x.own)
+		if name, history := strings.CutPrefix(x.policy, historyInfix); history {
+			s.History[name] = Fill{x.used, x.bound}
+		} else {
+			s.Letters[x.policy] = Fill{x.used, x.bound}
 		}
 	}
-	return s, b.rebound(ctx, append(jobs, letters...))
+	all := append(jobs, letters...)
+	for _, x := range all {
+		if x.bound < x.own && !strings.HasPrefix(x.policy, historyInfix) &&
+			!slices.Contains(s.Scaled, x.policy) {
+			s.Scaled = append(s.Scaled, x.policy)
+		}
+	}
+	b.surveyed.Store(found)
+	return s, b.rebound(ctx, all)
 }
 
 // divide shares a part of the store. Own numbers come first, but leave every other policy a quarter
 // of an equal share. A stream that holds more than it should keeps its jobs, so the others get less
 // until it has drained.
-func divide(part int64, streams []*bounded) {
-	if len(streams) == 0 {
-		return
-	}
-	least := part / int64(4*len(streams))
+func divide(part int64, streams []*bounded) share {
+	least := part / int64(4*max(1, len(streams)))
 	var owned float64
 	var sharing []*bounded
 	for _, x := range streams {
@@ -141,66 +177,81 @@ func divide(part int64, streams []*bounded) {
 			sharing = append(sharing, x)
 		}
 	}
-	scale := min(1, float64(part-least*int64(len(sharing)))/max(1, owned))
+	s := share{scale: min(1, float64(part-least*int64(len(sharing)))/max(1, owned))}
 	free := part
 	for _, x := range streams {
 		if x.own > 0 {
-			if x.bound = x.own; scale < 1 {
-				x.bound = max(1, rounded(int64(float64(x.own)*scale)))
-			}
-			free -= max(x.bound, x.used)
+			free -= max(s.bound(x.own), x.used)
 		}
 	}
 	slices.SortFunc(sharing, func(a, b *bounded) int { return cmp.Compare(b.used, a.used) })
-	level := int64(0)
+	level := free
 	for left := sharing; len(left) > 0; left = left[1:] {
 		if level = free / int64(len(left)); left[0].used <= level {
 			break
 		}
 		free -= left[0].used
 	}
-	level = rounded(max(level, least, 1))
-	for _, x := range sharing {
-		x.bound = level
-	}
+	s.level = rounded(max(level, least, 1))
+	return s
 }
 
-// rounded leaves a number its first five binary digits. Of bounds that are rounded few must be
+// rounded is the largest power of two that is not above n. Of bounds that are rounded few must be
 // updated while a stream drains, policies come and go, or others' streams in the account grow.
 func rounded(n int64) int64 {
-	return n &^ (1<<max(0, bits.Len64(uint64(n))-5) - 1)
+	return 1 << (bits.Len64(uint64(n)) - 1)
 }
+
+// reboundAtOnce is how many streams get another bound at the same time.
+const reboundAtOnce = 8
 
 // rebound updates what has another bound: first those that get less, or there would be no room for
 // those that get more.
 func (b *Broker) rebound(ctx context.Context, streams []*bounded) error {
+	var mu sync.Mutex
 	var problems []error
 	for _, lower := range []bool{true, false} {
+		var doing sync.WaitGroup
+		places := make(chan struct{}, reboundAtOnce)
 		for _, x := range streams {
 			want := cmp.Or(x.bound, -1)
 			if x.stream == nil || x.stream.Config.MaxBytes == want ||
 				lower != (max(x.stream.Config.MaxBytes, 0) > x.bound) {
 				continue
 			}
-			lock := strings.TrimPrefix(x.stream.Config.Name, b.names.upper+"_")
-			err := b.locked(ctx, lock, func(ctx context.Context) error {
-				info, err := b.js.StreamInfo(ctx, x.stream.Config.Name, "")
-				if jsapi.HasCode(err, jsapi.CodeStreamNotFound) {
-					return nil
+			places <- struct{}{}
+			doing.Go(func() {
+				defer func() { <-places }()
+				if err := b.setBound(ctx, x.stream.Config.Name, want); err != nil {
+					mu.Lock()
+					defer mu.Unlock()
+					problems = append(problems, err)
 				}
-				if err != nil {
-					return jsapi.Translate(err)
-				}
-				info.Config.MaxBytes = want
-				return b.updateStream(ctx, info.Config)
 			})
-			if err != nil {
-				problems = append(problems,
-					fmt.Errorf("bound %s by %s: %w", x.stream.Config.Name, policy.Size(want), err))
-			}
 		}
+		doing.Wait()
 	}
 	return errors.Join(problems...)
+}
+
+// setBound gives a stream another bound in bytes, unless it is gone; -1 for none.
+func (b *Broker) setBound(ctx context.Context, stream string, bytes int64) error {
+	lock := strings.TrimPrefix(stream, b.names.upper+"_")
+	err := b.locked(ctx, lock, func(ctx context.Context) error {
+		info, err := b.js.StreamInfo(ctx, stream, "")
+		if jsapi.HasCode(err, jsapi.CodeStreamNotFound) {
+			return nil
+		}
+		if err != nil {
+			return jsapi.Translate(err)
+		}
+		info.Config.MaxBytes = bytes
+		return b.updateStream(ctx, info.Config)
+	})
+	if err != nil {
+		return fmt.Errorf("bound %s by %s: %w", stream, policy.Size(bytes), err)
+	}
+	return nil
 }
 
 // storeSize asks how many bytes the account may store for one replica of each stream, and stores;
@@ -218,15 +269,14 @@ func (b *Broker) storeSize(ctx context.Context) (size, used int64, err error) {
 }
 
 // boundedStreams finds the streams of jobs and of letters, histories among these, and how many
-// bytes of the store are somebody else's.
-func (b *Broker) boundedStreams(ctx context.Context, coming string, meta map[string]string) (
-	jobs, letters []*bounded, foreign int64, err error) {
+// bytes of the store are somebody else's. Those that are coming count as if they were there.
+func (b *Broker) boundedStreams(ctx context.Context, found *survey,
+	coming []jetstream.StreamConfig) (jobs, letters []*bounded, foreign int64, err error) {
 
-	own := map[string]map[string]string{} // metadata of the streams of jobs, by policy
-	list := b.js.ListStreams(ctx)
-	for info := range list.Info() {
-		name, ours := strings.CutPrefix(info.Config.Name, b.names.upper+"_")
-		x := &bounded{stream: info, used: int64(info.State.Bytes)}
+	there := map[string]bool{}
+	add := func(config jetstream.StreamConfig, x *bounded) {
+		there[config.Name] = true
+		name, ours := strings.CutPrefix(config.Name, b.names.upper+"_")
 		switch letter, dead := strings.CutPrefix(name, deadInfix); {
 		case ours && strings.HasPrefix(name, historyInfix):
 			x.policy = name
@@ -234,29 +284,36 @@ func (b *Broker) boundedStreams(ctx context.Context, coming string, meta map[str
 		case ours && dead:
 			x.policy = letter
 			letters = append(letters, x)
-		case ours && info.Config.Metadata[metaPartitions] != "":
-			x.policy, own[name] = name, info.Config.Metadata
+		case ours && config.Metadata[metaPartitions] != "":
+			x.policy, found.said[name] = name, config.Metadata
 			jobs = append(jobs, x)
-		case !strings.HasPrefix(info.Config.Name, "KV_"+b.names.upper+"_"):
-			foreign += max(info.Config.MaxBytes, x.used)
+			if x.stream != nil {
+				found.streams[name] = config
+			}
+		case !strings.HasPrefix(config.Name, "KV_"+b.names.upper+"_"):
+			foreign += max(config.MaxBytes, x.used)
 		}
+	}
+	// A page holds 256 streams, and has as long as any other call.
+	look, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	list := b.js.ListStreams(look)
+	for info := range list.Info() {
+		add(info.Config, &bounded{stream: info, used: int64(info.State.Bytes)})
 	}
 	if err := list.Err(); err != nil {
 		return nil, nil, 0, jsapi.Translate(err)
 	}
-	if name, dead := strings.CutPrefix(coming, deadInfix); dead {
-		letters = append(letters, &bounded{policy: name})
-	} else if strings.HasPrefix(coming, historyInfix) {
-		letters = append(letters, &bounded{policy: coming})
-	} else if coming != "" {
-		own[coming] = meta
-		jobs = append(jobs, &bounded{policy: coming})
+	for _, config := range coming {
+		if !there[config.Name] {
+			add(config, &bounded{})
+		}
 	}
 	for _, x := range jobs {
-		x.own = metaBytes(own[x.policy], metaMaxBytes)
+		x.own = metaBytes(found.said[x.policy], metaMaxBytes)
 	}
 	for _, x := range letters {
-		x.own = metaBytes(own[x.policy], metaDeadMaxBytes)
+		x.own = metaBytes(found.said[x.policy], metaDeadMaxBytes)
 		if strings.HasPrefix(x.policy, historyInfix) {
 			x.own = historyBytes
 		}

@@ -23,25 +23,25 @@ func TestDivide(t *testing.T) {
 		streams []*bounded
 		want    []int64
 	}{
-		"equal shares": {1000, []*bounded{{}, {}}, []int64{496, 496}},
+		"equal shares": {1000, []*bounded{{}, {}}, []int64{256, 256}},
 		"own numbers first": {1000, []*bounded{{own: 700}, {}, {}},
-			[]int64{700, 144, 144}},
-		"own numbers leave the least": {1000, []*bounded{{own: 5000}, {own: 5000}, {}, {}},
-			[]int64{432, 432, 68, 68}},
+			[]int64{700, 128, 128}},
+		"own numbers leave the least": {1100, []*bounded{{own: 5000}, {own: 5000}, {}, {}},
+			[]int64{256, 256, 256, 256}},
 		"own numbers that do not fit": {1000, []*bounded{{own: 3000}, {own: 1000}},
-			[]int64{736, 248}},
+			[]int64{512, 128}},
 		"one holds more than its share": {1000, []*bounded{{used: 800}, {}, {}},
-			[]int64{100, 100, 100}},
+			[]int64{64, 64, 64}},
 		"one holds more than it may": {1000, []*bounded{{own: 100, used: 700}, {}},
-			[]int64{100, 288}},
-		"nothing is left: a quarter share": {1000, []*bounded{{used: 990}, {}}, []int64{124, 124}},
+			[]int64{100, 256}},
+		"nothing is left: a quarter share": {1000, []*bounded{{used: 990}, {}}, []int64{64, 64}},
 		"hardly any room":                  {2, []*bounded{{}, {}, {}, {}}, []int64{1, 1, 1, 1}},
 		"none":                             {1000, nil, nil},
 	} {
-		divide(test.part, test.streams)
+		shared := divide(test.part, test.streams)
 		for i, x := range test.streams {
-			if x.bound != test.want[i] {
-				t.Errorf("%s: stream %d may take %d, want %d", name, i, x.bound, test.want[i])
+			if got := shared.bound(x.own); got != test.want[i] {
+				t.Errorf("%s: stream %d may take %d, want %d", name, i, got, test.want[i])
 			}
 		}
 	}
@@ -53,8 +53,8 @@ func TestDivideRarely(t *testing.T) {
 	bounds := map[int64]bool{}
 	for lost := range int64(1000) {
 		streams := []*bounded{{}, {own: 1 << 40}, {}}
-		divide(1<<30-lost*1000, streams)
-		bounds[streams[0].bound], bounds[streams[1].bound] = true, true
+		shared := divide(1<<30-lost*1000, streams)
+		bounds[shared.level], bounds[shared.bound(streams[1].own)] = true, true
 	}
 	if len(bounds) > 4 {
 		t.Errorf("two bounds became %d when others took 1 MB more and more", len(bounds))
@@ -65,14 +65,13 @@ func TestDivideRarely(t *testing.T) {
 		for i := range streams {
 			streams[i] = &bounded{}
 		}
-		divide(1<<30, streams)
-		bounds[streams[0].bound] = true
-		if fair := int64(1<<30) / int64(n+1); streams[0].bound > fair ||
-			streams[0].bound < fair/16*15 {
-			t.Fatalf("one of %d policies may take %d, its share is %d", n+1, streams[0].bound, fair)
+		level := divide(1<<30, streams).level
+		bounds[level] = true
+		if fair := int64(1<<30) / int64(n+1); level > fair || level <= fair/2 {
+			t.Fatalf("one of %d policies may take %d, its share is %d", n+1, level, fair)
 		}
 	}
-	if len(bounds) > 200 {
+	if len(bounds) > 11 {
 		t.Errorf("%d bounds while there are 1 to 1000 policies", len(bounds))
 	}
 }
@@ -102,7 +101,7 @@ func fill(t *testing.T, b *Broker, policy string) (taken int, refusal error) {
 // TestJobsAndLettersLeaveRoomForRecords: policies and dead letters that fill up their part of the
 // store leave room for leases, checkpoints and attempts, and for the jobs of other policies.
 func TestJobsAndLettersLeaveRoomForRecords(t *testing.T) {
-	const size = 32 << 20
+	const size = 40 << 20
 	b := limited(t, size)
 	for _, name := range []string{"greedy", "modest"} {
 		apply(t, b, paced(name, 100_000, 1))

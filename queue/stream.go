@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -119,39 +118,44 @@ func (b *Broker) apply(ctx context.Context, p policy.Policy) error {
 }
 
 // createBounded creates a policy's stream of jobs, letters or ended jobs with the bound in bytes
-// that [Broker.Ration] gives it. Streams that are created at the same time do not know of each
-// other when they are given theirs: one finds no room and tries again, and the last one corrects
-// the bounds of all.
+// that [Broker.Ration] gave streams of its kind last. Where there is no room for that, or nothing
+// was shared out yet, it is done now: streams that are created at the same time do not know of each
+// other.
 func (b *Broker) createBounded(ctx context.Context, policy string,
 	config jetstream.StreamConfig) error {
-	name := strings.TrimPrefix(config.Name, b.names.upper+"_")
 	for again := 3; ; again-- {
-		storage, unbound := b.ration(ctx, name, config.Metadata)
-		if storage.Jobs == nil {
-			return unbound
+		found := b.surveyed.Load()
+		if found == nil || again < 3 {
+			_, unbound := b.ration(ctx, []jetstream.StreamConfig{config})
+			if found = b.surveyed.Load(); found == nil {
+				return unbound
+			}
+			if unbound != nil && !errors.Is(unbound, ErrStorage) {
+				// of other streams, which are no reason to do without this one
+				b.log.Warn("streams keep other bounds than their share of the store", "error",
+					unbound)
+			}
 		}
-		fill := storage.Jobs[policy]
-		switch {
-		case strings.HasPrefix(name, historyInfix):
-			fill = storage.History[policy]
-		case name != policy:
-			fill = storage.Letters[policy]
+		bounded := config
+		bounded.MaxBytes = cmp.Or(found.bound(policy, config), -1)
+		err := jsapi.Translate(b.createStream(ctx, bounded))
+		if again == 0 || !errors.Is(err, ErrStorage) {
+			return err
 		}
-		config.MaxBytes = cmp.Or(fill.Max, -1)
-		err := jsapi.Translate(b.createStream(ctx, config))
-		if err == nil && storage.Max > 0 {
-			_, unbound = b.ration(ctx, "", nil)
-		}
-		if again > 0 &&
-			(errors.Is(err, ErrStorage) || err == nil && errors.Is(unbound, ErrStorage)) {
-			continue
-		}
-		if err == nil && unbound != nil {
-			// of other streams, which are no reason to do without this one
-			b.log.Warn("streams keep other bounds than their share of the store", "error", unbound)
-		}
-		return err
 	}
+}
+
+// Fits reports whether the policy's stream was as the policy says when all streams were listed
+// last, by [Broker.Ration].
+func (b *Broker) Fits(p policy.Policy) bool {
+	found := b.surveyed.Load()
+	if found == nil {
+		return false
+	}
+	p = p.WithDefaults()
+	want := b.streamConfig(p)
+	have, there := found.streams[p.Name]
+	return there && checkStream(p.Name, have, want) == nil && sameSettings(have, want)
 }
 
 func (b *Broker) createStream(ctx context.Context, config jetstream.StreamConfig) error {

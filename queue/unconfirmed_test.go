@@ -84,7 +84,7 @@ func TestStreamsOfOthersLeaveLessToShare(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := b.createStream(natstest.Context(t),
-		jetstream.StreamConfig{Name: "THEIRS", MaxBytes: 8 << 20}); err != nil {
+		jetstream.StreamConfig{Name: "THEIRS", MaxBytes: 16 << 20}); err != nil {
 		t.Fatal(err)
 	}
 	after, err := b.Ration(natstest.Context(t))
