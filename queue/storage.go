@@ -61,8 +61,8 @@ type Storage struct {
 // Ration gives every policy's streams their bounds in bytes: what the policy says, or, where the
 // store's size is known, a share of it. Jobs and letters have a part of the store each, which
 // policies without a number of their own share equally, in powers of two, so that one policy more
-// policies without a number of their own share equally, in powers of two, so that one policy more
 // changes no other bound as a rule; numbers that do not fit are cut down. Lowering a bound deletes
+// no job: the stream takes nothing until it holds less.
 //
 // It lists all streams once. Call it before the streams of many policies are created, with these,
 // and from time to time: shares grow as a stream that held more than its own drains.
