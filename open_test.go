@@ -3,6 +3,7 @@ package penstock_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -160,5 +161,26 @@ func TestPoliciesAreKeptForAStartWithoutNATS(t *testing.T) {
 	without.Close()
 	if err := receive(t, run); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestOpenSaysThatJobsGoWithTheProcess: without a directory they do. What nobody gave a logger for
+// goes to the default one.
+func TestOpenSaysThatJobsGoWithTheProcess(t *testing.T) {
+	var log strings.Builder
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	defer slog.SetDefault(before)
+	for dir, warns := range map[string]bool{"": true, t.TempDir(): false} {
+		log.Reset()
+		p, err := penstock.Open(t.Context(),
+			penstock.Options{Server: embedded.Options{Dir: dir}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Close()
+		if strings.Contains(log.String(), "level=WARN msg=\"jobs are kept in a temporary") != warns {
+			t.Errorf("with directory %q the log is\n%s", dir, &log)
+		}
 	}
 }

@@ -51,8 +51,8 @@ type Options struct {
 	URL string
 	// Credentials show the NATS at URL who this process is, besides what the URL holds.
 	Credentials Credentials
-	// Server says how the server inside stores and listens; the zero value is a temporary directory
-	// and no port.
+	// Server says how the server inside stores and listens. The zero value has no port, and keeps
+	// jobs in a temporary directory, which goes with the process: Open warns of that.
 	Server embedded.Options
 	// StartWithoutNATS lets Open succeed although NATS cannot be reached; it then asks nothing of
 	// NATS, and Run goes on trying. Until NATS is there, checks follow the policies in Cache,
@@ -96,7 +96,7 @@ type Options struct {
 	Cache string
 	// Observer hears what happens; default nobody does.
 	Observer Observer
-	// Logger gets what people should know; default: discarded.
+	// Logger gets state changes and warnings; default [slog.Default].
 	Logger *slog.Logger
 
 	// Audit has Run listen to all starts and judge them by their limits. Package workers/audit says
@@ -174,7 +174,7 @@ func (o Options) withDefaults() Options {
 	o.Grace = cmp.Or(o.Grace, lifecycle.DefaultGrace)
 	o.Observer = o.Observer.complete()
 	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
+		o.Logger = slog.Default()
 	}
 	if o.Server.Logger == nil {
 		o.Server.Logger = o.Logger

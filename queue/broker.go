@@ -40,7 +40,7 @@ type Options struct {
 	// Replicas of streams and KV buckets: 1 (default), 3 or 5.
 	Replicas int
 	// Logger gets warnings about records that cannot be understood and watches that had to begin
-	// again. Nil: none.
+	// again. Default [slog.Default].
 	Logger *slog.Logger
 }
 
@@ -90,7 +90,7 @@ func NewBroker(nc *nats.Conn, o Options) (*Broker, error) {
 		return nil, fmt.Errorf("replicas: %w", err)
 	}
 	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
+		o.Logger = slog.Default()
 	}
 	js, err := jsapi.New(nc)
 	if err != nil {

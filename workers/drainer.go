@@ -93,7 +93,7 @@ func New(nc *nats.Conn, o Options) (*Drainer, error) {
 	}
 	o.Observer = o.Observer.complete()
 	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
+		o.Logger = slog.Default()
 	}
 	broker, err := queue.NewBroker(nc,
 		queue.Options{Prefix: o.Prefix, Replicas: o.Replicas, Logger: o.Logger})

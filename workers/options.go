@@ -48,7 +48,7 @@ type Options struct {
 	Ready func()
 	// Observer hears of starts and outcomes; default none.
 	Observer Observer
-	// Logger defaults to none.
+	// Logger defaults to [slog.Default].
 	Logger *slog.Logger
 }
 

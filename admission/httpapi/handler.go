@@ -68,7 +68,7 @@ type Options struct {
 	// TrustedProxies are the addresses whose Penstock-IP is believed; from any other it is refused.
 	// Default: none.
 	TrustedProxies []netip.Prefix
-	// Logger gets unexpected errors; default: discarded.
+	// Logger gets unexpected errors; default [slog.Default].
 	Logger *slog.Logger
 }
 
@@ -84,7 +84,7 @@ func New(service Service, o Options) http.Handler {
 		o.Budget = admission.NewBudget(admission.DefaultBudget)
 	}
 	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
+		o.Logger = slog.Default()
 	}
 	h := &handler{service: service, options: o, errors: answer.NewErrors(o.Logger),
 		sites: http.NewCrossOriginProtection()}

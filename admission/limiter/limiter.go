@@ -28,7 +28,7 @@ type Options struct {
 	// Metrics hears whether the shared store answers; nil: nobody does.
 	Metrics Metrics
 	// Logger gets one line when the shared store stops answering and one when it answers again;
-	// default none.
+	// default [slog.Default].
 	Logger *slog.Logger
 }
 
@@ -92,7 +92,7 @@ func New(o Options) *Factory {
 		o.Metrics = unheard{}
 	}
 	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
+		o.Logger = slog.Default()
 	}
 	f := &Factory{options: o, shares: map[string]*share{}}
 	f.live.Store(1)

@@ -53,7 +53,7 @@ type Options struct {
 	Watch *watch.Watch
 	// Audited returns what an auditor saw of a bucket's starts. Default: nobody audits.
 	Audited func(policy string, key job.Key) (audit.Standing, bool)
-	// Logger gets, at Info, what operators changed; nil: none.
+	// Logger gets, at Info, operators' changes; default [slog.Default].
 	Logger *slog.Logger
 }
 
@@ -85,7 +85,7 @@ func New(broker *queue.Broker, producer *queue.Producer, o Options) *Service {
 		o.Audited = func(string, job.Key) (s audit.Standing, known bool) { return s, false }
 	}
 	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
+		o.Logger = slog.Default()
 	}
 	if o.Watch == nil {
 		o.Watch = watch.New(broker)

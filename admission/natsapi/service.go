@@ -66,7 +66,7 @@ type Options struct {
 	// Answered gets the status of every answer, also of those that nobody waits for; nil: it is not
 	// called.
 	Answered func(status int)
-	// Logger gets unexpected errors; default: discarded.
+	// Logger gets unexpected errors; default [slog.Default].
 	Logger *slog.Logger
 }
 
@@ -86,7 +86,7 @@ func Serve(nc *nats.Conn, names queue.Names, service Service,
 		o.Answered = func(int) {}
 	}
 	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
+		o.Logger = slog.Default()
 	}
 	return func(ctx context.Context) error {
 		s := &server{

@@ -41,7 +41,7 @@ const (
 type Options struct {
 	// Ticked hears what became of a tick.
 	Ticked func(policy, outcome string)
-	// Logger gets what became no job; nil: none.
+	// Logger gets ticks that became no job; default [slog.Default].
 	Logger *slog.Logger
 }
 
@@ -58,7 +58,7 @@ func New(broker *queue.Broker, jobs *admission.Service, o Options) *Service {
 		o.Ticked = func(string, string) {}
 	}
 	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
+		o.Logger = slog.Default()
 	}
 	return &Service{broker, jobs, o}
 }

@@ -50,7 +50,7 @@ type HTTPOptions struct {
 	BodyGrace time.Duration
 	// TLS secures connections; nil: they are plain. HTTP/2 is not spoken.
 	TLS *tls.Config
-	// Logger gets panics of handlers and faults of connections as warnings; default: discarded.
+	// Logger gets panics of handlers and faults of connections as warnings; default [slog.Default].
 	Logger *slog.Logger
 }
 
@@ -63,7 +63,7 @@ func HTTP(listener net.Listener, handler http.Handler, o HTTPOptions) func(conte
 	o.MaxPerClient = cmp.Or(o.MaxPerClient, DefaultMaxPerClient)
 	o.BodyGrace = cmp.Or(o.BodyGrace, 5*time.Second)
 	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
+		o.Logger = slog.Default()
 	}
 	crowd := crowd{options: o, clients: map[netip.Addr]int{}}
 	var serving atomic.Int64

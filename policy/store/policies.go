@@ -36,10 +36,10 @@ type Store struct {
 }
 
 // New returns the store of an installation, which [queue.Broker.Setup] sets up. The log gets
-// warnings about records that cannot be understood; nil: none.
+// warnings about records that cannot be understood; nil: [slog.Default].
 func New(broker *queue.Broker, log *slog.Logger) *Store {
 	if log == nil {
-		log = slog.New(slog.DiscardHandler)
+		log = slog.Default()
 	}
 	return &Store{broker: broker, table: broker.Tables().Policies, log: log}
 }

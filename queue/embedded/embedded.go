@@ -60,7 +60,7 @@ type Options struct {
 	TLS *tls.Config
 	// Prefix is what the subjects of Users begin with; default penstock.
 	Prefix string
-	// Logger gets the server's warnings and errors. Nil: they are dropped.
+	// Logger gets the server's warnings and errors; default [slog.Default].
 	Logger *slog.Logger
 }
 
@@ -84,6 +84,9 @@ type Server struct {
 // Start starts a server and returns when it is ready. A port in use, a directory that cannot be
 // written or one that another server has open are errors.
 func Start(o Options) (*Server, error) {
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
 	s := &Server{listens: o.Listen != "", options: o}
 	options := &server.Options{
 		ServerName:   "penstock-embedded",
@@ -141,10 +144,7 @@ func (s *Server) run(options *server.Options, logger *slog.Logger) error {
 	if s.server, err = server.NewServer(options); err != nil {
 		return err
 	}
-	log := &bridge{fatal: make(chan string, 1)}
-	if logger != nil {
-		log.lines = seldom.New(logger)
-	}
+	log := &bridge{lines: seldom.New(logger), fatal: make(chan string, 1)}
 	s.server.SetLoggerV2(log, false, false, false)
 
 	ready := make(chan bool, 1)
@@ -321,14 +321,12 @@ func (s *Server) release() {
 // bridge hands the server's log to a slog.Logger, of the same warning one line in ten seconds:
 // clients can cause them. The server reports that it cannot start only here.
 type bridge struct {
-	lines *seldom.Log // nil: none
+	lines *seldom.Log
 	fatal chan string
 }
 
 func (b *bridge) log(level slog.Level, format string, v []any) {
-	if b.lines != nil {
-		b.lines.Log(format, level, "nats-server: "+strings.TrimSpace(fmt.Sprintf(format, v...)))
-	}
+	b.lines.Log(format, level, "nats-server: "+strings.TrimSpace(fmt.Sprintf(format, v...)))
 }
 
 func (b *bridge) Noticef(string, ...any)         {}

@@ -42,7 +42,7 @@ type Options struct {
 	// Starts is how many starts are remembered, about; default [DefaultStarts]. Of what does not
 	// fit, the bucket that has been idle for longest is forgotten first.
 	Starts int
-	// Logger gets a warning for each limit that was broken; nil: none.
+	// Logger gets a warning for each limit that was broken; default [slog.Default].
 	Logger *slog.Logger
 }
 
@@ -63,7 +63,7 @@ func New(broker *queue.Broker, o Options) *Auditor {
 		o.Starts = DefaultStarts
 	}
 	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
+		o.Logger = slog.Default()
 	}
 	return &Auditor{broker: broker, log: o.Logger, ready: make(chan struct{}),
 		judge: NewJudge(o.Starts)}
