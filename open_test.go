@@ -179,7 +179,8 @@ func TestOpenSaysThatJobsGoWithTheProcess(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.Close()
-		if strings.Contains(log.String(), "level=WARN msg=\"jobs are kept in a temporary") != warns {
+		told := strings.Contains(log.String(), "level=WARN msg=\"jobs are kept in a temporary")
+		if told != warns {
 			t.Errorf("with directory %q the log is\n%s", dir, &log)
 		}
 	}

@@ -213,8 +213,12 @@ func (p *Penstock) build() error {
 // api makes the HTTP API.
 func (p *Penstock) api(producer *queue.Producer) http.Handler {
 	o := p.options
-	possible := func(policy policy.Policy) []policy.Problem {
-		return append(o.Limits.Possible(policy), targets.Possible(policy, o.AllowTargets)...)
+	possible := func(before, p policy.Policy) []policy.Problem {
+		problems := o.Limits.Possible(p)
+		if !p.SameTarget(before) {
+			problems = append(problems, targets.Possible(p, o.AllowTargets)...)
+		}
+		return problems
 	}
 	p.manage = manage.New(p.broker, producer, manage.Options{
 		Followed: p.known.wait, Possible: possible, Watch: p.watching,

@@ -5,6 +5,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -72,5 +75,74 @@ func TestATargetThatHasNothingLeftPausesItsBucket(t *testing.T) {
 	}
 	if n := calls.Load(); n != 1 || len(hints) != 0 || len(outcomes) != 0 {
 		t.Errorf("the target was called %d times", n)
+	}
+}
+
+// TestARateChangesBesideATargetOfTheFile: the operator's lever works for a policy that nobody but
+// the file may give its target, and does not loosen who may.
+func TestARateChangesBesideATargetOfTheFile(t *testing.T) {
+	keys := make(chan string, 10)
+	target := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		keys <- r.Header.Get("Authorization")
+	}))
+	defer target.Close()
+	secret := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(secret, []byte("Bearer of-the-file"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	billing := paced("billing", 1000, 10)
+	billing.Target = &policy.Target{HTTP: &policy.HTTPTarget{URL: target.URL,
+		Headers: policy.TargetHeaders{"Authorization": {File: secret}}}}
+	p := open(t, penstock.Options{Policies: []policy.Policy{billing}})
+	run(t, p)
+	const path = "/v1/policies/billing"
+	works := func(when string) {
+		t.Helper()
+		if status, body := ask(t, p, "POST", "/v1/jobs/billing/a?wait=1m", ""); status != 200 {
+			t.Fatalf("%s: %d %s", when, status, body)
+		}
+		if key := <-keys; key != "Bearer of-the-file" {
+			t.Errorf("%s the target gets the key %q", when, key)
+		}
+	}
+	works("at first")
+
+	status, body := ask(t, p, "PATCH", path, `{"outflow":"2/s"}`)
+	if status != 200 || !strings.Contains(body, "the file of set default writes over this when") {
+		t.Fatalf("%d %s", status, body)
+	}
+	works("after its rate was changed")
+	var read struct{ Policy map[string]any }
+	_, body = ask(t, p, "GET", path, "")
+	if err := json.Unmarshal([]byte(body), &read); err != nil {
+		t.Fatal(err)
+	}
+	read.Policy["outflow"] = "500/s"
+	whole, err := json.Marshal(read.Policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status, body = ask(t, p, "PUT", path, string(whole)); status != 200 {
+		t.Errorf("it cannot be put as it was read: %d %s", status, body)
+	}
+	works("after it was put as a whole")
+
+	for _, patch := range []string{
+		`{"target":{"http":{"url":"` + target.URL + `/elsewhere"}}}`,
+		`{"target":{"http":{"headers":{"Authorization":{"file":"/etc/passwd"}}}}}`,
+		`{"outflow":"3/s","target":{"http":{"methods":["DELETE"]}}}`,
+	} {
+		if status, body = ask(t, p, "PATCH", path, patch); status != 400 {
+			t.Errorf("%s: %d %s", patch, status, body)
+		}
+	}
+	// Without what only the file may give, the target is one of the API's, and stays one.
+	if status, body = ask(t, p, "PATCH", path,
+		`{"target":{"http":{"url":"http://192.0.2.1","headers":null}}}`); status != 200 {
+		t.Fatalf("%d %s", status, body)
+	}
+	if status, body = ask(t, p, "PATCH", path,
+		`{"target":{"http":{"url":"`+target.URL+`"}}}`); status != 400 {
+		t.Errorf("back at the file's address: %d %s", status, body)
 	}
 }

@@ -11,6 +11,9 @@ type Entry struct {
 	Deleting bool      // it is retired, and its record goes with its stream
 	Paused   bool      // its jobs wait until an operator resumes it
 	Source   string    // SourceAPI or SourceFile: who wrote the content
+	// SourceAPI or SourceFile: who wrote the target. It is the file's until another target is
+	// written, and decides where the target may be and whether files of the drainer are read for it.
+	TargetSource string
 	// the set of the file that it is in, or was until it left the file; empty: it is in none
 	Set string
 	// what it became last, since it was made; nil: what it was made, or not known

@@ -4,6 +4,7 @@
 package policy
 
 import (
+	"reflect"
 	"time"
 
 	"github.com/penstock-mq/penstock/algorithms"
@@ -169,6 +170,9 @@ type Target struct {
 	HTTP *HTTPTarget `json:"http,omitempty"`
 	NATS *NATSTarget `json:"nats,omitempty"`
 }
+
+// SameTarget reports whether two policies have the same target.
+func (p Policy) SameTarget(other Policy) bool { return reflect.DeepEqual(p.Target, other.Target) }
 
 // NATSTarget is the subject of a service that answers requests: a NATS micro service or any other
 // responder.

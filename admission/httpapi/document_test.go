@@ -214,7 +214,7 @@ func TestAChangeMayDemandWhatItReplaces(t *testing.T) {
 }
 
 func TestADryRunChecksEverythingAndWritesNothing(t *testing.T) {
-	i := install(t, manage.Options{Possible: func(p policy.Policy) []policy.Problem {
+	i := install(t, manage.Options{Possible: func(_, p policy.Policy) []policy.Problem {
 		if p.Workers == 13 {
 			return []policy.Problem{{Field: "workers", Reason: "are never 13 here"}}
 		}

@@ -48,7 +48,7 @@ type Options struct {
 	Followed func(ctx context.Context, policy string, revision uint64)
 	// Possible returns what keeps this installation from following a policy that is valid
 	// elsewhere. Default: nothing does.
-	Possible func(p policy.Policy) []policy.Problem
+	Possible func(before, p policy.Policy) []policy.Problem
 	// Watch tells what happens; default: a watch of the service's own.
 	Watch *watch.Watch
 	// Audited returns what an auditor saw of a bucket's starts. Default: nobody audits.
@@ -76,7 +76,7 @@ func New(broker *queue.Broker, producer *queue.Producer, o Options) *Service {
 	o.Timeout = cmp.Or(o.Timeout, 5*time.Second*race.Slower)
 	o.BulkTimeout = cmp.Or(o.BulkTimeout, 20*time.Second)
 	if o.Possible == nil {
-		o.Possible = func(policy.Policy) []policy.Problem { return nil }
+		o.Possible = func(_, _ policy.Policy) []policy.Problem { return nil }
 	}
 	if o.Followed == nil {
 		o.Followed = func(context.Context, string, uint64) {}

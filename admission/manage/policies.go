@@ -33,7 +33,13 @@ type Policy struct {
 
 	Changed policy.Changes `json:"changed,omitempty"`
 	DryRun  bool           `json:"dry_run,omitempty"`
+	// what the file that the policy is in does to the change; empty: it is in none
+	Note string `json:"note,omitempty"`
 }
+
+// fileNote is said of a change through the API to a policy that is in a file.
+const fileNote = "the file of set %s writes over this when its text of the policy changes, " +
+	"and not before"
 
 func described(e policy.Entry) Policy {
 	return Policy{Policy: e.Policy, Revision: e.Revision, Source: e.Source, Set: e.Set,
@@ -167,6 +173,9 @@ func (s *Service) writePolicy(ctx context.Context, name string, w Write,
 	}
 	answer := described(entry)
 	answer.Changed, answer.DryRun = c.changed, w.DryRun
+	if answer.Set != "" && len(c.changed) > 0 {
+		answer.Note = fmt.Sprintf(fileNote, answer.Set)
+	}
 	return answer, c.created, nil
 }
 
@@ -215,7 +224,12 @@ func (c *policyChange) fit(before policy.Entry, current *policy.Entry) (policy.P
 		return policy.Policy{}, err
 	}
 	p = p.Keeping(before.Policy).WithDefaults()
-	problems := append(c.s.options.Possible(p), p.CheckPrefix(c.s.broker.Names().Prefix())...)
+	stands := before.Policy
+	if before.Retired {
+		stands = policy.Policy{} // what comes back is judged as if it were new
+	}
+	problems := append(c.s.options.Possible(stands, p),
+		p.CheckPrefix(c.s.broker.Names().Prefix())...)
 	if c.w.Possible != nil {
 		problems = append(problems, c.w.Possible(before.Policy, p)...)
 	}

@@ -68,7 +68,10 @@ RATE is such as 50/s, 10/m or 3/10s; "default" lets a key follow its policy agai
 			if dry {
 				to += "?dry_run=1"
 			}
-			var changed struct{ Changed []string }
+			var changed struct {
+				Changed []string
+				Note    string
+			}
 			answer, err := a.askFor(cmd.Context(), http.MethodPatch, to, patch, nil, &changed)
 			if err != nil {
 				return err
@@ -78,7 +81,11 @@ RATE is such as 50/s, 10/m or 3/10s; "default" lets a key follow its policy agai
 				if len(changed.Changed) == 0 {
 					verb = "unchanged"
 				}
-				return a.changed(bucketName(a.policy, key, keyed), verb, changed.Changed, dry)
+				err := a.changed(bucketName(a.policy, key, keyed), verb, changed.Changed, dry)
+				if err == nil && changed.Note != "" {
+					_, err = fmt.Fprintln(a.out, changed.Note)
+				}
+				return err
 			})
 		},
 	})

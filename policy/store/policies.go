@@ -53,6 +53,8 @@ type record struct {
 	V      int             `json:"v"`
 	Policy json.RawMessage `json:"policy"`
 	Source string          `json:"source"`
+	// who wrote the target; empty: Source
+	TargetSource string `json:"target_source,omitempty"`
 	// SHA-256 of what a file last wrote, as the file had it
 	File    string `json:"file,omitempty"`
 	Set     string `json:"set,omitempty"`  // of that file; none: policy.DefaultSet
@@ -73,8 +75,8 @@ type record struct {
 func (r *record) entry(revision uint64) (policy.Entry, error) {
 	p, err := policy.Read(r.Policy)
 	return policy.Entry{Policy: p, Revision: revision, Retired: r.Retired, Deleting: r.Deleting,
-		Paused: r.Paused,
-		Source: r.Source, Set: r.set(), Last: r.Last}, err
+		Paused: r.Paused, Source: r.Source, TargetSource: cmp.Or(r.TargetSource, r.Source),
+		Set: r.set(), Last: r.Last}, err
 }
 
 // set is the set of the file that wrote the policy last, empty when none ever did.
@@ -165,6 +167,10 @@ func (s *Store) draft(ctx context.Context, name string, current *record,
 	}
 	if err := s.agrees(ctx, p); err != nil {
 		return nil, err
+	}
+	if before != nil && !before.Retired && before.TargetSource != next.Source &&
+		p.SameTarget(before.Policy) {
+		next.TargetSource = before.TargetSource
 	}
 	return &next, s.fill(ctx, &next, current, p)
 }

@@ -38,10 +38,9 @@ const (
 // Options are what [New] can do without. The zero value works.
 type Options struct {
 	// Allow are networks that targets may be in, whatever they are. Others may not be where they
-	// reach more than their policy's author could: those of policies from a file
-	// ([policy.SourceFile]) at no link-local address, where clouds have their metadata, and all
-	// others, which come through the API or from Go, at no address of the drainer's own machine
-	// either. It is checked where the connection is made, so what a name leads to cannot change in
+	// reach more than their author could: those that a file wrote ([policy.Entry.TargetSource]) at
+	// no link-local address, where clouds have their metadata, and all others, which come through
+	// the API or from Go, at no address of the drainer's own machine either. It is checked where the connection is made, so what a name leads to cannot change in
 	// between. A proxy that the environment names is the operator's choice, and reaches what it
 	// reaches.
 	Allow []netip.Prefix
@@ -69,7 +68,7 @@ func New(o Options) func(policy.Entry) (workers.Handler, error) {
 			return nil, fmt.Errorf("target of policy %s: %w", p.Name, err)
 		}
 		t := &target{client: others, base: base, policy: p.Target}
-		if entry.Source == policy.SourceFile {
+		if entry.TargetSource == policy.SourceFile {
 			if !p.Target.Calls() { // where those go is no word of the operator's
 				t.client = file
 			}

@@ -25,7 +25,7 @@ func of(t *testing.T, choose func(policy.Entry) (workers.Handler, error), source
 	target policy.HTTPTarget) workers.Handler {
 
 	t.Helper()
-	handle, err := choose(policy.Entry{Source: source,
+	handle, err := choose(policy.Entry{TargetSource: source,
 		Policy: policy.Policy{Name: "api", Target: &policy.Target{HTTP: &target}}})
 	if err != nil {
 		t.Fatal(err)

@@ -62,7 +62,7 @@ func TestRequestsAreSignedForPoliciesOfTheFile(t *testing.T) {
 		t.Helper()
 		p := policy.Policy{Name: "p", Target: &policy.Target{HTTP: &policy.HTTPTarget{URL: base,
 			Sign: &policy.Signing{HMACFile: key}}}}
-		handle, err := New(Options{Client: Client()})(policy.Entry{Policy: p, Source: source})
+		handle, err := New(Options{Client: Client()})(policy.Entry{Policy: p, TargetSource: source})
 		if err != nil {
 			t.Fatal(err)
 		}
