@@ -28,8 +28,8 @@ func openNATS(o Options) (*natsServer, error) {
 		return s, err
 	}
 	if o.Server.Dir == "" {
-		o.Logger.Warn("jobs are kept in a temporary directory and are gone when this process ends: " +
-			"name one in Server.Dir")
+		o.Logger.Warn("jobs are kept in a temporary directory and are gone when this process " +
+			"ends: name one in Server.Dir")
 	}
 	s.inside, err = embedded.Start(o.Server)
 	return s, err

@@ -12,7 +12,7 @@ type Entry struct {
 	Paused   bool      // its jobs wait until an operator resumes it
 	Source   string    // SourceAPI or SourceFile: who wrote the content
 	// SourceAPI or SourceFile: who wrote the target. It is the file's until another target is
-	// written, and decides where the target may be and whether files of the drainer are read for it.
+	// written, and decides where the target may be and whether it may use files of the drainer.
 	TargetSource string
 	// the set of the file that it is in, or was until it left the file; empty: it is in none
 	Set string

@@ -154,7 +154,9 @@ func TestManageOverrides(t *testing.T) {
 // What is valid elsewhere may be impossible here: a Redis Cluster cannot have every set of limits.
 func TestWhatThisInstallationCannotHaveIsRefused(t *testing.T) {
 	i := install(t,
-		manage.Options{Possible: func(_, p policy.Policy) []policy.Problem { return p.OnCluster() }})
+		manage.Options{Possible: func(_, p policy.Policy) []policy.Problem {
+			return p.OnCluster()
+		}})
 	const limits = `{"limits":[{"name":"a","key":"{key}","algorithm":"token_bucket","capacity":2,"refill":"2/s"},
 		{"name":"b","key":"%s","algorithm":"fixed_window","limit":9,"window":"1s"}]}`
 	i.expect("PUT", "/v1/policies/api", fmt.Sprintf(limits, "global"), 400,

@@ -40,9 +40,9 @@ type Options struct {
 	// Allow are networks that targets may be in, whatever they are. Others may not be where they
 	// reach more than their author could: those that a file wrote ([policy.Entry.TargetSource]) at
 	// no link-local address, where clouds have their metadata, and all others, which come through
-	// the API or from Go, at no address of the drainer's own machine either. It is checked where the connection is made, so what a name leads to cannot change in
-	// between. A proxy that the environment names is the operator's choice, and reaches what it
-	// reaches.
+	// the API or from Go, at no address of the drainer's own machine either. It is checked where
+	// the connection is made, so what a name leads to cannot change in between. A proxy that the
+	// environment names is the operator's choice, and reaches what it reaches.
 	Allow []netip.Prefix
 	// Client makes all requests in place of this package's own clients. Where it connects is its
 	// own choice. Default: see [Client].
