@@ -129,10 +129,10 @@ func (e *expectations) send(p partition, b *batch) {
 // deadlines hold nobody up for longer than one question.
 const silence = time.Second
 
-// start returns in how long a job of a bucket would start that is accepted now; known is false when
-// no valve can tell, or none answered in time.
-func (e *expectations) start(ctx context.Context, p partition, key job.Key,
-	priority int) (delay time.Duration, known bool) {
+// start returns in how long a job would start that is accepted now, of the key, priority and costs
+// of a question; known is false when no valve can tell, or none answered in time.
+func (e *expectations) start(ctx context.Context, p partition,
+	room job.Question) (delay time.Duration, known bool) {
 	e.mu.Lock()
 	silent := time.Now().Before(e.silent[p])
 	e.mu.Unlock()
@@ -141,8 +141,8 @@ func (e *expectations) start(ctx context.Context, p partition, key job.Key,
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.within)
 	defer cancel()
-	answer, err := e.valves.AskValve(ctx, p.policy, p.number,
-		job.Question{Op: job.OpRoom, Key: key, Priority: priority})
+	room.Op = job.OpRoom
+	answer, err := e.valves.AskValve(ctx, p.policy, p.number, room)
 	if err != nil {
 		e.mu.Lock()
 		e.silent[p] = time.Now().Add(silence)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
@@ -51,24 +52,29 @@ func TestFloodAtAFullBucketCostsNoPublishes(t *testing.T) {
 // and never when the valve does not know, nor where it may be a repeat.
 func TestAJobThatCannotMeetItsDeadlineIsRefusedAtTheDoor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		start, priority := new(int64(5000)), 0
+		start, asking := new(int64(5000)), job.Question{}
 		v := &fakeValves{answer: func(_ int, q job.Question) (job.Answer, error) {
 			if q.Op == job.OpRoom {
-				priority = q.Priority
+				asking = q
 				return job.Answer{StartMS: start}, nil
 			}
 			return startsIn(5000)(0, q)
 		}}
 		q := &fakeQueue{capacity: 100}
-		s := newTestService(t, q, v, stripe)
-		o := submit(t, s, "stripe", "Penstock-Deadline", "2s", "Penstock-Priority", "3")
+		counted := stripe
+		counted.Limits = policy.Limits{{Name: "tokens", Cost: "tokens", Rule: policy.Rule{
+			Algorithm: policy.SlidingLog, Limit: 100, Window: policy.Duration(time.Minute)}}}
+		s := newTestService(t, q, v, counted)
+		o := submit(t, s, "stripe", "Penstock-Deadline", "2s", "Penstock-Priority", "3",
+			"Penstock-Cost", "2", "Penstock-Cost-Tokens", "7")
 		if want := time.Now().Add(5 * time.Second); o.Verdict != Rejected ||
 			!o.Unreachable.Equal(want) || o.RetryAfter != 3*time.Second || q.count() != 0 {
 			t.Errorf("refused with %+v after %d publishes, want %v", o, q.count(), want)
 		}
-		if priority != 3 {
-			t.Errorf("the valve was asked for priority %d", priority)
+		if asking.Priority != 3 || asking.Cost != 2 || asking.Costs["tokens"] != 7 {
+			t.Errorf("the valve was asked about %+v", asking)
 		}
+		asking = job.Question{}
 		accepted := func(why string, header ...string) {
 			t.Helper()
 			if o := submit(t, s, "stripe", header...); o.Verdict == Rejected {

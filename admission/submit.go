@@ -307,7 +307,8 @@ func (s *Service) unreachable(ctx context.Context, live *livePolicy, key job.Key
 	if j.deadline.IsZero() || j.idempotency != "" {
 		return o, false
 	}
-	delay, known := s.expected.start(ctx, s.partition(live, key), key, j.priority)
+	delay, known := s.expected.start(ctx, s.partition(live, key), job.Question{Key: key,
+		Priority: j.priority, Cost: j.cost, Costs: j.costs})
 	now := time.Now()
 	late := now.Add(delay).Sub(j.deadline)
 	if !known || late <= 0 {

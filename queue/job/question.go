@@ -45,9 +45,11 @@ type Question struct {
 	// MaxExpected
 	Jobs []uint64 `json:"jobs,omitempty"`
 	Key  Key      `json:"key,omitempty"` // OpRoom, OpBucket and OpPurge: the bucket
-	// OpRoom: of the job whose start is asked for
-	Priority int `json:"priority,omitempty"`
-	Limit    int `json:"limit,omitempty"` // OpBuckets: most buckets to answer
+	// OpRoom: of the job whose start is asked for; costs by their names, and its own, 1 if it is 0
+	Priority int              `json:"priority,omitempty"`
+	Cost     int64            `json:"cost,omitempty"`
+	Costs    map[string]int64 `json:"costs,omitempty"`
+	Limit    int              `json:"limit,omitempty"` // OpBuckets: most buckets to answer
 	// OpBuckets: how many of the first to leave out
 	Offset int `json:"offset,omitempty"`
 	// OpBuckets: ByDepth, which empty is, too, ByAge or ByLate

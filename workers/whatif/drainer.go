@@ -87,7 +87,8 @@ func (d *drainer) next() int64 {
 
 // late reports whether the valve knows that a job would start after its deadline.
 func (d *drainer) late(r *Request, deadline time.Duration) (late bool) {
-	ask := job.Question{Op: job.OpRoom, Key: r.Key, Priority: r.Priority}
+	ask := job.Question{Op: job.OpRoom, Key: r.Key, Priority: r.Priority,
+		Cost: r.Cost}
 	d.questions.Ask(d.valve, d.part, ask, func(a job.Answer) {
 		late = a.StartMS != nil && time.Duration(*a.StartMS)*time.Millisecond > deadline
 	}, d.instant(d.now))

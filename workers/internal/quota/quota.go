@@ -152,6 +152,9 @@ type Charge struct {
 // charged is how many units a start took of a limit, which then had charged so many in all.
 type charged struct{ units, by int64 }
 
+// notCharged is of a limit that was not there at the start.
+var notCharged = charged{units: -1}
+
 // mostLatency bounds by how often the lag is doubled.
 const mostLatency = 5
 
@@ -288,7 +291,7 @@ func (l *Limits) Take(s *Set, now Now, c Cost) (*Set, *Charge) {
 func (l *Limits) Return(s *Set, ch *Charge, now Now) {
 	s.latency = min(s.latency+1, l.most)
 	for i := range l.all {
-		l.refund(s, i, ch, now, ch.of[i].units)
+		l.refund(s, i, ch, now, max(0, ch.of[i].units))
 	}
 	l.close(s, ch)
 }
@@ -299,7 +302,7 @@ func (l *Limits) Return(s *Set, ch *Charge, now Now) {
 func (l *Limits) Done(s *Set, ch *Charge, now Now, used map[string]int64) {
 	s.latency -= min(s.latency, 1)
 	for i := range l.all {
-		if n, told := used[l.all[i].cost]; told && l.all[i].cost != "" {
+		if n, told := used[l.all[i].cost]; told && l.all[i].cost != "" && ch.of[i] != notCharged {
 			l.settle(s, i, ch, now, ch.of[i].units, n)
 		}
 	}
@@ -324,7 +327,7 @@ func (l *Limits) Late(s *Set, c Cost, used map[string]int64) *Set {
 func (l *Limits) close(s *Set, ch *Charge) {
 	for i := range l.all {
 		st := &s.states[i]
-		st.out -= min(st.out, ch.of[i].units)
+		st.out -= min(st.out, max(0, ch.of[i].units))
 	}
 }
 
@@ -443,6 +446,24 @@ func (l *Limits) Adapt(s *Set, before *Limits) *Set {
 		if from >= 0 {
 			fitted.states[i] = s.states[from]
 		}
+	}
+	return fitted
+}
+
+// AdaptCharge fits what a start took of limits that were others before, as Adapt fits what it was
+// taken from: what is given back or owed when the run ends counts for the limits that still stand.
+func (l *Limits) AdaptCharge(ch *Charge, before *Limits) *Charge {
+	if ch == nil || l.names == before.names {
+		return ch
+	}
+	fitted := &Charge{at: ch.at}
+	fitted.of = fitted.few[:0]
+	for _, from := range places(before.names, l.names) {
+		of := notCharged
+		if from >= 0 {
+			of = ch.of[from]
+		}
+		fitted.of = append(fitted.of, of)
 	}
 	return fitted
 }

@@ -223,6 +223,9 @@ type near struct {
 	allowed   allowed      // what they let start
 	trial     *quota.Trial // of those that hold nothing back
 
+	// units of each named cost that its ready jobs take, beyond their cost in slots
+	named map[string]int64
+
 	rate      pace.Average // of its starts
 	minute    pace.Average // likewise, over a minute
 	late      lateness

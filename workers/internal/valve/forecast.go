@@ -6,6 +6,7 @@ import (
 
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/quota"
 	"github.com/penstock-mq/penstock/workers/internal/walk"
 )
 
@@ -141,31 +142,100 @@ type coming struct {
 	lookedAt pace.Instant // last: questions that are given up leave it half made
 }
 
-// expectBucket is how long a bucket would take to start a job after so many slots of its own; nil
-// while nobody can tell: while it is paused, held by its concurrency or a breaker, or being taken
-// over, or there is no worker for it, or there is no forecast that it needs.
+// countNamed counts the named costs of a job that begins to wait for a slot, or takes them away.
+func (b *bucket) countNamed(j *heldJob, sign int64) {
+	for name, n := range j.Costs {
+		if b.named == nil {
+			b.named = map[string]int64{}
+		}
+		if b.named[name] += sign * (n - j.Cost); b.named[name] == 0 {
+			delete(b.named, name)
+		}
+	}
+}
+
+// oneSlot is what a job costs of which nothing is known.
+var oneSlot = quota.Cost{Job: 1}
+
+// unitsOf is what so many slots of a bucket's jobs cost, as if all of these had the same costs.
+func (b *bucket) unitsOf(slots int64) quota.Ahead {
+	if b.waiting == 0 {
+		return quota.Ahead{}
+	}
+	return aheadOf(slots, b.waiting, int64(b.queued()), b.named)
+}
+
+func aheadOf(slots, waiting, queued int64, named map[string]int64) quota.Ahead {
+	return quota.Ahead{Jobs: (slots*queued + waiting - 1) / waiting,
+		Units: func(cost string) int64 {
+			return int64(float64(slots) * float64(waiting+named[cost]) / float64(waiting))
+		}}
+}
+
+// unitsOfAll is unitsOf for slots of all of a partition's buckets, by those that come first in it.
+func (p *Part) unitsOfAll(slots int64) quota.Ahead {
+	var waiting, queued int64
+	named, looked := map[string]int64{}, 0
+	for _, b := range p.list.All() {
+		if looked++; looked > mostExact {
+			break
+		}
+		waiting, queued = waiting+b.waiting, queued+int64(b.queued())
+		for name, n := range b.named {
+			named[name] += n
+		}
+	}
+	if waiting == 0 {
+		return quota.Ahead{}
+	}
+	return aheadOf(slots, waiting, queued, named)
+}
+
+// limited is when the limits on starts let a bucket start a job that costs c after so many slots of
+// its own and of other buckets, and which holds it longest; at most now where none does.
+func (v *Valve) limited(b *bucket, slots, others int64, c quota.Cost,
+	now pace.Instant) (at pace.Instant, by string) {
+
+	later := func(wait time.Duration, limit string) {
+		if wait > 0 && now.Add(wait) > at {
+			at, by = now.Add(wait), limit
+		}
+	}
+	if v.quota != nil {
+		later(v.quota.After(b.used, v.instant(now), b.unitsOf(slots), c))
+	}
+	for _, t := range v.common {
+		if !v.elsewhere(t) {
+			later(t.After(t.used, v.instant(now), b.Part.unitsOfAll(slots+others), c))
+		}
+	}
+	return at, by
+}
+
+// expectBucket is how long a bucket would take to start a job that costs c after so many slots of
+// its own; nil while nobody can tell: while it is paused, held by its concurrency or a breaker, or
+// being taken over, or there is no worker for it, or there is no forecast that it needs.
 //
 // Nothing is said rather than something that depends on a person or on another's target.
-func (v *Valve) expectBucket(b *bucket, slots int64, now pace.Instant) *int64 {
+func (v *Valve) expectBucket(b *bucket, slots int64, c quota.Cost, now pace.Instant) *int64 {
 	if b.blocked() || v.breaker.open || b.down() || b.Part.state != partitionLive ||
 		v.Free() <= 0 && v.claims.declined {
 		return nil
 	}
-	at := v.startable(b, now)
-	if v.quota != nil {
-		at = max(at, now.Add(pace.Times(slots, v.quota.Interval())))
-	}
+	at, others := v.startable(b, now), int64(0)
 	if b.pace != nil {
 		at = max(at, now.Add(-b.pace.Credit)).Add(pace.Times(slots, b.pace.Interval))
 	}
 	if v.takesTurns() {
-		others, from, known := v.slotsOfOthers(b, slots, now)
+		of, from, known := v.slotsOfOthers(b, slots, now)
 		if !known {
 			return nil
 		}
-		others += v.slotsOfLine(slots + others)
+		others = of + v.slotsOfLine(slots+of)
 		at = max(at, from.Add(pace.Times(slots+others, v.turnEvery())))
 	}
+	limited, _ := v.limited(b, slots, others, c, now)
+	at = max(at, limited)
 	ms := ceilMillis(max(0, at.Since(now)))
 	return &ms
 }
@@ -212,7 +282,7 @@ func (v *Valve) slotsUntil(b *bucket, turn float64) int64 {
 // expectJob is expectBucket for a job that waits. One that is due and has no worker starts when one
 // becomes free, which nobody can tell.
 func (v *Valve) expectJob(j *heldJob, slots int64, now pace.Instant) *int64 {
-	ms := v.expectBucket(j.Bucket, slots, now)
+	ms := v.expectBucket(j.Bucket, slots, j.takes(), now)
 	if ms != nil && *ms == 0 && !v.mayTakeWorker(j.Bucket) {
 		return nil
 	}
@@ -267,16 +337,18 @@ func (v *Valve) room(p *Part, key job.Key, now pace.Instant) time.Duration {
 		wait = max(wait, unknownRoom)
 	}
 	if b != nil {
-		wait = max(wait, v.startable(b, now).Since(now))
+		limited, _ := v.limited(b, 0, 0, oneSlot, now)
+		wait = max(wait, v.startable(b, now).Since(now), limited.Since(now))
 	}
 	return wait
 }
 
-// tail is how long a job of a priority waits that is accepted now, in milliseconds; nil while
+// tail is how long the job of a question waits that is accepted now, in milliseconds; nil while
 // nobody can tell, and where no job waits.
-func (v *Valve) tail(p *Part, key job.Key, priority int, now pace.Instant) *int64 {
-	if b := p.buckets[key]; b != nil && b.queued() > 0 {
-		return v.expectBucket(b, b.slotsFor(priority, v.wall(now).UnixNano()), now)
+func (v *Valve) tail(p *Part, q job.Question, now pace.Instant) *int64 {
+	if b := p.buckets[q.Key]; b != nil && b.queued() > 0 {
+		cost := quota.Cost{Job: max(q.Cost, 1), Named: q.Costs}
+		return v.expectBucket(b, b.slotsFor(q.Priority, v.wall(now).UnixNano()), cost, now)
 	}
 	return nil
 }

@@ -47,7 +47,7 @@ func crowd(t *testing.T, buckets int) *valveBench {
 func TestAForecastIsNearWhatAWalkTells(t *testing.T) {
 	b := crowd(t, 3*mostExact)
 	b.until(second, b.done) // so that their turns differ
-	if b.v.expectBucket(b.p.list.All()[0], 0, b.now) != nil {
+	if b.v.expectBucket(b.p.list.All()[0], 0, oneSlot, b.now) != nil {
 		t.Fatal("something is told before there is a forecast")
 	}
 	pieces := 0
@@ -89,7 +89,7 @@ func TestAForecastCountsTheAskingBucketOnce(t *testing.T) {
 	for !b.v.foreseen(b.p, b.now) {
 	}
 	asked := b.p.buckets["asked"]
-	told := b.v.expectBucket(asked, asked.waiting, b.now)
+	told := b.v.expectBucket(asked, asked.waiting, oneSlot, b.now)
 	if told == nil || *told < 20_900 || *told > 22_100 {
 		t.Errorf("told %v ms, want those of 20,000 jobs and 1000 others at 1000/s", told)
 	}
@@ -172,7 +172,7 @@ func TestAForecastThatWasLeftHalfMadeIsBegunAnew(t *testing.T) {
 	b.now = b.now.Add(time.Minute)
 	for !b.v.foreseen(b.p, b.now) {
 	}
-	if b.v.expectBucket(b.p.list.All()[0], 0, b.now) == nil {
+	if b.v.expectBucket(b.p.list.All()[0], 0, oneSlot, b.now) == nil {
 		t.Error("nothing is told, for the forecast is too old")
 	}
 	if b.p.list.Walks() != 0 {
@@ -184,7 +184,7 @@ func TestAForecastThatWasLeftHalfMadeIsBegunAnew(t *testing.T) {
 // unknown where none waits or nobody can tell.
 func TestTheTailIsWhenAJobStartsThatComesNow(t *testing.T) {
 	b := newValveBench(t, leaky("api", "10/s"))
-	if at := b.v.tail(b.p, "a", 0, b.now); at != nil {
+	if at := b.v.tail(b.p, job.Question{Key: "a", Priority: 0}, b.now); at != nil {
 		t.Errorf("of a key that nobody has seen it is %d", *at)
 	}
 	for i := range 21 {
@@ -192,12 +192,13 @@ func TestTheTailIsWhenAJobStartsThatComesNow(t *testing.T) {
 	}
 	b.start() // the first of priority 1
 	for priority, slots := range map[int]int64{0: 20, 1: 9, 2: 0} {
-		if at := b.v.tail(b.p, "a", priority, b.now); at == nil || *at != 100*(slots+1) {
+		asking := job.Question{Key: "a", Priority: priority}
+		if at := b.v.tail(b.p, asking, b.now); at == nil || *at != 100*(slots+1) {
 			t.Errorf("of priority %d it is %v, want %d", priority, at, 100*(slots+1))
 		}
 	}
 	b.v.Change(b.v.Policy, true, b.now)
-	if at := b.v.tail(b.p, "a", 0, b.now); at != nil {
+	if at := b.v.tail(b.p, job.Question{Key: "a", Priority: 0}, b.now); at != nil {
 		t.Errorf("while it is paused it is %d", *at)
 	}
 }

@@ -3,6 +3,7 @@ package valve
 import (
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
@@ -44,6 +45,10 @@ func (v *Valve) held(b *bucket, now pace.Instant) (by string, until pace.Instant
 		return job.HeldByLimit + b.passing.by, at
 	}
 	within, by := v.withinLimits(b, now)
+	if by != "" { // what is owed beyond one of its windows is paid in the next
+		owed, _ := v.limited(b, 0, 0, b.ready[0].takes(), now)
+		within = max(within, owed)
+	}
 	if at := b.startable(within, now); at > now {
 		if within == at && by != "" {
 			return job.HeldByLimit + by, at
@@ -128,7 +133,7 @@ func (v *Valve) bucketState(p *Part, key job.Key, now pace.Instant,
 	if b == nil {
 		if !l.paused {
 			b = newBucket(p, key, l)
-			s.ExpectMS = v.expectBucket(b, 0, now)
+			s.ExpectMS = v.expectBucket(b, 0, oneSlot, now)
 		}
 		return s
 	}
@@ -140,7 +145,7 @@ func (v *Valve) bucketState(p *Part, key job.Key, now pace.Instant,
 	s.RateMinute = b.minute.NowMinute(b.pace, now)
 	s.LateMS = v.lateMS(b, now)
 	s.CoolingMS = max(0, ceilMillis(b.cool.Since(now)))
-	s.ExpectMS = v.expectBucket(b, b.slotsFor(0, wall.UnixNano()), now)
+	s.ExpectMS = v.expectBucket(b, b.slotsFor(0, wall.UnixNano()), oneSlot, now)
 	s.Delayed = len(b.later) + int(b.deepLater)
 	by, until := v.held(b, now)
 	s.Hold, s.LastError = untilWhen(by, until, now, wall), b.lastError
@@ -319,7 +324,8 @@ func (v *Valve) jobState(p *Part, seq uint64, now pace.Instant, wall time.Time) 
 		position, slots := j.position()
 		s.State, s.Position, s.ExpectMS = job.Waiting, &position, v.expectJob(j, slots, now)
 		if s.ExpectMS != nil && position > 0 &&
-			(by == job.HeldByRate || by == job.HeldByTotalRate) {
+			(by == job.HeldByRate || by == job.HeldByTotalRate ||
+				strings.HasPrefix(by, job.HeldByLimit)) {
 			// and not when the first of them starts
 			until = now.Add(time.Duration(*s.ExpectMS) * time.Millisecond)
 		}

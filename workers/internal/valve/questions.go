@@ -129,7 +129,7 @@ func (qs *Questions) Ask(v *Valve, p *Part, asked job.Question, reply func(job.A
 		q.work = q.purge
 	case job.OpRoom:
 		reply(job.Answer{DelayMS: ceilMillis(v.room(p, q.Key, now)),
-			StartMS: v.tail(p, q.Key, q.Priority, now)})
+			StartMS: v.tail(p, q.Question, now)})
 		return
 	default:
 		refuse("unknown op " + q.Op)

@@ -160,7 +160,7 @@ func TestNothingStartsWhileASharedLimitIsElsewhere(t *testing.T) {
 	if by, until := b.v.held(a, b.now); by != job.HeldByLimit+"account" || until != 0 {
 		t.Errorf("held by %q until %v", by, until)
 	}
-	if ms := b.v.expectBucket(a, 0, b.now); ms != nil {
+	if ms := b.v.expectBucket(a, 0, oneSlot, b.now); ms != nil {
 		t.Errorf("a start is foretold, in %d ms", *ms)
 	}
 	told := time.Duration(0)

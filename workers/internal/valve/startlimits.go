@@ -225,8 +225,10 @@ func (v *Valve) setQuota(to *quota.Limits, candidates *quota.Candidates) {
 			}
 		}
 		for _, j := range part.jobs {
-			if before == nil || to == nil || to.Names() != before.Names() {
+			if before == nil || to == nil {
 				j.charge = nil // by limits that are no more
+			} else {
+				j.charge = to.AdaptCharge(j.charge, before)
 			}
 		}
 	}

@@ -57,7 +57,7 @@ func (v *Valve) nextTurn(now pace.Instant) (at pace.Instant, by string) {
 		if v.elsewhere(t) {
 			return pace.Never, t.name
 		}
-		least := quota.Cost{Job: 1}
+		least := oneSlot
 		if b := t.first; b != nil && b.Part.Live() && len(b.ready) > 0 {
 			least = b.ready[0].takes()
 		}
@@ -151,8 +151,17 @@ func (v *Valve) takeTurn(b *bucket, j *heldJob, t *Ticket, now pace.Instant) {
 	}
 }
 
-// setTogether changes the limits of all buckets, and fits what has been used of them. What runs was
-// charged by those of before: their set is another where their names are others.
+// adaptTurn fits what a run was charged of limits that become others.
+func (j *heldJob) adaptTurn(t *together, to *quota.Limits, used *quota.Set) {
+	for taken := j.turn; taken != nil; taken = taken.next {
+		if taken.by == t && taken.of == t.used {
+			taken.charge, taken.of = to.AdaptCharge(taken.charge, t.Limits), used
+		}
+	}
+}
+
+// setTogether changes the limits of all buckets, and fits what has been used of them, and what runs
+// were charged. Those of policies that share a limit were charged by a set that is another then.
 func (v *Valve) setTogether(p policy.Policy) {
 	switch to, before := quota.Together(p), v.together; {
 	case to == nil:
@@ -163,7 +172,13 @@ func (v *Valve) setTogether(p policy.Policy) {
 			v.together.part = p
 		}
 	default:
-		before.used, before.Limits = to.Adapt(before.used, before.Limits), to
+		used := to.Adapt(before.used, before.Limits)
+		for _, part := range v.parts {
+			for _, j := range part.jobs {
+				j.adaptTurn(before, to, used)
+			}
+		}
+		before.used, before.Limits = used, to
 	}
 	v.gatherCommon()
 }

@@ -356,6 +356,7 @@ func (v *Valve) enqueue(j *heldJob) {
 	b.own().ready.Push(orderedJob{j})
 	b.lane(j.Priority).waiting += j.Cost
 	b.waiting += j.Cost
+	b.countNamed(j, 1)
 	v.lookAt(j, j.expires)
 }
 
@@ -394,6 +395,7 @@ func (v *Valve) detach(j *heldJob) {
 		j.Bucket.ready.Remove(j.inBucket)
 		j.Bucket.lane(j.Priority).waiting -= j.Cost
 		j.Bucket.waiting -= j.Cost
+		j.Bucket.countNamed(j, -1)
 		if j.raised {
 			j.raised = false
 			j.Bucket.raised--

@@ -1,0 +1,124 @@
+package quota
+
+import (
+	"math"
+	"time"
+)
+
+// Ahead is what starts before a job: Jobs jobs, which take Units units of a cost.
+type Ahead struct {
+	Jobs  int64
+	Units func(cost string) int64
+}
+
+// mostWindows is how many windows of a calendar are looked up one by one.
+const mostWindows = 64
+
+// After returns how long a job must wait by the limits once those ahead of it have started as soon
+// as they may, and for which limit. What is owed is paid first. Jobs ahead count as having the same
+// cost each, and wait for the next window where they do not fit what is left of one.
+func (l *Limits) After(s *Set, now Now, ahead Ahead, c Cost) (wait time.Duration, by string) {
+	if s == nil {
+		s = l.none
+	}
+	asked := l.asked(now)
+	l.pay(s, asked)
+	for i := range l.all {
+		of := &l.all[i]
+		units := int64(0)
+		if ahead.Jobs > 0 {
+			units = ahead.Units(of.cost)
+		}
+		own := min(c.of(of.cost), of.most())
+		if more := l.after(of, s, i, asked.of(of), ahead.Jobs, units, own); more > wait {
+			wait, by = more, of.name
+		}
+	}
+	return wait, by
+}
+
+// after is After for one limit.
+func (l *Limits) after(of *limit, s *Set, i int, at time.Time,
+	jobs, units, own int64) time.Duration {
+
+	st, most, each := &s.states[i], of.most(), max(own, 1)
+	if jobs > 0 {
+		each = max(1, min(most, (units+jobs-1)/jobs))
+	}
+	u := upcoming{need: st.owed + units + own, each: each, whole: most / each * each,
+		quiet: l.quiet(s)}
+	var every time.Duration // in which u.whole units become free
+	switch r := of.rule.(type) {
+	case *fixed:
+		return r.after(st, at, u)
+	case counter:
+		return r.after(st, at, u)
+	case log:
+		every = r.Window + l.guard
+	default: // a rate, of which nothing is left over
+		u.whole = most
+		every = time.Duration(min(float64(of.interval)*float64(most), math.MaxInt64/4))
+		if each == most {
+			every += l.guard // it has to be full each time
+		}
+	}
+	cycles := max(0, u.need-1) / u.whole
+	return nTimes(cycles, every) + of.wait(st, at, u.need-cycles*u.whole)
+}
+
+// upcoming is what a limit lets start up to a job.
+type upcoming struct {
+	need  int64         // units in all, the job's own included
+	each  int64         // units of one job
+	whole int64         // the most that such jobs use of a window
+	quiet time.Duration // the end of a window in which nothing starts
+}
+
+// after waits for the end of the window, and of as many more as there must be.
+func (f *fixed) after(st *state, at time.Time, u upcoming) time.Duration {
+	left, end := f.left(st, at), f.end(at)
+	switch {
+	case end.Sub(at) <= u.quiet:
+		left = 0
+	case u.need <= left:
+		return f.wait(st, at, u.need)
+	case left < f.Limit:
+		end = at.Add(f.wait(st, at, left+1))
+	}
+	windows := max(0, u.need-left/u.each*u.each-1) / u.whole
+	for i := range windows {
+		if i == mostWindows {
+			return end.Sub(at) + nTimes(windows-i, f.Window)
+		}
+		end = f.end(end)
+	}
+	return end.Sub(at)
+}
+
+// after waits until what the window before counts for leaves room, in the window in which the job
+// starts if all before it are used as far as they can be.
+func (c counter) after(st *state, at time.Time, u upcoming) time.Duration {
+	first, end := at, c.end(at) // when a job may start at first
+	start := end.Add(-c.Window)
+	if end.Sub(at) <= u.quiet {
+		first, start = end, end
+	}
+	cycles := max(0, u.need-1) / u.whole
+	switch rest := u.need - cycles*u.whole; {
+	case cycles == 0:
+		return first.Sub(at) + c.wait(st, first, u.need)
+	case u.each == c.Limit: // a window must have nothing before it
+		return start.Sub(at) + nTimes(cycles, 2*c.Window)
+	default:
+		used := max(0, 1-float64(c.Limit-rest)/float64(u.whole))
+		return start.Sub(at) + nTimes(cycles, c.Window) + time.Duration(used*float64(c.Window))
+	}
+}
+
+// nTimes is n times d, or about 290 years.
+func nTimes(n int64, d time.Duration) time.Duration {
+	if d > 0 && n > int64(math.MaxInt64/2/d) {
+		return math.MaxInt64 / 2
+	}
+	return time.Duration(n) * d
+}
