@@ -2855,8 +2855,8 @@ func (Synced)`,
 	},
 	{
 		name: "room-at-once", file: "workers/internal/valve/forecast.go",
-		old: "wait = max(wait, v.startable(b, now).Since(now))",
-		new: "_ = b",
+		old: "wait = max(wait, v.startable(b, now).Since(now), limited.Since(now))",
+		new: "_, _ = b, limited",
 		by:  "./workers/internal/valve TestRoom",
 	},
 	{

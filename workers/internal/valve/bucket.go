@@ -345,6 +345,18 @@ func (b *bucket) lane(priority int) *lane {
 	return &b.lanes[len(b.lanes)-1]
 }
 
+// countNamed counts the named costs of a job that begins to wait for a slot, or takes them away.
+func (b *bucket) countNamed(j *heldJob, sign int64) {
+	for name, n := range j.Costs {
+		if b.named == nil {
+			b.named = map[string]int64{}
+		}
+		if b.named[name] += sign * (n - j.Cost); b.named[name] == 0 {
+			delete(b.named, name)
+		}
+	}
+}
+
 // slotsBefore is how many slots go to others before a waiting job, its own not among them: exact
 // while those of its priority that came after it wait, else less than it could be. Where priorities
 // have a step, what waits of other ones is told less exactly: see until.

@@ -142,18 +142,6 @@ type coming struct {
 	lookedAt pace.Instant // last: questions that are given up leave it half made
 }
 
-// countNamed counts the named costs of a job that begins to wait for a slot, or takes them away.
-func (b *bucket) countNamed(j *heldJob, sign int64) {
-	for name, n := range j.Costs {
-		if b.named == nil {
-			b.named = map[string]int64{}
-		}
-		if b.named[name] += sign * (n - j.Cost); b.named[name] == 0 {
-			delete(b.named, name)
-		}
-	}
-}
-
 // oneSlot is what a job costs of which nothing is known.
 var oneSlot = quota.Cost{Job: 1}
 
