@@ -2800,6 +2800,18 @@ func (Synced)`,
 		by:  "./workers/internal/walk TestAWalkVisitsEachItemOnce",
 	},
 	{
+		name: "poison-lives-behind-a-breaker", file: "workers/internal/valve/breaker.go",
+		old: "counts = v.othersAnswer(b)",
+		new: "counts = false",
+		by:  "./workers/internal/valve TestJobsThatAlwaysFailDieWhileOthersGetAnswers",
+	},
+	{
+		name: "attempts-count-in-an-outage", file: "workers/internal/valve/breaker.go",
+		old: "v.answered > b.target.last",
+		new: "v.answered >= 0",
+		by:  "./workers/internal/valve TestJobsThatAlwaysFailDieWhileOthersGetAnswers",
+	},
+	{
 		name: "limits-with-costs-not-foretold", file: "workers/internal/valve/forecast.go",
 		old: "	at = max(at, limited)\n",
 		new: "	at = max(at, min(limited, at))\n",

@@ -41,11 +41,11 @@ func (d *drainer) start(r valve.Run, worker *promise) {
 	w.decisions++
 	f := w.fateNamed(r.Ref)
 	t, part := d.told[f.policy], d.core.part(r.Part)
-	if w.sabotage == probesForgotten && d.core.valves[f.policy].Down(part.Part, f.key) {
-		return
-	}
 	s := &stint{Run: r, part: part, d: d, fate: f,
 		given: w.now, most: t.concurrency(f.key), worker: worker, planned: d.clock()}
+	if open, _ := s.breaks(); open && w.sabotage == probesForgotten {
+		return
+	}
 	if r.Body == nil {
 		w.fail("%s starts without its body", job.ID(f.policy, f.seq))
 	}
@@ -239,7 +239,8 @@ func (s *stint) finish(o record.Outcome) {
 	if s.worker == nil {
 		s.d.local[s.fate.policy]--
 	}
-	breaks := s.breaks()
+	open, counts := s.breaks()
+	breaks := open && !counts
 	s.d.w.hears(s, o, breaks)
 	switch {
 	case breaks && s.d.w.sabotage == breakerCounts:
@@ -257,10 +258,14 @@ func (s *stint) finish(o record.Outcome) {
 	s.d.core.Handle(Finish(s.Run, o), s.d.clock())
 }
 
-// breaks reports whether a breaker is open that the run obeys, so that no attempt may count.
-func (s *stint) breaks() bool {
+// breaks reports whether a breaker is open that the run obeys, and whether its attempt counts
+// nevertheless.
+func (s *stint) breaks() (open, counts bool) {
 	v := s.d.core.valves[s.fate.policy]
-	return s.part.Owned() && v != nil && v.Down(s.part.Part, s.fate.key)
+	if !s.part.Owned() || v == nil {
+		return false, true
+	}
+	return v.Down(s.part.Part, s.fate.key)
 }
 
 // stints are all runs whose process was not disturbed.

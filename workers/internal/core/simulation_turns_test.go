@@ -129,7 +129,7 @@ func (w *world) takeTurn(s *stint) {
 	delete(k.waiting, f.seq)
 	delete(k.before, f.seq)
 	k.running++
-	k.held = s.breaks() // then it is a probe, and nothing starts beside it
+	k.held, _ = s.breaks() // then it is a probe, and nothing starts beside it
 	k.last = taken
 }
 

@@ -17,6 +17,7 @@ import (
 type breaker struct {
 	open     bool
 	since    pace.Instant // when it opened: jobs that have begun later are probes
+	last     pace.Instant // when a job found the target down last
 	failures int          // that opened it or kept it open, in a row
 	at       pace.Instant // no probe before it
 	probe    *heldJob     // the last one
@@ -68,11 +69,11 @@ func (k *breaker) next(now pace.Instant) pace.Instant {
 	return max(k.at, now)
 }
 
-// unavailable takes that a job found its target down, and reports whether that counts as an
-// attempt: not while a breaker is open. The job goes behind those that have not found the target
-// down, since one of them makes the better probe.
-//
-// Until one opens attempts count, since nobody knows yet whose fault it is (law 6).
+// unavailable records that a job found its target down, and reports whether that counts as an
+// attempt. It does until a breaker opens, since it is not known yet whose fault it is (law 6). Once
+// one is open it counts only while jobs of other buckets get answers: then the job is what fails,
+// and one that fails each time must use its attempts up. The job goes behind those that have not
+// found the target down, since one of them makes the better probe.
 func (v *Valve) unavailable(j *heldJob, now pace.Instant) (counts bool) {
 	b := j.Bucket
 	if b.target == nil {
@@ -83,6 +84,7 @@ func (v *Valve) unavailable(j *heldJob, now pace.Instant) (counts bool) {
 	}
 	j.tried++
 	if v.breaker.open || b.target.open {
+		counts = v.othersAnswer(b)
 		probed := v.breaker.asked(j)
 		if probed {
 			v.wait(&v.breaker, now)
@@ -90,7 +92,7 @@ func (v *Valve) unavailable(j *heldJob, now pace.Instant) (counts bool) {
 		if probed || b.target.asked(j) {
 			v.trip(j, now)
 		}
-		return false
+		return counts
 	}
 	if len(b.target.jobs) >= mostSuspectJobs {
 		v.trip(j, now)
@@ -103,6 +105,12 @@ func (v *Valve) unavailable(j *heldJob, now pace.Instant) (counts bool) {
 		v.out.Breakers = append(v.out.Breakers, Turned{j.ref(), true, true, j.LastError})
 	}
 	return true
+}
+
+// othersAnswer reports whether the target is up for other buckets, while jobs of this one find it
+// down: one of theirs that began since the bucket's last probe failed found it up.
+func (v *Valve) othersAnswer(b *bucket) bool {
+	return !v.breaker.open && b.down() && v.answered > b.target.last
 }
 
 // trip opens a bucket's breaker, or keeps it open because its probe failed. A failed probe of the
@@ -126,7 +134,7 @@ func (v *Valve) wait(k *breaker, now pace.Instant) {
 	if !k.open {
 		k.since = now
 	}
-	*k = breaker{open: true, since: k.since, failures: k.failures + 1,
+	*k = breaker{open: true, since: k.since, last: now, failures: k.failures + 1,
 		at: now.Add(pace.Jittered(backoff, v.random()))}
 }
 
@@ -134,6 +142,7 @@ func (v *Valve) wait(k *breaker, now pace.Instant) {
 // others may have been under way for long.
 func (v *Valve) available(j *heldJob, now pace.Instant) {
 	b := j.Bucket
+	v.answered = max(v.answered, j.began)
 	if v.breaker.asked(j) {
 		v.recovered(now)
 		v.out.Breakers = append(v.out.Breakers, Turned{j.ref(), false, true, j.LastError})
@@ -234,10 +243,14 @@ func (b Breakers) Open() int {
 	return b.Buckets
 }
 
-// Down reports whether a breaker is open that keeps the jobs of a key back.
-func (v *Valve) Down(p *Part, key job.Key) bool {
+// Down reports whether a breaker is open that keeps the jobs of a key back, and whether an attempt
+// of theirs counts nevertheless, since the target answers others.
+func (v *Valve) Down(p *Part, key job.Key) (open, counts bool) {
 	b := p.buckets[key]
-	return v.breaker.open || b != nil && b.down()
+	if b == nil {
+		return v.breaker.open, false
+	}
+	return v.breaker.open || b.down(), v.othersAnswer(b)
 }
 
 func (v *Valve) Breakers() Breakers {

@@ -486,3 +486,52 @@ func TestABreakerWhileItsBucketIsPaused(t *testing.T) {
 		t.Errorf("%d started after the pause; %s", len(starts), pacetest.Exceeds(starts, 10, 1))
 	}
 }
+
+// Jobs that make their target fail each time use their attempts up although their bucket's breaker
+// is open, while other buckets get answers: the target is up, so the jobs are what fails. It is
+// told so, too. Where nothing else gets an answer the target is down, and no attempt counts.
+func TestJobsThatAlwaysFailDieWhileOthersGetAnswers(t *testing.T) {
+	for name, poisoned := range map[string]int{"one bucket": 1, "several": 4} {
+		for _, answered := range []bool{true, false} {
+			t.Run(fmt.Sprint(name, answered), func(t *testing.T) {
+				p := leaky("api", "10/s")
+				p.Retry.MaxAttempts = 4
+				b := newValveBench(t, p)
+				for k := range poisoned {
+					for range 2 * mostSuspectJobs {
+						b.arrive(fmt.Sprintf("bad-%d", k))
+					}
+				}
+				held := map[string]bool{}
+				for at := time.Duration(0); at < 3*time.Hour; at += 10 * second {
+					if answered {
+						b.arrive("good")
+					}
+					b.until(at, func(r Run) {
+						if r.Key == "good" {
+							b.done(r)
+							return
+						}
+						b.down(r)
+					})
+					for _, bucket := range b.p.list.All() {
+						if bucket.down() && bucket.key != "good" {
+							by, _ := b.v.held(bucket, b.now)
+							held[by] = true
+						}
+					}
+				}
+				dead, want := len(b.out.Burials), 0
+				if answered {
+					want = poisoned * 2 * mostSuspectJobs
+				}
+				if dead != want {
+					t.Errorf("%d jobs have died, want %d; %s", dead, want, b.reasons())
+				}
+				if held[job.HeldByBackoff] != answered {
+					t.Errorf("they are held by %v", held)
+				}
+			})
+		}
+	}
+}

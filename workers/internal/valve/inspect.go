@@ -34,6 +34,8 @@ func (v *Valve) held(b *bucket, now pace.Instant) (by string, until pace.Instant
 		return job.HeldByNotBefore, v.laterAt(b)
 	case v.breaker.open:
 		return job.HeldByBreaker, v.breaker.next(now)
+	case v.othersAnswer(b):
+		return job.HeldByBackoff, b.target.next(now)
 	case b.down():
 		return job.HeldByBreaker, b.target.next(now)
 	case b.blocked() || b.concurrency > 0 && b.Part.unseen > 0:

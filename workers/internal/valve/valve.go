@@ -73,10 +73,11 @@ type Valve struct {
 	blocked    bool         // admits said no, in this turn of the loop
 	overlooked []*bucket    // whose turn it is, but which run too much to get a worker
 
-	breaker  breaker   // of all buckets
-	suspects []job.Key // whose jobs found the target down since somebody found it up
-	broken   int       // buckets whose own breaker is open
-	lowered  int       // buckets that have learnt a lower rate
+	breaker  breaker      // of all buckets
+	answered pace.Instant // when the last job began that found its target up
+	suspects []job.Key    // whose jobs found the target down since somebody found it up
+	broken   int          // buckets whose own breaker is open
+	lowered  int          // buckets that have learnt a lower rate
 
 	parts    map[int]*Part
 	sched    heap.Heap[scheduledBucket]
