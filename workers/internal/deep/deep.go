@@ -1,5 +1,6 @@
 // Package deep keeps the jobs that wait far from their turn, of which there may be ten million, in
-// 64 bytes each, and in nothing that a garbage collector would have to look at.
+// 64 bytes each and eight for each cost by name, and in nothing that a garbage collector would have
+// to look at.
 //
 // Jobs are kept in pages, in the order of their sequences, which is also that in which they come:
 // so a sequence is found by two searches, and the pages of a queue that drains empty one after the
@@ -75,6 +76,7 @@ type page struct {
 	seen       int // of them, of the generation
 	number     ref
 	generation uint8
+	costs      []cost
 }
 
 type line[O any] struct {
@@ -89,7 +91,8 @@ type Store[O any] struct {
 	order  []*page // by sequence
 	lines  []line[O]
 	unused []Line
-	times  []ref // a heap
+	times  []ref    // a heap
+	names  []string // of costs
 }
 
 // New returns an empty store.
@@ -132,9 +135,13 @@ func (s *Store[O]) Takes(seq uint64) bool {
 	return seq > last.records[last.used-1].seq
 }
 
-// Add puts a job into a line, whose jobs are all due or all not. The store must take it.
-func (s *Store[O]) Add(to Line, j Job) {
+// Add puts a job with its costs by name, each at most math.MaxInt32, into a line, whose jobs are
+// all due or all not. The store must take both.
+func (s *Store[O]) Add(to Line, j Job, costs map[string]int64) {
 	p := s.lastPage()
+	for name, units := range costs {
+		p.costs = append(p.costs, cost{uint16(p.used), uint16(s.name(name)), int32(units)})
+	}
 	at := p.at(p.used)
 	rest := uint32(j.Cost-1)<<costBit | uint32(j.Generation)
 	if j.Keyed {
@@ -301,15 +308,19 @@ func (s *Store[O]) drop(i int) {
 func (s *Store[O]) merge(into, from *page) {
 	generation := into.generation
 	used := 0
+	var costs []cost
 	for _, p := range []*page{into, from} {
 		for slot := range p.used {
 			if p.records[slot].line != gone {
+				for _, c := range p.costsOf(slot) {
+					costs = append(costs, cost{uint16(used), c.name, c.units})
+				}
 				s.move(p.at(slot), into.at(used))
 				used++
 			}
 		}
 	}
-	into.used, into.live, into.seen = used, used, 0
+	into.used, into.live, into.seen, into.costs = used, used, 0, costs
 	for i := range into.records[:used] {
 		if uint8(into.records[i].rest) == generation {
 			into.seen++
@@ -333,5 +344,5 @@ func (s *Store[O]) Clear() {
 	for i := range s.lines {
 		s.lines[i].jobs = nil
 	}
-	s.pages, s.free, s.order, s.times = nil, nil, nil, nil
+	s.pages, s.free, s.order, s.times, s.names = nil, nil, nil, nil, nil
 }

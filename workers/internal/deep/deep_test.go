@@ -2,6 +2,8 @@ package deep
 
 import (
 	"cmp"
+	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -23,6 +25,7 @@ func TestAJobTakes64Bytes(t *testing.T) {
 type model struct {
 	jobs  []Job // by sequence
 	lines map[uint64]Line
+	costs map[uint64]map[string]int64
 }
 
 // TestAStoreIsAListOfJobs does what can be done to a store, in an order that a seed draws, and
@@ -38,7 +41,7 @@ func TestJobsThatStayKeepNoMoreThanTheirRoom(t *testing.T) {
 	s := New[int]()
 	l := s.Open(1)
 	for seq := range uint64(20 * slots) {
-		s.Add(l, Job{Seq: seq, Cost: 1})
+		s.Add(l, Job{Seq: seq, Cost: 1}, nil)
 	}
 	for seq := range uint64(20 * slots) {
 		if seq%100 != 0 {
@@ -55,6 +58,19 @@ func TestJobsThatStayKeepNoMoreThanTheirRoom(t *testing.T) {
 	}
 }
 
+// TestAStoreLearnsSoManyNames: publishers may name any cost.
+func TestAStoreLearnsSoManyNames(t *testing.T) {
+	s := New[int]()
+	for i := range 2 * mostNames {
+		if takes := s.TakesCosts(map[string]int64{fmt.Sprint(i): 1}); takes != (i < mostNames) {
+			t.Fatalf("a job with the name %d: %v", i, takes)
+		}
+	}
+	if !s.TakesCosts(map[string]int64{"0": 1, "7": 1}) || !s.TakesCosts(nil) {
+		t.Error("a job with names that it knows, or without one, is not taken")
+	}
+}
+
 func FuzzStore(f *testing.F) {
 	f.Add(uint64(1))
 	f.Fuzz(func(t *testing.T, seed uint64) { play(t, rand.New(rand.NewPCG(seed, 2)), 5000) })
@@ -62,7 +78,7 @@ func FuzzStore(f *testing.F) {
 
 func play(t *testing.T, r *rand.Rand, steps int) {
 	t.Helper()
-	s, m := New[int](), model{lines: map[uint64]Line{}}
+	s, m := New[int](), model{lines: map[uint64]Line{}, costs: map[uint64]map[string]int64{}}
 	s.Close(0)
 	lines := make([]Line, 5)
 	for i := range lines {
@@ -89,7 +105,16 @@ func play(t *testing.T, r *rand.Rand, steps int) {
 			if n := len(m.jobs); !s.Takes(seq) || n > 0 && s.Takes(m.jobs[n-1].Seq) {
 				t.Fatalf("step %d: it does not know which sequences come next", step)
 			}
-			s.Add(to, j)
+			for n := range r.IntN(3) {
+				if m.costs[seq] == nil {
+					m.costs[seq] = map[string]int64{}
+				}
+				m.costs[seq][string(rune('a'+n+r.IntN(20)))] = 1 + r.Int64N(math.MaxInt32)
+			}
+			if !s.TakesCosts(m.costs[seq]) {
+				t.Fatalf("step %d: it does not take the costs %v", step, m.costs[seq])
+			}
+			s.Add(to, j, m.costs[seq])
 			m.jobs, m.lines[seq] = append(m.jobs, j), to
 		case r.IntN(300) == 0:
 			generation++
@@ -153,6 +178,9 @@ func compare(t *testing.T, s *Store[int], m model, lines []Line, generation uint
 	var unseen []uint64
 	for _, j := range m.jobs {
 		got, owner, ok := s.Find(j.Seq)
+		if costs := s.Costs(j.Seq); !maps.Equal(costs, m.costs[j.Seq]) {
+			t.Fatalf("job %d costs %v, want %v", j.Seq, costs, m.costs[j.Seq])
+		}
 		if !ok || got != j || lines[owner] != m.lines[j.Seq] {
 			t.Fatalf("job %d is %v of %d, %v", j.Seq, got, owner, ok)
 		}
@@ -190,7 +218,7 @@ func BenchmarkAdd(b *testing.B) {
 	seq := uint64(0)
 	for b.Loop() {
 		seq++
-		s.Add(lines[seq%1000], Job{Seq: seq, Expires: int64(seq), Cost: 1})
+		s.Add(lines[seq%1000], Job{Seq: seq, Expires: int64(seq), Cost: 1}, nil)
 	}
 }
 
@@ -201,7 +229,7 @@ func BenchmarkTakeFirst(b *testing.B) {
 		lines[i] = s.Open(i)
 	}
 	for seq := range uint64(3_000_000) {
-		s.Add(lines[seq%1000], Job{Seq: seq + 1, Expires: int64(seq), Cost: 1})
+		s.Add(lines[seq%1000], Job{Seq: seq + 1, Expires: int64(seq), Cost: 1}, nil)
 	}
 	b.ResetTimer()
 	for i := range b.N {

@@ -2,9 +2,11 @@ package valve
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
@@ -116,5 +118,37 @@ func BenchmarkExpect(b *testing.B) {
 				vb.v.expect(vb.p, vb.seq, vb.now)
 			}
 		})
+	}
+}
+
+// BenchmarkWaiting measures what a waiting job takes under a budget that is used up: with a cost of
+// its own and without, and what it would take without the budget.
+func BenchmarkWaiting(b *testing.B) {
+	for _, named := range []bool{false, true} {
+		for _, most := range []int64{1, 0} {
+			b.Run(fmt.Sprintf("named=%v/budget=%v", named, most > 0), func(b *testing.B) {
+				const jobs = 120_000
+				var before, after runtime.MemStats
+				for b.Loop() {
+					runtime.GC()
+					runtime.ReadMemStats(&before)
+					vb := newValveBench(b, costly("", policy.Rule{Algorithm: policy.TokenBucket,
+						Capacity: 100, Refill: leaky("", "50/s").Outflow}))
+					vb.v.memory.most = most
+					for i := range jobs {
+						if key := fmt.Sprint("k", i%100); named {
+							vb.arrive(key, tokens(int64(1+i%100)))
+						} else {
+							vb.arrive(key)
+						}
+					}
+					vb.stored = nil
+					runtime.GC()
+					runtime.ReadMemStats(&after)
+					runtime.KeepAlive(vb)
+				}
+				b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/jobs, "B/job")
+			})
+		}
 	}
 }

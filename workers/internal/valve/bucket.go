@@ -200,9 +200,9 @@ type bucket struct {
 	awake  bool // it has work and may run it; asleep it earns burst credit
 }
 
-// near is what a bucket has besides once a job of it is no deep one. Until then it shares one that
-// is empty, and [bucket.own] gives it its own: a million keys whose jobs are all deep take 300
-// bytes less each.
+// near is what a bucket has besides once a job of it is not deep, or has costs by name. Until then
+// it shares one that is empty, and [bucket.own] gives it its own: a million keys whose jobs are all
+// deep take 300 bytes less each.
 type near struct {
 	ready   heap.Heap[orderedJob] // the jobs that wait for a slot, those that are deep excepted
 	later   heap.Heap[laterJob]   // the jobs that back off or are not due yet
@@ -346,12 +346,12 @@ func (b *bucket) lane(priority int) *lane {
 }
 
 // countNamed counts the named costs of a job that begins to wait for a slot, or takes them away.
-func (b *bucket) countNamed(j *heldJob, sign int64) {
-	for name, n := range j.Costs {
+func (b *bucket) countNamed(cost int64, named map[string]int64, sign int64) {
+	for name, n := range named {
 		if b.named == nil {
-			b.named = map[string]int64{}
+			b.own().named = map[string]int64{}
 		}
-		if b.named[name] += sign * (n - j.Cost); b.named[name] == 0 {
+		if b.named[name] += sign * (n - cost); b.named[name] == 0 {
 			delete(b.named, name)
 		}
 	}

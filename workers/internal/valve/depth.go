@@ -129,9 +129,9 @@ type deepLane struct {
 func (v *Valve) sinks(j *heldJob, later bool, now pace.Instant) bool {
 	b := j.Bucket
 	switch {
-	case j.recorded || j.Attempts > 0 || j.crashes > 0 || len(j.Costs) > 0,
+	case j.recorded || j.Attempts > 0 || j.crashes > 0,
 		len(b.Part.edits.jobs) > 0 && b.Part.edits.jobs[j.Seq].Job != 0,
-		!b.Part.deep.Takes(j.Seq):
+		!b.Part.deep.Takes(j.Seq), !b.Part.deep.TakesCosts(j.Costs):
 		return false
 	case later:
 		return v.memory.short() && j.NotBefore.Sub(j.Stored) <= deep.MostDelay
@@ -162,7 +162,8 @@ func (v *Valve) sink(j *heldJob, later bool) {
 	_, keyed := j.ended(job.EndCancelled)
 	p.deep.Add(*line, deep.Job{Seq: j.Seq, Stored: j.Stored.UnixNano(),
 		Expires: expires.UnixNano(), Mark: j.mark, Due: due, Cost: j.Cost,
-		Size: int32(min(j.Size, math.MaxInt32)), Keyed: keyed, Generation: j.generation})
+		Size: int32(min(j.Size, math.MaxInt32)), Keyed: keyed, Generation: j.generation},
+		j.Costs)
 	delete(p.jobs, j.Seq)
 	v.unweigh(j)
 	v.memory.deep++
@@ -170,14 +171,15 @@ func (v *Valve) sink(j *heldJob, later bool) {
 		b.deepLater++
 		return
 	}
-	b.queueDeep(l, 1, j.Cost)
+	b.queueDeep(l, 1, j.Cost, j.Costs)
 }
 
-// queueDeep counts deep jobs of a lane that may start, or, if they are fewer than none, no more.
-func (b *bucket) queueDeep(l *lane, jobs int, slots int64) {
-	b.deep += int32(jobs)
-	b.waiting += slots
-	l.waiting += slots
+// queueDeep counts a deep job of a lane that begins to wait for a slot, or takes it away.
+func (b *bucket) queueDeep(l *lane, sign int, cost int64, named map[string]int64) {
+	b.deep += int32(sign)
+	b.waiting += int64(sign) * cost
+	l.waiting += int64(sign) * cost
+	b.countNamed(cost, named, int64(sign))
 }
 
 // lift takes a job that is deep away and returns it as one that nobody holds: waiting, and nowhere
@@ -190,7 +192,7 @@ func (v *Valve) lift(p *Part, seq uint64) *heldJob {
 		if b := j.Bucket; j.stage == stageDelayed {
 			b.deepLater--
 		} else {
-			b.queueDeep(b.lane(j.Priority), -1, -j.Cost)
+			b.queueDeep(b.lane(j.Priority), -1, j.Cost, j.Costs)
 		}
 	}
 	return j
@@ -205,8 +207,8 @@ func (v *Valve) fathom(p *Part, seq uint64) *heldJob {
 	j := &heldJob{
 		Arrived: job.Arrived{Seq: seq, Key: of.key, Partition: p.Number,
 			Stored: time.Unix(0, d.Stored).UTC(), Size: int(d.Size),
-			Deadline: time.Unix(0, d.Expires).UTC(), Cost: d.Cost, Priority: of.priority,
-			Lean: true},
+			Deadline: time.Unix(0, d.Expires).UTC(), Cost: d.Cost, Costs: p.deep.Costs(seq),
+			Priority: of.priority, Lean: true},
 		Bucket: of.bucket, headless: true, keyed: d.Keyed, generation: d.Generation,
 		mark: d.Mark, came: of.came(seq, d.Stored), expires: v.dateAt(d.Expires),
 		inBucket: -1, inTimers: -1,
@@ -321,7 +323,7 @@ func (v *Valve) loseDeep(p *Part) {
 		for i := range b.lanes {
 			l := &b.lanes[i]
 			for d := range p.deep.Line(l.line) {
-				b.queueDeep(l, -1, -d.Cost)
+				b.queueDeep(l, -1, d.Cost, p.deep.Costs(d.Seq))
 			}
 		}
 	}
@@ -414,7 +416,7 @@ func (v *Valve) ripen(p *Part, d deep.Job, now pace.Instant) {
 	}
 	p.deep.Ripen(d.Seq, l.line)
 	of.deepLater--
-	of.queueDeep(l, 1, d.Cost)
+	of.queueDeep(l, 1, d.Cost, p.deep.Costs(d.Seq))
 	v.place(of.bucket, now)
 }
 

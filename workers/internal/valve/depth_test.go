@@ -3,6 +3,7 @@ package valve
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -38,19 +39,30 @@ func (b *valveBench) counts() {
 	b.t.Helper()
 	held, deep, near := 0, 0, bucketBytes*int64(b.p.list.Len())
 	for _, bucket := range b.p.list.All() {
-		raised, slots := 0, int64(0)
+		raised, slots, named := 0, int64(0), map[string]int64{}
+		name := func(cost int64, costs map[string]int64) {
+			for name, n := range costs {
+				named[name] += n - cost
+			}
+		}
 		for _, j := range bucket.ready {
 			if j.raised {
 				raised++
 			}
 			slots += j.Cost
+			name(j.Cost, j.Costs)
 		}
 		lanes := 0
 		for _, l := range bucket.lanes {
 			for j := range b.p.deep.Line(l.line) {
 				lanes++
 				slots += j.Cost
+				name(j.Cost, b.p.deep.Costs(j.Seq))
 			}
+		}
+		maps.DeleteFunc(named, func(_ string, n int64) bool { return n == 0 })
+		if !maps.Equal(named, bucket.named) {
+			b.t.Fatalf("%s: costs by name are %v, counted %v", bucket.key, named, bucket.named)
 		}
 		if int(bucket.deep) != lanes || bucket.raised != raised || bucket.waiting != slots {
 			b.t.Fatalf("%s: %d deep, %d raised, %d slots, counted %d, %d and %d", bucket.key, lanes,
@@ -121,6 +133,50 @@ func TestJobsThatWaitDeepStartInTheirOrder(t *testing.T) {
 	if b.v.memory.near != bucketBytes*int64(b.p.list.Len()) || b.v.bodies != 0 {
 		t.Errorf("nothing waits, and %+v and %d bytes of bodies are counted", b.v.memory,
 			b.v.bodies)
+	}
+}
+
+// TestJobsWithCostsByNameWaitDeep: they are foretold and start as they do where memory is plenty.
+func TestJobsWithCostsByNameWaitDeep(t *testing.T) {
+	p := costly(policy.KeyGlobal, policy.Rule{Algorithm: policy.TokenBucket, Capacity: 100,
+		Refill: leaky("", "50/s").Outflow})
+	runs := func(b *valveBench) (told, started []string) {
+		r := rand.New(rand.NewPCG(1, 3))
+		for i := range uint64(60) {
+			b.arrive(fmt.Sprint("k", r.IntN(2)), tokens(1+r.Int64N(100)), cost(1+r.Int64N(3)))
+			if wait, known := b.v.expect(b.p, i+1, b.now); known {
+				told = append(told, fmt.Sprint(i+1, wait))
+			}
+		}
+		b.counts()
+		for ; len(b.p.jobs) > 0; b.now = b.now.Add(ms) {
+			if b.now > origin.Add(time.Hour) {
+				t.Fatalf("%d jobs are left", len(b.p.jobs))
+			}
+			b.text()
+			for _, run := range b.start() {
+				at := b.now.Since(origin)
+				started = append(started, fmt.Sprint(at, run.Key, run.Seq, run.Costs))
+				b.done(run)
+			}
+			b.noted()
+			b.counts()
+		}
+		return told, started
+	}
+	near, startedNear := runs(newValveBench(t, p))
+	b := shallow(t, p)
+	for range 10 {
+		if b.arrive("deep", tokens(7)); b.p.deep.Len() == 0 && b.seq > 1 {
+			t.Fatal("jobs with costs by name are near")
+		}
+	}
+	deep, startedDeep := runs(shallow(t, p))
+	if !slices.Equal(near, deep) || len(near) != 60 {
+		t.Errorf("near jobs are told %v\n and deep ones %v", near, deep)
+	}
+	if !slices.Equal(startedNear, startedDeep) || len(startedNear) != 60 {
+		t.Errorf("near jobs start as %v\n and deep ones as %v", startedNear, startedDeep)
 	}
 }
 

@@ -357,7 +357,7 @@ func (v *Valve) enqueue(j *heldJob) {
 	b.own().ready.Push(orderedJob{j})
 	b.lane(j.Priority).waiting += j.Cost
 	b.waiting += j.Cost
-	b.countNamed(j, 1)
+	b.countNamed(j.Cost, j.Costs, 1)
 	v.lookAt(j, j.expires)
 }
 
@@ -396,7 +396,7 @@ func (v *Valve) detach(j *heldJob) {
 		j.Bucket.ready.Remove(j.inBucket)
 		j.Bucket.lane(j.Priority).waiting -= j.Cost
 		j.Bucket.waiting -= j.Cost
-		j.Bucket.countNamed(j, -1)
+		j.Bucket.countNamed(j.Cost, j.Costs, -1)
 		if j.raised {
 			j.raised = false
 			j.Bucket.raised--

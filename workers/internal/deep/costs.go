@@ -1,0 +1,58 @@
+package deep
+
+import "slices"
+
+// Costs by name are kept beside the records of a page, since most jobs have none: eight bytes each,
+// in the order of the slots, with the name as its place in a table of the store.
+
+// mostNames is how many names of costs a store learns: what policies name are a few, and publishers
+// may name any.
+const mostNames = 1 << 10
+
+type cost struct {
+	slot, name uint16
+	units      int32
+}
+
+// name returns the place of a cost's name, which it learns while there is room; -1: there is none.
+func (s *Store[O]) name(name string) int {
+	i := slices.Index(s.names, name)
+	if i < 0 && len(s.names) < mostNames {
+		i = len(s.names)
+		s.names = append(s.names, name)
+	}
+	return i
+}
+
+// TakesCosts reports whether a job with these costs can be added.
+func (s *Store[O]) TakesCosts(costs map[string]int64) bool {
+	for name := range costs {
+		if s.name(name) < 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// Costs are those of a job by name; nil: it has none, or is not there.
+func (s *Store[O]) Costs(seq uint64) (costs map[string]int64) {
+	at := s.find(seq)
+	if at == nowhere {
+		return nil
+	}
+	of := s.pages[at>>slotBits].costsOf(int(at & (1<<slotBits - 1)))
+	for _, c := range of {
+		if costs == nil {
+			costs = make(map[string]int64, len(of))
+		}
+		costs[s.names[c.name]] = int64(c.units)
+	}
+	return costs
+}
+
+func (p *page) costsOf(slot int) []cost {
+	bySlot := func(c cost, slot int) int { return int(c.slot) - slot }
+	first, _ := slices.BinarySearchFunc(p.costs, slot, bySlot)
+	end, _ := slices.BinarySearchFunc(p.costs, slot+1, bySlot)
+	return p.costs[first:end]
+}
