@@ -285,6 +285,12 @@ func TestDrainerKeepsRateAndOrder(t *testing.T) {
 // deadLetter returns the reason of the last dead letter of a bucket.
 func (b *bench) deadLetter(policy, key string) string {
 	b.t.Helper()
+	return b.letter(policy, key).Get(queue.HeaderDeadReason)
+}
+
+// letter returns the header of the last dead letter of a bucket.
+func (b *bench) letter(policy, key string) nats.Header {
+	b.t.Helper()
 	js, err := b.nc.JetStream(nats.MaxWait(deadline))
 	if err != nil {
 		b.t.Fatal(err)
@@ -293,7 +299,7 @@ func (b *bench) deadLetter(policy, key string) string {
 	if err != nil {
 		b.t.Fatalf("dead letter of %s: %v", key, err)
 	}
-	return m.Header.Get("Penstock-Dead-Reason")
+	return m.Header
 }
 
 // TestPlannedHandover restarts drainers one after the other while jobs run: nothing is lost,

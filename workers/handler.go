@@ -2,6 +2,7 @@ package workers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -109,12 +110,20 @@ func (j Job) Reply(status int, header http.Header, body []byte) {
 // error. A job may run twice after a crash, so a handler should be idempotent.
 type Handler func(ctx context.Context, job Job) error
 
-// call runs a handler and returns what that came to.
-func call(ctx context.Context, handle Handler, seq uint64, job Job) record.Outcome {
+// call runs a handler for at most its policy's timeout and returns the outcome.
+func call(ctx context.Context, timeout time.Duration, handle Handler, seq uint64,
+	job Job) record.Outcome {
 	if job.settled == nil {
 		job.settled = &settled{}
 	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
 	o := outcomeOf(seq, caught(ctx, handle, job))
+	if over := context.DeadlineExceeded; errors.Is(ctx.Err(), over) {
+		o.Error = valve.Clip(strings.ReplaceAll(o.Error, over.Error(),
+			fmt.Sprintf("no answer within %v, the policy's timeout", policy.Duration(timeout))),
+			mostError)
+	}
 	job.settled.tell(&o)
 	return o
 }

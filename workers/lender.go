@@ -307,8 +307,6 @@ func (l *lender) attempt(ctx context.Context, job Job, valve string, timeout tim
 	began := l.now()
 	l.log.Debug("start for another drainer", "policy", job.Policy, "job", job.ID, "key",
 		job.Key.Raw(), "attempt", job.Attempt)
-	attempt, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
 	returned := make(chan struct{})
 	l.spawn(func() {
 		ticker := time.NewTicker(max(timeout/3, time.Millisecond))
@@ -322,7 +320,7 @@ func (l *lender) attempt(ctx context.Context, job Job, valve string, timeout tim
 			}
 		}
 	})
-	o := call(attempt, handle, 0, job)
+	o := call(ctx, timeout, handle, 0, job)
 	close(returned)
 	if o.Kind == record.OutcomeFailed && ctx.Err() != nil {
 		o.Kind = record.OutcomeUncounted // this process or the valve's ends: no attempt

@@ -63,9 +63,7 @@ func (p *pool) work(r valve.Run, handle Handler, timeout time.Duration, born bor
 	job := newJob(r, born.created)
 	job.Started, job.settled = p.clock.Date(now), said
 	p.tellStart(r, job, now)
-	ctx, cancel := context.WithTimeout(p.jobs, timeout)
-	o := call(ctx, handle, r.Seq, job)
-	cancel()
+	o := call(p.jobs, timeout, handle, r.Seq, job)
 	if o.Kind == record.OutcomeFailed && p.jobs.Err() != nil {
 		o.Kind = record.OutcomeUncounted // interrupted by this drainer's own end: no attempt
 	}

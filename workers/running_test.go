@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"strconv"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
@@ -137,22 +139,40 @@ func TestAttemptsSurviveACrash(t *testing.T) {
 	}
 }
 
+// TestAttemptsTimeOut times out one handler that returns its context's error, here and in a process
+// that lends a worker. The dead letter says how long the policy waits.
 func TestAttemptsTimeOut(t *testing.T) {
 	p := leaky("api", "1000/s")
 	p.Timeout = policy.Duration(50 * ms)
 	p.Retry = policy.Retry{MaxAttempts: 2, Backoff: policy.Duration(ms),
 		MaxBackoff: policy.Duration(ms)}
-	b := newBench(t, p)
-	var calls atomic.Int32
-	b.drain(Options{}, map[string]Handler{"api": func(ctx context.Context, _ Job) error {
-		calls.Add(1)
-		<-ctx.Done()
-		return ctx.Err()
-	}})
-	b.publish("api", "a", 0, 1)
-	b.empty("api")
-	if calls.Load() != 2 || b.deadLetter("api", "a") != string(ReasonAttempts) {
-		t.Errorf("%d calls, dead letter %q", calls.Load(), b.deadLetter("api", "a"))
+	for name, run := range map[string]func(*bench, map[string]Handler){
+		"here": func(b *bench, h map[string]Handler) { b.drain(Options{}, h) },
+		"elsewhere": func(b *bench, h map[string]Handler) {
+			b.lend(Options{}, h)
+			b.valve(Options{})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, p)
+			var calls atomic.Int32
+			run(b, map[string]Handler{"api": func(ctx context.Context, _ Job) error {
+				calls.Add(1)
+				<-ctx.Done()
+				return Unavailable(fmt.Errorf("call target: %w", ctx.Err()))
+			}})
+			b.publish("api", "a", 0, 1)
+			b.empty("api")
+			letter := b.letter("api", "a")
+			if reason := letter.Get(queue.HeaderDeadReason); calls.Load() != 2 ||
+				reason != string(ReasonAttempts) {
+				t.Errorf("%d calls, dead letter %q", calls.Load(), reason)
+			}
+			said := letter.Get(queue.HeaderDeadError)
+			if said != "call target: no answer within 50ms, the policy's timeout" {
+				t.Errorf("the dead letter says %q", said)
+			}
+		})
 	}
 }
 

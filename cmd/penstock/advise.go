@@ -34,7 +34,7 @@ A bound of the outflow is about each key, and about what a policy's rule promise
 in any other.`,
 		Example: "  penstock advise --trace access.log --key user " +
 			"--goal 'refused <= 0.1%, wait p99 <= 30s, outflow <= 50/s'",
-		Args: cobra.NoArgs,
+		Args: exactly(0),
 		RunE: func(*cobra.Command, []string) error {
 			goals, err := advice.ParseGoals(goal)
 			if err != nil {

@@ -357,7 +357,7 @@ func (l *loader) send(ctx context.Context, batch []numbered) error {
 	for i := range batch {
 		var v verdictAnswer
 		if err := verdicts.Decode(&v); err != nil {
-			return l.unanswered(batch[i:], &noAnswer{l.server, err})
+			return l.unanswered(batch[i:], &noAnswer{l.server, l.timeout, err})
 		}
 		l.verdict(batch[i], v)
 	}

@@ -166,12 +166,16 @@ func (p *problem) Error() string {
 
 // noAnswer is that no admitter answered.
 type noAnswer struct {
-	server string
-	err    error
+	server  string
+	timeout time.Duration
+	err     error
 }
 
 func (n *noAnswer) Error() string {
 	err := n.err
+	if n.timeout > 0 && errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Sprintf("no answer from %s within %v", n.server, n.timeout)
+	}
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err // without the URL once more
 	}
@@ -211,7 +215,7 @@ func (c *client) send(r *http.Request) (*http.Response, error) {
 		if parent := r.Context().Err(); errors.Is(parent, context.Canceled) {
 			return nil, parent
 		}
-		return nil, &noAnswer{c.server, err}
+		return nil, &noAnswer{c.server, c.timeout, err}
 	}
 	if response.StatusCode < 300 {
 		return response, nil
@@ -254,7 +258,7 @@ func (c *client) ask(ctx context.Context, method, path string, body []byte,
 	defer response.Body.Close()
 	answer, err = io.ReadAll(response.Body)
 	if err != nil {
-		return nil, &noAnswer{c.server, err}
+		return nil, &noAnswer{c.server, c.timeout, err}
 	}
 	return answer, nil
 }

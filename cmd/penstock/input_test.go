@@ -16,30 +16,50 @@ import (
 func TestBadInputIsToldBeforeAnythingIsSent(t *testing.T) {
 	i := at(t, "http://127.0.0.1:1")
 	for args, want := range map[string]string{
-		"polices":                   "did you mean policies?",
-		"submit":                    "accepts between 1 and 2 arg(s)",
-		"submit mail x y":           "accepts between 1 and 2 arg(s)",
-		"submit mail x --kye a":     "unknown flag: --kye",
-		"submit mail x -H nonsense": `want "Name: value"`,
-		"submit mail @/nowhere":     "no such file",
-		"submit mail --cost 1 -H Penstock-Cost:2": "given twice",
-		"job 42":                            "want an id such as mail:42",
-		"why":                               "accepts 1 arg(s)",
-		"rate mail":                         "accepts 2 arg(s)",
-		"policies ls --server ftp://x":      "want a URL such as",
-		"policies ls --server http://x/sub": "want a URL such as",
-		"policies ls --timeout 0s":          "want more than 0",
-		"policies ls --token-file /no":      "no such file",
-		"policies ls --cacert /no":          "no such file",
-		"policies ls --cacert go.mod":       "holds no certificate",
-		"policies ls --cert go.mod":         "cert: ",
-		"buckets mail --limit many":         "invalid argument",
+		"polices":                              "did you mean policies?",
+		"submit":                               "no argument: usage: penstock submit POLICY",
+		"submit mail x y":                      "3 arguments: usage: penstock submit POLICY",
+		"submit mail x --kye a":                "unknown flag --kye",
+		"submit mail x --prority 1":            "unknown flag --prority; did you mean --priority?",
+		"submit mail x -x":                     "unknown flag -x",
+		"submit mail x --key":                  "--key: want a value",
+		"submit mail x --=":                    "bad flag syntax",
+		"policies ls mail":                     "1 argument: usage: penstock policies ls",
+		"schedules set mail":                   "1 argument: usage: penstock schedules set POLICY",
+		"job mail:1 2":                         "2 arguments: usage: penstock job JOB",
+		"submit mail x -H nonsense":            `want "Name: value"`,
+		"submit mail @/nowhere":                "no such file",
+		"submit m --cost 1 -H Penstock-Cost:2": "given twice",
+		"job 42":                               "want an id such as mail:42",
+		"why":                                  "no argument: usage: penstock why",
+		"rate mail":                            "1 argument: usage: penstock rate POLICY",
+		"policies ls --server ftp://x":         "want a URL such as",
+		"policies ls --server http://x/sub":    "want a URL such as",
+		"policies ls --timeout 0s":             "want more than 0",
+		"policies ls --token-file /no":         "no such file",
+		"policies ls --cacert /no":             "no such file",
+		"policies ls --cacert go.mod":          "holds no certificate",
+		"policies ls --cert go.mod":            "cert: ",
+		"buckets mail --limit many":            `--limit: "many": want a whole number`,
+		"dead ls mail --after -1":              `--after: "-1": want a whole number, 0 or more`,
+		"policies ls --timeout 3":              `--timeout: "3": want a time with a unit, such as`,
+		"policies ls --json=maybe":             `--json: "maybe": want true or false`,
 	} {
 		i.says(2, words(args), want)
 	}
 	i.says(2, []string{"policies", "ls", "--token", "a b"}, "no token can hold")
+	a, b := i.run(0, "--version"), i.run(0, "version")
+	if a != b || !strings.HasPrefix(a, "penstock ") {
+		t.Errorf("--version says %q, version %q", a, b)
+	}
 	i.says(7, words("policies ls"), "no answer from http://127.0.0.1:1", "connection refused")
 	i.says(7, words("policies ls --server 127.0.0.1:1"), "no answer from http://127.0.0.1:1")
+	hangs := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		<-r.Context().Done()
+	}))
+	t.Cleanup(hangs.Close)
+	i.says(7, words("policies ls --timeout 50ms --server "+hangs.URL),
+		"no answer from "+hangs.URL+" within 50ms\n")
 }
 
 func TestBadInputIsToldByTheServer(t *testing.T) {

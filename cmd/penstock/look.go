@@ -32,7 +32,7 @@ func (a *app) buckets() *cobra.Command {
 			if len(args) == 0 && (cmd.Flags().Changed("key") || offset != 0) {
 				return errors.New("--key and --offset want a policy")
 			}
-			return cobra.MaximumNArgs(1)(cmd, args)
+			return between(0, 1)(cmd, args)
 		},
 		ValidArgsFunction: a.names,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -160,7 +160,7 @@ func partitions(numbers []int) string {
 
 // jobArgs takes the id of a job.
 func jobArgs(cmd *cobra.Command, args []string) error {
-	if err := cobra.ExactArgs(1)(cmd, args); err != nil {
+	if err := exactly(1)(cmd, args); err != nil {
 		return err
 	}
 	if _, _, ok := job.ParseID(args[0]); !ok {
@@ -303,7 +303,7 @@ func (a *app) drainers() *cobra.Command {
 	return &cobra.Command{
 		Use:   "drainers",
 		Short: "List the drainers: who is alive, owns what, and how busy it is",
-		Args:  cobra.NoArgs,
+		Args:  exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var all struct{ Drainers []drainerAnswer }
 			answer, err := a.get(cmd.Context(), path("drainers"), &all)

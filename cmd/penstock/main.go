@@ -73,6 +73,7 @@ func (a *app) root() (root *cobra.Command, running *bool) {
 		Short: "Submit jobs to Penstock, see why they wait, and steer them",
 		Long: "penstock talks to an admitter over HTTP: it submits jobs, says why they wait,\n" +
 			"and looks after policies, buckets and dead letters.\n\n" + statusHelp,
+		Version:       buildinfo.Version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
@@ -94,6 +95,8 @@ func (a *app) root() (root *cobra.Command, running *bool) {
 	}
 	root.RunE = func(*cobra.Command, []string) error { return root.Help() }
 	root.SuggestionsMinimumDistance = 2
+	root.SetFlagErrorFunc(flagError)
+	root.SetVersionTemplate("penstock {{.Version}}\n")
 	root.AddCommand(a.submit(), a.check(), a.policies(), a.rate(), a.pause(true),
 		a.pause(false), a.buckets(), a.purge(), a.jobCommand(), a.history(), a.cancel(),
 		a.why(), a.dead(), a.schedules(), a.drainers(), a.tail(), a.top(), a.simulate(),
@@ -105,7 +108,7 @@ func (a *app) version() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Say which version this is",
-		Args:  cobra.NoArgs,
+		Args:  exactly(0),
 		RunE: func(*cobra.Command, []string) error {
 			if a.json {
 				_, err := fmt.Fprintf(a.out, "{\"version\":%q}\n", buildinfo.Version())

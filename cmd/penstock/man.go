@@ -12,7 +12,7 @@ func (a *app) man() *cobra.Command {
 	return &cobra.Command{
 		Use:    "man DIRECTORY",
 		Short:  "Write the manual pages of all commands",
-		Args:   cobra.ExactArgs(1),
+		Args:   exactly(1),
 		Hidden: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			root := cmd.Root()

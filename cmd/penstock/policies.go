@@ -64,7 +64,7 @@ func (a *app) names(cmd *cobra.Command, args []string, _ string) ([]cobra.Comple
 // argument unless the command says what it takes.
 func (a *app) ofPolicy(cmd *cobra.Command) *cobra.Command {
 	if cmd.Args == nil {
-		cmd.Args = cobra.ExactArgs(1)
+		cmd.Args = exactly(1)
 	}
 	cmd.ValidArgsFunction = a.names
 	run := cmd.RunE
@@ -86,7 +86,7 @@ func (a *app) policiesList() *cobra.Command {
 	return &cobra.Command{
 		Use:   "ls",
 		Short: "List all policies",
-		Args:  cobra.NoArgs,
+		Args:  exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			all, answer, err := a.allPolicies(cmd.Context())
 			if err != nil {
@@ -189,7 +189,7 @@ func (a *app) policiesApply() *cobra.Command {
 		Long: `Creates the policies of a YAML or JSON file, or replaces them as a whole. The file
 is a configuration file with a list "policies", or one policy; "-" is standard input.
 Policies that the file does not name are left alone.`,
-		Args: cobra.ExactArgs(1),
+		Args: exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			all, err := a.readPolicies(args[0])
 			if err != nil {

@@ -31,7 +31,7 @@ func (a *app) schedulesList() *cobra.Command {
 	return &cobra.Command{
 		Use:               "ls [POLICY]",
 		Short:             "List the schedules of a policy, or of all",
-		Args:              cobra.MaximumNArgs(1),
+		Args:              between(0, 1),
 		ValidArgsFunction: a.names,
 		RunE: func(cmd *cobra.Command, policies []string) (err error) {
 			if len(policies) == 1 {
@@ -174,7 +174,7 @@ the same key and name is replaced.`,
 				return fmt.Errorf("%s: want POLICY WHEN [BODY]: quote WHEN, as in '30 6 * * 1-5'",
 					cmd.CommandPath())
 			}
-			return cobra.MinimumNArgs(2)(cmd, args)
+			return between(2, 3)(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			header, err := s.header()

@@ -27,7 +27,7 @@ worst window. What decides is what decides in production; time is virtual, and n
 Requests that name a policy go through that one; all others through each policy.`,
 		Example: "  penstock simulate --config penstock.yaml --trace access.log --policy api\n" +
 			"  penstock simulate --config now.yaml --config new.yaml --trace day.csv --html r.html",
-		Args: cobra.NoArgs,
+		Args: exactly(0),
 		RunE: func(*cobra.Command, []string) error {
 			t, err := f.read(a)
 			if err != nil {

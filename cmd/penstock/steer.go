@@ -44,7 +44,7 @@ func (a *app) rate() *cobra.Command {
 		Long: `Changes the outflow of a policy, or with --key of one bucket, for waiting jobs too.
 RATE is such as 50/s, 10/m or 3/10s; "default" lets a key follow its policy again.`,
 		Example: "  penstock rate mail 50/s\n  penstock rate mail 5/s --key big",
-		Args:    cobra.ExactArgs(2),
+		Args:    exactly(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			keyed := cmd.Flags().Changed("key")
 			fields := map[string]any{"outflow": args[1]}
@@ -133,7 +133,7 @@ run are left alone. A whole policy is not purged at once.`,
 			if !cmd.Flags().Changed("key") {
 				return errors.New("want --key; --key '' is the bucket of the jobs without a key")
 			}
-			return cobra.ExactArgs(1)(cmd, args)
+			return exactly(1)(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var purged struct{ Removed int }
@@ -164,7 +164,7 @@ policy that have the tag, or with --key of one bucket. Those that run are left a
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case cmd.Flags().Changed("tag"):
-				return cobra.ExactArgs(1)(cmd, args)
+				return exactly(1)(cmd, args)
 			case cmd.Flags().Changed("key"):
 				return errors.New("--key is for --tag: penstock purge drops all jobs of a bucket")
 			}

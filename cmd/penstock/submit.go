@@ -49,7 +49,7 @@ file once more within the policy's duplicate_window, name the run: --run again.`
 			case s.file == "" && cmd.Flags().Changed("run"):
 				return errors.New("--run is for the jobs of a --file")
 			case s.file == "":
-				return cobra.RangeArgs(1, 2)(cmd, args)
+				return between(1, 2)(cmd, args)
 			case len(args) > 1:
 				return errors.New("want a BODY or a --file, and not both")
 			case s.id != "":

@@ -29,7 +29,7 @@ func (a *app) tail() *cobra.Command {
 		Long: `Prints the events of jobs as they come: of all policies, or of one, and of one bucket with
 --key. It goes on after a lost connection, with what it missed as far as the server keeps it.`,
 		Example:           "  penstock tail\n  penstock tail mail --key acme --type failed,dead",
-		Args:              cobra.MaximumNArgs(1),
+		Args:              between(0, 1),
 		ValidArgsFunction: a.names,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			query := url.Values{}
@@ -149,7 +149,8 @@ func (a *app) listen(ctx context.Context, query url.Values, last *string,
 	for {
 		text, err := in.ReadString('\n')
 		if err != nil {
-			return &noAnswer{a.server, fmt.Errorf("the stream of events broke: %w", err)}
+			return &noAnswer{server: a.server,
+				err: fmt.Errorf("the stream of events broke: %w", err)}
 		}
 		silence.Reset(quiet)
 		name, value, _ := strings.Cut(strings.TrimSuffix(text, "\n"), ": ")

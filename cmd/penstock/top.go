@@ -34,7 +34,7 @@ func (a *app) top() *cobra.Command {
 		Long: `Shows what goes in, out and wrong in each policy, with the starts of the last minute, and
 the deepest buckets with what holds them. q ends it. --once prints one view, as does an output that
 is no terminal.`,
-		Args: cobra.NoArgs,
+		Args: exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			first, err := a.look(cmd.Context())
 			if err != nil {

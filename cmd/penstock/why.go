@@ -25,7 +25,7 @@ func (a *app) why() *cobra.Command {
 		Long: "Says in a sentence why a job waits and when it starts, or what became of it. Of\n" +
 			"a policy it says why its deepest buckets wait, with --key why one of them does.",
 		Example:           "  penstock why mail:42\n  penstock why mail --key big",
-		Args:              cobra.ExactArgs(1),
+		Args:              exactly(1),
 		ValidArgsFunction: a.names,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			keyed := cmd.Flags().Changed("key")
