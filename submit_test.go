@@ -32,7 +32,7 @@ func TestASubmittedJobIsRunByItsHandler(t *testing.T) {
 	}
 	job := receive(t, jobs)
 	if job.ID != ticket.Job || job.Key.Raw() != "customer 1" || string(job.Body) != "letter" ||
-		job.Idempotency != "order-7" || job.Header.Get("Content-Type") != "text/plain" {
+		job.IdempotencyKey != "order-7" || job.Header.Get("Content-Type") != "text/plain" {
 		t.Errorf("the handler got %+v", job)
 	}
 	if err := p.Health(); err != nil {

@@ -57,11 +57,11 @@ type DeadLetter struct {
 	Reason    string    // one word
 	Error     string    // the last error; cut to 4 KiB
 	Attempts  int
-	// Idempotency is what the runs of the job carried as their Idempotency-Key, for its replay;
+	// IdempotencyKey is what the runs of the job carried as their Idempotency-Key, for its replay;
 	// empty when it never ran.
-	Idempotency string
-	Header      nats.Header // the job's headers, kept but for the server's own
-	Body        []byte
+	IdempotencyKey string
+	Header         nats.Header // the job's headers, kept but for the server's own
+	Body           []byte
 	// the policy keeps no bodies of dead letters: Body is left out, and the letter cannot be
 	// replayed
 	Bodyless bool
@@ -162,8 +162,8 @@ func (b *Broker) deadMessage(d DeadLetter) *nats.Msg {
 	m.Header.Set(HeaderDeadJob, job.ID(d.Policy, d.Seq))
 	m.Header.Set(HeaderDeadStored, d.Stored.UTC().Format(time.RFC3339Nano))
 	m.Header.Set(HeaderDeadPartition, strconv.Itoa(d.Partition))
-	if d.Idempotency != "" {
-		m.Header.Set(HeaderDeadIdempotency, d.Idempotency)
+	if d.IdempotencyKey != "" {
+		m.Header.Set(HeaderDeadIdempotency, d.IdempotencyKey)
 	}
 	if d.Bodyless {
 		m.Header.Set(HeaderDeadBody, bodyLeftOut)
@@ -194,7 +194,7 @@ func readLetter(m jsapi.Message) StoredLetter {
 		}
 	}
 	h := m.Header
-	l.Idempotency = h.Get(HeaderDeadIdempotency)
+	l.IdempotencyKey = h.Get(HeaderDeadIdempotency)
 	l.Bodyless = h.Get(HeaderDeadBody) != ""
 	l.Reason, l.Error = h.Get(HeaderDeadReason), h.Get(HeaderDeadError)
 	l.Attempts, _ = strconv.Atoi(h.Get(HeaderDeadAttempts))

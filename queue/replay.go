@@ -119,8 +119,8 @@ func replayHeader(l StoredLetter, now time.Time) (nats.Header, error) {
 		}
 		h[name] = values
 	}
-	if l.Idempotency != "" && job.HeaderValue(h, job.HeaderIdempotencyKey) == "" {
-		h[job.HeaderIdempotencyKey] = []string{l.Idempotency}
+	if l.IdempotencyKey != "" && job.HeaderValue(h, job.HeaderIdempotencyKey) == "" {
+		h[job.HeaderIdempotencyKey] = []string{l.IdempotencyKey}
 	}
 	if a := job.ParseHeader(h, now); a.Malformed != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnfit, a.Malformed)

@@ -22,11 +22,11 @@ func TestAReplayKeepsTheKeyThatItsRunsCarried(t *testing.T) {
 	apply(t, b, put)
 	derived := bury(t, b,
 		DeadLetter{Policy: "stripe", Key: "a", Seq: 1008, Reason: "attempts",
-			Idempotency: "stripe-5-1008"})
+			IdempotencyKey: "stripe-5-1008"})
 	own := bury(t, b,
 		DeadLetter{Policy: "stripe", Key: "a", Seq: 1009, Reason: "attempts",
-			Idempotency: "order-1",
-			Header:      nats.Header{"idempotency-key": {"order-1"}}})
+			IdempotencyKey: "order-1",
+			Header:         nats.Header{"idempotency-key": {"order-1"}}})
 	for id, want := range map[uint64]string{derived: "stripe-5-1008", own: "order-1"} {
 		receipt, err := p.Replay(ctx, "stripe", id)
 		if err != nil {

@@ -33,7 +33,7 @@ func (l *letters) Bury(u valve.Burial) {
 		Policy: u.Part.Policy, Key: u.Key, Seq: u.Seq, Partition: u.Part.Number,
 		Stored: u.Stored, Reason: string(u.Reason), Error: u.Detail, Attempts: u.Attempts,
 		Header: u.Header, Body: u.Body,
-		Idempotency: job.Idempotency(u.Header, u.Part.Policy, created, u.Seq),
+		IdempotencyKey: job.IdempotencyKey(u.Header, u.Part.Policy, created, u.Seq),
 	}
 	letter.Bodyless = !l.catalog.policies[letter.Policy].Dead.KeepsBodies()
 	through := l.catalog.policies[letter.Policy].Callbacks
@@ -54,7 +54,8 @@ func (l *letters) Bury(u valve.Burial) {
 			letter.Body = found.Body
 			if u.Headless {
 				letter.Header = found.Header
-				letter.Idempotency = job.Idempotency(found.Header, u.Part.Policy, created, u.Seq)
+				letter.IdempotencyKey = job.IdempotencyKey(found.Header, u.Part.Policy, created,
+					u.Seq)
 			}
 		}
 		if !called {

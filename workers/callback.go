@@ -50,7 +50,7 @@ func (c *callbacks) of(through, policy string, key job.Key, header map[string][]
 		return job.CheckTag(t) != nil
 	})
 	return callback{c, through, to, policy, key,
-		job.Idempotency(nil, policy, created, seq), tags[:min(len(tags), job.MaxTags)]}
+		job.IdempotencyKey(nil, policy, created, seq), tags[:min(len(tags), job.MaxTags)]}
 }
 
 // settle queues the outcome of a run that ended its job, however long that takes: its worker is

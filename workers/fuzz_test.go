@@ -52,7 +52,7 @@ func FuzzWorkerMessages(f *testing.F) {
 		if job.Header == nil {
 			job.Header = nats.Header{}
 		}
-		job.Header[headerIdempotent] = []string{job.Idempotency}
+		job.Header[headerIdempotent] = []string{job.IdempotencyKey}
 		if !reflect.DeepEqual(again, job) {
 			t.Fatalf("job %+v\nis read as %+v", job, again)
 		}

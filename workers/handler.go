@@ -23,16 +23,16 @@ import (
 type Job struct {
 	// ID is "<policy>:<stream sequence>", as in the answer to its submission.
 	ID string
-	// Idempotency is the submitter's Idempotency-Key or else "<policy>-<stream created, Unix
+	// IdempotencyKey is the submitter's Idempotency-Key or else "<policy>-<stream created, Unix
 	// s>-<sequence>". It is the same for every attempt, and for those of a replay of its dead
 	// letter, and unique among all other jobs of a policy, also when its stream was made anew.
-	Idempotency string
-	Policy      string
-	Key         job.Key
-	Body        []byte
-	Header      nats.Header // as it was published; may be nil
-	Attempt     int         // 1 is the first; only attempts that failed count
-	Accepted    time.Time   // when JetStream stored the job
+	IdempotencyKey string
+	Policy         string
+	Key            job.Key
+	Body           []byte
+	Header         nats.Header // as it was published; may be nil
+	Attempt        int         // 1 is the first; only attempts that failed count
+	Accepted       time.Time   // when JetStream stored the job
 	// when the last check before this call passed: the start that the rate limits
 	Started time.Time
 

@@ -215,7 +215,7 @@ func TestAReplayedJobRunsWithTheKeyOfItsFirstRun(t *testing.T) {
 	b.drain(Options{}, map[string]Handler{"api": func(_ context.Context, job Job) error {
 		mu.Lock()
 		defer mu.Unlock()
-		if keys = append(keys, job.Idempotency); len(keys) == 1 {
+		if keys = append(keys, job.IdempotencyKey); len(keys) == 1 {
 			return Permanent(errors.New("the answer was lost"))
 		}
 		return nil

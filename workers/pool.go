@@ -88,14 +88,14 @@ func (p *pool) report(r valve.Run, o record.Outcome) {
 // newJob is the job of a run, but for when it started.
 func newJob(r valve.Run, created time.Time) Job {
 	return Job{
-		ID:          job.ID(r.Part.Policy, r.Seq),
-		Idempotency: job.Idempotency(r.Header, r.Part.Policy, created, r.Seq),
-		Policy:      r.Part.Policy,
-		Key:         r.Key,
-		Body:        r.Body,
-		Header:      r.Header,
-		Attempt:     r.Attempt,
-		Accepted:    r.Stored,
+		ID:             job.ID(r.Part.Policy, r.Seq),
+		IdempotencyKey: job.IdempotencyKey(r.Header, r.Part.Policy, created, r.Seq),
+		Policy:         r.Part.Policy,
+		Key:            r.Key,
+		Body:           r.Body,
+		Header:         r.Header,
+		Attempt:        r.Attempt,
+		Accepted:       r.Stored,
 	}
 }
 

@@ -132,18 +132,18 @@ func jobMessage(to, reply string, job Job, timeout time.Duration) *nats.Msg {
 	m.Header[headerAttempt] = []string{strconv.Itoa(job.Attempt)}
 	m.Header[headerTimeout] = []string{strconv.FormatInt(timeout.Milliseconds(), 10)}
 	m.Header[headerAccepted] = []string{job.Accepted.UTC().Format(time.RFC3339Nano)}
-	m.Header[headerIdempotent] = []string{job.Idempotency}
+	m.Header[headerIdempotent] = []string{job.IdempotencyKey}
 	return m
 }
 
 // readJob undoes jobMessage.
 func readJob(m *nats.Msg) (Job, time.Duration, error) {
 	j := Job{
-		ID:          job.HeaderValue(m.Header, headerJob),
-		Idempotency: job.HeaderValue(m.Header, headerIdempotent),
-		Policy:      job.HeaderValue(m.Header, headerPolicy),
-		Key:         job.Key(job.HeaderValue(m.Header, headerKey)),
-		Body:        m.Data,
+		ID:             job.HeaderValue(m.Header, headerJob),
+		IdempotencyKey: job.HeaderValue(m.Header, headerIdempotent),
+		Policy:         job.HeaderValue(m.Header, headerPolicy),
+		Key:            job.Key(job.HeaderValue(m.Header, headerKey)),
+		Body:           m.Data,
 	}
 	if v := job.HeaderValue(m.Header, headerV); v != protocolVersion {
 		return j, 0, fmt.Errorf("%s %q: want %s", headerV, v, protocolVersion)

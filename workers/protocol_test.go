@@ -14,7 +14,8 @@ import (
 
 func TestProtocolRoundTrip(t *testing.T) {
 	j := Job{
-		ID: "api:7", Idempotency: "x", Policy: "api", Key: "a.b", Body: []byte("body"), Attempt: 3,
+		ID: "api:7", IdempotencyKey: "x", Policy: "api", Key: "a.b", Body: []byte("body"),
+		Attempt:  3,
 		Accepted: time.Date(2026, 3, 4, 5, 6, 7, 89, time.UTC),
 		Header: nats.Header{
 			"Own": {"1", "2"}, "penstock-status": {"no"}, "Penstock-Attempt": {"99"},

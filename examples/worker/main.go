@@ -61,8 +61,8 @@ func work(ctx context.Context, nc *nats.Conn, policy string, handle workers.Hand
 	return d.Run(ctx)
 }
 
-// send is the handler. A job may run again after a crash, so a real one would hand job.Idempotency
-// on to the mail service.
+// send is the handler. A job may run again after a crash, so a real one would hand
+// job.IdempotencyKey on to the mail service.
 func send(ctx context.Context, job workers.Job) error {
 	var mail struct {
 		To string `json:"to"`

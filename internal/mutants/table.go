@@ -233,7 +233,7 @@ var table = []mutant{
 
 	{
 		name: "outcome-of-a-second-run-is-another", file: "workers/callback.go",
-		old: "job.Idempotency(nil, policy, created, seq), tags",
+		old: "job.IdempotencyKey(nil, policy, created, seq), tags",
 		new: "time.Now().String(), tags",
 		by:  ". TestACrashBehindACallbackMakesNoSecondOne",
 	},

@@ -51,10 +51,11 @@ func ParseID(id string) (policy string, seq uint64, ok bool) {
 	return policy, seq, err == nil
 }
 
-// Idempotency is the Idempotency-Key that the runs of a job carry: its own, or one that no other
+// IdempotencyKey is the Idempotency-Key that the runs of a job carry: its own, or one that no other
 // job has. A stream that was made again repeats sequences, so the second in which it was made is
 // part of it.
-func Idempotency(header map[string][]string, policy string, created time.Time, seq uint64) string {
+func IdempotencyKey(header map[string][]string, policy string, created time.Time,
+	seq uint64) string {
 	if own := HeaderValue(header, HeaderIdempotencyKey); own != "" {
 		return own
 	}

@@ -243,7 +243,7 @@ func (t *target) request(ctx context.Context, j workers.Job) (*http.Request, err
 	if tags := j.Tags(); tags != nil {
 		header.Set(job.HeaderTag, strings.Join(tags, ", "))
 	}
-	header.Set("Idempotency-Key", j.Idempotency)
+	header.Set("Idempotency-Key", j.IdempotencyKey)
 	if err := sendable(header); err != nil {
 		return nil, err
 	}

@@ -131,7 +131,8 @@ func TestRequest(t *testing.T) {
 		body, _ = io.ReadAll(r.Body)
 	})
 	job := workers.Job{
-		ID: "api:42", Idempotency: "api-1-42", Policy: "api", Key: "a.%5F", Body: []byte("payload"),
+		ID: "api:42", IdempotencyKey: "api-1-42", Policy: "api", Key: "a.%5F",
+		Body:    []byte("payload"),
 		Attempt: 3,
 		Header: nats.Header{
 			"penstock-method":                {"put"},

@@ -91,9 +91,11 @@ func TestOneRequestPerStart(t *testing.T) {
 				client := Client()
 				t.Cleanup(client.CloseIdleConnections)
 				handle := handlerWith(t, client, "http://"+server.listener.Addr().String())
-				job := workers.Job{Idempotency: "api-1-1", Body: []byte(body), Header: nats.Header{
+				header := nats.Header{
 					"Penstock-Method": {method}, "Penstock-Forward-X-Idempotency-Key": {"x"},
-				}}
+				}
+				job := workers.Job{IdempotencyKey: "api-1-1", Body: []byte(body),
+					Header: header}
 				var opening sync.WaitGroup
 				for range kept {
 					opening.Go(func() {
@@ -173,8 +175,8 @@ func TestFieldsThatHTTPCannotCarry(t *testing.T) {
 	var served atomic.Int64
 	base := serve(t, func(http.ResponseWriter, *http.Request) { served.Add(1) })
 	for name, job := range map[string]workers.Job{
-		"control character in the key": {Idempotency: "a\x01"},
-		"end of line in the key":       {Idempotency: "a\r\nX: 1"},
+		"control character in the key": {IdempotencyKey: "a\x01"},
+		"end of line in the key":       {IdempotencyKey: "a\r\nX: 1"},
 		"control character in a field": {
 			Header: nats.Header{"Penstock-Forward-X": {"fine", "a\x7f"}}},
 		"control character in the type":    {Header: nats.Header{"Content-Type": {"a\x00"}}},
@@ -192,7 +194,7 @@ func TestFieldsThatHTTPCannotCarry(t *testing.T) {
 	if served.Load() > 0 {
 		t.Errorf("%d requests were sent", served.Load())
 	}
-	fine := workers.Job{Idempotency: "é\t!",
+	fine := workers.Job{IdempotencyKey: "é\t!",
 		Header: nats.Header{"Penstock-Forward-X!#$%&'*+-.^_`|~9": {"ü"}}}
 	if err := handlerFor(t, base)(within(t), fine); err != nil || served.Load() != 1 {
 		t.Errorf("fields that HTTP can carry: %v", err)

@@ -29,7 +29,7 @@ func TestNoJobCommandsTheStreamBehindItsTarget(t *testing.T) {
 	handle := target(t, nc, "orders.new")
 	run := func(id string, header nats.Header) string {
 		return kind(handle(t.Context(),
-			workers.Job{ID: id, Idempotency: id, Policy: "api", Key: "k", Header: header}))
+			workers.Job{ID: id, IdempotencyKey: id, Policy: "api", Key: "k", Header: header}))
 	}
 	for _, id := range []string{"a", "b", "c"} {
 		if got := run(id, nil); got != "done" {

@@ -108,8 +108,8 @@ func (t *target) request(j workers.Job) *nats.Msg {
 	if tags := j.Tags(); tags != nil { // also what a job of another policy belongs to
 		m.Header[job.HeaderTag] = tags
 	}
-	m.Header.Set("Idempotency-Key", j.Idempotency)
-	m.Header.Set(nats.MsgIdHdr, queue.ChainedID(j.Policy, j.Key, j.Idempotency))
+	m.Header.Set("Idempotency-Key", j.IdempotencyKey)
+	m.Header.Set(nats.MsgIdHdr, queue.ChainedID(j.Policy, j.Key, j.IdempotencyKey))
 	return m
 }
 

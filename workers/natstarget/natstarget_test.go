@@ -66,7 +66,8 @@ func TestRequest(t *testing.T) {
 		_ = m.Respond(nil)
 	})
 	err := target(t, nc, "svc")(t.Context(), workers.Job{
-		ID: "api:7", Idempotency: "x", Policy: "api", Key: "a.b", Body: []byte("body"), Attempt: 3,
+		ID: "api:7", IdempotencyKey: "x", Policy: "api", Key: "a.b", Body: []byte("body"),
+		Attempt:  3,
 		Accepted: time.Unix(5, 9),
 		Header: nats.Header{
 			"penstock-forward-X-Tenant": {"t1", "t2"}, "traceparent": {"00-1"},
@@ -187,7 +188,7 @@ func TestRefusedByAStream(t *testing.T) {
 	})
 	next := target(t, nc, broker.Names().Jobs("next", "k"))
 	attempt := func(id string, more ...string) string {
-		job := workers.Job{ID: id, Idempotency: id, Body: []byte("x"),
+		job := workers.Job{ID: id, IdempotencyKey: id, Body: []byte("x"),
 			Header: nats.Header{"Penstock-Forward-X-A": {"3"}}}
 		for i := 0; i < len(more); i += 2 {
 			job.Header[more[i]] = []string{more[i+1]}
