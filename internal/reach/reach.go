@@ -20,25 +20,65 @@ type Rules struct {
 	Allow []netip.Prefix
 }
 
-// metadata are services of clouds that give away credentials, and are not link-local: AWS over
-// IPv6, Alibaba, Azure and Oracle.
+// metadata are services of clouds that give away credentials, and are not link-local.
 var metadata = []netip.Addr{
-	netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("100.100.100.200"),
-	netip.MustParseAddr("168.63.129.16"),
-	netip.MustParseAddr("192.0.0.192"),
+	netip.MustParseAddr("fd00:ec2::254"),   // AWS, instances
+	netip.MustParseAddr("fd00:ec2::23"),    // AWS, pods of EKS
+	netip.MustParseAddr("fd20:ce::254"),    // Google
+	netip.MustParseAddr("fd00:42::42"),     // Scaleway
+	netip.MustParseAddr("100.100.100.200"), // Alibaba
+	netip.MustParseAddr("168.63.129.16"),   // Azure
+	netip.MustParseAddr("192.0.0.192"),     // Oracle
 }
 
-var (
-	thisNetwork = netip.MustParsePrefix("0.0.0.0/8")
-	translated  = netip.MustParsePrefix("64:ff9b::/96") // IPv4 addresses behind NAT64
-)
+var thisNetwork = netip.MustParsePrefix("0.0.0.0/8")
+
+// carriers are networks whose IPv6 addresses carry an IPv4 address to which routers or this machine
+// may pass packets on, with the places of its bytes.
+var carriers = []carrier{
+	{netip.MustParsePrefix("64:ff9b::/96"), [4]int{12, 13, 14, 15}, false}, // NAT64, RFC 6052
+	// NAT64 of a local prefix (RFC 8215), of whatever length RFC 6052 lets it have
+	{netip.MustParsePrefix("64:ff9b:1::/48"), [4]int{6, 7, 9, 10}, false},
+	{netip.MustParsePrefix("64:ff9b:1::/48"), [4]int{7, 9, 10, 11}, false},
+	{netip.MustParsePrefix("64:ff9b:1::/48"), [4]int{9, 10, 11, 12}, false},
+	{netip.MustParsePrefix("64:ff9b:1::/48"), [4]int{12, 13, 14, 15}, false},
+	{netip.MustParsePrefix("2002::/16"), [4]int{2, 3, 4, 5}, false},    // 6to4, RFC 3056
+	{netip.MustParsePrefix("2001::/32"), [4]int{4, 5, 6, 7}, false},    // Teredo's server, RFC 4380
+	{netip.MustParsePrefix("2001::/32"), [4]int{12, 13, 14, 15}, true}, // Teredo's client
+	{netip.MustParsePrefix("::/96"), [4]int{12, 13, 14, 15}, false},    // IPv4-compatible, RFC 4291
+}
+
+type carrier struct {
+	netip.Prefix
+	at      [4]int
+	flipped bool // all of its bits
+}
+
+// carried is the IPv4 address that one of the network carries.
+func (c carrier) carried(address netip.Addr) netip.Addr {
+	from, v4 := address.As16(), [4]byte{}
+	for i, at := range c.at {
+		if v4[i] = from[at]; c.flipped {
+			v4[i] = ^v4[i]
+		}
+	}
+	return netip.AddrFrom4(v4)
+}
 
 // Check says why a target may not be at an address, nil when it may. Private networks are allowed:
 // targets are there.
 func (r Rules) Check(address netip.Addr) error {
-	address = plain(address)
-	if slices.ContainsFunc(r.Allow, func(p netip.Prefix) bool { return p.Contains(address) }) {
+	address = address.Unmap().WithZone("")
+	if r.allows(address) {
 		return nil
+	}
+	for _, c := range carriers {
+		// A shorter or longer prefix than the real one mostly reads 0.0.0.0/8, where nothing is.
+		if v4 := c.carried(address); c.Contains(address) && !thisNetwork.Contains(v4) {
+			if err := r.Check(v4); err != nil {
+				return fmt.Errorf("%s leads there: %w", address, err)
+			}
+		}
 	}
 	kind := ""
 	switch {
@@ -59,6 +99,10 @@ func (r Rules) Check(address netip.Addr) error {
 	return fmt.Errorf("%s is %s; add it to targets.allow to permit it", address, kind)
 }
 
+func (r Rules) allows(address netip.Addr) bool {
+	return slices.ContainsFunc(r.Allow, func(p netip.Prefix) bool { return p.Contains(address) })
+}
+
 // CheckHost is Check for the host of a URL, as far as it can be told without looking a name up.
 func (r Rules) CheckHost(host string) error {
 	name := strings.ToLower(strings.TrimSuffix(host, "."))
@@ -73,16 +117,6 @@ func (r Rules) CheckHost(host string) error {
 		return nil
 	}
 	return r.Check(address)
-}
-
-// plain is the address that packets go to.
-func plain(address netip.Addr) netip.Addr {
-	address = address.Unmap().WithZone("")
-	if translated.Contains(address) {
-		bytes := address.As16()
-		return netip.AddrFrom4([4]byte(bytes[12:]))
-	}
-	return address
 }
 
 // isOwn reports whether an address is one of this machine's interfaces.
