@@ -49,7 +49,7 @@ demo: build ## the whole main job in half a minute: bursts, a strict API, a kill
 	go build -o bin/demo ./internal/demo
 	@bin/demo
 
-setup: ## install what the tests need beside Go (C compiler, redis-server, python3, chromium), or say which command does
+setup: ## install what the tests need beside Go (C compiler, redis-server, python3, chromium, node), or say which command does
 	@scripts/setup
 
 # A module of its own, so that what it needs weighs on nobody who imports a package.

@@ -187,7 +187,8 @@ func sources(t *testing.T) map[string][]string {
 		switch {
 		case err != nil:
 			return err
-		case entry.IsDir() && (others[name] || name == "bin" || name != "." && name[0] == '.'):
+		case entry.IsDir() && (others[name] || name == "bin" ||
+			entry.Name() == "testdata" || name != "." && name[0] == '.'):
 			return fs.SkipDir
 		case !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go"):
 			return nil
