@@ -3233,7 +3233,7 @@ func (Synced)`,
 
 	{
 		name: "known-jobs-go-deep", file: "workers/internal/valve/depth.go",
-		old: "j.recorded || j.Attempts > 0 || j.crashes > 0 || len(j.Costs) > 0,",
+		old: "j.recorded || j.Attempts > 0 || j.crashes > 0,",
 		new: "false,",
 		by:  "./workers/internal/valve TestWhatIsKnownOfAJobKeepsItNear",
 	},
