@@ -1,6 +1,7 @@
 package advice
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -80,6 +81,29 @@ func TestTheAdviceBeatsAGuessOnTheHalfThatItHasNotSeen(t *testing.T) {
 				t.Errorf("seed %d: %s comes to %.2f, and what is advised, %+v, to %.2f", seed,
 					name, guessed, advised.Rule, is)
 			}
+		}
+	}
+}
+
+// Where nothing keeps to the goals, the policy that misses them by the least is chosen, also when a
+// goal of 0 makes all strains infinite.
+func TestTheNearestMissIsChosen(t *testing.T) {
+	var all []whatif.Request
+	for i := range int64(2000) { // 5/s where 2/s may start
+		all = append(all, whatif.Request{At: 1_900_000_000_000_000_000 + i*2e8, Key: "a", Cost: 1})
+	}
+	for _, text := range []string{"refused <= 0, wait p99 <= 10s, outflow <= 2/s",
+		"refused <= 0.1%, wait p99 <= 10s, outflow <= 2/s", "refused <= 0, wait max <= 1s, outflow <= 2/s"} {
+		found, err := Search("api", slices.Values(all), goals(t, text), whatif.Options{}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		least := slices.MinFunc(found.Tried, func(a, b Tried) int {
+			return cmp.Compare(a.RefusedShare(), b.RefusedShare())
+		}).RefusedShare()
+		if chosen := found.Tried[found.Chosen]; found.Meets() || chosen.RefusedShare() > least {
+			t.Errorf("%s: chosen is %+v, which refuses %.3f; another refuses %.3f", text,
+				chosen.Policy.Rule, chosen.RefusedShare(), least)
 		}
 	}
 }

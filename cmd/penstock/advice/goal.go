@@ -87,6 +87,16 @@ func (g Goals) Strain(f whatif.Figures) (most float64) {
 	return most
 }
 
+// total is the sum of how near figures come to each goal. It ranks what Strain cannot: figures that
+// miss the same goal by the same factor, or a goal of 0, of which any excess is infinite.
+func (g Goals) total(f whatif.Figures) (sum float64) {
+	const zero = 1e-9 // for a goal of 0: more than all other goals together
+	for _, b := range g.Bounds {
+		sum += b.value(f) / max(b.Most, zero)
+	}
+	return sum
+}
+
 // wait is the longest wait that the goals allow, 0: any.
 func (g Goals) wait() (most time.Duration) {
 	for _, b := range g.Bounds {

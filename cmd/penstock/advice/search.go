@@ -25,6 +25,7 @@ type Tried struct {
 	Most float64
 	*whatif.Report
 	Strain float64 // see [Goals.Strain]
+	total  float64 // see Goals.total
 }
 
 // Advice is what was tried.
@@ -96,7 +97,7 @@ func Search(name string, requests iter.Seq[whatif.Request], g Goals, o whatif.Op
 			if t.Report, err = whatif.Play(t.Policy, requests, o); err != nil {
 				return err
 			}
-			t.Strain = g.Strain(t.Figures)
+			t.Strain, t.total = g.Strain(t.Figures), g.total(t.Figures)
 			if g.wait() == 0 && t.Policy.Paced() && t.Depth < t.Policy.Capacity {
 				t.Policy.Capacity = max(t.Policy.Burst, min(t.Policy.Capacity, 2*t.Depth), 1)
 			}
@@ -130,7 +131,8 @@ func better(a, b *Tried) bool {
 			cmp.Compare(b.Policy.Capacity, a.Policy.Capacity),
 			cmp.Compare(a.Strain, b.Strain)) < 0
 	}
-	return cmp.Or(cmp.Compare(a.Strain, b.Strain), cmp.Compare(a.Most, b.Most)) < 0
+	return cmp.Or(cmp.Compare(a.Strain, b.Strain), cmp.Compare(a.total, b.total),
+		cmp.Compare(a.Most, b.Most)) < 0
 }
 
 // demand is what the busiest key takes a second on average, and the most in any second.
