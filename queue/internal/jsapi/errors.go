@@ -2,10 +2,12 @@ package jsapi
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -97,6 +99,16 @@ func (e *Refusal) kind() error {
 	return nil
 }
 
+// late is an error of a deadline. Its text is read by users, in notes of /readyz for example.
+type late struct{ error }
+
+func (l late) Unwrap() error { return l.error }
+
+func (l late) Error() string {
+	return strings.ReplaceAll(l.error.Error(), context.DeadlineExceeded.Error(),
+		"no answer from NATS in time")
+}
+
 // Translate turns an error of NATS, of JetStream or of a deadline into one that wraps a kind of
 // this package, and keeps the cause. It is the only place that does.
 func Translate(err error) error {
@@ -119,6 +131,8 @@ func Translate(err error) error {
 			Description: theirs.Description}
 	case errors.Is(err, nats.ErrMaxPayload):
 		return fmt.Errorf("%w: %w", ErrTooLarge, err)
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("%w: %w", ErrUnavailable, late{err})
 	default:
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}

@@ -71,6 +71,10 @@ func TestTranslate(t *testing.T) {
 			t.Errorf("Translate(%v) = %v, want one that is %v", c.err, got, c.want)
 		}
 	}
+	late := Translate(fmt.Errorf("create stream X: %w", context.DeadlineExceeded))
+	if got := late.Error(); got != "unavailable: create stream X: no answer from NATS in time" {
+		t.Errorf("a deadline is told as %q", got)
+	}
 	if Translate(nil) != nil {
 		t.Error("no error became one")
 	}
