@@ -1,6 +1,8 @@
 package penstock_test
 
 import (
+	"bytes"
+	"log/slog"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -17,8 +19,10 @@ func TestAWaitingJobIsChanged(t *testing.T) {
 	slow := paced("slow", 1, 100)
 	slow.Outflow = algorithms.Rate{Count: 1, Per: 24 * 3600e9}
 	slow.Peak = algorithms.Rate{}
+	var log bytes.Buffer // read when Run has ended
 	options := penstock.Options{Policies: []policy.Policy{slow},
-		Server: embedded.Options{Dir: t.TempDir()}}
+		Server: embedded.Options{Dir: t.TempDir()},
+		Logger: slog.New(slog.NewTextHandler(&log, nil))}
 	p := open(t, options)
 	stop := run(t, p)
 	ask := func(method, path string, header ...string) string {
@@ -70,6 +74,10 @@ func TestAWaitingJobIsChanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Close()
+	if text := log.String(); !strings.Contains(text, "job=slow:5 key=a run=false front=false "+
+		"priority=9 deadline=2") || strings.Contains(text, "0xc0") {
+		t.Errorf("the log does not tell the values that a job was changed to:\n%s", text)
+	}
 	p = open(t, options)
 	stop = run(t, p)
 	until("GET", "slow:6", `"state":"waiting","position":0`, `"changed":true`)
