@@ -41,6 +41,17 @@ func (i *installation) want(status int, parts []string, method, path, body strin
 	return tag
 }
 
+func TestTheListOfPoliciesIsAnsweredOnceWhileItStands(t *testing.T) {
+	i := install(t, manage.Options{})
+	i.expect("PUT", "/v1/policies/stripe", stripe, 201)
+	tag := i.want(200, nil, "GET", "/v1/policies", "")
+	if again := i.want(304, nil, "GET", "/v1/policies", "", "If-None-Match", tag); again != tag {
+		t.Errorf("the list's tag is %q, and was %q", again, tag)
+	}
+	i.expect("POST", "/v1/pause/stripe", "", 200)
+	i.want(200, []string{`"paused":true`}, "GET", "/v1/policies", "", "If-None-Match", tag)
+}
+
 func TestTwoRacingCreatesAreOneCreation(t *testing.T) {
 	i := install(t, manage.Options{})
 	for round := range 10 {

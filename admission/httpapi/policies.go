@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
 	"net/http"
 	"slices"
 
@@ -17,13 +18,21 @@ import (
 // What operators ask about policies and the limits of single keys.
 
 func (m management) policies(r *http.Request, at place) (answer.Answer, error) {
-	return plain(func(ctx context.Context, at place) (any, error) {
+	list, err := plain(func(ctx context.Context, at place) (any, error) {
 		policies, err := m.service.Policies(ctx)
 		policies = slices.DeleteFunc(policies, func(p manage.Policy) bool {
 			return !at.client.MayPolicy(access.Read, p.Policy.Name)
 		})
 		return map[string]any{"policies": policies}, err
 	})(r, at)
+	if err != nil {
+		return list, err
+	}
+	// The list has no revision of its own, and the console asks for it every few seconds.
+	sum := fnv.New64a()
+	sum.Write(list.Body)
+	list.Header = append(list.Header, answer.Field{Name: "ETag", Value: tag(sum.Sum64())})
+	return unlessKnown(r, list, sum.Sum64()), nil
 }
 
 func (m management) getPolicy(r *http.Request, at place) (answer.Answer, error) {
