@@ -99,7 +99,8 @@ func TestSetupInstallsWhatIsMissingWhereItMay(t *testing.T) {
 		"apt-get by sudo": {"apt-get", sudo,
 			"apt-get update\napt-get install -y --no-install-recommends gcc libc6-dev " +
 				"redis-server python3 chromium nodejs npm\n"},
-		"apk by root": {"apk", root, "apk add --no-cache gcc musl-dev redis python3 chromium nodejs npm\n"},
+		"apk by root": {"apk", root,
+			"apk add --no-cache gcc musl-dev redis python3 chromium nodejs npm\n"},
 		"brew by any": {"brew", func(m machine) {
 			m.tool("uname", "echo Darwin")
 		}, "brew install redis python3 chromium node\n"},

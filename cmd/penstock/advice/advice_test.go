@@ -93,7 +93,8 @@ func TestTheNearestMissIsChosen(t *testing.T) {
 		all = append(all, whatif.Request{At: 1_900_000_000_000_000_000 + i*2e8, Key: "a", Cost: 1})
 	}
 	for _, text := range []string{"refused <= 0, wait p99 <= 10s, outflow <= 2/s",
-		"refused <= 0.1%, wait p99 <= 10s, outflow <= 2/s", "refused <= 0, wait max <= 1s, outflow <= 2/s"} {
+		"refused <= 0.1%, wait p99 <= 10s, outflow <= 2/s",
+		"refused <= 0, wait max <= 1s, outflow <= 2/s"} {
 		found, err := Search("api", slices.Values(all), goals(t, text), whatif.Options{}, nil)
 		if err != nil {
 			t.Fatal(err)
