@@ -139,13 +139,16 @@ bench: ## benchmarks of checks, submissions and draining
 		$$(grep -rl '^func Benchmark' --include='*_test.go' ./admission ./algorithms ./queue ./workers | \
 			xargs -n 1 dirname | sort -u)
 
-.PHONY: bench-drain bench-depth bench-limits bench-limiters bench-service compare accuracy screenshots test-bench
+.PHONY: bench-drain bench-depth bench-scale bench-limits bench-limiters bench-service compare accuracy screenshots test-bench
 
 bench-drain: ## how exactly, fairly and fast jobs start: docs/bench-drain*, its numbers in bin, in about seven minutes
 	go -C bench run ./drain -out ../docs -data ../bin
 
 bench-depth: ## a policy with JOBS waiting jobs (1000000, at most 10000000): docs/bench-depth*, in about two minutes
 	go -C bench run ./drain -only depth -deep $(or $(JOBS),1000000) -out ../docs -data ../bin
+
+bench-scale: ## how cost grows with policies, keys, jobs, drainers, admitters: docs/scale-*, in ten minutes; LARGE=1 for the large ends
+	go -C bench run ./scale -out ../docs $(if $(LARGE),-large) $(if $(ONLY),-only $(ONLY))
 
 bench-limits: ## what three limits on starts cost 100,000 keys beside an outflow, in about a minute
 	go test -run '^$$' -bench BenchmarkLimits ./workers/internal/valve

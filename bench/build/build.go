@@ -11,20 +11,25 @@ import (
 
 // Admitter builds the admitter into a directory, and returns its file.
 func Admitter(ctx context.Context, dir string) (string, error) {
+	return filepath.Join(dir, "admitter"), Programs(ctx, dir, "./cmd/admitter")
+}
+
+// Programs builds packages into a directory.
+func Programs(ctx context.Context, dir string, packages ...string) error {
 	find := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}",
 		"github.com/penstock-mq/penstock")
 	var problems strings.Builder
 	find.Stderr = &problems
 	source, err := find.Output()
 	if err != nil {
-		return "", fmt.Errorf("find the sources (run this program within bench/): %w\n%s", err,
+		return fmt.Errorf("find the sources (run this program within bench/): %w\n%s", err,
 			problems.String())
 	}
-	binary := filepath.Join(dir, "admitter")
-	command := exec.CommandContext(ctx, "go", "build", "-o", binary, "./cmd/admitter")
+	command := exec.CommandContext(ctx, "go", append([]string{"build", "-o", dir + "/"},
+		packages...)...)
 	command.Dir = strings.TrimSpace(string(source))
 	if out, err := command.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build the admitter: %w\n%s", err, out)
+		return fmt.Errorf("build %s: %w\n%s", strings.Join(packages, " "), err, out)
 	}
-	return binary, nil
+	return nil
 }

@@ -2,19 +2,17 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/penstock-mq/penstock/bench/paper"
+	"github.com/penstock-mq/penstock/bench/usage"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
@@ -144,10 +142,10 @@ func (b *bench) depthCommand() string {
 func (d *depths) watch(ctx context.Context) {
 	for pass(ctx, time.Second) == nil {
 		s := sample{at: monotonic()}
-		s.server, _ = resident(d.admitter)
+		s.server, _ = usage.Memory(d.admitter.Cmd.Process.Pid)
 		d.mu.Lock()
 		if len(d.drainers) > 0 {
-			s.drainer, _ = resident(d.drainers[0])
+			s.drainer, _ = usage.Memory(d.drainers[0].Cmd.Process.Pid)
 			text, _ := d.drainers[0].heard("live")
 			s.heap, _ = strconv.ParseFloat(text, 64)
 		}
@@ -158,22 +156,6 @@ func (d *depths) watch(ctx context.Context) {
 		d.samples = append(d.samples, s)
 		d.mu.Unlock()
 	}
-}
-
-// resident is how many bytes of memory a process has, without those of files.
-func resident(p *process) (float64, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Cmd.Process.Pid))
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(text)) {
-		if rest, found := strings.CutPrefix(line, "RssAnon:"); found {
-			kilobytes, err := strconv.ParseFloat(strings.TrimSuffix(strings.TrimSpace(rest),
-				" kB"), 64)
-			return kilobytes * 1024, err
-		}
-	}
-	return 0, errors.New("no RssAnon")
 }
 
 // shallow and deep watch the policy with few jobs and with all.
@@ -206,7 +188,7 @@ func (d *depths) deep(ctx context.Context) ([]figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	server, err := resident(d.admitter)
+	server, err := usage.Memory(d.admitter.Cmd.Process.Pid)
 	if err != nil {
 		return nil, err
 	}

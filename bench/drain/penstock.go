@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/penstock-mq/penstock/bench/usage"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
 )
@@ -212,7 +213,7 @@ func (p *penstock) drained(ctx context.Context, policy string, left uint64,
 // cpu is the processor time that the server and the drainers have used.
 func (p *penstock) cpu() (sum time.Duration, err error) {
 	for _, process := range append([]*process{p.admitter}, p.drainers...) {
-		t, err := cpuTime(process.Cmd.Process.Pid)
+		t, err := usage.CPU(process.Cmd.Process.Pid)
 		if err != nil {
 			return 0, err
 		}

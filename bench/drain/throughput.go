@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/penstock-mq/penstock/bench/paper"
+	"github.com/penstock-mq/penstock/bench/usage"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
@@ -297,7 +298,7 @@ func (t *throughputRun) drained(ctx context.Context, r throughputResult) (throug
 	if err != nil {
 		return r, err
 	}
-	used, usedErr := cpuTime(os.Getpid())
+	used, usedErr := usage.CPU(os.Getpid())
 	go func() { ended <- d.Run(ctx) }()
 	if err := t.emptied(ctx, drainedPolicy); err != nil {
 		return r, err
@@ -307,7 +308,7 @@ func (t *throughputRun) drained(ctx context.Context, r throughputResult) (throug
 		return r, fmt.Errorf("write the profile: %w", err)
 	}
 	r.CPU = -1
-	if now, err := cpuTime(os.Getpid()); usedErr == nil && err == nil {
+	if now, err := usage.CPU(os.Getpid()); usedErr == nil && err == nil {
 		r.CPU = now - used
 	}
 	if t.Idle {

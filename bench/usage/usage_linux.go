@@ -1,4 +1,4 @@
-package main
+package usage
 
 import (
 	"fmt"
@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cpuTime is the processor time that a process has used, user and system, to the nanosecond: what
+// CPU returns the processor time that a process has used, user and system, to the nanosecond: what
 // its rusage would say.
-func cpuTime(pid int) (time.Duration, error) {
+func CPU(pid int) (time.Duration, error) {
 	// CPUCLOCK_SCHED of the kernel's posix-timers.h; clock_getcpuclockid(3) computes the same
 	const schedulerClock = 2
 	var t unix.Timespec

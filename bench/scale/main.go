@@ -1,0 +1,145 @@
+// Command scale measures how Penstock's cost grows: with policies, keys, waiting jobs, drainers and
+// admitters, each beside a bare nats-server that does the same on the same machine, in the same
+// run. It is a measurement, not a test.
+//
+//	go -C bench run ./scale                              # everything, printed
+//	go -C bench run ./scale -out ../docs                 # and written to docs/scale-*
+//	go -C bench run ./scale -only policies -policies 10,1000
+//	go -C bench run ./scale -large -out ../docs          # with the large ends, which take longer
+//
+// All processes are on loopback ports with a temporary directory, and nothing is left behind. For
+// what the columns mean see docs/scale.md.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/penstock-mq/penstock/bench/build"
+)
+
+// part is one thing that grows.
+type part struct {
+	name  string
+	usual string // sizes
+	large string // more of them, with -large
+	most  int
+	// measure measures one size.
+	measure func(b *bench, ctx context.Context, n int) ([]figure, error)
+}
+
+var parts = []part{
+	{"policies", "10,100,1000", "10000", 10_000, (*bench).policies},
+}
+
+// bench is one run of the program.
+type bench struct {
+	dir, self string
+	sizes     map[string][]int // by part
+	idleFor   time.Duration
+	out       string
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "scale:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) (err error) {
+	// Children die with the thread that started them, so it must live as long as we do.
+	runtime.LockOSThread()
+	b, err := parse(args)
+	if err != nil {
+		return err
+	}
+	if b.self, err = os.Executable(); err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	if b.dir, err = os.MkdirTemp("", "penstock-bench-"); err != nil {
+		return fmt.Errorf("make a temporary directory: %w", err)
+	}
+	defer os.RemoveAll(b.dir)
+	say("building the admitter and nats-server")
+	if err := build.Programs(ctx, b.dir, "./cmd/admitter",
+		"github.com/nats-io/nats-server/v2"); err != nil {
+		return err
+	}
+	var r report
+	for _, p := range parts {
+		for _, n := range b.sizes[p.name] {
+			say("%s: %d", p.name, n)
+			figures, err := p.measure(b, ctx, n)
+			if err != nil {
+				return errors.Join(fmt.Errorf("%d %s: %w", n, p.name, err), r.print(os.Stdout))
+			}
+			r.add(p.name, n, figures)
+		}
+	}
+	if err := r.print(os.Stdout); err != nil || b.out == "" {
+		return err
+	}
+	return r.write(b.out)
+}
+
+func parse(args []string) (*bench, error) {
+	b := &bench{sizes: map[string][]int{}}
+	flags := flag.NewFlagSet("scale", flag.ContinueOnError)
+	var names []string
+	given := map[string]*string{}
+	for _, p := range parts {
+		names = append(names, p.name)
+		given[p.name] = flags.String(p.name, p.usual, "sizes to measure, ascending")
+	}
+	only := flags.String("only", strings.Join(names, ","), "what to measure")
+	large := flags.Bool("large", false, "measure the large ends too")
+	flags.DurationVar(&b.idleFor, "idle", 20*time.Second, "how long idle processes are watched")
+	flags.StringVar(&b.out, "out", "", "directory to write scale-* to; none: print only")
+	if err := flags.Parse(args); err != nil {
+		return nil, err
+	}
+	for name := range strings.SplitSeq(*only, ",") {
+		i := slices.Index(names, name)
+		if i < 0 {
+			return nil, fmt.Errorf("-only %s: want some of %s", name, strings.Join(names, ","))
+		}
+		p, list := parts[i], *given[name]
+		if *large && list == p.usual {
+			list += "," + p.large
+		}
+		for text := range strings.SplitSeq(list, ",") {
+			n, err := strconv.Atoi(text)
+			if err != nil || n < 1 || n > p.most {
+				return nil, fmt.Errorf("-%s %s: want whole numbers from 1 to %d, with commas",
+					name, list, p.most)
+			}
+			b.sizes[name] = append(b.sizes[name], n)
+		}
+	}
+	if flags.NArg() > 0 {
+		return nil, fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
+	return b, nil
+}
+
+// say reports progress.
+func say(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, time.Now().Format("15:04:05 ")+format+"\n", args...)
+}
+
+// program returns the file of a program that was built.
+func (b *bench) program(name string) string { return filepath.Join(b.dir, name) }
