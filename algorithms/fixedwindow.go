@@ -135,6 +135,14 @@ func (f FixedWindow) Refund(s FixedWindowState, now time.Time, n int64) FixedWin
 	return s
 }
 
+// Clamp leaves a window at most one ahead.
+func (f FixedWindow) Clamp(s FixedWindowState, now time.Time) FixedWindowState {
+	if t := unixMicros(now); s.Start > t {
+		s, _ = f.load(s, t)
+	}
+	return s
+}
+
 // Most is the limit.
 func (f FixedWindow) Most() int64 { return f.Limit }
 

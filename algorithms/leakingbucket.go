@@ -91,6 +91,14 @@ func (b LeakingBucket) Refund(s LeakingBucketState, now time.Time, n int64) Leak
 	return LeakingBucketState{at.us, at.frac}
 }
 
+// Clamp leaves the bucket full at most.
+func (b LeakingBucket) Clamp(s LeakingBucketState, now time.Time) LeakingBucketState {
+	if _, latest := b.meter().load(exact{}, unixMicros(now)); s.EmptyAt > latest.us {
+		return LeakingBucketState{latest.us, latest.frac}
+	}
+	return s
+}
+
 // Most is the capacity.
 func (b LeakingBucket) Most() int64 { return b.Capacity }
 

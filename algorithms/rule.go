@@ -36,6 +36,11 @@ type Rule[S any] interface {
 	// Refund gives n units back that were taken and not used, at most until the key is as good as
 	// new.
 	Refund(s S, now time.Time, n int64) S
+	// Clamp pulls a state in that lies further ahead of now than the rule could have put it, since
+	// the clock was set back; any other state it returns unchanged. Take, TakeUpTo and Refund do so
+	// themselves; callers that keep a state and only Peek must call it, or the key waits until the
+	// clock has caught up.
+	Clamp(s S, now time.Time) S
 	// Most is the largest cost that can ever pass: what a fresh key could take at once.
 	Most() int64
 	// Validate says what is wrong with the rule's parameters, all of it at once.

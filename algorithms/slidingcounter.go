@@ -161,6 +161,14 @@ func (c SlidingCounter) Refund(s SlidingCounterState, now time.Time, n int64) Sl
 	return s
 }
 
+// Clamp leaves a window at most one ahead.
+func (c SlidingCounter) Clamp(s SlidingCounterState, now time.Time) SlidingCounterState {
+	if t := unixMicros(now); s.Start > t {
+		s = c.load(s, t)
+	}
+	return s
+}
+
 // Most is the limit.
 func (c SlidingCounter) Most() int64 { return c.Limit }
 

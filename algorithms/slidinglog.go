@@ -159,6 +159,14 @@ func (l SlidingLog) Refund(s SlidingLogState, now time.Time, n int64) SlidingLog
 	return l.state(times[:max(0, int64(len(times))-n)])
 }
 
+// Clamp moves times ahead of now to now.
+func (l SlidingLog) Clamp(s SlidingLogState, now time.Time) SlidingLogState {
+	if t := unixMicros(now); len(s.Times) > 0 && s.Times[len(s.Times)-1] > t {
+		return l.state(l.load(s, t))
+	}
+	return s
+}
+
 // Most is the limit.
 func (l SlidingLog) Most() int64 { return l.Limit }
 

@@ -57,6 +57,14 @@ func (b TokenBucket) Refund(s TokenBucketState, now time.Time, n int64) TokenBuc
 	return TokenBucketState{at.us, at.frac}
 }
 
+// Clamp leaves the bucket empty at most.
+func (b TokenBucket) Clamp(s TokenBucketState, now time.Time) TokenBucketState {
+	if _, latest := b.meter().load(exact{}, unixMicros(now)); s.FullAt > latest.us {
+		return TokenBucketState{latest.us, latest.frac}
+	}
+	return s
+}
+
 // Most is the capacity.
 func (b TokenBucket) Most() int64 { return b.Capacity }
 

@@ -49,6 +49,7 @@ func RunGroup(t *testing.T, open func(t *testing.T, now func() time.Time, rules 
 	for seed := range *histories {
 		t.Run(fmt.Sprintf("history %d", seed), func(t *testing.T) { groupHistory(t, open, seed) })
 	}
+	t.Run("clock set back", func(t *testing.T) { groupClockSetBack(t, open) })
 	t.Run("callers at once", func(t *testing.T) { groupCallersAtOnce(t, open) })
 	t.Run("impossible costs", func(t *testing.T) { groupImpossibleCosts(t, open) })
 }
@@ -57,6 +58,7 @@ func RunGroup(t *testing.T, open func(t *testing.T, now func() time.Time, rules 
 type model interface {
 	decide(key string, now time.Time, n int64, take bool) algorithms.Decision
 	refund(key string, now time.Time, n int64)
+	clamp(key string, now time.Time)
 }
 
 type modelOf[S any] struct {
@@ -78,6 +80,10 @@ func (m *modelOf[S]) refund(key string, now time.Time, n int64) {
 	m.states[key] = m.rule.Refund(m.states[key], now, n)
 }
 
+func (m *modelOf[S]) clamp(key string, now time.Time) {
+	m.states[key] = m.rule.Clamp(m.states[key], now)
+}
+
 func newModels(r GroupRules) []model {
 	return []model{newModel(r.Token), newModel(r.Leaking), newModel(r.Fixed), newModel(r.Log),
 		newModel(r.Counter)}
@@ -94,8 +100,13 @@ func decideAll(models []model, keys []string, now time.Time, n int64,
 		}
 		return allowed
 	}
-	if ask(false) && take {
+	switch allowed := ask(false); {
+	case allowed && take:
 		ask(true)
+	case take: // a refusal takes nothing, but a state that lies too far ahead is pulled in
+		for i, m := range models {
+			m.clamp(keys[i], now)
+		}
 	}
 	return algorithms.Combine(decisions)
 }
@@ -151,6 +162,29 @@ func groupHistory(t *testing.T, open func(*testing.T, func() time.Time, GroupRul
 			t.Fatalf("step %d, %s %d of %s: %+v, ruling %d, %v; want %+v, ruling %d",
 				step, what, n, user, got, gotRuling, err, want, wantRuling)
 		}
+	}
+}
+
+// groupClockSetBack sees that who is refused waits no longer for a clock that was set back by days
+// than if all had been used at that moment, and one window more.
+func groupClockSetBack(t *testing.T, open func(*testing.T, func() time.Time, GroupRules) Group) {
+	c := newClock()
+	group, keys := open(t, c.read, groupRules), slices.Repeat([]string{"key"}, 5)
+	take := func() bool {
+		d, _, err := group.Take(t.Context(), keys, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d.Allowed
+	}
+	for take() {
+	}
+	c.move(-30 * 24 * time.Hour)
+	for waited := time.Duration(0); !take(); waited += time.Second {
+		if waited > 10*time.Second {
+			t.Fatal("it is still refused")
+		}
+		c.move(time.Second)
 	}
 }
 

@@ -24,6 +24,7 @@ type held interface {
 	most() int64
 	take(now time.Time, n int64) algorithms.Decision
 	peek(now time.Time, n int64) algorithms.Decision
+	clamp(now time.Time)
 	refund(now time.Time, n int64)
 	release()
 }
@@ -70,6 +71,10 @@ func (g *Group) Take(_ context.Context, keys []string,
 	if allowed {
 		for i, state := range states {
 			decisions[i] = state.take(now, n)
+		}
+	} else {
+		for _, state := range states {
+			state.clamp(now)
 		}
 	}
 	combined, ruling = algorithms.Combine(decisions)
@@ -178,6 +183,12 @@ func (h *heldState[S]) take(now time.Time, n int64) (d algorithms.Decision) {
 	*h.state, d = h.rule.Take(*h.state, now, n)
 	h.store.resized(h.shard, h.rule, h.state, before, now)
 	return d
+}
+
+func (h *heldState[S]) clamp(now time.Time) {
+	before := h.store.size(h.state)
+	*h.state = h.rule.Clamp(*h.state, now)
+	h.store.resized(h.shard, h.rule, h.state, before, now)
 }
 
 func (h *heldState[S]) peek(now time.Time, n int64) algorithms.Decision {

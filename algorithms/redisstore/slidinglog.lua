@@ -6,7 +6,8 @@
 -- ARGV[4]  1 if refused requests are not recorded
 -- ARGV     the requests of a key as in the other scripts, and pairs n c with two more meanings:
 --            c = 0    takes as many of n units as there is room for
---            c < 0    asks whether n units would pass
+--            c = -1   asks whether n units would pass
+--            c = -2   asks so and moves times ahead of now to now
 -- stored   a list of microseconds since 1970, oldest first, one for each unit, at most limit of them
 -- reply    of each key: how many units count, the latest time, and then, in the order of the requests, for each that
 --          was refused the time that must leave the window for it to pass, and for each refund the latest time after
@@ -167,6 +168,9 @@ local function decide(requests)
   end
   local function step(n, times)
     if n > 0 and times < 0 then
+      if times < -1 and latest > now then
+        tidy()
+      end
       local excess = have + n - limit
       if excess > 0 then
         say(entry(first + excess - 1))

@@ -2812,6 +2812,18 @@ func (Synced)`,
 		by:  "./workers/internal/valve TestJobsThatAlwaysFailDieWhileOthersGetAnswers",
 	},
 	{
+		name: "windows-wait-for-their-clock", file: "workers/internal/quota/quota.go",
+		old: "		of.clamp(st, asked.of(of))\n",
+		new: "",
+		by:  "./workers/internal/valve TestWindowsFollowAClockThatIsSet",
+	},
+	{
+		name: "limits-sleep-when-their-clock-is-set", file: "workers/internal/valve/valve.go",
+		old: "	v.againWithin(now)\n",
+		new: "",
+		by:  "./workers/internal/valve TestWindowsFollowAClockThatIsSet",
+	},
+	{
 		name: "limits-with-costs-not-foretold", file: "workers/internal/valve/forecast.go",
 		old: "	at = max(at, limited)\n",
 		new: "	at = max(at, min(limited, at))\n",

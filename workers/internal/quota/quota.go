@@ -253,11 +253,13 @@ func (l *Limits) Left(s *Set, now Now, tell func(name string, left, most int64))
 	}
 }
 
-// pay charges what is owed, as far as there is room for it.
+// pay charges what is owed, as far as there is room for it, in windows that are at most one ahead
+// of a clock that was set back.
 func (l *Limits) pay(s *Set, asked times) {
 	for i := range l.all {
-		if st := &s.states[i]; st.owed > 0 {
-			of := &l.all[i]
+		of, st := &l.all[i], &s.states[i]
+		of.clamp(st, asked.of(of))
+		if st.owed > 0 {
 			paid := of.takeUpTo(st, asked.of(of), l.charges(s, asked).of(of), st.owed)
 			st.owed -= paid
 			st.charged += paid

@@ -22,6 +22,9 @@ type state struct {
 // here beyond what a door asks.
 type rule interface {
 	most() int64
+	// clamp has a state that JetStream's clock left behind when it was set back count for at most
+	// one window more: without that a bucket would wait until the clock has caught up.
+	clamp(s *state, t time.Time)
 	// left is how many units may start at t.
 	left(s *state, t time.Time) int64
 	// wait is how long n units must wait at t.
@@ -80,6 +83,8 @@ func (m meter) read(s *state) algorithms.TokenBucketState {
 func (m meter) write(s *state, of algorithms.TokenBucketState) { s.a, s.b = of.FullAt, of.Frac }
 
 func (m meter) most() int64 { return m.Most() }
+
+func (m meter) clamp(*state, time.Time) {} // its clock never steps
 
 func (m meter) left(s *state, t time.Time) int64 { return m.Peek(m.read(s), t, 1).Remaining }
 
@@ -162,6 +167,8 @@ func (l log) read(s *state) algorithms.SlidingLogState {
 }
 
 func (l log) most() int64 { return l.Most() }
+
+func (l log) clamp(*state, time.Time) {} // its clock never steps
 
 func (l log) left(s *state, t time.Time) int64 { return l.Peek(l.read(s), t, 1).Remaining }
 
@@ -267,6 +274,10 @@ func (f *fixed) write(s *state, of algorithms.FixedWindowState) { s.a, s.b = of.
 
 func (f *fixed) most() int64 { return f.Most() }
 
+func (f *fixed) clamp(s *state, t time.Time) {
+	f.write(s, f.Clamp(f.read(s), t))
+}
+
 func (f *fixed) left(s *state, t time.Time) int64 { return f.Peek(f.read(s), t, 1).Remaining }
 
 func (f *fixed) wait(s *state, t time.Time, n int64) time.Duration {
@@ -331,6 +342,10 @@ func (c counter) write(s *state, of algorithms.SlidingCounterState) {
 }
 
 func (c counter) most() int64 { return c.Most() }
+
+func (c counter) clamp(s *state, t time.Time) {
+	c.write(s, c.Clamp(c.read(s), t))
+}
 
 func (c counter) left(s *state, t time.Time) int64 { return c.Peek(c.read(s), t, 1).Remaining }
 

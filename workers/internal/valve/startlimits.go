@@ -166,6 +166,24 @@ func (v *Valve) stillWithin(b *bucket, now pace.Instant) bool {
 	return at <= now && v.fits(b, now)
 }
 
+// againWithin asks the limits again for all buckets that they hold, since JetStream's clock was
+// set.
+func (v *Valve) againWithin(now pace.Instant) {
+	for _, t := range v.common {
+		t.callBack(now)
+	}
+	if v.quota == nil {
+		return
+	}
+	for _, part := range v.parts {
+		for _, b := range part.buckets {
+			if b.fresh = 0; b.spot == spotSched {
+				v.place(b, now)
+			}
+		}
+	}
+}
+
 // charge takes what a start costs of the limits, and bounds how long it may be on its way.
 func (v *Valve) charge(j *heldJob, t *Ticket, now pace.Instant) {
 	b := j.Bucket

@@ -273,8 +273,8 @@ func (v *Valve) date(j *heldJob, now pace.Instant, wall time.Time) {
 	}
 }
 
-// Redate does that again for all jobs: JetStream's clock is another, or this process's own stood
-// still.
+// Redate does that again for all jobs, and asks the limits again whose windows are JetStream's: its
+// clock is another, or this process's own stood still.
 //
 // Instants were made of dates by what was known of the two clocks then. It is rare, and costs a
 // look at every job.
@@ -298,6 +298,7 @@ func (v *Valve) Redate(now pace.Instant, wall time.Time) {
 			}
 		}
 	}
+	v.againWithin(now)
 }
 
 // limitsOf is what a key's bucket obeys.
