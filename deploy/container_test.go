@@ -51,16 +51,26 @@ type service struct {
 	Entrypoint      []string
 	Environment     map[string]string
 	Volumes, Ports  []string
-	DependsOn       []string `yaml:"depends_on"`
-	StopGracePeriod string   `yaml:"stop_grace_period"`
+	DependsOn       map[string]struct{ Condition string } `yaml:"depends_on"`
+	StopGracePeriod string                                `yaml:"stop_grace_period"`
+	Healthcheck     healthcheck
 	Networks        struct {
 		Default struct{ Aliases []string }
 	}
 }
 
+type healthcheck struct {
+	Test              []string
+	Interval, Timeout time.Duration
+	Retries           int
+	StartPeriod       time.Duration `yaml:"start_period"`
+	StartInterval     time.Duration `yaml:"start_interval"`
+}
+
 func readCompose(t *testing.T, text []byte) map[string]service {
 	var file struct {
 		Name     string
+		Often    any `yaml:"x-often"`
 		Nats     any `yaml:"x-nats"`
 		Penstock any `yaml:"x-penstock"`
 		Services map[string]service
@@ -83,10 +93,15 @@ func compose(t *testing.T, text []byte) {
 				t.Errorf("%s is open to others at %s", name, port)
 			}
 		}
-		for _, other := range s.DependsOn {
-			if services[other].Image == "" {
-				t.Errorf("%s depends on %s, which there is not", name, other)
+		for other, is := range s.DependsOn {
+			if services[other].Image == "" || is.Condition != "service_healthy" {
+				t.Errorf("%s depends on %s, which there is not, or needs not be healthy", name,
+					other)
 			}
+		}
+		if s.Restart != "unless-stopped" || len(s.Healthcheck.Test) < 2 {
+			t.Errorf("%s stays away or is taken for healthy: %q, %v", name, s.Restart,
+				s.Healthcheck)
 		}
 		if !strings.Contains(s.Image, ":") {
 			t.Errorf("%s has an image without a version: %s", name, s.Image)
@@ -115,6 +130,16 @@ func containerOf(t *testing.T, name string, s service) {
 	}
 	if err := flags.Parse(s.Command); err != nil {
 		t.Fatalf("%s: %v", name, err)
+	}
+	health := pflag.NewFlagSet(name, pflag.ContinueOnError)
+	config.Flags(health)
+	served := flags.Lookup("http-listen").Value.String()
+	if err := health.Parse(s.Healthcheck.Test[3:]); err != nil ||
+		!slices.Equal(s.Healthcheck.Test[:3],
+			[]string{"CMD", "/usr/local/bin/admitter", "healthcheck"}) ||
+		strings.Replace(served, "0.0.0.0", "127.0.0.1", 1) !=
+			health.Lookup("http-listen").Value.String() {
+		t.Errorf("%s serves at %s, and is asked by %s", name, served, s.Healthcheck.Test)
 	}
 	if err := flags.Set("config", "compose/penstock.yaml"); err != nil {
 		t.Fatal(err)

@@ -49,6 +49,8 @@ var checks = map[string]func(t *testing.T, text []byte){
 	"kubernetes/kustomization.yaml":    ofKubernetes,
 	"kubernetes/admitter.yaml":         ofKubernetes,
 	"kubernetes/drainer.yaml":          ofKubernetes,
+	"kubernetes/network.yaml":          ofKubernetes,
+	"kubernetes/podmonitor.yaml":       ofKubernetes,
 	"compose/prometheus.yaml":          composedPrometheus,
 	"compose/grafana-datasources.yaml": provisioning,
 	"compose/grafana-dashboards.yaml":  provisioning,

@@ -5,6 +5,7 @@
 //	admitter --config FILE            serve
 //	admitter --config FILE --drain    serve, and run the jobs of policies with a target
 //	admitter validate FILE            say what is wrong with a configuration
+//	admitter healthcheck              ask the one that serves whether it is ready
 //	admitter token NAME --rights …    make a token for the file of http.tokens
 //	admitter nats-user NAME --role …  make a user for the file of nats.embedded.users
 //	admitter backup FILE              write jobs, policies and all else into a file
@@ -49,8 +50,9 @@ func main() {
 				"to try things out: say what there is to try, and print what arrives at a target "+
 					"at this `host:port`")
 		},
-		Check: checkEnvoy,
-		Live:  []string{"set", "prune", "drain.policies"},
+		Listen: config.AdmitterListen,
+		Check:  checkEnvoy,
+		Live:   []string{"set", "prune", "drain.policies"},
 		Serve: func(ctx context.Context, p *daemon.Process) error {
 			return serve(ctx, p, drain, echo)
 		},

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/penstock-mq/penstock/internal/certtest"
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
@@ -55,6 +56,10 @@ policies:
 		{"no such file", []string{"--config", notDir + ".yaml"}, 1, 1, []string{"no such file"}},
 		{"unknown flag", []string{"--colour"}, 2, 0, []string{"--colour"}},
 		{"unknown command", []string{"valdate"}, 2, 1, []string{"did you mean validate?"}},
+		{"a health check of nobody", []string{"healthcheck", "--http-listen", "127.0.0.1:1"}, 1, 1,
+			[]string{"connection refused"}},
+		{"a health check of any port", []string{"healthcheck", "--http-listen", "127.0.0.1:0"}, 1,
+			1, []string{"http.listen"}},
 		{"open to others", []string{"--config", good, "--http-listen", "0.0.0.0:0"}, 2, 1,
 			[]string{"http.listen (--http-listen)", "http.tokens", "http.insecure: true"}},
 		{"clients that are no file", []string{"--config", good, "--http-tokens", notDir + ".yaml"},
@@ -120,6 +125,22 @@ func TestValidate(t *testing.T) {
 		}
 		if line := <-p.Lines; line != "the configuration is valid: 6 policies" {
 			t.Errorf("%s: printed %q", args, line)
+		}
+	}
+}
+
+func TestHealthcheck(t *testing.T) {
+	cert, key := certtest.New(t).Issue("localhost")
+	tls := []string{"--http-tls-cert", cert, "--http-tls-key", key}
+	for _, flags := range [][]string{nil, tls} {
+		served := launch(t, append([]string{"--config", configure(t, "")}, flags...)...).ready()
+		check := launch(t, append([]string{"healthcheck", "--http-listen", served.http},
+			flags...)...)
+		if status := check.end(); status != 0 || check.Log.String() != "" {
+			t.Errorf("%s: ended with status %d, %s", flags, status, check.Log)
+		}
+		if line := <-check.Lines; line != "[+] process: running" {
+			t.Errorf("%s: printed %q", flags, line)
 		}
 	}
 }

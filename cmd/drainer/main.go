@@ -3,6 +3,7 @@
 //
 //	drainer --config FILE --nats-url nats://127.0.0.1:4222
 //	drainer validate FILE
+//	drainer healthcheck --http-listen 127.0.0.1:8081
 //
 // It runs the jobs of policies with a target; jobs of others are run by programs that use package
 // workers. With http.listen it serves /healthz, /readyz and /metrics. It prints one line that

@@ -50,6 +50,8 @@ type Command struct {
 	Does string
 	// Flags defines its flags, those of package config among them.
 	Flags func(*pflag.FlagSet)
+	// Listen is where HTTP is served unless http.listen says otherwise; empty: nowhere.
+	Listen string
 	// Check says what is wrong with a configuration for this command alone; nil: nothing.
 	Check func(config.Config) error
 	// Live are the keys of settings that [Process.Reloads] need not tell of, because the command
@@ -128,8 +130,10 @@ func (c Command) run(ctx context.Context, args []string, stdout, stderr io.Write
 	flags := pflag.NewFlagSet(c.Name, pflag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.Usage = func() {
-		fmt.Fprintf(stderr, "Usage: %s [flags]\n       %[1]s validate [FILE] [flags]\n\n%s\n"+
-			`"validate" only says what is wrong with a configuration.`+"\n\n%s", c.Name, c.Does,
+		fmt.Fprintf(stderr, "Usage: %s [flags]\n       %[1]s validate [FILE] [flags]\n"+
+			"       %[1]s healthcheck [flags]\n\n%s\n"+
+			`"validate" only says what is wrong with a configuration, "healthcheck" whether the `+
+			"process that serves at http.listen is ready.\n\n%s", c.Name, c.Does,
 			flags.FlagUsages())
 	}
 	c.Flags(flags)
@@ -144,9 +148,9 @@ func (c Command) run(ctx context.Context, args []string, stdout, stderr io.Write
 		fmt.Fprintln(stdout, c.Name, buildinfo.Version())
 		return exitStopped
 	}
-	validate := flags.Arg(0) == "validate"
+	word := flags.Arg(0)
 	if err == nil {
-		err = arguments(flags, validate)
+		err = arguments(flags)
 	}
 	if err != nil {
 		report(err)
@@ -159,7 +163,14 @@ func (c Command) run(ctx context.Context, args []string, stdout, stderr io.Write
 		report(err)
 		return statusOf(err, exitInvalid)
 	}
-	if validate {
+	if word == wordHealthcheck {
+		if err := healthcheck(ctx, cfg.HTTP, c.Listen, stdout); err != nil {
+			report(err)
+			return exitFailed
+		}
+		return exitStopped
+	}
+	if word == wordValidate {
 		for _, warning := range cfg.Warnings {
 			report(errors.New("warning: " + warning))
 		}
@@ -209,12 +220,21 @@ func (c Command) run(ctx context.Context, args []string, stdout, stderr io.Write
 	return exitStopped
 }
 
-// arguments takes what stands beside the flags: nothing, or validate and perhaps a file.
-func arguments(flags *pflag.FlagSet, validate bool) error {
+// What a command does in place of serving.
+const (
+	wordValidate    = "validate"
+	wordHealthcheck = "healthcheck"
+)
+
+// arguments takes what stands beside the flags: nothing, healthcheck, or validate and perhaps a
+// file.
+func arguments(flags *pflag.FlagSet) error {
 	switch {
-	case !validate && flags.NArg() > 0:
-		return fmt.Errorf("%q: want no arguments, or validate%s", strings.Join(flags.Args(), " "),
-			nearest.Hint(flags.Arg(0), []string{"validate"}))
+	case flags.NArg() == 1 && flags.Arg(0) == wordHealthcheck:
+	case flags.NArg() > 0 && flags.Arg(0) != wordValidate:
+		return fmt.Errorf("%q: want no arguments, validate or healthcheck%s",
+			strings.Join(flags.Args(), " "),
+			nearest.Hint(flags.Arg(0), []string{wordValidate, wordHealthcheck}))
 	case flags.NArg() > 2 || flags.NArg() == 2 && flags.Changed("config"):
 		return fmt.Errorf("%q: want one file", strings.Join(flags.Args(), " "))
 	case flags.NArg() == 2:

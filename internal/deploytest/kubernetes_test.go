@@ -1,12 +1,16 @@
 package deploytest
 
 import (
+	"maps"
+	"os"
 	"slices"
 	"testing"
 	"time"
 
+	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	apps "k8s.io/api/apps/v1"
 	core "k8s.io/api/core/v1"
+	network "k8s.io/api/networking/v1"
 	policy "k8s.io/api/policy/v1"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/api/resmap"
@@ -50,6 +54,7 @@ func TestKubernetesGetsOnlyWhatItKnows(t *testing.T) {
 	all := build(t)
 	n := len(objects[apps.Deployment](t, all, "Deployment")) +
 		len(objects[policy.PodDisruptionBudget](t, all, "PodDisruptionBudget")) +
+		len(objects[network.NetworkPolicy](t, all, "NetworkPolicy")) +
 		len(objects[core.Service](t, all, "Service")) +
 		len(objects[core.ConfigMap](t, all, "ConfigMap"))
 	if n != all.Size() {
@@ -98,8 +103,17 @@ func TestPodsKeepServingWhileTheyAreReplaced(t *testing.T) {
 			pod.Labels["app.kubernetes.io/name"] {
 			t.Errorf("%s has no budget for disruptions of its own pods", name)
 		}
-		if pod.Spec.Affinity.PodAntiAffinity == nil || !*pod.Spec.SecurityContext.RunAsNonRoot {
-			t.Errorf("%s: its pods share a node, or run as root", name)
+		var spread []string
+		for _, c := range pod.Spec.TopologySpreadConstraints {
+			spread = append(spread, c.TopologyKey)
+			if !maps.Equal(c.LabelSelector.MatchLabels, d.Spec.Selector.MatchLabels) ||
+				c.WhenUnsatisfiable != core.ScheduleAnyway {
+				t.Errorf("%s: spreads other pods than its own, or waits for a zone: %+v", name, c)
+			}
+		}
+		if !slices.Equal(spread, []string{core.LabelTopologyZone, core.LabelHostname}) ||
+			!*pod.Spec.SecurityContext.RunAsNonRoot {
+			t.Errorf("%s: its pods are spread over %v, or run as root", name, spread)
 		}
 		container := pod.Spec.Containers[0]
 		for probe, want := range map[*core.Probe]string{container.StartupProbe: "/readyz",
@@ -118,6 +132,58 @@ func TestPodsKeepServingWhileTheyAreReplaced(t *testing.T) {
 			}) {
 				t.Errorf("%s: %s is mounted nowhere", name, volume.Name)
 			}
+		}
+	}
+}
+
+// TestPodsAreReachedAtTheirPortAlone: each Deployment has a policy that lets nobody in but at its
+// port, and keeps it from what clouds answer with credentials.
+func TestPodsAreReachedAtTheirPortAlone(t *testing.T) {
+	all := build(t)
+	policies := objects[network.NetworkPolicy](t, all, "NetworkPolicy")
+	for name, d := range objects[apps.Deployment](t, all, "Deployment") {
+		p := policies[name]
+		if p == nil || len(p.Spec.PolicyTypes) != 2 || len(p.Spec.Ingress) != 1 ||
+			!maps.Equal(p.Spec.PodSelector.MatchLabels, d.Spec.Selector.MatchLabels) {
+			t.Errorf("%s has no policy for its network: %+v", name, p)
+			continue
+		}
+		ports := p.Spec.Ingress[0].Ports
+		if len(ports) != 1 || ports[0].Port.String() !=
+			d.Spec.Template.Spec.Containers[0].Ports[0].Name {
+			t.Errorf("%s is reached at %+v", name, ports)
+		}
+		for _, rule := range p.Spec.Egress {
+			if len(rule.Ports) == 0 && len(rule.To) == 0 {
+				t.Errorf("%s reaches everything", name)
+			}
+			for _, to := range rule.To {
+				if to.IPBlock != nil && len(to.IPBlock.Except) == 0 {
+					t.Errorf("%s reaches all of %s", name, to.IPBlock.CIDR)
+				}
+			}
+		}
+	}
+}
+
+func TestEveryPodIsScraped(t *testing.T) {
+	text, err := os.ReadFile("../../deploy/kubernetes/podmonitor.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var m monitoring.PodMonitor
+	if err := yaml.UnmarshalStrict(text, &m); err != nil {
+		t.Fatal(err)
+	}
+	for name, d := range objects[apps.Deployment](t, build(t), "Deployment") {
+		pod, endpoint := d.Spec.Template, m.Spec.PodMetricsEndpoints[0]
+		for label, value := range m.Spec.Selector.MatchLabels {
+			if pod.Labels[label] != value {
+				t.Errorf("%s is not scraped: its labels are %v", name, pod.Labels)
+			}
+		}
+		if *endpoint.Port != pod.Spec.Containers[0].Ports[0].Name || endpoint.Path != "/metrics" {
+			t.Errorf("%s is asked for %+v", name, endpoint)
 		}
 	}
 }

@@ -1,0 +1,57 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"github.com/penstock-mq/penstock/config"
+)
+
+// healthTimeout is how long a process may take to say that it is ready.
+const healthTimeout = 5 * time.Second
+
+// healthcheck asks the process that serves with a configuration whether it is ready, for containers
+// without a shell. It prints the process's answer, and returns an error unless that is 200.
+func healthcheck(ctx context.Context, h config.HTTP, otherwise string, out io.Writer) error {
+	host, port, err := net.SplitHostPort(cmp.Or(h.Listen, otherwise))
+	if err != nil || port == "0" {
+		return errors.New("http.listen: want the port of the process to ask (--http-listen)")
+	}
+	if ip, err := netip.ParseAddr(host); host == "" || err == nil && ip.IsUnspecified() {
+		host = "localhost"
+	}
+	scheme := "http"
+	if h.TLS.Cert != "" {
+		scheme = "https"
+	}
+	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet,
+		scheme+"://"+net.JoinHostPort(host, port)+"/readyz?verbose", nil)
+	if err != nil {
+		return err
+	}
+	// The certificate names the address for others. Nothing secret is sent.
+	client := http.Client{Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	response, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if _, err := io.Copy(out, response.Body); err != nil {
+		return err
+	}
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("not ready: %s", response.Status)
+	}
+	return nil
+}
