@@ -97,18 +97,20 @@ func NewBroker(nc *nats.Conn, o Options) (*Broker, error) {
 		return nil, err
 	}
 	b := &Broker{nc: nc, js: js, names: names, replicas: o.Replicas, log: o.Logger}
-	table := func(name string, o kv.Options) *kv.Table {
+	table := func(name, holds string, o kv.Options) *kv.Table {
+		o.Description = "Penstock: " + holds
 		return kv.New(js, names.bucket(name), o, b.log)
 	}
 	b.tables = Tables{
-		Drainers:   table("DRAINERS", kv.Options{}),
-		Admitters:  table("ADMITTERS", kv.Options{}),
-		Partitions: table("PARTITIONS", kv.Options{}),
-		Attempts:   table("ATTEMPTS", kv.Options{Most: maxAttempts}),
-		Policies:   table("POLICIES", kv.Options{}),
-		locks:      table("LOCKS", kv.Options{}),
-		ended:      table("ENDED", kv.Options{Most: maxEnded}),
-		done:       table("DONE", kv.Options{Most: maxEnded, Memory: true}),
+		Drainers:   table("DRAINERS", "leases of drainers", kv.Options{}),
+		Admitters:  table("ADMITTERS", "leases of admitters", kv.Options{}),
+		Partitions: table("PARTITIONS", "owners and checkpoints of partitions", kv.Options{}),
+		Attempts:   table("ATTEMPTS", "failed attempts of jobs", kv.Options{Most: maxAttempts}),
+		Policies:   table("POLICIES", "policies, and limits of single keys", kv.Options{}),
+		locks:      table("LOCKS", "locks of processes that change streams", kv.Options{}),
+		ended:      table("ENDED", "jobs that ended without success", kv.Options{Most: maxEnded}),
+		done: table("DONE", "jobs with an Idempotency-Key that are done",
+			kv.Options{Most: maxEnded, Memory: true}),
 	}
 	return b, nil
 }

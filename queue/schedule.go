@@ -104,7 +104,8 @@ func (n Names) parseSchedule(subject string) (s Schedule, ok bool) {
 // SetUpSchedules makes the stream of schedules, unless it is there.
 func (b *Broker) SetUpSchedules(ctx context.Context) error {
 	err := b.js.Ensure(ctx, jetstream.StreamConfig{
-		Name: b.names.schedules(), Subjects: []string{b.names.lower + ".schedule.>"},
+		Name: b.names.schedules(), Description: "Penstock: schedules of jobs",
+		Subjects:  []string{b.names.lower + ".schedule.>"},
 		Retention: jetstream.WorkQueuePolicy, Storage: jetstream.FileStorage,
 		Discard: jetstream.DiscardOld, MaxMsgs: -1, MaxBytes: -1, Replicas: b.replicas,
 		AllowMsgSchedules: true, AllowRollup: true, AllowDirect: true,

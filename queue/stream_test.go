@@ -50,6 +50,41 @@ func TestSetupIsIdempotentAndConcurrent(t *testing.T) {
 	}
 }
 
+// TestEveryStreamSaysWhatItHolds: who lists the streams of an account sees whose they are. Those of
+// an older Penstock, which said less, are not written for that.
+func TestEveryStreamSaysWhatItHolds(t *testing.T) {
+	b := newBroker(t)
+	old, err := b.js.StreamInfo(natstest.Context(t), "KV_"+b.tables.locks.Bucket(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	old.Config.Description = "Penstock: records"
+	if err := b.updateStream(natstest.Context(t), old.Config); err != nil {
+		t.Fatal(err)
+	}
+	apply(t, b, paced("stripe", 10, 1))
+	if _, err := b.Bury(natstest.Context(t), DeadLetter{Policy: "stripe", Key: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range []error{b.openHistory(natstest.Context(t), "stripe"),
+		b.SetUpSchedules(natstest.Context(t)), b.Setup(natstest.Context(t))} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	said := map[string]string{}
+	for info := range b.js.ListStreams(natstest.Context(t)).Info() {
+		text := info.Config.Description
+		if other := said[text]; !strings.HasPrefix(text, "Penstock: ") || other != "" {
+			t.Errorf("%s and %s: %q", info.Config.Name, other, text)
+		}
+		said[text] = info.Config.Name
+	}
+	if len(said) != len(b.tables.all())+4 || said[old.Config.Description] != old.Config.Name {
+		t.Errorf("got %v", said)
+	}
+}
+
 func TestSetupRefusesANewerLayout(t *testing.T) {
 	b := newBroker(t)
 	info, err := b.js.StreamInfo(natstest.Context(t), "KV_"+b.tables.locks.Bucket(), "")

@@ -60,8 +60,9 @@ type Table struct {
 
 // Options configure a [Table]. The zero value is one on disk without a bound.
 type Options struct {
-	Most   int64 // records, the oldest go first; 0: no bound
-	Memory bool  // the records are gone after the server's restart
+	Description string // of a bucket that is created
+	Most        int64  // records, the oldest go first; 0: no bound
+	Memory      bool   // the records are gone after the server's restart
 }
 
 // New returns the table of a bucket, which [Table.Ensure] creates. Queue's Broker has those of an
@@ -88,7 +89,7 @@ func (t *Table) Ensure(ctx context.Context, replicas int, bytes int64) error {
 func (t *Table) config(replicas int, bytes int64) jetstream.StreamConfig {
 	c := jetstream.StreamConfig{
 		Name:              t.stream,
-		Description:       "Penstock records",
+		Description:       t.options.Description,
 		Subjects:          []string{t.prefix + ">"},
 		MaxMsgsPerSubject: 1,
 		MaxMsgs:           -1,
