@@ -62,6 +62,12 @@ func (l *lost) fade(now pace.Instant) {
 	l.last = now
 }
 
+// faded is a loss that has lasted for d until now, with the weights of a sum that fades: at most
+// lostMemory, however long it lasted.
+func faded(d time.Duration) float32 {
+	return float32(-lostMemory.Seconds() * math.Expm1(-d.Seconds()/lostMemory.Seconds()))
+}
+
 // noteLost notes that a bucket has lost time.
 func (v *Valve) noteLost(b *bucket, by cause, d time.Duration, now pace.Instant) {
 	if d <= 0 {
@@ -73,7 +79,7 @@ func (v *Valve) noteLost(b *bucket, by cause, d time.Duration, now pace.Instant)
 		b.own().late.lost = l
 	}
 	l.fade(now)
-	l.seconds[by] += float32(d.Seconds())
+	l.seconds[by] += faded(d)
 	v.lost[by] += d
 }
 
@@ -229,7 +235,7 @@ func (v *Valve) late(b *bucket, now pace.Instant) (sum lost) {
 			by = byStorage
 		}
 	}
-	sum.seconds[by] += float32(min(max(0, now.Since(since)), lostMemory).Seconds())
+	sum.seconds[by] += faded(max(0, now.Since(since)))
 	return sum
 }
 

@@ -173,9 +173,20 @@ func TestLostTimeIsToldOnceAndForgotten(t *testing.T) {
 	for _, c := range []struct {
 		after time.Duration
 		want  int64
-	}{{0, 1000}, {time.Minute, 367}, {time.Hour, 0}} {
+	}{{0, 991}, {time.Minute, 364}, {time.Hour, 0}} {
 		if got := v.lateMS(b, origin.Add(c.after))[job.LateByProcessor]; got != c.want {
 			t.Errorf("after %v: %d ms, want %d", c.after, got, c.want)
+		}
+	}
+	// What lasted for longer, in one piece or in several, is no more than the minute itself.
+	now := origin.Add(time.Hour)
+	for _, piece := range []time.Duration{time.Hour, 45 * time.Second} {
+		for range 20 {
+			now = now.Add(piece)
+			v.noteLost(b, byBreaker, piece, now)
+		}
+		if got := v.lateMS(b, now)[job.HeldByBreaker]; got < 59_000 || got > 60_000 {
+			t.Errorf("late all the time, %v long at a time: %d ms in the last minute", piece, got)
 		}
 	}
 }
