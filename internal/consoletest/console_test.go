@@ -2,22 +2,57 @@ package consoletest
 
 import (
 	_ "embed"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
 	"testing"
+
+	"github.com/chromedp/chromedp"
 
 	"github.com/penstock-mq/penstock"
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// legible is what is wrong with how a page can be read: text that stands out too little, things
-// without a name, and what is wider than the page.
+// legible returns what is wrong with how a page can be read: rules of axe that it breaks, and what
+// is wider than the page.
 //
 //go:embed legible.js
 var legible string
 
+// axe returns the source of axe-core, which npm fetches once.
+var axe = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "penstock-axe")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(dir)
+	if err := os.CopyFS(dir, os.DirFS("testdata/axe")); err != nil {
+		return "", err
+	}
+	npm := exec.Command("npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts")
+	npm.Dir = dir
+	if out, err := npm.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("npm: %w\n%s", err, out)
+	}
+	source, err := os.ReadFile(filepath.Join(dir, "node_modules/axe-core/axe.min.js"))
+	return string(source), err
+})
+
 func (b *tab) legible() {
 	b.Helper()
-	for _, wrong := range value[[]string](b, legible) {
-		b.Errorf("%s: %s", value[string](b, "location.hash"), wrong)
+	source, err := axe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	wrong, err := chromedp.Run(b.ctx, chromedp.Evaluate[[]string](source+";"+legible,
+		chromedp.EvalAwaitPromise))
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, w := range wrong {
+		b.Errorf("%s: %s", value[string](b, "location.hash"), w)
 	}
 }
 

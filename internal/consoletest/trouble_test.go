@@ -10,11 +10,13 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/penstock-mq/penstock"
 	"github.com/penstock-mq/penstock/admission/access"
+	"github.com/penstock-mq/penstock/internal/waittest"
 	"github.com/penstock-mq/penstock/workers"
 )
 
@@ -157,6 +159,80 @@ func TestWhatStandsStillIsToldBehindDeeperBuckets(t *testing.T) {
 	b := visit(t, w.base, desk)
 	b.open("")
 	b.sees("mail/small holds 1 job", "the target asked for a pause")
+}
+
+// TestOneCauseIsOneLine: of a target that is down for 41 buckets, which are all late, the overview
+// says so once.
+func TestOneCauseIsOneLine(t *testing.T) {
+	const buckets = 41
+	w := settle(t, penstock.Options{Policies: policies(t,
+		`mail {"algorithm":"leaking_bucket","outflow":"20/s","capacity":500,"retry":{"backoff":"1s"}}`)},
+		map[string]workers.Handler{"mail": func(context.Context, workers.Job) error {
+			return workers.Unavailable(errors.New("maintenance"))
+		}})
+	for n := range buckets {
+		w.submit("mail", fmt.Sprintf("key-%d", n), 3, "x")
+	}
+	waittest.Until(t, "all buckets are late for their target", func() bool {
+		var list struct {
+			Buckets []struct {
+				HeldBy string           `json:"held_by"`
+				LateMS map[string]int64 `json:"late_ms"`
+			}
+		}
+		w.ask("GET", "/v1/buckets?by=late&limit=100", "", &list)
+		late := 0
+		for _, b := range list.Buckets {
+			if b.HeldBy == "breaker" && b.LateMS["breaker"] >= 500 {
+				late++
+			}
+		}
+		return late == buckets
+	})
+	b := visit(t, w.base, desk)
+	b.open("")
+	b.sees("The target of mail is down for 41 buckets: maintenance",
+		"Starts of other targets are on time.")
+	b.holds(`[...document.querySelectorAll(".finding")].every(f => f.querySelectorAll("li").length < 3)`)
+}
+
+// TestABucketTellsOnlyOfStartsThatWereHeard: those before somebody looked are not zero.
+func TestABucketTellsOnlyOfStartsThatWereHeard(t *testing.T) {
+	var started atomic.Int64
+	w := settle(t, penstock.Options{Policies: policies(t,
+		`slow {"algorithm":"leaking_bucket","outflow":"2/h","capacity":500}`)},
+		map[string]workers.Handler{"slow": func(context.Context, workers.Job) error {
+			started.Add(1)
+			return nil
+		}})
+	w.submit("slow", "acme", 4, "x")
+	waittest.Until(t, "a job has started", func() bool { return started.Load() == 1 })
+	b := visit(t, w.base, desk)
+	b.open("bucket/slow/acme")
+	b.sees("0 starts since", "from when on they were heard")
+	b.holds(`document.querySelector(".gap.before").getAttribute("width") > 500`)
+}
+
+// TestAnAddressThatCannotBeReadSaysSo in place of an error in the browser's log.
+func TestAnAddressThatCannotBeReadSaysSo(t *testing.T) {
+	b := visit(t, quick(t).base, desk)
+	b.open("bucket/mail/%ff")
+	b.sees("There is nothing of that name.", "the address of this page is no UTF-8")
+	b.open("policy/mail")
+	b.sees("Deepest buckets")
+}
+
+// TestTheListOfPoliciesIsReadOnce while it stands, however often the console asks for it.
+func TestTheListOfPoliciesIsReadOnce(t *testing.T) {
+	b := visit(t, quick(t).base, desk)
+	b.open("")
+	const sizes = `performance.getEntriesByType("resource").filter(e => e.name.endsWith("/v1/policies"))
+		.map(e => e.transferSize)`
+	b.holds(sizes + `.length > 3`)
+	all := value[[]int](b, sizes)
+	if first, last := all[0], all[len(all)-1]; first < 1000 || last > 500 {
+		t.Errorf("the list's answers have %v bytes, want all but the first to be small", all)
+	}
 }
 
 // TestAHundredThousandBucketsAreNotAHundredThousandRows: what is asked for and shown is a page.

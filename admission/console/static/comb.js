@@ -8,7 +8,10 @@ const MOST = 4096; // starts that are kept
 /** Starts are those of one bucket, as they are heard. */
 export class Starts {
   at = []; // ms, ascending
-  gaps = []; // [from, to] in which nothing was heard
+  gaps = []; // [from, to] in which the connection was lost
+
+  /** since is when this page, or its admitter for another one, began to hear all of them. */
+  constructor(since) { this.since = since; }
 
   add(when) {
     let i = this.at.length;
@@ -61,10 +64,9 @@ export function comb(starts, pace, now, width) {
   });
   const here = starts.at.filter((t) => t >= from).length;
   const every = window === 1000 ? "second" : span(window);
-  const said = limit === null ?
-    `${plural(here, "start")} in the last ${span(shown)}, unpaced; at most ${count(most)} in any ${every}.` :
-    `${plural(here, "start")} in the last ${span(shown)}: at most ${count(most)} in any ${every}, ` +
-    `where law 2 allows ${count(Math.floor(limit))}.`;
+  const heard = starts.since > from ? `since ${clock(starts.since)}, from when on they were heard` : `in the last ${span(shown)}`;
+  const said = `${plural(here, "start")} ${heard}: ` + (limit === null ? `unpaced, at most ${count(most)} in any ${every}.` :
+    `at most ${count(most)} in any ${every}, where law 2 allows ${count(Math.floor(limit))}.`);
   const step = tick(shown);
   const ticks = [];
   for (let t = Math.ceil(from / step) * step; t <= now; t += step) ticks.push(t);
@@ -72,13 +74,15 @@ export function comb(starts, pace, now, width) {
 
   return h("figure", { class: "comb" },
     s("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": said },
+      starts.since > from ? s("rect", { class: "gap before", x: left, y: top, height: foot - top, width: x(starts.since) - left },
+        s("title", null, "starts before were not heard")) : null,
       starts.gaps.filter(([, to]) => to > from).map(([a, b]) =>
         s("rect", { class: "gap", x: x(Math.max(a, from)), y: top, height: foot - top,
           width: Math.max(2, x(Math.min(b, now)) - x(Math.max(a, from))) },
         s("title", null, "the connection was lost: starts in between were not heard"))),
       ticks.map((t) => s("g", { class: "tick" },
         s("path", { d: `M${x(t).toFixed(1)} ${top}V${foot}` }),
-        s("text", { x: x(t).toFixed(1), y: height - 8, "text-anchor": "middle" },
+        s("text", { x: Math.min(x(t), width - 28).toFixed(1), y: height - 8, "text-anchor": "middle" },
           clock(t).slice(0, step < 60_000 ? 8 : 5)))),
       halves.filter((n) => n > 0).map((n) => s("g", { class: "tick" },
         s("path", { d: `M${left} ${y(n)}H${width - right}` }),

@@ -17,7 +17,7 @@ const LONG = 600_000; // ms: who waits longer in a policy that was changed latel
 export function findings({ policies, stats, buckets, depths, unanswered, drainers }) {
   return [
     { question: "Refused?", none: "No job was refused in the last minute.", found: refused(stats, buckets) },
-    { question: "Late?", none: "Starts are on time.", found: [...tardy(buckets), ...slowed(policies, buckets)] },
+    { question: "Late?", none: buckets.some(down) ? "Starts of other targets are on time." : "Starts are on time.", found: [...tardy(buckets), ...slowed(policies, buckets)] },
     { question: "Deep?", none: "No bucket is near its capacity.", found: deep(policies, buckets) },
     { question: "Failing?", none: "No attempt failed in the last minute.", found: failing(stats, buckets) },
     { question: "Stuck?", none: "Nothing that waits is held up.", found: stuck(policies, buckets, depths) },
@@ -34,19 +34,29 @@ function refused(stats, buckets) {
   });
 }
 
+/** together is lists of what has one cause in one policy, so that each cause is one line; the worst of each is its first. */
+const together = (items, cause) => Object.values(Object.groupBy(items, (x) => cause(x) + " " + (x.b ?? x).policy));
+
 function tardy(buckets) {
-  return buckets.map((b) => ({ b, late: late(b.late_ms) }))
-    .filter(({ late }) => late && late.ms >= 500).sort((x, y) => y.late.ms - x.late.ms)
-    .map(({ b, late }) => ({ level: late.ms >= 10_000 ? "bad" : "warn", link: to.bucket(b.policy, b.key),
-      text: `${b.policy}/${key(b.key)} became ${span(late.ms)} later than its outflow in the last minute: ${late.why}.` }));
+  const all = buckets.map((b) => ({ b, late: late(b.late_ms) })).filter(({ b, late }) => late && late.ms >= 500 && !down(b))
+    .sort((x, y) => y.late.ms - x.late.ms);
+  return together(all, (x) => x.late.why).map(([{ b, late }, ...more]) => ({ level: late.ms >= 10_000 ? "bad" : "warn",
+    link: more.length ? to.policy(b.policy) : to.bucket(b.policy, b.key),
+    text: (more.length ? `${count(more.length + 1)} buckets of ${b.policy} became up to ${span(late.ms)} later than their outflow` :
+      `${b.policy}/${key(b.key)} became ${span(late.ms)} later than its outflow`) + ` in the last minute: ${late.why}.` }));
 }
+
+/** down says that a bucket waits for its target, which "Failing?" tells of. */
+const down = (b) => b.held_by === "breaker";
 
 function deep(policies, buckets) {
   const room = Object.fromEntries(policies.map(({ policy: p }) => [p.name, p.queue?.capacity ?? p.capacity]));
-  return buckets.filter((b) => b.depth >= NEAR * room[b.policy])
-    .sort((a, b) => b.depth / room[b.policy] - a.depth / room[a.policy])
-    .map((b) => ({ level: "warn", link: to.bucket(b.policy, b.key),
-      text: `${b.policy}/${key(b.key)} holds ${count(b.depth)} of the ${plural(room[b.policy], "job")} that it has room for.` }));
+  const all = buckets.filter((b) => b.depth >= NEAR * room[b.policy])
+    .sort((a, b) => b.depth / room[b.policy] - a.depth / room[a.policy]);
+  return together(all, () => "").map(([b, ...more]) => ({ level: "warn",
+    link: more.length ? to.policy(b.policy) : to.bucket(b.policy, b.key),
+    text: `${b.policy}/${key(b.key)} holds ${count(b.depth)} of the ${plural(room[b.policy], "job")} that it has room for` +
+      (more.length ? `, and ${plural(more.length, "other bucket is", "other buckets are")} nearly full.` : ".") }));
 }
 
 /** slowed is policies that were changed lately, and in which jobs wait long for their turn. */
@@ -60,11 +70,9 @@ function slowed(policies, buckets) {
 }
 
 function failing(stats, buckets) {
-  const down = {};
-  for (const b of buckets.filter((b) => b.held_by === "breaker")) (down[b.policy] ??= []).push(b);
-  const targets = Object.entries(down).map(([policy, held]) => ({ level: "bad",
-    link: held.length > 1 ? to.policy(policy) : to.bucket(policy, held[0].key),
-    text: `The target of ${policy} is down` + (held.length > 1 ? ` for ${count(held.length)} buckets` :
+  const targets = together(buckets.filter(down), () => "").map((held) => ({ level: "bad",
+    link: held.length > 1 ? to.policy(held[0].policy) : to.bucket(held[0].policy, held[0].key),
+    text: `The target of ${held[0].policy} is down` + (held.length > 1 ? ` for ${count(held.length)} buckets` :
       ` for ${key(held[0].key)}`) + (held[0].last_error ? `: ${held[0].last_error}` : ".") }));
   const attempts = stats.filter((s) => s.failed + s.dead + s.throttled > 0)
     .sort((a, b) => b.dead - a.dead || b.failed - a.failed).map((s) => ({
@@ -84,11 +92,14 @@ function stuck(policies, buckets, depths) {
     text: `${p.policy.name} is paused by an operator: ${plural(depths[p.policy.name], "job")} wait.` }));
   const held1 = buckets.filter((b) => b.held_by && ![...HARMLESS, "breaker", "policy_paused", "no_drainer"].includes(b.held_by))
     .filter((b) => !b.running || b.held_by === "paused").filter((b) => b.held_by !== "backoff" || b.head_age_ms > 60_000)
-    .sort((a, b) => (b.head_age_ms ?? 0) - (a.head_age_ms ?? 0))
-    .map((b) => ({ level: b.held_by === "paused" || b.held_by === "cooling" ? "warn" : "bad", link: to.bucket(b.policy, b.key),
-      text: `${b.policy}/${key(b.key)} holds ${plural(b.depth, "job")}` +
-        (b.head_age_ms ? `, the oldest for ${span(b.head_age_ms)}` : "") + `: ${heldBy(b.held_by)}.` }));
-  return [...paused, ...held1];
+    .sort((a, b) => (b.head_age_ms ?? 0) - (a.head_age_ms ?? 0));
+  return [...paused, ...together(held1, (b) => b.held_by).map(([b, ...more]) => ({
+    level: b.held_by === "paused" || b.held_by === "cooling" ? "warn" : "bad",
+    link: more.length ? to.policy(b.policy) : to.bucket(b.policy, b.key),
+    text: `${b.policy}/${key(b.key)} holds ${plural(b.depth, "job")}` +
+      (b.head_age_ms ? `, the oldest for ${span(b.head_age_ms)}` : "") +
+      (more.length ? `, and ${plural(more.length, "other bucket waits", "other buckets wait")} alike` : "") +
+      `: ${heldBy(b.held_by)}.` }))];
 }
 
 function unowned(unanswered, depths, drainers) {

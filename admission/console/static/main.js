@@ -19,6 +19,10 @@ import * as policy from "./views/policy.js";
 // view(data, page), which makes it. It may say with events(params) which events it wants; they
 // come to heard(event, page), and have it ask again.
 const views = { "": overview, policy, bucket, jobs, job, history, dead, drainers, doors };
+const unreadable = {
+  title: () => "No view",
+  load() { throw new Refused(404, { detail: "the address of this page is no UTF-8" }); },
+};
 const tabs = [["", "Overview", "o"], ["dead", "Dead letters", "d"], ["drainers", "Drainers", "r"], ["doors", "Door policies", "l"]];
 
 const SOONEST = 1000, OFTEN = 2000; // ms between two questions
@@ -87,10 +91,15 @@ async function load() {
 }
 
 function route() {
-  const [name, ...params] = location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
+  let name = "", params = [];
   generation++;
   hears();
-  shown = views[name] ?? overview;
+  try {
+    [name, ...params] = location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
+    shown = views[name] ?? overview;
+  } catch {
+    shown = unreadable;
+  }
   Object.assign(page, { params, state: {}, name: views[name] ? name : "" });
   [data, failed, connection] = [null, null, ""];
   document.title = [...new Set([shown.title(params), "Penstock"])].join(" · ");

@@ -18,17 +18,18 @@ export const to = {
 
 /**
  * table shows rows. Columns are {head, cell(row), number, wide}; the first cell of a row is its
- * header. Without rows it says why.
+ * header. Without rows it says why. On a phone a row is a card, whose cells have their heads beside
+ * them; browsers forget what a table is that is laid out so, hence the roles.
  */
 export function table(caption, columns, rows, empty, keyOf) {
   if (!rows.length) return h("p", { class: "empty" }, empty);
   return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption },
-    h("table", null,
+    h("table", { role: "table" },
       h("caption", { class: "out" }, caption),
-      h("thead", null, h("tr", null, columns.map((c) =>
-        h("th", { scope: "col", class: c.number ? "number" : null, title: c.title }, c.head)))),
-      h("tbody", null, rows.map((row) => h("tr", { key: keyOf?.(row) }, columns.map((c, i) =>
-        h(i ? "td" : "th", { scope: i ? null : "row",
+      h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, columns.map((c) =>
+        h("th", { role: "columnheader", scope: "col", class: c.number ? "number" : null, title: c.title }, c.head)))),
+      h("tbody", { role: "rowgroup" }, rows.map((row) => h("tr", { role: "row", key: keyOf?.(row) }, columns.map((c, i) =>
+        h(i ? "td" : "th", { role: i ? "cell" : "rowheader", scope: i ? null : "row", "data-head": i ? c.head : null,
           class: [c.number && "number", c.wide && "wide"].filter(Boolean).join(" ") || null },
         c.cell(row))))))));
 }

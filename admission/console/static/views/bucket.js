@@ -17,12 +17,14 @@ export const events = ([policy, key]) => "recent=1024&policy=" + encodeURICompon
 
 export async function load([policy, key], page) {
   const [p, b] = await Promise.all([get(path("policies", policy)), get(path("buckets", policy, key))]);
-  page.state.starts ??= new Starts();
+  page.state.starts ??= new Starts(page.now());
   return { p: p.policy, paused: p.paused, last: p.last_change, b, override: b.override ?? {} };
 }
 
 export function heard(event, page) {
-  if (event.type === "started") (page.state.starts ??= new Starts()).add(Date.parse(event.at));
+  const at = Date.parse(event.at), starts = page.state.starts ??= new Starts(page.now());
+  starts.since = Math.min(starts.since, at); // the admitter recalls all events since then
+  if (event.type === "started") starts.add(at);
   page.state.events = [event, ...page.state.events ?? []].slice(0, KEPT);
 }
 
@@ -66,7 +68,7 @@ export function view({ p, paused, last, b, override }, page) {
         { head: "At", cell: (e) => clock(e.at) },
         { head: "Event", cell: (e) => h("span", { class: "event " + e.type }, e.type.replace("_", " ")) },
         { head: "Job", cell: (e) => link(to.job(e.job), e.job) },
-        { head: "", wide: true, cell: (e) => told(e) },
+        { head: "What", wide: true, cell: (e) => told(e) },
       ], page.state.events ?? [], "None since this page was opened.", (e) => e.at + e.type + e.job)),
   ];
 }

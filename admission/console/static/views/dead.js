@@ -77,7 +77,7 @@ function list(policy, { letters, next, discarded }, page) {
       { head: "Attempts", number: true, cell: (l) => count(l.attempts) },
       { head: "Buried", cell: (l) => clock(l.buried_at) },
       { head: "Body", number: true, cell: (l) => bytes(l.size) },
-      { head: "", cell: (l) => action("Replay", () => replay(policy, l, page), { why }) },
+      { head: "Action", cell: (l) => action("Replay", () => replay(policy, l, page), { why }) },
     ], letters, sought ? "Nothing is found." : "There are no dead letters: every job that ended was done.", (l) => l.id),
     pager(after.length > 1 ? turn({ after: after.slice(0, -1) }) : null,
       next ? turn({ after: [...after, next] }) : null, plural(letters.length, "letter") + " here, the oldest first"),

@@ -32,7 +32,7 @@ export function view({ policies, stats, window }) {
       { head: "Rule", wide: true, cell: ({ p }) => rule(p) },
       { head: "Allowed", number: true, cell: (r) => count(r.allowed) },
       { head: "Refused", number: true, cell: (r) => r.refused ? h("strong", { class: "warn" }, count(r.refused)) : "0" },
-      { head: "", cell: (r) => share(r) },
+      { head: "Share", cell: (r) => share(r) },
     ], rows, "There is no policy that decides at the door.", ({ p }) => p.name),
     h("h2", null, "Hottest keys"),
     table("Keys that ask most, of each policy", [

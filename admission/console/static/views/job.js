@@ -85,7 +85,7 @@ const history = (events) => h("section", null, h("h2", null, "History"),
   table("What was heard of the job", [
     { head: "At", cell: (e) => clock(e.at) },
     { head: "Event", cell: (e) => h("span", { class: "event " + e.type }, e.type.replace("_", " ")) },
-    { head: "", wide: true, cell: (e) => [e.attempt && `attempt ${e.attempt}`, e.wait_ms && `waited ${span(e.wait_ms)}`,
+    { head: "What", wide: true, cell: (e) => [e.attempt && `attempt ${e.attempt}`, e.wait_ms && `waited ${span(e.wait_ms)}`,
       e.duration_ms && `took ${span(e.duration_ms)}`, e.reason, e.error].filter(Boolean).join(", ") },
   ], events, "Nothing was heard of it since somebody last looked."));
 
