@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -325,8 +326,17 @@ type bridge struct {
 	fatal chan string
 }
 
+// ofConnection begins the formats of what the server says of one connection: its address, its
+// number, and what the client says of itself.
+var ofConnection = regexp.MustCompile(`^\S+ - [a-z_]+:\d+( - "([^"\\]|\\.)*")* - `)
+
 func (b *bridge) log(level slog.Level, format string, v []any) {
-	b.lines.Log(format, level, "nats-server: "+strings.TrimSpace(fmt.Sprintf(format, v...)))
+	about := format
+	if prefix := ofConnection.FindString(format); prefix != "" {
+		// Anyone who reaches the port can cause these, and each connection has its own format.
+		about, level = format[len(prefix):], min(level, slog.LevelWarn)
+	}
+	b.lines.Log(about, level, "nats-server: "+strings.TrimSpace(fmt.Sprintf(format, v...)))
 }
 
 func (b *bridge) Noticef(string, ...any)         {}

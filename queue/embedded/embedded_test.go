@@ -2,6 +2,7 @@ package embedded
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/penstock-mq/penstock/internal/seldom"
 	"github.com/penstock-mq/penstock/internal/waittest"
+	"github.com/penstock-mq/penstock/queue/roles"
 )
 
 func start(t *testing.T, o Options) *Server {
@@ -162,6 +164,28 @@ func TestOnlyWarningsAreLogged(t *testing.T) {
 		!strings.Contains(text, "level=WARN") || !strings.Contains(text, "level=ERROR") ||
 		!strings.Contains(text, "low on space") {
 		t.Errorf("logged:\n%s", text)
+	}
+}
+
+// Outsiders do not fill the log, and cause no line that says that a promise is broken.
+func TestFailedLoginsAreOneLine(t *testing.T) {
+	log := &waittest.Log{}
+	s := start(t, Options{Dir: t.TempDir(), Listen: "127.0.0.1:0",
+		Logger: slog.New(slog.NewTextHandler(log, nil)),
+		Users: []User{{Name: "a", Role: roles.Operator, Policies: []string{"*"},
+			Password: "$2a$04$wDElD6NzrfF1U3ZHZk.MV./05bk5Rp7pd7G7tA0f7t2r7pqnvlDXC"}}})
+	for i := range 20 {
+		nc, err := nats.Connect(s.URL(), nats.UserInfo("a", "wrong"),
+			nats.Name(fmt.Sprintf(`guess "%d" - x`, i)))
+		if err == nil {
+			nc.Close()
+			t.Fatal("a wrong password is taken")
+		}
+	}
+	waittest.Until(t, "it is logged", func() bool { return log.Count("uthentication") > 0 })
+	s.Shutdown()
+	if n := log.Count("level=WARN"); n > 3 || log.Count("level=ERROR") > 0 {
+		t.Errorf("20 failed logins are %d lines:\n%s", n, log)
 	}
 }
 
