@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/penstock-mq/penstock"
+	"github.com/penstock-mq/penstock/admission/access"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/embedded"
 	"github.com/penstock-mq/penstock/workers"
@@ -241,5 +244,45 @@ func TestSchedulesThatCannotBeAreRefused(t *testing.T) {
 			status != 400 {
 			t.Errorf("%s: %d", path, status)
 		}
+	}
+}
+
+// A client that may only submit replaces its own schedules and not those of others, and nobody
+// resumes one that an operator has paused by storing it again.
+func TestAScheduleIsItsClients(t *testing.T) {
+	tokens := filepath.Join(t.TempDir(), "tokens.yaml")
+	text := "clients:\n"
+	for name, rights := range map[string][]string{"one": {"submit"}, "two": {"submit"},
+		"operator": {"submit", "operate", "read"}} {
+		text += access.Line(name, rights, []string{"*"}, nil, name) + "\n"
+	}
+	if err := os.WriteFile(tokens, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := open(t, penstock.Options{Policies: []policy.Policy{paced("mail", 1000, 10)},
+		AdmitOnly: true, HTTP: penstock.HTTP{Tokens: tokens}})
+	put := func(client, when string) int {
+		t.Helper()
+		status, _ := ask(t, p, "POST", "/v1/schedules/mail/acme", "report",
+			"Authorization", "Bearer "+client, "Penstock-Schedule", when)
+		return status
+	}
+	for _, c := range []struct {
+		client string
+		want   int
+	}{{"one", 201}, {"one", 201}, {"two", 403}, {"operator", 201}, {"one", 403}} {
+		if got := put(c.client, "@daily"); got != c.want {
+			t.Errorf("%s: %d, want %d", c.client, got, c.want)
+		}
+	}
+	const operator = "Bearer operator"
+	if status, body := ask(t, p, "PATCH", "/v1/schedules/mail/acme?paused=1", "", "Authorization",
+		operator); status != 200 {
+		t.Fatal(status, body)
+	}
+	put("operator", "@hourly")
+	_, body := ask(t, p, "GET", "/v1/schedules/mail/acme", "", "Authorization", operator)
+	if !strings.Contains(body, `"paused":true`) || !strings.Contains(body, "hourly") {
+		t.Errorf("stored again it is %s", body)
 	}
 }

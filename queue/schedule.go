@@ -39,13 +39,14 @@ const (
 	MaxScheduledBody = 64 << 10
 )
 
-// Headers of a stored schedule: what it ticks by, in whose time, and the set of the file that it
-// is from.
+// Headers of a stored schedule: what it ticks by, in whose time, the set of the file that it is
+// from, and the client that stored it.
 const (
 	HeaderSchedule     = "Penstock-Schedule"
 	HeaderScheduleZone = "Penstock-Schedule-Zone"
 	HeaderScheduleName = "Penstock-Schedule-Name" // of a request; stored, it is in the subject
 	headerScheduleSet  = "Penstock-Schedule-Set"
+	headerScheduleBy   = "Penstock-Schedule-By"
 )
 
 // ErrSchedule says that the server does not understand when a schedule ticks.
@@ -62,6 +63,7 @@ type Schedule struct {
 	Zone   string // of a cron pattern; empty: UTC
 	Paused bool
 	Set    string // of the configuration file that it is from; empty: of none
+	By     string // the client that stored it; empty: a file, or one without a name
 
 	Header map[string][]string // of its jobs
 	Body   []byte
@@ -150,6 +152,9 @@ func (b *Broker) storeSchedule(ctx context.Context, s Schedule,
 	if s.Set != "" {
 		m.Header.Set(headerScheduleSet, s.Set)
 	}
+	if s.By != "" {
+		m.Header.Set(headerScheduleBy, s.By)
+	}
 	m.Data = s.Body
 	stale := off
 	if s.Paused {
@@ -213,7 +218,7 @@ func (b *Broker) scheduleOf(subject string, h nats.Header, body []byte) (Schedul
 		return s, fmt.Errorf("%w: subject %s", ErrSchedule, subject)
 	}
 	s.When, s.Zone, s.Body = h.Get(HeaderSchedule), h.Get(HeaderScheduleZone), body
-	s.Set = h.Get(headerScheduleSet)
+	s.Set, s.By = h.Get(headerScheduleSet), h.Get(headerScheduleBy)
 	s.Header = map[string][]string{}
 	for name, values := range h {
 		if !strings.HasPrefix(name, "Nats-") && !strings.HasPrefix(name, HeaderSchedule) {

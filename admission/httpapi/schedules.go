@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/admission/access"
 	"github.com/penstock-mq/penstock/admission/answer"
 	"github.com/penstock-mq/penstock/admission/schedules"
 	"github.com/penstock-mq/penstock/queue"
@@ -30,8 +31,8 @@ func (h *handler) putSchedule(r *http.Request, at place) (answer.Answer, error) 
 		return answer.Answer{}, bodyLeft{&admission.RequestError{Field: "query",
 			Reason: "a schedule has no query parameters; a question mark in a key is written %3F"}}
 	}
-	body, held, err := h.read(r, queue.MaxScheduledBody)
-	defer h.options.Budget.Release(held)
+	body, held, err := h.read(r, at, queue.MaxScheduledBody)
+	defer h.options.Budget.Release(at.from, held)
 	if err != nil {
 		return answer.Answer{}, bodyLeft{err}
 	}
@@ -45,7 +46,8 @@ func (h *handler) putSchedule(r *http.Request, at place) (answer.Answer, error) 
 		SubmitRequest: admission.SubmitRequest{Policy: at.policy, Key: at.key, Header: header,
 			Body: body},
 		Name: r.Header.Get(queue.HeaderScheduleName), When: r.Header.Get(queue.HeaderSchedule),
-		Zone: r.Header.Get(queue.HeaderScheduleZone)})
+		Zone: r.Header.Get(queue.HeaderScheduleZone), By: at.client.Name,
+		Manages: at.client.MayKey(access.Operate, at.policy, at.key.Raw())})
 	if err != nil {
 		return answer.Answer{}, err
 	}

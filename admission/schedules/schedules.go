@@ -84,16 +84,28 @@ func shown(s queue.Schedule) Schedule {
 type Request struct {
 	admission.SubmitRequest
 	Name, When, Zone string
+	// By is the name of the client. Unless Manages is set it may replace only what it has stored.
+	By      string
+	Manages bool
 }
 
-// Put stores a schedule, in place of one of the same policy, key and name. Errors:
-// [*admission.RequestError], [admission.ErrUnknownPolicy], [admission.ErrConflict],
-// [admission.ErrTooLarge], [admission.ErrUnavailable].
+// Put stores a schedule, in place of one of the same policy, key and name, which stays paused if it
+// is. Errors: [*admission.RequestError], [admission.ErrUnknownPolicy], [admission.ErrConflict],
+// [admission.ErrTooLarge], [admission.ErrForbidden], [admission.ErrUnavailable].
 func (s *Service) Put(ctx context.Context, r Request) (Schedule, error) {
 	made, err := r.schedule(s.jobs.Sound)
 	if err != nil {
 		return Schedule{}, err
 	}
+	before, err := s.broker.Schedule(ctx, made.Policy, made.Key, made.Name)
+	switch {
+	case err == nil && !r.Manages && before.By != r.By:
+		return Schedule{}, fmt.Errorf("%w: this schedule is another client's: replacing it needs "+
+			"the right operate", admission.ErrForbidden)
+	case err != nil && !errors.Is(err, queue.ErrNotFound):
+		return Schedule{}, translate(err)
+	}
+	made.By, made.Paused = r.By, before.Paused
 	if err := s.broker.PutSchedule(ctx, made); err != nil {
 		return Schedule{}, translate(err)
 	}
