@@ -77,6 +77,9 @@ func (p *Penstock) serving() []func(context.Context) error {
 	if o.shared {
 		roster := kv.NewRoster(p.broker.Tables().Admitters, rosterLease, o.Limits.SetLive)
 		parts = append(parts, after(p.prepared, roster.Run))
+		if store, ok := o.Limits.(interface{ Run(context.Context) error }); ok {
+			parts = append(parts, store.Run)
+		}
 	}
 	return parts
 }

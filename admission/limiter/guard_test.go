@@ -418,3 +418,30 @@ func (p *proxy) delay(d time.Duration) {
 	defer p.mu.Unlock()
 	p.waits = d
 }
+
+// Whether Redis answers is known although nobody asks for a decision.
+func TestADeadStoreIsNoticedWithoutTraffic(t *testing.T) {
+	server := redistest.Start(t)
+	s := shareFor(t, server, server.Addr(), timeout)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.factory.Run(ctx) }()
+	if err := s.factory.Health(); err != nil {
+		t.Error("at the start:", err)
+	}
+	server.Freeze()
+	s.until("it is noticed", func() bool { return s.factory.Health() != nil && !s.isUp() })
+	looks := time.NewTicker(20 * time.Millisecond)
+	defer looks.Stop()
+	for range 100 { // for longer than it is between two probes
+		if <-looks.C; s.factory.Health() == nil {
+			t.Fatal("it is well again, and is not")
+		}
+	}
+	server.Thaw()
+	s.until("it is well", func() bool { return s.factory.Health() == nil && s.isUp() })
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}

@@ -105,12 +105,48 @@ func New(o Options) *Factory {
 }
 
 // Health returns that the shared store does not answer, so that policies go on by their
-// on_store_error; nil while it does, and in memory.
+// on_store_error; nil while it does, and in memory. With [Factory.Run] it is true within seconds,
+// also while nobody asks for decisions.
 func (f *Factory) Health() error {
-	if f.breaker != nil && f.breaker.State() == gobreaker.StateOpen {
+	if f.breaker != nil && f.breaker.State() != gobreaker.StateClosed {
 		return errAway
 	}
 	return nil
+}
+
+// probe is a policy that no file can have, whose decisions are asked for when there are no others.
+var probe = policy.Policy{Name: "=alive", Rule: policy.Rule{Algorithm: policy.FixedWindow,
+	Limit: 1 << 30, Window: policy.Duration(time.Second)}}
+
+// Run asks the shared store for a decision each second, until ctx ends, unless others do: the
+// breaker learns from either.
+func (f *Factory) Run(ctx context.Context) error {
+	if f.shared == nil {
+		<-ctx.Done()
+		return nil
+	}
+	made, err := makeLimit(probe, f.shared, nil)
+	if err != nil {
+		return err
+	}
+	looks := time.NewTicker(probeEvery)
+	defer looks.Stop()
+	var asked uint32
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-looks.C:
+		}
+		if now := f.breaker.Counts().Requests; now != asked {
+			asked = now
+			continue
+		}
+		within, cancel := context.WithTimeout(ctx, f.options.Shared.Timeout)
+		_, _ = made.Limiter.Take(within, admission.Caller{}, 1) // the breaker hears how it went
+		cancel()
+		asked = f.breaker.Counts().Requests
+	}
 }
 
 var errAway = errors.New("the shared store does not answer: policies go on by their on_store_error")
