@@ -61,7 +61,8 @@ func (p *Penstock) Submit(ctx context.Context, j Job) (Ticket, error) {
 		return Ticket{}, admission.InvalidKey(err)
 	}
 	return p.service.Submit(ctx, admission.SubmitRequest{Policy: j.Policy, Key: key,
-		Header: j.header(), IP: admission.ClientIP(j.IP), Body: j.Body, Wait: j.Wait})
+		Header: j.header(), IP: admission.ClientIP(j.IP), Body: j.Body, Wait: j.Wait,
+		From: admission.Client{Operator: true}})
 }
 
 // header returns the job's header with its fields in it; nil when there is none.

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -97,13 +98,25 @@ func TestRepeatsAreBounded(t *testing.T) {
 	})
 }
 
-func TestBudget(t *testing.T) {
-	b := NewBudget(10)
-	if b.Reserve(7) != nil || b.Reserve(3) != nil || b.Reserve(1) == nil {
-		t.Error("a budget of 10 let 11 in, or not 10")
+func TestABudgetIsSharedByClients(t *testing.T) {
+	b := NewBudget(100)
+	most := func(c Client) (n int64) {
+		for b.Reserve(c, 1) == nil {
+			n++
+		}
+		return n
 	}
-	b.Release(3)
-	if b.Reserve(4) == nil || b.Reserve(3) != nil {
-		t.Error("what was released is not free, or more than that")
+	greedy, other, operator := Client{Name: "greedy"}, Client{Name: "other"},
+		Client{Name: "operator", Operator: true}
+	got := []int64{most(greedy), most(other), most(Client{Name: "third"}), most(operator)}
+	if want := []int64{67, 17, 4, 9}; !slices.Equal(got, want) {
+		t.Errorf("clients that want everything get %d, want %d", got, want)
+	}
+	b.Release(greedy, 67)
+	if n := most(operator); n < 40 {
+		t.Errorf("an operator gets %d more of what a client gave back", n)
+	}
+	if one := NewBudget(1); one.Reserve(greedy, 1) != nil || one.Reserve(operator, 1) == nil {
+		t.Error("a budget of one is not for one")
 	}
 }

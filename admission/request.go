@@ -23,6 +23,8 @@ type SubmitRequest struct {
 	// IP is the address of the client as the transport knows it; empty when it does not. The header
 	// Penstock-IP goes before it.
 	IP string
+	// From is the client, for its share of the requests that wait.
+	From Client
 	// Wait is for how long [Service.Submit] waits for the job's end, at most [MaxWait]; 0: not.
 	Wait time.Duration
 	// Body is the job's payload, at most [MaxBody]. The service does not change it and does not

@@ -387,3 +387,26 @@ func TestJobsThatCouldNeverStartAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// asked are outcomes that nobody hears.
+type asked struct{}
+
+func (asked) Await() (*queue.Waiting, error) { return nil, errors.New("nobody hears") }
+
+// A client that waits for as many jobs as it may leaves others room to wait.
+func TestAClientWaitsWithinItsShare(t *testing.T) {
+	s := newTestService(t, &fakeQueue{capacity: 3}, &fakeValves{answer: startsIn(0)}, stripe)
+	s.waiters.outcomes = asked{}
+	weak := request("stripe")
+	weak.From, weak.Wait = Client{Name: "weak"}, time.Minute
+	for s.waiters.places.Reserve(weak.From, 1) == nil {
+	}
+	if o, err := s.Submit(t.Context(), weak); err != nil || o.NotWaited != NotWaitedBusy {
+		t.Errorf("beyond its share it gets %+v, %v", o, err)
+	}
+	other := weak
+	other.From.Name = "other"
+	if _, err := s.Submit(t.Context(), other); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("another client does not wait: %v", err)
+	}
+}

@@ -22,7 +22,7 @@ const (
 const (
 	NotWaitedTime     = "time"     // the job has not ended within the time
 	NotWaitedRepeat   = "repeat"   // another submission's job, whose outcome goes to that one
-	NotWaitedBusy     = "busy"     // as many wait in this process as may
+	NotWaitedBusy     = "busy"     // as many wait in this process, or of this client, as may
 	NotWaitedStopping = "stopping" // the process is about to end
 )
 
@@ -34,13 +34,13 @@ type Outcomes interface {
 // waiters are the submissions that wait.
 type waiters struct {
 	outcomes Outcomes // nil: nobody can
-	places   chan struct{}
+	places   *Budget
 	ending   context.Context // done when nobody may wait any more
 	end      context.CancelFunc
 }
 
 func newWaiters(o Outcomes) waiters {
-	w := waiters{outcomes: o, places: make(chan struct{}, maxWaiters)}
+	w := waiters{outcomes: o, places: NewBudget(maxWaiters)}
 	w.ending, w.end = context.WithCancel(context.Background())
 	return w
 }
@@ -88,12 +88,10 @@ func (s *Service) await(ctx context.Context, r SubmitRequest, wait time.Duration
 	if s.waiters.outcomes == nil {
 		return Outcome{}, &RequestError{WaitHeader, "nobody can wait here"}
 	}
-	select {
-	case s.waiters.places <- struct{}{}:
-		defer func() { <-s.waiters.places }()
-	default:
+	if s.waiters.places.Reserve(r.From, 1) != nil {
 		return notWaited(NotWaitedBusy)(s.send(ctx, r, s.foretold)())
 	}
+	defer s.waiters.places.Release(r.From, 1)
 	waiting, err := s.waiters.outcomes.Await()
 	if err != nil {
 		return Outcome{}, unavailable("wait for the end of a job", err)

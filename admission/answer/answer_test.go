@@ -233,7 +233,7 @@ Content-Type: application/problem+json
 Retry-After: 1
 {"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",` +
 			`"title":"Temporarily reduced capacity","status":503,"detail":"temporarily unavailable","reason":"store"}`, ""},
-		{"busy", admission.NewBudget(0).Reserve(1), `
+		{"busy", admission.NewBudget(0).Reserve(admission.Client{}, 1), `
 503
 Content-Type: application/problem+json
 Retry-After: 1

@@ -53,14 +53,14 @@ func (h *handler) submitBatch(r *http.Request, at place) (answer.Answer, error) 
 	if err != nil {
 		return answer.Answer{}, err
 	}
-	body, held, err := h.read(r, admission.MaxBatchBytes)
-	release := func() { h.options.Budget.Release(held) }
+	body, held, err := h.read(r, at, admission.MaxBatchBytes)
+	release := func() { h.options.Budget.Release(at.from, held) }
 	if err != nil {
 		release()
 		return answer.Answer{}, bodyLeft{err}
 	}
 	// What is decoded and under way is at most as much again.
-	if err := h.options.Budget.Reserve(held); err != nil {
+	if err := h.options.Budget.Reserve(at.from, held); err != nil {
 		release()
 		return answer.Answer{}, err
 	}

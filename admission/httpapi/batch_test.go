@@ -132,7 +132,7 @@ func TestABatchGivesItsBytesBack(t *testing.T) {
 	for _, body := range []string{threeJobs, "[oops", " ", strings.Repeat("x", 6_000)} {
 		batch(t, address, body)
 	}
-	if err := budget.Reserve(10_000); err != nil {
+	if err := budget.Reserve(admission.Client{Operator: true}, 10_000); err != nil {
 		t.Error(err)
 	}
 }

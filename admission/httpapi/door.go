@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/admission/access"
 	"github.com/penstock-mq/penstock/admission/answer"
 	"github.com/penstock-mq/penstock/queue/job"
 )
@@ -37,13 +38,14 @@ func (h *handler) submit(r *http.Request, at place) (answer.Answer, error) {
 	if err != nil {
 		return answer.Answer{}, err
 	}
-	body, held, err := h.read(r, admission.MaxBody)
-	defer h.options.Budget.Release(held)
+	body, held, err := h.read(r, at, admission.MaxBody)
+	defer h.options.Budget.Release(at.from, held)
 	if err != nil {
 		return answer.Answer{}, bodyLeft{err}
 	}
 	outcome, err := h.service.Submit(r.Context(), admission.SubmitRequest{
-		Policy: at.policy, Key: at.key, Header: r.Header, Body: body, IP: client, Wait: wait})
+		Policy: at.policy, Key: at.key, Header: r.Header, Body: body, IP: client,
+		From: at.from, Wait: wait})
 	if err != nil {
 		return answer.Answer{}, err
 	}
@@ -62,9 +64,11 @@ func (b bodyLeft) Unwrap() error { return b.error }
 // smallBody is what a body takes of the budget before its first byte has come.
 const smallBody = 4 << 10
 
-// read reads a body of at most so many bytes, and takes from the budget, as the bytes come, what
-// holds them.
-func (h *handler) read(r *http.Request, most int64) (body []byte, held int64, err error) {
+// read reads a body of at most so many bytes, and takes from the client's share of the budget, as
+// the bytes come, what holds them.
+func (h *handler) read(r *http.Request, at place, most int64) (body []byte, held int64,
+	err error) {
+
 	size := r.ContentLength
 	if size < 0 {
 		size = most + 1
@@ -75,7 +79,7 @@ func (h *handler) read(r *http.Request, most int64) (body []byte, held int64, er
 				most)
 		}
 		room := min(max(smallBody, 2*held), size)
-		if err := h.options.Budget.Reserve(room - held); err != nil {
+		if err := h.options.Budget.Reserve(at.from, room-held); err != nil {
 			return nil, held, err
 		}
 		held = room
@@ -160,6 +164,21 @@ func (h *handler) client(remote string, header http.Header) (string, error) {
 		}
 	}
 	return admission.ClientIP(host), nil
+}
+
+// from returns the client as budgets count it: by its name, or by the address that it, or a trusted
+// proxy for it, asks from.
+func (h *handler) from(r *http.Request, c *access.Client) admission.Client {
+	from := admission.Client{Name: c.Name,
+		Operator: c.MayAll(access.Read | access.Operate | access.Admin)}
+	if from.Name == "" {
+		address, err := h.client(r.RemoteAddr, r.Header)
+		if err == nil && len(r.Header[ipHeader]) > 0 {
+			address = admission.ClientIP(r.Header[ipHeader][0])
+		}
+		from.Name = address
+	}
+	return from
 }
 
 // queryCost reads the query of a check, whose one parameter is the cost.

@@ -153,12 +153,13 @@ func TestABodyThatNeverComesHoldsNothing(t *testing.T) {
 			admission.MaxBody)
 		slow[i] = conn
 	}
+	all := admission.Client{Name: "all", Operator: true}
 	const left = admission.MaxBody + smallBody - 20*smallBody
 	waittest.Until(t, "all slow requests have begun", func() bool {
-		if budget.Reserve(left+1) != nil {
+		if budget.Reserve(all, left+1) != nil {
 			return true
 		}
-		budget.Release(left + 1)
+		budget.Release(all, left+1)
 		return false
 	})
 	response, body := send(t, address,

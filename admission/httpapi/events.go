@@ -54,7 +54,7 @@ func (m management) events(r *http.Request, at place) (answer.Answer, error) {
 	if err != nil {
 		return answer.Answer{}, err
 	}
-	l, err := m.service.Watch().Listen(r.Header.Get("Last-Event-ID"), int(recent), wants)
+	l, err := m.service.Watch().Listen(at.from, r.Header.Get("Last-Event-ID"), int(recent), wants)
 	if err != nil {
 		return answer.Answer{}, err
 	}

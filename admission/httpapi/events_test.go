@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"bufio"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -118,4 +119,45 @@ func TestEventsAreStreamedToThoseWhoMaySeeThem(t *testing.T) {
 	all = ask(200, "all", "/v1/events")
 	w.Close()
 	all.expect(`data: {"reason":"stopping"}`)
+}
+
+// A client with rights for one key holds its share of the streams, and an operator hears on.
+func TestAClientHasItsShareOfTheStreams(t *testing.T) {
+	_, nc := brokertest.Start(t, embedded.Options{})
+	broker := brokertest.Open(t, nc)
+	w := watch.New(broker)
+	api := httptest.NewServer(New(&fakeService{}, Options{
+		Clients: clientsOf(t, "all rights: [read], policies: ['*']",
+			"weak rights: [read], policies: [mail], keys: [ann]"),
+		Management: manage.New(broker, nil, manage.Options{Watch: w})}))
+	t.Cleanup(api.Close)
+	t.Cleanup(w.Close)
+	ask := func(client string) *http.Response {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, api.URL+"/v1/events", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+client)
+		response, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { response.Body.Close() })
+		return response
+	}
+	refused := ask("weak")
+	for range watch.MaxListeners {
+		if refused.StatusCode == http.StatusOK {
+			refused = ask("weak")
+		}
+	}
+	text, err := io.ReadAll(refused.Body)
+	if err != nil || refused.StatusCode != http.StatusServiceUnavailable ||
+		!strings.Contains(string(text), `"reason":"busy"`) {
+		t.Errorf("beyond its share: %s %s, %v", refused.Status, text, err)
+	}
+	if operator := ask("all"); operator.StatusCode != http.StatusOK {
+		t.Errorf("an operator: %s", operator.Status)
+	}
 }

@@ -223,6 +223,7 @@ type place struct {
 	seq    uint64 // of a job or a dead letter
 	query  url.Values
 	client *access.Client // who asks
+	from   admission.Client
 }
 
 // place reads what a route's path holds in braces, and the query.

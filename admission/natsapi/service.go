@@ -229,24 +229,34 @@ func (s *server) finish(others int) {
 func (s *server) dispatch(ctx context.Context, e endpoint) micro.Handler {
 	busy := false // used by one goroutine: the subscription's
 	return micro.HandlerFunc(func(r micro.Request) {
-		size := int64(len(r.Data()))
-		if err := s.options.Budget.Reserve(size); err != nil {
+		size, from := int64(len(r.Data())), s.from(e, r)
+		if err := s.options.Budget.Reserve(from, size); err != nil {
 			s.respond(r, s.errors.Answer(err))
 			return
 		}
 		if busy = !s.enter(busy); busy {
-			s.options.Budget.Release(size)
+			s.options.Budget.Release(from, size)
 			s.respond(r, s.errors.Answer(errBusy))
 			return
 		}
 		go func() {
 			defer func() {
 				<-s.slots
-				s.options.Budget.Release(size)
+				s.options.Budget.Release(from, size)
 			}()
 			s.answer(ctx, r, e)
 		}()
 	})
+}
+
+// from returns the client of a request: NATS does not tell who asks, but permits users by policies.
+func (s *server) from(e endpoint, r micro.Request) admission.Client {
+	policy, _, _ := e.parse(r.Subject())
+	return natsClient(policy)
+}
+
+func natsClient(policy string) admission.Client {
+	return admission.Client{Name: "nats " + policy}
 }
 
 // enter takes a slot. It waits for one only when the request before found one: otherwise the
@@ -296,7 +306,7 @@ func (s *server) submit(ctx context.Context, r micro.Request, policy string, key
 
 	outcome, err := s.service.Submit(ctx,
 		admission.SubmitRequest{Policy: policy, Key: key, Header: r.Headers(),
-			Body: r.Data()})
+			Body: r.Data(), From: natsClient(policy)})
 	if err != nil {
 		return answer.Answer{}, err
 	}

@@ -269,7 +269,7 @@ func TestTooManyRequestsGetAClearNo(t *testing.T) {
 		entered <- struct{}{}
 		<-release
 		return admission.Outcome{Verdict: admission.Queued, Job: "p:1"}, nil
-	}}, Options{MaxConcurrent: 2, Budget: admission.NewBudget(100)})
+	}}, Options{MaxConcurrent: 2, Budget: admission.NewBudget(200)})
 
 	var asking sync.WaitGroup
 	for range 2 {
@@ -289,7 +289,9 @@ func TestTooManyRequestsGetAClearNo(t *testing.T) {
 			t.Errorf("beyond the slots: %v %s", m.Header, m.Data)
 		}
 	}
-	if m := ask(t, r.client, "penstock.submit.p.k", "x"); m.Header.Get("Penstock-Status") != "503" {
+	large := strings.Repeat("x", 100)
+	m := ask(t, r.client, "penstock.submit.p.k", large)
+	if m.Header.Get("Penstock-Status") != "503" {
 		t.Errorf("beyond the budget: %v %s", m.Header, m.Data)
 	}
 	close(release)

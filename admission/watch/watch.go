@@ -28,7 +28,7 @@ const (
 	MaxRecent = kept
 	// behind is how many events a listener may be behind.
 	behind = 256
-	// MaxListeners is how many may listen at once.
+	// MaxListeners is how many may listen at once, in shares ([admission.Budget]).
 	MaxListeners = 100
 )
 
@@ -72,6 +72,7 @@ type Listener struct {
 	Missed bool
 
 	w      *Watch
+	from   admission.Client
 	events chan Event
 	wants  func(Event) bool
 	reason string // why Events is closed
@@ -91,12 +92,14 @@ type Watch struct {
 	number    uint64    // of the last event
 	recent    []Event   // a ring: the last ones, by their number
 	listeners map[*Listener]bool
+	places    *admission.Budget
 	figures   map[string]*figures // by policy
 }
 
 // New makes a watch that hears nothing yet.
 func New(broker *queue.Broker) *Watch {
-	return &Watch{broker: broker, now: time.Now, listeners: map[*Listener]bool{}}
+	return &Watch{broker: broker, now: time.Now, listeners: map[*Listener]bool{},
+		places: admission.NewBudget(MaxListeners)}
 }
 
 // Close ends all listeners. Whoever asks afterwards hears nothing.
@@ -110,19 +113,21 @@ func (w *Watch) Close() {
 	w.silence()
 }
 
-// Listen returns a listener for the events that wants returns true for. After the id of an event
-// that it heard before, it hears those in between first, as far as they are kept; without an id the
-// last ones that are kept, at most so many as recent says.
-func (w *Watch) Listen(after string, recent int, wants func(Event) bool) (*Listener, error) {
+// Listen returns a listener of a client for the events that wants returns true for. After the id of
+// an event that it heard before, it hears those in between first, as far as they are kept; without
+// an id the last ones that are kept, at most so many as recent says.
+func (w *Watch) Listen(from admission.Client, after string, recent int,
+	wants func(Event) bool) (*Listener, error) {
+
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.listeners) >= MaxListeners {
-		return nil, fmt.Errorf("%w: %d listen already", admission.ErrUnavailable, MaxListeners)
-	}
 	if err := w.hear(); err != nil {
 		return nil, err
 	}
-	l := &Listener{w: w, events: make(chan Event, behind+kept), wants: wants}
+	if err := w.places.Reserve(from, 1); err != nil {
+		return nil, err
+	}
+	l := &Listener{w: w, from: from, events: make(chan Event, behind+kept), wants: wants}
 	l.Events = l.events
 	if after == "" {
 		w.recall(l, recent)
@@ -154,12 +159,13 @@ func (w *Watch) end(l *Listener, reason string) {
 	l.reason = reason
 	close(l.events)
 	delete(w.listeners, l)
+	w.places.Release(l.from, 1)
 }
 
 // hear begins to hear events, unless it does already, and goes on for a while.
 func (w *Watch) hear() error {
 	if w.closed {
-		return fmt.Errorf("%w: the process is about to stop", admission.ErrUnavailable)
+		return fmt.Errorf("%w: %w", admission.ErrUnavailable, admission.ErrStopping)
 	}
 	if w.stop != nil {
 		w.idle.Reset(linger)

@@ -1,12 +1,15 @@
 package watch
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/internal/brokertest"
 	"github.com/penstock-mq/penstock/internal/waittest"
 	"github.com/penstock-mq/penstock/queue"
@@ -27,9 +30,14 @@ func open(t *testing.T) (*Watch, *queue.Broker) {
 	return w, broker
 }
 
+var (
+	operator  = admission.Client{Operator: true}
+	listeners atomic.Int32 // that listen was called for, each as another client
+)
+
 func listen(t *testing.T, w *Watch, after string, wants func(Event) bool) *Listener {
 	t.Helper()
-	l, err := w.Listen(after, 0, wants)
+	l, err := w.Listen(admission.Client{Name: fmt.Sprint(listeners.Add(1))}, after, 0, wants)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,19 +174,34 @@ func TestAWatchListensOnlyWhileItIsAsked(t *testing.T) {
 	if _, open := <-l.Events; open || l.Reason() != Stopping {
 		t.Errorf("at the end a listener hears on, or does not know why not: %q", l.Reason())
 	}
-	if _, err := w.Listen("", 0, all); err == nil {
+	if _, err := w.Listen(operator, "", 0, all); err == nil {
 		t.Error("it listens after its end")
 	}
 }
 
-func TestSoManyListenAndNoMore(t *testing.T) {
+func TestAClientListensWithinItsShare(t *testing.T) {
 	w, _ := open(t)
-	for range MaxListeners {
-		listen(t, w, "", all)
+	weak := admission.Client{Name: "weak"}
+	var err error
+	for n := 0; err == nil; n++ {
+		var l *Listener
+		if l, err = w.Listen(weak, "", 0, all); err == nil {
+			t.Cleanup(l.Leave)
+		} else if !errors.Is(err, admission.ErrBusy) || n < MaxListeners/2 {
+			t.Errorf("%d listen, and one more does not: %v", n, err)
+		}
 	}
-	if _, err := w.Listen("", 0, all); err == nil {
-		t.Error("one more listens")
+	l, err := w.Listen(operator, "", 0, all)
+	if err != nil {
+		t.Fatal("an operator is deaf:", err)
 	}
+	for range MaxListeners { // what a listener held is given back, once
+		l.Leave()
+		if l, err = w.Listen(operator, "", 0, all); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.Leave()
 }
 
 func TestStatsAreThoseOfTheLastMinute(t *testing.T) {
@@ -275,7 +298,7 @@ func TestAListenerThatComesIsToldOfTheLastEventsThatItWants(t *testing.T) {
 	w, broker := open(t)
 	listen(t, w, "", all)
 	w.tell(t, broker, kept+50)
-	l, err := w.Listen("", 3, func(e Event) bool { return e.WaitMS%2 == 0 })
+	l, err := w.Listen(operator, "", 3, func(e Event) bool { return e.WaitMS%2 == 0 })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -285,7 +308,7 @@ func TestAListenerThatComesIsToldOfTheLastEventsThatItWants(t *testing.T) {
 			t.Errorf("told of %s, want %s", got.Job, want)
 		}
 	}
-	everything, err := w.Listen("", MaxRecent, all)
+	everything, err := w.Listen(operator, "", MaxRecent, all)
 	if err != nil {
 		t.Fatal(err)
 	}
