@@ -15,6 +15,7 @@ import (
 	"github.com/penstock-mq/penstock/admission/limiter"
 	"github.com/penstock-mq/penstock/admission/schedules"
 	"github.com/penstock-mq/penstock/admission/watch"
+	"github.com/penstock-mq/penstock/internal/follow"
 	"github.com/penstock-mq/penstock/internal/guard"
 	"github.com/penstock-mq/penstock/internal/installation"
 	"github.com/penstock-mq/penstock/internal/lifecycle"
@@ -94,6 +95,9 @@ type Options struct {
 	Limits Limits
 	// Cache is a file to keep the policies in, for StartWithoutNATS. Empty: none is kept.
 	Cache string
+	// Files knows for /readyz which of the process's files are bad; nil: it knows those of HTTP.
+	// Penstock's commands follow more files than these.
+	Files *follow.Status
 	// Observer hears what happens; default nobody does.
 	Observer Observer
 	// Logger gets state changes and warnings; default [slog.Default].
@@ -173,6 +177,9 @@ func (o Options) withDefaults() Options {
 	o.Replicas = cmp.Or(o.Replicas, 1)
 	o.Grace = cmp.Or(o.Grace, lifecycle.DefaultGrace)
 	o.Observer = o.Observer.complete()
+	if o.Files == nil {
+		o.Files = new(follow.Status)
+	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}

@@ -37,8 +37,7 @@ func (p *Penstock) parts() []health.Part {
 		parts = append(parts, limitsPart(p.options.Limits))
 	}
 	if p.listener != nil {
-		parts = append(parts, health.Part{Name: "files", Status: "as they were read last",
-			Notes: p.guard.Problems()})
+		parts = append(parts, p.options.Files.Part())
 	}
 	return parts
 }

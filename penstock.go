@@ -132,7 +132,7 @@ func (p *Penstock) open(ctx context.Context) (err error) {
 	if err := errors.Join(problems...); err != nil {
 		return err
 	}
-	if p.guard, err = guard.Open(o.HTTP.guard(), p.log); err != nil {
+	if p.guard, err = guard.Open(o.HTTP.guard(), o.Files, p.log); err != nil {
 		return err
 	}
 	if p.nats, err = openNATS(o); err != nil {

@@ -317,6 +317,7 @@ func exposition(t *testing.T) string {
 			Jobs: map[string]queue.Fill{"stripe": {Used: 1, Max: 2}}})
 	admission, drain := r.Admission(), r.Drain()
 	r.Envoy()
+	r.FileRead()("configuration", nil)
 	r.QueueJobs(func(context.Context) map[string]uint64 { return map[string]uint64{"p": 1} })
 	admission.Admitted("p", "rejected")
 	admission.Checked("p", true)

@@ -12,6 +12,7 @@ import (
 	"github.com/penstock-mq/penstock/admission/envoy"
 	"github.com/penstock-mq/penstock/admission/limiter"
 	"github.com/penstock-mq/penstock/internal/envoyapi"
+	"github.com/penstock-mq/penstock/internal/follow"
 	"github.com/penstock-mq/penstock/internal/guard"
 )
 
@@ -32,7 +33,7 @@ func TestAClientAsksOverGRPC(t *testing.T) {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	open, err := guard.Open(guard.Options{}, log)
+	open, err := guard.Open(guard.Options{}, new(follow.Status), log)
 	if err != nil {
 		t.Fatal(err)
 	}

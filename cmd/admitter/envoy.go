@@ -47,7 +47,8 @@ func openGateways(process *daemon.Process, limits *limiter.Factory,
 		return g, err
 	}
 	if g.guard, err = guard.Open(guard.Options{Listen: c.Envoy.Listen, Tokens: c.HTTP.Tokens,
-		TLS: guard.Files(c.HTTP.TLS), Insecure: c.HTTP.Insecure}, process.Log); err != nil {
+		TLS: guard.Files(c.HTTP.TLS), Insecure: c.HTTP.Insecure},
+		process.Files, process.Log); err != nil {
 		return g, err
 	}
 	if g.listener, err = net.Listen("tcp", c.Envoy.Listen); err != nil {
@@ -71,10 +72,17 @@ func (g gateways) reload() error {
 	if g.service == nil {
 		return nil
 	}
-	if err := g.service.Reload(); err != nil {
+	if err := g.reloadLimits(); err != nil {
 		return err
 	}
 	return g.guard.Reload()
+}
+
+// gatewayLimits are the files of limits, for a [follow.Status].
+const gatewayLimits = "gateway limits"
+
+func (g gateways) reloadLimits() error {
+	return g.process.Files.Note(gatewayLimits, g.service.Reload())
 }
 
 // serving are the parts that go on until the work of the process is done. When it is told to stop,
@@ -85,7 +93,7 @@ func (g gateways) serving(stopping context.Context) []func(context.Context) erro
 	}
 	context.AfterFunc(stopping, g.server.Stopping)
 	return []func(context.Context) error{g.server.Run, g.guard.Run,
-		follow.Files("the limits of gateways", g.files, g.service.Reload, g.process.Log)}
+		follow.Files(gatewayLimits, g.files, g.reloadLimits, g.process.Log)}
 }
 
 // ready is what the ready line says.

@@ -23,6 +23,15 @@ func TestAConfigurationIsFollowed(t *testing.T) {
 	rewrite(t, file, "policies: [{name: b, algorithm: nonsense}]\n")
 	p.logs(1, "level=ERROR")
 	p.posts("/v1/check/a/acme", "", 200)
+	says := func(path, text string) {
+		t.Helper()
+		if status, body := p.get(path); status != 200 || !strings.Contains(body, text) {
+			t.Errorf("%s: %d %s, want %s", path, status, body, text)
+		}
+	}
+	says("/readyz?verbose", "[+] files: some have changed and are bad: the former ones stand\n"+
+		"    files: configuration: "+file+":")
+	says("/metrics", `penstock_config_last_reload_successful{file="configuration"} 0`)
 
 	rewrite(t, file, "log: {level: debug}\npolicies: [{name: b, algorithm: token_bucket, "+
 		"capacity: 2, refill: 1/s}]\n")
@@ -31,6 +40,8 @@ func TestAConfigurationIsFollowed(t *testing.T) {
 		status, _ := p.post("/v1/check/b/acme", "")
 		return status == 200
 	})
+	says("/readyz?verbose", "[+] files: as they were read last\n")
+	says("/metrics", `penstock_config_last_reload_successful{file="configuration"} 1`)
 	p.stop()
 }
 

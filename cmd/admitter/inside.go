@@ -18,11 +18,18 @@ type inside struct {
 	config.Embedded
 	users []embedded.User // nil: everybody
 	tls   *guard.Keeper   // nil: connections are plain
+	files *follow.Status
 }
 
+// The kinds of files of the server inside, for a [follow.Status].
+const (
+	userFiles        = "nats users"
+	certificateFiles = "nats certificates"
+)
+
 // openInside reads the files; those of a server that is elsewhere are not.
-func openInside(c config.NATS) (i inside, err error) {
-	i.Embedded = c.Embedded
+func openInside(c config.NATS, files *follow.Status) (i inside, err error) {
+	i.Embedded, i.files = c.Embedded, files
 	if c.URL != "" {
 		i.Users, i.TLS = "", config.ServerTLS{}
 	}
@@ -51,17 +58,17 @@ func (i inside) reloadUsers(p *penstock.Penstock) error {
 		return nil
 	}
 	users, err := natsusers.Load(i.Users)
-	if err != nil {
-		return err
+	if err == nil {
+		err = p.SetUsers(users)
 	}
-	return p.SetUsers(users)
+	return i.files.Note(userFiles, err)
 }
 
 func (i inside) reloadTLS() error {
 	if i.tls == nil {
 		return nil
 	}
-	return i.tls.Reload()
+	return i.files.Note(certificateFiles, i.tls.Reload())
 }
 
 // reload reads the files again. What is bad stays as it was.
@@ -72,9 +79,9 @@ func (i inside) reload(p *penstock.Penstock) error {
 // follow reads the files again when they change, until ctx ends.
 func (i inside) follow(p *penstock.Penstock, log *slog.Logger) []func(context.Context) error {
 	return []func(context.Context) error{
-		follow.Files("the users of the NATS server", []string{i.Users},
+		follow.Files(userFiles, []string{i.Users},
 			func() error { return i.reloadUsers(p) }, log),
-		follow.Files("the certificates of the NATS server", guard.Files(i.TLS).Names(),
+		follow.Files(certificateFiles, guard.Files(i.TLS).Names(),
 			i.reloadTLS, log),
 	}
 }

@@ -25,7 +25,8 @@ import (
 // serve runs an admitter until ctx ends, and with an address to echo at a target beside it.
 func serve(ctx context.Context, process *daemon.Process, drain bool, echoAt string) (err error) {
 	metrics := telemetry.NewRegistry()
-	server, err := openInside(process.Config.NATS)
+	process.Files.Observe = metrics.FileRead()
+	server, err := openInside(process.Config.NATS, process.Files)
 	if err != nil {
 		return err
 	}
@@ -128,6 +129,7 @@ func options(process *daemon.Process, server embedded.Options) penstock.Options 
 		Grace:     max(c.Grace, time.Nanosecond), // zero is none
 		Cache:     c.State.Cache,
 		Audit:     c.Audit,
+		Files:     process.Files,
 		Logger:    process.Log,
 	}
 	if process.HasFile {

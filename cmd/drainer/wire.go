@@ -14,6 +14,7 @@ import (
 	"github.com/penstock-mq/penstock/admission/access"
 	"github.com/penstock-mq/penstock/config"
 	"github.com/penstock-mq/penstock/internal/daemon"
+	"github.com/penstock-mq/penstock/internal/follow"
 	"github.com/penstock-mq/penstock/internal/guard"
 	"github.com/penstock-mq/penstock/internal/health"
 	"github.com/penstock-mq/penstock/internal/hosts"
@@ -29,8 +30,10 @@ import (
 // taken.
 func serve(ctx context.Context, p *daemon.Process) (err error) {
 	c, log := p.Config, p.Log
+	metrics := telemetry.NewRegistry()
+	p.Files.Observe = metrics.FileRead()
 	guarded, err := guard.Open(guard.Options{Listen: c.HTTP.Listen, Tokens: c.HTTP.Tokens,
-		TLS: guard.Files(c.HTTP.TLS), Insecure: c.HTTP.Insecure}, log)
+		TLS: guard.Files(c.HTTP.TLS), Insecure: c.HTTP.Insecure}, p.Files, log)
 	if err != nil {
 		return err
 	}
@@ -44,7 +47,6 @@ func serve(ctx context.Context, p *daemon.Process) (err error) {
 		return fmt.Errorf("connect to NATS: %w", err)
 	}
 	defer natsconn.Leave(nc)
-	metrics := telemetry.NewRegistry()
 	metrics.NATS(nc.IsConnected)
 	ready := make(chan struct{})
 	traces, err := tracing.Open(ctx, "drainer", log)
@@ -101,7 +103,7 @@ func serve(ctx context.Context, p *daemon.Process) (err error) {
 		defer listener.Close()
 		known := hosts.Of(c.HTTP.Listen, c.HTTP.Hosts)
 		serving = append(serving, guarded.Run, lifecycle.HTTP(listener,
-			routes(func() []health.Part { return parts(ctx, nc, drainer, guarded) },
+			routes(func() []health.Part { return parts(ctx, nc, drainer, p.Files) },
 				guarded.Clients(),
 				mayRead(guarded.Clients(), known, metrics.Handler(log))),
 			lifecycle.HTTPOptions{Grace: c.Grace, MaxConnections: c.HTTP.MaxConnections,
@@ -113,7 +115,7 @@ func serve(ctx context.Context, p *daemon.Process) (err error) {
 
 // parts returns what each part of a drainer that stops when ctx ends says of itself.
 func parts(ctx context.Context, nc *nats.Conn, drainer *workers.Drainer,
-	guarded *guard.Guard) []health.Part {
+	files *follow.Status) []health.Part {
 	process := health.Part{Name: "process", Status: "running"}
 	if ctx.Err() != nil {
 		process.Err = errors.New("stopping")
@@ -124,7 +126,7 @@ func parts(ctx context.Context, nc *nats.Conn, drainer *workers.Drainer,
 	}
 	return []health.Part{process, connection,
 		{Name: "drainer", Err: drainer.Health(), Status: "holds its lease"},
-		{Name: "files", Status: "as they were read last", Notes: guarded.Problems()}}
+		files.Part()}
 }
 
 // routes serves what operators ask a drainer.

@@ -68,6 +68,8 @@ type Process struct {
 	HasFile bool
 	Stdout  io.Writer
 	Log     *slog.Logger
+	// Files knows which files have changed and are bad.
+	Files *follow.Status
 
 	command Command
 	flags   *pflag.FlagSet
@@ -198,6 +200,7 @@ func (c Command) run(ctx context.Context, args []string, stdout, stderr io.Write
 		HasFile: config.FileName(flags) != "",
 		Stdout:  stdout,
 		Log:     logger,
+		Files:   new(follow.Status),
 		command: c,
 		flags:   flags,
 		level:   level,
@@ -283,6 +286,9 @@ func setLevel(level *slog.LevelVar, c config.Config) error {
 	return level.UnmarshalText([]byte(c.Log.Level))
 }
 
+// configuration is the file of settings and policies, for Process.Files.
+const configuration = "configuration"
+
 // Reloads is a part of the process that reads the configuration again at each SIGHUP and when its
 // file has changed, checks all of it, and only then hands it to apply. A bad one, also in the eyes
 // of apply, changes nothing and is an error in the log with every problem. The log level is applied
@@ -292,6 +298,7 @@ func (p *Process) Reloads(
 	// A connection is known by the nkey that it was made with, also when it is made again.
 	nkey := follow.Watching(p.Config.NATS.Credentials.NKeyFile)
 	return func(ctx context.Context) error {
+		_ = p.Files.Note(configuration, nil)
 		looks := time.NewTicker(follow.Every)
 		defer looks.Stop()
 		for {
@@ -330,7 +337,7 @@ func (p *Process) reload(ctx context.Context, apply func(context.Context, config
 	if ctx.Err() != nil {
 		return
 	}
-	if err != nil {
+	if p.Files.Note(configuration, err) != nil {
 		for line := range strings.Lines(err.Error()) {
 			p.Log.Error("the configuration was read again and is bad: the former one stands",
 				"file", name,

@@ -31,6 +31,7 @@ import (
 	"github.com/penstock-mq/penstock/admission/limiter/inredis"
 	"github.com/penstock-mq/penstock/internal/certtest"
 	"github.com/penstock-mq/penstock/internal/envoyapi"
+	"github.com/penstock-mq/penstock/internal/follow"
 	"github.com/penstock-mq/penstock/internal/guard"
 	"github.com/penstock-mq/penstock/internal/redistest"
 	"github.com/penstock-mq/penstock/internal/waittest"
@@ -64,7 +65,7 @@ func serve(t *testing.T, factory *limiter.Factory, g guard.Options) *served {
 	if err != nil {
 		t.Fatal(err)
 	}
-	guarded, err := guard.Open(g, slog.New(slog.DiscardHandler))
+	guarded, err := guard.Open(g, new(follow.Status), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

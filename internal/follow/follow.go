@@ -1,4 +1,4 @@
-// Package follow notices that files have changed.
+// Package follow notices that files have changed, and remembers which of them are bad.
 package follow
 
 import (
@@ -72,9 +72,10 @@ func Files(what string, names []string, reload func() error,
 				continue
 			}
 			if err := reload(); err != nil {
-				log.Error(what+" have changed and are bad: the former ones stand", "error", err)
+				log.Error("files have changed and are bad: the former ones stand", "files", what,
+					"error", err)
 			} else {
-				log.Info(what + " have changed, and were read again")
+				log.Info("files have changed, and were read again", "files", what)
 			}
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 
 	"github.com/penstock-mq/penstock/admission/access"
 	"github.com/penstock-mq/penstock/internal/follow"
@@ -71,50 +70,35 @@ func (o Options) Warnings() []string {
 	return found
 }
 
+// The kinds of files, for a [follow.Status].
+const (
+	clientFiles      = "clients"
+	certificateFiles = "certificates"
+)
+
 // Guard is one server's.
 type Guard struct {
 	options Options
 	clients *access.File // nil: there are none
 	tls     *Keeper      // nil: connections are plain
 	log     *slog.Logger
-
-	mu       sync.Mutex
-	problems [2]error // why the files of clients, and of certificates, could not be read again
+	files   *follow.Status
 }
 
-// Problems returns what is wrong with files that have changed, so that the former ones stand.
-func (g *Guard) Problems() []string {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	var lines []string
-	for i, of := range []string{"the clients", "the certificates"} {
-		if err := g.problems[i]; err != nil {
-			lines = append(lines, fmt.Sprintf("%s have changed and are bad, the former ones "+
-				"stand: %v", of, err))
-		}
-	}
-	return lines
-}
-
-func (g *Guard) note(i int, err error) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.problems[i] = err
-	return err
-}
-
-// Open reads the files.
-func Open(o Options, log *slog.Logger) (*Guard, error) {
-	g := &Guard{options: o, log: log}
+// Open reads the files, and notes in files how they are read from then on.
+func Open(o Options, files *follow.Status, log *slog.Logger) (*Guard, error) {
+	g := &Guard{options: o, log: log, files: files}
 	if _, err := o.Check(); err != nil {
 		return nil, err
 	}
 	var problems [2]error
 	if o.Tokens != "" {
 		g.clients, problems[0] = access.Open(o.Tokens)
+		_ = files.Note(clientFiles, problems[0])
 	}
 	if o.TLS.Cert != "" {
 		g.tls, problems[1] = OpenTLS(o.TLS)
+		_ = files.Note(certificateFiles, problems[1])
 	}
 	return g, errors.Join(problems[:]...)
 }
@@ -144,25 +128,25 @@ func (g *Guard) reloadClients() error {
 	if g.clients == nil {
 		return nil
 	}
-	return g.note(0, g.clients.Reload())
+	return g.files.Note(clientFiles, g.clients.Reload())
 }
 
 func (g *Guard) reloadTLS() error {
 	if g.tls == nil {
 		return nil
 	}
-	return g.note(1, g.tls.Reload())
+	return g.files.Note(certificateFiles, g.tls.Reload())
 }
 
 // Run follows the files until ctx ends.
 func (g *Guard) Run(ctx context.Context) error {
-	certificates := follow.Files("the certificates", g.options.TLS.Names(), g.reloadTLS, g.log)
+	certificates := follow.Files(certificateFiles, g.options.TLS.Names(), g.reloadTLS, g.log)
 	if g.clients == nil {
 		return certificates(ctx)
 	}
 	both := make(chan error, 1)
 	go func() { both <- certificates(ctx) }()
 	clients := []string{g.clients.Name()}
-	err := follow.Files("the clients", clients, g.reloadClients, g.log)(ctx)
+	err := follow.Files(clientFiles, clients, g.reloadClients, g.log)(ctx)
 	return errors.Join(err, <-both)
 }

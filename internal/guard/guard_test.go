@@ -14,6 +14,7 @@ import (
 
 	"github.com/penstock-mq/penstock/admission/access"
 	"github.com/penstock-mq/penstock/internal/certtest"
+	"github.com/penstock-mq/penstock/internal/follow"
 	"github.com/penstock-mq/penstock/internal/guard"
 	"github.com/penstock-mq/penstock/internal/lifecycle"
 	"github.com/penstock-mq/penstock/internal/waittest"
@@ -58,7 +59,7 @@ func TestNobodyListensToOthersUnguarded(t *testing.T) {
 func serve(t *testing.T, o guard.Options, log *waittest.Log) (address string) {
 	t.Helper()
 	logger := slog.New(slog.NewTextHandler(log, nil))
-	g, err := guard.Open(o, logger)
+	g, err := guard.Open(o, new(follow.Status), logger)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -65,7 +65,7 @@ func (f Files) Load() (*tls.Config, error) {
 	}
 	certificate, err := tls.LoadX509KeyPair(f.Cert, f.Key)
 	if err != nil {
-		return nil, fmt.Errorf("read the certificate: %w", err)
+		return nil, fmt.Errorf("read the certificate %s: %w", f.Cert, err)
 	}
 	config := &tls.Config{
 		Certificates: []tls.Certificate{certificate},

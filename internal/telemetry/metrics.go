@@ -251,6 +251,19 @@ func (s *Store) StoreUp(up bool) { s.up.Set(zeroOrOne(up)) }
 // FellBack counts a decision made without the store.
 func (s *Store) FellBack(policy, mode string) { s.fallbacks.WithLabelValues(policy, mode).Inc() }
 
+// FileRead registers penstock_config_last_reload_successful and returns what sets it. It may be
+// called once.
+func (r *Registry) FileRead() func(files string, err error) {
+	gauge := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "penstock_config_last_reload_successful",
+		Help: "1, or 0 while the file as it is now is bad, so that the former one stands: " +
+			"configuration, clients, certificates, nats users, nats certificates or gateway " +
+			"limits.",
+	}, []string{"file"})
+	r.prometheus.MustRegister(gauge)
+	return func(files string, err error) { gauge.WithLabelValues(files).Set(zeroOrOne(err == nil)) }
+}
+
 // Drain registers a drainer's metrics and returns what counts them. It may be called once.
 func (r *Registry) Drain() workers.Observer {
 	observer, err := workersprom.New(r.prometheus)

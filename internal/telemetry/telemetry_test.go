@@ -3,6 +3,7 @@ package telemetry_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http/httptest"
@@ -54,6 +55,7 @@ func TestMetrics(t *testing.T) {
 		return map[string]uint64{"stripe": 4711}
 	})
 	r.NATS(func() bool { return true })
+	r.FileRead()("clients", errors.New("bad"))
 	r.Audit(func() []audit.Figure {
 		return []audit.Figure{{Policy: "stripe", Limit: "outflow", Worst: 0.95, Broken: 2,
 			Incomplete: true}}

@@ -83,7 +83,7 @@ admission/natsapi: admission admission/answer queue queue/job nats.go
 
 .: admission admission/console admission/watch admission/httpapi admission/limiter admission/manage admission/natsapi
 	admission/schedules
-	internal/buildinfo internal/guard internal/health internal/hosts internal/installation
+	internal/buildinfo internal/follow internal/guard internal/health internal/hosts internal/installation
 	internal/lifecycle internal/natsconn
 	internal/nearest internal/seldom internal/targets internal/yamlfile policy policy/store queue
 	queue/embedded queue/job queue/kv workers workers/audit nats.go
@@ -93,7 +93,7 @@ config: admission/schedules algorithms internal/guard internal/installation inte
 cmd/admitter: . admission/access admission/envoy admission/limiter admission/limiter/inredis config
 	internal/buildinfo internal/daemon internal/envoyapi internal/follow internal/guard internal/lifecycle internal/natsusers
 	internal/telemetry internal/tracing policy queue queue/backup queue/embedded queue/job nats.go go-redis nkeys pflag
-cmd/drainer: admission/access config internal/daemon internal/guard internal/health internal/hosts
+cmd/drainer: admission/access config internal/daemon internal/follow internal/guard internal/health internal/hosts
 	internal/lifecycle internal/natsconn
 	internal/targets internal/telemetry internal/tracing workers nats.go
 
@@ -105,7 +105,7 @@ internal/daemon: admission/access config internal/buildinfo internal/follow inte
 	internal/nearest internal/telemetry policy queue pflag
 internal/demo: internal/proctest queue queue/job nats.go
 internal/envoyapi: admission admission/access admission/envoy internal/guard grpc net protobuf
-internal/follow:
+internal/follow: internal/health
 internal/guard: admission/access internal/follow internal/hosts
 internal/health:
 internal/hosts:
