@@ -35,6 +35,7 @@ type call struct {
 	buckets []*bucket
 	reply   *once
 	args    []any
+	time    int // where in args it stands
 }
 
 // once is a command that go-redis must not send a second time after an error: it may have been
@@ -83,11 +84,8 @@ func (c *call) prepare(client *Client, sent time.Duration) bool {
 			args = append(args, name)
 		}
 	}
-	if client.now == nil {
-		args = append(args, "")
-	} else {
-		args = append(args, client.now().UnixMicro())
-	}
+	c.time = len(args)
+	args = append(args, client.time(sent))
 	args = append(args, parameters...)
 	for _, b := range kept {
 		args = append(args, encode(c.terms, b.flying))
@@ -178,21 +176,43 @@ func outage(calls []*call) error {
 var outOfOrder = []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "OOM", "MISCONF",
 	"NOREPLICAS", "BUSY", "NOAUTH", "WRONGPASS", "NOPERM"}
 
+// time is the argument of scripts for calls that are sent at a time of the client's clock. A call
+// that Redis runs when nobody waits for it any more, because Redis hung, must take nothing: so it
+// says until when, by the clock of Redis as its last reply showed it. In a cluster each server has
+// a clock of its own, and calls are valid for ever.
+func (c *Client) time(sent time.Duration) any {
+	if c.now != nil {
+		return c.now().UnixMicro()
+	}
+	if ahead := c.ahead.Load(); c.shared && ahead > 0 {
+		return "<" + strconv.FormatInt(ahead+(sent+c.timeout).Microseconds(), 10)
+	}
+	return ""
+}
+
 // send runs the calls in one pipeline. Those whose script Redis does not know did nothing; they are
-// sent again, with the script itself.
+// sent again, with the script itself. So are those that came too late and are answered in time:
+// the clock of Redis has stepped.
 func (c *Client) send(calls []*call) {
 	ctx, cancel := context.WithTimeout(context.Background(), c.timeout)
 	defer cancel()
-	c.exec(ctx, calls)
-	var unknown []*call
-	for _, call := range calls {
-		if redis.HasErrorPrefix(call.reply.Err(), "NOSCRIPT") {
-			call.args[0], call.args[1] = "eval", call.terms.program().source
-			unknown = append(unknown, call)
+	for range 3 {
+		c.exec(ctx, calls)
+		var again []*call
+		for _, call := range calls {
+			switch err := call.reply.Err(); {
+			case redis.HasErrorPrefix(err, "NOSCRIPT"):
+				call.args[0], call.args[1] = "eval", call.terms.program().source
+			case redis.HasErrorPrefix(err, "LATE"):
+				call.args[call.time] = ""
+			default:
+				continue
+			}
+			again = append(again, call)
 		}
-	}
-	if len(unknown) > 0 {
-		c.exec(ctx, unknown)
+		if calls = again; len(calls) == 0 {
+			return
+		}
 	}
 }
 
@@ -229,6 +249,9 @@ func (c *call) settle(client *Client, sent time.Duration) {
 	us, ok := parseNumber(first)
 	if err == nil && (!ok || strings.Count(rest, ";") != len(c.buckets)-1) {
 		err = fmt.Errorf("ask Redis: the script answered %q", said)
+	}
+	if err == nil {
+		client.ahead.Store(us - sent.Microseconds())
 	}
 	now := time.UnixMicro(us)
 	for _, b := range c.buckets {

@@ -383,3 +383,42 @@ func TestNewClientPanicsWithoutContextTimeouts(t *testing.T) {
 	}()
 	NewClient(rdb, Options{})
 }
+
+// What was sent to a Redis that hung takes nothing when it runs at last: its caller was refused.
+func TestALateCallTakesNothing(t *testing.T) {
+	s := redistest.Start(t)
+	c := newClient(t, s, Options{Timeout: 100 * time.Millisecond})
+	store := New(c, "policy", algorithms.TokenBucket{Capacity: 100, Refill: perHour(1)})
+	waitFor(t, "a decision", func() bool {
+		_, err := store.Take(t.Context(), "key", 1)
+		return err == nil
+	})
+	var before algorithms.Decision
+	waitFor(t, "what is left", func() (ok bool) {
+		var err error
+		before, err = store.Peek(t.Context(), "key", 1)
+		return err == nil
+	})
+	freezeIdle(t, s, c)
+	if _, err := store.Take(t.Context(), "key", 50); err == nil {
+		t.Fatal("it is answered by a Redis that hangs")
+	}
+	given := c.elapsed()
+	waitFor(t, "the call is too late by the clock of Redis",
+		func() bool { return c.elapsed() > given+2*c.timeout })
+	s.Thaw()
+	waitFor(t, "a decision again", func() bool {
+		d, err := store.Peek(t.Context(), "key", 1)
+		if err == nil && d.Remaining != before.Remaining {
+			t.Errorf("%d are left of %d", d.Remaining, before.Remaining)
+		}
+		return err == nil
+	})
+
+	// A clock that steps ahead makes calls late that are not.
+	c.ahead.Add(-time.Hour.Microseconds())
+	waitFor(t, "a decision after the step", func() bool {
+		_, err := store.Take(t.Context(), "key", 1)
+		return err == nil
+	})
+}

@@ -3,7 +3,8 @@
 -- A script decides for one or more keys of a policy, all at one instant.
 --
 -- KEYS     the keys
--- ARGV[1]  the time in microseconds since 1970, or nothing for the server's own
+-- ARGV[1]  the time in microseconds since 1970, or nothing for the server's own; or '<' and the server's time after which
+--          the call does nothing and its reply is the error LATE, because its client does not wait any more
 -- ARGV     then the rule's parameters, as the script lists them
 -- ARGV     then the requests of each key, one argument per key:
 --            n        one request of n units, all or none; n < 0 gives -n units back; 0 only asks for the state
@@ -28,6 +29,10 @@ local now = tonumber(ARGV[1])
 if not now then
   local time = call('TIME')
   now = time[1] * 1000000 + time[2]
+  local last = tonumber(match(ARGV[1], '^<(%d+)$'))
+  if last and now > last then
+    return redis.error_reply('LATE')
+  end
 end
 
 -- mul_div is a*b/c rounded down, and what remains of a*b: exact for a and b below 2^53 and c below 2^45, if the

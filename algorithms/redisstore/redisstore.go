@@ -49,6 +49,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -108,6 +109,7 @@ type Client struct {
 	slotted bool             // those of one slot of a cluster can
 	now     func() time.Time // nil for Redis's clock; only tests set it
 	born    time.Time
+	ahead   atomic.Int64 // of elapsed is the clock of Redis, in µs, or a little more; 0: not known
 
 	maxWaiting int
 	requests   sync.Pool
