@@ -175,3 +175,19 @@ func TestLogger(t *testing.T) {
 		t.Error("format xml is accepted")
 	}
 }
+
+// Prometheus asks for OpenMetrics 1.0, which exemplars need.
+func TestOpenMetrics(t *testing.T) {
+	r := telemetry.NewRegistry()
+	r.Admission().Admitted("stripe", "queued")
+	request := httptest.NewRequest("GET", "/metrics", nil)
+	request.Header.Set("Accept", "application/openmetrics-text;version=1.0.0,text/plain;q=0.1")
+	recorder := httptest.NewRecorder()
+	r.Handler(slog.New(slog.DiscardHandler)).ServeHTTP(recorder, request)
+	kind, text := recorder.Header().Get("Content-Type"), recorder.Body.String()
+	if !strings.HasPrefix(kind, "application/openmetrics-text; version=1.0.0") ||
+		!strings.HasSuffix(text, "# EOF\n") ||
+		!strings.Contains(text, "# TYPE penstock_admissions counter") {
+		t.Errorf("%s:\n%s", kind, text)
+	}
+}
