@@ -14,6 +14,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/envoyapi"
 	"github.com/penstock-mq/penstock/internal/follow"
 	"github.com/penstock-mq/penstock/internal/guard"
+	"github.com/penstock-mq/penstock/internal/lifecycle"
 )
 
 // A client asks stream after stream, and sees what does not pass.
@@ -37,7 +38,8 @@ func TestAClientAsksOverGRPC(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := envoyapi.New(service, listener, envoyapi.Options{Guard: open, MaxConnections: 10,
+	server := envoyapi.New(service, listener, envoyapi.Options{Guard: open,
+		Limits: lifecycle.HTTPOptions{MaxConnections: 10},
 		Logger: log})
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

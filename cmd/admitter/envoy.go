@@ -12,6 +12,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/envoyapi"
 	"github.com/penstock-mq/penstock/internal/follow"
 	"github.com/penstock-mq/penstock/internal/guard"
+	"github.com/penstock-mq/penstock/internal/lifecycle"
 	"github.com/penstock-mq/penstock/internal/telemetry"
 	"github.com/penstock-mq/penstock/policy"
 )
@@ -55,7 +56,9 @@ func openGateways(process *daemon.Process, limits *limiter.Factory,
 		return g, fmt.Errorf("listen for gateways: %w", err)
 	}
 	g.server = envoyapi.New(g.service, g.listener, envoyapi.Options{Guard: g.guard,
-		MaxConnections: c.HTTP.MaxConnections, Headers: c.Envoy.Headers, Failed: failed,
+		Limits: lifecycle.HTTPOptions{MaxConnections: c.HTTP.MaxConnections,
+			MaxPerClient: c.HTTP.MaxPerClient, Unbounded: c.HTTP.TrustedProxies},
+		Headers: c.Envoy.Headers, Failed: failed,
 		Logger: process.Log})
 	return g, nil
 }

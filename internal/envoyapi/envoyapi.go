@@ -12,7 +12,6 @@ import (
 	"runtime/debug"
 	"time"
 
-	"golang.org/x/net/netutil"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -28,6 +27,7 @@ import (
 	"github.com/penstock-mq/penstock/admission/access"
 	"github.com/penstock-mq/penstock/admission/envoy"
 	"github.com/penstock-mq/penstock/internal/guard"
+	"github.com/penstock-mq/penstock/internal/lifecycle"
 )
 
 // Name is the service's.
@@ -47,8 +47,8 @@ const (
 type Options struct {
 	// Guard knows who may ask, and has the certificates.
 	Guard *guard.Guard
-	// MaxConnections is how many are served at once; more wait.
-	MaxConnections int
+	// Limits bounds the connections, of all clients and of each: see [lifecycle.Limited].
+	Limits lifecycle.HTTPOptions
 	// Headers has gateways tell their clients of the limits, in RateLimit-Limit,
 	// RateLimit-Remaining and RateLimit-Reset.
 	Headers bool
@@ -87,7 +87,7 @@ func New(service *envoy.Service, listener net.Listener, o Options) *Server {
 		options = append(options, grpc.Creds(credentials.NewTLS(secured)))
 	}
 	s := &Server{service: service, options: o, health: health.NewServer(),
-		listener: netutil.LimitListener(listener, o.MaxConnections),
+		listener: lifecycle.Limited(listener, o.Limits),
 		grpc:     grpc.NewServer(options...)}
 	for _, name := range []string{Name, "ratelimit"} { // the latter is envoyproxy/ratelimit's word
 		s.health.SetServingStatus(name, grpc_health_v1.HealthCheckResponse_SERVING)

@@ -59,13 +59,11 @@ type HTTPOptions struct {
 // cuts off those that remain, with a warning, which is not an error. The listener is closed in any
 // case.
 func HTTP(listener net.Listener, handler http.Handler, o HTTPOptions) func(context.Context) error {
-	o.MaxConnections = cmp.Or(o.MaxConnections, DefaultMaxConnections)
-	o.MaxPerClient = cmp.Or(o.MaxPerClient, DefaultMaxPerClient)
 	o.BodyGrace = cmp.Or(o.BodyGrace, 5*time.Second)
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	crowd := crowd{options: o, clients: map[netip.Addr]int{}}
+	crowd := newCrowd(o)
 	var serving atomic.Int64
 	counted := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		serving.Add(1)

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net"
@@ -77,35 +78,90 @@ type crowd struct {
 	clients map[netip.Addr]int
 }
 
+func newCrowd(o HTTPOptions) *crowd {
+	o.MaxConnections = cmp.Or(o.MaxConnections, DefaultMaxConnections)
+	o.MaxPerClient = cmp.Or(o.MaxPerClient, DefaultMaxPerClient)
+	return &crowd{options: o, clients: map[netip.Addr]int{}}
+}
+
 // state follows the connections of a server.
 func (c *crowd) state(conn net.Conn, state http.ConnState) {
-	if state == http.StateActive || state == http.StateIdle {
-		return // with each request, and nothing to count
+	switch state {
+	case http.StateNew:
+		if why := c.enter(conn); why != "" {
+			refuse(conn, why)
+		}
+	case http.StateClosed, http.StateHijacked:
+		c.leave(conn)
 	}
+}
+
+// enter counts a connection, and returns why it must be closed; empty: it may stay.
+func (c *crowd) enter(conn net.Conn) (why string) {
 	client, bounded := c.client(conn)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch state {
-	case http.StateNew:
-		c.all++
-		if bounded {
-			c.clients[client]++
-		}
-		switch {
-		case c.all > c.options.MaxConnections:
-			refuse(conn, "too many connections are open")
-		case c.clients[client] > c.options.MaxPerClient:
-			refuse(conn, "too many connections of this address are open")
-		}
-	case http.StateClosed, http.StateHijacked:
-		c.all--
-		if !bounded {
-			return
-		}
-		if c.clients[client]--; c.clients[client] == 0 {
-			delete(c.clients, client)
-		}
+	c.all++
+	if bounded {
+		c.clients[client]++
 	}
+	switch {
+	case c.all > c.options.MaxConnections:
+		return "too many connections are open"
+	case c.clients[client] > c.options.MaxPerClient:
+		return "too many connections of this address are open"
+	}
+	return ""
+}
+
+// leave forgets a connection that has entered.
+func (c *crowd) leave(conn net.Conn) {
+	client, bounded := c.client(conn)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all--
+	if !bounded {
+		return
+	}
+	if c.clients[client]--; c.clients[client] == 0 {
+		delete(c.clients, client)
+	}
+}
+
+// Limited returns a listener that closes the connections that [HTTP] would refuse by
+// MaxConnections, MaxPerClient and Unbounded, for servers of other protocols.
+func Limited(listener net.Listener, o HTTPOptions) net.Listener {
+	return limited{listener, newCrowd(o)}
+}
+
+type limited struct {
+	net.Listener
+	crowd *crowd
+}
+
+func (l limited) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		entered := &member{Conn: conn, leave: sync.OnceFunc(func() { l.crowd.leave(conn) })}
+		if l.crowd.enter(conn) == "" {
+			return entered, nil
+		}
+		_ = entered.Close()
+	}
+}
+
+// member leaves the crowd when it is closed.
+type member struct {
+	net.Conn
+	leave func()
+}
+
+func (m *member) Close() error {
+	defer m.leave()
+	return m.Conn.Close()
 }
 
 // client is by what a connection is counted, and whether it is.

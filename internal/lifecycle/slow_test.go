@@ -188,3 +188,38 @@ func TestConnectionsAreCounted(t *testing.T) {
 		}
 	})
 }
+
+// One address does not hold all connections of a server of another protocol, and one that it gives
+// back it may have again.
+func TestALimitedListenerIsShared(t *testing.T) {
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener := lifecycle.Limited(inner, lifecycle.HTTPOptions{MaxPerClient: 2})
+	t.Cleanup(func() { listener.Close() })
+	accepted := make(chan net.Conn, 10)
+	go func() {
+		defer close(accepted)
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			accepted <- conn
+		}
+	}()
+	address := inner.Addr().String()
+	dial(t, address, "")
+	dial(t, address, "")
+	first, second := <-accepted, <-accepted
+	defer second.Close()
+	third := dial(t, address, "")
+	if n, err := third.Read(make([]byte, 1)); err == nil {
+		t.Errorf("a third connection gets %d bytes", n)
+	}
+	first.Close()
+	first.Close() // counts once
+	dial(t, address, "")
+	(<-accepted).Close()
+}
