@@ -2195,10 +2195,10 @@ func (Synced)`,
 		by:  "./admission TestReadHeaderRefuses",
 	},
 	{
-		name: "the-design-shows-another-prefix", file: "config/config.go",
+		name: "production-yaml-shows-another-prefix", file: "config/config.go",
 		old: "Prefix:   installation.DefaultPrefix,",
 		new: `Prefix:   installation.DefaultPrefix + "s",`,
-		by:  "./config TestTheDesignShowsTheDefaults",
+		by:  "./deploy TestEveryFile",
 	},
 	{
 		name: "redis-has-longer-than-its-store-says", file: "config/config.go",
