@@ -274,6 +274,31 @@ func TestRedisTLS(t *testing.T) {
 			}
 		})
 	}
+
+	// Everything is issued anew, by another authority: files count for the connections to come.
+	strangerCert, strangerKey := other.issue(t, "client", "")
+	for from, to := range map[string]string{other.file: ours.file, strangerCert: clientCert,
+		strangerKey: clientKey} {
+		text, err := os.ReadFile(from)
+		if err == nil {
+			err = os.WriteFile(to, text, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	newCert, newKey := other.issue(t, "server", "redis.internal")
+	for _, command := range [][]any{{"config", "set", "tls-ca-cert-file", other.file,
+		"tls-cert-file", newCert, "tls-key-file", newKey},
+		{"client", "kill", "type", "normal", "skipme", "yes"}} {
+		if err := admin.Do(t.Context(), command...).Err(); err != nil {
+			t.Fatal(command[:2], err)
+		}
+	}
+	eventually(t, "a decision by what was issued anew", func() bool {
+		_, err := newBucket(client).Take(t.Context(), "another key", 1)
+		return err == nil
+	})
 }
 
 func TestRedisSentinel(t *testing.T) {

@@ -76,7 +76,8 @@ func serve(t *testing.T, factory *limiter.Factory, g guard.Options) *served {
 	}
 	s.address = listener.Addr().String()
 	s.server = envoyapi.New(service, listener, envoyapi.Options{Guard: guarded, Headers: true,
-		Limits: lifecycle.HTTPOptions{MaxConnections: 100, MaxPerClient: 50}, Failed: func(code string) { s.failed <- code },
+		Limits: lifecycle.HTTPOptions{MaxConnections: 100},
+		Failed: func(code string) { s.failed <- code },
 		Logger: slog.New(slog.DiscardHandler)})
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
