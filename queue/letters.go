@@ -1,10 +1,12 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -24,6 +26,35 @@ type Letters struct {
 
 // Letters are the dead letters of a policy, which may be gone.
 func (b *Broker) Letters(policy string) Letters { return Letters{b, policy} }
+
+// LetterCount is how many dead letters a policy has.
+type LetterCount struct {
+	Policy         string
+	Letters        uint64
+	Oldest, Newest time.Time // when they were buried
+}
+
+// LetterCounts returns the policies that have dead letters, those with most first. It lists the
+// streams of dead letters alone, of which there are few: most policies have none.
+func (b *Broker) LetterCounts(ctx context.Context) ([]LetterCount, error) {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	var counts []LetterCount
+	list := b.js.ListStreams(ctx, jetstream.WithStreamListSubject(b.names.Dead("*", ">")))
+	for info := range list.Info() {
+		policy, ours := strings.CutPrefix(info.Config.Name, b.names.DeadStream(""))
+		if s := info.State; ours && s.Msgs > 0 {
+			counts = append(counts, LetterCount{policy, s.Msgs, s.FirstTime, s.LastTime})
+		}
+	}
+	if err := list.Err(); err != nil {
+		return nil, fmt.Errorf("list the streams of dead letters: %w", jsapi.Translate(err))
+	}
+	slices.SortFunc(counts, func(a, b LetterCount) int {
+		return cmp.Or(cmp.Compare(b.Letters, a.Letters), cmp.Compare(a.Policy, b.Policy))
+	})
+	return counts, nil
+}
 
 // maxLetters bounds one page of [Letters.List].
 const maxLetters = 10_000

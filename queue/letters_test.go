@@ -141,6 +141,42 @@ func jobs(t *testing.T, b *Broker, policy string) []job.Arrived {
 	return all
 }
 
+func TestPoliciesWithDeadLettersAreCounted(t *testing.T) {
+	b := newBroker(t)
+	ctx := natstest.Context(t)
+	counts := func() string {
+		t.Helper()
+		found, err := b.LetterCounts(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := ""
+		for _, c := range found {
+			text += fmt.Sprintf("%s:%d ", c.Policy, c.Letters)
+			if c.Oldest.IsZero() || c.Newest.Before(c.Oldest) {
+				t.Errorf("%s: from %v to %v", c.Policy, c.Oldest, c.Newest)
+			}
+		}
+		return text
+	}
+	if got := counts(); got != "" {
+		t.Errorf("without letters: %q", got)
+	}
+	for i, policy := range []string{"mail", "stripe", "stripe", "a", "empty"} {
+		bury(t, b, DeadLetter{Policy: policy, Key: "k", Seq: uint64(i + 1), Reason: "deadline"})
+	}
+	if _, err := b.Letters("empty").DiscardThrough(ctx, 0); err != nil {
+		t.Fatal(err)
+	}
+	if got := counts(); got != "stripe:2 a:1 mail:1 " {
+		t.Errorf("counted %q", got)
+	}
+	found, err := b.Ration(ctx)
+	if err != nil || found.Dead["stripe"] != 2 || found.Dead["mail"] != 1 || len(found.Dead) != 4 {
+		t.Errorf("the store's look counts %v, %v", found.Dead, err)
+	}
+}
+
 func TestReplay(t *testing.T) {
 	b := newBroker(t)
 	ctx := natstest.Context(t)

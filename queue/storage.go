@@ -53,6 +53,8 @@ type Storage struct {
 	Fill
 	Jobs    map[string]Fill // by policy
 	Letters map[string]Fill // by policy
+	// Dead is the number of dead letters of each policy that has a stream of them.
+	Dead    map[string]uint64
 	History map[string]Fill // of those with keep_done
 	// policies whose max_bytes, of jobs or of letters, do not fit the store and are obeyed in part
 	Scaled []string
@@ -135,7 +137,7 @@ func (b *Broker) ration(ctx context.Context, coming []jetstream.StreamConfig) (S
 		return Storage{}, err
 	}
 	s := Storage{Fill: Fill{used, size}, Jobs: map[string]Fill{}, Letters: map[string]Fill{},
-		History: map[string]Fill{}}
+		Dead: map[string]uint64{}, History: map[string]Fill{}}
 	if size > 0 {
 		free := max(1, size-foreign)
 		found.jobs = divide(free/storeDenominator*jobsNumerator, jobs)
@@ -151,6 +153,9 @@ func (b *Broker) ration(ctx context.Context, coming []jetstream.StreamConfig) (S
 			s.History[name] = Fill{x.used, x.bound}
 		} else {
 			s.Letters[x.policy] = Fill{x.used, x.bound}
+			if x.stream != nil {
+				s.Dead[x.policy] = x.stream.State.Msgs
+			}
 		}
 	}
 	all := append(jobs, letters...)

@@ -223,6 +223,14 @@ func (m management) history(r *http.Request, at place) (answer.Answer, error) {
 	return document(m.service.History(r.Context(), at.policy, at.key, before, int(limit)))
 }
 
+// deadPolicies lists the policies with dead letters.
+func (m management) deadPolicies(ctx context.Context, at place) (any, error) {
+	policies, err := m.service.DeadPolicies(ctx, func(policy string) bool {
+		return at.client.MayPolicy(access.Read, policy)
+	})
+	return map[string]any{"policies": policies}, err
+}
+
 func (m management) deadLetters(r *http.Request, at place) (answer.Answer, error) {
 	limit, err := at.number("limit", defaultLimit, 1, maxLimit)
 	if err != nil {

@@ -111,6 +111,7 @@ func (h *handler) routes() []route {
 		{"GET", "/v1/history/{policy}?before&limit", access.Read, m.history},
 		{"GET", "/v1/history/{policy}/{key...}?before&limit", access.Read, m.history},
 
+		{"GET", "/v1/dead", access.Read, plain(m.deadPolicies)},
 		{"GET", "/v1/dead/{policy}?after&limit", access.Read, m.deadLetters},
 		{"DELETE", "/v1/dead/{policy}?through&key&reason&since&before", access.Operate,
 			m.discardAll},

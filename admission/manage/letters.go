@@ -34,6 +34,34 @@ type DeadLetter struct {
 	Bytes  []byte      `json:"body_base64,omitempty"`
 }
 
+// DeadPolicy is a policy that has dead letters.
+type DeadPolicy struct {
+	Policy   string    `json:"policy"`
+	Letters  uint64    `json:"letters"`
+	OldestAt time.Time `json:"oldest_at"` // when they were buried
+	NewestAt time.Time `json:"newest_at"`
+}
+
+// DeadPolicies lists the policies that have dead letters and may be seen, those with most first.
+// Dead letters outlive their policy.
+func (s *Service) DeadPolicies(ctx context.Context, may func(policy string) bool) (
+	[]DeadPolicy, error) {
+
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	counts, err := s.broker.LetterCounts(ctx)
+	if err != nil {
+		return nil, translate(err)
+	}
+	policies := make([]DeadPolicy, 0, len(counts))
+	for _, c := range counts {
+		if may(c.Policy) {
+			policies = append(policies, DeadPolicy{c.Policy, c.Letters, c.Oldest, c.Newest})
+		}
+	}
+	return policies, nil
+}
+
 // DeadLetters is one page of a policy's dead letters, oldest first.
 type DeadLetters struct {
 	Letters []DeadLetter `json:"letters"`

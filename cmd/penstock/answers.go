@@ -177,6 +177,15 @@ type letterAnswer struct {
 	Bytes      []byte              `json:"body_base64"`
 }
 
+type deadPoliciesAnswer struct {
+	Policies []struct {
+		Policy   string    `json:"policy"`
+		Letters  uint64    `json:"letters"`
+		OldestAt time.Time `json:"oldest_at"`
+		NewestAt time.Time `json:"newest_at"`
+	} `json:"policies"`
+}
+
 type lettersAnswer struct {
 	Letters   []letterAnswer `json:"letters"`
 	Next      *uint64        `json:"next"`

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -24,9 +25,13 @@ func (a *app) deadList() *cobra.Command {
 	var after uint64
 	var limit int
 	cmd := a.ofPolicy(&cobra.Command{
-		Use:   "ls POLICY",
-		Short: "List the dead letters of a policy, oldest first",
+		Use:   "ls [POLICY]",
+		Short: "List the dead letters of a policy, oldest first, or how many each policy has",
+		Args:  between(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return a.deadPolicies(cmd.Context())
+			}
 			var page lettersAnswer
 			answer, err := a.get(cmd.Context(), fmt.Sprintf("%s?after=%d&limit=%d",
 				path("dead", a.policy), after, limit), &page)
@@ -39,6 +44,24 @@ func (a *app) deadList() *cobra.Command {
 	cmd.Flags().Uint64Var(&after, "after", 0, "only those behind this `id`")
 	cmd.Flags().IntVarP(&limit, "limit", "n", 100, "show at most this many")
 	return cmd
+}
+
+// deadPolicies lists the policies with dead letters.
+func (a *app) deadPolicies(ctx context.Context) error {
+	var found deadPoliciesAnswer
+	answer, err := a.get(ctx, path("dead"), &found)
+	if err != nil {
+		return err
+	}
+	return a.show(answer, func() error {
+		now := time.Now()
+		rows := [][]string{{"POLICY", "LETTERS", "OLDEST", "NEWEST"}}
+		for _, p := range found.Policies {
+			rows = append(rows, []string{p.Policy, strconv.FormatUint(p.Letters, 10),
+				clock(p.OldestAt, now), clock(p.NewestAt, now)})
+		}
+		return table(a.out, rows)
+	})
 }
 
 func (a *app) letterTable(page lettersAnswer) error {

@@ -308,6 +308,8 @@ func TestDeadLettersAreReadReplayedAndDropped(t *testing.T) {
 		i.run(0, "submit", "bad", "a \x1b[31mred\x1b[0m word", "--key", "ann\x07")
 	}
 	i.until("\n3  ", "dead", "ls", "bad")
+	i.says(0, words("dead ls"), "POLICY", "bad     3  ")
+	i.says(2, words("dead ls bad --after 1 more"), "2 arguments")
 	i.says(0, words("dead ls bad"), "permanent", "target answered 422", `"ann\a"`)
 	i.says(0, words("dead ls bad --limit 2"), "there are more: --after 2")
 	i.says(0, words("dead show bad 1"), "reason", `"a \x1b[31mred\x1b[0m word"`)

@@ -69,7 +69,9 @@ func (a *app) ofPolicy(cmd *cobra.Command) *cobra.Command {
 	cmd.ValidArgsFunction = a.names
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		a.policy = args[0]
+		if len(args) > 0 {
+			a.policy = args[0]
+		}
 		return run(cmd, args)
 	}
 	return cmd

@@ -134,7 +134,10 @@ func TestDeadLettersAreSearchedReplayedAndDropped(t *testing.T) {
 		t.Run(l.String(), func(t *testing.T) {
 			b := visit(t, w.base, l)
 			b.open("dead")
-			b.sees("Jobs that will not be tried again")
+			b.sees("Jobs that will not be tried again", "Oldest", "4")
+			b.holds(`document.querySelectorAll("tbody tr").length === 1`) // still has none
+			b.legible()
+			b.shoot("dead-policies-" + l.String())
 			b.press("bad")
 			b.sees("no such customer: 7", "permanent", "4 letters here")
 			b.legible()

@@ -309,8 +309,8 @@ func (q queueJobs) Collect(out chan<- prometheus.Metric) {
 
 // Storage tells what JetStream stores. Its methods may be called from anywhere at once.
 type Storage struct {
-	bytes, queues *prometheus.GaugeVec
-	writable      prometheus.Gauge
+	bytes, queues, dead *prometheus.GaugeVec
+	writable            prometheus.Gauge
 }
 
 // Storage registers the metrics of the store. It may be called once.
@@ -327,6 +327,11 @@ func (r *Registry) Storage() *Storage {
 				"max for " +
 				"a policy without a bound.",
 		}, []string{"policy", "kind"}),
+		dead: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "penstock_dead_letters",
+			Help: "Dead letters of a policy that are kept. Policies that never had any are " +
+				"left out.",
+		}, []string{"policy"}),
 		writable: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "penstock_storage_writable",
 			Help: "Whether the embedded server's disk can be written: 1 or 0. 1 as well when the " +
@@ -334,7 +339,7 @@ func (r *Registry) Storage() *Storage {
 		}),
 	}
 	s.writable.Set(1)
-	r.prometheus.MustRegister(s.bytes, s.queues, s.writable)
+	r.prometheus.MustRegister(s.bytes, s.queues, s.dead, s.writable)
 	return s
 }
 
@@ -346,6 +351,10 @@ func (s *Storage) Stored(found queue.Storage) {
 	for policy, fill := range found.Jobs {
 		s.queues.WithLabelValues(policy, "used").Set(float64(fill.Used))
 		setMost(s.queues, fill.Max, policy, "max")
+	}
+	s.dead.Reset()
+	for policy, letters := range found.Dead {
+		s.dead.WithLabelValues(policy).Set(float64(letters))
 	}
 }
 

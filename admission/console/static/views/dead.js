@@ -5,7 +5,6 @@ import { h } from "../dom.js";
 import { bytes, clock, count, key as shownKey, plural } from "../format.js";
 import { action, confirm, facts, link, noRight, pager, table, to } from "../ui.js";
 import { content } from "./job.js";
-import { hasQueue } from "./overview.js";
 
 const PAGE = 100;
 const SOUGHT = 20; // pages that a search looks through
@@ -16,7 +15,7 @@ export const events = ([policy, id]) => policy && !id ? "type=dead&policy=" + en
 
 export async function load([policy, id], page) {
   if (id) return { letter: await get(path("dead", policy, id)) };
-  if (!policy) return { policies: (await get("/v1/policies")).policies };
+  if (!policy) return get("/v1/dead");
   const { after = [0], sought = "" } = page.state;
   const read = (from) => get(withQuery(path("dead", policy), { after: from || "", limit: PAGE })).catch((error) => {
     if (error instanceof Refused && error.status === 409) return { letters: [] };
@@ -44,9 +43,12 @@ export function view(data, page) {
 const choice = (policies) => [
   h("h1", null, "Dead letters"),
   h("p", { class: "quiet" }, "Jobs that will not be tried again, with the reason, for 14 days."),
-  table("Policies with a queue", [{ head: "Of policy", cell: ({ policy: p }) => link(to.dead(p.name), p.name) },
-    { head: "Target", wide: true, cell: ({ policy: p }) => p.target?.http?.url ?? "" }],
-  policies.filter(({ policy: p }) => hasQueue(p)).slice(0, 200), "No policy has a queue."),
+  table("Policies with dead letters", [
+    { head: "Of policy", cell: (p) => link(to.dead(p.policy), p.policy) },
+    { head: "Letters", number: true, cell: (p) => count(p.letters) },
+    { head: "Oldest", cell: (p) => clock(p.oldest_at) },
+    { head: "Newest", wide: true, cell: (p) => clock(p.newest_at) },
+  ], policies, "No policy has dead letters: every job that ended was done, cancelled or replayed.", (p) => p.policy),
 ];
 
 function list(policy, { letters, next, discarded }, page) {
