@@ -342,7 +342,8 @@ func (o Observer) complete() Observer {
 // counted are the metrics of the service of admission.
 type counted struct {
 	Observer
-	watch *watch.Watch
+	watch  *watch.Watch
+	broker *queue.Broker
 }
 
 // Admitted implements [admission.Metrics].
@@ -350,6 +351,7 @@ func (c counted) Admitted(policy string, k job.Key, verdict string) {
 	c.Observer.Admitted(policy, admission.Verdict(verdict))
 	if admission.Verdict(verdict) == admission.Rejected {
 		c.watch.Refused(policy, k)
+		c.broker.Count(policy, queue.CountRefused, 1)
 	}
 }
 

@@ -193,7 +193,7 @@ func (p *Penstock) build() error {
 		valves = p.drainer
 	}
 	p.service = admission.New(p.broker.Names(), producer, valves, o.Limits.Limit,
-		admission.Options{Metrics: counted{o.Observer, p.watching}, Outcomes: p.broker,
+		admission.Options{Metrics: counted{o.Observer, p.watching, p.broker}, Outcomes: p.broker,
 			Callback:   targets.Callback(o.AllowTargets),
 			Submitting: o.Observer.Submitting})
 	p.schedules = schedules.New(p.broker, p.service,

@@ -38,6 +38,7 @@ func (p *Penstock) Run(ctx context.Context) error {
 	if p.drainer != nil {
 		work[0] = after(p.prepared, p.drainer.Run)
 	}
+	defer p.broker.KeepMinutes()
 	return lifecycle.Run(ctx, lifecycle.InTurn(p.options.HTTP.LameDuck, work, p.serving()))
 }
 

@@ -57,6 +57,7 @@ type Broker struct {
 
 	events    events
 	chronicle chronicle
+	minutes   minutes
 
 	discarding sync.Map // by policy, a channel of one place, held to discard dead letters
 

@@ -119,6 +119,7 @@ type gate struct {
 
 	telling sync.Mutex // events are published in the order of their numbers
 	number  uint64     // of the last event
+	minute  minute     // what was counted since the last one was kept
 }
 
 const (
@@ -177,6 +178,7 @@ func (b *Broker) Tell(policy string, e Event) {
 	g.telling.Lock()
 	defer g.telling.Unlock()
 	g.number++
+	b.counted(g, e.Type)
 	now := time.Now()
 	b.events.mu.Lock()
 	publish, ask := g.admit(now)

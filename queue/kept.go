@@ -21,7 +21,7 @@ import (
 //   - policies last: one that is made meanwhile has a record and no stream, which is made again.
 //
 // Left out are leases and locks, which are their holders' while these live, what is in memory, and
-// the histories of ended jobs, which are for watching.
+// the histories of ended jobs and the counts of minutes, which are for watching.
 func (b *Broker) Kept(ctx context.Context) (kept, leftOut []string, err error) {
 	all, err := b.streams(ctx)
 	if err != nil {
@@ -51,7 +51,7 @@ func (b *Broker) Kept(ctx context.Context) (kept, leftOut []string, err error) {
 			return 3
 		case ours && (dead && policy.IsName(letters) || name+"_" == deadInfix):
 			return 4
-		case ours && history && policy.IsName(past):
+		case ours && history && policy.IsName(past), stream == b.names.minutesStream():
 			return 6
 		}
 		return 0

@@ -144,6 +144,9 @@ func (b *Broker) ration(ctx context.Context, coming []jetstream.StreamConfig) (S
 		found.letters = divide(free/storeDenominator*lettersNumerator, letters)
 	}
 	for _, x := range jobs {
+		if x.stream != nil && x.stream.State.Msgs > 0 {
+			b.Count(x.policy, CountDepth, int64(x.stream.State.Msgs))
+		}
 		x.bound = found.jobs.bound(x.own)
 		s.Jobs[x.policy] = Fill{x.used, x.bound}
 	}

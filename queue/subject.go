@@ -123,6 +123,10 @@ func (n Names) history(tokens ...string) string {
 // historyStream is the stream of a policy's jobs that have ended.
 func (n Names) historyStream(policy string) string { return n.upper + "_" + historyInfix + policy }
 
+// minute is where the counts of a policy are published each minute, and minutesStream keeps them.
+func (n Names) minute(policy string) string { return n.lower + ".minute." + policy }
+func (n Names) minutesStream() string       { return n.upper + "_MINUTES_OF_DAY" }
+
 // historyInfix tells those streams from others, as deadInfix does.
 const historyInfix = "HISTORY_"
 

@@ -192,6 +192,7 @@ func (d *Drainer) AskValve(ctx context.Context, policy string, partition int, q 
 // Run drains until the context ends. Then it hands its partitions over, lets running jobs finish
 // for at most [Options.Grace], and returns nil. It can be called once.
 func (d *Drainer) Run(ctx context.Context) error {
+	defer d.broker.KeepMinutes()
 	defer d.wait.Wait()
 	defer d.interrupt()
 	defer d.end()
@@ -229,7 +230,12 @@ func (d *Drainer) Run(ctx context.Context) error {
 	d.watchConnection()
 	d.watch()
 	d.every(noticeEvery, func(now pace.Instant) {
-		d.core.TakeLost(d.options.Observer.Late)
+		d.core.TakeLost(func(policy, cause string, by time.Duration) {
+			if cause != job.HeldByPaused {
+				d.broker.Count(policy, queue.CountLateMS, by.Milliseconds())
+			}
+			d.options.Observer.Late(policy, cause, by)
+		})
 		d.core.Lowered(d.options.Observer.Adapted)
 		d.core.LimitsLeft(now, d.options.Observer.LimitsLeft)
 		d.core.TakeHeld(now, d.options.Observer.LimitHeld)

@@ -16,6 +16,7 @@ import (
 	"github.com/penstock-mq/penstock/admission/watch"
 	"github.com/penstock-mq/penstock/internal/health"
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers"
 )
 
@@ -126,7 +127,9 @@ func TestTheDescriptionHasTheFields(t *testing.T) {
 		"Jobs":             reflect.TypeFor[manage.Jobs](),
 		"EndedJob":         reflect.TypeFor[manage.EndedJob](),
 		"Bucket":           reflect.TypeFor[manage.Bucket](),
+		"DeadPolicy":       reflect.TypeFor[manage.DeadPolicy](),
 		"DeadLetter":       reflect.TypeFor[manage.DeadLetter](),
+		"Day":              reflect.TypeFor[queue.Day](),
 		"Replayed":         reflect.TypeFor[manage.Replayed](),
 		"Drainer":          reflect.TypeFor[workers.DrainerState](),
 		"Event":            reflect.TypeFor[watch.Event](),

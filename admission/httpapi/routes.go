@@ -11,6 +11,7 @@ import (
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/admission/access"
 	"github.com/penstock-mq/penstock/admission/answer"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
@@ -122,6 +123,10 @@ func (h *handler) routes() []route {
 		{"GET", "/v1/drainers", access.Read, m.drainers},
 		{"GET", eventsPath + "?policy&key&type&recent", access.Read, m.events},
 		{"GET", statsPath + "?keys", access.Read, m.stats},
+		{"GET", "/v1/minutes/{policy}", access.Read,
+			plain(func(ctx context.Context, at place) (queue.Day, error) {
+				return s.Day(ctx, at.policy)
+			})},
 		{"GET", clientPath, access.Any, m.client},
 
 		{"GET", "/healthz", 0, h.health},

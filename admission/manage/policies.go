@@ -101,6 +101,17 @@ func (s *Service) Policy(ctx context.Context, name string) (Policy, error) {
 	return described(entry), nil
 }
 
+// Day returns what happened to the jobs of a policy in each minute of the last day.
+func (s *Service) Day(ctx context.Context, name string) (queue.Day, error) {
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	if _, err := s.queued(ctx, name); err != nil {
+		return queue.Day{}, err
+	}
+	day, err := s.broker.Day(ctx, name)
+	return day, translate(err)
+}
+
 // PutPolicy creates a policy or replaces one as a whole, for all processes, and reports whether it
 // is new. A pause stays. A policy that cannot be is an [*policy.InvalidError]; one that the present
 // one cannot become is that and ErrConflict, as is a capacity below what a bucket holds now. A

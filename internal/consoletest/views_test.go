@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"testing"
 
 	"github.com/penstock-mq/penstock"
@@ -192,4 +193,26 @@ func TestTheConsoleKeepsWhatIsTypedWhileItAsksAnew(t *testing.T) {
 	w.submit("mail", "acme", 300, "x")
 	b.sees("acme")
 	b.holds(`document.activeElement.value === "half a k"`)
+}
+
+// TestAPolicyShowsItsLastDay: who opens the console when all is over still sees what happened.
+func TestAPolicyShowsItsLastDay(t *testing.T) {
+	w := settle(t, penstock.Options{Policies: policies(t,
+		`mail {"algorithm":"leaking_bucket","outflow":"1/s","capacity":10}`)},
+		map[string]workers.Handler{"mail": done})
+	w.submit("mail", "acme", 30, "x")
+	waittest.Until(t, "a minute with starts and refusals is over", func() bool {
+		var day struct{ Counts map[string][]int64 }
+		w.ask("GET", "/v1/minutes/mail", "", &day)
+		return slices.ContainsFunc(day.Counts["started"], func(n int64) bool { return n > 0 }) &&
+			slices.ContainsFunc(day.Counts["refused"], func(n int64) bool { return n > 0 }) &&
+			slices.Max(day.Counts["depth"]) > 0
+	})
+	for _, l := range []look{desk, phone} {
+		b := visit(t, w.base, l)
+		b.open("policy/mail")
+		b.sees("The last day", "starts a minute", "jobs held", "refused a minute")
+		b.legible()
+		b.shoot("day-" + l.String())
+	}
 }

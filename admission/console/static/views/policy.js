@@ -2,6 +2,7 @@
 
 import { ask, get, path, withQuery } from "../api.js";
 import { spark } from "../comb.js";
+import { day } from "../day.js";
 import { h } from "../dom.js";
 import { state } from "../findings.js";
 import { count, key, perSecond, plural, rate, span } from "../format.js";
@@ -23,6 +24,11 @@ export async function load([name], page) {
     if (error.status === 409 || error.status === 404) return null; // it has no queue
     throw error;
   });
+  const minute = Math.floor(page.now() / 60_000);
+  if (buckets && page.state.minute !== minute) { // there is news once a minute
+    page.state.day = await get(path("minutes", name));
+    page.state.minute = minute;
+  }
   return { ...p, stat: stats.policies.find((s) => s.policy === name), buckets };
 }
 
@@ -62,6 +68,7 @@ export function view({ policy: p, paused, retired, source, set, stat, buckets, l
         ["Dead", count(stat?.dead), stat?.dead ? "bad" : ""],
         ["Wait p50, p99", stat?.wait_ms ? `${span(stat.wait_ms.p50)}, ${span(stat.wait_ms.p99)}` : "–"],
         ["Run p50, p99", stat?.duration_ms ? `${span(stat.duration_ms.p50)}, ${span(stat.duration_ms.p99)}` : "–"])),
+    page.state.day ? h("section", null, h("h2", null, "The last day"), day(page.state.day, Math.max(300, page.width))) : null,
     buckets ? h("section", null,
       h("div", { class: "head" }, h("h2", null, "Deepest buckets"),
         h("p", { class: "quiet" }, `${plural(buckets.total, "bucket holds", "buckets hold")} jobs`),
