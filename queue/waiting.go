@@ -50,29 +50,34 @@ func (b *Broker) TellOutcome(header map[string][]string, t job.Told) {
 // Waiting hears the outcome of one job.
 type Waiting struct {
 	// Token is what the job must have as its [job.HeaderWaiter].
-	Token string
-	sub   *nats.Subscription
+	Token   string
+	sub     *nats.Subscription
+	outcome <-chan *nats.Msg
 }
 
 // Await begins to wait for the outcome of a job that is yet to be published, over the same
 // connection. [Waiting.Leave] must be called.
 func (b *Broker) Await() (*Waiting, error) {
 	token := rand.Text()
-	sub, err := b.nc.SubscribeSync(b.names.Outcome(token))
+	// SubscribeSync would make room for 65,536 messages, which is half a MiB for each that waits.
+	outcome := make(chan *nats.Msg, 1)
+	sub, err := b.nc.ChanSubscribe(b.names.Outcome(token), outcome)
 	if err == nil {
 		err = sub.AutoUnsubscribe(1) // who guessed a token could not fill the memory
 	}
 	if err != nil {
 		return nil, fmt.Errorf("wait for an outcome: %w", jsapi.Translate(err))
 	}
-	return &Waiting{token, sub}, nil
+	return &Waiting{token, sub, outcome}, nil
 }
 
 // Outcome returns how the job ended, as soon as it has.
 func (w *Waiting) Outcome(ctx context.Context) (job.Told, error) {
-	m, err := w.sub.NextMsgWithContext(ctx)
-	if err != nil {
-		return job.Told{}, fmt.Errorf("wait for an outcome: %w", jsapi.Translate(err))
+	var m *nats.Msg
+	select {
+	case m = <-w.outcome:
+	case <-ctx.Done():
+		return job.Told{}, fmt.Errorf("wait for an outcome: %w", ctx.Err())
 	}
 	t, err := job.DecodeTold([]byte(m.Header.Get(headerTold)))
 	if err != nil {

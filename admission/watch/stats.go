@@ -73,6 +73,7 @@ const (
 
 // figures are what was heard of a policy.
 type figures struct {
+	last    int64 // the second in which something was heard
 	seconds [window]second
 	times   [parts]part
 	hot     heat // the keys that ask most for checks
@@ -121,9 +122,14 @@ type part struct {
 	wait, duration histogram
 }
 
-// of returns the figures of a policy; nil when there are too many.
+// of returns the figures of a policy; nil when there are too many. Those of policies of which
+// nothing was heard for the window make room: policies come and go.
 func (w *Watch) of(policy string) *figures {
 	f := w.figures[policy]
+	if f == nil {
+		begin := w.now().Unix() - window
+		maps.DeleteFunc(w.figures, func(_ string, f *figures) bool { return f.last < begin })
+	}
 	if f == nil && len(w.figures) < maxPolicies {
 		f = new(figures)
 		w.figures[policy] = f
@@ -135,6 +141,7 @@ func (f *figures) count(now time.Time, k kind) { f.second(now).n[k]++ }
 
 func (f *figures) second(now time.Time) *second {
 	s := &f.seconds[now.Unix()%window]
+	f.last = max(f.last, now.Unix())
 	if s.unix != now.Unix() {
 		*s = second{unix: now.Unix()}
 	}

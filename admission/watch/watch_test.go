@@ -258,6 +258,34 @@ func TestStatsAreThoseOfTheLastMinute(t *testing.T) {
 	}
 }
 
+// TestPoliciesThatAreGoneMakeRoomForOthers: however many policies come and go while somebody looks,
+// each has figures while it is there.
+func TestPoliciesThatAreGoneMakeRoomForOthers(t *testing.T) {
+	w, _ := open(t)
+	now := time.Unix(1_800_000_000, 0)
+	w.now = func() time.Time { return now }
+	if _, err := w.Stats(func(string) bool { return true }, 0); err != nil {
+		t.Fatal(err)
+	}
+	name := ""
+	for i := range 2 * maxPolicies {
+		w.mu.Lock()
+		now = now.Add(time.Second)
+		w.mu.Unlock()
+		name = fmt.Sprint("new-", i)
+		w.Refused(name, "a")
+	}
+	s, err := w.Stats(func(p string) bool { return p == name }, 0)
+	if err != nil || len(s.Policies) != 1 || s.Policies[0].Refused != 1 {
+		t.Errorf("the last policy has %+v, %v", s.Policies, err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if n := len(w.figures); n > window+2 {
+		t.Errorf("%d policies have figures, a minute after most of them", n)
+	}
+}
+
 func TestStatsTellWhatLimitsInShadowWouldHaveDone(t *testing.T) {
 	w, broker := open(t)
 	stats := func() Stats {

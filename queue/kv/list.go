@@ -170,11 +170,12 @@ func (t *Table) readReplica(ctx context.Context, keys []string, last uint64) map
 	ctx, cancel := context.WithTimeout(ctx, jsapi.CallTimeout)
 	defer cancel()
 	nc := t.js.NATS
-	answers, err := nc.SubscribeSync(nc.NewInbox())
+	answers := make(chan *nats.Msg, len(keys)+1)
+	inbox, err := nc.ChanSubscribe(nc.NewInbox(), answers)
 	if err != nil {
 		return nil
 	}
-	defer func() { _ = answers.Unsubscribe() }()
+	defer func() { _ = inbox.Unsubscribe() }()
 	var subjects []string
 	for _, key := range keys {
 		if ValidKey(key) {
@@ -183,13 +184,15 @@ func (t *Table) readReplica(ctx context.Context, keys []string, last uint64) map
 	}
 	request, err := json.Marshal(map[string][]string{"multi_last": subjects})
 	if err == nil {
-		err = nc.PublishRequest("$JS.API.DIRECT.GET."+t.stream, answers.Subject, request)
+		err = nc.PublishRequest("$JS.API.DIRECT.GET."+t.stream, inbox.Subject, request)
 	}
 	found := make(map[string]Record, len(keys))
 	for err == nil {
 		var m *nats.Msg
-		if m, err = answers.NextMsgWithContext(ctx); err != nil {
-			break
+		select {
+		case m = <-answers:
+		case <-ctx.Done():
+			return nil
 		}
 		if d, ok := jsapi.ReadDirect(m); ok {
 			r := t.record(d)
