@@ -87,6 +87,8 @@ policies:
 			1, []string{inUse}},
 		{"NATS port in use", []string{"--config", good, "--nats-listen", busy.Addr().String()}, 1,
 			1, []string{inUse}},
+		{"port of profiles in use", []string{"--config", good, "--pprof", busy.Addr().String()}, 1,
+			1, []string{inUse}},
 		{"no directory", []string{"--config", good, "--nats-dir", notDir}, 1, 1, []string{notDir}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

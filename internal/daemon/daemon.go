@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
 	"slices"
@@ -211,7 +212,7 @@ func (c Command) run(ctx context.Context, args []string, stdout, stderr io.Write
 	stop, err := profiles(*profile)
 	if err != nil {
 		report(err)
-		return exitInvalid
+		return statusOf(err, exitInvalid)
 	}
 	defer stop()
 	running.Store(p)
@@ -268,15 +269,17 @@ func (c Command) load(flags *pflag.FlagSet) (config.Config, error) {
 }
 
 // statusOf is the exit status for an error: one about the file's policies, which only what is
-// stored could show, is about the configuration, and a file that cannot be opened is none.
+// stored could show, is about the configuration, and a file that cannot be opened or a port that
+// cannot be taken is none.
 func statusOf(err error, otherwise int) int {
 	_, unreadable := errors.AsType[*fs.PathError](err)
+	_, taken := errors.AsType[*net.OpError](err)
 	_, invalid := errors.AsType[*policy.InvalidError](err)
 	_, fixed := errors.AsType[*queue.ImmutableError](err)
 	switch {
 	case invalid || fixed:
 		return exitInvalid
-	case unreadable:
+	case unreadable || taken:
 		return exitFailed
 	}
 	return otherwise

@@ -236,6 +236,48 @@ func TestAFullPolicyStopsNobodyAndDrains(t *testing.T) {
 	})
 }
 
+// fill fills a disk up, and returns what makes room again.
+func fill(t *testing.T, disk string) (makeRoom func()) {
+	t.Helper()
+	name := filepath.Join(disk, "ballast")
+	file, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		_, err = file.Write(make([]byte, 1<<20))
+	}
+	if !errors.Is(err, syscall.ENOSPC) {
+		t.Fatal(err)
+	}
+	return func() {
+		t.Helper()
+		if err := errors.Join(os.Remove(name), file.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestNoProcessStartsOnAFullDisk: its share of the disk would be nothing, also when there is room
+// again. It says so and ends, to be started again.
+func TestNoProcessStartsOnAFullDisk(t *testing.T) {
+	onSmallDisk(t, func(t *testing.T, disk string) {
+		i := newInstallation(t, disk)
+		makeRoom := fill(t, disk)
+		cmd := exec.Command(proctest.Program("admitter"), "--drain", "--config",
+			filepath.Join(disk, "config.yaml"))
+		p := proctest.Start(t, cmd)
+		if err := p.End(); err == nil || p.Cmd.ProcessState.ExitCode() != 1 ||
+			!strings.Contains(p.Log.String(), syscall.ENOSPC.Error()) {
+			t.Errorf("ended with %v\n%s", err, p.Log)
+		}
+		makeRoom()
+		admitter := i.start()
+		i.others("later")
+		admitter.stop(t)
+	})
+}
+
 // TestADiskThatWasFullEndsTheProcess: when others fill the disk, jobs are refused and it is said;
 // when there is room again the server's files are broken all the same, so the process ends, to be
 // started again. Then it goes on where it was.
@@ -258,18 +300,7 @@ func TestADiskThatWasFullEndsTheProcess(t *testing.T) {
 			}
 		}
 		i.others("before")
-		ballast := filepath.Join(disk, "ballast")
-		file, err := os.Create(ballast)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer file.Close()
-		for err == nil {
-			_, err = file.Write(make([]byte, 1<<20))
-		}
-		if !errors.Is(err, syscall.ENOSPC) {
-			t.Fatal(err)
-		}
+		makeRoom := fill(t, disk)
 		i.until("jobs are refused for want of room", func() bool {
 			return submit() == http.StatusInsufficientStorage
 		})
@@ -281,12 +312,7 @@ func TestADiskThatWasFullEndsTheProcess(t *testing.T) {
 			"penstock_storage_writable 0") {
 			t.Error("the metric does not say it")
 		}
-		if err := os.Remove(ballast); err != nil {
-			t.Fatal(err)
-		}
-		if err := file.Close(); err != nil {
-			t.Fatal(err)
-		}
+		makeRoom()
 		select {
 		case <-admitter.Exited:
 		case <-time.After(waittest.Patience()):

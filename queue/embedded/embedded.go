@@ -124,7 +124,10 @@ func Start(o Options) (*Server, error) {
 	var err error
 	if s.lock, err = lockDir(options.StoreDir); err == nil {
 		s.storeDir, s.maxStore = options.StoreDir, o.MaxStore
-		if s.maxStore == 0 {
+		// On a full disk the share of it that is taken below would be nothing, also when there is
+		// room again.
+		err = s.probe()
+		if err == nil && s.maxStore == 0 {
 			s.maxStore, err = halfOfTheDisk(options.StoreDir)
 		}
 	}
@@ -243,13 +246,8 @@ const probeBytes = 64 << 10
 // is full, or cannot be written for another reason; [ErrBroken] that it can be written, but the
 // server gave up on some of its files while it could not.
 func (s *Server) Check() error {
-	name := filepath.Join(s.storeDir, "probe")
-	err := os.WriteFile(name, make([]byte, probeBytes), 0o600)
-	if removeErr := os.Remove(name); err == nil {
-		err = removeErr
-	}
-	if err != nil {
-		return fmt.Errorf("write to the NATS server's directory: %w", err)
+	if err := s.probe(); err != nil {
+		return err
 	}
 	if !s.server.JetStreamEnabled() {
 		return fmt.Errorf("%w: JetStream is disabled", ErrBroken)
@@ -259,6 +257,19 @@ func (s *Server) Check() error {
 		if strings.Contains(problem.Error, "write error") {
 			return fmt.Errorf("%w: %s", ErrBroken, problem.Error)
 		}
+	}
+	return nil
+}
+
+// probe finds out whether a small file can be written.
+func (s *Server) probe() error {
+	name := filepath.Join(s.storeDir, "probe")
+	err := os.WriteFile(name, make([]byte, probeBytes), 0o600)
+	if removeErr := os.Remove(name); err == nil {
+		err = removeErr
+	}
+	if err != nil {
+		return fmt.Errorf("write to the NATS server's directory: %w", err)
 	}
 	return nil
 }
