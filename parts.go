@@ -31,7 +31,7 @@ func (p *Penstock) parts() []health.Part {
 			Notes: p.storage.notes()}}
 	if p.drainer != nil {
 		parts = append(parts, health.Part{Name: "drainer", Err: p.drainer.Health(),
-			Status: "holds its lease"})
+			Status: "holds its lease", Notes: p.drainer.Notes()})
 	}
 	if p.options.shared {
 		parts = append(parts, limitsPart(p.options.Limits))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue/kv"
 	"github.com/penstock-mq/penstock/workers/internal/core"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
@@ -29,8 +30,9 @@ type backlogs struct {
 	observe   func(policy string, partitions int)
 	memory    int64
 	core      *core.Core
-	all       map[handle.Partition]*backlog
-	owned     map[string]int // partitions, by policy
+	*unreadable
+	all   map[handle.Partition]*backlog
+	owned map[string]int // partitions, by policy
 }
 
 // backlog is an owned partition's connection to its stream.
@@ -42,6 +44,7 @@ type backlog struct {
 	born     func(stored time.Time) time.Time // see queue.Backlog.Born
 	answers  func()                           // stops answering questions
 	unopened context.CancelFunc
+	newer    string // the record of a newer format for which it cannot be opened
 }
 
 // Open opens a partition's backlog and reads what its predecessor left.
@@ -71,6 +74,9 @@ func (bs *backlogs) Open(o core.Opening) {
 				bs.log.Debug("backlog not opened", "policy", o.Part.Policy, "partition",
 					o.Part.Number, "error", err)
 				streamless := errors.Is(err, queue.ErrNoStream)
+				var newer newerError
+				errors.As(err, &newer)
+				b.newer = string(newer)
 				bs.core.Handle(core.Unopened{Opening: o, Streamless: streamless}, now)
 			case bs.all[o.Part] != b || b.epoch != o.Epoch:
 				if open != nil {
@@ -106,7 +112,7 @@ func (bs *backlogs) began(b *backlog, open *queue.Backlog, found core.Opened, no
 			"server", lack.Server, "policy", p.Policy, "partition", p.Number, "jobs",
 			lack.Jobs)
 	}
-	b.open, b.born = open, open.Born
+	b.open, b.born, b.newer = open, open.Born, ""
 	if b.answers == nil {
 		b.answers = bs.questions.serve(p)
 		bs.count(p.Policy, 1)
@@ -171,21 +177,35 @@ func (bs *backlogs) readAndOpen(ctx context.Context, o core.Opening,
 	return found, open, nil
 }
 
+// newerError names a record of a newer format, which stops what would inherit it.
+type newerError string
+
+func (e newerError) Error() string { return string(e) + ": " + record.ErrVersion.Error() }
+
+// damage tells what to do about a record that was not understood: nothing, as it is set aside now,
+// or to give up.
+func (bs *backlogs) damage(ctx context.Context, from *kv.Table, r kv.Record, err error) error {
+	if errors.Is(err, record.ErrVersion) {
+		return newerError(recordName(from, r.Key))
+	}
+	return bs.setAside(ctx, from, r.Key, r.Value)
+}
+
 // readInherited reads a partition's owner record, checkpoint and attempt records.
 func (bs *backlogs) readInherited(ctx context.Context, found *core.Opened) error {
-	p := found.Part
-	owned, err := bs.broker.Tables().Partitions.Read(ctx, record.ShareKey(p.Policy, p.Number))
+	p, tables := found.Part, bs.broker.Tables()
+	owned, err := tables.Partitions.Read(ctx, record.ShareKey(p.Policy, p.Number))
 	if err != nil {
 		return fmt.Errorf("read the ownership record: %w", err)
 	}
 	if owned.Revision == found.Epoch {
 		found.Taken, found.Read = owned.Stored, time.Now()
 	}
-	noted, err := bs.broker.Tables().Partitions.Read(ctx, record.CheckpointKey(p.Policy, p.Number))
+	noted, err := tables.Partitions.Read(ctx, record.CheckpointKey(p.Policy, p.Number))
 	switch {
 	case errors.Is(err, queue.ErrNotFound):
 		found.Revision = noted.Revision
-		if found.Since, err = bs.broker.Tables().Partitions.Created(ctx); err != nil {
+		if found.Since, err = tables.Partitions.Created(ctx); err != nil {
 			return fmt.Errorf("look for the age of the records: %w", err)
 		}
 	case err != nil:
@@ -193,12 +213,13 @@ func (bs *backlogs) readInherited(ctx context.Context, found *core.Opened) error
 	default:
 		found.Revision, found.Noted = noted.Revision, noted.Stored
 		if err := record.Decode(noted.Value, &found.Checkpoint); err != nil {
-			bs.log.Warn("checkpoint not used", "policy", p.Policy, "partition", p.Number, "error",
-				err)
-			found.Checkpoint = record.Checkpoint{V: record.Version}
+			if err := bs.damage(ctx, tables.Partitions, noted, err); err != nil {
+				return err
+			}
+			found.Damaged()
 		}
 	}
-	records, err := bs.broker.Tables().Attempts.List(ctx, record.ShareKey(p.Policy, p.Number)+".*")
+	records, err := tables.Attempts.List(ctx, record.ShareKey(p.Policy, p.Number)+".*")
 	if err != nil {
 		return fmt.Errorf("list attempts: %w", err)
 	}
@@ -209,7 +230,13 @@ func (bs *backlogs) readInherited(ctx context.Context, found *core.Opened) error
 			err = record.Decode(r.Value, &a.Attempt)
 		}
 		if err != nil {
-			bs.log.Warn("attempt record not used", "record", r.Key, "error", err)
+			err := bs.damage(ctx, tables.Attempts, r, err)
+			if err == nil {
+				err = tables.Attempts.Delete(ctx, r.Key, r.Revision)
+			}
+			if err != nil {
+				return err
+			}
 			continue
 		}
 		found.Attempts[seq] = a

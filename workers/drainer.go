@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	mathrand "math/rand/v2"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -43,6 +44,7 @@ type Drainer struct {
 	outages   *outages
 	notices   *notices
 	proof     *proof
+	*unreadable
 
 	// Of the loop alone.
 	core      *core.Core // nil in a process that only lends
@@ -120,9 +122,10 @@ func New(nc *nats.Conn, o Options) (*Drainer, error) {
 		notices: &notices{log: o.Logger, open: map[notice]string{}},
 		proof:   &proof{log: o.Logger, observe: o.Observer.Lease, patient: o.Lease},
 	}
+	d.unreadable = &unreadable{log: o.Logger, table: broker.Tables().Partitions, told: o.Observer}
 	d.backlogs = &backlogs{calls: c, broker: broker, catalog: d.catalog, questions: d.questions,
 		observe: o.Observer.Owned, memory: o.Memory, all: map[handle.Partition]*backlog{},
-		owned: map[string]int{}}
+		owned: map[string]int{}, unreadable: d.unreadable}
 	owed := &callbacks{calls: c, broker: broker, lost: o.Observer.CallbackLost,
 		producer: broker.NewProducer(queue.ProducerOptions{Timeout: c.patience})}
 	d.pool = &pool{loop: l, gate: d.gate, broker: broker, catalog: d.catalog,
@@ -137,7 +140,8 @@ func New(nc *nats.Conn, o Options) (*Drainer, error) {
 		jobs: jobs, crews: map[string]*workforce{}, reservations: map[string]*reservation{},
 		unconfirmed: make(chan struct{}, mostUnconfirmed)}
 	d.performer = performer{d.backlogs, d.pool, d.remote,
-		&records{calls: c, nc: nc, tables: broker.Tables(), proof: d.proof},
+		&records{calls: c, nc: nc, tables: broker.Tables(), proof: d.proof,
+			unreadable: d.unreadable},
 		&journal{calls: c, attempts: broker.Tables().Attempts, ends: broker.Ends(),
 			catalog: d.catalog, backlogs: d.backlogs},
 		&letters{calls: c, broker: broker, catalog: d.catalog, backlogs: d.backlogs, gate: d.gate,
@@ -179,6 +183,24 @@ func (d *Drainer) Health() error {
 		return nil
 	}
 	return errNoLease
+}
+
+// Notes are what an operator should know of this drainer though it takes part: records that were
+// damaged, and those of a newer format, which stop what they are about.
+func (d *Drainer) Notes() []string { return d.notes() }
+
+// newerRecords are the records of a newer format, as the loop knows them.
+func (d *Drainer) newerRecords() (names []string) {
+	d.core.Newer(func(t core.Table, key string) {
+		names = append(names, recordName(d.performer.table(t), key))
+	})
+	for _, b := range d.backlogs.all {
+		if b.newer != "" {
+			names = append(names, b.newer)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // AskValve is [queue.Broker.AskValve], for a program that runs a drainer: what asks a valve of that
@@ -241,6 +263,7 @@ func (d *Drainer) Run(ctx context.Context) error {
 		d.core.TakeHeld(now, d.options.Observer.LimitHeld)
 		d.remote.workerless.look(now)
 		d.lender.look(now)
+		d.look(d.newerRecords())
 	})
 	return d.drain()
 }

@@ -107,6 +107,12 @@ type Observer struct {
 	Adapted func(policy string, buckets int)
 	// Lease tells whether this drainer holds its lease. Without it nothing starts.
 	Lease func(held bool)
+	// RecordDamaged tells that a record in a KV bucket could not be read, and is rebuilt: see
+	// [Drainer.Notes].
+	RecordDamaged func(bucket string)
+	// RecordsNewer tells how many records of a newer format there are, each of which stops what it
+	// is about.
+	RecordsNewer func(records int)
 	// Discarded tells that old dead letters of a policy were discarded, to make room for new ones.
 	Discarded func(policy string, letters uint64)
 	// HistoryLost tells that it was not kept how a job of a policy with keep_done ended: the server
@@ -166,6 +172,12 @@ func (o Observer) complete() Observer {
 	}
 	if o.Lease == nil {
 		o.Lease = func(bool) {}
+	}
+	if o.RecordDamaged == nil {
+		o.RecordDamaged = func(string) {}
+	}
+	if o.RecordsNewer == nil {
+		o.RecordsNewer = func(int) {}
 	}
 	if o.Discarded == nil {
 		o.Discarded = func(string, uint64) {}

@@ -20,6 +20,7 @@ type records struct {
 	nc     *nats.Conn
 	tables queue.Tables
 	proof  *proof
+	*unreadable
 }
 
 func (r *records) table(t core.Table) *kv.Table {
@@ -35,8 +36,14 @@ func (r *records) Write(p core.Put) { r.spawn(func() { r.write(p) }) }
 func (r *records) write(p core.Put) {
 	ctx, cancel := context.WithTimeout(r.life, r.patience)
 	defer cancel()
-	value := p.Bytes()
-	revision, err := r.table(p.Table).Put(ctx, p.Key, value, p.Revision)
+	value, table := p.Bytes(), r.table(p.Table)
+	revision, err := uint64(0), error(nil)
+	if p.Aside != nil {
+		err = r.setAside(ctx, table, p.Key, p.Aside)
+	}
+	if err == nil {
+		revision, err = table.Put(ctx, p.Key, value, p.Revision)
+	}
 	result := core.PutUnknown
 	switch {
 	case err == nil:

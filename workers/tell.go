@@ -1,12 +1,17 @@
 package workers
 
 import (
+	"context"
+	"fmt"
 	"iter"
 	"log/slog"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue/kv"
 	"github.com/penstock-mq/penstock/workers/internal/core"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
@@ -60,14 +65,6 @@ func (t *teller) TellTakeover(p handle.Partition) {
 func (t *teller) TellVanished(jobs int) {
 	t.seldom.Log("vanished", slog.LevelWarn, "jobs were removed from the stream by others",
 		"jobs", jobs)
-}
-
-// TellStrange tells of records of another format: those of a later version look the same, and what
-// they say may be in force, so nobody here writes over them.
-func (t *teller) TellStrange(records []string) {
-	t.seldom.Log("strange", slog.LevelWarn,
-		"stood back from records that this version cannot read, and leaves their "+
-			"partitions alone: unless a later version runs, delete them", "records", records)
 }
 
 func (t *teller) TellLost() {
@@ -212,4 +209,83 @@ func (o *outages) count(name string, p *outage, open int, now pace.Instant) {
 	}
 	p.open = open
 	o.observe(name, open)
+}
+
+// unreadable is what operators hear of records that cannot be read. A damaged one is set aside and
+// replaced. One of a newer format stops what it is about: the version that wrote it may still run,
+// and only that version can read it.
+type unreadable struct {
+	log   *slog.Logger
+	table *kv.Table // that keeps damaged records
+	told  Observer
+
+	mu      sync.Mutex
+	newer   []string
+	damaged []string // the last few
+}
+
+const (
+	// asidePrefix begins the names of damaged records that are kept, before that of their KV
+	// bucket. No policy's partition has a name of that form.
+	asidePrefix = "damaged."
+	// asideFor is how long they are kept, as dead letters are, and mostAside how many of them.
+	asideFor  = 14 * 24 * time.Hour
+	mostAside = 1000
+	// damagedTold is of how many the process itself tells.
+	damagedTold = 10
+)
+
+// setAside keeps the bytes of a damaged record, before it is replaced.
+func (u *unreadable) setAside(ctx context.Context, from *kv.Table, key string, bytes []byte) error {
+	kept, err := u.table.Count(ctx, asidePrefix+">")
+	if err != nil {
+		return err
+	}
+	name := asidePrefix + from.Bucket() + "." + key
+	if kept < mostAside {
+		if err := u.table.Set(ctx, name, bytes, asideFor); err != nil {
+			return err
+		}
+	}
+	u.log.Error("a damaged record is rebuilt", "bucket", from.Bucket(), "key", key,
+		"kept_in", u.table.Bucket(), "kept_as", name)
+	u.told.RecordDamaged(from.Bucket())
+	note := fmt.Sprintf("%s was damaged and is rebuilt; its bytes are kept as %s in KV %s",
+		recordName(from, key), name, u.table.Bucket())
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.damaged = append(u.damaged, note)
+	u.damaged = u.damaged[max(0, len(u.damaged)-damagedTold):]
+	return nil
+}
+
+// look takes the records of a newer format that stand now.
+func (u *unreadable) look(newer []string) {
+	u.mu.Lock()
+	changed := !slices.Equal(u.newer, newer)
+	u.newer = newer
+	u.mu.Unlock()
+	if !changed {
+		return
+	}
+	u.told.RecordsNewer(len(newer))
+	if len(newer) > 0 {
+		u.log.Warn("records of a newer format stop what they are about: start that version, or "+
+			"delete them", "records", newer)
+	}
+}
+
+// notes are what an operator should know.
+func (u *unreadable) notes() []string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	notes := slices.Clone(u.damaged)
+	for _, name := range u.newer {
+		notes = append(notes, name+" is of a newer format, and stops what it is about")
+	}
+	return notes
+}
+
+func recordName(t *kv.Table, key string) string {
+	return fmt.Sprintf("the record %s in KV %s", key, t.Bucket())
 }

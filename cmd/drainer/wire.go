@@ -125,7 +125,7 @@ func parts(ctx context.Context, nc *nats.Conn, drainer *workers.Drainer,
 		connection.Err = errors.New("not connected to NATS")
 	}
 	return []health.Part{process, connection,
-		{Name: "drainer", Err: drainer.Health(), Status: "holds its lease"},
+		{Name: "drainer", Err: drainer.Health(), Status: "holds its lease", Notes: drainer.Notes()},
 		files.Part()}
 }
 

@@ -524,8 +524,8 @@ var table = []mutant{
 	},
 	{
 		name: "lease-conflict-keeps-all", file: "workers/internal/core/lease.go",
-		old: "err != nil || r.Tombstone",
-		new: "err != nil",
+		old: "r.Tombstone || err != nil && !damaged ||",
+		new: "err != nil && !damaged ||",
 		by:  "./workers/internal/core TestATombstoneOverTheOwnLeaseEndsAllOwnership",
 	},
 	{
@@ -563,6 +563,12 @@ var table = []mutant{
 		by:  "./workers/internal/core TestAPeerIsDeclaredDeadAfterItsWholeLease",
 	},
 	{
+		name: "damaged-record-taken-at-once", file: "workers/internal/core/ownership.go",
+		old: "s.damaged != nil && now.Since(s.seen) < c.options.Lease",
+		new: "false",
+		by:  "./workers/internal/core TestADamagedRecordIsReplacedAfterALease",
+	},
+	{
 		name: "peers-wait-not-begun-anew", file: "workers/internal/core/core.go",
 		old: "p.seen = now",
 		new: "_ = p",
@@ -573,6 +579,12 @@ var table = []mutant{
 		old: "!p.gone && !p.strange && !p.inFlight",
 		new: "!p.gone && !p.inFlight",
 		by:  "./workers/internal/core TestAStrangeLeaseIsLeftAlone",
+	},
+	{
+		name: "damaged-checkpoint-dated", file: "workers/internal/core/takeover.go",
+		old: "record.Checkpoint{V: record.Version}, time.Time{}",
+		new: "record.Checkpoint{V: record.Version}, found.Noted",
+		by:  "./workers/internal/core TestADamagedCheckpointMayBeOfAnyAge",
 	},
 	{
 		name: "tombstones-stay", file: "workers/internal/core/lease.go",

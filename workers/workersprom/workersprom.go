@@ -43,6 +43,8 @@ type metrics struct {
 	units                  *prometheus.GaugeVec
 	lease                  prometheus.Gauge
 	discarded, hints       *prometheus.CounterVec
+	damaged                prometheus.Counter
+	newer                  prometheus.Gauge
 	historyLost, callbacks *prometheus.CounterVec
 
 	mu    sync.Mutex
@@ -85,6 +87,8 @@ type metrics struct {
 //	                                               the limit that they have learnt
 //	penstock_policy_workerless{policy}             1 while jobs are due that no worker takes
 //	penstock_lease_held                            1 or 0: without it nothing starts
+//	penstock_records_damaged_total                 damaged records that were rebuilt
+//	penstock_records_newer                         records that only a newer version can read
 //	penstock_callbacks_lost_total{policy,reason}   outcomes that are not posted
 //	penstock_dead_letters_discarded_total{policy}  old dead letters that made room for new ones
 //	penstock_history_lost_total{policy}            jobs that are missing in a history (keep_done)
@@ -174,6 +178,16 @@ func New(registerer prometheus.Registerer) (workers.Observer, error) {
 			Name: "penstock_lease_held",
 			Help: "Whether this drainer holds its lease: 1, or 0 while nothing starts.",
 		}),
+		damaged: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "penstock_records_damaged_total",
+			Help: "Records of partitions, attempts and leases that could not be read, and were " +
+				"set aside and rebuilt.",
+		}),
+		newer: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "penstock_records_newer",
+			Help: "Records of a newer format, each of which stops a partition, or the succession " +
+				"of a drainer.",
+		}),
 		callbacks: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "penstock_callbacks_lost_total",
 			Help: "Outcomes of jobs that are not posted to the URL that their submitter named, " +
@@ -198,7 +212,8 @@ func New(registerer prometheus.Registerer) (workers.Observer, error) {
 	var problems []error
 	for _, c := range []prometheus.Collector{m.starts, m.returned, m.late, m.attempts, m.jobs,
 		m.lateness, m.wait, m.owned, m.breakers, m.workerless, m.lease, m.discarded, m.callbacks,
-		m.held, m.hints, m.adapted, m.shadowed, m.shadowedBy, m.historyLost, m.units} {
+		m.held, m.hints, m.adapted, m.shadowed, m.shadowedBy, m.historyLost, m.units,
+		m.damaged, m.newer} {
 		problems = append(problems, registerer.Register(c))
 	}
 	return workers.Observer{
@@ -245,7 +260,9 @@ func New(registerer prometheus.Registerer) (workers.Observer, error) {
 		Discarded: func(policy string, letters uint64) {
 			m.discarded.WithLabelValues(policy).Add(float64(letters))
 		},
-		HistoryLost: func(policy string) { m.historyLost.WithLabelValues(policy).Inc() },
+		RecordDamaged: func(string) { m.damaged.Inc() },
+		RecordsNewer:  func(records int) { m.newer.Set(float64(records)) },
+		HistoryLost:   func(policy string) { m.historyLost.WithLabelValues(policy).Inc() },
 	}, errors.Join(problems...)
 }
 

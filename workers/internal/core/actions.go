@@ -34,7 +34,6 @@ type Performer interface {
 	TellAdapted(a valve.Adapted)
 	TellTakeover(p handle.Partition)
 	TellVanished(jobs int)
-	TellStrange(records []string)
 	TellLost()
 }
 
@@ -75,9 +74,6 @@ func (c *Core) Perform(p Performer) {
 	if out.Vanished > 0 {
 		p.TellVanished(out.Vanished)
 	}
-	if len(out.strange) > 0 {
-		p.TellStrange(out.strange)
-	}
 	if out.lost > 0 {
 		p.TellLost()
 	}
@@ -100,7 +96,6 @@ type actions struct {
 	opens         []Opening // open a backlog
 	closes        []handle.Partition
 	takeovers     []handle.Partition // of owners that crashed
-	strange       []string           // keys of records that this version cannot read
 	lost          int                // times that this process was declared dead
 }
 
@@ -128,6 +123,8 @@ type Put struct {
 	nonce    uint64
 	sent     pace.Instant
 	Why      reason
+	// Bytes that cannot be read and that this write replaces: they must be kept elsewhere before.
+	Aside []byte
 
 	// Of a checkpoint, in place of value: it takes a while, and whoever writes it calls it.
 	compose   func() []byte

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -22,7 +23,8 @@ type lease struct {
 	Held     bool
 	// last renewal that is known to have been applied was sent + duration − margin
 	Fence    pace.Instant
-	inFlight bool // a renewal or a read is under way
+	inFlight bool   // a renewal or a read is under way
+	damaged  []byte // the record's bytes if they cannot be read: the next renewal replaces them
 	renewAt  pace.Instant
 	// Renewals whose result may still be unknown, the latest sixteen: a read may find any of them.
 	// They are sent no closer than a margin apart, so these reach back over most of a lease, and an
@@ -44,7 +46,9 @@ type peer struct {
 	seen     pace.Instant // when a new revision was last seen, on our clock
 	record   record.Lease
 	gone     bool // its lease is a tombstone or was deleted
-	strange  bool // its lease is of another format version: it is not ours to judge
+	strange  bool // its lease is of a newer format: it is not ours to judge
+	// its lease's bytes if they cannot be read: it expires, for its drainer renews it no more
+	damaged  []byte
 	vanished bool // its lease is gone, though it did not give it up
 	goneAt   pace.Instant
 	inFlight bool // a tombstone for it is being written
@@ -74,7 +78,7 @@ func (c *Core) renew(now pace.Instant) {
 	}
 	c.out.puts = append(c.out.puts, Put{
 		Table: TableDrainers, Key: l.Id, value: record.Encode(r), Revision: l.revision,
-		nonce: nonce, sent: now, Why: WhyRenew,
+		nonce: nonce, sent: now, Why: WhyRenew, Aside: l.damaged,
 	})
 }
 
@@ -105,7 +109,7 @@ func (c *Core) extend(revision uint64, sent pace.Instant) {
 	if !l.Held {
 		c.changed = true
 	}
-	l.Held = true
+	l.Held, l.damaged = true, nil
 	l.revision = max(l.revision, revision)
 	l.Fence = max(l.Fence, sent.Add(c.options.Lease-c.margin()))
 	l.renewAt = max(l.renewAt, sent.Add(c.options.Lease/3))
@@ -151,11 +155,16 @@ func (c *Core) leaseRead(p Put, found Record, now pace.Instant) {
 		return
 	}
 	var r record.Lease
-	if err := record.Decode(found.Value, &r); err != nil || r.Tombstone {
+	err := record.Decode(found.Value, &r)
+	damaged := err != nil && !errors.Is(err, record.ErrVersion)
+	if r.Tombstone || err != nil && !damaged || damaged && l.Held && !c.Open(now) {
 		c.loseLease(now)
 		return
 	}
-	l.revision = found.Revision
+	if l.revision, l.damaged = found.Revision, nil; damaged {
+		l.damaged = found.Value
+		return
+	}
 	// Whichever of them it is: an earlier one counts from its own sending.
 	for _, s := range l.sends {
 		if s.nonce == r.Nonce {
@@ -224,11 +233,13 @@ func (c *Core) leaseSeen(id string, found Record, now pace.Instant) {
 	}
 	before := *p
 	p.revision, p.seen, p.inFlight, p.vanished = found.Revision, now, false, false
-	p.record, p.strange = record.Lease{}, false
-	if found.Exists && record.Decode(found.Value, &p.record) != nil {
-		p.record, p.strange = record.Lease{}, true
-		if !before.strange {
-			c.out.strange = append(c.out.strange, id)
+	p.record, p.strange, p.damaged = record.Lease{}, false, nil
+	if found.Exists {
+		if err := record.Decode(found.Value, &p.record); err != nil {
+			p.record = record.Lease{Lease: before.record.Lease}
+			if p.strange = errors.Is(err, record.ErrVersion); !p.strange {
+				p.damaged = found.Value
+			}
 		}
 	}
 	p.gone = !found.Exists || p.record.Tombstone
@@ -313,7 +324,7 @@ func (c *Core) buryPeers(now pace.Instant) {
 			}
 			c.out.puts = append(c.out.puts, Put{
 				Table: TableDrainers, Key: id, value: record.Encode(r), Revision: revision,
-				nonce: r.Nonce, sent: now, Why: whyTombstone,
+				nonce: r.Nonce, sent: now, Why: whyTombstone, Aside: p.damaged,
 			})
 		case p.gone && now.Since(p.goneAt) > 10*p.duration(c.options.Lease) && !c.named(id):
 			if p.record.Tombstone {

@@ -2,7 +2,9 @@ package core
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -24,7 +26,9 @@ type share struct {
 
 	revision uint64
 	exists   bool
-	strange  bool // the record is of another format version: nobody here may touch it
+	strange  bool // the record is of a newer format: this version may not touch it
+	// the record's bytes if they cannot be read: kept aside before they are written over
+	damaged []byte
 	// 0, or when it was found that the record is gone though nobody deleted it; what it said stands
 	vanished pace.Instant
 	record   record.Owner
@@ -113,10 +117,14 @@ func (c *Core) free(s *share, now pace.Instant) bool {
 	if s.strange {
 		return false
 	}
+	if s.damaged != nil && now.Since(s.seen) < c.options.Lease {
+		return false // an owner that lives writes it again
+	}
 	if s.record.Owner == c.Lease.Id {
 		return false
 	}
-	return c.peer(s.record.Owner, now).gone
+	unknown := s.damaged != nil && s.record.Owner == ""
+	return unknown || c.peer(s.record.Owner, now).gone
 }
 
 // named reports whether an ownership record names a drainer.
@@ -186,7 +194,7 @@ func (c *Core) write(s *share, r record.Owner, why reason, now pace.Instant) {
 	}
 	c.out.puts = append(c.out.puts, Put{
 		Table: TablePartitions, Key: s.key(), value: record.Encode(r), Revision: revision,
-		nonce: r.Nonce, sent: now, Why: why,
+		nonce: r.Nonce, sent: now, Why: why, Aside: s.damaged,
 	})
 }
 
@@ -207,13 +215,17 @@ func (c *Core) owned(p Put, result putResult, revision uint64, now pace.Instant)
 	if err := record.Decode(p.value, &r); err != nil {
 		panic(fmt.Sprintf("workers: our own record: %v", err))
 	}
+	if s.damaged != nil && s.state == shareReleasing && r.Released {
+		s.unwritten = &r // it was damaged since: once more
+		return
+	}
 	if revision < s.revision || r.Owner != c.Lease.Id {
 		return // overtaken: the watch told more, or the lease was lost meanwhile
 	}
 	if revision > s.revision {
 		s.stored, s.seen = time.Time{}, now // the watch will tell
 	}
-	s.revision, s.exists, s.record, s.vanished = revision, true, r, 0
+	s.revision, s.exists, s.record, s.vanished, s.damaged = revision, true, r, 0, nil
 	c.takeUp(s, now)
 }
 
@@ -260,8 +272,9 @@ func (c *Core) ownerRead(p Put, found Record, now pace.Instant) {
 	}
 	c.ownerSeen(s, found, now)
 	switch {
-	case s.state == shareReleasing && s.exists && s.record.Owner == c.Lease.Id &&
-		!s.record.Released:
+	case s.state == shareReleasing && s.damaged != nil,
+		s.state == shareReleasing && s.exists && s.record.Owner == c.Lease.Id &&
+			!s.record.Released:
 		if p.Why == whyRelease {
 			var r record.Owner
 			if record.Decode(p.value, &r) == nil {
@@ -307,11 +320,17 @@ func (c *Core) ownerSeen(s *share, found Record, now pace.Instant) {
 	}
 	s.revision, s.exists, s.stored, s.seen, s.vanished = found.Revision, found.Exists, found.Stored,
 		found.seen, 0
-	s.record, s.strange = record.Owner{}, false
+	before := s.record
+	s.record, s.strange, s.damaged = record.Owner{}, false, nil
 	if found.Exists {
-		if err := record.Decode(found.Value, &s.record); err != nil {
-			c.out.strange = append(c.out.strange, s.key())
-			s.record, s.strange = record.Owner{}, true
+		err := record.Decode(found.Value, &s.record)
+		if s.strange = errors.Is(err, record.ErrVersion); s.strange {
+			s.record = record.Owner{}
+		} else if err != nil {
+			c.ownerDamaged(s, before, found.Value, now)
+			if s.part != nil {
+				return
+			}
 		}
 	}
 	if s.exists && !s.strange && s.record.Owner == c.Lease.Id {
@@ -325,6 +344,37 @@ func (c *Core) ownerSeen(s *share, found Record, now pace.Instant) {
 	}
 	s.state = shareIdle
 	s.freeSince = 0
+}
+
+// ownerDamaged takes an ownership record that cannot be read, of which before was the former one.
+//
+// An owner that lives knows all that the record said, and writes it again for a new epoch: no other
+// process can have taken the partition since, or this write would fail. Others leave the partition
+// alone for a lease, and while the last known owner lives; then they take it as after a crash of an
+// owner of which only the checkpoint tells, of whatever epoch that is.
+func (c *Core) ownerDamaged(s *share, before record.Owner, bytes []byte, now pace.Instant) {
+	s.damaged, s.seen = bytes, now
+	s.record = record.Owner{After: 1}
+	if !before.Released && before.Owner != c.Lease.Id {
+		s.record.Owner = before.Owner
+	}
+	if s.part != nil {
+		s.part.broken, s.part.Changed = true, true
+	}
+}
+
+// Newer tells of the owners' records and the leases of a newer format.
+func (c *Core) Newer(tell func(t Table, key string)) {
+	for _, s := range c.sortedShares() {
+		if s.strange {
+			tell(TablePartitions, s.key())
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(c.peers)) {
+		if c.peers[id].strange {
+			tell(TableDrainers, id)
+		}
+	}
 }
 
 // closeBacklog closes the backlog of a partition that this process gives up, also one that was to

@@ -104,6 +104,7 @@ func (w *world) tells(s *stint) {
 		w.fail("attempts: %s is told of %d that failed, and had %v", id, failed, f.failed)
 	case failed >= most:
 		w.fail("attempts: %s goes on after %d, of at most %d", id, failed, most)
+	case w.has(damages): // what ran is told by records
 	case !f.crashed.has(s.Crashes):
 		w.fail("crashes: %s counts %d, and had %v", id, s.Crashes, f.crashed)
 	case f.crashed.low >= 3:
@@ -152,7 +153,7 @@ func (w *world) asksToRecord(d *drainer, s valve.Save) {
 	f := w.fateNamed(s.Ref)
 	w.settles(d, s.Ref)
 	if r := s.Record; d.consumes(s.Part) && !f.muddled &&
-		(!f.failed.has(r.Attempts) || !f.crashed.has(r.Crashes)) {
+		(!f.failed.has(r.Attempts) || !w.has(damages) && !f.crashed.has(r.Crashes)) {
 		w.fail("records: %s has %d attempts and %d crashes, and had %v and %v",
 			job.ID(f.policy, f.seq), r.Attempts, r.Crashes, f.failed, f.crashed)
 	}

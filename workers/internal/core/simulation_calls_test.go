@@ -133,10 +133,13 @@ func (w *world) readLegacy(found *Opened) {
 		found.Taken = r.Stored
 	}
 	if r := w.records[TablePartitions][record.CheckpointKey(p.Policy, p.Number)]; r != nil {
-		if err := record.Decode(r.Value, &found.Checkpoint); err != nil {
+		found.Noted, found.Revision = r.Stored, r.Revision
+		switch err := record.Decode(r.Value, &found.Checkpoint); {
+		case err != nil && w.has(damages):
+			found.Damaged()
+		case err != nil:
 			w.fail("checkpoint: %v", err)
 		}
-		found.Noted, found.Revision = r.Stored, r.Revision
 	}
 	prefix := record.ShareKey(p.Policy, p.Number) + "."
 	for key, a := range w.attempts {

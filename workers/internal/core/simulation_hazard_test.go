@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 // What a world may be like in the simulation, beyond what every world has: each seed has some of
@@ -38,6 +40,8 @@ const (
 	tightRecords hazard = "tight-records" // not every key fits a record
 	// a drainer of another version takes partitions that are free, for a while
 	strangers hazard = "strangers"
+	// owners' records, leases and checkpoints become garbage
+	damages hazard = "damages"
 	// there is no memory for jobs that wait behind others
 	shortMemory hazard = "short-memory"
 	// steps of priority are worth a time of waiting, which changes
@@ -71,6 +75,7 @@ var hazards = []struct {
 	{retiring, 0.2, (*world).retire},
 	{shortMemory, 0.3, nil},
 	{prioritySteps, 0.3, (*world).changeStep},
+	{damages, 0.2, (*world).damage},
 }
 
 // pickHazards draws what a world is like: from a source of its own, so that a new hazard changes
@@ -178,6 +183,39 @@ func (w *world) estrange(key string, released Record) {
 		w.write(TablePartitions, key,
 			Record{Exists: true, Value: released.Value, Revision: w.revision})
 	})
+}
+
+// damage writes garbage over a record of owners or leases, or over a checkpoint. An owner that
+// lives knows all that its record said. What else a record or a checkpoint told is lost, as in a
+// crash: jobs may run twice.
+func (w *world) damage() {
+	t := TablePartitions
+	if w.chance(0.2) {
+		t = TableDrainers
+	}
+	keys := slices.Sorted(maps.Keys(w.records[t]))
+	if len(keys) == 0 || w.down {
+		return
+	}
+	key := keys[w.rng.IntN(len(keys))]
+	if !w.records[t][key].Exists {
+		return
+	}
+	var r record.Owner
+	if t == TablePartitions && (record.Decode(w.records[t][key].Value, &r) != nil || r.Released ||
+		strings.HasSuffix(key, record.CheckpointSuffix)) {
+		partition := strings.TrimSuffix(key, record.CheckpointSuffix)
+		for _, f := range w.accepted {
+			if record.ShareKey(f.policy, f.partition) == partition {
+				f.forgiven, f.excepted = true, true
+				if clear(w.active[f.bucket]); f.edit != nil {
+					f.edit = &edited{Edit: f.edit.Edit}
+				}
+			}
+		}
+	}
+	w.revision++
+	w.write(t, key, Record{Exists: true, Value: []byte("garbage"), Revision: w.revision})
 }
 
 // ownOthers lets a drainer begin or cease to own a policy.

@@ -72,5 +72,11 @@ func (d simulated) TellCancelled(valve.Seen)      {}
 func (d simulated) TellBreaker(valve.Turned)      {}
 func (d simulated) TellAdapted(valve.Adapted)     {}
 func (d simulated) TellTakeover(handle.Partition) {}
-func (d simulated) TellStrange([]string)          {}
-func (d simulated) TellLost()                     {}
+
+// TellLost hears that a process gave its lease up, which the world has seen unless the lease is
+// damaged.
+func (d simulated) TellLost() {
+	if d.w.has(damages) {
+		d.w.unplanned(d.drainer)
+	}
+}

@@ -29,6 +29,12 @@ type Opened struct {
 	Attempts map[uint64]StoredAttempt
 }
 
+// Damaged takes that the checkpoint cannot be read. There was an owner, of which nothing is known,
+// not even how long ago it wrote.
+func (found *Opened) Damaged() {
+	found.Checkpoint, found.Noted = record.Checkpoint{V: record.Version}, time.Time{}
+}
+
 type StoredAttempt struct {
 	record.Attempt
 	Stored   time.Time

@@ -18,7 +18,8 @@ type anew struct {
 	c       *Core
 	now     pace.Instant
 	records map[string]Record
-	renews  bool // its peer
+	renews  bool      // its peer
+	asides  func(Put) // hears of writes that have bytes kept aside
 }
 
 func newAnew(t *testing.T) *anew {
@@ -48,6 +49,14 @@ func (a *anew) set(t Table, key string, value any) {
 	a.c.Handle(Watched{t, key, a.records[key]}, a.now)
 }
 
+// damage writes what nobody can read.
+func (a *anew) damage(t Table, key string) {
+	benchRevision++
+	a.records[key] = Record{Exists: true, Value: []byte("garbage"), Revision: benchRevision,
+		Stored: originWall.Add(a.now.Since(origin))}
+	a.c.Handle(Watched{t, key, a.records[key]}, a.now)
+}
+
 // run plays the server: writes by compare-and-set, reads, and openings that succeed.
 func (a *anew) run(length time.Duration, each func()) {
 	for end := a.now.Add(length); a.now < end; a.now = a.now.Add(20 * ms) {
@@ -66,6 +75,9 @@ func (a *anew) run(length time.Duration, each func()) {
 					!(w.Revision == 0 && !a.records[w.Key].Exists) {
 					a.c.Handle(Written{w, PutConflict, 0}, a.now)
 					continue
+				}
+				if w.Aside != nil && a.asides != nil {
+					a.asides(w)
 				}
 				benchRevision++
 				found := Record{Exists: true, Value: w.Bytes(), Revision: benchRevision,

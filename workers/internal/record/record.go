@@ -13,11 +13,11 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Version is the format of every value in this file. A process that meets another one stands back:
+// Version is the format of every value in this file. A process that meets a newer one stands back:
 // see ErrVersion.
 const Version = 1
 
-var ErrVersion = errors.New("written by another version of penstock")
+var ErrVersion = errors.New("written by a newer version of penstock")
 
 // Lease is a drainer's proof of life, renewed by compare-and-set. A tombstone is written over
 // it by whoever saw it expire.
@@ -210,10 +210,11 @@ func Encode(record any) []byte {
 	return data
 }
 
-// Decode reads a record and refuses those of another format version.
+// Decode reads a record. A newer format is ErrVersion; any other error means that the record is
+// damaged.
 //
-// The version is looked at first: what follows it in another one need not even have these types,
-// and would look like garbage, which callers treat otherwise.
+// The version is looked at first, because the fields of a newer format need not have these types
+// and would look like damage, which callers repair.
 func Decode(data []byte, record any) error {
 	var head struct {
 		V int `json:"v"`
@@ -221,8 +222,11 @@ func Decode(data []byte, record any) error {
 	if err := json.Unmarshal(data, &head); err != nil {
 		return fmt.Errorf("decode %T: %w", record, err)
 	}
-	if head.V != Version {
+	switch {
+	case head.V > Version:
 		return fmt.Errorf("format version %d: %w", head.V, ErrVersion)
+	case head.V < Version:
+		return fmt.Errorf("decode %T: there is no format version %d", record, head.V)
 	}
 	if err := json.Unmarshal(data, record); err != nil {
 		return fmt.Errorf("decode %T: %w", record, err)
