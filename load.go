@@ -1,14 +1,11 @@
 package penstock
 
 import (
-	"errors"
 	"fmt"
-	"maps"
 	"os"
-	"slices"
 
-	"github.com/penstock-mq/penstock/internal/nearest"
-	"github.com/penstock-mq/penstock/internal/yamlfile"
+	"github.com/penstock-mq/penstock/internal/policyfile"
+	"github.com/penstock-mq/penstock/internal/strict"
 	"github.com/penstock-mq/penstock/policy"
 )
 
@@ -22,33 +19,10 @@ func LoadPolicies(name string) ([]policy.Policy, error) {
 		return nil, fmt.Errorf("open the policies: %w", err)
 	}
 	defer file.Close()
-	doc, err := yamlfile.Read(file)
-	if problem, ok := errors.AsType[yamlfile.Problem](err); ok {
-		return nil, yamlfile.Join(name, []yamlfile.Problem{problem})
-	}
+	f, err := strict.Read(file)
 	if err != nil {
 		return nil, err
 	}
-	policies, problems := yamlfile.Policies(doc.Tree,
-		func(policy.Policy) []policy.Problem { return nil })
-	problems = append(doc.Problems, problems...)
-	if _, given := doc.Tree["policies"]; !given {
-		problems = append(problems, missing(doc.Tree))
-	}
-	for i, p := range problems {
-		if p.Line == 0 {
-			problems[i].Line = doc.Line(p.Place)
-		}
-	}
-	return policies, yamlfile.Join(name, problems)
-}
-
-// missing reports that there is no list of policies, or which key was probably meant to be it.
-func missing(tree map[string]any) yamlfile.Problem {
-	for _, key := range slices.Sorted(maps.Keys(tree)) {
-		if hint := nearest.Hint(key, []string{"policies"}); hint != "" {
-			return yamlfile.Problem{Place: key, Reason: "unknown key" + hint}
-		}
-	}
-	return yamlfile.Problem{Place: "policies", Reason: "is missing"}
+	f.Require(policyfile.Policies)
+	return policyfile.Read(f, nil), f.Err()
 }

@@ -32,9 +32,9 @@ func TestAllMistakesOfAPoliciesFileAreReportedWithTheirLines(t *testing.T) {
 			"fixed_window, sliding_log or sliding_counter\n" +
 			name + ":4: policies[1].outflow: \"10/x\": want a rate per s, m, h, d, w or " +
 			"a duration such as 10s",
-		"polices: []\n":   name + ":1: polices: unknown key; did you mean policies?",
+		"polices: []\n":   name + ":1: polices: unknown field; did you mean policies?",
 		"policies: [\n":   name + ":1: is not YAML: did not find expected node content",
-		"nats: {}\n":      "policies: is missing",
+		"nats: {}\n":      name + ": policies: is missing",
 		"policies: all\n": name + ":1: policies: \"all\": want a list",
 	} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {

@@ -3,10 +3,12 @@
 package config
 
 import (
+	"fmt"
 	"net/netip"
 	"time"
 
 	"github.com/penstock-mq/penstock/admission/schedules"
+	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/internal/guard"
 	"github.com/penstock-mq/penstock/internal/installation"
 	"github.com/penstock-mq/penstock/internal/lifecycle"
@@ -20,61 +22,67 @@ const AdmitterListen = "127.0.0.1:8080"
 
 // Config is the whole configuration of a process.
 type Config struct {
-	HTTP  HTTP
-	Envoy Envoy
-	NATS  NATS
-	State State
-	Drain Drain
+	HTTP  HTTP  `json:"http"`
+	Envoy Envoy `json:"envoy"`
+	NATS  NATS  `json:"nats"`
+	State State `json:"state"`
+	Drain Drain `json:"drain"`
 	// Targets says where HTTP targets may be.
-	Targets Targets
-	Log     Log
+	Targets Targets `json:"targets"`
+	Log     Log     `json:"log"`
 	// Grace is how long running jobs and requests may take to finish when the process is asked to
 	// stop: 0 to 24h, default 30s.
-	Grace time.Duration
+	Grace time.Duration `json:"grace" zero:"meant"`
 	// Set names the file's policies as a set of their own: 1 to 32 of a-z, 0-9 and -, default
 	// "default". Admitters with different files need different sets; a policy belongs to one of
 	// them.
-	Set string
+	Set string `json:"set"`
 	// Prune retires policies of the set that are not in the file any more, once no job waits in
 	// them. Without it they stay, with a warning.
-	Prune bool
+	Prune bool `json:"prune"`
 	// Audit has the admitter listen to all starts and judge them by the limits.
-	Audit bool
+	Audit bool `json:"audit"`
 	// Policies are valid and named differently. What the file leaves out is left out here, too:
 	// [policy.Policy.WithDefaults] fills it in.
-	Policies []policy.Policy
+	Policies []policy.Policy `json:"-"`
 	// Schedules are those of the file, which are possible with its policies; nil: it has no list.
-	Schedules []schedules.Entry
+	Schedules []schedules.Entry `json:"-"`
 	// Warnings are oddities to log that are no reason to refuse the configuration.
-	Warnings []string
+	Warnings []string `json:"-"`
 }
 
 // HTTP is the server of APIs, health and metrics.
 type HTTP struct {
-	Listen string // "host:port"; empty when not given, see [AdmitterListen]
+	// Listen is host:port; empty when not given, see [AdmitterListen].
+	Listen string `json:"listen"`
 	// Tokens is the file of clients, who are known by tokens or certificates, and what they may do;
 	// empty: everybody may do everything, and Listen is a loopback address unless Insecure.
-	Tokens   string
-	TLS      ServerTLS
-	Insecure bool
+	Tokens   string    `json:"tokens"`
+	TLS      ServerTLS `json:"tls"`
+	Insecure bool      `json:"insecure"`
 	// LameDuck is how long HTTP is served at least when the process is asked to stop, with /readyz
 	// answering 503, so that a load balancer notices before the listener closes: 0 to 5m, default
 	// 0.
-	LameDuck time.Duration
+	LameDuck time.Duration `json:"lame_duck" zero:"meant"`
 	// Hosts are the names that requests may know the process by besides IP addresses, localhost,
 	// *.localhost and the host of Listen; "*.example.com" stands for all names below example.com.
-	Hosts []string
+	Hosts []string `json:"hosts,omitempty"`
 	// TrustedProxies are the networks whose Penstock-IP is believed, and whose connections have no
 	// bound of their own; default loopback.
-	TrustedProxies []netip.Prefix
+	TrustedProxies Networks `json:"trusted_proxies,omitempty"`
 	// MaxConnections is how many connections are served at once, default 16384, MaxPerClient how
 	// many of one address, default 1024: 1 to 1,000,000.
-	MaxConnections, MaxPerClient int
+	MaxConnections int `json:"max_connections"`
+	MaxPerClient   int `json:"max_per_client"`
 }
 
 // ServerTLS names the files of a server's certificate and key, and of the authorities of clients'
 // certificates.
-type ServerTLS struct{ Cert, Key, ClientCA string }
+type ServerTLS struct {
+	Cert     string `json:"cert"`
+	Key      string `json:"key"`
+	ClientCA string `json:"client_ca"`
+}
 
 // guard says how HTTP is guarded.
 func (h HTTP) guard() guard.Options {
@@ -85,13 +93,13 @@ func (h HTTP) guard() guard.Options {
 // Envoy is the server of Envoy's rate limit service, for gateways. It knows who asks as HTTP does:
 // by its tokens and certificates.
 type Envoy struct {
-	Listen string   // "host:port"; empty: it is not served
-	Files  []string // of envoyproxy/ratelimit, or directories of such
+	Listen string   `json:"listen"`          // "host:port"; empty: it is not served
+	Files  []string `json:"files,omitempty"` // of envoyproxy/ratelimit, or directories of such
 	// Headers has gateways tell their clients of the limits.
-	Headers bool
+	Headers bool `json:"headers"`
 	// OnStoreError is what happens while the store of limits does not answer: open, closed or
 	// local; default closed, where the gateway does as it is configured to.
-	OnStoreError string
+	OnStoreError string `json:"on_store_error"`
 }
 
 // guard says how the service is guarded, beside a server of HTTP.
@@ -104,31 +112,60 @@ func (e Envoy) guard(h HTTP) guard.Options {
 // NATS says where JetStream is and how its streams are made.
 type NATS struct {
 	// one URL, or several with commas between them; empty: start the embedded server
-	URL      string
-	Prefix   string // of subjects, in upper case of streams and KV buckets; default penstock
-	Replicas int    // of streams and KV buckets: 1, 3 or 5, default 1
+	URL string `json:"url"`
+	// Prefix begins subjects, and in upper case streams and KV buckets; default penstock.
+	Prefix   string `json:"prefix"`
+	Replicas int    `json:"replicas"` // of streams and KV buckets: 1, 3 or 5, default 1
 	// Credentials are for URL; a password or token is better in a file, or in the environment.
-	Credentials natsconn.Credentials
-	Embedded    Embedded
+	natsconn.Credentials
+	// TLS is part of the credentials, in a group of the file.
+	TLS      ClientTLS `json:"tls"`
+	Embedded Embedded  `json:"embedded"`
+}
+
+// ClientTLS names the files of authorities to trust, and of a client's certificate and key.
+type ClientTLS struct {
+	CA   string `json:"ca"`
+	Cert string `json:"cert"`
+	Key  string `json:"key"`
 }
 
 // Embedded is the NATS server inside the admitter.
 type Embedded struct {
-	Dir string // where it stores, default ./data/nats
+	Dir string `json:"dir"` // where it stores, default ./data/nats
 	// "host:port", default 127.0.0.1:4222; empty: only this process can connect
-	Listen string
+	Listen string `json:"listen"`
 	// Users is the file of users, and what each may do; empty: everybody who reaches Listen may do
 	// everything, and it is a loopback address unless Insecure.
-	Users    string
-	Insecure bool
+	Users    string `json:"users"`
+	Insecure bool   `json:"insecure"`
 	// TLS is what clients at Listen are served with; with ClientCA each must show a certificate.
-	TLS ServerTLS
-	// at most this long after it is acknowledged is a message on disk: 1ms to 1h, default 1s
-	Sync       time.Duration
-	SyncAlways bool // before it is acknowledged; Sync is 0
+	TLS  ServerTLS `json:"tls"`
+	Sync Sync      `json:"sync"`
 	// MaxStore is how much it may store; 0, the default: half of what the disk has free or already
 	// holds of it.
-	MaxStore policy.Size
+	MaxStore policy.Size `json:"max_store" zero:"meant"`
+}
+
+// Sync says when messages are on disk: at most Every after they are acknowledged, 1ms to 1h,
+// default 1s; or Always before that, and Every is 0.
+type Sync struct {
+	Every  time.Duration
+	Always bool
+}
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (s *Sync) UnmarshalText(text []byte) error {
+	if string(text) == "always" {
+		*s = Sync{Always: true}
+		return nil
+	}
+	every, err := algorithms.ParseDuration(string(text))
+	if err != nil {
+		return fmt.Errorf("%w, or always", err)
+	}
+	*s = Sync{Every: every}
+	return nil
 }
 
 // guard says how the server inside is guarded.
@@ -139,40 +176,46 @@ func (e Embedded) guard() guard.Options {
 
 // State says where the limits of door policies and meters keep their state.
 type State struct {
-	Store string // memory, in each admitter by itself, or redis, shared by all; default memory
+	// Store is memory, in each admitter by itself, or redis, shared by all; default memory.
+	Store string `json:"store"`
 	// Cache is the file in which an admitter keeps the policies as it last knew them, so that one
 	// that is started while NATS is away answers checks by them. Empty, the default: it answers by
 	// those of the configuration file then.
-	Cache string
-	Redis Redis
+	Cache string `json:"cache"`
+	Redis Redis  `json:"redis"`
 }
 
 // Redis says where the store of that name is, and how long it may take.
 type Redis struct {
 	// Addrs are host:port of the server, of several nodes of a cluster, or of the sentinels;
 	// default 127.0.0.1:6379.
-	Addrs   []string
-	Prefix  string // that all keys begin with, default penstock
-	Cluster bool   // the addresses are those of a Redis Cluster
+	Addrs   []string `json:"addrs,omitempty"`
+	Prefix  string   `json:"prefix"`  // that all keys begin with, default penstock
+	Cluster bool     `json:"cluster"` // the addresses are those of a Redis Cluster
 	// the name by which sentinels know the server; empty: the addresses are not those of sentinels
-	Master string
-	DB     int // the number of the database, 0 in a cluster
-	TLS    TLS
+	Master string `json:"master_name"`
+	DB     int    `json:"db" zero:"meant"` // the number of the database, 0 in a cluster
+	TLS    TLS    `json:"tls"`
 
-	Username, Password                 string // of the server's ACL
-	SentinelUsername, SentinelPassword string
+	// of the server's ACL
+	Username         string `json:"username"`
+	Password         string `json:"password" secret:"true"`
+	SentinelUsername string `json:"sentinel_username"`
+	SentinelPassword string `json:"sentinel_password" secret:"true"`
 
 	// Timeout bounds one decision, 1ms to 2s, default 50ms. Then the policy's on_store_error says
 	// what happens.
-	Timeout time.Duration
+	Timeout time.Duration `json:"timeout"`
 }
 
 // TLS says how a connection is secured.
 type TLS struct {
-	Enabled    bool
-	CA         string // file of certificates to trust; empty: those of the system
-	Cert, Key  string // files of the client's own certificate; empty: none
-	ServerName string // in the server's certificate; empty: the host
+	Enabled bool   `json:"enabled"`
+	CA      string `json:"ca"` // file of certificates to trust; empty: those of the system
+	// files of the client's own certificate; empty: none
+	Cert       string `json:"cert"`
+	Key        string `json:"key"`
+	ServerName string `json:"server_name"` // in the server's certificate; empty: the host
 }
 
 // Drain is what a drainer needs beyond its policies.
@@ -180,11 +223,11 @@ type Drain struct {
 	// Lease is the drainer's proof that it is alive, and about the time that another needs to take
 	// over after a crash: 1s to 10m. The default is 5s, and 15s with replicas; see
 	// [installation.Lease].
-	Lease time.Duration
+	Lease time.Duration `json:"lease" zero:"meant"`
 	// Memory is how much jobs that wait may take in the drainer, about: default 512MiB, at least
 	// 1MiB. See [workers.Options].
-	Memory   policy.Size
-	Policies []string // whose partitions this drainer may own; empty: all
+	Memory   policy.Size `json:"memory"`
+	Policies []string    `json:"policies,omitempty"` // whose partitions this drainer may own; empty: all
 }
 
 // Targets says where HTTP targets may be.
@@ -192,13 +235,36 @@ type Targets struct {
 	// Allow are networks that are allowed besides the usual: link-local addresses are for no
 	// target, addresses of the drainer's own machine and clouds' metadata services not for those of
 	// policies that come through the API.
-	Allow []netip.Prefix
+	Allow Networks `json:"allow,omitempty"`
+}
+
+// Networks are networks in CIDR notation; an address is the network of itself alone.
+type Networks []netip.Prefix
+
+// UnmarshalTexts reads the networks of a list.
+func (n *Networks) UnmarshalTexts(texts []string) error {
+	*n = nil
+	for _, text := range texts {
+		network, err := netip.ParsePrefix(text)
+		if address, single := netip.ParseAddr(text); single == nil && address.Zone() == "" {
+			network, err = address.Prefix(address.BitLen())
+		}
+		if address := network.Addr(); address.Is4In6() {
+			// what is compared with networks has lost that form
+			network = netip.PrefixFrom(address.Unmap(), network.Bits()-96)
+		}
+		if err != nil || !network.IsValid() {
+			return fmt.Errorf("%q: want a network such as 10.0.0.0/8, or an address", text)
+		}
+		*n = append(*n, network.Masked())
+	}
+	return nil
 }
 
 // Log says what is logged and how.
 type Log struct {
-	Level  string // debug, info, warn or error; default info
-	Format string // text or json; default text
+	Level  string `json:"level"`  // debug, info, warn or error; default info
+	Format string `json:"format"` // text or json; default text
 }
 
 // defaults returns the configuration of an empty file, except for the lease, which depends on the
@@ -206,7 +272,7 @@ type Log struct {
 func defaults() Config {
 	return Config{
 		HTTP: HTTP{
-			TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"),
+			TrustedProxies: Networks{netip.MustParsePrefix("127.0.0.0/8"),
 				netip.MustParsePrefix("::1/128")},
 			MaxConnections: lifecycle.DefaultMaxConnections,
 			MaxPerClient:   lifecycle.DefaultMaxPerClient,
@@ -215,7 +281,8 @@ func defaults() Config {
 		NATS: NATS{
 			Prefix:   installation.DefaultPrefix,
 			Replicas: 1,
-			Embedded: Embedded{Dir: "./data/nats", Listen: "127.0.0.1:4222", Sync: time.Second},
+			Embedded: Embedded{Dir: "./data/nats", Listen: "127.0.0.1:4222",
+				Sync: Sync{Every: time.Second}},
 		},
 		State: State{Store: "memory", Redis: Redis{
 			Addrs: []string{"127.0.0.1:6379"}, Prefix: "penstock", Timeout: 50 * time.Millisecond,

@@ -51,8 +51,8 @@ policies:
 	fmt.Println(err)
 	// Output:
 	// nats://nats.example:4222 15s 96/s 5000
-	// line 2: nats.replica: unknown key; did you mean replicas?
-	// line 3: grace: 30: want a duration with a unit, such as 30s or 1d
+	// line 2: nats.replica: unknown field; did you mean replicas?
+	// line 3: grace: 30: want a duration with a unit, such as 250ms, 30s, 5m, 1d or 1w
 }
 
 func TestEmpty(t *testing.T) {
@@ -62,7 +62,7 @@ func TestEmpty(t *testing.T) {
 		Envoy: config.Envoy{OnStoreError: "closed"},
 		NATS: config.NATS{Prefix: "penstock", Replicas: 1,
 			Embedded: config.Embedded{Dir: "./data/nats", Listen: "127.0.0.1:4222",
-				Sync: time.Second}},
+				Sync: config.Sync{Every: time.Second}}},
 		State: config.State{Store: "memory",
 			Redis: config.Redis{Addrs: []string{"127.0.0.1:6379"}, Prefix: "penstock",
 				Timeout: 50 * time.Millisecond}},
@@ -107,7 +107,7 @@ func TestFull(t *testing.T) {
 		Envoy: config.Envoy{Listen: ":8081", Files: []string{"edge.yaml", "limits"}, Headers: true,
 			OnStoreError: "local"},
 		NATS: config.NATS{URL: "nats://a:4222,tls://b.example:4222", Prefix: "staging", Replicas: 3,
-			Embedded: config.Embedded{Dir: "/var/lib/penstock", SyncAlways: true,
+			Embedded: config.Embedded{Dir: "/var/lib/penstock", Sync: config.Sync{Always: true},
 				MaxStore: 10 * policy.GiB}},
 		State: config.State{Store: "redis", Cache: "/var/lib/penstock/policies.json",
 			Redis: config.Redis{
@@ -282,7 +282,7 @@ func TestFlagsGoOverEnvironmentOverFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c.NATS.URL != "nats://env:4222" || c.NATS.Replicas != 3 || c.Log.Level != "error" ||
-		c.NATS.Embedded.Dir != "/flag" || !c.NATS.Embedded.SyncAlways ||
+		c.NATS.Embedded.Dir != "/flag" || !c.NATS.Embedded.Sync.Always ||
 		c.Drain.Lease != 4*time.Second ||
 		!reflect.DeepEqual(c.Drain.Policies, []string{"a", "b", "c"}) ||
 		c.Grace != 30*time.Second ||
@@ -291,8 +291,7 @@ func TestFlagsGoOverEnvironmentOverFile(t *testing.T) {
 	}
 }
 
-// Every setting can be given by its variable alone, also those without a default: viper forgets
-// these when it fills in a struct.
+// Every setting can be given by its variable alone, also those without a default.
 func TestEnvironmentAlone(t *testing.T) {
 	t.Setenv("PENSTOCK_HTTP_LISTEN", "127.0.0.1:9")
 	t.Setenv("PENSTOCK_NATS_URL", "env:4222")

@@ -9,11 +9,11 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
-	"github.com/spf13/viper"
 
 	"github.com/penstock-mq/penstock/admission/schedules"
 	"github.com/penstock-mq/penstock/internal/installation"
-	"github.com/penstock-mq/penstock/internal/yamlfile"
+	"github.com/penstock-mq/penstock/internal/policyfile"
+	"github.com/penstock-mq/penstock/internal/strict"
 	"github.com/penstock-mq/penstock/policy"
 )
 
@@ -25,29 +25,21 @@ const (
 
 // Flags defines --config, which names the file for [LoadFile], and the flags that override what the
 // file says.
-func Flags(flags *pflag.FlagSet) { define(flags, settings) }
+func Flags(flags *pflag.FlagSet) { define(flags) }
 
 // DrainerFlags is [Flags] for a program without an embedded server, without limits and without
 // gateways: those of the three are left out.
-func DrainerFlags(flags *pflag.FlagSet) {
-	define(flags, slices.DeleteFunc(slices.Clone(settings), func(s setting) bool {
-		group, _, _ := strings.Cut(s.key, ".")
-		return strings.HasPrefix(s.key, "nats.embedded.") || group == "state" || group == "envoy"
-	}))
-}
+func DrainerFlags(flags *pflag.FlagSet) { define(flags, "nats.embedded.", "state.", "envoy.") }
 
-func define(flags *pflag.FlagSet, settings []setting) {
-	flags.String(configFlag, "", "read the configuration from this YAML `file` (or "+configEnv+")")
-	for _, s := range settings {
-		if s.flag != "" {
-			flags.String(s.flag, "", s.usage+" ("+s.key+", "+env(s.key)+")")
+func define(set *pflag.FlagSet, without ...string) {
+	set.String(configFlag, "", "read the configuration from this YAML `file` (or "+configEnv+")")
+	for _, s := range flags {
+		if !slices.ContainsFunc(without, func(group string) bool {
+			return strings.HasPrefix(s.key, group)
+		}) {
+			set.String(s.name, "", s.usage+" ("+s.key+", "+env(s.key)+")")
 		}
 	}
-}
-
-// env returns the environment variable of a key.
-func env(key string) string {
-	return envPrefix + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
 }
 
 // FileName returns the file that --config or the variable PENSTOCK_CONFIG names, empty for none.
@@ -62,8 +54,8 @@ func FileName(flags *pflag.FlagSet) string {
 func LoadFile(flags *pflag.FlagSet) (Config, error) {
 	name := FileName(flags)
 	switch {
-	case name == "" && given(flags, configFlag) != nil:
-		return Config{}, yamlfile.Problem{Place: "--" + configFlag, Reason: "is empty"}
+	case name == "" && flags.Changed(configFlag):
+		return Config{}, errors.New("--" + configFlag + ": is empty")
 	case name == "":
 		return Load(nil, flags)
 	}
@@ -86,68 +78,27 @@ func LoadFile(flags *pflag.FlagSet) (Config, error) {
 // but one of the Warnings, because orchestrators set some of their own: Kubernetes sets
 // PENSTOCK_PORT for a service that is called penstock.
 func Load(file io.Reader, flags *pflag.FlagSet) (Config, error) {
-	var name string
-	if named, ok := file.(interface{ Name() string }); ok {
-		name = named.Name()
-	}
-	doc, err := yamlfile.Read(file)
-	if p, ok := errors.AsType[yamlfile.Problem](err); ok {
-		return Config{}, yamlfile.Join(name, []yamlfile.Problem{p})
-	}
+	f, err := strict.Read(file)
 	if err != nil {
 		return Config{}, err
 	}
-	found := append(doc.Problems, unknownKeys(doc.Tree, "")...)
-	scheduled, schedule := doc.Tree["schedules"]
-	policies := map[string]any{}
-	for _, list := range lists {
-		policies[list] = doc.Tree[list]
-		delete(doc.Tree, list) // viper would take the case off its keys
-	}
-	sources, err := layer(doc.Tree, flags)
-	if err != nil {
-		return Config{}, err
-	}
-
-	c := defaults()
-	for _, s := range settings {
-		value := sources.Get(s.key)
-		if value == nil {
-			continue
-		}
-		if err := s.read(&c, value); err != nil {
-			found = append(found, yamlfile.Problem{Place: s.key, Reason: err.Error()})
-		}
-	}
+	override(f, flags)
+	document := struct {
+		Config
+		Policies     any `json:"policies"`
+		SharedLimits any `json:"shared_limits"`
+		Schedules    any `json:"schedules"`
+	}{Config: defaults()}
+	f.Decode(&document)
+	c := document.Config
+	c.NATS.CA, c.NATS.Cert, c.NATS.Key = c.NATS.TLS.CA, c.NATS.TLS.Cert, c.NATS.TLS.Key
 	if c.Drain.Lease == 0 {
 		c.Drain.Lease = installation.Lease(c.NATS.Replicas)
 	}
-	found = append(found, validate(c)...)
-	var problems []yamlfile.Problem
-	c.Policies, problems = yamlfile.Policies(policies, c.possible)
-	found = append(found, problems...)
-	for i, p := range c.Policies {
-		for _, bad := range p.CheckPrefix(c.NATS.Prefix) {
-			found = append(found,
-				yamlfile.Problem{Place: fmt.Sprintf("policies[%d].%s", i, bad.Field),
-					Reason: bad.Reason})
-		}
-	}
-	if schedule {
-		c.Schedules, problems = schedules.Read(scheduled, c.Policies)
-		found = append(found, problems...)
-	}
-	for i, p := range found {
-		source := sourceOf(p.Place, flags)
-		switch {
-		case p.Line > 0:
-		case source != "":
-			found[i].Place += " (" + source + ")"
-		default:
-			found[i].Line = doc.Line(p.Place)
-		}
-	}
-	if err := yamlfile.Join(name, found); err != nil {
+	checker{f}.config(c)
+	c.Policies = policyfile.Read(f, c.possible)
+	c.Schedules = schedules.Read(f, c.Policies)
+	if err := f.Err(); err != nil {
 		return Config{}, err
 	}
 	c.Warnings = slices.Concat(strangers(os.Environ()), c.HTTP.guard().Warnings(),
@@ -158,83 +109,14 @@ func Load(file io.Reader, flags *pflag.FlagSet) (Config, error) {
 	return c, nil
 }
 
-// possible returns what keeps the store of limits from having those of a policy.
+// possible returns what keeps this installation from having a policy.
 func (c Config) possible(p policy.Policy) []policy.Problem {
-	if c.State.Store != "redis" {
-		return nil
-	}
-	problems := p.OnRedis()
-	if c.State.Redis.Cluster {
-		problems = append(problems, p.OnCluster()...)
+	problems := p.CheckPrefix(c.NATS.Prefix)
+	if c.State.Store == "redis" {
+		problems = append(problems, p.OnRedis()...)
+		if c.State.Redis.Cluster {
+			problems = append(problems, p.OnCluster()...)
+		}
 	}
 	return problems
-}
-
-// layer puts flags over variables over the file. The defaults are not viper's: it would take them
-// for given.
-func layer(tree map[string]any, flags *pflag.FlagSet) (*viper.Viper, error) {
-	v := viper.New()
-	if err := v.MergeConfigMap(tree); err != nil {
-		return nil, fmt.Errorf("merge configuration: %w", err)
-	}
-	for _, s := range settings {
-		if err := v.BindEnv(s.key, env(s.key)); err != nil {
-			return nil, fmt.Errorf("bind %s: %w", env(s.key), err)
-		}
-		if f := given(flags, s.flag); f != nil {
-			if err := v.BindPFlag(s.key, f); err != nil {
-				return nil, fmt.Errorf("bind --%s: %w", s.flag, err)
-			}
-		}
-	}
-	return v, nil
-}
-
-// given is a flag that was set on the command line, nil otherwise.
-func given(flags *pflag.FlagSet, name string) *pflag.Flag {
-	if flags == nil || name == "" {
-		return nil
-	}
-	if f := flags.Lookup(name); f != nil && f.Changed {
-		return f
-	}
-	return nil
-}
-
-// sourceOf returns which flag or variable gave the value at a place, empty when that was the file
-// or nobody.
-func sourceOf(place string, flags *pflag.FlagSet) string {
-	i := slices.IndexFunc(settings, func(s setting) bool { return s.key == place })
-	switch {
-	case i < 0:
-		return ""
-	case given(flags, settings[i].flag) != nil:
-		return "--" + settings[i].flag
-	case os.Getenv(env(place)) != "":
-		return env(place)
-	}
-	return ""
-}
-
-// clients are the variables of the client, cmd/penstock, which say who it asks.
-var clients = []string{envPrefix + "SERVER", envPrefix + "TOKEN", envPrefix + "TOKEN_FILE",
-	envPrefix + "CACERT", envPrefix + "CERT", envPrefix + "CERT_KEY"}
-
-// strangers warns of environment variables that look like ours and are not.
-func strangers(environ []string) []string {
-	var warnings []string
-	names := slices.Clone(clients)
-	for _, s := range settings {
-		names = append(names, env(s.key))
-	}
-	for _, variable := range environ {
-		name, _, _ := strings.Cut(variable, "=")
-		if strings.HasPrefix(name, envPrefix) && name != configEnv &&
-			!slices.Contains(names, name) {
-			warnings = append(warnings,
-				fmt.Sprintf("environment variable %s is no setting and has no effect", name))
-		}
-	}
-	slices.Sort(warnings)
-	return warnings
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/internal/installation"
 	"github.com/penstock-mq/penstock/internal/natsconn"
-	"github.com/penstock-mq/penstock/internal/yamlfile"
+	"github.com/penstock-mq/penstock/internal/strict"
 	"github.com/penstock-mq/penstock/policy"
 )
 
@@ -25,22 +25,22 @@ const leastMemory = policy.MiB
 // leastStore is the smallest store that leaves room for what processes must write to go on.
 const leastStore = 16 * policy.MiB
 
-// validate reports what is wrong with a configuration whose values could be read. Policies check
-// themselves.
-func validate(c Config) []yamlfile.Problem {
-	var found problems
+// checker reports what is wrong with values that could be read. Policies check themselves.
+type checker struct{ *strict.File }
+
+func (found checker) config(c Config) {
 	found.ofHTTP(c.HTTP)
 	found.ofEnvoy(c.Envoy, c.HTTP)
 	found.ofNATS(c.NATS)
 	found.oneOf("state.store", c.State.Store, "memory", "redis")
-	found = append(found, validateRedis(c.State.Redis)...)
+	found.ofRedis(c.State.Redis)
 	found.between("drain.lease", c.Drain.Lease, time.Second, 10*time.Minute)
 	if m := c.Drain.Memory; m < leastMemory {
-		found.add("drain.memory", "must be at least %s, not %s", leastMemory, m)
+		found.Add("drain.memory", "must be at least %s, not %s", leastMemory, m)
 	}
 	for _, name := range c.Drain.Policies {
 		if !policy.IsName(name) {
-			found.add("drain.policies", "%q: want names of policies: 1 to 32 of a-z, 0-9 and -",
+			found.Add("drain.policies", "%q: want names of policies: 1 to 32 of a-z, 0-9 and -",
 				name)
 		}
 	}
@@ -48,56 +48,48 @@ func validate(c Config) []yamlfile.Problem {
 	found.oneOf("log.format", c.Log.Format, "text", "json")
 	found.between("grace", c.Grace, 0, 24*time.Hour)
 	if err := policy.CheckSet(c.Set); err != nil {
-		found.add("set", "%v", err)
+		found.Add("set", "%v", err)
 	}
-	return found
 }
 
-// problems are what validate has found so far.
-type problems []yamlfile.Problem
-
-func (p *problems) add(place, format string, args ...any) {
-	*p = append(*p, yamlfile.Problem{Place: place, Reason: fmt.Sprintf(format, args...)})
-}
-
-func (p *problems) oneOf(place, value string, words ...string) {
+func (p checker) oneOf(place, value string, words ...string) {
 	if !slices.Contains(words, value) {
-		p.add(place, "%q: want %s", value, strings.Join(words, " or "))
+		p.Add(place, "%q: want %s", value, strings.Join(words, " or "))
 	}
 }
 
-func (p *problems) between(place string, d, least, most time.Duration) {
+func (p checker) between(place string, d, least, most time.Duration) {
 	if d < least || d > most {
-		p.add(place, "must be %s to %s, not %s", algorithms.FormatDuration(least),
+		p.Add(place, "must be %s to %s, not %s", algorithms.FormatDuration(least),
 			algorithms.FormatDuration(most), algorithms.FormatDuration(d))
 	}
 }
 
 // address checks where to listen; nowhere is fine.
-func (p *problems) address(place, value string) {
+func (p checker) address(place, value string) {
 	if value != "" {
 		if reason := badAddress(value); reason != "" {
-			p.add(place, "%q: %s", value, reason)
+			p.Add(place, "%q: %s", value, reason)
 		}
 	}
 }
 
-func (p *problems) connections(place string, n int) {
+func (p checker) connections(place string, n int) {
 	if n < 1 || n > 1_000_000 {
-		p.add(place, "must be 1 to 1000000, not %d", n)
+		p.Add(place, "must be 1 to 1000000, not %d", n)
 	}
 }
 
-func (p *problems) ofHTTP(h HTTP) {
+func (p checker) ofHTTP(h HTTP) {
 	p.address("http.listen", h.Listen)
 	if field, err := h.guard().Check(); err != nil &&
 		(field != "listen" || badAddress(h.Listen) == "") {
-		p.add("http."+field, "%v", err)
+		p.Add("http."+field, "%v", err)
 	}
 	p.between("http.lame_duck", h.LameDuck, 0, 5*time.Minute)
 	for _, name := range h.Hosts {
 		if !hostPattern.MatchString(name) {
-			p.add("http.hosts",
+			p.Add("http.hosts",
 				"%.80q: want a name such as penstock.example.com or *.example.com, without a port",
 				name)
 		}
@@ -106,53 +98,53 @@ func (p *problems) ofHTTP(h HTTP) {
 	p.connections("http.max_per_client", h.MaxPerClient)
 }
 
-func (p *problems) ofEnvoy(e Envoy, h HTTP) {
+func (p checker) ofEnvoy(e Envoy, h HTTP) {
 	p.address("envoy.listen", e.Listen)
 	if field, err := e.guard(h).Check(); err != nil && field == "listen" &&
 		badAddress(e.Listen) == "" {
-		p.add("envoy.listen", "%v", err)
+		p.Add("envoy.listen", "%v", err)
 	}
 	switch {
 	case e.Listen != "" && len(e.Files) == 0:
-		p.add("envoy.listen", "needs envoy.files, which have the limits")
+		p.Add("envoy.listen", "needs envoy.files, which have the limits")
 	case e.Listen == "" && len(e.Files) > 0:
-		p.add("envoy.files", "needs envoy.listen, where gateways ask")
+		p.Add("envoy.files", "needs envoy.listen, where gateways ask")
 	}
 	p.oneOf("envoy.on_store_error", e.OnStoreError, string(policy.Open), string(policy.Closed),
 		string(policy.Local))
 }
 
-func (p *problems) ofNATS(n NATS) {
+func (p checker) ofNATS(n NATS) {
 	if reason := badServers(n.URL); reason != "" {
-		p.add("nats.url", "%s", reason)
+		p.Add("nats.url", "%s", reason)
 	}
 	if err := installation.CheckPrefix(n.Prefix); err != nil {
-		p.add("nats.prefix", "%v", err)
+		p.Add("nats.prefix", "%v", err)
 	}
 	if n.Replicas > 1 && n.URL == "" {
-		p.add("nats.replicas", "must be 1, not %d, with the embedded server: it is a single one; "+
+		p.Add("nats.replicas", "must be 1, not %d, with the embedded server: it is a single one; "+
 			"give nats.url", n.Replicas)
 	} else if err := installation.CheckReplicas(n.Replicas); err != nil {
-		p.add("nats.replicas", "%v", err)
+		p.Add("nats.replicas", "%v", err)
 	}
 	if n.Embedded.Dir == "" {
-		p.add("nats.embedded.dir", "must not be empty")
+		p.Add("nats.embedded.dir", "must not be empty")
 	}
 	if err := n.Credentials.Check(); err != nil {
-		p.add("nats", "%v", err)
+		p.Add("nats", "%v", err)
 	} else if n.URL == "" && n.Credentials != (natsconn.Credentials{}) {
-		p.add("nats", "has credentials, and no url that they are for")
+		p.Add("nats", "has credentials, and no url that they are for")
 	}
 	p.address("nats.embedded.listen", n.Embedded.Listen)
 	if field, err := n.Embedded.guard().Check(); n.URL == "" && err != nil &&
 		(field != "listen" || badAddress(n.Embedded.Listen) == "") {
-		p.add("nats.embedded."+field, "%v", err)
+		p.Add("nats.embedded."+field, "%v", err)
 	}
-	if !n.Embedded.SyncAlways {
-		p.between("nats.embedded.sync", n.Embedded.Sync, time.Millisecond, time.Hour)
+	if !n.Embedded.Sync.Always {
+		p.between("nats.embedded.sync", n.Embedded.Sync.Every, time.Millisecond, time.Hour)
 	}
 	if s := n.Embedded.MaxStore; s != 0 && s < leastStore {
-		p.add("nats.embedded.max_store", "must be at least %s, not %s", leastStore, s)
+		p.Add("nats.embedded.max_store", "must be at least %s, not %s", leastStore, s)
 	}
 }
 
@@ -189,12 +181,10 @@ func badServers(servers string) string {
 	return ""
 }
 
-// validateRedis reports what is wrong with the settings of Redis. Passwords are not quoted.
-func validateRedis(r Redis) []yamlfile.Problem {
-	var problems []yamlfile.Problem
+// ofRedis checks the settings of Redis. Passwords are not quoted.
+func (p checker) ofRedis(r Redis) {
 	add := func(field, format string, args ...any) {
-		problems = append(problems,
-			yamlfile.Problem{Place: "state.redis." + field, Reason: fmt.Sprintf(format, args...)})
+		p.Add("state.redis."+field, format, args...)
 	}
 	if len(r.Addrs) == 0 {
 		add("addrs", "must not be empty")
@@ -223,8 +213,5 @@ func validateRedis(r Redis) []yamlfile.Problem {
 	if (r.TLS.Cert == "") != (r.TLS.Key == "") {
 		add("tls", "needs both cert and key, or neither")
 	}
-	if r.Timeout < time.Millisecond || r.Timeout > 2*time.Second {
-		add("timeout", "must be 1ms to 2s, not %s", algorithms.FormatDuration(r.Timeout))
-	}
-	return problems
+	p.between("state.redis.timeout", r.Timeout, time.Millisecond, 2*time.Second)
 }

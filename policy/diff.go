@@ -3,8 +3,9 @@ package policy
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
+
+	"github.com/penstock-mq/penstock/internal/strict"
 )
 
 // Changes are the differences of two documents, one for each field, in the documents' order and
@@ -21,20 +22,22 @@ func (c Changes) String() string { return strings.Join(c, ", ") }
 func Diff[T Policy | Override](before, after T) Changes {
 	was, is := flatten(before), flatten(after)
 	var changes Changes
-	value := func(fields []member, name string) string {
-		if i := slices.IndexFunc(fields, func(m member) bool { return m.name == name }); i >= 0 {
-			return string(fields[i].value)
+	value := func(fields []strict.Leaf, place string) string {
+		for _, f := range fields {
+			if f.Place == place {
+				return f.Text
+			}
 		}
 		return "none"
 	}
 	for _, f := range is {
-		if old := value(was, f.name); old != string(f.value) {
-			changes = append(changes, fmt.Sprintf("%s %s → %s", f.name, old, f.value))
+		if old := value(was, f.Place); old != f.Text {
+			changes = append(changes, fmt.Sprintf("%s %s → %s", f.Place, old, f.Text))
 		}
 	}
 	for _, f := range was {
-		if value(is, f.name) == "none" {
-			changes = append(changes, fmt.Sprintf("%s %s → none", f.name, f.value))
+		if value(is, f.Place) == "none" {
+			changes = append(changes, fmt.Sprintf("%s %s → none", f.Place, f.Text))
 		}
 	}
 	return changes
@@ -42,7 +45,7 @@ func Diff[T Policy | Override](before, after T) Changes {
 
 // flatten lists the fields of a policy or an override, those inside others as in "retry.backoff"
 // and "limits[1].key", with text as it is read by people.
-func flatten(document any) []member {
+func flatten(document any) []strict.Leaf {
 	if p, ok := document.(Policy); ok {
 		document = p.WithDefaults()
 	}
@@ -50,29 +53,6 @@ func flatten(document any) []member {
 	if err != nil {
 		return nil // a rate that cannot be written, which nothing valid has
 	}
-	var flat []member
-	var walk func(name string, value json.RawMessage)
-	walk = func(name string, value json.RawMessage) {
-		switch value[0] {
-		case '{':
-			members, _ := split(value, "") // it has just been encoded
-			for _, m := range members {
-				walk(strings.TrimPrefix(name+"."+m.name, "."), m.value)
-			}
-		case '[':
-			var list []json.RawMessage
-			_ = json.Unmarshal(value, &list)
-			for i, v := range list {
-				walk(fmt.Sprintf("%s[%d]", name, i), v)
-			}
-		case '"':
-			var text string
-			_ = json.Unmarshal(value, &text)
-			flat = append(flat, member{name, json.RawMessage(text)})
-		default:
-			flat = append(flat, member{name, value})
-		}
-	}
-	walk("", data)
-	return flat
+	leaves, _ := strict.Leaves(data) // it has just been encoded
+	return leaves
 }

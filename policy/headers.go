@@ -18,19 +18,6 @@ type HeaderFile struct {
 	File string `json:"file"`
 }
 
-// UnmarshalJSON implements [json.Unmarshaler]. Its error is an [*InvalidError].
-func (t *TargetHeaders) UnmarshalJSON(data []byte) error {
-	members, problems := split(data, "")
-	read := TargetHeaders{}
-	for _, m := range members {
-		var h HeaderFile
-		problems = append(problems, decode(m.value, m.name+".", fields{"file": &h.File})...)
-		read[m.name] = h
-	}
-	*t = read
-	return Invalid(problems)
-}
-
 // check demands names that are ours to add, and files that are found wherever the drainer was
 // started.
 func (t TargetHeaders) check(c *checker) {

@@ -2,7 +2,6 @@ package policy
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -31,7 +30,7 @@ type Limit struct {
 	Shadow bool `json:"shadow,omitempty"`
 	// Shared is the name of a limit on starts that several policies obey together, whose rule this
 	// is. All of them have the same one, and one partition each. A file says it once, under
-	// shared_limits, and names it in the policies: see [ReadShared].
+	// shared_limits, and names it in the policies: see [Limit.CheckAsShared].
 	Shared string `json:"shared,omitempty"`
 	Rule
 }
@@ -260,24 +259,6 @@ func (p Policy) OnCluster() []Problem {
 		}
 	}
 	return problems
-}
-
-// UnmarshalJSON implements [json.Unmarshaler], as strictly as [Parse] reads a policy. Its error is
-// an [*InvalidError].
-func (ls *Limits) UnmarshalJSON(data []byte) error {
-	var items []json.RawMessage
-	if err := json.Unmarshal(data, &items); err != nil {
-		return &InvalidError{[]Problem{{"", fmt.Sprintf("want a list, not %s", kind(data))}}}
-	}
-	var problems []Problem
-	read := make(Limits, len(items))
-	for i, item := range items {
-		problems = append(problems, decode(item, fmt.Sprintf("[%d].", i), fieldsOf(&read[i]))...)
-	}
-	if *ls = read; len(read) == 0 {
-		*ls = nil // as if not given
-	}
-	return Invalid(problems)
 }
 
 // checkLimits checks the limits of a policy that lists some, and that it has no algorithm besides.

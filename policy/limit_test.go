@@ -81,7 +81,7 @@ func TestWhatIsWrongWithLimits(t *testing.T) {
 			counter): `limits[1].keys: unknown field`,
 		limit(
 			`"key":"a","algorithm":"token_bucket","capacity":"x","refill":"1"`): `limits[1].capacity: "x": want a whole number; limits[1].refill: "1": want a rate`,
-		`{"name":"a","limits":{}}`:  `limits: want a list, not an object`,
+		`{"name":"a","limits":{}}`:  `limits: want a list, not fields`,
 		`{"name":"a","limits":[]}`:  `algorithm: is required`,
 		`{"name":"a","limits":[7]}`: `limits[0]: want fields, not a number`,
 		`{"name":"a","limit":1,"algorithm":"fixed_window","limits":[{"key":"a",` + counter +

@@ -45,14 +45,7 @@ func (o Override) IsZero() bool { return o == Override{} }
 
 // ParseOverride reads an override from JSON as strictly as [Parse] reads a policy. What is wrong is
 // in an [*InvalidError]. Whether it suits a policy is for [Override.Validate] to say.
-func ParseOverride(data []byte) (Override, error) {
-	var o Override
-	problems := decode(data, "", fieldsOf(&o))
-	if err := Invalid(problems); err != nil {
-		return Override{}, err
-	}
-	return o, nil
-}
+func ParseOverride(data []byte) (Override, error) { return parse[Override](data) }
 
 // Validate reports everything that keeps the override from being one of the policy's keys': numbers
 // out of range, and fields that would do nothing.

@@ -50,7 +50,7 @@ func TestParseOverride(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		``:                        "is not JSON: EOF",
+		``:                        "is not JSON: unexpected end",
 		`[]`:                      "want fields, not a list",
 		`{"capacity":5}`:          "capacity: unknown field",
 		`{"outflow":5}`:           "outflow: 5: want a rate",
@@ -62,7 +62,7 @@ func TestParseOverride(t *testing.T) {
 		`{"paused":1}`:            "paused: 1: want true or false",
 		`{"paused":"yes"}`:        `paused: "yes": want true or false`,
 		`{"burst":1,"burst":2}`:   "burst: is given twice",
-		`{"burst":1} {"burst":1}`: "something follows the object",
+		`{"burst":1} {"burst":1}`: "is not JSON: invalid character",
 	} {
 		o, err := policy.ParseOverride([]byte(text))
 		if _, ok := errors.AsType[*policy.InvalidError](err); !ok ||

@@ -1,15 +1,10 @@
 package policy
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 )
-
-// errQueueForm is the error of UnmarshalJSON for anything but its two forms.
-var errQueueForm = errors.New("want false or {capacity: N}")
 
 // MarshalJSON implements [json.Marshaler]: false when the queue is off, otherwise {"capacity": N}.
 func (q Queue) MarshalJSON() ([]byte, error) {
@@ -21,25 +16,17 @@ func (q Queue) MarshalJSON() ([]byte, error) {
 	}{q.Capacity})
 }
 
-// UnmarshalJSON implements [json.Unmarshaler] and reads what MarshalJSON writes, strictly: true, a
-// number and unknown fields are refused.
+// UnmarshalJSON implements [json.Unmarshaler] and reads what MarshalJSON writes.
 func (q *Queue) UnmarshalJSON(data []byte) error {
-	data = bytes.TrimSpace(data)
+	type fields Queue
 	switch {
-	case bytes.Equal(data, []byte("null")):
-		return nil
-	case bytes.Equal(data, []byte("false")):
+	case string(data) == "false":
 		*q = Queue{Off: true}
 		return nil
-	case len(data) == 0 || data[0] != '{':
-		return fmt.Errorf("%s: %w", data, errQueueForm)
+	case data[0] == '{' || string(data) == "null":
+		return json.Unmarshal(data, (*fields)(q))
 	}
-	var read Queue
-	if problems := decode(data, "", fields{"capacity": &read.Capacity}); len(problems) > 0 {
-		return Invalid(problems)
-	}
-	*q = read
-	return nil
+	return fmt.Errorf("%s: want false or {capacity: N}", data)
 }
 
 // HasQueue reports whether jobs of the policy wait in a stream: a leaking bucket unless it says

@@ -16,19 +16,6 @@ type SettleFrom struct {
 	JSON   string `json:"json,omitempty"`
 }
 
-// UnmarshalJSON implements [json.Unmarshaler]. Its error is an [*InvalidError].
-func (s *Settle) UnmarshalJSON(data []byte) error {
-	members, problems := split(data, "")
-	read := Settle{}
-	for _, m := range members {
-		var from SettleFrom
-		problems = append(problems, decode(m.value, m.name+".", fieldsOf(&from))...)
-		read[m.name] = from
-	}
-	*s = read
-	return Invalid(problems)
-}
-
 // check demands one place for each cost, and that a limit counts it.
 func (s Settle) check(c *checker, limits Limits) {
 	for _, cost := range slices.Sorted(maps.Keys(s)) {

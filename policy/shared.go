@@ -5,11 +5,9 @@ import (
 	"slices"
 )
 
-// ReadShared reads one of the limits that a file lists under shared_limits, with its defaults: a
-// limit on starts with a name, which policies share by that. The error is an [*InvalidError].
-func ReadShared(data []byte) (Limit, error) {
-	var l Limit
-	problems := decode(data, "", fieldsOf(&l))
+// CheckAsShared reports what keeps a limit that a file lists under shared_limits from being shared:
+// it is a limit on starts, with the name that policies share it by.
+func (l Limit) CheckAsShared() []Problem {
 	var c checker
 	given := given(l)
 	for _, field := range []string{"key", "shadow", "shared"} {
@@ -19,12 +17,11 @@ func ReadShared(data []byte) (Limit, error) {
 	}
 	if l.Name == "" {
 		c.add("name", "is required: policies share it by its name")
-	} else if len(problems)+len(c.problems) == 0 {
+	} else if len(c.problems) == 0 {
 		l.Shared = l.Name
-		l = l.withDefaults()
-		l.checkStarts(&c)
+		l.withDefaults().checkStarts(&c)
 	}
-	return l, Invalid(append(problems, c.problems...))
+	return c.problems
 }
 
 // SharedLimits returns those of Limits that other policies may share.

@@ -1,27 +1,28 @@
 package policy_test
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
 	"github.com/penstock-mq/penstock/policy"
 )
 
-func TestSharedLimitsAreReadStrictly(t *testing.T) {
-	l, err := policy.ReadShared([]byte(
-		`{"name":"account","algorithm":"sliding_log","limit":5,"window":"1s"}`))
-	if err != nil || l.Shared != "account" || !l.Together() || l.Name != "account" {
-		t.Errorf("%+v, %v", l, err)
-	}
+func TestSharedLimitsAreLimitsOnStartsWithAName(t *testing.T) {
 	for text, reason := range map[string]string{
-		`{"algorithm":"sliding_log","limit":5,"window":"1s"}`:             "name: is required",
-		`{"name":"a","algorithm":"sliding_log"}`:                          "limit: is required",
-		`{"name":"a","algorithm":"sliding_log","window":"1s","shadow":1}`: "shadow",
-		`{"name":"a","key":"global","algorithm":"token_bucket"}`:          "key: does not belong",
-		`{"name":"a","capacty":3}`:                                        "did you mean capacity?",
+		`{"name":"account","algorithm":"sliding_log","limit":5,"window":"1s"}`: "",
+
+		`{"algorithm":"sliding_log","limit":5,"window":"1s"}`:                "name: is required",
+		`{"name":"a","algorithm":"sliding_log"}`:                             "limit: is required",
+		`{"name":"a","algorithm":"sliding_log","window":"1s","shadow":true}`: "shadow",
+		`{"name":"a","key":"global","algorithm":"token_bucket"}`:             "key: does not belong",
 	} {
-		if _, err := policy.ReadShared([]byte(text)); err == nil ||
-			!strings.Contains(err.Error(), reason) {
+		var l policy.Limit
+		if err := json.Unmarshal([]byte(text), &l); err != nil {
+			t.Fatal(err)
+		}
+		err := policy.Invalid(l.CheckAsShared())
+		if (err == nil) != (reason == "") || err != nil && !strings.Contains(err.Error(), reason) {
 			t.Errorf("%s: %v, want %q", text, err, reason)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/internal/strict"
 )
 
 // The largest values that Validate accepts. Every duration lies between a millisecond and 366 days.
@@ -489,7 +490,7 @@ func (c *checker) drain(field string, n int64, r algorithms.Rate) {
 }
 
 // quote shows a text from a file in a message, shortened.
-func quote(s string) string { return strconv.Quote(shorten([]byte(s))) }
+func quote(s string) string { return strict.Quote(s) }
 
 // enumerate joins words as in "a, b or c".
 func enumerate(words []string) string {

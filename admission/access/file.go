@@ -1,12 +1,9 @@
 package access
 
 import (
-	"bytes"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -15,7 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/penstock-mq/penstock/internal/nearest"
-	"github.com/penstock-mq/penstock/internal/yamlfile"
+	"github.com/penstock-mq/penstock/internal/strict"
 )
 
 // File is a list of clients that can change. Its methods may be called from many goroutines.
@@ -55,137 +52,101 @@ func Load(name string) (*Clients, error) {
 	return Parse(file)
 }
 
-// mostBytes is the size of the largest file that is read, and mostClients how many it may list.
+// mostClients is how many clients a file may list, and mostText the length of the longest text of
+// a list, in bytes: the longest key, and more stars than it needs.
 const (
-	mostBytes   = 16 << 20
 	mostClients = 100_000
+	mostText    = 512
 )
+
+// entry is a client as a file lists it.
+type entry struct {
+	Name         string   `json:"name"`
+	Rights       []string `json:"rights"`
+	Policies     []string `json:"policies"`
+	Keys         []string `json:"keys" null:"refused"` // without it, all
+	Tokens       []string `json:"tokens" secret:"true"`
+	Certificates []string `json:"certificates"`
+}
 
 // Parse reads the YAML of a file of clients. It quotes no value that might be a token.
 func Parse(file io.Reader) (*Clients, error) {
-	var name string
-	if named, ok := file.(interface{ Name() string }); ok {
-		name = named.Name()
-	}
-	text, err := io.ReadAll(io.LimitReader(file, mostBytes+1))
-	if err != nil {
-		return nil, fmt.Errorf("read the clients: %w", err)
-	}
-	if len(text) > mostBytes {
-		return nil, yamlfile.Join(name, []yamlfile.Problem{{Line: 1,
-			Reason: fmt.Sprintf("is larger than %d MiB", mostBytes>>20)}})
-	}
-	doc, err := yamlfile.Read(bytes.NewReader(text))
-	if p, ok := errors.AsType[yamlfile.Problem](err); ok {
-		return nil, yamlfile.Join(name, []yamlfile.Problem{p})
-	}
+	f, err := strict.Read(file)
 	if err != nil {
 		return nil, err
 	}
-	p := parser{problems: doc.Problems, clients: &Clients{tokens: map[[8]byte][]known{},
-		certificates: map[string]*Client{}}, names: map[string]bool{}}
-	p.file(doc.Tree)
-	for i, problem := range p.problems {
-		if problem.Line == 0 {
-			p.problems[i].Line = max(1, doc.Line(problem.Place))
+	var document struct {
+		Clients []entry `json:"clients"`
+	}
+	f.Decode(&document)
+	p := parser{File: f, names: map[string]bool{}, clients: &Clients{
+		tokens: map[[8]byte][]known{}, certificates: map[string]*Client{}}}
+	f.Require("clients") // [] is none
+	if len(document.Clients) > mostClients {
+		f.Add("clients", "are more than %d", mostClients)
+	} else {
+		for i, e := range document.Clients {
+			p.client(fmt.Sprintf("clients[%d]", i), e)
 		}
 	}
-	if err := yamlfile.Join(name, p.problems); err != nil {
+	if err := f.Err(); err != nil {
 		return nil, err
 	}
 	return p.clients, nil
 }
 
-// parser reads a file, and notes what is wrong.
+// parser checks the entries of a file.
 type parser struct {
-	problems []yamlfile.Problem
-	clients  *Clients
-	names    map[string]bool
+	*strict.File
+	clients *Clients
+	names   map[string]bool
 }
 
-func (p *parser) bad(place, format string, args ...any) {
-	p.problems = append(p.problems,
-		yamlfile.Problem{Place: place, Reason: fmt.Sprintf(format, args...)})
-}
-
-func (p *parser) file(tree map[string]any) {
-	p.unknown("", tree, "clients")
-	list, ok := tree["clients"].([]any)
-	switch {
-	case tree["clients"] == nil:
-		p.bad("clients", "is missing: a list of clients; [] is none")
-	case !ok:
-		p.bad("clients", "want a list")
-	case len(list) > mostClients:
-		p.bad("clients", "are more than %d", mostClients)
-	default:
-		for i, item := range list {
-			p.client(fmt.Sprintf("clients[%d]", i), item)
-		}
-	}
-}
-
-// unknown notes fields that mean nothing.
-func (p *parser) unknown(place string, fields map[string]any, want ...string) {
-	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		if !slices.Contains(want, name) {
-			p.bad(strings.TrimPrefix(place+"."+name, "."), "unknown key%s",
-				nearest.Hint(name, want))
-		}
-	}
-}
-
-func (p *parser) client(place string, item any) {
-	fields, ok := item.(map[string]any)
-	if !ok {
-		p.bad(place, "want fields: name, rights, policies, and tokens or certificates")
-		return
-	}
-	p.unknown(place, fields, "name", "rights", "policies", "keys", "tokens", "certificates")
-	c := &Client{}
-	c.Name, _ = fields["name"].(string)
+func (p *parser) client(place string, e entry) {
+	c := &Client{Name: e.Name, policies: e.Policies, keys: e.Keys}
 	switch {
 	case c.Name == "" || len(c.Name) > 64 || strings.ContainsFunc(c.Name, notForNames):
-		p.bad(place+".name", "want 1 to 64 letters, digits or any of . _ - @ /")
+		p.Add(place+".name", "want 1 to 64 letters, digits or any of . _ - @ /")
 	case p.names[c.Name]:
-		p.bad(place+".name", "%q is the name of another client already", c.Name)
+		p.Add(place+".name", "%q is the name of another client already", c.Name)
 	}
 	p.names[c.Name] = true
-	for _, word := range p.texts(place, "rights", fields, true) {
+	p.texts(place+".rights", e.Rights, true, "submit")
+	for _, word := range e.Rights {
 		i := slices.Index(words, word)
 		if i < 0 {
-			p.bad(place+".rights", "%.32q: want %s%s", word, strings.Join(words, ", "),
+			p.Add(place+".rights", "%.32q: want %s%s", word, strings.Join(words, ", "),
 				nearest.Hint(word, words))
 			continue
 		}
 		c.rights |= 1 << i
 	}
-	c.policies = p.texts(place, "policies", fields, true)
+	p.texts(place+".policies", e.Policies, true, "*")
 	for _, pattern := range c.policies {
 		not := notForPolicies
 		if strings.HasPrefix(pattern, Envoy) {
 			not = notForDomains
 		}
 		if strings.ContainsFunc(pattern, not) || pattern == "" {
-			p.bad(place+".policies",
+			p.Add(place+".policies",
 				"%.64q: want names of policies, in which * stands for anything", pattern)
 		}
 	}
-	c.keys = patterns{"*"}
-	if _, given := fields["keys"]; given {
-		c.keys = p.texts(place, "keys", fields, true)
+	if e.Keys == nil {
+		c.keys = patterns{"*"}
 	}
-	tokens := p.texts(place, "tokens", fields, false)
-	certificates := p.texts(place, "certificates", fields, false)
-	if len(tokens)+len(certificates) == 0 {
-		p.bad(place, "has neither tokens nor certificates: nobody can be this client")
+	p.texts(place+".keys", e.Keys, e.Keys != nil, "acme.*")
+	p.texts(place+".tokens", e.Tokens, e.Tokens != nil, "sha256:…")
+	p.texts(place+".certificates", e.Certificates, e.Certificates != nil, "billing.example.com")
+	if len(e.Tokens)+len(e.Certificates) == 0 {
+		p.Add(place, "has neither tokens nor certificates: nobody can be this client")
 	}
-	for _, text := range tokens {
+	for _, text := range e.Tokens {
 		p.token(place+".tokens", text, c)
 	}
-	for _, name := range certificates {
+	for _, name := range e.Certificates {
 		if name == "" || p.clients.certificates[name] != nil {
-			p.bad(place+".certificates", "%.80q is empty, or that of another client already", name)
+			p.Add(place+".certificates", "%.80q is empty, or that of another client already", name)
 		}
 		p.clients.certificates[name] = c
 	}
@@ -197,51 +158,31 @@ func (p *parser) token(place, text string, c *Client) {
 	digits, ok := strings.CutPrefix(text, "sha256:")
 	raw, err := hex.DecodeString(digits)
 	if !ok || err != nil || len(raw) != len(sum{}) {
-		p.bad(place, "want sha256: and 64 digits, as `admitter token` prints them, "+
+		p.Add(place, "want sha256: and 64 digits, as `admitter token` prints them, "+
 			"and not the token itself")
 		return
 	}
 	s := sum(raw)
 	for _, k := range p.clients.tokens[s.handle()] {
 		if k.sum == s {
-			p.bad(place, "holds a token that is listed already, as one of %q", k.client.Name)
+			p.Add(place, "holds a token that is listed already, as one of %q", k.client.Name)
 			return
 		}
 	}
 	p.clients.tokens[s.handle()] = append(p.clients.tokens[s.handle()], known{s, c})
 }
 
-// texts reads a list of texts, which must not be empty where it must be there. Neither it nor its
-// elements are quoted.
-func (p *parser) texts(place, field string, fields map[string]any, must bool) []string {
-	place += "." + field
-	value, given := fields[field]
-	list, ok := value.([]any)
-	switch {
-	case !given && !must:
-		return nil
-	case !ok || len(list) == 0:
-		p.bad(place, "want a list of texts, such as [%q]", example[field])
-		return nil
+// texts checks a list, which must not be empty if it is needed.
+func (p *parser) texts(place string, texts []string, needed bool, example string) {
+	if needed && len(texts) == 0 {
+		p.Add(place, "want a list of texts, such as [%q]", example)
 	}
-	var texts []string
-	for _, item := range list {
-		text, ok := item.(string)
-		if !ok || !utf8.ValidString(text) || len(text) > mostText {
-			p.bad(place, "want texts of at most %d bytes; quote what YAML takes for something else",
-				mostText)
-			continue
+	for _, text := range texts {
+		if !utf8.ValidString(text) || len(text) > mostText {
+			p.Add(place, "want texts of at most %d bytes", mostText)
 		}
-		texts = append(texts, text)
 	}
-	return texts
 }
-
-// mostText is the longest text of a list, in bytes: the longest key, and more stars than it needs.
-const mostText = 512
-
-var example = map[string]string{"rights": "submit", "policies": "*", "keys": "acme.*",
-	"tokens": "sha256:…", "certificates": "billing.example.com"}
 
 func notForNames(c rune) bool {
 	return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||

@@ -1,24 +1,17 @@
 package envoy
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/penstock-mq/penstock/internal/nearest"
-	"github.com/penstock-mq/penstock/internal/yamlfile"
+	"github.com/penstock-mq/penstock/internal/strict"
 )
-
-// mostBytes is how long a file may be.
-const mostBytes = 16 << 20
 
 // Load reads files, and of directories those that end with .yaml or .yml: each has a domain, and
 // those of the same domain add up. The error has all that is wrong, each with its file and line.
@@ -30,12 +23,7 @@ func Load(names []string) (*Config, error) {
 	p := parser{config: &Config{domains: map[string]*node{}}, paths: map[string]bool{}}
 	var problems []error
 	for _, name := range files {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			problems = append(problems, err)
-			continue
-		}
-		problems = append(problems, p.file(name, text))
+		problems = append(problems, p.file(name))
 	}
 	return p.config, errors.Join(problems...)
 }
@@ -70,80 +58,91 @@ func expand(names []string) (files []string, err error) {
 	return files, nil
 }
 
-// parser reads files one after the other, and notes what is wrong with each.
+// scalar is a scalar as it is written: 007 is not 7.
+type scalar string
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (s *scalar) UnmarshalText(text []byte) error {
+	*s = scalar(text)
+	return nil
+}
+
+// descriptor is what a file says of one, and limit its rate_limit.
+type descriptor struct {
+	Key            scalar       `json:"key"`
+	Value          scalar       `json:"value"`
+	Descriptors    []descriptor `json:"descriptors"`
+	RateLimit      *limit       `json:"rate_limit"`
+	ShadowMode     bool         `json:"shadow_mode"`
+	QuotaMode      bool         `json:"quota_mode"`
+	ShareThreshold bool         `json:"share_threshold"`
+	DetailedMetric bool         `json:"detailed_metric"`
+	ValueToMetric  bool         `json:"value_to_metric"`
+}
+
+type limit struct {
+	Unit            scalar `json:"unit"`
+	RequestsPerUnit uint32 `json:"requests_per_unit" zero:"meant"`
+	Unlimited       bool   `json:"unlimited"`
+	Name            scalar `json:"name"`
+	Replaces        []struct {
+		Name scalar `json:"name"`
+	} `json:"replaces"`
+	UnitMultiplier *scalar `json:"unit_multiplier"`
+}
+
+// parser reads files one after the other.
 type parser struct {
-	config   *Config
-	paths    map[string]bool // of limits
-	problems []yamlfile.Problem
-	broken   map[*yaml.Node]bool // of another kind than wanted: no more is said of these
+	*strict.File
+	config *Config
+	paths  map[string]bool // of limits
 }
 
-func (p *parser) bad(at *yaml.Node, format string, args ...any) {
-	if p.broken[at] {
-		return
-	}
-	p.problems = append(p.problems,
-		yamlfile.Problem{Reason: fmt.Sprintf(format, args...), Line: max(at.Line, 1)})
-}
-
-// file reads a file as it is written: yamlfile makes numbers of values, and 007 is not 7.
-func (p *parser) file(name string, text []byte) error {
-	if len(text) > mostBytes {
-		return fmt.Errorf("%s: is larger than %d MiB", name, mostBytes>>20)
-	}
-	p.problems, p.broken = nil, map[*yaml.Node]bool{}
-	var root yaml.Node
-	in := yaml.NewDecoder(bytes.NewReader(text))
-	err := in.Decode(&root)
-	if errors.Is(err, io.EOF) {
-		return fmt.Errorf("%s:1: domain: is missing", name)
-	}
-	if err == nil {
-		err = root.Decode(new(any)) // keys are given once, and no alias is within itself
-	}
+func (p *parser) file(name string) error {
+	file, err := os.Open(name)
 	if err != nil {
-		return fmt.Errorf("%s: is not YAML: %w", name, err)
+		return err
 	}
-	p.domain(root.Content[0])
-	if !errors.Is(in.Decode(new(yaml.Node)), io.EOF) {
-		p.bad(&root, "a second document follows: want one only")
+	defer file.Close()
+	if p.File, err = strict.Read(file); err != nil {
+		return err
 	}
-	return yamlfile.Join(name, p.problems)
+	var document struct {
+		Domain      scalar       `json:"domain"`
+		Descriptors []descriptor `json:"descriptors"`
+	}
+	p.Decode(&document)
+	domain := string(document.Domain)
+	if domain == "" {
+		p.Add("domain", "is missing")
+		return p.Err()
+	}
+	if p.config.domains[domain] == nil {
+		p.config.domains[domain] = &node{children: map[string]*node{}}
+	}
+	p.descriptors(p.config.domains[domain], domain, "", document.Descriptors)
+	return p.Err()
 }
 
-func (p *parser) domain(at *yaml.Node) {
-	fields := p.fields(at, "domain", "descriptors")
-	name := p.text(fields["domain"])
+// descriptors adds what a file lists at a place to a node.
+func (p *parser) descriptors(into *node, path, at string, list []descriptor) {
+	for i, d := range list {
+		p.descriptor(into, path, fmt.Sprintf("%sdescriptors[%d].", at, i), d)
+	}
+}
+
+func (p *parser) descriptor(into *node, path, at string, d descriptor) {
+	name := string(d.Key)
 	if name == "" {
-		p.bad(at, "domain: is missing")
+		p.Add(at+"key", "is missing")
 		return
 	}
-	if p.config.domains[name] == nil {
-		p.config.domains[name] = &node{children: map[string]*node{}}
-	}
-	p.descriptors(p.config.domains[name], name, fields["descriptors"])
-}
-
-func (p *parser) descriptors(into *node, path string, at *yaml.Node) {
-	for _, item := range p.list(at) {
-		p.descriptor(into, path, item)
-	}
-}
-
-func (p *parser) descriptor(into *node, path string, at *yaml.Node) {
-	fields := p.fields(at, "key", "value", "descriptors", "rate_limit", "shadow_mode",
-		"quota_mode", "share_threshold", "detailed_metric", "value_to_metric")
-	name, value := p.text(fields["key"]), p.text(fields["value"])
-	if name == "" {
-		p.bad(at, "key: is missing")
-		return
-	}
-	if value != "" {
-		name += "_" + value
+	if d.Value != "" {
+		name += "_" + string(d.Value)
 	}
 	path += "." + name
 	if into.children[name] != nil {
-		p.bad(at, "%s is there already", path)
+		p.Add(at+"key", "%s is there already", path)
 		return
 	}
 	n := &node{children: map[string]*node{}}
@@ -151,129 +150,48 @@ func (p *parser) descriptor(into *node, path string, at *yaml.Node) {
 	if strings.HasSuffix(name, "*") {
 		into.wild = append(into.wild, name)
 	}
-	if p.flag(fields["share_threshold"]) {
+	if d.ShareThreshold {
 		if n.pattern = name; !strings.HasSuffix(name, "*") {
-			p.bad(fields["share_threshold"], "share_threshold: is for values that end with *")
+			p.Add(at+"share_threshold", "is for values that end with *")
 		}
 	}
-	shadow, quota := p.flag(fields["shadow_mode"]), p.flag(fields["quota_mode"])
-	p.flag(fields["detailed_metric"])
-	p.flag(fields["value_to_metric"])
-	if limit := fields["rate_limit"]; limit != nil && limit.Tag != "!!null" {
-		n.limit = p.limit(limit, path)
-		n.limit.Shadow = shadow || quota
+	if d.RateLimit != nil {
+		n.limit = p.limit(*d.RateLimit, path, at+"rate_limit.")
+		n.limit.Shadow = d.ShadowMode || d.QuotaMode
 	}
-	p.descriptors(n, path, fields["descriptors"])
+	p.descriptors(n, path, at, d.Descriptors)
 }
 
-func (p *parser) limit(at *yaml.Node, path string) *Limit {
-	fields := p.fields(at, "unit", "requests_per_unit", "unlimited", "name", "replaces",
-		"unit_multiplier")
-	if n := fields["unit_multiplier"]; n != nil {
-		p.bad(n, "unit_multiplier: files have none, as in envoyproxy/ratelimit")
+func (p *parser) limit(said limit, path, at string) *Limit {
+	l := &Limit{Path: path, Unlimited: said.Unlimited}
+	l.Name, l.Requests = string(said.Name), said.RequestsPerUnit
+	if said.UnitMultiplier != nil {
+		p.Add(at+"unit_multiplier", "files have none, as in envoyproxy/ratelimit")
 	}
-	l := &Limit{Path: path, Unlimited: p.flag(fields["unlimited"])}
-	l.Name = p.text(fields["name"])
 	known := false
-	name := p.text(fields["unit"])
-	l.Unit, known = unitOf(name)
+	unit := string(said.Unit)
+	l.Unit, known = unitOf(unit)
 	switch {
-	case l.Unlimited && name != "":
-		p.bad(fields["unit"], "unit: stands beside unlimited")
+	case l.Unlimited && unit != "":
+		p.Add(at+"unit", "stands beside unlimited")
 	case !l.Unlimited && !known:
-		p.bad(at, "unit: %q: want second, minute, hour, day, week, month or year%s", name,
-			nearest.Hint(name, []string{"second", "minute", "hour", "month"}))
+		p.Add(at+"unit", "%q: want second, minute, hour, day, week, month or year%s", unit,
+			nearest.Hint(unit, []string{"second", "minute", "hour", "month"}))
 	}
-	if n := fields["requests_per_unit"]; n != nil && n.Decode(&l.Requests) != nil {
-		p.bad(n, "requests_per_unit: want a whole number from 0 to 4294967295")
-	}
-	for _, item := range p.list(fields["replaces"]) {
-		replaced := p.text(p.fields(item, "name")["name"])
-		switch replaced {
+	for i, replaced := range said.Replaces {
+		name := string(replaced.Name)
+		switch place := fmt.Sprintf("%sreplaces[%d].name", at, i); name {
 		case "":
-			p.bad(item, "replaces: name: is missing")
+			p.Add(place, "is missing")
 		case l.Name:
-			p.bad(item, "replaces: %s is the name of this limit itself", replaced)
+			p.Add(place, "%s is the name of this limit itself", name)
 		}
-		l.Replaces = append(l.Replaces, replaced)
+		l.Replaces = append(l.Replaces, name)
 	}
 	if p.paths[path] {
-		p.bad(at, "another limit is called %s in metrics", path)
+		p.Add(strings.TrimSuffix(at, "."), "another limit is called %s in metrics", path)
 	}
 	p.paths[path] = true
 	p.config.limits = append(p.config.limits, l)
 	return l
-}
-
-// aliased is what stands at a place, or what an alias there stands for.
-func aliased(n *yaml.Node) *yaml.Node {
-	if n != nil && n.Kind == yaml.AliasNode {
-		return n.Alias
-	}
-	return n
-}
-
-// fields are those of a mapping, with what it merges. Unknown ones are noted.
-func (p *parser) fields(at *yaml.Node, want ...string) map[string]*yaml.Node {
-	if at.Kind != yaml.MappingNode {
-		p.bad(at, "want fields: %s", strings.Join(want, ", "))
-		p.broken[at] = true
-		return nil
-	}
-	fields := map[string]*yaml.Node{}
-	var merged []*yaml.Node
-	for i := 0; i+1 < len(at.Content); i += 2 {
-		key, value := at.Content[i], aliased(at.Content[i+1])
-		switch {
-		case key.Tag == "!!merge" && value.Kind == yaml.SequenceNode:
-			merged = append(merged, value.Content...)
-		case key.Tag == "!!merge":
-			merged = append(merged, value)
-		case !slices.Contains(want, key.Value):
-			p.bad(key, "%s: unknown key%s", key.Value, nearest.Hint(key.Value, want))
-		default:
-			fields[key.Value] = value
-		}
-	}
-	for _, m := range merged {
-		for name, value := range p.fields(aliased(m), want...) {
-			if fields[name] == nil {
-				fields[name] = value
-			}
-		}
-	}
-	return fields
-}
-
-func (p *parser) list(at *yaml.Node) []*yaml.Node {
-	if at == nil || at.Tag == "!!null" {
-		return nil
-	}
-	if at.Kind != yaml.SequenceNode {
-		p.bad(at, "want a list")
-		return nil
-	}
-	items := slices.Clone(at.Content)
-	for i := range items {
-		items[i] = aliased(items[i])
-	}
-	return items
-}
-
-// text is a scalar as it is written; empty for what is not there.
-func (p *parser) text(at *yaml.Node) string {
-	if at == nil || at.Tag == "!!null" {
-		return ""
-	}
-	if at.Kind != yaml.ScalarNode {
-		p.bad(at, "want text")
-	}
-	return at.Value
-}
-
-func (p *parser) flag(at *yaml.Node) (on bool) {
-	if at != nil && at.Tag != "!!null" && at.Decode(&on) != nil {
-		p.bad(at, "want true or false")
-	}
-	return on
 }

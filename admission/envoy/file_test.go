@@ -22,44 +22,49 @@ func write(t *testing.T, dir, name, text string) string {
 // Everything that is wrong is told at once, each with its line.
 func TestABadFileIsToldOfByItsLines(t *testing.T) {
 	for text, want := range map[string][]string{
-		"":                                    {":1: domain: is missing"},
-		"# nothing":                           {":1: domain: is missing"},
-		"descriptors: []":                     {":1: domain: is missing"},
+		"":                                    {": domain: is missing"},
+		"# nothing":                           {": domain: is missing"},
+		"descriptors: []":                     {": domain: is missing"},
 		"domain:\n":                           {":1: domain: is missing"},
-		"[domain]":                            {":1: want fields: domain, descriptors"},
-		"domain: a\n---\ndomain: b":           {":1: a second document follows"},
-		"domain: a\ndomain: b":                {": is not YAML", "line 2", "already defined"},
-		"domain: [a":                          {": is not YAML", "line 1"},
+		"[domain]":                            {":1: want fields, not a list"},
+		"domain: a\n---\ndomain: b":           {": a second document follows"},
+		"domain: a\ndomain: b":                {":2: domain: is given twice, first in line 1"},
+		"domain: [a":                          {":1: is not YAML"},
 		"domain: a\ndescriptors: &l [*l]":     {": is not YAML", "contains itself"},
-		"domain: a\ndescriptors: {key: b}":    {":2: want a list"},
-		"domain: a\ndescriptors:\n- b":        {":3: want fields: key, value"},
-		"domain: a\ndescriptors:\n- value: b": {":3: key: is missing"},
-		"domain: a\ndescriptors:\n- key: [b]": {":3: want text", ":3: key: is missing"},
+		"domain: a\ndescriptors: {key: b}":    {":2: descriptors: want a list"},
+		"domain: a\ndescriptors:\n- b":        {":3: descriptors[0]: want fields, not text"},
+		"domain: a\ndescriptors:\n- value: b": {":3: descriptors[0].key: is missing"},
+		"domain: a\ndescriptors:\n- key: [b]": {":3: descriptors[0].key: want text"},
 		"domain: a\ndescriptor:\n- key: b": {
-			":2: descriptor: unknown key; did you mean descriptors?"},
+			":2: descriptor: unknown field; did you mean descriptors?"},
 		"domain: a\ndescriptors:\n- keys: b": {
-			":3: keys: unknown key; did you mean key?", ":3: key: is missing"},
+			":3: descriptors[0].keys: unknown field; did you mean key?",
+			":3: descriptors[0].key: is missing"},
 		"domain: a\ndescriptors:\n- {<<: 5}\n": {": is not YAML", "map merge"},
 		"domain: a\ndescriptors:\n- {key: b, value: c}\n- {key: b_c}": {
-			":4: a.b_c is there already"},
+			":4: descriptors[1].key: a.b_c is there already"},
 		"domain: a\ndescriptors:\n- {key: b, share_threshold: true}": {
-			":3: share_threshold: is for values that end with *"},
-		"domain: a\ndescriptors:\n- {key: b, shadow_mode: perhaps}": {":3: want true or false"},
-		"domain: a\ndescriptors:\n- key: b\n  rate_limit: 5":        {":4: want fields: unit"},
+			":3: descriptors[0].share_threshold: is for values that end with *"},
+		"domain: a\ndescriptors:\n- {key: b, shadow_mode: perhaps}": {
+			`:3: descriptors[0].shadow_mode: "perhaps": want true or false`},
+		"domain: a\ndescriptors:\n- key: b\n  rate_limit: 5": {
+			":4: descriptors[0].rate_limit: want fields, not a number"},
 		"domain: a\ndescriptors:\n- key: b\n" +
 			"  rate_limit: {unit: fortnight, requests_per_unit: -1}": {
-			`:4: unit: "fortnight": want second, minute`,
-			":4: requests_per_unit: want a whole number"},
+			`:4: descriptors[0].rate_limit.unit: "fortnight": want second, minute`,
+			":4: descriptors[0].rate_limit.requests_per_unit: -1: want a whole number from 0 to " +
+				"4294967295"},
 		"domain: a\ndescriptors:\n- key: b\n  rate_limit: {unit: second, unit_multiplier: 30}": {
-			":4: unit_multiplier: files have none"},
+			":4: descriptors[0].rate_limit.unit_multiplier: files have none"},
 		"domain: a\ndescriptors:\n- key: b\n  rate_limit: {unlimited: true, unit: day}": {
-			":4: unit: stands beside unlimited"},
+			":4: descriptors[0].rate_limit.unit: stands beside unlimited"},
 		"domain: a\ndescriptors:\n- key: b\n  rate_limit:\n    name: n\n    unit: day\n" +
 			"    replaces:\n    - name: n\n    - {}\n    - n": {
-			":8: replaces: n is the name of this limit itself", ":9: replaces: name: is missing",
-			":10: want fields: name"},
+			":8: descriptors[0].rate_limit.replaces[0].name: n is the name of this limit itself",
+			":9: descriptors[0].rate_limit.replaces[1].name: is missing",
+			":10: descriptors[0].rate_limit.replaces[2]: want fields"},
 		"domain: a.b\ndescriptors:\n- {key: c, rate_limit: {unit: day}}\n- key: d": {
-			":3: another limit is called a.b.c in metrics"},
+			":3: descriptors[0].rate_limit: another limit is called a.b.c in metrics"},
 	} {
 		dir := t.TempDir()
 		first := write(t, dir, "first.yaml", "domain: a\ndescriptors:\n- key: b.c\n"+

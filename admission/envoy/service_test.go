@@ -264,7 +264,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 		return s.Reload()
 	}
 	if err := change("domain: edge\ndescriptors:\n- {key: ip, rate_limit: {unit: eon}}\n"); err ==
-		nil || !strings.Contains(err.Error(), file+":3: unit") {
+		nil || !strings.Contains(err.Error(), file+":3: descriptors[0].rate_limit.unit") {
 		t.Errorf("a bad file: %v", err)
 	}
 	ask(1, []int64{0}, a)

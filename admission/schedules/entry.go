@@ -1,19 +1,16 @@
 package schedules
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/internal/nearest"
-	"github.com/penstock-mq/penstock/internal/yamlfile"
+	"github.com/penstock-mq/penstock/internal/strict"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
@@ -31,76 +28,27 @@ type Entry struct {
 	Paused *bool  `json:"paused,omitempty"`
 	Body   string `json:"body,omitempty"`
 	// Priority and Cost are short for two of Headers, which are those of a request for a job.
-	Priority int               `json:"priority,omitempty"`
+	Priority int               `json:"priority,omitempty" zero:"meant"`
 	Cost     int64             `json:"cost,omitempty"`
 	Headers  map[string]string `json:"headers,omitempty"`
 }
 
-// fields are what an entry of a file may have, by their headers; empty: they are in none.
-var fields = map[string]string{"policy": "", "key": "", "paused": "", "body": "", "headers": "",
-	"name": queue.HeaderScheduleName, "when": queue.HeaderSchedule,
+// headers are those that fields of an entry stand for.
+var headers = map[string]string{"name": queue.HeaderScheduleName, "when": queue.HeaderSchedule,
 	"zone": queue.HeaderScheduleZone, "priority": job.HeaderPriority, "cost": job.HeaderCost}
 
-// Read reads the list `schedules` of a file beside its policies. Places of problems begin with
-// "schedules".
-func Read(list any, policies []policy.Policy) (entries []Entry, problems []yamlfile.Problem) {
-	items, ok := list.([]any)
-	if list != nil && !ok {
-		return nil, []yamlfile.Problem{{Place: "schedules",
-			Reason: yamlfile.Unfit(list, "a list").Error()}}
+// Read reads the list `schedules` of a file beside its policies; nil: the file has none.
+func Read(f *strict.File, policies []policy.Policy) (entries []Entry) {
+	if !f.Has("schedules") {
+		return nil
 	}
 	entries = []Entry{}
-	check := checking(policies)
-	if len(items) > queue.MaxSchedules {
-		problems = append(problems, yamlfile.Problem{Place: "schedules", Reason: tooMany(items)})
+	f.Field("schedules", &entries)
+	for _, p := range check(entries, policies, f.Sound) {
+		f.Add(strings.TrimSuffix("schedules"+p.Field, "."), "%s", p.Reason)
 	}
-	for i, item := range items {
-		e, found := readEntry(item)
-		if len(found) == 0 {
-			found = check.entry(i, e)
-		}
-		for _, p := range found {
-			place := strings.TrimSuffix(fmt.Sprintf("schedules[%d].%s", i, p.Field), ".")
-			problems = append(problems, yamlfile.Problem{Place: place, Reason: p.Reason})
-		}
-		entries = append(entries, e)
-	}
-	return entries, problems
+	return entries
 }
-
-func readEntry(item any) (e Entry, problems []policy.Problem) {
-	bad := func(field, reason string) {
-		problems = append(problems, policy.Problem{Field: field, Reason: reason})
-	}
-	given, ok := item.(map[string]any)
-	if !ok {
-		bad("", yamlfile.Unfit(item, "fields").Error())
-	}
-	known := slices.Sorted(maps.Keys(fields))
-	for _, name := range slices.Sorted(maps.Keys(given)) {
-		if !slices.Contains(known, name) {
-			bad(name, "unknown key"+nearest.Hint(name, known))
-		}
-	}
-	if len(problems) > 0 {
-		return e, problems
-	}
-	text, err := json.Marshal(item)
-	if err == nil {
-		err = json.NewDecoder(bytes.NewReader(text)).Decode(&e)
-	}
-	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		bad(wrong.Field, fmt.Sprintf("want %s, not a %s", typeNames[wrong.Type.Kind().String()],
-			wrong.Value))
-	} else if err != nil {
-		bad("", err.Error())
-	}
-	return e, problems
-}
-
-// typeNames are what a field wants, by the kind of Go's type.
-var typeNames = map[string]string{"string": "text", "int": "a number", "int64": "a number",
-	"bool": "true or false", "map": "fields"}
 
 // checker judges the entries of a file in turn.
 type checker struct {
@@ -128,22 +76,29 @@ func checking(policies []policy.Policy) checker {
 }
 
 // Check returns what is wrong with entries beside the policies; problems are at "[2].when".
-func Check(entries []Entry, policies []policy.Policy) (problems []policy.Problem) {
+func Check(entries []Entry, policies []policy.Policy) []policy.Problem {
+	return check(entries, policies, func(string) bool { return true })
+}
+
+// check is Check of the entries that could be read.
+func check(entries []Entry, policies []policy.Policy,
+	read func(place string) bool) (problems []policy.Problem) {
+
 	check := checking(policies)
 	for i, e := range entries {
+		if !read(fmt.Sprintf("schedules[%d]", i)) {
+			continue
+		}
 		for _, p := range check.entry(i, e) {
 			p.Field = fmt.Sprintf("[%d].%s", i, p.Field)
 			problems = append(problems, p)
 		}
 	}
 	if len(entries) > queue.MaxSchedules {
-		problems = append(problems, policy.Problem{Reason: tooMany(entries)})
+		problems = append(problems, policy.Problem{Reason: fmt.Sprintf(
+			"must be at most %d, not %d", queue.MaxSchedules, len(entries))})
 	}
 	return problems
-}
-
-func tooMany[T any](list []T) string {
-	return fmt.Sprintf("must be at most %d, not %d", queue.MaxSchedules, len(list))
 }
 
 func (c checker) entry(i int, e Entry) []policy.Problem {
@@ -176,7 +131,7 @@ func (e Entry) problem(err error) policy.Problem {
 			return policy.Problem{Field: "headers." + name, Reason: bad.Reason}
 		}
 	}
-	for name, header := range fields {
+	for name, header := range headers {
 		if header == bad.Field {
 			return policy.Problem{Field: name, Reason: bad.Reason}
 		}

@@ -156,8 +156,8 @@ func TestBadLimitsOfGatewaysAreToldOf(t *testing.T) {
 		if status := p.end(); status != 2 {
 			t.Errorf("%v: status %d", args, status)
 		}
-		for _, line := range []string{"bad.yaml:3: rate_limits: unknown key; did you mean " +
-			"rate_limit?", "worse.yaml:3: key: is missing"} {
+		for _, line := range []string{"bad.yaml:3: descriptors[0].rate_limits: unknown " +
+			"field; did you mean rate_limit?", "worse.yaml:3: descriptors[0].key: is missing"} {
 			if log := p.Log.String(); !strings.Contains(log, line) {
 				t.Errorf("%v says %s, want %s", args, log, line)
 			}

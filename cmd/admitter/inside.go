@@ -45,8 +45,8 @@ func openInside(c config.NATS, files *follow.Status) (i inside, err error) {
 }
 
 func (i inside) options() embedded.Options {
-	o := embedded.Options{Dir: i.Dir, Listen: i.Listen, Sync: i.Sync, SyncAlways: i.SyncAlways,
-		MaxStore: int64(i.MaxStore), Users: i.users}
+	o := embedded.Options{Dir: i.Dir, Listen: i.Listen, Sync: i.Sync.Every,
+		SyncAlways: i.Sync.Always, MaxStore: int64(i.MaxStore), Users: i.users}
 	if i.tls != nil {
 		o.TLS = i.tls.Demanding()
 	}

@@ -43,7 +43,7 @@ func natsUser(args []string, stdout, stderr io.Writer) int {
 			line += `, policies: ["` + strings.Join(*policies, `", "`) + `"]`
 		}
 		line += "}"
-		_, err = natsusers.Parse(strings.NewReader("users:\n"+line+"\n"), "")
+		_, err = natsusers.Parse(strings.NewReader("users:\n" + line + "\n"))
 	}
 	if err != nil {
 		fmt.Fprintln(stderr, "admitter: "+err.Error())

@@ -380,9 +380,9 @@ policies:
 			"mail changed: outflow 7/s → 8/s\n"},
 		{2, "policies: [{name: x, algorithm: leaking_bucket, outflow: 9, capasity: 4}]", nil,
 			"want a rate such as"},
-		{2, "policies: [{algorithm: leaking_bucket}]", nil, "policy 1 has no name"},
+		{2, "policies: [{algorithm: leaking_bucket}]", nil, "policies[0].name: is required"},
 		{2, "http: {listen: x}", nil, `want a list "policies", or one policy`},
-		{2, "a: [", nil, "yaml"},
+		{2, "a: [", nil, "is not YAML"},
 		{6, "{name: mail, algorithm: token_bucket, capacity: 2, refill: 2/s}", nil, "mail: "},
 	} {
 		if out := apply(c.status, c.text, c.args...); !strings.Contains(out, c.want) {

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"runtime"
 	"slices"
@@ -15,7 +14,8 @@ import (
 
 	"github.com/penstock-mq/penstock/cmd/penstock/trace"
 	"github.com/penstock-mq/penstock/internal/nearest"
-	"github.com/penstock-mq/penstock/internal/yamlfile"
+	"github.com/penstock-mq/penstock/internal/policyfile"
+	"github.com/penstock-mq/penstock/internal/strict"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/workers/whatif"
 )
@@ -117,19 +117,12 @@ func policiesOf(name string) ([]policy.Policy, error) {
 		return nil, usageError{err}
 	}
 	defer file.Close()
-	doc, err := yamlfile.Read(io.LimitReader(file, 16<<20))
-	if p, ok := errors.AsType[yamlfile.Problem](err); ok {
-		return nil, usageError{yamlfile.Join(name, []yamlfile.Problem{p})}
-	}
+	f, err := strict.Read(file)
 	if err != nil {
-		return nil, err
+		return nil, usageError{err}
 	}
-	possible := func(policy.Policy) []policy.Problem { return nil }
-	policies, problems := yamlfile.Policies(doc.Tree, possible)
-	for i := range problems {
-		problems[i].Line = doc.Line(problems[i].Place)
-	}
-	if err := yamlfile.Join(name, append(doc.Problems, problems...)); err != nil {
+	policies := policyfile.Read(f, nil)
+	if err := f.Err(); err != nil {
 		return nil, usageError{err}
 	}
 	return policies, nil

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"strconv"
@@ -15,7 +14,9 @@ import (
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/penstock-mq/penstock/internal/yamlfile"
+	"github.com/penstock-mq/penstock/internal/policyfile"
+	"github.com/penstock-mq/penstock/internal/strict"
+	"github.com/penstock-mq/penstock/policy"
 )
 
 // show prints an answer as it came with --json, else what words prints of it.
@@ -199,7 +200,7 @@ Policies that the file does not name are left alone.`,
 			}
 			for _, p := range all {
 				if err := a.apply(cmd.Context(), p, dry); err != nil {
-					return fmt.Errorf("%s: %w", p.name, err)
+					return fmt.Errorf("%s: %w", p.Name, err)
 				}
 			}
 			return nil
@@ -209,67 +210,48 @@ Policies that the file does not name are left alone.`,
 	return cmd
 }
 
-// document is a policy of a file.
-type document struct {
-	name string
-	json []byte
-}
-
-func (a *app) readPolicies(name string) (all []document, err error) {
-	text, err := a.readFile(name)
+func (a *app) readPolicies(name string) ([]policy.Policy, error) {
+	in := a.in
+	if name != "-" {
+		file, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer file.Close()
+		in = file
+	}
+	f, err := strict.Read(in)
 	if err != nil {
 		return nil, err
 	}
-	var file map[string]any
-	if err := yaml.Unmarshal(text, &file); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	list := []any{file}
-	if _, isList := file["policies"].([]any); isList {
-		var problems []yamlfile.Problem
-		list, problems = yamlfile.PutShared(file)
-		if err := yamlfile.Join(name, problems); err != nil {
-			return nil, err
+	policies := policyfile.Read(f, nil)
+	if !f.Has(policyfile.Policies) {
+		if !f.Has("algorithm") && !f.Has("limits") {
+			return nil, fmt.Errorf("%s: want a list \"policies\", or one policy", name)
 		}
-	} else if file["algorithm"] == nil && file["limits"] == nil || file["policies"] != nil {
-		return nil, fmt.Errorf("%s: want a list \"policies\", or one policy", name)
+		policies = make([]policy.Policy, 1)
+		f.Decode(&policies[0])
 	}
-	for i, p := range list {
-		fields, _ := p.(map[string]any)
-		d := document{}
-		if d.name, _ = fields["name"].(string); d.name == "" {
-			return nil, fmt.Errorf("%s: policy %d has no name", name, i+1)
-		}
-		if d.json, err = json.Marshal(fields); err != nil {
-			return nil, fmt.Errorf("%s: policy %s: %w", name, d.name, err)
-		}
-		all = append(all, d)
-	}
-	return all, nil
+	return policies, f.Err()
 }
 
-// readFile reads a file, "-" from standard input.
-func (a *app) readFile(name string) ([]byte, error) {
-	if name == "-" {
-		return io.ReadAll(a.in)
-	}
-	return os.ReadFile(name)
-}
-
-func (a *app) apply(ctx context.Context, d document, dry bool) error {
+func (a *app) apply(ctx context.Context, p policy.Policy, dry bool) error {
 	query := ""
 	if dry {
 		query = "?dry_run=1"
 	}
 	var before, after policyAnswer
-	_, err := a.get(ctx, path("policies", d.name), &before)
-	if p, ok := errors.AsType[*problem](err); ok && p.Status != http.StatusNotFound || err != nil &&
-		!ok {
+	_, err := a.get(ctx, path("policies", p.Name), &before)
+	if found, ok := errors.AsType[*problem](err); err != nil &&
+		(!ok || found.Status != http.StatusNotFound) {
 		return err
 	}
 	isNew := err != nil
-	answer, err := a.askFor(ctx, http.MethodPut, path("policies", d.name)+query, d.json, nil,
-		&after)
+	body, err := json.Marshal(p)
+	if err != nil {
+		return err
+	}
+	answer, err := a.askFor(ctx, http.MethodPut, path("policies", p.Name)+query, body, nil, &after)
 	if err != nil {
 		return err
 	}
@@ -281,7 +263,7 @@ func (a *app) apply(ctx context.Context, d document, dry bool) error {
 		case len(after.Changed) == 0:
 			verb = "unchanged"
 		}
-		return a.changed(d.name, verb, after.Changed, dry)
+		return a.changed(p.Name, verb, after.Changed, dry)
 	})
 }
 

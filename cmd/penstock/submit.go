@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"strings"
@@ -137,7 +138,7 @@ func (a *app) body(args []string) ([]byte, error) {
 		return os.ReadFile(file)
 	}
 	if args[0] == "-" {
-		return a.readFile("-")
+		return io.ReadAll(a.in)
 	}
 	return []byte(args[0]), nil
 }

@@ -632,9 +632,9 @@ var table = []mutant{
 		by:  "./workers/internal/core TestAWorkerThatIsLateStartsNothingForItsFormerSelf",
 	},
 	{
-		name: "file-says-defaults", file: "internal/yamlfile/yamlfile.go",
-		old: "return policy.Parse(text)",
-		new: "return policy.Read(text)",
+		name: "file-says-defaults", file: "internal/policyfile/policyfile.go",
+		old: "full := p.WithDefaults()",
+		new: "full := p.WithDefaults()\n\t\t\t*p = full",
 		by:  "./config TestPoliciesAreAsTheFileHasThem",
 	},
 	{

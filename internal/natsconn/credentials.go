@@ -13,11 +13,18 @@ import (
 // way of the first three lines; the zero value shows nothing but what the URL holds. Files are read
 // again for each connection.
 type Credentials struct {
-	User, Password, PasswordFile string
-	Token, TokenFile             string
-	NKeyFile, CredsFile          string // a seed; a JWT and a seed
+	User         string `json:"user"`
+	Password     string `json:"password" secret:"true"`
+	PasswordFile string `json:"password_file"`
+	Token        string `json:"token" secret:"true"`
+	TokenFile    string `json:"token_file"`
+	NKeyFile     string `json:"nkey_file"`  // a seed
+	CredsFile    string `json:"creds_file"` // a JWT and a seed
 
-	CA, Cert, Key string // TLS: authorities to trust, and a certificate of our own
+	// TLS: authorities to trust, and a certificate of our own
+	CA   string `json:"-"`
+	Cert string `json:"-"`
+	Key  string `json:"-"`
 }
 
 // Check returns what is wrong, without reading the files or quoting a secret.

@@ -28,7 +28,7 @@ algorithms:
 algorithms/algorithmstest: algorithms
 algorithms/memstore: algorithms
 algorithms/redisstore: algorithms go-redis
-policy: algorithms internal/nearest internal/zones
+policy: algorithms internal/strict internal/zones
 policy/store: policy queue queue/job queue/kv
 queue: internal/installation internal/race policy queue/internal/jsapi queue/job queue/kv nats.go
 queue/backup: queue queue/internal/jsapi nats.go
@@ -67,17 +67,17 @@ workers/workerstest: algorithms policy policy/store queue queue/embedded queue/j
 	workers/audit nats.go
 
 admission: algorithms policy queue queue/job nats.go
-admission/access: internal/nearest internal/yamlfile
+admission/access: internal/nearest internal/strict
 admission/answer: admission internal/seldom policy queue
 admission/console:
-admission/envoy: admission admission/access algorithms internal/nearest internal/yamlfile policy queue/job yaml
+admission/envoy: admission admission/access algorithms internal/nearest internal/strict policy queue/job
 admission/httpapi: admission admission/access admission/answer admission/manage admission/schedules admission/watch internal/health
 	internal/hosts internal/nearest algorithms
 	policy queue queue/job
 admission/limiter: admission algorithms algorithms/memstore policy gobreaker
 admission/limiter/inredis: admission/limiter algorithms algorithms/redisstore policy go-redis
 admission/manage: admission admission/watch internal/race internal/redact policy policy/store queue queue/job workers workers/audit nats.go
-admission/schedules: admission internal/nearest internal/yamlfile internal/zones policy queue queue/job nats.go
+admission/schedules: admission internal/nearest internal/strict internal/zones policy queue queue/job nats.go
 admission/watch: admission queue queue/job
 admission/natsapi: admission admission/answer queue queue/job nats.go
 
@@ -85,11 +85,11 @@ admission/natsapi: admission admission/answer queue queue/job nats.go
 	admission/schedules
 	internal/buildinfo internal/follow internal/guard internal/health internal/hosts internal/installation
 	internal/lifecycle internal/natsconn
-	internal/nearest internal/seldom internal/targets internal/yamlfile policy policy/store queue
+	internal/policyfile internal/seldom internal/strict internal/targets policy policy/store queue
 	queue/embedded queue/job queue/kv workers workers/audit nats.go
 
 config: admission/schedules algorithms internal/guard internal/installation internal/lifecycle
-	internal/natsconn internal/nearest internal/yamlfile policy pflag viper
+	internal/natsconn internal/policyfile internal/strict policy pflag
 cmd/admitter: . admission/access admission/envoy admission/limiter admission/limiter/inredis config
 	internal/buildinfo internal/daemon internal/envoyapi internal/follow internal/guard internal/lifecycle internal/natsusers
 	internal/telemetry internal/tracing policy queue queue/backup queue/embedded queue/job nats.go go-redis nkeys pflag
@@ -113,9 +113,10 @@ internal/installation:
 internal/lifecycle:
 internal/mutants: internal/waittest
 internal/natsconn: internal/seldom nats.go
-internal/natsusers: internal/yamlfile queue/embedded queue/roles
+internal/natsusers: internal/strict queue/embedded
 internal/natstest: internal/waittest queue/embedded nats.go
 internal/nearest:
+internal/policyfile: internal/nearest internal/strict policy
 internal/policytest: algorithms policy
 internal/proctest: internal/waittest
 internal/race:
@@ -123,13 +124,13 @@ internal/reach:
 internal/redact:
 internal/redistest: internal/proctest internal/waittest go-redis
 internal/seldom:
+internal/strict: algorithms internal/nearest yaml
 internal/targets: internal/reach policy workers workers/httptarget workers/natstarget nats.go
 internal/tracing: admission internal/buildinfo internal/seldom queue/job workers nats.go otel
 	otlptrace otlptracehttp sdk trace
 internal/telemetry: . admission admission/envoy policy policy/store queue workers workers/audit workers/workersprom
 	client_golang
 internal/waittest:
-internal/yamlfile: internal/nearest policy yaml
 internal/zones: internal/nearest
 
 examples/embedded: . algorithms policy workers

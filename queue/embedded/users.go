@@ -16,16 +16,17 @@ import (
 // User is a client that may connect to a server with users, and what it may do.
 type User struct {
 	// Name also names its inbox: [roles.Inbox]. It logs in with it and a password.
-	Name string
-	Role roles.Role
+	Name string     `json:"name"`
+	Role roles.Role `json:"role"`
 	// Policies are those that it is for: names, or "*" for all. Drainers and admitters have none.
-	Policies []string
+	Policies []string `json:"policies"`
 	// Password is a bcrypt hash; NKey is the public key of a user whose seed the client has, and is
 	// better: it is never sent. One of the two.
-	Password, NKey string
+	Password string `json:"password" secret:"true"`
+	NKey     string `json:"nkey" secret:"true"`
 	// Publish are more subjects that it may publish to, such as those of NATS targets for a
 	// drainer.
-	Publish []string
+	Publish []string `json:"publish"`
 }
 
 // Check returns what is wrong with the user.

@@ -1,0 +1,242 @@
+package strict
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/penstock-mq/penstock/internal/nearest"
+)
+
+// MaxBytes is the size of the largest file that is read.
+const MaxBytes = 16 << 20
+
+// File is a YAML file, with the problems found in it so far.
+type File struct {
+	name     string
+	root     *yaml.Node
+	sources  map[string]string // of values that are not from the file, by their places
+	unread   map[string]bool   // places whose values could not be read; false: places around these
+	problems []Problem
+}
+
+// Read parses one YAML document, which is empty for a nil reader. A reader with a Name, such as an
+// [*os.File], gives the file's name in messages.
+func Read(file io.Reader) (*File, error) {
+	f := &File{root: &yaml.Node{Kind: yaml.MappingNode}, sources: map[string]string{},
+		unread: map[string]bool{}}
+	if file == nil {
+		return f, nil
+	}
+	if named, ok := file.(interface{ Name() string }); ok {
+		f.name = named.Name()
+	}
+	text, err := io.ReadAll(io.LimitReader(file, MaxBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("read YAML: %w", err)
+	}
+	if len(text) > MaxBytes {
+		return nil, f.broken(1, "is larger than %d MiB", MaxBytes>>20)
+	}
+	unread := bytes.NewReader(text)
+	in := yaml.NewDecoder(unread)
+	var document yaml.Node
+	if err := in.Decode(&document); errors.Is(err, io.EOF) {
+		return f, nil // empty, or nothing but comments
+	} else if err != nil {
+		return nil, f.broken(brokenLine(text, len(text)-unread.Len()), "is not YAML: %s",
+			yamlLine.ReplaceAllString(err.Error(), ""))
+	}
+	f.problems = unique(&document, "")
+	if err := document.Decode(new(any)); err != nil { // aliases that never end, merges of texts
+		return nil, f.broken(0, "is not YAML: %v", err)
+	}
+	if root := aliased(document.Content[0]); root.ShortTag() != "!!null" {
+		f.root = root
+	}
+	if f.root.Kind != yaml.MappingNode {
+		return nil, f.broken(1, "want fields, not %s", kind(f.root))
+	}
+	if err := in.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		f.problems = append(f.problems,
+			Problem{Reason: "a second document follows: want one only"})
+	}
+	return f, nil
+}
+
+// broken is the error of a file that cannot be read.
+func (f *File) broken(line int, format string, args ...any) error {
+	f.problems = []Problem{{Reason: fmt.Sprintf(format, args...), Line: line}}
+	return f.Err()
+}
+
+// yamlLine is where yaml believes an error to be: at the line before, or where the outermost list
+// or mapping begins.
+var yamlLine = regexp.MustCompile(`^yaml: (line \d+: )?`)
+
+// brokenLine returns the first line after the longest beginning of a text that is YAML. It searches
+// backwards from where the decoder gave up, as far as a file that people write needs.
+func brokenLine(text []byte, gaveUp int) int {
+	const mostSteps = 500
+	lines := bytes.SplitAfter(text[:gaveUp], []byte("\n"))
+	for end, steps := gaveUp, 0; len(lines) > 0 && steps < mostSteps; steps++ {
+		end -= len(lines[len(lines)-1])
+		err := yaml.NewDecoder(bytes.NewReader(text[:end])).Decode(new(yaml.Node))
+		if err == nil || errors.Is(err, io.EOF) {
+			break
+		}
+		lines = lines[:len(lines)-1]
+	}
+	return max(1, len(lines))
+}
+
+// Set replaces the value at a place, such as nats.tls.ca, by the text of a flag or a variable. It
+// may stand for a number, true or false, or a list with commas. Messages name its source.
+func (f *File) Set(place, text, source string) {
+	f.root = set(f.root, strings.Split(place, "."), text)
+	f.sources[place] = source
+}
+
+func set(n *yaml.Node, path []string, text string) *yaml.Node {
+	if len(path) == 0 {
+		return &yaml.Node{Kind: yaml.ScalarNode, Tag: fromText, Value: text}
+	}
+	if n.ShortTag() == "!!null" {
+		n = &yaml.Node{Kind: yaml.MappingNode}
+	}
+	if n.Kind != yaml.MappingNode {
+		return n // which is reported
+	}
+	changed := *n // because aliases may share it
+	changed.Content = slices.Clone(members(n))
+	i := indexOf(changed.Content, path[0])
+	if i < 0 {
+		i = len(changed.Content)
+		changed.Content = append(changed.Content,
+			&yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: path[0]},
+			&yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null"})
+	}
+	changed.Content[i+1] = set(aliased(changed.Content[i+1]), path[1:], text)
+	return &changed
+}
+
+// Decode reads the whole file into a struct.
+func (f *File) Decode(into any) { f.decode("", f.root, into) }
+
+// Field reads one field of the file.
+func (f *File) Field(name string, into any) {
+	all := members(f.root)
+	if i := indexOf(all, name); i >= 0 && aliased(all[i+1]).ShortTag() != "!!null" {
+		f.decode(name, all[i+1], into)
+	}
+}
+
+// Has reports whether a field is given.
+func (f *File) Has(name string) bool { return indexOf(members(f.root), name) >= 0 }
+
+// Require reports a field that is not given, and the one that was probably meant to be it.
+func (f *File) Require(name string) {
+	if f.Has(name) {
+		return
+	}
+	all := members(f.root)
+	for i := 0; i+1 < len(all); i += 2 {
+		if hint := nearest.Hint(all[i].Value, []string{name}); hint != "" {
+			f.Add(all[i].Value, "unknown field%s", hint)
+			return
+		}
+	}
+	f.Add(name, "is missing")
+}
+
+func (f *File) decode(at string, n *yaml.Node, into any) {
+	d := decoder{}
+	d.decode(at, n, reflect.ValueOf(into).Elem(), "")
+	f.problems = append(f.problems, d.problems...)
+	for _, p := range d.problems {
+		f.unread[p.Place] = true
+		for at := around(p.Place); at != ""; at = around(at) {
+			f.unread[at] = f.unread[at]
+		}
+	}
+}
+
+// around is the place that a place is in.
+func around(place string) string { return place[:max(0, strings.LastIndexAny(place, ".["))] }
+
+// isUnread reports whether the value at a place, or one around it, could not be read.
+func (f *File) isUnread(place string) bool {
+	for place != "" && !f.unread[place] {
+		place = around(place)
+	}
+	return place != ""
+}
+
+// Sound reports whether the value at a place could be read, with all that is in it.
+func (f *File) Sound(place string) bool {
+	_, holdsUnread := f.unread[place]
+	return !holdsUnread && !f.isUnread(place)
+}
+
+// Add notes a problem at a place. Of a value that could not be read it is nothing new.
+func (f *File) Add(place, format string, args ...any) {
+	if f.isUnread(place) {
+		return
+	}
+	line := 0
+	if f.sources[place] == "" {
+		line = lineOf(f.root, place)
+	}
+	f.problems = append(f.problems, Problem{place, fmt.Sprintf(format, args...), line})
+}
+
+// lineOf returns the line of a place, or of the nearest one around it; 0 if there is none.
+func lineOf(n *yaml.Node, place string) int {
+	if n = aliased(n); n.Kind == yaml.SequenceNode {
+		index, rest, _ := strings.Cut(strings.TrimPrefix(place, "["), "]")
+		if i, err := strconv.Atoi(index); err == nil && i < len(n.Content) {
+			return cmp.Or(lineOf(n.Content[i], strings.TrimPrefix(rest, ".")), n.Content[i].Line)
+		}
+		return 0
+	}
+	all := members(n)
+	for i := 0; i+1 < len(all); i += 2 {
+		if key := all[i]; key.Value != "" && Within(place, key.Value) {
+			rest := strings.TrimPrefix(place[len(key.Value):], ".")
+			return cmp.Or(lineOf(all[i+1], rest), key.Line)
+		}
+	}
+	return 0
+}
+
+// Err joins the problems in the order of the file, those outside of it first.
+func (f *File) Err() error {
+	slices.SortStableFunc(f.problems, func(a, b Problem) int { return a.Line - b.Line })
+	var errs []error
+	for _, p := range f.problems {
+		source := f.sources[p.Place]
+		switch {
+		case p.Line == 0 && source != "":
+			p.Place += " (" + source + ")"
+			fallthrough
+		case p.Line == 0 && f.name == "":
+			errs = append(errs, p)
+		case p.Line == 0:
+			errs = append(errs, fmt.Errorf("%s: %w", f.name, p))
+		case f.name == "":
+			errs = append(errs, fmt.Errorf("line %d: %w", p.Line, p))
+		default:
+			errs = append(errs, fmt.Errorf("%s:%d: %w", f.name, p.Line, p))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,524 @@
+// Package strict reads YAML files and JSON documents into structs. It reports everything that is
+// wrong at once: syntax, unknown and repeated fields, values of another type, and zeros that would
+// silently mean the default. Each problem has its place, such as policies[2].outflow, and, in a
+// file, its line.
+package strict
+
+import (
+	"bytes"
+	"cmp"
+	"encoding"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/internal/nearest"
+)
+
+// Problem is one thing that is wrong.
+type Problem struct {
+	Place, Reason string
+	Line          int // 0: in no line of a file
+}
+
+// Error is "place: reason".
+func (p Problem) Error() string {
+	if p.Place == "" {
+		return p.Reason
+	}
+	return p.Place + ": " + p.Reason
+}
+
+// JSON reads a JSON document.
+func JSON(data []byte, into any) []Problem {
+	root, err := parseJSON(data)
+	if err != nil {
+		return []Problem{{Reason: "is not JSON: " + err.Error()}}
+	}
+	d := decoder{problems: unique(root, "")}
+	d.decode("", root, reflect.ValueOf(into).Elem(), "")
+	return d.problems
+}
+
+// parseJSON returns a document as the YAML parser would. That parser itself would refuse some JSON,
+// such as surrogate pairs, and read much that is none.
+func parseJSON(data []byte) (*yaml.Node, error) {
+	var document json.RawMessage
+	if err := json.Unmarshal(data, &document); err != nil {
+		return nil, err // also of documents that are nested too deeply
+	}
+	in := json.NewDecoder(bytes.NewReader(data))
+	in.UseNumber()
+	return readValue(in)
+}
+
+func readValue(in *json.Decoder) (*yaml.Node, error) {
+	token, err := in.Token()
+	if err != nil {
+		return nil, err
+	}
+	n := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Style: yaml.DoubleQuotedStyle}
+	switch v := token.(type) {
+	case json.Delim:
+		n = &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
+		if v == '[' {
+			n = &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq"}
+		}
+		for in.More() && err == nil {
+			var child *yaml.Node
+			child, err = readValue(in)
+			n.Content = append(n.Content, child)
+		}
+		if err == nil {
+			_, err = in.Token() // the closing one
+		}
+	case string:
+		n.Value = v
+	case json.Number:
+		n.Value, n.Tag, n.Style = v.String(), "!!int", 0
+		if strings.ContainsAny(n.Value, ".eE") {
+			n.Tag = "!!float"
+		}
+	case bool:
+		n.Value, n.Tag, n.Style = strconv.FormatBool(v), "!!bool", 0
+	default:
+		n.Value, n.Tag, n.Style = "null", "!!null", 0
+	}
+	return n, err
+}
+
+// Leaf is a value of a JSON document that holds no others.
+type Leaf struct{ Place, Text string }
+
+// Leaves lists the values of a JSON document in its order.
+func Leaves(data []byte) (leaves []Leaf, err error) {
+	root, err := parseJSON(data)
+	if err != nil {
+		return nil, err
+	}
+	var walk func(at string, n *yaml.Node)
+	walk = func(at string, n *yaml.Node) {
+		for i, child := range n.Content {
+			switch {
+			case n.Kind == yaml.SequenceNode:
+				walk(item(at, i), child)
+			case i%2 == 1:
+				walk(member(at, n.Content[i-1]), child)
+			}
+		}
+		if n.Kind == yaml.ScalarNode {
+			leaves = append(leaves, Leaf{at, n.Value})
+		}
+	}
+	walk("", root)
+	return leaves, nil
+}
+
+func item(at string, i int) string { return fmt.Sprintf("%s[%d]", at, i) }
+
+func member(at string, key *yaml.Node) string {
+	return strings.TrimPrefix(at+"."+key.Value, ".")
+}
+
+// unique reports fields that are given twice, and removes all but the first of each.
+func unique(n *yaml.Node, at string) (problems []Problem) {
+	if n.Kind != yaml.MappingNode {
+		for i, child := range n.Content {
+			if n.Kind == yaml.DocumentNode {
+				problems = append(problems, unique(child, at)...)
+			} else {
+				problems = append(problems, unique(child, item(at, i))...)
+			}
+		}
+		return problems
+	}
+	lines := map[string]int{}
+	var kept []*yaml.Node
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		if first, twice := lines[key.Value]; twice && key.Kind == yaml.ScalarNode {
+			reason := "is given twice"
+			if first > 0 {
+				reason += fmt.Sprintf(", first in line %d", first)
+			}
+			problems = append(problems, Problem{member(at, key), reason, key.Line})
+			continue
+		}
+		lines[key.Value] = key.Line
+		kept = append(kept, key, value)
+		problems = append(problems, unique(value, member(at, key))...)
+	}
+	n.Content = kept
+	return problems
+}
+
+// aliased returns what an alias stands for, and any other node as it is.
+func aliased(n *yaml.Node) *yaml.Node {
+	for n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	return n
+}
+
+// members returns the keys and values of a mapping in turn, with what it merges.
+func members(n *yaml.Node) (all []*yaml.Node) {
+	var merged []*yaml.Node
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := aliased(n.Content[i]), aliased(n.Content[i+1])
+		switch {
+		case key.Tag != "!!merge":
+			all = append(all, key, value)
+		case value.Kind == yaml.SequenceNode:
+			merged = append(merged, value.Content...)
+		default:
+			merged = append(merged, value)
+		}
+	}
+	for _, m := range merged {
+		m := members(aliased(m))
+		for i := 0; i+1 < len(m); i += 2 {
+			if j := indexOf(all, m[i].Value); j < 0 {
+				all = append(all, m[i], m[i+1])
+			}
+		}
+	}
+	return all
+}
+
+// indexOf returns where a key is among members, −1 if it is not there.
+func indexOf(members []*yaml.Node, key string) int {
+	for i := 0; i+1 < len(members); i += 2 {
+		if members[i].Value == key {
+			return i
+		}
+	}
+	return -1
+}
+
+// decoder reads nodes and collects problems.
+type decoder struct{ problems []Problem }
+
+func (d *decoder) bad(at string, n *yaml.Node, format string, args ...any) {
+	d.problems = append(d.problems, Problem{at, fmt.Sprintf(format, args...), n.Line})
+}
+
+// decode reads a node. A struct is read by the names in the json tags of its fields. null counts as
+// not given, and so does an empty list or object with omitempty. Of the other tags zero:"meant"
+// allows an explicit zero, null:"refused" forbids null, and secret:"true" keeps a value out of
+// messages. A field of type any takes everything and stays as it is.
+func (d *decoder) decode(at string, n *yaml.Node, into reflect.Value, tag reflect.StructTag) {
+	n = aliased(n)
+	if into.Kind() == reflect.Pointer {
+		into.Set(reflect.New(into.Type().Elem()))
+		into = into.Elem()
+	}
+	before := len(d.problems)
+	if !d.unmarshal(at, n, into, tag) {
+		d.byKind(at, n, into, tag)
+	}
+	switch into.Kind() {
+	case reflect.Int, reflect.Int64, reflect.Uint32:
+		if into.IsZero() && tag.Get("zero") != "meant" && len(d.problems) == before {
+			d.bad(at, n, "must not be %s: leave it out for the default", shown(n))
+		}
+	case reflect.Slice, reflect.Map:
+		if into.Len() == 0 && strings.HasSuffix(tag.Get("json"), ",omitempty") {
+			into.SetZero()
+		}
+	}
+}
+
+// fromText tags a value that was given as text, as by a variable: it stands for a number, true or
+// false, or a list with commas, too.
+const fromText = "!text"
+
+// unmarshal reads a value of a type that reads text, JSON or a list of texts itself.
+func (d *decoder) unmarshal(at string, n *yaml.Node, into reflect.Value,
+	tag reflect.StructTag) (done bool) {
+
+	text, err := n.Value, error(nil)
+	switch v := into.Addr().Interface().(type) {
+	case interface{ UnmarshalTexts([]string) error }:
+		var texts []string
+		before := len(d.problems)
+		d.decode(at, n, reflect.ValueOf(&texts).Elem(), tag)
+		if len(d.problems) == before {
+			err = v.UnmarshalTexts(texts)
+		}
+		if err != nil {
+			d.bad(at, n, "%v", err)
+		}
+		return true
+	case json.Unmarshaler:
+		if n.Kind != yaml.ScalarNode && into.Kind() == reflect.Struct {
+			return false
+		}
+		document := []byte(text)
+		if isText(n) {
+			document, _ = json.Marshal(text)
+		}
+		err = v.UnmarshalJSON(document)
+	case encoding.TextUnmarshaler:
+		err = v.UnmarshalText([]byte(text))
+	case *time.Duration:
+		*v, err = algorithms.ParseDuration(text)
+	default:
+		return false
+	}
+	switch {
+	case err != nil:
+		d.bad(at, n, "%s", reason(err, n))
+	case n.Kind != yaml.ScalarNode:
+		d.bad(at, n, "want text, not %s", kind(n))
+	}
+	return true
+}
+
+// reason is the error of a type that reads text itself. It quotes what it was given, which is none
+// for a list, and need not be text in the file.
+func reason(err error, n *yaml.Node) string {
+	rest, quotes := strings.CutPrefix(err.Error(), strconv.Quote(n.Value)+": ")
+	switch {
+	case quotes && n.Kind != yaml.ScalarNode:
+		return rest + ", not " + kind(n)
+	case quotes && !isText(n):
+		return n.Value + ": " + rest
+	}
+	return err.Error()
+}
+
+// byKind reads a value of one of Go's own kinds.
+func (d *decoder) byKind(at string, n *yaml.Node, into reflect.Value, tag reflect.StructTag) {
+	text := n.Kind == yaml.ScalarNode && isText(n)
+	want := func(what string) {
+		switch {
+		case n.Kind == yaml.ScalarNode && tag.Get("secret") == "":
+			d.bad(at, n, "%s: want %s", shown(n), what)
+		default:
+			d.bad(at, n, "want %s, not %s", what, kind(n))
+		}
+	}
+	switch into.Kind() {
+	case reflect.Interface:
+	case reflect.String:
+		if !text {
+			want("text")
+			return
+		}
+		into.SetString(n.Value)
+	case reflect.Bool:
+		if n.Tag == fromText {
+			b, err := strconv.ParseBool(n.Value)
+			if into.SetBool(b); err != nil {
+				want("true or false")
+			}
+		} else if n.Style != 0 || n.Decode(into.Addr().Interface()) != nil {
+			want("true or false")
+		}
+	case reflect.Int, reflect.Int64, reflect.Uint32:
+		d.number(at, n, into, want)
+	case reflect.Slice:
+		d.list(at, n, into, tag, want)
+	case reflect.Map:
+		if n.Kind != yaml.MappingNode {
+			d.bad(at, n, "want fields, not %s", kind(n))
+			return
+		}
+		into.Set(reflect.MakeMap(into.Type()))
+		all := members(n)
+		for i := 0; i+1 < len(all); i += 2 {
+			value := reflect.New(into.Type().Elem()).Elem()
+			d.decode(member(at, all[i]), all[i+1], value, tag)
+			into.SetMapIndex(reflect.ValueOf(all[i].Value), value)
+		}
+	case reflect.Struct:
+		d.fields(at, n, into)
+	default:
+		panic("no document has a " + into.Type().String())
+	}
+}
+
+func (d *decoder) number(at string, n *yaml.Node, into reflect.Value, want func(string)) {
+	digits := strings.ReplaceAll(n.Value, "_", "")
+	whole := n.ShortTag() == "!!int" || n.Tag == fromText ||
+		n.ShortTag() == "!!float" && strings.Trim(digits, "+-0123456789") == ""
+	base := 0 // as YAML reads 0x10
+	if n.Tag == fromText {
+		base = 10
+	}
+	i, err := strconv.ParseInt(digits, base, 64)
+	switch {
+	case !whole || err != nil && !errors.Is(err, strconv.ErrRange):
+		want("a whole number")
+	case into.CanUint() && (err != nil || i < 0 || into.OverflowUint(uint64(i))):
+		want(fmt.Sprintf("a whole number from 0 to %d", uint64(1)<<into.Type().Bits()-1))
+	case into.CanUint():
+		into.SetUint(uint64(i))
+	case err != nil || into.OverflowInt(i):
+		d.bad(at, n, "%s: is too large", shown(n))
+	default:
+		into.SetInt(i)
+	}
+}
+
+func (d *decoder) list(at string, n *yaml.Node, into reflect.Value, tag reflect.StructTag,
+	want func(string)) {
+
+	if n.Tag == fromText {
+		var texts []string
+		for text := range strings.SplitSeq(n.Value, ",") {
+			if text = strings.TrimSpace(text); text != "" {
+				texts = append(texts, text)
+			}
+		}
+		into.Set(reflect.ValueOf(texts))
+		return
+	}
+	if n.Kind != yaml.SequenceNode {
+		want("a list")
+		return
+	}
+	into.Set(reflect.MakeSlice(into.Type(), len(n.Content), len(n.Content)))
+	for i, one := range n.Content {
+		place := at
+		if into.Index(i).Kind() != reflect.String { // texts are told by the list
+			place = item(at, i)
+		}
+		d.decode(place, one, into.Index(i), tag)
+	}
+}
+
+func (d *decoder) fields(at string, n *yaml.Node, into reflect.Value) {
+	if n.Kind != yaml.MappingNode {
+		d.bad(at, n, "want fields, not %s", kind(n))
+		return
+	}
+	var names []string
+	known := map[string]int{}
+	fields := slices.Collect(fieldsOf(into))
+	for i, f := range fields {
+		names = append(names, f.name)
+		known[f.name] = i
+	}
+	all := members(n)
+	for i := 0; i+1 < len(all); i += 2 {
+		key, value, place := all[i], all[i+1], member(at, all[i])
+		if at, ok := known[key.Value]; !ok {
+			d.bad(place, key, "unknown field%s", nearest.Hint(key.Value, names))
+		} else if f := fields[at]; aliased(value).ShortTag() != "!!null" ||
+			f.tag.Get("null") == "refused" {
+			d.decode(place, value, f.value, f.tag)
+		}
+	}
+}
+
+// field is a field of a struct by its name in documents.
+type field struct {
+	name  string
+	value reflect.Value
+	tag   reflect.StructTag
+}
+
+// fieldsOf yields the fields of a struct, with those of embedded ones.
+func fieldsOf(document reflect.Value) iter.Seq[field] {
+	return func(yield func(field) bool) {
+		for f, value := range document.Fields() {
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			if f.Anonymous && name == "" {
+				for inner := range fieldsOf(value) {
+					if !yield(inner) {
+						return
+					}
+				}
+			} else if name != "-" && !yield(field{name, value, f.Tag}) {
+				return
+			}
+		}
+	}
+}
+
+// Fields yields the values that a struct holds, those inside other structs too, with their places.
+func Fields(document any) iter.Seq2[string, any] {
+	return func(yield func(string, any) bool) {
+		var walk func(at string, v reflect.Value) bool
+		walk = func(at string, v reflect.Value) bool {
+			for f := range fieldsOf(v) {
+				place, into := strings.TrimPrefix(at+"."+f.name, "."), f.value.Addr().Interface()
+				_, scalar := into.(encoding.TextUnmarshaler)
+				more := true
+				switch {
+				case f.value.Kind() == reflect.Struct && !scalar:
+					more = walk(place, f.value)
+				case f.value.Kind() != reflect.Interface:
+					more = yield(place, into)
+				}
+				if !more {
+					return false
+				}
+			}
+			return true
+		}
+		walk("", reflect.ValueOf(document).Elem())
+	}
+}
+
+// isText reports whether a scalar is text, and nothing else by the way it is written.
+func isText(n *yaml.Node) bool {
+	switch n.ShortTag() {
+	case "!!int", "!!float", "!!bool", "!!null":
+		return false
+	}
+	return true
+}
+
+// shown is a scalar in a message.
+func shown(n *yaml.Node) string {
+	if isText(n) {
+		return Quote(n.Value)
+	}
+	return cmp.Or(shorten(n.Value), "null")
+}
+
+// Quote shows a text in a message, shortened.
+func Quote(text string) string { return strconv.Quote(shorten(text)) }
+
+// shorten keeps messages readable, whatever a document holds.
+func shorten(text string) string {
+	const most = 60
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "…"
+}
+
+// kind names the kind of a value.
+func kind(n *yaml.Node) string {
+	switch {
+	case n.Kind == yaml.MappingNode:
+		return "fields"
+	case n.Kind == yaml.SequenceNode:
+		return "a list"
+	case isText(n):
+		return "text"
+	case n.ShortTag() == "!!bool":
+		return "true or false"
+	case n.ShortTag() == "!!null":
+		return "null"
+	}
+	return "a number"
+}
+
+// Within reports whether a place is another one or inside it.
+func Within(place, outer string) bool {
+	rest, ok := strings.CutPrefix(place, outer)
+	return ok && (outer == "" || rest == "" || rest[0] == '.' || rest[0] == '[')
+}
