@@ -209,8 +209,8 @@ var table = []mutant{
 	},
 	{
 		name: "history-in-backups", file: "queue/kept.go",
-		old: "policy.IsName(past):\n\t\t\treturn 6",
-		new: "policy.IsName(past):\n\t\t\treturn 4",
+		old: "b.names.minutesStream():\n\t\t\treturn 6",
+		new: "b.names.minutesStream():\n\t\t\treturn 4",
 		by:  "./queue TestAHistoryIsReadFromItsEnd",
 	},
 
@@ -3350,8 +3350,8 @@ func (Synced)`,
 
 	{
 		name: "unreadable-file-is-a-bad-configuration", file: "internal/daemon/daemon.go",
-		old: "case unreadable:",
-		new: "case unreadable && false:",
+		old: "case unreadable || taken:",
+		new: "case taken:",
 		by:  "./cmd/admitter TestBadStarts",
 	},
 

@@ -126,8 +126,8 @@ func TestTextsGoOverAFile(t *testing.T) {
 	f.Field("any", &aliased)
 	f.Add("number", "is odd")
 	f.Add("wait", "is not added, because it could not be read")
-	const want = "wait (--wait): \"soon\": want a duration with a unit, such as 250ms, 30s, 5m, 1d " +
-		"or 1w\nnumber (--number): is odd"
+	const want = "wait (--wait): \"soon\": want a duration with a unit, such as 250ms, 30s, 5m, " +
+		"1d or 1w\nnumber (--number): is odd"
 	if err := f.Err(); err == nil || err.Error() != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)
 	}
