@@ -3351,7 +3351,7 @@ func (Synced)`,
 	{
 		name: "unreadable-file-is-a-bad-configuration", file: "internal/daemon/daemon.go",
 		old: "case unreadable || taken:",
-		new: "case taken:",
+		new: "case unreadable && taken:",
 		by:  "./cmd/admitter TestBadStarts",
 	},
 
