@@ -1,0 +1,66 @@
+package envoytest
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"runtime"
+	"testing"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/penstock-mq/penstock/admission/limiter"
+	"github.com/penstock-mq/penstock/internal/envoyapi"
+	"github.com/penstock-mq/penstock/internal/guard"
+)
+
+// A client that begins requests and resets them at once (CVE-2023-44487) has as many under way as
+// one connection may, and others are answered.
+func TestRapidResetsHoldNothing(t *testing.T) {
+	s := serve(t, limiter.New(limiter.Options{}), guard.Options{})
+	go func() {
+		for range s.failed { // until the test's process ends
+		}
+	}()
+	conn, err := net.Dial("tcp", s.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	go func() { _, _ = io.Copy(io.Discard, conn) }()
+	var header bytes.Buffer
+	fields := hpack.NewEncoder(&header)
+	for _, f := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":authority", "x"},
+		{":path", "/" + envoyapi.Name + "/ShouldRateLimit"}, {"te", "trailers"},
+		{"content-type", "application/grpc"}} {
+		field := hpack.HeaderField{Name: f[0], Value: f[1], Sensitive: true} // the same each time
+		if err := fields.WriteField(field); err != nil {
+			t.Fatal(err)
+		}
+	}
+	frames := http2.NewFramer(conn, nil)
+	_, err = io.WriteString(conn, http2.ClientPreface)
+	if err == nil {
+		err = frames.WriteSettings()
+	}
+	most, before := 0, runtime.NumGoroutine()
+	for id := uint32(1); id < 20_000 && err == nil; id += 2 {
+		err = frames.WriteHeaders(http2.HeadersFrameParam{StreamID: id, EndHeaders: true,
+			BlockFragment: header.Bytes()})
+		if err == nil {
+			err = frames.WriteRSTStream(id, http2.ErrCodeCancel)
+		}
+		most = max(most, runtime.NumGoroutine()-before)
+	}
+	if err != nil {
+		t.Logf("the server ended the connection: %v", err)
+	}
+	if most > 1100 { // the streams of a connection, and its own
+		t.Errorf("%d goroutines are at work", most)
+	}
+	ask(t, s.plain(), &rls.RateLimitRequest{Domain: "edge",
+		Descriptors: []*common.RateLimitDescriptor{of("ip", "a")}})
+}
