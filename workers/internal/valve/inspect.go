@@ -69,6 +69,11 @@ func (v *Valve) held(b *bucket, now pace.Instant) (by string, until pace.Instant
 	case v.spent():
 		return job.HeldByStorage, 0
 	}
+	if len(b.ready) > 0 { // its head may cost more than what lets others start
+		if wait, by, _ := v.commonWait(b.ready[0].takes(), now); wait > 0 {
+			return job.HeldByLimit + by, now.Add(wait)
+		}
+	}
 	switch {
 	case v.mayTakeWorker(b) || !v.Local && !v.claims.declined:
 		return "", 0

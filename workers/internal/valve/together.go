@@ -94,15 +94,8 @@ func (v *Valve) fits(b *bucket, now pace.Instant) bool {
 	if len(v.common) == 0 {
 		return true
 	}
-	var wait time.Duration
-	var by string
-	var t *together
 	head := b.ready[0]
-	for _, of := range v.common {
-		if more, limit := of.Next(of.used, v.instant(now), head.takes()); more > wait {
-			wait, by, t = more, limit, of
-		}
-	}
+	wait, by, t := v.commonWait(head.takes(), now)
 	if wait == 0 {
 		return true
 	}
@@ -115,6 +108,18 @@ func (v *Valve) fits(b *bucket, now pace.Instant) bool {
 	t.passed = append(t.passed, passer{b, v})
 	v.place(b, now)
 	return false
+}
+
+// commonWait is how long the limits of all hold a job of a cost, and which does longest.
+func (v *Valve) commonWait(c quota.Cost,
+	now pace.Instant) (wait time.Duration, by string, of *together) {
+
+	for _, t := range v.common {
+		if more, limit := t.Next(t.used, v.instant(now), c); more > wait {
+			wait, by, of = more, limit, t
+		}
+	}
+	return wait, by, of
 }
 
 // contested reports whether a bucket waits for its turn: it is due, lets others pass, or waits, as

@@ -1,0 +1,102 @@
+package valve
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/record"
+)
+
+// drawnLimits are some limits, of a bucket or of all together, with costs of their own or without.
+func drawnLimits(rng *rand.Rand) (all policy.Limits) {
+	for i := range 1 + rng.IntN(3) {
+		most, window := 20+rng.Int64N(80), policy.Duration(2+rng.IntN(9))*policy.Duration(second)
+		rate := algorithms.Rate{Count: most, Per: time.Duration(window)}
+		l := policy.Limit{Name: fmt.Sprint("l", i), Rule: []policy.Rule{
+			{Algorithm: policy.TokenBucket, Capacity: most, Refill: rate},
+			{Algorithm: policy.LeakingBucket, Burst: most, Outflow: rate},
+			{Algorithm: policy.SlidingLog, Limit: most, Window: window},
+			{Algorithm: policy.FixedWindow, Limit: most, Window: window},
+			{Algorithm: policy.SlidingCounter, Limit: most, Window: window},
+		}[rng.IntN(5)]}
+		if rng.IntN(2) == 0 {
+			l.Cost = "tokens"
+		}
+		if rng.IntN(2) == 0 {
+			l.Key = policy.KeyGlobal
+		}
+		all = append(all, l)
+	}
+	return all
+}
+
+// What starts, what is told of when it will, and what is said to hold it are one and the same: a
+// bucket's head starts at the instant until which something holds it, or another thing holds it
+// then, and its expected start is that at which nothing does. In odd seeds jobs turn out to have used
+// something else.
+func TestWhatHoldsABucketHoldsItsStart(t *testing.T) {
+	for seed := range uint64(200) {
+		rng := rand.New(rand.NewPCG(seed, 31))
+		p := costly("", policy.Rule{})
+		if p.Limits = drawnLimits(rng); rng.IntN(2) == 0 {
+			p.Outflow = algorithms.Rate{}
+		}
+		b := newValveBench(t, p)
+		b.start() // nothing yet
+		for range 12 {
+			b.arrive("a", tokens(1+rng.Int64N(20)))
+		}
+		var told pace.Instant
+		var of uint64 // the job that it was told of
+		for b.now < origin.Add(5*time.Minute) && b.p.buckets["a"].queued() > 0 {
+			bucket := b.p.buckets["a"]
+			by, until := b.v.held(bucket, b.now)
+			head := bucket.ready[0].heldJob
+			wait, known := b.v.expect(b.p, head.Seq, b.now)
+			runs := b.start()
+			switch {
+			case len(runs) > 0 && by != "":
+				t.Fatalf("seed %d, %+v: job %d starts at %v, held by %s until %v", seed, p.Limits,
+					head.Seq, b.now.Since(origin), by, until.Since(origin))
+			case len(runs) == 0 && by == "":
+				t.Fatalf("seed %d, %+v: job %d does not start at %v though nothing holds it", seed,
+					p.Limits, head.Seq, b.now.Since(origin))
+			case len(runs) == 0 && by != job.HeldByStorage && (!known || until <= b.now ||
+				b.now.Add(wait).Since(until) < -200*ms):
+				t.Fatalf("seed %d, %+v: job %d is held by %s until %v, and expected at %v, %t",
+					seed, p.Limits, head.Seq, by, until.Since(origin),
+					b.now.Add(wait).Since(origin), known)
+			}
+			if seed%2 == 0 && known && of != head.Seq {
+				of = head.Seq
+				told = b.now.Add(wait)
+			}
+			for _, r := range runs {
+				if seed%2 == 0 && (b.now.Since(told) > 200*ms || told.Since(b.now) > second) {
+					t.Errorf("seed %d, %+v: job %d starts at %v, was told %v", seed, p.Limits,
+						r.Seq, b.now.Since(origin), told.Since(origin))
+				}
+				o := record.Outcome{Kind: record.OutcomeDone}
+				if seed%2 == 1 && rng.IntN(3) == 0 {
+					o.Used = map[string]int64{"tokens": rng.Int64N(60)}
+				}
+				b.end(r, o)
+				b.v.Confirmed(b.p, r.Seq, b.now)
+			}
+			b.noted()
+			if len(runs) == 0 {
+				next := b.v.Wake(true)
+				b.now = max(b.now, next)
+			}
+		}
+		if b.p.buckets["a"].queued() > 0 {
+			t.Fatalf("seed %d: %+v: jobs are left", seed, p.Limits)
+		}
+	}
+}
