@@ -105,7 +105,12 @@ func (c *Core) checkpointed(p Put, result putResult, revision uint64, now pace.I
 	case s == nil:
 	case result == PutOK:
 		s.part.checkpointed.revision, s.part.checkpointed.pending = revision, false
-		s.part.Noted(true)
+		of := c.valves[s.policy]
+		if s.part.Noted(true) && of != nil {
+			for _, v := range c.sorted {
+				v.NotedFirst(of.Valve, now)
+			}
+		}
 	default:
 		s.part.Noted(false)
 		c.out.reads = append(c.out.reads, read{p})

@@ -1,11 +1,13 @@
 package core
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 // mail is a policy whose keys share what may start in a day of Berlin: so many jobs.
@@ -30,11 +32,15 @@ func TestACrashDoesNotForgetTheDay(t *testing.T) {
 		Rule: policy.Rule{Algorithm: policy.TokenBucket, Capacity: 9, Refill: perSecond}})
 	alone.Outflow, alone.Workers = algorithms.Rate{}, 64
 	each.Outflow, each.Workers, each.Limits[0].Key = algorithms.Rate{}, 64, ""
+	tokens := each
+	tokens.Limits = policy.Limits{each.Limits[0]}
+	tokens.Limits[0].Cost = "tokens"
 	for name, c := range map[string]struct {
 		policy policy.Policy
 		keys   int // that have a day of their own
 		costs  int
-	}{"total": {total, 1, 8 * 3}, "second": {second, 1, 9 + 3*3}, "alone": {alone, 1, 96 / 16},
+	}{"tokens": {tokens, len(keys), 96 / 16},
+		"total": {total, 1, 8 * 3}, "second": {second, 1, 9 + 3*3}, "alone": {alone, 1, 96 / 16},
 		"each": {each, len(keys), 96 / 16}} {
 		t.Run(name, func(t *testing.T) {
 			for early := range 8 {
@@ -83,6 +89,53 @@ func crashOnADay(t *testing.T, p policy.Policy, days, costs int, after time.Dura
 	if next := s.startedFrom(midnight); next != most {
 		t.Errorf("%d started on the day after the crash after %v, want %d", next, after, most)
 	}
+}
+
+// TestACrashBeforeTheFirstCheckpoint: an owner that crashes before it has stored a checkpoint has
+// started nothing, so its crash costs no more of the day than one of the owner before it.
+func TestACrashBeforeTheFirstCheckpoint(t *testing.T) {
+	for _, cost := range []string{"", "tokens"} {
+		p := mail(96)
+		p.Outflow, p.Workers = algorithms.Rate{}, 64
+		p.Limits[0].Key, p.Limits[0].Cost = "", cost
+		p = p.WithDefaults()
+		const step = 53 * time.Millisecond
+		for after := time.Duration(0); after < 600*time.Millisecond; after += step {
+			for _, owners := range []int{1, 2} {
+				s := newStory(t)
+				s.valid(p)
+				s.add(p)
+				for _, key := range keys {
+					for range 200 {
+						s.publish(p.Name, key, 0)
+					}
+				}
+				s.until(time.Hour)
+				for n := range owners { // the first one starts something, if there are two
+					s.join()
+					d := s.named(fmt.Sprint("d", n+1))
+					for !d.owns(p.Name, 0) {
+						s.until(s.now + time.Millisecond)
+					}
+					s.until(s.now + after + time.Duration(owners-1-n)*time.Second)
+					d.crash()
+				}
+				s.join()
+				s.until(s.now + 5*time.Minute)
+				most := len(keys) * 96
+				if n := s.startedFrom(0); n > most || n < most-owners*len(keys)*96/16 {
+					t.Errorf("cost %q: %d of %d start on the day of a crash %v after owner %d came",
+						cost, n, most, after, owners)
+				}
+			}
+		}
+	}
+}
+
+// owns reports whether a process has taken a partition.
+func (d *drainer) owns(policy string, number int) bool {
+	share := d.core.shares[record.ShareKey(policy, number)]
+	return share != nil && share.part != nil
 }
 
 // startedFrom is how many runs began from an instant on.

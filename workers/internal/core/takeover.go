@@ -129,7 +129,11 @@ func (c *Core) inheritance(s *share, found Opened, now pace.Instant) valve.Inher
 		newer := found.Checkpoint.Epoch == b.revision ||
 			b.record.After != 0 && found.Checkpoint.Epoch >= b.record.After &&
 				in.Handover.At >= b.record.At
-		in.Current = found.Checkpoint.Epoch == b.revision
+		kept, known := b.record.KeepsFrom(b.revision)
+		in.Current = found.Checkpoint.Epoch == b.revision ||
+			known && found.Checkpoint.Epoch >= kept
+		in.Unstarted = known && kept == b.revision && b.record.After == 0 &&
+			found.Checkpoint.V == 0 && !found.Created.Before(found.Since)
 		if noted = found.Noted; !newer {
 			in.Handover.Running, in.Handover.Done = b.record.Running, b.record.Done
 			in.Handover.Edits = b.record.Edits

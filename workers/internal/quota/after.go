@@ -29,7 +29,7 @@ func (l *Limits) After(s *Set, now Now, ahead Ahead, c Cost) (wait time.Duration
 		if ahead.Jobs > 0 {
 			units = ahead.Units(of.cost)
 		}
-		own := min(c.of(of.cost), of.most())
+		own := min(c.Of(of.cost), of.most())
 		if more := l.after(of, s, i, asked.of(of), ahead.Jobs, units, own); more > wait {
 			wait, by = more, of.name
 		}

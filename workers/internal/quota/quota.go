@@ -36,7 +36,7 @@ type Limits struct {
 	none  *Set  // that of a bucket which has used nothing; never changed
 	most  uint8 // how often the lag may be doubled
 
-	budget int64 // see Budget
+	budgets Units // see Budgets
 }
 
 type limit struct {
@@ -45,6 +45,7 @@ type limit struct {
 	aligned    bool // to the clock
 	// between two units where it is used up all the time
 	interval time.Duration
+	budget   int64 // see Budgets
 }
 
 // New returns what each bucket of a policy obeys; nil: nothing.
@@ -60,7 +61,7 @@ func limitsOf(p policy.Policy, together bool) *Limits {
 }
 
 func newLimits(p policy.Policy, all policy.Limits) *Limits {
-	l := &Limits{guard: time.Duration(p.Guard)}
+	l := &Limits{guard: time.Duration(p.Guard), budgets: Units{}}
 	var names []string
 	for _, of := range all {
 		made := limit{rule: ruleOf(of.Rule), name: of.Name, cost: of.Cost}
@@ -73,7 +74,9 @@ func newLimits(p policy.Policy, all policy.Limits) *Limits {
 			made.aligned = of.Algorithm != policy.SlidingLog
 			made.interval = time.Duration(of.Window) / time.Duration(of.Limit)
 		}
-		l.all, l.budget = append(l.all, made), Least(l.budget, made.budget())
+		made.budget = budgetOf(made.most(), made.interval)
+		l.all = append(l.all, made)
+		l.budgets[of.Cost] = least(l.budgets[of.Cost], made.budget)
 		names = append(names, of.Name+"/"+string(of.Algorithm))
 	}
 	if len(l.all) == 0 {
@@ -111,7 +114,8 @@ type Cost struct {
 	Named map[string]int64
 }
 
-func (c Cost) of(name string) int64 {
+// Of is what the job takes of limits that count a cost; "": its own.
+func (c Cost) Of(name string) int64 {
 	if name != "" {
 		if n, told := c.Named[name]; told {
 			return n
@@ -125,7 +129,6 @@ type Set struct {
 	states  []state
 	latest  time.Time // of the instants that were charged, by the process's clock
 	latency uint8     // how often the lag was too short lately
-	untold  untold
 }
 
 // newSet returns a set that has used nothing. Nearly all have their states beside them: where there
@@ -220,7 +223,7 @@ func (l *Limits) Ask(s *Set, now Now, c Cost) (wait time.Duration, by string,
 		again, until = false, math.MaxInt64
 		for i := range l.all {
 			of, st := &l.all[i], &s.states[i]
-			n := min(c.of(of.cost)+st.owed, of.most())
+			n := min(c.Of(of.cost)+st.owed, of.most())
 			at := asked.of(of)
 			more := of.wait(st, at, n)
 			if of.aligned && more == 0 {
@@ -277,7 +280,7 @@ func (l *Limits) Take(s *Set, now Now, c Cost) (*Set, *Charge) {
 	ch := &Charge{at: l.charges(s, asked)}
 	ch.of = ch.few[:0]
 	for i := range l.all {
-		of, st, n := &l.all[i], &s.states[i], c.of(l.all[i].cost)
+		of, st, n := &l.all[i], &s.states[i], c.Of(l.all[i].cost)
 		if n <= of.most() && of.take(st, asked.of(of), ch.at.of(of), n) {
 			st.charged += n
 		} else {
@@ -300,12 +303,12 @@ func (l *Limits) Return(s *Set, ch *Charge, now Now) {
 
 // Done is called when a run has ended. What it used is told by name, if it is: too much is given
 // back of the limits that count it, and too little is taken, also beyond a limit, so that the next
-// job waits for it.
-func (l *Limits) Done(s *Set, ch *Charge, now Now, used map[string]int64) {
+// job waits for it. Noted says which checkpoints tell of that.
+func (l *Limits) Done(s *Set, ch *Charge, now Now, used map[string]int64, noted Noted) {
 	s.latency -= min(s.latency, 1)
 	for i := range l.all {
 		if n, told := used[l.all[i].cost]; told && l.all[i].cost != "" && ch.of[i] != notCharged {
-			l.settle(s, i, ch, now, ch.of[i].units, n)
+			l.settle(s, i, ch, now, n-ch.of[i].units, noted)
 		}
 	}
 	l.close(s, ch)
@@ -315,7 +318,7 @@ func (l *Limits) Done(s *Set, ch *Charge, now Now, used map[string]int64) {
 func (l *Limits) Late(s *Set, c Cost, used map[string]int64) *Set {
 	for i := range l.all {
 		n, told := used[l.all[i].cost]
-		if more := n - c.of(l.all[i].cost); told && more > 0 && l.all[i].cost != "" {
+		if more := n - c.Of(l.all[i].cost); told && more > 0 && l.all[i].cost != "" {
 			if s == nil {
 				s = l.newSet()
 			}
@@ -333,11 +336,12 @@ func (l *Limits) close(s *Set, ch *Charge) {
 	}
 }
 
-func (l *Limits) settle(s *Set, i int, ch *Charge, now Now, estimated, used int64) {
-	if used > estimated {
-		s.states[i].owed += used - estimated
+func (l *Limits) settle(s *Set, i int, ch *Charge, now Now, more int64, noted Noted) {
+	if more > 0 {
+		s.states[i].owed += more
+		s.states[i].untold.add(more, noted)
 	} else {
-		l.refund(s, i, ch, now, estimated-used)
+		l.refund(s, i, ch, now, -more)
 	}
 }
 
@@ -352,18 +356,22 @@ func (l *Limits) refund(s *Set, i int, ch *Charge, now Now, n int64) {
 }
 
 // Crashed charges the most that somebody can have started between two instants by the limits and by
-// what else is known of it: at most so many slots in all, of limits that count those. What the set
-// tells of may have been slack earlier than it says.
-func (l *Limits) Crashed(s *Set, from, to Now, slack time.Duration, slots int64) *Set {
+// what else is known of it: at most so many units of each cost that is listed. What the set tells
+// of may have been slack earlier than it says.
+func (l *Limits) Crashed(s *Set, from, to Now, slack time.Duration, units Units) *Set {
 	if s == nil {
 		s = l.newSet()
 	}
 	asked := l.asked(to)
 	charges := l.charges(s, asked)
 	for i := range l.all {
-		of, st, most := &l.all[i], &s.states[i], int64(math.MaxInt64)
-		if of.cost == "" {
-			most = slots
+		of, st := &l.all[i], &s.states[i]
+		most, known := units[of.cost]
+		switch {
+		case !known:
+			most = math.MaxInt64
+		case most == 0:
+			continue
 		}
 		of.crashed(st, crashed{from: l.asked(from).of(of), to: asked.of(of), at: charges.of(of),
 			slack: slack, most: most, loose: st.loose})
@@ -443,7 +451,7 @@ func (l *Limits) Adapt(s *Set, before *Limits) *Set {
 		return s
 	}
 	fitted := l.newSet()
-	fitted.latest, fitted.latency, fitted.untold = s.latest, s.latency, s.untold
+	fitted.latest, fitted.latency = s.latest, s.latency
 	for i, from := range places(before.names, l.names) {
 		if from >= 0 {
 			fitted.states[i] = s.states[from]

@@ -2,6 +2,7 @@ package quota_test
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -158,7 +159,7 @@ func TestNoLimitIsBrokenWhateverHappens(t *testing.T) {
 		}
 		var running []underWay
 		now := time.Duration(0)
-		noted, notedAt, since := "", time.Duration(0), int64(0)
+		noted, notedAt, since := "", time.Duration(0), quota.Units{}
 		for range 400 {
 			c := cost(rng)
 			wait, _ := l.Next(set, at(now), c)
@@ -173,7 +174,8 @@ func TestNoLimitIsBrokenWhateverHappens(t *testing.T) {
 			}
 			var charge *quota.Charge
 			set, charge = l.Take(set, at(now), c)
-			since += c.Job
+			since[""] += c.Job
+			since["tokens"] += c.Of("tokens")
 			u := underWay{charge, -1, c}
 			if rng.IntN(10) > 0 {
 				u.of = len(all)
@@ -192,10 +194,10 @@ func TestNoLimitIsBrokenWhateverHappens(t *testing.T) {
 				case u.of < 0:
 					l.Return(set, u.charge, at(now))
 				case est <= 1 || rng.IntN(2) == 0:
-					l.Done(set, u.charge, at(now), nil)
+					l.Done(set, u.charge, at(now), nil, quota.Noted{})
 				default:
 					used := rng.Int64N(est)
-					l.Done(set, u.charge, at(now), map[string]int64{"tokens": used})
+					l.Done(set, u.charge, at(now), map[string]int64{"tokens": used}, quota.Noted{})
 					for _, limit := range p.Limits {
 						if limit.Cost == "tokens" {
 							all[u.of].units[limit.Name] = used
@@ -205,14 +207,16 @@ func TestNoLimitIsBrokenWhateverHappens(t *testing.T) {
 			}
 			switch rng.IntN(40) {
 			case 0:
-				noted, notedAt, since = l.Encode(set, at(now)), now, 0
+				noted, notedAt, since = l.Encode(set, at(now)), now, quota.Units{}
 			case 1: // a handover; by the new owner's clock it is another time
 				set = l.Decode(l.Encode(set, at(now)), l.Names(), at(now))
 				running = nil
 			case 2: // a crash
-				slots := int64(math.MaxInt64)
-				if rng.IntN(2) == 0 {
-					slots = since
+				units := maps.Clone(since)
+				for _, cost := range []string{"", "tokens"} {
+					if rng.IntN(2) == 0 {
+						delete(units, cost)
+					}
 				}
 				fence := now + rand64(rng, 2*time.Second)
 				slack := time.Duration(0) // by which it seems to have been noted later
@@ -220,7 +224,7 @@ func TestNoLimitIsBrokenWhateverHappens(t *testing.T) {
 					slack = rand64(rng, fence-notedAt)
 				}
 				set = l.Decode(noted, l.Names(), at(notedAt+slack))
-				set = l.Crashed(set, at(notedAt), at(fence), slack, slots)
+				set = l.Crashed(set, at(notedAt), at(fence), slack, units)
 				now, running = fence+rand64(rng, time.Second), nil
 			}
 		}
@@ -283,7 +287,7 @@ func TestWhatAJobUsedBeyondItsCostIsWaitedFor(t *testing.T) {
 			Refill: algorithms.Rate{Count: 1, Per: time.Second}}}}}.WithDefaults()
 	l, c := quota.New(p), quota.Cost{Job: 1, Named: map[string]int64{"tokens": 60}}
 	set, charge := l.Take(nil, at(0), c)
-	l.Done(set, charge, at(0), map[string]int64{"tokens": 290})
+	l.Done(set, charge, at(0), map[string]int64{"tokens": 290}, quota.Noted{})
 	set = l.Decode(l.Encode(set, at(0)), l.Names(), at(0))
 	now := time.Duration(0)
 	for {
@@ -369,7 +373,7 @@ func TestWhatIsLeftMayStart(t *testing.T) {
 		if more, _ := l.Next(s, at, quota.Cost{Job: n + 1}); more == 0 {
 			t.Errorf("%s: more may start than is left", rule.Algorithm)
 		}
-		l.Done(s, charge, at, map[string]int64{"tokens": 100})
+		l.Done(s, charge, at, map[string]int64{"tokens": 100}, quota.Noted{})
 		if n := left(s, at); n != 0 {
 			t.Errorf("%s: %d are left though more was used than is there", rule.Algorithm, n)
 		}

@@ -3,7 +3,6 @@ package quota
 import (
 	"encoding/base64"
 	"encoding/binary"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -87,7 +86,7 @@ func (l *Limits) Decode(text, names string, now Now) *Set {
 		}
 	}
 	if r.bad || len(r.data) > 0 {
-		return l.Crashed(nil, now, now, 0, math.MaxInt64)
+		return l.Crashed(nil, now, now, 0, nil)
 	}
 	return s
 }

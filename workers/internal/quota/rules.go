@@ -16,6 +16,7 @@ type state struct {
 	owed    int64 // units that a job used beyond what was charged, still to be charged
 	out     int64 // units of starts that may still be given back
 	loose   int64 // those of the predecessor, when it noted the state
+	untold  untold
 }
 
 // rule is one of the five algorithms, with the type of its state hidden, and what is asked of it

@@ -62,7 +62,18 @@ type Owner struct {
 	// took another: a checkpoint of that or a later epoch tells what runs, unless Running was
 	// collected later.
 	After uint64 `json:"after,omitempty"`
+	// Kept is the epoch from which on all owners start nothing under limits before a checkpoint of
+	// their own is stored; 0: nobody knows, −1: this record's.
+	Kept int64 `json:"kept,omitempty"`
 	Handover
+}
+
+// KeepsFrom returns Kept of a record that is stored under a revision.
+func (o *Owner) KeepsFrom(revision uint64) (epoch uint64, known bool) {
+	if o.Kept < 0 {
+		return revision, true
+	}
+	return uint64(o.Kept), o.Kept > 0
 }
 
 // Checkpoint is what an owner notes for the case that it crashes.
@@ -96,12 +107,14 @@ type Handover struct {
 	// after a crash may find nothing of what was started within Gap µs, and no job that cost more
 	// than Cost slots has started. Of buckets that are not listed so many Slots may have been,
 	// Crashed µs ago. Once a successor after a crash would find nothing of Budget slots of a
-	// bucket, none of its jobs has started; 0: any number may have.
-	Limits string `json:"limits,omitempty"`
-	Gap    int64  `json:"gap,omitempty"`
-	Cost   int64  `json:"cost,omitempty"`
-	Slots  int64  `json:"slots,omitempty"`
-	Budget int64  `json:"budget,omitempty"`
+	// bucket, none of its jobs has started; 0: any number may have. ByCost says so of limits with
+	// a cost of their own, by its name.
+	Limits string            `json:"limits,omitempty"`
+	Gap    int64             `json:"gap,omitempty"`
+	Cost   int64             `json:"cost,omitempty"`
+	Slots  int64             `json:"slots,omitempty"`
+	Budget int64             `json:"budget,omitempty"`
+	ByCost map[string]Bounds `json:"by_cost,omitempty"`
 	// Together is what is used of the limits on the starts of all buckets together, and AllLimits
 	// are their names, AllBudget likewise.
 	Together  string `json:"together,omitempty"`
@@ -129,6 +142,37 @@ type Handover struct {
 
 	MoreRunning []Runs `json:"more_running,omitempty"`
 	MoreDone    packed `json:"more_done,omitempty"`
+}
+
+// Bounds are what a handover tells of starts, in units of a cost, as its fields of the same names
+// do.
+type Bounds struct {
+	Cost      int64 `json:"cost,omitempty"`
+	Slots     int64 `json:"slots,omitempty"`
+	Budget    int64 `json:"budget,omitempty"`
+	AllBudget int64 `json:"all_budget,omitempty"`
+}
+
+// Of are the bounds for a cost, "" for that of jobs; known is false of one that the record does not
+// name.
+func (h *Handover) Of(cost string) (b Bounds, known bool) {
+	if cost == "" {
+		return Bounds{h.Cost, h.Slots, h.Budget, h.AllBudget}, true
+	}
+	b, known = h.ByCost[cost]
+	return b, known
+}
+
+// Tell writes down the bounds for a cost.
+func (h *Handover) Tell(cost string, b Bounds) {
+	if cost == "" {
+		h.Cost, h.Slots, h.Budget, h.AllBudget = b.Cost, b.Slots, b.Budget, b.AllBudget
+		return
+	}
+	if h.ByCost == nil {
+		h.ByCost = map[string]Bounds{}
+	}
+	h.ByCost[cost] = b
 }
 
 // Clock is what is told of a bucket's clock. Its names are short because there may be a

@@ -38,8 +38,8 @@ func drawnLimits(rng *rand.Rand) (all policy.Limits) {
 
 // What starts, what is told of when it will, and what is said to hold it are one and the same: a
 // bucket's head starts at the instant until which something holds it, or another thing holds it
-// then, and its expected start is that at which nothing does. In odd seeds jobs turn out to have used
-// something else.
+// then, and its expected start is that at which nothing does. In odd seeds jobs turn out to have
+// used something else.
 func TestWhatHoldsABucketHoldsItsStart(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 31))

@@ -120,6 +120,7 @@ func TestARunIsSettledOverAChangeOfLimits(t *testing.T) {
 			for used, left := range map[int64]int64{10: 89, 80: 19} { // and one for the guard
 				b := newValveBench(t, change[0])
 				b.arrive("a", tokens(50))
+				b.noted()
 				run := b.at(2 * second).start()[0]
 				b.noted()
 				b.v.setPolicy(change[1].WithDefaults(), false, b.now)

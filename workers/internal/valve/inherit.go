@@ -51,9 +51,13 @@ type Inheritance struct {
 	Age      time.Duration // … and from when it was put together, at most
 	Handover record.Handover
 	Attempts map[uint64]InheritedAttempt
-	Current  bool            // Handover is the last checkpoint of the owner that crashed
-	Fence    time.Duration   // after a crash: how long the predecessor may still start jobs
-	Gone     map[string]bool // holders of running jobs that will not report any more
+	// Handover is the last checkpoint of the owner that crashed, or of the last one before it that
+	// has started anything under limits
+	Current bool
+	// no owner has started anything under limits
+	Unstarted bool
+	Fence     time.Duration   // after a crash: how long the predecessor may still start jobs
+	Gone      map[string]bool // holders of running jobs that will not report any more
 }
 
 type InheritedAttempt struct {
@@ -74,11 +78,15 @@ func (in Inheritance) unknown() time.Duration {
 	return within
 }
 
-// within is the most slots that a predecessor that crashed has started of which nothing tells, if
-// it kept to a budget: the last job may have cost more than was left of that. 0: it kept none.
-func (in Inheritance) within(most, budget int64) int64 {
+// within is the most units that a predecessor that crashed has started of which nothing tells, if
+// it kept to a budget: the last job may have cost more than was left of that, as much as any has.
+// 0: it kept none.
+func (in Inheritance) within(most, budget, cost int64) int64 {
+	if in.Unstarted {
+		return 0
+	}
 	if in.Current && budget > 0 {
-		most = min(most, budget-1+max(in.Handover.Cost, 1))
+		most = min(most, budget-1+max(cost, 1))
 	}
 	return most
 }
@@ -257,6 +265,18 @@ func (v *Valve) Live(p *Part, now pace.Instant) {
 func (v *Valve) placeAll(p *Part, now pace.Instant) {
 	for _, b := range p.buckets {
 		v.place(b, now)
+	}
+}
+
+// NotedFirst lets buckets go on that wait for the first checkpoint of a partition of the valve, or
+// of a limit that its policy shares.
+func (v *Valve) NotedFirst(of *Valve, now pace.Instant) {
+	shares := slices.ContainsFunc(v.common, func(t *together) bool { return t.host == of })
+	if of == v && v.quota != nil || shares {
+		v.untold = 0
+		for _, p := range v.parts {
+			v.placeAll(p, now)
+		}
 	}
 }
 

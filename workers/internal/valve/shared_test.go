@@ -9,6 +9,7 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/quota"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
@@ -47,6 +48,7 @@ func (s *sharing) comes(in *Inheritance) {
 	s.limit.own()
 	s.limit.v.Opened(s.limit.p, originWall, 0, in, s.limit.now)
 	s.limit.v.Live(s.limit.p, s.limit.now)
+	s.limit.noted()
 }
 
 func (s *sharing) at(d time.Duration) {
@@ -137,7 +139,7 @@ func TestWhoWasAheadInALineBeginsAnew(t *testing.T) {
 	s := newSharing(t, "import", "mail")
 	s.comes(nil)
 	s.by[0].arrive("a", tokens(1), cost(5))
-	s.limit.p.unnoted.cost = 5
+	s.limit.p.unnoted.costing("", 5)
 	s.limit.noted()
 	s.until(11 * second)
 	for range 10 {
@@ -351,7 +353,7 @@ func TestWhatIsLeftOfASharedLimitIsToldWhereItIs(t *testing.T) {
 		t.Errorf("%s is left, says who does not know", told(got))
 	}
 	s.comes(nil)
-	s.limit.p.unnoted.cost = 1
+	s.limit.p.unnoted.costs = quota.Units{"": 1}
 	s.by[0].arrive("a", tokens(3))
 	s.until(second)
 	for _, b := range s.by {

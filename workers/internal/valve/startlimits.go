@@ -2,6 +2,7 @@ package valve
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"time"
 
@@ -16,9 +17,10 @@ import (
 // the limits covers, and the last check comes no later.
 //
 // What a crash leaves unknown is what has started since the last checkpoint that is stored. That is
-// kept small: nothing starts under limits while a start of mostUnnoted ago is not in one, nor a job
-// that costs more than any of which one tells, nor once the budget of the limits is used up. A
-// budget is one that a stored checkpoint tells of, too: a successor goes by that.
+// kept small: nothing starts under limits before the first one of an owner, nor while a start of
+// mostUnnoted ago is not in one, nor a job that costs more than any of which one tells, nor once
+// the budget of the limits is used up. A budget is one that a stored checkpoint tells of, too: a
+// successor goes by that.
 
 const (
 	// mostUnnoted is for how long jobs start under limits without a checkpoint that tells of it.
@@ -33,15 +35,23 @@ const (
 type unnoted struct {
 	since   pace.Instant // the first start that none tells of; 0: there is none
 	writing pace.Instant // likewise, of those of which the one tells that is being written
-	cost    int64        // the largest of any job that has come
+	costs   quota.Units  // the largest of any job that has come
 	noted   quota.Noted
 	told    bounds // of what is stored; budgets also of what may be
 	telling bounds // of what is being written
 }
 
-// bounds are what a checkpoint says of starts of which none tells: the largest cost of a job, and
+// bounds are what a checkpoint says of starts of which none tells: the largest costs of a job, and
 // the budgets of a bucket and of all of them together.
-type bounds struct{ cost, each, all int64 }
+type bounds struct{ costs, each, all quota.Units }
+
+// costing notes what a job costs, or has used.
+func (u *unnoted) costing(cost string, n int64) {
+	if u.costs == nil {
+		u.costs = quota.Units{}
+	}
+	u.costs[cost] = max(u.costs[cost], n)
+}
 
 // gathered is called when a checkpoint is begun: it tells of all starts until now.
 func (v *Valve) gathered(p *Part) {
@@ -49,26 +59,29 @@ func (v *Valve) gathered(p *Part) {
 	if u.writing == 0 {
 		u.writing = u.since
 	}
-	u.since, u.telling = 0, bounds{cost: u.cost, each: v.quota.Budget()}
+	u.since, u.telling = 0, bounds{costs: maps.Clone(u.costs), each: v.quota.Budgets()}
 	if t := v.together; t != nil {
-		u.telling.all = t.Budget()
+		u.telling.all = t.Budgets()
 	}
 	u.told.each = quota.Least(u.told.each, u.telling.each)
 	u.told.all = quota.Least(u.told.all, u.telling.all)
 	u.noted.Begun++
 }
 
-// Noted is called when the checkpoint that was begun last is stored, or when that is not known.
-func (p *Part) Noted(stored bool) {
+// Noted is called when the checkpoint that was begun last is stored, or when that is not known. It
+// reports whether that is the first one.
+func (p *Part) Noted(stored bool) (first bool) {
 	u := &p.unnoted
 	switch {
 	case stored:
+		first = u.noted.Stored == 0
 		u.told, u.noted.Stored = u.telling, u.noted.Begun
 		p.edits.told = p.edits.telling
 	case u.writing != 0:
 		u.since = u.writing
 	}
 	u.writing = 0
+	return first
 }
 
 // gap is how long ago the first start was that no stored checkpoint tells of.
@@ -82,22 +95,37 @@ func (u *unnoted) gap(now pace.Instant) time.Duration {
 	return 0
 }
 
-// tells reports whether a job of a cost may start, as far as stored checkpoints go; else there is
-// to be another.
-func (p *Part) tells(cost int64, now pace.Instant) bool {
+// tells reports whether a job may start under limits, as far as stored checkpoints go; else there
+// is to be another.
+func (p *Part) tells(c quota.Cost, now pace.Instant, limits ...*quota.Limits) bool {
 	u := &p.unnoted
-	if u.gap(now) <= mostUnnoted && cost <= max(u.told.cost, 1) {
+	known := u.noted.Stored > 0 && u.gap(now) <= mostUnnoted
+	known = u.knows("", c) && known
+	for _, l := range limits {
+		for cost, budget := range l.Budgets() {
+			if budget > 0 || u.told.each[cost] > 0 || u.told.all[cost] > 0 {
+				known = u.knows(cost, c) && known
+			}
+		}
+	}
+	p.Changed = p.Changed || !known
+	return known
+}
+
+// knows reports whether a stored checkpoint tells of jobs that cost as much.
+func (u *unnoted) knows(cost string, c quota.Cost) bool {
+	n := c.Of(cost)
+	if n <= max(u.told.costs[cost], 1) {
 		return true
 	}
-	u.cost, p.Changed = max(u.cost, cost), true
+	u.costing(cost, n)
 	return false
 }
 
 // spent reports whether a set has used its budget up, and no job may start; then there is to be
 // another checkpoint.
-func (p *Part) spent(l *quota.Limits, used *quota.Set, told int64) bool {
-	budget := quota.Least(l.Budget(), told)
-	if budget == 0 || used.Untold(p.unnoted.noted) < budget {
+func (p *Part) spent(l *quota.Limits, used *quota.Set, told quota.Units) bool {
+	if !l.Spent(used, told, p.unnoted.noted) {
 		return false
 	}
 	p.Changed = true
@@ -130,8 +158,8 @@ func (v *Valve) withinLimits(b *bucket, now pace.Instant) (at pace.Instant, by s
 	switch turns := len(v.common) > 0; {
 	case turns && now < v.untold: // all ask again together, or the first would go before them
 		return v.untold, ""
-	case v.tells(b.Part, head.Cost, now):
-	case turns && !v.tells(b.Part, 1, now):
+	case v.tells(b.Part, head.takes(), now):
+	case turns && !v.tells(b.Part, oneSlot, now):
 		v.untold = now.Add(askAgain)
 		return v.untold, ""
 	default:
@@ -156,7 +184,7 @@ func (v *Valve) withinLimits(b *bucket, now pace.Instant) (at pace.Instant, by s
 func (v *Valve) stillWithin(b *bucket, now pace.Instant) bool {
 	head := b.ready[0]
 	if a := b.allowed; v.quota != nil && a.seq == head.Seq && now < a.until &&
-		v.tells(b.Part, head.Cost, now) {
+		v.tells(b.Part, head.takes(), now) {
 		return v.fits(b, now)
 	}
 	at, _ := v.withinLimits(b, now)
@@ -195,7 +223,7 @@ func (v *Valve) charge(j *heldJob, t *Ticket, now pace.Instant) {
 	}
 	t.latest = min(t.latest, now.Add(v.quota.Lag(b.used)))
 	b.own().used, j.charge = v.quota.Take(b.used, v.instant(now), j.takes())
-	b.used.Started(j.Cost, b.Part.unnoted.noted)
+	v.quota.Started(b.used, j.takes(), b.Part.unnoted.noted)
 }
 
 // try has the limits that hold nothing back say by how much they would have delayed a start.
@@ -222,7 +250,18 @@ func (v *Valve) account(j *heldJob, o record.Outcome, local bool, now pace.Insta
 	case o.Kind == record.OutcomeReturned:
 		v.quota.Return(b.used, charge, v.instant(now))
 	default:
-		v.quota.Done(b.used, charge, v.instant(now), o.Used)
+		v.quota.Done(b.used, charge, v.instant(now), o.Used, b.Part.unnoted.noted)
+		b.Part.used(v.quota, o.Used)
+	}
+}
+
+// used notes what a run has used of limits that keep a budget: others may use as much.
+func (p *Part) used(l *quota.Limits, used quota.Units) {
+	for cost := range l.Budgets() {
+		if n := used[cost]; n > 0 {
+			p.unnoted.costing(cost, n)
+			p.Changed = true
+		}
 	}
 }
 
@@ -256,7 +295,7 @@ func (v *Valve) setQuota(to *quota.Limits, candidates *quota.Candidates) {
 // lists, beyond what it tells of them, and of the others.
 type crash struct {
 	from, to       pace.Instant
-	listed, others int64
+	listed, others quota.Units
 }
 
 // mostStarted is how many slots a bucket can have started within a time, by the limits that count
@@ -290,22 +329,42 @@ func mostPaced(p *pace.Pace, peak float64, within time.Duration) int64 {
 }
 
 // inheritCrash notes what former owners may have started of a partition that its records do not
-// tell.
+// tell: of limits with a cost of their own no more is known than by budgets.
 func (v *Valve) inheritCrash(p *Part, in Inheritance, now pace.Instant) {
-	p.unnoted.cost = max(p.unnoted.cost, in.Handover.Cost)
+	p.unnoted.costing("", in.Handover.Cost)
+	for cost, b := range in.Handover.ByCost {
+		p.unnoted.costing(cost, b.Cost)
+	}
 	if v.quota == nil {
 		return
 	}
-	c := crash{from: now.Add(-max(in.Age, in.Elapsed)), to: p.crashedAt, others: in.Handover.Slots}
+	c := crash{from: now.Add(-max(in.Age, in.Elapsed)), to: p.crashedAt, others: quota.Units{}}
 	if in.Crashed {
-		c.listed = in.within(v.mostStarted(in, in.unknown()), in.Handover.Budget)
+		c.listed = quota.Units{}
 	} else { // the crash was before that
 		c.from = c.to.Add(-v.quota.Longest())
 	}
-	if c.others += c.listed; in.Handover.Partial || c.others < c.listed {
-		c.others = math.MaxInt64
+	some := false
+	for cost := range v.quota.Budgets() {
+		told, known := in.Handover.Of(cost)
+		listed, others := int64(0), told.Slots
+		if !known && in.Handover.Slots > 0 {
+			others = math.MaxInt64
+		}
+		if in.Crashed {
+			listed = math.MaxInt64
+			if cost == "" {
+				listed = v.mostStarted(in, in.unknown())
+			}
+			listed = in.within(listed, told.Budget, told.Cost)
+			c.listed[cost] = listed
+		}
+		if others += listed; in.Handover.Partial || others < listed {
+			others = math.MaxInt64
+		}
+		c.others[cost], some = others, some || others > 0
 	}
-	if c.others > 0 {
+	if some {
 		p.crash = &c
 	}
 }
@@ -323,7 +382,7 @@ func (v *Valve) inheritUsed(b *bucket, c record.Clock, in Inheritance, now pace.
 		return
 	}
 	b.own().used = v.quota.Decode(c.Used, in.Handover.Limits, v.instant(now.Add(-in.Elapsed)))
-	if crash := b.Part.crash; crash != nil && crash.listed > 0 {
+	if crash := b.Part.crash; crash != nil && crash.listed != nil {
 		b.own().used = v.quota.Crashed(b.used, v.instant(crash.from), v.instant(crash.to),
 			in.slack(), crash.listed)
 	}
@@ -335,11 +394,26 @@ func (v *Valve) tellLimits(p *Part, h *record.Handover, now pace.Instant) {
 		return
 	}
 	var lag time.Duration
-	h.Cost, h.Budget, h.AllBudget = p.unnoted.cost, p.unnoted.telling.each, p.unnoted.telling.all
+	crashed := p.crash
+	if crashed != nil && (v.quota == nil || now.Since(crashed.to) >= v.quota.Longest()) {
+		crashed = nil
+	}
+	u := &p.unnoted
+	h.Cost = u.costs[""]
+	for _, all := range []quota.Units{u.telling.each, u.telling.all} {
+		for cost := range all {
+			told := record.Bounds{Cost: u.costs[cost], Budget: u.telling.each[cost],
+				AllBudget: u.telling.all[cost]}
+			if crashed != nil {
+				told.Slots = crashed.others[cost]
+			}
+			h.Tell(cost, told)
+		}
+	}
 	if v.quota != nil {
 		h.Limits, lag = v.quota.Names(), v.quota.MostLag()
-		if c := p.crash; c != nil && now.Since(c.to) < v.quota.Longest() {
-			h.Slots, h.Crashed = c.others, max(1, record.Micros(now.Since(c.to)))
+		if crashed != nil {
+			h.Crashed = max(1, record.Micros(now.Since(crashed.to)))
 		}
 	}
 	if t := v.together; t != nil {

@@ -2,6 +2,7 @@ package valve
 
 import (
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -100,6 +101,28 @@ func TestAStartThatIsLateForItsLimitsGoesBack(t *testing.T) {
 	starts := b.until(time.Minute, b.done)
 	if len(starts) != 2 || starts[1] > second {
 		t.Errorf("they start at %v", starts)
+	}
+}
+
+// An owner's first start under limits waits for its first checkpoint, and for no longer: after a
+// crash before that a successor knows all that has started.
+func TestNothingStartsUnderLimitsBeforeTheFirstCheckpoint(t *testing.T) {
+	for _, key := range []string{"", policy.KeyGlobal} {
+		b := unownedValve(t, daily(160, key))
+		b.own()
+		b.v.Live(b.p, b.now)
+		b.arrive("a")
+		if runs := b.start(); len(runs) > 0 {
+			t.Errorf("key %q: a job starts", key)
+		}
+		b.v.gathered(b.p)
+		if !b.p.Noted(true) {
+			t.Error("it is not the first")
+		}
+		b.v.NotedFirst(b.v, b.now)
+		if runs := b.start(); len(runs) != 1 {
+			t.Errorf("key %q: no job starts once the checkpoint is stored", key)
+		}
 	}
 }
 
@@ -211,48 +234,93 @@ func (b *valveBench) soon(noted func(Run)) int {
 }
 
 // A successor believes in a budget if the owner that crashed says that it kept one, and no other.
+// So it does of limits with a cost of their own.
 func TestABudgetIsBelievedOfWhoKeptIt(t *testing.T) {
 	for _, key := range []string{"", policy.KeyGlobal} {
-		p := daily(160, key)
+		for _, cost := range []string{"", "tokens"} {
+			p := daily(160, key)
+			p.Limits[0].Cost = cost
+			b := newValveBench(t, p)
+			b.crowd("a").noted()
+			if n := b.soon(func(Run) {}); n != 10 {
+				t.Fatalf("key %q: %d start without a checkpoint, want a sixteenth", key, n)
+			}
+			b.noted()
+			h := b.v.Handover(b.p, b.now, 0)
+			old := h
+			old.Budget, old.AllBudget, old.ByCost = 0, 0, nil
+			for name, c := range map[string]struct {
+				told    record.Handover
+				current bool
+				want    int
+			}{"its own": {h, true, 160 - 10 - 10}, "of an owner before it": {h, false, 0},
+				"of another version": {old, true, 0}} {
+				next := unownedValve(t, p)
+				next.seq = b.seq
+				next.inheritFrom(Inheritance{Handover: c.told, Crashed: true, Current: c.current,
+					Elapsed: second, Age: second, Fence: ms}).crowd("a").noted()
+				if n := next.soon(func(Run) { next.noted() }); n != c.want {
+					t.Errorf("key %q, cost %q, a budget %s: %d start, want %d", key, cost, name, n,
+						c.want)
+				}
+			}
+		}
+	}
+}
+
+// What a run has used beyond its cost is part of what no checkpoint tells of, and the next may use
+// as much.
+func TestWhatARunUsedBeyondItsCostIsInTheBudget(t *testing.T) {
+	for _, key := range []string{"", policy.KeyGlobal} {
+		p := daily(1600, key)
+		p.Limits[0].Cost = "tokens"
 		b := newValveBench(t, p)
-		b.crowd("a").noted()
-		if n := b.soon(func(Run) {}); n != 10 {
-			t.Fatalf("key %q: %d start without a checkpoint, want a sixteenth", key, n)
+		for range 9 {
+			b.arrive("a", tokens(5))
 		}
 		b.noted()
-		h := b.v.Handover(b.p, b.now, 0)
-		old := h
-		old.Budget, old.AllBudget = 0, 0
-		for name, c := range map[string]struct {
-			told    record.Handover
-			current bool
-			want    int
-		}{"its own": {h, true, 160 - 10 - 10}, "of an owner before it": {h, false, 0},
-			"of another version": {old, true, 0}} {
-			next := unownedValve(t, p)
-			next.seq = b.seq
-			next.inheritFrom(Inheritance{Handover: c.told, Crashed: true, Current: c.current,
-				Elapsed: second, Age: second, Fence: ms}).crowd("a").noted()
-			if n := next.soon(func(Run) { next.noted() }); n != c.want {
-				t.Errorf("key %q, a budget %s: %d start, want %d", key, name, n, c.want)
-			}
+		runs := 0
+		b.v.Policy.Workers = 1
+		b.until(300*ms, func(r Run) {
+			runs++
+			b.end(r, record.Outcome{Kind: record.OutcomeDone,
+				Used: map[string]int64{"tokens": 120}})
+		})
+		if runs != 1 {
+			t.Errorf("key %q: %d start though the first used more than the budget", key, runs)
+		}
+		b.noted()
+		in := Inheritance{Current: true, Handover: b.v.Handover(b.p, b.now, 0)}
+		told, _ := in.Handover.Of("tokens")
+		if n := in.within(math.MaxInt64, told.Budget+told.AllBudget, told.Cost); n != 100-1+120 {
+			t.Errorf("key %q: %d tokens are charged by a crash", key, n)
 		}
 	}
 }
 
 // A job that costs more than is left of a budget starts, and counts after a crash.
 func TestAJobMayCostMoreThanABudget(t *testing.T) {
-	b := newValveBench(t, daily(160, ""))
-	for range 2 {
-		b.arrive("a", cost(30))
-	}
-	b.noted()
-	if n := b.soon(func(Run) {}); n != 1 {
-		t.Errorf("%d of two jobs start that cost more than the budget", n)
-	}
-	in := Inheritance{Current: true, Handover: b.v.Handover(b.p, b.now, 0)}
-	if n := in.within(1000, in.Handover.Budget); n != 10-1+30 {
-		t.Errorf("%d slots are charged", n)
+	for _, named := range []string{"", "tokens"} {
+		p, of := daily(160, ""), cost(30)
+		if p.Limits[0].Cost = named; named != "" {
+			of = tokens(30)
+		}
+		b := newValveBench(t, p)
+		for range 2 {
+			b.arrive("a", of)
+		}
+		if n := b.soon(func(Run) {}); n != 0 {
+			t.Errorf("%q: %d start though no checkpoint tells of their cost", named, n)
+		}
+		b.noted()
+		if n := b.soon(func(Run) {}); n != 1 {
+			t.Errorf("%q: %d of two jobs start that cost more than the budget", named, n)
+		}
+		in := Inheritance{Current: true, Handover: b.v.Handover(b.p, b.now, 0)}
+		told, _ := in.Handover.Of(named)
+		if n := in.within(1000, told.Budget, told.Cost); n != 10-1+30 {
+			t.Errorf("%q: %d units are charged", named, n)
+		}
 	}
 }
 

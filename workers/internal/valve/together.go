@@ -1,6 +1,7 @@
 package valve
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -151,7 +152,7 @@ func (v *Valve) takeTurn(b *bucket, j *heldJob, t *Ticket, now pace.Instant) {
 		taken.of, j.turn = all.used, taken
 		if p := all.here(); p != nil {
 			p.starts(now)
-			all.used.Started(j.Cost, p.unnoted.noted)
+			all.Started(all.used, j.takes(), p.unnoted.noted)
 		}
 	}
 }
@@ -209,8 +210,9 @@ func (v *Valve) accountTogether(j *heldJob, o record.Outcome, local bool, now pa
 			t.Return(t.used, charge, v.instant(now))
 			t.callBack(now)
 		default:
-			t.Done(t.used, charge, v.instant(now), o.Used)
-			if len(o.Used) > 0 {
+			p := t.part
+			t.Done(t.used, charge, v.instant(now), o.Used, p.unnoted.noted)
+			if p.used(t.Limits, o.Used); len(o.Used) > 0 {
 				t.callBack(now)
 			}
 		}
@@ -246,9 +248,17 @@ func (v *Valve) inheritTogether(in Inheritance, now pace.Instant) {
 	case !in.Crashed:
 		return
 	}
-	most := in.within(t.Most(within), h.AllBudget)
+	most := quota.Units{"": t.Most(within)}
 	if v.total != nil && h.Total == v.Policy.OutflowTotal.String() && within < pace.Forever {
-		most = min(most, mostPaced(v.total, v.Policy.PeakTotalRatio(), within)+max(h.Cost, 1))
+		most[""] = min(most[""],
+			mostPaced(v.total, v.Policy.PeakTotalRatio(), within)+max(h.Cost, 1))
+	}
+	for cost := range t.Budgets() {
+		if cost != "" {
+			most[cost] = math.MaxInt64
+		}
+		told, _ := h.Of(cost)
+		most[cost] = in.within(most[cost], told.AllBudget, told.Cost)
 	}
 	t.used = t.Crashed(t.used, v.instant(now.Add(-max(in.Age, in.Elapsed))),
 		v.instant(now.Add(in.Fence)), in.slack(), most)
@@ -320,12 +330,13 @@ func (v *Valve) elsewhere(t *together) bool { return t.host != v && t.here() == 
 
 // tells reports whether a job of a cost may start, as far as stored checkpoints of its partition,
 // and of what is shared, go.
-func (v *Valve) tells(p *Part, cost int64, now pace.Instant) bool {
-	if (v.quota != nil || v.together != nil) && !p.tells(cost, now) {
+func (v *Valve) tells(p *Part, c quota.Cost, now pace.Instant) bool {
+	if t := v.together; t != nil && !p.tells(c, now, v.quota, t.Limits) ||
+		t == nil && v.quota != nil && !p.tells(c, now, v.quota) {
 		return false
 	}
 	for _, t := range v.shared {
-		if p := t.here(); p != nil && !p.tells(cost, now) {
+		if p := t.here(); p != nil && !p.tells(c, now, t.Limits) {
 			return false
 		}
 	}

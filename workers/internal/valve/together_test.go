@@ -138,8 +138,8 @@ func TestALimitForAllKeysIsHandedOverAndChargedByACrash(t *testing.T) {
 		next.v.Opened(next.p, originWall, 0, &Inheritance{Handover: h, Crashed: crashed,
 			Current: true, Elapsed: second, Age: second, Fence: ms}, next.now)
 		next.v.Live(next.p, next.now)
-		next.arrive("b", tokens(6))
 		next.noted()
+		next.arrive("b", tokens(6))
 		next.arrive("b", tokens(1))
 		want := "b@0s b@9.05s"
 		if crashed { // a cost of its own: all that was free counts as used

@@ -200,7 +200,10 @@ func (v *Valve) arrive(p *Part, a *job.Arrived, now pace.Instant, wall time.Time
 		inBucket: -1, inTimers: -1}
 	j.Key = b.key
 	v.date(j, now, wall)
-	p.unnoted.cost = max(p.unnoted.cost, j.Cost)
+	p.unnoted.costing("", j.Cost)
+	for cost, n := range j.Costs {
+		p.unnoted.costing(cost, n)
+	}
 	j.came = b.came(a.Seq, stored)
 	b.join(j)
 	p.jobs[a.Seq] = j

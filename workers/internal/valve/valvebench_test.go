@@ -36,6 +36,7 @@ func newValveBench(t testing.TB, p policy.Policy) *valveBench {
 	t.Helper()
 	b := unownedValve(t, p)
 	b.own()
+	b.noted()
 	b.v.Live(b.p, b.now)
 	return b
 }
