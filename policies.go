@@ -86,6 +86,10 @@ func (f *policyWriter) logResult(result store.FileResult, o Options) {
 		f.log.Warn("a policy of the file was deleted through the API: it stays away until its "+
 			"text in the file changes", "policy", name, "set", o.Set)
 	}
+	for _, err := range result.Differing {
+		f.log.Warn("a shared limit of the file is another one in another file: the one that was "+
+			"stored last is in force for all that share it", "set", o.Set, "error", err)
+	}
 	for _, err := range result.Unreadable {
 		f.log.Warn("a policy that is not in the file has a record that cannot be read: it stays",
 			"error", err)

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 )
@@ -49,10 +50,24 @@ func (p Policy) CheckShared(other Policy) error {
 		for _, o := range other.Limits {
 			if l.Shared != "" && o.Shared == l.Shared && o != l && other.Name != p.Name {
 				problems = append(problems, Problem{fmt.Sprintf("limits[%d]", i), fmt.Sprintf(
-					"the shared limit %s is another one in policy %s: all that share it have the "+
-						"same, so change it in their file", l.Shared, other.Name)})
+					"the shared limit %s is another one in policy %s, %s, than here, %s: all that "+
+						"share it have the same, so change it in their file", l.Shared, other.Name,
+					o.numbers(), l.numbers())})
 			}
 		}
 	}
 	return Invalid(problems)
+}
+
+// numbers are a limit's algorithm and numbers as a file has them.
+func (l Limit) numbers() string {
+	l.Count = "" // as that of all limits on starts
+	data, err := json.Marshal(struct {
+		Cost string `json:"cost,omitempty"`
+		Rule
+	}{l.Cost, l.Rule})
+	if err != nil {
+		return err.Error()
+	}
+	return string(data)
 }

@@ -31,6 +31,9 @@ type FileResult struct {
 	Deleted []string
 	// records that cannot be read, of policies that are not in the file: they stay
 	Unreadable []error
+	// shared limits that are others in policies of other files: the one that was stored last is in
+	// force for all
+	Differing []error
 }
 
 // FileChange is a policy that a file has written.
@@ -91,7 +94,9 @@ func (s *Store) putFile(ctx context.Context, set string,
 		for _, other := range ps[:i] {
 			problem(p.Name, p.CheckShared(other))
 		}
-		problem(p.Name, sharedBeside(p, current, inFile))
+		differing, err := sharedBeside(p, current, inFile)
+		problem(p.Name, err)
+		result.Differing = append(result.Differing, differing...)
 	}
 	if len(problems) > 0 {
 		return result, errors.Join(problems...)
@@ -119,24 +124,39 @@ func (s *Store) putFile(ctx context.Context, set string,
 	return result, errors.Join(problems...)
 }
 
-// sharedBeside refuses limits that a policy of a file shares with others that are not in the file,
-// and that are not what these have.
-func sharedBeside(p policy.Policy, current map[string]*record, inFile map[string]bool) error {
-	if len(p.SharedLimits()) == 0 {
-		return nil
+// sharedBeside compares the limits that a policy of a file shares with those of policies that are
+// not in the file. A policy that shares them already may change them, and what differs is told:
+// files do not change at the same moment, so if each had to wait for the other, neither could. One
+// that is new to a limit must have what the others have.
+func sharedBeside(p policy.Policy, current map[string]*record,
+	inFile map[string]bool) (differing []error, refused error) {
+
+	shares := len(p.SharedLimits()) > 0 && current[p.Name] != nil
+	if shares {
+		was, err := current[p.Name].entry(0)
+		for _, l := range p.SharedLimits() {
+			shares = shares && err == nil && slices.ContainsFunc(was.Policy.SharedLimits(),
+				func(before policy.Limit) bool { return before.Shared == l.Shared })
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(current)) {
 		r := current[name]
 		if r == nil || inFile[name] || r.Retired || r.Deleted {
 			continue
 		}
-		if other, err := r.entry(0); err == nil {
-			if err := p.CheckShared(other.Policy); err != nil {
-				return err
-			}
+		other, err := r.entry(0)
+		if err != nil {
+			continue
+		}
+		switch err := p.CheckShared(other.Policy); {
+		case err != nil && shares:
+			differing = append(differing, fmt.Errorf("policy %s: %w; policy %s is of the set %q",
+				p.Name, err, name, other.Set))
+		case err != nil:
+			refused = cmp.Or(refused, err)
 		}
 	}
-	return nil
+	return differing, refused
 }
 
 // leave notes that the files of a set no longer name a policy.

@@ -58,3 +58,38 @@ func TestASharedLimitIsOne(t *testing.T) {
 		}
 	}
 }
+
+// Two files that name one shared limit change it one after the other: neither waits for the other,
+// and while they differ each load says what both have.
+func TestTwoFilesChangeALimitThatTheyShare(t *testing.T) {
+	s, ctx := newStore(t), natstest.Context(t)
+	put := func(set, name string, most int64) FileResult {
+		t.Helper()
+		file := File{Set: set, Policies: []policy.Policy{sharing(name, most)}}
+		result, err := s.PutFile(ctx, file)
+		if err != nil {
+			t.Fatalf("%s says %d: %v", set, most, err)
+		}
+		return result
+	}
+	put("one", "import", 5)
+	put("two", "mail", 5)
+	differs := func(result FileResult, want ...string) {
+		t.Helper()
+		if len(result.Differing) != 1 || len(result.Written) != 1 {
+			t.Fatalf("%+v", result)
+		}
+		for _, part := range want {
+			if text := result.Differing[0].Error(); !strings.Contains(text, part) {
+				t.Errorf("%q does not say %q", text, part)
+			}
+		}
+	}
+	differs(put("one", "import", 7), "policy import", `policy mail, {"algorithm":"sliding_log",`+
+		`"limit":5,"window":"1s"}, than here, {"algorithm":"sliding_log","limit":7,"window":"1s"}`,
+		`policy mail is of the set "two"`)
+	differs(put("two", "mail", 9), "policy mail")
+	if result := put("two", "mail", 7); len(result.Differing) > 0 || len(result.Written) != 1 {
+		t.Errorf("both say the same: %+v", result)
+	}
+}
