@@ -22,7 +22,7 @@ import (
 var mostPairs = map[string]struct{ pairs, upward int }{
 	"workers":                {93, 3},
 	"workers/internal/core":  {52, 13},
-	"workers/internal/valve": {181, 42},
+	"workers/internal/valve": {182, 43},
 }
 
 func TestFilesReferToFewOthers(t *testing.T) {

@@ -251,12 +251,12 @@ func (v *Valve) account(j *heldJob, o record.Outcome, local bool, now pace.Insta
 		v.quota.Return(b.used, charge, v.instant(now))
 	default:
 		v.quota.Done(b.used, charge, v.instant(now), o.Used, b.Part.unnoted.noted)
-		b.Part.used(v.quota, o.Used)
+		b.Part.noteUsed(v.quota, o.Used)
 	}
 }
 
-// used notes what a run has used of limits that keep a budget: others may use as much.
-func (p *Part) used(l *quota.Limits, used quota.Units) {
+// noteUsed notes what a run has used of limits that keep a budget: others may use as much.
+func (p *Part) noteUsed(l *quota.Limits, used quota.Units) {
 	for cost := range l.Budgets() {
 		if n := used[cost]; n > 0 {
 			p.unnoted.costing(cost, n)

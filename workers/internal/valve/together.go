@@ -212,7 +212,7 @@ func (v *Valve) accountTogether(j *heldJob, o record.Outcome, local bool, now pa
 		default:
 			p := t.part
 			t.Done(t.used, charge, v.instant(now), o.Used, p.unnoted.noted)
-			if p.used(t.Limits, o.Used); len(o.Used) > 0 {
+			if p.noteUsed(t.Limits, o.Used); len(o.Used) > 0 {
 				t.callBack(now)
 			}
 		}
