@@ -24,8 +24,12 @@ const (
 	shallowJobs = 10_000
 	watchFor    = 15 * time.Second
 	// makeUp is how long a drainer has, after the filling, to make up for what that made it late:
-	// at 0.45 % of the time, 135 ms.
-	makeUp = 30 * time.Second
+	// at 0.45 % of the time, 270 ms.
+	makeUp = time.Minute
+	// mostLate is the goal for the p99 of lateness, unless it is higher with few jobs.
+	mostLate = 20 * time.Millisecond
+	// madeUp is the part of the time that a bucket is faster than its outflow while it is late.
+	madeUp = 0.0045
 	// mostDepth is what a policy holds at most.
 	mostDepth = 10_000_000
 	// depthLease is the drainers', by default.
@@ -51,8 +55,9 @@ type depths struct {
 	phases  []phase
 	starts  []start
 	filled  int // jobs so far
+	beside  *bystander
 
-	shallowP99 time.Duration // lateness with few jobs
+	shallowP99 [2]time.Duration // lateness with few jobs, and net of stalls
 }
 
 // sample is what the processes hold at one moment.
@@ -89,6 +94,10 @@ func (b *bench) depth(ctx context.Context) (figures []figure, err error) {
 	if err := p.drain(ctx, d.spec, 1, partitions); err != nil {
 		return nil, err
 	}
+	if d.beside, err = b.watchMachine(ctx, time.Millisecond, 20*time.Minute); err != nil {
+		return nil, err
+	}
+	defer d.beside.process.Kill()
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	go d.watch(watching)
@@ -176,7 +185,7 @@ func (d *depths) deep(ctx context.Context) ([]figure, error) {
 	}
 	for _, ph := range d.phases {
 		if ph.name == filling {
-			late, _ := lateIn(d.starts, ph)
+			late, _ := lateIn(d.starts, ph, nil)
 			figures = append(figures,
 				milliseconds("depth", "while they are submitted: lateness, p50",
 					paper.Quantile(late, 0.5)),
@@ -276,29 +285,40 @@ func (d *depths) observe(ctx context.Context, name string, judged bool) ([]figur
 		return nil, err
 	}
 	d.starts = starts
-	late, delays := lateIn(starts, ph)
+	wakes, err := d.beside.wakes(ctx, d.dir)
+	if err != nil {
+		return nil, err
+	}
+	longest, _ := stalls(within(wakes, ph.from, ph.to), d.beside.interval)
+	_, all := stalls(wakes, d.beside.interval)
+	late, delays := lateIn(starts, ph, nil)
+	net, _ := lateIn(starts, ph, all)
 	figures := []figure{
 		milliseconds("depth", name+": a submission, p50", paper.Quantile(ph.acks, 0.5)),
 		milliseconds("depth", name+": a submission, p99", paper.Quantile(ph.acks, 0.99)),
 		milliseconds("depth", name+": start delay of idle keys, p99", paper.Quantile(delays, 0.99)),
 		milliseconds("depth", name+": lateness, p50", paper.Quantile(late, 0.5)),
 		milliseconds("depth", name+": lateness, p99", paper.Quantile(late, 0.99)),
+		milliseconds("depth", name+": lateness, p99 net of stalls", paper.Quantile(net, 0.99)),
 		milliseconds("depth", name+": lateness, longest", paper.Quantile(late, 1)),
+		milliseconds("depth", name+": bystander's longest stall", longest),
 	}
-	if !judged {
-		d.shallowP99 = paper.Quantile(late, 0.99)
-	} else { // as punctual as with few jobs, but for what a machine varies
-		most := max(50*time.Millisecond, d.shallowP99*3/2)
-		figures[4] = figures[4].atMost(float64(most.Milliseconds()))
+	for i, late := range [][]time.Duration{late, net} {
+		p99, f := paper.Quantile(late, 0.99), &figures[4+i]
+		if judged { // as punctual as with few jobs, but for what a machine varies
+			*f = f.atMost(float64(max(mostLate, d.shallowP99[i]*3/2).Milliseconds()))
+		}
+		d.shallowP99[i] = p99
 	}
 	return figures, nil
 }
 
 // lateIn tells how late jobs started in a phase, against one a second from the first of their key
-// in it, and how long those of idle keys took from publishing to starting. Both sorted.
-func lateIn(starts []start, ph phase) (late, delays []time.Duration) {
+// in it, net of stalls of the machine, and how long those of idle keys took from publishing to
+// starting. Both sorted.
+func lateIn(starts []start, ph phase, stalls []stall) (late, delays []time.Duration) {
 	for _, s := range latenesses(starts, ph.from, ph.to) {
-		late = append(late, s.late)
+		late = append(late, max(0, s.late-owed(stalls, s.at)))
 	}
 	for _, s := range starts {
 		if s.Group == groupProbe && s.Published >= ph.from && s.Published < ph.to {
@@ -308,6 +328,20 @@ func lateIn(starts []start, ph phase) (late, delays []time.Duration) {
 	slices.Sort(late)
 	slices.Sort(delays)
 	return late, delays
+}
+
+// owed is by how much stalls may have made a bucket late at an instant, which has made up for some.
+func owed(stalls []stall, at int64) (owes time.Duration) {
+	since := int64(0)
+	for _, s := range stalls {
+		if s.from >= at {
+			break
+		}
+		owes = max(0, owes-time.Duration(madeUp*float64(s.from-since)))
+		owes += time.Duration(min(s.to, at) - s.from)
+		since = s.to
+	}
+	return max(0, owes-time.Duration(madeUp*float64(max(0, at-since))))
 }
 
 // lateStart is a start with its lateness.

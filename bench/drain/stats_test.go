@@ -202,3 +202,19 @@ func TestVerdictNamesWhatMisses(t *testing.T) {
 		t.Errorf("a drain at 111/s misses %v", missed)
 	}
 }
+
+func TestABucketOwesForStallsWhatItHasNotMadeUp(t *testing.T) {
+	const second, ms = int64(time.Second), int64(time.Millisecond)
+	all := []stall{{second, second + 90*ms}, {30 * second, 30*second + 9*ms}}
+	for at, want := range map[int64]time.Duration{
+		second:            0,
+		second + 40*ms:    40 * time.Millisecond,
+		11*second + 90*ms: 45 * time.Millisecond,
+		25 * second:       0,
+		31*second + 9*ms:  4500 * time.Microsecond,
+	} {
+		if got := owed(all, at).Round(100 * time.Microsecond); got != want {
+			t.Errorf("after %v: %v, want %v", time.Duration(at), got, want)
+		}
+	}
+}

@@ -71,17 +71,17 @@ type record struct {
 const gone Line = 0
 
 type page struct {
+	costs      []cost // first: the collector looks at nothing behind the last pointer
 	records    [slots]record
 	used, live int
 	seen       int // of them, of the generation
 	number     ref
 	generation uint8
-	costs      []cost
 }
 
 type line[O any] struct {
 	owner O
-	jobs  []ref // a heap
+	jobs  heap
 }
 
 // Store keeps the jobs of one partition. Each line has an owner, whoever asked for it.
@@ -89,21 +89,21 @@ type Store[O any] struct {
 	pages  []*page // by number
 	free   []ref   // numbers without a page
 	order  []*page // by sequence
-	lines  []line[O]
+	lines  []*line[O]
 	unused []Line
-	times  []ref    // a heap
+	times  heap
 	names  []string // of costs
 }
 
 // New returns an empty store.
-func New[O any]() *Store[O] { return &Store[O]{lines: make([]line[O], 1)} }
+func New[O any]() *Store[O] { return &Store[O]{lines: []*line[O]{{}}} }
 
 // Len is how many jobs there are.
-func (s *Store[O]) Len() int { return len(s.times) }
+func (s *Store[O]) Len() int { return s.times.len() }
 
 // Open makes a line.
 func (s *Store[O]) Open(owner O) Line {
-	l := line[O]{owner: owner}
+	l := &line[O]{owner: owner}
 	if n := len(s.unused); n > 0 {
 		id := s.unused[n-1]
 		s.unused = s.unused[:n-1]
@@ -119,12 +119,12 @@ func (s *Store[O]) Close(l Line) {
 	if l == 0 {
 		return
 	}
-	s.lines[l] = line[O]{}
+	s.lines[l] = nil
 	s.unused = append(s.unused, l)
 }
 
 // InLine is how many jobs a line has.
-func (s *Store[O]) InLine(l Line) int { return len(s.lines[l].jobs) }
+func (s *Store[O]) InLine(l Line) int { return s.lines[l].jobs.len() }
 
 // Takes reports whether a job with this sequence can be added: only after all that are there.
 func (s *Store[O]) Takes(seq uint64) bool {
@@ -213,8 +213,8 @@ func (r *record) job() Job {
 
 // First is the job that a line begins with.
 func (s *Store[O]) First(l Line) (j Job, ok bool) {
-	if jobs := s.lines[l].jobs; len(jobs) > 0 {
-		return s.at(jobs[0]).job(), true
+	if jobs := &s.lines[l].jobs; jobs.len() > 0 {
+		return s.at(*jobs.at(0)).job(), true
 	}
 	return j, false
 }
@@ -335,14 +335,16 @@ func (s *Store[O]) move(from, to ref) {
 	}
 	r := s.at(to)
 	*r = *s.at(from)
-	s.lines[r.line].jobs[r.places[byLine]] = to
-	s.times[r.places[byTime]] = to
+	*s.lines[r.line].jobs.at(int(r.places[byLine])) = to
+	*s.times.at(int(r.places[byTime])) = to
 }
 
 // Clear forgets all jobs; the lines stay, and are empty.
 func (s *Store[O]) Clear() {
-	for i := range s.lines {
-		s.lines[i].jobs = nil
+	for _, l := range s.lines {
+		if l != nil {
+			l.jobs = heap{}
+		}
 	}
-	s.pages, s.free, s.order, s.times, s.names = nil, nil, nil, nil, nil
+	s.pages, s.free, s.order, s.times, s.names = nil, nil, nil, heap{}, nil
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math"
 	"math/rand/v2"
+	"runtime/metrics"
 	"slices"
 	"testing"
 	"time"
@@ -34,6 +35,30 @@ func TestAStoreIsAListOfJobs(t *testing.T) {
 	for seed := range uint64(6) {
 		play(t, rand.New(rand.NewPCG(seed, 1)), 30_000)
 	}
+}
+
+// An addition that copies all that is there holds a valve with millions of jobs up, and all starts.
+func TestAnAdditionCopiesLittleHoweverManyJobsThereAre(t *testing.T) {
+	s := New[int]()
+	to := s.Open(1)
+	const some = 1000
+	most, before := uint64(0), allocated()
+	for seq := range uint64(500 * some) {
+		s.Add(to, Job{Seq: seq + 1, Stored: 1, Expires: 2, Cost: 1}, nil)
+		if seq%some == some-1 {
+			now := allocated()
+			most, before = max(most, now-before), now
+		}
+	}
+	if most > 512<<10 { // pages, and a piece of each heap
+		t.Errorf("%d jobs took %d bytes at once", some, most)
+	}
+}
+
+func allocated() uint64 {
+	bytes := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
+	metrics.Read(bytes)
+	return bytes[0].Value.Uint64()
 }
 
 // TestJobsThatStayKeepNoMoreThanTheirRoom: one in a hundred is left of twenty pages.

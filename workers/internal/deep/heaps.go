@@ -13,10 +13,10 @@ const (
 
 // Soonest is the job that becomes due or expires first, and when; ok says whether there is one.
 func (s *Store[O]) Soonest() (j Job, at int64, ok bool) {
-	if len(s.times) == 0 {
+	if s.times.len() == 0 {
 		return j, 0, false
 	}
-	r := s.at(s.times[0])
+	r := s.at(*s.times.at(0))
 	return r.job(), r.next(), true
 }
 
@@ -42,52 +42,99 @@ func (s *Store[O]) before(k kind, a, b ref) bool {
 	return m < n || m == n && x.seq < y.seq
 }
 
-func (s *Store[O]) set(k kind, h []ref, i int, r ref) {
-	h[i] = r
-	s.at(r).places[k] = int32(i)
+// heap is a heap in pieces. A slice is copied when it grows, which takes tens of milliseconds for ten
+// million jobs, in which nothing starts.
+type heap struct {
+	first []ref
+	more  [][]ref
+}
+
+// piece is how many refs are in one of them.
+const piece = 1 << 14
+
+func (h *heap) len() int {
+	if n := len(h.more); n > 0 {
+		return n*piece + len(h.more[n-1])
+	}
+	return len(h.first)
+}
+
+func (h *heap) at(i int) *ref {
+	if i < piece {
+		return &h.first[i]
+	}
+	return &h.more[i/piece-1][i%piece]
 }
 
 // Short lines grow by a few places and not to their double, as append has them: there may be a
 // million.
 const fewInLine, stepInLine = 64, 4
 
-func (s *Store[O]) push(k kind, h *[]ref, r ref) {
-	if n := len(*h); n == cap(*h) && n < fewInLine {
-		*h = append(make([]ref, 0, n+stepInLine), *h...)
+// grow adds a place at the end.
+func (h *heap) grow() {
+	n := h.len()
+	last := &h.first
+	switch {
+	case n < fewInLine && n == cap(h.first):
+		h.first = append(make([]ref, 0, n+stepInLine), h.first...)
+	case n >= piece && n%piece == 0:
+		h.more = append(h.more, make([]ref, 0, piece))
+		fallthrough
+	case n >= piece:
+		last = &h.more[len(h.more)-1]
 	}
-	*h = append(*h, r)
-	s.rise(k, *h, len(*h)-1, r)
+	*last = append(*last, 0)
 }
 
-func (s *Store[O]) rise(k kind, h []ref, i int, r ref) {
+// shrink removes the place at the end.
+func (h *heap) shrink() {
+	n := len(h.more)
+	switch {
+	case n == 0 && len(h.first) == 1:
+		h.first = nil
+	case n == 0:
+		h.first = h.first[:len(h.first)-1]
+	case len(h.more[n-1]) == 1:
+		h.more[n-1], h.more = nil, h.more[:n-1]
+	default:
+		h.more[n-1] = h.more[n-1][:len(h.more[n-1])-1]
+	}
+}
+
+func (s *Store[O]) set(k kind, h *heap, i int, r ref) {
+	*h.at(i) = r
+	s.at(r).places[k] = int32(i)
+}
+
+func (s *Store[O]) push(k kind, h *heap, r ref) {
+	h.grow()
+	s.rise(k, h, h.len()-1, r)
+}
+
+func (s *Store[O]) rise(k kind, h *heap, i int, r ref) {
 	for i > 0 {
 		parent := (i - 1) / 2
-		if !s.before(k, r, h[parent]) {
+		if !s.before(k, r, *h.at(parent)) {
 			break
 		}
-		s.set(k, h, i, h[parent])
+		s.set(k, h, i, *h.at(parent))
 		i = parent
 	}
 	s.set(k, h, i, r)
 }
 
 // pull takes an item out of a heap.
-func (s *Store[O]) pull(k kind, of *[]ref, r ref) {
-	h, i := *of, int(s.at(r).places[k])
-	last := len(h) - 1
-	if r = h[last]; last == 0 {
-		*of = nil
-		return
-	}
-	h = h[:last]
-	if *of = h; i == last {
+func (s *Store[O]) pull(k kind, h *heap, r ref) {
+	i, last := int(s.at(r).places[k]), h.len()-1
+	r = *h.at(last)
+	if h.shrink(); i == last {
 		return
 	}
 	for child := 2*i + 1; child < last; child = 2*i + 1 {
-		if right := child + 1; right < last && s.before(k, h[right], h[child]) {
+		if right := child + 1; right < last && s.before(k, *h.at(right), *h.at(child)) {
 			child = right
 		}
-		s.set(k, h, i, h[child])
+		s.set(k, h, i, *h.at(child))
 		i = child
 	}
 	s.rise(k, h, i, r)

@@ -40,8 +40,9 @@ func (s *Store[O]) Unseen(generation uint8, last uint64) (missing []uint64) {
 // Line are the jobs of a line, in no order. None may be added or taken meanwhile.
 func (s *Store[O]) Line(l Line) iter.Seq[Job] {
 	return func(yield func(Job) bool) {
-		for _, at := range s.lines[l].jobs {
-			if !yield(s.at(at).job()) {
+		jobs := &s.lines[l].jobs
+		for i := range jobs.len() {
+			if !yield(s.at(*jobs.at(i)).job()) {
 				return
 			}
 		}
