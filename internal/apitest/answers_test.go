@@ -71,7 +71,8 @@ func (s *server) policies(url string) {
 	s.ask("PUT", "/v1/policies/many", `{"limits":[{"name":"a","key":"{key}","algorithm":`+
 		`"token_bucket","capacity":2,"refill":"1/d"},{"name":"b","key":"global","algorithm":`+
 		`"sliding_log","limit":3,"window":"1d"}]}`, 201)
-	s.ask("GET", "/v1/policies", "", 200)
+	all, _ := s.send("GET", "/v1/policies", "")
+	s.ask("GET", "/v1/policies", "", 304, "If-None-Match: "+all.Header.Get("ETag"))
 	s.ask("GET", "/v1/policies/fast", "", 200)
 	r, _ := s.send("GET", "/v1/policies/fast", "")
 	s.ask("GET", "/v1/policies/fast", "", 304, "If-None-Match: "+r.Header.Get("ETag"))
@@ -209,6 +210,10 @@ func (s *server) buckets() {
 }
 
 func (s *server) deadLetters() {
+	s.ask("GET", "/v1/dead", "", 200)
+	s.ask("GET", "/v1/dead?limit=1", "", 400)
+	s.ask("GET", "/v1/minutes/fast", "", 200)
+	s.ask("GET", "/v1/minutes/none", "", 404)
 	s.ask("GET", "/v1/dead/fast?limit=1", "", 200)
 	s.ask("GET", "/v1/dead/none", "", 404)
 	s.ask("GET", "/v1/history/fast?limit=1", "", 200)
