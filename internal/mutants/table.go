@@ -3209,8 +3209,8 @@ func (Synced)`,
 	},
 	{
 		name: "shared-limit-untold-once-allowed", file: "workers/internal/valve/startlimits.go",
-		old: "\t\tv.tells(b.Part, head.Cost, now) {",
-		new: "\t\tb.Part.tells(head.Cost, now) {",
+		old: "\t\tv.tells(b.Part, head.takes(), now) {",
+		new: "\t\tb.Part.tells(head.takes(), now, v.quota) {",
 		by:  "./workers/internal/valve TestWhatIsAllowedWaitsForACheckpointOfWhatIsShared",
 	},
 	{

@@ -42,8 +42,8 @@ func (s *Store[O]) before(k kind, a, b ref) bool {
 	return m < n || m == n && x.seq < y.seq
 }
 
-// heap is a heap in pieces. A slice is copied when it grows, which takes tens of milliseconds for ten
-// million jobs, in which nothing starts.
+// heap is a heap in pieces. A slice is copied when it grows: for ten million jobs nothing would
+// start for tens of milliseconds.
 type heap struct {
 	first []ref
 	more  [][]ref
