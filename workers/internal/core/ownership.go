@@ -123,8 +123,10 @@ func (c *Core) free(s *share, now pace.Instant) bool {
 	if s.record.Owner == c.Lease.Id {
 		return false
 	}
-	unknown := s.damaged != nil && s.record.Owner == ""
-	return unknown || c.peer(s.record.Owner, now).gone
+	if s.record.Owner == "" { // unknown, since the record was damaged
+		return now.Since(s.seen) >= c.options.Lease
+	}
+	return c.peer(s.record.Owner, now).gone
 }
 
 // named reports whether an ownership record names a drainer.
@@ -358,7 +360,7 @@ func (c *Core) ownerSeen(s *share, found Record, now pace.Instant) {
 // owner of which only the checkpoint tells, of whatever epoch that is.
 func (c *Core) ownerDamaged(s *share, before record.Owner, bytes []byte, now pace.Instant) {
 	s.damaged, s.seen = bytes, now
-	s.record = record.Owner{After: 1}
+	s.record = record.Owner{V: record.Version, After: 1}
 	if !before.Released && before.Owner != c.Lease.Id {
 		s.record.Owner = before.Owner
 	}
