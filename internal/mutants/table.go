@@ -564,7 +564,7 @@ var table = []mutant{
 	},
 	{
 		name: "damaged-record-taken-at-once", file: "workers/internal/core/ownership.go",
-		old: "s.damaged != nil && now.Since(s.seen) < c.options.Lease",
+		old: "(unknown || s.damaged != nil) && now.Since(s.seen) < c.options.Lease",
 		new: "false",
 		by:  "./workers/internal/core TestADamagedRecordIsReplacedAfterALease",
 	},
@@ -2962,8 +2962,8 @@ func (Synced)`,
 
 	{
 		name: "crash-charges-no-limit", file: "workers/internal/valve/startlimits.go",
-		old: "c.listed = in.within(v.mostStarted(in, in.unknown()), in.Handover.Budget)",
-		new: "_ = in.unknown()",
+		old: "listed = in.within(listed, told.Budget, told.Cost)",
+		new: "listed = 0",
 		by:  "./workers/internal/core TestSimulationOfLimits",
 	},
 	{
@@ -2974,8 +2974,8 @@ func (Synced)`,
 	},
 	{
 		name: "limits-without-checkpoints", file: "workers/internal/valve/startlimits.go",
-		old: "u.gap(now) <= mostUnnoted &&",
-		new: "",
+		old: "u.noted.Stored > 0 && u.gap(now) <= mostUnnoted",
+		new: "u.noted.Stored > 0",
 		by:  "./workers/internal/valve TestNothingStartsUnderLimitsForLongWithoutACheckpoint",
 	},
 	{

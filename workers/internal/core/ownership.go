@@ -117,16 +117,14 @@ func (c *Core) free(s *share, now pace.Instant) bool {
 	if s.strange {
 		return false
 	}
-	if s.damaged != nil && now.Since(s.seen) < c.options.Lease {
+	unknown := s.record.Owner == "" // the record was damaged
+	if (unknown || s.damaged != nil) && now.Since(s.seen) < c.options.Lease {
 		return false // an owner that lives writes it again
 	}
 	if s.record.Owner == c.Lease.Id {
 		return false
 	}
-	if s.record.Owner == "" { // unknown, since the record was damaged
-		return now.Since(s.seen) >= c.options.Lease
-	}
-	return c.peer(s.record.Owner, now).gone
+	return unknown || c.peer(s.record.Owner, now).gone
 }
 
 // named reports whether an ownership record names a drainer.
