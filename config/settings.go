@@ -1,7 +1,6 @@
 package config
 
 import (
-	"maps"
 	"os"
 	"reflect"
 	"slices"
@@ -63,10 +62,10 @@ var flags = []struct{ key, name, usage string }{
 // Changed lists the keys of the settings in which two configurations differ. The policies are no
 // setting.
 func Changed(before, after Config) (keys []string) {
-	was := maps.Collect(strict.Fields(&before))
-	for key, value := range strict.Fields(&after) {
-		if !reflect.DeepEqual(was[key], value) {
-			keys = append(keys, key)
+	was := strict.Fields(&before)
+	for i, is := range strict.Fields(&after) {
+		if !reflect.DeepEqual(was[i], is) {
+			keys = append(keys, is.Place)
 		}
 	}
 	return keys
@@ -80,9 +79,9 @@ func env(key string) string {
 // override puts the variables that are set over a file, and the flags that are given over these. An
 // empty variable counts as not set.
 func override(f *strict.File, given *pflag.FlagSet) {
-	for key := range strict.Fields(new(Config)) {
-		if text := os.Getenv(env(key)); text != "" {
-			f.Set(key, text, env(key))
+	for _, s := range strict.Fields(new(Config)) {
+		if text := os.Getenv(env(s.Place)); text != "" {
+			f.Set(s.Place, text, env(s.Place))
 		}
 	}
 	for _, s := range flags {
@@ -102,8 +101,8 @@ var clients = []string{envPrefix + "SERVER", envPrefix + "TOKEN", envPrefix + "T
 // strangers warns of environment variables that look like ours and are not.
 func strangers(environ []string) (warnings []string) {
 	names := append(slices.Clone(clients), configEnv)
-	for key := range strict.Fields(new(Config)) {
-		names = append(names, env(key))
+	for _, s := range strict.Fields(new(Config)) {
+		names = append(names, env(s.Place))
 	}
 	for _, variable := range environ {
 		name, _, _ := strings.Cut(variable, "=")

@@ -117,15 +117,18 @@ func set(n *yaml.Node, path []string, text string) *yaml.Node {
 		return n // which is reported
 	}
 	changed := *n // because aliases may share it
-	changed.Content = slices.Clone(members(n))
-	i := indexOf(changed.Content, path[0])
-	if i < 0 {
-		i = len(changed.Content)
-		changed.Content = append(changed.Content,
-			&yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: path[0]},
-			&yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null"})
+	changed.Content = nil
+	all := members(n)
+	if find(all, path[0]) == nil {
+		key := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: path[0]}
+		all = append(all, pair{key, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null"}})
 	}
-	changed.Content[i+1] = set(aliased(changed.Content[i+1]), path[1:], text)
+	for _, m := range all {
+		if m.key.Value == path[0] {
+			m.value = set(m.value, path[1:], text)
+		}
+		changed.Content = append(changed.Content, m.key, m.value)
+	}
 	return &changed
 }
 
@@ -134,24 +137,22 @@ func (f *File) Decode(into any) { f.decode("", f.root, into) }
 
 // Field reads one field of the file.
 func (f *File) Field(name string, into any) {
-	all := members(f.root)
-	if i := indexOf(all, name); i >= 0 && aliased(all[i+1]).ShortTag() != "!!null" {
-		f.decode(name, all[i+1], into)
+	if n := find(members(f.root), name); n != nil && n.ShortTag() != "!!null" {
+		f.decode(name, n, into)
 	}
 }
 
 // Has reports whether a field is given.
-func (f *File) Has(name string) bool { return indexOf(members(f.root), name) >= 0 }
+func (f *File) Has(name string) bool { return find(members(f.root), name) != nil }
 
 // Require reports a field that is not given, and the one that was probably meant to be it.
 func (f *File) Require(name string) {
 	if f.Has(name) {
 		return
 	}
-	all := members(f.root)
-	for i := 0; i+1 < len(all); i += 2 {
-		if hint := nearest.Hint(all[i].Value, []string{name}); hint != "" {
-			f.Add(all[i].Value, "unknown field%s", hint)
+	for _, m := range members(f.root) {
+		if hint := nearest.Hint(m.key.Value, []string{name}); hint != "" {
+			f.Add(m.key.Value, "unknown field%s", hint)
 			return
 		}
 	}
@@ -208,11 +209,10 @@ func lineOf(n *yaml.Node, place string) int {
 		}
 		return 0
 	}
-	all := members(n)
-	for i := 0; i+1 < len(all); i += 2 {
-		if key := all[i]; key.Value != "" && Within(place, key.Value) {
-			rest := strings.TrimPrefix(place[len(key.Value):], ".")
-			return cmp.Or(lineOf(all[i+1], rest), key.Line)
+	for _, m := range members(n) {
+		if name := m.key.Value; name != "" && Within(place, name) {
+			rest := strings.TrimPrefix(place[len(name):], ".")
+			return cmp.Or(lineOf(m.value, rest), m.key.Line)
 		}
 	}
 	return 0

@@ -11,9 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"iter"
 	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -169,14 +167,17 @@ func aliased(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-// members returns the keys and values of a mapping in turn, with what it merges.
-func members(n *yaml.Node) (all []*yaml.Node) {
+// pair is a field of a mapping.
+type pair struct{ key, value *yaml.Node }
+
+// members returns the fields of a mapping, with what it merges.
+func members(n *yaml.Node) (all []pair) {
 	var merged []*yaml.Node
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := aliased(n.Content[i]), aliased(n.Content[i+1])
 		switch {
 		case key.Tag != "!!merge":
-			all = append(all, key, value)
+			all = append(all, pair{key, value})
 		case value.Kind == yaml.SequenceNode:
 			merged = append(merged, value.Content...)
 		default:
@@ -184,24 +185,23 @@ func members(n *yaml.Node) (all []*yaml.Node) {
 		}
 	}
 	for _, m := range merged {
-		m := members(aliased(m))
-		for i := 0; i+1 < len(m); i += 2 {
-			if j := indexOf(all, m[i].Value); j < 0 {
-				all = append(all, m[i], m[i+1])
+		for _, inner := range members(aliased(m)) {
+			if find(all, inner.key.Value) == nil {
+				all = append(all, inner)
 			}
 		}
 	}
 	return all
 }
 
-// indexOf returns where a key is among members, −1 if it is not there.
-func indexOf(members []*yaml.Node, key string) int {
-	for i := 0; i+1 < len(members); i += 2 {
-		if members[i].Value == key {
-			return i
+// find returns a field's value, nil if it is not given.
+func find(all []pair, name string) *yaml.Node {
+	for _, m := range all {
+		if m.key.Value == name {
+			return m.value
 		}
 	}
-	return -1
+	return nil
 }
 
 // decoder reads nodes and collects problems.
@@ -334,11 +334,10 @@ func (d *decoder) byKind(at string, n *yaml.Node, into reflect.Value, tag reflec
 			return
 		}
 		into.Set(reflect.MakeMap(into.Type()))
-		all := members(n)
-		for i := 0; i+1 < len(all); i += 2 {
+		for _, m := range members(n) {
 			value := reflect.New(into.Type().Elem()).Elem()
-			d.decode(member(at, all[i]), all[i+1], value, tag)
-			into.SetMapIndex(reflect.ValueOf(all[i].Value), value)
+			d.decode(member(at, m.key), m.value, value, tag)
+			into.SetMapIndex(reflect.ValueOf(m.key.Value), value)
 		}
 	case reflect.Struct:
 		d.fields(at, n, into)
@@ -403,20 +402,17 @@ func (d *decoder) fields(at string, n *yaml.Node, into reflect.Value) {
 		return
 	}
 	var names []string
-	known := map[string]int{}
-	fields := slices.Collect(fieldsOf(into))
-	for i, f := range fields {
+	known := map[string]field{}
+	for _, f := range fieldsOf(into) {
 		names = append(names, f.name)
-		known[f.name] = i
+		known[f.name] = f
 	}
-	all := members(n)
-	for i := 0; i+1 < len(all); i += 2 {
-		key, value, place := all[i], all[i+1], member(at, all[i])
-		if at, ok := known[key.Value]; !ok {
-			d.bad(place, key, "unknown field%s", nearest.Hint(key.Value, names))
-		} else if f := fields[at]; aliased(value).ShortTag() != "!!null" ||
-			f.tag.Get("null") == "refused" {
-			d.decode(place, value, f.value, f.tag)
+	for _, m := range members(n) {
+		place := member(at, m.key)
+		if f, ok := known[m.key.Value]; !ok {
+			d.bad(place, m.key, "unknown field%s", nearest.Hint(m.key.Value, names))
+		} else if m.value.ShortTag() != "!!null" || f.tag.Get("null") == "refused" {
+			d.decode(place, m.value, f.value, f.tag)
 		}
 	}
 }
@@ -428,47 +424,40 @@ type field struct {
 	tag   reflect.StructTag
 }
 
-// fieldsOf yields the fields of a struct, with those of embedded ones.
-func fieldsOf(document reflect.Value) iter.Seq[field] {
-	return func(yield func(field) bool) {
-		for f, value := range document.Fields() {
-			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-			if f.Anonymous && name == "" {
-				for inner := range fieldsOf(value) {
-					if !yield(inner) {
-						return
-					}
-				}
-			} else if name != "-" && !yield(field{name, value, f.Tag}) {
-				return
-			}
+// fieldsOf lists the fields of a struct, with those of embedded ones.
+func fieldsOf(document reflect.Value) (fields []field) {
+	for f, value := range document.Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case f.Anonymous && name == "":
+			fields = append(fields, fieldsOf(value)...)
+		case name != "-":
+			fields = append(fields, field{name, value, f.Tag})
 		}
 	}
+	return fields
 }
 
-// Fields yields the values that a struct holds, those inside other structs too, with their places.
-func Fields(document any) iter.Seq2[string, any] {
-	return func(yield func(string, any) bool) {
-		var walk func(at string, v reflect.Value) bool
-		walk = func(at string, v reflect.Value) bool {
-			for f := range fieldsOf(v) {
-				place, into := strings.TrimPrefix(at+"."+f.name, "."), f.value.Addr().Interface()
-				_, scalar := into.(encoding.TextUnmarshaler)
-				more := true
-				switch {
-				case f.value.Kind() == reflect.Struct && !scalar:
-					more = walk(place, f.value)
-				case f.value.Kind() != reflect.Interface:
-					more = yield(place, into)
-				}
-				if !more {
-					return false
-				}
-			}
-			return true
+// Value is a value that a struct holds: a pointer to it, and its place.
+type Value struct {
+	Place string
+	Into  any
+}
+
+// Fields lists the values that a struct holds, those inside other structs too.
+func Fields(document any) (values []Value) {
+	for _, f := range fieldsOf(reflect.ValueOf(document).Elem()) {
+		into := f.value.Addr().Interface()
+		_, text := into.(encoding.TextUnmarshaler)
+		if f.value.Kind() != reflect.Struct || text {
+			values = append(values, Value{f.name, into})
+			continue
 		}
-		walk("", reflect.ValueOf(document).Elem())
+		for _, inner := range Fields(into) {
+			values = append(values, Value{f.name + "." + inner.Place, inner.Into})
+		}
 	}
+	return values
 }
 
 // isText reports whether a scalar is text, and nothing else by the way it is written.
