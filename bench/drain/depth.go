@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
@@ -28,8 +29,8 @@ const (
 	makeUp = time.Minute
 	// mostLate is the goal for the p99 of lateness, unless it is higher with few jobs.
 	mostLate = 20 * time.Millisecond
-	// madeUp is the part of the time that a bucket is faster than its outflow while it is late.
-	madeUp = 0.0045
+	// madeUp is how much of its lateness a bucket makes up in a second.
+	madeUp = 4500 * time.Microsecond
 	// mostDepth is what a policy holds at most.
 	mostDepth = 10_000_000
 	// depthLease is the drainers', by default.
@@ -317,8 +318,8 @@ func (d *depths) observe(ctx context.Context, name string, judged bool) ([]figur
 // in it, net of stalls of the machine, and how long those of idle keys took from publishing to
 // starting. Both sorted.
 func lateIn(starts []start, ph phase, stalls []stall) (late, delays []time.Duration) {
-	for _, s := range latenesses(starts, ph.from, ph.to) {
-		late = append(late, max(0, s.late-owed(stalls, s.at)))
+	for _, s := range latenesses(starts, ph.from, ph.to, stalls) {
+		late = append(late, s.late)
 	}
 	for _, s := range starts {
 		if s.Group == groupProbe && s.Published >= ph.from && s.Published < ph.to {
@@ -330,18 +331,15 @@ func lateIn(starts []start, ph phase, stalls []stall) (late, delays []time.Durat
 	return late, delays
 }
 
-// owed is by how much stalls may have made a bucket late at an instant, which has made up for some.
-func owed(stalls []stall, at int64) (owes time.Duration) {
-	since := int64(0)
-	for _, s := range stalls {
-		if s.from >= at {
-			break
-		}
-		owes = max(0, owes-time.Duration(madeUp*float64(s.from-since)))
-		owes += time.Duration(min(s.to, at) - s.from)
-		since = s.to
+// awake is the first instant from one on that no stall covers.
+func awake(stalls []stall, at int64) int64 {
+	i, _ := slices.BinarySearchFunc(stalls, at, func(s stall, t int64) int {
+		return cmp.Compare(s.to, t+1)
+	})
+	if i < len(stalls) && stalls[i].from <= at {
+		return stalls[i].to
 	}
-	return max(0, owes-time.Duration(madeUp*float64(max(0, at-since))))
+	return at
 }
 
 // lateStart is a start with its lateness.
@@ -351,8 +349,8 @@ type lateStart struct {
 }
 
 // latenesses are those of a time. A key's schedule is the earliest one that no start of it in the
-// time is before.
-func latenesses(starts []start, from, to int64) (all []lateStart) {
+// time is before. Stalls delay what would start meanwhile, and what follows while that is made up.
+func latenesses(starts []start, from, to int64, stalls []stall) (all []lateStart) {
 	of := map[uint32][]start{}
 	for _, s := range starts {
 		if s.Group == groupDeep && s.At >= from && s.At < to {
@@ -365,8 +363,12 @@ func latenesses(starts []start, from, to int64) (all []lateStart) {
 		for _, s := range starts {
 			origin = min(origin, ideal(s))
 		}
+		slices.SortFunc(starts, func(a, b start) int { return cmp.Compare(a.Number, b.Number) })
+		excused := int64(0) // lateness
 		for _, s := range starts {
-			all = append(all, lateStart{s.At, time.Duration(ideal(s) - origin)})
+			due := origin + int64(s.Number)*int64(time.Second)
+			excused = awake(stalls, due+max(0, excused-int64(madeUp))) - due
+			all = append(all, lateStart{s.At, time.Duration(max(0, s.At-due-excused))})
 		}
 	}
 	return all

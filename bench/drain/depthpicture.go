@@ -76,7 +76,7 @@ func (d *depths) lateness() (curves []curve) {
 	for _, ph := range d.phases {
 		var points plotter.XYs
 		of := map[int64][]time.Duration{}
-		for _, s := range latenesses(d.starts, ph.from, ph.to) {
+		for _, s := range latenesses(d.starts, ph.from, ph.to, nil) {
 			second := (s.at - d.begin) / 1e9
 			of[second] = append(of[second], s.late)
 		}

@@ -203,18 +203,25 @@ func TestVerdictNamesWhatMisses(t *testing.T) {
 	}
 }
 
-func TestABucketOwesForStallsWhatItHasNotMadeUp(t *testing.T) {
+func TestStallsExcuseWhatIsDueInThemAndWhatFollows(t *testing.T) {
 	const second, ms = int64(time.Second), int64(time.Millisecond)
-	all := []stall{{second, second + 90*ms}, {30 * second, 30*second + 9*ms}}
-	for at, want := range map[int64]time.Duration{
-		second:            0,
-		second + 40*ms:    40 * time.Millisecond,
-		11*second + 90*ms: 45 * time.Millisecond,
-		25 * second:       0,
-		31*second + 9*ms:  4500 * time.Microsecond,
-	} {
-		if got := owed(all, at).Round(100 * time.Microsecond); got != want {
-			t.Errorf("after %v: %v, want %v", time.Duration(at), got, want)
+	var starts []start
+	for key, late := range [][]int64{{0, 0, 0, 0}, {0, 95, 90, 86}, {0, 60, 60, 60}} {
+		for i, late := range late {
+			starts = append(starts, start{At: int64(i)*second + late*ms + int64(key)*second/2,
+				mark: mark{Key: uint32(key), Number: uint32(i)}})
 		}
+	}
+	// key 1 is due at its beginning, the others are due when there is none
+	all := []stall{{second + 450*ms, second + 590*ms}}
+	var got []time.Duration
+	for _, s := range latenesses(starts, 0, 10*second, all) {
+		got = append(got, s.late)
+	}
+	slices.Sort(got)
+	want := []time.Duration{0, 0, 0, 0, 0, 0, 4500 * time.Microsecond, 5 * time.Millisecond,
+		5 * time.Millisecond, 60 * time.Millisecond, 60 * time.Millisecond, 60 * time.Millisecond}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }

@@ -41,6 +41,10 @@ type part struct {
 
 var parts = []part{
 	{"policies", "10,100,1000", "10000", 10_000, (*bench).policies},
+	{"keys", "100,10000,100000", "1000000", 1_000_000, (*bench).keys},
+	{"waiting", "10000,100000,1000000", "10000000", 10_000_000, (*bench).waiting},
+	{"drainers", "1,2,4,8", "16,32", 32, (*bench).drainers},
+	{"admitters", "1,2,4,8", "", 8, (*bench).admitters},
 }
 
 // bench is one run of the program.
@@ -52,6 +56,10 @@ type bench struct {
 }
 
 func main() {
+	if len(os.Args) == 3 && (os.Args[1] == asDrainer || os.Args[1] == asPuller) {
+		fmt.Fprintln(os.Stderr, child(os.Args[1], os.Args[2]))
+		os.Exit(1)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {
@@ -118,7 +126,7 @@ func parse(args []string) (*bench, error) {
 			return nil, fmt.Errorf("-only %s: want some of %s", name, strings.Join(names, ","))
 		}
 		p, list := parts[i], *given[name]
-		if *large && list == p.usual {
+		if *large && list == p.usual && p.large != "" {
 			list += "," + p.large
 		}
 		for text := range strings.SplitSeq(list, ",") {

@@ -23,7 +23,7 @@ import (
 
 const (
 	// patience is how long a process may take for what it is asked.
-	patience = 5 * time.Minute
+	patience = 3 * time.Minute
 	// glance is how often this program looks whether something has happened.
 	glance = 10 * time.Millisecond
 )
@@ -41,18 +41,32 @@ type node struct {
 
 // admitter starts one that drains, with a server inside it.
 func (b *bench) admitter(ctx context.Context, policies ...string) (*node, error) {
+	return b.admitterAt(ctx, "", policies...)
+}
+
+// admitterAt starts one that does not drain, at a server; without one, it has both inside.
+func (b *bench) admitterAt(ctx context.Context, url string, policies ...string) (*node, error) {
 	n, err := b.newNode()
 	if err != nil {
 		return nil, err
 	}
+	server := fmt.Sprintf("url: %q", url)
+	if url == "" {
+		server = fmt.Sprintf("embedded: {dir: %q, listen: %q}", filepath.Join(n.dir, "nats"),
+			strings.TrimPrefix(n.url, "nats://"))
+	} else {
+		n.url = url
+	}
 	file := filepath.Join(n.dir, "penstock.yaml")
-	n.command = []string{b.program("admitter"), "--drain", "--config", file, "--pprof", n.pprof}
-	return n, n.begin(ctx, file, fmt.Sprintf(`http: {listen: %q}
-nats: {embedded: {dir: %q, listen: %q}}
-log: {level: error}
-policies: [%s]
-`, n.http, filepath.Join(n.dir, "nats"), strings.TrimPrefix(n.url, "nats://"),
-		strings.Join(policies, ",\n  ")))
+	n.command = []string{b.program("admitter"), fmt.Sprintf("--drain=%t", url == ""), "--config",
+		file, "--pprof", n.pprof}
+	if err := n.begin(ctx, file, fmt.Sprintf("http: {listen: %q}\nnats: {%s}\n"+
+		"log: {level: error}\npolicies: [%s]\n", n.http, server,
+		strings.Join(policies, ",\n  "))); err != nil || url == "" {
+		return n, err
+	}
+	_, err = n.ready(ctx)
+	return n, err
 }
 
 // natsServer starts a bare one, which forces to disk as often as the one in an admitter.

@@ -114,12 +114,14 @@ func (n *node) makeStream(ctx context.Context, name string) error {
 			Destination: "queue." + name + ".{{partition(1)}}.>"},
 	})
 	if err == nil {
-		_, err = stream.CreateOrUpdateConsumer(ctx, jetstream.ConsumerConfig{Durable: "worker",
-			AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: -1, MemoryStorage: true,
-			AckWait: 24 * time.Hour})
+		_, err = stream.CreateOrUpdateConsumer(ctx, worker)
 	}
 	return err
 }
+
+// worker is the consumer of a bare server's stream.
+var worker = jetstream.ConsumerConfig{Durable: "worker", MemoryStorage: true, MaxAckPending: -1,
+	AckPolicy: jetstream.AckExplicitPolicy, AckWait: 24 * time.Hour}
 
 // oneMore returns the milliseconds that one more policy takes over the API, and one more stream.
 func oneMore(ctx context.Context, ours, bare *node, n int) (policy, stream float64, err error) {
