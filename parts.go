@@ -3,6 +3,7 @@ package penstock
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/internal/health"
@@ -22,7 +23,7 @@ func (p *Penstock) parts() []health.Part {
 	set := p.known.policies()
 	policies := health.Part{Name: "policies",
 		Status: fmt.Sprintf("%d are followed, with their streams", len(set)),
-		Notes:  p.streams.troubles()}
+		Notes:  slices.Concat(p.streams.troubles(), p.policies.notes())}
 	if !p.ready.isClosed() {
 		policies.Err = fmt.Errorf("%w, or their streams not prepared", admission.ErrStarting)
 	}

@@ -85,7 +85,8 @@ type Penstock struct {
 	policies *policyWriter
 	drainer  *workers.Drainer // nil: AdmitOnly
 
-	prepared  latch // JetStream has what all policies share, and the policies of the options
+	laidOut   latch // JetStream has what all policies share
+	prepared  latch // and the policies of the options
 	listening latch // NATS requests arrive
 	ready     latch // all of it, and the policies' streams are there
 	stopping  atomic.Bool
@@ -110,8 +111,8 @@ type Penstock struct {
 // everything.
 func Open(ctx context.Context, o Options) (*Penstock, error) {
 	o = o.withDefaults()
-	p := &Penstock{options: o, log: o.Logger, handled: map[string]bool{}, prepared: make(latch),
-		listening: make(latch), ready: make(latch)}
+	p := &Penstock{options: o, log: o.Logger, handled: map[string]bool{}, laidOut: make(latch),
+		prepared: make(latch), listening: make(latch), ready: make(latch)}
 	if err := p.open(ctx); err != nil {
 		p.Close()
 		return nil, err
@@ -152,7 +153,8 @@ func (p *Penstock) open(ctx context.Context) (err error) {
 		return err
 	}
 	p.known.take(set)
-	p.streams.pass(ctx, set)
+	close(p.streams.whole)
+	p.streams.pass(ctx)
 	return ctx.Err()
 }
 

@@ -2,6 +2,7 @@ package penstock
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -31,9 +32,11 @@ type policyWriter struct {
 
 	written chan struct{} // policies were written
 
-	mu    sync.Mutex
-	set   string
-	prune bool
+	mu       sync.Mutex
+	set      string
+	prune    bool
+	last     []store.FileChange // what was written last
+	problems []string           // of what is stored of policies, for people
 
 	// of run alone: what was logged about policies that are not as they should be
 	logged map[string]string
@@ -54,13 +57,32 @@ func (f *policyWriter) write(ctx context.Context, o Options) error {
 	}
 	f.logResult(result, o)
 	f.mu.Lock()
-	f.set, f.prune = o.Set, o.Prune
+	f.set, f.prune, f.last = o.Set, o.Prune, result.Written
 	f.mu.Unlock()
 	select {
 	case f.written <- struct{}{}:
 	default:
 	}
 	return nil
+}
+
+// followed waits until this process follows what it wrote last.
+func (f *policyWriter) followed(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
+	defer cancel()
+	f.mu.Lock()
+	written := f.last
+	f.mu.Unlock()
+	if n := len(written); n > 0 {
+		f.known.wait(ctx, written[n-1].After.Name, written[n-1].Revision)
+	}
+}
+
+// notes returns what /readyz adds for a process that is ready.
+func (f *policyWriter) notes() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.problems
 }
 
 func (f *policyWriter) logResult(result store.FileResult, o Options) {
@@ -186,4 +208,11 @@ func (f *policyWriter) look(ctx context.Context) {
 		}
 	}
 	f.logged = now
+	var problems []string
+	for _, name := range slices.Sorted(maps.Keys(now)) {
+		problems = append(problems, fmt.Sprintf("no job of %s starts: %s", name, now[name]))
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.problems = problems
 }

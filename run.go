@@ -36,7 +36,7 @@ func (p *Penstock) Run(ctx context.Context) error {
 	defer ended()
 	work := []func(context.Context) error{untilDone}
 	if p.drainer != nil {
-		work[0] = after(p.prepared, p.drainer.Run)
+		work[0] = after(p.laidOut, p.drainer.Run)
 	}
 	defer p.broker.KeepMinutes()
 	return lifecycle.Run(ctx, lifecycle.InTurn(p.options.HTTP.LameDuck, work, p.serving()))
@@ -132,15 +132,33 @@ func (p *Penstock) Close() {
 	})
 }
 
-// watch prepares JetStream unless Open did, and then watches the policies.
+// watch prepares JetStream unless Open did, and watches the policies. Those that are there already
+// are followed while those of the options are written.
 func (p *Penstock) watch(ctx context.Context) error {
-	if !p.prepared.isClosed() {
-		if err := p.prepare(ctx); ctx.Err() != nil {
+	if p.prepared.isClosed() {
+		return p.followPolicies(ctx)
+	}
+	if err := p.layOut(ctx); ctx.Err() != nil {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	return lifecycle.Run(ctx, p.followPolicies, func(ctx context.Context) error {
+		switch err := p.writeFirst(ctx); {
+		case ctx.Err() != nil:
 			return nil
-		} else if err != nil {
+		case err != nil:
 			return err
 		}
-	}
+		p.policies.followed(ctx)
+		close(p.streams.whole)
+		p.streams.again()
+		<-ctx.Done()
+		return nil
+	})
+}
+
+func (p *Penstock) followPolicies(ctx context.Context) error {
 	cache := cache{file: p.options.Cache, log: p.log}
 	return p.store.Watch(ctx, func(set policy.Entries) {
 		p.known.take(set)
@@ -150,6 +168,14 @@ func (p *Penstock) watch(ctx context.Context) error {
 
 // prepare makes what all processes share, and hands them the policies of the options.
 func (p *Penstock) prepare(ctx context.Context) error {
+	if err := p.layOut(ctx); err != nil {
+		return err
+	}
+	return p.writeFirst(ctx)
+}
+
+// layOut makes what all processes share.
+func (p *Penstock) layOut(ctx context.Context) error {
 	nc := p.broker.Conn()
 	if !natsconn.Connected(ctx, nc) {
 		return fmt.Errorf("connect to NATS: %w", ctx.Err())
@@ -162,8 +188,14 @@ func (p *Penstock) prepare(ctx context.Context) error {
 		return err
 	})
 	if err == nil {
-		err = p.write(ctx, p.options)
+		close(p.laidOut)
 	}
+	return err
+}
+
+// writeFirst hands the policies of the options to all processes.
+func (p *Penstock) writeFirst(ctx context.Context) error {
+	err := p.write(ctx, p.options)
 	if err == nil {
 		close(p.prepared)
 	}

@@ -10,10 +10,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/penstock-mq/penstock"
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/internal/waittest"
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue/embedded"
 	"github.com/penstock-mq/penstock/workers"
 )
 
@@ -53,6 +56,44 @@ func TestRunIsCalledOnce(t *testing.T) {
 	p.Close()
 	if err := p.Run(t.Context()); !errors.Is(err, penstock.ErrClosed) {
 		t.Errorf("after Close: %v", err)
+	}
+}
+
+// TestOnePolicyWithoutAStreamIsNamedAndTheOthersAreReady: its subjects are captured by a stream of
+// somebody else's.
+func TestOnePolicyWithoutAStreamIsNamedAndTheOthersAreReady(t *testing.T) {
+	server, err := embedded.Start(embedded.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Shutdown)
+	nc, err := server.Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "OTHERS",
+		Subjects: []string{"penstock.jobs.taken.>"}}); err != nil {
+		t.Fatal(err)
+	}
+	p := open(t, penstock.Options{URL: server.URL(), Policies: []policy.Policy{
+		paced("mail", 100, 10), paced("taken", 100, 10), paced("text", 100, 10)}})
+	run(t, p)
+	for _, name := range []string{"mail", "text"} {
+		if _, err := p.Submit(t.Context(), penstock.Job{Policy: name}); err != nil {
+			t.Error(err)
+		}
+	}
+	eventually(t, "it is not ready", func() bool { return p.Health() == nil })
+	answer := httptest.NewRecorder()
+	p.Handler().ServeHTTP(answer, httptest.NewRequest("GET", "http://localhost/readyz", nil))
+	if text := answer.Body.String(); answer.Code != http.StatusOK ||
+		!strings.Contains(text, "stream of taken") || strings.Contains(text, "stream of mail") {
+		t.Errorf("%d %s", answer.Code, text)
 	}
 }
 

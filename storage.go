@@ -21,6 +21,8 @@ const (
 	checkAgain = time.Second
 	// rationAgain is how often the store is measured and shared out again.
 	rationAgain = 5 * time.Second
+	// rationShare bounds what that costs where there are many streams: a part of the time.
+	rationShare = 200
 )
 
 // storage watches what JetStream stores: it shares the room among the policies, says what becomes
@@ -42,10 +44,9 @@ type storage struct {
 
 // run is a part of Run. It ends with an error when the embedded server needs a new start.
 func (s *storage) run(ctx context.Context) error {
-	check, ration := time.NewTicker(checkAgain), time.NewTicker(rationAgain)
+	check, ration := time.NewTicker(checkAgain), time.NewTimer(0)
 	defer check.Stop()
 	defer ration.Stop()
-	s.ration(ctx)
 	for {
 		select {
 		case <-check.C:
@@ -56,7 +57,9 @@ func (s *storage) run(ctx context.Context) error {
 				return err
 			}
 		case <-ration.C:
+			began := time.Now()
 			s.ration(ctx)
+			ration.Reset(max(rationAgain, rationShare*time.Since(began)))
 		case <-ctx.Done():
 			return nil
 		}

@@ -28,9 +28,11 @@ const (
 	applyFirst = time.Second // wait after the first failure, doubled for each further one
 	applyLast  = 30 * time.Second
 
-	// applyAtOnce is how many streams are changed at the same time: one that takes its time holds
-	// up few others.
+	// applyAtOnce is how many streams are changed at the same time.
 	applyAtOnce = 8
+	// applyPatience is after what time a change leaves its place to others, which then count it as
+	// tried: one stream that cannot be made keeps nobody waiting.
+	applyPatience = time.Second
 )
 
 // streamBroker is the part of queue.Broker that is needed.
@@ -39,7 +41,7 @@ type streamBroker interface {
 	Apply(ctx context.Context, p policy.Policy) error
 	Retire(ctx context.Context, name string) (gone bool, err error)
 	Forget(ctx context.Context, name string) (gone bool, err error)
-	Depth(ctx context.Context, policy string) (uint64, error)
+	AllDepths(ctx context.Context) (map[string]uint64, error)
 }
 
 // recorded applies a policy as its record has it at that moment, and none that has retired or is
@@ -74,13 +76,19 @@ type streams struct {
 	lines   *seldom.Log                      // about policies, and "" about JetStream being away
 	failed  func(policy string, failed bool) // whether a change cannot be applied
 	known   *known
-	applied latch // closed when every policy of the first set has been tried once
+	whole   latch // closed when known has the policies of this process's own, too
+	applied latch // closed when every policy has been tried once since
 
 	work map[string]*streamWork // of the caller of pass
+	late sync.WaitGroup         // for changes that outlast their pass
+	due  chan struct{}          // a pass has something to do
 
-	mu      sync.Mutex
+	mu      sync.Mutex       // also of whether work is busy
 	trouble map[string]error // why the last change of a policy cannot be applied
 }
+
+// errSlow is the trouble of a policy while its change takes longer than applyPatience.
+var errSlow = errors.New("it is under way, and takes its time")
 
 // streamWork is what is known of one policy's stream.
 type streamWork struct {
@@ -89,13 +97,15 @@ type streamWork struct {
 	failures int
 	gone     bool // retired, and the stream is deleted
 	err      error
+	busy     bool // until do has ended, the rest is its own
 }
 
 func newStreams(
 	broker streamBroker, known *known, failed func(policy string, failed bool), log *slog.Logger,
 ) *streams {
 	return &streams{broker: broker, known: known, failed: failed, log: log, lines: seldom.New(log),
-		applied: make(latch), work: map[string]*streamWork{}, trouble: map[string]error{}}
+		applied: make(latch), work: map[string]*streamWork{}, trouble: map[string]error{},
+		whole: make(latch), due: make(chan struct{}, 1)}
 }
 
 // note keeps why a policy's change cannot be applied; nil: it is.
@@ -122,20 +132,25 @@ func (s *streams) troubles() []string {
 // run is a part of Run.
 func (s *streams) run(ctx context.Context) error {
 	for ctx.Err() == nil {
-		set, changed := s.known.watch()
-		timer := time.NewTimer(time.Until(s.pass(ctx, set)))
+		next, changed := s.pass(ctx)
+		timer := time.NewTimer(time.Until(next))
 		select {
 		case <-changed:
 		case <-timer.C:
+		case <-s.due:
 		case <-ctx.Done():
 		}
 		timer.Stop()
 	}
+	s.late.Wait()
 	return nil
 }
 
-// pass does what is due and returns when something will be due next.
-func (s *streams) pass(ctx context.Context, set policy.Entries) (next time.Time) {
+// pass does what is due, as far as that ends in time, and returns when something will be due next.
+// It also returns a channel that is closed when policies change.
+func (s *streams) pass(ctx context.Context) (next time.Time, changed <-chan struct{}) {
+	whole := s.whole.isClosed()
+	set, changed := s.known.watch()
 	var doing sync.WaitGroup
 	places := make(chan struct{}, applyAtOnce)
 	maps.DeleteFunc(s.work, func(name string, _ *streamWork) bool {
@@ -145,7 +160,8 @@ func (s *streams) pass(ctx context.Context, set policy.Entries) (next time.Time)
 		}
 		return !found
 	})
-	due, coming := s.due(set)
+	now := time.Now() // of all that is done now, or each would have a pass of its own later
+	due, coming := s.duties(set, now)
 	if len(coming) > 1 {
 		// One look at all streams in place of one at each, and bounds that have room for all. If it
 		// cannot be had, each is looked at.
@@ -157,25 +173,69 @@ func (s *streams) pass(ctx context.Context, set policy.Entries) (next time.Time)
 		places <- struct{}{}
 		doing.Go(func() {
 			defer func() { <-places }()
-			s.do(ctx, name, set[name], s.work[name])
+			work := s.work[name]
+			s.tryFor(applyPatience, name, work, func() { s.do(ctx, name, set[name], work, now) })
 		})
 	}
 	doing.Wait()
-	if set != nil && ctx.Err() == nil && !s.applied.isClosed() {
+	if whole && set != nil && ctx.Err() == nil && !s.applied.isClosed() {
 		close(s.applied)
 	}
 	next = time.Now().Add(applyAgain)
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, work := range s.work {
-		if !work.gone && work.due.Before(next) {
+		if !work.busy && !work.gone && work.due.Before(next) {
 			next = work.due
 		}
 	}
-	return next
+	return next, changed
 }
 
-// due returns what is to be looked at now, and the policies among it that are new or have changed.
-func (s *streams) due(set policy.Entries) (names []string, changed []policy.Policy) {
-	now := time.Now()
+// tryFor waits for a change of a policy's stream to end, but not for longer than it may keep others
+// waiting.
+func (s *streams) tryFor(patience time.Duration, name string, work *streamWork, do func()) {
+	s.mu.Lock()
+	work.busy = true
+	s.mu.Unlock()
+	ended := make(chan struct{})
+	s.late.Go(func() {
+		do()
+		s.mu.Lock()
+		if work.busy = false; s.trouble[name] == errSlow {
+			delete(s.trouble, name)
+		}
+		s.mu.Unlock()
+		close(ended)
+		s.again()
+	})
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-ended:
+	case <-timer.C:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if work.busy {
+			s.trouble[name] = errSlow
+			s.failed(name, true)
+		}
+	}
+}
+
+// again has run make a pass.
+func (s *streams) again() {
+	select {
+	case s.due <- struct{}{}:
+	default:
+	}
+}
+
+// duties returns what is to be looked at now, and the policies that are new or have changed.
+func (s *streams) duties(set policy.Entries,
+	now time.Time) (names []string, changed []policy.Policy) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(set)) {
 		entry := set[name]
 		if !entry.Policy.HasQueue() && !entry.Deleting {
@@ -189,7 +249,7 @@ func (s *streams) due(set policy.Entries) (names []string, changed []policy.Poli
 				changed = append(changed, entry.Policy)
 			}
 		}
-		if !work.gone && !now.Before(work.due) {
+		if !work.busy && !work.gone && !now.Before(work.due) {
 			names = append(names, name)
 		}
 	}
@@ -197,7 +257,8 @@ func (s *streams) due(set policy.Entries) (names []string, changed []policy.Poli
 }
 
 // do makes one stream what its policy says, and notes when to look again.
-func (s *streams) do(ctx context.Context, name string, entry policy.Entry, work *streamWork) {
+func (s *streams) do(ctx context.Context, name string, entry policy.Entry, work *streamWork,
+	now time.Time) {
 	limited, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
 	again, err := applyAgain, error(nil)
@@ -228,7 +289,7 @@ func (s *streams) do(ctx context.Context, name string, entry policy.Entry, work 
 		work.failures = 0
 	}
 	work.err = err
-	work.due = time.Now().Add(again)
+	work.due = now.Add(again)
 }
 
 // end closes the stream of a retired policy, and deletes it when it is empty.
@@ -264,23 +325,13 @@ func (s *streams) logFailure(name string, entry policy.Entry, work *streamWork, 
 
 // depths counts the jobs of every policy with a queue, for one scrape of the metrics.
 func (s *streams) depths(ctx context.Context) map[string]uint64 {
-	depths := map[string]uint64{}
-	for name, entry := range s.known.policies() {
-		if !entry.Policy.HasQueue() {
-			continue
-		}
-		depth, err := s.broker.Depth(ctx, name)
-		switch {
-		case err == nil:
-			depths[name] = depth
-		case errors.Is(err, queue.ErrNoStream):
-			// Not made yet, or retired and gone.
-		default:
-			s.log.Debug("the depth of a queue is not known", "policy", name, "error", err)
-			if ctx.Err() != nil {
-				return depths
-			}
-		}
+	all, err := s.broker.AllDepths(ctx)
+	if err != nil {
+		s.log.Debug("the depths of the queues are not known", "error", err)
 	}
-	return depths
+	known := s.known.policies()
+	maps.DeleteFunc(all, func(name string, _ uint64) bool {
+		return !known[name].Policy.HasQueue()
+	})
+	return all
 }

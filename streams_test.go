@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -24,6 +25,7 @@ type fakeStreams struct {
 	mu      sync.Mutex
 	fail    map[string]error
 	full    map[string]bool // a retired stream that still holds jobs
+	hang    string          // a stream whose change ends with its context only
 	applied []string
 	retired []string
 }
@@ -32,7 +34,11 @@ func (f *fakeStreams) Ration(context.Context, ...policy.Policy) (queue.Storage, 
 	return queue.Storage{}, nil
 }
 
-func (f *fakeStreams) Apply(_ context.Context, p policy.Policy) error {
+func (f *fakeStreams) Apply(ctx context.Context, p policy.Policy) error {
+	if p.Name == f.hang {
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.applied = append(f.applied, p.Name)
@@ -50,13 +56,8 @@ func (f *fakeStreams) Forget(ctx context.Context, name string) (bool, error) {
 	return f.Retire(ctx, name)
 }
 
-func (f *fakeStreams) Depth(ctx context.Context, name string) (uint64, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.fail[name]; err != nil {
-		return 0, err
-	}
-	return uint64(len(name)), ctx.Err()
+func (f *fakeStreams) AllDepths(context.Context) (map[string]uint64, error) {
+	return map[string]uint64{"abc": 3, "old": 3, "door": 1, "gone": 1}, f.fail["depths"]
 }
 
 // take returns what was applied and retired since the last call, sorted.
@@ -81,6 +82,7 @@ func TestStreamsFollowThePolicies(t *testing.T) {
 			full: map[string]bool{"old": true}}
 		known := &known{}
 		s := newStreams(f, known, func(string, bool) {}, slog.New(slog.DiscardHandler))
+		close(s.whole)
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- s.run(ctx) }()
@@ -149,8 +151,57 @@ func TestStreamsFollowThePolicies(t *testing.T) {
 	})
 }
 
+// TestAStreamThatTakesItsTimeKeepsNobodyWaiting: as one whose servers do not answer.
+func TestAStreamThatTakesItsTimeKeepsNobodyWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeStreams{hang: "b"}
+		known := &known{}
+		var failed sync.Map
+		s := newStreams(f, known, func(name string, is bool) { failed.Store(name, is) },
+			slog.New(slog.DiscardHandler))
+		set := policy.Entries{}
+		for i, name := range []string{"a", "b", "c"} {
+			set[name] = policy.Entry{Policy: paced(name), Revision: uint64(i + 1)}
+		}
+		known.take(set)
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- s.run(ctx) }()
+		time.Sleep(2 * applyPatience)
+		if s.applied.isClosed() {
+			t.Error("it is ready before the policies of its own are known")
+		}
+		close(s.whole)
+		s.again()
+		synctest.Wait()
+		if applied, _ := f.take(); !slices.Equal(applied, []string{"a", "c"}) {
+			t.Errorf("applied %v", applied)
+		}
+		if !s.applied.isClosed() {
+			t.Error("one stream keeps it from being ready")
+		}
+		if got := s.troubles(); len(got) != 1 || !strings.Contains(got[0], "stream of b") {
+			t.Errorf("troubles: %q", got)
+		}
+		if is, _ := failed.Load("b"); is != true {
+			t.Error("it does not count as failed")
+		}
+		set = maps.Clone(set)
+		set["d"] = policy.Entry{Policy: paced("d"), Revision: 4}
+		known.take(set)
+		synctest.Wait()
+		if applied, _ := f.take(); !slices.Equal(applied, []string{"d"}) {
+			t.Errorf("then applied %v", applied)
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestDepths(t *testing.T) {
-	f := &fakeStreams{fail: map[string]error{"new": queue.ErrNoStream, "odd": errors.New("odd")}}
+	f := &fakeStreams{}
 	known := &known{}
 	s := newStreams(f, known, func(string, bool) {}, slog.New(slog.DiscardHandler))
 	if got := s.depths(t.Context()); len(got) != 0 {
@@ -158,7 +209,6 @@ func TestDepths(t *testing.T) {
 	}
 	known.take(policy.Entries{
 		"new":  {Policy: paced("new")},
-		"odd":  {Policy: paced("odd")},
 		"abc":  {Policy: paced("abc")},
 		"old":  {Policy: paced("old"), Retired: true},
 		"door": {Policy: policy.Policy{Rule: policy.Rule{Algorithm: policy.TokenBucket}}},
@@ -182,9 +232,11 @@ func TestAStaleAdmitterDoesNotBringADeletedPolicysStreamBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newStreams(recorded{broker, store.New(broker, nil)}, &known{}, func(string, bool) {},
+	known := &known{}
+	known.take(stale)
+	s := newStreams(recorded{broker, store.New(broker, nil)}, known, func(string, bool) {},
 		slog.New(slog.DiscardHandler))
-	s.pass(t.Context(), stale)
+	s.pass(t.Context())
 	if _, err := broker.Depth(t.Context(), "acme"); err != nil {
 		t.Errorf("no stream: %v", err)
 	}
@@ -194,9 +246,9 @@ func TestAStaleAdmitterDoesNotBringADeletedPolicysStreamBack(t *testing.T) {
 	if gone, err := store.New(broker, nil).Forget(t.Context(), "acme"); err != nil || !gone {
 		t.Fatalf("gone %t, %v", gone, err)
 	}
-	again := newStreams(recorded{broker, store.New(broker, nil)}, &known{}, func(string, bool) {},
+	again := newStreams(recorded{broker, store.New(broker, nil)}, known, func(string, bool) {},
 		slog.New(slog.DiscardHandler))
-	again.pass(t.Context(), stale)
+	again.pass(t.Context())
 	if _, err := broker.Depth(t.Context(), "acme"); !errors.Is(err, queue.ErrNoStream) {
 		t.Errorf("the stream is back: %v", err)
 	}

@@ -54,7 +54,7 @@ func (o *owners) run(ctx context.Context) error {
 }
 
 func (o *owners) look(ctx context.Context) {
-	set := o.known.policies()
+	set, waiting := o.known.policies(), o.broker.Waiting()
 	maps.DeleteFunc(o.asked, func(name string, _ *asked) bool {
 		_, found := set[name]
 		return !found
@@ -70,7 +70,10 @@ func (o *owners) look(ctx context.Context) {
 			o.asked[name] = a
 		}
 		a.partition %= p.Partitions
-		waits, known := o.waits(ctx, name, a.partition)
+		waits, known := false, true
+		if waiting[name] { // nobody is asked about others
+			waits, known = o.waits(ctx, name, a.partition)
+		}
 		switch {
 		case !known:
 		case waits:

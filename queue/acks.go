@@ -214,6 +214,13 @@ func (a *acks) takeConfirmed() []uint64 {
 	return batch
 }
 
+// idle reports whether everything is confirmed, and handed over.
+func (a *acks) idle() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.waiting)+len(a.sent)+len(a.confirmed) == 0
+}
+
 // settle waits until everything is confirmed.
 func (a *acks) settle(ctx context.Context) {
 	a.mu.Lock()

@@ -49,6 +49,9 @@ type BacklogOptions struct {
 	// of them are held that would be a loss: unpaced jobs whose texts are read again start at half
 	// the rate.
 	Holds int64
+	// Wake is called when a backlog that rests may have jobs again: see [Update]. It must not block
+	// for long. Nil: the backlog never rests.
+	Wake func()
 }
 
 // Backlog is what a partition holds, as its owner of one epoch sees it: everything that is stored,
@@ -67,13 +70,17 @@ type Backlog struct {
 	last     uint64 // sequence of the stream
 	held     uint64 // jobs that the partition's former consumer waits for
 	has      uint64 // jobs that the new one will deliver, by the word of the stream's leader
-	leader   string // of the stream; empty when it is not replicated
+	leader   string // of the stream; empty where there is no cluster
 	lacks    []Lack
 	puller   *jsapi.Puller
+	received uint64 // consumer sequence of what the last puller got
+	unheard  bool   // of that something was not handed over
 	acks     *acks
 	arrivals chan []job.Arrived
 	broken   chan error
+	idle     chan struct{}
 	sweep    sweep
+	rest     rest
 
 	stop      <-chan struct{} // closed: stop pulling
 	cancel    context.CancelFunc
@@ -120,43 +127,73 @@ func (b *Broker) openBacklog(ctx context.Context, o BacklogOptions) (*Backlog, e
 		lean:     isLean(info.State),
 		sweep:    sweep{wake: make(chan struct{}, 1), ended: make(chan struct{}, 1)},
 		arrivals: make(chan []job.Arrived), broken: make(chan error, 1),
-		isBroken: make(chan struct{}),
+		isBroken: make(chan struct{}), idle: make(chan struct{}, 1),
 		strays: strays{next: 1, known: map[uint64]bool{}, wake: make(chan struct{}, 1),
 			out: make(chan []job.Arrived)},
 	}
 	l.bare.Store(!l.lean && info.State.Bytes > uint64(cmp.Or(o.Holds, defaultHolds)))
 	l.chooseFilter(info.Config)
-	if info.Cluster != nil {
-		l.leader = info.Cluster.Leader
+	l.leader = leaderOf(info.Cluster)
+	if err := l.takeOver(ctx, info); err != nil {
+		l.hush()
+		return nil, err
+	}
+	return l, nil
+}
+
+// takeOver makes the consumer in the place of all others, and begins to pull from it, or to rest.
+func (l *Backlog) takeOver(ctx context.Context, info *jetstream.StreamInfo) error {
+	// Among several servers some hear of who listens later than others.
+	if l.o.Wake != nil && l.leader == "" && info.State.Msgs == 0 &&
+		len(info.Config.Subjects) > 0 {
+		if err := l.listen(info.Config.Subjects[0]); err != nil {
+			return jsapi.Translate(err)
+		}
+		l.rest.atOnce = true
 	}
 	// From the beginning, because Done must know them from others: an acknowledgement of what the
 	// consumer has not delivered would make it leave out all before.
 	astray, err := l.gather(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := l.evict(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	if err := l.passOver(ctx, info.Cluster); err != nil {
-		return nil, err
+		return err
 	}
-	consumer := b.names.Consumer(o.Partition, o.Epoch)
-	if l.acks, err = newAcks(b.nc, stream, consumer); err != nil {
-		return nil, jsapi.Translate(err)
+	if l.rest.atOnce {
+		l.sweep.over = true
+		return nil
 	}
-	if l.puller, err = jsapi.NewPuller(b.nc, stream, consumer); err != nil {
+	l.hush()
+	return l.begin(astray)
+}
+
+// begin pulls from the consumer, from where it was left. What runs in the background ends with
+// Close or Rest.
+func (l *Backlog) begin(astray []job.Arrived) error {
+	consumer := l.b.names.Consumer(l.o.Partition, l.o.Epoch)
+	var err error
+	if l.acks, err = newAcks(l.b.nc, l.stream, consumer); err != nil {
+		return jsapi.Translate(err)
+	}
+	puller, err := jsapi.NewPuller(l.b.nc, l.stream, consumer)
+	if err != nil {
 		l.acks.close()
-		return nil, jsapi.Translate(err)
+		return jsapi.Translate(err)
 	}
-	// What runs in the background ends with Close, not with the call that began it.
-	background, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	background, cancel := context.WithCancel(context.Background())
 	l.stop, l.cancel = background.Done(), cancel
-	l.puller.WakeIdle = true
+	puller.WakeIdle, puller.Received = true, l.received
+	l.puller = puller
 	l.pulling.Go(func() { l.pull(background, astray) })
-	l.pulling.Go(func() { l.sweepUp(background) })
+	if !l.swept() {
+		l.pulling.Go(func() { l.sweepUp(background) })
+	}
 	l.pulling.Go(func() { l.look(background) })
-	return l, nil
+	return nil
 }
 
 // chooseFilter says what the consumer is to deliver. One partition goes without a filter, which
@@ -256,10 +293,19 @@ func (l *Backlog) createConsumer(ctx context.Context) (leader string, err error)
 	ctx, cancel := context.WithTimeout(ctx, jsapi.CallTimeout)
 	defer cancel()
 	consumer, err := l.b.js.CreateConsumer(ctx, l.stream, l.consumer())
-	if err == nil && consumer.CachedInfo().Cluster != nil {
-		leader = consumer.CachedInfo().Cluster.Leader
+	if err == nil {
+		leader = leaderOf(consumer.CachedInfo().Cluster)
 	}
 	return leader, err
+}
+
+// leaderOf is the server of a cluster that leads a stream or a consumer; empty where there is no
+// cluster, which a server that is alone tells by naming none.
+func leaderOf(cluster *jetstream.ClusterInfo) string {
+	if cluster == nil || cluster.Name == "" {
+		return ""
+	}
+	return cluster.Leader
 }
 
 // dress has bodies come again once all that was stored has come without. A consumer takes that
@@ -296,7 +342,7 @@ func (l *Backlog) consumer() jetstream.ConsumerConfig {
 	}
 }
 
-// Update is what a backlog has for its owner: one of the fields is set.
+// Update is what a backlog has for its owner: one of the fields is set, or Swept and Idle.
 type Update struct {
 	// Arrived are stored jobs in stream order, up to 512, first those that wait, then new ones as
 	// they come. While nobody asks for the next update, pulling pauses.
@@ -309,6 +355,9 @@ type Update struct {
 	// Confirmed are the sequences of finished jobs that are gone from the stream, by the server's
 	// word.
 	Confirmed []uint64
+	// Idle says that there have been no jobs for some seconds: call [Backlog.Rest], and after that
+	// Next only once [BacklogOptions.Wake] was called and [Backlog.Resume] has returned.
+	Idle bool
 }
 
 // Next waits for the next update. It is for one goroutine, which calls it until the backlog is
@@ -321,6 +370,9 @@ type Update struct {
 // more. After Close and the last confirmations it returns [ErrClosed], and when the context ends
 // that one's error.
 func (l *Backlog) Next(ctx context.Context) (Update, error) {
+	if l.rest.atOnce {
+		return Update{Swept: true, Idle: true}, nil
+	}
 	select {
 	case jobs := <-l.arrivals:
 		return Update{Arrived: jobs}, nil
@@ -328,6 +380,8 @@ func (l *Backlog) Next(ctx context.Context) (Update, error) {
 		return Update{Stray: jobs}, nil
 	case <-l.sweep.ended:
 		return Update{Swept: true}, nil
+	case <-l.idle:
+		return Update{Idle: true}, nil
 	case err := <-l.broken:
 		return Update{}, err
 	case seqs, ok := <-l.acks.out:
@@ -363,7 +417,7 @@ func (l *Backlog) StreamCreated() time.Time { return l.created }
 // Done acknowledges a finished job, and repeats that until the server confirms it or the backlog is
 // closed. It never blocks. After Close it does nothing.
 func (l *Backlog) Done(seq uint64) {
-	if !l.strays.finish(seq) {
+	if !l.strays.finish(seq) && l.acks != nil {
 		l.acks.add(seq)
 	}
 }
@@ -371,7 +425,11 @@ func (l *Backlog) Done(seq uint64) {
 // pull hands deliveries over, after the strays that were found at first, until it is to stop or
 // deliveries may be missing.
 func (l *Backlog) pull(ctx context.Context, astray []job.Arrived) {
-	defer l.puller.Stop()
+	defer func() {
+		l.received = l.puller.Received
+		l.puller.Stop()
+		l.puller = nil // its room is what a backlog takes most of
+	}()
 	if !l.hand(astray) {
 		return
 	}
@@ -394,6 +452,7 @@ func (l *Backlog) pull(ctx context.Context, astray []job.Arrived) {
 		last := batch[len(batch)-1]
 		clear(batch)
 		if !l.handOver(ctx, arrived) {
+			l.unheard = true
 			return
 		}
 		if last.Pending == 0 || last.Seq > l.last {
@@ -416,12 +475,9 @@ func (l *Backlog) fail(err error) {
 	})
 }
 
-// look checks from time to time whether the backlog would be opened differently now, and looks
-// after the strays.
+// look checks from time to time whether the backlog would be opened differently now, or may rest,
+// and looks after the strays.
 func (l *Backlog) look(ctx context.Context) {
-	if l.lean && l.strays.filter == "" {
-		return
-	}
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
 	for {
@@ -442,12 +498,14 @@ func (l *Backlog) look(ctx context.Context) {
 		if !l.hand(astray) {
 			return
 		}
-		if l.lean {
-			continue
-		}
 		info, err := l.b.js.StreamInfo(ctx, l.stream, "")
-		if err == nil && isLean(info.State) && info.State.Bytes > shapeBytes {
+		switch {
+		case err != nil:
+		case !l.lean && isLean(info.State) && info.State.Bytes > shapeBytes:
 			l.fail(fmt.Errorf("%w: messages are too large for a backlog with bodies", ErrShape))
+			return
+		case l.idles(info):
+			l.idle <- struct{}{}
 			return
 		}
 	}
@@ -461,6 +519,10 @@ func (l *Backlog) look(ctx context.Context) {
 func (l *Backlog) Close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
 	defer cancel()
+	l.hush()
+	if l.acks == nil {
+		return nil // it has never pulled
+	}
 	l.cancel()
 	l.pulling.Wait()
 	select {

@@ -45,7 +45,8 @@ type Options struct {
 }
 
 // Broker is the way to one installation's jobs, policies and records over one NATS connection. It
-// is safe for concurrent use, owns no goroutine, and does not close the connection.
+// is safe for concurrent use, owns no goroutine but one while it serves partitions, and does not
+// close the connection.
 type Broker struct {
 	nc       *nats.Conn
 	js       *jsapi.Conn
@@ -53,7 +54,9 @@ type Broker struct {
 	replicas int
 	log      *slog.Logger
 
-	tables Tables
+	tables  Tables
+	shared  switchboard // of what many partitions subscribe to
+	resting resting
 
 	events    events
 	chronicle chronicle
@@ -97,7 +100,8 @@ func NewBroker(nc *nats.Conn, o Options) (*Broker, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Broker{nc: nc, js: js, names: names, replicas: o.Replicas, log: o.Logger}
+	b := &Broker{nc: nc, js: js, names: names, replicas: o.Replicas, log: o.Logger,
+		shared: switchboard{nc: nc}}
 	table := func(name, holds string, o kv.Options) *kv.Table {
 		o.Description = "Penstock: " + holds
 		return kv.New(js, names.bucket(name), o, b.log)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 	"github.com/penstock-mq/penstock/queue/job"
@@ -18,6 +20,21 @@ func (b *Broker) Depth(ctx context.Context, policy string) (uint64, error) {
 		return 0, fmt.Errorf("depth of policy %s: %w", policy, jsapi.Translate(err))
 	}
 	return info.State.Msgs, nil
+}
+
+// AllDepths is how many jobs the streams of all policies hold, by one list.
+func (b *Broker) AllDepths(ctx context.Context) (map[string]uint64, error) {
+	depths := map[string]uint64{}
+	err := b.js.EachStream(ctx, func(info *jetstream.StreamInfo) {
+		name, ours := strings.CutPrefix(info.Config.Name, b.names.Stream(""))
+		if ours && info.Config.Metadata[metaPartitions] != "" {
+			depths[name] = info.State.Msgs
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("depths of all policies: %w", jsapi.Translate(err))
+	}
+	return depths, nil
 }
 
 // Depths is how many jobs each bucket of a policy holds; empty buckets are left out. It reads one

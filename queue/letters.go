@@ -37,17 +37,14 @@ type LetterCount struct {
 // LetterCounts returns the policies that have dead letters, those with most first. It lists the
 // streams of dead letters alone, of which there are few: most policies have none.
 func (b *Broker) LetterCounts(ctx context.Context) ([]LetterCount, error) {
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
-	defer cancel()
 	var counts []LetterCount
-	list := b.js.ListStreams(ctx, jetstream.WithStreamListSubject(b.names.Dead("*", ">")))
-	for info := range list.Info() {
+	err := b.js.EachStream(ctx, func(info *jetstream.StreamInfo) {
 		policy, ours := strings.CutPrefix(info.Config.Name, b.names.DeadStream(""))
 		if s := info.State; ours && s.Msgs > 0 {
 			counts = append(counts, LetterCount{policy, s.Msgs, s.FirstTime, s.LastTime})
 		}
-	}
-	if err := list.Err(); err != nil {
+	}, jetstream.WithStreamListSubject(b.names.Dead("*", ">")))
+	if err != nil {
 		return nil, fmt.Errorf("list the streams of dead letters: %w", jsapi.Translate(err))
 	}
 	slices.SortFunc(counts, func(a, b LetterCount) int {

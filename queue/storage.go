@@ -27,9 +27,6 @@ const (
 
 	// lettersAnyhow bounds a policy's letters where the size of the store is not known.
 	lettersAnyhow = 1 << 30
-
-	// listTimeout bounds the listing of all streams, of which there may be tens of thousands.
-	listTimeout = 10 * jsapi.CallTimeout
 )
 
 // Metadata of a policy's stream: what the policy itself says of bounds, in bytes.
@@ -80,6 +77,14 @@ func (b *Broker) Ration(ctx context.Context, coming ...policy.Policy) (Storage, 
 	return s, nil
 }
 
+// Waiting are the policies that had jobs when [Broker.Ration] listed all streams last.
+func (b *Broker) Waiting() map[string]bool {
+	if found := b.surveyed.Load(); found != nil {
+		return found.waiting
+	}
+	return nil
+}
+
 // bounded is one stream in the sharing of a part of the store.
 type bounded struct {
 	policy string                // of a history with historyInfix
@@ -93,6 +98,7 @@ type bounded struct {
 type survey struct {
 	jobs, letters share
 	streams       map[string]jetstream.StreamConfig // of jobs, by policy
+	waiting       map[string]bool                   // policies that have jobs
 	said          map[string]map[string]string      // their metadata, and of those to come
 }
 
@@ -131,7 +137,8 @@ func (b *Broker) ration(ctx context.Context, coming []jetstream.StreamConfig) (S
 		return Storage{}, err
 	}
 	found := &survey{jobs: share{0, 1}, letters: share{lettersAnyhow, 1},
-		streams: map[string]jetstream.StreamConfig{}, said: map[string]map[string]string{}}
+		streams: map[string]jetstream.StreamConfig{}, waiting: map[string]bool{},
+		said: map[string]map[string]string{}}
 	jobs, letters, foreign, err := b.boundedStreams(ctx, found, coming)
 	if err != nil {
 		return Storage{}, err
@@ -296,20 +303,16 @@ func (b *Broker) boundedStreams(ctx context.Context, found *survey,
 			x.policy, found.said[name] = name, config.Metadata
 			jobs = append(jobs, x)
 			if x.stream != nil {
-				found.streams[name] = config
+				found.streams[name], found.waiting[name] = config, x.stream.State.Msgs > 0
 			}
 		case !strings.HasPrefix(config.Name, "KV_"+b.names.upper+"_"):
 			foreign += max(config.MaxBytes, x.used)
 		}
 	}
-	// A page holds 256 streams, and has as long as any other call.
-	look, cancel := context.WithTimeout(ctx, listTimeout)
-	defer cancel()
-	list := b.js.ListStreams(look)
-	for info := range list.Info() {
+	err = b.js.EachStream(ctx, func(info *jetstream.StreamInfo) {
 		add(info.Config, &bounded{stream: info, used: int64(info.State.Bytes)})
-	}
-	if err := list.Err(); err != nil {
+	})
+	if err != nil {
 		return nil, nil, 0, jsapi.Translate(err)
 	}
 	for _, config := range coming {

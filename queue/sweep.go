@@ -72,6 +72,13 @@ func (s *sweep) end(handed uint64) bool {
 	return s.over
 }
 
+// swept reports whether the sweep has ended.
+func (l *Backlog) swept() bool {
+	l.sweep.mu.Lock()
+	defer l.sweep.mu.Unlock()
+	return l.sweep.over
+}
+
 // handOver hands jobs over in order, and reports whether the backlog goes on.
 func (l *Backlog) handOver(ctx context.Context, arrived []job.Arrived) bool {
 	s := &l.sweep

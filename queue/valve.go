@@ -43,13 +43,13 @@ func (b *Broker) AskValve(ctx context.Context, policy string, partition int,
 }
 
 // ServeValve lets the owner of a partition answer: answer is called for each question, one at a
-// time, in the connection's goroutine, so it must hand the work over; reply may be called later and
-// from anywhere, once. A question in an unknown format is refused here. stop ends it; questions
-// that had arrived before may still come.
+// time, in a goroutine that all partitions share, so it must hand the work over; reply may be
+// called later and from anywhere, once. A question in an unknown format is refused here. stop ends
+// it; questions that had arrived before may still come.
 func (b *Broker) ServeValve(
 	policy string, partition int, answer func(q job.Question, reply func(job.Answer)),
 ) (stop func(), err error) {
-	sub, err := b.nc.Subscribe(b.names.Valve(policy, partition), func(m *nats.Msg) {
+	_, stop, err = b.shared.subscribe(b.names.Valve(policy, partition), func(m *nats.Msg) {
 		reply := func(a job.Answer) {
 			a.V = job.FormatVersion
 			body, err := json.Marshal(a)
@@ -76,5 +76,5 @@ func (b *Broker) ServeValve(
 	if err != nil {
 		return nil, fmt.Errorf("serve valve %s.%d: %w", policy, partition, jsapi.Translate(err))
 	}
-	return func() { _ = sub.Unsubscribe() }, nil
+	return stop, nil
 }

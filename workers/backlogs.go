@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/queue/kv"
@@ -123,11 +124,35 @@ func (bs *backlogs) began(b *backlog, open *queue.Backlog, found core.Opened, no
 	bs.spawn(func() { bs.feed(b.ctx, p, found.Epoch, open) })
 }
 
+// wake has jobs of a partition come again whose backlog rests.
+func (bs *backlogs) wake(p handle.Partition, b *backlog) {
+	if b.open == nil {
+		return
+	}
+	epoch, open := b.epoch, b.open
+	switch resumed, err := open.Resume(); {
+	case err != nil:
+		bs.core.Handle(core.Broken{Part: p, Epoch: epoch}, bs.now())
+	case resumed:
+		bs.spawn(func() { bs.feed(b.ctx, p, epoch, open) })
+	}
+}
+
+// policiesChange wakes partitions whose policies change. A stream whose door is closed meanwhile,
+// or that goes, has no publisher find somebody who listens in its place.
+func (bs *backlogs) policiesChange(before, now policy.Entries) {
+	for p, b := range bs.all {
+		if before[p.Policy].Revision != now[p.Policy].Revision {
+			bs.wake(p, b)
+		}
+	}
+}
+
 // mostArrived is how many jobs arrive in one event: 512 would keep the loop for milliseconds from
 // what is due.
 const mostArrived = 64
 
-// feed passes what a backlog delivers and confirms on to the loop, until it is closed.
+// feed passes what a backlog delivers and confirms on to the loop, until it rests or is closed.
 func (bs *backlogs) feed(ctx context.Context, p handle.Partition, epoch uint64,
 	open *queue.Backlog) {
 	for {
@@ -139,8 +164,16 @@ func (bs *backlogs) feed(ctx context.Context, p handle.Partition, epoch uint64,
 			bs.log.Info("opens a backlog anew", "policy", p.Policy, "partition", p.Number, "reason",
 				err)
 			bs.send(core.Broken{Part: p, Epoch: epoch})
-		case next.Swept:
-			bs.send(core.Swept{Part: p, Epoch: epoch})
+		case next.Swept || next.Idle:
+			if next.Swept {
+				bs.send(core.Swept{Part: p, Epoch: epoch})
+			}
+			if next.Idle {
+				if err = open.Rest(); err == nil {
+					return
+				}
+				bs.send(core.Broken{Part: p, Epoch: epoch})
+			}
 		case next.Stray != nil:
 			bs.send(core.Strayed{Part: p, Epoch: epoch, Jobs: next.Stray})
 		case next.Confirmed != nil:
@@ -169,6 +202,13 @@ func (bs *backlogs) readAndOpen(ctx context.Context, o core.Opening,
 	open, err := bs.broker.OpenBacklog(ctx, queue.BacklogOptions{
 		Policy: o.Part.Policy, Partition: o.Part.Number, Partitions: partitions, Epoch: o.Epoch,
 		Holds: bs.memory,
+		Wake: func() {
+			bs.post(func(pace.Instant) {
+				if b := bs.all[o.Part]; b != nil && b.epoch == o.Epoch {
+					bs.wake(o.Part, b)
+				}
+			})
+		},
 	})
 	if err != nil {
 		return found, nil, err

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	mathrand "math/rand/v2"
 	"os"
 	"slices"
@@ -420,7 +421,7 @@ func (d *Drainer) turn(now pace.Instant) {
 	d.core.Perform(d.performer)
 
 	d.tallies.tell(now, false)
-	d.outages.tell(d.core.Breakers(), now)
+	d.outages.tell(d.core.Breakers(maps.Keys(d.outages.policies)), now)
 	d.proof.tell(d.core, now)
 	if !d.ready && d.core.Ready(now) {
 		d.ready = true

@@ -59,6 +59,7 @@ func (d *Drainer) watch() {
 			})
 		},
 	}
+	d.spawn(func() { d.broker.Rouse(d.life) })
 	var missing atomic.Int32
 	missing.Store(int32(len(watches)))
 	for what, watch := range watches {
@@ -97,6 +98,7 @@ func (d *Drainer) SetPolicies(names []string) {
 
 // setPolicies takes the set of policies, as it is now.
 func (d *Drainer) setPolicies(set policy.Entries, now pace.Instant) {
+	d.backlogs.policiesChange(d.set, set)
 	d.set = set
 	d.catalog.learn(set)
 	var queues []core.QueuePolicy

@@ -766,9 +766,9 @@ var table = []mutant{
 	{
 		name: "epoch-unchecked-swept", file: "workers/internal/core/jobs.go",
 		old: `p != nil && p.Epoch == e.Epoch {
-		c.valves[p.Policy].Swept`,
+		c.valve(p.Policy).Swept`,
 		new: `p != nil {
-		c.valves[p.Policy].Swept`,
+		c.valve(p.Policy).Swept`,
 		by: "./workers/internal/core TestABacklogOfAnEarlierEpochIsNotHeard",
 	},
 	{
@@ -2442,13 +2442,13 @@ func (Synced)`,
 
 	{
 		name: "gap-unnoticed", file: "queue/internal/jsapi/pull.go",
-		old: "if meta.consumerSeq != p.received+1 {",
+		old: "if meta.consumerSeq != p.Received+1 {",
 		new: "if false {",
 		by:  "./queue/internal/jsapi TestAGapInDeliveriesBreaks",
 	},
 	{
 		name: "lost-tail-unnoticed", file: "queue/internal/jsapi/pull.go",
-		old: "if p.promised > p.received {",
+		old: "if p.promised > p.Received {",
 		new: "if false {",
 		by:  "./queue/internal/jsapi TestHeartbeatShowsLostDeliveries",
 	},

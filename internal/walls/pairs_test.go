@@ -20,7 +20,7 @@ import (
 // something that the second declares, fields apart; and how many of them may point upwards in the
 // best order of the files. Whoever needs more moves something first, or says in the commit why not.
 var mostPairs = map[string]struct{ pairs, upward int }{
-	"workers":                {93, 3},
+	"workers":                {94, 3},
 	"workers/internal/core":  {52, 13},
 	"workers/internal/valve": {182, 43},
 }

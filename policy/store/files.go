@@ -88,12 +88,19 @@ func (s *Store) putFile(ctx context.Context, set string,
 		current[r.Key], err = currentRecord(r.Value)
 		problem(r.Key, err)
 	}
-	for i, p := range ps {
-		_, err := s.fromFile(ctx, set, current[p.Name], p)
+	same := map[string]bool{}
+	var sharing []policy.Policy
+	for _, p := range ps {
+		next, err := s.fromFile(ctx, set, current[p.Name], p)
 		problem(p.Name, err)
-		for _, other := range ps[:i] {
+		same[p.Name] = next == nil
+		if len(p.SharedLimits()) == 0 {
+			continue
+		}
+		for _, other := range sharing {
 			problem(p.Name, p.CheckShared(other))
 		}
+		sharing = append(sharing, p)
 		differing, err := sharedBeside(p, current, inFile)
 		problem(p.Name, err)
 		result.Differing = append(result.Differing, differing...)
@@ -103,7 +110,11 @@ func (s *Store) putFile(ctx context.Context, set string,
 	}
 
 	for _, p := range ps {
-		change, err := s.putFromFile(ctx, set, p)
+		var change *FileChange
+		var err error
+		if !same[p.Name] {
+			change, err = s.putFromFile(ctx, set, p)
+		}
 		if err == nil && change != nil {
 			result.Written = append(result.Written, *change)
 		}

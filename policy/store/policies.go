@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/penstock-mq/penstock/policy"
@@ -46,7 +47,7 @@ func New(broker *queue.Broker, log *slog.Logger) *Store {
 
 // MaxPolicies is how many policies there may be, retired ones included: each has a stream and its
 // place in every process.
-const MaxPolicies = 1000
+const MaxPolicies = 10_000
 
 // record is the stored form of a policy.
 type record struct {
@@ -210,8 +211,8 @@ func (r *record) at() uint64 {
 
 // room refuses the policy that would be too many.
 func (s *Store) room(ctx context.Context) error {
-	names, err := s.table.Keys(ctx, "*")
-	if err != nil || len(names) < MaxPolicies {
+	names, err := s.table.Count(ctx, "*")
+	if err != nil || names < MaxPolicies {
 		return err // some of the names may be deleted
 	}
 	set, err := s.Policies(ctx)
@@ -414,22 +415,47 @@ func readPolicy(r kv.Record) (policy.Entry, error) {
 	return entry, err
 }
 
-// Watch calls changed with all policies, and again after every change, until the context ends; then
-// it returns nil. changed may keep and change what it gets. It survives reconnects and restarts of
-// the server. A record in an unknown format, or with a policy that cannot be understood, is left
-// out and logged: this process then has no such policy.
+// Watch calls changed with all policies, and again after changes, until the context ends; then it
+// returns nil. Changes that come while it is called are one: a thousand policies of a file are not
+// a thousand calls, with a thousand policies each. changed may keep and change what it gets. It
+// survives reconnects and restarts of the server. A record in an unknown format, or with a policy
+// that cannot be understood, is left out and logged: this process then has no such policy.
 func (s *Store) Watch(ctx context.Context, changed func(policy.Entries)) error {
+	var mu sync.Mutex
 	set, synced := policy.Entries{}, false
+	news := make(chan struct{}, 1)
 	tell := func() {
-		if synced {
-			changed(maps.Clone(set))
+		select {
+		case news <- struct{}{}:
+		default:
 		}
 	}
+	ctx, end := context.WithCancel(ctx)
+	var telling sync.WaitGroup
+	telling.Go(func() {
+		for {
+			select {
+			case <-news:
+			case <-ctx.Done():
+				return
+			}
+			mu.Lock()
+			now := maps.Clone(set)
+			mu.Unlock()
+			changed(now)
+		}
+	})
+	defer telling.Wait()
+	defer end()
 	return s.table.Watch(ctx, "*", func(r kv.Record) {
-		if s.enter(set, r) {
+		mu.Lock()
+		defer mu.Unlock()
+		if s.enter(set, r) && synced {
 			tell()
 		}
 	}, func() {
+		mu.Lock()
+		defer mu.Unlock()
 		synced = true
 		tell()
 	})

@@ -115,6 +115,31 @@ func CheckVersion(metadata map[string]string) error {
 	return nil
 }
 
+// created is when a stream was created first.
+func created(info *jetstream.StreamInfo) time.Time {
+	if at := Instants(info.Config.Metadata, MetaCreated); len(at) > 0 {
+		return at[0]
+	}
+	return info.Created
+}
+
+// listTimeout bounds the listing of all streams, of which there may be tens of thousands.
+const listTimeout = 10 * CallTimeout
+
+// EachStream calls found for every stream of the account, or those that options choose: a page of
+// the list holds 256. Errors are JetStream's own: Translate them.
+func (c *Conn) EachStream(ctx context.Context, found func(*jetstream.StreamInfo),
+	o ...jetstream.StreamListOpt) error {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	list := c.ListStreams(ctx, o...)
+	for info := range list.Info() {
+		info.Created = created(info)
+		found(info)
+	}
+	return list.Err()
+}
+
 // StreamInfo asks for a stream's settings and state, and with a filter also for the messages per
 // subject. Errors are JetStream's own: Translate them.
 func (c *Conn) StreamInfo(ctx context.Context,
@@ -136,9 +161,7 @@ func (c *Conn) StreamInfo(ctx context.Context,
 		}
 		if all == nil {
 			all = &page.StreamInfo
-			if created := Instants(all.Config.Metadata, MetaCreated); len(created) > 0 {
-				all.Created = created[0]
-			}
+			all.Created = created(all)
 		} else {
 			for subject, n := range page.State.Subjects {
 				all.State.Subjects[subject] = n

@@ -69,7 +69,7 @@ type Puller struct {
 	silence  *time.Timer
 
 	open     int    // messages asked for and neither delivered nor given back
-	received uint64 // last consumer sequence
+	Received uint64 // last consumer sequence; of a former puller's, if set before the first Fetch
 	promised uint64 // the consumer sequence that the last heartbeat spoke of
 
 	WakeIdle bool // Fetch also returns, with nothing, when a heartbeat says that there is nothing
@@ -176,11 +176,11 @@ func (p *Puller) take(m *nats.Msg) (d Delivery, isMessage bool, err error) {
 	if !ok {
 		return d, false, fmt.Errorf("delivery with reply subject %q", m.Reply)
 	}
-	if meta.consumerSeq != p.received+1 {
+	if meta.consumerSeq != p.Received+1 {
 		return d, false, fmt.Errorf("gap in deliveries: got %d after %d", meta.consumerSeq,
-			p.received)
+			p.Received)
 	}
-	p.received = meta.consumerSeq
+	p.Received = meta.consumerSeq
 	p.idle = false
 	p.open--
 	stored := Message{Subject: m.Subject, Seq: meta.streamSeq, Time: meta.stored, Header: m.Header,
@@ -215,11 +215,11 @@ func (p *Puller) heartbeat(m *nats.Msg) error {
 	if err != nil {
 		return nil
 	}
-	if p.promised > p.received {
-		return fmt.Errorf("lost deliveries: consumer is at %d, received %d", delivered, p.received)
+	if p.promised > p.Received {
+		return fmt.Errorf("lost deliveries: consumer is at %d, received %d", delivered, p.Received)
 	}
 	p.promised = delivered
-	p.idle = delivered == p.received
+	p.idle = delivered == p.Received
 	return nil
 }
 

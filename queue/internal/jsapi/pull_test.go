@@ -15,7 +15,7 @@ func TestHeartbeatShowsLostDeliveries(t *testing.T) {
 	beat := func(delivered string) *nats.Msg {
 		return &nats.Msg{Header: nats.Header{"Status": {"100"}, "Nats-Last-Consumer": {delivered}}}
 	}
-	p := &Puller{received: 7}
+	p := &Puller{Received: 7}
 	for _, delivered := range []string{"7", "8"} { // the eighth may be under way
 		if err := p.takeStatus(beat(delivered)); err != nil {
 			t.Fatal(err)
@@ -24,11 +24,11 @@ func TestHeartbeatShowsLostDeliveries(t *testing.T) {
 	if err := p.takeStatus(beat("8")); err == nil {
 		t.Error("the eighth did not come, and nobody noticed")
 	}
-	p = &Puller{received: 7}
+	p = &Puller{Received: 7}
 	if err := p.takeStatus(beat("8")); err != nil {
 		t.Fatal(err)
 	}
-	p.received = 8
+	p.Received = 8
 	if err := p.takeStatus(beat("8")); err != nil {
 		t.Errorf("it came late: %v", err)
 	}

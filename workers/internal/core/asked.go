@@ -14,7 +14,7 @@ func (e Asked) apply(c *Core, now pace.Instant) {
 		e.Reply(job.Answer{Error: "the partition has another owner"})
 		return
 	}
-	v := c.valves[p.Policy]
+	v := c.valve(p.Policy)
 	switch e.Question.Op {
 	case job.OpOutcome:
 		var o record.Outcome

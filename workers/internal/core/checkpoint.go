@@ -101,8 +101,11 @@ func (c *Core) checkpointShare(p Put) *share {
 // together anew.
 func (c *Core) checkpointed(p Put, result putResult, revision uint64, now pace.Instant) {
 	s := c.checkpointShare(p)
+	if s == nil {
+		return
+	}
+	c.valve(s.policy)
 	switch {
-	case s == nil:
 	case result == PutOK:
 		s.part.checkpointed.revision, s.part.checkpointed.pending = revision, false
 		of := c.valves[s.policy]

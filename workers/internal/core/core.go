@@ -48,6 +48,7 @@ type Core struct {
 	// which hang together by limits that they share, and with these: by the first one's name
 	lines     map[string]string
 	sorted    []*livePolicy // the valves, by name
+	awake     []*livePolicy // those of them that a turn looks at, by name
 	out       actions
 	spare     actions // empty lists, for their memory
 	questions valve.Questions
@@ -56,8 +57,9 @@ type Core struct {
 	synced    bool // the records' first state was received
 	Connected bool
 	Leaving   bool
-	wasOpen   bool // starts were allowed when last looked at
-	changed   bool // the favourites must be computed again
+	wasOpen   bool         // starts were allowed when last looked at
+	acted     pace.Instant // when that was so last
+	changed   bool         // the favourites must be computed again
 	favourite map[*share]string
 	steadyAt  pace.Instant
 	TickAt    pace.Instant
@@ -115,6 +117,50 @@ func (c *Core) share(name handle.Partition) *share {
 		return nil
 	}
 	return s
+}
+
+// valve returns the valve of a policy, nil if there is none, for something that happens to it: the
+// next turn looks at it.
+func (c *Core) valve(name string) *livePolicy {
+	v := c.valves[name]
+	if v != nil {
+		c.rouse(v)
+	}
+	return v
+}
+
+// rouse has every turn look at a valve, until nothing can come of that any more: ten thousand
+// policies without jobs cost a turn nothing.
+func (c *Core) rouse(v *livePolicy) {
+	if v.awake {
+		return
+	}
+	v.awake = true
+	v.Rested(c.acted)
+	i, _ := slices.BinarySearchFunc(c.awake, v, func(a, b *livePolicy) int {
+		return cmp.Compare(a.Policy.Name, b.Policy.Name)
+	})
+	c.awake = slices.Insert(c.awake, i, v)
+}
+
+// rouseAll has the next turn look at all of them.
+func (c *Core) rouseAll() {
+	for _, v := range c.sorted {
+		v.awake = true
+		v.Rested(c.acted)
+	}
+	c.awake = append(c.awake[:0], c.sorted...)
+}
+
+// rest leaves out of the next turns valves of which nothing will come by itself. To limits that
+// policies share something happens whenever one of these starts a job.
+func (c *Core) rest() {
+	c.awake = slices.DeleteFunc(c.awake, func(v *livePolicy) bool {
+		v.awake = v.shared || !v.Idle() || slices.ContainsFunc(v.shares, func(s *share) bool {
+			return s.part != nil && s.part.checkpointDue() != pace.Never
+		})
+		return !v.awake
+	})
 }
 
 func (c *Core) nonce() uint64 {
@@ -220,6 +266,7 @@ func (e Found) apply(c *Core, now pace.Instant) {
 		c.ownerRead(p, found, now)
 	case whyCheckpoint:
 		if s := c.checkpointShare(p); s != nil {
+			c.valve(s.policy)
 			s.part.checkpointed.revision = found.Revision
 			s.part.checkpointed.pending = false
 			s.part.Changed = true
@@ -294,17 +341,24 @@ func (c *Core) Decide(now pace.Instant) {
 	}
 	fence := c.Fence()
 	open := now < fence
+	if open != c.wasOpen {
+		c.rouseAll()
+	}
 	if open && !c.wasOpen {
 		for _, v := range c.sorted {
 			v.Resume(now)
 		}
 	}
 	c.wasOpen = open
-	for _, v := range c.sorted {
+	if open {
+		c.acted = now
+	}
+	for _, v := range c.awake {
 		if v.Leads() {
 			v.Advance(now, fence)
 		}
 	}
+	c.rest()
 }
 
 // Checkpoint works on the checkpoints that are due. That takes longer than a start may be under
@@ -316,9 +370,11 @@ func (c *Core) Checkpoint(now pace.Instant) {
 		return
 	}
 	left := cmp.Or(c.options.gather, mostGathered)
-	for _, s := range c.sortedShares() {
-		if p := s.part; left > 0 && p != nil && now >= p.checkpointDue() {
-			left = c.note(c.valves[s.policy], p, left, now)
+	for _, v := range c.awake {
+		for _, s := range v.shares {
+			if p := s.part; left > 0 && p != nil && now >= p.checkpointDue() {
+				left = c.note(v, p, left, now)
+			}
 		}
 	}
 }
@@ -331,12 +387,10 @@ func (c *Core) Wake(now pace.Instant) pace.Instant {
 	if !c.Lease.inFlight {
 		at = min(at, c.Lease.renewAt)
 	}
-	for _, v := range c.sorted {
+	for _, v := range c.awake {
 		at = min(at, v.Wake(c.wasOpen))
-	}
-	if c.wasOpen {
-		for _, s := range c.sortedShares() {
-			if s.part != nil {
+		for _, s := range v.shares {
+			if c.wasOpen && s.part != nil {
 				at = min(at, s.part.checkpointDue())
 			}
 		}

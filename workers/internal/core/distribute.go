@@ -258,7 +258,7 @@ func (c *Core) canGo(s *share, now pace.Instant) bool {
 // quiet reports whether nothing of a partition is under way here or still to be told, and stops it
 // from starting more.
 func (c *Core) quiet(s *share) bool {
-	v := c.valves[s.policy]
+	v := c.valve(s.policy)
 	v.Quiesce(s.part.Part)
 	return c.unsettled[s.key()] == 0 && v.Quiet(s.part.Part)
 }

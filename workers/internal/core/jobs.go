@@ -13,25 +13,25 @@ func (e Arrived) apply(c *Core, now pace.Instant) {
 	if p == nil || p.Epoch != e.Epoch {
 		return
 	}
-	c.valves[p.Policy].Arrive(p.Part, e.Jobs, true, now, c.Wall(now))
+	c.valve(p.Policy).Arrive(p.Part, e.Jobs, true, now, c.Wall(now))
 }
 
 func (e Swept) apply(c *Core, now pace.Instant) {
 	if p := c.part(e.Part); p != nil && p.Epoch == e.Epoch {
-		c.valves[p.Policy].Swept(p.Part, now)
+		c.valve(p.Policy).Swept(p.Part, now)
 	}
 }
 
 func (e Strayed) apply(c *Core, now pace.Instant) {
 	if p := c.part(e.Part); p != nil && p.Epoch == e.Epoch {
-		c.valves[p.Policy].Arrive(p.Part, e.Jobs, false, now, c.Wall(now))
+		c.valve(p.Policy).Arrive(p.Part, e.Jobs, false, now, c.Wall(now))
 	}
 }
 
 func (e Confirmed) apply(c *Core, now pace.Instant) {
 	if p := c.part(e.Part); p != nil {
 		for _, seq := range e.Seqs {
-			c.valves[p.Policy].Confirmed(p.Part, seq, now)
+			c.valve(p.Policy).Confirmed(p.Part, seq, now)
 		}
 	}
 }
@@ -40,7 +40,7 @@ func (e Confirmed) apply(c *Core, now pace.Instant) {
 func Finish(r valve.Run, o record.Outcome) Finished { return Finished{r.Part.Policy, r.Number, o} }
 
 func (e Finished) apply(c *Core, now pace.Instant) {
-	if v := c.valves[e.Policy]; v != nil {
+	if v := c.valve(e.Policy); v != nil {
 		v.Finished(e.Run, e.Outcome, now)
 	}
 }
@@ -56,7 +56,7 @@ func (c *Core) read(e Text, now pace.Instant) {
 	if p == nil {
 		return
 	}
-	switch v, j := c.valves[p.Policy], p.Held(e.Ref); {
+	switch v, j := c.valve(p.Policy), p.Held(e.Ref); {
 	case j == nil:
 	case e.Malformed != nil:
 		v.Unreadable(j, e.Malformed, now)
@@ -70,13 +70,13 @@ func (c *Core) read(e Text, now pace.Instant) {
 
 func (e Saved) apply(c *Core, now pace.Instant) {
 	if p := c.part(e.Part); p != nil {
-		c.valves[p.Policy].Written(p.Part, &e.Save, now)
+		c.valve(p.Policy).Written(p.Part, &e.Save, now)
 	}
 }
 
 func (e Buried) apply(c *Core, _ pace.Instant) {
 	if p := c.part(e.Part); p != nil {
-		c.valves[p.Policy].Buried(p.Held(e.Ref))
+		c.valve(p.Policy).Buried(p.Held(e.Ref))
 	}
 }
 
@@ -119,6 +119,6 @@ func (c *Core) reported(policy string, number int, o record.Outcome, now pace.In
 	if !c.Open(now) || s == nil || s.part == nil || !s.part.Owned() || s.part.fresh {
 		return false
 	}
-	c.valves[policy].Reported(s.part.Part, o, now)
+	c.valve(policy).Reported(s.part.Part, o, now)
 	return true
 }

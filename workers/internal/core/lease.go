@@ -245,6 +245,7 @@ func (c *Core) leaseSeen(id string, found Record, now pace.Instant) {
 	p.gone = !found.Exists || p.record.Tombstone
 	if p.gone && !before.gone {
 		p.goneAt = now
+		c.rouseAll()
 		for _, v := range c.valves {
 			v.HolderGone(id, now)
 		}
@@ -409,6 +410,7 @@ func (c *Core) stamped(nonce uint64, stored time.Time, now pace.Instant) {
 	}
 	if off := c.Wall(0).Sub(s.dated); off.Abs() >= datesOff {
 		s.dated = c.Wall(0)
+		c.rouseAll()
 		for _, v := range c.sorted {
 			v.Redate(now, c.Wall(now))
 		}

@@ -245,7 +245,7 @@ func (c *Core) takeUp(s *share, now pace.Instant) {
 		}
 	case s.state == shareReleasing: // a late taking; the release is on its way or is repeated
 	case s.part == nil:
-		v := c.valves[s.policy]
+		v := c.valve(s.policy)
 		if v == nil || v.ending {
 			s.state = shareIdle // distribute gives it back
 			return
@@ -256,7 +256,7 @@ func (c *Core) takeUp(s *share, now pace.Instant) {
 		s.state, s.takenAt, s.freeSince = shareOwned, now, 0
 		c.out.opens = append(c.out.opens, Opening{s.part.Partition, s.part.Epoch, true})
 	case s.part.Epoch != s.revision:
-		c.valves[s.policy].Reopen(s.part.Part, s.revision)
+		c.valve(s.policy).Reopen(s.part.Part, s.revision)
 		s.state = shareOwned
 		c.out.opens = append(c.out.opens, Opening{s.part.Partition, s.part.Epoch, s.part.fresh})
 	default:
@@ -312,6 +312,7 @@ func (c *Core) ownerSeen(s *share, found Record, now pace.Instant) {
 		}
 		if s.state == shareOwned { // then its owner writes it again, for a new epoch
 			s.part.broken, s.part.Changed = true, true
+			c.valve(s.policy)
 		}
 		return
 	}
@@ -396,7 +397,7 @@ func (c *Core) closeBacklog(p *partition) {
 func (c *Core) dropShare(s *share) {
 	c.closeBacklog(s.part)
 	if s.part.Owned() {
-		c.valves[s.policy].Drop(s.part.Part)
+		c.valve(s.policy).Drop(s.part.Part)
 	}
 	s.part, s.state, s.freeSince = nil, shareIdle, 0
 }
@@ -409,7 +410,7 @@ func (c *Core) dropShare(s *share) {
 // start that the record does not tell of: its new owner would start it too (laws 2 and 3). While
 // the record is on its way nobody starts anything, which is the gap that a handover has.
 func (c *Core) release(s *share, now pace.Instant) {
-	c.valves[s.policy].Quiesce(s.part.Part)
+	c.valve(s.policy).Quiesce(s.part.Part)
 	if s.part.Undecided() {
 		c.TickAt = min(c.TickAt, now.Add(time.Millisecond))
 		return
@@ -438,7 +439,7 @@ func (c *Core) release(s *share, now pace.Instant) {
 func (c *Core) giveBack(s *share, now pace.Instant) {
 	if s.part != nil {
 		c.closeBacklog(s.part)
-		c.valves[s.policy].Drop(s.part.Part)
+		c.valve(s.policy).Drop(s.part.Part)
 	}
 	r := s.before.record
 	switch {

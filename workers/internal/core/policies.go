@@ -20,6 +20,8 @@ type livePolicy struct {
 	tenure  uint64    // a policy that comes back has another valve
 	shared  bool      // it is none but a limit that policies share …
 	stored  time.Time // … of which the first was stored then
+	shares  []*share
+	awake   bool // it is among Core.awake
 }
 
 // runnable lists the policies whose valves this drainer may own.
@@ -37,8 +39,16 @@ func (c *Core) runnable() []string {
 func (c *Core) sortValves() {
 	c.sorted = c.sorted[:0]
 	for _, name := range slices.Sorted(maps.Keys(c.valves)) {
-		c.sorted = append(c.sorted, c.valves[name])
+		v := c.valves[name]
+		v.shares = nil
+		c.sorted = append(c.sorted, v)
 	}
+	for _, s := range c.sortedShares() {
+		if v := c.valves[s.policy]; v != nil {
+			v.shares = append(v.shares, s)
+		}
+	}
+	c.rouseAll()
 	c.link()
 }
 
@@ -149,7 +159,6 @@ func (e Configured) apply(c *Core, now pace.Instant) {
 			c.valves[s.policy].Quiesce(s.part.Part)
 		}
 	}
-	c.sortValves()
 	if len(shares) != len(c.shares) || !slices.Equal(before, c.runnable()) ||
 		!maps.Equal(lines, c.lines) {
 		c.changed = true
@@ -158,6 +167,7 @@ func (e Configured) apply(c *Core, now pace.Instant) {
 		}
 	}
 	c.shares, c.order = shares, nil
+	c.sortValves()
 	for _, s := range c.sortedShares() {
 		if found, ok := c.owners[s.key()]; ok && s.revision < found.Revision {
 			c.ownerSeen(s, found, now)
@@ -175,7 +185,7 @@ func (e Overridden) apply(c *Core, now pace.Instant) {
 	if all[key] = o; o.IsZero() {
 		delete(all, key)
 	}
-	if v := c.valves[name]; v != nil {
+	if v := c.valve(name); v != nil {
 		v.SetOverride(key, o, now)
 	}
 }

@@ -48,7 +48,7 @@ func (found Opened) apply(c *Core, now pace.Instant) {
 	if s == nil || s.part.Epoch != found.Epoch || !s.part.Owned() {
 		return
 	}
-	p, v := s.part, c.valves[s.policy]
+	p, v := s.part, c.valve(s.policy)
 	s.failures, s.over = 0, false
 	if v.shared {
 		found.Created = v.stored // for it has no stream

@@ -18,20 +18,20 @@ func (c *Core) Next(name string) valve.NextTurn {
 }
 
 func (e Offered) apply(c *Core, now pace.Instant) {
-	if v := c.valves[e.Policy]; v != nil {
+	if v := c.valve(e.Policy); v != nil {
 		v.Offered(e.Result, now)
 	}
 }
 
 func (e Refused) apply(c *Core, _ pace.Instant) {
-	if v := c.valves[e.Policy]; v != nil {
+	if v := c.valve(e.Policy); v != nil {
 		v.Refused(e.Key)
 	}
 }
 
 // advance gives the worker the job whose turn it is, or refuses.
 func (e Claimed) apply(c *Core, _ pace.Instant) {
-	if v := c.valves[e.Policy]; v != nil {
+	if v := c.valve(e.Policy); v != nil {
 		v.Claimed(e.Claim)
 	} else {
 		c.out.Refusals = append(c.out.Refusals, e.Worker)
@@ -47,7 +47,7 @@ type Reservation struct {
 
 // Reserve takes a local worker for another drainer's valve.
 func (c *Core) Reserve(name string) (r Reservation, ok bool) {
-	v := c.valves[name]
+	v := c.valve(name)
 	if v == nil || c.Leaving || !v.Reserve() {
 		return r, false
 	}
@@ -56,7 +56,7 @@ func (c *Core) Reserve(name string) (r Reservation, ok bool) {
 
 // Release gives a worker back, unless its policy has gone meanwhile, and its valve with it.
 func (c *Core) Release(r Reservation) {
-	if v := c.valves[r.policy]; v != nil && v.tenure == r.valve {
+	if v := c.valve(r.policy); v != nil && v.tenure == r.valve {
 		v.Release()
 	}
 }
@@ -79,11 +79,18 @@ func (c *Core) Running() (jobs int) {
 	return jobs
 }
 
-// Breakers are those of all policies that have a valve, by name.
-func (c *Core) Breakers() iter.Seq2[string, valve.Breakers] {
+// Breakers are those of policies that have a valve, by name: of those that are open nobody who knew
+// of none may miss any, and of others that are known.
+func (c *Core) Breakers(known iter.Seq[string]) iter.Seq2[string, valve.Breakers] {
 	return func(yield func(string, valve.Breakers) bool) {
-		for _, v := range c.sorted {
+		for _, v := range c.awake {
 			if !v.shared && !yield(v.Policy.Name, v.Breakers()) {
+				return
+			}
+		}
+		for name := range known {
+			v := c.valves[name]
+			if v != nil && !v.awake && !v.shared && !yield(name, v.Breakers()) {
 				return
 			}
 		}

@@ -207,6 +207,24 @@ func (v *Valve) timeout(j *heldJob, now pace.Instant) {
 	}
 }
 
+// Idle reports whether nothing comes of an Advance until the valve is told something: it has no
+// jobs, and waits for none. One in a line of several is never idle, since their turns go on.
+func (v *Valve) Idle() bool {
+	if len(v.line.valves) > 1 || len(v.runs)+len(v.claims.held)+v.claims.offering > 0 ||
+		v.Wake(true) != pace.Never {
+		return false
+	}
+	for _, p := range v.parts {
+		if len(p.jobs)+len(p.inherited)+p.deep.Len()+p.unseen > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// Rested tells a valve that was idle when it could last have started jobs.
+func (v *Valve) Rested(until pace.Instant) { v.acted = max(v.acted, until) }
+
 // Wake is when advance has something to do next, never when only another event can change that.
 //
 // While starts are not allowed only timers count: deadlines pass all the same, and what is due

@@ -1,0 +1,120 @@
+package queue
+
+import (
+	"testing"
+
+	"github.com/penstock-mq/penstock/internal/natstest"
+)
+
+// openIdle opens a backlog without jobs, and has it rest.
+func openIdle(t *testing.T, b *Broker) (l *opened, woken chan struct{}) {
+	t.Helper()
+	woken = make(chan struct{}, 1)
+	l = open(t, b, BacklogOptions{Policy: "stripe", Epoch: 1,
+		Wake: func() { signal(woken) }})
+	rests(t, l)
+	return l, woken
+}
+
+// rests waits until there have been no jobs for long enough.
+func rests(t *testing.T, l *opened) {
+	t.Helper()
+	for idle := false; !idle; {
+		u, err := l.Next(natstest.Context(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.confirmed = append(l.confirmed, u.Confirmed...)
+		l.swept, idle = l.swept || u.Swept, u.Idle
+	}
+	if err := l.Rest(); err != nil {
+		t.Fatal(err)
+	}
+	if l.puller != nil {
+		t.Error("it rests and pulls")
+	}
+}
+
+func wakes(t *testing.T, woken chan struct{}) {
+	t.Helper()
+	select {
+	case <-woken:
+	case <-natstest.Context(t).Done():
+		t.Fatal("nothing wakes it")
+	}
+}
+
+// TestABacklogWithoutJobsRestsUntilOneIsPublished, by a plain client: at once where it is opened
+// without jobs, and again some seconds after the last one.
+func TestABacklogWithoutJobsRestsUntilOneIsPublished(t *testing.T) {
+	t.Parallel()
+	b := newBroker(t)
+	apply(t, b, paced("stripe", 10, 1))
+	l, woken := openIdle(t, b)
+	if !l.swept {
+		t.Error("it was not said that all has come")
+	}
+	if resumed, err := l.Resume(); !resumed || err != nil {
+		t.Fatal(resumed, err) // for nothing
+	}
+	rests(t, l)
+	for i := range 2 {
+		if err := b.nc.Publish(b.names.Jobs("stripe", "a"), nil); err != nil {
+			t.Fatal(err)
+		}
+		wakes(t, woken)
+		if resumed, err := l.Resume(); !resumed || err != nil {
+			t.Fatal(resumed, err)
+		}
+		l.until(t, "the job does not come", func() bool { return len(l.arrived) == i+1 })
+		l.Done(l.arrived[i].Seq)
+		l.until(t, "it is not confirmed", func() bool { return len(l.confirmed) == i+1 })
+		if i == 0 {
+			rests(t, l)
+		}
+	}
+	if l.broken != nil {
+		t.Error(l.broken)
+	}
+}
+
+// TestABacklogThatHeardNothingOfItsJobsIsRoused: as when the servers between were apart.
+func TestABacklogThatHeardNothingOfItsJobsIsRoused(t *testing.T) {
+	t.Parallel()
+	b := newBroker(t)
+	apply(t, b, paced("stripe", 10, 1))
+	l, woken := openIdle(t, b)
+	b.rouse(natstest.Context(t))
+	select {
+	case <-woken:
+		t.Error("it is woken for nothing")
+	default:
+	}
+	l.rest.hush()
+	publish(t, b, "stripe", "a", 1)
+	b.rouse(natstest.Context(t))
+	wakes(t, woken)
+	if resumed, err := l.Resume(); !resumed || err != nil {
+		t.Fatal(resumed, err)
+	}
+	l.until(t, "the job does not come", func() bool { return len(l.arrived) == 1 })
+}
+
+// TestABacklogThatRestsIsEvictedAsAnyOther: its consumer stays, and a newer owner takes its place.
+func TestABacklogThatRestsIsEvictedAsAnyOther(t *testing.T) {
+	t.Parallel()
+	b := newBroker(t)
+	apply(t, b, paced("stripe", 10, 1))
+	old, woken := openIdle(t, b)
+	l := open(t, b, BacklogOptions{Policy: "stripe", Epoch: 2})
+	publish(t, b, "stripe", "a", 1)
+	wakes(t, woken)
+	if _, err := old.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	old.until(t, "it does not notice", func() bool { return old.broken != nil })
+	l.until(t, "the job does not come", func() bool { return len(l.arrived) == 1 })
+	if len(old.arrived) > 0 {
+		t.Error("the former owner gets jobs")
+	}
+}

@@ -1,0 +1,67 @@
+package queue
+
+import (
+	"sync"
+
+	"github.com/nats-io/nats.go"
+)
+
+// switchboard calls a function for every message of many subscriptions, in one goroutine for all of
+// them and none while there are none: nats.go spends a goroutine on each subscription with a
+// function, and an installation may have ten thousand partitions.
+type switchboard struct {
+	nc *nats.Conn
+
+	mu    sync.Mutex // also while a subscription is made: its first message may be faster
+	lines map[*nats.Subscription]func(*nats.Msg)
+	in    chan *nats.Msg
+	stop  chan struct{}
+}
+
+// switchboardRoom is how many messages may wait for the goroutine. More are dropped, as by any slow
+// subscriber.
+const switchboardRoom = 1 << 14
+
+// subscribe has handle called for the messages of a subject until stop is called; those that had
+// arrived before may still come.
+func (s *switchboard) subscribe(subject string,
+	handle func(*nats.Msg)) (sub *nats.Subscription, stop func(), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.lines) == 0 {
+		s.lines = map[*nats.Subscription]func(*nats.Msg){}
+		s.in, s.stop = make(chan *nats.Msg, switchboardRoom), make(chan struct{})
+	}
+	if sub, err = s.nc.ChanSubscribe(subject, s.in); err != nil {
+		return nil, nil, err
+	}
+	if s.lines[sub] = handle; len(s.lines) == 1 {
+		go s.run(s.in, s.stop)
+	}
+	return sub, sync.OnceFunc(func() { s.unsubscribe(sub) }), nil
+}
+
+func (s *switchboard) unsubscribe(sub *nats.Subscription) {
+	_ = sub.Unsubscribe()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if delete(s.lines, sub); len(s.lines) == 0 {
+		close(s.stop)
+	}
+}
+
+func (s *switchboard) run(in chan *nats.Msg, stop chan struct{}) {
+	for {
+		select {
+		case m := <-in:
+			s.mu.Lock()
+			handle := s.lines[m.Sub]
+			s.mu.Unlock()
+			if handle != nil {
+				handle(m)
+			}
+		case <-stop:
+			return
+		}
+	}
+}
