@@ -1,5 +1,5 @@
-// Package envoyapi serves package envoy over gRPC, as envoy.service.ratelimit.v3 does, and
-// grpc.health.v1. Only programs link it: gRPC is heavy.
+// Package envoyapi serves package envoy over gRPC: envoy.service.ratelimit.v3, grpc.health.v1 and
+// server reflection. Only programs link it, because gRPC and Envoy's API are heavy.
 package envoyapi
 
 import (
@@ -12,15 +12,16 @@ import (
 	"runtime/debug"
 	"time"
 
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
 
 	"github.com/penstock-mq/penstock/admission"
@@ -73,7 +74,6 @@ func New(service *envoy.Service, listener net.Listener, o Options) *Server {
 		o.Failed = func(string) {}
 	}
 	options := []grpc.ServerOption{
-		grpc.ForceServerCodecV2(codec{encoding.GetCodecV2("proto")}),
 		grpc.MaxRecvMsgSize(mostBytes),
 		grpc.MaxHeaderListSize(16 << 10),
 		grpc.MaxConcurrentStreams(mostStreams),
@@ -93,6 +93,7 @@ func New(service *envoy.Service, listener net.Listener, o Options) *Server {
 		s.health.SetServingStatus(name, grpc_health_v1.HealthCheckResponse_SERVING)
 	}
 	grpc_health_v1.RegisterHealthServer(s.grpc, s.health)
+	reflection.Register(s.grpc)
 	s.grpc.RegisterService(&grpc.ServiceDesc{ServiceName: Name, HandlerType: (*any)(nil),
 		Methods: []grpc.MethodDesc{{MethodName: "ShouldRateLimit", Handler: s.handle}}}, s)
 	return s
@@ -134,19 +135,20 @@ func (s *Server) handle(_ any, ctx context.Context, read func(any) error,
 	if err != nil {
 		return nil, err
 	}
-	var r request
-	if err := read(&r); err != nil { // which takes memory: not for anybody
+	var r ratelimit.RateLimitRequest
+	if err := read(&r); err != nil { // only now, because it takes memory
 		return nil, err
 	}
-	if client != nil && !client.MayPolicy(access.Check, envoy.Prefix+r.domain) {
+	if client != nil && !client.MayPolicy(access.Check, envoy.Prefix+r.GetDomain()) {
 		return nil, status.Error(codes.PermissionDenied,
-			"want the right check for "+envoy.Prefix+r.domain)
+			"want the right check for "+envoy.Prefix+r.GetDomain())
 	}
-	answer, err := s.service.Decide(ctx, r.domain, r.descriptors, r.hits)
+	answer, err := s.service.Decide(ctx, r.GetDomain(), descriptors(r.GetDescriptors()),
+		r.GetHitsAddend())
 	if err != nil {
 		return nil, translate(ctx, err)
 	}
-	return &response{answer, s.options.Headers}, nil
+	return response(answer, s.options.Headers), nil
 }
 
 func translate(ctx context.Context, err error) error {

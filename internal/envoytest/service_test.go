@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
+	reflection "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -294,6 +295,38 @@ func TestHealthIsTold(t *testing.T) {
 	s.end() // although somebody watches
 	if _, err := health.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); err == nil {
 		t.Error("it answers when it has ended")
+	}
+}
+
+// Tools such as grpcurl ask for the API itself.
+func TestTheAPIIsDescribedByReflection(t *testing.T) {
+	s := serve(t, limiter.New(limiter.Options{}), guard.Options{})
+	client := reflection.NewServerReflectionClient(s.connect(insecure.NewCredentials()))
+	stream, err := client.ServerReflectionInfo(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(request *reflection.ServerReflectionRequest) *reflection.ServerReflectionResponse {
+		t.Helper()
+		if err := stream.Send(request); err != nil {
+			t.Fatal(err)
+		}
+		answer, err := stream.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer
+	}
+	services := ask(&reflection.ServerReflectionRequest{
+		MessageRequest: &reflection.ServerReflectionRequest_ListServices{}})
+	if !strings.Contains(services.String(), envoyapi.Name) {
+		t.Errorf("services: %s", services)
+	}
+	described := ask(&reflection.ServerReflectionRequest{
+		MessageRequest: &reflection.ServerReflectionRequest_FileContainingSymbol{
+			FileContainingSymbol: envoyapi.Name}})
+	if len(described.GetFileDescriptorResponse().GetFileDescriptorProto()) == 0 {
+		t.Errorf("%s is not described: %s", envoyapi.Name, described)
 	}
 }
 

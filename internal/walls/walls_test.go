@@ -104,7 +104,7 @@ internal/chaos: policy queue queue/job nats.go
 internal/daemon: admission/access config internal/buildinfo internal/follow internal/guard internal/hosts internal/natsusers
 	internal/nearest internal/telemetry policy queue pflag
 internal/demo: internal/proctest queue queue/job nats.go
-internal/envoyapi: admission admission/access admission/envoy internal/guard internal/lifecycle grpc protobuf
+internal/envoyapi: admission admission/access admission/envoy internal/guard internal/lifecycle envoy grpc protobuf
 internal/follow: internal/health
 internal/guard: admission/access internal/follow internal/hosts
 internal/health:
