@@ -65,6 +65,8 @@ func newDrainer(w *world, began int64) *drainer {
 	d.valve.Opened(d.part, time.Unix(0, began), 0, nil, origin)
 	d.valve.Live(d.part, origin)
 	d.valve.Swept(d.part, origin)
+	d.part.Changed = true // so that the first job finds a checkpoint
+	d.note()
 	return d
 }
 

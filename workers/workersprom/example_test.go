@@ -39,6 +39,8 @@ func ExampleNew() {
 	// penstock_lease_held 1
 	// penstock_partitions_owned 1
 	// penstock_policy_workerless 1
+	// penstock_records_damaged_total 1
+	// penstock_records_newer 1
 	// penstock_start_delay_seconds_total 1
 	// penstock_start_lateness_seconds 1
 	// penstock_starts_returned_total 3
