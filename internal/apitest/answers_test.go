@@ -71,6 +71,7 @@ func (s *server) policies(url string) {
 	s.ask("PUT", "/v1/policies/many", `{"limits":[{"name":"a","key":"{key}","algorithm":`+
 		`"token_bucket","capacity":2,"refill":"1/d"},{"name":"b","key":"global","algorithm":`+
 		`"sliding_log","limit":3,"window":"1d"}]}`, 201)
+	s.ask("GET", "/v1/policies", "", 200)
 	all, _ := s.send("GET", "/v1/policies", "")
 	s.ask("GET", "/v1/policies", "", 304, "If-None-Match: "+all.Header.Get("ETag"))
 	s.ask("GET", "/v1/policies/fast", "", 200)
