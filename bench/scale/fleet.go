@@ -54,7 +54,7 @@ func child(role, url string) error {
 	for {
 		consumer, err := js.Consumer(context.Background(), policy, worker.Durable)
 		if errors.Is(err, jetstream.ErrConsumerNotFound) {
-			time.Sleep(glance)
+			time.Sleep(time.Second)
 			continue
 		}
 		if err == nil {

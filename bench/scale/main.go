@@ -88,20 +88,25 @@ func run(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	var r report
+	var failed error // what cannot be measured keeps nothing else from it
 	for _, p := range parts {
 		for _, n := range b.sizes[p.name] {
 			say("%s: %d", p.name, n)
 			figures, err := p.measure(b, ctx, n)
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
 			if err != nil {
-				return errors.Join(fmt.Errorf("%d %s: %w", n, p.name, err), r.print(os.Stdout))
+				failed = errors.Join(failed, fmt.Errorf("%d %s: %w", n, p.name, err))
+				continue
 			}
 			r.add(p.name, n, figures)
 		}
 	}
 	if err := r.print(os.Stdout); err != nil || b.out == "" {
-		return err
+		return errors.Join(failed, err)
 	}
-	return r.write(b.out)
+	return errors.Join(failed, r.write(b.out))
 }
 
 func parse(args []string) (*bench, error) {
