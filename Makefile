@@ -139,7 +139,7 @@ bench: ## benchmarks of checks, submissions and draining
 		$$(grep -rl '^func Benchmark' --include='*_test.go' ./admission ./algorithms ./queue ./workers | \
 			xargs -n 1 dirname | sort -u)
 
-.PHONY: bench-drain bench-depth bench-scale bench-limits bench-limiters bench-service compare accuracy screenshots test-bench
+.PHONY: bench-drain bench-depth soak bench-scale bench-limits bench-limiters bench-service compare accuracy screenshots test-bench
 
 bench-drain: ## how exactly, fairly and fast jobs start: docs/bench-drain*, its numbers in bin, in about seven minutes
 	go -C bench run ./drain -out ../docs -data ../bin
@@ -149,6 +149,9 @@ bench-depth: ## a policy with JOBS waiting jobs (1000000, at most 10000000): doc
 
 bench-scale: ## how cost grows with policies, keys, jobs, drainers, admitters: docs/scale-*, in ten minutes; LARGE=1 for the large ends
 	go -C bench run ./scale -out ../docs $(if $(LARGE),-large) $(if $(ONLY),-only $(ONLY))
+
+soak: ## an admitter under all kinds of traffic for FOR=1h, which must not hold more and more: docs/soak.*
+	go -C bench run ./soak -for $(FOR) -out ../docs
 
 bench-limits: ## what three limits on starts cost 100,000 keys beside an outflow, in about a minute
 	go test -run '^$$' -bench BenchmarkLimits ./workers/internal/valve

@@ -1,0 +1,278 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"text/template"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+
+	"github.com/penstock-mq/penstock/bench/paper"
+)
+
+// every is how often is measured what the admitter holds.
+const every = 5 * time.Second
+
+// soak is one run: its traffic, and what it was seen to hold.
+type soak struct {
+	url, target, pprof, profiles string
+	pid                          int
+
+	mu      sync.Mutex
+	answers map[string]map[string]int // by deed and status
+	samples [][]float64               // minutes since the start, then a value of each curve
+}
+
+// curve is something that must not grow. Its rise in the second half may be most of its median.
+type curve struct {
+	name, unit string
+	most       float64
+}
+
+var curves = []curve{
+	{"memory of the process (RSS)", "MiB", 0.05},
+	{"live Go heap", "MiB", 0.05},
+	{"goroutines", "", 0.1},
+	{"open files", "", 0.1},
+	{"JetStream in memory", "MiB", 0.1},
+	{"JetStream on disk", "MiB", 0},
+	{"streams and consumers", "", 0.1},
+	{"waiting jobs", "", 0},
+}
+
+func (s *soak) count(deed, answer string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.answers[deed] == nil {
+		s.answers[deed] = map[string]int{}
+	}
+	s.answers[deed][answer]++
+}
+
+// sample measures until ctx ends.
+func (s *soak) sample(ctx context.Context, url string) error {
+	nc, err := nats.Connect(url)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	began, minute := time.Now(), 0
+	for ticker := time.NewTicker(every); ; {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			ticker.Stop()
+			return nil
+		}
+		values, err := s.measure(ctx, js)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		now := time.Since(began).Minutes()
+		s.samples = append(s.samples, append([]float64{now}, values...))
+		if s.profiles != "" && int(now) > minute {
+			minute = int(now)
+			text, err := get(ctx, "http://"+s.pprof+"/debug/pprof/heap?gc=1")
+			if err != nil {
+				return err
+			}
+			name := filepath.Join(s.profiles, fmt.Sprintf("heap-%02d", minute))
+			if err := os.WriteFile(name, text, 0o600); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// measure returns a value of each curve.
+func (s *soak) measure(ctx context.Context, js jetstream.JetStream) ([]float64, error) {
+	text, err := get(ctx, s.url+"/metrics")
+	if err != nil {
+		return nil, err
+	}
+	metrics := map[string]float64{} // all policies together
+	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
+		name, value, _ := strings.Cut(lines.Text(), " ")
+		name, _, _ = strings.Cut(name, "{")
+		n, _ := strconv.ParseFloat(value, 64)
+		metrics[name] += n
+	}
+	account, err := js.AccountInfo(ctx)
+	if err != nil {
+		return nil, err
+	}
+	const mib = 1 << 20
+	return []float64{
+		metrics["process_resident_memory_bytes"] / mib,
+		// the next collection is due when the heap is twice what was live at the last one
+		metrics["go_memstats_next_gc_bytes"] / 2 / mib,
+		metrics["go_goroutines"],
+		metrics["process_open_fds"],
+		float64(account.Memory) / mib,
+		float64(account.Store) / mib,
+		float64(account.Streams + account.Consumers),
+		metrics["penstock_queue_jobs"],
+	}, nil
+}
+
+func get(ctx context.Context, url string) ([]byte, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	return io.ReadAll(response.Body)
+}
+
+// half returns the points of a curve in the second half.
+func (s *soak) half(curve int) (points plotter.XYs) {
+	for _, values := range s.samples[len(s.samples)/2:] {
+		points = append(points, plotter.XY{X: values[0], Y: values[curve+1]})
+	}
+	return points
+}
+
+// trend returns a line through points, by Theil and Sen: the median of the slopes of all pairs, and
+// the value at 0. Moments in which the machine stood still do not move it.
+func trend(points plotter.XYs) (slope, at0 float64) {
+	var slopes []float64
+	for i, p := range points {
+		for _, q := range points[:i] {
+			slopes = append(slopes, (p.Y-q.Y)/(p.X-q.X))
+		}
+	}
+	slope = paper.Median(slopes)
+	return slope, paper.MedianBy(points, func(p plotter.XY) float64 { return p.Y - slope*p.X })
+}
+
+// line is what is said of a curve.
+type line struct {
+	curve
+	median, rise float64 // of the second half, and by how much its trend rises in it
+}
+
+func (l line) level() bool { return l.most == 0 || l.rise <= l.most*l.median }
+
+func (s *soak) lines() (lines []line) {
+	for i, c := range curves {
+		points := s.half(i)
+		slope, _ := trend(points)
+		lines = append(lines, line{c,
+			paper.MedianBy(points, func(p plotter.XY) float64 { return p.Y }),
+			slope * (points[len(points)-1].X - points[0].X)})
+	}
+	return lines
+}
+
+func (s *soak) table() paper.Table {
+	t := paper.Table{{"", "median", "rise in the second half", "may rise by"}}
+	for _, l := range s.lines() {
+		most := ""
+		if l.most > 0 {
+			most = fmt.Sprintf("%.0f %%", 100*l.most)
+		}
+		t.Add(l.name, fmt.Sprintf("%.1f %s", l.median, l.unit), fmt.Sprintf("%+.1f %s (%+.1f %%)",
+			l.rise, l.unit, 100*l.rise/l.median), most)
+	}
+	return t
+}
+
+// traffic is how what was asked was answered.
+func (s *soak) traffic() paper.Table {
+	t := paper.Table{{"", "a second", "answers by status"}}
+	for _, d := range s.deeds() {
+		var all []string
+		for answer, n := range s.answers[d.name] {
+			all = append(all, fmt.Sprintf("%s: %s", answer, paper.Grouped(n)))
+		}
+		slices.Sort(all)
+		t.Add(d.name, fmt.Sprint(d.rate), strings.Join(all, ", "))
+	}
+	return t
+}
+
+func (s *soak) judge() error {
+	var bad []error
+	for _, l := range s.lines() {
+		if !l.level() {
+			bad = append(bad, fmt.Errorf("%s: not level", l.name))
+		}
+	}
+	return errors.Join(bad...)
+}
+
+//go:embed page.md
+var page string
+
+func (s *soak) write(dir, machine string, length time.Duration) error {
+	var text bytes.Buffer
+	err := template.Must(template.New("").Parse(page)).Execute(&text, map[string]any{
+		"Machine": machine, "Length": length, "Every": every, "Holds": s.table().Markdown(),
+		"Traffic": s.traffic().Markdown()})
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "soak.md"), text.Bytes(), 0o644); err != nil {
+		return err
+	}
+	return s.draw(filepath.Join(dir, "soak.svg"))
+}
+
+// draw makes the picture: every curve, and its trend in the second half.
+func (s *soak) draw(file string) error {
+	plots := make([][]*plot.Plot, len(curves)/2)
+	for i, c := range curves {
+		p := paper.NewPlot(11, c.name, "minutes", c.unit)
+		var points plotter.XYs
+		for _, values := range s.samples {
+			points = append(points, plotter.XY{X: values[0], Y: values[i+1]})
+		}
+		all, err := plotter.NewLine(points)
+		if err != nil {
+			return err
+		}
+		half := s.half(i)
+		slope, at0 := trend(half)
+		ends := plotter.XYs{half[0], half[len(half)-1]}
+		for j := range ends {
+			ends[j].Y = at0 + slope*ends[j].X
+		}
+		line, err := plotter.NewLine(ends)
+		if err != nil {
+			return err
+		}
+		all.Color, line.Color, line.Width = paper.Ink, paper.Limit, vg.Points(1.5)
+		p.Add(all, line)
+		p.Y.Min = 0
+		plots[i/2] = append(plots[i/2], p)
+	}
+	return paper.WriteSVG(file, plots, 12*vg.Centimeter, 6*vg.Centimeter, vg.Centimeter/2)
+}
