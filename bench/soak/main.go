@@ -101,13 +101,14 @@ func run(ctx context.Context) (err error) {
 		pid: p.Cmd.Process.Pid, answers: map[string]map[string]int{}}
 	during, cancel := context.WithTimeout(ctx, *length)
 	defer cancel()
+	began := time.Now()
 	traffic := s.begin(during)
 	if err := s.sample(during, ready["nats"]); err != nil {
 		return fmt.Errorf("%w\n%s", err, p.Log)
 	}
 	traffic.Wait()
-	if ctx.Err() != nil {
-		return ctx.Err()
+	if len(s.samples) < 4 {
+		return errors.New("it has not lasted long enough to say anything")
 	}
 	if err := p.Stop(); err != nil {
 		return fmt.Errorf("%w\n%s", err, p.Log)
@@ -117,7 +118,7 @@ func run(ctx context.Context) (err error) {
 	}
 	if *out != "" {
 		machine := paper.Machine("github.com/nats-io/nats-server/v2")
-		if err := s.write(*out, machine, *length); err != nil {
+		if err := s.write(*out, machine, time.Since(began).Round(time.Minute)); err != nil {
 			return err
 		}
 	}

@@ -47,8 +47,8 @@ type curve struct {
 }
 
 var curves = []curve{
-	{"memory of the process (RSS)", "MiB", 0.05},
-	{"live Go heap", "MiB", 0.05},
+	{"memory of the process (RSS)", "MiB", 0.1},
+	{"live Go heap", "MiB", 0.1},
 	{"goroutines", "", 0.1},
 	{"open files", "", 0.1},
 	{"JetStream in memory", "MiB", 0.1},
@@ -85,27 +85,29 @@ func (s *soak) sample(ctx context.Context, url string) error {
 			ticker.Stop()
 			return nil
 		}
+		now := time.Since(began).Minutes()
 		values, err := s.measure(ctx, js)
-		if ctx.Err() != nil {
-			return nil
+		if err == nil {
+			s.samples = append(s.samples, append([]float64{now}, values...))
 		}
-		if err != nil {
+		if err == nil && s.profiles != "" && int(now) > minute {
+			minute = int(now)
+			err = s.profile(ctx, minute)
+		}
+		if err != nil && ctx.Err() == nil {
 			return err
 		}
-		now := time.Since(began).Minutes()
-		s.samples = append(s.samples, append([]float64{now}, values...))
-		if s.profiles != "" && int(now) > minute {
-			minute = int(now)
-			text, err := get(ctx, "http://"+s.pprof+"/debug/pprof/heap?gc=1")
-			if err != nil {
-				return err
-			}
-			name := filepath.Join(s.profiles, fmt.Sprintf("heap-%02d", minute))
-			if err := os.WriteFile(name, text, 0o600); err != nil {
-				return err
-			}
-		}
 	}
+}
+
+// profile keeps a heap profile.
+func (s *soak) profile(ctx context.Context, minute int) error {
+	text, err := get(ctx, "http://"+s.pprof+"/debug/pprof/heap?gc=1")
+	if err != nil {
+		return err
+	}
+	name := filepath.Join(s.profiles, fmt.Sprintf("heap-%02d", minute))
+	return os.WriteFile(name, text, 0o600)
 }
 
 // measure returns a value of each curve.
