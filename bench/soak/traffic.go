@@ -159,7 +159,9 @@ func (s *soak) deeds() []deed {
 		{"looks", 1, func(ask asker, n int) {
 			ask("GET", looks[n%len(looks)], "")
 		}},
-		{"streams of events, of 10 s", 0.2, func(ask asker, n int) { ask("GET", "/v1/events", "") }},
+		{"streams of events, of 10 s", 0.2, func(ask asker, _ int) {
+			ask("GET", "/v1/events", "")
+		}},
 	}
 }
 
