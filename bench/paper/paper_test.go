@@ -106,3 +106,21 @@ func TestMachineNamesTheModulesThatAreLinked(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+func TestACompactPictureShowsTheSame(t *testing.T) {
+	const dots = `<path d="M48.5,607.09A1,1 0 1 1 46.5,607.09A1,1 0 1 1 48.5,607.09Z" style="fill:#1F4E9C" />
+<path d="M48.741,607.46A1,1 0 1 1 46.741,607.46A1,1 0 1 1 48.741,607.46Z" style="fill:#1F4E9C" />
+<path d="M1.25,2L3,4.444" style="fill:none;stroke:#000000" />
+<text x="1">1.234 s</text>
+`
+	const want = `<path d="M47.5,607.1h0M47.7,607.5h0" style="stroke-linecap:round;stroke-width:2;stroke:#1F4E9C" />
+<path d="M1.2,2L3,4.4" style="fill:none;stroke:#000000" />
+<text x="1">1.234 s</text>
+`
+	if got := string(compact([]byte(dots))); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	if again := string(compact([]byte(want))); again != want {
+		t.Errorf("again:\n%s", again)
+	}
+}

@@ -1,7 +1,7 @@
 package paper
 
 import (
-	"errors"
+	"bytes"
 	"image/color"
 	"os"
 
@@ -42,7 +42,7 @@ func NewPlot(points float64, title, x, y string) *plot.Plot {
 
 // WriteSVG draws plots of one size in rows and columns, with a gap between them and half of it
 // around. Legends stand beside their plots, where they hide no curve.
-func WriteSVG(file string, plots [][]*plot.Plot, width, height, gap vg.Length) (err error) {
+func WriteSVG(file string, plots [][]*plot.Plot, width, height, gap vg.Length) error {
 	rows, columns := len(plots), len(plots[0])
 	canvas := vgsvg.New(width*vg.Length(columns), height*vg.Length(rows))
 	tiles := draw.Tiles{Rows: rows, Cols: columns, PadX: gap, PadY: gap,
@@ -66,13 +66,11 @@ func WriteSVG(file string, plots [][]*plot.Plot, width, height, gap vg.Length) (
 			legend.Draw(draw.Crop(c, c.Max.X-c.Min.X-beside+gap/2, 0, 0, 0))
 		}
 	}
-	f, err := os.Create(file)
-	if err != nil {
+	var svg bytes.Buffer
+	if _, err := canvas.WriteTo(&svg); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	_, err = canvas.WriteTo(f)
-	return err
+	return os.WriteFile(file, compact(svg.Bytes()), 0o644)
 }
 
 // legendWidth returns the room that a legend takes beside its plot. Whoever shows the picture may
