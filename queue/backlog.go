@@ -121,8 +121,18 @@ func (b *Broker) openBacklog(ctx context.Context, o BacklogOptions) (*Backlog, e
 		want {
 		return nil, &ImmutableError{Policy: o.Policy, Field: "partitions", Have: have, Want: want}
 	}
+	l := b.backlogOf(o, info)
+	if err := l.takeOver(ctx, info); err != nil {
+		l.hush()
+		return nil, err
+	}
+	return l, nil
+}
+
+// backlogOf returns a backlog of a stream that is not taken over yet.
+func (b *Broker) backlogOf(o BacklogOptions, info *jetstream.StreamInfo) *Backlog {
 	l := &Backlog{
-		b: b, o: o, stream: stream, created: info.Created, last: info.State.LastSeq,
+		b: b, o: o, stream: info.Config.Name, created: info.Created, last: info.State.LastSeq,
 		restored: jsapi.Instants(info.Config.Metadata, jsapi.MetaRestored),
 		lean:     isLean(info.State),
 		sweep:    sweep{wake: make(chan struct{}, 1), ended: make(chan struct{}, 1)},
@@ -134,11 +144,7 @@ func (b *Broker) openBacklog(ctx context.Context, o BacklogOptions) (*Backlog, e
 	l.bare.Store(!l.lean && info.State.Bytes > uint64(cmp.Or(o.Holds, defaultHolds)))
 	l.chooseFilter(info.Config)
 	l.leader = leaderOf(info.Cluster)
-	if err := l.takeOver(ctx, info); err != nil {
-		l.hush()
-		return nil, err
-	}
-	return l, nil
+	return l
 }
 
 // takeOver makes the consumer in the place of all others, and begins to pull from it, or to rest.
@@ -294,7 +300,10 @@ func (l *Backlog) createConsumer(ctx context.Context) (leader string, err error)
 	defer cancel()
 	consumer, err := l.b.js.CreateConsumer(ctx, l.stream, l.consumer())
 	if err == nil {
-		leader = leaderOf(consumer.CachedInfo().Cluster)
+		info := consumer.CachedInfo()
+		leader = leaderOf(info.Cluster)
+		// It may have been stored before the backlog listened.
+		l.rest.atOnce = l.rest.atOnce && info.NumPending == 0
 	}
 	return leader, err
 }

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"context"
 	"testing"
 
 	"github.com/penstock-mq/penstock/internal/natstest"
@@ -116,5 +117,37 @@ func TestABacklogThatRestsIsEvictedAsAnyOther(t *testing.T) {
 	l.until(t, "the job does not come", func() bool { return len(l.arrived) == 1 })
 	if len(old.arrived) > 0 {
 		t.Error("the former owner gets jobs")
+	}
+}
+
+// The stream was empty when it was looked at.
+func TestAJobThatComesBeforeTheBacklogListensKeepsItAwake(t *testing.T) {
+	t.Parallel()
+	b := newBroker(t)
+	apply(t, b, paced("stripe", 10, 1))
+	ctx := natstest.Context(t)
+	info, err := b.js.StreamInfo(ctx, b.names.Stream("stripe"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.nc.RequestWithContext(ctx, b.names.Jobs("stripe", "a"), nil); err != nil {
+		t.Fatal(err)
+	}
+	l := b.backlogOf(BacklogOptions{Policy: "stripe", Partitions: 1, Epoch: 1, Wake: func() {}}, info)
+	if err := l.takeOver(ctx, info); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close(context.Background()) })
+	for {
+		u, err := l.Next(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(u.Arrived) > 0 {
+			return
+		}
+		if u.Idle {
+			t.Fatal("it rests although a job waits")
+		}
 	}
 }
