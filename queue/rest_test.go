@@ -133,7 +133,8 @@ func TestAJobThatComesBeforeTheBacklogListensKeepsItAwake(t *testing.T) {
 	if _, err := b.nc.RequestWithContext(ctx, b.names.Jobs("stripe", "a"), nil); err != nil {
 		t.Fatal(err)
 	}
-	l := b.backlogOf(BacklogOptions{Policy: "stripe", Partitions: 1, Epoch: 1, Wake: func() {}}, info)
+	l := b.backlogOf(BacklogOptions{Policy: "stripe", Partitions: 1, Epoch: 1,
+		Wake: func() {}}, info)
 	if err := l.takeOver(ctx, info); err != nil {
 		t.Fatal(err)
 	}
