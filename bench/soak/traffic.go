@@ -109,7 +109,7 @@ func (s *soak) deeds() []deed {
 		{"batches of 20", 0.5, func(ask asker, n int) {
 			var lines strings.Builder
 			for i := range 20 {
-				fmt.Fprintf(&lines, "{\"policy\":%q,\"key\":\"batch-%d-%d\"}\n", queue(i), n, i)
+				fmt.Fprintf(&lines, `{"policy":%q,"key":"batch-%d-%d"}`+"\n", queue(i), n, i)
 			}
 			ask("POST", "/v1/jobs:batch", lines.String())
 		}},
