@@ -242,11 +242,34 @@ func readProblem(response *http.Response) error {
 	return p
 }
 
-// ask sends a request and returns the document that answers it.
+// ask sends a request and returns the document that answers it. A GET that cannot be answered now
+// is sent again when the answer says so, as long as the timeout lasts.
 func (c *client) ask(ctx context.Context, method, path string, body []byte,
 	header http.Header) (answer []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
+	for {
+		answer, err = c.once(ctx, method, path, body, header)
+		p, no := errors.AsType[*problem](err)
+		if !no || method != http.MethodGet || p.Status != http.StatusServiceUnavailable ||
+			p.RetryAfterMS <= 0 {
+			return answer, err
+		}
+		pause := milliseconds(p.RetryAfterMS)
+		if end, _ := ctx.Deadline(); time.Until(end) <= pause {
+			return nil, p
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// once is ask without asking again.
+func (c *client) once(ctx context.Context, method, path string, body []byte,
+	header http.Header) (answer []byte, err error) {
 	r, err := c.request(ctx, method, path, body, header)
 	if err != nil {
 		return nil, err
@@ -256,8 +279,7 @@ func (c *client) ask(ctx context.Context, method, path string, body []byte,
 		return nil, err
 	}
 	defer response.Body.Close()
-	answer, err = io.ReadAll(response.Body)
-	if err != nil {
+	if answer, err = io.ReadAll(response.Body); err != nil {
 		return nil, &noAnswer{c.server, c.timeout, err}
 	}
 	return answer, nil

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/penstock-mq/penstock/internal/proctest"
@@ -125,6 +126,41 @@ func TestATokenOpensWhatItsClientMay(t *testing.T) {
 		if out := i.run(0, words(command)...); strings.Contains(out, "other") ||
 			!strings.Contains(out, "mail") {
 			t.Errorf("%s shows\n%s", command, out)
+		}
+	}
+}
+
+// An answer that says when to come back is waited for, if that is in time and asks for nothing
+// that could be done twice.
+func TestAGetIsSentAgainWhileItCannotBeAnswered(t *testing.T) {
+	var asked atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if asked.Add(1) > 1 && r.URL.Path == "/soon" {
+			fmt.Fprint(w, "{}")
+			return
+		}
+		if after := (map[string]string{"/soon": "1", "/late": "9999"})[r.URL.Path]; after != "" {
+			w.Header().Set("Retry-After", after)
+		}
+		w.WriteHeader(http.StatusServiceUnavailable)
+		fmt.Fprint(w, `{"detail":"no responders"}`)
+	}))
+	defer server.Close()
+	c := at(t, server.URL).client()
+	for _, one := range []struct {
+		method, path string
+		times        int64
+		works        bool
+	}{
+		{"GET", "/soon", 2, true},
+		{"GET", "/late", 1, false},
+		{"GET", "/never", 1, false},
+		{"POST", "/soon", 1, false},
+	} {
+		asked.Store(0)
+		_, err := c.ask(t.Context(), one.method, one.path, nil, nil)
+		if asked.Load() != one.times || (err == nil) != one.works {
+			t.Errorf("%s %s: asked %d times, %v", one.method, one.path, asked.Load(), err)
 		}
 	}
 }
