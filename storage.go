@@ -36,6 +36,7 @@ type storage struct {
 	mu    sync.Mutex
 	fault error    // why the embedded server cannot write
 	high  []string // what is nearly full
+	short []string // what lacks copies
 
 	logged  bool // that the size is not known, or that it is
 	problem string
@@ -130,7 +131,7 @@ func (s *storage) ration(ctx context.Context) {
 	s.warn(found)
 }
 
-// warn logs what is four fifths full, and what no longer is.
+// warn notes what lacks copies, and what is four fifths full. Changes of the latter are logged.
 func (s *storage) warn(found queue.Storage) {
 	fills := map[string]queue.Fill{"the store": found.Fill}
 	for name, fill := range found.Jobs {
@@ -142,9 +143,16 @@ func (s *storage) warn(found queue.Storage) {
 			high = append(high, name)
 		}
 	}
+	var short []string
+	for _, group := range slices.Sorted(maps.Keys(found.Copies)) {
+		if c := found.Copies[group]; c.Lacking > 0 {
+			short = append(short, fmt.Sprintf("%s: streams that lack copies: %d, with %d of %d",
+				group, c.Lacking, c.Current, c.Wanted))
+		}
+	}
 	s.mu.Lock()
 	before := s.high
-	s.high = high
+	s.high, s.short = high, short
 	s.mu.Unlock()
 	for _, name := range high {
 		if fill := fills[name]; !slices.Contains(before, name) {
@@ -177,5 +185,5 @@ func (s *storage) notes() []string {
 	for i, name := range s.high {
 		notes[i] = "nearly full: " + name
 	}
-	return notes
+	return append(notes, s.short...)
 }

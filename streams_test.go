@@ -253,3 +253,17 @@ func TestAStaleAdmitterDoesNotBringADeletedPolicysStreamBack(t *testing.T) {
 		t.Errorf("the stream is back: %v", err)
 	}
 }
+
+func TestReadyNotesStreamsThatLackCopies(t *testing.T) {
+	s := &storage{}
+	s.warn(queue.Storage{Copies: map[string]queue.Copies{
+		"jobs": {Lacking: 12, Current: 2, Wanted: 3}, "records": {}}})
+	want := []string{"jobs: streams that lack copies: 12, with 2 of 3"}
+	if got := s.notes(); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	s.warn(queue.Storage{Copies: map[string]queue.Copies{"jobs": {}}})
+	if got := s.notes(); len(got) > 0 {
+		t.Errorf("%q once they have them again", got)
+	}
+}

@@ -314,8 +314,9 @@ func exposition(t *testing.T) string {
 	r.Policies()
 	r.Storage().
 		Stored(queue.Storage{Fill: queue.Fill{Used: 1, Max: 2},
-			Jobs: map[string]queue.Fill{"stripe": {Used: 1, Max: 2}},
-			Dead: map[string]uint64{"stripe": 1}})
+			Jobs:   map[string]queue.Fill{"stripe": {Used: 1, Max: 2}},
+			Dead:   map[string]uint64{"stripe": 1},
+			Copies: map[string]queue.Copies{"jobs": {Lacking: 2, Current: 2, Wanted: 3}}})
 	admission, drain := r.Admission(), r.Drain()
 	r.Envoy()
 	r.FileRead()("configuration", nil)

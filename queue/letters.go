@@ -85,27 +85,27 @@ func (l Letters) list(ctx context.Context, subject string, after uint64, limit i
 	var letters []StoredLetter
 	for {
 		page, err := l.b.someLetters(ctx, stream, subject, after, limit-len(letters))
-		if err != nil {
-			return nil, err
-		}
-		letters = append(letters, page...)
-		if len(letters) >= limit {
+		if letters = append(letters, page...); len(letters) >= limit {
 			return letters, nil
 		}
 		if len(page) > 0 {
 			after = page[len(page)-1].ID
 		}
-		// A server that catches up has not all of them, and needs a while.
-		next, err := l.b.js.NextStored(ctx, stream, subject, after+1)
-		if errors.Is(err, ErrNoStream) || err == nil && next == math.MaxUint64 {
-			return letters, nil
+		// A server that catches up has not all of them, and needs a while, as others do to take
+		// over from one that is gone.
+		var next uint64
+		if err == nil {
+			next, err = l.b.js.NextStored(ctx, stream, subject, after+1)
 		}
-		if err != nil {
+		switch {
+		case errors.Is(err, ErrNoStream) || err == nil && next == math.MaxUint64:
+			return letters, nil
+		case err != nil && !errors.Is(err, ErrUnavailable):
 			return nil, err
 		}
 		select {
 		case <-ctx.Done():
-			return nil, jsapi.Translate(ctx.Err())
+			return nil, jsapi.Translate(cmp.Or(err, ctx.Err()))
 		case <-time.After(lettersEvery):
 		}
 	}

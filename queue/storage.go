@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -55,6 +56,40 @@ type Storage struct {
 	History map[string]Fill // of those with keep_done
 	// policies whose max_bytes, of jobs or of letters, do not fit the store and are obeyed in part
 	Scaled []string
+	// Copies is by what the streams hold: jobs, dead_letters, history, or records, which are all
+	// others of the installation.
+	Copies map[string]Copies
+}
+
+// Copies is how many streams lack copies on other servers that they should have.
+type Copies struct {
+	Lacking int
+	// of the stream with the fewest copies among those that lack some
+	Current, Wanted int
+}
+
+const (
+	// copySilence is how long a server may be silent before its copies count no more.
+	copySilence = 10 * time.Second
+	// copyLag is how many writes a copy may be behind: under load every one is, by some.
+	copyLag = 1000
+)
+
+// current counts the copies of a stream that are up to date. One server alone says nothing of them.
+func current(stream *jetstream.StreamInfo) int {
+	if stream.Cluster == nil {
+		return 1
+	}
+	n := 0
+	if stream.Cluster.Leader != "" {
+		n++
+	}
+	for _, r := range stream.Cluster.Replicas {
+		if !r.Offline && (r.Current || r.Active > 0 && r.Active < copySilence && r.Lag < copyLag) {
+			n++
+		}
+	}
+	return n
 }
 
 // Ration gives every policy's streams their bounds in bytes: what the policy says, or, where the
@@ -100,6 +135,21 @@ type survey struct {
 	streams       map[string]jetstream.StreamConfig // of jobs, by policy
 	waiting       map[string]bool                   // policies that have jobs
 	said          map[string]map[string]string      // their metadata, and of those to come
+	copies        map[string]Copies                 // of [Storage]
+}
+
+// copied counts the copies of a stream of a group.
+func (s *survey) copied(group string, stream *jetstream.StreamInfo) {
+	c := s.copies[group]
+	if stream != nil {
+		if n := current(stream); n < stream.Config.Replicas {
+			if c.Lacking == 0 || n < c.Current {
+				c.Current, c.Wanted = n, stream.Config.Replicas
+			}
+			c.Lacking++
+		}
+	}
+	s.copies[group] = c
 }
 
 // bound is that of a policy's stream of jobs, letters or ended jobs.
@@ -138,13 +188,13 @@ func (b *Broker) ration(ctx context.Context, coming []jetstream.StreamConfig) (S
 	}
 	found := &survey{jobs: share{0, 1}, letters: share{lettersAnyhow, 1},
 		streams: map[string]jetstream.StreamConfig{}, waiting: map[string]bool{},
-		said: map[string]map[string]string{}}
+		said: map[string]map[string]string{}, copies: map[string]Copies{}}
 	jobs, letters, foreign, err := b.boundedStreams(ctx, found, coming)
 	if err != nil {
 		return Storage{}, err
 	}
 	s := Storage{Fill: Fill{used, size}, Jobs: map[string]Fill{}, Letters: map[string]Fill{},
-		Dead: map[string]uint64{}, History: map[string]Fill{}}
+		Dead: map[string]uint64{}, History: map[string]Fill{}, Copies: found.copies}
 	if size > 0 {
 		free := max(1, size-foreign)
 		found.jobs = divide(free/storeDenominator*jobsNumerator, jobs)
@@ -292,22 +342,26 @@ func (b *Broker) boundedStreams(ctx context.Context, found *survey,
 	add := func(config jetstream.StreamConfig, x *bounded) {
 		there[config.Name] = true
 		name, ours := strings.CutPrefix(config.Name, b.names.upper+"_")
+		group := "records"
 		switch letter, dead := strings.CutPrefix(name, deadInfix); {
 		case ours && strings.HasPrefix(name, historyInfix):
-			x.policy = name
+			x.policy, group = name, "history"
 			letters = append(letters, x)
 		case ours && dead:
-			x.policy = letter
+			x.policy, group = letter, "dead_letters"
 			letters = append(letters, x)
 		case ours && config.Metadata[metaPartitions] != "":
-			x.policy, found.said[name] = name, config.Metadata
+			x.policy, found.said[name], group = name, config.Metadata, "jobs"
 			jobs = append(jobs, x)
 			if x.stream != nil {
 				found.streams[name], found.waiting[name] = config, x.stream.State.Msgs > 0
 			}
 		case !strings.HasPrefix(config.Name, "KV_"+b.names.upper+"_"):
-			foreign += max(config.MaxBytes, x.used)
+			if foreign += max(config.MaxBytes, x.used); !ours {
+				return
+			}
 		}
+		found.copied(group, x.stream)
 	}
 	err = b.js.EachStream(ctx, func(info *jetstream.StreamInfo) {
 		add(info.Config, &bounded{stream: info, used: int64(info.State.Bytes)})

@@ -309,8 +309,8 @@ func (q queueJobs) Collect(out chan<- prometheus.Metric) {
 
 // Storage tells what JetStream stores. Its methods may be called from anywhere at once.
 type Storage struct {
-	bytes, queues, dead *prometheus.GaugeVec
-	writable            prometheus.Gauge
+	bytes, queues, dead, lacking *prometheus.GaugeVec
+	writable                     prometheus.Gauge
 }
 
 // Storage registers the metrics of the store. It may be called once.
@@ -332,6 +332,11 @@ func (r *Registry) Storage() *Storage {
 			Help: "Dead letters of a policy that are kept. Policies that never had any are " +
 				"left out.",
 		}, []string{"policy"}),
+		lacking: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "penstock_streams_underreplicated",
+			Help: "JetStream streams with fewer copies that are up to date than they should " +
+				"have, by what they hold: jobs, dead_letters, history or records.",
+		}, []string{"group"}),
 		writable: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "penstock_storage_writable",
 			Help: "Whether the embedded server's disk can be written: 1 or 0. 1 as well when the " +
@@ -339,7 +344,7 @@ func (r *Registry) Storage() *Storage {
 		}),
 	}
 	s.writable.Set(1)
-	r.prometheus.MustRegister(s.bytes, s.queues, s.dead, s.writable)
+	r.prometheus.MustRegister(s.bytes, s.queues, s.dead, s.lacking, s.writable)
 	return s
 }
 
@@ -355,6 +360,10 @@ func (s *Storage) Stored(found queue.Storage) {
 	s.dead.Reset()
 	for policy, letters := range found.Dead {
 		s.dead.WithLabelValues(policy).Set(float64(letters))
+	}
+	s.lacking.Reset()
+	for group, copies := range found.Copies {
+		s.lacking.WithLabelValues(group).Set(float64(copies.Lacking))
 	}
 }
 

@@ -44,8 +44,9 @@ func TestMetrics(t *testing.T) {
 	a, d, s := r.Admission(), r.Drain(), r.Store()
 	r.Storage().
 		Stored(queue.Storage{Fill: queue.Fill{Used: 1},
-			Jobs: map[string]queue.Fill{"stripe": {Used: 3, Max: 5}},
-			Dead: map[string]uint64{"stripe": 2}})
+			Jobs:   map[string]queue.Fill{"stripe": {Used: 3, Max: 5}},
+			Dead:   map[string]uint64{"stripe": 2},
+			Copies: map[string]queue.Copies{"jobs": {Lacking: 2, Current: 2, Wanted: 3}}})
 	stored := r.Policies()
 	stored.Stored(store.Inventory{OK: 3, Retired: 2, Unreadable: map[string]error{"odd": nil}})
 	stored.Retired("old")
