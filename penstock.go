@@ -202,7 +202,7 @@ func (p *Penstock) build() error {
 		schedules.Options{Ticked: o.Observer.Ticked, Logger: p.log})
 	p.known = &known{follow: p.follow}
 	p.streams = newStreams(recorded{p.broker, p.store}, p.known, o.Observer.ApplyFailed, p.log)
-	p.storage = &storage{broker: p.broker, observer: o.Observer, log: p.log}
+	p.storage = &storage{broker: p.broker, known: p.known, observer: o.Observer, log: p.log}
 	if p.nats.inside != nil {
 		p.storage.check = p.nats.inside.Check
 	}

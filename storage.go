@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -23,12 +22,15 @@ const (
 	rationAgain = 5 * time.Second
 	// rationShare bounds what that costs where there are many streams: a part of the time.
 	rationShare = 200
+
+	tooSmall = "the limits of JetStream's account are below what the policies may need"
 )
 
 // storage watches what JetStream stores: it shares the room among the policies, says what becomes
 // full, and notices when the embedded server cannot write.
 type storage struct {
 	broker   *queue.Broker
+	known    *known
 	check    func() error // of the embedded server; nil for one elsewhere
 	observer Observer
 	log      *slog.Logger
@@ -37,10 +39,10 @@ type storage struct {
 	fault error    // why the embedded server cannot write
 	high  []string // what is nearly full
 	short []string // what lacks copies
+	lacks string   // which limits of the account are too low
 
 	logged  bool // that the size is not known, or that it is
 	problem string
-	scaled  string
 }
 
 // run is a part of Run. It ends with an error when the embedded server needs a new start.
@@ -98,7 +100,13 @@ func (s *storage) checked(err error) error {
 func (s *storage) ration(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
-	found, err := s.broker.Ration(ctx)
+	var policies []policy.Policy // also those whose streams cannot be made
+	for _, entry := range s.known.policies() {
+		if entry.Policy.HasQueue() && !entry.Retired {
+			policies = append(policies, entry.Policy)
+		}
+	}
+	found, err := s.broker.Ration(ctx, policies...)
 	if ctx.Err() != nil {
 		return
 	}
@@ -121,12 +129,13 @@ func (s *storage) ration(ctx context.Context) {
 				"account a storage limit")
 	}
 	s.logged = true
-	scaled := strings.Join(slices.Sorted(slices.Values(found.Scaled)), ", ")
-	if scaled != s.scaled && scaled != "" {
-		s.log.Warn("max_bytes of policies do not fit the store: they get less",
-			"policies", scaled, "store", policy.Size(found.Max))
+	s.mu.Lock()
+	lacked := s.lacks
+	s.lacks = found.Lacks
+	s.mu.Unlock()
+	if found.Lacks != "" && found.Lacks != lacked {
+		s.log.Warn(tooSmall, "limits", found.Lacks)
 	}
-	s.scaled = scaled
 	s.observer.Stored(found)
 	s.warn(found)
 }
@@ -181,9 +190,12 @@ func (s *storage) fit() error {
 func (s *storage) notes() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	notes := make([]string, len(s.high))
-	for i, name := range s.high {
-		notes[i] = "nearly full: " + name
+	var notes []string
+	if s.lacks != "" {
+		notes = append(notes, tooSmall+": "+s.lacks)
+	}
+	for _, name := range s.high {
+		notes = append(notes, "nearly full: "+name)
 	}
 	return append(notes, s.short...)
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/internal/brokertest"
+	"github.com/penstock-mq/penstock/internal/waittest"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
@@ -265,5 +266,30 @@ func TestReadyNotesStreamsThatLackCopies(t *testing.T) {
 	s.warn(queue.Storage{Copies: map[string]queue.Copies{"jobs": {}}})
 	if got := s.notes(); len(got) > 0 {
 		t.Errorf("%q once they have them again", got)
+	}
+}
+
+// TestTooSmallAnAccountIsSaidOnce: limits of the account that the policies exceed are a note of
+// /readyz and one warning, until they are mended.
+func TestTooSmallAnAccountIsSaidOnce(t *testing.T) {
+	_, nc := brokertest.Start(t, embedded.Options{MaxStore: 64 << 20})
+	large := paced("large")
+	large.MaxBytes = policy.GiB
+	known := &known{set: policy.Entries{"large": {Policy: large}}}
+	var log waittest.Log
+	s := &storage{broker: brokertest.Open(t, nc), known: known, log: slog.New(
+		slog.NewTextHandler(&log, nil)), observer: Observer{Stored: func(queue.Storage) {}}}
+	for range 2 {
+		s.ration(t.Context())
+	}
+	if notes := s.notes(); len(notes) != 1 || !strings.Contains(notes[0],
+		"max_storage is 64MiB for each replica, and max_bytes") ||
+		log.Count("level=WARN msg=\""+tooSmall) != 1 {
+		t.Errorf("notes %q, log:\n%s", notes, &log)
+	}
+	known.set = policy.Entries{"large": {Policy: paced("large")}}
+	s.ration(t.Context())
+	if notes := s.notes(); notes != nil {
+		t.Errorf("without max_bytes: %q", notes)
 	}
 }

@@ -161,12 +161,12 @@ func (b *Broker) Setup(ctx context.Context) error {
 			job.ErrVersion,
 			b.nc.ConnectedUrlRedacted(), version, MinServerVersion)
 	}
-	size, _, err := b.storeSize(ctx)
+	account, err := b.account(ctx)
 	if err != nil {
 		return fmt.Errorf("set up JetStream: %w", err)
 	}
 	for _, t := range b.tables.all() {
-		if err := t.Ensure(ctx, b.replicas, size/storeDenominator); err != nil {
+		if err := t.Ensure(ctx, b.replicas, account.Limits.MaxStore/storeDenominator); err != nil {
 			return err
 		}
 	}

@@ -54,8 +54,8 @@ type Storage struct {
 	// Dead is the number of dead letters of each policy that has a stream of them.
 	Dead    map[string]uint64
 	History map[string]Fill // of those with keep_done
-	// policies whose max_bytes, of jobs or of letters, do not fit the store and are obeyed in part
-	Scaled []string
+	// Lacks says which limits of the account are below what the policies may need; empty: none.
+	Lacks string
 	// Copies is by what the streams hold: jobs, dead_letters, history, or records, which are all
 	// others of the installation.
 	Copies map[string]Copies
@@ -102,10 +102,14 @@ func current(stream *jetstream.StreamInfo) int {
 // and from time to time: shares grow as a stream that held more than its own drains.
 func (b *Broker) Ration(ctx context.Context, coming ...policy.Policy) (Storage, error) {
 	configs := make([]jetstream.StreamConfig, len(coming))
+	var histories []string
 	for i, p := range coming {
 		configs[i] = b.streamConfig(p.WithDefaults())
+		if p.KeepDone > 0 {
+			histories = append(histories, b.names.historyStream(p.Name))
+		}
 	}
-	s, err := b.ration(ctx, configs)
+	s, err := b.ration(ctx, configs, histories...)
 	if err != nil {
 		return Storage{}, fmt.Errorf("share the store: %w", err)
 	}
@@ -180,12 +184,16 @@ func (s share) bound(own int64) int64 {
 	return own
 }
 
-// ration is Ration with streams that are about to be created, for which there is room then.
-func (b *Broker) ration(ctx context.Context, coming []jetstream.StreamConfig) (Storage, error) {
-	size, used, err := b.storeSize(ctx)
+// ration is Ration with streams that are about to be created, for which there is room then, and the
+// names of histories that may follow.
+func (b *Broker) ration(ctx context.Context, coming []jetstream.StreamConfig,
+	histories ...string) (Storage, error) {
+
+	account, err := b.account(ctx)
 	if err != nil {
 		return Storage{}, err
 	}
+	size := account.Limits.MaxStore
 	found := &survey{jobs: share{0, 1}, letters: share{lettersAnyhow, 1},
 		streams: map[string]jetstream.StreamConfig{}, waiting: map[string]bool{},
 		said: map[string]map[string]string{}, copies: map[string]Copies{}}
@@ -193,8 +201,9 @@ func (b *Broker) ration(ctx context.Context, coming []jetstream.StreamConfig) (S
 	if err != nil {
 		return Storage{}, err
 	}
-	s := Storage{Fill: Fill{used, size}, Jobs: map[string]Fill{}, Letters: map[string]Fill{},
-		Dead: map[string]uint64{}, History: map[string]Fill{}, Copies: found.copies}
+	s := Storage{Fill: Fill{int64(account.Store), size}, Jobs: map[string]Fill{},
+		Letters: map[string]Fill{}, Dead: map[string]uint64{}, History: map[string]Fill{},
+		Copies: found.copies}
 	if size > 0 {
 		free := max(1, size-foreign)
 		found.jobs = divide(free/storeDenominator*jobsNumerator, jobs)
@@ -218,15 +227,56 @@ func (b *Broker) ration(ctx context.Context, coming []jetstream.StreamConfig) (S
 			}
 		}
 	}
-	all := append(jobs, letters...)
-	for _, x := range all {
-		if x.bound < x.own && !strings.HasPrefix(x.policy, historyInfix) &&
-			!slices.Contains(s.Scaled, x.policy) {
-			s.Scaled = append(s.Scaled, x.policy)
+	s.Lacks = b.lacks(account, found, jobs, letters, histories)
+	b.surveyed.Store(found)
+	return s, b.rebound(ctx, append(jobs, letters...))
+}
+
+// lacks compares the account's limits with the most that the policies may need: a stream each for
+// jobs, dead letters and a history, a consumer for each partition (the server counts consumers by
+// stream), and the bytes that they say.
+func (b *Broker) lacks(account jetstream.Tier, found *survey, jobs, letters []*bounded,
+	histories []string) string {
+
+	var lacks []string
+	lack := func(format string, args ...any) { lacks = append(lacks, fmt.Sprintf(format, args...)) }
+	missing := map[string]bool{}
+	for _, name := range histories {
+		missing[name] = true
+	}
+	for _, x := range jobs {
+		missing[b.names.Stream(x.policy)], missing[b.names.DeadStream(x.policy)] = true, true
+	}
+	var bytes int64
+	scaled := false
+	for _, x := range slices.Concat(jobs, letters) {
+		if x.stream != nil {
+			delete(missing, x.stream.Config.Name)
+		}
+		bytes += x.own
+		scaled = scaled || x.bound < x.own && !strings.HasPrefix(x.policy, historyInfix)
+	}
+	limits, streams := account.Limits, account.Streams+len(missing)
+	if limits.MaxStreams > 0 && streams > limits.MaxStreams {
+		lack("max_streams is %d, and they may need %d", limits.MaxStreams, streams)
+	}
+	partitions := func(x *bounded) int64 { return metaBytes(found.said[x.policy], metaPartitions) }
+	if limits.MaxConsumers > 0 && len(jobs) > 0 {
+		widest := slices.MaxFunc(jobs, func(a, b *bounded) int {
+			return cmp.Or(cmp.Compare(partitions(a), partitions(b)),
+				cmp.Compare(b.policy, a.policy))
+		})
+		if n := partitions(widest); n > int64(limits.MaxConsumers) {
+			lack("max_consumers is %d, and policy %s has %d partitions", limits.MaxConsumers,
+				widest.policy, n)
 		}
 	}
-	b.surveyed.Store(found)
-	return s, b.rebound(ctx, all)
+	if scaled {
+		lack("max_storage is %s for each replica, and max_bytes, dead.max_bytes and histories of "+
+			"%s do not fit beside the rest: they get less", policy.Size(limits.MaxStore),
+			policy.Size(bytes))
+	}
+	return strings.Join(lacks, "; ")
 }
 
 // divide shares a part of the store. Own numbers come first, but leave every other policy a quarter
@@ -319,18 +369,21 @@ func (b *Broker) setBound(ctx context.Context, stream string, bytes int64) error
 	return nil
 }
 
-// storeSize asks how many bytes the account may store for one replica of each stream, and stores;
-// size 0 is no limit.
-func (b *Broker) storeSize(ctx context.Context) (size, used int64, err error) {
+// account asks for the limits and the use of the account; bytes are for one replica of each stream,
+// and 0 is no limit of them.
+func (b *Broker) account(ctx context.Context) (jetstream.Tier, error) {
 	info, err := b.js.AccountInfo(ctx)
 	if err != nil {
-		return 0, 0, jsapi.Translate(err)
+		return jetstream.Tier{}, jsapi.Translate(err)
 	}
-	if tier, found := info.Tiers["R"+strconv.Itoa(b.replicas)]; found {
-		return max(0, tier.Limits.MaxStore), int64(tier.Store), nil
+	tier, found := info.Tiers["R"+strconv.Itoa(b.replicas)]
+	if !found {
+		tier = info.Tier
+		tier.Limits.MaxStore /= int64(b.replicas)
+		tier.Store /= uint64(b.replicas)
 	}
-	n := int64(b.replicas)
-	return max(0, info.Limits.MaxStore) / n, int64(info.Store) / n, nil
+	tier.Limits.MaxStore = max(0, tier.Limits.MaxStore)
+	return tier, nil
 }
 
 // boundedStreams finds the streams of jobs and of letters, histories among these, and how many

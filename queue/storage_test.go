@@ -4,12 +4,16 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/penstock-mq/penstock/internal/waittest"
 
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/penstock-mq/penstock/internal/natstest"
@@ -184,7 +188,7 @@ func TestRationObeysPolicies(t *testing.T) {
 	bury(t, b, DeadLetter{Policy: "own", Key: "a", Seq: 1})
 	storage, err := b.Ration(natstest.Context(t))
 	if err != nil || storage.Jobs["own"].Max != 2<<20 || storage.Letters["own"].Max != 3<<20 ||
-		storage.Scaled != nil {
+		storage.Lacks != "" {
 		t.Errorf("got %+v, %v", storage, err)
 	}
 	if taken, err := fill(t, b, "own"); taken < 30 || taken > 32 || !errors.Is(err, ErrStreamFull) {
@@ -193,10 +197,74 @@ func TestRationObeysPolicies(t *testing.T) {
 	own.MaxBytes = policy.GiB
 	apply(t, b, own)
 	storage, err = b.Ration(natstest.Context(t))
-	if err != nil || fmt.Sprint(storage.Scaled) != "[own]" || storage.Jobs["own"].Max > 40<<20 ||
+	if err != nil || !strings.HasPrefix(storage.Lacks, "max_storage is 64MiB") ||
+		storage.Jobs["own"].Max > 40<<20 ||
 		storage.Jobs["other"].Max < 2<<20 {
 		t.Errorf("got %+v, %v", storage, err)
 	}
+}
+
+// TestAccountLimitsBelowWhatPoliciesNeed: limits of the account are compared with the most that the
+// policies may need, also those whose streams it does not allow.
+func TestAccountLimitsBelowWhatPoliciesNeed(t *testing.T) {
+	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoSigs: true,
+		JetStream: true, JetStreamMaxStore: 1 << 60, StoreDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+	if !s.ReadyForConnections(natstest.Patience) {
+		t.Fatal("the server is not ready")
+	}
+	limit := func(streams, consumers int, store int64) {
+		t.Helper()
+		account, err := s.LookupAccount(server.DEFAULT_GLOBAL_ACCOUNT)
+		if err == nil {
+			err = account.UpdateJetStreamLimits(map[string]server.JetStreamAccountLimits{"": {
+				MaxStreams: streams, MaxConsumers: consumers, MaxStore: store, MaxMemory: -1,
+				MaxAckPending: -1, MemoryMaxStreamBytes: -1, StoreMaxStreamBytes: -1}})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	limit(-1, -1, 64<<20)
+	nc, err := nats.Connect(s.ClientURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	b := brokerOver(t, nc)
+	wide, kept := paced("wide", 10, 3), paced("kept", 10, 1)
+	wide.MaxBytes, kept.KeepDone = policy.GiB, policy.Duration(time.Hour)
+	apply(t, b, wide)
+	tables := len(b.tables.all())
+	limit(tables+1, 2, 64<<20)
+	if err := b.Apply(natstest.Context(t), kept); err == nil {
+		t.Error("the account has one stream more than it may")
+	}
+	for i, allowed := range []bool{true, true, false} {
+		_, err := b.js.CreateConsumer(natstest.Context(t), b.names.Stream("wide"),
+			jetstream.ConsumerConfig{FilterSubject: b.names.storedIn("wide", i),
+				AckPolicy: jetstream.AckExplicitPolicy})
+		if (err == nil) != allowed {
+			t.Errorf("consumer %d of a stream: %v", i, err)
+		}
+	}
+	lacks := func(want string) {
+		t.Helper()
+		found, err := b.Ration(natstest.Context(t), wide, kept)
+		if err != nil || found.Lacks != want {
+			t.Errorf("got %q, %v, want %q", found.Lacks, err, want)
+		}
+	}
+	lacks(fmt.Sprintf("max_streams is %d, and they may need %d; ", tables+1, tables+5) +
+		"max_consumers is 2, and policy wide has 3 partitions; max_storage is 64MiB for each " +
+		"replica, and max_bytes, dead.max_bytes and histories of 1GiB do not fit beside the " +
+		"rest: they get less")
+	limit(tables+5, 3, 64<<30)
+	lacks("")
 }
 
 // TestLettersAreBounded: letters beyond the bound push the oldest out; how many, is returned at
