@@ -9,29 +9,29 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// Actions is what valves want done. Whoever does it empties the lists.
+// Actions collects the work that valves request. The caller performs it and resets the lists.
 type Actions struct {
 	Starts    []Run           // give to a worker
-	Elsewhere []Elsewhere     // give to workers elsewhere
-	Refusals  []string        // workers elsewhere for whose claim there is no job
+	Elsewhere []Elsewhere     // give to workers in other processes
+	Refusals  []string        // remote workers whose claim found no job
 	Acks      []handle.Ref    // acknowledge, with confirmation
 	Fetches   []handle.Ref    // read the body
 	Saves     []Save          // write the attempt record, then call saved
 	Burials   []Burial        // store the dead letter, then call buried
 	Forgets   []Forgotten     // delete the attempt record
-	Done      []Ending        // note that a job with an Idempotency-Key is done, without waiting
-	Endings   []Ending        // note how a job with an Idempotency-Key ended, then acknowledge it
-	Cancelled []Seen          // dropped on an operator's word
-	Accepted  []Seen          // seen for the first time, since they were stored
+	Done      []Ending        // record that a job with an Idempotency-Key is done, without waiting
+	Endings   []Ending        // record how a job with an Idempotency-Key ended, then acknowledge it
+	Cancelled []Seen          // dropped by an operator
+	Accepted  []Seen          // seen for the first time since they were stored
 	Breakers  []Turned        // opened or closed
-	Adapted   []Adapted       // rates that were lowered
-	Offers    []string        // policies that need workers elsewhere
-	Reports   []record.Report // tell the new owner of a partition
-	Asides    []Aside         // work on them anywhere, then call goOn
-	Vanished  int             // jobs that were removed from the stream by others
+	Adapted   []Adapted       // rates lowered
+	Offers    []string        // policies that need remote workers
+	Reports   []record.Report // send to the new owner of a partition
+	Asides    []Aside         // run outside of the loop, then call goOn
+	Vanished  int             // number of jobs removed from the stream by others
 }
 
-// Reset empties the lists and keeps the memory of those that are long.
+// Reset empties the lists, keeping the memory of the long ones.
 func (a *Actions) Reset() {
 	clear(a.Starts)
 	clear(a.Elsewhere)
@@ -41,15 +41,14 @@ func (a *Actions) Reset() {
 		Accepted: a.Accepted[:0]}
 }
 
-// Seen is a job that is told of, with its headers; nil: it has none, or they are in the stream
-// alone.
+// Seen is a job with its headers; nil: it has none, or they are only in the stream.
 type Seen struct {
 	handle.Ref
 	Header map[string][]string
 }
 
-// Run is a job that is given to a worker, with all that was decided of it: its last check is made
-// beside the loop, and by then the job may wait again, or be another owner's.
+// Run is a job given to a worker, with all decisions made for it. Its final check happens
+// outside of the loop; by then the job may wait again or belong to another owner.
 type Run struct {
 	handle.Ref
 	Stored  time.Time
@@ -58,64 +57,64 @@ type Run struct {
 	Cost    int64 // of its bucket's rate, in slots
 	Costs   map[string]int64
 	Attempt int          // 1 is the first
-	Crashes int          // of owners of which it ran
+	Crashes int          // number of owner crashes while it ran
 	Due     pace.Instant // when the job could have started
-	Number  uint64       // of the policy's runs here
-	// by how much limits would have delayed it that hold nothing back
+	Number  uint64       // sequence number among the policy's runs here
+	// delays that shadow limits would have caused
 	Shadow map[string]time.Duration
 	*Ticket
 }
 
-// elsewhere is a run for the worker elsewhere that made a claim.
+// Elsewhere is a run for the remote worker that made a claim.
 type Elsewhere struct {
 	Run    Run
-	Worker string // the subject that it listens to
+	Worker string // the subject on which it listens
 }
 
-// Ending is how a job with an Idempotency-Key ended, which its repeats are told.
+// Ending is how a job with an Idempotency-Key ended, as reported for its duplicates.
 type Ending struct {
 	handle.Ref
 	job.Ended
-	Headless bool   // its sum is not known: it is among the headers of the stored job
-	asked    uint64 // number of the question for whose answer it must be noted; 0: there is none
+	Headless bool   // its checksum is only in the headers of the stored job
+	asked    uint64 // number of the question whose answer waits for this record; 0: none
 }
 
-// Save asks for an attempt record to be written.
+// Save requests that an attempt record be written.
 type Save struct {
 	handle.Ref
 	Record   record.Attempt
-	Revision uint64 // of the record that it replaces, and then its own; 0: there is none
+	Revision uint64 // of the replaced record, then its own; 0: none
 }
 
-// Forgotten is an attempt record that is to be deleted.
+// Forgotten is an attempt record to delete.
 type Forgotten struct {
 	handle.Ref
-	Revision uint64 // 0: whatever it is
+	Revision uint64 // 0: any
 }
 
-// Adapted tells that a bucket's rate was lowered, below the limit that its target seems to have.
+// Adapted reports that a bucket's rate was lowered below the apparent limit of its target.
 type Adapted struct {
-	handle.Ref         // of the job that was throttled
-	PerSecond  float64 // the rate of now
+	handle.Ref         // of the throttled job
+	PerSecond  float64 // the new rate
 }
 
-// Burial is a job that is to become a dead letter.
+// Burial is a job to be stored as a dead letter.
 type Burial struct {
 	handle.Ref
 	Stored   time.Time
 	Header   map[string][]string
 	Body     []byte
 	Lean     bool // Body was left out
-	Headless bool // and Header
-	Attempts int  // that counted
+	Headless bool // Header was left out
+	Attempts int  // attempts that counted
 	Reason   job.Reason
 	Detail   string
 }
 
-// Turned tells that a breaker opened or closed, and by which job.
+// Turned reports that a breaker opened or closed, and the job that caused it.
 type Turned struct {
 	handle.Ref
 	Open  bool
-	All   bool   // of all buckets
-	Error string // that the job met
+	All   bool   // the breaker over all buckets
+	Error string // the job's error
 }

@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	// leastChange is by which part a rate has changed when the clock is fitted to it.
+	// leastChange is the relative change of a rate from which its clock is adjusted.
 	leastChange = 0.005
-	// tuneEvery is how often a bucket that waits for longer looks at how far its rate has risen.
+	// tuneEvery is how often a bucket in a longer wait recomputes its rising rate.
 	tuneEvery = 5 * time.Second
 )
 
-// bounds are the rates between which a bucket learns.
+// bounds returns the lowest and highest rate that a bucket may learn.
 func (v *Valve) bounds(p *pace.Pace) (least, most float64) {
 	most = p.Rate.PerSecond()
 	if min := v.Policy.Adapt.Min; !min.IsZero() {
@@ -25,8 +25,8 @@ func (v *Valve) bounds(p *pace.Pace) (least, most float64) {
 	return most * policy.DefaultAdaptMin, most
 }
 
-// learn takes that a target has throttled a run of this valve that began at an instant, 0 for one
-// that another valve decided.
+// learn records that a target throttled a run that began at an instant of this valve; 0: a run
+// decided by another valve.
 func (v *Valve) learn(b *bucket, j *heldJob, began, now pace.Instant) {
 	if v.Policy.Adapt == nil || b.pace == nil {
 		return
@@ -46,7 +46,7 @@ func (v *Valve) learn(b *bucket, j *heldJob, began, now pace.Instant) {
 	}
 }
 
-// remember gives a bucket what it has learnt, or takes it away: nil.
+// remember sets what a bucket has learnt; nil: nothing.
 func (v *Valve) remember(b *bucket, l *learnt) {
 	switch {
 	case l == b.learnt:
@@ -59,10 +59,10 @@ func (v *Valve) remember(b *bucket, l *learnt) {
 	b.own().learnt = l
 }
 
-// tune fits a bucket to how far its rate has risen.
+// tune sets a bucket's rate to the current, rising one.
 //
-// The clock keeps the slots that it waits for, whether they become longer or shorter: not even many
-// changes let a bucket start more than its outflow does.
+// The clock keeps the slots for which it waits, whether they become longer or shorter, so even
+// many changes let a bucket start no more than its outflow allows.
 func (v *Valve) tune(b *bucket, now pace.Instant) {
 	l := b.learnt
 	if l == nil {
@@ -84,7 +84,7 @@ func (v *Valve) tune(b *bucket, now pace.Instant) {
 	b.pace.Refit(&b.clock, before.pace, now)
 }
 
-// relearn keeps what a bucket has learnt when its limits were replaced, if that is still true.
+// relearn keeps a bucket's learnt rate after its limits were replaced, if it still applies.
 func (v *Valve) relearn(b *bucket, anew bool, before *pace.Pace) {
 	l := b.learnt
 	if l == nil {
@@ -99,7 +99,7 @@ func (v *Valve) relearn(b *bucket, anew bool, before *pace.Pace) {
 	l.under, b.limits = b.limits, &slower
 }
 
-// tunedAt is when a bucket that waits until an instant is to be looked at.
+// tunedAt returns when a bucket that waits until an instant needs attention.
 func (b *bucket) tunedAt(at, now pace.Instant) pace.Instant {
 	if b.learnt == nil {
 		return at
@@ -107,10 +107,10 @@ func (b *bucket) tunedAt(at, now pace.Instant) pace.Instant {
 	return min(at, now.Add(tuneEvery))
 }
 
-// Lowered is how many buckets are slower than their outflow because of what they have learnt.
+// Lowered counts the buckets that have learnt a rate below their outflow.
 func (v *Valve) Lowered() int { return v.lowered }
 
-// inheritLearnt takes what a predecessor told at an instant of what a bucket has learnt.
+// inheritLearnt restores a bucket's learnt rate from a predecessor's record made at told.
 func (v *Valve) inheritLearnt(b *bucket, text string, told, now pace.Instant) {
 	if text == "" || v.Policy.Adapt == nil || b.pace == nil {
 		return

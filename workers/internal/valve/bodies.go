@@ -7,26 +7,26 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// Bodies of jobs that wait are held only if they are small, or start soon, and then at most
-// mostBodies of them in all, however many buckets are due: their workers may be few.
+// A waiting job's body is held in memory only if it is small or the job starts soon. mostBodies
+// bounds the total, however many buckets are due, since their workers may be few.
 const (
 	// leanSize is the body size above which bodies of jobs that wait are not held in memory.
 	leanSize = 4 << 10
-	// lead is how long before its start a job's body is read, when it is not held.
+	// lead is how long before its start an omitted body is read.
 	lead = 500 * time.Millisecond
-	// readEvery has bodies read together that are wanted at about the same time.
+	// readEvery groups reads that are due at about the same time.
 	readEvery = 25 * time.Millisecond
-	// mostFetches is how many bodies of one bucket are read ahead.
+	// mostFetches bounds the read-ahead of a bucket.
 	mostFetches = 1024
-	// mostBodies is how many bytes of bodies that are not small a valve holds or reads, for jobs
-	// that wait; one body more when the last of them does not fit.
+	// mostBodies bounds the bytes of large bodies that a valve holds or reads for waiting jobs.
+	// The last one may exceed it.
 	mostBodies = 64 << 20
 )
 
-// keepBody counts a body that is held, or read, while its job waits, until detach or unload.
+// keepBody counts the body of a waiting job, held or being read, until detach or unload.
 //
-// What is being read counts as held, or a thousand buckets that fall due at once would all ask
-// while there was room.
+// Counting reads in progress keeps a thousand buckets that become due at once from all reading
+// into the same room.
 func (v *Valve) keepBody(j *heldJob) {
 	if !j.counted {
 		j.counted = true
@@ -43,14 +43,14 @@ func (v *Valve) freeBody(j *heldJob) {
 	j.counted = false
 	j.Bucket.bodies--
 	j.Bucket.Part.bodies -= int64(j.Size)
-	if j.Bucket.Part.state <= partitionLive { // else all of them were taken off
+	if j.Bucket.Part.state <= partitionLive { // else the whole partition was subtracted
 		v.bodies -= int64(j.Size)
 	}
 }
 
-// unload lets the bodies of a bucket go that does not start soon.
+// unload drops the bodies of a bucket that does not start soon.
 //
-// A pause, a cool-down or a full bucket may last for hours; the room is for those who start.
+// A pause, a cool-down or a full bucket may last for hours, and others need the room.
 func (v *Valve) unload(b *bucket) {
 	for _, j := range b.ready {
 		if b.bodies == 0 {
@@ -63,12 +63,12 @@ func (v *Valve) unload(b *bucket) {
 	}
 }
 
-// fetch asks for the bodies of the jobs that start next. The first items of the heap are about
-// those.
+// fetch requests the bodies of the jobs that start next, approximated by the first items of the
+// heap.
 //
-// A bucket may read ahead what it can start within lead, but from half of the room on only its head
-// is read: a fast bucket with large bodies would fill all of it, and the others would wait for
-// their first (law 5).
+// A bucket may read ahead what it can start within lead. Once half of the room is used, only
+// its head is read: otherwise a fast bucket with large bodies would fill the room, and the
+// others would wait for their first (law 5).
 func (v *Valve) fetch(b *bucket) {
 	for i, j := range b.ready[:min(b.ahead(), len(b.ready))] {
 		if i > 0 && v.bodies >= mostBodies/2 {
@@ -84,19 +84,19 @@ func (v *Valve) fetch(b *bucket) {
 	}
 }
 
-// readAhead asks for the bodies of buckets that wait for that, while there is room: in the order in
-// which buckets that are due get workers. One of those that may not take a worker now makes room
-// for one that goes before it, so that a target that hangs for some keys keeps no others from the
-// workers that are free.
+// readAhead requests bodies for buckets that wait for one, in the order in which due buckets
+// get workers, while there is room. A bucket that may not take a worker now gives its room to
+// one that precedes it, so that targets that hang for some keys do not keep others from free
+// workers.
 func (v *Valve) readAhead(now pace.Instant) {
 	for len(v.unread) > 0 {
 		if v.bodies >= mostBodies && !v.makeRoom(now) {
 			return
 		}
 		b := v.unread[0].bucket
-		v.unplace(b) // loaded places it again
+		v.unplace(b) // Loaded places it again
 		v.surface(b, now)
-		if len(b.ready) == 0 { // its first has expired, and waits for its turn to be buried
+		if len(b.ready) == 0 { // its first job has expired, and waits to be buried
 			v.schedule(b, now.Add(lapsePause))
 			continue
 		}
@@ -104,7 +104,7 @@ func (v *Valve) readAhead(now pace.Instant) {
 	}
 }
 
-// ahead is how many jobs of a bucket are read ahead: what it can start within lead.
+// ahead returns the read-ahead of a bucket: the jobs it can start within lead.
 func (b *bucket) ahead() int {
 	if b.pace == nil {
 		return mostFetches
@@ -112,13 +112,13 @@ func (b *bucket) ahead() int {
 	return min(mostFetches, int(lead/b.pace.Interval)+1)
 }
 
-// readAt is when bodies are read of a bucket that starts its next job at an instant.
+// readAt returns when to read bodies for a bucket with its next start at an instant.
 func readAt(start pace.Instant) pace.Instant {
 	return start.Add(-lead) / pace.Instant(readEvery) * pace.Instant(readEvery)
 }
 
-// readOn asks for more bodies of a bucket that starts jobs, when about half of those are used up
-// that were read ahead.
+// readOn requests more bodies for a bucket that starts jobs, once about half of its read-ahead
+// is used.
 func (v *Valve) readOn(b *bucket) {
 	half := b.ahead() / 2
 	if half > 0 && half < len(b.ready) && b.ready[half].Lean && !b.ready[half].fetching &&
@@ -127,9 +127,9 @@ func (v *Valve) readOn(b *bucket) {
 	}
 }
 
-// makeRoom lets a bucket's bodies go that is due and cannot take a worker, for one that goes before
-// it, and reports whether there is room now. It looks at the last ones only, because it runs in
-// every turn of the loop; they are about those that go last.
+// makeRoom unloads a due bucket that cannot take a worker and comes after the first unread one,
+// and reports whether there is room now. It examines only the last items of the heap, since it
+// runs in every iteration of the loop; those are about the last in order.
 func (v *Valve) makeRoom(now pace.Instant) bool {
 	if v.Free() <= 0 {
 		return false
@@ -145,17 +145,16 @@ func (v *Valve) makeRoom(now pace.Instant) bool {
 	return false
 }
 
-// Read takes the headers of a job that were left out.
+// Read sets the headers of a job that were left out.
 func (j *heldJob) Read(header map[string][]string) {
 	if j.headless {
 		j.Header, j.headless = header, false
 	}
 }
 
-// Loaded takes the body of a job that was asked for. A job that is gone from the stream was removed
-// by somebody else.
+// Loaded sets a requested body. gone means that another client removed the job from the stream.
 //
-// It may have been purged or paused away while its body was read; then the body is dropped.
+// The body is dropped if the job was purged or unloaded during the read.
 func (v *Valve) Loaded(j *heldJob, body []byte, gone bool, now pace.Instant) {
 	j.fetching = false
 	if j.stage != stageWaiting {
@@ -168,15 +167,14 @@ func (v *Valve) Loaded(j *heldJob, body []byte, gone bool, now pace.Instant) {
 		v.place(j.Bucket, now)
 		return
 	}
-	if body != nil && j.counted { // else it is not wanted any more
+	if body != nil && j.counted { // else no longer wanted
 		j.Body, j.Lean = body, false
 	}
 	v.place(j.Bucket, now)
 }
 
-// Unreadable buries a job that turned out to be none when its body was read.
-//
-// To try again would not help, and the bucket waits behind it.
+// Unreadable buries a job whose text turned out to be malformed. A retry would not help, and
+// its bucket waits behind it.
 func (v *Valve) Unreadable(j *heldJob, why error, now pace.Instant) {
 	j.fetching = false
 	if j.stage != stageWaiting {

@@ -9,48 +9,45 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// breaker keeps jobs from a target that is down, while attempts do not count. Each bucket has one,
-// because a target may be down for one key alone, and each valve, for all its buckets. A bucket's
-// opens when so many different jobs have found the target down and none has found it up in between
-// that it cannot be the jobs; a valve's when so many buckets have. Open, it lets one job through
-// per backoff, and closes when one of those finds the target up.
+// breaker is a circuit breaker for a target that is down, during which attempts do not count.
+// Each bucket has one, since a target may be down for one key only, and each valve has one over
+// all buckets. A bucket's breaker opens when enough different jobs in a row have found the
+// target down to rule out the jobs as the cause; a valve's opens when enough buckets have. An
+// open breaker lets one job per backoff through, and closes when such a probe finds the target
+// up.
 type breaker struct {
 	open     bool
-	since    pace.Instant // when it opened: jobs that have begun later are probes
-	last     pace.Instant // when a job found the target down last
-	failures int          // that opened it or kept it open, in a row
-	at       pace.Instant // no probe before it
+	since    pace.Instant // when it opened: jobs that began later are probes
+	last     pace.Instant // when a job last found the target down
+	failures int          // failures in a row that opened it or kept it open
+	at       pace.Instant // time of the next probe
 	probe    *heldJob     // the last one
 }
 
-// suspicion is what a bucket's jobs have told of its target since one of them found it up.
+// suspicion is the evidence against a bucket's target since a job last found it up.
 type suspicion struct {
 	breaker
-	jobs []*heldJob // that found it down, each once
+	jobs []*heldJob // different jobs that found it down
 }
 
 const (
-	// mostSuspectJobs open a bucket's breaker: different jobs, since one that kills its target each
-	// time must use its attempts up and not stop the others. mostSuspectBuckets open a valve's:
-	// fewer may be keys whose own targets are down.
+	// mostSuspectJobs opens a bucket's breaker. They are different jobs, since a job that kills
+	// its target each time must exhaust its attempts without stopping the others.
+	// mostSuspectBuckets opens a valve's breaker: fewer may be keys with targets of their own.
 	mostSuspectJobs, mostSuspectBuckets = 5, 3
-	// mostProbeWait is the longest time between two probes, so that a target that is back is
-	// noticed soon.
+	// mostProbeWait is the longest time between two probes, for a prompt recovery.
 	mostProbeWait = time.Minute
 )
 
-// probing reports whether a probe runs: not one that came back, nor one whose partition was handed
-// over or lost.
-//
-// What such a probe comes to is never heard here; a breaker that waited for it would stay open for
-// good.
+// probing reports whether a probe runs. It ignores probes that were returned, and probes of
+// partitions that were handed over or lost: their outcomes never arrive here, and would keep
+// the breaker open forever.
 func (k *breaker) probing() bool {
 	return k.open && k.probe != nil && k.probe.stage == stageRunning &&
 		k.probe.Bucket.Part.state <= partitionLive
 }
 
-// due is the instant of the next probe. One that runs is waited for, but not for as long as some
-// jobs run.
+// due returns the time of the next probe. It waits for a running probe, but for a bounded time.
 func (k *breaker) due() pace.Instant {
 	if k.probing() {
 		return max(k.at, k.probe.began.Add(mostProbeWait))
@@ -58,10 +55,10 @@ func (k *breaker) due() pace.Instant {
 	return k.at
 }
 
-// asked reports whether a job that has ended was a probe.
+// asked reports whether an ended job was a probe.
 func (k *breaker) asked(j *heldJob) bool { return k.open && j.began > k.since }
 
-// next is when the next probe is due, 0 when that depends on the one that runs.
+// next returns when the next probe is due, or 0 while one runs.
 func (k *breaker) next(now pace.Instant) pace.Instant {
 	if k.probing() {
 		return 0
@@ -70,10 +67,10 @@ func (k *breaker) next(now pace.Instant) pace.Instant {
 }
 
 // unavailable records that a job found its target down, and reports whether that counts as an
-// attempt. It does until a breaker opens, since it is not known yet whose fault it is (law 6). Once
-// one is open it counts only while jobs of other buckets get answers: then the job is what fails,
-// and one that fails each time must use its attempts up. The job goes behind those that have not
-// found the target down, since one of them makes the better probe.
+// attempt. It counts until a breaker opens, since the cause is not known before (law 6). After
+// that it counts only while other buckets get answers: then the job itself fails, and must
+// exhaust its attempts. The job moves behind those that have not found the target down, which
+// are better probes.
 func (v *Valve) unavailable(j *heldJob, now pace.Instant) (counts bool) {
 	b := j.Bucket
 	if b.target == nil {
@@ -107,14 +104,14 @@ func (v *Valve) unavailable(j *heldJob, now pace.Instant) (counts bool) {
 	return true
 }
 
-// othersAnswer reports whether the target is up for other buckets, while jobs of this one find it
-// down: one of theirs that began since the bucket's last probe failed found it up.
+// othersAnswer reports whether the target is up for other buckets while this one finds it down:
+// a job of another bucket found it up, and began after this bucket's last probe failed.
 func (v *Valve) othersAnswer(b *bucket) bool {
 	return !v.breaker.open && b.down() && v.answered > b.target.last
 }
 
-// trip opens a bucket's breaker, or keeps it open because its probe failed. A failed probe of the
-// valve's opens that of its bucket too, so that the next is another's.
+// trip opens a bucket's breaker, or keeps it open after a failed probe. A failed probe of the
+// valve's breaker also opens its bucket's, so that the next probe comes from another bucket.
 func (v *Valve) trip(j *heldJob, now pace.Instant) {
 	b := j.Bucket
 	if !b.target.open {
@@ -126,8 +123,8 @@ func (v *Valve) trip(j *heldJob, now pace.Instant) {
 
 // wait opens a breaker until its next probe, one backoff from now.
 //
-// The backoff is the policy's for jobs: whoever chose it said how often the target may be bothered.
-// Jitter keeps the breakers of many buckets from probing at once.
+// It uses the policy's job backoff, which states how often the target may be called. Jitter
+// keeps the breakers of many buckets from probing at once.
 func (v *Valve) wait(k *breaker, now pace.Instant) {
 	most := min(time.Duration(v.Policy.Retry.MaxBackoff), mostProbeWait)
 	backoff := pace.Doubled(time.Duration(v.Policy.Retry.Backoff), k.failures, most)
@@ -138,8 +135,8 @@ func (v *Valve) wait(k *breaker, now pace.Instant) {
 		at: now.Add(pace.Jittered(backoff, v.random()))}
 }
 
-// available takes that a job found its target up. While a breaker is open only its probes say so:
-// others may have been under way for long.
+// available records a successful call. While the breaker is open, only probes count, because
+// other calls may have started earlier.
 func (v *Valve) available(j *heldJob, now pace.Instant) {
 	b := j.Bucket
 	v.answered = max(v.answered, j.began)
@@ -158,7 +155,7 @@ func (v *Valve) available(j *heldJob, now pace.Instant) {
 	}
 }
 
-// clear closes a bucket's breaker and forgets who found the target down.
+// clear closes a bucket's breaker and discards the evidence against its target.
 func (v *Valve) clear(b *bucket, now pace.Instant) {
 	if b.target.open {
 		v.broken--
@@ -175,10 +172,10 @@ func (v *Valve) clear(b *bucket, now pace.Instant) {
 	b.target = nil
 }
 
-// recovered closes the breaker of all buckets. Those whose own is open probe at once.
+// recovered closes the breaker over all buckets. Buckets with an open breaker probe at once.
 //
-// Their clocks begin now and are spread, because all have been due for the whole outage: a target
-// that has just come up would get the first job of every bucket in one instant.
+// All buckets have been due since the outage began. Their clocks restart now, spread out, so
+// that a recovering target does not get the first job of every bucket in one instant.
 func (v *Valve) recovered(now pace.Instant) {
 	since := v.breaker.since
 	v.breaker = breaker{}
@@ -191,7 +188,7 @@ func (v *Valve) recovered(now pace.Instant) {
 				v.clear(b, now)
 			}
 			v.missed(b, byBreaker, since, now)
-			if b.pace != nil { // nor do all buckets begin at once
+			if b.pace != nil { // spread, so that buckets do not all begin at once
 				b.pace.Hold(&b.clock, now.Add(spread(b.key, min(b.pace.Interval, mostSpread))))
 			}
 			v.probeNow(b, now)
@@ -199,7 +196,7 @@ func (v *Valve) recovered(now pace.Instant) {
 	}
 }
 
-// probeNow lets an open breaker of a bucket wait no longer: there is news of the target.
+// probeNow makes a bucket's open breaker probe now, on news of the target.
 func (v *Valve) probeNow(b *bucket, now pace.Instant) {
 	if b.down() {
 		b.target.at = min(b.target.at, now)
@@ -207,12 +204,11 @@ func (v *Valve) probeNow(b *bucket, now pace.Instant) {
 	v.place(b, now)
 }
 
-// nextDue is the bucket that is due whose turn it is. While the breaker of all is open that is the
-// one that has waited longest, of those that are able: a target may be up for the one that runs
-// most.
+// nextDue returns the due bucket whose turn it is. While the breaker over all buckets is open,
+// it returns the able bucket that has waited longest.
 //
-// Else a bucket with fewest running jobs would be the probe each time, and if its own target is
-// what hangs, the breaker would never close.
+// By the usual order, a bucket with the fewest running jobs would probe each time; if only its
+// own target hangs, the breaker would never close.
 func (v *Valve) nextDue(able func(*bucket) bool) *bucket {
 	first := v.due[0].bucket
 	if !v.breaker.open {
@@ -229,13 +225,13 @@ func (v *Valve) nextDue(able func(*bucket) bool) *bucket {
 	return cmp.Or(longest, first)
 }
 
-// Breakers is how the breakers of a policy stand.
+// Breakers is the state of a policy's breakers.
 type Breakers struct {
-	Buckets int  // that have theirs open
-	All     bool // the one of all buckets together is open
+	Buckets int  // buckets with an open breaker
+	All     bool // the breaker over all buckets is open
 }
 
-// Open is how many are.
+// Open counts the open breakers.
 func (b Breakers) Open() int {
 	if b.All {
 		return b.Buckets + 1
@@ -243,8 +239,8 @@ func (b Breakers) Open() int {
 	return b.Buckets
 }
 
-// Down reports whether a breaker is open that keeps the jobs of a key back, and whether an attempt
-// of theirs counts nevertheless, since the target answers others.
+// Down reports whether an open breaker holds the jobs of a key, and whether their attempts
+// count nevertheless because the target answers other keys.
 func (v *Valve) Down(p *Part, key job.Key) (open, counts bool) {
 	b := p.buckets[key]
 	if b == nil {

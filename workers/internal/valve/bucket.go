@@ -14,17 +14,17 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/quota"
 )
 
-// stage is where a held job is on its way from the stream to its acknowledgement.
+// stage is a held job's progress from the stream to its acknowledgement.
 type stage uint8
 
 const (
 	stageWaiting stage = iota // in its bucket, in order
 	stageDelayed              // not yet due, or backing off
-	stageRunning              // here or, when it has a holder, in another process
-	// its failed attempt or its crash is being recorded; then it backs off
+	stageRunning              // here, or in another process if it has a holder
+	// recording its failed attempt or crash, before it backs off
 	stageSaving
 	stageBurying // its dead letter is being stored
-	stageAcking  // its acknowledgement is on the way, until it is confirmed
+	stageAcking  // waiting for its acknowledgement to be confirmed
 	stageGone    // no longer in the stream
 )
 
@@ -36,35 +36,35 @@ type heldJob struct {
 	stage      stage
 	generation uint8 // of the backlog that delivered it last
 	fetching   bool  // its body is being read
-	counted    bool  // its body is held or being read while it waits, and is not small
-	headless   bool  // its headers were left out as well: it was deep
-	keyed      bool  // of one that is headless: it has an Idempotency-Key
-	raised     bool  // it was deep, and waits
+	counted    bool  // its large body is held or being read, and counted
+	headless   bool  // its headers were left out as well, as it was deep
+	keyed      bool  // if headless: it has an Idempotency-Key
+	raised     bool  // it was deep, and waits for a slot
 	noting     bool  // its crash is being recorded
 	recorded   bool  // it has an attempt record to delete
-	// times that it found its target down since a job of its bucket found it up
+	// number of times it found its target down, since a job of its bucket last found it up
 	tried     uint16
 	began     pace.Instant // its last start here
-	Attempts  int          // that counted
+	Attempts  int          // attempts that counted
 	crashes   int
 	LastError string
 	reason    job.Reason // while its dead letter is being stored
 
-	// who runs it, when that is another process; while it waits: who did, and may still report; or
-	// crashed, while that is recorded
+	// the process that runs it, if it is another one; while the job waits: the process that ran
+	// it and may still report, or, during the recording of a crash, the one that crashed
 	holder  string
 	mark    int64         // its lane's arrived slots when it came
-	front   int64         // the larger, the later it was moved to the front; 0: it was not
-	came    int64         // by its partition's arrivals
-	expires pace.Instant  // deadline or largest age
-	at      pace.Instant  // while in the valve's timers: when to look at it
-	backoff time.Duration // while saving: how long it waits afterwards
+	front   int64         // larger for later moves to the front; 0: not moved
+	came    int64         // its arrival in the partition's order: see arrivals
+	expires pace.Instant  // deadline or maximum age
+	at      pace.Instant  // when its timer fires, while in the valve's timers
+	backoff time.Duration // while saving: the wait to follow
 
-	charge *quota.Charge // while it runs: what its start took of the limits of its bucket
-	turn   *turn         // likewise, of those of all
+	charge *quota.Charge // while it runs: its charge against the bucket's limits
+	turn   *turn         // while it runs: its charge against limits over all buckets
 
 	weight             int32 // see weigh
-	inBucket, inTimers int   // heap indices, −1 outside; inBucket is that in ready or in later
+	inBucket, inTimers int   // heap indices, −1 outside; inBucket is its index in ready or later
 }
 
 func (j *heldJob) ref() handle.Ref {
@@ -72,14 +72,14 @@ func (j *heldJob) ref() handle.Ref {
 		Stamp: j.Stored.UnixNano()}
 }
 
-// ran reports whether a job that is being buried had started; one that had not can be judged again
-// by anybody.
+// ran reports whether a job that is being buried had started. A job that had not started can be
+// judged again by any process.
 func (j *heldJob) ran() bool {
 	return j.reason != job.ReasonDeadline && j.reason != job.ReasonMalformed
 }
 
-// enter moves a job to another stage. Checkpoints list what has begun, four times a second, and
-// must not look for it among a million that wait.
+// enter moves a job to another stage. It keeps the set of begun jobs, because checkpoints list
+// them four times a second and must not search a million waiting jobs.
 func (j *heldJob) enter(next stage) {
 	switch was, is := j.stage.begun(), next.begun(); {
 	case is && !was:
@@ -111,14 +111,15 @@ type orderedJob struct{ *heldJob }
 func (j orderedJob) Before(k orderedJob) bool { return j.rank().before(k.rank()) }
 func (j orderedJob) Moved(i int)              { j.inBucket = i }
 
-// rank is what a job is ordered by: its priority, or, where a step of priority is worth a time of
-// waiting, when it came, so much earlier as its priority says; then as jobs were accepted. A job
-// that found the target down goes behind those that did not, until one finds it up. Operators move
-// some to the front.
+// rank is the order of a bucket's jobs. Jobs that found the target down go last, until one
+// finds it up; jobs that operators moved to the front go first. The rest go by priority, and
+// within it by sequence. With a priority step, a job's priority instead moves its arrival time
+// earlier, by one step per level.
 //
-// Place and seq stay as they are while a job waits, is retried or is handed over, so a retried job
-// goes before those behind it, and whoever has waited for 18 steps before all that come. Sequences
-// are the order in which the stream accepted jobs, so they are law 4's order.
+// The place and sequence of a job do not change while it waits, is retried or is handed over. A
+// retried job therefore precedes the jobs behind it, and a job that has waited for 18 steps
+// precedes all new ones. Sequences are the stream's order of acceptance, which is law 4's
+// order.
 type rank struct {
 	tried uint16
 	front int64
@@ -143,7 +144,7 @@ func (r rank) before(other rank) bool {
 	return r.seq < other.seq
 }
 
-// placeOf is the place of a job of a priority that came at an instant: see arrivals.
+// placeOf returns the place of a job with a priority and an arrival time: see arrivals.
 func (b *bucket) placeOf(priority int, came int64) int64 {
 	if b.step == 0 {
 		return -int64(priority)
@@ -151,8 +152,8 @@ func (b *bucket) placeOf(priority int, came int64) int64 {
 	return came - int64(priority)*b.step
 }
 
-// rerank orders a bucket's jobs anew, after a change of the step. The last checks that are under
-// way are made in the order of before: nothing starts until all of them are.
+// rerank reorders a bucket's jobs after the step has changed. Final checks in progress still
+// follow the old order, so nothing starts until all of them are decided.
 func (b *bucket) rerank() {
 	for i := range b.lanes {
 		b.lanes[i].trail = nil
@@ -163,86 +164,86 @@ func (b *bucket) rerank() {
 	}
 }
 
-// laterJob orders the jobs of a bucket that may not start yet by when that changes.
+// laterJob orders a bucket's delayed jobs by when they may start.
 type laterJob struct{ *heldJob }
 
 func (j laterJob) Before(k laterJob) bool { return timedJob(j).Before(timedJob(k)) }
 func (j laterJob) Moved(i int)            { j.inBucket = i }
 
-// timedJob orders the jobs of a valve by when to look at them.
+// timedJob orders a valve's jobs by their timers.
 type timedJob struct{ *heldJob }
 
 func (j timedJob) Before(k timedJob) bool { return j.at < k.at || j.at == k.at && j.Seq < k.Seq }
 func (j timedJob) Moved(i int)            { j.inTimers = i }
 
-// bucket is one key's jobs and clock.
+// bucket holds one key's jobs and clock.
 type bucket struct {
-	// What walks look at stands together.
+	// Fields read by full scans are grouped for cache locality.
 	*limits
 	*near
 	key  job.Key
 	held int // jobs in any stage
-	// of its jobs that are deep, those that wait for a slot, and those that are not due yet
+	// deep jobs that wait for a slot, and deep jobs that are not due yet
 	deep, deepLater int32
-	waiting         int64   // the slots of all that wait for one
-	turns           float64 // taken under the total outflow, by weight: see valve
+	waiting         int64   // slots of all jobs that wait for one
+	turns           float64 // virtual time under the total outflow: see Valve.turns
 
 	Part  *Part
 	clock pace.Clock
 	lanes []lane
 	cool  pace.Instant // until when the target asked for a pause
 
-	inList int          // its place in the partition's list, −1 once it is forgotten
-	since  pace.Instant // when it last woke or started a job
-	nextAt pace.Instant // while in the valve's schedule: when to look at it
-	index  int32        // in the heap that spot names
+	inList int          // index in the partition's list, −1 once removed
+	since  pace.Instant // when it last became active or started a job
+	nextAt pace.Instant // its time in the valve's schedule
+	index  int32        // in the heap named by spot
 	spot   spot
-	awake  bool // it has work and may run it; asleep it earns burst credit
+	awake  bool // it has work that may run; an inactive bucket earns burst credit
 }
 
-// near is what a bucket has besides once a job of it is not deep, or has costs by name. Until then
-// it shares one that is empty, and [bucket.own] gives it its own: a million keys whose jobs are all
-// deep take 300 bytes less each.
+// near is the state of a bucket that has jobs in memory, or named costs. Until it needs its
+// own, a bucket shares an empty one, which saves 300 bytes for each of a million keys whose
+// jobs are all deep. [bucket.own] allocates it.
 type near struct {
-	ready   heap.Heap[orderedJob] // the jobs that wait for a slot, those that are deep excepted
-	later   heap.Heap[laterJob]   // the jobs that back off or are not due yet
-	running int                   // jobs that hold concurrency, wherever they run
+	ready   heap.Heap[orderedJob] // jobs that wait for a slot, except deep ones
+	later   heap.Heap[laterJob]   // jobs that back off or are not due yet
+	running int                   // jobs that count against concurrency, wherever they run
 	passing passing
-	heldBy  string // the limit on starts that holds its next job
+	heldBy  string // the start limit that holds its next job
 
-	last      *Ticket // the last start, which the next one follows
+	last      *Ticket // the last start, which the next must follow
 	undecided undecided
-	stalled   bool // one of those came back: nothing starts before all of them are decided
-	noting    int  // jobs whose crash is being recorded; those behind them wait
+	stalled   bool // an undecided start was returned: nothing starts until all are decided
+	noting    int  // jobs whose crash is being recorded; the jobs behind them wait
 
 	throttles int          // pauses in a row
-	target    *suspicion   // nil: nothing speaks against it
-	learnt    *learnt      // of the target's limit; nil: nothing
-	used      *quota.Set   // of the limits on starts; nil: nothing that counts
-	fresh     pace.Instant // when to look whether that is so again
-	allowed   allowed      // what they let start
-	trial     *quota.Trial // of those that hold nothing back
+	target    *suspicion   // nil: no sign of an outage
+	learnt    *learnt      // the target's learnt limit; nil: none
+	used      *quota.Set   // usage of the start limits; nil: none that counts
+	fresh     pace.Instant // when to check again that no usage counts
+	allowed   allowed      // the job that the limits allow to start
+	trial     *quota.Trial // usage of the shadow limits
 
-	// units of each named cost that its ready jobs take, beyond their cost in slots
+	// units of each named cost in its ready jobs, beyond their cost in slots
 	named map[string]int64
 
 	rate      pace.Average // of its starts
-	minute    pace.Average // likewise, over a minute
+	minute    pace.Average // rate of starts over a minute
 	late      lateness
-	lastError string // of the last run that did not end well, until one does
+	lastError string // of the last failed run, until a run succeeds
 
-	bodies int // how many of its jobs are counted
-	raised int // how many of its ready jobs were deep
+	bodies int // number of jobs with a counted body
+	raised int // number of ready jobs that were deep
 }
 
-// nothingNear is what they share. Nothing is ever written to it.
+// nothingNear is the shared, read-only zero value.
 var nothingNear = &near{}
 
 func newBucket(p *Part, key job.Key, l *limits) *bucket {
 	return &bucket{key: key, Part: p, limits: l, near: nothingNear}
 }
 
-// own is what to write to.
+// own returns the bucket's private state, allocating it on first use.
 func (b *bucket) own() *near {
 	if b.near == nothingNear {
 		b.near = &near{}
@@ -250,33 +251,33 @@ func (b *bucket) own() *near {
 	return b.near
 }
 
-// lane counts the slots of a bucket's jobs of one priority, so that nobody has to walk the queue to
-// tell how long it is. A job takes as many slots as it costs.
+// lane counts the slots of a bucket's jobs of one priority, so that the length of the queue is
+// known without a scan. A job takes as many slots as it costs.
 type lane struct {
 	priority int
-	waiting  int64     // of the jobs in ready, and of those that are deep
-	arrived  int64     // of all that have come
-	trail    *trail    // when they came; nil: the bucket's priorities have no step
-	line     deep.Line // of those that are deep and may start; 0: there are none
-	later    deep.Line // likewise, of those that are not due yet
+	waiting  int64     // slots of ready and deep jobs
+	arrived  int64     // slots of all jobs so far
+	trail    *trail    // arrival times; nil: priorities have no step
+	line     deep.Line // deep jobs that may start; 0: none
+	later    deep.Line // deep jobs that are not due yet; 0: none
 }
 
-// trail is a rough memory of when the jobs of a lane came.
+// trail is an approximate record of the arrivals of a lane.
 type trail struct {
-	newest int64 // when the last one did
+	newest int64 // the latest arrival
 	marks  []trailMark
 }
 
-// trailMark says how many slots had arrived when a job came, its own included.
+// trailMark is the number of slots that had arrived with a job, including its own.
 type trailMark struct{ at, arrived int64 }
 
-// mostMarks is how many there are of a lane. They are about evenly spread over the time.
+// mostMarks bounds the marks of a lane, which are spread about evenly over time.
 const mostMarks = 32
 
-// came is when a job of the bucket came that the stream stored at an instant.
+// came returns the arrival time of a job of the bucket that was stored at an instant.
 func (b *bucket) came(seq uint64, stored int64) int64 { return b.Part.arrivals.came(seq, stored) }
 
-// join counts a job as the last of its lane.
+// join appends a job to its lane's count.
 func (b *bucket) join(j *heldJob) {
 	l := b.lane(j.Priority)
 	l.arrived += j.Cost
@@ -285,7 +286,7 @@ func (b *bucket) join(j *heldJob) {
 	}
 }
 
-// note remembers when a job of the lane came, which has been counted as arrived.
+// note records the arrival of a job that is already counted.
 func (l *lane) note(at int64) {
 	if l.trail == nil {
 		l.trail = &trail{}
@@ -300,7 +301,7 @@ func (l *lane) note(at int64) {
 		return
 	}
 	if len(t.marks) == mostMarks {
-		left := l.arrived - l.waiting // about: these have started
+		left := l.arrived - l.waiting // approximately: these have started
 		t.marks = slices.DeleteFunc(t.marks, func(m trailMark) bool { return m.arrived < left })
 	}
 	if n := len(t.marks); n == mostMarks {
@@ -312,8 +313,9 @@ func (l *lane) note(at int64) {
 	t.marks = append(t.marks, trailMark{at, l.arrived})
 }
 
-// until is how many slots of a lane wait that came up to an instant, or less: by what came between
-// two marks, by what came since and does not wait, and by what came before there were marks.
+// until returns a lower bound on the waiting slots of a lane that arrived up to an instant. It
+// omits arrivals between two marks, later arrivals that no longer wait, and arrivals before the
+// first mark.
 func (l *lane) until(at int64) int64 {
 	if l.trail == nil {
 		return 0
@@ -331,10 +333,10 @@ func (l *lane) until(at int64) int64 {
 	return max(0, l.waiting-(l.arrived-arrived))
 }
 
-// queued is how many jobs of a bucket wait for a slot.
+// queued counts a bucket's jobs that wait for a slot.
 func (b *bucket) queued() int { return len(b.ready) + int(b.deep) }
 
-// lane returns that of a priority, which it makes when there is none.
+// lane returns the lane of a priority, creating it if needed.
 func (b *bucket) lane(priority int) *lane {
 	for i := range b.lanes {
 		if b.lanes[i].priority == priority {
@@ -345,7 +347,8 @@ func (b *bucket) lane(priority int) *lane {
 	return &b.lanes[len(b.lanes)-1]
 }
 
-// countNamed counts the named costs of a job that begins to wait for a slot, or takes them away.
+// countNamed adds the named costs of a job that starts to wait for a slot, or with sign −1
+// removes them.
 func (b *bucket) countNamed(cost int64, named map[string]int64, sign int64) {
 	for name, n := range named {
 		if b.named == nil {
@@ -357,14 +360,15 @@ func (b *bucket) countNamed(cost int64, named map[string]int64, sign int64) {
 	}
 }
 
-// slotsBefore is how many slots go to others before a waiting job, its own not among them: exact
-// while those of its priority that came after it wait, else less than it could be. Where priorities
-// have a step, what waits of other ones is told less exactly: see until.
+// slotsBefore counts the slots that go to other jobs before a waiting job. The result is exact
+// while all later jobs of its priority wait, and otherwise a lower bound. With a priority step,
+// counts of other priorities are less exact: see until.
 //
-// Every publisher is told when its job starts, so this must not take as long as the queue is.
+// It must not take time in proportion to the queue, since every publisher gets an expected
+// start.
 func (b *bucket) slotsBefore(j *heldJob) (slots int64) {
 	if j.front > 0 {
-		return 0 // or the few that were moved there after it
+		return 0 // or the few moved to the front after it
 	}
 	for i := range b.lanes {
 		l := &b.lanes[i]
@@ -377,8 +381,8 @@ func (b *bucket) slotsBefore(j *heldJob) (slots int64) {
 	return slots
 }
 
-// slotsFor is how many slots go to others before a job of a priority that comes now, in Unix ns by
-// JetStream's clock.
+// slotsFor counts the slots that go before a job of a priority that arrives at now, in Unix ns
+// by JetStream's clock.
 func (b *bucket) slotsFor(priority int, now int64) (slots int64) {
 	now = max(now, b.Part.arrivals.last)
 	for i := range b.lanes {
@@ -387,7 +391,7 @@ func (b *bucket) slotsFor(priority int, now int64) (slots int64) {
 	return slots
 }
 
-// slotsOf is how many slots of a lane go before a job of a priority that came at an instant.
+// slotsOf counts the slots of a lane that go before a job with a priority and an arrival time.
 func (b *bucket) slotsOf(l *lane, priority int, came int64) int64 {
 	switch latest := came + int64(l.priority-priority)*b.step; {
 	case b.step > 0 && latest < b.Part.arrivals.last:
@@ -398,21 +402,21 @@ func (b *bucket) slotsOf(l *lane, priority int, came int64) int64 {
 	return 0
 }
 
-// passing is until when a bucket lets others pass that cost less than its head.
+// passing records until when a bucket lets cheaper jobs of other buckets pass.
 type passing struct {
 	seq   uint64
 	until pace.Instant
-	by    string // the limit
+	by    string // the limit that holds it
 }
 
-// allowed is the job that the limits let start, and before when: not for long, since JetStream's
-// clock may be another then.
+// allowed is a job that the limits allow to start until an instant. It is valid only briefly,
+// because JetStream's clock may change.
 type allowed struct {
 	seq   uint64
 	until pace.Instant
 }
 
-// passes is when a bucket wants its turn after all; 0: now.
+// passes returns until when a bucket gives up its turn; 0: it does not.
 func (b *bucket) passes(now pace.Instant) pace.Instant {
 	if b.passing.until > now && len(b.ready) > 0 && b.ready[0].Seq == b.passing.seq {
 		return b.passing.until
@@ -420,7 +424,7 @@ func (b *bucket) passes(now pace.Instant) pace.Instant {
 	return 0
 }
 
-// blocked reports whether the bucket starts nothing, however long one waits for its clock.
+// blocked reports whether the bucket can start nothing regardless of its clock.
 func (b *bucket) blocked() bool {
 	return b.paused || b.concurrency > 0 && b.running >= b.concurrency
 }
@@ -428,11 +432,11 @@ func (b *bucket) blocked() bool {
 // down reports whether the bucket's own breaker is open.
 func (b *bucket) down() bool { return b.target != nil && b.target.open }
 
-// learnt is what a bucket has learnt of its target's limit, a third layer over the policy and its
-// key's override. It only ever lowers the rate of these, so law 2 holds as without it.
+// learnt is the learnt limit of a bucket's target. It is a third layer over the policy and the
+// key's override, and only lowers their rate, so it cannot break law 2.
 type learnt struct {
 	adapt.State
-	under *limits // of its key
+	under *limits // the limits of its key
 }
 
 type spot uint8
@@ -440,12 +444,12 @@ type spot uint8
 const (
 	spotNone   spot = iota
 	spotSched       // its next start lies ahead
-	spotUnread      // there is no room for the body of its head
+	spotUnread      // its next body does not fit
 	spotDue         // it may start a job as soon as a worker is free
 )
 
-// scheduledBucket orders the buckets of a valve by when their next job may start. It says itself
-// when that is: where there are many buckets, to compare some must not fetch them from memory.
+// scheduledBucket orders the buckets of a valve by their next start. It copies nextAt, to
+// compare buckets without fetching them from memory.
 type scheduledBucket struct {
 	*bucket
 	at pace.Instant // its nextAt
@@ -456,8 +460,8 @@ func (b scheduledBucket) Before(c scheduledBucket) bool {
 }
 func (b scheduledBucket) Moved(i int) { b.index = int32(i) }
 
-// dueBucket orders the buckets that compete for workers: under a total outflow fewest turns taken
-// first, else fewest running, then longest due.
+// dueBucket orders the buckets that compete for workers: by fewest turns taken under a total
+// outflow, then by fewest running jobs, then by longest due.
 type dueBucket struct{ *bucket }
 
 func (b dueBucket) Before(c dueBucket) bool {
@@ -471,11 +475,11 @@ func (b dueBucket) Before(c dueBucket) bool {
 }
 func (b dueBucket) Moved(i int) { b.index = int32(i) }
 
-// mostSpread is the most that spread is asked for.
+// mostSpread is the largest limit passed to spread.
 const mostSpread = 250 * time.Millisecond
 
-// spread is the part of limit that the key's hash picks, so that many buckets do not start together
-// after a crash or an outage.
+// spread returns a fraction of limit chosen by the key's hash, so that buckets do not all start
+// together after a crash or an outage.
 func spread(key job.Key, limit time.Duration) time.Duration {
 	h := fnv.New32a()
 	h.Write([]byte(key))

@@ -8,50 +8,51 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// claims is how a valve finds workers in other processes: it offers, which says only that a job is
-// due; a worker with room claims; and then the job is picked whose turn it is at that moment. It
-// offers a little ahead and keeps the claims until a job is due, so that a worker elsewhere starts
-// as punctually as a local one.
+// claims finds workers in other processes. The valve sends offers, which say only that a job is
+// due; workers with room answer with claims; and when a claim arrives, the valve picks the next
+// job. It sends offers slightly ahead and keeps the claims until a job is due, so that remote
+// workers start as punctually as local ones.
 //
-// A job that was sent with the offer would be bound to a worker before its turn: the last check
-// could not be made in order, and a worker that does not answer would hold it up.
+// An offer carries no job, as that would bind the job to a worker before its turn: the final
+// check could not run in order, and a silent worker would delay the job.
 type claims struct {
-	offering int // offers that have no answer yet
-	// the last offer found no worker with room, and no local one has been free since
+	offering int // offers without an answer
+	// no worker, local or remote, has had a free slot since the last offer
 	declined bool
-	nobody   bool         // it found no worker at all
-	running  int          // jobs that run elsewhere
-	nextAt   pace.Instant // no offer before it
-	wakeAt   pace.Instant // when to look whether offers are wanted
+	nobody   bool         // the last offer found no worker at all
+	running  int          // jobs that run in other processes
+	nextAt   pace.Instant // time of the next offer
+	wakeAt   pace.Instant // when to recompute the demand
 	held     []Claim
 
-	// Buckets that a worker with room left refused, because it runs too much of them: until the
-	// next claim, offers are for those behind them.
+	// Buckets refused by a worker with room, for running too many jobs. Until the next claim,
+	// offers are for the buckets behind them.
 	crowded map[job.Key]bool
 }
 
-// Claim is a worker elsewhere that waits for a job.
+// Claim is a worker in another process that waits for a job.
 type Claim struct {
-	Worker string       // the subject that it listens to
-	Turn   NextTurn     // that it was offered
-	Until  pace.Instant // after which it is told no
+	Worker string       // the subject on which it listens
+	Turn   NextTurn     // as offered
+	Until  pace.Instant // when it is refused
 }
 
 const (
-	// ClaimWindow is how long a claim counts: for the valve from its offer, for the worker from its
-	// claim, each on its own clock. The worker begins later, so it still waits when the valve does
-	// not count on it any more. A worker that waits does nothing else, hence no longer.
+	// ClaimWindow is the validity of a claim, counted by the valve from its offer and by the
+	// worker from its claim, each on its own clock. The worker counts from later, so it still
+	// waits when the valve gives up. The window is short because a waiting worker does nothing
+	// else.
 	ClaimWindow = 50 * time.Millisecond
-	// mostOffers is how many offers and claims of one policy are open at once.
+	// mostOffers bounds the open offers and claims of one policy.
 	mostOffers = 8
-	// busyPause is the wait after an answer that a worker had no room, nobodyPause after there was
-	// none: rooms come and go with each job, processes do not.
+	// busyPause is the wait after a worker had no room, nobodyPause the wait after no answer.
+	// Slots come and go with each job, processes rarely.
 	busyPause   = 20 * time.Millisecond
 	nobodyPause = 250 * time.Millisecond
-	// ahead is how long before a job is due a worker is looked for.
+	// ahead is how long before a job is due the search for a worker begins.
 	ahead = 20 * time.Millisecond
-	// HoldFor is how long after its offer a claim is kept: shorter than the worker waits, for the
-	// job must still reach it.
+	// HoldFor is how long after its offer a claim is kept. It is shorter than the worker's
+	// wait, because the job must still reach the worker.
 	HoldFor = ClaimWindow - 10*time.Millisecond
 )
 
@@ -59,22 +60,22 @@ const (
 type OfferResult uint8
 
 const (
-	OfferClaimed OfferResult = iota // the claim was passed on, whatever became of it
+	OfferClaimed OfferResult = iota // the claim was delivered, whatever its result
 	OfferBusy                       // or no answer in time
 	OfferNobody
 )
 
-// NextTurn says whose turn it is, and how many jobs that bucket runs.
+// NextTurn is the bucket whose turn it is, and the number of its running jobs.
 type NextTurn struct {
 	Key     job.Key
 	Running int
-	Alone   bool // nobody else's: those before it are crowded
+	Alone   bool // the offer is for this bucket only, because those ahead of it were refused
 }
 
-// Next is whose turn it is now or soon.
+// Next returns the bucket whose turn it is now or soon.
 //
-// An offer names a bucket only so that workers can refuse one that runs too much; the job is picked
-// when the claim is there.
+// An offer names a bucket only so that workers can refuse one that runs too many jobs. The job
+// itself is picked when the claim arrives.
 func (v *Valve) Next() NextTurn {
 	switch {
 	case len(v.due) > 0:
@@ -90,10 +91,10 @@ func (v *Valve) Next() NextTurn {
 	return NextTurn{}
 }
 
-// uncrowded is the first of the buckets that are due, from one on in their heap, that no worker has
-// refused; nil: there is none.
+// uncrowded returns the first due bucket that no worker has refused, in the heap below index i;
+// nil: there is none.
 //
-// It goes down the heap only below buckets that are crowded, of which there are few.
+// It descends only below refused buckets, which are few.
 func (v *Valve) uncrowded(i int) *bucket {
 	switch {
 	case i >= len(v.due):
@@ -108,7 +109,7 @@ func (v *Valve) uncrowded(i int) *bucket {
 	return a
 }
 
-// Refused takes that a worker with room refused a bucket.
+// Refused records that a worker with room refused a bucket.
 func (v *Valve) Refused(key job.Key) {
 	if v.claims.crowded == nil {
 		v.claims.crowded = map[job.Key]bool{}
@@ -116,22 +117,22 @@ func (v *Valve) Refused(key job.Key) {
 	v.claims.crowded[key] = true
 }
 
-// Claimed takes that a worker elsewhere waits. Advance gives it the job whose turn it is, or
-// refuses.
+// Claimed records that a worker in another process waits. Advance gives it the next job, or
+// refuses it.
 func (v *Valve) Claimed(c Claim) { v.claims.held = append(v.claims.held, c) }
 
-// fits reports whether a worker that claimed for one bucket may be given to another, whose turn it
-// is now. Workers refuse a bucket that runs very much, as one does whose target hangs, and it must
-// not get them under another's name: one job more than the worker was asked for may be the one that
-// it would have refused, for of two workers the second is for those that run none.
+// fits reports whether a worker that claimed for one bucket may serve another whose turn it is
+// now. Workers refuse a bucket that runs very many jobs, as when its target hangs, and it must
+// not reach them under another key. Even one job more than offered may be one that the worker
+// would have refused, since the last of two workers is reserved for buckets that run none.
 func (t NextTurn) fits(b *bucket) bool {
 	return t.Key == b.key || !t.Alone && b.running <= t.Running
 }
 
-// offer asks for workers elsewhere when buckets are due, or will be soon, and no local worker may
-// take them.
+// offer looks for remote workers if buckets are due now or soon and no local worker may serve
+// them.
 //
-// Claims that are held count as well: each of them is a worker that waits.
+// Held claims count, as each of them is a waiting worker.
 func (v *Valve) offer(now pace.Instant) {
 	c := &v.claims
 	if v.Free() > 0 {
@@ -148,10 +149,11 @@ func (v *Valve) offer(now pace.Instant) {
 	}
 }
 
-// wanted is how many workers elsewhere could be used now or soon, and when more of them will be.
+// wanted returns the number of remote workers that are useful now or soon, and when that number
+// will grow.
 //
-// While the breaker is open one worker is enough for the probe; under a total outflow only as many
-// as its clock lets start in time, however many buckets are due.
+// An open breaker needs one worker, for its probe. A total outflow needs only as many as its
+// clock lets start in time, however many buckets are due.
 func (v *Valve) wanted(now pace.Instant) (n int, next pace.Instant) {
 	next = pace.Never
 	if v.Free() > 0 && len(v.due) == 0 {
@@ -192,7 +194,7 @@ func (v *Valve) wanted(now pace.Instant) (n int, next pace.Instant) {
 	return n, next
 }
 
-// Offered takes the end of an offer.
+// Offered handles the end of an offer.
 func (v *Valve) Offered(result OfferResult, now pace.Instant) {
 	v.claims.offering--
 	if result == OfferClaimed {
@@ -208,7 +210,7 @@ func (v *Valve) Offered(result OfferResult, now pace.Instant) {
 	v.claims.wakeAt = now
 }
 
-// serve gives jobs that are due to workers elsewhere that wait for one.
+// serve gives due jobs to waiting remote workers.
 func (v *Valve) serve(now pace.Instant) {
 	c := &v.claims
 	for len(v.due) > 0 && len(c.held) > 0 && v.admits(now) {
@@ -220,8 +222,9 @@ func (v *Valve) serve(now pace.Instant) {
 	}
 }
 
-// match returns who gets a job from which claim: the bucket whose turn it is, if a claim fits it;
-// otherwise one that a worker claimed for, so that no worker waits beside jobs that are due.
+// match pairs a bucket with a claim. It prefers the bucket whose turn it is, if a claim fits;
+// else it takes a due bucket that a worker claimed for, so that no worker idles while jobs are
+// due.
 func (v *Valve) match() (b *bucket, claim int) {
 	held := v.claims.held
 	fitting := func(b *bucket) int {
@@ -241,11 +244,10 @@ func (v *Valve) match() (b *bucket, claim int) {
 	return nil, 0
 }
 
-// refuseLate tells workers elsewhere that have waited too long, or all of them, that there is no
-// job for them.
+// refuseLate rejects expired claims from remote workers, or every claim if all is set.
 //
-// A worker that is told no is free at once, and one that is not told waits until its own window
-// ends. All of them are told when this drainer may start nothing: others may.
+// A rejected worker is free at once, instead of at the end of its own window. All claims are
+// rejected when this drainer may start nothing, because other drainers may.
 func (v *Valve) refuseLate(now pace.Instant, all bool) {
 	c := &v.claims
 	n := 0
@@ -256,7 +258,7 @@ func (v *Valve) refuseLate(now pace.Instant, all bool) {
 	c.held = slices.Delete(c.held, 0, n)
 }
 
-// wake is when the next offer may be made, or a claim expires.
+// wake returns when the next offer may be made or the first claim expires.
 func (c *claims) wake() pace.Instant {
 	at := c.wakeAt
 	if len(c.held) > 0 {

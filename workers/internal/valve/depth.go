@@ -10,60 +10,58 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// Jobs that wait far from their turn are kept deep when memory is short: as records of some bytes,
-// without their text (headers and body), which is read again from the stream before they start. A
-// job that comes near is a held job like all others, but lean, and what was left out of it comes
-// with its body: see fetch.
+// When memory is short, jobs far from their turn are kept deep: as records of a few bytes,
+// without headers and body, which are read from the stream again before they start. A job whose
+// turn comes near becomes a held job, but lean: fetch reads the omitted text with its body.
 //
-// Only a job goes deep of which nothing is known but what its headers say, and that came after all
-// that are deep: those are nearly all. It waits behind another of its bucket, or for a date, or for
-// its bucket, which starts nothing soon. What is near of a bucket may be more than what goes before
-// the deep ones. Before a job starts, though, those that go before it are near: see surface.
+// A job can go deep only if nothing is known of it beyond its headers, and if it came after all
+// deep ones; nearly all jobs qualify. It waits behind another job of its bucket, for a date, or
+// for a bucket that starts nothing soon. Held jobs need not all precede the deep ones, but
+// before a job starts, all jobs that precede it are held: see surface.
 
-// Memory is how much of it the waiting jobs of a process may take, in all its valves. It is a
-// budget, and no bound: what must be near is near.
+// Memory is a budget for the waiting jobs of all valves of a process. It is not a bound: jobs
+// that must be in memory are.
 type Memory struct {
-	most int64 // bytes; 0: as many as it takes
-	near int64 // bytes that buckets and near jobs take, about
-	deep int64 // how many are deep
+	most int64 // bytes; 0: unlimited
+	near int64 // approximate bytes of buckets and held jobs
+	deep int64 // number of deep jobs
 }
 
-// NewMemory is a budget of so many bytes; 0: as many as it takes.
+// NewMemory returns a budget of most bytes; 0: unlimited.
 func NewMemory(most int64) *Memory { return &Memory{most: most} }
 
-// Share has a valve share a budget with others, before it has a partition.
+// Share makes the valve use m. Call it before the valve has partitions.
 func (v *Valve) Share(m *Memory) { v.memory = m }
 
 const (
-	// nearBytes is what a near job takes besides its text: itself, and its places in the maps and
-	// heaps; headerBytes what its headers take besides theirs, and bucketBytes what a bucket takes
-	// that has any.
+	// nearBytes is the size of a held job without its text, including its places in maps and
+	// heaps; headerBytes the overhead of headers; bucketBytes the size of a bucket with held
+	// jobs.
 	nearBytes   = 480
 	headerBytes = 350
 	bucketBytes = 620
-	// mostLapsing is how many jobs that expired may be on their way to their letters before more of
-	// those that are deep expire, and lapsePause when it is looked again.
+	// mostLapsing bounds the expired jobs on their way to dead letters before more deep jobs
+	// expire; lapsePause is the time until the next look.
 	mostLapsing = 1000
 	lapsePause  = 100 * time.Millisecond
-	// mostRipe is how many deep jobs become due in one turn of the loop.
+	// mostRipe bounds the deep jobs that become due in one iteration of the loop.
 	mostRipe = 512
 )
 
-// short reports whether new jobs go deep, if they can: those that are near may take half of
-// the memory, and do not make room for deep ones once they are there.
+// short reports whether new jobs go deep if they can. Held jobs may take half of the memory;
+// once held, they do not make room for deep ones.
 func (m *Memory) short() bool { return m.most > 0 && m.near >= m.most/2 }
 
-// tight reports whether what waits takes more than the memory, as very many deep jobs or keys do.
+// tight reports whether waiting jobs exceed the budget, as very many deep jobs or keys do.
 func (m *Memory) tight() bool { return m.most > 0 && m.near+m.deep*deep.JobBytes > m.most }
 
-// strip drops the body of one of a bucket's near jobs while memory is tight, as if it had come
-// without. It is called when a job of the bucket goes deep, and each time looks at one that the
-// job's sequence picks.
+// strip drops the body of one of a bucket's held jobs while memory is tight, as if the job had
+// come without it. Call it when a job of the bucket goes deep; seq selects the held job.
 func (v *Valve) strip(b *bucket, seq uint64, now pace.Instant) {
 	if !v.memory.tight() {
 		return
 	}
-	pick := seq * 0x9e3779b97f4a7c15 >> 32 // in no step with the keys
+	pick := seq * 0x9e3779b97f4a7c15 >> 32 // uncorrelated with the keys
 	if n := uint64(len(b.later)); n > 0 {
 		v.stripJob(b.later[pick%n].heldJob)
 	}
@@ -89,7 +87,7 @@ func (v *Valve) stripJob(j *heldJob) bool {
 	return true
 }
 
-// weigh counts a near job's memory, until unweigh or until its partition is left.
+// weigh counts a held job's memory, until unweigh or until its partition is left.
 func (v *Valve) weigh(j *heldJob) {
 	bytes := nearBytes + len(j.Body)
 	if j.Header != nil {
@@ -106,26 +104,26 @@ func (v *Valve) weigh(j *heldJob) {
 }
 
 func (v *Valve) unweigh(j *heldJob) {
-	if p := j.Bucket.Part; p.state <= partitionLive { // else all of them were taken off
+	if p := j.Bucket.Part; p.state <= partitionLive { // else the whole partition was subtracted
 		p.near -= int64(j.weight)
 		v.memory.near -= int64(j.weight)
 	}
 	j.weight = 0
 }
 
-// weighBucket counts a bucket's memory, or, if that is less than none, no more.
+// weighBucket adds to a bucket's counted memory; negative bytes are subtracted.
 func (v *Valve) weighBucket(b *bucket, bytes int64) {
 	b.Part.near += bytes
 	v.memory.near += bytes
 }
 
-// lane of the jobs that are deep: their bucket and priority own it.
+// deepLane is a lane of deep jobs, owned by a bucket and priority.
 type deepLane struct {
 	*bucket
 	priority int
 }
 
-// sinks reports whether a job that has just come is to wait deep, until a date if it is later.
+// sinks reports whether a new job goes deep; with later, one that is not due yet.
 func (v *Valve) sinks(j *heldJob, later bool, now pace.Instant) bool {
 	b := j.Bucket
 	switch {
@@ -144,7 +142,7 @@ func (v *Valve) sinks(j *heldJob, later bool, now pace.Instant) bool {
 		len(v.due)+len(v.unread) > 0 || readAt(v.startable(b, now)) > now)
 }
 
-// sink has it wait deep: from now on it is no held job.
+// sink makes a held job deep.
 func (v *Valve) sink(j *heldJob, later bool) {
 	b := j.Bucket
 	p, l := b.Part, b.lane(j.Priority)
@@ -174,7 +172,8 @@ func (v *Valve) sink(j *heldJob, later bool) {
 	b.queueDeep(l, 1, j.Cost, j.Costs)
 }
 
-// queueDeep counts a deep job of a lane that begins to wait for a slot, or takes it away.
+// queueDeep counts a deep job of a lane that starts to wait for a slot, or with sign −1 removes
+// it.
 func (b *bucket) queueDeep(l *lane, sign int, cost int64, named map[string]int64) {
 	b.deep += int32(sign)
 	b.waiting += int64(sign) * cost
@@ -182,8 +181,8 @@ func (b *bucket) queueDeep(l *lane, sign int, cost int64, named map[string]int64
 	b.countNamed(cost, named, int64(sign))
 }
 
-// lift takes a job that is deep away and returns it as one that nobody holds: waiting, and nowhere
-// counted but among those of its bucket. nil: there is none of this sequence.
+// lift removes a deep job and returns it as a waiting job that is counted only in its bucket;
+// nil: there is none of this sequence.
 func (v *Valve) lift(p *Part, seq uint64) *heldJob {
 	j := v.fathom(p, seq)
 	if j != nil {
@@ -198,7 +197,7 @@ func (v *Valve) lift(p *Part, seq uint64) *heldJob {
 	return j
 }
 
-// fathom returns a job that is deep, as a held job would be; it stays deep. nil: there is none.
+// fathom returns a copy of a deep job in the form of a held one; nil: there is none.
 func (v *Valve) fathom(p *Part, seq uint64) *heldJob {
 	d, of, ok := p.deep.Find(seq)
 	if !ok {
@@ -220,7 +219,7 @@ func (v *Valve) fathom(p *Part, seq uint64) *heldJob {
 	return j
 }
 
-// seek returns a job of a partition, wherever it waits; one that is deep is only to be looked at.
+// seek returns a job of a partition, held or deep. A deep job is a copy to read only.
 func (v *Valve) seek(p *Part, seq uint64) *heldJob {
 	if j := p.jobs[seq]; j != nil {
 		return j
@@ -228,7 +227,7 @@ func (v *Valve) seek(p *Part, seq uint64) *heldJob {
 	return v.fathom(p, seq)
 }
 
-// raise makes a job that is deep one that is near.
+// raise turns a deep job into a held one.
 func (v *Valve) raise(p *Part, seq uint64) *heldJob {
 	j := v.lift(p, seq)
 	if j != nil {
@@ -245,12 +244,12 @@ func (v *Valve) raise(p *Part, seq uint64) *heldJob {
 	return j
 }
 
-// surface raises what a bucket starts next, as far ahead as their text is read. It is called before
-// the first of those that are near is looked at, which so is the bucket's first (law 4). Where none
-// is near it is called when there is room for its text.
+// surface raises a bucket's next jobs, as far ahead as bodies are read. It runs before the
+// first held job is examined, so that this is the bucket's first (law 4). If no job is held, it
+// runs once there is room for a body.
 //
-// Among those that are near may be many that go behind: more are raised only while the last of them
-// is one, and then no more than can be read ahead.
+// Many held jobs may come after deep ones. More are raised only while a deep job precedes the
+// last held one, and only up to the read-ahead.
 func (v *Valve) surface(b *bucket, now pace.Instant) {
 	for b.deep > 0 {
 		first, expires := b.firstDeep()
@@ -264,8 +263,7 @@ func (v *Valve) surface(b *bucket, now pace.Instant) {
 	}
 }
 
-// firstDeep is the first of a bucket's jobs that are deep, of which there must be some, and when it
-// expires.
+// firstDeep returns the first of a bucket's deep jobs and its expiry. There must be one.
 func (b *bucket) firstDeep() (first rank, expires int64) {
 	for i := range b.lanes {
 		l := &b.lanes[i]
@@ -282,8 +280,8 @@ func (b *bucket) firstDeep() (first rank, expires int64) {
 	return first, expires
 }
 
-// seen takes the delivery of a job that is deep already, and reports whether it is one. Another job
-// of its sequence is no more: the stream was restored without it.
+// seen handles the delivery of a job that is already deep, and reports whether it was. Another
+// job of the same sequence is gone, because the stream was restored without it.
 func (v *Valve) seen(p *Part, a *job.Arrived, now pace.Instant) bool {
 	if p.deep.Len() == 0 {
 		return false
@@ -299,8 +297,8 @@ func (v *Valve) seen(p *Part, a *job.Arrived, now pace.Instant) bool {
 	return false
 }
 
-// sweepDeep lets go of the jobs that are deep and were not delivered again. It returns their
-// buckets, which must be placed when all that was missed is gone: to place one raises jobs.
+// sweepDeep drops deep jobs that were not redelivered. It returns their buckets, to be placed
+// after all missing jobs are gone, because placing a bucket raises jobs.
 func (v *Valve) sweepDeep(p *Part) (of []*bucket) {
 	for _, seq := range p.deep.Unseen(p.generation, p.last) {
 		j := v.lift(p, seq)
@@ -313,7 +311,7 @@ func (v *Valve) sweepDeep(p *Part) (of []*bucket) {
 	return of
 }
 
-// loseDeep lets go of all that are deep: their stream is gone.
+// loseDeep drops all deep jobs of a partition whose stream is gone.
 func (v *Valve) loseDeep(p *Part) {
 	v.out.Vanished += p.deep.Len()
 	v.memory.deep -= int64(p.deep.Len())
@@ -330,7 +328,7 @@ func (v *Valve) loseDeep(p *Part) {
 	p.deep.Clear()
 }
 
-// unline gives the lines of a bucket back that is forgotten.
+// unline closes the deep lines of a bucket that is removed.
 func (b *bucket) unline() {
 	for i := range b.lanes {
 		l := &b.lanes[i]
@@ -340,14 +338,14 @@ func (b *bucket) unline() {
 	}
 }
 
-// stamp is what was said last of JetStream's clock.
+// stamp is a reading of JetStream's clock and its instant.
 type stamp struct {
 	now  pace.Instant
 	wall time.Time
 }
 
-// purges returns some of a bucket's jobs up to a sequence for a purge, those that are near before
-// those that are deep, which it raises; none: there are no more.
+// purges returns a batch of a bucket's jobs up to a sequence, for a purge: held jobs, and deep
+// ones that it raises. An empty result ends the purge.
 func (v *Valve) purges(p *Part, key job.Key, last uint64) (jobs []*heldJob) {
 	jobs = slices.DeleteFunc(p.waiting(key), func(j *heldJob) bool { return j.Seq > last })
 	b := p.buckets[key]
@@ -374,12 +372,12 @@ func (v *Valve) purges(p *Part, key job.Key, last uint64) (jobs []*heldJob) {
 	return jobs
 }
 
-// dateAt is when a date is, in Unix ns, by what was said last of JetStream's clock.
+// dateAt converts a date in Unix ns, by the last reading of JetStream's clock.
 func (v *Valve) dateAt(date int64) pace.Instant {
 	return v.told.now.Later(time.Unix(0, date).Sub(v.told.wall))
 }
 
-// lapse lets jobs that are deep become due, or expire.
+// lapse makes deep jobs due, or expires them.
 func (v *Valve) lapse(now pace.Instant) {
 	if v.lapsesAt() > now {
 		return
@@ -407,7 +405,7 @@ func (v *Valve) lapse(now pace.Instant) {
 	}
 }
 
-// ripen lets a job that is deep wait for a slot from now on, still deep.
+// ripen makes a deep job wait for a slot, still deep.
 func (v *Valve) ripen(p *Part, d deep.Job, now pace.Instant) {
 	_, of, _ := p.deep.Find(d.Seq)
 	l := of.lane(of.priority)
@@ -420,7 +418,7 @@ func (v *Valve) ripen(p *Part, d deep.Job, now pace.Instant) {
 	v.place(of.bucket, now)
 }
 
-// laterAt is when the first of a bucket's jobs that are not due yet is looked at.
+// laterAt returns when the first of a bucket's jobs that are not due needs attention.
 func (v *Valve) laterAt(b *bucket) pace.Instant {
 	at := pace.Never
 	if len(b.later) > 0 {
@@ -434,7 +432,7 @@ func (v *Valve) laterAt(b *bucket) pace.Instant {
 	return at
 }
 
-// lapsesAt is when it is to be called.
+// lapsesAt returns when lapse has work.
 func (v *Valve) lapsesAt() pace.Instant {
 	next := pace.Never
 	for _, p := range v.parts {
@@ -445,7 +443,7 @@ func (v *Valve) lapsesAt() pace.Instant {
 	return next
 }
 
-// sortedParts are the partitions in which jobs start, so that a seed goes one way.
+// sortedParts returns the live partitions in order, so that a seed reproduces one run.
 func (v *Valve) sortedParts() []*Part {
 	var parts []*Part
 	for _, p := range v.parts {

@@ -10,21 +10,20 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// MostEdits is how many jobs of a partition may differ from what is stored of them. More are
-// refused until some of these have ended, for every record that an owner leaves lists them.
+// MostEdits bounds the edited jobs of a partition, because every record of its owner lists
+// them. More edits are refused until some of these jobs have ended.
 const MostEdits = 1000
 
-// edits are how jobs of a partition differ from what is stored of them, because an operator wanted
-// that. A stored job cannot change, so its owner knows it, and tells the next one.
+// edits are the changes that operators made to jobs of a partition. A stored job is immutable,
+// so its owner keeps them and hands them over.
 type edits struct {
 	jobs  map[uint64]record.Edit
-	front int64 // of the job that was moved last
-	// how many were ever made; how many of them the checkpoint tells that is being written; and how
-	// many one that is stored
+	front int64 // of the job moved last
+	// the number of edits: ever made, in the checkpoint being written, and in the stored one
 	made, telling, told uint64
 }
 
-// of returns how a job is to differ. A stamp that is another's is of a stream that was restored.
+// of returns a job's edit. An edit with another stamp is for a stream since restored.
 func (e *edits) of(seq uint64, stored int64) (record.Edit, bool) {
 	if edit, known := e.jobs[seq]; known && edit.Job == stored {
 		return edit, true
@@ -32,7 +31,7 @@ func (e *edits) of(seq uint64, stored int64) (record.Edit, bool) {
 	return record.Edit{}, false
 }
 
-// inherit takes what the predecessor told.
+// inherit restores a predecessor's edits.
 func (e *edits) inherit(list []record.Edit) {
 	e.jobs = map[uint64]record.Edit{}
 	for _, edit := range list {
@@ -41,7 +40,7 @@ func (e *edits) inherit(list []record.Edit) {
 	}
 }
 
-// records lists them in the order of their jobs.
+// records lists the edits in the order of their jobs.
 func (e *edits) records() (list []record.Edit) {
 	for _, edit := range e.jobs {
 		list = append(list, edit)
@@ -50,7 +49,7 @@ func (e *edits) records() (list []record.Edit) {
 	return list
 }
 
-// edited returns a job as its edit, if it has one, wants it.
+// edited returns a job with its edit, if any, applied.
 func (p *Part) edited(a *job.Arrived) (*job.Arrived, record.Edit) {
 	edit, known := p.edits.of(a.Seq, a.Stored.UnixNano())
 	if !known {
@@ -73,8 +72,8 @@ func apply(a *job.Arrived, edit record.Edit) {
 	}
 }
 
-// edit changes a job that does not run, and reports whether it did. Full says that there are too
-// many edits. The job keeps to its bucket's rate; law 4 does not hold for it any more.
+// edit changes a job that does not run, and reports whether it did; full means that there are
+// too many edits. The job stays under its bucket's rate, but no longer under law 4.
 func (v *Valve) edit(p *Part, seq uint64, want job.Edit, now pace.Instant,
 	wall time.Time) (done, full bool) {
 
@@ -114,7 +113,7 @@ func (v *Valve) edit(p *Part, seq uint64, want job.Edit, now pace.Instant,
 	return true, false
 }
 
-// reorder puts a job where its edit has it.
+// reorder moves a job to the place its edit gives it.
 func (v *Valve) reorder(j *heldJob, edit record.Edit, run bool, now pace.Instant,
 	wall time.Time) {
 
@@ -129,7 +128,7 @@ func (v *Valve) reorder(j *heldJob, edit record.Edit, run bool, now pace.Instant
 	if !delayed || run {
 		v.makeReady(j, now)
 	} else {
-		if !j.recorded { // its deadline may have been before it was due
+		if !j.recorded { // its timer may be set to its deadline
 			until = now.Later(j.NotBefore.Sub(wall))
 		}
 		v.delay(j, until)
@@ -137,5 +136,5 @@ func (v *Valve) reorder(j *heldJob, edit record.Edit, run bool, now pace.Instant
 	v.place(j.Bucket, now)
 }
 
-// EditWaits reports whether somebody waits for a checkpoint that tells of an edit.
+// EditWaits reports whether an edit waits for a stored checkpoint.
 func (p *Part) EditWaits() bool { return p.edits.told < p.edits.made }

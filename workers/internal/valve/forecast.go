@@ -10,55 +10,51 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/walk"
 )
 
-// forecast tells under an outflow_total how many slots go to others before a bucket's turn comes.
-// To count them afresh for each job and bucket that is asked about would be a walk of all buckets
-// each time, in the loop that starts jobs; so one walk is made for all questions of a while.
+// forecast estimates, under an outflow_total, how many slots go to other buckets before a
+// bucket's turn. Counting them per question would walk all buckets each time, in the loop that
+// starts jobs; instead, one walk serves all questions for some time.
 //
-// It is an approximation: every bucket takes its turns evenly, by weight, in jobs of its average
-// cost, and how far ahead a turn lies is known to one part in 64, or to one turn when it is less
-// than 127 ahead. What is told is late rather than early: by at most a job of each other bucket.
-//
-// Late is the better error: a start that was foretold has then happened.
+// It assumes that every bucket takes its turns evenly, by weight, in jobs of its average cost.
+// The distance of a turn is exact to one part in 64, or to one turn below 127. The estimate is
+// late rather than early, by at most one job of each other bucket: a predicted start has then
+// happened.
 type forecast struct {
 	made  pace.Instant
-	from  pace.Instant // when the policy could start its next job
-	turns float64      // that counted as taken
+	from  pace.Instant // earliest next start of the policy
+	turns float64      // virtual time
 
-	// A bucket's slots grow with the turns from a first one on up to a last one, as fixed +
-	// slope·turn. These are sums over all buckets whose line begins (or, to be taken away, ends) in
-	// a bin or before.
+	// A bucket's slots grow linearly between a first and a last turn, as fixed + slope·turn.
+	// These are sums over all buckets whose line begins in a bin or earlier, minus those whose
+	// line ends there.
 	fixed, slope [turnBins]float64
 }
 
 const (
-	// mostExact is how many buckets a valve may have for a walk for each question to be cheap
-	// enough.
+	// mostExact is the number of buckets up to which a walk for each question is cheap enough.
 	mostExact = 1000
-	// forecastFor is how long a forecast is used, and forecastPerBucket what makes those of many
-	// buckets rarer.
+	// forecastFor is how long a forecast is used; forecastPerBucket extends that for many
+	// buckets.
 	forecastFor       = 100 * time.Millisecond
 	forecastPerBucket = time.Microsecond
-	// staleForecast is the age from which on it tells nothing any more, when there is no time for
+	// staleForecast is the age from which a forecast is unusable, if there was no time for
 	// another.
 	staleForecast = 2 * time.Second
 
-	turnBits = 6 // of a turn's mantissa tell bins apart
+	turnBits = 6 // mantissa bits of a turn that select a bin
 	turnBins = 48 << turnBits
 )
 
-// walkPiece and expectPiece are how many buckets are looked at, and how many expected starts are
-// told, in one piece of work.
-//
-// Either piece takes some ten microseconds.
+// walkPiece and expectPiece are the buckets examined, and the expected starts computed, in one
+// piece of work of about ten microseconds.
 const walkPiece, expectPiece = 256, 16
 
-// turnBin is the bin of a number of turns ahead: bins get wider as floating-point numbers do.
+// turnBin returns the bin of a number of turns ahead. Bins widen as floating-point numbers do.
 func turnBin(turns float64) int {
 	const mantissa, bias = 52, 1023
 	return min(int(math.Float64bits(1+turns)>>(mantissa-turnBits))-bias<<turnBits, turnBins-1)
 }
 
-// add counts the slots of a bucket; sum must follow.
+// add adds the slots of a bucket; call sum afterwards.
 func (f *forecast) add(b *bucket, turns float64) {
 	if !b.competes() {
 		return
@@ -71,8 +67,8 @@ func (f *forecast) add(b *bucket, turns float64) {
 	f.line(last, last*weight, -weight)
 }
 
-// line adds a straight line from a turn on. Bins are summed up once, so that each question is a
-// look at one of them.
+// line adds a straight line that begins at a turn. The bins are summed once, so that each
+// question reads a single bin.
 func (f *forecast) line(from, fixed, slope float64) {
 	bin := turnBin(from)
 	f.fixed[bin] += fixed
@@ -86,7 +82,7 @@ func (f *forecast) sum() {
 	}
 }
 
-// slotsBefore is how many slots all buckets take before a turn, those of the asking one included.
+// slotsBefore returns the slots that all buckets take before a turn, including the asking one.
 func (f *forecast) slotsBefore(turn float64) float64 {
 	ahead := max(0, turn-f.turns)
 	bin := turnBin(ahead)
@@ -101,23 +97,22 @@ func (v *Valve) newForecast(now pace.Instant) *forecast {
 	return &forecast{made: now, from: v.turnsFrom(now), turns: v.turns}
 }
 
-// foresees reports whether what is asked about a partition's jobs can be told at now without a
-// walk.
+// foresees reports whether questions about a partition's jobs need no walk at now.
 func (v *Valve) foresees(p *Part, now pace.Instant) bool {
 	return !v.takesTurns() || p.list.Len() <= mostExact || v.forecast != nil &&
 		now.Since(v.forecast.made) < max(forecastFor, time.Duration(p.list.Len())*forecastPerBucket)
 }
 
-// foreseen is foresees after a look at some more buckets for the next forecast, when it needs one.
+// foreseen is like foresees, but continues the walk for the next forecast if one is needed.
 //
-// One walk serves all that ask meanwhile, and goes on only while somebody asks: one that was given
-// up is begun anew, for the first buckets of it have moved on.
+// One walk serves all concurrent questions, and continues only while some are asked. An
+// abandoned walk restarts, as its first buckets have changed.
 func (v *Valve) foreseen(p *Part, now pace.Instant) bool {
 	if v.foresees(p, now) {
 		return true
 	}
 	c := v.coming
-	if c != nil && (c.part != p || now.Since(c.lookedAt) > forecastFor) { // it is out of date
+	if c != nil && (c.part != p || now.Since(c.lookedAt) > forecastFor) { // out of date
 		c.walk.Stop()
 		c = nil
 	}
@@ -134,18 +129,18 @@ func (v *Valve) foreseen(p *Part, now pace.Instant) bool {
 	return true
 }
 
-// coming is a forecast that is being made.
+// coming is an unfinished forecast.
 type coming struct {
 	part     *Part
 	walk     *walk.Walk[*bucket]
 	forecast *forecast
-	lookedAt pace.Instant // last: questions that are given up leave it half made
+	lookedAt pace.Instant // abandoned questions leave it unfinished
 }
 
-// oneSlot is what a job costs of which nothing is known.
+// oneSlot is the assumed cost of an unknown job.
 var oneSlot = quota.Cost{Job: 1}
 
-// unitsOf is what so many slots of a bucket's jobs cost, as if all of these had the same costs.
+// unitsOf returns the cost of a number of slots of a bucket's jobs, as if all had equal costs.
 func (b *bucket) unitsOf(slots int64) quota.Ahead {
 	if b.waiting == 0 {
 		return quota.Ahead{}
@@ -160,7 +155,7 @@ func aheadOf(slots, waiting, queued int64, named map[string]int64) quota.Ahead {
 		}}
 }
 
-// unitsOfAll is unitsOf for slots of all of a partition's buckets, by those that come first in it.
+// unitsOfAll is unitsOf for slots of all buckets of a partition, judged by its first buckets.
 func (p *Part) unitsOfAll(slots int64) quota.Ahead {
 	var waiting, queued int64
 	named, looked := map[string]int64{}, 0
@@ -179,8 +174,9 @@ func (p *Part) unitsOfAll(slots int64) quota.Ahead {
 	return aheadOf(slots, waiting, queued, named)
 }
 
-// limited is when the limits on starts let a bucket start a job that costs c after so many slots of
-// its own and of other buckets, and which holds it longest; at most now where none does.
+// limited returns when the start limits let a bucket start a job of cost c, after a number of
+// its own slots and those of others, and the limit that delays it longest. It is at most now if
+// none does.
 func (v *Valve) limited(b *bucket, slots, others int64, c quota.Cost,
 	now pace.Instant) (at pace.Instant, by string) {
 
@@ -200,11 +196,10 @@ func (v *Valve) limited(b *bucket, slots, others int64, c quota.Cost,
 	return at, by
 }
 
-// expectBucket is how long a bucket would take to start a job that costs c after so many slots of
-// its own; nil while nobody can tell: while it is paused, held by its concurrency or a breaker, or
-// being taken over, or there is no worker for it, or there is no forecast that it needs.
-//
-// Nothing is said rather than something that depends on a person or on another's target.
+// expectBucket returns the ms until a bucket starts a job of cost c after a number of its own
+// slots. It is nil if that depends on a person or another's target: while the bucket is paused,
+// at its concurrency, behind a breaker, in a takeover, or without a worker or a needed
+// forecast.
 func (v *Valve) expectBucket(b *bucket, slots int64, c quota.Cost, now pace.Instant) *int64 {
 	if b.blocked() || v.breaker.open || b.down() || b.Part.state != partitionLive ||
 		v.Free() <= 0 && v.claims.declined {
@@ -228,8 +223,9 @@ func (v *Valve) expectBucket(b *bucket, slots int64, c quota.Cost, now pace.Inst
 	return &ms
 }
 
-// slotsOfOthers is how many slots go to other buckets from an instant on before one has taken so
-// many and starts another job, while every bucket with work takes its turns by weight.
+// slotsOfOthers returns the slots that other buckets take, from an instant on, before a bucket
+// has taken a number of slots and starts another job; every bucket with work takes its turns by
+// weight.
 func (v *Valve) slotsOfOthers(b *bucket, slots int64,
 	now pace.Instant) (others int64, from pace.Instant, known bool) {
 	turn := max(b.turns, v.turns) + float64(slots)/float64(b.weight)
@@ -254,21 +250,21 @@ func (v *Valve) slotsOfOthers(b *bucket, slots int64,
 	return others, from, from < pace.Never
 }
 
-// slotsUntil is how many slots a bucket takes until a turn.
+// slotsUntil returns the slots that a bucket takes until a turn.
 func (v *Valve) slotsUntil(b *bucket, turn float64) int64 {
 	if !b.competes() {
 		return 0
 	}
 	perJob := float64(b.waiting) / float64(b.queued())
-	// It starts jobs as long as it is not past the turn, so the last one reaches beyond.
+	// A bucket starts jobs until it is past the turn, so its last job reaches beyond.
 	if ahead := (turn - max(b.turns, v.turns)) * float64(b.weight); ahead >= 0 {
 		return min(b.waiting, int64((math.Floor(ahead/perJob)+1)*perJob))
 	}
 	return 0
 }
 
-// expectJob is expectBucket for a job that waits. One that is due and has no worker starts when one
-// becomes free, which nobody can tell.
+// expectJob is expectBucket for a waiting job. It is nil for a due job without a worker, since
+// the next free worker is unpredictable.
 func (v *Valve) expectJob(j *heldJob, slots int64, now pace.Instant) *int64 {
 	ms := v.expectBucket(j.Bucket, slots, j.takes(), now)
 	if ms != nil && *ms == 0 && !v.mayTakeWorker(j.Bucket) {
@@ -277,8 +273,8 @@ func (v *Valve) expectJob(j *heldJob, slots int64, now pace.Instant) *int64 {
 	return ms
 }
 
-// expect says how long it will be until a job starts, while nothing fails: 0 when it has started.
-// It is not known for a job that has not arrived, and while nobody can tell: see expectBucket.
+// expect returns the time until a job starts, if nothing fails; 0: it has started. It is
+// unknown for a job that has not arrived, and in the cases of expectBucket.
 func (v *Valve) expect(p *Part, seq uint64,
 	now pace.Instant) (wait time.Duration, known bool) {
 	j := v.seek(p, seq)
@@ -298,15 +294,15 @@ func (v *Valve) expect(p *Part, seq uint64,
 	return 0, true
 }
 
-// unknownRoom is when a place may be free again of a bucket whose next start nobody can tell.
+// unknownRoom is the assumed time to a free place in a bucket with an unpredictable start.
 const unknownRoom = time.Second
 
-// room is how long it will be until the bucket's next start, at least one interval: when a place
-// may be free again. Without a pace, and while the bucket is paused or held by its concurrency or a
-// breaker, it is at least unknownRoom.
+// room returns the time until a place may be free: until the bucket's next start, and at least
+// one interval. It is at least unknownRoom without a pace, and while the bucket is paused, at
+// its concurrency or behind a breaker.
 //
-// It is the Retry-After of a full bucket (law 7). To come back sooner would be refused again; later
-// costs little.
+// It is the Retry-After of a full bucket (law 7). A return before it is refused again; a later
+// one costs little.
 func (v *Valve) room(p *Part, key job.Key, now pace.Instant) time.Duration {
 	l, b := v.limitsOf(key), p.buckets[key]
 	if b != nil {
@@ -331,8 +327,8 @@ func (v *Valve) room(p *Part, key job.Key, now pace.Instant) time.Duration {
 	return wait
 }
 
-// tail is how long the job of a question waits that is accepted now, in milliseconds; nil while
-// nobody can tell, and where no job waits.
+// tail returns the wait of a job accepted now, in milliseconds; nil if it is unpredictable, or
+// if no job waits.
 func (v *Valve) tail(p *Part, q job.Question, now pace.Instant) *int64 {
 	if b := p.buckets[q.Key]; b != nil && b.queued() > 0 {
 		cost := quota.Cost{Job: max(q.Cost, 1), Named: q.Costs}

@@ -10,23 +10,23 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/walk"
 )
 
-// gathering is the part of a checkpoint or a handover that takes long, with many buckets: their
-// clocks, looked at some at a time. Of those that are looked at early nothing becomes untrue: what
-// is listed lies beyond the fence, and nobody can start before it; and what has started meanwhile
-// has changed the next checkpoint.
+// Gathering collects the clocks of a partition's buckets for a checkpoint or a handover, in
+// pieces, as there may be many buckets. Clocks read early stay true: listed ones lie beyond the
+// fence, before which they allow no start, and starts made meanwhile are part of the next
+// checkpoint.
 type Gathering struct {
 	Of     *Part
 	v      *Valve // for the limits
 	Walk   *walk.Walk[*bucket]
-	pieces [][]heldClock // so that none is copied when there are more
+	pieces [][]heldClock // separate, so that growth copies nothing
 }
 
-// heldClock is what is to be told of a bucket's clock, as instants.
+// heldClock is a bucket's clock as a record needs it, in instants.
 type heldClock struct {
-	record.Clock // but for what lies ahead
+	record.Clock // without its times, which are the fields below
 	pace         *pace.Pace
-	due, tat     pace.Instant // of its clock
-	next         pace.Instant // when that allows a start
+	due, tat     pace.Instant // of the bucket's clock
+	next         pace.Instant // when the clock allows a start
 	cool, probe  pace.Instant
 	learnt       learnt
 }
@@ -38,12 +38,12 @@ func (v *Valve) Gather(p *Part) *Gathering {
 	return &Gathering{Of: p, v: v, Walk: p.list.Walk()}
 }
 
-// Some looks at up to n more buckets, and reports whether those were the last. What matters lies
-// after an instant: the fence, for a successor that comes by a crash comes no sooner; or now, when
-// all shall be told that is not as good as new.
+// Some reads up to n more buckets, and reports whether those were the last. after is the
+// instant from which clocks matter: the fence, since a successor after a crash cannot come
+// sooner; or now, to list every bucket that is not in its initial state.
 //
-// Most buckets are as good as new, or due before the fence, and are not listed: after a crash those
-// wait for one interval, which is the longest that they could have had to.
+// Most buckets are in that state or due before the fence, and are not listed. After a crash
+// they wait for one interval, the most they could have had to wait.
 func (g *Gathering) Some(n int, now, after pace.Instant) (done bool) {
 	piece := make([]heldClock, 0, min(n, g.Walk.Left()))
 	done = g.Walk.Some(n, func(b *bucket) {
@@ -60,8 +60,8 @@ func (g *Gathering) Some(n int, now, after pace.Instant) (done bool) {
 	return done
 }
 
-// heldClock copies what a successor must know of a bucket, if that is anything: by value, since the
-// record is put together beside the loop while the bucket goes on.
+// heldClock returns what a successor must know of a bucket, and whether that is anything. It
+// copies, since the record is built outside of the loop while the bucket changes.
 func (b *bucket) heldClock(now, after pace.Instant) (c heldClock, matters bool) {
 	c.Key, c.pace = b.key, b.pace
 	if b.cool > after {
@@ -87,11 +87,11 @@ func (b *bucket) heldClock(now, after pace.Instant) (c heldClock, matters bool) 
 	return c, matters
 }
 
-// Records are the clocks as a record lists them, in its order, by durations from now. It touches
-// nothing that changes.
+// Records returns the clocks in their order in a record, with durations from now. It reads no
+// state that changes.
 //
-// Durations are what two processes can compare: neither knows the other's clock. Rates and bursts
-// are named only where they differ from the policy's, as records are small.
+// Processes can compare durations, but not clocks. Rates and bursts are listed only if they
+// differ from the policy's, to keep records small.
 func (g *Gathering) Records(now pace.Instant, of record.Handover) (clocks []record.Clock) {
 	var all []listedClock
 	for _, h := range slices.Concat(g.pieces...) {
@@ -106,8 +106,8 @@ func (g *Gathering) Records(now pace.Instant, of record.Handover) (clocks []reco
 			c.Learnt = l.Text(time.Duration(now), l.under.pace.Rate.PerSecond())
 		}
 		if h.pace != nil {
-			// Lateness is not handed over, or the gap of the handover would be made up by the next
-			// owner: what is due is due now.
+			// Lateness is not handed over: a start that is due is due now. Otherwise the next
+			// owner would make up for the gap of the handover.
 			c.Due = record.Micros(max(h.due, now.Add(-h.pace.Credit)).Since(now))
 			c.Tat = record.Micros(h.tat.Since(now))
 			if own := h.pace.Rate.String(); own != of.Rate {
@@ -133,9 +133,9 @@ type listedClock struct {
 	interval int64 // between two starts, in µs; 0: the bucket is unpaced
 }
 
-// compareClocks orders clocks by what is lost when they are left out, which makes them wait for an
-// interval, or for the longest that is left out. Waits that are longer go first, so that few
-// buckets wait for those of others. Of the others those lose most that are due soonest.
+// compareClocks orders clocks by what omitting them costs, which is a wait of one interval or
+// of the longest omitted wait. Longer waits go first, so that few buckets wait for others'
+// sake; then the buckets that are due soonest, which lose most.
 func compareClocks(a, b listedClock) int {
 	waitA, waitB := max(a.Wait, a.Cool), max(b.Wait, b.Cool)
 	longA, longB := waitA > a.interval, waitB > b.interval
@@ -150,8 +150,8 @@ func compareClocks(a, b listedClock) int {
 	return cmp.Or(cmp.Compare(waitA, waitB), cmp.Compare(a.Key, b.Key))
 }
 
-// Handover tells all that a successor needs, by durations from now; fit bounds it. Only clocks that
-// are later than atLeast from now are listed.
+// Handover returns a successor's record, with durations from now; fit bounds its size. It lists
+// only clocks later than atLeast from now.
 func (v *Valve) Handover(p *Part, now pace.Instant, atLeast time.Duration) record.Handover {
 	g := v.Gather(p)
 	g.Some(p.list.Len(), now, now.Add(atLeast))
@@ -163,11 +163,11 @@ func (v *Valve) Handover(p *Part, now pace.Instant, atLeast time.Duration) recor
 	return h
 }
 
-// HandoverBut tells what a successor needs but for the clocks of buckets. That of all together goes
-// first, and is never left out.
+// HandoverBut returns a successor's record without the clocks of buckets. The clock of all
+// buckets together goes first and is never left out.
 //
-// A crash is told on for as long as it can matter to a bucket that is not listed: one interval of
-// the slowest key, and its spread (see Valve.bucket).
+// It reports a crash for as long as an unlisted bucket may be affected: one interval of the
+// slowest key, and its spread (see Valve.bucket).
 func (v *Valve) HandoverBut(p *Part, now pace.Instant) record.Handover {
 	h := record.Handover{Rate: v.Policy.Outflow.String(), Burst: max(v.Policy.Burst, 1),
 		Total: v.Policy.OutflowTotal.String()}
@@ -188,7 +188,7 @@ func (v *Valve) HandoverBut(p *Part, now pace.Instant) record.Handover {
 	return h
 }
 
-// slowest is the longest interval of any key.
+// slowest returns the longest interval of any key.
 func (v *Valve) slowest() (longest time.Duration) {
 	if v.base.pace != nil {
 		longest = v.base.pace.Interval
@@ -201,12 +201,12 @@ func (v *Valve) slowest() (longest time.Duration) {
 	return longest
 }
 
-// doneJobs lists jobs of a partition whose acknowledgement may not be seen yet, first those whose
-// acknowledgement is not confirmed: they will come again for certain.
+// doneJobs lists jobs whose acknowledgement the stream may not have applied, unconfirmed ones
+// first, because those jobs will be redelivered.
 //
-// They are listed because an acknowledgement is confirmed by the consumer, and the stream's leader
-// removes the job later, or never if the consumer is deleted first, as it is by the next owner (law
-// 3: it would run twice in a handover where nothing crashed).
+// The consumer confirms an acknowledgement, but the stream's leader removes the job later, or
+// never if the next owner deletes the consumer first. Without the list, the job would run twice
+// in a handover without a crash (law 3).
 func (v *Valve) doneJobs(p *Part, now pace.Instant) (done []uint64) {
 	for seq, j := range p.jobs {
 		if j.stage == stageAcking {
@@ -229,10 +229,11 @@ func (v *Valve) doneJobs(p *Part, now pace.Instant) (done []uint64) {
 	return append(done, slices.Compact(confirmed)...)
 }
 
-// runningJobs lists the jobs of a partition that have started and have no recorded outcome yet.
+// runningJobs lists jobs that have started and have no recorded outcome.
 //
-// Jobs whose dead letter is being stored are among them if they ran: the next owner would else
-// start them. One that never ran can be judged again by anybody, to the same letter.
+// It includes jobs whose dead letter is being stored, if they ran: the next owner would
+// otherwise start them. A job that never ran can be judged again by any process, with the same
+// dead letter.
 func (v *Valve) runningJobs(p *Part) []record.Run {
 	var running []record.Run
 	for _, j := range p.begun {
@@ -242,7 +243,7 @@ func (v *Valve) runningJobs(p *Part) []record.Run {
 	}
 	for seq, in := range p.inherited {
 		switch {
-		case in.outcome != nil: // from now on it is ours to tell
+		case in.outcome != nil: // now ours to report
 			running = append(running, record.Run{Seq: seq, Holder: v.Self})
 		case in.holder != "" || in.crashed != "": // a crash counts once the job is here
 			running = append(running, record.Run{Seq: seq, Holder: cmp.Or(in.holder, in.crashed)})

@@ -13,12 +13,12 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// Own begins a partition: jobs arrive, and start once live is called.
+// Own adds a partition: its jobs arrive, and start once Live is called.
 //
-// It is sweeping until everything has come that was stored before, which keeps it from saying what
-// it cannot know yet.
+// It is sweeping until all previously stored jobs have arrived, and reports no totals before
+// that.
 func (v *Valve) Own(name handle.Partition, epoch uint64) *Part {
-	if len(v.parts) == 0 { // what it knew of the target, and expected, is of another time
+	if len(v.parts) == 0 { // knowledge of the target and forecasts are outdated
 		v.breaker, v.suspects = breaker{}, nil
 		v.forecast, v.coming = nil, nil
 	}
@@ -42,22 +42,22 @@ func (v *Valve) Own(name handle.Partition, epoch uint64) *Part {
 	return p
 }
 
-// inheritance is what a new owner knows of a partition.
+// Inheritance is a new owner's knowledge of a partition.
 type Inheritance struct {
-	// the predecessor crashed: clocks that handover does not list are unknown
+	// the predecessor crashed: clocks missing in Handover are unknown
 	Crashed  bool
 	Owner    string        // the predecessor
-	Elapsed  time.Duration // from when handover was stored until the takeover, at least …
-	Age      time.Duration // … and from when it was put together, at most
+	Elapsed  time.Duration // minimum time since Handover was stored …
+	Age      time.Duration // … and maximum time since it was built
 	Handover record.Handover
 	Attempts map[uint64]InheritedAttempt
-	// Handover is the last checkpoint of the owner that crashed, or of the last one before it that
-	// has started anything under limits
+	// Handover is the last checkpoint of the crashed owner, or of the last earlier owner that
+	// started anything under limits
 	Current bool
 	// no owner has started anything under limits
 	Unstarted bool
 	Fence     time.Duration   // after a crash: how long the predecessor may still start jobs
-	Gone      map[string]bool // holders of running jobs that will not report any more
+	Gone      map[string]bool // holders of running jobs that will never report
 }
 
 type InheritedAttempt struct {
@@ -66,10 +66,10 @@ type InheritedAttempt struct {
 	Revision uint64
 }
 
-// slack is by how much what a predecessor told may be older than it counts here.
+// slack returns how much older a predecessor's record may be than assumed here.
 func (in Inheritance) slack() time.Duration { return max(0, in.Age-in.Elapsed) }
 
-// unknown is for how long a predecessor that crashed may have started jobs of which nothing tells.
+// unknown returns for how long a crashed predecessor may have made unrecorded starts.
 func (in Inheritance) unknown() time.Duration {
 	within := in.Age + in.Fence
 	if gap := time.Duration(in.Handover.Gap) * time.Microsecond; gap > 0 && in.Current {
@@ -78,9 +78,9 @@ func (in Inheritance) unknown() time.Duration {
 	return within
 }
 
-// within is the most units that a predecessor that crashed has started of which nothing tells, if
-// it kept to a budget: the last job may have cost more than was left of that, as much as any has.
-// 0: it kept none.
+// within bounds the unrecorded units of a crashed predecessor, given its budget. The last job
+// may have exceeded what was left, by at most the cost of the largest. A budget of 0 means
+// none.
 func (in Inheritance) within(most, budget, cost int64) int64 {
 	if in.Unstarted {
 		return 0
@@ -91,14 +91,12 @@ func (in Inheritance) within(most, budget, cost int64) int64 {
 	return most
 }
 
-// inherit applies what the predecessor left. After a crash each bucket counts as having started a
-// job at the last moment its old owner could have, unless a checkpoint shows that its next start
-// was not due yet.
+// inherit applies a predecessor's record. After a crash, each bucket counts as having started a
+// job at the last possible moment, unless a checkpoint shows that its next start was not due.
 //
-// The last moment that the old owner had was its fence, before which this process cannot have taken
-// the partition. So the takeover is as late as that, or later, and one interval from then on keeps
-// law 2 whatever the old owner did: that is why nothing needs to be known of it. It costs a bucket
-// at most one interval, and its burst.
+// That moment was the old owner's fence, before which this process cannot have taken the
+// partition. One interval from the takeover therefore keeps law 2 whatever the old owner did,
+// without any knowledge of it. It costs a bucket at most one interval, and its burst.
 func (v *Valve) inherit(p *Part, in Inheritance, now pace.Instant) {
 	switch {
 	case in.Crashed || in.Handover.Partial:
@@ -109,11 +107,11 @@ func (v *Valve) inherit(p *Part, in Inheritance, now pace.Instant) {
 	left := func(us int64) pace.Instant {
 		return now.Add(time.Duration(us)*time.Microsecond - in.Elapsed)
 	}
-	// There was no room for all clocks: those that are not listed wait for the longest of them.
+	// There was no room for all clocks: unlisted buckets wait for the longest omitted one.
 	if in.Handover.Rest > 0 {
 		p.restsUntil = left(in.Handover.Rest)
 	}
-	// What all buckets started together is not known either, or was not told.
+	// The starts of all buckets together are unknown too, or were not recorded.
 	if in.Crashed || in.Handover.Partial {
 		if v.total != nil {
 			v.total.Hold(&v.totalClock, max(now.Add(in.Fence+v.total.Interval), p.restsUntil))
@@ -137,10 +135,10 @@ func (v *Valve) inherit(p *Part, in Inheritance, now pace.Instant) {
 		if c.Starts > 0 {
 			b.own().rate = pace.Averaged(min(c.Starts, 1e9), left(0))
 		}
-		// The breaker stays open over a change of owners, or each deployment during an outage would
-		// cost attempts again.
+		// The breaker survives a change of owners. Otherwise each deployment during an outage
+		// would cost attempts again.
 		if c.Down > 0 {
-			// may be now, and what begins then is a probe
+			// It may be due now, and jobs that begin from then on are probes.
 			probe := min(left(c.Probe), now.Add(mostProbeWait))
 			b.own().target = &suspicion{breaker: breaker{open: true, since: now - 1,
 				failures: c.Down, at: probe}}
@@ -164,9 +162,8 @@ func (v *Valve) inherit(p *Part, in Inheritance, now pace.Instant) {
 			j = &inheritedJob{}
 			p.inherited[r.Seq] = j
 		}
-		// Its crash is counted when the job comes. One whose crash is in the attempt record is
-		// counted already, and gone for certain, also where nobody here has met its lease or
-		// tombstone.
+		// The crash is counted when the job arrives. A crash in the attempt record is counted
+		// already; its holder is gone even if its lease or tombstone is unknown here.
 		if in.Crashed && r.Holder == in.Owner || in.Gone[r.Holder] ||
 			r.Holder == j.record.CrashedBy {
 			j.crashed = r.Holder
@@ -184,12 +181,12 @@ func (v *Valve) inherit(p *Part, in Inheritance, now pace.Instant) {
 	}
 }
 
-// notInherited is nearly every job. Nobody changes it.
+// notInherited stands for nearly every job. It is read-only.
 var notInherited = &inheritedJob{}
 
-// takeIn returns what is inherited of a job that has come. What is told of its sequence may be
-// about another job: when a backup of the stream is restored, jobs get the sequences of those that
-// it lacks. They would be lost if they ended with those.
+// takeIn returns the inherited state of an arrived job. State for its sequence may be about
+// another job: after a stream is restored from a backup, jobs get the sequences of those that
+// it lacks. They would be lost if they ended with those jobs.
 func (v *Valve) takeIn(p *Part, seq uint64, stored int64, now pace.Instant) *inheritedJob {
 	in := p.inherited[seq]
 	if in == nil {
@@ -208,13 +205,13 @@ func (v *Valve) takeIn(p *Part, seq uint64, stored int64, now pace.Instant) *inh
 	return in
 }
 
-// wind sets a clock as the predecessor left it. After a crash that is all only if it is not due
-// yet, nor would be at the rate of now had that held ever since, or if its bucket still cools down:
-// nothing can have started since it was noted. Else it also waits as if a job had started just
-// before the takeover, for it may be due by some clocks and not by others.
+// wind sets a clock from the predecessor's record. After a crash, that suffices only if nothing
+// can have started since the record: the clock is not due yet, neither as recorded nor at the
+// current rate, or its bucket still cools down. Otherwise the clock also waits as if a job had
+// started just before the takeover.
 //
-// The two are asked by different ages. Waits go by the least time that can have passed, or they
-// would end early; whether a start can have happened by the most, or one would be overlooked.
+// The two use different ages. Waits use the minimum elapsed time, so that none ends early; the
+// check for possible starts uses the maximum, so that none is overlooked.
 func (in Inheritance) wind(c *pace.Clock, left record.Clock, p, before *pace.Pace,
 	now pace.Instant) {
 	noted := func(c *pace.Clock, at, adapted pace.Instant) {
@@ -235,8 +232,8 @@ func (in Inheritance) wind(c *pace.Clock, left record.Clock, p, before *pace.Pac
 	c.Set(due, tat)
 }
 
-// Opened takes that a partition's backlog was opened: of which stream, what its last sequence is,
-// and what the predecessor left; nil: this is not the first opening.
+// Opened records that a partition's backlog was opened, with its stream's creation time and
+// last sequence. left is the predecessor's state; nil: this is a reopening.
 func (v *Valve) Opened(p *Part, created time.Time, last uint64, left *Inheritance,
 	now pace.Instant) {
 	p.last = last
@@ -249,7 +246,8 @@ func (v *Valve) Opened(p *Part, created time.Time, last uint64, left *Inheritanc
 	p.created = created
 }
 
-// Behind reports whether less is known of a partition's stream than was seen of it before.
+// Behind reports whether the given state of a partition's stream is older than what was seen
+// before.
 func (p *Part) Behind(created time.Time, last uint64) bool {
 	return created.Equal(p.created) && last < max(p.highest, p.last)
 }
@@ -268,8 +266,8 @@ func (v *Valve) placeAll(p *Part, now pace.Instant) {
 	}
 }
 
-// NotedFirst lets buckets go on that wait for the first checkpoint of a partition of the valve, or
-// of a limit that its policy shares.
+// NotedFirst releases buckets that wait for the first checkpoint of the valve's partition, or
+// of one of its shared limits.
 func (v *Valve) NotedFirst(of *Valve, now pace.Instant) {
 	shares := slices.ContainsFunc(v.common, func(t *together) bool { return t.host == of })
 	if of == v && v.quota != nil || shares {
@@ -280,11 +278,11 @@ func (v *Valve) NotedFirst(of *Valve, now pace.Instant) {
 	}
 }
 
-// restart is called when a partition's stream was recreated, which counts from 1 again: what is
-// held of the old one is gone, and what still runs of it ends without effect. The clocks go on.
+// restart handles a recreated stream, whose sequences restart from 1. Jobs of the old stream
+// are gone, and their runs end without effect.
 //
-// A target's limits do not begin anew with a stream, so neither do the clocks, cool-downs and
-// breakers of buckets (law 2).
+// A target's limits do not change with a stream, so the clocks, cool-downs and breakers of
+// buckets stay (law 2).
 func (v *Valve) restart(p *Part, now pace.Instant) {
 	for _, j := range p.jobs {
 		v.lose(j)
@@ -298,10 +296,10 @@ func (v *Valve) restart(p *Part, now pace.Instant) {
 	v.placeAll(p, now)
 }
 
-// lose lets go of a job that is no longer in the stream, whatever was to become of it.
+// lose drops a job that is no longer in the stream, whatever its stage.
 //
-// A run of it that a worker here has goes on, for it cannot be called back, and still holds its
-// bucket's concurrency until it ends; one elsewhere will never report, and holds it no more.
+// A local run cannot be stopped, and holds its bucket's concurrency until it ends. A remote run
+// will never report, and releases it now.
 func (v *Valve) lose(j *heldJob) {
 	b, p := j.Bucket, j.Bucket.Part
 	v.detach(j)
@@ -327,16 +325,15 @@ func (v *Valve) lose(j *heldJob) {
 	j.enter(stageGone)
 }
 
-// Reopen is called when a partition's backlog is opened anew by the same owner: everything that is
-// still stored will be delivered again.
+// Reopen prepares a partition for a reopened backlog, which redelivers every stored job.
 //
-// The jobs are kept, so that those which run are not started beside their runs, and so are those
-// that finished lately: a leader that had been cut off stores them still.
+// It keeps the jobs, so that running ones do not start twice. It also keeps recently finished
+// ones, because a leader that was cut off may still store them.
 func (v *Valve) Reopen(p *Part, epoch uint64) {
 	p.Epoch = epoch
 	p.generation++
 	p.sweeping = true
-	if p.finished == nil { // else what the predecessor had finished is still to be delivered
+	if p.finished == nil { // else the predecessor's finished jobs are still to be delivered
 		p.finished = map[uint64]int64{}
 	}
 	for _, f := range p.recent {
@@ -344,14 +341,14 @@ func (v *Valve) Reopen(p *Part, epoch uint64) {
 	}
 }
 
-// Swept is called when everything has been delivered that was stored when the backlog was opened. A
-// job that was not is gone from the stream: it was acknowledged without our hearing of it, or
-// somebody purged it. Of jobs after the last one of then nothing is said: who told which that was
-// may have been out of date.
+// Swept records that all jobs stored at the opening of the backlog have been delivered. A held
+// job that was not delivered is gone from the stream: its acknowledgement was applied without
+// notice, or another client purged it. Jobs after the last sequence of the opening are not
+// judged, since the server that reported it may have been out of date.
 //
-// Without it a job that was acknowledged while deliveries got lost would hold its place for ever:
-// its bucket's head, its concurrency, or the process that waits to end (law 5). A run that is under
-// way is left alone; how it ends tells the rest.
+// Without this, a job acknowledged while deliveries were lost would block its bucket's head,
+// its concurrency, or the end of the process forever (law 5). A run in progress is left alone
+// until its outcome.
 func (v *Valve) Swept(p *Part, now pace.Instant) {
 	p.sweeping = false
 	var missed []*heldJob
@@ -360,7 +357,7 @@ func (v *Valve) Swept(p *Part, now pace.Instant) {
 			missed = append(missed, j)
 		}
 	}
-	// so that a seed goes one way
+	// sorted, so that a seed reproduces one order
 	slices.SortFunc(missed, func(a, b *heldJob) int { return cmp.Compare(a.Seq, b.Seq) })
 	surfaced := v.sweepDeep(p)
 	for _, j := range missed {
@@ -397,23 +394,22 @@ func (v *Valve) Swept(p *Part, now pace.Instant) {
 	})
 }
 
-// saw counts that an inherited run has arrived, or never will.
+// saw counts an inherited run that has arrived, or never will.
 //
-// While one is missing, no bucket of the partition knows whether its concurrency is taken, for a
-// run is told by sequence and not by key: none starts more than it may.
+// While one is missing, no bucket of the partition starts more than its concurrency surely
+// allows, because runs are recorded by sequence and not by key.
 func (v *Valve) saw(p *Part, now pace.Instant) {
 	if p.unseen == 0 {
-		return // it was waited for as long as an attempt may take
+		return // the wait for it ended, after the longest time of an attempt
 	}
 	if p.unseen--; p.unseen == 0 {
 		v.placeAll(p, now)
 	}
 }
 
-// LookFor ends the wait for inherited runs that do not arrive.
-//
-// They would otherwise hold every bucket of the partition back for good, if the jobs were removed
-// from the stream in the moment of the takeover.
+// LookFor ends the wait for inherited runs that do not arrive. They would otherwise block every
+// bucket of the partition forever, if the jobs were removed from the stream during the
+// takeover.
 func (v *Valve) LookFor(p *Part, now pace.Instant) {
 	if p.unseen > 0 && now >= p.unseenUntil {
 		p.unseen = 0
@@ -421,11 +417,10 @@ func (v *Valve) LookFor(p *Part, now pace.Instant) {
 	}
 }
 
-// Resume is called when starts are allowed again after they were not, because the lease was in
-// doubt.
+// Resume handles the return of permission to start, after the lease was in doubt.
 //
-// What was missed meanwhile is not due at once, or each lapse would end in a clump (law 2), and it
-// was no idleness, which would earn a burst.
+// Missed starts are not due at once, as each lapse would end in a clump (law 2); nor was the
+// gap idle time, which would earn a burst.
 func (v *Valve) Resume(now pace.Instant) {
 	if v.total != nil {
 		v.total.Hold(&v.totalClock, now)
@@ -441,12 +436,12 @@ func (v *Valve) Resume(now pace.Instant) {
 	}
 }
 
-// Reported takes the outcome of a job that was running in another process when its partition was
-// handed over. It is not that of the run which is known if it comes from a process that was
-// declared dead and had the job before, or if the stream was recreated since.
+// Reported handles the outcome of a job that ran in another process when its partition was
+// handed over. An outcome is ignored if it belongs to an earlier run by a process since
+// declared dead, or to a stream that was recreated.
 //
-// It is heard even when the wait for it is over, unless the job has started again: it is true, and
-// saves a second run. An outcome that comes before its job is kept for it.
+// Late outcomes are accepted unless the job has restarted; this avoids running it twice. An
+// outcome that precedes its job is kept for it.
 func (v *Valve) Reported(p *Part, o record.Outcome, now pace.Instant) {
 	if o.Stream != 0 && o.Stream != p.Stream() {
 		return
@@ -479,10 +474,10 @@ func (v *Valve) Reported(p *Part, o record.Outcome, now pace.Instant) {
 	}
 }
 
-// HolderGone is called when a process that may run handed-over jobs has crashed.
+// HolderGone handles the crash of a process that may run handed-over jobs.
 //
-// Nobody else can tell what became of them. They go back to their places as after a crash of the
-// owner, and count a crash, so that a job that kills whoever runs it is found out wherever it runs.
+// Their outcomes are unknown. They return to their places as after a crash of the owner, and
+// count a crash, so that a job that kills its process is detected wherever it runs.
 func (v *Valve) HolderGone(holder string, now pace.Instant) {
 	for _, p := range v.parts {
 		for _, in := range p.inherited {

@@ -13,11 +13,10 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/walk"
 )
 
-// held says what keeps a bucket from starting its next job, and until when; 0 while nobody can
-// tell. It is nothing for a bucket without jobs that wait, and for one that starts one at this
-// moment.
+// held returns what keeps a bucket from starting its next job, and until when; 0:
+// unpredictable. The name is empty for a bucket without waiting jobs, or about to start one.
 //
-// The first that holds is told: while it does, what comes after it makes no difference.
+// Only the first cause is reported: while it lasts, later ones make no difference.
 func (v *Valve) held(b *bucket, now pace.Instant) (by string, until pace.Instant) {
 	switch {
 	case b.queued()+len(b.later)+int(b.deepLater) == 0:
@@ -60,7 +59,7 @@ func (v *Valve) held(b *bucket, now pace.Instant) (by string, until pace.Instant
 		return job.HeldByRate, at
 	}
 	switch at, by := v.nextTurn(now); {
-	case at == pace.Never: // that limit is not here
+	case at == pace.Never: // the state of that limit is elsewhere
 		return job.HeldByLimit + by, 0
 	case at > now && by == "":
 		return job.HeldByTotalRate, at
@@ -83,7 +82,7 @@ func (v *Valve) held(b *bucket, now pace.Instant) (by string, until pace.Instant
 	return job.HeldByWorkersBusy, 0
 }
 
-// held says what a job waits for that may not start yet.
+// held returns what a delayed job waits for.
 func (j *heldJob) held() string {
 	if j.Attempts > 0 {
 		return job.HeldByBackoff
@@ -91,10 +90,10 @@ func (j *heldJob) held() string {
 	return job.HeldByNotBefore
 }
 
-// heldJob is held for one job.
+// heldJob is held for a single job.
 //
-// What holds its bucket holds it as well, but for a job that is not due yet: its own date is what
-// it waits for, unless somebody has paused it, which has no end.
+// Its bucket's cause applies, except to a job that is not due: that one waits for its date,
+// unless it is paused, which has no known end.
 func (v *Valve) heldJob(j *heldJob, now pace.Instant) (by string, until pace.Instant) {
 	switch j.stage {
 	case stageSaving, stageBurying:
@@ -108,7 +107,7 @@ func (v *Valve) heldJob(j *heldJob, now pace.Instant) (by string, until pace.Ins
 	return by, until
 }
 
-// untilWhen is what is said of it.
+// untilWhen formats the result of held.
 func untilWhen(by string, until, now pace.Instant, wall time.Time) job.Hold {
 	if until == 0 {
 		return job.Hold{By: by}
@@ -117,9 +116,7 @@ func untilWhen(by string, until, now pace.Instant, wall time.Time) job.Hold {
 	return job.Hold{By: by, Until: &at}
 }
 
-// bucketState tells how a bucket stands.
-//
-// A key without a bucket is told of too: it is as good as one that has never been seen, and may be
+// bucketState describes a bucket, or a key without one, which is like a new bucket and may be
 // paused.
 func (v *Valve) bucketState(p *Part, key job.Key, now pace.Instant,
 	wall time.Time) job.BucketState {
@@ -162,7 +159,7 @@ func (v *Valve) bucketState(p *Part, key job.Key, now pace.Instant,
 	return s
 }
 
-// headStored is when the job was accepted that a bucket starts next, if any waits.
+// headStored returns when a bucket's next job was accepted, if any waits.
 func (b *bucket) headStored() (stored time.Time, waits bool) {
 	if len(b.ready) > 0 {
 		return b.ready[0].Stored, true
@@ -172,8 +169,7 @@ func (b *bucket) headStored() (stored time.Time, waits bool) {
 	return time.Unix(0, head.Stored), waits
 }
 
-// LeftOfAll is what is left of the limits that all buckets obey together, where their state is
-// here.
+// LeftOfAll returns the balances of the limits over all buckets whose state is here.
 func (v *Valve) LeftOfAll(now pace.Instant) (all []job.LimitLeft) {
 	for _, t := range v.common {
 		if t.host == v && v.live() || t.here() != nil {
@@ -183,7 +179,7 @@ func (v *Valve) LeftOfAll(now pace.Instant) (all []job.LimitLeft) {
 	return all
 }
 
-// live reports whether any partition's jobs may start here.
+// live reports whether jobs of any partition may start here.
 func (v *Valve) live() bool {
 	for _, p := range v.parts {
 		if p.Live() {
@@ -200,11 +196,10 @@ func left(all []job.LimitLeft, of *quota.Limits, used *quota.Set, now quota.Now)
 	return all
 }
 
-// listed orders buckets for a list that keeps the largest: the one that would be left out first
-// comes first.
+// listed orders buckets for a list of the largest: the first to leave out comes first.
 type listed struct {
 	*bucket
-	size int64 // when it was found, by what the list is by
+	size int64 // by the list's criterion, when found
 }
 
 func (b listed) Before(c listed) bool {
@@ -212,31 +207,29 @@ func (b listed) Before(c listed) bool {
 }
 func (b listed) Moved(int) {}
 
-// listing is a list of the first of a partition's buckets, in the making.
+// listing is an unfinished list of the first of a partition's buckets.
 //
-// Buckets are found, sorted and told in pieces, each from what is so at its time. A list of one
-// instant would have to be made in one turn of the loop: with 40,000 buckets that cost a drainer
-// its lease.
+// Buckets are found, sorted and described in pieces, each as of its time. A consistent list
+// would take one iteration of the loop, which with 40,000 buckets cost a drainer its lease.
 type listing struct {
 	part          *Part
 	by            string       // job.ByDepth, job.ByAge or job.ByLate
-	asked         pace.Instant // when
+	asked         pace.Instant // the time of the question
 	walk          *walk.Walk[*bucket]
-	forecast      *forecast // made by the same walk, when there is none
+	forecast      *forecast // made by the same walk, if one is needed
 	offset, limit int
-	found         []listed          // all that hold jobs
-	page          heap.Heap[listed] // of them, once picked
-	states        []job.BucketState // of these
+	found         []listed          // all buckets with jobs
+	page          heap.Heap[listed] // largest of found, once picked
+	states        []job.BucketState // descriptions of page
 }
 
-// mostPickedAtOnce is how many buckets the loop picks a page of by itself. In the worst order each
-// of them takes the place of another.
+// mostPickedAtOnce bounds the buckets from which the loop itself picks a page. In the worst
+// order, each replaces another.
 const mostPickedAtOnce = 1000
 
-// list begins a list that leaves out the first so many.
+// list begins a list without the first offset buckets.
 //
-// The forecast that its expected starts need is made by the same walk, as both look at every
-// bucket.
+// The same walk makes the forecast for the expected starts, as both visit every bucket.
 func (v *Valve) list(p *Part, by string, offset, limit int, now pace.Instant) *listing {
 	const most = 10_000
 	l := &listing{
@@ -250,7 +243,7 @@ func (v *Valve) list(p *Part, by string, offset, limit int, now pace.Instant) *l
 	return l
 }
 
-// size is what the list has a bucket sorted by.
+// size returns a bucket's sort key in a list.
 func (v *Valve) size(b *bucket, l *listing) int64 {
 	switch l.by {
 	case job.ByAge:
@@ -264,7 +257,7 @@ func (v *Valve) size(b *bucket, l *listing) int64 {
 	return int64(b.held)
 }
 
-// find looks at some more buckets, and reports whether those were the last.
+// find examines more buckets, and reports whether those were the last.
 func (v *Valve) find(l *listing) (done bool) {
 	done = l.walk.Some(walkPiece, func(b *bucket) {
 		if b.held > 0 {
@@ -281,11 +274,8 @@ func (v *Valve) find(l *listing) (done bool) {
 	return done
 }
 
-// pick sorts out what is on the page, as far as it must. It needs nothing of the loop, and must not
-// look at what may change.
-//
-// It sorts by the size that was found, and not by that of now, for the loop changes that
-// meanwhile.
+// pick selects the page. It runs outside of the loop and must not read state that changes, so
+// it sorts by the sizes as found.
 func (l *listing) pick() {
 	for _, b := range l.found {
 		if len(l.page) < l.offset+l.limit {
@@ -297,12 +287,12 @@ func (l *listing) pick() {
 	}
 }
 
-// tell looks at how some of the buckets stand, and reports whether those were the last.
+// tell describes more buckets, and reports whether those were the last.
 func (v *Valve) tell(l *listing, now pace.Instant, wall time.Time) (done bool) {
 	const mostListedError = 128 // bytes: many buckets must fit a message
 	for range expectPiece {
 		if len(l.page) <= l.offset {
-			slices.Reverse(l.states) // as they were when they were found
+			slices.Reverse(l.states) // back in the order of the list
 			return true
 		}
 		state := v.bucketState(l.part, l.page.Remove(0).key, now, wall)
@@ -312,7 +302,7 @@ func (v *Valve) tell(l *listing, now pace.Instant, wall time.Time) (done bool) {
 	return false
 }
 
-// jobState tells how a job stands; nil for one that is not held.
+// jobState describes a job; nil: it is not held.
 func (v *Valve) jobState(p *Part, seq uint64, now pace.Instant, wall time.Time) *job.State {
 	j := v.seek(p, seq)
 	if j == nil {
@@ -333,7 +323,7 @@ func (v *Valve) jobState(p *Part, seq uint64, now pace.Instant, wall time.Time) 
 		if s.ExpectMS != nil && position > 0 &&
 			(by == job.HeldByRate || by == job.HeldByTotalRate ||
 				strings.HasPrefix(by, job.HeldByLimit)) {
-			// and not when the first of them starts
+			// not when the first of them starts
 			until = now.Add(time.Duration(*s.ExpectMS) * time.Millisecond)
 		}
 	case stageDelayed:
@@ -351,10 +341,9 @@ func (v *Valve) jobState(p *Part, seq uint64, now pace.Instant, wall time.Time) 
 	return s
 }
 
-// position is how many jobs, and how many slots, of its bucket start before a job that waits. Of a
-// long queue it is an estimate, as if all jobs of it had the same cost.
-//
-// To count a heap is to walk it, since it is not sorted.
+// position returns how many jobs and slots of its bucket start before a waiting job. For a long
+// queue it is an estimate, as if all jobs had equal costs, because counting in an unsorted heap
+// needs a walk.
 func (j *heldJob) position() (jobs int, slots int64) {
 	const mostCounted = 4096
 	b := j.Bucket
@@ -371,13 +360,13 @@ func (j *heldJob) position() (jobs int, slots int64) {
 	return jobs, slots
 }
 
-// jobsBefore is how many jobs of its bucket so many slots before a job are, as if all jobs had the
-// same cost.
+// jobsBefore converts slots before a job into jobs, as if all jobs of its bucket had equal
+// costs.
 func (j *heldJob) jobsBefore(slots int64) int {
 	return int(slots * int64(j.Bucket.queued()) / j.Bucket.waiting)
 }
 
-// cancel drops a job on an operator's word, unless it runs.
+// cancel drops a job for an operator, unless it runs.
 func (v *Valve) cancel(p *Part, seq uint64, now pace.Instant) (removed int) {
 	j := p.jobs[seq]
 	if j == nil {
@@ -391,16 +380,15 @@ func (v *Valve) cancel(p *Part, seq uint64, now pace.Instant) (removed int) {
 	return removed
 }
 
-// dismiss drops a job that does not run; its bucket must be placed afterwards.
-//
-// A job that runs is left to end: nobody can tell what it has done already.
+// dismiss drops a job that does not run; its bucket must be placed afterwards. A running job is
+// left to end, since its effects so far are unknown.
 func (v *Valve) dismiss(j *heldJob, how job.End) (removed int) {
 	if j.stage != stageWaiting && j.stage != stageDelayed {
 		return 0
 	}
 	v.detach(j)
 	v.out.Cancelled = append(v.out.Cancelled, Seen{j.ref(), j.Header})
-	if e, keyed := j.ended(how); keyed { // it is acknowledged once its repeats are told
+	if e, keyed := j.ended(how); keyed { // acknowledged once its end is recorded for duplicates
 		j.enter(stageAcking)
 		v.out.Endings = append(v.out.Endings,
 			Ending{Ref: j.ref(), Ended: e, Headless: j.headless})
@@ -410,9 +398,8 @@ func (v *Valve) dismiss(j *heldJob, how job.End) (removed int) {
 	return 1
 }
 
-// waiting lists the jobs of a bucket that do not run.
-//
-// A copy, because to drop one moves the others about in their heaps.
+// waiting returns a copy of the list of a bucket's jobs that do not run, since dropping one
+// moves others in the heaps.
 func (p *Part) waiting(key job.Key) (jobs []*heldJob) {
 	b := p.buckets[key]
 	if b == nil {
@@ -428,9 +415,9 @@ func (p *Part) waiting(key job.Key) (jobs []*heldJob) {
 	return jobs
 }
 
-// purge drops jobs of one bucket on an operator's word, unless they run by now.
+// purge drops jobs of one bucket for an operator, unless they run by now.
 //
-// Its bucket is placed once for all of them: in between it would only find a next job that goes as
+// The bucket is placed once, at the end: in between, its next job would only be dropped as
 // well.
 func (v *Valve) purge(jobs []*heldJob, now pace.Instant) (removed int) {
 	for _, j := range jobs {
@@ -442,7 +429,7 @@ func (v *Valve) purge(jobs []*heldJob, now pace.Instant) (removed int) {
 	return removed
 }
 
-// Clip bounds a text.
+// Clip truncates a text to most bytes.
 func Clip(s string, most int) string {
 	if len(s) <= most {
 		return s

@@ -8,13 +8,13 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// cause is what made starts late that their bucket's own rate allowed.
+// cause is why a bucket's starts are later than its own rate allows.
 type cause uint8
 
 const (
 	notLate     cause = iota
-	byProcessor       // nothing else: the loop came to it too late
-	byNoWorker        // and the others as job.HeldBy… has them
+	byProcessor       // no other cause: the loop reached it too late
+	byNoWorker        // this and the following are named as job.HeldBy…
 	byWorkersBusy
 	byTotalRate
 	byLimit
@@ -26,32 +26,32 @@ const (
 	causes
 )
 
-// causeNames are what people and metrics call them.
+// causeNames are the causes' names in metrics and answers.
 var causeNames = [causes]string{byProcessor: job.LateByProcessor, byNoWorker: job.HeldByNoWorker,
 	byWorkersBusy: job.HeldByWorkersBusy, byTotalRate: job.HeldByTotalRate,
 	byLimit:       job.LateByLimit,
 	byConcurrency: job.HeldByConcurrency, byPaused: job.HeldByPaused,
 	byCooling: job.HeldByCooling, byBreaker: job.HeldByBreaker, byStorage: job.HeldByStorage}
 
-// lateness is what a bucket knows of its late starts. Nothing of it decides anything.
+// lateness records a bucket's late starts, for information only.
 type lateness struct {
-	// how late starts are, but for what comes and goes within the tolerance, which costs nothing
+	// how late starts are, ignoring variation within the tolerance, which is made up
 	behind time.Duration
-	hold   cause        // what keeps this bucket, and not the valve, from starting …
-	since  pace.Instant // … while the rate allows it
-	// until when a limit on starts holds the next job, or the want of a checkpoint that it needs
+	hold   cause        // what keeps the bucket itself from starting …
+	since  pace.Instant // … and since when its rate would allow a start
+	// until when a start limit, or a missing checkpoint, holds the next job
 	limited   pace.Instant
 	limitedBy cause
 	lost      *lost // nil: nothing
 }
 
-// lost is the time that was lost lately, by cause: sums with exponentially falling weights.
+// lost is the recent lost time by cause: exponentially decaying sums.
 type lost struct {
 	last    pace.Instant
 	seconds [causes]float32
 }
 
-// lostMemory is what lately means.
+// lostMemory is the time constant of the decay.
 const lostMemory = time.Minute
 
 func (l *lost) fade(now pace.Instant) {
@@ -62,13 +62,12 @@ func (l *lost) fade(now pace.Instant) {
 	l.last = now
 }
 
-// faded is a loss that has lasted for d until now, with the weights of a sum that fades: at most
-// lostMemory, however long it lasted.
+// faded returns the decayed sum of a loss that lasted for d until now, at most lostMemory.
 func faded(d time.Duration) float32 {
 	return float32(-lostMemory.Seconds() * math.Expm1(-d.Seconds()/lostMemory.Seconds()))
 }
 
-// noteLost notes that a bucket has lost time.
+// noteLost records time that a bucket has lost.
 func (v *Valve) noteLost(b *bucket, by cause, d time.Duration, now pace.Instant) {
 	if d <= 0 {
 		return
@@ -83,7 +82,7 @@ func (v *Valve) noteLost(b *bucket, by cause, d time.Duration, now pace.Instant)
 	v.lost[by] += d
 }
 
-// noteHold notes what keeps the bucket itself from starting jobs that wait.
+// noteHold records what keeps the bucket itself from starting waiting jobs.
 func (v *Valve) noteHold(b *bucket, now pace.Instant) {
 	if b.pace == nil {
 		return
@@ -99,7 +98,7 @@ func (v *Valve) noteHold(b *bucket, now pace.Instant) {
 	l.hold, l.since = by, max(now, b.pace.Next(&b.clock))
 }
 
-// holding is what that is now.
+// holding returns what keeps the bucket itself from starting jobs now.
 func (b *bucket) holding(now pace.Instant) cause {
 	switch {
 	case b.queued() == 0:
@@ -118,16 +117,16 @@ func (b *bucket) holding(now pace.Instant) cause {
 	return notLate
 }
 
-// missed notes what a bucket has lost because none started any job since an instant, 0 when none
-// ever did, before its clock is held.
+// missed records the time a bucket has lost because no bucket started a job since an instant
+// (0: none ever did). Call it before the bucket's clock is held.
 func (v *Valve) missed(b *bucket, by cause, since, now pace.Instant) {
 	if b.pace != nil && since > 0 && b.late.hold == notLate && b.queued() > 0 {
 		v.noteLost(b, by, now.Since(max(since, b.pace.Next(&b.clock))), now)
 	}
 }
 
-// noteStart notes how late a bucket's next start is by the schedule of its rate, before it takes
-// its slot there.
+// noteStart records how late a bucket's next start is by its rate, before the start takes its
+// slot.
 func (v *Valve) noteStart(b *bucket, now pace.Instant) {
 	if b.pace == nil {
 		return
@@ -151,8 +150,8 @@ func (v *Valve) noteStart(b *bucket, now pace.Instant) {
 	b.own().late.behind = behind
 }
 
-// noteLimited notes until when limits on starts hold a bucket's next job, if longer than its rate;
-// by is which of them, empty for a checkpoint.
+// noteLimited records until when start limits hold a bucket's next job, if beyond its rate. by
+// names the limit, or is empty for a checkpoint.
 func (b *bucket) noteLimited(until pace.Instant, by string, now pace.Instant) {
 	if b.pace == nil || until <= max(now, b.pace.Next(&b.clock)) {
 		return
@@ -163,8 +162,8 @@ func (b *bucket) noteLimited(until pace.Instant, by string, now pace.Instant) {
 	}
 }
 
-// why is the cause of what made a bucket that is due later since an instant: the last one for which
-// buckets were left that were due, or else the processor.
+// why returns why a due bucket fell behind since an instant: the last cause for which due
+// buckets were left, or else the processor.
 func (v *Valve) why(b *bucket, since pace.Instant) cause {
 	if v.left.by != notLate && v.left.at >= max(since, b.nextAt) {
 		return v.left.by
@@ -172,7 +171,7 @@ func (v *Valve) why(b *bucket, since pace.Instant) cause {
 	return byProcessor
 }
 
-// noteLeft notes why buckets are left that are due.
+// noteLeft records why due buckets are left waiting.
 func (v *Valve) noteLeft(blocked bool, now pace.Instant) {
 	switch {
 	case len(v.due) == 0:
@@ -194,7 +193,7 @@ func (v *Valve) noteLeft(blocked bool, now pace.Instant) {
 	v.left.at = now
 }
 
-// lateMS is what is told of a bucket's losses: those of the last minute, and what it loses now.
+// lateMS returns a bucket's losses of the last minute and its current loss, in ms by cause.
 func (v *Valve) lateMS(b *bucket, now pace.Instant) (ms map[string]int64) {
 	sum := v.late(b, now)
 	for c := notLate + 1; c < causes; c++ {
@@ -208,7 +207,7 @@ func (v *Valve) lateMS(b *bucket, now pace.Instant) (ms map[string]int64) {
 	return ms
 }
 
-// latest is how many ms a bucket became late lately, but for an operator's pause.
+// latest returns the ms that a bucket recently fell behind, without pauses by operators.
 func (v *Valve) latest(b *bucket, now pace.Instant) (ms int64) {
 	sum := v.late(b, now)
 	for c := notLate + 1; c < causes; c++ {
@@ -219,7 +218,7 @@ func (v *Valve) latest(b *bucket, now pace.Instant) (ms int64) {
 	return ms
 }
 
-// late is the time that a bucket has lost lately, with what it loses now.
+// late returns the bucket's recent lost time, including its current loss.
 func (v *Valve) late(b *bucket, now pace.Instant) (sum lost) {
 	if b.late.lost != nil {
 		sum = *b.late.lost
@@ -239,8 +238,8 @@ func (v *Valve) late(b *bucket, now pace.Instant) (sum lost) {
 	return sum
 }
 
-// TakeHeld hands out for how long limits on starts have held buckets with jobs that wait, since it
-// was called last: of several buckets the times of all.
+// TakeHeld reports how long start limits have held buckets with waiting jobs since the last
+// call, summed over buckets.
 func (v *Valve) TakeHeld(now pace.Instant, tell func(limit string, held time.Duration)) {
 	since := now.Since(v.heldTold)
 	if v.heldTold == 0 {
@@ -255,7 +254,7 @@ func (v *Valve) TakeHeld(now pace.Instant, tell func(limit string, held time.Dur
 	}
 }
 
-// TakeLost hands out what its buckets have lost since it was called last.
+// TakeLost reports the time its buckets have lost since the last call.
 func (v *Valve) TakeLost(tell func(cause string, lost time.Duration)) {
 	for by, lost := range v.lost {
 		if lost > 0 {

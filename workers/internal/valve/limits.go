@@ -10,24 +10,23 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/quota"
 )
 
-// limits are what buckets obey: a policy's numbers, or those of an override for a key. They are
-// replaced, and never changed.
+// limits are the numbers that buckets obey, from a policy or a key's override. They are
+// immutable.
 //
-// All buckets of a policy without an override share one, so a hundred thousand of them take eight
-// bytes each for it, and a change of the policy is one new value.
+// All buckets without an override share one value: each of a hundred thousand takes eight bytes
+// for it, and a change of the policy replaces one value.
 type limits struct {
-	pace        *pace.Pace // nil: the bucket's jobs start unpaced
+	pace        *pace.Pace // nil: jobs start unpaced
 	concurrency int        // 0: no limit
-	weight      int64      // of the bucket's turns under the policy's total outflow
-	step        int64      // of priority, in ns of waiting; 0: the higher one goes first
+	weight      int64      // share of turns under the policy's total outflow
+	step        int64      // of priority, in ns of waiting; 0: strict priority
 	paused      bool
 }
 
-// limitsFor lays an override over the policy. A valve keeps the result for each key that has one,
-// and gives it to the bucket, so that a change reaches waiting jobs at once.
+// limitsFor applies an override to the policy. The valve keeps the result per key and gives it
+// to the bucket, so a change reaches waiting jobs at once.
 //
-// A key cannot be resumed while its policy is paused: whoever paused all of it did not mean all but
-// one.
+// A key cannot be resumed while its whole policy is paused.
 func limitsFor(p policy.Policy, o policy.Override, paused bool) *limits {
 	peak := o.PeakRatio(p)
 	if o.Outflow != nil {
@@ -47,19 +46,18 @@ func limitsFor(p policy.Policy, o policy.Override, paused bool) *limits {
 	return l
 }
 
-// Change is setPolicy when there is something to change: policies come in sets, most as they were.
+// Change calls setPolicy if something differs. Policies arrive in sets, mostly unchanged.
 func (v *Valve) Change(p policy.Policy, paused bool, now pace.Instant) {
 	if paused != v.paused || !reflect.DeepEqual(p, v.Policy) {
 		v.setPolicy(p, paused, now)
 	}
 }
 
-// setPolicy changes the numbers of a policy; jobs that wait obey them from now on, but for max_age,
-// which gave them their last date when they arrived.
+// setPolicy changes the numbers of a policy, also for waiting jobs, except max_age, which set
+// their deadline at their arrival.
 //
-// An operator who changes a rate wants it to hold now, also for what waits; a wait that was longer
-// under the numbers of before ends with them. News of a policy may be news of its target as well,
-// so breakers probe at once.
+// An operator who changes a rate expects it to apply at once, and ends longer waits under the
+// old one. A new policy may also mean a new target, so breakers probe at once.
 func (v *Valve) setPolicy(p policy.Policy, paused bool, now pace.Instant) {
 	anew := !reflect.DeepEqual(p, v.Policy)
 	v.Policy, v.paused = p, paused
@@ -84,13 +82,13 @@ func (v *Valve) setPolicy(p policy.Policy, paused bool, now pace.Instant) {
 		for _, b := range part.buckets {
 			b.cool = min(b.cool, now.Add(pace.Longest(p.Retry.MaxCooldown)))
 			v.relimit(b, anew, now)
-			v.probeNow(b, now) // perhaps it has another target
+			v.probeNow(b, now) // it may have another target
 		}
 	}
 	v.breaker.at = min(v.breaker.at, now)
 }
 
-// SetOverride changes what one key obeys; the zero override takes it away.
+// SetOverride changes the override of one key; the zero override removes it.
 func (v *Valve) SetOverride(key job.Key, o policy.Override, now pace.Instant) {
 	if o.IsZero() {
 		delete(v.overrides, key)
@@ -106,11 +104,11 @@ func (v *Valve) SetOverride(key job.Key, o policy.Override, now pace.Instant) {
 	}
 }
 
-// relimit gives a bucket the limits that are now its key's. Under a policy that is another, or at
-// another outflow, it begins to learn anew.
+// relimit gives a bucket its key's current limits. After a change of the policy or of the
+// outflow, the bucket discards what it has learnt.
 //
-// The clock is fitted to the new pace and not begun anew, or each change of a number would be worth
-// a burst (law 2).
+// The clock is adjusted to the new pace and not reset, since each reset would be worth a burst
+// (law 2).
 func (v *Valve) relimit(b *bucket, anew bool, now pace.Instant) {
 	before := b.limits
 	b.limits = v.limitsOf(b.key)
@@ -120,20 +118,18 @@ func (v *Valve) relimit(b *bucket, anew bool, now pace.Instant) {
 	}
 	switch {
 	case b.pace == nil:
-		b.clock.Reset() // a rate that comes later has nothing to do with that of before
+		b.clock.Reset() // a later rate is unrelated to the old one
 	case before.pace != nil:
 		b.pace.Adapt(&b.clock, before.pace, now)
 	}
 	if b.pace != nil && (before.pace == nil || before.paused && !b.paused) {
-		b.pace.Hold(&b.clock, now) // neither freedom nor a pause earns a burst
+		b.pace.Hold(&b.clock, now) // neither unpaced time nor a pause earns a burst
 	}
 	v.place(b, now)
 }
 
-// SetOverrides takes the overrides that a valve finds when it is made.
-//
-// They are kept although most of their keys have no bucket: the bucket comes with the key's first
-// job, and must obey from that one on.
+// SetOverrides sets the initial overrides. It keeps them all, though most keys have no bucket:
+// a bucket is created with the key's first job, and must obey its override from then on.
 func (v *Valve) SetOverrides(overrides map[job.Key]policy.Override) {
 	v.overrides = maps.Clone(overrides)
 	if v.overrides == nil {

@@ -13,62 +13,63 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/walk"
 )
 
-// Part is a share of a policy's buckets that this drainer owns or has owned.
+// Part is a partition of a policy's buckets that this drainer owns or has owned.
 type Part struct {
 	handle.Partition
 	Epoch   uint64
 	state   partitionState
 	buckets map[job.Key]*bucket
-	list    walk.List[*bucket] // the same
-	bodies  int64              // as of the valve
-	near    int64              // as of the valve's memory
+	list    walk.List[*bucket] // the same buckets
+	bodies  int64              // its share of Valve.bodies
+	near    int64              // its share of Memory.near
 	jobs    map[uint64]*heldJob
-	deep    *deep.Store[deepLane] // those that wait, and are not near
-	// those of them that run, wherever, or whose outcome is being recorded
+	deep    *deep.Store[deepLane] // waiting jobs that are not held
+	// jobs that run, anywhere, or whose outcome is being recorded
 	begun   map[uint64]*heldJob
-	burying int               // of these
-	acking  int               // jobs that are finished, and not confirmed yet
-	crashes map[uint64]string // by job that counts any: whose was the last
-	records map[uint64]uint64 // revisions of attempt records, by job that has one
+	burying int               // number of jobs whose dead letter is being stored
+	acking  int               // number of finished jobs without a confirmed acknowledgement
+	crashes map[uint64]string // last crashed holder, by job with crashes
+	records map[uint64]uint64 // revisions of attempt records, by job
 
-	Quiesced bool // it starts no jobs any more, because this drainer leaves
+	Quiesced bool // it starts no more jobs, because this drainer leaves
 
-	undecided undecided // of all its buckets
-	noting    int       // likewise
+	undecided undecided // over all its buckets
+	noting    int       // jobs whose crash is being recorded
 	// inherited jobs that run elsewhere and have not arrived: they hold concurrency somewhere …
 	unseen int
 
-	unseenUntil pace.Instant // … until then, for they may be gone
+	unseenUntil pace.Instant // … until then, as they may be gone
 
-	// once surrendered: of the jobs that it left running, as the successor knows them
+	// once surrendered: the holder of its running jobs, as the successor knows it
 	holder     string
-	created    time.Time // of its stream, once known
+	created    time.Time // creation time of its stream, once known
 	generation uint8
-	highest    uint64 // largest sequence that arrived
-	// sequence of the stream when the backlog was opened: what is after it was added since
+	highest    uint64 // highest sequence that has arrived
+	// last sequence of the stream when the backlog was opened; later ones were added since
 	last     uint64
-	sweeping bool // until all that was stored by then has arrived
+	sweeping bool // until all jobs up to last have arrived
 
-	// What the predecessor left, until the jobs arrive. when a crashed owner's partition was taken
-	// over; 0 after a planned handover
+	// What the predecessor left, until the jobs arrive. crashedAt is when a crashed owner's
+	// partition was taken over; 0 after a planned handover.
 	crashedAt pace.Instant
 
-	restsUntil pace.Instant // buckets whose clock was not handed over start nothing before
+	restsUntil pace.Instant // buckets without a handed-over clock start nothing before
 	inherited  map[uint64]*inheritedJob
-	through    int64 // as in [handover], of what is inherited
-	// when the newest job was stored that has come, or is inherited: likewise
+	through    int64 // like the record's Through, for inherited state
+	// when the newest job was stored, of those that have come or are inherited
 	newest   int64
 	arrivals arrivals
-	// acknowledged a moment ago, when they were stored, 0: by through. Deliveries of them are stale
+	// recently acknowledged jobs by sequence, with their time of storage (0: judge by through);
+	// deliveries of them are stale
 	finished map[uint64]int64
 	recent   []finishedJob
-	stale    int // so many of recent are older than finishedFor
+	stale    int // number of entries of recent that are older than finishedFor
 
-	// Changed is set when a job starts or ends: for checkpoints.
+	// Changed is set when a job starts or ends, to request a checkpoint.
 	Changed bool
 	unnoted unnoted
 	edits   edits
-	crash   *crash // nil: nothing is unknown of what was started
+	crash   *crash // unknown starts after a crash; nil: none
 }
 
 type partitionState uint8
@@ -76,16 +77,16 @@ type partitionState uint8
 const (
 	partitionOpening partitionState = iota // owned, its backlog is being opened
 	partitionLive                          // owned, jobs start
-	// handed over: outcomes are reported to the successor
+	// handed over: outcomes go to the successor
 	partitionSurrendered
-	partitionLost // another took it: outcomes have no effect
+	partitionLost // taken by another process: outcomes have no effect
 )
 
 type inheritedJob struct {
 	holder  string
-	crashed string // who ran it and crashed
+	crashed string // its holder, if that has crashed
 	record  record.Attempt
-	dueIn   time.Duration // of backoff, from the takeover
+	dueIn   time.Duration // rest of the backoff, from the takeover
 	saved   bool          // there is an attempt record
 	outcome *record.Outcome
 }
@@ -100,43 +101,43 @@ type finishedJob struct {
 }
 
 const (
-	// staleFor is how long the backlog can still deliver a finished job again: on three nodes a
-	// place stays taken up to 5 ms after its acknowledgement.
+	// staleFor is how long the backlog may redeliver a finished job: on three nodes a place
+	// stays taken up to 5 ms after its acknowledgement.
 	staleFor = 100 * time.Millisecond
-	// finishedFor is how long a backlog that is opened anew may deliver one. A confirmed
-	// acknowledgement says that the consumer has it. The job is removed when the server that leads
-	// the stream has applied that too: seconds later where that server was away, and never where
-	// the consumer is deleted before.
+	// finishedFor is how long a reopened backlog may redeliver a finished job. A confirmed
+	// acknowledgement is known to the consumer only. The stream's leader removes the job once
+	// it has applied the acknowledgement: seconds later after an outage of that server, and
+	// never if the consumer is deleted first.
 	finishedFor = 30 * time.Second
-	// mostFinished is how many of them a partition remembers: those of half a minute at 4,000 a
+	// mostFinished bounds the finished jobs kept per partition: half a minute's at 4,000 a
 	// second.
 	mostFinished = 1 << 17
 )
 
-// arrivals tell when the jobs of a partition came, in Unix ns: when the stream stored them, but no
-// earlier than those before them. Stamps are of the stream's leader, so they step back with its
-// clock, and to that of another server; yet among equal priorities places are to be in the order of
-// sequences (law 4).
+// arrivals assigns arrival times, in Unix ns, to the jobs of a partition: the time of storage,
+// but never before an earlier job's. Stamps come from the stream's leader and step back with
+// its clock, or to another server's; yet equal priorities must stay in the order of sequences
+// (law 4).
 //
-// A new owner does not know the stamps of jobs that are gone, so to it some came earlier, by as
-// much as the clock stepped back at most. Equal priorities keep their order also then.
+// A new owner lacks the stamps of removed jobs, so it may assign earlier times, by at most the
+// step of the clock. Equal priorities keep their order even then.
 type arrivals struct {
 	seq   uint64 // of the last job
-	last  int64  // when it came
-	flats []flat // in the order of their jobs
+	last  int64  // its arrival time
+	flats []flat // ordered by sequence
 }
 
-// flat is a run of jobs of which none came earlier than the one before them, whatever their stamps.
+// flat is a run of jobs that share an arrival time, because their stamps went back.
 type flat struct {
 	from, until uint64
 	at          int64
 }
 
-// mostFlats is how many a partition remembers: of more, the first two become one, whose jobs count
-// as having come with the last of them.
+// mostFlats bounds the runs kept per partition. Beyond it the first two are merged, and their
+// jobs get the later arrival time.
 const mostFlats = 100
 
-// came is when a job came that the stream stored at an instant; one that is new comes now.
+// came returns the arrival time of a job, given its time of storage. A new job arrives now.
 func (a *arrivals) came(seq uint64, stored int64) int64 {
 	if seq > a.seq {
 		return a.comes(seq, stored)
@@ -169,19 +170,19 @@ func (a *arrivals) comes(seq uint64, stored int64) int64 {
 // Owned reports whether this drainer owns the partition.
 func (p *Part) Owned() bool { return p.state <= partitionLive }
 
-// Lost reports whether another took it, so that what ends of it has no effect any more.
+// Lost reports whether another process took it, so that outcomes no longer have effect.
 func (p *Part) Lost() bool { return p.state == partitionLost }
 
-// Live reports whether jobs of it start.
+// Live reports whether its jobs may start.
 func (p *Part) Live() bool { return p.state == partitionLive }
 
-// Buckets is how many buckets it has.
+// Buckets counts its buckets.
 func (p *Part) Buckets() int { return len(p.buckets) }
 
-// Stream tells the partition's stream from others of its name, 0 while it is not known.
+// Stream identifies the partition's stream among streams of its name; 0: unknown.
 //
-// Names come back and sequences begin at 1 again; the instant at which a stream was made is all
-// that tells two apart.
+// Names are reused and sequences restart at 1, so a stream's creation time is all that
+// identifies it.
 func (p *Part) Stream() int64 {
 	if p.created.IsZero() {
 		return 0
@@ -189,7 +190,7 @@ func (p *Part) Stream() int64 {
 	return p.created.UnixNano()
 }
 
-// Held returns the job that a name stands for; nil: it is not held any more.
+// Held returns the job with this reference; nil: it is no longer held.
 func (p *Part) Held(name handle.Ref) *heldJob {
 	if j := p.jobs[name.Seq]; j != nil && j.Stored.UnixNano() == name.Stamp {
 		return j
@@ -197,7 +198,7 @@ func (p *Part) Held(name handle.Ref) *heldJob {
 	return nil
 }
 
-// finish remembers a confirmed acknowledgement for finishedFor.
+// finish records a confirmed acknowledgement for finishedFor.
 func (p *Part) finish(seq uint64, stored int64, now pace.Instant) {
 	p.stale = max(p.stale, len(p.recent)-mostFinished)
 	for p.stale < len(p.recent) && now.Since(p.recent[p.stale].at) > finishedFor {
@@ -210,11 +211,9 @@ func (p *Part) finish(seq uint64, stored int64, now pace.Instant) {
 	p.recent = append(p.recent, finishedJob{seq, stored, now})
 }
 
-// finishedLately reports whether a job is among those whose acknowledgement was confirmed a moment
-// ago.
+// finishedLately reports whether a job's acknowledgement was confirmed a moment ago.
 //
-// It goes back from the latest, because nearly all that comes again was finished within
-// milliseconds.
+// It searches from the latest, as nearly every redelivered job finished within milliseconds.
 func (p *Part) finishedLately(seq uint64, stored int64, now pace.Instant) bool {
 	for _, f := range slices.Backward(p.recent[p.stale:]) {
 		if f.seq == seq || now.Since(f.at) > staleFor {
@@ -224,24 +223,23 @@ func (p *Part) finishedLately(seq uint64, stored int64, now pace.Instant) bool {
 	return false
 }
 
-// done reports whether the job of a sequence that was stored then is among those that were
-// acknowledged before this backlog was opened.
+// done reports whether a job was acknowledged before this backlog was opened.
 //
-// When the job was stored has to be the same, for in a stream that was restored from a backup
-// another one may have its sequence, and would be acknowledged unrun (law 3).
+// The time of storage must match: in a stream restored from a backup, another job may have this
+// sequence, and would be acknowledged without a run (law 3).
 func (p *Part) done(seq uint64, stored int64) bool {
 	at, known := p.finished[seq]
 	return known && (at == stored || at == 0 && !p.newer(stored))
 }
 
-// newer reports whether a job was stored later than all of which the predecessor said anything.
+// newer reports whether a job was stored after all jobs covered by the predecessor's record.
 func (p *Part) newer(stored int64) bool { return p.through != 0 && stored > p.through }
 
-// tellsThrough is what a record says of that now; while anything may be inherited of which it is
-// not known, neither is this.
+// tellsThrough returns the Through of a new record, or 0 while inherited state of unknown age
+// may remain.
 //
-// To tell a later instant than is known would make later owners take new jobs for old ones; to tell
-// none makes them believe records as they did before there was this field.
+// Too late an instant would make later owners take new jobs for old ones; 0 makes them trust
+// records as they did before this field existed.
 func (p *Part) tellsThrough() int64 {
 	if p.through == 0 && p.sweeping && len(p.inherited)+len(p.finished) > 0 {
 		return 0

@@ -9,17 +9,17 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// question is one whose answer takes the loop a while, or waits for something. It is worked on in
-// pieces of some ten microseconds, and in each turn of the loop for questionsFor at most, because
-// starts wait meanwhile, and so does the lease.
+// question is a query whose answer takes the loop long, or waits for an event. Work on it is
+// done in pieces of about ten microseconds, bounded by questionsFor per iteration of the loop,
+// because starts and the lease wait meanwhile.
 type question struct {
 	job.Question
-	number uint64 // it is the how manieth
+	number uint64 // sequence number
 	valve  *Valve
 	part   *Part
 	reply  func(job.Answer)
 	wall   func(now pace.Instant) time.Time
-	until  pace.Instant // when it is answered as well as can be, though it waits
+	until  pace.Instant // when it is answered at the latest
 	work   func(now pace.Instant) progress
 
 	// Of OpExpect.
@@ -27,67 +27,66 @@ type question struct {
 	starts []job.ExpectedStart
 
 	states  []job.State // of OpJobs
-	aside   func()      // what can be done elsewhere
-	purged  []*heldJob  // of OpPurge, those that are still to be dropped
+	aside   func()      // work outside of the loop
+	purged  []*heldJob  // of OpPurge: jobs still to be dropped
 	removed int         // by OpPurge
-	unnoted int         // jobs that an operator dropped, while it is not noted yet how they ended
+	unnoted int         // dropped jobs whose ends are not recorded yet
 }
 
-// progress is what a piece of work came to.
+// progress is the result of a piece of work.
 type progress uint8
 
 const (
 	answered progress = iota
 	goesOn
-	goesOnLater // in the loop's next turn, which comes at once
-	goesOnAside // elsewhere, and then here: see aside
-	waits       // in the loop's next turn, whenever that comes
+	goesOnLater // continue on the next iteration, without waiting
+	goesOnAside // continue outside of the loop, then here: see aside
+	waits       // continue on the next iteration, whenever it comes
 )
 
 const (
-	// questionsFor bounds how long questions keep the loop from what is due: half of the
-	// millisecond by which timers are late anyway.
+	// questionsFor bounds the delay that questions add per iteration: half of the millisecond
+	// that timers are late anyway.
 	questionsFor = 500 * time.Microsecond
-	// mostQuestions is how many of them wait; another is refused.
+	// mostQuestions bounds the waiting questions; more are refused.
 	mostQuestions = 256
-	// mostWalks is how many walks of a partition go on at once, those for checkpoints and forecasts
-	// included: another list begins later, because a list in the making holds all buckets.
+	// mostWalks bounds the concurrent walks of a partition, including those of checkpoints and
+	// forecasts. Further lists wait, because each list in progress holds all buckets.
 	mostWalks = 8
-	// purgePiece is how many jobs are dropped in one piece of work.
+	// purgePiece is the number of jobs dropped in one piece of work.
 	purgePiece = 256
-	// mostPurging is how many jobs may wait for their acknowledgement before more of those that are
-	// deep are dropped, and purgePause when it is looked again.
+	// mostPurging bounds the jobs that wait for their acknowledgement before more deep jobs are
+	// dropped; purgePause is the time until the next look.
 	mostPurging = 20_000
 	purgePause  = 10 * time.Millisecond
-	// askPatience is how long a question about jobs waits for those that have not arrived. The
-	// admitter waits 20 ms for the answer.
+	// askPatience bounds the wait of a question for jobs that have not arrived. The admitter
+	// waits 20 ms for the answer.
 	askPatience = 15 * time.Millisecond
-	// notePatience is how long an answer waits until it is noted how the jobs ended that an
-	// operator dropped, so that whoever asked can rely on what repeats of them are told. The asker
-	// waits for 2 s.
+	// notePatience bounds the wait of an answer for the records of dropped jobs' ends, which
+	// later duplicates receive. The asker waits 2 s.
 	notePatience = time.Second
-	// editPatience is how long an answer waits until a checkpoint is stored that tells of an edit.
+	// editPatience bounds the wait of an answer for a stored checkpoint with an edit.
 	editPatience = 1500 * time.Millisecond
 )
 
-// Questions are those that wait for their answers, of all valves.
+// Questions are the waiting questions of all valves.
 type Questions struct {
 	Wall    func(now pace.Instant) time.Time // the time by JetStream's clock
 	waiting []*question
-	behind  bool // there was no time for all of them
+	behind  bool // time ran out before all were served
 	asked   uint64
 }
 
-// Aside is a part of the work on a question that takes long and needs nothing of the core.
+// Aside is a long part of the work on a question, independent of the core's state.
 type Aside struct{ question *question }
 
-// Work may be done anywhere; then the core is told that the question goes on.
+// Work does the work, on any goroutine. Pass the Aside to GoOn afterwards.
 func (a Aside) Work() { a.question.aside() }
 
-// GoOn takes that such a part is done.
+// GoOn continues a question whose aside work is done.
 func (qs *Questions) GoOn(a Aside) { qs.waiting = append(qs.waiting, a.question) }
 
-// Ask takes a question about a partition, which is answered now or while questions are worked on.
+// Ask adds a question about a partition. It is answered now or by Ponder.
 func (qs *Questions) Ask(v *Valve, p *Part, asked job.Question, reply func(job.Answer),
 	now pace.Instant) {
 	refuse := func(why string) { reply(job.Answer{Error: why}) }
@@ -142,9 +141,9 @@ func (qs *Questions) Ask(v *Valve, p *Part, asked job.Question, reply func(job.A
 	qs.waiting = append(qs.waiting, q)
 }
 
-// Ponder works on questions, in turns. It reads the clock itself, because it may take only so long.
+// Ponder works on questions until its time is up; it reads the clock itself for that.
 //
-// Questions take turns, a piece each, so that a long list holds up no short question (law 5).
+// Questions take turns, a piece each, so that a long list delays no short question (law 5).
 func (qs *Questions) Ponder(clock func() pace.Instant) {
 	qs.behind = false
 	if len(qs.waiting) == 0 {
@@ -176,7 +175,7 @@ func (qs *Questions) Ponder(clock func() pace.Instant) {
 	qs.waiting = append(qs.waiting, later...)
 }
 
-// Due is when a question must be worked on although nothing happens.
+// Due returns when a question needs work even without an event.
 func (qs *Questions) Due() pace.Instant {
 	if qs.behind {
 		return 0
@@ -188,11 +187,11 @@ func (qs *Questions) Due() pace.Instant {
 	return due
 }
 
-// expect says when jobs will start. It waits for those that have not arrived, because whoever
-// publishes asks at once, and may overtake the job's delivery by a millisecond or two; but not
-// while the partition is being opened, for then all that is stored there arrives first.
+// expect answers when jobs will start. It waits for jobs that have not arrived, because
+// publishers ask at once and may overtake the delivery by a millisecond or two. It does not
+// wait while the partition is opening, as all stored jobs arrive first.
 //
-// What cannot be told of a job that is here is not waited for: that depends on a worker, a target
+// It does not wait for unknown starts of jobs that are here: these depend on a worker, a target
 // or a person.
 func (q *question) expect(now pace.Instant) progress {
 	if now < q.until {
@@ -266,7 +265,8 @@ func (q *question) job(now pace.Instant) progress {
 	return answered
 }
 
-// jobs looks at one of them in each piece: to count those before it may take ten microseconds.
+// jobs describes one job per piece, because counting the jobs before it may take ten
+// microseconds.
 func (q *question) jobs(now pace.Instant) progress {
 	if !q.valve.foreseen(q.part, now) {
 		return goesOn
@@ -288,7 +288,7 @@ func (q *question) cancel(now pace.Instant) progress {
 	return q.whenNoted(a, now)
 }
 
-// edit answers once a stored checkpoint tells of it, so that whoever asked can rely on it.
+// edit answers once a stored checkpoint contains the edit, so that the asker can rely on it.
 func (q *question) edit(now pace.Instant) progress {
 	if q.Edit == nil {
 		q.reply(job.Answer{Error: "no change is asked for"})
@@ -317,7 +317,7 @@ func (q *question) edit(now pace.Instant) progress {
 	return waits
 }
 
-// purge drops the jobs that the bucket holds when it begins, those that run excepted.
+// purge drops the jobs that the bucket holds at the beginning, except running ones.
 func (q *question) purge(now pace.Instant) progress {
 	last := q.part.highest
 	q.purged = q.valve.purges(q.part, q.Key, last)
@@ -328,19 +328,19 @@ func (q *question) purge(now pace.Instant) progress {
 		if b := q.part.buckets[q.Key]; len(q.purged) == 0 && b != nil && b.deep+b.deepLater > 0 {
 			if q.part.acking >= mostPurging {
 				q.until = now.Add(purgePause)
-				return waits // for what is dropped to be gone: until then it takes memory
+				return waits // until dropped jobs are gone: they still take memory
 			}
 			q.purged = q.valve.purges(q.part, q.Key, last)
 		}
 		if len(q.purged) > 0 {
-			return goesOnLater // what this piece wants done comes first
+			return goesOnLater // the work that this piece requested comes first
 		}
 		return q.whenNoted(job.Answer{Removed: q.removed}, now)
 	}
 	return q.work(now)
 }
 
-// note counts the jobs that drop ends, until it is noted how.
+// note counts the endings that drop adds, until they are recorded.
 func (q *question) note(drop func() (removed int)) (removed int) {
 	before := len(q.valve.out.Endings)
 	removed = drop()
@@ -351,7 +351,7 @@ func (q *question) note(drop func() (removed int)) (removed int) {
 	return removed
 }
 
-// Noted takes that it is noted how a job ended, for whoever's answer waits for that.
+// Noted records that a job's end was recorded, for the answer that waits for it.
 func (qs *Questions) Noted(e Ending) {
 	for _, q := range qs.waiting {
 		if q.number == e.asked {
@@ -360,10 +360,10 @@ func (qs *Questions) Noted(e Ending) {
 	}
 }
 
-// whenNoted answers as soon as that is noted, or at the end of notePatience.
+// whenNoted answers once all ends are recorded, or after notePatience.
 //
-// An operator who hears that a job is cancelled may publish it again at once, and must not be told
-// that it is still under way.
+// An operator who cancels a job may publish it again at once, and must not learn that it is
+// still in progress.
 func (q *question) whenNoted(a job.Answer, now pace.Instant) progress {
 	q.until = now.Add(notePatience)
 	q.work = func(now pace.Instant) progress {

@@ -6,11 +6,11 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// place puts a bucket where its next event is: its start, the reading of its head's body, the
-// moment it can be forgotten.
+// place schedules a bucket's next event: its start, the reading of its head's body, or its
+// removal.
 //
-// It is called after everything that may have changed that, and decides afresh from what is so;
-// nothing has to know where the bucket was before.
+// Call it after any state change. It recomputes the bucket's position and does not depend on
+// the previous one.
 func (v *Valve) place(b *bucket, now pace.Instant) {
 	if b.Part.state != partitionLive {
 		return
@@ -27,13 +27,13 @@ func (v *Valve) place(b *bucket, now pace.Instant) {
 	b.cooled(now)
 	if b.queued() == 0 {
 		b.awake = false
-		if b.held+b.running == 0 { // what runs of a stream that is no more counts until it ends
+		if b.held+b.running == 0 { // runs of a recreated stream count until they end
 			v.forget(b, now)
 		}
 		return
 	}
-	// What stands before it in order is on its way back, or what takes its concurrency has not
-	// come.
+	// A job that precedes the head is about to return, or an inherited run that may take its
+	// concurrency has not arrived.
 	if b.noting > 0 || b.concurrency > 0 && b.Part.unseen > 0 {
 		return
 	}
@@ -42,7 +42,7 @@ func (v *Valve) place(b *bucket, now pace.Instant) {
 			v.schedule(b, now.Add(time.Millisecond))
 			return
 		}
-		b.stalled, b.last = false, nil // all are decided: who came back begins anew
+		b.stalled, b.last = false, nil // all are decided: returned jobs start over
 	}
 	if b.blocked() {
 		b.awake = false
@@ -51,7 +51,7 @@ func (v *Valve) place(b *bucket, now pace.Instant) {
 	}
 	if !b.awake {
 		b.awake, b.since = true, now
-		b.turns = max(b.turns, v.turns) // turns cannot be saved up
+		b.turns = max(b.turns, v.turns) // turns are not earned while idle
 		if b.pace != nil {
 			b.pace.Wake(&b.clock, now)
 			if behind := max(0, now.Since(b.clock.Due)); behind != b.late.behind {
@@ -76,7 +76,7 @@ func (v *Valve) place(b *bucket, now pace.Instant) {
 	near := len(b.ready) > 0
 	switch {
 	case near && b.ready[0].fetching && b.ready[0].counted:
-		return // loaded places the bucket again
+		return // Loaded places the bucket again
 	case (!near || b.ready[0].Lean) && read > now:
 		v.schedule(b, b.tunedAt(read, now))
 	case !near || b.ready[0].Lean:
@@ -95,8 +95,8 @@ func (v *Valve) place(b *bucket, now pace.Instant) {
 	}
 }
 
-// cooled ends a cool-down that is over, which is no burst. Until then the clock keeps what the rate
-// alone imposes, for a cool-down may be shortened.
+// cooled ends an expired cool-down, without a burst. Until then the clock keeps the schedule of
+// the rate alone, because a cool-down may be shortened.
 func (b *bucket) cooled(now pace.Instant) {
 	if b.cool > now || b.cool == 0 {
 		return
@@ -124,13 +124,13 @@ func (v *Valve) unplace(b *bucket) {
 	b.spot = spotNone
 }
 
-// startable is when the bucket's head may start.
+// startable returns when the bucket's head may start.
 func (v *Valve) startable(b *bucket, now pace.Instant) pace.Instant {
 	within, _ := v.withinLimits(b, now)
 	return b.startable(within, now)
 }
 
-// startable is when the bucket's head may start that the limits let start at an instant.
+// startable returns when the bucket's head may start, if the limits allow it at within.
 func (b *bucket) startable(within, now pace.Instant) pace.Instant {
 	at := max(within, b.cool, b.passes(now))
 	if b.pace != nil {
@@ -142,9 +142,9 @@ func (b *bucket) startable(within, now pace.Instant) pace.Instant {
 	return at
 }
 
-// freshAt is when to look whether a bucket has used nothing of its limits that counts: not before
-// the instant that was found last, for what it uses moves that on, and not for all buckets in one
-// turn of the loop, since windows of a clock end for all of them.
+// freshAt returns when to check that no usage of a bucket's limits counts any more. That is no
+// earlier than the last result, as usage only defers it, and spread over buckets, because clock
+// windows end for all of them at once.
 func (v *Valve) freshAt(b *bucket, now pace.Instant) pace.Instant {
 	if b.used != nil && b.fresh <= now {
 		in := v.quota.FreshIn(b.used, v.instant(now))
@@ -153,14 +153,14 @@ func (v *Valve) freshAt(b *bucket, now pace.Instant) pace.Instant {
 	return b.fresh
 }
 
-// mostRates is how many buckets a partition has before those that have nothing to do are forgotten
-// although their rate of starts is not: what starts a job now and then would always be new.
+// mostRates is the number of buckets above which a partition removes idle buckets without
+// regard to their rates of starts. Below it, buckets that rarely start a job keep their rate.
 const mostRates = 10_000
 
-// forget drops an empty bucket once it is as good as new.
+// forget removes an empty bucket once it is in its initial state.
 //
-// Until then it holds something that its next job must obey: a clock, a cool-down, a breaker, or
-// turns that it has taken. Keys come from the outside, so what is kept of each must end.
+// Until then, its next job must obey its state: a clock, a cool-down, a breaker, or turns it
+// has taken. Keys come from outside, so each must be removed eventually.
 func (v *Valve) forget(b *bucket, now pace.Instant) {
 	if b.inList < 0 {
 		return // it was forgotten before
@@ -183,9 +183,8 @@ func (v *Valve) forget(b *bucket, now pace.Instant) {
 		at = max(at, b.rate.Told(b.pace))
 	}
 	if ahead := b.turns - v.turns; v.takesTurns() && ahead > 0 {
-		// It has taken turns before others that wait, and would take more of them if that were
-		// forgotten. They catch up in as many starts as there are of them, or more when they have
-		// weight.
+		// It has taken turns ahead of waiting buckets, and would take more if this were lost.
+		// The others catch up in as many starts as they are, or more if they have weights.
 		wait := max(1, ahead*float64(len(v.due))) * float64(v.turnEvery())
 		at = max(at, now.Add(time.Duration(min(wait, float64(pace.Forever)))))
 	}

@@ -11,24 +11,23 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// crashed counts that who ran a job crashed, and records it before anything else: a job that has
-// crashed too many is not started by the next owner either, should this one crash before it has
-// buried the job and that is known.
+// crashed counts a crash of a job's holder, and records it before anything else. Otherwise, if
+// this owner also crashed before the job is buried, the next owner would start a job that has
+// crashed too often.
 //
-// Nothing behind it in its bucket starts meanwhile, since it goes back to its place (law 4).
+// Later jobs of its bucket wait meanwhile, as it returns to its place (law 4).
 func (v *Valve) crashed(j *heldJob, holder string) {
 	j.crashes++
 	j.Bucket.Part.crashes[j.Seq] = holder
-	// a successor may find the record or not, and then has to know whose crash it was
+	// A successor may or may not find the record, and must know whose crash it was.
 	j.noting, j.holder = true, holder
 	j.Bucket.own().noting++
 	j.Bucket.Part.noting++
 	v.recordFailure(j, 0)
 }
 
-// Finished takes the outcome of a run that a worker had. The worker is free whatever became of the
-// partition. Only then is it asked whose the outcome is: this process's, its successor's, or
-// nobody's.
+// Finished handles the outcome of a run. It frees the worker first, and then applies the
+// outcome here, passes it to the partition's successor, or drops it.
 func (v *Valve) Finished(number uint64, o record.Outcome, now pace.Instant) {
 	r, known := v.runs[number]
 	if !known {
@@ -46,7 +45,7 @@ func (v *Valve) Finished(number uint64, o record.Outcome, now pace.Instant) {
 		v.settle(r.heldJob, o, now)
 	case partitionSurrendered:
 		if r.stage == stageGone {
-			return // with its stream: the successor has other jobs under these sequences
+			return // its stream is gone: the successor has other jobs under these sequences
 		}
 		if o.Kind == record.OutcomeFailed {
 			o.Attempts = r.attempt
@@ -56,8 +55,8 @@ func (v *Valve) Finished(number uint64, o record.Outcome, now pace.Instant) {
 	}
 }
 
-// Progress is what the new owner of a partition is told of a run that this process still watches
-// over, and that goes on.
+// Progress returns a report that a run continues, for the new owner of its partition, and
+// whether the partition was handed over.
 func (v *Valve) Progress(r Run) (goesOn record.Report, handedOver bool) {
 	j := v.runs[r.Number].heldJob
 	if j == nil {
@@ -71,9 +70,8 @@ func (v *Valve) Progress(r Run) (goesOn record.Report, handedOver bool) {
 
 // settle applies the outcome of a running job.
 //
-// Only OutcomeFailed and OutcomePermanent count an attempt. What the job cannot help does not: a
-// target that asks for a pause or is down, a worker that went away, a check that did not pass (law
-// 6).
+// Only OutcomeFailed and OutcomePermanent count an attempt. Causes outside of the job do not: a
+// target that asks for a pause or is down, a lost worker, a failed final check (law 6).
 func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 	b := j.Bucket
 	b.running--
@@ -88,7 +86,7 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 		case record.OutcomeReturned:
 			b.cameBack()
 			b.own().stalled = true
-		case record.OutcomeThrottled: // the target means the bucket, whatever became of the job
+		case record.OutcomeThrottled: // the pause is for the bucket, whatever became of the job
 			v.throttle(j, o.RetryAfter, local, now)
 		}
 		v.place(b, now)
@@ -101,7 +99,7 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 	case record.OutcomeFailed, record.OutcomeThrottled, record.OutcomePermanent:
 		b.own().lastError = o.Error
 	}
-	// Whoever says no is up.
+	// A target that rejects a call is up.
 	switch o.Kind {
 	case record.OutcomeDone, record.OutcomeThrottled, record.OutcomePermanent:
 		v.available(j, now)
@@ -119,7 +117,7 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 		}
 		v.ack(j)
 	case record.OutcomePermanent:
-		if o.Reason == "" { // said by the run that ends now, which is one more
+		if o.Reason == "" { // set by the run that ends now, which counts
 			o.Reason, o.Attempts = job.ReasonPermanent, j.Attempts+1
 		}
 		j.Attempts = max(j.Attempts, o.Attempts)
@@ -159,14 +157,14 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 	v.place(b, now)
 }
 
-// throttle pauses a bucket because its target asked for it, or for the policy's backoff, doubled
-// for each pause in a row.
+// throttle pauses a bucket for as long as its target asked, or else for the policy's backoff,
+// doubled for each pause in a row.
 //
-// The bucket waits and not the job: a 429 is about all that the target gets for this key, and the
-// job that met it is as good as any other.
+// It pauses the bucket and not the job: a 429 concerns all calls for this key, and the job that
+// met it is as good as any other.
 func (v *Valve) throttle(j *heldJob, wait time.Duration, local bool, now pace.Instant) {
 	b, retry := j.Bucket, v.Policy.Retry
-	if now >= b.cool { // answers to jobs that were under way when a pause began do not make another
+	if now >= b.cool { // answers to jobs that began before the pause do not start another
 		b.own().throttles++
 	}
 	if wait <= 0 {
@@ -181,18 +179,17 @@ func (v *Valve) throttle(j *heldJob, wait time.Duration, local bool, now pace.In
 	v.learn(b, j, began, now)
 }
 
-// coolDown has a bucket start nothing for a while: because its target throttles, or before it has
-// to, when an answer says that nothing is left.
+// coolDown pauses a bucket: its target throttles, or announced that its quota is used up.
 func (v *Valve) coolDown(b *bucket, wait time.Duration, now pace.Instant) {
 	if wait > 0 {
 		b.cool = max(b.cool, now.Add(min(wait, time.Duration(v.Policy.Retry.MaxCooldown))))
 	}
 }
 
-// recordFailure records a counted attempt or crash; the job backs off once saved confirms it.
+// recordFailure records a counted attempt or crash; the job backs off once the record is saved.
 //
-// It is written first: if the owner crashed during the backoff, the next one would not know of the
-// attempt, and a job that always fails would outlive any number of attempts.
+// The record comes first, since a new owner after a crash would otherwise not know of the
+// attempt, and a job that always fails would never exhaust its attempts.
 func (v *Valve) recordFailure(j *heldJob, backoff time.Duration) {
 	j.enter(stageSaving)
 	j.backoff, j.recorded = backoff, true
@@ -210,7 +207,7 @@ func (v *Valve) recordFailure(j *heldJob, backoff time.Duration) {
 	}, p.records[j.Seq]})
 }
 
-// Written takes that the write of an attempt record is at its end.
+// Written handles the end of the write of an attempt record.
 func (v *Valve) Written(p *Part, s *Save, now pace.Instant) {
 	p.records[s.Seq] = s.Revision
 	if j := p.Held(s.Ref); j != nil {
@@ -220,7 +217,7 @@ func (v *Valve) Written(p *Part, s *Save, now pace.Instant) {
 	}
 }
 
-// saved lets a job go on whose attempt record is stored.
+// saved continues a job after its attempt record was stored.
 func (v *Valve) saved(j *heldJob, now pace.Instant) {
 	if j.stage != stageSaving {
 		return
@@ -241,16 +238,15 @@ func (v *Valve) saved(j *heldJob, now pace.Instant) {
 	}
 }
 
-// Met takes what stands where a write of a save conflicted (nil: nothing), and reports whether that
-// is the end of it: because it is this very write, whose answer was lost; because the job is
-// finished; or because an owner of a later epoch has written, so that this process owns the job no
-// more. (Should epochs have gone back, as in a table that was restored, the job goes on without a
-// record.) Otherwise an earlier owner wrote after its successor had read: what it counted counts,
-// and is replaced.
+// Met handles a conflict of a save with a found record (nil: none), and reports whether the
+// save is over: because the record is this very write, whose answer was lost; because the job
+// is finished; or because an owner of a later epoch wrote it, so that this process no longer
+// owns the job. (If epochs went back, as in a restored table, the job continues without a
+// record.) Otherwise an earlier owner wrote after its successor had read; its counts are
+// merged, and the record is replaced.
 //
-// For attempt records are written by compare-and-set. A process that was declared dead and goes on
-// may still have a write under way, and so may one whose call was given up: neither takes back what
-// a later owner has counted.
+// Attempt records are written by compare-and-set, because a process that was declared dead, or
+// an abandoned call, may still have a write in flight. Neither may undo a later owner's counts.
 func (s *Save) Met(found []byte, revision uint64) (end bool) {
 	if found == nil {
 		s.Revision = 0 // the oldest records go when there are too many of them
@@ -276,8 +272,9 @@ func (v *Valve) buryCrashed(j *heldJob) {
 	v.bury(j, job.ReasonCrashed, "its drainer crashed while it ran, as often as this may happen")
 }
 
-// bury has a job's dead letter stored, and only then acknowledges it: in the other order a crash in
-// between would lose it (law 3). Twice stored is no harm, since letters have message ids.
+// bury stores a job's dead letter and only then acknowledges the job; in the other order a
+// crash in between would lose it (law 3). Storing it twice is harmless, as dead letters have
+// message ids.
 func (v *Valve) bury(j *heldJob, reason job.Reason, detail string) {
 	j.enter(stageBurying)
 	j.LastError, j.reason = detail, reason
@@ -286,24 +283,25 @@ func (v *Valve) bury(j *heldJob, reason job.Reason, detail string) {
 		Detail: detail})
 }
 
-// Buried is called when a job's dead letter is stored.
+// Buried handles a stored dead letter.
 func (v *Valve) Buried(j *heldJob) {
 	if j != nil && j.stage == stageBurying {
 		v.ack(j)
 	}
 }
 
-// ack asks for a job's acknowledgement. The job is kept until that is confirmed, for it holds its
-// place in the stream, and may be delivered again, until then. Its body is not wanted any more.
+// ack requests a job's acknowledgement. The job is kept until that is confirmed, because it
+// still occupies the stream and may be redelivered. Its text is dropped.
 func (v *Valve) ack(j *heldJob) {
 	j.enter(stageAcking)
 	j.Body, j.Header = nil, nil
 	v.out.Acks = append(v.out.Acks, j.ref())
 }
 
-// Confirmed is called when the server has confirmed an acknowledgement: the job's place is free.
+// Confirmed handles a confirmed acknowledgement: the job's place is free.
 //
-// What was confirmed is remembered for a while: the stream's leader may not have heard of it.
+// Confirmed jobs are kept briefly, as the stream's leader may not have applied the
+// acknowledgement.
 func (v *Valve) Confirmed(p *Part, seq uint64, now pace.Instant) {
 	j := p.jobs[seq]
 	if j == nil || j.stage != stageAcking {
@@ -312,7 +310,7 @@ func (v *Valve) Confirmed(p *Part, seq uint64, now pace.Instant) {
 	stored := j.Stored.UnixNano()
 	p.finish(seq, stored, now)
 	if p.sweeping && p.finished != nil {
-		// its delivery by the backlog that was just opened may still be on the way
+		// The newly opened backlog may still deliver it.
 		p.finished[seq] = stored
 	}
 	v.remove(j, now)
@@ -336,7 +334,7 @@ func (v *Valve) remove(j *heldJob, now pace.Instant) {
 	}
 }
 
-// ended is how a job ends, if it has an Idempotency-Key. The sum is the admitter's.
+// ended describes a job's end, if it has an Idempotency-Key. The checksum is the admitter's.
 func (j *heldJob) ended(how job.End) (e job.Ended, keyed bool) {
 	if j.headless {
 		return job.Ended{How: how, Accepted: j.Stored}, j.keyed

@@ -12,40 +12,40 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// Limits on starts, which buckets obey besides their pace. A start is charged when it is decided,
-// and what its last check sends back is given back; for how long it may be on its way the guard of
-// the limits covers, and the last check comes no later.
+// Start limits apply to buckets in addition to their pace. A start is charged when it is
+// decided, and refunded if its final check sends it back. The guard of the limits covers the
+// delay until that check, which comes no later.
 //
-// What a crash leaves unknown is what has started since the last checkpoint that is stored. That is
-// kept small: nothing starts under limits before the first one of an owner, nor while a start of
-// mostUnnoted ago is not in one, nor a job that costs more than any of which one tells, nor once
-// the budget of the limits is used up. A budget is one that a stored checkpoint tells of, too: a
-// successor goes by that.
+// After a crash, only starts since the last stored checkpoint are unknown. To keep these few,
+// nothing starts under limits before an owner's first checkpoint; nor if some start older than
+// mostUnnoted is not in a checkpoint; nor if the job costs more than any job in a checkpoint;
+// nor beyond the budget of the limits. The budget, too, is one from a stored checkpoint, as a
+// successor relies on it.
 
 const (
-	// mostUnnoted is for how long jobs start under limits without a checkpoint that tells of it.
+	// mostUnnoted is how long jobs start under limits without a checkpoint that includes them.
 	mostUnnoted = 2 * time.Second
-	// askAgain is when a bucket looks whether one is stored now …
+	// askAgain is when a bucket checks again for a stored checkpoint.
 	askAgain = 100 * time.Millisecond
-	// … and how much later where there are many, whose checkpoints are rarer.
+	// askAgainPerBucket is added to askAgain, as large partitions have rarer checkpoints.
 	askAgainPerBucket = 10 * time.Microsecond
 )
 
-// unnoted is what no stored checkpoint of a partition tells.
+// unnoted tracks starts not yet covered by a stored checkpoint.
 type unnoted struct {
-	since   pace.Instant // the first start that none tells of; 0: there is none
-	writing pace.Instant // likewise, of those of which the one tells that is being written
-	costs   quota.Units  // the largest of any job that has come
+	since   pace.Instant // the first start outside of all checkpoints; 0: none
+	writing pace.Instant // the first start in the checkpoint being written; 0: none
+	costs   quota.Units  // maximum cost of any job so far
 	noted   quota.Noted
-	told    bounds // of what is stored; budgets also of what may be
-	telling bounds // of what is being written
+	told    bounds // as stored; budgets also as they may be stored
+	telling bounds // as being written
 }
 
-// bounds are what a checkpoint says of starts of which none tells: the largest costs of a job, and
-// the budgets of a bucket and of all of them together.
+// bounds are a checkpoint's bounds on later starts: the maximum costs of a job, and the budgets
+// of each bucket and of all buckets together.
 type bounds struct{ costs, each, all quota.Units }
 
-// costing notes what a job costs, or has used.
+// costing records the cost of a job, or what it used.
 func (u *unnoted) costing(cost string, n int64) {
 	if u.costs == nil {
 		u.costs = quota.Units{}
@@ -53,7 +53,7 @@ func (u *unnoted) costing(cost string, n int64) {
 	u.costs[cost] = max(u.costs[cost], n)
 }
 
-// gathered is called when a checkpoint is begun: it tells of all starts until now.
+// gathered records the beginning of a checkpoint, which includes all starts until now.
 func (v *Valve) gathered(p *Part) {
 	u := &p.unnoted
 	if u.writing == 0 {
@@ -68,8 +68,8 @@ func (v *Valve) gathered(p *Part) {
 	u.noted.Begun++
 }
 
-// Noted is called when the checkpoint that was begun last is stored, or when that is not known. It
-// reports whether that is the first one.
+// Noted records that the last checkpoint begun was stored; or with stored false, that this is
+// not known. It reports whether it is the first one stored.
 func (p *Part) Noted(stored bool) (first bool) {
 	u := &p.unnoted
 	switch {
@@ -84,7 +84,7 @@ func (p *Part) Noted(stored bool) (first bool) {
 	return first
 }
 
-// gap is how long ago the first start was that no stored checkpoint tells of.
+// gap returns the age of the first start outside of stored checkpoints.
 func (u *unnoted) gap(now pace.Instant) time.Duration {
 	switch {
 	case u.writing != 0:
@@ -95,8 +95,8 @@ func (u *unnoted) gap(now pace.Instant) time.Duration {
 	return 0
 }
 
-// tells reports whether a job may start under limits, as far as stored checkpoints go; else there
-// is to be another.
+// tells reports whether stored checkpoints allow a job to start under limits. If not, it
+// requests another checkpoint.
 func (p *Part) tells(c quota.Cost, now pace.Instant, limits ...*quota.Limits) bool {
 	u := &p.unnoted
 	known := u.noted.Stored > 0 && u.gap(now) <= mostUnnoted
@@ -112,7 +112,7 @@ func (p *Part) tells(c quota.Cost, now pace.Instant, limits ...*quota.Limits) bo
 	return known
 }
 
-// knows reports whether a stored checkpoint tells of jobs that cost as much.
+// knows reports whether a stored checkpoint covers jobs of this cost.
 func (u *unnoted) knows(cost string, c quota.Cost) bool {
 	n := c.Of(cost)
 	if n <= max(u.told.costs[cost], 1) {
@@ -122,8 +122,8 @@ func (u *unnoted) knows(cost string, c quota.Cost) bool {
 	return false
 }
 
-// spent reports whether a set has used its budget up, and no job may start; then there is to be
-// another checkpoint.
+// spent reports whether a set has used up its budget, so that no job may start. If so, it
+// requests another checkpoint.
 func (p *Part) spent(l *quota.Limits, used *quota.Set, told quota.Units) bool {
 	if !l.Spent(used, told, p.unnoted.noted) {
 		return false
@@ -132,7 +132,7 @@ func (p *Part) spent(l *quota.Limits, used *quota.Set, told quota.Units) bool {
 	return true
 }
 
-// starts notes a start that no checkpoint tells of.
+// starts records a start outside of all checkpoints.
 func (p *Part) starts(now pace.Instant) {
 	if p.unnoted.since == 0 {
 		p.unnoted.since = now
@@ -140,23 +140,23 @@ func (p *Part) starts(now pace.Instant) {
 	p.Changed = true
 }
 
-// instant is one by the clocks that limits go by.
+// instant converts to the clocks used by limits.
 func (v *Valve) instant(now pace.Instant) quota.Now {
 	return quota.Now{Own: time.Duration(now), Wall: v.wall(now)}
 }
 
 func (j *heldJob) takes() quota.Cost { return quota.Cost{Job: j.Cost, Named: j.Costs} }
 
-// withinLimits is when the limits let a bucket's head start, and which holds it back: empty for a
-// checkpoint. It is 0 when none does. Whatever changes what has been used of them is followed by
-// place, which asks.
+// withinLimits returns when the limits let a bucket's head start, 0 for now, and the limit that
+// holds it, empty for a checkpoint. Every change to the limits' usage is followed by place,
+// which calls it.
 func (v *Valve) withinLimits(b *bucket, now pace.Instant) (at pace.Instant, by string) {
 	if v.quota == nil && len(v.common) == 0 || len(b.ready) == 0 {
 		return 0, ""
 	}
 	head := b.ready[0].heldJob
 	switch turns := len(v.common) > 0; {
-	case turns && now < v.untold: // all ask again together, or the first would go before them
+	case turns && now < v.untold: // all ask again together, or the first would precede them
 		return v.untold, ""
 	case v.tells(b.Part, head.takes(), now):
 	case turns && !v.tells(b.Part, oneSlot, now):
@@ -179,8 +179,8 @@ func (v *Valve) withinLimits(b *bucket, now pace.Instant) (at pace.Instant, by s
 	return now.Add(wait), by
 }
 
-// stillWithin asks again for a bucket that is due, and may have waited for a worker since. Not all
-// limits allow for ever what they allow once: nothing starts before the end of a clock's window.
+// stillWithin checks a due bucket again, which may have waited for a worker. Some limits
+// withdraw a permission: at the end of a clock window, for example.
 func (v *Valve) stillWithin(b *bucket, now pace.Instant) bool {
 	head := b.ready[0]
 	if a := b.allowed; v.quota != nil && a.seq == head.Seq && now < a.until &&
@@ -194,7 +194,7 @@ func (v *Valve) stillWithin(b *bucket, now pace.Instant) bool {
 	return at <= now && v.fits(b, now)
 }
 
-// againWithin asks the limits again for all buckets that they hold, since JetStream's clock was
+// againWithin reevaluates the limits of all buckets that they hold, after JetStream's clock was
 // set.
 func (v *Valve) againWithin(now pace.Instant) {
 	for _, t := range v.common {
@@ -212,7 +212,7 @@ func (v *Valve) againWithin(now pace.Instant) {
 	}
 }
 
-// charge takes what a start costs of the limits, and bounds how long it may be on its way.
+// charge charges a start to the limits, and bounds its delay until the final check.
 func (v *Valve) charge(j *heldJob, t *Ticket, now pace.Instant) {
 	b := j.Bucket
 	if v.quota != nil || v.together != nil {
@@ -226,7 +226,7 @@ func (v *Valve) charge(j *heldJob, t *Ticket, now pace.Instant) {
 	v.quota.Started(b.used, j.takes(), b.Part.unnoted.noted)
 }
 
-// try has the limits that hold nothing back say by how much they would have delayed a start.
+// try returns the delays that shadow limits would have caused a start.
 func (v *Valve) try(j *heldJob, now pace.Instant) (delays map[string]time.Duration) {
 	if v.candidates != nil {
 		b := j.Bucket
@@ -235,7 +235,7 @@ func (v *Valve) try(j *heldJob, now pace.Instant) (delays map[string]time.Durati
 	return delays
 }
 
-// account corrects what a start was charged by what came of it.
+// account corrects a start's charge by its outcome.
 func (v *Valve) account(j *heldJob, o record.Outcome, local bool, now pace.Instant) {
 	v.accountTogether(j, o, local, now)
 	b, charge := j.Bucket, j.charge
@@ -246,7 +246,7 @@ func (v *Valve) account(j *heldJob, o record.Outcome, local bool, now pace.Insta
 		if !local && len(o.Used) > 0 {
 			b.own().used = v.quota.Late(b.used, j.takes(), o.Used)
 		}
-	case b.used == nil: // as good as new since, or there were no limits meanwhile
+	case b.used == nil: // unused since then, or there were no limits meanwhile
 	case o.Kind == record.OutcomeReturned:
 		v.quota.Return(b.used, charge, v.instant(now))
 	default:
@@ -255,7 +255,7 @@ func (v *Valve) account(j *heldJob, o record.Outcome, local bool, now pace.Insta
 	}
 }
 
-// noteUsed notes what a run has used of limits that keep a budget: others may use as much.
+// noteUsed records what a run has used of limits with a budget: others may use as much.
 func (p *Part) noteUsed(l *quota.Limits, used quota.Units) {
 	for cost := range l.Budgets() {
 		if n := used[cost]; n > 0 {
@@ -265,7 +265,7 @@ func (p *Part) noteUsed(l *quota.Limits, used quota.Units) {
 	}
 }
 
-// setQuota changes the limits, and fits what has been used of them.
+// setQuota replaces the limits, and converts their usage.
 func (v *Valve) setQuota(to *quota.Limits, candidates *quota.Candidates) {
 	before := v.quota
 	v.quota, v.candidates = to, candidates
@@ -283,7 +283,7 @@ func (v *Valve) setQuota(to *quota.Limits, candidates *quota.Candidates) {
 		}
 		for _, j := range part.jobs {
 			if before == nil || to == nil {
-				j.charge = nil // by limits that are no more
+				j.charge = nil // its limits are gone
 			} else {
 				j.charge = to.AdaptCharge(j.charge, before)
 			}
@@ -291,18 +291,18 @@ func (v *Valve) setQuota(to *quota.Limits, candidates *quota.Candidates) {
 	}
 }
 
-// crash is what former owners may have started between two instants: of buckets that a record
-// lists, beyond what it tells of them, and of the others.
+// crash bounds what former owners may have started between two instants without a record: in
+// buckets that a record lists, and in others.
 type crash struct {
 	from, to       pace.Instant
 	listed, others quota.Units
 }
 
-// mostStarted is how many slots a bucket can have started within a time, by the limits that count
-// slots and by its pace.
+// mostStarted bounds the slots that a bucket can have started within a time, by its slot limits
+// and its pace.
 //
-// The pace is that of now, and may have been another. So nothing is said by it where it is another
-// than the record says, and its peak counts as twice the rate at least.
+// The pace may have changed since. It is therefore ignored if it differs from the record's, and
+// its peak counts as at least twice the rate.
 func (v *Valve) mostStarted(in Inheritance, within time.Duration) int64 {
 	if within >= pace.Forever {
 		return math.MaxInt64
@@ -322,14 +322,14 @@ func (v *Valve) mostStarted(in Inheritance, within time.Duration) int64 {
 	return min(most, paced+max(in.Handover.Cost, 1))
 }
 
-// mostPaced is how many slots a pace lets start within a time.
+// mostPaced bounds the slots that a pace allows within a time.
 func mostPaced(p *pace.Pace, peak float64, within time.Duration) int64 {
 	slots := p.Rate.PerSecond()*max(2, peak)*(within+time.Second).Seconds() + float64(p.Burst)
 	return int64(min(slots, 1e15))
 }
 
-// inheritCrash notes what former owners may have started of a partition that its records do not
-// tell: of limits with a cost of their own no more is known than by budgets.
+// inheritCrash bounds what former owners may have started in a partition outside of its
+// records. For limits with a cost of their own, budgets are the only bound.
 func (v *Valve) inheritCrash(p *Part, in Inheritance, now pace.Instant) {
 	p.unnoted.costing("", in.Handover.Cost)
 	for cost, b := range in.Handover.ByCost {
@@ -341,7 +341,7 @@ func (v *Valve) inheritCrash(p *Part, in Inheritance, now pace.Instant) {
 	c := crash{from: now.Add(-max(in.Age, in.Elapsed)), to: p.crashedAt, others: quota.Units{}}
 	if in.Crashed {
 		c.listed = quota.Units{}
-	} else { // the crash was before that
+	} else { // the crash was before the handover
 		c.from = c.to.Add(-v.quota.Longest())
 	}
 	some := false
@@ -369,14 +369,14 @@ func (v *Valve) inheritCrash(p *Part, in Inheritance, now pace.Instant) {
 	}
 }
 
-// beginUsed charges a bucket that is new here with what former owners may have started of it.
+// beginUsed charges a new bucket with what former owners may have started in it.
 func (v *Valve) beginUsed(b *bucket, now pace.Instant) {
 	if c := b.Part.crash; v.quota != nil && c != nil && now.Since(c.to) < v.quota.Longest() {
 		b.own().used = v.quota.Crashed(nil, v.instant(c.from), v.instant(c.to), 0, c.others)
 	}
 }
 
-// inheritUsed takes what a predecessor told of a bucket's limits.
+// inheritUsed restores the usage of a bucket's limits from a predecessor's record.
 func (v *Valve) inheritUsed(b *bucket, c record.Clock, in Inheritance, now pace.Instant) {
 	if v.quota == nil {
 		return
@@ -388,7 +388,7 @@ func (v *Valve) inheritUsed(b *bucket, c record.Clock, in Inheritance, now pace.
 	}
 }
 
-// tellLimits tells a successor what it must know of the limits but for those of buckets.
+// tellLimits records what a successor must know of the limits, except per bucket.
 func (v *Valve) tellLimits(p *Part, h *record.Handover, now pace.Instant) {
 	if v.quota == nil && v.together == nil {
 		return
@@ -423,7 +423,7 @@ func (v *Valve) tellLimits(p *Part, h *record.Handover, now pace.Instant) {
 	h.Gap = record.Micros(mostUnnoted + lag)
 }
 
-// costsTooMuch buries a job that a limit can never let start.
+// costsTooMuch buries a job that exceeds what a limit ever allows.
 func (v *Valve) costsTooMuch(j *heldJob) bool {
 	limit, cost, most := v.Policy.BeyondLimits(j.Cost, j.Costs)
 	if limit == "" {

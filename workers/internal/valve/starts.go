@@ -8,14 +8,13 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// Advance starts what may start at now in the line of the valve, if that is before the fence: what
-// it starts has to pass its last check before it. By the next one this process may be another
-// drainer, whose lease says nothing of what its former self owned.
+// Advance starts what may start at now in the valve's line, if that is before the fence, which
+// is also the deadline for the final checks of these starts. Before its next call, this process
+// may become a drainer with a new lease, which does not cover the partitions of the old one.
 //
-// The order matters. Time-outs come first, for what ends makes room. Then those that have become
-// due are placed, and all that are due compete. Local workers come before those elsewhere, which
-// cost two messages more. Bodies are read last, when it is known who could not start for want of a
-// worker.
+// The order matters. Timeouts come first, because ended jobs make room. Then newly due buckets
+// are placed, and all due ones compete. Local workers precede remote ones, which cost two more
+// messages. Bodies are read last, when it is known which buckets lack a worker.
 func (v *Valve) Advance(now, fence pace.Instant) {
 	for _, v := range v.line.valves {
 		v.arrange(now, fence)
@@ -42,14 +41,14 @@ func (v *Valve) Advance(now, fence pace.Instant) {
 			v.totalAwake = false
 		}
 		if !v.contested(now) {
-			v.turns = v.mostTurns // all begin anew
+			v.turns = v.mostTurns // all restart with equal turns
 		}
 		v.offer(now)
 	}
 	v.line.rest(now)
 }
 
-// arrange does what comes before any start.
+// arrange does the work that precedes any start.
 func (v *Valve) arrange(now, fence pace.Instant) {
 	for len(v.timers) > 0 && v.timers[0].at <= now {
 		v.timeout(v.timers.Remove(0).heldJob, now)
@@ -67,7 +66,7 @@ func (v *Valve) arrange(now, fence pace.Instant) {
 	v.gateAt, v.blocked = pace.Never, false
 }
 
-// next is the bucket whose turn it is to get a local worker; nil: none gets one now.
+// next returns the bucket whose turn it is to get a local worker; nil: none now.
 func (v *Valve) next(now pace.Instant) *bucket {
 	for len(v.due) > 0 {
 		if v.blocked = !v.admits(now); v.blocked || v.Free() <= 0 {
@@ -86,7 +85,7 @@ func (v *Valve) next(now pace.Instant) *bucket {
 	return nil
 }
 
-// lookBack has those compete again whose turn it was, but which ran too much to get a local worker.
+// lookBack returns the overlooked buckets to the competition.
 func (v *Valve) lookBack() {
 	for _, b := range v.overlooked {
 		b.spot = spotDue
@@ -95,11 +94,11 @@ func (v *Valve) lookBack() {
 	v.overlooked = v.overlooked[:0]
 }
 
-// here is the claim of a local worker.
+// here stands for a local worker in place of a claim.
 const here = -1
 
-// startBy starts the head of a bucket whose turn it is, unless it has to wait after all: here, or
-// by a claim of a worker elsewhere.
+// startBy starts the head of a bucket whose turn it is, unless it must wait after all: locally,
+// or by a remote worker's claim.
 func (v *Valve) startBy(b *bucket, claim int, now pace.Instant) {
 	switch c := &v.claims; {
 	case !v.stillWithin(b, now):
@@ -112,12 +111,11 @@ func (v *Valve) startBy(b *bucket, claim int, now pace.Instant) {
 	}
 }
 
-// admits reports whether a bucket that is due may start a job, as far as the breaker and the rate
-// of all buckets together go.
+// admits reports whether the breaker and the rate over all buckets let a due bucket start a
+// job.
 //
-// Both go by one clock for all buckets, so when the answer is no it is no for all of them. What
-// else may hold jobs back belongs here or in place, and into what asks for itself: wanted, held,
-// expectBucket, competes and room.
+// Both use one clock for all buckets, so a refusal applies to all of them. A new cause of delay
+// must be added here or in place, and also in wanted, held, expectBucket, competes and room.
 func (v *Valve) admits(now pace.Instant) bool {
 	if v.breaker.open {
 		if at := v.breaker.due(); at > now {
@@ -142,9 +140,8 @@ func (v *Valve) admits(now pace.Instant) bool {
 
 // start gives the head of a bucket to a worker.
 //
-// The clocks are moved on now, as planned, and not only when the last check has passed, or the next
-// bucket would be decided by a clock that does not know of this start. What comes back gives its
-// slots back.
+// It advances the clocks at once, and not after the final check, so that the next decision
+// takes this start into account. A returned job gives its slots back.
 func (v *Valve) start(b *bucket, now pace.Instant, remote bool) Run {
 	due := b.nextAt
 	j := b.ready[0].heldJob
@@ -190,13 +187,13 @@ func (v *Valve) start(b *bucket, now pace.Instant, remote bool) Run {
 	return r
 }
 
-// timeout acts on a job whose timer went off.
+// timeout handles a job whose timer fired.
 func (v *Valve) timeout(j *heldJob, now pace.Instant) {
 	switch {
 	case j.stage == stageRunning: // in a process that did not report in time
 		holder := j.holder
 		v.settle(j, record.Outcome{Seq: j.Seq, Kind: record.OutcomeReturned}, now)
-		j.holder = holder // what it reports late is heard until the job starts anew
+		j.holder = holder // a late report counts until the job restarts
 	case j.expires <= now:
 		v.detach(j)
 		v.bury(j, job.ReasonDeadline, "it waited longer than it may")
@@ -207,8 +204,8 @@ func (v *Valve) timeout(j *heldJob, now pace.Instant) {
 	}
 }
 
-// Idle reports whether nothing comes of an Advance until the valve is told something: it has no
-// jobs, and waits for none. One in a line of several is never idle, since their turns go on.
+// Idle reports whether Advance has no effect until the next event: the valve has no jobs and
+// waits for none. In a line of several valves none is idle, because their turns advance.
 func (v *Valve) Idle() bool {
 	if len(v.line.valves) > 1 || len(v.runs)+len(v.claims.held)+v.claims.offering > 0 ||
 		v.Wake(true) != pace.Never {
@@ -222,13 +219,12 @@ func (v *Valve) Idle() bool {
 	return true
 }
 
-// Rested tells a valve that was idle when it could last have started jobs.
+// Rested sets when an idle valve could last have started jobs.
 func (v *Valve) Rested(until pace.Instant) { v.acted = max(v.acted, until) }
 
-// Wake is when advance has something to do next, never when only another event can change that.
+// Wake returns when Advance next has work, or never if only another event can cause that.
 //
-// While starts are not allowed only timers count: deadlines pass all the same, and what is due
-// waits for the fence.
+// While starts are not allowed only timers count: deadlines still expire, and due jobs wait.
 func (v *Valve) Wake(open bool) pace.Instant {
 	at := pace.Never
 	if len(v.timers) > 0 {

@@ -8,16 +8,15 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// Drop ends a partition that another process took.
-//
-// What runs of it is another's to judge: outcomes that come from now on have no effect.
+// Drop ends a partition that another process took. Later outcomes of its runs have no effect,
+// since they are the new owner's to judge.
 func (v *Valve) Drop(p *Part) { v.leave(p, partitionLost) }
 
-// Surrender ends a partition in order and returns what its next owner needs. Outcomes that are
-// still to come, or that came but are not recorded yet, are reported to that owner.
+// Surrender ends a partition in order and returns its next owner's record. Outcomes that are
+// still to come, or are not recorded yet, are reported to that owner.
 //
-// An outcome that is not recorded anywhere must not be lost with this owner: a failure would cost
-// no attempt, and a dead letter would be a run more.
+// Losing an unrecorded outcome with this owner would drop a counted attempt, or run a job again
+// that is due to become a dead letter.
 func (v *Valve) Surrender(p *Part, now pace.Instant) record.Handover {
 	h := v.Handover(p, now, 0)
 	for _, j := range p.jobs {
@@ -35,7 +34,7 @@ func (v *Valve) Surrender(p *Part, now pace.Instant) record.Handover {
 	}
 	for _, seq := range slices.Sorted(maps.Keys(p.inherited)) {
 		if in := p.inherited[seq]; in.outcome != nil {
-			// it was told to us, but the job has not arrived here
+			// reported to us, but the job has not arrived here
 			o := *in.outcome
 			o.Holder, o.Stream = v.Self, p.Stream()
 			v.passOn(p, o)
@@ -46,12 +45,11 @@ func (v *Valve) Surrender(p *Part, now pace.Instant) record.Handover {
 	return h
 }
 
-// Unreported counts the jobs of a surrendered partition whose outcome its next owner will hear from
-// us.
+// Unreported counts the jobs of a surrendered partition whose outcome we will report to its
+// next owner.
 //
-// They must be those that Surrender and Finished report, one for one: with one too many this
-// process never ends, with one too few it is gone before its heir has heard of the last outcome,
-// and that job runs again.
+// The count must match the reports of Surrender and Finished exactly. One too many and this
+// process never ends; one too few and it ends before its last report, and that job runs again.
 func (p *Part) Unreported() (n int) {
 	for _, j := range p.jobs {
 		if j.stage == stageSaving || j.stage == stageBurying && j.ran() ||
@@ -67,11 +65,12 @@ func (p *Part) Unreported() (n int) {
 	return n
 }
 
-// undecidedStill reports whether jobs are on their way to a worker, or the record of a crash is,
-// which must not get lost.
+// Undecided reports whether jobs are on their way to a worker, or a crash is being recorded;
+// neither may be lost.
 func (p *Part) Undecided() bool { return p.undecided.any() || p.noting > 0 }
 
-// Quiet reports whether nothing of a partition is under way here, nor of others of its policy.
+// Quiet reports whether nothing of the partition, and no job of its policy, is in progress
+// here.
 func (v *Valve) Quiet(p *Part) bool {
 	if v.Busy+v.claims.running > 0 {
 		return false
@@ -84,9 +83,8 @@ func (v *Valve) Quiet(p *Part) bool {
 	return true
 }
 
-// Quiesce keeps a partition but starts nothing of it any more.
-//
-// It still hears outcomes and confirms acknowledgements: only what waits stands still.
+// Quiesce keeps a partition but stops its starts. It still handles outcomes and
+// acknowledgements.
 func (v *Valve) Quiesce(p *Part) {
 	if !p.Quiesced {
 		v.leave(p, partitionOpening)
@@ -94,21 +92,21 @@ func (v *Valve) Quiesce(p *Part) {
 	}
 }
 
-// report has an outcome told to the next owner. It says whose run it was and of which stream, since
-// by then another run of the job may be under way, or another job under its sequence.
+// report sends a job's outcome to the next owner. It names the run's holder and the stream,
+// because another run, or another job under the sequence, may exist by then.
 func (v *Valve) report(j *heldJob, o record.Outcome) {
 	o.Holder, o.Stream = v.Self, j.Bucket.Part.Stream()
 	v.passOn(j.Bucket.Part, o)
 }
 
-// passOn has the next owner of a partition told an outcome.
+// passOn sends an outcome to the next owner of a partition.
 func (v *Valve) passOn(p *Part, o record.Outcome) {
 	v.out.Reports = append(v.out.Reports,
 		record.Report{Policy: p.Policy, Partition: p.Number, Outcome: o})
 }
 
-// leave takes a partition out of all that decides about starts. Its buckets keep their clocks when
-// it is only quiesced, for the handover is still to be collected.
+// leave removes a partition from all decisions about starts. A quiesced partition keeps its
+// buckets' clocks for the handover.
 func (v *Valve) leave(p *Part, state partitionState) {
 	p.state = state
 	delete(v.parts, p.Number)
@@ -116,7 +114,7 @@ func (v *Valve) leave(p *Part, state partitionState) {
 		v.bodies -= p.bodies
 		v.memory.near -= p.near
 		v.memory.deep -= int64(p.deep.Len())
-		p.deep.Clear() // what still runs may keep the rest for long
+		p.deep.Clear() // running jobs may keep the rest for long
 		for _, b := range p.buckets {
 			if b.down() {
 				v.broken--

@@ -7,42 +7,43 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// What the core shares with its workers, who run beside it: nothing else of it needs atomics or
-// locks, and nothing else that crosses to the shell is a pointer. Here a value would not do: the
-// last check of a job depends on what the worker of the job before has just found.
+// This file holds all state that the core shares with its workers, which run concurrently.
+// Nothing else in the core needs atomics or locks, or passes pointers to the shell. A value
+// would not do here, because a job's final check depends on the result of the previous
+// worker's.
 
-// Ticket is one job's place in the order of starts. Workers run side by side, so each makes its
-// last check after the one before it has made its own; and a job before which another came back
-// comes back too, for otherwise it would overtake.
+// Ticket is a job's place in the order of starts. Workers run concurrently, so each makes its
+// final check after the previous one; and a job after which a returned job comes first is
+// returned too, since it would otherwise overtake.
 //
-// Law 4 needs it: without tickets, of two jobs given to two workers the second could pass while the
-// first one's goroutine waits for the processor.
+// Law 4 requires it: without tickets, the second of two jobs could pass while the first one's
+// goroutine waits for the processor.
 type Ticket struct {
-	rank     rank // but for how often it found the target down
+	rank     rank // without the times it found the target down
 	cost     int64
-	own      *pace.Clock  // of the bucket
-	total    *pace.Clock  // of all buckets together; nil: there is none
-	latest   pace.Instant // the last check passes until then
+	own      *pace.Clock  // the bucket's
+	total    *pace.Clock  // over all buckets; nil: none
+	latest   pace.Instant // deadline of the final check
 	previous *Ticket      // nil once decided
-	bucket   *undecided   // of the job's bucket …
-	part     *undecided   // … and of its partition
+	bucket   *undecided   // of the bucket …
+	part     *undecided   // … and of the partition
 	decided  sync.WaitGroup
 
 	// Once decided.
 	passed bool
-	why    Return  // it did not
-	back   *Ticket // of those up to this one that came back, the first in order; nil: none
+	why    Return  // if it did not pass
+	back   *Ticket // first in order of the returned jobs up to this one; nil: none
 }
 
-// undecided counts the jobs that were given to a worker and have neither passed their last check
-// nor come back.
+// undecided counts jobs given to a worker that have neither passed their final check nor
+// returned.
 type undecided struct{ jobs atomic.Int32 }
 
 func (u *undecided) any() bool { return u.jobs.Load() > 0 }
 
-// ticket puts a job that a worker is given at the end of its bucket's order.
+// ticket appends a job that goes to a worker to its bucket's order.
 //
-// It is counted at its partition as well, for a handover must wait until none is on its way.
+// It also counts the job in its partition, as a handover must wait until none is undecided.
 func (b *bucket) ticket(j *heldJob, fence pace.Instant) *Ticket {
 	r := j.rank()
 	r.tried = 0
@@ -55,50 +56,48 @@ func (b *bucket) ticket(j *heldJob, fence pace.Instant) *Ticket {
 	return t
 }
 
-// cameBack is called when the valve has heard that a job of the bucket did not pass. It counts as
-// undecided until then, and not only until its check: the job is on its way back, and nothing may
-// start before it has its place again.
+// cameBack handles the return of a job to the valve. The job stays undecided from its check
+// until now, because nothing may start before it has its place again.
 func (b *bucket) cameBack() {
 	b.undecided.jobs.Add(-1)
 	b.Part.undecided.jobs.Add(-1)
 }
 
-// Passed waits for the last check, and reports whether it passed.
+// Passed waits for the final check, and reports its result.
 func (t *Ticket) Passed() bool {
 	t.decided.Wait()
 	return t.passed
 }
 
-// takeSlots reports whether the clocks let the job start at now, and takes its slots if they do.
-// The bucket's own clock is asked first: only the valve can move it meanwhile, for the bucket's
-// starts come one by one, and all buckets together lose no slot to one that may not start.
+// takeSlots takes the job's slots at now, if the clocks allow it. It asks the bucket's own
+// clock first: only the valve can move that meanwhile, because the bucket's starts come one by
+// one. So no slot of all buckets together is lost to a job that may not start.
 func (t *Ticket) takeSlots(now pace.Instant) bool {
 	return t.own.May(now) && (t.total == nil || t.total.Start(now, t.cost)) &&
 		t.own.Start(now, t.cost)
 }
 
-// Return says why a start came back that a worker was given.
+// Return is why a start was returned.
 type Return string
 
 const (
-	ReturnRate  Return = "rate"  // too many would have begun together: its slot was not there yet
-	ReturnLease Return = "lease" // the lease was over, or another one than when it was decided
-	ReturnOrder Return = "order" // one that goes before it in its bucket came back
+	ReturnRate  Return = "rate"  // too many would have begun together: its slot is later
+	ReturnLease Return = "lease" // the lease ended, or it changed since the decision
+	ReturnOrder Return = "order" // an earlier job of its bucket was returned
 )
 
-// Returned says why the job did not pass the last check; empty: it did. Only who made that check
-// may ask.
+// Returned returns why the job did not pass the final check; empty: it passed. Only the
+// goroutine that made the check may call it.
 func (t *Ticket) Returned() Return { return t.why }
 
-// Decide makes the last check before a start, whoever runs the job, once all earlier starts of its
-// bucket are decided. gate tells the instant before which jobs may start and then reads the clock,
-// so that a freeze in between is noticed. begin, if there is one, begins the start before any later
-// one of the bucket is decided.
+// Decide makes the final check of a start, after all earlier starts of its bucket are decided.
+// gate returns the fence and then the clock, in this order, so that a freeze in between is
+// noticed. begin, if not nil, starts the job before any later one of the bucket is decided.
 //
-// It is made where the job runs, right before it does, for the fence and the rate are about starts
-// and not about decisions: between the two a goroutine may not get the processor, or the machine
-// may sleep. So here the start takes its slots, of the bucket's clock and of that of all buckets
-// together, and both lease and clocks are asked by the one reading of the time that was taken last.
+// The check is made where the job runs, immediately before, because the fence and the rate
+// bound starts and not decisions; in between, a goroutine may wait for the processor, or the
+// machine may sleep. So the start takes its slots here, from the bucket's clock and the clock
+// over all buckets. Lease and clocks are judged by the same, latest reading of the time.
 func (t *Ticket) Decide(gate func() (fence, now pace.Instant),
 	begin func()) (now pace.Instant, passed bool) {
 	if t.previous != nil {

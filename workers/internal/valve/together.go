@@ -11,21 +11,21 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// together are limits on starts that all buckets of a policy obey together, in the turns that they
-// take under a total outflow, too; or all buckets of the policies that share one.
+// together holds start limits over all buckets of a policy, or over all buckets of the policies
+// that share the limit. As under a total outflow, buckets take turns.
 //
-// A job that costs more than is free now lets others pass, by which it holds nobody up: but only
-// until what it needs would have been free without them, and at most so many buckets at a time.
-// From then on they wait for it, so that nothing that costs little keeps it from starting for ever.
+// A job that costs more than the current balance lets cheaper jobs pass, but only until the
+// time at which it could have started without them, and for at most mostPassed buckets at a
+// time. From then on the others wait for it, so that cheap jobs cannot starve it.
 type together struct {
 	*quota.Limits
-	host   *Valve // which tells of it; nil: none here
-	part   *Part  // that it goes with; nil: none yet
-	name   string // of one that is shared
+	host   *Valve // the valve that owns it; nil: none here
+	part   *Part  // the partition that stores it; nil: none yet
+	name   string // if it is shared
 	used   *quota.Set
-	first  *bucket  // whose job all others wait for; nil: none
-	passed []passer // that let others pass
-	late   []late   // what came while it was not here
+	first  *bucket  // the bucket with the job for which all others wait; nil: none
+	passed []passer // buckets that let others pass
+	late   []late   // costs reported while its state was elsewhere
 }
 
 // passer is a bucket that lets others pass.
@@ -34,22 +34,22 @@ type passer struct {
 	of *Valve
 }
 
-// mostPassed is how many buckets do that at a time: each may be looked at again for nothing.
+// mostPassed bounds these buckets, as each may be checked needlessly.
 const mostPassed = 64
 
-// turn is what a start took of limits of all buckets, and of which set.
+// turn is the charge of a start to limits over all buckets.
 type turn struct {
 	by     *together
 	charge *quota.Charge
 	of     *quota.Set
-	next   *turn // of other such limits
+	next   *turn // charges to further such limits
 }
 
-// takesTurns reports whether buckets start jobs in turns, because something counts all of them.
+// takesTurns reports whether buckets take turns, because some limit covers all of them.
 func (v *Valve) takesTurns() bool { return v.total != nil || len(v.common) > 0 }
 
-// nextTurn is when the next bucket may take its turn, and which limit is in the way; empty: the
-// total outflow. Never is when a limit that is shared comes here.
+// nextTurn returns when the next bucket may take its turn, and the limit that delays it; empty:
+// the total outflow. It returns never while the state of a shared limit is elsewhere.
 func (v *Valve) nextTurn(now pace.Instant) (at pace.Instant, by string) {
 	if v.total != nil {
 		at = v.total.Next(&v.totalClock)
@@ -70,13 +70,13 @@ func (v *Valve) nextTurn(now pace.Instant) (at pace.Instant, by string) {
 	return at, by
 }
 
-// turnsFrom is when the policy could start its next job.
+// turnsFrom returns when the policy could start its next job.
 func (v *Valve) turnsFrom(now pace.Instant) pace.Instant {
 	at, _ := v.nextTurn(now)
 	return max(at, now)
 }
 
-// turnEvery is the time between two turns on average.
+// turnEvery returns the average time between two turns.
 func (v *Valve) turnEvery() (every time.Duration) {
 	if v.total != nil {
 		every = v.total.Interval
@@ -89,8 +89,8 @@ func (v *Valve) turnEvery() (every time.Duration) {
 	return every
 }
 
-// fits reports whether the head of a bucket whose turn it is may start by the limits of all. One
-// that may not lets others pass, or is waited for.
+// fits reports whether the limits over all buckets let the head of the next bucket start.
+// Otherwise the bucket lets others pass, or they wait for it.
 func (v *Valve) fits(b *bucket, now pace.Instant) bool {
 	if len(v.common) == 0 {
 		return true
@@ -111,7 +111,8 @@ func (v *Valve) fits(b *bucket, now pace.Instant) bool {
 	return false
 }
 
-// commonWait is how long the limits of all hold a job of a cost, and which does longest.
+// commonWait returns how long limits over all buckets delay a job of this cost, and the limit
+// that delays it longest.
 func (v *Valve) commonWait(c quota.Cost,
 	now pace.Instant) (wait time.Duration, by string, of *together) {
 
@@ -123,20 +124,20 @@ func (v *Valve) commonWait(c quota.Cost,
 	return wait, by, of
 }
 
-// contested reports whether a bucket waits for its turn: it is due, lets others pass, or waits, as
-// all do, for a checkpoint that tells of their starts.
+// contested reports whether a bucket waits for its turn: because it is due, lets others pass,
+// or waits for a checkpoint of their starts.
 func (v *Valve) contested(now pace.Instant) bool {
 	passes := func(p passer) bool { return p.of == v && p.passes(now) != 0 }
 	return len(v.due)+len(v.unread) > 0 || v.untold > now || slices.ContainsFunc(v.common,
 		func(t *together) bool { return slices.ContainsFunc(t.passed, passes) })
 }
 
-// takeTurn takes what a start costs of what counts all buckets.
+// takeTurn charges a start to everything that covers all buckets.
 func (v *Valve) takeTurn(b *bucket, j *heldJob, t *Ticket, now pace.Instant) {
 	if !v.takesTurns() {
 		return
 	}
-	// who was held back while others started has missed its turns as well
+	// A bucket that was held back while others started has missed its turns as well.
 	v.turns = max(v.turns, b.turns)
 	b.turns = v.turns + float64(j.Cost)/float64(b.weight)
 	v.mostTurns = max(v.mostTurns, b.turns)
@@ -146,7 +147,7 @@ func (v *Valve) takeTurn(b *bucket, j *heldJob, t *Ticket, now pace.Instant) {
 	j.turn = nil
 	for _, all := range v.common {
 		t.latest = min(t.latest, now.Add(all.Lag(all.used)))
-		all.first = nil // or else it could have started now, and something else holds it back
+		all.first = nil // otherwise it could start now, and something else holds it
 		taken := &turn{by: all, next: j.turn}
 		all.used, taken.charge = all.Take(all.used, v.instant(now), j.takes())
 		taken.of, j.turn = all.used, taken
@@ -157,7 +158,7 @@ func (v *Valve) takeTurn(b *bucket, j *heldJob, t *Ticket, now pace.Instant) {
 	}
 }
 
-// adaptTurn fits what a run was charged of limits that become others.
+// adaptTurn converts a run's charge when the limits change.
 func (j *heldJob) adaptTurn(t *together, to *quota.Limits, used *quota.Set) {
 	for taken := j.turn; taken != nil; taken = taken.next {
 		if taken.by == t && taken.of == t.used {
@@ -166,8 +167,8 @@ func (j *heldJob) adaptTurn(t *together, to *quota.Limits, used *quota.Set) {
 	}
 }
 
-// setTogether changes the limits of all buckets, and fits what has been used of them, and what runs
-// were charged. Those of policies that share a limit were charged by a set that is another then.
+// setTogether replaces the limits over all buckets, and converts their usage and the charges of
+// runs. Runs of policies that share a limit keep a charge to the old set.
 func (v *Valve) setTogether(p policy.Policy) {
 	switch to, before := quota.Together(p), v.together; {
 	case to == nil:
@@ -189,7 +190,7 @@ func (v *Valve) setTogether(p policy.Policy) {
 	v.gatherCommon()
 }
 
-// accountTogether corrects what a start was charged by what came of it.
+// accountTogether corrects the charges of a start by its outcome.
 func (v *Valve) accountTogether(j *heldJob, o record.Outcome, local bool, now pace.Instant) {
 	charged := j.turn
 	j.turn = nil
@@ -205,7 +206,7 @@ func (v *Valve) accountTogether(j *heldJob, o record.Outcome, local bool, now pa
 			if len(o.Used) > 0 {
 				v.tellLate(t, late{j.takes(), o.Used})
 			}
-		case charged.of != t.used: // by limits that are no more, or another has owned it since
+		case charged.of != t.used: // by limits that are gone, or another process owned it meanwhile
 		case o.Kind == record.OutcomeReturned:
 			t.Return(t.used, charge, v.instant(now))
 			t.callBack(now)
@@ -219,7 +220,7 @@ func (v *Valve) accountTogether(j *heldJob, o record.Outcome, local bool, now pa
 	}
 }
 
-// callBack looks again at who lets others pass, since something was given back.
+// callBack reevaluates buckets that let others pass, after a refund.
 func (t *together) callBack(now pace.Instant) {
 	for _, p := range slices.Clone(t.passed) {
 		if b := p.bucket; b.passes(now) != 0 && b.Part.Live() {
@@ -230,8 +231,8 @@ func (t *together) callBack(now pace.Instant) {
 	}
 }
 
-// inheritTogether takes what a predecessor told of the limits of all buckets, and after a crash
-// charges the most that it can have started since.
+// inheritTogether restores the usage of limits over all buckets from a predecessor's record.
+// After a crash, it adds the most that the predecessor can have started since.
 func (v *Valve) inheritTogether(in Inheritance, now pace.Instant) {
 	t := v.together
 	if t == nil {
@@ -264,39 +265,39 @@ func (v *Valve) inheritTogether(in Inheritance, now pace.Instant) {
 		v.instant(now.Add(in.Fence)), in.slack(), most)
 }
 
-// A limit on starts that several policies share has a valve of its own, without jobs. Its state is
-// that of this valve's limit on all buckets, and goes with its one partition: from owner to owner,
-// into checkpoints, and through crashes. The valves of the policies that share it ask, and charge,
-// it while this process owns that partition; else they start nothing.
+// A start limit that several policies share has a valve of its own, without jobs. Its state is
+// that valve's limit over all buckets, and moves with its only partition: between owners, into
+// checkpoints, and through crashes. The valves of the sharing policies query and charge it
+// while this process owns that partition; otherwise they start nothing.
 //
-// These policies stand in a line and take turns by their weight, as buckets do by theirs within
-// each of them: so the many keys of one are no more than the single one of another.
+// These policies form a line and take turns by weight, as buckets do within each of them. A
+// policy with many keys therefore gets no more than one with a single key.
 
-// line is whose turn it is among policies.
+// line is a fair-queueing group of policies.
 type line struct {
 	valves []*Valve
-	turns  float64 // as those of a valve
+	turns  float64 // virtual time, as in a valve
 }
 
-// weight is the policy's share of the turns of its line.
+// weight returns the policy's share of the turns of its line.
 func (v *Valve) weight() float64 { return float64(max(v.Policy.Weight, 1)) }
 
-// late is what a run has used, and what it was thought to.
+// late is a cost correction (estimated and actual) for a run that ended late.
 type late struct {
 	cost quota.Cost
 	used map[string]int64
 }
 
-// mostLate is how many of them are kept for a limit that is not here.
+// mostLate bounds the corrections kept for a limit whose state is elsewhere.
 const mostLate = 1024
 
-// SharedLimit is a limit that other policies share; of is its valve, nil: there is none here.
+// SharedLimit is a limit that other policies share. Of is its valve; nil: not here.
 type SharedLimit struct {
 	Name string
 	Of   *Valve
 }
 
-// ShareLimits says which limits the policy shares with others.
+// ShareLimits sets the limits that the policy shares with others.
 func (v *Valve) ShareLimits(all []SharedLimit) {
 	v.shared = v.shared[:0]
 	for _, l := range all {
@@ -317,7 +318,7 @@ func (v *Valve) gatherCommon() {
 	}
 }
 
-// here is the partition of a limit that is shared while this process owns it; nil: it does not.
+// here returns the partition of a shared limit while this process owns it, else nil.
 func (t *together) here() *Part {
 	if t.part != nil && t.part.Live() {
 		return t.part
@@ -325,11 +326,11 @@ func (t *together) here() *Part {
 	return nil
 }
 
-// elsewhere reports whether a limit is shared, and its state is not here.
+// elsewhere reports whether a limit is shared and its state is not here.
 func (v *Valve) elsewhere(t *together) bool { return t.host != v && t.here() == nil }
 
-// tells reports whether a job of a cost may start, as far as stored checkpoints of its partition,
-// and of what is shared, go.
+// tells reports whether stored checkpoints, of the partition and of shared limits, allow a job
+// of this cost to start.
 func (v *Valve) tells(p *Part, c quota.Cost, now pace.Instant) bool {
 	if t := v.together; t != nil && !p.tells(c, now, v.quota, t.Limits) ||
 		t == nil && v.quota != nil && !p.tells(c, now, v.quota) {
@@ -343,7 +344,7 @@ func (v *Valve) tells(p *Part, c quota.Cost, now pace.Instant) bool {
 	return true
 }
 
-// spent reports whether all buckets together, or those of what is shared, have used a budget up.
+// spent reports whether a budget over all buckets, or of a shared limit, is used up.
 func (v *Valve) spent() bool {
 	return slices.ContainsFunc(v.common, func(t *together) bool {
 		p := t.here()
@@ -351,8 +352,8 @@ func (v *Valve) spent() bool {
 	})
 }
 
-// tellLate takes what a run of a former owner has used, or one that ends while a limit's state is
-// not here: that is counted once it is.
+// tellLate applies the usage of a run of a former owner, or of a run that ends while a limit's
+// state is elsewhere. In the latter case it is kept until the state arrives.
 func (v *Valve) tellLate(t *together, l late) {
 	switch {
 	case !v.elsewhere(t):
@@ -369,7 +370,7 @@ func (t *together) countLate() {
 	t.late = nil
 }
 
-// Join puts valves into one line; a valve alone has one of its own. All begin anew in it.
+// Join puts valves into one line; a single valve has its own. Their turns restart from 0.
 func Join(valves []*Valve) {
 	if slices.Equal(valves, valves[0].line.valves) {
 		return
@@ -380,11 +381,12 @@ func Join(valves []*Valve) {
 	}
 }
 
-// Leads reports whether the valve is the first of its line, with which all of it advances.
+// Leads reports whether the valve is the first of its line. Advancing it advances all of the
+// line.
 func (v *Valve) Leads() bool { return v.line.valves[0] == v }
 
-// start starts what may start in a line of several valves, job by job as it is their turn: whoever
-// has a worker for its own, here or by a claim of one elsewhere.
+// start starts jobs in a line of several valves, one by one in order of turns, as far as the
+// next valve has a worker, local or by a remote claim.
 func (l *line) start(now pace.Instant) {
 	for {
 		var of *Valve
@@ -409,7 +411,7 @@ func (l *line) start(now pace.Instant) {
 	}
 }
 
-// rest has all begin anew once nobody waits for another's turn.
+// rest resets all turns when no valve of the line waits for its turn.
 func (l *line) rest(now pace.Instant) {
 	for _, v := range l.valves {
 		if v.contested(now) {
@@ -421,7 +423,8 @@ func (l *line) rest(now pace.Instant) {
 	}
 }
 
-// slotsOfLine is how many slots go to other policies before one has taken so many.
+// slotsOfLine estimates the slots that other policies take before this one has taken a number
+// of slots.
 func (v *Valve) slotsOfLine(slots int64) (others int64) {
 	for _, u := range v.line.valves {
 		if u == v {
@@ -430,7 +433,7 @@ func (v *Valve) slotsOfLine(slots int64) (others int64) {
 		share, waiting := int64(float64(slots+1)*u.weight()/v.weight()), int64(0)
 		for _, p := range u.parts {
 			if p.list.Len() > mostExact {
-				waiting = share // of so many keys some have work
+				waiting = share // with this many keys, some have work
 				break
 			}
 			for _, b := range p.list.All() {

@@ -1,21 +1,20 @@
-// Package valve decides when the jobs of one policy start in this drainer, and what becomes of
-// them. It is told what happened and when (a job arrived, a run ended, time passed, the partition
-// is another's) and adds to its Actions what is to be done; it does no I/O and reads no clock.
+// Package valve schedules the jobs of one policy in this drainer. The caller reports events (an
+// arrival, the end of a run, the passing of time, the loss of a partition), and the valve
+// appends the resulting work to its Actions. It does no I/O and reads no clock.
 //
-//   - valve.go, bucket.go, walk.go: the partitions, buckets, jobs and workers of a policy;
-//     limits.go: the numbers they obey; adapt.go: what they have learnt of their target's limit;
-//   - schedule.go: when the next job of a bucket may start; starts.go: which of them does;
-//     bodies.go: whether its body is at hand; ticket.go: the last check before a start, the one
-//     thing that runs beside the valve;
-//   - settle.go: what becomes of a job by its outcome, and what is noted of its failures;
-//     breaker.go: what is remembered of a target that is down;
-//   - claims.go: when it asks for workers in other processes, and which of them gets a job;
-//   - inherit.go, handover.go: what a new owner of a partition makes of what the former one told,
-//     and what it tells the next;
-//   - questions.go: what others ask; inspect.go, forecast.go: how buckets and jobs stand, and when
-//     jobs will start;
-//   - edits.go: how jobs differ from what is stored of them, because an operator wants that;
-//   - actions.go: what it wants done.
+//   - valve.go, bucket.go, part.go: the partitions, buckets, jobs and workers of a policy;
+//     limits.go: their limits; adapt.go: limits learnt from the target;
+//   - schedule.go: when a bucket's next job may start; starts.go: which bucket starts next;
+//     bodies.go: loading of bodies; ticket.go: the final check before a start, the only part
+//     that runs outside of the loop;
+//   - settle.go: outcomes, retries and attempt records; breaker.go: circuit breakers;
+//   - claims.go: offers to workers in other processes, and their claims;
+//   - inherit.go, handover.go: state received from a partition's previous owner and sent to its
+//     next;
+//   - questions.go: queries from other processes; inspect.go, forecast.go: the state of buckets
+//     and jobs, and expected starts;
+//   - edits.go: changes to jobs that operators made after they were stored;
+//   - actions.go: requested I/O.
 package valve
 
 import (
@@ -30,87 +29,87 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/quota"
 )
 
-// valve decides when the jobs of one policy start in this drainer: those of every partition that it
-// owns. It is a pure state machine: it is told what happened and when, and adds to its actions what
-// is to be done. It starts nothing, waits for nothing and reads no clock.
+// Valve schedules the jobs of one policy in the partitions that this drainer owns. It is a pure
+// state machine: it receives events with their times and appends work to its Actions. It starts
+// nothing, waits for nothing and reads no clock.
 //
-// Buckets are in one of three heaps, or in none: those whose start lies ahead by when that is,
-// those that are due by whose turn it is, and those that would be due but for a body. So a turn of
-// the loop costs by what happens in it, and not by how many buckets or jobs there are.
+// Each bucket is in at most one of three heaps: scheduled buckets by start time, due buckets by
+// turn, and buckets that would be due if their next body were loaded. The cost of an iteration
+// of the loop therefore depends on its events, and not on the number of buckets or jobs.
 type Valve struct {
 	Policy policy.Policy
-	paused bool           // by an operator, all of it
-	base   *limits        // what buckets without an override obey
+	paused bool           // the whole policy, by an operator
+	base   *limits        // limits of buckets without an override
 	Self   string         // this process, as holder of running jobs
 	random func() float64 // in [0, 1), for the jitter of backoffs
 	out    *Actions
 
-	quota      *quota.Limits                // on starts, of each bucket; nil: there are none
-	together   *together                    // likewise, of all buckets together
-	shared     []*together                  // likewise, of several policies
-	common     []*together                  // these two
-	candidates *quota.Candidates            // likewise, which hold nothing back
+	quota      *quota.Limits                // start limits per bucket; nil: none
+	together   *together                    // start limits over all buckets; nil: none
+	shared     []*together                  // start limits shared with other policies
+	common     []*together                  // shared and together
+	candidates *quota.Candidates            // shadow start limits, which delay nothing
 	wall       func(pace.Instant) time.Time // JetStream's clock
 
 	overrides map[job.Key]policy.Override
-	special   map[job.Key]*limits // what the keys with an override obey
+	special   map[job.Key]*limits // limits of keys with an override
 
-	// One rate for all buckets together, and whose turn it is.
+	// A rate for all buckets together, and the order in which they use it.
 	total      *pace.Pace // nil: there is none
 	totalClock pace.Clock
 	totalAwake bool // some bucket has work and waits for its turn
-	// turns are those that a bucket counts as having taken which had nothing to do, in starts by
-	// weight: start-time fair queueing (Goyal, Vin and Cheng, 1996). Turns cannot be saved up; but
-	// a bucket that is ahead of others stays so while it is empty.
+	// turns is the virtual time, in starts by weight. A bucket that becomes active starts from
+	// here, so idle time earns no credit; a bucket that was ahead of the others stays ahead.
+	// This is start-time fair queueing (Goyal, Vin and Cheng, 1996).
 	turns      float64
-	mostTurns  float64      // that any bucket has taken
-	untold     pace.Instant // until when a bucket waits for a checkpoint
-	line       *line        // of policies that take turns
-	taken      float64      // of the line's turns, likewise
-	forecast   *forecast    // of waits, when there are many buckets
-	coming     *coming      // the next
-	gateAt     pace.Instant // when admits may say yes, while a bucket waits for that; else never
-	blocked    bool         // admits said no, in this turn of the loop
-	overlooked []*bucket    // whose turn it is, but which run too much to get a worker
+	mostTurns  float64      // maximum turns over all buckets
+	untold     pace.Instant // until when buckets wait for a checkpoint
+	line       *line        // group of policies that share turns
+	taken      float64      // turns this valve has used in its group
+	forecast   *forecast    // of waits, if there are many buckets
+	coming     *coming      // the next forecast
+	gateAt     pace.Instant // when a waiting start may be admitted; else never
+	blocked    bool         // admits refused a start in this iteration of the loop
+	overlooked []*bucket    // skipped for having too many jobs running
 
-	breaker  breaker      // of all buckets
-	answered pace.Instant // when the last job began that found its target up
-	suspects []job.Key    // whose jobs found the target down since somebody found it up
-	broken   int          // buckets whose own breaker is open
-	lowered  int          // buckets that have learnt a lower rate
+	breaker  breaker      // over all buckets
+	answered pace.Instant // latest start of a job that found its target up
+	suspects []job.Key    // keys that found the target down since it was last up
+	broken   int          // number of buckets with an open breaker
+	lowered  int          // number of buckets with a learnt, lower rate
 
 	parts    map[int]*Part
 	sched    heap.Heap[scheduledBucket]
 	due      heap.Heap[dueBucket]
-	unread   heap.Heap[dueBucket] // that would be due, or soon, if there were room for a body
-	bodies   int64                // bytes of those that are not small, of jobs that wait
+	unread   heap.Heap[dueBucket] // would be due now or soon if there were room for a body
+	bodies   int64                // bytes of waiting jobs' large bodies
 	timers   heap.Heap[timedJob]
 	memory   *Memory
-	told     stamp        // what was said last of JetStream's clock
-	lapsed   pace.Instant // lapse does nothing before
+	told     stamp        // the last known reading of JetStream's clock
+	lapsed   pace.Instant // no work for lapse before this instant
 	Local    bool         // there are local workers
-	open     bool         // it might start jobs when it last acted …
-	fence    pace.Instant // … and has to pass their last check before it
-	Busy     int          // of them, with jobs of this valve
-	Reserved int          // of them, with jobs of other drainers
+	open     bool         // starts were allowed on the last Advance
+	fence    pace.Instant // deadline for the final check of those starts
+	Busy     int          // local workers with jobs of this valve
+	Reserved int          // local workers with jobs of other drainers
 
-	claims claims // of workers elsewhere
+	claims claims // on workers in other processes
 
-	acted pace.Instant // when it might last start jobs
-	left  struct {     // when buckets were last left that were due, and why
+	acted pace.Instant // when starts were last allowed
+	left  struct {     // when due buckets were last left waiting, and why
 		by cause
 		at pace.Instant
 	}
-	lost [causes]time.Duration // by its buckets, since that was told
+	lost [causes]time.Duration // time lost by its buckets since the last TakeLost
 
-	holding  map[string]int // how many buckets wait, by the limit on starts that holds them
-	heldTold pace.Instant   // when that was told last
+	holding  map[string]int // number of waiting buckets by the start limit that holds them
+	heldTold pace.Instant   // time of the last TakeHeld
 
-	runs  map[uint64]run // that workers have, here or elsewhere, by number
-	given uint64         // of them, so far
+	runs  map[uint64]run // jobs that workers have, here or elsewhere, by run number
+	given uint64         // the last run number
 }
 
-// run is what the valve remembers of a job that a worker has, until it hears what came of that.
+// run is a job that a worker has and whose outcome is not known yet.
 type run struct {
 	*heldJob
 	attempt int
@@ -118,13 +117,13 @@ type run struct {
 }
 
 const (
-	// MostCrashes is how many crashes of its owner a running job survives, plus one. One crash says
-	// nothing of the job, and everything that ran then is under suspicion; a job that was there
-	// three times most likely is the reason.
+	// MostCrashes is the number of owner crashes after which a running job becomes a dead
+	// letter. A single crash puts every job that ran under suspicion; a job that was running in
+	// all of them is most likely the cause.
 	MostCrashes = 3
-	// mostLooks is how many buckets are looked at to see how many jobs are due soon, in every turn
-	// of the loop. The first of the heap are among those that are due first; more than mostOffers
-	// are not asked for anyway.
+	// mostLooks bounds the buckets examined per iteration of the loop to count jobs that are
+	// due soon. The first items of the heap are among the earliest, and mostOffers caps the
+	// demand anyway.
 	mostLooks = 32
 )
 
@@ -153,9 +152,9 @@ func New(p policy.Policy, paused bool, self string, random func() float64,
 	return v
 }
 
-// arriveAll takes delivered jobs in; those that are inOrder come in the order of their sequences.
-// Whoever knows the highest of these can tell what is delivered again; a stray one of a higher
-// sequence would make all that follows seem so.
+// Arrive accepts delivered jobs. With inOrder, the jobs come in order of their sequences and
+// advance the highest sequence seen, which identifies redeliveries. An out-of-order job of a
+// higher sequence would make all later ones look redelivered.
 func (v *Valve) Arrive(p *Part, jobs []job.Arrived, inOrder bool, now pace.Instant,
 	wall time.Time) {
 	highest := p.highest
@@ -167,15 +166,15 @@ func (v *Valve) Arrive(p *Part, jobs []job.Arrived, inOrder bool, now pace.Insta
 	}
 }
 
-// arrive takes a delivered job in. wall is the wall clock at now, for deadlines.
+// arrive accepts a delivered job. wall is the wall clock at now, for deadlines.
 //
-// The same job may come more than once: its backlog was opened anew, its acknowledgement is not
-// applied yet, or two deliveries were under way. A job of the same sequence that was stored at
-// another time is another job.
+// The same job may arrive more than once: after its backlog was reopened, before its
+// acknowledgement is applied, or from two concurrent deliveries. A job with the same sequence
+// but another storage time is a different job.
 //
-// What is known of it decides in this order. It was finished: it is acknowledged, and nothing else
-// counts. It is no job that can be read. Its outcome was told before it came. It has crashed too
-// many owners, or one more. It runs elsewhere. Only then is it a job that waits.
+// The checks go by precedence: a finished job is only acknowledged; then come malformed jobs,
+// outcomes that arrived first, too many crashes, a new crash, and runs elsewhere. Only a job
+// that passes all of them waits.
 func (v *Valve) arrive(p *Part, a *job.Arrived, now pace.Instant, wall time.Time) {
 	again, stored := a.Seq <= p.highest, a.Stored.UnixNano()
 	p.highest, p.newest = max(p.highest, a.Seq), max(p.newest, stored)
@@ -187,7 +186,7 @@ func (v *Valve) arrive(p *Part, a *job.Arrived, now pace.Instant, wall time.Time
 			}
 			return
 		}
-		v.lose(j) // its stream was restored without it, and this one must not end in its place
+		v.lose(j) // the stream was restored without it; this job must not end in its place
 		v.place(j.Bucket, now)
 	}
 	v.told = stamp{now, wall}
@@ -266,9 +265,9 @@ func (v *Valve) arrive(p *Part, a *job.Arrived, now pace.Instant, wall time.Time
 	}
 }
 
-// date says when a job's deadline passes, or its age, by wall, JetStream's clock at now.
+// date sets when a job's deadline or maximum age passes. wall is JetStream's clock at now.
 //
-// Dates become instants here, once, so that nothing that is decided later asks what time it is.
+// It converts dates to instants once, so that later decisions need no wall clock.
 func (v *Valve) date(j *heldJob, now pace.Instant, wall time.Time) {
 	j.expires = now.Later(j.Stored.Add(time.Duration(v.Policy.MaxAge)).Sub(wall))
 	if !j.Deadline.IsZero() {
@@ -276,11 +275,10 @@ func (v *Valve) date(j *heldJob, now pace.Instant, wall time.Time) {
 	}
 }
 
-// Redate does that again for all jobs, and asks the limits again whose windows are JetStream's: its
-// clock is another, or this process's own stood still.
+// Redate recomputes the instants of all jobs, and reevaluates limits with windows in
+// JetStream's time, after that clock changed or this process's clock stood still.
 //
-// Instants were made of dates by what was known of the two clocks then. It is rare, and costs a
-// look at every job.
+// It visits every job, but is rarely needed.
 func (v *Valve) Redate(now pace.Instant, wall time.Time) {
 	v.told = stamp{now, wall}
 	for _, p := range v.parts {
@@ -304,7 +302,7 @@ func (v *Valve) Redate(now pace.Instant, wall time.Time) {
 	v.againWithin(now)
 }
 
-// limitsOf is what a key's bucket obeys.
+// limitsOf returns the limits of a key's bucket.
 func (v *Valve) limitsOf(key job.Key) *limits {
 	if l := v.special[key]; l != nil {
 		return l
@@ -312,15 +310,15 @@ func (v *Valve) limitsOf(key job.Key) *limits {
 	return v.base
 }
 
-// bucket returns the bucket of a key, which it makes when there is none.
+// bucket returns the bucket of a key, creating it if needed.
 //
-// A bucket that is new to a partition which was taken over after a crash begins as if it had
-// started a job then, for its old owner may have: nothing was listed of it. One that is forgotten
-// and comes again does so too, which costs no more than an interval after the takeover.
+// In a partition taken over after a crash, a new bucket begins as if a job had just started,
+// because its previous owner may have started an unrecorded one. A bucket that was dropped and
+// recreated does so too, which delays it by at most one interval after the takeover.
 func (v *Valve) bucket(p *Part, key job.Key, now pace.Instant) *bucket {
 	b := p.buckets[key]
 	if b == nil {
-		// a delivery's key would keep its whole subject in memory
+		// Clone: a delivery's key would keep its whole subject in memory.
 		key = job.Key(strings.Clone(string(key)))
 		b = newBucket(p, key, v.limitsOf(key))
 		if b.pace != nil && max(p.crashedAt, p.restsUntil) != 0 {
@@ -338,7 +336,7 @@ func (v *Valve) bucket(p *Part, key job.Key, now pace.Instant) *bucket {
 	return b
 }
 
-// makeReady puts a job among those that wait for a slot.
+// makeReady adds a job to those that wait for a slot.
 func (v *Valve) makeReady(j *heldJob, now pace.Instant) {
 	b := j.Bucket
 	j.enter(stageWaiting)
@@ -365,7 +363,7 @@ func (v *Valve) enqueue(j *heldJob) {
 	v.lookAt(j, j.expires)
 }
 
-// delay puts a job aside until an instant. Its body goes unless it is small: it may be hours.
+// delay defers a job until an instant. It drops a large body, as the wait may take hours.
 func (v *Valve) delay(j *heldJob, until pace.Instant) {
 	j.enter(stageDelayed)
 	if j.Size > leanSize {
@@ -375,10 +373,7 @@ func (v *Valve) delay(j *heldJob, until pace.Instant) {
 	j.Bucket.own().later.Push(laterJob{j})
 }
 
-// lookAt sets the job's timer.
-//
-// One timer for each job is enough: whatever comes first, its deadline, its backoff or its
-// time-out.
+// lookAt sets the job's only timer, to the earliest of its deadline, backoff and timeout.
 func (v *Valve) lookAt(j *heldJob, at pace.Instant) {
 	j.at = at
 	if j.inTimers >= 0 {
@@ -388,7 +383,7 @@ func (v *Valve) lookAt(j *heldJob, at pace.Instant) {
 	}
 }
 
-// detach takes a job out of the valve's heaps.
+// detach removes a job from the valve's heaps.
 func (v *Valve) detach(j *heldJob) {
 	v.freeBody(j)
 	if j.inTimers >= 0 {
@@ -408,7 +403,7 @@ func (v *Valve) detach(j *heldJob) {
 	}
 }
 
-// noteHeld notes which limit on starts holds a bucket's next job; empty: none.
+// noteHeld records which start limit holds a bucket's next job; empty: none.
 func (v *Valve) noteHeld(b *bucket, by string) {
 	if b.heldBy == by {
 		return
@@ -421,7 +416,7 @@ func (v *Valve) noteHeld(b *bucket, by string) {
 	}
 }
 
-// Free is how many local workers have nothing to do.
+// Free returns the number of idle local workers.
 func (v *Valve) Free() int {
 	if !v.Local {
 		return 0
@@ -438,17 +433,17 @@ func (v *Valve) Reserve() bool {
 	return true
 }
 
-// Release gives it back.
+// Release returns a worker taken by Reserve.
 func (v *Valve) Release() { v.Reserved-- }
 
-// Running is how many jobs run, here or elsewhere, those of other drainers' valves here included.
+// Running counts the jobs that run, here or elsewhere, including those of other drainers here.
 func (v *Valve) Running() int { return v.Busy + v.Reserved + v.claims.running }
 
-// mayTakeWorker keeps one bucket from taking all workers, for a target that hangs for one key: a
-// bucket gets a worker while it runs at most three times as many jobs as would stay free. So it
-// uses three quarters of the workers at most, the next one like it three quarters of the rest, and
-// who runs nothing gets any that is free. (Choudhury and Hahne, "Dynamic queue length thresholds
-// for shared-memory packet switches", 1998.)
+// mayTakeWorker keeps one bucket from taking all workers, as when a target hangs for one key. A
+// bucket gets a worker while it runs at most three times as many jobs as workers would stay
+// free. It can thus use three quarters of the workers, the next such bucket three quarters of
+// the rest, and an idle bucket any free worker. (Choudhury and Hahne, "Dynamic queue length
+// thresholds for shared-memory packet switches", 1998.)
 func (v *Valve) mayTakeWorker(b *bucket) bool {
 	free := v.Free()
 	return free > 0 && b.running <= 3*(free-1)
