@@ -19,7 +19,7 @@ func TestPagesSayTheNumbersOfTheCode(t *testing.T) {
 	for page, sentences := range map[string][]string{
 		"api.md": {
 			fmt.Sprintf("the body of a job %d MiB", admission.MaxBody>>20),
-			fmt.Sprintf("There can be %d policies", store.MaxPolicies),
+			fmt.Sprintf("There can be %d,000 policies", store.MaxPolicies/1000),
 			fmt.Sprintf("One client address may hold %d connections",
 				lifecycle.DefaultMaxPerClient),
 		},
