@@ -87,8 +87,8 @@ func TestTheServerInsideIsReachedOverTLSAndItsCertificateIsFollowed(t *testing.T
 		t.Fatal(err)
 	}
 	eventually(t, "the bad certificate is told of", func() bool {
-		return strings.Contains(p.Log.String(), "the certificates of the NATS server have changed "+
-			"and are bad")
+		return strings.Contains(p.Log.String(), "files have changed and are bad: the former ones "+
+			`stand" files="nats certificates"`)
 	})
 	if during := shown(); during != before {
 		t.Errorf("beside a bad file %s is shown, not %s", during, before)
@@ -99,7 +99,8 @@ func TestTheServerInsideIsReachedOverTLSAndItsCertificateIsFollowed(t *testing.T
 	// Other users change nothing of it.
 	users.add("gate", roles.Checker, ", policies: [polite]")
 	eventually(t, "the users have changed", func() bool {
-		return strings.Contains(p.Log.String(), "the users of the NATS server have changed, and")
+		return strings.Contains(p.Log.String(),
+			`files have changed, and were read again" files="nats users"`)
 	})
 	if err := connect(authority.Client("")); err == nil {
 		t.Error("who shows no certificate is let in once the users have changed")
