@@ -13,7 +13,7 @@ import (
 // TestOneOfThreeServersIsAway looks, while one server is down and after it came back, at how many
 // copies the streams have, and lists dead letters, which waits for servers that take over.
 func TestOneOfThreeServersIsAway(t *testing.T) {
-	c := newCluster(t)
+	c := newCluster(t, false)
 	b := c.broker
 	apply(t, b, paced("stripe", 100, 1))
 	const letters = 3

@@ -15,7 +15,8 @@ import (
 // blocks. When it is killed later, it may rebuild its copy from the blocks, with those jobs in it
 // again; where a bucket then holds more than max_msgs_per_subject it deletes the oldest, although
 // the stream discards new ones. That is harmless only where jobs end in the order in which they
-// came. From then on the copy differs, and no server notices:
+// came. sync_interval: always does not prevent it: what is missing was never written. From then on
+// the copy differs, and no server notices:
 //
 //   - A new consumer begins, on all servers, at the first sequence of whichever leads it first.
 //   - What the leader of the stream lacks its consumers leave out.

@@ -29,7 +29,7 @@ type cluster struct {
 	broker  *Broker
 }
 
-func newCluster(t testing.TB) *cluster {
+func newCluster(t testing.TB, syncAlways bool) *cluster {
 	t.Helper()
 	c := &cluster{t: t, servers: make([]*server.Server, 3)}
 	var routes []string
@@ -39,6 +39,7 @@ func newCluster(t testing.TB) *cluster {
 		c.options = append(c.options, &server.Options{
 			ServerName: fmt.Sprintf("n%d", i), Host: "127.0.0.1", Port: clients, JetStream: true,
 			StoreDir: t.TempDir(), NoSigs: true, MaxPayload: 2 << 20,
+			SyncInterval: 10 * time.Second, SyncAlways: syncAlways,
 			Cluster: server.ClusterOpts{Name: "c", Host: "127.0.0.1", Port: peers},
 		})
 	}
@@ -113,7 +114,7 @@ func (c *cluster) follower(stream string) int {
 // missed: jobs that were added and others that went. What comes before the end of a sweep is what
 // is stored.
 func TestAServerThatCameBackShowsNoOldState(t *testing.T) {
-	c := newCluster(t)
+	c := newCluster(t, false)
 	b := c.broker
 	apply(t, b, paced("stripe", 100_000, 1))
 	const stream, some, many = "PENSTOCK_stripe", 4000, 20_000

@@ -51,6 +51,8 @@ func chaos(disks bool) (status int) {
 	bin := flag.String("bin", "bin", "`directory` of admitter, drainer and nats-server")
 	deploy := flag.String("deploy", "deploy", "`directory` of nats.conf")
 	lease := flag.Duration("lease", 15*time.Second, "of the drainers")
+	syncs := flag.String("sync", "10s",
+		"`interval` at which the servers sync their files, or always")
 	only := flag.String("only", "",
 		"the `kinds` of faults to play, a regular expression; empty: all")
 	flag.Parse()
@@ -80,7 +82,7 @@ func chaos(disks bool) (status int) {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	err = w.play(ctx, *deploy, *long, kinds)
+	err = w.play(ctx, *deploy, *syncs, *long, kinds)
 	w.end()
 	if err == nil {
 		err = w.readLogs()
@@ -107,9 +109,9 @@ func chaos(disks bool) (status int) {
 
 // play is the run: everything starts, clients publish while the nemesis rages, all is mended, and
 // what is left drains.
-func (w *world) play(ctx context.Context, deploy string, long time.Duration,
+func (w *world) play(ctx context.Context, deploy, syncs string, long time.Duration,
 	kinds *regexp.Regexp) error {
-	if err := w.prepare(deploy); err != nil {
+	if err := w.prepare(deploy, syncs); err != nil {
 		return err
 	}
 	if err := w.start(ctx); err != nil {

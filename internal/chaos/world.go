@@ -85,7 +85,7 @@ func (w *world) say(format string, args ...any) {
 }
 
 // prepare makes directories, configuration and links. Nothing runs yet.
-func (w *world) prepare(deploy string) error {
+func (w *world) prepare(deploy, syncs string) error {
 	w.logs = filepath.Join(w.dir, "logs")
 	if err := os.MkdirAll(w.logs, 0o700); err != nil {
 		return err
@@ -115,7 +115,7 @@ func (w *world) prepare(deploy string) error {
 		nil {
 		return err
 	}
-	if err := w.prepareServers(deploy); err != nil {
+	if err := w.prepareServers(deploy, syncs); err != nil {
 		return err
 	}
 	for i := range admitters {
@@ -139,7 +139,7 @@ func (w *world) prepare(deploy string) error {
 // prepareServers uses the configuration of deploy, with less room. Every route leads over a link of
 // ours: servers that heard of each other's addresses would go around it, so they are told one where
 // nobody listens.
-func (w *world) prepareServers(deploy string) error {
+func (w *world) prepareServers(deploy, syncs string) error {
 	text, err := os.ReadFile(filepath.Join(deploy, "nats.conf"))
 	if err != nil {
 		return err
@@ -149,7 +149,7 @@ func (w *world) prepareServers(deploy string) error {
 	}
 	const most = `
 include "deployed.conf"
-jetstream { max_file_store: %d, max_memory_store: 256MB, store_dir: %q }
+jetstream { max_file_store: %d, max_memory_store: 256MB, store_dir: %q, sync_interval: %s }
 accounts { PENSTOCK {
   users: [{user: penstock, password: $NATS_PASSWORD}]
   jetstream: {max_file: %d, max_memory: 512MB}
@@ -166,8 +166,8 @@ accounts { PENSTOCK {
 			}
 		}
 		file := filepath.Join(w.dir, fmt.Sprintf("nats-%d.conf", i))
-		if err := os.WriteFile(file, fmt.Appendf(nil, most, diskSize*3/4, store, diskSize*3/4),
-			0o600); err != nil {
+		config := fmt.Appendf(nil, most, diskSize*3/4, store, syncs, diskSize*3/4)
+		if err := os.WriteFile(file, config, 0o600); err != nil {
 			return err
 		}
 		routes := ""
