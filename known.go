@@ -19,23 +19,23 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// knownAfter is how long Run waits for the policies from NATS before it follows the last ones that
-// were known.
+// knownAfter is how long Run waits for the policies from NATS before it follows the last known
+// ones.
 const knownAfter = time.Second
 
-// known are the policies that this process follows: those that NATS has, or until they have come
-// those that were last known, by which only checks can be answered.
+// known holds the policies that this process follows: those in NATS or, until they arrive, the
+// last known ones, which serve checks only.
 type known struct {
-	follow func(policy.Entries) // nil: nobody does
+	follow func(policy.Entries) // may be nil
 
-	turn sync.Mutex // held while a set begins to be followed: none comes after a newer one
+	turn sync.Mutex // held while a set takes effect, so that no older set follows a newer one
 
 	mu      sync.Mutex
-	set     policy.Entries // as NATS has them; nil until they have come
-	changed chan struct{}  // closed at the next change; nil while nobody waits
+	set     policy.Entries // from NATS; nil until they arrive
+	changed chan struct{}  // closed at the next change; nil without a waiter
 }
 
-// take follows what has come from NATS.
+// take follows a set that came from NATS.
 func (k *known) take(set policy.Entries) {
 	k.turn.Lock()
 	defer k.turn.Unlock()
@@ -60,13 +60,13 @@ func (k *known) followInstead(others func() policy.Entries) {
 	}
 }
 
-// policies returns what came from NATS last; nil if nothing has.
+// policies returns the last set from NATS, or nil before the first.
 func (k *known) policies() policy.Entries {
 	set, _ := k.watch()
 	return set
 }
 
-// watch returns what came from NATS last, and a channel that is closed when something else comes.
+// watch returns the last set from NATS, and a channel that is closed when it changes.
 func (k *known) watch() (policy.Entries, <-chan struct{}) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -76,8 +76,8 @@ func (k *known) watch() (policy.Entries, <-chan struct{}) {
 	return k.set, k.changed
 }
 
-// wait returns when this process follows a policy in at least this revision, 0 for not at all any
-// more, or when the context ends: for callers that wait to see their own change.
+// wait returns when this process follows at least this revision of a policy, or when ctx ends.
+// Revision 0 waits for the policy's removal. Callers use it to see their own changes.
 func (k *known) wait(ctx context.Context, policy string, revision uint64) {
 	for {
 		set, changed := k.watch()
@@ -92,14 +92,13 @@ func (k *known) wait(ctx context.Context, policy string, revision uint64) {
 	}
 }
 
-// cache keeps the policies in a file for a start without NATS.
+// cache keeps the policies in a file, for a start without NATS.
 type cache struct {
-	file string // empty: none
+	file string // empty: no cache
 	log  *slog.Logger
-	kept []byte // what the file holds, as far as this process knows
+	kept []byte // content of the file, as far as this process knows
 }
 
-// keptPolicies is the form of the file.
 type keptPolicies struct {
 	V        int          `json:"v"`
 	Policies []keptPolicy `json:"policies"`
@@ -112,10 +111,10 @@ type keptPolicy struct {
 	Source  string          `json:"source,omitempty"`
 }
 
-// keptVersion is the format of the file. One in another format counts as none.
+// keptVersion is the version of the file format. Files of other versions are ignored.
 const keptVersion = 1
 
-// lastKnown returns the policies in the file, or those of the configuration when it has none.
+// lastKnown returns the policies in the file, or the configured ones if the file has none.
 func (c *cache) lastKnown(configured []policy.Policy) policy.Entries {
 	set, err := c.read()
 	if err != nil {
@@ -135,8 +134,8 @@ func (c *cache) lastKnown(configured []policy.Policy) policy.Entries {
 	return set
 }
 
-// read returns the policies in the file; nil when there is none. Their revisions are zero, less
-// than any that comes from NATS.
+// read returns the policies in the file, or nil if there is no file. Their revision is zero, so
+// that any policy from NATS is newer.
 func (c *cache) read() (policy.Entries, error) {
 	if c.file == "" {
 		return nil, nil
@@ -178,7 +177,7 @@ func (c *cache) keep(set policy.Entries) {
 	}
 }
 
-// write replaces the file. A crash leaves the former one.
+// write replaces the file atomically: after a crash the previous file is intact.
 func (c *cache) write(set policy.Entries) error {
 	kept := keptPolicies{V: keptVersion}
 	for _, name := range slices.Sorted(maps.Keys(set)) {

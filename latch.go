@@ -36,7 +36,7 @@ func after(l latch, run func(context.Context) error) func(context.Context) error
 	}
 }
 
-// untilDone is a part that has nothing to do but to end with the others.
+// untilDone is a part that only waits for ctx to end.
 func untilDone(ctx context.Context) error {
 	<-ctx.Done()
 	return nil

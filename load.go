@@ -9,10 +9,9 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// LoadPolicies reads the policies of a YAML file as it has them: the list `policies` of the file
-// that the programs of Penstock read; its other settings are ignored. The error joins
-// everything that is wrong, each with its place:
-// `penstock.yaml:7: policies[2].outflow: "10/x": …`.
+// LoadPolicies reads the list `policies` of a YAML file, which may be a configuration file of
+// the Penstock programs; other settings are ignored. The error joins all problems, each with its
+// place: `penstock.yaml:7: policies[2].outflow: "10/x": …`.
 func LoadPolicies(name string) ([]policy.Policy, error) {
 	file, err := os.Open(name)
 	if err != nil {

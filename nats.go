@@ -10,16 +10,16 @@ import (
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
-// natsServer is the NATS that the process uses: a server inside it, or one elsewhere.
+// natsServer is the process's NATS: an embedded server or a remote one.
 type natsServer struct {
-	inside *embedded.Server // nil: it is elsewhere
+	inside *embedded.Server // nil: remote
 	url    string
-	login  []nats.Option // at the URL
+	login  []nats.Option
 	watch  *natsconn.Watch
-	later  bool // it need not be there yet
+	later  bool // NATS may be away at first
 }
 
-// openNATS starts the server inside, or prepares connections to the one at URL.
+// openNATS starts the embedded server, or prepares connections to o.URL.
 func openNATS(o Options) (*natsServer, error) {
 	s := &natsServer{url: o.URL, watch: natsconn.NewWatch(o.Logger), later: o.StartWithoutNATS}
 	var err error
@@ -47,7 +47,7 @@ func (s *natsServer) connect(name string) (*nats.Conn, error) {
 	return nc, nil
 }
 
-// shown returns the URL for people and other programs; empty for a server inside without a port.
+// shown returns the URL without passwords; empty for an embedded server without a port.
 func (s *natsServer) shown() string {
 	if s.inside != nil {
 		return s.inside.URL()
@@ -61,7 +61,7 @@ func (s *natsServer) close() {
 	}
 }
 
-// withoutPasswords returns a list of servers' URLs without users and passwords.
+// withoutPasswords removes users and passwords from a list of server URLs.
 func withoutPasswords(servers string) string {
 	var shown []string
 	for server := range strings.SplitSeq(servers, ",") {

@@ -28,92 +28,93 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// Options of [Open]. The zero value works: a server inside the process that only this process can
-// reach, in a temporary directory, without a policy.
+// Options configure [Open]. The zero value works: an embedded NATS server that only this process
+// can reach, in a temporary directory, without policies.
 type Options struct {
-	// Policies are written for all processes of the installation; fields that are left out have
-	// their defaults. One whose content is what a file or a program last wrote is left as it is, so
-	// that a restart undoes no change that an operator has made since. Nil: nothing is written, and
-	// the policies are those that NATS has. See [LoadPolicies].
+	// Policies are written for all processes of the installation; omitted fields get their
+	// defaults. A policy is written only if its content differs from the last write by a file or
+	// a program, so that a restart keeps later changes by operators. Nil: nothing is written,
+	// and the policies in NATS apply. See [LoadPolicies].
 	Policies []policy.Policy
-	// Set names Policies as a set of their own; default [policy.DefaultSet]. A policy belongs to
-	// one set only: programs with different policies on one NATS need different sets.
+	// Set names the set that Policies form; default [policy.DefaultSet]. A policy belongs to one
+	// set: programs with different policies on one NATS need different sets.
 	Set string
-	// Prune retires policies of the set that are not among Policies any more, once no job waits in
-	// them. Without it they stay, with a warning in the log.
+	// Prune retires policies of the set that are no longer among Policies, once no job waits in
+	// them. Without Prune they stay, with a warning in the log.
 	Prune bool
-	// Schedules are those of Set, of jobs of Policies. One is written when its content is not what
-	// it last was in Schedules, so that a restart undoes no change since, and removed when it has
-	// left them. Nil: those of before go on.
+	// Schedules are the schedules of Set, with jobs of Policies. A schedule is written only if
+	// it changed in Schedules, so that a restart keeps later changes, and removed when it is no
+	// longer in Schedules. Nil: existing schedules continue.
 	Schedules []schedules.Entry
 
-	// URL is where NATS is, 2.14 or newer: one URL, or several with commas between them. Empty: a
-	// server inside.
+	// URL is the address of NATS 2.14 or newer: one URL, or several separated by commas. Empty:
+	// an embedded server.
 	URL string
-	// Credentials show the NATS at URL who this process is, besides what the URL holds.
+	// Credentials authenticate this process to the NATS at URL, in addition to a user and
+	// password in URL.
 	Credentials Credentials
-	// Server says how the server inside stores and listens. The zero value has no port, and keeps
-	// jobs in a temporary directory, which goes with the process: Open warns of that.
+	// Server configures storage and ports of the embedded server. The zero value has no port and
+	// keeps jobs in a temporary directory that Close deletes; Open logs a warning about that.
 	Server embedded.Options
-	// StartWithoutNATS lets Open succeed although NATS cannot be reached; it then asks nothing of
-	// NATS, and Run goes on trying. Until NATS is there, checks follow the policies in Cache,
-	// or else Policies, and no job is taken.
+	// StartWithoutNATS lets Open succeed while NATS is unreachable: Open sends NATS nothing, and
+	// Run keeps trying. Until NATS is reachable, checks follow the policies in Cache, or in
+	// Policies without a cache, and no job is accepted.
 	StartWithoutNATS bool
-	// Prefix begins all subjects, and in upper case all streams and KV buckets; default
-	// [queue.DefaultPrefix].
+	// Prefix is the prefix of all subjects and, in upper case, of all streams and KV buckets;
+	// default [queue.DefaultPrefix].
 	Prefix string
-	// Replicas is how many servers of a cluster keep each stream and KV bucket: 1, the default, 3
-	// or 5.
+	// Replicas is the number of servers of a cluster that store each stream and KV bucket: 1,
+	// the default, 3 or 5.
 	Replicas int
 
-	// AdmitOnly leaves the jobs to other processes: Run starts none, and there are no handlers.
+	// AdmitOnly leaves jobs to other processes: Run starts none, and Handle panics.
 	AdmitOnly bool
-	// DrainPolicies are those whose jobs this process may start; default all. See
+	// DrainPolicies names the policies whose jobs this process may start; default all. See
 	// [workers.Options].
 	DrainPolicies []string
-	// Lease is how long this process's proof of life lasts, and so about how long its jobs stand
-	// still after it crashed; default 5 s, or 15 s with replicas; at least 1 s.
+	// Lease is how long this process counts as alive after its last heartbeat. Its jobs pause
+	// for about a lease after a crash. Default 5 s, or 15 s with replicas; at least 1 s.
 	Lease time.Duration
-	// Memory is how much jobs that wait may take in this process, in bytes, about: default 512 MiB,
-	// at least 1 MiB. See [workers.Options].
+	// Memory bounds the memory for waiting jobs in this process, approximately, in bytes:
+	// default 512 MiB, at least 1 MiB. See [workers.Options].
 	Memory int64
-	// AllowTargets are networks that HTTP targets may be in besides the usual: link-local addresses
-	// are for no target, those of this machine and of metadata services not for policies that come
-	// through the API.
+	// AllowTargets adds networks that HTTP targets may use. Link-local addresses are never
+	// allowed; addresses of this machine and of metadata services are not allowed for policies
+	// written through the API.
 	AllowTargets []netip.Prefix
 
-	// HTTP is where Run serves the HTTP API; by default nowhere.
+	// HTTP configures the HTTP API that Run serves; default none.
 	HTTP HTTP
-	// ServeNATS has Run answer penstock.submit and penstock.check over NATS, sharing these requests
-	// with all other processes that do.
+	// ServeNATS makes Run answer penstock.submit and penstock.check over NATS, sharing the
+	// requests with all other processes that do so.
 	ServeNATS bool
-	// Grace is how long jobs and requests that are under way may go on when Run ends; default 30 s.
+	// Grace bounds how long running jobs and requests continue when Run ends; default 30 s.
 	Grace time.Duration
 
-	// Limits makes what decides for policies that decide at the door, and for meters, over a store
-	// that processes share: [*limiter.Factory] over Redis does. Nil: in memory.
+	// Limits creates the limiters of door policies and meters in a store that processes share,
+	// as [*limiter.Factory] does with Redis. Nil: in memory.
 	Limits Limits
-	// Cache is a file to keep the policies in, for StartWithoutNATS. Empty: none is kept.
+	// Cache is a file that keeps the policies for StartWithoutNATS. Empty: no cache.
 	Cache string
-	// Files knows for /readyz which of the process's files are bad; nil: it knows those of HTTP.
-	// Penstock's commands follow more files than these.
+	// Files reports to /readyz which files of the process are bad. Nil: only the files of HTTP.
+	// The commands of Penstock follow more files.
 	Files *follow.Status
-	// Observer hears what happens; default nobody does.
+	// Observer receives events, for metrics and traces; may be empty.
 	Observer Observer
-	// Logger gets state changes and warnings; default [slog.Default].
+	// Logger receives state changes and warnings; default [slog.Default].
 	Logger *slog.Logger
 
-	// Audit has Run listen to all starts and judge them by their limits. Package workers/audit says
-	// what that costs.
+	// Audit makes Run watch all starts and compare them with their limits. Package workers/audit
+	// describes the cost.
 	Audit bool
 
-	shared bool // Limits were given
+	shared bool // Limits is set
 }
 
-// Credentials are how a process shows a NATS server who it is, and knows the server: by user and
-// password, by a token, or by a file with the seed of an nkey, or with a JWT and a seed. Passwords
-// and tokens may be in files as well. CA, Cert and Key are files for TLS: authorities to trust, and
-// a certificate of our own. Files are read again for each connection.
+// Credentials authenticate this process to a NATS server by user and password, token, nkey seed
+// file, or a file with a JWT and a seed. Passwords and tokens may be in files. CA, Cert and Key
+// are TLS files: trusted authorities, and a certificate of this process. Files are read again
+// for each connection.
 type Credentials struct {
 	User, Password, PasswordFile string
 	Token, TokenFile             string
@@ -122,48 +123,47 @@ type Credentials struct {
 	CA, Cert, Key string
 }
 
-// HTTP says where and how Run serves the HTTP API.
+// HTTP configures the HTTP API that Run serves.
 type HTTP struct {
-	// Listen is a "host:port"; port 0 takes a free one, see [Penstock.HTTPAddr]. Empty: HTTP is not
-	// served. An address that other machines can reach needs Tokens, or Insecure.
+	// Listen is a "host:port"; port 0 takes a free port, see [Penstock.HTTPAddr]. Empty: no
+	// HTTP. An address that other machines can reach requires Tokens or Insecure.
 	Listen string
-	// Tokens is a file of clients: who may ask, by a token or a certificate, and for what; see
-	// docs/operate.md. It is followed when it changes. Empty: everybody may ask for everything.
+	// Tokens is a file of clients with their tokens or certificates and their permissions; see
+	// docs/operate.md. Changes of the file take effect while Run runs. Empty: every client may
+	// do everything.
 	Tokens string
-	// TLS names the files of certificates, which are followed when they change; the zero value is
-	// plain HTTP.
+	// TLS names the certificate files. Changes of the files take effect while Run runs. Zero
+	// value: plain HTTP.
 	TLS TLS
-	// Insecure permits an address that others can reach although everybody may ask for everything.
+	// Insecure permits an address that other machines can reach without Tokens.
 	Insecure bool
-	// LameDuck is for how long at least HTTP is served after Run's context has ended, with /readyz
-	// answering 503, so that a load balancer notices before the port closes; default 0.
+	// LameDuck is the minimum time that HTTP is served after Run's context has ended, with
+	// /readyz answering 503, so that load balancers notice before the port closes; default 0.
 	LameDuck time.Duration
-	// Hosts are the names by which requests may know this process besides IP addresses, localhost,
-	// *.localhost and the host of Listen; "*.example.com" stands for all names below example.com.
+	// Hosts are further host names that requests may use, besides IP addresses, localhost,
+	// *.localhost and the host of Listen; "*.example.com" matches all names below example.com.
 	Hosts []string
-	// TrustedProxies are the networks whose Penstock-IP is believed, and whose connections have no
-	// bound of their own; default none.
+	// TrustedProxies are the networks whose Penstock-IP header is trusted and whose connections
+	// are exempt from MaxPerClient; default none.
 	TrustedProxies []netip.Prefix
-	// MaxConnections is how many connections are served at once, default 16384, MaxPerClient how
-	// many of one address, default 1024.
+	// MaxConnections bounds the open connections, default 16384; MaxPerClient bounds the open
+	// connections of one address, default 1024.
 	MaxConnections, MaxPerClient int
-	// Metrics serves /metrics; default: not found.
+	// Metrics serves /metrics; nil: 404.
 	Metrics http.Handler
 }
 
-// TLS names the files of a server: its certificate, with those that lead to an authority behind it,
-// its key, and the authorities of clients' certificates, which may be left out.
+// TLS names the files of a TLS server: its certificate chain, its key and, optionally, the
+// authorities for client certificates.
 type TLS struct{ Cert, Key, ClientCA string }
 
-// guard says how HTTP is guarded.
 func (h HTTP) guard() guard.Options {
 	return guard.Options{Listen: h.Listen, Tokens: h.Tokens, TLS: guard.Files(h.TLS),
 		Insecure: h.Insecure}
 }
 
-// Limits makes the limiters of policies. [*limiter.Factory] is one.
+// Limits creates the limiters of policies. [*limiter.Factory] implements it.
 type Limits interface {
-	// Limit is an [admission.NewLimit].
 	Limit(p policy.Policy, previous admission.Limiter) (admission.Limit, error)
 	// Possible returns what keeps the store from having a policy's limits.
 	Possible(p policy.Policy) []policy.Problem
@@ -171,7 +171,6 @@ type Limits interface {
 	SetLive(n int)
 }
 
-// withDefaults fills in what was left out.
 func (o Options) withDefaults() Options {
 	o.Set = cmp.Or(o.Set, policy.DefaultSet)
 	o.Replicas = cmp.Or(o.Replicas, 1)
@@ -193,7 +192,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// check returns everything that is wrong with options, as far as they alone show it.
+// check returns all problems of the options that need no NATS to be found.
 func (o Options) check() error {
 	problems := []error{o.checkPolicies()}
 	add := func(format string, args ...any) {
@@ -225,7 +224,6 @@ func (o Options) check() error {
 	return errors.Join(problems...)
 }
 
-// checkPolicies returns everything that is wrong with the policies.
 func (o Options) checkPolicies() error {
 	var problems []error
 	first := map[string]int{}
@@ -253,52 +251,53 @@ func (o Options) checkPolicies() error {
 	return errors.Join(problems...)
 }
 
-// The two APIs, as [Observer.Answered] names them.
+// Names of the APIs in [Observer.Answered].
 const (
 	APIHTTP = "http"
 	APINATS = "nats"
 )
 
-// Observer hears what happens in this process. Each function may be nil; they are called from many
-// goroutines and must return at once. Policies are known ones only, so that their number is
-// bounded.
+// Observer receives events of this process. Each function may be nil. They are called from many
+// goroutines and must return at once. Policy names are existing ones only, which bounds the
+// number of metric series.
 type Observer struct {
-	// Submitting is [admission.Options.Submitting]: for traces.
+	// Submitting is [admission.Options.Submitting]; used for traces.
 	Submitting func(policy string, stored nats.Header) (nats.Header, func(Ticket, error))
 	// Admitted gets the verdict on each submitted job.
 	Admitted func(policy string, verdict admission.Verdict)
-	// Checked gets the answer to each check, but not to peeks.
+	// Checked gets the answer to each check; peeks are not reported.
 	Checked func(policy string, allowed bool)
-	// Shadowed gets what a limit with shadow: true would have done: over says that it would have
-	// refused or delayed a request, by that time.
+	// Shadowed gets the decision of each limit with shadow: true. With over, the limit would
+	// have refused or delayed the request, by the given time.
 	Shadowed func(policy, limit string, over bool, by time.Duration)
-	// Ticked gets what became of a tick of a schedule: submitted, refused (its bucket is full, and
-	// it is tried again) or missed.
+	// Ticked gets the outcome of each tick of a schedule: submitted, refused (the bucket is
+	// full; the tick is retried) or missed.
 	Ticked func(policy, outcome string)
 	// Answered gets the status of each answer of an API, [APIHTTP] or [APINATS].
 	Answered func(api string, status int)
 
 	// Policies gets the policies that this process follows from now on.
 	Policies func(policy.Entries)
-	// Unowned reports that jobs of a policy wait while no drainer owns it, or that this is over.
+	// Unowned reports whether jobs of a policy wait while no drainer owns the policy.
 	Unowned func(policy string, unowned bool)
-	// ApplyFailed reports whether the last change of a policy failed to be applied to its stream.
+	// ApplyFailed reports whether the last change of a policy could not be applied to its
+	// stream.
 	ApplyFailed func(policy string, failed bool)
-	// Inventory gets every few seconds what is stored of policies.
+	// Inventory gets the stored policies and their problems every few seconds.
 	Inventory func(store.Inventory)
-	// Retired gets each policy that this process has retired because of Prune.
+	// Retired gets each policy that this process retires because of Prune.
 	Retired func(policy string)
 
-	// Stored gets every few seconds what JetStream stores.
+	// Stored gets the usage of JetStream every few seconds.
 	Stored func(queue.Storage)
-	// Writable reports every second whether the server inside can write.
+	// Writable reports every second whether the embedded server can write.
 	Writable func(writable bool)
 
-	// Drain hears what the jobs that this process starts come to.
+	// Drain receives the events of jobs that this process starts.
 	Drain workers.Observer
 }
 
-// complete returns the observer with functions that do nothing in place of the missing ones.
+// complete returns the observer with empty functions for the nil ones.
 func (o Observer) complete() Observer {
 	if o.Admitted == nil {
 		o.Admitted = func(string, admission.Verdict) {}
@@ -339,7 +338,7 @@ func (o Observer) complete() Observer {
 	return o
 }
 
-// counted are the metrics of the service of admission.
+// counted adapts an Observer to [admission.Metrics].
 type counted struct {
 	Observer
 	watch  *watch.Watch
@@ -367,7 +366,6 @@ func (c counted) Shadowed(policy, limit string, over bool, by time.Duration) {
 	c.watch.Shadowed(policy, limit, over, by)
 }
 
-// reportStatus reports the statuses of a handler's answers.
 func reportStatus(handler http.Handler, answered func(api string, status int)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		handler.ServeHTTP(&statusWriter{w, answered}, r)
@@ -386,5 +384,5 @@ func (w *statusWriter) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// Unwrap lets an [http.ResponseController] reach the writer of the connection.
+// Unwrap gives [http.ResponseController] access to the underlying writer.
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

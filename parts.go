@@ -9,8 +9,8 @@ import (
 	"github.com/penstock-mq/penstock/internal/health"
 )
 
-// parts returns what each part of the process says of itself, in the order in which one needs the
-// other: the first error is the cause of those behind it.
+// parts returns the health of each part of the process. A part comes after the parts it depends
+// on, so that the first error is the cause of later ones.
 func (p *Penstock) parts() []health.Part {
 	process := health.Part{Name: "process", Status: "running"}
 	if p.stopping.Load() {
@@ -43,8 +43,8 @@ func (p *Penstock) parts() []health.Part {
 	return parts
 }
 
-// limitsPart says how the store of limits is. That it does not answer is no reason to take the
-// process out of service: its policies say what goes on without.
+// limitsPart returns the health of the store of limits. An unreachable store does not make the
+// process unready: the policies define how to decide without it.
 func limitsPart(l Limits) health.Part {
 	part := health.Part{Name: "limits", Status: "the shared store is asked"}
 	if store, ok := l.(interface{ Health() error }); ok {

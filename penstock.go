@@ -1,4 +1,4 @@
-// Package penstock is Penstock in one import: jobs are submitted as fast as you like, and start at
+// Package penstock is Penstock in one import: submit jobs as fast as you like, and they start at
 // the rate that their policies allow.
 //
 //	p, err := penstock.Open(ctx, penstock.Options{Policies: policies})
@@ -10,10 +10,10 @@
 //	go p.Run(ctx)
 //	ticket, err := p.Submit(ctx, penstock.Job{Policy: "stripe", Key: "customer-1", Body: body})
 //
-// [Open] starts a NATS server inside the process, or connects to one elsewhere; [Penstock.Submit]
-// and [Penstock.Check] put questions to the policies, and [Penstock.Run] runs the jobs, for all
-// processes on the same NATS together at one rate. The command admitter is flags around this
-// package: it has nothing that is not here.
+// [Open] starts a NATS server inside the process or connects to a remote one. [Penstock.Submit]
+// and [Penstock.Check] ask the policies, and [Penstock.Run] starts the jobs. All processes on
+// the same NATS share one rate. The command admitter only adds flags and configuration files to
+// this package.
 //
 // Package workers is for programs that only run jobs, package workerstest for tests of handlers.
 package penstock
@@ -52,18 +52,18 @@ import (
 	"github.com/penstock-mq/penstock/workers/audit"
 )
 
-// openTimeout bounds what Open asks of NATS. A cluster that has just started needs seconds to
-// choose its leaders.
+// openTimeout bounds the requests that Open makes to NATS. A cluster that has just started needs
+// seconds to elect its leaders.
 const openTimeout = 30 * time.Second
 
 // publishTimeout bounds how long a submission waits for JetStream.
 const publishTimeout = 5 * time.Second
 
-// ErrClosed is what [Penstock.Run] returns after [Penstock.Close].
+// ErrClosed is returned by [Penstock.Run] after [Penstock.Close].
 var ErrClosed = errors.New("penstock: closed")
 
-// Penstock is one installation as this process sees it. Its methods may be called from many
-// goroutines at once.
+// Penstock is the view that this process has of an installation. Its methods are safe for
+// concurrent use.
 type Penstock struct {
 	options  Options
 	log      *slog.Logger
@@ -74,7 +74,7 @@ type Penstock struct {
 
 	broker   *queue.Broker
 	store    *store.Store
-	requests *nats.Conn // of the NATS API; nil: it is not served
+	requests *nats.Conn // for the NATS API; nil: not served
 	service  *admission.Service
 	manage   *manage.Service
 	handler  http.Handler
@@ -85,14 +85,14 @@ type Penstock struct {
 	policies *policyWriter
 	drainer  *workers.Drainer // nil: AdmitOnly
 
-	laidOut   latch // JetStream has what all policies share
-	prepared  latch // and the policies of the options
-	listening latch // NATS requests arrive
-	ready     latch // all of it, and the policies' streams are there
+	laidOut   latch // JetStream has everything that policies share
+	prepared  latch // the policies of the options are written
+	listening latch // subscribed to NATS requests
+	ready     latch // everything runs, and the policies' streams exist
 	stopping  atomic.Bool
 	watching  *watch.Watch
 	schedules *schedules.Service
-	auditor   *audit.Auditor // nil: nobody audits
+	auditor   *audit.Auditor // nil: no audit
 
 	mu      sync.Mutex
 	handled map[string]bool
@@ -102,12 +102,12 @@ type Penstock struct {
 	closing sync.Once
 }
 
-// Open joins an installation, or creates one where there is none: it checks the options, listens
-// for HTTP, starts a server or connects to the one at URL, creates what JetStream lacks, writes the
-// policies and creates their streams. The error of bad options names all that is wrong with them.
-// When Open fails, or ctx ends first, it leaves nothing behind.
+// Open joins an installation, or creates it if there is none. It checks the options, listens for
+// HTTP, starts a NATS server or connects to the one at URL, creates missing streams and KV
+// buckets, writes the policies and creates their streams. An error about options names all
+// problems. When Open fails, or ctx ends first, it leaves nothing behind.
 //
-// Submit and Check can be called as soon as Open has returned; Run starts the jobs, and Close ends
+// Submit and Check work as soon as Open has returned. Run starts the jobs, and Close ends
 // everything.
 func Open(ctx context.Context, o Options) (*Penstock, error) {
 	o = o.withDefaults()
@@ -158,8 +158,8 @@ func (p *Penstock) open(ctx context.Context) (err error) {
 	return ctx.Err()
 }
 
-// build makes all parts, and starts none. Requests have a connection of their own, and so has the
-// drainer, so that neither delays the acknowledgements of the others.
+// build makes all parts and starts none. API requests and the drainer use connections of their
+// own, so that neither delays the acknowledgements of publishes.
 func (p *Penstock) build() error {
 	o := p.options
 	connection, err := p.connect("penstock admitter")
@@ -212,7 +212,6 @@ func (p *Penstock) build() error {
 	return nil
 }
 
-// api makes the HTTP API.
 func (p *Penstock) api(producer *queue.Producer) http.Handler {
 	o := p.options
 	possible := func(before, p policy.Policy) []policy.Problem {
@@ -276,7 +275,7 @@ func (p *Penstock) buildAuditor() error {
 	return err
 }
 
-// audited returns what tells of a bucket's starts; nil where nobody audits.
+// audited returns the function that looks up a bucket's starts; nil without an audit.
 func (p *Penstock) audited() func(policy string, key job.Key) (audit.Standing, bool) {
 	if p.auditor == nil {
 		return nil
@@ -284,7 +283,7 @@ func (p *Penstock) audited() func(policy string, key job.Key) (audit.Standing, b
 	return p.auditor.Bucket
 }
 
-// Audit returns what was seen of the limits on starts; nil without [Options.Audit].
+// Audit returns the audited starts and limits so far; nil without [Options.Audit].
 func (p *Penstock) Audit() []audit.Figure {
 	if p.auditor == nil {
 		return nil
@@ -301,8 +300,8 @@ func (p *Penstock) connect(name string) (*nats.Conn, error) {
 	return nc, err
 }
 
-// Handle registers the handler of a policy's jobs. The policy must have a queue and no target; see
-// [workers.Drainer.Handle]. Handle panics on a caller's mistakes, as http.Handle does: a nil
+// Handle registers the handler of a policy's jobs. The policy must have a queue and no target;
+// see [workers.Drainer.Handle]. Like http.Handle, Handle panics on mistakes of the caller: a nil
 // handler, a second one for the policy, after Run, or with AdmitOnly.
 func (p *Penstock) Handle(policy string, handle workers.Handler) {
 	p.mu.Lock()
@@ -321,30 +320,30 @@ func (p *Penstock) Handle(policy string, handle workers.Handler) {
 	p.drainer.Handle(policy, handle)
 }
 
-// Ready returns a channel that is closed when Run serves all that it was asked for, and every
-// policy's stream has been looked at.
+// Ready returns a channel that is closed when Run serves everything that the options ask for and
+// has tried to apply every policy to its stream.
 func (p *Penstock) Ready() <-chan struct{} { return p.ready }
 
-// Health returns why jobs are not taken or not started now, nil when all is well. It is what
-// /readyz answers.
+// Health returns the reason why jobs are not accepted or not started now, or nil. /readyz
+// answers the same.
 func (p *Penstock) Health() error { return health.Err(p.parts()) }
 
 // Connected reports whether this process is connected to NATS.
 func (p *Penstock) Connected() bool { return p.broker.Conn().IsConnected() }
 
-// Policies returns the policies that this process follows, as they last came from NATS; nil before.
-// The caller must not change them.
+// Policies returns the policies as they last came from NATS; nil before the first time. The
+// caller must not change them.
 func (p *Penstock) Policies() policy.Entries { return p.known.policies() }
 
-// Depths counts the accepted jobs of every policy with a queue: waiting, backing off and running.
-// What cannot be counted before ctx ends is left out.
+// Depths counts the accepted jobs of every policy with a queue: waiting, backing off and
+// running. Policies that cannot be counted before ctx ends are left out.
 func (p *Penstock) Depths(ctx context.Context) map[string]uint64 { return p.streams.depths(ctx) }
 
-// Handler serves the HTTP API, for a server of the caller's own; see docs/api.md. With HTTP.Listen
+// Handler returns the HTTP API, for a server of the caller; see docs/api.md. With HTTP.Listen,
 // Run serves it.
 func (p *Penstock) Handler() http.Handler { return p.handler }
 
-// HTTPAddr returns where Run serves HTTP; nil when it does not.
+// HTTPAddr returns the address on which Run serves HTTP; nil without HTTP.
 func (p *Penstock) HTTPAddr() net.Addr {
 	if p.listener == nil {
 		return nil
@@ -352,16 +351,16 @@ func (p *Penstock) HTTPAddr() net.Addr {
 	return p.listener.Addr()
 }
 
-// NATSURL returns the address of NATS for other programs, without passwords; empty for a server
-// inside without a port.
+// NATSURL returns the address of NATS for other programs, without passwords; empty for an
+// embedded server without a port.
 func (p *Penstock) NATSURL() string { return p.nats.shown() }
 
-// Connect opens one more connection to NATS under a name, with the options that Penstock's own
-// connections have: it retries for ever. The caller closes it.
+// Connect opens another connection to NATS under a name, with the same options as Penstock's own
+// connections: it reconnects without limit. The caller closes it.
 func (p *Penstock) Connect(name string) (*nats.Conn, error) { return p.nats.connect(name) }
 
-// SetUsers replaces the users of the server inside, which must have been opened with some: clients
-// that may do less now, or nothing, are disconnected.
+// SetUsers replaces the users of the embedded server, which must have been opened with users. It
+// disconnects clients that lose permissions. The error says if NATS is remote.
 func (p *Penstock) SetUsers(users []embedded.User) error {
 	if p.nats.inside == nil {
 		return errors.New("penstock: NATS is elsewhere, and so are its users")
@@ -369,9 +368,9 @@ func (p *Penstock) SetUsers(users []embedded.User) error {
 	return p.nats.inside.SetUsers(users)
 }
 
-// Reload takes over what of the options can change while Run runs: Policies, Set, Prune, Schedules
-// and DrainPolicies; and the files of clients and certificates are read again. The rest is not
-// looked at. If something is wrong with any of it, the policies stay as they were. It waits while
+// Reload applies the options that can change while Run runs: Policies, Set, Prune, Schedules and
+// DrainPolicies. It also reads the files of clients and certificates again, and ignores all
+// other options. On invalid policies or files, the policies stay unchanged. Reload waits while
 // NATS is away.
 func (p *Penstock) Reload(ctx context.Context, o Options) error {
 	o.Set = cmp.Or(o.Set, policy.DefaultSet)

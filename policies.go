@@ -14,31 +14,31 @@ import (
 )
 
 const (
-	// pruneAgain is how often policies that left the file are looked at until no job waits in them.
+	// pruneAgain is the interval of pruning while jobs wait in policies that left the file.
 	pruneAgain = 10 * time.Second
-	// inventoryAgain is how often records that cannot be read, and streams without a policy, are
-	// looked for.
+	// inventoryAgain is the interval of checks for unreadable records and streams without a
+	// policy.
 	inventoryAgain = 10 * time.Second
 	inventoryFirst = time.Second
 )
 
-// policyWriter hands the policies of the options to all processes, retires those that left them
-// when asked to, and logs what is wrong with what is stored of any policy.
+// policyWriter writes the policies of the options for all processes, retires policies that left
+// the options if Prune is set, and logs problems of stored policies.
 type policyWriter struct {
 	store    *store.Store
 	known    *known
 	observer Observer
 	log      *slog.Logger
 
-	written chan struct{} // policies were written
+	written chan struct{}
 
 	mu       sync.Mutex
 	set      string
 	prune    bool
-	last     []store.FileChange // what was written last
-	problems []string           // of what is stored of policies, for people
+	last     []store.FileChange // last write
+	problems []string           // of stored policies, in plain text
 
-	// of run alone: what was logged about policies that are not as they should be
+	// problems already logged, used by run only
 	logged map[string]string
 }
 
@@ -49,7 +49,6 @@ func newPolicyWriter(
 		written: make(chan struct{}, 1), logged: map[string]string{}}
 }
 
-// write writes the policies of options and logs what changed.
 func (f *policyWriter) write(ctx context.Context, o Options) error {
 	result, err := f.store.PutFile(ctx, store.File{Set: o.Set, Policies: o.Policies})
 	if err != nil {
@@ -66,7 +65,7 @@ func (f *policyWriter) write(ctx context.Context, o Options) error {
 	return nil
 }
 
-// followed waits until this process follows what it wrote last.
+// followed waits until this process follows its own last write.
 func (f *policyWriter) followed(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
@@ -78,7 +77,7 @@ func (f *policyWriter) followed(ctx context.Context) {
 	}
 }
 
-// notes returns what /readyz adds for a process that is ready.
+// notes returns the remarks that /readyz adds for a ready process.
 func (f *policyWriter) notes() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -118,13 +117,12 @@ func (f *policyWriter) logResult(result store.FileResult, o Options) {
 	}
 }
 
-// run is a part of Run.
 func (f *policyWriter) run(ctx context.Context) error {
 	look := time.NewTimer(inventoryFirst)
 	defer look.Stop()
 	prune := time.NewTimer(pruneAgain)
 	defer prune.Stop()
-	waiting := map[string]uint64{} // logged
+	waiting := map[string]uint64{} // already logged
 	for {
 		select {
 		case <-ctx.Done():
@@ -145,7 +143,7 @@ func (f *policyWriter) run(ctx context.Context) error {
 	}
 }
 
-// pruned retires what left the file, and reports whether nothing is left to retire.
+// pruned retires policies that left the file, and reports whether none is left to retire.
 func (f *policyWriter) pruned(ctx context.Context, logged map[string]uint64) bool {
 	f.mu.Lock()
 	set, asked := f.set, f.prune
@@ -174,7 +172,7 @@ func (f *policyWriter) pruned(ctx context.Context, logged map[string]uint64) boo
 	return err == nil && len(waiting) == 0
 }
 
-// look counts what is stored of policies, and logs once what is wrong.
+// look counts the stored policies, and logs each problem once.
 func (f *policyWriter) look(ctx context.Context) {
 	known := f.known.policies()
 	if known == nil {

@@ -19,15 +19,13 @@ import (
 	"github.com/penstock-mq/penstock/queue/kv"
 )
 
-// rosterLease is how long a process counts as one of those that share limits after it was last
-// heard of.
+// rosterLease is how long after its last heartbeat a process counts as one that shares limits.
 const rosterLease = 5 * time.Second
 
-// Run runs jobs, follows changes of the policies, and serves HTTP and NATS as far as the options
-// ask for it, until ctx ends or Close is called. Then it hands its share of the work over to other
-// processes, lets running jobs finish for at most Grace, and returns nil. It can be called once. An
-// error is what this process cannot go on with; temporary ones, such as of a NATS that is away, are
-// waited out.
+// Run starts jobs, follows changes of the policies, and serves HTTP and NATS as configured,
+// until ctx ends or Close is called. It then hands its partitions over to other processes, lets
+// running jobs finish for at most Grace, and returns nil. Run can be called once. It waits out
+// temporary failures, such as NATS being away, and returns permanent ones.
 func (p *Penstock) Run(ctx context.Context) error {
 	ctx, ended, err := p.begin(ctx)
 	if err != nil {
@@ -42,7 +40,7 @@ func (p *Penstock) Run(ctx context.Context) error {
 	return lifecycle.Run(ctx, lifecycle.InTurn(p.options.HTTP.LameDuck, work, p.serving()))
 }
 
-// serving returns the parts of Run that go on until no job runs any more.
+// serving returns the parts of Run that continue until the last job has ended.
 func (p *Penstock) serving() []func(context.Context) error {
 	o := p.options
 	owners := owners{broker: p.broker, known: p.known, observe: o.Observer.Unowned, log: p.log,
@@ -85,7 +83,7 @@ func (p *Penstock) serving() []func(context.Context) error {
 	return parts
 }
 
-// jobOrEnd and bucket are what is asked over NATS besides submissions and checks.
+// jobOrEnd and bucket answer further requests of the NATS API.
 func (p *Penstock) jobOrEnd(ctx context.Context, policy string, seq uint64) (any, error) {
 	return p.manage.JobOrEnd(ctx, p.manage.Job, policy, seq)
 }
@@ -94,7 +92,7 @@ func (p *Penstock) bucket(ctx context.Context, policy string, key job.Key) (any,
 	return p.manage.Bucket(ctx, policy, key)
 }
 
-// begin notes that Run has been called. What it returns as ended must be called at Run's end.
+// begin records that Run has been called. Run must call ended when it returns.
 func (p *Penstock) begin(ctx context.Context) (_ context.Context, ended func(), err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -108,21 +106,21 @@ func (p *Penstock) begin(ctx context.Context) (_ context.Context, ended func(), 
 	p.ended = make(chan struct{})
 	context.AfterFunc(ctx, func() {
 		p.stopping.Store(true)
-		p.watching.Close() // or whoever listens would be waited for
+		p.watching.Close() // ends open event streams, which would delay the end
 		p.service.EndWaits()
 	})
 	return ctx, sync.OnceFunc(func() { p.stop(); close(p.ended) }), nil
 }
 
-// Close ends Run, if it runs, and waits for it: jobs may go on for Grace. Then it closes the
-// connections and the port, stops the server inside, and removes its temporary directory. It may be
-// called more than once.
+// Close ends Run and waits for it; running jobs get at most Grace. Then it closes the
+// connections and the port, stops the embedded server, and removes its temporary directory.
+// Close may be called repeatedly.
 func (p *Penstock) Close() {
 	p.closing.Do(func() {
 		p.mu.Lock()
 		p.closed = true
 		p.mu.Unlock()
-		if p.stop != nil { // for good, now that it is closed
+		if p.stop != nil {
 			p.stop()
 			<-p.ended
 		}
@@ -132,8 +130,8 @@ func (p *Penstock) Close() {
 	})
 }
 
-// watch prepares JetStream unless Open did, and watches the policies. Those that are there already
-// are followed while those of the options are written.
+// watch prepares JetStream unless Open has, and watches the policies. Existing policies take
+// effect while those of the options are being written.
 func (p *Penstock) watch(ctx context.Context) error {
 	if p.prepared.isClosed() {
 		return p.followPolicies(ctx)
@@ -166,7 +164,7 @@ func (p *Penstock) followPolicies(ctx context.Context) error {
 	})
 }
 
-// prepare makes what all processes share, and hands them the policies of the options.
+// prepare creates everything that processes share, and writes the policies of the options.
 func (p *Penstock) prepare(ctx context.Context) error {
 	if err := p.layOut(ctx); err != nil {
 		return err
@@ -174,7 +172,7 @@ func (p *Penstock) prepare(ctx context.Context) error {
 	return p.writeFirst(ctx)
 }
 
-// layOut makes what all processes share.
+// layOut creates the streams and KV buckets that processes share.
 func (p *Penstock) layOut(ctx context.Context) error {
 	nc := p.broker.Conn()
 	if !natsconn.Connected(ctx, nc) {
@@ -193,7 +191,6 @@ func (p *Penstock) layOut(ctx context.Context) error {
 	return err
 }
 
-// writeFirst hands the policies of the options to all processes.
 func (p *Penstock) writeFirst(ctx context.Context) error {
 	err := p.write(ctx, p.options)
 	if err == nil {
@@ -202,7 +199,7 @@ func (p *Penstock) writeFirst(ctx context.Context) error {
 	return err
 }
 
-// write hands the policies of options, and then their schedules, to all processes.
+// write writes the policies of options, and then their schedules.
 func (p *Penstock) write(ctx context.Context, o Options) error {
 	if o.Policies == nil {
 		return nil
@@ -218,8 +215,8 @@ func (p *Penstock) write(ctx context.Context, o Options) error {
 	})
 }
 
-// meanwhile is a part of Run: it follows the policies that were last known when NATS is not there
-// in time.
+// meanwhile is a part of Run: it follows the last known policies if NATS is not reachable in
+// time.
 func (p *Penstock) meanwhile(ctx context.Context) error {
 	select {
 	case <-time.After(knownAfter):
@@ -232,7 +229,6 @@ func (p *Penstock) meanwhile(ctx context.Context) error {
 	return nil
 }
 
-// follow answers by a set of policies from now on.
 func (p *Penstock) follow(set policy.Entries) {
 	if err := p.service.SetPolicies(set); err != nil {
 		p.log.Error("policies keep their former form, or stay out", "error", err)
@@ -240,7 +236,7 @@ func (p *Penstock) follow(set policy.Entries) {
 	p.options.Observer.Policies(set)
 }
 
-// announce is a part of Run: it says when all others have begun.
+// announce is a part of Run: it closes ready once all other parts have begun.
 func (p *Penstock) announce(ctx context.Context) error {
 	if wait(ctx, p.prepared, p.listening, p.streams.applied) {
 		close(p.ready)
@@ -255,7 +251,7 @@ const (
 	persistLog   = 10 * time.Second
 )
 
-// persist repeats what fails because NATS is not available, and says so now and then.
+// persist repeats do while NATS is unavailable, and logs the failure from time to time.
 func (p *Penstock) persist(ctx context.Context, what string, do func(context.Context) error) error {
 	var logged time.Time
 	for pause := persistFirst; ; pause = min(2*pause, persistLast) {

@@ -19,23 +19,23 @@ import (
 const (
 	// applyTimeout bounds one change of one stream.
 	applyTimeout = 10 * time.Second
-	// applyAgain is how often a stream that is as it should be is looked at again: a process that
-	// died in the middle of a change leaves its door closed.
+	// applyAgain is the interval of checks of correct streams. A process that crashed in the
+	// middle of a change leaves the door of its stream closed.
 	applyAgain = 30 * time.Second
-	// retireAgain is how often the stream of a retired policy is looked at until it is empty.
+	// retireAgain is the interval of checks whether the stream of a retired policy is empty.
 	retireAgain = 5 * time.Second
 
 	applyFirst = time.Second // wait after the first failure, doubled for each further one
 	applyLast  = 30 * time.Second
 
-	// applyAtOnce is how many streams are changed at the same time.
+	// applyAtOnce bounds concurrent changes of streams.
 	applyAtOnce = 8
-	// applyPatience is after what time a change leaves its place to others, which then count it as
-	// tried: one stream that cannot be made keeps nobody waiting.
+	// applyPatience is the time after which a slow change gives up its place and counts as
+	// tried, so that it does not delay others.
 	applyPatience = time.Second
 )
 
-// streamBroker is the part of queue.Broker that is needed.
+// streamBroker is the required part of queue.Broker.
 type streamBroker interface {
 	Ration(ctx context.Context, coming ...policy.Policy) (queue.Storage, error)
 	Apply(ctx context.Context, p policy.Policy) error
@@ -44,9 +44,9 @@ type streamBroker interface {
 	AllDepths(ctx context.Context) (map[string]uint64, error)
 }
 
-// recorded applies a policy as its record has it at that moment, and none that has retired or is
-// gone: a process that does not know yet, after an outage for example, would create the stream
-// again, with an open door and nobody behind it.
+// recorded applies a policy as currently stored, unless it has retired or is gone. A process
+// with outdated policies, for example after an outage, would otherwise recreate the stream with
+// an open door and no drainer.
 type recorded struct {
 	*queue.Broker
 	*store.Store
@@ -67,37 +67,37 @@ func (r recorded) Apply(ctx context.Context, p policy.Policy) error {
 	return r.Broker.Apply(ctx, entry.Policy)
 }
 
-// streams keeps every policy's stream as the policy says. A change that cannot be applied (a
-// capacity that is in use) leaves the stream as it was and is tried again. All admitters do this at
-// once; the broker makes that safe.
+// streams keeps every policy's stream in line with the policy. A change that fails, such as to a
+// capacity that is in use, leaves the stream as it was and is retried. All admitters do this
+// concurrently; the broker makes that safe.
 type streams struct {
 	broker  streamBroker
 	log     *slog.Logger
-	lines   *seldom.Log                      // about policies, and "" about JetStream being away
-	failed  func(policy string, failed bool) // whether a change cannot be applied
+	lines   *seldom.Log // about policies, and "" about JetStream being away
+	failed  func(policy string, failed bool)
 	known   *known
-	whole   latch // closed when known has the policies of this process's own, too
+	whole   latch // closed when known includes the policies of this process
 	applied latch // closed when every policy has been tried once since
 
-	work map[string]*streamWork // of the caller of pass
-	late sync.WaitGroup         // for changes that outlast their pass
-	due  chan struct{}          // a pass has something to do
+	work map[string]*streamWork // used by the caller of pass only
+	late sync.WaitGroup         // changes that outlast their pass
+	due  chan struct{}          // a pass has work
 
-	mu      sync.Mutex       // also of whether work is busy
-	trouble map[string]error // why the last change of a policy cannot be applied
+	mu      sync.Mutex       // guards also streamWork.busy
+	trouble map[string]error // last error of each policy
 }
 
-// errSlow is the trouble of a policy while its change takes longer than applyPatience.
+// errSlow is recorded while a change takes longer than applyPatience.
 var errSlow = errors.New("it is under way, and takes its time")
 
-// streamWork is what is known of one policy's stream.
+// streamWork is the state of one policy's stream.
 type streamWork struct {
 	revision uint64
 	due      time.Time
 	failures int
 	gone     bool // retired, and the stream is deleted
 	err      error
-	busy     bool // until do has ended, the rest is its own
+	busy     bool // do runs and owns the other fields
 }
 
 func newStreams(
@@ -108,7 +108,7 @@ func newStreams(
 		whole: make(latch), due: make(chan struct{}, 1)}
 }
 
-// note keeps why a policy's change cannot be applied; nil: it is.
+// note records why a policy's change failed; nil: it succeeded.
 func (s *streams) note(name string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,7 +117,7 @@ func (s *streams) note(name string, err error) {
 	}
 }
 
-// troubles returns the policies whose last change cannot be applied, and why.
+// troubles returns the policies whose last change failed, with the reasons.
 func (s *streams) troubles() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,7 +129,6 @@ func (s *streams) troubles() []string {
 	return lines
 }
 
-// run is a part of Run.
 func (s *streams) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		next, changed := s.pass(ctx)
@@ -146,8 +145,8 @@ func (s *streams) run(ctx context.Context) error {
 	return nil
 }
 
-// pass does what is due, as far as that ends in time, and returns when something will be due next.
-// It also returns a channel that is closed when policies change.
+// pass does the due work as far as it ends in time. It returns when more is due, and a channel
+// that is closed when policies change.
 func (s *streams) pass(ctx context.Context) (next time.Time, changed <-chan struct{}) {
 	whole := s.whole.isClosed()
 	set, changed := s.known.watch()
@@ -160,11 +159,11 @@ func (s *streams) pass(ctx context.Context) (next time.Time, changed <-chan stru
 		}
 		return !found
 	})
-	now := time.Now() // of all that is done now, or each would have a pass of its own later
+	now := time.Now() // one for the whole pass, so that the next checks share a pass
 	due, coming := s.duties(set, now)
 	if len(coming) > 1 {
-		// One look at all streams in place of one at each, and bounds that have room for all. If it
-		// cannot be had, each is looked at.
+		// Look at all streams once instead of at each in turn, and give them bounds with room
+		// for all. On failure, each is checked separately.
 		if _, err := s.broker.Ration(ctx, coming...); err != nil {
 			s.log.Debug("the store is not shared out for new policies yet", "error", err)
 		}
@@ -192,8 +191,7 @@ func (s *streams) pass(ctx context.Context) (next time.Time, changed <-chan stru
 	return next, changed
 }
 
-// tryFor waits for a change of a policy's stream to end, but not for longer than it may keep others
-// waiting.
+// tryFor waits for the change of a policy's stream, but at most for patience.
 func (s *streams) tryFor(patience time.Duration, name string, work *streamWork, do func()) {
 	s.mu.Lock()
 	work.busy = true
@@ -223,7 +221,6 @@ func (s *streams) tryFor(patience time.Duration, name string, work *streamWork, 
 	}
 }
 
-// again has run make a pass.
 func (s *streams) again() {
 	select {
 	case s.due <- struct{}{}:
@@ -231,7 +228,7 @@ func (s *streams) again() {
 	}
 }
 
-// duties returns what is to be looked at now, and the policies that are new or have changed.
+// duties returns the streams to check now, and new or changed policies.
 func (s *streams) duties(set policy.Entries,
 	now time.Time) (names []string, changed []policy.Policy) {
 	s.mu.Lock()
@@ -256,7 +253,7 @@ func (s *streams) duties(set policy.Entries,
 	return names, changed
 }
 
-// do makes one stream what its policy says, and notes when to look again.
+// do applies a policy to its stream, and schedules the next check.
 func (s *streams) do(ctx context.Context, name string, entry policy.Entry, work *streamWork,
 	now time.Time) {
 	limited, cancel := context.WithTimeout(ctx, applyTimeout)
@@ -271,7 +268,7 @@ func (s *streams) do(ctx context.Context, name string, entry policy.Entry, work 
 	if ctx.Err() != nil {
 		return
 	}
-	// Of all streams alike, or of one without a leader; it has nothing to do with the change.
+	// affects all streams, or one without a leader; not caused by the change
 	away := errors.Is(err, queue.ErrUnavailable)
 	s.failed(name, err != nil && !away)
 	s.note(name, err)
@@ -292,7 +289,6 @@ func (s *streams) do(ctx context.Context, name string, entry policy.Entry, work 
 	work.due = now.Add(again)
 }
 
-// end closes the stream of a retired policy, and deletes it when it is empty.
 func (s *streams) end(ctx context.Context, name string, entry policy.Entry) (gone bool, err error) {
 	end := s.broker.Retire
 	if entry.Deleting {
@@ -305,8 +301,8 @@ func (s *streams) end(ctx context.Context, name string, entry policy.Entry) (gon
 	return gone, err
 }
 
-// logFailure warns of an error that the policy did not have before. What is of all streams alike
-// counts as one, whatever the policy.
+// logFailure logs errors that the policy did not have before as warnings. An error that affects
+// all streams is logged once, not per policy.
 func (s *streams) logFailure(name string, entry policy.Entry, work *streamWork, err error,
 	again time.Duration) {
 	level := slog.LevelDebug
@@ -323,7 +319,6 @@ func (s *streams) logFailure(name string, entry policy.Entry, work *streamWork, 
 		"error", err)
 }
 
-// depths counts the jobs of every policy with a queue, for one scrape of the metrics.
 func (s *streams) depths(ctx context.Context) map[string]uint64 {
 	all, err := s.broker.AllDepths(ctx)
 	if err != nil {

@@ -12,49 +12,50 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Job is a job to be submitted.
+// Job is a job to submit.
 type Job struct {
-	// Policy says how the job is paced, Key which of its buckets the job waits in: a tenant, an
-	// account, an endpoint. Keys are any UTF-8 up to [queue.MaxKeyBytes]; empty is a bucket, too.
+	// Policy names the policy that paces the job. Key selects its bucket: a tenant, an account,
+	// an endpoint. Keys are any UTF-8 up to [queue.MaxKeyBytes]; the empty key is a bucket, too.
 	Policy, Key string
-	// Body is what the handler or the target gets, at most [admission.MaxBody] bytes.
+	// Body is passed to the handler or the target; at most [admission.MaxBody] bytes.
 	Body []byte
 
-	// IdempotencyKey makes a repeat of an accepted job, within the policy's duplicate window, one
-	// job with the first. Without one, a job whose Submit failed and was repeated may run twice.
+	// IdempotencyKey identifies repeated submissions of one job within the policy's duplicate
+	// window; repeats do not create another job. Without one, a job may run twice if Submit
+	// failed and was repeated.
 	IdempotencyKey string
-	// Cost is how many slots of the rate the job takes; default 1.
+	// Cost is the number of slots of the rate that the job takes; default 1.
 	Cost int64
-	// Costs are what the job takes of limits that count a cost of their own, by its name; those
-	// that are not named take Cost.
+	// Costs are the costs of the job by cost name, for limits that count a named cost; default
+	// Cost.
 	Costs map[string]int64
-	// Priority puts the job before those of its bucket with a lower one: -9 to 9, default 0. Where
-	// the policy has a priority_step, those that have waited for long go before it all the same.
+	// Priority orders the jobs of a bucket, higher first: -9 to 9, default 0. If the policy has
+	// a priority_step, waiting raises the priority.
 	Priority int
-	// NotBefore is when the job may start at the earliest; zero: at once.
+	// NotBefore is the earliest start; zero: at once.
 	NotBefore time.Time
-	// Deadline is when the job becomes a dead letter if it has not started; zero: after the
+	// Deadline is when the job becomes a dead letter unless it has started; zero: after the
 	// policy's max_age.
 	Deadline time.Time
-	// IP is the client's address, for policies that count by it.
+	// IP is the client's address, for policies that count by address.
 	IP string
-	// Wait is for how long Submit waits for the job's end, which then is the ticket's Told; at most
-	// [admission.MaxWait]. 0: Submit returns when the job is stored.
+	// Wait is how long Submit waits for the job to end; the result is the ticket's Told. At most
+	// [admission.MaxWait]; 0: Submit returns when the job is stored.
 	Wait time.Duration
-	// Header holds what else is stored with a job: Content-Type, traceparent, and for an HTTP
-	// target Penstock-Method, Penstock-Path and Penstock-Forward-<Name>; see docs/publish.md. The
-	// fields above go before it.
+	// Header holds further headers to store with the job: Content-Type, traceparent, and for an
+	// HTTP target Penstock-Method, Penstock-Path and Penstock-Forward-<Name>; see
+	// docs/publish.md. The fields above override it.
 	Header http.Header
 }
 
-// Ticket is what became of a submitted job: the verdict on it, its id, when it starts, or when to
-// come back.
+// Ticket is the outcome of a submission: the verdict, the job's id, its expected start, or when
+// to retry.
 type Ticket = admission.Outcome
 
-// Submit puts a job into the queue of its policy. A refusal is a ticket with the verdict
-// [admission.Rejected] and the time to come back, and never an error. An accepted job is stored
-// when Submit returns, whether Run is called or not, and comes to a final outcome. Errors are those
-// of [admission.Service.Submit].
+// Submit puts a job into the queue of its policy. A refusal is not an error but a ticket with
+// the verdict [admission.Rejected] and the time to retry. An accepted job is stored when Submit
+// returns, even if Run was not called, and reaches a final outcome. Errors are those of
+// [admission.Service.Submit].
 func (p *Penstock) Submit(ctx context.Context, j Job) (Ticket, error) {
 	key, err := job.EncodeKey(j.Key)
 	if err != nil {
@@ -65,7 +66,7 @@ func (p *Penstock) Submit(ctx context.Context, j Job) (Ticket, error) {
 		From: admission.Client{Operator: true}})
 }
 
-// header returns the job's header with its fields in it; nil when there is none.
+// header returns the job's header with the fields added; nil when there is none.
 func (j Job) header() http.Header {
 	var header http.Header
 	set := func(name, value string) {
@@ -99,18 +100,18 @@ func (j Job) header() http.Header {
 	return header
 }
 
-// Request is a question to a policy that decides at the door, or to a meter.
+// Request is a request to a door policy or a meter.
 type Request struct {
-	// Policy says which limits count, and Key for whom; see [Job].
+	// Policy selects the limits and Key the bucket; see [Job].
 	Policy, Key string
-	// Cost is how many units the request takes; default 1.
+	// Cost is the number of units that the request takes; default 1.
 	Cost int64
-	// IP is the client's address, for policies that count by it.
+	// IP is the client's address, for policies that count by address.
 	IP string
 }
 
-// Check takes units of a limit, or says when to come back: a refusal is an answer that is not
-// Allowed, with its RetryAfter, and never an error. Errors are those of [admission.Service.Check].
+// Check takes units of a limit. A refusal is not an error but an answer that is not Allowed,
+// with a RetryAfter. Errors are those of [admission.Service.Check].
 func (p *Penstock) Check(ctx context.Context, r Request) (admission.Checked, error) {
 	request, err := r.encoded()
 	if err != nil {
@@ -119,7 +120,7 @@ func (p *Penstock) Check(ctx context.Context, r Request) (admission.Checked, err
 	return p.service.Check(ctx, request)
 }
 
-// Peek returns what [Penstock.Check] would answer, and takes nothing.
+// Peek returns the answer that [Penstock.Check] would give, and takes nothing.
 func (p *Penstock) Peek(ctx context.Context, r Request) (admission.Checked, error) {
 	request, err := r.encoded()
 	if err != nil {
@@ -128,7 +129,7 @@ func (p *Penstock) Peek(ctx context.Context, r Request) (admission.Checked, erro
 	return p.service.Peek(ctx, request)
 }
 
-// Refund gives units back that a Check took and that were not used.
+// Refund returns unused units of a Check.
 func (p *Penstock) Refund(ctx context.Context, r Request) error {
 	request, err := r.encoded()
 	if err != nil {

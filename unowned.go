@@ -15,31 +15,30 @@ import (
 )
 
 const (
-	// ownersEvery is how often policies are asked for their owner. Only two looks in a row that
-	// find none count, because partitions change hands.
+	// ownersEvery is the interval of asking policies for their owner. Only two misses in a row
+	// count, because partitions change hands.
 	ownersEvery = 2 * time.Second
-	// ownerPatience is how long an owner may take to answer. A slow owner is an owner.
+	// ownerPatience is how long an owner may take to answer. A timeout still counts as an owner.
 	ownerPatience = 500 * time.Millisecond
 )
 
-// owners reports jobs that wait while no drainer owns their policy: they would wait for ever, and
-// nobody else is there to notice.
+// owners reports jobs that wait while no drainer owns their policy. Without it, they would wait
+// unnoticed.
 type owners struct {
 	broker  *queue.Broker
 	known   *known
 	observe func(policy string, unowned bool)
 	log     *slog.Logger
 
-	asked map[string]*asked // of run alone
+	asked map[string]*asked // used by run only
 }
 
-// asked is what is known of a policy's owners.
+// asked is the state of asking for a policy's owners.
 type asked struct {
-	partition int // to ask for next; the same again while it has no owner
-	missing   int // looks in a row that found none
+	partition int // to ask next; stays the same while it has no owner
+	missing   int // consecutive misses
 }
 
-// run is a part of Run.
 func (o *owners) run(ctx context.Context) error {
 	ticker := time.NewTicker(ownersEvery)
 	defer ticker.Stop()
@@ -71,7 +70,7 @@ func (o *owners) look(ctx context.Context) {
 		}
 		a.partition %= p.Partitions
 		waits, known := false, true
-		if waiting[name] { // nobody is asked about others
+		if waiting[name] {
 			waits, known = o.waits(ctx, name, a.partition)
 		}
 		switch {
@@ -94,8 +93,8 @@ func (o *owners) look(ctx context.Context) {
 	}
 }
 
-// waits reports whether jobs of a policy wait while one of its partitions has no owner; known is
-// false when that is unknown now.
+// waits reports whether jobs of a policy wait while one of its partitions has no owner. known is
+// false if that cannot be determined now.
 func (o *owners) waits(ctx context.Context, policy string, partition int) (waits, known bool) {
 	asking, cancel := context.WithTimeout(ctx, ownerPatience)
 	defer cancel()

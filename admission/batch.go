@@ -6,21 +6,22 @@ import (
 )
 
 const (
-	// MaxBatch is how many jobs one batch may hold.
+	// MaxBatch bounds the jobs of one batch.
 	MaxBatch = 10_000
-	// MaxBatchBytes is the largest batch as it is sent, all of its jobs together.
+	// MaxBatchBytes bounds the size of a batch as it is sent.
 	MaxBatchBytes = 16 << 20
-	// batchInFlight is how many jobs of a batch are under way at once: less than a producer takes,
-	// so that other submissions get their turns.
+	// batchInFlight bounds the jobs of a batch that are in progress at once. It is less than the
+	// capacity of a producer, which leaves room for other submissions.
 	batchInFlight = 2048
 )
 
-// SubmitBatch takes jobs as [Service.Submit] does, each with its own outcome, and tells these in
-// the order of the requests. Jobs of one bucket are stored in that order too. A request that comes
-// with an error is refused with it. No valve is asked when the jobs start, so none is [Allowed].
+// SubmitBatch submits jobs as [Service.Submit] does and calls tell with each outcome, in the
+// order of the requests. Jobs of one bucket are stored in that order, too. A request that comes
+// with an error is refused with that error. SubmitBatch asks no valve when the jobs start, so no
+// outcome is [Allowed].
 //
-// Both are called by this goroutine and another one at once. When tell returns an error that ends
-// the batch: jobs that were taken by then stay so.
+// This goroutine and another one call requests and tell concurrently. An error of tell ends the
+// batch; jobs accepted by then stay accepted.
 func (s *Service) SubmitBatch(ctx context.Context, requests iter.Seq2[SubmitRequest, error],
 	tell func(Outcome, error) error) error {
 
@@ -45,7 +46,7 @@ func (s *Service) SubmitBatch(ctx context.Context, requests iter.Seq2[SubmitRequ
 	}()
 	var failed error
 	for wait := range under {
-		o, err := wait() // all of them: it gives their places to others
+		o, err := wait() // also after an error: wait frees the job's place
 		if failed == nil {
 			if failed = tell(o, err); failed != nil {
 				close(ended)
@@ -53,7 +54,7 @@ func (s *Service) SubmitBatch(ctx context.Context, requests iter.Seq2[SubmitRequ
 		}
 	}
 	if panicked != nil {
-		panic(panicked) // where the transport expects it
+		panic(panicked) // on the goroutine where the transport recovers
 	}
 	return failed
 }

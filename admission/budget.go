@@ -2,32 +2,32 @@ package admission
 
 import "sync"
 
-// DefaultBudget is how many bytes of bodies an admitter holds at once by default.
+// DefaultBudget is the default bound of the bytes of bodies that an admitter holds at once.
 const DefaultBudget = 256 << 20
 
 const (
-	// shareFactor is how many times what would stay free one client may hold: alone it holds three
-	// quarters, and n clients that want everything leave a (3n+1)-th (dynamic thresholds, after
-	// Choudhury and Hahne). So nobody has to say how much a client may have, and one more client
-	// always finds something.
+	// shareFactor bounds one client by a multiple of the amount that stays free (dynamic
+	// thresholds, after Choudhury and Hahne). Alone, a client may hold three quarters; n clients
+	// that want everything leave 1/(3n+1). So clients need no configured share, and a new client
+	// always finds room.
 	shareFactor = 3
-	// keptPart is the part of a budget that only operators may use: one of so many.
+	// keptPart is the divisor of the part that is reserved for operators: one tenth.
 	keptPart = 10
 )
 
-// Client is who a part of a [Budget] is given to.
+// Client is the holder of a part of a [Budget].
 type Client struct {
-	// Name tells clients apart: that of a token or a certificate, an address where there is
-	// neither, or over NATS the policy, which is what users there are permitted.
+	// Name identifies the client: the name of its token or certificate, or else its address.
+	// Over NATS it is the policy, because NATS users are permitted by policy.
 	Name string
-	// Operator says that the client may see or steer all policies: some of each budget is kept for
-	// such clients, so that they can look at what the others do.
+	// Operator marks a client that may see or change all policies. A part of each budget is
+	// reserved for operators, so that they can inspect an overloaded process.
 	Operator bool
 }
 
-// Budget bounds what clients hold of something at once: bytes of bodies, requests that are being
-// answered or wait, streams of events. More is answered with [ErrUnavailable] and [ErrBusy], and
-// not with all the memory there is. The zero value lets nothing in.
+// Budget bounds what clients hold at once: bytes of bodies, requests in progress, event streams.
+// Requests over the bound fail with [ErrUnavailable] and [ErrBusy]. The zero value admits
+// nothing.
 type Budget struct {
 	total int64
 
@@ -36,13 +36,13 @@ type Budget struct {
 	held map[string]int64 // by client
 }
 
-// NewBudget makes a budget of n bytes, requests or whatever it bounds.
+// NewBudget makes a budget of n units, such as bytes or requests.
 func NewBudget(n int64) *Budget {
 	return &Budget{total: n, free: n, held: map[string]int64{}}
 }
 
-// Reserve takes n for a client, or returns an error that is [ErrUnavailable] when too little is
-// free, or the client holds its share. What was reserved must be released.
+// Reserve takes n units for a client. It returns an [ErrUnavailable] if too few are free or the
+// client holds its share. The caller must release the units.
 func (b *Budget) Reserve(c Client, n int64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -58,7 +58,7 @@ func (b *Budget) Reserve(c Client, n int64) error {
 	return nil
 }
 
-// Release gives back n that was reserved for a client.
+// Release returns n units that a client reserved.
 func (b *Budget) Release(c Client, n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -8,10 +8,9 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// Check takes units from a policy's limiter: it is for policies that decide at the door, and for
-// meters. A check that is not allowed takes nothing. Errors: [*RequestError] (also for a cost that
-// can never pass), [ErrUnknownPolicy], [ErrConflict] (jobs of the policy are paced by its queue),
-// [ErrUnavailable].
+// Check takes units from the limiter of a door policy or a meter. A check that is not allowed
+// takes nothing. Errors: [*RequestError] (also for a cost that can never pass),
+// [ErrUnknownPolicy], [ErrConflict] (a queue paces the policy's jobs), [ErrUnavailable].
 func (s *Service) Check(ctx context.Context, r CheckRequest) (Checked, error) {
 	checked, err := s.check(ctx, r, Limiter.Take)
 	if err == nil {
@@ -21,7 +20,8 @@ func (s *Service) Check(ctx context.Context, r CheckRequest) (Checked, error) {
 	return checked, err
 }
 
-// Peek returns what [Service.Check] would answer, and takes nothing. Its errors are the same.
+// Peek returns the answer that [Service.Check] would give, and takes nothing. It returns the
+// same errors.
 func (s *Service) Peek(ctx context.Context, r CheckRequest) (Checked, error) {
 	return s.check(ctx, r, Limiter.Peek)
 }
@@ -40,11 +40,10 @@ func (s *Service) check(ctx context.Context, r CheckRequest,
 	return checked, nil
 }
 
-// Refund gives back units that a check took and that were not used, at most until the key has its
-// whole quota. It does not ask who took them: a client that may refund may also take. Its errors
-// are those of [Service.Check].
+// Refund returns unused units of a check, at most up to the key's whole quota. Any client that
+// may check may refund. Errors are those of [Service.Check].
 func (s *Service) Refund(ctx context.Context, r CheckRequest) error {
-	// the limit may have been larger when they were taken
+	// no upper bound of the cost: the limit may have been larger at the check
 	limit, err := s.limitOf(CheckRequest{r.Policy, r.Key, min(r.Cost, 1), r.IP})
 	if err != nil {
 		return err
@@ -55,7 +54,7 @@ func (s *Service) Refund(ctx context.Context, r CheckRequest) error {
 	return nil
 }
 
-// limitOf returns the limit that a check is about, if it can answer the check.
+// limitOf returns the limit for a check, or an error if the check is not valid for the limit.
 func (s *Service) limitOf(r CheckRequest) (Limit, error) {
 	live, err := s.live(r.Policy)
 	if err != nil {
@@ -71,7 +70,7 @@ func (s *Service) limitOf(r CheckRequest) (Limit, error) {
 	return live.limit, live.limit.reachable(r.IP)
 }
 
-// reachable returns an error if the limit is by address and the client has none.
+// reachable returns an error if the limit counts by address and the client has none.
 func (l Limit) reachable(ip string) error {
 	if l.ByIP && ip == "" {
 		return &RequestError{IPHeader,
@@ -80,8 +79,8 @@ func (l Limit) reachable(ip string) error {
 	return nil
 }
 
-// affordable returns what is wrong with a cost. A cost that can never pass is a mistake of the
-// client's and not a refusal.
+// affordable returns an error for an invalid cost. A cost that can never pass is a mistake of
+// the client, not a refusal.
 func (l Limit) affordable(field string, cost int64) error {
 	switch {
 	case cost < 1:
@@ -93,8 +92,8 @@ func (l Limit) affordable(field string, cost int64) error {
 	return nil
 }
 
-// limiterError translates a limiter's error. A cost that passed [Limit.affordable] can still be too
-// large for it: when a change lowered the limit in between.
+// limiterError translates a limiter's error. A cost that passed [Limit.affordable] can be too
+// large for the limiter, if a change lowered the limit in between.
 func limiterError(field, policy string, err error) error {
 	if tooMuch, ok := errors.AsType[*algorithms.CostError](err); ok {
 		return &RequestError{field,

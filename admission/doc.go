@@ -1,9 +1,8 @@
-// Package admission decides what happens to incoming work. A [Service] knows the policies of the
-// moment and answers two questions: [Service.Submit] (take this job: it starts now, it waits its
-// turn, or its queue is full) and [Service.Check] (may this request go ahead?). It neither listens
-// nor speaks a protocol: admission/httpapi and admission/natsapi translate requests, and
-// admission/answer holds the tables by which both spell an answer.
+// Package admission decides on incoming work. A [Service] knows the current policies and answers
+// [Service.Submit] (the job starts now, waits, or its queue is full) and [Service.Check] (may
+// this request proceed?). It contains no protocol: admission/httpapi and admission/natsapi
+// translate requests, and admission/answer holds the tables for answers of both.
 //
-// A refusal is an outcome and not an error. An error means that the question was wrong, or that it
-// could not be answered: see errors.go for the kinds.
+// A refusal is an outcome, not an error. An error means that the request was wrong or could not
+// be answered; errors.go lists the kinds.
 package admission

@@ -9,65 +9,63 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// The kinds of error that [Service.Submit], [Service.Check], [Service.Peek] and [Service.Refund]
-// return, besides [*RequestError]; those of admission/manage are of these kinds, too. Use
-// errors.Is. All texts are composed here and can be shown to clients, but that of
-// ErrUnavailable, which carries a cause from the inside.
+// Kinds of errors that [Service.Submit], [Service.Check], [Service.Peek] and [Service.Refund]
+// return, besides [*RequestError]; admission/manage returns these kinds, too. Use errors.Is. The
+// texts can be shown to clients, except the text of ErrUnavailable, which includes an internal
+// cause.
 var (
-	// ErrUnknownPolicy: there is no policy of that name, or it has retired and takes nothing new.
-	// The two are one kind, because a client can do the same about either; the text says which
-	// it is.
+	// ErrUnknownPolicy: the policy does not exist, or has retired and accepts nothing new. The
+	// text says which; a client reacts to both in the same way.
 	ErrUnknownPolicy = errors.New("unknown policy")
-	// ErrConflict: the policy does not do what was asked: a check on a policy whose jobs its queue
-	// paces, or a job for a policy without a queue.
+	// ErrConflict: the policy does not support the request: a check on a policy with a queue, or
+	// a job for a policy without one.
 	ErrConflict = errors.New("conflict with the policy")
-	// ErrTooLarge: the body is over [MaxBody], or with its headers over what the policy's stream
-	// takes.
+	// ErrTooLarge: the body exceeds [MaxBody], or body and headers exceed the maximum of the
+	// policy's stream.
 	ErrTooLarge = errors.New("too large")
-	// ErrTooSlow: the request did not arrive as a whole within the time that it has.
+	// ErrTooSlow: the request did not arrive completely within its time.
 	ErrTooSlow = errors.New("too slow")
-	// ErrOtherPayload: the Idempotency-Key is that of a job with another payload.
+	// ErrOtherPayload: another job with the same Idempotency-Key has a different payload.
 	ErrOtherPayload = errors.New(
 		"another job with this Idempotency-Key has another body, method or path")
-	// ErrNotFound: the policy is known, but not the job, the dead letter or the override that was
-	// asked for.
+	// ErrNotFound: the policy exists, but the requested job, dead letter or override does not.
 	ErrNotFound = errors.New("not found")
-	// ErrPrecondition: what is there now is not what the caller demands of it.
+	// ErrPrecondition: the current state does not match the precondition of the request.
 	ErrPrecondition = errors.New("precondition failed")
-	// ErrForbidden: the client has no right to what it asks for.
+	// ErrForbidden: the client lacks the permission.
 	ErrForbidden = errors.New("forbidden")
-	// ErrNoDrainer: only the drainer that owns a partition can do this, and none answered. The
-	// request may be repeated.
+	// ErrNoDrainer: only the drainer that owns the partition can do this, and it did not answer.
+	// The request may be repeated.
 	ErrNoDrainer = errors.New("no drainer answered")
-	// ErrUnavailable: the store, the broker or the policies cannot be reached now, or JetStream has
-	// no room. Nothing is wrong with the request; the same one may be tried again. Without an
-	// Idempotency-Key a job may then run twice.
+	// ErrUnavailable: the store, the broker or the policies cannot be reached now, or JetStream
+	// has no room. The same request may be retried. Without an Idempotency-Key a job may then
+	// run twice.
 	ErrUnavailable = errors.New("temporarily unavailable")
 )
 
-// RequestError says what is wrong with a request. Repeating the request cannot help.
+// RequestError describes an invalid request. Repeating the request cannot help.
 type RequestError struct {
-	// Field is what is wrong, as the client spelled it: "cost", "key", "Penstock-Deadline".
+	// Field names the invalid part as the client spelled it: "cost", "key", "Penstock-Deadline".
 	Field string
-	// Reason says why, in words for the client.
+	// Reason explains the error to the client.
 	Reason string
 }
 
-// Error is "field: reason".
+// Error returns "field: reason".
 func (e *RequestError) Error() string { return e.Field + ": " + e.Reason }
 
-// EndedError refuses the repeat of a job that is gone and did not succeed: nothing would run for
-// it.
+// EndedError refuses a repeat of a job that has ended without success, because no job would run
+// for the repeat.
 type EndedError struct {
-	// Job is the id of the first, or of the last replay of its dead letter.
+	// Job is the id of the original job, or of the last replay of its dead letter.
 	Job string
-	// How it ended: "dead", "cancelled" or "purged".
+	// How is the job's end: "dead", "cancelled" or "purged".
 	How string
-	// Letter is the id of its dead letter; 0 when it has none.
+	// Letter is the id of its dead letter, or 0.
 	Letter uint64
 }
 
-// Error says how the job ended, and what the client can do.
+// Error describes the job's end and the options of the client.
 func (e *EndedError) Error() string {
 	if e.Letter > 0 {
 		return fmt.Sprintf(
@@ -78,7 +76,8 @@ func (e *EndedError) Error() string {
 		e.How)
 }
 
-// InvalidKey returns the error for a client whose key [job.EncodeKey] or [job.ParseKey] refused.
+// InvalidKey returns the client's error for a key that [job.EncodeKey] or [job.ParseKey]
+// refused.
 func InvalidKey(err error) error {
 	reason := err.Error()
 	if of, ok := errors.AsType[*job.KeyError](err); ok {
@@ -87,12 +86,12 @@ func InvalidKey(err error) error {
 	return &RequestError{"key", reason}
 }
 
-// What is in the chain of an [ErrUnavailable], so that [Reason] finds it.
+// Causes in the chain of an [ErrUnavailable], from which [Reason] derives the reason.
 var (
-	// ErrStore: the store of limits does not answer. Whatever watches the store logs each change of
-	// that, so a request is not worth a line.
+	// ErrStore: the store of limits does not answer. Requests need not log it, because the
+	// store's health check logs each change.
 	ErrStore = errors.New("the store of limits does not answer")
-	// ErrBusy: this process answers as many requests, or holds as many bytes of them, as it may.
+	// ErrBusy: this process has reached its bound of concurrent requests or of their bytes.
 	ErrBusy = errors.New("too many requests are being answered")
 	// ErrStarting: this process does not know the policies yet.
 	ErrStarting = errors.New("the policies are not loaded yet")
@@ -100,16 +99,15 @@ var (
 	ErrStopping = errors.New("the process is stopping")
 )
 
-// Why something is unavailable, in a word that programs and operators can tell apart: the member
-// reason of every 503 and 507.
+// Reasons of unavailability for programs and operators: the member reason of every 503 and 507.
 const (
 	ReasonNATS     = "nats"     // NATS or JetStream does not answer
 	ReasonStorage  = "storage"  // JetStream has no room, or cannot write
 	ReasonStore    = "store"    // the store of limits does not answer
-	ReasonBusy     = "busy"     // this process has too much to do
+	ReasonBusy     = "busy"     // this process is overloaded
 	ReasonStarting = "starting" // this process does not know the policies yet
 	ReasonStopping = "stopping" // this process is about to end
-	ReasonDrainer  = "drainer"  // only a partition's owner can do this, and none answered
+	ReasonDrainer  = "drainer"  // the partition's owner did not answer
 )
 
 // reasons are tried in this order.
@@ -126,8 +124,8 @@ var reasons = []struct {
 	{queue.ErrStorage, ReasonStorage},
 }
 
-// Reason returns why an error is [ErrUnavailable] or [ErrNoDrainer], by what is in its chain;
-// [ReasonNATS] when nothing there says otherwise.
+// Reason returns the reason of an [ErrUnavailable] or [ErrNoDrainer], derived from the chain of
+// err; default [ReasonNATS].
 func Reason(err error) string {
 	for _, r := range reasons {
 		if errors.Is(err, r.cause) {
@@ -137,15 +135,15 @@ func Reason(err error) string {
 	return ReasonNATS
 }
 
-// UnknownPolicy returns the [ErrUnknownPolicy] of a name.
+// UnknownPolicy returns an [ErrUnknownPolicy] for a name.
 func UnknownPolicy(name string) error { return fmt.Errorf("%w: %.64q", ErrUnknownPolicy, name) }
 
-// NoQueue returns the [ErrConflict] of what only a policy with a queue can do.
+// NoQueue returns the [ErrConflict] of an operation that requires a queue.
 func NoQueue(policy string) error {
 	return conflict("policy %q has no queue: it answers checks only", policy)
 }
 
-// UnfitMessage returns the [ErrTooLarge] of a body that does not fit with its headers.
+// UnfitMessage returns the [ErrTooLarge] of a body and headers that do not fit in one message.
 func UnfitMessage() error {
 	return fmt.Errorf("%w: the body and its headers do not fit a message", ErrTooLarge)
 }

@@ -9,22 +9,22 @@ import (
 )
 
 const (
-	// askTimeout is how long a job's answer may wait for its valve.
+	// askTimeout bounds how long the answer to a submission waits for its valve.
 	askTimeout = 20 * time.Millisecond
-	// maxQuestions bounds one request to a valve; a fuller batch is sent beside the one on its way.
+	// maxQuestions bounds one request to a valve. Further questions start another request,
+	// concurrent with the one in progress.
 	maxQuestions = job.MaxExpected
 )
 
-// expectations asks valves when jobs start. While one request to a partition is on its way, the
-// questions of that partition gather for the next, so that there are as many requests as round
-// trips and not as jobs.
+// expectations asks valves when jobs start. Questions to a partition that arrive during a
+// request are batched for the next one, so that requests grow with round trips, not with jobs.
 type expectations struct {
 	valves Valves
 	within time.Duration // askTimeout, longer in a test
 
 	mu     sync.Mutex
-	silent map[partition]time.Time // those whose valve did not say when a job would start: until …
-	lines  map[partition]*line     // of the partitions with a request on its way
+	silent map[partition]time.Time // end of the silence of partitions whose valve did not answer
+	lines  map[partition]*line     // partitions with a request in progress
 }
 
 type partition struct {
@@ -32,10 +32,10 @@ type partition struct {
 	number int
 }
 
-// line is the queue of questions to one partition.
+// line queues the questions to one partition.
 type line struct{ next *batch }
 
-// batch is one request: its questions until it is sent, its answers after done is closed.
+// batch is one request: questions until it is sent, answers once done is closed.
 type batch struct {
 	deadline time.Time // of the oldest question
 	jobs     []uint64
@@ -43,12 +43,12 @@ type batch struct {
 	starts   map[uint64]start
 }
 
-// start is when a job starts, as its valve expects, and where it waits; zero when no valve said so.
+// start is a job's start as its valve expects it, and its position; zero without an answer.
 type start struct {
-	known    bool          // the delay
-	delay    time.Duration // 0: it has started
-	position int           // how many of its bucket start before it
-	depth    int           // how many jobs its bucket holds; 0 unless it waits for its turn
+	known    bool          // delay is valid
+	delay    time.Duration // 0: started
+	position int           // jobs of the bucket that start earlier
+	depth    int           // jobs in the bucket; 0 unless the job waits for its turn
 }
 
 func newExpectations(valves Valves) *expectations {
@@ -67,7 +67,7 @@ func (e *expectations) ask(ctx context.Context, p partition, job uint64) start {
 	}
 }
 
-// join adds the question to the partition's next batch, and sees to it that the batch is sent.
+// join adds the question to the partition's next batch, and ensures that the batch is sent.
 func (e *expectations) join(p partition, job uint64) *batch {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -89,8 +89,8 @@ func (e *expectations) join(p partition, job uint64) *batch {
 	return b
 }
 
-// run sends one batch after the other until there are no more questions. Every batch has a
-// deadline, so run ends soon after the last question.
+// run sends batches until no questions remain. Every batch has a deadline, so run ends soon
+// after the last question.
 func (e *expectations) run(p partition, l *line) {
 	for {
 		e.mu.Lock()
@@ -107,8 +107,7 @@ func (e *expectations) run(p partition, l *line) {
 	}
 }
 
-// send asks the valve. Without an answer in time the batch stays without starts: nothing better is
-// known.
+// send asks the valve. Without an answer in time, the batch has no starts.
 func (e *expectations) send(p partition, b *batch) {
 	defer close(b.done)
 	ctx, cancel := context.WithDeadline(context.Background(), b.deadline)
@@ -125,12 +124,12 @@ func (e *expectations) send(p partition, b *batch) {
 	}
 }
 
-// silence is how long a valve that did not answer is not asked where jobs are to be refused: so
-// deadlines hold nobody up for longer than one question.
+// silence is how long refusals skip a valve that did not answer, so that a missing valve delays
+// deadline checks by one question at most.
 const silence = time.Second
 
-// start returns in how long a job would start that is accepted now, of the key, priority and costs
-// of a question; known is false when no valve can tell, or none answered in time.
+// start returns the delay after which a job accepted now would start, given its key, priority
+// and costs. known is false if no valve can tell, or none answers in time.
 func (e *expectations) start(ctx context.Context, p partition,
 	room job.Question) (delay time.Duration, known bool) {
 	e.mu.Lock()
@@ -154,8 +153,8 @@ func (e *expectations) start(ctx context.Context, p partition,
 	return max(0, time.Duration(*answer.StartMS)*time.Millisecond), true
 }
 
-// room returns in how long the bucket has room for one more job; known is false when no valve
-// answered in time.
+// room returns the delay after which the bucket has room for another job. known is false if no
+// valve answers in time.
 func (e *expectations) room(ctx context.Context, p partition,
 	key job.Key) (delay time.Duration, known bool) {
 	ctx, cancel := context.WithTimeout(ctx, e.within)

@@ -19,20 +19,20 @@ import (
 const (
 	peekHeader   = "Penstock-Peek"
 	refundHeader = "Penstock-Refund"
-	ipHeader     = "Penstock-Ip" // as a canonical name
+	ipHeader     = "Penstock-Ip" // canonical form
 )
 
-// IPHeader names the client of a request for limits that count by its address, when that is not the
-// one that connects.
+// IPHeader carries the client's address, for limits by address, if another host connects for the
+// client.
 const IPHeader = "Penstock-IP"
 
 const contentType = "Content-Type"
 
-// maxIdempotencyKey is the longest Idempotency-Key, in bytes.
+// maxIdempotencyKey bounds an Idempotency-Key, in bytes.
 const maxIdempotencyKey = 256
 
-// storedNames are the headers that belong to a stored job, besides Penstock-Forward-<Name>: how the
-// canonical form of a name is stored. What a drainer reads of them is among job's jobHeaders.
+// storedNames maps canonical names to stored names, for the headers that are stored with a job
+// besides Penstock-Forward-<Name>. Drainers read a part of them: jobHeaders in package job.
 var storedNames = canonical(
 	job.HeaderVersion, job.HeaderDeadline, job.HeaderCost, job.HeaderPriority, job.HeaderNotBefore,
 	job.HeaderMethod, job.HeaderPath, job.HeaderTag, job.HeaderCallback, job.HeaderIdempotencyKey,
@@ -47,21 +47,21 @@ func canonical(names ...string) map[string]string {
 	return stored
 }
 
-// jobHeader is what the headers of a submitted job say.
+// jobHeader holds the parsed headers of a submitted job.
 type jobHeader struct {
-	stored      nats.Header // what is stored with the job; nil when there is nothing to store
-	idempotency string      // empty: none
+	stored      nats.Header // to store with the job; may be nil
+	idempotency string      // empty: no key
 	cost        int64
-	costs       map[string]int64 // of limits that count another, by its name
-	deadline    time.Time        // zero: none of its own
+	costs       map[string]int64 // by cost name, for limits that count a named cost
+	deadline    time.Time        // zero: no deadline of its own
 	notBefore   time.Time        // zero: at once
 	priority    int
 	ip          string // of the client; empty: not given
-	waits       bool   // the submission is to wait for the job's end
+	waits       bool   // the submission waits for the job's end
 }
 
-// readHeader keeps what belongs to a stored job, and refuses what would make it a dead letter. A
-// request has a dozen headers of other kinds, which stay behind.
+// readHeader collects the headers to store, and refuses those that would make the job a dead
+// letter. It ignores unrelated headers, such as those of HTTP.
 func readHeader(header map[string][]string) (jobHeader, error) {
 	j := jobHeader{cost: 1}
 	for given, values := range header {
@@ -84,7 +84,7 @@ func (j *jobHeader) read(given string, values []string) (err error) {
 		j.ip, err = readIP(values)
 		return err
 	case key == WaitHeader:
-		j.waits = true // for how long is not for who stores the job
+		j.waits = true // the duration is read by SubmitRequest.waits
 		return nil
 	case known:
 		return j.keep(name, values, name == job.HeaderTag)
@@ -94,10 +94,10 @@ func (j *jobHeader) read(given string, values []string) (err error) {
 	return nil
 }
 
-// keep stores a header with the job, and reads it if the admitter itself needs it.
+// keep stores a header with the job, and parses it if admission needs its value.
 func (j *jobHeader) keep(name string, values []string, several bool) error {
 	if name == "tracestate" && len(values) > 1 {
-		// a list, which may stand in several fields: W3C Trace Context, 3.3
+		// a list that may span several fields: W3C Trace Context, 3.3
 		values = []string{strings.Join(values, ",")}
 	}
 	if _, twice := j.stored[name]; twice || len(values) != 1 && !several {
@@ -140,8 +140,8 @@ func (j *jobHeader) keep(name string, values []string, several bool) error {
 	return nil
 }
 
-// fit returns an error if the job asks for what its policy's target does not take; it also fills in
-// the type of the body.
+// fit returns an error if the job's headers do not suit the policy's target. It also fills in
+// the body's type.
 func (j *jobHeader) fit(p policy.Policy, body []byte) error {
 	if bad, ok := errors.AsType[*job.HeaderError](job.CheckTarget(p.Target, j.stored)); ok {
 		return &RequestError{bad.Header, bad.Reason}
@@ -159,7 +159,8 @@ func (j *jobHeader) fit(p policy.Policy, body []byte) error {
 	return nil
 }
 
-// startable returns why a job could never start under a policy: it would become a dead letter.
+// startable returns an error if the job's times rule out a start under the policy: the job would
+// become a dead letter.
 func (j jobHeader) startable(p policy.Policy, now time.Time) error {
 	last := now.Add(time.Duration(p.MaxAge))
 	if !j.deadline.IsZero() && j.deadline.Before(last) {
@@ -175,7 +176,7 @@ func (j jobHeader) startable(p policy.Policy, now time.Time) error {
 	return j.affordable(p)
 }
 
-// affordable returns why a job is too dear ever to start under a policy.
+// affordable returns an error if the job's cost exceeds the maximum of the policy.
 func (j jobHeader) affordable(p policy.Policy) error {
 	if p.Paced() && j.cost > p.Capacity {
 		return &RequestError{job.HeaderCost,
@@ -184,7 +185,7 @@ func (j jobHeader) affordable(p policy.Policy) error {
 	return j.withinLimits(p)
 }
 
-// withinLimits returns why a job could never start under the limits on a policy's starts.
+// withinLimits returns an error if the job can never start under the policy's limits.
 func (j jobHeader) withinLimits(p policy.Policy) error {
 	for _, cost := range slices.Sorted(maps.Keys(j.costs)) {
 		counts := func(l policy.Limit) bool { return l.Cost == cost }
@@ -211,28 +212,29 @@ func checkIdempotencyKey(key string) error {
 	return nil
 }
 
-// hasControl reports whether a value cannot be that of an HTTP header (RFC 9110, section 5.5). Over
-// NATS anything can arrive.
+// hasControl reports whether a value is invalid in an HTTP header (RFC 9110, section 5.5). NATS
+// permits any bytes.
 func hasControl(value string) bool {
 	return strings.ContainsFunc(value, func(r rune) bool {
 		return r < ' ' && r != '\t' || r == 0x7f
 	})
 }
 
-// CheckHeader is what the headers of a check say.
+// CheckHeader holds the parsed headers of a check.
 type CheckHeader struct {
-	// Cost is that of Penstock-Cost, 1 when it is not given.
+	// Cost is the value of Penstock-Cost; default 1.
 	Cost int64
-	// Peek is that of Penstock-Peek: true is to answer, and take nothing.
+	// Peek is the value of Penstock-Peek: answer without taking units.
 	Peek bool
-	// Refund is that of Penstock-Refund: true is to give back what was taken.
+	// Refund is the value of Penstock-Refund: return units.
 	Refund bool
-	// IP is that of Penstock-IP, as limits count it; empty when it is not given.
+	// IP is the value of Penstock-IP in the form that limits count; empty if absent.
 	IP string
 }
 
-// ReadCheckHeader reads the headers of a check, in any case. Errors are [*RequestError]: for what
-// cannot be read, and for any other Penstock-… header, because it is most likely a misspelt one.
+// ReadCheckHeader parses the headers of a check; names are case-insensitive. It returns a
+// [*RequestError] for invalid values and for unknown Penstock-… headers, which are probably
+// misspelt.
 func ReadCheckHeader(header map[string][]string) (CheckHeader, error) {
 	read := CheckHeader{Cost: 1}
 	for given, values := range header {

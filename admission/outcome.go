@@ -7,86 +7,88 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Verdict is the service's answer to a submitted job.
+// Verdict is the decision on a submitted job.
 type Verdict string
 
-// The three verdicts. An Allowed job has started or is due now, a Queued one starts later, a
-// Rejected one was not taken.
+// The three verdicts. An Allowed job has started or is due now, a Queued job starts later, and a
+// Rejected job was not accepted.
 const (
 	Allowed  Verdict = "allowed"
 	Queued   Verdict = "queued"
 	Rejected Verdict = "rejected"
 )
 
-// Quota is what a policy grants one key, as clients see it.
+// Quota is a policy's quota for one key, as shown to clients.
 type Quota struct {
-	// Policy is the policy's name, followed by a slash and the limit's name when the policy has
-	// several.
+	// Policy is the policy's name, followed by a slash and the limit's name if the policy has
+	// several limits.
 	Policy string
-	// Units is the most that one key can have at once: the limit of a window, the size of a bucket,
-	// the capacity of a queue.
+	// Units is the maximum for one key at once: the limit of a window, the size of a bucket, the
+	// capacity of a queue.
 	Units int64
-	// Window is the time in which Units are granted again: a window's length, or the time in which
-	// an empty bucket fills or a full one drains. 0 when there is no such time.
+	// Window is the time in which Units are granted again: the length of a window, or the time
+	// in which an empty bucket fills or a full one drains. 0 if undefined.
 	Window time.Duration
 }
 
-// FillTime returns how long n units take at a rate: the window of a bucket's quota, at most 100
-// years. It is as exact as a float, which is more than clients see.
+// FillTime returns the time that n units take at a rate: the window of a bucket's quota, at most
+// 100 years. Its precision is that of a float64.
 func FillTime(n int64, r algorithms.Rate) time.Duration {
 	const longest = 100 * 365 * 24 * time.Hour
 	return time.Duration(min(float64(n)/r.PerSecond(), longest.Seconds()) * float64(time.Second))
 }
 
-// Outcome is what became of a submitted job.
+// Outcome is the result of a submission.
 type Outcome struct {
 	Verdict Verdict
 	// Job is the accepted job's id, "<policy>:<stream sequence>"; empty when Rejected. A repeat
-	// within the policy's duplicate window, by the same Idempotency-Key, has the id of the first,
-	// or of the replay of its dead letter.
+	// within the policy's duplicate window, by the same Idempotency-Key, gets the id of the
+	// original job or of the last replay of its dead letter.
 	Job string
-	// Duplicate is whether the job had been accepted before.
+	// Duplicate means that the job had been accepted before.
 	Duplicate bool
-	// Delay is how long until the job starts, as its valve expects, and DelayKnown whether a valve
-	// said so. Unknown is always Queued: there is no drainer, or none that answered in time, or the
-	// start depends on what nobody can tell, such as a pause or a busy worker.
+	// Delay is the expected time until the start, valid if DelayKnown. The start is unknown, and
+	// the job Queued, if no drainer answered in time or the start depends on unpredictable
+	// events, such as a pause or a busy worker.
 	Delay      time.Duration
 	DelayKnown bool
-	// Position is how many jobs of its bucket start before it, and Depth how many the bucket holds,
-	// itself included, as its valve said, which also knows it where DelayKnown is false. Depth is 0
-	// when the job has started, or no valve said so.
+	// Position is the number of jobs in the bucket that start earlier, and Depth the number of
+	// jobs in the bucket, including this one. A valve may know both even if DelayKnown is false.
+	// Depth is 0 if the job has started or no valve answered.
 	Position, Depth int
 
-	// Told is how the job ended, for which the caller waited; nil when it has not, or nobody
-	// waited.
+	// Told is the result of the job, if the caller waited for it; nil if the job has not ended
+	// or the caller did not wait.
 	Told *job.Told
-	// NotWaited is why Told is not there although the caller wants to wait: one of the NotWaited
-	// words.
+	// NotWaited is the reason why Told is nil although the caller wanted to wait: one of the
+	// NotWaited constants.
 	NotWaited string
 
-	// Quota is that of the limiter or the queue which decided.
+	// Quota is the quota of the limiter or queue that decided.
 	Quota Quota
-	// Remaining is how much of the quota is left, -1 when nobody counted: a queue's room is known
-	// only when it is full.
+	// Remaining is the rest of the quota, or -1 if unknown: the room of a queue is known only
+	// when it is full.
 	Remaining int64
-	// ResetAfter is the time until the key has its whole quota again; 0 when nobody counted.
+	// ResetAfter is the time until the key has its whole quota again; 0 if unknown.
 	ResetAfter time.Duration
-	// RetryAfter is when to come back; positive exactly when Rejected.
+	// RetryAfter is the time until a retry is useful; positive exactly when Rejected.
 	RetryAfter time.Duration
-	// Unreachable is when the job would start that was rejected because its deadline is before
-	// that; zero: it was not. RetryAfter is then when one with as long a deadline is in time.
+	// Unreachable is the expected start of a job that was rejected because its deadline is
+	// earlier; zero: rejected for another reason, or not at all. RetryAfter is then the time
+	// after which a job with an equally long deadline can start in time.
 	Unreachable time.Time
 }
 
-// Checked is the answer to a check: a rule's decision, and the quota it belongs to.
+// Checked is the answer to a check: the decision of a limit, and its quota.
 type Checked struct {
 	algorithms.Decision
 	Quota Quota
-	// Shadow is what limits would have done that hold nothing back.
+	// Shadow holds the decisions of shadow limits.
 	Shadow []Shadowed
 }
 
-// Shadowed is what one limit would have done: refused or delayed the request, and by how much.
+// Shadowed is the decision of one shadow limit: whether it would have refused or delayed the
+// request, and by how long.
 type Shadowed struct {
 	Limit string
 	Over  bool

@@ -9,34 +9,35 @@ import (
 )
 
 const (
-	// maxRefusals bounds what one policy remembers of full buckets (about 2 MB). Beyond it a
-	// refusal is not remembered, so a flood over very many buckets costs publishes again, which the
-	// server refuses as cheaply as ever.
+	// maxRefusals bounds the full buckets remembered per policy (about 2 MB). Further refusals
+	// are not remembered: a flood over very many buckets costs publishes, which the server
+	// refuses cheaply.
 	maxRefusals = 16 << 10
-	// refusalSweep is the least time between two searches for forgotten entries in a full memory.
+	// refusalSweep is the minimum interval of sweeps for expired entries when the memory is
+	// full.
 	refusalSweep = 100 * time.Millisecond
-	// maxHold is the longest that a bucket counts as full without asking the server again.
+	// maxHold bounds how long a bucket counts as full without asking the server again.
 	maxHold = time.Second
 )
 
-// refusals remembers which buckets of one policy were full a moment ago, so that a flood at a full
-// bucket is answered from memory. A policy's change starts a new one.
+// refusals remembers which buckets of one policy were recently full, so that a flood at a full
+// bucket is answered from memory. A policy change starts a new memory.
 type refusals struct {
 	hold     time.Duration // how long a bucket counts as full
-	interval time.Duration // between two places that come free
-	drains   time.Duration // how long a full bucket takes to drain
+	interval time.Duration // between two free places
+	drains   time.Duration // time in which a full bucket drains
 	now      func() time.Time
 
 	mu      sync.Mutex
 	buckets map[job.Key]*refusal
-	crowds  map[job.Key]time.Time // when the next place comes free that nobody was told of
+	crowds  map[job.Key]time.Time // time of the next free place that no caller has been given
 	swept   time.Time
 }
 
-// refusal is one bucket found full. Its fields but until are written before settled is closed and
-// read after.
+// refusal is one bucket found full. All fields except until are written before settled is
+// closed, and read after.
 type refusal struct {
-	settled chan struct{} // closed when the bucket's room is known, or known to be unknown
+	settled chan struct{} // closed when free is known, or known to be unknown
 	free    time.Time     // when room is expected
 
 	until time.Time // when to ask the server again; guarded by refusals.mu
@@ -45,23 +46,23 @@ type refusal struct {
 // newRefusals returns a memory that keeps each bucket for one interval of the policy, at most a
 // second.
 //
-// The crowd that a full bucket refuses is told places that come free one interval apart, over at
-// most the time in which a full bucket drains: whoever comes then finds few others, and nobody a
-// wait that is longer than the queue.
+// Callers refused by a full bucket get retry times one interval apart, spread over at most the
+// time in which the bucket drains. So few retries collide, and no caller waits longer than the
+// queue would take.
 func newRefusals(interval, drains time.Duration) *refusals {
 	return &refusals{hold: min(interval, maxHold), interval: interval, drains: drains,
 		now: time.Now, buckets: make(map[job.Key]*refusal), crowds: make(map[job.Key]time.Time)}
 }
 
-// place returns when one more who is refused may hope for a place: the n-th of them when the n-th
-// place comes free. What is remembered of a bucket is when the next one does that nobody was told
-// of; so it decays at the outflow, and is forgotten when that instant has passed.
+// place returns the retry time for the next refused caller; the n-th caller gets the time of the
+// n-th free place. Only the time of the next unassigned place is kept per bucket, so the entry
+// decays at the outflow and expires when that time has passed.
 func (r *refusals) place(key job.Key, known *refusal) time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	at := r.crowds[key]
 	if at.Before(known.free) || at.After(known.free.Add(r.drains)) {
-		at = known.free // it is the first, or all places of a full bucket are promised
+		at = known.free // first caller, or all places of a full bucket are assigned
 	}
 	if len(r.crowds) >= maxRefusals {
 		r.sweep(r.now())
@@ -72,7 +73,7 @@ func (r *refusals) place(key job.Key, known *refusal) time.Time {
 	return at
 }
 
-// recall returns the refusal of a bucket that still counts as full, nil when there is none.
+// recall returns the refusal of a bucket that still counts as full, or nil.
 func (r *refusals) recall(key job.Key) *refusal {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -84,8 +85,8 @@ func (r *refusals) recall(key job.Key) *refusal {
 	return known
 }
 
-// remember notes that a bucket is full. The first to note it gets mine and must settle the refusal;
-// the others wait for that.
+// remember records that a bucket is full. The first caller gets mine and must settle the
+// refusal; others wait for it.
 func (r *refusals) remember(key job.Key) (known *refusal, mine bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -103,8 +104,8 @@ func (r *refusals) remember(key job.Key) (known *refusal, mine bool) {
 	return known, true
 }
 
-// settle sets in how long the bucket will have room. No client is refused from memory at the time
-// at which it was asked to come back.
+// settle sets the delay after which the bucket will have room. Memory refuses no client at its
+// own retry time.
 func (r *refusals) settle(known *refusal, room time.Duration) {
 	r.mu.Lock()
 	known.free = r.now().Add(room)
@@ -115,7 +116,7 @@ func (r *refusals) settle(known *refusal, room time.Duration) {
 	close(known.settled)
 }
 
-// sweep drops what has expired; mu is held.
+// sweep drops expired entries; the caller holds mu.
 func (r *refusals) sweep(now time.Time) {
 	if now.Sub(r.swept) < refusalSweep {
 		return

@@ -8,16 +8,16 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// maxRepeats bounds what one policy remembers of accepted jobs with an Idempotency-Key (about 10
-// MB); the oldest go first.
+// maxRepeats bounds the accepted jobs with an Idempotency-Key remembered per policy (about 10
+// MB); the oldest are dropped first.
 const maxRepeats = 32 << 10
 
-// repeats remembers the accepted jobs of a door policy that carried an Idempotency-Key. The stream
-// recognises repeats itself, but a door policy asks its limiter first, and a limiter would refuse
-// the repeat of a job that it let in.
+// repeats remembers accepted jobs of a door policy with an Idempotency-Key. The stream
+// recognises repeats itself, but a door policy asks its limiter first, and the limiter would
+// refuse the repeat of a job that it admitted.
 type repeats struct {
 	now    func() time.Time
-	window time.Duration // that of the stream: how long a repeat is recognised
+	window time.Duration // the stream's duplicate window
 
 	mu       sync.Mutex
 	receipts map[repeatKey]queue.Receipt
@@ -47,7 +47,7 @@ func (r *repeats) recall(job repeatKey) (queue.Receipt, bool) {
 	return receipt, found
 }
 
-// remember keeps the receipt of an accepted job. The first answer stays.
+// remember keeps the receipt of an accepted job, unless there is an earlier one.
 func (r *repeats) remember(job repeatKey, receipt queue.Receipt) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -61,8 +61,7 @@ func (r *repeats) remember(job repeatKey, receipt queue.Receipt) {
 	r.order = append(r.order, acceptance{job, now})
 }
 
-// forget drops what is older than the window, and the oldest until at most that many are left; mu
-// is held.
+// forget drops entries older than the window, and the oldest beyond most; the caller holds mu.
 func (r *repeats) forget(now time.Time, most int) {
 	for len(r.order) > most || len(r.order) > 0 && now.Sub(r.order[0].at) >= r.window {
 		delete(r.receipts, r.order[0].job)

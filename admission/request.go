@@ -7,49 +7,48 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// MaxBody is the largest body of a job, in bytes: what fits into the embedded server's messages
-// with room for headers.
+// MaxBody is the maximum size of a job's body, in bytes. It fits into a message of the embedded
+// server with room for headers.
 const MaxBody = 1 << 20
 
-// SubmitRequest asks to take a job.
+// SubmitRequest asks to accept a job.
 type SubmitRequest struct {
-	// Policy and Key name the bucket, the key in its subject form (see [job.EncodeKey]).
+	// Policy and Key select the bucket, with the key in its subject form (see [job.EncodeKey]).
 	Policy string
 	Key    job.Key
-	// Header holds the request's headers, in any case. What belongs to a stored job is kept, other
-	// names are left behind; a Penstock-… header that means nothing is an error, because it is most
-	// likely a misspelt one.
+	// Header holds the request's headers; names are case-insensitive. Headers of a stored job
+	// are kept, others ignored. An unknown Penstock-… header is an error, because it is probably
+	// misspelt.
 	Header map[string][]string
-	// IP is the address of the client as the transport knows it; empty when it does not. The header
-	// Penstock-IP goes before it.
+	// IP is the client's address as the transport knows it; may be empty. The header Penstock-IP
+	// overrides it.
 	IP string
-	// From is the client, for its share of the requests that wait.
+	// From is the client, for its share of the waiting requests.
 	From Client
-	// Wait is for how long [Service.Submit] waits for the job's end, at most [MaxWait]; 0: not.
+	// Wait is how long [Service.Submit] waits for the job to end, at most [MaxWait]; 0: no
+	// waiting.
 	Wait time.Duration
-	// Body is the job's payload, at most [MaxBody]. The service does not change it and does not
-	// keep it.
+	// Body is the job's payload, at most [MaxBody]. The service neither changes nor keeps it.
 	Body []byte
 
-	single bool   // it is no job of a batch
-	waiter string // the token of who waits for its end; empty: nobody
+	single bool   // not part of a batch
+	waiter string // token for the result of the job; empty without a wait
 }
 
-// CheckRequest asks whether a request may go ahead.
+// CheckRequest asks whether a request may proceed.
 type CheckRequest struct {
-	// Policy and Key name the bucket, the key in its subject form (see [job.EncodeKey]).
+	// Policy and Key select the bucket, with the key in its subject form (see [job.EncodeKey]).
 	Policy string
 	Key    job.Key
-	// Cost is how many units the request takes, at least 1.
+	// Cost is the number of units that the request takes, at least 1.
 	Cost int64
-	// IP is the address of the client, for limits that count by it; empty when it is not known. See
-	// [ClientIP].
+	// IP is the client's address, for limits by address; may be empty. See [ClientIP].
 	IP string
 }
 
-// ClientIP returns the address that limits count a client by: an IPv6 address by its /64 network,
-// the least that one customer is given (RFC 6177), anything else as it is. Empty if there is no
-// address in the text.
+// ClientIP returns the form of an address by which limits count: for IPv6 its /64 network, the
+// smallest assignment to a customer (RFC 6177), otherwise the address itself. It returns an
+// empty string for text that is not an address.
 func ClientIP(address string) string {
 	ip, err := netip.ParseAddr(address)
 	if err != nil {

@@ -17,48 +17,50 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Publisher stores jobs; [*queue.Producer] is one. It bounds by itself for how long it waits.
+// Publisher stores jobs, as [*queue.Producer] does. It bounds the time of its calls itself.
 type Publisher interface {
-	// Send sends a job, in the order of its calls, and returns what waits until it is stored.
+	// Send sends a job, in the order of calls. It returns a function that waits until the job is
+	// stored.
 	Send(ctx context.Context, s queue.Submission) (
 		wait func(context.Context) (queue.Receipt, error))
-	// Repeated returns what became of the job that a submission repeats.
+	// Repeated returns the receipt for a submission that repeats the job of an earlier receipt.
 	Repeated(ctx context.Context, s queue.Submission, first queue.Receipt) (queue.Receipt, error)
 }
 
-// Valves answers questions to the owners of partitions; [*queue.Broker] does.
+// Valves asks the owners of partitions, as [*queue.Broker] does.
 type Valves interface {
 	AskValve(ctx context.Context, policy string, partition int, q job.Question) (job.Answer, error)
 }
 
-// Metrics counts answers; the one of internal/telemetry is one. Policies are known ones only, so
-// that their number is bounded.
+// Metrics counts answers; internal/telemetry implements it. Policy names are existing ones only,
+// which bounds the number of metric series.
 type Metrics interface {
 	// Admitted counts a submitted job that got a verdict.
 	Admitted(policy string, k job.Key, verdict string)
 	// Checked counts a check of a key that got an answer; peeks are not counted.
 	Checked(policy string, k job.Key, allowed bool)
-	// Shadowed counts what a limit that holds nothing back would have done: over says that it would
-	// have refused or delayed the request, by that time.
+	// Shadowed counts the decision of a shadow limit. With over, the limit would have refused or
+	// delayed the request, by the given time.
 	Shadowed(policy, limit string, over bool, by time.Duration)
 }
 
-// Options are what a [Service] can do without. The zero value works.
+// Options holds the optional settings of a [Service].
 type Options struct {
-	// Metrics counts answers; nil counts nothing.
+	// Metrics counts answers; may be nil.
 	Metrics Metrics
-	// Outcomes let submissions wait for the end of their jobs; default: none can.
+	// Outcomes lets submissions wait for the end of their jobs; nil: they cannot wait.
 	Outcomes Outcomes
-	// Callback says why the outcome of a job may not be posted to a URL; nil: it may be to any.
+	// Callback returns why the result of a job may not be posted to a URL; nil: every URL is
+	// permitted.
 	Callback func(to *url.URL) error
-	// Submitting hears of each sound submission what will be stored beside the body, and returns
-	// what shall be instead, such as with another traceparent, and what hears the outcome. It may
-	// change the header that it is given. Nil: nothing is changed.
+	// Submitting gets the headers to store of each valid submission. It returns the headers to
+	// store instead, such as with another traceparent, and a function that gets the outcome. It
+	// may change the header that it gets. Nil: headers are stored unchanged.
 	Submitting func(policy string, stored nats.Header) (nats.Header, func(Outcome, error))
 }
 
-// Service answers for all policies of the moment. It is safe for concurrent use, and starts nothing
-// that outlives a call by more than some milliseconds.
+// Service answers requests by the current policies. It is safe for concurrent use, and starts
+// nothing that outlives a call by more than some milliseconds.
 type Service struct {
 	names     queue.Names
 	publisher Publisher
@@ -73,22 +75,22 @@ type Service struct {
 	policies atomic.Pointer[map[string]*livePolicy]
 }
 
-// livePolicy is one policy as the service applies it. It never changes; a change of the policy
-// makes another.
+// livePolicy is one policy in the form that the service applies. It is immutable; a change of
+// the policy makes another.
 type livePolicy struct {
 	policy   policy.Policy
 	revision uint64
 	retired  bool
 
 	limit    Limit // Limiter is nil when a queue alone decides
-	queue    Quota // of the queue, when there is one
+	queue    Quota // of the queue, if any
 	interval time.Duration
 	refusals *refusals
 	repeats  *repeats
 }
 
-// New makes a service that knows no policies yet: until the first [Service.SetPolicies] every
-// question ends in [ErrUnavailable]. Names spells the subjects of the publisher's jobs.
+// New makes a service without policies: until the first [Service.SetPolicies], every request
+// fails with [ErrUnavailable]. Names spells the subjects of the publisher's jobs.
 func New(names queue.Names, publisher Publisher, valves Valves, newLimit NewLimit,
 	o Options) *Service {
 	if o.Metrics == nil {
@@ -116,17 +118,17 @@ func (uncounted) Checked(string, job.Key, bool)    {}
 
 func (uncounted) Shadowed(string, string, bool, time.Duration) {}
 
-// shadowed counts what limits would have done that hold nothing back.
+// shadowed counts the decisions of shadow limits.
 func (s *Service) shadowed(policy string, all []Shadowed) {
 	for _, one := range all {
 		s.metrics.Shadowed(policy, one.Limit, one.Over, one.By)
 	}
 }
 
-// SetPolicies replaces all policies by those of the set. Everything is built before one pointer is
-// swapped, so no request sees half a change. Limiters keep the state of their keys where the
-// algorithm stayed; policies that did not change keep everything. A policy that cannot be built
-// keeps its former form, or stays out, and is in the error; the others change.
+// SetPolicies replaces all policies. It builds everything before it swaps one pointer, so that
+// no request sees half a change. Limiters keep the state of their keys if the algorithm is the
+// same; unchanged policies keep everything. A policy that cannot be built keeps its former form
+// or stays out, and is part of the error; other policies change.
 func (s *Service) SetPolicies(set policy.Entries) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
@@ -164,7 +166,7 @@ func (s *Service) SetPolicies(set policy.Entries) error {
 	return errors.Join(problems...)
 }
 
-// build makes the live form of a policy; former is the one before a change, nil if there was none.
+// build makes the live form of a policy. former is the form before a change, or nil.
 func (s *Service) build(entry policy.Entry, former *livePolicy) (*livePolicy, error) {
 	p := entry.Policy.WithDefaults()
 	if err := policy.Invalid(p.Validate()); err != nil {
@@ -187,7 +189,7 @@ func (s *Service) build(entry policy.Entry, former *livePolicy) (*livePolicy, er
 func (l *livePolicy) paced() {
 	l.interval = 0
 	for _, rate := range []algorithms.Rate{l.policy.Outflow, l.policy.OutflowTotal} {
-		if !rate.IsZero() { // the slower one holds a bucket back
+		if !rate.IsZero() { // the slower rate decides
 			l.interval = max(l.interval, rate.Interval())
 			l.queue.Window = max(l.queue.Window, FillTime(l.policy.Capacity, rate))
 		}
@@ -200,7 +202,7 @@ func (l *livePolicy) paced() {
 	}
 }
 
-// limited gives a door policy its limiter, and the repeats that its former form remembers.
+// limited gives a door policy its limiter, and the repeats remembered by its former form.
 func (s *Service) limited(l, former *livePolicy) error {
 	var previous Limiter
 	if former != nil {
@@ -220,7 +222,7 @@ func (s *Service) limited(l, former *livePolicy) error {
 	return nil
 }
 
-// live returns the live form of a policy that takes requests.
+// live returns the live form of a policy that accepts requests.
 func (s *Service) live(name string) (*livePolicy, error) {
 	policies := s.policies.Load()
 	if policies == nil {

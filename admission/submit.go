@@ -13,12 +13,12 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Submit takes a job, or says when to come back. The job is stored when Submit returns without an
-// error and its verdict is not [Rejected]. With a Wait it returns when the job has ended, or with
-// why it does not know of that. Errors: [*RequestError], [ErrUnknownPolicy],
+// Submit accepts a job, or returns when to retry. The job is stored when Submit returns without
+// an error and a verdict other than [Rejected]. With a Wait, Submit returns the result of the
+// job, or the reason why the result is unknown. Errors: [*RequestError], [ErrUnknownPolicy],
 // [ErrConflict] (the policy has no queue), [*EndedError] and [ErrOtherPayload] (of a repeat),
-// [ErrTooLarge], [ErrUnavailable] (whether the job was stored may be unknown; with an
-// Idempotency-Key the request can be repeated without harm).
+// [ErrTooLarge], [ErrUnavailable] (the job may or may not be stored; with an Idempotency-Key the
+// request can be repeated safely).
 func (s *Service) Submit(ctx context.Context, r SubmitRequest) (Outcome, error) {
 	wait, err := r.waits()
 	if err != nil {
@@ -31,15 +31,14 @@ func (s *Service) Submit(ctx context.Context, r SubmitRequest) (Outcome, error) 
 	return s.send(ctx, r, s.foretold)()
 }
 
-// Sound returns the headers that a submission's job would be stored with, or what is wrong with the
-// request.
+// Sound validates a submission and returns the headers that its job would be stored with.
 func (s *Service) Sound(r SubmitRequest) (map[string][]string, error) {
 	_, job, err := s.read(r)
 	return job.stored, err
 }
 
-// Sound is [Service.Sound] by policies that need not be anywhere yet, at any time: what is wrong
-// with a request by its deadline, or with the address of its callback, is not looked for.
+// Sound is [Service.Sound] for given policies and no particular time: it does not check
+// deadlines or callback addresses.
 func Sound(find func(name string) (policy.Policy, error),
 	r SubmitRequest) (map[string][]string, error) {
 	p, err := find(r.Policy)
@@ -56,7 +55,7 @@ func Sound(find func(name string) (policy.Policy, error),
 	return job.stored, err
 }
 
-// sent is the second half of a submission: it waits until the job is stored, or refused.
+// sent is the second half of a submission: it waits until the job is stored or refused.
 type sent func() (Outcome, error)
 
 func decided(o Outcome, err error) sent { return func() (Outcome, error) { return o, err } }
@@ -64,7 +63,7 @@ func decided(o Outcome, err error) sent { return func() (Outcome, error) { retur
 // accepting completes the outcome of a stored job.
 type accepting func(ctx context.Context, live *livePolicy, r queue.Receipt, o Outcome) Outcome
 
-// send is Submit as far as it need not wait for the queue.
+// send performs the part of Submit that does not wait for the queue.
 func (s *Service) send(ctx context.Context, r SubmitRequest, complete accepting) sent {
 	live, job, err := s.read(r)
 	if err == nil && job.waits && !r.single {
@@ -89,7 +88,7 @@ func (s *Service) send(ctx context.Context, r SubmitRequest, complete accepting)
 	}
 }
 
-// read returns what a sound request asks of which policy.
+// read validates a request, and returns its policy and headers.
 func (s *Service) read(r SubmitRequest) (live *livePolicy, job jobHeader, err error) {
 	if live, err = s.live(r.Policy); err != nil {
 		return nil, job, err
@@ -112,7 +111,8 @@ func (s *Service) find(name string) (policy.Policy, error) {
 	return live.policy, nil
 }
 
-// readJob returns what a request asks of a policy, as far as both alone show whether it is sound.
+// readJob parses and validates a request, as far as this depends on the request and its policy
+// only.
 func readJob(p policy.Policy, r SubmitRequest) (job jobHeader, err error) {
 	if !p.HasQueue() {
 		return job, NoQueue(r.Policy)
@@ -128,8 +128,8 @@ func readJob(p policy.Policy, r SubmitRequest) (job jobHeader, err error) {
 
 func (s *Service) submit(ctx context.Context, live *livePolicy, r SubmitRequest, job jobHeader,
 	complete accepting) sent {
-	// A repeat of an accepted job must get its first answer even from a full bucket, and only the
-	// stream knows repeats.
+	// Repeats of an accepted job must get the first answer even from a full bucket, and only the
+	// stream recognises repeats.
 	if job.idempotency == "" {
 		if full := live.refusals.recall(r.Key); full != nil {
 			return func() (Outcome, error) { return live.full(ctx, r.Key, full) }
@@ -144,7 +144,7 @@ func (s *Service) submit(ctx context.Context, live *livePolicy, r SubmitRequest,
 	return s.admit(ctx, live, r, job, complete)
 }
 
-// admit asks the limiter of a door policy, and stores what it lets in.
+// admit asks the limiter of a door policy, and stores the job if admitted.
 func (s *Service) admit(ctx context.Context, live *livePolicy, r SubmitRequest, j jobHeader,
 	complete accepting) sent {
 	if err := live.limit.affordable(job.HeaderCost, j.cost); err != nil {
@@ -187,15 +187,15 @@ func (s *Service) admit(ctx context.Context, live *livePolicy, r SubmitRequest, 
 			}
 			return complete(ctx, live, receipt, outcome), nil
 		}
-		// A repeat took nothing new, and what the queue refused, or was not sent to it, did not
-		// pass. When the result is unknown the units stay taken: the job may have been stored, and
-		// the limit is a promise.
+		// Refund repeats, which took nothing new, and jobs that the queue refused or never got.
+		// An unknown result keeps the units: the job may have been stored, and must not exceed
+		// the limit.
 		if err == nil || errors.Is(err, queue.ErrNotSent) || errors.Is(err, queue.ErrStorage) ||
 			!errors.Is(err, queue.ErrUnavailable) && ctx.Err() == nil {
 			if refundErr := limiter.Refund(ctx, from, j.cost); refundErr != nil {
 				return Outcome{}, unavailable("refund the limiter of "+r.Policy, refundErr)
 			}
-			outcome.Remaining = -1 // it was not counted again
+			outcome.Remaining = -1 // unknown after the refund
 		}
 		if err == nil {
 			live.repeats.remember(repeat, receipt)
@@ -229,7 +229,7 @@ func (l *livePolicy) submission(req SubmitRequest, job jobHeader) queue.Submissi
 	}
 }
 
-// stored completes the outcome of a stored job, of which nobody asks when it starts.
+// stored completes the outcome of a stored job without asking for its start.
 func (s *Service) stored(_ context.Context, live *livePolicy, receipt queue.Receipt,
 	o Outcome) Outcome {
 	o.Job, o.Duplicate = job.ID(live.policy.Name, receipt.Seq), receipt.Duplicate
@@ -237,7 +237,7 @@ func (s *Service) stored(_ context.Context, live *livePolicy, receipt queue.Rece
 	return o
 }
 
-// foretold completes the outcome of a stored job with when it starts.
+// foretold completes the outcome of a stored job with its expected start.
 func (s *Service) foretold(ctx context.Context, live *livePolicy, receipt queue.Receipt,
 	o Outcome) Outcome {
 	o = s.stored(ctx, live, receipt, o)
@@ -252,7 +252,7 @@ func (s *Service) foretold(ctx context.Context, live *livePolicy, receipt queue.
 	return o
 }
 
-// refused translates the error that the queue returned instead of a receipt.
+// refused translates the error of the queue.
 func (s *Service) refused(ctx context.Context, live *livePolicy, r SubmitRequest,
 	err error) (Outcome, error) {
 	var ended *queue.EndedError
@@ -264,7 +264,7 @@ func (s *Service) refused(ctx context.Context, live *livePolicy, r SubmitRequest
 		}
 		return live.full(ctx, r.Key, full)
 	case errors.Is(err, queue.ErrStreamFull):
-		// Nobody knows which of its jobs leaves first, and when.
+		// When the stream has room again is unknown.
 		quota := Quota{Policy: r.Policy + "/max_bytes", Units: int64(live.policy.MaxBytes)}
 		if errors.Is(err, queue.ErrMostJobs) {
 			quota = Quota{Policy: r.Policy + "/max_jobs", Units: live.policy.QueueJobs()}
@@ -287,7 +287,7 @@ func (s *Service) refused(ctx context.Context, live *livePolicy, r SubmitRequest
 	}
 }
 
-// partition is the one that a key of a policy is in.
+// partition returns the partition of a key.
 func (s *Service) partition(live *livePolicy, key job.Key) partition {
 	name := live.policy.Name
 	subject := s.names.Jobs(name, key)
@@ -297,11 +297,11 @@ func (s *Service) partition(live *livePolicy, key job.Key) partition {
 	return partition{name, job.Partition(subject, live.policy.Partitions)}
 }
 
-// unreachable refuses a job with a deadline that its bucket cannot meet, as far as its valve knows:
-// it costs no publish, and the caller knows at once.
+// unreachable refuses a job whose bucket cannot meet its deadline, as far as its valve knows.
+// This saves a publish, and informs the caller early.
 //
-// A repeat of an accepted job must get its first answer, so jobs with an Idempotency-Key are not
-// refused.
+// It refuses no job with an Idempotency-Key, because a repeat of an accepted job must get its
+// first answer.
 func (s *Service) unreachable(ctx context.Context, live *livePolicy, key job.Key,
 	j jobHeader) (o Outcome, ok bool) {
 	if j.deadline.IsZero() || j.idempotency != "" {
@@ -319,8 +319,8 @@ func (s *Service) unreachable(ctx context.Context, live *livePolicy, key job.Key
 		Unreachable: now.Add(delay)}, true
 }
 
-// room returns when the bucket has room again, as its valve expects. Without a valve that is one
-// interval: a full bucket loses a job per interval once it is drained.
+// room returns the expected time until the bucket has room. Without an answer of the valve, that
+// is one interval: a full bucket loses one job per interval while it is drained.
 func (s *Service) room(ctx context.Context, live *livePolicy, key job.Key) time.Duration {
 	if delay, known := s.expected.room(ctx, s.partition(live, key), key); known {
 		return delay
@@ -328,7 +328,7 @@ func (s *Service) room(ctx context.Context, live *livePolicy, key job.Key) time.
 	return live.interval
 }
 
-// full returns the outcome for a bucket that is full, or was a moment ago.
+// full returns the outcome for a bucket that is, or recently was, full.
 func (l *livePolicy) full(ctx context.Context, key job.Key, full *refusal) (Outcome, error) {
 	select {
 	case <-full.settled:
@@ -344,8 +344,8 @@ func (l *livePolicy) full(ctx context.Context, key job.Key, full *refusal) (Outc
 	}, nil
 }
 
-// callable returns why the outcome of a job cannot be posted, and who may hand in what is posted:
-// nobody, since it is signed as an outcome.
+// callable returns why the result of a job cannot be posted to its callback. Clients cannot
+// submit callback jobs themselves, because their requests are signed as results.
 func (j jobHeader) callable(p policy.Policy, find func(string) (policy.Policy, error),
 	permitted func(*url.URL) error) error {
 	if p.Target.Calls() {

@@ -12,30 +12,30 @@ import (
 )
 
 const (
-	// MaxWait is the longest [SubmitRequest.Wait].
+	// MaxWait is the maximum of [SubmitRequest.Wait].
 	MaxWait = 5 * time.Minute
-	// maxWaiters is how many submissions of one process wait for the end of their jobs at a time.
+	// maxWaiters bounds the submissions of one process that wait for the end of their jobs.
 	maxWaiters = 1000
 )
 
-// Why a submission that was to wait for the end of its job did not hear of it.
+// Reasons why a waiting submission has no result of its job.
 const (
-	NotWaitedTime     = "time"     // the job has not ended within the time
-	NotWaitedRepeat   = "repeat"   // another submission's job, whose outcome goes to that one
-	NotWaitedBusy     = "busy"     // as many wait in this process, or of this client, as may
+	NotWaitedTime     = "time"     // the job did not end in time
+	NotWaitedRepeat   = "repeat"   // the job belongs to another submission, which gets the result
+	NotWaitedBusy     = "busy"     // too many submissions of this process or client wait
 	NotWaitedStopping = "stopping" // the process is about to end
 )
 
-// Outcomes tell how jobs end; [*queue.Broker] does.
+// Outcomes delivers the results of jobs, as [*queue.Broker] does.
 type Outcomes interface {
 	Await() (*queue.Waiting, error)
 }
 
-// waiters are the submissions that wait.
+// waiters holds the submissions that wait.
 type waiters struct {
-	outcomes Outcomes // nil: nobody can
+	outcomes Outcomes // nil: waiting is not possible
 	places   *Budget
-	ending   context.Context // done when nobody may wait any more
+	ending   context.Context // done when waiting ends
 	end      context.CancelFunc
 }
 
@@ -45,14 +45,13 @@ func newWaiters(o Outcomes) waiters {
 	return w
 }
 
-// EndWaits has all submissions that wait for the end of their jobs answered now, and those to come
-// without waiting.
+// EndWaits answers all waiting submissions now, and later ones without waiting.
 func (s *Service) EndWaits() { s.waiters.end() }
 
-// WaitHeader is for how long a submission waits for the end of its job: see [SubmitRequest.Wait].
+// WaitHeader sets how long a submission waits for the end of its job: see [SubmitRequest.Wait].
 const WaitHeader = "Penstock-Wait"
 
-// ParseWait reads how long a submission is to wait. The error is a [*RequestError] of the field.
+// ParseWait parses the maximum wait of a submission. Errors are [*RequestError] for the field.
 func ParseWait(field, value string) (time.Duration, error) {
 	wait, err := algorithms.ParseDuration(value)
 	if err != nil || wait <= 0 || wait > MaxWait {
@@ -62,7 +61,7 @@ func ParseWait(field, value string) (time.Duration, error) {
 	return wait, nil
 }
 
-// waits reads for how long a request is to wait; its header says so where its transport did not.
+// waits returns how long a request waits, from its transport or its header. Giving both is an error.
 func (r SubmitRequest) waits() (wait time.Duration, err error) {
 	wait = r.Wait
 	for name, values := range r.Header {
@@ -79,9 +78,9 @@ func (r SubmitRequest) waits() (wait time.Duration, err error) {
 	return wait, nil
 }
 
-// await is Submit for a request that waits. The job is told apart by a token in its header, to
-// which the drainer says how it ended. That is said once, and to who listens: so listening begins
-// before the job is stored.
+// await is Submit for a request that waits. A token in the job's header identifies the job; the
+// drainer publishes the result once, under that token. Listening therefore begins before the job
+// is stored.
 func (s *Service) await(ctx context.Context, r SubmitRequest, wait time.Duration) (
 	Outcome, error) {
 
@@ -119,7 +118,7 @@ func (s *Service) await(ctx context.Context, r SubmitRequest, wait time.Duration
 	return notWaited(NotWaitedTime)(o, nil)
 }
 
-// notWaited adds why nobody waited for a job to what became of its submission.
+// notWaited adds the reason why no wait took place to the outcome of a submission.
 func notWaited(why string) func(Outcome, error) (Outcome, error) {
 	return func(o Outcome, err error) (Outcome, error) {
 		if err == nil && o.Verdict != Rejected {
@@ -129,7 +128,7 @@ func notWaited(why string) func(Outcome, error) (Outcome, error) {
 	}
 }
 
-// awaited is the header of a stored job that somebody waits for.
+// awaited adds the token of a waiting submission to the job's headers.
 func (j *jobHeader) awaited(token string) {
 	if token != "" {
 		if j.stored == nil {
