@@ -61,7 +61,8 @@ func ParseWait(field, value string) (time.Duration, error) {
 	return wait, nil
 }
 
-// waits returns how long a request waits, from its transport or its header. Giving both is an error.
+// waits returns how long a request waits, from its transport or its header. Giving both is an
+// error.
 func (r SubmitRequest) waits() (wait time.Duration, err error) {
 	wait = r.Wait
 	for name, values := range r.Header {
