@@ -7,8 +7,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// Performer carries out what the core wants done: the drainer, or a simulation. What one of them
-// forgets does not compile.
+// Performer carries out the core's actions: in the drainer, or in a simulation. A forgotten
+// action does not compile.
 type Performer interface {
 	Close(p handle.Partition)
 	Open(o Opening)
@@ -37,8 +37,8 @@ type Performer interface {
 	TellLost()
 }
 
-// Perform hands p everything that is to be done, in the order in which it must begin: what is
-// closed goes before what is opened, and starts before what can wait.
+// Perform passes all actions to p, in the order in which they must begin: closings before
+// openings, and starts before actions that can wait.
 func (c *Core) Perform(p Performer) {
 	out := c.out
 	c.out, c.spare = c.spare, actions{}
@@ -87,25 +87,25 @@ func each[A any](actions []A, perform func(A)) {
 	}
 }
 
-// actions is what is to be done, until [Core.Perform] hands it to whoever does it.
+// actions are the pending actions, until [Core.Perform] passes them on.
 type actions struct {
-	valve.Actions           // what valves want
+	valve.Actions           // actions of valves
 	puts          []Put     // compare-and-set a record
 	reads         []read    // read a record from its leader
 	deletes       []Put     // delete a record
 	opens         []Opening // open a backlog
 	closes        []handle.Partition
 	takeovers     []handle.Partition // of owners that crashed
-	lost          int                // times that this process was declared dead
+	lost          int                // number of times this process was declared dead
 }
 
-// reset empties the lists and keeps the memory of those that are long.
+// reset empties the lists, keeping the memory of the long ones.
 func (a *actions) reset() {
 	a.Actions.Reset()
 	*a = actions{Actions: a.Actions}
 }
 
-// Table names one of the buckets of records.
+// Table names a table of records.
 type Table uint8
 
 const (
@@ -113,8 +113,8 @@ const (
 	TablePartitions
 )
 
-// Put is a write of a record if its revision is still the given one; 0: if there is none. The
-// answer goes to core.put, with the same put.
+// Put is a write of a record by compare-and-set; revision 0: there must be none. Its result
+// returns as [Written], with this Put.
 type Put struct {
 	Table    Table
 	Key      string
@@ -123,15 +123,15 @@ type Put struct {
 	nonce    uint64
 	sent     pace.Instant
 	Why      reason
-	// Bytes that cannot be read and that this write replaces: they must be kept elsewhere before.
+	// Unreadable bytes that this write replaces; they must be saved elsewhere first.
 	Aside []byte
 
-	// Of a checkpoint, in place of value: it takes a while, and whoever writes it calls it.
+	// Set for a checkpoint, in place of value. It takes long, and the writer calls it.
 	compose   func() []byte
-	gathering *valve.Gathering // that it is composed of
+	gathering *valve.Gathering // the source of compose
 }
 
-// Bytes is the value.
+// Bytes returns the value.
 func (p *Put) Bytes() []byte {
 	if p.compose != nil {
 		return p.compose()
@@ -139,7 +139,7 @@ func (p *Put) Bytes() []byte {
 	return p.value
 }
 
-// reason tells what a write or a read of a record is for.
+// reason is the purpose of a write or a read of a record.
 type reason uint8
 
 const (
@@ -150,20 +150,20 @@ const (
 	whyCheckpoint
 )
 
-// read asks for a record because the result of a write is unknown or a conflict was met.
+// read requests a record after a write with an unknown result or a conflict.
 type read struct{ Put }
 
-// putResult is how a write ended.
+// putResult is the result of a write.
 type putResult uint8
 
 const (
 	PutOK putResult = iota
 	PutConflict
-	PutUnknown // it may have been applied, or may yet be
+	PutUnknown // it may be applied, now or later
 )
 
-// Opening asks for a partition's backlog by its epoch, and for what the predecessor left when
-// inherit is set.
+// Opening requests a partition's backlog for an epoch, and with Inherit its predecessor's
+// state.
 type Opening struct {
 	Part    handle.Partition
 	Epoch   uint64

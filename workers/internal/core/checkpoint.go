@@ -10,31 +10,31 @@ import (
 )
 
 const (
-	// checkpointEvery is the shortest time between two checkpoints of a partition. What starts in
-	// between is known to nobody if the owner crashes: it is counted as a start at the last moment,
-	// and its run is no crash.
+	// checkpointEvery is the shortest time between two checkpoints of a partition. After a
+	// crash, starts in between are unknown: each bucket counts as having started a job at the
+	// last moment, and their runs do not count as crashed.
 	checkpointEvery = 250 * time.Millisecond
-	// checkpointPerBucket makes checkpoints of partitions with many buckets rarer: one of 100,000
-	// is written every 2¼ s and not four times a second.
+	// checkpointPerBucket makes checkpoints of many buckets rarer: 100,000 are written every 2¼
+	// s instead of four times a second.
 	checkpointPerBucket = 20 * time.Microsecond
-	// mostGathered is how many buckets checkpoints look at in a turn of the loop, in all, because
+	// mostGathered bounds the buckets that checkpoints read per iteration of the loop, because
 	// starts wait meanwhile.
 	mostGathered = 2048
 )
 
-// checkpointState is when a partition's checkpoint is written again.
+// checkpointState schedules a partition's checkpoints.
 //
-// One is written at a time, over the revision of the one before. Nothing is written while nothing
-// has changed, so idle partitions cost nothing.
+// One is written at a time, over the revision of the one before, and only after changes, so
+// idle partitions cost nothing.
 type checkpointState struct {
 	revision  uint64
 	pending   bool // being written
 	last      pace.Instant
-	gathering *valve.Gathering // of one that is under way; nil: none
+	gathering *valve.Gathering // in progress; nil: none
 }
 
-// checkpointDue is when the next checkpoint of a partition may be written; never while nothing has
-// changed, nor before what the predecessor left is taken in, for it would be overwritten.
+// checkpointDue returns when the next checkpoint may be written: never without changes, nor
+// before the predecessor's state is taken over, which it would overwrite.
 func (p *partition) checkpointDue() pace.Instant {
 	s := &p.checkpointed
 	switch {
@@ -48,13 +48,13 @@ func (p *partition) checkpointDue() pace.Instant {
 		return 0
 	}
 	if p.EditWaits() {
-		return s.last.Add(checkpointEvery) // for somebody waits for it
+		return s.last.Add(checkpointEvery) // an edit waits for it
 	}
 	return s.last.Add(checkpointEvery + time.Duration(p.Buckets())*checkpointPerBucket)
 }
 
-// note works on a partition's checkpoint, for which it looks at up to n buckets, and returns how
-// many of these are left. To put it in writing takes the longest, and whoever writes it does that.
+// note works on a partition's checkpoint, reading up to n buckets, and returns how many of n
+// are left. Encoding takes the longest and is left to the writer.
 func (c *Core) note(v *livePolicy, p *partition, n int, now pace.Instant) (left int) {
 	s := &p.checkpointed
 	if s.gathering == nil {
@@ -66,8 +66,8 @@ func (c *Core) note(v *livePolicy, p *partition, n int, now pace.Instant) (left 
 		return left
 	}
 	s.gathering, s.pending = nil, true
-	// Runs are collected last, at once and for this instant: of clocks a while is no harm (see
-	// gathering), but a run that has ended since would hold concurrency at a successor.
+	// Runs are collected last, at once and as of now. Older clocks are harmless (see
+	// valve.Gathering), but a run that has ended since would hold concurrency at a successor.
 	h, most := v.HandoverBut(p.Part, now), c.most
 	h.At = c.Wall(now).UnixMicro()
 	r := record.Checkpoint{V: record.Version, Owner: c.Lease.Id, Epoch: p.Epoch}
@@ -84,8 +84,8 @@ func (c *Core) note(v *livePolicy, p *partition, n int, now pace.Instant) (left 
 	return left
 }
 
-// checkpointShare is the share whose checkpoint a write is; nil: it has been lost since, and maybe
-// taken again.
+// checkpointShare returns the share of a checkpoint's write; nil: it has been lost since, and
+// maybe taken again.
 func (c *Core) checkpointShare(p Put) *share {
 	s := c.shares[p.Key[:len(p.Key)-len(record.CheckpointSuffix)]]
 	if s == nil || s.part == nil || s.part.Part != p.gathering.Of {
@@ -94,11 +94,11 @@ func (c *Core) checkpointShare(p Put) *share {
 	return s
 }
 
-// checkpointed takes the answer to a checkpoint. On a conflict it is written over: whoever wrote it
-// owned the partition before us.
+// checkpointed handles the result of a checkpoint's write. A conflicting checkpoint is
+// overwritten, since its writer owned the partition before us.
 //
-// A checkpoint that failed is not repeated as it was: its revision is read, and the next one is put
-// together anew.
+// A failed checkpoint is not repeated: its revision is read, and the next one is built from new
+// state.
 func (c *Core) checkpointed(p Put, result putResult, revision uint64, now pace.Instant) {
 	s := c.checkpointShare(p)
 	if s == nil {

@@ -1,16 +1,15 @@
-// Package core is everything that a drainer decides: its lease, which partitions it owns, and when
-// their jobs start. It is told what happened and when (a job arrived, a run ended, a record
-// changed, time passed), and answers with what is to be done; it does no I/O and reads no clock, so
-// that the simulation beside it runs years of traffic, crashes and takeovers in virtual time.
+// Package core makes all decisions of a drainer: its lease, the partitions it owns, and when
+// their jobs start. The caller reports events with their times (an arrival, the end of a run, a
+// changed record), and the core answers with actions. It does no I/O and reads no clock, so the
+// simulation in this package runs years of traffic, crashes and takeovers in virtual time.
 //
-//   - lease.go, ownership.go: who is alive, and who owns which partition; distribute.go: who should
-//     own it; takeover.go: what is known of one that is taken over; checkpoint.go: when an owner
-//     notes how it stands;
-//   - policies.go: which policies have a valve (package valve), which decides when their jobs
-//     start; jobs.go, workers.go, asked.go: what their valves hear of jobs, of workers, and of
-//     those who ask;
-//   - shared.go: limits that several policies share, and what hangs together by them;
-//   - core.go: these together; events.go: what they are told; actions.go: what they want done.
+//   - lease.go, ownership.go: live drainers, and owners of partitions; distribute.go: preferred
+//     owners; takeover.go: state of a partition that is taken over; checkpoint.go: periodic records
+//     of an owner's state;
+//   - policies.go: policies with a valve (package valve), which decides when their jobs start;
+//     jobs.go, workers.go, asked.go: events for the valves about jobs, workers and questions;
+//   - shared.go: limits that several policies share, and the lines they form;
+//   - core.go: all of it together; events.go: its input; actions.go: its output.
 package core
 
 import (
@@ -27,9 +26,9 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// Core is everything that a drainer decides: its lease, which partitions it owns, and the valves of
-// their policies. It is pure, like the valve: events go in, actions come out. The drainer is the
-// loop around it; the simulation is another.
+// Core makes all decisions of a drainer: its lease, the partitions it owns, and the valves of
+// their policies. It is pure, like the valve: events go in, actions come out. The drainer is
+// the loop around it; the simulation is another.
 type Core struct {
 	options    Options
 	Lease      lease
@@ -37,57 +36,58 @@ type Core struct {
 	nonces     uint64
 	peers      map[string]*peer
 	shares     map[string]*share
-	// ownership records by key, also of policies that are not known yet
+	// ownership records by key, including those of unknown policies
 	owners map[string]Record
-	order  []*share // the shares by key, nil when it must be made again
+	order  []*share // the shares by key; nil: to be rebuilt
 	valves map[string]*livePolicy
 	memory *valve.Memory
-	// by policy, also of those that are not known yet
+	// by policy, including unknown ones
 	overrides map[string]map[job.Key]policy.Override
-	known     map[string]bool // the policies that exist
-	// which hang together by limits that they share, and with these: by the first one's name
+	known     map[string]bool // the existing policies
+	// the line of each policy that shares limits, named after its first policy
 	lines     map[string]string
 	sorted    []*livePolicy // the valves, by name
-	awake     []*livePolicy // those of them that a turn looks at, by name
+	awake     []*livePolicy // those to visit in each iteration, by name
 	out       actions
-	spare     actions // empty lists, for their memory
+	spare     actions // recycled slices
 	questions valve.Questions
 
 	server    serverClock
 	synced    bool // the records' first state was received
 	Connected bool
 	Leaving   bool
-	wasOpen   bool         // starts were allowed when last looked at
-	acted     pace.Instant // when that was so last
-	changed   bool         // the favourites must be computed again
+	wasOpen   bool         // starts were allowed when last checked
+	acted     pace.Instant // when starts were last allowed
+	changed   bool         // the favourites must be recomputed
 	favourite map[*share]string
 	steadyAt  pace.Instant
 	TickAt    pace.Instant
-	most      int // bytes of a record
-	// runs of handed-over partitions whose outcome is not delivered, by share
+	most      int // maximum bytes of a record
+	// number of undelivered outcomes of handed-over partitions, by share
 	unsettled map[string]int
-	tenures   uint64 // of partitions and valves, so far
+	tenures   uint64 // number of partitions and valves so far
 }
 
 type Options struct {
-	Name   string        // of this process, unique
+	Name   string        // unique name of this process
 	Lease  time.Duration // its duration
 	Host   string
 	Pid    int
 	Random func() float64
-	Memory int64 // bytes that waiting jobs may take, about; 0: as many as they take
-	gather int   // mostGathered, when it is not 0
-	// OwnersMade is when the table of ownership records was made: anew, if policies are older.
+	Memory int64 // approximate bytes for waiting jobs; 0: unlimited
+	gather int   // overrides mostGathered if not 0
+	// OwnersMade is when the table of ownership records was created: again, if policies are
+	// older.
 	OwnersMade time.Time
 
-	// For people who look at leases.
+	// Shown to people who inspect leases.
 
 	Version string
 	Started time.Time
-	Crews   func() map[string]record.Crew // nil: not told
+	Crews   func() map[string]record.Crew // nil: not published
 }
 
-// tick is how often leases and ownership are looked at when nothing happens.
+// tick is the interval of checks of leases and ownership without events.
 const tick = 100 * time.Millisecond
 
 func New(o Options) *Core {
@@ -102,7 +102,7 @@ func New(o Options) *Core {
 	return c
 }
 
-// part returns the partition that has the name; nil: this core does not own it any more.
+// part returns the partition of this name; nil: this core does not own it.
 func (c *Core) part(name handle.Partition) *partition {
 	if s := c.share(name); s != nil && s.part.Owned() {
 		return s.part
@@ -110,7 +110,7 @@ func (c *Core) part(name handle.Partition) *partition {
 	return nil
 }
 
-// share returns the share whose partition has the name, also while it is being released.
+// share returns the share whose partition has the name, even while it is being released.
 func (c *Core) share(name handle.Partition) *share {
 	s := c.shares[record.ShareKey(name.Policy, name.Number)]
 	if s == nil || s.part == nil || s.part.Partition != name {
@@ -119,8 +119,7 @@ func (c *Core) share(name handle.Partition) *share {
 	return s
 }
 
-// valve returns the valve of a policy, nil if there is none, for something that happens to it: the
-// next turn looks at it.
+// valve returns a policy's valve for an event, and marks it to be visited; nil: there is none.
 func (c *Core) valve(name string) *livePolicy {
 	v := c.valves[name]
 	if v != nil {
@@ -129,8 +128,8 @@ func (c *Core) valve(name string) *livePolicy {
 	return v
 }
 
-// rouse has every turn look at a valve, until nothing can come of that any more: ten thousand
-// policies without jobs cost a turn nothing.
+// rouse has every iteration visit a valve until it is idle, so that ten thousand policies
+// without jobs cost nothing.
 func (c *Core) rouse(v *livePolicy) {
 	if v.awake {
 		return
@@ -143,7 +142,7 @@ func (c *Core) rouse(v *livePolicy) {
 	c.awake = slices.Insert(c.awake, i, v)
 }
 
-// rouseAll has the next turn look at all of them.
+// rouseAll marks all valves to be visited.
 func (c *Core) rouseAll() {
 	for _, v := range c.sorted {
 		v.awake = true
@@ -152,8 +151,8 @@ func (c *Core) rouseAll() {
 	c.awake = append(c.awake[:0], c.sorted...)
 }
 
-// rest leaves out of the next turns valves of which nothing will come by itself. To limits that
-// policies share something happens whenever one of these starts a job.
+// rest drops idle valves from further iterations. Valves of shared limits stay, because every
+// start of a sharing policy affects them.
 func (c *Core) rest() {
 	c.awake = slices.DeleteFunc(c.awake, func(v *livePolicy) bool {
 		v.awake = v.shared || !v.Idle() || slices.ContainsFunc(v.shares, func(s *share) bool {
@@ -168,18 +167,18 @@ func (c *Core) nonce() uint64 {
 	return c.nonces
 }
 
-// Open reports whether jobs may start at now: while the lease lasts, and while there is a
-// connection, because a job that ends without one cannot be acknowledged and would run again if
-// another takes over before it is back.
+// Open reports whether jobs may start at now: during the lease, and with a connection, since a
+// job that ends without one cannot be acknowledged and would run again after a takeover.
 func (c *Core) Open(now pace.Instant) bool { return now < c.Fence() }
 
-// Ready reports whether this process takes part: it knows what others say, and may start jobs.
+// Ready reports whether this process takes part: it knows the others' records and may start
+// jobs.
 func (c *Core) Ready(now pace.Instant) bool { return c.synced && c.Open(now) }
 
 // Fence is the instant before which jobs may start.
 //
-// It is one instant, so that a worker can compare it with a clock that it has read itself: to ask
-// whether starts are allowed, and to start then, would leave a moment in between (law 2).
+// It is an instant, for a worker to compare with its own reading of the clock: between a
+// question whether starts are allowed and the start, time would pass (law 2).
 func (c *Core) Fence() pace.Instant {
 	if !c.Lease.Held || !c.Connected || !c.server.known {
 		return 0
@@ -187,8 +186,8 @@ func (c *Core) Fence() pace.Instant {
 	return c.Lease.Fence
 }
 
-// sortedShares are the shares in the one order in which everything goes through them, or a seed of
-// the simulation would not go the same way twice.
+// sortedShares returns the shares in a fixed order. Every loop uses it, so that a seed of the
+// simulation reproduces one run.
 func (c *Core) sortedShares() []*share {
 	if c.order == nil {
 		c.order = slices.SortedFunc(maps.Values(c.shares), func(a, b *share) int {
@@ -198,10 +197,10 @@ func (c *Core) sortedShares() []*share {
 	return c.order
 }
 
-// What was delivered, or said by others, while there was no connection is not known: the wait for
-// their leases and the opening of backlogs begin again.
+// Deliveries and records missed without a connection are unknown, so the wait for other leases
+// and the opening of backlogs begin again.
 //
-// While there is none the fence is down: a job that ends then cannot be acknowledged, and would run
+// Without a connection the fence is down: a job that ends cannot be acknowledged, and would run
 // again elsewhere.
 func (e Connected) apply(c *Core, now pace.Instant) {
 	c.Connected = e.Up
@@ -239,21 +238,21 @@ func (e Written) apply(c *Core, now pace.Instant) {
 	c.TickAt = now
 }
 
-// Record is what a read or a watch found.
+// Record is the result of a read or a watch.
 type Record struct {
 	Exists   bool
 	Value    []byte
 	Revision uint64
 	Stored   time.Time
-	// when its watch told of it while this process looked on; 0: it may be older
+	// when its watch delivered it live; 0: it may be older
 	seen pace.Instant
 }
 
-// vanished reports whether there is nothing, not even the marker of a deletion: somebody deleted
-// the table, and the next process to start made it again. Its revisions go on above all former
-// ones. The owner of a lost record writes it again, within its fence and under its own name. Others
-// leave the partition alone for a lease, and what the record said last still stands; so does a
-// process that begins then and finds no record, if the policy is older than the table.
+// vanished reports whether there is no record, not even a deletion marker: the table was
+// deleted, and recreated by the next process to start, with revisions above all former ones.
+// The owner of a lost record writes it again, within its fence and under its own name. Others
+// leave the partition alone for a lease, and the last contents remain in effect. A process that
+// starts then and finds no record does the same if the policy is older than the table.
 func (r Record) vanished() bool { return !r.Exists && r.Stored.IsZero() }
 
 func (e Found) apply(c *Core, now pace.Instant) {
@@ -275,9 +274,8 @@ func (e Found) apply(c *Core, now pace.Instant) {
 	c.TickAt = now
 }
 
-// A record of a policy that is not known yet is kept: watches of policies and of records tell in
-// any order. What a watch delivers at first may be old, so only later records have been seen to
-// come.
+// Records of unknown policies are kept, because watches deliver policies and records in any
+// order. A watch's first deliveries may be old, so only later records count as live.
 func (e Watched) apply(c *Core, now pace.Instant) {
 	key, found := e.Key, e.Record
 	if c.synced {
@@ -303,7 +301,7 @@ func (e Broken) apply(c *Core, now pace.Instant) {
 	}
 }
 
-// A process that is to end hands everything over.
+// A stopping process hands everything over.
 func (Stopped) apply(c *Core, now pace.Instant) {
 	if !c.Leaving {
 		c.Leaving, c.changed = true, true
@@ -311,9 +309,9 @@ func (Stopped) apply(c *Core, now pace.Instant) {
 	}
 }
 
-// Left reports whether nothing is owned, running or to be told any more.
+// Left reports whether nothing remains owned, running or to be reported.
 //
-// To be gone before outcomes are told would let the jobs run again at the next owner (law 3).
+// Ending before outcomes are reported would let the next owner run the jobs again (law 3).
 func (c *Core) Left() bool {
 	for _, s := range c.shares {
 		if s.state != shareIdle {
@@ -323,11 +321,10 @@ func (c *Core) Left() bool {
 	return c.Running() == 0 && len(c.unsettled) == 0
 }
 
-// Decide does everything that is due at now but checkpoints.
+// Decide does all work due at now, except checkpoints.
 //
-// The lease comes first, for all else depends on it; then what is owned; then what starts. A valve
-// that may start again after a lapse is told before it does, as its clocks must not make up for
-// that.
+// The lease comes first, as the rest depends on it; then ownership; then starts. A lapse is
+// reported to the valves before they start again, since their clocks must not make up for it.
 func (c *Core) Decide(now pace.Instant) {
 	if !c.Lease.inFlight && now >= c.Lease.renewAt {
 		c.renew(now)
@@ -361,10 +358,10 @@ func (c *Core) Decide(now pace.Instant) {
 	c.rest()
 }
 
-// Checkpoint works on the checkpoints that are due. That takes longer than a start may be under
-// way, so what decide has started goes to its workers first.
+// Checkpoint works on due checkpoints. That takes longer than a start may be delayed, so the
+// starts of Decide go to their workers first.
 //
-// Without the lease nothing is noted: a successor may have written its own.
+// Without the lease it writes nothing, because a successor may have written its own.
 func (c *Core) Checkpoint(now pace.Instant) {
 	if !c.wasOpen {
 		return
@@ -379,9 +376,9 @@ func (c *Core) Checkpoint(now pace.Instant) {
 	}
 }
 
-// Wake is when advance must be called next, and ponder, if nothing happens before.
+// Wake returns when Decide and Ponder must be called next without an event.
 //
-// It may be too early, which costs a turn of the loop, and never too late.
+// It may be early, at the cost of an iteration, but never late.
 func (c *Core) Wake(now pace.Instant) pace.Instant {
 	at := min(c.TickAt, c.questions.Due())
 	if !c.Lease.inFlight {

@@ -8,19 +8,19 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// favourites says which drainer should own each partition: rendezvous hashing (Thaler and
-// Ravishankar, 1996), with at most ⌈partitions / drainers⌉ for each drainer. All drainers that know
-// the same leases and policies agree on it.
+// favourites assigns each partition a preferred drainer by rendezvous hashing (Thaler and
+// Ravishankar, 1996), with a quota of ⌈partitions / drainers⌉. Drainers that know the same
+// leases and policies agree.
 //
-// Nobody has to agree with anybody for what is right, only for what is balanced: a drainer that
-// errs releases what it could have kept, or waits favouriteFirst for nothing. Rendezvous hashing
-// moves few partitions when a drainer comes or goes; the quota is there because hashing alone is
-// uneven where partitions are few. It counts load in the order of the keys, which is why all must
-// go through the shares in the same order.
+// Agreement matters only for balance, not for correctness: a drainer in error releases a
+// partition it could have kept, or waits favouriteFirst needlessly. Rendezvous hashing moves
+// few partitions when a drainer comes or goes; the quota is needed because hashing alone is
+// uneven for few partitions. Load is counted in the order of keys, so all drainers must visit
+// the shares in the same order.
 //
-// What hangs together by limits that policies share goes to one drainer, of those that may own most
-// of it. It comes together as everything comes to its favourite: within half a lease of a takeover
-// in which some of it went elsewhere. Until then only what is with its limits starts.
+// Policies that share a limit are assigned to one drainer: one of those eligible for most of
+// them. Each partition moves there like any to its favourite: within half a lease of a takeover
+// that scattered them. Until then only policies on the limit's drainer start jobs.
 func (c *Core) favourites() map[*share]string {
 	able := map[string][]string{}
 	drainers := map[string]bool{}
@@ -90,9 +90,8 @@ func weight(id, key string) uint64 {
 
 // distribute takes and releases partitions.
 //
-// It runs ten times a second, and at once after anything that it looks at has changed. Nothing else
-// takes a partition or gives one up of this process's own will; the rest notes what is so, and lets
-// it look.
+// It runs ten times a second, and at once after any relevant change. Only distribute takes a
+// partition or gives one up voluntarily; other code updates state and triggers it.
 func (c *Core) distribute(now pace.Instant) {
 	if c.changed {
 		c.changed = false
@@ -107,7 +106,7 @@ func (c *Core) distribute(now pace.Instant) {
 		}
 		switch {
 		case s.state == shareIdle && s.exists && s.record.Owner == c.Lease.Id && !s.record.Released:
-			// A taking that was applied when nobody waited for it any more.
+			// A taking was applied after it was given up.
 			if v == nil || v.ending {
 				c.giveBack(s, now)
 			} else {
@@ -137,9 +136,8 @@ func (c *Core) distribute(now pace.Instant) {
 	}
 }
 
-// considerTaking takes a partition that is free, if this process is its favourite or the favourite
-// has had its time. That is how long the partition has been free as seen here, on this process's
-// own clock.
+// considerTaking takes a free partition if this process is its favourite, or if the favourite's
+// time is over. That counts from when the partition was seen free, on this process's clock.
 func (c *Core) considerTaking(s *share, now pace.Instant) {
 	if c.valves[s.policy].ending || !c.free(s, now) {
 		s.freeSince = 0
@@ -150,8 +148,8 @@ func (c *Core) considerTaking(s *share, now pace.Instant) {
 	}
 	switch {
 	case c.Leaving:
-		// Outcomes of jobs that we still run find no successor: take the partition back, to
-		// acknowledge only.
+		// Outcomes of our running jobs find no successor: take the partition back, only to
+		// acknowledge.
 		to := c.favourite[s]
 		heir := to != "" && c.peers[to].alive(now, c.options.Lease)
 		if c.unsettled[s.key()] > 0 && now.Since(s.freeSince) > steadyFor && !heir {
@@ -162,15 +160,14 @@ func (c *Core) considerTaking(s *share, now pace.Instant) {
 	}
 }
 
-// considerRelease looks at what a partition of ours needs: to be opened, taken again or handed
-// over. It moves only to a favourite that was heard of lately, only when the drainers have been the
-// same for a while, and not before half a lease has passed since it was taken: where drainers do
-// not know the same of each other for a moment, it would go back and forth, and stand still each
-// time. Once a valve was stopped for it there is no way back: it is not started again, and whoever
-// is to have the partition takes it by its record.
+// considerRelease decides whether to open, retake or hand over an owned partition. It is handed
+// only to a recently live favourite, only after the set of drainers was stable for some time,
+// and not within half a lease of its taking: while drainers' knowledge differs, it would
+// otherwise move back and forth, and stand still each time. A valve stopped for a handover does
+// not restart; the new owner takes the partition by its record.
 func (c *Core) considerRelease(s *share, now pace.Instant) {
 	switch {
-	case s.part.unopened: // nothing came of this epoch yet: it can be used again
+	case s.part.unopened: // this epoch has no results yet: it can be reused
 		s.part.unopened = false
 		c.out.opens = append(c.out.opens, Opening{s.part.Partition, s.part.Epoch, s.part.fresh})
 		return
@@ -179,7 +176,7 @@ func (c *Core) considerRelease(s *share, now pace.Instant) {
 		c.take(s, now)
 		return
 	case s.part.fresh:
-		return // what it inherits must be known before it can be handed on
+		return // its inherited state must be known before it is handed over
 	case c.givesUp(s):
 		if c.canGo(s, now) {
 			c.release(s, now)
@@ -188,7 +185,7 @@ func (c *Core) considerRelease(s *share, now pace.Instant) {
 	}
 	to := c.favourite[s]
 	if s.part.Quiesced {
-		c.release(s, now) // once begun it is done
+		c.release(s, now) // once begun, it is completed
 		return
 	}
 	if to == "" || to == c.Lease.Id || now < c.steadyAt ||
@@ -200,10 +197,9 @@ func (c *Core) considerRelease(s *share, now pace.Instant) {
 	}
 }
 
-// othersMay reports whether another drainer may have more luck with a partition that cannot be
-// opened here.
+// othersMay reports whether another drainer may succeed in opening a partition that fails here.
 //
-// Where there is none, it is tried here for ever: a partition of nobody would be no better.
+// If there is none, this one retries forever: an unowned partition would be no better.
 func (c *Core) othersMay(s *share, now pace.Instant) bool {
 	if s.failures < mostFailures {
 		return false
@@ -217,12 +213,13 @@ func (c *Core) othersMay(s *share, now pace.Instant) bool {
 	return false
 }
 
-// letGo gives up a partition that cannot be opened, and reports whether it did. Its stream may be
-// gone for good: nobody waits for it. While it may be there, what has finished must still be
-// acknowledged, so it is opened again in time.
+// letGo gives up a partition that cannot be opened, and reports whether it did. Its stream may
+// be gone permanently, which no successor needs to know. If the stream may still exist,
+// finished jobs must be acknowledged, so it is opened again later.
 //
-// What was not taken in yet is given back as it was; what was is handed over in order. If it comes
-// back here, because nobody else could open it, that is not before reopenMost.
+// State that was not taken over is given back unchanged; otherwise it is handed over in order.
+// If the partition returns because no other drainer could open it, that is not before
+// reopenMost.
 func (c *Core) letGo(s *share, now pace.Instant) bool {
 	switch {
 	case s.part.fresh:
@@ -241,22 +238,22 @@ func (c *Core) letGo(s *share, now pace.Instant) bool {
 	return true
 }
 
-// givesUp reports whether this drainer is not to keep a partition.
+// givesUp reports whether this drainer is to give up a partition.
 func (c *Core) givesUp(s *share) bool { return c.Leaving || c.valves[s.policy].ending }
 
-// canGo reports whether a partition that this drainer gives up can be released: there is an heir,
-// or nothing to be left.
+// canGo reports whether a partition that this drainer gives up can be released: there is an
+// heir, or nothing to hand over.
 //
-// Outcomes of what runs are told to the next owner. Without an heir there would be nobody to tell,
-// and jobs that ended well here would run again; so the partition is kept, and starts nothing,
-// until all of them are acknowledged (law 6: a shutdown costs no attempt).
+// Outcomes of runs are reported to the next owner. Without an heir, jobs that ended well here
+// would run again; so the partition is kept, without starts, until all are acknowledged (law 6:
+// a shutdown costs no attempt).
 func (c *Core) canGo(s *share, now pace.Instant) bool {
 	to := c.favourite[s]
 	return to != "" && c.peers[to].alive(now, c.options.Lease) || c.quiet(s)
 }
 
-// quiet reports whether nothing of a partition is under way here or still to be told, and stops it
-// from starting more.
+// quiet quiesces a partition, and reports whether nothing of it is in progress or unreported
+// here.
 func (c *Core) quiet(s *share) bool {
 	v := c.valve(s.policy)
 	v.Quiesce(s.part.Part)

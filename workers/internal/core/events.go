@@ -9,53 +9,53 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// Event is something that happened, which the core is told. Events are values, which name what the
-// core keeps by handles: a history of them can be written down. Two hold functions, which whoever
-// writes it down leaves out: a question's answer, and work on one that was done aside.
+// Event is an input of the core. Events are values that refer to the core's state by handles,
+// so that a history of them can be written down. Two hold functions, which such a history
+// omits: the reply to a question, and aside work.
 type Event interface {
 	apply(c *Core, now pace.Instant)
 }
 
-// Handle takes an event. What is to be done about it is decided by [Core.Decide].
+// Handle applies an event. [Core.Decide] then decides on the resulting actions.
 func (c *Core) Handle(e Event, now pace.Instant) { e.apply(c, now) }
 
-// Of the process and its connection.
+// Events of the process and its connection.
 type (
-	// Connected is that the connection to NATS is up, or lost.
+	// Connected reports that the connection to NATS is up or lost.
 	Connected struct {
 		Up   bool
-		Most int // bytes of a record there; 0: as many as before
+		Most int // maximum bytes of a record there; 0: unchanged
 	}
-	// Synced is that the first state of all records and policies was told.
+	// Synced reports that all initial records and policies were delivered.
 	Synced struct{}
-	// Jumped is that the wall clock jumped against this process's own.
+	// Jumped reports that the wall clock jumped against this process's clock.
 	Jumped struct{}
-	// Stopped is that the process is to end.
+	// Stopped reports that the process is to end.
 	Stopped struct{}
 )
 
-// Of records, policies and overrides.
+// Events of records, policies and overrides.
 type (
-	// Written is how the write of a record ended.
+	// Written is the result of a record's write.
 	Written struct {
 		Put      Put
 		Result   putResult
 		Revision uint64
 	}
-	// Found is what a read of a record found.
+	// Found is the result of a record's read.
 	Found struct {
-		Put    Put // that made the read necessary
+		Put    Put // the write that required the read
 		Record Record
 	}
-	// Watched is a record that a watch delivered.
+	// Watched is a record from a watch.
 	Watched struct {
 		Table  Table
 		Key    string
 		Record Record
 	}
-	// Configured is which policies have queues.
+	// Configured lists the policies that have queues.
 	Configured struct{ Policies []QueuePolicy }
-	// Overridden is what a key of a policy obeys; the zero override takes that away.
+	// Overridden is a key's override; the zero override removes it.
 	Overridden struct {
 		Policy   string
 		Key      job.Key
@@ -63,94 +63,93 @@ type (
 	}
 )
 
-// Of the backlogs of partitions; takeover.go has Opened.
+// Events of partitions' backlogs; takeover.go has Opened.
 type (
-	// Unopened is that a backlog could not be opened.
+	// Unopened reports that a backlog could not be opened.
 	Unopened struct {
 		Opening
 		Streamless bool
 	}
-	// Broken is that a backlog lost its way.
+	// Broken reports that a backlog lost its position.
 	Broken struct {
 		Part  handle.Partition
 		Epoch uint64
 	}
-	// Arrived is jobs that a backlog delivered, in their order.
+	// Arrived are jobs that a backlog delivered, in their order.
 	Arrived struct {
 		Part  handle.Partition
 		Epoch uint64
 		Jobs  []job.Arrived
 	}
-	// Swept is that everything has arrived that was stored when a backlog was opened.
+	// Swept reports that all jobs stored when a backlog was opened have arrived.
 	Swept struct {
 		Part  handle.Partition
 		Epoch uint64
 	}
-	// Strayed is jobs that lie outside the partitions, which come in no order with others.
+	// Strayed are jobs outside of the partitions, in no order relative to others.
 	Strayed struct {
 		Part  handle.Partition
 		Epoch uint64
 		Jobs  []job.Arrived
 	}
-	// Confirmed is acknowledgements that the server has confirmed.
+	// Confirmed are acknowledgements that the server has confirmed.
 	Confirmed struct {
 		Part handle.Partition
 		Seqs []uint64
 	}
 )
 
-// Of single jobs.
+// Events of single jobs.
 type (
-	// Finished is the outcome of a run: see [Run.Finished].
+	// Finished is the outcome of a run: see [Finish].
 	Finished struct {
 		Policy  string
 		Run     uint64 // its number
 		Outcome record.Outcome
 	}
-	// Fetched is the bodies and the headers of jobs.
+	// Fetched are the bodies and headers of jobs.
 	Fetched []Text
-	// Text is that of one job.
+	// Text is the body and headers of one job.
 	Text struct {
 		handle.Ref
 		Body      []byte
 		Header    map[string][]string
-		Gone      bool  // from the stream: somebody else removed it
-		Malformed error // it turned out to be none
+		Gone      bool  // removed from the stream by another client
+		Malformed error // it turned out not to be a job
 	}
-	// Saved is that the write of an attempt record is at its end.
+	// Saved reports the end of an attempt record's write.
 	Saved struct{ valve.Save }
-	// Buried is that a dead letter is stored.
+	// Buried reports that a dead letter was stored.
 	Buried struct{ handle.Ref }
-	// Noted is that it is noted how a job ended.
+	// Noted reports that a job's end was recorded.
 	Noted struct{ valve.Ending }
-	// Delivered is that a report reached the partition's new owner, or that nobody waits for it.
+	// Delivered reports that a report reached the new owner, or that it is no longer needed.
 	Delivered struct{ Report record.Report }
 )
 
-// Of workers elsewhere, and of others who ask.
+// Events of workers in other processes, and of questions.
 type (
-	// Offered is the end of an offer to workers elsewhere; the claim that it led to came before.
+	// Offered is the result of an offer to remote workers; a resulting claim came before.
 	Offered struct {
 		Policy string
 		Result valve.OfferResult
 	}
-	// Claimed is that a worker elsewhere waits for a job.
+	// Claimed reports that a remote worker waits for a job.
 	Claimed struct {
 		Policy string
 		valve.Claim
 	}
-	// Refused is that a worker elsewhere has room, but not for a bucket.
+	// Refused reports that a remote worker has room, but not for a bucket.
 	Refused struct {
 		Policy string
 		Key    job.Key
 	}
-	// Asked is a question to the owner of a partition. It is answered now or while questions are
-	// worked on.
+	// Asked is a question to the owner of a partition. It is answered now or by Ponder.
 	Asked struct {
 		Part     handle.Partition
 		Question job.Question
 		Reply    func(job.Answer)
 	}
-	// Worked is that the part of a question is done that could be worked on elsewhere.
+	// Worked reports that a question's aside work is done.
 	Worked struct{ valve.Aside }
 )

@@ -6,8 +6,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// An epoch is a backlog. Deliveries of an earlier one may still be on their way to the loop, and
-// would count as delivered by this one, so that a sweep of it missed nothing.
+// Each epoch has its own backlog. Late deliveries of an earlier one would count as this one's,
+// and its sweep would miss nothing.
 func (e Arrived) apply(c *Core, now pace.Instant) {
 	p := c.part(e.Part)
 	if p == nil || p.Epoch != e.Epoch {
@@ -36,7 +36,7 @@ func (e Confirmed) apply(c *Core, now pace.Instant) {
 	}
 }
 
-// Finish is what the core is told when a run has come to its end.
+// Finish returns the event for the end of a run.
 func Finish(r valve.Run, o record.Outcome) Finished { return Finished{r.Part.Policy, r.Number, o} }
 
 func (e Finished) apply(c *Core, now pace.Instant) {
@@ -80,15 +80,15 @@ func (e Buried) apply(c *Core, _ pace.Instant) {
 	}
 }
 
-// A job whose end is noted is acknowledged. If its partition has another backlog by now it arrives
-// there, and is acknowledged then.
+// A job whose end was recorded is acknowledged. If its partition has a new backlog by now, the
+// job arrives there, and is acknowledged then.
 func (e Noted) apply(c *Core, _ pace.Instant) {
 	c.out.Acks = append(c.out.Acks, e.Ref)
 	c.questions.Noted(e.Ending)
 }
 
-// Progress is what the new owner of a partition is told of a run that this process still watches
-// over, and that goes on.
+// Progress returns a report that a run continues, for the new owner of its partition, and
+// whether the partition was handed over.
 func (c *Core) Progress(r valve.Run) (goesOn record.Report, handedOver bool) {
 	if v := c.valves[r.Part.Policy]; v != nil {
 		return v.Progress(r)
@@ -96,10 +96,10 @@ func (c *Core) Progress(r valve.Run) (goesOn record.Report, handedOver bool) {
 	return goesOn, false
 }
 
-// Matters reports whether there may be somebody to take a report: not once the policy or its stream
+// Matters reports whether a report may still find a receiver: not once the policy or its stream
 // is gone.
 //
-// Else a drainer that ends would repeat it until its grace period is over.
+// Otherwise a stopping drainer would repeat it until the end of its grace period.
 func (c *Core) Matters(r record.Report) bool {
 	s := c.shares[record.ShareKey(r.Policy, r.Partition)]
 	return c.known[r.Policy] && s != nil && !s.over
@@ -112,8 +112,9 @@ func (e Delivered) apply(c *Core, _ pace.Instant) {
 	}
 }
 
-// reported takes the outcome of a job that another process ran when it handed the partition over.
-// False: the partition is not ours, or may be another's by now, as when this process was frozen.
+// reported handles the outcome of a job that another process ran when it handed the partition
+// over. It returns false if the partition is not ours, or may have another owner by now, as
+// after a freeze.
 func (c *Core) reported(policy string, number int, o record.Outcome, now pace.Instant) bool {
 	s := c.shares[record.ShareKey(policy, number)]
 	if !c.Open(now) || s == nil || s.part == nil || !s.part.Owned() || s.part.fresh {

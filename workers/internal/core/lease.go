@@ -11,25 +11,25 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// lease is this process's proof that it is alive, and its fence: jobs may start only before it.
+// lease proves that this process is alive, and bounds its starts by a fence.
 //
-// Law 2 rests here on two clocks that are never compared. The owner counts from when a renewal was
-// sent, which is before it was stored; everybody else counts from when they saw it, which is after.
-// Both count the same duration, and the owner a margin less. So an owner has stopped before anybody
+// Law 2 rests here on clocks that are never compared. The owner counts from when a renewal was
+// sent, before it was stored; other processes count from when they saw it, after that. All
+// count the same duration, and the owner a margin less. So an owner has stopped before others
 // may declare it dead, whatever their clocks show.
 type lease struct {
 	Id       string
 	revision uint64
 	Held     bool
-	// last renewal that is known to have been applied was sent + duration − margin
+	// sending of the last renewal known to be applied, + duration − margin
 	Fence    pace.Instant
-	inFlight bool   // a renewal or a read is under way
-	damaged  []byte // the record's bytes if they cannot be read: the next renewal replaces them
+	inFlight bool   // a renewal or a read is in progress
+	damaged  []byte // the record's bytes if unreadable: the next renewal replaces them
 	renewAt  pace.Instant
-	// Renewals whose result may still be unknown, the latest sixteen: a read may find any of them.
-	// They are sent no closer than a margin apart, so these reach back over most of a lease, and an
-	// older one would hardly move the fence.
-	sends []send // renewals whose result may still be unknown
+	// The last sixteen renewals whose results may be unknown: a read may find any of them. They
+	// are sent at least a margin apart, so these cover most of a lease, and an older one would
+	// hardly move the fence.
+	sends []send
 }
 
 type send struct {
@@ -37,28 +37,28 @@ type send struct {
 	at    pace.Instant
 }
 
-// peer is another drainer, as far as its lease tells.
+// peer is another drainer, as known from its lease.
 //
-// Only revisions count as signs of life. A record that is delivered once more, or whose date is
-// recent, says nothing: dates are of other clocks.
+// A peer is considered alive only when its record's revision advances. Repeated deliveries
+// prove nothing, and neither do recent dates, which come from other clocks.
 type peer struct {
 	revision uint64
 	seen     pace.Instant // when a new revision was last seen, on our clock
 	record   record.Lease
 	gone     bool // its lease is a tombstone or was deleted
-	strange  bool // its lease is of a newer format: it is not ours to judge
-	// its lease's bytes if they cannot be read: it expires, for its drainer renews it no more
+	strange  bool // its lease has a newer format, and must not be judged
+	// its lease's bytes if unreadable: it expires, as its drainer no longer renews it
 	damaged  []byte
-	vanished bool // its lease is gone, though it did not give it up
+	vanished bool // its lease is gone without a release
 	goneAt   pace.Instant
 	inFlight bool // a tombstone for it is being written
 }
 
 // renew sends the next renewal.
 //
-// It is written over the revision that this process wrote last, so that it fails when somebody has
-// put a tombstone there: the dead must not come back under their own name, since others have taken
-// what they owned. One is under way at a time, because a second one would conflict with the first.
+// It writes over the revision last written by this process, so it fails over a tombstone: a
+// process declared dead must not return under its name, since others have taken its partitions.
+// Only one is in flight at a time, because a second would conflict with the first.
 func (c *Core) renew(now pace.Instant) {
 	l := &c.Lease
 	l.inFlight = true
@@ -82,10 +82,10 @@ func (c *Core) renew(now pace.Instant) {
 	})
 }
 
-// renewed takes the answer to a renewal.
+// renewed handles the result of a renewal.
 func (c *Core) renewed(p Put, result putResult, revision uint64, now pace.Instant) {
 	if p.Key != c.Lease.Id {
-		return // of an identity given up
+		return // of a former identity
 	}
 	if result != PutOK {
 		c.out.reads = append(c.out.reads, read{p})
@@ -93,17 +93,16 @@ func (c *Core) renewed(p Put, result putResult, revision uint64, now pace.Instan
 	}
 	c.extend(revision, p.sent)
 	c.Lease.inFlight = false
-	// The clocks jumped while it was under way: it says nothing of the time since, and its stamp
-	// will not be believed.
+	// The clocks jumped meanwhile: the renewal says nothing of the time since, and its stamp is
+	// ignored.
 	if p.sent < c.server.since {
 		c.Lease.renewAt = now
 	}
 }
 
-// extend extends the lease by a renewal that is known to be stored: from when it was sent, for the
-// answer may have taken as long as its call was allowed to. A fence never goes back, because
-// answers, reads and the watch come in any order. A third of the lease leaves room for two renewals
-// to be lost before starts stop.
+// extend extends the lease by a stored renewal, from when it was sent, because the answer may
+// have taken any time. A fence never goes back, as answers, reads and the watch come in any
+// order. Renewal after a third of the lease leaves room for two lost renewals.
 func (c *Core) extend(revision uint64, sent pace.Instant) {
 	l := &c.Lease
 	if !l.Held {
@@ -115,41 +114,41 @@ func (c *Core) extend(revision uint64, sent pace.Instant) {
 	l.renewAt = max(l.renewAt, sent.Add(c.options.Lease/3))
 }
 
-// When the wall clock jumps against this process's own, this machine's clocks may have stood still,
-// and others may have taken it for dead meanwhile. Nothing starts until a renewal that is sent from
-// now on is seen, which proves that it lives and tells what time it is.
+// After a jump of the wall clock against this process's clock, this machine's clocks may have
+// stood still, and others may have declared it dead. Nothing starts until a renewal sent from
+// now on is seen, which proves that it is alive, and tells the time.
 //
-// A suspended laptop, a paused virtual machine and a live migration all look like this: the process
-// goes on where it was, with a lease that ended long ago by everybody else's clock (laws 2 and 3).
+// A suspended laptop, a paused virtual machine and a live migration all look like this: the
+// process resumes with a lease that ended long ago by all other clocks (laws 2 and 3).
 func (Jumped) apply(c *Core, now pace.Instant) {
 	c.server.known, c.server.since, c.Lease.renewAt = false, now, now
 }
 
-// margin is the part of a lease that is not used: for clocks that run at different speeds, and for
-// the moment between the last check and the start.
+// margin is the unused part of a lease, for clocks of different speeds, and for the time
+// between the final check and the start.
 //
-// Clocks run some 100 ppm apart, which is half a millisecond in a lease of 5 s; nearly all of its
-// 250 ms are for the start. The floor is for short leases, as tests have them.
+// Clocks differ by some 100 ppm, half a millisecond in a lease of 5 s; nearly all of its 250 ms
+// are for the start. The floor is for short leases, as in tests.
 func (c *Core) margin() time.Duration { return max(c.options.Lease/20, 50*time.Millisecond) }
 
-// leaseRead takes what a read of our own lease found after a renewal of unknown result: if the
-// value is ours by its nonce, the lease holds from when that was sent.
+// leaseRead handles the read of our own lease after a renewal with an unknown result. If its
+// nonce is ours, the lease counts from when that renewal was sent.
 //
-// An update that timed out is neither applied nor refused; and a refusal may be due to our own
-// renewal before, whose answer was lost. Only the record tells. To take the first for applied would
-// move the fence past the instant at which others count this process as dead.
+// An update that timed out may be applied or not, and a conflict may stem from our own earlier
+// renewal whose answer was lost. Only the record tells. Assuming success would move the fence
+// past the instant at which others count this process as dead.
 func (c *Core) leaseRead(p Put, found Record, now pace.Instant) {
 	if p.Key != c.Lease.Id {
 		return
 	}
 	l := &c.Lease
 	l.inFlight = false
-	// A server that refuses each at once is not asked without a pause.
+	// A server that refuses at once is not asked without a pause.
 	again := max(now, p.sent.Add(c.margin()))
 	l.renewAt = again
 	if !found.Exists {
 		if l.Held && (!c.Open(now) || c.Leaving && !found.vanished()) {
-			c.loseLease(now) // else nobody can have taken it for expired or given up
+			c.loseLease(now) // else it cannot have been taken for expired or released
 		}
 		l.revision = 0
 		return
@@ -165,7 +164,7 @@ func (c *Core) leaseRead(p Put, found Record, now pace.Instant) {
 		l.damaged = found.Value
 		return
 	}
-	// Whichever of them it is: an earlier one counts from its own sending.
+	// Any of the renewals may match: each counts from its own sending.
 	for _, s := range l.sends {
 		if s.nonce == r.Nonce {
 			c.extend(found.Revision, s.at)
@@ -174,12 +173,12 @@ func (c *Core) leaseRead(p Put, found Record, now pace.Instant) {
 	}
 }
 
-// loseLease is called when others have declared this process dead: everything it owned is theirs.
-// It begins again under a new name, which no old record mentions.
+// loseLease handles a declaration of death: all partitions of this process are lost. It
+// continues under a new name, which no record mentions.
 //
 // Under the old name it could not tell its own records from those of its former self, whose
-// partitions others may have taken, worked on and released since. Its former self is a peer that is
-// gone, so that what nobody has taken yet is free for this one as well.
+// partitions others may have taken and released since. The former self becomes a dead peer, so
+// that partitions not yet taken are free for this process as well.
 func (c *Core) loseLease(now pace.Instant) {
 	c.out.lost++
 	for _, s := range c.sortedShares() {
@@ -193,7 +192,7 @@ func (c *Core) loseLease(now pace.Instant) {
 	c.renew(now)
 }
 
-// identify begins a new identity.
+// identify starts a new identity.
 func (c *Core) identify() {
 	c.identities++
 	c.Lease = lease{Id: fmt.Sprintf("%s-%d", c.options.Name, c.identities)}
@@ -203,10 +202,10 @@ func (c *Core) identify() {
 	c.changed = true
 }
 
-// leaseSeen takes a lease that the watch delivered.
+// leaseSeen handles a lease from the watch or a read.
 //
-// Watches and reads tell of the same record in any order, so older revisions are no news, and the
-// same revision is no sign of life.
+// These deliver a record in any order, so older revisions are no news, and an equal revision is
+// no sign of life.
 func (c *Core) leaseSeen(id string, found Record, now pace.Instant) {
 	if id == c.Lease.Id {
 		var r record.Lease
@@ -220,12 +219,12 @@ func (c *Core) leaseSeen(id string, found Record, now pace.Instant) {
 		return
 	}
 	p := c.peer(id, now)
-	if !p.gone && (found.vanished() || p.deleted(found)) { // it writes it again, unless it is dead
+	if !p.gone && (found.vanished() || p.deleted(found)) { // it writes it again, unless dead
 		p.vanished, p.seen, p.inFlight = true, now, false
 		return
 	}
 	if found.Revision == p.revision && found.Exists {
-		p.vanished = false // what was told of a table made anew came late
+		p.vanished = false // a late notice of the recreated table
 		return
 	}
 	if found.Revision < p.revision {
@@ -256,19 +255,18 @@ func (c *Core) leaseSeen(id string, found Record, now pace.Instant) {
 	}
 }
 
-// deleted reports whether somebody else deleted the lease: a drainer says first that it leaves. It
-// may live and go on until its fence, and be frozen for the moment, so to take its partitions at
-// once would let two owners start jobs (law 2).
+// deleted reports whether the lease was deleted by others: a leaving drainer announces that
+// first. The drainer may run on until its fence, or be frozen, so taking its partitions at once
+// would allow starts by two owners (law 2).
 func (p *peer) deleted(found Record) bool {
 	return !found.Exists && found.Revision > p.revision && p.revision > 0 &&
 		!p.record.Leaving && !p.strange
 }
 
-// peer returns what is known of a drainer; one that is met for the first time counts as alive from
-// now.
+// peer returns the state of a drainer; a new one counts as alive from now.
 //
-// A process that begins knows of the others' leases but not how old they are: each gets a whole
-// lease from now on.
+// A starting process cannot know the age of others' leases, so each gets a whole lease from
+// now.
 func (c *Core) peer(id string, now pace.Instant) *peer {
 	p := c.peers[id]
 	if p == nil {
@@ -278,10 +276,8 @@ func (c *Core) peer(id string, now pace.Instant) *peer {
 	return p
 }
 
-// duration is how long the peer's lease lasts.
-//
-// It is the peer's own word, for drainers may be configured differently while an installation is
-// rolled over.
+// duration returns how long the peer's lease lasts, as stated by the peer, because drainers may
+// be configured differently during a rollout.
 func (p *peer) duration(ours time.Duration) time.Duration {
 	if p.record.Lease > 0 {
 		return time.Duration(p.record.Lease) * time.Millisecond
@@ -289,26 +285,25 @@ func (p *peer) duration(ours time.Duration) time.Duration {
 	return ours
 }
 
-// alive reports whether a peer was heard of so recently that it can be expected to act.
-//
-// That is half a lease, in which it renews once at least: partitions are handed to it only then.
-// One that is late but not dead would leave them without an owner.
+// alive reports whether a peer was seen within half a lease, in which it renews at least once.
+// Partitions are handed only to such peers: one that is late but not dead would leave them
+// without an owner.
 func (p *peer) alive(now pace.Instant, ours time.Duration) bool {
 	return !p.gone && !p.vanished && now.Since(p.seen) < p.duration(ours)/2
 }
 
-// buryPeers writes tombstones over the leases that have expired, and removes old tombstones that no
-// record names.
+// buryPeers writes tombstones over expired leases, and removes old tombstones that no record
+// names.
 //
-// An expired lease alone gives nobody the right to a partition. The tombstone is written by
-// compare-and-set over the last revision that was seen, so it fails if the peer has renewed
-// meanwhile, and once it stands the peer's own renewals fail. So there is one death, at one
-// revision, and not as many opinions as observers.
+// An expired lease alone gives no right to a partition. The tombstone is written by
+// compare-and-set over the last revision seen, so it fails if the peer has renewed; once
+// written, it makes the peer's renewals fail. Expiry is therefore recorded once, at one
+// revision, and all observers agree on it.
 //
-// A tombstone that a record names must stay: a drainer that begins later and finds neither lease
-// nor tombstone would wait for a lease of its own before it believed that the owner is dead. The
-// others go after ten leases, or the table would grow with every restart; a process that was frozen
-// for longer finds no lease at all, and gives up all the same.
+// A tombstone named by a record must stay: without it, a drainer that starts later would wait
+// for a lease before it takes the owner for dead. Others are removed after ten leases, or the
+// table would grow with every restart; a process frozen for longer finds no lease, and gives up
+// as well.
 func (c *Core) buryPeers(now pace.Instant) {
 	for _, id := range slices.Sorted(maps.Keys(c.peers)) {
 		p := c.peers[id]
@@ -319,7 +314,7 @@ func (c *Core) buryPeers(now pace.Instant) {
 			r := record.Lease{V: record.Version, Nonce: c.nonce(), Tombstone: true,
 				Host: p.record.Host, PID: p.record.PID}
 			revision := p.revision
-			// there is no record any more to write over
+			// the record to overwrite is gone
 			if p.vanished {
 				revision = 0
 			}
@@ -337,7 +332,7 @@ func (c *Core) buryPeers(now pace.Instant) {
 	}
 }
 
-// entombed takes the answer to a tombstone.
+// entombed handles the result of a tombstone's write.
 func (c *Core) entombed(p Put, result putResult, revision uint64, now pace.Instant) {
 	if result == PutOK {
 		c.leaseSeen(p.Key, Record{Exists: true, Value: p.value, Revision: revision}, now)
@@ -346,50 +341,47 @@ func (c *Core) entombed(p Put, result putResult, revision uint64, now pace.Insta
 	c.out.reads = append(c.out.reads, read{p})
 }
 
-// entombedRead takes what became of a tombstone of unknown result. A peer that has renewed
-// meanwhile lives.
+// entombedRead handles the read after a tombstone's write with an unknown result.
 //
-// If it stands, leaseSeen takes the peer for gone. If not, the wait begins again from the revision
-// that was found.
+// If the tombstone is stored, leaseSeen declares the peer dead. If not, the peer has renewed
+// and lives, and the wait restarts from the revision found.
 func (c *Core) entombedRead(p Put, found Record, now pace.Instant) {
 	peer := c.peer(p.Key, now)
 	peer.inFlight = false
 	c.leaseSeen(p.Key, found, now)
 }
 
-// serverClock is what is known of JetStream's clock: by how much it is ahead of instants, in Unix
-// ns, at least and at most.
+// serverClock bounds the lead of JetStream's clock over instants, in Unix ns.
 //
-// Dates of jobs, deadlines and Not-Before, are other people's wall clocks; JetStream's is the one
-// that all drainers of an installation share and that also stamped the jobs. It is known only to
-// lie between two instants, when a renewal was sent and when its stamp was seen.
+// Deadlines and Not-Before come from other wall clocks; JetStream's clock is shared by all
+// drainers of an installation, and stamps the jobs. A renewal bounds it between its sending and
+// the sight of its stamp.
 type serverClock struct {
 	least, most int64
 	known       bool
-	at          pace.Instant // when a stamp was seen last
-	vague       int          // stamps in a row that would not tell it well enough
-	since       pace.Instant // the clocks jumped: renewals that were sent before tell nothing
-	// what it showed at instant 0 when the dates of all jobs were put into instants last
+	at          pace.Instant // when a stamp was last seen
+	vague       int          // stamps in a row that were too imprecise
+	since       pace.Instant // time of a clock jump: renewals sent before are ignored
+	// its reading at instant 0 when the dates of all jobs were last converted
 	dated time.Time
 }
 
 const (
-	// datesOff is by how much JetStream's clock must differ from that for it to be done again,
-	// which looks at every job that has a date: people write deadlines in seconds.
+	// datesOff is the change of JetStream's clock from which dates are converted again, at the
+	// cost of a visit to every dated job: people write deadlines in seconds.
 	datesOff = 100 * time.Millisecond
-	// mostVague is how many renewals in a row may be slow until it is taken that they all are: a
-	// drainer behind a slow link must not stand still for ever.
+	// mostVague is the number of slow renewals in a row after which slowness is accepted: a
+	// drainer behind a slow link must not stand still forever.
 	mostVague = 3
-	// clockDrift is by how much two clocks of quartz differ in rate at most: 100 parts per million
-	// each, seven times what NTP reckons with (PHI of RFC 5905). So what is known grows old
-	// between two stamps.
+	// clockDrift bounds the relative rate of two quartz clocks: 100 ppm each, seven times the
+	// PHI of NTP (RFC 5905). The bounds widen accordingly between two stamps.
 	clockDrift = 200e-6
 )
 
-// stamped takes the time at which JetStream stored a renewal: after it was sent, and before it was
-// seen. All that is known together tells most; what contradicts it is news: of another leader's
-// clock, or of a clock that was set. News that leaves more open than dates may be off by is not
-// acted on: as after a jump, a renewal is sent at once to tell better.
+// stamped handles JetStream's time of storage of a renewal, which lies between its sending and
+// its sight. All bounds are intersected; a contradiction means another leader's clock, or a
+// clock that was set. New bounds wider than dates may be off are not used: as after a jump, a
+// renewal is sent at once to get better ones.
 func (c *Core) stamped(nonce uint64, stored time.Time, now pace.Instant) {
 	i := slices.IndexFunc(c.Lease.sends, func(s send) bool { return s.nonce == nonce })
 	s := &c.server
@@ -417,8 +409,8 @@ func (c *Core) stamped(nonce uint64, stored time.Time, now pace.Instant) {
 	}
 }
 
-// Wall is the time by JetStream's clock, which deadlines and the like go by: a host may be in the
-// wrong year.
+// Wall returns the time by JetStream's clock, which deadlines refer to, because a host's clock
+// may be wrong.
 func (c *Core) Wall(now pace.Instant) time.Time {
 	return time.Unix(0, c.server.least+(c.server.most-c.server.least)/2+int64(now)).UTC()
 }

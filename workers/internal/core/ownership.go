@@ -14,44 +14,45 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// share is one partition of one policy as all drainers see it, and what this one is doing about it.
+// share is one partition of a policy as all drainers see it, and this process's progress with
+// it.
 //
-// The record is the truth, and what is known of it may be late. So what this process does about a
-// partition (state, part) is kept apart from what the record says, and a write always names the
-// revision that it was decided by: if that is not the latest any more, the write fails and is
-// decided anew.
+// The record is the truth, but knowledge of it may be late. State and part, this process's
+// view, are therefore kept apart from the record. Every write names the revision on which it
+// was decided; if that is outdated, the write fails and is decided again.
 type share struct {
 	policy string
 	number int
 
 	revision uint64
 	exists   bool
-	strange  bool // the record is of a newer format: this version may not touch it
-	// the record's bytes if they cannot be read: kept aside before they are written over
+	strange  bool // written in a newer format; read-only
+	// the record's bytes if unreadable; kept aside before they are overwritten
 	damaged []byte
-	// 0, or when it was found that the record is gone though nobody deleted it; what it said stands
+	// when the record was found missing without a delete, or 0; its last contents remain in
+	// effect
 	vanished pace.Instant
 	record   record.Owner
 	stored   time.Time    // when JetStream stored the record
-	seen     pace.Instant // when this process saw that, live; 0: it came later
+	seen     pace.Instant // when this process saw it live; 0: later
 
 	state     shareState
 	part      *partition   // owned, or being released
-	before    predecessor  // as the record stood when it was taken
-	freeSince pace.Instant // 0: it is not free
+	before    predecessor  // the record before our taking
+	freeSince pace.Instant // 0: not free
 	takenAt   pace.Instant
-	actAt     pace.Instant  // not before: a new attempt after one that failed
-	failures  int           // openings in a row
-	unwritten *record.Owner // a release to be written again
-	rewrites  int           // of it
-	over      bool          // its stream is gone for good, as far as is known
+	actAt     pace.Instant  // earliest time of the next attempt after a failure
+	failures  int           // failed openings in a row
+	unwritten *record.Owner // a release to write again
+	rewrites  int           // of the release
+	over      bool          // its stream seems to be gone permanently
 }
 
-// partition is one that this drainer owns, or releases.
+// partition is one that this drainer owns or releases.
 type partition struct {
 	*valve.Part
-	fresh        bool // what the predecessor left was not taken over yet
-	broken       bool // its backlog lost its way and must be opened anew
+	fresh        bool // the predecessor's state was not taken over yet
+	broken       bool // its backlog lost its position and must be reopened
 	unopened     bool // its backlog could not be opened in this epoch
 	checkpointed checkpointState
 }
@@ -60,7 +61,7 @@ type shareState uint8
 
 const (
 	shareIdle shareState = iota
-	// a taking is under way, of a free partition or of our own for a new epoch
+	// taking a free partition, or ours for a new epoch
 	shareTaking
 	shareOwned     // part is set
 	shareReleasing // part is set, its record is being written
@@ -68,8 +69,8 @@ const (
 
 // predecessor is the record that a taking replaced.
 //
-// It is kept beside the record because the taking overwrites that: what the former owner left is
-// read only when the backlog is open, and if that never succeeds it has to be given back.
+// It is kept because the taking overwrites it: the former owner's state is read only once the
+// backlog is open, and must be given back if that never succeeds.
 type predecessor struct {
 	exists   bool
 	record   record.Owner
@@ -79,39 +80,39 @@ type predecessor struct {
 }
 
 const (
-	// favouriteFirst is how long a free partition is left to the drainer that should have it, so
-	// that not all take it at once and the one that gets it does not have to hand it on. A
-	// favourite that is frozen or cut off holds nothing up for longer.
+	// favouriteFirst is how long a free partition is left to its preferred drainer, so that not
+	// all take it at once, and no handover follows. It bounds the delay by a favourite that is
+	// frozen or cut off.
 	favouriteFirst = time.Second
-	// steadyFor is how long the set of drainers must have been the same before partitions move:
-	// several that start or leave together, as in a rolling restart, would each move what the next
-	// one moves again.
+	// steadyFor is how long the set of drainers must be stable before partitions move: several
+	// that start or leave together, as in a rolling restart, would each move what the next one
+	// moves again.
 	steadyFor = 500 * time.Millisecond
-	// reopenAfter is the wait before a backlog that could not be opened is tried again, doubled for
-	// each further failure up to reopenMost: its stream may not be there yet, or not any more.
+	// reopenAfter is the wait before a backlog that failed to open is retried, doubled for each
+	// further failure up to reopenMost: its stream may not exist yet, or no longer.
 	reopenAfter = 500 * time.Millisecond
 	reopenMost  = 10 * time.Second
-	// releaseAgain is the wait before a release that was not applied is written again, doubled
-	// likewise.
+	// releaseAgain is the wait before an unapplied release is written again, doubled for each
+	// further failure.
 	releaseAgain = 100 * time.Millisecond
-	// mostFailures is after how many openings that failed in a row a partition is left to another
-	// drainer, some 15 s: 0.5 + 1 + 2 + 4 + 8.
+	// mostFailures is the number of failed openings in a row after which a partition is left to
+	// another drainer, after some 15 s: 0.5 + 1 + 2 + 4 + 8.
 	mostFailures = 5
-	// overFor is how long nobody looks again whether the stream of a retired policy is there after
-	// all.
+	// overFor is the interval of checks for the missing stream of a retired policy.
 	overFor = 10 * time.Minute
 )
 
 func (s *share) key() string { return record.ShareKey(s.policy, s.number) }
 
-// free reports whether anyone may take the partition.
+// free reports whether any drainer may take the partition.
 //
-// A partition of an owner that is late is not free, however late it is: only its tombstone, which
-// buryPeers writes, stops it from renewing. What names this process is not free either; distribute
+// A late owner's partition is not free, however late: only its tombstone, written by buryPeers,
+// stops it from renewing. A partition recorded as this process's is not free either; distribute
 // settles that.
 func (c *Core) free(s *share, now pace.Instant) bool {
 	if !s.exists || s.record.Released {
-		// Somebody may have taken it just before its record vanished, and writes that again.
+		// Another drainer may have taken it just before its record vanished, and will write it
+		// again.
 		return s.vanished == 0 || now.Since(s.vanished) >= c.options.Lease
 	}
 	if s.strange {
@@ -119,7 +120,7 @@ func (c *Core) free(s *share, now pace.Instant) bool {
 	}
 	unknown := s.record.Owner == "" // the record was damaged
 	if (unknown || s.damaged != nil) && now.Since(s.seen) < c.options.Lease {
-		return false // an owner that lives writes it again
+		return false // a live owner writes it again
 	}
 	if s.record.Owner == c.Lease.Id {
 		return false
@@ -127,10 +128,9 @@ func (c *Core) free(s *share, now pace.Instant) bool {
 	return unknown || c.peer(s.record.Owner, now).gone
 }
 
-// named reports whether an ownership record names a drainer.
-//
-// While one does, the drainer's tombstone must stay: a new owner has to tell who crashed from who
-// still runs a job that was handed over.
+// named reports whether an ownership record names a drainer. While one does, the drainer's
+// tombstone must stay, for a new owner to tell a crashed holder from one that still runs a
+// handed-over job.
 func (c *Core) named(id string) bool {
 	for _, s := range c.shares {
 		if s.exists && s.record.Owner == id && !s.record.Released {
@@ -145,15 +145,15 @@ func (c *Core) named(id string) bool {
 	return false
 }
 
-// take asks for a partition, or for a new epoch of our own.
+// take takes a partition, or a new epoch of our own.
 //
-// A taking says again what it overwrites: who runs what, and what is done. Its writer may crash
-// before it has opened anything and noted a checkpoint of its own, and then the record is all that
-// the next owner finds: jobs of a third process that still runs them would start a second time (law
-// 3).
+// A taking repeats the runs and finished jobs of the record it overwrites. Its writer may crash
+// before it has opened the backlog and written a checkpoint; the record is then all that the
+// next owner finds, and without its runs, jobs still running in a third process would start
+// again (law 3).
 func (c *Core) take(s *share, now pace.Instant) {
 	if s.part == nil && s.exists && s.stored.IsZero() && s.vanished == 0 {
-		// how long ago it was released must be known: look first
+		// The time of its release must be known: read it first.
 		s.actAt = pace.Never
 		c.out.reads = append(c.out.reads,
 			read{Put{Table: TablePartitions, Key: s.key(), Why: whyTake}})
@@ -169,7 +169,7 @@ func (c *Core) take(s *share, now pace.Instant) {
 		r.Running, r.Stream, r.Through, r.Edits = h.Running, h.Stream, h.Through, h.Edits
 		// checkpoints go on under the old epoch until this is answered
 		r.After, r.At = s.part.Epoch, c.Wall(now).UnixMicro()
-	case s.before.exists: // not taken in yet
+	case s.before.exists: // not taken over yet
 		b := s.before.record
 		r.Running, r.Done, r.Stream, r.Last, r.Through = b.Running, b.Done, b.Stream, b.Last,
 			b.Through
@@ -182,11 +182,11 @@ func (c *Core) take(s *share, now pace.Instant) {
 	c.write(s, r, whyTake, now)
 }
 
-// write has an ownership record written. Compare-and-set by the revision that the decision was made
-// by is what makes one writer: of two takings for one partition one is refused. Where there is no
-// record, or it went with its table, it must be created: revision 0.
+// write writes an ownership record. Compare-and-set on the revision of the decision ensures a
+// single writer: of two takings, one fails. A missing record, or one lost with its table, is
+// created: revision 0.
 func (c *Core) write(s *share, r record.Owner, why reason, now pace.Instant) {
-	r.Running, r.Done = slices.Clone(r.Running), slices.Clone(r.Done) // fit sorts them
+	r.Running, r.Done = slices.Clone(r.Running), slices.Clone(r.Done) // Fit sorts them
 	r.Fit(c.most)
 	r.Kept = -1
 	if from, known := s.record.KeepsFrom(s.revision); known && s.exists {
@@ -202,10 +202,10 @@ func (c *Core) write(s *share, r record.Owner, why reason, now pace.Instant) {
 	})
 }
 
-// owned takes the answer to a taking or a release. One that was refused, or is not known, is read
-// back: it may be our own earlier write that is in the way, and an unknown write may still have
-// been applied. The answer and the watch come in either order, so that both end in takeUp,
-// which does nothing the second time.
+// owned handles the result of a taking or a release. After a conflict or an unknown result the
+// record is read: the conflict may be with our own earlier write, and an unknown write may be
+// applied. The answer and the watch come in either order and both end in takeUp, which is
+// idempotent.
 func (c *Core) owned(p Put, result putResult, revision uint64, now pace.Instant) {
 	s := c.shares[p.Key]
 	if s == nil {
@@ -220,30 +220,30 @@ func (c *Core) owned(p Put, result putResult, revision uint64, now pace.Instant)
 		panic(fmt.Sprintf("workers: our own record: %v", err))
 	}
 	if s.damaged != nil && s.state == shareReleasing && r.Released {
-		s.unwritten = &r // it was damaged since: once more
+		s.unwritten = &r // it was damaged since: write it again
 		return
 	}
 	if revision < s.revision || r.Owner != c.Lease.Id {
-		return // overtaken: the watch told more, or the lease was lost meanwhile
+		return // outdated: the watch was faster, or the lease was lost meanwhile
 	}
 	if revision > s.revision {
-		s.stored, s.seen = time.Time{}, now // the watch will tell
+		s.stored, s.seen = time.Time{}, now // the watch will deliver it
 	}
 	s.revision, s.exists, s.record, s.vanished, s.damaged = revision, true, r, 0, nil
 	c.takeUp(s, now)
 }
 
-// takeUp acts on a record of ours that is known to stand.
+// takeUp acts on a stored record of ours.
 //
-// It must be right in every state, since a write can be applied when it was given up long ago: a
-// taking whose policy has gone, or one that a release has followed.
+// It must be correct in every state, because a write may be applied long after it was given up:
+// a taking whose policy is gone, or one followed by a release.
 func (c *Core) takeUp(s *share, now pace.Instant) {
 	switch {
 	case s.record.Released:
 		if s.state == shareReleasing {
 			s.part, s.state, s.freeSince = nil, shareIdle, now
 		}
-	case s.state == shareReleasing: // a late taking; the release is on its way or is repeated
+	case s.state == shareReleasing: // a late taking; the release is in progress or repeated
 	case s.part == nil:
 		v := c.valve(s.policy)
 		if v == nil || v.ending {
@@ -264,11 +264,11 @@ func (c *Core) takeUp(s *share, now pace.Instant) {
 	}
 }
 
-// ownerRead takes what a read found after a taking or a release of unknown result.
+// ownerRead handles the read after a taking or release with an unknown result.
 //
-// What was wanted and is not so is wanted again, after a pause if the server refused it at once. A
-// release is repeated as it was, with the clocks and runs of then: this process starts nothing of
-// the partition since, and what ends is reported.
+// An unapplied write is repeated, after a pause if the server refused it at once. A release is
+// repeated unchanged, with its clocks and runs: this process has started nothing of the
+// partition since, and reports the outcomes.
 func (c *Core) ownerRead(p Put, found Record, now pace.Instant) {
 	s := c.shares[p.Key]
 	if s == nil {
@@ -282,7 +282,7 @@ func (c *Core) ownerRead(p Put, found Record, now pace.Instant) {
 		if p.Why == whyRelease {
 			var r record.Owner
 			if record.Decode(p.value, &r) == nil {
-				s.unwritten = &r // it was not applied: once more
+				s.unwritten = &r // not applied: write it again
 				s.actAt = now.Add(pace.Doubled(releaseAgain, s.rewrites, reopenMost))
 				s.rewrites++
 			}
@@ -291,7 +291,7 @@ func (c *Core) ownerRead(p Put, found Record, now pace.Instant) {
 		s.actAt = now
 	case s.state == shareTaking && p.Why == whyTake:
 		if s.part != nil {
-			s.state = shareOwned // a new epoch of our own is asked for again
+			s.state = shareOwned // a new epoch of our own is requested again
 			s.part.broken = true
 		} else {
 			s.state = shareIdle
@@ -300,17 +300,17 @@ func (c *Core) ownerRead(p Put, found Record, now pace.Instant) {
 	}
 }
 
-// ownerSeen takes an ownership record that the watch or a read delivered.
+// ownerSeen handles an ownership record from the watch or a read.
 //
-// A record that vanished with its table takes nothing from its owner, who writes it again for a new
-// epoch; others leave the partition alone for a lease meanwhile. If nobody wrote it again, that
-// would be one owner without a record and soon another with one.
+// A record that vanished with its table stays in effect: its owner writes it again for a new
+// epoch, and others leave the partition alone for a lease. Otherwise the unrecorded owner would
+// soon be joined by another with a record.
 func (c *Core) ownerSeen(s *share, found Record, now pace.Instant) {
 	if found.vanished() && s.exists {
 		if s.vanished == 0 {
 			s.vanished = now
 		}
-		if s.state == shareOwned { // then its owner writes it again, for a new epoch
+		if s.state == shareOwned { // its owner writes it again, for a new epoch
 			s.part.broken, s.part.Changed = true, true
 			c.valve(s.policy)
 		}
@@ -320,7 +320,7 @@ func (c *Core) ownerSeen(s *share, found Record, now pace.Instant) {
 		return
 	}
 	if found.Revision == s.revision && s.exists == found.Exists {
-		s.stored, s.vanished = found.Stored, 0 // what was told of a table made anew may come late
+		s.stored, s.vanished = found.Stored, 0 // late notices of a recreated table
 		return
 	}
 	s.revision, s.exists, s.stored, s.seen, s.vanished = found.Revision, found.Exists, found.Stored,
@@ -351,12 +351,13 @@ func (c *Core) ownerSeen(s *share, found Record, now pace.Instant) {
 	s.freeSince = 0
 }
 
-// ownerDamaged takes an ownership record that cannot be read, of which before was the former one.
+// ownerDamaged handles an unreadable ownership record, of which before was the last readable
+// version.
 //
-// An owner that lives knows all that the record said, and writes it again for a new epoch: no other
-// process can have taken the partition since, or this write would fail. Others leave the partition
-// alone for a lease, and while the last known owner lives; then they take it as after a crash of an
-// owner of which only the checkpoint tells, of whatever epoch that is.
+// A live owner knows the contents and writes them again for a new epoch: if another process had
+// taken the partition since, that write would fail. Others leave it alone for a lease, and
+// while the last known owner lives; then they take it as after a crash, with any checkpoint
+// regardless of its epoch.
 func (c *Core) ownerDamaged(s *share, before record.Owner, bytes []byte, now pace.Instant) {
 	s.damaged, s.seen = bytes, now
 	s.record = record.Owner{V: record.Version, After: 1}
@@ -368,7 +369,7 @@ func (c *Core) ownerDamaged(s *share, before record.Owner, bytes []byte, now pac
 	}
 }
 
-// Newer tells of the owners' records and the leases of a newer format.
+// Newer reports the ownership records and leases of a newer format.
 func (c *Core) Newer(tell func(t Table, key string)) {
 	for _, s := range c.sortedShares() {
 		if s.strange {
@@ -382,18 +383,18 @@ func (c *Core) Newer(tell func(t Table, key string)) {
 	}
 }
 
-// closeBacklog closes the backlog of a partition that this process gives up, also one that was to
-// be opened in this turn: it would stay open, and refuse for good what others ask the owner.
+// closeBacklog closes the backlog of a partition that this process gives up, and cancels an
+// opening that is still pending, which would stay open and refuse all questions to the owner.
 func (c *Core) closeBacklog(p *partition) {
 	c.out.opens = slices.DeleteFunc(c.out.opens,
 		func(o Opening) bool { return o.Part == p.Partition })
 	c.out.closes = append(c.out.closes, p.Partition)
 }
 
-// dropShare forgets a partition that is no longer ours.
+// dropShare drops a partition that is no longer ours.
 //
-// What runs of it here runs on, to no effect: its new owner has counted it as crashed, and the old
-// consumer's acknowledgements do nothing.
+// Its running jobs continue without effect: the new owner has counted them as crashed, and
+// acknowledgements to the old consumer do nothing.
 func (c *Core) dropShare(s *share) {
 	c.closeBacklog(s.part)
 	if s.part.Owned() {
@@ -402,13 +403,13 @@ func (c *Core) dropShare(s *share) {
 	s.part, s.state, s.freeSince = nil, shareIdle, 0
 }
 
-// release hands a partition over to whoever takes it, as soon as no job of it is on its way to a
-// worker: a job that came back after the handover would start too late for its order.
+// release hands a partition over, once none of its jobs is on its way to a worker: a job
+// returned after the handover would start out of order.
 //
-// First the valve starts nothing more; then the last jobs pass their last check or come back, in a
-// millisecond; only then is it collected who runs what and written. In any other order a job could
-// start that the record does not tell of: its new owner would start it too (laws 2 and 3). While
-// the record is on its way nobody starts anything, which is the gap that a handover has.
+// First the valve stops starting; within a millisecond, the last jobs pass their final check or
+// return; only then are the runs collected and written. In any other order an unrecorded job
+// could start, and the new owner would start it too (laws 2 and 3). No process starts jobs
+// while the record is written, which is the gap of a handover.
 func (c *Core) release(s *share, now pace.Instant) {
 	c.valve(s.policy).Quiesce(s.part.Part)
 	if s.part.Undecided() {
@@ -417,7 +418,7 @@ func (c *Core) release(s *share, now pace.Instant) {
 	}
 	c.closeBacklog(s.part)
 	var h record.Handover
-	if v := c.valves[s.policy]; s.over { // no successor will want to hear what becomes of the jobs
+	if v := c.valves[s.policy]; s.over { // no successor needs the outcomes
 		h = v.Handover(s.part.Part, now, 0)
 		v.Drop(s.part.Part)
 	} else {
@@ -434,8 +435,8 @@ func (c *Core) release(s *share, now pace.Instant) {
 		whyRelease, now)
 }
 
-// giveBack writes again what a taking replaced, so that whoever takes the partition next knows as
-// much: nothing that its former owner left was taken in here.
+// giveBack restores the record that a taking replaced, so that the next owner knows as much:
+// none of its state was used here.
 func (c *Core) giveBack(s *share, now pace.Instant) {
 	if s.part != nil {
 		c.closeBacklog(s.part)

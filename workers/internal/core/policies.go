@@ -12,16 +12,16 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// livePolicy is a policy that this drainer runs jobs of, or did a moment ago.
+// livePolicy is a policy whose jobs this drainer runs, or recently ran.
 type livePolicy struct {
 	*valve.Valve
-	ending  bool      // this drainer may not own it any more
-	retired bool      // its stream goes when it is empty
-	tenure  uint64    // a policy that comes back has another valve
-	shared  bool      // it is none but a limit that policies share …
-	stored  time.Time // … of which the first was stored then
+	ending  bool      // this drainer may no longer own it
+	retired bool      // its stream is deleted once empty
+	tenure  uint64    // distinguishes valves of a policy that came back
+	shared  bool      // it stands for a limit that policies share …
+	stored  time.Time // … the oldest of which was stored then
 	shares  []*share
-	awake   bool // it is among Core.awake
+	awake   bool // it is in Core.awake
 }
 
 // runnable lists the policies whose valves this drainer may own.
@@ -52,11 +52,8 @@ func (c *Core) sortValves() {
 	c.link()
 }
 
-// prune forgets the valves of policies that this drainer may not own any more, once they own
-// nothing and nothing runs.
-//
-// Its workers may be lent, and what runs must be heard of, so a valve stays for as long as anything
-// of it does.
+// prune removes the valves of policies that this drainer may no longer own, once they own
+// nothing and nothing runs. Until then lent workers and running jobs need the valve.
 func (c *Core) prune() {
 	for _, v := range c.sorted {
 		if v.ending {
@@ -81,7 +78,7 @@ func (c *Core) pruneEnding() {
 		for key, s := range c.shares {
 			if s.policy == name && !c.known[name] {
 				delete(c.shares, key)
-				// of a policy that is no more: nobody will take the outcomes
+				// The policy is gone: its outcomes have no receiver.
 				delete(c.unsettled, key)
 			}
 		}
@@ -90,20 +87,20 @@ func (c *Core) pruneEnding() {
 	c.sortValves()
 }
 
-// QueuePolicy is a policy with a queue, as the core is told of it.
+// QueuePolicy is a policy with a queue, as passed to the core.
 type QueuePolicy struct {
 	policy.Policy
 	Paused  bool
-	Retired bool // its stream goes when it is empty
+	Retired bool // its stream is deleted once empty
 	Own     bool // this drainer may own its valve
 	Local   bool // there are workers in this process
 	Stored  time.Time
-	shared  bool // it is none but a limit that policies share
+	shared  bool // it stands for a limit that policies share
 }
 
-// It is told all of them each time, as they are: what is not among them is gone, also when the
-// message that said so was lost. A partition of a policy that is gone stays until it is released,
-// for its record names a process that lives, and nobody may take it from that.
+// The event lists all policies each time; a missing one is gone, even if the message about that
+// was lost. A partition of a removed policy stays until it is released, because its record
+// names a live process and cannot be taken from that.
 func (e Configured) apply(c *Core, now pace.Instant) {
 	shares := map[string]*share{}
 	seen := map[string]bool{}
@@ -119,7 +116,7 @@ func (e Configured) apply(c *Core, now pace.Instant) {
 			if s == nil {
 				s = &share{policy: p.Name, number: number}
 				if p.Stored.Before(c.options.OwnersMade) {
-					// unless a record is told, its owner may live and write it again
+					// Unless a record arrives, its owner may live and write it again.
 					s.vanished = now
 				}
 			}
@@ -130,7 +127,7 @@ func (e Configured) apply(c *Core, now pace.Instant) {
 		}
 		v := c.valves[p.Name]
 		if v != nil {
-			v.Change(p.Policy, p.Paused, now) // also while it ends: its workers may be lent
+			v.Change(p.Policy, p.Paused, now) // even while it ends, as its workers may be lent
 		}
 		if !p.Own {
 			continue
@@ -154,7 +151,7 @@ func (e Configured) apply(c *Core, now pace.Instant) {
 		if s.state == shareIdle || seen[s.policy] {
 			continue
 		}
-		shares[s.key()] = s // until it is released: nobody can take it from a live process
+		shares[s.key()] = s // until released: it cannot be taken from a live process
 		if s.part != nil && s.part.Owned() {
 			c.valves[s.policy].Quiesce(s.part.Part)
 		}

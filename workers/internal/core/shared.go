@@ -10,18 +10,17 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// A limit on starts that policies share is owned as a partition is, by a record of its own, and has
-// a valve of its own without jobs (together.go of the valve). So who may start jobs under it is one
-// process at any time, whatever policies come, go and share it, and whoever owns their partitions.
-// All that hangs together by what is shared is a line, which one drainer should own: see
-// favourites.
+// A start limit that policies share is owned like a partition, by a record of its own, and has
+// a valve without jobs (see together.go of package valve). At any time, a single process may
+// start jobs under it, whichever policies share it and whoever owns their partitions. Policies
+// connected by shared limits form a line, which one drainer should own: see favourites.
 
-// withShared returns the policies with one more for each limit that some of them share, and which
-// line each of them is in.
+// withShared returns the policies with another one for each shared limit, and the line of each
+// of them.
 func withShared(policies []QueuePolicy) (all []QueuePolicy, lines map[string]string) {
 	all, lines = slices.Clone(policies), map[string]string{}
 	limits := map[string]*QueuePolicy{}
-	newest := map[string]QueuePolicy{} // by limit, whose word on it is the last
+	newest := map[string]QueuePolicy{} // by limit: the policy that defines it
 	for _, p := range policies {
 		for _, l := range p.SharedLimits() {
 			name := record.SharedName(l.Shared)
@@ -53,8 +52,8 @@ func withShared(policies []QueuePolicy) (all []QueuePolicy, lines map[string]str
 	return all, lines
 }
 
-// says orders policies by whose word on what they share is in force: while it changes they differ
-// for a moment.
+// says orders policies by precedence in defining a shared limit: during a change of it they
+// differ.
 func (p QueuePolicy) says(other QueuePolicy) int {
 	if p.Retired != other.Retired {
 		if p.Retired {
@@ -65,8 +64,7 @@ func (p QueuePolicy) says(other QueuePolicy) int {
 	return cmp.Or(p.Stored.Compare(other.Stored), cmp.Compare(p.Name, other.Name))
 }
 
-// joinLines puts two policies and all that hangs together with either into one line, which is
-// called as the first of them.
+// joinLines merges the lines of two policies into one, named after its first policy.
 func joinLines(lines map[string]string, a, b string) {
 	from, to := cmp.Or(lines[a], a), cmp.Or(lines[b], b)
 	if to > from {
@@ -80,7 +78,7 @@ func joinLines(lines map[string]string, a, b string) {
 	}
 }
 
-// link tells the valves which limits they share, and puts them into lines.
+// link passes the valves their shared limits, and forms the lines.
 func (c *Core) link() {
 	lines := map[string][]*valve.Valve{}
 	for _, v := range c.sorted {
@@ -104,7 +102,7 @@ func (c *Core) link() {
 	}
 }
 
-// ableOf are those of the drainers that may own most of a line: it comes to one of them.
+// ableOf returns the drainers eligible for most of a line, one of which gets it.
 func (c *Core) ableOf(line string, able map[string][]string) (ids []string) {
 	count := map[string]int{}
 	for name, in := range c.lines {

@@ -8,29 +8,29 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// Opened is that a backlog was opened, whose arrivals may follow, and what was found then.
+// Opened reports that a backlog was opened, and the state found then. Its arrivals follow.
 //
-// The records are read before the consumer is made. Of a job that ends in between something is told
-// though it is not stored any more, which goes with the sweep; the other way round a job would come
-// of which nothing is told.
+// The records are read before the consumer is created. A job that ends in between has a record
+// but is no longer stored, which the sweep corrects; in the other order a job would arrive
+// without its record.
 type Opened struct {
 	Opening
-	// sequence of the stream: what is stored up to there is delivered first
+	// last sequence of the stream: all jobs up to it are delivered first
 	Last    uint64
 	Created time.Time // of the stream
-	// when JetStream stored the record by which the partition was taken
+	// when JetStream stored the record of the taking
 	Taken      time.Time
 	Read       time.Time         // when that record was read, by this machine's wall clock
-	Checkpoint record.Checkpoint // of the predecessors
-	Noted      time.Time         // when JetStream stored it
+	Checkpoint record.Checkpoint // of a predecessor
+	Noted      time.Time         // when JetStream stored the checkpoint
 	Revision   uint64            // of the checkpoint's record
-	// there being no checkpoint: when the table of these records was made
+	// without a checkpoint: when the table of these records was created
 	Since    time.Time
 	Attempts map[uint64]StoredAttempt
 }
 
-// Damaged takes that the checkpoint cannot be read. There was an owner, of which nothing is known,
-// not even how long ago it wrote.
+// Damaged records that the checkpoint is unreadable: there was an owner, but nothing else is
+// known, not even when it wrote.
 func (found *Opened) Damaged() {
 	found.Checkpoint, found.Noted = record.Checkpoint{V: record.Version}, time.Time{}
 }
@@ -41,8 +41,7 @@ type StoredAttempt struct {
 	Revision uint64
 }
 
-// It may come late, of an epoch that this process has replaced since, or of a partition that it has
-// given up; then it is no word on anything.
+// The result may be stale (older epoch, or partition released) and must then be ignored.
 func (found Opened) apply(c *Core, now pace.Instant) {
 	s := c.share(found.Part)
 	if s == nil || s.part.Epoch != found.Epoch || !s.part.Owned() {
@@ -51,7 +50,7 @@ func (found Opened) apply(c *Core, now pace.Instant) {
 	p, v := s.part, c.valve(s.policy)
 	s.failures, s.over = 0, false
 	if v.shared {
-		found.Created = v.stored // for it has no stream
+		found.Created = v.stored // it has no stream
 	}
 	var left *valve.Inheritance
 	if found.Inherit && p.fresh {
@@ -72,14 +71,14 @@ func (found Opened) apply(c *Core, now pace.Instant) {
 	}
 }
 
-// Behind reports whether a backlog was opened where less of the stream is known than was seen
-// before. For some seconds after it was cut off or stood still, a server can answer as the leader
-// that it was, and deliver what is long gone. It is believed in the end: a stream that was restored
-// from a backup has less for good.
+// Behind reports whether an opened backlog shows an older state of the stream than was seen
+// before. For some seconds after a server was cut off or frozen, it can answer as the former
+// leader, and deliver removed jobs. Its answer is accepted in the end, because a stream
+// restored from a backup stays behind.
 //
-// How long is counted in openings: the fifth is believed, 7.5 s after the first (0.5 + 1 + 2 + 4).
-// A server was seen to answer so 8 s after it was back. To believe the first would run jobs again
-// that are long done; to believe none would leave a restored stream for ever.
+// The limit counts openings: the fifth is accepted, 7.5 s after the first (0.5 + 1 + 2 + 4). A
+// server was seen to answer so 8 s after its return. Accepting the first would repeat finished
+// jobs; accepting none would block a restored stream forever.
 func (c *Core) Behind(found Opened) bool {
 	s := c.share(found.Part)
 	if s == nil || s.failures >= mostFailures-1 {
@@ -96,15 +95,15 @@ func (c *Core) Behind(found Opened) bool {
 	return false
 }
 
-// inheritance puts together what the record that we replaced and the last checkpoint tell.
+// inheritance combines the record that we replaced and the last checkpoint.
 //
-// There are four cases. Without record and checkpoint nobody owned the partition, unless the stream
-// is older than the table: then records were lost, and somebody may start jobs until a lease has
-// passed. A released record tells everything. After a crash the checkpoint tells the clocks, and of
-// who runs what the newer of the two is believed: a checkpoint of the epoch that was replaced, or
-// of any in a row of owners that crashed or took another epoch (After), is newer than the record if
-// it was put together later. An owner that crashed before its first checkpoint leaves one of an
-// owner before it, whose word on what runs is long untrue.
+// There are four cases. Without record and checkpoint the partition had no owner, unless the
+// stream is older than the table: then records were lost, and an owner may start jobs for
+// another lease. A released record is complete. After a crash the checkpoint has the clocks,
+// and the newer of the two has the runs: a checkpoint of the replaced epoch, or of any in a row
+// of owners that crashed or took another epoch (After), is newer than the record if it was
+// built later. An owner that crashed before its first checkpoint leaves an earlier owner's,
+// whose runs are outdated.
 func (c *Core) inheritance(s *share, found Opened, now pace.Instant) valve.Inheritance {
 	b := s.before
 	in := valve.Inheritance{Owner: b.record.Owner, Attempts: map[uint64]valve.InheritedAttempt{},
@@ -112,8 +111,8 @@ func (c *Core) inheritance(s *share, found Opened, now pace.Instant) valve.Inher
 	noted := b.stored
 	switch {
 	case !b.exists && found.Checkpoint.V == 0 && found.Created.Before(found.Since):
-		// The stream is older than the table, which was recreated: there may be an owner that has
-		// not heard of that.
+		// The stream is older than the table, which was recreated: an owner may not have
+		// noticed that yet.
 		in.Crashed, in.Fence = true, c.options.Lease
 	case !b.exists && found.Checkpoint.V == 0:
 	case b.exists && b.record.Released:
@@ -121,7 +120,7 @@ func (c *Core) inheritance(s *share, found Opened, now pace.Instant) valve.Inher
 		in.Elapsed, in.Age = c.elapsed(found, noted, b.record.At, b.seen, now)
 	default:
 		if in.Crashed = true; !b.exists {
-			// it was lost, which the writer of the checkpoint may not have heard either
+			// the record was lost, and the checkpoint's writer may not have noticed
 			in.Fence = c.options.Lease
 		}
 		in.Handover = found.Checkpoint.Handover
@@ -161,11 +160,11 @@ func (c *Core) inheritance(s *share, found Opened, now pace.Instant) valve.Inher
 	return in
 }
 
-// another reports whether what a record says of sequences is about another stream, whose name this
-// one has now. Records of older versions tell it by their stamps alone.
+// another reports whether a record's sequences refer to another stream of this name. Records of
+// older versions are judged by their stamps alone.
 //
-// Sequences count from 1 in it, so a job that waits there would be taken for one that runs, or is
-// done (law 3).
+// Sequences restart at 1, so a waiting job would be taken for a running or finished one (law
+// 3).
 func (found Opened) another(stream int64, stored time.Time) bool {
 	if stream == 0 {
 		return stored.Before(found.Created)
@@ -173,13 +172,12 @@ func (found Opened) another(stream int64, stored time.Time) bool {
 	return stream != found.Created.UnixNano()
 }
 
-// elapsed is how much time has passed, at least and at most, since what a record tells was so:
-// since it was stored, or, where it says at, was put together. The stamps of the record and of the
-// taking may be of two leaders' clocks, one of which may be wrong, or have been set in between. So
-// waits go by the least that any clock says: this process's own if it saw the record come, else
-// also the drainers' idea of JetStream's clock, then and now, and this machine's wall clock.
-// Whether anything can have happened since is asked of the most, for the record may have been
-// stored long after it was put together.
+// elapsed returns the least and most time since a record's state: since it was stored, or if at
+// is set, built. The stamps of the record and of the taking may come from two leaders, one of
+// which may be wrong, or from a clock that was set in between. Waits therefore use the least
+// that any clock shows: this process's own if it saw the record live, else also the drainers'
+// estimate of JetStream's clock, and this machine's wall clock. Checks for possible events use
+// the most, since the record may have been stored long after it was built.
 func (c *Core) elapsed(found Opened, stored time.Time, at int64,
 	seen, now pace.Instant) (least, most time.Duration) {
 	if stored.IsZero() || found.Taken.IsZero() {
@@ -205,8 +203,8 @@ func (c *Core) elapsed(found Opened, stored time.Time, at int64,
 	return max(0, least), max(0, min(most, pace.Forever))
 }
 
-// An opening that failed is not tried again at once: where a stream is missing, or its server
-// catches up, each try deletes and creates a consumer.
+// A failed opening is not retried at once: while a stream is missing or its server catches up,
+// each attempt deletes and creates a consumer.
 func (e Unopened) apply(c *Core, now pace.Instant) {
 	if s := c.share(e.Part); s != nil && s.part.Epoch == e.Epoch {
 		s.part.unopened = true

@@ -9,7 +9,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// Next is whose turn it is now or soon.
+// Next returns the bucket whose turn it is now or soon.
 func (c *Core) Next(name string) valve.NextTurn {
 	if v := c.valves[name]; v != nil {
 		return v.Next()
@@ -29,7 +29,7 @@ func (e Refused) apply(c *Core, _ pace.Instant) {
 	}
 }
 
-// advance gives the worker the job whose turn it is, or refuses.
+// Decide gives the worker the next job, or refuses it.
 func (e Claimed) apply(c *Core, _ pace.Instant) {
 	if v := c.valve(e.Policy); v != nil {
 		v.Claimed(e.Claim)
@@ -38,8 +38,8 @@ func (e Claimed) apply(c *Core, _ pace.Instant) {
 	}
 }
 
-// Reservation is a local worker that runs a job for another drainer's valve. The zero one is of no
-// worker of this core's.
+// Reservation is a local worker that runs a job for another drainer's valve. The zero value
+// stands for no worker.
 type Reservation struct {
 	policy string
 	valve  uint64 // its tenure
@@ -54,15 +54,15 @@ func (c *Core) Reserve(name string) (r Reservation, ok bool) {
 	return Reservation{name, v.tenure}, true
 }
 
-// Release gives a worker back, unless its policy has gone meanwhile, and its valve with it.
+// Release returns a worker, unless its policy and valve have gone meanwhile.
 func (c *Core) Release(r Reservation) {
 	if v := c.valve(r.policy); v != nil && v.tenure == r.valve {
 		v.Release()
 	}
 }
 
-// Workers returns how many local workers of a policy are busy, for its valve or for others', and
-// how many are free. It has a valve of the policy only if known.
+// Workers returns the numbers of busy and free local workers of a policy; busy ones include
+// those of other drainers. known is false if the policy has no valve.
 func (c *Core) Workers(name string) (busy, free int, known bool) {
 	v := c.valves[name]
 	if v == nil {
@@ -71,7 +71,7 @@ func (c *Core) Workers(name string) (busy, free int, known bool) {
 	return v.Busy + v.Reserved, v.Free(), true
 }
 
-// Running returns how many jobs run, here or elsewhere.
+// Running counts the jobs that run, here or elsewhere.
 func (c *Core) Running() (jobs int) {
 	for _, v := range c.valves {
 		jobs += v.Running()
@@ -79,8 +79,8 @@ func (c *Core) Running() (jobs int) {
 	return jobs
 }
 
-// Breakers are those of policies that have a valve, by name: of those that are open nobody who knew
-// of none may miss any, and of others that are known.
+// Breakers returns the state of breakers by policy: of all valves that may have an open one,
+// and of known policies.
 func (c *Core) Breakers(known iter.Seq[string]) iter.Seq2[string, valve.Breakers] {
 	return func(yield func(string, valve.Breakers) bool) {
 		for _, v := range c.awake {
@@ -97,7 +97,7 @@ func (c *Core) Breakers(known iter.Seq[string]) iter.Seq2[string, valve.Breakers
 	}
 }
 
-// Lowered hands out how many buckets of each policy have learnt to be slower than their outflow.
+// Lowered reports the number of buckets per policy that have learnt a rate below their outflow.
 func (c *Core) Lowered(tell func(policy string, buckets int)) {
 	for _, v := range c.sorted {
 		if !v.shared {
@@ -106,8 +106,8 @@ func (c *Core) Lowered(tell func(policy string, buckets int)) {
 	}
 }
 
-// LimitsLeft hands out what is left of the limits that all buckets of a policy obey together, of
-// those whose state is here.
+// LimitsLeft reports the balances of limits over all buckets of a policy, as far as their state
+// is here.
 func (c *Core) LimitsLeft(now pace.Instant, tell func(policy string, left []job.LimitLeft)) {
 	for _, v := range c.sorted {
 		if !v.shared {
@@ -116,16 +116,16 @@ func (c *Core) LimitsLeft(now pace.Instant, tell func(policy string, left []job.
 	}
 }
 
-// TakeHeld hands out for how long limits on starts have held buckets since it was called last, by
-// policy and limit.
+// TakeHeld reports how long start limits have held buckets since the last call, by policy and
+// limit.
 func (c *Core) TakeHeld(now pace.Instant, tell func(policy, limit string, held time.Duration)) {
 	for _, v := range c.sorted {
 		v.TakeHeld(now, func(limit string, held time.Duration) { tell(v.Policy.Name, limit, held) })
 	}
 }
 
-// TakeLost hands out by how much starts became later than their buckets' rates allowed since it was
-// called last, by policy and cause.
+// TakeLost reports the delay of starts beyond their buckets' rates since the last call, by
+// policy and cause.
 func (c *Core) TakeLost(tell func(policy, cause string, lost time.Duration)) {
 	for _, v := range c.sorted {
 		v.TakeLost(func(cause string, lost time.Duration) { tell(v.Policy.Name, cause, lost) })
