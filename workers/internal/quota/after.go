@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// Ahead is what starts before a job: Jobs jobs, which take Units units of a cost.
+// Ahead is the work that starts before a job: Jobs jobs that take Units units of each cost.
 type Ahead struct {
 	Jobs  int64
 	Units func(cost string) int64
 }
 
-// mostWindows is how many windows of a calendar are looked up one by one.
+// mostWindows bounds the calendar windows that are looked up one by one.
 const mostWindows = 64
 
-// After returns how long a job must wait by the limits once those ahead of it have started as soon
-// as they may, and for which limit. What is owed is paid first. Jobs ahead count as having the same
-// cost each, and wait for the next window where they do not fit what is left of one.
+// After returns how long the limits delay a job once the jobs ahead have started as early as
+// they may, and the limit that delays it longest. Debts are paid first. The jobs ahead count as
+// equal in cost, and wait for the next window if they do not fit into the current one.
 func (l *Limits) After(s *Set, now Now, ahead Ahead, c Cost) (wait time.Duration, by string) {
 	if s == nil {
 		s = l.none
@@ -55,7 +55,7 @@ func (l *Limits) after(of *limit, s *Set, i int, at time.Time,
 		return r.after(st, at, u)
 	case log:
 		every = r.Window + l.guard
-	default: // a rate, of which nothing is left over
+	default: // a rate, which leaves no remainder
 		u.whole = most
 		every = time.Duration(min(float64(of.interval)*float64(most), math.MaxInt64/4))
 		if each == most {
@@ -66,15 +66,15 @@ func (l *Limits) after(of *limit, s *Set, i int, at time.Time,
 	return nTimes(cycles, every) + of.wait(st, at, u.need-cycles*u.whole)
 }
 
-// upcoming is what a limit lets start up to a job.
+// upcoming is the demand on a limit up to and including a job.
 type upcoming struct {
-	need  int64         // units in all, the job's own included
+	need  int64         // total units, including the job's
 	each  int64         // units of one job
-	whole int64         // the most that such jobs use of a window
-	quiet time.Duration // the end of a window in which nothing starts
+	whole int64         // the most that such jobs can use of a window
+	quiet time.Duration // the end of a window, in which nothing starts
 }
 
-// after waits for the end of the window, and of as many more as there must be.
+// after waits for the end of the window, and of as many more windows as are needed.
 func (f *fixed) after(st *state, at time.Time, u upcoming) time.Duration {
 	left, end := f.left(st, at), f.end(at)
 	switch {
@@ -95,10 +95,10 @@ func (f *fixed) after(st *state, at time.Time, u upcoming) time.Duration {
 	return end.Sub(at)
 }
 
-// after waits until what the window before counts for leaves room, in the window in which the job
-// starts if all before it are used as far as they can be.
+// after waits until the previous window's weight leaves room, in the window in which the job
+// starts if all earlier ones are used as far as possible.
 func (c counter) after(st *state, at time.Time, u upcoming) time.Duration {
-	first, end := at, c.end(at) // when a job may start at first
+	first, end := at, c.end(at) // earliest possible start
 	start := end.Add(-c.Window)
 	if end.Sub(at) <= u.quiet {
 		first, start = end, end
@@ -107,7 +107,7 @@ func (c counter) after(st *state, at time.Time, u upcoming) time.Duration {
 	switch rest := u.need - cycles*u.whole; {
 	case cycles == 0:
 		return first.Sub(at) + c.wait(st, first, u.need)
-	case u.each == c.Limit: // a window must have nothing before it
+	case u.each == c.Limit: // a window must follow an empty one
 		return start.Sub(at) + nTimes(cycles, 2*c.Window)
 	default:
 		used := max(0, 1-float64(c.Limit-rest)/float64(u.whole))
@@ -115,7 +115,7 @@ func (c counter) after(st *state, at time.Time, u upcoming) time.Duration {
 	}
 }
 
-// nTimes is n times d, or about 290 years.
+// nTimes returns n·d, at most about 290 years.
 func nTimes(n int64, d time.Duration) time.Duration {
 	if d > 0 && n > int64(math.MaxInt64/2/d) {
 		return math.MaxInt64 / 2

@@ -5,19 +5,18 @@ import (
 	"time"
 )
 
-// After a crash nobody knows what has started since the last checkpoint that was stored. A budget
-// keeps that small beside a limit that lasts for long: as soon as so many units of it are charged
-// of which no stored checkpoint tells, the next job waits for one.
+// After a crash, the starts since the last stored checkpoint are unknown. A budget keeps these
+// few compared to a long limit: once its units are charged without a stored checkpoint, the
+// next job waits for one.
 
-// Noted counts the checkpoints that tell of sets: those that were begun, and which of them was
-// stored last.
+// Noted counts checkpoints: the number begun, and the number of the last one stored.
 type Noted struct{ Begun, Stored uint32 }
 
-// Units is a number of units by the cost that limits count, "" for that of the job.
+// Units is a number of units by cost name; "" is the job's own cost.
 type Units map[string]int64
 
-// untold is how many units were charged that no stored checkpoint tells of: since the last one was
-// begun before them, and before that.
+// untold counts units charged outside of stored checkpoints: since the last checkpoint began,
+// and before.
 type untold struct {
 	since, before int64
 	begun         uint32
@@ -40,15 +39,14 @@ func (u *untold) add(units int64, n Noted) {
 	u.since += units
 }
 
-// Started counts a start of which no checkpoint tells.
+// Started counts a start outside of all checkpoints.
 func (l *Limits) Started(s *Set, c Cost, n Noted) {
 	for i := range l.all {
 		s.states[i].untold.add(c.Of(l.all[i].cost), n)
 	}
 }
 
-// Spent reports whether a set has used a budget up, of those that the limits have or of those that
-// were told.
+// Spent reports whether a set has used up a budget, of the limits or of told.
 func (l *Limits) Spent(s *Set, told Units, n Noted) bool {
 	if s == nil {
 		return false
@@ -63,8 +61,8 @@ func (l *Limits) Spent(s *Set, told Units, n Noted) bool {
 	return false
 }
 
-// Budgets are how many units of each cost may be charged that no stored checkpoint tells of; 0: any
-// number.
+// Budgets returns how many units of each cost may be charged outside of stored checkpoints; 0:
+// unlimited.
 func (l *Limits) Budgets() Units {
 	if l == nil {
 		return nil
@@ -72,9 +70,9 @@ func (l *Limits) Budgets() Units {
 	return l.budgets
 }
 
-// budgetOf is what a limit allows of it; 0: any number. About four checkpoints are written a
-// second, so a sixteenth of the limit holds nobody up for more than some seconds. A limit that
-// comes back within a minute needs none.
+// budgetOf returns a limit's budget; 0: unlimited. About four checkpoints are written per
+// second, so a sixteenth of the limit delays starts by seconds at most. A limit that refills
+// within a minute needs none.
 func budgetOf(most int64, interval time.Duration) int64 {
 	some := max(1, most/16, int64(time.Minute/max(1, interval)))
 	if some >= most {
@@ -83,7 +81,7 @@ func budgetOf(most int64, interval time.Duration) int64 {
 	return some
 }
 
-// Least are the smaller ones of two budgets.
+// Least returns the smaller budget for each cost.
 func Least(a, b Units) Units {
 	smaller := Units{}
 	for _, all := range []Units{a, b} {

@@ -1,22 +1,23 @@
-// Package quota decides when a bucket's next job may start by all limits of its policy at once,
-// with the rules of package algorithms. It is pure: instants and states in, waits and states out.
+// Package quota decides when a bucket's next job may start under all limits of its policy, with
+// the algorithms of package algorithms. It is pure: instants and states in, waits and states
+// out.
 //
 // # Arrivals
 //
-// Who sets a limit counts arrivals, not starts. What is decided at an instant t starts up to a lag
-// later, and arrives a little after that; where the other side's windows are aligned to the clock,
-// its clock is another as well. The guard bounds all of this: what is decided at t arrives from t
-// to t + guard. So each rule is asked by the earliest instant and charged by the latest:
+// A target counts arrivals, not starts. A decision at t leads to a start up to a lag later, and
+// to an arrival shortly after that; if the target's windows are aligned to a clock, that clock
+// differs as well. The guard bounds all of this: a job decided at t arrives between t and t +
+// guard. Each rule is therefore evaluated at the earliest instant and charged at the latest:
 //
-//   - A sliding log, a token bucket and a leaking bucket are asked at t, and charged at t + guard.
-//     Of two arrivals in one window the earlier one counts then still when the later one is
-//     decided, and what a bucket has refilled it has refilled by the time of the arrival.
-//   - A fixed window and a sliding counter are asked and charged at t − guard, so that their
-//     windows begin a guard later; and nothing starts in the last two guards of one, which the
-//     other side may count in the next.
+//   - A sliding log, a token bucket and a leaking bucket are evaluated at t, and charged at
+//     t + guard. Of two arrivals in one window, the earlier one still counts when the later one
+//     is decided, and a bucket's refills are complete when the job arrives.
+//   - A fixed window and a sliding counter are evaluated and charged at t − guard, so that their
+//     windows begin a guard later; and nothing starts in the last two guards of a window, which the
+//     target may count in the next.
 //
-// The first costs a guard of each window; the second costs nothing while there is a backlog, for
-// what is left of a window is used before its end, or made up after it.
+// The first costs a guard of each window. The second costs nothing under a backlog, because the
+// rest of a window is used before its end, or made up after it.
 package quota
 
 import (
@@ -28,12 +29,12 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// Limits are those that each bucket of a policy obeys. They are replaced, and never changed.
+// Limits holds a policy's per-bucket limits. It is immutable.
 type Limits struct {
 	all   []limit
 	guard time.Duration
 	names string
-	none  *Set  // that of a bucket which has used nothing; never changed
+	none  *Set  // shared set of unused buckets; read-only
 	most  uint8 // how often the lag may be doubled
 
 	budgets Units // see Budgets
@@ -43,15 +44,15 @@ type limit struct {
 	rule
 	name, cost string
 	aligned    bool // to the clock
-	// between two units where it is used up all the time
+	// between two units at full use
 	interval time.Duration
 	budget   int64 // see Budgets
 }
 
-// New returns what each bucket of a policy obeys; nil: nothing.
+// New returns the limits of each bucket of a policy; nil: none.
 func New(p policy.Policy) *Limits { return limitsOf(p, false) }
 
-// Together returns what all its buckets obey together; nil: nothing.
+// Together returns the limits over all its buckets; nil: none.
 func Together(p policy.Policy) *Limits { return limitsOf(p, true) }
 
 func limitsOf(p policy.Policy, together bool) *Limits {
@@ -88,8 +89,8 @@ func newLimits(p policy.Policy, all policy.Limits) *Limits {
 	return l
 }
 
-// bears reports whether the clock's windows leave time for starts with a lag that is doubled so
-// often.
+// bears reports whether clock windows leave time for starts after the lag is doubled latency
+// times.
 func (l *Limits) bears(latency uint8) bool {
 	for i := range l.all {
 		if of := &l.all[i]; of.aligned && l.quiet(&Set{latency: latency}) > of.window()/2 {
@@ -99,22 +100,22 @@ func (l *Limits) bears(latency uint8) bool {
 	return true
 }
 
-// quiet is the end of a clock's window in which nothing starts.
+// quiet returns the length of the end of a clock window in which nothing starts.
 func (l *Limits) quiet(s *Set) time.Duration { return 2*l.guard + l.late(s) }
 
 // Now is an instant by two clocks.
 type Now struct {
-	Own  time.Duration // by the process's, which never steps
-	Wall time.Time     // by JetStream's, to which windows are aligned
+	Own  time.Duration // the process's clock, which never steps
+	Wall time.Time     // JetStream's clock, to which windows are aligned
 }
 
-// Cost is what a job takes: of each limit its own cost, or else that of the job.
+// Cost is a job's cost: for each limit the named one, or else the job's own.
 type Cost struct {
 	Job   int64
 	Named map[string]int64
 }
 
-// Of is what the job takes of limits that count a cost; "": its own.
+// Of returns the job's units for limits on a named cost; "": its own.
 func (c Cost) Of(name string) int64 {
 	if name != "" {
 		if n, told := c.Named[name]; told {
@@ -124,15 +125,15 @@ func (c Cost) Of(name string) int64 {
 	return c.Job
 }
 
-// Set is what one bucket has used of its limits; nil: nothing that counts.
+// Set is one bucket's usage of its limits; nil: none that counts.
 type Set struct {
 	states  []state
-	latest  time.Time // of the instants that were charged, by the process's clock
-	latency uint8     // how often the lag was too short lately
+	latest  time.Time // latest instant charged, by the process's clock
+	latency uint8     // how often the lag is doubled, after recent overruns
 }
 
-// newSet returns a set that has used nothing. Nearly all have their states beside them: where there
-// are many sets, most of the time goes into waiting for memory.
+// newSet returns an unused set. Most are allocated together with their states: with many sets,
+// most of the time is spent waiting for memory.
 func (l *Limits) newSet() *Set {
 	if len(l.all) > 3 {
 		return &Set{states: make([]state, len(l.all))}
@@ -145,24 +146,25 @@ func (l *Limits) newSet() *Set {
 	return &s.Set
 }
 
-// Charge is what one start took, for the case that it does not happen, or used another amount.
+// Charge is what one start took, to be corrected if it does not happen, or uses another amount.
 type Charge struct {
 	at  times
-	of  []charged // each limit
+	of  []charged // per limit
 	few [3]charged
 }
 
-// charged is how many units a start took of a limit, which then had charged so many in all.
+// charged is the number of units a start took of a limit, and the limit's total charge after
+// it.
 type charged struct{ units, by int64 }
 
-// notCharged is of a limit that was not there at the start.
+// notCharged marks a limit that did not exist at the start.
 var notCharged = charged{units: -1}
 
-// mostLatency bounds by how often the lag is doubled.
+// mostLatency bounds the doublings of the lag.
 const mostLatency = 5
 
-// Lag is for how long a start may be on its way from its decision to its last check: half of the
-// guard. Where a machine is too slow for that it is doubled, and so that part of the guard.
+// Lag returns the longest delay of a start between its decision and its final check: half of
+// the guard. On machines too slow for that it is doubled, and with it that part of the guard.
 func (l *Limits) Lag(s *Set) time.Duration {
 	lag := l.guard / 2
 	if s != nil {
@@ -171,14 +173,14 @@ func (l *Limits) Lag(s *Set) time.Duration {
 	return lag
 }
 
-// late is what the lag is longer than half of the guard.
+// late returns how much the lag exceeds half of the guard.
 func (l *Limits) late(s *Set) time.Duration { return l.Lag(s) - l.guard/2 }
 
-// own is an instant of the process's clock in the form of the rules. Any origin would do that lies
-// after 1970 by more than a window.
+// own converts an instant of the process's clock for the rules. Any origin later than 1970 by
+// more than a window would do.
 func own(at time.Duration) time.Time { return time.Unix(1<<31, 0).Add(at) }
 
-// times is an instant by the clocks that limits go by.
+// times is an instant by the clocks of the limits.
 type times struct{ own, wall time.Time }
 
 func (t times) of(l *limit) time.Time {
@@ -188,11 +190,11 @@ func (t times) of(l *limit) time.Time {
 	return t.own
 }
 
-// asked is when limits are asked.
+// asked returns the instant at which limits are evaluated.
 func (l *Limits) asked(now Now) times { return times{own(now.Own), now.Wall.Add(-l.guard)} }
 
-// charges is when limits are charged that are asked at an instant. By the process's clock it never
-// goes back, since what a rule finds ahead of it moves to it.
+// charges returns the instant at which limits are charged. By the process's clock it never goes
+// back, since a rule moves to any later instant it finds.
 func (l *Limits) charges(s *Set, asked times) times {
 	if at := asked.own.Add(l.guard + l.late(s)); at.After(s.latest) {
 		s.latest = at
@@ -200,17 +202,17 @@ func (l *Limits) charges(s *Set, asked times) times {
 	return times{s.latest, asked.wall}
 }
 
-// Next is how long the next start must wait, and for which limit.
+// Next returns how long the next start must wait, and the limit that delays it.
 func (l *Limits) Next(s *Set, now Now, c Cost) (wait time.Duration, by string) {
 	wait, by, _ = l.Ask(s, now, c)
 	return wait, by
 }
 
-// Ask is Next that also says, of a start that need not wait, until when that is so while nothing
-// else is charged: nothing starts before the end of a clock's window.
+// Ask is like Next, and for a start without a wait also returns until when it is allowed if
+// nothing else is charged: nothing starts at the end of a clock window.
 //
-// Where one limit holds it back the others are asked again by when it does not: of a window that
-// ends meanwhile all is different then.
+// After a wait for one limit, the others are evaluated again at its end, because windows may
+// have ended meanwhile.
 func (l *Limits) Ask(s *Set, now Now, c Cost) (wait time.Duration, by string,
 	until time.Duration) {
 
@@ -243,7 +245,7 @@ func (l *Limits) Ask(s *Set, now Now, c Cost) (wait time.Duration, by string,
 	return wait, by, until
 }
 
-// Left tells how many units of each limit may start now, and how many may at most.
+// Left reports, per limit, the units that may start now, and the maximum.
 func (l *Limits) Left(s *Set, now Now, tell func(name string, left, most int64)) {
 	if s == nil {
 		s = l.none
@@ -256,8 +258,8 @@ func (l *Limits) Left(s *Set, now Now, tell func(name string, left, most int64))
 	}
 }
 
-// pay charges what is owed, as far as there is room for it, in windows that are at most one ahead
-// of a clock that was set back.
+// pay charges debts as far as there is room, in windows at most one ahead of a clock that was
+// set back.
 func (l *Limits) pay(s *Set, asked times) {
 	for i := range l.all {
 		of, st := &l.all[i], &s.states[i]
@@ -270,8 +272,8 @@ func (l *Limits) pay(s *Set, asked times) {
 	}
 }
 
-// Take charges a start, which Next lets happen now. It returns the set, which is made if there was
-// none, and what Return and Done must know of the start.
+// Take charges a start that Next allows now. It returns the set, allocated if nil, and the
+// charge for Return or Done.
 func (l *Limits) Take(s *Set, now Now, c Cost) (*Set, *Charge) {
 	if s == nil {
 		s = l.newSet()
@@ -284,7 +286,7 @@ func (l *Limits) Take(s *Set, now Now, c Cost) (*Set, *Charge) {
 		if n <= of.most() && of.take(st, asked.of(of), ch.at.of(of), n) {
 			st.charged += n
 		} else {
-			st.owed += n // more than a limit of now lets pass, or its clock stepped back
+			st.owed += n // more than the current limit allows, or its clock stepped back
 		}
 		ch.of = append(ch.of, charged{n, st.charged})
 		st.out += n
@@ -292,7 +294,7 @@ func (l *Limits) Take(s *Set, now Now, c Cost) (*Set, *Charge) {
 	return s, ch
 }
 
-// Return takes a start back that did not happen.
+// Return refunds a start that did not happen.
 func (l *Limits) Return(s *Set, ch *Charge, now Now) {
 	s.latency = min(s.latency+1, l.most)
 	for i := range l.all {
@@ -301,9 +303,9 @@ func (l *Limits) Return(s *Set, ch *Charge, now Now) {
 	l.close(s, ch)
 }
 
-// Done is called when a run has ended. What it used is told by name, if it is: too much is given
-// back of the limits that count it, and too little is taken, also beyond a limit, so that the next
-// job waits for it. Noted says which checkpoints tell of that.
+// Done settles a run that has ended. If its usage is reported by name, unused units are
+// refunded to the limits that count them, and excess ones are charged, even beyond a limit, so
+// that the next job waits for them. noted tells which checkpoints include that.
 func (l *Limits) Done(s *Set, ch *Charge, now Now, used map[string]int64, noted Noted) {
 	s.latency -= min(s.latency, 1)
 	for i := range l.all {
@@ -314,7 +316,7 @@ func (l *Limits) Done(s *Set, ch *Charge, now Now, used map[string]int64, noted 
 	l.close(s, ch)
 }
 
-// Late is Done for a run of a former owner: only what is too little is known.
+// Late is Done for a run of a former owner: it can only charge excess usage.
 func (l *Limits) Late(s *Set, c Cost, used map[string]int64) *Set {
 	for i := range l.all {
 		n, told := used[l.all[i].cost]
@@ -328,7 +330,7 @@ func (l *Limits) Late(s *Set, c Cost, used map[string]int64) *Set {
 	return s
 }
 
-// close ends what could still be given back of a start.
+// close ends the possibility to refund a start.
 func (l *Limits) close(s *Set, ch *Charge) {
 	for i := range l.all {
 		st := &s.states[i]
@@ -355,9 +357,9 @@ func (l *Limits) refund(s *Set, i int, ch *Charge, now Now, n int64) {
 	of.refund(st, l.asked(now).of(of), ch.at.of(of), s.latest, n, st.charged-ch.of[i].by)
 }
 
-// Crashed charges the most that somebody can have started between two instants by the limits and by
-// what else is known of it: at most so many units of each cost that is listed. What the set tells
-// of may have been slack earlier than it says.
+// Crashed charges the most that another process can have started between two instants, by the
+// limits and by units, a bound per cost. The set's own charges may be older than recorded, by
+// up to slack.
 func (l *Limits) Crashed(s *Set, from, to Now, slack time.Duration, units Units) *Set {
 	if s == nil {
 		s = l.newSet()
@@ -380,7 +382,7 @@ func (l *Limits) Crashed(s *Set, from, to Now, slack time.Duration, units Units)
 	return s
 }
 
-// window is the length of a clock's window.
+// window returns the length of a clock window.
 func (of *limit) window() time.Duration {
 	switch r := of.rule.(type) {
 	case *fixed:
@@ -391,7 +393,7 @@ func (of *limit) window() time.Duration {
 	return 0
 }
 
-// FreshIn is how long it takes until a set is as good as none.
+// FreshIn returns how long it takes until a set is as good as unused.
 func (l *Limits) FreshIn(s *Set, now Now) (wait time.Duration) {
 	if s == nil {
 		return 0
@@ -408,22 +410,22 @@ func (l *Limits) FreshIn(s *Set, now Now) (wait time.Duration) {
 	return wait
 }
 
-// MostLag is the longest lag.
+// MostLag returns the longest lag.
 func (l *Limits) MostLag() time.Duration { return l.guard / 2 << l.most }
 
-// Longest is how long it takes until what counts now counts no more.
+// Longest returns how long it takes until no current charge counts.
 func (l *Limits) Longest() (longest time.Duration) {
 	at := own(0)
 	for i := range l.all {
 		var full state
 		of := &l.all[i]
 		of.takeUpTo(&full, at, at, of.most())
-		longest = max(longest, of.resetAfter(&full, at)+of.window()*5/4) // of a calendar
+		longest = max(longest, of.resetAfter(&full, at)+of.window()*5/4) // extended for calendars
 	}
 	return longest + 3*l.guard + 2*l.MostLag()
 }
 
-// Most is how many slots can start within a time.
+// Most returns how many slots can start within a time.
 func (l *Limits) Most(within time.Duration) int64 {
 	least := int64(math.MaxInt64)
 	for i := range l.all {
@@ -434,7 +436,7 @@ func (l *Limits) Most(within time.Duration) int64 {
 	return least
 }
 
-// Interval is how long a slot takes at the slowest of the limits.
+// Interval returns the time per slot under the slowest limit.
 func (l *Limits) Interval() (longest time.Duration) {
 	for i := range l.all {
 		if l.all[i].cost == "" {
@@ -444,8 +446,8 @@ func (l *Limits) Interval() (longest time.Duration) {
 	return longest
 }
 
-// Adapt fits a set to limits that were others before: those of the same name and algorithm keep
-// their state, and others begin with none.
+// Adapt converts a set from former limits: limits with the same name and algorithm keep their
+// state, and others start empty.
 func (l *Limits) Adapt(s *Set, before *Limits) *Set {
 	if s == nil || before == nil || l.names == before.names {
 		return s
@@ -460,8 +462,8 @@ func (l *Limits) Adapt(s *Set, before *Limits) *Set {
 	return fitted
 }
 
-// AdaptCharge fits what a start took of limits that were others before, as Adapt fits what it was
-// taken from: what is given back or owed when the run ends counts for the limits that still stand.
+// AdaptCharge converts a start's charge from former limits, as Adapt does with its set, so that
+// refunds and debts at the run's end apply to the remaining limits.
 func (l *Limits) AdaptCharge(ch *Charge, before *Limits) *Charge {
 	if ch == nil || l.names == before.names {
 		return ch

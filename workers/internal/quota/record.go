@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Names are the limits of a set that Encode has written, for Decode.
+// Names returns the limits of encoded sets, for Decode.
 func (l *Limits) Names() string {
 	if l == nil {
 		return ""
@@ -16,7 +16,7 @@ func (l *Limits) Names() string {
 	return l.names
 }
 
-// places says where each of some names stands among others, −1: nowhere.
+// places returns the indices of names in among; −1: missing.
 func places(among, names string) (found []int) {
 	all := strings.Fields(among)
 	for name := range strings.FieldsSeq(names) {
@@ -25,10 +25,11 @@ func places(among, names string) (found []int) {
 	return found
 }
 
-// Encode writes what a successor must know of a set; empty: nothing. Instants of the process's
-// clock are told as durations from now, those of the clock's windows as they are.
+// Encode returns the state of a set for a successor; empty: none. Instants of the process's
+// clock are written relative to now, those of clock windows absolutely.
 //
-// All rules are written in one form, so that a successor whose policy has other limits can read
+// All rules share one format, so that a successor with other limits can skip those it does not
+// have.
 // past those that it does not have.
 func (l *Limits) Encode(s *Set, now Now) string {
 	if l.FreshIn(s, now) == 0 {
@@ -57,8 +58,8 @@ func (l *Limits) Encode(s *Set, now Now) string {
 	return base64.RawStdEncoding.EncodeToString(data)
 }
 
-// Decode reads what Encode wrote at now for limits of these names. A limit that is not among them
-// begins with nothing; all of them count as used up where the text cannot be read.
+// Decode reads the result of Encode, for limits of these names, at now. A limit that is not
+// among them starts empty; if the text is unreadable, all limits count as used up.
 func (l *Limits) Decode(text, names string, now Now) *Set {
 	if text == "" {
 		return nil
@@ -91,7 +92,7 @@ func (l *Limits) Decode(text, names string, now Now) *Set {
 	return s
 }
 
-// reader reads numbers until one is bad.
+// reader reads numbers until the first bad one.
 type reader struct {
 	data []byte
 	bad  bool

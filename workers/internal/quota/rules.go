@@ -8,57 +8,57 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// state is what is remembered of one limit for one bucket, for whichever rule it has.
+// state is the state of one limit for one bucket, in a form common to all rules.
 type state struct {
 	a, b, c int64
 	times   []int64
-	charged int64 // units that were ever charged
-	owed    int64 // units that a job used beyond what was charged, still to be charged
-	out     int64 // units of starts that may still be given back
-	loose   int64 // those of the predecessor, when it noted the state
+	charged int64 // total units ever charged
+	owed    int64 // units used beyond the charge, still to be charged
+	out     int64 // units of starts that may still be refunded
+	loose   int64 // out of the predecessor, when it recorded the state
 	untold  untold
 }
 
-// rule is one of the five algorithms, with the type of its state hidden, and what is asked of it
-// here beyond what a door asks.
+// rule is one of the five algorithms with its state type hidden, and operations that only
+// package quota needs.
 type rule interface {
 	most() int64
-	// clamp has a state that JetStream's clock left behind when it was set back count for at most
-	// one window more: without that a bucket would wait until the clock has caught up.
+	// clamp limits a state from before JetStream's clock was set back to one more window.
+	// Otherwise a bucket would wait until the clock has caught up.
 	clamp(s *state, t time.Time)
-	// left is how many units may start at t.
+	// left returns how many units may start at t.
 	left(s *state, t time.Time) int64
-	// wait is how long n units must wait at t.
+	// wait returns how long n units must wait at t.
 	wait(s *state, t time.Time, n int64) time.Duration
-	// take charges n units, and reports whether there was room. They were asked for at t, and count
-	// from at on, which is the same or later.
+	// take charges n units, and reports whether there was room. They are evaluated at t, and
+	// count from at, which is not earlier.
 	take(s *state, t, at time.Time, n int64) bool
 	// takeUpTo charges as many of n units as there is room for.
 	takeUpTo(s *state, t, at time.Time, n int64) int64
-	// refund takes back n of the units that were charged at an instant, after which others were
-	// charged, the latest at last.
+	// refund takes back n units charged at an instant. since is the number of units charged
+	// later, the latest of them at last.
 	refund(s *state, t, at, last time.Time, n, since int64)
-	// crashed charges what somebody else may have started.
+	// crashed charges what another process may have started.
 	crashed(s *state, c crashed)
-	// within is how many units can start within a time.
+	// within returns how many units can start within a time.
 	within(d time.Duration) int64
-	// resetAfter is how long it takes until the state is as good as new.
+	// resetAfter returns how long it takes until the state is as good as new.
 	resetAfter(s *state, t time.Time) time.Duration
-	// end is when the clock's window that t lies in ends; zero for a rule without such windows.
+	// end returns the end of the clock window around t; zero for a rule without such windows.
 	end(t time.Time) time.Time
 }
 
-// crashed is what somebody else may have started: at most so many units, from an instant to
-// another, which count from at on. Of those that were charged already, which may have been slack
-// earlier than they say, loose may have been given back, and charged again.
+// crashed bounds another process's unknown starts: at most most units between two instants,
+// which count from at. Recorded charges may be older by up to slack, and loose of their units
+// may have been refunded and charged again.
 type crashed struct {
 	from, to, at time.Time
 	slack        time.Duration
 	most, loose  int64
 }
 
-// ruleOf is the rule of a limit. That of a leaking bucket is the rate at which units leave it: what
-// it holds waits in the queue.
+// ruleOf returns the rule of a limit. A leaking bucket's is its outflow rate: its contents wait
+// in the queue.
 func ruleOf(r policy.Rule) rule {
 	window := time.Duration(r.Window)
 	switch r.Algorithm {
@@ -75,7 +75,7 @@ func ruleOf(r policy.Rule) rule {
 	}
 }
 
-// meter is a token bucket, or a leaking bucket, which is the same arithmetic.
+// meter is a token bucket, or a leaking bucket, which has the same arithmetic.
 type meter struct{ algorithms.TokenBucket }
 
 func (m meter) read(s *state) algorithms.TokenBucketState {
@@ -106,9 +106,9 @@ func (m meter) takeUpTo(s *state, _, at time.Time, n int64) int64 {
 	return d.Granted
 }
 
-// refund gives back no more than if the units had never been charged. The bucket might have been
-// full for a while then, before what was charged since, and what would have spilled is not there.
-// When is not known; so all of that counts as charged last.
+// refund gives back no more than if the units had never been charged. The bucket might then
+// have been full before later charges, and overflowed units are gone. As it is unknown when,
+// all later charges count as charged last.
 func (m meter) refund(s *state, _, _, last time.Time, n, since int64) {
 	if since > m.Capacity {
 		return
@@ -135,14 +135,14 @@ func (m meter) within(d time.Duration) int64 {
 	return m.Capacity + 1 + int64(min(d.Seconds()*m.Refill.PerSecond(), 1e15))
 }
 
-// span is how long it takes to refill n units.
+// span returns how long it takes to refill n units.
 func (m meter) span(n int64) algorithms.TokenBucketState {
 	s, _ := m.Take(algorithms.TokenBucketState{}, time.Unix(0, 0), n)
 	return s
 }
 
-// crashed makes the bucket empty where there is no room: how much of a unit was left when a start
-// took the last one is not known.
+// crashed empties the bucket if there is no room, as the remaining fraction of a unit is
+// unknown.
 func (m meter) crashed(s *state, c crashed) {
 	if m.takeUpTo(s, c.to, c.at, c.most) < c.most {
 		empty, _ := m.Take(algorithms.TokenBucketState{}, c.at, m.Capacity)
@@ -193,13 +193,13 @@ func (l log) takeUpTo(s *state, t, at time.Time, n int64) int64 {
 
 func (l log) within(d time.Duration) int64 { return l.Limit * int64(1+d/l.Window) }
 
-// record notes units of a later instant than that at which they were asked for. The rule would let
-// go of what does not count then, and still does at t.
+// record adds units at a later instant than the evaluation. The rule would drop entries that no
+// longer count then, but still count at t.
 func (l log) record(s *state, t, at time.Time, n int64) {
 	oldest := t.Add(-l.Window).UnixMicro()
 	old, _ := slices.BinarySearch(s.times, oldest+1)
 	if s.times = s.times[old:]; len(s.times) == 0 {
-		s.times = nil // lets go of the memory
+		s.times = nil // release the memory
 	}
 	for range n {
 		s.times = append(s.times, at.UnixMicro())
@@ -215,8 +215,8 @@ func (l log) refund(s *state, _, at, _ time.Time, n, _ int64) {
 	s.times = slices.Delete(s.times, from, to)
 }
 
-// crashed takes the oldest units for those that were given back, and for those that made room
-// before they seem to: whichever they were, none of the others counts for longer than is charged.
+// crashed replaces the oldest units in place of refunded ones, and of ones that expired earlier
+// than recorded. Whichever those were, no other unit counts for longer than charged.
 func (l log) crashed(s *state, c crashed) {
 	before, later := l.read(s), c.to.Add(min(c.slack, l.Window))
 	c.loose += l.Peek(before, later, 1).Remaining - l.Peek(before, c.to, 1).Remaining
@@ -232,8 +232,8 @@ func (l log) resetAfter(s *state, t time.Time) time.Duration {
 
 func (l log) end(time.Time) time.Time { return time.Time{} }
 
-// fixed is a fixed window. It remembers the last one that it looked up: where windows are days or
-// months of a zone that takes longer than all else in a decision.
+// fixed is a fixed window. It caches the last window, because looking up days or months of a
+// time zone takes longer than the rest of a decision.
 type fixed struct {
 	algorithms.FixedWindow
 	last span
@@ -252,7 +252,8 @@ func (f *fixed) window(t time.Time) span {
 	return f.last
 }
 
-// used is how much of its window is used at t; false: the clock stepped back out of the state's.
+// used returns the used units of the window at t; known is false if the clock stepped back out
+// of the state's window.
 func (f *fixed) used(s *state, t time.Time) (units int64, in span, known bool) {
 	switch in = f.window(t); {
 	case s.a < in.start || s.b <= 0:
@@ -263,7 +264,7 @@ func (f *fixed) used(s *state, t time.Time) (units int64, in span, known bool) {
 	return 0, in, false
 }
 
-// left is how long the window still lasts.
+// left returns the remaining time of the window.
 func (w span) left(t time.Time) time.Duration {
 	return time.Duration(w.end-t.UnixMicro()) * time.Microsecond
 }
@@ -313,7 +314,7 @@ func (f *fixed) refund(s *state, t, at, _ time.Time, n, _ int64) {
 	}
 }
 
-// within takes windows of a calendar for as short as they may be.
+// within assumes the shortest windows of a calendar.
 func (f *fixed) within(d time.Duration) int64 { return f.Limit * int64(2+d/(f.Window*3/4)) }
 
 func (f *fixed) crashed(s *state, c crashed) { f.takeUpTo(s, c.to, c.at, c.most) }
@@ -329,7 +330,7 @@ func (f *fixed) resetAfter(s *state, t time.Time) time.Duration {
 
 func (f *fixed) end(t time.Time) time.Time { return time.UnixMicro(f.window(t).end) }
 
-// counter is a sliding counter, whose windows are aligned as those of a fixed one.
+// counter is a sliding counter, with windows aligned like fixed ones.
 type counter struct {
 	algorithms.SlidingCounter
 	aligned *fixed
@@ -377,14 +378,14 @@ func (c counter) refund(s *state, _, at, _ time.Time, n, _ int64) {
 
 func (c counter) within(d time.Duration) int64 { return c.Limit * int64(2+d/c.Window) }
 
-// crashed charges both windows, each as if the other held as little as it may.
+// crashed charges both windows, each as if the other held as little as possible.
 func (c counter) crashed(s *state, by crashed) {
 	ended, least := *s, *s
 	least.b, least.c = least.b-min(by.loose, least.b), least.c-min(by.loose, least.c)
 	c.takeUpTo(&least, by.to, by.at, min(by.most, c.Limit)+min(by.loose, c.Limit))
 	was := c.read(s)
 	*s = state{a: least.a, b: s.b, c: least.c, charged: s.charged, owed: s.owed}
-	if least.a > was.Start { // what was counted as the current window is over
+	if least.a > was.Start { // the former current window is over
 		s.b = 0
 		if least.a == was.Start+c.Window.Microseconds() {
 			s.b = was.Current

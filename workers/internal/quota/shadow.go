@@ -6,12 +6,12 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// Candidates are limits that hold nothing back. Each is tried by itself: what starts joins a queue
-// of the mind, from which the limit lets go what it would have let go, and how long that takes is
-// by how much it would have delayed the start.
+// Candidates are shadow limits, which delay nothing. Each is simulated by itself: starts join a
+// virtual queue, which the limit drains, and the time in that queue is the delay it would have
+// caused.
 type Candidates struct{ each []*Limits }
 
-// NewCandidates returns a policy's; nil: it has none.
+// NewCandidates returns a policy's shadow limits; nil: none.
 func NewCandidates(p policy.Policy) *Candidates {
 	c := &Candidates{}
 	for _, l := range p.Candidates() {
@@ -23,13 +23,13 @@ func NewCandidates(p policy.Policy) *Candidates {
 	return c
 }
 
-// Trial is how a bucket stands with candidates; nil: nothing has started.
+// Trial is a bucket's state under the candidates; nil: nothing has started.
 type Trial struct {
 	sets []*Set
-	last []time.Duration // when they let the last start go, by the process's clock
+	last []time.Duration // their last virtual starts, by the process's clock
 }
 
-// Start takes a start, and returns by how much which limits would have delayed it.
+// Start records a start, and returns the delays that the limits would have caused.
 func (c *Candidates) Start(t *Trial, now Now, cost Cost) (*Trial, map[string]time.Duration) {
 	if t == nil {
 		t = &Trial{make([]*Set, len(c.each)), make([]time.Duration, len(c.each))}
@@ -52,7 +52,7 @@ func (c *Candidates) Start(t *Trial, now Now, cost Cost) (*Trial, map[string]tim
 	return t, delays
 }
 
-// FreshIn is how long it takes until a trial is as good as none.
+// FreshIn returns how long it takes until a trial is as good as new.
 func (c *Candidates) FreshIn(t *Trial, now Now) (wait time.Duration) {
 	if t == nil {
 		return 0
