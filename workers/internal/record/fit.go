@@ -9,30 +9,30 @@ import (
 )
 
 const (
-	// mostRecordBytes is how large a record may be, so that it fits a message of a NATS server with
+	// MostBytes is the maximum size of a record, which fits a message of a NATS server with
 	// default settings (1 MiB).
 	MostBytes = 896 << 10
-	// mostListed is how many running, and how many finished jobs a record lists one by one, as
-	// versions before the packed lists read them.
+	// MostListed bounds the running, and the finished jobs that a record lists one by one, the
+	// form that versions before the packed lists read.
 	MostListed = 8192
-	// clockBytes, runBytes and doneBytes are about the sizes of a clock record without its key, of
-	// a running and of a finished job.
+	// ClockBytes, runBytes and doneBytes are approximate sizes of a clock without its key, of a
+	// running and of a finished job.
 	ClockBytes, runBytes, doneBytes = 118, 60, 21
-	editBytes                       = 130 // of which there are few
+	editBytes                       = 130 // these are few
 )
 
-// RecordBytes is how large a record may be that a server takes whose largest message has that many
-// bytes: the rest is for headers, and because sizes are estimated.
+// Bytes returns the maximum size of a record under a server's maximum payload. The rest is for
+// headers, and for errors in estimated sizes.
 func Bytes(payload int64) int { return int(min(MostBytes, payload/8*7)) }
 
-// packed is ascending sequences in a small form: the differences between them as varints, in
-// base64.
+// packed is a list of ascending sequences, encoded as varint differences in base64.
 //
-// A partition may run and finish tens of thousands of jobs within the half minute that is told of;
-// one by one they would fill the record, packed they take two or three bytes each.
+// A partition may run and finish tens of thousands of jobs within the half minute that is
+// recorded. Listed one by one they would fill the record; packed they take two or three bytes
+// each.
 type packed []uint64
 
-// MarshalText makes the text of a JSON string.
+// MarshalText returns the text for a JSON string.
 func (p packed) MarshalText() ([]byte, error) {
 	var data []byte
 	last := uint64(0)
@@ -43,7 +43,7 @@ func (p packed) MarshalText() ([]byte, error) {
 	return base64.RawStdEncoding.AppendEncode(nil, data), nil
 }
 
-// UnmarshalText reads what MarshalText made.
+// UnmarshalText reads the result of MarshalText.
 func (p *packed) UnmarshalText(text []byte) error {
 	data, err := base64.RawStdEncoding.AppendDecode(nil, text)
 	if err != nil {
@@ -61,8 +61,7 @@ func (p *packed) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// within returns as many of the sequences as fit into some bytes, the first ones, and how many
-// bytes they take.
+// within returns the first sequences that fit into a number of bytes, and their size.
 func (p packed) within(bytes int) (packed, int) {
 	var buffer [binary.MaxVarintLen64]byte
 	last, size := uint64(0), 0
@@ -76,14 +75,15 @@ func (p packed) within(bytes int) (packed, int) {
 	return p, base64.RawStdEncoding.EncodedLen(size)
 }
 
-// Fit makes what is handed over small enough for a record of most bytes. Jobs come first: one that
-// is left out may run twice, while a bucket whose clock is left out counts as having started a job
-// at the takeover, or waits as long as any that is left out. Those that other versions have no list
-// for are packed.
+// Fit reduces a handover to a record of most bytes. Jobs have precedence: an omitted job may
+// run twice, while a bucket with an omitted clock counts as having started a job at the
+// takeover, or waits as long as any omitted one. Jobs beyond the lists that older versions read
+// are packed.
 //
-// Its shares are fixed: five ninths for what runs, a fifth for what is done, the rest and what
-// these leave for clocks. An estimate of sizes is enough, as a message has an eighth more room
-// (RecordBytes); to encode it until it fits would keep the loop, which writes releases and takings,
+// Its shares are fixed: five ninths for running jobs, a fifth for finished ones, the rest and
+// unused space for clocks. Estimated sizes suffice, since a message has an eighth more room
+// (see Bytes); encoding until it fits would delay starts in the loop, which writes releases and
+// takings.
 // from starts.
 func (h *Handover) Fit(most int) {
 	running := min(len(h.Running), MostListed, most/9*5/runBytes)
@@ -112,7 +112,7 @@ func (h *Handover) Fit(most int) {
 	}
 }
 
-// jsonLength is about the length of a text in JSON, without its quotes.
+// jsonLength returns the approximate length of a text in JSON, without quotes.
 func jsonLength(s string) int {
 	n := len(s)
 	for i := range len(s) {
@@ -123,7 +123,7 @@ func jsonLength(s string) int {
 	return n
 }
 
-// byHolder groups running jobs by who runs them.
+// byHolder groups running jobs by holder.
 func byHolder(running []Run) (groups []Runs) {
 	slices.SortStableFunc(running, func(a, b Run) int {
 		return cmp.Compare(a.Holder, b.Holder)
@@ -138,7 +138,7 @@ func byHolder(running []Run) (groups []Runs) {
 	return groups
 }
 
-// unpack puts the packed jobs to those that are listed.
+// unpack appends the packed jobs to the lists.
 func (h *Handover) unpack() {
 	if len(h.MoreRunning)+len(h.MoreDone) == 0 {
 		return

@@ -13,25 +13,25 @@ type Report struct {
 	Outcome   Outcome
 }
 
-// Outcome is what became of one run of a job, as reported by a worker here or, after a handover, by
-// another process.
+// Outcome is the result of one run of a job, reported by a local worker or, after a handover,
+// by another process.
 type Outcome struct {
 	Seq    uint64      `json:"seq"`
 	Kind   OutcomeKind `json:"kind"`
-	Holder string      `json:"holder,omitempty"` // who ran it, when reported to a successor
+	Holder string      `json:"holder,omitempty"` // its process, when reported to a successor
 	Error  string      `json:"error,omitempty"`
-	// Unavailable says of a failed run that the target is down: see workers.Unavailable.
+	// Unavailable marks a failure because the target is down: see workers.Unavailable.
 	Unavailable bool `json:"unavailable,omitempty"`
-	// RetryAfter is for how long the bucket pauses: throttled, 0 when the target named no time;
-	// any other, when the target has nothing left of what it allows.
+	// RetryAfter is how long the bucket pauses. For throttled: 0 if the target named no time.
+	// For other outcomes: set if the target's quota is used up.
 	RetryAfter time.Duration `json:"retry_after,omitempty"`
-	// Used is what the job turned out to cost, by the names of costs.
+	// Used is the actual cost of the job, by cost name.
 	Used map[string]int64 `json:"used,omitempty"`
-	// failed, permanent: how many that makes, when reported to a successor
+	// failed, permanent: the resulting number of attempts, when reported to a successor
 	Attempts int `json:"attempts,omitempty"`
-	// permanent: of the dead letter, when reported to a successor
+	// permanent: the reason of the dead letter, when reported to a successor
 	Reason job.Reason `json:"reason,omitempty"`
-	// of the job, when reported to a successor: see [handover]
+	// of the job, when reported to a successor: see [Handover]
 	Stream int64 `json:"stream,omitempty"`
 }
 
@@ -42,10 +42,10 @@ const (
 	OutcomeFailed    OutcomeKind = "failed"
 	OutcomeThrottled OutcomeKind = "throttled"
 	OutcomePermanent OutcomeKind = "permanent"
-	OutcomeReturned  OutcomeKind = "returned" // never started: the last check failed
-	// OutcomeUncounted is that of a job that went back after its start: the slot is spent, but no
+	OutcomeReturned  OutcomeKind = "returned" // never started: the final check failed
+	// OutcomeUncounted is for a job that returned after its start: its slot is used, but no
 	// attempt counts.
 	OutcomeUncounted OutcomeKind = "uncounted"
-	// OutcomeProgress is none yet: a job that was handed over while it ran goes on.
+	// OutcomeProgress is no outcome yet: a job that was handed over while it ran continues.
 	OutcomeProgress OutcomeKind = "progress"
 )

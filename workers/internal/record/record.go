@@ -1,7 +1,6 @@
-// Package record is what drainers write down for each other, or tell: leases, who owns which
-// partition, what an owner tells the next, how often a job has failed, and how a run ended. It
-// knows how these are named and stored, and that they fit a message; what they mean is decided by
-// who reads them.
+// Package record defines the records and messages that drainers exchange: leases, ownership of
+// partitions, handovers, attempts, and outcomes of runs. It covers their names, their encoding
+// and their sizes; their meaning is up to the readers.
 package record
 
 import (
@@ -13,29 +12,29 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Version is the format of every value in this file. A process that meets a newer one stands back:
-// see ErrVersion.
+// Version is the format of every value in this file. A process leaves newer ones alone: see
+// ErrVersion.
 const Version = 1
 
 var ErrVersion = errors.New("written by a newer version of penstock")
 
-// Lease is a drainer's proof of life, renewed by compare-and-set. A tombstone is written over
-// it by whoever saw it expire.
+// Lease is a drainer's proof of life, renewed by compare-and-set. A process that sees it expire
+// overwrites it with a tombstone.
 //
-// It tells how long it lasts, since others judge it, and which policies its writer can own, so that
-// favourites are only sought among those. A reader of an older version ignores fields that it does
-// not know, which is why new ones must be such that this is safe; otherwise Version goes up.
+// It states its duration, since other processes judge it, and the policies that its writer can
+// own, so that only those are assigned to it. Readers of older versions ignore unknown fields,
+// so new fields must be safe to ignore; otherwise Version is increased.
 type Lease struct {
 	V         int      `json:"v"`
 	Nonce     uint64   `json:"nonce"`    // of the renewal, to recognize one whose answer was lost
-	Lease     int64    `json:"lease_ms"` // how long the lease lasts without a renewal
+	Lease     int64    `json:"lease_ms"` // duration of the lease without a renewal
 	Host      string   `json:"host,omitempty"`
 	PID       int      `json:"pid,omitempty"`
-	Policies  []string `json:"policies"`          // whose valves this drainer may own
+	Policies  []string `json:"policies"`          // policies whose valves this drainer may own
 	Leaving   bool     `json:"leaving,omitempty"` // it takes no more partitions
 	Tombstone bool     `json:"tombstone,omitempty"`
 
-	// For people: nobody decides anything by it.
+	// Informational: no decision depends on these.
 
 	Version string          `json:"version,omitempty"` // of the program
 	Started time.Time       `json:"started,omitzero"`  // by its own clock
@@ -48,27 +47,27 @@ type Crew struct {
 	Busy int `json:"busy,omitempty"` // with jobs of this drainer's valve, or lent to another's
 }
 
-// Owner says who owns a partition; its revision is the epoch. A released one hands over what
-// the valve knew.
+// Owner records a partition's owner; its revision is the epoch. A released one hands over the
+// valve's state.
 //
-// The revision is an epoch because it only grows, whoever writes: consumers are named by it, and
-// what comes under an older one is not heard.
+// The revision serves as epoch because it only grows, whichever process writes. Consumers are
+// named after it, and messages under an older one are ignored.
 type Owner struct {
 	V        int    `json:"v"`
 	Owner    string `json:"owner"`
 	Nonce    uint64 `json:"nonce"`
 	Released bool   `json:"released,omitempty"`
-	// After is the epoch of an owner that crashed, the first of a row, or of this one before it
-	// took another: a checkpoint of that or a later epoch tells what runs, unless Running was
-	// collected later.
+	// After is the epoch of an owner that crashed, the first of several in a row, or of this
+	// owner before it took another epoch. A checkpoint of that or a later epoch has the runs,
+	// unless Running was collected later.
 	After uint64 `json:"after,omitempty"`
-	// Kept is the epoch from which on all owners start nothing under limits before a checkpoint of
-	// their own is stored; 0: nobody knows, −1: this record's.
+	// Kept is the first epoch from which all owners start nothing under limits before their
+	// first stored checkpoint; 0: unknown, −1: this record's.
 	Kept int64 `json:"kept,omitempty"`
 	Handover
 }
 
-// KeepsFrom returns Kept of a record that is stored under a revision.
+// KeepsFrom returns Kept of a record stored under a revision.
 func (o *Owner) KeepsFrom(revision uint64) (epoch uint64, known bool) {
 	if o.Kept < 0 {
 		return revision, true
@@ -76,10 +75,10 @@ func (o *Owner) KeepsFrom(revision uint64) (epoch uint64, known bool) {
 	return uint64(o.Kept), o.Kept > 0
 }
 
-// Checkpoint is what an owner notes for the case that it crashes.
+// Checkpoint is an owner's state in case of a crash.
 //
-// It is a record of its own because it is written four times a second by the owner alone, while
-// every drainer watches the record of ownership; nobody watches this one.
+// It is separate from the ownership record, because the owner writes it four times a second,
+// while every drainer watches ownership records; no drainer watches checkpoints.
 type Checkpoint struct {
 	V     int    `json:"v"`
 	Owner string `json:"owner"`
@@ -87,65 +86,64 @@ type Checkpoint struct {
 	Handover
 }
 
-// Handover is what a valve tells its successor about one partition, in durations. How long ago it
-// told it, the successor finds out.
+// Handover is a valve's state of one partition for its successor, in durations. The successor
+// determines the record's age.
 //
-// Everything is told by durations and sequences, for clocks of two processes have nothing in
-// common; what needs an age (cool-downs, backoffs) is aged by what elapsed has found.
+// Times are durations because the clocks of two processes have nothing in common. State that
+// ages (cool-downs, backoffs) is adjusted by the record's age.
 type Handover struct {
-	// when this was collected, by JetStream's clock as its owner knew it: Unix µs
+	// when this was collected, by the owner's estimate of JetStream's clock: Unix µs
 	At     int64   `json:"at,omitempty"`
-	Rate   string  `json:"rate,omitempty"`   // that the clocks were kept at
-	Burst  int64   `json:"burst,omitempty"`  // likewise; 0: not told
-	Clocks []Clock `json:"clocks,omitempty"` // of buckets that are not as good as new
-	// the total outflow that the clock without a key was kept at
+	Rate   string  `json:"rate,omitempty"`   // of the clocks
+	Burst  int64   `json:"burst,omitempty"`  // of the clocks; 0: not recorded
+	Clocks []Clock `json:"clocks,omitempty"` // of buckets that differ from new ones
+	// total outflow of the clock without a key
 	Total   string `json:"total,omitempty"`
-	Partial bool   `json:"partial,omitempty"` // there were too many of them to list
-	// µs after which all that are not listed may start
+	Partial bool   `json:"partial,omitempty"` // there were too many clocks to list
+	// µs after which all unlisted buckets may start
 	Rest int64 `json:"rest,omitempty"`
-	// Limits are the names of those on starts, as the clocks tell what is used of them. A successor
-	// after a crash may find nothing of what was started within Gap µs, and no job that cost more
-	// than Cost slots has started. Of buckets that are not listed so many Slots may have been,
-	// Crashed µs ago. Once a successor after a crash would find nothing of Budget slots of a
-	// bucket, none of its jobs has started; 0: any number may have. ByCost says so of limits with
-	// a cost of their own, by its name.
+	// Limits names the start limits that the clocks' usage refers to. For a successor after a
+	// crash: starts within Gap µs may be missing, and no started job cost more than Cost slots.
+	// Unlisted buckets may have started Slots slots, Crashed µs ago. No bucket starts more jobs
+	// once Budget of its slots would be missing; 0: unlimited. ByCost has the same bounds for
+	// limits on a cost of their own, by name.
 	Limits string            `json:"limits,omitempty"`
 	Gap    int64             `json:"gap,omitempty"`
 	Cost   int64             `json:"cost,omitempty"`
 	Slots  int64             `json:"slots,omitempty"`
 	Budget int64             `json:"budget,omitempty"`
 	ByCost map[string]Bounds `json:"by_cost,omitempty"`
-	// Together is what is used of the limits on the starts of all buckets together, and AllLimits
-	// are their names, AllBudget likewise.
+	// Together is the usage of the limits over all buckets, AllLimits their names, and
+	// AllBudget their budget.
 	Together  string `json:"together,omitempty"`
 	AllLimits string `json:"all_limits,omitempty"`
 	AllBudget int64  `json:"all_budget,omitempty"`
-	// µs since a crash after which buckets that are not listed may have started
+	// µs since a crash after which unlisted buckets may have started jobs
 	Crashed int64 `json:"crashed,omitempty"`
-	// jobs that have no outcome yet, and who runs them
+	// jobs without an outcome, and their holders
 	Running []Run `json:"running,omitempty"`
-	// when the stream of these jobs was made, Unix ns: another one repeats their sequences
+	// creation time of the jobs' stream, Unix ns: another stream repeats their sequences
 	Stream int64 `json:"stream,omitempty"`
-	// finished a moment ago: their acknowledgement may not be seen yet
+	// recently finished jobs, whose acknowledgement may not be applied yet
 	Done []uint64 `json:"done,omitempty"`
-	// sequence of the stream that was seen: a leader that has less is none
+	// last sequence seen of the stream: a server with less is no leader
 	Last uint64 `json:"last,omitempty"`
-	// Through is when the newest job was stored of which anything is said here, or newer, by the
-	// server's clock, Unix ns; 0: not told. One that was stored later has its sequence since a
-	// backup of the stream was restored.
+	// Through is when the newest job covered by this record was stored, or later, by the
+	// server's clock, Unix ns; 0: not recorded. A job stored later under a recorded sequence
+	// follows a restored backup.
 	Through int64 `json:"through,omitempty"`
 
-	// Edits are how jobs differ from what is stored of them.
+	// Edits are changes to stored jobs.
 	Edits []Edit `json:"edits,omitempty"`
 
-	// The rest of Running and Done, only in the stored form: see fit and unpack.
+	// The rest of Running and Done, in the stored form only: see Fit and unpack.
 
 	MoreRunning []Runs `json:"more_running,omitempty"`
 	MoreDone    packed `json:"more_done,omitempty"`
 }
 
-// Bounds are what a handover tells of starts, in units of a cost, as its fields of the same names
-// do.
+// Bounds are a handover's bounds on starts, in units of a cost, like its fields of the same
+// names.
 type Bounds struct {
 	Cost      int64 `json:"cost,omitempty"`
 	Slots     int64 `json:"slots,omitempty"`
@@ -153,8 +151,8 @@ type Bounds struct {
 	AllBudget int64 `json:"all_budget,omitempty"`
 }
 
-// Of are the bounds for a cost, "" for that of jobs; known is false of one that the record does not
-// name.
+// Of returns the bounds for a cost, "" for the jobs' own; known is false if the record does not
+// have it.
 func (h *Handover) Of(cost string) (b Bounds, known bool) {
 	if cost == "" {
 		return Bounds{h.Cost, h.Slots, h.Budget, h.AllBudget}, true
@@ -163,7 +161,7 @@ func (h *Handover) Of(cost string) (b Bounds, known bool) {
 	return b, known
 }
 
-// Tell writes down the bounds for a cost.
+// Tell records the bounds for a cost.
 func (h *Handover) Tell(cost string, b Bounds) {
 	if cost == "" {
 		h.Cost, h.Slots, h.Budget, h.AllBudget = b.Cost, b.Slots, b.Budget, b.AllBudget
@@ -175,8 +173,8 @@ func (h *Handover) Tell(cost string, b Bounds) {
 	h.ByCost[cost] = b
 }
 
-// Clock is what is told of a bucket's clock. Its names are short because there may be a
-// hundred thousand of them in a record that must fit a message.
+// Clock is the state of a bucket's clock. Field names are short because a record may hold a
+// hundred thousand clocks and must fit a message.
 type Clock struct {
 	Key job.Key `json:"k"`
 	// µs until the next start is due, negative for burst credit
@@ -184,16 +182,16 @@ type Clock struct {
 	Tat       int64 `json:"t,omitempty"` // µs until the envelope's theoretical arrival time
 	Cool      int64 `json:"c,omitempty"` // µs until the cool-down ends
 	Throttles int   `json:"n,omitempty"` // cool-downs in a row
-	// failures in a row of the bucket's open breaker, 0 while it is closed
+	// failures in a row of the bucket's open breaker; 0: closed
 	Down   int     `json:"f,omitempty"`
 	Probe  int64   `json:"p,omitempty"` // µs until its next probe
-	Starts float64 `json:"s,omitempty"` // per second, lately
-	// that the clock was kept at, when it is not the policy's
+	Starts float64 `json:"s,omitempty"` // recent starts per second
+	// of the clock, if it differs from the policy's
 	Rate  string `json:"r,omitempty"`
-	Burst int64  `json:"b,omitempty"` // likewise
-	// of the target's limit, in package adapt's form
+	Burst int64  `json:"b,omitempty"` // of the clock, if it differs from the policy's
+	// the target's learnt limit, in package adapt's form
 	Learnt string `json:"a,omitempty"`
-	Used   string `json:"u,omitempty"` // of the limits on starts, in package quota's form
+	Used   string `json:"u,omitempty"` // usage of the start limits, in package quota's form
 
 	Wait int64 `json:"-"` // µs until its next start, before the record is fitted
 }
@@ -203,52 +201,50 @@ type Run struct {
 	Holder string `json:"h"`
 }
 
-// Edit is how a job differs from what is stored of it, on an operator's word: see [job.Edit]. Its
-// names are short, as those of Clock.
+// Edit is an operator's change of a stored job: see [job.Edit]. Its field names are short, like
+// Clock's.
 type Edit struct {
 	Seq      uint64     `json:"s"`
 	Job      int64      `json:"j"` // when it was stored, Unix ns: as in Attempt
 	Front    int64      `json:"f,omitempty"`
 	Priority *int       `json:"p,omitempty"`
 	Deadline *time.Time `json:"d,omitempty"`
-	// Run is for how many attempts, and one, that had failed it does not back off; its date counts
-	// no more. 0: nobody said so
+	// Run is the number of the attempt that ignores backoff and the job's date; 0: none.
 	Run int `json:"r,omitempty"`
 }
 
-// Runs is running jobs of one holder.
+// Runs are running jobs of one holder.
 type Runs struct {
 	Holder string `json:"h"`
 	Seqs   packed `json:"s"`
 }
 
-// Attempt is what is remembered of a job that failed at least once, or was running when its
-// owner crashed.
+// Attempt is the history of a job that has failed, or was running when its owner crashed.
 //
-// It is kept apart from the ownership record, since there may be as many as jobs wait, and is
-// written before the backoff begins: an attempt that is not recorded would be forgotten with its
-// owner, and a job that fails for ever would be tried for ever.
+// It is separate from the ownership record, as every waiting job may have one. It is written
+// before the backoff begins: an unrecorded attempt would be lost with its owner, and a job that
+// always fails would be retried forever.
 type Attempt struct {
 	V         int    `json:"v"`
-	Attempts  int    `json:"attempts"`         // that counted
+	Attempts  int    `json:"attempts"`         // attempts that counted
 	DueIn     int64  `json:"due_in,omitempty"` // µs of backoff
 	LastError string `json:"last_error,omitempty"`
 	Crashes   int    `json:"crashes,omitempty"`
-	At        int64  `json:"at,omitempty"` // when the backoff began, as in handover
-	// when the job's stream was made, Unix ns: another one repeats its sequence
+	At        int64  `json:"at,omitempty"` // when the backoff began, as in Handover
+	// creation time of the job's stream, Unix ns: another stream repeats its sequence
 	Stream int64 `json:"stream,omitempty"`
-	// when the job was stored, Unix ns: so does a backup that was restored
+	// when the job was stored, Unix ns: a restored backup repeats its sequence
 	Job int64 `json:"job,omitempty"`
-	// of the owner that wrote it: a later one's stands
+	// of the owner that wrote it: a later owner's record takes precedence
 	Epoch uint64 `json:"epoch,omitempty"`
-	// whose crash was the last of them: it counts once, whoever hears of it
+	// holder of the last crash, which counts once, however often it is noticed
 	CrashedBy string `json:"crashed_by,omitempty"`
 }
 
 func Encode(record any) []byte {
 	data, err := json.Marshal(record)
 	if err != nil {
-		// strings and numbers only: cannot fail
+		// Cannot fail: strings and numbers only.
 		panic(fmt.Sprintf("workers: encode %T: %v", record, err))
 	}
 	return data
@@ -257,8 +253,8 @@ func Encode(record any) []byte {
 // Decode reads a record. A newer format is ErrVersion; any other error means that the record is
 // damaged.
 //
-// The version is looked at first, because the fields of a newer format need not have these types
-// and would look like damage, which callers repair.
+// It checks the version first, because fields of a newer format may have other types, which
+// would look like damage, and callers repair damage.
 func Decode(data []byte, record any) error {
 	var head struct {
 		V int `json:"v"`
